@@ -1,0 +1,3 @@
+module github.com/vprof/vprof
+
+go 1.26

@@ -1,0 +1,53 @@
+package program
+
+// Class says what a buffer is for. Every buffer belongs to exactly one class,
+// so class totals always sum to the whole.
+type Class uint8
+
+// The classes, in the order tables show them.
+const (
+	// Weights are the parameters of the model and of its criterion.
+	Weights Class = iota
+	// Buffers are the model's tensors that are not trained.
+	Buffers
+	// Gradients are the .grad of parameters.
+	Gradients
+	// OptimizerState is what the optimizer and the GradScaler keep.
+	OptimizerState
+	// Activations are kept by autograd for backward.
+	Activations
+	// Batch is the input data of the step.
+	Batch
+	// Temporaries live for a moment: results nobody keeps, gradients on
+	// their way, scratch space of kernels.
+	Temporaries
+	// Workspace is scratch space asked for by libraries (cuBLAS, cuDNN, cuFFT).
+	Workspace
+
+	// NumClasses is the number of classes.
+	NumClasses = iota
+)
+
+var classNames = [NumClasses]string{
+	"weights", "buffers", "gradients", "optimizer state",
+	"activations", "batch data", "temporaries", "workspace",
+}
+
+func (c Class) String() string {
+	if int(c) < len(classNames) {
+		return classNames[c]
+	}
+	return "unknown"
+}
+
+// Breakdown is an amount of bytes per class at one moment.
+type Breakdown [NumClasses]int64
+
+// Total is the sum over the classes.
+func (b Breakdown) Total() int64 {
+	var sum int64
+	for _, n := range b {
+		sum += n
+	}
+	return sum
+}
