@@ -1,0 +1,173 @@
+package reference
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// wireRecord is a record as it stands in the file. Pointers tell what is
+// absent from what is zero.
+type wireRecord struct {
+	Case          *string `json:"case"`
+	Stage         *string `json:"stage"`
+	Batch         *int    `json:"batch"`
+	AMP           *string `json:"amp"`
+	Checkpointing *bool   `json:"checkpointing"`
+	Accumulate    *int    `json:"accumulate"`
+	Optimizer     string  `json:"optimizer"`
+	GPU           *string `json:"gpu"`
+	Env           string  `json:"env"`
+	Status        *string `json:"status"`
+	Error         string  `json:"error"`
+	Params        Params  `json:"params"`
+	BatchBytes    int64   `json:"batch_bytes"`
+
+	PeakAllocated       *int64            `json:"peak_allocated"`
+	PeakReserved        *int64            `json:"peak_reserved"`
+	PeakRequested       int64             `json:"peak_requested"`
+	PeakDevice          int64             `json:"peak_device_used"`
+	Context             int64             `json:"device_used_context"`
+	SteadyPeakAllocated int64             `json:"steady_peak_allocated"`
+	PeakPhase           string            `json:"peak_phase"`
+	Retries             int64             `json:"num_alloc_retries"`
+	Phases              []json.RawMessage `json:"phases"`
+}
+
+func bad(field, format string, args ...any) error {
+	return &FormatError{Field: field, Reason: fmt.Sprintf(format, args...)}
+}
+
+func decodeRecord(line []byte) (Record, error) {
+	var w wireRecord
+	if err := unmarshal(line, &w); err != nil {
+		return Record{}, err
+	}
+	if err := w.complete(); err != nil {
+		return Record{}, err
+	}
+	r := Record{
+		Case: *w.Case, Stage: *w.Stage, Batch: *w.Batch, Checkpointing: *w.Checkpointing,
+		Accumulate: *w.Accumulate, GPU: *w.GPU, Status: Status(*w.Status), Error: w.Error,
+		Params: w.Params, BatchBytes: w.BatchBytes,
+		PeakAllocated: *w.PeakAllocated, PeakReserved: *w.PeakReserved, PeakRequested: w.PeakRequested,
+		PeakDevice: w.PeakDevice, Context: w.Context, SteadyPeakAllocated: w.SteadyPeakAllocated,
+		PeakPhase: w.PeakPhase, Retries: w.Retries,
+	}
+	if w.AMP != nil {
+		r.AMP = *w.AMP
+	}
+	if !ownOptimizers[w.Optimizer] {
+		r.Optimizer = w.Optimizer
+	}
+	conf, ok := allocConf(w.Env)
+	if !ok {
+		return Record{}, bad("env", "want %sSETTINGS, found %q", allocConfVariable, w.Env)
+	}
+	r.AllocConf = conf
+	for i, raw := range w.Phases {
+		p, err := decodePhase(raw, fmt.Sprintf("phases[%d]", i))
+		if err != nil {
+			return Record{}, err
+		}
+		r.Phases = append(r.Phases, p)
+	}
+	return r, r.validate()
+}
+
+// complete says which required field is missing.
+func (w *wireRecord) complete() error {
+	for _, f := range []struct {
+		name    string
+		missing bool
+	}{
+		{"case", w.Case == nil},
+		{"stage", w.Stage == nil},
+		{"batch", w.Batch == nil},
+		{"checkpointing", w.Checkpointing == nil},
+		{"accumulate", w.Accumulate == nil},
+		{"gpu", w.GPU == nil},
+		{"status", w.Status == nil},
+		{"peak_allocated", w.PeakAllocated == nil},
+		{"peak_reserved", w.PeakReserved == nil},
+		{"phases", w.Phases == nil},
+	} {
+		if f.missing {
+			return bad(f.name, "missing")
+		}
+	}
+	return nil
+}
+
+// decodePhase reads [step, phase, allocated, max allocated, reserved, max reserved].
+func decodePhase(raw json.RawMessage, field string) (Phase, error) {
+	var parts []json.RawMessage
+	if err := json.Unmarshal(raw, &parts); err != nil {
+		return Phase{}, bad(field, "want an array")
+	}
+	if len(parts) != 6 {
+		return Phase{}, bad(field, "want 6 values, found %d", len(parts))
+	}
+	for i, part := range parts {
+		if string(part) == "null" { // encoding/json would take it for zero
+			return Phase{}, bad(fmt.Sprintf("%s[%d]", field, i), "null")
+		}
+	}
+	var p Phase
+	if err := json.Unmarshal(parts[0], &p.Step); err != nil || p.Step < -1 {
+		return p, bad(field+"[0]", "want a step (-1, 0, 1, ...), found %s", parts[0])
+	}
+	if err := json.Unmarshal(parts[1], &p.Name); err != nil || p.Name == "" {
+		return p, bad(field+"[1]", "want the name of a phase, found %s", parts[1])
+	}
+	for i, to := range []*int64{&p.Allocated, &p.MaxAllocated, &p.Reserved, &p.MaxReserved} {
+		if err := json.Unmarshal(parts[i+2], to); err != nil || *to < 0 {
+			return p, bad(fmt.Sprintf("%s[%d]", field, i+2), "want bytes, found %s", parts[i+2])
+		}
+	}
+	switch {
+	case p.Allocated > p.MaxAllocated:
+		return p, bad(field+"[3]", "peak %d below the %d allocated at the end", p.MaxAllocated, p.Allocated)
+	case p.Reserved > p.MaxReserved:
+		return p, bad(field+"[5]", "peak %d below the %d reserved at the end", p.MaxReserved, p.Reserved)
+	}
+	return p, nil
+}
+
+func (r *Record) validate() error {
+	switch {
+	case r.Case == "":
+		return bad("case", "empty")
+	case r.GPU == "":
+		return bad("gpu", "empty")
+	case r.Batch < 1:
+		return bad("batch", "want at least 1, found %d", r.Batch)
+	case r.Accumulate < 1:
+		return bad("accumulate", "want at least 1, found %d", r.Accumulate)
+	case r.AMP != "" && r.AMP != "fp16" && r.AMP != "bf16":
+		return bad("amp", "want null, fp16 or bf16, found %q", r.AMP)
+	case r.Status != OK && r.Status != OOM && r.Status != Error:
+		return bad("status", "want ok, oom or error, found %q", r.Status)
+	case r.Status == Error && r.Error == "":
+		return bad("error", "missing: a record of status error must say what PyTorch raised")
+	case r.Status == OK && len(r.Phases) == 0:
+		return bad("phases", "empty")
+	case r.PeakReserved < r.PeakAllocated:
+		return bad("peak_reserved", "%d is below the %d allocated", r.PeakReserved, r.PeakAllocated)
+	}
+	for _, f := range []struct {
+		name  string
+		bytes int64
+	}{
+		{"batch_bytes", r.BatchBytes},
+		{"peak_allocated", r.PeakAllocated},
+		{"peak_requested", r.PeakRequested},
+		{"peak_device_used", r.PeakDevice},
+		{"device_used_context", r.Context},
+		{"num_alloc_retries", r.Retries},
+	} {
+		if f.bytes < 0 {
+			return bad(f.name, "negative: %d", f.bytes)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,164 @@
+package reference
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+// File is a whole reference file.
+type File struct {
+	Name    string
+	Header  Header
+	Records []Record
+}
+
+// A FormatError says where a file is damaged and what stands there.
+type FormatError struct {
+	File string
+	Line int
+	// Field is the path of the field, such as "phases[3][1]"; empty when the
+	// line as a whole is damaged.
+	Field  string
+	Reason string
+}
+
+func (e *FormatError) Error() string {
+	if e.Field == "" {
+		return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.Reason)
+	}
+	return fmt.Sprintf("%s:%d: field %s: %s", e.File, e.Line, e.Field, e.Reason)
+}
+
+// maxLine is the longest line accepted. Real records have some thousand bytes.
+const maxLine = 4 << 20
+
+// maxErrors is after how many damaged lines reading gives up.
+const maxErrors = 20
+
+// Open reads the file at path, gzipped if the name ends in .gz.
+func Open(path string) (*File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if !strings.HasSuffix(path, ".gz") {
+		return Read(f, path)
+	}
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: not a gzip file: %w", path, err)
+	}
+	return Read(z, path)
+}
+
+// Read reads a file from r; name is used in messages. All damaged lines (at
+// most twenty) are reported together, each as a [*FormatError].
+func Read(r io.Reader, name string) (*File, error) {
+	file := &File{Name: name}
+	var errs []error
+	lines := bufio.NewScanner(r)
+	lines.Buffer(make([]byte, 0, 64<<10), maxLine)
+	n := 0
+	for lines.Scan() && len(errs) < maxErrors {
+		n++
+		line := bytes.TrimSpace(lines.Bytes())
+		switch {
+		case n == 1:
+			h, err := decodeHeader(line)
+			if err != nil {
+				// Nothing that follows can be trusted to be of this format.
+				return nil, at(err, name, n)
+			}
+			file.Header = h
+		case len(line) > 0:
+			rec, err := decodeRecord(line)
+			if err != nil {
+				errs = append(errs, at(err, name, n))
+				continue
+			}
+			rec.File, rec.Line = name, n
+			file.Records = append(file.Records, rec)
+		}
+	}
+	switch err := lines.Err(); {
+	case errors.Is(err, bufio.ErrTooLong):
+		errs = append(errs, &FormatError{File: name, Line: n + 1, Reason: fmt.Sprintf("longer than %d bytes", maxLine)})
+	case err != nil:
+		errs = append(errs, fmt.Errorf("%s: after line %d: %w", name, n, err))
+	case n == 0:
+		errs = append(errs, &FormatError{File: name, Line: 1, Reason: "empty: expected a header with schema " + Schema})
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	return file, nil
+}
+
+// at completes a FormatError with its place.
+func at(err error, name string, line int) error {
+	var f *FormatError
+	if errors.As(err, &f) {
+		f.File, f.Line = name, line
+	}
+	return err
+}
+
+func decodeHeader(line []byte) (Header, error) {
+	var h Header
+	if err := unmarshal(line, &h); err != nil {
+		return h, err
+	}
+	switch h.Schema {
+	case Schema:
+		return h, nil
+	case "":
+		return h, &FormatError{Field: "schema", Reason: "missing: the first line must be a header with schema " + Schema}
+	default:
+		return h, &FormatError{Field: "schema", Reason: fmt.Sprintf("%q is not %s", h.Schema, Schema)}
+	}
+}
+
+// unmarshal decodes line and turns the ways that fails into a FormatError.
+func unmarshal(line []byte, v any) error {
+	err := json.Unmarshal(line, v)
+	var kind *json.UnmarshalTypeError
+	var syntax *json.SyntaxError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &kind):
+		field := kind.Field
+		if field == "" {
+			return &FormatError{Reason: fmt.Sprintf("want an object, found a JSON %s", kind.Value)}
+		}
+		return &FormatError{Field: field, Reason: fmt.Sprintf("want %s, found a JSON %s", typeName(kind.Type.Kind().String()), kind.Value)}
+	case errors.As(err, &syntax):
+		return &FormatError{Reason: fmt.Sprintf("not JSON at byte %d: %v", syntax.Offset, err)}
+	default:
+		return &FormatError{Reason: err.Error()}
+	}
+}
+
+// typeName says in the words of JSON what a Go kind holds.
+func typeName(kind string) string {
+	switch {
+	case strings.HasPrefix(kind, "int"):
+		return "an integer"
+	case kind == "bool":
+		return "true or false"
+	case kind == "slice":
+		return "an array"
+	case kind == "struct":
+		return "an object"
+	default:
+		return "a " + kind
+	}
+}

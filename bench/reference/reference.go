@@ -1,0 +1,111 @@
+// Package reference reads what real PyTorch needed: records of the format
+// vprof.reference/v1, one JSON object a line after a header line. It judges
+// nothing; it only makes sure that what it returns is whole.
+package reference
+
+import "strings"
+
+// Schema names the format that this package reads.
+const Schema = "vprof.reference/v1"
+
+// Header is the first line of a file: what recorded it.
+type Header struct {
+	Schema       string `json:"schema"`
+	Torch        string `json:"torch"`
+	CUDA         string `json:"cuda"`
+	CUDNN        int    `json:"cudnn"`
+	Source       string `json:"source"`
+	GPU          string `json:"gpu"`
+	Transformers string `json:"transformers,omitempty"`
+}
+
+// Status is how a recorded run ended.
+type Status string
+
+// The ways a run ends.
+const (
+	OK    Status = "ok"
+	OOM   Status = "oom"
+	Error Status = "error"
+)
+
+// Params are element counts of the recorded model.
+type Params struct {
+	Total     int64 `json:"total"`
+	Trainable int64 `json:"trainable"`
+	Criterion int64 `json:"criterion"`
+	Buffers   int64 `json:"buffers"`
+}
+
+// Phase holds the counters at the end of a phase. All are bytes; the peaks
+// are those within the phase, whose start counts as part of it.
+type Phase struct {
+	// Step is -1 for set-up, then 0, 1, ...
+	Step         int
+	Name         string
+	Allocated    int64
+	MaxAllocated int64
+	Reserved     int64
+	MaxReserved  int64
+}
+
+// Record is one run of a case. Bytes of an OOM record are those seen up to
+// the failure; an error record has what it reached.
+type Record struct {
+	// File and Line say where the record stands.
+	File string
+	Line int
+
+	Case          string
+	Stage         string
+	Batch         int
+	AMP           string // "" is none
+	Checkpointing bool
+	Accumulate    int
+	// Optimizer is "" where it is the case's own.
+	Optimizer string
+	GPU       string
+	// AllocConf is the PYTORCH_CUDA_ALLOC_CONF the run had; "" the defaults.
+	AllocConf string
+
+	Status Status
+	// Error is what PyTorch raised; set unless Status is OK.
+	Error      string
+	Params     Params
+	BatchBytes int64
+
+	PeakAllocated       int64
+	PeakReserved        int64
+	PeakRequested       int64
+	PeakDevice          int64
+	Context             int64
+	SteadyPeakAllocated int64
+	PeakPhase           string
+	Retries             int64
+	Phases              []Phase
+}
+
+// Steps is the number of training steps a replay must run to be comparable:
+// one more than the last step among the phases.
+func (r *Record) Steps() int {
+	steps := 1
+	for _, p := range r.Phases {
+		steps = max(steps, p.Step+1)
+	}
+	return steps
+}
+
+// ownOptimizers are the names under which a record says that the case kept
+// its own optimizer.
+var ownOptimizers = map[string]bool{"": true, "AdamW": true, "Adam x2": true}
+
+const allocConfVariable = "PYTORCH_CUDA_ALLOC_CONF="
+
+// allocConf takes the allocator settings out of a record's env field, which
+// holds NAME=VALUE words.
+func allocConf(env string) (string, bool) {
+	if env == "" {
+		return "", true
+	}
+	return strings.CutPrefix(env, allocConfVariable)
+}
