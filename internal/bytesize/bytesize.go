@@ -1,0 +1,156 @@
+// Package bytesize reads and writes amounts of memory the way people do:
+// 16GiB, 512MiB, 24564M, 16GB, 17179869184.
+//
+// Powers of two are the rule, as in PyTorch's messages and nvidia-smi. Only a
+// suffix that ends in B without an i is decimal, as the SI defines it: 16GB
+// is 16,000,000,000 bytes, which is also on the safe side of what a board
+// sold as "16 GB" gives to programs.
+package bytesize
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/big"
+	"strconv"
+	"strings"
+)
+
+// The binary units, in bytes.
+const (
+	KiB = 1 << 10
+	MiB = 1 << 20
+	GiB = 1 << 30
+	TiB = 1 << 40
+)
+
+// A unit is a name and how many bytes it stands for.
+type unit struct {
+	name  string
+	bytes int64
+}
+
+// scales are the units that figures are shown in, the largest first.
+var scales = []unit{{"TiB", TiB}, {"GiB", GiB}, {"MiB", MiB}, {"KiB", KiB}, {"B", 1}}
+
+// suffixes are what Parse accepts after a number, in lower case.
+var suffixes = map[string]int64{
+	"": 1, "b": 1,
+	"k": KiB, "ki": KiB, "kib": KiB, "kb": 1e3,
+	"m": MiB, "mi": MiB, "mib": MiB, "mb": 1e6,
+	"g": GiB, "gi": GiB, "gib": GiB, "gb": 1e9,
+	"t": TiB, "ti": TiB, "tib": TiB, "tb": 1e12,
+}
+
+// maxNumber bounds the digits Parse looks at, so that arithmetic stays cheap
+// whatever the input. Every int64 in any unit needs fewer.
+const maxNumber = 40
+
+// Parse reads an amount of memory: a decimal number, optionally with a
+// fraction, then an optional unit in any letter case, with or without spaces
+// between. G, Gi and GiB are 2^30 bytes, GB is 10^9; likewise K, M and T. A
+// result that is not a whole number of bytes is rounded to the nearest.
+// Negative amounts, and amounts beyond an int64, are errors.
+func Parse(s string) (int64, error) {
+	n, err := parse(strings.TrimSpace(s))
+	if err != nil {
+		return 0, fmt.Errorf("memory size %q: %w (write for example 16GiB, 512MiB or 17179869184)", s, err)
+	}
+	return n, nil
+}
+
+func parse(s string) (int64, error) {
+	end := strings.IndexFunc(s, func(r rune) bool { return (r < '0' || r > '9') && r != '.' })
+	if end < 0 {
+		end = len(s)
+	}
+	number, suffix := s[:end], strings.TrimSpace(s[end:])
+	if strings.Trim(number, ".") == "" || strings.Count(number, ".") > 1 {
+		return 0, errors.New("does not start with a number")
+	}
+	if len(number) > maxNumber {
+		return 0, errors.New("has too many digits")
+	}
+	scale, ok := suffixes[strings.ToLower(suffix)]
+	if !ok {
+		return 0, fmt.Errorf("unknown unit %q", suffix)
+	}
+	// Rationals, not floats: 0.1 GB is 100,000,000 bytes, and int64 values
+	// above 2^53 keep their last digits.
+	exact, ok := new(big.Rat).SetString(number)
+	if !ok {
+		return 0, errors.New("does not start with a number")
+	}
+	exact.Mul(exact, new(big.Rat).SetInt64(scale))
+	exact.Add(exact, big.NewRat(1, 2))
+	whole := new(big.Int).Quo(exact.Num(), exact.Denom())
+	if !whole.IsInt64() {
+		return 0, errors.New("is more than any memory holds")
+	}
+	return whole.Int64(), nil
+}
+
+// Format writes n for reading, in the unit that fits it best and with two
+// decimals, as PyTorch's messages do: "15.47 GiB", "512.00 MiB", "100 B".
+func Format(n int64) string {
+	s := ScaleOf(n)
+	return s.Format(n) + " " + s.Unit()
+}
+
+// Exact writes n without loss and without spaces, for flags and file names:
+// in the largest unit that divides it, "16GiB", "1536MiB", "1000000007".
+func Exact(n int64) string {
+	for _, u := range scales {
+		if n != 0 && u.bytes > 1 && n%u.bytes == 0 {
+			return strconv.FormatInt(n/u.bytes, 10) + u.name
+		}
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// A Scale is the unit that a whole column of figures shares, so that a reader
+// compares numbers and not units.
+type Scale struct{ unit unit }
+
+// ScaleOf picks the scale for a column: the largest unit in which the largest
+// of the amounts, by absolute value, is at least one.
+func ScaleOf(column ...int64) Scale {
+	var most uint64
+	for _, n := range column {
+		most = max(most, magnitude(n))
+	}
+	for _, u := range scales {
+		if most >= uint64(u.bytes) {
+			return Scale{u}
+		}
+	}
+	return Scale{scales[len(scales)-1]}
+}
+
+// magnitude is |n|, also for the smallest int64.
+func magnitude(n int64) uint64 {
+	if n < 0 {
+		return -uint64(n)
+	}
+	return uint64(n)
+}
+
+// Unit is the name of the scale's unit: "GiB".
+func (s Scale) Unit() string { return s.unit.name }
+
+// Format writes n in the scale's unit, without naming it: two decimals, whole
+// numbers for bytes. An amount that is not zero never looks like zero: it
+// shows as "<0.01", or ">-0.01" below zero.
+func (s Scale) Format(n int64) string {
+	if s.unit.bytes == 1 {
+		return strconv.FormatInt(n, 10)
+	}
+	v := float64(n) / float64(s.unit.bytes)
+	if n != 0 && math.Abs(v) < 0.005 {
+		if n < 0 {
+			return ">-0.01"
+		}
+		return "<0.01"
+	}
+	return strconv.FormatFloat(v, 'f', 2, 64)
+}
