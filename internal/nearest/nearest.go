@@ -1,0 +1,78 @@
+// Package nearest finds the names that a mistyped one may have meant.
+package nearest
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// Fold reduces a name to what people remember of it: letters and digits, in
+// lower case. "RTX 5060 Ti" and "rtx-5060-ti" fold to the same.
+func Fold(name string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsLetter(r) || unicode.IsDigit(r) {
+			return unicode.ToLower(r)
+		}
+		return -1
+	}, name)
+}
+
+// Names returns up to n of the names, those nearest to word first, and names
+// at the same distance in their given order. Names that contain the word come
+// first. Names that would need more than half of the longer of both rewritten
+// are left out: they were not meant. Both sides are folded.
+func Names(word string, names []string, n int) []string {
+	folded := Fold(word)
+	if folded == "" {
+		return nil
+	}
+	type candidate struct {
+		name     string
+		contains int // 0 if the name contains the word, else 1: sorts first
+		distance int
+	}
+	var near []candidate
+	for _, name := range names {
+		other := Fold(name)
+		c := candidate{name: name, contains: 1, distance: distance(folded, other)}
+		if strings.Contains(other, folded) {
+			c.contains = 0
+		} else if 2*c.distance > max(len(folded), len(other)) {
+			continue
+		}
+		near = append(near, c)
+	}
+	slices.SortStableFunc(near, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(a.contains, b.contains), cmp.Compare(a.distance, b.distance))
+	})
+	var best []string
+	for _, c := range near[:min(n, len(near))] {
+		best = append(best, c.name)
+	}
+	return best
+}
+
+// distance is the Levenshtein distance in bytes: the least number of
+// insertions, deletions and replacements that turn a into b.
+func distance(a, b string) int {
+	// row[j] is the distance of the part of a read so far to b[:j].
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replace := diagonal
+			if a[i] != b[j] {
+				replace++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replace, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
