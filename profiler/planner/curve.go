@@ -1,0 +1,136 @@
+package planner
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// Sample is what a replay on a device without limit says of one batch size.
+type Sample struct {
+	Batch int
+	// Classes are the allocated bytes at their peak. Their total is the peak.
+	Classes program.Breakdown
+	// Reserved is the peak that the allocator held from the device.
+	Reserved int64
+	// PeakPhase is where the allocated bytes peaked, as "STEP:PHASE".
+	PeakPhase string
+}
+
+// Allocated is the peak of allocated bytes.
+func (s Sample) Allocated() int64 { return s.Classes.Total() }
+
+// Slack is what the allocator holds beyond the peak of allocated bytes:
+// unused parts of segments and fragments.
+func (s Sample) Slack() int64 { return s.Reserved - s.Allocated() }
+
+// Curve estimates samples between samples, piecewise linear in the batch.
+type Curve struct {
+	samples []Sample // ascending batches
+	held    relative
+}
+
+// relative is a relative error of allocated and reserved bytes.
+type relative struct{ allocated, reserved float64 }
+
+// Draw makes the curve through the replays at the given batch sizes, which
+// must not be empty; order and repetition do not matter. It stops at the
+// first replay that fails.
+func Draw(batches []int, replay func(batch int) (Sample, error)) (*Curve, error) {
+	if len(batches) == 0 {
+		return nil, errors.New("planner: no batch sizes to draw a curve through")
+	}
+	batches = slices.Clone(batches)
+	slices.Sort(batches)
+	c := &Curve{}
+	for _, b := range slices.Compact(batches) {
+		s, err := replay(b)
+		if err != nil {
+			return nil, fmt.Errorf("batch %d: %w", b, err)
+		}
+		s.Batch = b
+		c.samples = append(c.samples, s)
+	}
+	c.held = c.heldOut()
+	return c, nil
+}
+
+// Anchors picks at most n of the ascending batch sizes to replay, the first
+// and the last among them, the others as evenly in their logarithm as the list
+// allows. Memory grows with the batch, so equal ratios are equal errors.
+func Anchors(batches []int, n int) []int {
+	last := len(batches) - 1
+	if len(batches) <= n || n < 2 {
+		return slices.Clone(batches)
+	}
+	anchors := make([]int, 0, n)
+	from, to := math.Log(float64(batches[0])), math.Log(float64(batches[last]))
+	at := 0
+	for i := range n - 1 {
+		want := from + (to-from)*float64(i)/float64(n-1)
+		// Leave enough sizes for the anchors that follow.
+		for at < last-(n-1-i) && math.Log(float64(batches[at])) < want-1e-9 {
+			at++
+		}
+		anchors = append(anchors, batches[at])
+		at++
+	}
+	return append(anchors, batches[last])
+}
+
+// At estimates the batch size; exact says that it was replayed. Beyond the
+// ends of the curve its outermost pieces go on, and a curve through a single
+// sample knows only that.
+func (c *Curve) At(batch int) (s Sample, exact bool, err error) {
+	i, exact := slices.BinarySearchFunc(c.samples, batch, func(s Sample, b int) int { return s.Batch - b })
+	switch {
+	case exact:
+		return c.samples[i], true, nil
+	case len(c.samples) == 1:
+		return Sample{}, false, fmt.Errorf("planner: batch %d: only batch %d was replayed", batch, c.samples[0].Batch)
+	}
+	i = min(max(i, 1), len(c.samples)-1)
+	return between(c.samples[i-1], c.samples[i], batch), false, nil
+}
+
+// between puts a straight line through a and b and reads it at batch.
+func between(a, b Sample, batch int) Sample {
+	line := func(y0, y1 int64) int64 {
+		slope := float64(y1-y0) / float64(b.Batch-a.Batch)
+		return max(0, y0+int64(math.Round(slope*float64(batch-a.Batch))))
+	}
+	s := Sample{Batch: batch, PeakPhase: a.PeakPhase}
+	if b.Batch-batch < batch-a.Batch {
+		s.PeakPhase = b.PeakPhase
+	}
+	for class := range s.Classes {
+		s.Classes[class] = line(a.Classes[class], b.Classes[class])
+	}
+	s.Reserved = s.Allocated() + line(a.Slack(), b.Slack())
+	return s
+}
+
+// heldOut is the largest relative error that the curve would make on one of
+// its inner samples if that were not there. It is the measure of what the
+// curve may be off between samples; zero if there is no inner sample.
+func (c *Curve) heldOut() relative {
+	var worst relative
+	for i := 1; i < len(c.samples)-1; i++ {
+		truth := c.samples[i]
+		guess := between(c.samples[i-1], c.samples[i+1], truth.Batch)
+		worst.allocated = max(worst.allocated, off(guess.Allocated(), truth.Allocated()))
+		worst.reserved = max(worst.reserved, off(guess.Reserved, truth.Reserved))
+	}
+	return worst
+}
+
+// off is the relative error of an estimate.
+func off(estimate, truth int64) float64 {
+	if truth == 0 {
+		return 0
+	}
+	return math.Abs(float64(estimate-truth)) / float64(truth)
+}

@@ -1,0 +1,167 @@
+package planner
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// Interval is a value and the range it is expected in.
+type Interval struct{ Value, Low, High int64 }
+
+// Component is a part of the memory that the driver shows.
+type Component uint8
+
+// The components: the classes of the program, then what is not a tensor.
+const (
+	// Slack is what the caching allocator holds beyond allocated bytes.
+	Slack Component = program.NumClasses + iota
+	// Context is what CUDA takes before the first tensor.
+	Context
+
+	// NumComponents is the number of components.
+	NumComponents = program.NumClasses + 2
+)
+
+func (c Component) String() string {
+	switch {
+	case c < program.NumClasses:
+		return program.Class(c).String()
+	case c == Slack:
+		return "allocator slack"
+	case c == Context:
+		return "context"
+	}
+	return "unknown"
+}
+
+// Estimate is what the planner says of one batch size on one board.
+type Estimate struct {
+	Batch int
+	// Components sum to Device.Value; the classes among them to
+	// Allocated.Value; classes and slack to Reserved.Value.
+	Components [NumComponents]int64
+	Allocated  Interval
+	Reserved   Interval
+	Device     Interval
+	PeakPhase  string
+	// Interpolated is false where this very batch size was replayed.
+	Interpolated bool
+	Verdict      Verdict
+}
+
+// Verdict says whether an estimate fits a board.
+type Verdict uint8
+
+const (
+	// Fits means that even the upper end of the device bytes fits.
+	Fits Verdict = iota
+	// Tight means that it depends: the upper end does not fit, but the
+	// tensors alone do. PyTorch then gives back cached memory and may or may
+	// not get through.
+	Tight
+	// DoesNotFit means that even the lower end of the tensors does not.
+	DoesNotFit
+)
+
+func (v Verdict) String() string {
+	return [...]string{"fits", "tight", "does not fit"}[v]
+}
+
+// Planner turns a curve into estimates for a board.
+type Planner struct {
+	Curve        *Curve
+	Coefficients Coefficients
+	// Memory is what the driver reports as the board's total, in bytes.
+	Memory int64
+}
+
+// Estimate estimates one batch size.
+func (p *Planner) Estimate(batch int) (Estimate, error) {
+	s, exact, err := p.Curve.At(batch)
+	if err != nil {
+		return Estimate{}, err
+	}
+	e := Estimate{Batch: batch, PeakPhase: s.PeakPhase, Interpolated: !exact}
+	copy(e.Components[:], s.Classes[:])
+	e.Components[Slack] = s.Slack()
+	context := p.Coefficients.Context
+	e.Components[Context] = int64(math.Round(context.Value))
+
+	var held relative
+	if !exact {
+		held = p.Curve.held
+	}
+	e.Allocated = widen(s.Allocated(), p.Coefficients.Allocated, held.allocated)
+	e.Reserved = widen(s.Reserved, p.Coefficients.Reserved, held.reserved)
+	// Nothing is reserved without being allocated.
+	e.Reserved.Low = max(e.Reserved.Low, e.Allocated.Low)
+	e.Device = Interval{
+		Value: e.Reserved.Value + e.Components[Context],
+		Low:   e.Reserved.Low + max(0, int64(context.Value-z95*context.StdErr)),
+		High:  e.Reserved.High + int64(math.Ceil(context.Value+z95*context.StdErr)),
+	}
+	e.Verdict = p.verdict(e)
+	return e, nil
+}
+
+func (p *Planner) verdict(e Estimate) Verdict {
+	switch {
+	case e.Device.High <= p.Memory:
+		return Fits
+	case e.Allocated.Low+e.Device.Low-e.Reserved.Low > p.Memory:
+		return DoesNotFit
+	default:
+		return Tight
+	}
+}
+
+// z95 is how many standard errors to either side hold 95 % of a normal
+// distribution.
+const z95 = 1.96
+
+// widen makes the interval of a value from the quantiles of its relative
+// residual and the relative error of interpolation.
+func widen(value int64, r Residual, interpolation float64) Interval {
+	v := float64(value)
+	return Interval{
+		Value: value,
+		Low:   max(0, value-int64(math.Ceil(v*(interpolation+max(0, -r.Low))))),
+		High:  value + int64(math.Ceil(v*(interpolation+max(0, r.High)))),
+	}
+}
+
+// Coefficient is a number that measurement can correct.
+type Coefficient struct {
+	Name   string
+	Value  float64
+	StdErr float64
+	Source string
+}
+
+// Coefficients are what the planner takes from measurement.
+type Coefficients struct {
+	// Context is the bytes of the CUDA context and its libraries.
+	Context Coefficient
+	// Allocated and Reserved say how far replays are from PyTorch.
+	Allocated, Reserved Residual
+}
+
+// List returns the coefficients as named values, in a fixed order. The value
+// of a residual is the middle of its range, its standard error what a normal
+// distribution of that range would have.
+func (c Coefficients) List() []Coefficient {
+	return []Coefficient{
+		c.Context,
+		c.Allocated.coefficient("allocated_residual"),
+		c.Reserved.coefficient("reserved_residual"),
+	}
+}
+
+func (r Residual) coefficient(name string) Coefficient {
+	return Coefficient{
+		Name: name, Value: (r.Low + r.High) / 2, StdErr: (r.High - r.Low) / 2 / z95,
+		Source: fmt.Sprintf("%d reference records of %s", r.Records, r.Group),
+	}
+}
