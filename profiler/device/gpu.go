@@ -1,0 +1,137 @@
+package device
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/vprof/vprof/internal/nearest"
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// GPU says what a board is: what PyTorch and its libraries ask of it before
+// they decide how much to allocate, and how fast it is. Entries of the catalog
+// are typical boards under Linux; a real device fills in its own figures.
+type GPU struct {
+	// Name is how users call it, such as "rtx-5060-ti".
+	Name string
+	// Product is the name the driver reports, such as "NVIDIA GeForce RTX 5060 Ti".
+	Product string
+	// Aliases are further names that Lookup takes.
+	Aliases []string
+	// Generation is NVIDIA's name of the architecture, such as "Blackwell".
+	Generation string
+	// Capability is the compute capability.
+	Capability Capability
+	// SMs is the number of streaming multiprocessors.
+	SMs int
+	// ThreadsPerSM is the largest number of resident threads of one of them.
+	ThreadsPerSM int
+	// BoostMHz is the clock that Peak holds for, in MHz.
+	BoostMHz int
+	// Memory is the total that the driver reports to programs, in bytes: less
+	// than what the board is sold with, and a few ten MiB apart between boards
+	// and driver versions.
+	Memory int64
+	// Bandwidth of the memory, in bytes per second.
+	Bandwidth float64
+	// Peak is the arithmetic throughput.
+	Peak Rates
+	// Context is what one CUDA context takes of Memory before the first
+	// allocation, in bytes, and ContextSource where the figure comes from.
+	Context       int64
+	ContextSource string
+	// Source says where the other figures come from.
+	Source string
+}
+
+// Capability is a compute capability times ten: 120 for 12.0.
+type Capability int
+
+// String is the capability as NVIDIA writes it: "12.0".
+func (c Capability) String() string { return fmt.Sprintf("%d.%d", c/10, c%10) }
+
+// Rates are dense arithmetic rates in FLOP/s, a multiply-add counting as two.
+// Those of the 16-bit formats are of the tensor cores with accumulation in
+// FP32, as PyTorch uses them. Zero means that the board has no tensor cores for
+// the format.
+type Rates struct {
+	FP32, TF32, FP16, BF16, FP64 float64
+}
+
+// Of is the rate for a precision. Without tensor cores for it, libraries
+// compute in FP32, and so does Of.
+func (r Rates) Of(p program.Precision) float64 {
+	rate := r.FP32
+	switch p {
+	case program.TF32:
+		rate = r.TF32
+	case program.FP16:
+		rate = r.FP16
+	case program.BF16:
+		rate = r.BF16
+	case program.FP64:
+		rate = r.FP64
+	}
+	if rate == 0 {
+		return r.FP32
+	}
+	return rate
+}
+
+// Roofline is the time below which the board cannot do flops operations that
+// move bytes to and from its memory: whichever takes longer at full speed.
+// Launch latency and imperfect kernels come on top. It is zero for a board
+// whose rates are not known.
+func (g GPU) Roofline(flops, bytes int64, p program.Precision) time.Duration {
+	rate := g.Peak.Of(p)
+	if rate == 0 || g.Bandwidth == 0 {
+		return 0
+	}
+	seconds := max(float64(flops)/rate, float64(bytes)/g.Bandwidth)
+	return time.Duration(seconds * float64(time.Second))
+}
+
+// Names returns the names of all GPUs of the catalog, in its order.
+func Names() []string {
+	names := make([]string, len(catalog))
+	for i, g := range catalog {
+		names[i] = g.Name
+	}
+	return names
+}
+
+// Catalog returns all known GPUs, the oldest generation first and by rising
+// speed within each.
+func Catalog() []GPU { return slices.Clone(catalog) }
+
+// Lookup finds a GPU of the catalog by its name, an alias or the driver's
+// product name. Letter case, spaces and punctuation do not matter, nor does
+// the maker's "NVIDIA". The error is an [*UnknownGPUError].
+func Lookup(name string) (GPU, error) {
+	if i, ok := index[fold(name)]; ok {
+		return catalog[i], nil
+	}
+	return GPU{}, &UnknownGPUError{Name: name, Nearest: nearest.Names(name, Names(), 3)}
+}
+
+// fold is the key of a name in the index.
+func fold(name string) string {
+	return strings.TrimPrefix(nearest.Fold(name), "nvidia")
+}
+
+// An UnknownGPUError says that the catalog has no GPU of a name.
+type UnknownGPUError struct {
+	Name string
+	// Nearest are up to three names that may have been meant.
+	Nearest []string
+}
+
+func (e *UnknownGPUError) Error() string {
+	near := ""
+	if len(e.Nearest) > 0 {
+		near = "; near it: " + strings.Join(e.Nearest, ", ")
+	}
+	return fmt.Sprintf(`unknown GPU %q%s (list all with "vprof gpus")`, e.Name, near)
+}

@@ -1,0 +1,278 @@
+package device_test
+
+import (
+	"bufio"
+	"encoding/csv"
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/program"
+)
+
+func TestLookupTakesWhatPeopleCallAGPU(t *testing.T) {
+	tests := []struct{ in, want string }{
+		{"rtx-5060-ti", "rtx-5060-ti"},
+		{"RTX 5060 Ti", "rtx-5060-ti"},
+		{"5060ti", "rtx-5060-ti"},
+		{"NVIDIA GeForce RTX 5060 Ti", "rtx-5060-ti"},
+		{"geforce_rtx_3090", "rtx-3090"},
+		{"A100-SXM4-80GB", "a100-80"},
+		{"NVIDIA A100-SXM4-40GB", "a100-40"},
+		{"a100-80gb", "a100-80"},
+		{"Tesla T4", "t4"},
+		{"h100-80", "h100"},
+		{"Quadro RTX 6000", "quadro-rtx-6000"},
+		{"RTX A6000", "a6000"},
+		{"GTX 1050 Ti", "gtx-1050-ti"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.in, func(t *testing.T) {
+			g, err := device.Lookup(tt.in)
+			require.NoError(t, err)
+			require.Equal(t, tt.want, g.Name)
+		})
+	}
+}
+
+func TestUnknownGPUSuggestsUpToThreeNames(t *testing.T) {
+	tests := []struct {
+		in   string
+		want []string
+	}{
+		{"a100", []string{"a100-40", "a100-80", "p100"}}, // two sizes: the user must say which
+		{"rtx-5060", []string{"rtx-5060-ti", "rtx-3060", "rtx-5090"}},
+		{"v100", []string{"v100-16", "v100-32", "p100"}},
+		{"radeon-rx-7900", nil},
+		{"", nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.in, func(t *testing.T) {
+			_, err := device.Lookup(tt.in)
+			var unknown *device.UnknownGPUError
+			require.ErrorAs(t, err, &unknown)
+			require.Equal(t, tt.in, unknown.Name)
+			require.Equal(t, tt.want, unknown.Nearest)
+			for _, name := range tt.want {
+				require.ErrorContains(t, err, name)
+			}
+			require.ErrorContains(t, err, "vprof gpus")
+		})
+	}
+}
+
+func TestEveryNameFindsItsGPU(t *testing.T) {
+	for _, g := range device.Catalog() {
+		for _, name := range append([]string{g.Name, g.Product, strings.ToUpper(g.Name)}, g.Aliases...) {
+			found, err := device.Lookup(name)
+			require.NoError(t, err)
+			require.Equal(t, g, found, name)
+		}
+	}
+}
+
+func TestCatalogHasTheBoardsPeopleTrainOn(t *testing.T) {
+	require.Subset(t, device.Names(), []string{
+		"gtx-1050-ti", "gtx-1080", "gtx-1650", "rtx-3060", "rtx-3070", "rtx-3080", "rtx-3090", "rtx-4070", "rtx-4090",
+		"rtx-5060-ti", "rtx-5090", "quadro-rtx-6000", "k80", "p100", "t4", "v100-16", "v100-32", "a10", "l4", "l40s",
+		"a6000", "a100-40", "a100-80", "h100", "h200", "b200",
+	})
+}
+
+// coresPerSM are the FP32 lanes of a multiprocessor, from the table of
+// arithmetic throughput in NVIDIA's CUDA programming guide.
+var coresPerSM = map[device.Capability]int{
+	37: 192, 60: 64, 61: 128, 70: 64, 75: 64, 80: 64, 86: 128, 89: 128, 90: 128, 100: 128, 120: 128,
+}
+
+func TestFP32RateIsLanesTimesClock(t *testing.T) {
+	for _, g := range device.Catalog() {
+		lanes := coresPerSM[g.Capability]
+		require.NotZero(t, lanes, g.Name)
+		// A lane does one multiply-add, two operations, per cycle.
+		want := 2 * float64(lanes) * float64(g.SMs) * float64(g.BoostMHz) * 1e6
+		require.InEpsilon(t, want, g.Peak.FP32, 0.01, g.Name)
+	}
+}
+
+func TestTensorCoresCameWithVoltaTF32AndBF16WithAmpere(t *testing.T) {
+	for _, g := range device.Catalog() {
+		hasTensorCores := g.Capability >= 70 && g.Name != "gtx-1650"
+		require.Equal(t, hasTensorCores, g.Peak.FP16 > 0, g.Name)
+		require.Equal(t, g.Capability >= 80, g.Peak.TF32 > 0, g.Name)
+		require.Equal(t, g.Capability >= 80, g.Peak.BF16 > 0, g.Name)
+		if g.Capability >= 80 {
+			require.InDelta(t, g.Peak.FP16, g.Peak.BF16, 0, g.Name)
+			// TF32 has half the rate of the 16-bit formats; data sheets round.
+			require.InEpsilon(t, g.Peak.FP16/2, g.Peak.TF32, 0.03, g.Name)
+		}
+	}
+}
+
+func TestCatalogIsOrderedBySpeedWithinGenerations(t *testing.T) {
+	gpus := device.Catalog()
+	for i, g := range gpus[1:] {
+		before := gpus[i]
+		require.LessOrEqual(t, before.Capability, g.Capability)
+		if before.Capability == g.Capability {
+			require.LessOrEqual(t, before.Peak.FP32, g.Peak.FP32, "%s, %s", before.Name, g.Name)
+		}
+	}
+}
+
+func TestCatalogEntriesAreComplete(t *testing.T) {
+	for _, g := range device.Catalog() {
+		require.Regexp(t, `^[a-z0-9]+(-[a-z0-9]+)*$`, g.Name)
+		require.NotEmpty(t, g.Product, g.Name)
+		require.NotEmpty(t, g.Generation, g.Name)
+		require.NotEmpty(t, g.Source, g.Name)
+		require.Contains(t, g.ContextSource, "estimate", "no board was measured yet: %s", g.Name)
+		require.Positive(t, g.Peak.FP64, g.Name)
+		require.Positive(t, g.Context, g.Name)
+		// A context takes a few hundred MiB at most, on any board.
+		require.Less(t, g.Context, int64(1<<30), g.Name)
+		require.Greater(t, g.Memory, int64(3<<30), g.Name)
+		require.Contains(t, []int{1024, 1536, 2048}, g.ThreadsPerSM, g.Name)
+		require.Greater(t, g.Bandwidth, 1e11, g.Name)
+	}
+}
+
+func TestCatalogCannotBeChangedFromOutside(t *testing.T) {
+	device.Catalog()[0].Name = "changed"
+	require.NotEqual(t, "changed", device.Catalog()[0].Name)
+}
+
+// The reference data was recorded on a driver that showed PyTorch the boards
+// of testdata/reference-boards.csv: the catalog must describe the same.
+func TestCatalogAgreesWithTheBoardsBelowTheReferenceData(t *testing.T) {
+	f, err := os.Open("testdata/reference-boards.csv")
+	require.NoError(t, err)
+	defer f.Close()
+	rows, err := csv.NewReader(f).ReadAll()
+	require.NoError(t, err)
+	require.Len(t, rows, 21)
+	for _, row := range rows[1:] {
+		g, err := device.Lookup(row[0])
+		require.NoError(t, err)
+		got := []string{
+			row[0], g.Product, strconv.Itoa(int(g.Capability)), strconv.Itoa(g.SMs), strconv.Itoa(g.ThreadsPerSM),
+			strconv.FormatInt(g.Memory, 10), strconv.FormatInt(g.Context, 10),
+		}
+		require.Equal(t, row[:7], got)
+		// Its bandwidth is memory clock times bus width; data sheets round, and
+		// those of the HBM boards promise up to 6 % less.
+		bandwidth, err := strconv.ParseFloat(row[7], 64)
+		require.NoError(t, err)
+		require.InEpsilon(t, bandwidth, g.Bandwidth, 0.06, g.Name)
+		require.Contains(t, g.ContextSource, "reference", g.Name)
+	}
+}
+
+var capacity = regexp.MustCompile(`total capacity of ([0-9.]+ GiB)`)
+
+func TestMemoryAndContextAreThoseOfTheReferenceRecords(t *testing.T) {
+	files, err := filepath.Glob("../../bench/reference/data/*.jsonl")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	boards := map[string]bool{}
+	capacities := 0
+	for _, file := range files {
+		for _, line := range referenceLines(t, file) {
+			var record struct {
+				GPU     string
+				Context int64 `json:"device_used_context"`
+				Error   string
+			}
+			require.NoError(t, json.Unmarshal([]byte(line), &record), file)
+			g, err := device.Lookup(record.GPU)
+			require.NoError(t, err, file)
+			boards[g.Name] = true
+			if record.Context != 0 {
+				require.Equal(t, record.Context, g.Context, "%s in %s", g.Name, file)
+			}
+			if m := capacity.FindStringSubmatch(record.Error); m != nil {
+				require.Equal(t, m[1], bytesize.Format(g.Memory), "%s in %s", g.Name, file)
+				capacities++
+			}
+		}
+	}
+	require.Len(t, boards, 7)
+	require.Equal(t, 42, capacities)
+}
+
+func referenceLines(t *testing.T, file string) []string {
+	f, err := os.Open(file)
+	require.NoError(t, err)
+	defer f.Close()
+	var lines []string
+	s := bufio.NewScanner(f)
+	s.Buffer(nil, 1<<20)
+	for s.Scan() {
+		lines = append(lines, s.Text())
+	}
+	require.NoError(t, s.Err())
+	return lines[1:] // the first is the file's header
+}
+
+func TestCapabilityReadsLikeNVIDIAs(t *testing.T) {
+	require.Equal(t, "12.0", device.Capability(120).String())
+	require.Equal(t, "8.6", device.Capability(86).String())
+}
+
+func TestRatesFallBackToFP32WithoutTensorCores(t *testing.T) {
+	pascal := device.Rates{FP32: 8, FP64: 0.25}
+	require.InDelta(t, 8, pascal.Of(program.FP16), 0)
+	require.InDelta(t, 8, pascal.Of(program.BF16), 0)
+	require.InDelta(t, 8, pascal.Of(program.TF32), 0)
+	require.InDelta(t, 0.25, pascal.Of(program.FP64), 0)
+	ampere := device.Rates{FP32: 1, TF32: 2, FP16: 4, BF16: 5, FP64: 6}
+	require.InDelta(t, 1, ampere.Of(program.FP32), 0)
+	require.InDelta(t, 2, ampere.Of(program.TF32), 0)
+	require.InDelta(t, 4, ampere.Of(program.FP16), 0)
+	require.InDelta(t, 5, ampere.Of(program.BF16), 0)
+	require.InDelta(t, 6, ampere.Of(program.FP64), 0)
+}
+
+func TestRooflineIsTheSlowerOfMemoryAndArithmetic(t *testing.T) {
+	g := device.GPU{Bandwidth: 100e9, Peak: device.Rates{FP32: 1e12, FP16: 4e12}}
+	tests := []struct {
+		name         string
+		flops, bytes int64
+		precision    program.Precision
+		want         time.Duration
+	}{
+		{"memory bound", 1e6, 1e9, program.FP32, 10 * time.Millisecond},  // 1 GB at 100 GB/s
+		{"arithmetic bound", 1e9, 1e3, program.FP32, time.Millisecond},   // 1 GFLOP at 1 TFLOP/s
+		{"tensor cores", 1e9, 1e3, program.FP16, 250 * time.Microsecond}, // at 4 TFLOP/s
+		{"no bf16 tensor cores", 1e9, 0, program.BF16, time.Millisecond}, // computed in FP32
+		{"nothing to do", 0, 0, program.FP32, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			require.InDelta(t, tt.want, g.Roofline(tt.flops, tt.bytes, tt.precision), 1)
+		})
+	}
+	require.Zero(t, device.GPU{}.Roofline(1, 1, program.FP32), "unknown rates")
+}
+
+func TestRooflineGrowsWithWork(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		g := rapid.SampledFrom(device.Catalog()).Draw(t, "gpu")
+		p := rapid.SampledFrom([]program.Precision{program.FP32, program.TF32, program.FP16, program.BF16, program.FP64}).Draw(t, "precision")
+		work := rapid.Int64Range(0, math.MaxInt32)
+		flops, bytes := work.Draw(t, "flops"), work.Draw(t, "bytes")
+		moreFlops, moreBytes := work.Draw(t, "more flops"), work.Draw(t, "more bytes")
+		require.LessOrEqual(t, g.Roofline(flops, bytes, p), g.Roofline(flops+moreFlops, bytes+moreBytes, p))
+	})
+}
