@@ -1,0 +1,101 @@
+// Package models is the registry: a name becomes a case builder. Each system
+// has a package of its own beside this file.
+package models
+
+import (
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// Case is what is trained and how.
+type Case struct {
+	Model string
+	// Stage is the freeze stage, one of the model's Stages.
+	Stage string
+	// Batch is the number of samples of one micro-batch.
+	Batch int
+	// AMP is the autocast precision: "" (none), "fp16" or "bf16".
+	AMP string
+	// Checkpointing recomputes activations in backward.
+	Checkpointing bool
+	// Accumulate is the number of micro-batches of one optimizer step.
+	Accumulate int
+	// Optimizer names what replaces the system's own optimizer; "" keeps it.
+	Optimizer string
+}
+
+// Counts are element counts of a built model.
+type Counts struct {
+	// Total and Trainable count the model's parameters, Criterion those of
+	// the loss, Buffers the model's untrained tensors.
+	Total, Trainable, Criterion, Buffers int64
+}
+
+// Model is an entry of the registry.
+type Model struct {
+	Name    string
+	Summary string
+	Source  string
+	// Stages are the freeze stages, the default first.
+	Stages []string
+	// Default is the case the real system runs.
+	Default Case
+	// Batches are the sizes a sweep tries when none are given.
+	Batches []int
+	// BatchUnit names what one element of a batch is: "clip", "image".
+	BatchUnit string
+	// Notes are what a user should know about the system.
+	Notes []string
+	// Build makes the training system for a complete case.
+	Build func(Case) (Trainer, error)
+}
+
+// Trainer is a training system of one case.
+type Trainer interface {
+	// Counts are known without recording.
+	Counts() Counts
+	// Record runs set-up and then the given number of steps on the tape.
+	// A step that PyTorch would refuse is an error.
+	Record(t *trace.Tape, steps int) error
+}
+
+// Recording is a recorded case.
+type Recording struct {
+	Case    Case
+	Counts  Counts
+	Program *program.Program
+}
+
+// Options say how to record.
+type Options struct {
+	// Steps is the number of training steps; zero means two: the first, and
+	// one with the optimizer's state present.
+	Steps int
+	// Annotate records the line of the model that caused each event. It is
+	// slower; only people who read event lists need it.
+	Annotate bool
+}
+
+// Record builds the case's model and records its training steps as they run
+// on the board. Missing fields of the case take the model's defaults.
+func Record(c Case, board trace.Board, o Options) (*Recording, error) {
+	m, err := Lookup(c.Model)
+	if err != nil {
+		return nil, err
+	}
+	if c, err = m.Complete(c); err != nil {
+		return nil, err
+	}
+	trainer, err := m.Build(c)
+	if err != nil {
+		return nil, err
+	}
+	if o.Steps == 0 {
+		o.Steps = 2
+	}
+	tape := trace.New(board, trace.Options{Annotate: o.Annotate})
+	if err := trainer.Record(tape, o.Steps); err != nil {
+		return nil, err
+	}
+	return &Recording{Case: c, Counts: trainer.Counts(), Program: tape.Program()}, nil
+}
