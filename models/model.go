@@ -75,27 +75,3 @@ type Options struct {
 	// slower; only people who read event lists need it.
 	Annotate bool
 }
-
-// Record builds the case's model and records its training steps as they run
-// on the board. Missing fields of the case take the model's defaults.
-func Record(c Case, board trace.Board, o Options) (*Recording, error) {
-	m, err := Lookup(c.Model)
-	if err != nil {
-		return nil, err
-	}
-	if c, err = m.Complete(c); err != nil {
-		return nil, err
-	}
-	trainer, err := m.Build(c)
-	if err != nil {
-		return nil, err
-	}
-	if o.Steps == 0 {
-		o.Steps = 2
-	}
-	tape := trace.New(board, trace.Options{Annotate: o.Annotate})
-	if err := trainer.Record(tape, o.Steps); err != nil {
-		return nil, err
-	}
-	return &Recording{Case: c, Counts: trainer.Counts(), Program: tape.Program()}, nil
-}

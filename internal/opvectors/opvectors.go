@@ -1,0 +1,338 @@
+// Package opvectors is test support: it reads recorded vectors of single
+// PyTorch operators (what they allocate and free, forward and backward) and
+// sets the recorder's own events against them.
+package opvectors
+
+import (
+	"bufio"
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// Tensor is a shape and an element type; View marks one that was not plain
+// contiguous (see Vector.Layout).
+type Tensor struct {
+	Shape []int64
+	DType trace.DType
+	View  bool
+}
+
+// UnmarshalJSON reads [[sizes], "dtype", "view"?].
+func (t *Tensor) UnmarshalJSON(b []byte) error {
+	var raw []json.RawMessage
+	if err := json.Unmarshal(b, &raw); err != nil {
+		return err
+	}
+	var name string
+	if err := json.Unmarshal(raw[0], &t.Shape); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(raw[1], &name); err != nil {
+		return err
+	}
+	t.View = len(raw) > 2 && string(raw[2]) == `"view"`
+	d, err := dtype(name)
+	t.DType = d
+	return err
+}
+
+func dtype(name string) (trace.DType, error) {
+	for d := trace.Bool; d <= trace.C64; d++ {
+		if d.String() == name {
+			return d, nil
+		}
+	}
+	return 0, fmt.Errorf("unknown dtype %q", name)
+}
+
+// Vector is one recorded call.
+type Vector struct {
+	Op         string         `json:"op"`
+	Args       map[string]any `json:"args"`
+	Regime     string         `json:"regime"`
+	GPU        string         `json:"gpu"`
+	In         []Tensor       `json:"in"`
+	Params     Params         `json:"params"`
+	Layout     string         `json:"layout"`
+	InPlace    int            `json:"inplace"`
+	Eval       int            `json:"eval"`
+	Accumulate int            `json:"accumulate"`
+	Grad       struct {
+		In     []int `json:"in"`
+		Params int   `json:"params"`
+	} `json:"grad"`
+	Forward  []string `json:"forward"`
+	Backward []string `json:"backward"`
+	Saved    []any    `json:"saved"`
+	GradFn   string   `json:"grad_fn"`
+}
+
+// Params are named parameters in the order of the recording.
+type Params []Param
+
+// Param is a named parameter.
+type Param struct {
+	Name string
+	Tensor
+}
+
+// UnmarshalJSON keeps the order of the object's keys.
+func (p *Params) UnmarshalJSON(b []byte) error {
+	dec := json.NewDecoder(strings.NewReader(string(b)))
+	if _, err := dec.Token(); err != nil {
+		return err
+	}
+	for dec.More() {
+		key, err := dec.Token()
+		if err != nil {
+			return err
+		}
+		var t Tensor
+		if err := dec.Decode(&t); err != nil {
+			return err
+		}
+		*p = append(*p, Param{key.(string), t})
+	}
+	return nil
+}
+
+// Int is an integer argument, def if it was not given.
+func (v *Vector) Int(name string, def int64) int64 {
+	if x, ok := v.Args[name].(float64); ok {
+		return int64(x)
+	}
+	return def
+}
+
+// Ints is an argument that may be a number or a list.
+func (v *Vector) Ints(name string) []int64 {
+	switch x := v.Args[name].(type) {
+	case float64:
+		return []int64{int64(x)}
+	case []any:
+		out := make([]int64, len(x))
+		for i, e := range x {
+			out[i] = int64(e.(float64))
+		}
+		return out
+	}
+	return nil
+}
+
+// Bool is a boolean argument, def if it was not given.
+func (v *Vector) Bool(name string, def bool) bool {
+	if x, ok := v.Args[name].(bool); ok {
+		return x
+	}
+	return def
+}
+
+// String is a textual argument, def if it was not given.
+func (v *Vector) String(name, def string) string {
+	if x, ok := v.Args[name].(string); ok {
+		return x
+	}
+	return def
+}
+
+// Load reads a gzip file of JSON lines.
+func Load(path string) ([]*Vector, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		return nil, err
+	}
+	in := bufio.NewScanner(z)
+	in.Buffer(nil, 1<<24)
+	var out []*Vector
+	for in.Scan() {
+		v := new(Vector)
+		if err := json.Unmarshal(in.Bytes(), v); err != nil {
+			return nil, fmt.Errorf("%s: line %d: %w", path, len(out)+1, err)
+		}
+		out = append(out, v)
+	}
+	return out, in.Err()
+}
+
+// Call runs the operator of a vector: inputs are what a net would hand it,
+// params its parameters by name. It returns the outputs in order.
+type Call func(f *trace.Frame, v *Vector, in []*trace.Tensor, params map[string]*trace.Tensor) []*trace.Tensor
+
+// Boards are the GPUs the vectors were recorded for.
+var Boards = map[string]trace.Board{
+	"rtx-5060-ti": {Name: "rtx-5060-ti", Capability: 120, SMs: 36, ThreadsPerSM: 1536, Memory: 16615079936},
+	"h200":        {Name: "h200", Capability: 90, SMs: 132, ThreadsPerSM: 2048, Memory: 150109093888},
+	"t4":          {Name: "t4", Capability: 75, SMs: 40, ThreadsPerSM: 1024, Memory: 15828320256},
+}
+
+// Compare records the call and returns the first difference to the vector,
+// "" if all events are identical.
+func (v *Vector) Compare(call Call) (diff string) {
+	defer func() {
+		if r := recover(); r != nil {
+			diff = fmt.Sprintf("panic: %v", r)
+		}
+	}()
+	forward, backward := v.record(call)
+	if d := compare("forward", tokens(v.Forward), forward, v.Regime != "fp32"); d != "" {
+		return d
+	}
+	return compare("backward", tokens(v.Backward), backward, false)
+}
+
+// record runs the call and renders its events as the vectors do.
+func (v *Vector) record(call Call) (forward, backward []string) {
+	t := trace.New(Boards[v.GPU], trace.Options{Warm: true})
+	f := t.Frame()
+	in := make([]*trace.Tensor, len(v.In))
+	k := 0
+	for i, spec := range v.In {
+		leaf := f.Let(v.input(t, spec))
+		in[i] = leaf
+		if spec.DType < trace.F16 {
+			continue
+		}
+		if k < len(v.Grad.In) && v.Grad.In[k] == 1 {
+			in[i] = f.Let(leaf.Leaf().Clone())
+		}
+		k++
+	}
+	params := map[string]*trace.Tensor{}
+	for _, p := range v.Params {
+		x := f.Let(t.New("parameter", program.Weights, p.DType, p.Shape...))
+		if v.Grad.Params == 1 {
+			x.Leaf()
+			if v.Accumulate == 1 {
+				x.SetGrad(t.New("grad", program.Gradients, p.DType, p.Shape...))
+			}
+		}
+		params[p.Name] = x
+	}
+	rec := &recorder{t: t, start: len(t.Program().Instructions), index: map[uint32]int{}}
+	var out []*trace.Tensor
+	run := func() {
+		g := f.FuncFrame()
+		out = call(g, v, in, params)
+		g.End(out...)
+		f.LetAll(out)
+	}
+	switch v.Regime {
+	case "amp16", "amp16h":
+		t.Autocast(trace.F16, run)
+	case "ampbf", "ampbfh":
+		t.Autocast(trace.BF16, run)
+	default:
+		run()
+	}
+	forward = rec.events()
+	if v.Backward == nil {
+		return forward, nil
+	}
+	var roots, grads []*trace.Tensor
+	for _, y := range out {
+		if y.RequiresGrad() {
+			roots = append(roots, y)
+			grads = append(grads, y.Incoming())
+		}
+	}
+	if len(roots) == 0 {
+		return forward, []string{"(no output requires grad)"}
+	}
+	trace.Backward(roots, grads)
+	return forward, rec.events()
+}
+
+// input makes a tensor in the vector's layout.
+func (v *Vector) input(t *trace.Tape, s Tensor) *trace.Tensor {
+	if !s.View {
+		return t.New("input", program.Batch, s.DType, s.Shape...)
+	}
+	n := len(s.Shape)
+	shape := slices.Clone(s.Shape)
+	switch {
+	case strings.HasPrefix(v.Layout, "channels_last"):
+		return t.NewChannelsLast("input", program.Batch, s.DType, s.Shape...)
+	case v.Layout == "[B,S,H,D] transposed":
+		shape[1], shape[2] = shape[2], shape[1]
+		return t.New("input", program.Batch, s.DType, shape...).Transpose(1, 2)
+	case v.Layout == "narrowed":
+		shape[n-1] *= 2
+		return t.New("input", program.Batch, s.DType, shape...).Slice(n-1, 0, s.Shape[n-1])
+	default:
+		shape[n-1], shape[n-2] = shape[n-2], shape[n-1]
+		return t.New("input", program.Batch, s.DType, shape...).Transpose(n-2, n-1)
+	}
+}
+
+// recorder renders instructions as the vectors' events.
+type recorder struct {
+	t     *trace.Tape
+	start int
+	index map[uint32]int
+}
+
+func (r *recorder) events() []string {
+	p := r.t.Program()
+	var out []string
+	for _, i := range p.Instructions[r.start:] {
+		switch i.Kind {
+		case program.Alloc:
+			r.index[i.Arg] = len(r.index)
+			out = append(out, fmt.Sprintf("+%d", p.Buffers[i.Arg].Bytes))
+		case program.Free:
+			if k, ok := r.index[i.Arg]; ok {
+				out = append(out, fmt.Sprintf("-%d", k))
+			} else {
+				out = append(out, fmt.Sprintf("-x%d", p.Buffers[i.Arg].Bytes))
+			}
+		}
+	}
+	r.start = len(p.Instructions)
+	return out
+}
+
+// tokens cuts recorded events down to what is compared: sizes and order.
+func tokens(events []string) []string {
+	out := make([]string, len(events))
+	for i, e := range events {
+		out[i], _, _ = strings.Cut(e, " ")
+	}
+	return out
+}
+
+// compare returns the first difference. The order in which autocast's cache
+// frees its copies at the end of forward is that of a hash map keyed by
+// address, so there it does not count.
+func compare(phase string, want, got []string, sortTail bool) string {
+	if sortTail {
+		want, got = sortedTail(want), sortedTail(got)
+	}
+	for i := range max(len(want), len(got)) {
+		if i >= len(want) || i >= len(got) || want[i] != got[i] {
+			return fmt.Sprintf("%s event %d\n   want %s\n   got  %s", phase, i, strings.Join(want, " "), strings.Join(got, " "))
+		}
+	}
+	return ""
+}
+
+func sortedTail(events []string) []string {
+	i := len(events)
+	for i > 0 && events[i-1][0] == '-' {
+		i--
+	}
+	out := slices.Clone(events)
+	slices.Sort(out[i:])
+	return out
+}

@@ -1,0 +1,3 @@
+// Package nn has the layers of torch.nn under their own names: parameters,
+// the module tree, and forward functions that read like PyTorch's.
+package nn

@@ -1,0 +1,98 @@
+package trace
+
+import "github.com/vprof/vprof/profiler/program"
+
+// accumulate is AccumulateGrad: the first gradient is taken over if nobody
+// else holds it and it is laid out as the leaf is, else copied; later ones
+// are added in place. It takes over the reference to g.
+func (x *Tensor) accumulate(g *Tensor) {
+	if g == nil {
+		return
+	}
+	t := x.tape
+	c := t.begin("AccumulateGrad")
+	switch {
+	case x.grad != nil:
+		x.grad.AddInPlace(g)
+	case g.refs == 1 && g.obeysLayoutOf(x):
+		x.grad = g.detached().retain()
+		x.grad.classify(program.Gradients)
+	default:
+		x.grad = g.cloneLike(x).retain()
+		x.grad.classify(program.Gradients)
+	}
+	g.release()
+	c.done()
+}
+
+// obeysLayoutOf is utils::obeys_layout_contract.
+func (g *Tensor) obeysLayoutOf(x *Tensor) bool {
+	if !x.isDense() {
+		return g.isContiguous()
+	}
+	for i, s := range g.shape {
+		if s != 1 && g.strides[i] != x.strides[i] {
+			return false
+		}
+		if s == 1 && g.strides[i] == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// cloneLike is utils::clone_obey_contract.
+func (g *Tensor) cloneLike(x *Tensor) *Tensor {
+	t := g.tape
+	t.native = "new_empty_strided"
+	var y *Tensor
+	if x.isDense() {
+		y = t.emptyStrided(x.dtype, x.shape, x.strides)
+	} else {
+		y = t.empty(x.dtype, x.shape...)
+	}
+	t.launchCopy(y, g)
+	return y
+}
+
+// ZeroGrad drops the gradient of a leaf, as zero_grad(set_to_none=True) does.
+func (x *Tensor) ZeroGrad() {
+	if g := x.grad; g != nil {
+		x.grad = nil
+		g.release()
+	}
+}
+
+// Leaf makes x a leaf that requires grad: a parameter.
+func (x *Tensor) Leaf() *Tensor {
+	x.requiresGrad = true
+	return x
+}
+
+// New is a fresh tensor made by Python code outside the model, such as a
+// parameter brought to the device or a batch; op and native name what PyTorch
+// calls for it.
+func (t *Tape) New(op string, c program.Class, d DType, shape ...int64) *Tensor {
+	wasOp, wasNative, class := t.op, t.native, t.class
+	t.op, t.native, t.class = op, op, c
+	x := t.empty(d, shape...)
+	t.op, t.native, t.class = wasOp, wasNative, class
+	return x
+}
+
+// NewChannelsLast is New in channels-last layout.
+func (t *Tape) NewChannelsLast(op string, c program.Class, d DType, shape ...int64) *Tensor {
+	x := t.New(op, c, d, shape...)
+	x.setGeometry(shape, channelsLastStrides(nil, shape))
+	return x
+}
+
+// SetGrad gives a leaf a gradient, as assigning to .grad does.
+func (x *Tensor) SetGrad(g *Tensor) {
+	x.ZeroGrad()
+	x.grad = g.retain()
+	g.classify(program.Gradients)
+}
+
+// Incoming is a fresh gradient for x, laid out as x is.
+func (x *Tensor) Incoming() *Tensor { return x.emptyLike(x.dtype) }

@@ -1,0 +1,110 @@
+package trace
+
+// autocast is the state of torch.autocast on a thread.
+type autocast struct {
+	autocastState
+	depth int
+	// cache holds half copies of fp32 leaves that require grad, until the
+	// outermost region ends.
+	cache map[*Tensor]*Tensor
+	order []*Tensor // of insertion, so that recordings are reproducible
+}
+
+// autocastState is what a region switches.
+type autocastState struct {
+	enabled bool
+	noCache bool
+	dtype   DType
+}
+
+// Autocast runs f as under torch.autocast("cuda", dtype).
+func (t *Tape) Autocast(d DType, f func()) {
+	leave := t.casts.restore(autocastState{enabled: true, dtype: d})
+	f()
+	leave()
+}
+
+// NoAutocast runs f as under torch.autocast("cuda", enabled=False).
+func (t *Tape) NoAutocast(f func()) {
+	s := t.casts.autocastState
+	s.enabled = false
+	leave := t.casts.restore(s)
+	f()
+	leave()
+}
+
+// Autocasting is the precision autocast is in force with, if it is.
+func (t *Tape) Autocasting() (DType, bool) { return t.casts.dtype, t.casts.enabled }
+
+// restore enters a region with the given state and returns how to leave it.
+func (a *autocast) restore(s autocastState) (leave func()) {
+	was := a.autocastState
+	a.autocastState = s
+	a.depth++
+	return func() {
+		a.depth--
+		a.autocastState = was
+		if a.depth > 0 {
+			return
+		}
+		order, cache := a.order, a.cache
+		a.cache, a.order = nil, nil
+		for _, x := range order {
+			cache[x].release()
+			x.release()
+		}
+	}
+}
+
+// lower casts x to the autocast precision for an operator of the lower
+// precision list. Copies of leaf parameters are cached.
+func (t *Tape) lower(x *Tensor) *Tensor {
+	a := &t.casts
+	if x == nil || !a.enabled || !x.dtype.IsFloat() || x.dtype == F64 || x.dtype == a.dtype {
+		return x
+	}
+	cacheable := x.dtype == F32 && x.requiresGrad && x.isLeaf() && x.view == nil && !a.noCache
+	if !cacheable {
+		return x.to(a.dtype)
+	}
+	if y, ok := a.cache[x]; ok {
+		return y
+	}
+	y := x.to(a.dtype).retain()
+	if a.cache == nil {
+		a.cache = make(map[*Tensor]*Tensor)
+	}
+	a.cache[x] = y
+	a.order = append(a.order, x.retain())
+	return y
+}
+
+// full casts x to fp32 for an operator of the fp32 list.
+func (t *Tape) full(x *Tensor) *Tensor {
+	if x == nil || !t.casts.enabled || !x.dtype.IsHalf() {
+		return x
+	}
+	return x.to(F32)
+}
+
+// widest casts all xs to the widest of their types, for an operator of the
+// promote list.
+func (t *Tape) widest(xs []*Tensor) []*Tensor {
+	if !t.casts.enabled {
+		return xs
+	}
+	d := t.casts.dtype
+	for _, x := range xs {
+		if x.dtype == F32 {
+			d = F32
+		}
+	}
+	out := make([]*Tensor, len(xs))
+	for i, x := range xs {
+		out[i] = x
+		if x.dtype.IsFloat() && x.dtype != d && x.dtype != F64 {
+			out[i] = x.to(d)
+		}
+	}
+	return out
+}

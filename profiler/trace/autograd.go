@@ -1,0 +1,239 @@
+package trace
+
+import "github.com/vprof/vprof/profiler/program"
+
+// Node is a step of the backward graph: it turns gradients of an operator's
+// outputs into gradients of its inputs.
+type Node struct {
+	t     *Tape
+	name  string
+	seq   int64
+	refs  int32
+	next  []edge // one per input; a zero edge where none is needed
+	saved []saved
+	metas []meta // of the outputs: gradients must come in these shapes and types
+	apply func(b *backward)
+	leaf  *Tensor // AccumulateGrad: the tensor whose gradient this is
+
+	module string
+	where  uint32
+
+	// Scratch of the engine.
+	visit  int64
+	deps   int32
+	grads  []*Tensor
+	queued bool
+}
+
+type edge struct {
+	node  *Node
+	input int32
+}
+
+// meta is what the engine checks a gradient against (InputMetadata).
+type meta struct {
+	shape []int64
+	dtype DType
+}
+
+// saved is a tensor kept for backward, or what a saved-tensor hook made of it.
+type saved struct {
+	x    *Tensor
+	pack *packed
+}
+
+// lastSeq is the sequence number of AccumulateGrad nodes: they run at once.
+const lastSeq = int64(1) << 62
+
+func (t *Tape) newNode(name string, inputs int) *Node {
+	if len(t.nodes) == 0 {
+		t.nodes = make([]Node, 64)
+	}
+	n := &t.nodes[0]
+	t.nodes = t.nodes[1:]
+	t.seq++
+	n.t, n.name, n.seq = t, name, t.seq
+	n.module = t.module
+	n.next = make([]edge, inputs)
+	return n
+}
+
+// tracked reports whether autograd must follow an operator on xs.
+func (t *Tape) tracked(xs ...*Tensor) bool {
+	if t.noGrad {
+		return false
+	}
+	for _, x := range xs {
+		if x != nil && x.requiresGrad {
+			return true
+		}
+	}
+	return false
+}
+
+// record makes the node of an operator on inputs, nil if autograd does not
+// follow it. Inputs may be nil.
+func (t *Tape) record(name string, inputs ...*Tensor) *Node {
+	if !t.tracked(inputs...) {
+		return nil
+	}
+	n := t.newNode(name, len(inputs))
+	for i, x := range inputs {
+		n.link(i, x)
+	}
+	return n
+}
+
+// link makes gradient i of n flow to what made x.
+func (n *Node) link(i int, x *Tensor) {
+	if x == nil || !x.requiresGrad {
+		return
+	}
+	e := x.gradEdge()
+	e.node.refs++
+	n.next[i] = e
+}
+
+// gradEdge is where a gradient of x goes.
+func (x *Tensor) gradEdge() edge {
+	if x.node != nil {
+		return edge{x.node, x.out}
+	}
+	if x.accum == nil {
+		n := x.tape.newNode("AccumulateGrad", 0)
+		x.tape.seq--
+		n.seq = lastSeq
+		n.leaf = x
+		n.metas = []meta{{x.shape, x.dtype}}
+		x.accum = n
+		n.refs = 1 // the leaf's; cached for its whole life
+	}
+	return edge{x.accum, 0}
+}
+
+// needs reports whether input i of n wants a gradient.
+func (n *Node) needs(i int) bool { return n.next[i].node != nil }
+
+// keep saves x for backward if the condition holds; the place is taken in any
+// case, so that saved values are found by their position.
+func (n *Node) keep(x *Tensor, when bool) {
+	if x == nil || !when {
+		n.saved = append(n.saved, saved{})
+		return
+	}
+	n.saved = append(n.saved, n.t.hooks.pack(n.t, x))
+}
+
+// save keeps each of xs.
+func (n *Node) save(xs ...*Tensor) {
+	for _, x := range xs {
+		n.keep(x, true)
+	}
+}
+
+// holdForBackward is a header over x's storage that a node owns.
+func holdForBackward(x *Tensor) *Tensor {
+	t := x.tape
+	python := t.python
+	t.python = true // not a temporary
+	y := t.header(x.store, x.dtype, x.shape, x.strides, x.offset)
+	t.python = python
+	y.requiresGrad = x.requiresGrad
+	if x.class() == program.Temporaries {
+		x.classify(program.Activations)
+	}
+	return y.retain()
+}
+
+// yields makes outs the outputs of n. A nil node leaves them untracked.
+func (n *Node) yields(outs ...*Tensor) {
+	if n == nil {
+		return
+	}
+	for i, x := range outs {
+		if x == nil {
+			n.metas = append(n.metas, meta{})
+			continue
+		}
+		n.metas = append(n.metas, meta{x.shape, x.dtype})
+		if x.dtype.differentiable() {
+			x.setNode(n, int32(i))
+		}
+	}
+}
+
+func (x *Tensor) setNode(n *Node, out int32) {
+	n.refs++
+	old := x.node
+	x.node, x.out, x.requiresGrad = n, out, true
+	if old != nil {
+		old.release()
+	}
+}
+
+func (n *Node) release() {
+	n.refs--
+	if n.refs > 0 {
+		return
+	}
+	n.releaseSaved()
+	for i, e := range n.next {
+		if e.node != nil {
+			n.next[i] = edge{}
+			e.node.release()
+		}
+	}
+}
+
+func (n *Node) releaseSaved() {
+	for i := range n.saved {
+		s := &n.saved[i]
+		if s.x != nil {
+			s.x.release()
+			s.x = nil
+		}
+		if s.pack != nil {
+			s.pack.release()
+			s.pack = nil
+		}
+	}
+	n.apply = nil
+}
+
+// backward is a node at work: the gradients that came in, the saved tensors,
+// and the gradients that go out.
+type backward struct {
+	call
+	node *Node
+	// grad is the gradient of the first output; grads are those of all,
+	// nil where none came.
+	grad  *Tensor
+	grads []*Tensor
+	out   []*Tensor
+	kept  []*Tensor
+}
+
+// saved is the i-th tensor the forward kept, nil if it was not needed.
+func (b *backward) saved(i int) *Tensor { return b.kept[i] }
+
+// needs reports whether a gradient of input i is wanted.
+func (b *backward) needs(i int) bool { return b.node.needs(i) }
+
+// give makes x the gradient of input i and ends the statement.
+func (b *backward) give(i int, x *Tensor) {
+	if x != nil {
+		b.out[i] = x.retain()
+	}
+	b.statement()
+}
+
+// dropInput lets go of incoming gradient i before the node has run, where the
+// C++ formula moves it away.
+func (b *backward) dropInput(i int) {
+	x := b.grads[i]
+	b.grads[i] = nil
+	if i == 0 {
+		b.grad = nil
+	}
+	x.release()
+}

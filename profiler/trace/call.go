@@ -1,0 +1,151 @@
+package trace
+
+// call is the activation of an operator: a C++ function, whose temporaries
+// live to the end of the full expression that made them and whose locals live
+// to its end, both destroyed in reverse order of construction. Python frames
+// (see Frame) let go of a temporary as soon as it has been used.
+type call struct {
+	t      *Tape
+	temps  int    // where its temporaries begin on the tape's stack
+	locals int    // where its locals begin
+	python bool   // the caller is Python
+	op     string // the caller's, to be restored
+	native string
+	args   [4]*Tensor
+	nargs  int
+	list   []*Tensor // an argument that is a list of tensors
+}
+
+// begin enters operator op, called with args; nil arguments are skipped.
+func (t *Tape) begin(op string, args ...*Tensor) call {
+	c := call{t: t, temps: len(t.temps), locals: len(t.locals), python: t.python, op: t.op, native: t.native}
+	for _, x := range args {
+		if x != nil {
+			x.alive()
+			x.refs++
+			c.args[c.nargs] = x
+			c.nargs++
+		}
+	}
+	if t.python {
+		t.op = op
+	}
+	t.native = op
+	t.python = false
+	return c
+}
+
+// beginList enters operator op, called with a list of tensors.
+func (t *Tape) beginList(op string, list []*Tensor) call {
+	c := t.begin(op)
+	for _, x := range list {
+		x.alive()
+		x.refs++
+	}
+	c.list = list
+	return c
+}
+
+// statement ends a full expression: temporaries that nothing holds die.
+func (c *call) statement() {
+	t := c.t
+	for i := len(t.temps) - 1; i >= c.temps; i-- {
+		if x := t.temps[i]; x.refs == 0 {
+			x.die()
+		}
+	}
+	t.temps = t.temps[:c.temps]
+}
+
+// let binds the value of an expression to a C++ local and ends the statement.
+func (c *call) let(x *Tensor) *Tensor {
+	c.t.locals = append(c.t.locals, x.retain())
+	c.statement()
+	return x
+}
+
+// set assigns to the local *p, which let has bound before.
+func (c *call) set(p **Tensor, x *Tensor) {
+	x.retain()
+	for i := len(c.t.locals) - 1; i >= c.locals; i-- {
+		if c.t.locals[i] == *p {
+			c.t.locals[i] = x
+			(*p).release()
+			*p = x
+			c.statement()
+			return
+		}
+	}
+	panic("trace: set of a local that was never bound")
+}
+
+// drop ends a local before its function ends (std::move, reset).
+func (c *call) drop(x *Tensor) {
+	for i := len(c.t.locals) - 1; i >= c.locals; i-- {
+		if c.t.locals[i] == x {
+			c.t.locals = append(c.t.locals[:i], c.t.locals[i+1:]...)
+			x.release()
+			return
+		}
+	}
+	panic("trace: drop of a local that was never bound")
+}
+
+// end returns out to the caller.
+func (c *call) end(out *Tensor) *Tensor {
+	out.refs++
+	c.finish()
+	out.refs--
+	c.hand(out)
+	return out
+}
+
+// endAll returns several results.
+func (c *call) endAll(outs ...*Tensor) []*Tensor {
+	for _, x := range outs {
+		x.refs++
+	}
+	c.finish()
+	for _, x := range outs {
+		x.refs--
+		c.hand(x)
+	}
+	return outs
+}
+
+// done returns nothing.
+func (c *call) done() { c.finish() }
+
+// hand passes a result to the caller: a C++ caller keeps it to the end of its
+// full expression, a Python caller until it is used.
+func (c *call) hand(x *Tensor) {
+	if !c.python && x.refs == 0 {
+		c.t.temps = append(c.t.temps, x)
+	}
+}
+
+// finish ends the activation: temporaries, locals, and last the arguments,
+// which die if a Python caller was their only holder.
+func (c *call) finish() {
+	c.statement()
+	t := c.t
+	for i := len(t.locals) - 1; i >= c.locals; i-- {
+		x := t.locals[i]
+		t.locals = t.locals[:i]
+		x.release()
+	}
+	t.python, t.op, t.native = c.python, c.op, c.native
+	for _, x := range c.args[:c.nargs] {
+		c.giveBack(x)
+	}
+	for _, x := range c.list {
+		c.giveBack(x)
+	}
+}
+
+func (c *call) giveBack(x *Tensor) {
+	x.refs--
+	if x.refs == 0 && c.python {
+		x.die()
+	}
+}

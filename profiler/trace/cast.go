@@ -1,0 +1,75 @@
+package trace
+
+// to is Tensor.to(dtype) as C++ calls it: x itself if nothing is to be done.
+func (x *Tensor) to(d DType) *Tensor {
+	if x.dtype == d {
+		return x
+	}
+	t := x.tape
+	c := t.begin("to_copy", x)
+	y := x.emptyLike(d)
+	t.launchCopy(y, x)
+	if d.differentiable() {
+		if n := t.record("ToCopyBackward0", x); n != nil {
+			n.yields(y)
+			from := x.dtype
+			n.apply = func(b *backward) { b.give(0, b.grad.to(from)) }
+		}
+	}
+	return c.end(y)
+}
+
+// To is Tensor.to(dtype), .half(), .float() and the like.
+func (x *Tensor) To(d DType) *Tensor {
+	c := x.tape.begin("to_dtype", x)
+	return c.end(x.to(d))
+}
+
+// clone is Tensor.clone() as C++ calls it, with preserved strides.
+func (x *Tensor) clone() *Tensor { return x.cloneInto(x.emptyLike) }
+
+// cloneContiguous is clone(memory_format=contiguous).
+func (x *Tensor) cloneContiguous() *Tensor {
+	return x.cloneInto(func(d DType) *Tensor { return x.tape.empty(d, x.shape...) })
+}
+
+// cloneChannelsLast is clone(memory_format=channels_last).
+func (x *Tensor) cloneChannelsLast() *Tensor {
+	return x.cloneInto(func(d DType) *Tensor {
+		return x.tape.emptyStrided(d, x.shape, channelsLastStrides(nil, x.shape))
+	})
+}
+
+func (x *Tensor) cloneInto(alloc func(DType) *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("clone", x)
+	y := alloc(x.dtype)
+	t.launchCopy(y, x)
+	if n := t.record("CloneBackward0", x); n != nil {
+		n.yields(y)
+		n.apply = func(b *backward) { b.give(0, b.grad) }
+	}
+	return c.end(y)
+}
+
+// Clone is torch.clone(x).
+func (x *Tensor) Clone() *Tensor { return x.clone() }
+
+// Contiguous is x.contiguous(): x itself if it is.
+func (x *Tensor) Contiguous() *Tensor {
+	c := x.tape.begin("contiguous", x)
+	return c.end(x.contiguous())
+}
+
+func (x *Tensor) contiguous() *Tensor {
+	if x.isContiguous() {
+		return x
+	}
+	return x.cloneContiguous()
+}
+
+// Detach is x.detach(): the same storage without history.
+func (x *Tensor) Detach() *Tensor {
+	c := x.tape.begin("detach", x)
+	return c.end(x.detached())
+}

@@ -1,0 +1,111 @@
+package trace
+
+import "github.com/vprof/vprof/profiler/program"
+
+// DType is an element type, under PyTorch's meaning.
+type DType uint8
+
+// The element types, in order of promotion within their kind.
+const (
+	Bool DType = iota
+	U8
+	I32
+	I64
+	F16
+	BF16
+	F32
+	F64
+	C64
+	numDTypes
+)
+
+var (
+	dtypeSizes = [numDTypes]int64{1, 1, 4, 8, 2, 2, 4, 8, 8}
+	dtypeNames = [numDTypes]string{"bool", "u8", "i32", "i64", "f16", "bf16", "f32", "f64", "c64"}
+)
+
+// Size is the number of bytes of one element.
+func (d DType) Size() int64 { return dtypeSizes[d] }
+
+func (d DType) String() string { return dtypeNames[d] }
+
+// IsFloat reports whether d is a real floating-point type.
+func (d DType) IsFloat() bool { return d >= F16 && d <= F64 }
+
+// IsHalf reports whether d is one of the two 16-bit floating-point types.
+func (d DType) IsHalf() bool { return d == F16 || d == BF16 }
+
+func (d DType) differentiable() bool { return d >= F16 }
+
+// precision is the arithmetic a device does on elements of type d.
+func (d DType) precision() program.Precision {
+	switch d {
+	case F16:
+		return program.FP16
+	case BF16:
+		return program.BF16
+	case F64:
+		return program.FP64
+	default:
+		return program.FP32
+	}
+}
+
+// accumulate is the type sums of d are made in (at::opmath_type).
+func (d DType) accumulate() DType {
+	if d.IsHalf() {
+		return F32
+	}
+	return d
+}
+
+// promote is torch.promote_types.
+func promote(a, b DType) DType {
+	if (a == F16 && b == BF16) || (a == BF16 && b == F16) {
+		return F32
+	}
+	return max(a, b)
+}
+
+// kind groups types as promotion does: bool, integer, real, complex.
+func (d DType) kind() int {
+	switch {
+	case d == Bool:
+		return 0
+	case d < F16:
+		return 1
+	case d < C64:
+		return 2
+	default:
+		return 3
+	}
+}
+
+// resultType is torch.result_type: tensors without dimensions count only
+// where they are of a higher kind than all that have some.
+func resultType(xs ...*Tensor) DType {
+	var dimmed, zero DType
+	var hasDimmed, hasZero bool
+	for _, x := range xs {
+		if len(x.shape) > 0 {
+			dimmed, hasDimmed = promoteIf(dimmed, x.dtype, hasDimmed), true
+		} else {
+			zero, hasZero = promoteIf(zero, x.dtype, hasZero), true
+		}
+	}
+	switch {
+	case !hasDimmed:
+		return zero
+	case !hasZero || zero.kind() <= dimmed.kind():
+		return dimmed
+	default:
+		return promote(dimmed, zero)
+	}
+}
+
+func promoteIf(a, b DType, both bool) DType {
+	if !both {
+		return b
+	}
+	return promote(a, b)
+}

@@ -1,0 +1,231 @@
+package trace
+
+import "container/heap"
+
+// graphTask is one call of backward(): PyTorch's autograd engine on its
+// device thread.
+type graphTask struct {
+	t     *Tape
+	ready readyQueue
+}
+
+// readyQueue orders nodes as ReadyQueue does: the latest made runs first.
+type readyQueue []*Node
+
+func (q readyQueue) Len() int           { return len(q) }
+func (q readyQueue) Less(i, j int) bool { return q[i].seq > q[j].seq }
+func (q readyQueue) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
+func (q *readyQueue) Push(n any)        { *q = append(*q, n.(*Node)) }
+func (q *readyQueue) Pop() any {
+	old := *q
+	n := old[len(old)-1]
+	*q = old[:len(old)-1]
+	return n
+}
+
+// Backward is loss.backward(): it runs the graph behind the scalar x and
+// leaves gradients in the leaves.
+func (x *Tensor) Backward() {
+	t := x.tape
+	op, native, python := t.op, t.native, t.python
+	t.op, t.native, t.python = "ones_like", "ones_like", true
+	root := x.emptyLike(x.dtype).retain() // the caller's tuple of gradients
+	t.launchFill(root)
+	t.python = python
+	t.backward([]*Tensor{x}, []*Tensor{root})
+	root.release()
+	t.op, t.native = op, native
+	if x.refs == 0 && python {
+		x.die()
+	}
+}
+
+// backward runs the graph behind roots, whose gradients are given.
+func (t *Tape) backward(roots, grads []*Tensor) {
+	task := &graphTask{t: t}
+	noGrad, node, module, python, thread := t.noGrad, t.node, t.module, t.python, t.thread
+	t.noGrad, t.python, t.thread = true, false, 1
+	t.visit++
+	for i, x := range roots {
+		if !x.requiresGrad {
+			panic("trace: backward from a tensor that does not require grad")
+		}
+		e := x.gradEdge()
+		task.count(e.node)
+		task.deliver(e, grads[i].retain())
+	}
+	for _, x := range roots {
+		if n := x.gradEdge().node; n.deps == 0 && !n.queued {
+			task.enqueue(n)
+		}
+	}
+	for len(task.ready) > 0 {
+		n := heap.Pop(&task.ready).(*Node)
+		n.queued = false
+		task.run(n)
+	}
+	t.noGrad, t.node, t.module, t.python, t.thread = noGrad, node, module, python, thread
+}
+
+// count finds how many gradients each reachable node waits for.
+func (g *graphTask) count(root *Node) {
+	if root.visit == g.t.visit {
+		return
+	}
+	root.visit, root.deps = g.t.visit, 0
+	stack := []*Node{root}
+	for len(stack) > 0 {
+		n := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		for _, e := range n.next {
+			m := e.node
+			if m == nil {
+				continue
+			}
+			if m.visit != g.t.visit {
+				m.visit, m.deps = g.t.visit, 0
+				stack = append(stack, m)
+			}
+			m.deps++
+		}
+	}
+}
+
+func (g *graphTask) enqueue(n *Node) {
+	n.queued = true
+	n.refs++ // the queue's
+	heap.Push(&g.ready, n)
+}
+
+// deliver adds a gradient, whose reference it takes over, to what its target
+// has received so far (InputBuffer::add).
+func (g *graphTask) deliver(e edge, x *Tensor) {
+	n := e.node
+	if n.grads == nil {
+		n.grads = make([]*Tensor, max(len(n.metas), 1))
+	}
+	old := n.grads[e.input]
+	if old == nil {
+		n.grads[e.input] = x
+		return
+	}
+	c := g.t.begin("add_")
+	var sum *Tensor
+	if old.isDense() && old.refs == 1 && old.store.refs == 1 {
+		old.AddInPlace(x)
+		sum = old
+	} else {
+		g.t.native = "add"
+		sum = old.Add(x).retain()
+		old.release()
+	}
+	x.release()
+	n.grads[e.input] = sum
+	c.done()
+}
+
+// run executes one node and passes its results on.
+func (g *graphTask) run(n *Node) {
+	t := g.t
+	t.node, t.module, t.op, t.native = n.name, n.module, n.name, n.name
+	grads := n.grads
+	n.grads = nil
+	if n.leaf != nil {
+		n.leaf.accumulate(grads[0])
+		n.release()
+		return
+	}
+	out := make([]*Tensor, len(n.next))
+	if b, any := n.start(grads, out); any {
+		n.apply(b)
+		b.finish()
+		g.validate(n, out)
+		for _, x := range b.grads {
+			if x != nil {
+				x.release()
+			}
+		}
+		n.finishSaved(b)
+	}
+	for i, e := range n.next {
+		if e.node == nil {
+			if out[i] != nil {
+				out[i].release()
+			}
+			continue
+		}
+		m := e.node
+		if out[i] != nil {
+			g.deliver(e, out[i])
+		}
+		m.deps--
+		if m.deps == 0 && !m.queued {
+			g.enqueue(m)
+		}
+	}
+	n.release()
+}
+
+// start unpacks the saved tensors; any is false if no gradient came at all.
+func (n *Node) start(grads, out []*Tensor) (b *backward, any bool) {
+	for _, x := range grads {
+		any = any || x != nil
+	}
+	if !any {
+		return nil, false
+	}
+	if n.apply == nil {
+		panic("trace: backward through " + n.name + " a second time")
+	}
+	b = &backward{node: n, grads: grads, grad: grads[0], out: out}
+	if len(n.saved) > 0 {
+		b.kept = make([]*Tensor, len(n.saved))
+		for i, s := range n.saved {
+			b.kept[i] = n.t.unpack(s)
+		}
+	}
+	b.call = n.t.begin(n.name)
+	n.t.op = n.name
+	return b, true
+}
+
+// finishSaved lets go of what start unpacked and of what the node kept.
+func (n *Node) finishSaved(b *backward) {
+	for i, s := range n.saved {
+		if s.pack != nil && b.kept[i] != nil {
+			b.kept[i].release()
+		}
+	}
+	n.releaseSaved()
+}
+
+// validate brings each gradient to the shape and type of what it belongs to
+// (validate_outputs).
+func (g *graphTask) validate(n *Node, out []*Tensor) {
+	for i, e := range n.next {
+		x := out[i]
+		if x == nil || e.node == nil {
+			continue
+		}
+		want := e.node.metas[e.input]
+		c := g.t.begin("validate_outputs")
+		if !sameInts(x.shape, want.shape) {
+			y := x.sumTo(want.shape).retain()
+			x.release()
+			x = y
+			c.statement()
+		}
+		if x.dtype != want.dtype {
+			y := x.to(want.dtype).retain()
+			x.release()
+			x = y
+			c.statement()
+		}
+		out[i] = x
+		c.done()
+	}
+}
+
+// Backward is torch.autograd.backward(roots, grads): gradients that nobody
+// else holds are given away to the graph.
+func Backward(roots, grads []*Tensor) { roots[0].tape.backward(roots, grads) }

@@ -1,0 +1,141 @@
+package trace
+
+// Frame is a Python frame: it holds the names that a model's code binds. What
+// is bound lives until the name is bound anew or the frame ends; what is not
+// bound dies right after the operator that uses it.
+//
+//	y := f.Let(conv.Forward(f, x))   // y = conv(x)
+//	f.Set(&y, y.ReLU())              // y = relu(y)
+type Frame struct {
+	t     *Tape
+	names []*Tensor
+	held  []*Tensor // the argument tuple of a module call
+	// activation to return to
+	python bool
+	module string
+}
+
+// Frame opens the outermost frame of a recording.
+func (t *Tape) Frame() *Frame { return t.enter() }
+
+func (t *Tape) enter() *Frame {
+	f := &Frame{t: t, python: t.python, module: t.module}
+	t.python = true
+	return f
+}
+
+// Tape is the recording the frame belongs to.
+func (f *Frame) Tape() *Tape { return f.t }
+
+// Let binds a new name to x.
+func (f *Frame) Let(x *Tensor) *Tensor {
+	x.alive()
+	f.names = append(f.names, x.retain())
+	return x
+}
+
+// LetAll binds each of xs, as a list held by a name would.
+func (f *Frame) LetAll(xs []*Tensor) []*Tensor {
+	for _, x := range xs {
+		f.Let(x)
+	}
+	return xs
+}
+
+// Set binds the name *p to x; what it was bound to before loses a reference.
+func (f *Frame) Set(p **Tensor, x *Tensor) {
+	x.alive()
+	x.retain()
+	for i, old := range f.names {
+		if old == *p {
+			f.names[i] = x
+			*p = x
+			old.release()
+			return
+		}
+	}
+	f.names = append(f.names, x)
+	*p = x
+}
+
+// Del unbinds a name, as Python's del does.
+func (f *Frame) Del(p **Tensor) {
+	for i, x := range f.names {
+		if x == *p {
+			f.names = append(f.names[:i], f.names[i+1:]...)
+			*p = nil
+			x.release()
+			return
+		}
+	}
+	panic("trace: Del of a name that is not bound")
+}
+
+// End closes the frame: its names go, in the order they were bound. Results
+// outlive it.
+func (f *Frame) End(results ...*Tensor) {
+	for _, r := range results {
+		if r != nil {
+			r.alive()
+			r.refs++
+		}
+	}
+	for _, x := range f.names {
+		x.release()
+	}
+	f.names = nil
+	t := f.t
+	t.python, t.module = f.python, f.module
+	for _, x := range f.held {
+		x.release()
+	}
+	f.held = nil
+	for _, r := range results {
+		if r != nil {
+			r.refs--
+			if !t.python && r.refs == 0 {
+				t.temps = append(t.temps, r)
+			}
+		}
+	}
+}
+
+// Module is what can be called with one tensor, as nn.Module.__call__ is.
+type Module interface {
+	Forward(f *Frame, x *Tensor) *Tensor
+}
+
+// Call runs m on x. The argument tuple holds x until the call returns.
+func (f *Frame) Call(m Module, x *Tensor) *Tensor {
+	g := f.CallFrame(x)
+	y := m.Forward(g, x)
+	g.End(y)
+	return y
+}
+
+// CallFrame opens the frame of a module call with any number of arguments;
+// the caller runs the body and ends it. Nil arguments are skipped.
+func (f *Frame) CallFrame(args ...*Tensor) *Frame {
+	g := f.t.enter()
+	for _, x := range args {
+		if x != nil {
+			x.alive()
+			g.held = append(g.held, x.retain())
+			g.names = append(g.names, x.retain())
+		}
+	}
+	return g
+}
+
+// FuncFrame opens the frame of a plain Python function: its arguments belong
+// to the callee alone, so binding a parameter anew frees what was passed.
+func (f *Frame) FuncFrame(args ...*Tensor) *Frame {
+	g := f.t.enter()
+	for _, x := range args {
+		if x != nil {
+			x.alive()
+			g.names = append(g.names, x.retain())
+		}
+	}
+	return g
+}

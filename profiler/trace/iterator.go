@@ -1,0 +1,146 @@
+package trace
+
+import "slices"
+
+// broadcast is the common shape of xs under broadcasting.
+func broadcast(xs ...*Tensor) []int64 {
+	if len(xs) == 1 {
+		return xs[0].shape
+	}
+	same := true
+	n := 0
+	for _, x := range xs {
+		n = max(n, len(x.shape))
+		same = same && sameInts(x.shape, xs[0].shape)
+	}
+	if same {
+		return xs[0].shape
+	}
+	shape := make([]int64, n)
+	for d := range shape {
+		shape[d] = 1
+		for _, x := range xs {
+			if k := d - (n - len(x.shape)); k >= 0 && x.shape[k] != 1 {
+				shape[d] = x.shape[k]
+			}
+		}
+	}
+	return shape
+}
+
+// elementwise allocates the result of a pointwise operator: its shape is the
+// broadcast one, its layout the one TensorIterator gives it.
+func (t *Tape) elementwise(d DType, xs ...*Tensor) *Tensor {
+	shape := broadcast(xs...)
+	var buf [8]int64
+	return t.emptyStrided(d, shape, t.outputStrides(buf[:0], shape, xs))
+}
+
+// outputStrides is TensorIterator's choice of layout for an output: that of
+// the inputs where they agree, else sorted by the strides of the inputs.
+func (t *Tape) outputStrides(dst, shape []int64, xs []*Tensor) []int64 {
+	same, contiguous, last, dense := true, true, true, true
+	for _, x := range xs {
+		same = same && sameInts(x.shape, shape)
+		contiguous = contiguous && x.isContiguous()
+	}
+	if same && contiguous {
+		return contiguousStrides(dst, shape)
+	}
+	if same {
+		for _, x := range xs {
+			last = last && x.isChannelsLast()
+			dense = dense && x.isDense() && sameInts(x.strides, xs[0].strides)
+		}
+		if last {
+			return channelsLastStrides(dst, shape)
+		}
+		if dense {
+			return append(dst, xs[0].strides...)
+		}
+	}
+	perm := sortDimensions(shape, xs, nil)
+	at := len(dst)
+	dst = append(dst, shape...)
+	step := int64(1)
+	for _, d := range perm {
+		dst[at+d] = step
+		step *= max(shape[d], 1)
+	}
+	return dst
+}
+
+// sortDimensions is TensorIterator's reorder_dimensions: the dimensions of
+// shape, fastest first, ordered by the strides of the operands. For a
+// reduction, reduced marks the dimensions that go to the front.
+func sortDimensions(shape []int64, xs []*Tensor, reduced []bool) []int {
+	n := len(shape)
+	perm := make([]int, n)
+	for i := range perm {
+		perm[i] = n - 1 - i
+	}
+	stride := func(x *Tensor, d int) int64 {
+		k := d - (n - len(x.shape))
+		if k < 0 || (x.shape[k] == 1 && shape[d] != 1) {
+			return 0
+		}
+		return x.strides[k] * x.dtype.Size()
+	}
+	compare := func(a, b int) int {
+		if reduced != nil && reduced[a] != reduced[b] {
+			if reduced[b] {
+				return 1
+			}
+			return -1
+		}
+		for _, x := range xs {
+			s, r := stride(x, a), stride(x, b)
+			switch {
+			case s == 0 || r == 0:
+				continue
+			case s < r:
+				return -1
+			case s > r:
+				return 1
+			case shape[a] > shape[b]:
+				return 1
+			}
+		}
+		return 0
+	}
+	for i := 1; i < n; i++ {
+		at := i
+		for j := i - 1; j >= 0; j-- {
+			switch c := compare(perm[j], perm[at]); {
+			case c > 0:
+				perm[j], perm[at] = perm[at], perm[j]
+				at = j
+				continue
+			case c < 0:
+			default:
+				continue
+			}
+			break
+		}
+	}
+	return perm
+}
+
+// wrapDims turns dimensions counted from the end into plain ones; none given
+// means all.
+func wrapDims(n int, dims []int) []int {
+	if len(dims) == 0 {
+		all := make([]int, n)
+		for i := range all {
+			all[i] = i
+		}
+		return all
+	}
+	out := slices.Clone(dims)
+	for i, d := range out {
+		if d < 0 {
+			out[i] = d + n
+		}
+	}
+	return out
+}

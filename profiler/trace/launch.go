@@ -1,0 +1,53 @@
+package trace
+
+import "github.com/vprof/vprof/profiler/program"
+
+// launch records a kernel that reads and writes the given tensors. A tensor
+// that is its own input and output is named on both sides.
+func (t *Tape) launch(op program.Op, writes, reads []*Tensor) {
+	if t.hooks.muted {
+		return
+	}
+	p := t.prog
+	from := uint32(len(p.Operands))
+	for _, x := range reads {
+		if x != nil && !x.store.blank {
+			p.Operands = append(p.Operands, program.Operand{Buffer: x.store.buffer, Bytes: min(x.Bytes(), x.store.bytes)})
+		}
+	}
+	mid := uint32(len(p.Operands))
+	for _, x := range writes {
+		if x != nil && !x.store.blank {
+			p.Operands = append(p.Operands, program.Operand{Buffer: x.store.buffer, Bytes: min(x.Bytes(), x.store.bytes)})
+		}
+	}
+	op.Reads, op.Writes = program.Span{From: from, To: mid}, program.Span{From: mid, To: uint32(len(p.Operands))}
+	if len(writes) > 0 {
+		op.Precision = writes[0].dtype.precision()
+	}
+	op.Site = t.launchSite()
+	p.Ops = append(p.Ops, op)
+	t.emit(program.Launch, uint32(len(p.Ops)-1))
+}
+
+// launchSite is the site of the buffer allocated last, which is this op's own
+// in all but in-place operators; looking it up anew would cost more than it
+// tells.
+func (t *Tape) launchSite() uint32 {
+	if n := len(t.prog.Sites); n > 0 && t.lastSite.Op == t.op && t.lastSite.Native == t.native && t.lastSite.Node == t.node && t.lastSite.Module == t.module {
+		return t.lastSiteID
+	}
+	return t.site()
+}
+
+func (t *Tape) launchElementwise(out *Tensor, flopsPerElement int64, ins ...*Tensor) {
+	t.launch(program.Op{Work: program.Elementwise, FLOPs: flopsPerElement * out.numel}, []*Tensor{out}, ins)
+}
+
+func (t *Tape) launchCopy(out, in *Tensor) {
+	t.launch(program.Op{Work: program.Copy}, []*Tensor{out}, []*Tensor{in})
+}
+
+func (t *Tape) launchFill(out *Tensor) {
+	t.launch(program.Op{Work: program.Copy}, []*Tensor{out}, nil)
+}

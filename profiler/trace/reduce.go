@@ -1,0 +1,290 @@
+package trace
+
+import (
+	"math/bits"
+
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// reduceGeometry is what ATen's reduction kernels see of a tensor after
+// TensorIterator has sorted and merged its dimensions.
+type reduceGeometry struct {
+	ndim, reducedDims int
+	inputs, outputs   int64 // per output, and how many
+	fastest           int64 // bytes between neighbours along dimension 0
+	slow              int64 // ... along the first dimension not reduced
+	shape             []int64
+	inStrides         []int64
+	outStrides        []int64
+}
+
+// reduceGeometry works out the geometry for a sum of x over the marked
+// dimensions into elements of the given size.
+func (x *Tensor) reduceGeometry(reduced []bool, outSize int64) reduceGeometry {
+	perm := sortDimensions(x.shape, []*Tensor{x}, reduced)
+	g := reduceGeometry{inputs: 1, outputs: 1}
+	out := int64(outSize)
+	for _, d := range perm {
+		s := x.shape[d]
+		in, o := x.strides[d]*x.dtype.Size(), int64(0)
+		if reduced[d] {
+			g.inputs *= s
+		} else {
+			g.outputs *= s
+			o = out
+			out *= s
+		}
+		if k := len(g.shape) - 1; k >= 0 && g.merge(k, s, in, o) {
+			continue
+		}
+		g.shape = append(g.shape, s)
+		g.inStrides = append(g.inStrides, in)
+		g.outStrides = append(g.outStrides, o)
+	}
+	g.ndim = len(g.shape)
+	for i := range g.shape {
+		if g.outStrides[i] == 0 {
+			g.reducedDims++
+		}
+	}
+	if g.ndim > 0 {
+		g.fastest = g.inStrides[0]
+		if g.reducedDims < g.ndim {
+			g.slow = g.inStrides[g.reducedDims]
+		}
+	}
+	return g
+}
+
+// merge joins a dimension to the one before it where their strides allow
+// (coalesce_dimensions).
+func (g *reduceGeometry) merge(k int, size, in, out int64) bool {
+	if g.shape[k] == 1 {
+		g.shape[k], g.inStrides[k], g.outStrides[k] = size, in, out
+		return true
+	}
+	if size == 1 || (g.shape[k]*g.inStrides[k] == in && g.shape[k]*g.outStrides[k] == out) {
+		g.shape[k] *= size
+		return true
+	}
+	return false
+}
+
+// reduceScratch is setReduceConfig of ATen/native/cuda/Reduce.cuh: the bytes
+// of global memory, and of semaphores, that a reduction split over blocks
+// needs. accSize is the size of the accumulator, inSize of an input element.
+func (b Board) reduceScratch(g reduceGeometry, inSize, accSize int64, vt0 int64) (buffer, semaphores int64) {
+	const maxThreads, warp = 512, 32
+	if g.inputs*g.outputs == 0 {
+		return 0, 0
+	}
+	onFastest := true
+	dim0, dim1 := int64(1), int64(1)
+	stride := inSize
+	if g.ndim > 0 {
+		onFastest = g.reducedDims == g.ndim || g.inStrides[0] < g.slow
+		if onFastest {
+			dim0, dim1, stride = g.inputs, g.outputs, g.inStrides[0]
+		} else {
+			dim0, dim1, stride = g.outputs, g.inputs, g.slow
+		}
+	}
+	outVec := int64(1)
+	if stride == inSize {
+		if onFastest && dim0 > 128 && g.ndim == 1 && vt0 >= 4 {
+			dim0 /= 4
+		} else if !onFastest {
+			outVec = g.outputVec(inSize)
+			dim0 /= outVec
+		}
+	}
+	limit := int64(maxThreads) / outVec
+	p0, p1 := limit, limit
+	if dim0 < limit {
+		p0 = lastPow2(dim0)
+	}
+	if dim1 < limit {
+		p1 = lastPow2(dim1)
+	}
+	width := min(p0, warp)
+	height := min(p1, limit/width)
+	width = min(p0, limit/height)
+
+	stepIn, stepOut := int64(1), int64(1)
+	xReduce := g.ndim == 0 || onFastest
+	if xReduce {
+		stepIn *= width
+	} else {
+		stepOut *= width
+	}
+	perThread := func() int64 { return divUp(g.inputs, stepIn) }
+	yReduce := perThread() >= min(height*16, 256)
+	if yReduce {
+		stepIn *= height
+	} else {
+		stepOut *= height
+	}
+	blocks := int64(b.ThreadsPerSM) / (width * height)
+	target := int64(b.SMs) * blocks
+	grid := divUp(g.outputs/outVec, stepOut)
+	if !yReduce || perThread() < 256 || grid > target {
+		return 0, 0
+	}
+	ctas := max(min(divUp(target, grid), divUp(perThread(), 16)), divUp(perThread(), 256))
+	if ctas <= 1 {
+		return 0, 0
+	}
+	buffer = accSize * g.outputs * ctas
+	if !xReduce {
+		buffer *= width * outVec
+	}
+	return buffer, 4 * grid
+}
+
+// outputVec is get_output_vec_size: how many outputs one thread makes.
+func (g reduceGeometry) outputVec(inSize int64) int64 {
+	vec := int64(4)
+	update := func(n int64) {
+		for n%vec != 0 {
+			vec /= 2
+		}
+	}
+	update(g.shape[g.reducedDims])
+	for i, stride := range g.inStrides {
+		if i != g.reducedDims {
+			update(stride / inSize)
+		}
+	}
+	return vec
+}
+
+func lastPow2(n int64) int64 {
+	if n < 1 {
+		return 1
+	}
+	return 1 << (63 - bits.LeadingZeros64(uint64(n)))
+}
+
+func divUp(a, b int64) int64 { return (a + b - 1) / b }
+
+// reducedShape is the shape of a reduction over dims, and which those are.
+func (x *Tensor) reducedShape(dims []int, keep bool) (shape []int64, reduced []bool) {
+	reduced = make([]bool, len(x.shape))
+	for _, d := range wrapDims(len(x.shape), dims) {
+		reduced[d] = true
+	}
+	for d, s := range x.shape {
+		switch {
+		case !reduced[d]:
+			shape = append(shape, s)
+		case keep:
+			shape = append(shape, 1)
+		}
+	}
+	return shape, reduced
+}
+
+// reduction is a kernel of ATen's reduction family: it allocates the result
+// and, where the kernel splits over blocks, its scratch space.
+type reduction struct {
+	op      string
+	out     DType
+	accSize int64 // of the accumulator
+	vt0     int64 // values per thread and step; 4 unless the kernel says else
+}
+
+func (x *Tensor) reduce(r reduction, dims []int, keep bool) *Tensor {
+	t := x.tape
+	c := t.begin(r.op, x)
+	shape, reduced := x.reducedShape(dims, keep)
+	y := c.let(t.empty(r.out, shape...))
+	vt0 := r.vt0
+	if vt0 == 0 {
+		vt0 = 4
+	}
+	g := x.reduceGeometry(reduced, r.out.Size())
+	if buffer, semaphores := t.board.reduceScratch(g, x.dtype.Size(), r.accSize, vt0); buffer > 0 {
+		c.let(t.scratch(buffer))
+		c.let(t.scratch(semaphores))
+	}
+	t.launch(program.Op{Work: program.Reduction, FLOPs: x.numel}, []*Tensor{y}, []*Tensor{x})
+	return c.end(y)
+}
+
+// sum is at::sum over dims; none means all.
+func (x *Tensor) sum(op string, dims []int, keep bool) *Tensor {
+	d := x.dtype
+	if !d.differentiable() {
+		d = I64
+	}
+	return x.reduce(reduction{op: op, out: d, accSize: d.accumulate().Size()}, dims, keep)
+}
+
+// Sum is x.sum(dims); no dims sums everything.
+func (x *Tensor) Sum(keep bool, dims ...int) *Tensor {
+	t := x.tape
+	c := t.begin("sum_dim_IntList", x)
+	y := x.sum("sum_dim_IntList", dims, keep)
+	if n := t.record("SumBackward1", x); n != nil {
+		n.yields(y)
+		from := x.shape
+		n.apply = func(b *backward) { b.give(0, b.grad.spread(from, dims, keep)) }
+	}
+	return c.end(y)
+}
+
+// Mean is x.mean(dims); no dims takes the mean of everything.
+func (x *Tensor) Mean(keep bool, dims ...int) *Tensor {
+	t := x.tape
+	c := t.begin("mean_dim", x)
+	y := x.reduce(reduction{op: "mean_dim", out: x.dtype, accSize: x.dtype.accumulate().Size()}, dims, keep)
+	if n := t.record("MeanBackward1", x); n != nil {
+		n.yields(y)
+		from := x.shape
+		n.apply = func(b *backward) { b.give(0, b.grad.spread(from, dims, keep).DivScalar()) }
+	}
+	return c.end(y)
+}
+
+// spread expands the gradient of a reduction back over the input.
+func (g *Tensor) spread(shape []int64, dims []int, keep bool) *Tensor {
+	if !keep && len(shape) > 0 {
+		reduced := make([]bool, len(shape))
+		for _, d := range wrapDims(len(shape), dims) {
+			reduced[d] = true
+		}
+		for d := range shape {
+			if reduced[d] {
+				g = g.Unsqueeze(d)
+			}
+		}
+	}
+	return g.Expand(shape...)
+}
+
+// sumTo is at::sum_to: x summed down to a shape it was broadcast from.
+func (x *Tensor) sumTo(shape []int64) *Tensor {
+	if sameInts(x.shape, shape) {
+		return x
+	}
+	t := x.tape
+	c := t.begin("sum_to", x)
+	lead := len(x.shape) - len(shape)
+	var dims []int
+	for i := range lead {
+		dims = append(dims, i)
+	}
+	for i := lead; i < len(x.shape); i++ {
+		if shape[i-lead] == 1 && x.shape[i] != 1 {
+			dims = append(dims, i)
+		}
+	}
+	y := x
+	if len(dims) > 0 {
+		y = x.sum("sum_dim_IntList", dims, true)
+	}
+	if lead > 0 {
+		y = y.View(shape...)
+	}
+	return c.end(y)
+}

@@ -1,0 +1,250 @@
+package trace
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// Options say how to record.
+type Options struct {
+	// Annotate records the model's line for every event.
+	Annotate bool
+	// Warm starts with the library workspaces in place, as in a process that
+	// has run the same operators before.
+	Warm bool
+}
+
+// Tape records what happens on one device. It is not safe for concurrent use.
+type Tape struct {
+	board Board
+	opts  Options
+	prog  *program.Program
+	sites map[program.Site]uint32
+
+	// Interpreter state.
+	python bool // the innermost activation is Python, not C++
+	temps  []*Tensor
+	locals []*Tensor
+	op     string // operator called from Python or by the autograd node
+	native string // innermost operator
+	node   string // autograd node, "" in forward
+	module string // path of the module in execution
+	step   int
+	class  program.Class // of new buffers
+
+	lastSite   program.Site
+	lastSiteID uint32
+
+	// Autograd state.
+	noGrad  bool
+	seq     int64
+	visit   int64
+	thread  int // 0 the main thread, 1 the autograd device thread
+	hooks   savedHooks
+	casts   autocast
+	library libraries
+
+	tensors []Tensor  // slab
+	stores  []storage // slab
+	nodes   []Node    // slab
+}
+
+// New begins a recording for a board.
+func New(board Board, o Options) *Tape {
+	t := &Tape{
+		board:  board,
+		opts:   o,
+		prog:   &program.Program{},
+		sites:  make(map[program.Site]uint32, 256),
+		python: true,
+		step:   -1,
+		class:  program.Temporaries,
+	}
+	t.library.init(board, o.Warm)
+	return t
+}
+
+// Program is what has been recorded so far.
+func (t *Tape) Program() *program.Program { return t.prog }
+
+// Board is the GPU the step is recorded for.
+func (t *Tape) Board() Board { return t.board }
+
+// Mark ends a phase.
+func (t *Tape) Mark(phase string) {
+	t.prog.Phases = append(t.prog.Phases, program.Phase{Step: t.step, Name: phase})
+	t.emit(program.Mark, uint32(len(t.prog.Phases)-1))
+}
+
+// SetStep says which training step is recorded from here on; -1 is set-up.
+func (t *Tape) SetStep(step int) { t.step = step }
+
+// EmptyCache is torch.cuda.empty_cache().
+func (t *Tape) EmptyCache() { t.emit(program.EmptyCache, 0) }
+
+// In runs f with new buffers counted in class c.
+func (t *Tape) In(c program.Class, f func()) {
+	was := t.class
+	t.class = c
+	f()
+	t.class = was
+}
+
+// NoGrad runs f as under torch.no_grad().
+func (t *Tape) NoGrad(f func()) { t.withGrad(false, f) }
+
+func (t *Tape) withGrad(on bool, f func()) {
+	was := t.noGrad
+	t.noGrad = !on
+	f()
+	t.noGrad = was
+}
+
+func (t *Tape) emit(k program.Kind, arg uint32) {
+	t.prog.Instructions = append(t.prog.Instructions, program.Instruction{Kind: k, Arg: arg})
+}
+
+// site returns the index of the place the recording is at.
+func (t *Tape) site() uint32 {
+	s := program.Site{Op: t.op, Native: t.native, Node: t.node, Module: t.module}
+	if t.opts.Annotate {
+		s.Where = where()
+	}
+	if s == t.lastSite && len(t.prog.Sites) > 0 {
+		return t.lastSiteID
+	}
+	id, ok := t.sites[s]
+	if !ok {
+		id = uint32(len(t.prog.Sites))
+		t.prog.Sites = append(t.prog.Sites, s)
+		t.sites[s] = id
+	}
+	t.lastSite, t.lastSiteID = s, id
+	return id
+}
+
+// where finds the line of the model: the innermost frame outside the recorder
+// and the layer library.
+func where() string {
+	var pcs [64]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
+	for {
+		f, more := frames.Next()
+		name := strings.TrimPrefix(f.Function, "github.com/vprof/vprof/")
+		if !strings.HasPrefix(name, "profiler/trace.") && !strings.HasPrefix(name, "models/nn.") {
+			return fmt.Sprintf("%s:%d:%s", modulePath(f.File), f.Line, name[strings.LastIndexByte(name, '.')+1:])
+		}
+		if !more {
+			return ""
+		}
+	}
+}
+
+// modulePath cuts a source path down to the part below the module root.
+func modulePath(file string) string {
+	for _, room := range []string{"/models/", "/profiler/", "/bench/", "/cmd/"} {
+		if i := strings.LastIndex(file, room); i >= 0 {
+			return file[i+1:]
+		}
+	}
+	return file[strings.LastIndexByte(file, '/')+1:]
+}
+
+// allocate brings a storage of the given size to life.
+func (t *Tape) allocate(bytes int64) *storage {
+	if len(t.stores) == 0 {
+		t.stores = make([]storage, 256)
+	}
+	s := &t.stores[0]
+	t.stores = t.stores[1:]
+	s.bytes = bytes
+	if bytes == 0 || t.hooks.muted {
+		s.blank = true
+		return s
+	}
+	if bytes < 0 {
+		panic(fmt.Sprintf("trace: %s asks for %d bytes", t.op, bytes))
+	}
+	s.buffer = uint32(len(t.prog.Buffers))
+	t.prog.Buffers = append(t.prog.Buffers, program.Buffer{Bytes: bytes, Class: t.class, Site: t.site()})
+	t.emit(program.Alloc, s.buffer)
+	return s
+}
+
+// drop gives up one tensor's share of a storage.
+func (t *Tape) drop(s *storage) {
+	s.refs--
+	if s.refs == 0 && !s.blank {
+		t.emit(program.Free, s.buffer)
+	}
+}
+
+// header makes a tensor over a storage and registers it as a temporary of the
+// running C++ activation, if there is one.
+func (t *Tape) header(s *storage, d DType, shape, strides []int64, offset int64) *Tensor {
+	if len(t.tensors) == 0 {
+		t.tensors = make([]Tensor, 128)
+	}
+	x := &t.tensors[0]
+	t.tensors = t.tensors[1:]
+	x.tape, x.store, x.dtype, x.offset = t, s, d, offset
+	x.setGeometry(shape, strides)
+	s.refs++
+	if !t.python {
+		t.temps = append(t.temps, x)
+	}
+	return x
+}
+
+// empty is a fresh row-major tensor.
+func (t *Tape) empty(d DType, shape ...int64) *Tensor {
+	var buf [8]int64
+	return t.emptyStrided(d, shape, contiguousStrides(buf[:0], shape))
+}
+
+// emptyStrided is a fresh tensor with the given strides; its storage reaches
+// from its first to its last element.
+func (t *Tape) emptyStrided(d DType, shape, strides []int64) *Tensor {
+	last := int64(1)
+	for i, s := range shape {
+		if s == 0 {
+			last = 0
+			break
+		}
+		last += (s - 1) * strides[i]
+	}
+	return t.header(t.allocate(last*d.Size()), d, shape, strides, 0)
+}
+
+// emptyLike is torch.empty_like with preserved strides.
+func (x *Tensor) emptyLike(d DType) *Tensor {
+	if x.isContiguous() {
+		return x.tape.empty(d, x.shape...)
+	}
+	if x.isDense() {
+		return x.tape.emptyStrided(d, x.shape, x.strides)
+	}
+	return x.tape.elementwise(d, x)
+}
+
+// alias is another header over the storage of x, without history.
+func (x *Tensor) alias(shape, strides []int64, offset int64) *Tensor {
+	return x.tape.header(x.store, x.dtype, shape, strides, offset)
+}
+
+// detached is a header like x that takes no part in autograd.
+func (x *Tensor) detached() *Tensor { return x.alias(x.shape, x.strides, x.offset) }
+
+// scratch allocates bytes of library or kernel scratch space; the tensor is a
+// temporary of the running activation.
+func (t *Tape) scratch(bytes int64) *Tensor { return t.empty(U8, bytes) }
+
+// workspace is scratch space asked for by a library.
+func (t *Tape) workspace(bytes int64) *Tensor {
+	w := t.scratch(bytes)
+	w.classify(program.Workspace)
+	return w
+}

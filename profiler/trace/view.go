@@ -1,0 +1,204 @@
+package trace
+
+// viewOf makes a view of x with an autograd node whose gradient is back(grad).
+func (x *Tensor) viewOf(op, node string, shape, strides []int64, offset int64, back func(b *backward)) *Tensor {
+	t := x.tape
+	c := t.begin(op, x)
+	y := x.alias(shape, strides, offset)
+	if n := t.record(node, x); n != nil {
+		n.yields(y)
+		n.apply = back
+		y.view = x.retain()
+	}
+	return c.end(y)
+}
+
+// View is x.view(shape); one size may be -1.
+func (x *Tensor) View(shape ...int64) *Tensor {
+	shape = inferShape(shape, x.numel)
+	strides, ok := viewStrides(x.shape, x.strides, shape)
+	if !ok {
+		panic("trace: view of a tensor whose strides do not allow it; use Reshape")
+	}
+	from := x.shape
+	return x.viewOf("view", "ViewBackward0", shape, strides, x.offset, func(b *backward) { b.give(0, b.grad.reshape(from)) })
+}
+
+// Reshape is x.reshape(shape): a view where strides allow, else a copy.
+func (x *Tensor) Reshape(shape ...int64) *Tensor {
+	c := x.tape.begin("reshape", x)
+	return c.end(x.reshape(inferShape(shape, x.numel)))
+}
+
+func (x *Tensor) reshape(shape []int64) *Tensor {
+	if strides, ok := viewStrides(x.shape, x.strides, shape); ok {
+		from := x.shape
+		return x.viewOf("reshape", "ViewBackward0", shape, strides, x.offset, func(b *backward) { b.give(0, b.grad.reshape(from)) })
+	}
+	// _unsafe_view of a clone.
+	c := x.tape.begin("reshape", x)
+	copied := c.let(x.cloneContiguous())
+	from := copied.shape
+	return c.end(copied.viewOf("reshape", "UnsafeViewBackward0", shape, contiguousStrides(nil, shape), 0,
+		func(b *backward) { b.give(0, b.grad.reshape(from)) }))
+}
+
+// inferShape fills in the one size given as -1.
+func inferShape(shape []int64, total int64) []int64 {
+	known, hole := int64(1), -1
+	for i, s := range shape {
+		if s == -1 {
+			hole = i
+		} else {
+			known *= s
+		}
+	}
+	if hole < 0 {
+		return shape
+	}
+	out := append([]int64(nil), shape...)
+	out[hole] = 0
+	if known > 0 {
+		out[hole] = total / known
+	}
+	return out
+}
+
+// viewStrides is at::detail::computeStride: the strides a view of the given
+// shape has, if there can be one.
+func viewStrides(old, oldStrides, shape []int64) ([]int64, bool) {
+	strides := make([]int64, len(shape))
+	if len(old) == 0 {
+		for i := range strides {
+			strides[i] = 1
+		}
+		return strides, true
+	}
+	d := len(shape) - 1
+	base := oldStrides[len(old)-1]
+	chunk, viewed := int64(1), int64(1)
+	for i := len(old) - 1; i >= 0; i-- {
+		chunk *= old[i]
+		if i > 0 && (old[i-1] == 1 || oldStrides[i-1] == chunk*base) {
+			continue
+		}
+		for d >= 0 && (viewed < chunk || shape[d] == 1) {
+			strides[d] = viewed * base
+			viewed *= shape[d]
+			d--
+		}
+		if viewed != chunk {
+			return nil, false
+		}
+		if i > 0 {
+			base, chunk, viewed = oldStrides[i-1], 1, 1
+		}
+	}
+	return strides, d < 0
+}
+
+// Permute is x.permute(dims).
+func (x *Tensor) Permute(dims ...int) *Tensor {
+	shape, strides := make([]int64, len(dims)), make([]int64, len(dims))
+	inverse := make([]int, len(dims))
+	for i, d := range dims {
+		d = x.dim(d)
+		shape[i], strides[i] = x.shape[d], x.strides[d]
+		inverse[d] = i
+	}
+	return x.viewOf("permute", "PermuteBackward0", shape, strides, x.offset, func(b *backward) { b.give(0, b.grad.Permute(inverse...)) })
+}
+
+// Transpose is x.transpose(a, b).
+func (x *Tensor) Transpose(a, b int) *Tensor {
+	a, b = x.dim(a), x.dim(b)
+	shape, strides := append([]int64(nil), x.shape...), append([]int64(nil), x.strides...)
+	shape[a], shape[b] = shape[b], shape[a]
+	strides[a], strides[b] = strides[b], strides[a]
+	return x.viewOf("transpose", "TransposeBackward0", shape, strides, x.offset, func(bw *backward) { bw.give(0, bw.grad.Transpose(a, b)) })
+}
+
+// T is x.t() of a matrix.
+func (x *Tensor) T() *Tensor {
+	return x.viewOf("t", "TBackward0", []int64{x.shape[1], x.shape[0]}, []int64{x.strides[1], x.strides[0]}, x.offset,
+		func(b *backward) { b.give(0, b.grad.T()) })
+}
+
+// Unsqueeze is x.unsqueeze(d).
+func (x *Tensor) Unsqueeze(d int) *Tensor {
+	n := len(x.shape)
+	if d < 0 {
+		d += n + 1
+	}
+	shape, strides := make([]int64, 0, n+1), make([]int64, 0, n+1)
+	stride := int64(1)
+	if d < n {
+		stride = x.shape[d] * x.strides[d]
+	}
+	shape = append(append(append(shape, x.shape[:d]...), 1), x.shape[d:]...)
+	strides = append(append(append(strides, x.strides[:d]...), stride), x.strides[d:]...)
+	return x.viewOf("unsqueeze", "UnsqueezeBackward0", shape, strides, x.offset, func(b *backward) { b.give(0, b.grad.Squeeze(d)) })
+}
+
+// Squeeze is x.squeeze(d).
+func (x *Tensor) Squeeze(d int) *Tensor {
+	d = x.dim(d)
+	if x.shape[d] != 1 {
+		return x.viewOf("squeeze", "SqueezeBackward1", x.shape, x.strides, x.offset, func(b *backward) { b.give(0, b.grad) })
+	}
+	shape := append(append([]int64(nil), x.shape[:d]...), x.shape[d+1:]...)
+	strides := append(append([]int64(nil), x.strides[:d]...), x.strides[d+1:]...)
+	return x.viewOf("squeeze", "SqueezeBackward1", shape, strides, x.offset, func(b *backward) { b.give(0, b.grad.Unsqueeze(d)) })
+}
+
+// Expand is x.expand(shape); -1 keeps a size.
+func (x *Tensor) Expand(shape ...int64) *Tensor {
+	lead := len(shape) - len(x.shape)
+	to, strides := make([]int64, len(shape)), make([]int64, len(shape))
+	for i, s := range shape {
+		k := i - lead
+		switch {
+		case k < 0:
+			to[i], strides[i] = s, 0
+		case s == -1 || s == x.shape[k]:
+			to[i], strides[i] = x.shape[k], x.strides[k]
+		default:
+			to[i], strides[i] = s, 0
+		}
+	}
+	from := x.shape
+	return x.viewOf("expand", "ExpandBackward0", to, strides, x.offset, func(b *backward) { b.give(0, b.grad.sumTo(from)) })
+}
+
+// Slice is x[..., from:to, ...] along dimension d.
+func (x *Tensor) Slice(d int, from, to int64) *Tensor {
+	d = x.dim(d)
+	shape := append([]int64(nil), x.shape...)
+	shape[d] = to - from
+	whole := x.shape
+	return x.viewOf("slice", "SliceBackward0", shape, x.strides, x.offset+from*x.strides[d], func(b *backward) {
+		b.give(0, b.grad.scatterInto("slice_backward", whole, d, from, to))
+	})
+}
+
+// Select is x[..., i, ...] along dimension d.
+func (x *Tensor) Select(d int, i int64) *Tensor {
+	d = x.dim(d)
+	shape := append(append([]int64(nil), x.shape[:d]...), x.shape[d+1:]...)
+	strides := append(append([]int64(nil), x.strides[:d]...), x.strides[d+1:]...)
+	whole := x.shape
+	return x.viewOf("select", "SelectBackward0", shape, strides, x.offset+i*x.strides[d], func(b *backward) {
+		b.give(0, b.grad.scatterInto("select_backward", whole, d, i, i+1))
+	})
+}
+
+// scatterInto is zeros(whole) with g copied into a range of dimension d.
+func (g *Tensor) scatterInto(op string, whole []int64, d int, from, to int64) *Tensor {
+	t := g.tape
+	c := t.begin(op, g)
+	z := t.empty(g.dtype, whole...)
+	t.launchFill(z)
+	t.launchCopy(z, g)
+	_, _, _ = d, from, to
+	return c.end(z)
+}
