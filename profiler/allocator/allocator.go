@@ -1,0 +1,359 @@
+package allocator
+
+import (
+	"fmt"
+	"math/bits"
+	"slices"
+)
+
+const mib = 1 << 20
+
+// The constants of the allocator, PyTorch's names in the comments
+// (c10/core/AllocatorConfig.h of 2.11).
+const (
+	minBlockSize  = 512      // kMinBlockSize: sizes are multiples of it
+	smallSize     = 1 * mib  // kSmallSize: the largest request of the small pool
+	smallSegment  = 2 * mib  // kSmallBuffer: the segments of the small pool
+	minLargeAlloc = 10 * mib // kMinLargeAlloc: from here segments are exact
+	roundLarge    = 2 * mib  // kRoundLarge: exact segments are multiples of it
+
+	exabyte = 1 << 60 // one_exa_bytes: from here PyTorch refuses without a try
+)
+
+// Stream is the handle of a CUDA stream; zero is the default stream. Blocks
+// never pass from one stream to another.
+type Stream uint64
+
+// An Allocator is PyTorch's caching allocator for one device.
+type Allocator struct {
+	config Config
+	source Source
+	paged  PagedSource // source, if expandable segments are on
+
+	// limit is what may be reserved under a memory fraction; negative without.
+	limit int64
+	// collects tells whether garbage collection is on.
+	collects bool
+	// rounds tells whether sizes are rounded to divisions of powers of two.
+	rounds bool
+
+	// streams in ascending order; the first is the default stream.
+	streams []*stream
+	// clocks count, for each pool, the searches for a free block; they are the
+	// time by which garbage collection tells age.
+	clocks [numPools]int64
+
+	blocks   slab
+	segments []*segment
+	reserved int64
+	uses     map[*Block][]Stream // streams that a block is recorded on
+	now      int64               // events recorded so far
+	done     int64               // events completed so far
+	waiting  int                 // events not yet processed
+
+	stats Stats
+}
+
+// A stream has its own free blocks and the frees that wait for its events.
+type stream struct {
+	handle       Stream
+	small, large pool
+	events       []event // oldest first
+}
+
+// An event is recorded on a stream when a block that the stream uses is freed.
+type event struct {
+	seq   int64
+	block *Block
+}
+
+// A pool holds the cached blocks of one size range on one stream.
+type pool struct {
+	kind     Pool
+	stream   Stream
+	free     freeList
+	unmapped []*Block // of expandable segments, by address
+}
+
+// A segment is a stretch of memory got from the source. Its blocks tile it.
+type segment struct {
+	pool  *pool
+	addr  uint64
+	size  int64
+	first *Block // always the same block, since the lower of two survives
+	page  int64  // unit of mapping of an expandable segment, zero for others
+	index int    // in Allocator.segments
+}
+
+// New returns an allocator above a source. The source of a configuration with
+// expandable segments must be a [PagedSource]; if it is not, New returns an
+// error, as it does for a configuration whose sizes make no sense.
+func New(source Source, config Config) (*Allocator, error) {
+	a := &Allocator{config: config, source: source, limit: -1}
+	if config.LargeSegment <= minLargeAlloc || config.MaxSplit < config.LargeSegment || config.MaxNonSplitRounding < config.LargeSegment {
+		return nil, fmt.Errorf("allocator: %+v is not a configuration; start from DefaultConfig", config)
+	}
+	if config.Expandable {
+		paged, ok := source.(PagedSource)
+		if !ok {
+			return nil, fmt.Errorf("allocator: expandable segments need a source that maps pages, %T does not", source)
+		}
+		a.paged = paged
+	}
+	if config.MemoryFraction < 1 {
+		a.limit = int64(config.MemoryFraction * float64(source.Total()))
+	}
+	a.collects = a.limit >= 0 && config.GarbageCollection > 0
+	for _, d := range config.Roundup {
+		a.rounds = a.rounds || d > 1
+	}
+	a.stream(0)
+	return a, nil
+}
+
+// Malloc returns a block for n bytes on the default stream, nil if n is zero.
+// If there is not enough memory the error is an [*OOMError], the cache has
+// been emptied, and the allocator can still be used; any other error comes
+// from the source.
+func (a *Allocator) Malloc(n int64) (*Block, error) { return a.MallocOn(0, n) }
+
+// MallocOn is Malloc on a stream.
+func (a *Allocator) MallocOn(s Stream, n int64) (*Block, error) {
+	if n <= 0 {
+		if n < 0 {
+			panic(fmt.Sprintf("allocator: malloc of %d bytes", n))
+		}
+		return nil, nil
+	}
+	if n >= exabyte {
+		return nil, a.oom(n, n)
+	}
+	if a.waiting > 0 {
+		a.processEvents()
+	}
+	size := a.roundSize(n)
+	p := a.pool(s, size)
+	b := a.takeFree(p, size)
+	if b == nil {
+		var err error
+		if b, err = a.obtain(p, n, size); err != nil {
+			return nil, err
+		}
+	}
+	a.use(b, n, size)
+	return b, nil
+}
+
+// Free gives a block back. A block that other streams use goes back to the
+// cache only when the events recorded here on those streams have completed.
+func (a *Allocator) Free(b *Block) {
+	if b == nil {
+		return
+	}
+	if b.state != Allocated {
+		panic("allocator: free of a block that is not allocated")
+	}
+	kind := b.segment.pool.kind
+	a.stats.Allocation.sub(kind, 1)
+	a.stats.AllocatedBytes.sub(kind, b.size)
+	if b.size >= a.config.MaxSplit {
+		a.stats.OversizeAllocations.sub(1)
+	}
+	if b.recorded {
+		a.recordEvents(b)
+		return
+	}
+	a.release(b)
+}
+
+// EmptyCache gives all cached segments and pages that are wholly free back to
+// the source, as torch.cuda.empty_cache does. Errors come from the source.
+func (a *Allocator) EmptyCache() error {
+	if err := a.releaseCached(); err != nil {
+		return fmt.Errorf("empty cache: %w", err)
+	}
+	return nil
+}
+
+// Stats returns a copy of the statistics.
+func (a *Allocator) Stats() Stats { return a.stats }
+
+// ResetPeakStats sets every peak to the current value.
+func (a *Allocator) ResetPeakStats() { a.stats.resetPeaks() }
+
+// Allocated is the current memory_allocated() in bytes.
+func (a *Allocator) Allocated() int64 { return a.stats.AllocatedBytes[All].Current }
+
+// Reserved is the current memory_reserved() in bytes.
+func (a *Allocator) Reserved() int64 { return a.stats.ReservedBytes[All].Current }
+
+// Config is the configuration of the allocator.
+func (a *Allocator) Config() Config { return a.config }
+
+// use turns the unused block b, which is in no set, into an allocated block of
+// size bytes, and puts what is left over back.
+func (a *Allocator) use(b *Block, n, size int64) {
+	p := b.segment.pool
+	wasSplit, counted := b.isSplit(), b.segment.page == 0
+	if a.shouldSplit(p, b.size-size, size) {
+		rest := a.blocks.cut(b, size)
+		a.cache(rest)
+		if counted && wasSplit {
+			a.stats.InactiveSplitBytes.sub(p.kind, size)
+		} else if counted {
+			a.stats.InactiveSplit.add(p.kind, 1)
+			a.stats.InactiveSplitBytes.add(p.kind, rest.size)
+		}
+	} else if counted && wasSplit {
+		a.stats.InactiveSplit.sub(p.kind, 1)
+		a.stats.InactiveSplitBytes.sub(p.kind, b.size)
+	}
+	b.state = Allocated
+	b.requested = n
+	a.stats.Allocation.add(p.kind, 1)
+	a.stats.AllocatedBytes.add(p.kind, b.size)
+	a.stats.Active.add(p.kind, 1)
+	a.stats.ActiveBytes.add(p.kind, b.size)
+	a.stats.RequestedBytes.add(p.kind, n)
+	if b.size >= a.config.MaxSplit {
+		a.stats.OversizeAllocations.add(1)
+	}
+}
+
+// release completes the free of a block: it merges with free neighbors and
+// goes into the cache.
+func (a *Allocator) release(b *Block) {
+	p := b.segment.pool
+	size, requested := b.size, b.requested
+	var splits, splitBytes int64 // net change of the inactive split blocks
+	b.state = Free
+	if prev := b.prev; prev != nil && prev.state == Free {
+		splits--
+		splitBytes -= prev.size
+		p.free.remove(prev)
+		a.blocks.absorb(prev)
+		b = prev
+	}
+	if next := b.next; next != nil && next.state == Free {
+		splits--
+		splitBytes -= next.size
+		p.free.remove(next)
+		a.blocks.absorb(b)
+	}
+	a.cache(b)
+	if b.segment.page == 0 {
+		if b.isSplit() {
+			splits++
+			splitBytes += b.size
+		}
+		a.stats.InactiveSplit.change(p.kind, splits)
+		a.stats.InactiveSplitBytes.change(p.kind, splitBytes)
+	}
+	a.stats.Active.sub(p.kind, 1)
+	a.stats.ActiveBytes.sub(p.kind, size)
+	a.stats.RequestedBytes.sub(p.kind, requested)
+}
+
+// cache puts a free block into the free list of its pool.
+func (a *Allocator) cache(b *Block) {
+	p := b.segment.pool
+	b.state = Free
+	b.born = a.clocks[p.kind]
+	p.free.insert(b)
+}
+
+// takeFree takes the best fitting cached block out of the free list; nil if
+// none may serve the request.
+func (a *Allocator) takeFree(p *pool, size int64) *Block {
+	if a.collects {
+		a.clocks[p.kind]++
+	}
+	at, ok := p.free.fit(size)
+	if !ok {
+		return nil
+	}
+	b := p.free.at(at)
+	if a.config.Expandable {
+		// The fit is judged by what a block can grow to: a larger block that
+		// can grow less leaves the stretch that can grow most for last.
+		for {
+			next, ok := p.free.next(at)
+			if !ok || p.free.at(next).reach() >= b.reach() {
+				break
+			}
+			at, b = next, p.free.at(next)
+		}
+	}
+	if size < a.config.MaxSplit && b.size >= a.config.MaxSplit {
+		return nil // oversize blocks are kept for oversize requests
+	}
+	if size >= a.config.MaxSplit && b.size-size >= a.config.MaxNonSplitRounding {
+		return nil
+	}
+	p.free.removeAt(at)
+	return b
+}
+
+// shouldSplit tells whether a remainder becomes a block of its own.
+func (a *Allocator) shouldSplit(p *pool, remainder, size int64) bool {
+	if p.kind == SmallPool || a.config.Expandable {
+		return remainder >= minBlockSize
+	}
+	return size < a.config.MaxSplit && remainder > smallSize
+}
+
+// roundSize is the size of the block that a request of n bytes needs.
+func (a *Allocator) roundSize(n int64) int64 {
+	if a.rounds && n >= minBlockSize {
+		size := uint64(n)
+		interval := min(max(bits.Len64(size)-1-20, 0), len(a.config.Roundup)-1)
+		if d := a.config.Roundup[interval]; d > 1 && size > minBlockSize*d {
+			return int64(roundToDivision(size, d))
+		}
+	}
+	return (n + minBlockSize - 1) &^ (minBlockSize - 1)
+}
+
+// roundToDivision rounds size up to the next of the d equal steps between two
+// powers of two; d is a power of two.
+func roundToDivision(size, d uint64) uint64 {
+	if isPowerOf2(size) {
+		return size
+	}
+	floor := uint64(1) << (bits.Len64(size) - 1)
+	step := floor >> (bits.Len64(d) - 1)
+	if step == 0 {
+		return floor << 1
+	}
+	return (size + step - 1) &^ (step - 1)
+}
+
+// pool is where a rounded size on a stream is served.
+func (a *Allocator) pool(s Stream, size int64) *pool {
+	on := a.streams[0]
+	if s != 0 {
+		on = a.stream(s)
+	}
+	if size <= smallSize {
+		return &on.small
+	}
+	return &on.large
+}
+
+// stream returns the stream with a handle, a new one if there is none yet.
+func (a *Allocator) stream(handle Stream) *stream {
+	i, ok := slices.BinarySearchFunc(a.streams, handle, func(s *stream, h Stream) int {
+		if s.handle < h {
+			return -1
+		}
+		return int(min(s.handle-h, 1))
+	})
+	if !ok {
+		a.streams = slices.Insert(a.streams, i, &stream{
+			handle: handle,
+			small:  pool{kind: SmallPool, stream: handle},
+			large:  pool{kind: LargePool, stream: handle},
+		})
+	}
+	return a.streams[i]
+}

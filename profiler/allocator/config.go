@@ -1,0 +1,318 @@
+package allocator
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// Config is what PYTORCH_CUDA_ALLOC_CONF sets, as far as it has an effect on
+// device memory. Use [DefaultConfig] or [ParseConfig] to get one.
+type Config struct {
+	// MaxSplit is the size from which blocks are not split
+	// (max_split_size_mb); [Unlimited] by default.
+	MaxSplit int64
+	// MaxNonSplitRounding is how much larger than the request a block of at
+	// least MaxSplit bytes may be (max_non_split_rounding_mb); LargeSegment by
+	// default.
+	MaxNonSplitRounding int64
+	// LargeSegment is the segment for requests over 1 MiB and under 10 MiB,
+	// and the page of expandable segments of the large pool
+	// (large_segment_size_mb); 20 MiB by default.
+	LargeSegment int64
+	// GarbageCollection is the share of the allowed memory above which cached
+	// segments are given back on a miss (garbage_collection_threshold); zero
+	// is off. It needs a MemoryFraction below one.
+	GarbageCollection float64
+	// MemoryFraction is the share of the device that may be reserved
+	// (per_process_memory_fraction, or set_per_process_memory_fraction); one
+	// is no limit.
+	MemoryFraction float64
+	// Roundup are the divisions between two powers of two that sizes are
+	// rounded up to (roundup_power2_divisions), one for each power from 1 MiB
+	// to 32 GiB; zero and one are off.
+	Roundup [16]uint64
+	// Expandable turns expandable segments on (expandable_segments).
+	Expandable bool
+}
+
+// Unlimited is the MaxSplit that lets every block be split.
+const Unlimited int64 = math.MaxInt64
+
+// defaultLargeSegment is kLargeBuffer of PyTorch before 2.11 and the default
+// since.
+const defaultLargeSegment = 20 * mib
+
+// DefaultConfig is the configuration of an empty PYTORCH_CUDA_ALLOC_CONF.
+func DefaultConfig() Config {
+	return Config{
+		MaxSplit:            Unlimited,
+		MaxNonSplitRounding: defaultLargeSegment,
+		LargeSegment:        defaultLargeSegment,
+		MemoryFraction:      1,
+	}
+}
+
+// ParseConfig reads the value of PYTORCH_CUDA_ALLOC_CONF (or
+// PYTORCH_ALLOC_CONF): key:value pairs divided by commas, spaces ignored.
+//
+// What PyTorch 2.11 rejects is rejected. So is what it silently misreads: a
+// missing colon, or a number with something behind it. Settings without an
+// effect on device memory are checked and dropped. The error names the key.
+func ParseConfig(s string) (Config, error) {
+	settings, err := splitSettings(s)
+	if err != nil {
+		return Config{}, err
+	}
+	c := DefaultConfig()
+	// The large segment comes first wherever it is written, since it is the
+	// lower limit of others.
+	for _, pass := range []bool{true, false} {
+		for _, set := range settings {
+			if (set.key == "large_segment_size_mb") != pass {
+				continue
+			}
+			parse, ok := parsers[set.key]
+			if !ok {
+				return Config{}, fmt.Errorf("unrecognized key %q in the allocator configuration", set.key)
+			}
+			if err := parse(&c, set.value); err != nil {
+				return Config{}, fmt.Errorf("allocator configuration: %s: %w", set.key, err)
+			}
+		}
+		if pass {
+			c.MaxNonSplitRounding = c.LargeSegment
+		}
+	}
+	return c, nil
+}
+
+// String is the configuration as ParseConfig reads it, without what has its
+// default.
+func (c Config) String() string {
+	var set []string
+	add := func(key string, value any) { set = append(set, fmt.Sprintf("%s:%v", key, value)) }
+	if c.Expandable {
+		add("expandable_segments", "True")
+	}
+	if c.LargeSegment != defaultLargeSegment {
+		add("large_segment_size_mb", c.LargeSegment/mib)
+	}
+	if c.MaxSplit != Unlimited {
+		add("max_split_size_mb", c.MaxSplit/mib)
+	}
+	if c.MaxNonSplitRounding != c.LargeSegment {
+		add("max_non_split_rounding_mb", c.MaxNonSplitRounding/mib)
+	}
+	if c.GarbageCollection != 0 {
+		add("garbage_collection_threshold", c.GarbageCollection)
+	}
+	if c.MemoryFraction != 1 {
+		add("per_process_memory_fraction", c.MemoryFraction)
+	}
+	if c.Roundup != ([16]uint64{}) {
+		var list []string
+		for i, d := range c.Roundup {
+			list = append(list, fmt.Sprintf("%d:%d", 1<<i, d))
+		}
+		add("roundup_power2_divisions", "["+strings.Join(list, ",")+"]")
+	}
+	return strings.Join(set, ",")
+}
+
+// setting is one key with its value; a list keeps its brackets.
+type setting struct{ key, value string }
+
+// splitSettings cuts a configuration into settings. Commas inside brackets
+// belong to the value; one comma at the end is allowed.
+func splitSettings(s string) ([]setting, error) {
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsSpace(r) {
+			return -1
+		}
+		return r
+	}, s)
+	var settings []setting
+	for s != "" {
+		key, rest, _ := strings.Cut(s, ",")
+		key, _, colon := strings.Cut(key, ":")
+		if _, known := parsers[key]; !known {
+			return nil, fmt.Errorf("unrecognized key %q in the allocator configuration", key)
+		}
+		if !colon {
+			return nil, fmt.Errorf("allocator configuration: %s: no value; write %s:VALUE", key, key)
+		}
+		value := s[len(key)+1:]
+		if strings.HasPrefix(value, "[") {
+			end := strings.IndexByte(value, ']')
+			if end < 0 {
+				return nil, fmt.Errorf("allocator configuration: %s: the list has no closing bracket", key)
+			}
+			value, rest = value[:end+1], value[end+1:]
+			if rest != "" && rest[0] != ',' {
+				return nil, fmt.Errorf("allocator configuration: %s: %q follows the list", key, rest)
+			}
+			rest = strings.TrimPrefix(rest, ",")
+		} else {
+			value, _, _ = strings.Cut(value, ",")
+		}
+		settings = append(settings, setting{key, value})
+		s = rest
+	}
+	return settings, nil
+}
+
+// parsers has a function for every key PyTorch 2.11 knows. Those of settings
+// that change no device memory only check.
+var parsers = map[string]func(c *Config, value string) error{
+	"expandable_segments": func(c *Config, v string) (err error) {
+		c.Expandable, err = parseBool(v)
+		return err
+	},
+	"large_segment_size_mb": func(c *Config, v string) (err error) {
+		c.LargeSegment, err = parseMiB(v, minLargeAlloc/mib+1)
+		return err
+	},
+	"max_split_size_mb": func(c *Config, v string) (err error) {
+		c.MaxSplit, err = parseMiB(v, c.LargeSegment/mib)
+		return err
+	},
+	"max_non_split_rounding_mb": func(c *Config, v string) (err error) {
+		c.MaxNonSplitRounding, err = parseMiB(v, c.LargeSegment/mib)
+		return err
+	},
+	"garbage_collection_threshold": func(c *Config, v string) error {
+		f, err := strconv.ParseFloat(v, 64)
+		if err != nil || !(f > 0 && f < 1) {
+			return fmt.Errorf("%q is not a number between 0 and 1, both excluded", v)
+		}
+		c.GarbageCollection = f
+		return nil
+	},
+	"per_process_memory_fraction": func(c *Config, v string) error {
+		f, err := strconv.ParseFloat(v, 64)
+		if err != nil || !(f >= 0 && f <= 1) {
+			return fmt.Errorf("%q is not a number from 0 to 1", v)
+		}
+		c.MemoryFraction = f
+		return nil
+	},
+	"roundup_power2_divisions": func(c *Config, v string) (err error) {
+		c.Roundup, err = parseRoundup(v)
+		return err
+	},
+	"backend": func(_ *Config, v string) error {
+		if v == "cudaMallocAsync" {
+			return errors.New("cudaMallocAsync is not modeled, only native is")
+		}
+		if v != "native" {
+			return fmt.Errorf("%q is not native or cudaMallocAsync", v)
+		}
+		return nil
+	},
+	"pinned_num_register_threads": func(_ *Config, v string) error {
+		n, err := parseCount(v)
+		if err != nil || !isPowerOf2(n) || n > 128 {
+			return fmt.Errorf("%q is not a power of two up to 128", v)
+		}
+		return nil
+	},
+	"pinned_reserve_segment_size_mb": func(_ *Config, v string) error {
+		if n, err := parseCount(v); err != nil || n == 0 {
+			return fmt.Errorf("%q is not a whole number above 0", v)
+		}
+		return nil
+	},
+	"graph_capture_record_stream_reuse": checkBool,
+	"pinned_use_background_threads":     checkBool,
+	"pinned_use_cuda_host_register":     checkBool,
+	"pinned_use_hip_host_register":      checkBool,
+	"release_lock_on_cudamalloc":        checkBool,
+	"release_lock_on_hipmalloc":         checkBool,
+}
+
+func checkBool(_ *Config, v string) error {
+	_, err := parseBool(v)
+	return err
+}
+
+func parseBool(v string) (bool, error) {
+	if v != "True" && v != "False" {
+		return false, fmt.Errorf("%q is not True or False", v)
+	}
+	return v == "True", nil
+}
+
+// parseMiB reads a number of MiB of at least least and returns the bytes.
+// Like PyTorch it takes the largest it can hold for any that is larger.
+func parseMiB(v string, least int64) (int64, error) {
+	n, err := parseCount(v)
+	if err != nil {
+		return 0, err
+	}
+	if n < uint64(least) {
+		return 0, fmt.Errorf("%s is too small, it must be at least %d MiB", v, least)
+	}
+	return int64(min(n, math.MaxInt64/mib)) * mib, nil
+}
+
+// parseRoundup reads the divisions: one number for all sizes, or a list of
+// MiB:divisions in which > stands for all sizes above the key before it.
+func parseRoundup(v string) (divisions [16]uint64, err error) {
+	list, isList := strings.CutPrefix(v, "[")
+	if !isList {
+		d, err := parseCount(v)
+		if err != nil || !isPowerOf2(d) {
+			return divisions, fmt.Errorf("%q is not a power of two", v)
+		}
+		for i := range divisions {
+			divisions[i] = d
+		}
+		return divisions, nil
+	}
+	list = strings.TrimSuffix(strings.TrimSuffix(list, "]"), ",")
+	if list == "" {
+		return divisions, nil
+	}
+	last, first := 0, true
+	for entry := range strings.SplitSeq(list, ",") {
+		key, value, _ := strings.Cut(entry, ":")
+		d, err := parseCount(value)
+		if err != nil || d != 0 && !isPowerOf2(d) {
+			return divisions, fmt.Errorf("%q: the divisions are not 0 or a power of two", entry)
+		}
+		if key == ">" {
+			for i := last + 1; i < len(divisions); i++ {
+				divisions[i] = d
+			}
+			continue
+		}
+		size, err := parseCount(key)
+		if err != nil || !isPowerOf2(size) {
+			return divisions, fmt.Errorf("%q: the size is not a power of two", entry)
+		}
+		last = min(bits.Len64(size)-1, len(divisions)-1)
+		if first { // sizes below the first key share its divisions
+			for i := range last {
+				divisions[i] = d
+			}
+			first = false
+		}
+		divisions[last] = d
+	}
+	return divisions, nil
+}
+
+func parseCount(v string) (uint64, error) {
+	n, err := strconv.ParseUint(v, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a whole number", v)
+	}
+	return n, nil
+}
+
+func isPowerOf2(n uint64) bool { return n != 0 && n&(n-1) == 0 }

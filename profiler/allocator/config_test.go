@@ -1,0 +1,144 @@
+package allocator_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"math"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/profiler/allocator"
+)
+
+// misread are configurations that PyTorch accepts by mistake: it skips any
+// token where a colon or comma belongs, and ignores what follows a number.
+var misread = map[string]string{
+	"max_split_size_mb:128.7":                      "not a whole number",
+	"max_split_size_mb:128abc":                     "not a whole number",
+	"max_split_size_mb:-1":                         "not a whole number",
+	"max_split_size_mb:+25":                        "not a whole number",
+	"max_split_size_mb,128":                        "max_split_size_mb: no value",
+	"garbage_collection_threshold:0.5x":            "garbage_collection_threshold",
+	"roundup_power2_divisions:[256:2]x":            `"x" follows the list`,
+	"max_split_size_mb:128,max_split_size_mb:256a": "not a whole number",
+}
+
+// TestConfigIsReadAsPyTorchReadsIt compares with what the library of torch
+// 2.11.0+cu130 made of the same strings.
+func TestConfigIsReadAsPyTorchReadsIt(t *testing.T) {
+	f, err := os.Open("testdata/config.jsonl")
+	require.NoError(t, err)
+	defer f.Close()
+	rows := 0
+	for lines := bufio.NewScanner(f); lines.Scan(); rows++ {
+		var want struct {
+			Conf                string
+			OK                  bool
+			MaxSplit            uint64 `json:"max_split"`
+			MaxNonSplitRounding uint64 `json:"max_non_split_rounding"`
+			GC                  float64
+			Expandable          bool
+			LargeSegment        uint64 `json:"large_segment"`
+			Roundup             [16]uint64
+		}
+		require.NoError(t, json.Unmarshal(lines.Bytes(), &want))
+		got, err := allocator.ParseConfig(want.Conf)
+		if why, ok := misread[want.Conf]; ok {
+			require.ErrorContains(t, err, why, want.Conf)
+			continue
+		}
+		if !want.OK {
+			require.Error(t, err, want.Conf)
+			continue
+		}
+		require.NoError(t, err, want.Conf)
+		// PyTorch counts in 64 bits without a sign, we in 63 bits.
+		size := func(n uint64) int64 {
+			if n > math.MaxInt64 {
+				return math.MaxInt64 &^ (1<<20 - 1)
+			}
+			return int64(n)
+		}
+		require.Equal(t, want.MaxSplit == math.MaxUint64, got.MaxSplit == allocator.Unlimited, want.Conf)
+		if got.MaxSplit != allocator.Unlimited {
+			require.Equal(t, size(want.MaxSplit), got.MaxSplit, want.Conf)
+		}
+		require.Equal(t, size(want.MaxNonSplitRounding), got.MaxNonSplitRounding, want.Conf)
+		require.Equal(t, size(want.LargeSegment), got.LargeSegment, want.Conf)
+		require.Equal(t, want.GC, got.GarbageCollection, want.Conf)
+		require.Equal(t, want.Expandable, got.Expandable, want.Conf)
+		require.Equal(t, want.Roundup, got.Roundup, want.Conf)
+	}
+	require.Equal(t, 139, rows)
+}
+
+func TestConfigErrorNamesTheKey(t *testing.T) {
+	for conf, want := range map[string]string{
+		"max_split_size_mb:19":                          "max_split_size_mb: 19 is too small, it must be at least 20 MiB",
+		"max_split_size_mb:30,large_segment_size_mb:40": "max_split_size_mb: 30 is too small, it must be at least 40 MiB",
+		"large_segment_size_mb:10":                      "large_segment_size_mb: 10 is too small, it must be at least 11 MiB",
+		"expandable_segments:true":                      `expandable_segments: "true" is not True or False`,
+		"expandable_segments:True,foo:1":                `unrecognized key "foo"`,
+		"max_split_size_mb=128":                         `unrecognized key "max_split_size_mb=128"`,
+		"garbage_collection_threshold:1":                `garbage_collection_threshold: "1" is not a number between 0 and 1`,
+		"per_process_memory_fraction:1.5":               `per_process_memory_fraction: "1.5" is not a number from 0 to 1`,
+		"roundup_power2_divisions:[256:3]":              `roundup_power2_divisions: "256:3": the divisions are not 0 or a power of two`,
+		"roundup_power2_divisions:[256:2":               "roundup_power2_divisions: the list has no closing bracket",
+		"backend:cudaMallocAsync":                       "backend: cudaMallocAsync is not modeled",
+	} {
+		_, err := allocator.ParseConfig(conf)
+		require.ErrorContains(t, err, want, conf)
+	}
+}
+
+func TestMemoryFractionOfConfig(t *testing.T) {
+	config, err := allocator.ParseConfig("per_process_memory_fraction:0.25")
+	require.NoError(t, err)
+	require.Equal(t, 0.25, config.MemoryFraction)
+	// A quarter of 100 MiB holds one segment of 20 MiB, not two of 12.
+	heap, err := allocator.New(allocator.NewMemory(100<<20, 0), config)
+	require.NoError(t, err)
+	_, err = heap.Malloc(12 << 20)
+	require.NoError(t, err)
+	_, err = heap.Malloc(14 << 20)
+	var oom *allocator.OOMError
+	require.ErrorAs(t, err, &oom)
+	require.Equal(t, int64(25<<20), oom.Limit)
+}
+
+func TestNewRejectsWhatCannotWork(t *testing.T) {
+	_, err := allocator.New(allocator.NewMemory(1<<30, 0), allocator.Config{})
+	require.ErrorContains(t, err, "DefaultConfig")
+	config := allocator.DefaultConfig()
+	config.Expandable = true
+	_, err = allocator.New(struct{ allocator.Source }{}, config)
+	require.ErrorContains(t, err, "maps pages")
+}
+
+// FuzzParseConfig: no string makes the parser or New fail otherwise than with
+// an error, and a configuration written out reads back the same.
+func FuzzParseConfig(f *testing.F) {
+	for _, s := range []string{
+		"", "expandable_segments:True,max_split_size_mb:128", "roundup_power2_divisions:[256:1,512:2,1024:4,>:8]",
+		"garbage_collection_threshold:0.8,per_process_memory_fraction:0.5", "large_segment_size_mb:40,", "[:],",
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		config, err := allocator.ParseConfig(s)
+		if err != nil {
+			return
+		}
+		again, err := allocator.ParseConfig(config.String())
+		require.NoError(t, err, config.String())
+		require.Equal(t, config, again)
+		heap, err := allocator.New(allocator.NewMemory(1<<30, 0), config)
+		require.NoError(t, err)
+		b, err := heap.Malloc(3 << 20)
+		if err == nil {
+			heap.Free(b)
+		}
+	})
+}

@@ -1,0 +1,71 @@
+package allocator
+
+import "slices"
+
+// RecordStream notes that a stream other than the block's own uses the block,
+// as Tensor.record_stream does. Its memory is then reused only after the work
+// that the stream has been given by the time of the free.
+func (a *Allocator) RecordStream(b *Block, s Stream) {
+	if b == nil || s == b.segment.pool.stream {
+		return
+	}
+	if b.state != Allocated {
+		panic("allocator: record stream of a block that is not allocated")
+	}
+	if a.uses == nil {
+		a.uses = make(map[*Block][]Stream)
+	}
+	if streams := a.uses[b]; !slices.Contains(streams, s) {
+		a.uses[b] = append(streams, s)
+	}
+	b.recorded = true
+}
+
+// CompleteEvents says that the device has finished all work given to it so
+// far. The frees that waited for it complete with the next Malloc, which is
+// when PyTorch looks.
+func (a *Allocator) CompleteEvents() { a.done = a.now }
+
+// recordEvents leaves a freed block pending until the streams that use it have
+// come this far.
+func (a *Allocator) recordEvents(b *Block) {
+	b.state = PendingFree
+	b.recorded = false
+	for _, s := range a.uses[b] {
+		a.now++
+		on := a.stream(s)
+		on.events = append(on.events, event{a.now, b})
+		b.events++
+		a.waiting++
+	}
+	delete(a.uses, b)
+}
+
+// processEvents completes the frees whose events have completed.
+func (a *Allocator) processEvents() {
+	for _, s := range a.streams {
+		done := 0
+		for done < len(s.events) && s.events[done].seq <= a.done {
+			a.finish(s.events[done].block)
+			done++
+		}
+		s.events = slices.Delete(s.events, 0, done)
+	}
+}
+
+// synchronize waits for all events and completes the frees.
+func (a *Allocator) synchronize() {
+	a.stats.NumSyncAllStreams++
+	a.done = a.now
+	if a.waiting > 0 {
+		a.processEvents()
+	}
+}
+
+// finish counts one event of a block as completed.
+func (a *Allocator) finish(b *Block) {
+	a.waiting--
+	if b.events--; b.events == 0 {
+		a.release(b)
+	}
+}

@@ -1,0 +1,176 @@
+package allocator
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// Expandable segments: one address range per pool and stream that memory is
+// mapped into page by page, so that neighbors merge across what would be
+// segment borders. A range consists of blocks like any segment; stretches
+// without memory are unmapped blocks, kept by address in pool.unmapped.
+
+// expand takes size bytes at the lowest address of the pool where free and
+// unmapped blocks add up to them, mapping what is missing. The block it
+// returns is in no set; it is nil if the device has too little memory.
+func (a *Allocator) expand(p *pool, size int64) (*Block, error) {
+	b, err := a.room(p, size)
+	if err != nil {
+		return nil, err
+	}
+	if b.state == unmapped {
+		if b, err = a.mapPages(b, min(b.size, size)); b == nil {
+			return nil, err
+		}
+	}
+	for b.size < size {
+		// Free blocks merge, so an unmapped one follows.
+		if b, err = a.mapPages(b.next, min(b.next.size, size-b.size)); b == nil {
+			return nil, err
+		}
+	}
+	p.free.remove(b)
+	return b, nil
+}
+
+// room finds the first free or unmapped block from which on size bytes are
+// unused. If there is none it reserves a new range.
+func (a *Allocator) room(p *pool, size int64) (*Block, error) {
+	for _, b := range p.unmapped {
+		if b.prev != nil && b.prev.available() {
+			b = b.prev
+		}
+		var bytes int64
+		for c := b; bytes < size && c != nil && c.available(); c = c.next {
+			bytes += c.size
+		}
+		if bytes >= size {
+			return b, nil
+		}
+	}
+	page := a.config.LargeSegment
+	if p.kind == SmallPool {
+		page = smallSegment
+	}
+	// An eighth more than the device has leaves room for pages that move.
+	total := a.source.Total()
+	length := roundUp(total+total/8, page)
+	addr, err := a.paged.Reserve(length)
+	if err != nil {
+		return nil, fmt.Errorf("reserve an address range of %d bytes: %w", length, err)
+	}
+	b := a.addSegment(p, addr, length, page)
+	a.hide(b)
+	return b, nil
+}
+
+// mapPages maps the pages that hold the first size bytes of an unmapped block
+// and merges them with free neighbors. The block it returns is free and
+// cached; it is nil if the device has too little memory.
+func (a *Allocator) mapPages(b *Block, size int64) (*Block, error) {
+	p, page := b.segment.pool, b.segment.page
+	size = roundUp(size, page)
+	for done := int64(0); done < size; done += page {
+		err := a.paged.Map(b.addr+uint64(done), page)
+		if err == nil {
+			continue
+		}
+		if undo := a.unmapRange(b.addr, done, page); undo != nil {
+			return nil, undo
+		}
+		if errors.Is(err, ErrOutOfMemory) {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("map a page of %d bytes: %w", page, err)
+	}
+	a.reserve(p.kind, size)
+	a.unhide(b)
+	if size < b.size {
+		a.hide(a.blocks.cut(b, size))
+	}
+	b.state = Free
+	if prev := b.prev; prev != nil && prev.state == Free {
+		p.free.remove(prev)
+		a.blocks.absorb(prev)
+		b = prev
+	}
+	if next := b.next; next != nil && next.state == Free {
+		p.free.remove(next)
+		a.blocks.absorb(b)
+	}
+	a.cache(b)
+	return b, nil
+}
+
+// contract takes the memory of the pages that lie wholly inside a free block
+// back; what is left at its ends stays as smaller free blocks. A range without
+// any memory left is released.
+func (a *Allocator) contract(b *Block) error {
+	s := b.segment
+	from := roundUp(int64(b.addr-s.addr), s.page)
+	to := (int64(b.addr-s.addr) + b.size) / s.page * s.page
+	if from >= to {
+		return nil
+	}
+	if err := a.unmapRange(s.addr+uint64(from), to-from, s.page); err != nil {
+		return err
+	}
+	a.unreserve(s.pool.kind, to-from)
+	s.pool.free.remove(b)
+	if before := from - int64(b.addr-s.addr); before > 0 {
+		rest := a.blocks.cut(b, before)
+		a.cache(b)
+		b = rest
+	}
+	if b.size > to-from {
+		a.cache(a.blocks.cut(b, to-from))
+	}
+	b.state = unmapped
+	if prev := b.prev; prev != nil && prev.state == unmapped {
+		a.unhide(prev)
+		a.blocks.absorb(prev)
+		b = prev
+	}
+	if next := b.next; next != nil && next.state == unmapped {
+		a.unhide(next)
+		a.blocks.absorb(b)
+	}
+	if b.isSplit() {
+		a.hide(b)
+		return nil
+	}
+	a.dropSegment(s)
+	if err := a.paged.Release(s.addr, s.size); err != nil {
+		return fmt.Errorf("release an address range of %d bytes: %w", s.size, err)
+	}
+	return nil
+}
+
+// unmapRange unmaps size bytes at addr page by page.
+func (a *Allocator) unmapRange(addr uint64, size, page int64) error {
+	for at := int64(0); at < size; at += page {
+		if err := a.paged.Unmap(addr+uint64(at), page); err != nil {
+			return fmt.Errorf("unmap a page of %d bytes: %w", page, err)
+		}
+	}
+	return nil
+}
+
+// hide puts a block among the unmapped ones of its pool.
+func (a *Allocator) hide(b *Block) {
+	b.state = unmapped
+	p := b.segment.pool
+	i, _ := slices.BinarySearchFunc(p.unmapped, b, byAddr)
+	p.unmapped = slices.Insert(p.unmapped, i, b)
+}
+
+// unhide takes a block out of the unmapped ones of its pool.
+func (a *Allocator) unhide(b *Block) {
+	p := b.segment.pool
+	i, _ := slices.BinarySearchFunc(p.unmapped, b, byAddr)
+	p.unmapped = slices.Delete(p.unmapped, i, i+1)
+}
+
+func byAddr(a, b *Block) int { return cmp.Compare(a.addr, b.addr) }

@@ -1,0 +1,150 @@
+package allocator
+
+import "math/bits"
+
+// A freeList is the set of free blocks of one pool and stream, ordered by size
+// and then address, with best fit in constant time.
+//
+// Blocks lie in bins by size: exact multiples of 512 bytes up to 32 KiB, then
+// 32 bins to each power of two. A bitmap says which bins are filled. Within a
+// bin the entries are sorted downwards, so that the best fit of a bin is its
+// last entry and taking it moves nothing. Bins hold few blocks in practice,
+// since free neighbors merge.
+type freeList struct {
+	filled [numBins / 64]uint64
+	bins   [numBins][]freeEntry
+}
+
+// freeEntry repeats the key of its block, so that a search stays in the bin.
+type freeEntry struct {
+	size  int64
+	addr  uint64
+	block *Block
+}
+
+const (
+	// binBits is the logarithm of the number of bins to a power of two.
+	binBits = 5
+	// numBins reaches to 32 TiB; anything larger shares the last bin.
+	numBins = 1024
+)
+
+// binOf is the bin of a size. Bins are monotone: a larger size never has a
+// lower bin.
+func binOf(size int64) int {
+	units := uint64(size) / minBlockSize
+	shift := bits.Len64(units) - 1 - binBits
+	if shift <= 0 {
+		return int(units)
+	}
+	return min(shift<<binBits+int(units>>shift), numBins-1)
+}
+
+// place is a position in a free list.
+type place struct{ bin, index int }
+
+// insert adds a block.
+func (f *freeList) insert(b *Block) {
+	bin := binOf(b.size)
+	entries := append(f.bins[bin], freeEntry{})
+	i := position(entries[:len(entries)-1], b.size, b.addr)
+	if i < len(entries)-1 {
+		copy(entries[i+1:], entries[i:])
+	}
+	entries[i] = freeEntry{b.size, b.addr, b}
+	f.bins[bin] = entries
+	f.filled[bin/64] |= 1 << (bin % 64)
+}
+
+// remove takes out a block that is in the list.
+func (f *freeList) remove(b *Block) {
+	bin := binOf(b.size)
+	f.removeAt(place{bin, position(f.bins[bin], b.size, b.addr) - 1})
+}
+
+// removeAt takes out the entry at a place.
+func (f *freeList) removeAt(at place) {
+	entries := f.bins[at.bin]
+	last := len(entries) - 1
+	if at.index < last {
+		copy(entries[at.index:], entries[at.index+1:])
+	}
+	entries[last] = freeEntry{}
+	f.bins[at.bin] = entries[:last]
+	if last == 0 {
+		f.filled[at.bin/64] &^= 1 << (at.bin % 64)
+	}
+}
+
+// position is the index of the first entry that is ordered before (size,
+// addr): where an entry with that key goes, and one past where it is.
+func position(entries []freeEntry, size int64, addr uint64) int {
+	lo, hi := 0, len(entries)
+	for lo < hi {
+		mid := int(uint(lo+hi) / 2)
+		if e := &entries[mid]; e.size > size || e.size == size && e.addr >= addr {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return lo
+}
+
+// fit finds the smallest block of at least size bytes, the one with the lowest
+// address among equals.
+func (f *freeList) fit(size int64) (at place, ok bool) {
+	bin := binOf(size)
+	if n := position(f.bins[bin], size, 0); n > 0 {
+		return place{bin, n - 1}, true
+	}
+	return f.firstFrom(bin + 1)
+}
+
+// first is the place of the smallest block.
+func (f *freeList) first() (at place, ok bool) { return f.firstFrom(0) }
+
+// next is the place of the block that follows in the order of the list.
+func (f *freeList) next(at place) (place, bool) {
+	if at.index > 0 {
+		return place{at.bin, at.index - 1}, true
+	}
+	return f.firstFrom(at.bin + 1)
+}
+
+// last is the place of the largest block.
+func (f *freeList) last() (at place, ok bool) {
+	for word := len(f.filled) - 1; word >= 0; word-- {
+		if w := f.filled[word]; w != 0 {
+			return place{word*64 + bits.Len64(w) - 1, 0}, true
+		}
+	}
+	return place{}, false
+}
+
+func (f *freeList) firstFrom(bin int) (at place, ok bool) {
+	if bin >= numBins {
+		return place{}, false
+	}
+	word := bin / 64
+	w := f.filled[word] >> (bin % 64) << (bin % 64)
+	for w == 0 {
+		if word++; word == len(f.filled) {
+			return place{}, false
+		}
+		w = f.filled[word]
+	}
+	bin = word*64 + bits.TrailingZeros64(w)
+	return place{bin, len(f.bins[bin]) - 1}, true
+}
+
+// at returns the block at a place.
+func (f *freeList) at(at place) *Block { return f.bins[at.bin][at.index].block }
+
+// appendTo appends the blocks of the list to blocks, in order.
+func (f *freeList) appendTo(blocks []*Block) []*Block {
+	for at, ok := f.first(); ok; at, ok = f.next(at) {
+		blocks = append(blocks, f.at(at))
+	}
+	return blocks
+}

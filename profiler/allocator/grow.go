@@ -1,0 +1,264 @@
+package allocator
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// An OOMError says that a request did not fit although the cache was emptied.
+// It is a result as much as a failure: the allocator goes on working.
+type OOMError struct {
+	// Requested is what was asked for, Rounded the block it needed, Segment
+	// what the device was asked for: PyTorch's "tried to allocate".
+	Requested, Rounded, Segment int64
+	// Allocated, Active and Reserved are the statistics at that moment.
+	Allocated, Active, Reserved int64
+	// Limit is what the memory fraction allows to reserve; negative without.
+	Limit int64
+}
+
+func (e *OOMError) Error() string {
+	limit := ""
+	if e.Limit >= 0 {
+		limit = fmt.Sprintf(" of %s allowed", inMiB(e.Limit))
+	}
+	return fmt.Sprintf("out of memory: tried to allocate %s for a request of %s; %s allocated, %s reserved%s",
+		inMiB(e.Segment), inMiB(e.Requested), inMiB(e.Allocated), inMiB(e.Reserved), limit)
+}
+
+func inMiB(n int64) string { return fmt.Sprintf("%.2f MiB", float64(n)/mib) }
+
+// segmentSize is the segment to get for a block of size bytes.
+func (a *Allocator) segmentSize(size int64) int64 {
+	switch {
+	case size <= smallSize:
+		return smallSegment
+	case size < minLargeAlloc:
+		return a.config.LargeSegment
+	default:
+		return roundUp(size, roundLarge)
+	}
+}
+
+// obtain gets a block for a request that the cache cannot serve. It tries what
+// PyTorch tries, in its order: collect garbage; get a segment; give back
+// oversize blocks and get one; empty the cache and get one.
+func (a *Allocator) obtain(p *pool, n, size int64) (*Block, error) {
+	if a.collects {
+		if err := a.collectGarbage(); err != nil {
+			return nil, err
+		}
+	}
+	b, err := a.grow(p, size)
+	if b == nil && err == nil {
+		var enough bool
+		if enough, err = a.releaseOversize(p, size); enough && err == nil {
+			b, err = a.grow(p, size)
+		}
+	}
+	if b == nil && err == nil {
+		if err = a.releaseCached(); err == nil {
+			a.stats.NumAllocRetries++
+			b, err = a.grow(p, size)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("malloc of %d bytes: %w", n, err)
+	}
+	if b == nil {
+		a.stats.NumOOMs++
+		return nil, a.oom(n, size)
+	}
+	return b, nil
+}
+
+func (a *Allocator) oom(n, size int64) *OOMError {
+	return &OOMError{
+		Requested: n, Rounded: size, Segment: a.segmentSize(size),
+		Allocated: a.Allocated(), Active: a.stats.ActiveBytes[All].Current, Reserved: a.Reserved(),
+		Limit: a.limit,
+	}
+}
+
+// roundUp rounds n, which is not negative, up to a multiple of unit.
+func roundUp(n, unit int64) int64 {
+	if rest := n % unit; rest != 0 {
+		n += unit - rest
+	}
+	return n
+}
+
+// grow gets memory for size bytes from the source. The block it returns is in
+// no set; it is nil if the device or the limit has too little.
+func (a *Allocator) grow(p *pool, size int64) (*Block, error) {
+	want := a.segmentSize(size)
+	if a.limit >= 0 && want > a.limit-a.reserved {
+		return nil, nil
+	}
+	if a.config.Expandable {
+		return a.expand(p, size)
+	}
+	addr, err := a.source.Get(want)
+	if errors.Is(err, ErrOutOfMemory) {
+		return nil, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("get a segment of %d bytes: %w", want, err)
+	}
+	a.reserve(p.kind, want)
+	a.stats.Segment.add(p.kind, 1)
+	if want >= a.config.MaxSplit {
+		a.stats.OversizeSegments.add(1)
+	}
+	return a.addSegment(p, addr, want, 0), nil
+}
+
+// reserve counts n bytes got from the source in one call.
+func (a *Allocator) reserve(kind Pool, n int64) {
+	a.reserved += n
+	a.stats.ReservedBytes.add(kind, n)
+	a.stats.NumDeviceAlloc++
+}
+
+// unreserve counts n bytes given back to the source in one call.
+func (a *Allocator) unreserve(kind Pool, n int64) {
+	a.reserved -= n
+	a.stats.ReservedBytes.sub(kind, n)
+	a.stats.NumDeviceFree++
+}
+
+// addSegment makes a segment that is one block and returns the block.
+func (a *Allocator) addSegment(p *pool, addr uint64, size, page int64) *Block {
+	b := a.blocks.get()
+	s := &segment{pool: p, addr: addr, size: size, first: b, page: page, index: len(a.segments)}
+	a.segments = append(a.segments, s)
+	b.addr, b.size, b.segment = addr, size, s
+	return b
+}
+
+// dropSegment forgets a segment and the single block it consists of.
+func (a *Allocator) dropSegment(s *segment) {
+	last := a.segments[len(a.segments)-1]
+	last.index = s.index
+	a.segments[s.index] = last
+	a.segments = a.segments[:len(a.segments)-1]
+	a.blocks.put(s.first)
+}
+
+// collectGarbage gives back cached segments of the large pool, oldest first,
+// until the reserved memory is at the threshold. Age is the number of searches
+// since a block became free; each round gives back what is at least as old as
+// the average.
+func (a *Allocator) collectGarbage() error {
+	threshold := int64(a.config.GarbageCollection * float64(a.limit))
+	target := a.reserved - threshold
+	if target <= 0 {
+		return nil
+	}
+	var idle []*Block
+	for _, s := range a.streams {
+		idle = s.large.free.appendTo(idle)
+	}
+	idle = slices.DeleteFunc(idle, func(b *Block) bool { return b.isSplit() || b.segment.page != 0 })
+	var age int64
+	for _, b := range idle {
+		age += a.age(b)
+	}
+	for freed := true; freed && target > 0 && len(idle) > 0; {
+		freed = false
+		average := float64(age) / float64(len(idle))
+		kept := idle[:0]
+		for _, b := range idle {
+			if float64(a.age(b)) < average {
+				kept = append(kept, b)
+				continue
+			}
+			freed = true
+			target -= b.size
+			age -= a.age(b)
+			if err := a.giveBack(b); err != nil {
+				return err
+			}
+		}
+		idle = kept
+	}
+	return nil
+}
+
+// age is the number of searches of its pool that a free block has seen.
+func (a *Allocator) age(b *Block) int64 { return a.clocks[b.segment.pool.kind] - b.born }
+
+// releaseOversize gives back oversize blocks, if there is a maximum split
+// size: one that is large enough, or else the largest ones until enough bytes
+// are back. It reports whether there were enough.
+func (a *Allocator) releaseOversize(p *pool, size int64) (enough bool, err error) {
+	if a.config.MaxSplit == Unlimited || a.config.Expandable {
+		return false, nil
+	}
+	need := max(size, a.config.MaxSplit)
+	if at, ok := p.free.fit(need); ok {
+		return true, a.giveBack(p.free.at(at))
+	}
+	var released int64
+	for released < need {
+		at, ok := p.free.last()
+		if !ok {
+			break
+		}
+		b := p.free.at(at)
+		if b.size < a.config.MaxSplit {
+			break
+		}
+		released += b.size
+		if err := a.giveBack(b); err != nil {
+			return false, err
+		}
+	}
+	return released >= need, nil
+}
+
+// releaseCached gives back everything that can be: after all pending frees,
+// the cached segments that are one block and the wholly free pages of
+// expandable segments.
+func (a *Allocator) releaseCached() error {
+	a.synchronize()
+	for _, kind := range [...]Pool{LargePool, SmallPool} {
+		var idle []*Block
+		for _, s := range a.streams {
+			p := &s.large
+			if kind == SmallPool {
+				p = &s.small
+			}
+			idle = p.free.appendTo(idle)
+		}
+		for _, b := range idle {
+			var err error
+			if b.segment.page != 0 {
+				err = a.contract(b)
+			} else if !b.isSplit() {
+				err = a.giveBack(b)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// giveBack returns a cached segment that is one free block to the source.
+func (a *Allocator) giveBack(b *Block) error {
+	s := b.segment
+	kind := s.pool.kind
+	s.pool.free.remove(b)
+	a.unreserve(kind, s.size)
+	a.stats.Segment.sub(kind, 1)
+	if s.size >= a.config.MaxSplit {
+		a.stats.OversizeSegments.sub(1)
+	}
+	a.dropSegment(s)
+	if err := a.source.Put(s.addr, s.size); err != nil {
+		return fmt.Errorf("give back a segment of %d bytes: %w", s.size, err)
+	}
+	return nil
+}

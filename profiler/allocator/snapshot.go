@@ -1,0 +1,66 @@
+package allocator
+
+import (
+	"cmp"
+	"slices"
+)
+
+// SegmentInfo is a segment at the moment of a snapshot. An expandable segment
+// shows once for each contiguous stretch that has memory.
+type SegmentInfo struct {
+	Address uint64
+	// Size is the whole segment; Allocated, Active and Requested are the
+	// parts of it in use, in bytes, as in [Stats].
+	Size, Allocated, Active, Requested int64
+	Stream                             Stream
+	Pool                               Pool
+	Expandable                         bool
+	// Blocks tile the segment in the order of their addresses.
+	Blocks []BlockInfo
+}
+
+// BlockInfo is a block at the moment of a snapshot.
+type BlockInfo struct {
+	Address uint64
+	Size    int64
+	// Requested is what was asked for; zero for a free block.
+	Requested int64
+	State     State
+}
+
+// Snapshot lists the segments by address, as torch.cuda.memory_snapshot does.
+func (a *Allocator) Snapshot() []SegmentInfo {
+	infos := make([]SegmentInfo, 0, len(a.segments))
+	for _, s := range a.segments {
+		inside := false // whether the last block belongs to the last info
+		for b := s.first; b != nil; b = b.next {
+			if b.state == unmapped {
+				inside = false
+				continue
+			}
+			if !inside {
+				infos = append(infos, SegmentInfo{
+					Address: b.addr, Stream: s.pool.stream, Pool: s.pool.kind, Expandable: s.page != 0,
+				})
+				inside = true
+			}
+			infos[len(infos)-1].add(b)
+		}
+	}
+	slices.SortFunc(infos, func(a, b SegmentInfo) int { return cmp.Compare(a.Address, b.Address) })
+	return infos
+}
+
+func (s *SegmentInfo) add(b *Block) {
+	info := BlockInfo{Address: b.addr, Size: b.size, State: b.state}
+	if b.state != Free {
+		info.Requested = b.requested
+		s.Active += b.size
+		s.Requested += b.requested
+	}
+	if b.state == Allocated {
+		s.Allocated += b.size
+	}
+	s.Size += b.size
+	s.Blocks = append(s.Blocks, info)
+}

@@ -1,0 +1,128 @@
+package allocator
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrOutOfMemory is what a [Source] returns, wrapped or not, when the device
+// has not enough memory left. Any other error of a source is a failure of the
+// device and ends the allocation at once.
+var ErrOutOfMemory = errors.New("device out of memory")
+
+// A Source is the memory below an [Allocator]: segments are got from it and
+// given back whole, as with cudaMalloc and cudaFree.
+type Source interface {
+	// Total is the memory of the device in bytes, taken or not. It is what a
+	// memory fraction is a fraction of.
+	Total() int64
+	// Get returns the address of a new segment of size bytes.
+	Get(size int64) (addr uint64, err error)
+	// Put gives back the segment of size bytes that Get returned at addr.
+	Put(addr uint64, size int64) error
+}
+
+// A PagedSource can also back an address range page by page, which expandable
+// segments need: cuMemAddressReserve, cuMemCreate with cuMemMap and
+// cuMemSetAccess, and their opposites.
+type PagedSource interface {
+	Source
+	// Reserve returns the address of a range of size bytes without memory.
+	Reserve(size int64) (addr uint64, err error)
+	// Map puts memory behind the page of size bytes at addr.
+	Map(addr uint64, size int64) error
+	// Unmap takes the memory of the page of size bytes at addr back.
+	Unmap(addr uint64, size int64) error
+	// Release gives back the range of size bytes at addr. No page of it is
+	// mapped any more.
+	Release(addr uint64, size int64) error
+}
+
+// Granule is the unit in which CUDA hands out device memory.
+const Granule = 2 << 20
+
+// Memory is a [PagedSource] without a device. It counts bytes against a total
+// in granules and hands out addresses from a pointer that only moves up, so
+// that no address is used twice.
+type Memory struct {
+	total, used, peak int64
+	next              uint64
+}
+
+// memoryBase is where the addresses of a [Memory] begin. Any multiple of the
+// granule does; zero would look like no address at all.
+const memoryBase uint64 = 0x7f00_0000_0000
+
+// addressSpace is what one range may take: the 47 bits of a process.
+const addressSpace = 1 << 47
+
+// NewMemory returns the memory of a device with total bytes, of which taken
+// bytes are in use by others: the CUDA context, libraries, other processes.
+func NewMemory(total, taken int64) *Memory {
+	return &Memory{total: total, used: taken, peak: taken, next: memoryBase}
+}
+
+// Total is the size of the memory in bytes.
+func (m *Memory) Total() int64 { return m.total }
+
+// Used is the number of bytes in use now, those taken by others included.
+func (m *Memory) Used() int64 { return m.used }
+
+// Free is the number of bytes not in use now, as cudaMemGetInfo says it.
+func (m *Memory) Free() int64 { return m.total - m.used }
+
+// Peak is the highest value Used has had.
+func (m *Memory) Peak() int64 { return m.peak }
+
+// Get implements [Source].
+func (m *Memory) Get(size int64) (uint64, error) {
+	if err := m.take(size); err != nil {
+		return 0, err
+	}
+	return m.advance(size), nil
+}
+
+// Put implements [Source].
+func (m *Memory) Put(_ uint64, size int64) error {
+	m.used -= granules(size)
+	return nil
+}
+
+// Reserve implements [PagedSource].
+func (m *Memory) Reserve(size int64) (uint64, error) {
+	if size > addressSpace {
+		return 0, fmt.Errorf("a range of %d bytes does not fit into the address space", size)
+	}
+	return m.advance(size), nil
+}
+
+// Map implements [PagedSource].
+func (m *Memory) Map(_ uint64, size int64) error { return m.take(size) }
+
+// Unmap implements [PagedSource].
+func (m *Memory) Unmap(_ uint64, size int64) error {
+	m.used -= granules(size)
+	return nil
+}
+
+// Release implements [PagedSource]. A reservation costs nothing.
+func (m *Memory) Release(uint64, int64) error { return nil }
+
+func (m *Memory) take(size int64) error {
+	n := granules(size)
+	if size > addressSpace || n > m.Free() {
+		return fmt.Errorf("%w: %d bytes asked for, %d free", ErrOutOfMemory, size, m.Free())
+	}
+	m.used += n
+	m.peak = max(m.peak, m.used)
+	return nil
+}
+
+func (m *Memory) advance(size int64) uint64 {
+	addr := m.next
+	m.next += uint64(granules(size))
+	return addr
+}
+
+// granules rounds size up to whole granules.
+func granules(size int64) int64 { return roundUp(size, Granule) }

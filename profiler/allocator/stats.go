@@ -1,0 +1,125 @@
+package allocator
+
+// Stat follows one quantity, as torch.cuda.memory_stats does.
+type Stat struct {
+	// Current is the value now, Peak the highest since the last reset.
+	Current, Peak int64
+	// Allocated and Freed are all that was ever added and taken away.
+	Allocated, Freed int64
+}
+
+func (s *Stat) add(n int64) {
+	s.Current += n
+	s.Allocated += n
+	if s.Current > s.Peak {
+		s.Peak = s.Current
+	}
+}
+
+func (s *Stat) sub(n int64) {
+	s.Current -= n
+	s.Freed += n
+}
+
+func (s *Stat) resetPeak() { s.Peak = s.Current }
+
+// Pool selects the part of a [PoolStat].
+type Pool uint8
+
+// The pools PyTorch keeps statistics of.
+const (
+	// All is the small and the large pool together.
+	All Pool = iota
+	// SmallPool serves requests of up to 1 MiB after rounding.
+	SmallPool
+	// LargePool serves the others.
+	LargePool
+
+	numPools = iota
+)
+
+func (p Pool) String() string {
+	switch p {
+	case All:
+		return "all"
+	case SmallPool:
+		return "small_pool"
+	case LargePool:
+		return "large_pool"
+	}
+	return "unknown"
+}
+
+// PoolStat is a [Stat] for all pools together and for each, indexed by [Pool].
+type PoolStat [numPools]Stat
+
+func (s *PoolStat) add(p Pool, n int64) {
+	s[All].add(n)
+	s[p].add(n)
+}
+
+func (s *PoolStat) sub(p Pool, n int64) {
+	s[All].sub(n)
+	s[p].sub(n)
+}
+
+// change adds n, which may be negative.
+func (s *PoolStat) change(p Pool, n int64) {
+	if n > 0 {
+		s.add(p, n)
+	} else if n < 0 {
+		s.sub(p, -n)
+	}
+}
+
+// Stats are the statistics of an allocator under the names of
+// torch.cuda.memory_stats.
+type Stats struct {
+	// Allocation counts blocks in use, Active those and freed blocks that
+	// still wait for events, InactiveSplit free parts of split segments.
+	// Expandable segments are in neither Segment nor InactiveSplit.
+	Allocation, Segment, Active, InactiveSplit PoolStat
+
+	// AllocatedBytes are the sizes of blocks in use, as rounded and with what
+	// was not split off; memory_allocated() is its current value.
+	AllocatedBytes PoolStat
+	// ReservedBytes are the sizes of segments and mapped pages;
+	// memory_reserved() is its current value.
+	ReservedBytes PoolStat
+	// ActiveBytes are the sizes of active blocks.
+	ActiveBytes PoolStat
+	// InactiveSplitBytes are the sizes of the blocks InactiveSplit counts.
+	InactiveSplitBytes PoolStat
+	// RequestedBytes are the bytes asked for in active blocks.
+	RequestedBytes PoolStat
+
+	// OversizeAllocations and OversizeSegments count blocks and segments of
+	// at least the maximum split size.
+	OversizeAllocations, OversizeSegments Stat
+
+	// NumAllocRetries counts allocations tried again after the cache was
+	// emptied, NumOOMs those that failed for good.
+	NumAllocRetries, NumOOMs int64
+	// NumSyncAllStreams counts waits for all pending events.
+	NumSyncAllStreams int64
+	// NumDeviceAlloc and NumDeviceFree count calls to the source: one per
+	// segment, and one per mapping or unmapping whatever its pages.
+	NumDeviceAlloc, NumDeviceFree int64
+}
+
+func (s *Stats) pooled() [9]*PoolStat {
+	return [...]*PoolStat{
+		&s.Allocation, &s.Segment, &s.Active, &s.InactiveSplit,
+		&s.AllocatedBytes, &s.ReservedBytes, &s.ActiveBytes, &s.InactiveSplitBytes, &s.RequestedBytes,
+	}
+}
+
+func (s *Stats) resetPeaks() {
+	for _, ps := range s.pooled() {
+		for i := range ps {
+			ps[i].resetPeak()
+		}
+	}
+	s.OversizeAllocations.resetPeak()
+	s.OversizeSegments.resetPeak()
+}
