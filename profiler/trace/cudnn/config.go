@@ -120,6 +120,7 @@ type problem struct {
 	kind   kind
 	board  *Board
 	c, k   int64 // channels of x and y, all groups
+	cg, kg int64 // the same per group
 	xs, ys int64 // spatial points of x and y
 	taps   int64 // points of the kernel
 	es     int64 // bytes per element
@@ -156,7 +157,23 @@ func newProblem(cfg Config, d Direction, b *Board) problem {
 			p.kind = fprop
 		}
 	}
+	p.cg, p.kg = p.c/p.Groups, p.k/p.Groups
 	return p
+}
+
+// x and y are the sizes of x and y along axis i.
+func (p *problem) x(i int) int64 {
+	if p.Transposed {
+		return p.Out[i]
+	}
+	return p.In[i]
+}
+
+func (p *problem) y(i int) int64 {
+	if p.Transposed {
+		return p.In[i]
+	}
+	return p.Out[i]
 }
 
 // outSize is the spatial size of the output along axis i, without
@@ -167,15 +184,4 @@ func outSize(c Config, i int) int64 {
 		return (c.In[i]-1)*c.Stride[i] - 2*c.Pad[i] + reach
 	}
 	return (c.In[i]+2*c.Pad[i]-reach)/c.Stride[i] + 1
-}
-
-// depthwise says that every group has one input channel.
-func (p *problem) depthwise() bool { return p.Groups > 1 && p.c == p.Groups }
-
-// pointwise says that the kernel is a single point.
-func (p *problem) pointwise() bool { return p.taps == 1 }
-
-// unitStride says that no axis is strided.
-func (p *problem) unitStride() bool {
-	return p.Stride[0] == 1 && p.Stride[1] == 1 && p.Stride[2] == 1
 }

@@ -1,42 +1,97 @@
 package cudnn
 
+import "math/bits"
+
 // copyAlign is the alignment of each piece inside a workspace, and what an
 // engine adds for the alignment of the workspace itself.
 const copyAlign = 16
 
-// copySet says which tensors an engine copies into its own layout.
-type copySet uint8
+// concurrentGroups is the most groups that engines without a grouped kernel
+// keep in flight: one launch and one set of copies per group, in turn on eight
+// internal streams. Seen as min(groups, 8)/groups of the copies of all groups.
+const concurrentGroups = 8
+
+// padding is how an engine pads the channels of one group in its copies.
+type padding uint8
 
 const (
-	copyX copySet = 1 << iota
-	copyW
-	copyY
+	// padNone keeps the channels as they are.
+	padNone padding = iota
+	// padVector pads to the width of a tensor-core load: 16 bytes, that is 8
+	// channels in half precision and 4 in TF32.
+	padVector
+	// padGroup pads both sides of every group to one power of two, as the
+	// grouped xmma kernels want them.
+	padGroup
 )
 
-const copyXWY = copyX | copyW | copyY
+// channels returns the padded channels per group of the x and the y side.
+func (p *problem) channels(pad padding) (c, k int64) {
+	c, k = p.cg, p.kg
+	switch pad {
+	case padVector:
+		v := vectorBytes / p.es
+		return roundUp(c, v), roundUp(k, v)
+	case padGroup:
+		if p.Groups == 1 {
+			return p.channels(padVector)
+		}
+		side := powerOfTwo(max(c, k, 4))
+		return side, side
+	}
+	return c, k
+}
 
-// layoutCopies is the room for channels-last copies of the tensors in set, with
-// the channels of each group padded to multiples of padC (x side) and padK (y
-// side). A filter of one point, or a tensor with one channel, has the same
-// bytes in both layouts and needs a copy only when it is padded.
-func (p *problem) layoutCopies(set copySet, padC, padK int64) int64 {
-	cg, kg := p.c/p.Groups, p.k/p.Groups
-	pc, pk := roundUp(cg, padC), roundUp(kg, padK)
+// vectorBytes is the width of the loads of tensor-core kernels.
+const vectorBytes = 16
+
+// layoutCopies is the room for the channels-last copies of an engine. A tensor
+// is copied when its layout differs from channels last, when its channels are
+// padded, and, in fp32, when it is an input of a tensor-core kernel, which
+// rounds it to TF32 on the way. contiguousOut engines write the result where it
+// belongs.
+func (p *problem) layoutCopies(pad padding, contiguousOut bool) int64 {
+	c, k := p.channels(pad)
+	padC, padK := c != p.cg, k != p.kg
+	strided := p.Layout == Contiguous
+	round := p.DType == F32 && pad != padNone && p.board.Capability >= 80
+
+	x := padC || (strided && p.xs > 1 && p.c > 1) || (round && p.kind != dgrad)
+	w := padC || padK || (strided && p.taps > 1 && p.cg > 1) || (round && p.kind != wgrad)
+	y := padK || (strided && p.ys > 1 && p.k > 1) || (round && p.kind != fprop)
+	if contiguousOut {
+		switch p.kind {
+		case fprop:
+			y = false
+		case dgrad:
+			x = false
+		}
+	}
 	var total int64
-	if set&copyX != 0 {
-		total += roundUp(p.N*p.Groups*pc*p.xs*p.es, copyAlign)
+	if x {
+		total += roundUp(p.N*p.Groups*c*p.xs*p.es, copyAlign)
 	}
-	if set&copyW != 0 && (p.taps > 1 || pc != cg || pk != kg) {
-		total += roundUp(p.Groups*pk*pc*p.taps*p.es, copyAlign)
+	if w {
+		total += roundUp(p.Groups*k*c*p.taps*p.es, copyAlign)
 	}
-	if set&copyY != 0 {
-		total += roundUp(p.N*p.Groups*pk*p.ys*p.es, copyAlign)
+	if y {
+		total += roundUp(p.N*p.Groups*k*p.ys*p.es, copyAlign)
 	}
-	if total == 0 {
-		return 0
-	}
-	return total + copyAlign
+	return total
+}
+
+// perGroup turns the bytes of all groups into those of an engine that runs one
+// group after the other.
+func (p *problem) perGroup(all int64) int64 {
+	n := min(p.Groups, concurrentGroups)
+	return all/p.Groups*n + copyAlign*n
 }
 
 // roundUp rounds n up to a multiple of unit.
 func roundUp(n, unit int64) int64 { return (n + unit - 1) / unit * unit }
+
+// ceilDiv is n/d rounded up.
+func ceilDiv(n, d int64) int64 { return (n + d - 1) / d }
+
+// powerOfTwo is the smallest power of two that is at least n.
+func powerOfTwo(n int64) int64 { return 1 << bits.Len64(uint64(n-1)) }

@@ -3,30 +3,15 @@
 // one call asks the caching allocator for beside its output.
 package cudnn
 
-// Engine is a class of cuDNN engines with one way to use workspace.
-type Engine uint8
-
-// The engine classes.
-const (
-	// Direct engines read and write the tensors where they are.
-	Direct Engine = iota
-	// Copying engines make channels-last copies of some of x, w, y.
-	Copying
-)
-
-func (e Engine) String() string {
-	switch e {
-	case Direct:
-		return "direct"
-	case Copying:
-		return "copies"
-	}
-	return "unknown"
-}
+//go:generate go run ./fit -o rules.txt testdata/conv-workspaces.jsonl.gz
 
 // Plan is what the model thinks cuDNN does for one direction.
 type Plan struct {
+	// Engine is the class of the chosen engine.
 	Engine Engine
+	// Splits is how many fp32 copies of the result the engine keeps as
+	// partial sums, zero for most.
+	Splits float32
 	// Allocations are the bytes asked for, in order; nil for none.
 	Allocations []int64
 }
@@ -40,22 +25,20 @@ func Workspaces(c Config, d Direction, b Board) []int64 {
 // Explain returns the engine class beside its allocations.
 func Explain(c Config, d Direction, b Board) Plan {
 	p := newProblem(c, d, &b)
-	if p.depthwise() || (p.pointwise() && p.unitStride()) {
-		return Plan{Engine: Direct}
+	r := loadRules()
+	f := p.features()
+	half := 0
+	if c.DType != F32 {
+		half = 1
 	}
-	if b.Capability < 80 && c.DType != F16 {
-		return Plan{Engine: Direct}
+	plan := Plan{Engine: Engine(r.engine[p.kind][half].decide(&f))}
+	n := p.bytes(plan.Engine)
+	if plan.Engine.splits() {
+		plan.Splits = r.split[p.kind][half].decide(&f)
+		n += p.partials(plan.Engine, plan.Splits)
 	}
-	if p.kind == fprop && p.c <= 4 {
-		return Plan{Engine: Direct}
+	if n > 0 {
+		plan.Allocations = []int64{n}
 	}
-	set, pad := copyXWY, int64(8)
-	if c.DType == F32 {
-		pad = 4
-		if p.kind == fprop && p.Groups == 1 {
-			set = copyX | copyW
-		}
-	}
-	n := p.layoutCopies(set, pad, pad)
-	return Plan{Engine: Copying, Allocations: []int64{n}}
+	return plan
 }

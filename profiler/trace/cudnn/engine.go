@@ -1,0 +1,146 @@
+package cudnn
+
+// Engine is a class of cuDNN engines with one way to use workspace. The names
+// say what the class does; the kernels behind each are named in its comment.
+type Engine uint8
+
+// The engine classes.
+const (
+	// Direct engines read and write the tensors where they are: PyTorch's
+	// native depthwise kernels, matrix products of 1x1 convolutions, direct
+	// and precomputed-index convolutions, channels-last tensor-core kernels
+	// whose tensors are as they want them. No workspace, or a few KiB.
+	Direct Engine = iota
+	// Copies engines (xmma_*_implicit_gemm, cutlass_tensorop_*) work on
+	// channels-last copies of x, w and y, padded to full vectors.
+	Copies
+	// Looped is Copies for a grouped convolution, one group after the other.
+	Looped
+	// Grouped is Copies with a kernel for groups (xmma only).
+	Grouped
+	// ContiguousOut (xmma_*_nhwckrsc_nchw, fp32) reads channels-last copies
+	// and writes the contiguous result itself.
+	ContiguousOut
+	// Unpadded (xmma_*_indexed_wo_smem) copies without padding.
+	Unpadded
+	// GroupPairs (h200, fp32) transposes x and y of one group after the other
+	// and leaves w alone.
+	GroupPairs
+	// Folded (dgrad) folds the stride into channels and runs at stride 1.
+	Folded
+	// BatchedGemm (wgrad of pointwise kernels) multiplies each sample on its
+	// own and sums the products (reduce_wgrad_nchw_helper).
+	BatchedGemm
+	// Winograd4 is the unfused Winograd engine with 4x4 output tiles.
+	Winograd4
+	// Winograd9 is the same for 5x5 kernels, with 9x9 output tiles.
+	Winograd9
+	// WinogradFused transforms only the filter beforehand.
+	WinogradFused
+	// FFT1D32 and FFT1D256 are tiled 1-D FFT engines.
+	FFT1D32
+	FFT1D256
+	// FFT2D16, FFT2D32 and FFT2D64 are tiled 2-D FFT engines.
+	FFT2D16
+	FFT2D32
+	FFT2D64
+	// WholeFFT is the oldest FFT engine, over whole images.
+	WholeFFT
+	// DepthwiseTiles (xmma_depthwise_convolution_*) is the tensor-core
+	// depthwise engine of half precision.
+	DepthwiseTiles
+	// Offsets (5x_cudnn_*) keeps a table of offsets.
+	Offsets
+	// Im2col is PyTorch's own fallback where cuDNN has no engine (bf16 on
+	// boards before Ampere): one sample's columns at a time.
+	Im2col
+
+	numEngines = iota
+)
+
+var engineNames = [numEngines]string{
+	"direct", "copies", "looped", "grouped", "contiguous-out", "unpadded",
+	"group-pairs", "folded", "batched-gemm", "winograd4", "winograd9",
+	"winograd-fused", "fft1d-32", "fft1d-256", "fft2d-16", "fft2d-32",
+	"fft2d-64", "whole-fft", "depthwise-tiles", "offsets", "im2col",
+}
+
+func (e Engine) String() string {
+	if int(e) < len(engineNames) {
+		return engineNames[e]
+	}
+	return "unknown"
+}
+
+// splits says whether engines of the class may split the reduction and keep
+// partial sums in the workspace.
+func (e Engine) splits() bool {
+	switch e {
+	case Copies, Looped, Grouped, ContiguousOut, Unpadded:
+		return true
+	}
+	return false
+}
+
+// bytes is the workspace of an engine of class e without partial sums.
+func (p *problem) bytes(e Engine) int64 {
+	switch e {
+	case Copies:
+		return align(p.layoutCopies(padVector, false))
+	case Looped:
+		return p.perGroup(p.layoutCopies(padVector, false))
+	case Grouped:
+		return align(p.layoutCopies(padGroup, false))
+	case ContiguousOut:
+		return align(p.layoutCopies(padGroup, true))
+	case Unpadded:
+		return align(p.layoutCopies(padNone, false))
+	case GroupPairs:
+		return p.perGroup(p.N * (p.c*p.xs + p.k*p.ys) * p.es)
+	case Folded:
+		return p.folded()
+	case BatchedGemm:
+		return p.N * p.k * p.cg * 4
+	case Winograd4, Winograd9, WinogradFused:
+		return p.winograd(e)
+	case FFT1D32, FFT1D256, FFT2D16, FFT2D32, FFT2D64, WholeFFT:
+		return p.fft(e)
+	case DepthwiseTiles:
+		return p.depthwiseTiles()
+	case Offsets:
+		// 6 bytes per output point, in pieces of 128 bytes.
+		return roundUp(6*p.ys, 128) * min(p.Groups, concurrentGroups)
+	}
+	return 0
+}
+
+// align adds the alignment of a workspace that is not empty.
+func align(n int64) int64 {
+	if n == 0 {
+		return 0
+	}
+	return n + copyAlign
+}
+
+// folded is the room of a strided dgrad that folds each stride into channels:
+// y keeps its points, x has the points of y (and one more where the kernel
+// reaches over) times stride channels, and the kernel shrinks alike.
+func (p *problem) folded() int64 {
+	xPoints, taps, fold := int64(1), int64(1), int64(1)
+	for i := range p.Dim {
+		s := p.Stride[i]
+		fold *= s
+		taps *= ceilDiv(p.K[i], s)
+		xPoints *= ceilDiv(p.x(i), s)
+	}
+	v := vectorBytes / p.es
+	c, k := roundUp(p.cg*fold, v)*p.Groups, roundUp(p.kg, v)*p.Groups
+	return p.es*(p.N*c*xPoints+p.N*k*p.ys+c*k/p.Groups*taps) + copyAlign
+}
+
+// depthwiseTiles is x, y and two filters (its copy and the result before the
+// layout change), each in pieces of 128 bytes, and some alignment.
+func (p *problem) depthwiseTiles() int64 {
+	w := roundUp(p.k*p.cg*p.taps*p.es, 128)
+	return p.N*(p.c*p.xs+p.k*p.ys)*p.es + 2*w + 158
+}

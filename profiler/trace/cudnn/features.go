@@ -1,0 +1,146 @@
+package cudnn
+
+// numFeatures is the length of the list below.
+const numFeatures = 46
+
+// features are the quantities that rules compare, in the order of
+// featureNames. They are sizes of the implicit matrix product, its tiles per
+// multiprocessor, alignments and the shape's proportions: what a heuristic that
+// never saw the shape could use.
+type features [numFeatures]float32
+
+var featureNames = [numFeatures]string{
+	"capability", // times ten
+	"layout",     // 0 contiguous, 1 channels last, 2 only the input
+	"bf16",       // 1 for bfloat16
+	"dims",       // spatial dimensions
+	"transposed", // 1 for transposed convolutions
+	"depthwise",  // 1 for one input channel per group
+	"groups",
+	"samples",
+	"c",             // channels per group, image side
+	"k",             // channels per group, feature side
+	"c-align",       // largest power of two that divides c, up to 64
+	"k-align",       // the same of k
+	"min-channels",  // min(c, k)
+	"max-channels",  // max(c, k)
+	"k/c",           // k over c
+	"taps",          // points of the kernel
+	"kernel-h",      // second to last axis
+	"kernel-w",      // last axis
+	"stride-h",      // second to last axis
+	"stride-w",      // last axis
+	"max-stride",    // over all axes
+	"max-dilation",  // over all axes
+	"pad-h",         // second to last axis
+	"pad-w",         // last axis
+	"same",          // 1 if y has the size of x
+	"x-points",      // spatial points of x
+	"y-points",      // spatial points of y
+	"x-h",           // second to last axis of x
+	"x-w",           // last axis of x
+	"y-h",           // second to last axis of y
+	"y-w",           // last axis of y
+	"rows",          // M of the implicit product
+	"columns",       // N of the implicit product, per group
+	"reduction",     // K of the implicit product
+	"tiles-64",      // 64 x 64 tiles of the product per multiprocessor
+	"tiles-128",     // 128 x 128 tiles per multiprocessor
+	"tiles-256",     // 256 x 128 tiles per multiprocessor
+	"reduction/128", // reduction over tiles-128
+	"work",          // multiply-adds per multiprocessor
+	"x-bytes",
+	"y-bytes",
+	"w-bytes",
+	"product",   // elements of the result
+	"waves-64",  // tiles-64 rounded up over itself: the idle share of the last wave
+	"waves-128", // the same of tiles-128
+	"x+y/w",     // bytes of x and y over those of w
+}
+
+// features computes them all.
+func (p *problem) features() (f features) {
+	h, w := max(p.Dim-2, 0), p.Dim-1
+	kh, sh, ph, xh, yh := p.K[h], p.Stride[h], p.Pad[h], p.x(h), p.y(h)
+	if p.Dim == 1 {
+		kh, sh, ph, xh, yh = 1, 1, 0, 1, 1
+	}
+	rows, columns, reduction := p.product()
+	sms := float32(p.board.SMs)
+	t64 := p.tiles(rows, columns, 64, 64) / sms
+	t128 := p.tiles(rows, columns, 128, 128) / sms
+	t256 := p.tiles(rows, columns, 256, 128) / sms
+	xb, yb := float32(p.N*p.c*p.xs*p.es), float32(p.N*p.k*p.ys*p.es)
+	wb := float32(p.c * p.kg * p.taps * p.es)
+	return features{
+		float32(generation(p.board.Capability)), float32(p.Layout), flag(p.DType == BF16),
+		float32(p.Dim), flag(p.Transposed), flag(p.Groups > 1 && p.cg == 1),
+		float32(p.Groups), float32(p.N), float32(p.cg), float32(p.kg),
+		alignment(p.cg), alignment(p.kg), float32(min(p.cg, p.kg)), float32(max(p.cg, p.kg)),
+		float32(p.kg) / float32(p.cg), float32(p.taps), float32(kh), float32(p.K[w]),
+		float32(sh), float32(p.Stride[w]),
+		float32(max(p.Stride[0], p.Stride[1], p.Stride[2])),
+		float32(max(p.Dilation[0], p.Dilation[1], p.Dilation[2])),
+		float32(ph), float32(p.Pad[w]), flag(p.xs == p.ys),
+		float32(p.xs), float32(p.ys), float32(xh), float32(p.x(w)), float32(yh), float32(p.y(w)),
+		float32(rows), float32(columns), float32(reduction),
+		t64, t128, t256, float32(reduction) / t128,
+		float32(rows) * float32(columns) * float32(reduction) * float32(p.Groups) / sms,
+		xb, yb, wb, float32(rows) * float32(columns) * float32(p.Groups),
+		idle(t64), idle(t128), (xb + yb) / wb,
+	}
+}
+
+// product is the implicit matrix product of one group: rows x columns, summed
+// over reduction.
+func (p *problem) product() (rows, columns, reduction int64) {
+	switch p.kind {
+	case dgrad:
+		return p.N * p.xs, p.cg, p.kg * p.taps
+	case wgrad:
+		return p.kg, p.cg * p.taps, p.N * p.ys
+	}
+	return p.N * p.ys, p.kg, p.cg * p.taps
+}
+
+func (p *problem) tiles(rows, columns, m, n int64) float32 {
+	return float32(ceilDiv(rows, m) * ceilDiv(columns, n) * p.Groups)
+}
+
+// idle is how much longer the last wave makes the work: waves rounded up over
+// waves.
+func idle(waves float32) float32 {
+	up := float32(int64(waves))
+	if up < waves {
+		up++
+	}
+	return up / waves
+}
+
+// alignment is the largest power of two up to 64 that divides n.
+func alignment(n int64) float32 { return float32(min(n&-n, 64)) }
+
+func flag(b bool) float32 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// generation maps a capability to the nearest one the rules were found on. B200
+// (100, 103) is taken for Hopper, which it resembles more than 120: a guess.
+func generation(capability int) int {
+	switch {
+	case capability < 80:
+		return 75
+	case capability < 86:
+		return 80
+	case capability < 89:
+		return 86
+	case capability < 90:
+		return 89
+	case capability < 120:
+		return 90
+	}
+	return 120
+}

@@ -1,0 +1,156 @@
+// Package vectors reads recorded convolution workspaces: what cuDNN 9.19 asked
+// for through PyTorch 2.11 on six boards, one line of gzipped JSON per
+// configuration and board.
+package vectors
+
+import (
+	"bufio"
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"os"
+
+	"github.com/vprof/vprof/profiler/trace/cudnn"
+)
+
+// Vector is one recorded configuration on one board.
+type Vector struct {
+	Board  cudnn.Board
+	Config cudnn.Config
+	// Reference marks a convolution of a reference model.
+	Reference bool
+	// Held marks geometries the rules were not found on: a fifth of them, by
+	// a hash of everything but batch size, type, layout and board.
+	Held bool
+	// Workspaces and Kernels are by direction.
+	Workspaces [3][]int64
+	Kernels    [3][]string
+}
+
+// Boards are the recorded boards by name. Memory is the size libraries saw.
+var Boards = map[string]cudnn.Board{
+	"t4":          {Name: "t4", Capability: 75, SMs: 40, ThreadsPerSM: 1024, Memory: 16 << 30},
+	"rtx-3060":    {Name: "rtx-3060", Capability: 86, SMs: 28, ThreadsPerSM: 1536, Memory: 12 << 30},
+	"rtx-4090":    {Name: "rtx-4090", Capability: 89, SMs: 128, ThreadsPerSM: 1536, Memory: 24 << 30},
+	"rtx-5060-ti": {Name: "rtx-5060-ti", Capability: 120, SMs: 36, ThreadsPerSM: 1536, Memory: 16 << 30},
+	"a100-40":     {Name: "a100-40", Capability: 80, SMs: 108, ThreadsPerSM: 2048, Memory: 40 << 30},
+	"h200":        {Name: "h200", Capability: 90, SMs: 132, ThreadsPerSM: 2048, Memory: 141 << 30},
+}
+
+// line is one line of the file.
+type line struct {
+	GPU        string   `json:"gpu"`
+	Gemm       int      `json:"gemm"`
+	KernelList []string `json:"kernels"`
+	Dim        int      `json:"dim"`
+	Transposed int      `json:"tr"`
+	N          int64    `json:"n"`
+	Ci         int64    `json:"ci"`
+	Co         int64    `json:"co"`
+	In         []int64  `json:"in"`
+	K          []int64  `json:"k"`
+	Stride     []int64  `json:"s"`
+	Pad        []int64  `json:"p"`
+	Dilation   []int64  `json:"d"`
+	Groups     int64    `json:"g"`
+	DType      string   `json:"dt"`
+	Layout     uint8    `json:"cl"`
+	Out        []int64  `json:"out"`
+	Reference  int      `json:"ref"`
+	Forward    []int64  `json:"f"`
+	GradInput  []int64  `json:"i"`
+	GradWeight []int64  `json:"w"`
+	ForwardK   []int    `json:"fk"`
+	GradInputK []int    `json:"ik"`
+	GradWeigK  []int    `json:"wk"`
+}
+
+// Read reads the file at path.
+func Read(path string) ([]Vector, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	vs, err := decode(z)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return vs, nil
+}
+
+func decode(r io.Reader) ([]Vector, error) {
+	var lines []line
+	var kernels []string
+	s := bufio.NewScanner(r)
+	s.Buffer(nil, 4<<20)
+	for n := 1; s.Scan(); n++ {
+		var l line
+		if err := json.Unmarshal(s.Bytes(), &l); err != nil {
+			return nil, fmt.Errorf("line %d: %w", n, err)
+		}
+		switch {
+		case l.KernelList != nil:
+			kernels = l.KernelList
+		case l.Gemm == 0:
+			lines = append(lines, l)
+		}
+	}
+	if err := s.Err(); err != nil {
+		return nil, err
+	}
+	vs := make([]Vector, len(lines))
+	for i, l := range lines {
+		v, err := l.vector(kernels)
+		if err != nil {
+			return nil, err
+		}
+		vs[i] = v
+	}
+	return vs, nil
+}
+
+func (l line) vector(kernels []string) (Vector, error) {
+	board, ok := Boards[l.GPU]
+	if !ok {
+		return Vector{}, fmt.Errorf("unknown board %q", l.GPU)
+	}
+	dtype := map[string]cudnn.DType{"f32": cudnn.F32, "f16": cudnn.F16, "bf16": cudnn.BF16}[l.DType]
+	v := Vector{
+		Board: board,
+		Config: cudnn.Config{
+			Dim: l.Dim, Transposed: l.Transposed == 1, N: l.N, Ci: l.Ci, Co: l.Co,
+			In: sizes(l.In), K: sizes(l.K), Stride: sizes(l.Stride), Pad: sizes(l.Pad),
+			Dilation: sizes(l.Dilation), Out: sizes(l.Out), Groups: l.Groups,
+			DType: dtype, Layout: cudnn.Layout(l.Layout),
+		},
+		Reference:  l.Reference == 1,
+		Workspaces: [3][]int64{l.Forward, l.GradInput, l.GradWeight},
+	}
+	v.Held = held(v.Config)
+	for d, ks := range [3][]int{l.ForwardK, l.GradInputK, l.GradWeigK} {
+		for _, k := range ks {
+			v.Kernels[d] = append(v.Kernels[d], kernels[k])
+		}
+	}
+	return v, nil
+}
+
+func sizes(s []int64) (a [3]int64) {
+	copy(a[:], s)
+	return a
+}
+
+// held draws a fifth of the geometries.
+func held(c cudnn.Config) bool {
+	c.N, c.DType, c.Layout = 0, 0, 0
+	h := fnv.New32a()
+	fmt.Fprint(h, c)
+	return h.Sum32()%5 == 0
+}
