@@ -1,0 +1,89 @@
+// Package device says what a GPU is. A [Device] is one that programs are
+// replayed on: simulated ([github.com/vprof/vprof/profiler/device/sim]) or
+// real. A [GPU] of the catalog describes one that need not be there.
+package device
+
+import (
+	"time"
+
+	"github.com/vprof/vprof/profiler/allocator"
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// A Device is a GPU with its memory and one queue of work. Fills, copies and
+// launches run in the order of the calls, after the calls have returned; an
+// error of theirs may show only at a later call, at the latest in Synchronize.
+// A Device is not safe for concurrent use.
+type Device interface {
+	// Name is how users ask for the device: "sim:rtx-5060-ti", "cuda:0".
+	Name() string
+	// GPU describes the board. Rates of a real one that the catalog does not
+	// know are zero.
+	GPU() GPU
+	// Simulated tells whether times and bytes come out of a model. What such a
+	// device says must never be called measured.
+	Simulated() bool
+
+	// PagedSource is the device's memory, as the caching allocator takes it. An
+	// error for want of memory wraps [allocator.ErrOutOfMemory].
+	allocator.PagedSource
+	// Available is the number of bytes that nobody uses, as cudaMemGetInfo says
+	// it. The rest of Total is in use, by the CUDA context and others too.
+	Available() (int64, error)
+
+	// Fill sets bytes at dst to a value.
+	Fill(dst uint64, value byte, bytes int64) error
+	// Copy copies bytes from src to dst, which do not overlap.
+	Copy(dst, src uint64, bytes int64) error
+	// Launch runs a kernel. The device does not keep k's slices.
+	Launch(k Kernel) error
+
+	// Synchronize waits until the queue is empty.
+	Synchronize() error
+	// Record puts an event into the queue.
+	Record() (Event, error)
+
+	// Close gives back everything that the device holds.
+	Close() error
+}
+
+// An Event is a point in a device's queue of work.
+type Event interface {
+	// Since waits until the queue has reached the event and returns the time
+	// the device took to get there from an earlier event of its own.
+	Since(earlier Event) (time.Duration, error)
+	// Close gives back the event.
+	Close() error
+}
+
+// A Kernel is the work of one launch: what a synthetic kernel has to read,
+// write and compute to cost what the op it stands for costs.
+type Kernel struct {
+	Work      program.Work
+	Precision program.Precision
+	// FLOPs counts a multiply-add as two.
+	FLOPs int64
+	// M, N, K and Batch are the matrix product that the op amounts to, zero if
+	// it is none.
+	M, N, K, Batch int64
+	// Reads and Writes are the memory touched.
+	Reads, Writes []Range
+}
+
+// A Range is a stretch of device memory.
+type Range struct {
+	Addr  uint64
+	Bytes int64
+}
+
+// Traffic is the number of bytes that the kernel reads and writes.
+func (k Kernel) Traffic() int64 {
+	var sum int64
+	for _, r := range k.Reads {
+		sum += r.Bytes
+	}
+	for _, w := range k.Writes {
+		sum += w.Bytes
+	}
+	return sum
+}

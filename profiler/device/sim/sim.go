@@ -1,0 +1,101 @@
+// Package sim is a GPU without hardware: any board of the catalog, or one that
+// only exists on paper. Its memory is counted like a driver's, so that what
+// fits and what does not is answered as the board would answer it. Its time is
+// the roofline of the board, a lower bound: nothing runs.
+package sim
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/profiler/allocator"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// Device is a simulated GPU. Memory goes in the driver's granules of 2 MiB, at
+// addresses that only rise, so that none is given twice.
+type Device struct {
+	*allocator.Memory
+	gpu device.GPU
+	// now is the simulated time since the device was made.
+	now time.Duration
+}
+
+var _ device.Device = (*Device)(nil)
+
+// New makes a device out of a description. Of its memory, the context and taken
+// bytes, which stand for libraries and other processes, are in use from the
+// start. It is an error if that leaves nothing.
+func New(gpu device.GPU, taken int64) (*Device, error) {
+	if taken < 0 {
+		return nil, fmt.Errorf("sim:%s: %d bytes taken by others: want none or more", gpu.Name, taken)
+	}
+	if taken >= gpu.Memory-gpu.Context {
+		return nil, fmt.Errorf("sim:%s: nothing left of %s: the context takes %s, others %s",
+			gpu.Name, bytesize.Format(gpu.Memory), bytesize.Format(gpu.Context), bytesize.Format(taken))
+	}
+	return &Device{Memory: allocator.NewMemory(gpu.Memory, gpu.Context+taken), gpu: gpu}, nil
+}
+
+// Name implements [device.Device].
+func (d *Device) Name() string { return "sim:" + d.gpu.Name }
+
+// GPU implements [device.Device].
+func (d *Device) GPU() device.GPU { return d.gpu }
+
+// Simulated implements [device.Device].
+func (d *Device) Simulated() bool { return true }
+
+// Available implements [device.Device].
+func (d *Device) Available() (int64, error) { return d.Free(), nil }
+
+// Fill implements [device.Device].
+func (d *Device) Fill(_ uint64, _ byte, bytes int64) error {
+	d.spend(0, bytes, program.FP32)
+	return nil
+}
+
+// Copy implements [device.Device]. Each byte is read and written.
+func (d *Device) Copy(_, _ uint64, bytes int64) error {
+	d.spend(0, 2*bytes, program.FP32)
+	return nil
+}
+
+// Launch implements [device.Device].
+func (d *Device) Launch(k device.Kernel) error {
+	d.spend(k.FLOPs, k.Traffic(), k.Precision)
+	return nil
+}
+
+func (d *Device) spend(flops, bytes int64, p program.Precision) {
+	d.now += d.gpu.Roofline(flops, bytes, p)
+}
+
+// Synchronize implements [device.Device]. Nothing is ever pending.
+func (d *Device) Synchronize() error { return nil }
+
+// Record implements [device.Device].
+func (d *Device) Record() (device.Event, error) { return event{d, d.now}, nil }
+
+// Close implements [device.Device]. There is nothing to give back.
+func (d *Device) Close() error { return nil }
+
+// An event is a moment of a device's simulated time.
+type event struct {
+	device *Device
+	at     time.Duration
+}
+
+// Since implements [device.Event].
+func (e event) Since(earlier device.Event) (time.Duration, error) {
+	from, ok := earlier.(event)
+	if !ok || from.device != e.device {
+		return 0, fmt.Errorf("%s: time since an event of another device", e.device.Name())
+	}
+	return e.at - from.at, nil
+}
+
+// Close implements [device.Event].
+func (e event) Close() error { return nil }
