@@ -188,3 +188,24 @@ func TestEventsOfTwoDevicesHaveNoTimeBetween(t *testing.T) {
 	_, err = a.Since(b)
 	require.ErrorContains(t, err, "another device")
 }
+
+// The board has 80 MiB for others than the context: 60 MiB in the cache leave
+// no room for 70, so the allocator empties it and tries again; 90 never fit.
+func TestTheCachingAllocatorRunsOnTheDevice(t *testing.T) {
+	for _, expandable := range []bool{false, true} {
+		d := newSim(t, 0)
+		config := allocator.DefaultConfig()
+		config.Expandable = expandable
+		a, err := allocator.New(d, config)
+		require.NoError(t, err)
+		block, err := a.Malloc(60 * mib)
+		require.NoError(t, err)
+		a.Free(block)
+		_, err = a.Malloc(70 * mib)
+		require.NoError(t, err)
+		require.Equal(t, d.Total()-small.Context-available(t, d), a.Reserved())
+		_, err = a.Malloc(90 * mib)
+		var oom *allocator.OOMError
+		require.ErrorAs(t, err, &oom)
+	}
+}
