@@ -199,19 +199,21 @@ func (v *Vector) record(call Call) (forward, backward []string) {
 	in := make([]*trace.Tensor, len(v.In))
 	k := 0
 	for i, spec := range v.In {
-		leaf := f.Let(v.input(t, spec))
-		in[i] = leaf
-		if spec.DType < trace.F16 {
-			continue
+		x := f.Let(t.New("input", program.Batch, spec.DType, spec.Shape...))
+		if spec.DType >= trace.F16 {
+			if k < len(v.Grad.In) && v.Grad.In[k] == 1 {
+				x = f.Let(x.Leaf().Clone())
+			}
+			k++
 		}
-		if k < len(v.Grad.In) && v.Grad.In[k] == 1 {
-			in[i] = f.Let(leaf.Leaf().Clone())
+		if spec.View {
+			x = f.Let(v.view(x))
 		}
-		k++
+		in[i] = x
 	}
 	params := map[string]*trace.Tensor{}
 	for _, p := range v.Params {
-		x := f.Let(t.New("parameter", program.Weights, p.DType, p.Shape...))
+		x := f.Let(v.parameter(t, p.Tensor))
 		if v.Grad.Params == 1 {
 			x.Leaf()
 			if v.Accumulate == 1 {
@@ -254,26 +256,27 @@ func (v *Vector) record(call Call) (forward, backward []string) {
 	return forward, rec.events()
 }
 
-// input makes a tensor in the vector's layout.
-func (v *Vector) input(t *trace.Tape, s Tensor) *trace.Tensor {
-	if !s.View {
-		return t.New("input", program.Batch, s.DType, s.Shape...)
-	}
-	n := len(s.Shape)
-	shape := slices.Clone(s.Shape)
+// view brings an input to the vector's layout.
+func (v *Vector) view(x *trace.Tensor) *trace.Tensor {
 	switch {
 	case strings.HasPrefix(v.Layout, "channels_last"):
-		return t.NewChannelsLast("input", program.Batch, s.DType, s.Shape...)
+		return x.ContiguousChannelsLast()
 	case v.Layout == "[B,S,H,D] transposed":
-		shape[1], shape[2] = shape[2], shape[1]
-		return t.New("input", program.Batch, s.DType, shape...).Transpose(1, 2)
+		return x.Transpose(1, 2)
 	case v.Layout == "narrowed":
-		shape[n-1] *= 2
-		return t.New("input", program.Batch, s.DType, shape...).Slice(n-1, 0, s.Shape[n-1])
+		// Columns 3 to 40 of 133; the vectors record the whole.
+		return x.Slice(-1, 3, 40)
 	default:
-		shape[n-1], shape[n-2] = shape[n-2], shape[n-1]
-		return t.New("input", program.Batch, s.DType, shape...).Transpose(n-2, n-1)
+		return x.Transpose(-2, -1)
 	}
+}
+
+// parameter makes a parameter; a module in channels_last has its weights so.
+func (v *Vector) parameter(t *trace.Tape, s Tensor) *trace.Tensor {
+	if v.Layout == "channels_last" && len(s.Shape) == 4 {
+		return t.NewChannelsLast("parameter", program.Weights, s.DType, s.Shape...)
+	}
+	return t.New("parameter", program.Weights, s.DType, s.Shape...)
 }
 
 // recorder renders instructions as the vectors' events.

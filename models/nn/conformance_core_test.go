@@ -27,6 +27,7 @@ func coreOperators() map[string]opvectors.Call {
 		"add_scalar": unary((*tensor).AddScalar),
 		"mul_scalar": unary((*tensor).MulScalar),
 		"clone":      unary((*tensor).Clone),
+		"to_cl":      unary((*tensor).ContiguousChannelsLast),
 		"linear": one(func(_ *vector, in []*tensor, p params) *tensor {
 			return in[0].Linear(p["weight"], p["bias"])
 		}),

@@ -68,6 +68,20 @@ func (x *Tensor) contiguous() *Tensor {
 	return x.cloneContiguous()
 }
 
+// ContiguousChannelsLast is x.contiguous(memory_format=channels_last), or
+// channels_last_3d for five dimensions: x itself if it is laid out so.
+func (x *Tensor) ContiguousChannelsLast() *Tensor {
+	c := x.tape.begin("contiguous", x)
+	return c.end(x.contiguousChannelsLast())
+}
+
+func (x *Tensor) contiguousChannelsLast() *Tensor {
+	if x.isChannelsLast() {
+		return x
+	}
+	return x.cloneChannelsLast()
+}
+
 // Detach is x.detach(): the same storage without history.
 func (x *Tensor) Detach() *Tensor {
 	c := x.tape.begin("detach", x)
