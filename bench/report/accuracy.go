@@ -1,0 +1,472 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vprof/vprof/internal/bytesize"
+)
+
+// AccuracySchema names the format of an accuracy report.
+const AccuracySchema = "vprof.accuracy/v1"
+
+// Accuracy says how far estimates are from reference records.
+type Accuracy struct {
+	Schema  string          `json:"schema" jsonschema:"const=vprof.accuracy/v1"`
+	Rows    []AccuracyRow   `json:"rows"`
+	Summary AccuracySummary `json:"summary"`
+	// Unknown are the records that could not be estimated.
+	Unknown []UnknownRecord `json:"unknown"`
+}
+
+// AccuracyCase is what a record was made of. AMP and Optimizer are null for
+// none and for the model's own.
+type AccuracyCase struct {
+	File          string  `json:"file"`
+	Line          int     `json:"line"`
+	Case          string  `json:"case"`
+	Stage         string  `json:"stage"`
+	Batch         int     `json:"batch"`
+	AMP           *string `json:"amp"`
+	Checkpointing bool    `json:"checkpointing"`
+	Accumulate    int     `json:"accumulate"`
+	Optimizer     *string `json:"optimizer"`
+	GPU           string  `json:"gpu"`
+	AllocConf     string  `json:"alloc_conf,omitempty"`
+}
+
+// AccuracyRow is one record beside its estimate.
+type AccuracyRow struct {
+	AccuracyCase
+	Reference AccuracySide `json:"reference"`
+	Estimate  AccuracySide `json:"estimate"`
+	// Error is null where bytes cannot be compared: PyTorch did not get
+	// through.
+	Error *RelativeError `json:"error"`
+	// Phases compares phase by phase.
+	Phases []AccuracyPhase `json:"phases,omitempty"`
+	// PhasesDiffer is true if the estimate ran other phases.
+	PhasesDiffer bool `json:"phases_differ,omitempty"`
+}
+
+// AccuracySide is what PyTorch or the estimate says. After an OOM, the bytes
+// are those reached.
+type AccuracySide struct {
+	OOM       bool  `json:"oom"`
+	Allocated int64 `json:"allocated_bytes"`
+	Reserved  int64 `json:"reserved_bytes"`
+	// Refused is why the case does not run at all; absent if it does.
+	Refused string `json:"refused,omitempty"`
+}
+
+// RelativeError is (estimate - reference) / reference. Differences below
+// 4 MiB allocated and 20 MiB reserved count as zero.
+type RelativeError struct {
+	Allocated float64 `json:"allocated"`
+	Reserved  float64 `json:"reserved"`
+}
+
+// AccuracyPhase compares the peaks within one phase.
+type AccuracyPhase struct {
+	Step      int           `json:"step"`
+	Name      string        `json:"phase"`
+	Reference PhaseBytes    `json:"reference"`
+	Estimate  PhaseBytes    `json:"estimate"`
+	Error     RelativeError `json:"error"`
+}
+
+// PhaseBytes are the peaks within a phase.
+type PhaseBytes struct {
+	Allocated int64 `json:"allocated_bytes"`
+	Reserved  int64 `json:"reserved_bytes"`
+}
+
+// UnknownRecord is a record that could not be estimated, and why.
+type UnknownRecord struct {
+	AccuracyCase
+	Reason string `json:"reason"`
+}
+
+// AccuracySummary sums up the rows.
+type AccuracySummary struct {
+	// Records counts rows and unknown records, Compared those rows whose
+	// bytes could be compared.
+	Records  int `json:"records"`
+	Compared int `json:"compared"`
+	Unknown  int `json:"unknown"`
+	AccuracyFigures
+	// Refusals counts records that PyTorch refused.
+	Refusals Verdicts `json:"refusals"`
+	// PhasesDiffer counts rows whose phases could not be compared.
+	PhasesDiffer int             `json:"phases_differ"`
+	ByModel      []AccuracyGroup `json:"by_model"`
+	ByAMP        []AccuracyGroup `json:"by_amp"`
+	ByStage      []AccuracyGroup `json:"by_stage"`
+	ByGPU        []AccuracyGroup `json:"by_gpu"`
+	// ByPhase has the errors of the peaks within phases of a name.
+	ByPhase []AccuracyGroup `json:"by_phase"`
+}
+
+// AccuracyGroup are the figures of rows that have something in common.
+type AccuracyGroup struct {
+	Name string `json:"name"`
+	// Compared is how many errors the figures are made of.
+	Compared int `json:"compared"`
+	AccuracyFigures
+}
+
+// AccuracyFigures are errors and verdicts.
+type AccuracyFigures struct {
+	Allocated ErrorFigures `json:"allocated"`
+	Reserved  ErrorFigures `json:"reserved"`
+	// OOM counts verdicts: right means that estimate and PyTorch agree on
+	// whether the case fits.
+	OOM Verdicts `json:"oom_verdicts"`
+}
+
+// ErrorFigures describe relative errors. Median, P90, P95 and Max are of their
+// absolute values, by the nearest rank; Mean keeps the sign.
+type ErrorFigures struct {
+	Median float64 `json:"median"`
+	P90    float64 `json:"p90"`
+	P95    float64 `json:"p95"`
+	Max    float64 `json:"max"`
+	Mean   float64 `json:"mean_signed"`
+	// Under is the share of estimates more than 5 % too low.
+	Under float64 `json:"share_under_5_percent"`
+}
+
+// Verdicts counts right and wrong ones.
+type Verdicts struct {
+	Right int `json:"right"`
+	Wrong int `json:"wrong"`
+}
+
+func (v *Verdicts) count(right bool) {
+	if right {
+		v.Right++
+	} else {
+		v.Wrong++
+	}
+}
+
+// figures collects what AccuracyFigures are made of.
+type figures struct {
+	allocated, reserved []float64
+	oom                 Verdicts
+}
+
+func (f *figures) add(e RelativeError) {
+	f.allocated = append(f.allocated, e.Allocated)
+	f.reserved = append(f.reserved, e.Reserved)
+}
+
+func (f *figures) result() AccuracyFigures {
+	return AccuracyFigures{describe(f.allocated), describe(f.reserved), f.oom}
+}
+
+// describe computes the figures of errors; of none, all are zero.
+func describe(errs []float64) ErrorFigures {
+	if len(errs) == 0 {
+		return ErrorFigures{}
+	}
+	sizes := make([]float64, len(errs))
+	var f ErrorFigures
+	for i, e := range errs {
+		sizes[i] = math.Abs(e)
+		f.Mean += e / float64(len(errs))
+		if e < -0.05 {
+			f.Under += 1 / float64(len(errs))
+		}
+	}
+	slices.Sort(sizes)
+	rank := func(q float64) float64 { return sizes[max(0, int(math.Ceil(q*float64(len(sizes))))-1)] }
+	f.Median, f.P90, f.P95, f.Max = rank(0.5), rank(0.9), rank(0.95), rank(1)
+	return f
+}
+
+// groups collects figures under names.
+type groups map[string]*figures
+
+func (g groups) of(name string) *figures {
+	if g[name] == nil {
+		g[name] = &figures{}
+	}
+	return g[name]
+}
+
+func (g groups) result() []AccuracyGroup {
+	list := []AccuracyGroup{}
+	for name, f := range g {
+		list = append(list, AccuracyGroup{name, len(f.allocated), f.result()})
+	}
+	slices.SortFunc(list, func(a, b AccuracyGroup) int { return cmp.Compare(a.Name, b.Name) })
+	return list
+}
+
+// Summarize computes the summary from rows and unknown records.
+func (a *Accuracy) Summarize() {
+	var all figures
+	byModel, byAMP, byStage, byGPU, byPhase := groups{}, groups{}, groups{}, groups{}, groups{}
+	s := AccuracySummary{Records: len(a.Rows) + len(a.Unknown), Unknown: len(a.Unknown)}
+	for i := range a.Rows {
+		row := &a.Rows[i]
+		if row.Reference.Refused != "" {
+			s.Refusals.count(strings.Contains(row.Estimate.Refused, row.Reference.Refused))
+			continue
+		}
+		if row.PhasesDiffer {
+			s.PhasesDiffer++
+		}
+		for _, f := range []*figures{
+			&all, byModel.of(row.Case), byAMP.of(ampName(row.AMP)), byStage.of(row.Stage), byGPU.of(row.GPU),
+		} {
+			f.oom.count(row.Reference.OOM == row.Estimate.OOM)
+			if row.Error != nil {
+				f.add(*row.Error)
+			}
+		}
+		for _, p := range row.Phases {
+			byPhase.of(p.Name).add(p.Error)
+		}
+	}
+	s.Compared = len(all.allocated)
+	s.AccuracyFigures = all.result()
+	s.ByModel, s.ByAMP, s.ByStage, s.ByGPU, s.ByPhase = byModel.result(), byAMP.result(), byStage.result(), byGPU.result(), byPhase.result()
+	a.Summary = s
+}
+
+func ampName(amp *string) string {
+	if amp == nil {
+		return "none"
+	}
+	return *amp
+}
+
+// Lines are the rows, then the unknown records.
+func (a *Accuracy) Lines() []any {
+	var lines []any
+	for _, r := range a.Rows {
+		lines = append(lines, r)
+	}
+	for _, u := range a.Unknown {
+		lines = append(lines, u)
+	}
+	return lines
+}
+
+// Records are the rows, then the unknown records with a reason in the last
+// column.
+func (a *Accuracy) Records() [][]string {
+	rows := [][]string{{
+		"file", "line", "case", "stage", "batch", "amp", "checkpointing", "accumulate", "optimizer", "gpu", "alloc_conf",
+		"reference_oom", "reference_allocated_bytes", "reference_reserved_bytes",
+		"estimate_oom", "estimate_allocated_bytes", "estimate_reserved_bytes",
+		"error_allocated", "error_reserved", "reason",
+	}}
+	for i := range a.Rows {
+		r := &a.Rows[i]
+		row := append(r.record(), r.Reference.record()...)
+		row = append(row, r.Estimate.record()...)
+		if r.Error != nil {
+			row = append(row, fraction(r.Error.Allocated), fraction(r.Error.Reserved))
+		} else {
+			row = append(row, "", "")
+		}
+		rows = append(rows, append(row, r.Estimate.Refused))
+	}
+	for i := range a.Unknown {
+		u := &a.Unknown[i]
+		rows = append(rows, append(append(u.record(), make([]string, 8)...), u.Reason))
+	}
+	return rows
+}
+
+func (c *AccuracyCase) record() []string {
+	optimizer := ""
+	if c.Optimizer != nil {
+		optimizer = *c.Optimizer
+	}
+	return []string{
+		c.File, strconv.Itoa(c.Line), c.Case, c.Stage, strconv.Itoa(c.Batch), ampName(c.AMP), strconv.FormatBool(c.Checkpointing),
+		strconv.Itoa(c.Accumulate), optimizer, c.GPU, c.AllocConf,
+	}
+}
+
+func (s *AccuracySide) record() []string {
+	return []string{strconv.FormatBool(s.OOM), integer(s.Allocated), integer(s.Reserved)}
+}
+
+func fraction(f float64) string { return strconv.FormatFloat(f, 'g', 6, 64) }
+
+func percent(f float64) string { return fmt.Sprintf("%.2f %%", 100*f) }
+
+// Sheets are the summary, the errors by phase, the records furthest off, and
+// those that are unknown.
+func (a *Accuracy) Sheets() []Sheet {
+	sheets := []Sheet{a.summarySheet(), a.phaseSheet(), a.worstSheet(10)}
+	if len(a.Unknown) > 0 {
+		sheets = append(sheets, a.unknownSheet())
+	}
+	return sheets
+}
+
+func (a *Accuracy) summarySheet() Sheet {
+	s := Sheet{
+		Title:   fmt.Sprintf("peaks of %d records against PyTorch", a.Summary.Compared),
+		Columns: append([]Column{{"", false}, {"records", true}}, figureColumns...),
+		Totals:  1,
+	}
+	add := func(kind string, groups []AccuracyGroup) {
+		for _, g := range groups {
+			s.Rows = append(s.Rows, append([]string{kind + g.Name}, figureCells(g.Compared, g.AccuracyFigures)...))
+		}
+	}
+	add("", a.Summary.ByModel)
+	add("amp ", a.Summary.ByAMP)
+	add("stage ", a.Summary.ByStage)
+	add("gpu ", a.Summary.ByGPU)
+	s.Rows = append(s.Rows, append([]string{"all"}, figureCells(a.Summary.Compared, a.Summary.AccuracyFigures)...))
+	s.Notes = []string{
+		"median, p95 and max of the absolute relative error, mean with its sign; <-5 %: share of estimates more than 5 % too low.",
+		"differences below 4 MiB allocated and 20 MiB reserved count as zero.",
+	}
+	if r := a.Summary.Refusals; r.Right+r.Wrong > 0 {
+		s.Notes = append(s.Notes, fmt.Sprintf("PyTorch refuses %d further records; vprof gives the same reason for %d of them.", r.Right+r.Wrong, r.Right))
+	}
+	if n := a.Summary.Unknown; n > 0 {
+		s.Notes = append(s.Notes, fmt.Sprintf("%d records could not be estimated; they are listed below.", n))
+	}
+	return s
+}
+
+var figureColumns = []Column{
+	{"allocated median", true},
+	{"p90", true},
+	{"p95", true},
+	{"max", true},
+	{"mean", true},
+	{"<-5 %", true},
+	{"reserved median", true},
+	{"p90", true},
+	{"p95", true},
+	{"max", true},
+	{"mean", true},
+	{"<-5 %", true},
+	{"OOM right", true},
+}
+
+func figureCells(n int, f AccuracyFigures) []string {
+	cells := []string{strconv.Itoa(n)}
+	for _, e := range []ErrorFigures{f.Allocated, f.Reserved} {
+		cells = append(cells, percent(e.Median), percent(e.P90), percent(e.P95), percent(e.Max), percent(e.Mean), percent(e.Under))
+	}
+	verdicts := "-"
+	if n := f.OOM.Right + f.OOM.Wrong; n > 0 {
+		verdicts = fmt.Sprintf("%d/%d", f.OOM.Right, n)
+	}
+	return append(cells, verdicts)
+}
+
+func (a *Accuracy) phaseSheet() Sheet {
+	s := Sheet{
+		Title:   "peaks within phases",
+		Columns: append([]Column{{"phase", false}, {"phases", true}}, figureColumns[:len(figureColumns)-1]...),
+	}
+	for _, g := range a.Summary.ByPhase {
+		cells := figureCells(g.Compared, g.AccuracyFigures)
+		s.Rows = append(s.Rows, append([]string{g.Name}, cells[:len(cells)-1]...))
+	}
+	if n := a.Summary.PhasesDiffer; n > 0 {
+		s.Notes = []string{fmt.Sprintf("%d records ran other phases than the estimate.", n)}
+	}
+	return s
+}
+
+// worstSheet shows the n records that are furthest off, wrong OOM verdicts
+// first.
+func (a *Accuracy) worstSheet(n int) Sheet {
+	rows := slices.DeleteFunc(slices.Clone(a.Rows), func(r AccuracyRow) bool { return badness(&r) == 0 })
+	slices.SortStableFunc(rows, func(x, y AccuracyRow) int { return cmp.Compare(badness(&y), badness(&x)) })
+	s := Sheet{
+		Title: "furthest off",
+		Columns: []Column{
+			{"record", false},
+			{"case", false},
+			{"PyTorch allocated", true},
+			{"estimate", true},
+			{"error", true},
+			{"PyTorch reserved", true},
+			{"estimate", true},
+			{"error", true},
+		},
+	}
+	if len(rows) == 0 {
+		s.Notes = []string{"no record is off."}
+	}
+	for _, r := range rows[:min(n, len(rows))] {
+		cells := []string{fmt.Sprintf("%s:%d", r.File, r.Line), r.AccuracyCase.String()}
+		var errs [2]string
+		if r.Error != nil {
+			errs = [2]string{percent(r.Error.Allocated), percent(r.Error.Reserved)}
+		}
+		cells = append(cells,
+			sideCell(r.Reference, r.Reference.Allocated), sideCell(r.Estimate, r.Estimate.Allocated), errs[0],
+			sideCell(r.Reference, r.Reference.Reserved), sideCell(r.Estimate, r.Estimate.Reserved), errs[1])
+		s.Rows = append(s.Rows, cells)
+	}
+	return s
+}
+
+// badness orders rows by how far they are off; zero is not off at all.
+func badness(r *AccuracyRow) float64 {
+	switch {
+	case r.Reference.Refused != "" && !strings.Contains(r.Estimate.Refused, r.Reference.Refused):
+		return math.Inf(1)
+	case r.Reference.OOM != r.Estimate.OOM:
+		return math.Inf(1)
+	case r.Error == nil:
+		return 0
+	}
+	return max(math.Abs(r.Error.Allocated), math.Abs(r.Error.Reserved))
+}
+
+func sideCell(s AccuracySide, bytes int64) string {
+	switch {
+	case s.Refused != "":
+		return "refused"
+	case s.OOM:
+		return "OOM at " + bytesize.Format(bytes)
+	}
+	return bytesize.Format(bytes)
+}
+
+// String is the case in a few words.
+func (c AccuracyCase) String() string {
+	words := []string{c.Case, c.Stage, "b" + strconv.Itoa(c.Batch), ampName(c.AMP)}
+	if c.Checkpointing {
+		words = append(words, "checkpointing")
+	}
+	if c.Accumulate > 1 {
+		words = append(words, "x"+strconv.Itoa(c.Accumulate))
+	}
+	if c.Optimizer != nil {
+		words = append(words, *c.Optimizer)
+	}
+	if c.AllocConf != "" {
+		words = append(words, c.AllocConf)
+	}
+	return strings.Join(append(words, c.GPU), " ")
+}
+
+func (a *Accuracy) unknownSheet() Sheet {
+	s := Sheet{Title: "unknown", Columns: []Column{{"record", false}, {"case", false}, {"reason", false}}}
+	for _, u := range a.Unknown {
+		s.Rows = append(s.Rows, []string{fmt.Sprintf("%s:%d", u.File, u.Line), u.AccuracyCase.String(), u.Reason})
+	}
+	return s
+}

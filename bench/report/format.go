@@ -1,0 +1,112 @@
+package report
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+)
+
+// Format is a way to write a result.
+type Format string
+
+// The formats.
+const (
+	Table    Format = "table"
+	JSON     Format = "json"
+	JSONL    Format = "jsonl"
+	CSV      Format = "csv"
+	Markdown Format = "markdown"
+)
+
+// formats in the order that help and messages show, with the file suffixes
+// that stand for each.
+var formats = []struct {
+	format   Format
+	suffixes []string
+}{
+	{Table, []string{".txt"}},
+	{JSON, []string{".json"}},
+	{JSONL, []string{".jsonl", ".ndjson"}},
+	{CSV, []string{".csv"}},
+	{Markdown, []string{".md", ".markdown"}},
+}
+
+// Formats returns the names of all formats.
+func Formats() []string {
+	var names []string
+	for _, f := range formats {
+		names = append(names, string(f.format))
+	}
+	return names
+}
+
+// ParseFormat finds the format of a name.
+func ParseFormat(name string) (Format, error) {
+	for _, f := range formats {
+		if name == string(f.format) {
+			return f.format, nil
+		}
+	}
+	return "", fmt.Errorf("there is no format %q; use %s", name, strings.Join(Formats(), ", "))
+}
+
+// FormatOf finds the format that a file's suffix stands for.
+func FormatOf(path string) (Format, error) {
+	var all []string
+	for _, f := range formats {
+		for _, suffix := range f.suffixes {
+			if strings.EqualFold(filepath.Ext(path), suffix) {
+				return f.format, nil
+			}
+			all = append(all, suffix)
+		}
+	}
+	return "", fmt.Errorf("%s: the suffix names no format; use one of %s", path, strings.Join(all, " "))
+}
+
+// Document is a result that can be written in every format. Its JSON is what
+// encoding/json makes of it.
+type Document interface {
+	// Sheets are its tables for people.
+	Sheets() []Sheet
+	// Lines are the values of its JSON Lines.
+	Lines() []any
+	// Records are its CSV, a header first. Bytes are exact integers.
+	Records() [][]string
+}
+
+// Write writes d to w.
+func Write(w io.Writer, f Format, d Document) error {
+	switch f {
+	case JSON:
+		e := json.NewEncoder(w)
+		e.SetEscapeHTML(false)
+		e.SetIndent("", "  ")
+		return e.Encode(d)
+	case JSONL:
+		e := json.NewEncoder(w)
+		e.SetEscapeHTML(false)
+		for _, line := range d.Lines() {
+			if err := e.Encode(line); err != nil {
+				return err
+			}
+		}
+		return nil
+	case CSV:
+		return csv.NewWriter(w).WriteAll(d.Records())
+	case Table, Markdown:
+		var b strings.Builder
+		for i, s := range d.Sheets() {
+			if i > 0 {
+				b.WriteByte('\n')
+			}
+			s.render(&b, f)
+		}
+		_, err := io.WriteString(w, b.String())
+		return err
+	}
+	panic("report: no such format: " + string(f)) // ParseFormat and FormatOf make no other
+}

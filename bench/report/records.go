@@ -1,0 +1,107 @@
+package report
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Lines are reports of one point each, so that files of lines can be cut and
+// put together freely.
+func (r *Report) Lines() []any {
+	lines := make([]any, len(r.Points))
+	for i, p := range r.Points {
+		line := *r
+		line.Points = []Point{p}
+		line.Stopped = nil
+		line.Devices = nil
+		if d, ok := r.Find(p.Device); ok {
+			line.Devices = []Device{d}
+		}
+		lines[i] = line
+	}
+	return lines
+}
+
+// Records are the points with everything that a spreadsheet can use, one a
+// row. Cells of what a point does not have are empty.
+func (r *Report) Records() [][]string {
+	head := []string{
+		"model", "stage", "amp", "checkpointing", "accumulate", "optimizer", "alloc_conf", "batch", "device",
+		"estimate_allocated_bytes", "estimate_allocated_low_bytes", "estimate_allocated_high_bytes",
+		"estimate_reserved_bytes", "estimate_reserved_low_bytes", "estimate_reserved_high_bytes",
+		"estimate_device_bytes", "estimate_device_low_bytes", "estimate_device_high_bytes",
+		"estimate_peak_phase", "estimate_verdict", "estimate_interpolated",
+	}
+	components := r.componentNames()
+	for _, name := range components {
+		head = append(head, "estimate_"+strings.ReplaceAll(name, " ", "_")+"_bytes")
+	}
+	if r.Kind == Sweep {
+		head = append(head, "run", "run_fits", "run_requested_bytes", "run_allocated_bytes", "run_reserved_bytes", "run_device_bytes",
+			"run_peak_phase", "run_retries", "oom_phase", "oom_op", "oom_class", "oom_want_bytes")
+	}
+	rows := [][]string{head}
+	for _, p := range r.Points {
+		row := []string{
+			r.Case.Model, r.Case.Stage, r.Case.AMP, strconv.FormatBool(r.Case.Checkpointing), strconv.Itoa(r.Case.Accumulate),
+			r.Case.Optimizer, r.Case.AllocConf, strconv.Itoa(p.Batch), p.Device,
+		}
+		row = append(row, p.Estimate.record(len(components))...)
+		if r.Kind == Sweep {
+			row = append(row, p.Run.record()...)
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// componentNames are the names of the components of every estimate, which has
+// them all, in one order.
+func (r *Report) componentNames() []string {
+	var names []string
+	for _, p := range r.Points {
+		if p.Estimate == nil {
+			continue
+		}
+		for _, c := range p.Estimate.Components {
+			names = append(names, c.Name)
+		}
+		break
+	}
+	return names
+}
+
+func (e *Estimate) record(components int) []string {
+	if e == nil {
+		return make([]string, 12+components)
+	}
+	var cells []string
+	for _, i := range []Interval{e.Allocated, e.Reserved, e.Device} {
+		cells = append(cells, integer(i.Bytes), integer(i.Low), integer(i.High))
+	}
+	cells = append(cells, e.PeakPhase, string(e.Verdict), strconv.FormatBool(e.Interpolated))
+	for _, c := range e.Components {
+		cells = append(cells, integer(c.Bytes))
+	}
+	return cells
+}
+
+func (u *Run) record() []string {
+	if u == nil {
+		return make([]string, 12)
+	}
+	kind := "measured"
+	if u.Simulated {
+		kind = "simulated"
+	}
+	cells := []string{
+		kind, strconv.FormatBool(u.Fits), integer(u.Requested), integer(u.Allocated), integer(u.Reserved), integer(u.Device),
+		u.PeakPhase, integer(u.Retries), "", "", "", "",
+	}
+	if o := u.OOM; o != nil {
+		copy(cells[8:], []string{o.Phase, o.Op, o.Class, integer(o.Want)})
+	}
+	return cells
+}
+
+func integer(n int64) string { return strconv.FormatInt(n, 10) }

@@ -1,0 +1,207 @@
+// Package report is the public form of a result: the vprof.report/v1 schema
+// and the writers that print it. It computes nothing; whoever has a result
+// fills a [Report] and picks a [Format].
+package report
+
+import (
+	"time"
+)
+
+// Schema names this version of the format. Readers ignore fields that they do
+// not know; taking a field away or changing its meaning makes a new version.
+const Schema = "vprof.report/v1"
+
+// Kind says what made a report.
+type Kind string
+
+// The kinds of reports.
+const (
+	// Plan holds estimates only.
+	Plan Kind = "plan"
+	// Sweep holds estimates and runs over batch sizes.
+	Sweep Kind = "sweep"
+)
+
+// Report is the result of a plan or a sweep.
+type Report struct {
+	Schema string `json:"schema" jsonschema:"const=vprof.report/v1"`
+	Kind   Kind   `json:"kind" jsonschema:"enum=plan,enum=sweep"`
+	Tool   Tool   `json:"tool"`
+	// Started is when the work began, UTC.
+	Started time.Time `json:"started"`
+	Case    Case      `json:"case"`
+	// Parameters are element counts of the model.
+	Parameters Parameters `json:"parameters"`
+	// Devices are the boards that points refer to by name.
+	Devices []Device `json:"devices"`
+	// Coefficients are the numbers of the estimates that measurement can
+	// correct.
+	Coefficients []Coefficient `json:"coefficients"`
+	Points       []Point       `json:"points"`
+	// Stopped says why a sweep left batch sizes out; absent if it did not.
+	Stopped  *Stopped  `json:"stopped,omitempty"`
+	Warnings []Warning `json:"warnings,omitempty"`
+}
+
+// Tool is the program that made the report.
+type Tool struct {
+	Version string `json:"version"`
+	Commit  string `json:"commit,omitempty"`
+}
+
+// Case is what is trained and how; the batch sizes stand in the points.
+type Case struct {
+	Model         string `json:"model"`
+	Stage         string `json:"stage"`
+	AMP           string `json:"amp" jsonschema:"enum=none,enum=fp16,enum=bf16"`
+	Checkpointing bool   `json:"checkpointing"`
+	Accumulate    int    `json:"accumulate"`
+	// Optimizer is what replaces the system's own; absent keeps it.
+	Optimizer string `json:"optimizer,omitempty"`
+	// AllocConf is the PYTORCH_CUDA_ALLOC_CONF; absent means the defaults.
+	AllocConf string `json:"alloc_conf,omitempty"`
+	// BatchUnit is what one element of a batch is.
+	BatchUnit string `json:"batch_unit"`
+}
+
+// Parameters are numbers of elements.
+type Parameters struct {
+	Total     int64 `json:"total"`
+	Trainable int64 `json:"trainable"`
+	Criterion int64 `json:"criterion"`
+	Buffers   int64 `json:"buffers"`
+}
+
+// Device is a GPU of the catalogue, simulated or real.
+type Device struct {
+	// Name is how points refer to the device: "sim:rtx-5060-ti".
+	Name      string `json:"name"`
+	GPU       string `json:"gpu"`
+	Title     string `json:"title"`
+	Simulated bool   `json:"simulated"`
+	// Memory is what the driver reports as total.
+	Memory  int64 `json:"memory_bytes"`
+	Context int64 `json:"context_bytes"`
+}
+
+// Coefficient is a number that measurement can correct.
+type Coefficient struct {
+	Name   string  `json:"name"`
+	Value  float64 `json:"value"`
+	StdErr float64 `json:"stderr"`
+	Source string  `json:"source"`
+}
+
+// Point is one batch size on one device.
+type Point struct {
+	Batch    int       `json:"batch"`
+	Device   string    `json:"device"`
+	Estimate *Estimate `json:"estimate,omitempty"`
+	Run      *Run      `json:"run,omitempty"`
+}
+
+// Interval is an amount of bytes and the range it is expected in.
+type Interval struct {
+	Bytes int64 `json:"bytes"`
+	Low   int64 `json:"low_bytes"`
+	High  int64 `json:"high_bytes"`
+}
+
+// Verdict says whether an estimate fits a device.
+type Verdict string
+
+// The verdicts.
+const (
+	Fits       Verdict = "fits"
+	Tight      Verdict = "tight"
+	DoesNotFit Verdict = "does not fit"
+)
+
+// Estimate is what the planner says without running anything.
+type Estimate struct {
+	// Allocated is the peak of tensors as rounded by the caching allocator,
+	// Reserved what that holds from the driver, Device what the driver shows,
+	// context included.
+	Allocated Interval `json:"allocated"`
+	Reserved  Interval `json:"reserved"`
+	Device    Interval `json:"device"`
+	// Components sum to Device.Bytes.
+	Components []Component `json:"components"`
+	PeakPhase  string      `json:"peak_phase"`
+	Verdict    Verdict     `json:"verdict" jsonschema:"enum=fits,enum=tight,enum=does not fit"`
+	// Interpolated is false where this very batch size was replayed.
+	Interpolated bool `json:"interpolated"`
+}
+
+// Component is a named part of a total.
+type Component struct {
+	Name  string `json:"name"`
+	Bytes int64  `json:"bytes"`
+}
+
+// Run is what a replay on a device left behind.
+type Run struct {
+	// Simulated is true if no GPU was touched.
+	Simulated bool `json:"simulated"`
+	Fits      bool `json:"fits"`
+	// The peaks; of a run that did not fit, up to its failure.
+	Requested int64 `json:"requested_bytes"`
+	Allocated int64 `json:"allocated_bytes"`
+	Reserved  int64 `json:"reserved_bytes"`
+	Device    int64 `json:"device_bytes"`
+	// Retries counts how often the allocator had to give back its cache.
+	Retries   int64  `json:"retries"`
+	PeakPhase string `json:"peak_phase"`
+	// Classes are the allocated bytes at the peak, by what tensors are for.
+	Classes []Component `json:"classes"`
+	Phases  []Phase     `json:"phases"`
+	OOM     *OOM        `json:"oom,omitempty"`
+}
+
+// Phase is a stretch of a run. Peaks are those within it.
+type Phase struct {
+	Step          int    `json:"step"`
+	Name          string `json:"phase"`
+	Allocated     int64  `json:"allocated_bytes"`
+	PeakAllocated int64  `json:"peak_allocated_bytes"`
+	Reserved      int64  `json:"reserved_bytes"`
+	PeakReserved  int64  `json:"peak_reserved_bytes"`
+}
+
+// OOM is the allocation that failed.
+type OOM struct {
+	// Want is the tensor's size, Free what the device had left.
+	Want  int64  `json:"want_bytes"`
+	Free  int64  `json:"free_bytes"`
+	Class string `json:"class"`
+	Op    string `json:"op"`
+	// Node is the autograd node; absent in forward.
+	Node   string `json:"node,omitempty"`
+	Module string `json:"module,omitempty"`
+	Phase  string `json:"phase"`
+}
+
+// Stopped says why the rest of a sweep did not run.
+type Stopped struct {
+	Batch int `json:"batch"`
+	// Left are the batch sizes that did not run.
+	Left   []int  `json:"left"`
+	Reason string `json:"reason"`
+}
+
+// Warning is something that the reader of a result must know but that does
+// not stop the run. Hint is what they can do about it.
+type Warning struct {
+	What string `json:"what"`
+	Hint string `json:"hint,omitempty"`
+}
+
+// Find returns the device that a point refers to.
+func (r *Report) Find(name string) (Device, bool) {
+	for _, d := range r.Devices {
+		if d.Name == name {
+			return d, true
+		}
+	}
+	return Device{}, false
+}

@@ -1,0 +1,104 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+
+	"github.com/vprof/vprof/internal/bytesize"
+)
+
+// Sheet is a table for people with lines above and below it.
+type Sheet struct {
+	// Title says what the table shows; empty for none.
+	Title   string
+	Columns []Column
+	Rows    [][]string
+	// Totals is how many of the last rows sum up those above them.
+	Totals int
+	// Notes stand below the table, one a line.
+	Notes []string
+}
+
+// Column is the head of a column.
+type Column struct {
+	Head string
+	// Right aligns numbers by their last digit.
+	Right bool
+}
+
+// render writes the sheet as text or as Markdown.
+func (s Sheet) render(b *strings.Builder, f Format) {
+	if s.Title != "" {
+		if f == Markdown {
+			b.WriteString("**" + s.Title + "**\n\n")
+		} else {
+			b.WriteString(s.Title + "\n")
+		}
+	}
+	if len(s.Rows) > 0 {
+		t := s.table()
+		if f == Markdown {
+			b.WriteString(t.RenderMarkdown())
+		} else {
+			b.WriteString(t.Render())
+		}
+		b.WriteByte('\n')
+	}
+	for i, note := range s.Notes {
+		if f == Markdown && (i > 0 || len(s.Rows) > 0) {
+			b.WriteByte('\n') // a paragraph each
+		}
+		b.WriteString(note + "\n")
+	}
+}
+
+func (s Sheet) table() table.Writer {
+	t := table.NewWriter()
+	style := table.StyleLight
+	style.Format.Header = text.FormatDefault
+	style.Options.DrawBorder = false
+	style.Options.SeparateColumns = false
+	t.SetStyle(style)
+	head := make(table.Row, len(s.Columns))
+	configs := make([]table.ColumnConfig, len(s.Columns))
+	for i, c := range s.Columns {
+		head[i] = c.Head
+		align := text.AlignLeft
+		if c.Right {
+			align = text.AlignRight
+		}
+		configs[i] = table.ColumnConfig{Number: i + 1, Align: align, AlignHeader: align}
+	}
+	t.AppendHeader(head)
+	t.SetColumnConfigs(configs)
+	for i, cells := range s.Rows {
+		if s.Totals > 0 && i == len(s.Rows)-s.Totals {
+			t.AppendSeparator()
+		}
+		row := make(table.Row, len(cells))
+		for j, c := range cells {
+			row[j] = c
+		}
+		t.AppendRow(row)
+	}
+	return t
+}
+
+// column shows amounts of bytes in one scale. The unit belongs in the head.
+type column struct{ scale bytesize.Scale }
+
+func columnOf(values ...int64) column { return column{bytesize.ScaleOf(values...)} }
+
+func (c column) head(name string) string { return name + " " + c.scale.Unit() }
+
+// interval shows a value and, where it has a width to be seen, its range.
+func (c column) interval(i Interval) string {
+	value, low, high := c.scale.Format(i.Bytes), c.scale.Format(i.Low), c.scale.Format(i.High)
+	if low == value && high == value {
+		return value
+	}
+	return fmt.Sprintf("%s [%s, %s]", value, low, high)
+}

@@ -1,0 +1,279 @@
+package report
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/vprof/vprof/internal/bytesize"
+)
+
+// Sheets are the tables of a report.
+func (r *Report) Sheets() []Sheet {
+	switch {
+	case r.Kind == Sweep:
+		return []Sheet{r.sweepSheet()}
+	case len(r.Devices) > 1:
+		return []Sheet{r.boardsSheet()}
+	default:
+		return []Sheet{r.componentsSheet()}
+	}
+}
+
+// String says what is trained and how, in a line.
+func (c Case) String() string {
+	words := []string{c.Model, "stage " + c.Stage, precision(c.AMP)}
+	if c.Checkpointing {
+		words = append(words, "checkpointing")
+	}
+	if c.Accumulate > 1 {
+		words = append(words, fmt.Sprintf("%d micro-batches a step", c.Accumulate))
+	}
+	if c.Optimizer != "" {
+		words = append(words, c.Optimizer)
+	}
+	if c.AllocConf != "" {
+		words = append(words, c.AllocConf)
+	}
+	return strings.Join(words, ", ")
+}
+
+func precision(amp string) string {
+	if amp == "none" {
+		return "fp32"
+	}
+	return amp + " autocast"
+}
+
+// String says what the device is, in a few words.
+func (d Device) String() string {
+	kind := ""
+	if d.Simulated {
+		kind = "simulated "
+	}
+	return fmt.Sprintf("%s%s with %s", kind, d.Title, bytesize.Format(d.Memory))
+}
+
+// word for a run: a simulated one is never called measured.
+func (d Device) run() string {
+	if d.Simulated {
+		return "simulated"
+	}
+	return "measured"
+}
+
+// notes are the lines below every table.
+func (r *Report) notes() []string {
+	var notes []string
+	for _, c := range r.Coefficients {
+		if c.Name == "allocated_residual" {
+			notes = append(notes, fmt.Sprintf("[low, high]: where 95 %% of %s lie, estimated the same way.", c.Source))
+		}
+	}
+	for _, w := range r.Warnings {
+		line := "warning: " + w.What
+		if w.Hint != "" {
+			line += "; " + w.Hint
+		}
+		notes = append(notes, line)
+	}
+	return notes
+}
+
+// sweepSheet has a row for every batch size: the estimate, and beside it what
+// the run needed.
+func (r *Report) sweepSheet() Sheet {
+	var est, run [3][]int64
+	for _, p := range r.Points {
+		if e := p.Estimate; e != nil {
+			for i, v := range []Interval{e.Allocated, e.Reserved, e.Device} {
+				est[i] = append(est[i], v.High)
+			}
+		}
+		if u := p.Run; u != nil {
+			for i, v := range []int64{u.Allocated, u.Reserved, u.Device} {
+				run[i] = append(run[i], v)
+			}
+		}
+	}
+	word := "simulated"
+	title := r.Case.String()
+	if len(r.Devices) > 0 {
+		word = r.Devices[0].run()
+		title += "; " + r.Devices[0].String()
+	}
+	s := Sheet{Title: title, Columns: []Column{{"batch", true}}}
+	names := [3]string{"allocated", "reserved", "device"}
+	for i, name := range names {
+		s.Columns = append(s.Columns, Column{columnOf(est[i]...).head("estimate " + name), true})
+	}
+	for i, name := range names {
+		s.Columns = append(s.Columns, Column{columnOf(run[i]...).head(word + " " + name), true})
+	}
+	s.Columns = append(s.Columns, Column{"peak in", false}, Column{"fits", false})
+	for _, p := range r.Points {
+		row := []string{strconv.Itoa(p.Batch)}
+		for i := range names {
+			row = append(row, estimateCell(p.Estimate, i, columnOf(est[i]...)))
+		}
+		for i := range names {
+			row = append(row, runCell(p.Run, i, columnOf(run[i]...)))
+		}
+		s.Rows = append(s.Rows, append(row, peakCell(p), fitsCell(p)))
+	}
+	s.Notes = r.stopNotes(word)
+	s.Notes = append(s.Notes, r.notes()...)
+	return s
+}
+
+func estimateCell(e *Estimate, which int, c column) string {
+	if e == nil {
+		return "-"
+	}
+	return c.interval([]Interval{e.Allocated, e.Reserved, e.Device}[which])
+}
+
+func runCell(u *Run, which int, c column) string {
+	switch {
+	case u == nil:
+		return "-"
+	case !u.Fits:
+		return "OOM"
+	}
+	return c.scale.Format([]int64{u.Allocated, u.Reserved, u.Device}[which])
+}
+
+func peakCell(p Point) string {
+	switch {
+	case p.Run != nil && p.Run.OOM != nil:
+		return p.Run.OOM.Phase
+	case p.Run != nil:
+		return p.Run.PeakPhase
+	case p.Estimate != nil:
+		return p.Estimate.PeakPhase
+	}
+	return "-"
+}
+
+func fitsCell(p Point) string {
+	switch {
+	case p.Run != nil && p.Run.Fits:
+		return "yes"
+	case p.Run != nil:
+		return "no"
+	case p.Estimate != nil:
+		return string(p.Estimate.Verdict)
+	}
+	return "-"
+}
+
+// stopNotes say what failed first and what was left out because of it.
+func (r *Report) stopNotes(word string) []string {
+	var notes []string
+	for _, p := range r.Points {
+		if p.Run != nil && p.Run.OOM != nil {
+			notes = append(notes, fmt.Sprintf("batch %d is out of memory (%s): %s.", p.Batch, word, p.Run.OOM))
+		}
+	}
+	if r.Stopped != nil && len(r.Stopped.Left) > 0 {
+		left := make([]string, len(r.Stopped.Left))
+		for i, b := range r.Stopped.Left {
+			left[i] = strconv.Itoa(b)
+		}
+		notes = append(notes, fmt.Sprintf("not run: batch %s (%s).", strings.Join(left, ", "), r.Stopped.Reason))
+	}
+	return notes
+}
+
+// String says which tensor of which op and phase failed.
+func (o *OOM) String() string {
+	where := o.Op
+	if o.Node != "" {
+		where += " of " + o.Node
+	}
+	if o.Module != "" {
+		where += " in " + o.Module
+	}
+	return fmt.Sprintf("phase %s, %s asked for %s of %s with %s left", o.Phase, where, bytesize.Format(o.Want), o.Class, bytesize.Format(o.Free))
+}
+
+// componentsSheet has a column for every batch size and a row for every
+// component of the device's memory.
+func (r *Report) componentsSheet() Sheet {
+	s := Sheet{Title: r.Case.String(), Columns: []Column{{"", false}}, Notes: r.notes()}
+	if len(r.Devices) > 0 {
+		s.Title += "; " + r.Devices[0].String()
+	}
+	if len(r.Points) == 0 {
+		return s
+	}
+	var high []int64
+	for _, p := range r.Points {
+		high = append(high, p.Estimate.Device.High)
+	}
+	c := columnOf(high...)
+	s.Columns[0].Head = c.scale.Unit()
+	for i := range r.Points[0].Estimate.Components {
+		s.Rows = append(s.Rows, []string{r.Points[0].Estimate.Components[i].Name})
+	}
+	for _, name := range []string{"allocated", "reserved", "device", "peak in", "verdict"} {
+		s.Rows = append(s.Rows, []string{name})
+		s.Totals++
+	}
+	for _, p := range r.Points {
+		e := p.Estimate
+		s.Columns = append(s.Columns, Column{"batch " + strconv.Itoa(p.Batch), true})
+		var cells []string
+		for _, part := range e.Components {
+			cells = append(cells, c.scale.Format(part.Bytes))
+		}
+		cells = append(cells, c.interval(e.Allocated), c.interval(e.Reserved), c.interval(e.Device), e.PeakPhase, string(e.Verdict))
+		for i, cell := range cells {
+			s.Rows[i] = append(s.Rows[i], cell)
+		}
+	}
+	return s
+}
+
+// boardsSheet has a row for every board and a column for every batch size.
+func (r *Report) boardsSheet() Sheet {
+	s := Sheet{
+		Title: r.Case.String() + "; device memory", Notes: r.notes(),
+		Columns: []Column{{"gpu", false}},
+	}
+	var high, total []int64
+	for _, d := range r.Devices {
+		total = append(total, d.Memory)
+	}
+	batches := map[int]int{} // batch to column
+	for _, p := range r.Points {
+		high = append(high, p.Estimate.Device.High)
+		if _, seen := batches[p.Batch]; !seen {
+			batches[p.Batch] = len(batches)
+		}
+	}
+	c, m := columnOf(high...), columnOf(total...)
+	s.Columns = append(s.Columns, Column{m.head("memory"), true})
+	heads := make([]Column, len(batches))
+	for b, i := range batches {
+		heads[i] = Column{c.head("batch " + strconv.Itoa(b)), true}
+	}
+	s.Columns = append(s.Columns, heads...)
+	for _, d := range r.Devices {
+		row := make([]string, 2+len(batches))
+		row[0], row[1] = d.GPU, m.scale.Format(d.Memory)
+		for _, p := range r.Points {
+			if p.Device == d.Name {
+				row[2+batches[p.Batch]] = c.scale.Format(p.Estimate.Device.Bytes) + mark(p.Estimate.Verdict)
+			}
+		}
+		s.Rows = append(s.Rows, row)
+	}
+	s.Notes = append([]string{"? tight: depends on how much cache PyTorch can give back; ! does not fit."}, s.Notes...)
+	return s
+}
+
+// mark is what a cell shows of a verdict besides the number.
+func mark(v Verdict) string {
+	return map[Verdict]string{Fits: "  ", Tight: " ?", DoesNotFit: " !"}[v]
+}
