@@ -1,0 +1,10 @@
+// Package all puts the models of all systems together. It is apart from
+// package models because the systems need the types of that.
+package all
+
+import "github.com/vprof/vprof/models"
+
+// Models returns the registry of everything that vprof can train on paper.
+func Models() *models.Registry {
+	return models.NewRegistry()
+}

@@ -1,0 +1,156 @@
+package models
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/internal/nearest"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// Registry is a list of models with their names. Package models/all makes the
+// one that the program uses; tests make their own.
+type Registry struct {
+	models []Model
+	index  map[string]int
+}
+
+// NewRegistry puts the lists of the systems' packages together, in order.
+// Two models of one name are a bug of ours and panic.
+func NewRegistry(systems ...[]Model) *Registry {
+	r := &Registry{models: slices.Concat(systems...), index: map[string]int{}}
+	for i, m := range r.models {
+		if _, twice := r.index[m.Name]; twice {
+			panic("models: two models are called " + m.Name)
+		}
+		r.index[m.Name] = i
+	}
+	return r
+}
+
+// All returns the models in order. The caller must not change the slice.
+func (r *Registry) All() []Model { return r.models }
+
+// Names returns the names of all models in order.
+func (r *Registry) Names() []string {
+	names := make([]string, len(r.models))
+	for i, m := range r.models {
+		names[i] = m.Name
+	}
+	return names
+}
+
+// Lookup finds a model by its exact name. The error is an [*UnknownModelError].
+func (r *Registry) Lookup(name string) (Model, error) {
+	if i, ok := r.index[name]; ok {
+		return r.models[i], nil
+	}
+	return Model{}, &UnknownModelError{Name: name, Nearest: nearest.Names(name, r.Names(), 3)}
+}
+
+// Record builds the case's model and records its training steps as they run
+// on the board. The case is completed first, see [Model.Complete].
+func (r *Registry) Record(c Case, board trace.Board, o Options) (*Recording, error) {
+	m, err := r.Lookup(c.Model)
+	if err != nil {
+		return nil, err
+	}
+	return m.Record(c, board, o)
+}
+
+// An UnknownModelError says that no model has a name, and which come near it.
+type UnknownModelError struct {
+	Name    string
+	Nearest []string
+}
+
+func (e *UnknownModelError) Error() string {
+	if e.Name == "" {
+		return `no model named (list them with "vprof models")`
+	}
+	near := ""
+	if len(e.Nearest) > 0 {
+		near = "; near it: " + strings.Join(e.Nearest, ", ")
+	}
+	return fmt.Sprintf(`unknown model %q%s (list all with "vprof models")`, e.Name, near)
+}
+
+// A CaseError says that a case asks for what its model does not have.
+type CaseError struct {
+	Model string
+	// Field is what is wrong, in the words of the command line: "stage".
+	Field  string
+	Reason string
+}
+
+func (e *CaseError) Error() string {
+	return fmt.Sprintf("%s: %s: %s", e.Model, e.Field, e.Reason)
+}
+
+// Precisions are the values Case.AMP can have; "" is fp32 without autocast.
+func Precisions() []string { return []string{"", "fp16", "bf16"} }
+
+// Optimizers are the values Case.Optimizer can have besides "", which keeps
+// the system's own.
+func Optimizers() []string {
+	return []string{
+		"adamw", "adamw-fused", "adamw-single", "adam-wd", "amsgrad",
+		"sgd", "sgd-momentum", "sgd-momentum-wd", "rmsprop", "adagrad", "nadam",
+	}
+}
+
+// Complete fills what c leaves open (stage, batch, accumulation) with the
+// model's defaults and checks the rest. What "" and false mean for precision,
+// checkpointing and optimizer is a choice already, so those stay as they are.
+// The error is a [*CaseError].
+func (m Model) Complete(c Case) (Case, error) {
+	c.Model = m.Name
+	if c.Stage == "" {
+		c.Stage = m.Default.Stage
+	}
+	if c.Batch == 0 {
+		c.Batch = m.Default.Batch
+	}
+	if c.Accumulate == 0 {
+		c.Accumulate = max(1, m.Default.Accumulate)
+	}
+	wrong := func(field, format string, args ...any) (Case, error) {
+		return c, &CaseError{Model: m.Name, Field: field, Reason: fmt.Sprintf(format, args...)}
+	}
+	switch {
+	case !slices.Contains(m.Stages, c.Stage):
+		return wrong("stage", "there is no stage %q; its stages are %s", c.Stage, strings.Join(m.Stages, ", "))
+	case c.Batch < 1:
+		return wrong("batch", "%d is not a batch size; the smallest is 1", c.Batch)
+	case c.Accumulate < 1:
+		return wrong("accumulate", "%d is not a number of micro-batches; the smallest is 1", c.Accumulate)
+	case !slices.Contains(Precisions(), c.AMP):
+		return wrong("amp", "there is no precision %q; use none, fp16 or bf16", c.AMP)
+	case c.Optimizer != "" && !slices.Contains(Optimizers(), c.Optimizer):
+		return wrong("optimizer", "there is no optimizer %q; near it: %s; all: %s", c.Optimizer,
+			strings.Join(nearest.Names(c.Optimizer, Optimizers(), 2), ", "), strings.Join(Optimizers(), ", "))
+	}
+	return c, nil
+}
+
+// Record builds the model for c and records its training steps as they run on
+// the board. The case is completed first, see [Model.Complete].
+func (m Model) Record(c Case, board trace.Board, o Options) (*Recording, error) {
+	c, err := m.Complete(c)
+	if err != nil {
+		return nil, err
+	}
+	trainer, err := m.Build(c)
+	if err != nil {
+		return nil, err
+	}
+	if o.Steps == 0 {
+		o.Steps = 2
+	}
+	tape := trace.New(board, trace.Options{Annotate: o.Annotate})
+	if err := trainer.Record(tape, o.Steps); err != nil {
+		return nil, err
+	}
+	return &Recording{Case: c, Counts: trainer.Counts(), Program: tape.Program()}, nil
+}
