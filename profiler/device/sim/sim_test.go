@@ -209,3 +209,14 @@ func TestTheCachingAllocatorRunsOnTheDevice(t *testing.T) {
 		require.ErrorAs(t, err, &oom)
 	}
 }
+
+func BenchmarkLaunch(b *testing.B) {
+	d := newSim(b, 0)
+	ranges := []device.Range{{Bytes: 1 << 20}, {Bytes: 1 << 20}, {Bytes: 1 << 20}}
+	k := device.Kernel{Work: program.Elementwise, FLOPs: 1 << 18, Reads: ranges[:2], Writes: ranges[2:]}
+	for b.Loop() {
+		if err := d.Launch(k); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
