@@ -37,7 +37,7 @@ type region struct {
 	t          *Tape
 	holders    []*packed
 	alive      int // holders not yet released
-	run        func(f *Frame) *Tensor
+	run        func(f *Frame, inputs []*Tensor) *Tensor
 	inputs     []*Tensor
 	recomputed bool
 	next       int
@@ -122,7 +122,7 @@ func (r *region) recompute() {
 	for _, x := range r.inputs {
 		f.Let(x)
 	}
-	y := r.run(f)
+	y := r.run(f, r.inputs)
 	f.End()
 	if y.refs == 0 {
 		y.die()
@@ -137,11 +137,11 @@ func (r *region) recompute() {
 // runs fn again when it needs what was not kept:
 // torch.utils.checkpoint.checkpoint(fn, *inputs, use_reentrant=False).
 // Like a module call it holds its arguments until it returns.
-func (f *Frame) Checkpoint(fn func(f *Frame) *Tensor, inputs ...*Tensor) *Tensor {
+func (f *Frame) Checkpoint(fn func(f *Frame, inputs []*Tensor) *Tensor, inputs ...*Tensor) *Tensor {
 	t := f.t
 	g := f.CallFrame(inputs...)
 	if t.noGrad {
-		y := fn(g)
+		y := fn(g, inputs)
 		g.End(y)
 		return y
 	}
@@ -150,7 +150,7 @@ func (f *Frame) Checkpoint(fn func(f *Frame) *Tensor, inputs ...*Tensor) *Tensor
 		r.inputs = append(r.inputs, x.retain())
 	}
 	t.hooks.push(r)
-	y := fn(g)
+	y := fn(g, inputs)
 	t.hooks.pop()
 	g.End(y)
 	if r.alive == 0 {

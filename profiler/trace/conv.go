@@ -6,6 +6,8 @@ import "github.com/vprof/vprof/profiler/program"
 // dimension, or a single one for all.
 type ConvArgs struct {
 	Stride, Padding, Dilation []int64
+	// Same is padding="same", for stride one; Padding is then not looked at.
+	Same bool
 	Groups                    int64
 	// Transposed makes it a conv_transpose; OutputPadding belongs to it.
 	Transposed    bool

@@ -108,6 +108,7 @@ type Module interface {
 // Call runs m on x. The argument tuple holds x until the call returns.
 func (f *Frame) Call(m Module, x *Tensor) *Tensor {
 	g := f.CallFrame(x)
+	g.In(m)
 	y := m.Forward(g, x)
 	g.End(y)
 	return y
@@ -138,4 +139,11 @@ func (f *Frame) FuncFrame(args ...*Tensor) *Frame {
 		}
 	}
 	return g
+}
+
+// In names the module whose code the frame runs, if it knows its path.
+func (f *Frame) In(m any) {
+	if p, ok := m.(interface{ ModulePath() string }); ok {
+		f.t.module = p.ModulePath()
+	}
 }

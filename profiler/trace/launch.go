@@ -51,3 +51,9 @@ func (t *Tape) launchCopy(out, in *Tensor) {
 func (t *Tape) launchFill(out *Tensor) {
 	t.launch(program.Op{Work: program.Copy}, []*Tensor{out}, nil)
 }
+
+var copyWork = program.Op{Work: program.Copy}
+
+func indexWork(elements int64) program.Op {
+	return program.Op{Work: program.Index, FLOPs: elements}
+}

@@ -1,0 +1,154 @@
+package nn
+
+import (
+	"fmt"
+
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// Layer is a module of one tensor.
+type Layer = trace.Module
+
+// Linear is torch.nn.Linear.
+type Linear struct {
+	Module
+	Weight, Bias *Parameter
+}
+
+// NewLinear has a bias unless told not to.
+func NewLinear(in, out int64, bias bool) *Linear {
+	l := &Linear{Weight: NewParameter(out, in)}
+	if bias {
+		l.Bias = NewParameter(out)
+	}
+	return l
+}
+
+// Forward maps [..., in] to [..., out].
+func (l *Linear) Forward(_ *trace.Frame, x *trace.Tensor) *trace.Tensor {
+	return x.Linear(l.Weight.T(), l.Bias.T())
+}
+
+// Conv is torch.nn.Conv1d, Conv2d or Conv3d, by the dimensions of its kernel.
+type Conv struct {
+	Module
+	Weight, Bias *Parameter
+	args         trace.ConvArgs
+}
+
+// ConvOptions are the arguments of a convolution layer beside its channels.
+type ConvOptions struct {
+	Kernel []int64
+	Stride []int64
+	// Padding is per dimension; Same asks for padding="same" instead.
+	Padding  []int64
+	Same     bool
+	Dilation []int64
+	Groups   int64
+	NoBias   bool
+}
+
+// NewConv is a convolution from in to out channels.
+func NewConv(in, out int64, o ConvOptions) *Conv {
+	groups := max(o.Groups, 1)
+	c := &Conv{
+		Weight: NewParameter(append([]int64{out, in / groups}, o.Kernel...)...),
+		args:   trace.ConvArgs{Stride: o.Stride, Padding: o.Padding, Same: o.Same, Dilation: o.Dilation, Groups: groups},
+	}
+	if !o.NoBias {
+		c.Bias = NewParameter(out)
+	}
+	return c
+}
+
+// Forward maps [N, in, ...] to [N, out, ...].
+func (c *Conv) Forward(_ *trace.Frame, x *trace.Tensor) *trace.Tensor {
+	return x.Conv(c.Weight.T(), c.Bias.T(), c.args)
+}
+
+// BatchNorm is torch.nn.BatchNorm1d, BatchNorm2d or BatchNorm3d.
+type BatchNorm struct {
+	Module
+	Weight, Bias            *Parameter
+	RunningMean, RunningVar *Buffer
+	NumBatchesTracked       *Buffer
+}
+
+// NewBatchNorm is affine and tracks running statistics.
+func NewBatchNorm(channels int64) *BatchNorm {
+	return &BatchNorm{
+		Weight: NewParameter(channels), Bias: NewParameter(channels),
+		RunningMean: NewBuffer(trace.F32, channels), RunningVar: NewBuffer(trace.F32, channels),
+		NumBatchesTracked: NewBuffer(trace.I64),
+	}
+}
+
+// Forward normalizes [N, channels, ...] over all but the channels. In training
+// a single value per channel raises, as in PyTorch.
+func (b *BatchNorm) Forward(_ *trace.Frame, x *trace.Tensor) *trace.Tensor {
+	if b.Training() && x.Numel() == x.Size(1) {
+		x.Tape().Raise(fmt.Errorf("layer %s: Expected more than 1 value per channel when training, got input size %v", b.path, x.Shape()))
+	}
+	return x.BatchNorm(trace.BatchNormState{
+		Weight: b.Weight.T(), Bias: b.Bias.T(), Mean: b.RunningMean.T(), Var: b.RunningVar.T(), Training: b.Training(),
+	})
+}
+
+// LayerNorm is torch.nn.LayerNorm.
+type LayerNorm struct {
+	Module
+	Weight, Bias *Parameter
+	dims         int
+}
+
+// NewLayerNorm normalizes over the last len(shape) dimensions.
+func NewLayerNorm(shape ...int64) *LayerNorm {
+	return &LayerNorm{Weight: NewParameter(shape...), Bias: NewParameter(shape...), dims: len(shape)}
+}
+
+// Forward keeps the shape.
+func (l *LayerNorm) Forward(_ *trace.Frame, x *trace.Tensor) *trace.Tensor {
+	return x.LayerNorm(l.dims, l.Weight.T(), l.Bias.T())
+}
+
+// Func is a layer without parameters.
+type Func struct {
+	Module
+	apply func(x *trace.Tensor) *trace.Tensor
+}
+
+// Forward applies the function.
+func (l *Func) Forward(_ *trace.Frame, x *trace.Tensor) *trace.Tensor { return l.apply(x) }
+
+// NewFunc makes a layer of an operator.
+func NewFunc(apply func(x *trace.Tensor) *trace.Tensor) *Func { return &Func{apply: apply} }
+
+// NewGELU is torch.nn.GELU.
+func NewGELU() *Func { return NewFunc((*trace.Tensor).GELU) }
+
+// NewReLU is torch.nn.ReLU.
+func NewReLU() *Func { return NewFunc((*trace.Tensor).ReLU) }
+
+// NewReLUInPlace is torch.nn.ReLU(inplace=True).
+func NewReLUInPlace() *Func { return NewFunc((*trace.Tensor).ReLUInPlace) }
+
+// NewIdentity is torch.nn.Identity.
+func NewIdentity() *Func { return NewFunc(func(x *trace.Tensor) *trace.Tensor { return x }) }
+
+// Sequential is torch.nn.Sequential.
+type Sequential struct {
+	Module
+	Layers []Layer `torch:""`
+}
+
+// NewSequential chains layers.
+func NewSequential(layers ...Layer) *Sequential { return &Sequential{Layers: layers} }
+
+// Forward runs the layers in order; the result of each is bound to the name
+// the one before was.
+func (s *Sequential) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
+	for _, l := range s.Layers {
+		f.Set(&x, f.Call(l, x))
+	}
+	return x
+}

@@ -1,0 +1,247 @@
+package nn
+
+import (
+	"reflect"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// Module is what every layer embeds, as layers derive from torch.nn.Module.
+// Its parameters, buffers and children are the exported fields of the layer,
+// in the order of their declaration, which must be PyTorch's order.
+type Module struct {
+	path string
+	eval bool
+}
+
+// ModulePath is the module's name in named_modules(), known once the model
+// has been given to [NewTree].
+func (m *Module) ModulePath() string { return m.path }
+
+// Training reports whether the module is in training mode.
+func (m *Module) Training() bool { return !m.eval }
+
+func (m *Module) base() *Module { return m }
+
+// Parameter is a trained tensor: its shape is known from the start, the tensor
+// when the model has been moved to a device.
+type Parameter struct {
+	*trace.Tensor
+	Dims   []int64
+	DType  trace.DType
+	Frozen bool // requires_grad is off
+}
+
+// NewParameter is an fp32 parameter.
+func NewParameter(dims ...int64) *Parameter { return &Parameter{Dims: dims, DType: trace.F32} }
+
+// Numel is the number of elements; it needs no device.
+func (p *Parameter) Numel() int64 { return product(p.Dims) }
+
+// T is the parameter's tensor, nil for a layer without that parameter.
+func (p *Parameter) T() *trace.Tensor {
+	if p == nil {
+		return nil
+	}
+	return p.Tensor
+}
+
+// Buffer is a tensor of a module that is not trained.
+type Buffer struct {
+	*trace.Tensor
+	Dims  []int64
+	DType trace.DType
+}
+
+// NewBuffer is a registered buffer.
+func NewBuffer(d trace.DType, dims ...int64) *Buffer { return &Buffer{Dims: dims, DType: d} }
+
+// T is the buffer's tensor, nil for a layer without that buffer.
+func (b *Buffer) T() *trace.Tensor {
+	if b == nil {
+		return nil
+	}
+	return b.Tensor
+}
+
+func product(dims []int64) int64 {
+	n := int64(1)
+	for _, d := range dims {
+		n *= d
+	}
+	return n
+}
+
+// Tree is a model seen as PyTorch sees it: modules with names, parameters and
+// buffers in the orders of named_parameters() and of Module._apply().
+type Tree struct {
+	// Parameters are in the order of parameters().
+	Parameters []*Parameter
+	// Names are theirs, as in named_parameters().
+	Names   []string
+	Buffers []*Buffer
+	moved   []any // parameters and buffers as .to(device) moves them
+	modules []*Module
+	seen    map[uintptr]bool
+}
+
+// NewTree walks a model: a pointer to a struct that embeds [Module].
+func NewTree(model any) *Tree {
+	t := &Tree{seen: map[uintptr]bool{}}
+	t.walk(reflect.ValueOf(model), "")
+	return t
+}
+
+// walk visits what v points to. In parameters() a module's own come before
+// those of its children; .to(device) moves the children first.
+func (t *Tree) walk(v reflect.Value, path string) {
+	for v.Kind() == reflect.Interface {
+		v = v.Elem()
+	}
+	switch v.Kind() {
+	case reflect.Slice:
+		for i := range v.Len() {
+			t.walk(v.Index(i), join(path, strconv.Itoa(i)))
+		}
+	case reflect.Pointer:
+		if v.IsNil() || v.Elem().Kind() != reflect.Struct || t.seen[v.Pointer()] {
+			return
+		}
+		t.seen[v.Pointer()] = true
+		if m, ok := v.Interface().(interface{ base() *Module }); ok {
+			m.base().path = path
+			t.modules = append(t.modules, m.base())
+		}
+		t.module(v.Elem(), path)
+	}
+}
+
+// module visits the fields of a layer.
+func (t *Tree) module(v reflect.Value, path string) {
+	var own, buffers []any
+	var children []int
+	kind := v.Type()
+	for i := range v.NumField() {
+		if !kind.Field(i).IsExported() {
+			continue
+		}
+		switch x := v.Field(i).Interface().(type) {
+		case *Parameter:
+			if x != nil && !t.seen[v.Field(i).Pointer()] {
+				t.seen[v.Field(i).Pointer()] = true
+				t.Parameters = append(t.Parameters, x)
+				t.Names = append(t.Names, join(path, fieldName(kind.Field(i))))
+				own = append(own, x)
+			}
+		case *Buffer:
+			if x != nil {
+				t.Buffers = append(t.Buffers, x)
+				buffers = append(buffers, x)
+			}
+		case Module:
+		default:
+			children = append(children, i)
+		}
+	}
+	for _, i := range children {
+		t.walk(v.Field(i), join(path, fieldName(kind.Field(i))))
+	}
+	t.moved = append(append(t.moved, own...), buffers...)
+}
+
+// fieldName is the name of a field in PyTorch: its tag, or the Go name in
+// snake case. The tag is empty for a list whose elements are the module's own
+// children.
+func fieldName(f reflect.StructField) string {
+	if name, ok := f.Tag.Lookup("torch"); ok {
+		return name
+	}
+	var b strings.Builder
+	for i, r := range f.Name {
+		if unicode.IsUpper(r) {
+			if i > 0 {
+				b.WriteByte('_')
+			}
+			r = unicode.ToLower(r)
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+func join(path, name string) string {
+	switch {
+	case path == "":
+		return name
+	case name == "":
+		return path
+	default:
+		return path + "." + name
+	}
+}
+
+// Numel counts the elements of all parameters and of the trainable ones.
+func (t *Tree) Numel() (total, trainable int64) {
+	for _, p := range t.Parameters {
+		total += p.Numel()
+		if !p.Frozen {
+			trainable += p.Numel()
+		}
+	}
+	return total, trainable
+}
+
+// BufferNumel counts the elements of all buffers.
+func (t *Tree) BufferNumel() int64 {
+	var n int64
+	for _, b := range t.Buffers {
+		n += product(b.Dims)
+	}
+	return n
+}
+
+// To is model.to(device): it brings parameters and buffers to life on a tape.
+func (t *Tree) To(tape *trace.Tape) {
+	const op = "to_dtype_layout"
+	for _, m := range t.moved {
+		switch x := m.(type) {
+		case *Parameter:
+			x.Tensor = tape.Hold(tape.New(op, program.Weights, x.DType, x.Dims...))
+			if !x.Frozen {
+				x.Leaf()
+			}
+		case *Buffer:
+			x.Tensor = tape.Hold(tape.New(op, program.Buffers, x.DType, x.Dims...))
+		}
+	}
+}
+
+// Train puts all modules in training mode, or in evaluation mode.
+func (t *Tree) Train(on bool) {
+	for _, m := range t.modules {
+		m.eval = !on
+	}
+}
+
+// Tensors are the parameters' tensors, in order.
+func (t *Tree) Tensors() []*trace.Tensor {
+	out := make([]*trace.Tensor, len(t.Parameters))
+	for i, p := range t.Parameters {
+		out[i] = p.Tensor
+	}
+	return out
+}
+
+// Freeze switches requires_grad off for all parameters below the given
+// modules.
+func Freeze(modules ...any) {
+	for _, m := range modules {
+		for _, p := range NewTree(m).Parameters {
+			p.Frozen = true
+		}
+	}
+}

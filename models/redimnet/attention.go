@@ -1,0 +1,140 @@
+package redimnet
+
+import (
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// heads is the number of attention heads of every 1-D block.
+const heads = 4
+
+// tanhGELU is the tanh form of GELU, written out.
+type tanhGELU struct{ nn.Module }
+
+func (*tanhGELU) Forward(f *frame, x *tensor) *tensor {
+	inner := f.Let(x.Add(x.Pow(3).MulScalar()).MulScalar())
+	return x.MulScalar().Mul(inner.Tanh().AddScalar())
+}
+
+type feedForward struct {
+	nn.Module
+	Up   *nn.Linear
+	Act  *tanhGELU
+	Down *nn.Linear
+}
+
+func newFeedForward(d, hidden int64) *feedForward {
+	return &feedForward{Up: nn.NewLinear(d, hidden, true), Act: &tanhGELU{}, Down: nn.NewLinear(hidden, d, true)}
+}
+
+func (l *feedForward) Forward(f *frame, x *tensor) *tensor {
+	return f.Call(l.Down, f.Call(l.Act, f.Call(l.Up, x)))
+}
+
+// selfAttention materializes its probabilities [B*heads, T, T].
+type selfAttention struct {
+	nn.Module
+	K, V, Q, Out *nn.Linear
+	headWidth    int64
+}
+
+func newSelfAttention(d int64) *selfAttention {
+	linear := func() *nn.Linear { return nn.NewLinear(d, d, true) }
+	return &selfAttention{K: linear(), V: linear(), Q: linear(), Out: linear(), headWidth: d / heads}
+}
+
+// split maps [B, T, d] to a contiguous [B, heads, T, d/heads].
+func (a *selfAttention) split(f *frame, x *tensor, b int64) *tensor {
+	g := f.FuncFrame(x)
+	y := x.View(b, -1, heads, a.headWidth).Transpose(1, 2).Contiguous()
+	g.End(y)
+	return y
+}
+
+func (a *selfAttention) Forward(f *frame, x *tensor) *tensor {
+	b, t, d := x.Size(0), x.Size(1), x.Size(2)
+	q := f.Let(f.Call(a.Q, x).MulScalar())
+	k := f.Let(a.split(f, f.Call(a.K, x), b))
+	v := f.Let(a.split(f, f.Call(a.V, x), b))
+	f.Set(&q, a.split(f, q, b).View(b*heads, -1, a.headWidth))
+	f.Set(&k, k.View(b*heads, -1, a.headWidth))
+	f.Set(&v, v.View(b*heads, -1, a.headWidth))
+	p := f.Let(q.BMM(k.Transpose(1, 2)).Softmax(-1))
+	o := f.Let(p.BMM(v).View(b, heads, t, a.headWidth).Transpose(1, 2).Reshape(b, t, d))
+	return f.Call(a.Out, o)
+}
+
+// attentionLayer is a post-norm encoder layer on [B, C, T]; inside, channels
+// come last.
+type attentionLayer struct {
+	nn.Module
+	Attn  *selfAttention
+	Norm1 *nn.LayerNorm
+	Ffn   *feedForward
+	Norm2 *nn.LayerNorm
+}
+
+func newAttentionLayer(d, hidden int64) *attentionLayer {
+	return &attentionLayer{
+		Attn: newSelfAttention(d), Norm1: nn.NewLayerNorm(d),
+		Ffn: newFeedForward(d, hidden), Norm2: nn.NewLayerNorm(d),
+	}
+}
+
+func (l *attentionLayer) Forward(f *frame, x *tensor) *tensor {
+	f.Set(&x, x.Permute(0, 2, 1))
+	y := f.Let(f.Call(l.Attn, x))
+	f.Set(&y, x.Add(y))
+	f.Set(&y, f.Call(l.Norm1, y))
+	f.Set(&y, y.Add(f.Call(l.Ffn, y)))
+	f.Set(&y, f.Call(l.Norm2, y))
+	return y.Permute(0, 2, 1)
+}
+
+// convPosition is a depthwise convolution over time with a residual.
+type convPosition struct {
+	nn.Module
+	Conv *nn.Conv
+	Norm *channelNorm
+}
+
+func newConvPosition(c, kernel int64) *convPosition {
+	return &convPosition{
+		Conv: nn.NewConv(c, c, nn.ConvOptions{Kernel: []int64{kernel}, Padding: []int64{kernel / 2}, Groups: c}),
+		Norm: newChannelNorm(c),
+	}
+}
+
+func (l *convPosition) Forward(f *frame, x *tensor) *tensor {
+	return x.Add(f.Call(l.Norm, f.Call(l.Conv, x)))
+}
+
+// timeContext is the 1-D block: reduce, context, expand, residual.
+type timeContext struct {
+	nn.Module
+	Reduce  *nn.Sequential
+	Context *nn.Sequential
+	Expand  *nn.Conv
+}
+
+func newTimeContext(channels, hidden int64, kind context) *timeContext {
+	point := nn.ConvOptions{Kernel: []int64{1}}
+	b := &timeContext{
+		Reduce: nn.NewSequential(nn.NewConv(channels, hidden, point), newChannelNorm(hidden)),
+		Expand: nn.NewConv(hidden, channels, point),
+	}
+	if kind == attentionOnly {
+		b.Context = nn.NewSequential(newConvPosition(hidden, 59), newAttentionLayer(hidden, 2*hidden))
+		return b
+	}
+	var layers []trace.Module
+	for _, k := range []int64{7, 19, 31, 59} {
+		layers = append(layers, newNextBlock(hidden, []int64{k}, 1))
+	}
+	b.Context = nn.NewSequential(append(layers, newAttentionLayer(hidden, hidden))...)
+	return b
+}
+
+func (b *timeContext) Forward(f *frame, x *tensor) *tensor {
+	return x.Add(f.Call(b.Expand, f.Call(b.Context, f.Call(b.Reduce, x))))
+}

@@ -1,0 +1,138 @@
+package redimnet
+
+import (
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// Facts of the task: 3 s chunks of 16 kHz audio, the speakers of VoxCeleb2's
+// development set, and the widths at which the embedding is trained.
+const (
+	samples  = 48_000
+	speakers = 5_994
+	stftSize = 512
+	window   = 400
+)
+
+var widths = []int64{64, 128, 192, 256}
+
+// melFrontEnd: pre-emphasis, power mel spectrogram, log, mean removal; in fp32
+// and without gradient.
+type melFrontEnd struct {
+	nn.Module
+	Emphasis, Window, Bank *nn.Buffer
+	hop                    int64
+}
+
+func newMelFrontEnd(bins, hop int64) *melFrontEnd {
+	return &melFrontEnd{
+		Emphasis: nn.NewBuffer(trace.F32, 1, 1, 2),
+		Window:   nn.NewBuffer(trace.F32, window),
+		Bank:     nn.NewBuffer(trace.F32, stftSize/2+1, bins),
+		hop:      hop,
+	}
+}
+
+// Forward maps waves [B, 1, samples] to [B, bins, T].
+func (m *melFrontEnd) Forward(f *frame, x *tensor) (y *tensor) {
+	f.Set(&x, x.To(trace.F32))
+	f.Tape().NoGrad(func() {
+		f.Set(&x, x.PadReflect(1, 0))
+		f.Set(&x, x.Conv(m.Emphasis.Tensor, nil, trace.ConvArgs{}).Squeeze(1))
+		spec := f.Let(x.STFT(stftSize, m.hop, m.Window.Tensor))
+		power := f.Let(spec.Abs().Pow(2))
+		mel := f.Let(power.Transpose(-1, -2).Matmul(m.Bank.Tensor).Transpose(-1, -2))
+		f.Set(&mel, mel.AddScalar().Log())
+		y = mel.Sub(mel.Mean(true, -1))
+	})
+	return y
+}
+
+// attentivePool is the attentive mean and standard deviation over time.
+type attentivePool struct {
+	nn.Module
+	Score1, Score2 *nn.Conv
+	globalContext  bool
+}
+
+func newAttentivePool(dim int64, globalContext bool) *attentivePool {
+	const bottleneck = 128
+	in := dim
+	if globalContext {
+		in = 3 * dim
+	}
+	point := nn.ConvOptions{Kernel: []int64{1}}
+	return &attentivePool{
+		Score1: nn.NewConv(in, bottleneck, point), Score2: nn.NewConv(bottleneck, dim, point),
+		globalContext: globalContext,
+	}
+}
+
+// Forward maps [B, dim, T] to [B, 2*dim].
+func (p *attentivePool) Forward(f *frame, x *tensor) *tensor {
+	ctx := f.Let(x)
+	if p.globalContext {
+		m := f.Let(x.Mean(true, -1).Expand(x.Shape()...))
+		s := f.Let(x.Var(true, -1).AddScalar().Sqrt().Expand(x.Shape()...))
+		f.Set(&ctx, trace.Cat(1, x, m, s))
+	}
+	a := f.Let(f.Call(p.Score2, f.Call(p.Score1, ctx).Tanh()).Softmax(2))
+	mean := f.Let(a.Mul(x).Sum(false, 2))
+	variance := f.Let(a.Mul(x.Pow(2)).Sum(false, 2).Sub(mean.Pow(2)))
+	return trace.Cat(1, mean, variance.ClampMin().Sqrt())
+}
+
+// mrlHead gives one embedding whose prefixes are the narrower ones.
+type mrlHead struct {
+	nn.Module
+	Bn     *nn.BatchNorm
+	Linear *nn.Linear
+}
+
+func newMRLHead(in int64) *mrlHead {
+	return &mrlHead{Bn: nn.NewBatchNorm(in), Linear: nn.NewLinear(in, widths[len(widths)-1], true)}
+}
+
+// forward maps [B, in] to the embeddings [B, width] for each width.
+func (h *mrlHead) forward(f *frame, x *tensor) []*tensor {
+	e := f.Let(f.Call(h.Linear, f.Call(h.Bn, x)))
+	out := make([]*tensor, len(widths))
+	for i, d := range widths {
+		out[i] = f.Let(e.Slice(1, 0, d))
+	}
+	return out
+}
+
+// model is the speaker network with its MRL head.
+type model struct {
+	nn.Module
+	Mel  *melFrontEnd
+	Body *body
+	Pool *attentivePool
+	Head *mrlHead
+}
+
+func newModel(c config) *model {
+	b := newBody(c)
+	return &model{
+		Mel: newMelFrontEnd(c.bins, c.hop), Body: b,
+		Pool: newAttentivePool(b.width, c.globalContext), Head: newMRLHead(2 * b.width),
+	}
+}
+
+// call maps waves [B, 1, samples] to one embedding per width.
+func (m *model) call(f *frame, wave *tensor, checkpointing bool) []*tensor {
+	g := f.CallFrame(wave)
+	var x *tensor
+	f.Tape().NoAutocast(func() { x = g.Let(g.Call(m.Mel, wave)) })
+	in := x.Unsqueeze(1)
+	bodyFrame := g.CallFrame(in)
+	y := m.Body.forward(bodyFrame, in, checkpointing)
+	bodyFrame.End(y)
+	pooled := g.Call(m.Pool, y)
+	headFrame := g.CallFrame(pooled)
+	out := m.Head.forward(headFrame, pooled)
+	headFrame.End(out...)
+	g.End(out...)
+	return out
+}

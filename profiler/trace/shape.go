@@ -1,0 +1,101 @@
+package trace
+
+// Cat is torch.cat(xs, dim).
+func Cat(dim int, xs ...*Tensor) *Tensor {
+	t := xs[0].tape
+	c := t.beginList("cat", xs)
+	ins := t.widest(xs)
+	d := ins[0].dtype
+	shape := append([]int64(nil), ins[0].shape...)
+	dim = ins[0].dim(dim)
+	shape[dim] = 0
+	last := true
+	for _, x := range ins {
+		d = promote(d, x.dtype)
+		shape[dim] += x.shape[dim]
+		last = last && x.suggestChannelsLast()
+	}
+	var y *Tensor
+	if last {
+		y = t.emptyStrided(d, shape, channelsLastStrides(nil, shape))
+	} else {
+		y = t.empty(d, shape...)
+	}
+	t.launch(copyWork, []*Tensor{y}, ins)
+	if n := t.record("CatBackward0", ins...); n != nil {
+		n.yields(y)
+		sizes := make([]int64, len(ins))
+		types := make([]DType, len(ins))
+		for i, x := range ins {
+			sizes[i], types[i] = x.shape[dim], x.dtype
+		}
+		n.apply = func(b *backward) {
+			from := int64(0)
+			for i, size := range sizes {
+				if b.needs(i) {
+					g := b.grad
+					if g.dtype != types[i] {
+						g = g.to(types[i])
+					}
+					b.out[i] = g.Slice(dim, from, from+size).retain()
+				}
+				from += size
+			}
+			b.statement()
+		}
+	}
+	return c.end(y)
+}
+
+// Stack is torch.stack(xs, dim).
+func Stack(dim int, xs ...*Tensor) *Tensor {
+	t := xs[0].tape
+	c := t.beginList("stack", xs)
+	ins := t.widest(xs)
+	d := ins[0].dtype
+	for _, x := range ins {
+		d = promote(d, x.dtype)
+	}
+	n := len(ins[0].shape)
+	if dim < 0 {
+		dim += n + 1
+	}
+	shape := append([]int64(nil), ins[0].shape[:dim]...)
+	shape = append(append(shape, int64(len(ins))), ins[0].shape[dim:]...)
+	y := t.empty(d, shape...)
+	t.launch(copyWork, []*Tensor{y}, ins)
+	if n := t.record("StackBackward0", ins...); n != nil {
+		n.yields(y)
+		n.apply = func(b *backward) {
+			for i := range b.out {
+				if b.needs(i) {
+					b.out[i] = b.grad.Select(dim, int64(i)).retain()
+				}
+			}
+			b.statement()
+		}
+	}
+	return c.end(y)
+}
+
+// ZerosLike is torch.zeros_like(x).
+func (x *Tensor) ZerosLike() *Tensor { return x.filledLike("zeros_like") }
+
+// OnesLike is torch.ones_like(x).
+func (x *Tensor) OnesLike() *Tensor { return x.filledLike("ones_like") }
+
+func (x *Tensor) filledLike(op string) *Tensor {
+	t := x.tape
+	c := t.begin(op, x)
+	y := x.emptyLike(x.dtype)
+	t.launchFill(y)
+	return c.end(y)
+}
+
+// ScatterInPlace is x.scatter_(dim, index, number).
+func (x *Tensor) ScatterInPlace(index *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("scatter__value", x, index)
+	t.launch(indexWork(index.numel), []*Tensor{x}, []*Tensor{index})
+	return c.end(x)
+}
