@@ -2,9 +2,12 @@
 // package models because the systems need the types of that.
 package all
 
-import "github.com/vprof/vprof/models"
+import (
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/redimnet"
+)
 
 // Models returns the registry of everything that vprof can train on paper.
 func Models() *models.Registry {
-	return models.NewRegistry()
+	return models.NewRegistry(redimnet.Models())
 }

@@ -7,8 +7,8 @@ import "github.com/vprof/vprof/profiler/program"
 type ConvArgs struct {
 	Stride, Padding, Dilation []int64
 	// Same is padding="same", for stride one; Padding is then not looked at.
-	Same bool
-	Groups                    int64
+	Same   bool
+	Groups int64
 	// Transposed makes it a conv_transpose; OutputPadding belongs to it.
 	Transposed    bool
 	OutputPadding []int64
@@ -37,6 +37,15 @@ func (a ConvArgs) normalized(dims int) ConvArgs {
 	a.OutputPadding = spatial(a.OutputPadding, dims, 0)
 	a.Groups = max(a.Groups, 1)
 	return a
+}
+
+// samePadding keeps the size of the input for odd kernels and stride one.
+func samePadding(w *Tensor, dilation []int64) []int64 {
+	pad := make([]int64, len(dilation))
+	for i, d := range dilation {
+		pad[i] = d * (w.shape[i+2] - 1) / 2
+	}
+	return pad
 }
 
 // outShape is the shape of the result for input x and weight w.
@@ -68,6 +77,9 @@ func (x *Tensor) Conv(weight, bias *Tensor, args ConvArgs) *Tensor {
 	c := t.begin(names[dims], x, weight, bias)
 	bias, weight, x = t.lower(bias), t.lower(weight), t.lower(x)
 	args = args.normalized(dims)
+	if args.Same {
+		args.Padding = samePadding(weight, args.Dilation)
+	}
 	in := x.contiguousUntracked()
 	t.native = "cudnn_convolution"
 	y := t.empty(x.dtype, args.outShape(x, weight)...)

@@ -147,3 +147,24 @@ func (f *Frame) In(m any) {
 		f.t.module = p.ModulePath()
 	}
 }
+
+// SetAll binds the names *ps to xs, as a name bound to a list or a dict of
+// tensors is bound anew.
+func (f *Frame) SetAll(ps *[]*Tensor, xs []*Tensor) {
+	old := *ps
+	*ps = f.LetAll(xs)
+	for _, x := range old {
+		f.forget(x)
+	}
+}
+
+func (f *Frame) forget(x *Tensor) {
+	for i, y := range f.names {
+		if y == x {
+			f.names = append(f.names[:i], f.names[i+1:]...)
+			x.release()
+			return
+		}
+	}
+	panic("trace: a name that is not bound is bound anew")
+}

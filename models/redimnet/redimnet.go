@@ -1,0 +1,121 @@
+// Package redimnet is MRL-ReDimNet: a mel front end, the ReDimNet body, an
+// attentive pooling, an MRL head and the angular-margin losses, trained as its
+// trainer does.
+package redimnet
+
+import (
+	"slices"
+
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/models/train"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// Models are redimnet-b0 to redimnet-b6 and redimnet-M as the MRL trainer
+// builds them, and under -orig the published bodies with the same head.
+func Models() []models.Model {
+	var all []models.Model
+	for _, original := range []bool{false, true} {
+		for _, size := range order {
+			all = append(all, entry(size, original))
+		}
+	}
+	return all
+}
+
+func entry(size string, original bool) models.Model {
+	name, summary := "redimnet-"+size, "MRL-ReDimNet "+size+" speaker embedding, as its trainer builds it"
+	c := asTrained(sizes[size])
+	if original {
+		name, summary, c = name+"-orig", "published ReDimNet "+size+" body with the MRL head", sizes[size]
+	}
+	return models.Model{
+		Name:      name,
+		Summary:   summary,
+		Source:    "sappho192/redimnet-mrl, IDRnD/ReDimNet, stage tables of wespeaker",
+		Stages:    []string{"frozen", "full"},
+		Default:   models.Case{Model: name, Stage: "frozen", Batch: 64, Accumulate: 1},
+		Batches:   []int{8, 16, 32, 64, 128, 256},
+		BatchUnit: "clip",
+		Notes: []string{
+			"the trainer runs in fp32: it never reads mixed_precision from its config",
+			"the weight of the margin loss is outside the optimizer; its gradient is never cleared",
+			"batch norm statistics keep moving while the backbone is frozen",
+			"checkpointing recomputes whole stages; the original has none",
+		},
+		Build: func(k models.Case) (models.Trainer, error) { return newTrainer(c, k), nil },
+	}
+}
+
+// trainer is the training system of one case.
+type trainer struct {
+	c             models.Case
+	model         *model
+	criterion     *matryoshkaLoss
+	net, lossTree *nn.Tree
+}
+
+func newTrainer(c config, k models.Case) *trainer {
+	t := &trainer{c: k, model: newModel(c), criterion: newMatryoshkaLoss()}
+	if k.Stage == "frozen" {
+		nn.Freeze(t.model.Mel, t.model.Body, t.model.Pool)
+	} else {
+		for _, p := range nn.NewTree(t.model).Parameters {
+			p.Frozen = false // also the one constant weight of the first stage
+		}
+	}
+	t.net, t.lossTree = nn.NewTree(t.model), nn.NewTree(t.criterion)
+	return t
+}
+
+// Counts implements [models.Trainer].
+func (t *trainer) Counts() models.Counts { return train.Counts(t.net, t.lossTree) }
+
+// Record implements [models.Trainer].
+func (t *trainer) Record(tape *trace.Tape, steps int) error {
+	return tape.Try(func() {
+		t.net.To(tape)
+		t.lossTree.To(tape)
+		tape.Mark("model")
+		s := train.NewSession(tape, t.c, t.net.Parameters, train.AdamW(1e-3))
+		b := int64(t.c.Batch)
+		wave := tape.Hold(tape.New("randn", program.Batch, trace.F32, b, 1, samples))
+		labels := tape.Hold(tape.New("randint_low", program.Batch, trace.I64, b))
+		tape.Mark("batch")
+		for i := range steps {
+			tape.SetStep(i)
+			t.step(s, wave, labels)
+			tape.Mark("step_end")
+		}
+	})
+}
+
+// step is one optimizer step of the trainer: it clips after every backward and
+// does not divide the loss by the number of micro-batches.
+func (t *trainer) step(s *train.Session, wave, labels *tensor) {
+	f := s.Tape.Frame()
+	t.net.Train(true)
+	var embeddings []*tensor
+	var loss *tensor
+	for micro := range t.c.Accumulate {
+		s.Autocast(func() {
+			f.SetAll(&embeddings, t.model.call(f, wave, t.c.Checkpointing))
+			s.Tape.Mark("forward")
+			f.Set(&loss, t.criterion.call(f, slices.Clone(embeddings), labels))
+			s.Tape.Mark("loss")
+		})
+		s.Backward(f, loss)
+		s.Tape.Mark("backward")
+		if micro+1 < t.c.Accumulate {
+			s.ClipWithoutScaler(1)
+			continue
+		}
+		s.Step(train.Clip(1))
+		s.Tape.Mark("optimizer")
+		s.ZeroGrad()
+		s.Tape.Mark("zero_grad")
+	}
+	f.End()
+}
