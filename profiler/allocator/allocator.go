@@ -51,7 +51,8 @@ type Allocator struct {
 	done     int64               // events completed so far
 	waiting  int                 // events not yet processed
 
-	stats Stats
+	stats  Stats
+	tracer func(TraceEvent) // nil if nobody listens
 }
 
 // A stream has its own free blocks and the frees that wait for its events.
@@ -153,9 +154,10 @@ func (a *Allocator) Free(b *Block) {
 	if b.state != Allocated {
 		panic("allocator: free of a block that is not allocated")
 	}
-	kind := b.segment.pool.kind
-	a.stats.Allocation.sub(kind, 1)
-	a.stats.AllocatedBytes.sub(kind, b.size)
+	p := b.segment.pool
+	a.stats.Allocation.sub(p.kind, 1)
+	a.stats.AllocatedBytes.sub(p.kind, b.size)
+	a.trace(TraceFreeRequested, b.addr, b.requested, p)
 	if b.size >= a.config.MaxSplit {
 		a.stats.OversizeAllocations.sub(1)
 	}
@@ -181,8 +183,14 @@ func (a *Allocator) Stats() Stats { return a.stats }
 // ResetPeakStats sets every peak to the current value.
 func (a *Allocator) ResetPeakStats() { a.stats.resetPeaks() }
 
+// Requested is the sum of the bytes asked for in active blocks now.
+func (a *Allocator) Requested() int64 { return a.stats.RequestedBytes[All].Current }
+
 // Allocated is the current memory_allocated() in bytes.
 func (a *Allocator) Allocated() int64 { return a.stats.AllocatedBytes[All].Current }
+
+// Active is what Allocated is, and the freed blocks that wait for events.
+func (a *Allocator) Active() int64 { return a.stats.ActiveBytes[All].Current }
 
 // Reserved is the current memory_reserved() in bytes.
 func (a *Allocator) Reserved() int64 { return a.stats.ReservedBytes[All].Current }
@@ -210,6 +218,7 @@ func (a *Allocator) use(b *Block, n, size int64) {
 	}
 	b.state = Allocated
 	b.requested = n
+	a.trace(TraceAlloc, b.addr, n, p)
 	a.stats.Allocation.add(p.kind, 1)
 	a.stats.AllocatedBytes.add(p.kind, b.size)
 	a.stats.Active.add(p.kind, 1)
@@ -225,6 +234,7 @@ func (a *Allocator) use(b *Block, n, size int64) {
 func (a *Allocator) release(b *Block) {
 	p := b.segment.pool
 	size, requested := b.size, b.requested
+	a.trace(TraceFreeCompleted, b.addr, requested, p)
 	var splits, splitBytes int64 // net change of the inactive split blocks
 	b.state = Free
 	if prev := b.prev; prev != nil && prev.state == Free {

@@ -2,6 +2,7 @@ package allocator_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -275,6 +276,64 @@ func TestFailureToGiveBackComesOut(t *testing.T) {
 			require.NoError(t, err)
 			heap.Free(b)
 			require.ErrorIs(t, heap.EmptyCache(), errBroken, conf)
+		}
+	}
+}
+
+// TestTraceTellsWhatHappensInOrder: a device of 100 MiB holds 60; 70 more fit
+// only after the cache was emptied.
+func TestTraceTellsWhatHappensInOrder(t *testing.T) {
+	var got []string
+	heap := newHeap(t, 100*mib, "")
+	heap.SetTrace(func(e allocator.TraceEvent) { got = append(got, fmt.Sprintf("%v %d", e.Action, e.Size)) })
+	first, err := heap.Malloc(60*mib - 1)
+	require.NoError(t, err)
+	heap.Free(first)
+	_, err = heap.Malloc(70 * mib)
+	require.NoError(t, err)
+	_, err = heap.Malloc(40 * mib)
+	require.Error(t, err)
+	require.Equal(t, []string{
+		"segment_alloc 62914560", "alloc 62914559", "free_requested 62914559", "free_completed 62914559",
+		"segment_free 62914560", "segment_alloc 73400320", "alloc 73400320", "oom 41943040",
+	}, got)
+	heap.SetTrace(nil)
+	require.NoError(t, heap.EmptyCache())
+	require.Len(t, got, 8)
+}
+
+// TestTraceAddsUpToTheStatistics replays the trace of expandable segments:
+// mapped less unmapped is reserved, allocated less freed is requested.
+func TestTraceAddsUpToTheStatistics(t *testing.T) {
+	for _, conf := range configs {
+		heap := newHeap(t, 200*mib, conf)
+		var reserved, requested int64
+		heap.SetTrace(func(e allocator.TraceEvent) {
+			switch e.Action {
+			case allocator.TraceAlloc:
+				requested += e.Size
+			case allocator.TraceFreeCompleted:
+				requested -= e.Size
+			case allocator.TraceSegmentAlloc, allocator.TraceSegmentMap:
+				reserved += e.Size
+			case allocator.TraceSegmentFree, allocator.TraceSegmentUnmap:
+				reserved -= e.Size
+			}
+		})
+		var blocks []*allocator.Block
+		for i := range int64(60) {
+			if b, err := heap.Malloc((i*i*7919)%(12*mib) + 1); err == nil {
+				blocks = append(blocks, b)
+			}
+			if i%3 == 2 {
+				heap.Free(blocks[0])
+				blocks = blocks[1:]
+			}
+			if i == 40 {
+				require.NoError(t, heap.EmptyCache())
+			}
+			require.Equal(t, heap.Reserved(), reserved, conf)
+			require.Equal(t, heap.Requested(), requested, conf)
 		}
 	}
 }

@@ -86,6 +86,7 @@ func (a *Allocator) mapPages(b *Block, size int64) (*Block, error) {
 		return nil, fmt.Errorf("map a page of %d bytes: %w", page, err)
 	}
 	a.reserve(p.kind, size)
+	a.trace(TraceSegmentMap, b.addr, size, p)
 	a.unhide(b)
 	if size < b.size {
 		a.hide(a.blocks.cut(b, size))
@@ -118,6 +119,7 @@ func (a *Allocator) contract(b *Block) error {
 		return err
 	}
 	a.unreserve(s.pool.kind, to-from)
+	a.trace(TraceSegmentUnmap, s.addr+uint64(from), to-from, s.pool)
 	s.pool.free.remove(b)
 	if before := from - int64(b.addr-s.addr); before > 0 {
 		rest := a.blocks.cut(b, before)

@@ -68,6 +68,7 @@ func (a *Allocator) obtain(p *pool, n, size int64) (*Block, error) {
 	}
 	if b == nil {
 		a.stats.NumOOMs++
+		a.trace(TraceOOM, 0, size, p)
 		return nil, a.oom(n, size)
 	}
 	return b, nil
@@ -76,7 +77,7 @@ func (a *Allocator) obtain(p *pool, n, size int64) (*Block, error) {
 func (a *Allocator) oom(n, size int64) *OOMError {
 	return &OOMError{
 		Requested: n, Rounded: size, Segment: a.segmentSize(size),
-		Allocated: a.Allocated(), Active: a.stats.ActiveBytes[All].Current, Reserved: a.Reserved(),
+		Allocated: a.Allocated(), Active: a.Active(), Reserved: a.Reserved(),
 		Limit: a.limit,
 	}
 }
@@ -110,6 +111,7 @@ func (a *Allocator) grow(p *pool, size int64) (*Block, error) {
 	if want >= a.config.MaxSplit {
 		a.stats.OversizeSegments.add(1)
 	}
+	a.trace(TraceSegmentAlloc, addr, want, p)
 	return a.addSegment(p, addr, want, 0), nil
 }
 
@@ -250,6 +252,7 @@ func (a *Allocator) releaseCached() error {
 func (a *Allocator) giveBack(b *Block) error {
 	s := b.segment
 	kind := s.pool.kind
+	a.trace(TraceSegmentFree, s.addr, s.size, s.pool)
 	s.pool.free.remove(b)
 	a.unreserve(kind, s.size)
 	a.stats.Segment.sub(kind, 1)

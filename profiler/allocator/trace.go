@@ -1,0 +1,54 @@
+package allocator
+
+// Action is what a [TraceEvent] tells of.
+type Action uint8
+
+// The actions, in PyTorch's words.
+const (
+	TraceAlloc Action = iota
+	TraceFreeRequested
+	TraceFreeCompleted
+	TraceSegmentAlloc
+	TraceSegmentFree
+	TraceSegmentMap
+	TraceSegmentUnmap
+	TraceOOM
+
+	numActions
+)
+
+var actionNames = [numActions]string{
+	"alloc", "free_requested", "free_completed",
+	"segment_alloc", "segment_free", "segment_map", "segment_unmap", "oom",
+}
+
+// String is the action as a PyTorch snapshot spells it.
+func (a Action) String() string {
+	if a < numActions {
+		return actionNames[a]
+	}
+	return "unknown"
+}
+
+// TraceEvent is something that happened in an allocator: an entry of the
+// device_traces of a PyTorch snapshot.
+type TraceEvent struct {
+	Action Action
+	// Addr is where; zero for TraceOOM.
+	Addr uint64
+	// Size is what was asked for, without rounding, of an allocation or free;
+	// the bytes got or given back of a segment; the rounded request that
+	// failed of TraceOOM.
+	Size   int64
+	Stream Stream
+}
+
+// SetTrace has f called with every event from now on, in PyTorch's order; nil
+// turns it off. It must not call the allocator.
+func (a *Allocator) SetTrace(f func(TraceEvent)) { a.tracer = f }
+
+func (a *Allocator) trace(action Action, addr uint64, size int64, p *pool) {
+	if a.tracer != nil {
+		a.tracer(TraceEvent{action, addr, size, p.stream})
+	}
+}

@@ -1,0 +1,403 @@
+package replay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/vprof/vprof/profiler/allocator"
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// Options say on what a program is replayed. The zero value is an allocator
+// with default settings and as much memory as it wants.
+type Options struct {
+	// Config are the settings of the allocator; nil is
+	// [allocator.DefaultConfig].
+	Config *allocator.Config
+	// Source is where segments come from. Everything got from it is given
+	// back when the replay ends. Nil is counted memory of the next two sizes.
+	Source allocator.Source
+	// Total is the memory of the board; zero is no limit.
+	Total int64
+	// Available is what of Total the allocator may take: the board less the
+	// CUDA context, libraries and other processes. Zero is all of it.
+	Available int64
+	// Timeline asks for Run.Timeline.
+	Timeline bool
+	// Hooks are called as the replay goes along.
+	Hooks Hooks
+}
+
+// Hooks let a device do the work of a program. Those that are nil cost
+// nothing; an error from one ends the replay.
+type Hooks struct {
+	// Launch runs an op. Address gives the device address of a live buffer.
+	Launch func(op *program.Op, address func(buffer uint32) uint64) error
+	// Mark is called when a phase ends, before the peaks are reset.
+	Mark func(phase program.Phase) error
+	// Trace is called with everything that happens in the allocator and the
+	// index of the instruction that makes it happen.
+	Trace func(instruction int, event allocator.TraceEvent)
+}
+
+// noLimit is the memory of a board without limit. It must leave room for
+// address ranges an eighth larger.
+const noLimit = 1 << 46
+
+// source is where the segments come from.
+func (o *Options) source() (allocator.Source, error) {
+	if o.Source != nil {
+		if o.Total != 0 || o.Available != 0 {
+			return nil, errors.New("replay: a source knows its memory; leave Total and Available zero")
+		}
+		return o.Source, nil
+	}
+	total := o.Total
+	if total == 0 {
+		total = noLimit
+	}
+	available := o.Available
+	if available == 0 {
+		available = total
+	}
+	if total < 0 || available < 0 || available > total {
+		return nil, fmt.Errorf("replay: %d bytes cannot be available of %d", available, total)
+	}
+	return allocator.NewMemory(total, total-available), nil
+}
+
+// checkEvery is the number of instructions between two looks at the context.
+const checkEvery = 1024
+
+// Replay carries out a program. If the context ends, a hook fails, the device
+// fails, or the program frees what it has not allocated, it returns the run so
+// far with the error. An allocation that does not fit ends the replay too, but
+// is no error: see Run.OOM.
+func Replay(ctx context.Context, p *program.Program, o Options) (*Run, error) {
+	r, err := newReplayer(p, o)
+	if err != nil {
+		return nil, err
+	}
+	err = r.run(ctx)
+	r.finish()
+	if o.Source != nil {
+		err = errors.Join(err, r.giveBack())
+	}
+	return r.result, err
+}
+
+// SnapshotAt replays a program on counted memory up to and with the
+// instruction, and returns the layout of the heap: with the instruction of
+// Run.Peak, the layout at the peak. Hooks are not called. An instruction that
+// does not fit is left out.
+func SnapshotAt(ctx context.Context, p *program.Program, o Options, instruction int) (*Layout, error) {
+	o.Source, o.Hooks, o.Timeline = nil, Hooks{}, false
+	if instruction < 0 || instruction >= len(p.Instructions) {
+		return nil, fmt.Errorf("replay: the program has no instruction %d", instruction)
+	}
+	short := *p
+	short.Instructions = p.Instructions[:instruction+1]
+	r, err := newReplayer(&short, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.run(ctx); err != nil {
+		return nil, err
+	}
+	layout := &Layout{Segments: r.heap.Snapshot(), Buffers: make(map[uint64]uint32)}
+	for buffer, b := range r.blocks {
+		if b != nil {
+			layout.Buffers[b.Addr()] = uint32(buffer)
+		}
+	}
+	return layout, nil
+}
+
+// Layout is where everything lies in the memory of an allocator.
+type Layout struct {
+	Segments []allocator.SegmentInfo
+	// Buffers maps the address of a block to the buffer in it.
+	Buffers map[uint64]uint32
+}
+
+// A replayer is a replay under way.
+type replayer struct {
+	program *program.Program
+	heap    *allocator.Allocator
+	options Options
+	result  *Run
+
+	at     int                // the instruction under way
+	blocks []*allocator.Block // by buffer; nil while it does not live
+	sizes  []int64            // of the blocks, by buffer; kept after the free
+
+	peak peak
+}
+
+// peak is what is noted when the allocated bytes are higher than ever; the
+// rest of a Moment follows from the program.
+type peak struct {
+	instruction         int
+	allocated, reserved int64
+}
+
+func newReplayer(p *program.Program, o Options) (*replayer, error) {
+	source, err := o.source()
+	if err != nil {
+		return nil, err
+	}
+	config := allocator.DefaultConfig()
+	if o.Config != nil {
+		config = *o.Config
+	}
+	heap, err := allocator.New(source, config)
+	if err != nil {
+		return nil, fmt.Errorf("replay: %w", err)
+	}
+	r := &replayer{
+		program: p, heap: heap, options: o,
+		result: &Run{},
+		blocks: make([]*allocator.Block, len(p.Buffers)),
+		sizes:  make([]int64, len(p.Buffers)),
+		peak:   peak{instruction: -1},
+	}
+	if trace := o.Hooks.Trace; trace != nil {
+		heap.SetTrace(func(e allocator.TraceEvent) { trace(r.at, e) })
+	}
+	return r, nil
+}
+
+// run carries out the instructions until one fails.
+func (r *replayer) run(ctx context.Context) error {
+	address := r.address
+	for i, in := range r.program.Instructions {
+		if i%checkEvery == 0 && ctx.Err() != nil {
+			return fmt.Errorf("replay stopped at instruction %d: %w", i, context.Cause(ctx))
+		}
+		r.at = i
+		var err error
+		switch in.Kind {
+		case program.Alloc:
+			err = r.alloc(in.Arg)
+		case program.Free:
+			err = r.free(in.Arg)
+		case program.Launch:
+			if r.options.Hooks.Launch != nil {
+				err = r.launch(ctx, in.Arg, address)
+			}
+		case program.Mark:
+			err = r.mark(in.Arg)
+		case program.EmptyCache:
+			err = r.heap.EmptyCache()
+		default:
+			err = fmt.Errorf("there is no instruction of kind %d", in.Kind)
+		}
+		if err != nil {
+			if oom := (*allocator.OOMError)(nil); errors.As(err, &oom) {
+				r.outOfMemory(in.Arg, oom)
+				return nil
+			}
+			return fmt.Errorf("replay: instruction %d: %w", i, err)
+		}
+		if r.options.Timeline && in.Kind != program.Launch && in.Kind != program.Mark {
+			r.point(in)
+		}
+	}
+	return nil
+}
+
+func (r *replayer) alloc(buffer uint32) error {
+	if int(buffer) >= len(r.blocks) {
+		return fmt.Errorf("there is no buffer %d to allocate", buffer)
+	}
+	if r.sizes[buffer] != 0 {
+		return fmt.Errorf("buffer %d is allocated twice", buffer)
+	}
+	spec := &r.program.Buffers[buffer]
+	if spec.Bytes <= 0 || spec.Class >= program.NumClasses {
+		return fmt.Errorf("buffer %d has %d bytes and the class %d", buffer, spec.Bytes, spec.Class)
+	}
+	b, err := r.heap.Malloc(spec.Bytes)
+	if err != nil {
+		return err
+	}
+	r.blocks[buffer] = b
+	r.sizes[buffer] = b.Size()
+	if now := r.heap.Allocated(); now > r.peak.allocated {
+		r.peak = peak{r.at, now, r.heap.Reserved()}
+	}
+	return nil
+}
+
+func (r *replayer) free(buffer uint32) error {
+	if int(buffer) >= len(r.blocks) || r.blocks[buffer] == nil {
+		return fmt.Errorf("buffer %d is freed but does not live", buffer)
+	}
+	r.heap.Free(r.blocks[buffer])
+	r.blocks[buffer] = nil
+	return nil
+}
+
+func (r *replayer) launch(ctx context.Context, op uint32, address func(uint32) uint64) error {
+	if err := ctx.Err(); err != nil { // kernels take time
+		return context.Cause(ctx)
+	}
+	if int(op) >= len(r.program.Ops) {
+		return fmt.Errorf("there is no op %d to launch", op)
+	}
+	o := &r.program.Ops[op]
+	for _, span := range [...]program.Span{o.Reads, o.Writes} {
+		if span.From > span.To || int(span.To) > len(r.program.Operands) {
+			return fmt.Errorf("op %d has operands beyond the table", op)
+		}
+		for _, operand := range r.program.Operands[span.From:span.To] {
+			if int(operand.Buffer) >= len(r.blocks) || r.blocks[operand.Buffer] == nil {
+				return fmt.Errorf("op %d uses buffer %d, which does not live", op, operand.Buffer)
+			}
+		}
+	}
+	if err := r.options.Hooks.Launch(o, address); err != nil {
+		return fmt.Errorf("launch op %d: %w", op, err)
+	}
+	return nil
+}
+
+func (r *replayer) address(buffer uint32) uint64 { return r.blocks[buffer].Addr() }
+
+func (r *replayer) mark(phase uint32) error {
+	if int(phase) >= len(r.program.Phases) {
+		return fmt.Errorf("there is no phase %d to end", phase)
+	}
+	p := r.program.Phases[phase]
+	if r.options.Hooks.Mark != nil {
+		if err := r.options.Hooks.Mark(p); err != nil {
+			return fmt.Errorf("end of %d:%s: %w", p.Step, p.Name, err)
+		}
+	}
+	r.endPhase(p)
+	return nil
+}
+
+// endPhase adds a phase to the result and resets the peaks.
+func (r *replayer) endPhase(p program.Phase) {
+	highest := r.highest()
+	r.result.Max = r.result.Max.max(highest)
+	r.result.Phases = append(r.result.Phases, Phase{Phase: p, End: r.usage(), Max: highest})
+	r.heap.ResetPeakStats()
+}
+
+func (r *replayer) usage() Usage {
+	h := r.heap
+	return Usage{h.Requested(), h.Allocated(), h.Active(), h.Reserved()}
+}
+
+// highest are the peaks since they were reset.
+func (r *replayer) highest() Usage {
+	s := r.heap.Stats()
+	return Usage{
+		s.RequestedBytes[allocator.All].Peak, s.AllocatedBytes[allocator.All].Peak,
+		s.ActiveBytes[allocator.All].Peak, s.ReservedBytes[allocator.All].Peak,
+	}
+}
+
+func (r *replayer) point(in program.Instruction) {
+	p := Point{Instruction: r.at, Usage: r.usage()}
+	if in.Kind == program.Alloc {
+		p.Address = r.blocks[in.Arg].Addr()
+	}
+	if r.result.Timeline == nil {
+		r.result.Timeline = make([]Point, 0, len(r.program.Instructions))
+	}
+	r.result.Timeline = append(r.result.Timeline, p)
+}
+
+// outOfMemory ends the result with a request that did not fit.
+func (r *replayer) outOfMemory(buffer uint32, cause *allocator.OOMError) {
+	b := r.program.Buffers[buffer]
+	o := &OOM{
+		Instruction: r.at, Buffer: buffer, Class: b.Class, Site: r.site(b),
+		Phase: r.phase(r.at), Requested: b.Bytes, Cause: cause,
+		At: r.moment(r.at-1, cause.Reserved),
+	}
+	o.At.Phase = o.Phase
+	r.result.OOM = o
+	r.endPhase(program.Phase{Step: o.Phase.Step, Name: "oom"})
+}
+
+// finish completes the result.
+func (r *replayer) finish() {
+	r.result.Stats = r.heap.Stats()
+	r.result.Max = r.result.Max.max(r.highest())
+	r.result.Peak = r.moment(r.peak.instruction, r.peak.reserved)
+}
+
+// giveBack frees what still lives and gives every segment back.
+func (r *replayer) giveBack() error {
+	r.heap.SetTrace(nil)
+	for i, b := range r.blocks {
+		r.heap.Free(b)
+		r.blocks[i] = nil
+	}
+	if err := r.heap.EmptyCache(); err != nil {
+		return fmt.Errorf("replay: %w", err)
+	}
+	return nil
+}
+
+// moment is the state after an instruction that was carried out.
+func (r *replayer) moment(instruction int, reserved int64) Moment {
+	m := Moment{Instruction: instruction, Phase: r.phase(instruction)}
+	alive := make([]bool, len(r.program.Buffers))
+	for _, in := range r.program.Instructions[:instruction+1] {
+		switch in.Kind {
+		case program.Alloc:
+			alive[in.Arg] = true
+		case program.Free:
+			alive[in.Arg] = false
+		}
+	}
+	for buffer, is := range alive {
+		if !is {
+			continue
+		}
+		b := r.program.Buffers[buffer]
+		h := Holding{uint32(buffer), b.Class, b.Bytes, r.sizes[buffer]}
+		m.Live = append(m.Live, h)
+		m.Requested[b.Class] += h.Requested
+		m.Allocated[b.Class] += h.Allocated
+	}
+	allocated := m.Allocated.Total()
+	m.Usage = Usage{m.Requested.Total(), allocated, allocated, reserved}
+	if instruction >= 0 {
+		if in := r.program.Instructions[instruction]; in.Kind == program.Alloc {
+			m.Buffer = in.Arg
+			m.Site = r.site(r.program.Buffers[in.Arg])
+		}
+	}
+	return m
+}
+
+// site is where a buffer was allocated; zero if the program does not say.
+func (r *replayer) site(b program.Buffer) program.Site {
+	if int(b.Site) >= len(r.program.Sites) {
+		return program.Site{}
+	}
+	return r.program.Sites[b.Site]
+}
+
+// phase is the phase that goes on at an instruction: the one that the next
+// mark ends. Behind the last mark it has no name and the last step.
+func (r *replayer) phase(instruction int) program.Phase {
+	from := max(instruction, 0)
+	rest := r.program.Instructions[from:]
+	i := slices.IndexFunc(rest, func(in program.Instruction) bool { return in.Kind == program.Mark })
+	if i >= 0 && int(rest[i].Arg) < len(r.program.Phases) {
+		return r.program.Phases[rest[i].Arg]
+	}
+	if n := len(r.result.Phases); n > 0 {
+		return program.Phase{Step: r.result.Phases[n-1].Step}
+	}
+	return program.Phase{}
+}

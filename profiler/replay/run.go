@@ -1,0 +1,162 @@
+package replay
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/profiler/allocator"
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// Run is what a replay leaves behind. All amounts are in bytes.
+type Run struct {
+	// Max has the highest value of each count, which may fall into different
+	// moments.
+	Max Usage
+	// Peak is the first moment at which the allocated bytes were highest.
+	Peak Moment
+	// Phases are those that ended, in order, with those of the set-up first.
+	// After an OOM a last one, named "oom", is what went on when it happened,
+	// as the reference records have it.
+	Phases []Phase
+	// OOM says what did not fit; nil if everything did.
+	OOM *OOM
+	// Stats are the allocator's statistics at the end. Peaks in them are
+	// those since the last mark.
+	Stats allocator.Stats
+	// Timeline has a point for each instruction that changed the memory, if it
+	// was asked for.
+	Timeline []Point
+}
+
+// Usage is the memory in use, counted in four ways, each at least as large as
+// the one before.
+type Usage struct {
+	// Requested are the bytes asked for. Their peak is what an ideal heap
+	// needs.
+	Requested int64
+	// Allocated are the blocks in use: rounded, with what was not split off.
+	Allocated int64
+	// Active are Allocated and freed blocks that still wait for a stream. A
+	// program has one stream, so the two are equal.
+	Active int64
+	// Reserved is what the allocator holds from the device.
+	Reserved int64
+}
+
+func (u Usage) max(v Usage) Usage {
+	return Usage{
+		max(u.Requested, v.Requested), max(u.Allocated, v.Allocated),
+		max(u.Active, v.Active), max(u.Reserved, v.Reserved),
+	}
+}
+
+// Fragmentation is the share of the reserved peak that an ideal heap, without
+// rounding and without gaps, would not have needed.
+func (r *Run) Fragmentation() float64 {
+	if r.Max.Reserved == 0 {
+		return 0
+	}
+	return 1 - float64(r.Max.Requested)/float64(r.Max.Reserved)
+}
+
+// PeakPhase is the first phase with the highest allocated bytes. It is the
+// zero Phase if the program marks none.
+func (r *Run) PeakPhase() Phase {
+	var top Phase
+	for i, p := range r.Phases {
+		if i == 0 || p.Max.Allocated > top.Max.Allocated {
+			top = p
+		}
+	}
+	return top
+}
+
+// Phase is a phase of a program and the memory it took.
+type Phase struct {
+	program.Phase
+	// End is the memory in use when the phase ended, Max the highest values
+	// within it: those that PyTorch shows if torch.cuda.reset_peak_memory_stats
+	// runs at every mark.
+	End, Max Usage
+}
+
+// Moment is the state right after an instruction.
+type Moment struct {
+	// Instruction is the index in Program.Instructions; -1 before the first.
+	Instruction int
+	// Phase is the phase that goes on: the one that the next mark ends.
+	Phase program.Phase
+	// Buffer is the buffer whose allocation the moment follows, and Site
+	// where the program allocated it.
+	Buffer uint32
+	Site   program.Site
+	// Requested and Allocated are the bytes of the live buffers by class.
+	// Their totals are those of Usage.
+	Requested, Allocated program.Breakdown
+	Usage                Usage
+	// Live are the live buffers in the order of their numbers.
+	Live []Holding
+}
+
+// Slack is what the allocator adds to the requests by rounding and by not
+// splitting: the classes of Requested and the slack sum to the allocated bytes.
+func (m *Moment) Slack() int64 { return m.Allocated.Total() - m.Requested.Total() }
+
+// Largest returns the n largest live buffers, the largest first.
+func (m *Moment) Largest(n int) []Holding {
+	live := slices.Clone(m.Live)
+	slices.SortStableFunc(live, func(a, b Holding) int { return cmp.Compare(b.Allocated, a.Allocated) })
+	return live[:min(n, len(live))]
+}
+
+// Holding is a live buffer and the memory it takes.
+type Holding struct {
+	Buffer uint32
+	Class  program.Class
+	// Requested is the size of the buffer, Allocated that of its block.
+	Requested, Allocated int64
+}
+
+// OOM says which request did not fit.
+type OOM struct {
+	// Instruction, Buffer, Class and Site are of the allocation that failed;
+	// Phase is the one that went on.
+	Instruction int
+	Buffer      uint32
+	Class       program.Class
+	Site        program.Site
+	Phase       program.Phase
+	// Requested is what it asked for.
+	Requested int64
+	// Cause is the allocator's account of it.
+	Cause *allocator.OOMError
+	// At is the state it met.
+	At Moment
+}
+
+// String is one line for people.
+func (o *OOM) String() string {
+	where := o.Site.Op
+	if o.Site.Node != "" {
+		where = strings.TrimSpace(where + " of " + o.Site.Node)
+	}
+	if o.Site.Module != "" {
+		where = strings.TrimSpace(where + " in " + o.Site.Module)
+	}
+	if where == "" {
+		where = fmt.Sprintf("buffer %d", o.Buffer)
+	}
+	return fmt.Sprintf("out of memory in %d:%s: %s asks for %d bytes (%v); %d bytes allocated, %d reserved",
+		o.Phase.Step, o.Phase.Name, where, o.Requested, o.Class, o.At.Usage.Allocated, o.At.Usage.Reserved)
+}
+
+// Point is the memory in use after an instruction.
+type Point struct {
+	Instruction int
+	// Address is where the buffer of an allocation was put.
+	Address uint64
+	Usage   Usage
+}
