@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/vprof/vprof/profiler/program"
@@ -179,21 +180,28 @@ var Boards = map[string]trace.Board{
 
 // Compare records the call and returns the first difference to the vector,
 // "" if all events are identical.
-func (v *Vector) Compare(call Call) (diff string) {
+func (v *Vector) Compare(call Call) (diff string) { return v.compare(call, "") }
+
+// CompareBut is Compare without the allocations of one native function, such
+// as run_conv_plan, where cuDNN's workspaces come from.
+func (v *Vector) CompareBut(native string, call Call) (diff string) { return v.compare(call, native) }
+
+func (v *Vector) compare(call Call, but string) (diff string) {
 	defer func() {
 		if r := recover(); r != nil {
 			diff = fmt.Sprintf("panic: %v", r)
 		}
 	}()
-	forward, backward := v.record(call)
-	if d := compare("forward", tokens(v.Forward), forward, v.Regime != "fp32"); d != "" {
+	forward, backward := v.record(call, but)
+	number := numbering{}
+	if d := compare("forward", number.tokens(v.Forward, but), forward, v.Regime != "fp32"); d != "" {
 		return d
 	}
-	return compare("backward", tokens(v.Backward), backward, false)
+	return compare("backward", number.tokens(v.Backward, but), backward, false)
 }
 
 // record runs the call and renders its events as the vectors do.
-func (v *Vector) record(call Call) (forward, backward []string) {
+func (v *Vector) record(call Call, but string) (forward, backward []string) {
 	t := trace.New(Boards[v.GPU], trace.Options{Warm: true})
 	f := t.Frame()
 	in := make([]*trace.Tensor, len(v.In))
@@ -222,7 +230,7 @@ func (v *Vector) record(call Call) (forward, backward []string) {
 		}
 		params[p.Name] = x
 	}
-	rec := &recorder{t: t, start: len(t.Program().Instructions), index: map[uint32]int{}}
+	rec := &recorder{t: t, start: len(t.Program().Instructions), index: map[uint32]int{}, but: but}
 	var out []*trace.Tensor
 	run := func() {
 		g := f.FuncFrame()
@@ -283,7 +291,9 @@ func (v *Vector) parameter(t *trace.Tape, s Tensor) *trace.Tensor {
 type recorder struct {
 	t     *trace.Tape
 	start int
+	next  int
 	index map[uint32]int
+	but   string // native function whose allocations do not count
 }
 
 func (r *recorder) events() []string {
@@ -292,12 +302,19 @@ func (r *recorder) events() []string {
 	for _, i := range p.Instructions[r.start:] {
 		switch i.Kind {
 		case program.Alloc:
-			r.index[i.Arg] = len(r.index)
+			if r.but != "" && p.Sites[p.Buffers[i.Arg].Site].Native == r.but {
+				r.index[i.Arg] = -1
+				continue
+			}
+			r.next++
+			r.index[i.Arg] = r.next - 1
 			out = append(out, fmt.Sprintf("+%d", p.Buffers[i.Arg].Bytes))
 		case program.Free:
-			if k, ok := r.index[i.Arg]; ok {
+			switch k, ok := r.index[i.Arg]; {
+			case ok && k < 0:
+			case ok:
 				out = append(out, fmt.Sprintf("-%d", k))
-			} else {
+			default:
 				out = append(out, fmt.Sprintf("-x%d", p.Buffers[i.Arg].Bytes))
 			}
 		}
@@ -306,11 +323,36 @@ func (r *recorder) events() []string {
 	return out
 }
 
-// tokens cuts recorded events down to what is compared: sizes and order.
-func tokens(events []string) []string {
-	out := make([]string, len(events))
-	for i, e := range events {
-		out[i], _, _ = strings.Cut(e, " ")
+// numbering gives recorded allocations new numbers when some are left out.
+type numbering struct {
+	kept []int // by recorded number; -1 for those left out
+	next int
+}
+
+// tokens cuts recorded events down to what is compared, sizes and order, and
+// leaves out the allocations of one native function, if it is named.
+func (n *numbering) tokens(events []string, but string) []string {
+	out := make([]string, 0, len(events))
+	for _, e := range events {
+		token, rest, _ := strings.Cut(e, " ")
+		if token[0] == '+' {
+			if words := strings.Fields(rest); but != "" && len(words) > 1 && words[1] == but {
+				n.kept = append(n.kept, -1)
+				continue
+			}
+			n.kept = append(n.kept, n.next)
+			n.next++
+		} else if token[1] != 'x' {
+			k, err := strconv.Atoi(token[1:])
+			if err != nil || k >= len(n.kept) {
+				panic("opvectors: free of unknown allocation " + token)
+			}
+			if n.kept[k] < 0 {
+				continue
+			}
+			token = fmt.Sprintf("-%d", n.kept[k])
+		}
+		out = append(out, token)
 	}
 	return out
 }

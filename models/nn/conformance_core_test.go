@@ -6,7 +6,7 @@ import (
 )
 
 // families are the groups of operators the vectors are called through.
-var families = []func() map[string]opvectors.Call{coreOperators}
+var families = []func() map[string]opvectors.Call{coreOperators, convOperators}
 
 func coreOperators() map[string]opvectors.Call {
 	return map[string]opvectors.Call{
@@ -31,8 +31,6 @@ func coreOperators() map[string]opvectors.Call {
 		"linear": one(func(_ *vector, in []*tensor, p params) *tensor {
 			return in[0].Linear(p["weight"], p["bias"])
 		}),
-		"conv2d":  one(convolution),
-		"conv1d":  one(convolution),
 		"softmax": unary(func(x *tensor) *tensor { return x.Softmax(-1) }),
 		"sum": one(func(v *vector, in []*tensor, _ params) *tensor {
 			return in[0].Sum(v.Bool("keepdim", false), intsOf(v.Ints("dim"))...)
@@ -49,12 +47,6 @@ func coreOperators() map[string]opvectors.Call {
 		"bmm": binary((*tensor).BMM),
 		"mm":  binary((*tensor).MM),
 	}
-}
-
-func convolution(v *vector, in []*tensor, p params) *tensor {
-	return in[0].Conv(p["weight"], p["bias"], trace.ConvArgs{
-		Stride: v.Ints("stride"), Padding: v.Ints("padding"), Dilation: v.Ints("dilation"), Groups: v.Int("groups", 1),
-	})
 }
 
 func intsOf(xs []int64) []int {

@@ -113,6 +113,21 @@ func (c *call) endAll(outs ...*Tensor) []*Tensor {
 	return outs
 }
 
+// endPair returns two results, either of which may be nil.
+func (c *call) endPair(x, y *Tensor) (*Tensor, *Tensor) {
+	switch {
+	case x == nil && y == nil:
+		c.finish()
+	case x == nil:
+		c.end(y)
+	case y == nil:
+		c.end(x)
+	default:
+		c.endAll(x, y)
+	}
+	return x, y
+}
+
 // done returns nothing.
 func (c *call) done() { c.finish() }
 

@@ -6,16 +6,22 @@ import "github.com/vprof/vprof/profiler/program"
 // dimension, or a single one for all.
 type ConvArgs struct {
 	Stride, Padding, Dilation []int64
-	// Same is padding="same", for stride one; Padding is then not looked at.
-	Same   bool
-	Groups int64
+	Groups                    int64
+	// Same is padding="same": Padding is worked out so that the output is as
+	// large as the input.
+	Same bool
 	// Transposed makes it a conv_transpose; OutputPadding belongs to it.
 	Transposed    bool
 	OutputPadding []int64
+
+	flat bool // one spatial dimension, viewed as two with a height of one
 }
 
 // spatial gives v for n dimensions, def where nothing is said.
 func spatial(v []int64, n int, def int64) []int64 {
+	if len(v) == n {
+		return v
+	}
 	out := make([]int64, n)
 	for i := range out {
 		switch {
@@ -39,15 +45,6 @@ func (a ConvArgs) normalized(dims int) ConvArgs {
 	return a
 }
 
-// samePadding keeps the size of the input for odd kernels and stride one.
-func samePadding(w *Tensor, dilation []int64) []int64 {
-	pad := make([]int64, len(dilation))
-	for i, d := range dilation {
-		pad[i] = d * (w.shape[i+2] - 1) / 2
-	}
-	return pad
-}
-
 // outShape is the shape of the result for input x and weight w.
 func (a ConvArgs) outShape(x, w *Tensor) []int64 {
 	dims := len(x.shape) - 2
@@ -67,29 +64,116 @@ func (a ConvArgs) outShape(x, w *Tensor) []int64 {
 	return shape
 }
 
+var (
+	convNames          = [...]string{"", "conv1d", "conv2d", "conv3d"}
+	convSameNames      = [...]string{"", "conv1d_padding", "conv2d_padding", "conv3d_padding"}
+	convTransposeNames = [...]string{"", "conv_transpose1d", "conv_transpose2d_input", "conv_transpose3d_input"}
+)
+
 // Conv is torch.nn.functional.conv1d, conv2d or conv3d (or their transposed
 // forms), by the dimensions of x: [N, C, spatial...]. Bias may be nil; it is
 // added in place.
 func (x *Tensor) Conv(weight, bias *Tensor, args ConvArgs) *Tensor {
 	t := x.tape
 	dims := len(x.shape) - 2
-	names := [...]string{"", "conv1d", "conv2d", "conv3d"}
-	c := t.begin(names[dims], x, weight, bias)
+	name := convNames[dims]
+	switch {
+	case args.Transposed:
+		name = convTransposeNames[dims]
+	case args.Same:
+		name = convSameNames[dims]
+	}
+	c := t.begin(name, x, weight, bias)
 	bias, weight, x = t.lower(bias), t.lower(weight), t.lower(x)
 	args = args.normalized(dims)
 	if args.Same {
-		args.Padding = samePadding(weight, args.Dilation)
+		x = x.padSame(weight, &args)
 	}
-	in := x.contiguousUntracked()
-	t.native = "cudnn_convolution"
-	y := t.empty(x.dtype, args.outShape(x, weight)...)
-	work := convWork(args, x, weight, y)
-	t.convWorkspace(args, in, weight, y, convForward)
-	t.launch(work, []*Tensor{y}, []*Tensor{in, weight, bias})
+	return c.end(x.convolution(weight, bias, args))
+}
+
+// padSame works out the padding of padding="same"; where it differs between
+// the two ends, the input is padded first (convolution_same).
+func (x *Tensor) padSame(w *Tensor, args *ConvArgs) *Tensor {
+	dims := len(x.shape) - 2
+	left := make([]int64, dims)
+	uneven := make([]int64, 2*dims)
+	symmetric := true
+	for i := range dims {
+		total := args.Dilation[i] * (w.shape[i+2] - 1)
+		left[i] = total / 2
+		if total%2 == 1 {
+			uneven[2*(dims-1-i)+1] = 1
+			symmetric = false
+		}
+	}
+	args.Padding, args.Same = left, false
+	if symmetric {
+		return x
+	}
+	return x.constantPad(uneven)
+}
+
+// convolution is at::convolution: the operator autograd sees.
+func (x *Tensor) convolution(weight, bias *Tensor, args ConvArgs) *Tensor {
+	t := x.tape
+	c := t.begin("convolution", x, weight, bias)
+	y := c.let(x.convForward(weight, bias, args))
 	if n := t.record("ConvolutionBackward0", x, weight, bias); n != nil {
 		n.save(x, weight)
 		n.yields(y)
 		n.apply = func(b *backward) { convBackward(b, args) }
+	}
+	return c.end(y)
+}
+
+// view1dAs2d gives the arguments of the same convolution over images of
+// height one, which is how PyTorch runs conv1d.
+func (a ConvArgs) view1dAs2d() ConvArgs {
+	a.flat = true
+	a.Stride = []int64{1, a.Stride[0]}
+	a.Padding = []int64{0, a.Padding[0]}
+	a.Dilation = []int64{1, a.Dilation[0]}
+	a.OutputPadding = []int64{0, a.OutputPadding[0]}
+	return a
+}
+
+// view4d gives [N, C, L] a height of one, below autograd.
+func (x *Tensor) view4d() *Tensor {
+	s, z := x.shape, x.strides
+	return x.alias([]int64{s[0], s[1], 1, s[2]}, []int64{z[0], z[1], s[2] * z[2], z[2]}, x.offset)
+}
+
+// view3d takes the height away again.
+func (x *Tensor) view3d() *Tensor {
+	s, z := x.shape, x.strides
+	return x.alias([]int64{s[0], s[1], s[3]}, []int64{z[0], z[1], z[3]}, x.offset)
+}
+
+// convForward is _convolution.
+func (x *Tensor) convForward(w, bias *Tensor, args ConvArgs) *Tensor {
+	t := x.tape
+	c := t.begin("_convolution", x, w, bias)
+	if len(w.shape) == 3 {
+		x = c.let(x.contiguousUntracked())
+		args, x, w = args.view1dAs2d(), c.let(x.view4d()), c.let(w.view4d())
+	}
+	var y *Tensor
+	switch {
+	case args.nativeDepthwise(x, w):
+		y = c.let(x.contiguousUntracked().depthwiseConv(w, args))
+	case args.Transposed:
+		in := x.contiguousIn(convChannelsLast(x, w))
+		y = c.let(cudnnConvInput(args, args.outShape(x, w), in, w, convForward))
+	default:
+		y = c.let(cudnnConvForward(args, x.contiguousIn(convChannelsLast(x, w)), w, convForward))
+	}
+	t.launch(convWork(args, x, w, y), []*Tensor{y}, []*Tensor{x, w})
+	if bias != nil {
+		t.launchElementwise(y, 1, y, bias)
+	}
+	if args.flat {
+		y = y.view3d()
 	}
 	return c.end(y)
 }
@@ -105,48 +189,89 @@ func convWork(a ConvArgs, x, w, y *Tensor) program.Op {
 	return program.Op{Work: program.Convolution, FLOPs: 2 * positions * m * k, M: m / a.Groups, N: positions, K: k, Batch: a.Groups}
 }
 
-type convDirection int
-
-const (
-	convForward convDirection = iota
-	convInput
-	convWeight
-)
-
-// convBackward is convolution_backward: the gradient of the input, its
-// workspace, that of the weight, its workspace, then the bias sum.
+// convBackward is convolution_backward: the gradients of input and weight,
+// then the bias sum.
 func convBackward(b *backward, args ConvArgs) {
 	t, g, x, w := b.t, b.grad, b.saved(0), b.saved(1)
-	dense := b.let(g.contiguous())
+	c := t.begin("convolution_backward", g, x, w)
+	if len(w.shape) == 3 {
+		x = c.let(x.contiguousUntracked())
+		args, g, x, w = args.view1dAs2d(), c.let(g.view4d()), c.let(x.view4d()), c.let(w.view4d())
+	}
 	if b.needs(0) || b.needs(1) {
-		in := x.contiguousUntracked()
-		if b.needs(0) {
-			t.native = "cudnn_convolution_backward_input"
-			gx := t.empty(x.dtype, x.shape...)
-			t.convWorkspace(args, in, w, g, convInput)
-			t.launch(convWork(args, x, w, g), []*Tensor{gx}, []*Tensor{dense, w})
-			b.out[0] = gx.retain()
+		var gx, gw *Tensor
+		if args.nativeDepthwise(x, w) {
+			gx, gw = depthwiseConvBackward(g, x, w, args, b.needs(0), b.needs(1))
+		} else {
+			in := x
+			if b.needs(1) {
+				in = x.contiguousIn(convChannelsLast(x, w))
+			}
+			gx, gw = cudnnConvBackward(g, in, w, args, b.needs(0), b.needs(1))
 		}
-		if b.needs(1) {
-			t.native = "cudnn_convolution_backward_weight"
-			gw := t.empty(w.dtype, w.shape...)
-			t.convWorkspace(args, in, w, g, convWeight)
-			t.launch(convWork(args, x, w, g), []*Tensor{gw}, []*Tensor{dense, x})
-			b.out[1] = gw.retain()
+		for i, y := range []*Tensor{gx, gw} {
+			if y != nil {
+				t.launch(convWork(args, x, w, g), []*Tensor{y}, []*Tensor{g, x, w})
+				if args.flat {
+					y = y.view3d()
+				}
+				b.out[i] = y.retain()
+			}
 		}
+		c.statement()
 	}
 	if b.needs(2) {
-		t.native = "convolution_backward"
-		dims := []int{0}
-		for i := 2; i < len(g.shape); i++ {
-			dims = append(dims, i)
-		}
+		dims := []int{0, 2, 3, 4}[:len(g.shape)-1]
 		b.out[2] = g.sum("convolution_backward", dims, false).retain()
 	}
+	c.done()
 	b.statement()
 }
 
-// convWorkspace allocates and frees what cuDNN asks for during the call.
-func (t *Tape) convWorkspace(args ConvArgs, x, w, y *Tensor, dir convDirection) {
-	_, _, _, _, _ = args, x, w, y, dir
+// nativeDepthwise reports whether PyTorch's own depthwise kernels run it
+// (ConvParams::is_depthwise and use_cudnn_depthwise of ATen/native/
+// Convolution.cpp).
+func (a ConvArgs) nativeDepthwise(x, w *Tensor) bool {
+	channels := x.shape[1]
+	if a.Transposed || channels != a.Groups || a.Groups == 1 || w.shape[0]%channels != 0 {
+		return false
+	}
+	if convChannelsLast(x, w) {
+		return false
+	}
+	if x.dtype != F16 || len(x.shape) == 5 || channels < 32 {
+		return true
+	}
+	for _, d := range a.Dilation {
+		if d > 1 {
+			return true
+		}
+	}
+	height := x.shape[2]
+	if a.Stride[0] != a.Stride[1] && height != 1 {
+		return true
+	}
+	oneDimensional := height == 1 && a.Stride[1] == 1
+	return !oneDimensional && !cudnnDepthwise2d(x, a.Stride[1], w.shape[2], w.shape[3])
+}
+
+// cudnnDepthwise2d is check_cudnn_depthwise_workload_with_filter, found by
+// PyTorch's developers by measuring.
+func cudnnDepthwise2d(x *Tensor, stride, kh, kw int64) bool {
+	batch, channels, width := x.shape[0], x.shape[1], x.Size(-1)
+	if kh != kw || (kw != 1 && kw != 3 && kw != 5) || width < 7 {
+		return false
+	}
+	switch {
+	case stride == 1:
+		return true
+	case stride != 2:
+		return false
+	case batch == 1:
+		return kw != 1 || width <= 28
+	case kw == 1:
+		return batch <= 16 && channels >= 128 && width <= 7
+	default:
+		return channels >= 512 || (channels >= 256 && width >= 28)
+	}
 }

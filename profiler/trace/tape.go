@@ -46,6 +46,7 @@ type Tape struct {
 	hooks   savedHooks
 	casts   autocast
 	library libraries
+	convs   map[convCall][]int64 // workspaces of cuDNN, once found
 
 	tensors []Tensor  // slab
 	stores  []storage // slab
@@ -221,9 +222,6 @@ func (t *Tape) emptyStrided(d DType, shape, strides []int64) *Tensor {
 
 // emptyLike is torch.empty_like with preserved strides.
 func (x *Tensor) emptyLike(d DType) *Tensor {
-	if x.isContiguous() {
-		return x.tape.empty(d, x.shape...)
-	}
 	if x.isDense() {
 		return x.tape.emptyStrided(d, x.shape, x.strides)
 	}
