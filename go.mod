@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/google/renameio/v2 v2.0.2
 	github.com/jedib0t/go-pretty/v6 v6.8.3
+	github.com/pmezard/go-difflib v1.0.0
 	github.com/stretchr/testify v1.12.1
 	golang.org/x/sync v0.24.0
 	pgregory.net/rapid v1.3.0
