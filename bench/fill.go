@@ -1,0 +1,85 @@
+package bench
+
+import (
+	"slices"
+
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// report begins a report of the lab's case.
+func (l *Lab) report(kind report.Kind, gpus ...device.GPU) *report.Report {
+	r := &report.Report{
+		Schema: report.Schema, Kind: kind,
+		Case: report.Case{
+			Model: l.model.Name, Stage: l.c.Stage, AMP: "none", Checkpointing: l.c.Checkpointing,
+			Accumulate: l.c.Accumulate, Optimizer: l.c.Optimizer, AllocConf: l.allocConf, BatchUnit: l.model.BatchUnit,
+		},
+		Devices: []report.Device{}, Coefficients: []report.Coefficient{}, Points: []report.Point{},
+	}
+	if l.c.AMP != "" {
+		r.Case.AMP = l.c.AMP
+	}
+	for _, gpu := range gpus {
+		r.Devices = append(r.Devices, report.Device{
+			Name: simName(gpu), GPU: gpu.Name, Title: gpu.Product, Simulated: true, Memory: gpu.Memory, Context: gpu.Context,
+		})
+	}
+	return r
+}
+
+// describe notes what a planner works with: the coefficients, and the element
+// counts that its recordings have shown. Coefficients that a report has
+// already, because boards share them, are not repeated.
+func (l *Lab) describe(r *report.Report, p *planner.Planner, gpu device.GPU, batches []int) {
+	for _, c := range p.Coefficients.List() {
+		c := report.Coefficient(c)
+		if !slices.Contains(r.Coefficients, c) {
+			r.Coefficients = append(r.Coefficients, c)
+		}
+	}
+	if rec := l.kept[recordedFor{batches[0], boardOf(gpu)}]; rec != nil {
+		r.Parameters = report.Parameters(rec.Counts)
+	}
+}
+
+func estimateOf(e planner.Estimate) *report.Estimate {
+	out := &report.Estimate{
+		Allocated: intervalOf(e.Allocated), Reserved: intervalOf(e.Reserved), Device: intervalOf(e.Device),
+		PeakPhase: e.PeakPhase, Verdict: report.Verdict(e.Verdict.String()), Interpolated: e.Interpolated,
+	}
+	for i, bytes := range e.Components {
+		out.Components = append(out.Components, report.Component{Name: planner.Component(i).String(), Bytes: bytes})
+	}
+	return out
+}
+
+func intervalOf(i planner.Interval) report.Interval {
+	return report.Interval{Bytes: i.Value, Low: i.Low, High: i.High}
+}
+
+func runOf(u *simRun) *report.Run {
+	out := &report.Run{
+		Simulated: true, Fits: u.OOM == nil,
+		Requested: u.Requested, Allocated: u.Allocated, Reserved: u.Reserved, Device: u.Device,
+		Retries: u.Retries, PeakPhase: phaseName(u.Peak),
+	}
+	for i, bytes := range u.Classes {
+		out.Classes = append(out.Classes, report.Component{Name: program.Class(i).String(), Bytes: bytes})
+	}
+	for _, p := range u.Phases {
+		out.Phases = append(out.Phases, report.Phase{
+			Step: p.Step, Name: p.Name, Allocated: p.Allocated, PeakAllocated: p.PeakAllocated,
+			Reserved: p.Reserved, PeakReserved: p.PeakReserved,
+		})
+	}
+	if o := u.OOM; o != nil {
+		out.OOM = &report.OOM{
+			Want: o.Want, Free: o.Free, Class: o.Buffer.Class.String(), Op: o.Site.Op, Node: o.Site.Node,
+			Module: o.Site.Module, Phase: phaseName(o.Phase),
+		}
+	}
+	return out
+}

@@ -1,0 +1,209 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/allocator"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// anchors is through how many replays the curve of an estimate goes at most.
+// Two inner ones show how far off interpolation is.
+const anchors = 4
+
+// A Lab does experiments with one case over batch sizes. It keeps the
+// recordings it makes.
+type Lab struct {
+	model     models.Model
+	c         models.Case
+	conf      allocator.Config
+	allocConf string
+	kept      map[recordedFor]*models.Recording
+}
+
+// recordedFor is what recordings of a lab differ in.
+type recordedFor struct {
+	batch int
+	board trace.Board
+}
+
+// NewLab makes a lab for a case of the model; its batch size does not matter.
+// allocConf is what PYTORCH_CUDA_ALLOC_CONF would hold. The error is a
+// [*models.CaseError] or an [*AllocConfError].
+func NewLab(m models.Model, c models.Case, allocConf string) (*Lab, error) {
+	c, err := m.Complete(c)
+	if err != nil {
+		return nil, err
+	}
+	conf, err := allocator.ParseConfig(allocConf)
+	if err != nil {
+		return nil, &AllocConfError{err}
+	}
+	return &Lab{model: m, c: c, conf: conf, allocConf: allocConf, kept: map[recordedFor]*models.Recording{}}, nil
+}
+
+// An AllocConfError says that PyTorch would refuse the allocator settings.
+type AllocConfError struct{ Err error }
+
+func (e *AllocConfError) Error() string { return e.Err.Error() }
+func (e *AllocConfError) Unwrap() error { return e.Err }
+
+// boardOf is what a recording needs of a GPU.
+func boardOf(gpu device.GPU) trace.Board {
+	return trace.Board{
+		Name: gpu.Name, Capability: int(gpu.Capability), SMs: gpu.SMs, ThreadsPerSM: gpu.ThreadsPerSM, Memory: gpu.Memory,
+	}
+}
+
+// record records the case at a batch size. The error is a [*RefusedError].
+func (l *Lab) record(batch int, board trace.Board) (*models.Recording, error) {
+	key := recordedFor{batch, board}
+	if rec := l.kept[key]; rec != nil {
+		return rec, nil
+	}
+	c := l.c
+	c.Batch = batch
+	rec, err := l.model.Record(c, board, models.Options{})
+	if err != nil {
+		return nil, &RefusedError{fmt.Errorf("%s: batch %d: %w", l.model.Name, batch, err)}
+	}
+	l.kept[key] = rec
+	return rec, nil
+}
+
+// unlimited is more memory than any step needs.
+const unlimited = 1 << 46
+
+// planner replays the case at a few of the batch sizes on a board that looks
+// like gpu but whose memory never ends: an estimate must go on where the board
+// does not.
+func (l *Lab) planner(gpu device.GPU, batches []int) (*planner.Planner, error) {
+	endless, conf := gpu, l.conf
+	endless.Memory = unlimited
+	conf.MemoryFraction, conf.GarbageCollection = 1, 0
+	curve, err := planner.Draw(planner.Anchors(batches, anchors), func(batch int) (planner.Sample, error) {
+		rec, err := l.record(batch, boardOf(gpu))
+		if err != nil {
+			return planner.Sample{}, err
+		}
+		run, err := simulate(rec.Program, endless, conf)
+		if err != nil {
+			return planner.Sample{}, err
+		}
+		return planner.Sample{Classes: run.Classes, Reserved: run.Reserved, PeakPhase: phaseName(run.Peak)}, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	allocated, reserved, err := planner.Residuals(l.model.Name)
+	if err != nil {
+		return nil, err
+	}
+	return &planner.Planner{
+		Curve: curve,
+		Coefficients: planner.Coefficients{
+			Context:   planner.ContextOf(gpu),
+			Allocated: allocated, Reserved: reserved,
+		},
+		Memory: int64(float64(gpu.Memory) * l.conf.MemoryFraction),
+	}, nil
+}
+
+func phaseName(p program.Phase) string { return fmt.Sprintf("%d:%s", p.Step, p.Name) }
+
+// Plan estimates every batch size on every board.
+func (l *Lab) Plan(ctx context.Context, gpus []device.GPU, batches []int) (*report.Report, error) {
+	r := l.report(report.Plan, gpus...)
+	for _, gpu := range gpus {
+		if err := ctx.Err(); err != nil {
+			return r, err
+		}
+		p, err := l.planner(gpu, batches)
+		if err != nil {
+			return nil, err
+		}
+		l.describe(r, p, gpu, batches)
+		for _, batch := range batches {
+			e, err := p.Estimate(batch)
+			if err != nil {
+				return nil, err
+			}
+			r.Points = append(r.Points, report.Point{Batch: batch, Device: simName(gpu), Estimate: estimateOf(e)})
+		}
+	}
+	return r, nil
+}
+
+// Sweep estimates every batch size and runs each on the simulated board,
+// in ascending order. It ends at the first that does not fit, since no larger
+// one would. After each point, each is called with the report so far; its
+// error ends the sweep. An interrupted sweep returns the points it has, and
+// the context's error.
+func (l *Lab) Sweep(ctx context.Context, gpu device.GPU, batches []int, each func(*report.Report) error) (*report.Report, error) {
+	batches = slices.Compact(slices.Sorted(slices.Values(batches)))
+	r := l.report(report.Sweep, gpu)
+	p, err := l.planner(gpu, batches)
+	if err != nil {
+		return nil, err
+	}
+	l.describe(r, p, gpu, batches)
+	for i, batch := range batches {
+		if err := ctx.Err(); err != nil {
+			r.Stopped = &report.Stopped{Batch: batch, Left: batches[i:], Reason: "interrupted"}
+			return r, errors.Join(err, each(r))
+		}
+		point, err := l.point(p, gpu, batch)
+		if err != nil {
+			return r, err
+		}
+		r.Points = append(r.Points, point)
+		if !point.Run.Fits {
+			r.Stopped = &report.Stopped{Batch: batch, Left: batches[i+1:], Reason: "out of memory at batch " + fmt.Sprint(batch)}
+		}
+		if err := each(r); err != nil {
+			return r, err
+		}
+		if r.Stopped != nil {
+			break
+		}
+	}
+	return r, nil
+}
+
+func (l *Lab) point(p *planner.Planner, gpu device.GPU, batch int) (report.Point, error) {
+	e, err := p.Estimate(batch)
+	if err != nil {
+		return report.Point{}, err
+	}
+	rec, err := l.record(batch, boardOf(gpu))
+	if err != nil {
+		return report.Point{}, err
+	}
+	run, err := simulate(rec.Program, gpu, l.conf)
+	if err != nil {
+		return report.Point{}, fmt.Errorf("batch %d: %w", batch, err)
+	}
+	return report.Point{Batch: batch, Device: simName(gpu), Estimate: estimateOf(e), Run: runOf(run)}, nil
+}
+
+func simName(gpu device.GPU) string { return "sim:" + gpu.Name }
+
+// Events records training steps of the case at a batch size, with the lines of
+// the model that cause them.
+func (l *Lab) Events(gpu device.GPU, batch, steps int) (*program.Program, error) {
+	c := l.c
+	c.Batch = batch
+	rec, err := l.model.Record(c, boardOf(gpu), models.Options{Steps: steps, Annotate: true})
+	if err != nil {
+		return nil, &RefusedError{fmt.Errorf("%s: batch %d: %w", l.model.Name, batch, err)}
+	}
+	return rec.Program, nil
+}

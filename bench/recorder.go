@@ -1,0 +1,53 @@
+package bench
+
+import (
+	"errors"
+
+	"github.com/vprof/vprof/bench/reference"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/allocator"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// Recorder is the [Replayer] over a registry and simulated boards.
+type Recorder struct{ Models *models.Registry }
+
+// Record implements [Replayer].
+func (r Recorder) Record(c models.Case, gpu device.GPU, steps int) (Replayable, error) {
+	rec, err := r.Models.Record(c, boardOf(gpu), models.Options{Steps: steps})
+	var unknown *models.UnknownModelError
+	var impossible *models.CaseError
+	switch {
+	case errors.As(err, &unknown) || errors.As(err, &impossible):
+		return nil, err
+	case err != nil:
+		return nil, &RefusedError{err}
+	}
+	return recorded{rec.Program, gpu}, nil
+}
+
+type recorded struct {
+	p   *program.Program
+	gpu device.GPU
+}
+
+// Replay implements [Replayable].
+func (r recorded) Replay(allocConf string) (Outcome, error) {
+	conf, err := allocator.ParseConfig(allocConf)
+	if err != nil {
+		return Outcome{}, &AllocConfError{err}
+	}
+	run, err := simulate(r.p, r.gpu, conf)
+	if err != nil {
+		return Outcome{}, err
+	}
+	o := Outcome{OOM: run.OOM != nil, Allocated: run.Allocated, Reserved: run.Reserved}
+	for _, p := range run.Phases {
+		o.Phases = append(o.Phases, reference.Phase{
+			Step: p.Step, Name: p.Name, Allocated: p.Allocated, MaxAllocated: p.PeakAllocated,
+			Reserved: p.Reserved, MaxReserved: p.PeakReserved,
+		})
+	}
+	return o, nil
+}

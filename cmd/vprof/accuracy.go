@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vprof/vprof/bench"
+	"github.com/vprof/vprof/bench/reference"
+)
+
+type accuracyOptions struct {
+	app   *app
+	files []string
+	cases []string
+	out   output
+	quiet bool
+}
+
+func newAccuracyCmd(a *app) *cobra.Command {
+	o := &accuracyOptions{app: a, out: output{app: a}}
+	cmd := &cobra.Command{
+		Use:   "accuracy FILE...",
+		Short: "Compare estimates with what PyTorch needed",
+		Long: `Estimate every record of reference files (vprof.reference/v1, JSON Lines, gzipped
+or plain, - for standard input) and print how far the estimates are from
+PyTorch. Records that cannot be estimated are listed, never dropped.`,
+		Example: `  vprof accuracy bench/reference/data/redimnet-*.jsonl
+
+  # everything, record by record and phase by phase
+  vprof accuracy bench/reference/data/*.jsonl --format json`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usagef("name the reference files to compare with (there are some in bench/reference/data)")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.files = args
+			return runAccuracy(cmd.Context(), o)
+		},
+	}
+	cmd.Flags().StringSliceVar(&o.cases, "case", nil, "only records of these `cases`")
+	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "no progress on standard error")
+	o.out.register(cmd)
+	return cmd
+}
+
+func runAccuracy(ctx context.Context, o *accuracyOptions) error {
+	records, err := o.read()
+	if err != nil {
+		return err
+	}
+	if err := o.out.open(); err != nil {
+		return err
+	}
+	bar := newProgress(o.app, o.quiet)
+	a, err := bench.CompareWithReference(ctx, records, bench.Recorder{Models: o.app.models()}, func(done int) {
+		bar.step("%d of %d records", done, len(records))
+	})
+	if err != nil {
+		return err
+	}
+	return o.out.finish(a)
+}
+
+// read reads all files, and reports what is wrong with any of them together.
+func (o *accuracyOptions) read() ([]reference.Record, error) {
+	var records []reference.Record
+	var errs []error
+	for _, path := range o.files {
+		var f *reference.File
+		var err error
+		if path == "-" {
+			f, err = reference.Read(o.app.stdin, "stdin")
+		} else {
+			f, err = reference.Open(path)
+		}
+		if err != nil {
+			errs = append(errs, usageError{err})
+			continue
+		}
+		for _, r := range f.Records {
+			if o.wanted(r.Case) {
+				records = append(records, r)
+			}
+		}
+	}
+	if len(errs) == 0 && len(records) == 0 {
+		return nil, usagef("no records to compare with")
+	}
+	return records, errors.Join(errs...)
+}
+
+func (o *accuracyOptions) wanted(name string) bool {
+	if len(o.cases) == 0 {
+		return true
+	}
+	for _, c := range o.cases {
+		if c == name {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/all"
+)
+
+// app is what commands need of the world. Tests put their own together.
+type app struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	now            func() time.Time
+	// models opens the registry. It is a function so that commands that do
+	// not need it do not pay for it.
+	models func() *models.Registry
+}
+
+// system is the app of the running process. SOURCE_DATE_EPOCH, seconds since
+// 1970, stops the clock for reproducible output.
+func system() *app {
+	now := time.Now
+	if epoch, err := strconv.ParseInt(os.Getenv("SOURCE_DATE_EPOCH"), 10, 64); err == nil {
+		now = func() time.Time { return time.Unix(epoch, 0) }
+	}
+	return &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, now: now, models: all.Models}
+}
+
+const rootHelp = `vprof says how much GPU memory a PyTorch training step needs, before you run it.
+
+It records the step of a model as PyTorch would run it, every allocation and
+free, and replays the recording through PyTorch's caching allocator on a
+simulated GPU. Nothing needs to be installed, and no GPU needs to be there.`
+
+// run runs one command line and returns the code to exit with. A panic is a bug
+// of ours; the user gets one line about it.
+func run(ctx context.Context, a *app, args []string) (code exitCode) {
+	defer func() {
+		if bug := recover(); bug != nil {
+			if os.Getenv("VPROF_DEBUG") != "" {
+				panic(bug)
+			}
+			fmt.Fprintf(a.stderr, "vprof: internal error: %v (please report it; VPROF_DEBUG=1 shows where)\n", bug)
+			code = exitFailure
+		}
+	}()
+	root := newRootCmd(a)
+	root.SetArgs(args)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return exitFine
+	}
+	code = codeOf(err)
+	if code == exitInterrupted {
+		fmt.Fprintln(a.stderr, "vprof: interrupted")
+		return code
+	}
+	fmt.Fprintf(a.stderr, "vprof: %v\n", err)
+	if code == exitUsage && cmd.HasParent() {
+		fmt.Fprintf(a.stderr, "See \"%s --help\".\n", cmd.CommandPath())
+	}
+	return code
+}
+
+func newRootCmd(a *app) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "vprof",
+		Short:         "GPU memory of PyTorch training, before you train",
+		Long:          rootHelp,
+		Args:          noArgs,
+		SilenceErrors: true, // run prints them
+		SilenceUsage:  true,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetIn(a.stdin)
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.AddCommand(
+		newSweepCmd(a), newPlanCmd(a),
+		newModelsCmd(a), newGPUsCmd(a),
+		newEventsCmd(a), newAccuracyCmd(a),
+		newSchemaCmd(a), newVersionCmd(a),
+		&cobra.Command{Use: "exit-codes", Short: "What vprof's exit codes mean", Long: exitCodesHelp},
+		&cobra.Command{Use: "formats", Short: "What the output formats hold", Long: formatsHelp},
+	)
+	return root
+}
+
+// noArgs refuses arguments of a command that takes none.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if !cmd.HasParent() {
+		hint := ""
+		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+			hint = fmt.Sprintf("; did you mean %s?", near[0])
+		}
+		return usagef("there is no command %q%s (list them with \"vprof help\")", args[0], hint)
+	}
+	return usagef("%s takes flags only, not %q", cmd.CommandPath(), args[0])
+}

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/vprof/vprof/bench"
+	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/device"
+)
+
+// defaultGPU is the board that is simulated unless another is named.
+const defaultGPU = "rtx-5060-ti"
+
+// caseFlags say what is trained and how. A flag that is not given leaves the
+// choice to the model.
+type caseFlags struct {
+	model, stage, amp, optimizer, allocConf string
+	checkpointing                           bool
+	accumulate                              int
+	flags                                   *pflag.FlagSet
+}
+
+func (f *caseFlags) register(cmd *cobra.Command, a *app) {
+	f.flags = cmd.Flags()
+	f.flags.StringVar(&f.model, "model", "", "`name` of the model (see vprof models)")
+	f.flags.StringVar(&f.stage, "stage", "", "freeze `stage` (default: the model's first)")
+	f.flags.StringVar(&f.amp, "amp", "", "autocast `precision`: none, fp16, bf16 (default: the model's)")
+	f.flags.BoolVar(&f.checkpointing, "checkpointing", false, "recompute activations in backward (default: the model's)")
+	f.flags.IntVar(&f.accumulate, "accumulate", 0, "micro-batches `n` of one optimizer step (default: the model's)")
+	f.flags.StringVar(&f.optimizer, "optimizer", "", "`name` of the optimizer (default: the model's): "+strings.Join(models.Optimizers(), ", "))
+	complete(cmd, "model", func() []string { return a.models().Names() })
+	complete(cmd, "amp", func() []string { return []string{"none", "fp16", "bf16"} })
+	complete(cmd, "optimizer", models.Optimizers)
+	complete(cmd, "stage", func() []string {
+		m, err := a.models().Lookup(f.model)
+		if err != nil {
+			return nil
+		}
+		return m.Stages
+	})
+}
+
+// registerAllocConf adds the flag for allocator settings, which only replays
+// have a use for.
+func (f *caseFlags) registerAllocConf() {
+	f.flags.StringVar(&f.allocConf, "alloc-conf", "", "allocator `settings`, as in PYTORCH_CUDA_ALLOC_CONF")
+}
+
+// resolve finds the model and the case that the flags describe.
+func (f *caseFlags) resolve(a *app) (models.Model, models.Case, error) {
+	if f.model == "" {
+		return models.Model{}, models.Case{}, usagef(`--model is missing (list the models with "vprof models")`)
+	}
+	m, err := a.models().Lookup(f.model)
+	if err != nil {
+		return models.Model{}, models.Case{}, err
+	}
+	c := m.Default
+	c.Model = m.Name
+	if f.stage != "" {
+		c.Stage = f.stage
+	}
+	if f.flags.Changed("amp") {
+		c.AMP = strings.TrimPrefix(f.amp, "none")
+		if f.amp == "" {
+			return m, c, usagef("--amp: empty; use none, fp16 or bf16")
+		}
+	}
+	if f.flags.Changed("checkpointing") {
+		c.Checkpointing = f.checkpointing
+	}
+	if f.flags.Changed("accumulate") {
+		if f.accumulate < 1 {
+			return m, c, usagef("--accumulate: %d is not a number of micro-batches; the smallest is 1", f.accumulate)
+		}
+		c.Accumulate = f.accumulate
+	}
+	if f.optimizer != "" {
+		c.Optimizer = f.optimizer
+	}
+	c, err = m.Complete(c)
+	return m, c, err
+}
+
+// lab resolves the flags and makes a lab for the case.
+func (f *caseFlags) lab(a *app) (*bench.Lab, models.Model, models.Case, error) {
+	m, c, err := f.resolve(a)
+	if err != nil {
+		return nil, m, c, err
+	}
+	lab, err := bench.NewLab(m, c, f.allocConf)
+	return lab, m, c, err
+}
+
+// batchFlag is a list of batch sizes.
+type batchFlag struct{ list string }
+
+func (f *batchFlag) register(cmd *cobra.Command, otherwise string) {
+	cmd.Flags().StringVar(&f.list, "batch", "", "batch sizes: a `list` like 8,16,32 or ranges like 8..128x2 and 8..64+8 (default: "+otherwise+")")
+}
+
+// sizes are the batch sizes given, or else those of the default.
+func (f *batchFlag) sizes(otherwise []int) ([]int, error) {
+	if f.list == "" {
+		return otherwise, nil
+	}
+	sizes, err := bench.ParseBatches(f.list)
+	if err != nil {
+		return nil, usagef("--batch: %w", err)
+	}
+	return sizes, nil
+}
+
+// boardFlags say which board is simulated.
+type boardFlags struct{ gpu, memory string }
+
+func (f *boardFlags) register(cmd *cobra.Command, gpuUsage string) {
+	cmd.Flags().StringVar(&f.gpu, "gpu", defaultGPU, gpuUsage)
+	cmd.Flags().StringVar(&f.memory, "gpu-memory", "", "replace the board's total memory by `size`, like 12GiB")
+	complete(cmd, "gpu", device.Names)
+}
+
+// board finds the one board.
+func (f *boardFlags) board() (device.GPU, error) {
+	gpu, err := device.Lookup(f.gpu)
+	if err != nil {
+		return gpu, err
+	}
+	return f.resize(gpu)
+}
+
+// boards finds several, named in a list with commas, or all.
+func (f *boardFlags) boards() ([]device.GPU, error) {
+	if f.gpu == "all" {
+		if f.memory != "" {
+			return nil, usagef("--gpu-memory: all boards cannot have the same memory; name one with --gpu")
+		}
+		return device.Catalog(), nil
+	}
+	var gpus []device.GPU
+	for name := range strings.SplitSeq(f.gpu, ",") {
+		gpu, err := device.Lookup(strings.TrimSpace(name))
+		if err != nil {
+			return nil, err
+		}
+		if gpu, err = f.resize(gpu); err != nil {
+			return nil, err
+		}
+		gpus = append(gpus, gpu)
+	}
+	return gpus, nil
+}
+
+func (f *boardFlags) resize(gpu device.GPU) (device.GPU, error) {
+	if f.memory == "" {
+		return gpu, nil
+	}
+	total, err := bytesize.Parse(f.memory)
+	if err != nil {
+		return gpu, usagef("--gpu-memory: %w", err)
+	}
+	if total <= gpu.Context {
+		return gpu, usagef("--gpu-memory: %s is less than the %s that CUDA's context takes on %s",
+			bytesize.Format(total), bytesize.Format(gpu.Context), gpu.Name)
+	}
+	gpu.Memory = total
+	return gpu, nil
+}

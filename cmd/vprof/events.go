@@ -1,0 +1,65 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vprof/vprof/bench/eventlist"
+)
+
+func newEventsCmd(a *app) *cobra.Command {
+	var (
+		c     caseFlags
+		board boardFlags
+		batch int
+		steps int
+	)
+	cmd := &cobra.Command{
+		Use:   "events",
+		Short: "List every allocation and free of the recorded training steps",
+		Long: `List every allocation and free of the recorded training steps in order:
+
+  m STEP:PHASE                      the phase that ends here; step -1 is set-up
+  a ID BYTES OP NATIVE NODE WHERE   an allocation, in bytes as requested
+  f ID                              a free
+
+OP is the operator called, NATIVE the function in it that allocated, NODE the
+autograd node, WHERE the line of vprof's model.`,
+		Example: `  # the biggest allocations of a step
+  vprof events --model redimnet-b2 --batch 4 | grep ^a | sort -k3 -n -r | head`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("batch") && batch < 1 {
+				return usagef("--batch: %d is not a batch size; the smallest is 1", batch)
+			}
+			if steps < 1 {
+				return usagef("--steps: %d is not a number of steps; the smallest is 1", steps)
+			}
+			lab, _, kase, err := c.lab(a)
+			if err != nil {
+				return err
+			}
+			gpu, err := board.board()
+			if err != nil {
+				return err
+			}
+			if batch == 0 {
+				batch = kase.Batch
+			}
+			p, err := lab.Events(gpu, batch, steps)
+			if err != nil {
+				return err
+			}
+			if err := eventlist.Write(a.stdout, p); err != nil {
+				return fmt.Errorf("events: %w", err)
+			}
+			return nil
+		},
+	}
+	c.register(cmd, a)
+	board.register(cmd, "`board` to record for (see vprof gpus)")
+	cmd.Flags().IntVar(&batch, "batch", 0, "batch `size` (default: the model's own)")
+	cmd.Flags().IntVar(&steps, "steps", 2, "training steps to record: the first, then those with the optimizer's state in place")
+	return cmd
+}

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/vprof/vprof/bench"
+	"github.com/vprof/vprof/bench/reference"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/device"
+)
+
+// exitCode is what the process ends with. Scripts rely on the numbers.
+type exitCode int
+
+const (
+	exitFine        exitCode = 0
+	exitFailure     exitCode = 1
+	exitUsage       exitCode = 2
+	exitNegative    exitCode = 3
+	exitNoGPU       exitCode = 4
+	exitInterrupted exitCode = 130
+)
+
+const exitCodesHelp = `vprof ends with
+
+  0    fine. A batch size that does not fit is a result, not a failure.
+  1    failure: a file that cannot be written, a bug
+  2    usage or bad input: unknown names, impossible cases, damaged files
+  3    negative verdict, of commands that give one
+  4    no usable GPU when one was asked for
+  130  interrupted; what was done until then has been written
+`
+
+// A usageError says that the command line asks for something that makes no
+// sense.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// codeOf finds the exit code of what a command returned.
+func codeOf(err error) exitCode {
+	if err == nil {
+		return exitFine
+	}
+	if errors.Is(err, context.Canceled) {
+		return exitInterrupted
+	}
+	var (
+		usage   usageError
+		model   *models.UnknownModelError
+		gpu     *device.UnknownGPUError
+		c       *models.CaseError
+		refused *bench.RefusedError
+		damaged *reference.FormatError
+		conf    *bench.AllocConfError
+	)
+	for _, input := range []any{&usage, &model, &gpu, &c, &refused, &damaged, &conf} {
+		if errors.As(err, input) {
+			return exitUsage
+		}
+	}
+	return exitFailure
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/profiler/device"
+)
+
+// gpuEntry is a board as "vprof gpus" lists it.
+type gpuEntry struct {
+	Name          string   `json:"name"`
+	Product       string   `json:"product"`
+	Aliases       []string `json:"aliases"`
+	Generation    string   `json:"generation"`
+	Capability    string   `json:"compute_capability"`
+	SMs           int      `json:"sms"`
+	Memory        int64    `json:"memory_bytes"`
+	Bandwidth     float64  `json:"bandwidth_bytes_per_second"`
+	FLOPS         rates    `json:"flops"`
+	Context       int64    `json:"context_bytes"`
+	ContextSource string   `json:"context_source"`
+	Source        string   `json:"source"`
+}
+
+// rates are FLOP/s by precision; zero where the board has no units for it.
+type rates struct {
+	FP32 float64 `json:"fp32"`
+	TF32 float64 `json:"tf32"`
+	FP16 float64 `json:"fp16"`
+	BF16 float64 `json:"bf16"`
+	FP64 float64 `json:"fp64"`
+}
+
+// gpuList is the result of "vprof gpus".
+type gpuList struct {
+	Schema string     `json:"schema"`
+	GPUs   []gpuEntry `json:"gpus"`
+}
+
+func newGPUsCmd(a *app) *cobra.Command {
+	out := output{app: a}
+	cmd := &cobra.Command{
+		Use:   "gpus",
+		Short: "List the boards that vprof can simulate",
+		Args:  noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if err := out.open(); err != nil {
+				return err
+			}
+			list := gpuList{Schema: "vprof.gpus/v1"}
+			for _, g := range device.Catalog() {
+				list.GPUs = append(list.GPUs, gpuEntry{
+					Name: g.Name, Product: g.Product, Aliases: g.Aliases, Generation: g.Generation, Capability: g.Capability.String(),
+					SMs: g.SMs, Memory: g.Memory, Bandwidth: g.Bandwidth, FLOPS: rates(g.Peak),
+					Context: g.Context, ContextSource: g.ContextSource, Source: g.Source,
+				})
+			}
+			return out.finish(list)
+		},
+	}
+	out.register(cmd)
+	return cmd
+}
+
+// Sheets implements [report.Document].
+func (l gpuList) Sheets() []report.Sheet {
+	s := report.Sheet{Columns: []report.Column{
+		{Head: "gpu"},
+		{Head: "product"},
+		{Head: "generation"},
+		{Head: "cc", Right: true},
+		{Head: "SMs", Right: true},
+		{Head: "memory GiB", Right: true},
+		{Head: "context MiB", Right: true},
+		{Head: "GB/s", Right: true},
+		{Head: "fp32 TFLOP/s", Right: true},
+		{Head: "16-bit TFLOP/s", Right: true},
+	}}
+	for _, g := range l.GPUs {
+		s.Rows = append(s.Rows, []string{
+			g.Name, g.Product, g.Generation, g.Capability, strconv.Itoa(g.SMs),
+			fmt.Sprintf("%.2f", float64(g.Memory)/bytesize.GiB), fmt.Sprintf("%d", g.Context/bytesize.MiB), fmt.Sprintf("%.0f", g.Bandwidth/1e9),
+			tera(g.FLOPS.FP32), tera(max(g.FLOPS.FP16, g.FLOPS.BF16)),
+		})
+	}
+	s.Notes = []string{"memory: what the driver reports to programs. 16-bit: tensor cores, dense."}
+	return []report.Sheet{s}
+}
+
+func tera(rate float64) string {
+	if rate == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f", rate/1e12)
+}
+
+// Lines implements [report.Document].
+func (l gpuList) Lines() []any {
+	var lines []any
+	for _, g := range l.GPUs {
+		lines = append(lines, g)
+	}
+	return lines
+}
+
+// Records implements [report.Document].
+func (l gpuList) Records() [][]string {
+	rows := [][]string{{"name", "product", "generation", "compute_capability", "sms", "memory_bytes", "context_bytes", "bandwidth_bytes_per_second"}}
+	for _, g := range l.GPUs {
+		rows = append(rows, []string{
+			g.Name, g.Product, g.Generation, g.Capability, strconv.Itoa(g.SMs),
+			fmt.Sprint(g.Memory), fmt.Sprint(g.Context), fmt.Sprintf("%.0f", g.Bandwidth),
+		})
+	}
+	return rows
+}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vprof/vprof/bench/report"
+)
+
+const formatsHelp = `--format chooses what goes to standard output:
+
+  table     for reading; one unit per column
+  markdown  the same as Markdown tables
+  json      everything, bytes as integers (schema: vprof schema)
+  jsonl     one JSON object a line, each complete in itself
+  csv       one row a point, bytes as integers
+
+--export FILE writes a file besides, in the format of its suffix: .txt, .md,
+.json, .jsonl, .csv. It can be given several times. Files are created before
+the work begins, and replaced whole after each result.
+
+Progress and errors go to standard error.
+`
+
+// output is where a command's result goes: standard output in one format, and
+// any number of files.
+type output struct {
+	app     *app
+	format  string
+	exports []string
+
+	chosen report.Format
+	files  []report.Export
+}
+
+func (o *output) register(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&o.format, "format", string(report.Table), "output `format`: "+strings.Join(report.Formats(), ", "))
+	f.StringArrayVar(&o.exports, "export", nil, "also write `file`, in the format of its suffix (repeatable)")
+	complete(cmd, "format", func() []string { return report.Formats() })
+}
+
+// open checks the format and creates the files.
+func (o *output) open() (err error) {
+	if o.chosen, err = report.ParseFormat(o.format); err != nil {
+		return usagef("--format: %w", err)
+	}
+	if o.files, err = report.Exports(o.exports); err != nil {
+		return usagef("--export: %w", err)
+	}
+	return nil
+}
+
+// save writes the files.
+func (o *output) save(d report.Document) error {
+	for _, f := range o.files {
+		if err := f.Write(d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// print writes to standard output.
+func (o *output) print(d report.Document) error { return report.Write(o.app.stdout, o.chosen, d) }
+
+// finish writes everything once.
+func (o *output) finish(d report.Document) error {
+	if err := o.save(d); err != nil {
+		return err
+	}
+	return o.print(d)
+}
+
+// complete offers words for the values of a flag in shell completion.
+func complete(cmd *cobra.Command, flag string, words func() []string) {
+	// The only error is a flag that does not exist, a bug that any test shows.
+	if err := cmd.RegisterFlagCompletionFunc(flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return words(), cobra.ShellCompDirectiveNoFileComp
+	}); err != nil {
+		panic(err)
+	}
+}

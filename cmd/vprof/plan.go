@@ -1,0 +1,63 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+)
+
+type planOptions struct {
+	app   *app
+	c     caseFlags
+	batch batchFlag
+	board boardFlags
+	out   output
+}
+
+func newPlanCmd(a *app) *cobra.Command {
+	o := &planOptions{app: a, out: output{app: a}}
+	cmd := &cobra.Command{
+		Use:   "plan",
+		Short: "Estimate the memory of a training step, component by component",
+		Long: `Estimate what a training step needs, component by component, without touching
+any device. Several boards give a table of boards and batch sizes.`,
+		Example: `  # what the model needs as its authors train it
+  vprof plan --model redimnet-b2
+
+  # which of these boards takes which batch size?
+  vprof plan --model redimnet-b2 --batch 16..128x2 --gpu rtx-3060,rtx-4090,a100-80`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runPlan(cmd.Context(), o) },
+	}
+	o.c.register(cmd, a)
+	o.c.registerAllocConf()
+	o.batch.register(cmd, "the model's own batch")
+	o.board.register(cmd, "`boards`: a list like rtx-3060,a100-80, or all (see vprof gpus)")
+	o.out.register(cmd)
+	return cmd
+}
+
+func runPlan(ctx context.Context, o *planOptions) error {
+	lab, _, c, err := o.c.lab(o.app)
+	if err != nil {
+		return err
+	}
+	gpus, err := o.board.boards()
+	if err != nil {
+		return err
+	}
+	batches, err := o.batch.sizes([]int{c.Batch})
+	if err != nil {
+		return err
+	}
+	if err := o.out.open(); err != nil {
+		return err
+	}
+	started := o.app.now().UTC()
+	r, err := lab.Plan(ctx, gpus, batches)
+	if err != nil {
+		return err
+	}
+	stamp(r, started)
+	return o.out.finish(r)
+}

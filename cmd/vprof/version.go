@@ -1,0 +1,93 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vprof/vprof/bench/report"
+)
+
+// version is what "vprof version" says.
+type version struct {
+	Schema   string `json:"schema"`
+	Version  string `json:"version"`
+	Commit   string `json:"commit,omitempty"`
+	Modified bool   `json:"modified"`
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+// thisVersion reads what the Go linker left in the binary.
+func thisVersion() version {
+	v := version{
+		Schema: "vprof.version/v1", Version: "devel", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
+	}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return v
+	}
+	if info.Main.Version != "" && info.Main.Version != "(devel)" {
+		v.Version = info.Main.Version
+	}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			v.Commit = s.Value
+		case "vcs.modified":
+			v.Modified = s.Value == "true"
+		}
+	}
+	return v
+}
+
+// stamp notes on a report what made it and when.
+func stamp(r *report.Report, started time.Time) {
+	v := thisVersion()
+	r.Tool = report.Tool{Version: v.Version, Commit: v.Commit}
+	r.Started = started.Truncate(time.Second)
+}
+
+func newVersionCmd(a *app) *cobra.Command {
+	out := output{app: a}
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Print the version of vprof",
+		Args:  noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if err := out.open(); err != nil {
+				return err
+			}
+			return out.finish(thisVersion())
+		},
+	}
+	out.register(cmd)
+	return cmd
+}
+
+// Sheets implements [report.Document].
+func (v version) Sheets() []report.Sheet {
+	line := "vprof " + v.Version
+	if v.Commit != "" {
+		line += " (" + v.Commit
+		if v.Modified {
+			line += ", modified"
+		}
+		line += ")"
+	}
+	return []report.Sheet{{Notes: []string{fmt.Sprintf("%s %s %s", line, v.Go, v.Platform)}}}
+}
+
+// Lines implements [report.Document].
+func (v version) Lines() []any { return []any{v} }
+
+// Records implements [report.Document].
+func (v version) Records() [][]string {
+	return [][]string{
+		{"version", "commit", "modified", "go", "platform"},
+		{v.Version, v.Commit, fmt.Sprint(v.Modified), v.Go, v.Platform},
+	}
+}
