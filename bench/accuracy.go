@@ -43,7 +43,7 @@ type Replayer interface {
 // Replayable is a recording.
 type Replayable interface {
 	// Replay replays the recording under allocator settings.
-	Replay(allocConf string) (Outcome, error)
+	Replay(ctx context.Context, allocConf string) (Outcome, error)
 }
 
 // CompareWithReference estimates every record and returns how far the
@@ -61,7 +61,7 @@ func CompareWithReference(ctx context.Context, records []reference.Record, r Rep
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			replayGroup(records, group, r, results)
+			replayGroup(ctx, records, group, r, results)
 			mu.Lock()
 			defer mu.Unlock()
 			done += len(group)
@@ -123,7 +123,7 @@ func stepsOf(r *reference.Record) int {
 	return max(3, r.Steps())
 }
 
-func replayGroup(records []reference.Record, group []int, r Replayer, results []result) {
+func replayGroup(ctx context.Context, records []reference.Record, group []int, r Replayer, results []result) {
 	first := &records[group[0]]
 	fail := func(err error) {
 		for _, i := range group {
@@ -141,7 +141,7 @@ func replayGroup(records []reference.Record, group []int, r Replayer, results []
 		return
 	}
 	for _, i := range group {
-		results[i].outcome, results[i].err = recording.Replay(records[i].AllocConf)
+		results[i].outcome, results[i].err = recording.Replay(ctx, records[i].AllocConf)
 	}
 }
 

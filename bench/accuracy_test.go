@@ -38,7 +38,9 @@ func (s *scripted) Record(c models.Case, _ device.GPU, _ int) (Replayable, error
 	return scriptedRecording{s, c}, nil
 }
 
-func (r scriptedRecording) Replay(conf string) (Outcome, error) { return r.s.outcome(r.c, conf) }
+func (r scriptedRecording) Replay(_ context.Context, conf string) (Outcome, error) {
+	return r.s.outcome(r.c, conf)
+}
 
 // toyRecord is an OK record with one phase, of the given peaks.
 func toyRecord(allocated, reserved int64) reference.Record {

@@ -6,7 +6,6 @@ import (
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
-	"github.com/vprof/vprof/profiler/program"
 )
 
 // report begins a report of the lab's case.
@@ -58,28 +57,4 @@ func estimateOf(e planner.Estimate) *report.Estimate {
 
 func intervalOf(i planner.Interval) report.Interval {
 	return report.Interval{Bytes: i.Value, Low: i.Low, High: i.High}
-}
-
-func runOf(u *simRun) *report.Run {
-	out := &report.Run{
-		Simulated: true, Fits: u.OOM == nil,
-		Requested: u.Requested, Allocated: u.Allocated, Reserved: u.Reserved, Device: u.Device,
-		Retries: u.Retries, PeakPhase: phaseName(u.Peak),
-	}
-	for i, bytes := range u.Classes {
-		out.Classes = append(out.Classes, report.Component{Name: program.Class(i).String(), Bytes: bytes})
-	}
-	for _, p := range u.Phases {
-		out.Phases = append(out.Phases, report.Phase{
-			Step: p.Step, Name: p.Name, Allocated: p.Allocated, PeakAllocated: p.PeakAllocated,
-			Reserved: p.Reserved, PeakReserved: p.PeakReserved,
-		})
-	}
-	if o := u.OOM; o != nil {
-		out.OOM = &report.OOM{
-			Want: o.Want, Free: o.Free, Class: o.Buffer.Class.String(), Op: o.Site.Op, Node: o.Site.Node,
-			Module: o.Site.Module, Phase: phaseName(o.Phase),
-		}
-	}
-	return out
 }

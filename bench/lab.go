@@ -85,7 +85,7 @@ const unlimited = 1 << 46
 // planner replays the case at a few of the batch sizes on a board that looks
 // like gpu but whose memory never ends: an estimate must go on where the board
 // does not.
-func (l *Lab) planner(gpu device.GPU, batches []int) (*planner.Planner, error) {
+func (l *Lab) planner(ctx context.Context, gpu device.GPU, batches []int) (*planner.Planner, error) {
 	endless, conf := gpu, l.conf
 	endless.Memory = unlimited
 	conf.MemoryFraction, conf.GarbageCollection = 1, 0
@@ -94,11 +94,11 @@ func (l *Lab) planner(gpu device.GPU, batches []int) (*planner.Planner, error) {
 		if err != nil {
 			return planner.Sample{}, err
 		}
-		run, err := simulate(rec.Program, endless, conf)
+		run, err := simulate(ctx, rec.Program, endless, conf)
 		if err != nil {
 			return planner.Sample{}, err
 		}
-		return planner.Sample{Classes: run.Classes, Reserved: run.Reserved, PeakPhase: phaseName(run.Peak)}, nil
+		return planner.Sample{Classes: run.Peak.Allocated, Reserved: run.Max.Reserved, PeakPhase: phaseName(run.Peak.Phase)}, nil
 	})
 	if err != nil {
 		return nil, err
@@ -126,7 +126,7 @@ func (l *Lab) Plan(ctx context.Context, gpus []device.GPU, batches []int) (*repo
 		if err := ctx.Err(); err != nil {
 			return r, err
 		}
-		p, err := l.planner(gpu, batches)
+		p, err := l.planner(ctx, gpu, batches)
 		if err != nil {
 			return nil, err
 		}
@@ -150,7 +150,7 @@ func (l *Lab) Plan(ctx context.Context, gpus []device.GPU, batches []int) (*repo
 func (l *Lab) Sweep(ctx context.Context, gpu device.GPU, batches []int, each func(*report.Report) error) (*report.Report, error) {
 	batches = slices.Compact(slices.Sorted(slices.Values(batches)))
 	r := l.report(report.Sweep, gpu)
-	p, err := l.planner(gpu, batches)
+	p, err := l.planner(ctx, gpu, batches)
 	if err != nil {
 		return nil, err
 	}
@@ -160,7 +160,7 @@ func (l *Lab) Sweep(ctx context.Context, gpu device.GPU, batches []int, each fun
 			r.Stopped = &report.Stopped{Batch: batch, Left: batches[i:], Reason: "interrupted"}
 			return r, errors.Join(err, each(r))
 		}
-		point, err := l.point(p, gpu, batch)
+		point, err := l.point(ctx, p, gpu, batch)
 		if err != nil {
 			return r, err
 		}
@@ -178,7 +178,7 @@ func (l *Lab) Sweep(ctx context.Context, gpu device.GPU, batches []int, each fun
 	return r, nil
 }
 
-func (l *Lab) point(p *planner.Planner, gpu device.GPU, batch int) (report.Point, error) {
+func (l *Lab) point(ctx context.Context, p *planner.Planner, gpu device.GPU, batch int) (report.Point, error) {
 	e, err := p.Estimate(batch)
 	if err != nil {
 		return report.Point{}, err
@@ -187,11 +187,11 @@ func (l *Lab) point(p *planner.Planner, gpu device.GPU, batch int) (report.Point
 	if err != nil {
 		return report.Point{}, err
 	}
-	run, err := simulate(rec.Program, gpu, l.conf)
+	run, err := simulate(ctx, rec.Program, gpu, l.conf)
 	if err != nil {
 		return report.Point{}, fmt.Errorf("batch %d: %w", batch, err)
 	}
-	return report.Point{Batch: batch, Device: simName(gpu), Estimate: estimateOf(e), Run: runOf(run)}, nil
+	return report.Point{Batch: batch, Device: simName(gpu), Estimate: estimateOf(e), Run: run.report()}, nil
 }
 
 func simName(gpu device.GPU) string { return "sim:" + gpu.Name }

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"context"
 	"errors"
 
 	"github.com/vprof/vprof/bench/reference"
@@ -33,20 +34,20 @@ type recorded struct {
 }
 
 // Replay implements [Replayable].
-func (r recorded) Replay(allocConf string) (Outcome, error) {
+func (r recorded) Replay(ctx context.Context, allocConf string) (Outcome, error) {
 	conf, err := allocator.ParseConfig(allocConf)
 	if err != nil {
 		return Outcome{}, &AllocConfError{err}
 	}
-	run, err := simulate(r.p, r.gpu, conf)
+	run, err := simulate(ctx, r.p, r.gpu, conf)
 	if err != nil {
 		return Outcome{}, err
 	}
-	o := Outcome{OOM: run.OOM != nil, Allocated: run.Allocated, Reserved: run.Reserved}
+	o := Outcome{OOM: run.OOM != nil, Allocated: run.Max.Allocated, Reserved: run.Max.Reserved}
 	for _, p := range run.Phases {
 		o.Phases = append(o.Phases, reference.Phase{
-			Step: p.Step, Name: p.Name, Allocated: p.Allocated, MaxAllocated: p.PeakAllocated,
-			Reserved: p.Reserved, MaxReserved: p.PeakReserved,
+			Step: p.Step, Name: p.Name, Allocated: p.End.Allocated, MaxAllocated: p.Max.Allocated,
+			Reserved: p.End.Reserved, MaxReserved: p.Max.Reserved,
 		})
 	}
 	return o, nil

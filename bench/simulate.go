@@ -1,95 +1,64 @@
 package bench
 
 import (
-	"errors"
-	"fmt"
+	"context"
 
+	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/profiler/allocator"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/device/sim"
 	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/replay"
 )
 
-type simPhase struct {
-	program.Phase
-	Allocated, PeakAllocated, Reserved, PeakReserved int64
+// simulation is a replay on a simulated board.
+type simulation struct {
+	*replay.Run
+	// device is the most memory of the board that was in use, bytes.
+	device int64
+	gpu    device.GPU
 }
 
-type simOOM struct {
-	Want, Free int64
-	Buffer     program.Buffer
-	Site       program.Site
-	Phase      program.Phase
-}
-
-type simRun struct {
-	Requested, Allocated, Reserved, Device, Retries int64
-	Classes                                         program.Breakdown
-	Peak                                            program.Phase
-	Phases                                          []simPhase
-	OOM                                             *simOOM
-}
-
-func simulate(p *program.Program, gpu device.GPU, conf allocator.Config) (*simRun, error) {
-	d, err := sim.New(gpu, 0)
+// simulate replays a program on a simulated board.
+func simulate(ctx context.Context, p *program.Program, gpu device.GPU, conf allocator.Config) (*simulation, error) {
+	board, err := sim.New(gpu, 0)
 	if err != nil {
 		return nil, err
 	}
-	a, err := allocator.New(d, conf)
+	defer board.Close()
+	run, err := replay.Replay(ctx, p, replay.Options{Config: &conf, Source: board})
 	if err != nil {
 		return nil, err
 	}
-	blocks := make([]*allocator.Block, len(p.Buffers))
-	var now program.Breakdown
-	var r simRun
-	next := 0
-	phase := func() program.Phase {
-		for i := next; i < len(p.Phases); i++ {
-			return p.Phases[i]
-		}
-		return program.Phase{Name: "end"}
+	return &simulation{run, board.Peak(), gpu}, nil
+}
+
+// report is the simulation as reports show it.
+func (s *simulation) report() *report.Run {
+	out := &report.Run{
+		Simulated: true, Fits: s.OOM == nil,
+		Requested: s.Max.Requested, Allocated: s.Max.Allocated, Reserved: s.Max.Reserved, Device: s.device,
+		Retries: s.Stats.NumAllocRetries, PeakPhase: phaseName(s.Peak.Phase),
 	}
-	end := func(ph program.Phase) {
-		s := a.Stats()
-		sp := simPhase{ph, s.AllocatedBytes[0].Current, s.AllocatedBytes[0].Peak, s.ReservedBytes[0].Current, s.ReservedBytes[0].Peak}
-		r.Phases = append(r.Phases, sp)
-		r.Reserved = max(r.Reserved, sp.PeakReserved)
-		r.Requested = max(r.Requested, s.RequestedBytes[0].Peak)
-		r.Retries = s.NumAllocRetries
-		a.ResetPeakStats()
+	for class, bytes := range s.Peak.Allocated {
+		out.Classes = append(out.Classes, report.Component{Name: program.Class(class).String(), Bytes: bytes})
 	}
-	for _, in := range p.Instructions {
-		switch in.Kind {
-		case program.Alloc:
-			b := p.Buffers[in.Arg]
-			blk, err := a.Malloc(b.Bytes)
-			var oom *allocator.OOMError
-			if errors.As(err, &oom) {
-				r.OOM = &simOOM{Want: b.Bytes, Free: d.Free(), Buffer: b, Site: p.Sites[b.Site], Phase: phase()}
-				end(program.Phase{Step: phase().Step, Name: "oom"})
-				r.Device = d.Peak()
-				return &r, nil
-			}
-			if err != nil {
-				return nil, fmt.Errorf("replay: %w", err)
-			}
-			blocks[in.Arg] = blk
-			now[b.Class] += blk.Size()
-			if t := a.Allocated(); t > r.Allocated {
-				r.Allocated, r.Classes, r.Peak = t, now, phase()
-			}
-		case program.Free:
-			now[p.Buffers[in.Arg].Class] -= blocks[in.Arg].Size()
-			a.Free(blocks[in.Arg])
-		case program.Mark:
-			end(p.Phases[in.Arg])
-			next = int(in.Arg) + 1
-		case program.EmptyCache:
-			if err := a.EmptyCache(); err != nil {
-				return nil, err
-			}
-		}
+	for _, p := range s.Phases {
+		out.Phases = append(out.Phases, report.Phase{
+			Step: p.Step, Name: p.Name, Allocated: p.End.Allocated, PeakAllocated: p.Max.Allocated,
+			Reserved: p.End.Reserved, PeakReserved: p.Max.Reserved,
+		})
 	}
-	r.Device = d.Peak()
-	return &r, nil
+	if s.OOM != nil {
+		out.OOM = s.oom()
+	}
+	return out
+}
+
+func (s *simulation) oom() *report.OOM {
+	o := s.OOM
+	return &report.OOM{
+		Want: o.Requested, Free: s.gpu.Memory - s.gpu.Context - o.Cause.Reserved,
+		Class: o.Class.String(), Op: o.Site.Op, Node: o.Site.Node, Module: o.Site.Module, Phase: phaseName(o.Phase),
+	}
 }
