@@ -6,7 +6,7 @@ import (
 )
 
 // families are the groups of operators the vectors are called through.
-var families = []func() map[string]opvectors.Call{coreOperators, convOperators}
+var families = []func() map[string]opvectors.Call{coreOperators, convOperators, matmulOperators}
 
 func coreOperators() map[string]opvectors.Call {
 	return map[string]opvectors.Call{
@@ -28,9 +28,6 @@ func coreOperators() map[string]opvectors.Call {
 		"mul_scalar": unary((*tensor).MulScalar),
 		"clone":      unary((*tensor).Clone),
 		"to_cl":      unary((*tensor).ContiguousChannelsLast),
-		"linear": one(func(_ *vector, in []*tensor, p params) *tensor {
-			return in[0].Linear(p["weight"], p["bias"])
-		}),
 		"softmax": unary(func(x *tensor) *tensor { return x.Softmax(-1) }),
 		"sum": one(func(v *vector, in []*tensor, _ params) *tensor {
 			return in[0].Sum(v.Bool("keepdim", false), intsOf(v.Ints("dim"))...)
@@ -44,8 +41,6 @@ func coreOperators() map[string]opvectors.Call {
 		"batch_norm2d": one(func(v *vector, in []*tensor, p params) *tensor {
 			return in[0].BatchNorm(trace.BatchNormState{Weight: p["weight"], Bias: p["bias"], Training: v.Eval == 0})
 		}),
-		"bmm": binary((*tensor).BMM),
-		"mm":  binary((*tensor).MM),
 	}
 }
 

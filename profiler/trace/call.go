@@ -9,6 +9,7 @@ type call struct {
 	temps  int    // where its temporaries begin on the tape's stack
 	locals int    // where its locals begin
 	python bool   // the caller is Python
+	casts  bool   // autocast is in force for the caller
 	op     string // the caller's, to be restored
 	native string
 	args   [4]*Tensor
@@ -18,7 +19,7 @@ type call struct {
 
 // begin enters operator op, called with args; nil arguments are skipped.
 func (t *Tape) begin(op string, args ...*Tensor) call {
-	c := call{t: t, temps: len(t.temps), locals: len(t.locals), python: t.python, op: t.op, native: t.native}
+	c := call{t: t, temps: len(t.temps), locals: len(t.locals), python: t.python, casts: t.casts.enabled, op: t.op, native: t.native}
 	for _, x := range args {
 		if x != nil {
 			x.alive()
@@ -45,6 +46,10 @@ func (t *Tape) beginList(op string, list []*Tensor) call {
 	c.list = list
 	return c
 }
+
+// belowAutocast leaves autocast behind for the rest of the activation: once an
+// operator's arguments are cast, the operators inside it run as they are.
+func (c *call) belowAutocast() { c.t.casts.enabled = false }
 
 // statement ends a full expression: temporaries that nothing holds die.
 func (c *call) statement() {
@@ -149,7 +154,7 @@ func (c *call) finish() {
 		t.locals = t.locals[:i]
 		x.release()
 	}
-	t.python, t.op, t.native = c.python, c.op, c.native
+	t.python, t.casts.enabled, t.op, t.native = c.python, c.casts, c.op, c.native
 	for _, x := range c.args[:c.nargs] {
 		c.giveBack(x)
 	}

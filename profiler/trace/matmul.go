@@ -2,25 +2,8 @@ package trace
 
 import "github.com/vprof/vprof/profiler/program"
 
-// gemm allocates the product of [m,k] and [k,n], batched if batch > 1, and
-// wakes the cuBLAS handle.
-func (t *Tape) gemm(a, b *Tensor, shape []int64, batch, m, n, k int64) *Tensor {
-	y := t.empty(a.dtype, shape...)
-	t.useBLAS()
-	t.launchGEMM(y, batch, m, n, k, a, b)
-	return y
-}
-
 func (t *Tape) launchGEMM(y *Tensor, batch, m, n, k int64, ins ...*Tensor) {
 	t.launch(program.Op{Work: program.Matmul, FLOPs: 2 * batch * m * n * k, M: m, N: n, K: k, Batch: batch}, []*Tensor{y}, ins)
-}
-
-// mm is at::mm without autograd.
-func (a *Tensor) mm(b *Tensor) *Tensor {
-	t := a.tape
-	c := t.begin("mm", a, b)
-	m, k, n := a.shape[0], a.shape[1], b.shape[1]
-	return c.end(t.gemm(a, b, []int64{m, n}, 1, m, n, k))
 }
 
 // MM is torch.mm of two matrices.
@@ -28,27 +11,47 @@ func (a *Tensor) MM(b *Tensor) *Tensor {
 	t := a.tape
 	c := t.begin("mm", a, b)
 	b, a = t.lower(b), t.lower(a)
-	y := a.mm(b)
+	c.belowAutocast()
+	return c.end(a.mm(b))
+}
+
+// mm is at::mm below autocast.
+func (a *Tensor) mm(b *Tensor) *Tensor {
+	t := a.tape
+	c := t.begin("mm", a, b)
+	m, k, cols := a.shape[0], a.shape[1], b.shape[1]
+	y := t.empty(a.dtype, m, cols)
+	a.prepareMatrix()
+	b.prepareMatrix()
+	t.useBLAS()
+	t.launchGEMM(y, 1, m, cols, k, a, b)
 	if n := t.record("MmBackward0", a, b); n != nil {
-		n.keep(a, b.requiresGrad)
 		n.keep(b, a.requiresGrad)
+		n.keep(a, b.requiresGrad)
 		n.yields(y)
-		n.apply = mmBackward(a, b, 0, 1)
+		left, right := matrixLike(a), matrixLike(b)
+		n.apply = func(w *backward) {
+			if w.needs(1) {
+				w.give(1, mmGrad2(w.grad, w.saved(1), right))
+			}
+			if w.needs(0) {
+				w.give(0, mmGrad1(w.grad, w.saved(0), left))
+			}
+		}
 	}
 	return c.end(y)
 }
 
-// mmBackward gives the gradients of a @ b to inputs ia and ib of the node; the
-// node has kept a and b, in this order.
-func mmBackward(a, b *Tensor, ia, ib int) func(*backward) {
-	left, right := matrixLike(a), matrixLike(b)
-	return func(w *backward) {
-		if w.needs(ia) {
-			w.give(ia, mmGrad1(w.grad, w.saved(1), left))
-		}
-		if w.needs(ib) {
-			w.give(ib, mmGrad2(w.grad, w.saved(0), right))
-		}
+// prepareMatrix is prepare_matrix_for_cublas: cuBLAS takes a matrix whose rows
+// or columns are dense; of any other the product works on a copy.
+func (x *Tensor) prepareMatrix() {
+	rows, cols := x.shape[0], x.shape[1]
+	switch {
+	case x.isDense(),
+		x.strides[0] == 1 && x.strides[1] >= max(1, rows),
+		x.strides[1] == 1 && x.strides[0] >= max(1, cols):
+	default:
+		x.contiguousUntracked()
 	}
 }
 
@@ -84,15 +87,24 @@ func (bias *Tensor) AddMM(a, b *Tensor) *Tensor {
 	t := bias.tape
 	c := t.begin("addmm", bias, a, b)
 	b, a, bias = t.lower(b), t.lower(a), t.lower(bias)
+	c.belowAutocast()
 	return c.end(bias.addmm(a, b))
 }
 
+// addmm is at::addmm below autocast. A bias vector is added by cuBLASLt's
+// epilogue, unless the product has a single row or column.
 func (bias *Tensor) addmm(a, b *Tensor) *Tensor {
 	t := bias.tape
 	c := t.begin("addmm", bias, a, b)
 	m, k, cols := a.shape[0], a.shape[1], b.shape[1]
 	y := t.empty(a.dtype, m, cols)
-	t.useLt()
+	a.prepareMatrix()
+	b.prepareMatrix()
+	if len(bias.shape) == 1 && bias.shape[0] == cols && bias.isContiguous() && k > 1 && cols > 1 {
+		t.useLt()
+	} else {
+		t.useBLAS()
+	}
 	t.launchGEMM(y, 1, m, cols, k, a, b, bias)
 	if n := t.record("AddmmBackward0", bias, a, b); n != nil {
 		n.keep(a, b.requiresGrad)
@@ -100,14 +112,14 @@ func (bias *Tensor) addmm(a, b *Tensor) *Tensor {
 		n.yields(y)
 		left, right := matrixLike(a), matrixLike(b)
 		n.apply = func(w *backward) {
-			if w.needs(0) {
-				w.give(0, w.grad)
-			}
 			if w.needs(1) {
 				w.give(1, mmGrad1(w.grad, w.saved(1), left))
 			}
 			if w.needs(2) {
 				w.give(2, mmGrad2(w.grad, w.saved(0), right))
+			}
+			if w.needs(0) {
+				w.give(0, w.grad)
 			}
 		}
 	}
@@ -119,22 +131,25 @@ func (x *Tensor) Linear(weight, bias *Tensor) *Tensor {
 	t := x.tape
 	c := t.begin("linear", x, weight, bias)
 	bias, weight, x = t.lower(bias), t.lower(weight), t.lower(x)
-	rows := numel(x.shape[:len(x.shape)-1])
-	shape := append(append([]int64(nil), x.shape[:len(x.shape)-1]...), weight.shape[0])
-	flat := len(x.shape) == 2
-	var y *Tensor
-	switch {
-	case bias != nil && flat:
-		y = bias.addmm(x, weight.T())
-	case bias != nil && len(x.shape) == 3 && x.isContiguous():
-		y = bias.addmm(x.View(rows, x.Size(-1)), weight.T()).View(shape...)
-	case bias == nil && flat:
-		y = x.MM(weight.T())
-	default:
-		y = x.Matmul(weight.T())
-		if bias != nil {
-			y = y.AddInPlace(bias)
-		}
+	c.belowAutocast()
+	return c.end(x.linear(weight, bias))
+}
+
+func (x *Tensor) linear(weight, bias *Tensor) *Tensor {
+	c := x.tape.begin("linear", x, weight, bias)
+	if bias != nil && len(x.shape) == 2 {
+		return c.end(bias.addmm(x, weight.T()))
+	}
+	if bias != nil && len(x.shape) >= 3 && x.isContiguous() {
+		// _flatten_nd_linear
+		lead := x.shape[:len(x.shape)-1]
+		flat := c.let(x.reshape([]int64{numel(lead), x.Size(-1)}))
+		y := c.let(bias.addmm(flat, weight.T()))
+		return c.end(y.View(append(append(make([]int64, 0, len(x.shape)), lead...), weight.shape[0])...))
+	}
+	y := c.let(x.matmul(weight.T()))
+	if bias != nil {
+		y.AddInPlace(bias)
 	}
 	return c.end(y)
 }
@@ -144,56 +159,95 @@ func (a *Tensor) BMM(b *Tensor) *Tensor {
 	t := a.tape
 	c := t.begin("bmm", a, b)
 	b, a = t.lower(b), t.lower(a)
-	y := a.bmm(b)
+	c.belowAutocast()
+	return c.end(a.bmm(b))
+}
+
+// bmm is at::bmm below autocast.
+func (a *Tensor) bmm(b *Tensor) *Tensor {
+	t := a.tape
+	c := t.begin("bmm", a, b)
+	y := t.empty(a.dtype, a.shape[0], a.shape[1], b.shape[2])
+	t.batchedProduct(y, a, b, nil)
 	if n := t.record("BmmBackward0", a, b); n != nil {
-		n.keep(a, b.requiresGrad)
 		n.keep(b, a.requiresGrad)
+		n.keep(a, b.requiresGrad)
 		n.yields(y)
 		n.apply = func(w *backward) {
-			if w.needs(0) {
-				w.give(0, w.grad.bmm(w.saved(1).Transpose(1, 2)))
-			}
 			if w.needs(1) {
-				w.give(1, w.saved(0).Transpose(1, 2).bmm(w.grad))
+				w.give(1, w.saved(1).Transpose(1, 2).bmm(w.grad))
+			}
+			if w.needs(0) {
+				w.give(0, w.grad.bmm(w.saved(0).Transpose(1, 2)))
 			}
 		}
 	}
 	return c.end(y)
 }
 
-func (a *Tensor) bmm(b *Tensor) *Tensor {
-	t := a.tape
-	c := t.begin("bmm", a, b)
-	batch, m, k, n := a.shape[0], a.shape[1], a.shape[2], b.shape[2]
-	return c.end(t.gemm(a, b, []int64{batch, m, n}, batch, m, n, k))
+// BAddBMM is torch.baddbmm(x, a, b): x + a @ b.
+func (x *Tensor) BAddBMM(a, b *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("baddbmm", x, a, b)
+	b, a, x = t.lower(b), t.lower(a), t.lower(x)
+	c.belowAutocast()
+	return c.end(x.baddbmm(a, b))
 }
 
-// Matmul is torch.matmul.
-func (a *Tensor) Matmul(b *Tensor) *Tensor {
-	t := a.tape
-	c := t.begin("matmul", a, b)
-	b, a = t.lower(b), t.lower(a)
-	switch {
-	case len(a.shape) == 2 && len(b.shape) == 2:
-		return c.end(a.MM(b))
-	case len(a.shape) >= 3 && len(b.shape) == 2:
-		// Folded into one product (should_fold).
-		rows := numel(a.shape[:len(a.shape)-1])
-		shape := append(append([]int64(nil), a.shape[:len(a.shape)-1]...), b.shape[1])
-		folded := c.let(a.Reshape(rows, a.Size(-1)))
-		return c.end(folded.MM(b).View(shape...))
+func (x *Tensor) baddbmm(a, b *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("baddbmm", x, a, b)
+	y := t.empty(a.dtype, a.shape[0], a.shape[1], b.shape[2])
+	t.batchedProduct(y, a, b, x)
+	if n := t.record("BaddbmmBackward0", x, a, b); n != nil {
+		n.keep(a, b.requiresGrad)
+		n.keep(b, a.requiresGrad)
+		n.yields(y)
+		n.apply = func(w *backward) {
+			if w.needs(1) {
+				w.give(1, w.grad.bmm(w.saved(1).Transpose(1, 2)))
+			}
+			if w.needs(2) {
+				w.give(2, w.saved(0).Transpose(1, 2).bmm(w.grad))
+			}
+			if w.needs(0) {
+				w.give(0, w.grad)
+			}
+		}
 	}
-	n := max(len(a.shape), len(b.shape))
-	lead := broadcast(a.lead(), b.lead())
-	batch := numel(lead)
-	m, k, cols := a.Size(-2), a.Size(-1), b.Size(-1)
-	fa := c.let(a.Expand(append(append([]int64(nil), lead...), m, k)...).Reshape(batch, m, k))
-	fb := c.let(b.Expand(append(append([]int64(nil), lead...), k, cols)...).Reshape(batch, k, cols))
-	_ = n
-	return c.end(fa.BMM(fb).View(append(append([]int64(nil), lead...), m, cols)...))
+	return c.end(y)
 }
 
-// lead stands for the batch dimensions of x in broadcasting.
-func (x *Tensor) lead() *Tensor {
-	return &Tensor{shape: x.shape[:len(x.shape)-2], strides: x.strides[:len(x.strides)-2]}
+// batchedProduct is bmm_out_cuda_impl: y = a @ b, plus x if there is one.
+// cuBLAS is column-major, so a row-major result is computed transposed.
+func (t *Tape) batchedProduct(y, a, b, x *Tensor) {
+	batch, rows, k, cols := y.shape[0], a.shape[1], a.shape[2], b.shape[2]
+	first, second := a, b
+	m, n := rows, cols
+	transposed := y.strides[1] != 1 || (cols != 1 && y.strides[2] < max(1, rows))
+	if transposed {
+		first, second = b, a
+		m, n = cols, rows
+	}
+	first.prepareBatch(transposed, m, k)
+	second.prepareBatch(transposed, k, n)
+	t.useBLAS()
+	t.launchGEMM(y, batch, rows, cols, k, a, b, x)
+}
+
+// prepareBatch is prepare_batch_matrix_for_cublas: it copies matrices that
+// are dense neither by rows nor by columns.
+func (x *Tensor) prepareBatch(transposed bool, m, n int64) {
+	fast, leading := 1, 2
+	if transposed {
+		fast, leading = 2, 1
+	}
+	s := x.strides
+	switch {
+	case s[fast] == 1 && s[leading] >= max(1, m),
+		s[leading] == 1 && s[fast] >= max(1, n),
+		x.isContiguous() && s[1] != 0 && s[2] != 0:
+	default:
+		x.contiguousUntracked()
+	}
 }

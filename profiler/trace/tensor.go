@@ -36,8 +36,8 @@ type Tensor struct {
 
 	requiresGrad bool
 	dead         bool
-	// view is the tensor this one was made from by a view operation while
-	// grad mode was on, else nil. In-place writes must know it.
+	// view is the tensor this one is a view of, nil if it is none. In-place
+	// writes must know it.
 	view *Tensor
 
 	node  *Node   // what computed it; nil for leaves

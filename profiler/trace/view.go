@@ -1,14 +1,29 @@
 package trace
 
 // viewOf makes a view of x with an autograd node whose gradient is back(grad).
+// It holds the tensor it is a view of, whether grad mode is on or not
+// (ViewInfo::base_): its storage then has two holders, and gradients that
+// arrive as views are not added up in place.
 func (x *Tensor) viewOf(op, node string, shape, strides []int64, offset int64, back func(b *backward)) *Tensor {
+	c := x.tape.begin(op, x)
+	y := x.unsafeViewOf(op, node, shape, strides, offset, back)
+	base := x
+	if x.view != nil {
+		base = x.view
+	}
+	y.view = base.retain()
+	return c.end(y)
+}
+
+// unsafeViewOf is viewOf for what autograd does not know to be a view
+// (_unsafe_view).
+func (x *Tensor) unsafeViewOf(op, node string, shape, strides []int64, offset int64, back func(b *backward)) *Tensor {
 	t := x.tape
 	c := t.begin(op, x)
 	y := x.alias(shape, strides, offset)
 	if n := t.record(node, x); n != nil {
 		n.yields(y)
 		n.apply = back
-		y.view = x.retain()
 	}
 	return c.end(y)
 }
@@ -38,9 +53,18 @@ func (x *Tensor) reshape(shape []int64) *Tensor {
 	// _unsafe_view of a clone.
 	c := x.tape.begin("reshape", x)
 	copied := c.let(x.cloneContiguous())
-	from := copied.shape
-	return c.end(copied.viewOf("reshape", "UnsafeViewBackward0", shape, contiguousStrides(nil, shape), 0,
-		func(b *backward) { b.give(0, b.grad.reshape(from)) }))
+	return c.end(copied.unsafeView(shape))
+}
+
+// unsafeView is _unsafe_view of a tensor whose strides allow it.
+func (x *Tensor) unsafeView(shape []int64) *Tensor {
+	strides, ok := viewStrides(x.shape, x.strides, shape)
+	if !ok {
+		panic("trace: _unsafe_view of a tensor whose strides do not allow it")
+	}
+	from := x.shape
+	return x.unsafeViewOf("_unsafe_view", "UnsafeViewBackward0", shape, strides, x.offset,
+		func(b *backward) { b.give(0, b.grad.reshape(from)) })
 }
 
 // inferShape fills in the one size given as -1.

@@ -1,0 +1,39 @@
+package nn_test
+
+import (
+	"github.com/vprof/vprof/internal/opvectors"
+)
+
+// matmulOperators are matrix products and what is made of them.
+func matmulOperators() map[string]opvectors.Call {
+	linear := one(func(_ *vector, in []*tensor, p params) *tensor {
+		return in[0].Linear(p["weight"], p["bias"])
+	})
+	return map[string]opvectors.Call{
+		"linear": linear,
+		"linear_noncontig": one(func(_ *vector, in []*tensor, p params) *tensor {
+			return in[0].Transpose(-2, -1).Linear(p["weight"], p["bias"])
+		}),
+		"mm":                 binary((*tensor).MM),
+		"mm_tA":              binary(func(a, b *tensor) *tensor { return a.T().Matmul(b) }),
+		"mm_tB":              binary(func(a, b *tensor) *tensor { return a.Matmul(b.T()) }),
+		"tied_head":          binary(func(a, b *tensor) *tensor { return a.Matmul(b.T()) }),
+		"mv":                 binary((*tensor).MV),
+		"dot":                binary((*tensor).Dot),
+		"outer":              binary((*tensor).Outer),
+		"addmm":              one(func(_ *vector, in []*tensor, _ params) *tensor { return in[0].AddMM(in[1], in[2]) }),
+		"bmm":                binary((*tensor).BMM),
+		"baddbmm":            one(func(_ *vector, in []*tensor, _ params) *tensor { return in[0].BAddBMM(in[1], in[2]) }),
+		"matmul_4d_t":        binary(func(a, b *tensor) *tensor { return a.Matmul(b.Transpose(-2, -1)) }),
+		"matmul_4d_nc":       one(transposedProduct),
+		"matmul_bcast":       binary((*tensor).Matmul),
+		"matmul_bcast_left":  binary((*tensor).Matmul),
+		"matmul_bcast_batch": binary((*tensor).Matmul),
+		"matmul_vec":         binary((*tensor).Matmul),
+	}
+}
+
+// transposedProduct is q @ k^T over [B,S,H,D] inputs seen as [B,H,S,D].
+func transposedProduct(_ *vector, in []*tensor, _ params) *tensor {
+	return in[0].Transpose(1, 2).Matmul(in[1].Transpose(1, 2).Transpose(-2, -1))
+}

@@ -1,0 +1,214 @@
+package trace
+
+import "github.com/vprof/vprof/profiler/program"
+
+// Matmul is torch.matmul.
+func (a *Tensor) Matmul(b *Tensor) *Tensor {
+	t := a.tape
+	c := t.begin("matmul", a, b)
+	b, a = t.lower(b), t.lower(a)
+	c.belowAutocast()
+	return c.end(a.matmul(b))
+}
+
+// matmul is at::matmul below autocast: it chooses between the products of
+// vectors, matrices and batches (_matmul_impl).
+func (a *Tensor) matmul(b *Tensor) *Tensor {
+	c := a.tape.begin("matmul", a, b)
+	switch na, nb := len(a.shape), len(b.shape); {
+	case na == 1 && nb == 1:
+		return c.end(a.dot(b))
+	case na == 2 && nb == 1:
+		return c.end(a.mv(b))
+	case na == 1 && nb == 2:
+		return c.end(a.Unsqueeze(0).mm(b).Squeeze(0))
+	case na == 2 && nb == 2:
+		return c.end(a.mm(b))
+	case shouldFold(a, b):
+		return c.end(a.foldedProduct(b))
+	case na == 3 && nb == 3 && a.shape[0] != b.shape[0] && a.shape[0] == 1 && a.requiresGrad:
+		return c.end(a.Squeeze(0).matmul(b))
+	case na == 3 && nb == 3 && a.shape[0] != b.shape[0] && b.shape[0] == 1 && b.requiresGrad:
+		return c.end(a.matmul(b.Squeeze(0)))
+	}
+	return c.end(a.broadcastProduct(b))
+}
+
+// shouldFold reports whether the batch of the larger operand goes into the
+// rows of one matrix product (should_fold): always if the smaller one wants a
+// gradient, which would else be as large as the batch; otherwise only if no
+// copy is needed.
+func shouldFold(a, b *Tensor) bool {
+	large, small := a, b
+	if len(b.shape) > len(a.shape) {
+		large, small = b, a
+	}
+	if len(large.shape) < 3 || len(small.shape) > 2 {
+		return false
+	}
+	if small.requiresGrad {
+		return true
+	}
+	if len(a.shape) == 2 {
+		return false
+	}
+	if large.numel == 0 {
+		return true
+	}
+	n := len(large.shape)
+	shape, strides := large.shape, large.strides
+	if large == b {
+		// t1 is the transposed matrix: its last two dimensions change places.
+		shape, strides = append([]int64(nil), shape...), append([]int64(nil), strides...)
+		shape[n-1], shape[n-2] = shape[n-2], shape[n-1]
+		strides[n-1], strides[n-2] = strides[n-2], strides[n-1]
+	}
+	for i := range n - 2 {
+		if strides[i] != strides[i+1]*shape[i+1] {
+			return false
+		}
+	}
+	return true
+}
+
+// foldedProduct multiplies a batch with one matrix or vector.
+func (a *Tensor) foldedProduct(b *Tensor) *Tensor {
+	c := a.tape.begin("matmul", a, b)
+	transposed := len(b.shape) > len(a.shape)
+	large, small := a, b
+	if transposed {
+		large, small = c.let(b.Transpose(-2, -1)), a
+		if len(a.shape) == 2 {
+			small = c.let(a.T())
+		}
+	}
+	n := len(large.shape)
+	shape := append(make([]int64, 0, n), large.shape[:n-1]...)
+	folded := c.let(large.reshape([]int64{numel(shape), large.shape[n-1]}))
+	if len(small.shape) == 1 {
+		return c.end(folded.mv(small).unsafeView(shape))
+	}
+	shape = append(shape, small.shape[1])
+	y := c.let(folded.mm(small).unsafeView(shape))
+	if transposed {
+		return c.end(y.Transpose(-2, -1).contiguous())
+	}
+	return c.end(y)
+}
+
+// broadcastProduct multiplies two batches, whose batch dimensions are
+// broadcast; where strides do not allow a view this copies.
+func (a *Tensor) broadcastProduct(b *Tensor) *Tensor {
+	c := a.tape.begin("matmul", a, b)
+	vectorLeft, vectorRight := len(a.shape) == 1, len(b.shape) == 1
+	rows, k, cols := int64(1), a.Size(-1), int64(1)
+	if !vectorLeft {
+		rows = a.Size(-2)
+	}
+	if !vectorRight {
+		cols = b.Size(-1)
+	}
+	lead := broadcast(a.lead(), b.lead())
+	batch := numel(lead)
+	expanded := func(inner ...int64) []int64 { return append(append(make([]int64, 0, len(lead)+4), lead...), inner...) }
+
+	left := c.let(a.Expand(expanded(rows, k)...).reshape([]int64{batch, rows, k}))
+	var right *Tensor
+	if vectorRight {
+		right = c.let(b.Expand(expanded(k)...))
+		c.set(&right, right.reshape([]int64{batch, k}).Unsqueeze(2))
+	} else {
+		right = c.let(b.Expand(expanded(k, cols)...))
+		c.set(&right, right.reshape([]int64{batch, k, cols}))
+	}
+	shape := expanded()
+	if !vectorLeft {
+		shape = append(shape, rows)
+	}
+	if vectorRight {
+		return c.end(left.bmm(right).Squeeze(-1).unsafeView(shape))
+	}
+	return c.end(left.bmm(right).unsafeView(append(shape, cols)))
+}
+
+// lead stands for the batch dimensions of x in broadcasting.
+func (x *Tensor) lead() *Tensor {
+	n := max(len(x.shape)-2, 0)
+	return &Tensor{shape: x.shape[:n], strides: x.strides[:n]}
+}
+
+// MV is torch.mv: a matrix times a vector.
+func (a *Tensor) MV(v *Tensor) *Tensor {
+	t := a.tape
+	c := t.begin("mv", a, v)
+	v, a = t.lower(v), t.lower(a)
+	c.belowAutocast()
+	return c.end(a.mv(v))
+}
+
+func (a *Tensor) mv(v *Tensor) *Tensor {
+	t := a.tape
+	c := t.begin("mv", a, v)
+	y := t.empty(a.dtype, a.shape[0])
+	if v.strides[0] == 0 {
+		v = v.contiguousUntracked()
+	}
+	if a.strides[0] != 1 && a.strides[1] != 1 {
+		a = a.contiguousUntracked()
+	}
+	t.useBLAS()
+	t.launchGEMM(y, 1, a.shape[0], 1, a.shape[1], a, v)
+	if n := t.record("MvBackward0", a, v); n != nil {
+		n.keep(a, v.requiresGrad)
+		n.keep(v, a.requiresGrad)
+		n.yields(y)
+		n.apply = func(b *backward) {
+			if b.needs(0) {
+				b.give(0, b.grad.outer(b.saved(1)))
+			}
+			if b.needs(1) {
+				b.give(1, b.saved(0).T().mv(b.grad))
+			}
+		}
+	}
+	return c.end(y)
+}
+
+// Dot is torch.dot of two vectors.
+func (a *Tensor) Dot(b *Tensor) *Tensor {
+	t := a.tape
+	c := t.begin("dot", a, b)
+	cast := t.widest([]*Tensor{a, b})
+	c.belowAutocast()
+	return c.end(cast[0].dot(cast[1]))
+}
+
+func (a *Tensor) dot(b *Tensor) *Tensor {
+	t := a.tape
+	c := t.begin("dot", a, b)
+	y := t.empty(a.dtype)
+	t.useBLAS()
+	t.launch(program.Op{Work: program.Reduction, FLOPs: 2 * a.numel}, []*Tensor{y}, []*Tensor{a, b})
+	if n := t.record("DotBackward0", a, b); n != nil {
+		n.keep(a, b.requiresGrad)
+		n.keep(b, a.requiresGrad)
+		n.yields(y)
+		n.apply = func(w *backward) {
+			if w.needs(0) {
+				w.give(0, w.grad.Mul(w.saved(1)))
+			}
+			if w.needs(1) {
+				w.give(1, w.grad.Mul(w.saved(0)))
+			}
+		}
+	}
+	return c.end(y)
+}
+
+// Outer is torch.outer (and torch.ger) of two vectors.
+func (a *Tensor) Outer(b *Tensor) *Tensor { return a.outer(b) }
+
+func (a *Tensor) outer(b *Tensor) *Tensor {
+	c := a.tape.begin("outer", a, b)
+	return c.end(a.reshape([]int64{a.shape[0], 1}).Mul(b))
+}
