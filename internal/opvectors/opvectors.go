@@ -269,7 +269,7 @@ func (v *Vector) view(x *trace.Tensor) *trace.Tensor {
 	switch {
 	case strings.HasPrefix(v.Layout, "channels_last"):
 		return x.ContiguousChannelsLast()
-	case v.Layout == "[B,S,H,D] transposed":
+	case v.Layout == "[B,S,H,D] transposed", v.Layout == "": // matmul_4d_nc does not name it
 		return x.Transpose(1, 2)
 	case v.Layout == "narrowed":
 		// Columns 3 to 40 of 133; the vectors record the whole.

@@ -10,10 +10,8 @@ func matmulOperators() map[string]opvectors.Call {
 		return in[0].Linear(p["weight"], p["bias"])
 	})
 	return map[string]opvectors.Call{
-		"linear": linear,
-		"linear_noncontig": one(func(_ *vector, in []*tensor, p params) *tensor {
-			return in[0].Transpose(-2, -1).Linear(p["weight"], p["bias"])
-		}),
+		"linear":             linear,
+		"linear_noncontig":   linear,
 		"mm":                 binary((*tensor).MM),
 		"mm_tA":              binary(func(a, b *tensor) *tensor { return a.T().Matmul(b) }),
 		"mm_tB":              binary(func(a, b *tensor) *tensor { return a.Matmul(b.T()) }),
@@ -24,8 +22,8 @@ func matmulOperators() map[string]opvectors.Call {
 		"addmm":              one(func(_ *vector, in []*tensor, _ params) *tensor { return in[0].AddMM(in[1], in[2]) }),
 		"bmm":                binary((*tensor).BMM),
 		"baddbmm":            one(func(_ *vector, in []*tensor, _ params) *tensor { return in[0].BAddBMM(in[1], in[2]) }),
-		"matmul_4d_t":        binary(func(a, b *tensor) *tensor { return a.Matmul(b.Transpose(-2, -1)) }),
-		"matmul_4d_nc":       one(transposedProduct),
+		"matmul_4d_t":        binary(transposedProduct),
+		"matmul_4d_nc":       binary(transposedProduct),
 		"matmul_bcast":       binary((*tensor).Matmul),
 		"matmul_bcast_left":  binary((*tensor).Matmul),
 		"matmul_bcast_batch": binary((*tensor).Matmul),
@@ -33,7 +31,5 @@ func matmulOperators() map[string]opvectors.Call {
 	}
 }
 
-// transposedProduct is q @ k^T over [B,S,H,D] inputs seen as [B,H,S,D].
-func transposedProduct(_ *vector, in []*tensor, _ params) *tensor {
-	return in[0].Transpose(1, 2).Matmul(in[1].Transpose(1, 2).Transpose(-2, -1))
-}
+// transposedProduct is q @ k^T.
+func transposedProduct(q, k *tensor) *tensor { return q.Matmul(k.Transpose(-2, -1)) }
