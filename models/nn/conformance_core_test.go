@@ -28,7 +28,7 @@ func coreOperators() map[string]opvectors.Call {
 		"mul_scalar": unary((*tensor).MulScalar),
 		"clone":      unary((*tensor).Clone),
 		"to_cl":      unary((*tensor).ContiguousChannelsLast),
-		"softmax": unary(func(x *tensor) *tensor { return x.Softmax(-1) }),
+		"softmax":    unary(func(x *tensor) *tensor { return x.Softmax(-1) }),
 		"sum": one(func(v *vector, in []*tensor, _ params) *tensor {
 			return in[0].Sum(v.Bool("keepdim", false), intsOf(v.Ints("dim"))...)
 		}),
