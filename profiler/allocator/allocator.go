@@ -44,7 +44,8 @@ type Allocator struct {
 	clocks [numPools]int64
 
 	blocks   slab
-	segments []*segment
+	segments []*segment  // by number less one; nil where the number is unused
+	unused   []segmentID // numbers of segments given back
 	reserved int64
 	uses     map[*Block][]Stream // streams that a block is recorded on
 	now      int64               // events recorded so far
@@ -81,10 +82,15 @@ type segment struct {
 	pool  *pool
 	addr  uint64
 	size  int64
-	first *Block // always the same block, since the lower of two survives
-	page  int64  // unit of mapping of an expandable segment, zero for others
-	index int    // in Allocator.segments
+	first blockID // always the same block, since the lower of two survives
+	page  int64   // unit of mapping of an expandable segment, zero for others
 }
+
+// segment is the segment that a block belongs to.
+func (a *Allocator) segment(b *Block) *segment { return a.segments[b.segment-1] }
+
+// pool is the pool that a block belongs to.
+func (a *Allocator) pool(b *Block) *pool { return a.segment(b).pool }
 
 // New returns an allocator above a source. The source of a configuration with
 // expandable segments must be a [PagedSource]; if it is not, New returns an
@@ -133,7 +139,7 @@ func (a *Allocator) MallocOn(s Stream, n int64) (*Block, error) {
 		a.processEvents()
 	}
 	size := a.roundSize(n)
-	p := a.pool(s, size)
+	p := a.poolFor(s, size)
 	b := a.takeFree(p, size)
 	if b == nil {
 		var err error
@@ -154,7 +160,7 @@ func (a *Allocator) Free(b *Block) {
 	if b.state != Allocated {
 		panic("allocator: free of a block that is not allocated")
 	}
-	p := b.segment.pool
+	p := a.pool(b)
 	a.stats.Allocation.sub(p.kind, 1)
 	a.stats.AllocatedBytes.sub(p.kind, b.size)
 	a.trace(TraceFreeRequested, b.addr, b.requested, p)
@@ -201,11 +207,12 @@ func (a *Allocator) Config() Config { return a.config }
 // use turns the unused block b, which is in no set, into an allocated block of
 // size bytes, and puts what is left over back.
 func (a *Allocator) use(b *Block, n, size int64) {
-	p := b.segment.pool
-	wasSplit, counted := b.isSplit(), b.segment.page == 0
+	segment := a.segment(b)
+	p := segment.pool
+	wasSplit, counted := b.isSplit(), segment.page == 0
 	if a.shouldSplit(p, b.size-size, size) {
 		rest := a.blocks.cut(b, size)
-		a.cache(rest)
+		a.cache(p, rest)
 		if counted && wasSplit {
 			a.stats.InactiveSplitBytes.sub(p.kind, size)
 		} else if counted {
@@ -232,41 +239,44 @@ func (a *Allocator) use(b *Block, n, size int64) {
 // release completes the free of a block: it merges with free neighbors and
 // goes into the cache.
 func (a *Allocator) release(b *Block) {
-	p := b.segment.pool
+	segment := a.segment(b)
+	p := segment.pool
 	size, requested := b.size, b.requested
 	a.trace(TraceFreeCompleted, b.addr, requested, p)
-	var splits, splitBytes int64 // net change of the inactive split blocks
-	b.state = Free
-	if prev := b.prev; prev != nil && prev.state == Free {
-		splits--
-		splitBytes -= prev.size
-		p.free.remove(prev)
-		a.blocks.absorb(prev)
-		b = prev
-	}
-	if next := b.next; next != nil && next.state == Free {
-		splits--
-		splitBytes -= next.size
-		p.free.remove(next)
-		a.blocks.absorb(b)
-	}
-	a.cache(b)
-	if b.segment.page == 0 {
+	b, merged := a.cacheMerged(p, b)
+	if segment.page == 0 {
+		splits, bytes := -merged, size-b.size // what was merged is gone
 		if b.isSplit() {
-			splits++
-			splitBytes += b.size
+			splits, bytes = splits+1, bytes+b.size
 		}
 		a.stats.InactiveSplit.change(p.kind, splits)
-		a.stats.InactiveSplitBytes.change(p.kind, splitBytes)
+		a.stats.InactiveSplitBytes.change(p.kind, bytes)
 	}
 	a.stats.Active.sub(p.kind, 1)
 	a.stats.ActiveBytes.sub(p.kind, size)
 	a.stats.RequestedBytes.sub(p.kind, requested)
 }
 
-// cache puts a free block into the free list of its pool.
-func (a *Allocator) cache(b *Block) {
-	p := b.segment.pool
+// cacheMerged merges a block with its free neighbors and caches the result,
+// which it returns with the number of neighbors.
+func (a *Allocator) cacheMerged(p *pool, b *Block) (cached *Block, merged int64) {
+	if prev := a.blocks.at(b.prev); prev != nil && prev.state == Free {
+		p.free.remove(prev)
+		a.blocks.absorb(prev)
+		b = prev
+		merged++
+	}
+	if next := a.blocks.at(b.next); next != nil && next.state == Free {
+		p.free.remove(next)
+		a.blocks.absorb(b)
+		merged++
+	}
+	a.cache(p, b)
+	return b, merged
+}
+
+// cache makes a block free and puts it into the free list of its pool.
+func (a *Allocator) cache(p *pool, b *Block) {
 	b.state = Free
 	b.born = a.clocks[p.kind]
 	p.free.insert(b)
@@ -282,16 +292,20 @@ func (a *Allocator) takeFree(p *pool, size int64) *Block {
 	if !ok {
 		return nil
 	}
-	b := p.free.at(at)
+	b := a.blocks.at(p.free.at(at))
 	if a.config.Expandable {
 		// The fit is judged by what a block can grow to: a larger block that
 		// can grow less leaves the stretch that can grow most for last.
 		for {
-			next, ok := p.free.next(at)
-			if !ok || p.free.at(next).reach() >= b.reach() {
+			further, ok := p.free.next(at)
+			if !ok {
 				break
 			}
-			at, b = next, p.free.at(next)
+			next := a.blocks.at(p.free.at(further))
+			if a.blocks.reach(next) >= a.blocks.reach(b) {
+				break
+			}
+			at, b = further, next
 		}
 	}
 	if size < a.config.MaxSplit && b.size >= a.config.MaxSplit {
@@ -338,8 +352,8 @@ func roundToDivision(size, d uint64) uint64 {
 	return (size + step - 1) &^ (step - 1)
 }
 
-// pool is where a rounded size on a stream is served.
-func (a *Allocator) pool(s Stream, size int64) *pool {
+// poolFor is where a rounded size on a stream is served.
+func (a *Allocator) poolFor(s Stream, size int64) *pool {
 	on := a.streams[0]
 	if s != 0 {
 		on = a.stream(s)

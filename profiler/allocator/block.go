@@ -31,17 +31,26 @@ func (s State) String() string {
 // A Block is a stretch of a segment. [Allocator.Malloc] hands it out; it is
 // valid until it goes back with [Allocator.Free]. The nil Block stands for the
 // null pointer of a request for zero bytes.
+//
+// Blocks refer to each other and to their segment by number, zero for none:
+// without pointers they cost the garbage collector nothing.
 type Block struct {
 	addr       uint64
 	size       int64
 	requested  int64
-	segment    *segment
-	prev, next *Block // neighbors in the segment by address
-	born       int64  // the pool's clock when the block became free
-	events     int32  // events to wait for before a pending free is done
-	recorded   bool   // whether other streams use the block
+	born       int64 // the pool's clock when the block became free
+	id         blockID
+	prev, next blockID // neighbors in the segment by address
+	segment    segmentID
+	events     int32 // events to wait for before a pending free is done
+	recorded   bool  // whether other streams use the block
 	state      State
 }
+
+type (
+	blockID   uint32
+	segmentID uint32
+)
 
 // Addr is the address of the block in device memory; zero for the nil Block.
 func (b *Block) Addr() uint64 {
@@ -61,47 +70,50 @@ func (b *Block) Size() int64 {
 }
 
 // isSplit tells whether the block is only a part of its segment.
-func (b *Block) isSplit() bool { return b.prev != nil || b.next != nil }
+func (b *Block) isSplit() bool { return b.prev != 0 || b.next != 0 }
 
 // available tells whether the block is an unused part of its segment, mapped
 // or not.
 func (b *Block) available() bool { return b.state == Free || b.state == unmapped }
 
-// reach is how large a free block of an expandable segment can become: itself
-// and the unmapped stretch behind it.
-func (b *Block) reach() int64 {
-	if b.next != nil && b.next.state == unmapped {
-		return b.size + b.next.size
-	}
-	return b.size
-}
-
-// A slab recycles blocks, so that a steady state allocates none.
+// A slab holds blocks and recycles them, so that a steady state allocates
+// none. Blocks never move.
 type slab struct {
-	recycled *Block // linked through next
-	fresh    []Block
+	chunks   []*[slabChunk]Block
+	used     blockID // blocks of the chunks ever used
+	recycled blockID // linked through next
 }
 
-// slabSize is the number of blocks that a slab gets at once.
-const slabSize = 256
+// slabChunk is the number of blocks that a slab gets at once.
+const slabChunk = 256
 
+// at is the block with a number, nil for zero.
+func (s *slab) at(id blockID) *Block {
+	if id == 0 {
+		return nil
+	}
+	return &s.chunks[(id-1)/slabChunk][(id-1)%slabChunk]
+}
+
+// get returns a zero block with a number.
 func (s *slab) get() *Block {
-	if b := s.recycled; b != nil {
+	if b := s.at(s.recycled); b != nil {
 		s.recycled = b.next
-		b.next = nil
+		b.next = 0
 		return b
 	}
-	if len(s.fresh) == 0 {
-		s.fresh = make([]Block, slabSize)
+	if int(s.used) == len(s.chunks)*slabChunk {
+		s.chunks = append(s.chunks, new([slabChunk]Block))
 	}
-	b := &s.fresh[0]
-	s.fresh = s.fresh[1:]
+	s.used++
+	b := s.at(s.used)
+	b.id = s.used
 	return b
 }
 
 func (s *slab) put(b *Block) {
-	*b = Block{next: s.recycled}
-	s.recycled = b
+	*b = Block{id: b.id, next: s.recycled}
+	s.recycled = b.id
 }
 
 // cut divides b into its first size bytes, which stay b, and the rest, which
@@ -112,22 +124,31 @@ func (s *slab) cut(b *Block, size int64) *Block {
 	rest.size = b.size - size
 	rest.segment = b.segment
 	rest.state = b.state
-	rest.prev, rest.next = b, b.next
-	if rest.next != nil {
-		rest.next.prev = rest
+	rest.prev, rest.next = b.id, b.next
+	if after := s.at(b.next); after != nil {
+		after.prev = rest.id
 	}
-	b.next = rest
+	b.next = rest.id
 	b.size = size
 	return rest
 }
 
 // absorb appends the block that follows b to b.
 func (s *slab) absorb(b *Block) {
-	rest := b.next
+	rest := s.at(b.next)
 	b.size += rest.size
 	b.next = rest.next
-	if b.next != nil {
-		b.next.prev = b
+	if after := s.at(b.next); after != nil {
+		after.prev = b.id
 	}
 	s.put(rest)
+}
+
+// reach is how large a free block of an expandable segment can become: itself
+// and the unmapped stretch behind it.
+func (s *slab) reach(b *Block) int64 {
+	if next := s.at(b.next); next != nil && next.state == unmapped {
+		return b.size + next.size
+	}
+	return b.size
 }

@@ -6,7 +6,7 @@ import "slices"
 // as Tensor.record_stream does. Its memory is then reused only after the work
 // that the stream has been given by the time of the free.
 func (a *Allocator) RecordStream(b *Block, s Stream) {
-	if b == nil || s == b.segment.pool.stream {
+	if b == nil || s == a.pool(b).stream {
 		return
 	}
 	if b.state != Allocated {

@@ -27,7 +27,8 @@ func (a *Allocator) expand(p *pool, size int64) (*Block, error) {
 	}
 	for b.size < size {
 		// Free blocks merge, so an unmapped one follows.
-		if b, err = a.mapPages(b.next, min(b.next.size, size-b.size)); b == nil {
+		next := a.blocks.at(b.next)
+		if b, err = a.mapPages(next, min(next.size, size-b.size)); b == nil {
 			return nil, err
 		}
 	}
@@ -39,11 +40,11 @@ func (a *Allocator) expand(p *pool, size int64) (*Block, error) {
 // unused. If there is none it reserves a new range.
 func (a *Allocator) room(p *pool, size int64) (*Block, error) {
 	for _, b := range p.unmapped {
-		if b.prev != nil && b.prev.available() {
-			b = b.prev
+		if prev := a.blocks.at(b.prev); prev != nil && prev.available() {
+			b = prev
 		}
 		var bytes int64
-		for c := b; bytes < size && c != nil && c.available(); c = c.next {
+		for c := b; bytes < size && c != nil && c.available(); c = a.blocks.at(c.next) {
 			bytes += c.size
 		}
 		if bytes >= size {
@@ -70,7 +71,8 @@ func (a *Allocator) room(p *pool, size int64) (*Block, error) {
 // and merges them with free neighbors. The block it returns is free and
 // cached; it is nil if the device has too little memory.
 func (a *Allocator) mapPages(b *Block, size int64) (*Block, error) {
-	p, page := b.segment.pool, b.segment.page
+	segment := a.segment(b)
+	p, page := segment.pool, segment.page
 	size = roundUp(size, page)
 	for done := int64(0); done < size; done += page {
 		err := a.paged.Map(b.addr+uint64(done), page)
@@ -91,17 +93,7 @@ func (a *Allocator) mapPages(b *Block, size int64) (*Block, error) {
 	if size < b.size {
 		a.hide(a.blocks.cut(b, size))
 	}
-	b.state = Free
-	if prev := b.prev; prev != nil && prev.state == Free {
-		p.free.remove(prev)
-		a.blocks.absorb(prev)
-		b = prev
-	}
-	if next := b.next; next != nil && next.state == Free {
-		p.free.remove(next)
-		a.blocks.absorb(b)
-	}
-	a.cache(b)
+	b, _ = a.cacheMerged(p, b)
 	return b, nil
 }
 
@@ -109,7 +101,7 @@ func (a *Allocator) mapPages(b *Block, size int64) (*Block, error) {
 // back; what is left at its ends stays as smaller free blocks. A range without
 // any memory left is released.
 func (a *Allocator) contract(b *Block) error {
-	s := b.segment
+	s := a.segment(b)
 	from := roundUp(int64(b.addr-s.addr), s.page)
 	to := (int64(b.addr-s.addr) + b.size) / s.page * s.page
 	if from >= to {
@@ -123,19 +115,19 @@ func (a *Allocator) contract(b *Block) error {
 	s.pool.free.remove(b)
 	if before := from - int64(b.addr-s.addr); before > 0 {
 		rest := a.blocks.cut(b, before)
-		a.cache(b)
+		a.cache(s.pool, b)
 		b = rest
 	}
 	if b.size > to-from {
-		a.cache(a.blocks.cut(b, to-from))
+		a.cache(s.pool, a.blocks.cut(b, to-from))
 	}
 	b.state = unmapped
-	if prev := b.prev; prev != nil && prev.state == unmapped {
+	if prev := a.blocks.at(b.prev); prev != nil && prev.state == unmapped {
 		a.unhide(prev)
 		a.blocks.absorb(prev)
 		b = prev
 	}
-	if next := b.next; next != nil && next.state == unmapped {
+	if next := a.blocks.at(b.next); next != nil && next.state == unmapped {
 		a.unhide(next)
 		a.blocks.absorb(b)
 	}
@@ -143,7 +135,7 @@ func (a *Allocator) contract(b *Block) error {
 		a.hide(b)
 		return nil
 	}
-	a.dropSegment(s)
+	a.dropSegment(b)
 	if err := a.paged.Release(s.addr, s.size); err != nil {
 		return fmt.Errorf("release an address range of %d bytes: %w", s.size, err)
 	}
@@ -163,14 +155,14 @@ func (a *Allocator) unmapRange(addr uint64, size, page int64) error {
 // hide puts a block among the unmapped ones of its pool.
 func (a *Allocator) hide(b *Block) {
 	b.state = unmapped
-	p := b.segment.pool
+	p := a.pool(b)
 	i, _ := slices.BinarySearchFunc(p.unmapped, b, byAddr)
 	p.unmapped = slices.Insert(p.unmapped, i, b)
 }
 
 // unhide takes a block out of the unmapped ones of its pool.
 func (a *Allocator) unhide(b *Block) {
-	p := b.segment.pool
+	p := a.pool(b)
 	i, _ := slices.BinarySearchFunc(p.unmapped, b, byAddr)
 	p.unmapped = slices.Delete(p.unmapped, i, i+1)
 }

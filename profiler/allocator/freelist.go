@@ -12,14 +12,23 @@ import "math/bits"
 // since free neighbors merge.
 type freeList struct {
 	filled [numBins / 64]uint64
-	bins   [numBins][]freeEntry
+	bins   [numBins]bin
 }
+
+// A bin counts its entries beside the slice: a count changes without a pointer
+// being written, so that the garbage collector need not be told.
+type bin struct {
+	entries []freeEntry // the first count are in use
+	count   int
+}
+
+func (b *bin) live() []freeEntry { return b.entries[:b.count] }
 
 // freeEntry repeats the key of its block, so that a search stays in the bin.
 type freeEntry struct {
 	size  int64
 	addr  uint64
-	block *Block
+	block blockID
 }
 
 const (
@@ -45,33 +54,35 @@ type place struct{ bin, index int }
 
 // insert adds a block.
 func (f *freeList) insert(b *Block) {
-	bin := binOf(b.size)
-	entries := append(f.bins[bin], freeEntry{})
-	i := position(entries[:len(entries)-1], b.size, b.addr)
-	if i < len(entries)-1 {
-		copy(entries[i+1:], entries[i:])
+	n := binOf(b.size)
+	bin := &f.bins[n]
+	i := position(bin.live(), b.size, b.addr)
+	if bin.count == len(bin.entries) {
+		bin.entries = append(bin.entries, freeEntry{})
+		bin.entries = bin.entries[:cap(bin.entries)]
 	}
-	entries[i] = freeEntry{b.size, b.addr, b}
-	f.bins[bin] = entries
-	f.filled[bin/64] |= 1 << (bin % 64)
+	if i < bin.count {
+		copy(bin.entries[i+1:bin.count+1], bin.entries[i:bin.count])
+	}
+	bin.entries[i] = freeEntry{b.size, b.addr, b.id}
+	bin.count++
+	f.filled[n/64] |= 1 << (n % 64)
 }
 
 // remove takes out a block that is in the list.
 func (f *freeList) remove(b *Block) {
-	bin := binOf(b.size)
-	f.removeAt(place{bin, position(f.bins[bin], b.size, b.addr) - 1})
+	n := binOf(b.size)
+	f.removeAt(place{n, position(f.bins[n].live(), b.size, b.addr) - 1})
 }
 
 // removeAt takes out the entry at a place.
 func (f *freeList) removeAt(at place) {
-	entries := f.bins[at.bin]
-	last := len(entries) - 1
-	if at.index < last {
-		copy(entries[at.index:], entries[at.index+1:])
+	bin := &f.bins[at.bin]
+	bin.count--
+	if at.index < bin.count {
+		copy(bin.entries[at.index:bin.count], bin.entries[at.index+1:])
 	}
-	entries[last] = freeEntry{}
-	f.bins[at.bin] = entries[:last]
-	if last == 0 {
+	if bin.count == 0 {
 		f.filled[at.bin/64] &^= 1 << (at.bin % 64)
 	}
 }
@@ -94,11 +105,11 @@ func position(entries []freeEntry, size int64, addr uint64) int {
 // fit finds the smallest block of at least size bytes, the one with the lowest
 // address among equals.
 func (f *freeList) fit(size int64) (at place, ok bool) {
-	bin := binOf(size)
-	if n := position(f.bins[bin], size, 0); n > 0 {
-		return place{bin, n - 1}, true
+	n := binOf(size)
+	if i := position(f.bins[n].live(), size, 0); i > 0 {
+		return place{n, i - 1}, true
 	}
-	return f.firstFrom(bin + 1)
+	return f.firstFrom(n + 1)
 }
 
 // first is the place of the smallest block.
@@ -122,29 +133,31 @@ func (f *freeList) last() (at place, ok bool) {
 	return place{}, false
 }
 
-func (f *freeList) firstFrom(bin int) (at place, ok bool) {
-	if bin >= numBins {
+func (f *freeList) firstFrom(n int) (at place, ok bool) {
+	if n >= numBins {
 		return place{}, false
 	}
-	word := bin / 64
-	w := f.filled[word] >> (bin % 64) << (bin % 64)
+	word := n / 64
+	w := f.filled[word] >> (n % 64) << (n % 64)
 	for w == 0 {
 		if word++; word == len(f.filled) {
 			return place{}, false
 		}
 		w = f.filled[word]
 	}
-	bin = word*64 + bits.TrailingZeros64(w)
-	return place{bin, len(f.bins[bin]) - 1}, true
+	n = word*64 + bits.TrailingZeros64(w)
+	return place{n, f.bins[n].count - 1}, true
 }
 
 // at returns the block at a place.
-func (f *freeList) at(at place) *Block { return f.bins[at.bin][at.index].block }
+func (f *freeList) at(at place) blockID { return f.bins[at.bin].entries[at.index].block }
 
-// appendTo appends the blocks of the list to blocks, in order.
-func (f *freeList) appendTo(blocks []*Block) []*Block {
+// all yields the blocks of the list in order. The list must not change
+// meanwhile.
+func (f *freeList) all(yield func(blockID) bool) {
 	for at, ok := f.first(); ok; at, ok = f.next(at) {
-		blocks = append(blocks, f.at(at))
+		if !yield(f.at(at)) {
+			return
+		}
 	}
-	return blocks
 }

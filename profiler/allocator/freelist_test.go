@@ -21,6 +21,7 @@ func TestFreeListEqualsSortedList(t *testing.T) {
 		rapid.Int64Range(1, 1<<40), // beyond the last bin
 	)
 	rapid.Check(t, func(t *rapid.T) {
+		var blocks slab
 		list, model := new(freeList), []*Block{}
 		for addr := range rapid.Uint64Range(0, 200).Draw(t, "steps") {
 			if len(model) > 0 && rapid.Bool().Draw(t, "remove") {
@@ -28,21 +29,29 @@ func TestFreeListEqualsSortedList(t *testing.T) {
 				list.remove(model[i])
 				model = slices.Delete(model, i, i+1)
 			} else {
-				b := &Block{addr: addr, size: sizes.Draw(t, "size") * minBlockSize}
+				b := blocks.get()
+				b.addr, b.size = addr, sizes.Draw(t, "size")*minBlockSize
 				list.insert(b)
 				model = append(model, b)
 				slices.SortFunc(model, order)
 			}
-			require.Equal(t, model, list.appendTo([]*Block{}))
+			var all []*Block
+			for id := range list.all {
+				all = append(all, blocks.at(id))
+			}
+			require.Equal(t, len(model), len(all))
+			for i := range all {
+				require.Same(t, model[i], all[i])
+			}
 			want := sizes.Draw(t, "want") * minBlockSize
 			at, ok := list.fit(want)
 			i, _ := slices.BinarySearchFunc(model, &Block{size: want}, order)
 			require.Equal(t, i < len(model), ok)
 			if ok {
-				require.Same(t, model[i], list.at(at))
+				require.Same(t, model[i], blocks.at(list.at(at)))
 			}
 			if last, ok := list.last(); ok {
-				require.Same(t, model[len(model)-1], list.at(last))
+				require.Same(t, model[len(model)-1], blocks.at(list.at(last)))
 			}
 		}
 	})

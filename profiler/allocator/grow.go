@@ -3,7 +3,6 @@ package allocator
 import (
 	"errors"
 	"fmt"
-	"slices"
 )
 
 // An OOMError says that a request did not fit although the cache was emptied.
@@ -132,19 +131,24 @@ func (a *Allocator) unreserve(kind Pool, n int64) {
 // addSegment makes a segment that is one block and returns the block.
 func (a *Allocator) addSegment(p *pool, addr uint64, size, page int64) *Block {
 	b := a.blocks.get()
-	s := &segment{pool: p, addr: addr, size: size, first: b, page: page, index: len(a.segments)}
-	a.segments = append(a.segments, s)
-	b.addr, b.size, b.segment = addr, size, s
+	s := &segment{pool: p, addr: addr, size: size, first: b.id, page: page}
+	if n := len(a.unused); n > 0 {
+		b.segment = a.unused[n-1]
+		a.unused = a.unused[:n-1]
+		a.segments[b.segment-1] = s
+	} else {
+		a.segments = append(a.segments, s)
+		b.segment = segmentID(len(a.segments))
+	}
+	b.addr, b.size = addr, size
 	return b
 }
 
 // dropSegment forgets a segment and the single block it consists of.
-func (a *Allocator) dropSegment(s *segment) {
-	last := a.segments[len(a.segments)-1]
-	last.index = s.index
-	a.segments[s.index] = last
-	a.segments = a.segments[:len(a.segments)-1]
-	a.blocks.put(s.first)
+func (a *Allocator) dropSegment(b *Block) {
+	a.segments[b.segment-1] = nil
+	a.unused = append(a.unused, b.segment)
+	a.blocks.put(b)
 }
 
 // collectGarbage gives back cached segments of the large pool, oldest first,
@@ -159,9 +163,12 @@ func (a *Allocator) collectGarbage() error {
 	}
 	var idle []*Block
 	for _, s := range a.streams {
-		idle = s.large.free.appendTo(idle)
+		for id := range s.large.free.all {
+			if b := a.blocks.at(id); !b.isSplit() && a.segment(b).page == 0 {
+				idle = append(idle, b)
+			}
+		}
 	}
-	idle = slices.DeleteFunc(idle, func(b *Block) bool { return b.isSplit() || b.segment.page != 0 })
 	var age int64
 	for _, b := range idle {
 		age += a.age(b)
@@ -187,8 +194,8 @@ func (a *Allocator) collectGarbage() error {
 	return nil
 }
 
-// age is the number of searches of its pool that a free block has seen.
-func (a *Allocator) age(b *Block) int64 { return a.clocks[b.segment.pool.kind] - b.born }
+// age is the number of searches that a free block of the large pool has seen.
+func (a *Allocator) age(b *Block) int64 { return a.clocks[LargePool] - b.born }
 
 // releaseOversize gives back oversize blocks, if there is a maximum split
 // size: one that is large enough, or else the largest ones until enough bytes
@@ -199,7 +206,7 @@ func (a *Allocator) releaseOversize(p *pool, size int64) (enough bool, err error
 	}
 	need := max(size, a.config.MaxSplit)
 	if at, ok := p.free.fit(need); ok {
-		return true, a.giveBack(p.free.at(at))
+		return true, a.giveBack(a.blocks.at(p.free.at(at)))
 	}
 	var released int64
 	for released < need {
@@ -207,7 +214,7 @@ func (a *Allocator) releaseOversize(p *pool, size int64) (enough bool, err error
 		if !ok {
 			break
 		}
-		b := p.free.at(at)
+		b := a.blocks.at(p.free.at(at))
 		if b.size < a.config.MaxSplit {
 			break
 		}
@@ -231,11 +238,13 @@ func (a *Allocator) releaseCached() error {
 			if kind == SmallPool {
 				p = &s.small
 			}
-			idle = p.free.appendTo(idle)
+			for id := range p.free.all {
+				idle = append(idle, a.blocks.at(id))
+			}
 		}
 		for _, b := range idle {
 			var err error
-			if b.segment.page != 0 {
+			if a.segment(b).page != 0 {
 				err = a.contract(b)
 			} else if !b.isSplit() {
 				err = a.giveBack(b)
@@ -250,7 +259,7 @@ func (a *Allocator) releaseCached() error {
 
 // giveBack returns a cached segment that is one free block to the source.
 func (a *Allocator) giveBack(b *Block) error {
-	s := b.segment
+	s := a.segment(b)
 	kind := s.pool.kind
 	a.trace(TraceSegmentFree, s.addr, s.size, s.pool)
 	s.pool.free.remove(b)
@@ -259,7 +268,7 @@ func (a *Allocator) giveBack(b *Block) error {
 	if s.size >= a.config.MaxSplit {
 		a.stats.OversizeSegments.sub(1)
 	}
-	a.dropSegment(s)
+	a.dropSegment(b)
 	if err := a.source.Put(s.addr, s.size); err != nil {
 		return fmt.Errorf("give back a segment of %d bytes: %w", s.size, err)
 	}
