@@ -187,17 +187,66 @@ func (v *Vector) Compare(call Call) (diff string) { return v.compare(call, "") }
 func (v *Vector) CompareBut(native string, call Call) (diff string) { return v.compare(call, native) }
 
 func (v *Vector) compare(call Call, but string) (diff string) {
-	defer func() {
-		if r := recover(); r != nil {
-			diff = fmt.Sprintf("panic: %v", r)
-		}
-	}()
+	defer explain(&diff)
 	forward, backward := v.record(call, but)
 	number := numbering{}
 	if d := compare("forward", number.tokens(v.Forward, but), forward, v.Regime != "fp32"); d != "" {
 		return d
 	}
 	return compare("backward", number.tokens(v.Backward, but), backward, false)
+}
+
+// explain makes a panic a difference like any other.
+func explain(diff *string) {
+	if r := recover(); r != nil {
+		*diff = fmt.Sprintf("panic: %v", r)
+	}
+}
+
+// Procedure prepares a function over parameters that have gradients, such as
+// clipping or a step of the GradScaler, and returns what is recorded of it.
+type Procedure func(t *trace.Tape, v *Vector, params []*trace.Tensor) (run func())
+
+// CompareProcedure is [Vector.Compare] for procedures.
+func (v *Vector) CompareProcedure(p Procedure) (diff string) {
+	defer explain(&diff)
+	t := trace.New(Boards[v.GPU], trace.Options{Warm: true})
+	params, err := v.leaves(t)
+	if err != nil {
+		return err.Error()
+	}
+	run := p(t, v, params)
+	rec := NewRecorder(t)
+	run()
+	return Difference("forward", v.Forward, rec.Events())
+}
+
+// leaves are parameters of the shapes and the type that the arguments name,
+// each with a gradient.
+func (v *Vector) leaves(t *trace.Tape) ([]*trace.Tensor, error) {
+	d, err := dtype(v.String("dtype", "f32"))
+	if err != nil {
+		return nil, err
+	}
+	f := t.Frame()
+	shapes, _ := v.Args["shapes"].([]any)
+	var out []*trace.Tensor
+	for _, s := range shapes {
+		var shape []int64
+		for _, n := range s.([]any) {
+			shape = append(shape, int64(n.(float64)))
+		}
+		p := f.Let(t.New("parameter", program.Weights, d, shape...)).Leaf()
+		p.SetGrad(t.New("grad", program.Gradients, d, shape...))
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+// Difference is the first difference between recorded events and our own, ""
+// if there is none.
+func Difference(phase string, want, got []string) string {
+	return compare(phase, tokens(want), got, false)
 }
 
 // record runs the call and renders its events as the vectors do.
@@ -230,7 +279,8 @@ func (v *Vector) record(call Call, but string) (forward, backward []string) {
 		}
 		params[p.Name] = x
 	}
-	rec := &recorder{t: t, start: len(t.Program().Instructions), index: map[uint32]int{}, but: but}
+	rec := NewRecorder(t)
+	rec.but = but
 	var out []*trace.Tensor
 	run := func() {
 		g := f.FuncFrame()
@@ -246,7 +296,7 @@ func (v *Vector) record(call Call, but string) (forward, backward []string) {
 	default:
 		run()
 	}
-	forward = rec.events()
+	forward = rec.Events()
 	if v.Backward == nil {
 		return forward, nil
 	}
@@ -261,7 +311,7 @@ func (v *Vector) record(call Call, but string) (forward, backward []string) {
 		return forward, []string{"(no output requires grad)"}
 	}
 	trace.Backward(roots, grads)
-	return forward, rec.events()
+	return forward, rec.Events()
 }
 
 // view brings an input to the vector's layout.
@@ -287,8 +337,8 @@ func (v *Vector) parameter(t *trace.Tape, s Tensor) *trace.Tensor {
 	return t.New("parameter", program.Weights, s.DType, s.Shape...)
 }
 
-// recorder renders instructions as the vectors' events.
-type recorder struct {
+// Recorder renders instructions as the vectors' events.
+type Recorder struct {
 	t     *trace.Tape
 	start int
 	next  int
@@ -296,7 +346,13 @@ type recorder struct {
 	but   string // native function whose allocations do not count
 }
 
-func (r *recorder) events() []string {
+// NewRecorder begins with what t does from here on.
+func NewRecorder(t *trace.Tape) *Recorder {
+	return &Recorder{t: t, start: len(t.Program().Instructions), index: map[uint32]int{}}
+}
+
+// Events are the events since the last call, or since the recorder was made.
+func (r *Recorder) Events() []string {
 	p := r.t.Program()
 	var out []string
 	for _, i := range p.Instructions[r.start:] {
@@ -329,14 +385,26 @@ type numbering struct {
 	next int
 }
 
-// tokens cuts recorded events down to what is compared, sizes and order, and
-// leaves out the allocations of one native function, if it is named.
+// tokens cuts recorded events down to what is compared: sizes and order.
+func tokens(events []string) []string {
+	out := make([]string, len(events))
+	for i, e := range events {
+		out[i], _, _ = strings.Cut(e, " ")
+	}
+	return out
+}
+
+// tokens does the same and leaves out the allocations of one native function,
+// if it is named.
 func (n *numbering) tokens(events []string, but string) []string {
+	if but == "" {
+		return tokens(events)
+	}
 	out := make([]string, 0, len(events))
 	for _, e := range events {
 		token, rest, _ := strings.Cut(e, " ")
 		if token[0] == '+' {
-			if words := strings.Fields(rest); but != "" && len(words) > 1 && words[1] == but {
+			if words := strings.Fields(rest); len(words) > 1 && words[1] == but {
 				n.kept = append(n.kept, -1)
 				continue
 			}

@@ -42,6 +42,42 @@ func (f *Frame) LetAll(xs []*Tensor) []*Tensor {
 	return xs
 }
 
+// LetList binds a name to a list of tensors. When the name goes, the list lets
+// go of its last element first, as Python's does.
+func (f *Frame) LetList(xs []*Tensor) []*Tensor {
+	for i := len(xs) - 1; i >= 0; i-- {
+		f.Let(xs[i])
+	}
+	return xs
+}
+
+// DelList unbinds what LetList has bound.
+func (f *Frame) DelList(xs []*Tensor) {
+	if len(xs) == 0 {
+		return
+	}
+	last := xs[len(xs)-1]
+	for i, x := range f.names {
+		if x == last {
+			f.names = append(f.names[:i], f.names[i+len(xs):]...)
+			for k := len(xs) - 1; k >= 0; k-- {
+				xs[k].release()
+			}
+			return
+		}
+	}
+	panic("trace: DelList of a list that is not bound")
+}
+
+// Discard drops results that an expression statement leaves unused.
+func (f *Frame) Discard(xs ...*Tensor) {
+	for _, x := range xs {
+		if x.refs == 0 {
+			x.die()
+		}
+	}
+}
+
 // Set binds the name *p to x; what it was bound to before loses a reference.
 func (f *Frame) Set(p **Tensor, x *Tensor) {
 	x.alive()

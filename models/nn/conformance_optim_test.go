@@ -1,0 +1,76 @@
+package nn_test
+
+import (
+	"github.com/vprof/vprof/internal/opvectors"
+	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/optim"
+)
+
+// procedures are the vectors that are not of an operator: what happens to
+// parameters between backward and the next step.
+var procedures = map[string]opvectors.Procedure{
+	"clip_grad_norm_":    clipNorm,
+	"clip_grad_norm_inf": clipNorm,
+	"clip_grad_value_": func(_ *trace.Tape, _ *vector, ps []*tensor) func() {
+		return func() { optim.ClipGradValue(ps) }
+	},
+	"zero_grad_none": func(t *trace.Tape, _ *vector, ps []*tensor) func() {
+		return sgd(t, ps).ZeroGrad
+	},
+	"zero_grad_keep": func(t *trace.Tape, _ *vector, ps []*tensor) func() {
+		return sgd(t, ps).ZeroGradInPlace
+	},
+	"scaler_first_scale": func(t *trace.Tape, _ *vector, _ []*tensor) func() {
+		return scaleLoss(t, optim.NewGradScaler(t))
+	},
+	"scaler_scale": func(t *trace.Tape, _ *vector, _ []*tensor) func() {
+		s := optim.NewGradScaler(t)
+		scaleLoss(t, s)()
+		return scaleLoss(t, s)
+	},
+	"scaler_unscale_": func(t *trace.Tape, _ *vector, ps []*tensor) func() {
+		s, o := optim.NewGradScaler(t), sgd(t, ps)
+		scaleLoss(t, s)()
+		return func() { s.Unscale(o) }
+	},
+	"scaler_step_unscaled": func(t *trace.Tape, _ *vector, ps []*tensor) func() {
+		s, o := optim.NewGradScaler(t), sgd(t, ps)
+		scaleLoss(t, s)()
+		s.Unscale(o)
+		return func() { s.Step(o) }
+	},
+	"scaler_update": func(t *trace.Tape, _ *vector, ps []*tensor) func() {
+		s, o := optim.NewGradScaler(t), sgd(t, ps)
+		scaleLoss(t, s)()
+		s.Step(o)
+		return s.Update
+	},
+	"ema_update_multi":  averaging,
+	"ema_update_single": averaging,
+}
+
+func clipNorm(t *trace.Tape, v *vector, ps []*tensor) func() {
+	how := optim.Foreach
+	if !v.Bool("foreach", true) {
+		how = optim.SingleTensor
+	}
+	return func() { t.Frame().Let(optim.ClipGradNorm(ps, how)) }
+}
+
+func sgd(t *trace.Tape, ps []*tensor) *optim.Optimizer {
+	o, err := optim.New(t, optim.Config{}, ps)
+	if err != nil {
+		panic(err)
+	}
+	return o
+}
+
+func scaleLoss(t *trace.Tape, s *optim.GradScaler) func() {
+	loss := t.Frame().Let(t.Full(trace.F32))
+	return func() { t.Frame().Let(s.Scale(loss)) }
+}
+
+func averaging(t *trace.Tape, _ *vector, _ []*tensor) func() {
+	p := t.Frame().Let(t.Zeros(trace.F32, 10))
+	return optim.NewAverage(t, []*tensor{p}).Update
+}

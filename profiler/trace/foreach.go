@@ -1,0 +1,147 @@
+package trace
+
+import "github.com/vprof/vprof/profiler/program"
+
+// Operators over lists of tensors, and pointwise ones without autograd: what
+// optimizers, gradient clipping and loss scaling are made of.
+
+// multiTensorChunk is how many elements a block of multi_tensor_apply works
+// on (kChunkSize of ATen/native/cuda/MultiTensorApply.cuh).
+const multiTensorChunk = 65536
+
+// multiTensorMax is how many tensors one launch takes, by the number of lists
+// (depth_to_max_tensors, there).
+var multiTensorMax = [...]int{110, 64, 48, 36, 30}
+
+// ForeachNew is an operator torch._foreach_<op> that makes a list: one result
+// like each tensor of the first list. The caller must name the results (see
+// [Frame.LetList]) or discard them.
+func ForeachNew(op string, flops int64, lists ...[]*Tensor) []*Tensor {
+	if len(lists[0]) == 0 {
+		return nil
+	}
+	t := lists[0][0].tape
+	c := t.begin(op)
+	out := make([]*Tensor, len(lists[0]))
+	for i, x := range lists[0] {
+		out[i] = x.emptyLike(x.dtype)
+	}
+	t.launchForeach(flops, out, lists)
+	return c.endAll(out...)
+}
+
+// ForeachUpdate is an operator torch._foreach_<op>_ that updates the tensors of
+// a list in place, reading them and those of the other lists. A list of
+// another length holds scalars for all.
+func ForeachUpdate(op string, flops int64, out []*Tensor, lists ...[]*Tensor) {
+	if len(out) == 0 {
+		return
+	}
+	t := out[0].tape
+	c := t.begin(op)
+	t.launchForeach(flops, out, append([][]*Tensor{out}, lists...))
+	c.done()
+}
+
+// launchForeach launches the kernels of an operator over lists: each takes as
+// many tensors as fit the arguments of a kernel.
+func (t *Tape) launchForeach(flops int64, out []*Tensor, lists [][]*Tensor) {
+	most := multiTensorMax[min(len(lists), len(multiTensorMax))-1]
+	for from := 0; from < len(out); from += most {
+		to := min(from+most, len(out))
+		reads := make([]*Tensor, 0, len(lists)*(to-from))
+		work := int64(0)
+		for _, x := range out[from:to] {
+			work += x.numel
+		}
+		for _, list := range lists {
+			if len(list) == len(out) {
+				reads = append(reads, list[from:to]...)
+			}
+		}
+		t.launch(program.Op{Work: program.OptimizerUpdate, FLOPs: flops * work}, out[from:to], reads)
+	}
+}
+
+// ForeachNorm is torch._foreach_norm: one norm for each tensor of the list.
+func ForeachNorm(xs []*Tensor) []*Tensor {
+	t := xs[0].tape
+	c := t.begin("_foreach_norm_Scalar")
+	chunks := int64(0)
+	for _, x := range xs {
+		chunks = max(chunks, divUp(x.numel, multiTensorChunk))
+	}
+	d := xs[0].dtype
+	t.native = "zeros_symint"
+	partial := c.let(t.empty(d.accumulate(), int64(len(xs))*chunks))
+	t.launchFill(partial)
+	t.native = "foreach_tensor_norm_cuda_internal"
+	out := make([]*Tensor, len(xs))
+	for i := range xs {
+		out[i] = t.empty(d)
+	}
+	t.launch(program.Op{Work: program.Reduction, FLOPs: 2 * totalNumel(xs)}, []*Tensor{partial}, xs)
+	t.launch(program.Op{Work: program.Reduction, FLOPs: partial.numel}, out, []*Tensor{partial})
+	return c.endAll(out...)
+}
+
+func totalNumel(xs []*Tensor) int64 {
+	n := int64(0)
+	for _, x := range xs {
+		n += x.numel
+	}
+	return n
+}
+
+// Pointwise makes a new tensor element by element, as operator op does where
+// autograd does not look.
+func Pointwise(op string, flops int64, xs ...*Tensor) *Tensor {
+	t := xs[0].tape
+	c := t.begin(op, xs...)
+	return c.end(t.map1(op, resultType(xs...), flops, xs...))
+}
+
+// Update writes out element by element in place, reading it and xs, as
+// operator op does where autograd does not look. It returns out.
+func Update(op string, flops int64, out *Tensor, xs ...*Tensor) *Tensor {
+	t := out.tape
+	c := t.begin(op, append([]*Tensor{out}, xs...)...)
+	t.launchElementwise(out, flops, append([]*Tensor{out}, xs...)...)
+	return c.end(out)
+}
+
+// Compute makes a tensor of the given shape, as operator op does where
+// autograd does not look.
+func Compute(op string, d DType, shape []int64, flops int64, xs ...*Tensor) *Tensor {
+	t := xs[0].tape
+	c := t.beginList(op, xs)
+	y := t.empty(d, shape...)
+	t.launchElementwise(y, flops, xs...)
+	return c.end(y)
+}
+
+// VectorNorm is torch.linalg.vector_norm of the whole of x, without autograd.
+func VectorNorm(x *Tensor) *Tensor {
+	return x.reduce(reduction{op: "linalg_vector_norm", out: x.dtype, accSize: x.dtype.accumulate().Size()}, nil, false)
+}
+
+// ScalarPow is number ** x, without autograd: the base becomes a tensor of
+// its own while the kernel runs.
+func ScalarPow(x *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("pow_Scalar", x)
+	y := t.empty(x.dtype, x.shape...)
+	t.native = "scalar_tensor"
+	base := t.empty(F64)
+	t.launchElementwise(y, 8, base, x)
+	return c.end(y)
+}
+
+// Copy is x.to(device, copy=True) without autograd.
+func Copy(x *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("to_dtype_layout", x)
+	y := x.emptyLike(x.dtype)
+	t.launchCopy(y, x)
+	return c.end(y)
+}

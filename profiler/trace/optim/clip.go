@@ -1,0 +1,87 @@
+package optim
+
+import "github.com/vprof/vprof/profiler/trace"
+
+// ClipGradNorm is torch.nn.utils.clip_grad_norm_ for any norm: it returns the
+// total norm, nil if no parameter has a gradient. Foreach or single says which
+// implementation runs; PyTorch's default is foreach.
+func ClipGradNorm(params []*trace.Tensor, how Implementation) *trace.Tensor {
+	batches := gradients(params)
+	if len(batches) == 0 {
+		return nil
+	}
+	t := params[0].Tape()
+	var total *trace.Tensor
+	t.NoGrad(func() {
+		f := t.Frame()
+		total = f.Let(totalNorm(t, batches, how))
+		clipWithNorm(t, batches, total, how)
+		f.End(total)
+	})
+	return total
+}
+
+// ClipGradValue is torch.nn.utils.clip_grad_value_.
+func ClipGradValue(params []*trace.Tensor) {
+	for _, grads := range gradients(params) {
+		trace.ForeachUpdate("_foreach_clamp_min__Scalar", 1, grads)
+		trace.ForeachUpdate("_foreach_clamp_max__Scalar", 1, grads)
+	}
+}
+
+// gradients are the gradients there are, grouped by type.
+func gradients(params []*trace.Tensor) [][]*trace.Tensor {
+	var out [][]*trace.Tensor
+	for _, p := range params {
+		g := p.Grad()
+		if g == nil {
+			continue
+		}
+		k := 0
+		for k < len(out) && out[k][0].DType() != g.DType() {
+			k++
+		}
+		if k == len(out) {
+			out = append(out, nil)
+		}
+		out[k] = append(out[k], g)
+	}
+	return out
+}
+
+// totalNorm is _get_total_norm: the norm of the norms.
+func totalNorm(t *trace.Tape, batches [][]*trace.Tensor, how Implementation) *trace.Tensor {
+	f := t.Frame()
+	var norms []*trace.Tensor
+	for _, grads := range batches {
+		if how == Foreach {
+			norms = append(norms, trace.ForeachNorm(grads)...)
+			continue
+		}
+		for _, g := range grads {
+			norms = append(norms, trace.VectorNorm(g))
+		}
+	}
+	f.LetList(norms)
+	stacked := trace.Stack(0, norms...)
+	total := trace.VectorNorm(stacked)
+	f.End(total)
+	return total
+}
+
+// clipWithNorm is _clip_grads_with_norm_.
+func clipWithNorm(t *trace.Tape, batches [][]*trace.Tensor, total *trace.Tensor, how Implementation) {
+	f := t.Frame()
+	coef := f.Let(divideScalar(trace.Pointwise("add_Tensor", 1, total)))
+	clamped := f.Let(trace.Pointwise("clamp", 1, coef))
+	for _, grads := range batches {
+		if how == Foreach {
+			trace.ForeachUpdate("_foreach_mul__Tensor", 1, grads, []*trace.Tensor{clamped})
+			continue
+		}
+		for _, g := range grads {
+			trace.Update("mul__Tensor", 1, g, clamped)
+		}
+	}
+	f.End()
+}

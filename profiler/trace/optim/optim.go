@@ -1,0 +1,240 @@
+// Package optim records what the optimizers of torch.optim, GradScaler,
+// gradient clipping and weight averaging allocate and free. Each function
+// follows its PyTorch 2.11 original statement by statement, so temporaries
+// live exactly as long as Python's names for them do.
+package optim
+
+import (
+	"fmt"
+
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// Algorithm is a class of torch.optim.
+type Algorithm uint8
+
+// The algorithms.
+const (
+	SGD Algorithm = iota
+	Adam
+	AdamW
+	numAlgorithms
+)
+
+var algorithmNames = [numAlgorithms]string{"SGD", "Adam", "AdamW"}
+
+func (a Algorithm) String() string {
+	if a < numAlgorithms {
+		return algorithmNames[a]
+	}
+	return fmt.Sprintf("Algorithm(%d)", uint8(a))
+}
+
+// Implementation is which of PyTorch's loops runs.
+type Implementation uint8
+
+// The implementations.
+const (
+	// Foreach works on lists of tensors; PyTorch's default on CUDA.
+	Foreach Implementation = iota
+	// SingleTensor works on one parameter after the other (foreach=False).
+	SingleTensor
+	// Fused does everything in one kernel (fused=True).
+	Fused
+)
+
+// Config is an optimizer and the options of it that memory depends on.
+// Coefficients do not matter, only whether they are zero.
+type Config struct {
+	Algorithm      Algorithm
+	Implementation Implementation
+
+	Momentum    bool // SGD, RMSprop: momentum != 0
+	Nesterov    bool // SGD
+	WeightDecay bool // weight_decay != 0
+	AMSGrad     bool // Adam, AdamW
+	Maximize    bool
+	Capturable  bool
+}
+
+// Optimizer owns the state of its parameters.
+type Optimizer struct {
+	config Config
+	rule   *rule
+	tape   *trace.Tape
+	held   *trace.Frame // keeps the state alive
+	groups [][]*slot
+}
+
+// slot is a parameter and its state (optimizer.state[p]).
+type slot struct {
+	param *trace.Tensor
+	ready bool
+	step  *trace.Tensor // nil where it is a number or lives on the host
+	state [maxStates]*trace.Tensor
+}
+
+// maxStates is the largest number of state tensors of a parameter's size.
+const maxStates = 3
+
+// rule is how an algorithm is computed.
+type rule struct {
+	// init makes the state of a parameter at its first step.
+	init func(o *Optimizer, s *slot)
+	// foreach and single take one step on parameters of one group and type.
+	foreach, single, fused func(o *Optimizer, f *trace.Frame, l *lists)
+}
+
+var rules = [numAlgorithms]rule{
+	SGD:   {initSGD, foreachSGD, singleSGD, fusedSGD},
+	Adam:  {initAdam, foreachAdam, singleAdam, fusedAdam},
+	AdamW: {initAdam, foreachAdam, singleAdam, fusedAdam},
+}
+
+// New is the optimizer of the given configuration over groups of parameters.
+func New(t *trace.Tape, c Config, groups ...[]*trace.Tensor) (*Optimizer, error) {
+	if c.Algorithm >= numAlgorithms {
+		return nil, fmt.Errorf("unknown optimizer %v", c.Algorithm)
+	}
+	o := &Optimizer{config: c, rule: &rules[c.Algorithm], tape: t, held: t.Frame()}
+	if c.Implementation == Fused && o.rule.fused == nil {
+		return nil, fmt.Errorf("%v has no fused implementation; leave it out or take SGD, Adam, AdamW or Adagrad", c.Algorithm)
+	}
+	for _, params := range groups {
+		group := make([]*slot, len(params))
+		for i, p := range params {
+			group[i] = &slot{param: p}
+		}
+		o.groups = append(o.groups, group)
+	}
+	return o, nil
+}
+
+// Params are all parameters, group by group.
+func (o *Optimizer) Params() []*trace.Tensor {
+	var out []*trace.Tensor
+	for _, g := range o.groups {
+		for _, s := range g {
+			out = append(out, s.param)
+		}
+	}
+	return out
+}
+
+// ZeroGrad is zero_grad(set_to_none=True).
+func (o *Optimizer) ZeroGrad() {
+	for _, g := range o.groups {
+		for _, s := range g {
+			s.param.ZeroGrad()
+		}
+	}
+}
+
+// ZeroGradInPlace is zero_grad(set_to_none=False).
+func (o *Optimizer) ZeroGradInPlace() {
+	for _, grads := range gradients(o.Params()) {
+		trace.ForeachUpdate("_foreach_zero_", 0, grads)
+	}
+}
+
+// Step is step(): it updates every parameter that has a gradient and makes
+// what state is missing.
+func (o *Optimizer) Step() {
+	o.tape.NoGrad(func() {
+		for _, g := range o.groups {
+			o.stepGroup(g)
+		}
+	})
+}
+
+func (o *Optimizer) stepGroup(group []*slot) {
+	batches := o.collect(group)
+	for i := range batches {
+		l := &batches[i]
+		f := o.tape.Frame()
+		switch o.config.Implementation {
+		case Fused:
+			o.rule.fused(o, f, l)
+		case SingleTensor:
+			o.rule.single(o, f, l)
+		default:
+			o.rule.foreach(o, f, l)
+		}
+		f.End()
+	}
+}
+
+// collect makes missing state and lists what has gradients, by type
+// (_init_group and _group_tensors_by_device_and_dtype).
+func (o *Optimizer) collect(group []*slot) []lists {
+	var out []lists
+	for _, s := range group {
+		if s.param.Grad() == nil {
+			continue
+		}
+		if !s.ready {
+			s.ready = true
+			o.rule.init(o, s)
+		}
+		k := 0
+		for k < len(out) && out[k].params[0].DType() != s.param.DType() && o.config.Implementation != SingleTensor {
+			k++
+		}
+		if k == len(out) {
+			out = append(out, lists{})
+		}
+		out[k].add(s)
+	}
+	return out
+}
+
+// keep makes what f computes part of the optimizer's state.
+func (o *Optimizer) keep(f func() *trace.Tensor) *trace.Tensor {
+	var x *trace.Tensor
+	o.tape.In(program.OptimizerState, func() { x = o.held.Let(f()) })
+	return x
+}
+
+// zeros makes state like the parameter.
+func (o *Optimizer) zeros(s *slot, states ...int) {
+	for _, k := range states {
+		s.state[k] = o.keep(s.param.ZerosLike)
+	}
+}
+
+// deviceStep makes the count of steps where it lives on the device.
+func (o *Optimizer) deviceStep(s *slot) {
+	if !o.config.hostStep() {
+		s.step = o.keep(func() *trace.Tensor { return o.tape.Zeros(trace.F32) })
+	}
+}
+
+// hostStep reports whether the count of steps lives on the host, as it does
+// unless the kernels need it on the device.
+func (c *Config) hostStep() bool { return !c.Capturable && c.Implementation != Fused }
+
+// lists are the arguments of an optimizer's functional form: list by list,
+// what its parameters have.
+type lists struct {
+	slots                []*slot
+	params, grads, steps []*trace.Tensor
+	state                [maxStates][]*trace.Tensor
+}
+
+func (l *lists) add(s *slot) {
+	l.slots = append(l.slots, s)
+	l.params = append(l.params, s.param)
+	l.grads = append(l.grads, s.param.Grad())
+	if s.step != nil {
+		l.steps = append(l.steps, s.step)
+	}
+	for k, x := range s.state {
+		if x != nil {
+			l.state[k] = append(l.state[k], x)
+		}
+	}
+}
+
+// tick counts a step.
+func (l *lists) tick() { trace.ForeachUpdate("_foreach_add__Scalar", 1, l.steps) }

@@ -1,0 +1,132 @@
+package optim
+
+import (
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// GradScaler is torch.amp.GradScaler, seeing no overflow: every step is taken.
+type GradScaler struct {
+	tape   *trace.Tape
+	held   *trace.Frame
+	scale  *trace.Tensor // the factor and the count of good steps, made by the first Scale
+	growth *trace.Tensor
+	found  []foundInf // by optimizer, since the last Update
+}
+
+// foundInf is the flag that unscaling an optimizer's gradients leaves.
+type foundInf struct {
+	of       *Optimizer
+	flag     *trace.Tensor
+	unscaled bool
+}
+
+// NewGradScaler is GradScaler().
+func NewGradScaler(t *trace.Tape) *GradScaler {
+	return &GradScaler{tape: t, held: t.Frame()}
+}
+
+// Scale is scaler.scale(loss).
+func (s *GradScaler) Scale(loss *trace.Tensor) *trace.Tensor {
+	if s.scale == nil {
+		s.tape.In(program.OptimizerState, func() {
+			s.scale = s.held.Let(s.tape.Full(trace.F32))
+			s.growth = s.held.Let(s.tape.Full(trace.I32))
+		})
+	}
+	return loss.Mul(s.scale)
+}
+
+// Unscale is scaler.unscale_(optimizer).
+func (s *GradScaler) Unscale(o *Optimizer) {
+	s.tape.NoGrad(func() {
+		f := s.tape.Frame()
+		inverse := f.Let(trace.Pointwise("reciprocal", 4, s.scale.To(trace.F64)).To(trace.F32))
+		found := f.Let(s.tape.Full(trace.F32))
+		s.unscaleGradients(o, inverse, found, true)
+		f.End()
+	})
+}
+
+// unscaleGradients is _unscale_grads_: it multiplies all gradients and looks
+// for infinities. The flag goes to a copy for the device.
+func (s *GradScaler) unscaleGradients(o *Optimizer, inverse, found *trace.Tensor, unscaled bool) {
+	f := s.tape.Frame()
+	var flag *trace.Tensor
+	for _, grads := range gradients(o.Params()) {
+		if flag == nil {
+			flag = s.held.Let(trace.Copy(found))
+			inverse = f.Let(trace.Copy(inverse))
+		}
+		trace.ForeachUpdate("_amp_foreach_non_finite_check_and_unscale_", 2, grads, []*trace.Tensor{flag, inverse})
+	}
+	s.found = append(s.found, foundInf{of: o, flag: flag, unscaled: unscaled})
+	f.End()
+}
+
+// state is what is known of o since the last Update.
+func (s *GradScaler) state(o *Optimizer) *foundInf {
+	for i := range s.found {
+		if s.found[i].of == o {
+			return &s.found[i]
+		}
+	}
+	return nil
+}
+
+// Step is scaler.step(optimizer). Fused optimizers unscale in their kernel.
+func (s *GradScaler) Step(o *Optimizer) {
+	if o.config.Implementation == Fused {
+		s.stepFused(o)
+		return
+	}
+	if s.state(o) == nil {
+		s.Unscale(o)
+	}
+	o.Step()
+}
+
+// stepFused hands scale and flag to an optimizer that knows of them.
+func (s *GradScaler) stepFused(o *Optimizer) {
+	f := s.tape.Frame()
+	if s.state(o) == nil {
+		s.tape.NoGrad(func() {
+			g := s.tape.Frame()
+			one := g.Let(s.tape.Full(trace.F32))
+			s.unscaleGradients(o, one, g.Let(s.tape.Full(trace.F32)), false)
+			g.End()
+		})
+	}
+	st := s.state(o)
+	if st.flag != nil {
+		f.Let(trace.Pointwise("add_Tensor", 1, st.flag))
+	}
+	if !st.unscaled {
+		f.Let(trace.Pointwise("mul_Tensor", 1, s.scale))
+	}
+	o.Step()
+	f.End()
+}
+
+// Update is scaler.update().
+func (s *GradScaler) Update() {
+	var combined *trace.Tensor
+	for _, x := range s.found {
+		switch {
+		case x.flag == nil:
+		case combined == nil:
+			combined = x.flag
+		default:
+			trace.Update("add__Tensor", 1, combined, x.flag)
+		}
+	}
+	if combined != nil {
+		trace.Update("_amp_update_scale_", 4, s.scale, s.growth, combined)
+	}
+	for i := len(s.found) - 1; i >= 0; i-- {
+		if s.found[i].flag != nil {
+			s.held.Del(&s.found[i].flag)
+		}
+	}
+	s.found = s.found[:0]
+}
