@@ -3,6 +3,7 @@ package cudnn_test
 import (
 	"fmt"
 	"math"
+	"os"
 	"sort"
 	"strings"
 	"sync"
@@ -17,6 +18,15 @@ import (
 // recorded reads the vectors once for all tests.
 var recorded = sync.OnceValues(func() ([]vectors.Vector, error) {
 	return vectors.Read("testdata/conv-workspaces.jsonl.gz")
+})
+
+// heldOut are rules found without the geometries that are held back.
+var heldOut = sync.OnceValues(func() (*cudnn.Rules, error) {
+	text, err := os.ReadFile("testdata/rules-held-out.txt")
+	if err != nil {
+		return nil, err
+	}
+	return cudnn.ParseRules(string(text))
 })
 
 // score sums up how close the model comes on a set of cases.
@@ -72,6 +82,8 @@ func group(t *testing.T, key func(v *vectors.Vector, d cudnn.Direction) (string,
 	t.Helper()
 	vs, err := recorded()
 	require.NoError(t, err)
+	rules, err := heldOut()
+	require.NoError(t, err)
 	scores := map[string]*score{}
 	for i := range vs {
 		v := &vs[i]
@@ -83,7 +95,7 @@ func group(t *testing.T, key func(v *vectors.Vector, d cudnn.Direction) (string,
 			if scores[k] == nil {
 				scores[k] = &score{}
 			}
-			scores[k].add(v.Workspaces[d], cudnn.Workspaces(v.Config, d, v.Board))
+			scores[k].add(v.Workspaces[d], rules.Explain(v.Config, d, v.Board).Allocations)
 		}
 	}
 	return scores
@@ -127,16 +139,85 @@ func part(v *vectors.Vector) string {
 	return "seen"
 }
 
-// TestHeldOutAccuracy reports how well the rules do on geometries they were not
-// found on, and holds them to what they achieved.
+// TestHeldOutAccuracy reports how well rules do on geometries they were not
+// found on, and holds them to what they achieved: at most this error in bytes
+// (sum of differences over sum of workspaces), at least these shares of exact
+// and close (2 % and 64 KiB) answers. Two things flatter the figures a little:
+// the number and support of the leaves were picked among five settings with
+// these scores in view, and the size formulas were worked out on all cases. The
+// shipped rules, found on all cases, are not what is measured here.
 func TestHeldOutAccuracy(t *testing.T) {
-	report(t, "all contiguous, old and new geometries", group(t, func(v *vectors.Vector, d cudnn.Direction) (string, bool) {
-		return fmt.Sprintf("%s %s %s %v", source(v), part(v), precision(v), d), v.Config.Layout == cudnn.Contiguous && v.Board.Capability >= 80
-	}))
-	report(t, "held out, contiguous, by board", group(t, func(v *vectors.Vector, d cudnn.Direction) (string, bool) {
-		return fmt.Sprintf("%s %s %v", source(v), v.Board.Name, d), v.Config.Layout == cudnn.Contiguous && v.Held
-	}))
-	report(t, "held out, channels last", group(t, func(v *vectors.Vector, d cudnn.Direction) (string, bool) {
+	scores := group(t, func(v *vectors.Vector, d cudnn.Direction) (string, bool) {
+		key := fmt.Sprintf("%s %s %s %v", source(v), part(v), precision(v), d)
+		return key, v.Config.Layout == cudnn.Contiguous && v.Board.Capability >= 80
+	})
+	report(t, "contiguous, Ampere and later; held: geometries the rules never saw", scores)
+	for _, floor := range []struct {
+		key                 string
+		exact, close, error float64
+	}{
+		{"models held fp32 forward", 0.75, 0.82, 0.20},
+		{"models held fp32 grad input", 0.80, 0.86, 0.17},
+		{"models held fp32 grad weight", 0.48, 0.71, 0.13},
+		{"models held half forward", 0.80, 0.86, 0.18},
+		{"models held half grad input", 0.84, 0.90, 0.08},
+		{"models held half grad weight", 0.40, 0.64, 0.12},
+		{"grid held fp32 forward", 0.58, 0.73, 0.35},
+		{"grid held fp32 grad input", 0.66, 0.74, 0.36},
+		{"grid held fp32 grad weight", 0.38, 0.57, 0.42},
+		{"grid held half forward", 0.68, 0.80, 0.22},
+		{"grid held half grad input", 0.62, 0.76, 0.22},
+		{"grid held half grad weight", 0.31, 0.56, 0.22},
+	} {
+		s := scores[floor.key]
+		require.NotNil(t, s, floor.key)
+		require.GreaterOrEqual(t, s.exactShare(), floor.exact, floor.key+": exact")
+		require.GreaterOrEqual(t, s.closeShare(), floor.close, floor.key+": close")
+		require.LessOrEqual(t, s.byteError(), floor.error, floor.key+": error in bytes")
+	}
+}
+
+func TestHeldOutAccuracyByBoard(t *testing.T) {
+	scores := group(t, func(v *vectors.Vector, d cudnn.Direction) (string, bool) {
+		return fmt.Sprintf("%s %v", v.Board.Name, d), v.Config.Layout == cudnn.Contiguous && v.Held && v.Reference
+	})
+	report(t, "held out, models, by board", scores)
+	for key, s := range scores {
+		require.LessOrEqual(t, s.byteError(), 0.45, key)
+		require.GreaterOrEqual(t, s.closeShare(), 0.60, key)
+	}
+	report(t, "held out, channels last, all boards", group(t, func(v *vectors.Vector, d cudnn.Direction) (string, bool) {
 		return fmt.Sprintf("%s %v", precision(v), d), v.Config.Layout != cudnn.Contiguous && v.Held
 	}))
+}
+
+// TestCopiesAreExactToTheByte asks only for the second step: of the cases whose
+// workspace is copies without partial sums, the formula of the chosen class
+// gives every byte. Choosing is not in question here, so all boards and
+// geometries count.
+func TestCopiesAreExactToTheByte(t *testing.T) {
+	vs, err := recorded()
+	require.NoError(t, err)
+	var near, exact int
+	for i := range vs {
+		v := &vs[i]
+		if v.Board.Capability < 80 || v.Config.Layout != cudnn.Contiguous {
+			continue
+		}
+		for _, d := range []cudnn.Direction{cudnn.Forward, cudnn.GradInput} {
+			p := cudnn.Explain(v.Config, d, v.Board)
+			if p.Engine == cudnn.Direct || p.Splits > 0 {
+				continue
+			}
+			want, have := largest(v.Workspaces[d]), largest(p.Allocations)
+			if math.Abs(float64(want-have)) < 0.01*float64(want) {
+				near++
+				if want == have {
+					exact++
+				}
+			}
+		}
+	}
+	t.Logf("%d of %d exact", exact, near)
+	require.Greater(t, float64(exact), 0.85*float64(near))
 }

@@ -1,6 +1,9 @@
 package cudnn
 
-import "math/bits"
+import (
+	"math/bits"
+	"slices"
+)
 
 // copyAlign is the alignment of each piece inside a workspace, and what an
 // engine adds for the alignment of the workspace itself.
@@ -45,21 +48,30 @@ func (p *problem) channels(pad padding) (c, k int64) {
 // vectorBytes is the width of the loads of tensor-core kernels.
 const vectorBytes = 16
 
+// copyHabit is how an engine differs from the usual in what it copies.
+type copyHabit uint8
+
+const (
+	// contiguousResult engines write the result where it belongs.
+	contiguousResult copyHabit = 1 + iota
+	// unrounded engines take fp32 inputs as they are. The others want them
+	// rounded to TF32, which needs a copy even when the layout is right.
+	unrounded
+)
+
 // layoutCopies is the room for the channels-last copies of an engine. A tensor
 // is copied when its layout differs from channels last, when its channels are
-// padded, and, in fp32, when it is an input of a tensor-core kernel, which
-// rounds it to TF32 on the way. contiguousOut engines write the result where it
-// belongs.
-func (p *problem) layoutCopies(pad padding, contiguousOut bool) int64 {
+// padded, or when it must be rounded.
+func (p *problem) layoutCopies(pad padding, habits ...copyHabit) int64 {
 	c, k := p.channels(pad)
 	padC, padK := c != p.cg, k != p.kg
 	strided := p.Layout == Contiguous
-	round := p.DType == F32 && pad != padNone && p.board.Capability >= 80
+	round := p.DType == F32 && p.board.Capability >= 80 && !slices.Contains(habits, unrounded)
 
 	x := padC || (strided && p.xs > 1 && p.c > 1) || (round && p.kind != dgrad)
 	w := padC || padK || (strided && p.taps > 1 && p.cg > 1) || (round && p.kind != wgrad)
 	y := padK || (strided && p.ys > 1 && p.k > 1) || (round && p.kind != fprop)
-	if contiguousOut {
+	if slices.Contains(habits, contiguousResult) {
 		switch p.kind {
 		case fprop:
 			y = false

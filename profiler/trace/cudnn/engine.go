@@ -26,6 +26,9 @@ const (
 	// GroupPairs (h200, fp32) transposes x and y of one group after the other
 	// and leaves w alone.
 	GroupPairs
+	// Hopper (sm90_xmma_*) is Copies or Grouped with kernels of capability 9.0,
+	// which round to TF32 themselves and keep a header in the workspace.
+	Hopper
 	// Folded (dgrad) folds the stride into channels and runs at stride 1.
 	Folded
 	// BatchedGemm (wgrad of pointwise kernels) multiplies each sample on its
@@ -60,7 +63,7 @@ const (
 
 var engineNames = [numEngines]string{
 	"direct", "copies", "looped", "grouped", "contiguous-out", "unpadded",
-	"group-pairs", "folded", "batched-gemm", "winograd4", "winograd9",
+	"group-pairs", "hopper", "folded", "batched-gemm", "winograd4", "winograd9",
 	"winograd-fused", "fft1d-32", "fft1d-256", "fft2d-16", "fft2d-32",
 	"fft2d-64", "whole-fft", "depthwise-tiles", "offsets", "im2col",
 }
@@ -72,11 +75,57 @@ func (e Engine) String() string {
 	return "unknown"
 }
 
+// can says whether engines of class e exist for the problem: what the
+// algorithms need, whatever the heuristics prefer.
+func (p *problem) can(e Engine) bool {
+	switch e {
+	case Looped, Grouped, GroupPairs:
+		return p.Groups > 1 && (e != GroupPairs || p.kind != wgrad)
+	case Copies:
+		return p.Groups == 1
+	case Hopper:
+		return generation(p.board.Capability) == 90
+	case ContiguousOut:
+		return p.kind == fprop && p.DType == F32 && p.Layout == Contiguous
+	case Folded:
+		return p.kind == dgrad && p.strided()
+	case BatchedGemm:
+		return p.kind == wgrad && p.taps == 1 && !p.strided() && p.Layout == Contiguous
+	case Winograd4, WinogradFused:
+		return p.Dim == 2 && p.K[0] == 3 && p.K[1] == 3 && p.plain()
+	case Winograd9:
+		return p.Dim == 2 && p.K[0] == 5 && p.K[1] == 5 && p.plain()
+	case FFT1D32, FFT1D256, WholeFFT:
+		size := int64(1 << 30)
+		if e == FFT1D32 {
+			size = 32
+		} else if e == FFT1D256 {
+			size = 256
+		}
+		return p.plain() && p.K[p.Dim-1] <= size && (e == WholeFFT || p.Dim == 1)
+	case FFT2D16, FFT2D32, FFT2D64:
+		return p.plain() && p.Dim < 3
+	case DepthwiseTiles:
+		return p.Groups > 1 && p.cg == 1
+	}
+	return true
+}
+
+// strided says that some axis is strided.
+func (p *problem) strided() bool {
+	return max(p.Stride[0], p.Stride[1], p.Stride[2]) > 1
+}
+
+// plain says that nothing is strided or dilated.
+func (p *problem) plain() bool {
+	return !p.strided() && max(p.Dilation[0], p.Dilation[1], p.Dilation[2]) == 1
+}
+
 // splits says whether engines of the class may split the reduction and keep
 // partial sums in the workspace.
 func (e Engine) splits() bool {
 	switch e {
-	case Copies, Looped, Grouped, ContiguousOut, Unpadded:
+	case Copies, Looped, Grouped, ContiguousOut, Unpadded, Hopper:
 		return true
 	}
 	return false
@@ -86,17 +135,23 @@ func (e Engine) splits() bool {
 func (p *problem) bytes(e Engine) int64 {
 	switch e {
 	case Copies:
-		return align(p.layoutCopies(padVector, false))
+		return align(p.layoutCopies(padVector))
 	case Looped:
-		return p.perGroup(p.layoutCopies(padVector, false))
+		return p.perGroup(p.layoutCopies(padVector))
 	case Grouped:
-		return align(p.layoutCopies(padGroup, false))
+		return align(p.layoutCopies(padGroup))
 	case ContiguousOut:
-		return align(p.layoutCopies(padGroup, true))
+		return align(p.layoutCopies(padGroup, contiguousResult))
 	case Unpadded:
-		return align(p.layoutCopies(padNone, false))
+		return align(p.layoutCopies(padNone, unrounded))
 	case GroupPairs:
 		return p.perGroup(p.N * (p.c*p.xs + p.k*p.ys) * p.es)
+	case Hopper:
+		n := align(p.layoutCopies(padGroup, unrounded))
+		if p.kind != wgrad {
+			n += hopperHeader
+		}
+		return n
 	case Folded:
 		return p.folded()
 	case BatchedGemm:
@@ -113,6 +168,10 @@ func (p *problem) bytes(e Engine) int64 {
 	}
 	return 0
 }
+
+// hopperHeader is what the fprop and dgrad kernels of sm90 keep in the workspace
+// beside copies: 128 bytes at any alignment of 4.
+const hopperHeader = 131
 
 // align adds the alignment of a workspace that is not empty.
 func align(n int64) int64 {

@@ -1,7 +1,7 @@
 package cudnn
 
 // numFeatures is the length of the list below.
-const numFeatures = 46
+const numFeatures = 48
 
 // features are the quantities that rules compare, in the order of
 // featureNames. They are sizes of the implicit matrix product, its tiles per
@@ -56,6 +56,8 @@ var featureNames = [numFeatures]string{
 	"waves-64",  // tiles-64 rounded up over itself: the idle share of the last wave
 	"waves-128", // the same of tiles-128
 	"x+y/w",     // bytes of x and y over those of w
+	"plain",     // 1 if nothing is strided or dilated
+	"winograd",  // the kernel's side if a Winograd engine exists, else 0
 }
 
 // features computes them all.
@@ -87,7 +89,7 @@ func (p *problem) features() (f features) {
 		t64, t128, t256, float32(reduction) / t128,
 		float32(rows) * float32(columns) * float32(reduction) * float32(p.Groups) / sms,
 		xb, yb, wb, float32(rows) * float32(columns) * float32(p.Groups),
-		idle(t64), idle(t128), (xb + yb) / wb,
+		idle(t64), idle(t128), (xb + yb) / wb, flag(p.plain()), p.winogradSide(),
 	}
 }
 
@@ -143,4 +145,12 @@ func generation(capability int) int {
 		return 90
 	}
 	return 120
+}
+
+// winogradSide is the side of a kernel that Winograd engines can do, or 0.
+func (p *problem) winogradSide() float32 {
+	if p.can(Winograd4) || p.can(Winograd9) {
+		return float32(p.K[0])
+	}
+	return 0
 }

@@ -13,12 +13,17 @@ import (
 //go:embed rules.txt
 var ruleText string
 
-// rules are the parsed decision rules: which engine class is chosen, and how
-// many partial results a splitting engine keeps, by operation and element size.
+// rules are the parsed decision rules: which engine classes are preferred, and
+// how many partial results a splitting engine keeps, by operation and element
+// size.
 type rules struct {
 	engine [3][2]tree
 	split  [3][2]tree
 }
+
+// preferences is how many engine classes a leaf can name. The first that can
+// do the problem, and fits the board's memory, is taken.
+const preferences = 4
 
 // tree is a binary decision tree; node 0 is its root.
 type tree []node
@@ -27,11 +32,12 @@ type tree []node
 type node struct {
 	feature     int16
 	less, other int32
-	threshold   float32 // of a leaf: the answer
+	threshold   float32             // of a leaf of a split tree: the answer
+	engines     [preferences]Engine // of a leaf of an engine tree: the same
 }
 
-// decide walks the tree.
-func (t tree) decide(f *features) float32 {
+// leaf walks the tree down.
+func (t tree) leaf(f *features) *node {
 	i := int32(0)
 	for t[i].feature >= 0 {
 		if f[t[i].feature] < t[i].threshold {
@@ -40,7 +46,7 @@ func (t tree) decide(f *features) float32 {
 			i = t[i].other
 		}
 	}
-	return t[i].threshold
+	return &t[i]
 }
 
 // loadRules parses the embedded rules once.
@@ -54,7 +60,8 @@ var loadRules = sync.OnceValue(func() *rules {
 
 // parseRules reads rules in the form that command fit writes: a head line
 // "engine fprop half" or "split wgrad fp32", then its tree, one node a line in
-// preorder: "feature < threshold", or "= answer" with a comment.
+// preorder: "feature < threshold", or "= answer" with a comment. The answer of
+// an engine tree is a list of classes, the preferred one first.
 func parseRules(text string) (*rules, error) {
 	r := &rules{}
 	p := ruleParser{lines: strings.Split(text, "\n")}
@@ -129,11 +136,11 @@ func (p *ruleParser) node(t *tree, engines bool) (int32, error) {
 	words := strings.Fields(p.lines[p.at])
 	index := int32(len(*t))
 	if words[0] == "=" && len(words) >= 2 {
-		answer, err := parseAnswer(words[1], engines)
+		leaf, err := parseLeaf(words[1:], engines)
 		if err != nil {
 			return 0, err
 		}
-		*t = append(*t, node{feature: -1, threshold: answer})
+		*t = append(*t, leaf)
 		p.at++
 		return index, nil
 	}
@@ -162,17 +169,37 @@ func (p *ruleParser) node(t *tree, engines bool) (int32, error) {
 	return index, nil
 }
 
-func parseAnswer(word string, engines bool) (float32, error) {
+// parseLeaf reads an answer: a number, or engine classes up to a comment.
+func parseLeaf(words []string, engines bool) (node, error) {
+	leaf := node{feature: -1}
 	if !engines {
-		x, err := strconv.ParseFloat(word, 32)
-		return float32(x), err
+		x, err := strconv.ParseFloat(words[0], 32)
+		leaf.threshold = float32(x)
+		return leaf, err
 	}
-	for i, name := range engineNames {
-		if name == word {
-			return float32(i), nil
+	for i, word := range words {
+		if word == "#" {
+			break
+		}
+		if i == preferences {
+			return leaf, fmt.Errorf("more than %d engines", preferences)
+		}
+		e, err := engineNamed(word)
+		if err != nil {
+			return leaf, err
+		}
+		leaf.engines[i] = e
+	}
+	return leaf, nil
+}
+
+func engineNamed(name string) (Engine, error) {
+	for i, n := range engineNames {
+		if n == name {
+			return Engine(i), nil
 		}
 	}
-	return 0, fmt.Errorf("unknown engine %q", word)
+	return 0, fmt.Errorf("unknown engine %q", name)
 }
 
 func featureIndex(name string) (int16, error) {

@@ -13,7 +13,7 @@ func (p *problem) partials(e Engine, splits float32) int64 {
 func (p *problem) result32(e Engine) int64 {
 	pad := padVector
 	switch e {
-	case Grouped, ContiguousOut:
+	case Grouped, ContiguousOut, Hopper:
 		pad = padGroup
 	case Unpadded:
 		pad = padNone

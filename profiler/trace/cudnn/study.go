@@ -41,3 +41,15 @@ func (s Study) TensorBytes() int64 {
 	p := &s.p
 	return (p.N*(p.c*p.xs+p.k*p.ys) + p.k*p.cg*p.taps) * p.es
 }
+
+// Can says whether engine class e exists for the case.
+func (s Study) Can(e Engine) bool { return s.p.can(e) }
+
+// Engines are all engine classes.
+func Engines() []Engine {
+	all := make([]Engine, numEngines)
+	for i := range all {
+		all[i] = Engine(i)
+	}
+	return all
+}

@@ -49,10 +49,12 @@ func engineOf(kernels []string, bytes int64, c cudnn.Config) (cudnn.Engine, bool
 		return cudnn.Folded, true
 	case has("xmma_fprop") && has("nhwckrsc_nchw"):
 		return cudnn.ContiguousOut, true
-	case has("indexed_wo_smem"):
+	case has("indexed_wo_smem") && !has("sm90_xmma"):
 		return cudnn.Unpadded, true
 	case has("xmma") && has("genericTranspose"):
 		return cudnn.GroupPairs, true
+	case has("sm90_xmma"):
+		return cudnn.Hopper, true
 	case has("ReduceSplitK"), has("cutlass_tensorop") && has("nhwc_"):
 		return copying(kernels, c, true), true
 	case has("_xmma_") && has("implicit_gemm"):

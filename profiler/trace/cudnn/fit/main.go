@@ -1,8 +1,9 @@
 // Command fit finds the decision rules of package cudnn from recorded
 // workspaces: which engine class cuDNN chooses, and how far it splits the
-// reduction. It grows one small decision tree per operation and precision on
-// four fifths of the recorded geometries, best split first, each leaf backed by
-// many cases, over the features of package cudnn only.
+// reduction. It grows one small decision tree per operation and precision, best
+// split first, each leaf backed by a dozen cases or more, over the features of
+// package cudnn only. With -held-out it keeps away from the fifth of the
+// geometries that the accuracy test measures on.
 //
 //	go run ./fit -o rules.txt testdata/conv-workspaces.jsonl.gz
 package main
@@ -21,9 +22,11 @@ import (
 func main() {
 	log.SetFlags(0)
 	out := flag.String("o", "rules.txt", "write the rules to `file`")
-	leaves := flag.Int("leaves", 150, "most leaves of an engine tree")
-	splitLeaves := flag.Int("split-leaves", 100, "most leaves of a split tree")
-	support := flag.Int("support", 20, "fewest cases behind a leaf")
+	leaves := flag.Int("leaves", 250, "most leaves of an engine tree")
+	splitLeaves := flag.Int("split-leaves", 150, "most leaves of a split tree")
+	support := flag.Int("support", 12, "fewest cases behind a leaf")
+	heldOut := flag.Bool("held-out", false, "leave out the geometries that the accuracy test holds back")
+	without := flag.String("without", "", "leave out a `board`, to see how rules do on one they never saw")
 	flag.Parse()
 	if flag.NArg() != 1 {
 		log.Fatal("fit: want the recorded vectors as the one argument")
@@ -39,7 +42,7 @@ func main() {
 	w := bufio.NewWriter(f)
 	fmt.Fprintf(w, "# Decision rules of package cudnn, written by command fit: do not edit.\n")
 	fmt.Fprintf(w, "# A line is a question, its two answers follow: first yes, then no.\n")
-	cases := collect(vs)
+	cases := collect(vs, *heldOut, *without)
 	for _, kind := range []string{"fprop", "dgrad", "wgrad"} {
 		for _, precision := range []string{"half", "fp32"} {
 			name := kind + " " + precision
@@ -69,17 +72,18 @@ type observation struct {
 }
 
 // collect sorts the training cases by the tree they belong to.
-func collect(vs []vectors.Vector) map[string][]observation {
+func collect(vs []vectors.Vector, heldOut bool, without string) map[string][]observation {
 	cases := map[string][]observation{}
 	for _, v := range vs {
-		if v.Held {
+		if v.Held && heldOut || v.Board.Name == without {
 			continue
 		}
 		for d := range v.Workspaces {
 			s := cudnn.NewStudy(v.Config, cudnn.Direction(d), v.Board)
 			o := observation{study: s, x: s.Features()}
-			for _, n := range v.Workspaces[d] {
-				o.bytes = max(o.bytes, n)
+			// The last is cuDNN's; a copy of the weight may come before it.
+			if n := len(v.Workspaces[d]); n > 0 {
+				o.bytes = v.Workspaces[d][n-1]
 			}
 			e, known := engineOf(v.Kernels[d], o.bytes, v.Config)
 			if !known {

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"sort"
+	"strings"
 
 	"github.com/vprof/vprof/profiler/trace/cudnn"
 )
@@ -16,6 +17,8 @@ type sample struct {
 	x      []float32
 	answer float64
 	weight float64
+	// costs is, for engine trees, how wrong each engine class would be.
+	costs []float32
 }
 
 // objective says how good a set of cases is as one leaf.
@@ -185,20 +188,36 @@ func (t *classTally) loss() float64 {
 	return t.total - squares/t.total
 }
 
-// answer is the class with the most weight, with the cases behind it.
+// answer lists the classes by how wrong they would be, the best first, up to
+// the direct one, which always can.
 func (classify) answer(samples []sample) string {
-	var t classTally
+	engines := cudnn.Engines()
+	costs := make([]float64, len(engines))
+	present := make([]bool, len(engines))
+	var total float64
 	for _, s := range samples {
-		t.add(s, 1)
+		for e, c := range s.costs {
+			costs[e] += float64(c) * s.weight
+		}
+		present[int(s.answer)] = true
+		total += s.weight
 	}
-	best := 0
-	for i, w := range t.class {
-		if w > t.class[best] {
-			best = i
+	sort.SliceStable(engines, func(i, j int) bool { return costs[engines[i]] < costs[engines[j]] })
+	var names []string
+	for _, e := range engines {
+		if !present[e] || len(names) == preferences {
+			continue
+		}
+		names = append(names, e.String())
+		if e == cudnn.Direct {
+			break
 		}
 	}
-	return fmt.Sprintf("%v # %d cases, %.0f%%", cudnn.Engine(best), len(samples), 100*t.class[best]/t.total)
+	return fmt.Sprintf("%s # %d cases, off by %.0f%%", strings.Join(names, " "), len(samples), 100*costs[engines[0]]/total)
 }
+
+// preferences is the most engines a leaf names.
+const preferences = 4
 
 // regress is the squared-error objective; a leaf answers its weighted median,
 // so that where one count dominates, it is exact.
