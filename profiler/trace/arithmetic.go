@@ -7,12 +7,33 @@ func (x *Tensor) Add(y *Tensor) *Tensor {
 	z := t.map1("add", resultType(x, y), 1, x, y)
 	if n := t.record("AddBackward0", x, y); n != nil {
 		n.yields(z)
+		n.apply = addBackward
+	}
+	return c.end(z)
+}
+
+func addBackward(b *backward) {
+	if b.needs(1) {
+		b.give(1, b.grad)
+	}
+	if b.needs(0) {
+		b.give(0, b.grad)
+	}
+}
+
+// AddAlpha is torch.add(x, y, alpha=a) for an a other than one.
+func (x *Tensor) AddAlpha(y *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("add_Tensor", x, y)
+	z := t.map1("add", resultType(x, y), 2, x, y)
+	if n := t.record("AddBackward0", x, y); n != nil {
+		n.yields(z)
 		n.apply = func(b *backward) {
+			if b.needs(1) {
+				b.give(1, b.grad.MulScalar())
+			}
 			if b.needs(0) {
 				b.give(0, b.grad)
-			}
-			if b.needs(1) {
-				b.give(1, b.grad)
 			}
 		}
 	}
@@ -26,16 +47,18 @@ func (x *Tensor) Sub(y *Tensor) *Tensor {
 	z := t.map1("sub", resultType(x, y), 1, x, y)
 	if n := t.record("SubBackward0", x, y); n != nil {
 		n.yields(z)
-		n.apply = func(b *backward) {
-			if b.needs(0) {
-				b.give(0, b.grad)
-			}
-			if b.needs(1) {
-				b.give(1, b.grad.Neg())
-			}
-		}
+		n.apply = subBackward
 	}
 	return c.end(z)
+}
+
+func subBackward(b *backward) {
+	if b.needs(1) {
+		b.give(1, b.grad.Neg())
+	}
+	if b.needs(0) {
+		b.give(0, b.grad)
+	}
 }
 
 // Mul is x * y.
@@ -44,19 +67,21 @@ func (x *Tensor) Mul(y *Tensor) *Tensor {
 	c := t.begin("mul_Tensor", x, y)
 	z := t.map1("mul", resultType(x, y), 1, x, y)
 	if n := t.record("MulBackward0", x, y); n != nil {
-		n.keep(x, y.requiresGrad)
 		n.keep(y, x.requiresGrad)
+		n.keep(x, y.requiresGrad)
 		n.yields(z)
-		n.apply = func(b *backward) {
-			if b.needs(0) {
-				b.give(0, b.grad.Mul(b.saved(1)))
-			}
-			if b.needs(1) {
-				b.give(1, b.grad.Mul(b.saved(0)))
-			}
-		}
+		n.apply = mulBackward
 	}
 	return c.end(z)
+}
+
+func mulBackward(b *backward) {
+	if b.needs(1) {
+		b.give(1, b.grad.Mul(b.saved(1)))
+	}
+	if b.needs(0) {
+		b.give(0, b.grad.Mul(b.saved(0)))
+	}
 }
 
 // Div is x / y.
@@ -65,20 +90,24 @@ func (x *Tensor) Div(y *Tensor) *Tensor {
 	c := t.begin("div_Tensor", x, y)
 	z := t.map1("div", floating(resultType(x, y)), 4, x, y)
 	if n := t.record("DivBackward0", x, y); n != nil {
-		n.keep(x, y.requiresGrad)
 		n.keep(y, true)
+		n.keep(x, y.requiresGrad)
 		n.yields(z)
-		n.apply = func(b *backward) {
-			x, y := b.saved(0), b.saved(1)
-			if b.needs(0) {
-				b.give(0, b.grad.Div(y))
-			}
-			if b.needs(1) {
-				b.give(1, b.grad.Neg().Mul(x.Div(y).Div(y)))
-			}
-		}
+		n.apply = divBackward
 	}
 	return c.end(z)
+}
+
+// divBackward is div_tensor_other_grad and div_tensor_self_backward.
+func divBackward(b *backward) {
+	y, x := b.saved(0), b.saved(1)
+	if b.needs(1) {
+		q := x.Div(y).Div(y)
+		b.give(1, b.grad.Neg().Mul(q))
+	}
+	if b.needs(0) {
+		b.give(0, b.grad.Div(y))
+	}
 }
 
 // floating is the result type of true division and of unary functions.
@@ -89,72 +118,46 @@ func floating(d DType) DType {
 	return F32
 }
 
-// withScalar is an operator with a number: y has x's shape, and the gradient
-// is back(grad).
-func (x *Tensor) withScalar(op, node string, d DType, back func(grad *Tensor) *Tensor) *Tensor {
+// inPlace is a pointwise operator that overwrites x with a function of x and
+// y. Where y wants a gradient, keepX keeps a clone of what x was; keepY keeps y.
+func (x *Tensor) inPlace(op, node string, y *Tensor, keepX, keepY bool, apply func(*backward)) *Tensor {
 	t := x.tape
-	c := t.begin(op, x)
-	z := t.map1(op, d, 1, x)
-	if n := t.record(node, x); n != nil {
-		n.yields(z)
-		n.apply = func(b *backward) { b.give(0, back(b.grad)) }
+	c := t.begin(op, x, y)
+	if !t.tracked(x, y) {
+		t.launchElementwise(x, 1, x, y)
+		return c.end(x)
 	}
-	return c.end(z)
-}
-
-func same(g *Tensor) *Tensor { return g }
-
-// AddScalar is x + number (also x - number).
-func (x *Tensor) AddScalar() *Tensor {
-	return x.withScalar("add_Tensor", "AddBackward0", x.dtype, same)
-}
-
-// MulScalar is x * number.
-func (x *Tensor) MulScalar() *Tensor {
-	return x.withScalar("mul_Tensor", "MulBackward0", x.dtype, (*Tensor).MulScalar)
-}
-
-// DivScalar is x / number.
-func (x *Tensor) DivScalar() *Tensor {
-	return x.withScalar("div_Tensor", "DivBackward0", floating(x.dtype), (*Tensor).DivScalar)
-}
-
-// RSubScalar is number - x.
-func (x *Tensor) RSubScalar() *Tensor {
-	return x.withScalar("rsub_Scalar", "RsubBackward1", x.dtype, (*Tensor).Neg)
-}
-
-// Pow is x ** e for a number e.
-func (x *Tensor) Pow(e float64) *Tensor {
-	t := x.tape
-	c := t.begin("pow_Tensor_Scalar", x)
-	in := t.full(x)
-	z := t.map1("pow", in.dtype, 8, in)
-	if n := t.record("PowBackward0", in); n != nil {
-		n.save(in)
-		n.yields(z)
-		n.apply = func(b *backward) { b.give(0, b.grad.Mul(b.saved(0).Pow(e-1).MulScalar())) }
+	n := t.record(node, x, y)
+	n.keep(y, keepY)
+	if keepX && y.requiresGrad {
+		n.save(c.let(x.cloneForInPlace()))
+	} else {
+		n.keep(nil, false)
 	}
-	return c.end(z)
+	t.launchElementwise(x, 1, x, y)
+	n.apply = apply
+	x.rebase(n)
+	return c.end(x)
 }
 
 // AddInPlace is x += y.
 func (x *Tensor) AddInPlace(y *Tensor) *Tensor {
-	t := x.tape
-	c := t.begin("add__Tensor", x, y)
-	t.launchElementwise(x, 1, x, y)
-	if n := t.record("AddBackward0", x, y); n != nil {
-		n.apply = func(b *backward) {
-			if b.needs(0) {
-				b.give(0, b.grad)
-			}
-			if b.needs(1) {
-				b.give(1, b.grad)
-			}
-		}
-		x.rebase(n)
-	}
-	return c.end(x)
+	return x.inPlace("add__Tensor", "AddBackward0", y, false, false, addBackward)
+}
+
+// SubInPlace is x -= y.
+func (x *Tensor) SubInPlace(y *Tensor) *Tensor {
+	return x.inPlace("sub__Tensor", "SubBackward0", y, false, false, subBackward)
+}
+
+// MulInPlace is x *= y.
+func (x *Tensor) MulInPlace(y *Tensor) *Tensor {
+	return x.inPlace("mul__Tensor", "MulBackward0", y, true, x.requiresGrad, mulBackward)
+}
+
+// DivInPlace is x /= y.
+func (x *Tensor) DivInPlace(y *Tensor) *Tensor {
+	return x.inPlace("div__Tensor", "DivBackward0", y, true, true, divBackward)
 }
 
 // rebase makes n what computed x after an in-place operator.

@@ -108,3 +108,44 @@ func (t *Tape) widest(xs []*Tensor) []*Tensor {
 	}
 	return out
 }
+
+// full runs the rest of operator c in fp32, as autocast does for its fp32
+// list: half arguments are copied, the last one first, and autocast is off for
+// what the operator calls. The copies live as long as the operator runs.
+func (c *call) full(xs ...**Tensor) { c.castAll(F32, xs) }
+
+// promote does the same for the promote list: all arguments get the widest of
+// their types.
+func (c *call) promote(xs ...**Tensor) {
+	d := c.t.casts.dtype
+	for _, x := range xs {
+		if *x != nil && (*x).dtype == F32 {
+			d = F32
+		}
+	}
+	c.castAll(d, xs)
+}
+
+func (c *call) castAll(d DType, xs []**Tensor) {
+	a := &c.t.casts
+	if !a.enabled {
+		return
+	}
+	for i := len(xs) - 1; i >= 0; i-- {
+		if x := *xs[i]; x != nil && x.dtype.IsFloat() && x.dtype != d && x.dtype != F64 {
+			*xs[i] = c.let(x.to(d))
+		}
+	}
+	a.enabled = false
+}
+
+// fullResult is the type in which autocast runs an operator that has a dtype
+// argument: fp32 for half inputs. Autocast is off for what the operator calls.
+func (c *call) fullResult(d DType) DType {
+	a := &c.t.casts
+	if a.enabled && d.IsHalf() {
+		d = F32
+	}
+	a.enabled = false
+	return d
+}

@@ -137,11 +137,18 @@ func (c *call) endPair(x, y *Tensor) (*Tensor, *Tensor) {
 func (c *call) done() { c.finish() }
 
 // hand passes a result to the caller: a C++ caller keeps it to the end of its
-// full expression, a Python caller until it is used.
+// full expression, a Python caller until it is used. An argument that is
+// returned is the caller's already.
 func (c *call) hand(x *Tensor) {
-	if !c.python && x.refs == 0 {
-		c.t.temps = append(c.t.temps, x)
+	if c.python || x.refs != 0 {
+		return
 	}
+	for _, a := range c.args[:c.nargs] {
+		if a == x {
+			return
+		}
+	}
+	c.t.temps = append(c.t.temps, x)
 }
 
 // finish ends the activation: temporaries, locals, and last the arguments,

@@ -166,8 +166,10 @@ func (f *Frame) CallFrame(args ...*Tensor) *Frame {
 
 // FuncFrame opens the frame of a plain Python function: its arguments belong
 // to the callee alone, so binding a parameter anew frees what was passed.
-func (f *Frame) FuncFrame(args ...*Tensor) *Frame {
-	g := f.t.enter()
+func (f *Frame) FuncFrame(args ...*Tensor) *Frame { return f.t.funcFrame(args...) }
+
+func (t *Tape) funcFrame(args ...*Tensor) *Frame {
+	g := t.enter()
 	for _, x := range args {
 		if x != nil {
 			x.alive()

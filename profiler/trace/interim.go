@@ -4,24 +4,6 @@ package trace
 
 import "github.com/vprof/vprof/profiler/program"
 
-func (x *Tensor) Normalize(dim int) *Tensor {
-	t := x.tape
-	c := t.begin("normalize", x)
-	n := x.Pow(2).Sum(true, dim)
-	return c.end(x.Div(n.Expand(x.shape...)))
-}
-func (x *Tensor) Clamp() *Tensor    { return x.MulScalar() }
-func (x *Tensor) ClampMin() *Tensor { return x.MulScalar() }
-func (x *Tensor) GtScalar() *Tensor {
-	t := x.tape
-	c := t.begin("gt", x)
-	return c.end(t.map1("gt", Bool, 1, x))
-}
-func Where(cond, a, b *Tensor) *Tensor {
-	t := a.tape
-	c := t.begin("where", cond, a, b)
-	return c.end(a.Mul(b))
-}
 func (x *Tensor) PadReflect(a, b int64) *Tensor {
 	t := x.tape
 	c := t.begin("pad", x)
@@ -29,13 +11,6 @@ func (x *Tensor) PadReflect(a, b int64) *Tensor {
 	s[len(s)-1] += a + b
 	return c.end(t.empty(x.dtype, s...))
 }
-func (x *Tensor) Abs() *Tensor {
-	t := x.tape
-	c := t.begin("abs", x)
-	y := t.empty(F32, x.shape...)
-	return c.end(y)
-}
-func (x *Tensor) Var(keep bool, dims ...int) *Tensor { return x.Mean(keep, dims...) }
 func (x *Tensor) STFT(n, hop int64, w *Tensor) *Tensor {
 	t := x.tape
 	c := t.begin("stft", x)

@@ -12,13 +12,21 @@ func (t *Tape) map1(op string, d DType, flops int64, xs ...*Tensor) *Tensor {
 	return y
 }
 
+// plain computes a new tensor from x alone, without autograd.
+func (x *Tensor) plain(op string, flops int64) *Tensor {
+	c := x.tape.begin(op, x)
+	return c.end(c.t.map1(op, x.dtype, flops, x))
+}
+
 // unary describes a pointwise operator of one tensor.
 type unary struct {
 	op, node string
 	// keepIn and keepOut say what backward needs.
 	keepIn, keepOut bool
 	// full marks the operators that autocast runs in fp32.
-	full  bool
+	full bool
+	// real marks a real result of a complex argument.
+	real  bool
 	flops int64
 	// back is the gradient, given grad and what was kept (x or y).
 	back func(grad, kept *Tensor) *Tensor
@@ -27,16 +35,15 @@ type unary struct {
 func (x *Tensor) unary(u *unary) *Tensor {
 	t := x.tape
 	c := t.begin(u.op, x)
-	in := x
 	if u.full {
-		in = t.full(x)
+		c.full(&x)
 	}
-	d := in.dtype
-	if !d.IsFloat() && d != C64 {
+	d := floating(x.dtype)
+	if u.real {
 		d = F32
 	}
-	y := t.map1(u.op, d, u.flops, in)
-	u.track(t, in, y)
+	y := t.map1(u.op, d, u.flops, x)
+	u.track(t, x, y)
 	return c.end(y)
 }
 
@@ -106,17 +113,41 @@ func kernel1(op string, flops int64) func(grad, kept *Tensor) *Tensor {
 }
 
 var (
-	opExp     = unary{op: "exp", node: "ExpBackward0", keepOut: true, full: true, flops: 8, back: func(g, y *Tensor) *Tensor { return g.Mul(y) }}
-	opLog     = unary{op: "log", node: "LogBackward0", keepIn: true, full: true, flops: 8, back: func(g, x *Tensor) *Tensor { return g.Div(x) }}
-	opSqrt    = unary{op: "sqrt", node: "SqrtBackward0", keepOut: true, flops: 4, back: func(g, y *Tensor) *Tensor { return g.Div(y.MulScalar()) }}
-	opTanh    = unary{op: "tanh", node: "TanhBackward0", keepOut: true, flops: 10, back: kernel1("tanh_backward", 3)}
-	opSigmoid = unary{op: "sigmoid", node: "SigmoidBackward0", keepOut: true, flops: 8, back: kernel1("sigmoid_backward", 3)}
-	opReLU    = unary{op: "relu", node: "ReluBackward0", keepOut: true, flops: 1, back: kernel1("threshold_backward", 1)}
-	opGELU    = unary{op: "gelu", node: "GeluBackward0", keepIn: true, flops: 12, back: kernel1("gelu_backward", 16)}
+	opExp        = unary{op: "exp", node: "ExpBackward0", keepOut: true, full: true, flops: 8, back: func(g, y *Tensor) *Tensor { return g.Mul(y) }}
+	opLog        = unary{op: "log", node: "LogBackward0", keepIn: true, full: true, flops: 8, back: func(g, x *Tensor) *Tensor { return g.Div(x) }}
+	opLog1p      = unary{op: "log1p", node: "Log1PBackward0", keepIn: true, full: true, flops: 8, back: func(g, x *Tensor) *Tensor { return g.Div(x.AddScalar()) }}
+	opSqrt       = unary{op: "sqrt", node: "SqrtBackward0", keepOut: true, flops: 4, back: func(g, y *Tensor) *Tensor { return g.Div(y.MulScalar()) }}
+	opRsqrt      = unary{op: "rsqrt", node: "RsqrtBackward0", keepOut: true, full: true, flops: 4, back: rsqrtBackward}
+	opReciprocal = unary{op: "reciprocal", node: "ReciprocalBackward0", keepOut: true, full: true, flops: 4, back: reciprocalBackward}
+	opAbs        = unary{op: "abs", node: "AbsBackward0", keepIn: true, flops: 1, back: func(g, x *Tensor) *Tensor { return g.Mul(x.Sgn()) }}
+	opComplexAbs = unary{op: "abs", node: "AbsBackward0", keepIn: true, real: true, flops: 4, back: func(g, x *Tensor) *Tensor { return g.Mul(x.Sgn()) }}
+	opSin        = unary{op: "sin", node: "SinBackward0", keepIn: true, flops: 8, back: func(g, x *Tensor) *Tensor { return g.Mul(x.plain("cos", 8)) }}
+	opCos        = unary{op: "cos", node: "CosBackward0", keepIn: true, flops: 8, back: func(g, x *Tensor) *Tensor { return g.Mul(x.plain("sin", 8).Neg()) }}
+	opErf        = unary{op: "erf", node: "ErfBackward0", keepIn: true, flops: 10, back: erfBackward}
+	opRound      = unary{op: "round", node: "RoundBackward0", flops: 1, back: func(g, _ *Tensor) *Tensor { return g.ZerosLike() }}
+	opSgn        = unary{op: "sgn", node: "SgnBackward0", flops: 1, back: func(g, _ *Tensor) *Tensor { return g.ZerosLike() }}
 )
+
+// rsqrtBackward is -0.5 * grad * result.pow(3).
+func rsqrtBackward(g, y *Tensor) *Tensor {
+	cube := y.Pow(3)
+	return g.MulScalar().Mul(cube)
+}
+
+// reciprocalBackward is -grad * (result * result).
+func reciprocalBackward(g, y *Tensor) *Tensor {
+	square := y.Mul(y)
+	return g.Neg().Mul(square)
+}
+
+// erfBackward is 2/sqrt(pi) * exp(-(self.pow(2))) * grad.
+func erfBackward(g, x *Tensor) *Tensor { return x.Pow(2).Neg().Exp().MulScalar().Mul(g) }
 
 // Exp is torch.exp.
 func (x *Tensor) Exp() *Tensor { return x.unary(&opExp) }
+
+// ExpInPlace is torch.exp_.
+func (x *Tensor) ExpInPlace() *Tensor { return x.unaryInPlace(&opExp) }
 
 // Log is torch.log.
 func (x *Tensor) Log() *Tensor { return x.unary(&opLog) }
@@ -124,22 +155,37 @@ func (x *Tensor) Log() *Tensor { return x.unary(&opLog) }
 // Sqrt is torch.sqrt.
 func (x *Tensor) Sqrt() *Tensor { return x.unary(&opSqrt) }
 
-// Tanh is torch.tanh.
-func (x *Tensor) Tanh() *Tensor { return x.unary(&opTanh) }
+// SqrtInPlace is torch.sqrt_.
+func (x *Tensor) SqrtInPlace() *Tensor { return x.unaryInPlace(&opSqrt) }
 
-// Sigmoid is torch.sigmoid.
-func (x *Tensor) Sigmoid() *Tensor { return x.unary(&opSigmoid) }
+// Log1p is torch.log1p.
+func (x *Tensor) Log1p() *Tensor { return x.unary(&opLog1p) }
 
-// ReLU is torch.relu.
-func (x *Tensor) ReLU() *Tensor { return x.unary(&opReLU) }
+// Rsqrt is torch.rsqrt.
+func (x *Tensor) Rsqrt() *Tensor { return x.unary(&opRsqrt) }
 
-// ReLUInPlace is torch.relu_.
-func (x *Tensor) ReLUInPlace() *Tensor { return x.unaryInPlace(&opReLU) }
+// Reciprocal is torch.reciprocal.
+func (x *Tensor) Reciprocal() *Tensor { return x.unary(&opReciprocal) }
 
-// GELU is torch.nn.functional.gelu.
-func (x *Tensor) GELU() *Tensor { return x.unary(&opGELU) }
-
-// Neg is -x.
-func (x *Tensor) Neg() *Tensor {
-	return x.withScalar("neg", "NegBackward0", x.dtype, (*Tensor).Neg)
+// Abs is torch.abs; that of a complex tensor is real.
+func (x *Tensor) Abs() *Tensor {
+	if x.dtype == C64 {
+		return x.unary(&opComplexAbs)
+	}
+	return x.unary(&opAbs)
 }
+
+// Sin is torch.sin.
+func (x *Tensor) Sin() *Tensor { return x.unary(&opSin) }
+
+// Cos is torch.cos.
+func (x *Tensor) Cos() *Tensor { return x.unary(&opCos) }
+
+// Erf is torch.erf.
+func (x *Tensor) Erf() *Tensor { return x.unary(&opErf) }
+
+// Round is torch.round; floor, ceil, trunc and sign allocate the same.
+func (x *Tensor) Round() *Tensor { return x.unary(&opRound) }
+
+// Sgn is torch.sgn.
+func (x *Tensor) Sgn() *Tensor { return x.unary(&opSgn) }

@@ -213,19 +213,32 @@ func (x *Tensor) reduce(r reduction, dims []int, keep bool) *Tensor {
 
 // sum is at::sum over dims; none means all.
 func (x *Tensor) sum(op string, dims []int, keep bool) *Tensor {
-	d := x.dtype
-	if !d.differentiable() {
-		d = I64
-	}
+	return x.sumAs(op, sumType(x.dtype), dims, keep)
+}
+
+// sumAs is the same with a result of type d.
+func (x *Tensor) sumAs(op string, d DType, dims []int, keep bool) *Tensor {
 	return x.reduce(reduction{op: op, out: d, accSize: d.accumulate().Size()}, dims, keep)
 }
 
-// Sum is x.sum(dims); no dims sums everything.
+// sumType is the type in which elements of type d are added up.
+func sumType(d DType) DType {
+	if !d.differentiable() {
+		return I64
+	}
+	return d
+}
+
+// Sum is x.sum(dims); no dims sums everything. Autocast sums in fp32.
 func (x *Tensor) Sum(keep bool, dims ...int) *Tensor {
 	t := x.tape
-	c := t.begin("sum_dim_IntList", x)
-	y := x.sum("sum_dim_IntList", dims, keep)
-	if n := t.record("SumBackward1", x); n != nil {
+	op, node := "sum_dim_IntList", "SumBackward1"
+	if len(dims) == 0 {
+		op, node = "sum", "SumBackward0"
+	}
+	c := t.begin(op, x)
+	y := x.sumAs(op, sumType(c.fullResult(x.dtype)), dims, keep)
+	if n := t.record(node, x); n != nil {
 		n.yields(y)
 		from := x.shape
 		n.apply = func(b *backward) { b.give(0, b.grad.spread(from, dims, keep)) }
@@ -236,9 +249,13 @@ func (x *Tensor) Sum(keep bool, dims ...int) *Tensor {
 // Mean is x.mean(dims); no dims takes the mean of everything.
 func (x *Tensor) Mean(keep bool, dims ...int) *Tensor {
 	t := x.tape
-	c := t.begin("mean_dim", x)
-	y := x.reduce(reduction{op: "mean_dim", out: x.dtype, accSize: x.dtype.accumulate().Size()}, dims, keep)
-	if n := t.record("MeanBackward1", x); n != nil {
+	op, node := "mean_dim", "MeanBackward1"
+	if len(dims) == 0 {
+		op, node = "mean", "MeanBackward0"
+	}
+	c := t.begin(op, x)
+	y := x.reduce(reduction{op: op, out: x.dtype, accSize: x.dtype.accumulate().Size()}, dims, keep)
+	if n := t.record(node, x); n != nil {
 		n.yields(y)
 		from := x.shape
 		n.apply = func(b *backward) { b.give(0, b.grad.spread(from, dims, keep).DivScalar()) }
@@ -248,16 +265,8 @@ func (x *Tensor) Mean(keep bool, dims ...int) *Tensor {
 
 // spread expands the gradient of a reduction back over the input.
 func (g *Tensor) spread(shape []int64, dims []int, keep bool) *Tensor {
-	if !keep && len(shape) > 0 {
-		reduced := make([]bool, len(shape))
-		for _, d := range wrapDims(len(shape), dims) {
-			reduced[d] = true
-		}
-		for d := range shape {
-			if reduced[d] {
-				g = g.Unsqueeze(d)
-			}
-		}
+	if !keep {
+		g = g.restoreDims(len(shape), dims)
 	}
 	return g.Expand(shape...)
 }

@@ -92,6 +92,18 @@ func (x *Tensor) filledLike(op string) *Tensor {
 	return c.end(y)
 }
 
+// ZeroInPlace is x.zero_().
+func (x *Tensor) ZeroInPlace() *Tensor {
+	t := x.tape
+	c := t.begin("zero_", x)
+	t.launchFill(x)
+	if n := t.record("ZeroBackward0", x); n != nil {
+		n.apply = func(b *backward) { b.give(0, b.grad.ZerosLike()) }
+		x.rebase(n)
+	}
+	return c.end(x)
+}
+
 // ScatterInPlace is x.scatter_(dim, index, number).
 func (x *Tensor) ScatterInPlace(index *Tensor) *Tensor {
 	t := x.tape

@@ -2,51 +2,77 @@ package trace
 
 import "github.com/vprof/vprof/profiler/program"
 
-// Softmax is torch.softmax(x, dim).
+// Softmax is torch.softmax(x, dim). Autocast runs it in fp32.
 func (x *Tensor) Softmax(dim int) *Tensor {
-	return x.softmaxLike("softmax_int", "softmax", "SoftmaxBackward0", func(b *backward) {
-		b.give(0, softmaxBackward(b.grad, b.saved(0)))
-	})
-}
-
-// LogSoftmax is torch.log_softmax(x, dim).
-func (x *Tensor) LogSoftmax(dim int) *Tensor {
-	return x.softmaxLike("log_softmax_int", "log_softmax", "LogSoftmaxBackward0", func(b *backward) {
-		b.give(0, kernel1("_log_softmax_backward_data", 3)(b.grad, b.saved(0)))
-	})
-}
-
-// softmaxLike: autocast runs it in fp32 by its dtype argument, so that a half
-// input is not copied.
-func (x *Tensor) softmaxLike(op, native, node string, back func(*backward)) *Tensor {
 	t := x.tape
-	c := t.begin(op, x)
-	t.native = native
-	d := x.dtype
-	if t.casts.enabled && d.IsHalf() {
-		d = F32
-	}
-	in := x
-	if !x.isContiguous() {
-		in = c.let(x.contiguousUntracked())
+	c := t.begin("softmax_int", x)
+	return c.end(x.softmax(&opSoftmax, c.fullResult(x.dtype)))
+}
+
+// SoftmaxTo is torch.softmax(x, dim, dtype=d).
+func (x *Tensor) SoftmaxTo(dim int, d DType) *Tensor {
+	c := x.tape.begin("softmax_int", x)
+	return c.end(x.softmax(&opSoftmax, d))
+}
+
+// Softmin is torch.nn.functional.softmin(x, dim).
+func (x *Tensor) Softmin(dim int) *Tensor {
+	f := x.tape.funcFrame(x)
+	y := x.Neg().Softmax(dim)
+	f.End(y)
+	return y
+}
+
+// LogSoftmax is torch.log_softmax(x, dim). Autocast runs it in fp32.
+func (x *Tensor) LogSoftmax(dim int) *Tensor {
+	t := x.tape
+	c := t.begin("log_softmax_int", x)
+	return c.end(x.softmax(&opLogSoftmax, c.fullResult(x.dtype)))
+}
+
+// softmaxKind tells the two kernels apart.
+type softmaxKind struct {
+	op, node, backward string
+	// product: backward multiplies the gradient by the output first.
+	product bool
+}
+
+var (
+	opSoftmax    = softmaxKind{"softmax", "SoftmaxBackward0", "_softmax_backward_data", true}
+	opLogSoftmax = softmaxKind{"log_softmax", "LogSoftmaxBackward0", "_log_softmax_backward_data", false}
+)
+
+// softmax computes in type d. The kernel itself goes from fp16 to fp32; other
+// types are converted before.
+func (x *Tensor) softmax(k *softmaxKind, d DType) *Tensor {
+	t := x.tape
+	c := t.begin(k.op, x)
+	if x.dtype != d && (x.dtype != F16 || d != F32) {
+		x = c.let(x.to(d))
 	}
 	y := t.empty(d, x.shape...)
+	in := x.contiguousUntracked()
 	t.launch(program.Op{Work: program.Softmax, FLOPs: 5 * x.numel}, []*Tensor{y}, []*Tensor{in})
-	if n := t.record(node, x); n != nil {
+	if n := t.record(k.node, x); n != nil {
 		n.save(y)
 		n.yields(y)
-		n.apply = back
+		from := x.dtype
+		n.apply = func(b *backward) { b.give(0, k.gradient(b.grad, b.saved(0), from)) }
 	}
 	return c.end(y)
 }
 
-// softmaxBackward multiplies before it calls the kernel: two full-size tensors.
-func softmaxBackward(grad, y *Tensor) *Tensor {
+// gradient is _softmax_backward_data: the result comes in the type of the
+// input.
+func (k *softmaxKind) gradient(grad, y *Tensor, d DType) *Tensor {
 	t := grad.tape
-	c := t.begin("_softmax_backward_data", grad, y)
-	product := c.let(t.map1("mul", grad.dtype, 1, grad, y))
-	out := t.empty(grad.dtype, grad.shape...)
-	t.launch(program.Op{Work: program.Softmax, FLOPs: 4 * y.numel}, []*Tensor{out}, []*Tensor{product, y})
+	c := t.begin(k.backward, grad, y)
+	out := t.empty(d, grad.shape...)
+	if k.product {
+		grad = t.map1("mul", grad.dtype, 1, grad, y)
+	}
+	in := grad.contiguousUntracked()
+	t.launch(program.Op{Work: program.Softmax, FLOPs: 4 * y.numel}, []*Tensor{out}, []*Tensor{in, y})
 	return c.end(out)
 }
 

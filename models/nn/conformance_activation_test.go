@@ -1,0 +1,35 @@
+package nn_test
+
+import "github.com/vprof/vprof/internal/opvectors"
+
+func activationOperators() map[string]opvectors.Call {
+	return map[string]opvectors.Call{
+		"relu":        unary((*tensor).ReLU),
+		"relu_":       unary((*tensor).ReLUInPlace),
+		"relu6":       unary((*tensor).ReLU6),
+		"relu6_":      unary((*tensor).ReLU6InPlace),
+		"gelu":        unary((*tensor).GELU),
+		"gelu_tanh":   unary((*tensor).GELU),
+		"sigmoid":     unary((*tensor).Sigmoid),
+		"sigmoid_":    unary((*tensor).SigmoidInPlace),
+		"tanh":        unary((*tensor).Tanh),
+		"tanh_":       unary((*tensor).TanhInPlace),
+		"leaky_relu":  unary((*tensor).LeakyReLU),
+		"leaky_relu_": unary((*tensor).LeakyReLUInPlace),
+		"elu":         unary((*tensor).ELU),
+		"elu_":        unary((*tensor).ELUInPlace),
+		"selu":        unary((*tensor).SELU),
+		"silu":        unary((*tensor).SiLU),
+		"silu_":       unary((*tensor).SiLUInPlace),
+		"mish":        unary((*tensor).Mish),
+		"mish_":       unary((*tensor).MishInPlace),
+		"hardsigmoid": unary((*tensor).Hardsigmoid),
+		"hardswish":   unary((*tensor).Hardswish),
+		"hardswish_":  unary((*tensor).HardswishInPlace),
+		"hardtanh":    unary((*tensor).Hardtanh),
+		"softplus":    unary((*tensor).Softplus),
+		"softsign":    unary((*tensor).Softsign),
+		"tanhshrink":  unary((*tensor).Tanhshrink),
+		"logsigmoid":  unary((*tensor).LogSigmoid),
+	}
+}

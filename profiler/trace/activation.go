@@ -1,0 +1,114 @@
+package trace
+
+var (
+	opTanh        = unary{op: "tanh", node: "TanhBackward0", keepOut: true, flops: 10, back: kernel1("tanh_backward", 3)}
+	opSigmoid     = unary{op: "sigmoid", node: "SigmoidBackward0", keepOut: true, flops: 8, back: kernel1("sigmoid_backward", 3)}
+	opReLU        = unary{op: "relu", node: "ReluBackward0", keepOut: true, flops: 1, back: kernel1("threshold_backward", 1)}
+	opGELU        = unary{op: "gelu", node: "GeluBackward0", keepIn: true, flops: 12, back: kernel1("gelu_backward", 16)}
+	opLeakyReLU   = unary{op: "leaky_relu", node: "LeakyReluBackward0", keepIn: true, flops: 2, back: kernel1("leaky_relu_backward", 2)}
+	opELU         = unary{op: "elu", node: "EluBackward0", keepIn: true, flops: 10, back: kernel1("elu_backward", 10)}
+	opSELU        = unary{op: "selu", node: "EluBackward0", keepIn: true, flops: 10, back: kernel1("elu_backward", 10)}
+	opSiLU        = unary{op: "silu", node: "SiluBackward0", keepIn: true, flops: 9, back: kernel1("silu_backward", 12)}
+	opMish        = unary{op: "mish", node: "MishBackward0", keepIn: true, flops: 20, back: kernel1("mish_backward", 26)}
+	opHardsigmoid = unary{op: "hardsigmoid", node: "HardsigmoidBackward0", keepIn: true, flops: 4, back: kernel1("hardsigmoid_backward", 3)}
+	opHardswish   = unary{op: "hardswish", node: "HardswishBackward0", keepIn: true, flops: 5, back: kernel1("hardswish_backward", 5)}
+	opHardtanh    = unary{op: "hardtanh", node: "HardtanhBackward0", keepIn: true, flops: 2, back: kernel1("hardtanh_backward", 2)}
+	opReLU6       = unary{op: "relu6", node: "HardtanhBackward0", keepIn: true, flops: 2, back: kernel1("hardtanh_backward", 2)}
+	opSoftplus    = unary{op: "softplus", node: "SoftplusBackward0", keepIn: true, full: true, flops: 16, back: kernel1("softplus_backward", 12)}
+	opLogSigmoid  = unary{op: "log_sigmoid", node: "LogSigmoidBackward0", keepIn: true, flops: 18, back: kernel1("log_sigmoid_backward", 14)}
+
+	// In place these keep their output, from which the gradient follows too.
+	opLeakyReLUInPlace = unary{op: "leaky_relu", node: "LeakyReluBackward1", keepOut: true, flops: 2, back: kernel1("leaky_relu_backward", 2)}
+	opELUInPlace       = unary{op: "elu", node: "EluBackward1", keepOut: true, flops: 10, back: kernel1("elu_backward", 10)}
+)
+
+// Tanh is torch.tanh.
+func (x *Tensor) Tanh() *Tensor { return x.unary(&opTanh) }
+
+// TanhInPlace is torch.tanh_.
+func (x *Tensor) TanhInPlace() *Tensor { return x.unaryInPlace(&opTanh) }
+
+// Sigmoid is torch.sigmoid.
+func (x *Tensor) Sigmoid() *Tensor { return x.unary(&opSigmoid) }
+
+// SigmoidInPlace is torch.sigmoid_.
+func (x *Tensor) SigmoidInPlace() *Tensor { return x.unaryInPlace(&opSigmoid) }
+
+// ReLU is torch.relu.
+func (x *Tensor) ReLU() *Tensor { return x.unary(&opReLU) }
+
+// ReLUInPlace is torch.relu_.
+func (x *Tensor) ReLUInPlace() *Tensor { return x.unaryInPlace(&opReLU) }
+
+// GELU is torch.nn.functional.gelu, exact or with the tanh approximation.
+func (x *Tensor) GELU() *Tensor { return x.unary(&opGELU) }
+
+// LeakyReLU is torch.nn.functional.leaky_relu.
+func (x *Tensor) LeakyReLU() *Tensor { return x.unary(&opLeakyReLU) }
+
+// LeakyReLUInPlace is torch.nn.functional.leaky_relu_.
+func (x *Tensor) LeakyReLUInPlace() *Tensor { return x.unaryInPlace(&opLeakyReLUInPlace) }
+
+// ELU is torch.nn.functional.elu.
+func (x *Tensor) ELU() *Tensor { return x.unary(&opELU) }
+
+// ELUInPlace is torch.nn.functional.elu_.
+func (x *Tensor) ELUInPlace() *Tensor { return x.unaryInPlace(&opELUInPlace) }
+
+// SELU is torch.selu.
+func (x *Tensor) SELU() *Tensor { return x.unary(&opSELU) }
+
+// SiLU is torch.nn.functional.silu.
+func (x *Tensor) SiLU() *Tensor { return x.unary(&opSiLU) }
+
+// SiLUInPlace is torch.nn.functional.silu(x, inplace=True).
+func (x *Tensor) SiLUInPlace() *Tensor { return x.unaryInPlace(&opSiLU) }
+
+// Mish is torch.nn.functional.mish.
+func (x *Tensor) Mish() *Tensor { return x.unary(&opMish) }
+
+// MishInPlace is torch.nn.functional.mish(x, inplace=True).
+func (x *Tensor) MishInPlace() *Tensor { return x.unaryInPlace(&opMish) }
+
+// Hardsigmoid is torch.nn.functional.hardsigmoid.
+func (x *Tensor) Hardsigmoid() *Tensor { return x.unary(&opHardsigmoid) }
+
+// Hardswish is torch.nn.functional.hardswish.
+func (x *Tensor) Hardswish() *Tensor { return x.unary(&opHardswish) }
+
+// HardswishInPlace is torch.nn.functional.hardswish(x, inplace=True).
+func (x *Tensor) HardswishInPlace() *Tensor { return x.unaryInPlace(&opHardswish) }
+
+// Hardtanh is torch.nn.functional.hardtanh.
+func (x *Tensor) Hardtanh() *Tensor { return x.unary(&opHardtanh) }
+
+// HardtanhInPlace is torch.nn.functional.hardtanh_.
+func (x *Tensor) HardtanhInPlace() *Tensor { return x.unaryInPlace(&opHardtanh) }
+
+// ReLU6 is torch.nn.functional.relu6.
+func (x *Tensor) ReLU6() *Tensor { return x.unary(&opReLU6) }
+
+// ReLU6InPlace is torch.nn.functional.relu6(x, inplace=True).
+func (x *Tensor) ReLU6InPlace() *Tensor { return x.unaryInPlace(&opReLU6) }
+
+// Softplus is torch.nn.functional.softplus.
+func (x *Tensor) Softplus() *Tensor { return x.unary(&opSoftplus) }
+
+// LogSigmoid is torch.nn.functional.logsigmoid.
+func (x *Tensor) LogSigmoid() *Tensor { return x.unary(&opLogSigmoid) }
+
+// Softsign is torch.nn.functional.softsign: x / (x.abs() + 1).
+func (x *Tensor) Softsign() *Tensor {
+	f := x.tape.funcFrame(x)
+	y := x.Div(x.Abs().AddScalar())
+	f.End(y)
+	return y
+}
+
+// Tanhshrink is torch.nn.functional.tanhshrink: x - x.tanh().
+func (x *Tensor) Tanhshrink() *Tensor {
+	f := x.tape.funcFrame(x)
+	y := x.Sub(x.Tanh())
+	f.End(y)
+	return y
+}

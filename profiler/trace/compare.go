@@ -1,0 +1,166 @@
+package trace
+
+// compare is a comparison or a logical operator: its result is boolean and
+// autograd does not follow it.
+func (x *Tensor) compare(op string, y *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin(op, x, y)
+	return c.end(t.map1(op, Bool, 1, x, y))
+}
+
+// compareScalar compares x with a number.
+func (x *Tensor) compareScalar(op string) *Tensor {
+	t := x.tape
+	c := t.begin(op, x)
+	return c.end(t.map1(op, Bool, 1, x))
+}
+
+// Gt is x > y; the other comparisons of two tensors allocate the same.
+func (x *Tensor) Gt(y *Tensor) *Tensor { return x.compare("gt_Tensor", y) }
+
+// GtScalar is x > number; the other comparisons with a number allocate the
+// same.
+func (x *Tensor) GtScalar() *Tensor { return x.compareScalar("gt_Scalar") }
+
+// Where is torch.where(cond, x, y).
+func Where(cond, x, y *Tensor) *Tensor {
+	t := cond.tape
+	c := t.begin("where_self", cond, x, y)
+	d := resultType(x, y)
+	if x.dtype != d {
+		x = c.let(x.to(d))
+	}
+	if y.dtype != d {
+		y = c.let(y.to(d))
+	}
+	z := t.map1("where", d, 1, cond, x, y)
+	if n := t.record("WhereBackward0", x, y); n != nil {
+		n.save(cond)
+		n.yields(z)
+		n.apply = func(b *backward) {
+			if b.needs(1) {
+				b.give(1, whereScalar("where_ScalarSelf", b.saved(0), b.grad))
+			}
+			if b.needs(0) {
+				b.give(0, whereScalar("where_ScalarOther", b.saved(0), b.grad))
+			}
+		}
+	}
+	return c.end(z)
+}
+
+// WhereScalar is torch.where(cond, x, number), or with number and x the other
+// way round: the number becomes a tensor on the device.
+func WhereScalar(cond, x *Tensor) *Tensor { return whereScalar("where_ScalarOther", cond, x) }
+
+func whereScalar(op string, cond, x *Tensor) *Tensor {
+	t := cond.tape
+	c := t.begin(op, cond, x)
+	s := c.let(t.scalarTensor(x.dtype))
+	if op == "where_ScalarSelf" {
+		return c.end(Where(cond, s, x))
+	}
+	return c.end(Where(cond, x, s))
+}
+
+// Clamp is x.clamp(min, max).
+func (x *Tensor) Clamp() *Tensor { return x.unary(&opClamp) }
+
+// ClampInPlace is x.clamp_(min, max).
+func (x *Tensor) ClampInPlace() *Tensor { return x.unaryInPlace(&opClamp) }
+
+// ClampOneSided is x.clamp(min=number) or x.clamp(max=number).
+func (x *Tensor) ClampOneSided() *Tensor { return x.unary(&opClampOneSided) }
+
+// ClampMin is x.clamp_min(number).
+func (x *Tensor) ClampMin() *Tensor { return x.unary(&opClampMin) }
+
+var (
+	opClamp         = unary{op: "clamp", node: "ClampBackward1", keepIn: true, flops: 2, back: clampBackward}
+	opClampOneSided = unary{op: "clamp", node: "ClampBackward1", keepIn: true, flops: 1, back: clampMinBackward}
+	opClampMin      = unary{op: "clamp_min", node: "ClampMinBackward0", keepIn: true, flops: 1, back: clampMinBackward}
+)
+
+// clampBackward is clamp_backward with both bounds:
+//
+//	where((self >= min).logical_and_(self <= max), grad, scalar_tensor(0))
+func clampBackward(grad, x *Tensor) *Tensor {
+	t := grad.tape
+	c := t.begin("clamp_backward", grad, x)
+	zero := t.scalarTensor(grad.dtype)
+	inside := x.compareScalar("ge")
+	x.compareScalar("le")
+	return c.end(Where(inside, grad, zero))
+}
+
+// clampMinBackward is the same with one bound.
+func clampMinBackward(grad, x *Tensor) *Tensor {
+	t := grad.tape
+	c := t.begin("clamp_backward", grad, x)
+	zero := t.scalarTensor(grad.dtype)
+	return c.end(Where(x.compareScalar("ge"), grad, zero))
+}
+
+// MaskedFill is x.masked_fill(mask, number).
+func (x *Tensor) MaskedFill(mask *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("masked_fill_Scalar", x, mask)
+	y := t.empty(x.dtype, broadcast(x, mask)...)
+	t.launchElementwise(y, 1, x, mask)
+	if n := t.record("MaskedFillBackward0", x); n != nil {
+		n.save(mask)
+		n.yields(y)
+		n.apply = maskedFillBackward
+	}
+	return c.end(y)
+}
+
+// MaskedFillInPlace is x.masked_fill_(mask, number).
+func (x *Tensor) MaskedFillInPlace(mask *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("masked_fill__Scalar", x, mask)
+	t.launchElementwise(x, 1, x, mask)
+	if n := t.record("MaskedFillBackward0", x); n != nil {
+		n.save(mask)
+		n.apply = maskedFillBackward
+		x.rebase(n)
+	}
+	return c.end(x)
+}
+
+func maskedFillBackward(b *backward) { b.give(0, b.grad.MaskedFill(b.saved(0))) }
+
+// Maximum is torch.maximum(x, y).
+func (x *Tensor) Maximum(y *Tensor) *Tensor { return x.extremum("maximum", "MaximumBackward0", y) }
+
+// Minimum is torch.minimum(x, y).
+func (x *Tensor) Minimum(y *Tensor) *Tensor { return x.extremum("minimum", "MinimumBackward0", y) }
+
+func (x *Tensor) extremum(op, node string, y *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin(op, x, y)
+	z := t.map1(op, resultType(x, y), 1, x, y)
+	if n := t.record(node, x, y); n != nil {
+		n.save(y, x)
+		n.yields(z)
+		n.apply = func(b *backward) {
+			for _, i := range [...]int{1, 0} {
+				if b.needs(i) {
+					b.give(i, extremumGrad(b.grad, b.saved(1), b.saved(0)))
+				}
+			}
+		}
+	}
+	return c.end(z)
+}
+
+// extremumGrad halves the gradient where both are equal:
+//
+//	where(self == other, grad / 2, grad).masked_fill_(self > other, 0)
+func extremumGrad(grad, x, y *Tensor) *Tensor {
+	t := grad.tape
+	c := t.begin("extremum_backward", grad, x, y)
+	half := grad.DivScalar()
+	g := Where(x.compare("eq_Tensor", y), half, grad)
+	return c.end(g.MaskedFillInPlace(x.compare("gt_Tensor", y)))
+}

@@ -1,0 +1,103 @@
+package trace
+
+// Pow is x ** e for a number e.
+func (x *Tensor) Pow(e float64) *Tensor {
+	return x.powScalar("pow_Tensor_Scalar", e)
+}
+
+// Square is torch.square(x).
+func (x *Tensor) Square() *Tensor { return x.powScalar("square", 2) }
+
+func (x *Tensor) powScalar(op string, e float64) *Tensor {
+	t := x.tape
+	c := t.begin(op, x)
+	c.full(&x)
+	z := t.map1("pow", floating(x.dtype), 8, x)
+	if n := t.record("PowBackward0", x); n != nil {
+		n.save(x)
+		n.yields(z)
+		n.apply = func(b *backward) { b.give(0, powBackward(b.grad, b.saved(0), e)) }
+	}
+	return c.end(z)
+}
+
+// powBackward is pow_backward: grad * (e * self.pow(e - 1)).
+func powBackward(grad, self *Tensor, e float64) *Tensor {
+	t := grad.tape
+	c := t.begin("pow_backward", grad, self)
+	if e == 0 {
+		z := grad.emptyLike(grad.dtype)
+		t.launchFill(z)
+		return c.end(z)
+	}
+	slope := self.Pow(e - 1).MulScalar()
+	return c.end(grad.Mul(slope))
+}
+
+// PowTensor is x ** e for a tensor e.
+func (x *Tensor) PowTensor(e *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("pow_Tensor_Tensor", x, e)
+	c.full(&x, &e)
+	z := t.map1("pow", resultType(x, e), 16, x, e)
+	if n := t.record("PowBackward1", x, e); n != nil {
+		n.save(e)
+		n.keep(z, e.requiresGrad)
+		n.save(x)
+		n.yields(z)
+		n.apply = func(b *backward) {
+			if b.needs(1) {
+				b.give(1, powExponentGrad(b.grad, b.saved(2), b.saved(0), b.saved(1)))
+			}
+			if b.needs(0) {
+				b.give(0, powBaseGrad(b.grad, b.saved(2), b.saved(0)))
+			}
+		}
+	}
+	return c.end(z)
+}
+
+// powBaseGrad is pow_backward_self:
+//
+//	where(exponent == 0, 0, grad * (exponent * self.pow(exponent - 1)))
+func powBaseGrad(grad, self, exponent *Tensor) *Tensor {
+	t := grad.tape
+	c := t.begin("pow_backward_self", grad, self, exponent)
+	slope := grad.Mul(exponent.Mul(self.PowTensor(exponent.AddScalar())))
+	zero := t.scalarTensor(grad.dtype)
+	return c.end(Where(exponent.compareScalar("eq"), zero, slope))
+}
+
+// powExponentGrad is pow_backward_exponent:
+//
+//	cond = logical_and(self == 0, exponent >= 0)
+//	grad * where(cond, 0, result * self.log())
+func powExponentGrad(grad, self, exponent, result *Tensor) *Tensor {
+	t := grad.tape
+	c := t.begin("pow_backward_exponent", grad, self, exponent, result)
+	positive := exponent.compareScalar("ge")
+	cond := c.let(self.compareScalar("eq").compare("logical_and", positive))
+	slope := result.Mul(self.to(resultType(self, exponent)).Log())
+	zero := t.scalarTensor(grad.dtype)
+	return c.end(grad.Mul(Where(cond, zero, slope)))
+}
+
+// RPowScalar is number ** x. The operator also fills a double on the device
+// from the number.
+func (x *Tensor) RPowScalar() *Tensor {
+	t := x.tape
+	c := t.begin("pow_Scalar", x)
+	c.full(&x)
+	z := t.empty(floating(x.dtype), x.shape...)
+	base := t.scalarTensor(F64)
+	t.launchElementwise(z, 16, x, base)
+	if n := t.record("PowBackward2", x); n != nil {
+		n.save(z, x)
+		n.yields(z)
+		n.apply = func(b *backward) {
+			// grad * (result * log(base))
+			b.give(0, b.grad.Mul(b.saved(0).MulScalar()))
+		}
+	}
+	return c.end(z)
+}

@@ -1,0 +1,58 @@
+package trace
+
+// Var is x.var(dims, keepdim), unbiased or not; no dims takes the variance of
+// everything.
+func (x *Tensor) Var(keep bool, dims ...int) *Tensor {
+	t := x.tape
+	c := t.begin("var_dim", x)
+	y := x.welford("var_dim", dims, keep)
+	if n := t.record("VarBackward0", x); n != nil {
+		n.save(x)
+		n.yields(y)
+		n.apply = func(b *backward) { b.give(0, varBackward(b.grad, b.saved(0), dims, keep)) }
+	}
+	return c.end(y)
+}
+
+// Std is x.std(dims, keepdim).
+func (x *Tensor) Std(keep bool, dims ...int) *Tensor {
+	t := x.tape
+	c := t.begin("std_dim", x)
+	y := x.welford("std_dim", dims, keep)
+	if n := t.record("StdBackward0", x); n != nil {
+		n.save(y, x)
+		n.yields(y)
+		n.apply = func(b *backward) { b.give(0, stdBackward(b.grad, b.saved(0), b.saved(1), dims, keep)) }
+	}
+	return c.end(y)
+}
+
+// welford is the kernel of std and var: its accumulator is two floats, a count
+// and the count as a float, and it reads two values per step.
+func (x *Tensor) welford(op string, dims []int, keep bool) *Tensor {
+	return x.reduce(reduction{op: op, out: x.dtype, accSize: 16, vt0: 2}, dims, keep)
+}
+
+// varBackward is var_backward:
+//
+//	(2 / (n - correction)) * grad * (self - self.mean(dim, keepdim=True))
+func varBackward(grad, self *Tensor, dims []int, keep bool) *Tensor {
+	t := grad.tape
+	c := t.begin("var_backward", grad, self)
+	if !keep && self.NDim() > 1 {
+		grad = c.let(grad.restoreDims(self.NDim(), dims))
+	}
+	centered := self.Sub(self.Mean(true, dims...))
+	return c.end(grad.MulScalar().Mul(centered))
+}
+
+// stdBackward is std_backward:
+//
+//	grad_var = (grad / (result * 2)).masked_fill_(result == 0, 0)
+func stdBackward(grad, result, self *Tensor, dims []int, keep bool) *Tensor {
+	t := grad.tape
+	c := t.begin("std_backward", grad, result, self)
+	quotient := grad.Div(result.MulScalar())
+	gradVar := c.let(quotient.MaskedFillInPlace(result.compareScalar("eq_Scalar")))
+	return c.end(varBackward(gradVar, self, dims, keep))
+}

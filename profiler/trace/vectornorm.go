@@ -1,0 +1,64 @@
+package trace
+
+// Norm is x.norm(p, dims, keepdim) for p of 1 or 2: torch.linalg.vector_norm.
+// Autocast computes it in fp32.
+func (x *Tensor) Norm(p int, keep bool, dims ...int) *Tensor {
+	t := x.tape
+	c := t.begin("linalg_vector_norm", x)
+	d := c.fullResult(x.dtype)
+	y := x.reduce(reduction{op: "linalg_vector_norm", out: d, accSize: d.accumulate().Size()}, dims, keep)
+	if n := t.record("LinalgVectorNormBackward0", x); n != nil {
+		n.save(y, x)
+		n.yields(y)
+		n.apply = func(b *backward) { b.give(0, normBackward(b.grad, b.saved(1), b.saved(0), p, dims, keep)) }
+	}
+	return c.end(y)
+}
+
+// normBackward is norm_backward:
+//
+//	p = 1: self.sgn() * grad
+//	p = 2: grad * (self / norm).masked_fill_(norm == 0, 0)
+func normBackward(grad, self, norm *Tensor, p int, dims []int, keep bool) *Tensor {
+	t := grad.tape
+	c := t.begin("norm_backward", grad, self, norm)
+	if !keep {
+		grad, norm = c.let(grad.restoreDims(self.NDim(), dims)), c.let(norm.restoreDims(self.NDim(), dims))
+	}
+	if p == 1 {
+		return c.end(self.Sgn().Mul(grad))
+	}
+	direction := self.Div(norm)
+	direction.MaskedFillInPlace(norm.compareScalar("eq_Scalar"))
+	return c.end(grad.Mul(direction))
+}
+
+// restoreDims is unsqueeze_multiple: reduced dimensions come back with size
+// one.
+func (x *Tensor) restoreDims(n int, dims []int) *Tensor {
+	if n == 0 {
+		return x
+	}
+	reduced := make([]bool, n)
+	for _, d := range wrapDims(n, dims) {
+		reduced[d] = true
+	}
+	for d, r := range reduced {
+		if r {
+			x = x.Unsqueeze(d)
+		}
+	}
+	return x
+}
+
+// Normalize is torch.nn.functional.normalize(x, dim=dim).
+func (x *Tensor) Normalize(dim int) *Tensor {
+	f := x.tape.funcFrame(x)
+	denom := f.Let(x.Norm(2, true, dim).ClampMin().ExpandAs(x))
+	y := x.Div(denom)
+	f.End(y)
+	return y
+}
+
+// ExpandAs is x.expand_as(y).
+func (x *Tensor) ExpandAs(y *Tensor) *Tensor { return x.Expand(y.shape...) }
