@@ -76,11 +76,7 @@ func ParseConfig(s string) (Config, error) {
 			if (set.key == "large_segment_size_mb") != pass {
 				continue
 			}
-			parse, ok := parsers[set.key]
-			if !ok {
-				return Config{}, fmt.Errorf("unrecognized key %q in the allocator configuration", set.key)
-			}
-			if err := parse(&c, set.value); err != nil {
+			if err := parsers[set.key](&c, set.value); err != nil {
 				return Config{}, fmt.Errorf("allocator configuration: %s: %w", set.key, err)
 			}
 		}
@@ -124,7 +120,7 @@ func (c Config) String() string {
 	return strings.Join(set, ",")
 }
 
-// setting is one key with its value; a list keeps its brackets.
+// setting is a known key with its value; a list keeps its brackets.
 type setting struct{ key, value string }
 
 // splitSettings cuts a configuration into settings. Commas inside brackets

@@ -193,6 +193,22 @@ func TestOOMIsAResult(t *testing.T) {
 	require.Equal(t, int64(1), run.Stats.NumOOMs)
 }
 
+// TestOOMSaysWhere: as much as the program knows of the place.
+func TestOOMSaysWhere(t *testing.T) {
+	for want, site := range map[string]program.Site{
+		"0:x: conv2d of ConvolutionBackward0 in stem.0 asks": {Op: "conv2d", Node: "ConvolutionBackward0", Module: "stem.0"},
+		"0:x: in stem.0 asks":                                {Module: "stem.0"},
+		"0:x: buffer 0 asks":                                 {},
+	} {
+		s := newScript()
+		s.alloc("a", program.Workspace, 3*mib)
+		s.mark(0, "x")
+		s.Sites[0] = site
+		run := mustReplay(t, &s.Program, replay.Options{Total: mib})
+		require.Contains(t, run.OOM.String(), want)
+	}
+}
+
 // TestAvailableIsTheEdge: 80 MiB are just enough, one byte less is not.
 func TestAvailableIsTheEdge(t *testing.T) {
 	p := parse(t, outOfMemory)
