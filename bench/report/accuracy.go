@@ -31,10 +31,10 @@ type AccuracyCase struct {
 	Case          string  `json:"case"`
 	Stage         string  `json:"stage"`
 	Batch         int     `json:"batch"`
-	AMP           *string `json:"amp"`
+	AMP           *string `json:"amp" jsonschema:"nullable"`
 	Checkpointing bool    `json:"checkpointing"`
 	Accumulate    int     `json:"accumulate"`
-	Optimizer     *string `json:"optimizer"`
+	Optimizer     *string `json:"optimizer" jsonschema:"nullable"`
 	GPU           string  `json:"gpu"`
 	AllocConf     string  `json:"alloc_conf,omitempty"`
 }
@@ -46,7 +46,7 @@ type AccuracyRow struct {
 	Estimate  AccuracySide `json:"estimate"`
 	// Error is null where bytes cannot be compared: PyTorch did not get
 	// through.
-	Error *RelativeError `json:"error"`
+	Error *RelativeError `json:"error" jsonschema:"nullable"`
 	// Phases compares phase by phase.
 	Phases []AccuracyPhase `json:"phases,omitempty"`
 	// PhasesDiffer is true if the estimate ran other phases.
@@ -303,12 +303,15 @@ func (s *AccuracySide) record() []string {
 
 func fraction(f float64) string { return strconv.FormatFloat(f, 'g', 6, 64) }
 
-func percent(f float64) string { return fmt.Sprintf("%.2f %%", 100*f) }
+func percent(f float64) string { return fmt.Sprintf("%.2f%%", 100*f) }
 
 // Sheets are the summary, the errors by phase, the records furthest off, and
 // those that are unknown.
 func (a *Accuracy) Sheets() []Sheet {
-	sheets := []Sheet{a.summarySheet(), a.phaseSheet(), a.worstSheet(10)}
+	sheets := []Sheet{a.summarySheet()}
+	if len(a.Rows) > 0 {
+		sheets = append(sheets, a.phaseSheet(), a.worstSheet(10))
+	}
 	if len(a.Unknown) > 0 {
 		sheets = append(sheets, a.unknownSheet())
 	}
@@ -318,7 +321,7 @@ func (a *Accuracy) Sheets() []Sheet {
 func (a *Accuracy) summarySheet() Sheet {
 	s := Sheet{
 		Title:   fmt.Sprintf("peaks of %d records against PyTorch", a.Summary.Compared),
-		Columns: append([]Column{{"", false}, {"records", true}}, figureColumns...),
+		Columns: append(append([]Column{{}, {Head: "records", Right: true}}, figureColumns()...), Column{Head: "OOM right", Right: true}),
 		Totals:  1,
 	}
 	add := func(kind string, groups []AccuracyGroup) {
@@ -332,32 +335,27 @@ func (a *Accuracy) summarySheet() Sheet {
 	add("gpu ", a.Summary.ByGPU)
 	s.Rows = append(s.Rows, append([]string{"all"}, figureCells(a.Summary.Compared, a.Summary.AccuracyFigures)...))
 	s.Notes = []string{
-		"median, p95 and max of the absolute relative error, mean with its sign; <-5 %: share of estimates more than 5 % too low.",
+		"median, p95 and max of the absolute relative error, mean with its sign; <-5%: share of estimates more than 5 % too low.",
 		"differences below 4 MiB allocated and 20 MiB reserved count as zero.",
 	}
 	if r := a.Summary.Refusals; r.Right+r.Wrong > 0 {
-		s.Notes = append(s.Notes, fmt.Sprintf("PyTorch refuses %d further records; vprof gives the same reason for %d of them.", r.Right+r.Wrong, r.Right))
+		s.Notes = append(s.Notes, fmt.Sprintf("PyTorch refuses a further %d; vprof refuses %d of them for the same reason.", r.Right+r.Wrong, r.Right))
 	}
 	if n := a.Summary.Unknown; n > 0 {
-		s.Notes = append(s.Notes, fmt.Sprintf("%d records could not be estimated; they are listed below.", n))
+		s.Notes = append(s.Notes, fmt.Sprintf("%d could not be estimated and are listed below.", n))
 	}
 	return s
 }
 
-var figureColumns = []Column{
-	{"allocated median", true},
-	{"p90", true},
-	{"p95", true},
-	{"max", true},
-	{"mean", true},
-	{"<-5 %", true},
-	{"reserved median", true},
-	{"p90", true},
-	{"p95", true},
-	{"max", true},
-	{"mean", true},
-	{"<-5 %", true},
-	{"OOM right", true},
+// figureColumns are the columns of two ErrorFigures.
+func figureColumns() []Column {
+	var columns []Column
+	for _, group := range []string{"allocated", "reserved"} {
+		for _, head := range []string{"median", "p90", "p95", "max", "mean", "<-5%"} {
+			columns = append(columns, Column{Head: head, Group: group, Right: true})
+		}
+	}
+	return columns
 }
 
 func figureCells(n int, f AccuracyFigures) []string {
@@ -375,7 +373,7 @@ func figureCells(n int, f AccuracyFigures) []string {
 func (a *Accuracy) phaseSheet() Sheet {
 	s := Sheet{
 		Title:   "peaks within phases",
-		Columns: append([]Column{{"phase", false}, {"phases", true}}, figureColumns[:len(figureColumns)-1]...),
+		Columns: append([]Column{{Head: "phase"}, {Head: "phases", Right: true}}, figureColumns()...),
 	}
 	for _, g := range a.Summary.ByPhase {
 		cells := figureCells(g.Compared, g.AccuracyFigures)
@@ -393,19 +391,15 @@ func (a *Accuracy) worstSheet(n int) Sheet {
 	rows := slices.DeleteFunc(slices.Clone(a.Rows), func(r AccuracyRow) bool { return badness(&r) == 0 })
 	slices.SortStableFunc(rows, func(x, y AccuracyRow) int { return cmp.Compare(badness(&y), badness(&x)) })
 	s := Sheet{
-		Title: "furthest off",
-		Columns: []Column{
-			{"record", false},
-			{"case", false},
-			{"PyTorch allocated", true},
-			{"estimate", true},
-			{"error", true},
-			{"PyTorch reserved", true},
-			{"estimate", true},
-			{"error", true},
-		},
+		Title:   "furthest off",
+		Columns: []Column{{Head: "record"}, {Head: "case"}},
 	}
-	if len(rows) == 0 {
+	for _, group := range []string{"allocated", "reserved"} {
+		for _, head := range []string{"PyTorch", "estimate", "error"} {
+			s.Columns = append(s.Columns, Column{Head: head, Group: group, Right: true})
+		}
+	}
+	if len(rows) == 0 && len(a.Rows) > 0 {
 		s.Notes = []string{"no record is off."}
 	}
 	for _, r := range rows[:min(n, len(rows))] {
@@ -464,7 +458,7 @@ func (c AccuracyCase) String() string {
 }
 
 func (a *Accuracy) unknownSheet() Sheet {
-	s := Sheet{Title: "unknown", Columns: []Column{{"record", false}, {"case", false}, {"reason", false}}}
+	s := Sheet{Title: "unknown", Columns: []Column{{Head: "record"}, {Head: "case"}, {Head: "reason"}}}
 	for _, u := range a.Unknown {
 		s.Rows = append(s.Rows, []string{fmt.Sprintf("%s:%d", u.File, u.Line), u.AccuracyCase.String(), u.Reason})
 	}

@@ -25,6 +25,8 @@ type Sheet struct {
 // Column is the head of a column.
 type Column struct {
 	Head string
+	// Group stands above the heads of neighboring columns that share it.
+	Group string
 	// Right aligns numbers by their last digit.
 	Right bool
 }
@@ -39,7 +41,7 @@ func (s Sheet) render(b *strings.Builder, f Format) {
 		}
 	}
 	if len(s.Rows) > 0 {
-		t := s.table()
+		t := s.table(f)
 		if f == Markdown {
 			b.WriteString(t.RenderMarkdown())
 		} else {
@@ -55,22 +57,32 @@ func (s Sheet) render(b *strings.Builder, f Format) {
 	}
 }
 
-func (s Sheet) table() table.Writer {
+func (s Sheet) table(f Format) table.Writer {
 	t := table.NewWriter()
 	style := table.StyleLight
 	style.Format.Header = text.FormatDefault
 	style.Options.DrawBorder = false
 	style.Options.SeparateColumns = false
 	t.SetStyle(style)
-	head := make(table.Row, len(s.Columns))
+	groups, head := make(table.Row, len(s.Columns)), make(table.Row, len(s.Columns))
 	configs := make([]table.ColumnConfig, len(s.Columns))
+	grouped := false
 	for i, c := range s.Columns {
-		head[i] = c.Head
+		groups[i], head[i] = c.Group, c.Head
+		if c.Group != "" {
+			grouped = true
+			if f == Markdown { // which has one line of heads
+				head[i] = c.Group + " " + c.Head
+			}
+		}
 		align := text.AlignLeft
 		if c.Right {
 			align = text.AlignRight
 		}
 		configs[i] = table.ColumnConfig{Number: i + 1, Align: align, AlignHeader: align}
+	}
+	if grouped && f != Markdown {
+		t.AppendHeader(groups, table.RowConfig{AutoMerge: true, AutoMergeAlign: text.AlignCenter})
 	}
 	t.AppendHeader(head)
 	t.SetColumnConfigs(configs)

@@ -67,7 +67,7 @@ func (r *Report) notes() []string {
 	var notes []string
 	for _, c := range r.Coefficients {
 		if c.Name == "allocated_residual" {
-			notes = append(notes, fmt.Sprintf("[low, high]: where 95 %% of %s lie, estimated the same way.", c.Source))
+			notes = append(notes, "[low, high]: 95 % of "+c.Source+" lie in such a range; device adds what is not known of the context.")
 		}
 	}
 	for _, w := range r.Warnings {
@@ -83,64 +83,53 @@ func (r *Report) notes() []string {
 // sweepSheet has a row for every batch size: the estimate, and beside it what
 // the run needed.
 func (r *Report) sweepSheet() Sheet {
-	var est, run [3][]int64
+	var highest []int64
 	for _, p := range r.Points {
-		if e := p.Estimate; e != nil {
-			for i, v := range []Interval{e.Allocated, e.Reserved, e.Device} {
-				est[i] = append(est[i], v.High)
-			}
+		if p.Estimate != nil {
+			highest = append(highest, p.Estimate.Device.High)
 		}
-		if u := p.Run; u != nil {
-			for i, v := range []int64{u.Allocated, u.Reserved, u.Device} {
-				run[i] = append(run[i], v)
-			}
+		if p.Run != nil {
+			highest = append(highest, p.Run.Device)
 		}
 	}
 	word := "simulated"
-	title := r.Case.String()
+	s := Sheet{Title: r.Case.String()}
 	if len(r.Devices) > 0 {
 		word = r.Devices[0].run()
-		title += "; " + r.Devices[0].String()
+		s.Title += "; " + r.Devices[0].String()
 	}
-	s := Sheet{Title: title, Columns: []Column{{"batch", true}}}
-	names := [3]string{"allocated", "reserved", "device"}
-	for i, name := range names {
-		s.Columns = append(s.Columns, Column{columnOf(est[i]...).head("estimate " + name), true})
+	c := columnOf(highest...)
+	s.Columns = []Column{{Head: "batch", Right: true}}
+	for _, group := range []string{"estimate", word} {
+		for _, head := range []string{"allocated", "reserved", "device"} {
+			s.Columns = append(s.Columns, Column{Head: head, Group: c.head(group), Right: true})
+		}
 	}
-	for i, name := range names {
-		s.Columns = append(s.Columns, Column{columnOf(run[i]...).head(word + " " + name), true})
-	}
-	s.Columns = append(s.Columns, Column{"peak in", false}, Column{"fits", false})
+	s.Columns = append(s.Columns, Column{Head: "peak in"}, Column{Head: "fits"})
 	for _, p := range r.Points {
-		row := []string{strconv.Itoa(p.Batch)}
-		for i := range names {
-			row = append(row, estimateCell(p.Estimate, i, columnOf(est[i]...)))
-		}
-		for i := range names {
-			row = append(row, runCell(p.Run, i, columnOf(run[i]...)))
-		}
+		row := append([]string{strconv.Itoa(p.Batch)}, estimateCells(p.Estimate, c)...)
+		row = append(row, runCells(p.Run, c)...)
 		s.Rows = append(s.Rows, append(row, peakCell(p), fitsCell(p)))
 	}
-	s.Notes = r.stopNotes(word)
-	s.Notes = append(s.Notes, r.notes()...)
+	s.Notes = append(r.stopNotes(word), r.notes()...)
 	return s
 }
 
-func estimateCell(e *Estimate, which int, c column) string {
+func estimateCells(e *Estimate, c column) []string {
 	if e == nil {
-		return "-"
+		return []string{"-", "-", "-"}
 	}
-	return c.interval([]Interval{e.Allocated, e.Reserved, e.Device}[which])
+	return []string{c.interval(e.Allocated), c.interval(e.Reserved), c.interval(e.Device)}
 }
 
-func runCell(u *Run, which int, c column) string {
+func runCells(u *Run, c column) []string {
 	switch {
 	case u == nil:
-		return "-"
+		return []string{"-", "-", "-"}
 	case !u.Fits:
-		return "OOM"
+		return []string{"OOM", "OOM", "OOM"}
 	}
-	return c.scale.Format([]int64{u.Allocated, u.Reserved, u.Device}[which])
+	return []string{c.scale.Format(u.Allocated), c.scale.Format(u.Reserved), c.scale.Format(u.Device)}
 }
 
 func peakCell(p Point) string {
@@ -200,7 +189,7 @@ func (o *OOM) String() string {
 // componentsSheet has a column for every batch size and a row for every
 // component of the device's memory.
 func (r *Report) componentsSheet() Sheet {
-	s := Sheet{Title: r.Case.String(), Columns: []Column{{"", false}}, Notes: r.notes()}
+	s := Sheet{Title: r.Case.String(), Columns: []Column{{}}, Notes: r.notes()}
 	if len(r.Devices) > 0 {
 		s.Title += "; " + r.Devices[0].String()
 	}
@@ -222,7 +211,7 @@ func (r *Report) componentsSheet() Sheet {
 	}
 	for _, p := range r.Points {
 		e := p.Estimate
-		s.Columns = append(s.Columns, Column{"batch " + strconv.Itoa(p.Batch), true})
+		s.Columns = append(s.Columns, Column{Head: "batch " + strconv.Itoa(p.Batch), Right: true})
 		var cells []string
 		for _, part := range e.Components {
 			cells = append(cells, c.scale.Format(part.Bytes))
@@ -238,8 +227,8 @@ func (r *Report) componentsSheet() Sheet {
 // boardsSheet has a row for every board and a column for every batch size.
 func (r *Report) boardsSheet() Sheet {
 	s := Sheet{
-		Title: r.Case.String() + "; device memory", Notes: r.notes(),
-		Columns: []Column{{"gpu", false}},
+		Title: r.Case.String(), Notes: r.notes(),
+		Columns: []Column{{Head: "gpu"}},
 	}
 	var high, total []int64
 	for _, d := range r.Devices {
@@ -253,10 +242,10 @@ func (r *Report) boardsSheet() Sheet {
 		}
 	}
 	c, m := columnOf(high...), columnOf(total...)
-	s.Columns = append(s.Columns, Column{m.head("memory"), true})
+	s.Columns = append(s.Columns, Column{Head: m.head("memory"), Right: true})
 	heads := make([]Column, len(batches))
 	for b, i := range batches {
-		heads[i] = Column{c.head("batch " + strconv.Itoa(b)), true}
+		heads[i] = Column{Head: "batch " + strconv.Itoa(b), Group: c.head("device"), Right: true}
 	}
 	s.Columns = append(s.Columns, heads...)
 	for _, d := range r.Devices {

@@ -1,0 +1,54 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"testing"
+
+	"github.com/invopop/jsonschema"
+	validator "github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/internal/golden"
+)
+
+// The committed schemas are made from the Go types and their comments.
+func TestSchemaIsMadeFromTheTypes(t *testing.T) {
+	for name, v := range map[string]any{"report": &Report{}, "accuracy": &Accuracy{}} {
+		r := &jsonschema.Reflector{AllowAdditionalProperties: true}
+		require.NoError(t, r.AddGoComments("github.com/vprof/vprof/bench/report", "./"))
+		s := r.Reflect(v)
+		s.ID = jsonschema.ID("https://github.com/vprof/vprof/schema/" + name + ".json")
+		text, err := json.MarshalIndent(s, "", "  ")
+		require.NoError(t, err)
+		golden.Equal(t, "schema/"+name+".json", append(text, '\n'))
+	}
+}
+
+// validate checks a JSON document against a committed schema.
+func validate(t *testing.T, schema string, doc []byte) error {
+	t.Helper()
+	text, err := os.ReadFile("schema/" + schema + ".json") // not the embedded one, which -update does not reach
+	require.NoError(t, err)
+	parsed, err := validator.UnmarshalJSON(bytes.NewReader(text))
+	require.NoError(t, err)
+	c := validator.NewCompiler()
+	require.NoError(t, c.AddResource("schema.json", parsed))
+	s, err := c.Compile("schema.json")
+	require.NoError(t, err)
+	v, err := validator.UnmarshalJSON(bytes.NewReader(doc))
+	require.NoError(t, err)
+	return s.Validate(v)
+}
+
+func TestSchemaRefusesOtherDocuments(t *testing.T) {
+	require.Error(t, validate(t, "report", []byte(`{}`)))
+	require.Error(t, validate(t, "accuracy", []byte(`{"rows":1}`)))
+	_, ok := JSONSchema("receipt")
+	require.False(t, ok)
+	for _, name := range []string{"report", "accuracy"} {
+		_, ok := JSONSchema(name)
+		require.True(t, ok)
+	}
+}
