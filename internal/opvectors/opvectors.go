@@ -279,6 +279,9 @@ func (v *Vector) record(call Call, but string) (forward, backward []string) {
 		}
 		params[p.Name] = x
 	}
+	for _, b := range v.buffers() {
+		params[b.Name] = f.Let(t.New("buffer", program.Buffers, b.DType, b.Shape...))
+	}
 	rec := NewRecorder(t)
 	rec.but = but
 	var out []*trace.Tensor
@@ -335,6 +338,19 @@ func (v *Vector) parameter(t *trace.Tape, s Tensor) *trace.Tensor {
 		return t.NewChannelsLast("parameter", program.Weights, s.DType, s.Shape...)
 	}
 	return t.New("parameter", program.Weights, s.DType, s.Shape...)
+}
+
+// buffers are what a module has beside its parameters, in their type: the
+// vectors do not list them.
+func (v *Vector) buffers() []Param {
+	if !strings.HasPrefix(v.Op, "batch_norm") || strings.HasSuffix(v.Op, "_nostats") {
+		return nil
+	}
+	stats := Tensor{Shape: v.In[0].Shape[1:2], DType: trace.F32}
+	if v.Regime == "fp16" || v.Regime == "bf16" {
+		stats.DType = v.In[0].DType
+	}
+	return []Param{{"running_mean", stats}, {"running_var", stats}}
 }
 
 // Recorder renders instructions as the vectors' events.

@@ -227,6 +227,22 @@ func (b *backward) give(i int, x *Tensor) {
 	b.statement()
 }
 
+// giveAll takes the results of one native function that makes the gradients
+// of inputs 0, 1, ...: a tuple of references, nil where there is none. Those
+// nobody wants go after the temporaries, in order.
+func (b *backward) giveAll(xs ...*Tensor) {
+	b.statement()
+	for i, x := range xs {
+		switch {
+		case x == nil:
+		case b.needs(i):
+			b.out[i] = x
+		default:
+			x.release()
+		}
+	}
+}
+
 // dropInput lets go of incoming gradient i before the node has run, where the
 // C++ formula moves it away.
 func (b *backward) dropInput(i int) {

@@ -96,6 +96,16 @@ func (c *call) drop(x *Tensor) {
 	panic("trace: drop of a local that was never bound")
 }
 
+// letGo ends locals in the order given, as the destructor of a tuple of
+// results does; nil ones are skipped.
+func (c *call) letGo(xs ...*Tensor) {
+	for _, x := range xs {
+		if x != nil {
+			c.drop(x)
+		}
+	}
+}
+
 // end returns out to the caller.
 func (c *call) end(out *Tensor) *Tensor {
 	out.refs++

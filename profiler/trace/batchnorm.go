@@ -1,0 +1,271 @@
+package trace
+
+// BatchNormState is what a batch norm layer brings: affine parameters and
+// running statistics, nil where it has none.
+type BatchNormState struct {
+	Weight, Bias, Mean, Var *Tensor
+	// Training says whether the batch's own statistics are used.
+	Training bool
+}
+
+// Limits of cuDNN's batch norm (_select_batch_norm_backend of
+// ATen/native/Normalization.cpp).
+const (
+	cudnnBatchNormMaxTraining = 880801
+	cudnnBatchNormMaxEval     = 65535
+	cudnnBatchNormMaxElements = 1<<31 - 1
+)
+
+// cudnn reports whether cuDNN runs the batch norm of x, else PyTorch's own
+// kernels do.
+func (s *BatchNormState) cudnn(x *Tensor) bool {
+	if s.Weight == nil || s.Bias == nil || x.dtype == BF16 || s.Weight.dtype.IsHalf() || len(x.shape) < 3 {
+		return false
+	}
+	stats := s.Mean != nil && s.Var != nil
+	if !stats && !s.Training {
+		return false
+	}
+	limit := int64(cudnnBatchNormMaxEval)
+	if s.Training {
+		limit = cudnnBatchNormMaxTraining
+	}
+	return x.shape[0] <= limit && x.numel < cudnnBatchNormMaxElements
+}
+
+// BatchNorm is torch.nn.functional.batch_norm(x, ...).
+func (x *Tensor) BatchNorm(s BatchNormState) *Tensor {
+	c := x.tape.begin("batch_norm", x, s.Weight, s.Bias)
+	if s.cudnn(x) {
+		in := x.inSuggestedFormat()
+		return c.end(in.cudnnBatchNorm(s))
+	}
+	return c.end(x.nativeBatchNorm(s))
+}
+
+// inSuggestedFormat is x.contiguous(x.suggest_memory_format()).
+func (x *Tensor) inSuggestedFormat() *Tensor {
+	if x.suggestChannelsLast() {
+		return x.contiguousChannelsLast()
+	}
+	return x.contiguous()
+}
+
+// cudnnBatchNorm keeps mean and inverse deviation for backward when training;
+// in evaluation its backward is the native one.
+func (x *Tensor) cudnnBatchNorm(s BatchNormState) *Tensor {
+	t := x.tape
+	c := t.begin("cudnn_batch_norm", x, s.Weight, s.Bias)
+	channels := x.shape[1]
+	last := x.suggestChannelsLast()
+	y := c.let(t.emptyIn(x.dtype, x.shape, last))
+	var mean, invstd *Tensor
+	if s.Training {
+		mean = c.let(t.empty(s.Weight.dtype, channels))
+		invstd = c.let(t.empty(s.Weight.dtype, channels))
+		if last {
+			out := t.begin("cudnn_batch_norm_out")
+			t.workspace(cudnnBatchNormWorkspace(x, true))
+			out.done()
+		}
+	}
+	t.launchNorm(y, 8, x, s.Weight, s.Bias)
+	if n := t.record("CudnnBatchNormBackward0", x, s.Weight, s.Bias); n != nil {
+		n.save(x, s.Weight)
+		n.keep(s.Mean, true)
+		n.keep(s.Var, true)
+		n.keep(mean, true)
+		n.keep(invstd, true)
+		n.yields(y)
+		n.apply = batchNormBackward(s, s.Training)
+	}
+	c.letGo(mean, invstd)
+	return c.end(y)
+}
+
+// nativeBatchNorm is native_batch_norm of ATen/native/cuda/Normalization.cu.
+func (x *Tensor) nativeBatchNorm(s BatchNormState) *Tensor {
+	t := x.tape
+	c := t.begin("batch_norm_cuda", x, s.Weight, s.Bias)
+	channels, acc := x.shape[1], x.dtype.accumulate()
+	y := c.let(x.emptyLike(x.dtype))
+	mean := c.let(t.empty(acc, channels))
+	invstd := c.let(t.empty(acc, channels))
+	if s.Training && x.batchNormLayout() == normChannelsLast {
+		x.channelsLastStaging(4)
+	}
+	t.launchNorm(y, 8, x, s.Weight, s.Bias)
+	if n := t.record("NativeBatchNormBackward0", x, s.Weight, s.Bias); n != nil {
+		n.save(x)
+		n.keep(s.Weight, true)
+		n.keep(s.Mean, true)
+		n.keep(s.Var, true)
+		n.save(mean, invstd)
+		n.yields(y)
+		n.apply = batchNormBackward(s, false)
+	}
+	c.letGo(mean, invstd)
+	return c.end(y)
+}
+
+// batchNormBackward is the backward of both kinds; the node has kept input,
+// weight, running mean and variance, and mean and inverse deviation.
+func batchNormBackward(s BatchNormState, cudnn bool) func(*backward) {
+	training := s.Training
+	return func(b *backward) {
+		if cudnn {
+			b.giveAll(b.cudnnBatchNormBackward()...)
+			return
+		}
+		b.giveAll(b.nativeBatchNormBackward(training)...)
+	}
+}
+
+// cudnnBatchNormBackward makes all three gradients, wanted or not.
+func (b *backward) cudnnBatchNormBackward() []*Tensor {
+	t, x, w := b.t, b.saved(0), b.saved(1)
+	last := x.suggestChannelsLast()
+	g := b.grad.contiguousIn(last)
+	c := t.begin("cudnn_batch_norm_backward", g)
+	gx := t.emptyIn(x.dtype, x.shape, last).retain()
+	gw := t.empty(w.dtype, w.shape...).retain()
+	gb := t.empty(w.dtype, w.shape...).retain()
+	if last {
+		t.workspace(cudnnBatchNormWorkspace(x, false))
+	}
+	t.launchNorm(gx, 12, g, x)
+	c.done()
+	return []*Tensor{gx, gw, gb}
+}
+
+// nativeBatchNormBackward is batch_norm_backward_cuda.
+func (b *backward) nativeBatchNormBackward(training bool) []*Tensor {
+	t, x, w := b.t, b.saved(0), b.saved(1)
+	g := b.grad
+	c := t.begin("native_batch_norm_backward", g)
+	needX, needW, needB := b.needs(0), b.needs(1), b.needs(2)
+	reduce := training || needW || needB
+	channels, acc := x.shape[1], x.dtype.accumulate()
+	var out [3]*Tensor
+	if reduce && needX && !x.normChannelsLastKernels() {
+		// One kernel reduces and multiplies (batch_norm_backward_cuda_template).
+		x.contiguousUntracked()
+		g.contiguousUntracked()
+		out[0] = t.empty(x.dtype, x.shape...).retain()
+		if needW {
+			out[1] = t.empty(w.dtype, channels).retain()
+		}
+		if needB {
+			out[2] = t.empty(w.dtype, channels).retain()
+		}
+		t.launchNorm(out[0], 12, g, x)
+		c.done()
+		return out[:]
+	}
+	if b.saved(4) == nil {
+		// cuDNN's evaluation keeps no statistics.
+		if reduce && b.saved(2).dtype != acc {
+			c.let(b.saved(2).to(acc))
+		}
+		c.let(t.empty(acc, channels))
+	}
+	if reduce {
+		out[1], out[2] = c.batchNormReduce(g, x, w, needX, needW, needB)
+	}
+	if needX {
+		if training && x.batchNormLayout() == normChannelsLast {
+			out[0] = x.emptyLike(x.dtype).retain()
+		} else {
+			out[0] = t.empty(x.dtype, x.shape...).retain()
+			if training && w == nil {
+				t.empty(acc)
+			}
+		}
+		t.launchNorm(out[0], 6, g, x)
+	}
+	c.done()
+	return out[:]
+}
+
+// batchNormReduce is batch_norm_backward_reduce_cuda: the sums over all but
+// the channels, which become locals of c, and the parameters' gradients, which
+// are returned with a reference of their own.
+func (c *call) batchNormReduce(g, x, w *Tensor, needX, needW, needB bool) (gw, gb *Tensor) {
+	t := c.t
+	channels, acc := x.shape[1], x.dtype.accumulate()
+	if x.normChannelsLastKernels() && g.normChannelsLastKernels() {
+		c.let(t.empty(acc, channels))
+		c.let(t.empty(acc, channels))
+		if w != nil {
+			gw, gb = t.empty(w.dtype, channels).retain(), t.empty(w.dtype, channels).retain()
+		}
+		x.channelsLastStaging(2)
+		return gw, gb
+	}
+	if needX {
+		c.let(t.empty(acc, channels))
+		c.let(t.empty(acc, channels))
+	}
+	if needW {
+		gw = t.empty(w.dtype, channels).retain()
+	}
+	if needB {
+		gb = t.empty(w.dtype, channels).retain()
+	}
+	return gw, gb
+}
+
+// normLayout is the kernel family that batch norm's forward runs.
+type normLayout uint8
+
+const (
+	normContiguous normLayout = iota
+	normChannelsLast
+	normGeneral
+)
+
+// batchNormLayout is batch_norm_choose_impl.
+func (x *Tensor) batchNormLayout() normLayout {
+	switch {
+	case x.isContiguous() && x.strides[1] != 1:
+		return normContiguous
+	case x.isContiguous(), x.isChannelsLast():
+		return normChannelsLast
+	default:
+		return normGeneral
+	}
+}
+
+// normChannelsLastKernels is batch_norm_use_channels_last_kernels.
+func (x *Tensor) normChannelsLastKernels() bool {
+	return x.isChannelsLast() || (x.isContiguous() && x.strides[1] == 1)
+}
+
+// channelsLastStaging allocates and frees what the reductions of the
+// channels-last kernels stage between blocks: so many floats per channel and
+// block, and a counter per column of blocks (flexible_launch_configs).
+func (x *Tensor) channelsLastStaging(floats int64) {
+	const (
+		tileWidth        = 32
+		elementsPerBlock = 16 // of one thread
+		maxThreads       = 512
+		maxRows          = 128
+		minRows          = 8 // below, one block per column is better
+	)
+	channels := x.shape[1]
+	rows := x.numel / max(channels, 1)
+	width := min(lastPow2(channels), tileWidth)
+	height := min(lastPow2(divUp(rows, elementsPerBlock)), maxThreads/width)
+	if width*height != maxThreads {
+		width = min(lastPow2(channels), maxThreads/height)
+	}
+	grid := min(divUp(rows, height*elementsPerBlock), maxRows)
+	if grid < minRows {
+		return
+	}
+	t := x.tape
+	c := t.begin("batch_norm_channels_last", x)
+	c.let(t.empty(F32, floats*channels*grid))
+	c.let(t.empty(I32, divUp(channels, width)))
+	c.done()
+}
