@@ -2,6 +2,7 @@ package nn_test
 
 import (
 	"github.com/vprof/vprof/internal/opvectors"
+	"github.com/vprof/vprof/profiler/trace"
 )
 
 // matmulOperators are matrix products and what is made of them.
@@ -28,7 +29,15 @@ func matmulOperators() map[string]opvectors.Call {
 		"matmul_bcast_left":  binary((*tensor).Matmul),
 		"matmul_bcast_batch": binary((*tensor).Matmul),
 		"matmul_vec":         binary((*tensor).Matmul),
+		"einsum_bhid":        einsum("bhid,bhjd->bhij"),
+		"einsum_bij_bjk":     einsum("bij,bjk->bik"),
+		"einsum_bct_bt":      einsum("bct,bt->bc"),
+		"einsum_bnd_kd":      einsum("bnd,kd->bnk"),
 	}
+}
+
+func einsum(equation string) opvectors.Call {
+	return binary(func(a, b *tensor) *tensor { return trace.Einsum(equation, a, b) })
 }
 
 // transposedProduct is q @ k^T.

@@ -1,0 +1,189 @@
+package trace
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Einsum is torch.einsum over letters, without ellipsis and without repeated
+// letters in one operand, such as "bhid,bhjd->bhij". Operands are contracted
+// from left to right, each pair as one batched matrix product.
+func Einsum(equation string, operands ...*Tensor) *Tensor {
+	t := operands[0].tape
+	c := t.beginList("einsum", operands)
+	cast := make([]*Tensor, len(operands))
+	for i, x := range operands {
+		cast[i] = t.lower(x)
+	}
+	c.belowAutocast()
+	return c.end(einsum(parseEinsum(equation, cast), cast))
+}
+
+// contraction is a parsed einsum: labels are the letters of the output, then
+// those to be summed, in alphabetical order.
+type contraction struct {
+	inputs []string
+	labels string
+	kept   int // how many of labels are in the output
+}
+
+func parseEinsum(equation string, operands []*Tensor) contraction {
+	left, right, explicit := strings.Cut(strings.ReplaceAll(equation, " ", ""), "->")
+	e := contraction{inputs: strings.Split(left, ",")}
+	if len(e.inputs) != len(operands) {
+		panic(fmt.Sprintf("trace: einsum %q has %d operands, got %d", equation, len(e.inputs), len(operands)))
+	}
+	letters := []byte(strings.ReplaceAll(left, ",", ""))
+	slices.Sort(letters)
+	if !explicit { // letters that occur once, in order
+		for _, l := range letters {
+			if strings.Count(left, string(l)) == 1 {
+				right += string(l)
+			}
+		}
+	}
+	e.labels, e.kept = right, len(right)
+	for _, l := range slices.Compact(letters) {
+		if strings.IndexByte(e.labels, l) < 0 {
+			e.labels += string(l)
+		}
+	}
+	for i, in := range e.inputs {
+		if len(in) != len(operands[i].shape) {
+			panic(fmt.Sprintf("trace: einsum %q: operand %d has %d dimensions", equation, i, len(operands[i].shape)))
+		}
+	}
+	return e
+}
+
+// align gives x a dimension for every label, in their order.
+func (e *contraction) align(x *Tensor, in string) *Tensor {
+	c := x.tape.begin("einsum", x)
+	x = c.let(x)
+	perm := make([]int, len(e.labels))
+	next := len(in)
+	for i := range perm {
+		if perm[i] = strings.IndexByte(in, e.labels[i]); perm[i] < 0 {
+			c.set(&x, x.Unsqueeze(-1))
+			perm[i] = next
+			next++
+		}
+	}
+	c.set(&x, x.Permute(perm...))
+	return c.end(x)
+}
+
+func einsum(e contraction, operands []*Tensor) *Tensor {
+	t := operands[0].tape
+	c := t.beginList("einsum", operands)
+	ops := make([]*Tensor, len(operands))
+	for i, x := range operands {
+		ops[i] = c.let(e.align(x, e.inputs[i]))
+	}
+	// uses counts the operands in which a label still has more than one element.
+	uses := make([]int, len(e.labels))
+	for i := range uses {
+		for _, x := range ops {
+			if x.shape[i] != 1 {
+				uses[i]++
+			}
+		}
+	}
+	for len(ops) > 1 {
+		a, b := ops[0], ops[1]
+		var both, onlyA, onlyB []int
+		for d := e.kept; d < len(e.labels); d++ {
+			inA, inB := a.shape[d] != 1, b.shape[d] != 1
+			switch {
+			case inA && inB:
+				if uses[d]--; uses[d] == 1 {
+					both = append(both, d)
+					uses[d] = 0
+				}
+			case uses[d] == 1 && inA:
+				onlyA = append(onlyA, d)
+				uses[d] = 0
+			case uses[d] == 1 && inB:
+				onlyB = append(onlyB, d)
+				uses[d] = 0
+			}
+		}
+		if len(onlyA) > 0 {
+			c.set(&a, a.Sum(true, onlyA...))
+		}
+		if len(onlyB) > 0 {
+			c.set(&b, b.Sum(true, onlyB...))
+		}
+		y := c.let(a.contract(b, both))
+		c.drop(b)
+		c.drop(a)
+		ops = append([]*Tensor{y}, ops[2:]...)
+	}
+	y := ops[0]
+	if e.kept < len(e.labels) {
+		if len(operands) > 1 {
+			return c.end(y.View(y.shape[:e.kept]...))
+		}
+		dims := make([]int, 0, len(e.labels)-e.kept)
+		for d := e.kept; d < len(e.labels); d++ {
+			dims = append(dims, d)
+		}
+		return c.end(y.Sum(false, dims...))
+	}
+	return c.end(y)
+}
+
+// contract multiplies a and b, whose dimensions correspond, and sums over the
+// given ones, which stay with size one (sumproduct_pair).
+func (a *Tensor) contract(b *Tensor, sum []int) *Tensor {
+	if len(sum) == 0 {
+		return a.Mul(b)
+	}
+	c := a.tape.begin("einsum", a, b)
+	left, right := c.let(a), c.let(b)
+	var shared, lo, ro []int
+	batch, rows, inner, cols := int64(1), int64(1), int64(1), int64(1)
+	for d := range a.shape {
+		inL, inR := left.shape[d] != 1, right.shape[d] != 1
+		switch {
+		case slices.Contains(sum, d):
+			switch {
+			case inL && inR:
+				inner *= left.shape[d]
+			case inL:
+				c.set(&left, left.Sum(true, d))
+			case inR:
+				c.set(&right, right.Sum(true, d))
+			}
+		case inL && inR:
+			shared = append(shared, d)
+			batch *= left.shape[d]
+		case inL:
+			lo = append(lo, d)
+			rows *= left.shape[d]
+		default:
+			ro = append(ro, d)
+			cols *= right.shape[d]
+		}
+	}
+	var shape []int64
+	for _, d := range slices.Concat(shared, lo) {
+		shape = append(shape, left.shape[d])
+	}
+	for range sum {
+		shape = append(shape, 1)
+	}
+	for _, d := range ro {
+		shape = append(shape, right.shape[d])
+	}
+	back := make([]int, len(shape))
+	for i, d := range slices.Concat(shared, lo, sum, ro) {
+		back[d] = i
+	}
+	c.set(&left, left.Permute(slices.Concat(shared, lo, sum, ro)...).reshape([]int64{batch, rows, inner}))
+	c.set(&right, right.Permute(slices.Concat(shared, sum, ro, lo)...).reshape([]int64{batch, inner, cols}))
+	y := c.let(left.bmm(right))
+	c.set(&y, y.View(shape...).Permute(back...))
+	return c.end(y)
+}
