@@ -24,7 +24,7 @@ import (
 
 var (
 	update = flag.Bool("update", false, "rewrite golden files")
-	only   = flag.String("list", "", "look at the lists whose name contains this")
+	only   = flag.String("lists", "", "look at the lists whose name contains this")
 	show   = flag.Int("show", 5, "print this many differences of each list")
 )
 

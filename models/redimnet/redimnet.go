@@ -11,6 +11,7 @@ import (
 	"github.com/vprof/vprof/models/train"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
 // Models are redimnet-b0 to redimnet-b6 and redimnet-M as the MRL trainer
@@ -79,14 +80,19 @@ func (t *trainer) Record(tape *trace.Tape, steps int) error {
 		t.net.To(tape)
 		t.lossTree.To(tape)
 		tape.Mark("model")
-		s := train.NewSession(tape, t.c, t.net.Parameters, train.AdamW(1e-3))
+		s := train.NewSession(tape, t.c)
+		own := optim.Config{Algorithm: optim.AdamW, WeightDecay: true}
+		opt, err := s.Optimizer(t.c, own, t.net.Parameters)
+		if err != nil {
+			tape.Raise(err)
+		}
 		b := int64(t.c.Batch)
 		wave := tape.Hold(tape.New("randn", program.Batch, trace.F32, b, 1, samples))
 		labels := tape.Hold(tape.New("randint_low", program.Batch, trace.I64, b))
 		tape.Mark("batch")
 		for i := range steps {
 			tape.SetStep(i)
-			t.step(s, wave, labels)
+			t.step(s, opt, wave, labels)
 			tape.Mark("step_end")
 		}
 	})
@@ -94,7 +100,7 @@ func (t *trainer) Record(tape *trace.Tape, steps int) error {
 
 // step is one optimizer step of the trainer: it clips after every backward and
 // does not divide the loss by the number of micro-batches.
-func (t *trainer) step(s *train.Session, wave, labels *tensor) {
+func (t *trainer) step(s *train.Session, opt *optim.Optimizer, wave, labels *tensor) {
 	f := s.Tape.Frame()
 	t.net.Train(true)
 	var embeddings []*tensor
@@ -106,15 +112,17 @@ func (t *trainer) step(s *train.Session, wave, labels *tensor) {
 			f.Set(&loss, t.criterion.call(f, slices.Clone(embeddings), labels))
 			s.Tape.Mark("loss")
 		})
-		s.Backward(f, loss)
+		s.Backward(loss)
 		s.Tape.Mark("backward")
 		if micro+1 < t.c.Accumulate {
-			s.ClipWithoutScaler(1)
+			if s.Scaler == nil {
+				train.Clip(s.Tape, t.net.Parameters)
+			}
 			continue
 		}
-		s.Step(train.Clip(1))
+		s.Step(opt, t.net.Parameters)
 		s.Tape.Mark("optimizer")
-		s.ZeroGrad()
+		opt.ZeroGrad()
 		s.Tape.Mark("zero_grad")
 	}
 	f.End()

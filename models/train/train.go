@@ -7,6 +7,7 @@ import (
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
 // Counts are the element counts of a model and its criterion, which may be
@@ -25,6 +26,38 @@ func Counts(net, criterion *nn.Tree) models.Counts {
 type Session struct {
 	Tape *trace.Tape
 	amp  string
+	// Scaler is nil unless training in fp16.
+	Scaler *optim.GradScaler
+}
+
+// NewSession begins a loop in the precision of case c.
+func NewSession(t *trace.Tape, c models.Case) *Session {
+	s := &Session{Tape: t, amp: c.AMP}
+	if c.AMP == "fp16" {
+		s.Scaler = optim.NewGradScaler(t)
+	}
+	return s
+}
+
+// Optimizer makes the optimizer of case c over params: the system's own, or
+// the one the case puts in its place.
+func (s *Session) Optimizer(c models.Case, own optim.Config, params []*nn.Parameter) (*optim.Optimizer, error) {
+	if c.Optimizer != "" {
+		var err error
+		if own, err = optim.Named(c.Optimizer); err != nil {
+			return nil, err
+		}
+	}
+	return optim.New(s.Tape, own, Tensors(params))
+}
+
+// Tensors are the tensors of parameters.
+func Tensors(params []*nn.Parameter) []*trace.Tensor {
+	out := make([]*trace.Tensor, len(params))
+	for i, p := range params {
+		out[i] = p.Tensor
+	}
+	return out
 }
 
 // Autocast runs f in the case's precision.
@@ -39,17 +72,32 @@ func (s *Session) Autocast(f func()) {
 	}
 }
 
-type Recipe struct{}
-
-func AdamW(wd float64) Recipe { return Recipe{} }
-
-type StepOption struct{}
-
-func Clip(float64) StepOption { return StepOption{} }
-func NewSession(t *trace.Tape, c models.Case, p []*nn.Parameter, r Recipe) *Session {
-	return &Session{Tape: t, amp: c.AMP}
+// Backward runs backward from the loss, scaled if there is a scaler.
+func (s *Session) Backward(loss *trace.Tensor) {
+	if s.Scaler != nil {
+		loss = s.Scaler.Scale(loss)
+	}
+	loss.Backward()
 }
-func (s *Session) Backward(f *trace.Frame, loss *trace.Tensor) { loss.Backward() }
-func (s *Session) ClipWithoutScaler(float64)                   {}
-func (s *Session) Step(o ...StepOption)                        {}
-func (s *Session) ZeroGrad()                                   {}
+
+// Step is one update: unscale, clip, step, update the scale. Clipped are the
+// parameters whose gradient norm is clipped, nil for none.
+func (s *Session) Step(o *optim.Optimizer, clipped []*nn.Parameter) {
+	if s.Scaler != nil {
+		s.Scaler.Unscale(o)
+	}
+	if clipped != nil {
+		Clip(s.Tape, clipped)
+	}
+	o.Step()
+	if s.Scaler != nil {
+		s.Scaler.Update()
+	}
+}
+
+// Clip is torch.nn.utils.clip_grad_norm_; the norm it returns is not kept.
+func Clip(t *trace.Tape, params []*nn.Parameter) {
+	f := t.Frame()
+	f.Let(optim.ClipGradNorm(Tensors(params), optim.Foreach))
+	f.End()
+}

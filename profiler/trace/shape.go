@@ -4,13 +4,12 @@ package trace
 func Cat(dim int, xs ...*Tensor) *Tensor {
 	t := xs[0].tape
 	c := t.beginList("cat", xs)
-	ins := t.widest(xs)
-	d := ins[0].dtype
-	shape := append([]int64(nil), ins[0].shape...)
-	dim = ins[0].dim(dim)
+	d := xs[0].dtype
+	shape := append([]int64(nil), xs[0].shape...)
+	dim = xs[0].dim(dim)
 	shape[dim] = 0
 	last := true
-	for _, x := range ins {
+	for _, x := range xs {
 		d = promote(d, x.dtype)
 		shape[dim] += x.shape[dim]
 		last = last && x.suggestChannelsLast()
@@ -21,23 +20,18 @@ func Cat(dim int, xs ...*Tensor) *Tensor {
 	} else {
 		y = t.empty(d, shape...)
 	}
-	t.launch(copyWork, []*Tensor{y}, ins)
-	if n := t.record("CatBackward0", ins...); n != nil {
+	t.launch(copyWork, []*Tensor{y}, xs)
+	if n := t.record("CatBackward0", xs...); n != nil {
 		n.yields(y)
-		sizes := make([]int64, len(ins))
-		types := make([]DType, len(ins))
-		for i, x := range ins {
-			sizes[i], types[i] = x.shape[dim], x.dtype
+		sizes := make([]int64, len(xs))
+		for i, x := range xs {
+			sizes[i] = x.shape[dim]
 		}
 		n.apply = func(b *backward) {
 			from := int64(0)
 			for i, size := range sizes {
 				if b.needs(i) {
-					g := b.grad
-					if g.dtype != types[i] {
-						g = g.to(types[i])
-					}
-					b.out[i] = g.Slice(dim, from, from+size).retain()
+					b.out[i] = b.grad.Slice(dim, from, from+size).retain()
 				}
 				from += size
 			}
@@ -51,20 +45,19 @@ func Cat(dim int, xs ...*Tensor) *Tensor {
 func Stack(dim int, xs ...*Tensor) *Tensor {
 	t := xs[0].tape
 	c := t.beginList("stack", xs)
-	ins := t.widest(xs)
-	d := ins[0].dtype
-	for _, x := range ins {
+	d := xs[0].dtype
+	for _, x := range xs {
 		d = promote(d, x.dtype)
 	}
-	n := len(ins[0].shape)
+	n := len(xs[0].shape)
 	if dim < 0 {
 		dim += n + 1
 	}
-	shape := append([]int64(nil), ins[0].shape[:dim]...)
-	shape = append(append(shape, int64(len(ins))), ins[0].shape[dim:]...)
+	shape := append([]int64(nil), xs[0].shape[:dim]...)
+	shape = append(append(shape, int64(len(xs))), xs[0].shape[dim:]...)
 	y := t.empty(d, shape...)
-	t.launch(copyWork, []*Tensor{y}, ins)
-	if n := t.record("StackBackward0", ins...); n != nil {
+	t.launch(copyWork, []*Tensor{y}, xs)
+	if n := t.record("StackBackward0", xs...); n != nil {
 		n.yields(y)
 		n.apply = func(b *backward) {
 			for i := range b.out {
