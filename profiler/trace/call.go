@@ -29,6 +29,8 @@ func (t *Tape) begin(op string, args ...*Tensor) call {
 		}
 	}
 	if t.python {
+		t.op, t.shown = op, true
+	} else if t.op == "" {
 		t.op = op
 	}
 	t.native = op

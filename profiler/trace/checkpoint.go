@@ -130,7 +130,7 @@ func (r *region) recompute() {
 	leave()
 	t.hooks.pop()
 	t.hooks.muted = muted
-	t.op, t.native, t.node, t.module, t.noGrad = op, native, node, module, noGrad
+	t.op, t.native, t.node, t.module, t.noGrad, t.shown = op, native, node, module, noGrad, false
 }
 
 // Checkpoint runs fn on inputs and keeps only the inputs for backward, which

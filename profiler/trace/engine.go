@@ -28,7 +28,7 @@ func (q *readyQueue) Pop() any {
 func (x *Tensor) Backward() {
 	t := x.tape
 	op, native, python := t.op, t.native, t.python
-	t.op, t.native, t.python = "ones_like", "ones_like", true
+	t.op, t.native, t.python, t.shown = "ones_like", "ones_like", true, true
 	root := x.emptyLike(x.dtype).retain() // the caller's tuple of gradients
 	t.launchFill(root)
 	t.python = python
@@ -127,7 +127,7 @@ func (g *graphTask) deliver(e edge, x *Tensor) {
 // run executes one node and passes its results on.
 func (g *graphTask) run(n *Node) {
 	t := g.t
-	t.node, t.module, t.op, t.native = n.name, n.module, n.name, n.name
+	t.node, t.module, t.op, t.native, t.shown = n.name, n.module, "", "", false
 	grads := n.grads
 	n.grads = nil
 	if n.leaf != nil {
@@ -185,7 +185,7 @@ func (n *Node) start(grads, out []*Tensor) (b *backward, any bool) {
 		}
 	}
 	b.call = n.t.begin(n.name)
-	n.t.op = n.name
+	n.t.op = ""
 	return b, true
 }
 

@@ -30,6 +30,7 @@ type Tape struct {
 	locals []*Tensor
 	op     string // operator called from Python or by the autograd node
 	native string // innermost operator
+	shown  bool   // op was called from Python
 	node   string // autograd node, "" in forward
 	module string // path of the module in execution
 	step   int
@@ -111,7 +112,7 @@ func (t *Tape) emit(k program.Kind, arg uint32) {
 // site returns the index of the place the recording is at.
 func (t *Tape) site() uint32 {
 	s := program.Site{Op: t.op, Native: t.native, Node: t.node, Module: t.module}
-	if t.opts.Annotate {
+	if t.opts.Annotate && t.shown {
 		s.Where = where()
 	}
 	if s == t.lastSite && len(t.prog.Sites) > 0 {
