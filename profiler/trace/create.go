@@ -1,13 +1,13 @@
 package trace
 
 // Full is torch.full(shape, value) on the device.
-func (t *Tape) Full(d DType, shape ...int64) *Tensor { return t.filled("full", d, shape) }
+func (t *Tape) Full(d DType, shape ...int64) *Tensor { return t.Filled("full", d, shape...) }
 
 // Zeros is torch.zeros(shape) on the device.
-func (t *Tape) Zeros(d DType, shape ...int64) *Tensor { return t.filled("zeros", d, shape) }
+func (t *Tape) Zeros(d DType, shape ...int64) *Tensor { return t.Filled("zeros", d, shape...) }
 
-// filled is a fresh tensor, filled with a number.
-func (t *Tape) filled(op string, d DType, shape []int64) *Tensor {
+// Filled is a fresh tensor, filled with numbers by operator op.
+func (t *Tape) Filled(op string, d DType, shape ...int64) *Tensor {
 	c := t.begin(op)
 	x := t.empty(d, shape...)
 	t.launchFill(x)

@@ -110,19 +110,30 @@ func Update(op string, flops int64, out *Tensor, xs ...*Tensor) *Tensor {
 	return c.end(out)
 }
 
-// Compute makes a tensor of the given shape, as operator op does where
-// autograd does not look.
-func Compute(op string, d DType, shape []int64, flops int64, xs ...*Tensor) *Tensor {
-	t := xs[0].tape
-	c := t.beginList(op, xs)
-	y := t.empty(d, shape...)
-	t.launchElementwise(y, flops, xs...)
+// Compare makes a mask like x, as a comparison with a number does.
+func Compare(op string, x *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin(op, x)
+	y := x.emptyLike(Bool)
+	t.launchElementwise(y, 1, x)
 	return c.end(y)
 }
 
-// VectorNorm is torch.linalg.vector_norm of the whole of x, without autograd.
-func VectorNorm(x *Tensor) *Tensor {
-	return x.reduce(reduction{op: "linalg_vector_norm", out: x.dtype, accSize: x.dtype.accumulate().Size()}, nil, false)
+// WhereScalar is torch.where(mask, number, x) without autograd: the number
+// becomes a tensor while the kernel runs.
+func WhereScalar(mask, x *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("where_ScalarSelf", mask, x)
+	number := t.empty(x.dtype)
+	y := x.emptyLike(x.dtype)
+	t.launchElementwise(y, 1, mask, number, x)
+	return c.end(y)
+}
+
+// VectorNorm is torch.linalg.vector_norm of x over dims, all if none are
+// given, without autograd.
+func VectorNorm(x *Tensor, keep bool, dims ...int) *Tensor {
+	return x.reduce(reduction{op: "linalg_vector_norm", out: x.dtype, accSize: x.dtype.accumulate().Size()}, dims, keep)
 }
 
 // ScalarPow is number ** x, without autograd: the base becomes a tensor of

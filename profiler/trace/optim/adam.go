@@ -18,7 +18,12 @@ func initAdam(o *Optimizer, s *slot) {
 }
 
 // coupledDecay reports whether weight decay is part of the gradient.
-func (c *Config) coupledDecay() bool { return c.WeightDecay && c.Algorithm != AdamW }
+func (c *Config) coupledDecay() bool {
+	return c.WeightDecay && c.Algorithm != AdamW && !c.DecoupledDecay
+}
+
+// initMoments makes the state of the algorithms that keep two averages.
+func initMoments(o *Optimizer, s *slot) { o.zeros(s, expAvg, expAvgSq) }
 
 func foreachAdam(o *Optimizer, f *trace.Frame, l *lists) {
 	c := &o.config

@@ -59,12 +59,12 @@ func totalNorm(t *trace.Tape, batches [][]*trace.Tensor, how Implementation) *tr
 			continue
 		}
 		for _, g := range grads {
-			norms = append(norms, trace.VectorNorm(g))
+			norms = append(norms, trace.VectorNorm(g, false))
 		}
 	}
 	f.LetList(norms)
 	stacked := trace.Stack(0, norms...)
-	total := trace.VectorNorm(stacked)
+	total := trace.VectorNorm(stacked, false)
 	f.End(total)
 	return total
 }

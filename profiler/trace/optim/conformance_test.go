@@ -71,11 +71,10 @@ func (r *recording) config() optim.Config {
 	}
 	c := optim.Config{
 		Momentum: set("momentum"), Nesterov: set("nesterov"), WeightDecay: set("weight_decay"),
-		AMSGrad: set("amsgrad"), Maximize: set("maximize"), Capturable: set("capturable"),
+		AMSGrad: set("amsgrad"), Centered: set("centered"), DecoupledDecay: set("decoupled_weight_decay"), Maximize: set("maximize"), Capturable: set("capturable"),
 	}
 	for c.Algorithm.String() != r.Opt {
 		c.Algorithm++
-		if c.Algorithm > 100 { return c }
 	}
 	switch {
 	case set("fused"):
@@ -122,7 +121,9 @@ func (r *recording) compare(t *testing.T) string {
 func TestOptimizersAllocateAsPyTorchDoes(t *testing.T) {
 	for _, r := range load(t) {
 		t.Run(fmt.Sprintf("%s %v %s", r.Opt, r.Args, r.DType), func(t *testing.T) {
-			if r.config().Algorithm > 90 { t.Skip() }
+			if r.Opt == "LBFGS" {
+				t.Skip("recorded where every value reads zero, which for LBFGS decides what it keeps")
+			}
 			require.Empty(t, r.compare(t))
 		})
 	}

@@ -19,10 +19,22 @@ const (
 	SGD Algorithm = iota
 	Adam
 	AdamW
+	NAdam
+	RAdam
+	Adamax
+	RMSprop
+	Adagrad
+	Adadelta
+	Rprop
+	ASGD
+	Adafactor
 	numAlgorithms
 )
 
-var algorithmNames = [numAlgorithms]string{"SGD", "Adam", "AdamW"}
+var algorithmNames = [numAlgorithms]string{
+	"SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adamax",
+	"RMSprop", "Adagrad", "Adadelta", "Rprop", "ASGD", "Adafactor",
+}
 
 func (a Algorithm) String() string {
 	if a < numAlgorithms {
@@ -50,12 +62,14 @@ type Config struct {
 	Algorithm      Algorithm
 	Implementation Implementation
 
-	Momentum    bool // SGD, RMSprop: momentum != 0
-	Nesterov    bool // SGD
-	WeightDecay bool // weight_decay != 0
-	AMSGrad     bool // Adam, AdamW
-	Maximize    bool
-	Capturable  bool
+	Momentum       bool // SGD, RMSprop: momentum != 0
+	Nesterov       bool // SGD
+	WeightDecay    bool // weight_decay != 0
+	DecoupledDecay bool // NAdam: decoupled_weight_decay
+	AMSGrad        bool // Adam, AdamW
+	Centered       bool // RMSprop
+	Maximize       bool
+	Capturable     bool // Adam, AdamW
 }
 
 // Optimizer owns the state of its parameters.
@@ -71,7 +85,8 @@ type Optimizer struct {
 type slot struct {
 	param *trace.Tensor
 	ready bool
-	step  *trace.Tensor // nil where it is a number or lives on the host
+	count int           // of steps
+	step  *trace.Tensor // the same on the device, nil where it lives on the host
 	state [maxStates]*trace.Tensor
 }
 
@@ -84,12 +99,23 @@ type rule struct {
 	init func(o *Optimizer, s *slot)
 	// foreach and single take one step on parameters of one group and type.
 	foreach, single, fused func(o *Optimizer, f *trace.Frame, l *lists)
+	// eager says that the constructor makes the state.
+	eager bool
 }
 
 var rules = [numAlgorithms]rule{
-	SGD:   {initSGD, foreachSGD, singleSGD, fusedSGD},
-	Adam:  {initAdam, foreachAdam, singleAdam, fusedAdam},
-	AdamW: {initAdam, foreachAdam, singleAdam, fusedAdam},
+	SGD:       {init: initSGD, foreach: foreachSGD, single: singleSGD, fused: fusedSGD},
+	Adam:      {init: initAdam, foreach: foreachAdam, single: singleAdam, fused: fusedAdam},
+	AdamW:     {init: initAdam, foreach: foreachAdam, single: singleAdam, fused: fusedAdam},
+	NAdam:     {init: initMoments, foreach: foreachNAdam, single: singleNAdam},
+	RAdam:     {init: initMoments, foreach: foreachRAdam, single: singleRAdam},
+	Adamax:    {init: initMoments, foreach: foreachAdamax, single: singleAdamax},
+	RMSprop:   {init: initRMSprop, foreach: foreachRMSprop, single: singleRMSprop},
+	Adagrad:   {init: initAdagrad, foreach: foreachAdagrad, single: singleAdagrad, eager: true},
+	Adadelta:  {init: initMoments, foreach: foreachAdadelta, single: singleAdadelta},
+	Rprop:     {init: initRprop, foreach: foreachRprop, single: singleRprop},
+	ASGD:      {init: initASGD, foreach: foreachASGD, single: singleASGD},
+	Adafactor: {init: initAdafactor, foreach: foreachAdafactor, single: singleAdafactor},
 }
 
 // New is the optimizer of the given configuration over groups of parameters.
@@ -99,12 +125,16 @@ func New(t *trace.Tape, c Config, groups ...[]*trace.Tensor) (*Optimizer, error)
 	}
 	o := &Optimizer{config: c, rule: &rules[c.Algorithm], tape: t, held: t.Frame()}
 	if c.Implementation == Fused && o.rule.fused == nil {
-		return nil, fmt.Errorf("%v has no fused implementation; leave it out or take SGD, Adam, AdamW or Adagrad", c.Algorithm)
+		return nil, fmt.Errorf("%v has no fused implementation; take SGD, Adam or AdamW, or leave it out", c.Algorithm)
 	}
 	for _, params := range groups {
 		group := make([]*slot, len(params))
 		for i, p := range params {
 			group[i] = &slot{param: p}
+			if o.rule.eager {
+				o.rule.init(o, group[i])
+				group[i].ready = true
+			}
 		}
 		o.groups = append(o.groups, group)
 	}
@@ -177,6 +207,7 @@ func (o *Optimizer) collect(group []*slot) []lists {
 			s.ready = true
 			o.rule.init(o, s)
 		}
+		s.count++
 		k := 0
 		for k < len(out) && out[k].params[0].DType() != s.param.DType() && o.config.Implementation != SingleTensor {
 			k++
@@ -201,6 +232,11 @@ func (o *Optimizer) zeros(s *slot, states ...int) {
 	for _, k := range states {
 		s.state[k] = o.keep(s.param.ZerosLike)
 	}
+}
+
+// like makes state like the parameter with operator op.
+func (o *Optimizer) like(op string, s *slot, k int) {
+	s.state[k] = o.keep(func() *trace.Tensor { return trace.Pointwise(op, 0, s.param) })
 }
 
 // deviceStep makes the count of steps where it lives on the device.

@@ -1,0 +1,168 @@
+package optim
+
+import "github.com/vprof/vprof/profiler/trace"
+
+// The state of Adafactor: factored for matrices, full for vectors.
+const (
+	rowVar = iota
+	colVar
+
+	variance = 0
+)
+
+func initAdafactor(o *Optimizer, s *slot) {
+	n := s.param.NDim()
+	if n < 2 {
+		o.zeros(s, variance)
+		return
+	}
+	reduced := func(d int) func() *trace.Tensor {
+		return func() *trace.Tensor {
+			shape := append([]int64(nil), s.param.Shape()...)
+			shape[d] = 1
+			return o.tape.Filled("new_zeros", s.param.DType(), shape...)
+		}
+	}
+	s.state[rowVar] = o.keep(reduced(n - 1))
+	s.state[colVar] = o.keep(reduced(n - 2))
+}
+
+// foreachAdafactor does the matrices first if the first parameter is one, as
+// PyTorch groups them, and lets names of the first group live on in the
+// second.
+func foreachAdafactor(o *Optimizer, f *trace.Frame, l *lists) {
+	var updates []*trace.Tensor
+	for _, part := range splitByRank(l) {
+		grads := part.grads
+		if o.config.Maximize {
+			grads = f.LetList(trace.ForeachNew("_foreach_neg", 1, grads))
+		}
+		normsToHost(f, part.params)
+		if o.config.WeightDecay {
+			trace.ForeachUpdate("_foreach_mul__ScalarList", 1, part.params)
+		}
+		estimate := vectorVariances
+		if part.params[0].NDim() > 1 {
+			estimate = matrixVariances
+		}
+		next := f.LetList(estimate(o, &part, grads))
+		if updates != nil {
+			f.DelList(updates)
+		}
+		updates = next
+		trace.ForeachUpdate("_foreach_clamp_min__Scalar", 1, updates)
+		trace.ForeachUpdate("_foreach_rsqrt_", 4, updates)
+		trace.ForeachUpdate("_foreach_mul__List", 1, updates, grads)
+		normsToHost(f, updates)
+		trace.ForeachUpdate("_foreach_mul__ScalarList", 1, updates)
+		trace.ForeachUpdate("_foreach_add__List", 1, part.params, updates)
+	}
+}
+
+// splitByRank parts matrices from vectors, in order of appearance.
+func splitByRank(l *lists) []lists {
+	var out []lists
+	at := [2]int{-1, -1}
+	for _, s := range l.slots {
+		k := 0
+		if s.param.NDim() > 1 {
+			k = 1
+		}
+		if at[k] < 0 {
+			at[k] = len(out)
+			out = append(out, lists{})
+		}
+		out[at[k]].add(s)
+	}
+	return out
+}
+
+// normsToHost reads the norm of each tensor back.
+func normsToHost(f *trace.Frame, xs []*trace.Tensor) {
+	for _, x := range xs {
+		f.Discard(trace.VectorNorm(x, false))
+	}
+}
+
+// matrixVariances estimates the second moments from those of rows and columns.
+func matrixVariances(o *Optimizer, l *lists, grads []*trace.Tensor) []*trace.Tensor {
+	f := o.tape.Frame()
+	for k, d := range []int{rowVar: -1, colVar: -2} {
+		var means []*trace.Tensor
+		for _, g := range grads {
+			means = append(means, trace.VectorNorm(g, true, d))
+		}
+		f.LetList(means)
+		trace.ForeachUpdate("_foreach_mul__List", 1, means)
+		trace.ForeachUpdate("_foreach_div__ScalarList", 4, means)
+		trace.ForeachUpdate("_foreach_lerp__ScalarList", 3, l.state[k], means)
+		f.DelList(means)
+	}
+	var out, means []*trace.Tensor
+	for i, row := range l.state[rowVar] {
+		out = append(out, f.Let(row.Matmul(l.state[colVar][i])))
+	}
+	for _, row := range l.state[rowVar] {
+		means = append(means, row.Mean(true, -2))
+	}
+	f.LetList(means)
+	trace.ForeachUpdate("_foreach_clamp_min__Scalar", 1, means)
+	trace.ForeachUpdate("_foreach_div__List", 4, out, means)
+	f.DelList(means)
+	f.End(out...)
+	return out
+}
+
+// vectorVariances copies the averaged squares.
+func vectorVariances(o *Optimizer, l *lists, grads []*trace.Tensor) []*trace.Tensor {
+	f := o.tape.Frame()
+	squared := f.LetList(trace.ForeachNew("_foreach_mul_List", 1, grads, grads))
+	trace.ForeachUpdate("_foreach_lerp__ScalarList", 3, l.state[variance], squared)
+	f.DelList(squared)
+	var out []*trace.Tensor
+	for _, v := range l.state[variance] {
+		out = append(out, f.Let(v.Clone()))
+	}
+	f.End(out...)
+	return out
+}
+
+func singleAdafactor(o *Optimizer, f *trace.Frame, l *lists) {
+	var grad, rowMean, colMean, squared, update *trace.Tensor
+	for i, p := range l.params {
+		s := l.slots[i]
+		f.Set(&grad, o.gradient(l, i))
+		f.Discard(trace.VectorNorm(p, false))
+		if o.config.WeightDecay {
+			trace.Update("mul__Tensor", 1, p)
+		}
+		if p.NDim() > 1 {
+			f.Set(&rowMean, meanSquare(grad, -1))
+			trace.Update("lerp__Scalar", 3, s.state[rowVar], rowMean)
+			f.Set(&colMean, meanSquare(grad, -2))
+			trace.Update("lerp__Scalar", 3, s.state[colVar], colMean)
+			estimate := s.state[rowVar].Matmul(s.state[colVar])
+			mean := trace.Update("clamp_", 1, s.state[rowVar].Mean(true, -2))
+			f.Set(&update, trace.Update("div__Tensor", 4, estimate, mean))
+		} else {
+			f.Set(&squared, trace.Pointwise("mul_Tensor", 1, grad, grad))
+			trace.Update("lerp__Scalar", 3, s.state[variance], squared)
+			f.Set(&update, s.state[variance].Clone())
+		}
+		trace.Update("rsqrt_", 4, trace.Update("clamp_", 1, update))
+		trace.Update("mul__Tensor", 1, update, grad)
+		f.Discard(trace.VectorNorm(update, false))
+		trace.Update("add__Tensor", 2, p, update)
+	}
+	// Python lets go of names in the order the code mentions them.
+	for _, name := range []**trace.Tensor{&rowMean, &colMean, &squared} {
+		if *name != nil {
+			f.Del(name)
+		}
+	}
+}
+
+// meanSquare is the mean of squares along dimension d, by way of the norm.
+func meanSquare(g *trace.Tensor, d int) *trace.Tensor {
+	return trace.Update("div__Tensor", 4, trace.Update("square_", 1, trace.VectorNorm(g, true, d)))
+}

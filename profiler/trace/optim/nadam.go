@@ -1,0 +1,123 @@
+package optim
+
+import "github.com/vprof/vprof/profiler/trace"
+
+func foreachNAdam(o *Optimizer, f *trace.Frame, l *lists) {
+	grads, _ := o.foreachGradients(f, l)
+	avg, sq := l.state[expAvg], l.state[expAvgSq]
+	trace.ForeachUpdate("_foreach_lerp__Scalar", 3, avg, grads)
+	trace.ForeachUpdate("_foreach_mul__Scalar", 1, sq)
+	trace.ForeachUpdate("_foreach_addcmul__Scalar", 3, sq, grads)
+	root := f.LetList(trace.ForeachNew("_foreach_sqrt", 4, sq))
+	trace.ForeachUpdate("_foreach_div__ScalarList", 4, root)
+	trace.ForeachUpdate("_foreach_add__Scalar", 1, root)
+	trace.ForeachUpdate("_foreach_addcdiv__ScalarList", 6, l.params, grads, root)
+	trace.ForeachUpdate("_foreach_addcdiv__ScalarList", 6, l.params, avg, root)
+}
+
+func singleNAdam(o *Optimizer, f *trace.Frame, l *lists) {
+	var grad, denom *trace.Tensor
+	for i, p := range l.params {
+		f.Set(&grad, o.gradient(l, i))
+		o.decay(f, &grad, p)
+		avg, sq := l.state[expAvg][i], l.state[expAvgSq][i]
+		trace.Update("lerp__Scalar", 3, avg, grad)
+		trace.Update("mul__Tensor", 1, sq)
+		trace.Update("addcmul_", 3, sq, grad)
+		f.Set(&denom, trace.Pointwise("sqrt", 4, trace.Pointwise("div_Tensor", 4, sq)))
+		trace.Update("add__Tensor", 1, denom)
+		trace.Update("addcdiv_", 6, p, grad, denom)
+		trace.Update("addcdiv_", 6, p, avg, denom)
+	}
+}
+
+// decay applies weight decay to a gradient, or to the parameter if it is
+// decoupled.
+func (o *Optimizer) decay(f *trace.Frame, grad **trace.Tensor, p *trace.Tensor) {
+	switch {
+	case !o.config.WeightDecay:
+	case o.config.coupledDecay():
+		f.Set(grad, trace.Pointwise("add_Tensor", 2, *grad, p))
+	default:
+		trace.Update("mul__Tensor", 1, p)
+	}
+}
+
+func foreachRAdam(o *Optimizer, f *trace.Frame, l *lists) {
+	grads, own := o.foreachGradients(f, l)
+	avg, sq := l.state[expAvg], l.state[expAvgSq]
+	trace.ForeachUpdate("_foreach_lerp__Scalar", 3, avg, grads)
+	trace.ForeachUpdate("_foreach_mul__Scalar", 1, sq)
+	trace.ForeachUpdate("_foreach_addcmul__Scalar", 3, sq, grads)
+	if own {
+		f.DelList(grads)
+	}
+	buffer := f.LetList(trace.ForeachNew("_foreach_sqrt", 4, sq))
+	trace.ForeachUpdate("_foreach_add__Scalar", 1, buffer)
+	trace.ForeachUpdate("_foreach_div__ScalarList", 4, buffer)
+	trace.ForeachUpdate("_foreach_reciprocal_", 4, buffer)
+	trace.ForeachUpdate("_foreach_add__ScalarList", 1, buffer)
+	trace.ForeachUpdate("_foreach_addcmul_", 3, l.params, avg, buffer)
+}
+
+// rectified reports whether RAdam's variance is tractable at step t (rho_t >
+// 5 with the default beta2 of 0.999), from where on it adapts.
+func rectified(t int) bool { return t > 5 }
+
+func singleRAdam(o *Optimizer, f *trace.Frame, l *lists) {
+	var grad, corrected *trace.Tensor
+	for i, p := range l.params {
+		f.Set(&grad, o.gradient(l, i))
+		o.decay(f, &grad, p)
+		avg, sq := l.state[expAvg][i], l.state[expAvgSq][i]
+		trace.Update("lerp__Scalar", 3, avg, grad)
+		trace.Update("mul__Tensor", 1, sq)
+		trace.Update("addcmul_", 3, sq, grad)
+		f.Set(&corrected, trace.Pointwise("div_Tensor", 4, avg))
+		change := trace.Pointwise("mul_Tensor", 1, corrected)
+		if rectified(l.slots[i].count) {
+			change = trace.Pointwise("mul_Tensor", 1, change, adaptiveRate(sq))
+			change = trace.Pointwise("mul_Tensor", 1, change)
+		}
+		trace.Update("add__Tensor", 2, p, change)
+	}
+}
+
+// adaptiveRate is _compute_adaptive_lr.
+func adaptiveRate(sq *trace.Tensor) *trace.Tensor {
+	f := sq.Tape().Frame()
+	root := f.Let(trace.Pointwise("sqrt", 4, sq))
+	f.Set(&root, trace.Update("add__Tensor", 1, root))
+	rate := divideScalar(root)
+	f.End(rate)
+	return rate
+}
+
+func foreachAdamax(o *Optimizer, f *trace.Frame, l *lists) {
+	grads, own := o.foreachGradients(f, l)
+	avg, most := l.state[expAvg], l.state[expAvgSq]
+	trace.ForeachUpdate("_foreach_lerp__Scalar", 3, avg, grads)
+	trace.ForeachUpdate("_foreach_mul__Scalar", 1, most)
+	if own {
+		trace.ForeachUpdate("_foreach_abs_", 1, grads)
+	} else {
+		grads = f.LetList(trace.ForeachNew("_foreach_abs", 1, grads))
+	}
+	trace.ForeachUpdate("_foreach_add__Scalar", 1, grads)
+	trace.ForeachUpdate("_foreach_maximum__List", 1, most, grads)
+	trace.ForeachUpdate("_foreach_addcdiv__ScalarList", 6, l.params, avg, most)
+}
+
+func singleAdamax(o *Optimizer, f *trace.Frame, l *lists) {
+	var grad *trace.Tensor
+	for i, p := range l.params {
+		f.Set(&grad, l.grads[i])
+		f.Set(&grad, o.gradient(l, i))
+		o.decay(f, &grad, p)
+		avg, most := l.state[expAvg][i], l.state[expAvgSq][i]
+		trace.Update("lerp__Scalar", 3, avg, grad)
+		trace.Update("mul__Tensor", 1, most)
+		trace.Update("maximum_out", 1, most, trace.Update("add__Tensor", 1, trace.Pointwise("abs", 1, grad)))
+		trace.Update("addcdiv_", 6, p, avg, most)
+	}
+}

@@ -1,0 +1,146 @@
+package optim_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/internal/opvectors"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/optim"
+)
+
+// parameters are n leaves of 100 elements with gradients.
+func parameters(tape *trace.Tape, n int) []*trace.Tensor {
+	f := tape.Frame()
+	var out []*trace.Tensor
+	for range n {
+		p := f.Let(tape.New("parameter", program.Weights, trace.F32, 10, 10)).Leaf()
+		p.SetGrad(tape.New("grad", program.Gradients, trace.F32, 10, 10))
+		out = append(out, p)
+	}
+	return out
+}
+
+// live sums what is allocated at the end of a recording, by class.
+func live(p *program.Program) program.Breakdown {
+	var b program.Breakdown
+	for _, i := range p.Instructions {
+		switch i.Kind {
+		case program.Alloc:
+			b[p.Buffers[i.Arg].Class] += p.Buffers[i.Arg].Bytes
+		case program.Free:
+			b[p.Buffers[i.Arg].Class] -= p.Buffers[i.Arg].Bytes
+		}
+	}
+	return b
+}
+
+func newTape() *trace.Tape {
+	return trace.New(opvectors.Boards["rtx-5060-ti"], trace.Options{Warm: true})
+}
+
+// TestStateIsAllThatAStepLeaves runs every optimizer that has a name: after a
+// step nothing but state is left, and later steps add none.
+func TestStateIsAllThatAStepLeaves(t *testing.T) {
+	// Bytes of state per parameter of 100 elements.
+	want := map[string]int64{
+		"sgd": 0, "sgd-momentum": 400, "sgd-momentum-wd": 400,
+		"adam": 800, "adam-wd": 800, "adamw": 800, "adamw-single": 800, "amsgrad": 1200, "adamw-fused": 804,
+		"nadam": 800, "radam": 800, "adamax": 800, "adadelta": 800, "rprop": 800, "rmsprop": 400, "adagrad": 400,
+		"adafactor": 80, // a row and a column of ten
+	}
+	require.Len(t, optim.Names(), len(want))
+	for _, name := range optim.Names() {
+		t.Run(name, func(t *testing.T) {
+			tape := newTape()
+			params := parameters(tape, 3)
+			before := live(tape.Program())
+			c, err := optim.Named(name)
+			require.NoError(t, err)
+			o, err := optim.New(tape, c, params[:1], params[1:])
+			require.NoError(t, err)
+			for range 7 {
+				o.Step()
+				after := live(tape.Program())
+				require.Equal(t, 3*want[name], after[program.OptimizerState])
+				after[program.OptimizerState] = 0
+				require.Equal(t, before, after)
+			}
+		})
+	}
+}
+
+// TestParametersWithoutGradientHaveNoState counts state of one in three.
+func TestParametersWithoutGradientHaveNoState(t *testing.T) {
+	tape := newTape()
+	params := parameters(tape, 3)
+	params[0].ZeroGrad()
+	params[2].ZeroGrad()
+	o, err := optim.New(tape, optim.Config{Algorithm: optim.Adam}, params)
+	require.NoError(t, err)
+	o.Step()
+	require.EqualValues(t, 800, live(tape.Program())[program.OptimizerState])
+}
+
+// TestScalerKeepsScaleAndGrowthAlone steps plain and fused optimizers, with
+// and without unscaling first; the flags go with Update.
+func TestScalerKeepsScaleAndGrowthAlone(t *testing.T) {
+	for _, name := range []string{"sgd", "adamw-fused"} {
+		for _, unscale := range []bool{false, true} {
+			tape := newTape()
+			params := parameters(tape, 3)
+			c, err := optim.Named(name)
+			require.NoError(t, err)
+			o, err := optim.New(tape, c, params)
+			require.NoError(t, err)
+			o.Step()
+			before := live(tape.Program())
+			s := optim.NewGradScaler(tape)
+			f := tape.Frame()
+			loss := f.Let(tape.Full(trace.F32))
+			f.Let(s.Scale(loss))
+			f.End()
+			for range 2 {
+				if unscale {
+					s.Unscale(o)
+				}
+				s.Step(o)
+				s.Update()
+				after := live(tape.Program())
+				require.Equal(t, before.Total()+8, after.Total(), "scale and growth tracker, %s, unscaled %v", name, unscale)
+			}
+		}
+	}
+}
+
+// TestUnknownOptimizersAreErrors asks for what there is not.
+func TestUnknownOptimizersAreErrors(t *testing.T) {
+	_, err := optim.Named("lion")
+	require.ErrorContains(t, err, `unknown optimizer "lion"; take one of adadelta, adafactor`)
+	_, err = optim.New(newTape(), optim.Config{Algorithm: 99})
+	require.Error(t, err)
+	_, err = optim.New(newTape(), optim.Config{Algorithm: optim.Rprop, Implementation: optim.Fused})
+	require.ErrorContains(t, err, "Rprop has no fused implementation")
+}
+
+// TestClippingNeedsGradients returns no norm where there is none.
+func TestClippingNeedsGradients(t *testing.T) {
+	tape := newTape()
+	params := parameters(tape, 1)
+	params[0].ZeroGrad()
+	require.Nil(t, optim.ClipGradNorm(params, optim.Foreach))
+}
+
+// BenchmarkAdamW steps as many parameters as redimnet-b2 has.
+func BenchmarkAdamW(b *testing.B) {
+	for b.Loop() {
+		tape := newTape()
+		o, err := optim.New(tape, optim.Config{Algorithm: optim.AdamW}, parameters(tape, 426))
+		if err != nil {
+			b.Fatal(err)
+		}
+		o.Step()
+	}
+}
