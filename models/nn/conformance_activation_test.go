@@ -30,6 +30,12 @@ func activationOperators() map[string]opvectors.Call {
 		"softplus":    unary((*tensor).Softplus),
 		"softsign":    unary((*tensor).Softsign),
 		"tanhshrink":  unary((*tensor).Tanhshrink),
+		"glu":         unary(func(x *tensor) *tensor { return x.GLU(1) }),
+		"glu_last":    unary(func(x *tensor) *tensor { return x.GLU(-1) }),
+		"prelu":       one(preluCall),
+		"prelu1":      one(preluCall),
 		"logsigmoid":  unary((*tensor).LogSigmoid),
 	}
 }
+
+func preluCall(_ *vector, in []*tensor, p params) *tensor { return in[0].PReLU(p["weight"]) }

@@ -24,9 +24,24 @@ func reductionOperators() map[string]opvectors.Call {
 		"norm2": over(func(x *tensor, keep bool, dims ...int) *tensor {
 			return x.Norm(2, keep, dims...)
 		}),
-		"var":            over((*tensor).Var),
-		"var_biased":     over((*tensor).Var),
-		"std":            over((*tensor).Std),
+		"var":        over((*tensor).Var),
+		"var_biased": over((*tensor).Var),
+		"std":        over((*tensor).Std),
+		"var_mean":   some(func(x *tensor) []*tensor { return pair(x.VarMean(false, dimsFrom(x, 2)...)) }),
+		"std_mean":   some(func(x *tensor) []*tensor { return pair(x.StdMean(false, -1)) }),
+		"amax":       over((*tensor).AMax),
+		"amin":       over((*tensor).AMin),
+		"max_dim":    some(func(x *tensor) []*tensor { return pair(x.MaxDim(false, -1)) }),
+		"max_dim0":   unary(func(x *tensor) *tensor { return x.MaxValues(false, 1) }),
+		"argmax":     unary(func(x *tensor) *tensor { return x.ArgMax(false, -1) }),
+		"argmin":     unary(func(x *tensor) *tensor { return x.ArgMin(false, -1) }),
+		"any":        unary(func(x *tensor) *tensor { return x.GtScalar().Any(false) }),
+		"logsumexp": unary(func(x *tensor) *tensor {
+			return x.LogSumExp(false, -1)
+		}),
+		"logsumexp_d":    over((*tensor).LogSumExp),
+		"cumsum":         unary(func(x *tensor) *tensor { return x.CumSum(-1) }),
+		"cumprod":        unary(func(x *tensor) *tensor { return x.CumProd(-1) }),
 		"softmax":        unary(func(x *tensor) *tensor { return x.Softmax(-1) }),
 		"softmax_dim0":   unary(func(x *tensor) *tensor { return x.Softmax(0) }),
 		"softmax_f32":    unary(func(x *tensor) *tensor { return x.SoftmaxTo(-1, trace.F32) }),
@@ -35,4 +50,20 @@ func reductionOperators() map[string]opvectors.Call {
 		"normalize":      unary(func(x *tensor) *tensor { return x.Normalize(-1) }),
 		"normalize_dim0": unary(func(x *tensor) *tensor { return x.Normalize(0) }),
 	}
+}
+
+// some adapts an operator of one tensor with several results.
+func some(f func(*tensor) []*tensor) opvectors.Call {
+	return func(_ *trace.Frame, _ *vector, in []*tensor, _ params) []*tensor { return f(in[0]) }
+}
+
+func pair(a, b *tensor) []*tensor { return []*tensor{a, b} }
+
+// dimsFrom are all dimensions of x from the given one on.
+func dimsFrom(x *tensor, from int) []int {
+	var dims []int
+	for d := from; d < x.NDim(); d++ {
+		dims = append(dims, d)
+	}
+	return dims
 }

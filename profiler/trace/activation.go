@@ -1,5 +1,7 @@
 package trace
 
+import "slices"
+
 var (
 	opTanh        = unary{op: "tanh", node: "TanhBackward0", keepOut: true, flops: 10, back: kernel1("tanh_backward", 3)}
 	opSigmoid     = unary{op: "sigmoid", node: "SigmoidBackward0", keepOut: true, flops: 8, back: kernel1("sigmoid_backward", 3)}
@@ -111,4 +113,62 @@ func (x *Tensor) Tanhshrink() *Tensor {
 	y := x.Sub(x.Tanh())
 	f.End(y)
 	return y
+}
+
+// GLU is torch.nn.functional.glu(x, dim).
+func (x *Tensor) GLU(dim int) *Tensor {
+	t := x.tape
+	c := t.begin("glu", x)
+	shape := slices.Clone(x.shape)
+	shape[x.dim(dim)] /= 2
+	y := t.empty(x.dtype, shape...)
+	t.launchElementwise(y, 9, x)
+	if n := t.record("GluBackward0", x); n != nil {
+		n.save(x)
+		n.yields(y)
+		n.apply = func(b *backward) {
+			x := b.saved(0)
+			c := b.t.begin("glu_backward", b.grad, x)
+			g := b.t.empty(x.dtype, x.shape...)
+			b.t.launchElementwise(g, 8, b.grad, x)
+			b.give(0, c.end(g))
+		}
+	}
+	return c.end(y)
+}
+
+// PReLU is torch.nn.functional.prelu(x, weight). Autocast runs it in the lower
+// precision.
+func (x *Tensor) PReLU(weight *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("prelu", x, weight)
+	weight, x = t.lower(weight), t.lower(x)
+	c.t.casts.enabled = false
+	if n := x.NDim(); n != weight.NDim() {
+		shape := make([]int64, n)
+		for i := range shape {
+			shape[i] = 1
+		}
+		if n > 1 {
+			shape[1] = weight.numel
+		}
+		weight = weight.Reshape(shape...)
+	}
+	y := t.map1("_prelu_kernel", x.dtype, 2, x, weight)
+	if n := t.record("PreluKernelBackward0", x, weight); n != nil {
+		n.save(x, weight)
+		n.yields(y)
+		n.apply = preluBackward
+	}
+	return c.end(y)
+}
+
+// preluBackward makes both gradients in full size, wanted or not.
+func preluBackward(b *backward) {
+	x, weight := b.saved(0), b.saved(1)
+	gx := b.t.elementwise(x.dtype, b.grad, x, weight)
+	gw := b.t.elementwise(weight.dtype, b.grad, x, weight)
+	b.t.launchElementwise(gx, 4, b.grad, x, weight)
+	b.out[0], b.out[1] = keepIf(gx, b.needs(0)), keepIf(gw, b.needs(1))
+	b.statement()
 }

@@ -191,6 +191,9 @@ type reduction struct {
 	out     DType
 	accSize int64 // of the accumulator
 	vt0     int64 // values per thread and step; 4 unless the kernel says else
+	// convert: the input is brought to the type of the result first, unless
+	// that is half to fp32, which the kernel does itself.
+	convert bool
 }
 
 func (x *Tensor) reduce(r reduction, dims []int, keep bool) *Tensor {
@@ -198,17 +201,27 @@ func (x *Tensor) reduce(r reduction, dims []int, keep bool) *Tensor {
 	c := t.begin(r.op, x)
 	shape, reduced := x.reducedShape(dims, keep)
 	y := c.let(t.empty(r.out, shape...))
+	if r.convert && x.dtype != r.out && !(x.dtype.IsHalf() && r.out == F32) {
+		x = c.let(x.to(r.out))
+	}
 	vt0 := r.vt0
 	if vt0 == 0 {
 		vt0 = 4
 	}
-	g := x.reduceGeometry(reduced, r.out.Size())
-	if buffer, semaphores := t.board.reduceScratch(g, x.dtype.Size(), r.accSize, vt0); buffer > 0 {
+	x.reduceScratch(&c, reduced, r.out.Size(), r.accSize, vt0)
+	t.launch(program.Op{Work: program.Reduction, FLOPs: x.numel}, []*Tensor{y}, []*Tensor{x})
+	return c.end(y)
+}
+
+// reduceScratch allocates, in operator c, what a reduction of x over the
+// marked dimensions needs beside its result.
+func (x *Tensor) reduceScratch(c *call, reduced []bool, outSize, accSize, vt0 int64) {
+	t := x.tape
+	g := x.reduceGeometry(reduced, outSize)
+	if buffer, semaphores := t.board.reduceScratch(g, x.dtype.Size(), accSize, vt0); buffer > 0 {
 		c.let(t.scratch(buffer))
 		c.let(t.scratch(semaphores))
 	}
-	t.launch(program.Op{Work: program.Reduction, FLOPs: x.numel}, []*Tensor{y}, []*Tensor{x})
-	return c.end(y)
 }
 
 // sum is at::sum over dims; none means all.
@@ -218,7 +231,7 @@ func (x *Tensor) sum(op string, dims []int, keep bool) *Tensor {
 
 // sumAs is the same with a result of type d.
 func (x *Tensor) sumAs(op string, d DType, dims []int, keep bool) *Tensor {
-	return x.reduce(reduction{op: op, out: d, accSize: d.accumulate().Size()}, dims, keep)
+	return x.reduce(reduction{op: op, out: d, accSize: d.accumulate().Size(), convert: true}, dims, keep)
 }
 
 // sumType is the type in which elements of type d are added up.

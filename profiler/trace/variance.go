@@ -1,5 +1,7 @@
 package trace
 
+import "github.com/vprof/vprof/profiler/program"
+
 // Var is x.var(dims, keepdim), unbiased or not; no dims takes the variance of
 // everything.
 func (x *Tensor) Var(keep bool, dims ...int) *Tensor {
@@ -55,4 +57,55 @@ func stdBackward(grad, result, self *Tensor, dims []int, keep bool) *Tensor {
 	quotient := grad.Div(result.MulScalar())
 	gradVar := c.let(quotient.MaskedFillInPlace(result.compareScalar("eq_Scalar")))
 	return c.end(varBackward(gradVar, self, dims, keep))
+}
+
+// VarMean is torch.var_mean(x, dims, keepdim=keepdim).
+func (x *Tensor) VarMean(keep bool, dims ...int) (variance, mean *Tensor) {
+	return x.spreadAndMean("var_mean_dim", "VarMeanBackward0", keep, dims)
+}
+
+// StdMean is torch.std_mean(x, dims, keepdim=keepdim).
+func (x *Tensor) StdMean(keep bool, dims ...int) (std, mean *Tensor) {
+	return x.spreadAndMean("std_mean_dim", "StdMeanBackward0", keep, dims)
+}
+
+func (x *Tensor) spreadAndMean(op, node string, keep bool, dims []int) (spread, mean *Tensor) {
+	t := x.tape
+	c := t.begin(op, x)
+	shape, reduced := x.reducedShape(dims, keep)
+	spread, mean = c.let(t.empty(x.dtype, shape...)), c.let(t.empty(x.dtype, shape...))
+	x.reduceScratch(&c, reduced, x.dtype.Size(), 16, 2)
+	t.launch(program.Op{Work: program.Reduction, FLOPs: 4 * x.numel}, []*Tensor{spread, mean}, []*Tensor{x})
+	if n := t.record(node, x); n != nil {
+		isStd := node == "StdMeanBackward0"
+		n.keep(spread, isStd)
+		n.save(x)
+		n.yields(spread, mean)
+		n.apply = func(b *backward) { b.give(0, spreadAndMeanGrad(b, isStd, keep, dims)) }
+	}
+	return c.endPair(spread, mean)
+}
+
+// spreadAndMeanGrad is var_mean_backward and std_mean_backward.
+func spreadAndMeanGrad(b *backward, isStd, keep bool, dims []int) *Tensor {
+	result, self := b.saved(0), b.saved(1)
+	c := b.t.begin("var_mean_backward", result, self)
+	var g *Tensor
+	if gs := b.grads[0]; gs != nil {
+		if isStd {
+			g = c.let(stdBackward(gs, result, self, dims, keep))
+		} else {
+			g = c.let(varBackward(gs, self, dims, keep))
+		}
+	}
+	gm := b.grads[1]
+	if gm == nil {
+		return c.end(g)
+	}
+	aux := c.let(gm.spread(self.shape, dims, keep).DivScalar())
+	if g == nil {
+		return c.end(aux)
+	}
+	c.set(&g, g.Add(aux))
+	return c.end(g)
 }

@@ -1,0 +1,80 @@
+package trace
+
+import "github.com/vprof/vprof/profiler/program"
+
+// CumSum is x.cumsum(dim). Autocast runs it in fp32.
+func (x *Tensor) CumSum(dim int) *Tensor {
+	t := x.tape
+	c := t.begin("cumsum", x)
+	y := x.scan("cumsum", c.fullResult(x.dtype))
+	if n := t.record("CumsumBackward0", x); n != nil {
+		n.yields(y)
+		from := x.dtype
+		n.apply = func(b *backward) {
+			g := b.grad.to(from)
+			if g.numel > 1 && g.Size(dim) > 1 {
+				g = g.reversedCumSum()
+			}
+			b.give(0, g)
+		}
+	}
+	return c.end(y)
+}
+
+// CumProd is x.cumprod(dim). Autocast runs it in fp32.
+func (x *Tensor) CumProd(dim int) *Tensor {
+	t := x.tape
+	c := t.begin("cumprod", x)
+	y := x.scan("cumprod", c.fullResult(x.dtype))
+	if n := t.record("CumprodBackward0", x); n != nil {
+		n.save(y, x)
+		n.yields(y)
+		n.apply = func(b *backward) {
+			x := b.saved(1)
+			g := b.grad.to(x.dtype)
+			if x.numel > 1 && x.Size(dim) > 1 {
+				g = cumProdGrad(g, x, b.saved(0))
+			}
+			b.give(0, g)
+		}
+	}
+	return c.end(y)
+}
+
+// scan is the kernel of both: row-major, over a converted copy if the result
+// has another type.
+func (x *Tensor) scan(op string, d DType) *Tensor {
+	t := x.tape
+	c := t.begin(op, x)
+	y := t.empty(d, x.shape...)
+	in := x.to(d).contiguousUntracked()
+	t.launch(program.Op{Work: program.Reduction, FLOPs: x.numel}, []*Tensor{y}, []*Tensor{in})
+	return c.end(y)
+}
+
+// flipped is x.flip(dim) without autograd.
+func (x *Tensor) flipped() *Tensor {
+	c := x.tape.begin("flip", x)
+	y := x.emptyLike(x.dtype)
+	c.t.launchCopy(y, x)
+	return c.end(y)
+}
+
+// reversedCumSum sums from the end: x.flip(dim).cumsum(dim).flip(dim).
+func (x *Tensor) reversedCumSum() *Tensor {
+	c := x.tape.begin("reversed_cumsum", x)
+	return c.end(x.flipped().scan("cumsum", x.dtype).flipped())
+}
+
+// cumProdGrad is cumprod_backward of an input without zeros:
+//
+//	reversed_cumsum(output * grad, dim) / input
+func cumProdGrad(grad, input, output *Tensor) *Tensor {
+	t := grad.tape
+	c := t.begin("cumprod_backward", grad, input, output)
+	w := c.let(output.Mul(grad))
+	zero := c.let(input.compareScalar("eq"))
+	zero.Any(false)
+	c.statement()
+	return c.end(w.reversedCumSum().Div(input))
+}

@@ -1,0 +1,140 @@
+package trace
+
+import "github.com/vprof/vprof/profiler/program"
+
+// AMax is x.amax(dims, keepdim); no dims takes the maximum of everything.
+func (x *Tensor) AMax(keep bool, dims ...int) *Tensor {
+	return x.extreme("amax", "AmaxBackward0", keep, dims)
+}
+
+// AMin is x.amin(dims, keepdim).
+func (x *Tensor) AMin(keep bool, dims ...int) *Tensor {
+	return x.extreme("amin", "AminBackward0", keep, dims)
+}
+
+func (x *Tensor) extreme(op, node string, keep bool, dims []int) *Tensor {
+	t := x.tape
+	c := t.begin(op, x)
+	y := x.reduce(reduction{op: op, out: x.dtype, accSize: x.dtype.Size()}, dims, keep)
+	if n := t.record(node, x); n != nil {
+		n.save(y, x)
+		n.yields(y)
+		n.apply = func(b *backward) { b.give(0, extremeGrad(b.grad, b.saved(0), b.saved(1), keep, dims)) }
+	}
+	return c.end(y)
+}
+
+// extremeGrad shares the gradient among all that are equal to the result
+// (scale_grad_by_count):
+//
+//	mask = result == self
+//	(grad / mask.sum(dims, true)) * mask
+func extremeGrad(grad, result, self *Tensor, keep bool, dims []int) *Tensor {
+	t := grad.tape
+	c := t.begin("scale_grad_by_count", grad, result, self)
+	if !keep {
+		result, grad = result.restoreDims(self.NDim(), dims), grad.restoreDims(self.NDim(), dims)
+	}
+	mask := result.compare("eq_Tensor", self)
+	share := grad.Div(mask.Sum(true, dims...))
+	return c.end(share.Mul(mask))
+}
+
+// MaxDim is x.max(dim, keepdim): the values and their indices.
+func (x *Tensor) MaxDim(keep bool, dim int) (values, indices *Tensor) {
+	t := x.tape
+	c := t.begin("max_dim", x)
+	shape, reduced := x.reducedShape([]int{dim}, keep)
+	values, indices = t.empty(x.dtype, shape...), t.empty(I64, shape...)
+	// The accumulator is a value and an index.
+	x.reduceScratch(&c, reduced, x.dtype.Size(), 16, 4)
+	t.launch(program.Op{Work: program.Reduction, FLOPs: x.numel}, []*Tensor{values, indices}, []*Tensor{x})
+	if n := t.record("MaxBackward0", x); n != nil {
+		n.save(indices)
+		n.yields(values, indices)
+		from := x.shape
+		n.apply = func(b *backward) { b.give(0, selectionGrad(b.grad, from)) }
+	}
+	return c.endPair(values, indices)
+}
+
+// MaxValues is x.max(dim, keepdim).values.
+func (x *Tensor) MaxValues(keep bool, dim int) *Tensor {
+	values, indices := x.MaxDim(keep, dim)
+	if indices.refs == 0 {
+		indices.die()
+	}
+	return values
+}
+
+// selectionGrad is value_selecting_reduction_backward: zeros, with the
+// gradient scattered into the places that were selected.
+func selectionGrad(grad *Tensor, shape []int64) *Tensor {
+	t := grad.tape
+	c := t.begin("value_selecting_reduction_backward", grad)
+	z := t.empty(grad.dtype, shape...)
+	t.launchFill(z)
+	t.launch(indexWork(grad.numel), []*Tensor{z}, []*Tensor{grad})
+	return c.end(z)
+}
+
+// ArgMax is x.argmax(dim, keepdim); no dim looks at everything.
+func (x *Tensor) ArgMax(keep bool, dim ...int) *Tensor { return x.argExtreme("argmax", keep, dim) }
+
+// ArgMin is x.argmin(dim, keepdim).
+func (x *Tensor) ArgMin(keep bool, dim ...int) *Tensor { return x.argExtreme("argmin", keep, dim) }
+
+func (x *Tensor) argExtreme(op string, keep bool, dim []int) *Tensor {
+	return x.reduce(reduction{op: op, out: I64, accSize: 16}, dim, keep)
+}
+
+// Any is x.any(dims) of a boolean tensor; all allocates the same.
+func (x *Tensor) Any(keep bool, dims ...int) *Tensor {
+	return x.reduce(reduction{op: "any", out: Bool, accSize: 1}, dims, keep)
+}
+
+// LogSumExp is x.logsumexp(dims, keepdim). Autocast runs it in fp32.
+func (x *Tensor) LogSumExp(keep bool, dims ...int) *Tensor {
+	t := x.tape
+	c := t.begin("logsumexp", x)
+	c.full(&x)
+	y := x.logSumExp(keep, dims)
+	if n := t.record("LogsumexpBackward0", x); n != nil {
+		n.save(y, x)
+		n.yields(y)
+		n.apply = func(b *backward) { b.give(0, logSumExpGrad(b.grad, b.saved(0), b.saved(1), keep, dims)) }
+	}
+	return c.end(y)
+}
+
+// logSumExp is logsumexp_out_impl:
+//
+//	maxes = amax(self, dims, true)
+//	maxes.masked_fill_(maxes.abs() == inf, 0)
+//	sum_out(result, (self - maxes).exp_(), dims, keepdim)
+//	result.log_().add_(maxes)
+func (x *Tensor) logSumExp(keep bool, dims []int) *Tensor {
+	t := x.tape
+	c := t.begin("logsumexp", x)
+	grad := t.noGrad
+	t.noGrad = true
+	maxes := c.let(x.AMax(true, dims...))
+	maxes.MaskedFillInPlace(maxes.Abs().compareScalar("eq"))
+	c.statement()
+	scaled := x.Sub(maxes).ExpInPlace()
+	y := c.let(scaled.sum("sum", dims, keep))
+	t.launchElementwise(y, 9, y, maxes)
+	t.noGrad = grad
+	return c.end(y)
+}
+
+// logSumExpGrad is logsumexp_backward: grad * (self - result).exp().
+func logSumExpGrad(grad, result, self *Tensor, keep bool, dims []int) *Tensor {
+	t := grad.tape
+	c := t.begin("logsumexp_backward", grad, result, self)
+	if !keep {
+		grad, result = c.let(grad.restoreDims(self.NDim(), dims)), c.let(result.restoreDims(self.NDim(), dims))
+	}
+	weight := self.Sub(result).Exp()
+	return c.end(grad.Mul(weight))
+}
