@@ -1,0 +1,85 @@
+package trace
+
+// GroupNorm is torch.nn.functional.group_norm of [N, C, ...]; weight and bias
+// may be nil. Autocast runs it in fp32.
+func (x *Tensor) GroupNorm(groups int64, weight, bias *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("group_norm", x, weight, bias)
+	bias, weight, x = t.full(bias), t.full(weight), t.full(x)
+	in := c.let(x.contiguous())
+	return c.end(in.nativeGroupNorm(groups, weight, bias))
+}
+
+// nativeGroupNorm is native_group_norm with its CUDA kernel.
+func (x *Tensor) nativeGroupNorm(groups int64, weight, bias *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("native_group_norm", x, weight, bias)
+	n, channels, acc := x.shape[0], x.shape[1], x.dtype.accumulate()
+	stats := x.dtype
+	if weight != nil && weight.dtype != x.dtype {
+		stats = acc
+	}
+	y := c.let(t.empty(x.dtype, x.shape...))
+	mean, rstd := c.let(t.empty(stats, n, groups)), c.let(t.empty(stats, n, groups))
+	if x.numel > n*channels && (weight != nil || bias != nil) {
+		// The scale and shift of each channel of each sample.
+		k := t.begin("GroupNormKernelImplInternal")
+		k.let(t.empty(acc, n, channels))
+		k.let(t.empty(acc, n, channels))
+		k.done()
+	}
+	t.launchNorm(y, 8, x, weight, bias)
+	if node := t.record("NativeGroupNormBackward0", x, weight, bias); node != nil {
+		node.save(x, mean, rstd)
+		node.keep(weight, true)
+		node.yields(y)
+		node.apply = func(b *backward) { b.giveAll(groupNormBackward(b, groups)...) }
+	}
+	c.letGo(mean, rstd)
+	return c.end(y)
+}
+
+// groupNormBackward is native_group_norm_backward with its CUDA kernel; results
+// come with a reference.
+func groupNormBackward(b *backward, groups int64) []*Tensor {
+	t, x, weight := b.t, b.saved(0), b.saved(3)
+	g := b.grad.contiguousUntracked()
+	c := t.begin("native_group_norm_backward", g)
+	n, channels, acc := x.shape[0], x.shape[1], x.dtype.accumulate()
+	out := make([]*Tensor, 3)
+	if b.needs(0) {
+		out[0] = t.empty(x.dtype, x.shape...).retain()
+		t.launchNorm(out[0], 12, g, x)
+	}
+	for i := 1; i <= 2; i++ {
+		if b.needs(i) {
+			out[i] = t.empty(weight.dtype, channels).retain()
+			t.launchNorm(out[i], 2*n, g, x)
+		}
+	}
+	if x.numel > n*channels {
+		k := t.begin("GroupNormBackwardKernelImplInternal")
+		k.let(t.empty(acc, n, channels))
+		k.let(t.empty(acc, n, channels))
+		if b.needs(0) {
+			k.groupNormInput(n, channels, groups, acc, weight != nil)
+		}
+		k.done()
+	}
+	c.done()
+	return out
+}
+
+// groupNormInput allocates and frees the three coefficients of the gradient of
+// the input; the first is declared first but sized last, by an iterator.
+func (c *call) groupNormInput(n, channels, groups int64, acc DType, affine bool) {
+	t := c.t
+	k := t.begin("GroupNormBackwardKernelImplInternal")
+	second := k.let(t.empty(acc, n, groups))
+	third := k.let(t.empty(acc, n, groups))
+	if affine {
+		k.let(t.empty(acc, n, channels))
+	}
+	k.letGo(third, second)
+	k.done()
+}

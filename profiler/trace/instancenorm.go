@@ -1,0 +1,36 @@
+package trace
+
+// InstanceNorm is torch.nn.functional.instance_norm of [N, C, ...]: a batch norm
+// over one sample of N*C channels. Weight and bias may be nil. Running
+// statistics are not modeled: training layers have none by default.
+func (x *Tensor) InstanceNorm(weight, bias *Tensor) *Tensor {
+	c := x.tape.begin("instance_norm", x, weight, bias)
+	n := x.shape[0]
+	shape := append([]int64{1, n * x.shape[1]}, x.shape[2:]...)
+	s := BatchNormState{Training: true}
+	if weight != nil {
+		s.Weight = c.let(weight.repeatVector(n))
+	}
+	if bias != nil {
+		s.Bias = c.let(bias.repeatVector(n))
+	}
+	in := c.let(x.contiguous().View(shape...))
+	y := c.let(in.BatchNorm(s))
+	return c.end(y.View(x.shape...))
+}
+
+// repeatVector is repeat(n) of a vector.
+func (x *Tensor) repeatVector(n int64) *Tensor {
+	t := x.tape
+	c := t.begin("repeat", x)
+	y := c.let(t.empty(x.dtype, n*x.numel))
+	t.launchCopy(y, x)
+	if node := t.record("RepeatBackward0", x); node != nil {
+		node.yields(y)
+		size := x.numel
+		node.apply = func(b *backward) {
+			b.give(0, b.grad.reshape([]int64{n, size}).sum("sum_dim_IntList", []int{0}, false))
+		}
+	}
+	return c.end(y)
+}

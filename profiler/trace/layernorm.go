@@ -1,0 +1,106 @@
+package trace
+
+// LayerNorm is torch.nn.functional.layer_norm over the last dims dimensions;
+// weight and bias may be nil. Autocast runs it in fp32.
+func (x *Tensor) LayerNorm(dims int, weight, bias *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("layer_norm", x, weight, bias)
+	bias, weight, x = t.full(bias), t.full(weight), t.full(x)
+	return c.end(x.nativeLayerNorm(dims, weight, bias))
+}
+
+// nativeLayerNorm is layer_norm_cuda.
+func (x *Tensor) nativeLayerNorm(dims int, weight, bias *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("layer_norm_cuda", x, weight, bias)
+	acc, rows := x.dtype.accumulate(), x.normRows(dims)
+	in := c.let(x.contiguousUntracked())
+	y := c.let(t.empty(x.dtype, x.shape...))
+	mean, rstd := c.let(t.empty(acc, rows...)), c.let(t.empty(acc, rows...))
+	t.launchNorm(y, 8, in, weight, bias)
+	if n := t.record("NativeLayerNormBackward0", x, weight, bias); n != nil {
+		n.save(x, mean, rstd)
+		n.keep(weight, true)
+		n.keep(bias, true)
+		n.yields(y)
+		n.apply = func(b *backward) {
+			x, mean, rstd := b.saved(0), b.saved(1), b.saved(2)
+			b.giveAll(layerNormBackward(b, x, []*Tensor{mean, rstd}, []*Tensor{b.saved(3), b.saved(4)})...)
+		}
+	}
+	c.letGo(in, mean, rstd)
+	return c.end(y)
+}
+
+// normRows is the shape of the statistics when the last dims dimensions are
+// normalized.
+func (x *Tensor) normRows(dims int) []int64 {
+	rows := append([]int64(nil), x.shape...)
+	for i := len(rows) - dims; i < len(rows); i++ {
+		rows[i] = 1
+	}
+	return rows
+}
+
+// layerNormBackward is layer_norm_backward_cuda, and that of rms_norm: inputs
+// of the node are x and then params. All results come with a reference.
+func layerNormBackward(b *backward, x *Tensor, stats, params []*Tensor) []*Tensor {
+	t, g := b.t, b.grad
+	c := t.begin("native_layer_norm_backward", g)
+	out := make([]*Tensor, 1+len(params))
+	in := c.let(x.contiguousUntracked())
+	if b.needs(0) {
+		out[0] = t.empty(x.dtype, x.shape...).retain()
+	}
+	for i, p := range params {
+		if b.needs(i + 1) {
+			out[i+1] = t.empty(p.dtype, p.shape...).retain()
+		}
+	}
+	c.statement()
+	g = g.contiguousUntracked()
+	if out[0] != nil {
+		t.launchNorm(out[0], 12, g, in, stats[0], params[0])
+	}
+	t.parameterSums(out[1:], g, in, stats[0].numel)
+	c.done()
+	return out
+}
+
+// parameterSums is LaunchGammaBetaBackwardCUDAKernel for rows rows of x: with
+// very many short rows partial sums of 32 of them each go to memory, and their
+// sum replaces the gradients that were allocated.
+func (t *Tape) parameterSums(grads []*Tensor, g, x *Tensor, rows int64) {
+	const (
+		warp        = 32
+		manyRows    = 64 * 1024
+		rowsPerPart = 32
+		maxGrid     = manyRows / 2
+	)
+	columns := x.numel / max(rows, 1)
+	if rows <= manyRows || columns/warp >= int64(t.board.SMs)/2 {
+		for _, p := range grads {
+			if p != nil {
+				t.launchNorm(p, 4*rows, g, x)
+			}
+		}
+		return
+	}
+	parts := min(maxGrid/divUp(columns, warp), divUp(rows, rowsPerPart))
+	c := t.begin("GammaBetaBackward")
+	partial := make([]*Tensor, len(grads))
+	for i, p := range grads {
+		if p != nil {
+			partial[i] = c.let(t.empty(p.dtype, parts, p.numel))
+			t.launchNorm(partial[i], 4*rows/parts, g, x)
+		}
+	}
+	for i, p := range grads {
+		if p != nil {
+			grads[i] = partial[i].sum("sum_dim_IntList", []int{0}, false).retain()
+			p.release()
+			c.statement()
+		}
+	}
+	c.done()
+}
