@@ -119,17 +119,6 @@ func Compare(op string, x *Tensor) *Tensor {
 	return c.end(y)
 }
 
-// WhereScalar is torch.where(mask, number, x) without autograd: the number
-// becomes a tensor while the kernel runs.
-func WhereScalar(mask, x *Tensor) *Tensor {
-	t := x.tape
-	c := t.begin("where_ScalarSelf", mask, x)
-	number := t.empty(x.dtype)
-	y := x.emptyLike(x.dtype)
-	t.launchElementwise(y, 1, mask, number, x)
-	return c.end(y)
-}
-
 // VectorNorm is torch.linalg.vector_norm of x over dims, all if none are
 // given, without autograd.
 func VectorNorm(x *Tensor, keep bool, dims ...int) *Tensor {
