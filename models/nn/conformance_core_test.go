@@ -15,6 +15,7 @@ var families = []func() map[string]opvectors.Call{
 	activationOperators,
 	reductionOperators,
 	lossOperators,
+	shapeOperators,
 }
 
 func intsOf(xs []int64) []int {

@@ -71,6 +71,17 @@ func (c *call) let(x *Tensor) *Tensor {
 	return x
 }
 
+// letAll binds a local vector of tensors, nil where there is none; its first
+// element is destroyed first.
+func (c *call) letAll(xs []*Tensor) {
+	for i := len(xs) - 1; i >= 0; i-- {
+		if xs[i] != nil {
+			c.t.locals = append(c.t.locals, xs[i].retain())
+		}
+	}
+	c.statement()
+}
+
 // set assigns to the local *p, which let has bound before.
 func (c *call) set(p **Tensor, x *Tensor) {
 	x.retain()
@@ -177,8 +188,8 @@ func (c *call) finish() {
 	for _, x := range c.args[:c.nargs] {
 		c.giveBack(x)
 	}
-	for _, x := range c.list {
-		c.giveBack(x)
+	for i := len(c.list) - 1; i >= 0; i-- { // as Python lets go of a list's elements
+		c.giveBack(c.list[i])
 	}
 }
 

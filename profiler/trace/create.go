@@ -19,3 +19,32 @@ func (x *Tensor) EmptyLike() *Tensor {
 	c := x.tape.begin("empty_like", x)
 	return c.end(x.emptyLike(x.dtype))
 }
+
+// ZerosLike is torch.zeros_like(x).
+func (x *Tensor) ZerosLike() *Tensor { return x.filledLike("zeros_like") }
+
+// OnesLike is torch.ones_like(x).
+func (x *Tensor) OnesLike() *Tensor { return x.filledLike("ones_like") }
+
+func (x *Tensor) filledLike(op string) *Tensor {
+	t := x.tape
+	c := t.begin(op, x)
+	y := x.emptyLike(x.dtype)
+	t.launchFill(y)
+	return c.end(y)
+}
+
+// ZeroInPlace is x.zero_().
+func (x *Tensor) ZeroInPlace() *Tensor {
+	t := x.tape
+	c := t.begin("zero_", x)
+	t.launchFill(x)
+	if n := t.record("ZeroBackward0", x); n != nil {
+		n.apply = func(b *backward) { b.give(0, b.grad.ZerosLike()) }
+		x.rebase(n)
+	}
+	return c.end(x)
+}
+
+// Arange is torch.arange(n) of 64-bit integers on the device.
+func (t *Tape) Arange(n int64) *Tensor { return t.filled("arange", I64, []int64{n}) }

@@ -1,5 +1,7 @@
 package trace
 
+import "slices"
+
 // viewOf makes a view of x with an autograd node whose gradient is back(grad).
 // It holds the tensor it is a view of, whether grad mode is on or not
 // (ViewInfo::base_): its storage then has two holders, and gradients that
@@ -7,12 +9,16 @@ package trace
 func (x *Tensor) viewOf(op, node string, shape, strides []int64, offset int64, back func(b *backward)) *Tensor {
 	c := x.tape.begin(op, x)
 	y := x.unsafeViewOf(op, node, shape, strides, offset, back)
-	base := x
-	if x.view != nil {
-		base = x.view
-	}
-	y.view = base.retain()
+	y.view = x.base().retain()
 	return c.end(y)
+}
+
+// base is what a view of x is a view of.
+func (x *Tensor) base() *Tensor {
+	if x.view != nil {
+		return x.view
+	}
+	return x
 }
 
 // unsafeViewOf is viewOf for what autograd does not know to be a view
@@ -54,6 +60,15 @@ func (x *Tensor) reshape(shape []int64) *Tensor {
 	c := x.tape.begin("reshape", x)
 	copied := c.let(x.cloneContiguous())
 	return c.end(copied.unsafeView(shape))
+}
+
+// Flatten is x.flatten(from, to): the dimensions from..to made one.
+func (x *Tensor) Flatten(from, to int) *Tensor {
+	c := x.tape.begin("flatten_using_ints", x)
+	from, to = x.dim(from), x.dim(to)
+	shape := append([]int64(nil), x.shape[:from]...)
+	shape = append(append(shape, numel(x.shape[from:to+1])), x.shape[to+1:]...)
+	return c.end(x.reshape(shape))
 }
 
 // unsafeView is _unsafe_view of a tensor whose strides allow it.
@@ -133,6 +148,20 @@ func (x *Tensor) Permute(dims ...int) *Tensor {
 	return x.viewOf("permute", "PermuteBackward0", shape, strides, x.offset, func(b *backward) { b.give(0, b.grad.Permute(inverse...)) })
 }
 
+// MoveDim is x.movedim(from, to): dimension from goes to place to, the others
+// keep their order.
+func (x *Tensor) MoveDim(from, to int) *Tensor {
+	c := x.tape.begin("movedim_int", x)
+	from, to = x.dim(from), x.dim(to)
+	order := make([]int, 0, len(x.shape))
+	for d := range x.shape {
+		if d != from {
+			order = append(order, d)
+		}
+	}
+	return c.end(x.Permute(slices.Insert(order, to, from)...))
+}
+
 // Transpose is x.transpose(a, b).
 func (x *Tensor) Transpose(a, b int) *Tensor {
 	a, b = x.dim(a), x.dim(b)
@@ -192,37 +221,4 @@ func (x *Tensor) Expand(shape ...int64) *Tensor {
 	}
 	from := x.shape
 	return x.viewOf("expand", "ExpandBackward0", to, strides, x.offset, func(b *backward) { b.give(0, b.grad.sumTo(from)) })
-}
-
-// Slice is x[..., from:to, ...] along dimension d.
-func (x *Tensor) Slice(d int, from, to int64) *Tensor {
-	d = x.dim(d)
-	shape := append([]int64(nil), x.shape...)
-	shape[d] = to - from
-	whole := x.shape
-	return x.viewOf("slice", "SliceBackward0", shape, x.strides, x.offset+from*x.strides[d], func(b *backward) {
-		b.give(0, b.grad.scatterInto("slice_backward", whole, d, from, to))
-	})
-}
-
-// Select is x[..., i, ...] along dimension d.
-func (x *Tensor) Select(d int, i int64) *Tensor {
-	d = x.dim(d)
-	shape := append(append([]int64(nil), x.shape[:d]...), x.shape[d+1:]...)
-	strides := append(append([]int64(nil), x.strides[:d]...), x.strides[d+1:]...)
-	whole := x.shape
-	return x.viewOf("select", "SelectBackward0", shape, strides, x.offset+i*x.strides[d], func(b *backward) {
-		b.give(0, b.grad.scatterInto("select_backward", whole, d, i, i+1))
-	})
-}
-
-// scatterInto is zeros(whole) with g copied into a range of dimension d.
-func (g *Tensor) scatterInto(op string, whole []int64, d int, from, to int64) *Tensor {
-	t := g.tape
-	c := t.begin(op, g)
-	z := t.empty(g.dtype, whole...)
-	t.launchFill(z)
-	t.launchCopy(z, g)
-	_, _, _ = d, from, to
-	return c.end(z)
 }

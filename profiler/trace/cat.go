@@ -71,36 +71,3 @@ func Stack(dim int, xs ...*Tensor) *Tensor {
 	return c.end(y)
 }
 
-// ZerosLike is torch.zeros_like(x).
-func (x *Tensor) ZerosLike() *Tensor { return x.filledLike("zeros_like") }
-
-// OnesLike is torch.ones_like(x).
-func (x *Tensor) OnesLike() *Tensor { return x.filledLike("ones_like") }
-
-func (x *Tensor) filledLike(op string) *Tensor {
-	t := x.tape
-	c := t.begin(op, x)
-	y := x.emptyLike(x.dtype)
-	t.launchFill(y)
-	return c.end(y)
-}
-
-// ZeroInPlace is x.zero_().
-func (x *Tensor) ZeroInPlace() *Tensor {
-	t := x.tape
-	c := t.begin("zero_", x)
-	t.launchFill(x)
-	if n := t.record("ZeroBackward0", x); n != nil {
-		n.apply = func(b *backward) { b.give(0, b.grad.ZerosLike()) }
-		x.rebase(n)
-	}
-	return c.end(x)
-}
-
-// ScatterInPlace is x.scatter_(dim, index, number).
-func (x *Tensor) ScatterInPlace(index *Tensor) *Tensor {
-	t := x.tape
-	c := t.begin("scatter__value", x, index)
-	t.launch(indexWork(index.numel), []*Tensor{x}, []*Tensor{index})
-	return c.end(x)
-}

@@ -1,0 +1,153 @@
+package trace
+
+// without is xs less element d.
+func without(xs []int64, d int) []int64 {
+	return append(append(make([]int64, 0, len(xs)), xs[:d]...), xs[d+1:]...)
+}
+
+// with is xs with element d replaced by v.
+func with(xs []int64, d int, v int64) []int64 {
+	out := append(make([]int64, 0, len(xs)), xs...)
+	out[d] = v
+	return out
+}
+
+// Slice is x[..., from:to, ...] along dimension d.
+func (x *Tensor) Slice(d int, from, to int64) *Tensor { return x.SliceStep(d, from, to, 1) }
+
+// Narrow is x.narrow(d, from, size).
+func (x *Tensor) Narrow(d int, from, size int64) *Tensor { return x.SliceStep(d, from, from+size, 1) }
+
+// SliceStep is x[..., from:to:step, ...] along dimension d; step is positive.
+func (x *Tensor) SliceStep(d int, from, to, step int64) *Tensor {
+	d = x.dim(d)
+	whole := x.shape
+	shape, strides := with(whole, d, divUp(to-from, step)), with(x.strides, d, x.strides[d]*step)
+	return x.viewOf("slice", "SliceBackward0", shape, strides, x.offset+from*x.strides[d], func(b *backward) {
+		b.give(0, b.grad.intoZeros("slice_backward", whole))
+	})
+}
+
+// Select is x[..., i, ...] along dimension d.
+func (x *Tensor) Select(d int, i int64) *Tensor {
+	d = x.dim(d)
+	whole := x.shape
+	return x.viewOf("select", "SelectBackward0", without(whole, d), without(x.strides, d), x.offset+i*x.strides[d], func(b *backward) {
+		b.give(0, b.grad.intoZeros("select_backward", whole))
+	})
+}
+
+// intoZeros is the backward of a view that leaves elements out: zeros of the
+// whole shape, with g copied to where the view was.
+func (g *Tensor) intoZeros(op string, whole []int64) *Tensor {
+	t := g.tape
+	c := t.begin(op, g)
+	z := c.let(t.Zeros(g.dtype, whole...))
+	t.launchCopy(z, g)
+	return c.end(z)
+}
+
+// Split is x.split(size, d): pieces of the given size, the last may be smaller.
+func (x *Tensor) Split(size int64, d int) []*Tensor {
+	total := x.Size(d)
+	sizes := make([]int64, 0, divUp(total, size))
+	for at := int64(0); at < total; at += size {
+		sizes = append(sizes, min(size, total-at))
+	}
+	return x.split("split_Tensor", "SplitBackward0", sizes, d)
+}
+
+// SplitSizes is x.split(sizes, d).
+func (x *Tensor) SplitSizes(sizes []int64, d int) []*Tensor {
+	return x.split("split_with_sizes", "SplitWithSizesBackward0", sizes, d)
+}
+
+// Chunk is x.chunk(n, d): at most n pieces of equal size but the last.
+func (x *Tensor) Chunk(n int64, d int) []*Tensor {
+	c := x.tape.begin("chunk", x)
+	return c.endAll(x.Split(max(divUp(x.Size(d), n), 1), d)...)
+}
+
+func (x *Tensor) split(op, node string, sizes []int64, d int) []*Tensor {
+	t := x.tape
+	c := t.begin(op, x)
+	d = x.dim(d)
+	outs := make([]*Tensor, len(sizes))
+	at := x.offset
+	for i, size := range sizes {
+		outs[i] = x.alias(with(x.shape, d, size), x.strides, at)
+		outs[i].view = x.base().retain()
+		at += size * x.strides[d]
+	}
+	if n := t.record(node, x); n != nil {
+		n.yields(outs...)
+		dtype := x.dtype
+		n.apply = func(b *backward) { b.give(0, b.joined(func(xs []*Tensor) *Tensor { return Cat(d, xs...) }, dtype)) }
+	}
+	return c.endAll(outs...)
+}
+
+// Unbind is x.unbind(d): the slices along dimension d, without it.
+func (x *Tensor) Unbind(d int) []*Tensor {
+	t := x.tape
+	c := t.begin("unbind_int", x)
+	d = x.dim(d)
+	outs := make([]*Tensor, x.shape[d])
+	for i := range outs {
+		outs[i] = x.alias(without(x.shape, d), without(x.strides, d), x.offset+int64(i)*x.strides[d])
+		outs[i].view = x.base().retain()
+	}
+	if n := t.record("UnbindBackward0", x); n != nil {
+		n.yields(outs...)
+		dtype := x.dtype
+		n.apply = func(b *backward) { b.give(0, b.joined(func(xs []*Tensor) *Tensor { return Stack(d, xs...) }, dtype)) }
+	}
+	return c.endAll(outs...)
+}
+
+// joined puts the gradients of all outputs together, zeros for those that
+// have none.
+func (b *backward) joined(join func([]*Tensor) *Tensor, d DType) *Tensor {
+	c := b.t.begin("join")
+	c.t.native = b.node.name
+	all := make([]*Tensor, len(b.grads))
+	for i, g := range b.grads {
+		if g == nil {
+			g = b.t.Zeros(d, b.node.metas[i].shape...)
+		}
+		all[i] = g
+	}
+	c.letAll(all)
+	return c.end(join(all))
+}
+
+// Unfold is x.unfold(d, size, step): windows along dimension d, their elements
+// in a new last dimension.
+func (x *Tensor) Unfold(d int, size, step int64) *Tensor {
+	d = x.dim(d)
+	whole := x.shape
+	shape := append(with(whole, d, (whole[d]-size)/step+1), size)
+	strides := append(with(x.strides, d, x.strides[d]*step), x.strides[d])
+	return x.viewOf("unfold", "UnfoldBackward0", shape, strides, x.offset, func(b *backward) {
+		b.give(0, b.grad.unfoldBackward(whole, d))
+	})
+}
+
+// unfoldBackward adds overlapping windows up; its kernel takes the positions
+// along the dimension from a tensor.
+func (g *Tensor) unfoldBackward(whole []int64, d int) *Tensor {
+	t := g.tape
+	c := t.begin("unfold_backward", g)
+	x := c.let(t.Zeros(g.dtype, whole...))
+	at := c.let(t.Arange(whole[d]))
+	t.launch(indexWork(g.numel), []*Tensor{x}, []*Tensor{g, at})
+	return c.end(x)
+}
+
+// Diff is x.diff(dim=d): differences of neighbors.
+func (x *Tensor) Diff(d int) *Tensor {
+	c := x.tape.begin("diff", x)
+	n := x.Size(d)
+	first := x.Narrow(d, 0, n-1)
+	return c.end(x.Narrow(d, 1, n-1).Sub(first))
+}
