@@ -70,4 +70,3 @@ func Stack(dim int, xs ...*Tensor) *Tensor {
 	}
 	return c.end(y)
 }
-

@@ -47,4 +47,4 @@ func (x *Tensor) ZeroInPlace() *Tensor {
 }
 
 // Arange is torch.arange(n) of 64-bit integers on the device.
-func (t *Tape) Arange(n int64) *Tensor { return t.filled("arange", I64, []int64{n}) }
+func (t *Tape) Arange(n int64) *Tensor { return t.Filled("arange", I64, n) }
