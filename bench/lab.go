@@ -16,8 +16,8 @@ import (
 )
 
 // anchors is through how many replays the curve of an estimate goes at most.
-// Two inner ones show how far off interpolation is.
-const anchors = 4
+// Inner ones show how far off interpolation is.
+const anchors = 6
 
 // A Lab does experiments with one case over batch sizes. It keeps the
 // recordings it makes.
@@ -26,8 +26,13 @@ type Lab struct {
 	c         models.Case
 	conf      allocator.Config
 	allocConf string
+	residuals Residuals
 	kept      map[recordedFor]*models.Recording
 }
+
+// Residuals finds how far estimates of a model are from PyTorch:
+// [planner.Residuals], unless a test has its own.
+type Residuals func(model string) (allocated, reserved planner.Residual, err error)
 
 // recordedFor is what recordings of a lab differ in.
 type recordedFor struct {
@@ -38,7 +43,7 @@ type recordedFor struct {
 // NewLab makes a lab for a case of the model; its batch size does not matter.
 // allocConf is what PYTORCH_CUDA_ALLOC_CONF would hold. The error is a
 // [*models.CaseError] or an [*AllocConfError].
-func NewLab(m models.Model, c models.Case, allocConf string) (*Lab, error) {
+func NewLab(m models.Model, c models.Case, allocConf string, residuals Residuals) (*Lab, error) {
 	c, err := m.Complete(c)
 	if err != nil {
 		return nil, err
@@ -47,7 +52,7 @@ func NewLab(m models.Model, c models.Case, allocConf string) (*Lab, error) {
 	if err != nil {
 		return nil, &AllocConfError{err}
 	}
-	return &Lab{model: m, c: c, conf: conf, allocConf: allocConf, kept: map[recordedFor]*models.Recording{}}, nil
+	return &Lab{model: m, c: c, conf: conf, allocConf: allocConf, residuals: residuals, kept: map[recordedFor]*models.Recording{}}, nil
 }
 
 // An AllocConfError says that PyTorch would refuse the allocator settings.
@@ -103,7 +108,7 @@ func (l *Lab) planner(ctx context.Context, gpu device.GPU, batches []int) (*plan
 	if err != nil {
 		return nil, err
 	}
-	allocated, reserved, err := planner.Residuals(l.model.Name)
+	allocated, reserved, err := l.residuals(l.model.Name)
 	if err != nil {
 		return nil, err
 	}

@@ -77,7 +77,12 @@ func (o *accuracyOptions) read() ([]reference.Record, error) {
 		} else {
 			f, err = reference.Open(path)
 		}
-		if err != nil {
+		var damaged *reference.FormatError
+		switch {
+		case errors.As(err, &damaged):
+			errs = append(errs, err)
+			continue
+		case err != nil:
 			errs = append(errs, usageError{err})
 			continue
 		}

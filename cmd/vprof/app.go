@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,8 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/vprof/vprof/bench"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
+	"github.com/vprof/vprof/profiler/planner"
 )
 
 // app is what commands need of the world. Tests put their own together.
@@ -22,6 +25,8 @@ type app struct {
 	// models opens the registry. It is a function so that commands that do
 	// not need it do not pay for it.
 	models func() *models.Registry
+	// residuals say how far estimates of a model are from PyTorch.
+	residuals bench.Residuals
 }
 
 // system is the app of the running process. SOURCE_DATE_EPOCH, seconds since
@@ -31,7 +36,7 @@ func system() *app {
 	if epoch, err := strconv.ParseInt(os.Getenv("SOURCE_DATE_EPOCH"), 10, 64); err == nil {
 		now = func() time.Time { return time.Unix(epoch, 0) }
 	}
-	return &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, now: now, models: all.Models}
+	return &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, now: now, models: all.Models, residuals: planner.Residuals}
 }
 
 const rootHelp = `vprof says how much GPU memory a PyTorch training step needs, before you run it.
@@ -64,7 +69,7 @@ func run(ctx context.Context, a *app, args []string) (code exitCode) {
 		return code
 	}
 	fmt.Fprintf(a.stderr, "vprof: %v\n", err)
-	if code == exitUsage && cmd.HasParent() {
+	if usage := (usageError{}); errors.As(err, &usage) && cmd.HasParent() {
 		fmt.Fprintf(a.stderr, "See \"%s --help\".\n", cmd.CommandPath())
 	}
 	return code
@@ -79,6 +84,8 @@ func newRootCmd(a *app) *cobra.Command {
 		SilenceErrors: true, // run prints them
 		SilenceUsage:  true,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+
+		SuggestionsMinimumDistance: 2,
 	}
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout)

@@ -92,7 +92,7 @@ func (f *caseFlags) lab(a *app) (*bench.Lab, models.Model, models.Case, error) {
 	if err != nil {
 		return nil, m, c, err
 	}
-	lab, err := bench.NewLab(m, c, f.allocConf)
+	lab, err := bench.NewLab(m, c, f.allocConf, a.residuals)
 	return lab, m, c, err
 }
 

@@ -38,7 +38,7 @@ type relative struct{ allocated, reserved float64 }
 
 // Draw makes the curve through the replays at the given batch sizes, which
 // must not be empty; order and repetition do not matter. It stops at the
-// first replay that fails.
+// first replay that fails, with its error.
 func Draw(batches []int, replay func(batch int) (Sample, error)) (*Curve, error) {
 	if len(batches) == 0 {
 		return nil, errors.New("planner: no batch sizes to draw a curve through")
@@ -49,7 +49,7 @@ func Draw(batches []int, replay func(batch int) (Sample, error)) (*Curve, error)
 	for _, b := range slices.Compact(batches) {
 		s, err := replay(b)
 		if err != nil {
-			return nil, fmt.Errorf("batch %d: %w", b, err)
+			return nil, err
 		}
 		s.Batch = b
 		c.samples = append(c.samples, s)

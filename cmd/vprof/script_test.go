@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/vprof/vprof/bench"
+	"github.com/vprof/vprof/internal/golden"
+	"github.com/vprof/vprof/internal/toy"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/all"
+	"github.com/vprof/vprof/profiler/planner"
+)
+
+// The test binary is vprof, with a toy model besides the real ones.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"vprof": func() {
+		a := system()
+		a.models = func() *models.Registry {
+			return models.NewRegistry([]models.Model{toy.Model()}, all.Models().All())
+		}
+		a.residuals = toyResiduals(a.residuals)
+		os.Exit(int(run(context.Background(), a, os.Args[1:])))
+	}})
+}
+
+// toyResiduals knows how far estimates of the toy are off: 1 % of the allocated
+// and 2 % of the reserved bytes.
+func toyResiduals(others bench.Residuals) bench.Residuals {
+	return func(model string) (allocated, reserved planner.Residual, err error) {
+		if model == "toy" {
+			return planner.Residual{Low: -0.01, High: 0.01, Records: 50, Group: model}, planner.Residual{Low: -0.02, High: 0.02, Records: 50, Group: model}, nil
+		}
+		return others(model)
+	}
+}
+
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:           "testdata/script",
+		UpdateScripts: golden.Updating(),
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("SOURCE_DATE_EPOCH", "1793858400") // 2026-11-05
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
+	})
+}
+
+// exits CODE COMMAND... runs a command that must exit with the code and must
+// not show a stack trace.
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE COMMAND...")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	err = ts.Exec(args[1], args[2:]...)
+	var ended *exec.ExitError
+	if errors.As(err, &ended) {
+		got = ended.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if got != want {
+		ts.Fatalf("%v exits with %d, not %d", args[1:], got, want)
+	}
+	said := ts.ReadFile("stderr")
+	if got == int(exitUsage) && !strings.HasPrefix(said, "vprof: ") {
+		ts.Fatalf("%v does not say what is wrong", args[1:])
+	}
+	if strings.Contains(said, "goroutine ") || strings.Contains(said, "internal error") {
+		ts.Fatalf("%v fails with a bug of ours", args[1:])
+	}
+}
