@@ -31,6 +31,13 @@ type Column struct {
 	Right bool
 }
 
+// Markdown is the sheet as Markdown.
+func (s Sheet) Markdown() string {
+	var b strings.Builder
+	s.render(&b, Markdown)
+	return b.String()
+}
+
 // render writes the sheet as text or as Markdown.
 func (s Sheet) render(b *strings.Builder, f Format) {
 	if s.Title != "" {

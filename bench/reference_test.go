@@ -1,0 +1,99 @@
+package bench_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/bench"
+	"github.com/vprof/vprof/bench/reference"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/golden"
+	"github.com/vprof/vprof/models/all"
+	"github.com/vprof/vprof/profiler/planner"
+)
+
+// accuracy compares all committed records once for all tests.
+var accuracy = sync.OnceValues(func() (*report.Accuracy, error) {
+	paths, err := filepath.Glob("reference/data/*.jsonl")
+	if err != nil {
+		return nil, err
+	}
+	var records []reference.Record
+	for _, path := range paths {
+		f, err := reference.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		records = append(records, f.Records...)
+	}
+	return bench.CompareWithReference(context.Background(), records, bench.Recorder{Models: all.Models()}, func(int) {})
+})
+
+func compared(t *testing.T) *report.Accuracy {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("replays every reference record")
+	}
+	a, err := accuracy()
+	require.NoError(t, err)
+	return a
+}
+
+func TestEveryRecordIsComparedOrListedAsUnknown(t *testing.T) {
+	a := compared(t)
+	require.Equal(t, 895, a.Summary.Records)
+	require.Equal(t, 895, len(a.Rows)+len(a.Unknown))
+	for _, u := range a.Unknown {
+		require.NotContains(t, all.Models().Names(), u.Case, "%s:%d is of a model we have: %s", u.File, u.Line, u.Reason)
+	}
+}
+
+func TestPlannersResidualsAreThoseOfTheReferenceRecords(t *testing.T) {
+	var seen []planner.Observation
+	for _, r := range compared(t).Rows {
+		if r.Error == nil || r.Estimate.OOM {
+			continue // one of both did not get through
+		}
+		seen = append(seen, planner.Observation{
+			Model:              r.Case,
+			EstimatedAllocated: r.Estimate.Allocated, EstimatedReserved: r.Estimate.Reserved,
+			ReferenceAllocated: r.Reference.Allocated, ReferenceReserved: r.Reference.Reserved,
+		})
+	}
+	data, err := planner.EncodeResiduals("bench/reference/data: PyTorch 2.11.0+cu130 on a simulated driver", seen)
+	require.NoError(t, err)
+	golden.Equal(t, "../profiler/planner/residuals.json", data)
+}
+
+func TestAccuracyTableOfTheREADMEIsCurrent(t *testing.T) {
+	a := compared(t)
+	table := report.Sheet{Columns: []report.Column{
+		{Head: "model"}, {Head: "records", Right: true},
+		{Head: "allocated: median", Right: true}, {Head: "p95", Right: true}, {Head: "max", Right: true},
+		{Head: "reserved: median", Right: true}, {Head: "p95", Right: true}, {Head: "max", Right: true}, {Head: "OOM right", Right: true},
+	}}
+	groups := append(a.Summary.ByModel, report.AccuracyGroup{Name: "all", Compared: a.Summary.Compared, AccuracyFigures: a.Summary.AccuracyFigures})
+	for _, g := range groups {
+		row := []string{g.Name, fmt.Sprint(g.Compared)}
+		for _, e := range []report.ErrorFigures{g.Allocated, g.Reserved} {
+			for _, f := range []float64{e.Median, e.P95, e.Max} {
+				row = append(row, fmt.Sprintf("%.1f%%", 100*f))
+			}
+		}
+		table.Rows = append(table.Rows, append(row, fmt.Sprintf("%d/%d", g.OOM.Right, g.OOM.Right+g.OOM.Wrong)))
+	}
+	readme, err := os.ReadFile("../README.md")
+	require.NoError(t, err)
+	before, rest, found := strings.Cut(string(readme), "<!-- accuracy -->\n")
+	require.True(t, found)
+	_, after, found := strings.Cut(rest, "<!-- /accuracy -->\n")
+	require.True(t, found)
+	golden.Equal(t, "../README.md", []byte(before+"<!-- accuracy -->\n"+table.Markdown()+"<!-- /accuracy -->\n"+after))
+}
