@@ -75,9 +75,15 @@ func TestPlannersResidualsAreThoseOfTheReferenceRecords(t *testing.T) {
 func TestAccuracyTableOfTheREADMEIsCurrent(t *testing.T) {
 	a := compared(t)
 	table := report.Sheet{Columns: []report.Column{
-		{Head: "model"}, {Head: "records", Right: true},
-		{Head: "allocated: median", Right: true}, {Head: "p95", Right: true}, {Head: "max", Right: true},
-		{Head: "reserved: median", Right: true}, {Head: "p95", Right: true}, {Head: "max", Right: true}, {Head: "OOM right", Right: true},
+		{Head: "model"},
+		{Head: "records", Right: true},
+		{Head: "allocated: median", Right: true},
+		{Head: "p95", Right: true},
+		{Head: "max", Right: true},
+		{Head: "reserved: median", Right: true},
+		{Head: "p95", Right: true},
+		{Head: "max", Right: true},
+		{Head: "OOM right", Right: true},
 	}}
 	groups := append(a.Summary.ByModel, report.AccuracyGroup{Name: "all", Compared: a.Summary.Compared, AccuracyFigures: a.Summary.AccuracyFigures})
 	for _, g := range groups {
