@@ -2,6 +2,7 @@ package nn
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -87,7 +88,8 @@ func NewBatchNorm(channels int64) *BatchNorm {
 // a single value per channel raises, as in PyTorch.
 func (b *BatchNorm) Forward(_ *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	if b.Training() && x.Numel() == x.Size(1) {
-		x.Tape().Raise(fmt.Errorf("layer %s: Expected more than 1 value per channel when training, got input size %v", b.path, x.Shape()))
+		x.Tape().Raise(fmt.Errorf("ValueError: Expected more than 1 value per channel when training, got input size torch.Size(%s) in layer %s",
+			strings.ReplaceAll(fmt.Sprint(x.Shape()), " ", ", "), b.path))
 	}
 	return x.BatchNorm(trace.BatchNormState{
 		Weight: b.Weight.T(), Bias: b.Bias.T(), Mean: b.RunningMean.T(), Var: b.RunningVar.T(), Training: b.Training(),
