@@ -139,13 +139,14 @@ func (g *graphTask) run(n *Node) {
 	if b, any := n.start(grads, out); any {
 		n.apply(b)
 		b.finish()
+		n.dropUnpacked(b)
 		g.validate(n, out)
 		for _, x := range b.grads {
 			if x != nil {
 				x.release()
 			}
 		}
-		n.finishSaved(b)
+		n.releaseSaved()
 	}
 	for i, e := range n.next {
 		if e.node == nil {
@@ -189,14 +190,14 @@ func (n *Node) start(grads, out []*Tensor) (b *backward, any bool) {
 	return b, true
 }
 
-// finishSaved lets go of what start unpacked and of what the node kept.
-func (n *Node) finishSaved(b *backward) {
-	for i, s := range n.saved {
-		if s.pack != nil && b.kept[i] != nil {
+// dropUnpacked lets go of what hooks gave for saved tensors: unlike tensors
+// that the node itself keeps, they are locals of its function.
+func (n *Node) dropUnpacked(b *backward) {
+	for i := len(n.saved) - 1; i >= 0; i-- {
+		if n.saved[i].pack != nil && b.kept[i] != nil {
 			b.kept[i].release()
 		}
 	}
-	n.releaseSaved()
 }
 
 // validate brings each gradient to the shape and type of what it belongs to
