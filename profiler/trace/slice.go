@@ -13,7 +13,12 @@ func with(xs []int64, d int, v int64) []int64 {
 }
 
 // Slice is x[..., from:to, ...] along dimension d.
-func (x *Tensor) Slice(d int, from, to int64) *Tensor { return x.SliceStep(d, from, to, 1) }
+func (x *Tensor) Slice(d int, from, to int64) *Tensor {
+	if from == 0 && to == x.Size(d) { // Python indexing leaves out a slice that takes all
+		return x.viewOf("alias", "AliasBackward0", x.shape, x.strides, x.offset, func(b *backward) { b.give(0, b.grad) })
+	}
+	return x.SliceStep(d, from, to, 1)
+}
 
 // Narrow is x.narrow(d, from, size).
 func (x *Tensor) Narrow(d int, from, size int64) *Tensor { return x.SliceStep(d, from, from+size, 1) }
