@@ -7,6 +7,7 @@ import (
 // families are the groups of operators the vectors are called through.
 var families = []func() map[string]opvectors.Call{
 	convOperators,
+	dropoutOperators,
 	normOperators,
 	poolOperators,
 	signalOperators,

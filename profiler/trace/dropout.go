@@ -1,0 +1,104 @@
+package trace
+
+import "github.com/vprof/vprof/profiler/program"
+
+// Dropout is torch.nn.functional.dropout(x, p, training). Nothing happens in
+// evaluation or with p = 0.
+func (x *Tensor) Dropout(p float64, training bool) *Tensor {
+	c := x.tape.begin("dropout", x)
+	return c.end(x.dropout(p, training))
+}
+
+// dropout keeps a mask of one byte per element for backward (native_dropout).
+func (x *Tensor) dropout(p float64, training bool) *Tensor {
+	if !training || p == 0 || x.numel == 0 {
+		return x
+	}
+	t := x.tape
+	c := t.begin("dropout", x)
+	if p == 1 {
+		return c.end(x.Mul(t.Zeros(x.dtype)))
+	}
+	t.native = "dropout_cuda"
+	mask := c.let(x.emptyLike(Bool))
+	y := x.emptyLike(x.dtype)
+	t.launch(program.Op{Work: program.Elementwise, FLOPs: 8 * x.numel}, []*Tensor{y, mask}, []*Tensor{x})
+	if n := t.record("NativeDropoutBackward0", x); n != nil {
+		n.save(mask)
+		n.yields(y)
+		n.apply = func(b *backward) { b.give(0, b.grad.dropoutBackward(b.saved(0))) }
+	}
+	return c.end(y)
+}
+
+// dropoutBackward is native_dropout_backward: its result is row-major or
+// channels-last, whatever other layout the gradient has.
+func (g *Tensor) dropoutBackward(mask *Tensor) *Tensor {
+	t := g.tape
+	c := t.begin("native_dropout_backward", g, mask)
+	var buf [8]int64
+	strides := contiguousStrides(buf[:0], g.shape)
+	if g.suggestChannelsLast() {
+		strides = channelsLastStrides(buf[:0], g.shape)
+	}
+	y := t.emptyStrided(g.dtype, g.shape, strides)
+	t.launchElementwise(y, 2, g, mask)
+	return c.end(y)
+}
+
+// DropoutInPlace is torch.nn.functional.dropout(x, p, training, inplace=True):
+// its mask is of the type of x.
+func (x *Tensor) DropoutInPlace(p float64, training bool) *Tensor {
+	t := x.tape
+	c := t.begin("dropout_", x)
+	if !training || p == 0 {
+		return c.end(x)
+	}
+	return c.end(x.MulInPlace(c.let(x.noise(x.shape))))
+}
+
+// FeatureDropout is torch.nn.functional.dropout1d, dropout2d and dropout3d:
+// it drops whole channels.
+func (x *Tensor) FeatureDropout(p float64, training bool) *Tensor {
+	t := x.tape
+	c := t.begin("feature_dropout", x)
+	if !training || p == 0 {
+		return c.end(x)
+	}
+	shape := make([]int64, len(x.shape))
+	for d := range shape {
+		shape[d] = 1
+	}
+	copy(shape, x.shape[:2])
+	return c.end(x.Mul(c.let(x.noise(shape))))
+}
+
+// AlphaDropout is torch.nn.functional.alpha_dropout.
+func (x *Tensor) AlphaDropout(p float64, training bool) *Tensor {
+	t := x.tape
+	c := t.begin("alpha_dropout", x)
+	if !training || p == 0 {
+		return c.end(x)
+	}
+	noise := c.let(x.noise(x.shape))
+	shift := c.let(noise.AddScalar())
+	y := x.Mul(noise).AddInPlace(shift).retain()
+	c.statement()
+	c.drop(noise) // declared before shift, which thus outlives it
+	y.refs--
+	return c.end(y)
+}
+
+// noise is what dropout multiplies with, where no fused kernel does.
+func (x *Tensor) noise(shape []int64) *Tensor {
+	t := x.tape
+	c := t.begin(t.native, x)
+	var y *Tensor
+	if sameInts(shape, x.shape) {
+		y = x.emptyLike(x.dtype)
+	} else {
+		y = t.empty(x.dtype, shape...)
+	}
+	t.launchElementwise(y, 8)
+	return c.end(y)
+}
