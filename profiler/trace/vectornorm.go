@@ -8,9 +8,9 @@ func (x *Tensor) Norm(p int, keep bool, dims ...int) *Tensor {
 	d := c.fullResult(x.dtype)
 	y := x.reduce(reduction{op: "linalg_vector_norm", out: d, accSize: d.accumulate().Size()}, dims, keep)
 	if n := t.record("LinalgVectorNormBackward0", x); n != nil {
-		n.save(y, x)
+		n.save(x, y) // inputs before outputs, as the node lets go of them
 		n.yields(y)
-		n.apply = func(b *backward) { b.give(0, normBackward(b.grad, b.saved(1), b.saved(0), p, dims, keep)) }
+		n.apply = func(b *backward) { b.give(0, normBackward(b.grad, b.saved(0), b.saved(1), p, dims, keep)) }
 	}
 	return c.end(y)
 }
