@@ -89,6 +89,7 @@ func TestRecordedStepsAreThoseOfPyTorch(t *testing.T) {
 		}
 		r, err := registry.Record(c, board(gpu), models.Options{})
 		require.NoError(t, err, name)
+		require.NoError(t, r.Program.Validate(), name)
 		result, err := microscope.Compare(readList(t, path), ours(t, r.Program))
 		require.NoError(t, err, name)
 		var report strings.Builder

@@ -1,0 +1,106 @@
+package program
+
+import "fmt"
+
+// Validate checks what every program must keep to: tables are indexed within
+// their bounds, a buffer is allocated once and before anything else happens to
+// it, is freed at most once and not used after. The error names the first
+// instruction that does not.
+func (p *Program) Validate() error {
+	v := validator{p: p, state: make([]life, len(p.Buffers))}
+	for at, i := range p.Instructions {
+		if err := v.instruction(i); err != nil {
+			return fmt.Errorf("instruction %d: %w", at, err)
+		}
+	}
+	return nil
+}
+
+// life is what has happened to a buffer so far.
+type life uint8
+
+const (
+	unborn life = iota
+	living
+	freed
+)
+
+func (l life) String() string { return [...]string{"not allocated yet", "allocated", "freed"}[l] }
+
+type validator struct {
+	p     *Program
+	state []life
+}
+
+func (v *validator) instruction(i Instruction) error {
+	switch i.Kind {
+	case Alloc:
+		return v.alloc(i.Arg)
+	case Free:
+		if err := v.expect(i.Arg, living); err != nil {
+			return fmt.Errorf("free: %w", err)
+		}
+		v.state[i.Arg] = freed
+	case Launch:
+		return v.launch(i.Arg)
+	case Mark:
+		if int(i.Arg) >= len(v.p.Phases) {
+			return fmt.Errorf("mark: there is no phase %d", i.Arg)
+		}
+	case EmptyCache:
+	default:
+		return fmt.Errorf("unknown kind %d", i.Kind)
+	}
+	return nil
+}
+
+func (v *validator) alloc(b uint32) error {
+	if err := v.expect(b, unborn); err != nil {
+		return fmt.Errorf("alloc: %w", err)
+	}
+	buffer := v.p.Buffers[b]
+	switch {
+	case buffer.Bytes <= 0:
+		return fmt.Errorf("alloc: buffer %d has %d bytes", b, buffer.Bytes)
+	case buffer.Class >= NumClasses:
+		return fmt.Errorf("alloc: buffer %d is of unknown class %d", b, buffer.Class)
+	case int(buffer.Site) >= len(v.p.Sites):
+		return fmt.Errorf("alloc: buffer %d is from unknown site %d", b, buffer.Site)
+	}
+	v.state[b] = living
+	return nil
+}
+
+func (v *validator) launch(op uint32) error {
+	if int(op) >= len(v.p.Ops) {
+		return fmt.Errorf("launch: there is no op %d", op)
+	}
+	o := v.p.Ops[op]
+	if o.Work >= numWorks || o.Precision >= numPrecisions || int(o.Site) >= len(v.p.Sites) {
+		return fmt.Errorf("launch: op %d is of unknown work, precision or site", op)
+	}
+	for _, span := range []Span{o.Reads, o.Writes} {
+		if span.From > span.To || int(span.To) > len(v.p.Operands) {
+			return fmt.Errorf("launch: op %d has operands %d to %d of %d", op, span.From, span.To, len(v.p.Operands))
+		}
+		for _, x := range v.p.Operands[span.From:span.To] {
+			if err := v.expect(x.Buffer, living); err != nil {
+				return fmt.Errorf("launch: op %d: %w", op, err)
+			}
+			if size := v.p.Buffers[x.Buffer].Bytes; x.Bytes < 0 || x.Bytes > size {
+				return fmt.Errorf("launch: op %d touches %d bytes of buffer %d, which has %d", op, x.Bytes, x.Buffer, size)
+			}
+		}
+	}
+	return nil
+}
+
+func (v *validator) expect(b uint32, want life) error {
+	if int(b) >= len(v.state) {
+		return fmt.Errorf("there is no buffer %d", b)
+	}
+	if v.state[b] != want {
+		return fmt.Errorf("buffer %d is %v", b, v.state[b])
+	}
+	return nil
+}
