@@ -343,6 +343,9 @@ func (v *Vector) parameter(t *trace.Tape, s Tensor) *trace.Tensor {
 // buffers are what a module has beside its parameters, in their type: the
 // vectors do not list them.
 func (v *Vector) buffers() []Param {
+	if v.Op == "stft" {
+		return []Param{{"window", Tensor{Shape: []int64{v.Int("n_fft", 0)}, DType: trace.F32}}}
+	}
 	if !strings.HasPrefix(v.Op, "batch_norm") || strings.HasSuffix(v.Op, "_nostats") {
 		return nil
 	}

@@ -3,9 +3,8 @@ package trace
 // GroupNorm is torch.nn.functional.group_norm of [N, C, ...]; weight and bias
 // may be nil. Autocast runs it in fp32.
 func (x *Tensor) GroupNorm(groups int64, weight, bias *Tensor) *Tensor {
-	t := x.tape
-	c := t.begin("group_norm", x, weight, bias)
-	bias, weight, x = t.full(bias), t.full(weight), t.full(x)
+	c := x.tape.begin("group_norm", x, weight, bias)
+	c.full(&x, &weight, &bias)
 	in := c.let(x.contiguous())
 	return c.end(in.nativeGroupNorm(groups, weight, bias))
 }

@@ -3,9 +3,8 @@ package trace
 // LayerNorm is torch.nn.functional.layer_norm over the last dims dimensions;
 // weight and bias may be nil. Autocast runs it in fp32.
 func (x *Tensor) LayerNorm(dims int, weight, bias *Tensor) *Tensor {
-	t := x.tape
-	c := t.begin("layer_norm", x, weight, bias)
-	bias, weight, x = t.full(bias), t.full(weight), t.full(x)
+	c := x.tape.begin("layer_norm", x, weight, bias)
+	c.full(&x, &weight, &bias)
 	return c.end(x.nativeLayerNorm(dims, weight, bias))
 }
 

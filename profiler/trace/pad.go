@@ -1,15 +1,65 @@
 package trace
 
-// constantPad is at::constant_pad_nd: pads are pairs (before, after) from the
-// last dimension backwards; a negative one cuts.
-func (x *Tensor) constantPad(pads []int64) *Tensor {
-	t := x.tape
-	c := t.begin("constant_pad_nd", x)
+// Pads are pairs (before, after) from the last dimension backwards, as
+// torch.nn.functional.pad takes them; negative ones cut.
+
+// Pad is torch.nn.functional.pad(x, pads) with a constant.
+func (x *Tensor) Pad(pads ...int64) *Tensor {
+	c := x.tape.begin("pad", x)
+	return c.end(x.constantPad(pads))
+}
+
+// PadReflect is torch.nn.functional.pad(x, pads, mode="reflect") of one or two
+// dimensions.
+func (x *Tensor) PadReflect(pads ...int64) *Tensor {
+	nodes := [...]string{"", "ReflectionPad1DBackward0", "ReflectionPad2DBackward0", "ReflectionPad3DBackward0"}
+	return x.borderPad(nodes[len(pads)/2], "reflection_pad_backward", pads)
+}
+
+// PadReplicate is torch.nn.functional.pad(x, pads, mode="replicate").
+func (x *Tensor) PadReplicate(pads ...int64) *Tensor {
+	nodes := [...]string{"", "ReplicationPad1DBackward0", "ReplicationPad2DBackward0", "ReplicationPad3DBackward0"}
+	return x.borderPad(nodes[len(pads)/2], "replication_pad_backward", pads)
+}
+
+// paddedShape is the shape after padding.
+func (x *Tensor) paddedShape(pads []int64) []int64 {
 	shape := append([]int64(nil), x.shape...)
 	for i := 0; i+1 < len(pads); i += 2 {
 		shape[len(shape)-1-i/2] += pads[i] + pads[i+1]
 	}
-	y := c.let(t.emptyIn(x.dtype, shape, x.suggestChannelsLast()))
+	return shape
+}
+
+// borderPad pads with values of x itself; backward adds them up again.
+func (x *Tensor) borderPad(node, back string, pads []int64) *Tensor {
+	t := x.tape
+	c := t.begin("pad", x)
+	y := c.let(t.empty(x.dtype, x.paddedShape(pads)...))
+	t.launchCopy(y, c.let(x.contiguousUntracked()))
+	if n := t.record(node, x); n != nil {
+		n.save(x)
+		n.yields(y)
+		n.apply = func(b *backward) {
+			c := t.begin(back, b.grad)
+			gx := c.let(t.empty(b.grad.dtype, b.saved(0).shape...))
+			t.launchCopy(gx, c.let(b.grad.contiguousUntracked()))
+			b.give(0, c.end(gx))
+		}
+	}
+	return c.end(y)
+}
+
+// constantPad is at::constant_pad_nd: a narrowed clone if nothing is added.
+func (x *Tensor) constantPad(pads []int64) *Tensor {
+	t := x.tape
+	c := t.begin("constant_pad_nd", x)
+	var y *Tensor
+	if cutsOnly(pads) {
+		y = c.let(x.narrowed(pads).emptyLike(x.dtype))
+	} else {
+		y = c.let(t.emptyIn(x.dtype, x.paddedShape(pads), x.suggestChannelsLast()))
+	}
 	t.launchCopy(y, x)
 	if n := t.record("ConstantPadNdBackward0", x); n != nil {
 		n.yields(y)
@@ -20,4 +70,22 @@ func (x *Tensor) constantPad(pads []int64) *Tensor {
 		n.apply = func(b *backward) { b.give(0, b.grad.constantPad(back)) }
 	}
 	return c.end(y)
+}
+
+func cutsOnly(pads []int64) bool {
+	for _, p := range pads {
+		if p > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// narrowed is the view that negative pads leave.
+func (x *Tensor) narrowed(pads []int64) *Tensor {
+	offset := x.offset
+	for i := 0; i+1 < len(pads); i += 2 {
+		offset -= pads[i] * x.strides[len(x.shape)-1-i/2]
+	}
+	return x.alias(x.paddedShape(pads), x.strides, offset)
 }

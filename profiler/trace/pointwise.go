@@ -38,13 +38,22 @@ func (x *Tensor) unary(u *unary) *Tensor {
 	if u.full {
 		c.full(&x)
 	}
-	d := floating(x.dtype)
-	if u.real {
-		d = F32
-	}
-	y := t.map1(u.op, d, u.flops, x)
+	y := u.result(t, x)
 	u.track(t, x, y)
 	return c.end(y)
+}
+
+// result computes u(x). A real result of a complex argument is copied out of a
+// complex one.
+func (u *unary) result(t *Tape, x *Tensor) *Tensor {
+	if !u.real {
+		return t.map1(u.op, floating(x.dtype), u.flops, x)
+	}
+	y := x.emptyLike(F32)
+	c := t.begin(u.op)
+	t.launchCopy(y, t.map1(u.op, x.dtype, u.flops, x))
+	c.done()
+	return y
 }
 
 // track records the autograd node of y = u(x).
