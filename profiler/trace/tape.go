@@ -3,6 +3,7 @@ package trace
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/vprof/vprof/profiler/program"
@@ -106,7 +107,16 @@ func (t *Tape) withGrad(on bool, f func()) {
 }
 
 func (t *Tape) emit(k program.Kind, arg uint32) {
-	t.prog.Instructions = append(t.prog.Instructions, program.Instruction{Kind: k, Arg: arg})
+	t.prog.Instructions = push(t.prog.Instructions, program.Instruction{Kind: k, Arg: arg})
+}
+
+// push appends to a table of the program. Tables double, where append would
+// add a quarter: a step has thousands of entries.
+func push[T any](table []T, x T) []T {
+	if len(table) == cap(table) {
+		table = slices.Grow(table, max(len(table), 2048))
+	}
+	return append(table, x)
 }
 
 // site returns the index of the place the recording is at.
@@ -121,7 +131,7 @@ func (t *Tape) site() uint32 {
 	id, ok := t.sites[s]
 	if !ok {
 		id = uint32(len(t.prog.Sites))
-		t.prog.Sites = append(t.prog.Sites, s)
+		t.prog.Sites = push(t.prog.Sites, s)
 		t.sites[s] = id
 	}
 	t.lastSite, t.lastSiteID = s, id
@@ -171,7 +181,7 @@ func (t *Tape) allocate(bytes int64) *storage {
 		panic(fmt.Sprintf("trace: %s asks for %d bytes", t.op, bytes))
 	}
 	s.buffer = uint32(len(t.prog.Buffers))
-	t.prog.Buffers = append(t.prog.Buffers, program.Buffer{Bytes: bytes, Class: t.class, Site: t.site()})
+	t.prog.Buffers = push(t.prog.Buffers, program.Buffer{Bytes: bytes, Class: t.class, Site: t.site()})
 	t.emit(program.Alloc, s.buffer)
 	return s
 }
