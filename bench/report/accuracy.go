@@ -403,7 +403,7 @@ func (a *Accuracy) worstSheet(n int) Sheet {
 		s.Notes = []string{"no record is off."}
 	}
 	for _, r := range rows[:min(n, len(rows))] {
-		cells := []string{fmt.Sprintf("%s:%d", r.File, r.Line), r.AccuracyCase.String()}
+		cells := []string{fmt.Sprintf("%s:%d", r.File, r.Line), r.String()}
 		var errs [2]string
 		if r.Error != nil {
 			errs = [2]string{percent(r.Error.Allocated), percent(r.Error.Reserved)}
@@ -460,7 +460,7 @@ func (c AccuracyCase) String() string {
 func (a *Accuracy) unknownSheet() Sheet {
 	s := Sheet{Title: "unknown", Columns: []Column{{Head: "record"}, {Head: "case"}, {Head: "reason"}}}
 	for _, u := range a.Unknown {
-		s.Rows = append(s.Rows, []string{fmt.Sprintf("%s:%d", u.File, u.Line), u.AccuracyCase.String(), u.Reason})
+		s.Rows = append(s.Rows, []string{fmt.Sprintf("%s:%d", u.File, u.Line), u.String(), u.Reason})
 	}
 	return s
 }

@@ -72,7 +72,7 @@ type Parameters struct {
 	Buffers   int64 `json:"buffers"`
 }
 
-// Device is a GPU of the catalogue, simulated or real.
+// Device is a GPU of the catalog, simulated or real.
 type Device struct {
 	// Name is how points refer to the device: "sim:rtx-5060-ti".
 	Name      string `json:"name"`

@@ -27,7 +27,7 @@ type caseFlags struct {
 func (f *caseFlags) register(cmd *cobra.Command, a *app) {
 	f.flags = cmd.Flags()
 	f.flags.StringVar(&f.model, "model", "", "`name` of the model (see vprof models)")
-	f.flags.StringVar(&f.stage, "stage", "", "freeze `stage` (default: the model's first)")
+	f.flags.StringVar(&f.stage, "stage", "", "freeze `stage` (default: the model's)")
 	f.flags.StringVar(&f.amp, "amp", "", "autocast `precision`: none, fp16, bf16 (default: the model's)")
 	f.flags.BoolVar(&f.checkpointing, "checkpointing", false, "recompute activations in backward (default: the model's)")
 	f.flags.IntVar(&f.accumulate, "accumulate", 0, "micro-batches `n` of one optimizer step (default: the model's)")

@@ -38,7 +38,7 @@ func (o *output) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.format, "format", string(report.Table), "output `format`: "+strings.Join(report.Formats(), ", "))
 	f.StringArrayVar(&o.exports, "export", nil, "also write `file`, in the format of its suffix (repeatable)")
-	complete(cmd, "format", func() []string { return report.Formats() })
+	complete(cmd, "format", report.Formats)
 }
 
 // open checks the format and creates the files.

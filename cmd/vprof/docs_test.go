@@ -1,0 +1,46 @@
+package main
+
+import (
+	"bytes"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/internal/golden"
+)
+
+// docs/cli is made from the commands.
+func TestCommandReferenceIsCurrent(t *testing.T) {
+	root := newRootCmd(system())
+	root.InitDefaultCompletionCmd()
+	root.DisableAutoGenTag = true
+	var walk func(*cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		if !cmd.IsAvailableCommand() && cmd.HasParent() {
+			return // help topics and shells of completion that are hidden
+		}
+		var b bytes.Buffer
+		link := func(file string) string { return file }
+		require.NoError(t, doc.GenMarkdownCustom(cmd, &b, link))
+		name := strings.ReplaceAll(cmd.CommandPath(), " ", "_") + ".md"
+		golden.Equal(t, filepath.Join("../../docs/cli", name), b.Bytes())
+		for _, sub := range cmd.Commands() {
+			walk(sub)
+		}
+	}
+	walk(root)
+}
+
+func TestEveryCommandSaysWhatItDoesAndHow(t *testing.T) {
+	for _, cmd := range newRootCmd(system()).Commands() {
+		require.NotEmpty(t, cmd.Short, cmd.Name())
+		require.False(t, strings.HasSuffix(cmd.Short, "."), "%s: short help is no sentence", cmd.Name())
+		if cmd.Runnable() && cmd.Flags().Lookup("model") != nil {
+			require.NotEmpty(t, cmd.Example, cmd.Name())
+		}
+	}
+}
