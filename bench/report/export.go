@@ -4,14 +4,16 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
 
-	"github.com/google/renameio/v2"
+	"github.com/google/renameio/v2/maybe"
 )
 
 // Export is a file that a result goes to.
 type Export struct {
-	path   string
+	path   string // with symbolic links followed
 	format Format
+	mode   os.FileMode
 	// direct is set for what cannot be replaced by a rename: a device, a pipe.
 	direct bool
 }
@@ -35,20 +37,24 @@ func Exports(paths []string) ([]Export, error) {
 		if err != nil {
 			return nil, err
 		}
-		exports = append(exports, Export{path, format, !info.Mode().IsRegular()})
+		// A rename must not take the place of a link.
+		if path, err = filepath.EvalSymlinks(path); err != nil {
+			return nil, err
+		}
+		exports = append(exports, Export{path, format, info.Mode().Perm(), !info.Mode().IsRegular()})
 	}
 	return exports, nil
 }
 
-// Write replaces the file's content with d, at once: a reader sees either all
-// of the old or all of the new.
+// Write replaces the file's content with d, at once where the system can: a
+// reader sees either all of the old or all of the new.
 func (e Export) Write(d Document) error {
 	var b bytes.Buffer
 	if err := Write(&b, e.format, d); err != nil {
 		return fmt.Errorf("%s: %w", e.path, err)
 	}
 	if e.direct {
-		return os.WriteFile(e.path, b.Bytes(), 0o644)
+		return os.WriteFile(e.path, b.Bytes(), e.mode)
 	}
-	return renameio.WriteFile(e.path, b.Bytes(), 0o644, renameio.WithExistingPermissions())
+	return maybe.WriteFile(e.path, b.Bytes(), e.mode)
 }
