@@ -7,13 +7,91 @@ import (
 
 func lossOperators() map[string]opvectors.Call {
 	return map[string]opvectors.Call{
-		"cross_entropy":    binary((*tensor).CrossEntropy),
-		"cross_entropy_2d": binary((*tensor).CrossEntropy),
+		"cross_entropy":        binary((*tensor).CrossEntropy),
+		"cross_entropy_2d":     binary((*tensor).CrossEntropy),
+		"cross_entropy_soft":   binary((*tensor).CrossEntropy),
+		"cross_entropy_ls":     crossEntropy(trace.CrossEntropyArgs{LabelSmoothing: 0.1}),
+		"cross_entropy_none":   crossEntropy(trace.CrossEntropyArgs{Reduction: trace.ReduceNone}),
+		"cross_entropy_weight": crossEntropy(trace.CrossEntropyArgs{}),
 		"nll": binary(func(x, target *tensor) *tensor {
 			return x.LogSoftmax(1).NLLLoss(target)
 		}),
+		"mse":              loss((*tensor).MSELoss, trace.ReduceMean),
+		"mse_both":         loss((*tensor).MSELoss, trace.ReduceMean),
+		"mse_sum":          loss((*tensor).MSELoss, trace.ReduceSum),
+		"mse_none":         loss((*tensor).MSELoss, trace.ReduceNone),
+		"l1":               loss((*tensor).L1Loss, trace.ReduceMean),
+		"l1_both":          loss((*tensor).L1Loss, trace.ReduceMean),
+		"smooth_l1":        loss((*tensor).SmoothL1Loss, trace.ReduceMean),
+		"smooth_l1_both":   loss((*tensor).SmoothL1Loss, trace.ReduceMean),
+		"huber":            loss((*tensor).HuberLoss, trace.ReduceMean),
+		"bce":              loss((*tensor).BCELoss, trace.ReduceMean),
+		"bce_logits":       binary(bceWithLogits),
+		"bce_logits_ones":  unary(func(x *tensor) *tensor { return bceWithLogits(x, x.OnesLike()) }),
+		"kl_div":           binary(func(x, y *tensor) *tensor { return x.KLDivBatchMean(y, false) }),
+		"kl_div_log":       binary(func(x, y *tensor) *tensor { return x.KLDivBatchMean(y, true) }),
+		"kd":               binary(distillation),
+		"hinge":            unary(func(x *tensor) *tensor { return x.RSubScalar().ReLU().Mean(false) }),
+		"gan_nonsat":       unary(func(x *tensor) *tensor { return x.Neg().Softplus().Mean(false) }),
+		"triplet":          one(tripletCall),
+		"cosine_embedding": one(cosineEmbeddingCall),
+		"cosine_similarity": binary(func(x, y *tensor) *tensor {
+			return x.CosineSimilarity(y, -1)
+		}),
+		"ctc_loss":    binary(func(x, targets *tensor) *tensor { return x.LogSoftmax(-1).CTCLoss(targets) }),
+		"cdist":       binary((*tensor).CDist),
+		"cdist_mm":    binary((*tensor).CDist),
+		"vicreg_cov":  vicregCovariance,
+		"vq_distance": vqDistance,
 		"aam_softmax": aamSoftmax,
 	}
+}
+
+// loss adapts a loss of two tensors with a reduction.
+func loss(f func(x, y *tensor, r trace.Reduction) *tensor, r trace.Reduction) opvectors.Call {
+	return binary(func(x, y *tensor) *tensor { return f(x, y, r) })
+}
+
+// crossEntropy adapts a cross entropy; a third input is the weight.
+func crossEntropy(a trace.CrossEntropyArgs) opvectors.Call {
+	return one(func(_ *vector, in []*tensor, _ params) *tensor {
+		a := a
+		if len(in) > 2 {
+			a.Weight = in[2]
+		}
+		return in[0].CrossEntropyWith(in[1], a)
+	})
+}
+
+func bceWithLogits(x, target *tensor) *tensor {
+	return x.BCEWithLogits(target, nil, trace.ReduceMean)
+}
+
+// distillation is the loss of a student x against a teacher y.
+func distillation(x, y *tensor) *tensor {
+	student := x.DivScalar().LogSoftmax(-1)
+	return student.KLDivBatchMean(y.DivScalar().Softmax(-1), false).MulScalar()
+}
+
+func tripletCall(_ *vector, in []*tensor, _ params) *tensor {
+	return trace.TripletMarginLoss(in[0], in[1], in[2], trace.ReduceMean)
+}
+
+func cosineEmbeddingCall(_ *vector, in []*tensor, _ params) *tensor {
+	return in[0].CosineEmbeddingLoss(in[1], in[2], trace.ReduceMean)
+}
+
+// vicregCovariance is the covariance term of VICReg.
+func vicregCovariance(f *trace.Frame, _ *vector, in []*tensor, _ params) []*tensor {
+	x := f.Let(in[0].Sub(in[0].Mean(false, 0)))
+	return []*tensor{x.T().Matmul(x).DivScalar().Pow(2).Sum(false)}
+}
+
+// vqDistance finds the nearest code of a codebook.
+func vqDistance(f *trace.Frame, _ *vector, in []*tensor, _ params) []*tensor {
+	z, e := in[0], in[1]
+	d := z.Pow(2).Sum(true, 1).Sub(z.MulScalar().Matmul(e.T()))
+	return []*tensor{d.Add(e.Pow(2).Sum(false, 1)).ArgMin(false, 1)}
 }
 
 // aamSoftmax is the additive angular margin loss as speaker recognition code

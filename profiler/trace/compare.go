@@ -75,6 +75,9 @@ func (x *Tensor) ClampOneSided() *Tensor { return x.unary(&opClampOneSided) }
 // ClampMin is x.clamp_min(number).
 func (x *Tensor) ClampMin() *Tensor { return x.unary(&opClampMin) }
 
+// ClampMinInPlace is x.clamp_min_(number).
+func (x *Tensor) ClampMinInPlace() *Tensor { return x.unaryInPlace(&opClampMin) }
+
 var (
 	opClamp         = unary{op: "clamp", node: "ClampBackward1", keepIn: true, flops: 2, back: clampBackward}
 	opClampOneSided = unary{op: "clamp", node: "ClampBackward1", keepIn: true, flops: 1, back: clampMinBackward}

@@ -27,13 +27,13 @@ func (x *Tensor) CumProd(dim int) *Tensor {
 	c := t.begin("cumprod", x)
 	y := x.scan("cumprod", c.fullResult(x.dtype))
 	if n := t.record("CumprodBackward0", x); n != nil {
-		n.save(y, x)
+		n.save(x, y)
 		n.yields(y)
 		n.apply = func(b *backward) {
-			x := b.saved(1)
+			x := b.saved(0)
 			g := b.grad.to(x.dtype)
 			if x.numel > 1 && x.Size(dim) > 1 {
-				g = cumProdGrad(g, x, b.saved(0))
+				g = cumProdGrad(g, x, b.saved(1))
 			}
 			b.give(0, g)
 		}

@@ -17,9 +17,9 @@ func (x *Tensor) extreme(op, node string, keep bool, dims []int) *Tensor {
 	c := t.begin(op, x)
 	y := x.reduce(reduction{op: op, out: x.dtype, accSize: x.dtype.Size()}, dims, keep)
 	if n := t.record(node, x); n != nil {
-		n.save(y, x)
+		n.save(x, y)
 		n.yields(y)
-		n.apply = func(b *backward) { b.give(0, extremeGrad(b.grad, b.saved(0), b.saved(1), keep, dims)) }
+		n.apply = func(b *backward) { b.give(0, extremeGrad(b.grad, b.saved(1), b.saved(0), keep, dims)) }
 	}
 	return c.end(y)
 }
@@ -100,9 +100,9 @@ func (x *Tensor) LogSumExp(keep bool, dims ...int) *Tensor {
 	c.full(&x)
 	y := x.logSumExp(keep, dims)
 	if n := t.record("LogsumexpBackward0", x); n != nil {
-		n.save(y, x)
+		n.save(x, y)
 		n.yields(y)
-		n.apply = func(b *backward) { b.give(0, logSumExpGrad(b.grad, b.saved(0), b.saved(1), keep, dims)) }
+		n.apply = func(b *backward) { b.give(0, logSumExpGrad(b.grad, b.saved(1), b.saved(0), keep, dims)) }
 	}
 	return c.end(y)
 }

@@ -2,35 +2,172 @@ package trace
 
 import "github.com/vprof/vprof/profiler/program"
 
-// CrossEntropy is torch.nn.functional.cross_entropy(x, target) with class
-// indices, mean reduction: a log-softmax, which stays in the type of x, and an
-// nll loss.
+// Reduction says what a loss does with the losses of the elements.
+type Reduction uint8
+
+// The reductions of torch.nn.functional.
+const (
+	ReduceMean Reduction = iota
+	ReduceSum
+	ReduceNone
+)
+
+// reduceLoss is apply_loss_reduction.
+func (x *Tensor) reduceLoss(r Reduction) *Tensor {
+	switch r {
+	case ReduceMean:
+		return x.Mean(false)
+	case ReduceSum:
+		return x.Sum(false)
+	default:
+		return x
+	}
+}
+
+// CrossEntropyArgs are the options of a cross entropy.
+type CrossEntropyArgs struct {
+	Weight         *Tensor // of each class, or nil
+	LabelSmoothing float64
+	Reduction      Reduction
+}
+
+// CrossEntropy is torch.nn.functional.cross_entropy(x, target) with its
+// default options.
 func (x *Tensor) CrossEntropy(target *Tensor) *Tensor {
+	return x.CrossEntropyWith(target, CrossEntropyArgs{})
+}
+
+// CrossEntropyWith is torch.nn.functional.cross_entropy with options. The
+// target holds class indices, or probabilities in the shape of x. Inside, the
+// log-softmax stays in the type of x even under autocast.
+func (x *Tensor) CrossEntropyWith(target *Tensor, a CrossEntropyArgs) *Tensor {
 	t := x.tape
-	c := t.begin("cross_entropy_loss", x, target)
-	return c.end(x.softmax(&opLogSoftmax, x.dtype).NLLLoss(target))
+	c := t.begin("cross_entropy_loss", x, target, a.Weight)
+	switch {
+	case target.dtype.IsFloat():
+		return c.end(x.crossEntropyOfProbabilities(target, a))
+	case a.LabelSmoothing > 0:
+		return c.end(x.smoothedCrossEntropy(target, a))
+	default:
+		return c.end(x.softmax(&opLogSoftmax, x.dtype).nllLoss(target, a.Weight, a.Reduction))
+	}
+}
+
+// crossEntropyOfProbabilities is cross_entropy_loss_prob_target:
+//
+//	-(log_softmax(self) * target).sum() / (numel / classes)
+func (x *Tensor) crossEntropyOfProbabilities(target *Tensor, a CrossEntropyArgs) *Tensor {
+	c := x.tape.begin("cross_entropy_loss_prob_target", x, target, a.Weight)
+	logp := c.let(x.softmax(&opLogSoftmax, x.dtype))
+	if a.LabelSmoothing > 0 {
+		target = c.let(target.MulScalar().AddScalar())
+	}
+	product := logp.Mul(target)
+	if a.Weight != nil {
+		product = product.Mul(a.Weight.alongClasses(x))
+	}
+	switch a.Reduction {
+	case ReduceMean:
+		return c.end(product.Sum(false).Neg().DivScalar())
+	case ReduceSum:
+		return c.end(product.Sum(false).Neg())
+	default:
+		return c.end(product.Sum(false, x.classDim()).Neg())
+	}
+}
+
+// smoothedCrossEntropy is cross_entropy_loss_label_smoothing:
+//
+//	(1 - smoothing) * nll + smooth.sum() / count * (smoothing / classes)
+func (x *Tensor) smoothedCrossEntropy(target *Tensor, a CrossEntropyArgs) *Tensor {
+	c := x.tape.begin("cross_entropy_loss_label_smoothing", x, target, a.Weight)
+	logp := c.let(x.softmax(&opLogSoftmax, x.dtype))
+	nll := c.let(logp.nllLoss(target, a.Weight, a.Reduction))
+	weighted := logp
+	if a.Weight != nil {
+		weighted = logp.Mul(a.Weight.alongClasses(x))
+	}
+	smooth := c.let(weighted.Sum(false, x.classDim()).Neg())
+	ignored := c.let(target.compareScalar("eq"))
+	smooth.MaskedFillInPlace(ignored)
+	c.statement()
+	if a.Reduction != ReduceNone {
+		smooth = c.let(smooth.smoothMean(target, ignored, a))
+	}
+	right := smooth.MulScalar()
+	return c.end(nll.MulScalar().Add(right))
+}
+
+// smoothMean reduces the smooth part of the loss over what is not ignored.
+func (smooth *Tensor) smoothMean(target, ignored *Tensor, a CrossEntropyArgs) *Tensor {
+	c := smooth.tape.begin("cross_entropy_loss_label_smoothing", smooth, target, ignored, a.Weight)
+	if a.Reduction == ReduceSum {
+		return c.end(smooth.Sum(false))
+	}
+	var count *Tensor
+	if a.Weight != nil {
+		count = a.Weight.pick(target.MaskedFill(ignored)).Sum(false)
+	} else {
+		counted := c.let(ignored.compareScalar("logical_not"))
+		count = counted.Sum(false)
+	}
+	return c.end(smooth.Sum(false).Div(count))
+}
+
+// pick is x.gather(0, index) without autograd.
+func (x *Tensor) pick(index *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("gather", x, index)
+	y := t.empty(x.dtype, index.numel)
+	t.launch(indexWork(index.numel), []*Tensor{y}, []*Tensor{x, index})
+	return c.end(y)
+}
+
+// classDim is the dimension of x that holds the classes.
+func (x *Tensor) classDim() int { return min(1, x.NDim()-1) }
+
+// alongClasses views a weight per class in the broadcasting shape of x.
+func (w *Tensor) alongClasses(x *Tensor) *Tensor {
+	shape := make([]int64, x.NDim())
+	for i := range shape {
+		shape[i] = 1
+	}
+	shape[x.classDim()] = w.numel
+	return w.View(shape...)
 }
 
 // NLLLoss is torch.nn.functional.nll_loss(x, target), mean reduction.
-func (x *Tensor) NLLLoss(target *Tensor) *Tensor {
+func (x *Tensor) NLLLoss(target *Tensor) *Tensor { return x.nllLoss(target, nil, ReduceMean) }
+
+// nllLoss allocates the loss and the total weight; the spatial variant does it
+// the other way round.
+func (x *Tensor) nllLoss(target, weight *Tensor, r Reduction) *Tensor {
 	t := x.tape
-	c := t.begin("nll_loss_nd", x, target)
-	c.full(&x)
-	var y, weight *Tensor // the loss, and total_weight
-	if spatial := x.NDim() > 2; spatial {
-		weight, y = t.empty(x.dtype), t.empty(x.dtype)
-	} else {
-		y, weight = t.empty(x.dtype), t.empty(x.dtype)
+	c := t.begin("nll_loss_nd", x, target, weight)
+	c.full(&x, &weight)
+	var shape []int64
+	if r == ReduceNone {
+		shape = target.shape
 	}
-	t.launch(program.Op{Work: program.Index, FLOPs: target.numel}, []*Tensor{y, weight}, []*Tensor{x, target})
-	if n := t.record("NllLossBackward0", x); n != nil {
-		n.save(x, target, weight)
+	node := "NllLossBackward0"
+	var y, total *Tensor
+	if x.NDim() > 2 {
+		node = "NllLoss2DBackward0"
+		total, y = t.empty(x.dtype), t.empty(x.dtype, shape...)
+	} else {
+		y, total = t.empty(x.dtype, shape...), t.empty(x.dtype)
+	}
+	t.launch(indexWork(target.numel), []*Tensor{y, total}, []*Tensor{x, target, weight})
+	if n := t.record(node, x); n != nil {
+		n.save(x, target, total)
+		n.keep(weight, weight != nil)
 		n.yields(y)
 		n.apply = func(b *backward) {
 			x := b.saved(0)
+			c := b.t.begin("nll_loss_backward", b.grad, x)
 			g := b.t.empty(x.dtype, x.shape...)
-			b.t.launchFill(g)
-			b.give(0, g)
+			b.t.launch(program.Op{Work: program.Index, FLOPs: x.numel}, []*Tensor{g}, []*Tensor{b.grad, b.saved(1)})
+			b.give(0, c.end(g))
 		}
 	}
 	return c.end(y)

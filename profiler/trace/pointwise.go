@@ -164,6 +164,9 @@ func (x *Tensor) Log() *Tensor { return x.unary(&opLog) }
 // Sqrt is torch.sqrt.
 func (x *Tensor) Sqrt() *Tensor { return x.unary(&opSqrt) }
 
+// LogInPlace is torch.log_.
+func (x *Tensor) LogInPlace() *Tensor { return x.unaryInPlace(&opLog) }
+
 // SqrtInPlace is torch.sqrt_.
 func (x *Tensor) SqrtInPlace() *Tensor { return x.unaryInPlace(&opSqrt) }
 

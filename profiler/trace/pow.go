@@ -41,16 +41,15 @@ func (x *Tensor) PowTensor(e *Tensor) *Tensor {
 	c.full(&x, &e)
 	z := t.map1("pow", resultType(x, e), 16, x, e)
 	if n := t.record("PowBackward1", x, e); n != nil {
-		n.save(e)
+		n.save(e, x)
 		n.keep(z, e.requiresGrad)
-		n.save(x)
 		n.yields(z)
 		n.apply = func(b *backward) {
 			if b.needs(1) {
-				b.give(1, powExponentGrad(b.grad, b.saved(2), b.saved(0), b.saved(1)))
+				b.give(1, powExponentGrad(b.grad, b.saved(1), b.saved(0), b.saved(2)))
 			}
 			if b.needs(0) {
-				b.give(0, powBaseGrad(b.grad, b.saved(2), b.saved(0)))
+				b.give(0, powBaseGrad(b.grad, b.saved(1), b.saved(0)))
 			}
 		}
 	}
@@ -92,11 +91,11 @@ func (x *Tensor) RPowScalar() *Tensor {
 	base := t.scalarTensor(F64)
 	t.launchElementwise(z, 16, x, base)
 	if n := t.record("PowBackward2", x); n != nil {
-		n.save(z, x)
+		n.save(x, z)
 		n.yields(z)
 		n.apply = func(b *backward) {
 			// grad * (result * log(base))
-			b.give(0, b.grad.Mul(b.saved(0).MulScalar()))
+			b.give(0, b.grad.Mul(b.saved(1).MulScalar()))
 		}
 	}
 	return c.end(z)

@@ -22,9 +22,9 @@ func (x *Tensor) Std(keep bool, dims ...int) *Tensor {
 	c := t.begin("std_dim", x)
 	y := x.welford("std_dim", dims, keep)
 	if n := t.record("StdBackward0", x); n != nil {
-		n.save(y, x)
+		n.save(x, y)
 		n.yields(y)
-		n.apply = func(b *backward) { b.give(0, stdBackward(b.grad, b.saved(0), b.saved(1), dims, keep)) }
+		n.apply = func(b *backward) { b.give(0, stdBackward(b.grad, b.saved(1), b.saved(0), dims, keep)) }
 	}
 	return c.end(y)
 }
@@ -78,8 +78,8 @@ func (x *Tensor) spreadAndMean(op, node string, keep bool, dims []int) (spread, 
 	t.launch(program.Op{Work: program.Reduction, FLOPs: 4 * x.numel}, []*Tensor{spread, mean}, []*Tensor{x})
 	if n := t.record(node, x); n != nil {
 		isStd := node == "StdMeanBackward0"
-		n.keep(spread, isStd)
 		n.save(x)
+		n.keep(spread, isStd)
 		n.yields(spread, mean)
 		n.apply = func(b *backward) { b.give(0, spreadAndMeanGrad(b, isStd, keep, dims)) }
 	}
@@ -88,7 +88,7 @@ func (x *Tensor) spreadAndMean(op, node string, keep bool, dims []int) (spread, 
 
 // spreadAndMeanGrad is var_mean_backward and std_mean_backward.
 func spreadAndMeanGrad(b *backward, isStd, keep bool, dims []int) *Tensor {
-	result, self := b.saved(0), b.saved(1)
+	self, result := b.saved(0), b.saved(1)
 	c := b.t.begin("var_mean_backward", result, self)
 	var g *Tensor
 	if gs := b.grads[0]; gs != nil {

@@ -1,0 +1,126 @@
+package trace
+
+import "slices"
+
+// CDist is torch.cdist(x, y), the Euclidean distances between the rows of x
+// and of y. Autocast runs it in fp32. From more than 25 rows on it is made of
+// matrix products.
+func (x *Tensor) CDist(y *Tensor) *Tensor {
+	c := x.tape.begin("cdist", x, y)
+	c.full(&x, &y)
+	r1, r2, m := x.Size(-2), y.Size(-2), x.Size(-1)
+	lead := broadcast(x.lead(), y.lead())
+	batch := numel(lead)
+	shape := append(slices.Clone(lead), r1, r2)
+	if r1 <= 25 && r2 <= 25 {
+		x, y = c.let(x.contiguous()), c.let(y.contiguous())
+		x = c.let(x.Expand(append(slices.Clone(lead), r1, m)...).contiguous())
+		y = c.let(y.Expand(append(slices.Clone(lead), r2, m)...).contiguous())
+		return c.end(x.pairwiseDistances(y, shape))
+	}
+	if batch > 1 {
+		x = c.let(x.Expand(append(slices.Clone(lead), r1, m)...).contiguous().View(batch, r1, m))
+		y = c.let(y.Expand(append(slices.Clone(lead), r2, m)...).contiguous().View(batch, r2, m))
+	}
+	return c.end(x.euclideanDistance(y).View(shape...))
+}
+
+// euclideanDistance is _euclidean_dist, one product of padded matrices:
+//
+//	x1_ = cat([x1 * -2, x1.pow(2).sum(-1, true), ones], -1)
+//	x2_ = cat([x2, ones, x2.pow(2).sum(-1, true)], -1)
+//	x1_.matmul(x2_.mT).clamp_min_(0).sqrt_()
+func (x *Tensor) euclideanDistance(y *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("_euclidean_dist", x, y)
+	z := x.paddedProduct(y)
+	t.launchElementwise(z, 5, z)
+	if n := t.record("EuclideanDistBackward0", x, y); n != nil {
+		n.save(x, y, z)
+		n.yields(z)
+		n.apply = euclideanDistanceBackward
+	}
+	return c.end(z)
+}
+
+func (x *Tensor) paddedProduct(y *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("_euclidean_dist", x, y)
+	noGrad := t.noGrad
+	t.noGrad = true
+	nx := c.let(x.Pow(2).Sum(true, -1))
+	px := c.let(nx.OnesLike())
+	ny := c.let(y.Pow(2).Sum(true, -1))
+	py := c.let(ny.OnesLike())
+	// The lists of the concatenations take the norms over; they lose the last
+	// element first.
+	left := Cat(-1, x.MulScalar(), nx, px)
+	c.drop(px)
+	c.drop(nx)
+	left = c.let(left)
+	right := Cat(-1, y, py, ny)
+	c.drop(ny)
+	c.drop(py)
+	right = c.let(right)
+	z := left.Matmul(right.Transpose(-2, -1))
+	t.noGrad = noGrad
+	return c.end(z)
+}
+
+// euclideanDistanceBackward is _euclidean_dist_backward, which makes both
+// gradients, wanted or not:
+//
+//	ratio = (grad / res).masked_fill_(res == 0, 0)
+//	x1 * ratio.sum(-1, true) - ratio.matmul(x2)
+//	x2 * ratio.sum(-2).unsqueeze(-1) - ratio.mT.matmul(x1)
+func euclideanDistanceBackward(b *backward) {
+	x, y, res := b.saved(0), b.saved(1), b.saved(2)
+	gx, gy := euclideanDistanceGrads(b.grad, x, y, res)
+	b.out[0], b.out[1] = keepIf(gx, b.needs(0)), keepIf(gy, b.needs(1))
+	b.statement()
+}
+
+func euclideanDistanceGrads(grad, x, y, res *Tensor) (gx, gy *Tensor) {
+	c := grad.tape.begin("_euclidean_dist_backward", grad, x, y, res)
+	ratio := c.let(grad.Div(res))
+	ratio.MaskedFillInPlace(res.compareScalar("eq_Scalar"))
+	c.statement()
+	product := ratio.Matmul(y)
+	gx = x.Mul(ratio.Sum(true, -1)).Sub(product)
+	product = ratio.Transpose(-2, -1).Matmul(x)
+	gy = y.Mul(ratio.Sum(false, -2).Unsqueeze(-1)).Sub(product)
+	return c.endPair(gx, gy)
+}
+
+// pairwiseDistances is _cdist_forward.
+func (x *Tensor) pairwiseDistances(y *Tensor, shape []int64) *Tensor {
+	t := x.tape
+	c := t.begin("_cdist_forward", x, y)
+	z := t.empty(x.dtype, shape...)
+	t.launchElementwise(z, 3*x.Size(-1), x, y)
+	if n := t.record("CdistBackward0", x, y); n != nil {
+		n.save(x, y, z)
+		n.yields(z)
+		n.apply = func(b *backward) {
+			x, y, z := b.saved(0), b.saved(1), b.saved(2)
+			if b.needs(0) {
+				b.give(0, pairwiseDistancesGrad(b.grad.contiguous(), x, y, z))
+			}
+			if b.needs(1) {
+				b.give(1, pairwiseDistancesGrad(b.grad.Transpose(-2, -1).contiguous(), y, x, z.Transpose(-2, -1).contiguous()))
+			}
+		}
+	}
+	return c.end(z)
+}
+
+// pairwiseDistancesGrad is _cdist_backward: the contributions of all pairs are
+// written out and then summed.
+func pairwiseDistancesGrad(grad, x, y, z *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("_cdist_backward", grad, x, y, z)
+	r1, r2, m := x.Size(-2), y.Size(-2), x.Size(-1)
+	pairs := c.let(t.empty(x.dtype, numel(z.shape)/(r1*r2), r2, r1, m))
+	t.launchElementwise(pairs, 4, grad, x, y, z)
+	return c.end(pairs.Sum(false, 1).View(x.shape...))
+}

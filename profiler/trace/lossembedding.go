@@ -1,0 +1,103 @@
+package trace
+
+// KLDiv is torch.kl_div(x, target, reduction, log_target): x holds log
+// probabilities. Autocast runs it in fp32.
+func (x *Tensor) KLDiv(target *Tensor, logTarget bool, r Reduction) *Tensor {
+	t := x.tape
+	c := t.begin("kl_div", x, target)
+	c.full(&x, &target)
+	var y *Tensor
+	if logTarget {
+		gap := target.Sub(x)
+		y = c.let(target.Exp().Mul(gap))
+	} else {
+		product := target.Mul(x)
+		y = c.let(target.xlogy(target).Sub(product))
+	}
+	return c.end(y.reduceLoss(r))
+}
+
+// KLDivBatchMean is torch.nn.functional.kl_div(x, target,
+// reduction="batchmean").
+func (x *Tensor) KLDivBatchMean(target *Tensor, logTarget bool) *Tensor {
+	f := x.tape.funcFrame(x, target)
+	y := f.Let(x.KLDiv(target, logTarget, ReduceSum))
+	f.Set(&y, y.DivScalar())
+	f.End(y)
+	return y
+}
+
+// xlogy is torch.xlogy(x, y): x * log(y).
+func (x *Tensor) xlogy(y *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("xlogy", x, y)
+	z := t.map1("xlogy", floating(resultType(x, y)), 9, x, y)
+	if n := t.record("XlogyBackward0", x, y); n != nil {
+		n.save(y, x)
+		n.yields(z)
+		n.apply = func(b *backward) {
+			y, x := b.saved(0), b.saved(1)
+			if b.needs(1) {
+				b.give(1, b.grad.Mul(x).Div(y))
+			}
+			if b.needs(0) {
+				low := y.compareScalar("le")
+				undefined := x.compareScalar("eq").compare("logical_and", low)
+				b.give(0, b.grad.xlogy(y).MaskedFill(undefined))
+			}
+		}
+	}
+	return c.end(z)
+}
+
+// TripletMarginLoss is torch.nn.functional.triplet_margin_loss(anchor,
+// positive, negative). Autocast runs it in fp32.
+func TripletMarginLoss(anchor, positive, negative *Tensor, r Reduction) *Tensor {
+	c := anchor.tape.begin("triplet_margin_loss", anchor, positive, negative)
+	c.full(&anchor, &positive, &negative)
+	near := c.let(anchor.PairwiseDistance(positive))
+	far := c.let(anchor.PairwiseDistance(negative))
+	loss := c.let(near.AddScalar().Sub(far).ClampMin())
+	return c.end(loss.reduceLoss(r))
+}
+
+// PairwiseDistance is torch.nn.functional.pairwise_distance(x, y).
+func (x *Tensor) PairwiseDistance(y *Tensor) *Tensor {
+	c := x.tape.begin("pairwise_distance", x, y)
+	return c.end(x.Sub(y).AddScalar().Norm(2, false, -1))
+}
+
+// CosineSimilarity is torch.nn.functional.cosine_similarity(x, y, dim).
+// Autocast runs it in fp32.
+func (x *Tensor) CosineSimilarity(y *Tensor, dim int) *Tensor {
+	t := x.tape
+	c := t.begin("cosine_similarity", x, y)
+	c.full(&x, &y)
+	shape := broadcast(x, y)
+	x = c.let(x.Expand(shape...))
+	y = c.let(y.Expand(shape...))
+	nx := c.let(x.Norm(2, true, dim).Clone())
+	ny := c.let(y.Norm(2, true, dim).Clone())
+	c.let(t.scalarTensor(F32)) // the least norm, to which both are raised in place
+	unit := y.Div(ny)
+	return c.end(x.Div(nx).Mul(unit).Sum(false, dim))
+}
+
+// CosineEmbeddingLoss is torch.nn.functional.cosine_embedding_loss(x, y,
+// target). Autocast runs it in fp32.
+func (x *Tensor) CosineEmbeddingLoss(y, target *Tensor, r Reduction) *Tensor {
+	c := x.tape.begin("cosine_embedding_loss", x, y, target)
+	c.full(&x, &y)
+	dot := c.let(x.Mul(y).Sum(false, -1))
+	xx := c.let(x.Mul(x).Sum(false, -1).AddScalar())
+	yy := c.let(y.Mul(y).Sum(false, -1).AddScalar())
+	norm := c.let(xx.Mul(yy).SqrtInPlace())
+	cosine := c.let(dot.Div(norm))
+	zeros := c.let(cosine.ZerosLike())
+	apart := c.let(cosine.RSubScalar())
+	alike := c.let(cosine.AddScalar().ClampMinInPlace())
+	apart = c.let(Where(target.compareScalar("eq"), apart, zeros))
+	alike = c.let(Where(target.compareScalar("eq"), alike, zeros))
+	loss := c.let(apart.Add(alike))
+	return c.end(loss.reduceLoss(r))
+}

@@ -1,0 +1,221 @@
+package trace
+
+import "github.com/vprof/vprof/profiler/program"
+
+// BroadcastTensors is torch.broadcast_tensors(x, y).
+func BroadcastTensors(x, y *Tensor) (*Tensor, *Tensor) {
+	shape := broadcast(x, y)
+	return x.Expand(shape...), y.Expand(shape...)
+}
+
+// elementLoss describes a loss between two tensors of one shape.
+type elementLoss struct {
+	op, node, backward string
+	// structured losses allocate their result in the full shape and then
+	// reduce a second tensor into it: the scalar keeps a full-size storage.
+	structured bool
+	flops      int64
+}
+
+var (
+	opMSELoss      = elementLoss{op: "mse_loss", node: "MseLossBackward0", backward: "mse_loss_backward", structured: true, flops: 2}
+	opSmoothL1Loss = elementLoss{op: "smooth_l1_loss", node: "SmoothL1LossBackward0", backward: "smooth_l1_loss_backward", structured: true, flops: 5}
+	opHuberLoss    = elementLoss{op: "huber_loss", node: "HuberLossBackward0", backward: "huber_loss_backward", flops: 5}
+)
+
+// MSELoss is torch.nn.functional.mse_loss(x, y).
+func (x *Tensor) MSELoss(y *Tensor, r Reduction) *Tensor { return x.elementLoss(&opMSELoss, y, r) }
+
+// SmoothL1Loss is torch.nn.functional.smooth_l1_loss(x, y).
+func (x *Tensor) SmoothL1Loss(y *Tensor, r Reduction) *Tensor {
+	return x.elementLoss(&opSmoothL1Loss, y, r)
+}
+
+// HuberLoss is torch.nn.functional.huber_loss(x, y).
+func (x *Tensor) HuberLoss(y *Tensor, r Reduction) *Tensor { return x.elementLoss(&opHuberLoss, y, r) }
+
+// elementLoss is the Python function around the operator: it broadcasts.
+func (x *Tensor) elementLoss(l *elementLoss, y *Tensor, r Reduction) *Tensor {
+	f := x.tape.funcFrame(x, y)
+	ex, ey := BroadcastTensors(x, y)
+	f.Let(ex)
+	f.Let(ey)
+	z := ex.pairLoss(l, ey, r)
+	f.End(z)
+	return z
+}
+
+// pairLoss is the operator. Autocast runs it in fp32.
+func (x *Tensor) pairLoss(l *elementLoss, y *Tensor, r Reduction) *Tensor {
+	t := x.tape
+	c := t.begin(l.op, x, y)
+	c.full(&x, &y)
+	z := c.let(l.forward(x, y, r))
+	if n := t.record(l.node, x, y); n != nil {
+		n.save(x, y)
+		n.yields(z)
+		n.apply = func(b *backward) {
+			for i := range b.out {
+				if b.needs(i) {
+					b.give(i, l.gradient(b.grad, b.saved(i), b.saved(1-i)))
+				}
+			}
+		}
+	}
+	return c.end(z)
+}
+
+func (l *elementLoss) forward(x, y *Tensor, r Reduction) *Tensor {
+	t := x.tape
+	c := t.begin(l.op, x, y)
+	noGrad := t.noGrad
+	t.noGrad = true
+	z := c.let(t.elementwise(resultType(x, y), x, y))
+	if l.structured && r != ReduceNone {
+		loss := c.let(t.elementwise(resultType(x, y), x, y))
+		t.launchElementwise(loss, l.flops, x, y)
+		loss.reduceInto(z)
+		z = z.alias(nil, nil, 0)
+	} else {
+		t.launchElementwise(z, l.flops, x, y)
+		z = z.reduceLoss(r)
+	}
+	t.noGrad = noGrad
+	return c.end(z)
+}
+
+// gradient is the backward kernel: it fills zeros_like(x).
+func (l *elementLoss) gradient(grad, x, y *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin(l.backward, grad, x, y)
+	g := t.empty(x.dtype, x.shape...)
+	t.launchElementwise(g, l.flops+1, grad, x, y)
+	return c.end(g)
+}
+
+// reduceInto is at::mean_out or at::sum_out over everything into y.
+func (x *Tensor) reduceInto(y *Tensor) {
+	t := x.tape
+	c := t.begin("mean", x, y)
+	all := make([]bool, x.NDim())
+	for i := range all {
+		all[i] = true
+	}
+	x.reduceScratch(&c, all, y.dtype.Size(), x.dtype.accumulate().Size(), 4)
+	t.launch(program.Op{Work: program.Reduction, FLOPs: x.numel}, []*Tensor{y}, []*Tensor{x})
+	c.done()
+}
+
+// L1Loss is torch.nn.functional.l1_loss(x, y): (x - y).abs(), reduced. Autocast
+// runs it in fp32.
+func (x *Tensor) L1Loss(y *Tensor, r Reduction) *Tensor {
+	f := x.tape.funcFrame(x, y)
+	ex, ey := BroadcastTensors(x, y)
+	f.Let(ex)
+	f.Let(ey)
+	c := x.tape.begin("l1_loss", ex, ey)
+	c.full(&ex, &ey)
+	z := c.end(ex.Sub(ey).Abs().reduceLoss(r))
+	f.End(z)
+	return z
+}
+
+// BCELoss is torch.nn.functional.binary_cross_entropy(x, target) of
+// probabilities x, which autocast refuses.
+func (x *Tensor) BCELoss(target *Tensor, r Reduction) *Tensor {
+	t := x.tape
+	c := t.begin("binary_cross_entropy", x, target)
+	loss := x.emptyLike(x.dtype)
+	t.launchElementwise(loss, 20, x, target)
+	if r != ReduceNone {
+		// The reduced loss is copied into the full-size one.
+		c.let(loss)
+		c.let(loss.reduceLoss(r))
+		loss = loss.alias(nil, nil, 0)
+	}
+	if n := t.record("BinaryCrossEntropyBackward0", x, target); n != nil {
+		n.save(x, target)
+		n.yields(loss)
+		n.apply = func(b *backward) { bceBackward(b, b.saved(0), b.saved(1)) }
+	}
+	return c.end(loss)
+}
+
+// bceBackward is binary_cross_entropy_backward and its sister for the target:
+//
+//	(1 - self).log_().sub_(self.log()).mul_(grad)
+func bceBackward(b *backward, x, target *Tensor) {
+	if b.needs(0) {
+		b.give(0, kernel1("binary_cross_entropy_backward", 6)(x, target))
+	}
+	if b.needs(1) {
+		g := x.RSubScalar().LogInPlace()
+		b.give(1, g.SubInPlace(x.Log()).MulInPlace(b.grad))
+	}
+}
+
+// BCEWithLogits is torch.nn.functional.binary_cross_entropy_with_logits(x,
+// target, pos_weight=posWeight); posWeight may be nil. Autocast runs it in
+// fp32.
+func (x *Tensor) BCEWithLogits(target, posWeight *Tensor, r Reduction) *Tensor {
+	t := x.tape
+	c := t.begin("binary_cross_entropy_with_logits", x, target, posWeight)
+	c.full(&x, &target, &posWeight)
+	y := c.let(bceWithLogits(x, target, posWeight, r))
+	if n := t.record("BinaryCrossEntropyWithLogitsBackward0", x, target); n != nil {
+		n.keep(posWeight, posWeight != nil)
+		n.save(x, target)
+		n.yields(y)
+		n.apply = func(b *backward) {
+			posWeight, x, target := b.saved(0), b.saved(1), b.saved(2)
+			if b.needs(0) {
+				b.give(0, bceWithLogitsGrad(x, target, posWeight))
+			}
+			if b.needs(1) {
+				minus := b.grad.Neg()
+				b.give(1, x.Mul(minus))
+			}
+		}
+	}
+	return c.end(y)
+}
+
+// bceWithLogits:
+//
+//	log_sigmoid.mul_((pos_weight - 1).mul(target).add_(1))
+//	loss = (1 - target).mul_(input).sub_(log_sigmoid)
+func bceWithLogits(x, target, posWeight *Tensor, r Reduction) *Tensor {
+	t := x.tape
+	c := t.begin("binary_cross_entropy_with_logits", x, target, posWeight)
+	noGrad := t.noGrad
+	t.noGrad = true
+	logSigmoid := c.let(x.LogSigmoid())
+	if posWeight != nil {
+		weight := c.let(posWeight.AddScalar().Mul(target).AddScalarInPlace())
+		logSigmoid.MulInPlace(weight)
+	}
+	loss := c.let(target.RSubScalar().MulInPlace(x).SubInPlace(logSigmoid))
+	y := loss.reduceLoss(r)
+	t.noGrad = noGrad
+	return c.end(y)
+}
+
+// bceWithLogitsGrad is binary_cross_entropy_with_logits_backward:
+//
+//	t = pos_weight * target
+//	(t + 1).sub_(target).mul_(input.sigmoid()).sub_(t).mul_(grad)
+//
+// or, without weights, (input.sigmoid() - target).mul_(grad), in place.
+func bceWithLogitsGrad(x, target, posWeight *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("binary_cross_entropy_with_logits_backward", x, target, posWeight)
+	if posWeight == nil {
+		g := x.Sigmoid()
+		t.launchElementwise(g, 3, g, target)
+		return c.end(g)
+	}
+	weighted := c.let(posWeight.Mul(target))
+	g := weighted.AddScalar().SubInPlace(target)
+	g.MulInPlace(x.Sigmoid())
+	return c.end(g)
+}
