@@ -1,0 +1,178 @@
+package trace
+
+import "github.com/vprof/vprof/profiler/program"
+
+// AttentionArgs are the optional arguments of scaled_dot_product_attention,
+// under their PyTorch names.
+type AttentionArgs struct {
+	// Mask is attn_mask: Bool, or added to the scores; nil for none.
+	Mask *Tensor
+	// Dropout is dropout_p.
+	Dropout float64
+	// IsCausal masks the future.
+	IsCausal bool
+	// EnableGQA lets several heads of the query share one of key and value.
+	EnableGQA bool
+}
+
+// ScaledDotProductAttention is
+// torch.nn.functional.scaled_dot_product_attention(q, k, v, ...) over tensors
+// of shape [batch, heads, length, head size]. The kernel, and with it what is
+// kept for backward, is chosen as PyTorch does for the board of the recording.
+func (q *Tensor) ScaledDotProductAttention(k, v *Tensor, a AttentionArgs) *Tensor {
+	t := q.tape
+	c := t.begin("scaled_dot_product_attention", q, k, v, a.Mask)
+	a.Mask = t.lower(a.Mask)
+	v, k, q = t.lower(v), t.lower(k), t.lower(q)
+	c.belowAutocast()
+	return c.end(q.attention(k, v, a))
+}
+
+func (q *Tensor) attention(k, v *Tensor, a AttentionArgs) *Tensor {
+	t := q.tape
+	c := t.begin("scaled_dot_product_attention", q, k, v, a.Mask)
+	backend := t.attentionBackend(q, k, v, a)
+	if a.Mask != nil {
+		a.Mask = c.let(a.Mask.additiveMask(q.dtype))
+	}
+	switch backend {
+	case cudnnAttention:
+		return c.end(q.cudnnAttention(k, v, a))
+	case flashAttention:
+		qp, kp, vp := c.let(q.padLastDim()), c.let(k.padLastDim()), c.let(v.padLastDim())
+		y := qp.flashAttention(kp, vp, a)
+		if d := q.Size(-1); y.Size(-1) != d {
+			return c.end(y.Slice(-1, 0, d))
+		}
+		return c.end(y)
+	case efficientAttention:
+		if a.Mask != nil {
+			c.set(&a.Mask, a.Mask.alignMask(q, k))
+		}
+		return c.end(q.efficientAttention(k, v, a))
+	}
+	return c.end(q.mathAttention(k, v, a))
+}
+
+// additiveMask turns a boolean mask into one that is added: 0 or -inf.
+func (m *Tensor) additiveMask(d DType) *Tensor {
+	if m.dtype != Bool {
+		return m
+	}
+	c := m.tape.begin("convert_boolean_attn_mask", m)
+	return c.end(whereScalar("where_ScalarSelf", m, m.tape.scalarTensor(d)))
+}
+
+// maskAlignment is the multiple in elements that the memory-efficient kernels
+// need of a mask's strides.
+const maskAlignment = 8
+
+// alignMask pads the rows of a mask where the memory-efficient kernels need
+// it, and broadcasts it (preprocess_mask).
+func (m *Tensor) alignMask(q, k *Tensor) *Tensor {
+	c := m.tape.begin("preprocess_mask", m)
+	x := c.let(m)
+	for _, s := range m.strides[:len(m.strides)-1] {
+		if s%maskAlignment != 0 {
+			n := m.Size(-1)
+			c.set(&x, m.constantPad([]int64{0, maskAlignment - n%maskAlignment}).Slice(-1, 0, n))
+			break
+		}
+	}
+	return c.end(x.Expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2]))
+}
+
+// padLastDim pads the head size to a multiple of eight (pad_last_dim).
+func (x *Tensor) padLastDim() *Tensor {
+	if over := x.Size(-1) % 8; over != 0 {
+		return x.constantPad([]int64{0, 8 - over})
+	}
+	return x
+}
+
+// mathAttention is _scaled_dot_product_attention_math: ordinary operators, in
+// fp32 whatever the type of the inputs.
+func (q *Tensor) mathAttention(k, v *Tensor, a AttentionArgs) *Tensor {
+	t := q.tape
+	c := t.begin("_scaled_dot_product_attention_math", q, k, v, a.Mask)
+	from := q.dtype
+	full := func(x *Tensor) *Tensor {
+		if x.dtype.IsHalf() {
+			return x.to(F32)
+		}
+		return x
+	}
+	q, k, v = c.let(full(q)), c.let(full(k)), c.let(full(v))
+	var mask *Tensor
+	if a.Mask != nil {
+		mask = c.let(a.Mask)
+	}
+	query := c.let(q.MulScalar())
+	if a.IsCausal {
+		mask = c.let(t.Full(Bool, q.Size(-2), k.Size(-2)).tril())
+		c.set(&mask, mask.additiveMask(q.dtype))
+	}
+	if a.EnableGQA && q.shape[len(q.shape)-3] != k.shape[len(k.shape)-3] {
+		groups := q.Size(-3) / k.Size(-3)
+		k, v = k.repeatHeads(groups), v.repeatHeads(groups)
+		v = c.let(v) // of the pair, the key goes first
+		k = c.let(k)
+	}
+	scores := c.let(query.matmul(k.Transpose(-2, -1).MulScalar()))
+	if mask != nil {
+		scores.AddInPlace(mask)
+		c.statement()
+	}
+	c.set(&scores, scores.safeSoftmax())
+	if a.Dropout > 0 {
+		c.set(&scores, scores.dropout(a.Dropout, true))
+	}
+	weights := scores.to(from) // the second result, which nobody wants
+	y := scores.matmul(v).to(from)
+	return c.endAll(y, weights)[0]
+}
+
+// tril is torch.tril of a mask; no gradient flows through it.
+func (m *Tensor) tril() *Tensor {
+	c := m.tape.begin("tril", m)
+	y := m.tape.empty(m.dtype, m.shape...)
+	m.tape.launchCopy(y, m)
+	return c.end(y)
+}
+
+// repeatHeads is repeat_interleave(n, -3).
+func (x *Tensor) repeatHeads(n int64) *Tensor {
+	c := x.tape.begin("repeat_interleave", x)
+	d := len(x.shape) - 3
+	shape := append([]int64(nil), x.shape...)
+	shape = append(shape[:d+1:d+1], append([]int64{n}, x.shape[d+1:]...)...)
+	flat := append([]int64(nil), x.shape...)
+	flat[d] *= n
+	wide := c.let(x.Unsqueeze(d + 1))
+	c.set(&wide, wide.Expand(shape...))
+	return c.end(wide.cloneContiguous().View(flat...))
+}
+
+// safeSoftmax is _safe_softmax over the last dimension: rows that are masked
+// altogether become zero, in place.
+func (x *Tensor) safeSoftmax() *Tensor {
+	t := x.tape
+	c := t.begin("_safe_softmax", x)
+	y := c.let(x.softmax(&opSoftmax, x.dtype))
+	masked := c.let(t.map1("isneginf", Bool, 1, x))
+	rows := c.let(masked.reduce(reduction{op: "all", out: Bool, accSize: 1}, []int{-1}, true))
+	zero := c.let(t.scalarTensor(y.dtype))
+	t.launchElementwise(y, 1, y, rows, zero)
+	return c.end(y)
+}
+
+// attentionWork is what an attention kernel computes: passes is the number of
+// matrix products of that size.
+func attentionWork(q, k *Tensor, causal bool, passes int64) program.Op {
+	batch, m, n, d := q.shape[0]*q.shape[1], q.shape[2], k.shape[2], q.shape[3]
+	flops := 2 * passes * batch * m * n * d
+	if causal {
+		flops /= 2
+	}
+	return program.Op{Work: program.Attention, FLOPs: flops, M: m, N: n, K: d, Batch: batch}
+}

@@ -1,0 +1,364 @@
+package trace
+
+// The fused attention kernels. Shapes are [batch, heads, length, head size]
+// (BHSD); flash and memory-efficient kernels work on [batch, length, heads,
+// head size] (BSHD) views.
+
+// heads views BHSD as BSHD and back, below autograd.
+func (x *Tensor) headsTransposed() *Tensor {
+	shape := []int64{x.shape[0], x.shape[2], x.shape[1], x.shape[3]}
+	strides := []int64{x.strides[0], x.strides[2], x.strides[1], x.strides[3]}
+	return x.alias(shape, strides, x.offset)
+}
+
+// attentionResult binds the results of an attention kernel that backward
+// keeps; a C++ tuple destroys its elements first to last.
+func (c *call) attentionResult(parts ...*Tensor) {
+	for i := len(parts) - 1; i >= 0; i-- {
+		if parts[i] != nil {
+			parts[i].retain()
+			c.t.locals = append(c.t.locals, parts[i])
+		}
+	}
+	c.statement()
+}
+
+// flashAttention is _scaled_dot_product_flash_attention.
+func (q *Tensor) flashAttention(k, v *Tensor, a AttentionArgs) *Tensor {
+	t := q.tape
+	c := t.begin("_scaled_dot_product_flash_attention", q, k, v)
+	y, lse, rng, unused := q.flashForward(k, v, a)
+	c.attentionResult(y, lse, rng, unused)
+	if n := t.record("ScaledDotProductFlashAttentionBackward0", q, k, v); n != nil {
+		n.save(k, q, v, lse, y, rng, unused)
+		n.yields(y)
+		n.apply = func(b *backward) { b.flashGradients(a) }
+	}
+	return c.end(y)
+}
+
+// flashForward is mha_fwd of flash_api.cpp.
+func (q *Tensor) flashForward(k, v *Tensor, a AttentionArgs) (y, lse, rng, unused *Tensor) {
+	t := q.tape
+	c := t.begin("_flash_attention_forward", q, k, v)
+	batch, heads, length, d := q.shape[0], q.shape[1], q.shape[2], q.shape[3]
+	out := c.let(q.headsTransposed().emptyLike(q.dtype))
+	lse = c.let(t.empty(F32, batch, heads, length))
+	if a.Dropout == 0 {
+		mBlocks := batch * heads * divUp(length, 64)
+		splits := flashSplits(mBlocks, 2*int64(t.board.SMs), divUp(k.shape[2], flashBlockN(d)))
+		if splits > 1 {
+			lseParts := t.empty(F32, splits, batch, heads, length)
+			outParts := t.empty(F32, splits, batch, heads, length, flashHeadSize(d))
+			c.attentionResult(lseParts, outParts)
+		}
+	}
+	rng = c.let(t.empty(I64, 2)) // uint64: seed and offset
+	unused = c.let(t.empty(I64))
+	if a.Dropout > 0 {
+		c.set(&rng, t.empty(I64, 2))
+	}
+	t.launch(attentionWork(q, k, a.IsCausal, 2), []*Tensor{out, lse}, []*Tensor{q, k, v})
+	y = out.headsTransposed()
+	c.endAll(y, lse, rng, unused)
+	return y, lse, rng, unused
+}
+
+// flashBlockN is the number of keys a block of the split kernel handles.
+func flashBlockN(d int64) int64 {
+	switch {
+	case d <= 64:
+		return 256
+	case d <= 128:
+		return 128
+	}
+	return 64
+}
+
+// flashHeadSize is head_size_rounded.
+func flashHeadSize(d int64) int64 {
+	if d <= 128 {
+		return roundUp(d, 32)
+	}
+	return roundUp(d, 64)
+}
+
+// flashSplits is num_splits_heuristic: the smallest number of splits along the
+// keys that fills the multiprocessors within 85 % of the best.
+func flashSplits(mBlocks, sms, nBlocks int64) int64 {
+	if float32(mBlocks) >= 0.8*float32(sms) {
+		return 1
+	}
+	most := min(128, sms, nBlocks)
+	eligible := func(n int64) bool { return n == 1 || divUp(nBlocks, n) != divUp(nBlocks, n-1) }
+	efficiency := func(n int64) float64 {
+		waves := float64(mBlocks*n) / float64(sms)
+		return waves / float64(divUp(mBlocks*n, sms))
+	}
+	best := 0.0
+	for n := int64(1); n <= most; n++ {
+		if eligible(n) {
+			best = max(best, efficiency(n))
+		}
+	}
+	for n := int64(1); n <= most; n++ {
+		if eligible(n) && efficiency(n) >= 0.85*best {
+			return n
+		}
+	}
+	return 1
+}
+
+func roundUp(n, multiple int64) int64 { return divUp(n, multiple) * multiple }
+
+// flashGradients is _flash_attention_backward: it wants contiguous BSHD
+// gradients and outputs, and sums the gradient of the query in fp32.
+func (b *backward) flashGradients(a AttentionArgs) {
+	t := b.t
+	k, q, v, y := b.saved(0), b.saved(1), b.saved(2), b.saved(4)
+	grad := b.let(b.grad.headsTransposed().contiguousUntracked())
+	out := b.let(y.headsTransposed().contiguousUntracked())
+	dq := b.let(q.headsTransposed().emptyLike(q.dtype))
+	dk := b.let(k.headsTransposed().emptyLike(k.dtype))
+	dv := b.let(v.headsTransposed().emptyLike(v.dtype))
+	batch, heads, keys, d := q.shape[0], q.shape[1], k.shape[2], q.shape[3]
+	rows := roundUp(q.shape[2], 128)
+	delta := b.let(t.empty(F32, batch, heads, rows))
+	sum := b.let(t.empty(F32, batch, rows, heads, flashHeadSize(d)))
+	wideK, wideV := dk, dv
+	if k.shape[1] != heads {
+		wideK = b.let(t.empty(q.dtype, batch, keys, heads, d))
+		wideV = b.let(t.empty(q.dtype, batch, keys, heads, d))
+	}
+	t.launch(attentionWork(q, k, a.IsCausal, 5), []*Tensor{dq, wideK, wideV, delta, sum}, []*Tensor{grad, q, k, v, out, b.saved(3)})
+	if wideK != dk {
+		t.launchElementwise(dk, 1, dk, wideK)
+		t.launchElementwise(dv, 1, dv, wideV)
+		b.drop(wideV)
+		b.drop(wideK)
+	}
+	b.drop(sum)
+	b.drop(delta)
+	b.giveAll(dq.headsTransposed().retain(), dk.headsTransposed().retain(), dv.headsTransposed().retain())
+	b.drop(out)
+	b.drop(grad)
+}
+
+// cudnnAttention is _scaled_dot_product_cudnn_attention.
+func (q *Tensor) cudnnAttention(k, v *Tensor, a AttentionArgs) *Tensor {
+	t := q.tape
+	c := t.begin("_scaled_dot_product_cudnn_attention", q, k, v, a.Mask)
+	keep := t.tracked(q, k, v)
+	y, lse, seed, offset := q.cudnnForward(k, v, a, keep)
+	c.attentionResult(y, lse, seed, offset)
+	if n := t.record("ScaledDotProductCudnnAttentionBackward0", q, k, v); n != nil {
+		n.keep(a.Mask, true)
+		n.save(k, q, v, lse, y, offset, seed)
+		n.yields(y)
+		n.apply = func(b *backward) { b.cudnnGradients(a) }
+	}
+	return c.end(y)
+}
+
+// cudnnAttentionWorkspace is what the fused kernels of cuDNN 9.19 ask for
+// beside their accumulators.
+const cudnnAttentionWorkspace = 256
+
+// cudnnForward is run_cudnn_SDP_fprop.
+func (q *Tensor) cudnnForward(k, v *Tensor, a AttentionArgs, keep bool) (y, lse, seed, offset *Tensor) {
+	t := q.tape
+	c := t.begin("_cudnn_attention_forward", q, k, v, a.Mask)
+	seed, offset = c.let(t.empty(I64)), c.let(t.empty(I64))
+	y = c.let(q.likeWithHeadSize(v.Size(-1)))
+	if keep {
+		lse = c.let(t.empty(F32, q.shape[0], q.shape[1], q.shape[2], 1))
+	}
+	c.let(t.workspace(cudnnAttentionWorkspace))
+	t.launch(attentionWork(q, k, a.IsCausal, 2), []*Tensor{y, lse}, []*Tensor{q, k, v, a.Mask})
+	if lse == nil {
+		c.endAll(y, seed, offset)
+		return y, nil, seed, offset
+	}
+	c.endAll(y, lse, seed, offset)
+	return y, lse, seed, offset
+}
+
+// likeWithHeadSize is alloc_with_matching_layout: fresh, laid out as q is.
+func (q *Tensor) likeWithHeadSize(d int64) *Tensor {
+	if d == q.shape[3] {
+		return q.emptyLike(q.dtype)
+	}
+	shape := []int64{q.shape[0], q.shape[1], q.shape[2], d}
+	like := &Tensor{tape: q.tape, dtype: q.dtype, shape: shape, strides: q.strides}
+	strides := make([]int64, 4)
+	step := int64(1)
+	for _, i := range sortDimensions(q.shape, []*Tensor{like}, nil) {
+		strides[i] = step
+		step *= shape[i]
+	}
+	return q.tape.emptyStrided(q.dtype, shape, strides)
+}
+
+// cudnnGradients is run_cudnn_SDP_bprop. Its workspace holds the gradient of
+// the query in fp32 and a value per row; with grouped heads also the gradients
+// of key and value for each head of the query.
+func (b *backward) cudnnGradients(a AttentionArgs) {
+	t := b.t
+	k, q, v, lse, y := b.saved(1), b.saved(2), b.saved(3), b.saved(4), b.saved(5)
+	dq, dk, dv := b.let(q.emptyLike(q.dtype)), b.let(k.emptyLike(k.dtype)), b.let(v.emptyLike(v.dtype))
+	grad := b.grad
+	if !sameInts(grad.strides, y.strides) {
+		like := y.emptyLike(y.dtype)
+		t.launchCopy(like, grad)
+		grad = b.let(like)
+	}
+	bytes := cudnnAttentionWorkspace + 4*q.numel + 4*lse.numel
+	if k.shape[1] != q.shape[1] {
+		groups := q.shape[1] / k.shape[1]
+		bytes += groups * (k.Bytes() + v.Bytes())
+	}
+	work := b.let(t.workspace(bytes))
+	t.launch(attentionWork(q, k, a.IsCausal, 5), []*Tensor{dq, dk, dv, work}, []*Tensor{grad, q, k, v, y, lse, b.saved(0)})
+	b.giveAll(dq.retain(), dk.retain(), dv.retain())
+}
+
+// efficientAttention is _scaled_dot_product_efficient_attention.
+func (q *Tensor) efficientAttention(k, v *Tensor, a AttentionArgs) *Tensor {
+	t := q.tape
+	c := t.begin("_scaled_dot_product_efficient_attention", q, k, v, a.Mask)
+	y, lse := q.efficientForward(k, v, a, t.tracked(q, k, v))
+	c.attentionResult(y, lse)
+	if n := t.record("ScaledDotProductEfficientAttentionBackward0", q, k, v, a.Mask); n != nil {
+		n.keep(a.Mask, true)
+		n.save(k, q, v)
+		n.keep(lse, true)
+		n.save(y)
+		n.yields(y)
+		n.apply = func(b *backward) { b.efficientGradients(a) }
+	}
+	return c.end(y)
+}
+
+// efficientForward is _efficient_attention_forward; the row sums are padded to
+// 32 queries, and there only if a gradient is wanted.
+func (q *Tensor) efficientForward(k, v *Tensor, a AttentionArgs, keep bool) (y, lse *Tensor) {
+	t := q.tape
+	c := t.begin("_efficient_attention_forward", q, k, v, a.Mask)
+	batch, heads, length, d := q.shape[0], q.shape[1], q.shape[2], v.Size(-1)
+	out := c.let(t.empty(q.dtype, batch, length, heads, d))
+	rows := int64(0)
+	if keep {
+		rows = roundUp(length, 32)
+	}
+	lse = c.let(t.empty(F32, batch, heads, rows))
+	if q.dtype.IsHalf() && max(d, q.shape[3]) > 128 {
+		// Wide heads do not fit into registers.
+		c.let(t.empty(F32, batch, length, heads, d))
+	}
+	t.launch(attentionWork(q, k, a.IsCausal, 2), []*Tensor{out, lse}, []*Tensor{q, k, v, a.Mask})
+	y = out.headsTransposed()
+	c.endAll(y, lse)
+	return y, lse
+}
+
+// efficientGradients is _efficient_attention_backward.
+func (b *backward) efficientGradients(a AttentionArgs) {
+	t := b.t
+	mask, k, q, v, lse, y := b.saved(0), b.saved(1), b.saved(2), b.saved(3), b.saved(4), b.saved(5)
+	grad := b.let(b.grad.headsTransposed().contiguousUntracked())
+	fresh := func(x *Tensor) *Tensor { return t.empty(x.dtype, x.shape[0], x.shape[2], x.shape[1], x.shape[3]) }
+	dq, dk, dv := b.let(fresh(q)), b.let(fresh(k)), b.let(fresh(v))
+	var dmask *Tensor
+	if b.needs(3) {
+		shape := append([]int64(nil), mask.shape...)
+		last := len(shape) - 1
+		shape[last] = roundUp(shape[last], 16)
+		padded := t.empty(mask.dtype, shape...)
+		dmask = b.let(padded.alias(mask.shape, padded.strides, 0))
+	}
+	kernel := t.efficientKernel(q, v, a)
+	delta := b.let(kernel.delta(grad, y.headsTransposed()))
+	var work *Tensor
+	if bytes := kernel.workspace(q, k, v); bytes > 0 {
+		work = t.empty(U8, bytes).retain()
+	}
+	t.launch(attentionWork(q, k, a.IsCausal, 5), []*Tensor{dq, dk, dv, dmask, work}, []*Tensor{grad, q, k, v, y, lse, delta, mask})
+	b.drop(delta)
+	if work != nil {
+		work.release()
+	}
+	if dmask != nil {
+		dmask.retain()
+	}
+	b.giveAll(dq.headsTransposed().retain(), dk.headsTransposed().retain(), dv.headsTransposed().retain(), dmask)
+}
+
+// efficientKernel is one of the backward kernels that CUTLASS was
+// instantiated for: tiles of i queries and j keys.
+type efficientKernel struct {
+	i, j int64
+	// inRegisters: the gradients of key and value stay in registers; else
+	// they are summed in the workspace.
+	inRegisters bool
+	// sumsDelta: the kernel computes the row sums of grad * output itself.
+	sumsDelta bool
+}
+
+// efficientKernel chooses as dispatch_cutlassB does among the kernels listed
+// by generate_kernels.py: the smallest head size that suffices, then the
+// largest tiles that fit into shared memory.
+func (t *Tape) efficientKernel(q, v *Tensor, a AttentionArgs) efficientKernel {
+	d, half, cc := max(q.Size(-1), v.Size(-1)), q.dtype.IsHalf(), t.board.Capability
+	e := efficientKernel{i: 64, j: 64, sumsDelta: half}
+	width := int64(1 << 16)
+	for _, w := range []int64{32, 64, 128} {
+		if d <= w {
+			width = w
+			break
+		}
+	}
+	if half && a.Dropout == 0 && d > 64 && d <= 96 && (cc == 86 || cc == 89) {
+		return efficientKernel{i: 128, j: 64, inRegisters: true, sumsDelta: true}
+	}
+	if width > 64 && !t.smallSharedMemory() && (cc >= 80 || (cc >= 70 && half)) {
+		e.i = 128
+	}
+	e.inRegisters = half && width <= e.i
+	if e.inRegisters && cc >= 80 && width > 64 {
+		e.j = 128
+	}
+	if cc/10 == 7 && cc < 75 { // the Volta kernels leave it to PyTorch
+		e.sumsDelta = e.inRegisters && half
+	}
+	return e
+}
+
+// delta is the row sums of grad * y, [batch, heads, queries].
+func (e efficientKernel) delta(grad, y *Tensor) *Tensor {
+	t := grad.tape
+	if e.sumsDelta {
+		return t.empty(F32, grad.shape[0], grad.shape[2], grad.shape[1])
+	}
+	c := t.begin("_efficient_attention_backward", grad, y)
+	sum := grad.to(F32).Mul(y.to(F32)).Sum(false, -1)
+	return c.end(sum.Transpose(-2, -1).contiguousUntracked())
+}
+
+// workspace is Params::workspace_size of kernel_backward.h, in bytes.
+func (e efficientKernel) workspace(q, k, v *Tensor) int64 {
+	batch, heads := q.shape[0], q.shape[1]
+	sums := q.dtype.IsHalf() && !e.inRegisters
+	splits := divUp(k.shape[2], e.j)
+	if batch*heads >= 256 && k.shape[2] <= 2*e.j {
+		splits = 1
+	}
+	elements := int64(0)
+	if sums {
+		splits = max(min(splits, 200/(batch*heads)), 1)
+		elements = splits * e.j * (roundUp(q.shape[3], e.i) + roundUp(v.Size(-1), e.i))
+	}
+	const lockBytes = 16 // lock, counter and padding before each tile
+	tiles := divUp(q.shape[2], e.i) * divUp(q.shape[3], e.i)
+	elements += tiles * (lockBytes + 4*e.i*e.i) / 4
+	return batch * heads * 4 * roundUp(elements, 4)
+}
