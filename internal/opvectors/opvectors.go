@@ -307,7 +307,7 @@ func (v *Vector) record(call Call, but string) (forward, backward []string) {
 	for _, y := range out {
 		if y.RequiresGrad() {
 			roots = append(roots, y)
-			grads = append(grads, y.Incoming())
+			grads = append(grads, v.incoming(y))
 		}
 	}
 	if len(roots) == 0 {
@@ -315,6 +315,15 @@ func (v *Vector) record(call Call, but string) (forward, backward []string) {
 	}
 	trace.Backward(roots, grads)
 	return forward, rec.Events()
+}
+
+// incoming is the gradient of output y: laid out as y is, but in the vectors
+// of the H200, an earlier recording, always contiguous.
+func (v *Vector) incoming(y *trace.Tensor) *trace.Tensor {
+	if v.GPU == "h200" {
+		return y.Tape().New("incoming", program.Temporaries, y.DType(), y.Shape()...)
+	}
+	return y.Incoming()
 }
 
 // view brings an input to the vector's layout.

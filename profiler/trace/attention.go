@@ -103,20 +103,18 @@ func (q *Tensor) mathAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 		return x
 	}
 	q, k, v = c.let(full(q)), c.let(full(k)), c.let(full(v))
-	var mask *Tensor
-	if a.Mask != nil {
-		mask = c.let(a.Mask)
-	}
+	place := len(t.locals) // of attn_mask, which is set later
 	query := c.let(q.MulScalar())
+	mask := a.Mask
 	if a.IsCausal {
 		mask = c.let(t.Full(Bool, q.Size(-2), k.Size(-2)).tril())
 		c.set(&mask, mask.additiveMask(q.dtype))
+		t.locals[place], t.locals[place+1] = t.locals[place+1], t.locals[place]
 	}
 	if a.EnableGQA && q.shape[len(q.shape)-3] != k.shape[len(k.shape)-3] {
 		groups := q.Size(-3) / k.Size(-3)
 		k, v = k.repeatHeads(groups), v.repeatHeads(groups)
-		v = c.let(v) // of the pair, the key goes first
-		k = c.let(k)
+		c.letTuple(k, v)
 	}
 	scores := c.let(query.matmul(k.Transpose(-2, -1).MulScalar()))
 	if mask != nil {

@@ -11,9 +11,9 @@ func (x *Tensor) headsTransposed() *Tensor {
 	return x.alias(shape, strides, x.offset)
 }
 
-// attentionResult binds the results of an attention kernel that backward
-// keeps; a C++ tuple destroys its elements first to last.
-func (c *call) attentionResult(parts ...*Tensor) {
+// letTuple binds the elements of a C++ tuple to locals, as let does; a tuple
+// destroys its elements first to last. Nil parts are skipped.
+func (c *call) letTuple(parts ...*Tensor) {
 	for i := len(parts) - 1; i >= 0; i-- {
 		if parts[i] != nil {
 			parts[i].retain()
@@ -28,7 +28,7 @@ func (q *Tensor) flashAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	t := q.tape
 	c := t.begin("_scaled_dot_product_flash_attention", q, k, v)
 	y, lse, rng, unused := q.flashForward(k, v, a)
-	c.attentionResult(y, lse, rng, unused)
+	c.letTuple(y, lse, rng, unused)
 	if n := t.record("ScaledDotProductFlashAttentionBackward0", q, k, v); n != nil {
 		n.save(k, q, v, lse, y, rng, unused)
 		n.yields(y)
@@ -50,7 +50,7 @@ func (q *Tensor) flashForward(k, v *Tensor, a AttentionArgs) (y, lse, rng, unuse
 		if splits > 1 {
 			lseParts := t.empty(F32, splits, batch, heads, length)
 			outParts := t.empty(F32, splits, batch, heads, length, flashHeadSize(d))
-			c.attentionResult(lseParts, outParts)
+			c.letTuple(lseParts, outParts)
 		}
 	}
 	rng = c.let(t.empty(I64, 2)) // uint64: seed and offset
@@ -150,7 +150,7 @@ func (q *Tensor) cudnnAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	c := t.begin("_scaled_dot_product_cudnn_attention", q, k, v, a.Mask)
 	keep := t.tracked(q, k, v)
 	y, lse, seed, offset := q.cudnnForward(k, v, a, keep)
-	c.attentionResult(y, lse, seed, offset)
+	c.letTuple(y, lse, seed, offset)
 	if n := t.record("ScaledDotProductCudnnAttentionBackward0", q, k, v); n != nil {
 		n.keep(a.Mask, true)
 		n.save(k, q, v, lse, y, offset, seed)
@@ -227,7 +227,7 @@ func (q *Tensor) efficientAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	t := q.tape
 	c := t.begin("_scaled_dot_product_efficient_attention", q, k, v, a.Mask)
 	y, lse := q.efficientForward(k, v, a, t.tracked(q, k, v))
-	c.attentionResult(y, lse)
+	c.letTuple(y, lse)
 	if n := t.record("ScaledDotProductEfficientAttentionBackward0", q, k, v, a.Mask); n != nil {
 		n.keep(a.Mask, true)
 		n.save(k, q, v)
@@ -358,7 +358,7 @@ func (e efficientKernel) workspace(q, k, v *Tensor) int64 {
 		elements = splits * e.j * (roundUp(q.shape[3], e.i) + roundUp(v.Size(-1), e.i))
 	}
 	const lockBytes = 16 // lock, counter and padding before each tile
-	tiles := divUp(q.shape[2], e.i) * divUp(q.shape[3], e.i)
-	elements += tiles * (lockBytes + 4*e.i*e.i) / 4
+	tiles := divUp(q.shape[2], e.i) * divUp(q.shape[3], e.j)
+	elements += tiles * (lockBytes + 4*e.i*e.j) / 4
 	return batch * heads * 4 * roundUp(elements, 4)
 }
