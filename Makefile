@@ -5,7 +5,7 @@ GO       ?= go
 TOOL     := $(GO) tool -modfile=tools/go.mod
 FUZZTIME ?= 5s
 
-.PHONY: all build test race lint fmt bench fuzz cover clean
+.PHONY: all build test race lint fmt bench fuzz golden cover clean
 
 all: build lint test
 
@@ -37,6 +37,9 @@ fuzz: ## every fuzz target for FUZZTIME each
 	    $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$pkg; \
 	  done; \
 	done
+
+golden: ## rewrite golden files, residuals and the accuracy table (for a change that is meant)
+	$(GO) test ./bench ./bench/report ./cmd/vprof -update
 
 cover: ## coverage of all packages by all tests
 	$(GO) test -coverpkg=./... -coverprofile=coverage.out ./...

@@ -161,12 +161,12 @@ func (l *Lab) Sweep(ctx context.Context, gpu device.GPU, batches []int, each fun
 	}
 	l.describe(r, p, gpu, batches)
 	for i, batch := range batches {
-		if err := ctx.Err(); err != nil {
-			r.Stopped = &report.Stopped{Batch: batch, Left: batches[i:], Reason: "interrupted"}
-			return r, errors.Join(err, each(r))
-		}
 		point, err := l.point(ctx, p, gpu, batch)
-		if err != nil {
+		switch interrupted := ctx.Err(); {
+		case err != nil && interrupted != nil:
+			r.Stopped = &report.Stopped{Batch: batch, Left: batches[i:], Reason: "interrupted"}
+			return r, errors.Join(interrupted, each(r))
+		case err != nil:
 			return r, err
 		}
 		r.Points = append(r.Points, point)
@@ -184,6 +184,9 @@ func (l *Lab) Sweep(ctx context.Context, gpu device.GPU, batches []int, each fun
 }
 
 func (l *Lab) point(ctx context.Context, p *planner.Planner, gpu device.GPU, batch int) (report.Point, error) {
+	if err := ctx.Err(); err != nil {
+		return report.Point{}, err
+	}
 	e, err := p.Estimate(batch)
 	if err != nil {
 		return report.Point{}, err

@@ -62,7 +62,7 @@ func (d Device) run() string {
 	return "measured"
 }
 
-// notes are the lines below every table.
+// notes are the lines below tables that show intervals.
 func (r *Report) notes() []string {
 	var notes []string
 	for _, c := range r.Coefficients {
@@ -70,6 +70,11 @@ func (r *Report) notes() []string {
 			notes = append(notes, "[low, high]: 95 % of "+c.Source+" lie in such a range; device adds what is not known of the context.")
 		}
 	}
+	return append(notes, r.warnings()...)
+}
+
+func (r *Report) warnings() []string {
+	var notes []string
 	for _, w := range r.Warnings {
 		line := "warning: " + w.What
 		if w.Hint != "" {
@@ -227,7 +232,7 @@ func (r *Report) componentsSheet() Sheet {
 // boardsSheet has a row for every board and a column for every batch size.
 func (r *Report) boardsSheet() Sheet {
 	s := Sheet{
-		Title: r.Case.String(), Notes: r.notes(),
+		Title: r.Case.String(), Notes: r.warnings(),
 		Columns: []Column{{Head: "gpu"}},
 	}
 	var high, total []int64

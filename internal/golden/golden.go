@@ -6,6 +6,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -26,5 +27,29 @@ func Equal(t testing.TB, path string, got []byte) {
 	}
 	want, err := os.ReadFile(path)
 	require.NoError(t, err, "run the test with -update to make the file")
-	require.Equal(t, string(want), string(got), "%s is not current; if the change is meant, run the test with -update", path)
+	if line, w, g := firstDifference(string(want), string(got)); line > 0 {
+		t.Fatalf("%s:%d is not current; if the change is meant, run the test with -update\n  file: %s\n  made: %s", path, line, w, g)
+	}
+}
+
+// firstDifference finds the first line that differs, counted from 1; zero if
+// none does.
+func firstDifference(want, got string) (line int, w, g string) {
+	if want == got {
+		return 0, "", ""
+	}
+	ws, gs := strings.Split(want, "\n"), strings.Split(got, "\n")
+	for i := range max(len(ws), len(gs)) {
+		w, g = "(end)", "(end)"
+		if i < len(ws) {
+			w = ws[i]
+		}
+		if i < len(gs) {
+			g = gs[i]
+		}
+		if w != g {
+			return i + 1, w, g
+		}
+	}
+	panic("golden: texts differ but no line does")
 }

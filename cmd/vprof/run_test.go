@@ -1,0 +1,160 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/bench"
+	"github.com/vprof/vprof/bench/reference"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/toy"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
+)
+
+// desk is an app with the toy model, whose streams are buffers.
+func desk() (a *app, stdout, stderr *bytes.Buffer) {
+	stdout, stderr = &bytes.Buffer{}, &bytes.Buffer{}
+	return &app{
+		stdin: strings.NewReader(""), stdout: stdout, stderr: stderr,
+		now:       func() time.Time { return time.Unix(1793858400, 0) },
+		models:    func() *models.Registry { return models.NewRegistry([]models.Model{toy.Model()}) },
+		residuals: func(string) (allocated, reserved planner.Residual, err error) { return },
+	}, stdout, stderr
+}
+
+func TestEveryKindOfErrorHasItsExitCode(t *testing.T) {
+	for want, errs := range map[exitCode][]error{
+		exitFine:        {nil},
+		exitFailure:     {errors.New("disk full"), io.ErrShortWrite},
+		exitInterrupted: {context.Canceled, errors.Join(context.Canceled, errors.New("disk full"))},
+		exitUsage: {
+			usagef("no"), &models.UnknownModelError{}, &device.UnknownGPUError{}, &models.CaseError{},
+			&bench.RefusedError{Err: errors.New("batch norm")}, &bench.AllocConfError{Err: errors.New("key")},
+			errors.Join(errors.New("other"), &reference.FormatError{}),
+		},
+	} {
+		for _, err := range errs {
+			require.Equal(t, want, codeOf(err), "%v", err)
+		}
+	}
+}
+
+func TestJSONOfCommandsFollowsItsSchema(t *testing.T) {
+	for name, args := range map[string][]string{
+		"report":   {"sweep", "--model", "toy", "--gpu-memory", "1GiB", "--batch", "8..128x2"},
+		"report ":  {"plan", "--model", "toy", "--gpu", "t4,h100", "--batch", "8,16"},
+		"accuracy": {"accuracy", "-"},
+	} {
+		a, stdout, stderr := desk()
+		a.stdin = strings.NewReader(`{"schema":"vprof.reference/v1"}
+{"case":"toy","stage":"full","batch":8,"amp":"fp16","checkpointing":false,"accumulate":1,"gpu":"t4","status":"ok","peak_allocated":1,"peak_reserved":1,"phases":[[0,"forward",1,1,1,1]]}
+{"case":"chair","stage":"full","batch":8,"amp":null,"checkpointing":false,"accumulate":1,"gpu":"t4","status":"ok","peak_allocated":1,"peak_reserved":1,"phases":[[0,"forward",1,1,1,1]]}`)
+		require.Equal(t, exitFine, run(t.Context(), a, append(args, "--format", "json")), stderr)
+		text, ok := report.JSONSchema(strings.TrimSpace(name))
+		require.True(t, ok)
+		parsed, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+		require.NoError(t, err)
+		c := jsonschema.NewCompiler()
+		require.NoError(t, c.AddResource("schema.json", parsed))
+		schema, err := c.Compile("schema.json")
+		require.NoError(t, err)
+		document, err := jsonschema.UnmarshalJSON(stdout)
+		require.NoError(t, err)
+		require.NoError(t, schema.Validate(document), "%v", args)
+	}
+}
+
+// The same command gives the same bytes, whatever the order of maps.
+func TestOutputIsDeterministic(t *testing.T) {
+	for _, format := range report.Formats() {
+		var first string
+		for i := range 5 {
+			a, stdout, _ := desk()
+			require.Equal(t, exitFine, run(t.Context(), a, []string{"plan", "--model", "toy", "--gpu", "t4,h100", "--batch", "8..64x2", "--format", format}))
+			if i == 0 {
+				first = stdout.String()
+			}
+			require.Equal(t, first, stdout.String(), format)
+		}
+	}
+}
+
+func TestInterruptedSweepPrintsWhatItHasAndExits130(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	a, stdout, stderr := desk()
+	toys := a.models()
+	a.models = func() *models.Registry {
+		m, err := toys.Lookup("toy")
+		require.NoError(t, err)
+		build := m.Build
+		m.Build = func(c models.Case) (models.Trainer, error) {
+			if c.Batch == 16 { // not among the six that are replayed before the sweep
+				cancel()
+			}
+			return build(c)
+		}
+		return models.NewRegistry([]models.Model{m})
+	}
+	code := run(ctx, a, []string{"sweep", "--model", "toy", "--batch", "8..4096x2", "--gpu", "h200", "--format", "csv"})
+	require.Equal(t, exitInterrupted, code)
+	require.Equal(t, "vprof: interrupted\n", stderr.String())
+	require.Contains(t, stdout.String(), ",8,sim:h200,")
+	require.NotContains(t, stdout.String(), ",16,sim:h200,")
+}
+
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errors.New("disk full") }
+
+func TestUnwritableOutputIsAFailure(t *testing.T) {
+	for _, args := range [][]string{
+		{"gpus"}, {"models"}, {"version"}, {"schema"}, {"plan", "--model", "toy"}, {"sweep", "--model", "toy"}, {"events", "--model", "toy"},
+	} {
+		a, _, stderr := desk()
+		a.stdout = full{}
+		require.Equal(t, exitFailure, run(t.Context(), a, args), args)
+		require.Contains(t, stderr.String(), "disk full", args)
+	}
+}
+
+func TestBugsShowALineAndNoTrace(t *testing.T) {
+	a, stdout, stderr := desk()
+	a.models = func() *models.Registry { panic("off by one") }
+	require.Equal(t, exitFailure, run(t.Context(), a, []string{"models"}))
+	require.Empty(t, stdout.String())
+	require.Contains(t, stderr.String(), "vprof: internal error: off by one (please report it")
+	require.Equal(t, 1, strings.Count(stderr.String(), "\n"))
+
+	t.Setenv("VPROF_DEBUG", "1")
+	require.Panics(t, func() { run(t.Context(), a, []string{"models"}) })
+}
+
+// A second of silence, then at most a line a second.
+func TestProgressWaitsASecond(t *testing.T) {
+	a, _, stderr := desk()
+	p := newProgress(a, false)
+	clock := p.shown
+	p.now = func() time.Time { return clock }
+	for i := range 50 {
+		clock = clock.Add(100 * time.Millisecond)
+		p.step("%d of 50", i+1)
+	}
+	require.Equal(t, 5, strings.Count(stderr.String(), "\n"))
+	require.True(t, strings.HasPrefix(stderr.String(), "vprof: 10 of 50\n"), stderr)
+
+	a, _, stderr = desk()
+	p = newProgress(a, true)
+	p.now = func() time.Time { return clock.Add(time.Hour) }
+	p.step("quiet")
+	require.Empty(t, stderr.String())
+}
