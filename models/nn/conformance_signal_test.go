@@ -11,17 +11,13 @@ func signalOperators() map[string]opvectors.Call {
 		"mel_log":       logMel,
 		"rfft":          unary((*tensor).RFFT),
 		"fft2_abs":      unary(func(x *tensor) *tensor { return x.RFFT2().Abs() }),
-		"pad_const":     padded((*tensor).Pad, 1, 2, 1, 2),
-		"pad_const_1d":  padded((*tensor).Pad, 5, 6),
-		"pad_negative":  padded((*tensor).Pad, -1, -2),
-		"pad_reflect1d": padded((*tensor).PadReflect, 5, 6),
-		"pad_reflect2d": padded((*tensor).PadReflect, 1, 1, 2, 2),
-		"pad_replicate": padded((*tensor).PadReplicate, 1, 1, 2, 2),
+		"pad_const":     sized((*tensor).Pad, 1, 2, 1, 2),
+		"pad_const_1d":  sized((*tensor).Pad, 5, 6),
+		"pad_negative":  sized((*tensor).Pad, -1, -2),
+		"pad_reflect1d": sized((*tensor).PadReflect, 5, 6),
+		"pad_reflect2d": sized((*tensor).PadReflect, 1, 1, 2, 2),
+		"pad_replicate": sized((*tensor).PadReplicate, 1, 1, 2, 2),
 	}
-}
-
-func padded(pad func(*tensor, ...int64) *tensor, pads ...int64) opvectors.Call {
-	return unary(func(x *tensor) *tensor { return pad(x, pads...) })
 }
 
 func spectrogram(f *trace.Frame, v *vector, in []*tensor, p params) []*tensor {

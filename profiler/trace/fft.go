@@ -116,30 +116,9 @@ func (x *Tensor) stft(n, hop int64, w *Tensor) *Tensor {
 		t.launchCopy(w, narrow)
 	}
 	frames := 1 + (x.shape[1]-n)/hop
-	in := c.let(x.asStrided([]int64{x.shape[0], frames, n}, []int64{x.strides[0], hop * x.strides[1], x.strides[1]}))
+	in := c.let(x.asStrided([]int64{x.shape[0], frames, n}, []int64{x.strides[0], hop * x.strides[1], x.strides[1]}, true))
 	c.set(&in, in.Mul(w))
 	z := c.let(in.fftR2C(2))
 	return c.end(z.Transpose(1, 2))
 }
 
-// asStrided is x.as_strided(shape, strides) with elements that overlap. Its
-// backward adds up what came for each element of the storage by index.
-func (x *Tensor) asStrided(shape, strides []int64) *Tensor {
-	from, fromStrides := x.shape, x.strides
-	return x.viewOf("as_strided", "AsStridedBackward0", shape, strides, x.offset, func(b *backward) {
-		t, g := b.t, b.grad
-		c := t.begin("as_strided_backward", g)
-		size := int64(1)
-		for i, s := range from {
-			size += (s - 1) * fromStrides[i]
-		}
-		base := c.let(t.empty(g.dtype, size))
-		t.launchFill(base)
-		indices := c.let(t.empty(I64, size))
-		places := t.empty(I64, g.numel)
-		t.launchCopy(places, indices)
-		t.launch(program.Op{Work: program.Index}, []*Tensor{base}, []*Tensor{places, g.reshape([]int64{g.numel})})
-		c.statement()
-		b.give(0, c.end(base.alias(from, fromStrides, 0)))
-	})
-}

@@ -1,0 +1,191 @@
+package trace
+
+import "github.com/vprof/vprof/profiler/program"
+
+// PoolArgs are the arguments of a pooling, one number per spatial dimension or
+// a single one for all. Stride is the kernel's size if it is not given.
+type PoolArgs struct {
+	Kernel, Stride, Padding, Dilation []int64
+	// Ceil rounds the output size up.
+	Ceil bool
+}
+
+// outShape is the shape of the result for input x with dims spatial
+// dimensions (pooling_output_shape).
+func (a PoolArgs) outShape(x *Tensor) []int64 {
+	dims := len(x.shape) - 2
+	kernel := spatial(a.Kernel, dims, 1)
+	stride, padding, dilation := kernel, spatial(a.Padding, dims, 0), spatial(a.Dilation, dims, 1)
+	if len(a.Stride) > 0 {
+		stride = spatial(a.Stride, dims, 1)
+	}
+	shape := append([]int64(nil), x.shape...)
+	for i := range dims {
+		in := x.shape[i+2]
+		room := in + 2*padding[i] - dilation[i]*(kernel[i]-1) - 1
+		if a.Ceil {
+			room += stride[i] - 1
+		}
+		out := room/stride[i] + 1
+		if a.Ceil && (out-1)*stride[i] >= in+padding[i] {
+			out--
+		}
+		shape[i+2] = out
+	}
+	return shape
+}
+
+// window is the number of inputs that make one output.
+func (a PoolArgs) window(x *Tensor) int64 { return numel(spatial(a.Kernel, len(x.shape)-2, 1)) }
+
+// flat gives the arguments of a one-dimensional pooling over images of height
+// one.
+func (a PoolArgs) flat() PoolArgs {
+	two := func(v []int64, first int64) []int64 {
+		if len(v) == 0 {
+			return nil
+		}
+		return []int64{first, v[0]}
+	}
+	a.Kernel, a.Stride = two(a.Kernel, 1), two(a.Stride, 1)
+	a.Padding, a.Dilation = two(a.Padding, 0), two(a.Dilation, 1)
+	return a
+}
+
+var (
+	maxPoolNames = [...]string{"", "max_pool1d", "max_pool2d", "max_pool3d"}
+	maxPoolNodes = [...]string{"", "", "MaxPool2DWithIndicesBackward0", "MaxPool3DWithIndicesBackward0"}
+	avgPoolNames = [...]string{"", "avg_pool1d", "avg_pool2d", "avg_pool3d"}
+	avgPoolNodes = [...]string{"", "", "AvgPool2DBackward0", "AvgPool3DBackward0"}
+)
+
+// MaxPool is torch.nn.functional.max_pool1d, 2d or 3d, by the dimensions of x.
+func (x *Tensor) MaxPool(args PoolArgs) *Tensor {
+	dims := len(x.shape) - 2
+	c := x.tape.begin(maxPoolNames[dims], x)
+	if dims == 1 {
+		return c.end(x.Unsqueeze(-2).maxPool(args.flat()).Squeeze(-2))
+	}
+	return c.end(x.maxPool(args))
+}
+
+// maxPool keeps the place of each maximum, as 64-bit indices.
+func (x *Tensor) maxPool(args PoolArgs) *Tensor {
+	return x.indexedPool(maxPoolNodes[len(x.shape)-2], args.outShape(x), args.window(x), x.suggestChannelsLast())
+}
+
+// AdaptiveMaxPool is torch.nn.functional.adaptive_max_pool2d (or 3d) to the
+// given spatial sizes.
+func (x *Tensor) AdaptiveMaxPool(sizes ...int64) *Tensor {
+	c := x.tape.begin("adaptive_max_pool2d", x)
+	shape := append(append([]int64(nil), x.shape[:2]...), sizes...)
+	return c.end(x.indexedPool("AdaptiveMaxPool2DBackward0", shape, x.numel/max(numel(shape), 1), false))
+}
+
+// indexedPool is a pooling that remembers where its values came from. Kernels
+// that do not know channels_last copy there and back.
+func (x *Tensor) indexedPool(node string, shape []int64, window int64, last bool) *Tensor {
+	t := x.tape
+	c := t.begin("max_pool_with_indices", x)
+	y := c.let(t.emptyIn(x.dtype, shape, last))
+	indices := c.let(t.emptyIn(I64, shape, last))
+	in := c.let(x.contiguousIn(last))
+	t.launch(program.Op{Work: program.Reduction, FLOPs: y.numel * window}, []*Tensor{y, indices}, []*Tensor{in})
+	if n := t.record(node, x); n != nil {
+		n.save(x, indices)
+		n.yields(y)
+		n.apply = func(b *backward) { b.give(0, b.grad.unpool(b.saved(0), b.saved(1), last)) }
+	}
+	c.letGo(in, indices)
+	return c.end(y)
+}
+
+// unpool sends each gradient to where its maximum came from.
+func (g *Tensor) unpool(x, indices *Tensor, last bool) *Tensor {
+	t := g.tape
+	c := t.begin("max_pool_with_indices_backward", g)
+	gx := c.let(t.emptyIn(x.dtype, x.shape, x.suggestChannelsLast()))
+	g = c.let(g.contiguousIn(last))
+	if !last && !gx.isContiguous() {
+		c.let(t.empty(x.dtype, x.shape...))
+	}
+	t.launch(program.Op{Work: program.Index}, []*Tensor{gx}, []*Tensor{g, indices})
+	return c.end(gx)
+}
+
+// AvgPool is torch.nn.functional.avg_pool1d, 2d or 3d, by the dimensions of x.
+func (x *Tensor) AvgPool(args PoolArgs) *Tensor {
+	dims := len(x.shape) - 2
+	c := x.tape.begin(avgPoolNames[dims], x)
+	if dims == 1 {
+		return c.end(x.Unsqueeze(-2).avgPool(args.flat()).Squeeze(-2))
+	}
+	return c.end(x.avgPool(args))
+}
+
+func (x *Tensor) avgPool(args PoolArgs) *Tensor {
+	return x.meanPool(avgPoolNodes[len(x.shape)-2], args.outShape(x), args.window(x))
+}
+
+// meanPool is a pooling whose backward spreads the gradient evenly.
+func (x *Tensor) meanPool(node string, shape []int64, window int64) *Tensor {
+	t := x.tape
+	c := t.begin("avg_pool", x)
+	last := x.suggestChannelsLast()
+	y := c.let(t.emptyIn(x.dtype, shape, last))
+	in := c.let(x.contiguousIn(last))
+	t.launch(program.Op{Work: program.Reduction, FLOPs: y.numel * window}, []*Tensor{y}, []*Tensor{in})
+	if n := t.record(node, x); n != nil {
+		n.save(x)
+		n.yields(y)
+		n.apply = func(b *backward) {
+			x := b.saved(0)
+			last := x.suggestChannelsLast()
+			c := t.begin("avg_pool_backward", b.grad)
+			gx := c.let(t.emptyIn(x.dtype, x.shape, last))
+			t.launchElementwise(gx, window, c.let(b.grad.contiguousIn(last)))
+			b.give(0, c.end(gx))
+		}
+	}
+	return c.end(y)
+}
+
+var (
+	adaptiveNames = [...]string{"", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"}
+	adaptiveNodes = [...]string{"", "", "AdaptiveAvgPool2DBackward0", "AdaptiveAvgPool3DBackward0"}
+)
+
+// AdaptiveAvgPool is torch.nn.functional.adaptive_avg_pool1d, 2d or 3d to the
+// given spatial sizes.
+func (x *Tensor) AdaptiveAvgPool(sizes ...int64) *Tensor {
+	dims := len(sizes)
+	c := x.tape.begin(adaptiveNames[dims], x)
+	if dims == 1 {
+		return c.end(x.Unsqueeze(-2).adaptiveAvgPool([]int64{1, sizes[0]}).Squeeze(-2))
+	}
+	return c.end(x.adaptiveAvgPool(sizes))
+}
+
+// adaptiveAvgPool to a single value is a mean over the image.
+func (x *Tensor) adaptiveAvgPool(sizes []int64) *Tensor {
+	c := x.tape.begin("adaptive_avg_pool2d_symint", x)
+	shape := append(append([]int64(nil), x.shape[:2]...), sizes...)
+	if numel(sizes) != 1 {
+		return c.end(x.meanPool(adaptiveNodes[len(sizes)], shape, x.numel/max(numel(shape), 1)))
+	}
+	y := c.let(x.Mean(true, []int{-1, -2, -3}[:len(sizes)]...))
+	if x.suggestChannelsLast() {
+		c.set(&y, y.asStrided(shape, channelsLastStrides(nil, shape), false))
+	}
+	return c.end(y)
+}
+
+// LPPool2D is torch.nn.functional.lp_pool2d(x, norm, kernel).
+func (x *Tensor) LPPool2D(norm float64, kernel ...int64) *Tensor {
+	f := x.tape.enter()
+	f.Let(x)
+	out := f.Let(x.Pow(norm).AvgPool(PoolArgs{Kernel: kernel}))
+	y := out.Sgn().Mul(out.Abs().ReLU()).MulScalar().Pow(1 / norm)
+	f.End(y)
+	return y
+}

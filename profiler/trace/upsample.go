@@ -1,0 +1,93 @@
+package trace
+
+// upsampling describes torch.nn.functional.interpolate in one mode.
+type upsampling struct {
+	op, node string
+	// channelsLast says whether the backward kernel knows that layout.
+	channelsLast bool
+	flops        int64 // of one output
+}
+
+var (
+	nearestUpsampling = [...]upsampling{
+		{},
+		{"upsample_nearest1d", "UpsampleNearest1DBackward0", false, 1},
+		{"upsample_nearest2d", "UpsampleNearest2DBackward0", true, 1},
+		{"upsample_nearest3d", "UpsampleNearest3DBackward0", false, 1},
+	}
+	linearUpsampling = [...]upsampling{
+		{},
+		{"upsample_linear1d", "UpsampleLinear1DBackward0", false, 4},
+		{"upsample_bilinear2d", "UpsampleBilinear2DBackward0", true, 12},
+		{"upsample_trilinear3d", "UpsampleTrilinear3DBackward0", false, 28},
+	}
+	bicubicUpsampling = upsampling{"upsample_bicubic2d", "UpsampleBicubic2DBackward0", false, 60}
+)
+
+// UpsampleNearest is torch.nn.functional.interpolate(x, sizes, mode="nearest").
+func (x *Tensor) UpsampleNearest(sizes ...int64) *Tensor {
+	return x.upsample(&nearestUpsampling[len(sizes)], sizes)
+}
+
+// UpsampleLinear is torch.nn.functional.interpolate(x, sizes, mode="linear"),
+// "bilinear" or "trilinear".
+func (x *Tensor) UpsampleLinear(sizes ...int64) *Tensor {
+	return x.upsample(&linearUpsampling[len(sizes)], sizes)
+}
+
+// UpsampleBicubic is torch.nn.functional.interpolate(x, sizes, mode="bicubic").
+func (x *Tensor) UpsampleBicubic(sizes ...int64) *Tensor {
+	return x.upsample(&bicubicUpsampling, sizes)
+}
+
+func (x *Tensor) upsample(u *upsampling, sizes []int64) *Tensor {
+	t := x.tape
+	c := t.begin(u.op, x)
+	c.full(&x)
+	shape := append(append([]int64(nil), x.shape[:2]...), sizes...)
+	y := c.let(t.emptyIn(x.dtype, shape, x.suggestChannelsLast()))
+	t.launchElementwise(y, u.flops, x)
+	if n := t.record(u.node, x); n != nil {
+		n.yields(y)
+		from := x.shape
+		n.apply = func(b *backward) { b.give(0, b.grad.downsample(u, from)) }
+	}
+	return c.end(y)
+}
+
+func (g *Tensor) downsample(u *upsampling, shape []int64) *Tensor {
+	t := g.tape
+	c := t.begin(u.op+"_backward", g)
+	last := u.channelsLast && g.suggestChannelsLast()
+	gx := c.let(t.emptyIn(g.dtype, shape, last))
+	t.launchElementwise(gx, u.flops, c.let(g.contiguousIn(last)))
+	return c.end(gx)
+}
+
+// GridSample is torch.nn.functional.grid_sample(x, grid) of images [N, C, H, W]
+// at places [N, Hout, Wout, 2].
+func (x *Tensor) GridSample(grid *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("grid_sampler", x, grid)
+	c.promote(&x, &grid)
+	y := c.let(t.empty(x.dtype, x.shape[0], x.shape[1], grid.shape[1], grid.shape[2]))
+	t.launchElementwise(y, 12, x, grid)
+	if n := t.record("GridSampler2DBackward0", x, grid); n != nil {
+		n.save(x, grid)
+		n.yields(y)
+		n.apply = func(b *backward) {
+			x, grid := b.saved(0), b.saved(1)
+			var gx *Tensor
+			c := t.begin("grid_sampler_2d_backward", b.grad)
+			if b.needs(0) {
+				gx = x.emptyLike(x.dtype).retain()
+				t.launchFill(gx)
+			}
+			places := t.empty(grid.dtype, grid.shape...).retain()
+			t.launchElementwise(places, 24*x.shape[1], b.grad, x, grid)
+			c.done()
+			b.giveAll(gx, places)
+		}
+	}
+	return c.end(y)
+}
