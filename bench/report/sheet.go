@@ -50,11 +50,12 @@ func (s Sheet) render(b *strings.Builder, f Format) {
 	if len(s.Rows) > 0 {
 		t := s.table(f)
 		if f == Markdown {
-			b.WriteString(t.RenderMarkdown())
+			b.WriteString(t.RenderMarkdown() + "\n")
 		} else {
-			b.WriteString(t.Render())
+			for line := range strings.Lines(t.Render()) {
+				b.WriteString(strings.TrimRight(line, " \n") + "\n")
+			}
 		}
-		b.WriteByte('\n')
 	}
 	for i, note := range s.Notes {
 		if f == Markdown && (i > 0 || len(s.Rows) > 0) {

@@ -161,12 +161,17 @@ func fitsCell(p Point) string {
 	return "-"
 }
 
-// stopNotes say what failed first and what was left out because of it.
+// stopNotes say what hardly fits, what failed first, and what was left out
+// because of it.
 func (r *Report) stopNotes(word string) []string {
 	var notes []string
 	for _, p := range r.Points {
-		if p.Run != nil && p.Run.OOM != nil {
+		switch {
+		case p.Run == nil:
+		case p.Run.OOM != nil:
 			notes = append(notes, fmt.Sprintf("batch %d is out of memory (%s): %s.", p.Batch, word, p.Run.OOM))
+		case p.Run.Retries > 0:
+			notes = append(notes, fmt.Sprintf("batch %d fits only since PyTorch gives back cached memory, %d times in these steps; that is slow.", p.Batch, p.Run.Retries))
 		}
 	}
 	if r.Stopped != nil && len(r.Stopped.Left) > 0 {

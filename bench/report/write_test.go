@@ -37,7 +37,7 @@ func toySweep() *Report {
 		Coefficients: []Coefficient{{"allocated_residual", 0.01, 0.002, "30 reference records of toy"}},
 		Points: []Point{
 			{Batch: 8, Device: "sim:card", Estimate: toyEstimate(200, Fits), Run: &Run{
-				Simulated: true, Fits: true, Requested: 199 * mib, Allocated: 200 * mib, Reserved: 212 * mib, Device: 312 * mib, PeakPhase: "1:backward",
+				Simulated: true, Fits: true, Requested: 199 * mib, Allocated: 200 * mib, Reserved: 212 * mib, Device: 312 * mib, Retries: 2, PeakPhase: "1:backward",
 				Classes: []Component{{"weights", 100 * mib}, {"optimizer state", 100 * mib}},
 				Phases:  []Phase{{Step: 0, Name: "forward", Allocated: 1, PeakAllocated: 2, Reserved: 3, PeakReserved: 4}},
 			}},

@@ -50,27 +50,30 @@ func TestEveryKindOfErrorHasItsExitCode(t *testing.T) {
 }
 
 func TestJSONOfCommandsFollowsItsSchema(t *testing.T) {
-	for name, args := range map[string][]string{
-		"report":   {"sweep", "--model", "toy", "--gpu-memory", "1GiB", "--batch", "8..128x2"},
-		"report ":  {"plan", "--model", "toy", "--gpu", "t4,h100", "--batch", "8,16"},
-		"accuracy": {"accuracy", "-"},
+	for _, c := range []struct {
+		schema string
+		args   []string
+	}{
+		{"report", []string{"sweep", "--model", "toy", "--gpu-memory", "1GiB", "--batch", "8..128x2"}},
+		{"report", []string{"plan", "--model", "toy", "--gpu", "t4,h100", "--batch", "8,16"}},
+		{"accuracy", []string{"accuracy", "-"}},
 	} {
 		a, stdout, stderr := desk()
 		a.stdin = strings.NewReader(`{"schema":"vprof.reference/v1"}
 {"case":"toy","stage":"full","batch":8,"amp":"fp16","checkpointing":false,"accumulate":1,"gpu":"t4","status":"ok","peak_allocated":1,"peak_reserved":1,"phases":[[0,"forward",1,1,1,1]]}
 {"case":"chair","stage":"full","batch":8,"amp":null,"checkpointing":false,"accumulate":1,"gpu":"t4","status":"ok","peak_allocated":1,"peak_reserved":1,"phases":[[0,"forward",1,1,1,1]]}`)
-		require.Equal(t, exitFine, run(t.Context(), a, append(args, "--format", "json")), stderr)
-		text, ok := report.JSONSchema(strings.TrimSpace(name))
+		require.Equal(t, exitFine, run(t.Context(), a, append(c.args, "--format", "json")), stderr)
+		text, ok := report.JSONSchema(c.schema)
 		require.True(t, ok)
 		parsed, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
 		require.NoError(t, err)
-		c := jsonschema.NewCompiler()
-		require.NoError(t, c.AddResource("schema.json", parsed))
-		schema, err := c.Compile("schema.json")
+		compiler := jsonschema.NewCompiler()
+		require.NoError(t, compiler.AddResource("schema.json", parsed))
+		schema, err := compiler.Compile("schema.json")
 		require.NoError(t, err)
 		document, err := jsonschema.UnmarshalJSON(stdout)
 		require.NoError(t, err)
-		require.NoError(t, schema.Validate(document), "%v", args)
+		require.NoError(t, schema.Validate(document), "%v", c.args)
 	}
 }
 

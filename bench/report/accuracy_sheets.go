@@ -1,0 +1,230 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vprof/vprof/internal/bytesize"
+)
+
+// Lines are the rows, then the unknown records.
+func (a *Accuracy) Lines() []any {
+	var lines []any
+	for _, r := range a.Rows {
+		lines = append(lines, r)
+	}
+	for _, u := range a.Unknown {
+		lines = append(lines, u)
+	}
+	return lines
+}
+
+// Records are the rows, then the unknown records with a reason in the last
+// column.
+func (a *Accuracy) Records() [][]string {
+	rows := [][]string{{
+		"file", "line", "case", "stage", "batch", "amp", "checkpointing", "accumulate", "optimizer", "gpu", "alloc_conf",
+		"reference_oom", "reference_allocated_bytes", "reference_reserved_bytes",
+		"estimate_oom", "estimate_allocated_bytes", "estimate_reserved_bytes",
+		"error_allocated", "error_reserved", "reason",
+	}}
+	for i := range a.Rows {
+		r := &a.Rows[i]
+		row := append(r.record(), r.Reference.record()...)
+		row = append(row, r.Estimate.record()...)
+		if r.Error != nil {
+			row = append(row, fraction(r.Error.Allocated), fraction(r.Error.Reserved))
+		} else {
+			row = append(row, "", "")
+		}
+		rows = append(rows, append(row, r.Estimate.Refused))
+	}
+	for i := range a.Unknown {
+		u := &a.Unknown[i]
+		rows = append(rows, append(append(u.record(), make([]string, 8)...), u.Reason))
+	}
+	return rows
+}
+
+func (c *AccuracyCase) record() []string {
+	optimizer := ""
+	if c.Optimizer != nil {
+		optimizer = *c.Optimizer
+	}
+	return []string{
+		c.File, strconv.Itoa(c.Line), c.Case, c.Stage, strconv.Itoa(c.Batch), ampName(c.AMP), strconv.FormatBool(c.Checkpointing),
+		strconv.Itoa(c.Accumulate), optimizer, c.GPU, c.AllocConf,
+	}
+}
+
+func (s *AccuracySide) record() []string {
+	return []string{strconv.FormatBool(s.OOM), integer(s.Allocated), integer(s.Reserved)}
+}
+
+func fraction(f float64) string { return strconv.FormatFloat(f, 'g', 6, 64) }
+
+func percent(f float64) string { return fmt.Sprintf("%.2f%%", 100*f) }
+
+// Sheets are the summary, the errors by phase, the records furthest off, and
+// those that are unknown.
+func (a *Accuracy) Sheets() []Sheet {
+	sheets := []Sheet{a.summarySheet()}
+	if len(a.Rows) > 0 {
+		sheets = append(sheets, a.phaseSheet(), a.worstSheet(10))
+	}
+	if len(a.Unknown) > 0 {
+		sheets = append(sheets, a.unknownSheet())
+	}
+	return sheets
+}
+
+func (a *Accuracy) summarySheet() Sheet {
+	s := Sheet{
+		Title:   fmt.Sprintf("peaks of %d records against PyTorch", a.Summary.Compared),
+		Columns: append(append([]Column{{}, {Head: "records", Right: true}}, figureColumns()...), Column{Head: "OOM right", Right: true}),
+		Totals:  1,
+	}
+	add := func(kind string, groups []AccuracyGroup) {
+		for _, g := range groups {
+			s.Rows = append(s.Rows, append([]string{kind + g.Name}, figureCells(g.Compared, g.AccuracyFigures)...))
+		}
+	}
+	add("", a.Summary.ByModel)
+	add("amp ", a.Summary.ByAMP)
+	add("stage ", a.Summary.ByStage)
+	add("gpu ", a.Summary.ByGPU)
+	s.Rows = append(s.Rows, append([]string{"all"}, figureCells(a.Summary.Compared, a.Summary.AccuracyFigures)...))
+	s.Notes = []string{
+		"median, p95 and max of the absolute relative error, mean with its sign; <-5%: share of estimates more than 5 % too low.",
+		"differences below 4 MiB allocated and 20 MiB reserved count as zero.",
+	}
+	if r := a.Summary.Refusals; r.Right+r.Wrong > 0 {
+		s.Notes = append(s.Notes, fmt.Sprintf("PyTorch refuses a further %d; vprof refuses %d of them for the same reason.", r.Right+r.Wrong, r.Right))
+	}
+	if n := a.Summary.Unknown; n > 0 {
+		s.Notes = append(s.Notes, fmt.Sprintf("%d could not be estimated and are listed below.", n))
+	}
+	return s
+}
+
+// figureColumns are the columns of two ErrorFigures.
+func figureColumns() []Column {
+	var columns []Column
+	for _, group := range []string{"allocated", "reserved"} {
+		for _, head := range []string{"median", "p90", "p95", "max", "mean", "<-5%"} {
+			columns = append(columns, Column{Head: head, Group: group, Right: true})
+		}
+	}
+	return columns
+}
+
+func figureCells(n int, f AccuracyFigures) []string {
+	cells := []string{strconv.Itoa(n)}
+	for _, e := range []ErrorFigures{f.Allocated, f.Reserved} {
+		cells = append(cells, percent(e.Median), percent(e.P90), percent(e.P95), percent(e.Max), percent(e.Mean), percent(e.Under))
+	}
+	verdicts := "-"
+	if n := f.OOM.Right + f.OOM.Wrong; n > 0 {
+		verdicts = fmt.Sprintf("%d/%d", f.OOM.Right, n)
+	}
+	return append(cells, verdicts)
+}
+
+func (a *Accuracy) phaseSheet() Sheet {
+	s := Sheet{
+		Title:   "peaks within phases",
+		Columns: append([]Column{{Head: "phase"}, {Head: "phases", Right: true}}, figureColumns()...),
+	}
+	for _, g := range a.Summary.ByPhase {
+		cells := figureCells(g.Compared, g.AccuracyFigures)
+		s.Rows = append(s.Rows, append([]string{g.Name}, cells[:len(cells)-1]...))
+	}
+	if n := a.Summary.PhasesDiffer; n > 0 {
+		s.Notes = []string{fmt.Sprintf("%d records ran other phases than the estimate.", n)}
+	}
+	return s
+}
+
+// worstSheet shows the n records that are furthest off, wrong OOM verdicts
+// first.
+func (a *Accuracy) worstSheet(n int) Sheet {
+	rows := slices.DeleteFunc(slices.Clone(a.Rows), func(r AccuracyRow) bool { return badness(&r) == 0 })
+	slices.SortStableFunc(rows, func(x, y AccuracyRow) int { return cmp.Compare(badness(&y), badness(&x)) })
+	s := Sheet{
+		Title:   "furthest off",
+		Columns: []Column{{Head: "record"}, {Head: "case"}},
+	}
+	for _, group := range []string{"allocated", "reserved"} {
+		for _, head := range []string{"PyTorch", "estimate", "error"} {
+			s.Columns = append(s.Columns, Column{Head: head, Group: group, Right: true})
+		}
+	}
+	if len(rows) == 0 && len(a.Rows) > 0 {
+		s.Notes = []string{"no record is off."}
+	}
+	for _, r := range rows[:min(n, len(rows))] {
+		cells := []string{fmt.Sprintf("%s:%d", r.File, r.Line), r.String()}
+		var errs [2]string
+		if r.Error != nil {
+			errs = [2]string{percent(r.Error.Allocated), percent(r.Error.Reserved)}
+		}
+		cells = append(cells,
+			sideCell(r.Reference, r.Reference.Allocated), sideCell(r.Estimate, r.Estimate.Allocated), errs[0],
+			sideCell(r.Reference, r.Reference.Reserved), sideCell(r.Estimate, r.Estimate.Reserved), errs[1])
+		s.Rows = append(s.Rows, cells)
+	}
+	return s
+}
+
+// badness orders rows by how far they are off; zero is not off at all.
+func badness(r *AccuracyRow) float64 {
+	switch {
+	case r.Reference.Refused != "" && !strings.Contains(r.Estimate.Refused, r.Reference.Refused):
+		return math.Inf(1)
+	case r.Reference.OOM != r.Estimate.OOM:
+		return math.Inf(1)
+	case r.Error == nil:
+		return 0
+	}
+	return max(math.Abs(r.Error.Allocated), math.Abs(r.Error.Reserved))
+}
+
+func sideCell(s AccuracySide, bytes int64) string {
+	switch {
+	case s.Refused != "":
+		return "refused"
+	case s.OOM:
+		return "OOM at " + bytesize.Format(bytes)
+	}
+	return bytesize.Format(bytes)
+}
+
+// String is the case in a few words.
+func (c AccuracyCase) String() string {
+	words := []string{c.Case, c.Stage, "b" + strconv.Itoa(c.Batch), ampName(c.AMP)}
+	if c.Checkpointing {
+		words = append(words, "checkpointing")
+	}
+	if c.Accumulate > 1 {
+		words = append(words, "x"+strconv.Itoa(c.Accumulate))
+	}
+	if c.Optimizer != nil {
+		words = append(words, *c.Optimizer)
+	}
+	if c.AllocConf != "" {
+		words = append(words, c.AllocConf)
+	}
+	return strings.Join(append(words, c.GPU), " ")
+}
+
+func (a *Accuracy) unknownSheet() Sheet {
+	s := Sheet{Title: "unknown", Columns: []Column{{Head: "record"}, {Head: "case"}, {Head: "reason"}}}
+	for _, u := range a.Unknown {
+		s.Rows = append(s.Rows, []string{fmt.Sprintf("%s:%d", u.File, u.Line), u.String(), u.Reason})
+	}
+	return s
+}
