@@ -74,8 +74,8 @@ func (x *Tensor) CosineSimilarity(y *Tensor, dim int) *Tensor {
 	c := t.begin("cosine_similarity", x, y)
 	c.full(&x, &y)
 	shape := broadcast(x, y)
-	x = c.let(x.Expand(shape...))
 	y = c.let(y.Expand(shape...))
+	x = c.let(x.Expand(shape...))
 	nx := c.let(x.Norm(2, true, dim).Clone())
 	ny := c.let(y.Norm(2, true, dim).Clone())
 	c.let(t.scalarTensor(F32)) // the least norm, to which both are raised in place
