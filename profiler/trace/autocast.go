@@ -79,14 +79,6 @@ func (t *Tape) lower(x *Tensor) *Tensor {
 	return y
 }
 
-// full casts x to fp32 for an operator of the fp32 list.
-func (t *Tape) full(x *Tensor) *Tensor {
-	if x == nil || !t.casts.enabled || !x.dtype.IsHalf() {
-		return x
-	}
-	return x.to(F32)
-}
-
 // widest casts all xs to the widest of their types, for an operator of the
 // promote list.
 func (t *Tape) widest(xs []*Tensor) []*Tensor {

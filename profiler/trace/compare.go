@@ -22,6 +22,15 @@ func (x *Tensor) Gt(y *Tensor) *Tensor { return x.compare("gt_Tensor", y) }
 // same.
 func (x *Tensor) GtScalar() *Tensor { return x.compareScalar("gt_Scalar") }
 
+// IsNaN is torch.isnan(x).
+func (x *Tensor) IsNaN() *Tensor { return x.compare("ne_Tensor", x) }
+
+// IsInf is torch.isinf(x): x.abs() == inf.
+func (x *Tensor) IsInf() *Tensor {
+	c := x.tape.begin("isinf", x)
+	return c.end(x.plain("abs", 1).compareScalar("eq"))
+}
+
 // Where is torch.where(cond, x, y).
 func Where(cond, x, y *Tensor) *Tensor {
 	t := cond.tape

@@ -52,6 +52,38 @@ func (x *Tensor) scan(op string, d DType) *Tensor {
 	return c.end(y)
 }
 
+// Prod is x.prod(dim, keepdim). Autocast runs it in fp32.
+func (x *Tensor) Prod(keep bool, dim int) *Tensor {
+	t := x.tape
+	c := t.begin("prod_dim_int", x)
+	d := sumType(c.fullResult(x.dtype))
+	y := x.reduce(reduction{op: "prod_dim_int", out: d, accSize: d.accumulate().Size(), convert: true}, []int{dim}, keep)
+	if n := t.record("ProdBackward1", x); n != nil {
+		n.save(x, y)
+		n.yields(y)
+		n.apply = func(b *backward) { b.give(0, prodGrad(b.grad.to(b.saved(0).dtype), b.saved(0), b.saved(1), keep, dim)) }
+	}
+	return c.end(y)
+}
+
+// prodGrad is prod_backward of an input without zeros:
+//
+//	slice_zero_count = (input == 0).sum(dim, true)
+//	total_zeros = slice_zero_count.sum().item()
+//	grad * (result / input)
+func prodGrad(grad, input, result *Tensor, keep bool, dim int) *Tensor {
+	c := grad.tape.begin("prod_backward", grad, input, result)
+	if !keep {
+		grad, result = c.let(grad.Unsqueeze(dim)), c.let(result.Unsqueeze(dim))
+	}
+	zeros := c.let(input.compareScalar("eq"))
+	counts := c.let(zeros.Sum(true, dim))
+	counts.Sum(false)
+	c.statement()
+	slope := result.Div(input)
+	return c.end(grad.Mul(slope))
+}
+
 // flipped is x.flip(dim) without autograd.
 func (x *Tensor) flipped() *Tensor {
 	c := x.tape.begin("flip", x)

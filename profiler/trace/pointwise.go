@@ -125,6 +125,12 @@ var (
 	opExp        = unary{op: "exp", node: "ExpBackward0", keepOut: true, full: true, flops: 8, back: func(g, y *Tensor) *Tensor { return g.Mul(y) }}
 	opLog        = unary{op: "log", node: "LogBackward0", keepIn: true, full: true, flops: 8, back: func(g, x *Tensor) *Tensor { return g.Div(x) }}
 	opLog1p      = unary{op: "log1p", node: "Log1PBackward0", keepIn: true, full: true, flops: 8, back: func(g, x *Tensor) *Tensor { return g.Div(x.AddScalar()) }}
+	opLog2       = unary{op: "log2", node: "Log2Backward0", keepIn: true, full: true, flops: 8, back: logScaledBackward}
+	opLog10      = unary{op: "log10", node: "Log10Backward0", keepIn: true, full: true, flops: 8, back: logScaledBackward}
+	opExpm1      = unary{op: "expm1", node: "Expm1Backward0", keepOut: true, full: true, flops: 8, back: func(g, y *Tensor) *Tensor { return g.Mul(y.AddScalar()) }}
+	opSinh       = unary{op: "sinh", node: "SinhBackward0", keepIn: true, full: true, flops: 16, back: func(g, x *Tensor) *Tensor { return g.Mul(x.plain("cosh", 16)) }}
+	opCosh       = unary{op: "cosh", node: "CoshBackward0", keepIn: true, full: true, flops: 16, back: func(g, x *Tensor) *Tensor { return g.Mul(x.plain("sinh", 16)) }}
+	opAcosh      = unary{op: "acosh", node: "AcoshBackward0", keepIn: true, flops: 16, back: acoshBackward}
 	opSqrt       = unary{op: "sqrt", node: "SqrtBackward0", keepOut: true, flops: 4, back: func(g, y *Tensor) *Tensor { return g.Div(y.MulScalar()) }}
 	opRsqrt      = unary{op: "rsqrt", node: "RsqrtBackward0", keepOut: true, full: true, flops: 4, back: rsqrtBackward}
 	opReciprocal = unary{op: "reciprocal", node: "ReciprocalBackward0", keepOut: true, full: true, flops: 4, back: reciprocalBackward}
@@ -136,6 +142,15 @@ var (
 	opRound      = unary{op: "round", node: "RoundBackward0", flops: 1, back: func(g, _ *Tensor) *Tensor { return g.ZerosLike() }}
 	opSgn        = unary{op: "sgn", node: "SgnBackward0", flops: 1, back: func(g, _ *Tensor) *Tensor { return g.ZerosLike() }}
 )
+
+// logScaledBackward is grad / (self * log(base)).
+func logScaledBackward(g, x *Tensor) *Tensor { return g.Div(x.MulScalar()) }
+
+// acoshBackward is grad * (self * self - 1).rsqrt() for real self.
+func acoshBackward(g, x *Tensor) *Tensor {
+	slope := x.Mul(x).AddScalar().Rsqrt()
+	return g.Mul(slope)
+}
 
 // rsqrtBackward is -0.5 * grad * result.pow(3).
 func rsqrtBackward(g, y *Tensor) *Tensor {
@@ -169,6 +184,24 @@ func (x *Tensor) LogInPlace() *Tensor { return x.unaryInPlace(&opLog) }
 
 // SqrtInPlace is torch.sqrt_.
 func (x *Tensor) SqrtInPlace() *Tensor { return x.unaryInPlace(&opSqrt) }
+
+// Log2 is torch.log2.
+func (x *Tensor) Log2() *Tensor { return x.unary(&opLog2) }
+
+// Log10 is torch.log10.
+func (x *Tensor) Log10() *Tensor { return x.unary(&opLog10) }
+
+// Expm1 is torch.expm1.
+func (x *Tensor) Expm1() *Tensor { return x.unary(&opExpm1) }
+
+// Sinh is torch.sinh.
+func (x *Tensor) Sinh() *Tensor { return x.unary(&opSinh) }
+
+// Cosh is torch.cosh.
+func (x *Tensor) Cosh() *Tensor { return x.unary(&opCosh) }
+
+// Acosh is torch.acosh.
+func (x *Tensor) Acosh() *Tensor { return x.unary(&opAcosh) }
 
 // Log1p is torch.log1p.
 func (x *Tensor) Log1p() *Tensor { return x.unary(&opLog1p) }

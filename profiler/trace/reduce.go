@@ -11,7 +11,7 @@ import (
 type reduceGeometry struct {
 	ndim, reducedDims int
 	inputs, outputs   int64 // per output, and how many
-	fastest           int64 // bytes between neighbours along dimension 0
+	fastest           int64 // bytes between neighbors along dimension 0
 	slow              int64 // ... along the first dimension not reduced
 	shape             []int64
 	inStrides         []int64
@@ -23,7 +23,7 @@ type reduceGeometry struct {
 func (x *Tensor) reduceGeometry(reduced []bool, outSize int64) reduceGeometry {
 	perm := sortDimensions(x.shape, []*Tensor{x}, reduced)
 	g := reduceGeometry{inputs: 1, outputs: 1}
-	out := int64(outSize)
+	out := outSize
 	for _, d := range perm {
 		s := x.shape[d]
 		in, o := x.strides[d]*x.dtype.Size(), int64(0)
@@ -201,7 +201,7 @@ func (x *Tensor) reduce(r reduction, dims []int, keep bool) *Tensor {
 	c := t.begin(r.op, x)
 	shape, reduced := x.reducedShape(dims, keep)
 	y := c.let(t.empty(r.out, shape...))
-	if r.convert && x.dtype != r.out && !(x.dtype.IsHalf() && r.out == F32) {
+	if widens := x.dtype.IsHalf() && r.out == F32; r.convert && x.dtype != r.out && !widens {
 		x = c.let(x.to(r.out))
 	}
 	vt0 := r.vt0
