@@ -5,7 +5,21 @@ import (
 )
 
 // families are the groups of operators the vectors are called through.
-var families = []func() map[string]opvectors.Call{convOperators, dropoutOperators, normOperators, poolOperators, signalOperators, matmulOperators, pointwiseOperators, activationOperators, reductionOperators, lossOperators, shapeOperators, attentionOperators}
+var families = []func() map[string]opvectors.Call{
+	convOperators,
+	dropoutOperators,
+	graphOperators,
+	normOperators,
+	poolOperators,
+	signalOperators,
+	matmulOperators,
+	pointwiseOperators,
+	activationOperators,
+	reductionOperators,
+	lossOperators,
+	shapeOperators,
+	attentionOperators,
+}
 
 func intsOf(xs []int64) []int {
 	out := make([]int, len(xs))

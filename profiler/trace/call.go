@@ -12,6 +12,7 @@ type call struct {
 	casts  bool   // autocast is in force for the caller
 	op     string // the caller's, to be restored
 	native string
+	point  point // where the caller was
 	args   [4]*Tensor
 	nargs  int
 	list   []*Tensor // an argument that is a list of tensors
@@ -19,7 +20,7 @@ type call struct {
 
 // begin enters operator op, called with args; nil arguments are skipped.
 func (t *Tape) begin(op string, args ...*Tensor) call {
-	c := call{t: t, temps: len(t.temps), locals: len(t.locals), python: t.python, casts: t.casts.enabled, op: t.op, native: t.native}
+	c := call{t: t, temps: len(t.temps), locals: len(t.locals), python: t.python, casts: t.casts.enabled, op: t.op, native: t.native, point: t.point}
 	for _, x := range args {
 		if x != nil {
 			x.alive()
@@ -35,6 +36,11 @@ func (t *Tape) begin(op string, args ...*Tensor) call {
 	}
 	t.native = op
 	t.python = false
+	if op != castOp {
+		t.begun++
+		t.point = point{ordinal: t.begun, buffers: len(t.prog.Buffers)}
+		t.hooks.arrive(t.begun)
+	}
 	return c
 }
 

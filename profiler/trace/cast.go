@@ -1,12 +1,15 @@
 package trace
 
+// castOp names the copies that autocast makes.
+const castOp = "to_copy"
+
 // to is Tensor.to(dtype) as C++ calls it: x itself if nothing is to be done.
 func (x *Tensor) to(d DType) *Tensor {
 	if x.dtype == d {
 		return x
 	}
 	t := x.tape
-	c := t.begin("to_copy", x)
+	c := t.begin(castOp, x)
 	y := x.emptyLike(d)
 	t.launchCopy(y, x)
 	if d.differentiable() {
@@ -16,6 +19,7 @@ func (x *Tensor) to(d DType) *Tensor {
 			n.apply = func(b *backward) { b.give(0, b.grad.to(from)) }
 		}
 	}
+	c.point.buffers = len(t.prog.Buffers) // the caller's arguments are being cast
 	return c.end(y)
 }
 

@@ -7,6 +7,22 @@ type savedHooks struct {
 	// muted is set when a recomputation has all it needs: Python raises and
 	// unwinds; here the rest runs without allocating.
 	muted bool
+	// stop is the activation in which that will be so before it computes
+	// anything, last says that it has begun. PyTorch saves inputs first, so
+	// an operator that keeps nothing else never runs again.
+	stop int
+	last bool
+}
+
+// point is where a recording is: the ordinal of the innermost activation and
+// how many buffers there were when it began to compute.
+type point struct{ ordinal, buffers int }
+
+// arrive is called when activation n begins.
+func (h *savedHooks) arrive(n int) {
+	if n == h.stop {
+		h.last = true
+	}
 }
 
 // savedHook decides what a node keeps in place of a tensor.
@@ -29,6 +45,7 @@ func (h *savedHooks) pop()             { h.stack = h.stack[:len(h.stack)-1] }
 type packed struct {
 	region *region
 	value  *Tensor // present between recomputation and use
+	dead   bool    // its node is gone
 }
 
 // region is one checkpointed call (_CheckpointFrame): its holders, and what is
@@ -43,19 +60,28 @@ type region struct {
 	next       int
 	casts      autocastState
 	module     string
+	from       int // activations before the first run
+	// The activation that saved last, and whether it saved what it computed.
+	last    int
+	outputs bool
 }
 
 // pack takes a place among the holders and keeps nothing.
-func (r *region) pack(_ *Tape, _ *Tensor) saved {
+func (r *region) pack(t *Tape, x *Tensor) saved {
 	p := &packed{region: r}
 	r.holders = append(r.holders, p)
 	r.alive++
+	at := t.point.ordinal - r.from
+	output := !x.store.blank && int(x.store.buffer) >= t.point.buffers
+	r.outputs = output || r.outputs && at == r.last
+	r.last = at
 	return saved{pack: p}
 }
 
 // release is called when the node that held p lets go of it; the last one
 // ends the region and its hold on the inputs.
 func (p *packed) release() {
+	p.dead = true
 	if p.value != nil {
 		p.value.release()
 		p.value = nil
@@ -84,7 +110,9 @@ func (k recomputation) pack(t *Tape, x *Tensor) saved {
 	if r.next < len(r.holders) {
 		p := r.holders[r.next]
 		r.next++
-		p.value = holdForBackward(x)
+		if !p.dead {
+			p.value = holdForBackward(x)
+		}
 		if r.next == len(r.holders) {
 			t.hooks.muted = true // early stop
 		}
@@ -114,7 +142,11 @@ func (t *Tape) unpack(s saved) *Tensor {
 func (r *region) recompute() {
 	t := r.t
 	op, native, node, module, noGrad := t.op, t.native, t.node, t.module, t.noGrad
-	muted := t.hooks.muted
+	hooks := t.hooks
+	t.hooks.last, t.hooks.stop = false, -1
+	if !r.outputs {
+		t.hooks.stop = t.begun + r.last
+	}
 	t.noGrad, t.module = false, r.module
 	t.hooks.push(recomputation{r})
 	leave := t.casts.restore(r.casts)
@@ -128,8 +160,7 @@ func (r *region) recompute() {
 		y.die()
 	}
 	leave()
-	t.hooks.pop()
-	t.hooks.muted = muted
+	t.hooks = hooks
 	t.op, t.native, t.node, t.module, t.noGrad, t.shown = op, native, node, module, noGrad, false
 }
 
@@ -145,7 +176,7 @@ func (f *Frame) Checkpoint(fn func(f *Frame, inputs []*Tensor) *Tensor, inputs .
 		g.End(y)
 		return y
 	}
-	r := &region{t: t, run: fn, casts: t.casts.autocastState, module: t.module}
+	r := &region{t: t, run: fn, casts: t.casts.autocastState, module: t.module, from: t.begun}
 	for _, x := range inputs {
 		r.inputs = append(r.inputs, x.retain())
 	}

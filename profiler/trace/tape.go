@@ -35,6 +35,8 @@ type Tape struct {
 	node   string // autograd node, "" in forward
 	module string // path of the module in execution
 	step   int
+	begun  int   // activations so far, but for casts
+	point  point // the innermost of them
 	class  program.Class // of new buffers
 
 	lastSite   program.Site
@@ -173,6 +175,9 @@ func (t *Tape) allocate(bytes int64) *storage {
 	s := &t.stores[0]
 	t.stores = t.stores[1:]
 	s.bytes = bytes
+	if t.hooks.last && t.native != castOp {
+		t.hooks.muted = true
+	}
 	if bytes == 0 || t.hooks.muted {
 		s.blank = true
 		return s
