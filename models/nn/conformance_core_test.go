@@ -8,6 +8,7 @@ import (
 var families = []func() map[string]opvectors.Call{
 	convOperators,
 	dropoutOperators,
+	blockOperators,
 	graphOperators,
 	normOperators,
 	poolOperators,

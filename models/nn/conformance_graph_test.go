@@ -98,11 +98,13 @@ var graphs = map[string]graph{
 func res2net(f *trace.Frame, in []*tensor) *tensor {
 	parts := f.LetAll(in[0].Chunk(4, 1))
 	out := []*tensor{parts[0]}
-	var y *tensor
+	loop := f.FuncFrame() // so that the names out and y are bound in this order
 	for i, x := range parts[1:] {
-		f.Set(&y, x.Add(out[i]).ReLU())
-		out = append(out, f.Let(y))
+		out = append(out, loop.Let(x.Add(out[i]).ReLU()))
 	}
+	f.LetList(out)
+	f.Let(out[3]) // y
+	loop.End()
 	return trace.Cat(1, out...)
 }
 
@@ -131,7 +133,7 @@ func graphOperators() map[string]opvectors.Call {
 		calls["ckpt_graph_"+name] = func(f *trace.Frame, v *vector, in []*tensor, _ params) []*tensor {
 			body := func(f *trace.Frame, in []*tensor) *tensor { return g(f, in) }
 			if v.Bool("reentrant", false) {
-				panic("todo")
+				return []*tensor{f.CheckpointReentrant(body, in...)}
 			}
 			return []*tensor{f.Checkpoint(body, in...)}
 		}

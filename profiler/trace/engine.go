@@ -7,6 +7,20 @@ import "container/heap"
 type graphTask struct {
 	t     *Tape
 	ready readyQueue
+	// outer is the call whose node this one was made from, if any; shared are
+	// the nodes that it waits for too, as it left them.
+	outer  *graphTask
+	visit  int64
+	shared []waiting
+}
+
+// waiting is what a task keeps in a node.
+type waiting struct {
+	node   *Node
+	visit  int64
+	deps   int32
+	grads  []*Tensor
+	queued bool
 }
 
 // readyQueue orders nodes as ReadyQueue does: the latest made runs first.
@@ -42,10 +56,11 @@ func (x *Tensor) Backward() {
 
 // backward runs the graph behind roots, whose gradients are given.
 func (t *Tape) backward(roots, grads []*Tensor) {
-	task := &graphTask{t: t}
+	t.visit++
+	task := &graphTask{t: t, outer: t.task, visit: t.visit}
+	t.task = task
 	noGrad, node, module, python, thread := t.noGrad, t.node, t.module, t.python, t.thread
 	t.noGrad, t.python, t.thread = true, false, 1
-	t.visit++
 	for i, x := range roots {
 		if !x.requiresGrad {
 			panic("trace: backward from a tensor that does not require grad")
@@ -64,15 +79,44 @@ func (t *Tape) backward(roots, grads []*Tensor) {
 		n.queued = false
 		task.run(n)
 	}
+	task.giveBack()
+	t.task = task.outer
 	t.noGrad, t.node, t.module, t.python, t.thread = noGrad, node, module, python, thread
+}
+
+// borrow makes a node this task's own; one that an outer task waits for is
+// remembered as it is.
+func (g *graphTask) borrow(n *Node) {
+	if g.outer != nil && n.visit >= g.outermost() {
+		g.shared = append(g.shared, waiting{node: n, visit: n.visit, deps: n.deps, grads: n.grads, queued: n.queued})
+		n.grads, n.queued = nil, false
+	}
+	n.visit, n.deps = g.visit, 0
+}
+
+// outermost is the visit of the first of the calls that are running.
+func (g *graphTask) outermost() int64 {
+	for g.outer != nil {
+		g = g.outer
+	}
+	return g.visit
+}
+
+// giveBack restores what borrow has remembered.
+func (g *graphTask) giveBack() {
+	for i := range g.shared {
+		s := &g.shared[i]
+		n := s.node
+		n.visit, n.deps, n.grads, n.queued = s.visit, s.deps, s.grads, s.queued
+	}
 }
 
 // count finds how many gradients each reachable node waits for.
 func (g *graphTask) count(root *Node) {
-	if root.visit == g.t.visit {
+	if root.visit == g.visit {
 		return
 	}
-	root.visit, root.deps = g.t.visit, 0
+	g.borrow(root)
 	stack := []*Node{root}
 	for len(stack) > 0 {
 		n := stack[len(stack)-1]
@@ -82,8 +126,8 @@ func (g *graphTask) count(root *Node) {
 			if m == nil {
 				continue
 			}
-			if m.visit != g.t.visit {
-				m.visit, m.deps = g.t.visit, 0
+			if m.visit != g.visit {
+				g.borrow(m)
 				stack = append(stack, m)
 			}
 			m.deps++

@@ -35,8 +35,8 @@ type Tape struct {
 	node   string // autograd node, "" in forward
 	module string // path of the module in execution
 	step   int
-	begun  int   // activations so far, but for casts
-	point  point // the innermost of them
+	begun  int           // activations so far, but for casts
+	point  point         // the innermost of them
 	class  program.Class // of new buffers
 
 	lastSite   program.Site
@@ -46,7 +46,8 @@ type Tape struct {
 	noGrad  bool
 	seq     int64
 	visit   int64
-	thread  int // 0 the main thread, 1 the autograd device thread
+	task    *graphTask // the call of backward that is running
+	thread  int        // 0 the main thread, 1 the autograd device thread
 	hooks   savedHooks
 	casts   autocast
 	library libraries

@@ -1,0 +1,61 @@
+package trace
+
+// CheckpointReentrant runs fn on inputs without autograd; backward runs it
+// again, all of it, and then backward through it, from within a node of the
+// graph: torch.utils.checkpoint.checkpoint(fn, *inputs, use_reentrant=True).
+// Nothing is differentiated unless one of the inputs requires a gradient.
+func (f *Frame) CheckpointReentrant(fn func(f *Frame, inputs []*Tensor) *Tensor, inputs ...*Tensor) *Tensor {
+	t := f.t
+	g := f.CallFrame(inputs...)
+	var y *Tensor
+	t.NoGrad(func() {
+		h := g.FuncFrame(inputs...)
+		y = fn(h, inputs)
+		h.End(y)
+	})
+	if n := t.record("CheckpointFunctionBackward", inputs...); n != nil {
+		n.save(inputs...)
+		n.yields(y)
+		r := &rerun{fn: fn, casts: t.casts.autocastState, module: t.module}
+		n.apply = r.backward
+	}
+	g.End(y)
+	return y
+}
+
+// rerun is what a reentrant checkpoint needs to run its region again.
+type rerun struct {
+	fn     func(f *Frame, inputs []*Tensor) *Tensor
+	casts  autocastState
+	module string
+}
+
+// backward is CheckpointFunction.backward.
+func (r *rerun) backward(b *backward) {
+	t := b.t
+	args := b.grad.retain() // Python's tuple of gradients
+	f := t.enter()
+	t.module = r.module
+	inputs := make([]*Tensor, len(b.kept))
+	for i, x := range b.kept {
+		inputs[i] = f.Let(x.detached())
+		inputs[i].requiresGrad = x.requiresGrad
+	}
+	var y *Tensor
+	t.withGrad(true, func() {
+		leave := t.casts.restore(r.casts)
+		h := f.FuncFrame(inputs...)
+		y = r.fn(h, inputs)
+		h.End(y)
+		f.Let(y)
+		leave()
+	})
+	t.backward([]*Tensor{y}, []*Tensor{args})
+	for i, x := range inputs {
+		if x.grad != nil && b.needs(i) {
+			b.out[i] = x.grad.retain()
+		}
+	}
+	f.End()
+	args.release()
+}
