@@ -2,6 +2,7 @@ package nn_test
 
 import (
 	"github.com/vprof/vprof/internal/opvectors"
+	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
@@ -18,6 +19,10 @@ func attentionOperators() map[string]opvectors.Call {
 		"sdpa_gqa":               attention(trace.AttentionArgs{IsCausal: true, EnableGQA: true}),
 		"attention_by_hand":      opvectors.Call(attentionByHand),
 		"attention_by_hand_mask": opvectors.Call(maskedAttentionByHand),
+		"mha":                    opvectors.Call(multiheadAttention),
+
+		"transformer_encoder_layer": opvectors.Call(encoderLayer),
+		"transformer_decoder_layer": opvectors.Call(decoderLayer),
 	}
 }
 
@@ -45,4 +50,45 @@ func maskedAttentionByHand(f *trace.Frame, _ *vector, in []*tensor, _ params) []
 	f.Set(&scores, scores.Add(in[3]))
 	f.Set(&scores, scores.Softmax(-1))
 	return []*tensor{scores.Matmul(in[2])}
+}
+
+// multiheadAttention is self-attention, of whose results the first is kept.
+func multiheadAttention(f *trace.Frame, v *vector, in []*tensor, p params) []*tensor {
+	m := nn.NewMultiheadAttention(v.Int("embed", 0), v.Int("heads", 0), nn.MultiheadOptions{Dropout: 0.1, BatchFirst: v.Bool("batch_first", false)})
+	load(m, v, p)
+	y, weights := m.Attend(f, in[0], in[0], in[0], nn.MultiheadArgs{NeedWeights: v.Bool("need_weights", true)})
+	f.Let(y)
+	if weights != nil {
+		f.Discard(weights)
+	}
+	return []*tensor{y}
+}
+
+// load gives a module the parameters of a vector, by name.
+func load(model any, v *vector, p params) {
+	tree := nn.NewTree(model)
+	for i, name := range tree.Names {
+		tree.Parameters[i].Tensor = p[name]
+	}
+	tree.Train(v.Eval == 0)
+}
+
+func encoderLayer(f *trace.Frame, v *vector, in []*tensor, p params) []*tensor {
+	o := nn.TransformerOptions{Dropout: 0.1, NormFirst: v.Bool("norm_first", false), BatchFirst: v.Bool("batch_first", false)}
+	if v.String("activation", "") == "gelu" {
+		o.Activation = nn.NewGELU()
+	}
+	l := nn.NewTransformerEncoderLayer(v.Int("d", 0), v.Int("heads", 0), v.Int("ffn", 0), o)
+	load(l, v, p)
+	return []*tensor{f.Call(l, in[0])}
+}
+
+func decoderLayer(f *trace.Frame, v *vector, in []*tensor, p params) []*tensor {
+	d := v.Int("d", 0)
+	l := nn.NewTransformerDecoderLayer(d, v.Int("heads", 0), 2*d, nn.TransformerOptions{Dropout: 0.1, BatchFirst: d != 108})
+	load(l, v, p)
+	g := f.CallFrame(in...)
+	y := l.Decode(g, in[0], in[1], nn.TransformerMasks{}, nn.TransformerMasks{})
+	g.End(y)
+	return []*tensor{y}
 }

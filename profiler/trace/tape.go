@@ -102,6 +102,10 @@ func (t *Tape) In(c program.Class, f func()) {
 // NoGrad runs f as under torch.no_grad().
 func (t *Tape) NoGrad(f func()) { t.withGrad(false, f) }
 
+// Tracks reports whether autograd would follow an operator on xs: grad mode
+// is on and one of them requires grad. Nil tensors are skipped.
+func (t *Tape) Tracks(xs ...*Tensor) bool { return t.tracked(xs...) }
+
 func (t *Tape) withGrad(on bool, f func()) {
 	was := t.noGrad
 	t.noGrad = !on

@@ -1,0 +1,222 @@
+package nn
+
+import (
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// MultiheadAttention is torch.nn.MultiheadAttention with one embedding size
+// for query, key and value.
+type MultiheadAttention struct {
+	Module
+	InProjWeight, InProjBias *Parameter
+	OutProj                  *Linear
+	heads                    int64
+	dropout                  float64
+	batchFirst               bool
+}
+
+// MultiheadOptions are the arguments of NewMultiheadAttention beside sizes.
+type MultiheadOptions struct {
+	// Dropout of the attention weights.
+	Dropout float64
+	// BatchFirst takes and returns [batch, length, embedding] instead of
+	// [length, batch, embedding].
+	BatchFirst bool
+}
+
+// NewMultiheadAttention has biases; heads must divide embed.
+func NewMultiheadAttention(embed, heads int64, o MultiheadOptions) *MultiheadAttention {
+	return &MultiheadAttention{
+		InProjWeight: NewParameter(3*embed, embed), InProjBias: NewParameter(3 * embed),
+		OutProj: NewLinear(embed, embed, true),
+		heads:   heads, dropout: o.Dropout, batchFirst: o.BatchFirst,
+	}
+}
+
+// MultiheadArgs are the arguments of MultiheadAttention's call beside query,
+// key and value, under their PyTorch names.
+type MultiheadArgs struct {
+	// KeyPaddingMask is [batch, keys], AttnMask [queries, keys] or
+	// [batch*heads, queries, keys]; both Bool or additive.
+	KeyPaddingMask, AttnMask *trace.Tensor
+	// NeedWeights also returns the attention weights, averaged over heads;
+	// PyTorch's default is to do so.
+	NeedWeights bool
+	// IsCausal is a hint that AttnMask is the causal one.
+	IsCausal bool
+}
+
+// Attend calls m; weights is nil unless asked for. What is not used of the two
+// results must be given to [trace.Frame.Discard].
+func (m *MultiheadAttention) Attend(f *trace.Frame, query, key, value *trace.Tensor, a MultiheadArgs) (y, weights *trace.Tensor) {
+	g := f.CallFrame(query, key, value)
+	g.In(m)
+	a.KeyPaddingMask = canonicalMask(g, a.KeyPaddingMask, query)
+	a.AttnMask = canonicalMask(g, a.AttnMask, query)
+	switch {
+	case m.fast(query, key, value, a):
+		y, weights = query.NativeMultiheadAttention(m.weights(), a.NeedWeights)
+	case m.batchFirst:
+		query, key, value = transposed(g, query, key, value)
+		y, weights = m.forward(g, query, key, value, a)
+		y = y.Transpose(1, 0)
+	default:
+		y, weights = m.forward(g, query, key, value, a)
+	}
+	g.End(y, weights)
+	return y, weights
+}
+
+// transposed swaps batch and length; tensors that were one stay one.
+func transposed(f *trace.Frame, query, key, value *trace.Tensor) (q, k, v *trace.Tensor) {
+	q, k, v = query, key, value
+	f.Set(&q, query.Transpose(1, 0))
+	switch {
+	case key == query:
+		f.Set(&k, q)
+	default:
+		f.Set(&k, key.Transpose(1, 0))
+	}
+	switch value {
+	case key:
+		f.Set(&v, k)
+	case query:
+		f.Set(&v, q)
+	default:
+		f.Set(&v, value.Transpose(1, 0))
+	}
+	return q, k, v
+}
+
+// canonicalMask makes a boolean mask additive: 0 or -inf.
+func canonicalMask(f *trace.Frame, mask, like *trace.Tensor) *trace.Tensor {
+	if mask == nil || mask.DType() != trace.Bool {
+		return mask
+	}
+	return f.Let(f.Tape().Zeros(like.DType(), mask.Shape()...).MaskedFillInPlace(mask))
+}
+
+// forward is torch.nn.functional.multi_head_attention_forward over
+// [length, batch, embedding].
+func (m *MultiheadAttention) forward(f *trace.Frame, query, key, value *trace.Tensor, a MultiheadArgs) (y, weights *trace.Tensor) {
+	g := f.FuncFrame(query, key, value)
+	length, batch, embed := query.Size(0), query.Size(1), query.Size(2)
+	keys, size := key.Size(0), embed/m.heads
+	mask := a.AttnMask
+	if a.IsCausal && a.KeyPaddingMask == nil && !a.NeedWeights {
+		mask = nil
+	} else if a.KeyPaddingMask != nil {
+		a.IsCausal = false
+	}
+	q, k, v := m.inProjection(g, query, key, value)
+	if mask != nil && mask.NDim() == 2 {
+		mask = g.Let(mask.Unsqueeze(0))
+	}
+	g.Set(&q, q.View(length, batch*m.heads, size).Transpose(0, 1))
+	g.Set(&k, k.View(keys, batch*m.heads, size).Transpose(0, 1))
+	g.Set(&v, v.View(keys, batch*m.heads, size).Transpose(0, 1))
+	if p := a.KeyPaddingMask; p != nil {
+		padding := g.Let(p.View(batch, 1, 1, keys).Expand(-1, m.heads, -1, -1).Reshape(batch*m.heads, 1, keys))
+		if mask == nil {
+			mask = padding
+		} else {
+			g.Set(&mask, mask.Add(padding))
+		}
+	}
+	dropout := m.dropout
+	if !m.Training() {
+		dropout = 0
+	}
+	var out *trace.Tensor
+	if a.NeedWeights {
+		out, weights = m.weighted(g, q, k, v, mask, dropout)
+		out = g.Let(out)
+		g.Set(&out, out.Transpose(0, 1).Contiguous().View(length*batch, embed))
+	} else {
+		if mask != nil {
+			if mask.Size(0) == 1 && mask.NDim() == 3 {
+				g.Set(&mask, mask.Unsqueeze(0))
+			} else {
+				g.Set(&mask, mask.View(batch, m.heads, -1, keys))
+			}
+		}
+		g.Set(&q, q.View(batch, m.heads, length, size))
+		g.Set(&k, k.View(batch, m.heads, keys, size))
+		g.Set(&v, v.View(batch, m.heads, keys, size))
+		out = g.Let(q.ScaledDotProductAttention(k, v, trace.AttentionArgs{Mask: mask, Dropout: dropout, IsCausal: a.IsCausal}))
+		g.Set(&out, out.Permute(2, 0, 1, 3).Contiguous().View(batch*length, embed))
+	}
+	g.Set(&out, out.Linear(m.OutProj.Weight.T(), m.OutProj.Bias.T()))
+	g.Set(&out, out.View(length, batch, embed))
+	if weights != nil {
+		g.Set(&weights, weights.View(batch, m.heads, length, keys))
+		g.Set(&weights, weights.Mean(false, 1))
+	}
+	g.End(out, weights)
+	return out, weights
+}
+
+// weighted is attention whose weights the caller wants; they stay bound in g.
+func (m *MultiheadAttention) weighted(g *trace.Frame, q, k, v, mask *trace.Tensor, dropout float64) (y, weights *trace.Tensor) {
+	scaled := g.Let(q.MulScalar())
+	if mask != nil {
+		weights = g.Let(mask.BAddBMM(scaled, k.Transpose(-2, -1)))
+	} else {
+		weights = g.Let(scaled.BMM(k.Transpose(-2, -1)))
+	}
+	g.Set(&weights, weights.Softmax(-1))
+	if dropout > 0 {
+		g.Set(&weights, weights.Dropout(dropout, true))
+	}
+	return weights.BMM(v), weights
+}
+
+// inProjection is _in_projection_packed; the results are bound in f.
+func (m *MultiheadAttention) inProjection(f *trace.Frame, query, key, value *trace.Tensor) (q, k, v *trace.Tensor) {
+	g := f.FuncFrame(query, key, value)
+	embed := query.Size(-1)
+	weight, bias := m.InProjWeight.T(), m.InProjBias.T()
+	switch {
+	case key == value && query == key:
+		packed := unpack(g, query.Linear(weight, bias), 3)
+		q, k, v = packed.Select(0, 0), packed.Select(0, 1), packed.Select(0, 2)
+	case key == value:
+		w, b := g.LetAll(weight.SplitSizes([]int64{embed, 2 * embed}, 0)), g.LetAll(bias.SplitSizes([]int64{embed, 2 * embed}, 0))
+		q = g.Let(query.Linear(w[0], b[0]))
+		packed := unpack(g, key.Linear(w[1], b[1]), 2)
+		k, v = packed.Select(0, 0), packed.Select(0, 1)
+	default:
+		w, b := g.LetAll(weight.Chunk(3, 0)), g.LetAll(bias.Chunk(3, 0))
+		q, k, v = query.Linear(w[0], b[0]), key.Linear(w[1], b[1]), value.Linear(w[2], b[2])
+	}
+	g.End(q, k, v)
+	return f.Let(q), f.Let(k), f.Let(v)
+}
+
+// unpack splits the projection [L, B, n*E] into [n, L, B, E].
+func unpack(f *trace.Frame, x *trace.Tensor, n int64) *trace.Tensor {
+	x = f.Let(x)
+	l, b, e := x.Size(0), x.Size(1), x.Size(2)/n
+	f.Set(&x, x.View(l, b, n, e).Unsqueeze(0).Transpose(0, -2).Squeeze(-2).Contiguous())
+	return x
+}
+
+// fast reports whether PyTorch runs one fused operator in place of the usual
+// ones: in evaluation of self-attention when nothing requires a gradient.
+// (PyTorch can do so with masks, too; here they take the usual way.)
+func (m *MultiheadAttention) fast(query, key, value *trace.Tensor, a MultiheadArgs) bool {
+	t := query.Tape()
+	_, autocast := t.Autocasting()
+	return !m.Training() && m.batchFirst && query == key && key == value && query.NDim() == 3 &&
+		a.KeyPaddingMask == nil && a.AttnMask == nil && m.heads%2 == 0 && !autocast &&
+		query.DType() == m.InProjBias.T().DType() &&
+		!t.Tracks(query, m.InProjWeight.T(), m.InProjBias.T(), m.OutProj.Weight.T(), m.OutProj.Bias.T())
+}
+
+func (m *MultiheadAttention) weights() trace.MultiheadWeights {
+	return trace.MultiheadWeights{
+		Heads:    m.heads,
+		InWeight: m.InProjWeight.T(), InBias: m.InProjBias.T(),
+		OutWeight: m.OutProj.Weight.T(), OutBias: m.OutProj.Bias.T(),
+	}
+}

@@ -1,0 +1,179 @@
+package nn
+
+import "github.com/vprof/vprof/profiler/trace"
+
+// TransformerOptions are the arguments of the transformer layers beside sizes.
+type TransformerOptions struct {
+	// Dropout of attention weights, activations and results.
+	Dropout float64
+	// Activation of the feed-forward block; nil is ReLU.
+	Activation Layer
+	// NormFirst normalizes before each block instead of after it.
+	NormFirst bool
+	// BatchFirst takes and returns [batch, length, embedding] instead of
+	// [length, batch, embedding].
+	BatchFirst bool
+}
+
+func (o TransformerOptions) activation() Layer {
+	if o.Activation == nil {
+		return NewReLU()
+	}
+	return o.Activation
+}
+
+// TransformerEncoderLayer is torch.nn.TransformerEncoderLayer.
+type TransformerEncoderLayer struct {
+	Module
+	SelfAttn           *MultiheadAttention
+	Linear1            *Linear
+	Dropout            *Dropout
+	Linear2            *Linear
+	Norm1, Norm2       *LayerNorm
+	Dropout1, Dropout2 *Dropout
+	activation         Layer
+	normFirst          bool
+}
+
+// NewTransformerEncoderLayer has a feed-forward block of the given width.
+func NewTransformerEncoderLayer(embed, heads, width int64, o TransformerOptions) *TransformerEncoderLayer {
+	return &TransformerEncoderLayer{
+		SelfAttn: NewMultiheadAttention(embed, heads, MultiheadOptions{Dropout: o.Dropout, BatchFirst: o.BatchFirst}),
+		Linear1:  NewLinear(embed, width, true), Dropout: NewDropout(o.Dropout), Linear2: NewLinear(width, embed, true),
+		Norm1: NewLayerNorm(embed), Norm2: NewLayerNorm(embed),
+		Dropout1: NewDropout(o.Dropout), Dropout2: NewDropout(o.Dropout),
+		activation: o.activation(), normFirst: o.NormFirst,
+	}
+}
+
+// TransformerMasks are the masks of one attention.
+type TransformerMasks struct {
+	// Mask is over [queries, keys], KeyPadding over [batch, keys]; Bool or
+	// additive.
+	Mask, KeyPadding *trace.Tensor
+	// IsCausal is a hint that Mask is the causal one.
+	IsCausal bool
+}
+
+// Forward runs the layer without masks.
+func (l *TransformerEncoderLayer) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
+	return l.Masked(f, x, TransformerMasks{})
+}
+
+// Masked runs the layer. x is bound in f, as an argument of a call is.
+func (l *TransformerEncoderLayer) Masked(f *trace.Frame, x *trace.Tensor, m TransformerMasks) *trace.Tensor {
+	m.KeyPadding = canonicalMask(f, m.KeyPadding, x)
+	m.Mask = canonicalMask(f, m.Mask, x)
+	if w, ok := l.fast(x, m); ok {
+		return x.TransformerEncoderLayerForward(w)
+	}
+	src := f.Let(x) // x = src
+	if l.normFirst {
+		f.Set(&src, src.Add(selfAttention(f, l.SelfAttn, l.Dropout1, f.Call(l.Norm1, src), m)))
+		f.Set(&src, src.Add(l.feedForward(f, f.Call(l.Norm2, src))))
+		return src
+	}
+	f.Set(&src, f.Call(l.Norm1, src.Add(selfAttention(f, l.SelfAttn, l.Dropout1, src, m))))
+	f.Set(&src, f.Call(l.Norm2, src.Add(l.feedForward(f, src))))
+	return src
+}
+
+func (l *TransformerEncoderLayer) feedForward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
+	return feedForward(f, x, l.Linear1, l.activation, l.Dropout, l.Linear2, l.Dropout2)
+}
+
+// fast reports whether PyTorch runs the whole layer as one operator, and with
+// which parameters: in evaluation when nothing requires a gradient.
+func (l *TransformerEncoderLayer) fast(x *trace.Tensor, m TransformerMasks) (w trace.EncoderLayerWeights, ok bool) {
+	if m.Mask != nil || m.KeyPadding != nil || !l.SelfAttn.fast(x, x, x, MultiheadArgs{}) {
+		return w, false
+	}
+	w = trace.EncoderLayerWeights{
+		Attention:   l.SelfAttn.weights(),
+		Norm1Weight: l.Norm1.Weight.T(), Norm1Bias: l.Norm1.Bias.T(),
+		Norm2Weight: l.Norm2.Weight.T(), Norm2Bias: l.Norm2.Bias.T(),
+		Linear1Weight: l.Linear1.Weight.T(), Linear1Bias: l.Linear1.Bias.T(),
+		Linear2Weight: l.Linear2.Weight.T(), Linear2Bias: l.Linear2.Bias.T(),
+		NormFirst: l.normFirst,
+	}
+	return w, !x.Tape().Tracks(w.Norm1Weight, w.Norm1Bias, w.Norm2Weight, w.Norm2Bias,
+		w.Linear1Weight, w.Linear1Bias, w.Linear2Weight, w.Linear2Bias)
+}
+
+// selfAttention is _sa_block.
+func selfAttention(f *trace.Frame, a *MultiheadAttention, d *Dropout, x *trace.Tensor, m TransformerMasks) *trace.Tensor {
+	return attentionBlock(f, a, d, x, x, m)
+}
+
+// attentionBlock is _mha_block: x attends to memory.
+func attentionBlock(f *trace.Frame, a *MultiheadAttention, d *Dropout, x, memory *trace.Tensor, m TransformerMasks) *trace.Tensor {
+	g := f.FuncFrame(x)
+	if memory != x {
+		g.Let(memory)
+	}
+	y, _ := a.Attend(g, x, memory, memory, MultiheadArgs{AttnMask: m.Mask, KeyPaddingMask: m.KeyPadding, IsCausal: m.IsCausal})
+	g.Set(&x, y)
+	y = g.Call(d, x)
+	g.End(y)
+	return y
+}
+
+// feedForward is _ff_block.
+func feedForward(f *trace.Frame, x *trace.Tensor, layers ...Layer) *trace.Tensor {
+	g := f.FuncFrame(x)
+	y := x
+	for i, l := range layers {
+		if i == len(layers)-1 { // x = linear2(...); return dropout2(x)
+			g.Set(&x, y)
+			y = x
+		}
+		y = g.Call(l, y)
+	}
+	g.End(y)
+	return y
+}
+
+// TransformerDecoderLayer is torch.nn.TransformerDecoderLayer.
+type TransformerDecoderLayer struct {
+	Module
+	SelfAttn, MultiheadAttn      *MultiheadAttention
+	Linear1                      *Linear
+	Dropout                      *Dropout
+	Linear2                      *Linear
+	Norm1, Norm2, Norm3          *LayerNorm
+	Dropout1, Dropout2, Dropout3 *Dropout
+	activation                   Layer
+	normFirst                    bool
+}
+
+// NewTransformerDecoderLayer has a feed-forward block of the given width.
+func NewTransformerDecoderLayer(embed, heads, width int64, o TransformerOptions) *TransformerDecoderLayer {
+	attention := MultiheadOptions{Dropout: o.Dropout, BatchFirst: o.BatchFirst}
+	return &TransformerDecoderLayer{
+		SelfAttn: NewMultiheadAttention(embed, heads, attention), MultiheadAttn: NewMultiheadAttention(embed, heads, attention),
+		Linear1: NewLinear(embed, width, true), Dropout: NewDropout(o.Dropout), Linear2: NewLinear(width, embed, true),
+		Norm1: NewLayerNorm(embed), Norm2: NewLayerNorm(embed), Norm3: NewLayerNorm(embed),
+		Dropout1: NewDropout(o.Dropout), Dropout2: NewDropout(o.Dropout), Dropout3: NewDropout(o.Dropout),
+		activation: o.activation(), normFirst: o.NormFirst,
+	}
+}
+
+// Decode runs the layer over a target and the memory it attends to, both bound
+// in f, as arguments of a call are.
+func (l *TransformerDecoderLayer) Decode(f *trace.Frame, target, memory *trace.Tensor, self, cross TransformerMasks) *trace.Tensor {
+	x := f.Let(target) // x = tgt
+	if l.normFirst {
+		f.Set(&x, x.Add(selfAttention(f, l.SelfAttn, l.Dropout1, f.Call(l.Norm1, x), self)))
+		f.Set(&x, x.Add(attentionBlock(f, l.MultiheadAttn, l.Dropout2, f.Call(l.Norm2, x), memory, cross)))
+		f.Set(&x, x.Add(l.feedForward(f, f.Call(l.Norm3, x))))
+		return x
+	}
+	f.Set(&x, f.Call(l.Norm1, x.Add(selfAttention(f, l.SelfAttn, l.Dropout1, x, self))))
+	f.Set(&x, f.Call(l.Norm2, x.Add(attentionBlock(f, l.MultiheadAttn, l.Dropout2, x, memory, cross))))
+	f.Set(&x, f.Call(l.Norm3, x.Add(l.feedForward(f, x))))
+	return x
+}
+
+func (l *TransformerDecoderLayer) feedForward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
+	return feedForward(f, x, l.Linear1, l.activation, l.Dropout, l.Linear2, l.Dropout3)
+}
