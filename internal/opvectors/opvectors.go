@@ -280,7 +280,7 @@ func (v *Vector) record(call Call, but string) (forward, backward []string) {
 		params[p.Name] = x
 	}
 	for _, b := range v.buffers() {
-		params[b.Name] = f.Let(t.New("buffer", program.Buffers, b.DType, b.Shape...))
+		params[b.Name] = t.Hold(t.New("buffer", program.Buffers, b.DType, b.Shape...))
 	}
 	rec := NewRecorder(t)
 	rec.but = but
@@ -352,8 +352,18 @@ func (v *Vector) parameter(t *trace.Tape, s Tensor) *trace.Tensor {
 // buffers are what a module has beside its parameters, in their type: the
 // vectors do not list them.
 func (v *Vector) buffers() []Param {
-	if v.Op == "stft" {
-		return []Param{{"window", Tensor{Shape: []int64{v.Int("n_fft", 0)}, DType: trace.F32}}}
+	f32 := func(name string, shape ...int64) Param { return Param{name, Tensor{Shape: shape, DType: trace.F32}} }
+	switch {
+	case v.Op == "stft":
+		return []Param{f32("window", v.Int("n_fft", 0))}
+	case strings.HasPrefix(v.Op, "spectral_norm"), strings.HasPrefix(v.Op, "weight_norm"):
+		// The weight of the call before belongs to the module.
+		w := v.Params[len(v.Params)-1].Shape
+		rows, columns := w[0], int64(1)
+		for _, n := range w[1:] {
+			columns *= n
+		}
+		return []Param{f32("u", rows), f32("v", columns), f32("computed", w...)}
 	}
 	if !strings.HasPrefix(v.Op, "batch_norm") || strings.HasSuffix(v.Op, "_nostats") {
 		return nil

@@ -2,11 +2,21 @@ package nn_test
 
 import (
 	"github.com/vprof/vprof/internal/opvectors"
+	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
 func normOperators() map[string]opvectors.Call {
 	return map[string]opvectors.Call{
+		"spectral_norm_old_linear":   spectralNorm(false),
+		"spectral_norm_old_conv2d":   spectralNorm(false),
+		"spectral_norm_param_linear": spectralNorm(true),
+		"spectral_norm_param_conv2d": spectralNorm(true),
+		"weight_norm_old_linear":     weightNorm(false),
+		"weight_norm_old_conv2d":     weightNorm(false),
+		"weight_norm_param_linear":   weightNorm(true),
+		"weight_norm_param_conv2d":   weightNorm(true),
+
 		"batch_norm1d":             one(batchNorm),
 		"batch_norm2d":             one(batchNorm),
 		"batch_norm2d_cl":          one(batchNorm),
@@ -71,4 +81,57 @@ func layerNormChannelFirst(f *trace.Frame, _ *vector, in []*tensor, _ params) []
 func rmsNormByHand(x, w *tensor) *tensor {
 	wide := x.To(trace.F32)
 	return wide.Mul(x.To(trace.F32).Pow(2).Mean(true, -1).AddScalar().Rsqrt()).To(x.DType()).Mul(w)
+}
+
+// parameter makes a layer's parameter of a tensor.
+func parameter(x *tensor) *nn.Parameter {
+	return &nn.Parameter{Tensor: x, Dims: x.Shape(), DType: x.DType()}
+}
+
+// layerOf is the linear or (4x4, stride 2, padding 1) convolution layer that
+// has the given weight.
+func layerOf(w, bias *tensor) nn.Reweighted {
+	if w.NDim() == 2 {
+		return &nn.Linear{Weight: parameter(w), Bias: parameter(bias)}
+	}
+	c := nn.NewConv(w.Size(1), w.Size(0), nn.ConvOptions{Kernel: []int64{4, 4}, Stride: []int64{2}, Padding: []int64{1}})
+	c.Weight, c.Bias = parameter(w), parameter(bias)
+	return c
+}
+
+// named is the parameter whose name ends so.
+func named(p params, names ...string) *tensor {
+	for _, name := range names {
+		if p[name] != nil {
+			return p[name]
+		}
+	}
+	panic("no parameter " + names[0])
+}
+
+func spectralNorm(parametrized bool) opvectors.Call {
+	return func(f *trace.Frame, v *vector, in []*tensor, p params) []*tensor {
+		layer := layerOf(named(p, "weight_orig", "parametrizations.weight.original"), p["bias"])
+		var m nn.Layer
+		if parametrized {
+			s := nn.NewSpectralParametrization(layer)
+			s.U.Tensor, s.V.Tensor = p["u"], p["v"]
+			m = s
+		} else {
+			s := nn.NewSpectralNorm(layer)
+			s.U.Tensor, s.V.Tensor, s.Last = p["u"], p["v"], p["computed"]
+			m = s
+		}
+		nn.NewTree(m).Train(v.Eval == 0)
+		return []*tensor{f.Call(m, in[0])}
+	}
+}
+
+func weightNorm(parametrized bool) opvectors.Call {
+	return func(f *trace.Frame, _ *vector, in []*tensor, p params) []*tensor {
+		m := nn.NewWeightNorm(layerOf(named(p, "weight_v", "parametrizations.weight.original1"), p["bias"]))
+		m.G = parameter(named(p, "weight_g", "parametrizations.weight.original0"))
+		m.Parametrized, m.Last = parametrized, p["computed"]
+		return []*tensor{f.Call(m, in[0])}
+	}
 }

@@ -70,7 +70,9 @@ func (t *Tape) lower(x *Tensor) *Tensor {
 	if y, ok := a.cache[x]; ok {
 		return y
 	}
-	y := x.to(a.dtype).retain()
+	var y *Tensor
+	// A copy made under no_grad is used with grad later, too.
+	t.withGrad(true, func() { y = x.to(a.dtype).retain() })
 	if a.cache == nil {
 		a.cache = make(map[*Tensor]*Tensor)
 	}

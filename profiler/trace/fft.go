@@ -121,4 +121,3 @@ func (x *Tensor) stft(n, hop int64, w *Tensor) *Tensor {
 	z := c.let(in.fftR2C(2))
 	return c.end(z.Transpose(1, 2))
 }
-

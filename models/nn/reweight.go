@@ -1,0 +1,158 @@
+package nn
+
+import "github.com/vprof/vprof/profiler/trace"
+
+// Reweighted is a layer whose weight can be computed anew for each call.
+type Reweighted interface {
+	Layer
+	weight() *Parameter
+	forwardWith(weight, x *trace.Tensor) *trace.Tensor
+}
+
+func (l *Linear) weight() *Parameter { return l.Weight }
+
+func (l *Linear) forwardWith(w, x *trace.Tensor) *trace.Tensor { return x.Linear(w, l.Bias.T()) }
+
+func (c *Conv) weight() *Parameter { return c.Weight }
+
+func (c *Conv) forwardWith(w, x *trace.Tensor) *trace.Tensor { return x.Conv(w, c.Bias.T(), c.args) }
+
+// Computed is the weight as a plain attribute of a module: it lives until the
+// next call assigns it anew.
+type Computed struct {
+	// Last is the weight of the last call, nil before the first.
+	Last *trace.Tensor
+}
+
+func (c *Computed) set(x *trace.Tensor) *trace.Tensor {
+	t, old := x.Tape(), c.Last
+	c.Last = t.Hold(x)
+	if old != nil {
+		t.Release(old)
+	}
+	return x
+}
+
+// SpectralNorm is a layer under torch.nn.utils.spectral_norm: before each call
+// its weight is divided by an estimate of its largest singular value and
+// assigned to the layer, where it lives until the next call.
+type SpectralNorm struct {
+	Module
+	Computed
+	Layer Reweighted `torch:""`
+	U     *Buffer    `torch:"weight_u"`
+	V     *Buffer    `torch:"weight_v"`
+}
+
+// NewSpectralNorm wraps a layer.
+func NewSpectralNorm(l Reweighted) *SpectralNorm {
+	rows, columns := matrixSize(l.weight())
+	return &SpectralNorm{Layer: l, U: NewBuffer(trace.F32, rows), V: NewBuffer(trace.F32, columns)}
+}
+
+// matrixSize is the size of a weight as a matrix, one row per output.
+func matrixSize(p *Parameter) (rows, columns int64) {
+	return p.Dims[0], product(p.Dims[1:])
+}
+
+// Forward computes the weight and calls the layer.
+func (s *SpectralNorm) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
+	return s.Layer.forwardWith(s.set(s.compute(f)), x)
+}
+
+// compute is SpectralNorm.compute_weight of torch/nn/utils/spectral_norm.py.
+func (s *SpectralNorm) compute(f *trace.Frame) *trace.Tensor {
+	t := f.Tape()
+	weight := s.Layer.weight().T()
+	rows, columns := matrixSize(s.Layer.weight())
+	g := f.CallFrame()
+	u, v := g.Let(s.U.T()), g.Let(s.V.T())
+	matrix := g.Let(weight.Reshape(rows, columns))
+	if s.Training() {
+		t.NoGrad(func() {
+			matrix.T().MV(u).NormalizeInto(v)
+			matrix.MV(v).NormalizeInto(u)
+			g.Set(&u, u.Clone())
+			g.Set(&v, v.Clone())
+		})
+	}
+	sigma := g.Let(u.Dot(matrix.MV(v)))
+	w := weight.Div(sigma)
+	g.End(w)
+	return w
+}
+
+// SpectralParametrization is a layer under
+// torch.nn.utils.parametrizations.spectral_norm: the weight is a property,
+// computed whenever it is read.
+type SpectralParametrization struct {
+	Module
+	Layer Reweighted `torch:""`
+	U     *Buffer    `torch:"_u"`
+	V     *Buffer    `torch:"_v"`
+}
+
+// NewSpectralParametrization wraps a layer.
+func NewSpectralParametrization(l Reweighted) *SpectralParametrization {
+	rows, columns := matrixSize(l.weight())
+	return &SpectralParametrization{Layer: l, U: NewBuffer(trace.F32, rows), V: NewBuffer(trace.F32, columns)}
+}
+
+// Forward computes the weight and calls the layer.
+func (s *SpectralParametrization) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
+	return s.Layer.forwardWith(s.compute(f), x)
+}
+
+// compute is _SpectralNorm.forward of torch/nn/utils/parametrizations.py.
+func (s *SpectralParametrization) compute(f *trace.Frame) *trace.Tensor {
+	t := f.Tape()
+	weight := s.Layer.weight().T()
+	g := f.CallFrame(weight)
+	matrix := weight
+	if weight.NDim() > 2 {
+		rows, columns := matrixSize(s.Layer.weight())
+		matrix = weight.View(rows, columns)
+	}
+	g.Let(matrix)
+	if s.Training() {
+		t.NoGrad(func() {
+			matrix.MV(s.V.T()).NormalizeInto(s.U.T())
+			matrix.T().MV(s.U.T()).NormalizeInto(s.V.T())
+		})
+	}
+	u, v := g.Let(s.U.T().Clone()), g.Let(s.V.T().Clone())
+	sigma := g.Let(u.Dot(matrix.MV(v)))
+	w := weight.Div(sigma)
+	g.End(w)
+	return w
+}
+
+// WeightNorm is a layer under torch.nn.utils.weight_norm: its weight is V with
+// the length G per output. The layer's own weight holds V.
+type WeightNorm struct {
+	Module
+	Computed
+	G     *Parameter `torch:"weight_g"`
+	Layer Reweighted `torch:""`
+	// Parametrized says that torch.nn.utils.parametrizations.weight_norm is
+	// meant, whose result belongs to the call and not to the layer.
+	Parametrized bool
+}
+
+// NewWeightNorm wraps a layer.
+func NewWeightNorm(l Reweighted) *WeightNorm {
+	g := []int64{l.weight().Dims[0]}
+	for range l.weight().Dims[1:] {
+		g = append(g, 1)
+	}
+	return &WeightNorm{Layer: l, G: NewParameter(g...)}
+}
+
+// Forward computes the weight and calls the layer.
+func (n *WeightNorm) Forward(_ *trace.Frame, x *trace.Tensor) *trace.Tensor {
+	w := trace.WeightNorm(n.Layer.weight().T(), n.G.T())
+	if !n.Parametrized {
+		n.set(w)
+	}
+	return n.Layer.forwardWith(w, x)
+}

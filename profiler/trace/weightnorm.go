@@ -1,0 +1,36 @@
+package trace
+
+// WeightNorm is torch._weight_norm(v, g, dim): g * v / norm(v), the norm taken
+// over all dimensions but dim, the first or the last.
+func WeightNorm(v, g *Tensor) *Tensor {
+	t := v.tape
+	c := t.begin("_weight_norm", v, g)
+	w := c.let(t.empty(v.dtype, v.shape...))
+	acc := g.dtype
+	if acc == F16 {
+		acc = F32
+	}
+	norms := c.let(t.emptyStrided(acc, g.shape, g.strides))
+	t.launchNorm(w, 4, v, g)
+	if n := t.record("WeightNormInterfaceBackward0", v, g); n != nil {
+		n.save(v, g, norms)
+		n.yields(w)
+		n.apply = func(b *backward) {
+			v, g := b.saved(0), b.saved(1)
+			in := b.grad.contiguousUntracked()
+			gv, gg := t.empty(v.dtype, v.shape...).retain(), t.empty(g.dtype, g.shape...).retain()
+			t.launchNorm(gv, 8, in, v, g)
+			b.giveAll(gv, gg)
+		}
+	}
+	return c.end(w)
+}
+
+// NormalizeInto is torch.nn.functional.normalize(x, dim=0, out=into) of a
+// vector.
+func (x *Tensor) NormalizeInto(into *Tensor) {
+	f := x.tape.funcFrame(x)
+	denom := f.Let(x.Norm(2, true, 0).ClampMinInPlace().ExpandAs(x))
+	x.tape.launchElementwise(into, 4, x, denom)
+	f.End()
+}
