@@ -40,6 +40,9 @@ func caseOf(t *testing.T, name string) (models.Case, device.GPU) {
 	if c.AMP == "none" {
 		c.AMP = ""
 	}
+	if c.Stage == "default" {
+		c.Stage = ""
+	}
 	gpu, err := device.Lookup(m[6])
 	require.NoError(t, err)
 	return c, gpu

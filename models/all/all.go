@@ -5,9 +5,10 @@ package all
 import (
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/redimnet"
+	"github.com/vprof/vprof/models/vqvae"
 )
 
 // Models returns the registry of everything that vprof can train on paper.
 func Models() *models.Registry {
-	return models.NewRegistry(redimnet.Models())
+	return models.NewRegistry(redimnet.Models(), vqvae.Models())
 }

@@ -62,6 +62,19 @@ func NewConv(in, out int64, o ConvOptions) *Conv {
 	return c
 }
 
+// NewConvTranspose is torch.nn.ConvTranspose1d, 2d or 3d.
+func NewConvTranspose(in, out int64, o ConvOptions) *Conv {
+	groups := max(o.Groups, 1)
+	c := &Conv{
+		Weight: NewParameter(append([]int64{in, out / groups}, o.Kernel...)...),
+		args:   trace.ConvArgs{Stride: o.Stride, Padding: o.Padding, Dilation: o.Dilation, Groups: groups, Transposed: true},
+	}
+	if !o.NoBias {
+		c.Bias = NewParameter(out)
+	}
+	return c
+}
+
 // Forward maps [N, in, ...] to [N, out, ...].
 func (c *Conv) Forward(_ *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	return x.Conv(c.Weight.T(), c.Bias.T(), c.args)
@@ -124,6 +137,23 @@ func (l *Func) Forward(_ *trace.Frame, x *trace.Tensor) *trace.Tensor { return l
 
 // NewFunc makes a layer of an operator.
 func NewFunc(apply func(x *trace.Tensor) *trace.Tensor) *Func { return &Func{apply: apply} }
+
+// Dropout is torch.nn.Dropout.
+type Dropout struct {
+	Module
+	p float64
+}
+
+// NewDropout drops with probability p in training.
+func NewDropout(p float64) *Dropout { return &Dropout{p: p} }
+
+// Forward keeps the shape.
+func (d *Dropout) Forward(_ *trace.Frame, x *trace.Tensor) *trace.Tensor {
+	return x.Dropout(d.p, d.Training())
+}
+
+// NewSiLU is torch.nn.SiLU.
+func NewSiLU() *Func { return NewFunc((*trace.Tensor).SiLU) }
 
 // NewGELU is torch.nn.GELU.
 func NewGELU() *Func { return NewFunc((*trace.Tensor).GELU) }

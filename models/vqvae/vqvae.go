@@ -1,0 +1,166 @@
+// Package vqvae is the patch VQ-VAE with semantic heads for mel patches, in
+// the phases of its staged training.
+package vqvae
+
+import (
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/models/train"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/optim"
+)
+
+// The tasks of the heads.
+const (
+	machines   = 4
+	transforms = 6
+)
+
+// Models are the system with 16 patches a spectrogram, with 8, and as the
+// low-memory command runs it.
+func Models() []models.Model {
+	entry := func(name, summary string, patches int64, d models.Case) models.Model {
+		d.Model, d.Stage = name, "full"
+		return models.Model{
+			Name:      name,
+			Summary:   summary,
+			Source:    "64mel-spectr-dcase2020: encoder, quantizer, decoder, heads and trainer",
+			Stages:    []string{"full", "vq-only", "codebook-frozen"},
+			Default:   d,
+			Batches:   []int{1, 8, 16, 32, 64, 128},
+			BatchUnit: "spectrogram",
+			Notes: []string{
+				"--stride alone does not change memory: the number of patches is fixed by --n-patches",
+				"the encoder is recomputed while a head loss is active, flag or not; checkpointing lowers the peak in stage vq-only alone",
+				"vq-only is phase 1 of the staged training, full phase 2, codebook-frozen phase 3",
+			},
+			Build: func(c models.Case) (models.Trainer, error) { return newTrainer(c, patches), nil },
+		}
+	}
+	return []models.Model{
+		entry("patch-vqvae", "patch VQ-VAE with semantic heads, 16 patches a spectrogram", 16, models.Case{Batch: 32, Accumulate: 1}),
+		entry("patch-vqvae-p8", "patch VQ-VAE with semantic heads, 8 patches a spectrogram", 8, models.Case{Batch: 32, Accumulate: 1}),
+		entry("patch-vqvae-lowmem", "patch VQ-VAE as its low-memory command runs it, 4 patches a spectrogram", 4,
+			models.Case{Batch: 1, Accumulate: 8, AMP: "fp16", Checkpointing: true}),
+	}
+}
+
+// trainer is the training system of one case.
+type trainer struct {
+	c       models.Case
+	patches int64
+	model   *network
+	net     *nn.Tree
+}
+
+func newTrainer(c models.Case, patches int64) *trainer {
+	t := &trainer{c: c, patches: patches, model: newNetwork()}
+	if c.Stage == "codebook-frozen" {
+		nn.Freeze(t.model.Quantizer)
+	}
+	t.net = nn.NewTree(t.model)
+	return t
+}
+
+// Counts implements [models.Trainer].
+func (t *trainer) Counts() models.Counts { return train.Counts(t.net, nil) }
+
+// batch is what the loader hands over.
+type batch struct{ patches, machine, transform *tensor }
+
+// Record implements [models.Trainer].
+func (t *trainer) Record(tape *trace.Tape, steps int) error {
+	return tape.Try(func() {
+		t.net.To(tape)
+		tape.Mark("model")
+		s := train.NewSession(tape, t.c)
+		opt, err := s.Optimizer(t.c, optim.Config{Algorithm: optim.AdamW, WeightDecay: true}, t.net.Parameters)
+		if err != nil {
+			tape.Raise(err)
+		}
+		n := int64(t.c.Batch)
+		b := batch{
+			patches:   tape.Hold(tape.New("randn", program.Batch, trace.F32, n, t.patches, patch, patch)),
+			machine:   tape.Hold(tape.New("randint", program.Batch, trace.I64, n)),
+			transform: tape.Hold(tape.New("randint", program.Batch, trace.I64, n)),
+		}
+		tape.Mark("batch")
+		for i := range steps {
+			tape.SetStep(i)
+			t.step(s, opt, b)
+			tape.Mark("step_end")
+		}
+	})
+}
+
+// step is one update of the trainer: micro-batches, then unscale, clip, step.
+func (t *trainer) step(s *train.Session, opt *optim.Optimizer, b batch) {
+	f := s.Tape.Frame()
+	t.net.Train(true)
+	var n names
+	for range t.c.Accumulate {
+		s.Autocast(func() { t.losses(f, &n, b) })
+		s.Backward(n.total)
+		n.del(f)
+		s.Tape.Mark("backward")
+	}
+	s.Step(opt, t.net.Parameters)
+	s.Tape.Mark("optimizer")
+	opt.ZeroGrad()
+	s.Tape.Mark("zero_grad")
+	f.End()
+}
+
+// names are the local names of the training loop.
+type names struct {
+	flat, z, q, vq, perplexity, rec, recLoss, pooled  *tensor
+	machine, transform, other, ceMachine, ceTransform *tensor
+	part, total                                       *tensor
+}
+
+// del is the loop's del statement.
+func (n *names) del(f *frame) {
+	for _, x := range []**tensor{&n.z, &n.q, &n.vq, &n.rec, &n.recLoss, &n.pooled, &n.machine, &n.transform, &n.ceMachine, &n.ceTransform, &n.perplexity, &n.other} {
+		f.Del(x)
+	}
+}
+
+// losses runs the model and all losses of a micro-batch.
+func (t *trainer) losses(f *frame, n *names, b batch) {
+	m, size := t.model, b.patches.Size(0)
+	headsActive := t.c.Stage != "vq-only"
+	f.Set(&n.flat, b.patches.Reshape(size*t.patches, 1, patch, patch))
+	f.Set(&n.z, t.run(f, m.Encoder, n.flat, t.c.Checkpointing || headsActive))
+	q, vq, perplexity := m.Quantizer.call(f, n.z)
+	f.Set(&n.q, q)
+	f.Set(&n.vq, vq)
+	f.Set(&n.perplexity, perplexity)
+	f.Set(&n.vq, n.vq.MulScalar())
+	f.Set(&n.rec, t.run(f, m.Decoder, n.q.Detach(), t.c.Checkpointing))
+	f.Tape().Mark("forward")
+	smooth := trace.CrossEntropyArgs{LabelSmoothing: 0.1}
+	f.Set(&n.recLoss, n.rec.MSELoss(n.flat, trace.ReduceMean))
+	latents := n.z.Shape()
+	f.Set(&n.pooled, n.z.Reshape(append([]int64{size, t.patches}, latents[1:]...)...).Mean(false, 1))
+	machine, other := m.Heads.call(f, n.pooled)
+	f.Set(&n.machine, machine)
+	f.Set(&n.other, other)
+	f.Set(&n.ceMachine, n.machine.CrossEntropyWith(b.machine, smooth))
+	other, transform := m.Heads.call(f, n.pooled)
+	f.Set(&n.other, other)
+	f.Set(&n.transform, transform)
+	f.Set(&n.ceTransform, n.transform.CrossEntropyWith(b.transform, smooth))
+	f.Set(&n.total, n.recLoss.MulScalar().Add(n.vq.MulScalar()).Add(n.ceMachine.MulScalar()).Add(n.ceTransform.MulScalar()))
+	f.Set(&n.part, n.total) // the loop that reads the parts leaves its name on the last
+	f.Set(&n.total, n.total.MulScalar())
+	f.Tape().Mark("loss")
+}
+
+// run calls a module, recomputed in backward if asked.
+func (t *trainer) run(f *frame, m trace.Module, x *tensor, recompute bool) *tensor {
+	if !recompute {
+		return f.Call(m, x)
+	}
+	return f.Checkpoint(func(g *frame, in []*tensor) *tensor { return g.Call(m, in[0]) }, x)
+}
