@@ -19,6 +19,7 @@ var families = []func() map[string]opvectors.Call{
 	reductionOperators,
 	lossOperators,
 	shapeOperators,
+	indexOperators,
 	attentionOperators,
 }
 

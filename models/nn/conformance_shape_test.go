@@ -33,14 +33,14 @@ func shapeOperators() map[string]opvectors.Call {
 		"slice0":     unary(func(x *tensor) *tensor { return x.Select(1, 0) }),
 		"slice_step": unary(func(x *tensor) *tensor { return x.SliceStep(1, 0, x.Size(1), 2) }),
 		"select_two": unary(func(x *tensor) *tensor { return x.Select(2, 0).Add(x.Select(2, 1)) }),
-		"split":      pieces(func(x *tensor) []*tensor { return x.Split(16, 1) }),
+		"split":      some(func(x *tensor) []*tensor { return x.Split(16, 1) }),
 		"split_one":  unary(func(x *tensor) *tensor { return x.Split(16, 1)[0] }),
-		"chunk":      pieces(func(x *tensor) []*tensor { return x.Chunk(3, -1) }),
+		"chunk":      some(func(x *tensor) []*tensor { return x.Chunk(3, -1) }),
 		"chunk2_mul": func(f *trace.Frame, _ *vector, in []*tensor, _ params) []*tensor {
 			halves := f.LetAll(in[0].Chunk(2, 1))
 			return []*tensor{halves[0].Mul(halves[1].Sigmoid())}
 		},
-		"unbind": pieces(func(x *tensor) []*tensor { return x.Unbind(0) }),
+		"unbind": some(func(x *tensor) []*tensor { return x.Unbind(0) }),
 		"unfold": unary(func(x *tensor) *tensor { return x.Unfold(2, 5, 2) }),
 		"diff":   unary(func(x *tensor) *tensor { return x.Diff(1) }),
 		"flip":   unary(func(x *tensor) *tensor { return x.Flip(1) }),
@@ -59,12 +59,23 @@ func shapeOperators() map[string]opvectors.Call {
 		"cat1_list4":       binary(func(a, b *tensor) *tensor { return trace.Cat(1, a, b, a, b) }),
 		"cat_same":         unary(func(x *tensor) *tensor { return trace.Cat(1, x, x) }),
 		"stack":            binary(func(a, b *tensor) *tensor { return trace.Stack(1, a, b) }),
+		"setitem": func(f *trace.Frame, _ *vector, in []*tensor, _ params) []*tensor {
+			y := f.Let(f.Tape().Zeros(in[0].DType(), 9, 40))
+			f.Discard(y.Narrow(0, 1, 7).Narrow(1, 2, 33).CopyInPlace(in[0]))
+			return []*tensor{y}
+		},
+		"copy_slice": func(f *trace.Frame, _ *vector, in []*tensor, _ params) []*tensor {
+			t := f.Tape()
+			y := t.Zeros(in[0].DType(), 9, 40)
+			return []*tensor{y.IndexPut([]*tensor{t.Arange(7)}, in[0].Pad(2, 5), false)}
+		},
+		"view_chain_inplace": func(f *trace.Frame, _ *vector, in []*tensor, _ params) []*tensor {
+			y := f.Let(in[0].MulScalar())
+			v := f.Let(y.View(-1).View(in[0].Shape()...))
+			f.Discard(v.AddScalarInPlace())
+			return []*tensor{v}
+		},
 	}
-}
-
-// pieces adapts a method that cuts a tensor up.
-func pieces(f func(*tensor) []*tensor) opvectors.Call {
-	return func(_ *trace.Frame, _ *vector, in []*tensor, _ params) []*tensor { return f(in[0]) }
 }
 
 // windowPartition cuts [B,H,W,C] into windows of 7 by 7.

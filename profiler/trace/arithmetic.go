@@ -159,9 +159,3 @@ func (x *Tensor) MulInPlace(y *Tensor) *Tensor {
 func (x *Tensor) DivInPlace(y *Tensor) *Tensor {
 	return x.inPlace("div__Tensor", "DivBackward0", y, true, true, divBackward)
 }
-
-// rebase makes n what computed x after an in-place operator.
-func (x *Tensor) rebase(n *Node) {
-	n.metas = []meta{{x.shape, x.dtype}}
-	x.setNode(n, 0)
-}

@@ -14,6 +14,7 @@ type Node struct {
 	metas []meta // of the outputs: gradients must come in these shapes and types
 	apply func(b *backward)
 	leaf  *Tensor // AccumulateGrad: the tensor whose gradient this is
+	inner *Node   // CopySlices: what the view went through
 
 	module string
 	where  uint32
@@ -96,6 +97,9 @@ func (n *Node) link(i int, x *Tensor) {
 
 // gradEdge is where a gradient of x goes.
 func (x *Tensor) gradEdge() edge {
+	if x.view != nil && x.version != x.store.version {
+		x.refresh()
+	}
 	if x.node != nil {
 		return edge{x.node, x.out}
 	}
@@ -196,6 +200,10 @@ func (n *Node) releaseSaved() {
 			s.pack.release()
 			s.pack = nil
 		}
+	}
+	if m := n.inner; m != nil {
+		n.inner = nil
+		m.release()
 	}
 	n.apply = nil
 }

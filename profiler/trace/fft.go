@@ -116,7 +116,7 @@ func (x *Tensor) stft(n, hop int64, w *Tensor) *Tensor {
 		t.launchCopy(w, narrow)
 	}
 	frames := 1 + (x.shape[1]-n)/hop
-	in := c.let(x.asStrided([]int64{x.shape[0], frames, n}, []int64{x.strides[0], hop * x.strides[1], x.strides[1]}, true))
+	in := c.let(x.asStrided(geometry{[]int64{x.shape[0], frames, n}, []int64{x.strides[0], hop * x.strides[1], x.strides[1]}}, x.offset))
 	c.set(&in, in.Mul(w))
 	z := c.let(in.fftR2C(2))
 	return c.end(z.Transpose(1, 2))

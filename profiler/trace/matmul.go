@@ -29,7 +29,7 @@ func (a *Tensor) mm(b *Tensor) *Tensor {
 		n.keep(b, a.requiresGrad)
 		n.keep(a, b.requiresGrad)
 		n.yields(y)
-		left, right := matrixLike(a), matrixLike(b)
+		left, right := a.geometry(), b.geometry()
 		n.apply = func(w *backward) {
 			if w.needs(1) {
 				w.give(1, mmGrad2(w.grad, w.saved(1), right))
@@ -54,11 +54,6 @@ func (x *Tensor) prepareMatrix() {
 		x.contiguousUntracked()
 	}
 }
-
-// geometry is the shape and the strides of a matrix.
-type geometry struct{ shape, strides []int64 }
-
-func matrixLike(x *Tensor) geometry { return geometry{x.shape, x.strides} }
 
 // columnMajor reports a transposed matrix: mm_mat1_backward and its sister
 // then compute the transposed product, so that the gradient is laid out alike.
@@ -110,7 +105,7 @@ func (bias *Tensor) addmm(a, b *Tensor) *Tensor {
 		n.keep(a, b.requiresGrad)
 		n.keep(b, a.requiresGrad)
 		n.yields(y)
-		left, right := matrixLike(a), matrixLike(b)
+		left, right := a.geometry(), b.geometry()
 		n.apply = func(w *backward) {
 			if w.needs(1) {
 				w.give(1, mmGrad1(w.grad, w.saved(1), left))

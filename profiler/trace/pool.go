@@ -175,7 +175,7 @@ func (x *Tensor) adaptiveAvgPool(sizes []int64) *Tensor {
 	}
 	y := c.let(x.Mean(true, []int{-1, -2, -3}[:len(sizes)]...))
 	if x.suggestChannelsLast() {
-		c.set(&y, y.asStrided(shape, channelsLastStrides(nil, shape), false))
+		c.set(&y, y.asStrided(geometry{shape, channelsLastStrides(nil, shape)}, y.offset))
 	}
 	return c.end(y)
 }

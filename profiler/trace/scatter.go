@@ -1,9 +1,92 @@
 package trace
 
-// ScatterInPlace is x.scatter_(dim, index, number).
+// Gather is x.gather(d, index).
+func (x *Tensor) Gather(index *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("gather", x, index)
+	y := t.empty(x.dtype, index.shape...)
+	t.launch(indexWork(y.numel), []*Tensor{y}, []*Tensor{x, index})
+	if n := t.record("GatherBackward0", x); n != nil {
+		n.save(index, x)
+		n.yields(y)
+		n.apply = func(b *backward) {
+			c := t.begin("gather_backward", b.grad)
+			g := c.let(t.Filled("new_zeros", b.grad.dtype, b.saved(1).shape...))
+			t.launch(indexWork(b.grad.numel), []*Tensor{g}, []*Tensor{b.saved(0), b.grad})
+			b.give(0, c.end(g))
+		}
+	}
+	return c.end(y)
+}
+
+// scattered is a copy of x, written to at index.
+func (x *Tensor) scattered(op string, index *Tensor, src ...*Tensor) *Tensor {
+	t := x.tape
+	c := t.begin(op, x, index)
+	y := t.empty(x.dtype, x.shape...)
+	t.launchCopy(y, x)
+	t.launch(indexWork(index.numel), []*Tensor{y}, append([]*Tensor{index}, src...))
+	return c.end(y)
+}
+
+// Scatter is x.scatter(d, index, src).
+func (x *Tensor) Scatter(index, src *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("scatter_src", x, index, src)
+	y := x.scattered("scatter_src", index, src)
+	if n := t.record("ScatterBackward0", x, src); n != nil {
+		n.save(index)
+		n.yields(y)
+		n.apply = func(b *backward) {
+			if b.needs(0) {
+				b.give(0, b.grad.scattered("scatter_value", b.saved(0)))
+			}
+			if b.needs(1) {
+				b.give(1, b.grad.Gather(b.saved(0)))
+			}
+		}
+	}
+	return c.end(y)
+}
+
+// ScatterAdd is x.scatter_add(d, index, src).
+func (x *Tensor) ScatterAdd(index, src *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("scatter_add", x, index, src)
+	y := x.scattered("scatter_add", index, src)
+	if n := t.record("ScatterAddBackward0", x, src); n != nil {
+		n.keep(index, n.needs(1))
+		n.yields(y)
+		n.apply = func(b *backward) {
+			if b.needs(0) {
+				b.give(0, b.grad)
+			}
+			if b.needs(1) {
+				b.give(1, b.grad.Gather(b.saved(0)))
+			}
+		}
+	}
+	return c.end(y)
+}
+
+// ScatterInPlace is x.scatter_(d, index, number).
 func (x *Tensor) ScatterInPlace(index *Tensor) *Tensor {
 	t := x.tape
 	c := t.begin("scatter__value", x, index)
 	t.launch(indexWork(index.numel), []*Tensor{x}, []*Tensor{index})
+	if n := t.record("ScatterBackward1", x); n != nil {
+		n.save(index)
+		n.apply = func(b *backward) { b.give(0, b.grad.scattered("scatter_value", b.saved(0))) }
+		x.rebase(n)
+	}
 	return c.end(x)
+}
+
+// OneHot is torch.nn.functional.one_hot(x, classes).
+func (x *Tensor) OneHot(classes int64) *Tensor {
+	t := x.tape
+	c := t.begin("one_hot", x)
+	y := c.let(t.Zeros(x.dtype, append(append([]int64(nil), x.shape...), classes)...))
+	c.let(y.ScatterInPlace(x.Unsqueeze(-1)))
+	return c.end(y)
 }

@@ -81,7 +81,7 @@ func (x *Tensor) split(op, node string, sizes []int64, d int) []*Tensor {
 	at := x.offset
 	for i, size := range sizes {
 		outs[i] = x.alias(with(x.shape, d, size), x.strides, at)
-		outs[i].view = x.base().retain()
+		outs[i].watch(x)
 		at += size * x.strides[d]
 	}
 	if n := t.record(node, x); n != nil {
@@ -100,7 +100,7 @@ func (x *Tensor) Unbind(d int) []*Tensor {
 	outs := make([]*Tensor, x.shape[d])
 	for i := range outs {
 		outs[i] = x.alias(without(x.shape, d), without(x.strides, d), x.offset+int64(i)*x.strides[d])
-		outs[i].view = x.base().retain()
+		outs[i].watch(x)
 	}
 	if n := t.record("UnbindBackward0", x); n != nil {
 		n.yields(outs...)

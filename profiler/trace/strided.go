@@ -1,33 +1,86 @@
 package trace
 
-import "github.com/vprof/vprof/profiler/program"
+import "slices"
 
-// asStrided is x.as_strided(shape, strides). The backward of a view whose
-// elements overlap adds up what came for each element of the storage by index.
-func (x *Tensor) asStrided(shape, strides []int64, overlap bool) *Tensor {
-	from, fromStrides := x.shape, x.strides
-	return x.viewOf("as_strided", "AsStridedBackward0", shape, strides, x.offset, func(b *backward) {
-		b.give(0, b.grad.asStridedBackward(from, fromStrides, overlap))
-	})
+// geometry is a shape and strides, such as those of a view.
+type geometry struct{ shape, strides []int64 }
+
+func (x *Tensor) geometry() geometry { return geometry{x.shape, x.strides} }
+
+// extent is how many elements of a storage the geometry reaches over.
+func (g geometry) extent() int64 {
+	last := int64(1)
+	for i, s := range g.shape {
+		if s == 0 {
+			return 0
+		}
+		last += (s - 1) * g.strides[i]
+	}
+	return last
 }
 
-func (g *Tensor) asStridedBackward(shape, strides []int64, overlap bool) *Tensor {
+// spanning is g without the dimensions of one element.
+func (g geometry) spanning() geometry {
+	var out geometry
+	for d, s := range g.shape {
+		if s != 1 {
+			out.shape, out.strides = append(out.shape, s), append(out.strides, g.strides[d])
+		}
+	}
+	return out
+}
+
+// overlaps reports whether two elements may share a place
+// (_maybe_overlapping_memory).
+func (g geometry) overlaps() bool {
+	order := make([]int, len(g.shape))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return int(g.strides[a] - g.strides[b]) })
+	reach := int64(0)
+	for _, d := range order {
+		if g.strides[d] <= reach {
+			return true
+		}
+		reach += g.strides[d] * (g.shape[d] - 1)
+	}
+	return false
+}
+
+// asStrided is x.as_strided(shape, strides, offset).
+func (x *Tensor) asStrided(part geometry, offset int64) *Tensor {
+	whole, from := x.geometry(), x.offset
+	return x.viewOf("as_strided", "AsStridedBackward0", part.shape, part.strides, offset,
+		func(b *backward) { b.give(0, b.grad.asStridedBackward(whole, part, offset-from)) })
+}
+
+// asStridedBackward is as_strided_backward: zeros as large as the storage,
+// with g copied to where the view was, or added up there element by element
+// if some of the view share a place. The offset is that of the view's first
+// element behind the first of the whole.
+func (g *Tensor) asStridedBackward(whole, part geometry, offset int64) *Tensor {
 	t := g.tape
 	c := t.begin("as_strided_backward", g)
-	size := int64(1)
-	for i, s := range shape {
-		size += (s - 1) * strides[i]
+	grad := c.let(g)
+	for d := len(part.shape) - 1; d >= 0; d-- {
+		switch {
+		case part.shape[d] == 1:
+			c.set(&grad, grad.Squeeze(d))
+		case part.strides[d] == 0:
+			c.set(&grad, grad.sum("sum_dim_IntList", []int{d}, false))
+			part.shape, part.strides = with(part.shape, d, 1), with(part.strides, d, 1)
+		}
 	}
-	base := c.let(t.empty(g.dtype, size))
-	t.launchFill(base)
-	if overlap {
-		all := c.let(t.empty(I64, size))
-		places := t.empty(I64, g.numel)
-		t.launchCopy(places, all)
-		t.launch(program.Op{Work: program.Index}, []*Tensor{base}, []*Tensor{places, g.reshape([]int64{g.numel})})
-		c.statement()
-	} else {
-		t.launchCopy(base, g)
+	scattered := part.spanning().overlaps()
+	storage := c.let(t.Filled("new_zeros", g.dtype, max(whole.extent(), offset+part.extent())))
+	if !scattered {
+		t.launchCopy(storage, grad)
+		return c.end(storage.asStrided(whole, 0))
 	}
-	return c.end(base.alias(shape, strides, 0))
+	all := c.let(t.Arange(storage.numel))
+	places := all.asStrided(part, offset).reshape([]int64{grad.numel})
+	t.launch(indexWork(grad.numel), []*Tensor{storage}, []*Tensor{places, grad.reshape([]int64{grad.numel})})
+	c.statement()
+	return c.end(storage.asStrided(whole, 0))
 }

@@ -12,6 +12,8 @@ type storage struct {
 	buffer uint32
 	bytes  int64
 	refs   int32
+	// version counts what autograd followed of the in-place writes.
+	version int32
 	// blank marks a storage of zero bytes: PyTorch allocates nothing for it.
 	blank bool
 }
@@ -36,9 +38,10 @@ type Tensor struct {
 
 	requiresGrad bool
 	dead         bool
-	// view is the tensor this one is a view of, nil if it is none. In-place
-	// writes must know it.
-	view *Tensor
+	// view is the tensor this one is a view of, nil if it is none; version is
+	// that of the storage when the view's node was made.
+	view    *Tensor
+	version int32
 
 	node  *Node   // what computed it; nil for leaves
 	accum *Node   // a leaf's AccumulateGrad, once there is one

@@ -9,8 +9,13 @@ import "slices"
 func (x *Tensor) viewOf(op, node string, shape, strides []int64, offset int64, back func(b *backward)) *Tensor {
 	c := x.tape.begin(op, x)
 	y := x.unsafeViewOf(op, node, shape, strides, offset, back)
-	y.view = x.base().retain()
+	y.watch(x)
 	return c.end(y)
+}
+
+// watch makes y a view of x, or of what x is a view of.
+func (y *Tensor) watch(x *Tensor) {
+	y.view, y.version = x.base().retain(), x.store.version
 }
 
 // base is what a view of x is a view of.

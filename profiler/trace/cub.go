@@ -1,0 +1,175 @@
+package trace
+
+import "github.com/vprof/vprof/profiler/program"
+
+// The temporary storage that CUB's device-wide algorithms ask for. Sizes and
+// tunings are those of CCCL 3.0, which PyTorch 2.11 is built with:
+// dispatch_radix_sort.cuh, tuning_radix_sort.cuh and their sisters. Offsets
+// have 64 bits, as ATen's wrappers pass them.
+
+// cubBlob is the size of one allocation that holds several pieces
+// (AliasTemporaries): each is aligned, and so can the start be.
+func cubBlob(pieces ...int64) int64 {
+	const align = 256
+	total := int64(align - 1)
+	for _, p := range pieces {
+		total += divUp(p, align) * align
+	}
+	return total
+}
+
+// cubTile is how many elements a block handles that is tuned to the given
+// threads and items of four bytes (RegBoundScaling): wider elements get fewer
+// items, and no more threads than 48 KiB of shared memory hold.
+func cubTile(threads, items, width int64) int64 {
+	items = max(1, items*4/max(4, width))
+	return min(threads, divUp(48<<10/(width*items), 32)*32) * items
+}
+
+// radixSort is what the storage of a radix sort depends on.
+type radixSort struct {
+	n          int64
+	key, value int64 // bytes; no value if 0
+	bits       int   // of the key that are looked at
+}
+
+const (
+	radixBits   = 8 // per pass
+	radixDigits = 1 << radixBits
+)
+
+// radixStorage is the temporary storage of DeviceRadixSort.
+func (b Board) radixStorage(s radixSort) int64 {
+	width := max(s.key, s.value)
+	if s.n <= cubTile(256, 19, width) {
+		return 1 // one block does it all
+	}
+	passes := divUp(int64(s.bits), radixBits)
+	copies := int64(1) // the buffers that passes alternate with
+	if passes <= 1 {
+		copies = 0
+	}
+	keys, values := copies*s.n*s.key, copies*s.n*s.value
+	threads, items := b.radixTuning(s)
+	if items == 0 {
+		return cubBlob(b.radixSpine(s)*8, s.n*s.key, s.n*s.value)
+	}
+	tile := cubTile(threads, items, width)
+	portion := (1<<28 - 1) / tile * tile
+	portions := divUp(s.n, portion)
+	blocks := divUp(min(s.n, portion), tile)
+	return cubBlob(portions*passes*radixDigits*8, blocks*radixDigits*4, keys, values, portions*passes*4)
+}
+
+// radixTuning is the onesweep policy of a generation; no items if it has none
+// for such keys.
+func (b Board) radixTuning(s radixSort) (threads, items int64) {
+	wide, pairs := s.value >= 8, s.value > 0
+	switch {
+	case b.Capability >= 90 && s.key >= 8:
+		if wide {
+			return 384, 24
+		}
+		return 384, 30
+	case b.Capability >= 90 && s.key == 4:
+		switch {
+		case !pairs:
+			return 384, 19
+		case wide:
+			return 384, 29
+		}
+		return 384, 17
+	case b.Capability >= 90 && s.key == 2 && wide:
+		return 512, 23
+	case b.Capability >= 90:
+		return 384, 18
+	case s.key < 4:
+		return 0, 0
+	case b.Capability >= 80 && s.key == 4 && pairs:
+		return 384, 17
+	case b.Capability >= 80:
+		return 384, 21
+	case s.key == 4 && s.value == 4:
+		return 256, 46
+	}
+	return 256, 23
+}
+
+// radixSpine is the number of digit counts of a sort that goes up and down
+// over its input, on boards before Hopper for keys of less than four bytes:
+// a row of digits for every block, five for each that fits the board.
+func (b Board) radixSpine(s radixSort) int64 {
+	const threads, subscription, scanTile = 512, 5, 512 * 23 / 2
+	digits := int64(128)
+	if s.key == 1 {
+		digits = 32
+	}
+	blocks := int64(b.SMs) * (int64(b.ThreadsPerSM) / threads) * subscription
+	return blocks*digits + scanTile
+}
+
+// scratchFor holds CUB's temporary storage while the kernels run that fill
+// outs from ins.
+func (t *Tape) scratchFor(bytes, n int64, outs, ins []*Tensor) {
+	c := t.begin(t.native)
+	c.let(t.scratch(bytes))
+	t.launch(program.Op{Work: program.Index, FLOPs: n}, outs, ins)
+	c.done()
+}
+
+// radixSort sorts keys, by the given number of low bits, and values with them.
+func (t *Tape) radixSort(sortedKeys, sortedValues, keys, values *Tensor, bits int) {
+	s := radixSort{n: keys.numel, key: keys.dtype.Size(), value: values.dtype.Size(), bits: bits}
+	passes := divUp(int64(bits), radixBits)
+	t.scratchFor(t.board.radixStorage(s), passes*s.n, []*Tensor{sortedKeys, sortedValues}, []*Tensor{keys, values})
+}
+
+// radixSortKeys sorts keys alone.
+func (t *Tape) radixSortKeys(sorted, keys *Tensor, bits int) {
+	s := radixSort{n: keys.numel, key: keys.dtype.Size(), bits: bits}
+	t.scratchFor(t.board.radixStorage(s), divUp(int64(bits), radixBits)*s.n, []*Tensor{sorted}, []*Tensor{keys})
+}
+
+// uniqueByKey finds where runs of equal sorted 64-bit keys begin, and how many
+// there are. The keys themselves are not wanted but need a place.
+func (t *Tape) uniqueByKey(keys, starts, count *Tensor) {
+	c := t.begin(t.native)
+	unwanted := c.let(t.empty(keys.dtype, keys.numel))
+	tile := int64(64 * 5)
+	switch capability := t.board.Capability; {
+	case capability >= 100:
+		tile = 384 * 10
+	case capability >= 90:
+		tile = 640 * 7
+	case capability == 80:
+		tile = 256 * 7
+	}
+	t.scratchFor(scanStorage(divUp(keys.numel, tile)), keys.numel, []*Tensor{unwanted, starts, count}, []*Tensor{keys})
+	c.done()
+}
+
+// exclusiveSum is a prefix sum of 64-bit integers.
+func (t *Tape) exclusiveSum(in, out *Tensor) {
+	tile := int64(128 * 7)
+	switch capability := t.board.Capability; {
+	case capability >= 90:
+		tile = 224 * 12
+	case capability == 80:
+		tile = 288 * 11
+	}
+	t.scratchFor(scanStorage(divUp(in.numel, tile)), in.numel, []*Tensor{out}, []*Tensor{in})
+}
+
+// A tile of a scan publishes its state in words of this many bytes; there are
+// as many more as a warp has lanes.
+const tileState, tilePadding = 16, 32
+
+// scanStorage is the temporary storage of a scan over 64-bit integers.
+func scanStorage(tiles int64) int64 { return cubBlob(cubBlob(tileState * (tiles + tilePadding))) }
+
+// inclusiveSumByKey is a prefix sum of 32-bit integers, in place, that begins
+// anew with every key.
+func (t *Tape) inclusiveSumByKey(x *Tensor) {
+	tiles := divUp(x.numel, 256*9)
+	t.scratchFor(cubBlob(tileState*(tiles+tilePadding), 4*(tiles+1)), x.numel, []*Tensor{x}, []*Tensor{x})
+}

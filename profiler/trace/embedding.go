@@ -1,0 +1,63 @@
+package trace
+
+// Embedding is torch.nn.functional.embedding(x, weight): rows of the weight.
+func (x *Tensor) Embedding(weight *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("embedding", x, weight)
+	y := t.empty(weight.dtype, append(append([]int64(nil), x.shape...), weight.shape[1])...)
+	t.launch(indexWork(y.numel), []*Tensor{y}, []*Tensor{x, weight})
+	if n := t.record("EmbeddingBackward0", weight); n != nil {
+		n.save(x)
+		n.yields(y)
+		rows := weight.shape[0]
+		n.apply = func(b *backward) { b.give(0, b.grad.embeddingBackward(b.saved(0), rows)) }
+	}
+	return c.end(y)
+}
+
+// Up to this many indices the gradient of an embedding is added up without
+// sorting them (embedding_dense_backward_cuda).
+const embeddingUnsorted = 3072
+
+// embeddingBackward is embedding_dense_backward_cuda.
+func (g *Tensor) embeddingBackward(indices *Tensor, rows int64) *Tensor {
+	t := g.tape
+	c := t.begin("embedding_backward", g, indices)
+	indices = c.let(indices.contiguousUntracked())
+	grad := c.let(g.contiguousUntracked())
+	n := indices.numel
+	if n <= embeddingUnsorted {
+		weight := c.let(t.Zeros(g.dtype, rows, g.Size(-1)))
+		t.launch(indexWork(g.numel), []*Tensor{weight}, []*Tensor{grad, indices})
+		return c.end(weight)
+	}
+	sorted := c.let(t.empty(indices.dtype, n))
+	order := c.let(t.empty(indices.dtype, n))
+	positions := c.let(t.Arange(n))
+	t.radixSort(sorted, order, indices, positions, int(8*indices.dtype.Size()))
+	c.drop(positions)
+	return c.end(grad.embeddingSegments(sorted, order, rows))
+}
+
+// embeddingSegments is embedding_backward_cuda_kernel: runs of equal indices
+// are cut into parts of ten, the parts summed, and the sums scattered.
+func (g *Tensor) embeddingSegments(sorted, order *Tensor, rows int64) *Tensor {
+	const rowsPerThread = 10 // NROWS_PER_THREAD
+	t := g.tape
+	c := t.begin("embedding_backward_cuda_kernel")
+	n, width, d := sorted.numel, g.Size(-1), sorted.dtype
+	weight := c.let(t.Zeros(g.dtype, rows, width))
+	segments := c.let(t.empty(d, n))
+	count := c.let(t.empty(I64))
+	t.uniqueByKey(sorted, segments, count)
+	most := min(n, rows)
+	parts := c.let(t.empty(d, most))
+	starts := c.let(t.empty(d, most))
+	t.exclusiveSum(parts, starts)
+	partCount := c.let(t.empty(I64))
+	partStarts := c.let(t.empty(d, n/rowsPerThread+most))
+	sums := c.let(t.empty(g.dtype.accumulate(), partStarts.numel, width))
+	t.launch(indexWork(g.numel), []*Tensor{sums}, []*Tensor{g, order, partStarts, partCount})
+	t.launch(indexWork(sums.numel), []*Tensor{weight}, []*Tensor{sums, segments, starts, count})
+	return c.end(weight)
+}

@@ -1,0 +1,186 @@
+package trace
+
+import "math/bits"
+
+// Index is x[indices]: tensors of integers, nil where a dimension is taken
+// whole. Trailing dimensions need no entry.
+func (x *Tensor) Index(indices ...*Tensor) *Tensor {
+	t := x.tape
+	c := t.beginList("index_Tensor", append(given(indices), x))
+	picks := x.picks(indices)
+	y := t.empty(x.dtype, picks.shape...)
+	t.launch(indexWork(y.numel), []*Tensor{y}, append([]*Tensor{x}, indices...))
+	if n := t.record("IndexBackward0", x); n != nil {
+		n.save(indices...)
+		n.yields(y)
+		from, d := x.shape, x.dtype
+		n.apply = func(b *backward) {
+			c := t.begin("index_backward", b.grad)
+			zeros := t.Filled("new_zeros", d, from...)
+			zeros.accumulateAt(b.kept, b.grad)
+			b.give(0, c.end(zeros))
+		}
+	}
+	return c.end(y)
+}
+
+// IndexPut is x.index_put(indices, values), or with accumulate a sum.
+func (x *Tensor) IndexPut(indices []*Tensor, values *Tensor, accumulate bool) *Tensor {
+	t := x.tape
+	c := t.beginList("index_put", append(append([]*Tensor{values}, given(indices)...), x))
+	y := c.let(x.emptyLike(x.dtype))
+	t.launchCopy(y, x)
+	if accumulate {
+		y.accumulateAt(indices, values)
+	} else {
+		t.launch(indexWork(values.numel), []*Tensor{y}, append([]*Tensor{values}, indices...))
+	}
+	n := t.record("IndexPutBackward0", x, values)
+	if n == nil {
+		return c.end(y)
+	}
+	n.save(indices...)
+	n.yields(y)
+	shape, d := values.shape, values.dtype
+	n.apply = func(b *backward) {
+		if b.needs(0) && accumulate {
+			b.give(0, b.grad)
+		} else if b.needs(0) {
+			b.give(0, b.grad.IndexPut(b.kept, t.Zeros(d, shape...), false))
+		}
+		if b.needs(1) {
+			b.give(1, b.grad.Index(b.kept...))
+		}
+	}
+	return c.end(y)
+}
+
+// given are the indices of dimensions that are not taken whole.
+func given(indices []*Tensor) []*Tensor {
+	var out []*Tensor
+	for _, i := range indices {
+		if i != nil {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// picks is what indexing looks at: the shape of the result, and the number of
+// elements behind one position of the indices.
+type picks struct {
+	shape []int64
+	slice int64
+}
+
+// picks works out AdvancedIndex: the indices are broadcast together; their
+// shape takes the place of the dimensions they pick from, or the front if
+// those are not neighbors.
+func (x *Tensor) picks(indices []*Tensor) picks {
+	first, last := -1, 0
+	for d, i := range indices {
+		if i != nil {
+			last = d
+			if first < 0 {
+				first = d
+			}
+		}
+	}
+	all := given(indices)
+	var rest []int64
+	for d, s := range x.shape {
+		if d >= len(indices) || indices[d] == nil {
+			rest = append(rest, s)
+		}
+	}
+	at := first
+	if last-first+1 != len(all) {
+		at = 0
+	}
+	shape := append(append(append([]int64(nil), rest[:at]...), broadcast(all...)...), rest[at:]...)
+	return picks{shape: shape, slice: numel(rest[at:])}
+}
+
+// accumulateAt is index_put_with_sort_kernel: x[indices] += values, in order.
+// It sorts the positions written to.
+func (x *Tensor) accumulateAt(indices []*Tensor, values *Tensor) {
+	t := x.tape
+	c := t.begin("_index_put_impl_", x, values)
+	linear := c.let(x.linearIndex(indices))
+	c.let(values.contiguousUntracked())
+	n := linear.numel
+	t.native = "index_put_with_sort_kernel"
+	sorted := c.let(t.empty(I64, n))
+	order := c.let(t.empty(I64, n))
+	positions := c.let(t.Arange(n))
+	t.radixSort(sorted, order, linear, positions, bits.Len64(uint64((x.geometry().extent()-1)/x.picks(indices).slice)))
+	t.launch(indexWork(values.numel), []*Tensor{x}, []*Tensor{sorted, order, values})
+	c.done()
+}
+
+// linearIndex is computeLinearIndex: one number for every position that the
+// indices pick.
+func (x *Tensor) linearIndex(indices []*Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("computeLinearIndex")
+	var linear *Tensor
+	for _, i := range indices {
+		if i == nil {
+			continue
+		}
+		wrapped := t.map1("remainder", I64, 1, i)
+		scaled := t.map1("mul", I64, 1, wrapped)
+		if linear == nil {
+			linear = c.let(scaled)
+			continue
+		}
+		part := c.let(scaled)
+		t.launchElementwise(linear, 1, linear, part)
+		c.drop(part)
+	}
+	return c.end(linear)
+}
+
+// IndexSelect is x.index_select(d, index).
+func (x *Tensor) IndexSelect(d int, index *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("index_select", x, index)
+	d = x.dim(d)
+	y := c.let(t.empty(x.dtype, with(x.shape, d, index.numel)...))
+	t.launch(indexWork(y.numel), []*Tensor{y}, []*Tensor{x, index})
+	if n := t.record("IndexSelectBackward0", x); n != nil {
+		n.save(index)
+		n.yields(y)
+		from := x.shape
+		n.apply = func(b *backward) {
+			c := t.begin("index_select_backward", b.grad)
+			g := c.let(t.Filled("new_zeros", b.grad.dtype, from...))
+			t.launch(indexWork(b.grad.numel), []*Tensor{g}, []*Tensor{b.saved(0), b.grad})
+			b.give(0, c.end(g))
+		}
+	}
+	return c.end(y)
+}
+
+// IndexAdd is x.index_add(d, index, source).
+func (x *Tensor) IndexAdd(d int, index, source *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("index_add", x, index, source)
+	y := t.empty(x.dtype, x.shape...)
+	t.launchCopy(y, x)
+	t.launch(indexWork(source.numel), []*Tensor{y}, []*Tensor{index, source})
+	if n := t.record("IndexAddBackward0", x, source); n != nil {
+		n.keep(index, n.needs(1))
+		n.keep(source, n.needs(1))
+		n.yields(y)
+		n.apply = func(b *backward) {
+			if b.needs(0) {
+				b.give(0, b.grad)
+			}
+			if b.needs(1) {
+				b.give(1, b.grad.IndexSelect(d, b.saved(0)))
+			}
+		}
+	}
+	return c.end(y)
+}

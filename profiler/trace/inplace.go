@@ -1,0 +1,112 @@
+package trace
+
+// rebase makes n what computed x after an in-place operator
+// (rebase_history). If x is a view, its base is what has changed: the base
+// then comes from a CopySlices node that runs n for the part the view shows.
+func (x *Tensor) rebase(n *Node) {
+	x.store.version++
+	n.metas = []meta{{x.shape, x.dtype}}
+	if x.view == nil {
+		x.setNode(n, 0)
+		return
+	}
+	x.view.setNode(x.copySlices(n), 0)
+	x.refresh()
+}
+
+// copySlices makes the node of x's base after n has changed the view x.
+func (x *Tensor) copySlices(n *Node) *Node {
+	base := x.view
+	cs := base.tape.newNode("CopySlices", len(n.next))
+	cs.link(0, base)
+	for i := 1; i < len(n.next); i++ {
+		if e := n.next[i]; e.node != nil {
+			e.node.refs++
+			cs.next[i] = e
+		}
+	}
+	n.refs++
+	cs.inner = n
+	cs.metas = []meta{{base.shape, base.dtype}}
+	whole, part, offset := base.geometry(), x.geometry(), x.offset-base.offset
+	cs.apply = func(b *backward) { b.copySlices(whole, part, offset) }
+	return cs
+}
+
+// copySlices is CopySlices::apply: the gradient of the base is a copy of the
+// incoming one, in which the view's part went through the inner node.
+func (b *backward) copySlices(whole, part geometry, offset int64) {
+	t := b.t
+	result := b.let(t.emptyStrided(b.grad.dtype, whole.shape, whole.strides))
+	t.launchCopy(result, b.grad)
+	slice := b.let(result.asStrided(part, offset))
+	res := b.runInner(slice.cloneContiguous())
+	for i, g := range res {
+		switch {
+		case g == nil || !b.needs(i):
+		case i == 0:
+			t.launchCopy(slice, g)
+			b.out[0] = result.retain()
+		default:
+			b.out[i] = g.retain()
+		}
+	}
+	for _, g := range res {
+		if g != nil {
+			g.release()
+		}
+	}
+}
+
+// runInner calls the node that CopySlices wraps; the caller owns the results.
+func (b *backward) runInner(grad *Tensor) []*Tensor {
+	n := b.node.inner
+	res := make([]*Tensor, len(n.next))
+	in, _ := n.start([]*Tensor{grad.retain()}, res)
+	n.apply(in)
+	in.finish()
+	grad.release()
+	b.statement()
+	for i, s := range n.saved {
+		if s.pack != nil && in.kept[i] != nil {
+			in.kept[i].release()
+		}
+	}
+	return res
+}
+
+// refresh makes the node of a view anew after its base or another view of it
+// was written to in place.
+func (x *Tensor) refresh() {
+	base := x.view
+	x.version = x.store.version
+	if x.node == nil && !base.requiresGrad {
+		return
+	}
+	n := x.tape.newNode("AsStridedBackward0", 1)
+	n.link(0, base)
+	n.metas = []meta{{x.shape, x.dtype}}
+	whole, part, offset := base.geometry(), x.geometry(), x.offset-base.offset
+	n.apply = func(b *backward) { b.give(0, b.grad.asStridedBackward(whole, part, offset)) }
+	x.setNode(n, 0)
+}
+
+// CopyInPlace is x.copy_(y), and x[...] = y for a view x.
+func (x *Tensor) CopyInPlace(y *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("copy_", x, y)
+	t.launchCopy(x, y)
+	if n := t.record("CopyBackwards", x, y); n != nil {
+		from := y.dtype
+		n.apply = func(b *backward) {
+			if b.needs(0) {
+				b.give(0, b.grad.ZerosLike())
+			}
+			if b.needs(1) {
+				b.give(1, b.grad.to(from))
+			}
+		}
+		x.rebase(n)
+	}
+	return c.end(x)
+}
