@@ -32,16 +32,14 @@ func (l *Lab) report(kind report.Kind, gpus ...device.GPU) *report.Report {
 // describe notes what a planner works with: the coefficients, and the element
 // counts that its recordings have shown. Coefficients that a report has
 // already, because boards share them, are not repeated.
-func (l *Lab) describe(r *report.Report, p *planner.Planner, gpu device.GPU, batches []int) {
+func (l *Lab) describe(r *report.Report, p *planner.Planner) {
 	for _, c := range p.Coefficients.List() {
 		c := report.Coefficient(c)
 		if !slices.Contains(r.Coefficients, c) {
 			r.Coefficients = append(r.Coefficients, c)
 		}
 	}
-	if rec := l.kept[recordedFor{batches[0], boardOf(gpu)}]; rec != nil {
-		r.Parameters = report.Parameters(rec.Counts)
-	}
+	r.Parameters = report.Parameters(l.counts)
 }
 
 func estimateOf(e planner.Estimate) *report.Estimate {

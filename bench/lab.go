@@ -19,15 +19,16 @@ import (
 // Inner ones show how far off interpolation is.
 const anchors = 6
 
-// A Lab does experiments with one case over batch sizes. It keeps the
-// recordings it makes.
+// A Lab does experiments with one case over batch sizes.
 type Lab struct {
 	model     models.Model
 	c         models.Case
 	conf      allocator.Config
 	allocConf string
 	residuals Residuals
-	kept      map[recordedFor]*models.Recording
+	counts    models.Counts
+	// kept are recordings of batch sizes that are needed again.
+	kept map[recordedFor]*models.Recording
 }
 
 // Residuals finds how far estimates of a model are from PyTorch:
@@ -80,7 +81,7 @@ func (l *Lab) record(batch int, board trace.Board) (*models.Recording, error) {
 	if err != nil {
 		return nil, &RefusedError{fmt.Errorf("%s: batch %d: %w", l.model.Name, batch, err)}
 	}
-	l.kept[key] = rec
+	l.kept[key], l.counts = rec, rec.Counts
 	return rec, nil
 }
 
@@ -135,7 +136,8 @@ func (l *Lab) Plan(ctx context.Context, gpus []device.GPU, batches []int) (*repo
 		if err != nil {
 			return nil, err
 		}
-		l.describe(r, p, gpu, batches)
+		clear(l.kept)
+		l.describe(r, p)
 		for _, batch := range batches {
 			e, err := p.Estimate(batch)
 			if err != nil {
@@ -159,7 +161,7 @@ func (l *Lab) Sweep(ctx context.Context, gpu device.GPU, batches []int, each fun
 	if err != nil {
 		return nil, err
 	}
-	l.describe(r, p, gpu, batches)
+	l.describe(r, p)
 	for i, batch := range batches {
 		point, err := l.point(ctx, p, gpu, batch)
 		switch interrupted := ctx.Err(); {
@@ -195,6 +197,7 @@ func (l *Lab) point(ctx context.Context, p *planner.Planner, gpu device.GPU, bat
 	if err != nil {
 		return report.Point{}, err
 	}
+	delete(l.kept, recordedFor{batch, boardOf(gpu)})
 	run, err := simulate(ctx, rec.Program, gpu, l.conf)
 	if err != nil {
 		return report.Point{}, fmt.Errorf("batch %d: %w", batch, err)
