@@ -138,20 +138,6 @@ func (l *Func) Forward(_ *trace.Frame, x *trace.Tensor) *trace.Tensor { return l
 // NewFunc makes a layer of an operator.
 func NewFunc(apply func(x *trace.Tensor) *trace.Tensor) *Func { return &Func{apply: apply} }
 
-// Dropout is torch.nn.Dropout.
-type Dropout struct {
-	Module
-	p float64
-}
-
-// NewDropout drops with probability p in training.
-func NewDropout(p float64) *Dropout { return &Dropout{p: p} }
-
-// Forward keeps the shape.
-func (d *Dropout) Forward(_ *trace.Frame, x *trace.Tensor) *trace.Tensor {
-	return x.Dropout(d.p, d.Training())
-}
-
 // NewSiLU is torch.nn.SiLU.
 func NewSiLU() *Func { return NewFunc((*trace.Tensor).SiLU) }
 
