@@ -1,6 +1,10 @@
 package trace
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/vprof/vprof/profiler/program"
+)
 
 var (
 	opTanh        = unary{op: "tanh", node: "TanhBackward0", keepOut: true, flops: 10, back: kernel1("tanh_backward", 3)}
@@ -168,7 +172,7 @@ func preluBackward(b *backward) {
 	x, weight := b.saved(0), b.saved(1)
 	gx := b.t.elementwise(x.dtype, b.grad, x, weight)
 	gw := b.t.elementwise(weight.dtype, b.grad, x, weight)
-	b.t.launchElementwise(gx, 4, b.grad, x, weight)
+	b.t.launch(program.Op{Work: program.Elementwise, FLOPs: 4 * gx.numel}, []*Tensor{gx, gw}, []*Tensor{b.grad, x, weight})
 	b.out[0], b.out[1] = keepIf(gx, b.needs(0)), keepIf(gw, b.needs(1))
 	b.statement()
 }

@@ -118,7 +118,8 @@ func (x *Tensor) MaskedFill(mask *Tensor) *Tensor {
 	t := x.tape
 	c := t.begin("masked_fill_Scalar", x, mask)
 	y := t.empty(x.dtype, broadcast(x, mask)...)
-	t.launchElementwise(y, 1, x, mask)
+	t.launchCopy(y, x)
+	t.launchElementwise(y, 1, y, mask)
 	if n := t.record("MaskedFillBackward0", x); n != nil {
 		n.save(mask)
 		n.yields(y)

@@ -34,7 +34,8 @@ func (x *Tensor) euclideanDistance(y *Tensor) *Tensor {
 	t := x.tape
 	c := t.begin("_euclidean_dist", x, y)
 	z := x.paddedProduct(y)
-	t.launchElementwise(z, 5, z)
+	t.launchElementwise(z, 1, z) // clamp_min_
+	t.launchElementwise(z, 4, z) // sqrt_
 	if n := t.record("EuclideanDistBackward0", x, y); n != nil {
 		n.save(x, y, z)
 		n.yields(z)

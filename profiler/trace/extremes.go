@@ -40,6 +40,44 @@ func extremeGrad(grad, result, self *Tensor, keep bool, dims []int) *Tensor {
 	return c.end(share.Mul(mask))
 }
 
+// Max is x.max() over everything.
+func (x *Tensor) Max() *Tensor { return x.extremeOfAll("max", "MaxBackward1") }
+
+// Min is x.min() over everything.
+func (x *Tensor) Min() *Tensor { return x.extremeOfAll("min", "MinBackward1") }
+
+func (x *Tensor) extremeOfAll(op, node string) *Tensor {
+	t := x.tape
+	c := t.begin(op, x)
+	y := t.empty(x.dtype)
+	in := x.contiguousUntracked()
+	in.reduceInto(y, x.dtype.Size())
+	if n := t.record(node, x); n != nil {
+		n.save(x, y)
+		n.yields(y)
+		n.apply = func(b *backward) { b.give(0, evenGrad(b.grad, b.saved(0), b.saved(1))) }
+	}
+	return c.end(y)
+}
+
+// evenGrad shares the gradient among all that are equal to the result, NaN
+// among them (evenly_distribute_backward):
+//
+//	nan = input.isnan().logical_and_(value.isnan())
+//	mask = (input == value).logical_or_(nan)
+//	mask * (grad / mask.sum())
+func evenGrad(grad, input, value *Tensor) *Tensor {
+	t := grad.tape
+	c := t.begin("evenly_distribute_backward", grad, input, value)
+	nan := c.let(input.IsNaN())
+	valueNaN := c.let(value.IsNaN())
+	t.launchElementwise(nan, 1, nan, valueNaN)
+	mask := c.let(input.compare("eq_Tensor", value))
+	t.launchElementwise(mask, 1, mask, nan)
+	share := grad.Div(mask.Sum(false))
+	return c.end(mask.Mul(share))
+}
+
 // MaxDim is x.max(dim, keepdim): the values and their indices.
 func (x *Tensor) MaxDim(keep bool, dim int) (values, indices *Tensor) {
 	t := x.tape
@@ -123,7 +161,8 @@ func (x *Tensor) logSumExp(keep bool, dims []int) *Tensor {
 	c.statement()
 	scaled := x.Sub(maxes).ExpInPlace()
 	y := c.let(scaled.sum("sum", dims, keep))
-	t.launchElementwise(y, 9, y, maxes)
+	t.launchElementwise(y, 8, y)
+	t.launchElementwise(y, 1, y, maxes)
 	t.noGrad = grad
 	return c.end(y)
 }

@@ -74,7 +74,7 @@ func (l *elementLoss) forward(x, y *Tensor, r Reduction) *Tensor {
 	if l.structured && r != ReduceNone {
 		loss := c.let(t.elementwise(resultType(x, y), x, y))
 		t.launchElementwise(loss, l.flops, x, y)
-		loss.reduceInto(z)
+		loss.reduceInto(z, x.dtype.accumulate().Size())
 		z = z.alias(nil, nil, 0)
 	} else {
 		t.launchElementwise(z, l.flops, x, y)
@@ -93,15 +93,15 @@ func (l *elementLoss) gradient(grad, x, y *Tensor) *Tensor {
 	return c.end(g)
 }
 
-// reduceInto is at::mean_out or at::sum_out over everything into y.
-func (x *Tensor) reduceInto(y *Tensor) {
+// reduceInto reduces everything into y, with an accumulator of the given size.
+func (x *Tensor) reduceInto(y *Tensor, accSize int64) {
 	t := x.tape
-	c := t.begin("mean", x, y)
+	c := t.begin("reduce", x, y)
 	all := make([]bool, x.NDim())
 	for i := range all {
 		all[i] = true
 	}
-	x.reduceScratch(&c, all, y.dtype.Size(), x.dtype.accumulate().Size(), 4)
+	x.reduceScratch(&c, all, y.dtype.Size(), accSize, 4)
 	t.launch(program.Op{Work: program.Reduction, FLOPs: x.numel}, []*Tensor{y}, []*Tensor{x})
 	c.done()
 }
@@ -169,11 +169,10 @@ func (x *Tensor) BCEWithLogits(target, posWeight *Tensor, r Reduction) *Tensor {
 		n.apply = func(b *backward) {
 			posWeight, x, target := b.saved(0), b.saved(1), b.saved(2)
 			if b.needs(0) {
-				b.give(0, bceWithLogitsGrad(x, target, posWeight))
+				b.give(0, bceWithLogitsGrad(b.grad, x, target, posWeight, r))
 			}
 			if b.needs(1) {
-				minus := b.grad.Neg()
-				b.give(1, x.Mul(minus))
+				b.give(1, bceWithLogitsTargetGrad(b.grad, x, posWeight, r))
 			}
 		}
 	}
@@ -202,20 +201,46 @@ func bceWithLogits(x, target, posWeight *Tensor, r Reduction) *Tensor {
 
 // bceWithLogitsGrad is binary_cross_entropy_with_logits_backward:
 //
-//	t = pos_weight * target
-//	(t + 1).sub_(target).mul_(input.sigmoid()).sub_(t).mul_(grad)
+//	input.sigmoid().sub_(target).mul_(grad)
 //
-// or, without weights, (input.sigmoid() - target).mul_(grad), in place.
-func bceWithLogitsGrad(x, target, posWeight *Tensor) *Tensor {
-	t := x.tape
-	c := t.begin("binary_cross_entropy_with_logits_backward", x, target, posWeight)
+// or, with t = pos_weight * target,
+//
+//	t.add(1).sub_(target).mul_(input.sigmoid()).sub_(t).mul_(grad)
+func bceWithLogitsGrad(grad, x, target, posWeight *Tensor, r Reduction) *Tensor {
+	c := x.tape.begin("binary_cross_entropy_with_logits_backward", grad, x, target)
+	var g *Tensor
 	if posWeight == nil {
-		g := x.Sigmoid()
-		t.launchElementwise(g, 3, g, target)
-		return c.end(g)
+		g = c.let(x.Sigmoid().SubInPlace(target))
+	} else {
+		weighted := c.let(posWeight.Mul(target))
+		g = weighted.AddScalar().SubInPlace(target)
+		g = c.let(g.MulInPlace(x.Sigmoid()).SubInPlace(weighted))
 	}
-	weighted := c.let(posWeight.Mul(target))
-	g := weighted.AddScalar().SubInPlace(target)
-	g.MulInPlace(x.Sigmoid())
+	g.MulInPlace(grad)
+	if r == ReduceMean {
+		g.DivScalarInPlace()
+	}
+	return c.end(g)
+}
+
+// bceWithLogitsTargetGrad is binary_cross_entropy_with_logits_target_backward:
+//
+//	-self * grad
+//
+// or, with weights,
+//
+//	log_sigmoid(-self).sub_(log_sigmoid(self).mul_(pos_weight)).mul_(grad)
+func bceWithLogitsTargetGrad(grad, x, posWeight *Tensor, r Reduction) *Tensor {
+	c := x.tape.begin("binary_cross_entropy_with_logits_target_backward", grad, x, posWeight)
+	var g *Tensor
+	if posWeight == nil {
+		g = c.let(x.Neg().Mul(grad))
+	} else {
+		weighted := x.LogSigmoid().MulInPlace(posWeight)
+		g = c.let(x.Neg().LogSigmoid().SubInPlace(weighted).MulInPlace(grad))
+	}
+	if r == ReduceMean {
+		g.DivScalarInPlace()
+	}
 	return c.end(g)
 }

@@ -78,7 +78,10 @@ func (x *Tensor) CosineSimilarity(y *Tensor, dim int) *Tensor {
 	x = c.let(x.Expand(shape...))
 	nx := c.let(x.Norm(2, true, dim).Clone())
 	ny := c.let(y.Norm(2, true, dim).Clone())
-	c.let(t.scalarTensor(F32)) // the least norm, to which both are raised in place
+	// Both norms are raised to a least one, in place.
+	t.launchElementwise(nx, 1, nx)
+	t.launchElementwise(ny, 1, ny)
+	c.let(t.scalarTensor(F32))
 	unit := y.Div(ny)
 	return c.end(x.Div(nx).Mul(unit).Sum(false, dim))
 }

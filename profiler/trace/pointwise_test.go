@@ -30,6 +30,7 @@ var unaries = map[string]func(*tensor) *tensor{
 	"cumprod":     func(x *tensor) *tensor { return x.CumProd(-1) },
 	"mean":        func(x *tensor) *tensor { return x.Sub(x.Mean(true, -1)) },
 	"std":         func(x *tensor) *tensor { return x.Div(x.Std(true, -1)) },
+	"max":         func(x *tensor) *tensor { return x.Div(x.Max()) },
 	"amax":        func(x *tensor) *tensor { return x.Sub(x.AMax(true, -1)) },
 	"logsumexp":   func(x *tensor) *tensor { return x.Sub(x.LogSumExp(true, -1)) },
 	"prod":        func(x *tensor) *tensor { return x.Add(x.Prod(true, -1)) },
@@ -46,6 +47,8 @@ var binaries = map[string]func(x, y *tensor) *tensor{
 	"mse_none":   func(x, y *tensor) *tensor { return x.MSELoss(y, trace.ReduceNone) },
 	"kl_div":     func(x, y *tensor) *tensor { return x.KLDiv(y, false, trace.ReduceNone) },
 	"bce_logits": func(x, y *tensor) *tensor { return x.BCEWithLogits(y, nil, trace.ReduceNone) },
+	"bce_pos":    func(x, y *tensor) *tensor { return x.BCEWithLogits(y, y, trace.ReduceNone) },
+	"bce":        func(x, y *tensor) *tensor { return x.Add(y).Sigmoid().BCELoss(x.Add(y), trace.ReduceSum).Add(x) },
 	"masked":     func(x, y *tensor) *tensor { return x.Add(y).MaskedFill(y.GtScalar()) },
 }
 
