@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -190,10 +189,10 @@ func (v *Vector) compare(call Call, but string) (diff string) {
 	defer explain(&diff)
 	forward, backward := v.record(call, but)
 	number := numbering{}
-	if d := compare("forward", number.tokens(v.Forward, but), forward, v.Regime != "fp32"); d != "" {
+	if d := v.difference("forward", number.tokens(v.Forward, but), forward); d != "" {
 		return d
 	}
-	return compare("backward", number.tokens(v.Backward, but), backward, false)
+	return v.difference("backward", number.tokens(v.Backward, but), backward)
 }
 
 // explain makes a panic a difference like any other.
@@ -246,7 +245,7 @@ func (v *Vector) leaves(t *trace.Tape) ([]*trace.Tensor, error) {
 // Difference is the first difference between recorded events and our own, ""
 // if there is none.
 func Difference(phase string, want, got []string) string {
-	return compare(phase, tokens(want), got, false)
+	return compare(phase, tokens(want), got)
 }
 
 // record runs the call and renders its events as the vectors do.
@@ -460,30 +459,5 @@ func (n *numbering) tokens(events []string, but string) []string {
 		}
 		out = append(out, token)
 	}
-	return out
-}
-
-// compare returns the first difference. The order in which autocast's cache
-// frees its copies at the end of forward is that of a hash map keyed by
-// address, so there it does not count.
-func compare(phase string, want, got []string, sortTail bool) string {
-	if sortTail {
-		want, got = sortedTail(want), sortedTail(got)
-	}
-	for i := range max(len(want), len(got)) {
-		if i >= len(want) || i >= len(got) || want[i] != got[i] {
-			return fmt.Sprintf("%s event %d\n   want %s\n   got  %s", phase, i, strings.Join(want, " "), strings.Join(got, " "))
-		}
-	}
-	return ""
-}
-
-func sortedTail(events []string) []string {
-	i := len(events)
-	for i > 0 && events[i-1][0] == '-' {
-		i--
-	}
-	out := slices.Clone(events)
-	slices.Sort(out[i:])
 	return out
 }

@@ -98,9 +98,7 @@ type squeeze struct {
 }
 
 func (s *squeeze) Forward(f *trace.Frame, x *tensor) *tensor {
-	w := f.Let(x.Mean(true, -1, -2))
-	f.Set(&w, f.Call(s.B, f.Call(s.A, w).ReLU()).Sigmoid())
-	return x.Mul(w)
+	return x.Mul(f.Call(s.B, f.Call(s.A, x.Mean(true, -1, -2)).ReLU()).Sigmoid())
 }
 
 func blockOperators() map[string]opvectors.Call {
@@ -114,6 +112,7 @@ func blockOperators() map[string]opvectors.Call {
 		}
 		calls["block2_"+name] = func(f *trace.Frame, v *vector, in []*tensor, p params) []*tensor {
 			m := bind(build(), p)
+			f.Discard(f.Call(m, in[0].Slice(0, 0, 1)))
 			return []*tensor{f.Call(m, f.Call(m, in[0]))}
 		}
 		calls["checkpoint2_"+name] = func(f *trace.Frame, v *vector, in []*tensor, p params) []*tensor {

@@ -10,6 +10,7 @@ type call struct {
 	locals int    // where its locals begin
 	python bool   // the caller is Python
 	casts  bool   // autocast is in force for the caller
+	muted  bool   // the caller runs without allocating
 	op     string // the caller's, to be restored
 	native string
 	point  point // where the caller was
@@ -20,7 +21,7 @@ type call struct {
 
 // begin enters operator op, called with args; nil arguments are skipped.
 func (t *Tape) begin(op string, args ...*Tensor) call {
-	c := call{t: t, temps: len(t.temps), locals: len(t.locals), python: t.python, casts: t.casts.enabled, op: t.op, native: t.native, point: t.point}
+	c := call{t: t, temps: len(t.temps), locals: len(t.locals), python: t.python, casts: t.casts.enabled, muted: t.hooks.muted, op: t.op, native: t.native, point: t.point}
 	for _, x := range args {
 		if x != nil {
 			x.alive()
@@ -128,10 +129,20 @@ func (c *call) letGo(xs ...*Tensor) {
 // end returns out to the caller.
 func (c *call) end(out *Tensor) *Tensor {
 	out.refs++
-	c.finish()
+	c.leave()
+	c.throw(out)
+	c.giveBackArguments()
 	out.refs--
 	c.hand(out)
 	return out
+}
+
+// throw ends a result at once if a recomputation has all it needs in the
+// middle of this activation: PyTorch unwinds it before its caller.
+func (c *call) throw(out *Tensor) {
+	if c.t.hooks.muted && !c.muted && out.refs == 1 {
+		out.die()
+	}
 }
 
 // endAll returns several results.
@@ -139,7 +150,11 @@ func (c *call) endAll(outs ...*Tensor) []*Tensor {
 	for _, x := range outs {
 		x.refs++
 	}
-	c.finish()
+	c.leave()
+	for _, x := range outs {
+		c.throw(x)
+	}
+	c.giveBackArguments()
 	for _, x := range outs {
 		x.refs--
 		c.hand(x)
@@ -169,7 +184,7 @@ func (c *call) done() { c.finish() }
 // full expression, a Python caller until it is used. An argument that is
 // returned is the caller's already.
 func (c *call) hand(x *Tensor) {
-	if c.python || x.refs != 0 {
+	if c.python || x.refs != 0 || x.dead {
 		return
 	}
 	for _, a := range c.args[:c.nargs] {
@@ -183,6 +198,12 @@ func (c *call) hand(x *Tensor) {
 // finish ends the activation: temporaries, locals, and last the arguments,
 // which die if a Python caller was their only holder.
 func (c *call) finish() {
+	c.leave()
+	c.giveBackArguments()
+}
+
+// leave ends temporaries and locals and returns to the caller.
+func (c *call) leave() {
 	c.statement()
 	t := c.t
 	for i := len(t.locals) - 1; i >= c.locals; i-- {
@@ -190,7 +211,10 @@ func (c *call) finish() {
 		t.locals = t.locals[:i]
 		x.release()
 	}
-	t.python, t.casts.enabled, t.op, t.native = c.python, c.casts, c.op, c.native
+	t.python, t.casts.enabled, t.op, t.native, t.point = c.python, c.casts, c.op, c.native, c.point
+}
+
+func (c *call) giveBackArguments() {
 	for _, x := range c.args[:c.nargs] {
 		c.giveBack(x)
 	}
