@@ -28,6 +28,9 @@ var blocks = map[string]func() nn.Layer{
 	"linear_x3": func() nn.Layer {
 		return nn.NewSequential(nn.NewLinear(65, 33, true), nn.NewLinear(33, 47, true), nn.NewLinear(47, 10, true))
 	},
+	"encoder_layer": func() nn.Layer {
+		return nn.NewTransformerEncoderLayer(64, 4, 128, nn.TransformerOptions{Dropout: 0.1, BatchFirst: true})
+	},
 	"tdnn": func() nn.Layer {
 		first := nn.NewConv(80, 65, nn.ConvOptions{Kernel: []int64{5}, Padding: []int64{2}})
 		second := nn.NewConv(65, 65, nn.ConvOptions{Kernel: []int64{3}, Padding: []int64{2}, Dilation: []int64{2}})

@@ -46,7 +46,9 @@ func shouldFold(a, b *Tensor) bool {
 	if len(large.shape) < 3 || len(small.shape) > 2 {
 		return false
 	}
-	if small.requiresGrad {
+	// A view says it requires a gradient if its base does, even where it was
+	// made under no_grad (DifferentiableViewMeta::requires_grad).
+	if small.requiresGrad || small.view != nil && small.view.requiresGrad {
 		return true
 	}
 	if len(a.shape) == 2 {

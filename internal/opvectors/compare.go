@@ -1,0 +1,63 @@
+package opvectors
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// compare returns the first difference.
+func compare(phase string, want, got []string) string {
+	for i := range max(len(want), len(got)) {
+		if i >= len(want) || i >= len(got) || want[i] != got[i] {
+			return fmt.Sprintf("%s event %d\n   want %s\n   got  %s", phase, i, strings.Join(want, " "), strings.Join(got, " "))
+		}
+	}
+	return ""
+}
+
+// sortedTail brings the frees at the end of the events in a fixed order.
+func sortedTail(events []string) []string {
+	i := len(events)
+	for i > 0 && events[i-1][0] == '-' {
+		i--
+	}
+	out := slices.Clone(events)
+	slices.Sort(out[i:])
+	return out
+}
+
+// sortedRuns brings frees that follow on one another in a fixed order.
+func sortedRuns(events []string) []string {
+	out := slices.Clone(events)
+	for i := 0; i < len(out); i++ {
+		from := i
+		for i < len(out) && out[i][0] == '-' {
+			i++
+		}
+		slices.Sort(out[from:i])
+	}
+	return out
+}
+
+// difference compares but for what has no order.
+func (v *Vector) difference(phase string, want, got []string) string {
+	return compare(phase, v.unordered(phase, want), v.unordered(phase, got))
+}
+
+// unordered hides an order that PyTorch does not define: autocast's cache
+// frees its copies in the order of a hash map keyed by address. That happens
+// at the end of forward, and in backward where a checkpoint ends the autocast
+// region it has run again.
+func (v *Vector) unordered(phase string, events []string) []string {
+	switch {
+	case v.Regime == "fp32":
+		return events
+	case phase == "forward":
+		return sortedTail(events)
+	case strings.HasPrefix(v.Op, "checkpoint") && strings.HasPrefix(v.Regime, "amp"):
+		return sortedRuns(events)
+	default:
+		return events
+	}
+}
