@@ -228,3 +228,20 @@ func TestBroadcastCommutes(t *testing.T) {
 		require.Equal(rt, a.Strides(), b.Strides())
 	})
 }
+
+// BenchmarkPointwise records a chain of a hundred operators and its backward
+// pass.
+func BenchmarkPointwise(b *testing.B) {
+	b.ReportAllocs()
+	for b.Loop() {
+		tape := trace.New(hopper, trace.Options{Warm: true})
+		f := tape.Frame()
+		x := f.Let(tape.New("x", program.Weights, trace.F32, 64, 512).Leaf())
+		y := f.Let(x.MulScalar())
+		for range 25 {
+			f.Set(&y, y.Mul(x).GELU().Add(y).Softmax(-1))
+		}
+		y.Mean(false).Backward()
+		f.End()
+	}
+}
