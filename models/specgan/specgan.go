@@ -1,0 +1,206 @@
+// Package specgan is the conditional spectrogram GAN: a generator and a
+// discriminator with spectral norm, trained in alternating steps.
+package specgan
+
+import (
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/models/train"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/optim"
+)
+
+// discriminatorSteps is how often the discriminator is trained for each step
+// of the generator while its accuracy is below 80 %.
+const discriminatorSteps = 2
+
+// Models is the system.
+func Models() []models.Model {
+	const name = "spectrogram-gan"
+	return []models.Model{{
+		Name:      name,
+		Summary:   "conditional GAN for 128 x 1292 mel spectrograms, generator and discriminator in alternating steps",
+		Source:    "winzerprince/sentio, notebook vit_with_gans_emotion_prediction at 5839958",
+		Stages:    []string{"full"},
+		Default:   models.Case{Model: name, Stage: "full", Batch: 24, Accumulate: 2},
+		Batches:   []int{4, 8, 12, 16, 24, 32, 48, 64},
+		BatchUnit: "spectrogram",
+		Notes: []string{
+			"two discriminator steps and one generator step are recorded: the branch taken below 80 % accuracy, and the larger one",
+			"the tensors of the no_grad probe stay alive as local variables of the loop",
+			"the GAN's loop has no autocast; the notebook's mixed precision covers the ViT alone",
+		},
+		Build: func(c models.Case) (models.Trainer, error) { return newTrainer(c), nil },
+	}}
+}
+
+// trainer is the training system of one case.
+type trainer struct {
+	c                  models.Case
+	model              *network
+	net                *nn.Tree
+	generator, critics []*nn.Parameter
+}
+
+func newTrainer(c models.Case) *trainer {
+	m := &network{Generator: newGenerator(), Discriminator: newDiscriminator()}
+	return &trainer{
+		c: c, model: m, net: nn.NewTree(m),
+		generator: nn.NewTree(m.Generator).Parameters, critics: nn.NewTree(m.Discriminator).Parameters,
+	}
+}
+
+// Counts implements [models.Trainer].
+func (t *trainer) Counts() models.Counts { return train.Counts(t.net, nil) }
+
+// loop is a training loop in progress.
+type loop struct {
+	*train.Session
+	t            *trainer
+	optG, optD   *optim.Optimizer
+	spec, cond   *tensor
+	f            *frame
+	ones, zeros  *tensor
+	probe        [4]*tensor // z0, fake0, real0, out0
+	realOut, z   *tensor
+	fake         *tensor
+	fakeOut      *tensor
+	real, fakeD  *tensor // the two losses of the discriminator
+	lossD, lossG *tensor
+}
+
+// Record implements [models.Trainer].
+func (t *trainer) Record(tape *trace.Tape, steps int) error {
+	return tape.Try(func() {
+		t.net.To(tape)
+		tape.Mark("model")
+		l := &loop{Session: train.NewSession(tape, t.c), t: t}
+		adam := optim.Config{Algorithm: optim.Adam}
+		var err error
+		if l.optG, err = l.Optimizer(t.c, adam, t.generator); err != nil {
+			tape.Raise(err)
+		}
+		if l.optD, err = l.Optimizer(t.c, adam, t.critics); err != nil {
+			tape.Raise(err)
+		}
+		n := int64(t.c.Batch)
+		l.spec = tape.Hold(tape.New("randn", program.Batch, trace.F32, n, 1, mels, frames))
+		l.cond = tape.Hold(l.condition(n))
+		tape.Mark("batch")
+		for i := range steps {
+			tape.SetStep(i)
+			l.step()
+			tape.Mark("step_end")
+		}
+	})
+}
+
+// condition is torch.rand(n, 2) * 2 - 1.
+func (l *loop) condition(n int64) (c *tensor) {
+	l.Tape.In(program.Batch, func() {
+		c = l.Tape.New("rand", program.Batch, trace.F32, n, condition).MulScalar().AddScalar()
+	})
+	return c
+}
+
+// step is one update of both networks.
+func (l *loop) step() {
+	*l = loop{Session: l.Session, t: l.t, optG: l.optG, optD: l.optD, spec: l.spec, cond: l.cond}
+	l.f = l.Tape.Frame()
+	l.t.net.Train(true)
+	for micro := range l.t.c.Accumulate {
+		last := micro+1 == l.t.c.Accumulate
+		n := l.spec.Size(0)
+		l.f.Set(&l.ones, l.Tape.Filled("ones", trace.F32, n, 1))
+		l.f.Set(&l.zeros, l.Tape.Zeros(trace.F32, n, 1))
+		l.look()
+		for range discriminatorSteps {
+			l.trainDiscriminator(last)
+		}
+		l.trainGenerator(last)
+	}
+	l.f.End()
+}
+
+// look is the probe that decides on the number of steps: without gradient, but
+// what it makes keeps its names.
+func (l *loop) look() {
+	m, f := l.t.model, l.f
+	l.Tape.NoGrad(func() {
+		l.Autocast(func() {
+			f.Set(&l.probe[0], l.noise())
+			f.Set(&l.probe[1], m.Generator.call(f, l.probe[0], l.cond))
+			f.Set(&l.probe[2], m.Discriminator.call(f, l.spec, l.cond))
+			f.Set(&l.probe[3], m.Discriminator.call(f, l.probe[1], l.cond))
+			f.Discard(l.probe[2].Sigmoid().GtScalar().To(trace.F32).Mean(false))
+			f.Discard(l.probe[3].Sigmoid().GtScalar().To(trace.F32).Mean(false))
+		})
+	})
+	l.Tape.Mark("accuracy")
+}
+
+func (l *loop) noise() *tensor {
+	return l.Tape.New("randn", program.Temporaries, trace.F32, l.spec.Size(0), noise)
+}
+
+func (l *loop) generate(f *frame, z *tensor) *tensor {
+	if !l.t.c.Checkpointing {
+		return l.t.model.Generator.call(f, z, l.cond)
+	}
+	return f.Checkpoint(func(g *frame, in []*tensor) *tensor { return l.t.model.Generator.call(g, in[0], in[1]) }, z, l.cond)
+}
+
+func (l *loop) judge(f *frame, spec *tensor) *tensor {
+	if !l.t.c.Checkpointing {
+		return l.t.model.Discriminator.call(f, spec, l.cond)
+	}
+	return f.Checkpoint(func(g *frame, in []*tensor) *tensor { return l.t.model.Discriminator.call(g, in[0], in[1]) }, spec, l.cond)
+}
+
+// loss is binary cross entropy with logits, in fp32.
+func (l *loop) loss(logits, target *tensor) *tensor {
+	if l.t.c.AMP != "" {
+		logits = logits.To(trace.F32)
+	}
+	return logits.BCEWithLogits(target, nil, trace.ReduceMean)
+}
+
+func (l *loop) trainDiscriminator(last bool) {
+	f := l.f
+	l.Autocast(func() {
+		f.Set(&l.realOut, l.judge(f, l.spec))
+		f.Set(&l.real, l.loss(l.realOut, l.ones))
+		f.Set(&l.z, l.noise())
+		f.Set(&l.fake, l.generate(f, l.z).Detach())
+		f.Set(&l.fakeOut, l.judge(f, l.fake))
+		f.Set(&l.fakeD, l.loss(l.fakeOut, l.zeros))
+		f.Set(&l.lossD, l.real.Add(l.fakeD).DivScalar())
+	})
+	l.Tape.Mark("d_forward")
+	l.Backward(l.lossD)
+	l.Tape.Mark("d_backward")
+	if last {
+		l.Step(l.optD, l.t.critics)
+		l.optD.ZeroGrad()
+		l.Tape.Mark("d_optimizer")
+	}
+}
+
+func (l *loop) trainGenerator(last bool) {
+	f := l.f
+	l.Autocast(func() {
+		f.Set(&l.z, l.noise())
+		f.Set(&l.fake, l.generate(f, l.z))
+		f.Set(&l.fakeOut, l.judge(f, l.fake))
+		f.Set(&l.lossG, l.loss(l.fakeOut, l.ones).DivScalar())
+	})
+	l.Tape.Mark("g_forward")
+	l.Backward(l.lossG)
+	l.Tape.Mark("g_backward")
+	if last {
+		l.Step(l.optG, l.t.generator)
+		l.optG.ZeroGrad()
+		l.Tape.Mark("optimizer")
+	}
+}
