@@ -6,14 +6,19 @@ import "github.com/vprof/vprof/profiler/trace"
 type Reweighted interface {
 	Layer
 	weight() *Parameter
+	bias() *Parameter
 	forwardWith(weight, x *trace.Tensor) *trace.Tensor
 }
 
 func (l *Linear) weight() *Parameter { return l.Weight }
 
+func (l *Linear) bias() *Parameter { return l.Bias }
+
 func (l *Linear) forwardWith(w, x *trace.Tensor) *trace.Tensor { return x.Linear(w, l.Bias.T()) }
 
 func (c *Conv) weight() *Parameter { return c.Weight }
+
+func (c *Conv) bias() *Parameter { return c.Bias }
 
 func (c *Conv) forwardWith(w, x *trace.Tensor) *trace.Tensor { return x.Conv(w, c.Bias.T(), c.args) }
 
@@ -35,19 +40,26 @@ func (c *Computed) set(x *trace.Tensor) *trace.Tensor {
 
 // SpectralNorm is a layer under torch.nn.utils.spectral_norm: before each call
 // its weight is divided by an estimate of its largest singular value and
-// assigned to the layer, where it lives until the next call.
+// assigned to the layer, where it lives until the next call. The hook takes
+// the weight out of the layer and puts it back under another name, behind the
+// bias.
 type SpectralNorm struct {
 	Module
 	Computed
-	Layer Reweighted `torch:""`
-	U     *Buffer    `torch:"weight_u"`
-	V     *Buffer    `torch:"weight_v"`
+	layer    Reweighted
+	Bias     *Parameter
+	Weight   *Parameter `torch:"weight_orig"`
+	U        *Buffer    `torch:"weight_u"`
+	V        *Buffer    `torch:"weight_v"`
 }
 
 // NewSpectralNorm wraps a layer.
 func NewSpectralNorm(l Reweighted) *SpectralNorm {
 	rows, columns := matrixSize(l.weight())
-	return &SpectralNorm{Layer: l, U: NewBuffer(trace.F32, rows), V: NewBuffer(trace.F32, columns)}
+	return &SpectralNorm{
+		layer: l, Bias: l.bias(), Weight: l.weight(),
+		U: NewBuffer(trace.F32, rows), V: NewBuffer(trace.F32, columns),
+	}
 }
 
 // matrixSize is the size of a weight as a matrix, one row per output.
@@ -57,14 +69,14 @@ func matrixSize(p *Parameter) (rows, columns int64) {
 
 // Forward computes the weight and calls the layer.
 func (s *SpectralNorm) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
-	return s.Layer.forwardWith(s.set(s.compute(f)), x)
+	return s.layer.forwardWith(s.set(s.compute(f)), x)
 }
 
 // compute is SpectralNorm.compute_weight of torch/nn/utils/spectral_norm.py.
 func (s *SpectralNorm) compute(f *trace.Frame) *trace.Tensor {
 	t := f.Tape()
-	weight := s.Layer.weight().T()
-	rows, columns := matrixSize(s.Layer.weight())
+	weight := s.layer.weight().T()
+	rows, columns := matrixSize(s.layer.weight())
 	g := f.CallFrame()
 	u, v := g.Let(s.U.T()), g.Let(s.V.T())
 	matrix := g.Let(weight.Reshape(rows, columns))

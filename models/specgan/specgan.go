@@ -112,8 +112,9 @@ func (l *loop) step() {
 	for micro := range l.t.c.Accumulate {
 		last := micro+1 == l.t.c.Accumulate
 		n := l.spec.Size(0)
-		l.f.Set(&l.ones, l.Tape.Filled("ones", trace.F32, n, 1))
-		l.f.Set(&l.zeros, l.Tape.Zeros(trace.F32, n, 1))
+		ones, zeros := l.Tape.Filled("ones", trace.F32, n, 1), l.Tape.Zeros(trace.F32, n, 1)
+		l.f.Set(&l.ones, ones) // one statement: both are made before either name is bound
+		l.f.Set(&l.zeros, zeros)
 		l.look()
 		for range discriminatorSteps {
 			l.trainDiscriminator(last)

@@ -175,18 +175,35 @@ func (x *Tensor) setNode(n *Node, out int32) {
 	}
 }
 
+// release drops a reference. The last one takes the nodes behind apart as
+// deleteNode does: with a stack, the last edge of a node first.
 func (n *Node) release() {
 	n.refs--
 	if n.refs > 0 {
 		return
 	}
+	stack := n.gather(nil)
+	for len(stack) > 0 {
+		last := len(stack) - 1
+		m := stack[last]
+		stack = m.gather(stack[:last])
+	}
+}
+
+// gather ends a node nobody refers to and pushes those that only it did.
+func (n *Node) gather(stack []*Node) []*Node {
 	n.releaseSaved()
 	for i, e := range n.next {
-		if e.node != nil {
-			n.next[i] = edge{}
-			e.node.release()
+		if e.node == nil {
+			continue
+		}
+		n.next[i] = edge{}
+		e.node.refs--
+		if e.node.refs == 0 {
+			stack = append(stack, e.node)
 		}
 	}
+	return stack
 }
 
 func (n *Node) releaseSaved() {

@@ -34,8 +34,12 @@ func (t *Tape) useBLAS() {
 	t.library.use(t, &t.library.blas, t.library.workspace, "addmm_out_cuda_impl")
 }
 
-// useLt is the same for cuBLASLt, which linear layers with bias use.
-func (t *Tape) useLt() { t.library.use(t, &t.library.lt, cublasLtWorkspace, "gemm_and_bias") }
+// useLt is the same for cuBLASLt, which linear layers with bias use: its handle
+// is the cuBLAS handle.
+func (t *Tape) useLt() {
+	t.useBLAS()
+	t.library.use(t, &t.library.lt, cublasLtWorkspace, "addmm_out_cuda_impl")
+}
 
 func (l *libraries) use(t *Tape, have *[2]bool, bytes int64, native string) {
 	if have[t.thread] || t.hooks.muted {
