@@ -16,6 +16,7 @@ func signalOperators() map[string]opvectors.Call {
 		"pad_negative":  sized((*tensor).Pad, -1, -2),
 		"pad_reflect1d": sized((*tensor).PadReflect, 5, 6),
 		"pad_reflect2d": sized((*tensor).PadReflect, 1, 1, 2, 2),
+		"pad_circular":  sized((*tensor).PadCircular, 1, 1, 2, 2),
 		"pad_replicate": sized((*tensor).PadReplicate, 1, 1, 2, 2),
 	}
 }

@@ -22,6 +22,39 @@ func (x *Tensor) PadReplicate(pads ...int64) *Tensor {
 	return x.borderPad(nodes[len(pads)/2], "replication_pad_backward", pads)
 }
 
+// PadCircular is torch.nn.functional.pad(x, pads, mode="circular"): x is copied
+// into the middle, then what is on one side to the other, in place.
+func (x *Tensor) PadCircular(pads ...int64) *Tensor {
+	t := x.tape
+	c := t.begin("pad", x)
+	shape := x.paddedShape(pads)
+	out := c.let(t.empty(x.dtype, shape...))
+	middle, from := out, x
+	for i := 0; i+1 < len(pads); i += 2 {
+		d := len(shape) - 1 - i/2
+		before, after := pads[i], pads[i+1]
+		middle = middle.SliceStep(d, max(before, 0), shape[d]-max(after, 0), 1)
+		from = from.SliceStep(d, max(-before, 0), x.shape[d]-max(-after, 0), 1)
+	}
+	middle.CopyInPlace(from)
+	c.statement()
+	for i := 0; i+1 < len(pads); i += 2 {
+		d := len(shape) - 1 - i/2
+		before, after := pads[i], pads[i+1]
+		if before > 0 {
+			end := shape[d] - max(after, 0)
+			out.Narrow(d, 0, before).CopyInPlace(out.Narrow(d, end-before, before))
+			c.statement()
+		}
+		if after > 0 {
+			start := max(before, 0)
+			out.Narrow(d, shape[d]-after, after).CopyInPlace(out.Narrow(d, start, after))
+			c.statement()
+		}
+	}
+	return c.end(out)
+}
+
 // paddedShape is the shape after padding.
 func (x *Tensor) paddedShape(pads []int64) []int64 {
 	shape := append([]int64(nil), x.shape...)
