@@ -168,7 +168,7 @@ func (x *Tensor) convForward(w, bias *Tensor, args ConvArgs) *Tensor {
 	default:
 		y = c.let(cudnnConvForward(args, x.contiguousIn(convChannelsLast(x, w)), w, convForward))
 	}
-	t.launch(convWork(args, x, w, y), []*Tensor{y}, []*Tensor{x, w})
+	t.launch(args.work(x, w, y, convForward), []*Tensor{y}, []*Tensor{x, w})
 	if bias != nil {
 		t.launchElementwise(y, 1, y, bias)
 	}
@@ -178,15 +178,29 @@ func (x *Tensor) convForward(w, bias *Tensor, args ConvArgs) *Tensor {
 	return c.end(y)
 }
 
-// convWork is the matrix product a convolution amounts to.
-func convWork(a ConvArgs, x, w, y *Tensor) program.Op {
-	k := numel(w.shape[1:])
-	positions := y.numel / max(y.shape[1], 1)
-	m := y.shape[1]
+// work is the implicit matrix product of one direction of a convolution,
+// batched over the groups. Its weight is [F, C/groups, taps]: F are the
+// channels of features, the output or, of a transposed one, the input.
+func (a ConvArgs) work(x, w, y *Tensor, dir convDirection) program.Op {
+	features := y
 	if a.Transposed {
-		k = w.shape[0] / a.Groups * numel(w.shape[2:])
+		features = x
 	}
-	return program.Op{Work: program.Convolution, FLOPs: 2 * positions * m * k, M: m / a.Groups, N: positions, K: k, Batch: a.Groups}
+	filters, taps := w.shape[0]/a.Groups, numel(w.shape[1:])
+	positions := features.numel / max(features.shape[1], 1)
+	op := program.Op{Work: program.Convolution, FLOPs: 2 * features.numel * taps, Batch: a.Groups}
+	switch {
+	case dir == convWeight:
+		op.M, op.N, op.K = filters, taps, positions
+	case (dir == convForward) != a.Transposed:
+		op.M, op.N, op.K = filters, positions, taps
+	default: // the sum over features: a gradient of images
+		op.M, op.N, op.K = taps, positions, filters
+	}
+	if x.dtype == F32 && x.tape.board.Capability >= 80 && !a.nativeDepthwise(x, w) {
+		op.Precision = program.TF32 // torch.backends.cudnn.allow_tf32 is on by default
+	}
+	return op
 }
 
 // convBackward is convolution_backward: the gradients of input and weight,
@@ -211,7 +225,8 @@ func convBackward(b *backward, args ConvArgs) {
 		}
 		for i, y := range []*Tensor{gx, gw} {
 			if y != nil {
-				t.launch(convWork(args, x, w, g), []*Tensor{y}, []*Tensor{g, x, w})
+				other := [...]*Tensor{w, x}[i]
+				t.launch(args.work(x, w, g, [...]convDirection{convInput, convWeight}[i]), []*Tensor{y}, []*Tensor{g, other})
 				if args.flat {
 					y = y.view3d()
 				}

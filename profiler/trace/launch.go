@@ -22,7 +22,7 @@ func (t *Tape) launch(op program.Op, writes, reads []*Tensor) {
 		}
 	}
 	op.Reads, op.Writes = program.Span{From: from, To: mid}, program.Span{From: mid, To: uint32(len(p.Operands))}
-	if len(writes) > 0 {
+	if len(writes) > 0 && op.Precision == program.FP32 {
 		op.Precision = writes[0].dtype.precision()
 	}
 	op.Site = t.launchSite()
