@@ -17,7 +17,6 @@ type Node struct {
 	inner *Node   // CopySlices: what the view went through
 
 	module string
-	where  uint32
 
 	// Scratch of the engine.
 	visit  int64
@@ -266,15 +265,4 @@ func (b *backward) giveAll(xs ...*Tensor) {
 			x.release()
 		}
 	}
-}
-
-// dropInput lets go of incoming gradient i before the node has run, where the
-// C++ formula moves it away.
-func (b *backward) dropInput(i int) {
-	x := b.grads[i]
-	b.grads[i] = nil
-	if i == 0 {
-		b.grad = nil
-	}
-	x.release()
 }

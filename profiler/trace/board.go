@@ -4,9 +4,9 @@
 package trace
 
 // Board is what PyTorch and its libraries ask of a GPU before they decide how
-// much to allocate. The GPU catalogue fills it.
+// much to allocate. The GPU catalog fills it.
 type Board struct {
-	// Name is the catalogue's name, such as "rtx-5060-ti".
+	// Name is the catalog's name, such as "rtx-5060-ti".
 	Name string
 	// Capability is the compute capability times ten: 120 for 12.0.
 	Capability int

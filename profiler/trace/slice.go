@@ -12,9 +12,10 @@ func with(xs []int64, d int, v int64) []int64 {
 	return out
 }
 
-// Slice is x[..., from:to, ...] along dimension d.
+// Slice is x[..., from:to, ...] along dimension d. As in Python, negative
+// positions count from the end, and those beyond an end are cut.
 func (x *Tensor) Slice(d int, from, to int64) *Tensor {
-	if from == 0 && to == x.Size(d) { // Python indexing leaves out a slice that takes all
+	if n := x.Size(d); position(from, n) == 0 && position(to, n) == n { // Python indexing leaves out a slice that takes all
 		return x.viewOf("alias", "AliasBackward0", x.shape, x.strides, x.offset, func(b *backward) { b.give(0, b.grad) })
 	}
 	return x.SliceStep(d, from, to, 1)
@@ -27,16 +28,28 @@ func (x *Tensor) Narrow(d int, from, size int64) *Tensor { return x.SliceStep(d,
 func (x *Tensor) SliceStep(d int, from, to, step int64) *Tensor {
 	d = x.dim(d)
 	whole := x.shape
-	shape, strides := with(whole, d, divUp(to-from, step)), with(x.strides, d, x.strides[d]*step)
+	from, to = position(from, whole[d]), position(to, whole[d])
+	shape, strides := with(whole, d, divUp(max(to-from, 0), step)), with(x.strides, d, x.strides[d]*step)
 	return x.viewOf("slice", "SliceBackward0", shape, strides, x.offset+from*x.strides[d], func(b *backward) {
 		b.give(0, b.grad.intoZeros("slice_backward", whole))
 	})
 }
 
-// Select is x[..., i, ...] along dimension d.
+// position is where a slice of n elements begins or ends.
+func position(i, n int64) int64 {
+	if i < 0 {
+		i += n
+	}
+	return min(max(i, 0), n)
+}
+
+// Select is x[..., i, ...] along dimension d; negative i counts from the end.
 func (x *Tensor) Select(d int, i int64) *Tensor {
 	d = x.dim(d)
 	whole := x.shape
+	if i < 0 {
+		i += whole[d]
+	}
 	return x.viewOf("select", "SelectBackward0", without(whole, d), without(x.strides, d), x.offset+i*x.strides[d], func(b *backward) {
 		b.give(0, b.grad.intoZeros("select_backward", whole))
 	})
