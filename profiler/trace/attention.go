@@ -114,7 +114,7 @@ func (q *Tensor) mathAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	if a.EnableGQA && q.shape[len(q.shape)-3] != k.shape[len(k.shape)-3] {
 		groups := q.Size(-3) / k.Size(-3)
 		k, v = k.repeatHeads(groups), v.repeatHeads(groups)
-		c.letTuple(k, v)
+		c.letAll([]*Tensor{k, v})
 	}
 	scores := c.let(query.matmul(k.Transpose(-2, -1).MulScalar()))
 	if mask != nil {

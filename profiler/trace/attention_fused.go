@@ -11,24 +11,12 @@ func (x *Tensor) headsTransposed() *Tensor {
 	return x.alias(shape, strides, x.offset)
 }
 
-// letTuple binds the elements of a C++ tuple to locals, as let does; a tuple
-// destroys its elements first to last. Nil parts are skipped.
-func (c *call) letTuple(parts ...*Tensor) {
-	for i := len(parts) - 1; i >= 0; i-- {
-		if parts[i] != nil {
-			parts[i].retain()
-			c.t.locals = append(c.t.locals, parts[i])
-		}
-	}
-	c.statement()
-}
-
 // flashAttention is _scaled_dot_product_flash_attention.
 func (q *Tensor) flashAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	t := q.tape
 	c := t.begin("_scaled_dot_product_flash_attention", q, k, v)
 	y, lse, rng, unused := q.flashForward(k, v, a)
-	c.letTuple(y, lse, rng, unused)
+	c.letAll([]*Tensor{y, lse, rng, unused})
 	if n := t.record("ScaledDotProductFlashAttentionBackward0", q, k, v); n != nil {
 		n.save(k, q, v, lse, y, rng, unused)
 		n.yields(y)
@@ -50,7 +38,7 @@ func (q *Tensor) flashForward(k, v *Tensor, a AttentionArgs) (y, lse, rng, unuse
 		if splits > 1 {
 			lseParts := t.empty(F32, splits, batch, heads, length)
 			outParts := t.empty(F32, splits, batch, heads, length, flashHeadSize(d))
-			c.letTuple(lseParts, outParts)
+			c.letAll([]*Tensor{lseParts, outParts})
 		}
 	}
 	rng = c.let(t.empty(I64, 2)) // uint64: seed and offset
@@ -150,7 +138,7 @@ func (q *Tensor) cudnnAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	c := t.begin("_scaled_dot_product_cudnn_attention", q, k, v, a.Mask)
 	keep := t.tracked(q, k, v)
 	y, lse, seed, offset := q.cudnnForward(k, v, a, keep)
-	c.letTuple(y, lse, seed, offset)
+	c.letAll([]*Tensor{y, lse, seed, offset})
 	if n := t.record("ScaledDotProductCudnnAttentionBackward0", q, k, v); n != nil {
 		n.keep(a.Mask, true)
 		n.save(k, q, v, lse, y, offset, seed)
@@ -227,7 +215,7 @@ func (q *Tensor) efficientAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	t := q.tape
 	c := t.begin("_scaled_dot_product_efficient_attention", q, k, v, a.Mask)
 	y, lse := q.efficientForward(k, v, a, t.tracked(q, k, v))
-	c.letTuple(y, lse)
+	c.letAll([]*Tensor{y, lse})
 	if n := t.record("ScaledDotProductEfficientAttentionBackward0", q, k, v, a.Mask); n != nil {
 		n.keep(a.Mask, true)
 		n.save(k, q, v)

@@ -1,0 +1,58 @@
+package nn
+
+import "github.com/vprof/vprof/profiler/trace"
+
+// LSTMCell is torch.nn.LSTMCell.
+type LSTMCell struct {
+	Module
+	WeightIh, WeightHh, BiasIh, BiasHh *Parameter
+}
+
+// NewLSTMCell has biases.
+func NewLSTMCell(inputs, hidden int64) *LSTMCell {
+	return &LSTMCell{
+		WeightIh: NewParameter(4*hidden, inputs), WeightHh: NewParameter(4*hidden, hidden),
+		BiasIh: NewParameter(4 * hidden), BiasHh: NewParameter(4 * hidden),
+	}
+}
+
+// Step runs the cell on x, [batch, inputs], with the states h and c; both nil
+// start with zeros.
+func (l *LSTMCell) Step(f *trace.Frame, x, h, c *trace.Tensor) (hy, cy *trace.Tensor) {
+	g := f.CallFrame(x, h, c)
+	g.In(l)
+	if h == nil {
+		h = g.Let(x.Tape().Zeros(x.DType(), x.Size(0), l.WeightHh.Dims[1]))
+		c = h
+	}
+	hy, cy = x.LSTMCell(h, c, trace.CellWeights{InWeight: l.WeightIh.T(), HiddenWeight: l.WeightHh.T(), InBias: l.BiasIh.T(), HiddenBias: l.BiasHh.T()})
+	g.End(hy, cy)
+	return hy, cy
+}
+
+// GRUCell is torch.nn.GRUCell.
+type GRUCell struct {
+	Module
+	WeightIh, WeightHh, BiasIh, BiasHh *Parameter
+}
+
+// NewGRUCell has biases.
+func NewGRUCell(inputs, hidden int64) *GRUCell {
+	return &GRUCell{
+		WeightIh: NewParameter(3*hidden, inputs), WeightHh: NewParameter(3*hidden, hidden),
+		BiasIh: NewParameter(3 * hidden), BiasHh: NewParameter(3 * hidden),
+	}
+}
+
+// Step runs the cell on x, [batch, inputs], with the state h; nil starts with
+// zeros.
+func (l *GRUCell) Step(f *trace.Frame, x, h *trace.Tensor) *trace.Tensor {
+	g := f.CallFrame(x, h)
+	g.In(l)
+	if h == nil {
+		h = g.Let(x.Tape().Zeros(x.DType(), x.Size(0), l.WeightHh.Dims[1]))
+	}
+	y := x.GRUCell(h, trace.CellWeights{InWeight: l.WeightIh.T(), HiddenWeight: l.WeightHh.T(), InBias: l.BiasIh.T(), HiddenBias: l.BiasHh.T()})
+	g.End(y)
+	return y
+}

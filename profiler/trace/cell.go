@@ -1,0 +1,116 @@
+package trace
+
+import "github.com/vprof/vprof/profiler/program"
+
+// CellWeights are the parameters of one recurrent layer in one direction.
+type CellWeights struct {
+	InWeight, HiddenWeight *Tensor // weight_ih, weight_hh
+	InBias, HiddenBias     *Tensor // bias_ih, bias_hh
+}
+
+// lowerCell casts what autocast casts of a cell, last argument first.
+func (t *Tape) lowerCell(w CellWeights) CellWeights {
+	w.HiddenBias, w.InBias = t.lower(w.HiddenBias), t.lower(w.InBias)
+	w.HiddenWeight, w.InWeight = t.lower(w.HiddenWeight), t.lower(w.InWeight)
+	return w
+}
+
+// LSTMCell is torch.lstm_cell: x is [batch, inputs], h and c [batch, hidden].
+func (x *Tensor) LSTMCell(h, c *Tensor, w CellWeights) (hy, cy *Tensor) {
+	t := x.tape
+	call := t.begin("lstm_cell", x, h, c)
+	w = t.lowerCell(w)
+	h, c, x = t.lower(h), t.lower(c), t.lower(x)
+	call.belowAutocast()
+	return call.endPair(x.lstmCell(h, c, w))
+}
+
+func (x *Tensor) lstmCell(h, c *Tensor, w CellWeights) (hy, cy *Tensor) {
+	call := x.tape.begin("lstm_cell", x, h, c)
+	in := call.let(x.matmul(w.InWeight.T()))
+	hidden := call.let(h.matmul(w.HiddenWeight.T()))
+	return call.endPair(in.fusedLSTMCell(hidden, c, w))
+}
+
+// fusedLSTMCell is _thnn_fused_lstm_cell: in and hidden are the gates before
+// their sum and the bias.
+func (in *Tensor) fusedLSTMCell(hidden, c *Tensor, w CellWeights) (hy, cy *Tensor) {
+	t := in.tape
+	call := t.begin("_thnn_fused_lstm_cell", in, hidden, c)
+	gates := call.let(in.emptyLike(in.dtype))
+	hy, cy = call.let(c.emptyLike(c.dtype)), call.let(c.emptyLike(c.dtype))
+	t.launch(program.Op{Work: program.Elementwise, FLOPs: 16 * in.numel}, []*Tensor{gates, hy, cy}, []*Tensor{in, hidden, c, w.InBias, w.HiddenBias})
+	n := t.record("ThnnFusedLstmCellBackward0", in, hidden, c, w.InBias, w.HiddenBias)
+	if n == nil {
+		return call.endPair(hy, cy)
+	}
+	n.save(c)
+	n.keep(w.HiddenBias, true)
+	n.save(hidden)
+	n.keep(w.InBias, true)
+	n.save(in, cy, gates)
+	n.yields(hy, cy)
+	biased := w.InBias != nil
+	n.apply = func(b *backward) {
+		gates, c := b.saved(6), b.saved(0)
+		dgates := gates.emptyLike(gates.dtype)
+		dc := c.emptyLike(c.dtype)
+		b.t.launch(program.Op{Work: program.Elementwise, FLOPs: 24 * gates.numel}, []*Tensor{dgates, dc}, []*Tensor{gates, c, b.saved(5), b.grads[0], b.grads[1]})
+		if !biased {
+			b.giveAll(dgates.retain(), dgates.retain(), dc.retain(), nil, nil)
+			return
+		}
+		bias := dgates.sum("sum_dim_IntList", []int{0}, false)
+		b.giveAll(dgates.retain(), dgates.retain(), dc.retain(), bias.retain(), bias.retain())
+	}
+	return call.endPair(hy, cy)
+}
+
+// GRUCell is torch.gru_cell: x is [batch, inputs], h [batch, hidden].
+func (x *Tensor) GRUCell(h *Tensor, w CellWeights) *Tensor {
+	t := x.tape
+	c := t.begin("gru_cell", x, h)
+	w = t.lowerCell(w)
+	h, x = t.lower(h), t.lower(x)
+	c.belowAutocast()
+	return c.end(x.gruCell(h, w))
+}
+
+func (x *Tensor) gruCell(h *Tensor, w CellWeights) *Tensor {
+	c := x.tape.begin("gru_cell", x, h)
+	in := c.let(x.matmul(w.InWeight.T()))
+	hidden := c.let(h.matmul(w.HiddenWeight.T()))
+	return c.end(in.fusedGRUCell(hidden, h, w))
+}
+
+// fusedGRUCell is _thnn_fused_gru_cell; it keeps five values per hidden unit.
+func (in *Tensor) fusedGRUCell(hidden, h *Tensor, w CellWeights) *Tensor {
+	t := in.tape
+	c := t.begin("_thnn_fused_gru_cell", in, hidden, h)
+	batch, size := h.shape[0], h.shape[1]
+	gates := c.let(t.empty(h.dtype, batch, 5*size))
+	hy := c.let(h.emptyLike(h.dtype))
+	t.launch(program.Op{Work: program.Elementwise, FLOPs: 16 * in.numel}, []*Tensor{gates, hy}, []*Tensor{in, hidden, h, w.InBias, w.HiddenBias})
+	if n := t.record("ThnnFusedGruCellBackward0", in, hidden, h, w.InBias, w.HiddenBias); n != nil {
+		n.keep(w.HiddenBias, true)
+		n.save(hidden, h)
+		n.keep(w.InBias, true)
+		n.save(in, gates)
+		n.yields(hy)
+		biased := w.InBias != nil
+		n.apply = func(b *backward) {
+			gates := b.saved(5)
+			din, dhidden := b.t.empty(gates.dtype, batch, 3*size), b.t.empty(gates.dtype, batch, 3*size)
+			dh := b.grad.emptyLike(b.grad.dtype)
+			b.t.launch(program.Op{Work: program.Elementwise, FLOPs: 24 * din.numel}, []*Tensor{din, dhidden, dh}, []*Tensor{b.grad, gates})
+			if !biased {
+				b.giveAll(din.retain(), dhidden.retain(), dh.retain(), nil, nil)
+				return
+			}
+			inBias := din.sum("sum_dim_IntList", []int{0}, false)
+			hiddenBias := dhidden.sum("sum_dim_IntList", []int{0}, false)
+			b.giveAll(din.retain(), dhidden.retain(), dh.retain(), inBias.retain(), hiddenBias.retain())
+		}
+	}
+	return c.end(hy)
+}
