@@ -20,6 +20,10 @@ func attentionOperators() map[string]opvectors.Call {
 		"attention_by_hand":      opvectors.Call(attentionByHand),
 		"attention_by_hand_mask": opvectors.Call(maskedAttentionByHand),
 		"mha":                    opvectors.Call(multiheadAttention),
+		"qkv_permute_unbind": func(_ *trace.Frame, _ *vector, in []*tensor, _ params) []*tensor {
+			x := in[0]
+			return x.Reshape(x.Size(0), x.Size(1), 3, 3, x.Size(2)/9).Permute(2, 0, 3, 1, 4).Unbind(0)
+		},
 
 		"transformer_encoder_layer": opvectors.Call(encoderLayer),
 		"transformer_decoder_layer": opvectors.Call(decoderLayer),

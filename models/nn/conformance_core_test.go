@@ -5,23 +5,7 @@ import (
 )
 
 // families are the groups of operators the vectors are called through.
-var families = []func() map[string]opvectors.Call{
-	convOperators,
-	dropoutOperators,
-	blockOperators,
-	graphOperators,
-	normOperators,
-	poolOperators,
-	signalOperators,
-	matmulOperators,
-	pointwiseOperators,
-	activationOperators,
-	reductionOperators,
-	lossOperators,
-	shapeOperators,
-	indexOperators,
-	attentionOperators,
-}
+var families = []func() map[string]opvectors.Call{convOperators, dropoutOperators, blockOperators, graphOperators, normOperators, poolOperators, signalOperators, matmulOperators, pointwiseOperators, activationOperators, reductionOperators, lossOperators, shapeOperators, indexOperators, attentionOperators, recurrentOperators}
 
 func intsOf(xs []int64) []int {
 	out := make([]int, len(xs))

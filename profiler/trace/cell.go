@@ -8,19 +8,21 @@ type CellWeights struct {
 	InBias, HiddenBias     *Tensor // bias_ih, bias_hh
 }
 
-// lowerCell casts what autocast casts of a cell, last argument first.
-func (t *Tape) lowerCell(w CellWeights) CellWeights {
-	w.HiddenBias, w.InBias = t.lower(w.HiddenBias), t.lower(w.InBias)
-	w.HiddenWeight, w.InWeight = t.lower(w.HiddenWeight), t.lower(w.InWeight)
-	return w
+// lower casts arguments, the last one first, and binds them to locals of the
+// call, so that they live as long as it does.
+func (c *call) lower(args ...**Tensor) {
+	for i := len(args) - 1; i >= 0; i-- {
+		if x := c.t.lower(*args[i]); x != nil {
+			*args[i] = c.let(x)
+		}
+	}
 }
 
 // LSTMCell is torch.lstm_cell: x is [batch, inputs], h and c [batch, hidden].
 func (x *Tensor) LSTMCell(h, c *Tensor, w CellWeights) (hy, cy *Tensor) {
 	t := x.tape
 	call := t.begin("lstm_cell", x, h, c)
-	w = t.lowerCell(w)
-	h, c, x = t.lower(h), t.lower(c), t.lower(x)
+	call.lower(&x, &c, &h, &w.InWeight, &w.HiddenWeight, &w.InBias, &w.HiddenBias)
 	call.belowAutocast()
 	return call.endPair(x.lstmCell(h, c, w))
 }
@@ -70,8 +72,7 @@ func (in *Tensor) fusedLSTMCell(hidden, c *Tensor, w CellWeights) (hy, cy *Tenso
 func (x *Tensor) GRUCell(h *Tensor, w CellWeights) *Tensor {
 	t := x.tape
 	c := t.begin("gru_cell", x, h)
-	w = t.lowerCell(w)
-	h, x = t.lower(h), t.lower(x)
+	c.lower(&x, &h, &w.InWeight, &w.HiddenWeight, &w.InBias, &w.HiddenBias)
 	c.belowAutocast()
 	return c.end(x.gruCell(h, w))
 }
