@@ -166,6 +166,9 @@ func (n *Node) yields(outs ...*Tensor) {
 }
 
 func (x *Tensor) setNode(n *Node, out int32) {
+	if x.dead {
+		return // thrown away when a recomputation stopped
+	}
 	n.refs++
 	old := x.node
 	x.node, x.out, x.requiresGrad = n, out, true

@@ -140,7 +140,7 @@ func (c *call) end(out *Tensor) *Tensor {
 // throw ends a result at once if a recomputation has all it needs in the
 // middle of this activation: PyTorch unwinds it before its caller.
 func (c *call) throw(out *Tensor) {
-	if c.t.hooks.muted && !c.muted && out.refs == 1 {
+	if c.t.hooks.thrown && !c.muted && out.refs == 1 {
 		out.die()
 	}
 }

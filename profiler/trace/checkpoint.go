@@ -7,6 +7,8 @@ type savedHooks struct {
 	// muted is set when a recomputation has all it needs: Python raises and
 	// unwinds; here the rest runs without allocating.
 	muted bool
+	// thrown says that an operator's result brought that about.
+	thrown bool
 	// stop is the activation in which that will be so before it computes
 	// anything, last says that it has begun. PyTorch saves inputs first, so
 	// an operator that keeps nothing else never runs again.
@@ -31,6 +33,9 @@ type savedHook interface {
 }
 
 func (h *savedHooks) pack(t *Tape, x *Tensor) saved {
+	if x.dead {
+		return saved{} // thrown away with the operator that made it
+	}
 	if n := len(h.stack); n > 0 {
 		return h.stack[n-1].pack(t, x)
 	}
@@ -114,6 +119,7 @@ func (k recomputation) pack(t *Tape, x *Tensor) saved {
 			p.value = holdForBackward(x)
 		}
 		if r.next == len(r.holders) {
+			t.hooks.thrown = !t.hooks.muted
 			t.hooks.muted = true // early stop
 		}
 	}
@@ -143,7 +149,7 @@ func (r *region) recompute() {
 	t := r.t
 	op, native, node, module, noGrad := t.op, t.native, t.node, t.module, t.noGrad
 	hooks := t.hooks
-	t.hooks.last, t.hooks.stop = false, -1
+	t.hooks.last, t.hooks.thrown, t.hooks.stop = false, false, -1
 	if !r.outputs {
 		t.hooks.stop = t.begun + r.last
 	}
