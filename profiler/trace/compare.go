@@ -36,13 +36,16 @@ func Where(cond, x, y *Tensor) *Tensor {
 	t := cond.tape
 	c := t.begin("where_self", cond, x, y)
 	d := resultType(x, y)
-	if x.dtype != d {
-		x = c.let(x.to(d))
-	}
-	if y.dtype != d {
-		y = c.let(y.to(d))
-	}
-	z := t.map1("where", d, 1, cond, x, y)
+	a, b := x, y
+	t.withGrad(false, func() { // the casts are below autograd
+		if x.dtype != d {
+			a = c.let(x.to(d))
+		}
+		if y.dtype != d {
+			b = c.let(y.to(d))
+		}
+	})
+	z := t.map1("where", d, 1, cond, a, b)
 	if n := t.record("WhereBackward0", x, y); n != nil {
 		n.save(cond)
 		n.yields(z)

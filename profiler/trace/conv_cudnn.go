@@ -94,7 +94,9 @@ func cudnnConvWeight(args ConvArgs, g, x, w *Tensor) *Tensor {
 // cudnn_convolution_transpose_backward.
 func cudnnConvBackward(g, x, w *Tensor, args ConvArgs, needX, needW bool) (gx, gw *Tensor) {
 	c := g.tape.begin("cudnn_convolution_backward", g, x, w)
-	g = c.let(g.contiguousIn(x.suggestChannelsLast()))
+	if last := x.suggestChannelsLast(); last != g.suggestChannelsLast() {
+		g = c.let(g.contiguousIn(last)) // grad_output.to(memory_format)
+	}
 	if needX {
 		if args.Transposed {
 			gx = c.let(cudnnConvForward(args, g, w, convInput))
