@@ -5,7 +5,7 @@ GO       ?= go
 TOOL     := $(GO) tool -modfile=tools/go.mod
 FUZZTIME ?= 5s
 
-.PHONY: all build test race lint fmt bench fuzz golden cover clean
+.PHONY: all build test race lint fmt bench fuzz golden cover kernels kernels-check clean
 
 all: build lint test
 
@@ -44,6 +44,26 @@ golden: ## rewrite golden files, residuals and the accuracy table (for a change 
 cover: ## coverage of all packages by all tests
 	$(GO) test -coverpkg=./... -coverprofile=coverage.out ./...
 	$(GO) tool cover -func=coverage.out | tail -n 1
+
+# The CUDA compiler and assemblers come as wheels, pinned by their hashes, and
+# need no GPU. They run on x86-64 Linux with Python 3.
+WHEELS := .cache/cuda
+
+$(WHEELS)/%/installed: kernels/cudac/wheels/%.txt
+	rm -rf $(@D)
+	PIP_ROOT_USER_ACTION=ignore python3 -m pip install --quiet --no-deps --require-hashes --target $(@D) -r $<
+	touch $@
+
+kernels: $(WHEELS)/nvrtc/installed ## kernels/ptx from kernels/cudac
+	python3 kernels/cudac/compile.py $(WHEELS)/nvrtc kernels/ptx
+
+# Every module goes through the assembler as every GPU's driver would do it:
+# sm_70.ptx for sm_70, sm_75.ptx for sm_75, sm_80.ptx for all later ones.
+kernels-check: $(WHEELS)/nvrtc/installed $(WHEELS)/ptxas-11.8/installed $(WHEELS)/ptxas-12.9/installed ## the PTX is that of the sources, and assembles
+	python3 kernels/cudac/compile.py $(WHEELS)/nvrtc $(WHEELS)/ptx
+	diff -r $(WHEELS)/ptx kernels/ptx
+	kernels/cudac/assemble $(WHEELS)/ptxas-11.8 70 75 80 86 89 90
+	kernels/cudac/assemble $(WHEELS)/ptxas-12.9 70 75 80 86 89 90 100 103 120
 
 clean:
 	rm -f vprof coverage.out

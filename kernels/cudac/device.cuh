@@ -1,0 +1,220 @@
+// What every kernel builds on. Under NVRTC the words below are CUDA and PTX;
+// under a C++ compiler host.h stands in for them, so that the same kernels run
+// on a CPU, thread by thread.
+//
+// Kernels touch device memory through these functions only: that is how the
+// CPU run can tell which bytes were read and written, and stop at a stray one.
+#pragma once
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef long long i64;
+
+// Sixteen bytes, the widest access of a thread.
+struct alignas(16) Vector {
+  u32 w[4];
+};
+
+#ifdef __CUDACC_RTC__
+
+#define ARCH __CUDA_ARCH__
+#define DEVICE static __device__ __forceinline__
+// SCRATCH declares memory of the module itself.
+#define SCRATCH static __device__
+// A kernel takes one structure of 8-byte fields, named a.
+#define KERNEL(name, threads, blocks, Args) \
+  extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ Args a)
+
+extern __shared__ Vector shared_vectors[];
+DEVICE char *shared_memory() { return (char *)shared_vectors; }
+DEVICE void sync() { __syncthreads(); }
+DEVICE float shuffle_xor(float x, int mask) { return __shfl_xor_sync(~0u, x, mask); }
+DEVICE u32 atomic_add(u32 *p, u32 x) { return atomicAdd(p, x); }
+DEVICE u64 atomic_add(u64 *p, u64 x) { return atomicAdd(p, x); }
+DEVICE u64 atomic_max(u64 *p, u64 x) { return atomicMax(p, x); }
+DEVICE float atomic_add(float *p, float x) { return atomicAdd(p, x); }
+DEVICE void fence() { __threadfence(); }
+
+template <class T> DEVICE T load(const T *p) { return *p; }
+template <class T> DEVICE void store(T *p, T x) { *p = x; }
+// What another block wrote, past this multiprocessor's cache.
+DEVICE float load_fresh(const float *p) { return __ldcg(p); }
+DEVICE Vector load(const Vector *p) {
+  uint4 v = *(const uint4 *)p;
+  return Vector{{v.x, v.y, v.z, v.w}};
+}
+DEVICE void store(Vector *p, Vector x) { *(uint4 *)p = make_uint4(x.w[0], x.w[1], x.w[2], x.w[3]); }
+
+DEVICE float f16_to_f32(u16 h) {
+  float f;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h));
+  return f;
+}
+DEVICE u16 f32_to_f16(float f) {
+  u16 h;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f));
+  return h;
+}
+DEVICE float bits_f32(u32 b) { return __uint_as_float(b); }
+DEVICE u32 f32_bits(float f) { return __float_as_uint(f); }
+DEVICE float fused(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+DEVICE float exponential(float x) { return __expf(x); }
+DEVICE float reciprocal_root(float x) { return rsqrtf(x); }
+DEVICE float root(float x) { return sqrtf(x); }
+DEVICE u32 high_product(u32 a, u32 b) { return __umulhi(a, b); }
+
+#else
+#include "host.h"
+#endif
+
+DEVICE int lane() { return threadIdx.x & 31; }
+DEVICE int warp() { return threadIdx.x >> 5; }
+template <class T> DEVICE T smaller(T a, T b) { return a < b ? a : b; }
+template <class T> DEVICE T larger(T a, T b) { return a > b ? a : b; }
+DEVICE bool aligned(u64 address) { return (address & 15) == 0; }
+
+// The element types. Arithmetic is in f32, as PyTorch computes.
+struct f32 {
+  typedef u32 bits;
+  static const int lanes = 4; // per Vector
+  DEVICE float get(const Vector &v, int i) { return bits_f32(v.w[i]); }
+  DEVICE void set(Vector &v, int i, float x) { v.w[i] = f32_bits(x); }
+  DEVICE float widen(bits b) { return bits_f32(b); }
+  DEVICE bits narrow(float x) { return f32_bits(x); }
+};
+
+template <class T> struct half_width {
+  typedef u16 bits;
+  static const int lanes = 8;
+  DEVICE float get(const Vector &v, int i) { return T::widen((u16)(v.w[i / 2] >> (16 * (i & 1)))); }
+  // set writes lanes in rising order: an even one clears its neighbor.
+  DEVICE void set(Vector &v, int i, float x) {
+    u32 b = T::narrow(x);
+    v.w[i / 2] = i & 1 ? (v.w[i / 2] & 0xffff) | b << 16 : b;
+  }
+};
+
+struct f16 : half_width<f16> {
+  DEVICE float widen(bits b) { return f16_to_f32(b); }
+  DEVICE bits narrow(float x) { return f32_to_f16(x); }
+};
+
+struct bf16 : half_width<bf16> {
+  DEVICE float widen(bits b) { return bits_f32((u32)b << 16); }
+  // To nearest, ties to even; NaN stays one.
+  DEVICE bits narrow(float x) {
+    u32 b = f32_bits(x);
+    if ((b & 0x7fffffff) > 0x7f800000) return 0x7fff;
+    return (bits)((b + 0x7fff + (b >> 16 & 1)) >> 16);
+  }
+};
+
+// load_some reads the n bytes at p, 0 to 16, wherever they lie, and zeros after.
+DEVICE Vector load_some(const u8 *p, i64 n) {
+  if (n >= 16 && aligned((u64)p)) return load((const Vector *)p);
+  u64 low = 0, high = 0; // not an array: its index would not be constant
+#pragma unroll 1
+  for (int i = (int)smaller<i64>(n, 16) - 1; i >= 0; i--) {
+    high = high << 8 | low >> 56;
+    low = low << 8 | load(p + i);
+  }
+  return Vector{{(u32)low, (u32)(low >> 32), (u32)high, (u32)(high >> 32)}};
+}
+
+// store_some writes the first n bytes of v, at most 16.
+DEVICE void store_some(u8 *p, i64 n, Vector v) {
+  if (n >= 16 && aligned((u64)p)) return store((Vector *)p, v);
+  u64 low = v.w[0] | (u64)v.w[1] << 32, high = v.w[2] | (u64)v.w[3] << 32;
+#pragma unroll 1
+  for (int i = 0; i < 16 && i < n; i++) {
+    store(p + i, (u8)low);
+    low = low >> 8 | high << 56;
+    high >>= 8;
+  }
+}
+
+// A stretch of device memory.
+struct Range {
+  u64 address;
+  i64 bytes;
+};
+
+DEVICE i64 vectors(i64 bytes) { return (bytes + 15) >> 4; }
+DEVICE Vector load_vector(const Range &r, i64 i) { return load_some((const u8 *)r.address + 16 * i, r.bytes - 16 * i); }
+DEVICE void store_vector(const Range &r, i64 i, Vector v) { store_some((u8 *)r.address + 16 * i, r.bytes - 16 * i, v); }
+
+// aligned_off takes from r what lies before its first whole vector.
+DEVICE Range aligned_off(Range &r) {
+  i64 n = smaller<i64>((16 - (r.address & 15)) & 15, r.bytes);
+  Range head = {r.address, n};
+  r.address += n;
+  r.bytes -= n;
+  return head;
+}
+
+// Memory of the module: what blocks of one launch leave for the last of them.
+// Only one launch at a time may use it. Tickets count arrivals and return to zero.
+const int scratch_floats = 2 << 20;
+const int scratch_tickets = 4096;
+SCRATCH float scratch[scratch_floats];
+SCRATCH u32 tickets[scratch_tickets];
+#ifndef __CUDACC_RTC__
+static host::Module scratch_memory(scratch, sizeof scratch), tickets_memory(tickets, sizeof tickets);
+#endif
+
+// last_to_arrive tells all threads of the last of n blocks with this ticket so.
+// What the others stored to scratch before is then there to load_fresh. flag is
+// a word of shared memory that nobody else uses.
+DEVICE bool last_to_arrive(u32 ticket, u32 n, u32 *flag) {
+  fence();
+  sync();
+  if (threadIdx.x == 0) {
+    bool last = atomic_add(&tickets[ticket], 1) == n - 1;
+    if (last) tickets[ticket] = 0;
+    *flag = last;
+  }
+  sync();
+  bool last = *flag;
+  if (last) fence();
+  return last;
+}
+
+// keep makes the compiler believe that x is needed: data that a kernel only
+// reads must really be read.
+DEVICE void keep(u32 x) {
+  if (x == 0x7ec0de57u) scratch[0] = bits_f32(x);
+}
+
+DEVICE float warp_sum(float x) {
+#pragma unroll
+  for (int m = 16; m; m >>= 1) x += shuffle_xor(x, m);
+  return x;
+}
+
+DEVICE float warp_max(float x) {
+#pragma unroll
+  for (int m = 16; m; m >>= 1) x = larger(x, shuffle_xor(x, m));
+  return x;
+}
+
+// block_sum adds x over the block, for all threads. partial is shared memory
+// of 32 floats, free for use again after the next sync.
+DEVICE float block_sum(float x, float *partial) {
+  x = warp_sum(x);
+  sync();
+  if (lane() == 0) partial[warp()] = x;
+  sync();
+  x = lane() < (int)blockDim.x / 32 ? partial[lane()] : 0;
+  return warp_sum(x);
+}
+
+DEVICE float block_max(float x, float *partial) {
+  x = warp_max(x);
+  sync();
+  if (lane() == 0) partial[warp()] = x;
+  sync();
+  x = partial[lane() < (int)blockDim.x / 32 ? lane() : 0];
+  return warp_max(x);
+}

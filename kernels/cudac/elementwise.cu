@@ -1,0 +1,55 @@
+// Elementwise work over any number of operands.
+#include "device.cuh"
+
+const int most_operands = 8; // of each kind
+
+struct ElementwiseArgs {
+  i64 reads, writes, rounds;
+  double scale, shift;
+  Range read[most_operands], write[most_operands];
+};
+
+// Operands are streams of lanes, zero past their ends. Every output is the sum
+// of the inputs, scaled and shifted as many times as there are rounds.
+template <class T> DEVICE void elementwise(const ElementwiseArgs &a) {
+  const int unroll = T::lanes == 8 ? 2 : 4;
+  i64 base = (i64)blockIdx.x * (256 * unroll) + threadIdx.x;
+  float sum[unroll][T::lanes];
+#pragma unroll
+  for (int u = 0; u < unroll; u++)
+#pragma unroll
+    for (int l = 0; l < T::lanes; l++) sum[u][l] = 0;
+#pragma unroll 1
+  for (int r = 0; r < (int)a.reads; r++) {
+    Vector v[unroll];
+#pragma unroll
+    for (int u = 0; u < unroll; u++) v[u] = load_vector(a.read[r], base + u * 256);
+#pragma unroll
+    for (int u = 0; u < unroll; u++)
+#pragma unroll
+      for (int l = 0; l < T::lanes; l++) sum[u][l] += T::get(v[u], l);
+  }
+  float scale = (float)a.scale, shift = (float)a.shift;
+#pragma unroll 1
+  for (i64 r = 0; r < a.rounds; r++)
+#pragma unroll
+    for (int u = 0; u < unroll; u++)
+#pragma unroll
+      for (int l = 0; l < T::lanes; l++) sum[u][l] = fused(sum[u][l], scale, shift);
+  Vector v[unroll];
+#pragma unroll
+  for (int u = 0; u < unroll; u++)
+#pragma unroll
+    for (int l = 0; l < T::lanes; l++) T::set(v[u], l, sum[u][l]);
+#pragma unroll 1
+  for (int w = 0; w < (int)a.writes; w++)
+#pragma unroll
+    for (int u = 0; u < unroll; u++) store_vector(a.write[w], base + u * 256, v[u]);
+  if (a.writes == 0)
+#pragma unroll
+    for (int u = 0; u < unroll; u++) keep(v[u].w[0] ^ v[u].w[1] ^ v[u].w[2] ^ v[u].w[3]);
+}
+
+KERNEL(elementwise_f32, 256, 4, ElementwiseArgs) { elementwise<f32>(a); }
+KERNEL(elementwise_f16, 256, 4, ElementwiseArgs) { elementwise<f16>(a); }
+KERNEL(elementwise_bf16, 256, 4, ElementwiseArgs) { elementwise<bf16>(a); }

@@ -1,0 +1,5 @@
+// All kernels, in one module.
+#include "fill.cu"
+#include "elementwise.cu"
+#include "copy.cu"
+#include "reduce.cu"

@@ -1,0 +1,39 @@
+//go:build !cgo || !linux
+
+package cudac
+
+// Available tells whether kernels can be run here.
+const Available = false
+
+// Missing is what kernels would need.
+const Missing = "running kernels on the CPU takes cgo, a C++ compiler and Linux"
+
+// A Buffer is memory that kernels may touch.
+type Buffer struct{}
+
+// NewBuffer panics: there is nothing to run kernels on.
+func NewBuffer(int) *Buffer { panic(Missing) }
+
+// Free ends the buffer.
+func (b *Buffer) Free() {}
+
+// Address is what kernels call the first byte.
+func (b *Buffer) Address() uint64 { return 0 }
+
+// Bytes is the memory itself.
+func (b *Buffer) Bytes() []byte { return nil }
+
+// Reads and Writes are how often kernels read and wrote byte i.
+func (b *Buffer) Reads(int) int { return 0 }
+
+// Writes is to writing what Reads is to reading.
+func (b *Buffer) Writes(int) int { return 0 }
+
+// ClearMarks forgets all reads and writes.
+func (b *Buffer) ClearMarks() {}
+
+// Arguments is the size in bytes of what a kernel takes.
+func Arguments(int, string) (int, bool) { return 0, false }
+
+// Run panics: there is nothing to run kernels on.
+func Run(Launch) error { panic(Missing) }

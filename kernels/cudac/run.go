@@ -1,0 +1,106 @@
+//go:build cgo && linux
+
+package cudac
+
+// #cgo CXXFLAGS: -std=c++17 -O2 -Wno-unknown-pragmas
+// #cgo LDFLAGS: -lstdc++ -lm
+// #include <stdlib.h>
+// #include "run.h"
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"unsafe"
+)
+
+// Available tells whether kernels can be run here.
+const Available = true
+
+// Missing is what kernels would need.
+const Missing = ""
+
+// running serializes what uses the one CPU: its state is global.
+var running sync.Mutex
+
+// A Buffer is memory that kernels may touch.
+type Buffer struct {
+	r     *C.host_range
+	bytes []byte
+	marks []uint8
+}
+
+// NewBuffer makes a buffer of n bytes, aligned as the driver's are.
+func NewBuffer(n int) *Buffer {
+	const alignment = 512
+	// A byte more, so that an empty buffer has an address, too.
+	size := C.size_t((n + alignment) / alignment * alignment)
+	data, marks := C.aligned_alloc(alignment, size), C.calloc(size, 1)
+	b := &Buffer{r: (*C.host_range)(C.calloc(1, C.sizeof_host_range))}
+	b.r.data, b.r.bytes, b.r.marks = (*C.char)(data), C.size_t(n), (*C.uchar)(marks)
+	b.bytes, b.marks = unsafe.Slice((*byte)(data), n), unsafe.Slice((*uint8)(marks), n)
+	clear(b.bytes)
+	running.Lock()
+	defer running.Unlock()
+	C.host_register(b.r)
+	return b
+}
+
+// Free ends the buffer.
+func (b *Buffer) Free() {
+	running.Lock()
+	defer running.Unlock()
+	C.host_forget(b.r)
+	C.free(unsafe.Pointer(b.r.data))
+	C.free(unsafe.Pointer(b.r.marks))
+	C.free(unsafe.Pointer(b.r))
+}
+
+// Address is what kernels call the first byte.
+func (b *Buffer) Address() uint64 { return uint64(uintptr(unsafe.Pointer(b.r.data))) }
+
+// Bytes is the memory itself.
+func (b *Buffer) Bytes() []byte { return b.bytes }
+
+// Reads and Writes are how often kernels read and wrote byte i since the
+// buffer was made or its marks were cleared, 15 at most.
+func (b *Buffer) Reads(i int) int { return int(b.marks[i] & 15) }
+
+// Writes is to writing what Reads is to reading.
+func (b *Buffer) Writes(i int) int { return int(b.marks[i] >> 4) }
+
+// ClearMarks forgets all reads and writes.
+func (b *Buffer) ClearMarks() { clear(b.marks) }
+
+// Arguments is the size in bytes of what a kernel takes, and whether there is
+// such a kernel.
+func Arguments(arch int, name string) (int, bool) {
+	cname := C.CString(name)
+	defer C.free(unsafe.Pointer(cname))
+	n := C.host_arguments(C.int(arch), cname)
+	return int(n), n >= 0
+}
+
+// Run runs a launch to its end. It is an error to touch memory outside of all
+// buffers, to write past the shared memory asked for, or to leave some threads
+// of a block waiting for the others.
+func Run(l Launch) error {
+	if n, ok := Arguments(l.Arch, l.Name); !ok || n != 8*len(l.Args) {
+		return fmt.Errorf("%s on sm_%d: %d bytes of arguments, the kernel takes %d", l.Name, l.Arch, 8*len(l.Args), n)
+	}
+	name := C.CString(l.Name)
+	defer C.free(unsafe.Pointer(name))
+	flags := C.int(C.HOST_CHECKED)
+	if l.Backward {
+		flags |= C.HOST_BACKWARD
+	}
+	running.Lock()
+	defer running.Unlock()
+	problem := C.host_launch(C.int(l.Arch), name, (*C.uint)(&l.Grid[0]), (*C.uint)(&l.Block[0]), C.uint(l.Shared),
+		unsafe.Pointer(unsafe.SliceData(l.Args)), flags)
+	if problem != nil {
+		return fmt.Errorf("%s on sm_%d: %w", l.Name, l.Arch, errors.New(C.GoString(problem)))
+	}
+	return nil
+}

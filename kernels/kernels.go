@@ -1,0 +1,130 @@
+// Package kernels is the work that vprof gives a GPU: kernels in CUDA C, the
+// PTX made from them (make kernels), and one Go type per kernel that says what
+// it takes and turns into a [Launch]. Everything here is arithmetic over
+// addresses; starting a launch is the device's part.
+//
+// A module holds all kernels. Besides its code it takes 8 MiB of device
+// memory, where blocks of one launch leave partial results for each other:
+// launches of a module must run one at a time, as those of one stream do.
+package kernels
+
+import (
+	_ "embed"
+)
+
+// Launch is one start of a kernel.
+type Launch struct {
+	// Name is the kernel's in the module.
+	Name        string
+	Grid, Block [3]uint32
+	// Shared is the dynamic shared memory in bytes. A kernel takes more than
+	// 48 KiB only after cuFuncSetAttribute allowed it MaxShared.
+	Shared uint32
+	// Args is the kernel's one parameter, a structure of 8-byte fields: pass
+	// cuLaunchKernel one pointer, to the first.
+	Args []uint64
+	// Reads and Writes are the bytes of device memory that the kernel visits,
+	// each counted once, and FLOPs its operations, a multiply-add being two.
+	Reads, Writes, FLOPs int64
+}
+
+// MaxShared is the most that any launch asks for as [Launch.Shared], in bytes.
+// It is at most what every GPU gives without being asked.
+const MaxShared = 48 << 10
+
+// MinCapability is the lowest compute capability, times ten, that there are
+// kernels for.
+const MinCapability = 70
+
+//go:embed ptx/sm_70.ptx
+var ptxSM70 []byte
+
+//go:embed ptx/sm_75.ptx
+var ptxSM75 []byte
+
+//go:embed ptx/sm_80.ptx
+var ptxSM80 []byte
+
+// PTX is the module for GPUs of a compute capability times ten, such as 86, or
+// nil below [MinCapability]. The driver compiles it for the GPU at hand. It is
+// of PTX version 7.8: drivers from 520 on take it.
+func PTX(capability int) []byte {
+	switch {
+	case capability >= 80:
+		return ptxSM80
+	case capability >= 75:
+		return ptxSM75
+	case capability >= MinCapability:
+		return ptxSM70
+	}
+	return nil
+}
+
+// Range is a stretch of device memory.
+type Range struct {
+	Addr  uint64
+	Bytes int64
+}
+
+// Type is the format of a tensor's elements. Arithmetic is in F32 throughout.
+type Type uint8
+
+// The types.
+const (
+	F32 Type = iota
+	F16
+	BF16
+	numTypes
+)
+
+// Size is that of an element, in bytes.
+func (t Type) Size() int64 {
+	if t == F32 {
+		return 4
+	}
+	return 2
+}
+
+var typeNames = [numTypes]string{"f32", "f16", "bf16"}
+
+func (t Type) String() string {
+	if t < numTypes {
+		return typeNames[t]
+	}
+	return "unknown"
+}
+
+// typed are the names of a kernel that exists for every type.
+type typed [numTypes]string
+
+func forTypes(prefix string) typed {
+	var names typed
+	for t := range names {
+		names[t] = prefix + "_" + typeNames[t]
+	}
+	return names
+}
+
+// threads is the block size of all kernels that do not say otherwise.
+const threads = 256
+
+// vectorBytes is the widest access of a thread.
+const vectorBytes = 16
+
+func divUp(a, b int64) int64 { return (a + b - 1) / b }
+
+// launch makes a launch of blocks with the usual number of threads.
+func launch(name string, blocks int64, shared uint32, args []uint64) Launch {
+	if blocks > 1<<31-1 {
+		panic("kernels: " + name + ": more blocks than a grid has room for")
+	}
+	return Launch{
+		Name: name, Grid: [3]uint32{uint32(max(blocks, 1)), 1, 1}, Block: [3]uint32{threads, 1, 1},
+		Shared: shared, Args: args,
+	}
+}
+
+// over is the number of blocks for n bytes, when a thread takes several vectors.
+func over(n int64, vectorsPerThread int64) int64 {
+	return divUp(n, vectorBytes*threads*vectorsPerThread)
+}

@@ -1,0 +1,155 @@
+package kernels
+
+import "math"
+
+// Fill writes a pattern that follows from a seed and each byte's place.
+type Fill struct {
+	To   Range
+	Seed uint64
+}
+
+// Launch fills.
+func (k Fill) Launch() Launch {
+	l := launch("fill", over(k.To.Bytes, 4), 0, []uint64{k.To.Addr, uint64(k.To.Bytes), k.Seed})
+	l.Writes = k.To.Bytes
+	return l
+}
+
+// Verify compares memory with the pattern of a [Fill] of the same length.
+type Verify struct {
+	Of   Range
+	Seed uint64
+	// Result is the address of two words of 8 bytes, zero before: the number of
+	// 16-byte vectors that differ, and the complement of the first one's place,
+	// counted in vectors.
+	Result uint64
+}
+
+// Launch verifies. Result is written only where something differs.
+func (k Verify) Launch() Launch {
+	l := launch("verify", over(k.Of.Bytes, 4), 0, []uint64{k.Of.Addr, uint64(k.Of.Bytes), k.Seed, k.Result})
+	l.Reads = k.Of.Bytes
+	return l
+}
+
+// Copy copies bytes between ranges of one length that do not overlap.
+type Copy struct{ From, To Range }
+
+// Launch copies.
+func (k Copy) Launch() Launch {
+	return copyLaunch("copy", k.From, k.To, over(k.To.Bytes, 4))
+}
+
+func copyLaunch(name string, from, to Range, blocks int64) Launch {
+	l := launch(name, blocks, 0, []uint64{from.Addr, uint64(from.Bytes), to.Addr, uint64(to.Bytes)})
+	l.Reads, l.Writes = from.Bytes, to.Bytes
+	return l
+}
+
+// Cast converts elements from F32 to a type of 16 bits or back.
+type Cast struct {
+	FromType, ToType Type
+	From, To         uint64
+	Elements         int64
+}
+
+// casts are the names of the conversions, by what they come from and lead to.
+var casts = [numTypes][numTypes]string{
+	F32:  {F16: "cast_f32_f16", BF16: "cast_f32_bf16"},
+	F16:  {F32: "cast_f16_f32"},
+	BF16: {F32: "cast_bf16_f32"},
+}
+
+// Launch converts.
+func (k Cast) Launch() Launch {
+	name := casts[k.FromType][k.ToType]
+	if name == "" {
+		panic("kernels: no cast from " + k.FromType.String() + " to " + k.ToType.String())
+	}
+	from := Range{k.From, k.Elements * k.FromType.Size()}
+	to := Range{k.To, k.Elements * k.ToType.Size()}
+	return copyLaunch(name, from, to, divUp(k.Elements, 8*threads))
+}
+
+// Transpose swaps rows and columns of each matrix of a batch.
+type Transpose struct {
+	// Size of an element in bytes: 2 or 4.
+	Size     int64
+	From, To uint64
+	// Rows and Columns are those of From.
+	Rows, Columns, Batch int64
+	// The distances of rows and of matrices, in elements.
+	FromRow, FromBatch, ToRow, ToBatch int64
+}
+
+// Launch transposes.
+func (k Transpose) Launch() Launch {
+	const tile = 32
+	name := "transpose_32"
+	if k.Size == 2 {
+		name = "transpose_16"
+	}
+	blocks := divUp(k.Rows, tile) * divUp(k.Columns, tile)
+	l := launch(name, blocks, uint32(tile*(tile+1)*k.Size), []uint64{
+		k.From, k.To, uint64(k.Rows), uint64(k.Columns), uint64(k.Batch),
+		uint64(k.FromRow), uint64(k.FromBatch), uint64(k.ToRow), uint64(k.ToBatch),
+	})
+	l.Grid[1] = batchBlocks(k.Batch)
+	l.Reads = k.Rows * k.Columns * k.Batch * k.Size
+	l.Writes = l.Reads
+	return l
+}
+
+// batchBlocks is the second or third extent of a grid whose blocks go on to
+// further matrices where the batch is larger than a grid can be.
+func batchBlocks(batch int64) uint32 { return uint32(min(max(batch, 1), 65535)) }
+
+// MaxOperands is the largest number of inputs, and of outputs, that an
+// [Elementwise] takes.
+const MaxOperands = 8
+
+// Elementwise writes to every output the sum of its inputs, scaled and shifted
+// as often as there are rounds. Ranges are read as elements of a type, one
+// after the other, and as zeros past their ends; they need not be equally
+// long, nor whole elements.
+type Elementwise struct {
+	Type          Type
+	Reads, Writes []Range
+	// Rounds of x = Scale*x + Shift.
+	Rounds       int64
+	Scale, Shift float64
+}
+
+var elementwiseNames = forTypes("elementwise")
+
+// Launch computes. There may be no outputs: the inputs are read all the same.
+func (k Elementwise) Launch() Launch {
+	if len(k.Reads) > MaxOperands || len(k.Writes) > MaxOperands {
+		panic("kernels: elementwise: too many operands")
+	}
+	args := make([]uint64, 5+4*MaxOperands)
+	args[0], args[1], args[2] = uint64(len(k.Reads)), uint64(len(k.Writes)), uint64(k.Rounds)
+	args[3], args[4] = math.Float64bits(k.Scale), math.Float64bits(k.Shift)
+	reads, longestRead := putRanges(args[5:], k.Reads)
+	writes, longestWrite := putRanges(args[5+2*MaxOperands:], k.Writes)
+	longest := max(longestRead, longestWrite)
+	perThread := int64(4)
+	if k.Type != F32 {
+		perThread = 2
+	}
+	l := launch(elementwiseNames[k.Type], over(longest, perThread), 0, args)
+	l.Reads, l.Writes = reads, writes
+	l.FLOPs = divUp(longest, k.Type.Size()) * (int64(max(len(k.Reads)-1, 0)) + 2*k.Rounds)
+	return l
+}
+
+// putRanges writes ranges into arguments and returns their bytes: of all, and
+// of the longest.
+func putRanges(args []uint64, ranges []Range) (sum, longest int64) {
+	for i, r := range ranges {
+		args[2*i], args[2*i+1] = r.Addr, uint64(r.Bytes)
+		sum += r.Bytes
+		longest = max(longest, r.Bytes)
+	}
+	return sum, longest
+}
