@@ -136,10 +136,17 @@ func TestDepthwiseConvsGoWhereATenSendsThem(t *testing.T) {
 	}
 }
 
-func BenchmarkConvStep(b *testing.B) {
-	c := convCase{x: []int64{16, 64, 56, 56}, w: []int64{64, 64, 3, 3}, args: trace.ConvArgs{Padding: []int64{1}, Groups: 1}}
+// BenchmarkConvolution records the forward and backward of one convolution
+// among many alike.
+func BenchmarkConvolution(b *testing.B) {
+	tape := trace.New(hopper, trace.Options{Warm: true})
+	f := tape.Frame()
+	x := f.Let(tape.New("x", program.Batch, trace.F16, 16, 64, 56, 56).Leaf())
+	w := f.Let(tape.New("w", program.Weights, trace.F16, 64, 64, 3, 3).Leaf())
+	args := trace.ConvArgs{Padding: []int64{1}, Groups: 1}
 	b.ReportAllocs()
 	for b.Loop() {
-		c.run(hopper, trace.F16)
+		y := x.Conv(w, nil, args)
+		trace.Backward([]*tensor{y}, []*tensor{y.Incoming()})
 	}
 }
