@@ -165,10 +165,8 @@ func convConfig(args ConvArgs, x, w, y *Tensor, channelsLast bool) cudnn.Config 
 		cfg.DType = cudnn.F32
 	}
 	if channelsLast {
+		// A contiguous weight has been copied by now.
 		cfg.Layout = cudnn.ChannelsLast
-		if !w.isChannelsLast() {
-			cfg.Layout = cudnn.InputChannelsLast
-		}
 	}
 	return cfg
 }

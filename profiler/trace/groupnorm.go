@@ -56,27 +56,29 @@ func groupNormBackward(b *backward, groups int64) []*Tensor {
 			t.launchNorm(out[i], 2*n, g, x)
 		}
 	}
-	if x.numel > n*channels {
-		k := t.begin("GroupNormBackwardKernelImplInternal")
+	k := t.begin("GroupNormBackwardKernelImplInternal")
+	images := x.numel > n*channels
+	if images {
 		k.let(t.empty(acc, n, channels))
 		k.let(t.empty(acc, n, channels))
-		if b.needs(0) {
-			k.groupNormInput(n, channels, groups, acc, weight != nil)
-		}
-		k.done()
 	}
+	if b.needs(0) {
+		k.groupNormInput(n, channels, groups, acc, images && weight != nil)
+	}
+	k.done()
 	c.done()
 	return out
 }
 
 // groupNormInput allocates and frees the three coefficients of the gradient of
-// the input; the first is declared first but sized last, by an iterator.
-func (c *call) groupNormInput(n, channels, groups int64, acc DType, affine bool) {
+// the input; the first, if there is one, is declared first but sized last, by
+// an iterator.
+func (c *call) groupNormInput(n, channels, groups int64, acc DType, first bool) {
 	t := c.t
 	k := t.begin("GroupNormBackwardKernelImplInternal")
 	second := k.let(t.empty(acc, n, groups))
 	third := k.let(t.empty(acc, n, groups))
-	if affine {
+	if first {
 		k.let(t.empty(acc, n, channels))
 	}
 	k.letGo(third, second)
