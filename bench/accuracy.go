@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"slices"
 	"strings"
@@ -84,7 +85,7 @@ type result struct {
 // recordingKey is what a recording depends on. Allocator settings are not
 // part of it: they only matter to the replay.
 type recordingKey struct {
-	c     models.Case
+	c     string // the case, printed: its settings cannot be compared
 	gpu   string
 	steps int
 }
@@ -95,7 +96,7 @@ func shareRecordings(records []reference.Record) [][]int {
 	var groups [][]int
 	at := map[recordingKey]int{}
 	for i := range records {
-		key := recordingKey{caseOf(&records[i]), records[i].GPU, stepsOf(&records[i])}
+		key := recordingKey{fmt.Sprintf("%+v", caseOf(&records[i])), records[i].GPU, stepsOf(&records[i])}
 		g, seen := at[key]
 		if !seen {
 			g = len(groups)

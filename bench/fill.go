@@ -21,6 +21,14 @@ func (l *Lab) report(kind report.Kind, gpus ...device.GPU) *report.Report {
 	if l.c.AMP != "" {
 		r.Case.AMP = l.c.AMP
 	}
+	for _, s := range l.model.Settings {
+		if v := l.c.Settings[s.Name]; v != s.Default {
+			if r.Case.Settings == nil {
+				r.Case.Settings = map[string]int64{}
+			}
+			r.Case.Settings[s.Name] = v
+		}
+	}
 	for _, gpu := range gpus {
 		r.Devices = append(r.Devices, report.Device{
 			Name: simName(gpu), GPU: gpu.Name, Title: gpu.Product, Simulated: true, Memory: gpu.Memory, Context: gpu.Context,

@@ -22,6 +22,8 @@ type Case struct {
 	Accumulate int
 	// Optimizer names what replaces the system's own optimizer; "" keeps it.
 	Optimizer string
+	// Settings are the model's free numbers; those left out have its defaults.
+	Settings Settings
 }
 
 // Counts are element counts of a built model.
@@ -44,6 +46,12 @@ type Model struct {
 	Batches []int
 	// BatchUnit names what one element of a batch is: "clip", "image".
 	BatchUnit string
+	// Settings are the numbers that a case may choose.
+	Settings []Setting
+	// Check finds values of settings that do not go together, such as a width
+	// that the number of heads does not divide; nil if all do. The error is a
+	// [*CaseError].
+	Check func(Case) error
 	// Notes are what a user should know about the system.
 	Notes []string
 	// Build makes the training system for a complete case.

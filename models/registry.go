@@ -100,7 +100,7 @@ func Optimizers() []string {
 	}
 }
 
-// Complete fills what c leaves open (stage, batch, accumulation) with the
+// Complete fills what c leaves open (stage, batch, accumulation, settings) with the
 // model's defaults and checks the rest. What "" and false mean for precision,
 // checkpointing and optimizer is a choice already, so those stay as they are.
 // The error is a [*CaseError].
@@ -130,6 +130,13 @@ func (m Model) Complete(c Case) (Case, error) {
 	case c.Optimizer != "" && !slices.Contains(Optimizers(), c.Optimizer):
 		return wrong("optimizer", "there is no optimizer %q; near it: %s; all: %s", c.Optimizer,
 			strings.Join(nearest.Names(c.Optimizer, Optimizers(), 2), ", "), strings.Join(Optimizers(), ", "))
+	}
+	var err error
+	if c.Settings, err = m.settings(c.Settings); err != nil {
+		return c, err
+	}
+	if m.Check != nil {
+		return c, m.Check(c)
 	}
 	return c, nil
 }

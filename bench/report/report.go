@@ -58,6 +58,8 @@ type Case struct {
 	Accumulate    int    `json:"accumulate"`
 	// Optimizer is what replaces the system's own; absent keeps it.
 	Optimizer string `json:"optimizer,omitempty"`
+	// Settings are those of the model's free numbers that are not its own.
+	Settings map[string]int64 `json:"settings,omitempty"`
 	// AllocConf is the PYTORCH_CUDA_ALLOC_CONF; absent means the defaults.
 	AllocConf string `json:"alloc_conf,omitempty"`
 	// BatchUnit is what one element of a batch is.

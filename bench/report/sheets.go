@@ -2,6 +2,8 @@ package report
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -32,10 +34,20 @@ func (c Case) String() string {
 	if c.Optimizer != "" {
 		words = append(words, c.Optimizer)
 	}
+	words = append(words, c.settings()...)
 	if c.AllocConf != "" {
 		words = append(words, c.AllocConf)
 	}
 	return strings.Join(words, ", ")
+}
+
+// settings are the case's settings as the command line gives them, sorted.
+func (c Case) settings() []string {
+	var words []string
+	for _, name := range slices.Sorted(maps.Keys(c.Settings)) {
+		words = append(words, fmt.Sprintf("%s=%d", name, c.Settings[name]))
+	}
+	return words
 }
 
 func precision(amp string) string {

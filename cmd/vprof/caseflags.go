@@ -21,6 +21,7 @@ type caseFlags struct {
 	model, stage, amp, optimizer, allocConf string
 	checkpointing                           bool
 	accumulate                              int
+	settings                                settingFlags
 	flags                                   *pflag.FlagSet
 }
 
@@ -32,6 +33,7 @@ func (f *caseFlags) register(cmd *cobra.Command, a *app) {
 	f.flags.BoolVar(&f.checkpointing, "checkpointing", false, "recompute activations in backward (default: the model's)")
 	f.flags.IntVar(&f.accumulate, "accumulate", 0, "micro-batches `n` of one optimizer step (default: the model's)")
 	f.flags.StringVar(&f.optimizer, "optimizer", "", "`name` of the optimizer (default: the model's): "+strings.Join(models.Optimizers(), ", "))
+	f.settings.register(f.flags)
 	complete(cmd, "model", func() []string { return a.models().Names() })
 	complete(cmd, "amp", func() []string { return []string{"none", "fp16", "bf16"} })
 	complete(cmd, "optimizer", models.Optimizers)
@@ -81,6 +83,9 @@ func (f *caseFlags) resolve(a *app) (models.Model, models.Case, error) {
 	}
 	if f.optimizer != "" {
 		c.Optimizer = f.optimizer
+	}
+	if c.Settings, err = f.settings.values(); err != nil {
+		return m, c, err
 	}
 	c, err = m.Complete(c)
 	return m, c, err

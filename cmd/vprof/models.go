@@ -13,24 +13,37 @@ import (
 
 // modelEntry is a model as "vprof models" shows it.
 type modelEntry struct {
-	Name          string   `json:"name"`
-	Summary       string   `json:"summary"`
-	Source        string   `json:"source"`
-	Stages        []string `json:"stages"`
-	Batch         int      `json:"batch"`
-	BatchUnit     string   `json:"batch_unit"`
-	AMP           string   `json:"amp"`
-	Checkpointing bool     `json:"checkpointing"`
-	Accumulate    int      `json:"accumulate"`
-	Batches       []int    `json:"batches"`
-	Notes         []string `json:"notes"`
+	Name          string         `json:"name"`
+	Summary       string         `json:"summary"`
+	Source        string         `json:"source"`
+	Stages        []string       `json:"stages"`
+	Batch         int            `json:"batch"`
+	BatchUnit     string         `json:"batch_unit"`
+	AMP           string         `json:"amp"`
+	Checkpointing bool           `json:"checkpointing"`
+	Accumulate    int            `json:"accumulate"`
+	Batches       []int          `json:"batches"`
+	Settings      []settingEntry `json:"settings"`
+	Notes         []string       `json:"notes"`
+}
+
+// settingEntry is a number that a case of the model may choose.
+type settingEntry struct {
+	Name    string `json:"name"`
+	Usage   string `json:"usage"`
+	Default int64  `json:"default"`
+	Min     int64  `json:"min"`
+	Max     int64  `json:"max"`
 }
 
 func entryOf(m models.Model) modelEntry {
 	e := modelEntry{
 		Name: m.Name, Summary: m.Summary, Source: m.Source, Stages: m.Stages,
 		Batch: m.Default.Batch, BatchUnit: m.BatchUnit, AMP: "none", Checkpointing: m.Default.Checkpointing,
-		Accumulate: max(1, m.Default.Accumulate), Batches: m.Batches, Notes: m.Notes,
+		Accumulate: max(1, m.Default.Accumulate), Batches: m.Batches, Settings: []settingEntry{}, Notes: m.Notes,
+	}
+	for _, s := range m.Settings {
+		e.Settings = append(e.Settings, settingEntry(s))
 	}
 	if m.Default.AMP != "" {
 		e.AMP = m.Default.AMP
@@ -183,7 +196,16 @@ func (d modelDetail) Sheets() []report.Sheet {
 			p.Stage, grouped(p.Total), grouped(p.Trainable), grouped(p.Criterion), grouped(p.Buffers),
 		})
 	}
-	return []report.Sheet{about, counts}
+	if len(d.Settings) == 0 {
+		return []report.Sheet{about, counts}
+	}
+	settings := report.Sheet{Columns: []report.Column{
+		{Head: "setting"}, {Head: "default", Right: true}, {Head: "from", Right: true}, {Head: "to", Right: true}, {Head: "counts"},
+	}}
+	for _, s := range d.Settings {
+		settings.Rows = append(settings.Rows, []string{s.Name, grouped(s.Default), grouped(s.Min), grouped(s.Max), s.Usage})
+	}
+	return []report.Sheet{about, counts, settings}
 }
 
 // grouped writes n with commas between thousands.

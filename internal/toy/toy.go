@@ -2,7 +2,7 @@
 //
 // It has 16 MiB of weights. A sample takes 1 MiB of batch data, leaves 10 MiB
 // of activations (5 in half precision, 2 with checkpointing) and needs 4 MiB
-// of temporaries in backward. Gradients are as large as the weights, the
+// of temporaries in backward, each as often as seq-len says. Gradients are as large as the weights, the
 // optimizer's state, made in the first step, twice as large. Only stage full
 // has either. PyTorch would refuse to normalize a batch of one.
 //
@@ -26,9 +26,22 @@ func Model() models.Model {
 		Name: "toy", Summary: "a model to add up in the head", Source: "internal/toy", BatchUnit: "sample",
 		Stages: []string{"full", "frozen"}, Batches: []int{8, 16, 32, 64},
 		Default: models.Case{Stage: "full", Batch: 16, Accumulate: 1},
-		Notes:   []string{"It trains nothing."},
-		Build:   func(c models.Case) (models.Trainer, error) { return trainer{c}, nil },
+		Settings: []models.Setting{
+			{Name: "seq-len", Usage: "tokens of a sample", Default: 1, Min: 1, Max: 64},
+			{Name: "heads", Usage: "heads that share the tokens", Default: 1, Min: 1, Max: 64},
+		},
+		Check: check,
+		Notes: []string{"It trains nothing."},
+		Build: func(c models.Case) (models.Trainer, error) { return trainer{c}, nil },
 	}
+}
+
+// check wants the heads to have equal shares of the tokens.
+func check(c models.Case) error {
+	if n, heads := c.Settings["seq-len"], c.Settings["heads"]; n%heads != 0 {
+		return &models.CaseError{Model: "toy", Field: "heads", Reason: fmt.Sprintf("%d does not divide seq-len %d", heads, n)}
+	}
+	return nil
 }
 
 type trainer struct{ c models.Case }
@@ -83,7 +96,8 @@ func (m trainer) step(t *trace.Tape, f *trace.Frame, first bool) {
 	t.Mark("optimizer")
 }
 
-func (m trainer) batch() int64 { return int64(m.c.Batch) }
+// batch counts samples of one token; a case that was not completed has them.
+func (m trainer) batch() int64 { return int64(m.c.Batch) * max(1, m.c.Settings["seq-len"]) }
 
 func (m trainer) activations() int64 {
 	switch {

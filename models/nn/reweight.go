@@ -46,11 +46,11 @@ func (c *Computed) set(x *trace.Tensor) *trace.Tensor {
 type SpectralNorm struct {
 	Module
 	Computed
-	layer    Reweighted
-	Bias     *Parameter
-	Weight   *Parameter `torch:"weight_orig"`
-	U        *Buffer    `torch:"weight_u"`
-	V        *Buffer    `torch:"weight_v"`
+	layer  Reweighted
+	Bias   *Parameter
+	Weight *Parameter `torch:"weight_orig"`
+	U      *Buffer    `torch:"weight_u"`
+	V      *Buffer    `torch:"weight_v"`
 }
 
 // NewSpectralNorm wraps a layer.

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/vprof/vprof/models"
+)
+
+// namedSettings are the settings that have a flag of their own.
+var namedSettings = []struct{ name, usage string }{
+	{"seq-len", "tokens `n` of a sequence, where the model has any (default: the model's)"},
+	{"image-size", "height and width `n` of an image in pixels, where the model has any (default: the model's)"},
+	{"audio-seconds", "seconds `n` of a clip, where the model has any (default: the model's)"},
+}
+
+// settingFlags choose a model's free numbers: --set name=value for any of
+// them, and flags for the usual ones.
+type settingFlags struct {
+	flags *pflag.FlagSet
+	pairs []string
+}
+
+func (f *settingFlags) register(flags *pflag.FlagSet) {
+	f.flags = flags
+	for _, s := range namedSettings {
+		flags.Int64(s.name, 0, s.usage)
+	}
+	flags.StringArrayVar(&f.pairs, "set", nil, "another setting of the model, as `name=value` (see vprof models show); may be repeated")
+}
+
+// values are the settings given; nil if there are none.
+func (f *settingFlags) values() (models.Settings, error) {
+	s := models.Settings{}
+	for _, pair := range f.pairs {
+		name, value, ok := strings.Cut(pair, "=")
+		if !ok || name == "" {
+			return nil, usagef("--set: %q is not name=value", pair)
+		}
+		n, err := strconv.ParseInt(value, 10, 64)
+		if err != nil {
+			return nil, usagef("--set %s: %q is not a whole number", name, value)
+		}
+		if _, twice := s[name]; twice {
+			return nil, usagef("--set %s: given twice", name)
+		}
+		s[name] = n
+	}
+	for _, named := range namedSettings {
+		if !f.flags.Changed(named.name) {
+			continue
+		}
+		if _, twice := s[named.name]; twice {
+			return nil, usagef("--%s: given with --set, too", named.name)
+		}
+		s[named.name], _ = f.flags.GetInt64(named.name)
+	}
+	if len(s) == 0 {
+		return nil, nil
+	}
+	return s, nil
+}

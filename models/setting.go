@@ -1,0 +1,65 @@
+package models
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/internal/nearest"
+)
+
+// Setting is a number that a model leaves to the case: the length of a
+// sequence, the number of layers.
+type Setting struct {
+	// Name is its name on the command line: "seq-len".
+	Name string
+	// Usage says what it counts: "tokens of a sequence".
+	Usage string
+	// Default is the value of the real system, Min and Max bound it.
+	Default, Min, Max int64
+}
+
+// Settings are the values of settings by name.
+type Settings map[string]int64
+
+// settings fills what s leaves open and checks the rest.
+func (m Model) settings(s Settings) (Settings, error) {
+	if len(m.Settings) == 0 && len(s) == 0 {
+		return nil, nil
+	}
+	full := Settings{}
+	for _, d := range m.Settings {
+		full[d.Name] = d.Default
+		v, given := s[d.Name]
+		if !given {
+			continue
+		}
+		if v < d.Min || v > d.Max {
+			return nil, &CaseError{Model: m.Name, Field: d.Name, Reason: fmt.Sprintf("%d is out of range: %s, from %d to %d", v, d.Usage, d.Min, d.Max)}
+		}
+		full[d.Name] = v
+	}
+	for _, name := range slices.Sorted(maps.Keys(s)) {
+		if _, known := full[name]; !known {
+			return nil, &CaseError{Model: m.Name, Field: name, Reason: "there is no such setting; " + m.settingNames(name)}
+		}
+	}
+	return full, nil
+}
+
+// settingNames says what there is in place of the setting that is not.
+func (m Model) settingNames(wrong string) string {
+	if len(m.Settings) == 0 {
+		return "this model has none"
+	}
+	names := make([]string, len(m.Settings))
+	for i, d := range m.Settings {
+		names[i] = d.Name
+	}
+	near := ""
+	if n := nearest.Names(wrong, names, 1); len(n) > 0 {
+		near = "near it: " + n[0] + "; "
+	}
+	return near + "its settings are " + strings.Join(names, ", ")
+}
