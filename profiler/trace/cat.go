@@ -1,11 +1,13 @@
 package trace
 
+import "slices"
+
 // Cat is torch.cat(xs, dim).
 func Cat(dim int, xs ...*Tensor) *Tensor {
 	t := xs[0].tape
 	c := t.beginList("cat", xs)
 	d := xs[0].dtype
-	shape := append([]int64(nil), xs[0].shape...)
+	shape := slices.Clone(xs[0].shape)
 	dim = xs[0].dim(dim)
 	shape[dim] = 0
 	last := true
@@ -53,8 +55,7 @@ func Stack(dim int, xs ...*Tensor) *Tensor {
 	if dim < 0 {
 		dim += n + 1
 	}
-	shape := append([]int64(nil), xs[0].shape[:dim]...)
-	shape = append(append(shape, int64(len(xs))), xs[0].shape[dim:]...)
+	shape := slices.Insert(slices.Clone(xs[0].shape), dim, int64(len(xs)))
 	y := t.empty(d, shape...)
 	t.launch(copyWork, []*Tensor{y}, xs)
 	if n := t.record("StackBackward0", xs...); n != nil {

@@ -64,28 +64,12 @@ func (b Board) radixStorage(s radixSort) int64 {
 // radixTuning is the onesweep policy of a generation; no items if it has none
 // for such keys.
 func (b Board) radixTuning(s radixSort) (threads, items int64) {
-	wide, pairs := s.value >= 8, s.value > 0
 	switch {
-	case b.Capability >= 90 && s.key >= 8:
-		if wide {
-			return 384, 24
-		}
-		return 384, 30
-	case b.Capability >= 90 && s.key == 4:
-		switch {
-		case !pairs:
-			return 384, 19
-		case wide:
-			return 384, 29
-		}
-		return 384, 17
-	case b.Capability >= 90 && s.key == 2 && wide:
-		return 512, 23
 	case b.Capability >= 90:
-		return 384, 18
+		return s.hopperTuning()
 	case s.key < 4:
 		return 0, 0
-	case b.Capability >= 80 && s.key == 4 && pairs:
+	case b.Capability >= 80 && s.key == 4 && s.value > 0:
 		return 384, 17
 	case b.Capability >= 80:
 		return 384, 21
@@ -93,6 +77,24 @@ func (b Board) radixTuning(s radixSort) (threads, items int64) {
 		return 256, 46
 	}
 	return 256, 23
+}
+
+// hopperTuning holds for Blackwell too, with values of eight bytes or none.
+func (s radixSort) hopperTuning() (threads, items int64) {
+	wide := s.value >= 8
+	switch {
+	case s.key >= 8 && wide:
+		return 384, 24
+	case s.key >= 8:
+		return 384, 30
+	case s.key == 4 && wide:
+		return 384, 29
+	case s.key == 4:
+		return 384, 19
+	case s.key == 2 && wide:
+		return 512, 23
+	}
+	return 384, 18
 }
 
 // radixSpine is the number of digit counts of a sort that goes up and down

@@ -1,11 +1,13 @@
 package trace
 
+import "slices"
+
 // Embedding is torch.nn.functional.embedding(x, weight): rows of the weight.
 func (x *Tensor) Embedding(weight *Tensor) *Tensor {
 	t := x.tape
 	c := t.begin("embedding", x, weight)
-	y := t.empty(weight.dtype, append(append([]int64(nil), x.shape...), weight.shape[1])...)
-	t.launch(indexWork(y.numel), []*Tensor{y}, []*Tensor{x, weight})
+	y := t.empty(weight.dtype, slices.Concat(x.shape, weight.shape[1:])...)
+	t.launch(indexWork(y.numel), []*Tensor{y}, []*Tensor{x, weight.touched(y.numel)})
 	if n := t.record("EmbeddingBackward0", weight); n != nil {
 		n.save(x)
 		n.yields(y)
@@ -28,7 +30,7 @@ func (g *Tensor) embeddingBackward(indices *Tensor, rows int64) *Tensor {
 	n := indices.numel
 	if n <= embeddingUnsorted {
 		weight := c.let(t.Zeros(g.dtype, rows, g.Size(-1)))
-		t.launch(indexWork(g.numel), []*Tensor{weight}, []*Tensor{grad, indices})
+		t.launch(indexWork(g.numel), []*Tensor{weight.touched(g.numel)}, []*Tensor{grad, indices})
 		return c.end(weight)
 	}
 	sorted := c.let(t.empty(indices.dtype, n))
@@ -58,6 +60,6 @@ func (g *Tensor) embeddingSegments(sorted, order *Tensor, rows int64) *Tensor {
 	partStarts := c.let(t.empty(d, n/rowsPerThread+most))
 	sums := c.let(t.empty(g.dtype.accumulate(), partStarts.numel, width))
 	t.launch(indexWork(g.numel), []*Tensor{sums}, []*Tensor{g, order, partStarts, partCount})
-	t.launch(indexWork(sums.numel), []*Tensor{weight}, []*Tensor{sums, segments, starts, count})
+	t.launch(indexWork(sums.numel), []*Tensor{weight.touched(sums.numel)}, []*Tensor{sums, segments, starts, count})
 	return c.end(weight)
 }

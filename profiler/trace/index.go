@@ -1,6 +1,9 @@
 package trace
 
-import "math/bits"
+import (
+	"math/bits"
+	"slices"
+)
 
 // Index is x[indices]: tensors of integers, nil where a dimension is taken
 // whole. Trailing dimensions need no entry.
@@ -9,7 +12,7 @@ func (x *Tensor) Index(indices ...*Tensor) *Tensor {
 	c := t.beginList("index_Tensor", append(given(indices), x))
 	picks := x.picks(indices)
 	y := t.empty(x.dtype, picks.shape...)
-	t.launch(indexWork(y.numel), []*Tensor{y}, append([]*Tensor{x}, indices...))
+	t.launch(indexWork(y.numel), []*Tensor{y}, append([]*Tensor{x.touched(y.numel)}, given(indices)...))
 	if n := t.record("IndexBackward0", x); n != nil {
 		n.save(indices...)
 		n.yields(y)
@@ -27,13 +30,13 @@ func (x *Tensor) Index(indices ...*Tensor) *Tensor {
 // IndexPut is x.index_put(indices, values), or with accumulate a sum.
 func (x *Tensor) IndexPut(indices []*Tensor, values *Tensor, accumulate bool) *Tensor {
 	t := x.tape
-	c := t.beginList("index_put", append(append([]*Tensor{values}, given(indices)...), x))
+	c := t.beginList("index_put", slices.Concat([]*Tensor{values}, given(indices), []*Tensor{x}))
 	y := c.let(x.emptyLike(x.dtype))
 	t.launchCopy(y, x)
 	if accumulate {
 		y.accumulateAt(indices, values)
 	} else {
-		t.launch(indexWork(values.numel), []*Tensor{y}, append([]*Tensor{values}, indices...))
+		t.launch(indexWork(values.numel), []*Tensor{y.touched(values.numel)}, append([]*Tensor{values}, given(indices)...))
 	}
 	n := t.record("IndexPutBackward0", x, values)
 	if n == nil {
@@ -97,7 +100,7 @@ func (x *Tensor) picks(indices []*Tensor) picks {
 	if last-first+1 != len(all) {
 		at = 0
 	}
-	shape := append(append(append([]int64(nil), rest[:at]...), broadcast(all...)...), rest[at:]...)
+	shape := slices.Concat(rest[:at], broadcast(all...), rest[at:])
 	return picks{shape: shape, slice: numel(rest[at:])}
 }
 
@@ -114,7 +117,7 @@ func (x *Tensor) accumulateAt(indices []*Tensor, values *Tensor) {
 	order := c.let(t.empty(I64, n))
 	positions := c.let(t.Arange(n))
 	t.radixSort(sorted, order, linear, positions, bits.Len64(uint64((x.geometry().extent()-1)/x.picks(indices).slice)))
-	t.launch(indexWork(values.numel), []*Tensor{x}, []*Tensor{sorted, order, values})
+	t.launch(indexWork(values.numel), []*Tensor{x.touched(values.numel)}, []*Tensor{sorted, order, values})
 	c.done()
 }
 
@@ -147,7 +150,7 @@ func (x *Tensor) IndexSelect(d int, index *Tensor) *Tensor {
 	c := t.begin("index_select", x, index)
 	d = x.dim(d)
 	y := c.let(t.empty(x.dtype, with(x.shape, d, index.numel)...))
-	t.launch(indexWork(y.numel), []*Tensor{y}, []*Tensor{x, index})
+	t.launch(indexWork(y.numel), []*Tensor{y}, []*Tensor{x.touched(y.numel), index})
 	if n := t.record("IndexSelectBackward0", x); n != nil {
 		n.save(index)
 		n.yields(y)
@@ -155,7 +158,7 @@ func (x *Tensor) IndexSelect(d int, index *Tensor) *Tensor {
 		n.apply = func(b *backward) {
 			c := t.begin("index_select_backward", b.grad)
 			g := c.let(t.Filled("new_zeros", b.grad.dtype, from...))
-			t.launch(indexWork(b.grad.numel), []*Tensor{g}, []*Tensor{b.saved(0), b.grad})
+			t.launch(indexWork(b.grad.numel), []*Tensor{g.touched(b.grad.numel)}, []*Tensor{b.saved(0), b.grad})
 			b.give(0, c.end(g))
 		}
 	}
@@ -168,7 +171,7 @@ func (x *Tensor) IndexAdd(d int, index, source *Tensor) *Tensor {
 	c := t.begin("index_add", x, index, source)
 	y := t.empty(x.dtype, x.shape...)
 	t.launchCopy(y, x)
-	t.launch(indexWork(source.numel), []*Tensor{y}, []*Tensor{index, source})
+	t.launch(indexWork(source.numel), []*Tensor{y.touched(source.numel)}, []*Tensor{index, source})
 	if n := t.record("IndexAddBackward0", x, source); n != nil {
 		n.keep(index, n.needs(1))
 		n.keep(source, n.needs(1))

@@ -1,5 +1,7 @@
 package trace
 
+import "slices"
+
 // Operators that put elements elsewhere, or there more than once.
 
 // copied records a kernel that fills y from x, and the operator's gradient.
@@ -66,7 +68,7 @@ func (x *Tensor) Repeat(times ...int64) *Tensor {
 	t := x.tape
 	c := t.begin("repeat", x)
 	lead := len(times) - len(x.shape)
-	shape := append([]int64(nil), times...)
+	shape := slices.Clone(times)
 	for d, s := range x.shape {
 		shape[lead+d] *= s
 	}

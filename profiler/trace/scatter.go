@@ -1,18 +1,20 @@
 package trace
 
+import "slices"
+
 // Gather is x.gather(d, index).
 func (x *Tensor) Gather(index *Tensor) *Tensor {
 	t := x.tape
 	c := t.begin("gather", x, index)
 	y := t.empty(x.dtype, index.shape...)
-	t.launch(indexWork(y.numel), []*Tensor{y}, []*Tensor{x, index})
+	t.launch(indexWork(y.numel), []*Tensor{y}, []*Tensor{x.touched(y.numel), index})
 	if n := t.record("GatherBackward0", x); n != nil {
 		n.save(index, x)
 		n.yields(y)
 		n.apply = func(b *backward) {
 			c := t.begin("gather_backward", b.grad)
 			g := c.let(t.Filled("new_zeros", b.grad.dtype, b.saved(1).shape...))
-			t.launch(indexWork(b.grad.numel), []*Tensor{g}, []*Tensor{b.saved(0), b.grad})
+			t.launch(indexWork(b.grad.numel), []*Tensor{g.touched(b.grad.numel)}, []*Tensor{b.saved(0), b.grad})
 			b.give(0, c.end(g))
 		}
 	}
@@ -25,7 +27,7 @@ func (x *Tensor) scattered(op string, index *Tensor, src ...*Tensor) *Tensor {
 	c := t.begin(op, x, index)
 	y := t.empty(x.dtype, x.shape...)
 	t.launchCopy(y, x)
-	t.launch(indexWork(index.numel), []*Tensor{y}, append([]*Tensor{index}, src...))
+	t.launch(indexWork(index.numel), []*Tensor{y.touched(index.numel)}, append([]*Tensor{index}, src...))
 	return c.end(y)
 }
 
@@ -73,7 +75,7 @@ func (x *Tensor) ScatterAdd(index, src *Tensor) *Tensor {
 func (x *Tensor) ScatterInPlace(index *Tensor) *Tensor {
 	t := x.tape
 	c := t.begin("scatter__value", x, index)
-	t.launch(indexWork(index.numel), []*Tensor{x}, []*Tensor{index})
+	t.launch(indexWork(index.numel), []*Tensor{x.touched(index.numel)}, []*Tensor{index})
 	if n := t.record("ScatterBackward1", x); n != nil {
 		n.save(index)
 		n.apply = func(b *backward) { b.give(0, b.grad.scattered("scatter_value", b.saved(0))) }
@@ -86,7 +88,7 @@ func (x *Tensor) ScatterInPlace(index *Tensor) *Tensor {
 func (x *Tensor) OneHot(classes int64) *Tensor {
 	t := x.tape
 	c := t.begin("one_hot", x)
-	y := c.let(t.Zeros(x.dtype, append(append([]int64(nil), x.shape...), classes)...))
+	y := c.let(t.Zeros(x.dtype, slices.Concat(x.shape, []int64{classes})...))
 	c.let(y.ScatterInPlace(x.Unsqueeze(-1)))
 	return c.end(y)
 }

@@ -1,13 +1,13 @@
 package trace
 
+import "slices"
+
 // without is xs less element d.
-func without(xs []int64, d int) []int64 {
-	return append(append(make([]int64, 0, len(xs)), xs[:d]...), xs[d+1:]...)
-}
+func without(xs []int64, d int) []int64 { return slices.Concat(xs[:d], xs[d+1:]) }
 
 // with is xs with element d replaced by v.
 func with(xs []int64, d int, v int64) []int64 {
-	out := append(make([]int64, 0, len(xs)), xs...)
+	out := slices.Clone(xs)
 	out[d] = v
 	return out
 }
@@ -61,7 +61,7 @@ func (g *Tensor) intoZeros(op string, whole []int64) *Tensor {
 	t := g.tape
 	c := t.begin(op, g)
 	z := c.let(t.Zeros(g.dtype, whole...))
-	t.launchCopy(z, g)
+	t.launchCopy(z.touched(g.numel), g)
 	return c.end(z)
 }
 

@@ -53,7 +53,7 @@ func (x *Tensor) selects(node string, values, indices *Tensor) {
 	n.apply = func(b *backward) {
 		c := t.begin("value_selecting_reduction_backward", b.grad)
 		g := c.let(t.Zeros(b.grad.dtype, whole...))
-		t.launch(indexWork(b.grad.numel), []*Tensor{g}, []*Tensor{b.saved(0), b.grad})
+		t.launch(indexWork(b.grad.numel), []*Tensor{g.touched(b.grad.numel)}, []*Tensor{b.saved(0), b.grad})
 		b.give(0, c.end(g))
 	}
 }
@@ -76,7 +76,7 @@ func (x *Tensor) stableSort(d int, values, indices *Tensor) {
 	case rows == 1 || n >= 1_000_000:
 		positions := c.let(t.empty(I64, n))
 		for range rows {
-			t.radixSort(values, indices, x.row(n), positions, int(8*x.dtype.Size()))
+			t.radixSort(values, indices, x.touched(n), positions, int(8*x.dtype.Size()))
 		}
 	case rows < 128:
 		x.sortAtOnce(rows, values, indices)
@@ -106,9 +106,6 @@ func (x *Tensor) sortAtOnce(rows int64, values, indices *Tensor) {
 	t.launch(indexWork(x.numel), []*Tensor{values, indices}, []*Tensor{x, pairs})
 	c.done()
 }
-
-// row is a view of the first n elements of x.
-func (x *Tensor) row(n int64) *Tensor { return x.alias([]int64{n}, []int64{1}, x.offset) }
 
 func ascending(n int) []int {
 	out := make([]int, n)

@@ -75,12 +75,12 @@ func (g *Tensor) asStridedBackward(whole, part geometry, offset int64) *Tensor {
 	scattered := part.spanning().overlaps()
 	storage := c.let(t.Filled("new_zeros", g.dtype, max(whole.extent(), offset+part.extent())))
 	if !scattered {
-		t.launchCopy(storage, grad)
+		t.launchCopy(storage.touched(grad.numel), grad)
 		return c.end(storage.asStrided(whole, 0))
 	}
 	all := c.let(t.Arange(storage.numel))
 	places := all.asStrided(part, offset).reshape([]int64{grad.numel})
-	t.launch(indexWork(grad.numel), []*Tensor{storage}, []*Tensor{places, grad.reshape([]int64{grad.numel})})
+	t.launch(indexWork(grad.numel), []*Tensor{storage.touched(grad.numel)}, []*Tensor{places, grad.reshape([]int64{grad.numel})})
 	c.statement()
 	return c.end(storage.asStrided(whole, 0))
 }

@@ -71,8 +71,7 @@ func (x *Tensor) reshape(shape []int64) *Tensor {
 func (x *Tensor) Flatten(from, to int) *Tensor {
 	c := x.tape.begin("flatten_using_ints", x)
 	from, to = x.dim(from), x.dim(to)
-	shape := append([]int64(nil), x.shape[:from]...)
-	shape = append(append(shape, numel(x.shape[from:to+1])), x.shape[to+1:]...)
+	shape := slices.Replace(slices.Clone(x.shape), from, to+1, numel(x.shape[from:to+1]))
 	return c.end(x.reshape(shape))
 }
 
@@ -100,12 +99,10 @@ func inferShape(shape []int64, total int64) []int64 {
 	if hole < 0 {
 		return shape
 	}
-	out := append([]int64(nil), shape...)
-	out[hole] = 0
-	if known > 0 {
-		out[hole] = total / known
+	if known == 0 {
+		return with(shape, hole, 0)
 	}
-	return out
+	return with(shape, hole, total/known)
 }
 
 // viewStrides is at::detail::computeStride: the strides a view of the given
@@ -170,7 +167,7 @@ func (x *Tensor) MoveDim(from, to int) *Tensor {
 // Transpose is x.transpose(a, b).
 func (x *Tensor) Transpose(a, b int) *Tensor {
 	a, b = x.dim(a), x.dim(b)
-	shape, strides := append([]int64(nil), x.shape...), append([]int64(nil), x.strides...)
+	shape, strides := slices.Clone(x.shape), slices.Clone(x.strides)
 	shape[a], shape[b] = shape[b], shape[a]
 	strides[a], strides[b] = strides[b], strides[a]
 	return x.viewOf("transpose", "TransposeBackward0", shape, strides, x.offset, func(bw *backward) { bw.give(0, bw.grad.Transpose(a, b)) })
@@ -188,13 +185,12 @@ func (x *Tensor) Unsqueeze(d int) *Tensor {
 	if d < 0 {
 		d += n + 1
 	}
-	shape, strides := make([]int64, 0, n+1), make([]int64, 0, n+1)
 	stride := int64(1)
 	if d < n {
 		stride = x.shape[d] * x.strides[d]
 	}
-	shape = append(append(append(shape, x.shape[:d]...), 1), x.shape[d:]...)
-	strides = append(append(append(strides, x.strides[:d]...), stride), x.strides[d:]...)
+	shape := slices.Insert(slices.Clone(x.shape), d, 1)
+	strides := slices.Insert(slices.Clone(x.strides), d, stride)
 	return x.viewOf("unsqueeze", "UnsqueezeBackward0", shape, strides, x.offset, func(b *backward) { b.give(0, b.grad.Squeeze(d)) })
 }
 
@@ -204,9 +200,7 @@ func (x *Tensor) Squeeze(d int) *Tensor {
 	if x.shape[d] != 1 {
 		return x.viewOf("squeeze", "SqueezeBackward1", x.shape, x.strides, x.offset, func(b *backward) { b.give(0, b.grad) })
 	}
-	shape := append(append([]int64(nil), x.shape[:d]...), x.shape[d+1:]...)
-	strides := append(append([]int64(nil), x.strides[:d]...), x.strides[d+1:]...)
-	return x.viewOf("squeeze", "SqueezeBackward1", shape, strides, x.offset, func(b *backward) { b.give(0, b.grad.Unsqueeze(d)) })
+	return x.viewOf("squeeze", "SqueezeBackward1", without(x.shape, d), without(x.strides, d), x.offset, func(b *backward) { b.give(0, b.grad.Unsqueeze(d)) })
 }
 
 // Expand is x.expand(shape); -1 keeps a size.
