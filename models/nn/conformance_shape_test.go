@@ -40,9 +40,6 @@ func shapeOperators() map[string]opvectors.Call {
 			halves := f.LetAll(in[0].Chunk(2, 1))
 			return []*tensor{halves[0].Mul(halves[1].Sigmoid())}
 		},
-		"qkv_permute_unbind": some(func(x *tensor) []*tensor {
-			return x.Reshape(x.Size(0), x.Size(1), 3, 3, 64).Permute(2, 0, 3, 1, 4).Unbind(0)
-		}),
 		"unbind": some(func(x *tensor) []*tensor { return x.Unbind(0) }),
 		"unfold": unary(func(x *tensor) *tensor { return x.Unfold(2, 5, 2) }),
 		"diff":   unary(func(x *tensor) *tensor { return x.Diff(1) }),
