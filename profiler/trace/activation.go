@@ -9,9 +9,9 @@ import (
 var (
 	opTanh        = unary{op: "tanh", node: "TanhBackward0", keepOut: true, flops: 10, back: kernel1("tanh_backward", 3)}
 	opSigmoid     = unary{op: "sigmoid", node: "SigmoidBackward0", keepOut: true, flops: 8, back: kernel1("sigmoid_backward", 3)}
-	opReLU        = unary{op: "relu", node: "ReluBackward0", keepOut: true, flops: 1, back: kernel1("threshold_backward", 1)}
+	opReLU        = unary{op: "relu", node: "ReluBackward0", keepOut: true, flops: 1, back: kernel1Kept("threshold_backward", 1)}
 	opGELU        = unary{op: "gelu", node: "GeluBackward0", keepIn: true, flops: 12, back: kernel1("gelu_backward", 16)}
-	opLeakyReLU   = unary{op: "leaky_relu", node: "LeakyReluBackward0", keepIn: true, flops: 2, back: kernel1("leaky_relu_backward", 2)}
+	opLeakyReLU   = unary{op: "leaky_relu", node: "LeakyReluBackward0", keepIn: true, flops: 2, back: kernel1Kept("leaky_relu_backward", 2)}
 	opELU         = unary{op: "elu", node: "EluBackward0", keepIn: true, flops: 10, back: kernel1("elu_backward", 10)}
 	opSELU        = unary{op: "selu", node: "EluBackward0", keepIn: true, flops: 10, back: kernel1("elu_backward", 10)}
 	opSiLU        = unary{op: "silu", node: "SiluBackward0", keepIn: true, flops: 9, back: kernel1("silu_backward", 12)}
@@ -21,10 +21,10 @@ var (
 	opHardtanh    = unary{op: "hardtanh", node: "HardtanhBackward0", keepIn: true, flops: 2, back: kernel1("hardtanh_backward", 2)}
 	opReLU6       = unary{op: "relu6", node: "HardtanhBackward0", keepIn: true, flops: 2, back: kernel1("hardtanh_backward", 2)}
 	opSoftplus    = unary{op: "softplus", node: "SoftplusBackward0", keepIn: true, full: true, flops: 16, back: kernel1("softplus_backward", 12)}
-	opLogSigmoid  = unary{op: "log_sigmoid", node: "LogSigmoidBackward0", keepIn: true, flops: 18, back: kernel1("log_sigmoid_backward", 14)}
+	opLogSigmoid  = unary{op: "log_sigmoid", node: "LogSigmoidBackward0", keepIn: true, flops: 18, back: kernel1Kept("log_sigmoid_backward", 14)}
 
 	// In place these keep their output, from which the gradient follows too.
-	opLeakyReLUInPlace = unary{op: "leaky_relu", node: "LeakyReluBackward1", keepOut: true, flops: 2, back: kernel1("leaky_relu_backward", 2)}
+	opLeakyReLUInPlace = unary{op: "leaky_relu", node: "LeakyReluBackward1", keepOut: true, flops: 2, back: kernel1Kept("leaky_relu_backward", 2)}
 	opELUInPlace       = unary{op: "elu", node: "EluBackward1", keepOut: true, flops: 10, back: kernel1("elu_backward", 10)}
 )
 

@@ -121,6 +121,16 @@ func kernel1(op string, flops int64) func(grad, kept *Tensor) *Tensor {
 	}
 }
 
+// kernel1Kept is kernel1 for the kernels that name the other tensor first,
+// whose layout the result then has.
+func kernel1Kept(op string, flops int64) func(grad, kept *Tensor) *Tensor {
+	return func(grad, kept *Tensor) *Tensor {
+		t := grad.tape
+		c := t.begin(op, grad, kept)
+		return c.end(t.map1(op, grad.dtype, flops, kept, grad))
+	}
+}
+
 var (
 	opExp        = unary{op: "exp", node: "ExpBackward0", keepOut: true, full: true, flops: 8, back: func(g, y *Tensor) *Tensor { return g.Mul(y) }}
 	opLog        = unary{op: "log", node: "LogBackward0", keepIn: true, full: true, flops: 8, back: func(g, x *Tensor) *Tensor { return g.Div(x) }}
