@@ -89,6 +89,10 @@ type Tree struct {
 	seen    map[uintptr]bool
 }
 
+// mover is a layer that has to do something once its parameters have moved to
+// a device.
+type mover interface{ afterMove(t *trace.Tape) }
+
 // NewTree walks a model: a pointer to a struct that embeds [Module].
 func NewTree(model any) *Tree {
 	t := &Tree{seen: map[uintptr]bool{}}
@@ -125,6 +129,16 @@ func (t *Tree) module(v reflect.Value, path string) {
 	var own, buffers []any
 	var children []int
 	kind := v.Type()
+	if l, ok := v.Addr().Interface().(interface {
+		ownParameters() ([]string, []*Parameter)
+	}); ok {
+		names, parameters := l.ownParameters()
+		for i, p := range parameters {
+			t.Parameters = append(t.Parameters, p)
+			t.Names = append(t.Names, join(path, names[i]))
+			own = append(own, p)
+		}
+	}
 	for i := range v.NumField() {
 		if !kind.Field(i).IsExported() {
 			continue
@@ -151,6 +165,9 @@ func (t *Tree) module(v reflect.Value, path string) {
 		t.walk(v.Field(i), join(path, fieldName(kind.Field(i))))
 	}
 	t.moved = append(append(t.moved, own...), buffers...)
+	if l, ok := v.Addr().Interface().(mover); ok {
+		t.moved = append(t.moved, l)
+	}
 }
 
 // fieldName is the name of a field in PyTorch: its tag, or the Go name in
@@ -216,6 +233,8 @@ func (t *Tree) To(tape *trace.Tape) {
 			}
 		case *Buffer:
 			x.Tensor = tape.Hold(tape.New(op, program.Buffers, x.DType, x.Dims...))
+		case mover:
+			x.afterMove(tape)
 		}
 	}
 }

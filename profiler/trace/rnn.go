@@ -1,0 +1,244 @@
+package trace
+
+import "github.com/vprof/vprof/profiler/program"
+
+// RNNMode is the kind of a recurrent layer.
+type RNNMode int
+
+// The recurrent layers of cuDNN.
+const (
+	SimpleRNN RNNMode = iota // with tanh or ReLU
+	GRU
+	LSTM
+)
+
+// gates is how many products a step makes of its input.
+func (m RNNMode) gates() int64 { return [...]int64{1, 3, 4}[m] }
+
+// RNNArgs describe a stack of recurrent layers that cuDNN runs as one.
+type RNNArgs struct {
+	Mode          RNNMode
+	Hidden        int64
+	Layers        int64
+	Bidirectional bool
+	BatchFirst    bool
+	Training      bool
+	// Weights are those of each layer and direction in turn, in the order
+	// weight_ih, weight_hh, bias_ih, bias_hh.
+	Weights []*Tensor
+}
+
+func (a *RNNArgs) directions() int64 {
+	if a.Bidirectional {
+		return 2
+	}
+	return 1
+}
+
+// RNN runs recurrent layers over x, [length, batch, inputs] or batch first,
+// from the states h and, for an LSTM, c: [layers*directions, batch, hidden].
+// cy is nil but for an LSTM.
+func (x *Tensor) RNN(h, c *Tensor, a RNNArgs) (y, hy, cy *Tensor) {
+	t := x.tape
+	call := t.begin("_cudnn_rnn", x, h, c)
+	if t.casts.enabled && a.Weights[0].dtype == F32 {
+		a.Weights = call.flattenHalf(a.Weights)
+	}
+	if t.casts.enabled { // always to fp16 (_cudnn_rnn_cast_reflatten)
+		for _, p := range []**Tensor{&c, &h, &x} {
+			if *p != nil && (*p).dtype.IsFloat() && (*p).dtype != F64 {
+				*p = call.let((*p).to(F16))
+			}
+		}
+	}
+	call.belowAutocast()
+	outs := x.cudnnRNN(h, c, &a)
+	call.endAll(outs...)
+	if c == nil {
+		return outs[0], outs[1], nil
+	}
+	return outs[0], outs[1], outs[2]
+}
+
+// flattenHalf copies fp32 weights into one flat fp16 buffer, whose views take
+// their place; autograd follows the copies.
+func (c *call) flattenHalf(weights []*Tensor) []*Tensor {
+	t := c.t
+	total := int64(0)
+	for _, w := range weights {
+		total += w.numel
+	}
+	flat := c.let(t.Zeros(F16, total))
+	views := make([]*Tensor, len(weights))
+	at := int64(0)
+	for i, w := range weights {
+		v := c.let(flat.alias(w.shape, contiguousStrides(nil, w.shape), at))
+		at += w.numel
+		t.launchCopy(v, w)
+		if n := t.record("CopyBackwards", w); n != nil {
+			n.yields(v)
+			n.apply = func(b *backward) { b.give(0, b.grad.to(F32)) }
+		}
+		views[i] = v
+	}
+	return views
+}
+
+// FlattenRNNWeights is torch._cudnn_rnn_flatten_weight: the weights become
+// views of one fresh buffer, and their own go.
+func (t *Tape) FlattenRNNWeights(weights []*Tensor) {
+	total := int64(0)
+	for _, w := range weights {
+		total += w.numel
+	}
+	flat := t.New("_cudnn_rnn_flatten_weight", program.Weights, weights[0].dtype, total).retain()
+	at := int64(0)
+	for _, w := range weights {
+		t.launchCopy(flat, w)
+		old := w.store
+		w.store, w.offset = flat.store, at
+		w.setGeometry(w.shape, contiguousStrides(nil, w.shape))
+		flat.store.refs++
+		at += w.numel
+		t.drop(old)
+	}
+	flat.release()
+}
+
+// cudnnRNN is at::_cudnn_rnn; it returns y, hy and, for an LSTM, cy.
+func (x *Tensor) cudnnRNN(h, c *Tensor, a *RNNArgs) []*Tensor {
+	t := x.tape
+	call := t.begin("_cudnn_rnn", x, h, c)
+	size := a.size(x)
+	in := call.let(x.timeFirst(a).contiguousUntracked())
+	y := call.let(t.empty(x.dtype, size.length, size.batch, a.directions()*a.Hidden).timeFirst(a))
+	outs := []*Tensor{y, call.let(t.empty(h.dtype, h.shape...))}
+	if c != nil {
+		outs = append(outs, call.let(t.empty(c.dtype, c.shape...)))
+	}
+	work := t.workspace(size.workspace)
+	var reserve *Tensor
+	if a.Training {
+		reserve = t.workspace(size.reserve).retain()
+	}
+	t.launch(size.work(2), outs, append([]*Tensor{in, h, c, work, reserve}, a.Weights...))
+	call.statement() // the workspace goes here, before the input's copy
+	call.drop(in)
+	inputs := append(append([]*Tensor{x}, a.Weights...), h, c)
+	if n := t.record("CudnnRnnBackward0", inputs...); n != nil {
+		n.keep(c, c != nil)
+		n.save(h, x)
+		n.save(a.Weights...)
+		n.save(y)
+		n.keep(reserve, reserve != nil)
+		n.save(a.Weights[0]) // the flat buffer
+		n.yields(outs...)
+		kept := *a
+		kept.Weights = nil
+		n.apply = func(b *backward) { b.rnnGradients(&kept, size, len(a.Weights)) }
+	}
+	if reserve != nil {
+		reserve.release()
+	}
+	return call.endAll(outs...)
+}
+
+// timeFirst swaps the first two dimensions if the batch comes first, below
+// autograd.
+func (x *Tensor) timeFirst(a *RNNArgs) *Tensor {
+	if !a.BatchFirst {
+		return x
+	}
+	return x.alias([]int64{x.shape[1], x.shape[0], x.shape[2]}, []int64{x.strides[1], x.strides[0], x.strides[2]}, x.offset)
+}
+
+// rnnGradients is _cudnn_rnn_backward.
+func (b *backward) rnnGradients(a *RNNArgs, size rnnSize, weights int) {
+	t := b.t
+	c, h, x := b.saved(0), b.saved(1), b.saved(2)
+	y, reserve := b.saved(3+weights), b.saved(4+weights)
+	if reserve == nil {
+		panic("trace: backward of a recurrent layer in evaluation, which PyTorch refuses")
+	}
+	states := []*Tensor{h}
+	if c != nil {
+		states = append(states, c)
+	}
+	incoming := append([]*Tensor(nil), b.grads...)
+	if incoming[0] == nil {
+		incoming[0] = b.let(y.ZerosLike())
+	}
+	for i, s := range states {
+		if incoming[1+i] == nil {
+			incoming[1+i] = b.let(s.ZerosLike())
+		}
+	}
+
+	// _cudnn_rnn_backward_input
+	in := b.let(x.timeFirst(a).contiguousUntracked())
+	dy := b.let(incoming[0].timeFirst(a).contiguousUntracked())
+	out := make([]*Tensor, 1+weights+2)
+	dx := b.let(t.empty(x.dtype, size.length, size.batch, x.shape[2]))
+	out[0] = dx.timeFirst(a).retain()
+	for i, s := range states {
+		out[1+weights+i] = b.let(t.empty(s.dtype, s.shape...)).retain()
+	}
+	work := t.workspace(size.workspace)
+	t.launch(size.work(2), []*Tensor{dx}, append([]*Tensor{dy, y, reserve, work}, states...))
+	b.statement()
+	b.drop(dx)
+	for i := range states {
+		b.drop(out[1+weights+i])
+	}
+	b.drop(dy)
+	b.drop(in)
+
+	if b.needsAny(1, weights) {
+		b.rnnWeightGradients(a, size, out[1:1+weights])
+	}
+	for i := len(states) - 1; i >= 0; i-- {
+		if b.grads[1+i] == nil {
+			b.drop(incoming[1+i])
+		}
+	}
+	b.giveAll(out...)
+}
+
+// needsAny reports whether one of n inputs from the given one on wants a
+// gradient.
+func (b *backward) needsAny(from, n int) bool {
+	for i := from; i < from+n; i++ {
+		if b.needs(i) {
+			return true
+		}
+	}
+	return false
+}
+
+// rnnWeightGradients is _cudnn_rnn_backward_weight: one flat buffer, of which
+// the gradients are views.
+func (b *backward) rnnWeightGradients(a *RNNArgs, size rnnSize, out []*Tensor) {
+	t := b.t
+	in := b.let(b.saved(2).timeFirst(a).contiguousUntracked())
+	total := int64(0)
+	for i := range out {
+		total += b.saved(3 + i).numel
+	}
+	flat := b.let(t.Zeros(b.saved(3).dtype, total))
+	work := t.workspace(size.workspace)
+	t.launch(size.work(2), []*Tensor{flat}, []*Tensor{in, b.saved(3 + len(out)), work})
+	b.statement()
+	at := int64(0)
+	for i := range out {
+		w := b.saved(3 + i)
+		out[i] = flat.alias(w.shape, contiguousStrides(nil, w.shape), at).retain()
+		at += w.numel
+	}
+	b.drop(flat)
+	b.drop(in)
+}
+
+// work is the kernel work of one pass; passes counts multiply-adds as two.
+func (s rnnSize) work(passes int64) program.Op {
+	return program.Op{Work: program.Matmul, FLOPs: passes * s.flops}
+}
