@@ -6,10 +6,11 @@ import (
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/redimnet"
 	"github.com/vprof/vprof/models/specgan"
+	"github.com/vprof/vprof/models/spoter"
 	"github.com/vprof/vprof/models/vqvae"
 )
 
 // Models returns the registry of everything that vprof can train on paper.
 func Models() *models.Registry {
-	return models.NewRegistry(redimnet.Models(), vqvae.Models(), specgan.Models())
+	return models.NewRegistry(redimnet.Models(), vqvae.Models(), specgan.Models(), spoter.Models())
 }

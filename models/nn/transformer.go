@@ -46,6 +46,44 @@ func NewTransformerEncoderLayer(embed, heads, width int64, o TransformerOptions)
 	}
 }
 
+// TransformerEncoder is torch.nn.TransformerEncoder without a final norm.
+type TransformerEncoder struct {
+	Module
+	Layers []*TransformerEncoderLayer
+}
+
+// NewTransformerEncoder stacks n layers.
+func NewTransformerEncoder(n int, embed, heads, width int64, o TransformerOptions) *TransformerEncoder {
+	e := &TransformerEncoder{}
+	for range n {
+		e.Layers = append(e.Layers, NewTransformerEncoderLayer(embed, heads, width, o))
+	}
+	return e
+}
+
+// Call runs the layers on x with masks.
+func (e *TransformerEncoder) Call(f *trace.Frame, x *trace.Tensor, m TransformerMasks) *trace.Tensor {
+	g := f.CallFrame(x, m.Mask, m.KeyPadding)
+	g.In(e)
+	m.KeyPadding = canonicalMask(g, m.KeyPadding, x)
+	m.Mask = canonicalMask(g, m.Mask, x)
+	out := g.Let(x)
+	for _, l := range e.Layers {
+		g.Set(&out, l.Call(g, out, m))
+	}
+	g.End(out)
+	return out
+}
+
+// Call is Masked as a module call.
+func (l *TransformerEncoderLayer) Call(f *trace.Frame, x *trace.Tensor, m TransformerMasks) *trace.Tensor {
+	g := f.CallFrame(x, m.Mask, m.KeyPadding)
+	g.In(l)
+	y := l.Masked(g, x, m)
+	g.End(y)
+	return y
+}
+
 // TransformerMasks are the masks of one attention.
 type TransformerMasks struct {
 	// Mask is over [queries, keys], KeyPadding over [batch, keys]; Bool or

@@ -125,5 +125,5 @@ func (t *trainer) step(s *train.Session, opt *optim.Optimizer, wave, labels *ten
 		opt.ZeroGrad()
 		s.Tape.Mark("zero_grad")
 	}
-	f.End()
+	train.Return(f, loss)
 }

@@ -121,7 +121,7 @@ func (l *loop) step() {
 		}
 		l.trainGenerator(last)
 	}
-	l.f.End()
+	train.Return(l.f, l.lossG)
 }
 
 // look is the probe that decides on the number of steps: without gradient, but

@@ -101,3 +101,11 @@ func Clip(t *trace.Tape, params []*nn.Parameter) {
 	f.Let(optim.ClipGradNorm(Tensors(params), optim.Foreach))
 	f.End()
 }
+
+// Return ends the frame of a step that returns loss.detach(), which its caller
+// does not keep.
+func Return(f *trace.Frame, loss *trace.Tensor) {
+	out := loss.Detach()
+	f.End(out)
+	f.Discard(out)
+}

@@ -109,7 +109,7 @@ func (t *trainer) step(s *train.Session, opt *optim.Optimizer, b batch) {
 	s.Tape.Mark("optimizer")
 	opt.ZeroGrad()
 	s.Tape.Mark("zero_grad")
-	f.End()
+	train.Return(f, n.total)
 }
 
 // names are the local names of the training loop.

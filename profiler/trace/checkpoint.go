@@ -62,6 +62,7 @@ type region struct {
 	run        func(f *Frame, inputs []*Tensor) *Tensor
 	inputs     []*Tensor
 	recomputed bool
+	captured   []*Tensor // what run has in its closure
 	next       int
 	casts      autocastState
 	module     string
@@ -99,9 +100,9 @@ func (p *packed) release() {
 }
 
 func (r *region) close() {
-	inputs := r.inputs
-	r.inputs = nil
-	for _, x := range inputs {
+	held := append(r.inputs, r.captured...)
+	r.inputs, r.captured = nil, nil
+	for _, x := range held {
 		x.release()
 	}
 }
@@ -175,6 +176,12 @@ func (r *region) recompute() {
 // torch.utils.checkpoint.checkpoint(fn, *inputs, use_reentrant=False).
 // Like a module call it holds its arguments until it returns.
 func (f *Frame) Checkpoint(fn func(f *Frame, inputs []*Tensor) *Tensor, inputs ...*Tensor) *Tensor {
+	return f.CheckpointClosure(nil, fn, inputs...)
+}
+
+// CheckpointClosure is Checkpoint of a function that captures variables: they
+// live as long as the function may have to run again.
+func (f *Frame) CheckpointClosure(captured []*Tensor, fn func(f *Frame, inputs []*Tensor) *Tensor, inputs ...*Tensor) *Tensor {
 	t := f.t
 	g := f.CallFrame(inputs...)
 	if t.noGrad {
@@ -185,6 +192,9 @@ func (f *Frame) Checkpoint(fn func(f *Frame, inputs []*Tensor) *Tensor, inputs .
 	r := &region{t: t, run: fn, casts: t.casts.autocastState, module: t.module, from: t.begun}
 	for _, x := range inputs {
 		r.inputs = append(r.inputs, x.retain())
+	}
+	for _, x := range captured {
+		r.captured = append(r.captured, x.retain())
 	}
 	t.hooks.push(r)
 	y := fn(g, inputs)

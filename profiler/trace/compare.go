@@ -22,6 +22,12 @@ func (x *Tensor) Gt(y *Tensor) *Tensor { return x.compare("gt_Tensor", y) }
 // same.
 func (x *Tensor) GtScalar() *Tensor { return x.compareScalar("gt_Scalar") }
 
+// Eq is x == y.
+func (x *Tensor) Eq(y *Tensor) *Tensor { return x.compare("eq_Tensor", y) }
+
+// EqScalar is x == number.
+func (x *Tensor) EqScalar() *Tensor { return x.compareScalar("eq_Scalar") }
+
 // IsNaN is torch.isnan(x).
 func (x *Tensor) IsNaN() *Tensor { return x.compare("ne_Tensor", x) }
 

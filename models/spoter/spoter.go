@@ -1,0 +1,124 @@
+// Package spoter is BdSLW-SPOTER, sign language words from poses: the
+// eight-layer encoder of the training notebook and the six-layer one of the
+// notebook before.
+package spoter
+
+import (
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/models/train"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/optim"
+)
+
+// Frames of a clip, padded; the first notebook cuts at firstFrames.
+const (
+	frames      = 150
+	firstFrames = 100
+)
+
+// Models are the two training phases.
+func Models() []models.Model {
+	entry := func(name, summary string, first bool, d models.Case, notes ...string) models.Model {
+		d.Model, d.Stage = name, "full"
+		return models.Model{
+			Name: name, Summary: summary,
+			Source:    "sayad-dot/BDSLW_SPOTER, phase 3 and phase 4 notebooks",
+			Stages:    []string{"full"},
+			Default:   d,
+			Batches:   []int{4, 8, 16, 32, 64, 128},
+			BatchUnit: "clip",
+			Notes:     append(notes, "the notebook trains in fp32: its mixed precision is not there"),
+			Build:     func(c models.Case) (models.Trainer, error) { return newTrainer(c, first), nil },
+		}
+	}
+	return []models.Model{
+		entry("bdslw-spoter", "sign language transformer, 8 layers, 150 frames (phase 4)", false, models.Case{Batch: 8, Accumulate: 2},
+			"head width 12 keeps fp16 off the fused attention kernels: autocast needs more memory than fp32"),
+		entry("bdslw-spoter-phase3", "sign language transformer, 6 layers, 100 frames (phase 3)", true, models.Case{Batch: 16, Accumulate: 1}),
+	}
+}
+
+// trainer is the training system of one case.
+type trainer struct {
+	c     models.Case
+	first bool
+	model network
+	net   *nn.Tree
+}
+
+func newTrainer(c models.Case, first bool) *trainer {
+	t := &trainer{c: c, first: first, model: newSpoterNet()}
+	if first {
+		t.model = newFirstNet()
+	}
+	t.net = nn.NewTree(t.model)
+	return t
+}
+
+// Counts implements [models.Trainer].
+func (t *trainer) Counts() models.Counts { return train.Counts(t.net, nil) }
+
+// Record implements [models.Trainer].
+func (t *trainer) Record(tape *trace.Tape, steps int) error {
+	return tape.Try(func() {
+		t.net.To(tape)
+		tape.Mark("model")
+		s := train.NewSession(tape, t.c)
+		opt, err := s.Optimizer(t.c, optim.Config{Algorithm: optim.AdamW, WeightDecay: true}, t.net.Parameters)
+		if err != nil {
+			tape.Raise(err)
+		}
+		n, length := int64(t.c.Batch), int64(frames)
+		if t.first {
+			length = firstFrames
+		}
+		poses := tape.Hold(tape.New("randn", program.Batch, trace.F32, n, length, features))
+		mask := tape.Hold(tape.New("ones", program.Batch, trace.F32, n, length))
+		labels := tape.Hold(tape.New("randint", program.Batch, trace.I64, n))
+		tape.Mark("batch")
+		for i := range steps {
+			tape.SetStep(i)
+			t.step(s, opt, poses, mask, labels)
+			tape.Mark("step_end")
+		}
+	})
+}
+
+// step is one optimizer step of the notebook's loop.
+func (t *trainer) step(s *train.Session, opt *optim.Optimizer, poses, mask, labels *tensor) {
+	f := s.Tape.Frame()
+	t.net.Train(true)
+	smoothing := 0.1
+	if t.first {
+		smoothing = 0
+	}
+	var logits, loss, correct *tensor
+	for micro := range t.c.Accumulate {
+		if t.first {
+			opt.ZeroGrad()
+		}
+		s.Autocast(func() {
+			f.Set(&logits, t.model.call(f, poses, mask, t.c.Checkpointing))
+			s.Tape.Mark("forward")
+			f.Set(&loss, logits.CrossEntropyWith(labels, trace.CrossEntropyArgs{LabelSmoothing: smoothing}))
+			if !t.first {
+				f.Set(&loss, loss.DivScalar())
+			}
+			s.Tape.Mark("loss")
+		})
+		s.Backward(loss)
+		s.Tape.Mark("backward")
+		if micro+1 == t.c.Accumulate {
+			s.Step(opt, t.net.Parameters)
+			s.Tape.Mark("optimizer")
+			if !t.first {
+				opt.ZeroGrad()
+			}
+		}
+		f.Set(&correct, logits.ArgMax(false, 1).Eq(labels).Sum(false))
+	}
+	s.Tape.Mark("zero_grad")
+	train.Return(f, loss)
+}
