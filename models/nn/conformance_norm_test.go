@@ -119,7 +119,7 @@ func spectralNorm(parametrized bool) opvectors.Call {
 			m = s
 		} else {
 			s := nn.NewSpectralNorm(layer)
-			s.U.Tensor, s.V.Tensor, s.Computed.Last = p["u"], p["v"], p["computed"]
+			s.U.Tensor, s.V.Tensor, s.Last = p["u"], p["v"], p["computed"]
 			m = s
 		}
 		nn.NewTree(m).Train(v.Eval == 0)

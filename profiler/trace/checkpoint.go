@@ -100,9 +100,12 @@ func (p *packed) release() {
 }
 
 func (r *region) close() {
-	held := append(r.inputs, r.captured...)
+	inputs, captured := r.inputs, r.captured
 	r.inputs, r.captured = nil, nil
-	for _, x := range held {
+	for _, x := range inputs {
+		x.release()
+	}
+	for _, x := range captured {
 		x.release()
 	}
 }
