@@ -7,6 +7,7 @@ import (
 
 	"github.com/vprof/vprof/internal/nearest"
 	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
 // Registry is a list of models with their names. Package models/all makes the
@@ -93,12 +94,7 @@ func Precisions() []string { return []string{"", "fp16", "bf16"} }
 
 // Optimizers are the values Case.Optimizer can have besides "", which keeps
 // the system's own.
-func Optimizers() []string {
-	return []string{
-		"adamw", "adamw-fused", "adamw-single", "adam-wd", "amsgrad",
-		"sgd", "sgd-momentum", "sgd-momentum-wd", "rmsprop", "adagrad", "nadam",
-	}
-}
+func Optimizers() []string { return optim.Names() }
 
 // Complete fills what c leaves open (stage, batch, accumulation, settings) with the
 // model's defaults and checks the rest. What "" and false mean for precision,

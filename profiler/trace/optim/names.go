@@ -2,40 +2,48 @@ package optim
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 )
 
-// named are the configurations a case may ask for.
-var named = map[string]Config{
-	"adadelta":        {Algorithm: Adadelta},
-	"adafactor":       {Algorithm: Adafactor},
-	"adagrad":         {Algorithm: Adagrad},
-	"adam":            {Algorithm: Adam},
-	"adam-wd":         {Algorithm: Adam, WeightDecay: true},
-	"adamw":           {Algorithm: AdamW, WeightDecay: true},
-	"adamw-fused":     {Algorithm: AdamW, WeightDecay: true, Implementation: Fused},
-	"adamw-single":    {Algorithm: AdamW, WeightDecay: true, Implementation: SingleTensor},
-	"adamax":          {Algorithm: Adamax},
-	"amsgrad":         {Algorithm: AdamW, WeightDecay: true, AMSGrad: true},
-	"nadam":           {Algorithm: NAdam},
-	"radam":           {Algorithm: RAdam},
-	"rmsprop":         {Algorithm: RMSprop},
-	"rprop":           {Algorithm: Rprop},
-	"sgd":             {Algorithm: SGD},
-	"sgd-momentum":    {Algorithm: SGD, Momentum: true},
-	"sgd-momentum-wd": {Algorithm: SGD, Momentum: true, WeightDecay: true},
+// named are the configurations a case may ask for, the usual ones first.
+var named = []struct {
+	name   string
+	config Config
+}{
+	{"adamw", Config{Algorithm: AdamW, WeightDecay: true}},
+	{"adamw-fused", Config{Algorithm: AdamW, WeightDecay: true, Implementation: Fused}},
+	{"adamw-single", Config{Algorithm: AdamW, WeightDecay: true, Implementation: SingleTensor}},
+	{"amsgrad", Config{Algorithm: AdamW, WeightDecay: true, AMSGrad: true}},
+	{"adam", Config{Algorithm: Adam}},
+	{"adam-wd", Config{Algorithm: Adam, WeightDecay: true}},
+	{"sgd", Config{Algorithm: SGD}},
+	{"sgd-momentum", Config{Algorithm: SGD, Momentum: true}},
+	{"sgd-momentum-wd", Config{Algorithm: SGD, Momentum: true, WeightDecay: true}},
+	{"rmsprop", Config{Algorithm: RMSprop}},
+	{"adagrad", Config{Algorithm: Adagrad}},
+	{"adadelta", Config{Algorithm: Adadelta}},
+	{"adafactor", Config{Algorithm: Adafactor}},
+	{"adamax", Config{Algorithm: Adamax}},
+	{"nadam", Config{Algorithm: NAdam}},
+	{"radam", Config{Algorithm: RAdam}},
+	{"rprop", Config{Algorithm: Rprop}},
 }
 
 // Named is the configuration of that name.
 func Named(name string) (Config, error) {
-	c, ok := named[name]
-	if !ok {
-		return Config{}, fmt.Errorf("unknown optimizer %q; take one of %s", name, strings.Join(Names(), ", "))
+	for _, n := range named {
+		if n.name == name {
+			return n.config, nil
+		}
 	}
-	return c, nil
+	return Config{}, fmt.Errorf("unknown optimizer %q; take one of %s", name, strings.Join(Names(), ", "))
 }
 
-// Names are the names of all configurations, sorted.
-func Names() []string { return slices.Sorted(maps.Keys(named)) }
+// Names are the names of all configurations.
+func Names() []string {
+	out := make([]string, len(named))
+	for i, n := range named {
+		out[i] = n.name
+	}
+	return out
+}

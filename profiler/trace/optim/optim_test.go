@@ -118,7 +118,7 @@ func TestScalerKeepsScaleAndGrowthAlone(t *testing.T) {
 // TestUnknownOptimizersAreErrors asks for what there is not.
 func TestUnknownOptimizersAreErrors(t *testing.T) {
 	_, err := optim.Named("lion")
-	require.ErrorContains(t, err, `unknown optimizer "lion"; take one of adadelta, adafactor`)
+	require.ErrorContains(t, err, `unknown optimizer "lion"; take one of adamw, adamw-fused`)
 	_, err = optim.New(newTape(), optim.Config{Algorithm: 99})
 	require.Error(t, err)
 	_, err = optim.New(newTape(), optim.Config{Algorithm: optim.Rprop, Implementation: optim.Fused})
