@@ -71,10 +71,9 @@ func (m *MultiheadAttention) Attend(f *trace.Frame, query, key, value *trace.Ten
 func transposed(f *trace.Frame, query, key, value *trace.Tensor) (q, k, v *trace.Tensor) {
 	q, k, v = query, key, value
 	f.Set(&q, query.Transpose(1, 0))
-	switch {
-	case key == query:
+	if key == query {
 		f.Set(&k, q)
-	default:
+	} else {
 		f.Set(&k, key.Transpose(1, 0))
 	}
 	switch value {

@@ -81,34 +81,10 @@ func einsum(e contraction, operands []*Tensor) *Tensor {
 	for i, x := range operands {
 		ops[i] = c.let(e.align(x, e.inputs[i]))
 	}
-	// uses counts the operands in which a label still has more than one element.
-	uses := make([]int, len(e.labels))
-	for i := range uses {
-		for _, x := range ops {
-			if x.shape[i] != 1 {
-				uses[i]++
-			}
-		}
-	}
+	uses := e.uses(ops)
 	for len(ops) > 1 {
 		a, b := ops[0], ops[1]
-		var both, onlyA, onlyB []int
-		for d := e.kept; d < len(e.labels); d++ {
-			inA, inB := a.shape[d] != 1, b.shape[d] != 1
-			switch {
-			case inA && inB:
-				if uses[d]--; uses[d] == 1 {
-					both = append(both, d)
-					uses[d] = 0
-				}
-			case uses[d] == 1 && inA:
-				onlyA = append(onlyA, d)
-				uses[d] = 0
-			case uses[d] == 1 && inB:
-				onlyB = append(onlyB, d)
-				uses[d] = 0
-			}
-		}
+		both, onlyA, onlyB := e.finished(uses, a, b)
 		if len(onlyA) > 0 {
 			c.set(&a, a.Sum(true, onlyA...))
 		}
@@ -121,17 +97,56 @@ func einsum(e contraction, operands []*Tensor) *Tensor {
 		ops = append([]*Tensor{y}, ops[2:]...)
 	}
 	y := ops[0]
-	if e.kept < len(e.labels) {
-		if len(operands) > 1 {
-			return c.end(y.View(y.shape[:e.kept]...))
-		}
-		dims := make([]int, 0, len(e.labels)-e.kept)
-		for d := e.kept; d < len(e.labels); d++ {
-			dims = append(dims, d)
-		}
-		return c.end(y.Sum(false, dims...))
+	if e.kept == len(e.labels) {
+		return c.end(y)
 	}
-	return c.end(y)
+	if len(operands) > 1 { // the summed dimensions have size one by now
+		return c.end(y.View(y.shape[:e.kept]...))
+	}
+	var dims []int
+	for d := e.kept; d < len(e.labels); d++ {
+		dims = append(dims, d)
+	}
+	return c.end(y.Sum(false, dims...))
+}
+
+// uses counts the operands in which a label has more than one element.
+func (e *contraction) uses(ops []*Tensor) []int {
+	uses := make([]int, len(e.labels))
+	for d := range uses {
+		for _, x := range ops {
+			if x.shape[d] != 1 {
+				uses[d]++
+			}
+		}
+	}
+	return uses
+}
+
+// finished finds the labels that can be summed when a and b are contracted,
+// because no other operand has them: those of both, of a alone, of b alone.
+func (e *contraction) finished(uses []int, a, b *Tensor) (both, onlyA, onlyB []int) {
+	for d := e.kept; d < len(e.labels); d++ {
+		inA, inB := a.shape[d] != 1, b.shape[d] != 1
+		if inA && inB {
+			uses[d]--
+		}
+		if uses[d] != 1 {
+			continue
+		}
+		switch {
+		case inA && inB:
+			both = append(both, d)
+		case inA:
+			onlyA = append(onlyA, d)
+		case inB:
+			onlyB = append(onlyB, d)
+		default:
+			continue
+		}
+		uses[d] = 0
+	}
+	return both, onlyA, onlyB
 }
 
 // contract multiplies a and b, whose dimensions correspond, and sums over the

@@ -1,0 +1,163 @@
+package trace_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+func leaf(t *trace.Tape, grad bool, shape ...int64) *tensor {
+	x := t.Frame().Let(t.New("input", program.Batch, trace.F32, shape...))
+	if grad {
+		x.Leaf()
+	}
+	return x
+}
+
+// allocated is the sum of all a program ever asks for.
+func allocated(p *program.Program) int64 {
+	n := int64(0)
+	for _, b := range p.Buffers {
+		n += b.Bytes
+	}
+	return n
+}
+
+// The product of a graph keeps each operand for the gradient of the other: the
+// temporary x+1 (100 x 30 floats) outlives the call only if w wants one.
+func TestLinearKeepsItsInputForTheWeightAlone(t *testing.T) {
+	for _, trained := range []bool{true, false} {
+		tape := trace.New(hopper, trace.Options{Warm: true})
+		x, w := leaf(tape, true, 100, 30), leaf(tape, trained, 7, 30)
+		before := live(tape.Program())
+		f := tape.Frame()
+		y := f.Let(x.AddScalar().Linear(w, nil))
+		kept := live(tape.Program()) - before - y.Bytes()
+		if trained {
+			require.EqualValues(t, 100*30*4, kept)
+		} else {
+			require.Zero(t, kept)
+		}
+		f.End()
+		require.Equal(t, before, live(tape.Program()))
+	}
+}
+
+// The first product brings the cuBLAS workspace of the thread to life, a bias
+// that of cuBLASLt; backward runs on a thread of its own.
+func TestFirstProductsBringTheirWorkspaces(t *testing.T) {
+	const blas, lt = 33_554_432, 1_048_576
+	tape := trace.New(hopper, trace.Options{})
+	x, w, b := leaf(tape, true, 8, 8), leaf(tape, true, 8, 8), leaf(tape, true, 8)
+	workspaces := func() (sizes []int64) {
+		for _, b := range tape.Program().Buffers {
+			if b.Class == program.Workspace {
+				sizes = append(sizes, b.Bytes)
+			}
+		}
+		return sizes
+	}
+	f := tape.Frame()
+	y := f.Let(x.Linear(w, nil))
+	require.Equal(t, []int64{blas}, workspaces())
+	f.Set(&y, y.Linear(w, b))
+	require.Equal(t, []int64{blas, lt}, workspaces())
+	y.Sum(false).Backward()
+	require.Equal(t, []int64{blas, lt, blas}, workspaces())
+	f.End()
+}
+
+// matmul over any shapes that broadcast: nothing is left behind, and the
+// gradients have the shapes of the operands.
+func TestMatmulOfAnyShapes(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		size := func(what string) int64 { return rapid.Int64Range(1, 6).Draw(rt, what) }
+		m, k, n := size("m"), size("k"), size("n")
+		lead := rapid.SliceOfN(rapid.Int64Range(1, 4), 0, 3).Draw(rt, "batch")
+		batch := func(what string) []int64 {
+			cut := rapid.IntRange(0, len(lead)).Draw(rt, what)
+			out := append([]int64(nil), lead[cut:]...)
+			for i := range out {
+				if rapid.Bool().Draw(rt, "one") {
+					out[i] = 1
+				}
+			}
+			return out
+		}
+		left, right := append(batch("left"), m, k), append(batch("right"), k, n)
+		if len(left) == 2 && rapid.Bool().Draw(rt, "left vector") {
+			left = left[1:]
+		}
+		if len(right) == 2 && rapid.Bool().Draw(rt, "right vector") {
+			right = right[:1]
+		}
+		tape := trace.New(hopper, trace.Options{Warm: true})
+		a, b := leaf(tape, true, left...), leaf(tape, rapid.Bool().Draw(rt, "right grad"), right...)
+		before := live(tape.Program())
+		f := tape.Frame()
+		f.Let(a.Matmul(b)).Sum(false).Backward()
+		f.End()
+		require.Equal(rt, a.Shape(), a.Grad().Shape())
+		a.ZeroGrad()
+		b.ZeroGrad()
+		require.NoError(rt, tape.Program().Validate())
+		require.Equal(rt, before, live(tape.Program()))
+	})
+}
+
+// An einsum that is a product of matrices costs what the product costs.
+func TestEinsumCostsWhatItsProductCosts(t *testing.T) {
+	record := func(f func(a, b *tensor) *tensor) int64 {
+		tape := trace.New(hopper, trace.Options{Warm: true})
+		a, b := leaf(tape, true, 5, 7, 9), leaf(tape, true, 5, 9, 11)
+		f(a, b).Sum(false).Backward()
+		return allocated(tape.Program())
+	}
+	require.Equal(t,
+		record((*tensor).BMM),
+		record(func(a, b *tensor) *tensor { return trace.Einsum("bij,bjk->bik", a, b) }))
+}
+
+func TestEinsumNamesWhatIsWrong(t *testing.T) {
+	tape := trace.New(hopper, trace.Options{Warm: true})
+	a := leaf(tape, false, 5, 7)
+	require.PanicsWithValue(t, `trace: einsum "ij,jk->ik" has 2 operands, got 1`, func() { trace.Einsum("ij,jk->ik", a) })
+	require.PanicsWithValue(t, `trace: einsum "ijk->i": operand 0 has 2 dimensions`, func() { trace.Einsum("ijk->i", a) })
+}
+
+// Contracting three operands, summing labels of one of them alone, and
+// transposing by einsum leave nothing behind.
+func TestEinsumLeavesNothingBehind(t *testing.T) {
+	for _, c := range []struct {
+		equation string
+		shapes   [][]int64
+		want     []int64
+	}{
+		{"bi,ij,bj->b", [][]int64{{4, 5}, {5, 6}, {4, 6}}, []int64{4}},
+		{"ijk,j->i", [][]int64{{3, 4, 5}, {4}}, []int64{3}},
+		{"ij->ji", [][]int64{{3, 4}}, []int64{4, 3}},
+		{"ij->i", [][]int64{{3, 4}}, []int64{3}},
+		{"i,j->ij", [][]int64{{3}, {4}}, []int64{3, 4}},
+		{"ij,jk", [][]int64{{3, 4}, {4, 5}}, []int64{3, 5}},
+	} {
+		tape := trace.New(hopper, trace.Options{Warm: true})
+		var operands []*tensor
+		for _, s := range c.shapes {
+			operands = append(operands, leaf(tape, true, s...))
+		}
+		before := live(tape.Program())
+		f := tape.Frame()
+		y := f.Let(trace.Einsum(c.equation, operands...))
+		require.Equal(t, c.want, y.Shape(), c.equation)
+		y.Sum(false).Backward()
+		f.End()
+		for _, x := range operands {
+			x.ZeroGrad()
+		}
+		require.Equal(t, before, live(tape.Program()), c.equation)
+	}
+}
