@@ -136,3 +136,26 @@ func TestRecurrentWeightsArePackedOnTheDevice(t *testing.T) {
 		require.True(t, w.SharesStorage(tree.Tensors()[0]))
 	}
 }
+
+// BenchmarkTransformerStep records forward and backward of a twelve-layer
+// encoder.
+func BenchmarkTransformerStep(b *testing.B) {
+	layers := make([]nn.Layer, 12)
+	for i := range layers {
+		layers[i] = nn.NewTransformerEncoderLayer(768, 12, 3072, nn.TransformerOptions{Dropout: 0.1, BatchFirst: true})
+	}
+	model := nn.NewSequential(layers...)
+	tree := nn.NewTree(model)
+	b.ReportAllocs()
+	ops := 0
+	for b.Loop() {
+		tape := trace.New(h200, trace.Options{})
+		tree.To(tape)
+		f := tape.Frame()
+		x := f.Let(tape.New("input", program.Batch, trace.F32, 8, 128, 768))
+		tape.Autocast(trace.BF16, func() { f.Call(model, x).Sum(false).Backward() })
+		f.End()
+		ops = len(tape.Program().Ops)
+	}
+	b.ReportMetric(float64(ops), "ops")
+}
