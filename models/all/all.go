@@ -4,7 +4,9 @@ package all
 
 import (
 	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/bert"
 	"github.com/vprof/vprof/models/redimnet"
+	"github.com/vprof/vprof/models/resnet"
 	"github.com/vprof/vprof/models/specgan"
 	"github.com/vprof/vprof/models/spoter"
 	"github.com/vprof/vprof/models/vqvae"
@@ -12,5 +14,12 @@ import (
 
 // Models returns the registry of everything that vprof can train on paper.
 func Models() *models.Registry {
-	return models.NewRegistry(redimnet.Models(), vqvae.Models(), specgan.Models(), spoter.Models())
+	return models.NewRegistry(
+		redimnet.Models(),
+		vqvae.Models(),
+		specgan.Models(),
+		spoter.Models(),
+		resnet.Models(),
+		bert.Models(),
+	)
 }

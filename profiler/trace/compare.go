@@ -28,6 +28,13 @@ func (x *Tensor) Eq(y *Tensor) *Tensor { return x.compare("eq_Tensor", y) }
 // EqScalar is x == number.
 func (x *Tensor) EqScalar() *Tensor { return x.compareScalar("eq_Scalar") }
 
+// And is x & y; the other bitwise operators allocate the same. No gradient
+// flows through it.
+func (x *Tensor) And(y *Tensor) *Tensor {
+	c := x.tape.begin("__and___Tensor", x, y)
+	return c.end(x.tape.map1("__and__", resultType(x, y), 1, x, y))
+}
+
 // IsNaN is torch.isnan(x).
 func (x *Tensor) IsNaN() *Tensor { return x.compare("ne_Tensor", x) }
 

@@ -6,8 +6,9 @@ import "slices"
 func (x *Tensor) Embedding(weight *Tensor) *Tensor {
 	t := x.tape
 	c := t.begin("embedding", x, weight)
+	flat := x.reshape([]int64{x.numel}) // an expanded x is copied
 	y := t.empty(weight.dtype, slices.Concat(x.shape, weight.shape[1:])...)
-	t.launch(indexWork(y.numel), []*Tensor{y}, []*Tensor{x, weight.touched(y.numel)})
+	t.launch(indexWork(y.numel), []*Tensor{y}, []*Tensor{flat, weight.touched(y.numel)})
 	if n := t.record("EmbeddingBackward0", weight); n != nil {
 		n.save(x)
 		n.yields(y)

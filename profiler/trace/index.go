@@ -11,6 +11,7 @@ func (x *Tensor) Index(indices ...*Tensor) *Tensor {
 	t := x.tape
 	c := t.beginList("index_Tensor", append(given(indices), x))
 	picks := x.picks(indices)
+	c.alignIndices(given(indices))
 	y := t.empty(x.dtype, picks.shape...)
 	t.launch(indexWork(y.numel), []*Tensor{y}, append([]*Tensor{x.touched(y.numel)}, given(indices)...))
 	if n := t.record("IndexBackward0", x); n != nil {
@@ -25,6 +26,23 @@ func (x *Tensor) Index(indices ...*Tensor) *Tensor {
 		}
 	}
 	return c.end(y)
+}
+
+// alignIndices copies several indices that, broadcast together, are not laid
+// out alike (make_info of TensorAdvancedIndexing.cpp).
+func (c *call) alignIndices(indices []*Tensor) {
+	wide := make([]*Tensor, len(indices))
+	alike := true
+	for k, i := range indices {
+		wide[k] = i.Expand(broadcast(indices...)...)
+		alike = alike && sameInts(wide[k].strides, wide[0].strides)
+	}
+	if alike {
+		return
+	}
+	for k := range wide {
+		wide[k] = c.let(wide[k].contiguousUntracked())
+	}
 }
 
 // IndexPut is x.index_put(indices, values), or with accumulate a sum.

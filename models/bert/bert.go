@@ -1,0 +1,283 @@
+// Package bert is BERT as transformers builds it, trained as a masked language
+// model.
+package bert
+
+import (
+	"github.com/vprof/vprof/models/hf"
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+type (
+	frame  = trace.Frame
+	tensor = trace.Tensor
+)
+
+// Config is what BertConfig holds that matters to memory.
+type Config struct {
+	Vocab, Width, Layers, Heads, Inner, Positions, Types int64
+	// HiddenDropout and AttentionDropout are probabilities.
+	HiddenDropout, AttentionDropout float64
+}
+
+// embeddings sum the embeddings of words, positions and token types.
+type embeddings struct {
+	nn.Module
+	WordEmbeddings, PositionEmbeddings, TokenTypeEmbeddings *nn.Embedding
+	LayerNorm                                               *nn.LayerNorm `torch:"LayerNorm"`
+	Dropout                                                 *nn.Dropout
+	PositionIds, TokenTypeIds                               *nn.Buffer
+}
+
+func newEmbeddings(c Config) *embeddings {
+	return &embeddings{
+		WordEmbeddings:      nn.NewEmbedding(c.Vocab, c.Width),
+		PositionEmbeddings:  nn.NewEmbedding(c.Positions, c.Width),
+		TokenTypeEmbeddings: nn.NewEmbedding(c.Types, c.Width),
+		LayerNorm:           nn.NewLayerNorm(c.Width),
+		Dropout:             nn.NewDropout(c.HiddenDropout),
+		PositionIds:         nn.NewBuffer(trace.I64, 1, c.Positions),
+		TokenTypeIds:        nn.NewBuffer(trace.I64, 1, c.Positions),
+	}
+}
+
+func (e *embeddings) Forward(f *frame, ids *tensor) *tensor {
+	batch, length := ids.Size(0), ids.Size(1)
+	positions := f.Let(e.PositionIds.Slice(1, 0, length))
+	buffered := f.Let(e.TokenTypeIds.Expand(1, -1))
+	f.Set(&buffered, buffered.Gather(positions))
+	types := f.Let(buffered.Expand(batch, length))
+	words := f.Let(f.Call(e.WordEmbeddings, ids))
+	kinds := f.Let(f.Call(e.TokenTypeEmbeddings, types))
+	x := f.Let(words.Add(kinds))
+	places := f.Let(f.Call(e.PositionEmbeddings, positions))
+	f.Set(&x, x.Add(places))
+	f.Set(&x, f.Call(e.LayerNorm, x))
+	f.Set(&x, f.Call(e.Dropout, x))
+	return x
+}
+
+// selfAttention projects to query, key and value and attends.
+type selfAttention struct {
+	nn.Module
+	Query, Key, Value *nn.Linear
+	headSize          int64
+	dropout           float64
+}
+
+func (a *selfAttention) call(f *frame, x, mask *tensor) *tensor {
+	g := f.CallFrame(x, mask)
+	g.In(a)
+	q := g.Let(hf.Heads(g.Call(a.Query, x), a.headSize))
+	k := g.Let(hf.Heads(g.Call(a.Key, x), a.headSize))
+	v := g.Let(hf.Heads(g.Call(a.Value, x), a.headSize))
+	o := hf.AttentionOptions{}
+	if a.Training() {
+		o.Dropout = a.dropout
+	}
+	y := g.Let(hf.Attention(g, q, k, v, mask, o))
+	g.Set(&y, hf.Merge(y))
+	g.End(y)
+	return y
+}
+
+// output ends both halves of a layer: projection, dropout, and the norm of the
+// sum with what came in.
+type output struct {
+	nn.Module
+	Dense     *nn.Linear
+	LayerNorm *nn.LayerNorm `torch:"LayerNorm"`
+	Dropout   *nn.Dropout
+}
+
+func newOutput(c Config, in int64) *output {
+	return &output{Dense: nn.NewLinear(in, c.Width, true), LayerNorm: nn.NewLayerNorm(c.Width), Dropout: nn.NewDropout(c.HiddenDropout)}
+}
+
+func (o *output) call(f *frame, x, input *tensor) *tensor {
+	g := f.CallFrame(x, input)
+	g.In(o)
+	g.Set(&x, g.Call(o.Dense, x))
+	g.Set(&x, g.Call(o.Dropout, x))
+	g.Set(&x, g.Call(o.LayerNorm, x.Add(input)))
+	g.End(x)
+	return x
+}
+
+// attention is self attention and its output.
+type attention struct {
+	nn.Module
+	Self   *selfAttention
+	Output *output
+}
+
+func (a *attention) call(f *frame, x, mask *tensor) *tensor {
+	g := f.CallFrame(x, mask)
+	y := g.Let(a.Self.call(g, x, mask))
+	g.Set(&y, a.Output.call(g, y, x))
+	g.End(y)
+	return y
+}
+
+// intermediate widens and applies GELU.
+type intermediate struct {
+	nn.Module
+	Dense             *nn.Linear
+	IntermediateActFn *nn.Func
+}
+
+func (i *intermediate) Forward(f *frame, x *tensor) *tensor {
+	f.Set(&x, f.Call(i.Dense, x))
+	f.Set(&x, f.Call(i.IntermediateActFn, x))
+	return x
+}
+
+// layer is an encoder layer, normalized after each half.
+type layer struct {
+	nn.Module
+	Attention    *attention
+	Intermediate *intermediate
+	Output       *output
+}
+
+func newLayer(c Config) *layer {
+	linear := func() *nn.Linear { return nn.NewLinear(c.Width, c.Width, true) }
+	return &layer{
+		Attention: &attention{
+			Self:   &selfAttention{Query: linear(), Key: linear(), Value: linear(), headSize: c.Width / c.Heads, dropout: c.AttentionDropout},
+			Output: newOutput(c, c.Width),
+		},
+		Intermediate: &intermediate{Dense: nn.NewLinear(c.Width, c.Inner, true), IntermediateActFn: nn.NewGELU()},
+		Output:       newOutput(c, c.Inner),
+	}
+}
+
+// forward takes hidden states and a mask.
+func (l *layer) forward(f *frame, args []*tensor) *tensor {
+	y := f.Let(l.Attention.call(f, args[0], args[1]))
+	z := f.Let(l.feedForward(f, y))
+	return z
+}
+
+// feedForward is feed_forward_chunk.
+func (l *layer) feedForward(f *frame, x *tensor) *tensor {
+	g := f.FuncFrame(x)
+	inner := g.Let(g.Call(l.Intermediate, x))
+	y := g.Let(l.Output.call(g, inner, x))
+	g.End(y)
+	return y
+}
+
+// encoder is the stack of layers.
+type encoder struct {
+	nn.Module
+	Layer []*layer
+}
+
+func (e *encoder) call(f *frame, x, mask *tensor, checkpointing bool) *tensor {
+	g := f.CallFrame(x, mask)
+	for _, l := range e.Layer {
+		g.Set(&x, hf.CallLayer(g, l, checkpointing, l.forward, x, mask))
+	}
+	g.End(x)
+	return x
+}
+
+// Model is BertModel without a pooler.
+type Model struct {
+	nn.Module
+	Embeddings *embeddings
+	Encoder    *encoder
+}
+
+// New builds the model.
+func New(c Config) *Model {
+	m := &Model{Embeddings: newEmbeddings(c), Encoder: &encoder{}}
+	for range c.Layers {
+		m.Encoder.Layer = append(m.Encoder.Layer, newLayer(c))
+	}
+	return m
+}
+
+// Call maps token ids and a padding mask [batch, length] to hidden states
+// [batch, length, width]. padded says whether the mask has a zero.
+func (m *Model) Call(f *frame, ids, padding *tensor, padded, checkpointing bool) *tensor {
+	g := f.CallFrame(ids, padding)
+	x := g.Let(g.Call(m.Embeddings, ids))
+	mask := hf.BidirectionalMask(g, ids.Size(1), padding, padded)
+	if mask != nil {
+		g.Set(&padding, mask)
+	}
+	y := g.Let(m.Encoder.call(g, x, mask, checkpointing))
+	g.End(y)
+	return y
+}
+
+// headTransform is BertPredictionHeadTransform.
+type headTransform struct {
+	nn.Module
+	Dense          *nn.Linear
+	TransformActFn *nn.Func
+	LayerNorm      *nn.LayerNorm `torch:"LayerNorm"`
+}
+
+func (h *headTransform) Forward(f *frame, x *tensor) *tensor {
+	f.Set(&x, f.Call(h.Dense, x))
+	f.Set(&x, f.Call(h.TransformActFn, x))
+	f.Set(&x, f.Call(h.LayerNorm, x))
+	return x
+}
+
+// predictions is BertLMPredictionHead; its decoder shares the weight of the
+// word embeddings.
+type predictions struct {
+	nn.Module
+	Transform *headTransform
+	Decoder   *nn.Linear
+	Bias      *nn.Parameter
+}
+
+func (p *predictions) Forward(f *frame, x *tensor) *tensor {
+	f.Set(&x, f.Call(p.Transform, x))
+	f.Set(&x, f.Call(p.Decoder, x))
+	return x
+}
+
+// head is BertOnlyMLMHead.
+type head struct {
+	nn.Module
+	Predictions *predictions
+}
+
+func (h *head) Forward(f *frame, x *tensor) *tensor {
+	return f.Let(f.Call(h.Predictions, x))
+}
+
+// maskedLM is BertForMaskedLM.
+type maskedLM struct {
+	nn.Module
+	Bert *Model
+	Cls  *head
+}
+
+func newMaskedLM(c Config) *maskedLM {
+	m := &maskedLM{Bert: New(c)}
+	bias := nn.NewParameter(c.Vocab)
+	m.Cls = &head{Predictions: &predictions{
+		Transform: &headTransform{Dense: nn.NewLinear(c.Width, c.Width, true), TransformActFn: nn.NewGELU(), LayerNorm: nn.NewLayerNorm(c.Width)},
+		Decoder:   &nn.Linear{Weight: m.Bert.Embeddings.WordEmbeddings.Weight, Bias: bias},
+		Bias:      bias,
+	}}
+	return m
+}
+
+// call is the loss of predicting labels.
+func (m *maskedLM) call(f *frame, ids, padding, labels *tensor, padded, checkpointing bool) *tensor {
+	g := f.CallFrame(ids, padding, labels)
+	x := g.Let(m.Bert.Call(g, ids, padding, padded, checkpointing))
+	scores := g.Let(g.Call(m.Cls, x))
+	loss := g.Let(scores.View(-1, scores.Size(-1)).CrossEntropy(labels.View(-1)))
+	g.End(loss, scores)
+	g.Discard(scores) // the output object goes once its loss has been taken
+	return loss
+}

@@ -1,0 +1,61 @@
+// Package hf has what the models of Hugging Face transformers share: the
+// attention interface, attention masks, activations, losses. Names and
+// statements follow transformers 5.23.
+package hf
+
+import "github.com/vprof/vprof/profiler/trace"
+
+type (
+	frame  = trace.Frame
+	tensor = trace.Tensor
+)
+
+// AttentionOptions are the keyword arguments of [Attention].
+type AttentionOptions struct {
+	Dropout float64
+	// Causal is the module's is_causal.
+	Causal bool
+	// Groups is num_key_value_groups: how many heads of the query share one
+	// of key and value; zero and one mean none do.
+	Groups int64
+}
+
+// Attention is sdpa_attention_forward over [batch, heads, length, head size];
+// mask may be nil. The result is [batch, length, heads, head size].
+func Attention(f *frame, q, k, v, mask *tensor, o AttentionOptions) *tensor {
+	g := f.FuncFrame(q, k, v, mask)
+	gqa := false
+	if o.Groups > 1 {
+		if gqa = mask == nil && k.Size(-1) == v.Size(-1) && v.Size(-1) <= 256; !gqa {
+			g.Set(&k, repeatHeads(g, k, o.Groups))
+			g.Set(&v, repeatHeads(g, v, o.Groups))
+		}
+	}
+	y := g.Let(q.ScaledDotProductAttention(k, v, trace.AttentionArgs{
+		Mask: mask, Dropout: o.Dropout, IsCausal: o.Causal && mask == nil && q.Size(2) > 1, EnableGQA: gqa,
+	}))
+	g.Set(&y, y.Reshape(y.Size(0), -1, q.Size(2), v.Size(-1)))
+	g.Set(&y, y.Transpose(1, 2).Contiguous())
+	g.End(y)
+	return y
+}
+
+// repeatHeads is repeat_kv.
+func repeatHeads(f *frame, x *tensor, n int64) *tensor {
+	g := f.FuncFrame(x)
+	b, heads, length, size := x.Size(0), x.Size(1), x.Size(2), x.Size(3)
+	g.Set(&x, x.Unsqueeze(2).Expand(b, heads, n, length, size))
+	y := x.Reshape(b, heads*n, length, size)
+	g.End(y)
+	return y
+}
+
+// Heads is view(batch, length, -1, size).transpose(1, 2): a projection
+// [batch, length, width] split into heads.
+func Heads(x *tensor, size int64) *tensor {
+	return x.View(x.Size(0), x.Size(1), -1, size).Transpose(1, 2)
+}
+
+// Merge is reshape(batch, length, -1).contiguous(): heads [batch, length,
+// heads, size] put side by side.
+func Merge(x *tensor) *tensor { return x.Reshape(x.Size(0), x.Size(1), -1).Contiguous() }

@@ -1,0 +1,197 @@
+// Package resnet is the ResNet family for image classification, as timm builds
+// it.
+package resnet
+
+import (
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+type (
+	frame  = trace.Frame
+	tensor = trace.Tensor
+)
+
+// block is what a stage of the network consists of.
+type block interface {
+	nn.Layer
+	// outChannels is the width of its result.
+	outChannels() int64
+}
+
+func conv(in, out, kernel, stride int64) *nn.Conv {
+	return nn.NewConv(in, out, nn.ConvOptions{
+		Kernel: []int64{kernel, kernel}, Stride: []int64{stride}, Padding: []int64{kernel / 2}, NoBias: true,
+	})
+}
+
+// shortcut is the projection of a block's input, nil where it is added as it
+// is.
+func shortcut(in, out, stride int64) *nn.Sequential {
+	if in == out && stride == 1 {
+		return nil
+	}
+	return nn.NewSequential(conv(in, out, 1, stride), nn.NewBatchNorm(out))
+}
+
+// basicBlock is two 3x3 convolutions with a residual.
+type basicBlock struct {
+	nn.Module
+	Conv1      *nn.Conv
+	Bn1        *nn.BatchNorm
+	Act1       *nn.Func
+	Conv2      *nn.Conv
+	Bn2        *nn.BatchNorm
+	Act2       *nn.Func
+	Downsample *nn.Sequential
+	out        int64
+}
+
+func newBasicBlock(in, planes, stride int64) block {
+	return &basicBlock{
+		Conv1: conv(in, planes, 3, stride), Bn1: nn.NewBatchNorm(planes), Act1: nn.NewReLUInPlace(),
+		Conv2: conv(planes, planes, 3, 1), Bn2: nn.NewBatchNorm(planes), Act2: nn.NewReLUInPlace(),
+		Downsample: shortcut(in, planes, stride), out: planes,
+	}
+}
+
+func (b *basicBlock) outChannels() int64 { return b.out }
+
+func (b *basicBlock) Forward(f *frame, x *tensor) *tensor {
+	skip := f.Let(x)
+	f.Set(&x, f.Call(b.Conv1, x))
+	f.Set(&x, f.Call(b.Bn1, x))
+	f.Set(&x, f.Call(b.Act1, x))
+	f.Set(&x, f.Call(b.Conv2, x))
+	f.Set(&x, f.Call(b.Bn2, x))
+	if b.Downsample != nil {
+		f.Set(&skip, f.Call(b.Downsample, skip))
+	}
+	f.Set(&x, x.AddInPlace(skip))
+	f.Set(&x, f.Call(b.Act2, x))
+	return x
+}
+
+// expansion is how much wider a bottleneck block's result is than its inside.
+const expansion = 4
+
+// bottleneck is a 3x3 convolution between two 1x1 ones, with a residual.
+type bottleneck struct {
+	nn.Module
+	Conv1      *nn.Conv
+	Bn1        *nn.BatchNorm
+	Act1       *nn.Func
+	Conv2      *nn.Conv
+	Bn2        *nn.BatchNorm
+	Act2       *nn.Func
+	Conv3      *nn.Conv
+	Bn3        *nn.BatchNorm
+	Act3       *nn.Func
+	Downsample *nn.Sequential
+	out        int64
+}
+
+func newBottleneck(in, planes, stride int64) block {
+	out := expansion * planes
+	return &bottleneck{
+		Conv1: conv(in, planes, 1, 1), Bn1: nn.NewBatchNorm(planes), Act1: nn.NewReLUInPlace(),
+		Conv2: conv(planes, planes, 3, stride), Bn2: nn.NewBatchNorm(planes), Act2: nn.NewReLUInPlace(),
+		Conv3: conv(planes, out, 1, 1), Bn3: nn.NewBatchNorm(out), Act3: nn.NewReLUInPlace(),
+		Downsample: shortcut(in, out, stride), out: out,
+	}
+}
+
+func (b *bottleneck) outChannels() int64 { return b.out }
+
+func (b *bottleneck) Forward(f *frame, x *tensor) *tensor {
+	skip := f.Let(x)
+	f.Set(&x, f.Call(b.Conv1, x))
+	f.Set(&x, f.Call(b.Bn1, x))
+	f.Set(&x, f.Call(b.Act1, x))
+	f.Set(&x, f.Call(b.Conv2, x))
+	f.Set(&x, f.Call(b.Bn2, x))
+	f.Set(&x, f.Call(b.Act2, x))
+	f.Set(&x, f.Call(b.Conv3, x))
+	f.Set(&x, f.Call(b.Bn3, x))
+	if b.Downsample != nil {
+		f.Set(&skip, f.Call(b.Downsample, skip))
+	}
+	f.Set(&x, x.AddInPlace(skip))
+	f.Set(&x, f.Call(b.Act3, x))
+	return x
+}
+
+// resNet is a stem, four stages of blocks and a classifier.
+type resNet struct {
+	nn.Module
+	Conv1                          *nn.Conv
+	Bn1                            *nn.BatchNorm
+	Act1                           *nn.Func
+	Layer1, Layer2, Layer3, Layer4 *nn.Sequential
+	GlobalPool                     *nn.Func
+	Fc                             *nn.Linear
+}
+
+// newResNet has the given number of blocks in each stage.
+func newResNet(blocks [4]int64, classes int64, newBlock func(in, planes, stride int64) block) *resNet {
+	const stem = 64
+	m := &resNet{
+		Conv1:      conv(3, stem, 7, 2),
+		Bn1:        nn.NewBatchNorm(stem),
+		Act1:       nn.NewReLUInPlace(),
+		GlobalPool: nn.NewFunc(func(x *tensor) *tensor { return x.AdaptiveAvgPool(1, 1).Flatten(1, -1) }),
+	}
+	in, planes := int64(stem), int64(stem)
+	for i, stage := range []**nn.Sequential{&m.Layer1, &m.Layer2, &m.Layer3, &m.Layer4} {
+		stride := int64(2)
+		if i == 0 {
+			stride = 1
+		}
+		*stage = nn.NewSequential()
+		for range blocks[i] {
+			b := newBlock(in, planes, stride)
+			(*stage).Layers = append((*stage).Layers, b)
+			in, stride = b.outChannels(), 1
+		}
+		planes *= 2
+	}
+	m.Fc = nn.NewLinear(in, classes, true)
+	return m
+}
+
+// call maps images [B, 3, H, W] to scores [B, classes].
+func (m *resNet) call(f *frame, x *tensor, checkpointing bool) *tensor {
+	g := f.CallFrame(x)
+	y := g.Let(m.features(g, x, checkpointing))
+	g.Set(&y, m.head(g, y))
+	g.End(y)
+	return y
+}
+
+func (m *resNet) features(f *frame, x *tensor, checkpointing bool) *tensor {
+	g := f.FuncFrame(x)
+	g.Set(&x, g.Call(m.Conv1, x))
+	g.Set(&x, g.Call(m.Bn1, x))
+	g.Set(&x, g.Call(m.Act1, x))
+	pool := trace.PoolArgs{Kernel: []int64{3}, Stride: []int64{2}, Padding: []int64{1}}
+	g.Set(&x, x.MaxPool(pool))
+	for _, stage := range []*nn.Sequential{m.Layer1, m.Layer2, m.Layer3, m.Layer4} {
+		if !checkpointing {
+			g.Set(&x, g.Call(stage, x))
+			continue
+		}
+		for _, b := range stage.Layers {
+			g.Set(&x, g.Checkpoint(func(h *frame, in []*tensor) *tensor { return h.Call(b, in[0]) }, x))
+		}
+	}
+	g.End(x)
+	return x
+}
+
+func (m *resNet) head(f *frame, x *tensor) *tensor {
+	g := f.FuncFrame(x)
+	g.Set(&x, g.Call(m.GlobalPool, x))
+	y := g.Call(m.Fc, x)
+	g.End(y)
+	return y
+}

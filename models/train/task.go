@@ -1,0 +1,104 @@
+package train
+
+import (
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/optim"
+)
+
+// Stages are the freeze stages of a [Task]: all of it is trained, or its last
+// layer alone.
+func Stages() []string { return []string{"full", "head"} }
+
+// Task is a model with its batch and its loss, trained in the usual way: AdamW
+// over what is trainable, gradients clipped to a norm, one loss.
+type Task interface {
+	// Model is what [nn.NewTree] takes, Head the layer that stage "head"
+	// trains.
+	Model() any
+	Head() any
+	// Load brings a batch of n samples to the device, where it stays.
+	Load(t *trace.Tape, n int64)
+	// Loss binds *loss to the loss of the batch. It marks phase "forward"
+	// when the model has returned.
+	Loss(f *trace.Frame, loss **trace.Tensor)
+}
+
+// taskTrainer is the training system of a task and a case.
+type taskTrainer struct {
+	task Task
+	c    models.Case
+	net  *nn.Tree
+}
+
+// NewTrainer makes the training system of a task for case c, whose stage is
+// one of [Stages].
+func NewTrainer(task Task, c models.Case) models.Trainer {
+	t := &taskTrainer{task: task, c: c, net: nn.NewTree(task.Model())}
+	if c.Stage == "head" {
+		for _, p := range t.net.Parameters {
+			p.Frozen = true
+		}
+		for _, p := range nn.NewTree(task.Head()).Parameters {
+			p.Frozen = false
+		}
+		t.net = nn.NewTree(task.Model()) // the head's modules have their names again
+	}
+	return t
+}
+
+// Counts implements [models.Trainer].
+func (t *taskTrainer) Counts() models.Counts { return Counts(t.net, nil) }
+
+// Record implements [models.Trainer].
+func (t *taskTrainer) Record(tape *trace.Tape, steps int) error {
+	return tape.Try(func() {
+		t.net.To(tape)
+		tape.Mark("model")
+		s := NewSession(tape, t.c)
+		own := optim.Config{Algorithm: optim.AdamW, WeightDecay: true}
+		opt, err := s.Optimizer(t.c, own, trainable(t.net.Parameters))
+		if err != nil {
+			tape.Raise(err)
+		}
+		t.task.Load(tape, int64(t.c.Batch))
+		tape.Mark("batch")
+		for i := range steps {
+			tape.SetStep(i)
+			t.step(s, opt)
+			tape.Mark("step_end")
+		}
+	})
+}
+
+// step is one update: micro-batches, then unscale, clip, step.
+func (t *taskTrainer) step(s *Session, opt *optim.Optimizer) {
+	f := s.Tape.Frame()
+	t.net.Train(true)
+	var loss *trace.Tensor
+	for range t.c.Accumulate {
+		s.Autocast(func() {
+			t.task.Loss(f, &loss)
+			f.Set(&loss, loss.DivScalar())
+			s.Tape.Mark("loss")
+		})
+		s.Backward(loss)
+		s.Tape.Mark("backward")
+	}
+	s.Step(opt, t.net.Parameters)
+	s.Tape.Mark("optimizer")
+	opt.ZeroGrad()
+	s.Tape.Mark("zero_grad")
+	f.End()
+}
+
+func trainable(params []*nn.Parameter) []*nn.Parameter {
+	var out []*nn.Parameter
+	for _, p := range params {
+		if !p.Frozen {
+			out = append(out, p)
+		}
+	}
+	return out
+}
