@@ -1,0 +1,112 @@
+//go:build cuda && linux && cgo
+
+package cudalib
+
+/*
+#include <cuda.h>
+
+// Memory of one device, and access to it from that device.
+static CUmemAllocationProp pinned(int device) {
+	CUmemAllocationProp p = {.type = CU_MEM_ALLOCATION_TYPE_PINNED};
+	p.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+	p.location.id = device;
+	return p;
+}
+
+static CUresult create(CUmemGenericAllocationHandle *handle, size_t size, int device) {
+	CUmemAllocationProp p = pinned(device);
+	return cuMemCreate(handle, size, &p, 0);
+}
+
+static CUresult set_access(CUdeviceptr at, size_t size, int device) {
+	CUmemAccessDesc d = {.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	d.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+	d.location.id = device;
+	return cuMemSetAccess(at, size, &d, 1);
+}
+*/
+import "C"
+
+import "fmt"
+
+// A Result is a failure of a driver call: a CUresult other than success. The
+// driver's own name and text for it are only known once it is loaded.
+type Result int
+
+func result[T ~int32 | ~uint32](r T) error {
+	if r == 0 {
+		return nil
+	}
+	return Result(r)
+}
+
+// Name is the name of the result: "CUDA_ERROR_OUT_OF_MEMORY". It is empty if
+// the driver does not know it.
+func (r Result) Name() string {
+	var s *C.char
+	if C.cuGetErrorName(C.CUresult(r), &s) != 0 || s == nil {
+		return ""
+	}
+	return C.GoString(s)
+}
+
+// Error is the driver's text for the result.
+func (r Result) Error() string {
+	var s *C.char
+	if C.cuGetErrorString(C.CUresult(r), &s) != 0 || s == nil {
+		return fmt.Sprintf("error %d", int(r))
+	}
+	return C.GoString(s)
+}
+
+// A Handle is physical memory that can be mapped: CUmemGenericAllocationHandle.
+type Handle uint64
+
+// Create makes physical memory of size bytes, a multiple of the
+// granule of 2 MiB, on a device: cuMemCreate.
+func Create(size int64, device int) (Handle, error) {
+	var h C.CUmemGenericAllocationHandle
+	err := result(C.create(&h, C.size_t(size), C.int(device)))
+	return Handle(h), err
+}
+
+// ReleaseHandle gives physical memory back once it is mapped nowhere:
+// cuMemRelease.
+func ReleaseHandle(h Handle) error {
+	return result(C.cuMemRelease(C.CUmemGenericAllocationHandle(h)))
+}
+
+// ReserveAddresses reserves a range of size bytes: cuMemAddressReserve.
+func ReserveAddresses(size int64) (uint64, error) {
+	var at C.CUdeviceptr
+	err := result(C.cuMemAddressReserve(&at, C.size_t(size), 0, 0, 0))
+	return uint64(at), err
+}
+
+// FreeAddresses gives a range back: cuMemAddressFree.
+func FreeAddresses(at uint64, size int64) error {
+	return result(C.cuMemAddressFree(C.CUdeviceptr(at), C.size_t(size)))
+}
+
+// Map puts physical memory behind addresses: cuMemMap.
+func Map(at uint64, size int64, h Handle) error {
+	return result(C.cuMemMap(C.CUdeviceptr(at), C.size_t(size), 0, C.CUmemGenericAllocationHandle(h), 0))
+}
+
+// Unmap takes the memory behind addresses away: cuMemUnmap.
+func Unmap(at uint64, size int64) error {
+	return result(C.cuMemUnmap(C.CUdeviceptr(at), C.size_t(size)))
+}
+
+// SetAccess lets a device read and write mapped addresses: cuMemSetAccess.
+func SetAccess(at uint64, size int64, device int) error {
+	return result(C.set_access(C.CUdeviceptr(at), C.size_t(size), C.int(device)))
+}
+
+// PCIBusID is the address of a device on its bus, "0000:01:00.0":
+// cuDeviceGetPCIBusId.
+func PCIBusID(device int) (string, error) {
+	var id [32]C.char
+	err := result(C.cuDeviceGetPCIBusId(&id[0], C.int(len(id)), C.CUdevice(device)))
+	return C.GoString(&id[0]), err
+}

@@ -1,0 +1,45 @@
+//go:build linux && cgo
+
+package nvmllib
+
+/*
+#cgo LDFLAGS: -ldl
+#include <stdlib.h>
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"os"
+	"sync"
+	"unsafe"
+)
+
+// PathVariable names the environment variable that holds the path of another
+// library than the system's, as tests need it.
+const PathVariable = "VPROF_LIBNVML"
+
+// Path is the library that [Load] loads: a file name for the dynamic loader to
+// find, or a path. go-nvml must be told the same.
+func Path() string {
+	if path := os.Getenv(PathVariable); path != "" {
+		return path
+	}
+	return "libnvidia-ml.so.1"
+}
+
+var loading sync.Mutex
+
+// Load loads the library, once. Without an error go-nvml can be used; with one
+// each of its calls answers that there is no such function.
+func Load() error {
+	loading.Lock()
+	defer loading.Unlock()
+	name := C.CString(Path())
+	defer C.free(unsafe.Pointer(name))
+	if why := C.vprof_nvml_load(name); why != nil {
+		return fmt.Errorf("load %s: %s", Path(), C.GoString(why))
+	}
+	return nil
+}

@@ -1,0 +1,20 @@
+// Package cuda is a real NVIDIA GPU as a [device.Device], through
+// gorgonia.org/cu and the driver that is found at run time.
+//
+// It is in the binary only if that was built with the tag cuda, on Linux and
+// with cgo ("make cuda"); any other answers every [Open] with a
+// [device.UnusableError] that says so. One with the tag starts on every
+// machine; whether there is a driver and a GPU shows at Open.
+//
+// Everything a Device got from the driver it gives back in Close: events,
+// kernels, segments, address ranges, the context. It belongs to the goroutine
+// that opened it, which stays on one thread until then, because a CUDA context
+// is current to a thread.
+package cuda
+
+// needed is the version of CUDA that the driver must speak: that of the PTX
+// the kernels come in, 11.8. driverOf is the release of the driver that has it.
+const (
+	needed   = 11080
+	driverOf = "520.61"
+)

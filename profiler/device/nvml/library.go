@@ -1,0 +1,292 @@
+//go:build linux && cgo
+
+package nvml
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"slices"
+	"time"
+
+	api "github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/vprof/vprof/internal/nvmllib"
+)
+
+// A CallError is a call of NVML that failed.
+type CallError struct {
+	Call string
+	Code api.Return
+}
+
+func (e *CallError) Error() string { return e.Call + ": " + e.Code.Error() }
+
+// Is says that a missing or unloaded driver is [ErrNoDriver].
+func (e *CallError) Is(target error) bool {
+	return target == ErrNoDriver && (e.Code == api.ERROR_LIBRARY_NOT_FOUND || e.Code == api.ERROR_DRIVER_NOT_LOADED)
+}
+
+func check(call string, code api.Return) error {
+	if code == api.SUCCESS {
+		return nil
+	}
+	return &CallError{call, code}
+}
+
+// untold tells whether a failure only means that this board, this driver or
+// this user does not get an answer.
+func untold(code api.Return) bool {
+	switch code {
+	case api.ERROR_NOT_SUPPORTED, api.ERROR_NO_PERMISSION, api.ERROR_FUNCTION_NOT_FOUND, api.ERROR_NOT_FOUND,
+		api.ERROR_NO_DATA, api.ERROR_ARGUMENT_VERSION_MISMATCH, api.ERROR_DEPRECATED:
+		return true
+	}
+	return false
+}
+
+// A Library is NVML, initialized.
+type Library struct {
+	api api.Interface
+	now func() time.Time
+}
+
+// Open loads and initializes NVML. Close gives it back.
+func Open() (*Library, error) {
+	if err := nvmllib.Load(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNoDriver, err)
+	}
+	return open(api.New(api.WithLibraryPath(nvmllib.Path())))
+}
+
+func open(a api.Interface) (*Library, error) {
+	// After a failed nvmlInit nothing must be called, nvmlShutdown included.
+	if err := check("nvmlInit", a.Init()); err != nil {
+		return nil, err
+	}
+	return &Library{api: a, now: time.Now}, nil
+}
+
+// Close gives NVML back.
+func (l *Library) Close() error { return check("nvmlShutdown", l.api.Shutdown()) }
+
+// Versions says what is installed.
+func (l *Library) Versions() (Versions, error) {
+	driver, code := l.api.SystemGetDriverVersion()
+	if err := check("nvmlSystemGetDriverVersion", code); err != nil {
+		return Versions{}, err
+	}
+	library, code := l.api.SystemGetNVMLVersion()
+	if err := check("nvmlSystemGetNVMLVersion", code); err != nil {
+		return Versions{}, err
+	}
+	cuda, code := l.api.SystemGetCudaDriverVersion()
+	if err := check("nvmlSystemGetCudaDriverVersion", code); err != nil {
+		return Versions{}, err
+	}
+	return Versions{driver, library, cuda}, nil
+}
+
+// Boards lists the boards of this machine in NVML's order, which is that of
+// the bus and not always CUDA's.
+func (l *Library) Boards() ([]*Board, error) {
+	n, code := l.api.DeviceGetCount()
+	if err := check("nvmlDeviceGetCount", code); err != nil {
+		return nil, err
+	}
+	var boards []*Board
+	for i := range n {
+		d, code := l.api.DeviceGetHandleByIndex(i)
+		if err := check("nvmlDeviceGetHandleByIndex", code); err != nil {
+			return nil, err
+		}
+		b, err := l.board(d)
+		if err != nil {
+			return nil, fmt.Errorf("board %d: %w", i, err)
+		}
+		b.Index = i
+		boards = append(boards, b)
+	}
+	return boards, nil
+}
+
+// Find finds a board, or the slice of one, by its UUID: "GPU-..." or
+// "MIG-...".
+func (l *Library) Find(uuid string) (*Board, error) {
+	d, code := l.api.DeviceGetHandleByUUID(uuid)
+	if err := check("nvmlDeviceGetHandleByUUID", code); err != nil {
+		return nil, err
+	}
+	b, err := l.board(d)
+	if err != nil {
+		return nil, fmt.Errorf("board %s: %w", uuid, err)
+	}
+	return b, nil
+}
+
+func (l *Library) board(d api.Device) (*Board, error) {
+	b := &Board{Index: -1, library: l, device: d}
+	var code api.Return
+	if b.Name, code = d.GetName(); code != api.SUCCESS {
+		return nil, check("nvmlDeviceGetName", code)
+	}
+	if b.UUID, code = d.GetUUID(); code != api.SUCCESS {
+		return nil, check("nvmlDeviceGetUUID", code)
+	}
+	switch mode, code := d.GetComputeMode(); {
+	case code != api.SUCCESS && !untold(code):
+		return nil, check("nvmlDeviceGetComputeMode", code)
+	case code == api.SUCCESS && mode == api.COMPUTEMODE_PROHIBITED:
+		b.Mode = Prohibited
+	case code == api.SUCCESS && mode == api.COMPUTEMODE_EXCLUSIVE_PROCESS:
+		b.Mode = Exclusive
+	default:
+		b.Mode = Default
+	}
+	switch current, _, code := d.GetMigMode(); {
+	case code == api.SUCCESS:
+		b.MIG = current == api.DEVICE_MIG_ENABLE
+	case !untold(code):
+		return nil, check("nvmlDeviceGetMigMode", code)
+	}
+	return b, nil
+}
+
+// A Board is a GPU, or a slice of one (MIG), as NVML sees it.
+type Board struct {
+	// Index is NVML's number of the board, -1 if it was found otherwise.
+	Index int
+	// Name is the product, UUID the name that no other board has.
+	Name, UUID string
+	Mode       Mode
+	// MIG tells whether the board is cut into slices, which CUDA then uses in
+	// its place.
+	MIG bool
+
+	library *Library
+	device  api.Device
+}
+
+// Slices are the MIG slices of the board, none if it is whole.
+func (b *Board) Slices() ([]*Board, error) {
+	if !b.MIG {
+		return nil, nil
+	}
+	most, code := b.device.GetMaxMigDeviceCount()
+	if err := check("nvmlDeviceGetMaxMigDeviceCount", code); err != nil {
+		return nil, err
+	}
+	var slices []*Board
+	for i := range most {
+		d, code := b.device.GetMigDeviceHandleByIndex(i)
+		if code == api.ERROR_NOT_FOUND || code == api.ERROR_INVALID_ARGUMENT {
+			continue // no slice there
+		}
+		if err := check("nvmlDeviceGetMigDeviceHandleByIndex", code); err != nil {
+			return nil, err
+		}
+		s, err := b.library.board(d)
+		if err != nil {
+			return nil, err
+		}
+		slices = append(slices, s)
+	}
+	return slices, nil
+}
+
+// Memory reads how full the board is.
+func (b *Board) Memory() (Memory, error) {
+	m2, code := b.device.GetMemoryInfo_v2()
+	if code == api.SUCCESS {
+		return Memory{int64(m2.Total), int64(m2.Reserved), int64(m2.Used), int64(m2.Free)}, nil
+	}
+	if !untold(code) {
+		return Memory{}, check("nvmlDeviceGetMemoryInfo_v2", code)
+	}
+	m, code := b.device.GetMemoryInfo()
+	return Memory{Total: int64(m.Total), Used: int64(m.Used), Free: int64(m.Free)}, check("nvmlDeviceGetMemoryInfo", code)
+}
+
+// noValue is what NVML says for a figure that it does not have.
+const noValue = ^uint64(0)
+
+// Processes lists those that use the board, for computing or for graphics.
+func (b *Board) Processes() ([]Process, error) {
+	byPID := map[uint32]uint64{}
+	for _, list := range []struct {
+		call string
+		of   func() ([]api.ProcessInfo, api.Return)
+	}{
+		{"nvmlDeviceGetComputeRunningProcesses", b.device.GetComputeRunningProcesses},
+		{"nvmlDeviceGetGraphicsRunningProcesses", b.device.GetGraphicsRunningProcesses},
+	} {
+		infos, code := list.of()
+		if code != api.SUCCESS && !untold(code) {
+			return nil, check(list.call, code)
+		}
+		for _, p := range infos {
+			// One that does both is in both lists with the same figure.
+			byPID[p.Pid] = max(byPID[p.Pid], p.UsedGpuMemory)
+		}
+	}
+	var processes []Process
+	for pid, used := range byPID {
+		p := Process{PID: int(pid), Used: int64(used)}
+		if used == noValue {
+			p.Used = -1
+		}
+		if name, code := b.library.api.SystemGetProcessName(p.PID); code == api.SUCCESS && name != "" {
+			p.Name = path.Base(name)
+		}
+		processes = append(processes, p)
+	}
+	slices.SortFunc(processes, func(p, q Process) int { return cmp.Compare(p.PID, q.PID) })
+	return processes, nil
+}
+
+// Read reads everything. The error is a failure of the board, such as one that
+// fell off the bus, not a figure that it does not have.
+func (b *Board) Read() (Reading, error) {
+	r := Reading{At: b.library.now()}
+	var err error
+	if r.Memory, err = b.Memory(); err != nil {
+		return r, err
+	}
+	if r.Processes, err = b.Processes(); err != nil {
+		return r, err
+	}
+	d, f := b.device, figures{}
+	use, code := d.GetUtilizationRates()
+	r.GPUPercent = f.add("nvmlDeviceGetUtilizationRates", use.Gpu, code)
+	r.MemoryPercent = f.add("nvmlDeviceGetUtilizationRates", use.Memory, code)
+	mhz, code := d.GetClockInfo(api.CLOCK_SM)
+	r.SMMHz = f.add("nvmlDeviceGetClockInfo", mhz, code)
+	mhz, code = d.GetClockInfo(api.CLOCK_MEM)
+	r.MemoryMHz = f.add("nvmlDeviceGetClockInfo", mhz, code)
+	celsius, code := d.GetTemperature(api.TEMPERATURE_GPU)
+	r.Celsius = f.add("nvmlDeviceGetTemperature", celsius, code)
+	power, code := d.GetPowerUsage()
+	r.Milliwatts = f.add("nvmlDeviceGetPowerUsage", power, code)
+	limit, code := d.GetEnforcedPowerLimit()
+	r.LimitMilliwatts = f.add("nvmlDeviceGetEnforcedPowerLimit", limit, code)
+	mask, code := d.GetCurrentClocksThrottleReasons()
+	if f.add("nvmlDeviceGetCurrentClocksThrottleReasons", 0, code) != nil {
+		r.Slowdowns = slowdownsOf(mask)
+	}
+	return r, f.err
+}
+
+// figures keeps the first failure of several calls.
+type figures struct{ err error }
+
+// add is the figure that a call gave, nil if the board does not have it.
+func (f *figures) add(call string, v uint32, code api.Return) *int {
+	if code != api.SUCCESS {
+		if !untold(code) && f.err == nil {
+			f.err = check(call, code)
+		}
+		return nil
+	}
+	n := int(v)
+	return &n
+}

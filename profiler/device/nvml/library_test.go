@@ -1,0 +1,249 @@
+//go:build linux && cgo
+
+package nvml
+
+import (
+	"testing"
+	"time"
+
+	api "github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/NVIDIA/go-nvml/pkg/nvml/mock"
+	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/dgxa100"
+	"github.com/stretchr/testify/require"
+)
+
+const mib = 1 << 20
+
+// answer is a function of a mock that always says the same.
+func answer[T any](v T, code api.Return) func() (T, api.Return) {
+	return func() (T, api.Return) { return v, code }
+}
+
+// busy is a board at work, with everything told.
+func busy() *mock.Device {
+	return &mock.Device{
+		GetNameFunc:                         answer("NVIDIA Test", api.SUCCESS),
+		GetUUIDFunc:                         answer("GPU-1", api.SUCCESS),
+		GetComputeModeFunc:                  answer(api.COMPUTEMODE_DEFAULT, api.SUCCESS),
+		GetMigModeFunc:                      func() (int, int, api.Return) { return 0, 0, api.ERROR_NOT_SUPPORTED },
+		GetMemoryInfo_v2Func:                answer(api.Memory_v2{Total: 100 * mib, Reserved: 10 * mib, Used: 60 * mib, Free: 30 * mib}, api.SUCCESS),
+		GetComputeRunningProcessesFunc:      answer([]api.ProcessInfo{{Pid: 9, UsedGpuMemory: 40 * mib}, {Pid: 7, UsedGpuMemory: 20 * mib}}, api.SUCCESS),
+		GetGraphicsRunningProcessesFunc:     answer([]api.ProcessInfo{{Pid: 9, UsedGpuMemory: 40 * mib}, {Pid: 3, UsedGpuMemory: noValue}}, api.SUCCESS),
+		GetUtilizationRatesFunc:             answer(api.Utilization{Gpu: 90, Memory: 50}, api.SUCCESS),
+		GetClockInfoFunc:                    func(t api.ClockType) (uint32, api.Return) { return 1000 + uint32(t), api.SUCCESS },
+		GetTemperatureFunc:                  func(api.TemperatureSensors) (uint32, api.Return) { return 83, api.SUCCESS },
+		GetPowerUsageFunc:                   answer(uint32(299_000), api.SUCCESS),
+		GetEnforcedPowerLimitFunc:           answer(uint32(300_000), api.SUCCESS),
+		GetCurrentClocksThrottleReasonsFunc: answer(uint64(api.ClocksThrottleReasonSwPowerCap|api.ClocksThrottleReasonHwThermalSlowdown), api.SUCCESS),
+	}
+}
+
+// machine is one with the given boards.
+func machine(boards ...*mock.Device) *mock.Interface {
+	return &mock.Interface{
+		InitFunc:                       func() api.Return { return api.SUCCESS },
+		ShutdownFunc:                   func() api.Return { return api.SUCCESS },
+		SystemGetDriverVersionFunc:     answer("580.65.06", api.SUCCESS),
+		SystemGetNVMLVersionFunc:       answer("13.580.65.06", api.SUCCESS),
+		SystemGetCudaDriverVersionFunc: answer(13000, api.SUCCESS),
+		SystemGetProcessNameFunc: func(pid int) (string, api.Return) {
+			if pid == 3 {
+				return "", api.ERROR_NO_PERMISSION
+			}
+			return "/opt/bin/python3", api.SUCCESS
+		},
+		DeviceGetCountFunc: answer(len(boards), api.SUCCESS),
+		DeviceGetHandleByIndexFunc: func(i int) (api.Device, api.Return) {
+			return boards[i], api.SUCCESS
+		},
+		DeviceGetHandleByUUIDFunc: func(uuid string) (api.Device, api.Return) {
+			for _, b := range boards {
+				if id, _ := b.GetUUID(); id == uuid {
+					return b, api.SUCCESS
+				}
+			}
+			return nil, api.ERROR_NOT_FOUND
+		},
+	}
+}
+
+func only(t *testing.T, d *mock.Device) *Board {
+	l, err := open(machine(d))
+	require.NoError(t, err)
+	l.now = func() time.Time { return time.Unix(1, 0) }
+	boards, err := l.Boards()
+	require.NoError(t, err)
+	require.Len(t, boards, 1)
+	return boards[0]
+}
+
+func ptr(n int) *int { return &n }
+
+func TestAReadingHasEverythingThatIsTold(t *testing.T) {
+	r, err := only(t, busy()).Read()
+	require.NoError(t, err)
+	require.Equal(t, Reading{
+		At:     time.Unix(1, 0),
+		Memory: Memory{Total: 100 * mib, Reserved: 10 * mib, Used: 60 * mib, Free: 30 * mib},
+		// 9 computes and draws, and is listed once; 3 is somebody else's.
+		Processes:  []Process{{3, "", -1}, {7, "python3", 20 * mib}, {9, "python3", 40 * mib}},
+		GPUPercent: ptr(90), MemoryPercent: ptr(50),
+		SMMHz: ptr(1001), MemoryMHz: ptr(1002), Celsius: ptr(83),
+		Milliwatts: ptr(299_000), LimitMilliwatts: ptr(300_000),
+		Slowdowns: []Slowdown{PowerCap, HardwareHeat},
+	}, r)
+}
+
+// What a board does not have is nil and no failure; memory comes from the
+// call that older drivers have.
+func TestWhatIsNotToldIsNil(t *testing.T) {
+	for _, code := range []api.Return{api.ERROR_NOT_SUPPORTED, api.ERROR_NO_PERMISSION, api.ERROR_FUNCTION_NOT_FOUND} {
+		d := busy()
+		d.GetComputeModeFunc = answer(api.COMPUTEMODE_DEFAULT, code)
+		d.GetMemoryInfo_v2Func = answer(api.Memory_v2{}, code)
+		d.GetMemoryInfoFunc = answer(api.Memory{Total: 100 * mib, Used: 70 * mib, Free: 30 * mib}, api.SUCCESS)
+		d.GetComputeRunningProcessesFunc = answer[[]api.ProcessInfo](nil, code)
+		d.GetGraphicsRunningProcessesFunc = d.GetComputeRunningProcessesFunc
+		d.GetUtilizationRatesFunc = answer(api.Utilization{}, code)
+		d.GetClockInfoFunc = func(api.ClockType) (uint32, api.Return) { return 0, code }
+		d.GetTemperatureFunc = func(api.TemperatureSensors) (uint32, api.Return) { return 0, code }
+		d.GetPowerUsageFunc = answer(uint32(0), code)
+		d.GetEnforcedPowerLimitFunc = answer(uint32(0), code)
+		d.GetCurrentClocksThrottleReasonsFunc = answer(uint64(0), code)
+		r, err := only(t, d).Read()
+		require.NoError(t, err)
+		require.Equal(t, Reading{At: time.Unix(1, 0), Memory: Memory{Total: 100 * mib, Used: 70 * mib, Free: 30 * mib}}, r)
+	}
+}
+
+// A board that fell off the bus fails every call; each failure has the name of
+// its call.
+func TestALostBoardIsAnError(t *testing.T) {
+	const lost = api.ERROR_GPU_IS_LOST
+	breaks := map[string]func(*mock.Device){
+		"nvmlDeviceGetMemoryInfo_v2":           func(d *mock.Device) { d.GetMemoryInfo_v2Func = answer(api.Memory_v2{}, lost) },
+		"nvmlDeviceGetComputeRunningProcesses": func(d *mock.Device) { d.GetComputeRunningProcessesFunc = answer[[]api.ProcessInfo](nil, lost) },
+		"nvmlDeviceGetUtilizationRates":        func(d *mock.Device) { d.GetUtilizationRatesFunc = answer(api.Utilization{}, lost) },
+		"nvmlDeviceGetTemperature": func(d *mock.Device) {
+			d.GetTemperatureFunc = func(api.TemperatureSensors) (uint32, api.Return) { return 0, lost }
+		},
+		"nvmlDeviceGetCurrentClocksThrottleReasons": func(d *mock.Device) { d.GetCurrentClocksThrottleReasonsFunc = answer(uint64(0), lost) },
+	}
+	for call, breakIt := range breaks {
+		d := busy()
+		breakIt(d)
+		_, err := only(t, d).Read()
+		require.EqualError(t, err, call+": "+lost.Error())
+	}
+	d := busy()
+	d.GetNameFunc = answer("", lost)
+	l, err := open(machine(d))
+	require.NoError(t, err)
+	_, err = l.Boards()
+	require.EqualError(t, err, "board 0: nvmlDeviceGetName: "+lost.Error())
+}
+
+func TestNoDriverIsAnOrdinaryAnswer(t *testing.T) {
+	for _, code := range []api.Return{api.ERROR_LIBRARY_NOT_FOUND, api.ERROR_DRIVER_NOT_LOADED} {
+		m := machine()
+		m.InitFunc = func() api.Return { return code }
+		m.ShutdownFunc = func() api.Return { t.Fatal("a shutdown after a failed init ends the process"); return 0 }
+		_, err := open(m)
+		require.ErrorIs(t, err, ErrNoDriver)
+	}
+	m := machine()
+	m.InitFunc = func() api.Return { return api.ERROR_NO_PERMISSION }
+	_, err := open(m)
+	require.ErrorContains(t, err, "nvmlInit: ")
+	require.NotErrorIs(t, err, ErrNoDriver)
+}
+
+func TestAMissingLibraryIsNoDriver(t *testing.T) {
+	t.Setenv("VPROF_LIBNVML", t.TempDir()+"/libnvidia-ml.so.1")
+	_, err := Open()
+	require.ErrorIs(t, err, ErrNoDriver)
+	require.ErrorContains(t, err, "libnvidia-ml.so.1")
+}
+
+func TestComputeModes(t *testing.T) {
+	for mode, want := range map[api.ComputeMode]Mode{
+		api.COMPUTEMODE_DEFAULT: Default, api.COMPUTEMODE_PROHIBITED: Prohibited, api.COMPUTEMODE_EXCLUSIVE_PROCESS: Exclusive,
+	} {
+		d := busy()
+		d.GetComputeModeFunc = answer(mode, api.SUCCESS)
+		require.Equal(t, want, only(t, d).Mode)
+	}
+}
+
+// A board with two slices in places 0 and 2 of 3.
+func TestSlicesOfABoard(t *testing.T) {
+	d := busy()
+	require.Empty(t, must(only(t, d).Slices()))
+	d.GetMigModeFunc = func() (int, int, api.Return) { return api.DEVICE_MIG_ENABLE, api.DEVICE_MIG_ENABLE, api.SUCCESS }
+	d.GetMaxMigDeviceCountFunc = answer(3, api.SUCCESS)
+	d.GetMigDeviceHandleByIndexFunc = func(i int) (api.Device, api.Return) {
+		if i == 1 {
+			return nil, api.ERROR_NOT_FOUND
+		}
+		slice := busy()
+		slice.GetUUIDFunc = answer("MIG-"+string(rune('0'+i)), api.SUCCESS)
+		return slice, api.SUCCESS
+	}
+	b := only(t, d)
+	require.True(t, b.MIG)
+	slices, err := b.Slices()
+	require.NoError(t, err)
+	require.Len(t, slices, 2)
+	require.Equal(t, "MIG-2", slices[1].UUID)
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func TestBoardsAreFoundByUUID(t *testing.T) {
+	l, err := open(machine(busy()))
+	require.NoError(t, err)
+	b, err := l.Find("GPU-1")
+	require.NoError(t, err)
+	require.Equal(t, "NVIDIA Test", b.Name)
+	_, err = l.Find("GPU-2")
+	require.ErrorContains(t, err, "nvmlDeviceGetHandleByUUID")
+}
+
+func TestVersions(t *testing.T) {
+	l, err := open(machine())
+	require.NoError(t, err)
+	v, err := l.Versions()
+	require.NoError(t, err)
+	require.Equal(t, Versions{"580.65.06", "13.580.65.06", 13000}, v)
+	require.NoError(t, l.Close())
+}
+
+// go-nvml's own model of a DGX A100, with what it leaves out filled in.
+func TestAServerOfEightBoards(t *testing.T) {
+	server := dgxa100.New()
+	l, err := open(server)
+	require.NoError(t, err)
+	for _, d := range server.Devices {
+		device := &d.(*dgxa100.Device).Device
+		full := busy()
+		device.GetComputeModeFunc = full.GetComputeModeFunc
+		device.GetMemoryInfo_v2Func = answer(api.Memory_v2{}, api.ERROR_FUNCTION_NOT_FOUND)
+	}
+	boards, err := l.Boards()
+	require.NoError(t, err)
+	require.Len(t, boards, 8)
+	seen := map[string]bool{}
+	for i, b := range boards {
+		require.Equal(t, i, b.Index)
+		require.False(t, seen[b.UUID])
+		seen[b.UUID] = true
+		m, err := b.Memory()
+		require.NoError(t, err)
+		require.Equal(t, int64(40<<30), m.Total)
+	}
+}

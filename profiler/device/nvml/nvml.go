@@ -1,0 +1,113 @@
+// Package nvml reads what NVIDIA's management library says of the boards of
+// this machine: memory of the board and of each process, utilization, clocks,
+// temperature, power, and why a board runs slower than it could.
+//
+// NVML looks from outside: it needs no CUDA context and costs no device memory,
+// so its figures can stand beside those of the driver. The library is loaded at
+// run time. That a machine has none is an ordinary answer: [Open] returns an
+// error that wraps [ErrNoDriver]. Without cgo, or elsewhere than on Linux, it
+// returns [ErrNotBuilt].
+package nvml
+
+import (
+	"errors"
+	"time"
+)
+
+var (
+	// ErrNoDriver says that there is no NVIDIA driver on this machine.
+	ErrNoDriver = errors.New("no NVIDIA driver")
+	// ErrNotBuilt says that the binary cannot ask NVML.
+	ErrNotBuilt = errors.New("this vprof was built without cgo and cannot ask NVML")
+)
+
+// Versions are what the driver says of itself.
+type Versions struct {
+	// Driver is the release, "580.65.06"; NVML that of the library.
+	Driver, NVML string
+	// CUDA is the newest version that the driver speaks, times 1000: 13000 for
+	// 13.0.
+	CUDA int
+}
+
+// A Reading is the state of a board at one moment. What a board or its driver
+// does not tell is nil.
+type Reading struct {
+	At     time.Time
+	Memory Memory
+	// Processes are those that use the board, by process number.
+	Processes []Process
+	// GPUPercent is the share of the last sample period, up to a second, in
+	// which a kernel ran; MemoryPercent that in which memory was read or
+	// written.
+	GPUPercent, MemoryPercent *int
+	// SMMHz and MemoryMHz are the clocks.
+	SMMHz, MemoryMHz *int
+	Celsius          *int
+	// Milliwatts is the power drawn, LimitMilliwatts what is enforced.
+	Milliwatts, LimitMilliwatts *int
+	// Slowdowns say why the clocks are lower than they could be, nil if they
+	// are not.
+	Slowdowns []Slowdown
+}
+
+// Memory is the memory of a board, in bytes.
+type Memory struct {
+	// Total is what the board has. Reserved is what the driver keeps for
+	// itself, Used what contexts hold, Free the rest. An old driver counts
+	// Reserved into Used and says zero.
+	Total, Reserved, Used, Free int64
+}
+
+// A Process is one that uses a board.
+type Process struct {
+	// PID is its number as the driver sees it; in a container that is not the
+	// one that the process itself sees.
+	PID int
+	// Name is the name of its program, without the folder; empty if NVML does
+	// not tell, as of the processes of other users.
+	Name string
+	// Used is the device memory it holds in bytes, -1 if NVML does not tell.
+	Used int64
+}
+
+// A Slowdown is a reason for lower clocks.
+type Slowdown string
+
+// The reasons, as NVML tells them apart.
+const (
+	Idle         Slowdown = "idle"
+	Setting      Slowdown = "clock setting"
+	PowerCap     Slowdown = "power cap"
+	Hardware     Slowdown = "hardware slowdown"
+	SyncBoost    Slowdown = "sync boost"
+	Thermal      Slowdown = "temperature"
+	HardwareHeat Slowdown = "temperature, by hardware"
+	PowerBrake   Slowdown = "power brake"
+	Display      Slowdown = "display clock"
+)
+
+// slowdowns is the reason for each bit of NVML's mask.
+var slowdowns = [...]Slowdown{
+	Idle, Setting, PowerCap, Hardware, SyncBoost, Thermal, HardwareHeat, PowerBrake, Display,
+}
+
+func slowdownsOf(mask uint64) []Slowdown {
+	var reasons []Slowdown
+	for bit, reason := range slowdowns {
+		if mask&(1<<bit) != 0 {
+			reasons = append(reasons, reason)
+		}
+	}
+	return reasons
+}
+
+// Mode says who may make CUDA contexts on a board.
+type Mode string
+
+// The compute modes.
+const (
+	Default    Mode = "default"
+	Prohibited Mode = "prohibited"
+	Exclusive  Mode = "exclusive process"
+)
