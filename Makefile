@@ -5,18 +5,40 @@ GO       ?= go
 TOOL     := $(GO) tool -modfile=tools/go.mod
 FUZZTIME ?= 5s
 
-.PHONY: all build test race lint fmt bench fuzz golden cover kernels kernels-check clean
+# What the CUDA build needs beyond a C compiler is in the tree: the header of the
+# driver and an empty library in place of the driver's.
+CUDA_ENV := CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CURDIR)/internal/cudalib/include" CGO_LDFLAGS="-Wl,--as-needed"
+CUDA_PKG := ./internal/cudalib ./internal/nvmllib ./internal/fakecuda ./profiler/device/... ./cmd/...
+# NVIDIA's own header, to compare ours with.
+CUDA_HEADER := nvidia-cuda-runtime-cu12==12.4.127
+
+.PHONY: all build cuda test test-cuda race lint fmt bench fuzz golden cover kernels kernels-check cuda-header clean
 
 all: build lint test
 
 build: ## the vprof binary
 	$(GO) build -trimpath -o vprof ./cmd/vprof
 
+cuda: ## the vprof binary that also drives NVIDIA GPUs; needs a C compiler, no CUDA
+	$(CUDA_ENV) $(GO) build -trimpath -tags cuda -o vprof ./cmd/vprof
+
 test: ## all tests
 	$(GO) test ./...
 
 race: ## all tests under the race detector
 	CGO_ENABLED=1 $(GO) test -race ./...
+
+test-cuda: ## the CUDA build against a driver without a GPU, also under the race detector
+	$(CUDA_ENV) $(GO) vet -tags cuda $(CUDA_PKG)
+	$(CUDA_ENV) $(GO) test -tags cuda $(CUDA_PKG)
+	$(CUDA_ENV) $(GO) test -race -tags cuda $(CUDA_PKG)
+
+cuda-header: ## compare our header of the driver with NVIDIA's, which is downloaded
+	rm -rf .cache/cuda && mkdir -p .cache/cuda
+	python3 -m pip download -q --no-deps -d .cache/cuda $(CUDA_HEADER)
+	python3 -m zipfile -e .cache/cuda/*.whl .cache/cuda
+	VPROF_CUDA_INCLUDE=$(CURDIR)/.cache/cuda/nvidia/cuda_runtime/include \
+	  $(CUDA_ENV) $(GO) test -count=1 -tags cuda -run TestHeaderIsNVIDIAs -v ./internal/cudalib
 
 lint: ## formatting, vet and the linters of .golangci.yml
 	@unformatted="$$($(TOOL) gofumpt -l .)"; \

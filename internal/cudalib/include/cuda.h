@@ -6,6 +6,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 #define CUDA_VERSION 12040
 #define CU_TRSF_READ_AS_INTEGER 0x01
@@ -29,16 +30,42 @@
 #define cuLinkAddData cuLinkAddData_v2
 #define cuLinkAddFile cuLinkAddFile_v2
 #define cuLinkCreate cuLinkCreate_v2
-#define cuMemAlloc cuMemAlloc_v2
 #define cuMemAllocPitch cuMemAllocPitch_v2
+#define cuMemAlloc cuMemAlloc_v2
 #define cuMemFree cuMemFree_v2
 #define cuMemGetAddressRange cuMemGetAddressRange_v2
 #define cuMemGetInfo cuMemGetInfo_v2
+#define cuMemcpy2DAsync cuMemcpy2DAsync_v2
+#define cuMemcpy2DUnaligned cuMemcpy2DUnaligned_v2
+#define cuMemcpy2D cuMemcpy2D_v2
+#define cuMemcpy3DAsync cuMemcpy3DAsync_v2
+#define cuMemcpy3D cuMemcpy3D_v2
+#define cuMemcpyAtoA cuMemcpyAtoA_v2
+#define cuMemcpyAtoD cuMemcpyAtoD_v2
+#define cuMemcpyAtoHAsync cuMemcpyAtoHAsync_v2
+#define cuMemcpyAtoH cuMemcpyAtoH_v2
+#define cuMemcpyDtoA cuMemcpyDtoA_v2
+#define cuMemcpyDtoDAsync cuMemcpyDtoDAsync_v2
+#define cuMemcpyDtoD cuMemcpyDtoD_v2
+#define cuMemcpyDtoHAsync cuMemcpyDtoHAsync_v2
+#define cuMemcpyDtoH cuMemcpyDtoH_v2
+#define cuMemcpyHtoAAsync cuMemcpyHtoAAsync_v2
+#define cuMemcpyHtoA cuMemcpyHtoA_v2
+#define cuMemcpyHtoDAsync cuMemcpyHtoDAsync_v2
+#define cuMemcpyHtoD cuMemcpyHtoD_v2
+#define cuMemsetD16 cuMemsetD16_v2
+#define cuMemsetD2D16 cuMemsetD2D16_v2
+#define cuMemsetD2D32 cuMemsetD2D32_v2
+#define cuMemsetD2D8 cuMemsetD2D8_v2
+#define cuMemsetD32 cuMemsetD32_v2
+#define cuMemsetD8 cuMemsetD8_v2
 #define cuModuleGetGlobal cuModuleGetGlobal_v2
 #define cuStreamDestroy cuStreamDestroy_v2
+#define cuStreamWaitValue32 cuStreamWaitValue32_v2
+#define cuStreamWriteValue32 cuStreamWriteValue32_v2
 #define cuTexRefGetAddress cuTexRefGetAddress_v2
-#define cuTexRefSetAddress cuTexRefSetAddress_v2
 #define cuTexRefSetAddress2D cuTexRefSetAddress2D_v3
+#define cuTexRefSetAddress cuTexRefSetAddress_v2
 
 typedef uint32_t cuuint32_t;
 typedef unsigned long long CUdeviceptr_v2;
@@ -60,6 +87,22 @@ typedef struct CUgraphExec_st *CUgraphExec;
 typedef struct CUuuid_st {
     char bytes[16];
 } CUuuid;
+typedef enum CUmemAttach_flags_enum {
+    CU_MEM_ATTACH_GLOBAL = 1, CU_MEM_ATTACH_HOST = 2, CU_MEM_ATTACH_SINGLE = 4,
+} CUmemAttach_flags;
+typedef enum CUctx_flags_enum {
+    CU_CTX_SCHED_AUTO = 0, CU_CTX_SCHED_SPIN = 1, CU_CTX_SCHED_YIELD = 2, CU_CTX_SCHED_BLOCKING_SYNC = 4,
+    CU_CTX_SCHED_MASK = 7, CU_CTX_MAP_HOST = 8, CU_CTX_LMEM_RESIZE_TO_MAX = 16, CU_CTX_FLAGS_MASK = 255,
+} CUctx_flags;
+typedef enum CUstream_flags_enum {
+    CU_STREAM_DEFAULT = 0, CU_STREAM_NON_BLOCKING = 1,
+} CUstream_flags;
+typedef enum CUevent_flags_enum {
+    CU_EVENT_DEFAULT = 0, CU_EVENT_BLOCKING_SYNC = 1, CU_EVENT_DISABLE_TIMING = 2, CU_EVENT_INTERPROCESS = 4,
+} CUevent_flags;
+typedef enum CUoccupancy_flags_enum {
+    CU_OCCUPANCY_DEFAULT = 0, CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE = 1,
+} CUoccupancy_flags;
 typedef enum CUarray_format_enum {
     CU_AD_FORMAT_UNSIGNED_INT8 = 1, CU_AD_FORMAT_UNSIGNED_INT16 = 2, CU_AD_FORMAT_UNSIGNED_INT32 = 3,
     CU_AD_FORMAT_SIGNED_INT8 = 8, CU_AD_FORMAT_SIGNED_INT16 = 9, CU_AD_FORMAT_SIGNED_INT32 = 10,
@@ -148,7 +191,7 @@ typedef enum CUfunction_attribute_enum {
     CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK = 0, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES = 1,
     CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES = 2, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES = 3,
     CU_FUNC_ATTRIBUTE_NUM_REGS = 4, CU_FUNC_ATTRIBUTE_PTX_VERSION = 5, CU_FUNC_ATTRIBUTE_BINARY_VERSION = 6,
-    CU_FUNC_ATTRIBUTE_CACHE_MODE_CA = 7, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8,
+    CU_FUNC_ATTRIBUTE_CACHE_MODE_CA = 7,
 } CUfunction_attribute;
 typedef enum CUfunc_cache_enum {
     CU_FUNC_CACHE_PREFER_NONE = 0, CU_FUNC_CACHE_PREFER_SHARED = 1, CU_FUNC_CACHE_PREFER_L1 = 2,
@@ -173,6 +216,18 @@ typedef enum CUjit_option_enum {
     CU_JIT_TARGET = 9, CU_JIT_FALLBACK_STRATEGY = 10, CU_JIT_GENERATE_DEBUG_INFO = 11,
     CU_JIT_LOG_VERBOSE = 12, CU_JIT_GENERATE_LINE_INFO = 13, CU_JIT_CACHE_MODE = 14,
 } CUjit_option;
+typedef enum CUjit_target_enum {
+    CU_TARGET_COMPUTE_30 = 30, CU_TARGET_COMPUTE_32 = 32, CU_TARGET_COMPUTE_35 = 35,
+    CU_TARGET_COMPUTE_37 = 37, CU_TARGET_COMPUTE_50 = 50, CU_TARGET_COMPUTE_52 = 52,
+    CU_TARGET_COMPUTE_53 = 53, CU_TARGET_COMPUTE_60 = 60, CU_TARGET_COMPUTE_61 = 61,
+    CU_TARGET_COMPUTE_62 = 62,
+} CUjit_target;
+typedef enum CUjit_fallback_enum {
+    CU_PREFER_PTX = 0, CU_PREFER_BINARY = 1,
+} CUjit_fallback;
+typedef enum CUjit_cacheMode_enum {
+    CU_JIT_CACHE_OPTION_NONE = 0, CU_JIT_CACHE_OPTION_CG = 1, CU_JIT_CACHE_OPTION_CA = 2,
+} CUjit_cacheMode;
 typedef enum CUjitInputType_enum {
     CU_JIT_INPUT_CUBIN = 0, CU_JIT_INPUT_PTX = 1, CU_JIT_INPUT_FATBINARY = 2, CU_JIT_INPUT_OBJECT = 3,
     CU_JIT_INPUT_LIBRARY = 4,
@@ -356,9 +411,6 @@ typedef enum CUmemLocationType_enum {
 typedef enum CUmemAllocationType_enum {
     CU_MEM_ALLOCATION_TYPE_PINNED = 1,
 } CUmemAllocationType;
-typedef enum CUmemAllocationGranularity_flags_enum {
-    CU_MEM_ALLOC_GRANULARITY_MINIMUM = 0, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED = 1,
-} CUmemAllocationGranularity_flags;
 typedef struct CUmemLocation_st {
     CUmemLocationType type;
     int id;
@@ -431,7 +483,6 @@ CUresult cuEventQuery(CUevent);
 CUresult cuEventRecord(CUevent, CUstream);
 CUresult cuEventSynchronize(CUevent);
 CUresult cuFuncGetAttribute(int *, CUfunction_attribute, CUfunction);
-CUresult cuFuncSetAttribute(CUfunction, CUfunction_attribute, int);
 CUresult cuFuncSetCacheConfig(CUfunction, CUfunc_cache);
 CUresult cuFuncSetSharedMemConfig(CUfunction, CUsharedconfig);
 CUresult cuGetErrorName(CUresult, const char **);
@@ -472,8 +523,6 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *, size_t, const CUmemAllocati
 CUresult cuMemFreeHost(void *);
 CUresult cuMemFree_v2(CUdeviceptr);
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *, size_t *, CUdeviceptr);
-CUresult cuMemGetAllocationGranularity(size_t *, const CUmemAllocationProp *,
-    CUmemAllocationGranularity_flags);
 CUresult cuMemGetInfo_v2(size_t *, size_t *);
 CUresult cuMemMap(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long);
 CUresult cuMemPrefetchAsync(CUdeviceptr, size_t, CUdevice, CUstream);

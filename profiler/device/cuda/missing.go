@@ -2,15 +2,23 @@
 
 package cuda
 
-import "github.com/vprof/vprof/profiler/device"
+import (
+	"fmt"
+
+	"github.com/vprof/vprof/profiler/device"
+)
 
 // Built tells whether the binary can drive a GPU.
 const Built = false
 
-func missing(name string) error {
-	return &device.UnusableError{
-		Device: name,
+// A Device is a GPU. This binary never has one.
+type Device struct{ device.Device }
+
+// Open returns a [*device.UnusableError].
+func Open(index int) (*Device, error) {
+	return nil, &device.UnusableError{
+		Device: fmt.Sprintf("cuda:%d", index),
 		Reason: "this vprof was built without CUDA",
-		Remedy: "build it with \"make cuda\" on Linux (no toolkit needed), or simulate a board with --device sim:NAME",
+		Remedy: `build it with "make cuda" on Linux (no toolkit needed), or simulate a board with --device sim:NAME`,
 	}
 }

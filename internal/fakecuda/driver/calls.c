@@ -1,0 +1,246 @@
+/* calls.c: what every call goes through, and the environment that tells the fake how to be.
+ *
+ *   FAKECUDA        boards, divided by ';', each of fields divided by ',': name=, cc=86, sms=, threads=,
+ *                   memory=, context=, module=, mode=, mig=1, other=PID:NAME:BYTES (repeatable)
+ *   FAKECUDA_FAIL   failures, divided by ',': N:RESULT fails the Nth call, NAME:N:RESULT the Nth call of
+ *                   that name, counted from 1
+ *   FAKECUDA_STATS  a file for the statistics
+ *   FAKECUDA_LOG    a file with a line for each call: its name, and why it failed if it did
+ *   FAKECUDA_VERSION  what cuDriverGetVersion says
+ *   FAKECUDA_BACKED=1 gives device memory host memory, so that copies and kernels happen */
+#define _GNU_SOURCE
+#include "fake.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+board boards[MAX_BOARDS];
+int nboards, backed;
+static statistics own; /* while nobody wants them */
+statistics *stats = &own;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int started;
+static FILE *log_file;
+static char calling[64]; /* the call under way */
+
+/* ---- failures on demand --------------------------------------------------------------------- */
+
+enum { MAX_FAILURES = 8 };
+static struct { char name[64]; uint64_t after; int result; } failures[MAX_FAILURES];
+static int nfailures;
+
+static void read_failures(char *list)
+{
+    char *save = NULL;
+    for (char *f = strtok_r(list, ",", &save); f && nfailures < MAX_FAILURES; f = strtok_r(NULL, ",", &save)) {
+        unsigned long long after;
+        if (sscanf(f, "%llu:%d", &after, &failures[nfailures].result) != 2 &&
+            sscanf(f, "%63[a-zA-Z0-9_]:%llu:%d", failures[nfailures].name, &after, &failures[nfailures].result) != 3) {
+            fprintf(stderr, "fakecuda: FAKECUDA_FAIL: %s\n", f);
+            abort();
+        }
+        failures[nfailures++].after = after;
+    }
+}
+
+/* Results after which the context is lost. */
+static int is_fatal(int result)
+{
+    return result == 214 || result == 220 || result == 700 || result == 702 || (result >= 714 && result <= 719) || result == 999;
+}
+
+static int injected(const char *name)
+{
+    int result = 0;
+    for (int i = 0; i < nfailures; i++)
+        if ((!failures[i].name[0] || !strcmp(failures[i].name, name)) && failures[i].after && --failures[i].after == 0)
+            result = failures[i].result;
+    return result;
+}
+
+/* ---- the environment ------------------------------------------------------------------------ */
+
+int configured(const char *name, char *value, size_t size)
+{
+    const char *v = getenv(name);
+    if (!v || !*v)
+        return 0;
+    snprintf(value, size, "%s", v);
+    return 1;
+}
+
+static void read_field(board *b, const char *key, const char *value)
+{
+    unsigned long long n = strtoull(value, NULL, 10);
+    if (!strcmp(key, "name")) snprintf(b->name, sizeof b->name, "%s", value);
+    else if (!strcmp(key, "cc")) b->major = (int)n / 10, b->minor = (int)n % 10;
+    else if (!strcmp(key, "sms")) b->sms = (int)n;
+    else if (!strcmp(key, "threads")) b->threads = (int)n;
+    else if (!strcmp(key, "memory")) b->memory = n;
+    else if (!strcmp(key, "context")) b->context = n;
+    else if (!strcmp(key, "module")) b->module = n;
+    else if (!strcmp(key, "mode")) b->mode = (int)n;
+    else if (!strcmp(key, "mig")) b->mig = (int)n;
+    else if (!strcmp(key, "other") && b->nothers < MAX_OTHERS) {
+        unsigned long long bytes = 0;
+        if (sscanf(value, "%u:%31[^:]:%llu", &b->others[b->nothers].pid, b->others[b->nothers].name, &bytes) == 3)
+            b->others[b->nothers++].bytes = bytes;
+    } else {
+        fprintf(stderr, "fakecuda: FAKECUDA: %s=%s\n", key, value);
+        abort();
+    }
+}
+
+static void read_boards(char *list)
+{
+    char *boards_left = NULL, *fields_left = NULL;
+    for (char *one = strtok_r(list, ";", &boards_left); one && nboards < MAX_BOARDS; one = strtok_r(NULL, ";", &boards_left)) {
+        board *b = &boards[nboards++];
+        for (char *field = strtok_r(one, ",", &fields_left); field; field = strtok_r(NULL, ",", &fields_left)) {
+            char *equals = strchr(field, '=');
+            if (equals)
+                *equals = 0;
+            read_field(b, field, equals ? equals + 1 : "");
+        }
+    }
+}
+
+static void read_environment(void)
+{
+    char text[4096];
+    if (configured("FAKECUDA", text, sizeof text))
+        read_boards(text);
+    if (configured("FAKECUDA_FAIL", text, sizeof text))
+        read_failures(text);
+    if (configured("FAKECUDA_LOG", text, sizeof text) && (log_file = fopen(text, "we")))
+        setvbuf(log_file, NULL, _IOLBF, 0);
+    if (configured("FAKECUDA_STATS", text, sizeof text)) {
+        int fd = open(text, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+        void *p = MAP_FAILED;
+        if (fd >= 0 && ftruncate(fd, sizeof own) == 0)
+            p = mmap(NULL, sizeof own, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        if (p == MAP_FAILED) {
+            perror("fakecuda: FAKECUDA_STATS");
+            abort();
+        }
+        stats = p;
+        close(fd);
+    }
+    backed = configured("FAKECUDA_BACKED", text, sizeof text);
+}
+
+
+/* ---- calls ---------------------------------------------------------------------------------- */
+
+int initialized, lost, current_board = -1;
+uint64_t context_number;
+__thread uint64_t my_context; /* the number of the context that is current on this thread */
+
+void start(void)
+{
+    pthread_mutex_lock(&lock);
+    if (!started++)
+        read_environment();
+    pthread_mutex_unlock(&lock);
+}
+
+/* For tests that are several machines, one after the other. */
+API void fakecuda_restart(void)
+{
+    pthread_mutex_lock(&lock);
+    if (current_board >= 0)
+        end_context();
+    if (stats != &own)
+        munmap(stats, sizeof own);
+    if (log_file)
+        fclose(log_file);
+    stats = &own;
+    own = (statistics){0};
+    log_file = NULL;
+    memset(boards, 0, sizeof boards);
+    memset(failures, 0, sizeof failures);
+    nboards = nfailures = initialized = lost = 0;
+    current_board = -1;
+    read_environment();
+    started = 1;
+    pthread_mutex_unlock(&lock);
+}
+
+static int answer(const char *name, enum needs needs)
+{
+    int result = injected(name);
+    if (result) {
+        stats->injected++;
+        if (needs == CONTEXT && is_fatal(result))
+            lost = result;
+        return result;
+    }
+    if (needs >= DRIVER && !initialized)
+        return violation(NOT_INITIALIZED, "cuInit was not called");
+    if (needs >= CONTEXT && (current_board < 0 || my_context != context_number))
+        return violation(INVALID_CONTEXT, "no context on this thread");
+    return needs >= CONTEXT ? lost : 0;
+}
+
+int enter(const char *name, enum needs needs)
+{
+    start();
+    pthread_mutex_lock(&lock);
+    stats->calls++;
+    snprintf(calling, sizeof calling, "%s", name);
+    int result = answer(name, needs);
+    if (log_file)
+        fprintf(log_file, "%s %d\n", name, result);
+    return result;
+}
+
+void leave(int *unused)
+{
+    (void)unused;
+    pthread_mutex_unlock(&lock);
+}
+
+int violation(int result, const char *format, ...)
+{
+    stats->violations++;
+    if (log_file) {
+        va_list args;
+        va_start(args, format);
+        fprintf(log_file, "violation in %s: ", calling);
+        vfprintf(log_file, format, args);
+        fputc('\n', log_file);
+        va_end(args);
+    }
+    return result;
+}
+
+void spend(uint64_t nanoseconds) { stats->seconds_e9 += nanoseconds; }
+
+/* ---- physical memory ------------------------------------------------------------------------ */
+
+uint64_t used_by_others(const board *b)
+{
+    uint64_t sum = 0;
+    for (int i = 0; i < b->nothers; i++)
+        sum += b->others[i].bytes;
+    return sum;
+}
+
+int charge(board *b, uint64_t bytes)
+{
+    uint64_t taken = b->used + used_by_others(b);
+    if (taken > b->memory || bytes > b->memory - taken)
+        return 0;
+    b->used += bytes;
+    stats->used += bytes;
+    if (stats->used > stats->peak)
+        stats->peak = stats->used;
+    return 1;
+}

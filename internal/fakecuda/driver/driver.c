@@ -1,0 +1,282 @@
+/* driver.c: start-up, devices, the primary context, streams and events. */
+#include "fake.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+extern int initialized;
+extern uint64_t context_number;
+extern __thread uint64_t my_context;
+static int references; /* to the primary context */
+
+API int cuInit(unsigned flags)
+{
+    CALL(cuInit, NOTHING);
+    if (flags)
+        return violation(INVALID_VALUE, "flags %u", flags);
+    if (!nboards)
+        return NO_DEVICE;
+    initialized = 1;
+    return SUCCESS;
+}
+
+API int cuDriverGetVersion(int *version)
+{
+    char text[16];
+    CALL(cuDriverGetVersion, NOTHING);
+    *version = configured("FAKECUDA_VERSION", text, sizeof text) ? atoi(text) : 13000;
+    return SUCCESS;
+}
+
+/* The driver knows a text for every result; one does to see that it is asked. */
+API int cuGetErrorName(int result, const char **name)
+{
+    *name = result == OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : NULL;
+    return *name ? SUCCESS : INVALID_VALUE;
+}
+
+API int cuGetErrorString(int result, const char **text)
+{
+    *text = result == OUT_OF_MEMORY ? "out of memory" : NULL;
+    return *text ? SUCCESS : INVALID_VALUE;
+}
+
+/* ---- devices -------------------------------------------------------------------------------- */
+
+#define BOARD(device)                        \
+    if ((device) < 0 || (device) >= nboards) \
+    return violation(INVALID_DEVICE, "device %d", device)
+
+API int cuDeviceGetCount(int *n)
+{
+    CALL(cuDeviceGetCount, DRIVER);
+    *n = nboards;
+    return SUCCESS;
+}
+
+API int cuDeviceGet(int *device, int ordinal)
+{
+    CALL(cuDeviceGet, DRIVER);
+    BOARD(ordinal);
+    *device = ordinal;
+    return SUCCESS;
+}
+
+API int cuDeviceGetName(char *name, int size, int device)
+{
+    CALL(cuDeviceGetName, DRIVER);
+    BOARD(device);
+    snprintf(name, (size_t)size, "%s", boards[device].name);
+    return SUCCESS;
+}
+
+API int cuDeviceTotalMem_v2(size_t *bytes, int device)
+{
+    CALL(cuDeviceTotalMem, DRIVER);
+    BOARD(device);
+    *bytes = boards[device].memory;
+    return SUCCESS;
+}
+
+API int cuDeviceGetUuid(unsigned char *uuid, int device)
+{
+    CALL(cuDeviceGetUuid, DRIVER);
+    BOARD(device);
+    memset(uuid, 0, 16);
+    uuid[0] = 0xfa;
+    uuid[15] = (unsigned char)device;
+    return SUCCESS;
+}
+
+/* Numbers as in the public enum CUdevice_attribute. */
+API int cuDeviceGetAttribute(int *value, int attribute, int device)
+{
+    CALL(cuDeviceGetAttribute, DRIVER);
+    BOARD(device);
+    const board *b = &boards[device];
+    switch (attribute) {
+    case 16: *value = b->sms; break;
+    case 20: *value = b->mode; break;
+    case 39: *value = b->threads; break;
+    case 75: *value = b->major; break;
+    case 76: *value = b->minor; break;
+    case 102: *value = 1; break; /* virtual memory management */
+    default: return violation(INVALID_VALUE, "attribute %d", attribute);
+    }
+    return SUCCESS;
+}
+
+/* ---- the primary context -------------------------------------------------------------------- */
+
+static int handle; /* the context's address */
+
+API int cuDevicePrimaryCtxRetain(void **context, int device)
+{
+    enum { PROHIBITED = 2, EXCLUSIVE = 3 };
+    CALL(cuDevicePrimaryCtxRetain, DRIVER);
+    BOARD(device);
+    board *b = &boards[device];
+    if (b->mode == PROHIBITED || (b->mode == EXCLUSIVE && b->nothers))
+        return DEVICE_UNAVAILABLE;
+    if (current_board >= 0 && current_board != device)
+        return violation(INVALID_DEVICE, "a context on a second board");
+    if (!references) {
+        if (!charge(b, b->context))
+            return OUT_OF_MEMORY;
+        stats->contexts++;
+    }
+    if (!references++)
+        context_number++;
+    current_board = device;
+    *context = &handle;
+    return SUCCESS;
+}
+
+static void reclaim_queue(void);
+
+void end_context(void)
+{
+    reclaim_memory();
+    reclaim_modules();
+    reclaim_queue();
+    boards[current_board].used -= boards[current_board].context;
+    stats->used -= boards[current_board].context;
+    stats->contexts--;
+    references = 0;
+    context_number++;
+    current_board = -1;
+    lost = 0;
+}
+
+API int cuDevicePrimaryCtxRelease_v2(int device)
+{
+    CALL(cuDevicePrimaryCtxRelease, DRIVER);
+    BOARD(device);
+    if (!references)
+        return violation(INVALID_CONTEXT, "released once too often");
+    if (references == 1)
+        end_context();
+    else
+        references--;
+    return SUCCESS;
+}
+
+API int cuCtxSetCurrent(void *context)
+{
+    CALL(cuCtxSetCurrent, DRIVER);
+    if (context && (context != &handle || !references))
+        return violation(INVALID_CONTEXT, "no such context");
+    my_context = context ? context_number : 0;
+    return SUCCESS;
+}
+
+/* ---- streams and events --------------------------------------------------------------------- */
+
+enum { STREAM = 0x57, EVENT = 0xe7, DEAD = 0xdd };
+typedef struct thing {
+    int kind, recorded;
+    uint64_t at;
+    struct thing *next;
+} thing;
+static thing *things; /* every stream and event ever made, so that stale handles are recognized */
+
+static thing *make(int kind)
+{
+    thing *t = calloc(1, sizeof *t);
+    t->kind = kind;
+    t->next = things;
+    things = t;
+    return t;
+}
+
+static int is(const thing *t, int kind) { return t && t->kind == kind; }
+
+static void reclaim_queue(void)
+{
+    for (thing *t = things; t; t = t->next) {
+        if (t->kind != DEAD)
+            stats->reclaimed++;
+        t->kind = DEAD;
+    }
+    stats->streams = stats->events = 0;
+}
+
+#define STREAM_OR_RETURN(s)     \
+    if ((s) && !is(s, STREAM))  \
+    return violation(INVALID_HANDLE, "not a stream")
+#define EVENT_OR_RETURN(e) \
+    if (!is(e, EVENT))     \
+    return violation(INVALID_HANDLE, "not an event")
+
+API int cuStreamCreate(thing **stream, unsigned flags)
+{
+    CALL(cuStreamCreate, CONTEXT);
+    (void)flags;
+    *stream = make(STREAM);
+    stats->streams++;
+    return SUCCESS;
+}
+
+API int cuStreamDestroy_v2(thing *stream)
+{
+    CALL(cuStreamDestroy, CONTEXT);
+    if (!is(stream, STREAM))
+        return violation(INVALID_HANDLE, "not a stream");
+    stream->kind = DEAD;
+    stats->streams--;
+    return SUCCESS;
+}
+
+API int cuStreamSynchronize(thing *stream)
+{
+    CALL(cuStreamSynchronize, CONTEXT);
+    STREAM_OR_RETURN(stream);
+    return SUCCESS;
+}
+
+API int cuEventCreate(thing **event, unsigned flags)
+{
+    CALL(cuEventCreate, CONTEXT);
+    (void)flags;
+    *event = make(EVENT);
+    stats->events++;
+    return SUCCESS;
+}
+
+API int cuEventDestroy_v2(thing *event)
+{
+    CALL(cuEventDestroy, CONTEXT);
+    EVENT_OR_RETURN(event);
+    event->kind = DEAD;
+    stats->events--;
+    return SUCCESS;
+}
+
+API int cuEventRecord(thing *event, thing *stream)
+{
+    CALL(cuEventRecord, CONTEXT);
+    EVENT_OR_RETURN(event);
+    STREAM_OR_RETURN(stream);
+    event->recorded = 1;
+    event->at = stats->seconds_e9;
+    return SUCCESS;
+}
+
+API int cuEventSynchronize(thing *event)
+{
+    CALL(cuEventSynchronize, CONTEXT);
+    EVENT_OR_RETURN(event);
+    return SUCCESS;
+}
+
+API int cuEventElapsedTime(float *ms, thing *from, thing *to)
+{
+    CALL(cuEventElapsedTime, CONTEXT);
+    EVENT_OR_RETURN(from);
+    EVENT_OR_RETURN(to);
+    if (!from->recorded || !to->recorded)
+        return violation(INVALID_HANDLE, "an event was not recorded");
+    *ms = (float)((double)(int64_t)(to->at - from->at) / 1e6);
+    return SUCCESS;
+}

@@ -1,0 +1,123 @@
+/* module.c: modules, functions and launches. */
+#include "fake.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_FUNCTIONS = 256, DEAD = 0 };
+typedef struct module module;
+typedef struct { module *module; char name[64]; } function;
+struct module {
+    int alive;
+    char *ptx;
+    uint64_t phys;
+    function functions[MAX_FUNCTIONS];
+    int nfunctions;
+    module *next;
+};
+static module *modules;
+
+void reclaim_modules(void)
+{
+    for (module *m = modules; m; m = m->next)
+        if (m->alive) {
+            stats->reclaimed++;
+            m->alive = DEAD;
+            boards[current_board].used -= m->phys;
+            stats->used -= m->phys;
+        }
+    stats->modules = 0;
+}
+
+/* The PTX version that the driver's compiler takes, times ten: 7.8 came with CUDA 11.8, 8.0 with 12.0,
+ * 9.0 with 13.0. */
+static int newest_ptx(void)
+{
+    char text[16];
+    int version = configured("FAKECUDA_VERSION", text, sizeof text) ? atoi(text) : 13000;
+    return version < 12000 ? 70 + version % 1000 / 10 : (version / 1000 - 4) * 10 + version % 1000 / 10;
+}
+
+API int cuModuleLoadDataEx(module **out, const char *image, unsigned n, void *options, void *values)
+{
+    int major, minor;
+    CALL(cuModuleLoadDataEx, CONTEXT);
+    (void)n, (void)options, (void)values;
+    const char *version = strstr(image, ".version ");
+    if (!version || sscanf(version, ".version %d.%d", &major, &minor) != 2)
+        return violation(INVALID_IMAGE, "no PTX");
+    if (10 * major + minor > newest_ptx())
+        return UNSUPPORTED_PTX_VERSION;
+    board *b = &boards[current_board];
+    if (!charge(b, b->module))
+        return OUT_OF_MEMORY;
+    module *m = calloc(1, sizeof *m);
+    *m = (module){.alive = 1, .ptx = strdup(image), .phys = b->module, .next = modules};
+    modules = m;
+    stats->modules++;
+    *out = m;
+    return SUCCESS;
+}
+
+static int is_module(const module *wanted)
+{
+    for (module *m = modules; m; m = m->next)
+        if (m == wanted)
+            return m->alive;
+    return 0;
+}
+
+API int cuModuleUnload(module *m)
+{
+    CALL(cuModuleUnload, CONTEXT);
+    if (!is_module(m))
+        return violation(INVALID_HANDLE, "not a module");
+    m->alive = DEAD;
+    boards[current_board].used -= m->phys;
+    stats->used -= m->phys;
+    stats->modules--;
+    return SUCCESS;
+}
+
+/* Whether PTX has an entry of that very name. */
+static int defines(const char *ptx, const char *name)
+{
+    size_t length = strlen(name);
+    for (const char *p = ptx; (p = strstr(p, ".entry ")); p++) {
+        const char *at = p + strlen(".entry ");
+        at += strspn(at, " \t\n");
+        if (!strncmp(at, name, length) && strchr(" (\n", at[length]))
+            return 1;
+    }
+    return 0;
+}
+
+API int cuModuleGetFunction(function **out, module *m, const char *name)
+{
+    CALL(cuModuleGetFunction, CONTEXT);
+    if (!is_module(m))
+        return violation(INVALID_HANDLE, "not a module");
+    if (!defines(m->ptx, name) || m->nfunctions == MAX_FUNCTIONS)
+        return NOT_FOUND;
+    function *f = &m->functions[m->nfunctions++];
+    f->module = m;
+    snprintf(f->name, sizeof f->name, "%s", name);
+    *out = f;
+    return SUCCESS;
+}
+
+API int cuLaunchKernel(function *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                       unsigned shared, void *stream, void **params, void **extra)
+{
+    CALL(cuLaunchKernel, CONTEXT);
+    (void)stream, (void)params, (void)extra;
+    if (!f || !is_module(f->module))
+        return violation(INVALID_HANDLE, "not a function");
+    if (!gx || !gy || !gz || gx > 0x7fffffff || gy > 65535 || gz > 65535 || !bx || !by || !bz || bz > 64 ||
+        (uint64_t)bx * by * bz > 1024 || shared > 48 * 1024)
+        return violation(INVALID_VALUE, "%s: grid %u %u %u, block %u %u %u, %u bytes shared", f->name, gx, gy, gz, bx, by, bz, shared);
+    stats->launches++;
+    spend(10000);
+    return SUCCESS;
+}

@@ -1,0 +1,190 @@
+/* nvml.c: NVML for the boards of the fake driver. Memory is that of the driver in this process. */
+#include "fake.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, INSUFFICIENT_SIZE = 7, NVML_NOT_FOUND = 6 };
+
+static int fails(void)
+{
+    char text[16];
+    return configured("FAKENVML_FAIL", text, sizeof text) ? atoi(text) : 0;
+}
+
+API int nvmlInit_v2(void)
+{
+    start();
+    int failure = fails();
+    if (!failure)
+        stats->nvml++;
+    return failure;
+}
+
+API int nvmlShutdown(void)
+{
+    if (!stats->nvml)
+        return UNINITIALIZED;
+    stats->nvml--;
+    return SUCCESS;
+}
+
+API const char *nvmlErrorString(int result) { return result == 9 ? "Driver Not Loaded" : "NVML failed"; }
+
+static int text(char *out, unsigned size, const char *s)
+{
+    if (strlen(s) >= size)
+        return INSUFFICIENT_SIZE;
+    strcpy(out, s);
+    return SUCCESS;
+}
+
+API int nvmlSystemGetDriverVersion(char *out, unsigned size) { return text(out, size, "580.65.06"); }
+API int nvmlSystemGetNVMLVersion(char *out, unsigned size) { return text(out, size, "13.580.65.06"); }
+
+API int nvmlSystemGetCudaDriverVersion(int *version)
+{
+    char value[16];
+    *version = configured("FAKECUDA_VERSION", value, sizeof value) ? atoi(value) : 13000;
+    return SUCCESS;
+}
+
+API int nvmlSystemGetProcessName(unsigned pid, char *out, unsigned size)
+{
+    for (int i = 0; i < nboards; i++)
+        for (int j = 0; j < boards[i].nothers; j++)
+            if (boards[i].others[j].pid == pid)
+                return text(out, size, boards[i].others[j].name);
+    return NVML_NOT_FOUND;
+}
+
+API int nvmlDeviceGetCount_v2(unsigned *n)
+{
+    *n = (unsigned)nboards;
+    return SUCCESS;
+}
+
+API int nvmlDeviceGetHandleByIndex_v2(unsigned i, board **b)
+{
+    if (i >= (unsigned)nboards)
+        return INVALID_ARGUMENT;
+    *b = &boards[i];
+    return SUCCESS;
+}
+
+static void uuid_of(const board *b, char out[64])
+{
+    snprintf(out, 64, "%s-fa000000-0000-0000-0000-0000000000%02x", b->mig ? "MIG" : "GPU", (unsigned)(b - boards));
+}
+
+API int nvmlDeviceGetHandleByUUID(const char *uuid, board **b)
+{
+    char own[64];
+    for (int i = 0; i < nboards; i++) {
+        uuid_of(&boards[i], own);
+        if (!strcmp(own, uuid)) {
+            *b = &boards[i];
+            return SUCCESS;
+        }
+    }
+    return NVML_NOT_FOUND;
+}
+
+API int nvmlDeviceGetName(const board *b, char *out, unsigned size) { return text(out, size, b->name); }
+
+API int nvmlDeviceGetUUID(const board *b, char *out, unsigned size)
+{
+    char own[64];
+    uuid_of(b, own);
+    return text(out, size, own);
+}
+
+API int nvmlDeviceGetComputeMode(const board *b, int *mode)
+{
+    *mode = b->mode;
+    return SUCCESS;
+}
+
+API int nvmlDeviceGetMigMode(const board *b, unsigned *now, unsigned *next)
+{
+    (void)b, (void)now, (void)next;
+    return NOT_SUPPORTED;
+}
+
+typedef struct { unsigned version; unsigned long long total, reserved, available, used; } memory;
+
+API int nvmlDeviceGetMemoryInfo_v2(const board *b, memory *m)
+{
+    enum { RESERVED = 400 };
+    m->total = b->memory + RESERVED * MIB; /* the driver shows less than there is */
+    m->reserved = RESERVED * MIB;
+    m->used = b->used + used_by_others(b);
+    m->available = b->memory - m->used;
+    return SUCCESS;
+}
+
+typedef struct { unsigned pid; unsigned long long used; unsigned gpu_instance, compute_instance; } process;
+
+API int nvmlDeviceGetComputeRunningProcesses_v3(const board *b, unsigned *n, process *out)
+{
+    unsigned room = *n, have = (unsigned)b->nothers + (b->used > 0);
+    *n = have;
+    if (have > room)
+        return INSUFFICIENT_SIZE;
+    for (int i = 0; i < b->nothers; i++)
+        out[i] = (process){b->others[i].pid, b->others[i].bytes, ~0u, ~0u};
+    if (b->used)
+        out[b->nothers] = (process){(unsigned)getpid(), b->used, ~0u, ~0u};
+    return SUCCESS;
+}
+
+API int nvmlDeviceGetGraphicsRunningProcesses_v3(const board *b, unsigned *n, process *out)
+{
+    (void)b, (void)out;
+    *n = 0;
+    return SUCCESS;
+}
+
+API int nvmlDeviceGetUtilizationRates(const board *b, unsigned percent[2])
+{
+    (void)b;
+    percent[0] = percent[1] = 0;
+    return SUCCESS;
+}
+
+API int nvmlDeviceGetTemperature(const board *b, int sensor, unsigned *celsius)
+{
+    (void)b, (void)sensor;
+    *celsius = 40;
+    return SUCCESS;
+}
+
+API int nvmlDeviceGetPowerUsage(const board *b, unsigned *milliwatts)
+{
+    (void)b;
+    *milliwatts = 30000;
+    return SUCCESS;
+}
+
+API int nvmlDeviceGetEnforcedPowerLimit(const board *b, unsigned *milliwatts)
+{
+    (void)b;
+    *milliwatts = 300000;
+    return SUCCESS;
+}
+
+API int nvmlDeviceGetClockInfo(const board *b, int kind, unsigned *mhz)
+{
+    (void)b;
+    *mhz = kind == 2 ? 9000 : 1500;
+    return SUCCESS;
+}
+
+API int nvmlDeviceGetCurrentClocksThrottleReasons(const board *b, unsigned long long *reasons)
+{
+    (void)b;
+    *reasons = 1; /* idle */
+    return SUCCESS;
+}

@@ -1,0 +1,269 @@
+//go:build cuda && linux && cgo
+
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"runtime"
+
+	"gorgonia.org/cu"
+
+	"github.com/vprof/vprof/internal/cudalib"
+	"github.com/vprof/vprof/profiler/device"
+)
+
+// Built tells whether the binary can drive a GPU.
+const Built = true
+
+// A Device is a GPU with a context of its own and one stream.
+type Device struct {
+	name    string
+	gpu     device.GPU
+	id      cu.Device
+	context cu.CUContext
+	stream  cu.Stream
+	work    *workload
+
+	// segments, ranges and pages are what is to be given back, by address,
+	// with its size.
+	segments, ranges, pages map[uint64]int64
+	// events are all that were made, idle those that nobody holds.
+	events, idle []cu.Event
+
+	// queued tells whether work may be pending.
+	queued bool
+	// lost is the failure that took the context, nil while it works.
+	lost error
+	undo []func() error
+}
+
+var _ device.Device = (*Device)(nil)
+
+// Open opens the GPU with an index among those that the driver shows, in its
+// order and after CUDA_VISIBLE_DEVICES. A GPU that cannot be used is a
+// [*device.UnusableError]. The goroutine stays on its thread until Close, and
+// is the only one that may use the device.
+func Open(index int) (*Device, error) {
+	d := &Device{
+		name:     fmt.Sprintf("cuda:%d", index),
+		segments: map[uint64]int64{}, ranges: map[uint64]int64{}, pages: map[uint64]int64{},
+	}
+	runtime.LockOSThread()
+	d.defers(func() error { runtime.UnlockOSThread(); return nil })
+	if err := d.open(index); err != nil {
+		// The first failure says why; those on the way back follow from it.
+		_ = d.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+func (d *Device) open(index int) error {
+	id, err := find(index)
+	if err != nil {
+		return err
+	}
+	d.id = id
+	if d.gpu, err = describe(id); err != nil {
+		return err
+	}
+	if err := d.makeContext(); err != nil {
+		return err
+	}
+	if d.stream, err = cu.MakeStream(cu.DefaultStream); err != nil {
+		return d.check("cuStreamCreate", 0, err)
+	}
+	d.defers(func() error { return d.check("cuStreamDestroy", 0, d.stream.Destroy()) })
+	d.work, err = d.load()
+	return err
+}
+
+// makeContext makes the primary context, which is the one that PyTorch uses
+// too, and makes it current.
+func (d *Device) makeContext() error {
+	// All kernels are to be loaded before the first segment is taken, so that
+	// what they need is not taken for the program's.
+	if os.Getenv("CUDA_MODULE_LOADING") == "" {
+		if err := os.Setenv("CUDA_MODULE_LOADING", "EAGER"); err != nil {
+			return err
+		}
+	}
+	var err error
+	if d.context, err = d.id.RetainPrimaryCtx(); err != nil {
+		return d.contextError(d.check("cuDevicePrimaryCtxRetain", 0, err))
+	}
+	d.defers(func() error {
+		// Even a lost context is given back, and with it what it held.
+		return failure("cuDevicePrimaryCtxRelease", 0, d.id.ReleasePrimaryCtx())
+	})
+	if err := cu.SetCurrentContext(d.context); err != nil {
+		return d.check("cuCtxSetCurrent", 0, err)
+	}
+	d.defers(func() error { return d.check("cuCtxSetCurrent", 0, cu.SetCurrentContext(cu.CUContext{})) })
+	return nil
+}
+
+// defers has f called by Close, before what was deferred earlier.
+func (d *Device) defers(f func() error) { d.undo = append(d.undo, f) }
+
+// Close implements [device.Device]. After a failure that took the context the
+// driver has everything back once the context is released, so nothing else is
+// tried.
+func (d *Device) Close() error {
+	var errs []error
+	if d.lost == nil {
+		errs = append(errs, d.giveBack())
+	}
+	for len(d.undo) > 0 {
+		last := len(d.undo) - 1
+		errs = append(errs, d.undo[last]())
+		d.undo = d.undo[:last]
+	}
+	return errors.Join(errs...)
+}
+
+// giveBack gives back what the holder of the device has not.
+func (d *Device) giveBack() error {
+	var errs []error
+	for _, e := range d.events {
+		errs = append(errs, d.check("cuEventDestroy", 0, cu.DestroyEvent(&e)))
+	}
+	d.events, d.idle = nil, nil
+	for addr, size := range d.pages {
+		errs = append(errs, d.Unmap(addr, size))
+	}
+	for addr, size := range d.ranges {
+		errs = append(errs, d.Release(addr, size))
+	}
+	for addr, size := range d.segments {
+		errs = append(errs, d.Put(addr, size))
+	}
+	return errors.Join(errs...)
+}
+
+// Name implements [device.Device].
+func (d *Device) Name() string { return d.name }
+
+// GPU implements [device.Device].
+func (d *Device) GPU() device.GPU { return d.gpu }
+
+// Simulated implements [device.Device].
+func (d *Device) Simulated() bool { return false }
+
+// check turns what a call of the driver returned into a [*CallError], and notes
+// if it took the context. Once it is lost, undoing is no failure any more.
+func (d *Device) check(call string, bytes int64, err error) error {
+	if err == nil {
+		return nil
+	}
+	if d.lost != nil {
+		return d.lost
+	}
+	err = failure(call, bytes, err)
+	var c *CallError
+	if errors.As(err, &c) && c.Lost() {
+		d.lost = err
+	}
+	return err
+}
+
+// failure turns what cu or cudalib returned into a [*CallError].
+func failure(call string, bytes int64, err error) error {
+	if err == nil {
+		return nil
+	}
+	// cu's type of a CUresult has no name outside of cu.
+	if v := reflect.ValueOf(err); v.Kind() == reflect.Int {
+		return &CallError{Call: call, Bytes: bytes, Code: int(v.Int())}
+	}
+	return fmt.Errorf("%s: %w", call, err)
+}
+
+// Total implements [allocator.Source].
+func (d *Device) Total() int64 { return d.gpu.Memory }
+
+// Available implements [device.Device].
+func (d *Device) Available() (int64, error) {
+	free, _, err := cu.MemInfo()
+	return free, d.check("cuMemGetInfo", 0, err)
+}
+
+// Get implements [allocator.Source].
+func (d *Device) Get(size int64) (uint64, error) {
+	addr, err := cu.MemAlloc(size)
+	if err != nil {
+		return 0, d.check("cuMemAlloc", size, err)
+	}
+	d.segments[uint64(addr)] = size
+	return uint64(addr), nil
+}
+
+// Put implements [allocator.Source].
+func (d *Device) Put(addr uint64, size int64) error {
+	if err := d.drain(); err != nil {
+		return err
+	}
+	return d.gone(d.segments, addr, d.check("cuMemFree", size, cu.MemFree(cu.DevicePtr(addr))))
+}
+
+// Reserve implements [allocator.PagedSource].
+func (d *Device) Reserve(size int64) (uint64, error) {
+	addr, err := cudalib.ReserveAddresses(size)
+	if err != nil {
+		return 0, d.check("cuMemAddressReserve", size, err)
+	}
+	d.ranges[addr] = size
+	return addr, nil
+}
+
+// Map implements [allocator.PagedSource].
+func (d *Device) Map(addr uint64, size int64) error {
+	h, err := cudalib.Create(size, int(d.id))
+	if err != nil {
+		return d.check("cuMemCreate", size, err)
+	}
+	err = d.check("cuMemMap", size, cudalib.Map(addr, size, h))
+	// The mapping keeps the memory; without one it goes back now.
+	if release := d.check("cuMemRelease", size, cudalib.ReleaseHandle(h)); err != nil {
+		return err
+	} else if release != nil {
+		return errors.Join(release, d.check("cuMemUnmap", size, cudalib.Unmap(addr, size)))
+	}
+	if err := d.check("cuMemSetAccess", size, cudalib.SetAccess(addr, size, int(d.id))); err != nil {
+		return errors.Join(err, d.check("cuMemUnmap", size, cudalib.Unmap(addr, size)))
+	}
+	d.pages[addr] = size
+	return nil
+}
+
+// Unmap implements [allocator.PagedSource].
+func (d *Device) Unmap(addr uint64, size int64) error {
+	if err := d.drain(); err != nil {
+		return err
+	}
+	return d.gone(d.pages, addr, d.check("cuMemUnmap", size, cudalib.Unmap(addr, size)))
+}
+
+// Release implements [allocator.PagedSource].
+func (d *Device) Release(addr uint64, size int64) error {
+	return d.gone(d.ranges, addr, d.check("cuMemAddressFree", size, cudalib.FreeAddresses(addr, size)))
+}
+
+// gone notes that what was at an address is given back, unless that failed.
+func (d *Device) gone(from map[uint64]int64, addr uint64, err error) error {
+	if err == nil {
+		delete(from, addr)
+	}
+	return err
+}
+
+// drain waits for work that may still use memory about to go.
+func (d *Device) drain() error {
+	if !d.queued {
+		return nil
+	}
+	return d.Synchronize()
+}
