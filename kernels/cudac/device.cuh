@@ -21,6 +21,7 @@ struct alignas(16) Vector {
 
 #define ARCH __CUDA_ARCH__
 #define DEVICE static __device__ __forceinline__
+#define METHOD __device__ __forceinline__
 // SCRATCH declares memory of the module itself.
 #define SCRATCH static __device__
 // A kernel takes one structure of 8-byte fields, named a.
@@ -56,6 +57,16 @@ DEVICE u16 f32_to_f16(float f) {
   u16 h;
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f));
   return h;
+}
+// Two numbers in one word, the first in the lower half.
+DEVICE u32 f16_pair(float x, float y) {
+#if ARCH >= 800
+  u32 p;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(p) : "f"(y), "f"(x));
+  return p;
+#else
+  return f32_to_f16(x) | (u32)f32_to_f16(y) << 16;
+#endif
 }
 DEVICE float bits_f32(u32 b) { return __uint_as_float(b); }
 DEVICE u32 f32_bits(float f) { return __float_as_uint(f); }
@@ -99,6 +110,7 @@ template <class T> struct half_width {
 struct f16 : half_width<f16> {
   DEVICE float widen(bits b) { return f16_to_f32(b); }
   DEVICE bits narrow(float x) { return f32_to_f16(x); }
+  DEVICE u32 pair(float x, float y) { return f16_pair(x, y); }
 };
 
 struct bf16 : half_width<bf16> {
@@ -109,7 +121,28 @@ struct bf16 : half_width<bf16> {
     if ((b & 0x7fffffff) > 0x7f800000) return 0x7fff;
     return (bits)((b + 0x7fff + (b >> 16 & 1)) >> 16);
   }
+  DEVICE u32 pair(float x, float y) {
+#if defined __CUDACC_RTC__ && ARCH >= 800
+    u32 p;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(p) : "f"(y), "f"(x));
+    return p;
+#else
+    return narrow(x) | (u32)narrow(y) << 16;
+#endif
+  }
 };
+
+// A number of a type that is known only at run time, by its place in Go's list.
+DEVICE float load_number(const u8 *p, int type) {
+  if (type == 0) return bits_f32(load((const u32 *)p));
+  u16 b = load((const u16 *)p);
+  return type == 1 ? f16::widen(b) : bf16::widen(b);
+}
+DEVICE void store_number(u8 *p, int type, float x) {
+  if (type == 0) return store((u32 *)p, f32_bits(x));
+  store((u16 *)p, type == 1 ? f16::narrow(x) : bf16::narrow(x));
+}
+DEVICE int number_size(int type) { return type == 0 ? 4 : 2; }
 
 // load_some reads the n bytes at p, 0 to 16, wherever they lie, and zeros after.
 DEVICE Vector load_some(const u8 *p, i64 n) {
@@ -121,6 +154,18 @@ DEVICE Vector load_some(const u8 *p, i64 n) {
     low = low << 8 | load(p + i);
   }
   return Vector{{(u32)low, (u32)(low >> 32), (u32)high, (u32)(high >> 32)}};
+}
+
+// load_lanes reads as many whole elements from an aligned place, without a loop.
+template <class T> DEVICE Vector load_lanes(const u8 *p, int n) {
+  typedef typename T::bits bits;
+  const int size = sizeof(bits);
+  if (n >= 16) return load((const Vector *)p);
+  Vector v = {{0, 0, 0, 0}};
+#pragma unroll
+  for (int l = 0; l < T::lanes; l++)
+    if (l * size < n) v.w[l * size / 4] |= (u32)load((const bits *)p + l) << (l * size % 4 * 8);
+  return v;
 }
 
 // store_some writes the first n bytes of v, at most 16.

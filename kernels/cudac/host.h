@@ -18,6 +18,7 @@ struct Dim3 {
 extern Dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 #define DEVICE static inline
+#define METHOD inline
 #define SCRATCH static
 
 namespace host {
@@ -107,6 +108,7 @@ unsigned short host_f32_to_f16(float f);
 float host_f16_to_f32(unsigned short h);
 DEVICE float f16_to_f32(unsigned short h) { return host_f16_to_f32(h); }
 DEVICE unsigned short f32_to_f16(float f) { return host_f32_to_f16(f); }
+DEVICE unsigned f16_pair(float x, float y) { return host_f32_to_f16(x) | (unsigned)host_f32_to_f16(y) << 16; }
 DEVICE float fused(float a, float b, float c) { return fmaf(a, b, c); }
 DEVICE float exponential(float x) { return expf(x); }
 DEVICE float reciprocal_root(float x) { return 1 / sqrtf(x); }

@@ -3,3 +3,4 @@
 #include "elementwise.cu"
 #include "copy.cu"
 #include "reduce.cu"
+#include "gemm.cu"

@@ -1,0 +1,126 @@
+// The instructions of tensor cores and of asynchronous copies, and their
+// counterparts on a CPU. Layouts of fragments are those of the PTX manual,
+// "Matrix Fragments for mma".
+#pragma once
+#include "device.cuh"
+
+// mma_16x8x16 is a product of 16x16 by 16x8, D += A B; on sm_75 it takes two
+// instructions. mma_8x8x4 is four products, one by each quarter of the warp, on
+// sm_70.
+
+#ifdef __CUDACC_RTC__
+
+// Where something lies in shared memory, in a single register.
+typedef u32 Shared;
+DEVICE Shared shared_at(const void *p) { return (u32)__cvta_generic_to_shared(p); }
+
+#if ARCH >= 800
+DEVICE void copy_async(Shared to, const void *p, int bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(p), "r"(bytes) : "memory");
+}
+DEVICE void close_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N> DEVICE void wait_groups() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
+
+DEVICE void mma_16x8x16(f16, float *d, const u32 *a, u32 b0, u32 b1) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+DEVICE void mma_16x8x16(bf16, float *d, const u32 *a, u32 b0, u32 b1) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+#elif ARCH >= 750
+DEVICE void mma_16x8x8(float *d, u32 a0, u32 a1, u32 b) {
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a0), "r"(a1), "r"(b));
+}
+DEVICE void mma_16x8x16(f16, float *d, const u32 *a, u32 b0, u32 b1) {
+  mma_16x8x8(d, a[0], a[1], b0);
+  mma_16x8x8(d, a[2], a[3], b1);
+}
+#else
+DEVICE void mma_8x8x4(float *d, const u32 *a, const u32 *b) {
+  asm volatile("mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 {%0,%1,%2,%3,%4,%5,%6,%7}, {%8,%9}, {%10,%11}, {%0,%1,%2,%3,%4,%5,%6,%7};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
+               : "r"(a[0]), "r"(a[1]), "r"(b[0]), "r"(b[1]));
+}
+#endif
+
+#if ARCH >= 750
+DEVICE void load_matrices(u32 *r, Shared p) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(p)
+               : "memory");
+}
+DEVICE void load_matrices_transposed(u32 *r, Shared p) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(p)
+               : "memory");
+}
+#endif
+
+#else // on a CPU
+
+typedef char *Shared;
+DEVICE Shared shared_at(void *p) { return (char *)p; }
+DEVICE void copy_async(Shared to, const void *p, int bytes) { host::copy_later(to, p, bytes); }
+DEVICE void close_group() { host::close_group(); }
+template <int N> DEVICE void wait_groups() { host::wait_groups(N); }
+
+template <class T> DEVICE float half_of(u32 word, int i) { return T::widen((u16)(word >> (16 * i))); }
+
+template <class T> DEVICE void mma_16x8x16(T, float *d, const u32 *a, u32 b0, u32 b1) {
+  u32 mine[6] = {a[0], a[1], a[2], a[3], b0, b1};
+  const u32(*all)[16] = host::exchange(mine, 6);
+  for (int i = 0; i < 4; i++) {
+    int row = lane() / 4 + 8 * (i / 2), column = lane() % 4 * 2 + i % 2;
+    for (int k = 0; k < 16; k++) {
+      float x = half_of<T>(all[row % 8 * 4 + k % 8 / 2][row / 8 + k / 8 * 2], k % 2);
+      float y = half_of<T>(all[column * 4 + k % 8 / 2][4 + k / 8], k % 2);
+      d[i] += x * y;
+    }
+  }
+}
+
+DEVICE void mma_8x8x4(float *d, const u32 *a, const u32 *b) {
+  u32 mine[4] = {a[0], a[1], b[0], b[1]};
+  const u32(*all)[16] = host::exchange(mine, 4);
+  int quarter = lane() % 16 / 4 * 4; // its first lane; the other four are 16 further
+  for (int i = 0; i < 8; i++) {
+    int row = (lane() & 1) + (i & 2) + lane() / 16 * 4, column = (i & 4) + (lane() & 2) + (i & 1);
+    for (int k = 0; k < 4; k++) {
+      float x = half_of<f16>(all[quarter + row % 4 + row / 4 * 16][k / 2], k % 2);
+      float y = half_of<f16>(all[quarter + column % 4 + column / 4 * 16][2 + k / 2], k % 2);
+      d[i] += x * y;
+    }
+  }
+}
+
+// Lane 8j+i gives the place of row i of matrix j.
+DEVICE void matrices(u32 *r, Shared p, bool transposed) {
+  u64 at = (u64)p;
+  u32 mine[2] = {(u32)at, (u32)(at >> 32)};
+  const u32(*all)[16] = host::exchange(mine, 2);
+  for (int j = 0; j < 4; j++) {
+    u16 pair[2];
+    for (int i = 0; i < 2; i++) {
+      int row = lane() / 4, column = lane() % 4 * 2 + i;
+      if (transposed) {
+        int t = row;
+        row = column, column = t;
+      }
+      const u32 *w = all[8 * j + row];
+      pair[i] = ((const u16 *)(w[0] | (u64)w[1] << 32))[column];
+    }
+    r[j] = pair[0] | (u32)pair[1] << 16;
+  }
+}
+DEVICE void load_matrices(u32 *r, Shared p) { matrices(r, p, false); }
+DEVICE void load_matrices_transposed(u32 *r, Shared p) { matrices(r, p, true); }
+
+#endif

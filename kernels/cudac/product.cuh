@@ -1,0 +1,484 @@
+// C = A B^T for tiles of 128 by 128, whatever A and B are views of.
+//
+// A view says where the 16 bytes that begin at (index, depth) lie:
+//   along_depth   whether they run along the depth or along the index
+//   place(i)      what is known of an index before the depth is
+//   at(place, k, valid)  their address, and how many of them count
+//   number(i, k)  a single element, for views of any stride and type
+#pragma once
+#include "mma.cuh"
+
+const int tile = 128; // rows and columns of C per block
+
+struct Output {
+  u8 *address;
+  i64 row; // distance of rows in elements
+  int rows, columns;
+};
+
+// A share of the depth: blocks with the same ticket add theirs.
+struct Share {
+  int begin, end, ticket, split, splits;
+};
+
+// The chunks of a view's tile that a thread brings in, Depth elements deep.
+template <class View, class T, int Depth, int Threads> struct Loader {
+  static const int lanes = T::lanes;
+  static const int chunks = tile * Depth / lanes / Threads;
+  static const bool along_depth = View::along_depth;
+  static const int across = View::along_depth ? Depth / lanes : tile / lanes; // chunks in a row
+  static const int step = Threads / across;
+  const View &view;
+  typename View::Place places[View::along_depth ? chunks : 1];
+
+  METHOD static int chunk() { return threadIdx.x % across; }
+  METHOD static int line(int i) { return threadIdx.x / across + i * step; }
+  METHOD Loader(const View &v, int first) : view(v) {
+    if (View::along_depth) {
+#pragma unroll
+      for (int i = 0; i < chunks; i++) places[i] = v.place(first + line(i));
+    } else {
+      places[0] = v.place(first + chunk() * lanes);
+    }
+  }
+  METHOD const u8 *at(int i, int k, int &valid) const {
+    return View::along_depth ? view.at(places[i], k + chunk() * lanes, valid) : view.at(places[0], k + line(i), valid);
+  }
+  METHOD Vector get(int i, int k) const {
+    int valid;
+    const u8 *p = at(i, k, valid);
+    return load_lanes<T>(p, valid);
+  }
+};
+
+// Sums of the shares of a tile. acc is laid out alike in all blocks, so how
+// does not matter. Returns whether this block is the one that has the sum.
+template <int Count, int Threads> DEVICE bool combine(float *acc, const Share &s) {
+  if (s.splits == 1) return true;
+  float *mine = scratch + (i64)(s.ticket * s.splits + s.split) * (Count * Threads) + threadIdx.x;
+#pragma unroll
+  for (int i = 0; i < Count; i++) mine[i * Threads] = acc[i];
+  if (!last_to_arrive(s.ticket, s.splits, (u32 *)shared_memory())) return false;
+#pragma unroll
+  for (int i = 0; i < Count; i++) acc[i] = 0;
+  const float *from = scratch + (i64)s.ticket * s.splits * (Count * Threads) + threadIdx.x;
+#pragma unroll 1
+  for (int j = 0; j < s.splits; j++, from += Count * Threads)
+#pragma unroll
+    for (int i = 0; i < Count; i++) acc[i] += load_fresh(from + i * Threads);
+  sync();
+  return true;
+}
+
+// Writes a tile that lies in shared memory, rows of 256 bytes in chunks of 16,
+// to its place. Threads go along rows.
+template <class T, int Threads> DEVICE void write_tile(const char *from, const Output &c, int m0, int n0) {
+  const int size = sizeof(typename T::bits);
+#pragma unroll 4
+  for (int i = threadIdx.x; i < tile * 16; i += Threads) {
+    int row = i / 16, chunk = i % 16, left = (c.columns - n0) * size - chunk * 16;
+    if (m0 + row >= c.rows || left <= 0) continue;
+    Vector v = *(const Vector *)(from + row * 256 + ((chunk ^ (row & 7)) << 4));
+    store_some(c.address + ((m0 + row) * c.row + n0) * size + chunk * 16, left, v);
+  }
+}
+
+// Tensor cores: 4 warps of 64 by 64, each stage 32 deep.
+namespace tensor {
+
+const int depth = 32, block = 128;
+#if ARCH >= 800
+const int stages = 3;
+#else
+const int stages = 2;
+#endif
+const int stage_bytes = 2 * tile * depth * 2;
+
+// Where chunk c of a line lies in a tile of shared memory: swizzled, so that
+// the eight lines that a matrix load takes at once lie in different banks.
+template <bool AlongDepth> DEVICE int offset(int line, int c) {
+  return AlongDepth ? line * 64 + ((c ^ (line >> 1 & 3)) << 4) : line * 256 + ((c ^ (line & 7)) << 4);
+}
+
+#if ARCH >= 750
+// Fragments of 64 indices of a tile, 16 at a time: for A the four registers of
+// one, for B those of two, 8 columns each. Within a thread the swizzle does not
+// change with the index, or not with the depth: few offsets serve for all.
+template <bool AlongDepth, bool IsA> struct Reader {
+  int at[AlongDepth ? depth / 16 : 4];
+
+  METHOD Reader(int first) {
+    int l = lane() & 7, low = lane() >> 3 & 1, high = lane() >> 4;
+    int di = IsA ? low : high, dk = IsA ? high : low;
+    if (AlongDepth) {
+#pragma unroll
+      for (int step = 0; step < depth / 16; step++) at[step] = offset<true>(first + 8 * di + l, 2 * step + dk);
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; i++) at[i] = offset<false>(8 * dk + l, first / 8 + 2 * i + di);
+    }
+  }
+  METHOD void get(u32 (*r)[4], Shared from, int step) const {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      if (AlongDepth)
+        load_matrices(r[i], from + at[step] + i * 16 * 64);
+      else
+        load_matrices_transposed(r[i], from + at[i] + step * 16 * 256);
+    }
+  }
+};
+
+struct Fragments {
+  u32 a[4][4], b[4][4];
+};
+
+template <class T> DEVICE void multiply(float *acc, const Fragments &f) {
+#pragma unroll
+  for (int i = 0; i < 4; i++)
+#pragma unroll
+    for (int j = 0; j < 8; j++) {
+      // Back and forth, so that a fragment of B is used twice in a row.
+      int n = i & 1 ? 7 - j : j;
+      mma_16x8x16(T(), acc + (i * 8 + n) * 4, f.a[i], f.b[n / 2][n % 2 * 2], f.b[n / 2][n % 2 * 2 + 1]);
+    }
+}
+
+DEVICE int pair_row(int p) { return warp() / 2 * 64 + p / 16 * 16 + p % 2 * 8 + lane() / 4; }
+DEVICE int pair_column(int p) { return warp() % 2 * 64 + p / 2 % 8 * 8 + lane() % 4 * 2; }
+
+#else
+// sm_70: the quarters of a warp take 8x8 each of a 16x16. Which rows is free;
+// these let eight lanes in a row read eight lines in a row.
+DEVICE int quarter_row() { return (lane() >> 2 & 1) * 4 + (lane() & 3) + lane() / 16 * 8; }
+DEVICE int quarter_column() { return (lane() >> 3 & 1) * 4 + (lane() & 3) + lane() / 16 * 8; }
+
+DEVICE void multiply_tile(float *acc, const char *a, const char *b) {
+  int m = warp() / 2 * 64 + quarter_row(), n = warp() % 2 * 64 + quarter_column();
+#pragma unroll
+  for (int c = 0; c < depth / 8; c++) {
+    Vector x[4], y[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      x[i] = *(const Vector *)(a + offset<true>(m + 16 * i, c));
+      y[i] = *(const Vector *)(b + offset<true>(n + 16 * i, c));
+    }
+#pragma unroll
+    for (int h = 0; h < 2; h++)
+#pragma unroll
+      for (int i = 0; i < 4; i++)
+#pragma unroll
+        for (int j = 0; j < 4; j++) mma_8x8x4(acc + (i * 4 + j) * 8, x[i].w + 2 * h, y[j].w + 2 * h);
+  }
+}
+
+DEVICE int pair_row(int p) {
+  return warp() / 2 * 64 + p / 16 * 16 + (lane() >> 2 & 1) * 4 + lane() / 16 * 8 + (lane() & 1) + p % 2 * 2;
+}
+DEVICE int pair_column(int p) {
+  return warp() % 2 * 64 + p / 4 % 4 * 16 + (lane() >> 3 & 1) * 4 + p / 2 % 2 * 8 + (lane() & 2);
+}
+#endif
+
+#if ARCH >= 800
+
+// Brings a stage's half in; line 0 of the thread goes to offset at.
+template <class L> DEVICE void bring(Shared to, const L &from, int k) {
+#pragma unroll
+  for (int i = 0; i < L::chunks; i++) {
+    int valid;
+    const u8 *p = from.at(i, k, valid);
+    copy_async(to + i * (L::along_depth ? L::step * 64 : L::step * 256), p, valid);
+  }
+}
+
+// While a stage is multiplied, the next are on their way; and while 16 of its
+// depth are, the fragments of the next 16 are.
+template <class T, class A, class B> DEVICE void accumulate(float *acc, const A &a, const B &b, int m0, int n0, const Share &s) {
+  typedef Loader<A, T, depth, block> LA;
+  typedef Loader<B, T, depth, block> LB;
+  LA la(a, m0);
+  LB lb(b, n0);
+  Reader<A::along_depth, true> ra(warp() / 2 * 64);
+  Reader<B::along_depth, false> rb(warp() % 2 * 64);
+  int to_a = offset<A::along_depth>(LA::line(0), LA::chunk());
+  int to_b = offset<B::along_depth>(LB::line(0), LB::chunk()) + stage_bytes / 2;
+  Shared memory = shared_at(shared_memory());
+  int k = s.begin; // of what is brought in next
+#pragma unroll
+  for (int i = 0; i < stages - 1; i++, k += depth) {
+    if (k < s.end) {
+      bring(memory + i * stage_bytes + to_a, la, k);
+      bring(memory + i * stage_bytes + to_b, lb, k);
+    }
+    close_group();
+  }
+  wait_groups<stages - 2>();
+  sync();
+  Fragments f[2];
+  int now = 0, free = (stages - 1) * stage_bytes;
+  ra.get(f[0].a, memory, 0);
+  rb.get(f[0].b, memory + stage_bytes / 2, 0);
+#pragma unroll 1
+  for (int left = (s.end - s.begin + depth - 1) / depth; left > 0; left--, k += depth) {
+    ra.get(f[1].a, memory + now, 1);
+    rb.get(f[1].b, memory + now + stage_bytes / 2, 1);
+    if (k < s.end) {
+      bring(memory + free + to_a, la, k);
+      bring(memory + free + to_b, lb, k);
+    }
+    close_group();
+    multiply<T>(acc, f[0]);
+    free = now;
+    now = now == (stages - 1) * stage_bytes ? 0 : now + stage_bytes;
+    wait_groups<stages - 2>();
+    sync();
+    // After the last, these are of no use and no harm.
+    ra.get(f[0].a, memory + now, 0);
+    rb.get(f[0].b, memory + now + stage_bytes / 2, 0);
+    multiply<T>(acc, f[1]);
+  }
+  wait_groups<0>();
+  sync();
+}
+
+#else
+
+// Chunks that run along the index are turned on their way to shared memory.
+template <class L> DEVICE void put(char *to, const Vector *v) {
+#pragma unroll
+  for (int i = 0; i < L::chunks; i++) {
+    if (L::along_depth) {
+      *(Vector *)(to + offset<true>(L::line(i), L::chunk())) = v[i];
+    } else {
+#pragma unroll
+      for (int j = 0; j < 8; j++)
+        *(u16 *)(to + offset<true>(L::chunk() * 8 + j, L::line(i) / 8) + L::line(i) % 8 * 2) = (u16)(v[i].w[j / 2] >> (16 * (j & 1)));
+    }
+  }
+}
+
+template <class T, class A, class B> DEVICE void accumulate(float *acc, const A &a, const B &b, int m0, int n0, const Share &s) {
+  typedef Loader<A, T, depth, block> LA;
+  typedef Loader<B, T, depth, block> LB;
+  char *memory = shared_memory();
+  LA la(a, m0);
+  LB lb(b, n0);
+#if ARCH >= 750
+  Reader<true, true> ra(warp() / 2 * 64);
+  Reader<true, false> rb(warp() % 2 * 64);
+#endif
+  Vector va[LA::chunks], vb[LB::chunks];
+#pragma unroll 1
+  for (int k = s.begin - depth, stage = 1; k < s.end; k += depth, stage ^= 1) {
+    bool more = k + depth < s.end;
+    if (more) {
+#pragma unroll
+      for (int i = 0; i < LA::chunks; i++) va[i] = la.get(i, k + depth);
+#pragma unroll
+      for (int i = 0; i < LB::chunks; i++) vb[i] = lb.get(i, k + depth);
+    }
+    if (k >= s.begin) {
+      char *now = memory + stage * stage_bytes;
+#if ARCH >= 750
+      Fragments f;
+#pragma unroll
+      for (int step = 0; step < depth / 16; step++) {
+        ra.get(f.a, shared_at(now), step);
+        rb.get(f.b, shared_at(now) + stage_bytes / 2, step);
+        multiply<T>(acc, f);
+      }
+#else
+      multiply_tile(acc, now, now + stage_bytes / 2);
+#endif
+    }
+    if (more) {
+      char *next = memory + (stage ^ 1) * stage_bytes;
+      put<LA>(next, va);
+      put<LB>(next + stage_bytes / 2, vb);
+    }
+    sync();
+  }
+}
+
+#endif
+
+template <class T, class A, class B> DEVICE void product(const A &a, const B &b, const Output &c, int m0, int n0, const Share &s) {
+  float acc[128];
+#pragma unroll
+  for (int i = 0; i < 128; i++) acc[i] = 0;
+  accumulate<T>(acc, a, b, m0, n0, s);
+  if (!combine<128, block>(acc, s)) return;
+  char *memory = shared_memory();
+#pragma unroll
+  for (int p = 0; p < 64; p++) {
+    int row = pair_row(p), column = pair_column(p);
+    *(u32 *)(memory + row * 256 + ((column / 8 ^ (row & 7)) << 4) + column % 8 * 2) =
+        T::pair(acc[2 * p], acc[2 * p + 1]);
+  }
+  sync();
+  write_tile<T, block>(memory, c, m0, n0);
+}
+
+} // namespace tensor
+
+// Cores for f32: 256 threads with 8 by 8 each, 16 deep. Operands of any type.
+namespace cores {
+
+const int depth = 16, block = 256;
+const int line = tile + 4; // floats; off by a bank group from line to line
+
+// The threads of a warp take 4 by 8 squares of 4 by 4 twice each way, so that
+// they read whole lines of 128 bytes.
+DEVICE int thread_row() { return warp() / 2 * 32 + lane() / 8 * 4; }
+DEVICE int thread_column() { return warp() % 2 * 64 + lane() % 8 * 4; }
+
+DEVICE void multiply(float *acc, const float *a, const float *b) {
+  a += thread_row(), b += thread_column();
+#pragma unroll
+  for (int k = 0; k < depth; k++) {
+    Vector x[2], y[2];
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      x[h] = *(const Vector *)(a + k * line + 16 * h);
+      y[h] = *(const Vector *)(b + k * line + 32 * h);
+    }
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+#pragma unroll
+      for (int j = 0; j < 8; j++)
+        acc[i * 8 + j] = fused(bits_f32(x[i / 4].w[i % 4]), bits_f32(y[j / 4].w[j % 4]), acc[i * 8 + j]);
+  }
+}
+
+// How tiles are brought in: by 16 bytes, or by elements.
+template <class View, class T> struct Chunks {
+  typedef Loader<View, T, depth, block> L;
+  L loader;
+  Vector v[L::chunks];
+  METHOD Chunks(const View &view, int first) : loader(view, first) {}
+  METHOD void get(int k) {
+#pragma unroll
+    for (int i = 0; i < L::chunks; i++) v[i] = loader.get(i, k);
+  }
+  METHOD void put(float *to) const {
+#pragma unroll
+    for (int i = 0; i < L::chunks; i++)
+#pragma unroll
+      for (int j = 0; j < T::lanes; j++) {
+        int k = View::along_depth ? L::chunk() * T::lanes + j : L::line(i);
+        int m = View::along_depth ? L::line(i) : L::chunk() * T::lanes + j;
+        to[k * line + m] = T::get(v[i], j);
+      }
+  }
+};
+
+template <class View, class T> struct Elements {
+  const View &view;
+  int first;
+  float v[8];
+  METHOD Elements(const View &view, int first) : view(view), first(first) {}
+  METHOD void get(int k) {
+#pragma unroll
+    for (int i = 0; i < 8; i++) v[i] = view.number(first + threadIdx.x % tile, k + threadIdx.x / tile * 8 + i);
+  }
+  METHOD void put(float *to) const {
+#pragma unroll
+    for (int i = 0; i < 8; i++) to[(threadIdx.x / tile * 8 + i) * line + threadIdx.x % tile] = v[i];
+  }
+};
+
+// Stores a thread's results, four columns at a time where they are aligned.
+DEVICE void write(const float *acc, const Output &c, int type, int m0, int n0) {
+  int size = number_size(type);
+#pragma unroll
+  for (int i = 0; i < 8; i++) {
+    int row = m0 + thread_row() + i % 4 + i / 4 * 16;
+    if (row >= c.rows) continue;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      int column = n0 + thread_column() + 32 * h;
+      u8 *to = c.address + (row * c.row + column) * size;
+      const float *x = acc + i * 8 + h * 4;
+      if (type == 0 && column + 4 <= c.columns && aligned((u64)to)) {
+        store((Vector *)to, Vector{{f32_bits(x[0]), f32_bits(x[1]), f32_bits(x[2]), f32_bits(x[3])}});
+        continue;
+      }
+#pragma unroll
+      for (int j = 0; j < 4; j++)
+        if (column + j < c.columns) store_number(to + j * size, type, x[j]);
+    }
+  }
+}
+
+template <class T, template <class, class> class Bring, class A, class B>
+DEVICE void product(const A &a, const B &b, const Output &c, int type, int m0, int n0, const Share &s) {
+  float *memory = (float *)shared_memory();
+  const int stage = 2 * depth * line;
+  float acc[64];
+#pragma unroll
+  for (int i = 0; i < 64; i++) acc[i] = 0;
+  Bring<A, T> ba(a, m0);
+  Bring<B, T> bb(b, n0);
+#pragma unroll 1
+  for (int k = s.begin - depth, at = stage; k < s.end; k += depth, at = stage - at) {
+    bool more = k + depth < s.end;
+    if (more) {
+      ba.get(k + depth);
+      bb.get(k + depth);
+    }
+    if (k >= s.begin) multiply(acc, memory + at, memory + at + depth * line);
+    if (more) {
+      ba.put(memory + stage - at);
+      bb.put(memory + stage - at + depth * line);
+    }
+    sync();
+  }
+  if (combine<64, block>(acc, s)) write(acc, c, type, m0, n0);
+}
+
+} // namespace cores
+
+const int share_unit = 32; // shares of the depth are whole stages
+
+// How a grid covers the tiles: x has tiles and shares, y and z the batch.
+struct Tiling {
+  i64 m, n, k, batch, splits;
+};
+
+// with_tile calls run(batch, m0, n0, share) for the block's tile. Tiles go in
+// groups of eight rows, so that blocks that run at one time share operands.
+template <class Run> DEVICE void with_tile(const Tiling &t, Run run) {
+  int down = ((int)t.m + tile - 1) / tile, across = ((int)t.n + tile - 1) / tile;
+  int splits = (int)t.splits, id = blockIdx.x / splits, split = blockIdx.x % splits;
+  int b = blockIdx.y + blockIdx.z * gridDim.y;
+  if (id >= down * across || b >= t.batch) return;
+  int group = id / (8 * across) * 8, height = smaller(down - group, 8), in = id - group * across;
+  int m0 = (group + in % height) * tile, n0 = in / height * tile;
+  int share = ((int)t.k + splits - 1) / splits;
+  share = (share + share_unit - 1) / share_unit * share_unit;
+  Share s;
+  s.begin = smaller(split * share, (int)t.k);
+  s.end = smaller(s.begin + share, (int)t.k);
+  s.ticket = b * down * across + id;
+  s.split = split, s.splits = splits;
+  run(b, m0, n0, s);
+}
+
+// The kernel for a type: tensor cores, where there are any for it.
+template <class T> struct Engine {
+  static const int block = tensor::block;
+  template <class A, class B> static METHOD void product(const A &a, const B &b, const Output &c, int m0, int n0, const Share &s) {
+    tensor::product<T>(a, b, c, m0, n0, s);
+  }
+};
+template <class T, int Type> struct Cores {
+  static const int block = cores::block;
+  template <class A, class B> static METHOD void product(const A &a, const B &b, const Output &c, int m0, int n0, const Share &s) {
+    cores::product<T, cores::Chunks>(a, b, c, Type, m0, n0, s);
+  }
+};
+template <> struct Engine<f32> : Cores<f32, 0> {};
+#if ARCH < 800
+template <> struct Engine<bf16> : Cores<bf16, 2> {};
+#endif

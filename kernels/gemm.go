@@ -1,0 +1,149 @@
+package kernels
+
+// Geometry of the kernels for products (product.cuh).
+const (
+	tileSide = 128
+	// Shared memory and threads of those on tensor cores, which hold two or,
+	// from sm_80 on, three stages of 16 KiB; and of those on other cores, which
+	// hold two of two tiles, 16 deep, with lines four floats longer.
+	tensorThreads = 128
+	stageBytes    = 16 << 10
+	coreThreads   = 256
+	coreBytes     = 2 * 2 * 16 * (tileSide + 4) * 4
+	// Floats that a block leaves for the others of its tile.
+	tileFloats = tileSide * tileSide
+	// A share of the depth that is worth a block.
+	leastShareDepth = 512
+)
+
+// Matrix is a batch of matrices. Distances are in elements; Depth is that
+// between neighbors along the side that is summed over, for an operand, or
+// along a row, for a result.
+type Matrix struct {
+	Addr              uint64
+	Row, Depth, Batch int64
+}
+
+// GEMM is a product of matrices, C = A times B transposed, for each of a batch:
+// A is M by K, B is N by K and C is M by N, in one type, with sums in F32. A
+// transposed operand has its Row and Depth swapped. F16 runs on tensor cores, and
+// so does BF16 from compute capability 8.0 on, provided that operands are dense
+// along K and their rows and matrices begin at multiples of 16 bytes.
+type GEMM struct {
+	Type           Type
+	A, B, C        Matrix
+	M, N, K, Batch int64
+}
+
+var gemmNames = forTypes("gemm")
+
+// Launch multiplies, on a GPU of the compute capability. C must be dense along
+// rows.
+func (k GEMM) Launch(capability int) Launch {
+	if k.C.Depth != 1 && k.N > 1 {
+		panic("kernels: gemm: a result whose rows are not dense")
+	}
+	size := k.Type.Size()
+	name, engine := gemmNames[k.Type], engineFor(k.Type, capability)
+	if !wholeVectors(k.A, k.M, k.Batch, size) || !wholeVectors(k.B, k.N, k.Batch, size) {
+		name, engine = "gemm_any", cores
+	}
+	p := product{m: k.M, n: k.N, k: k.K, batch: k.Batch}
+	p.split()
+	a, b := k.A.bytes(k.M, k.K, size), k.B.bytes(k.N, k.K, size)
+	args := make([]uint64, 0, 21)
+	args = k.A.put(args, a)
+	args = k.B.put(args, b)
+	args = k.C.put(args, k.C.bytes(k.M, k.N, size))
+	args = append(p.put(args), uint64(k.Type))
+	l := p.launch(name, engine, args)
+	l.Reads = k.A.visited(k.M, k.K, k.Batch, size) + k.B.visited(k.N, k.K, k.Batch, size)
+	if k.M == 0 || k.N == 0 {
+		l.Reads = 0
+	}
+	l.Writes = k.M * k.N * k.Batch * size
+	return l
+}
+
+// wholeVectors tells whether rows can be read by 16 bytes.
+func wholeVectors(m Matrix, rows, batch, size int64) bool {
+	lanes := vectorBytes / size
+	return m.Depth == 1 && m.Addr%vectorBytes == 0 && (m.Row%lanes == 0 || rows <= 1) && (m.Batch%lanes == 0 || batch <= 1)
+}
+
+// put appends the matrix as arguments of a kernel.
+func (m Matrix) put(args []uint64, bytes int64) []uint64 {
+	return append(args, m.Addr, uint64(m.Row), uint64(m.Depth), uint64(m.Batch), uint64(bytes))
+}
+
+// bytes is from the first to past the last element of one matrix.
+func (m Matrix) bytes(rows, depth, size int64) int64 {
+	if rows == 0 || depth == 0 {
+		return 0
+	}
+	return ((rows-1)*m.Row + (depth-1)*m.Depth + 1) * size
+}
+
+// visited is the number of different bytes of all matrices. Rows may overlap,
+// and so may matrices as a whole; apart from that, strides leave elements apart.
+func (m Matrix) visited(rows, depth, batch, size int64) int64 {
+	elements := rows * depth
+	if m.Depth == 1 && m.Row < depth && elements > 0 {
+		elements = (rows-1)*m.Row + depth
+	}
+	if m.Batch == 0 {
+		batch = min(batch, 1)
+	}
+	return elements * batch * size
+}
+
+// An engine is one of the two ways that products are computed.
+type engine struct {
+	threads, shared uint32
+}
+
+var cores = engine{coreThreads, coreBytes}
+
+// engineFor is what the module for a GPU has for a type: Engine of product.cuh.
+func engineFor(t Type, capability int) engine {
+	switch {
+	case capability >= 80 && t != F32:
+		return engine{tensorThreads, 3 * stageBytes}
+	case t == F16:
+		return engine{tensorThreads, 2 * stageBytes}
+	}
+	return cores
+}
+
+// A product is how a grid covers the tiles of a result.
+type product struct {
+	m, n, k, batch, splits int64
+}
+
+// split lets several blocks share the depth of a tile, where there are few
+// tiles and the depth is great. Their sums must fit the module's scratch memory.
+func (p *product) split() {
+	if p.k >= 1<<30 || p.m >= 1<<30 || p.n >= 1<<30 || p.batch >= 1<<30 {
+		panic("kernels: a product with a side of 2^30 or more")
+	}
+	tiles := p.tiles() * p.batch
+	p.splits = 1
+	if tiles > 0 && tiles < scratchTickets {
+		p.splits = max(1, min(divUp(p.k, leastShareDepth), scratchFloats/tileFloats/tiles))
+	}
+}
+
+func (p *product) tiles() int64 { return divUp(p.m, tileSide) * divUp(p.n, tileSide) }
+
+func (p *product) put(args []uint64) []uint64 {
+	return append(args, uint64(p.m), uint64(p.n), uint64(p.k), uint64(p.batch), uint64(p.splits))
+}
+
+func (p *product) launch(name string, e engine, args []uint64) Launch {
+	l := launch(name, p.tiles()*p.splits, e.shared, args)
+	l.Block[0] = e.threads
+	l.Grid[1] = batchBlocks(p.batch)
+	l.Grid[2] = uint32(max(divUp(p.batch, int64(l.Grid[1])), 1))
+	l.FLOPs = 2 * p.m * p.n * p.k * p.batch
+	return l
+}

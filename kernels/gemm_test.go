@@ -1,0 +1,154 @@
+package kernels_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/vprof/vprof/kernels"
+)
+
+// matrix allocates a batch of matrices with gaps between their rows.
+func (c *cpu) matrix(t kernels.Type, rows, depth, batch, gap int64, seed int) (kernels.Matrix, tensor) {
+	row := depth + gap
+	x := c.tensorOf(t, rows*row*batch, seed)
+	return kernels.Matrix{Addr: x.addr(), Row: row, Depth: 1, Batch: rows * row}, x
+}
+
+// multiply is the product that a GEMM must come to, over what C held before.
+func multiply(k kernels.GEMM, a, b, c []float64) []float64 {
+	for batch := range k.Batch {
+		for m := range k.M {
+			for n := range k.N {
+				sum := 0.0
+				for d := range k.K {
+					sum += a[batch*k.A.Batch+m*k.A.Row+d*k.A.Depth] * b[batch*k.B.Batch+n*k.B.Row+d*k.B.Depth]
+				}
+				c[batch*k.C.Batch+m*k.C.Row+n] = round(k.Type, sum)
+			}
+		}
+	}
+	return c
+}
+
+func TestGEMMMultipliesMatricesOfAnySize(t *testing.T) {
+	forAll(t, func(t *rapid.T, c *cpu) {
+		k := kernels.GEMM{Type: rapid.SampledFrom(types).Draw(t, "type")}
+		side := rapid.OneOf(rapid.Int64Range(0, 20), rapid.Int64Range(100, 150))
+		k.M, k.N = side.Draw(t, "m"), side.Draw(t, "n")
+		k.K, k.Batch = rapid.Int64Range(0, 130).Draw(t, "k"), rapid.Int64Range(0, 2).Draw(t, "batch")
+		gap := func(rows int64) int64 {
+			if rapid.Bool().Draw(t, "rows begin at whole vectors") {
+				return (8 - rows%8) % 8
+			}
+			return rapid.Int64Range(0, 9).Draw(t, "gap")
+		}
+		var a, b, y tensor
+		k.A, a = c.matrix(k.Type, k.M, k.K, k.Batch, gap(k.K), 1)
+		k.B, b = c.matrix(k.Type, k.N, k.K, k.Batch, gap(k.K), 2)
+		k.C, y = c.matrix(k.Type, k.M, k.N, k.Batch, rapid.Int64Range(0, 9).Draw(t, "gap"), 3)
+		if rapid.Bool().Draw(t, "one A for all") {
+			k.A.Batch = 0
+		}
+		want := multiply(k, a.get(k.Type), b.get(k.Type), y.get(k.Type))
+		c.run(k.Launch(c.arch))
+		near(t, k.Type, want, y.get(k.Type), "product")
+	})
+}
+
+func TestGEMMTakesTransposedOperands(t *testing.T) {
+	onEveryArch(t, func(t *testing.T, c *cpu) {
+		for _, typ := range types {
+			k := kernels.GEMM{Type: typ, M: 70, N: 33, K: 45, Batch: 1}
+			a, b, y := c.tensorOf(typ, k.M*k.K, 1), c.tensorOf(typ, k.N*k.K, 2), c.tensorOf(typ, k.M*k.N, 3)
+			k.A = kernels.Matrix{Addr: a.addr(), Row: 1, Depth: k.M}
+			k.B = kernels.Matrix{Addr: b.addr(), Row: 1, Depth: k.N}
+			k.C = kernels.Matrix{Addr: y.addr(), Row: k.N, Depth: 1}
+			want := multiply(k, a.get(typ), b.get(typ), y.get(typ))
+			c.run(k.Launch(c.arch))
+			near(t, typ, want, y.get(typ), "product")
+		}
+	})
+}
+
+// A convolution over one row of pixels is a product whose operand's rows
+// overlap: each begins a pixel after the one before.
+func TestGEMMTakesOverlappingRows(t *testing.T) {
+	onEveryArch(t, func(t *testing.T, c *cpu) {
+		for _, typ := range types {
+			k := kernels.GEMM{Type: typ, M: 140, N: 9, K: 72, Batch: 1}
+			a, b, y := c.tensorOf(typ, (k.M-1)*24+k.K, 1), c.tensorOf(typ, k.N*k.K, 2), c.tensorOf(typ, k.M*k.N, 3)
+			k.A = kernels.Matrix{Addr: a.addr(), Row: 24, Depth: 1}
+			k.B = kernels.Matrix{Addr: b.addr(), Row: k.K, Depth: 1}
+			k.C = kernels.Matrix{Addr: y.addr(), Row: k.N, Depth: 1}
+			want := multiply(k, a.get(typ), b.get(typ), y.get(typ))
+			c.run(k.Launch(c.arch))
+			near(t, typ, want, y.get(typ), "product")
+		}
+	})
+}
+
+// Many tiles go in groups, great depths are shared, and a launch leaves the
+// counters of the shares as they were.
+func TestGEMMCoversManyTilesAndSharesTheDepth(t *testing.T) {
+	tests := []struct{ m, n, k, batch, blocks int64 }{
+		{1100, 140, 32, 1, 9 * 2}, // the second group of rows is not full
+		{20, 140, 1600, 1, 2 * 4}, // shares of 512 at least: 400 each
+		{130, 20, 1104, 2, 2 * 3}, // of 384 each
+	}
+	onEveryArch(t, func(t *testing.T, c *cpu) {
+		for i, tt := range tests {
+			typ := types[i%len(types)]
+			k := kernels.GEMM{Type: typ, M: tt.m, N: tt.n, K: tt.k, Batch: tt.batch}
+			var a, b, y tensor
+			k.A, a = c.matrix(typ, k.M, k.K, k.Batch, 0, 1)
+			k.B, b = c.matrix(typ, k.N, k.K, k.Batch, 0, 2)
+			k.C, y = c.matrix(typ, k.M, k.N, k.Batch, 0, 3)
+			l := k.Launch(c.arch)
+			require.EqualValues(t, tt.blocks, l.Grid[0])
+			require.NotEqual(t, "gemm_any", l.Name)
+			want := multiply(k, a.get(typ), b.get(typ), y.get(typ))
+			for range 2 {
+				c.run(l)
+				near(t, typ, want, y.get(typ), "product")
+			}
+		}
+	})
+}
+
+func TestSharesFitScratchMemory(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		side := rapid.Int64Range(1, 5000)
+		k := kernels.GEMM{Type: kernels.F16, M: side.Draw(t, "m"), N: side.Draw(t, "n"), K: 8 * side.Draw(t, "k"), Batch: rapid.Int64Range(1, 100).Draw(t, "batch")}
+		k.A, k.B, k.C = kernels.Matrix{Row: k.K, Depth: 1}, kernels.Matrix{Row: k.K, Depth: 1}, kernels.Matrix{Row: k.N, Depth: 1}
+		l := k.Launch(80)
+		tiles := ((k.M + 127) / 128) * ((k.N + 127) / 128)
+		require.Zero(t, int64(l.Grid[0])%tiles)
+		if int64(l.Grid[0]) > tiles {
+			// 8 MiB hold 128 tiles of 64 KiB.
+			require.LessOrEqual(t, int64(l.Grid[0])*k.Batch, int64(128))
+		}
+	})
+}
+
+func TestTensorCoresServeTheTypesTheyHave(t *testing.T) {
+	for _, tt := range []struct {
+		typ        kernels.Type
+		capability int
+		threads    uint32
+	}{
+		{kernels.F16, 70, 128},
+		{kernels.F16, 75, 128},
+		{kernels.F16, 90, 128},
+		{kernels.BF16, 75, 256},
+		{kernels.BF16, 80, 128},
+		{kernels.F32, 120, 256},
+	} {
+		k := kernels.GEMM{Type: tt.typ, M: 128, N: 128, K: 128, Batch: 1}
+		k.A, k.B, k.C = kernels.Matrix{Row: 128, Depth: 1}, kernels.Matrix{Row: 128, Depth: 1}, kernels.Matrix{Row: 128, Depth: 1}
+		l := k.Launch(tt.capability)
+		require.Equal(t, tt.threads, l.Block[0])
+		require.EqualValues(t, 2*128*128*128, l.FLOPs)
+	}
+}
