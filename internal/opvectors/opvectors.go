@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -72,6 +73,8 @@ type Vector struct {
 	Backward []string `json:"backward"`
 	Saved    []any    `json:"saved"`
 	GradFn   string   `json:"grad_fn"`
+
+	kept []int64 // what the last recording kept for backward
 }
 
 // Params are named parameters in the order of the recording.
@@ -299,6 +302,7 @@ func (v *Vector) record(call Call, but string) (forward, backward []string) {
 		run()
 	}
 	forward = rec.Events()
+	v.kept = trace.SavedBytes(out...)
 	if v.Backward == nil {
 		return forward, nil
 	}
@@ -460,4 +464,34 @@ func (n *numbering) tokens(events []string, but string) []string {
 		out = append(out, token)
 	}
 	return out
+}
+
+// SavedDifference is the first difference between the storages that PyTorch
+// keeps for backward and those the last recording kept, "" if there is none.
+// Buffers of modules and the 8-byte states of random generators, which live on
+// the host, do not count.
+func (v *Vector) SavedDifference() string {
+	var want, statistics []int64
+	for _, s := range v.Saved {
+		row := s.([]any)
+		bytes, name := int64(row[0].(float64)), row[1].(string)
+		switch {
+		case bytes == 8:
+		case strings.Contains(name, "running_"):
+			statistics = append(statistics, bytes)
+		default:
+			want = append(want, bytes)
+		}
+	}
+	slices.Sort(want)
+	got := slices.DeleteFunc(slices.Clone(v.kept), func(n int64) bool { return n == 8 })
+	for _, n := range statistics {
+		if i := slices.Index(got, n); i >= 0 && len(got) > len(want) {
+			got = slices.Delete(got, i, i+1)
+		}
+	}
+	if !slices.Equal(want, got) {
+		return fmt.Sprintf("saved\n   want %v\n   got  %v", want, got)
+	}
+	return ""
 }

@@ -4,19 +4,18 @@ import (
 	"flag"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vprof/vprof/internal/golden"
 	"github.com/vprof/vprof/internal/opvectors"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
 var (
-	update   = flag.Bool("update", false, "rewrite golden files")
 	onlyOps  = flag.String("op", "", "look at these operators alone (comma-separated)")
 	bareConv = flag.Bool("bare", false, "show differences but for cuDNN's workspaces")
 	show     = flag.Int("show", 0, "print this many differences of each operator")
@@ -58,72 +57,133 @@ func binary(f func(a, b *tensor) *tensor) opvectors.Call {
 	return one(func(_ *vector, in []*tensor, _ params) *tensor { return f(in[0], in[1]) })
 }
 
+// tally counts the vectors of one operator.
+type tally struct {
+	total, identical int
+	// bare are those that differ in workspaces of cuDNN's convolutions alone.
+	bare int
+}
+
 // TestOperatorsAllocateAsPyTorchDoes sets every recorded vector against the
-// recorder and compares the share of identical ones with the committed table.
+// recorder. Nothing may differ but the workspaces of convolutions, whose share
+// docs/conformance.md tells.
 func TestOperatorsAllocateAsPyTorchDoes(t *testing.T) {
 	vectors, err := opvectors.Load("testdata/ops.jsonl.gz")
 	require.NoError(t, err)
-	calls := operators()
 	var only []string
 	if *onlyOps != "" {
 		only = strings.Split(*onlyOps, ",")
 	}
-	total, good, bare := map[string]int{}, map[string]int{}, map[string]int{}
-	shown := map[string]int{}
+	calls, tallies, shown := operators(), map[string]*tally{}, map[string]int{}
 	for _, v := range vectors {
 		if only != nil && !slices.Contains(only, v.Op) {
 			continue
 		}
-		total[v.Op]++
-		call, procedure := calls[v.Op], procedures[v.Op]
-		var diff string
-		switch {
-		case call != nil:
-			diff = v.Compare(call)
-		case procedure != nil:
-			diff = v.CompareProcedure(procedure)
-		default:
-			continue
+		if tallies[v.Op] == nil {
+			tallies[v.Op] = &tally{}
 		}
-		if diff == "" {
-			good[v.Op]++
-			continue
-		}
-		if call != nil {
-			but := v.CompareBut("run_conv_plan", call)
-			if but == "" {
-				bare[v.Op]++
-			}
-			if *bareConv {
-				diff = but
-			}
-		}
+		diff := tallies[v.Op].compare(v, calls[v.Op])
 		if diff != "" && shown[v.Op] < *show {
 			shown[v.Op]++
 			t.Logf("%s %v %s %s %v grad %v %s\n   %s", v.Op, v.Args, v.Regime, v.GPU, v.In, v.Grad, v.Layout, diff)
 		}
 	}
-	var table strings.Builder
-	sumGood, sumTotal := 0, 0
-	for _, op := range slices.Sorted(maps.Keys(total)) {
-		sumGood += good[op]
-		sumTotal += total[op]
-		fmt.Fprintf(&table, "%-32s %5d of %5d", op, good[op], total[op])
-		if bare[op] > 0 {
-			fmt.Fprintf(&table, "  (but for cuDNN's workspaces %d)", good[op]+bare[op])
-		}
-		table.WriteByte('\n')
+	for op, c := range tallies {
+		require.Equal(t, c.total, c.identical+c.bare, "%s: vectors that differ in more than workspaces of convolutions (-op %s -show 3 shows them)", op, op)
 	}
-	fmt.Fprintf(&table, "%-32s %5d of %5d\n", "all", sumGood, sumTotal)
-	if only != nil {
-		t.Log("\n" + table.String())
-		return
+	if only == nil {
+		golden.Equal(t, "../../docs/conformance.md", []byte(page(tallies)))
 	}
-	const golden = "testdata/conformance.golden"
-	if *update {
-		require.NoError(t, os.WriteFile(golden, []byte(table.String()), 0o644))
+}
+
+// compare records a vector and counts it. The difference is "" if there is
+// none, or with -bare none but in workspaces.
+func (c *tally) compare(v *vector, call opvectors.Call) string {
+	c.total++
+	var diff string
+	switch {
+	case call != nil:
+		diff = v.Compare(call)
+	case procedures[v.Op] != nil:
+		diff = v.CompareProcedure(procedures[v.Op])
+	default:
+		return "no such operator"
 	}
-	want, err := os.ReadFile(golden)
+	if diff == "" {
+		c.identical++
+		return ""
+	}
+	if call == nil {
+		return diff
+	}
+	but := v.CompareBut("run_conv_plan", call)
+	if but == "" {
+		c.bare++
+	}
+	if *bareConv {
+		return but
+	}
+	return diff
+}
+
+// keptOtherwise are operators whose kept storages are recorded in a way that
+// cannot be compared, and why.
+var keptOtherwise = map[string]string{
+	"argsort":             "the graph hangs on the values, which the call does not return",
+	"graph_detach_branch": "what a detached branch keeps is not reached from the output",
+	"vq_distance":         "the output is an index; the graph is not reached from it",
+	"gru":                 "weights not yet flattened are one storage there and several here",
+	"lstm":                "weights not yet flattened are one storage there and several here",
+	"rnn":                 "weights not yet flattened are one storage there and several here",
+}
+
+// TestGraphsKeepWhatPyTorchKeeps compares the storages saved for backward.
+// Regions that are recomputed keep their inputs outside the graph.
+func TestGraphsKeepWhatPyTorchKeeps(t *testing.T) {
+	vectors, err := opvectors.Load("testdata/ops.jsonl.gz")
 	require.NoError(t, err)
-	require.Equal(t, string(want), table.String(), "the conformance table changed; run with -update if that is right")
+	calls := operators()
+	for _, v := range vectors {
+		call := calls[v.Op]
+		if call == nil || keptOtherwise[v.Op] != "" || strings.HasPrefix(v.Op, "checkpoint") || strings.HasPrefix(v.Op, "ckpt_") || strings.HasPrefix(v.Op, "block2_") {
+			continue
+		}
+		v.CompareBut("run_conv_plan", call)
+		require.Empty(t, v.SavedDifference(), "%s %v %s %s %v grad %v", v.Op, v.Args, v.Regime, v.GPU, v.In, v.Grad)
+	}
+}
+
+const intro = `# Conformance
+
+What single operators allocate and free, forward and backward, set against what
+PyTorch 2.11 with cuDNN 9.19 did: event for event, in order and in size. The
+vectors are in models/nn/testdata; the test that compares them rewrites this page
+(` + "`make golden`" + `).
+
+There is one kind of deviation. The workspace of a convolution depends on the engine
+that cuDNN's heuristic picks, and on how often that engine splits its sum. Both are
+modeled (profiler/trace/cudnn), not transcribed; where the model picks another engine
+than cuDNN did, one size in the list differs. Everything else is identical in all
+vectors, and a test demands it.
+
+`
+
+// page is docs/conformance.md.
+func page(tallies map[string]*tally) string {
+	var sum tally
+	var off, rest strings.Builder
+	for _, op := range slices.Sorted(maps.Keys(tallies)) {
+		c := tallies[op]
+		sum.total, sum.identical, sum.bare = sum.total+c.total, sum.identical+c.identical, sum.bare+c.bare
+		if c.identical < c.total {
+			fmt.Fprintf(&off, "| %s | %d | %d | %d |\n", op, c.total, c.identical, c.identical+c.bare)
+		} else {
+			fmt.Fprintf(&rest, "%s %d, ", op, c.total)
+		}
+	}
+	return intro + fmt.Sprintf("Of %d vectors of %d operators, %d are identical (%.1f %%), and %d (%.1f %%) but for workspaces of convolutions.\n\n",
+		sum.total, len(tallies), sum.identical, 100*float64(sum.identical)/float64(sum.total),
+		sum.identical+sum.bare, 100*float64(sum.identical+sum.bare)/float64(sum.total)) +
+		"## Operators with deviations\n\n| operator | vectors | identical | but for workspaces |\n|---|---:|---:|---:|\n" + off.String() +
+		"\n## Operators without\n\nWith the number of vectors: " + strings.TrimSuffix(rest.String(), ", ") + ".\n"
 }

@@ -1,6 +1,10 @@
 package trace
 
-import "github.com/vprof/vprof/profiler/program"
+import (
+	"slices"
+
+	"github.com/vprof/vprof/profiler/program"
+)
 
 // Node is a step of the backward graph: it turns gradients of an operator's
 // outputs into gradients of its inputs.
@@ -268,4 +272,36 @@ func (b *backward) giveAll(xs ...*Tensor) {
 			x.release()
 		}
 	}
+}
+
+// SavedBytes are the sizes of the storages that the graph behind xs keeps for
+// backward, each once, sorted. Parameters are among them.
+func SavedBytes(xs ...*Tensor) []int64 {
+	var sizes []int64
+	seen, visited := map[*storage]bool{}, map[*Node]bool{}
+	var stack []*Node
+	push := func(n *Node) {
+		if n != nil && !visited[n] {
+			visited[n] = true
+			stack = append(stack, n)
+		}
+	}
+	for _, x := range xs {
+		push(x.node)
+	}
+	for len(stack) > 0 {
+		n := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		for _, s := range n.saved {
+			if s.x != nil && !seen[s.x.store] {
+				seen[s.x.store] = true
+				sizes = append(sizes, s.x.store.bytes)
+			}
+		}
+		for _, e := range n.next {
+			push(e.node)
+		}
+	}
+	slices.Sort(sizes)
+	return sizes
 }

@@ -42,7 +42,7 @@ func (x *Tensor) PowTensor(e *Tensor) *Tensor {
 	z := t.map1("pow", resultType(x, e), 16, x, e)
 	if n := t.record("PowBackward1", x, e); n != nil {
 		n.save(e, x)
-		n.keep(z, e.requiresGrad)
+		n.save(z) // results are kept whether or not their formula will run
 		n.yields(z)
 		n.apply = func(b *backward) {
 			if b.needs(1) {
