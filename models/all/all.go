@@ -5,6 +5,7 @@ package all
 import (
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/bert"
+	"github.com/vprof/vprof/models/gpt"
 	"github.com/vprof/vprof/models/redimnet"
 	"github.com/vprof/vprof/models/resnet"
 	"github.com/vprof/vprof/models/specgan"
@@ -21,5 +22,6 @@ func Models() *models.Registry {
 		spoter.Models(),
 		resnet.Models(),
 		bert.Models(),
+		gpt.Models(),
 	)
 }

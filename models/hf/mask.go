@@ -14,34 +14,103 @@ func BidirectionalMask(f *frame, queries int64, padding *tensor, padded bool) *t
 		g.End()
 		return nil
 	}
-	g.Set(&padding, sdpaMask(g, queries, padding))
+	g.Set(&padding, sdpaMask(g, padding.Size(0), queries, padding.Size(1), everyQuery, picked(padding)))
 	g.End(padding)
 	return padding
 }
 
-// sdpaMask is sdpa_mask for a bidirectional mask and padding.
-func sdpaMask(f *frame, queries int64, padding *tensor) *tensor {
-	g := f.FuncFrame(padding)
+// CausalMask is create_causal_mask for a batch without padding, given the
+// positions [1 or batch, length] of the tokens. PyTorch reads from these
+// whether several sequences are packed into one and makes no mask if none are,
+// since the attention kernels know plain causality; packed says so here.
+func CausalMask(f *frame, batch int64, positions *tensor, packed bool) *tensor {
+	g := f.CallFrame(positions)
+	sequences := packedSequences(g, batch, positions, packed)
+	if sequences == nil {
+		g.End()
+		return nil
+	}
+	g.Let(sequences)
+	if positions.Size(0) != batch {
+		g.Set(&positions, positions.Expand(batch, -1))
+	}
+	length := positions.Size(1)
+	mask := sdpaMask(g, batch, length, length, sameSequence(sequences), notLater(positions))
+	g.End(mask)
+	return mask
+}
+
+// packedSequences is find_packed_sequence_indices: the number of the sequence
+// that each token belongs to.
+func packedSequences(f *frame, batch int64, positions *tensor, packed bool) *tensor {
+	g := f.FuncFrame(positions)
+	if positions.Size(0) != batch {
+		g.Set(&positions, positions.Expand(batch, -1))
+	}
+	first := g.Let(positions.Slice(1, 0, 1).AddScalar())
+	diff := g.Let(trace.Cat(1, first, positions).Diff(1))
+	sequences := g.Let(diff.EqScalar().CumSum(-1))
+	g.Discard(sequences.Select(1, -1).EqScalar().Any(false)) // all()
+	if !packed {
+		g.End()
+		return nil
+	}
+	g.End(sequences)
+	return sequences
+}
+
+// indices are what a mask function is called with: positions of batch, query
+// and key, shaped so that they broadcast to the mask.
+type indices struct{ batch, query, key *tensor }
+
+type maskFunction func(f *frame, i indices) *tensor
+
+// everyQuery is bidirectional_mask_function.
+func everyQuery(_ *frame, i indices) *tensor { return i.query.GtScalar() }
+
+// picked is padding_mask_function.
+func picked(padding *tensor) maskFunction {
+	return func(_ *frame, i indices) *tensor { return padding.Index(i.batch, i.key) }
+}
+
+// sameSequence is packed_sequence_mask_function.
+func sameSequence(sequences *tensor) maskFunction {
+	return func(_ *frame, i indices) *tensor {
+		return sequences.Index(i.batch, i.query).Eq(sequences.Index(i.batch, i.key))
+	}
+}
+
+// notLater is causal_mask_function over positions within sequences.
+func notLater(positions *tensor) maskFunction {
+	return func(f *frame, i indices) *tensor {
+		query, key := positions.Index(i.batch, i.query), positions.Index(i.batch, i.key)
+		g := f.FuncFrame(query, key)
+		y := key.Gt(query)
+		g.End(y)
+		return y
+	}
+}
+
+// sdpaMask is sdpa_mask: the conjunction of masks.
+func sdpaMask(f *frame, batch, queries, keys int64, masks ...maskFunction) *tensor {
+	g := f.FuncFrame()
 	t := g.Tape()
-	batch, keys := padding.Size(0), padding.Size(1)
 	b := g.Let(t.Arange(batch))
 	g.Let(t.Arange(1))
 	q := g.Let(t.Arange(queries).AddScalar())
 	k := g.Let(t.Arange(keys).AddScalar())
-	mask := andMasks(g, q.View(1, 1, queries, 1),
-		func(h *frame) *tensor { return q.View(1, 1, queries, 1).GtScalar() },
-		func(h *frame) *tensor { return padding.Index(b.View(batch, 1, 1, 1), k.View(1, 1, 1, keys)) })
-	y := mask.Expand(batch, 1, queries, keys)
+	mask := andMasks(g, indices{b.View(batch, 1, 1, 1), q.View(1, 1, queries, 1), k.View(1, 1, 1, keys)}, masks)
+	y := mask.Expand(batch, -1, queries, keys)
 	g.End(y)
 	return y
 }
 
 // andMasks is what and_masks returns, called: it joins masks one by one.
-func andMasks(f *frame, q *tensor, masks ...func(*frame) *tensor) *tensor {
-	g := f.FuncFrame(q)
+func andMasks(f *frame, i indices, masks []maskFunction) *tensor {
+	g := f.FuncFrame(i.batch, i.query, i.key)
 	result := g.Let(g.Tape().Filled("new_ones", trace.Bool))
 	for _, mask := range masks {
-		g.Set(&result, result.And(mask(g)))
+		g.Set(&result, result.And(mask(g, i)))
 	}
 	g.End(result)
 	return result

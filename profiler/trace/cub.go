@@ -150,8 +150,8 @@ func (t *Tape) uniqueByKey(keys, starts, count *Tensor) {
 	c.done()
 }
 
-// exclusiveSum is a prefix sum of 64-bit integers.
-func (t *Tape) exclusiveSum(in, out *Tensor) {
+// scan is a prefix sum, as that of 64-bit integers is tuned.
+func (t *Tape) scan(in, out *Tensor) {
 	tile := int64(128 * 7)
 	switch capability := t.board.Capability; {
 	case capability >= 90:

@@ -6,14 +6,14 @@ import "github.com/vprof/vprof/profiler/program"
 func (x *Tensor) CumSum(dim int) *Tensor {
 	t := x.tape
 	c := t.begin("cumsum", x)
-	y := x.scan("cumsum", c.fullResult(x.dtype))
+	y := x.scan("cumsum", sumType(c.fullResult(x.dtype)), dim)
 	if n := t.record("CumsumBackward0", x); n != nil {
 		n.yields(y)
 		from := x.dtype
 		n.apply = func(b *backward) {
 			g := b.grad.to(from)
 			if g.numel > 1 && g.Size(dim) > 1 {
-				g = g.reversedCumSum()
+				g = g.reversedCumSum(dim)
 			}
 			b.give(0, g)
 		}
@@ -25,7 +25,7 @@ func (x *Tensor) CumSum(dim int) *Tensor {
 func (x *Tensor) CumProd(dim int) *Tensor {
 	t := x.tape
 	c := t.begin("cumprod", x)
-	y := x.scan("cumprod", c.fullResult(x.dtype))
+	y := x.scan("cumprod", c.fullResult(x.dtype), dim)
 	if n := t.record("CumprodBackward0", x); n != nil {
 		n.save(x, y)
 		n.yields(y)
@@ -33,7 +33,7 @@ func (x *Tensor) CumProd(dim int) *Tensor {
 			x := b.saved(0)
 			g := b.grad.to(x.dtype)
 			if x.numel > 1 && x.Size(dim) > 1 {
-				g = cumProdGrad(g, x, b.saved(1))
+				g = cumProdGrad(g, x, b.saved(1), dim)
 			}
 			b.give(0, g)
 		}
@@ -42,12 +42,17 @@ func (x *Tensor) CumProd(dim int) *Tensor {
 }
 
 // scan is the kernel of both: row-major, over a converted copy if the result
-// has another type.
-func (x *Tensor) scan(op string, d DType) *Tensor {
+// has another type. CUB scans a tensor that has one dimension only.
+func (x *Tensor) scan(op string, d DType, dim int) *Tensor {
 	t := x.tape
 	c := t.begin(op, x)
 	y := t.empty(d, x.shape...)
 	in := x.to(d).contiguousUntracked()
+	if x.numel > 0 && x.numel == x.Size(dim) {
+		t.native = "scan_dim"
+		t.scan(in, y)
+		return c.end(y)
+	}
 	t.launch(program.Op{Work: program.Reduction, FLOPs: x.numel}, []*Tensor{y}, []*Tensor{in})
 	return c.end(y)
 }
@@ -93,20 +98,20 @@ func (x *Tensor) flipped() *Tensor {
 }
 
 // reversedCumSum sums from the end: x.flip(dim).cumsum(dim).flip(dim).
-func (x *Tensor) reversedCumSum() *Tensor {
+func (x *Tensor) reversedCumSum(dim int) *Tensor {
 	c := x.tape.begin("reversed_cumsum", x)
-	return c.end(x.flipped().scan("cumsum", x.dtype).flipped())
+	return c.end(x.flipped().scan("cumsum", x.dtype, dim).flipped())
 }
 
 // cumProdGrad is cumprod_backward of an input without zeros:
 //
 //	reversed_cumsum(output * grad, dim) / input
-func cumProdGrad(grad, input, output *Tensor) *Tensor {
+func cumProdGrad(grad, input, output *Tensor, dim int) *Tensor {
 	t := grad.tape
 	c := t.begin("cumprod_backward", grad, input, output)
 	w := c.let(output.Mul(grad))
 	zero := c.let(input.compareScalar("eq"))
 	zero.Any(false)
 	c.statement()
-	return c.end(w.reversedCumSum().Div(input))
+	return c.end(w.reversedCumSum(dim).Div(input))
 }

@@ -56,7 +56,7 @@ func (g *Tensor) embeddingSegments(sorted, order *Tensor, rows int64) *Tensor {
 	most := min(n, rows)
 	parts := c.let(t.empty(d, most))
 	starts := c.let(t.empty(d, most))
-	t.exclusiveSum(parts, starts)
+	t.scan(parts, starts)
 	partCount := c.let(t.empty(I64))
 	partStarts := c.let(t.empty(d, n/rowsPerThread+most))
 	sums := c.let(t.empty(g.dtype.accumulate(), partStarts.numel, width))

@@ -1,0 +1,194 @@
+// Package gpt is GPT-2 as transformers builds it, trained as a causal language
+// model.
+package gpt
+
+import (
+	"github.com/vprof/vprof/models/hf"
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+type (
+	frame  = trace.Frame
+	tensor = trace.Tensor
+)
+
+// Config is what GPT2Config holds that matters to memory.
+type Config struct {
+	Vocab, Width, Layers, Heads, Inner, Positions int64
+	// The probabilities of dropout: of embeddings, of attention weights, and
+	// of what is added to the residual stream.
+	EmbedDropout, AttentionDropout, ResidualDropout float64
+}
+
+// conv1D is Conv1D: a linear layer with its weight transposed.
+type conv1D struct {
+	nn.Module
+	Weight, Bias *nn.Parameter
+}
+
+func newConv1D(out, in int64) *conv1D {
+	return &conv1D{Weight: nn.NewParameter(in, out), Bias: nn.NewParameter(out)}
+}
+
+func (c *conv1D) Forward(f *frame, x *tensor) *tensor {
+	batch, length := x.Size(0), x.Size(1)
+	f.Set(&x, c.Bias.AddMM(x.View(-1, x.Size(-1)), c.Weight.T()))
+	f.Set(&x, x.View(batch, length, -1))
+	return x
+}
+
+// attention is causal self attention; query, key and value come from one
+// projection.
+type attention struct {
+	nn.Module
+	CAttn, CProj *conv1D
+	AttnDropout  *nn.Dropout
+	ResidDropout *nn.Dropout
+	width, heads int64
+	dropout      float64
+}
+
+func (a *attention) call(f *frame, x, mask *tensor) *tensor {
+	g := f.CallFrame(x, mask)
+	g.In(a)
+	parts := g.Call(a.CAttn, x).Split(a.width, 2)
+	q, k, v := g.Let(parts[0]), g.Let(parts[1]), g.Let(parts[2])
+	size := a.width / a.heads
+	g.Set(&k, hf.Heads(k, size))
+	g.Set(&v, hf.Heads(v, size))
+	g.Set(&q, hf.Heads(q, size))
+	o := hf.AttentionOptions{Causal: true}
+	if a.Training() {
+		o.Dropout = a.dropout
+	}
+	y := g.Let(hf.Attention(g, q, k, v, mask, o))
+	g.Set(&y, hf.Merge(y))
+	g.Set(&y, g.Call(a.CProj, y))
+	g.Set(&y, g.Call(a.ResidDropout, y))
+	g.End(y)
+	return y
+}
+
+// mlp is the feed-forward half of a block.
+type mlp struct {
+	nn.Module
+	CFc, CProj *conv1D
+	Act        *nn.Func
+	Dropout    *nn.Dropout
+}
+
+func (m *mlp) Forward(f *frame, x *tensor) *tensor {
+	f.Set(&x, f.Call(m.CFc, x))
+	f.Set(&x, f.Call(m.Act, x))
+	f.Set(&x, f.Call(m.CProj, x))
+	f.Set(&x, f.Call(m.Dropout, x))
+	return x
+}
+
+// block is a decoder layer, normalized before each half.
+type block struct {
+	nn.Module
+	Ln1  *nn.LayerNorm `torch:"ln_1"`
+	Attn *attention
+	Ln2  *nn.LayerNorm `torch:"ln_2"`
+	Mlp  *mlp
+}
+
+func newBlock(c Config) *block {
+	return &block{
+		Ln1: nn.NewLayerNorm(c.Width),
+		Attn: &attention{
+			CAttn: newConv1D(3*c.Width, c.Width), CProj: newConv1D(c.Width, c.Width),
+			AttnDropout: nn.NewDropout(c.AttentionDropout), ResidDropout: nn.NewDropout(c.ResidualDropout),
+			width: c.Width, heads: c.Heads, dropout: c.AttentionDropout,
+		},
+		Ln2: nn.NewLayerNorm(c.Width),
+		Mlp: &mlp{
+			CFc: newConv1D(c.Inner, c.Width), CProj: newConv1D(c.Width, c.Inner),
+			Act: hf.NewGELU(), Dropout: nn.NewDropout(c.ResidualDropout),
+		},
+	}
+}
+
+// forward takes hidden states and a mask.
+func (b *block) forward(f *frame, args []*tensor) *tensor {
+	x, mask := args[0], args[1]
+	residual := f.Let(x)
+	f.Set(&x, f.Call(b.Ln1, x))
+	y := f.Let(b.Attn.call(f, x, mask))
+	f.Set(&x, y.Add(residual))
+	f.Set(&residual, x)
+	f.Set(&x, f.Call(b.Ln2, x))
+	z := f.Let(f.Call(b.Mlp, x))
+	f.Set(&x, residual.Add(z))
+	return x
+}
+
+// Model is GPT2Model.
+type Model struct {
+	nn.Module
+	Wte, Wpe *nn.Embedding
+	Drop     *nn.Dropout
+	H        []*block
+	LnF      *nn.LayerNorm
+}
+
+// New builds the model.
+func New(c Config) *Model {
+	m := &Model{
+		Wte: nn.NewEmbedding(c.Vocab, c.Width), Wpe: nn.NewEmbedding(c.Positions, c.Width),
+		Drop: nn.NewDropout(c.EmbedDropout), LnF: nn.NewLayerNorm(c.Width),
+	}
+	for range c.Layers {
+		m.H = append(m.H, newBlock(c))
+	}
+	return m
+}
+
+// Call maps token ids [batch, length] to hidden states [batch, length,
+// width]. packed says whether several sequences share a row.
+func (m *Model) Call(f *frame, ids *tensor, packed, checkpointing bool) *tensor {
+	g := f.CallFrame(ids)
+	words := g.Let(g.Call(m.Wte, ids))
+	positions := g.Let(g.Tape().Arange(ids.Size(1)).AddScalar())
+	g.Set(&positions, positions.Unsqueeze(0))
+	places := g.Let(g.Call(m.Wpe, positions))
+	x := g.Let(words.Add(places))
+	mask := hf.CausalMask(g, ids.Size(0), positions, packed)
+	if mask != nil {
+		g.Let(mask)
+	}
+	g.Set(&x, g.Call(m.Drop, x))
+	for _, b := range m.H {
+		g.Set(&x, hf.CallLayer(g, b, checkpointing, b.forward, x, mask))
+	}
+	g.Set(&x, g.Call(m.LnF, x))
+	g.Set(&x, x.View(ids.Size(0), ids.Size(1), -1))
+	g.End(x)
+	return x
+}
+
+// languageModel is GPT2LMHeadModel; its head shares the weight of the word
+// embeddings.
+type languageModel struct {
+	nn.Module
+	Transformer *Model
+	LmHead      *nn.Linear
+}
+
+func newLanguageModel(c Config) *languageModel {
+	m := New(c)
+	return &languageModel{Transformer: m, LmHead: &nn.Linear{Weight: m.Wte.Weight}}
+}
+
+// call is the loss of predicting each next token of labels.
+func (m *languageModel) call(f *frame, ids, labels *tensor, packed, checkpointing bool) *tensor {
+	g := f.CallFrame(ids, labels)
+	x := g.Let(m.Transformer.Call(g, ids, packed, checkpointing))
+	logits := g.Let(g.Call(m.LmHead, x))
+	loss := g.Let(hf.CausalLMLoss(g, logits, labels))
+	g.End(loss, logits)
+	g.Discard(logits) // the output object goes once its loss has been taken
+	return loss
+}
