@@ -70,73 +70,82 @@ func (g *reduceGeometry) merge(k int, size, in, out int64) bool {
 	return false
 }
 
-// reduceScratch is setReduceConfig of ATen/native/cuda/Reduce.cuh: the bytes
-// of global memory, and of semaphores, that a reduction split over blocks
-// needs. accSize is the size of the accumulator, inSize of an input element.
-func (b Board) reduceScratch(g reduceGeometry, inSize, accSize int64, vt0 int64) (buffer, semaphores int64) {
+// reduceBlock is how a reduction kernel lays its threads over the tensor.
+type reduceBlock struct {
+	width, height int64
+	outVec        int64 // outputs one thread makes
+	// stepIn and stepOut are the inputs and outputs a block takes at once.
+	stepIn, stepOut int64
+	// acrossX and acrossY: the threads of a row, of a column, share outputs.
+	acrossX, acrossY bool
+}
+
+// block is the first part of setReduceConfig of
+// ATen/native/cuda/Reduce.cuh: the shape of a block. vt0 is the number of
+// values a thread takes at once.
+func (g reduceGeometry) block(inSize, vt0 int64) reduceBlock {
 	const maxThreads, warp = 512, 32
-	if g.inputs*g.outputs == 0 {
-		return 0, 0
-	}
-	onFastest := true
-	dim0, dim1 := int64(1), int64(1)
-	stride := inSize
+	b := reduceBlock{outVec: 1, stepIn: 1, stepOut: 1, acrossX: true}
+	dim0, dim1, stride := int64(1), int64(1), inSize
 	if g.ndim > 0 {
-		onFastest = g.reducedDims == g.ndim || g.inStrides[0] < g.slow
-		if onFastest {
+		b.acrossX = g.reducedDims == g.ndim || g.inStrides[0] < g.slow
+		if b.acrossX {
 			dim0, dim1, stride = g.inputs, g.outputs, g.inStrides[0]
 		} else {
 			dim0, dim1, stride = g.outputs, g.inputs, g.slow
 		}
 	}
-	outVec := int64(1)
-	if stride == inSize {
-		if onFastest && dim0 > 128 && g.ndim == 1 && vt0 >= 4 {
-			dim0 /= 4
-		} else if !onFastest {
-			outVec = g.outputVec(inSize)
-			dim0 /= outVec
-		}
+	switch {
+	case stride != inSize:
+	case !b.acrossX:
+		b.outVec = g.outputVec(inSize)
+		dim0 /= b.outVec
+	case dim0 > 128 && g.ndim == 1 && vt0 >= 4:
+		dim0 /= 4
 	}
-	limit := int64(maxThreads) / outVec
-	p0, p1 := limit, limit
-	if dim0 < limit {
-		p0 = lastPow2(dim0)
+	limit := maxThreads / b.outVec
+	p0, p1 := min(lastPow2(dim0), limit), min(lastPow2(dim1), limit)
+	b.width = min(p0, warp)
+	b.height = min(p1, limit/b.width)
+	b.width = min(p0, limit/b.height)
+	if b.acrossX {
+		b.stepIn *= b.width
+	} else {
+		b.stepOut *= b.width
 	}
-	if dim1 < limit {
-		p1 = lastPow2(dim1)
+	b.acrossY = b.perThread(g) >= min(b.height*16, 256)
+	if b.acrossY {
+		b.stepIn *= b.height
+	} else {
+		b.stepOut *= b.height
 	}
-	width := min(p0, warp)
-	height := min(p1, limit/width)
-	width = min(p0, limit/height)
+	return b
+}
 
-	stepIn, stepOut := int64(1), int64(1)
-	xReduce := g.ndim == 0 || onFastest
-	if xReduce {
-		stepIn *= width
-	} else {
-		stepOut *= width
-	}
-	perThread := func() int64 { return divUp(g.inputs, stepIn) }
-	yReduce := perThread() >= min(height*16, 256)
-	if yReduce {
-		stepIn *= height
-	} else {
-		stepOut *= height
-	}
-	blocks := int64(b.ThreadsPerSM) / (width * height)
-	target := int64(b.SMs) * blocks
-	grid := divUp(g.outputs/outVec, stepOut)
-	if !yReduce || perThread() < 256 || grid > target {
+// perThread is the number of inputs each thread adds up.
+func (b reduceBlock) perThread(g reduceGeometry) int64 { return divUp(g.inputs, b.stepIn) }
+
+// reduceScratch is the second part of setReduceConfig: whether a reduction is
+// split over blocks, and the bytes of global memory and of semaphores it then
+// needs. accSize is the size of the accumulator, inSize of an input element.
+func (b Board) reduceScratch(g reduceGeometry, inSize, accSize, vt0 int64) (buffer, semaphores int64) {
+	if g.inputs*g.outputs == 0 {
 		return 0, 0
 	}
-	ctas := max(min(divUp(target, grid), divUp(perThread(), 16)), divUp(perThread(), 256))
-	if ctas <= 1 {
+	k := g.block(inSize, vt0)
+	target := int64(b.SMs) * (int64(b.ThreadsPerSM) / (k.width * k.height))
+	grid := divUp(g.outputs/k.outVec, k.stepOut)
+	each := k.perThread(g)
+	if !k.acrossY || each < 256 || grid > target {
 		return 0, 0
 	}
-	buffer = accSize * g.outputs * ctas
-	if !xReduce {
-		buffer *= width * outVec
+	blocks := max(min(divUp(target, grid), divUp(each, 16)), divUp(each, 256))
+	if blocks <= 1 {
+		return 0, 0
+	}
+	buffer = accSize * g.outputs * blocks
+	if !k.acrossX {
+		buffer *= k.width * k.outVec
 	}
 	return buffer, 4 * grid
 }
