@@ -100,7 +100,7 @@ func (l *Lab) planner(ctx context.Context, gpu device.GPU, batches []int) (*plan
 		if err != nil {
 			return planner.Sample{}, err
 		}
-		run, err := simulate(ctx, rec.Program, endless, conf)
+		run, err := simulate(ctx, rec.Program, endless, conf, 0)
 		if err != nil {
 			return planner.Sample{}, err
 		}
@@ -198,7 +198,7 @@ func (l *Lab) point(ctx context.Context, p *planner.Planner, gpu device.GPU, bat
 		return report.Point{}, err
 	}
 	delete(l.kept, recordedFor{batch, boardOf(gpu)})
-	run, err := simulate(ctx, rec.Program, gpu, l.conf)
+	run, err := simulate(ctx, rec.Program, gpu, l.conf, 0)
 	if err != nil {
 		return report.Point{}, fmt.Errorf("batch %d: %w", batch, err)
 	}

@@ -39,7 +39,7 @@ func (r recorded) Replay(ctx context.Context, allocConf string) (Outcome, error)
 	if err != nil {
 		return Outcome{}, &AllocConfError{err}
 	}
-	run, err := simulate(ctx, r.p, r.gpu, conf)
+	run, err := simulate(ctx, r.p, r.gpu, conf, 0)
 	if err != nil {
 		return Outcome{}, err
 	}

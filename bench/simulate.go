@@ -14,14 +14,16 @@ import (
 // simulation is a replay on a simulated board.
 type simulation struct {
 	*replay.Run
-	// device is the most memory of the board that was in use, bytes.
+	// device is the most memory of the board that was in use, without that of
+	// other processes, bytes.
 	device int64
 	gpu    device.GPU
 }
 
-// simulate replays a program on a simulated board.
-func simulate(ctx context.Context, p *program.Program, gpu device.GPU, conf allocator.Config) (*simulation, error) {
-	board, err := sim.New(gpu, 0)
+// simulate replays a program on a simulated board of which other processes
+// hold some bytes.
+func simulate(ctx context.Context, p *program.Program, gpu device.GPU, conf allocator.Config, others int64) (*simulation, error) {
+	board, err := sim.New(gpu, others)
 	if err != nil {
 		return nil, err
 	}
@@ -30,7 +32,7 @@ func simulate(ctx context.Context, p *program.Program, gpu device.GPU, conf allo
 	if err != nil {
 		return nil, err
 	}
-	return &simulation{run, board.Peak(), gpu}, nil
+	return &simulation{run, board.Peak() - others, gpu}, nil
 }
 
 // report is the simulation as reports show it.

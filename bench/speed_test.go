@@ -21,7 +21,7 @@ func BenchmarkRecordAndReplay(b *testing.B) {
 	for b.Loop() {
 		rec, err := registry.Record(models.Case{Model: "redimnet-b2", Stage: "full", Batch: 16}, boardOf(gpu), models.Options{})
 		require.NoError(b, err)
-		_, err = simulate(b.Context(), rec.Program, gpu, allocator.DefaultConfig())
+		_, err = simulate(b.Context(), rec.Program, gpu, allocator.DefaultConfig(), 0)
 		require.NoError(b, err)
 	}
 }

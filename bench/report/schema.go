@@ -1,21 +1,28 @@
 package report
 
-import _ "embed" // the schemas
+import (
+	"embed"
+	"strings"
+)
 
-//go:embed schema/report.json
-var reportSchema []byte
+//go:embed schema
+var schemas embed.FS
 
-//go:embed schema/accuracy.json
-var accuracySchema []byte
-
-// JSONSchema returns the JSON Schema of "report" ([Report]) or "accuracy"
-// ([Accuracy]).
-func JSONSchema(name string) (text []byte, ok bool) {
-	switch name {
-	case "report":
-		return reportSchema, true
-	case "accuracy":
-		return accuracySchema, true
+// Schemas are the names of the documents that have a JSON Schema, sorted.
+func Schemas() []string {
+	files, err := schemas.ReadDir("schema")
+	if err != nil {
+		panic(err) // embedded
 	}
-	return nil, false
+	var names []string
+	for _, f := range files {
+		names = append(names, strings.TrimSuffix(f.Name(), ".json"))
+	}
+	return names
+}
+
+// JSONSchema returns the JSON Schema of one of [Schemas].
+func JSONSchema(name string) (text []byte, ok bool) {
+	text, err := schemas.ReadFile("schema/" + name + ".json")
+	return text, err == nil
 }

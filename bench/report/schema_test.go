@@ -15,7 +15,7 @@ import (
 
 // The committed schemas are made from the Go types and their comments.
 func TestSchemaIsMadeFromTheTypes(t *testing.T) {
-	for name, v := range map[string]any{"report": &Report{}, "accuracy": &Accuracy{}} {
+	for name, v := range map[string]any{"report": &Report{}, "accuracy": &Accuracy{}, "fit": &Fit{}} {
 		r := &jsonschema.Reflector{AllowAdditionalProperties: true}
 		require.NoError(t, r.AddGoComments("github.com/vprof/vprof/bench/report", "./"))
 		s := r.Reflect(v)
@@ -47,7 +47,8 @@ func TestSchemaRefusesOtherDocuments(t *testing.T) {
 	require.Error(t, validate(t, "accuracy", []byte(`{"rows":1}`)))
 	_, ok := JSONSchema("receipt")
 	require.False(t, ok)
-	for _, name := range []string{"report", "accuracy"} {
+	require.Subset(t, Schemas(), []string{"accuracy", "fit", "report"})
+	for _, name := range Schemas() {
 		_, ok := JSONSchema(name)
 		require.True(t, ok)
 	}

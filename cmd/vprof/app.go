@@ -27,6 +27,8 @@ type app struct {
 	models func() *models.Registry
 	// residuals say how far estimates of a model are from PyTorch.
 	residuals bench.Residuals
+	// detect finds this machine's first GPU. The error is a noGPUError.
+	detect func() (localGPU, error)
 }
 
 // system is the app of the running process. SOURCE_DATE_EPOCH, seconds since
@@ -36,7 +38,7 @@ func system() *app {
 	if epoch, err := strconv.ParseInt(os.Getenv("SOURCE_DATE_EPOCH"), 10, 64); err == nil {
 		now = func() time.Time { return time.Unix(epoch, 0) }
 	}
-	return &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, now: now, models: all.Models, residuals: planner.Residuals}
+	return &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, now: now, models: all.Models, residuals: planner.Residuals, detect: noGPU}
 }
 
 const rootHelp = `vprof says how much GPU memory a PyTorch training step needs, before you run it.
@@ -92,7 +94,7 @@ func newRootCmd(a *app) *cobra.Command {
 	root.SetErr(a.stderr)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(
-		newSweepCmd(a), newPlanCmd(a),
+		newSweepCmd(a), newPlanCmd(a), newFitCmd(a),
 		newModelsCmd(a), newGPUsCmd(a),
 		newEventsCmd(a), newAccuracyCmd(a),
 		newSchemaCmd(a), newVersionCmd(a),

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -121,11 +122,18 @@ func (f *batchFlag) sizes(otherwise []int) ([]int, error) {
 }
 
 // boardFlags say which board is simulated.
-type boardFlags struct{ gpu, memory string }
+type boardFlags struct {
+	gpu, memory string
+	flags       *pflag.FlagSet
+}
+
+// given tells whether the user named a board.
+func (f *boardFlags) given() bool { return f.flags.Changed("gpu") || f.flags.Changed("gpu-memory") }
 
 func (f *boardFlags) register(cmd *cobra.Command, gpuUsage string) {
+	f.flags = cmd.Flags()
 	cmd.Flags().StringVar(&f.gpu, "gpu", defaultGPU, gpuUsage)
-	cmd.Flags().StringVar(&f.memory, "gpu-memory", "", "replace the board's total memory by `size`, like 12GiB")
+	cmd.Flags().StringVar(&f.memory, "gpu-memory", "", "replace the board's total memory by `size`, like 12GiB; a bare number counts GiB")
 	complete(cmd, "gpu", device.Names)
 }
 
@@ -164,7 +172,7 @@ func (f *boardFlags) resize(gpu device.GPU) (device.GPU, error) {
 	if f.memory == "" {
 		return gpu, nil
 	}
-	total, err := bytesize.Parse(f.memory)
+	total, err := parseMemory(f.memory)
 	if err != nil {
 		return gpu, usagef("--gpu-memory: %w", err)
 	}
@@ -174,4 +182,13 @@ func (f *boardFlags) resize(gpu device.GPU) (device.GPU, error) {
 	}
 	gpu.Memory = total
 	return gpu, nil
+}
+
+// parseMemory reads the memory of a board. People say a 24 board, so a bare
+// number that is too small for bytes counts GiB.
+func parseMemory(s string) (int64, error) {
+	if gib, err := strconv.ParseFloat(s, 64); err == nil && gib > 0 && gib < 1<<16 {
+		return int64(gib * bytesize.GiB), nil
+	}
+	return bytesize.Parse(s)
 }

@@ -50,6 +50,16 @@ func codeOf(err error) exitCode {
 		return exitInterrupted
 	}
 	var (
+		verdict negative
+		noGPU   noGPUError
+	)
+	switch {
+	case errors.As(err, &verdict):
+		return exitNegative
+	case errors.As(err, &noGPU):
+		return exitNoGPU
+	}
+	var (
 		usage   usageError
 		model   *models.UnknownModelError
 		gpu     *device.UnknownGPUError

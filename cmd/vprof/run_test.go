@@ -37,6 +37,8 @@ func TestEveryKindOfErrorHasItsExitCode(t *testing.T) {
 		exitFine:        {nil},
 		exitFailure:     {errors.New("disk full"), io.ErrShortWrite},
 		exitInterrupted: {context.Canceled, errors.Join(context.Canceled, errors.New("disk full"))},
+		exitNegative: {negative{errors.New("does not fit")}},
+		exitNoGPU:    {noGPUError{"no driver"}},
 		exitUsage: {
 			usagef("no"), &models.UnknownModelError{}, &device.UnknownGPUError{}, &models.CaseError{},
 			&bench.RefusedError{Err: errors.New("batch norm")}, &bench.AllocConfError{Err: errors.New("key")},
@@ -57,6 +59,7 @@ func TestJSONOfCommandsFollowsItsSchema(t *testing.T) {
 		{"report", []string{"sweep", "--model", "toy", "--gpu-memory", "1GiB", "--batch", "8..128x2"}},
 		{"report", []string{"plan", "--model", "toy", "--gpu", "t4,h100", "--batch", "8,16"}},
 		{"accuracy", []string{"accuracy", "-"}},
+		{"fit", []string{"fit", "--model", "toy", "--gpu", "t4,h100", "--tune", "seq-len=1..4x2"}},
 	} {
 		a, stdout, stderr := desk()
 		a.stdin = strings.NewReader(`{"schema":"vprof.reference/v1"}
@@ -121,7 +124,7 @@ func (full) Write([]byte) (int, error) { return 0, errors.New("disk full") }
 
 func TestUnwritableOutputIsAFailure(t *testing.T) {
 	for _, args := range [][]string{
-		{"gpus"}, {"models"}, {"version"}, {"schema"}, {"plan", "--model", "toy"}, {"sweep", "--model", "toy"}, {"events", "--model", "toy"},
+		{"gpus"}, {"models"}, {"version"}, {"schema"}, {"plan", "--model", "toy"}, {"sweep", "--model", "toy"}, {"fit", "--model", "toy"}, {"events", "--model", "toy"},
 	} {
 		a, _, stderr := desk()
 		a.stdout = full{}

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"github.com/vprof/vprof/bench/report"
@@ -8,12 +10,12 @@ import (
 
 func newSchemaCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:       "schema [report|accuracy]",
+		Use:       "schema [" + strings.Join(report.Schemas(), "|") + "]",
 		Short:     "Print the JSON Schema of what vprof writes",
-		ValidArgs: []string{"report", "accuracy"},
+		ValidArgs: report.Schemas(),
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return usagef("name one schema: report or accuracy")
+				return usagef("name one schema: %s", strings.Join(report.Schemas(), ", "))
 			}
 			return nil
 		},
@@ -24,7 +26,7 @@ func newSchemaCmd(a *app) *cobra.Command {
 			}
 			text, ok := report.JSONSchema(name)
 			if !ok {
-				return usagef("there is no schema %q; use report or accuracy", name)
+				return usagef("there is no schema %q; use one of %s", name, strings.Join(report.Schemas(), ", "))
 			}
 			_, err := a.stdout.Write(text)
 			return err

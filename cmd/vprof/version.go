@@ -46,9 +46,14 @@ func thisVersion() version {
 
 // stamp notes on a report what made it and when.
 func stamp(r *report.Report, started time.Time) {
-	v := thisVersion()
-	r.Tool = report.Tool{Version: v.Version, Commit: v.Commit}
+	r.Tool = tool()
 	r.Started = started.Truncate(time.Second)
+}
+
+// tool is this program as results name it.
+func tool() report.Tool {
+	v := thisVersion()
+	return report.Tool{Version: v.Version, Commit: v.Commit}
 }
 
 func newVersionCmd(a *app) *cobra.Command {

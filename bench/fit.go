@@ -1,0 +1,259 @@
+package bench
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
+)
+
+// Search says where [Fit] looks and what it may take.
+type Search struct {
+	Model models.Model
+	// Cases are the configurations; their batch sizes do not matter.
+	Cases     []models.Case
+	AllocConf string
+	GPUs      []device.GPU
+	// Budget is how much of each board may be filled; its Memory is taken
+	// from the board.
+	Budget planner.Budget
+	// Others is what other processes hold of each board, bytes.
+	Others int64
+	// Effective is the number of samples that an optimizer step should see;
+	// zero keeps the accumulation of the cases.
+	Effective int
+	// MaxBatch ends the search.
+	MaxBatch int
+	// Residuals say how far estimates are from PyTorch.
+	Residuals Residuals
+}
+
+// Fit finds the largest batch within the budget for every configuration on
+// every board, and recommends the fastest for each stage of a board: the one
+// with the most samples per second. What it recommends has been replayed on the
+// simulated board at that very batch. A configuration that PyTorch or the model
+// refuses is part of the result, unless all are: then the first's error is
+// returned.
+func Fit(ctx context.Context, s Search) (*report.Fit, error) {
+	f := &report.Fit{
+		Schema: report.FitSchema, Model: s.Model.Name, BatchUnit: s.Model.BatchUnit,
+		Budget:  report.Budget{Margin: s.Budget.Margin, Risk: s.Budget.Risk, Others: s.Others, EffectiveBatch: s.Effective, MaxBatch: s.MaxBatch},
+		Choices: make([]report.Choice, len(s.Cases)*len(s.GPUs)),
+	}
+	refusals := make([]error, len(f.Choices))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for i, gpu := range s.GPUs {
+		f.Devices = append(f.Devices, deviceOf(gpu))
+		for j, c := range s.Cases {
+			at := i*len(s.Cases) + j
+			g.Go(func() (err error) {
+				f.Choices[at], refusals[at], err = s.choice(ctx, gpu, c)
+				return err
+			})
+		}
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	if !slices.Contains(refusals, nil) {
+		return nil, refusals[0]
+	}
+	s.rank(f)
+	return f, nil
+}
+
+func deviceOf(gpu device.GPU) report.Device {
+	return report.Device{Name: simName(gpu), GPU: gpu.Name, Title: gpu.Product, Simulated: true, Memory: gpu.Memory, Context: gpu.Context}
+}
+
+// rank sorts the choices and recommends the first that fits of every stage.
+func (s *Search) rank(f *report.Fit) {
+	at := map[string]int{}
+	for i, d := range f.Devices {
+		at[d.Name] = i
+	}
+	slices.SortStableFunc(f.Choices, func(a, b report.Choice) int {
+		return cmp.Or(
+			cmp.Compare(at[a.Device], at[b.Device]),
+			cmp.Compare(slices.Index(s.Model.Stages, a.Case.Stage), slices.Index(s.Model.Stages, b.Case.Stage)),
+			-cmp.Compare(a.SamplesPerSecond, b.SamplesPerSecond),
+			cmp.Compare(a.Refused, b.Refused),
+		)
+	})
+	seen := map[[2]string]bool{}
+	for i := range f.Choices {
+		c := &f.Choices[i]
+		key := [2]string{c.Device, c.Case.Stage}
+		if c.Fits() && !seen[key] {
+			seen[key], c.Recommended = true, true
+		}
+	}
+}
+
+// choice finds the batch of one configuration on one board. refused is why
+// PyTorch or the model would not train it.
+func (s *Search) choice(ctx context.Context, gpu device.GPU, c models.Case) (out report.Choice, refused, err error) {
+	steps := c.Accumulate
+	c.Accumulate = recordedSteps(c.Accumulate)
+	lab, err := NewLab(s.Model, c, s.AllocConf, s.Residuals)
+	if err != nil {
+		return s.refuse(gpu, c, err)
+	}
+	q := &quest{lab: lab, gpu: gpu, budget: s.Budget, max: s.MaxBatch}
+	q.budget.Memory = int64(float64(gpu.Memory)*lab.conf.MemoryFraction) - s.Others
+	if err := q.budget.Check(); err != nil {
+		return out, nil, fmt.Errorf("%s: %w", gpu.Name, err)
+	}
+	batch, largest, steps, err := q.find(ctx, s.Effective, steps)
+	if err != nil {
+		return s.refuse(gpu, c, err)
+	}
+	lab.c.Accumulate = steps
+	out = report.Choice{
+		Device: simName(gpu), Case: lab.report(report.Plan).Case, Own: s.own(lab.c),
+		Largest: largest, Capped: largest == s.MaxBatch, Batch: batch, EffectiveBatch: batch * steps,
+	}
+	lab.c.Accumulate = recordedSteps(steps)
+	return out, nil, q.describe(ctx, &out, s.Others, steps)
+}
+
+// recordedSteps is how many micro-batches to record of a step of n: all after
+// the second meet the same memory, since gradients are there already; only
+// blocks that the allocator does not split differ, by less than a thousandth.
+func recordedSteps(n int) int { return min(n, 2) }
+
+// refuse is the choice that says why there is none; other errors stay errors.
+func (s *Search) refuse(gpu device.GPU, c models.Case, cause error) (report.Choice, error, error) {
+	var refused *RefusedError
+	var impossible *models.CaseError
+	if !errors.As(cause, &refused) && !errors.As(cause, &impossible) {
+		return report.Choice{}, nil, cause
+	}
+	lab := &Lab{model: s.Model, c: c, allocConf: s.AllocConf}
+	return report.Choice{Device: simName(gpu), Case: lab.report(report.Plan).Case, Refused: cause.Error()}, cause, nil
+}
+
+// own tells whether the case is trained as the model's authors do.
+func (s *Search) own(c models.Case) bool {
+	d, err := s.Model.Complete(s.Model.Default)
+	if err != nil {
+		return false
+	}
+	for name, v := range d.Settings {
+		if c.Settings[name] != v {
+			return false
+		}
+	}
+	return c.AMP == d.AMP && c.Checkpointing == d.Checkpointing && c.Optimizer == d.Optimizer
+}
+
+// quest is the search for the largest batch of one configuration.
+type quest struct {
+	lab    *Lab
+	gpu    device.GPU
+	budget planner.Budget
+	max    int
+}
+
+// find is the batch to use and its number of micro-batches, and the largest
+// batch with that many. Both are zero if nothing fits.
+func (q *quest) find(ctx context.Context, effective, steps int) (batch, largest, n int, err error) {
+	if effective == 0 {
+		largest, err = q.largest(ctx)
+		return largest, largest, steps, err
+	}
+	q.lab.c.Accumulate = 1
+	if largest, err = q.largest(ctx); err != nil || largest == 0 || largest >= effective {
+		return min(effective, largest), largest, 1, err
+	}
+	clear(q.lab.kept)
+	q.lab.c.Accumulate = 2
+	if largest, err = q.largest(ctx); err != nil || largest == 0 {
+		return 0, 0, 2, err
+	}
+	batch, n = planner.Split(effective, largest, 1)
+	return batch, largest, n, nil
+}
+
+// largest is the largest batch within the budget; zero if none is. A batch of
+// one is no candidate if PyTorch refuses to normalize it.
+func (q *quest) largest(ctx context.Context) (int, error) {
+	from := 1
+	need := func(batch int) (int64, error) {
+		e, err := q.estimate(ctx, batch)
+		return q.budget.Need(e), err
+	}
+	begin := q.lab.model.Default.Batch
+	largest, err := planner.Largest(from, begin, q.max, q.budget.Limit(), need)
+	var refused *RefusedError
+	if errors.As(err, &refused) && q.max > 1 {
+		largest, err = planner.Largest(2, begin, q.max, q.budget.Limit(), need)
+	}
+	return largest, err
+}
+
+// estimate replays a batch size on a board without limit.
+func (q *quest) estimate(ctx context.Context, batch int) (planner.Estimate, error) {
+	defer clear(q.lab.kept) // recordings are large, and a search seldom comes back
+	p, err := q.lab.planner(ctx, q.gpu, []int{batch})
+	if err != nil {
+		return planner.Estimate{}, err
+	}
+	return p.Estimate(batch)
+}
+
+// describe fills in what the chosen batch needs and how long it takes; or, if
+// nothing fits, what the smallest batch would need.
+func (q *quest) describe(ctx context.Context, out *report.Choice, others int64, steps int) error {
+	batch := max(1, out.Batch)
+	e, err := q.estimate(ctx, batch)
+	var refused *RefusedError
+	if errors.As(err, &refused) && out.Batch == 0 {
+		batch = 2
+		e, err = q.estimate(ctx, batch)
+	}
+	if err != nil {
+		return err
+	}
+	out.Estimate = estimateOf(e)
+	out.Utilization = float64(e.Device.Value) / float64(q.gpu.Memory)
+	if out.Batch == 0 {
+		return nil
+	}
+	rec, err := q.lab.record(batch, boardOf(q.gpu))
+	if err != nil {
+		return err
+	}
+	run, err := simulate(ctx, rec.Program, q.gpu, q.lab.conf, others)
+	if err != nil {
+		return err
+	}
+	out.Run = run.report()
+	seconds := planner.Roofline(rec.Program, q.gpu, 1).Seconds()
+	clear(q.lab.kept)
+	if steps > 2 {
+		// Every further micro-batch takes as long as the second.
+		q.lab.c.Accumulate = 1
+		one, err := q.lab.record(batch, boardOf(q.gpu))
+		if err != nil {
+			return err
+		}
+		seconds += float64(steps-2) * (seconds - planner.Roofline(one.Program, q.gpu, 1).Seconds())
+		clear(q.lab.kept)
+	}
+	out.StepSeconds = seconds
+	if seconds > 0 {
+		out.SamplesPerSecond = float64(batch*steps) / seconds
+	}
+	return nil
+}

@@ -1,0 +1,446 @@
+package report
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/vprof/vprof/internal/bytesize"
+)
+
+// FitSchema names this version of the format of [Fit].
+const FitSchema = "vprof.fit/v1"
+
+// Fit is the result of a search for the largest batch.
+type Fit struct {
+	Schema string `json:"schema" jsonschema:"const=vprof.fit/v1"`
+	Tool   Tool   `json:"tool"`
+	// Started is when the work began, UTC.
+	Started   time.Time `json:"started"`
+	Model     string    `json:"model"`
+	BatchUnit string    `json:"batch_unit"`
+	Budget    Budget    `json:"budget"`
+	// Devices are the boards that choices refer to by name.
+	Devices []Device `json:"devices"`
+	// Choices are the configurations searched, by device and stage, the
+	// fastest first.
+	Choices []Choice `json:"choices"`
+	// Guide is what the formula of the project's own script says, if asked for.
+	Guide    []GuideProfile `json:"guide,omitempty"`
+	Warnings []Warning      `json:"warnings,omitempty"`
+}
+
+// Budget says how much of a device a batch may take.
+type Budget struct {
+	// Margin is the share of the memory that the estimate may fill; absent
+	// where Risk decides.
+	Margin float64 `json:"margin,omitempty"`
+	// Risk is the probability of needing more than the memory.
+	Risk float64 `json:"risk,omitempty"`
+	// Preset names the margin, if a preset gave it.
+	Preset string `json:"preset,omitempty"`
+	// Others is the memory that other processes hold on each device.
+	Others int64 `json:"other_processes_bytes,omitempty"`
+	// EffectiveBatch is the number of samples that an optimizer step should
+	// see; absent if it does not matter.
+	EffectiveBatch int `json:"target_effective_batch,omitempty"`
+	// MaxBatch ends the search.
+	MaxBatch int `json:"max_batch"`
+}
+
+// Choice is a configuration and the batch size found for it.
+type Choice struct {
+	Device string `json:"device"`
+	Case   Case   `json:"case"`
+	// Own says that precision, checkpointing and settings are those that the
+	// model's authors train with.
+	Own bool `json:"own"`
+	// Recommended is the fastest of a stage on a device.
+	Recommended bool `json:"recommended"`
+	// Largest is the largest batch within the budget with this case's
+	// accumulation, zero if not even one sample is.
+	Largest int `json:"largest_batch"`
+	// Capped says that the search ended at the largest batch to try.
+	Capped bool `json:"capped,omitempty"`
+	// Batch is the one to use: Largest, unless the effective batch is met
+	// more evenly by less. Accumulate is in Case.
+	Batch int `json:"batch"`
+	// EffectiveBatch is the number of samples of one optimizer step.
+	EffectiveBatch int `json:"effective_batch"`
+	// Estimate is for Batch, or for the smallest batch if none fits.
+	Estimate *Estimate `json:"estimate,omitempty"`
+	// Utilization is Estimate.Device over the device's memory.
+	Utilization float64 `json:"utilization"`
+	// StepSeconds is an estimate of the time of one optimizer step, and
+	// SamplesPerSecond what follows from it.
+	StepSeconds      float64 `json:"step_seconds"`
+	SamplesPerSecond float64 `json:"samples_per_second"`
+	// Run is the step at Batch, replayed on the device.
+	Run *Run `json:"run,omitempty"`
+	// Refused is why PyTorch or the model would not train this way.
+	Refused string `json:"refused,omitempty"`
+}
+
+// Fits tells whether a batch was found.
+func (c Choice) Fits() bool { return c.Batch > 0 && c.Refused == "" }
+
+// GuideProfile is what a script's formula says, and what is true of it.
+type GuideProfile struct {
+	Profile        string  `json:"profile"`
+	Batch          int     `json:"batch"`
+	Accumulate     int     `json:"accumulate"`
+	EffectiveBatch int     `json:"effective_batch"`
+	Utilization    float64 `json:"utilization"`
+	// Components sum to Total.
+	Components []Component `json:"components"`
+	Total      int64       `json:"total_bytes"`
+	// True is what the same batch needs, and TrueLargest the largest that
+	// fits; absent where the model is not known.
+	True        *Estimate `json:"true,omitempty"`
+	TrueLargest int       `json:"true_largest_batch,omitempty"`
+}
+
+// Overall is the choice that a device's whole training is safe with: of the
+// configurations that fit in every stage, the fastest in its tightest stage,
+// where it has the smallest batch.
+func (f *Fit) Overall(device string) (Choice, bool) {
+	type configuration struct {
+		amp           string
+		checkpointing bool
+		settings      string
+	}
+	tightest := map[configuration]Choice{}
+	var order []configuration
+	unfit := map[configuration]bool{}
+	for _, c := range f.Choices {
+		if c.Device != device {
+			continue
+		}
+		k := configuration{c.Case.AMP, c.Case.Checkpointing, strings.Join(c.Case.settings(), " ")}
+		if !c.Fits() {
+			unfit[k] = true
+			continue
+		}
+		t, seen := tightest[k]
+		if !seen {
+			order = append(order, k)
+		}
+		if !seen || c.Batch < t.Batch {
+			tightest[k] = c
+		}
+	}
+	var best Choice
+	for _, k := range order {
+		if !unfit[k] && (!best.Fits() || tightest[k].SamplesPerSecond > best.SamplesPerSecond) {
+			best = tightest[k]
+		}
+	}
+	return best, best.Fits()
+}
+
+// Sheets implements [Document].
+func (f *Fit) Sheets() []Sheet {
+	var sheets []Sheet
+	if len(f.Guide) > 0 {
+		sheets = append(sheets, f.guideSheet())
+	}
+	if len(f.Devices) > 1 {
+		sheets = append(sheets, f.boardsSheet())
+	} else if len(f.Choices) > 0 {
+		sheets = append(sheets, f.choicesSheet())
+	}
+	return sheets
+}
+
+func (f *Fit) memory(device string) int64 {
+	for _, d := range f.Devices {
+		if d.Name == device {
+			return d.Memory
+		}
+	}
+	return 0
+}
+
+// String says what a batch may take, in a line.
+func (b Budget) String() string {
+	s := fmt.Sprintf("%.0f %% of the memory", 100*b.Margin)
+	if b.Risk > 0 {
+		s = fmt.Sprintf("the memory, with a risk of %s %% to need more", strconv.FormatFloat(100*b.Risk, 'g', 3, 64))
+	}
+	if b.Preset != "" {
+		s += " (preset " + b.Preset + ")"
+	}
+	if b.Others > 0 {
+		s += fmt.Sprintf(" without %s of other processes", bytesize.Format(b.Others))
+	}
+	return s
+}
+
+// choicesSheet has a row for every configuration on the one device.
+func (f *Fit) choicesSheet() Sheet {
+	s := Sheet{Title: fmt.Sprintf("%s on %s; the device may fill %s", f.Model, f.Devices[0], f.Budget)}
+	var high []int64
+	for _, c := range f.Choices {
+		if c.Estimate != nil {
+			high = append(high, c.Estimate.Device.High)
+		}
+	}
+	unit := columnOf(high...)
+	s.Columns = []Column{
+		{Head: ""}, {Head: "stage"}, {Head: "precision"}, {Head: "checkpointing"}, {Head: "settings"},
+		{Head: "batch", Right: true}, {Head: "micro-batches", Right: true}, {Head: "effective", Right: true},
+		{Head: unit.head("device"), Right: true}, {Head: "use", Right: true}, {Head: "samples/s <", Right: true},
+	}
+	for _, c := range f.Choices {
+		s.Rows = append(s.Rows, f.choiceRow(c, unit))
+	}
+	s.Rows, s.Columns = dropEmpty(s.Rows, s.Columns, 4)
+	s.Notes = append(f.notes(), f.warnings()...)
+	return s
+}
+
+func (f *Fit) choiceRow(c Choice, unit column) []string {
+	row := []string{"", c.Case.Stage, precision(c.Case.AMP), yes(c.Case.Checkpointing), strings.Join(c.Case.settings(), " ")}
+	switch {
+	case c.Recommended:
+		row[0] = "▶"
+	case c.Own:
+		row[0] = "·"
+	}
+	if c.Refused != "" {
+		return append(row, "refused", "", "", "-", "-", "-")
+	}
+	device, use := "-", "-"
+	if c.Estimate != nil {
+		device, use = unit.interval(c.Estimate.Device), fmt.Sprintf("%.0f%%", 100*c.Utilization)
+	}
+	if !c.Fits() {
+		return append(row, "none", "", "", device, use, "-")
+	}
+	batch := strconv.Itoa(c.Batch)
+	if c.Capped && c.Batch == c.Largest {
+		batch += "+"
+	}
+	return append(row, batch, strconv.Itoa(c.Case.Accumulate), strconv.Itoa(c.EffectiveBatch), device, use, rate(c.SamplesPerSecond))
+}
+
+// notes say what the marks mean and what is recommended.
+func (f *Fit) notes() []string {
+	var notes []string
+	for _, c := range f.Choices {
+		if c.Recommended {
+			notes = append(notes, "▶ "+f.Recommendation(c))
+		}
+	}
+	switch all, ok := f.Overall(f.Devices[0].Name); {
+	case len(notes) == 0:
+		notes = append(notes, f.nothing())
+	case len(notes) > 1 && ok:
+		notes = append(notes, "  for all stages: "+f.Recommendation(all))
+	}
+	for _, c := range f.Choices {
+		if c.Own && !c.Recommended {
+			notes = append(notes, "· as its authors train it.")
+			break
+		}
+	}
+	for _, c := range f.Choices {
+		if c.Refused != "" {
+			notes = append(notes, fmt.Sprintf("refused, %s: %s", c.Case, c.Refused))
+		}
+	}
+	for _, c := range f.Choices {
+		if c.Capped {
+			notes = append(notes, fmt.Sprintf("+ the search ends at batch %d (--max-batch).", f.Budget.MaxBatch))
+			break
+		}
+	}
+	return append(notes, "samples/s <: the board's roofline, an upper bound that ranks; real training is slower.")
+}
+
+// nothing says why nothing is recommended.
+func (f *Fit) nothing() string {
+	least := int64(-1)
+	for _, c := range f.Choices {
+		if c.Estimate != nil && (least < 0 || c.Estimate.Device.Bytes < least) {
+			least = c.Estimate.Device.Bytes
+		}
+	}
+	if least < 0 {
+		return "nothing fits."
+	}
+	return fmt.Sprintf("nothing fits: the smallest batch of the most frugal configuration takes %s.", bytesize.Format(least))
+}
+
+// Recommendation says a choice in a line.
+func (f *Fit) Recommendation(c Choice) string {
+	line := fmt.Sprintf("stage %s: %s", c.Case.Stage, count(c.Batch, f.BatchUnit))
+	if c.Case.Accumulate > 1 {
+		line += fmt.Sprintf(" x %d micro-batches = %d a step", c.Case.Accumulate, c.EffectiveBatch)
+	}
+	line += ", " + precision(c.Case.AMP)
+	if c.Case.Checkpointing {
+		line += ", checkpointing"
+	}
+	for _, word := range c.Case.settings() {
+		line += ", " + word
+	}
+	if c.Run != nil {
+		word := "measured"
+		if c.Run.Simulated {
+			word = "simulated"
+		}
+		line += fmt.Sprintf("; %s at this batch: %s", word, bytesize.Format(c.Run.Device))
+		if !c.Run.Fits {
+			line += ", out of memory"
+		}
+	}
+	return line + "."
+}
+
+// boardsSheet has a row for what is recommended for each device and stage.
+func (f *Fit) boardsSheet() Sheet {
+	s := Sheet{Title: fmt.Sprintf("%s; a device may fill %s", f.Model, f.Budget)}
+	s.Columns = []Column{
+		{Head: "gpu"}, {Head: "memory GiB", Right: true}, {Head: "stage"}, {Head: "precision"}, {Head: "checkpointing"}, {Head: "settings"},
+		{Head: "batch", Right: true}, {Head: "micro-batches", Right: true}, {Head: "effective", Right: true},
+		{Head: "device GiB", Right: true}, {Head: "use", Right: true}, {Head: "samples/s <", Right: true},
+	}
+	gib := columnOf(bytesize.GiB)
+	for _, d := range f.Devices {
+		found := false
+		for _, c := range f.Choices {
+			if c.Device != d.Name || !c.Recommended {
+				continue
+			}
+			found = true
+			s.Rows = append(s.Rows, append([]string{d.GPU, gib.scale.Format(d.Memory)}, f.choiceRow(c, gib)[1:]...))
+		}
+		if !found {
+			s.Rows = append(s.Rows, []string{d.GPU, gib.scale.Format(d.Memory), "", "", "", "", "none", "", "", "", "", ""})
+		}
+	}
+	s.Rows, s.Columns = dropEmpty(s.Rows, s.Columns, 5)
+	s.Notes = append([]string{"The fastest configuration of each stage. samples/s <: the board's roofline, an upper bound that ranks; real training is slower."}, f.warnings()...)
+	return s
+}
+
+func (f *Fit) warnings() []string { return (&Report{Warnings: f.Warnings}).warnings() }
+
+// guideSheet has a column for each profile of the guide's formula.
+func (f *Fit) guideSheet() Sheet {
+	s := Sheet{Title: "by the formula of the project's own script", Columns: []Column{{Head: "MiB"}}}
+	names := []string{"batch", "micro-batches", "effective"}
+	for _, c := range f.Guide[0].Components {
+		names = append(names, c.Name)
+	}
+	names = append(names, "total", "total GB", "use", "true need of this batch", "true largest batch")
+	for _, n := range names {
+		s.Rows = append(s.Rows, []string{n})
+	}
+	for _, g := range f.Guide {
+		s.Columns = append(s.Columns, Column{Head: g.Profile, Right: true})
+		cells := []string{strconv.Itoa(g.Batch), strconv.Itoa(g.Accumulate), strconv.Itoa(g.EffectiveBatch)}
+		for _, c := range g.Components {
+			cells = append(cells, fmt.Sprintf("%.1f", float64(c.Bytes)/bytesize.MiB))
+		}
+		need, largest := "-", "-"
+		if g.True != nil {
+			need, largest = fmt.Sprintf("%.1f", float64(g.True.Device.Bytes)/bytesize.MiB), strconv.Itoa(g.TrueLargest)
+		}
+		cells = append(cells, fmt.Sprintf("%.1f", float64(g.Total)/bytesize.MiB), fmt.Sprintf("%.2f", float64(g.Total)/bytesize.GiB),
+			fmt.Sprintf("%.1f%%", 100*g.Utilization), need, largest)
+		for i, cell := range cells {
+			s.Rows[i] = append(s.Rows[i], cell)
+		}
+	}
+	return s
+}
+
+// dropEmpty leaves out a column if all its cells are empty.
+func dropEmpty(rows [][]string, columns []Column, at int) ([][]string, []Column) {
+	for _, r := range rows {
+		if r[at] != "" {
+			return rows, columns
+		}
+	}
+	for i, r := range rows {
+		rows[i] = append(r[:at:at], r[at+1:]...)
+	}
+	return rows, append(columns[:at:at], columns[at+1:]...)
+}
+
+func yes(b bool) string {
+	if b {
+		return "yes"
+	}
+	return ""
+}
+
+func count(n int, unit string) string {
+	if n != 1 {
+		unit += "s"
+	}
+	return fmt.Sprintf("%d %s", n, unit)
+}
+
+// rate shows a frequency with three digits.
+func rate(perSecond float64) string {
+	switch {
+	case perSecond <= 0:
+		return "-"
+	case perSecond < 100:
+		return strconv.FormatFloat(perSecond, 'g', 3, 64)
+	}
+	return strconv.FormatFloat(perSecond, 'f', 0, 64)
+}
+
+// Lines implements [Document]: fits of one choice each.
+func (f *Fit) Lines() []any {
+	lines := make([]any, len(f.Choices))
+	for i, c := range f.Choices {
+		line := *f
+		line.Choices, line.Guide, line.Devices = []Choice{c}, nil, nil
+		for _, d := range f.Devices {
+			if d.Name == c.Device {
+				line.Devices = []Device{d}
+			}
+		}
+		lines[i] = line
+	}
+	return lines
+}
+
+// Records implements [Document].
+func (f *Fit) Records() [][]string {
+	rows := [][]string{{
+		"model", "device", "device_memory_bytes", "stage", "amp", "checkpointing", "settings", "own", "recommended", "largest_batch", "capped",
+		"batch", "accumulate", "effective_batch", "estimate_allocated_bytes", "estimate_reserved_bytes", "estimate_device_bytes",
+		"estimate_device_low_bytes", "estimate_device_high_bytes", "utilization", "step_seconds", "samples_per_second", "run", "run_device_bytes", "refused",
+	}}
+	for _, c := range f.Choices {
+		row := []string{
+			f.Model, c.Device, integer(f.memory(c.Device)), c.Case.Stage, c.Case.AMP, strconv.FormatBool(c.Case.Checkpointing), strings.Join(c.Case.settings(), " "),
+			strconv.FormatBool(c.Own), strconv.FormatBool(c.Recommended), strconv.Itoa(c.Largest), strconv.FormatBool(c.Capped),
+			strconv.Itoa(c.Batch), strconv.Itoa(c.Case.Accumulate), strconv.Itoa(c.EffectiveBatch),
+		}
+		if e := c.Estimate; e != nil {
+			row = append(row, integer(e.Allocated.Bytes), integer(e.Reserved.Bytes), integer(e.Device.Bytes), integer(e.Device.Low), integer(e.Device.High))
+		} else {
+			row = append(row, "", "", "", "", "")
+		}
+		row = append(row, fmt.Sprintf("%.4f", c.Utilization), fmt.Sprintf("%.6f", c.StepSeconds), fmt.Sprintf("%.3f", c.SamplesPerSecond))
+		if c.Run != nil {
+			word := "measured"
+			if c.Run.Simulated {
+				word = "simulated"
+			}
+			row = append(row, word, integer(c.Run.Device))
+		} else {
+			row = append(row, "", "")
+		}
+		rows = append(rows, append(row, c.Refused))
+	}
+	return rows
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/nearest"
+	"github.com/vprof/vprof/profiler/planner"
+)
+
+// defaultMargin is the share of the memory that is safe to fill: what is left
+// takes up libraries' own memory and fragments of longer runs.
+const defaultMargin = 0.85
+
+// marginOf are the presets: the upper ends of the utilization that speech and
+// text projects give for their settings of these names.
+var marginOf = map[string]float64{"conservative": 0.40, "balanced": 0.50, "aggressive": 0.65, "ultra": 0.85}
+
+// presetNames from the most careful on.
+func presetNames() []string {
+	names := slices.Collect(maps.Keys(marginOf))
+	slices.SortFunc(names, func(a, b string) int { return int(100*marginOf[a]) - int(100*marginOf[b]) })
+	return names
+}
+
+// budgetFlags say how much of a board may be filled.
+type budgetFlags struct {
+	flags        *pflag.FlagSet
+	margin       float64
+	risk, preset string
+}
+
+func (b *budgetFlags) register(cmd *cobra.Command) {
+	b.flags = cmd.Flags()
+	b.flags.Float64Var(&b.margin, "safety-margin", defaultMargin, "`share` of the memory that the estimate may fill")
+	b.flags.StringVar(&b.risk, "risk", "", "instead: the `probability` of needing more than the memory, like 1%")
+	b.flags.StringVar(&b.preset, "preset", "", "instead: a margin by `name`: "+strings.Join(presetNames(), ", "))
+	complete(cmd, "preset", presetNames)
+}
+
+func (b *budgetFlags) budget() (planner.Budget, error) {
+	given := 0
+	for _, name := range []string{"safety-margin", "risk", "preset"} {
+		if b.flags.Changed(name) {
+			given++
+		}
+	}
+	if given > 1 {
+		return planner.Budget{}, usagef("--safety-margin, --risk and --preset say the same thing; give one")
+	}
+	out := planner.Budget{Memory: 1, Margin: b.margin}
+	switch {
+	case b.preset != "":
+		margin, ok := marginOf[b.preset]
+		if !ok {
+			return out, usagef("--preset: there is no preset %q; near it: %s; all: %s", b.preset,
+				strings.Join(nearest.Names(b.preset, presetNames(), 1), ", "), strings.Join(presetNames(), ", "))
+		}
+		out.Margin = margin
+	case b.flags.Changed("risk"):
+		risk, err := parseShare(b.risk)
+		if err != nil {
+			return out, usagef("--risk: %w", err)
+		}
+		out.Margin, out.Risk = 0, risk
+		if risk == 0 {
+			return out, usagef("--risk: no estimate is certain; use a probability like 1%%")
+		}
+	}
+	if err := out.Check(); err != nil {
+		return out, usageError{err}
+	}
+	return out, nil
+}
+
+// parseShare reads "1%" or "0.01".
+func parseShare(s string) (float64, error) {
+	number, percent := strings.CutSuffix(s, "%")
+	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a share like 1%% or 0.01", s)
+	}
+	if percent {
+		v /= 100
+	}
+	return v, nil
+}
+
+// parseSize reads the size of a flag; empty is zero.
+func parseSize(flag, s string) (int64, error) {
+	if s == "" {
+		return 0, nil
+	}
+	n, err := bytesize.Parse(s)
+	if err != nil {
+		return 0, usagef("%s: %w", flag, err)
+	}
+	return n, nil
+}

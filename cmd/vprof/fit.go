@@ -1,0 +1,288 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vprof/vprof/bench"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/device"
+)
+
+const fitHelp = `Find the largest batch that is safe on a GPU, for every way to train: precision,
+checkpointing and freeze stage, and whatever --tune names. What a flag fixes is
+not searched. The result is ranked by samples per second within each stage; the
+first, marked ▶, has been replayed at that very batch.
+
+Safe means that the estimate fills at most a share of the memory:
+
+  --preset conservative   40 %
+  --preset balanced       50 %
+  --preset aggressive     65 %
+  --preset ultra          85 %
+  --safety-margin 0.85    any share; 0.85 is the default
+  --risk 1%               all of it, but for one run in a hundred, by the
+                          interval of the estimate
+
+With --target-effective-batch, batch and micro-batches are chosen to see that
+many samples in an optimizer step, with as few micro-batches as can come within
+2 % of it.
+
+Samples per second come from the board's roofline: an upper bound that is good
+for a ranking and nothing else.
+
+Exit code 3 says that nothing fits, 4 that --auto or --profile found no GPU.`
+
+type fitOptions struct {
+	app    *app
+	c      caseFlags
+	board  boardFlags
+	budget budgetFlags
+	local  localFlags
+	tune   []string
+
+	effective, maxBatch int
+	formula             string
+	out                 output
+}
+
+func newFitCmd(a *app) *cobra.Command {
+	o := &fitOptions{app: a, out: output{app: a}}
+	cmd := &cobra.Command{
+		Use:   "fit",
+		Short: "Find the largest safe batch for a model on a GPU",
+		Long:  fitHelp,
+		Example: `  # the largest safe batch on a 16 GB board, whatever precision and checkpointing
+  vprof fit --model redimnet-b2 --gpu rtx-5060-ti
+
+  # 256 samples a step, in fp32, with all parameters trained
+  vprof fit --model redimnet-b2 --stage full --amp none --target-effective-batch 256
+
+  # the best configuration on each board
+  vprof fit --model redimnet-b2 --stage full --gpu all
+
+  # how many patches are affordable?
+  vprof fit --model patch-vqvae --stage full --tune n-patches=4..32x2`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runFit(cmd.Context(), o) },
+	}
+	o.c.register(cmd, a)
+	o.c.registerAllocConf()
+	o.board.register(cmd, "`boards`: one like rtx-3060, a list, or all (see vprof gpus)")
+	o.budget.register(cmd)
+	o.local.register(cmd)
+	f := cmd.Flags()
+	f.IntVar(&o.effective, "target-effective-batch", 0, "samples `n` that an optimizer step should see (default: any; the accumulation stays)")
+	f.IntVar(&o.maxBatch, "max-batch", 4096, "largest batch `n` to try")
+	f.StringArrayVar(&o.tune, "tune", nil, "also search a setting of the model, as `name=values` with values like 8..24+8 (repeatable)")
+	f.StringVar(&o.formula, "formula", "", "`guide`: also what the project's own script would say, where it has one")
+	complete(cmd, "formula", func() []string { return []string{"guide"} })
+	o.out.register(cmd)
+	return cmd
+}
+
+func runFit(ctx context.Context, o *fitOptions) error {
+	s, err := o.search()
+	if err != nil {
+		return err
+	}
+	if err := o.out.open(); err != nil {
+		return err
+	}
+	f, err := o.run(ctx, s)
+	if err != nil {
+		return err
+	}
+	if err := o.out.finish(f); err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(f.Choices, report.Choice.Fits) {
+		return negative{fmt.Errorf("%s does not fit", f.Model)}
+	}
+	return nil
+}
+
+func (o *fitOptions) run(ctx context.Context, s bench.Search) (*report.Fit, error) {
+	started := o.app.now().UTC()
+	f, err := bench.Fit(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	f.Tool, f.Started, f.Budget.Preset = tool(), started.Truncate(time.Second), o.budget.preset
+	if o.formula == "guide" {
+		return f, o.guide(ctx, s, f)
+	}
+	return f, nil
+}
+
+// search is what the flags ask for.
+func (o *fitOptions) search() (bench.Search, error) {
+	none := bench.Search{}
+	if o.formula != "" && o.formula != "guide" {
+		return none, usagef("--formula: there is no formula %q; use guide", o.formula)
+	}
+	if o.effective < 0 || o.maxBatch < 1 {
+		return none, usagef("--target-effective-batch and --max-batch are numbers of samples; the smallest is 1")
+	}
+	if o.effective > 0 && o.c.flags.Changed("accumulate") {
+		return none, usagef("--accumulate and --target-effective-batch contradict each other; give one")
+	}
+	m, c, err := o.c.resolve(o.app)
+	if err != nil {
+		return none, err
+	}
+	budget, err := o.budget.budget()
+	if err != nil {
+		return none, err
+	}
+	gpus, others, err := o.local.boards(o.app, &o.board)
+	if err != nil {
+		return none, err
+	}
+	cases, err := o.cases(m, c)
+	if err != nil {
+		return none, err
+	}
+	return bench.Search{
+		Model: m, Cases: cases, AllocConf: o.c.allocConf, GPUs: gpus, Budget: budget, Others: others,
+		Effective: o.effective, MaxBatch: o.maxBatch, Residuals: o.app.residuals,
+	}, nil
+}
+
+// cases are the configurations: everything that no flag fixes.
+func (o *fitOptions) cases(m models.Model, c models.Case) ([]models.Case, error) {
+	stages, amps, recompute := m.Stages, models.Precisions(), []bool{false, true}
+	if o.c.stage != "" {
+		stages = []string{c.Stage}
+	}
+	if o.c.flags.Changed("amp") {
+		amps = []string{c.AMP}
+	}
+	if o.c.flags.Changed("checkpointing") {
+		recompute = []bool{c.Checkpointing}
+	}
+	tuned, err := o.tuned(c.Settings)
+	if err != nil {
+		return nil, err
+	}
+	var cases []models.Case
+	for _, stage := range stages {
+		for _, settings := range tuned {
+			for _, amp := range amps {
+				for _, checkpointing := range recompute {
+					k := c
+					k.Stage, k.Settings, k.AMP, k.Checkpointing = stage, settings, amp, checkpointing
+					cases = append(cases, k)
+				}
+			}
+		}
+	}
+	return cases, nil
+}
+
+// tuned are the settings of the case with every combination of tuned values.
+func (o *fitOptions) tuned(settings models.Settings) ([]models.Settings, error) {
+	all := []models.Settings{settings}
+	for _, t := range o.tune {
+		name, list, ok := strings.Cut(t, "=")
+		if !ok || name == "" {
+			return nil, usagef("--tune: %q is not name=values", t)
+		}
+		if strings.Contains(list, "..") && !strings.ContainsAny(list, "x+") {
+			list += "+1"
+		}
+		values, err := bench.ParseBatches(list)
+		if err != nil {
+			return nil, usagef("--tune %s: %w", name, err)
+		}
+		var next []models.Settings
+		for _, s := range all {
+			for _, v := range values {
+				k := models.Settings{name: int64(v)}
+				for n, v := range s {
+					if n != name {
+						k[n] = v
+					}
+				}
+				next = append(next, k)
+			}
+		}
+		if all = next; len(all) > maxTuned {
+			return nil, usagef("--tune: more than %d combinations of values", maxTuned)
+		}
+	}
+	return all, nil
+}
+
+// maxTuned is how many combinations of settings a search goes through at most.
+const maxTuned = 256
+
+// guide adds what the project's script says, and what is true of it.
+func (o *fitOptions) guide(ctx context.Context, s bench.Search, f *report.Fit) error {
+	if !slices.Contains(bench.GuideModels(), s.Model.Name) {
+		return usagef("--formula guide: only %s come from a project with such a script", strings.Join(bench.GuideModels(), ", "))
+	}
+	if len(s.GPUs) != 1 {
+		return usagef("--formula guide: name one board with --gpu")
+	}
+	if s.Effective == 0 {
+		s.Effective = bench.GuideEffectiveBatch
+	}
+	f.Guide = bench.Guide(s.GPUs[0].Memory, s.Effective)
+	for i, name := range bench.GuideModels() {
+		m, err := o.app.models().Lookup(name)
+		if err != nil {
+			return err
+		}
+		if err := bench.Verify(ctx, s, m, &f.Guide[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// localFlags choose boards: those of the catalog, or this machine's.
+type localFlags struct {
+	auto   bool
+	others string
+}
+
+func (l *localFlags) register(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&l.auto, "auto", false, "use this machine's GPU and count what other processes hold of it")
+	cmd.Flags().StringVar(&l.others, "other-processes", "", "memory that other processes hold, as `size` like 1GiB")
+}
+
+// boards are the boards that the flags name, and what others hold of each.
+func (l *localFlags) boards(a *app, b *boardFlags) ([]device.GPU, int64, error) {
+	others, err := parseSize("--other-processes", l.others)
+	if err != nil {
+		return nil, 0, err
+	}
+	if !l.auto {
+		gpus, err := b.boards()
+		for _, g := range gpus {
+			if others >= g.Memory-g.Context {
+				return nil, 0, usagef("--other-processes: they leave nothing of the %s of %s", bytesize.Format(g.Memory), g.Name)
+			}
+		}
+		return gpus, others, err
+	}
+	if b.given() {
+		return nil, 0, usagef("--auto takes this machine's GPU; leave --gpu and --gpu-memory away")
+	}
+	found, err := a.detect()
+	if err != nil {
+		return nil, 0, err
+	}
+	if l.others == "" {
+		others = found.Others
+	}
+	return []device.GPU{found.GPU}, others, nil
+}
