@@ -26,6 +26,7 @@ type Lab struct {
 	conf      allocator.Config
 	allocConf string
 	residuals Residuals
+	learned   Learned
 	counts    models.Counts
 	// kept are recordings of batch sizes that are needed again.
 	kept map[recordedFor]*models.Recording
@@ -34,6 +35,14 @@ type Lab struct {
 // Residuals finds how far estimates of a model are from PyTorch:
 // [planner.Residuals], unless a test has its own.
 type Residuals func(model string) (allocated, reserved planner.Residual, err error)
+
+// Learned corrects coefficients of a model on a board by what calibration has
+// learned; an error ends the experiment.
+type Learned func(gpu device.GPU, model string, c *planner.Coefficients) error
+
+// Learn makes the lab's estimates use what calibration has learned. Nil is
+// what they start with: the shipped defaults.
+func (l *Lab) Learn(from Learned) { l.learned = from }
 
 // recordedFor is what recordings of a lab differ in.
 type recordedFor struct {
@@ -104,7 +113,10 @@ func (l *Lab) planner(ctx context.Context, gpu device.GPU, batches []int) (*plan
 		if err != nil {
 			return planner.Sample{}, err
 		}
-		return planner.Sample{Classes: run.Peak.Allocated, Reserved: run.Max.Reserved, PeakPhase: phaseName(run.Peak.Phase)}, nil
+		return planner.Sample{
+			Classes: run.Peak.Allocated, Reserved: run.Max.Reserved,
+			Segments: run.Stats.Segment[allocator.All].Current, PeakPhase: phaseName(run.Peak.Phase),
+		}, nil
 	})
 	if err != nil {
 		return nil, err
@@ -113,12 +125,14 @@ func (l *Lab) planner(ctx context.Context, gpu device.GPU, batches []int) (*plan
 	if err != nil {
 		return nil, err
 	}
+	c := planner.Coefficients{Context: planner.ContextOf(gpu), Allocated: allocated, Reserved: reserved}
+	if l.learned != nil {
+		if err := l.learned(gpu, l.model.Name, &c); err != nil {
+			return nil, err
+		}
+	}
 	return &planner.Planner{
-		Curve: curve,
-		Coefficients: planner.Coefficients{
-			Context:   planner.ContextOf(gpu),
-			Allocated: allocated, Reserved: reserved,
-		},
+		Curve: curve, Coefficients: c,
 		Memory: int64(float64(gpu.Memory) * l.conf.MemoryFraction),
 	}, nil
 }

@@ -23,6 +23,7 @@ type caseFlags struct {
 	checkpointing                           bool
 	accumulate                              int
 	settings                                settingFlags
+	learned                                 coefficientFlag
 	flags                                   *pflag.FlagSet
 }
 
@@ -47,9 +48,10 @@ func (f *caseFlags) register(cmd *cobra.Command, a *app) {
 	})
 }
 
-// registerAllocConf adds the flag for allocator settings, which only replays
-// have a use for.
+// registerAllocConf adds the flags that only replays have a use for: allocator
+// settings and coefficients.
 func (f *caseFlags) registerAllocConf() {
+	f.learned.register(f.flags)
 	f.flags.StringVar(&f.allocConf, "alloc-conf", "", "allocator `settings`, as in PYTORCH_CUDA_ALLOC_CONF")
 }
 
@@ -99,7 +101,15 @@ func (f *caseFlags) lab(a *app) (*bench.Lab, models.Model, models.Case, error) {
 		return nil, m, c, err
 	}
 	lab, err := bench.NewLab(m, c, f.allocConf, a.residuals)
-	return lab, m, c, err
+	if err != nil {
+		return nil, m, c, err
+	}
+	learned, err := f.learned.open(a)
+	if err != nil {
+		return nil, m, c, err
+	}
+	lab.Learn(learned)
+	return lab, m, c, nil
 }
 
 // batchFlag is a list of batch sizes.

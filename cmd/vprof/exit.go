@@ -9,6 +9,7 @@ import (
 	"github.com/vprof/vprof/bench/reference"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner/coefficients"
 )
 
 // exitCode is what the process ends with. Scripts rely on the numbers.
@@ -67,8 +68,10 @@ func codeOf(err error) exitCode {
 		refused *bench.RefusedError
 		damaged *reference.FormatError
 		conf    *bench.AllocConfError
+		learned *coefficients.FormatError
+		none    *coefficients.NoEntryError
 	)
-	for _, input := range []any{&usage, &model, &gpu, &c, &refused, &damaged, &conf} {
+	for _, input := range []any{&usage, &model, &gpu, &c, &refused, &damaged, &conf, &learned, &none} {
 		if errors.As(err, input) {
 			return exitUsage
 		}

@@ -16,6 +16,9 @@ type Sample struct {
 	Classes program.Breakdown
 	// Reserved is the peak that the allocator held from the device.
 	Reserved int64
+	// Segments is how many pieces the allocator held from the device at the
+	// end.
+	Segments int64
 	// PeakPhase is where the allocated bytes peaked, as "STEP:PHASE".
 	PeakPhase string
 }
@@ -110,6 +113,7 @@ func between(a, b Sample, batch int) Sample {
 		s.Classes[class] = line(a.Classes[class], b.Classes[class])
 	}
 	s.Reserved = s.Allocated() + line(a.Slack(), b.Slack())
+	s.Segments = line(a.Segments, b.Segments)
 	return s
 }
 

@@ -83,25 +83,12 @@ func (p *Planner) Estimate(batch int) (Estimate, error) {
 	if err != nil {
 		return Estimate{}, err
 	}
-	e := Estimate{Batch: batch, PeakPhase: s.PeakPhase, Interpolated: !exact}
-	copy(e.Components[:], s.Classes[:])
-	e.Components[Slack] = s.Slack()
-	context := p.Coefficients.Context
-	e.Components[Context] = int64(math.Round(context.Value))
-
 	var held relative
 	if !exact {
 		held = p.Curve.held
 	}
-	e.Allocated = widen(s.Allocated(), p.Coefficients.Allocated, held.allocated)
-	e.Reserved = widen(s.Reserved, p.Coefficients.Reserved, held.reserved)
-	// Nothing is reserved without being allocated.
-	e.Reserved.Low = max(e.Reserved.Low, e.Allocated.Low)
-	e.Device = Interval{
-		Value: e.Reserved.Value + e.Components[Context],
-		Low:   e.Reserved.Low + max(0, int64(context.Value-z95*context.StdErr)),
-		High:  e.Reserved.High + int64(math.Ceil(context.Value+z95*context.StdErr)),
-	}
+	e := p.Coefficients.apply(s, held)
+	e.Batch, e.PeakPhase, e.Interpolated = batch, s.PeakPhase, !exact
 	e.Verdict = p.verdict(e)
 	return e, nil
 }
@@ -138,25 +125,6 @@ type Coefficient struct {
 	Value  float64
 	StdErr float64
 	Source string
-}
-
-// Coefficients are what the planner takes from measurement.
-type Coefficients struct {
-	// Context is the bytes of the CUDA context and its libraries.
-	Context Coefficient
-	// Allocated and Reserved say how far replays are from PyTorch.
-	Allocated, Reserved Residual
-}
-
-// List returns the coefficients as named values, in a fixed order. The value
-// of a residual is the middle of its range, its standard error what a normal
-// distribution of that range would have.
-func (c Coefficients) List() []Coefficient {
-	return []Coefficient{
-		c.Context,
-		c.Allocated.coefficient("allocated_residual"),
-		c.Reserved.coefficient("reserved_residual"),
-	}
 }
 
 func (r Residual) coefficient(name string) Coefficient {

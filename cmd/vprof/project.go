@@ -1,0 +1,120 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/vprof/vprof/bench"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/planner/coefficients"
+)
+
+// projectFile is the name of a project's settings, looked for in the working
+// directory and above.
+const projectFile = "vprof.yaml"
+
+// project are a project's settings.
+type project struct {
+	// Coefficients is the file that estimates use, relative to the project
+	// file; #NAME at its end picks one entry.
+	Coefficients string `yaml:"coefficients"`
+}
+
+// findProject reads the settings that hold in a directory; none are all zero.
+func findProject(dir string) (project, error) {
+	for {
+		path := filepath.Join(dir, projectFile)
+		data, err := os.ReadFile(path)
+		switch {
+		case err == nil:
+			return readProject(path, data)
+		case !errors.Is(err, fs.ErrNotExist):
+			return project{}, err
+		}
+		up := filepath.Dir(dir)
+		if up == dir {
+			return project{}, nil
+		}
+		dir = up
+	}
+}
+
+func readProject(path string, data []byte) (project, error) {
+	var p project
+	d := yaml.NewDecoder(bytes.NewReader(data))
+	d.KnownFields(true)
+	if err := d.Decode(&p); err != nil && !errors.Is(err, io.EOF) {
+		return p, usagef("%s: %s", path, strings.TrimPrefix(err.Error(), "yaml: "))
+	}
+	if file, name := coefficients.Split(p.Coefficients); file != "" && !filepath.IsAbs(file) {
+		p.Coefficients = filepath.Join(filepath.Dir(path), file)
+		if name != "" {
+			p.Coefficients += "#" + name
+		}
+	}
+	return p, nil
+}
+
+// coefficientFlag chooses what calibration has learned.
+type coefficientFlag struct{ file string }
+
+func (f *coefficientFlag) register(flags *pflag.FlagSet) {
+	flags.StringVar(&f.file, "coefficients", "", "correct estimates by `file` of vprof calibrate; FILE#NAME picks an entry, none ignores the project's (default: coefficients of "+projectFile+", here or above)")
+}
+
+// load reads the file that the flag or the project names; nil if neither does.
+func (f *coefficientFlag) load() (file *coefficients.File, entry string, err error) {
+	choice := f.file
+	if choice == "" {
+		here, err := os.Getwd()
+		if err != nil {
+			return nil, "", err
+		}
+		p, err := findProject(here)
+		if err != nil {
+			return nil, "", err
+		}
+		choice = p.Coefficients
+	}
+	if choice == "" || choice == "none" {
+		return nil, "", nil
+	}
+	path, entry := coefficients.Split(choice)
+	file, err = coefficients.Open(path)
+	if errors.As(err, new(*fs.PathError)) {
+		err = usagef("--coefficients: %w", err)
+	}
+	return file, entry, err
+}
+
+// open makes the correction of a lab; nil if there is none. A board that the
+// file does not have keeps its defaults, and standard error says so.
+func (f *coefficientFlag) open(a *app) (bench.Learned, error) {
+	file, name, err := f.load()
+	if file == nil || err != nil {
+		return nil, err
+	}
+	return func(gpu device.GPU, model string, c *planner.Coefficients) error {
+		e, err := file.Find(gpu.Name, model, name)
+		var none *coefficients.NoEntryError
+		if errors.As(err, &none) && len(none.Found) == 0 && name == "" {
+			fmt.Fprintf(a.stderr, "vprof: %v; the defaults stand\n", err)
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		e.Apply(model, c)
+		return nil
+	}, nil
+}

@@ -1,0 +1,106 @@
+package coefficients
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/profiler/planner"
+)
+
+// A NoEntryError says that a file has nothing, or not one thing, for what was
+// asked.
+type NoEntryError struct {
+	GPU, Name string
+	// Found are the names of the entries that fit; none or several.
+	Found []string
+}
+
+func (e *NoEntryError) Error() string {
+	switch {
+	case e.Name != "" && len(e.Found) == 0:
+		return fmt.Sprintf("there are no coefficients called %q for %s", e.Name, e.GPU)
+	case len(e.Found) == 0:
+		return fmt.Sprintf("there are no coefficients for %s", e.GPU)
+	}
+	return fmt.Sprintf("there are several coefficients for %s; add # and the name of one: %s", e.GPU, strings.Join(e.Found, ", "))
+}
+
+// Find returns the entry of a board: the one called name, or the only one
+// there is if name is empty. Among several, those that have seen the model go
+// first. The error is a [*NoEntryError].
+func (f *File) Find(gpu, model, name string) (*Entry, error) {
+	var found, seen []*Entry
+	for i := range f.Entries {
+		e := &f.Entries[i]
+		if e.GPU != gpu || name != "" && e.Name != name {
+			continue
+		}
+		found = append(found, e)
+		if slices.Contains(e.Models, model) {
+			seen = append(seen, e)
+		}
+	}
+	if len(seen) == 1 {
+		return seen[0], nil
+	}
+	if len(found) == 1 {
+		return found[0], nil
+	}
+	err := &NoEntryError{GPU: gpu, Name: name}
+	for _, e := range found {
+		err.Found = append(err.Found, e.Name)
+	}
+	return nil, err
+}
+
+// Split takes a FILE#NAME apart, as users give it.
+func Split(s string) (path, name string) {
+	path, name, _ = strings.Cut(s, "#")
+	return path, name
+}
+
+// boardTerms hold for every model on the board.
+var boardTerms = []planner.Term{planner.ContextBytes, planner.Granularity}
+
+// Apply corrects the coefficients of a model by the entry. Those of its terms
+// that are a model's, the library workspace and the slacks, are left alone
+// where the entry has not seen the model; the context and its error then stand
+// without what they are correlated with.
+func (e *Entry) Apply(model string, c *planner.Coefficients) {
+	mine := slices.Contains(e.Models, model)
+	for t := range planner.Term(planner.NumTerms) {
+		n, ok := e.Memory[t.String()]
+		if !ok || !mine && !slices.Contains(boardTerms, t) {
+			continue
+		}
+		c.Set(t, planner.Coefficient{Name: t.String() + ":" + e.GPU, Value: n.Value, StdErr: n.StdErr, Source: e.source(n)})
+	}
+	if !mine {
+		return
+	}
+	for _, k := range e.Correlations {
+		a, _ := termOf(k.Between[0])
+		b, _ := termOf(k.Between[1])
+		c.Correlation[a][b], c.Correlation[b][a] = k.Value, k.Value
+	}
+}
+
+// source is where a number comes from, as estimates show it.
+func (e *Entry) source(n Number) string {
+	s := n.Source + "; " + e.Name
+	if e.Simulated {
+		s += " (simulated)"
+	}
+	return s
+}
+
+// Put adds an entry, in place of one of the same name.
+func (f *File) Put(e Entry) {
+	if i := slices.IndexFunc(f.Entries, func(old Entry) bool { return old.Name == e.Name }); i >= 0 {
+		f.Entries[i] = e
+		return
+	}
+	f.Entries = append(f.Entries, e)
+	slices.SortFunc(f.Entries, func(a, b Entry) int { return strings.Compare(a.Name, b.Name) })
+}

@@ -1,0 +1,270 @@
+// Package coefficients reads and writes what calibration has learned: one
+// YAML file with an entry for each GPU and software stack, every number with
+// its standard error and its source. Plans, searches and smoke tests read it;
+// only `vprof calibrate` writes it.
+package coefficients
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// Schema names this version of the format. Readers refuse other versions and
+// fields that they do not know: a misspelled coefficient must not pass as none.
+const Schema = "vprof.coefficients/v1"
+
+// maxFile is the largest file read, in bytes. An entry has a few thousand.
+const maxFile = 8 << 20
+
+// File is a whole file.
+type File struct {
+	Schema string `yaml:"schema" json:"schema"`
+	// Tool is the version of vprof that wrote the file.
+	Tool    string  `yaml:"tool" json:"tool"`
+	Entries []Entry `yaml:"entries" json:"entries"`
+}
+
+// Entry is what was learned of one GPU under one software stack.
+type Entry struct {
+	// Name is how users choose the entry: "rtx-5060-ti/torch-2.11.0".
+	Name  string `yaml:"name" json:"name"`
+	GPU   string `yaml:"gpu" json:"gpu"`
+	Stack Stack  `yaml:"stack" json:"stack"`
+	// Simulated is true if any input came from a simulated device or driver.
+	Simulated bool `yaml:"simulated" json:"simulated"`
+	// Fitted is when, UTC.
+	Fitted time.Time `yaml:"fitted" json:"fitted"`
+	// Models are those that were run. The slacks hold for them only; context,
+	// granularity and efficiency are the board's.
+	Models []string `yaml:"models,flow" json:"models"`
+	// Memory are the terms that were fitted, by the names of [planner.Term].
+	Memory       map[string]Number `yaml:"memory" json:"memory"`
+	Correlations []Correlation     `yaml:"correlations,omitempty" json:"correlations,omitempty"`
+	// Efficiency is what share of the board's peak kernels of a class of work
+	// reach, by the names of [program.Work]; "launch" is the seconds that a
+	// kernel takes besides.
+	Efficiency map[string]Number `yaml:"efficiency,omitempty" json:"efficiency,omitempty"`
+	Errors     Errors            `yaml:"errors" json:"errors"`
+	// Undetermined are terms that the runs could not tell, and why.
+	Undetermined []string `yaml:"undetermined,omitempty" json:"undetermined,omitempty"`
+	Inputs       []Input  `yaml:"inputs" json:"inputs"`
+}
+
+// Stack is the software that ran; what is not known is empty.
+type Stack struct {
+	Torch  string `yaml:"torch,omitempty" json:"torch,omitempty"`
+	CUDA   string `yaml:"cuda,omitempty" json:"cuda,omitempty"`
+	CUDNN  string `yaml:"cudnn,omitempty" json:"cudnn,omitempty"`
+	Driver string `yaml:"driver,omitempty" json:"driver,omitempty"`
+}
+
+// String is the stack in a few words, for names and messages.
+func (s Stack) String() string {
+	var words []string
+	for _, w := range []struct{ name, value string }{{"torch", s.Torch}, {"cuda", s.CUDA}, {"cudnn", s.CUDNN}, {"driver", s.Driver}} {
+		if w.value != "" {
+			words = append(words, w.name+"-"+w.value)
+		}
+	}
+	if len(words) == 0 {
+		return "unknown stack"
+	}
+	return strings.Join(words, " ")
+}
+
+// Number is a coefficient: 1.96 of its standard errors to either side are its
+// 95 % interval.
+type Number struct {
+	Value  float64 `yaml:"value" json:"value"`
+	StdErr float64 `yaml:"stderr" json:"stderr"`
+	Source string  `yaml:"source" json:"source"`
+}
+
+// Correlation is how the errors of two terms go together.
+type Correlation struct {
+	Between [2]string `yaml:"between,flow" json:"between"`
+	Value   float64   `yaml:"value" json:"value"`
+}
+
+// Errors are relative errors of estimates against the runs: with the defaults,
+// with the entry, and of each run with an entry fitted to the others.
+type Errors struct {
+	Before Error `yaml:"before,flow" json:"before"`
+	After  Error `yaml:"after,flow" json:"after"`
+	// HeldOut is nil where leaving a run out leaves too few.
+	HeldOut *Error `yaml:"held_out,omitempty,flow" json:"held_out,omitempty"`
+}
+
+// Error sums up absolute relative errors.
+type Error struct {
+	Median float64 `yaml:"median" json:"median"`
+	Max    float64 `yaml:"max" json:"max"`
+}
+
+// Input is a file that was learned from.
+type Input struct {
+	File string `yaml:"file" json:"file"`
+	// SHA256 of the content, hexadecimal.
+	SHA256 string `yaml:"sha256" json:"sha256"`
+	// Kind is "report", "reference" or "snapshot"; Source what recorded it.
+	Kind      string `yaml:"kind" json:"kind"`
+	Source    string `yaml:"source" json:"source"`
+	Simulated bool   `yaml:"simulated" json:"simulated"`
+	Batches   []int  `yaml:"batches,flow" json:"batches"`
+}
+
+// A FormatError says what is wrong with a file.
+type FormatError struct{ File, Reason string }
+
+func (e *FormatError) Error() string { return e.File + ": " + e.Reason }
+
+// Open reads the file at path. An error is a [*FormatError] unless the file
+// cannot be read.
+func Open(path string) (*File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return Read(f, path)
+}
+
+// Read reads a file from r; name is used in messages.
+func Read(r io.Reader, name string) (*File, error) {
+	data, err := io.ReadAll(io.LimitReader(r, maxFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if len(data) > maxFile {
+		return nil, &FormatError{name, fmt.Sprintf("longer than %d bytes; this is no coefficients file", maxFile)}
+	}
+	d := yaml.NewDecoder(bytes.NewReader(data))
+	d.KnownFields(true)
+	var f File
+	if err := d.Decode(&f); err != nil {
+		if errors.Is(err, io.EOF) {
+			return nil, &FormatError{name, "empty; \"vprof calibrate\" makes coefficients files"}
+		}
+		return nil, &FormatError{name, "not a coefficients file: " + strings.TrimPrefix(err.Error(), "yaml: ")}
+	}
+	if err := f.check(); err != nil {
+		return nil, &FormatError{name, err.Error()}
+	}
+	return &f, nil
+}
+
+// check finds what a reader could stumble over later.
+func (f *File) check() error {
+	if f.Schema != Schema {
+		return fmt.Errorf("schema %q is not %s", f.Schema, Schema)
+	}
+	names := map[string]bool{}
+	for i := range f.Entries {
+		e := &f.Entries[i]
+		if e.Name == "" || e.GPU == "" {
+			return fmt.Errorf("entry %d: name or gpu is missing", i+1)
+		}
+		if names[e.Name] {
+			return fmt.Errorf("two entries are called %s", e.Name)
+		}
+		names[e.Name] = true
+		if err := e.check(); err != nil {
+			return fmt.Errorf("%s: %w", e.Name, err)
+		}
+	}
+	return nil
+}
+
+func (e *Entry) check() error {
+	for name, n := range e.Memory {
+		t, ok := termOf(name)
+		if !ok {
+			return fmt.Errorf("memory: there is no coefficient %q; use %s", name, strings.Join(termNames(), ", "))
+		}
+		if err := n.check(mostOf(t)); err != nil {
+			return fmt.Errorf("memory: %s: %w", name, err)
+		}
+	}
+	for name, n := range e.Efficiency {
+		limit := 1.0
+		if name != Launch {
+			if _, ok := workOf(name); !ok {
+				return fmt.Errorf("efficiency: there is no class of work %q", name)
+			}
+			if n.Value == 0 {
+				return fmt.Errorf("efficiency: %s: a share of 0 never ends", name)
+			}
+		}
+		if err := n.check(limit); err != nil {
+			return fmt.Errorf("efficiency: %s: %w", name, err)
+		}
+	}
+	for _, c := range e.Correlations {
+		_, a := termOf(c.Between[0])
+		_, b := termOf(c.Between[1])
+		if !a || !b || c.Between[0] == c.Between[1] || !(math.Abs(c.Value) <= 1) {
+			return fmt.Errorf("correlations: %v between %s and %s is none", c.Value, c.Between[0], c.Between[1])
+		}
+	}
+	return nil
+}
+
+// mostOf is more than any value of a term that could be meant: the memory of a
+// hundred boards, a page of the driver, a thousand times what was recorded.
+func mostOf(t planner.Term) float64 {
+	switch t {
+	case planner.LibraryWorkspace, planner.ContextBytes:
+		return 1 << 45
+	case planner.Granularity:
+		return 1 << 30
+	default:
+		return 1000
+	}
+}
+
+func (n Number) check(most float64) error {
+	if !(n.Value >= 0 && n.Value <= most) {
+		return fmt.Errorf("value %v is not between 0 and %v", n.Value, most)
+	}
+	if !(n.StdErr >= 0 && n.StdErr <= most) {
+		return fmt.Errorf("stderr %v is not a standard error", n.StdErr)
+	}
+	return nil
+}
+
+// Launch is the name under Entry.Efficiency of the seconds per kernel.
+const Launch = "launch"
+
+func termNames() []string {
+	names := make([]string, planner.NumTerms)
+	for t := range names {
+		names[t] = planner.Term(t).String()
+	}
+	return names
+}
+
+func termOf(name string) (planner.Term, bool) {
+	i := slices.Index(termNames(), name)
+	return planner.Term(max(i, 0)), i >= 0
+}
+
+func workOf(name string) (program.Work, bool) {
+	for w := program.Work(0); w.String() != "unknown"; w++ {
+		if w.String() == name {
+			return w, true
+		}
+	}
+	return 0, false
+}

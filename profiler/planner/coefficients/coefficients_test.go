@@ -1,0 +1,191 @@
+package coefficients
+
+import (
+	"bytes"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/vprof/vprof/internal/golden"
+	"github.com/vprof/vprof/profiler/planner"
+)
+
+func sample() *File {
+	return &File{Schema: Schema, Tool: "v1.0.0", Entries: []Entry{{
+		Name: "rtx-5060-ti/torch-2.11.0", GPU: "rtx-5060-ti", Stack: Stack{Torch: "2.11.0", CUDA: "13.0"},
+		Fitted: time.Date(2026, 11, 5, 6, 0, 0, 0, time.UTC), Models: []string{"redimnet-b2"},
+		Memory: map[string]Number{
+			"context":      {3e8, 1e7, "2 runs"},
+			"device_slack": {0.03, 0.004, "2 runs"},
+		},
+		Correlations: []Correlation{{[2]string{"context", "device_slack"}, -0.9}},
+		Efficiency:   map[string]Number{"matmul": {0.6, 0.1, "default"}, "launch": {5e-6, 1e-6, "default"}},
+		Errors:       Errors{Before: Error{0.2, 0.3}, After: Error{0.001, 0.002}, HeldOut: &Error{0.01, 0.02}},
+		Undetermined: []string{"granularity: every run has as many segments"},
+		Inputs:       []Input{{File: "b2.json", SHA256: strings.Repeat("0", 64), Kind: "report", Source: "vprof v1.0.0", Batches: []int{8, 32}}},
+	}}}
+}
+
+func encode(t require.TestingT, f *File) []byte {
+	var b bytes.Buffer
+	require.NoError(t, f.Encode(&b))
+	return b.Bytes()
+}
+
+func TestFileIsCommentedAndReadsBack(t *testing.T) {
+	text := encode(t, sample())
+	golden.Equal(t, "testdata/sample.yaml", text)
+	back, err := Read(bytes.NewReader(text), "sample.yaml")
+	require.NoError(t, err)
+	require.Equal(t, sample(), back)
+}
+
+func TestAnyFileReadsBack(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := sample()
+		e := &f.Entries[0]
+		text := rapid.String()
+		e.Name = "n" + text.Draw(t, "name")
+		e.Stack.Driver = text.Draw(t, "driver")
+		e.Models = rapid.SliceOf(text).Draw(t, "models")
+		for term := range planner.Term(planner.NumTerms) {
+			e.Memory[term.String()] = Number{rapid.Float64Range(0, 1000).Draw(t, "value"), rapid.Float64Range(0, 10).Draw(t, "stderr"), text.Draw(t, "source")}
+		}
+		text2 := encode(t, f)
+		back, err := Read(bytes.NewReader(text2), "f")
+		require.NoError(t, err)
+		if len(e.Models) == 0 {
+			e.Models, back.Entries[0].Models = nil, nil
+		}
+		require.Equal(t, f, back)
+	})
+}
+
+func TestDamageIsNamed(t *testing.T) {
+	whole := string(encode(t, sample()))
+	for name, c := range map[string]struct{ from, to, want string }{
+		"empty":          {whole, "", "empty"},
+		"other schema":   {Schema, "vprof.coefficients/v9", `schema "vprof.coefficients/v9" is not`},
+		"unknown field":  {"    models:", "    modles:", "field modles not found"},
+		"unknown term":   {"device_slack:\n", "device_slak:\n", `there is no coefficient "device_slak"`},
+		"NaN":            {"value: 0.03", "value: .nan", "value NaN is not between"},
+		"negative":       {"value: 0.03", "value: -0.03", "value -0.03 is not between"},
+		"infinite error": {"stderr: 0.004", "stderr: .inf", "is not a standard error"},
+		"word":           {"value: 0.03", "value: much", "cannot unmarshal"},
+		"no work":        {"matmul:", "matmull:", `no class of work "matmull"`},
+		"too efficient":  {"value: 0.6", "value: 1.5", "value 1.5 is not between 0 and 1"},
+		"correlation":    {"value: -0.9", "value: -1.9", "correlations: -1.9"},
+		"no name":        {"name: rtx-5060-ti/torch-2.11.0", `name: ""`, "name or gpu is missing"},
+		"not YAML":       {"schema:", "\tschema:", "not a coefficients file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := strings.Replace(whole, c.from, c.to, 1)
+			require.NotEqual(t, whole, text, "the case must change the file")
+			_, err := Read(strings.NewReader(text), "c.yaml")
+			require.ErrorAs(t, err, new(*FormatError))
+			require.ErrorContains(t, err, c.want)
+		})
+	}
+	_, err := Read(strings.NewReader(strings.Repeat("#", maxFile+1)), "c.yaml")
+	require.ErrorContains(t, err, "longer than")
+}
+
+func TestTwoEntriesOfOneNameAreRefused(t *testing.T) {
+	f := sample()
+	f.Entries = append(f.Entries, f.Entries[0])
+	require.ErrorContains(t, f.Encode(&bytes.Buffer{}), "two entries are called")
+}
+
+func TestEntryIsFoundByBoardThenModelThenName(t *testing.T) {
+	f := sample()
+	other := f.Entries[0]
+	other.Name, other.Models = "rtx-5060-ti/other", []string{"toy"}
+	f.Put(other)
+	for _, c := range []struct{ model, name, want string }{
+		{"redimnet-b2", "", "rtx-5060-ti/torch-2.11.0"},
+		{"toy", "", "rtx-5060-ti/other"},
+		{"vit", "rtx-5060-ti/other", "rtx-5060-ti/other"},
+	} {
+		e, err := f.Find("rtx-5060-ti", c.model, c.name)
+		require.NoError(t, err)
+		require.Equal(t, c.want, e.Name)
+	}
+	_, err := f.Find("rtx-5060-ti", "vit", "")
+	require.ErrorContains(t, err, "add # and the name of one: rtx-5060-ti/other, rtx-5060-ti/torch-2.11.0")
+	_, err = f.Find("h100", "toy", "")
+	require.ErrorContains(t, err, "no coefficients for h100")
+	_, err = f.Find("rtx-5060-ti", "toy", "x")
+	require.ErrorContains(t, err, `called "x"`)
+}
+
+// The board's terms carry over to other models, the model's own do not.
+func TestSlackHoldsForModelsThatRan(t *testing.T) {
+	f := sample()
+	var seen, unseen planner.Coefficients
+	f.Entries[0].Apply("redimnet-b2", &seen)
+	f.Entries[0].Apply("toy", &unseen)
+	require.EqualValues(t, 3e8, seen.Context.Value)
+	require.EqualValues(t, 3e8, unseen.Context.Value)
+	require.InDelta(t, 0.03, seen.Term(planner.DeviceSlack).Value, 0)
+	require.Zero(t, unseen.Term(planner.DeviceSlack).Value)
+	require.InDelta(t, -0.9, seen.Correlation[planner.DeviceSlack][planner.ContextBytes], 0)
+	require.Zero(t, unseen.Correlation)
+	require.Equal(t, "2 runs; rtx-5060-ti/torch-2.11.0", seen.Context.Source)
+}
+
+func TestSavingKeepsEveryOlderFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "c.yaml")
+	backup, err := sample().Save(path)
+	require.NoError(t, err)
+	require.Empty(t, backup)
+	for _, want := range []string{".backup", ".backup.1", ".backup.2"} {
+		require.NoError(t, os.WriteFile(path, []byte(want), 0o600))
+		backup, err := sample().Save(path)
+		require.NoError(t, err)
+		require.Equal(t, path+want, backup)
+		kept, err := os.ReadFile(backup)
+		require.NoError(t, err)
+		require.Equal(t, want, string(kept))
+	}
+	_, err = Open(path)
+	require.NoError(t, err)
+}
+
+func TestNothingIsWrittenOfAnEntryThatIsWrong(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "c.yaml")
+	f := sample()
+	f.Entries[0].Memory["context"] = Number{Value: math.NaN()}
+	_, err := f.Save(path)
+	require.ErrorContains(t, err, "value NaN")
+	require.NoFileExists(t, path)
+}
+
+func TestUnreadableOldFileStopsTheSave(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "c.yaml")
+	require.NoError(t, os.Mkdir(dir, 0o755))
+	_, err := sample().Save(dir)
+	require.Error(t, err)
+}
+
+func FuzzRead(f *testing.F) {
+	f.Add(encode(f, sample()))
+	f.Add([]byte("schema: vprof.coefficients/v1\nentries: [{name: a, gpu: b, memory: {context: {value: 1e400}}}]"))
+	f.Add([]byte("a: &a [*a]"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		file, err := Read(bytes.NewReader(text), "fuzz")
+		if err != nil {
+			return
+		}
+		require.NoError(t, file.check())
+		for i := range file.Entries {
+			var c planner.Coefficients
+			file.Entries[i].Apply("toy", &c)
+		}
+	})
+}

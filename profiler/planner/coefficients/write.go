@@ -1,0 +1,119 @@
+package coefficients
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/google/renameio/v2/maybe"
+	"go.yaml.in/yaml/v3"
+)
+
+// head stands above every file.
+const head = `Coefficients of vprof, written by "vprof calibrate". Read by plan, sweep, fit,
+smoke and time with --coefficients FILE, or by naming the file in vprof.yaml.
+1.96 standard errors (stderr) to either side are the 95 % interval.`
+
+// comments stand beside the keys of an entry.
+var comments = map[string]string{
+	"stack":             "what ran; coefficients do not carry over to another",
+	"simulated":         "true: no GPU of this kind was touched",
+	"models":            "the slacks and the library workspace hold for these only",
+	"library_workspace": "bytes that libraries take through PyTorch's allocator, whatever the batch",
+	"context":           "bytes outside PyTorch's allocator, whatever the batch: the CUDA context, loaded kernels",
+	"granularity":       "bytes that the driver adds to each segment",
+	"allocated_slack":   "share by which tensors outgrow the recording",
+	"reserved_slack":    "share of the reserved bytes that the allocator caches beyond the replay",
+	"device_slack":      "share of the reserved bytes that is taken outside the allocator besides",
+	"correlations":      "how errors go together, from -1 to 1",
+	"efficiency":        "share of the board's peak speed that kernels reach, by class of work",
+	"launch":            "seconds of every kernel besides",
+	"errors":            "relative errors of device bytes (of reserved ones where nobody measured the device)",
+	"held_out":          "each run estimated by coefficients fitted to the others",
+	"undetermined":      "what the runs could not tell; the defaults stand",
+	"inputs":            "what was learned from",
+}
+
+// Encode writes the file with comments.
+func (f *File) Encode(w io.Writer) error {
+	if err := f.check(); err != nil {
+		return fmt.Errorf("coefficients: %w", err)
+	}
+	var doc yaml.Node
+	if err := doc.Encode(f); err != nil {
+		return fmt.Errorf("coefficients: %w", err)
+	}
+	annotate(&doc, 0)
+	doc.HeadComment = head
+	e := yaml.NewEncoder(w)
+	e.SetIndent(2)
+	if err := e.Encode(&doc); err != nil {
+		return fmt.Errorf("coefficients: %w", err)
+	}
+	return e.Close()
+}
+
+// annotate puts comments above the keys of mappings.
+func annotate(n *yaml.Node, depth int) {
+	if n.Kind == yaml.MappingNode {
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			if c, ok := comments[n.Content[i].Value]; ok && depth < 4 {
+				n.Content[i].HeadComment = c
+			}
+		}
+	}
+	for _, child := range n.Content {
+		annotate(child, depth+1)
+	}
+}
+
+// Save replaces the file at path by f, whole or not at all, and keeps what
+// stood there beside it, in the first of PATH.backup, PATH.backup.1, ... that
+// is free. It returns the name of the backup; empty if there was no file.
+func (f *File) Save(path string) (backup string, err error) {
+	var b bytes.Buffer
+	if err := f.Encode(&b); err != nil {
+		return "", err
+	}
+	// A rename must not take the place of a link.
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real
+	}
+	old, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return "", err
+	default:
+		if backup, err = keep(path, old); err != nil {
+			return "", err
+		}
+	}
+	return backup, maybe.WriteFile(path, b.Bytes(), 0o644)
+}
+
+// keep writes a backup without taking the place of an older one.
+func keep(path string, content []byte) (string, error) {
+	for i := 0; ; i++ {
+		name := path + ".backup"
+		if i > 0 {
+			name = fmt.Sprintf("%s.%d", name, i)
+		}
+		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		_, err = f.Write(content)
+		if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+			return "", errors.Join(err, os.Remove(name))
+		}
+		return name, nil
+	}
+}

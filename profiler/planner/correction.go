@@ -1,0 +1,164 @@
+package planner
+
+import (
+	"math"
+
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// Term is a coefficient by which measurement corrects a replay.
+type Term uint8
+
+// The terms. Workspace, Context and Granularity are bytes, the slacks shares
+// of what the replay says. With w, c, g, a, r, d for them in this order, A and
+// R for the allocated and reserved bytes of the replay and S for its segments:
+//
+//	allocated = A + w + a·A
+//	reserved  = R + w + a·A + r·R
+//	device    = R + w + a·A + r·R + c + g·S + d·R
+const (
+	// LibraryWorkspace is what libraries take through the allocator and no
+	// recording shows, whatever the batch.
+	LibraryWorkspace Term = iota
+	// ContextBytes are the CUDA context and what libraries load beside the
+	// allocator.
+	ContextBytes
+	// Granularity is what the driver adds to each segment.
+	Granularity
+	// AllocatedSlack is the share by which tensors outgrow the recording.
+	AllocatedSlack
+	// ReservedSlack is what the allocator's cache adds to that.
+	ReservedSlack
+	// DeviceSlack is what grows with the cache but lies outside.
+	DeviceSlack
+
+	// NumTerms is the number of terms.
+	NumTerms = iota
+)
+
+var termNames = [NumTerms]string{
+	"library_workspace", "context", "granularity", "allocated_slack", "reserved_slack", "device_slack",
+}
+
+func (t Term) String() string {
+	if int(t) < len(termNames) {
+		return termNames[t]
+	}
+	return "unknown"
+}
+
+// Coefficients are what the planner takes from measurement.
+type Coefficients struct {
+	// Context is the bytes of the CUDA context and its libraries.
+	Context Coefficient
+	// Learned are the other terms; zero where nothing was measured. What it
+	// says of [ContextBytes] is not used: that is Context.
+	Learned [NumTerms]Coefficient
+	// Correlation says how errors of two terms go together, from -1 to 1. It
+	// is symmetric; its diagonal is not used.
+	Correlation [NumTerms][NumTerms]float64
+	// Allocated and Reserved say how far replays are from PyTorch.
+	Allocated, Reserved Residual
+}
+
+// Term returns the coefficient of a term.
+func (c *Coefficients) Term(t Term) Coefficient {
+	if t == ContextBytes {
+		return c.Context
+	}
+	return c.Learned[t]
+}
+
+// Set replaces the coefficient of a term.
+func (c *Coefficients) Set(t Term, to Coefficient) {
+	if t == ContextBytes {
+		c.Context = to
+		return
+	}
+	c.Learned[t] = to
+}
+
+// List returns the coefficients as named values, in a fixed order: the context,
+// the terms that were learned, and the residuals. The value of a residual is
+// the middle of its range, its standard error what a normal distribution of
+// that range would have.
+func (c Coefficients) List() []Coefficient {
+	list := []Coefficient{c.Context}
+	for t, k := range c.Learned {
+		if Term(t) != ContextBytes && k.Name != "" {
+			list = append(list, k)
+		}
+	}
+	return append(list, c.Allocated.coefficient("allocated_residual"), c.Reserved.coefficient("reserved_residual"))
+}
+
+// Row are the factors of the terms in a total.
+type Row [NumTerms]float64
+
+// AllocatedRow are the factors of the terms in allocated bytes.
+func (s Sample) AllocatedRow() Row {
+	return Row{LibraryWorkspace: 1, AllocatedSlack: float64(s.Allocated())}
+}
+
+// ReservedRow are the factors in reserved bytes.
+func (s Sample) ReservedRow() Row {
+	r := s.AllocatedRow()
+	r[ReservedSlack] = float64(s.Reserved)
+	return r
+}
+
+// DeviceRow are the factors in device bytes.
+func (s Sample) DeviceRow() Row {
+	r := s.ReservedRow()
+	r[ContextBytes], r[Granularity], r[DeviceSlack] = 1, float64(s.Segments), float64(s.Reserved)
+	return r
+}
+
+// correction is what the terms add to a total, and its standard error.
+func (c *Coefficients) correction(r Row) (bytes int64, stderr float64) {
+	var sum, variance float64
+	for i, x := range r {
+		a := c.Term(Term(i))
+		sum += x * a.Value
+		for j, y := range r {
+			rho := c.Correlation[i][j]
+			if i == j {
+				rho = 1
+			}
+			variance += rho * x * a.StdErr * y * c.Term(Term(j)).StdErr
+		}
+	}
+	return int64(math.Round(sum)), math.Sqrt(max(0, variance))
+}
+
+// apply makes the estimate of a sample: corrected totals, their intervals, and
+// components that sum to them. A correction shows in the component next to
+// what it corrects: the workspace, the allocator's slack, the context.
+func (c *Coefficients) apply(s Sample, held relative) Estimate {
+	var e Estimate
+	allocated, allocatedErr := c.correction(s.AllocatedRow())
+	reserved, reservedErr := c.correction(s.ReservedRow())
+	device, deviceErr := c.correction(s.DeviceRow())
+	copy(e.Components[:], s.Classes[:])
+	e.Components[program.Workspace] += allocated
+	e.Components[Slack] = s.Slack() + reserved - allocated
+	e.Components[Context] = device - reserved
+
+	e.Allocated = widen(s.Allocated()+allocated, c.Allocated, held.allocated).by(allocatedErr)
+	plain := widen(s.Reserved+reserved, c.Reserved, held.reserved)
+	// Nothing is reserved without being allocated.
+	e.Reserved = plain.by(reservedErr)
+	e.Reserved.Low = max(e.Reserved.Low, e.Allocated.Low)
+	plain.Low = max(plain.Low, e.Allocated.Low)
+	e.Device = Interval{
+		Value: e.Reserved.Value + e.Components[Context],
+		Low:   plain.Low + max(0, int64(float64(device-reserved)-z95*deviceErr)),
+		High:  plain.High + int64(math.Ceil(float64(device-reserved)+z95*deviceErr)),
+	}
+	return e
+}
+
+// by widens an interval by the standard error of a correction.
+func (i Interval) by(stderr float64) Interval {
+	return Interval{i.Value, max(0, int64(math.Floor(float64(i.Low)-z95*stderr))), int64(math.Ceil(float64(i.High) + z95*stderr))}
+}
