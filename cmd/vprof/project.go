@@ -54,7 +54,7 @@ func readProject(path string, data []byte) (project, error) {
 	d := yaml.NewDecoder(bytes.NewReader(data))
 	d.KnownFields(true)
 	if err := d.Decode(&p); err != nil && !errors.Is(err, io.EOF) {
-		return p, usagef("%s: %s", path, strings.TrimPrefix(err.Error(), "yaml: "))
+		return p, usagef("%s: %s", path, strings.Join(strings.Fields(strings.TrimPrefix(err.Error(), "yaml: ")), " "))
 	}
 	if file, name := coefficients.Split(p.Coefficients); file != "" && !filepath.IsAbs(file) {
 		p.Coefficients = filepath.Join(filepath.Dir(path), file)

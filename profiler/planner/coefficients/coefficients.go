@@ -157,7 +157,7 @@ func Read(r io.Reader, name string) (*File, error) {
 		if errors.Is(err, io.EOF) {
 			return nil, &FormatError{name, "empty; \"vprof calibrate\" makes coefficients files"}
 		}
-		return nil, &FormatError{name, "not a coefficients file: " + strings.TrimPrefix(err.Error(), "yaml: ")}
+		return nil, &FormatError{name, "not a coefficients file: " + strings.Join(strings.Fields(strings.TrimPrefix(err.Error(), "yaml: ")), " ")}
 	}
 	if err := f.check(); err != nil {
 		return nil, &FormatError{name, err.Error()}
