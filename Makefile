@@ -34,10 +34,10 @@ test-cuda: ## the CUDA build against a driver without a GPU, also under the race
 	$(CUDA_ENV) $(GO) test -race -tags cuda $(CUDA_PKG)
 
 cuda-header: ## compare our header of the driver with NVIDIA's, which is downloaded
-	rm -rf .cache/cuda && mkdir -p .cache/cuda
-	python3 -m pip download -q --no-deps -d .cache/cuda $(CUDA_HEADER)
-	python3 -m zipfile -e .cache/cuda/*.whl .cache/cuda
-	VPROF_CUDA_INCLUDE=$(CURDIR)/.cache/cuda/nvidia/cuda_runtime/include \
+	rm -rf .cache/header && mkdir -p .cache/header
+	python3 -m pip download -q --no-deps -d .cache/header $(CUDA_HEADER)
+	python3 -m zipfile -e .cache/header/*.whl .cache/header
+	VPROF_CUDA_INCLUDE=$(CURDIR)/.cache/header/nvidia/cuda_runtime/include \
 	  $(CUDA_ENV) $(GO) test -count=1 -tags cuda -run TestHeaderIsNVIDIAs -v ./internal/cudalib
 
 lint: ## formatting, vet and the linters of .golangci.yml

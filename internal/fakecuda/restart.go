@@ -34,7 +34,7 @@ func (s Setup) Restart(tb testing.TB) *Driver {
 		key, value, _ := strings.Cut(variable, "=")
 		tb.Setenv(key, value)
 	}
-	path := C.CString(Library(tb))
+	path := C.CString(d.Library)
 	defer C.free(unsafe.Pointer(path))
 	if why := C.restart(path); why != nil {
 		tb.Fatalf("restart the fake driver: %s", C.GoString(why))

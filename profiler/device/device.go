@@ -4,6 +4,7 @@
 package device
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/vprof/vprof/profiler/allocator"
@@ -45,6 +46,30 @@ type Device interface {
 
 	// Close gives back everything that the device holds.
 	Close() error
+}
+
+// A Verifier is a device whose memory can be tried: a pattern that is written
+// and found again says that nobody else writes there.
+type Verifier interface {
+	// WritePattern fills a range with a pattern that follows from a seed and
+	// each byte's place.
+	WritePattern(r Range, seed uint64) error
+	// VerifyPattern waits, compares a range with the pattern of a seed on the
+	// device, and returns a [*PatternError] if they differ.
+	VerifyPattern(r Range, seed uint64) error
+}
+
+// A PatternError says that memory does not hold what was written.
+type PatternError struct {
+	Range Range
+	// Offset is where the first difference is, within 16 bytes, and Bytes how
+	// many may differ.
+	Offset, Bytes int64
+}
+
+func (e *PatternError) Error() string {
+	return fmt.Sprintf("%d bytes at %#x do not hold what was written: up to %d bytes differ, the first at byte %d",
+		e.Range.Bytes, e.Range.Addr, e.Bytes, e.Offset)
 }
 
 // An Event is a point in a device's queue of work.

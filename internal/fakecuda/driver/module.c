@@ -1,5 +1,6 @@
 /* module.c: modules, functions and launches. */
 #include "fake.h"
+#include "run.h" /* of kernels/cudac */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +10,7 @@ enum { MAX_FUNCTIONS = 256, DEAD = 0 };
 typedef struct module module;
 typedef struct { module *module; char name[64]; } function;
 struct module {
-    int alive;
+    int alive, arch;
     char *ptx;
     uint64_t phys;
     function functions[MAX_FUNCTIONS];
@@ -54,6 +55,8 @@ API int cuModuleLoadDataEx(module **out, const char *image, unsigned n, void *op
         return OUT_OF_MEMORY;
     module *m = calloc(1, sizeof *m);
     *m = (module){.alive = 1, .ptx = strdup(image), .phys = b->module, .next = modules};
+    const char *target = strstr(image, ".target sm_");
+    m->arch = target ? atoi(target + strlen(".target sm_")) : 0;
     modules = m;
     stats->modules++;
     *out = m;
@@ -107,17 +110,26 @@ API int cuModuleGetFunction(function **out, module *m, const char *name)
     return SUCCESS;
 }
 
+/* The kernels run on the CPU. */
+static int run(const function *f, const unsigned *grid, const unsigned *block, unsigned shared, void **params)
+{
+    if (host_arguments(f->module->arch, f->name) < 0)
+        return violation(NOT_FOUND, "%s cannot be run", f->name);
+    const char *problem = host_launch(f->module->arch, f->name, grid, block, shared, params[0], 0);
+    return problem ? violation(ILLEGAL_ADDRESS, "%s: %s", f->name, problem) : SUCCESS;
+}
+
 API int cuLaunchKernel(function *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                        unsigned shared, void *stream, void **params, void **extra)
 {
     CALL(cuLaunchKernel, CONTEXT);
-    (void)stream, (void)params, (void)extra;
+    (void)stream;
     if (!f || !is_module(f->module))
         return violation(INVALID_HANDLE, "not a function");
     if (!gx || !gy || !gz || gx > 0x7fffffff || gy > 65535 || gz > 65535 || !bx || !by || !bz || bz > 64 ||
-        (uint64_t)bx * by * bz > 1024 || shared > 48 * 1024)
+        (uint64_t)bx * by * bz > 1024 || shared > 48 * 1024 || !params || extra)
         return violation(INVALID_VALUE, "%s: grid %u %u %u, block %u %u %u, %u bytes shared", f->name, gx, gy, gz, bx, by, bz, shared);
     stats->launches++;
     spend(10000);
-    return SUCCESS;
+    return backed ? run(f, (unsigned[]){gx, gy, gz}, (unsigned[]){bx, by, bz}, shared, params) : SUCCESS;
 }

@@ -2,19 +2,151 @@
 
 package cuda
 
-import "github.com/vprof/vprof/profiler/device"
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"gorgonia.org/cu"
+
+	"github.com/vprof/vprof/kernels"
+	"github.com/vprof/vprof/profiler/device"
+)
 
 // A workload is the kernels of a device.
-type workload struct{}
+type workload struct {
+	module    cu.Module
+	functions map[string]cu.Function
+	// planned and args are kept from launch to launch, so as not to be made
+	// anew.
+	planned []kernels.Launch
+	args    []unsafe.Pointer
+	// verdict is memory for the result of a verification, once there was one.
+	verdict uint64
+}
 
-func (d *Device) load() (*workload, error) { return &workload{}, nil }
+// load has the driver compile the kernels for the board.
+func (d *Device) load() (*workload, error) {
+	capability := d.gpu.Capability
+	ptx := kernels.PTX(int(capability))
+	if ptx == nil {
+		return nil, &device.UnusableError{
+			Device: d.name,
+			Reason: fmt.Sprintf("%s is too old: it has compute capability %v, the kernels need %v", d.gpu.Product, capability, device.Capability(kernels.MinCapability)),
+			Remedy: "simulate it with --device sim:" + d.gpu.Name,
+		}
+	}
+	log := make([]byte, 4096)
+	module, err := cu.LoadDataEx(string(ptx), &cu.JITErrorLogBuffer{Buffer: log})
+	if err != nil {
+		err = d.check("cuModuleLoadDataEx", 0, err)
+		if line, _, _ := bytes.Cut(log, []byte("\n")); line[0] != 0 {
+			err = fmt.Errorf("%w: %s", err, bytes.TrimRight(line, "\x00"))
+		}
+		var c *CallError
+		if errors.As(err, &c) && c.Code == outOfMemory {
+			return nil, &device.UnusableError{
+				Device: d.name, Reason: "the board has no room for the kernels",
+				Remedy: "other processes fill it (see nvidia-smi)",
+			}
+		}
+		return nil, err
+	}
+	d.defers(func() error { return d.check("cuModuleUnload", 0, module.Unload()) })
+	return &workload{module: module, functions: map[string]cu.Function{}}, nil
+}
 
-// Launch implements [device.Device].
+// Launch implements [device.Device]. An op may take several launches.
 func (d *Device) Launch(k device.Kernel) error {
-	for _, w := range k.Writes {
-		if err := d.Fill(w.Addr, 1, w.Bytes); err != nil {
+	w := d.work
+	w.planned = launches(w.planned[:0], k)
+	for i := range w.planned {
+		if err := d.start(&w.planned[i]); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// start puts one launch into the queue.
+func (d *Device) start(l *kernels.Launch) error {
+	f, err := d.function(l.Name)
+	if err != nil {
+		return err
+	}
+	// A kernel takes one structure. cu knows only parameters of 8 bytes, but
+	// copies all of them into one piece of memory, in order: given the fields
+	// one by one, the first parameter is where the structure begins.
+	args := d.work.args[:0]
+	for i := range l.Args {
+		args = append(args, unsafe.Pointer(&l.Args[i]))
+	}
+	d.work.args = args
+	d.queued = true
+	err = f.Launch(
+		int(l.Grid[0]), int(l.Grid[1]), int(l.Grid[2]), int(l.Block[0]), int(l.Block[1]), int(l.Block[2]),
+		int(l.Shared), d.stream, args)
+	if err != nil {
+		return fmt.Errorf("kernel %s: %w", l.Name, d.check("cuLaunchKernel", 0, err))
+	}
+	return nil
+}
+
+// function finds a kernel in the module.
+func (d *Device) function(name string) (cu.Function, error) {
+	if f, ok := d.work.functions[name]; ok {
+		return f, nil
+	}
+	f, err := d.work.module.Function(name)
+	if err != nil {
+		return f, fmt.Errorf("kernel %s: %w", name, d.check("cuModuleGetFunction", 0, err))
+	}
+	d.work.functions[name] = f
+	return f, nil
+}
+
+var _ device.Verifier = (*Device)(nil)
+
+// WritePattern implements [device.Verifier].
+func (d *Device) WritePattern(r device.Range, seed uint64) error {
+	l := kernels.Fill{To: kernels.Range(r), Seed: seed}.Launch()
+	return d.start(&l)
+}
+
+// verdictBytes is the size of a verification's result.
+const verdictBytes = 16
+
+// VerifyPattern implements [device.Verifier].
+func (d *Device) VerifyPattern(r device.Range, seed uint64) error {
+	w := d.work
+	if w.verdict == 0 {
+		addr, err := d.Get(verdictBytes)
+		if err != nil {
+			return err
+		}
+		w.verdict = addr
+	}
+	if err := d.Fill(w.verdict, 0, verdictBytes); err != nil {
+		return err
+	}
+	l := kernels.Verify{Of: kernels.Range(r), Seed: seed, Result: w.verdict}.Launch()
+	if err := d.start(&l); err != nil {
+		return err
+	}
+	if err := d.Synchronize(); err != nil {
+		return err
+	}
+	var verdict struct{ vectors, first uint64 }
+	err := cu.MemcpyDtoH(unsafe.Pointer(&verdict), cu.DevicePtr(w.verdict), verdictBytes)
+	if err != nil {
+		return d.check("cuMemcpyDtoH", verdictBytes, err)
+	}
+	if verdict.vectors == 0 {
+		return nil
+	}
+	const vector = 16
+	return &device.PatternError{
+		Range: r, Offset: vector * int64(^verdict.first), Bytes: min(vector*int64(verdict.vectors), r.Bytes),
+	}
 }

@@ -1,0 +1,108 @@
+package fakecuda
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/vprof/vprof/profiler/device"
+)
+
+// A Setup is a machine with a driver.
+type Setup struct {
+	Boards []Board
+	// Fail lists calls that fail: see [FailNth] and [FailCall].
+	Fail []string
+	// Version is that of CUDA times 1000; zero is 13.0.
+	Version int
+	// NVML is what nvmlInit returns: zero works, 9 is a driver not loaded.
+	NVML int
+	// Backed gives device memory host memory, and runs the kernels.
+	Backed bool
+}
+
+// A Board is one of the GPUs.
+type Board struct {
+	device.GPU
+	// Mode is the compute mode: 0 default, 2 prohibited, 3 exclusive.
+	Mode int
+	// MIG makes it a slice of a board.
+	MIG bool
+	// Module is what loading a module takes, bytes.
+	Module int64
+	Others []Process
+}
+
+// A Process is another one that uses a board.
+type Process struct {
+	PID  int
+	Name string
+	Used int64
+}
+
+// FailNth has the nth call of the driver, counted from 1, return a CUresult.
+func FailNth(n, result int) string { return fmt.Sprintf("%d:%d", n, result) }
+
+// FailCall has the nth call of a name, as in "cuMemAlloc", return a CUresult.
+func FailCall(name string, n, result int) string { return fmt.Sprintf("%s:%d:%d", name, n, result) }
+
+// Simulated is a machine with one board of the catalog.
+func Simulated(gpu device.GPU) Setup { return Setup{Boards: []Board{{GPU: gpu}}} }
+
+// A Driver is a setup in the environment of a test or of its children.
+type Driver struct {
+	// Library is the file that is both libcuda and libnvidia-ml.
+	Library string
+	// Env are the variables, KEY=VALUE.
+	Env []string
+	// stats and log are the files that the driver writes.
+	stats, log string
+}
+
+// Driver builds the library and puts the setup into an environment.
+func (s Setup) Driver(tb testing.TB) *Driver {
+	tb.Helper()
+	dir := tb.TempDir()
+	d := &Driver{Library: library(tb), stats: filepath.Join(dir, "stats"), log: filepath.Join(dir, "log")}
+	set := func(key, value string) { d.Env = append(d.Env, key+"="+value) }
+	var boards []string
+	for _, b := range s.Boards {
+		boards = append(boards, b.String())
+	}
+	set("VPROF_LIBCUDA", d.Library)
+	set("VPROF_LIBNVML", d.Library)
+	set("FAKECUDA", strings.Join(boards, ";"))
+	set("FAKECUDA_STATS", d.stats)
+	set("FAKECUDA_LOG", d.log)
+	set("FAKECUDA_FAIL", strings.Join(s.Fail, ","))
+	set("FAKECUDA_VERSION", number(s.Version))
+	set("FAKENVML_FAIL", number(s.NVML))
+	set("FAKECUDA_BACKED", "")
+	if s.Backed {
+		set("FAKECUDA_BACKED", "1")
+	}
+	return d
+}
+
+// number is n, or nothing where zero stands for the default.
+func number(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprint(n)
+}
+
+// String is the board as the driver reads it.
+func (b Board) String() string {
+	text := fmt.Sprintf("name=%s,cc=%d,sms=%d,threads=%d,memory=%d,context=%d,module=%d,mode=%d",
+		b.Product, int(b.Capability), b.SMs, b.ThreadsPerSM, b.Memory, b.Context, b.Module, b.Mode)
+	if b.MIG {
+		text += ",mig=1"
+	}
+	for _, p := range b.Others {
+		text += fmt.Sprintf(",other=%d:%s:%d", p.PID, p.Name, p.Used)
+	}
+	return text
+}
+
