@@ -37,6 +37,9 @@ type Hooks struct {
 	Launch func(op *program.Op, address func(buffer uint32) uint64) error
 	// Mark is called when a phase ends, before the peaks are reset.
 	Mark func(phase program.Phase) error
+	// End is called when the last instruction is carried out, or when one does
+	// not fit, while everything that lives still does.
+	End func() error
 	// Trace is called with everything that happens in the allocator and the
 	// index of the instruction that makes it happen.
 	Trace func(instruction int, event allocator.TraceEvent)
@@ -81,6 +84,9 @@ func Replay(ctx context.Context, p *program.Program, o Options) (*Run, error) {
 		return nil, err
 	}
 	err = r.run(ctx)
+	if err == nil && o.Hooks.End != nil {
+		err = o.Hooks.End()
+	}
 	r.finish()
 	if o.Source != nil {
 		err = errors.Join(err, r.giveBack())

@@ -13,6 +13,7 @@ import (
 
 	"github.com/vprof/vprof/internal/cudalib"
 	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/device/nvml"
 )
 
 // Built tells whether the binary can drive a GPU.
@@ -32,6 +33,12 @@ type Device struct {
 	segments, ranges, pages map[uint64]int64
 	// events are all that were made, idle those that nobody holds.
 	events, idle []cu.Event
+
+	// board is the GPU as NVML sees it, nil if NVML does not.
+	board    *nvml.Board
+	baseline device.Baseline
+	// strangers are the processes that used the board before this one did.
+	strangers map[int]bool
 
 	// queued tells whether work may be pending.
 	queued bool
@@ -70,14 +77,22 @@ func (d *Device) open(index int) error {
 	if d.gpu, err = describe(id); err != nil {
 		return err
 	}
+	before := d.observe()
 	if err := d.makeContext(); err != nil {
+		return err
+	}
+	if err := d.sizeContext(before); err != nil {
 		return err
 	}
 	if d.stream, err = cu.MakeStream(cu.DefaultStream); err != nil {
 		return d.check("cuStreamCreate", 0, err)
 	}
 	d.defers(func() error { return d.check("cuStreamDestroy", 0, d.stream.Destroy()) })
-	d.work, err = d.load()
+	if d.work, err = d.load(); err != nil {
+		return err
+	}
+	used, err := d.used()
+	d.baseline.Kernels = max(0, used-d.baseline.Total())
 	return err
 }
 

@@ -136,6 +136,42 @@ func TestCloseGivesEverythingBack(t *testing.T) {
 	require.NoError(t, d.Close())
 }
 
+// Two others hold 100 and 200 MiB, the context takes 100, the kernels 8: the
+// board shows them apart, and NVML what belongs to this process.
+func TestWhatIsInUseIsToldApart(t *testing.T) {
+	setup := small(t)
+	setup.Boards[0].Module = 8 * mib
+	setup.Boards[0].Others = []fakecuda.Process{{PID: 7, Name: "python3", Used: 100 * mib}, {PID: 9, Name: "Xorg", Used: 200 * mib}}
+	driver := setup.Restart(t)
+	d := open(t)
+	require.Equal(t, device.Baseline{Others: 300 * mib, OthersKnown: true, Context: 100 * mib, Kernels: 8 * mib}, d.Baseline())
+	require.Equal(t, int64(616*mib), available(t, d))
+	_, err := d.Get(10 * mib)
+	require.NoError(t, err)
+	own, ok := d.ProcessMemory()
+	require.True(t, ok)
+	require.Equal(t, int64(118*mib), own)
+	require.Equal(t, []device.Neighbor{{PID: 7, Name: "python3", Used: 100 * mib}, {PID: 9, Name: "Xorg", Used: 200 * mib}}, d.Neighbors())
+	require.NoError(t, d.Close())
+	requireClean(t, driver)
+	require.Zero(t, driver.Stats(t).NVML, "NVML is given back too")
+}
+
+// Without NVML others cannot be told from the context.
+func TestWithoutNVMLTheDriverAloneIsAsked(t *testing.T) {
+	setup := small(t)
+	setup.NVML = 9
+	setup.Boards[0].Others = []fakecuda.Process{{PID: 7, Name: "python3", Used: 100 * mib}}
+	driver := setup.Restart(t)
+	d := open(t)
+	require.Equal(t, device.Baseline{Context: 200 * mib}, d.Baseline())
+	_, ok := d.ProcessMemory()
+	require.False(t, ok)
+	require.Empty(t, d.Neighbors())
+	require.NoError(t, d.Close())
+	requireClean(t, driver)
+}
+
 // The fake takes 1 us and 1 ps a byte for a fill, and twice the bytes for a
 // copy.
 func TestEventsTellTheTimeOfTheDevice(t *testing.T) {
@@ -297,8 +333,8 @@ func TestEveryCallMayFail(t *testing.T) {
 				require.LessOrEqual(t, s.Reclaimed, uint64(1), "%d: %s", i, call)
 			}
 			switch {
-			case call == "cuDriverGetVersion":
-				continue // cu does not tell that the version is unknown
+			case call == "cuDriverGetVersion" || call == "cuDeviceGetUuid":
+				continue // cu does not tell of the one, the other is for NVML
 			case code.result == 2 && slices.Contains([]string{"cuMemAlloc", "cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemRelease"}, call):
 				continue // the allocator empties its cache and tries again
 			}

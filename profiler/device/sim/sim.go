@@ -19,11 +19,16 @@ import (
 type Device struct {
 	*allocator.Memory
 	gpu device.GPU
+	// taken is what libraries and other processes hold, bytes.
+	taken int64
 	// now is the simulated time since the device was made.
 	now time.Duration
 }
 
-var _ device.Device = (*Device)(nil)
+var (
+	_ device.Device   = (*Device)(nil)
+	_ device.Observer = (*Device)(nil)
+)
 
 // New makes a device out of a description. Of its memory, the context and taken
 // bytes, which stand for libraries and other processes, are in use from the
@@ -36,7 +41,7 @@ func New(gpu device.GPU, taken int64) (*Device, error) {
 		return nil, fmt.Errorf("sim:%s: nothing left of %s: the context takes %s, others %s",
 			gpu.Name, bytesize.Format(gpu.Memory), bytesize.Format(gpu.Context), bytesize.Format(taken))
 	}
-	return &Device{Memory: allocator.NewMemory(gpu.Memory, gpu.Context+taken), gpu: gpu}, nil
+	return &Device{Memory: allocator.NewMemory(gpu.Memory, gpu.Context+taken), gpu: gpu, taken: taken}, nil
 }
 
 // Name implements [device.Device].
@@ -50,6 +55,17 @@ func (d *Device) Simulated() bool { return true }
 
 // Available implements [device.Device].
 func (d *Device) Available() (int64, error) { return d.Free(), nil }
+
+// Baseline implements [device.Observer].
+func (d *Device) Baseline() device.Baseline {
+	return device.Baseline{Others: d.taken, OthersKnown: true, Context: d.gpu.Context}
+}
+
+// ProcessMemory implements [device.Observer].
+func (d *Device) ProcessMemory() (bytes int64, ok bool) { return d.Used() - d.taken, true }
+
+// Neighbors implements [device.Observer].
+func (d *Device) Neighbors() []device.Neighbor { return nil }
 
 // Fill implements [device.Device].
 func (d *Device) Fill(_ uint64, _ byte, bytes int64) error {

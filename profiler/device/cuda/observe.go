@@ -1,0 +1,107 @@
+//go:build cuda && linux && cgo
+
+package cuda
+
+import (
+	"os"
+	"slices"
+
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/device/nvml"
+)
+
+var _ device.Observer = (*Device)(nil)
+
+// observe finds the board in NVML and says what is in use on it, in bytes, or
+// -1 if NVML does not tell. That NVML is missing or does not know the board is
+// no failure: it only stands beside the driver.
+func (d *Device) observe() int64 {
+	library, err := nvml.Open()
+	if err != nil {
+		return -1
+	}
+	d.defers(library.Close)
+	id, err := d.id.UUID()
+	if err != nil {
+		return -1
+	}
+	if d.board, err = library.Find("GPU-" + id.String()); err != nil {
+		if d.board, err = library.Find("MIG-" + id.String()); err != nil {
+			return -1
+		}
+	}
+	memory, err := d.board.Memory()
+	if err != nil {
+		return -1
+	}
+	d.strangers = map[int]bool{}
+	processes, err := d.board.Processes()
+	if err != nil {
+		d.strangers = nil
+	}
+	for _, p := range processes {
+		d.strangers[p.PID] = true
+	}
+	return memory.Used
+}
+
+// used is the memory of the board that is in use, by whomever.
+func (d *Device) used() (int64, error) {
+	free, err := d.Available()
+	return d.gpu.Memory - free, err
+}
+
+// sizeContext tells the context from what others held before.
+func (d *Device) sizeContext(before int64) error {
+	used, err := d.used()
+	if before >= 0 && before <= used {
+		d.baseline.Others, d.baseline.OthersKnown = before, true
+	}
+	d.baseline.Context = used - d.baseline.Others
+	return err
+}
+
+// Baseline implements [device.Observer].
+func (d *Device) Baseline() device.Baseline { return d.baseline }
+
+// ProcessMemory implements [device.Observer].
+func (d *Device) ProcessMemory() (bytes int64, ok bool) {
+	own, _ := d.processes()
+	if own == nil || own.Used < 0 {
+		return 0, false
+	}
+	return own.Used, true
+}
+
+// Neighbors implements [device.Observer].
+func (d *Device) Neighbors() []device.Neighbor {
+	var neighbors []device.Neighbor
+	_, others := d.processes()
+	for _, p := range others {
+		neighbors = append(neighbors, device.Neighbor(p))
+	}
+	return neighbors
+}
+
+// processes tells this process from the others on the board; own is nil if it
+// cannot be told. NVML lists processes by the numbers of the host, so in a
+// container none has the number that this one knows itself by. It is then the
+// one that came since the context was made.
+func (d *Device) processes() (own *nvml.Process, others []nvml.Process) {
+	if d.board == nil || d.strangers == nil {
+		return nil, nil
+	}
+	all, err := d.board.Processes()
+	if err != nil {
+		return nil, nil
+	}
+	i := slices.IndexFunc(all, func(p nvml.Process) bool { return p.PID == os.Getpid() })
+	if i < 0 {
+		i = slices.IndexFunc(all, func(p nvml.Process) bool { return !d.strangers[p.PID] })
+	}
+	if i < 0 {
+		return nil, all
+	}
+	own = &nvml.Process{PID: all[i].PID, Name: all[i].Name, Used: all[i].Used}
+	return own, slices.Delete(all, i, i+1)
+}

@@ -1,0 +1,38 @@
+package device
+
+// An Observer is a device that knows what else is on its board.
+type Observer interface {
+	// Baseline is what was in use before the first segment.
+	Baseline() Baseline
+	// ProcessMemory is what the board holds for this process as seen from
+	// outside, in bytes, its context included. It is false if that cannot be
+	// told.
+	ProcessMemory() (bytes int64, ok bool)
+	// Neighbors are the other processes that use the board now, as far as they
+	// can be seen.
+	Neighbors() []Neighbor
+}
+
+// A Baseline is memory of a board that is in use without any segment, in
+// bytes.
+type Baseline struct {
+	// Others is what was in use before the context was made. It is only known
+	// if OthersKnown; else it is zero, and part of Context.
+	Others      int64
+	OthersKnown bool
+	// Context is what making the context took, Kernels what loading the
+	// kernels took.
+	Context, Kernels int64
+}
+
+// Total is all that is in use.
+func (b Baseline) Total() int64 { return b.Others + b.Context + b.Kernels }
+
+// A Neighbor is another process on a board.
+type Neighbor struct {
+	PID int
+	// Name is the name of its program, empty if it is not known.
+	Name string
+	// Used is the memory it holds in bytes, -1 if it is not known.
+	Used int64
+}

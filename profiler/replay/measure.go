@@ -1,0 +1,260 @@
+package replay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/vprof/vprof/profiler/allocator"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// Conditions say how a program is measured.
+type Conditions struct {
+	// Config are the settings of the allocator; nil is
+	// [allocator.DefaultConfig].
+	Config *allocator.Config
+	// WarmUp is how many replays come before those that count, Repeat how many
+	// count; zero is one.
+	WarmUp, Repeat int
+	// Verify tries the memory in a replay before all others: every buffer gets
+	// a pattern when it is allocated, which must be there when it is freed. The
+	// device must be a [device.Verifier].
+	Verify bool
+}
+
+// A Measurement is what replays of a program on a device came to, with the
+// work of every op.
+type Measurement struct {
+	// Run is the first replay. The others had the same peaks, unless Varied.
+	*Run
+	// Varied is set if a later replay needed another amount of memory.
+	Varied bool
+	// Baseline is what was in use before; zero if the device does not know.
+	Baseline device.Baseline
+	// Device is the most memory of the board that was in use after a segment
+	// was got, bytes, others and the context included.
+	Device int64
+	// Process is the most that the board held for this process as seen from
+	// outside at the ends of phases, bytes; -1 if that could not be told.
+	Process int64
+	// Neighbors are other processes seen on the board.
+	Neighbors []device.Neighbor
+	// Times has a list for every replay that counts: how long each of
+	// Run.Phases took on the device. It is empty if the program did not fit.
+	Times [][]time.Duration
+	// Verified is the number of buffers whose pattern was found again.
+	Verified int
+}
+
+// Step returns how long the last step took in each replay that counts: the
+// step that has everything from the ones before, as all further ones would.
+func (m *Measurement) Step() []time.Duration {
+	last := -1
+	for _, p := range m.Phases {
+		last = max(last, p.Step)
+	}
+	var steps []time.Duration
+	for _, times := range m.Times {
+		var sum time.Duration
+		for i, t := range times {
+			if m.Phases[i].Step == last {
+				sum += t
+			}
+		}
+		steps = append(steps, sum)
+	}
+	return steps
+}
+
+// Measure replays a program on a device and has the device do the work of
+// every op. Like [Replay] it gives everything back, and takes running out of
+// memory for a result.
+func Measure(ctx context.Context, d device.Device, p *program.Program, c Conditions) (*Measurement, error) {
+	m := &Measurement{Process: -1}
+	w := &measurer{measurement: m, device: d, program: p, config: c.Config}
+	if o, ok := d.(device.Observer); ok {
+		w.observer = o
+		m.Baseline = o.Baseline()
+	}
+	if c.Verify {
+		if err := w.verify(ctx); err != nil {
+			return m, err
+		}
+	}
+	for i := range c.WarmUp + max(c.Repeat, 1) {
+		err := w.replay(ctx, i >= c.WarmUp)
+		if err != nil || m.OOM != nil {
+			return m, err
+		}
+	}
+	return m, nil
+}
+
+// A measurer is a measurement under way.
+type measurer struct {
+	measurement *Measurement
+	device      device.Device
+	observer    device.Observer // nil if the device is none
+	program     *program.Program
+	config      *allocator.Config
+
+	marks  []device.Event // the start of a replay, and the end of every phase
+	kernel device.Kernel  // its slices are used for one launch after the other
+}
+
+// replay is one replay with all its work; a counted one is timed.
+func (w *measurer) replay(ctx context.Context, counts bool) (err error) {
+	defer func() { err = errors.Join(err, w.closeMarks()) }()
+	if err := w.mark(); err != nil {
+		return err
+	}
+	hooks := Hooks{Launch: w.launch, Mark: func(program.Phase) error {
+		w.look()
+		return w.mark()
+	}}
+	m := w.measurement
+	first := m.Run == nil
+	if first {
+		l := &ledger{}
+		hooks.Trace, hooks.End = l.trace, l.end
+	}
+	run, err := Replay(ctx, w.program, Options{Config: w.config, Source: &gauge{PagedSource: w.device, of: w}, Hooks: hooks})
+	if first {
+		m.Run = run
+	} else if run != nil && err == nil && (run.Max != m.Max || (run.OOM == nil) != (m.OOM == nil)) {
+		m.Varied = true
+	}
+	if err != nil || !counts || run.OOM != nil {
+		return err
+	}
+	times := make([]time.Duration, len(w.marks)-1)
+	for i := range times {
+		if times[i], err = w.marks[i+1].Since(w.marks[i]); err != nil {
+			return err
+		}
+	}
+	m.Times = append(m.Times, times)
+	return nil
+}
+
+func (w *measurer) mark() error {
+	e, err := w.device.Record()
+	if err == nil {
+		w.marks = append(w.marks, e)
+	}
+	return err
+}
+
+func (w *measurer) closeMarks() error {
+	var errs []error
+	for _, e := range w.marks {
+		errs = append(errs, e.Close())
+	}
+	w.marks = w.marks[:0]
+	return errors.Join(errs...)
+}
+
+// look asks what the board shows from outside.
+func (w *measurer) look() {
+	if w.observer == nil {
+		return
+	}
+	m := w.measurement
+	if bytes, ok := w.observer.ProcessMemory(); ok {
+		m.Process = max(m.Process, bytes)
+	}
+	m.Neighbors = merge(m.Neighbors, w.observer.Neighbors())
+}
+
+// merge keeps each process once, with the most that it held.
+func merge(known, seen []device.Neighbor) []device.Neighbor {
+	for _, n := range seen {
+		at := -1
+		for i, k := range known {
+			if k.PID == n.PID {
+				at = i
+			}
+		}
+		if at < 0 {
+			known = append(known, n)
+		} else {
+			known[at].Used = max(known[at].Used, n.Used)
+		}
+	}
+	return known
+}
+
+// launch has the device do the work of an op.
+func (w *measurer) launch(op *program.Op, address func(uint32) uint64) error {
+	k := &w.kernel
+	k.Work, k.Precision, k.FLOPs = op.Work, op.Precision, op.FLOPs
+	k.M, k.N, k.K, k.Batch = op.M, op.N, op.K, op.Batch
+	k.Reads = w.ranges(k.Reads[:0], op.Reads, address)
+	k.Writes = w.ranges(k.Writes[:0], op.Writes, address)
+	return w.device.Launch(*k)
+}
+
+func (w *measurer) ranges(to []device.Range, s program.Span, address func(uint32) uint64) []device.Range {
+	for _, o := range w.program.Operands[s.From:s.To] {
+		to = append(to, device.Range{Addr: address(o.Buffer), Bytes: o.Bytes})
+	}
+	return to
+}
+
+// verify replays without work, with a pattern in every buffer.
+func (w *measurer) verify(ctx context.Context) error {
+	v, ok := w.device.(device.Verifier)
+	if !ok {
+		return fmt.Errorf("%s has no memory to verify", w.device.Name())
+	}
+	l := &ledger{verifier: v}
+	_, err := Replay(ctx, w.program, Options{Config: w.config, Source: w.device, Hooks: Hooks{
+		Trace: l.trace,
+		Mark:  func(program.Phase) error { return l.err },
+		End:   l.end,
+	}})
+	w.measurement.Verified = l.verified
+	return err
+}
+
+// A gauge is a device's memory that notes how much of the board is in use.
+type gauge struct {
+	allocator.PagedSource
+	of *measurer
+}
+
+// Get implements [allocator.Source].
+func (g *gauge) Get(size int64) (uint64, error) {
+	addr, err := g.PagedSource.Get(size)
+	if err != nil {
+		return 0, err
+	}
+	if err := g.read(); err != nil {
+		return 0, errors.Join(err, g.Put(addr, size))
+	}
+	return addr, nil
+}
+
+// Map implements [allocator.PagedSource].
+func (g *gauge) Map(addr uint64, size int64) error {
+	if err := g.PagedSource.Map(addr, size); err != nil {
+		return err
+	}
+	if err := g.read(); err != nil {
+		return errors.Join(err, g.Unmap(addr, size))
+	}
+	return nil
+}
+
+func (g *gauge) read() error {
+	free, err := g.of.device.Available()
+	if err != nil {
+		return err
+	}
+	m := g.of.measurement
+	m.Device = max(m.Device, g.Total()-free)
+	return nil
+}
