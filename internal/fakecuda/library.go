@@ -141,4 +141,3 @@ func command(dir, variable, compiler string, args []string, pattern string) erro
 	}
 	return nil
 }
-

@@ -105,4 +105,3 @@ func (b Board) String() string {
 	}
 	return text
 }
-
