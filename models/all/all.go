@@ -6,6 +6,7 @@ import (
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/bert"
 	"github.com/vprof/vprof/models/gpt"
+	"github.com/vprof/vprof/models/llama"
 	"github.com/vprof/vprof/models/redimnet"
 	"github.com/vprof/vprof/models/resnet"
 	"github.com/vprof/vprof/models/specgan"
@@ -23,5 +24,6 @@ func Models() *models.Registry {
 		resnet.Models(),
 		bert.Models(),
 		gpt.Models(),
+		llama.Models(),
 	)
 }

@@ -230,6 +230,9 @@ func (t *Tape) empty(d DType, shape ...int64) *Tensor {
 // emptyStrided is a fresh tensor with the given strides; its storage reaches
 // from its first to its last element.
 func (t *Tape) emptyStrided(d DType, shape, strides []int64) *Tensor {
+	if numel(shape) > mostElements {
+		t.Raise(fmt.Errorf("RuntimeError: Storage size calculation overflowed with sizes=%v", shape))
+	}
 	last := int64(1)
 	for i, s := range shape {
 		if s == 0 {

@@ -162,10 +162,22 @@ func (x *Tensor) setGeometry(shape, strides []int64) {
 	x.numel = numel(shape)
 }
 
+// mostElements is how many elements a tensor can have: more than fit any
+// device, and so few that sums over all tensors of a step do not overflow.
+const mostElements = 1 << 46
+
+// numel counts elements, up to just beyond [mostElements].
 func numel(shape []int64) int64 {
 	n := int64(1)
 	for _, s := range shape {
-		n *= s
+		switch {
+		case s == 0:
+			return 0
+		case n > mostElements/s:
+			n = mostElements + 1
+		default:
+			n *= s
+		}
 	}
 	return n
 }

@@ -1,0 +1,241 @@
+// Package llama is the Llama family of decoders as transformers builds them,
+// trained as causal language models.
+package llama
+
+import (
+	"github.com/vprof/vprof/models/hf"
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+type (
+	frame  = trace.Frame
+	tensor = trace.Tensor
+)
+
+// Config is what LlamaConfig holds that matters to memory.
+type Config struct {
+	Vocab, Width, Layers, Heads, KVHeads, HeadSize, Inner int64
+	// AttentionBias is that of the projections of attention, MLPBias that of
+	// the feed-forward layers.
+	AttentionBias, MLPBias bool
+	AttentionDropout       float64
+	// Tied says that the output layer shares the weight of the embeddings.
+	Tied bool
+}
+
+// rmsNorm is LlamaRMSNorm.
+type rmsNorm struct {
+	nn.Module
+	Weight *nn.Parameter
+}
+
+func newRMSNorm(width int64) *rmsNorm { return &rmsNorm{Weight: nn.NewParameter(width)} }
+
+func (n *rmsNorm) Forward(f *frame, x *tensor) *tensor {
+	d := x.DType()
+	f.Set(&x, x.To(trace.F32))
+	variance := f.Let(x.Pow(2).Mean(true, -1))
+	f.Set(&x, x.Mul(variance.AddScalar().Rsqrt()))
+	return n.Weight.Mul(x.To(d))
+}
+
+// rotary is LlamaRotaryEmbedding.
+type rotary struct {
+	nn.Module
+	InvFreq, OriginalInvFreq *nn.Buffer
+}
+
+func newRotary(headSize int64) *rotary {
+	return &rotary{InvFreq: nn.NewBuffer(trace.F32, headSize/2), OriginalInvFreq: nn.NewBuffer(trace.F32, headSize/2)}
+}
+
+// call gives the cosines and sines of positions [1, length], in the type of x.
+func (r *rotary) call(f *frame, x, positions *tensor) (cos, sin *tensor) {
+	g := f.CallFrame(x, positions)
+	g.In(r)
+	g.Tape().NoGrad(func() {
+		freqs := g.Let(positions.Unsqueeze(-1).To(trace.F32).Mul(r.InvFreq.Tensor))
+		emb := g.Let(trace.Cat(-1, freqs, freqs))
+		cos = g.Let(emb.Cos().MulScalar())
+		sin = g.Let(emb.Sin().MulScalar())
+		cos, sin = cos.To(x.DType()), sin.To(x.DType())
+	})
+	g.End(cos, sin)
+	return cos, sin
+}
+
+// rotateHalf is rotate_half.
+func rotateHalf(f *frame, x *tensor) *tensor {
+	g := f.FuncFrame(x)
+	half := x.Size(-1) / 2
+	x1 := g.Let(x.Slice(-1, 0, half))
+	x2 := g.Let(x.Slice(-1, half, x.Size(-1)))
+	y := trace.Cat(-1, x2.Neg(), x1)
+	g.End(y)
+	return y
+}
+
+// rotate is apply_rotary_pos_emb.
+func rotate(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor) {
+	g := f.FuncFrame(q, k, cos, sin)
+	g.Set(&cos, cos.Unsqueeze(1))
+	g.Set(&sin, sin.Unsqueeze(1))
+	turn := func(x *tensor) *tensor { return x.Mul(cos).Add(rotateHalf(g, x).Mul(sin)) }
+	a := g.Let(turn(q))
+	b := g.Let(turn(k))
+	g.End(a, b)
+	return a, b
+}
+
+// attention is causal self attention with rotary positions; several heads of
+// the query may share one of key and value.
+type attention struct {
+	nn.Module
+	QProj, KProj, VProj, OProj *nn.Linear
+	c                          Config
+}
+
+func newAttention(c Config) *attention {
+	return &attention{
+		QProj: nn.NewLinear(c.Width, c.Heads*c.HeadSize, c.AttentionBias),
+		KProj: nn.NewLinear(c.Width, c.KVHeads*c.HeadSize, c.AttentionBias),
+		VProj: nn.NewLinear(c.Width, c.KVHeads*c.HeadSize, c.AttentionBias),
+		OProj: nn.NewLinear(c.Heads*c.HeadSize, c.Width, c.AttentionBias),
+		c:     c,
+	}
+}
+
+func (a *attention) call(f *frame, x, mask, cos, sin *tensor) *tensor {
+	g := f.CallFrame(x, mask, cos, sin)
+	g.In(a)
+	q := g.Let(hf.Heads(g.Call(a.QProj, x), a.c.HeadSize))
+	k := g.Let(hf.Heads(g.Call(a.KProj, x), a.c.HeadSize))
+	v := g.Let(hf.Heads(g.Call(a.VProj, x), a.c.HeadSize))
+	turnedQ, turnedK := rotate(g, q, k, cos, sin)
+	g.Set(&q, turnedQ)
+	g.Set(&k, turnedK)
+	o := hf.AttentionOptions{Causal: true, Groups: a.c.Heads / a.c.KVHeads}
+	if a.Training() {
+		o.Dropout = a.c.AttentionDropout
+	}
+	y := g.Let(hf.Attention(g, q, k, v, mask, o))
+	g.Set(&y, hf.Merge(y))
+	g.Set(&y, g.Call(a.OProj, y))
+	g.End(y)
+	return y
+}
+
+// mlp is the gated feed-forward half of a layer.
+type mlp struct {
+	nn.Module
+	GateProj, UpProj, DownProj *nn.Linear
+	ActFn                      *nn.Func
+}
+
+func newMLP(c Config) *mlp {
+	return &mlp{
+		GateProj: nn.NewLinear(c.Width, c.Inner, c.MLPBias), UpProj: nn.NewLinear(c.Width, c.Inner, c.MLPBias),
+		DownProj: nn.NewLinear(c.Inner, c.Width, c.MLPBias), ActFn: nn.NewSiLU(),
+	}
+}
+
+func (m *mlp) Forward(f *frame, x *tensor) *tensor {
+	return f.Let(f.Call(m.DownProj, f.Call(m.ActFn, f.Call(m.GateProj, x)).Mul(f.Call(m.UpProj, x))))
+}
+
+// layer is a decoder layer, normalized before each half.
+type layer struct {
+	nn.Module
+	SelfAttn                               *attention
+	Mlp                                    *mlp
+	InputLayernorm, PostAttentionLayernorm *rmsNorm
+}
+
+func newLayer(c Config) *layer {
+	return &layer{
+		SelfAttn: newAttention(c), Mlp: newMLP(c),
+		InputLayernorm: newRMSNorm(c.Width), PostAttentionLayernorm: newRMSNorm(c.Width),
+	}
+}
+
+// forward takes hidden states, a mask, cosines and sines.
+func (l *layer) forward(f *frame, args []*tensor) *tensor {
+	x, mask, cos, sin := args[0], args[1], args[2], args[3]
+	residual := f.Let(x)
+	f.Set(&x, f.Call(l.InputLayernorm, x))
+	f.Set(&x, l.SelfAttn.call(f, x, mask, cos, sin))
+	f.Set(&x, residual.Add(x))
+	f.Set(&residual, x)
+	f.Set(&x, f.Call(l.PostAttentionLayernorm, x))
+	f.Set(&x, f.Call(l.Mlp, x))
+	f.Set(&x, residual.Add(x))
+	return x
+}
+
+// Model is LlamaModel.
+type Model struct {
+	nn.Module
+	EmbedTokens *nn.Embedding
+	Layers      []*layer
+	Norm        *rmsNorm
+	RotaryEmb   *rotary
+}
+
+// New builds the model.
+func New(c Config) *Model {
+	m := &Model{EmbedTokens: nn.NewEmbedding(c.Vocab, c.Width), Norm: newRMSNorm(c.Width), RotaryEmb: newRotary(c.HeadSize)}
+	for range c.Layers {
+		m.Layers = append(m.Layers, newLayer(c))
+	}
+	return m
+}
+
+// Call maps token ids [batch, length] to hidden states [batch, length,
+// width]. packed says whether several sequences share a row.
+func (m *Model) Call(f *frame, ids *tensor, packed, checkpointing bool) *tensor {
+	g := f.CallFrame(ids)
+	words := g.Let(g.Call(m.EmbedTokens, ids))
+	positions := g.Let(g.Tape().Arange(ids.Size(1)).AddScalar())
+	g.Set(&positions, positions.Unsqueeze(0))
+	mask := hf.CausalMask(g, ids.Size(0), positions, packed)
+	if mask != nil {
+		g.Let(mask)
+	}
+	x := g.Let(words)
+	cos, sin := m.RotaryEmb.call(g, x, positions)
+	g.Let(cos)
+	g.Let(sin)
+	for _, l := range m.Layers {
+		g.Set(&x, hf.CallLayer(g, l, checkpointing, l.forward, x, mask, cos, sin))
+	}
+	g.Set(&x, g.Call(m.Norm, x))
+	g.End(x)
+	return x
+}
+
+// languageModel is LlamaForCausalLM.
+type languageModel struct {
+	nn.Module
+	Model  *Model
+	LmHead *nn.Linear
+}
+
+func newLanguageModel(c Config) *languageModel {
+	m := &languageModel{Model: New(c), LmHead: nn.NewLinear(c.Width, c.Vocab, false)}
+	if c.Tied {
+		m.LmHead.Weight = m.Model.EmbedTokens.Weight
+	}
+	return m
+}
+
+// call is the loss of predicting each next token of labels.
+func (m *languageModel) call(f *frame, ids, labels *tensor, packed, checkpointing bool) *tensor {
+	g := f.CallFrame(ids, labels)
+	x := g.Let(m.Model.Call(g, ids, packed, checkpointing))
+	logits := g.Let(g.Call(m.LmHead, x))
+	loss := g.Let(hf.CausalLMLoss(g, logits, labels))
+	g.End(loss, logits)
+	g.Discard(logits) // the output object goes once its loss has been taken
+	return loss
+}
