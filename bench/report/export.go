@@ -3,6 +3,7 @@ package report
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -28,29 +29,53 @@ func Exports(paths []string) ([]Export, error) {
 		if err != nil {
 			return nil, err
 		}
-		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
+		e, err := create(path)
 		if err != nil {
 			return nil, err
 		}
-		info, err := f.Stat()
-		f.Close()
-		if err != nil {
-			return nil, err
-		}
-		// A rename must not take the place of a link.
-		if path, err = filepath.EvalSymlinks(path); err != nil {
-			return nil, err
-		}
-		exports = append(exports, Export{path, format, info.Mode().Perm(), !info.Mode().IsRegular()})
+		e.format = format
+		exports = append(exports, e)
 	}
 	return exports, nil
+}
+
+// create makes sure that a file can be written.
+func create(path string) (Export, error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
+	if err != nil {
+		return Export{}, err
+	}
+	info, err := f.Stat()
+	f.Close()
+	if err != nil {
+		return Export{}, err
+	}
+	// A rename must not take the place of a link.
+	if path, err = filepath.EvalSymlinks(path); err != nil {
+		return Export{}, err
+	}
+	return Export{path: path, mode: info.Mode().Perm(), direct: !info.Mode().IsRegular()}, nil
+}
+
+// WriteFile writes what a function makes to a file, as [Export.Write] does. The
+// file may have any suffix.
+func WriteFile(path string, write func(io.Writer) error) error {
+	e, err := create(path)
+	if err != nil {
+		return err
+	}
+	return e.write(write)
 }
 
 // Write replaces the file's content with d, at once where the system can: a
 // reader sees either all of the old or all of the new.
 func (e Export) Write(d Document) error {
+	return e.write(func(w io.Writer) error { return Write(w, e.format, d) })
+}
+
+func (e Export) write(write func(io.Writer) error) error {
 	var b bytes.Buffer
-	if err := Write(&b, e.format, d); err != nil {
+	if err := write(&b); err != nil {
 		return fmt.Errorf("%s: %w", e.path, err)
 	}
 	if e.direct {

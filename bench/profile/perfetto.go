@@ -1,0 +1,124 @@
+package profile
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"strings"
+
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// traceEvent is an entry of the Trace Event Format, which Perfetto and
+// chrome://tracing read. Times are microseconds.
+type traceEvent struct {
+	Phase     string         `json:"ph"`
+	Name      string         `json:"name"`
+	Process   int            `json:"pid"`
+	Thread    int            `json:"tid"`
+	Time      float64        `json:"ts"`
+	Duration  *float64       `json:"dur,omitempty"`
+	Arguments map[string]any `json:"args,omitempty"`
+}
+
+// The threads that phases and kernels show on.
+const (
+	phaseThread  = 1
+	kernelThread = 2
+)
+
+// WritePerfetto writes the steps as a JSON trace of the Trace Event Format:
+// counters of the allocated bytes by class and of the reserved bytes, a slice
+// for each phase and one for each kernel. The time is that of Clock.
+func (p *Profile) WritePerfetto(w io.Writer) error {
+	buffered := bufio.NewWriter(w)
+	out := &events{json: json.NewEncoder(buffered), to: buffered}
+	out.raw(`{"displayTimeUnit":"ms","otherData":`)
+	out.value(map[string]string{
+		"case": p.String(), "tool": strings.TrimSpace("vprof " + p.Tool.Version),
+		"time": "lower bounds of the kernels' times on " + p.GPU.Product + "; not measured",
+	})
+	out.raw(`,"traceEvents":[`)
+	out.event(traceEvent{Phase: "M", Name: "process_name", Process: 1, Arguments: map[string]any{"name": p.String()}})
+	out.event(traceEvent{Phase: "M", Name: "thread_name", Process: 1, Thread: phaseThread, Arguments: map[string]any{"name": "phases"}})
+	out.event(traceEvent{Phase: "M", Name: "thread_name", Process: 1, Thread: kernelThread, Arguments: map[string]any{"name": "kernels (simulated)"}})
+	for _, s := range p.Spans() {
+		out.event(p.slice(phaseName(s.Phase), phaseThread, s.From, s.To))
+	}
+	p.kernels(out)
+	p.counters(out)
+	out.raw("]}\n")
+	if out.err != nil {
+		return out.err
+	}
+	return buffered.Flush()
+}
+
+func (p *Profile) micros(instruction int) float64 {
+	return float64(p.Clock[instruction].Nanoseconds()) / 1000
+}
+
+func (p *Profile) slice(name string, thread, from, to int) traceEvent {
+	duration := p.micros(to) - p.micros(from)
+	return traceEvent{Phase: "X", Name: name, Process: 1, Thread: thread, Time: p.micros(from), Duration: &duration}
+}
+
+func (p *Profile) kernels(out *events) {
+	for i, in := range p.Program.Instructions[:p.End()] {
+		if in.Kind != program.Launch {
+			continue
+		}
+		op := &p.Program.Ops[in.Arg]
+		e := p.slice(op.Work.String(), kernelThread, i, i+1)
+		if int(op.Site) < len(p.Program.Sites) {
+			site := p.Program.Sites[op.Site]
+			e.Name = Operator(site)
+			e.Arguments = map[string]any{"work": op.Work.String(), "flops": op.FLOPs, "bytes": traffic(p.Program, op)}
+			if site.Module != "" {
+				e.Arguments["module"] = site.Module
+			}
+		}
+		out.event(e)
+	}
+}
+
+func (p *Profile) counters(out *events) {
+	for i, classes := range p.ByClass() {
+		at := p.Run.Timeline[i]
+		args := map[string]any{}
+		for c, bytes := range classes {
+			args[program.Class(c).String()] = bytes
+		}
+		ts := p.micros(at.Instruction)
+		out.event(traceEvent{Phase: "C", Name: "allocated bytes", Process: 1, Time: ts, Arguments: args})
+		out.event(traceEvent{Phase: "C", Name: "reserved bytes", Process: 1, Time: ts, Arguments: map[string]any{"reserved": at.Usage.Reserved}})
+	}
+}
+
+// events writes JSON and keeps the first error.
+type events struct {
+	json  *json.Encoder
+	to    io.Writer
+	wrote bool
+	err   error
+}
+
+func (e *events) raw(s string) {
+	if e.err == nil {
+		_, e.err = io.WriteString(e.to, s)
+	}
+}
+
+func (e *events) value(v any) {
+	if e.err == nil {
+		e.err = e.json.Encode(v)
+	}
+}
+
+func (e *events) event(t traceEvent) {
+	if e.wrote {
+		e.raw(",")
+	}
+	e.wrote = true
+	e.value(t)
+}

@@ -1,0 +1,189 @@
+// Package profile shows what lies in the memory during training steps of one
+// case at one batch size, and writes that in the forms that other tools read:
+// pprof, PyTorch's memory_viz, Perfetto.
+//
+// A profile is made anew from the case whenever it is needed. Recording a case
+// always gives the same program, and replaying it the same run, so result files
+// need not hold either.
+package profile
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/profiler/allocator"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/replay"
+)
+
+// Profile is the recorded steps of a case and their replay on a counted memory
+// of a board's size. Nothing in it is measured.
+type Profile struct {
+	Tool  report.Tool
+	Case  report.Case
+	Batch int
+	GPU   device.GPU
+
+	Program *program.Program
+	// Run has its timeline.
+	Run *replay.Run
+	// Events are what happened in the allocator, in order.
+	Events []Event
+	// AtPeak and AtEnd are the layouts of the heap at the first moment with
+	// the most allocated bytes, and when the steps, or the memory, ended.
+	AtPeak, AtEnd *replay.Layout
+	// Clock says, for each instruction, when it begins: the sum of the lower
+	// bounds of the times of the kernels before it (see [device.GPU.Roofline]).
+	Clock []time.Duration
+}
+
+// Event is something that happened in the allocator.
+type Event struct {
+	// Instruction is what made it happen, an index in the program.
+	Instruction int
+	allocator.TraceEvent
+}
+
+// Of replays a program with allocator settings on a board and keeps all of it.
+// The caller fills in tool, case and batch.
+func Of(ctx context.Context, p *program.Program, gpu device.GPU, conf allocator.Config) (*Profile, error) {
+	pr := &Profile{GPU: gpu, Program: p, Clock: clock(p, gpu)}
+	o := replay.Options{Config: &conf, Total: gpu.Memory, Available: gpu.Memory - gpu.Context, Timeline: true}
+	o.Hooks.Trace = func(instruction int, e allocator.TraceEvent) { pr.Events = append(pr.Events, Event{instruction, e}) }
+	var err error
+	if pr.Run, err = replay.Replay(ctx, p, o); err != nil {
+		return nil, err
+	}
+	last := len(p.Instructions) - 1
+	if pr.AtEnd, err = replay.SnapshotAt(ctx, p, o, last); err != nil {
+		return nil, err
+	}
+	if pr.AtPeak, err = replay.SnapshotAt(ctx, p, o, max(0, pr.Run.Peak.Instruction)); err != nil {
+		return nil, err
+	}
+	return pr, nil
+}
+
+// clock adds up the kernels' times.
+func clock(p *program.Program, gpu device.GPU) []time.Duration {
+	times := make([]time.Duration, len(p.Instructions)+1)
+	for i, in := range p.Instructions {
+		times[i+1] = times[i]
+		if in.Kind != program.Launch {
+			continue
+		}
+		op := &p.Ops[in.Arg]
+		times[i+1] += gpu.Roofline(op.FLOPs, traffic(p, op), op.Precision)
+	}
+	return times
+}
+
+// traffic is what an op reads and writes, bytes.
+func traffic(p *program.Program, op *program.Op) (bytes int64) {
+	for _, span := range [...]program.Span{op.Reads, op.Writes} {
+		for _, operand := range p.Operands[span.From:span.To] {
+			bytes += operand.Bytes
+		}
+	}
+	return bytes
+}
+
+// Site is where a buffer was allocated.
+func (p *Profile) Site(buffer uint32) program.Site {
+	if s := p.Program.Buffers[buffer].Site; int(s) < len(p.Program.Sites) {
+		return p.Program.Sites[s]
+	}
+	return program.Site{}
+}
+
+// Operator is the operator of a site with the autograd node it belongs to:
+// "conv2d", "mm (AddmmBackward0)".
+func Operator(s program.Site) string {
+	switch {
+	case s.Op == "" && s.Node == "":
+		return "unknown"
+	case s.Node == "":
+		return s.Op
+	case s.Op == "":
+		return s.Node
+	}
+	return s.Op + " (" + s.Node + ")"
+}
+
+// End is the number of instructions that were carried out: all, unless the
+// memory ended.
+func (p *Profile) End() int {
+	if p.Run.OOM != nil {
+		return p.Run.OOM.Instruction
+	}
+	return len(p.Program.Instructions)
+}
+
+// Span is a phase and the half-open range of its instructions.
+type Span struct {
+	program.Phase
+	From, To int
+}
+
+// Spans are the phases that were run, the last perhaps cut off by the end of
+// memory.
+func (p *Profile) Spans() []Span {
+	var spans []Span
+	from := 0
+	for i, in := range p.Program.Instructions[:p.End()] {
+		if in.Kind == program.Mark {
+			spans = append(spans, Span{p.Program.Phases[in.Arg], from, i + 1})
+			from = i + 1
+		}
+	}
+	if o := p.Run.OOM; o != nil && from < p.End() {
+		spans = append(spans, Span{o.Phase, from, p.End()})
+	}
+	return spans
+}
+
+// PeakStep is the step of the peak and the half-open range of its instructions.
+func (p *Profile) PeakStep() (step, from, to int) {
+	step = p.Run.Peak.Phase.Step
+	from = -1
+	for _, s := range p.Spans() {
+		if s.Step != step {
+			continue
+		}
+		if from < 0 {
+			from = s.From
+		}
+		to = s.To
+	}
+	if from < 0 { // a program without marks is one step
+		from, to = 0, p.End()
+	}
+	return step, from, to
+}
+
+// ByClass are the allocated bytes of each class at each point of the run's
+// timeline. They sum to the point's.
+func (p *Profile) ByClass() []program.Breakdown {
+	series := make([]program.Breakdown, len(p.Run.Timeline))
+	var now program.Breakdown
+	var allocated int64
+	for i, at := range p.Run.Timeline {
+		in := p.Program.Instructions[at.Instruction]
+		if in.Kind == program.Alloc || in.Kind == program.Free {
+			now[p.Program.Buffers[in.Arg].Class] += at.Usage.Allocated - allocated
+		}
+		allocated = at.Usage.Allocated
+		series[i] = now
+	}
+	return series
+}
+
+func phaseName(p program.Phase) string { return fmt.Sprintf("%d:%s", p.Step, p.Name) }
+
+// String says what was profiled, in a line.
+func (p *Profile) String() string {
+	return fmt.Sprintf("%s, batch %d; simulated %s", p.Case, p.Batch, p.GPU.Product)
+}

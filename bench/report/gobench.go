@@ -1,0 +1,82 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// WriteGoBench writes reports in the format of Go's benchmarks, which
+// benchstat compares: a line for each count of each point. What benchstat
+// calls a unit is the count: estimate-allocated-B, simulated-reserved-B and so
+// on; a run that did not fit has no line.
+func WriteGoBench(w io.Writer, reports []*Report) error {
+	var b strings.Builder
+	units := map[string]bool{}
+	unit := func(name string) {
+		if !units[name] {
+			units[name] = true
+			fmt.Fprintf(&b, "Unit %s assume=exact better=lower\n", name)
+		}
+	}
+	for _, r := range reports {
+		for _, p := range r.Points {
+			var values []string
+			add := func(name string, bytes int64) {
+				unit(name)
+				values = append(values, fmt.Sprintf("%d %s", bytes, name))
+			}
+			if e := p.Estimate; e != nil {
+				add("estimate-allocated-B", e.Allocated.Bytes)
+				add("estimate-reserved-B", e.Reserved.Bytes)
+				add("estimate-device-B", e.Device.Bytes)
+			}
+			if u := p.Run; u != nil && u.Fits {
+				word := "measured"
+				if u.Simulated {
+					word = "simulated"
+				}
+				add(word+"-allocated-B", u.Allocated)
+				add(word+"-reserved-B", u.Reserved)
+				add(word+"-device-B", u.Device)
+			}
+			if len(values) > 0 {
+				fmt.Fprintf(&b, "BenchmarkStep/%s/device=%s/batch=%d 1 %s\n", r.Case.benchName(), word(p.Device), p.Batch, strings.Join(values, " "))
+			}
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// benchName is the case as parts of a benchmark's name.
+func (c Case) benchName() string {
+	parts := []string{"model=" + c.Model, "stage=" + c.Stage, "amp=" + c.AMP}
+	if c.Checkpointing {
+		parts = append(parts, "checkpointing=true")
+	}
+	if c.Accumulate > 1 {
+		parts = append(parts, fmt.Sprintf("accumulate=%d", c.Accumulate))
+	}
+	if c.Optimizer != "" {
+		parts = append(parts, "optimizer="+c.Optimizer)
+	}
+	parts = append(parts, c.settings()...)
+	if c.AllocConf != "" {
+		parts = append(parts, "alloc_conf="+c.AllocConf)
+	}
+	for i, p := range parts {
+		parts[i] = word(p)
+	}
+	return strings.Join(parts, "/")
+}
+
+// word has nothing that would end a benchmark's name or a part of it.
+func word(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r <= ' ' || r == '/' {
+			return '_'
+		}
+		return r
+	}, s)
+}

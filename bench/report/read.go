@@ -1,0 +1,98 @@
+package report
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+)
+
+// A FormatError says that a file does not hold reports.
+type FormatError struct {
+	File   string
+	Reason string
+}
+
+func (e *FormatError) Error() string { return e.File + ": " + e.Reason }
+
+// Read reads the reports of a file: one as JSON, or one a line. Lines of the
+// same work are put together again. File is the name for errors, which are
+// [*FormatError].
+func Read(file string, r io.Reader) ([]*Report, error) {
+	var reports []*Report
+	d := json.NewDecoder(r)
+	for n := 1; ; n++ {
+		var one Report
+		err := d.Decode(&one)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err == nil {
+			err = one.check()
+		}
+		if err != nil {
+			return nil, &FormatError{file, fmt.Sprintf("value %d is not a %s report: %v", n, Schema, err)}
+		}
+		reports = join(reports, &one)
+	}
+	if len(reports) == 0 {
+		return nil, &FormatError{file, "is empty; make one with \"vprof sweep --export run.json\""}
+	}
+	return reports, nil
+}
+
+// check finds what a writer of the schema cannot have written.
+func (r *Report) check() error {
+	switch {
+	case r.Schema != Schema:
+		return fmt.Errorf("its schema is %q", r.Schema)
+	case r.Kind != Plan && r.Kind != Sweep:
+		return fmt.Errorf("its kind is %q", r.Kind)
+	case r.Case.Model == "":
+		return errors.New("its case names no model")
+	}
+	for _, p := range r.Points {
+		_, known := r.Find(p.Device)
+		switch {
+		case p.Batch < 1:
+			return fmt.Errorf("%d is not a batch size", p.Batch)
+		case !known:
+			return fmt.Errorf("batch %d is of device %q, which it does not describe", p.Batch, p.Device)
+		case p.Estimate == nil && p.Run == nil:
+			return fmt.Errorf("batch %d has neither an estimate nor a run", p.Batch)
+		}
+	}
+	return nil
+}
+
+// join adds a report to a list: to the last one's points if the two are lines
+// of the same work.
+func join(reports []*Report, r *Report) []*Report {
+	if n := len(reports); n > 0 {
+		last := reports[n-1]
+		if last.Kind == r.Kind && last.Started.Equal(r.Started) && last.Case.Same(r.Case) {
+			for _, d := range r.Devices {
+				if _, known := last.Find(d.Name); !known {
+					last.Devices = append(last.Devices, d)
+				}
+			}
+			last.Points = append(last.Points, r.Points...)
+			return reports
+		}
+	}
+	return append(reports, r)
+}
+
+// Same tells whether two cases are one.
+func (c Case) Same(d Case) bool { return c.String() == d.String() }
+
+// Batches are the batch sizes of the points, ascending.
+func (r *Report) Batches() []int {
+	var sizes []int
+	for _, p := range r.Points {
+		sizes = append(sizes, p.Batch)
+	}
+	slices.Sort(sizes)
+	return slices.Compact(sizes)
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"slices"
+
+	"github.com/vprof/vprof/bench"
+	"github.com/vprof/vprof/bench/profile"
+	"github.com/vprof/vprof/bench/report"
+)
+
+// readRuns reads the reports of files that sweep and plan wrote; "-" is
+// standard input.
+func readRuns(a *app, paths []string) ([]*report.Report, error) {
+	var all []*report.Report
+	for _, path := range paths {
+		reports, err := readRun(a, path)
+		if err != nil {
+			return nil, usageError{err}
+		}
+		all = append(all, reports...)
+	}
+	return all, nil
+}
+
+func readRun(a *app, path string) ([]*report.Report, error) {
+	if path == "-" {
+		return report.Read("standard input", a.stdin)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return report.Read(path, f)
+}
+
+// profileOf makes the profile of a report's case on its first device. A run
+// file holds no timeline: recording and replaying its case again gives the
+// same one. Batch zero is the largest that ran and fits, or else the smallest.
+func profileOf(ctx context.Context, a *app, r *report.Report, batch int) (*profile.Profile, error) {
+	if len(r.Points) == 0 {
+		return nil, usagef("%s: the run has no batch size in it", r.Case.Model)
+	}
+	if batch == 0 {
+		batch = largestFit(r)
+	}
+	at := slices.IndexFunc(r.Points, func(p report.Point) bool { return p.Batch == batch })
+	if at < 0 {
+		return nil, usagef("--batch: the run has no batch size %d; it has %v", batch, r.Batches())
+	}
+	d, _ := r.Find(r.Points[at].Device)
+	gpu, err := bench.GPUOf(d)
+	if err != nil {
+		return nil, err
+	}
+	lab, err := bench.LabOf(a.models(), r.Case, a.residuals)
+	if err != nil {
+		return nil, err
+	}
+	p, err := lab.Profile(ctx, gpu, batch)
+	if err != nil {
+		return nil, err
+	}
+	v := thisVersion()
+	p.Tool = report.Tool{Version: v.Version, Commit: v.Commit}
+	return p, nil
+}
+
+// largestFit is the largest batch size that fits, or else the smallest.
+func largestFit(r *report.Report) int {
+	best := 0
+	for _, p := range r.Points {
+		fits := p.Run != nil && p.Run.Fits || p.Run == nil && p.Estimate.Verdict != report.DoesNotFit
+		if fits {
+			best = max(best, p.Batch)
+		}
+	}
+	if best == 0 {
+		best = r.Batches()[0]
+	}
+	return best
+}
+
+// writeFile writes what a function makes into a file, whole or not at all, or to
+// standard output for "-" and "".
+func writeFile(a *app, path string, write func(io.Writer) error) error {
+	if path == "" || path == "-" {
+		return write(a.stdout)
+	}
+	return report.WriteFile(path, write)
+}
