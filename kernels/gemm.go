@@ -50,11 +50,10 @@ func (k GEMM) Launch(capability int) Launch {
 	}
 	p := product{m: k.M, n: k.N, k: k.K, batch: k.Batch}
 	p.split()
-	a, b := k.A.bytes(k.M, k.K, size), k.B.bytes(k.N, k.K, size)
-	args := make([]uint64, 0, 21)
-	args = k.A.put(args, a)
-	args = k.B.put(args, b)
-	args = k.C.put(args, k.C.bytes(k.M, k.N, size))
+	args := make([]uint64, 0, 18)
+	args = k.A.put(args)
+	args = k.B.put(args)
+	args = k.C.put(args)
 	args = append(p.put(args), uint64(k.Type))
 	l := p.launch(name, engine, args)
 	l.Reads = k.A.visited(k.M, k.K, k.Batch, size) + k.B.visited(k.N, k.K, k.Batch, size)
@@ -72,16 +71,8 @@ func wholeVectors(m Matrix, rows, batch, size int64) bool {
 }
 
 // put appends the matrix as arguments of a kernel.
-func (m Matrix) put(args []uint64, bytes int64) []uint64 {
-	return append(args, m.Addr, uint64(m.Row), uint64(m.Depth), uint64(m.Batch), uint64(bytes))
-}
-
-// bytes is from the first to past the last element of one matrix.
-func (m Matrix) bytes(rows, depth, size int64) int64 {
-	if rows == 0 || depth == 0 {
-		return 0
-	}
-	return ((rows-1)*m.Row + (depth-1)*m.Depth + 1) * size
+func (m Matrix) put(args []uint64) []uint64 {
+	return append(args, m.Addr, uint64(m.Row), uint64(m.Depth), uint64(m.Batch))
 }
 
 // visited is the number of different bytes of all matrices. Rows may overlap,

@@ -89,6 +89,7 @@ DEVICE bool aligned(u64 address) { return (address & 15) == 0; }
 // The element types. Arithmetic is in f32, as PyTorch computes.
 struct f32 {
   typedef u32 bits;
+  static constexpr int type = 0; // as load_number knows it
   static const int lanes = 4; // per Vector
   DEVICE float get(const Vector &v, int i) { return bits_f32(v.w[i]); }
   DEVICE void set(Vector &v, int i, float x) { v.w[i] = f32_bits(x); }
@@ -108,12 +109,14 @@ template <class T> struct half_width {
 };
 
 struct f16 : half_width<f16> {
+  static constexpr int type = 1;
   DEVICE float widen(bits b) { return f16_to_f32(b); }
   DEVICE bits narrow(float x) { return f32_to_f16(x); }
   DEVICE u32 pair(float x, float y) { return f16_pair(x, y); }
 };
 
 struct bf16 : half_width<bf16> {
+  static constexpr int type = 2;
   DEVICE float widen(bits b) { return bits_f32((u32)b << 16); }
   // To nearest, ties to even; NaN stays one.
   DEVICE bits narrow(float x) {

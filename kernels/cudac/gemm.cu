@@ -6,7 +6,6 @@
 struct Matrix {
   u64 address;
   i64 row, depth, batch;
-  i64 bytes; // of one matrix; what lies past them counts as zero (gemm_any)
 };
 
 struct GemmArgs {
@@ -15,32 +14,40 @@ struct GemmArgs {
   i64 type; // gemm_any
 };
 
-// Rows that begin at whole vectors, dense along the depth. They may overlap.
-template <class T> struct Rows {
+// Elements anywhere.
+struct Anywhere {
   static const bool along_depth = true;
-  static const int size = sizeof(typename T::bits);
   const u8 *address;
-  i64 row; // in bytes
-  int last, depth;
+  i64 row, step; // in bytes
+  int rows, depth, type, size;
 
   struct Place {
     const u8 *p;
+    bool in;
   };
-  METHOD Rows(const Matrix &m, i64 batch, i64 rows, i64 depth)
-      : address((const u8 *)m.address + batch * m.batch * size), row(m.row * size), last((int)rows - 1), depth((int)depth) {}
-  // Past the last row, it again: nobody looks at what comes of it.
-  METHOD Place place(int i) const { return Place{address + smaller(i, last) * row}; }
+  METHOD Anywhere(u64 address, i64 row, i64 step, i64 rows, i64 depth, int type)
+      : address((const u8 *)address), row(row * number_size(type)), step(step * number_size(type)), rows((int)rows), depth((int)depth),
+        type(type), size(number_size(type)) {}
+  METHOD Place place(int i) const { return Place{address + i * row, i < rows}; }
   METHOD const u8 *at(const Place &p, int k, int &valid) const {
-    valid = larger(smaller((depth - k) * size, 16), 0);
-    return p.p + (i64)k * size;
+    valid = p.in && k < depth ? size : 0;
+    return p.p + k * step;
   }
 };
 
+template <class E, class Run> DEVICE void gemm(const GemmArgs &a, const E &engine, Run run) {
+  with_tile(a.tiling, [&](int batch, int m0, int n0, const Share &s) {
+    int size = number_size(engine.type);
+    u64 x = a.a.address + batch * a.a.batch * size, y = a.b.address + batch * a.b.batch * size;
+    Output c = {(u8 *)a.c.address + batch * a.c.batch * size, a.c.row, (int)a.tiling.m, (int)a.tiling.n};
+    run(x, y, c, m0, n0, s);
+  });
+}
+
 template <class T> DEVICE void gemm(const GemmArgs &a) {
-  const Tiling &t = a.tiling;
-  with_tile(t, [&](int batch, int m0, int n0, const Share &s) {
-    Output c = {(u8 *)a.c.address + batch * a.c.batch * (int)sizeof(typename T::bits), a.c.row, (int)t.m, (int)t.n};
-    Engine<T>::product(Rows<T>(a.a, batch, t.m, t.k), Rows<T>(a.b, batch, t.n, t.k), c, m0, n0, s);
+  Engine<T> e;
+  gemm(a, e, [&](u64 x, u64 y, const Output &c, int m0, int n0, const Share &s) {
+    e.product(Rows(x, a.a.row, a.tiling.m, a.tiling.k, e.type), Rows(y, a.b.row, a.tiling.n, a.tiling.k, e.type), c, m0, n0, s);
   });
 }
 
@@ -48,28 +55,10 @@ KERNEL(gemm_f32, Engine<f32>::block, 2, GemmArgs) { gemm<f32>(a); }
 KERNEL(gemm_f16, Engine<f16>::block, 2, GemmArgs) { gemm<f16>(a); }
 KERNEL(gemm_bf16, Engine<bf16>::block, 2, GemmArgs) { gemm<bf16>(a); }
 
-// Elements anywhere.
-struct Anywhere {
-  static const bool along_depth = true;
-  const u8 *address;
-  i64 row, step, bytes;
-  int rows, depth, type;
-
-  METHOD Anywhere(const Matrix &m, i64 batch, i64 rows, i64 depth, int type)
-      : row(m.row), step(m.depth), bytes(m.bytes), rows((int)rows), depth((int)depth), type(type) {
-    address = (const u8 *)m.address + batch * m.batch * number_size(type);
-  }
-  METHOD float number(int i, int k) const {
-    i64 at = (i * row + k * step) * number_size(type);
-    return i < rows && k < depth && at + number_size(type) <= bytes ? load_number(address + at, type) : 0;
-  }
-};
-
-KERNEL(gemm_any, cores::block, 1, GemmArgs) {
-  const Tiling &t = a.tiling;
-  int type = (int)a.type;
-  with_tile(t, [&](int batch, int m0, int n0, const Share &s) {
-    Output c = {(u8 *)a.c.address + batch * a.c.batch * number_size(type), a.c.row, (int)t.m, (int)t.n};
-    cores::product<f32, cores::Elements>(Anywhere(a.a, batch, t.m, t.k, type), Anywhere(a.b, batch, t.n, t.k, type), c, type, m0, n0, s);
+KERNEL(gemm_any, AnyEngine::block, 1, GemmArgs) {
+  AnyEngine e = {(int)a.type};
+  gemm(a, e, [&](u64 x, u64 y, const Output &c, int m0, int n0, const Share &s) {
+    e.product(Anywhere(x, a.a.row, a.a.depth, a.tiling.m, a.tiling.k, e.type), Anywhere(y, a.b.row, a.b.depth, a.tiling.n, a.tiling.k, e.type), c,
+              m0, n0, s);
   });
 }

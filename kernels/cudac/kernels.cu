@@ -4,3 +4,4 @@
 #include "copy.cu"
 #include "reduce.cu"
 #include "gemm.cu"
+#include "conv.cu"

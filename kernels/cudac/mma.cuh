@@ -72,30 +72,35 @@ DEVICE void copy_async(Shared to, const void *p, int bytes) { host::copy_later(t
 DEVICE void close_group() { host::close_group(); }
 template <int N> DEVICE void wait_groups() { host::wait_groups(N); }
 
-template <class T> DEVICE float half_of(u32 word, int i) { return T::widen((u16)(word >> (16 * i))); }
+// widen_words makes floats of the numbers in n words.
+template <class T> DEVICE void widen_words(u32 *to, const u32 *words, int n) {
+  for (int i = 0; i < 2 * n; i++) to[i] = f32_bits(T::widen((u16)(words[i / 2] >> (16 * (i & 1)))));
+}
 
 template <class T> DEVICE void mma_16x8x16(T, float *d, const u32 *a, u32 b0, u32 b1) {
-  u32 mine[6] = {a[0], a[1], a[2], a[3], b0, b1};
-  const u32(*all)[16] = host::exchange(mine, 6);
+  u32 words[6] = {a[0], a[1], a[2], a[3], b0, b1}, mine[12];
+  widen_words<T>(mine, words, 6);
+  const u32(*all)[16] = host::exchange(mine, 12);
   for (int i = 0; i < 4; i++) {
     int row = lane() / 4 + 8 * (i / 2), column = lane() % 4 * 2 + i % 2;
     for (int k = 0; k < 16; k++) {
-      float x = half_of<T>(all[row % 8 * 4 + k % 8 / 2][row / 8 + k / 8 * 2], k % 2);
-      float y = half_of<T>(all[column * 4 + k % 8 / 2][4 + k / 8], k % 2);
+      float x = bits_f32(all[row % 8 * 4 + k % 8 / 2][2 * (row / 8 + k / 8 * 2) + k % 2]);
+      float y = bits_f32(all[column * 4 + k % 8 / 2][2 * (4 + k / 8) + k % 2]);
       d[i] += x * y;
     }
   }
 }
 
 DEVICE void mma_8x8x4(float *d, const u32 *a, const u32 *b) {
-  u32 mine[4] = {a[0], a[1], b[0], b[1]};
-  const u32(*all)[16] = host::exchange(mine, 4);
+  u32 words[4] = {a[0], a[1], b[0], b[1]}, mine[8];
+  widen_words<f16>(mine, words, 4);
+  const u32(*all)[16] = host::exchange(mine, 8);
   int quarter = lane() % 16 / 4 * 4; // its first lane; the other four are 16 further
   for (int i = 0; i < 8; i++) {
     int row = (lane() & 1) + (i & 2) + lane() / 16 * 4, column = (i & 4) + (lane() & 2) + (i & 1);
     for (int k = 0; k < 4; k++) {
-      float x = half_of<f16>(all[quarter + row % 4 + row / 4 * 16][k / 2], k % 2);
-      float y = half_of<f16>(all[quarter + column % 4 + column / 4 * 16][2 + k / 2], k % 2);
+      float x = bits_f32(all[quarter + row % 4 + row / 4 * 16][k]);
+      float y = bits_f32(all[quarter + column % 4 + column / 4 * 16][4 + k]);
       d[i] += x * y;
     }
   }

@@ -4,7 +4,7 @@
 //   along_depth   whether they run along the depth or along the index
 //   place(i)      what is known of an index before the depth is
 //   at(place, k, valid)  their address, and how many of them count
-//   number(i, k)  a single element, for views of any stride and type
+//   type, size    the elements', for kernels that read one at a time
 #pragma once
 #include "mma.cuh"
 
@@ -69,6 +69,27 @@ template <int Count, int Threads> DEVICE bool combine(float *acc, const Share &s
   sync();
   return true;
 }
+
+// Rows dense along the depth, which may overlap. Read by 16 bytes, they begin
+// at whole vectors.
+struct Rows {
+  static const bool along_depth = true;
+  const u8 *address;
+  i64 row; // their distance, in bytes
+  int last, depth, type, size;
+
+  struct Place {
+    const u8 *p;
+  };
+  METHOD Rows(u64 address, i64 row, i64 rows, i64 depth, int type)
+      : address((const u8 *)address), row(row * number_size(type)), last((int)rows - 1), depth((int)depth), type(type), size(number_size(type)) {}
+  // Past the last row, it again: nobody looks at what comes of it.
+  METHOD Place place(int i) const { return Place{address + smaller(i, last) * row}; }
+  METHOD const u8 *at(const Place &p, int k, int &valid) const {
+    valid = larger(smaller((depth - k) * size, 16), 0);
+    return p.p + (i64)k * size;
+  }
+};
 
 // Writes a tile that lies in shared memory, rows of 256 bytes in chunks of 16,
 // to its place. Threads go along rows.
@@ -375,12 +396,16 @@ template <class View, class T> struct Chunks {
 
 template <class View, class T> struct Elements {
   const View &view;
-  int first;
+  typename View::Place place;
   float v[8];
-  METHOD Elements(const View &view, int first) : view(view), first(first) {}
+  METHOD Elements(const View &view, int first) : view(view), place(view.place(first + threadIdx.x % tile)) {}
   METHOD void get(int k) {
 #pragma unroll
-    for (int i = 0; i < 8; i++) v[i] = view.number(first + threadIdx.x % tile, k + threadIdx.x / tile * 8 + i);
+    for (int i = 0; i < 8; i++) {
+      int valid;
+      const u8 *p = view.at(place, k + threadIdx.x / tile * 8 + i, valid);
+      v[i] = valid >= view.size ? load_number(p, view.type) : 0;
+    }
   }
   METHOD void put(float *to) const {
 #pragma unroll
@@ -439,6 +464,15 @@ DEVICE void product(const A &a, const B &b, const Output &c, int type, int m0, i
 
 } // namespace cores
 
+// The kernel for operands of any type and stride, element by element.
+struct AnyEngine {
+  static constexpr int block = cores::block;
+  int type;
+  template <class A, class B> METHOD void product(const A &a, const B &b, const Output &c, int m0, int n0, const Share &s) const {
+    cores::product<f32, cores::Elements>(a, b, c, type, m0, n0, s);
+  }
+};
+
 const int share_unit = 32; // shares of the depth are whole stages
 
 // How a grid covers the tiles: x has tiles and shares, y and z the batch.
@@ -467,18 +501,18 @@ template <class Run> DEVICE void with_tile(const Tiling &t, Run run) {
 
 // The kernel for a type: tensor cores, where there are any for it.
 template <class T> struct Engine {
-  static const int block = tensor::block;
-  template <class A, class B> static METHOD void product(const A &a, const B &b, const Output &c, int m0, int n0, const Share &s) {
+  static constexpr int type = T::type, block = tensor::block;
+  template <class A, class B> METHOD void product(const A &a, const B &b, const Output &c, int m0, int n0, const Share &s) const {
     tensor::product<T>(a, b, c, m0, n0, s);
   }
 };
-template <class T, int Type> struct Cores {
-  static const int block = cores::block;
-  template <class A, class B> static METHOD void product(const A &a, const B &b, const Output &c, int m0, int n0, const Share &s) {
-    cores::product<T, cores::Chunks>(a, b, c, Type, m0, n0, s);
+template <class T> struct Cores {
+  static constexpr int type = T::type, block = cores::block;
+  template <class A, class B> METHOD void product(const A &a, const B &b, const Output &c, int m0, int n0, const Share &s) const {
+    cores::product<T, cores::Chunks>(a, b, c, type, m0, n0, s);
   }
 };
-template <> struct Engine<f32> : Cores<f32, 0> {};
+template <> struct Engine<f32> : Cores<f32> {};
 #if ARCH < 800
-template <> struct Engine<bf16> : Cores<bf16, 2> {};
+template <> struct Engine<bf16> : Cores<bf16> {};
 #endif

@@ -1,0 +1,175 @@
+package kernels
+
+import "math/bits"
+
+// Conv is a convolution of two dimensions and what autograd makes of it.
+// Channels come last: images are [image][y][x][channel], weights
+// [output channel][y][x][input channel]. F16, and BF16 from compute capability
+// 8.0 on, run on tensor cores. Operands are read by 16 bytes if their addresses
+// and the channels of a group are multiples of them, and else one by one.
+type Conv struct {
+	Type                  Type
+	Input, Weight, Output uint64
+	// Channels and OutChannels are those of all groups.
+	Images, Height, Width, Channels, OutChannels, Groups int64
+	// TapsY and TapsX are the extent of the weights.
+	TapsY, TapsX         int64
+	StrideY, StrideX     int64
+	PadY, PadX           int64
+	DilationY, DilationX int64
+}
+
+// OutHeight and OutWidth are the extents of the output.
+func (k Conv) OutHeight() int64 {
+	return outExtent(k.Height, k.TapsY, k.StrideY, k.PadY, k.DilationY)
+}
+
+// OutWidth is the other.
+func (k Conv) OutWidth() int64 {
+	return outExtent(k.Width, k.TapsX, k.StrideX, k.PadX, k.DilationX)
+}
+
+func outExtent(in, taps, stride, pad, dilation int64) int64 {
+	return max(0, (in+2*pad-dilation*(taps-1)-1)/stride+1)
+}
+
+// The kernels for each type, and for operands in any place.
+type convNames struct {
+	typed
+	any string
+}
+
+var (
+	convForward = convNames{forTypes("conv_forward"), "conv_forward_any"}
+	convInput   = convNames{forTypes("conv_input"), "conv_input_any"}
+	convWeight  = convNames{forTypes("conv_weight"), "conv_weight_any"}
+)
+
+// Forward computes Output from Input and Weight.
+func (k Conv) Forward(capability int) Launch {
+	p := product{m: k.positions(), n: k.OutChannels / k.Groups, k: k.taps() * k.Channels / k.Groups, batch: k.Groups}
+	l := k.launch(convForward, p, capability, k.Channels)
+	l.Reads, l.Writes = k.visitedInput()+k.weightBytes(), k.outputBytes()
+	return l
+}
+
+// InputGradient computes Input, as a gradient, from Output's and Weight.
+func (k Conv) InputGradient(capability int) Launch {
+	p := product{m: k.Images * k.Height * k.Width, n: k.Channels / k.Groups, k: k.taps() * k.OutChannels / k.Groups, batch: k.Groups}
+	l := k.launch(convInput, p, capability, k.Channels, k.OutChannels)
+	l.Reads, l.Writes = k.visitedOutput()+k.weightBytes(), k.inputBytes()
+	return l
+}
+
+// WeightGradient computes Weight, as a gradient, from Output's and Input.
+func (k Conv) WeightGradient(capability int) Launch {
+	p := product{m: k.OutChannels / k.Groups, n: k.taps() * k.Channels / k.Groups, k: k.positions(), batch: k.Groups}
+	l := k.launch(convWeight, p, capability, k.Channels, k.OutChannels)
+	l.Reads, l.Writes = k.outputBytes()+k.visitedInput(), k.weightBytes()
+	return l
+}
+
+func (k Conv) taps() int64      { return k.TapsY * k.TapsX }
+func (k Conv) positions() int64 { return k.Images * k.OutHeight() * k.OutWidth() }
+
+func (k Conv) inputBytes() int64 {
+	return k.Images * k.Height * k.Width * k.Channels * k.Type.Size()
+}
+func (k Conv) outputBytes() int64 { return k.positions() * k.OutChannels * k.Type.Size() }
+func (k Conv) weightBytes() int64 {
+	return k.OutChannels * k.taps() * (k.Channels / k.Groups) * k.Type.Size()
+}
+
+// visitedInput is how many bytes of the input lie under some window. Long
+// strides step over pixels, and the last windows may end before the image.
+func (k Conv) visitedInput() int64 {
+	rows := covered(k.Height, k.TapsY, k.StrideY, k.PadY, k.DilationY)
+	columns := covered(k.Width, k.TapsX, k.StrideX, k.PadX, k.DilationX)
+	return k.Images * rows * columns * k.Channels * k.Type.Size()
+}
+
+// covered is the number of places along one side that some window takes in.
+func covered(in, taps, stride, pad, dilation int64) int64 {
+	out := outExtent(in, taps, stride, pad, dilation)
+	if dilation == 1 && taps >= stride {
+		return max(0, min(in, (out-1)*stride+taps-pad)) // without gaps
+	}
+	count := int64(0)
+	for at := range in {
+		for tap := range taps {
+			first := at + pad - tap*dilation
+			if first >= 0 && first%stride == 0 && first/stride < out {
+				count++
+				break
+			}
+		}
+	}
+	return count
+}
+
+// visitedOutput is how many bytes of the output some pixel had a part in: all,
+// unless windows lie in the padding as a whole.
+func (k Conv) visitedOutput() int64 {
+	rows := alive(k.Height, k.TapsY, k.StrideY, k.PadY, k.DilationY)
+	columns := alive(k.Width, k.TapsX, k.StrideX, k.PadX, k.DilationX)
+	return k.Images * rows * columns * k.OutChannels * k.Type.Size()
+}
+
+// alive is the number of windows along one side that take in some place.
+func alive(in, taps, stride, pad, dilation int64) int64 {
+	out := outExtent(in, taps, stride, pad, dilation)
+	if dilation == 1 && pad < taps {
+		return out
+	}
+	count := int64(0)
+	for o := range out {
+		for tap := range taps {
+			if at := o*stride - pad + tap*dilation; at >= 0 && at < in {
+				count++
+				break
+			}
+		}
+	}
+	return count
+}
+
+// launch makes the launch of a product. Channels are those that run along the
+// 16 bytes of some operand.
+func (k Conv) launch(names convNames, p product, capability int, channels ...int64) Launch {
+	name, e := names.typed[k.Type], engineFor(k.Type, capability)
+	lanes := vectorBytes / k.Type.Size()
+	whole := (k.Input|k.Weight|k.Output)%vectorBytes == 0
+	for _, c := range channels {
+		whole = whole && c/k.Groups%lanes == 0
+	}
+	if !whole {
+		name, e = names.any, cores
+	}
+	if max(k.Images*k.Height*k.Width, k.positions()) >= 1<<30 {
+		panic("kernels: a convolution over 2^30 pixels or more")
+	}
+	p.split()
+	outHeight, outWidth := k.OutHeight(), k.OutWidth()
+	channelsIn, channelsOut := k.Channels/k.Groups, k.OutChannels/k.Groups
+	args := make([]uint64, 0, 36)
+	args = append(args, k.Input, k.Weight, k.Output,
+		uint64(k.Images), uint64(k.Height), uint64(k.Width), uint64(channelsIn),
+		uint64(outHeight), uint64(outWidth), uint64(channelsOut),
+		uint64(k.TapsY), uint64(k.TapsX), uint64(k.StrideY), uint64(k.StrideX),
+		uint64(k.PadY), uint64(k.PadX), uint64(k.DilationY), uint64(k.DilationX),
+		divisor(k.Height), divisor(k.Width), divisor(channelsIn), divisor(outHeight), divisor(outWidth),
+		divisor(channelsOut), divisor(k.TapsX), divisor(k.StrideY), divisor(k.StrideX))
+	return p.launch(name, e, append(p.put(args), uint64(k.Type)))
+}
+
+// divisor prepares division by d of numbers below 2^31 (Divisor of conv.cu): a
+// multiplication, an addition and a shift. Granlund and Montgomery, "Division
+// by Invariant Integers using Multiplication", figure 4.1.
+func divisor(d int64) uint64 {
+	if d <= 1 {
+		return 1 // n*1>>32 + n
+	}
+	shift := uint64(bits.Len64(uint64(d - 1)))
+	magic := (1<<32*(1<<shift-uint64(d)))/uint64(d) + 1
+	return shift<<32 | magic
+}
