@@ -6,8 +6,9 @@ package microscope
 import (
 	"fmt"
 	"io"
+	"unicode/utf8"
 
-	"github.com/pmezard/go-difflib/difflib"
+	"github.com/sergi/go-diff/diffmatchpatch"
 
 	"github.com/vprof/vprof/bench/eventlist"
 )
@@ -87,7 +88,8 @@ func split(events []eventlist.Event) list {
 	return l
 }
 
-// Compare aligns our events with the reference's by longest matching runs.
+// Compare aligns our events with the reference's: as many as can be matched in
+// order.
 func Compare(reference, ours []eventlist.Event) (*Comparison, error) {
 	ref, our := split(reference), split(ours)
 	if fmt.Sprint(ref.names) != fmt.Sprint(our.names) {
@@ -107,20 +109,58 @@ func comparePhase(name string, ref, our, labels []string) Phase {
 	p := Phase{Name: name}
 	p.Allocations.Of = max(allocations(ref), allocations(our))
 	p.Events.Of = max(len(ref), len(our))
-	m := difflib.NewMatcherWithJunk(ref, our, false, nil)
-	for _, op := range m.GetOpCodes() {
-		if op.Tag == 'e' {
-			p.Events.Matched += op.I2 - op.I1
-			p.Allocations.Matched += allocations(ref[op.I1:op.I2])
+	alphabet := alphabet{}
+	match := diffmatchpatch.New()
+	match.DiffTimeout = 0 // no heuristics
+	var d Difference
+	i, j := 0, 0
+	for _, run := range match.DiffMainRunes(alphabet.spell(ref), alphabet.spell(our), false) {
+		n := utf8.RuneCountInString(run.Text)
+		switch run.Type {
+		case diffmatchpatch.DiffEqual:
+			p.note(d)
+			d = Difference{}
+			p.Events.Matched += n
+			p.Allocations.Matched += allocations(ref[i : i+n])
+			i, j = i+n, j+n
 			continue
+		case diffmatchpatch.DiffDelete:
+			d.Reference = ref[i : i+n]
+			d.Where = labels[i]
+			i += n
+		case diffmatchpatch.DiffInsert:
+			d.Ours = our[j : j+n]
+			if d.Where == "" && i < len(labels) {
+				d.Where = labels[i]
+			}
+			j += n
 		}
-		d := Difference{Reference: ref[op.I1:op.I2], Ours: our[op.J1:op.J2]}
-		if op.I1 < len(labels) {
-			d.Where = labels[op.I1]
-		}
+	}
+	p.note(d)
+	return p
+}
+
+// note adds a difference, if it is one.
+func (p *Phase) note(d Difference) {
+	if d.Reference != nil || d.Ours != nil {
 		p.Differences = append(p.Differences, d)
 	}
-	return p
+}
+
+// alphabet gives every token a letter of its own, beyond the surrogates.
+type alphabet map[string]rune
+
+func (a alphabet) spell(tokens []string) []rune {
+	text := make([]rune, len(tokens))
+	for i, t := range tokens {
+		letter, known := a[t]
+		if !known {
+			letter = rune(0x10000 + len(a))
+			a[t] = letter
+		}
+		text[i] = letter
+	}
+	return text
 }
 
 func allocations(tokens []string) int {

@@ -7,6 +7,7 @@ import (
 	"github.com/vprof/vprof/models/bert"
 	"github.com/vprof/vprof/models/gpt"
 	"github.com/vprof/vprof/models/llama"
+	"github.com/vprof/vprof/models/naics"
 	"github.com/vprof/vprof/models/redimnet"
 	"github.com/vprof/vprof/models/resnet"
 	"github.com/vprof/vprof/models/specgan"
@@ -21,6 +22,7 @@ func Models() *models.Registry {
 		vqvae.Models(),
 		specgan.Models(),
 		spoter.Models(),
+		naics.Models(),
 		resnet.Models(),
 		bert.Models(),
 		gpt.Models(),

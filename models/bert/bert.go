@@ -1,5 +1,6 @@
-// Package bert is BERT as transformers builds it, trained as a masked language
-// model.
+// Package bert is BERT as transformers builds it: the encoder, and its training
+// as a masked language model. Linear layers are held as layers, so that
+// adapters can take their places.
 package bert
 
 import (
@@ -18,6 +19,8 @@ type Config struct {
 	Vocab, Width, Layers, Heads, Inner, Positions, Types int64
 	// HiddenDropout and AttentionDropout are probabilities.
 	HiddenDropout, AttentionDropout float64
+	// Pooler adds the pooler over the first token.
+	Pooler bool
 }
 
 // embeddings sum the embeddings of words, positions and token types.
@@ -27,6 +30,7 @@ type embeddings struct {
 	LayerNorm                                               *nn.LayerNorm `torch:"LayerNorm"`
 	Dropout                                                 *nn.Dropout
 	PositionIds, TokenTypeIds                               *nn.Buffer
+	inputsRequireGrad                                       bool
 }
 
 func newEmbeddings(c Config) *embeddings {
@@ -48,6 +52,9 @@ func (e *embeddings) Forward(f *frame, ids *tensor) *tensor {
 	f.Set(&buffered, buffered.Gather(positions))
 	types := f.Let(buffered.Expand(batch, length))
 	words := f.Let(f.Call(e.WordEmbeddings, ids))
+	if e.inputsRequireGrad && !words.RequiresGrad() {
+		words.Leaf()
+	}
 	kinds := f.Let(f.Call(e.TokenTypeEmbeddings, types))
 	x := f.Let(words.Add(kinds))
 	places := f.Let(f.Call(e.PositionEmbeddings, positions))
@@ -60,7 +67,7 @@ func (e *embeddings) Forward(f *frame, ids *tensor) *tensor {
 // selfAttention projects to query, key and value and attends.
 type selfAttention struct {
 	nn.Module
-	Query, Key, Value *nn.Linear
+	Query, Key, Value nn.Layer
 	headSize          int64
 	dropout           float64
 }
@@ -85,7 +92,7 @@ func (a *selfAttention) call(f *frame, x, mask *tensor) *tensor {
 // sum with what came in.
 type output struct {
 	nn.Module
-	Dense     *nn.Linear
+	Dense     nn.Layer
 	LayerNorm *nn.LayerNorm `torch:"LayerNorm"`
 	Dropout   *nn.Dropout
 }
@@ -122,7 +129,7 @@ func (a *attention) call(f *frame, x, mask *tensor) *tensor {
 // intermediate widens and applies GELU.
 type intermediate struct {
 	nn.Module
-	Dense             *nn.Linear
+	Dense             nn.Layer
 	IntermediateActFn *nn.Func
 }
 
@@ -183,11 +190,25 @@ func (e *encoder) call(f *frame, x, mask *tensor, checkpointing bool) *tensor {
 	return x
 }
 
-// Model is BertModel without a pooler.
+// pooler looks at the first token.
+type pooler struct {
+	nn.Module
+	Dense nn.Layer
+}
+
+func (p *pooler) Forward(f *frame, x *tensor) *tensor {
+	first := f.Let(x.Select(1, 0))
+	y := f.Let(f.Call(p.Dense, first))
+	f.Set(&y, y.Tanh())
+	return y
+}
+
+// Model is BertModel.
 type Model struct {
 	nn.Module
 	Embeddings *embeddings
 	Encoder    *encoder
+	Pooler     *pooler
 }
 
 // New builds the model.
@@ -196,20 +217,35 @@ func New(c Config) *Model {
 	for range c.Layers {
 		m.Encoder.Layer = append(m.Encoder.Layer, newLayer(c))
 	}
+	if c.Pooler {
+		m.Pooler = &pooler{Dense: nn.NewLinear(c.Width, c.Width, true)}
+	}
 	return m
 }
 
+// EnableInputRequireGrads makes the word embeddings of every batch require
+// grad, as adapters on a frozen model need for checkpointing.
+func (m *Model) EnableInputRequireGrads() { m.Embeddings.inputsRequireGrad = true }
+
 // Call maps token ids and a padding mask [batch, length] to hidden states
-// [batch, length, width]. padded says whether the mask has a zero.
+// [batch, length, width]. padded says whether the mask has a zero. What the
+// pooler makes of the states is computed and goes unused.
 func (m *Model) Call(f *frame, ids, padding *tensor, padded, checkpointing bool) *tensor {
 	g := f.CallFrame(ids, padding)
+	g.In(m)
 	x := g.Let(g.Call(m.Embeddings, ids))
 	mask := hf.BidirectionalMask(g, ids.Size(1), padding, padded)
 	if mask != nil {
 		g.Set(&padding, mask)
 	}
 	y := g.Let(m.Encoder.call(g, x, mask, checkpointing))
-	g.End(y)
+	if m.Pooler == nil {
+		g.End(y)
+		return y
+	}
+	pooled := g.Let(g.Call(m.Pooler, y))
+	g.End(y, pooled)
+	g.Discard(pooled) // the output object goes once its states have been taken
 	return y
 }
 

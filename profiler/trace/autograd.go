@@ -94,7 +94,7 @@ func (n *Node) link(i int, x *Tensor) {
 		return
 	}
 	e := x.gradEdge()
-	e.node.refs++
+	e.node.retain()
 	n.next[i] = e
 }
 
@@ -113,7 +113,6 @@ func (x *Tensor) gradEdge() edge {
 		n.leaf = x
 		n.metas = []meta{{x.shape, x.dtype}}
 		x.accum = n
-		n.refs = 1 // the leaf's; cached for its whole life
 	}
 	return edge{x.accum, 0}
 }
@@ -173,12 +172,21 @@ func (x *Tensor) setNode(n *Node, out int32) {
 	if x.dead {
 		return // thrown away when a recomputation stopped
 	}
-	n.refs++
+	n.retain()
 	old := x.node
 	x.node, x.out, x.requiresGrad = n, out, true
 	if old != nil {
 		old.release()
 	}
+}
+
+// retain adds a reference. The first one to an AccumulateGrad node holds its
+// leaf, which otherwise only knows of the node.
+func (n *Node) retain() {
+	if n.refs == 0 && n.leaf != nil {
+		n.leaf.retain()
+	}
+	n.refs++
 }
 
 // release drops a reference. The last one takes the nodes behind apart as
@@ -198,6 +206,10 @@ func (n *Node) release() {
 
 // gather ends a node nobody refers to and pushes those that only it did.
 func (n *Node) gather(stack []*Node) []*Node {
+	if n.leaf != nil {
+		n.leaf.release()
+		return stack
+	}
 	n.releaseSaved()
 	for i, e := range n.next {
 		if e.node == nil {

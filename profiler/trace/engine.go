@@ -137,7 +137,7 @@ func (g *graphTask) count(root *Node) {
 
 func (g *graphTask) enqueue(n *Node) {
 	n.queued = true
-	n.refs++ // the queue's
+	n.retain() // by the queue
 	heap.Push(&g.ready, n)
 }
 

@@ -51,17 +51,41 @@ func (x *Tensor) IndexPut(indices []*Tensor, values *Tensor, accumulate bool) *T
 	c := t.beginList("index_put", slices.Concat([]*Tensor{values}, given(indices), []*Tensor{x}))
 	y := c.let(x.emptyLike(x.dtype))
 	t.launchCopy(y, x)
-	if accumulate {
-		y.accumulateAt(indices, values)
-	} else {
-		t.launch(indexWork(values.numel), []*Tensor{y.touched(values.numel)}, append([]*Tensor{values}, given(indices)...))
+	y.putAt(indices, values, accumulate)
+	if n := x.indexPutNode(indices, values, accumulate); n != nil {
+		n.yields(y)
 	}
+	return c.end(y)
+}
+
+// IndexPutInPlace is x[indices] = values, or with accumulate a sum.
+func (x *Tensor) IndexPutInPlace(indices []*Tensor, values *Tensor, accumulate bool) *Tensor {
+	t := x.tape
+	c := t.beginList("index_put_", slices.Concat([]*Tensor{values}, given(indices), []*Tensor{x}))
+	x.putAt(indices, values, accumulate)
+	if n := x.indexPutNode(indices, values, accumulate); n != nil {
+		x.rebase(n)
+	}
+	return c.end(x)
+}
+
+// putAt writes values to the places that the indices pick.
+func (x *Tensor) putAt(indices []*Tensor, values *Tensor, accumulate bool) {
+	if accumulate {
+		x.accumulateAt(indices, values)
+		return
+	}
+	x.tape.launch(indexWork(values.numel), []*Tensor{x.touched(values.numel)}, append([]*Tensor{values}, given(indices)...))
+}
+
+// indexPutNode is the node of index_put, nil if autograd does not follow it.
+func (x *Tensor) indexPutNode(indices []*Tensor, values *Tensor, accumulate bool) *Node {
+	t := x.tape
 	n := t.record("IndexPutBackward0", x, values)
 	if n == nil {
-		return c.end(y)
+		return nil
 	}
 	n.save(indices...)
-	n.yields(y)
 	shape, d := values.shape, values.dtype
 	n.apply = func(b *backward) {
 		if b.needs(0) && accumulate {
@@ -73,7 +97,7 @@ func (x *Tensor) IndexPut(indices []*Tensor, values *Tensor, accumulate bool) *T
 			b.give(1, b.grad.Index(b.kept...))
 		}
 	}
-	return c.end(y)
+	return n
 }
 
 // given are the indices of dimensions that are not taken whole.

@@ -21,11 +21,11 @@ func (x *Tensor) copySlices(n *Node) *Node {
 	cs.link(0, base)
 	for i := 1; i < len(n.next); i++ {
 		if e := n.next[i]; e.node != nil {
-			e.node.refs++
+			e.node.retain()
 			cs.next[i] = e
 		}
 	}
-	n.refs++
+	n.retain()
 	cs.inner = n
 	cs.metas = []meta{{base.shape, base.dtype}}
 	whole, part, offset := base.geometry(), x.geometry(), x.offset-base.offset

@@ -1,0 +1,154 @@
+// Package naics is the NAICS text embedder: four MiniLM encoders with LoRA, a
+// mixture of experts and a hyperbolic projection, trained on anchors with a
+// positive and several negatives each.
+package naics
+
+import (
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/models/train"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/optim"
+)
+
+// Models are the system as its configuration file has it, and in stage 01 of
+// its curriculum.
+func Models() []models.Model {
+	entry := func(name, summary string, negatives, positives int64) models.Model {
+		return models.Model{
+			Name:      name,
+			Summary:   summary,
+			Source:    "lowmason/naics-embedder at 95fe372",
+			Stages:    []string{"full"},
+			Default:   models.Case{Model: name, Stage: "full", Batch: 4, Accumulate: 4, AMP: "fp16"},
+			Batches:   []int{1, 2, 4, 8, 16, 32, 64, 128},
+			BatchUnit: "anchor",
+			Settings: []models.Setting{
+				{Name: "n-negatives", Usage: "negatives of an anchor", Default: negatives, Min: 1, Max: 1024},
+				{Name: "n-positives", Usage: "positives of an anchor, of which a batch holds one", Default: positives, Min: 1, Max: 1024},
+				{Name: "max-length", Usage: "tokens of a text", Default: maxPositions, Min: 1, Max: maxPositions},
+			},
+			Notes: []string{
+				"an anchor brings one positive and --n-negatives negatives, each with four texts of --max-length tokens",
+				"--n-positives does not change memory: it multiplies the triplets of an epoch, and each batch holds one positive an anchor",
+				"the system sets the checkpointing flag of its encoders, but they stay in evaluation mode, where it does nothing: this is the default here; with --checkpointing they are in training mode and it works",
+				"gradients of the step before live through the forward pass: they are dropped between forward and backward",
+				"rows are spread evenly over the experts",
+			},
+			Build: func(c models.Case) (models.Trainer, error) { return newTrainer(c), nil },
+		}
+	}
+	return []models.Model{
+		entry("naics-embedder", "four MiniLM encoders with LoRA, mixture of experts, hyperbolic embedding; 8 negatives", 8, 16),
+		entry("naics-embedder-stage01", "the NAICS embedder in stage 01 of its curriculum; 24 negatives", 24, 64),
+	}
+}
+
+// trainer is the training system of one case.
+type trainer struct {
+	c                 models.Case
+	negatives, length int64
+	model             *network
+	net               *nn.Tree
+}
+
+func newTrainer(c models.Case) *trainer {
+	m := newNetwork(c.Checkpointing)
+	return &trainer{c: c, negatives: c.Settings["n-negatives"], length: c.Settings["max-length"], model: m, net: nn.NewTree(m)}
+}
+
+// Counts implements [models.Trainer].
+func (t *trainer) Counts() models.Counts { return train.Counts(t.net, nil) }
+
+// batch is what the loader hands over.
+type batch struct{ anchor, positive, negatives tokens }
+
+// Record implements [models.Trainer].
+func (t *trainer) Record(tape *trace.Tape, steps int) error {
+	return tape.Try(func() {
+		t.net.To(tape)
+		tape.Mark("model")
+		s := train.NewSession(tape, t.c)
+		opt, err := s.Optimizer(t.c, optim.Config{Algorithm: optim.AdamW, WeightDecay: true}, t.net.Parameters)
+		if err != nil {
+			tape.Raise(err)
+		}
+		n := int64(t.c.Batch)
+		b := batch{t.tokens(tape, n), t.tokens(tape, n), t.tokens(tape, n*t.negatives)}
+		tape.Mark("batch")
+		for i := range steps {
+			tape.SetStep(i)
+			t.step(s, opt, &b)
+			tape.Mark("step_end")
+		}
+	})
+}
+
+func (t *trainer) tokens(tape *trace.Tape, n int64) (x tokens) {
+	for c := range x {
+		x[c].ids = tape.Hold(tape.New("randint", program.Batch, trace.I64, n, t.length))
+		x[c].mask = tape.Hold(tape.New("ones", program.Batch, trace.I64, n, t.length))
+	}
+	return x
+}
+
+// names are the local names of the training loop.
+type names struct {
+	a, p, n                          outputs
+	near, far, logits, contrast      *tensor
+	probs, idx, share, balance, loss *tensor
+}
+
+// del is the loop's del statement.
+func (n *names) del(f *frame) {
+	n.a.del(f)
+	n.p.del(f)
+	n.n.del(f)
+	for _, x := range []**tensor{&n.near, &n.far, &n.logits, &n.probs, &n.idx, &n.share} {
+		f.Del(x)
+	}
+}
+
+// step is one update: micro-batches, then unscale, clip, step.
+func (t *trainer) step(s *train.Session, opt *optim.Optimizer, b *batch) {
+	f := s.Tape.Frame()
+	var n names
+	for micro := range t.c.Accumulate {
+		s.Autocast(func() { t.losses(f, &n, b) })
+		if micro == 0 {
+			opt.ZeroGrad() // after the forward pass, before the backward pass
+		}
+		s.Backward(n.loss)
+		n.del(f)
+		s.Tape.Mark("backward")
+	}
+	s.Step(opt, t.net.Parameters)
+	s.Tape.Mark("optimizer")
+	f.End()
+}
+
+// losses runs the model and all losses of a micro-batch.
+func (t *trainer) losses(f *frame, n *names, b *batch) {
+	size := int64(t.c.Batch)
+	n.a = t.model.call(f, &b.anchor)
+	n.a.let(f)
+	n.p = t.model.call(f, &b.positive)
+	n.p.let(f)
+	n.n = t.model.call(f, &b.negatives)
+	n.n.let(f)
+	f.Tape().Mark("forward")
+	f.Set(&n.near, lorentz(f, n.a.embedding, n.p.embedding).Neg().DivScalar())
+	f.Set(&n.far, lorentz(f, n.a.embedding, n.n.embedding.View(size, t.negatives, -1)).Neg().DivScalar())
+	f.Set(&n.logits, trace.Cat(1, n.near.Unsqueeze(1), n.far))
+	f.Set(&n.contrast, n.logits.CrossEntropy(f.Tape().Zeros(trace.I64, size)))
+	f.Set(&n.probs, trace.Cat(0, n.a.probs, n.p.probs, n.n.probs))
+	f.Set(&n.idx, trace.Cat(0, n.a.idx, n.p.idx, n.n.idx))
+	f.Set(&n.share, f.Tape().Zeros(trace.F32, experts))
+	for i := range int64(experts) {
+		f.Discard(n.share.Select(0, i).CopyInPlace(n.idx.EqScalar().Any(false, 1).Sum(false)))
+	}
+	f.Set(&n.balance, n.share.DivScalar().Mul(n.probs.Mean(false, 0)).Sum(false).MulScalar())
+	f.Set(&n.loss, n.contrast.Add(n.balance).DivScalar())
+	f.Tape().Mark("loss")
+}

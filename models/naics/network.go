@@ -1,0 +1,189 @@
+package naics
+
+import (
+	"github.com/vprof/vprof/models/bert"
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+type (
+	frame  = trace.Frame
+	tensor = trace.Tensor
+)
+
+// Sizes of the system.
+const (
+	channels = 4 // title, description, excluded, examples
+	width    = 384
+	experts  = 4
+	chosen   = 2 // experts of a sequence
+	hidden   = 1024
+)
+
+// miniLM is sentence-transformers/all-MiniLM-L6-v2.
+var miniLM = bert.Config{
+	Vocab: 30522, Width: width, Layers: 6, Heads: 12, Inner: 4 * width, Positions: maxPositions, Types: 2,
+	HiddenDropout: 0.1, AttentionDropout: 0.1, Pooler: true,
+}
+
+// maxPositions is how long a sequence can be.
+const maxPositions = 512
+
+// adapters are the LoRA options of every encoder.
+var adapters = nn.LoRA{Rank: 8, Dropout: 0.1}
+
+// network is the embedder: an encoder for each channel, a mixture of experts
+// over their pooled states, and the way onto the hyperboloid.
+type network struct {
+	nn.Module
+	Encoders   []*bert.Model
+	Moe        *mixture
+	Projection *nn.Linear
+	Hyper      *hyperboloid
+
+	checkpointing bool
+}
+
+func newNetwork(checkpointing bool) *network {
+	n := &network{
+		Moe:        newMixture(channels * width),
+		Projection: nn.NewLinear(channels*width, width, true),
+		Hyper:      &hyperboloid{Linear: nn.NewLinear(width, width+1, true)},
+
+		checkpointing: checkpointing,
+	}
+	for range channels {
+		e := bert.New(miniLM)
+		e.EnableInputRequireGrads()
+		nn.AdaptLinears(e, adapters)
+		// A model that was loaded is in evaluation mode, where checkpointing
+		// does nothing.
+		nn.NewTree(e).Train(checkpointing)
+		n.Encoders = append(n.Encoders, e)
+	}
+	return n
+}
+
+// tokens are the ids and masks of a batch of texts, a pair for each channel.
+type tokens [channels]struct{ ids, mask *tensor }
+
+// outputs are what the network says of n texts: embedding [n, 386], probs
+// [n, 4] and idx [n, 2] of the gate.
+type outputs struct{ embedding, euclid, probs, idx *tensor }
+
+// let binds a name to all of o.
+func (o *outputs) let(f *frame) {
+	for _, x := range []*tensor{o.embedding, o.euclid, o.probs, o.idx} {
+		f.Let(x)
+	}
+}
+
+// del unbinds it.
+func (o *outputs) del(f *frame) {
+	for _, x := range []**tensor{&o.embedding, &o.euclid, &o.probs, &o.idx} {
+		f.Del(x)
+	}
+}
+
+// call is model(inputs).
+func (n *network) call(f *frame, in *tokens) outputs {
+	g := f.CallFrame()
+	g.In(n)
+	var pooled []*tensor
+	var out, m *tensor
+	for c, e := range n.Encoders {
+		g.Set(&out, e.Call(g, in[c].ids, in[c].mask, true, n.checkpointing))
+		shape := out.Shape()
+		g.Set(&m, in[c].mask.Unsqueeze(-1).Expand(shape...).To(trace.F32))
+		pooled = append(pooled, g.Let(out.Mul(m).Sum(false, 1).Div(m.Sum(false, 1).ClampOneSided())))
+	}
+	mixed, probs, idx := n.Moe.call(g, trace.Cat(1, pooled...))
+	g.Let(mixed)
+	g.Let(probs)
+	g.Let(idx)
+	euclid := g.Let(g.Call(n.Projection, mixed))
+	o := outputs{g.Let(g.Call(n.Hyper, euclid)), euclid, probs, idx}
+	for i := len(pooled) - 1; i >= 0; i-- { // the list goes before the other names
+		g.Del(&pooled[i])
+	}
+	g.End(o.embedding, o.euclid, o.probs, o.idx)
+	return o
+}
+
+// mixture sends every row to two of four experts.
+type mixture struct {
+	nn.Module
+	Gate    *nn.Linear
+	Experts []*nn.Sequential
+}
+
+func newMixture(dim int64) *mixture {
+	m := &mixture{Gate: nn.NewLinear(dim, experts, true)}
+	for range experts {
+		m.Experts = append(m.Experts, nn.NewSequential(
+			nn.NewLinear(dim, hidden, true), nn.NewReLU(), nn.NewDropout(0.1), nn.NewLinear(hidden, dim, true)))
+	}
+	return m
+}
+
+// call is moe(x): the mixed rows, the probabilities of the gate and the
+// experts it chose. The rows are taken to be spread evenly over the experts.
+func (m *mixture) call(f *frame, x *tensor) (out, probs, idx *tensor) {
+	g := f.CallFrame(x)
+	g.In(m)
+	logits := g.Let(g.Call(m.Gate, x))
+	probs = g.Let(logits.Softmax(1))
+	top, idx := logits.TopK(chosen, 1)
+	g.Let(top)
+	g.Let(idx)
+	weights := g.Let(top.Softmax(1))
+	out = g.Let(x.ZerosLike())
+	rows := max(1, (x.Size(0)*chosen+experts-1)/experts)
+	var picked, pick, y, here, scale *tensor
+	for _, e := range m.Experts {
+		g.Set(&picked, idx.EqScalar().Any(false, 1))
+		g.Set(&pick, g.Tape().Arange(rows))
+		g.Set(&y, g.Call(e, x.Index(pick)))
+		g.Set(&here, idx.Index(pick).EqScalar().To(trace.F32))
+		g.Set(&scale, weights.Index(pick).Mul(here).Sum(true, 1))
+		sum := g.Let(out.Index(pick).AddInPlace(y.Mul(scale)))
+		out.IndexPutInPlace([]*tensor{pick}, sum, false)
+		g.Del(&sum)
+	}
+	g.End(out, probs, idx)
+	return out, probs, idx
+}
+
+// hyperboloid is a linear layer and the exponential map at the origin of the
+// Lorentz model.
+type hyperboloid struct {
+	nn.Module
+	Linear *nn.Linear
+}
+
+// Forward maps [n, d] to [n, d+2].
+func (h *hyperboloid) Forward(f *frame, x *tensor) *tensor {
+	v := f.Let(f.Call(h.Linear, x))
+	root := f.Let(constant(f).Sqrt())
+	norm := f.Let(v.Norm(2, true, 1).ClampOneSided())
+	s := f.Let(norm.Div(root).Sinh())
+	return trace.Cat(1, norm.Div(root).Cosh(), s.Mul(v).Div(norm))
+}
+
+// lorentz is the distance of points u [n, d] and v [n, d] or [n, k, d].
+func lorentz(f *frame, u, v *tensor) *tensor {
+	g := f.FuncFrame(u, v)
+	if u.NDim() == 2 && v.NDim() == 3 {
+		g.Set(&u, u.Unsqueeze(1))
+	}
+	uv := g.Let(u.Mul(v))
+	last := uv.NDim() - 1
+	dot := g.Let(uv.Slice(last, 1, uv.Size(last)).Sum(false, -1).Sub(uv.Select(last, 0)))
+	g.Set(&dot, dot.ClampOneSided())
+	y := constant(g).Sqrt().Mul(dot.Neg().Acosh())
+	g.End(y)
+	return y
+}
+
+// constant is torch.tensor(c, device="cuda").
+func constant(f *frame) *tensor { return f.Tape().Filled("to_device", trace.F32) }
