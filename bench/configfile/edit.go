@@ -1,0 +1,207 @@
+package configfile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Edit sets one value.
+type Edit struct {
+	// Path names the value by keys between dots, and items of lists by their
+	// number: "training.trainer.devices.0". A key with dots in it stands in
+	// double quotes.
+	Path string
+	// Value is an int64, a bool or a string. It must be of the kind that the
+	// file has there, or the file must have null.
+	Value any
+	// Or, if not nil, is the value for a file that has its kind there:
+	// precision is a name in some files and a yes or no in others.
+	Or any
+	// Create adds the key, if its parent is there and the format is YAML.
+	Create bool
+}
+
+// Format is how a file is written.
+type Format string
+
+// The formats.
+const (
+	YAML Format = "YAML"
+	TOML Format = "TOML"
+	JSON Format = "JSON"
+)
+
+// FormatOf is the format that a file's suffix stands for.
+func FormatOf(path string) (Format, error) {
+	switch strings.ToLower(filepath.Ext(path)) {
+	case ".yaml", ".yml":
+		return YAML, nil
+	case ".toml":
+		return TOML, nil
+	case ".json":
+		return JSON, nil
+	}
+	return "", fmt.Errorf("%s: the suffix names no format; use .yaml, .yml, .toml or .json", path)
+}
+
+// A KeyError says why a value cannot be set.
+type KeyError struct {
+	Path   string
+	Reason string
+}
+
+func (e *KeyError) Error() string { return e.Path + ": " + e.Reason }
+
+// maxFile is the size of the largest file that is taken for a configuration.
+const maxFile = 4 << 20
+
+// Splice sets the values in data and leaves every other byte alone. An edit that
+// would change nothing leaves all. The error joins a [*KeyError] for each edit
+// that failed, or says that data is not of the format.
+func Splice(f Format, data []byte, edits []Edit) ([]byte, error) {
+	switch {
+	case len(data) > maxFile:
+		return nil, fmt.Errorf("%d bytes are too many for a configuration", len(data))
+	case !utf8.Valid(data) || bytes.IndexByte(data, 0) >= 0:
+		return nil, errors.New("not UTF-8 text")
+	}
+	splice := map[Format]func([]byte, path, Edit) ([]byte, error){YAML: spliceYAML, TOML: spliceTOML, JSON: spliceJSON}[f]
+	if splice == nil {
+		return nil, fmt.Errorf("%q is not a format", f)
+	}
+	bom := []byte("\ufeff")
+	rest, marked := bytes.CutPrefix(data, bom)
+	out := bytes.Clone(rest)
+	var wrong []error
+	for _, e := range edits {
+		p, err := parsePath(e.Path)
+		if err != nil {
+			wrong = append(wrong, &KeyError{e.Path, err.Error()})
+			continue
+		}
+		next, err := splice(out, p, e)
+		if err != nil {
+			wrong = append(wrong, err)
+			continue
+		}
+		out = next
+	}
+	if len(wrong) > 0 {
+		return nil, errors.Join(wrong...)
+	}
+	if marked {
+		out = append(bom, out...)
+	}
+	return out, nil
+}
+
+// path is a path taken apart.
+type path []string
+
+// ValidPath says what is wrong with a path of keys.
+func ValidPath(s string) error {
+	_, err := parsePath(s)
+	return err
+}
+
+func parsePath(s string) (path, error) {
+	var p path
+	for rest := s; ; {
+		var key string
+		if quoted, ok := strings.CutPrefix(rest, `"`); ok {
+			end := strings.IndexByte(quoted, '"')
+			if end < 0 {
+				return nil, errors.New("a quote is not closed")
+			}
+			key, rest = quoted[:end], quoted[end+1:]
+			if rest != "" && rest[0] != '.' {
+				return nil, errors.New("a dot must follow the quote")
+			}
+		} else {
+			end := strings.IndexByte(rest, '.')
+			if end < 0 {
+				end = len(rest)
+			}
+			key, rest = rest[:end], rest[end:]
+		}
+		if key == "" {
+			return nil, errors.New("a key between dots is empty")
+		}
+		p = append(p, key)
+		if rest == "" {
+			return p, nil
+		}
+		rest = rest[1:]
+	}
+}
+
+// kind is what a value is.
+type kind string
+
+const (
+	null    kind = "nothing"
+	boolean kind = "a yes or no"
+	number  kind = "a number"
+	text    kind = "a text"
+)
+
+func kindOf(v any) kind {
+	switch v.(type) {
+	case bool:
+		return boolean
+	case int64:
+		return number
+	case string:
+		return text
+	}
+	panic(fmt.Sprintf("configfile: a value of type %T", v)) // our caller's bug
+}
+
+// choose picks the value for a place that holds a value of kind old.
+func (e Edit) choose(old kind, shown string) (any, error) {
+	for _, v := range []any{e.Value, e.Or} {
+		if v == nil {
+			continue
+		}
+		k := kindOf(v)
+		// A number may become a name: precision 16 and "16-mixed" are both said.
+		if k == old || old == null || (k == text && old == number && e.Or == nil) {
+			return v, nil
+		}
+	}
+	if strings.Contains(shown, "${") {
+		return nil, &KeyError{e.Path, fmt.Sprintf("is %s, which another key decides; change that", shown)}
+	}
+	return nil, &KeyError{e.Path, fmt.Sprintf("is %s (%s), not %s; nothing was changed", shown, old, kindOf(e.Value))}
+}
+
+// literal is a value as all three formats write it; a text in double quotes.
+func literal(v any) (string, error) {
+	switch v := v.(type) {
+	case bool:
+		return strconv.FormatBool(v), nil
+	case int64:
+		return strconv.FormatInt(v, 10), nil
+	case string:
+		for _, r := range v {
+			if r < ' ' || r == 0x7f || r == utf8.RuneError || (r >= 0x80 && !strconv.IsPrint(r)) {
+				return "", fmt.Errorf("%q has characters that a configuration should not have", v)
+			}
+		}
+		return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(v) + `"`, nil
+	}
+	panic(fmt.Sprintf("configfile: a value of type %T", v))
+}
+
+// replace puts text in place of data[from:to].
+func replace(data []byte, from, to int, text string) []byte {
+	out := make([]byte, 0, len(data)+len(text))
+	out = append(out, data[:from]...)
+	out = append(out, text...)
+	return append(out, data[to:]...)
+}

@@ -1,0 +1,379 @@
+package configfile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// spliceYAML sets one value of a YAML document.
+func spliceYAML(data []byte, p path, e Edit) ([]byte, error) {
+	root, err := parseYAML(data)
+	if err != nil {
+		return nil, err
+	}
+	s := &yamlSplice{data: data, edit: e, aliased: aliases(root)}
+	parent, node, err := s.find(root, p)
+	if err != nil {
+		return nil, err
+	}
+	var out []byte
+	var value any
+	if node == nil {
+		value = e.Value
+		out, err = s.insert(parent, p[len(p)-1])
+	} else {
+		if value, err = e.choose(yamlKind(node), shown(node)); err != nil {
+			return nil, err
+		}
+		if sameYAML(node, value) {
+			return data, nil
+		}
+		out, err = s.set(node, value)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := s.check(root, out, parent, node, p[len(p)-1], value); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// parseYAML returns the root value of the one document in data.
+func parseYAML(data []byte) (*yaml.Node, error) {
+	d := yaml.NewDecoder(bytes.NewReader(data))
+	var doc, more yaml.Node
+	switch err := d.Decode(&doc); {
+	case errors.Is(err, io.EOF) || err == nil && len(doc.Content) == 0:
+		return nil, errors.New("the file is empty")
+	case err != nil:
+		return nil, err
+	}
+	if err := d.Decode(&more); !errors.Is(err, io.EOF) {
+		return nil, errors.New("the file has several documents; it is not clear which one to change")
+	}
+	return doc.Content[0], nil
+}
+
+type yamlSplice struct {
+	data []byte
+	edit Edit
+	// aliased are the nodes that an alias somewhere repeats.
+	aliased map[*yaml.Node]*yaml.Node
+}
+
+// aliases finds the aliases below a node by what they repeat.
+func aliases(n *yaml.Node) map[*yaml.Node]*yaml.Node {
+	found := map[*yaml.Node]*yaml.Node{}
+	var walk func(*yaml.Node)
+	walk = func(n *yaml.Node) {
+		if n.Kind == yaml.AliasNode {
+			found[n.Alias] = n
+			return
+		}
+		for _, c := range n.Content {
+			walk(c)
+		}
+	}
+	walk(n)
+	return found
+}
+
+func (s *yamlSplice) wrong(format string, args ...any) error {
+	return &KeyError{s.edit.Path, fmt.Sprintf(format, args...)}
+}
+
+// find goes down the path. A nil node means that its parent lacks the key and
+// that it may be added.
+func (s *yamlSplice) find(n *yaml.Node, p path) (parent, node *yaml.Node, err error) {
+	for i, key := range p {
+		if again, ok := s.aliased[n]; ok {
+			return nil, nil, s.wrong("is within &%s of line %d, which line %d repeats; changing one would change both", n.Anchor, n.Line, again.Line)
+		}
+		var next *yaml.Node
+		switch n.Kind {
+		case yaml.MappingNode:
+			if next, err = s.entry(n, key); err != nil {
+				return nil, nil, err
+			}
+		case yaml.SequenceNode:
+			at, err := strconv.Atoi(key)
+			if err != nil || at < 0 || at >= len(n.Content) {
+				return nil, nil, s.wrong("line %d has a list of %d items; %q is none of them", n.Line, len(n.Content), key)
+			}
+			next = n.Content[at]
+		case yaml.AliasNode:
+			return nil, nil, s.wrong("line %d repeats &%s there; change it where it stands", n.Line, n.Value)
+		default:
+			return nil, nil, s.wrong("%q has no keys: line %d has %s there", strings.Join(p[:i], "."), n.Line, shown(n))
+		}
+		if next == nil {
+			if i == len(p)-1 && (s.edit.Create || merges(n, key)) {
+				return n, nil, nil
+			}
+			return nil, nil, s.wrong("there is no key %q", strings.Join(p[:i+1], "."))
+		}
+		parent, n = n, next
+	}
+	if again, ok := s.aliased[n]; ok {
+		return nil, nil, s.wrong("is &%s, which line %d repeats; changing one would change both", n.Anchor, again.Line)
+	}
+	return parent, n, nil
+}
+
+// entry is the value of a key, nil if there is none.
+func (s *yamlSplice) entry(n *yaml.Node, key string) (*yaml.Node, error) {
+	var found *yaml.Node
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if k := n.Content[i]; k.Kind != yaml.ScalarNode || k.Value != key {
+			continue
+		}
+		if found != nil {
+			return nil, s.wrong("line %d has the key %q a second time", n.Content[i].Line, key)
+		}
+		found = n.Content[i+1]
+	}
+	return found, nil
+}
+
+// merges tells whether a mapping has a key by a merge (<<: *base); an entry of
+// its own then takes precedence.
+func merges(n *yaml.Node, key string) bool {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].ShortTag() != "!!merge" {
+			continue
+		}
+		bases := []*yaml.Node{n.Content[i+1]}
+		if bases[0].Kind == yaml.SequenceNode {
+			bases = bases[0].Content
+		}
+		for _, b := range bases {
+			if b.Kind == yaml.AliasNode {
+				b = b.Alias
+			}
+			for j := 0; b.Kind == yaml.MappingNode && j+1 < len(b.Content); j += 2 {
+				if b.Content[j].Value == key {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// scalar follows an alias to what it repeats.
+func scalar(n *yaml.Node) *yaml.Node {
+	if n.Kind == yaml.AliasNode {
+		return n.Alias
+	}
+	return n
+}
+
+func yamlKind(n *yaml.Node) kind {
+	n = scalar(n)
+	if n.Kind != yaml.ScalarNode {
+		return kind("a list or a group of keys")
+	}
+	switch n.ShortTag() {
+	case "!!null":
+		return null
+	case "!!bool":
+		return boolean
+	case "!!int", "!!float":
+		return number
+	}
+	if n.Style == 0 && oldBoolean.MatchString(n.Value) {
+		return boolean
+	}
+	return text
+}
+
+// shown is a node's value as messages show it.
+func shown(n *yaml.Node) string {
+	n = scalar(n)
+	switch {
+	case n.Kind == yaml.MappingNode:
+		return "a group of keys"
+	case n.Kind == yaml.SequenceNode:
+		return "a list"
+	case n.ShortTag() == "!!str":
+		return strconv.Quote(n.Value)
+	}
+	return n.Value
+}
+
+// sameYAML tells whether the node has the value already.
+func sameYAML(n *yaml.Node, value any) bool {
+	n = scalar(n)
+	switch v := value.(type) {
+	case int64:
+		var have int64
+		return n.ShortTag() == "!!int" && n.Decode(&have) == nil && have == v
+	case bool:
+		var have bool
+		return n.ShortTag() == "!!bool" && n.Decode(&have) == nil && have == v
+	}
+	return n.ShortTag() == "!!str" && n.Value == value
+}
+
+// set replaces the text of a node.
+func (s *yamlSplice) set(n *yaml.Node, value any) ([]byte, error) {
+	from, err := s.content(n)
+	if err != nil {
+		return nil, err
+	}
+	to, err := s.end(n, from)
+	if err != nil {
+		return nil, err
+	}
+	written, err := yamlText(value, scalarStyle(n))
+	if err != nil {
+		return nil, s.wrong("%v", err)
+	}
+	if from == to && from > 0 && s.data[from-1] != ' ' { // nothing was there, not even a space
+		written = " " + written
+	}
+	return replace(s.data, from, to, written), nil
+}
+
+// scalarStyle is how the text of a node is quoted; an alias is not.
+func scalarStyle(n *yaml.Node) yaml.Style {
+	if n.Kind == yaml.AliasNode {
+		return 0
+	}
+	return n.Style &^ yaml.TaggedStyle
+}
+
+// bare are texts that no YAML reader takes for anything else, or that reading
+// them back shows to be texts.
+var bare = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_./-]*$`)
+
+// yamlText writes a value in the quotes of the style.
+func yamlText(value any, style yaml.Style) (string, error) {
+	quoted, err := literal(value)
+	v, isText := value.(string)
+	switch {
+	case err != nil || !isText || style&yaml.DoubleQuotedStyle != 0:
+		return quoted, err
+	case style&yaml.SingleQuotedStyle != 0:
+		return "'" + strings.ReplaceAll(v, "'", "''") + "'", nil
+	}
+	var n yaml.Node
+	if bare.MatchString(v) && yaml.Unmarshal([]byte(v), &n) == nil && n.Content[0].ShortTag() == "!!str" && !oldBoolean.MatchString(v) {
+		return v, nil
+	}
+	return quoted, nil
+}
+
+// oldBoolean are words that YAML 1.1 readers, PyYAML among them, take for yes
+// and no.
+var oldBoolean = regexp.MustCompile(`^(?i:y|n|yes|no|on|off)$`)
+
+// offset is where line and column, both from 1 and the column in characters,
+// stand in the data.
+func offset(data []byte, line, column int) (int, bool) {
+	at := 0
+	for ; line > 1; line-- {
+		n := nextLine(data[at:])
+		if n < 0 {
+			return 0, false
+		}
+		at += n
+	}
+	for ; column > 1; column-- {
+		_, n := utf8.DecodeRune(data[at:])
+		if n == 0 {
+			return 0, false
+		}
+		at += n
+	}
+	return at, true
+}
+
+// nextLine is the length of the line with its break, as YAML counts breaks;
+// negative if there is none.
+func nextLine(data []byte) int {
+	for at := 0; at < len(data); {
+		r, n := utf8.DecodeRune(data[at:])
+		at += n
+		switch r {
+		case '\r':
+			if at < len(data) && data[at] == '\n' {
+				at++
+			}
+			return at
+		case '\n', '\u0085', '\u2028', '\u2029':
+			return at
+		}
+	}
+	return -1
+}
+
+// content is where the text of a node begins, behind its anchor and tag.
+func (s *yamlSplice) content(n *yaml.Node) (int, error) {
+	at, ok := offset(s.data, n.Line, n.Column)
+	if !ok {
+		return 0, s.wrong("cannot be found in the text of line %d", n.Line)
+	}
+	for at < len(s.data) && (s.data[at] == '&' || s.data[at] == '!') {
+		word := bytes.IndexAny(s.data[at:], " \t\r\n,]}")
+		if word < 0 {
+			return len(s.data), nil
+		}
+		at += word
+		for at < len(s.data) && (s.data[at] == ' ' || s.data[at] == '\t') {
+			at++
+		}
+	}
+	return at, nil
+}
+
+// end is where the text of a node that begins at from ends.
+func (s *yamlSplice) end(n *yaml.Node, from int) (int, error) {
+	rest := s.data[from:]
+	multi := s.wrong("is a text of several lines in line %d; change it by hand", n.Line)
+	switch {
+	case n.Kind == yaml.AliasNode:
+		return from + len("*") + len(n.Value), nil
+	case n.Kind != yaml.ScalarNode:
+		return 0, s.wrong("line %d has %s there", n.Line, shown(n))
+	case n.Style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0:
+		return 0, multi
+	case n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0:
+		length := quotedLength(rest)
+		if length < 0 || bytes.ContainsAny(rest[:length], "\r\n") {
+			return 0, multi
+		}
+		return from + length, nil
+	case !bytes.HasPrefix(rest, []byte(n.Value)):
+		return 0, multi
+	}
+	return from + len(n.Value), nil
+}
+
+// quotedLength is the length of the quoted text at the start of data; negative
+// if there is none.
+func quotedLength(data []byte) int {
+	if len(data) == 0 || (data[0] != '"' && data[0] != '\'') {
+		return -1
+	}
+	for i := 1; i < len(data); i++ {
+		switch {
+		case data[i] == '\\' && data[0] == '"':
+			i++
+		case data[i] == data[0] && data[0] == '\'' && i+1 < len(data) && data[i+1] == '\'':
+			i++
+		case data[i] == data[0]:
+			return i + 1
+		}
+	}
+	return -1
+}
