@@ -2,9 +2,7 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
@@ -161,62 +159,6 @@ func (l *Lab) Plan(ctx context.Context, gpus []device.GPU, batches []int) (*repo
 		}
 	}
 	return r, nil
-}
-
-// Sweep estimates every batch size and runs each on the simulated board,
-// in ascending order. It ends at the first that does not fit, since no larger
-// one would. After each point, each is called with the report so far; its
-// error ends the sweep. An interrupted sweep returns the points it has, and
-// the context's error.
-func (l *Lab) Sweep(ctx context.Context, gpu device.GPU, batches []int, each func(*report.Report) error) (*report.Report, error) {
-	batches = slices.Compact(slices.Sorted(slices.Values(batches)))
-	r := l.report(report.Sweep, gpu)
-	p, err := l.planner(ctx, gpu, batches)
-	if err != nil {
-		return nil, err
-	}
-	l.describe(r, p)
-	for i, batch := range batches {
-		point, err := l.point(ctx, p, gpu, batch)
-		switch interrupted := ctx.Err(); {
-		case err != nil && interrupted != nil:
-			r.Stopped = &report.Stopped{Batch: batch, Left: batches[i:], Reason: "interrupted"}
-			return r, errors.Join(interrupted, each(r))
-		case err != nil:
-			return r, err
-		}
-		r.Points = append(r.Points, point)
-		if !point.Run.Fits {
-			r.Stopped = &report.Stopped{Batch: batch, Left: batches[i+1:], Reason: "out of memory at batch " + fmt.Sprint(batch)}
-		}
-		if err := each(r); err != nil {
-			return r, err
-		}
-		if r.Stopped != nil {
-			break
-		}
-	}
-	return r, nil
-}
-
-func (l *Lab) point(ctx context.Context, p *planner.Planner, gpu device.GPU, batch int) (report.Point, error) {
-	if err := ctx.Err(); err != nil {
-		return report.Point{}, err
-	}
-	e, err := p.Estimate(batch)
-	if err != nil {
-		return report.Point{}, err
-	}
-	rec, err := l.record(batch, boardOf(gpu))
-	if err != nil {
-		return report.Point{}, err
-	}
-	delete(l.kept, recordedFor{batch, boardOf(gpu)})
-	run, err := simulate(ctx, rec.Program, gpu, l.conf, 0)
-	if err != nil {
-		return report.Point{}, fmt.Errorf("batch %d: %w", batch, err)
-	}
-	return report.Point{Batch: batch, Device: simName(gpu), Estimate: estimateOf(e), Run: run.report()}, nil
 }
 
 func simName(gpu device.GPU) string { return "sim:" + gpu.Name }

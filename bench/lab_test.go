@@ -12,6 +12,7 @@ import (
 	"github.com/vprof/vprof/internal/toy"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/device/sim"
 	"github.com/vprof/vprof/profiler/planner"
 )
 
@@ -29,6 +30,15 @@ func toyLab(t require.TestingT, c models.Case, conf string) *Lab {
 // exactly are the residuals of a model that replays get right.
 func exactly(string) (allocated, reserved planner.Residual, err error) { return }
 
+// on is a simulated board.
+func on(t require.TestingT, gpu device.GPU) device.Device {
+	d, err := sim.New(gpu, 0)
+	require.NoError(t, err)
+	return d
+}
+
+func batches(sizes ...int) Sweep { return Sweep{Batches: sizes} }
+
 func quietly(*report.Report) error { return nil }
 
 // The toy peaks at 64 MiB + 15 MiB per sample. Batch 32 needs 544 MiB, and
@@ -37,7 +47,7 @@ func quietly(*report.Report) error { return nil }
 // allocation that fails are the 256 MiB of temporaries, after 720.
 func TestSweepStopsAtTheFirstBatchThatDoesNotFit(t *testing.T) {
 	seen := 0
-	r, err := toyLab(t, models.Case{}, "").Sweep(t.Context(), card(800), []int{128, 8, 64, 32, 8}, func(r *report.Report) error {
+	r, err := toyLab(t, models.Case{}, "").Sweep(t.Context(), on(t, card(800)), batches(128, 8, 64, 32, 8), func(r *report.Report) error {
 		seen++
 		require.Len(t, r.Points, seen)
 		return nil
@@ -69,7 +79,7 @@ func TestClassesOfARunSumToItsPeak(t *testing.T) {
 			Stage: rapid.SampledFrom([]string{"full", "frozen"}).Draw(t, "stage"), AMP: rapid.SampledFrom(models.Precisions()).Draw(t, "amp"),
 			Checkpointing: rapid.Bool().Draw(t, "checkpointing"), Accumulate: rapid.IntRange(1, 3).Draw(t, "accumulate"),
 		}
-		r, err := toyLab(t, c, "").Sweep(context.Background(), card(4000), []int{rapid.IntRange(2, 200).Draw(t, "batch")}, quietly)
+		r, err := toyLab(t, c, "").Sweep(context.Background(), on(t, card(4000)), batches(rapid.IntRange(2, 200).Draw(t, "batch")), quietly)
 		require.NoError(t, err)
 		var sum int64
 		for _, part := range r.Points[0].Run.Classes {
@@ -80,7 +90,7 @@ func TestClassesOfARunSumToItsPeak(t *testing.T) {
 }
 
 func TestEstimateOfAReplayedBatchIsWhatTheRunNeeds(t *testing.T) {
-	r, err := toyLab(t, models.Case{}, "").Sweep(t.Context(), card(4000), []int{8, 16, 32, 64}, quietly)
+	r, err := toyLab(t, models.Case{}, "").Sweep(t.Context(), on(t, card(4000)), batches(8, 16, 32, 64), quietly)
 	require.NoError(t, err)
 	for _, p := range r.Points {
 		require.False(t, p.Estimate.Interpolated)
@@ -119,7 +129,7 @@ func TestPlanEstimatesBeyondTheBoard(t *testing.T) {
 
 func TestAllocatorSettingsReachTheRun(t *testing.T) {
 	reserved := func(conf string) int64 {
-		r, err := toyLab(t, models.Case{}, conf).Sweep(t.Context(), card(4000), []int{9}, quietly)
+		r, err := toyLab(t, models.Case{}, conf).Sweep(t.Context(), on(t, card(4000)), batches(9), quietly)
 		require.NoError(t, err)
 		require.Equal(t, conf, r.Case.AllocConf)
 		return r.Points[0].Run.Reserved
@@ -132,7 +142,7 @@ func TestAllocatorSettingsReachTheRun(t *testing.T) {
 }
 
 func TestRefusedBatchIsAnErrorBeforeAnyPoint(t *testing.T) {
-	_, err := toyLab(t, models.Case{}, "").Sweep(t.Context(), card(600), []int{1, 8}, func(*report.Report) error {
+	_, err := toyLab(t, models.Case{}, "").Sweep(t.Context(), on(t, card(600)), batches(1, 8), func(*report.Report) error {
 		t.Fatal("no point can be done")
 		return nil
 	})
@@ -143,7 +153,7 @@ func TestRefusedBatchIsAnErrorBeforeAnyPoint(t *testing.T) {
 
 func TestInterruptedSweepReturnsWhatItHas(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	r, err := toyLab(t, models.Case{}, "").Sweep(ctx, card(4000), []int{8, 16, 32}, func(*report.Report) error {
+	r, err := toyLab(t, models.Case{}, "").Sweep(ctx, on(t, card(4000)), batches(8, 16, 32), func(*report.Report) error {
 		cancel()
 		return nil
 	})
@@ -154,7 +164,7 @@ func TestInterruptedSweepReturnsWhatItHas(t *testing.T) {
 
 func TestSweepEndsWhenAResultCannotBeSaved(t *testing.T) {
 	cause := errors.New("disk full")
-	r, err := toyLab(t, models.Case{}, "").Sweep(t.Context(), card(4000), []int{8, 16}, func(*report.Report) error { return cause })
+	r, err := toyLab(t, models.Case{}, "").Sweep(t.Context(), on(t, card(4000)), batches(8, 16), func(*report.Report) error { return cause })
 	require.ErrorIs(t, err, cause)
 	require.Len(t, r.Points, 1)
 }

@@ -38,7 +38,9 @@ func (r *Report) Records() [][]string {
 	}
 	if r.Kind == Sweep {
 		head = append(head, "run", "run_fits", "run_requested_bytes", "run_allocated_bytes", "run_reserved_bytes", "run_device_bytes",
-			"run_peak_phase", "run_retries", "oom_phase", "oom_op", "oom_class", "oom_want_bytes")
+			"run_peak_phase", "run_retries", "oom_phase", "oom_op", "oom_class", "oom_want_bytes",
+			"device_error", "step_seconds", "samples_per_second",
+			"run_context_bytes", "run_kernels_bytes", "run_others_bytes", "run_process_bytes")
 	}
 	rows := [][]string{head}
 	for _, p := range r.Points {
@@ -49,6 +51,7 @@ func (r *Report) Records() [][]string {
 		row = append(row, p.Estimate.record(len(components))...)
 		if r.Kind == Sweep {
 			row = append(row, p.Run.record()...)
+			row = append(row, p.timing()...)
 		}
 		rows = append(rows, row)
 	}
@@ -103,5 +106,25 @@ func (u *Run) record() []string {
 	}
 	return cells
 }
+
+// timing are the cells of what a run shows besides peaks.
+func (p Point) timing() []string {
+	cells := make([]string, 7)
+	if share, ok := p.Error(); ok {
+		cells[0] = number(share)
+	}
+	if p.Run == nil {
+		return cells
+	}
+	if t := p.Run.Step; t != nil {
+		cells[1], cells[2] = number(t.Seconds), number(t.SamplesPerSecond)
+	}
+	for i, bytes := range []int64{p.Run.Context, p.Run.Kernels, p.Run.Others, p.Run.Process} {
+		cells[3+i] = integer(bytes)
+	}
+	return cells
+}
+
+func number(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
 
 func integer(n int64) string { return strconv.FormatInt(n, 10) }

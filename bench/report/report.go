@@ -38,6 +38,8 @@ type Report struct {
 	// correct.
 	Coefficients []Coefficient `json:"coefficients"`
 	Points       []Point       `json:"points"`
+	// Largest is what a search for the largest batch has found; absent without.
+	Largest *Largest `json:"largest,omitempty"`
 	// Stopped says why a sweep left batch sizes out; absent if it did not.
 	Stopped  *Stopped  `json:"stopped,omitempty"`
 	Warnings []Warning `json:"warnings,omitempty"`
@@ -151,6 +153,24 @@ type Run struct {
 	Allocated int64 `json:"allocated_bytes"`
 	Reserved  int64 `json:"reserved_bytes"`
 	Device    int64 `json:"device_bytes"`
+	// Context and Kernels are the parts of Device that are no tensors: what the
+	// CUDA context took, and what the kernels that stand for PyTorch's did.
+	Context int64 `json:"context_bytes,omitempty"`
+	Kernels int64 `json:"kernels_bytes,omitempty"`
+	// Others is what other processes held beside Device, Process what NVML
+	// charged this one with; absent if that is not known. Shared is set if
+	// others used the board during the run.
+	Others  int64 `json:"others_bytes,omitempty"`
+	Process int64 `json:"process_bytes,omitempty"`
+	Shared  bool  `json:"shared,omitempty"`
+	// WarmUp and Repeat are the replays before those that count, and those.
+	WarmUp int `json:"warm_up,omitempty"`
+	Repeat int `json:"repeat,omitempty"`
+	// Step is the time of the last step; absent if it did not fit or the
+	// board's speed is not known. That of a simulated board is a lower bound.
+	Step *Timing `json:"step,omitempty"`
+	// Verified is the number of buffers whose memory held what was written.
+	Verified int `json:"verified,omitempty"`
 	// Retries counts how often the allocator had to give back its cache.
 	Retries   int64  `json:"retries"`
 	PeakPhase string `json:"peak_phase"`
@@ -168,6 +188,24 @@ type Phase struct {
 	PeakAllocated int64  `json:"peak_allocated_bytes"`
 	Reserved      int64  `json:"reserved_bytes"`
 	PeakReserved  int64  `json:"peak_reserved_bytes"`
+	// Seconds it took on the device; absent if that was not timed.
+	Seconds float64 `json:"seconds,omitempty"`
+}
+
+// Timing is how long a training step took: the median of all repeats, the
+// least and the most.
+type Timing struct {
+	Seconds          float64 `json:"seconds"`
+	Least            float64 `json:"least_seconds"`
+	Most             float64 `json:"most_seconds"`
+	SamplesPerSecond float64 `json:"samples_per_second"`
+}
+
+// Largest is the largest batch that was tried and fits, zero if none does, and
+// the smallest that was tried and does not, zero if all did.
+type Largest struct {
+	Batch int `json:"batch"`
+	Fails int `json:"fails,omitempty"`
 }
 
 // OOM is the allocation that failed.

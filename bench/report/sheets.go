@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -122,13 +123,17 @@ func (r *Report) sweepSheet() Sheet {
 			s.Columns = append(s.Columns, Column{Head: head, Group: c.head(group), Right: true})
 		}
 	}
-	s.Columns = append(s.Columns, Column{Head: "peak in"}, Column{Head: "fits"})
+	s.Columns = append(s.Columns, Column{Head: "error", Right: true},
+		Column{Head: "ms/step", Right: true}, Column{Head: r.Case.BatchUnit + "s/s", Right: true},
+		Column{Head: "peak in"}, Column{Head: "fits"})
 	for _, p := range r.Points {
 		row := append([]string{strconv.Itoa(p.Batch)}, estimateCells(p.Estimate, c)...)
 		row = append(row, runCells(p.Run, c)...)
+		row = append(row, errorCell(p))
+		row = append(row, timeCells(p.Run)...)
 		s.Rows = append(s.Rows, append(row, peakCell(p), fitsCell(p)))
 	}
-	s.Notes = append(r.stopNotes(word), r.notes()...)
+	s.Notes = append(r.findingNotes(word), r.notes()...)
 	return s
 }
 
@@ -136,7 +141,7 @@ func estimateCells(e *Estimate, c column) []string {
 	if e == nil {
 		return []string{"-", "-", "-"}
 	}
-	return []string{c.interval(e.Allocated), c.interval(e.Reserved), c.interval(e.Device)}
+	return []string{c.scale.Format(e.Allocated.Bytes), c.scale.Format(e.Reserved.Bytes), c.interval(e.Device)}
 }
 
 func runCells(u *Run, c column) []string {
@@ -147,6 +152,37 @@ func runCells(u *Run, c column) []string {
 		return []string{"OOM", "OOM", "OOM"}
 	}
 	return []string{c.scale.Format(u.Allocated), c.scale.Format(u.Reserved), c.scale.Format(u.Device)}
+}
+
+// Error is how far the estimate of the device's bytes is from what the run
+// needed, as a share of that. It is false for a point without both, and for a
+// run that had to give cached memory back: that held less than it would have
+// on a board with room, of which the estimate speaks.
+func (p Point) Error() (float64, bool) {
+	if p.Estimate == nil || p.Run == nil || !p.Run.Fits || p.Run.Retries > 0 || p.Run.Device == 0 {
+		return 0, false
+	}
+	return float64(p.Estimate.Device.Bytes-p.Run.Device) / float64(p.Run.Device), true
+}
+
+func errorCell(p Point) string {
+	share, ok := p.Error()
+	if !ok {
+		return "-"
+	}
+	return fmt.Sprintf("%+.1f %%", 100*share)
+}
+
+func timeCells(u *Run) []string {
+	if u == nil || u.Step == nil {
+		return []string{"-", "-"}
+	}
+	return []string{threeDigits(1e3 * u.Step.Seconds), threeDigits(u.Step.SamplesPerSecond)}
+}
+
+// threeDigits shows a figure that is not negative as exactly as a timing is.
+func threeDigits(v float64) string {
+	return strconv.FormatFloat(v, 'f', min(max(2-int(math.Floor(math.Log10(max(v, 1e-9)))), 0), 4), 64)
 }
 
 func peakCell(p Point) string {
@@ -163,6 +199,8 @@ func peakCell(p Point) string {
 
 func fitsCell(p Point) string {
 	switch {
+	case p.Run != nil && p.Run.Fits && p.Run.Shared:
+		return "yes, beside others"
 	case p.Run != nil && p.Run.Fits:
 		return "yes"
 	case p.Run != nil:
@@ -173,10 +211,13 @@ func fitsCell(p Point) string {
 	return "-"
 }
 
-// stopNotes say what hardly fits, what failed first, and what was left out
-// because of it.
-func (r *Report) stopNotes(word string) []string {
+// findingNotes say what fits at most, what hardly fits, what failed first, what
+// was left out because of it, and what the times mean.
+func (r *Report) findingNotes(word string) []string {
 	var notes []string
+	if l := r.Largest; l != nil {
+		notes = append(notes, l.String()+".")
+	}
 	for _, p := range r.Points {
 		switch {
 		case p.Run == nil:
@@ -193,7 +234,21 @@ func (r *Report) stopNotes(word string) []string {
 		}
 		notes = append(notes, fmt.Sprintf("not run: batch %s (%s).", strings.Join(left, ", "), r.Stopped.Reason))
 	}
+	if slices.ContainsFunc(r.Points, func(p Point) bool { return p.Run != nil && p.Run.Simulated && p.Run.Step != nil }) {
+		notes = append(notes, "ms/step is the time below which the board cannot be; nothing ran.")
+	}
 	return notes
+}
+
+// String says what was found in a few words.
+func (l *Largest) String() string {
+	switch {
+	case l.Batch == 0:
+		return fmt.Sprintf("no batch fits: %d does not", l.Fails)
+	case l.Fails == 0:
+		return fmt.Sprintf("largest batch tried: %d fits", l.Batch)
+	}
+	return fmt.Sprintf("largest batch that fits: %d; %d does not", l.Batch, l.Fails)
 }
 
 // String says which tensor of which op and phase failed.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/vprof/vprof/bench"
 	"github.com/vprof/vprof/bench/reference"
+	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner/coefficients"
@@ -51,13 +52,14 @@ func codeOf(err error) exitCode {
 		return exitInterrupted
 	}
 	var (
-		verdict negative
-		noGPU   noGPUError
+		verdict  negative
+		noGPU    noGPUError
+		unusable *device.UnusableError
 	)
 	switch {
 	case errors.As(err, &verdict):
 		return exitNegative
-	case errors.As(err, &noGPU):
+	case errors.As(err, &noGPU), errors.As(err, &unusable):
 		return exitNoGPU
 	}
 	var (
@@ -70,8 +72,10 @@ func codeOf(err error) exitCode {
 		conf    *bench.AllocConfError
 		learned *coefficients.FormatError
 		none    *coefficients.NoEntryError
+		run     *report.FormatError
+		other   *bench.ResumeError
 	)
-	for _, input := range []any{&usage, &model, &gpu, &c, &refused, &damaged, &conf, &learned, &none} {
+	for _, input := range []any{&usage, &model, &gpu, &c, &refused, &damaged, &conf, &learned, &none, &run, &other} {
 		if errors.As(err, input) {
 			return exitUsage
 		}

@@ -37,8 +37,8 @@ func TestEveryKindOfErrorHasItsExitCode(t *testing.T) {
 		exitFine:        {nil},
 		exitFailure:     {errors.New("disk full"), io.ErrShortWrite},
 		exitInterrupted: {context.Canceled, errors.Join(context.Canceled, errors.New("disk full"))},
-		exitNegative: {negative{errors.New("does not fit")}},
-		exitNoGPU:    {noGPUError{"no driver"}},
+		exitNegative:    {negative{errors.New("does not fit")}},
+		exitNoGPU:       {noGPUError{"no driver"}},
 		exitUsage: {
 			usagef("no"), &models.UnknownModelError{}, &device.UnknownGPUError{}, &models.CaseError{},
 			&bench.RefusedError{Err: errors.New("batch norm")}, &bench.AllocConfError{Err: errors.New("key")},

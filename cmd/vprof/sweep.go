@@ -3,21 +3,28 @@ package main
 import (
 	"context"
 	"errors"
+	"io/fs"
+	"os"
 	"slices"
 
 	"github.com/spf13/cobra"
 
+	"github.com/vprof/vprof/bench"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/device"
 )
 
 type sweepOptions struct {
 	app   *app
 	c     caseFlags
 	batch batchFlag
-	board boardFlags
+	on    deviceFlags
 	out   output
 	quiet bool
+
+	sweep  bench.Sweep
+	resume string
 }
 
 func newSweepCmd(a *app) *cobra.Command {
@@ -25,59 +32,118 @@ func newSweepCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sweep",
 		Short: "Estimate and run batch size after batch size until one does not fit",
-		Long: `Estimate what every batch size needs and, beside it, run its training step on a
-simulated board: PyTorch's caching allocator with the memory of that board.
-The sweep ends at the first batch size that does not fit, and says which
-allocation failed.`,
+		Long: `Estimate what every batch size needs and, beside it, run its training step: on a
+GPU, with real memory and a kernel for every operator, or on a simulated board.
+Either way PyTorch's caching allocator is at work. The sweep ends at the first
+batch size that does not fit, and says which allocation failed.
+
+Peaks are those of the first run, times the median of all that count. What a GPU
+shows as in use beyond the reserved bytes is the CUDA context and the kernels;
+they are told apart, as is what other processes hold.`,
 		Example: `  # the model's usual batch sizes, on the default board
   vprof sweep --model redimnet-b2
 
   # where does an 8 GB board end in half precision?
   vprof sweep --model redimnet-b2 --amp fp16 --gpu rtx-3070 --batch 4..64+4
 
+  # on the first GPU of this machine, up to the largest batch that fits
+  vprof sweep --model redimnet-b2 --device cuda:0 --find-max
+
+  # go on where a sweep was broken off; its file grows with every batch size
+  vprof sweep --model redimnet-b2 --resume b2.json
+
   # to a file for a program and to another for people
   vprof sweep --model redimnet-b2 --export b2.json --export b2.md`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runSweep(cmd.Context(), o) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return runSweep(cmd, o) },
 	}
 	o.c.register(cmd, a)
 	o.c.registerAllocConf()
 	o.batch.register(cmd, "the model's own")
-	o.board.register(cmd, "`board` to simulate (see vprof gpus)")
+	o.on.register(cmd)
 	o.out.register(cmd)
-	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "no progress on standard error")
+	f := cmd.Flags()
+	f.BoolVar(&o.sweep.FindMax, "find-max", false, "go on to the largest batch that fits, by halving")
+	f.IntVar(&o.sweep.WarmUp, "warm-up", 0, "`runs` of every batch size that do not count")
+	f.IntVar(&o.sweep.Repeat, "repeat", 1, "`runs` of every batch size that count")
+	f.BoolVar(&o.sweep.Verify, "verify", false, "first write a pattern into every tensor and see that it stays (real GPUs)")
+	f.StringVar(&o.resume, "resume", "", "go on with the sweep of `file`, JSON or JSON Lines, and write to it")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "no progress on standard error")
 	return cmd
 }
 
-func runSweep(ctx context.Context, o *sweepOptions) error {
+func runSweep(cmd *cobra.Command, o *sweepOptions) (err error) {
 	lab, m, c, err := o.c.lab(o.app)
 	if err != nil {
 		return err
 	}
-	gpu, err := o.board.board()
-	if err != nil {
+	if o.sweep.Batches, err = o.batch.sizes(presets(m, c)); err != nil {
 		return err
 	}
-	batches, err := o.batch.sizes(presets(m, c))
-	if err != nil {
+	if err := o.check(); err != nil {
 		return err
 	}
 	if err := o.out.open(); err != nil {
 		return err
 	}
-	bar := newProgress(o.app, o.quiet)
-	started := o.app.now().UTC()
-	r, err := lab.Sweep(ctx, gpu, batches, func(r *report.Report) error {
-		stamp(r, started)
-		bar.step("%s: %d of %d batch sizes", m.Name, len(r.Points), len(batches))
-		return o.out.save(r)
-	})
-	if r == nil || (err != nil && !errors.Is(err, context.Canceled)) {
+	d, err := o.on.open(cmd)
+	if err != nil {
 		return err
 	}
-	// An interrupted sweep shows what it has.
+	defer func() { err = errors.Join(err, d.Close()) }()
+	if _, ok := d.(device.Verifier); o.sweep.Verify && !ok {
+		return usagef("--verify: %s has no memory to write to; use a real GPU", d.Name())
+	}
+	bar := newProgress(o.app, o.quiet)
+	started := o.app.now().UTC()
+	r, err := lab.Sweep(cmd.Context(), d, o.sweep, func(r *report.Report) error {
+		stamp(r, started)
+		bar.step("%s: %d of %d batch sizes", m.Name, len(r.Points), max(len(o.sweep.Batches), len(r.Points)))
+		return o.out.save(r)
+	})
+	if r == nil || (err != nil && len(r.Points) == 0 && !errors.Is(err, context.Canceled)) {
+		return err
+	}
+	// One that ends early shows what it has.
 	stamp(r, started)
 	return errors.Join(err, o.out.print(r))
+}
+
+// check reads the file to go on with, and refuses flags that make no sense.
+func (o *sweepOptions) check() error {
+	const most = 1000
+	for flag, n := range map[string]int{"--warm-up": o.sweep.WarmUp, "--repeat": o.sweep.Repeat - 1} {
+		if n < 0 || n > most {
+			return usagef("%s: out of range; at most %d runs", flag, most)
+		}
+	}
+	if o.resume == "" {
+		return nil
+	}
+	o.out.exports = append(o.out.exports, o.resume)
+	if f, err := report.FormatOf(o.resume); err != nil || f != report.JSON && f != report.JSONL {
+		return usagef("--resume: %s: a sweep goes on from a .json or .jsonl file", o.resume)
+	}
+	file, err := os.Open(o.resume)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // it begins
+	}
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if info, err := file.Stat(); err == nil && info.Mode().IsRegular() && info.Size() == 0 {
+		return nil // it was broken off before the first batch size
+	}
+	reports, err := report.Read(o.resume, file)
+	if err != nil {
+		return err
+	}
+	if len(reports) != 1 {
+		return usagef("--resume: %s holds %d sweeps; one can go on", o.resume, len(reports))
+	}
+	o.sweep.Done = reports[0]
+	return nil
 }
 
 // presets are the batch sizes to try when none are given.

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/device/cuda"
+	"github.com/vprof/vprof/profiler/device/sim"
+)
+
+// deviceFlags say what a program is run on: a real GPU, or a board that is
+// simulated.
+type deviceFlags struct {
+	name  string
+	board boardFlags
+}
+
+func (f *deviceFlags) register(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.name, "device", "", "`device` to run on: cuda:0, or sim:NAME for a simulated board (default: the first GPU if this vprof can use it, else sim:"+defaultGPU+")")
+	f.board.register(cmd, "simulate this `board`, as --device sim:NAME does (see vprof gpus)")
+	complete(cmd, "device", func() []string {
+		names := []string{"cuda:0"}
+		for _, name := range device.Names() {
+			names = append(names, "sim:"+name)
+		}
+		return names
+	})
+}
+
+// open opens the device. Close gives it back; until then the goroutine is its
+// only user.
+func (f *deviceFlags) open(cmd *cobra.Command) (device.Device, error) {
+	name := strings.ToLower(f.name)
+	board := cmd.Flags().Changed("gpu")
+	if board && name != "" {
+		return nil, usagef("--device and --gpu both name what to run on; give one")
+	}
+	kind, which, given := strings.Cut(name, ":")
+	switch {
+	case kind == "cuda":
+		if f.board.memory != "" {
+			return nil, usagef("--gpu-memory: the memory of a real board is what it is; simulate one with --device sim:NAME")
+		}
+		index, err := strconv.Atoi(which)
+		if given && (err != nil || index < 0) {
+			return nil, usagef("--device: %q is not the number of a GPU; use cuda:0 for the first", which)
+		}
+		return cuda.Open(index)
+	case kind == "sim":
+		if given {
+			f.board.gpu = which
+		}
+	case name != "":
+		return nil, usagef("--device: %q is neither cuda:N nor sim:NAME (list boards with \"vprof gpus\")", f.name)
+	case !board && f.board.memory == "":
+		d, err := cuda.Open(0)
+		var unusable *device.UnusableError
+		if !errors.As(err, &unusable) {
+			return d, err
+		}
+	}
+	gpu, err := f.board.board()
+	if err != nil {
+		return nil, err
+	}
+	return sim.New(gpu, 0)
+}
