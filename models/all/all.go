@@ -13,6 +13,7 @@ import (
 	"github.com/vprof/vprof/models/specgan"
 	"github.com/vprof/vprof/models/spoter"
 	"github.com/vprof/vprof/models/vqvae"
+	"github.com/vprof/vprof/models/whisper"
 )
 
 // Models returns the registry of everything that vprof can train on paper.
@@ -27,5 +28,6 @@ func Models() *models.Registry {
 		bert.Models(),
 		gpt.Models(),
 		llama.Models(),
+		whisper.Models(),
 	)
 }

@@ -1,0 +1,159 @@
+package whisper
+
+import (
+	"github.com/vprof/vprof/models/hf"
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// encoder is WhisperEncoder: two convolutions over log-mel frames, and layers.
+type encoder struct {
+	nn.Module
+	Conv1, Conv2   *nn.Conv
+	EmbedPositions *nn.Embedding
+	Layers         []*encoderLayer
+	LayerNorm      *nn.LayerNorm
+	dropout        float64
+}
+
+func newEncoder(c Config) *encoder {
+	e := &encoder{
+		Conv1:          nn.NewConv(c.MelBins, c.Width, nn.ConvOptions{Kernel: []int64{3}, Padding: []int64{1}}),
+		Conv2:          nn.NewConv(c.Width, c.Width, nn.ConvOptions{Kernel: []int64{3}, Stride: []int64{2}, Padding: []int64{1}}),
+		EmbedPositions: nn.NewEmbedding(c.SourcePositions, c.Width),
+		LayerNorm:      nn.NewLayerNorm(c.Width),
+		dropout:        c.Dropout,
+	}
+	for range c.EncoderLayers {
+		e.Layers = append(e.Layers, newEncoderLayer(c))
+	}
+	return e
+}
+
+// call maps log-mel frames [batch, bins, 2*positions] to hidden states [batch,
+// positions, width].
+func (e *encoder) call(f *frame, features *tensor, checkpointing bool) *tensor {
+	g := f.CallFrame(features)
+	y := g.Let(g.Call(e.Conv1, features).GELU())
+	g.Set(&y, g.Call(e.Conv2, y).GELU())
+	g.Set(&y, y.Permute(0, 2, 1))
+	positions := g.Let(g.Tape().Arange(e.EmbedPositions.Weight.Dims[0]))
+	x := g.Let(y.Add(g.Call(e.EmbedPositions, positions)))
+	g.Set(&x, x.Dropout(e.dropout, e.Training()))
+	for _, l := range e.Layers {
+		g.Set(&x, hf.CallLayer(g, l, checkpointing, l.forward, x))
+	}
+	g.Set(&x, g.Call(e.LayerNorm, x))
+	g.End(x)
+	return x
+}
+
+// positionalEmbedding is WhisperPositionalEmbedding: its weight, indexed.
+type positionalEmbedding struct {
+	nn.Module
+	Weight *nn.Parameter
+}
+
+func (e *positionalEmbedding) call(f *frame, ids, positions *tensor) *tensor {
+	g := f.CallFrame(ids, positions)
+	y := e.Weight.Index(positions)
+	g.End(y)
+	return y
+}
+
+// decoder is WhisperDecoder.
+type decoder struct {
+	nn.Module
+	EmbedTokens    *nn.Embedding
+	EmbedPositions *positionalEmbedding
+	Layers         []*decoderLayer
+	LayerNorm      *nn.LayerNorm
+	dropout        float64
+}
+
+func newDecoder(c Config) *decoder {
+	d := &decoder{
+		EmbedTokens:    nn.NewEmbedding(c.Vocab, c.Width),
+		EmbedPositions: &positionalEmbedding{Weight: nn.NewParameter(c.TargetPositions, c.Width)},
+		LayerNorm:      nn.NewLayerNorm(c.Width),
+		dropout:        c.Dropout,
+	}
+	for range c.DecoderLayers {
+		d.Layers = append(d.Layers, newDecoderLayer(c))
+	}
+	return d
+}
+
+// call maps token ids [batch, length] and the encoder's result to hidden
+// states [batch, length, width]. packed says whether several sequences share a
+// row.
+func (d *decoder) call(f *frame, ids, states *tensor, packed, checkpointing bool) *tensor {
+	g := f.CallFrame(ids, states)
+	words := g.Let(g.Call(d.EmbedTokens, ids))
+	order := g.Let(g.Tape().Arange(ids.Size(1)).AddScalar())
+	g.Set(&order, order.Unsqueeze(0).Repeat(ids.Size(0), 1))
+	places := g.Let(d.EmbedPositions.call(g, ids, order))
+	x := g.Let(words.Add(places))
+	g.Set(&x, x.Dropout(d.dropout, d.Training()))
+	mask := hf.CausalMask(g, ids.Size(0), order, packed)
+	if mask != nil {
+		g.Let(mask)
+	}
+	for _, l := range d.Layers {
+		g.Set(&x, hf.CallLayer(g, l, checkpointing, l.forward, x, mask, states))
+	}
+	g.Set(&x, g.Call(d.LayerNorm, x))
+	g.End(x)
+	return x
+}
+
+// Model is WhisperModel.
+type Model struct {
+	nn.Module
+	Encoder *encoder
+	Decoder *decoder
+}
+
+// New builds the model.
+func New(c Config) *Model { return &Model{Encoder: newEncoder(c), Decoder: newDecoder(c)} }
+
+// generation is WhisperForConditionalGeneration; its output layer shares the
+// weight of the token embeddings.
+type generation struct {
+	nn.Module
+	Model   *Model
+	ProjOut *nn.Linear
+}
+
+func newGeneration(c Config) *generation {
+	m := New(c)
+	return &generation{Model: m, ProjOut: &nn.Linear{Weight: m.Decoder.EmbedTokens.Weight}}
+}
+
+// call is the loss of predicting labels [batch, length] from log-mel frames.
+func (m *generation) call(f *frame, features, labels *tensor, packed, checkpointing bool) *tensor {
+	g := f.CallFrame(features, labels)
+	ids := g.Let(shiftRight(g, labels))
+	h := g.CallFrame(features, ids)
+	states := h.Let(m.Model.Encoder.call(h, features, checkpointing))
+	x := m.Model.Decoder.call(h, ids, states, packed, checkpointing)
+	h.End(x, states)
+	g.Let(states)
+	g.Let(x)
+	logits := g.Let(g.Call(m.ProjOut, x))
+	loss := g.Let(logits.View(-1, logits.Size(-1)).CrossEntropy(labels.Reshape(-1)))
+	g.End(loss, logits, states)
+	g.Discard(logits, states) // the output object goes once its loss has been taken
+	return loss
+}
+
+// shiftRight is shift_tokens_right: what the decoder reads to predict labels.
+func shiftRight(f *frame, ids *tensor) *tensor {
+	g := f.FuncFrame(ids)
+	shifted := g.Let(g.Tape().Filled("new_zeros", trace.I64, ids.Shape()...))
+	n := ids.Size(1)
+	g.Discard(shifted.Slice(1, 1, n).CopyInPlace(ids.Slice(1, 0, n-1).Clone()))
+	shifted.MaskedFillInPlace(shifted.EqScalar())
+	g.End(shifted)
+	return shifted
+}

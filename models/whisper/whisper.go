@@ -1,0 +1,155 @@
+// Package whisper is Whisper as transformers builds it, trained to transcribe
+// clips of speech.
+package whisper
+
+import (
+	"github.com/vprof/vprof/models/hf"
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+type (
+	frame  = trace.Frame
+	tensor = trace.Tensor
+)
+
+// Config is what WhisperConfig holds that matters to memory.
+type Config struct {
+	Vocab, Width, MelBins            int64
+	EncoderLayers, DecoderLayers     int64
+	EncoderHeads, DecoderHeads       int64
+	EncoderInner, DecoderInner       int64
+	SourcePositions, TargetPositions int64
+	// The probabilities of dropout: of the residual stream, of attention
+	// weights, and after the activation.
+	Dropout, AttentionDropout, ActivationDropout float64
+}
+
+// attention is WhisperAttention: of a sequence with itself, or with the
+// encoder's result.
+type attention struct {
+	nn.Module
+	KProj, VProj, QProj, OutProj *nn.Linear
+	heads                        int64
+	causal                       bool
+	dropout                      float64
+}
+
+func newAttention(c Config, heads int64, causal bool) *attention {
+	linear := func(bias bool) *nn.Linear { return nn.NewLinear(c.Width, c.Width, bias) }
+	return &attention{
+		KProj: linear(false), VProj: linear(true), QProj: linear(true), OutProj: linear(true),
+		heads: heads, causal: causal, dropout: c.AttentionDropout,
+	}
+}
+
+// call attends from x to states, or to x itself if there are none.
+func (a *attention) call(f *frame, x, states, mask *tensor) *tensor {
+	g := f.CallFrame(x, states, mask)
+	g.In(a)
+	size := x.Size(-1) / a.heads
+	q := g.Let(hf.Heads(g.Call(a.QProj, x).MulScalar(), size).Contiguous())
+	if states == nil {
+		states = x
+	}
+	k := g.Let(hf.Heads(g.Call(a.KProj, states), size).Contiguous())
+	v := g.Let(hf.Heads(g.Call(a.VProj, states), size).Contiguous())
+	o := hf.AttentionOptions{Causal: a.causal}
+	if a.Training() {
+		o.Dropout = a.dropout
+	}
+	y := g.Let(hf.Attention(g, q, k, v, mask, o))
+	g.Set(&y, hf.Merge(y))
+	g.Set(&y, g.Call(a.OutProj, y))
+	g.End(y)
+	return y
+}
+
+// feedForward is the last part of both kinds of layers, in their frame.
+type feedForward struct {
+	norm     *nn.LayerNorm
+	fc1, fc2 *nn.Linear
+	act      *nn.Func
+	c        Config
+	training bool
+}
+
+func (l feedForward) run(f *frame, x, residual **tensor) {
+	f.Set(residual, *x)
+	f.Set(x, f.Call(l.norm, *x))
+	f.Set(x, f.Call(l.act, f.Call(l.fc1, *x)))
+	f.Set(x, (*x).Dropout(l.c.ActivationDropout, l.training))
+	f.Set(x, f.Call(l.fc2, *x))
+	f.Set(x, (*x).Dropout(l.c.Dropout, l.training))
+	f.Set(x, (*residual).Add(*x))
+}
+
+// encoderLayer is WhisperEncoderLayer.
+type encoderLayer struct {
+	nn.Module
+	SelfAttn          *attention
+	SelfAttnLayerNorm *nn.LayerNorm
+	ActivationFn      *nn.Func
+	Fc1, Fc2          *nn.Linear
+	FinalLayerNorm    *nn.LayerNorm
+	c                 Config
+}
+
+func newEncoderLayer(c Config) *encoderLayer {
+	return &encoderLayer{
+		SelfAttn: newAttention(c, c.EncoderHeads, false), SelfAttnLayerNorm: nn.NewLayerNorm(c.Width), ActivationFn: nn.NewGELU(),
+		Fc1: nn.NewLinear(c.Width, c.EncoderInner, true), Fc2: nn.NewLinear(c.EncoderInner, c.Width, true),
+		FinalLayerNorm: nn.NewLayerNorm(c.Width), c: c,
+	}
+}
+
+// forward takes hidden states.
+func (l *encoderLayer) forward(f *frame, args []*tensor) *tensor {
+	x := args[0]
+	residual := f.Let(x)
+	f.Set(&x, f.Call(l.SelfAttnLayerNorm, x))
+	f.Set(&x, l.SelfAttn.call(f, x, nil, nil))
+	f.Set(&x, x.Dropout(l.c.Dropout, l.Training()))
+	f.Set(&x, residual.Add(x))
+	feedForward{l.FinalLayerNorm, l.Fc1, l.Fc2, l.ActivationFn, l.c, l.Training()}.run(f, &x, &residual)
+	return x
+}
+
+// decoderLayer is WhisperDecoderLayer.
+type decoderLayer struct {
+	nn.Module
+	SelfAttn             *attention
+	ActivationFn         *nn.Func
+	SelfAttnLayerNorm    *nn.LayerNorm
+	EncoderAttn          *attention
+	EncoderAttnLayerNorm *nn.LayerNorm
+	Fc1, Fc2             *nn.Linear
+	FinalLayerNorm       *nn.LayerNorm
+	c                    Config
+}
+
+func newDecoderLayer(c Config) *decoderLayer {
+	return &decoderLayer{
+		SelfAttn: newAttention(c, c.DecoderHeads, true), ActivationFn: nn.NewGELU(), SelfAttnLayerNorm: nn.NewLayerNorm(c.Width),
+		EncoderAttn: newAttention(c, c.DecoderHeads, false), EncoderAttnLayerNorm: nn.NewLayerNorm(c.Width),
+		Fc1: nn.NewLinear(c.Width, c.DecoderInner, true), Fc2: nn.NewLinear(c.DecoderInner, c.Width, true),
+		FinalLayerNorm: nn.NewLayerNorm(c.Width), c: c,
+	}
+}
+
+// forward takes hidden states, a mask, and the encoder's result.
+func (l *decoderLayer) forward(f *frame, args []*tensor) *tensor {
+	x, mask, states := args[0], args[1], args[2]
+	residual := f.Let(x)
+	f.Set(&x, f.Call(l.SelfAttnLayerNorm, x))
+	f.Set(&x, l.SelfAttn.call(f, x, nil, mask))
+	f.Set(&x, x.Dropout(l.c.Dropout, l.Training()))
+	f.Set(&x, residual.Add(x))
+	f.Set(&residual, x)
+	f.Set(&x, f.Call(l.EncoderAttnLayerNorm, x))
+	f.Set(&x, l.EncoderAttn.call(f, x, states, nil))
+	f.Set(&x, x.Dropout(l.c.Dropout, l.Training()))
+	f.Set(&x, residual.Add(x))
+	feedForward{l.FinalLayerNorm, l.Fc1, l.Fc2, l.ActivationFn, l.c, l.Training()}.run(f, &x, &residual)
+	return x
+}
