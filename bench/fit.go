@@ -35,6 +35,8 @@ type Search struct {
 	MaxBatch int
 	// Residuals say how far estimates are from PyTorch.
 	Residuals Residuals
+	// Learned is what calibration has learned; nil for nothing.
+	Learned Learned
 }
 
 // Fit finds the largest batch within the budget for every configuration on
@@ -109,6 +111,7 @@ func (s *Search) choice(ctx context.Context, gpu device.GPU, c models.Case) (out
 	if err != nil {
 		return s.refuse(gpu, c, err)
 	}
+	lab.Learn(s.Learned)
 	q := &quest{lab: lab, gpu: gpu, budget: s.Budget, max: s.MaxBatch}
 	q.budget.Memory = int64(float64(gpu.Memory)*lab.conf.MemoryFraction) - s.Others
 	if err := q.budget.Check(); err != nil {

@@ -112,6 +112,7 @@ func Verify(ctx context.Context, s Search, m models.Model, g *report.GuideProfil
 	if err != nil {
 		return err
 	}
+	lab.Learn(s.Learned)
 	q := &quest{lab: lab, gpu: gpu, budget: s.Budget, max: s.MaxBatch}
 	q.budget.Memory = gpu.Memory - s.Others
 	e, err := q.estimate(ctx, g.Batch)

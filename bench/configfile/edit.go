@@ -24,6 +24,9 @@ type Edit struct {
 	Or any
 	// Create adds the key, if its parent is there and the format is YAML.
 	Create bool
+	// Default is what a missing key stands for: if it is Value, the key may stay
+	// missing.
+	Default any
 }
 
 // Format is how a file is written.
@@ -53,6 +56,8 @@ func FormatOf(path string) (Format, error) {
 type KeyError struct {
 	Path   string
 	Reason string
+	// Missing says that there is no such key.
+	Missing bool
 }
 
 func (e *KeyError) Error() string { return e.Path + ": " + e.Reason }
@@ -81,10 +86,14 @@ func Splice(f Format, data []byte, edits []Edit) ([]byte, error) {
 	for _, e := range edits {
 		p, err := parsePath(e.Path)
 		if err != nil {
-			wrong = append(wrong, &KeyError{e.Path, err.Error()})
+			wrong = append(wrong, &KeyError{Path: e.Path, Reason: err.Error()})
 			continue
 		}
 		next, err := splice(out, p, e)
+		var key *KeyError
+		if errors.As(err, &key) && key.Missing && e.Default != nil && e.Default == e.Value {
+			continue
+		}
 		if err != nil {
 			wrong = append(wrong, err)
 			continue
@@ -175,9 +184,9 @@ func (e Edit) choose(old kind, shown string) (any, error) {
 		}
 	}
 	if strings.Contains(shown, "${") {
-		return nil, &KeyError{e.Path, fmt.Sprintf("is %s, which another key decides; change that", shown)}
+		return nil, &KeyError{Path: e.Path, Reason: fmt.Sprintf("is %s, which another key decides; change that", shown)}
 	}
-	return nil, &KeyError{e.Path, fmt.Sprintf("is %s (%s), not %s; nothing was changed", shown, old, kindOf(e.Value))}
+	return nil, &KeyError{Path: e.Path, Reason: fmt.Sprintf("is %s (%s), not %s; nothing was changed", shown, old, kindOf(e.Value))}
 }
 
 // literal is a value as all three formats write it; a text in double quotes.

@@ -23,9 +23,9 @@ func spliceJSON(data []byte, p path, e Edit) ([]byte, error) {
 	}
 	switch {
 	case f.times == 0:
-		return nil, &KeyError{e.Path, "there is no such key"}
+		return nil, &KeyError{Path: e.Path, Reason: "there is no such key", Missing: true}
 	case f.times > 1:
-		return nil, &KeyError{e.Path, "stands in the file more than once"}
+		return nil, &KeyError{Path: e.Path, Reason: "stands in the file more than once"}
 	}
 	return spliceAt(data, p, e, f.at, before, readJSON)
 }
@@ -138,7 +138,7 @@ func (f *finderJSON) found(t json.Token) error {
 		if t == json.Delim('[') {
 			what = "a list"
 		}
-		return &KeyError{f.edit.Path, "is " + what + ", not a single value"}
+		return &KeyError{Path: f.edit.Path, Reason: "is " + what + ", not a single value"}
 	}
 	return nil
 }

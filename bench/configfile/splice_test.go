@@ -108,6 +108,19 @@ func TestYAMLThatCannotBeChangedSafelyIsRefused(t *testing.T) {
 	}
 }
 
+func TestMissingKeyOfTheDefaultStaysMissing(t *testing.T) {
+	for _, path := range []string{"b", "c.d"} {
+		got, err := Splice(YAML, []byte("a: 1\n"), []Edit{{Path: path, Value: false, Default: false, Create: true}})
+		require.NoError(t, err)
+		require.Equal(t, "a: 1\n", string(got))
+	}
+	got, err := Splice(YAML, []byte("a: 1\n"), []Edit{{Path: "b", Value: true, Default: false, Create: true}})
+	require.NoError(t, err)
+	require.Equal(t, "a: 1\nb: true\n", string(got))
+	_, err = Splice(YAML, []byte("a: 1\n"), []Edit{{Path: "c.d", Value: true, Default: false, Create: true}})
+	require.ErrorContains(t, err, `there is no key "c"`)
+}
+
 func TestAllFailedEditsAreNamed(t *testing.T) {
 	_, err := Splice(YAML, []byte("a: 1\n"), []Edit{{Path: "b", Value: int64(1)}, {Path: "a", Value: int64(2)}, {Path: "c", Value: int64(1)}})
 	require.ErrorContains(t, err, `b: there is no key "b"`)

@@ -57,7 +57,7 @@ func findTOML(data []byte, p path, e Edit) (place, error) {
 		case unstable.KeyValue:
 			at, found, err := valueTOML(&parser, x, table, p, e)
 			if found && inArray {
-				return place{}, &KeyError{e.Path, "is in a list of tables; change it by hand"}
+				return place{}, &KeyError{Path: e.Path, Reason: "is in a list of tables; change it by hand"}
 			}
 			if found || err != nil {
 				return at, err
@@ -67,7 +67,7 @@ func findTOML(data []byte, p path, e Edit) (place, error) {
 	if err := parser.Error(); err != nil {
 		return place{}, err
 	}
-	return place{}, &KeyError{e.Path, "there is no such key"}
+	return place{}, &KeyError{Path: e.Path, Reason: "there is no such key", Missing: true}
 }
 
 func keysOf(it unstable.Iterator) path {
@@ -105,7 +105,7 @@ func valueTOML(parser *unstable.Parser, x *unstable.Node, above, p path, e Edit)
 	case unstable.String:
 		at.kind = text
 	default:
-		return place{}, true, &KeyError{e.Path, "is " + strings.ToLower(v.Kind.String()) + ", not a single value"}
+		return place{}, true, &KeyError{Path: e.Path, Reason: "is " + strings.ToLower(v.Kind.String()) + ", not a single value"}
 	}
 	r := v.Raw
 	if r.Length == 0 {
@@ -124,7 +124,7 @@ func spliceAt(data []byte, p path, e Edit, at place, before any, read func([]byt
 	}
 	written, err := literal(value)
 	if err != nil {
-		return nil, &KeyError{e.Path, err.Error()}
+		return nil, &KeyError{Path: e.Path, Reason: err.Error()}
 	}
 	if at.kind == text {
 		if s, ok := value.(string); ok && data[at.from] == '\'' && !strings.Contains(s, "'") {
@@ -141,7 +141,7 @@ func spliceAt(data []byte, p path, e Edit, at place, before any, read func([]byt
 			return out, nil
 		}
 	}
-	return nil, &KeyError{e.Path, "cannot be changed safely in this file; change it by hand"}
+	return nil, &KeyError{Path: e.Path, Reason: "cannot be changed safely in this file; change it by hand"}
 }
 
 // lookup finds a value below maps and lists.

@@ -26,6 +26,9 @@ func spliceYAML(data []byte, p path, e Edit) ([]byte, error) {
 	}
 	var out []byte
 	var value any
+	if node == nil && e.Default != nil && e.Default == e.Value {
+		return data, nil
+	}
 	if node == nil {
 		value = e.Value
 		out, err = s.insert(parent, p[len(p)-1])
@@ -88,7 +91,7 @@ func aliases(n *yaml.Node) map[*yaml.Node]*yaml.Node {
 }
 
 func (s *yamlSplice) wrong(format string, args ...any) error {
-	return &KeyError{s.edit.Path, fmt.Sprintf(format, args...)}
+	return &KeyError{Path: s.edit.Path, Reason: fmt.Sprintf(format, args...)}
 }
 
 // find goes down the path. A nil node means that its parent lacks the key and
@@ -119,7 +122,7 @@ func (s *yamlSplice) find(n *yaml.Node, p path) (parent, node *yaml.Node, err er
 			if i == len(p)-1 && (s.edit.Create || merges(n, key)) {
 				return n, nil, nil
 			}
-			return nil, nil, s.wrong("there is no key %q", strings.Join(p[:i+1], "."))
+			return nil, nil, &KeyError{Path: s.edit.Path, Reason: fmt.Sprintf("there is no key %q", strings.Join(p[:i+1], ".")), Missing: true}
 		}
 		parent, n = n, next
 	}

@@ -38,6 +38,13 @@ many samples in an optimizer step, with as few micro-batches as can come within
 Samples per second come from the board's roofline: an upper bound that is good
 for a ranking and nothing else.
 
+--apply writes the batch, micro-batches, precision and checkpointing that are safe
+in every stage into the files of the model's project: single values, so that
+comments, order and quoting stay. All files are written or none, each with a
+backup beside it. Where the project has a notebook or a command line, it prints
+what to paste. Precision and checkpointing that a project does not let its users
+choose stay as they are.
+
 Exit code 3 says that nothing fits, 4 that --auto or --profile found no GPU.`
 
 type fitOptions struct {
@@ -46,6 +53,7 @@ type fitOptions struct {
 	board  boardFlags
 	budget budgetFlags
 	local  localFlags
+	apply  applyFlags
 	tune   []string
 
 	effective, maxBatch int
@@ -68,8 +76,12 @@ func newFitCmd(a *app) *cobra.Command {
   # the best configuration on each board
   vprof fit --model redimnet-b2 --stage full --gpu all
 
-  # how many patches are affordable?
-  vprof fit --model patch-vqvae --stage full --tune n-patches=4..32x2`,
+  # how many negatives are affordable, and at what batch?
+  vprof fit --model naics-embedder-stage01 --gpu a100-80 --tune n-negatives=8..24+8
+
+  # show what would be written into the project's configuration, then write it
+  vprof fit --model redimnet-b2 --stage full --apply --config-path config.yaml --dry-run
+  vprof fit --model redimnet-b2 --stage full --apply --config-path config.yaml`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runFit(cmd.Context(), o) },
 	}
@@ -78,6 +90,7 @@ func newFitCmd(a *app) *cobra.Command {
 	o.board.register(cmd, "`boards`: one like rtx-3060, a list, or all (see vprof gpus)")
 	o.budget.register(cmd)
 	o.local.register(cmd)
+	o.apply.register(cmd)
 	f := cmd.Flags()
 	f.IntVar(&o.effective, "target-effective-batch", 0, "samples `n` that an optimizer step should see (default: any; the accumulation stays)")
 	f.IntVar(&o.maxBatch, "max-batch", 4096, "largest batch `n` to try")
@@ -105,6 +118,9 @@ func runFit(ctx context.Context, o *fitOptions) error {
 	}
 	if !slices.ContainsFunc(f.Choices, report.Choice.Fits) {
 		return negative{fmt.Errorf("%s does not fit", f.Model)}
+	}
+	if o.apply.apply {
+		return o.apply.run(ctx, &o.out, f)
 	}
 	return nil
 }
@@ -146,13 +162,20 @@ func (o *fitOptions) search() (bench.Search, error) {
 	if err != nil {
 		return none, err
 	}
+	if err := o.apply.check(len(gpus)); err != nil {
+		return none, err
+	}
 	cases, err := o.cases(m, c)
+	if err != nil {
+		return none, err
+	}
+	learned, err := o.c.learned.open(o.app)
 	if err != nil {
 		return none, err
 	}
 	return bench.Search{
 		Model: m, Cases: cases, AllocConf: o.c.allocConf, GPUs: gpus, Budget: budget, Others: others,
-		Effective: o.effective, MaxBatch: o.maxBatch, Residuals: o.app.residuals,
+		Effective: o.effective, MaxBatch: o.maxBatch, Residuals: o.app.residuals, Learned: learned,
 	}, nil
 }
 
@@ -192,6 +215,7 @@ func (o *fitOptions) tuned(settings models.Settings) ([]models.Settings, error) 
 	all := []models.Settings{settings}
 	for _, t := range o.tune {
 		name, list, ok := strings.Cut(t, "=")
+		name = strings.ReplaceAll(name, "_", "-") // as Python has it
 		if !ok || name == "" {
 			return nil, usagef("--tune: %q is not name=values", t)
 		}

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/vprof/vprof/bench/configfile"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/bench/systems"
+)
+
+// applyFlags write a recommendation into a project's files.
+type applyFlags struct {
+	flags         *pflag.FlagSet
+	apply, dryRun bool
+	config        string
+	pairs         []string
+}
+
+func (f *applyFlags) register(cmd *cobra.Command) {
+	f.flags = cmd.Flags()
+	f.flags.BoolVar(&f.apply, "apply", false, "write what is recommended into the project's configuration, with a .backup of each file")
+	f.flags.BoolVar(&f.dryRun, "dry-run", false, "with --apply: only show what would be written")
+	f.flags.StringVar(&f.config, "config-path", "", "with --apply: the configuration `file` (default: where the model's project has it)")
+	f.flags.StringArrayVar(&f.pairs, "map", nil, "with --apply: where any other YAML, TOML or JSON file has a value, as `name=path.to.key`; names are "+
+		strings.Join(systems.Names(), ", ")+" and settings (repeatable)")
+}
+
+// check finds flags that make no sense together.
+func (f *applyFlags) check(boards int) error {
+	if !f.apply {
+		for _, name := range []string{"dry-run", "config-path", "map"} {
+			if f.flags.Changed(name) {
+				return usagef("--%s belongs to --apply", name)
+			}
+		}
+		return nil
+	}
+	switch {
+	case boards > 1:
+		return usagef("--apply: the configuration is for one board; name it with --gpu")
+	case len(f.pairs) > 0 && f.config == "":
+		return usagef("--map: name the file with --config-path")
+	}
+	return nil
+}
+
+// choose is the choice to write: one that all stages are safe with, and, where
+// the project cannot be told otherwise, as its authors train it.
+func (f *applyFlags) choose(fit *report.Fit, s systems.System) (c report.Choice, note string, err error) {
+	device := fit.Devices[0].Name
+	if len(f.pairs) == 0 && (!s.Reads("amp") || !s.Reads("checkpointing")) {
+		own := *fit
+		own.Choices = nil
+		for _, c := range fit.Choices {
+			if c.Own {
+				own.Choices = append(own.Choices, c)
+			}
+		}
+		if c, ok := own.Overall(device); ok {
+			return c, "", nil
+		}
+		note = s.Project + " does not read its " + strings.Join(s.Unread, " and ") + "; make sure that your code does what was asked for here"
+	}
+	c, ok := fit.Overall(device)
+	if !ok {
+		return c, "", errors.New("no configuration fits in every stage; choose one with --stage")
+	}
+	return c, note, nil
+}
+
+// run writes, or shows, the changes that the recommendation makes.
+func (f *applyFlags) run(ctx context.Context, o *output, fit *report.Fit) error {
+	s, known, err := systems.Lookup(fit.Model)
+	if err != nil {
+		return err
+	}
+	if !known && len(f.pairs) == 0 {
+		return usagef("--apply: vprof does not know where the project of %s keeps its settings; say so with --config-path and --map", fit.Model)
+	}
+	c, note, err := f.choose(fit, s)
+	if err != nil {
+		return negative{err}
+	}
+	v := systems.Values{
+		Model: fit.Model, Batch: c.Batch, Accumulate: c.Case.Accumulate, Effective: c.EffectiveBatch,
+		AMP: c.Case.AMP, Checkpointing: c.Case.Checkpointing, Settings: c.Case.Settings,
+	}
+	to := o.app.stdout
+	if o.chosen != report.Table && o.chosen != report.Markdown {
+		to = o.app.stderr // standard output is for a program
+	}
+	fmt.Fprintf(to, "\nto apply: %s\n", fit.Recommendation(c))
+	if note != "" {
+		fmt.Fprintf(o.app.stderr, "vprof: warning: %s\n", note)
+	}
+	if len(f.pairs) == 0 && s.Config == "" {
+		text, err := s.Paste(v)
+		if err != nil {
+			return err
+		}
+		if f.config != "" {
+			return usagef("--config-path: %s is configured by %s; run without it and paste", s.Project, s.Where)
+		}
+		fmt.Fprintf(to, "\npaste into %s of %s:\n\n%s", s.Where, s.Project, text)
+		return nil
+	}
+	changes, err := f.changes(s, v)
+	if err != nil {
+		return usageError{err}
+	}
+	changed := 0
+	for _, c := range changes {
+		if c.Changed() {
+			changed++
+		}
+		fmt.Fprint(to, c.Diff())
+	}
+	switch {
+	case changed == 0:
+		fmt.Fprintln(o.app.stderr, "vprof: the files say so already")
+		return nil
+	case f.dryRun:
+		fmt.Fprintln(o.app.stderr, "vprof: dry run, nothing was written")
+		return nil
+	}
+	backups, err := configfile.Write(ctx, changes)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(o.app.stderr, "vprof: wrote %d of %d files; what they held is in %s\n", changed, len(changes), strings.Join(backups, ", "))
+	return nil
+}
+
+// changes are the files with what is to be in them.
+func (f *applyFlags) changes(s systems.System, v systems.Values) ([]configfile.Change, error) {
+	var files []systems.File
+	var err error
+	if len(f.pairs) > 0 {
+		edits, err := systems.Map(f.pairs, v)
+		if err != nil {
+			return nil, fmt.Errorf("--map: %w", err)
+		}
+		files = []systems.File{{Path: f.config, Edits: edits}}
+	} else if files, err = s.Files(cmp.Or(f.config, s.Config), v); err != nil {
+		return nil, err
+	}
+	var changes []configfile.Change
+	var wrong []error
+	for _, file := range files {
+		c, err := configfile.Prepare(file.Path, file.Edits)
+		switch {
+		case err == nil:
+			changes = append(changes, c)
+		case file.Optional && errors.Is(err, fs.ErrNotExist):
+		case errors.Is(err, fs.ErrNotExist):
+			wrong = append(wrong, fmt.Errorf("%w (name the file with --config-path)", err))
+		default:
+			wrong = append(wrong, err)
+		}
+	}
+	return changes, errors.Join(wrong...)
+}
