@@ -20,14 +20,13 @@ var recorded = sync.OnceValues(func() ([]vectors.Vector, error) {
 	return vectors.Read("testdata/conv-workspaces.jsonl.gz")
 })
 
-// heldOut are rules found without the geometries that are held back.
-var heldOut = sync.OnceValues(func() (*cudnn.Rules, error) {
-	text, err := os.ReadFile("testdata/rules-held-out.txt")
-	if err != nil {
-		return nil, err
-	}
-	return cudnn.ParseRules(string(text))
-})
+// heldOut explains with rules found without the geometries that are held back.
+func heldOut(t *testing.T) cudnn.Explainer {
+	t.Helper()
+	explain, err := cudnn.ReadRules(os.DirFS("testdata"), "held-out")
+	require.NoError(t, err)
+	return explain
+}
 
 // score sums up how close the model comes on a set of cases.
 type score struct {
@@ -82,8 +81,7 @@ func group(t *testing.T, key func(v *vectors.Vector, d cudnn.Direction) (string,
 	t.Helper()
 	vs, err := recorded()
 	require.NoError(t, err)
-	rules, err := heldOut()
-	require.NoError(t, err)
+	explain := heldOut(t)
 	scores := map[string]*score{}
 	for i := range vs {
 		v := &vs[i]
@@ -95,7 +93,7 @@ func group(t *testing.T, key func(v *vectors.Vector, d cudnn.Direction) (string,
 			if scores[k] == nil {
 				scores[k] = &score{}
 			}
-			scores[k].add(v.Workspaces[d], rules.Explain(v.Config, d, v.Board).Allocations)
+			scores[k].add(v.Workspaces[d], explain(v.Config, d, v.Board).Allocations)
 		}
 	}
 	return scores
@@ -142,10 +140,11 @@ func part(v *vectors.Vector) string {
 // TestHeldOutAccuracy reports how well rules do on geometries they were not
 // found on, and holds them to what they achieved: at most this error in bytes
 // (sum of differences over sum of workspaces), at least these shares of exact
-// and close (2 % and 64 KiB) answers. Two things flatter the figures a little:
-// the number and support of the leaves were picked among five settings with
-// these scores in view, and the size formulas were worked out on all cases. The
-// shipped rules, found on all cases, are not what is measured here.
+// and close (2 % and 64 KiB) answers. What flatters the figures a little: the
+// size formulas were worked out on all cases. The rules of "seen" geometries are
+// as good on them as formulas allow, since trees grow until a leaf has one
+// answer; the shipped rules, found on all cases, stand in between for a model
+// that nobody recorded.
 func TestHeldOutAccuracy(t *testing.T) {
 	scores := group(t, func(v *vectors.Vector, d cudnn.Direction) (string, bool) {
 		key := fmt.Sprintf("%s %s %s %v", source(v), part(v), precision(v), d)
@@ -156,18 +155,24 @@ func TestHeldOutAccuracy(t *testing.T) {
 		key                 string
 		exact, close, error float64
 	}{
-		{"models held fp32 forward", 0.75, 0.82, 0.20},
-		{"models held fp32 grad input", 0.80, 0.86, 0.17},
-		{"models held fp32 grad weight", 0.48, 0.71, 0.13},
-		{"models held half forward", 0.80, 0.86, 0.18},
-		{"models held half grad input", 0.84, 0.90, 0.08},
-		{"models held half grad weight", 0.40, 0.64, 0.12},
-		{"grid held fp32 forward", 0.58, 0.73, 0.35},
-		{"grid held fp32 grad input", 0.66, 0.74, 0.36},
-		{"grid held fp32 grad weight", 0.38, 0.57, 0.42},
-		{"grid held half forward", 0.68, 0.80, 0.22},
-		{"grid held half grad input", 0.62, 0.76, 0.22},
-		{"grid held half grad weight", 0.31, 0.56, 0.22},
+		{"models held fp32 forward", 0.82, 0.87, 0.12},
+		{"models held fp32 grad input", 0.85, 0.90, 0.12},
+		{"models held fp32 grad weight", 0.68, 0.79, 0.14},
+		{"models held half forward", 0.86, 0.90, 0.06},
+		{"models held half grad input", 0.89, 0.93, 0.05},
+		{"models held half grad weight", 0.62, 0.74, 0.12},
+		{"models seen fp32 forward", 0.96, 0.99, 0.01},
+		{"models seen fp32 grad input", 0.96, 0.99, 0.01},
+		{"models seen fp32 grad weight", 0.97, 0.99, 0.01},
+		{"models seen half forward", 0.97, 0.99, 0.01},
+		{"models seen half grad input", 0.97, 0.99, 0.01},
+		{"models seen half grad weight", 0.94, 0.99, 0.01},
+		{"grid held fp32 forward", 0.75, 0.82, 0.35},
+		{"grid held fp32 grad input", 0.78, 0.83, 0.40},
+		{"grid held fp32 grad weight", 0.60, 0.71, 0.32},
+		{"grid held half forward", 0.80, 0.86, 0.20},
+		{"grid held half grad input", 0.79, 0.86, 0.18},
+		{"grid held half grad weight", 0.61, 0.73, 0.19},
 	} {
 		s := scores[floor.key]
 		require.NotNil(t, s, floor.key)
@@ -191,33 +196,32 @@ func TestHeldOutAccuracyByBoard(t *testing.T) {
 	}))
 }
 
-// TestCopiesAreExactToTheByte asks only for the second step: of the cases whose
-// workspace is copies without partial sums, the formula of the chosen class
-// gives every byte. Choosing is not in question here, so all boards and
-// geometries count.
-func TestCopiesAreExactToTheByte(t *testing.T) {
+// TestFormulasGiveEveryByte asks only for the second step: once the engine is
+// known, and its tile and splits, the formula gives every byte. Choosing is not
+// in question here, so rules that saw all geometries answer.
+func TestFormulasGiveEveryByte(t *testing.T) {
 	vs, err := recorded()
 	require.NoError(t, err)
-	var near, exact int
+	var near, exact [3]int
 	for i := range vs {
 		v := &vs[i]
 		if v.Board.Capability < 80 || v.Config.Layout != cudnn.Contiguous {
 			continue
 		}
-		for _, d := range []cudnn.Direction{cudnn.Forward, cudnn.GradInput} {
+		for d := cudnn.Forward; d <= cudnn.GradWeight; d++ {
 			p := cudnn.Explain(v.Config, d, v.Board)
-			if p.Engine == cudnn.Direct || p.Splits > 0 {
+			want, have := largest(v.Workspaces[d]), largest(p.Allocations)
+			if p.Engine == cudnn.Direct || math.Abs(float64(want-have)) > 0.02*float64(want) {
 				continue
 			}
-			want, have := largest(v.Workspaces[d]), largest(p.Allocations)
-			if math.Abs(float64(want-have)) < 0.01*float64(want) {
-				near++
-				if want == have {
-					exact++
-				}
+			near[d]++
+			if want == have {
+				exact[d]++
 			}
 		}
 	}
-	t.Logf("%d of %d exact", exact, near)
-	require.Greater(t, float64(exact), 0.85*float64(near))
+	for d, n := range near {
+		t.Logf("%v: %d of %d exact", cudnn.Direction(d), exact[d], n)
+		require.Greater(t, float64(exact[d]), 0.94*float64(n))
+	}
 }

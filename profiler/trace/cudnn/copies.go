@@ -1,9 +1,6 @@
 package cudnn
 
-import (
-	"math/bits"
-	"slices"
-)
+import "math/bits"
 
 // copyAlign is the alignment of each piece inside a workspace, and what an
 // engine adds for the alignment of the workspace itself.
@@ -28,50 +25,81 @@ const (
 	padGroup
 )
 
-// channels returns the padded channels per group of the x and the y side.
-func (p *problem) channels(pad padding) (c, k int64) {
-	c, k = p.cg, p.kg
-	switch pad {
-	case padVector:
-		v := vectorBytes / p.es
-		return roundUp(c, v), roundUp(k, v)
-	case padGroup:
-		if p.Groups == 1 {
-			return p.channels(padVector)
-		}
-		side := powerOfTwo(max(c, k, 4))
-		return side, side
+// shape is what the copies of an engine look like: channels per group on both
+// sides, groups, and bytes per element.
+type shape struct{ c, k, groups, es int64 }
+
+// padded is the shape of the copies of an engine with habits h.
+func (p *problem) padded(h habits) shape {
+	s := shape{p.cg, p.kg, p.Groups, p.es}
+	if h.widened {
+		s.es = F32.Size()
 	}
-	return c, k
+	if h.pad == padNone {
+		return s
+	}
+	if h.pad == padGroup && p.Groups > 1 {
+		s.c = powerOfTwo(max(s.c, s.k, 4))
+		s.k = s.c
+		if s.c < groupedChannels {
+			s.groups = roundUp(s.groups, groupedChannels/s.c)
+		}
+		return s
+	}
+	v := vectorBytes / s.es
+	s.c, s.k = roundUp(s.c, v), roundUp(s.k, v)
+	return s
 }
+
+// groupedChannels is what the grouped xmma kernels pad the channels of all
+// groups to a multiple of.
+const groupedChannels = 8
 
 // vectorBytes is the width of the loads of tensor-core kernels.
 const vectorBytes = 16
 
-// copyHabit is how an engine differs from the usual in what it copies.
-type copyHabit uint8
-
-const (
+// habits are how an engine differs from the usual in what it copies.
+type habits struct {
+	pad padding
 	// contiguousResult engines write the result where it belongs.
-	contiguousResult copyHabit = 1 + iota
+	contiguousResult bool
 	// unrounded engines take fp32 inputs as they are. The others want them
 	// rounded to TF32, which needs a copy even when the layout is right.
-	unrounded
-)
+	unrounded bool
+	// widened engines compute half precision in TF32, on fp32 copies of all.
+	widened bool
+}
+
+// copyHabits are the habits of the engine classes that work on copies.
+var copyHabits = [numEngines]habits{
+	Copies:          {pad: padVector},
+	Serial:          {pad: padVector},
+	OffsetCopies:    {pad: padVector},
+	Indexed:         {pad: padGroup},
+	Looped:          {pad: padVector},
+	LoopedSerial:    {pad: padVector},
+	Grouped:         {pad: padGroup},
+	ContiguousOut:   {pad: padGroup, contiguousResult: true},
+	Unpadded:        {pad: padNone},
+	Widened:         {pad: padVector, widened: true},
+	WidenedUnpadded: {pad: padNone, widened: true},
+	Unrounded:       {pad: padGroup, unrounded: true},
+	Hopper:          {pad: padGroup, unrounded: true},
+}
 
 // layoutCopies is the room for the channels-last copies of an engine. A tensor
 // is copied when its layout differs from channels last, when its channels are
-// padded, or when it must be rounded.
-func (p *problem) layoutCopies(pad padding, habits ...copyHabit) int64 {
-	c, k := p.channels(pad)
-	padC, padK := c != p.cg, k != p.kg
+// padded, or when it must be rounded or widened.
+func (p *problem) layoutCopies(h habits) int64 {
+	s := p.padded(h)
 	strided := p.Layout == Contiguous
-	round := p.DType == F32 && p.board.Capability >= 80 && !slices.Contains(habits, unrounded)
+	round := h.widened || p.DType == F32 && p.board.Capability >= 80 && !h.unrounded
 
-	x := padC || (strided && p.xs > 1 && p.c > 1) || (round && p.kind != dgrad)
-	w := padC || padK || (strided && p.taps > 1 && p.cg > 1) || (round && p.kind != wgrad)
-	y := padK || (strided && p.ys > 1 && p.k > 1) || (round && p.kind != fprop)
-	if slices.Contains(habits, contiguousResult) {
+	x := s.c != p.cg || s.groups != p.Groups || (strided && p.xs > 1 && p.c > 1) || (round && p.kind != dgrad)
+	w := s.c != p.cg || s.k != p.kg || s.groups != p.Groups || h.widened ||
+		(strided && p.taps > 1 && (p.cg > 1 || h.pad == padNone)) || (round && p.kind != wgrad)
+	y := s.k != p.kg || s.groups != p.Groups || (strided && p.ys > 1 && p.k > 1) || (round && p.kind != fprop) || h.widened
+	if h.contiguousResult {
 		switch p.kind {
 		case fprop:
 			y = false
@@ -81,22 +109,26 @@ func (p *problem) layoutCopies(pad padding, habits ...copyHabit) int64 {
 	}
 	var total int64
 	if x {
-		total += roundUp(p.N*p.Groups*c*p.xs*p.es, copyAlign)
+		total += roundUp(p.N*s.groups*s.c*p.xs*s.es, copyAlign)
 	}
 	if w {
-		total += roundUp(p.Groups*k*c*p.taps*p.es, copyAlign)
+		total += roundUp(s.groups*s.k*s.c*p.taps*s.es, copyAlign)
 	}
 	if y {
-		total += roundUp(p.N*p.Groups*k*p.ys*p.es, copyAlign)
+		total += roundUp(p.N*s.groups*s.k*p.ys*s.es, copyAlign)
 	}
 	return total
 }
 
-// perGroup turns the bytes of all groups into those of an engine that runs one
-// group after the other.
-func (p *problem) perGroup(all int64) int64 {
-	n := min(p.Groups, concurrentGroups)
-	return all/p.Groups*n + copyAlign*n
+// oneGroup is the problem of a single group, as engines without a grouped
+// kernel see it. Inside the channels of all groups it is never channels last.
+func (p *problem) oneGroup() problem {
+	q := *p
+	q.Groups, q.c, q.k = 1, p.cg, p.kg
+	if p.Groups > 1 {
+		q.Layout = Contiguous
+	}
+	return q
 }
 
 // roundUp rounds n up to a multiple of unit.

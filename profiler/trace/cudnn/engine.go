@@ -14,8 +14,20 @@ const (
 	// Copies engines (xmma_*_implicit_gemm, cutlass_tensorop_*) work on
 	// channels-last copies of x, w and y, padded to full vectors.
 	Copies
+	// Serial is Copies of a CUTLASS wgrad, whose splits of the reduction take
+	// turns: a counter per tile instead of partial sums.
+	Serial
+	// Indexed (xmma_dgrad_indexed) is Copies or Grouped with tables of offsets,
+	// which kernel_helper_stage kernels compute first.
+	Indexed
+	// Widened engines compute half precision in TF32: fp32 copies of all.
+	Widened
+	// WidenedUnpadded (xmma_*_indexed_wo_smem) is the same without padding.
+	WidenedUnpadded
 	// Looped is Copies for a grouped convolution, one group after the other.
 	Looped
+	// LoopedSerial is Serial for one group after the other.
+	LoopedSerial
 	// Grouped is Copies with a kernel for groups (xmma only).
 	Grouped
 	// ContiguousOut (xmma_*_nhwckrsc_nchw, fp32) reads channels-last copies
@@ -26,6 +38,9 @@ const (
 	// GroupPairs (h200, fp32) transposes x and y of one group after the other
 	// and leaves w alone.
 	GroupPairs
+	// Unrounded (sm90_xmma_*) is Copies or Grouped whose kernels round to TF32
+	// themselves.
+	Unrounded
 	// Hopper (sm90_xmma_*) is Copies or Grouped with kernels of capability 9.0,
 	// which round to TF32 themselves and keep a header in the workspace.
 	Hopper
@@ -52,8 +67,10 @@ const (
 	// DepthwiseTiles (xmma_depthwise_convolution_*) is the tensor-core
 	// depthwise engine of half precision.
 	DepthwiseTiles
-	// Offsets (5x_cudnn_*) keeps a table of offsets.
+	// Offsets (5x_cudnn_*) keeps tables of offsets.
 	Offsets
+	// OffsetCopies (5x_cudnn_*_nhwc) is Copies with tables of offsets.
+	OffsetCopies
 	// Im2col is PyTorch's own fallback where cuDNN has no engine (bf16 on
 	// boards before Ampere): one sample's columns at a time.
 	Im2col
@@ -62,10 +79,11 @@ const (
 )
 
 var engineNames = [numEngines]string{
-	"direct", "copies", "looped", "grouped", "contiguous-out", "unpadded",
-	"group-pairs", "hopper", "folded", "batched-gemm", "winograd4", "winograd9",
+	"direct", "copies", "serial", "indexed", "widened", "widened-unpadded",
+	"looped", "looped-serial", "grouped", "contiguous-out", "unpadded",
+	"group-pairs", "unrounded", "hopper", "folded", "batched-gemm", "winograd4", "winograd9",
 	"winograd-fused", "fft1d-32", "fft1d-256", "fft2d-16", "fft2d-32",
-	"fft2d-64", "whole-fft", "depthwise-tiles", "offsets", "im2col",
+	"fft2d-64", "whole-fft", "depthwise-tiles", "offsets", "offset-copies", "im2col",
 }
 
 func (e Engine) String() string {
@@ -79,11 +97,19 @@ func (e Engine) String() string {
 // algorithms need, whatever the heuristics prefer.
 func (p *problem) can(e Engine) bool {
 	switch e {
-	case Looped, Grouped, GroupPairs:
+	case Looped, LoopedSerial, Grouped, GroupPairs:
 		return p.Groups > 1 && (e != GroupPairs || p.kind != wgrad)
 	case Copies:
 		return p.Groups == 1
-	case Hopper:
+	case Serial:
+		return p.Groups == 1 && p.kind == wgrad
+	case Indexed:
+		return p.kind == dgrad
+	case OffsetCopies:
+		return p.Groups == 1 && p.kind != wgrad
+	case Widened, WidenedUnpadded:
+		return p.Groups == 1 && p.DType != F32
+	case Hopper, Unrounded:
 		return generation(p.board.Capability) == 90
 	case ContiguousOut:
 		return p.kind == fprop && p.DType == F32 && p.Layout == Contiguous
@@ -121,37 +147,37 @@ func (p *problem) plain() bool {
 	return !p.strided() && max(p.Dilation[0], p.Dilation[1], p.Dilation[2]) == 1
 }
 
-// splits says whether engines of the class may split the reduction and keep
-// partial sums in the workspace.
+// splits says whether engines of the class may split the reduction.
 func (e Engine) splits() bool {
 	switch e {
-	case Copies, Looped, Grouped, ContiguousOut, Unpadded, Hopper:
+	case Copies, Serial, Looped, LoopedSerial, Grouped, ContiguousOut, Unpadded, Widened, WidenedUnpadded, Hopper:
 		return true
 	}
 	return false
 }
 
-// bytes is the workspace of an engine of class e without partial sums.
-func (p *problem) bytes(e Engine) int64 {
-	switch e {
-	case Copies:
-		return align(p.layoutCopies(padVector))
-	case Looped:
-		return p.perGroup(p.layoutCopies(padVector))
-	case Grouped:
-		return align(p.layoutCopies(padGroup))
-	case ContiguousOut:
-		return align(p.layoutCopies(padGroup, contiguousResult))
-	case Unpadded:
-		return align(p.layoutCopies(padNone, unrounded))
-	case GroupPairs:
-		return p.perGroup(p.N * (p.c*p.xs + p.k*p.ys) * p.es)
+// bytes is the workspace of a choice.
+func (p *problem) bytes(choice Choice) int64 {
+	switch e := choice.Engine; e {
+	case Copies, Grouped, ContiguousOut, Unpadded, Widened, WidenedUnpadded, Unrounded:
+		return align(p.layoutCopies(copyHabits[e]) + p.partials(choice))
+	case Serial:
+		return p.layoutCopies(copyHabits[e]) + p.partials(choice) + splitHeader + copyAlign
 	case Hopper:
-		n := align(p.layoutCopies(padGroup, unrounded))
-		if p.kind != wgrad {
-			n += hopperHeader
+		return p.layoutCopies(copyHabits[e]) + p.partials(choice) + hopperHeader + copyAlign
+	case Indexed:
+		return p.layoutCopies(copyHabits[e]) + p.offsetTables() + copyAlign
+	case Looped, LoopedSerial:
+		q := p.oneGroup()
+		n := q.layoutCopies(copyHabits[e]) + q.partials(choice) + copyAlign
+		if e == LoopedSerial {
+			n += splitHeader
 		}
-		return n
+		return n * min(p.Groups, concurrentGroups)
+	case GroupPairs:
+		q := p.oneGroup()
+		n := q.N*(q.c*q.xs+q.k*q.ys)*q.es + copyAlign
+		return n * min(p.Groups, concurrentGroups)
 	case Folded:
 		return p.folded()
 	case BatchedGemm:
@@ -163,8 +189,9 @@ func (p *problem) bytes(e Engine) int64 {
 	case DepthwiseTiles:
 		return p.depthwiseTiles()
 	case Offsets:
-		// 6 bytes per output point, in pieces of 128 bytes.
-		return roundUp(6*p.ys, 128) * min(p.Groups, concurrentGroups)
+		return p.pointOffsets() * min(p.Groups, concurrentGroups)
+	case OffsetCopies:
+		return p.layoutCopies(copyHabits[e]) + p.pointOffsets() + copyAlign
 	}
 	return 0
 }
@@ -172,6 +199,30 @@ func (p *problem) bytes(e Engine) int64 {
 // hopperHeader is what the fprop and dgrad kernels of sm90 keep in the workspace
 // beside copies: 128 bytes at any alignment of 4.
 const hopperHeader = 131
+
+// offsetTables are the tables of an indexed dgrad: 4 bytes for each point of x
+// and for each coordinate of each axis (1-D has two), 16 for each point of the
+// kernel and one more, in pieces of 128 bytes.
+func (p *problem) offsetTables() int64 {
+	coordinates := int64(0)
+	for i := range p.Dim {
+		coordinates += p.x(i)
+	}
+	if p.Dim == 1 {
+		coordinates++
+	}
+	return roundUp(4*(p.xs+coordinates)+16*(p.taps+1), 128)
+}
+
+// pointOffsets are the tables of the 5x_cudnn kernels: 6 bytes for each point of
+// the result and an end mark, in pieces of 128 bytes, and 17 more of those for
+// the filter of a dgrad.
+func (p *problem) pointOffsets() int64 {
+	if p.kind == dgrad {
+		return roundUp(6*p.xs+1, 128) + 17*128
+	}
+	return roundUp(6*p.ys+1, 128)
+}
 
 // align adds the alignment of a workspace that is not empty.
 func align(n int64) int64 {

@@ -1,10 +1,24 @@
 package cudnn
 
-// Rules are parsed decision rules other than the embedded ones.
-type Rules = rules
+import (
+	"fmt"
+	"io/fs"
+)
 
-// ParseRules makes parseRules known to the tests of package cudnn_test.
-func ParseRules(text string) (*Rules, error) { return parseRules(text) }
+// Explainer is Explain with other rules.
+type Explainer func(Config, Direction, Board) Plan
 
-// Explain is Explain with r for rules.
-func (r *rules) Explain(c Config, d Direction, b Board) Plan { return r.explain(c, d, &b) }
+// ReadRules reads the rules of all architectures in a directory.
+func ReadRules(files fs.FS, dir string) (Explainer, error) {
+	all := map[int]*rules{}
+	for _, g := range generations {
+		r, err := readRules(files, fmt.Sprintf("%s/sm%d.gz", dir, g))
+		if err != nil {
+			return nil, err
+		}
+		all[g] = r
+	}
+	return func(c Config, d Direction, b Board) Plan {
+		return all[generation(b.Capability)].explain(c, d, &b)
+	}, nil
+}

@@ -1,7 +1,7 @@
 package cudnn
 
 // numFeatures is the length of the list below.
-const numFeatures = 48
+const numFeatures = 57
 
 // features are the quantities that rules compare, in the order of
 // featureNames. They are sizes of the implicit matrix product, its tiles per
@@ -10,7 +10,6 @@ const numFeatures = 48
 type features [numFeatures]float32
 
 var featureNames = [numFeatures]string{
-	"capability", // times ten
 	"layout",     // 0 contiguous, 1 channels last, 2 only the input
 	"bf16",       // 1 for bfloat16
 	"dims",       // spatial dimensions
@@ -58,6 +57,16 @@ var featureNames = [numFeatures]string{
 	"x+y/w",     // bytes of x and y over those of w
 	"plain",     // 1 if nothing is strided or dilated
 	"winograd",  // the kernel's side if a Winograd engine exists, else 0
+	"all-c",     // channels of the image side, all groups
+	"all-k",     // channels of the feature side, all groups
+	"x-d",       // third to last axis of x
+	"kernel-d",  // third to last axis
+	"n*x",       // samples times spatial points of x
+	"n*y",       // samples times spatial points of y
+	"c*taps",    // reduction of the forward
+	"k*taps",    // reduction of the data gradient
+	"rows/columns",
+	"reduction/result", // reduction over rows times columns
 }
 
 // features computes them all.
@@ -67,6 +76,10 @@ func (p *problem) features() (f features) {
 	if p.Dim == 1 {
 		kh, sh, ph, xh, yh = 1, 1, 0, 1, 1
 	}
+	xd, kd := int64(1), int64(1)
+	if p.Dim == 3 {
+		xd, kd = p.x(0), p.K[0]
+	}
 	rows, columns, reduction := p.product()
 	sms := float32(p.board.SMs)
 	t64 := p.tiles(rows, columns, 64, 64) / sms
@@ -75,7 +88,7 @@ func (p *problem) features() (f features) {
 	xb, yb := float32(p.N*p.c*p.xs*p.es), float32(p.N*p.k*p.ys*p.es)
 	wb := float32(p.c * p.kg * p.taps * p.es)
 	return features{
-		float32(generation(p.board.Capability)), float32(p.Layout), flag(p.DType == BF16),
+		float32(p.Layout), flag(p.DType == BF16),
 		float32(p.Dim), flag(p.Transposed), flag(p.Groups > 1 && p.cg == 1),
 		float32(p.Groups), float32(p.N), float32(p.cg), float32(p.kg),
 		alignment(p.cg), alignment(p.kg), float32(min(p.cg, p.kg)), float32(max(p.cg, p.kg)),
@@ -90,6 +103,9 @@ func (p *problem) features() (f features) {
 		float32(rows) * float32(columns) * float32(reduction) * float32(p.Groups) / sms,
 		xb, yb, wb, float32(rows) * float32(columns) * float32(p.Groups),
 		idle(t64), idle(t128), (xb + yb) / wb, flag(p.plain()), p.winogradSide(),
+		float32(p.c), float32(p.k), float32(xd), float32(kd),
+		float32(p.N * p.xs), float32(p.N * p.ys), float32(p.cg * p.taps), float32(p.kg * p.taps),
+		float32(rows) / float32(columns), float32(reduction) / (float32(rows) * float32(columns)),
 	}
 }
 

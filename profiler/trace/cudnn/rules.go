@@ -1,87 +1,138 @@
 package cudnn
 
 import (
-	_ "embed"
+	"compress/gzip"
+	"embed"
 	"fmt"
+	"io"
+	"io/fs"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 )
 
-// ruleText holds the decision rules; command fit writes it.
+// ruleFiles are the decision rules of each architecture; command fit writes them.
 //
-//go:embed rules.txt
-var ruleText string
+//go:embed rules
+var ruleFiles embed.FS
 
-// rules are the parsed decision rules: which engine classes are preferred, and
-// how many partial results a splitting engine keeps, by operation and element
+// generations are the architectures there are rules for: those of the recorded
+// boards.
+var generations = [...]int{75, 80, 86, 89, 90, 120}
+
+// rules are the decision rules of one architecture, by operation and element
 // size.
 type rules struct {
-	engine [3][2]tree
-	split  [3][2]tree
+	// multiprocessors is how many the recorded board has.
+	multiprocessors int
+	trees           [3][2]tree
 }
 
-// preferences is how many engine classes a leaf can name. The first that can
-// do the problem, and fits the board's memory, is taken.
-const preferences = 4
-
 // tree is a binary decision tree; node 0 is its root.
-type tree []node
+type tree struct {
+	nodes   []node
+	choices []Choice
+}
 
-// node compares a feature with a threshold, or is a leaf (feature < 0).
+// node compares a feature with a threshold, or is a leaf (feature < 0) that
+// names a choice. The answer "less" is the next node.
 type node struct {
-	feature     int16
-	less, other int32
-	threshold   float32             // of a leaf of a split tree: the answer
-	engines     [preferences]Engine // of a leaf of an engine tree: the same
+	threshold float32
+	feature   int16
+	choice    uint16
+	other     int32
 }
 
 // leaf walks the tree down.
-func (t tree) leaf(f *features) *node {
+func (t *tree) leaf(f *features) Choice {
 	i := int32(0)
-	for t[i].feature >= 0 {
-		if f[t[i].feature] < t[i].threshold {
-			i = t[i].less
-		} else {
-			i = t[i].other
+	for {
+		n := &t.nodes[i]
+		switch {
+		case n.feature < 0:
+			return t.choices[n.choice]
+		case f[n.feature] < n.threshold:
+			i++
+		default:
+			i = n.other
 		}
 	}
-	return &t[i]
 }
 
-// loadRules parses the embedded rules once.
-var loadRules = sync.OnceValue(func() *rules {
-	r, err := parseRules(ruleText)
-	if err != nil {
-		panic("cudnn: embedded rules: " + err.Error())
+// embedded parses the rules of each architecture on first use.
+var embedded = func() map[int]func() *rules {
+	m := map[int]func() *rules{}
+	for _, g := range generations {
+		m[g] = sync.OnceValue(func() *rules {
+			r, err := readRules(ruleFiles, fmt.Sprintf("rules/sm%d.gz", g))
+			if err != nil {
+				panic("cudnn: embedded rules: " + err.Error())
+			}
+			return r
+		})
 	}
-	return r
-})
+	return m
+}()
 
-// parseRules reads rules in the form that command fit writes: a head line
-// "engine fprop half" or "split wgrad fp32", then its tree, one node a line in
-// preorder: "feature < threshold", or "= answer" with a comment. The answer of
-// an engine tree is a list of classes, the preferred one first.
+// rulesOf returns the rules of an architecture.
+func rulesOf(generation int) *rules { return embedded[generation]() }
+
+// readRules reads a compressed file of rules.
+func readRules(files fs.FS, name string) (*rules, error) {
+	f, err := files.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	text, err := io.ReadAll(z)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	r, err := parseRules(string(text))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return r, nil
+}
+
+// parseRules reads rules in the form that command fit writes: the line
+// "multiprocessors 36", then for each operation and precision a head line such
+// as "fprop half" and its tree, one node a line in preorder: "feature <
+// threshold", or "= choice".
 func parseRules(text string) (*rules, error) {
 	r := &rules{}
 	p := ruleParser{lines: strings.Split(text, "\n")}
+	p.skipBlank()
+	if p.at == len(p.lines) {
+		return nil, fmt.Errorf("no rules")
+	}
+	if n, err := fmt.Sscanf(p.lines[p.at], "multiprocessors %d", &r.multiprocessors); n != 1 || r.multiprocessors <= 0 {
+		return nil, fmt.Errorf("line %d: want the number of multiprocessors: %w", p.at+1, err)
+	}
+	p.at++
 	for p.skipBlank(); p.at < len(p.lines); p.skipBlank() {
 		words := strings.Fields(p.lines[p.at])
-		if len(words) != 3 {
-			return nil, fmt.Errorf("line %d: want a head of three words, have %q", p.at+1, p.lines[p.at])
+		if len(words) != 2 {
+			return nil, fmt.Errorf("line %d: want a head of two words, have %q", p.at+1, p.lines[p.at])
 		}
-		into, err := r.tree(words[0], words[1], words[2])
+		into, err := r.tree(words[0], words[1])
 		if err != nil {
 			return nil, fmt.Errorf("line %d: %w", p.at+1, err)
 		}
 		p.at++
-		if _, err := p.node(into, words[0] == "engine"); err != nil {
+		p.choices = map[string]uint16{}
+		if err := p.node(into); err != nil {
 			return nil, fmt.Errorf("line %d: %w", p.at+1, err)
 		}
 	}
-	for kind := range r.engine {
-		for half := range r.engine[kind] {
-			if len(r.engine[kind][half]) == 0 || len(r.split[kind][half]) == 0 {
+	for kind := range r.trees {
+		for half := range r.trees[kind] {
+			if len(r.trees[kind][half].nodes) == 0 {
 				return nil, fmt.Errorf("no rules for %s %s", kindNames[kind], precisionNames[half])
 			}
 		}
@@ -94,26 +145,22 @@ var (
 	precisionNames = [2]string{"fp32", "half"}
 )
 
-func (r *rules) tree(what, kind, precision string) (*tree, error) {
-	for i, k := range kindNames {
-		for j, pr := range precisionNames {
-			if k != kind || pr != precision {
-				continue
-			}
-			switch what {
-			case "engine":
-				return &r.engine[i][j], nil
-			case "split":
-				return &r.split[i][j], nil
-			}
-		}
+func (r *rules) tree(kind, precision string) (*tree, error) {
+	i, j := slices.Index(kindNames[:], kind), slices.Index(precisionNames[:], precision)
+	if i < 0 || j < 0 {
+		return nil, fmt.Errorf("unknown rules %s %s", kind, precision)
 	}
-	return nil, fmt.Errorf("unknown rules %s %s %s", what, kind, precision)
+	if len(r.trees[i][j].nodes) > 0 {
+		return nil, fmt.Errorf("rules for %s %s twice", kind, precision)
+	}
+	return &r.trees[i][j], nil
 }
 
 type ruleParser struct {
 	lines []string
 	at    int
+	// choices are the choices of the current tree.
+	choices map[string]uint16
 }
 
 // skipBlank passes over empty and comment lines.
@@ -127,86 +174,62 @@ func (p *ruleParser) skipBlank() {
 	}
 }
 
-// node parses one node and what hangs below it, and returns its index.
-func (p *ruleParser) node(t *tree, engines bool) (int32, error) {
+// node parses one node and what hangs below it.
+func (p *ruleParser) node(t *tree) error {
 	p.skipBlank()
 	if p.at == len(p.lines) {
-		return 0, fmt.Errorf("the tree ends in the middle")
+		return fmt.Errorf("the tree ends in the middle")
 	}
 	words := strings.Fields(p.lines[p.at])
-	index := int32(len(*t))
-	if words[0] == "=" && len(words) >= 2 {
-		leaf, err := parseLeaf(words[1:], engines)
+	if words[0] == "=" && len(words) == 2 {
+		choice, err := p.choice(t, words[1])
 		if err != nil {
-			return 0, err
+			return err
 		}
-		*t = append(*t, leaf)
+		t.nodes = append(t.nodes, node{feature: -1, choice: choice})
 		p.at++
-		return index, nil
+		return nil
 	}
-	if len(words) < 3 || words[1] != "<" {
-		return 0, fmt.Errorf("want \"feature < threshold\", have %q", p.lines[p.at])
+	if len(words) != 3 || words[1] != "<" {
+		return fmt.Errorf("want \"feature < threshold\", have %q", p.lines[p.at])
 	}
-	feature, err := featureIndex(words[0])
-	if err != nil {
-		return 0, err
+	feature := slices.Index(featureNames[:], words[0])
+	if feature < 0 {
+		return fmt.Errorf("unknown feature %q", words[0])
 	}
 	threshold, err := strconv.ParseFloat(words[2], 32)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	*t = append(*t, node{feature: feature, threshold: float32(threshold)})
+	index := len(t.nodes)
+	t.nodes = append(t.nodes, node{feature: int16(feature), threshold: float32(threshold)})
 	p.at++
-	less, err := p.node(t, engines)
-	if err != nil {
-		return 0, err
+	if err := p.node(t); err != nil {
+		return err
 	}
-	other, err := p.node(t, engines)
-	if err != nil {
-		return 0, err
-	}
-	(*t)[index].less, (*t)[index].other = less, other
-	return index, nil
+	t.nodes[index].other = int32(len(t.nodes))
+	return p.node(t)
 }
 
-// parseLeaf reads an answer: a number, or engine classes up to a comment.
-func parseLeaf(words []string, engines bool) (node, error) {
-	leaf := node{feature: -1}
-	if !engines {
-		x, err := strconv.ParseFloat(words[0], 32)
-		leaf.threshold = float32(x)
-		return leaf, err
+// choice returns the index of a choice in t, which gets it if it is new.
+func (p *ruleParser) choice(t *tree, text string) (uint16, error) {
+	if i, ok := p.choices[text]; ok {
+		return i, nil
 	}
-	for i, word := range words {
-		if word == "#" {
-			break
-		}
-		if i == preferences {
-			return leaf, fmt.Errorf("more than %d engines", preferences)
-		}
-		e, err := engineNamed(word)
-		if err != nil {
-			return leaf, err
-		}
-		leaf.engines[i] = e
+	c, err := parseChoice(text)
+	if err != nil {
+		return 0, err
 	}
-	return leaf, nil
+	i := uint16(len(t.choices))
+	t.choices = append(t.choices, c)
+	p.choices[text] = i
+	return i, nil
 }
 
 func engineNamed(name string) (Engine, error) {
-	for i, n := range engineNames {
-		if n == name {
-			return Engine(i), nil
-		}
+	i := slices.Index(engineNames[:], name)
+	if i < 0 {
+		return 0, fmt.Errorf("unknown engine %q", name)
 	}
-	return 0, fmt.Errorf("unknown engine %q", name)
-}
-
-func featureIndex(name string) (int16, error) {
-	for i, n := range featureNames {
-		if n == name {
-			return int16(i), nil
-		}
-	}
-	return 0, fmt.Errorf("unknown feature %q", name)
+	return Engine(i), nil
 }

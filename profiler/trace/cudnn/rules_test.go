@@ -5,24 +5,44 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 )
 
 func TestMalformedRulesAreRefused(t *testing.T) {
+	const head = "multiprocessors 36\n"
 	for _, c := range []struct{ name, text, want string }{
-		{"no head", "c < 8\n", `unknown rules`},
-		{"head of two words", "engine fprop\n", "three words"},
-		{"unknown operation", "engine backward half\n= direct\n", "unknown rules"},
-		{"unknown feature", "engine fprop half\nmood < 3\n= direct\n= copies\n", `unknown feature "mood"`},
-		{"unknown engine", "engine fprop half\n= magic\n", `unknown engine "magic"`},
-		{"missing branch", "engine fprop half\nc < 8\n= direct\n", "ends in the middle"},
-		{"not a number", "split fprop half\n= many\n", "invalid syntax"},
-		{"incomplete", "engine fprop half\n= direct\n", "no rules for"},
+		{"empty", "", "no rules"},
+		{"no multiprocessors", "fprop half\n= direct\n", "multiprocessors"},
+		{"no head", head + "c < 8 \n", `two words`},
+		{"head of one word", head + "fprop\n", "two words"},
+		{"unknown operation", head + "backward half\n= direct\n", "unknown rules"},
+		{"twice", head + "fprop half\n= direct\nfprop half\n= direct\n", "twice"},
+		{"unknown feature", head + "fprop half\nmood < 3\n= direct\n= copies\n", `unknown feature "mood"`},
+		{"unknown engine", head + "fprop half\n= magic\n", `unknown engine "magic"`},
+		{"half a tile", head + "fprop half\n= copies/64x\n", `choice "copies/64x"`},
+		{"words after a choice", head + "fprop half\n= copies*3copies\n", `choice "copies*3copies"`},
+		{"missing branch", head + "fprop half\nc < 8\n= direct\n", "ends in the middle"},
+		{"not a number", head + "fprop half\nc < many\n= direct\n= direct\n", "invalid syntax"},
+		{"incomplete", head + "fprop half\n= direct\n", "no rules for"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := parseRules(c.text)
 			require.ErrorContains(t, err, c.want)
 		})
 	}
+}
+
+func TestChoicesAreReadAsWritten(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := Choice{Engine: Engine(rapid.IntRange(0, numEngines-1).Draw(t, "engine"))}
+		if rapid.Bool().Draw(t, "tiled") {
+			c.TileM, c.TileN = rapid.Int64Range(1, 512).Draw(t, "m"), rapid.Int64Range(1, 512).Draw(t, "n")
+		}
+		c.Splits = rapid.Int64Range(0, 5000).Draw(t, "splits")
+		have, err := parseChoice(c.String())
+		require.NoError(t, err)
+		require.Equal(t, c, have)
+	})
 }
 
 func TestEveryFeatureAndEngineHasItsOwnName(t *testing.T) {
@@ -35,8 +55,8 @@ func TestEveryFeatureAndEngineHasItsOwnName(t *testing.T) {
 }
 
 func FuzzParseRules(f *testing.F) {
-	f.Add("engine fprop half\nc < 8\n= direct # 3 cases\n= copies direct\n")
-	f.Add(strings.Repeat("c < 8\n", 100))
+	f.Add("multiprocessors 36\nfprop half\nc < 8\n= direct\n= copies/64x128*3\n")
+	f.Add("multiprocessors 36\nfprop half\n" + strings.Repeat("c < 8\n", 100))
 	f.Fuzz(func(t *testing.T, text string) {
 		r, err := parseRules(text)
 		if err != nil {
@@ -44,10 +64,9 @@ func FuzzParseRules(f *testing.F) {
 		}
 		// What parses must decide.
 		var x features
-		for kind := range r.engine {
-			for half := range r.engine[kind] {
-				r.engine[kind][half].leaf(&x)
-				r.split[kind][half].leaf(&x)
+		for kind := range r.trees {
+			for half := range r.trees[kind] {
+				r.trees[kind][half].leaf(&x)
 			}
 		}
 	})

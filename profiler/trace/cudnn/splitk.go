@@ -1,36 +1,72 @@
 package cudnn
 
-// partials is the room of split-k: fp32 copies of the padded result, summed
-// into the result afterwards.
-func (p *problem) partials(e Engine, splits float32) int64 {
-	if splits <= 0 {
+// partials is the room beside the copies for a reduction that is split: partial
+// results in fp32, summed afterwards, and the counters that order the summing.
+// What the engines keep differs:
+//
+//   - xmma kernels keep whole tiles of the kernel's size and a counter for each,
+//     and one more set of counters (4*(splits+1) bytes a tile);
+//   - CUTLASS kernels followed by ReduceSplitK keep whole results, padded like
+//     the copies;
+//   - CUTLASS kernels that split serially add to the result in turn, so that a
+//     counter per tile is all they need;
+//   - Hopper kernels share out the last wave of tiles; Splits counts the tiles
+//     kept, whatever the number of tiles there are.
+func (p *problem) partials(c Choice) int64 {
+	switch {
+	case c.Splits == 0:
 		return 0
+	case c.Engine == Hopper:
+		return c.Splits * c.tileBytes()
+	case c.Engine == Serial || c.Engine == LoopedSerial:
+		return 4 * p.tileCount(c)
+	case c.TileM == 0:
+		return c.Splits*p.result32(c.Engine) + splitHeader
 	}
-	return int64(float64(splits)*float64(p.result32(e))+0.5) + 128
+	tiles := p.tileCount(c)
+	return tiles*(c.Splits*(c.tileBytes()+4)+4) + tileHeader
+}
+
+const (
+	// splitHeader is what CUTLASS engines that split add, tileHeader the same
+	// of xmma engines.
+	splitHeader = 128
+	tileHeader  = 159
+	// groupTile is the side of the blocks that grouped kernels cut the
+	// channels of all groups into.
+	groupTile = 64
+)
+
+// tileBytes is one tile of partial sums.
+func (c Choice) tileBytes() int64 { return 4 * c.TileM * c.TileN }
+
+// tileCount is how many tiles the result is cut into. The grouped wgrad takes
+// several small groups in one block.
+func (p *problem) tileCount(c Choice) int64 {
+	s := p.padded(copyHabits[c.Engine])
+	var rows, columns int64
+	switch p.kind {
+	case fprop:
+		rows, columns = p.N*p.ys, s.groups*s.k
+	case dgrad:
+		rows, columns = p.N*p.xs, s.groups*s.c
+	case wgrad:
+		rows, columns = s.groups*s.k, s.c*p.taps
+		if s.groups > 1 {
+			columns = max(s.c, min(c.TileN, groupTile)) * p.taps
+		}
+	}
+	return ceilDiv(rows, c.TileM) * ceilDiv(columns, c.TileN)
 }
 
 // result32 is the size of the result in fp32 with the padding of e.
 func (p *problem) result32(e Engine) int64 {
-	pad := padVector
-	switch e {
-	case Grouped, ContiguousOut, Hopper:
-		pad = padGroup
-	case Unpadded:
-		pad = padNone
-	}
-	c, k := p.channels(pad)
-	var n int64
+	s := p.padded(copyHabits[e])
 	switch p.kind {
 	case fprop:
-		n = p.N * k * p.ys
+		return 4 * p.N * s.groups * s.k * p.ys
 	case dgrad:
-		n = p.N * c * p.xs
-	case wgrad:
-		n = c * k * p.taps
+		return 4 * p.N * s.groups * s.c * p.xs
 	}
-	groups := p.Groups
-	if e == Looped {
-		groups = min(groups, concurrentGroups)
-	}
-	return 4 * n * groups
+	return 4 * s.groups * s.c * s.k * p.taps
 }

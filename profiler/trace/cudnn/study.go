@@ -1,7 +1,7 @@
 package cudnn
 
 // Study exposes what the rules are found from, for command fit and for tests:
-// the features of a case and what each engine class would ask for.
+// the features of a case and what each choice would ask for.
 type Study struct{ p problem }
 
 // NewStudy prepares a case.
@@ -18,29 +18,23 @@ func (s Study) Features() []float32 {
 	return f[:]
 }
 
-// Tree names the rules that apply: operation and precision.
-func (s Study) Tree() string {
+// Tree names the rules that apply: generation, operation and precision.
+func (s Study) Tree() (generation int, operation string) {
 	half := 0
 	if s.p.DType != F32 {
 		half = 1
 	}
-	return kindNames[s.p.kind] + " " + precisionNames[half]
+	return Generation(*s.p.board), kindNames[s.p.kind] + " " + precisionNames[half]
 }
 
-// Bytes is the workspace of engine class e without partial sums.
-func (s Study) Bytes(e Engine) int64 { return s.p.bytes(e) }
+// Generation is the architecture whose rules a board goes by.
+func Generation(b Board) int { return generation(b.Capability) }
 
-// Result32 is the size of the fp32 result as e pads it.
-func (s Study) Result32(e Engine) int64 { return s.p.result32(e) }
+// Bytes is the workspace of a choice.
+func (s Study) Bytes(c Choice) int64 { return s.p.bytes(c) }
 
-// Splits says whether e may keep partial sums.
+// Splits says whether engines of class e may split the reduction.
 func (s Study) Splits(e Engine) bool { return e.splits() }
-
-// TensorBytes is the size of x, w and y together.
-func (s Study) TensorBytes() int64 {
-	p := &s.p
-	return (p.N*(p.c*p.xs+p.k*p.ys) + p.k*p.cg*p.taps) * p.es
-}
 
 // Can says whether engine class e exists for the case.
 func (s Study) Can(e Engine) bool { return s.p.can(e) }

@@ -1,97 +1,120 @@
 package main
 
 import (
-	"math"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/vprof/vprof/profiler/trace/cudnn"
-	"github.com/vprof/vprof/profiler/trace/cudnn/vectors"
 )
 
-// small is the workspace below which a case counts as direct: tables and
-// semaphores that no training step notices.
+// small is the workspace below which an unexplained case counts as direct:
+// tables and semaphores that no training step notices.
 const small = 16 << 10
 
-// engineOf tells the engine class from the kernels that ran.
-func engineOf(kernels []string, bytes int64, c cudnn.Config) (cudnn.Engine, bool) {
-	if bytes <= small {
-		return cudnn.Direct, true
+// family is what kernel names tell: any of the names is among those that ran,
+// then the engine is one of these, the likelier first.
+type family struct {
+	any     []string
+	all     []string
+	engines []cudnn.Engine
+}
+
+// families are tried in order.
+var families = []family{
+	{any: []string{"regular_fft", "vector_fft"}, engines: []cudnn.Engine{cudnn.WholeFFT}},
+	{any: []string{"fft1d_r2c_32"}, engines: []cudnn.Engine{cudnn.FFT1D32}},
+	{any: []string{"fft1d_r2c_256"}, engines: []cudnn.Engine{cudnn.FFT1D256}},
+	{any: []string{"fft2d_r2c_16x16"}, engines: []cudnn.Engine{cudnn.FFT2D16}},
+	{any: []string{"fft2d_r2c_32x32"}, engines: []cudnn.Engine{cudnn.FFT2D32}},
+	{any: []string{"fft2d_r2c_64x64"}, engines: []cudnn.Engine{cudnn.FFT2D64}},
+	{any: []string{"winogradForward", "winogradWgrad"}, all: []string{"9x9"}, engines: []cudnn.Engine{cudnn.Winograd9}},
+	{any: []string{"winogradForward", "winogradWgrad"}, engines: []cudnn.Engine{cudnn.Winograd4}},
+	{any: []string{"inograd"}, engines: []cudnn.Engine{cudnn.WinogradFused}},
+	{any: []string{"xmma_depthwise"}, engines: []cudnn.Engine{cudnn.DepthwiseTiles}},
+	{any: []string{"reduce_wgrad_nchw_helper"}, engines: []cudnn.Engine{cudnn.BatchedGemm}},
+	{any: []string{"im2col", "col2im"}, engines: []cudnn.Engine{cudnn.Im2col}},
+	{any: []string{"Folded", "folded"}, engines: []cudnn.Engine{cudnn.Folded}},
+	{any: []string{"_5x_cudnn"}, all: []string{"nchwToNhwc"}, engines: []cudnn.Engine{cudnn.OffsetCopies, cudnn.Copies}},
+	{any: []string{"_5x_cudnn"}, engines: []cudnn.Engine{cudnn.Offsets}},
+	{any: []string{"genericTranspose"}, all: []string{"xmma"}, engines: []cudnn.Engine{cudnn.GroupPairs}},
+	{any: []string{"kernel_helper_stage"}, engines: []cudnn.Engine{cudnn.Indexed}},
+	{any: []string{"xmma_fprop"}, all: []string{"nhwckrsc_nchw"}, engines: []cudnn.Engine{cudnn.ContiguousOut, cudnn.Copies}},
+	{any: []string{"indexed_wo_smem"}, engines: []cudnn.Engine{
+		cudnn.Copies, cudnn.Unpadded, cudnn.Widened, cudnn.WidenedUnpadded, cudnn.Grouped, cudnn.Looped,
+	}},
+	{any: []string{"sm90_xmma"}, engines: []cudnn.Engine{cudnn.Copies, cudnn.Grouped, cudnn.Hopper, cudnn.Unrounded}},
+	{any: []string{"ReduceSplitK"}, engines: []cudnn.Engine{cudnn.Copies, cudnn.Looped}},
+	{any: []string{"cutlass_tensorop"}, all: []string{"wgrad"}, engines: []cudnn.Engine{
+		cudnn.Copies, cudnn.Serial, cudnn.LoopedSerial, cudnn.Looped, cudnn.Widened,
+	}},
+	{any: []string{"cutlass_tensorop"}, engines: []cudnn.Engine{cudnn.Copies, cudnn.Looped, cudnn.Widened}},
+	{any: []string{"_xmma_"}, all: []string{"implicit_gemm"}, engines: []cudnn.Engine{
+		cudnn.Copies, cudnn.Grouped, cudnn.Looped, cudnn.Widened,
+	}},
+}
+
+// fits says whether the kernels that ran, joined, belong to the family.
+func (f family) fits(kernels string) bool {
+	has := func(s string) bool { return strings.Contains(kernels, s) }
+	return slices.ContainsFunc(f.any, has) && !slices.ContainsFunc(f.all, func(s string) bool { return !has(s) })
+}
+
+// guesses are the engines tried where kernels tell nothing.
+var guesses = []cudnn.Engine{cudnn.Copies, cudnn.Looped, cudnn.Grouped, cudnn.Unpadded, cudnn.Im2col}
+
+// tileName is how kernel names give the tile.
+var tileName = regexp.MustCompile(`(?:tilesize|_)(\d+)x(\d+)(?:x\d+_|_\d+x\d+_n)`)
+
+// choiceOf tells the engine and its knobs from the kernels that ran and the
+// bytes they were given: of the engines of the kernels' family the first whose
+// formula gives every byte, else the nearest.
+func choiceOf(s cudnn.Study, kernels []string, bytes int64) cudnn.Choice {
+	direct := cudnn.Choice{}
+	if bytes == 0 {
+		return direct
 	}
 	all := strings.Join(kernels, " ")
-	has := func(s string) bool { return strings.Contains(all, s) }
-	switch {
-	case has("regular_fft") || has("vector_fft"):
-		return cudnn.WholeFFT, true
-	case has("fft1d_r2c_32"):
-		return cudnn.FFT1D32, true
-	case has("fft1d_r2c_256"):
-		return cudnn.FFT1D256, true
-	case has("fft2d_r2c_16x16"):
-		return cudnn.FFT2D16, true
-	case has("fft2d_r2c_32x32"):
-		return cudnn.FFT2D32, true
-	case has("fft2d_r2c_64x64"):
-		return cudnn.FFT2D64, true
-	case has("winogradForward") || has("winogradWgrad"):
-		if has("9x9") {
-			return cudnn.Winograd9, true
+	engines := guesses
+	if i := slices.IndexFunc(families, func(f family) bool { return f.fits(all) }); i >= 0 {
+		engines = families[i].engines
+	}
+	var tileM, tileN int64
+	if m := tileName.FindStringSubmatch(all); m != nil && !strings.Contains(all, "ReduceSplitK") {
+		tileM, _ = strconv.ParseInt(m[1], 10, 64)
+		tileN, _ = strconv.ParseInt(m[2], 10, 64)
+	}
+	best, gap := direct, bytes
+	for _, e := range engines {
+		if !s.Can(e) {
+			continue
 		}
-		return cudnn.Winograd4, true
-	case has("winograd"):
-		return cudnn.WinogradFused, true
-	case has("xmma_depthwise"):
-		return cudnn.DepthwiseTiles, true
-	case has("reduce_wgrad_nchw_helper"):
-		return cudnn.BatchedGemm, true
-	case has("im2col") || has("col2im"):
-		return cudnn.Im2col, true
-	case has("Folded") || has("folded"):
-		return cudnn.Folded, true
-	case has("xmma_fprop") && has("nhwckrsc_nchw"):
-		return cudnn.ContiguousOut, true
-	case has("indexed_wo_smem") && !has("sm90_xmma"):
-		return cudnn.Unpadded, true
-	case has("xmma") && has("genericTranspose"):
-		return cudnn.GroupPairs, true
-	case has("sm90_xmma"):
-		return cudnn.Hopper, true
-	case has("ReduceSplitK"), has("cutlass_tensorop") && has("nhwc_"):
-		return copying(kernels, c, true), true
-	case has("_xmma_") && has("implicit_gemm"):
-		return copying(kernels, c, false), true
-	}
-	return cudnn.Direct, false
-}
-
-// copying tells engines with a grouped kernel from those that run one group
-// after the other. CUTLASS engines always do; the others show it by the same
-// product kernel running again.
-func copying(kernels []string, c cudnn.Config, cutlass bool) cudnn.Engine {
-	if c.Groups == 1 {
-		return cudnn.Copies
-	}
-	products := 0
-	for _, k := range kernels {
-		if strings.Contains(k, "implicit_gemm") {
-			products++
+		for _, c := range knobs(s, e, tileM, tileN, bytes) {
+			if d := s.Bytes(c) - bytes; max(d, -d) < gap {
+				best, gap = c, max(d, -d)
+			}
 		}
 	}
-	if cutlass || products > 1 {
-		return cudnn.Looped
+	if gap > 0 && bytes <= small {
+		return direct
 	}
-	return cudnn.Grouped
+	return best
 }
 
-// weight is how much a case counts: by the square root of its tensors, so that
-// the large ones decide without drowning the rest, and more for convolutions of
-// real models and for contiguous tensors, PyTorch's default.
-func weight(v vectors.Vector, s cudnn.Study) float64 {
-	w := math.Sqrt(float64(s.TensorBytes()))
-	if v.Reference {
-		w *= 3
+// knobs are the choices of an engine worth trying: unsplit, and split as often
+// as comes closest.
+func knobs(s cudnn.Study, e cudnn.Engine, tileM, tileN, bytes int64) []cudnn.Choice {
+	choices := []cudnn.Choice{{Engine: e}}
+	if !s.Splits(e) {
+		return choices
 	}
-	if v.Config.Layout != cudnn.Contiguous {
-		w /= 2
+	once := cudnn.Choice{Engine: e, TileM: tileM, TileN: tileN, Splits: 1}
+	twice := once
+	twice.Splits = 2
+	more := s.Bytes(twice) - s.Bytes(once)
+	if more > 0 {
+		once.Splits = max(1, 1+(bytes-s.Bytes(once)+more/2)/more)
 	}
-	return w
+	return append(choices, once)
 }

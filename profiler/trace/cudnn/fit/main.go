@@ -1,19 +1,22 @@
 // Command fit finds the decision rules of package cudnn from recorded
-// workspaces: which engine class cuDNN chooses, and how far it splits the
-// reduction. It grows one small decision tree per operation and precision, best
-// split first, each leaf backed by a dozen cases or more, over the features of
-// package cudnn only. With -held-out it keeps away from the fifth of the
-// geometries that the accuracy test measures on.
+// workspaces: which engine cuDNN chooses, with which tile and how often the
+// reduction is split. It grows one decision tree per architecture, operation
+// and precision over the features of package cudnn, until a leaf has one answer
+// or too few cases. With -held-out it keeps away from the fifth of the
+// geometries that the accuracy test measures on; with -batch from a batch size.
 //
-//	go run ./fit -o rules.txt testdata/conv-workspaces.jsonl.gz
+//	go run ./fit -o rules testdata/conv-workspaces.jsonl.gz
 package main
 
 import (
-	"bufio"
+	"bytes"
+	"compress/gzip"
 	"flag"
 	"fmt"
 	"log"
 	"os"
+	"path/filepath"
+	"sync"
 
 	"github.com/vprof/vprof/profiler/trace/cudnn"
 	"github.com/vprof/vprof/profiler/trace/cudnn/vectors"
@@ -21,89 +24,96 @@ import (
 
 func main() {
 	log.SetFlags(0)
-	out := flag.String("o", "rules.txt", "write the rules to `file`")
-	leaves := flag.Int("leaves", 250, "most leaves of an engine tree")
-	splitLeaves := flag.Int("split-leaves", 150, "most leaves of a split tree")
-	support := flag.Int("support", 12, "fewest cases behind a leaf")
+	log.SetPrefix("fit: ")
+	out := flag.String("o", "rules", "write the rules to `directory`")
+	support := flag.Int("support", 1, "fewest cases behind a leaf")
 	heldOut := flag.Bool("held-out", false, "leave out the geometries that the accuracy test holds back")
-	without := flag.String("without", "", "leave out a `board`, to see how rules do on one they never saw")
+	batch := flag.Int64("batch", 0, "leave out a batch `size`")
 	flag.Parse()
 	if flag.NArg() != 1 {
-		log.Fatal("fit: want the recorded vectors as the one argument")
+		log.Fatal("want the recorded vectors as the one argument")
 	}
 	vs, err := vectors.Read(flag.Arg(0))
 	if err != nil {
-		log.Fatal("fit: ", err)
+		log.Fatal(err)
 	}
-	f, err := os.Create(*out)
-	if err != nil {
-		log.Fatal("fit: ", err)
-	}
-	w := bufio.NewWriter(f)
-	fmt.Fprintf(w, "# Decision rules of package cudnn, written by command fit: do not edit.\n")
-	fmt.Fprintf(w, "# A line is a question, its two answers follow: first yes, then no.\n")
-	cases := collect(vs, *heldOut, *without)
-	for _, kind := range []string{"fprop", "dgrad", "wgrad"} {
-		for _, precision := range []string{"half", "fp32"} {
-			name := kind + " " + precision
-			log.Print(name, ": ", len(cases[name]), " cases")
-			fmt.Fprintf(w, "\nengine %s\n", name)
-			grow(engineSamples(cases[name]), *leaves, *support, classify{}).write(w, "")
-			fmt.Fprintf(w, "\nsplit %s\n", name)
-			grow(splitSamples(cases[name]), *splitLeaves, *support, regress{}).write(w, "")
-		}
-	}
-	if err := w.Flush(); err != nil {
-		log.Fatal("fit: ", err)
-	}
-	if err := f.Close(); err != nil {
-		log.Fatal("fit: ", err)
-	}
-}
-
-// observation is one direction of one vector, with the engine class its kernels
-// tell.
-type observation struct {
-	study  cudnn.Study
-	x      []float32
-	engine cudnn.Engine
-	bytes  int64
-	weight float64
-}
-
-// collect sorts the training cases by the tree they belong to.
-func collect(vs []vectors.Vector, heldOut bool, without string) map[string][]observation {
-	cases := map[string][]observation{}
+	kept := vs[:0]
 	for _, v := range vs {
-		if v.Held && heldOut || v.Board.Name == without {
-			continue
+		if !(v.Held && *heldOut) && v.Config.N != *batch {
+			kept = append(kept, v)
 		}
+	}
+	if err := write(*out, collect(kept), *support); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// operations are the trees of one architecture, in the order they are written.
+var operations = []string{"fprop half", "fprop fp32", "dgrad half", "dgrad fp32", "wgrad half", "wgrad fp32"}
+
+// board is what is known of one architecture: its samples by operation.
+type board struct {
+	generation, multiprocessors int
+	samples                     map[string][]sample
+}
+
+// collect sorts the cases by the tree they belong to.
+func collect(vs []vectors.Vector) map[int]*board {
+	boards := map[int]*board{}
+	for _, v := range vs {
 		for d := range v.Workspaces {
 			s := cudnn.NewStudy(v.Config, cudnn.Direction(d), v.Board)
-			o := observation{study: s, x: s.Features()}
+			generation, operation := s.Tree()
+			b := boards[generation]
+			if b == nil {
+				b = &board{generation, v.Board.SMs, map[string][]sample{}}
+				boards[generation] = b
+			}
 			// The last is cuDNN's; a copy of the weight may come before it.
+			var bytes int64
 			if n := len(v.Workspaces[d]); n > 0 {
-				o.bytes = v.Workspaces[d][n-1]
+				bytes = v.Workspaces[d][n-1]
 			}
-			e, known := engineOf(v.Kernels[d], o.bytes, v.Config)
-			if !known {
-				e = nearest(s, o.bytes)
-			}
-			o.engine = e
-			o.weight = weight(v, s)
-			cases[s.Tree()] = append(cases[s.Tree()], o)
+			b.samples[operation] = append(b.samples[operation], sample{
+				x: s.Features(), answer: choiceOf(s, v.Kernels[d], bytes),
+			})
 		}
 	}
-	return cases
+	return boards
 }
 
-// nearest is the splitting or direct engine whose bytes come closest.
-func nearest(s cudnn.Study, bytes int64) cudnn.Engine {
-	best, gap := cudnn.Direct, bytes
-	for _, e := range []cudnn.Engine{cudnn.Copies, cudnn.Looped, cudnn.Grouped, cudnn.Unpadded, cudnn.Im2col} {
-		if d := s.Bytes(e) - bytes; max(d, -d) < gap {
-			best, gap = e, max(d, -d)
+// write grows the trees and writes a file per board.
+func write(dir string, boards map[int]*board, support int) error {
+	for _, b := range boards {
+		texts := make([]bytes.Buffer, len(operations))
+		var wait sync.WaitGroup
+		for i, operation := range operations {
+			wait.Go(func() {
+				fmt.Fprintf(&texts[i], "\n%s\n", operation)
+				t := grow(b.samples[operation], support)
+				t.write(&texts[i])
+				log.Printf("sm%d %s: %d cases, %d leaves", b.generation, operation, len(b.samples[operation]), t.leaves())
+			})
+		}
+		wait.Wait()
+		var file bytes.Buffer
+		z, err := gzip.NewWriterLevel(&file, gzip.BestCompression)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(z, "multiprocessors %d\n", b.multiprocessors)
+		for _, t := range texts {
+			if _, err := t.WriteTo(z); err != nil {
+				return err
+			}
+		}
+		if err := z.Close(); err != nil {
+			return err
+		}
+		name := filepath.Join(dir, fmt.Sprintf("sm%d.gz", b.generation))
+		if err := os.WriteFile(name, file.Bytes(), 0o644); err != nil {
+			return err
 		}
 	}
-	return best
+	return nil
 }
