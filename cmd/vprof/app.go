@@ -95,7 +95,7 @@ func newRootCmd(a *app) *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(
 		newSweepCmd(a), newPlanCmd(a), newFitCmd(a),
-		newExportCmd(a),
+		newReportCmd(a), newExportCmd(a),
 		newModelsCmd(a), newGPUsCmd(a),
 		newEventsCmd(a), newAccuracyCmd(a),
 		newSchemaCmd(a), newVersionCmd(a),

@@ -1,0 +1,188 @@
+package page_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/bench/page"
+)
+
+// browser is a headless Chromium with the page open, and the errors that its
+// console shows.
+type browser struct {
+	context.Context
+	mu     sync.Mutex
+	errors []string
+}
+
+// open opens the page. Without a Chromium the test is skipped, unless
+// VPROF_BROWSER=required.
+func open(t *testing.T, p *page.Page, width, height int64, actions ...chromedp.Action[chromedp.Void]) *browser {
+	found := ""
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			found = path
+			break
+		}
+	}
+	if found == "" {
+		if os.Getenv("VPROF_BROWSER") == "required" {
+			t.Fatal("there is no Chromium: install chromium")
+		}
+		t.Skip("there is no Chromium")
+	}
+	path := filepath.Join(t.TempDir(), "report.html")
+	require.NoError(t, os.WriteFile(path, []byte(written(t, p)), 0o600))
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(found), chromedp.NoSandbox, chromedp.DisableGPU)
+	ctx, cancel := chromedp.NewExecAllocator(t.Context(), options...)
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewContext(ctx)
+	t.Cleanup(cancel)
+	ctx, cancel = context.WithTimeout(ctx, 2*time.Minute)
+	t.Cleanup(cancel)
+	b := &browser{Context: ctx}
+	require.NoError(t, chromedp.Listen(ctx, func(event any) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		switch e := event.(type) {
+		case *runtime.EventConsoleAPICalled:
+			b.errors = append(b.errors, fmt.Sprint("console: ", e.Type, " ", e.Args))
+		case *runtime.EventExceptionThrown:
+			b.errors = append(b.errors, fmt.Sprint(e.ExceptionDetails))
+		}
+	}))
+	page := (&url.URL{Scheme: "file", Path: path}).String()
+	steps := append([]chromedp.Action[chromedp.Void]{chromedp.EmulateViewport(width, height)}, actions...)
+	require.NoError(t, chromedp.Do(ctx, append(steps, chromedp.Navigate(page), chromedp.WaitVisible("#verdict"))...))
+	return b
+}
+
+// js is the value of an expression in the page.
+func js[T any](t *testing.T, b *browser, expression string) T {
+	v, err := chromedp.Run(b, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+	require.NoError(t, err)
+	return v
+}
+
+func (b *browser) press(t *testing.T, selector string, keys ...string) {
+	require.NoError(t, chromedp.Do(b, chromedp.Focus(selector), chromedp.KeyEvent(strings.Join(keys, ""))))
+}
+
+func (b *browser) quiet(t *testing.T) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	require.Empty(t, b.errors, "the console shows errors")
+}
+
+func TestEveryPartIsDrawn(t *testing.T) {
+	p := toyPage(t)
+	b := open(t, p, 1100, 900)
+	require.Equal(t, 4, js[int](t, b, `document.querySelectorAll(".peaks .row[role=listitem]").length`))
+	// The canvases are not of one color, and the flame has its root.
+	for _, canvas := range []string{"#timeline", "#heap"} {
+		require.Greater(t, js[int](t, b, `(() => { const c = document.querySelector("`+canvas+` canvas"), d = c.getContext("2d").getImageData(0, 0, c.width, c.height).data, s = new Set(); for (let i = 0; i < d.length; i += 4) s.add(d[i] << 16 | d[i+1] << 8 | d[i+2]); return s.size; })()`), 5, canvas)
+	}
+	require.Contains(t, js[string](t, b, `document.querySelector("#flame button").getAttribute("aria-label")`), "toy: ")
+	b.quiet(t)
+}
+
+func TestHoverAndKeysShowTheTensor(t *testing.T) {
+	p := swept(t, redimnetB2(), 16<<30, 8)
+	b := open(t, p, 1100, 900)
+	// The pointer over the middle of the timeline.
+	js[any](t, b, `(() => { const c = document.querySelector("#timeline canvas"); c.scrollIntoView(); const r = c.getBoundingClientRect();
+		c.dispatchEvent(new PointerEvent("pointermove", {clientX: r.left + r.width / 2, clientY: r.top + 150, bubbles: true})); return null; })()`)
+	tip := js[string](t, b, `(() => { const t = document.querySelector("#timeline .tip"); return t.hidden ? "hidden" : t.textContent; })()`)
+	require.Regexp(t, `(allocates|frees) \S+ \S+ of [a-z ]+.*event \d+ of \d+.*allocated, .* reserved`, tip)
+	require.Contains(t, tip, " in ", "the tip names the module")
+
+	b.press(t, "#timeline canvas", "p")
+	said := js[string](t, b, `document.querySelector("#timeline-text").textContent`)
+	require.Contains(t, said, "(the peak)")
+	require.Contains(t, said, "backward")
+	b.press(t, "#timeline canvas", "+", "+", kb.ArrowRight)
+	next := js[string](t, b, `document.querySelector("#timeline-text").textContent`)
+	require.NotEqual(t, said, next)
+	require.NotContains(t, next, "(the peak)")
+
+	b.press(t, "#heap canvas", kb.ArrowRight)
+	require.Contains(t, js[string](t, b, `document.querySelector("#heap-text").textContent`), "in segment 1")
+
+	b.press(t, "#flame button:nth-child(2)", kb.Enter)
+	require.Contains(t, js[string](t, b, `document.querySelector("#flame-text").textContent`), "redimnet-b2")
+	b.press(t, "#flame button", kb.Escape)
+	b.quiet(t)
+}
+
+// What the page draws adds up to what the run says.
+func TestTimelinePeaksWhereTheRunDoes(t *testing.T) {
+	p := swept(t, redimnetB2(), 16<<30, 8)
+	b := open(t, p, 1100, 900)
+	raw := js[string](t, b, `(() => { const d = JSON.parse(document.getElementById("step-data").textContent);
+		let now = d.start.reduce((a, b) => a + b, 0), top = 0, at = 0;
+		d.events.forEach((e, i) => { now += e < 0 ? -d.bytes[-1 - e] : d.bytes[e]; if (now > top) { top = now; at = i; } });
+		return JSON.stringify([top, at, d.peak, d.flame.b, d.segments.flat().reduce((a, b) => a + b[0], 0)]); })()`)
+	var got [5]int64
+	require.NoError(t, json.Unmarshal([]byte(raw), &got))
+	peak := p.Step.Run.Peak
+	require.Equal(t, peak.Usage.Allocated, got[0])
+	require.Equal(t, got[1], got[2])
+	require.Equal(t, peak.Usage.Allocated, got[3])
+	require.Equal(t, peak.Usage.Reserved, got[4])
+	b.quiet(t)
+}
+
+func TestThirtyThousandEventsPaintWithinASecond(t *testing.T) {
+	b := open(t, long(t, 30000), 1100, 900)
+	drawn := js[float64](t, b, `+document.documentElement.dataset.drawn`)
+	paint := js[float64](t, b, `new Promise(done => { const look = () => document.documentElement.dataset.painted ? done(+document.documentElement.dataset.painted) : setTimeout(look, 5); look(); })`)
+	frame := js[float64](t, b, `(() => { const c = document.querySelector("#timeline canvas"), r = c.getBoundingClientRect(), t = performance.now();
+		for (let i = 0; i < 20; i++) c.dispatchEvent(new PointerEvent("pointermove", {clientX: r.left + 100 + 40 * i, clientY: r.top + 150, bubbles: true}));
+		return (performance.now() - t) / 20; })()`)
+	t.Logf("everything drawn after %.0f ms, painted after %.0f ms, a move takes %.1f ms", drawn, paint, frame)
+	require.Positive(t, paint)
+	require.Less(t, paint, 1000.0)
+	require.Less(t, frame, 100.0)
+	b.quiet(t)
+}
+
+func TestPageFitsAPhoneAndTheDark(t *testing.T) {
+	dark := chromedp.Func(func(ctx context.Context, _ *chromedp.Target) error {
+		_, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}},
+		})
+		return err
+	})
+	b := open(t, swept(t, redimnetB2(), 16<<30, 8, 16), 360, 740, dark)
+	require.LessOrEqual(t, js[int](t, b, `document.documentElement.scrollWidth`), 360)
+	require.Equal(t, "rgb(18, 20, 23)", js[string](t, b, `getComputedStyle(document.body).backgroundColor`))
+	require.Positive(t, js[int](t, b, `document.querySelector("#timeline canvas").width`))
+	b.quiet(t)
+}
+
+// VPROF_SCREENSHOT=FILE takes the picture that the README shows.
+func TestScreenshot(t *testing.T) {
+	path := os.Getenv("VPROF_SCREENSHOT")
+	if path == "" {
+		t.Skip("VPROF_SCREENSHOT names no file")
+	}
+	b := open(t, swept(t, redimnetB2(), 15<<30+480<<20, 16, 8, 24, 32, 48, 64, 96, 128), 1080, 1400)
+	png, err := chromedp.Run(b, chromedp.CaptureScreenshot())
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path, png, 0o600))
+}

@@ -1,0 +1,300 @@
+package page
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/bench/reference"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/bytesize"
+)
+
+// series are the points of all runs on one device, by batch size.
+type series struct {
+	device report.Device
+	points []report.Point
+}
+
+func (p *Page) series() []series {
+	var all []series
+	at := map[string]int{}
+	for _, r := range p.Runs {
+		for _, point := range r.Points {
+			i, seen := at[point.Device]
+			if !seen {
+				i = len(all)
+				at[point.Device] = i
+				d, _ := r.Find(point.Device)
+				all = append(all, series{device: d})
+			}
+			all[i].points = append(all[i].points, point)
+		}
+	}
+	for _, s := range all {
+		slices.SortStableFunc(s.points, func(a, b report.Point) int { return cmp.Compare(a.Batch, b.Batch) })
+	}
+	return all
+}
+
+// verdict is the page in a sentence.
+func (p *Page) verdict() (sentence string, good, bad bool) {
+	all := p.series()
+	var clauses []string
+	good = true
+	for _, s := range all {
+		clause, fits := s.verdict(p.Runs[0].Case.Model)
+		clauses = append(clauses, clause)
+		good = good && fits
+		bad = bad || !fits
+	}
+	return strings.Join(clauses, "; ") + ".", good, bad && len(all) == 1
+}
+
+func (s series) verdict(model string) (clause string, fits bool) {
+	var best *report.Point
+	var failed *report.Point
+	for i := range s.points {
+		p := &s.points[i]
+		switch {
+		case fitsDevice(*p):
+			best = p
+		case failed == nil:
+			failed = p
+		}
+	}
+	board := s.device.String()
+	if best == nil {
+		return fmt.Sprintf("%s does not fit a %s, not even with batch %d", model, board, s.points[0].Batch), false
+	}
+	need := deviceBytes(*best)
+	clause = fmt.Sprintf("%s fits a %s up to batch %d, which needs %s and leaves %s", model, board, best.Batch, bytesize.Format(need), bytesize.Format(s.device.Memory-need))
+	switch {
+	case failed == nil:
+	case failed.Run != nil && failed.Run.OOM != nil:
+		clause += fmt.Sprintf("; batch %d runs out of memory in %s", failed.Batch, phaseWords(failed.Run.OOM.Phase))
+	default:
+		clause += fmt.Sprintf("; batch %d does not fit", failed.Batch)
+	}
+	return clause, true
+}
+
+// phaseWords says STEP:PHASE in words.
+func phaseWords(phase string) string {
+	step, name, ok := strings.Cut(phase, ":")
+	if !ok || step == "-1" {
+		return "set-up"
+	}
+	return name + " of step " + step
+}
+
+func fitsDevice(p report.Point) bool {
+	if p.Run != nil {
+		return p.Run.Fits
+	}
+	return p.Estimate.Verdict != report.DoesNotFit
+}
+
+// deviceBytes is what a point needs of the device: what the run took, or the
+// estimate.
+func deviceBytes(p report.Point) int64 {
+	if p.Run != nil {
+		return p.Run.Device
+	}
+	return p.Estimate.Device.Bytes
+}
+
+// peakChart shows the reserved peak of each batch size on one device.
+// Positions are shares of the chart's width.
+type peakChart struct {
+	Device string
+	Rows   []peakRow
+	Ticks  []tick
+	// Limit is where the memory ends.
+	Limit      float64
+	LimitLabel string
+	// Which kinds of marks there are.
+	Estimates, Simulated, Measured, References, Claims bool
+}
+
+// peakRow is a batch size.
+type peakRow struct {
+	Batch string
+	// OOM says that the run did not fit.
+	OOM      bool
+	Interval *span
+	Marks    []mark
+	// Label is the row in words.
+	Label string
+}
+
+// span is a stretch of a chart.
+type span struct{ From, Width float64 }
+
+// mark is a value of a kind: estimate, simulated, measured, reference, claim.
+type mark struct {
+	Kind string
+	At   float64
+	// Lane is how far below the row's top the mark stands, in pixels. Marks of
+	// different kinds often have nearly the same value and must not hide each
+	// other.
+	Lane  int
+	Label string
+}
+
+// lanes are those of the kinds.
+var lanes = map[string]int{"reference": 7, "claim": 7, "estimate": 17, "simulated": 27, "measured": 27}
+
+// tick is a labeled position on an axis.
+type tick struct {
+	At    float64
+	Label string
+}
+
+func (p *Page) peakChart(s series) peakChart {
+	limit := s.device.Memory - s.device.Context
+	top := limit
+	for _, point := range s.points {
+		if point.Estimate != nil {
+			top = max(top, point.Estimate.Reserved.High)
+		}
+		if point.Run != nil {
+			top = max(top, point.Run.Reserved)
+		}
+	}
+	// A plan far beyond the board must not squeeze the rest to nothing.
+	top = min(top+top/25, 4*limit)
+	share := func(n int64) float64 { return min(1, float64(n)/float64(top)) }
+	c := peakChart{
+		Device: s.device.String(), Limit: share(limit), Ticks: ticks(top),
+		LimitLabel: fmt.Sprintf("%s for PyTorch", bytesize.Format(limit)),
+	}
+	for _, point := range s.points {
+		row := peakRow{Batch: fmt.Sprint(point.Batch), OOM: !fitsDevice(point)}
+		add := func(kind string, n int64, what string) {
+			row.Marks = append(row.Marks, mark{kind, share(n), lanes[kind], what + " " + bytesize.Format(n)})
+		}
+		if e := point.Estimate; e != nil {
+			c.Estimates = true
+			row.Interval = &span{share(e.Reserved.Low), share(e.Reserved.High) - share(e.Reserved.Low)}
+			add("estimate", e.Reserved.Bytes, "estimate")
+		}
+		if u := point.Run; u != nil && u.Fits {
+			c.Simulated, c.Measured = c.Simulated || u.Simulated, c.Measured || !u.Simulated
+			kind := map[bool]string{true: "simulated", false: "measured"}[u.Simulated]
+			add(kind, u.Reserved, kind)
+		}
+		for _, r := range p.References {
+			if r.Batch == point.Batch && r.GPU == s.device.GPU && r.Status == reference.OK {
+				c.References = true
+				add("reference", r.PeakReserved, "PyTorch")
+			}
+		}
+		for _, claim := range p.Claims {
+			if claim.Batch == point.Batch {
+				c.Claims = true
+				add("claim", claim.Bytes-s.device.Context, claim.Source+" (less the context)")
+			}
+		}
+		var words []string
+		for _, m := range row.Marks {
+			words = append(words, m.Label)
+		}
+		row.Label = fmt.Sprintf("batch %d: %s", point.Batch, strings.Join(words, ", "))
+		if row.OOM {
+			row.Label += ", does not fit"
+		}
+		c.Rows = append(c.Rows, row)
+	}
+	return c
+}
+
+// ticks are about five round amounts up to top.
+func ticks(top int64) []tick {
+	step := int64(1 << 20)
+	for _, factor := range []int64{2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2} {
+		if top/step < 6 {
+			break
+		}
+		step *= factor
+	}
+	var out []tick
+	for n := int64(0); n <= top; n += step {
+		label := strings.Replace(bytesize.Format(n), ".00 ", " ", 1)
+		out = append(out, tick{float64(n) / float64(top), label})
+	}
+	return out
+}
+
+// breakdown shows of what the device's memory consists, for each batch size of
+// one device.
+type breakdown struct {
+	Device string
+	Rows   []breakdownRow
+}
+
+type breakdownRow struct {
+	Batch string
+	Total int64
+	Parts []part
+}
+
+// part is a component of a bar. Positions are shares of the largest bar.
+type part struct {
+	Name, Key   string
+	Bytes       int64
+	From, Width float64
+	// Share of the row's own total.
+	Share float64
+}
+
+func breakdownOf(s series) breakdown {
+	b := breakdown{Device: s.device.String()}
+	var top int64
+	for _, p := range s.points {
+		row := breakdownRow{Batch: fmt.Sprint(p.Batch)}
+		for _, c := range componentsOf(p) {
+			row.Parts = append(row.Parts, part{Name: c.Name, Key: key(c.Name), Bytes: c.Bytes, From: float64(row.Total)})
+			row.Total += c.Bytes
+		}
+		top = max(top, row.Total)
+		b.Rows = append(b.Rows, row)
+	}
+	for _, row := range b.Rows {
+		for i := range row.Parts {
+			p := &row.Parts[i]
+			p.From /= float64(top)
+			p.Width = float64(p.Bytes) / float64(top)
+			p.Share = float64(p.Bytes) / float64(max(1, row.Total))
+		}
+	}
+	return b
+}
+
+// componentsOf are those of the estimate, which sum to the device's bytes, or
+// else the classes of the run.
+func componentsOf(p report.Point) []report.Component {
+	if p.Estimate != nil {
+		return p.Estimate.Components
+	}
+	return p.Run.Classes
+}
+
+// legend is every component of some bar.
+func legend(all []breakdown) []part {
+	var out []part
+	for _, b := range all {
+		for _, row := range b.Rows {
+			for _, p := range row.Parts {
+				if !slices.ContainsFunc(out, func(q part) bool { return q.Key == p.Key }) {
+					out = append(out, p)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// key is the name of a component or class as a CSS class.
+func key(name string) string { return "c-" + strings.ReplaceAll(name, " ", "-") }
