@@ -298,3 +298,36 @@ func legend(all []breakdown) []part {
 
 // key is the name of a component or class as a CSS class.
 func key(name string) string { return "c-" + strings.ReplaceAll(name, " ", "-") }
+
+// times are how long a step takes on one device, by batch size.
+type times struct {
+	Device string
+	// Bound says that the times are lower bounds of a simulated board.
+	Bound bool
+	Rows  []timeRow
+}
+
+// timeRow is a batch size; Share is its throughput as a part of the highest.
+type timeRow struct {
+	Batch, Time, Rate string
+	Share             float64
+}
+
+func timesOf(s series, unit string) times {
+	t := times{Device: s.device.String(), Bound: s.device.Simulated}
+	var most float64
+	for _, p := range s.points {
+		if p.Run == nil || p.Run.Step == nil {
+			continue
+		}
+		step := p.Run.Step
+		most = max(most, step.SamplesPerSecond)
+		t.Rows = append(t.Rows, timeRow{
+			fmt.Sprint(p.Batch), fmt.Sprintf("%.3g ms", 1e3*step.Seconds), fmt.Sprintf("%.4g %ss/s", step.SamplesPerSecond, unit), step.SamplesPerSecond,
+		})
+	}
+	for i := range t.Rows {
+		t.Rows[i].Share /= most
+	}
+	return t
+}

@@ -110,6 +110,7 @@ type view struct {
 	Peaks      []peakChart
 	Breakdowns []breakdown
 	Legend     []part
+	Times      []times
 	Sheets     []report.Sheet
 
 	Step   *step
@@ -142,6 +143,11 @@ func (p *Page) view() (*view, error) {
 	for _, s := range p.series() {
 		v.Peaks = append(v.Peaks, p.peakChart(s))
 		v.Breakdowns = append(v.Breakdowns, breakdownOf(s))
+	}
+	for _, s := range p.series() {
+		if t := timesOf(s, p.Runs[0].Case.BatchUnit); len(t.Rows) > 0 {
+			v.Times = append(v.Times, t)
+		}
 	}
 	v.Legend = legend(v.Breakdowns)
 	for _, r := range p.Runs {

@@ -195,7 +195,8 @@ function drawFlame() {
     b.title = label;
     b.setAttribute("aria-label", label);
     if (w < 14) b.tabIndex = -1;
-    if (w > 24) b.textContent = node.n + (w > 160 ? "  " + size(node.b) : "");
+    if (w <= 24) b.style.padding = 0;
+    else b.textContent = node.n + (w > 160 ? "  " + size(node.b) : "");
     b.addEventListener("click", () => { rootPath = path; drawFlame(); flame.querySelector("button").focus({preventScroll: true}); });
     b.addEventListener("focus", () => { flameText.textContent = path.map(p => p.n).join(" › ") + ": " + label.slice(node.n.length + 2); });
     bars.push(b);

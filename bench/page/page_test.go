@@ -20,6 +20,7 @@ import (
 	"github.com/vprof/vprof/models/redimnet"
 	"github.com/vprof/vprof/profiler/allocator"
 	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/device/sim"
 	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/program"
 )
@@ -33,7 +34,10 @@ func swept(t testing.TB, m models.Model, memory int64, batches ...int) *page.Pag
 	gpu, err := device.Lookup("rtx-5060-ti")
 	require.NoError(t, err)
 	gpu.Memory = memory
-	r, err := lab.Sweep(t.Context(), gpu, batches, func(*report.Report) error { return nil })
+	board, err := sim.New(gpu, 0)
+	require.NoError(t, err)
+	defer board.Close()
+	r, err := lab.Sweep(t.Context(), board, bench.Sweep{Batches: batches, Repeat: 1}, func(*report.Report) error { return nil })
 	require.NoError(t, err)
 	r.Tool, r.Started = report.Tool{Version: "v1.2.3"}, time.Date(2026, 11, 5, 6, 7, 8, 0, time.UTC)
 	step, err := lab.Profile(t.Context(), gpu, batches[0])

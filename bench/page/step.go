@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/vprof/vprof/bench/profile"
 	"github.com/vprof/vprof/internal/bytesize"
@@ -20,12 +19,8 @@ type step struct {
 	Phase       string
 	Largest     []tensor
 	Rest        string
-	// Time and Rate are a lower bound of the step's time and the upper bound
-	// of samples a second that follows; empty if the board's speed is unknown.
-	Time, Rate string
-	Board      string
-	Heap       heapSums
-	Data       stepData
+	Heap        heapSums
+	Data        stepData
 }
 
 // tensor is a row of the table of the largest.
@@ -88,7 +83,7 @@ const largest = 20
 
 func stepOf(p *profile.Profile) *step {
 	number, from, to := p.PeakStep()
-	s := &step{Batch: p.Batch, Step: number, Peak: bytesize.Format(p.Run.Peak.Usage.Allocated), Phase: p.Run.Peak.Phase.Name, Board: p.GPU.Product}
+	s := &step{Batch: p.Batch, Step: number, Peak: bytesize.Format(p.Run.Peak.Usage.Allocated), Phase: p.Run.Peak.Phase.Name}
 	if p.Run.OOM != nil {
 		s.OOM = fmt.Sprintf("%s asked for %s and did not get it", profile.Operator(p.Run.OOM.Site), bytesize.Format(p.Run.OOM.Requested))
 	}
@@ -103,11 +98,6 @@ func stepOf(p *profile.Profile) *step {
 			rest += h.Allocated
 		}
 		s.Rest = fmt.Sprintf("and %d smaller ones with %s together", more, bytesize.Format(rest))
-	}
-	if d := p.Clock[to] - p.Clock[from]; d > 0 && p.Run.OOM == nil {
-		s.Time = fmt.Sprint(d.Round(time.Microsecond * 10))
-		samples := float64(p.Batch * max(1, p.Case.Accumulate))
-		s.Rate = fmt.Sprintf("%.4g", samples/d.Seconds())
 	}
 	s.Data = timeline(p, from, to)
 	s.Data.Flame = flame(p)
