@@ -95,44 +95,56 @@ func (l *Lab) record(batch int, board trace.Board) (*models.Recording, error) {
 // unlimited is more memory than any step needs.
 const unlimited = 1 << 46
 
-// planner replays the case at a few of the batch sizes on a board that looks
-// like gpu but whose memory never ends: an estimate must go on where the board
-// does not.
-func (l *Lab) planner(ctx context.Context, gpu device.GPU, batches []int) (*planner.Planner, error) {
+// sample replays the case at a batch size on a board that looks like gpu but
+// whose memory never ends: an estimate must go on where the board does not.
+func (l *Lab) sample(ctx context.Context, gpu device.GPU, batch int) (planner.Sample, error) {
+	rec, err := l.record(batch, boardOf(gpu))
+	if err != nil {
+		return planner.Sample{}, err
+	}
 	endless, conf := gpu, l.conf
 	endless.Memory = unlimited
 	conf.MemoryFraction, conf.GarbageCollection = 1, 0
+	run, err := simulate(ctx, rec.Program, endless, conf, 0)
+	if err != nil {
+		return planner.Sample{}, err
+	}
+	return planner.Sample{
+		Batch: batch, Classes: run.Peak.Allocated, Reserved: run.Max.Reserved,
+		Segments: run.Stats.Segment[allocator.All].Current, PeakPhase: phaseName(run.Peak.Phase),
+	}, nil
+}
+
+// planner draws the case's curve through a few of the batch sizes.
+func (l *Lab) planner(ctx context.Context, gpu device.GPU, batches []int) (*planner.Planner, error) {
 	curve, err := planner.Draw(planner.Anchors(batches, anchors), func(batch int) (planner.Sample, error) {
-		rec, err := l.record(batch, boardOf(gpu))
-		if err != nil {
-			return planner.Sample{}, err
-		}
-		run, err := simulate(ctx, rec.Program, endless, conf, 0)
-		if err != nil {
-			return planner.Sample{}, err
-		}
-		return planner.Sample{
-			Classes: run.Peak.Allocated, Reserved: run.Max.Reserved,
-			Segments: run.Stats.Segment[allocator.All].Current, PeakPhase: phaseName(run.Peak.Phase),
-		}, nil
+		return l.sample(ctx, gpu, batch)
 	})
 	if err != nil {
 		return nil, err
 	}
-	allocated, reserved, err := l.residuals(l.model.Name)
+	c, err := l.coefficients(gpu)
 	if err != nil {
 		return nil, err
-	}
-	c := planner.Coefficients{Context: planner.ContextOf(gpu), Allocated: allocated, Reserved: reserved}
-	if l.learned != nil {
-		if err := l.learned(gpu, l.model.Name, &c); err != nil {
-			return nil, err
-		}
 	}
 	return &planner.Planner{
 		Curve: curve, Coefficients: c,
 		Memory: int64(float64(gpu.Memory) * l.conf.MemoryFraction),
 	}, nil
+}
+
+// coefficients are what estimates of the case on a board go by: the shipped
+// ones, corrected by what was learned.
+func (l *Lab) coefficients(gpu device.GPU) (planner.Coefficients, error) {
+	allocated, reserved, err := l.residuals(l.model.Name)
+	if err != nil {
+		return planner.Coefficients{}, err
+	}
+	c := planner.Coefficients{Context: planner.ContextOf(gpu), Allocated: allocated, Reserved: reserved}
+	if l.learned != nil {
+		err = l.learned(gpu, l.model.Name, &c)
+	}
+	return c, err
 }
 
 func phaseName(p program.Phase) string { return fmt.Sprintf("%d:%s", p.Step, p.Name) }

@@ -62,6 +62,24 @@ func (r *Report) check() error {
 		case p.Estimate == nil && p.Run == nil:
 			return fmt.Errorf("batch %d has neither an estimate nor a run", p.Batch)
 		}
+		if err := p.Run.check(); err != nil {
+			return fmt.Errorf("batch %d: %w", p.Batch, err)
+		}
+	}
+	return nil
+}
+
+// check finds bytes that no run can have seen.
+func (u *Run) check() error {
+	switch {
+	case u == nil:
+		return nil
+	case min(u.Requested, u.Allocated, u.Reserved, u.Device, u.Kernels, u.Others) < 0:
+		return errors.New("its run has negative bytes")
+	case u.Allocated > u.Reserved:
+		return fmt.Errorf("its run has %d bytes allocated of %d reserved", u.Allocated, u.Reserved)
+	case u.Device > 0 && u.Reserved > u.Device:
+		return fmt.Errorf("its run has %d bytes reserved of %d on the device", u.Reserved, u.Device)
 	}
 	return nil
 }

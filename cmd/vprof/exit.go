@@ -10,6 +10,7 @@ import (
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner/calibrate"
 	"github.com/vprof/vprof/profiler/planner/coefficients"
 )
 
@@ -74,8 +75,10 @@ func codeOf(err error) exitCode {
 		none    *coefficients.NoEntryError
 		run     *report.FormatError
 		other   *bench.ResumeError
+		mixed   *bench.MixError
+		few     *calibrate.ConditionError
 	)
-	for _, input := range []any{&usage, &model, &gpu, &c, &refused, &damaged, &conf, &learned, &none, &run, &other} {
+	for _, input := range []any{&usage, &model, &gpu, &c, &refused, &damaged, &conf, &learned, &none, &run, &other, &mixed, &few} {
 		if errors.As(err, input) {
 			return exitUsage
 		}

@@ -162,3 +162,14 @@ func (c *Coefficients) apply(s Sample, held relative) Estimate {
 func (i Interval) by(stderr float64) Interval {
 	return Interval{i.Value, max(0, int64(math.Floor(float64(i.Low)-z95*stderr))), int64(math.Ceil(float64(i.High) + z95*stderr))}
 }
+
+// Totals are corrected bytes.
+type Totals struct{ Allocated, Reserved, Device int64 }
+
+// Totals are the corrected bytes of a sample.
+func (c *Coefficients) Totals(s Sample) Totals {
+	allocated, _ := c.correction(s.AllocatedRow())
+	reserved, _ := c.correction(s.ReservedRow())
+	device, _ := c.correction(s.DeviceRow())
+	return Totals{s.Allocated() + allocated, s.Reserved + reserved, s.Reserved + device}
+}

@@ -1,0 +1,173 @@
+package bench
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/bench/reference"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/planner/coefficients"
+)
+
+// Observed is a training step that ran: what was trained, on what, and the
+// peaks that were seen. Bytes that were not are zero.
+type Observed struct {
+	// File and Label say where it comes from: "b2.json", "b2.json: batch 8".
+	File, Label string
+	Case        models.Case
+	AllocConf   string
+	// GPU is a name that [device.Lookup] takes.
+	GPU       string
+	Stack     coefficients.Stack
+	Simulated bool
+
+	Allocated, Reserved, Device int64
+	// StepSeconds is the time of a step; zero was not taken.
+	StepSeconds float64
+}
+
+// maxObserved is the largest file of runs read, in bytes.
+const maxObserved = 256 << 20
+
+// ReadObserved reads the runs of a report or of reference records. Runs that
+// did not get through are left out: what they show is how far they came. The
+// error is a [*report.FormatError] or a [*reference.FormatError] unless reading
+// itself failed.
+func ReadObserved(r io.Reader, name string) ([]Observed, coefficients.Input, error) {
+	data, err := io.ReadAll(io.LimitReader(r, maxObserved+1))
+	if err != nil {
+		return nil, coefficients.Input{}, fmt.Errorf("%s: %w", name, err)
+	}
+	if len(data) > maxObserved {
+		return nil, coefficients.Input{}, &report.FormatError{File: name, Reason: fmt.Sprintf("longer than %d bytes", maxObserved)}
+	}
+	sum := sha256.Sum256(data)
+	in := coefficients.Input{File: name, SHA256: hex.EncodeToString(sum[:])}
+	var runs []Observed
+	switch head := data[:min(len(data), 4096)]; {
+	case len(bytes.TrimSpace(data)) == 0:
+		return nil, in, &report.FormatError{File: name, Reason: "empty"}
+	case strings.Contains(string(head), `"`+reference.Schema+`"`):
+		runs, err = fromReference(data, name, &in)
+	case strings.Contains(string(head), `"`+report.Schema+`"`):
+		runs, err = fromReports(data, name, &in)
+	default:
+		err = &report.FormatError{File: name, Reason: "neither a report of vprof (" + report.Schema + ") nor reference records (" + reference.Schema + ")"}
+	}
+	if err != nil {
+		return nil, in, err
+	}
+	for _, o := range runs {
+		in.Simulated = in.Simulated || o.Simulated
+		in.Batches = append(in.Batches, o.Case.Batch)
+	}
+	slices.Sort(in.Batches)
+	in.Batches = slices.Compact(in.Batches)
+	return runs, in, nil
+}
+
+// simulatedDriver is what the source of a reference file says if the driver
+// below PyTorch was none.
+const simulatedDriver = "simulated driver"
+
+func fromReference(data []byte, name string, in *coefficients.Input) ([]Observed, error) {
+	f, err := reference.Read(bytes.NewReader(data), name)
+	if err != nil {
+		return nil, err
+	}
+	in.Kind, in.Source = "reference", f.Header.Source
+	in.Simulated = strings.Contains(f.Header.Source, simulatedDriver)
+	stack := coefficients.Stack{Torch: f.Header.Torch, CUDA: f.Header.CUDA}
+	if f.Header.CUDNN != 0 {
+		stack.CUDNN = fmt.Sprint(f.Header.CUDNN)
+	}
+	var runs []Observed
+	for i := range f.Records {
+		r := &f.Records[i]
+		if r.Status != reference.OK {
+			continue
+		}
+		runs = append(runs, Observed{
+			File: name, Label: fmt.Sprintf("%s:%d: batch %d", name, r.Line, r.Batch),
+			Case: caseOf(r), AllocConf: r.AllocConf, GPU: r.GPU, Stack: stack,
+			Simulated: in.Simulated,
+			Allocated: r.PeakAllocated, Reserved: r.PeakReserved, Device: r.PeakDevice,
+		})
+	}
+	return runs, nil
+}
+
+func fromReports(data []byte, name string, in *coefficients.Input) ([]Observed, error) {
+	reports, err := report.Read(name, bytes.NewReader(data))
+	if err != nil {
+		return nil, err
+	}
+	in.Kind, in.Source = "report", "vprof "+reports[0].Tool.Version
+	var runs []Observed
+	for _, r := range reports {
+		for _, p := range r.Points {
+			if p.Run == nil || !p.Run.Fits {
+				continue
+			}
+			d, _ := r.Find(p.Device)
+			o := Observed{
+				File: name, Label: fmt.Sprintf("%s: batch %d", name, p.Batch),
+				Case: caseOfReport(r.Case, p.Batch), AllocConf: r.Case.AllocConf,
+				GPU: d.GPU, Simulated: p.Run.Simulated || d.Simulated,
+				// The kernels that stood for PyTorch's are not PyTorch's.
+				Allocated: p.Run.Allocated, Reserved: p.Run.Reserved, Device: p.Run.Device - p.Run.Kernels,
+			}
+			if p.Run.Step != nil {
+				o.StepSeconds = p.Run.Step.Seconds
+			}
+			runs = append(runs, o)
+		}
+	}
+	if len(runs) == 0 {
+		return nil, &report.FormatError{File: name, Reason: "has no run that got through; a plan has none, a sweep has"}
+	}
+	return runs, nil
+}
+
+// caseOfReport is the case that a report shows.
+func caseOfReport(c report.Case, batch int) models.Case {
+	return models.Case{
+		Model: c.Model, Stage: c.Stage, Batch: batch, AMP: strings.TrimPrefix(c.AMP, "none"), Checkpointing: c.Checkpointing,
+		Accumulate: c.Accumulate, Optimizer: c.Optimizer, Settings: models.Settings(c.Settings),
+	}
+}
+
+// A MixError says that runs do not belong together.
+type MixError struct{ Of, A, B string }
+
+func (e *MixError) Error() string {
+	return fmt.Sprintf("runs of different %s: %s and %s; calibrate them apart", e.Of, e.A, e.B)
+}
+
+// together finds what runs must share and do not.
+func together(runs []Observed, pool bool) error {
+	if len(runs) == 0 {
+		return errors.New("there are no runs to learn from")
+	}
+	first := runs[0]
+	for _, r := range runs[1:] {
+		switch {
+		case r.GPU != first.GPU:
+			return &MixError{"GPUs", first.GPU, r.GPU}
+		case r.Stack != first.Stack:
+			return &MixError{"software stacks", first.Stack.String(), r.Stack.String()}
+		case r.Case.Model != first.Case.Model && !pool:
+			return &MixError{"models", first.Case.Model, r.Case.Model}
+		case r.Simulated != first.Simulated:
+			return &MixError{"kinds", "measured", "simulated"}
+		}
+	}
+	return nil
+}

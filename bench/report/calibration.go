@@ -1,0 +1,162 @@
+package report
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/vprof/vprof/internal/bytesize"
+)
+
+// CalibrationSchema names the format of a calibration's result.
+const CalibrationSchema = "vprof.calibration/v1"
+
+// Calibration says what was learned from runs.
+type Calibration struct {
+	Schema  string    `json:"schema" jsonschema:"const=vprof.calibration/v1"`
+	Tool    Tool      `json:"tool"`
+	Started time.Time `json:"started"`
+	// Entry is the name of the coefficients in File.
+	Entry string `json:"entry"`
+	File  string `json:"file"`
+	// Backup is what File had before; absent if there was none.
+	Backup    string   `json:"backup,omitempty"`
+	GPU       string   `json:"gpu"`
+	Stack     string   `json:"stack"`
+	Models    []string `json:"models"`
+	Simulated bool     `json:"simulated"`
+
+	Coefficients []Coefficient `json:"coefficients"`
+	// Undetermined says what the runs could not tell.
+	Undetermined []string           `json:"undetermined,omitempty"`
+	Errors       CalibrationErrors  `json:"errors"`
+	Points       []CalibrationPoint `json:"points"`
+}
+
+// CalibrationErrors are relative errors of estimates against the runs.
+type CalibrationErrors struct {
+	Before ErrorSummary `json:"before"`
+	After  ErrorSummary `json:"after"`
+	// HeldOut is of each run estimated from the others; absent where those are
+	// too few.
+	HeldOut *ErrorSummary `json:"held_out,omitempty"`
+}
+
+// ErrorSummary sums up absolute relative errors.
+type ErrorSummary struct {
+	Median float64 `json:"median"`
+	Max    float64 `json:"max"`
+}
+
+// CalibrationPoint is one run and what estimates say of it: bytes of the
+// highest level that the run saw (device, else reserved, else allocated).
+type CalibrationPoint struct {
+	Label    string `json:"label"`
+	Batch    int    `json:"batch"`
+	Observed int64  `json:"observed_bytes"`
+	Before   int64  `json:"before_bytes"`
+	After    int64  `json:"after_bytes"`
+	// HeldOut is zero where the other runs are too few.
+	HeldOut int64 `json:"held_out_bytes"`
+}
+
+// Sheets implement [Document].
+func (c *Calibration) Sheets() []Sheet {
+	what := "measured"
+	if c.Simulated {
+		what = "SIMULATED"
+	}
+	values := Sheet{
+		Title:   fmt.Sprintf("%s: %s, %s runs of %s", c.Entry, c.Stack, what, strings.Join(c.Models, ", ")),
+		Columns: []Column{{Head: "coefficient"}, {Head: "value", Right: true}, {Head: "95 % interval", Right: true}, {Head: "source"}},
+	}
+	for _, k := range c.Coefficients {
+		values.Rows = append(values.Rows, []string{k.Name, amount(k.Name, k.Value), "± " + amount(k.Name, 1.96*k.StdErr), k.Source})
+	}
+	for _, u := range c.Undetermined {
+		values.Notes = append(values.Notes, "not determined: "+u+".")
+	}
+	return []Sheet{values, c.pointSheet()}
+}
+
+// amount shows a coefficient in its unit.
+func amount(name string, v float64) string {
+	switch {
+	case strings.HasSuffix(name, "_slack"):
+		return fmt.Sprintf("%.3f %%", 100*v)
+	case strings.HasPrefix(name, "efficiency:launch"):
+		return fmt.Sprintf("%.2f µs", 1e6*v)
+	case strings.HasPrefix(name, "efficiency:"):
+		return fmt.Sprintf("%.1f %%", 100*v)
+	}
+	return bytesize.Format(int64(v))
+}
+
+func (c *Calibration) pointSheet() Sheet {
+	var all []int64
+	for _, p := range c.Points {
+		all = append(all, p.Observed, p.Before, p.After)
+	}
+	col := columnOf(all...)
+	s := Sheet{Columns: []Column{
+		{Head: "run"},
+		{Head: "observed", Group: col.head("bytes"), Right: true},
+		{Head: "default", Group: col.head("bytes"), Right: true},
+		{Head: "calibrated", Group: col.head("bytes"), Right: true},
+		{Head: "default", Group: "error", Right: true},
+		{Head: "calibrated", Group: "error", Right: true},
+		{Head: "held out", Group: "error", Right: true},
+	}}
+	for _, p := range c.Points {
+		s.Rows = append(s.Rows, []string{
+			p.Label, col.scale.Format(p.Observed), col.scale.Format(p.Before), col.scale.Format(p.After),
+			percentOff(p.Before, p.Observed), percentOff(p.After, p.Observed), percentOff(p.HeldOut, p.Observed),
+		})
+	}
+	s.Notes = []string{fmt.Sprintf("median and largest error: default %s, calibrated %s, held out %s.",
+		&c.Errors.Before, &c.Errors.After, c.Errors.HeldOut)}
+	if c.File != "" {
+		s.Notes = append(s.Notes, "written to "+c.File+".")
+	}
+	if c.Backup != "" {
+		s.Notes = append(s.Notes, "what was there before is in "+c.Backup+".")
+	}
+	return s
+}
+
+// String is the median and the largest error in percent.
+func (e *ErrorSummary) String() string {
+	if e == nil {
+		return "- (too few runs)"
+	}
+	return fmt.Sprintf("%.2f %% and %.2f %%", 100*e.Median, 100*e.Max)
+}
+
+// percentOff is the relative error of an estimate; "-" if there is none.
+func percentOff(estimate, observed int64) string {
+	if estimate == 0 || observed == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%+.2f %%", 100*float64(estimate-observed)/float64(observed))
+}
+
+// Lines implement [Document].
+func (c *Calibration) Lines() []any {
+	lines := make([]any, len(c.Points))
+	for i, p := range c.Points {
+		line := *c
+		line.Points = []CalibrationPoint{p}
+		lines[i] = line
+	}
+	return lines
+}
+
+// Records implement [Document].
+func (c *Calibration) Records() [][]string {
+	rows := [][]string{{"entry", "label", "batch", "observed_bytes", "before_bytes", "after_bytes", "held_out_bytes"}}
+	for _, p := range c.Points {
+		rows = append(rows, []string{c.Entry, p.Label, strconv.Itoa(p.Batch), integer(p.Observed), integer(p.Before), integer(p.After), integer(p.HeldOut)})
+	}
+	return rows
+}

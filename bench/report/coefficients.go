@@ -1,0 +1,100 @@
+package report
+
+import (
+	"fmt"
+	"strconv"
+)
+
+// CoefficientsSchema names the format of a list of coefficients.
+const CoefficientsSchema = "vprof.coefficient-list/v1"
+
+// Coefficients are those of one file, or of two beside each other.
+type Coefficients struct {
+	Schema string           `json:"schema" jsonschema:"const=vprof.coefficient-list/v1"`
+	Rows   []CoefficientRow `json:"rows"`
+	// Compared is true if the rows have changes.
+	Compared bool     `json:"compared"`
+	Notes    []string `json:"notes,omitempty"`
+}
+
+// CoefficientRow is a coefficient of an entry. Old is what it was: absent if
+// files are not compared, or if it is new.
+type CoefficientRow struct {
+	Entry string       `json:"entry"`
+	Name  string       `json:"name"`
+	Now   *Coefficient `json:"now,omitempty"`
+	Old   *Coefficient `json:"old,omitempty"`
+	// Significant is true if the change is more than both errors explain.
+	Significant bool `json:"significant,omitempty"`
+}
+
+// Sheets implement [Document].
+func (c *Coefficients) Sheets() []Sheet {
+	s := Sheet{Columns: []Column{{Head: "entry"}, {Head: "coefficient"}}, Notes: c.Notes}
+	if c.Compared {
+		s.Columns = append(s.Columns, Column{Head: "old", Right: true}, Column{Head: "new", Right: true}, Column{Head: "change"})
+	} else {
+		s.Columns = append(s.Columns, Column{Head: "value", Right: true}, Column{Head: "95 % interval", Right: true}, Column{Head: "source"})
+	}
+	for _, r := range c.Rows {
+		row := []string{r.Entry, r.Name}
+		if c.Compared {
+			row = append(row, r.cell(r.Old), r.cell(r.Now), r.change())
+		} else {
+			row = append(row, r.cell(r.Now), "± "+amount(r.Name, 1.96*r.Now.StdErr), r.Now.Source)
+		}
+		s.Rows = append(s.Rows, row)
+	}
+	if len(s.Rows) == 0 {
+		s.Notes = append([]string{"no coefficients."}, s.Notes...)
+	}
+	return []Sheet{s}
+}
+
+func (r CoefficientRow) cell(c *Coefficient) string {
+	if c == nil {
+		return "-"
+	}
+	return amount(r.Name, c.Value)
+}
+
+func (r CoefficientRow) change() string {
+	switch {
+	case r.Old == nil:
+		return "new"
+	case r.Now == nil:
+		return "gone"
+	case r.Old.Value == r.Now.Value:
+		return "same"
+	case r.Significant:
+		return "significant"
+	}
+	return "within errors"
+}
+
+// Lines implement [Document].
+func (c *Coefficients) Lines() []any {
+	lines := make([]any, len(c.Rows))
+	for i, r := range c.Rows {
+		line := *c
+		line.Rows = []CoefficientRow{r}
+		lines[i] = line
+	}
+	return lines
+}
+
+// Records implement [Document].
+func (c *Coefficients) Records() [][]string {
+	rows := [][]string{{"entry", "name", "value", "stderr", "source", "old_value", "old_stderr", "significant"}}
+	for _, r := range c.Rows {
+		row := []string{r.Entry, r.Name, "", "", "", "", "", strconv.FormatBool(r.Significant)}
+		if r.Now != nil {
+			copy(row[2:], []string{fmt.Sprint(r.Now.Value), fmt.Sprint(r.Now.StdErr), r.Now.Source})
+		}
+		if r.Old != nil {
+			copy(row[5:], []string{fmt.Sprint(r.Old.Value), fmt.Sprint(r.Old.StdErr)})
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}

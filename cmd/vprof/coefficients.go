@@ -1,0 +1,103 @@
+package main
+
+import (
+	"errors"
+	"io/fs"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vprof/vprof/bench"
+	"github.com/vprof/vprof/profiler/planner/coefficients"
+)
+
+func newCoefficientsCmd(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "coefficients",
+		Short: "Show or compare what vprof calibrate has learned",
+		Args:  noArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newCoefficientsShowCmd(a), newCoefficientsDiffCmd(a))
+	return cmd
+}
+
+func newCoefficientsShowCmd(a *app) *cobra.Command {
+	out := output{app: a}
+	cmd := &cobra.Command{
+		Use:   "show [FILE]",
+		Short: "Show every coefficient of a file with its error and source",
+		Long:  "Show every coefficient of a file with its error and source. Without FILE, it is\nthe project's (vprof.yaml, here or above).",
+		Args:  atMostOne("a coefficients file"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			f, err := a.openCoefficients(args)
+			if err != nil {
+				return err
+			}
+			if err := out.open(); err != nil {
+				return err
+			}
+			return out.finish(bench.ShowCoefficients(f))
+		},
+	}
+	out.register(cmd)
+	return cmd
+}
+
+func newCoefficientsDiffCmd(a *app) *cobra.Command {
+	out := output{app: a}
+	cmd := &cobra.Command{
+		Use:   "diff OLD [NEW]",
+		Short: "Compare two files, coefficient by coefficient",
+		Long: `Compare two files, coefficient by coefficient. Without NEW, it is the project's
+(vprof.yaml, here or above). A change is significant if it is more than 1.96 of
+the two standard errors together.`,
+		Example: "  vprof coefficients diff coefficients.yaml.backup coefficients.yaml",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) < 1 || len(args) > 2 {
+				return usagef("name one or two coefficients files")
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			old, err := a.openCoefficients(args[:1])
+			if err != nil {
+				return err
+			}
+			now, err := a.openCoefficients(args[1:])
+			if err != nil {
+				return err
+			}
+			if err := out.open(); err != nil {
+				return err
+			}
+			return out.finish(bench.DiffCoefficients(old, now))
+		},
+	}
+	out.register(cmd)
+	return cmd
+}
+
+func atMostOne(what string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) > 1 {
+			return usagef("name one: %s", what)
+		}
+		return nil
+	}
+}
+
+// openCoefficients reads the file named, or else the project's.
+func (a *app) openCoefficients(args []string) (*coefficients.File, error) {
+	if len(args) == 0 {
+		f, _, err := (&coefficientFlag{}).load()
+		if f == nil && err == nil {
+			err = usagef("name a coefficients file: no %s here or above names one", projectFile)
+		}
+		return f, err
+	}
+	f, err := coefficients.Open(args[0])
+	if errors.As(err, new(*fs.PathError)) {
+		err = usageError{err}
+	}
+	return f, err
+}

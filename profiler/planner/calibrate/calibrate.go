@@ -1,0 +1,248 @@
+// Package calibrate fits the planner's coefficients to runs.
+//
+// A run says how many bytes were allocated, reserved and taken of the device,
+// or some of these; the replay of the same step says what the recording
+// accounts for. Each difference between two levels is a small linear system
+// in the terms of [planner.Term]: what libraries and tensors add to the
+// allocated bytes, the cache to the reserved ones, context and driver to the
+// device's. They are solved one after another by non-negative least squares,
+// weighted by how well the replay is known to match: nothing that is missing
+// from a recording can take less than nothing.
+package calibrate
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/profiler/planner"
+)
+
+// Observation is a run beside the replay of the same step.
+type Observation struct {
+	// Label names the run in messages: "b2.json: batch 8".
+	Label string
+	// Sample is what the replay says; its batch is the run's.
+	Sample planner.Sample
+	// Allocated, Reserved and Device are the peaks in bytes; zero was not seen.
+	Allocated, Reserved, Device int64
+}
+
+// observed is the highest level that was seen.
+func (o Observation) observed() int64 {
+	return cmp.Or(o.Device, o.Reserved, o.Allocated)
+}
+
+// estimated is what coefficients make of the level that observed returns.
+func (o Observation) estimated(c planner.Coefficients) int64 {
+	t := c.Totals(o.Sample)
+	switch {
+	case o.Device > 0:
+		return t.Device
+	case o.Reserved > 0:
+		return t.Reserved
+	}
+	return t.Allocated
+}
+
+// Result is what a fit learned.
+type Result struct {
+	// Coefficients are those that the fit began with, with the terms that it
+	// determined replaced.
+	Coefficients planner.Coefficients
+	// Terms are those that were determined.
+	Terms []planner.Term
+	// Undetermined says of the others why not.
+	Undetermined []string
+	// Points are in the order of the observations.
+	Points []Point
+}
+
+// Point is one observation and what coefficients make of it. All amounts are
+// bytes of the highest level that was observed.
+type Point struct {
+	Label    string
+	Batch    int
+	Observed int64
+	// Before is with the coefficients that the fit began with, After with the
+	// result, HeldOut with a fit to the other observations; HeldOut is zero
+	// where those do not determine one.
+	Before, After, HeldOut int64
+}
+
+// A ConditionError says that the runs cannot tell the terms of a level apart.
+type ConditionError struct {
+	// What the terms are: "what is constant from what grows".
+	What string
+	// Batches are those that ran; Condition is the condition number of their
+	// scaled design, infinite if there are too few.
+	Batches   []int
+	Condition float64
+}
+
+func (e *ConditionError) Error() string {
+	if math.IsInf(e.Condition, 1) {
+		return fmt.Sprintf("%s cannot tell %s", batchList(e.Batches), e.What)
+	}
+	return fmt.Sprintf("%s are too close to tell %s (condition number %.0f; up to %d will do)", batchList(e.Batches), e.What, e.Condition, maxCondition)
+}
+
+func batchList(batches []int) string {
+	if len(batches) == 1 {
+		return fmt.Sprintf("batch %d alone", batches[0])
+	}
+	words := make([]string, len(batches))
+	for i, b := range batches {
+		words[i] = fmt.Sprint(b)
+	}
+	return "batches " + strings.Join(words, ", ")
+}
+
+// Fit fits the coefficients to observations of one board and software stack,
+// beginning with from. The error is a [*ConditionError] where the observations
+// do not determine what is constant and what grows.
+func Fit(observations []Observation, from planner.Coefficients) (*Result, error) {
+	if err := check(observations); err != nil {
+		return nil, err
+	}
+	r, err := fit(observations, from)
+	if err != nil {
+		return nil, err
+	}
+	for i, o := range observations {
+		p := Point{Label: o.Label, Batch: o.Sample.Batch, Observed: o.observed(), Before: o.estimated(from), After: o.estimated(r.Coefficients)}
+		rest := slices.Delete(slices.Clone(observations), i, i+1)
+		if without, err := fit(rest, from); err == nil {
+			p.HeldOut = o.estimated(without.Coefficients)
+		}
+		r.Points = append(r.Points, p)
+	}
+	return r, nil
+}
+
+// check refuses what no run can have seen.
+func check(observations []Observation) error {
+	if len(observations) == 0 {
+		return errors.New("there are no runs to learn from")
+	}
+	for _, o := range observations {
+		switch {
+		case o.Sample.Batch < 1 || o.Sample.Allocated() <= 0 || o.Sample.Reserved < o.Sample.Allocated():
+			return fmt.Errorf("%s: the replay is none", o.Label)
+		case o.observed() == 0:
+			return fmt.Errorf("%s: no bytes were seen", o.Label)
+		case min(o.Allocated, o.Reserved, o.Device) < 0:
+			return fmt.Errorf("%s: negative bytes", o.Label)
+		case o.Reserved > 0 && o.Allocated > o.Reserved:
+			return fmt.Errorf("%s: %d bytes allocated of %d reserved", o.Label, o.Allocated, o.Reserved)
+		case o.Device > 0 && max(o.Allocated, o.Reserved) > o.Device:
+			return fmt.Errorf("%s: %d bytes held of the %d that the device shows in use", o.Label, max(o.Allocated, o.Reserved), o.Device)
+		}
+	}
+	return nil
+}
+
+// fit solves level after level, each with what the one before it left open.
+func fit(observations []Observation, from planner.Coefficients) (*Result, error) {
+	r := &Result{Coefficients: from}
+	for _, level := range []func([]Observation, *planner.Coefficients) *system{allocatedLevel, reservedLevel, deviceLevel} {
+		s := level(observations, &r.Coefficients)
+		if len(s.rows) == 0 {
+			continue
+		}
+		solved, err := s.solve()
+		if err != nil {
+			return nil, err
+		}
+		r.Undetermined = append(r.Undetermined, solved.undetermined...)
+		r.take(solved, len(s.rows))
+	}
+	if len(r.Terms) == 0 {
+		return nil, errors.New("there are no runs to learn from")
+	}
+	return r, nil
+}
+
+// take puts the solution of a level into the coefficients.
+func (r *Result) take(s *solution, runs int) {
+	word := "runs"
+	if runs == 1 {
+		word = "run"
+	}
+	for i, t := range s.terms {
+		r.Coefficients.Set(t, planner.Coefficient{
+			Name: t.String(), Value: s.values[i], StdErr: s.stderr[i], Source: fmt.Sprintf("fitted to %d %s", runs, word),
+		})
+		for j, u := range s.terms {
+			if i != j {
+				r.Coefficients.Correlation[t][u] = s.correlation(i, j)
+			}
+		}
+		r.Terms = append(r.Terms, t)
+	}
+}
+
+const constantFromGrowing = "what is constant from what grows with the batch"
+
+// allocatedLevel: what libraries and tensors add to what was recorded.
+func allocatedLevel(observations []Observation, c *planner.Coefficients) *system {
+	s := &system{terms: []planner.Term{planner.LibraryWorkspace, planner.AllocatedSlack}, what: constantFromGrowing}
+	for _, o := range observations {
+		if o.Allocated > 0 {
+			s.add(o, o.Sample.AllocatedRow(), o.Allocated-o.Sample.Allocated(), noise(o.Sample.Allocated(), c.Allocated))
+		}
+	}
+	return s
+}
+
+// reservedLevel: what the cache holds beyond the replay's.
+func reservedLevel(observations []Observation, c *planner.Coefficients) *system {
+	s := &system{terms: []planner.Term{planner.ReservedSlack}, what: "anything of the cache"}
+	for _, o := range observations {
+		if o.Reserved == 0 {
+			continue
+		}
+		missing := o.Reserved - c.Totals(o.Sample).Reserved
+		if o.Allocated > 0 {
+			missing = (o.Reserved - o.Allocated) - o.Sample.Slack()
+		}
+		s.add(o, o.Sample.ReservedRow(), missing, noise(o.Sample.Reserved, c.Reserved))
+	}
+	return s
+}
+
+// deviceLevel: what the driver shows beyond the cache.
+func deviceLevel(observations []Observation, c *planner.Coefficients) *system {
+	s := &system{
+		terms:    []planner.Term{planner.ContextBytes, planner.DeviceSlack},
+		optional: []planner.Term{planner.Granularity},
+		what:     constantFromGrowing,
+	}
+	for _, o := range observations {
+		switch {
+		case o.Device == 0:
+		case o.Reserved > 0:
+			s.add(o, o.Sample.DeviceRow(), o.Device-o.Reserved, noise(o.Sample.Reserved, planner.Residual{}))
+		default:
+			s.add(o, o.Sample.DeviceRow(), o.Device-c.Totals(o.Sample).Reserved, noise(o.Sample.Reserved, c.Reserved))
+		}
+	}
+	return s
+}
+
+// Runs repeat to within a granule or two of the driver and a thousandth.
+const (
+	repeatBytes = 1 << 20
+	repeatShare = 1e-3
+)
+
+// noise is the standard error of a difference between a run and a replay of so
+// many bytes: what the residuals of the model against PyTorch say, whose range
+// holds 95 %, and what is left of it between two equal runs.
+func noise(bytes int64, r planner.Residual) float64 {
+	share := math.Hypot(repeatShare, (r.High-r.Low)/2/1.96)
+	return math.Hypot(repeatBytes, share*float64(bytes))
+}

@@ -1,0 +1,208 @@
+package calibrate
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"gonum.org/v1/gonum/mat"
+	"gonum.org/v1/gonum/stat/distuv"
+
+	"github.com/vprof/vprof/profiler/planner"
+)
+
+// maxCondition is the condition number of columns of unit length above which
+// they count as dependent: the limit of Belsley, Kuh and Welsch, Regression
+// Diagnostics, 1980, section 3.2.
+const maxCondition = 30
+
+// system are the equations of one level: each row says which bytes are missing
+// and how well that is known.
+type system struct {
+	terms []planner.Term
+	// optional are terms to add if the rows determine them, too.
+	optional []planner.Term
+	// what the terms tell apart, for messages.
+	what    string
+	rows    []row
+	batches []int
+}
+
+type row struct {
+	factors planner.Row
+	missing float64
+	sigma   float64
+}
+
+func (s *system) add(o Observation, factors planner.Row, missing int64, sigma float64) {
+	s.rows = append(s.rows, row{factors, float64(missing), sigma})
+	s.batches = append(s.batches, o.Sample.Batch)
+}
+
+// solution are the values of terms and how well they are known.
+type solution struct {
+	terms          []planner.Term
+	values, stderr []float64
+	covariance     *mat.SymDense
+	undetermined   []string
+}
+
+func (s *solution) correlation(i, j int) float64 {
+	d := math.Sqrt(s.covariance.At(i, i) * s.covariance.At(j, j))
+	if d == 0 {
+		return 0
+	}
+	return min(1, max(-1, s.covariance.At(i, j)/d))
+}
+
+// solve fits the terms and those of the optional ones that the rows determine
+// with a row to spare.
+func (s *system) solve() (*solution, error) {
+	terms := s.terms
+	if k := s.condition(terms); k > maxCondition {
+		return nil, &ConditionError{What: s.what, Batches: slices.Compact(slices.Sorted(slices.Values(s.batches))), Condition: k}
+	}
+	var undetermined []string
+	for _, t := range s.optional {
+		more := append(slices.Clone(terms), t)
+		switch k := s.condition(more); {
+		case len(s.rows) <= len(more):
+			undetermined = append(undetermined, fmt.Sprintf("%v: needs %d runs, there are %d", t, len(more)+1, len(s.rows)))
+		case k > maxCondition:
+			undetermined = append(undetermined, fmt.Sprintf("%v: goes with the other terms in these runs (condition number %.0f)", t, k))
+		default:
+			terms = more
+		}
+	}
+	solved, err := s.fit(terms)
+	if err != nil {
+		return nil, err
+	}
+	solved.undetermined = undetermined
+	return solved, nil
+}
+
+// design is the weighted matrix of the terms, its columns scaled to unit
+// length, and the lengths.
+func (s *system) design(terms []planner.Term) (*mat.Dense, []float64) {
+	a := mat.NewDense(len(s.rows), len(terms), nil)
+	scale := make([]float64, len(terms))
+	for j, t := range terms {
+		for i, r := range s.rows {
+			a.Set(i, j, r.factors[t]/r.sigma)
+		}
+		scale[j] = mat.Norm(a.ColView(j), 2)
+		for i := range s.rows {
+			if scale[j] > 0 {
+				a.Set(i, j, a.At(i, j)/scale[j])
+			}
+		}
+	}
+	return a, scale
+}
+
+// condition is the condition number of the design. Columns are not weighted
+// for it: what a design can tell apart must not depend on how large a memory
+// is known how well. It is infinite where there are fewer distinct rows than
+// terms.
+func (s *system) condition(terms []planner.Term) float64 {
+	if len(s.rows) < len(terms) {
+		return math.Inf(1)
+	}
+	plain := &system{rows: slices.Clone(s.rows)}
+	for i := range plain.rows {
+		plain.rows[i].sigma = 1
+	}
+	a, _ := plain.design(terms)
+	var svd mat.SVD
+	if !svd.Factorize(a, mat.SVDNone) {
+		return math.Inf(1)
+	}
+	values := svd.Values(nil)
+	if last := values[len(terms)-1]; last > 1e-12*values[0] {
+		return values[0] / last
+	}
+	return math.Inf(1)
+}
+
+func (s *system) fit(terms []planner.Term) (*solution, error) {
+	a, scale := s.design(terms)
+	b := make([]float64, len(s.rows))
+	for i, r := range s.rows {
+		b[i] = r.missing / r.sigma
+	}
+	x, err := NNLS(a, b)
+	if err != nil {
+		return nil, err
+	}
+	out := &solution{terms: terms, values: make([]float64, len(terms)), stderr: make([]float64, len(terms))}
+	spread := s.spread(a, x, b)
+	if out.covariance, err = covariance(a, spread); err != nil {
+		return nil, err
+	}
+	for j := range terms {
+		out.values[j] = x[j] / scale[j]
+		out.stderr[j] = math.Sqrt(out.covariance.At(j, j)) / scale[j]
+	}
+	return out, nil
+}
+
+// spread is by how much the standard errors must grow since the rows agree
+// less than was known of them (Birge's ratio), for so few rows by Student's t;
+// it is 1 where they agree.
+func (s *system) spread(a *mat.Dense, x, b []float64) float64 {
+	rows, columns := a.Dims()
+	freedom := rows - columns
+	if freedom < 1 {
+		return 1
+	}
+	var r mat.VecDense
+	r.MulVec(a, mat.NewVecDense(columns, x))
+	r.SubVec(&r, mat.NewVecDense(rows, b))
+	ratio := mat.Norm(&r, 2) / math.Sqrt(float64(freedom))
+	if ratio <= 1 {
+		return 1
+	}
+	t := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: float64(freedom)}.Quantile(0.975)
+	return ratio * t / 1.96
+}
+
+// covariance of the scaled solution: spread² (aᵀa)⁻¹. Terms at zero are
+// counted as free, which can only widen intervals.
+func covariance(a *mat.Dense, spread float64) (*mat.SymDense, error) {
+	_, n := a.Dims()
+	gram := mat.NewSymDense(n, nil)
+	gram.SymOuterK(1, a.T())
+	var chol mat.Cholesky
+	if !chol.Factorize(gram) {
+		return nil, errNoEnd
+	}
+	var inverse mat.SymDense
+	if err := chol.InverseTo(&inverse); err != nil {
+		return nil, fmt.Errorf("calibrate: %w", err)
+	}
+	inverse.ScaleSym(spread*spread, &inverse)
+	return &inverse, nil
+}
+
+// Advise picks of the candidates, in ascending batches, one that a run at would
+// tell what is constant from what grows, beside those that ran: the smallest
+// that does so well, or else the one that does it best. Zero means that none
+// would do.
+func Advise(ran, candidates []planner.Sample) int {
+	best, lowest := 0, float64(maxCondition)
+	for _, c := range candidates {
+		s := &system{}
+		for _, r := range append(slices.Clone(ran), c) {
+			s.rows = append(s.rows, row{factors: r.DeviceRow(), sigma: 1})
+		}
+		k := s.condition([]planner.Term{planner.ContextBytes, planner.DeviceSlack})
+		if k < lowest {
+			best, lowest = c.Batch, k
+		}
+		if k < maxCondition/3 {
+			return c.Batch
+		}
+	}
+	return best
+}
