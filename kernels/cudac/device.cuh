@@ -72,6 +72,11 @@ DEVICE float bits_f32(u32 b) { return __uint_as_float(b); }
 DEVICE u32 f32_bits(float f) { return __float_as_uint(f); }
 DEVICE float fused(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 DEVICE float exponential(float x) { return __expf(x); }
+DEVICE float power_of_two(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
 DEVICE float reciprocal_root(float x) { return rsqrtf(x); }
 DEVICE float root(float x) { return sqrtf(x); }
 DEVICE u32 high_product(u32 a, u32 b) { return __umulhi(a, b); }

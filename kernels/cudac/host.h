@@ -111,6 +111,7 @@ DEVICE unsigned short f32_to_f16(float f) { return host_f32_to_f16(f); }
 DEVICE unsigned f16_pair(float x, float y) { return host_f32_to_f16(x) | (unsigned)host_f32_to_f16(y) << 16; }
 DEVICE float fused(float a, float b, float c) { return fmaf(a, b, c); }
 DEVICE float exponential(float x) { return expf(x); }
+DEVICE float power_of_two(float x) { return exp2f(x); }
 DEVICE float reciprocal_root(float x) { return 1 / sqrtf(x); }
 DEVICE float root(float x) { return sqrtf(x); }
 DEVICE unsigned high_product(unsigned a, unsigned b) { return (unsigned)((unsigned long long)a * b >> 32); }

@@ -5,3 +5,7 @@
 #include "reduce.cu"
 #include "gemm.cu"
 #include "conv.cu"
+#include "rows.cu"
+#include "index.cu"
+#include "optimizer.cu"
+#include "attention.cu"

@@ -1,0 +1,90 @@
+// Updates of many tensors at a time. Lists run in parallel: of weights, of
+// their gradients, of what the optimizer keeps.
+#include "device.cuh"
+
+const int table_words = 480;
+const i64 chunk_vectors = 2048; // 32 KiB: what a block takes of every list
+
+struct UpdateArgs {
+  i64 tensors, lists;
+  u64 read, written; // bit l: whether list l is
+  i64 rounds;
+  double scale, shift;
+  double rate, beta1, beta2, epsilon, decay, correction1, correction2; // adam
+  // For each tensor: the chunks of those before it, its bytes, and its address
+  // in every list.
+  u64 table[table_words];
+};
+
+// The tensor that a chunk is of.
+DEVICE const u64 *owner(const UpdateArgs &a, i64 chunk) {
+  int width = (int)a.lists + 2, low = 0, high = (int)a.tensors - 1;
+  while (low < high) {
+    int middle = (low + high + 1) / 2;
+    if ((i64)a.table[middle * width] <= chunk)
+      low = middle;
+    else
+      high = middle - 1;
+  }
+  return a.table + low * width;
+}
+
+// Like elementwise, for each tensor: what is written is the sum of what is
+// read, scaled and shifted for every round.
+template <class T> DEVICE void update(const UpdateArgs &a) {
+  const u64 *tensor = owner(a, blockIdx.x);
+  i64 bytes = tensor[1], base = ((i64)blockIdx.x - (i64)tensor[0]) * chunk_vectors;
+  float scale = (float)a.scale, shift = (float)a.shift;
+#pragma unroll 2
+  for (i64 i = base + threadIdx.x; i < base + chunk_vectors && i < vectors(bytes); i += 256) {
+    float sum[T::lanes];
+#pragma unroll
+    for (int l = 0; l < T::lanes; l++) sum[l] = 0;
+#pragma unroll 1
+    for (int list = 0; list < (int)a.lists; list++) {
+      if (!(a.read >> list & 1)) continue;
+      Vector v = load_vector(Range{tensor[2 + list], bytes}, i);
+#pragma unroll
+      for (int l = 0; l < T::lanes; l++) sum[l] += T::get(v, l);
+    }
+#pragma unroll 1
+    for (i64 r = 0; r < a.rounds; r++)
+#pragma unroll
+      for (int l = 0; l < T::lanes; l++) sum[l] = fused(sum[l], scale, shift);
+    Vector v;
+#pragma unroll
+    for (int l = 0; l < T::lanes; l++) T::set(v, l, sum[l]);
+#pragma unroll 1
+    for (int list = 0; list < (int)a.lists; list++)
+      if (a.written >> list & 1) store_vector(Range{tensor[2 + list], bytes}, i, v);
+    if (!a.written) keep(v.w[0] ^ v.w[1] ^ v.w[2] ^ v.w[3]);
+  }
+}
+
+KERNEL(update_f32, 256, 4, UpdateArgs) { update<f32>(a); }
+KERNEL(update_f16, 256, 4, UpdateArgs) { update<f16>(a); }
+KERNEL(update_bf16, 256, 4, UpdateArgs) { update<bf16>(a); }
+
+// AdamW on F32: lists are weights, gradients, first and second moments.
+KERNEL(adam, 256, 4, UpdateArgs) {
+  const u64 *tensor = owner(a, blockIdx.x);
+  i64 bytes = tensor[1], base = ((i64)blockIdx.x - (i64)tensor[0]) * chunk_vectors;
+  Range weight = {tensor[2], bytes}, gradient = {tensor[3], bytes}, first = {tensor[4], bytes}, second = {tensor[5], bytes};
+  float beta1 = (float)a.beta1, beta2 = (float)a.beta2, step = (float)(a.rate / a.correction1), keep_weight = (float)(1 - a.rate * a.decay);
+  float root2 = (float)a.correction2, epsilon = (float)a.epsilon;
+#pragma unroll 2
+  for (i64 i = base + threadIdx.x; i < base + chunk_vectors && i < vectors(bytes); i += 256) {
+    Vector w = load_vector(weight, i), g = load_vector(gradient, i), m = load_vector(first, i), v = load_vector(second, i);
+#pragma unroll
+    for (int l = 0; l < 4; l++) {
+      float gl = f32::get(g, l);
+      float ml = f32::get(m, l) * beta1 + (1 - beta1) * gl, vl = f32::get(v, l) * beta2 + (1 - beta2) * gl * gl;
+      f32::set(m, l, ml);
+      f32::set(v, l, vl);
+      f32::set(w, l, f32::get(w, l) * keep_weight - step * ml / (root(vl) / root2 + epsilon));
+    }
+    store_vector(weight, i, w);
+    store_vector(first, i, m);
+    store_vector(second, i, v);
+  }
+}

@@ -1,0 +1,91 @@
+package kernels
+
+import "math"
+
+// Part is one of many tensors: its bytes, and its addresses in lists that run
+// in parallel, such as those of weights and of gradients.
+type Part struct {
+	Bytes int64
+	Addrs []uint64
+}
+
+// The table of parts in a kernel's arguments (table_words of optimizer.cu), and
+// what a block takes of every list.
+const (
+	tableWords = 480
+	chunkBytes = 32 << 10
+)
+
+// MaxParts is the largest number of parts of a launch over so many lists.
+func MaxParts(lists int) int { return tableWords / (2 + lists) }
+
+// Update works on many tensors in one launch: like [Elementwise], it writes
+// the sum of what it reads, scaled and shifted for every round.
+type Update struct {
+	Type Type
+	// Read and Written have bit l set if list l is.
+	Read, Written uint64
+	Parts         []Part
+	Rounds        int64
+	Scale, Shift  float64
+}
+
+var updateNames = forTypes("update")
+
+// Launch updates. There must be parts, at most [MaxParts], all with the same
+// number of lists.
+func (k Update) Launch() Launch {
+	l, sum := updateLaunch(updateNames[k.Type], k.Parts)
+	lists := len(k.Parts[0].Addrs)
+	var read, written int64
+	for list := range lists {
+		read += int64(k.Read >> list & 1)
+		written += int64(k.Written >> list & 1)
+	}
+	l.Args[2], l.Args[3], l.Args[4] = k.Read, k.Written, uint64(k.Rounds)
+	l.Args[5], l.Args[6] = math.Float64bits(k.Scale), math.Float64bits(k.Shift)
+	l.Reads, l.Writes = read*sum, written*sum
+	l.FLOPs = sum / k.Type.Size() * (max(read-1, 0) + 2*k.Rounds)
+	return l
+}
+
+// Adam is a step of AdamW over F32 tensors in four lists: weights, gradients,
+// first and second moments.
+type Adam struct {
+	Parts                              []Part
+	Rate, Beta1, Beta2, Epsilon, Decay float64
+	Step                               int // from 1
+}
+
+// Launch updates weights and moments, at 15 operations an element.
+func (k Adam) Launch() Launch {
+	l, sum := updateLaunch("adam", k.Parts)
+	for i, x := range []float64{
+		k.Rate, k.Beta1, k.Beta2, k.Epsilon, k.Decay,
+		1 - math.Pow(k.Beta1, float64(k.Step)), math.Sqrt(1 - math.Pow(k.Beta2, float64(k.Step))),
+	} {
+		l.Args[7+i] = math.Float64bits(x)
+	}
+	l.Reads, l.Writes, l.FLOPs = 4*sum, 3*sum, 15*sum/F32.Size()
+	return l
+}
+
+// updateLaunch is a launch with its table of parts, and their bytes.
+func updateLaunch(name string, parts []Part) (l Launch, bytes int64) {
+	const table = 14 // words before it
+	lists := len(parts[0].Addrs)
+	if len(parts) > MaxParts(lists) {
+		panic("kernels: " + name + ": too many parts")
+	}
+	args := make([]uint64, table+tableWords)
+	args[0], args[1] = uint64(len(parts)), uint64(lists)
+	chunks := int64(0)
+	for i, p := range parts {
+		entry := args[table+i*(2+lists):]
+		entry[0], entry[1] = uint64(chunks), uint64(p.Bytes)
+		copy(entry[2:2+lists], p.Addrs)
+		chunks += divUp(p.Bytes, chunkBytes)
+		bytes += p.Bytes
+	}
+	return launch(name, chunks, 0, args), bytes
+}

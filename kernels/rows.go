@@ -1,0 +1,126 @@
+package kernels
+
+import "math"
+
+// Softmax computes a softmax along each row of a matrix whose rows lie one after
+// the other.
+type Softmax struct {
+	Type          Type
+	Input, Output uint64
+	Rows, Columns int64
+}
+
+var softmaxNames = forTypes("softmax")
+
+// Launch computes, at five operations an element: compare, subtract, raise,
+// add, scale.
+func (k Softmax) Launch() Launch {
+	l, team := rowsLaunch(softmaxNames[k.Type], k.Type, k.Rows, k.Columns)
+	l.Args = []uint64{k.Input, k.Output, 0, uint64(k.Rows), uint64(k.Columns), uint64(team)}
+	l.Reads = k.Rows * k.Columns * k.Type.Size()
+	l.Writes, l.FLOPs = l.Reads, 5*k.Rows*k.Columns
+	return l
+}
+
+// SoftmaxBackward computes the gradient of a [Softmax]'s input, Result, from its
+// output and the output's gradient. Result may be the same as Gradient.
+type SoftmaxBackward struct {
+	Type                     Type
+	Output, Gradient, Result uint64
+	Rows, Columns            int64
+}
+
+var softmaxBackwardNames = forTypes("softmax_backward")
+
+// Launch computes, at four operations an element.
+func (k SoftmaxBackward) Launch() Launch {
+	l, team := rowsLaunch(softmaxBackwardNames[k.Type], k.Type, k.Rows, k.Columns)
+	l.Args = []uint64{k.Output, k.Result, k.Gradient, uint64(k.Rows), uint64(k.Columns), uint64(team)}
+	n := k.Rows * k.Columns
+	l.Reads, l.Writes, l.FLOPs = 2*n*k.Type.Size(), n*k.Type.Size(), 4*n
+	return l
+}
+
+// Normalize brings each row of such a matrix to mean 0 and variance 1, then
+// scales and shifts its columns.
+type Normalize struct {
+	Type          Type
+	Input, Output uint64
+	// Weight and Bias have a number for each column; 0 for none.
+	Weight, Bias uint64
+	// Mean and Deviation receive the mean and the reciprocal of the standard
+	// deviation of each row, in F32; 0 for none.
+	Mean, Deviation uint64
+	Rows, Columns   int64
+	Epsilon         float64
+}
+
+var normalizeNames = forTypes("normalize")
+
+// Launch computes, at eight operations an element.
+func (k Normalize) Launch() Launch {
+	l, team := rowsLaunch(normalizeNames[k.Type], k.Type, k.Rows, k.Columns)
+	l.Args = []uint64{
+		k.Input, k.Output, 0, k.Weight, k.Bias, k.Mean, k.Deviation,
+		uint64(k.Rows), uint64(k.Columns), uint64(team), math.Float64bits(k.Epsilon),
+	}
+	n := k.Rows * k.Columns
+	l.Reads = n*k.Type.Size() + k.ofColumns(k.Weight) + k.ofColumns(k.Bias)
+	l.Writes = n*k.Type.Size() + k.ofRows(k.Mean) + k.ofRows(k.Deviation)
+	l.FLOPs = 8 * n
+	return l
+}
+
+// ofColumns is the bytes of an operand with a number for each column, if there
+// is one, and ofRows of one with a number for each row.
+func (k Normalize) ofColumns(addr uint64) int64 {
+	if addr == 0 || k.Rows == 0 {
+		return 0
+	}
+	return k.Columns * k.Type.Size()
+}
+
+func (k Normalize) ofRows(addr uint64) int64 {
+	if addr == 0 {
+		return 0
+	}
+	return k.Rows * F32.Size()
+}
+
+// NormalizeBackward computes the gradient of a [Normalize]'s input, Result, from
+// what it read and left and from its output's gradient.
+type NormalizeBackward struct {
+	Type                    Type
+	Input, Gradient, Result uint64
+	Weight                  uint64 // 0 for none
+	Mean, Deviation         uint64
+	Rows, Columns           int64
+}
+
+var normalizeBackwardNames = forTypes("normalize_backward")
+
+// Launch computes, at fourteen operations an element.
+func (k NormalizeBackward) Launch() Launch {
+	l, team := rowsLaunch(normalizeBackwardNames[k.Type], k.Type, k.Rows, k.Columns)
+	l.Args = []uint64{
+		k.Input, k.Result, k.Gradient, k.Weight, 0, k.Mean, k.Deviation,
+		uint64(k.Rows), uint64(k.Columns), uint64(team), 0,
+	}
+	of := Normalize{Type: k.Type, Rows: k.Rows, Columns: k.Columns}
+	n := k.Rows * k.Columns
+	l.Reads = 2*n*k.Type.Size() + of.ofColumns(k.Weight) + of.ofRows(k.Mean) + of.ofRows(k.Deviation)
+	l.Writes, l.FLOPs = n*k.Type.Size(), 14*n
+	return l
+}
+
+// rowsLaunch is a launch that gives a row to a warp, or if it is long to a
+// block, and the number of threads that is.
+func rowsLaunch(name string, t Type, rows, columns int64) (Launch, int64) {
+	const warp, longest = 32, 4096 // bytes: eight vectors a lane
+	team := int64(warp)
+	if columns*t.Size() > longest {
+		team = threads
+	}
+	const shared = 32 * 4 // a float for each warp
+	return launch(name, divUp(rows, threads/team), shared, nil), team
+}
