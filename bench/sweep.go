@@ -83,13 +83,13 @@ type sweeper struct {
 	each    func(*report.Report) error
 	// done are the points of an earlier sweep by batch.
 	done map[int]report.Point
-	// warned are the warnings given already.
-	warned map[string]bool
+	// met are the other processes warned of, by number.
+	met map[int]bool
 }
 
 // resume takes over what an earlier sweep has.
 func (w *sweeper) resume() error {
-	w.done, w.warned = map[int]report.Point{}, map[string]bool{}
+	w.done, w.met = map[int]report.Point{}, map[int]bool{}
 	old := w.sweep.Done
 	if old == nil {
 		return nil
@@ -289,25 +289,13 @@ func (w *sweeper) noteNeighbors(seen ...device.Neighbor) {
 		seen = append(seen, o.Neighbors()...)
 	}
 	for _, n := range seen {
-		name, holds := n.Name, "uses"
-		if name == "" {
-			name = "a process"
-		}
-		if n.Used >= 0 {
-			holds = "holds " + bytesize.Format(n.Used) + " of"
-		}
-		key := fmt.Sprint(n.PID)
-		if !w.warned[key] {
-			w.warned[key] = true
-			w.warn(fmt.Sprintf("%s (%d) %s %s", name, n.PID, holds, w.device.Name()),
-				"what fits depends on it; end it and sweep again to be sure")
+		if !w.met[n.PID] {
+			w.met[n.PID] = true
+			w.warn(fmt.Sprintf("%s is also used by %v", w.device.Name(), n), "what fits depends on it; end it and sweep again to be sure")
 		}
 	}
 }
 
 func (w *sweeper) warn(what, hint string) {
-	if !w.warned[what] {
-		w.warned[what] = true
-		w.report.Warnings = append(w.report.Warnings, report.Warning{What: what, Hint: hint})
-	}
+	w.report.Warnings = append(w.report.Warnings, report.Warning{What: what, Hint: hint})
 }

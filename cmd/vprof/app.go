@@ -38,7 +38,7 @@ func system() *app {
 	if epoch, err := strconv.ParseInt(os.Getenv("SOURCE_DATE_EPOCH"), 10, 64); err == nil {
 		now = func() time.Time { return time.Unix(epoch, 0) }
 	}
-	return &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, now: now, models: all.Models, residuals: planner.Residuals, detect: noGPU}
+	return &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, now: now, models: all.Models, residuals: planner.Residuals, detect: detectGPU}
 }
 
 const rootHelp = `vprof says how much GPU memory a PyTorch training step needs, before you run it.
@@ -99,7 +99,7 @@ func newRootCmd(a *app) *cobra.Command {
 		newModelsCmd(a), newGPUsCmd(a),
 		newCalibrateCmd(a), newCoefficientsCmd(a),
 		newEventsCmd(a), newAccuracyCmd(a),
-		newSchemaCmd(a), newVersionCmd(a),
+		newDoctorCmd(a), newSchemaCmd(a), newVersionCmd(a),
 		&cobra.Command{Use: "exit-codes", Short: "What vprof's exit codes mean", Long: exitCodesHelp},
 		&cobra.Command{Use: "formats", Short: "What the output formats hold", Long: formatsHelp},
 	)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/device/cuda"
+	"github.com/vprof/vprof/profiler/device/nvml"
 	"github.com/vprof/vprof/profiler/device/sim"
 )
 
@@ -68,4 +69,48 @@ func (f *deviceFlags) open(cmd *cobra.Command) (device.Device, error) {
 		return nil, err
 	}
 	return sim.New(gpu, 0)
+}
+
+// detectGPU finds this machine's first GPU: by the driver, or, where this vprof
+// cannot drive one, by what NVML says of it.
+func detectGPU() (localGPU, error) {
+	d, err := cuda.Open(0)
+	if err == nil {
+		found := localGPU{d.GPU(), d.Baseline().Others}
+		return found, d.Close()
+	}
+	if !cuda.Built {
+		if found, err := detectBoard(); err == nil {
+			return found, nil
+		}
+	}
+	return localGPU{}, noGPUError{err.Error()}
+}
+
+// detectBoard finds the first board that NVML lists.
+func detectBoard() (localGPU, error) {
+	library, err := nvml.Open()
+	if err != nil {
+		return localGPU{}, err
+	}
+	defer library.Close()
+	boards, err := library.Boards()
+	if err != nil {
+		return localGPU{}, err
+	}
+	if len(boards) == 0 {
+		return localGPU{}, errors.New("NVML lists no board")
+	}
+	gpu, err := device.Lookup(boards[0].Name)
+	if err != nil {
+		return localGPU{}, err
+	}
+	m, err := boards[0].Memory()
+	if err != nil {
+		return localGPU{}, err
+	}
+	if m.Reserved > 0 { // else the driver counts it as used
+		gpu.Memory = m.Total - m.Reserved
+	}
+	return localGPU{gpu, m.Used}, nil
 }

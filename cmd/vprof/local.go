@@ -18,6 +18,3 @@ func (e noGPUError) Error() string {
 
 // negative is a verdict against the user's plan. The output holds it already.
 type negative struct{ error }
-
-// noGPU is detect on machines that vprof cannot look into.
-func noGPU() (localGPU, error) { return localGPU{}, noGPUError{"found no driver"} }

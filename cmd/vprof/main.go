@@ -16,9 +16,14 @@ func main() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400)
 	}
+	os.Exit(int(runInterruptibly(system(), os.Args[1:])))
+}
+
+// runInterruptibly is run until a signal: the first asks the work to end with
+// what there is; after that the default is back, and a second one ends the
+// process at once.
+func runInterruptibly(a *app, args []string) exitCode {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// The first signal asks the work to end with what there is; after that
-	// the default is back, and a second one ends the process at once.
 	context.AfterFunc(ctx, stop)
-	os.Exit(int(run(ctx, system(), os.Args[1:])))
+	return run(ctx, a, args)
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"os"
 	"os/exec"
@@ -22,13 +21,17 @@ import (
 // The test binary is vprof, with a toy model besides the real ones.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"vprof": func() {
-		a := system()
-		a.models = func() *models.Registry {
-			return models.NewRegistry([]models.Model{toy.Model()}, all.Models().All())
-		}
-		a.residuals = toyResiduals(a.residuals)
-		os.Exit(int(run(context.Background(), a, os.Args[1:])))
+		os.Exit(int(runInterruptibly(withToy(system()), os.Args[1:])))
 	}})
+}
+
+// withToy adds the toy model to an app.
+func withToy(a *app) *app {
+	a.models = func() *models.Registry {
+		return models.NewRegistry([]models.Model{toy.Model()}, all.Models().All())
+	}
+	a.residuals = toyResiduals(a.residuals)
+	return a
 }
 
 // toyResiduals knows how far estimates of the toy are off: 1 % of the allocated
@@ -48,6 +51,9 @@ func TestScripts(t *testing.T) {
 		UpdateScripts: golden.Updating(),
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("SOURCE_DATE_EPOCH", "1793858400") // 2026-11-05
+			// Whatever GPU the machine has is not there.
+			e.Setenv("VPROF_LIBCUDA", "libcuda-of-nobody.so")
+			e.Setenv("VPROF_LIBNVML", "libnvml-of-nobody.so")
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits},

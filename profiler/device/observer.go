@@ -1,5 +1,11 @@
 package device
 
+import (
+	"fmt"
+
+	"github.com/vprof/vprof/internal/bytesize"
+)
+
 // An Observer is a device that knows what else is on its board.
 type Observer interface {
 	// Baseline is what was in use before the first segment.
@@ -35,4 +41,18 @@ type Neighbor struct {
 	Name string
 	// Used is the memory it holds in bytes, -1 if it is not known.
 	Used int64
+}
+
+// String names the process and what it holds: "python3 (1234), which holds
+// 2.00 GiB".
+func (n Neighbor) String() string {
+	name := n.Name
+	if name == "" {
+		name = "a process"
+	}
+	s := fmt.Sprintf("%s (%d)", name, n.PID)
+	if n.Used >= 0 {
+		s += ", which holds " + bytesize.Format(n.Used)
+	}
+	return s
 }

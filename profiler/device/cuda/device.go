@@ -262,8 +262,16 @@ func (d *Device) Unmap(addr uint64, size int64) error {
 	return d.gone(d.pages, addr, d.check("cuMemUnmap", size, cudalib.Unmap(addr, size)))
 }
 
-// Release implements [allocator.PagedSource].
+// Release implements [allocator.PagedSource]. Pages that a failure has left in
+// the range are taken back first.
 func (d *Device) Release(addr uint64, size int64) error {
+	for page, bytes := range d.pages {
+		if page >= addr && page < addr+uint64(size) {
+			if err := d.Unmap(page, bytes); err != nil {
+				return err
+			}
+		}
+	}
 	return d.gone(d.ranges, addr, d.check("cuMemAddressFree", size, cudalib.FreeAddresses(addr, size)))
 }
 

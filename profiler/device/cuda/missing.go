@@ -12,12 +12,20 @@ import (
 const Built = false
 
 // A Device is a GPU. This binary never has one.
-type Device struct{ device.Device }
+type Device struct {
+	device.Device
+	device.Observer
+}
 
 // Open returns a [*device.UnusableError].
-func Open(index int) (*Device, error) {
-	return nil, &device.UnusableError{
-		Device: fmt.Sprintf("cuda:%d", index),
+func Open(index int) (*Device, error) { return nil, notBuilt(fmt.Sprintf("cuda:%d", index)) }
+
+// Probe says that there is no CUDA in the binary.
+func Probe() System { return System{Err: notBuilt("cuda")} }
+
+func notBuilt(name string) error {
+	return &device.UnusableError{
+		Device: name,
 		Reason: "this vprof was built without CUDA",
 		Remedy: `build it with "make cuda" on Linux (no toolkit needed), or simulate a board with --device sim:NAME`,
 	}

@@ -1,0 +1,329 @@
+//go:build cuda && linux && cgo
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/fakecuda"
+	"github.com/vprof/vprof/profiler/device"
+)
+
+const mib = 1 << 20
+
+// said is what a command line came to.
+type said struct {
+	code           exitCode
+	stdout, stderr string
+}
+
+// command runs a command line in this process.
+func command(t testing.TB, args ...string) said {
+	var stdout, stderr bytes.Buffer
+	a := withToy(system())
+	a.stdin, a.stdout, a.stderr = strings.NewReader(""), &stdout, &stderr
+	code := run(t.Context(), a, args)
+	return said{code, stdout.String(), stderr.String()}
+}
+
+func board(t testing.TB, name string) device.GPU {
+	gpu, err := device.Lookup(name)
+	require.NoError(t, err)
+	return gpu
+}
+
+// sized is a board with another amount of memory.
+func sized(gpu device.GPU, memory int64) device.GPU {
+	gpu.Memory = memory
+	return gpu
+}
+
+// requireBalanced says that the driver has everything back and that no rule was
+// broken.
+func requireBalanced(t testing.TB, driver *fakecuda.Driver) {
+	t.Helper()
+	s := driver.Stats(t)
+	require.Empty(t, driver.Violations(t))
+	require.Zero(t, s.Alive(), "%+v", s)
+	require.Zero(t, s.Used)
+	require.Zero(t, s.Reclaimed)
+	require.Zero(t, s.NVML)
+}
+
+// sweep is the report of a sweep that must end well.
+func sweep(t testing.TB, args ...string) *report.Report {
+	t.Helper()
+	got := command(t, append([]string{"sweep", "--format", "json"}, args...)...)
+	require.Equal(t, exitFine, got.code, got.stderr)
+	var r report.Report
+	require.NoError(t, json.Unmarshal([]byte(got.stdout), &r))
+	return &r
+}
+
+// plainly is a report without what differs between a real and a simulated
+// board: names, and how long things took.
+func plainly(r *report.Report) *report.Report {
+	for i := range r.Devices {
+		r.Devices[i].Name, r.Devices[i].Simulated = "device", false
+	}
+	for i := range r.Points {
+		r.Points[i].Device = "device"
+		u := r.Points[i].Run
+		u.Simulated, u.Step, u.Process = false, nil, 0
+		for j := range u.Phases {
+			u.Phases[j].Seconds = 0
+		}
+	}
+	return r
+}
+
+// What a sweep measures on the fake driver is what it simulates, to the byte:
+// estimates, allocated, reserved and device bytes, classes, phases, and the
+// allocation that fails.
+func TestMeasuredIsSimulatedToTheByte(t *testing.T) {
+	t.Setenv("SOURCE_DATE_EPOCH", "1793858400")
+	for _, tt := range []struct {
+		gpu  string
+		args []string
+	}{
+		{"t4", []string{"--model", "toy", "--batch", "4..1024x2"}},
+		{"t4", []string{"--model", "resnet18", "--stage", "head", "--batch", "8,64"}},
+		{"a100-40", []string{"--model", "toy", "--batch", "4..4096x4", "--alloc-conf", "expandable_segments:True"}},
+		{"rtx-5060-ti", []string{"--model", "redimnet-b2", "--stage", "full", "--batch", "16,64,128"}},
+		{"rtx-3060", []string{"--model", "llama-tiny", "--amp", "bf16", "--batch", "2,16", "--alloc-conf", "max_split_size_mb:128,roundup_power2_divisions:4"}},
+		{"h100", []string{"--model", "redimnet-b0", "--batch", "64", "--alloc-conf", "expandable_segments:True"}},
+		{"v100-16", []string{"--model", "toy", "--batch", "16..1024x2", "--alloc-conf", "garbage_collection_threshold:0.6,per_process_memory_fraction:0.8"}},
+	} {
+		t.Run(tt.gpu+" "+strings.Join(tt.args[1:], " "), func(t *testing.T) {
+			driver := fakecuda.Simulated(board(t, tt.gpu)).Restart(t)
+			measured := sweep(t, append(tt.args, "--device", "cuda:0")...)
+			requireBalanced(t, driver)
+			require.False(t, measured.Devices[0].Simulated)
+			for _, p := range measured.Points {
+				require.False(t, p.Run.Simulated)
+				if p.Run.Fits && len(tt.args[3]) > 0 && p.Run.Retries == 0 {
+					// Segments are whole granules, so there is nothing else.
+					require.Equal(t, p.Run.Reserved+p.Run.Context+p.Run.Kernels, p.Run.Device)
+					require.Positive(t, p.Run.Process)
+				}
+			}
+			simulated := sweep(t, append(tt.args, "--device", "sim:"+tt.gpu)...)
+			require.Equal(t, plainly(simulated), plainly(measured))
+		})
+	}
+}
+
+// The largest batch is the same on a board that is simulated and one that is
+// measured, whatever its size; kernels and other processes take their part.
+func TestTheLargestBatchIsTheSame(t *testing.T) {
+	gpu := board(t, "rtx-5060-ti")
+	for _, conf := range []string{"", "expandable_segments:True"} {
+		for _, memory := range []int64{1024 * mib, 1500 * mib, 3000*mib + 12345, 6 << 30, gpu.Memory} {
+			driver := fakecuda.Simulated(sized(gpu, memory)).Restart(t)
+			args := []string{"--model", "toy", "--batch", "4", "--find-max", "--alloc-conf", conf}
+			measured := sweep(t, append(args, "--device", "cuda:0")...)
+			requireBalanced(t, driver)
+			simulated := sweep(t, append(args, "--device", "sim:"+gpu.Name, "--gpu-memory", strconv.FormatInt(memory, 10))...)
+			require.Equal(t, simulated.Largest, measured.Largest)
+			require.Equal(t, measured.Largest.Batch+1, measured.Largest.Fails, "neighbors, and both tried")
+			tried := map[int]bool{}
+			for _, p := range measured.Points {
+				tried[p.Batch] = p.Run.Fits
+			}
+			require.True(t, tried[measured.Largest.Batch])
+			require.Contains(t, tried, measured.Largest.Fails)
+		}
+	}
+}
+
+// 900 MiB of another process and 50 of kernels are as if the board were smaller.
+func TestOthersMakeTheBoardSmaller(t *testing.T) {
+	gpu := board(t, "rtx-5060-ti")
+	setup := fakecuda.Simulated(sized(gpu, 3000*mib))
+	setup.Boards[0].Others = []fakecuda.Process{{PID: 4321, Name: "python3", Used: 900 * mib}}
+	setup.Boards[0].Module = 50 * mib
+	driver := setup.Restart(t)
+	args := []string{"--model", "toy", "--batch", "16", "--find-max"}
+	measured := sweep(t, append(args, "--device", "cuda:0")...)
+	requireBalanced(t, driver)
+	simulated := sweep(t, append(args, "--device", "sim:"+gpu.Name, "--gpu-memory", "2050MiB")...)
+	require.Equal(t, simulated.Largest, measured.Largest)
+
+	require.Contains(t, measured.Warnings, report.Warning{
+		What: "cuda:0 is also used by python3 (4321), which holds 900.00 MiB", Hint: "what fits depends on it; end it and sweep again to be sure",
+	})
+	run := measured.Points[0].Run
+	require.True(t, run.Shared)
+	require.EqualValues(t, 900*mib, run.Others)
+	require.EqualValues(t, 50*mib, run.Kernels)
+	require.Equal(t, run.Reserved+run.Context+50*mib, run.Device, "without the others")
+	table := command(t, append([]string{"sweep", "--device", "cuda:0"}, args...)...)
+	require.Contains(t, table.stdout, "yes, beside others")
+	require.Contains(t, table.stdout, "measured GiB")
+}
+
+// Whichever call of the driver fails, and with whatever: an exit code that
+// says so, one sentence, nothing left.
+func TestEveryDriverCallMayFail(t *testing.T) {
+	setup := fakecuda.Simulated(sized(board(t, "rtx-5060-ti"), 1024*mib))
+	args := []string{"sweep", "--model", "toy", "--batch", "4,64", "--device", "cuda:0", "--verify"}
+	for _, conf := range []string{"", "expandable_segments:True"} {
+		args := append(args, "--alloc-conf", conf)
+		driver := setup.Restart(t)
+		require.Equal(t, exitFine, command(t, args...).code)
+		requireBalanced(t, driver)
+		calls := driver.Calls(t)
+		require.Greater(t, len(calls), 100)
+		for _, result := range []int{1, 2, 214, 719, 999} {
+			for i, call := range calls {
+				if result != 719 && i%7 != result%7 {
+					continue // one result is tried at every call
+				}
+				setup.Fail = []string{fakecuda.FailNth(i+1, result)}
+				driver := setup.Restart(t)
+				got := command(t, args...)
+				about := fmt.Sprintf("%s at %d fails with %d: exit %d, %s", call, i, result, got.code, got.stderr)
+				require.Contains(t, []exitCode{exitFine, exitFailure, exitNoGPU}, got.code, about)
+				require.NotContains(t, got.stderr, "internal error", about)
+				if got.code != exitFine {
+					require.Equal(t, 1, strings.Count(got.stderr, "vprof: "), about)
+					require.Contains(t, got.stderr, "cu", about)
+				}
+				s := driver.Stats(t)
+				require.Equal(t, uint64(1), s.Injected, about)
+				require.Empty(t, driver.Violations(t), about)
+				require.Zero(t, s.NVML, about)
+				if call != "cuDevicePrimaryCtxRelease" {
+					require.Zero(t, s.Alive(), about)
+					require.Zero(t, s.Used, about)
+				}
+			}
+		}
+		setup.Fail = nil
+	}
+}
+
+// A launch may fail as well, wherever it is.
+func TestEveryLaunchMayFail(t *testing.T) {
+	setup := fakecuda.Simulated(board(t, "t4"))
+	args := []string{"sweep", "--model", "resnet18", "--stage", "head", "--batch", "2", "--device", "cuda:0"}
+	driver := setup.Restart(t)
+	require.Equal(t, exitFine, command(t, args...).code)
+	launches := int(driver.Stats(t).Launches)
+	require.Greater(t, launches, 100)
+	for _, n := range []int{1, 2, launches / 2, launches} {
+		setup.Fail = []string{fakecuda.FailCall("cuLaunchKernel", n, 700)}
+		driver := setup.Restart(t)
+		got := command(t, args...)
+		require.Equal(t, exitFailure, got.code)
+		require.Contains(t, got.stderr, "cuLaunchKernel: a kernel touched memory that is not its own (CUDA_ERROR_ILLEGAL_ADDRESS)")
+		s := driver.Stats(t)
+		require.Zero(t, s.Alive())
+		require.Zero(t, s.Used)
+	}
+}
+
+// vprof is a process of its own with the fake driver.
+func vprof(t *testing.T, driver *fakecuda.Driver, args ...string) *exec.Cmd {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	link := filepath.Join(t.TempDir(), "vprof") // as which the test binary is vprof
+	require.NoError(t, os.Symlink(self, link))
+	cmd := exec.Command(link, args...)
+	cmd.Env = append(os.Environ(), driver.Env...)
+	return cmd
+}
+
+// An interrupt in the middle of a run ends it with what there is: exit 130, the
+// points so far, nothing left on the board.
+func TestAnInterruptLeavesNothing(t *testing.T) {
+	for _, conf := range []string{"", "expandable_segments:True"} {
+		setup := fakecuda.Simulated(board(t, "rtx-5060-ti"))
+		driver := setup.Driver(t)
+		file := filepath.Join(t.TempDir(), "run.json")
+		cmd := vprof(t, driver, "sweep", "--model", "toy", "--batch", "4,8", "--device", "cuda:0",
+			"--warm-up", "3", "--repeat", "1000", "--alloc-conf", conf, "--export", file)
+		var stdout, stderr bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		require.NoError(t, cmd.Start())
+		// Once there are segments a run is under way.
+		require.Eventually(t, func() bool { s := driver.Stats(t); return s.Segments+s.Mappings > 0 }, 20*time.Second, time.Millisecond)
+		require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
+		err := cmd.Wait()
+		var ended *exec.ExitError
+		require.ErrorAs(t, err, &ended)
+		require.Equal(t, int(exitInterrupted), ended.ExitCode(), stderr.String())
+		require.Contains(t, stdout.String(), "(interrupted)")
+		requireBalanced(t, driver)
+		raw, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.Contains(t, string(raw), `"reason": "interrupted"`)
+	}
+}
+
+// A sweep whose board fails at the third batch size goes on from its file, and
+// comes to what an unbroken one comes to.
+func TestABrokenSweepGoesOn(t *testing.T) {
+	t.Setenv("SOURCE_DATE_EPOCH", "1793858400")
+	setup := fakecuda.Simulated(sized(board(t, "rtx-5060-ti"), 4096*mib))
+	args := []string{"--model", "toy", "--batch", "4,8,16,512", "--find-max", "--device", "cuda:0"}
+	setup.Restart(t)
+	whole := sweep(t, args...)
+
+	for _, name := range []string{"run.json", "run.jsonl"} {
+		file := filepath.Join(t.TempDir(), name)
+		args := append(args, "--resume", file)
+		setup.Fail = []string{fakecuda.FailCall("cuEventRecord", 25, 214)}
+		driver := setup.Restart(t)
+		broken := command(t, append([]string{"sweep"}, args...)...)
+		require.Equal(t, exitFailure, broken.code)
+		require.Contains(t, broken.stderr, "uncorrectable memory error")
+		require.Contains(t, broken.stdout, "not run: batch", "it shows what it has")
+		require.Zero(t, driver.Stats(t).Alive())
+
+		setup.Fail = nil
+		driver = setup.Restart(t)
+		rest := sweep(t, args...)
+		require.Equal(t, whole, rest)
+		ran := driver.Stats(t).Calls
+		driver = setup.Restart(t)
+		require.Equal(t, whole, sweep(t, args...), "and once more, without running anything")
+		require.Less(t, driver.Stats(t).Calls, ran)
+		require.Zero(t, driver.Stats(t).Peak-uint64(board(t, "rtx-5060-ti").Context), "only the context")
+
+		for flag, value := range map[string]string{"--stage": "frozen", "--device": "sim:t4"} {
+			got := command(t, append(append([]string{"sweep"}, args...), flag, value)...)
+			require.Equal(t, exitUsage, got.code)
+			require.Contains(t, got.stderr, "the report cannot be continued")
+		}
+	}
+}
+
+// With memory behind it and kernels that run, every buffer's pattern is found
+// again.
+func TestVerifyTriesRealMemory(t *testing.T) {
+	setup := fakecuda.Simulated(board(t, "a100-40"))
+	setup.Backed = true
+	driver := setup.Restart(t)
+	r := sweep(t, "--model", "toy", "--stage", "frozen", "--batch", "2", "--device", "cuda:0", "--verify")
+	// Weights and batch data; activations and temporaries of two steps.
+	require.Equal(t, 2+2*2, r.Points[0].Run.Verified)
+	requireBalanced(t, driver)
+
+	got := command(t, "sweep", "--model", "toy", "--device", "sim:t4", "--verify")
+	require.Equal(t, exitUsage, got.code)
+	require.Contains(t, got.stderr, "sim:t4 has no memory to write to")
+}

@@ -1,0 +1,229 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/device/cuda"
+	"github.com/vprof/vprof/profiler/device/nvml"
+)
+
+// diagnosis is the result of "vprof doctor".
+type diagnosis struct {
+	Schema string `json:"schema"`
+	// Built tells whether this vprof can drive a GPU at all.
+	Built bool `json:"built_with_cuda"`
+	// Driver, NVML and CUDA are the versions found; empty where nothing was.
+	Driver  string `json:"driver,omitempty"`
+	CUDA    string `json:"cuda,omitempty"`
+	NVML    string `json:"nvml,omitempty"`
+	Library string `json:"library,omitempty"`
+	// GPUs are those that the driver shows, or NVML where the driver does not.
+	GPUs []checkedGPU `json:"gpus"`
+	// Problems are what is missing and what to do about it.
+	Problems []report.Warning `json:"problems"`
+
+	// err is why no GPU can be used; nil if one can.
+	err error
+}
+
+// checkedGPU is a GPU and whether it can be used.
+type checkedGPU struct {
+	Device     string `json:"device"`
+	Name       string `json:"name"`
+	Capability string `json:"compute_capability,omitempty"`
+	Memory     int64  `json:"memory_bytes"`
+	Context    int64  `json:"context_bytes,omitempty"`
+	Kernels    int64  `json:"kernels_bytes,omitempty"`
+	Others     int64  `json:"others_bytes"`
+	Mode       string `json:"compute_mode,omitempty"`
+	MIG        bool   `json:"mig,omitempty"`
+	Usable     bool   `json:"usable"`
+}
+
+func newDoctorCmd(a *app) *cobra.Command {
+	out := output{app: a}
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Say whether this machine's GPUs can be used, and what is missing",
+		Long: `Look for NVIDIA's driver and its management library, and try every GPU: make a
+context on it and load the kernels. What is missing is said with what to do.
+
+Exit code 0 if a GPU can be used, 4 if none can. Simulated boards (sweep --device
+sim:NAME) need nothing of this.
+
+Environment variables that have a say: CUDA_VISIBLE_DEVICES hides GPUs;
+VPROF_LIBCUDA and VPROF_LIBNVML name other libraries than libcuda.so.1 and
+libnvidia-ml.so.1.`,
+		Args: noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if err := out.open(); err != nil {
+				return err
+			}
+			d := diagnose()
+			return errors.Join(out.finish(d), d.err)
+		},
+	}
+	out.register(cmd)
+	return cmd
+}
+
+// diagnose looks at the machine.
+func diagnose() *diagnosis {
+	d := &diagnosis{Schema: "vprof.doctor/v1", Built: cuda.Built, GPUs: []checkedGPU{}, Problems: []report.Warning{}}
+	boards := d.askNVML()
+	s := cuda.Probe()
+	d.Library = s.Library
+	if s.CUDA > 0 {
+		d.CUDA = fmt.Sprintf("%d.%d", s.CUDA/1000, s.CUDA%1000/10)
+	}
+	d.err = s.Err
+	d.problem(s.Err)
+	for _, b := range s.Boards {
+		d.problem(b.Err)
+		d.GPUs = append(d.GPUs, checkedGPU{
+			Device: b.Name, Name: b.GPU.Product, Capability: b.GPU.Capability.String(), Memory: b.GPU.Memory,
+			Context: b.Baseline.Context, Kernels: b.Baseline.Kernels, Others: b.Baseline.Others, Usable: b.Err == nil,
+		})
+		for _, n := range b.Neighbors {
+			d.Problems = append(d.Problems, report.Warning{What: fmt.Sprintf("%s is also used by %v", b.Name, n)})
+		}
+	}
+	if d.err == nil {
+		d.err = firstUnusable(s.Boards)
+	}
+	if len(s.Boards) == 0 {
+		d.GPUs = boards
+	}
+	return d
+}
+
+// firstUnusable is why the first board cannot be used, nil if any can.
+func firstUnusable(boards []cuda.Board) error {
+	for _, b := range boards {
+		if b.Err == nil {
+			return nil
+		}
+	}
+	if err := boards[0].Err; errors.As(err, new(*device.UnusableError)) {
+		return err
+	}
+	return &device.UnusableError{Device: boards[0].Name, Reason: "it fails", Err: boards[0].Err}
+}
+
+// askNVML notes the versions, and returns the boards that NVML knows.
+func (d *diagnosis) askNVML() []checkedGPU {
+	library, err := nvml.Open()
+	if err != nil {
+		hint := "libnvidia-ml.so.1 belongs to the driver; without it other processes on a GPU are not seen"
+		if errors.Is(err, nvml.ErrNotBuilt) {
+			hint = "build it with a C compiler on Linux (CGO_ENABLED=1)"
+		}
+		d.Problems = append(d.Problems, report.Warning{What: "NVML: " + err.Error(), Hint: hint})
+		return []checkedGPU{}
+	}
+	defer library.Close()
+	if v, err := library.Versions(); err == nil {
+		d.Driver, d.NVML = v.Driver, v.NVML
+	}
+	boards, err := library.Boards()
+	if err != nil {
+		d.Problems = append(d.Problems, report.Warning{What: "NVML: " + err.Error()})
+	}
+	gpus := []checkedGPU{}
+	for _, b := range boards {
+		g := checkedGPU{Device: fmt.Sprintf("board %d", b.Index), Name: b.Name, Mode: string(b.Mode), MIG: b.MIG}
+		if m, err := b.Memory(); err == nil {
+			g.Memory, g.Others = m.Total-m.Reserved, m.Used
+		}
+		if slices, err := b.Slices(); err == nil && b.MIG && len(slices) == 0 {
+			d.Problems = append(d.Problems, report.Warning{
+				What: g.Device + " is in MIG mode and has no slices",
+				Hint: fmt.Sprintf("make one (nvidia-smi mig -i %d -cgi 0 -C) or turn the mode off (nvidia-smi -i %d -mig 0)", b.Index, b.Index),
+			})
+		}
+		gpus = append(gpus, g)
+	}
+	return gpus
+}
+
+// problem notes an error and, apart, what to do about it.
+func (d *diagnosis) problem(err error) {
+	var u *device.UnusableError
+	switch {
+	case err == nil:
+	case errors.As(err, &u):
+		what := *u
+		what.Remedy = ""
+		d.Problems = append(d.Problems, report.Warning{What: what.Error(), Hint: u.Remedy})
+	default:
+		d.Problems = append(d.Problems, report.Warning{What: err.Error()})
+	}
+}
+
+// Sheets implements [report.Document].
+func (d *diagnosis) Sheets() []report.Sheet {
+	or := func(s string) string {
+		if s == "" {
+			return "not found"
+		}
+		return s
+	}
+	built := "yes"
+	if !d.Built {
+		built = "no"
+	}
+	versions := report.Sheet{
+		Columns: []report.Column{{Head: "what"}, {Head: "found"}},
+		Rows: [][]string{
+			{"vprof with CUDA", built}, {"driver", or(d.Driver)}, {"CUDA of the driver", or(d.CUDA)},
+			{"libcuda", or(d.Library)}, {"NVML", or(d.NVML)},
+		},
+	}
+	gpus := report.Sheet{Columns: []report.Column{
+		{Head: "gpu"}, {Head: "name"}, {Head: "compute", Right: true}, {Head: "memory", Right: true},
+		{Head: "context", Right: true}, {Head: "kernels", Right: true}, {Head: "others", Right: true}, {Head: "usable"},
+	}}
+	for _, g := range d.GPUs {
+		usable := "no"
+		if g.Usable {
+			usable = "yes"
+		}
+		gpus.Rows = append(gpus.Rows, []string{
+			g.Device, g.Name, g.Capability, bytesize.Format(g.Memory),
+			bytesize.Format(g.Context), bytesize.Format(g.Kernels), bytesize.Format(g.Others), usable,
+		})
+	}
+	for _, p := range d.Problems {
+		line := p.What
+		if p.Hint != "" {
+			line += "; " + p.Hint
+		}
+		gpus.Notes = append(gpus.Notes, line)
+	}
+	if len(gpus.Notes) == 0 {
+		gpus.Notes = []string{"nothing is missing."}
+	}
+	return []report.Sheet{versions, gpus}
+}
+
+// Lines implements [report.Document].
+func (d *diagnosis) Lines() []any { return []any{d} }
+
+// Records implements [report.Document].
+func (d *diagnosis) Records() [][]string {
+	rows := [][]string{{"device", "name", "compute_capability", "memory_bytes", "context_bytes", "kernels_bytes", "others_bytes", "usable"}}
+	for _, g := range d.GPUs {
+		rows = append(rows, []string{
+			g.Device, g.Name, g.Capability, strconv.FormatInt(g.Memory, 10), strconv.FormatInt(g.Context, 10),
+			strconv.FormatInt(g.Kernels, 10), strconv.FormatInt(g.Others, 10), strconv.FormatBool(g.Usable),
+		})
+	}
+	return rows
+}

@@ -1,0 +1,29 @@
+package cuda
+
+import "github.com/vprof/vprof/profiler/device"
+
+// A System is what this machine has to drive GPUs with.
+type System struct {
+	// Library is the file of the driver's library, empty if none was loaded.
+	Library string
+	// CUDA is the newest version that the driver speaks, times 1000; zero if
+	// it does not say.
+	CUDA int
+	// Boards are the GPUs that the driver shows.
+	Boards []Board
+	// Err is why it shows none: a [*device.UnusableError], or a [*CallError].
+	Err error
+}
+
+// A Board is a GPU that was tried.
+type Board struct {
+	// Name is that of the device, "cuda:0".
+	Name string
+	GPU  device.GPU
+	// Baseline is what was in use with a context and the kernels, and
+	// Neighbors the other processes seen.
+	Baseline  device.Baseline
+	Neighbors []device.Neighbor
+	// Err is why the GPU cannot be used; nil if it can.
+	Err error
+}
