@@ -188,9 +188,17 @@ func (f *Fit) choicesSheet() Sheet {
 	}
 	unit := columnOf(high...)
 	s.Columns = []Column{
-		{Head: ""}, {Head: "stage"}, {Head: "precision"}, {Head: "checkpointing"}, {Head: "settings"},
-		{Head: "batch", Right: true}, {Head: "micro-batches", Right: true}, {Head: "effective", Right: true},
-		{Head: unit.head("device"), Right: true}, {Head: "use", Right: true}, {Head: "samples/s <", Right: true},
+		{Head: ""},
+		{Head: "stage"},
+		{Head: "precision"},
+		{Head: "checkpointing"},
+		{Head: "settings"},
+		{Head: "batch", Right: true},
+		{Head: "micro-batches", Right: true},
+		{Head: "effective", Right: true},
+		{Head: unit.head("device"), Right: true},
+		{Head: "use", Right: true},
+		{Head: "samples/s <", Right: true},
 	}
 	for _, c := range f.Choices {
 		s.Rows = append(s.Rows, f.choiceRow(c, unit))
@@ -303,9 +311,18 @@ func (f *Fit) Recommendation(c Choice) string {
 func (f *Fit) boardsSheet() Sheet {
 	s := Sheet{Title: fmt.Sprintf("%s; a device may fill %s", f.Model, f.Budget)}
 	s.Columns = []Column{
-		{Head: "gpu"}, {Head: "memory GiB", Right: true}, {Head: "stage"}, {Head: "precision"}, {Head: "checkpointing"}, {Head: "settings"},
-		{Head: "batch", Right: true}, {Head: "micro-batches", Right: true}, {Head: "effective", Right: true},
-		{Head: "device GiB", Right: true}, {Head: "use", Right: true}, {Head: "samples/s <", Right: true},
+		{Head: "gpu"},
+		{Head: "memory GiB", Right: true},
+		{Head: "stage"},
+		{Head: "precision"},
+		{Head: "checkpointing"},
+		{Head: "settings"},
+		{Head: "batch", Right: true},
+		{Head: "micro-batches", Right: true},
+		{Head: "effective", Right: true},
+		{Head: "device GiB", Right: true},
+		{Head: "use", Right: true},
+		{Head: "samples/s <", Right: true},
 	}
 	gib := columnOf(bytesize.GiB)
 	for _, d := range f.Devices {

@@ -182,13 +182,22 @@ func (d *diagnosis) Sheets() []report.Sheet {
 	versions := report.Sheet{
 		Columns: []report.Column{{Head: "what"}, {Head: "found"}},
 		Rows: [][]string{
-			{"vprof with CUDA", built}, {"driver", or(d.Driver)}, {"CUDA of the driver", or(d.CUDA)},
-			{"libcuda", or(d.Library)}, {"NVML", or(d.NVML)},
+			{"vprof with CUDA", built},
+			{"driver", or(d.Driver)},
+			{"CUDA of the driver", or(d.CUDA)},
+			{"libcuda", or(d.Library)},
+			{"NVML", or(d.NVML)},
 		},
 	}
 	gpus := report.Sheet{Columns: []report.Column{
-		{Head: "gpu"}, {Head: "name"}, {Head: "compute", Right: true}, {Head: "memory", Right: true},
-		{Head: "context", Right: true}, {Head: "kernels", Right: true}, {Head: "others", Right: true}, {Head: "usable"},
+		{Head: "gpu"},
+		{Head: "name"},
+		{Head: "compute", Right: true},
+		{Head: "memory", Right: true},
+		{Head: "context", Right: true},
+		{Head: "kernels", Right: true},
+		{Head: "others", Right: true},
+		{Head: "usable"},
 	}}
 	for _, g := range d.GPUs {
 		usable := "no"

@@ -43,8 +43,9 @@ type Device struct {
 	// queued tells whether work may be pending.
 	queued bool
 	// lost is the failure that took the context, nil while it works.
-	lost error
-	undo []func() error
+	lost    error
+	closing bool
+	undo    []func() error
 }
 
 var _ device.Device = (*Device)(nil)
@@ -132,6 +133,7 @@ func (d *Device) Close() error {
 	if d.lost == nil {
 		errs = append(errs, d.giveBack())
 	}
+	d.closing = true
 	for len(d.undo) > 0 {
 		last := len(d.undo) - 1
 		errs = append(errs, d.undo[last]())
@@ -169,12 +171,13 @@ func (d *Device) GPU() device.GPU { return d.gpu }
 func (d *Device) Simulated() bool { return false }
 
 // check turns what a call of the driver returned into a [*CallError], and notes
-// if it took the context. Once it is lost, undoing is no failure any more.
+// if it took the context. Once that is lost, each call fails for that reason;
+// those of Close are no failures any more.
 func (d *Device) check(call string, bytes int64, err error) error {
-	if err == nil {
+	switch {
+	case err == nil, d.lost != nil && d.closing:
 		return nil
-	}
-	if d.lost != nil {
+	case d.lost != nil:
 		return d.lost
 	}
 	err = failure(call, bytes, err)
@@ -275,8 +278,12 @@ func (d *Device) Release(addr uint64, size int64) error {
 	return d.gone(d.ranges, addr, d.check("cuMemAddressFree", size, cudalib.FreeAddresses(addr, size)))
 }
 
-// gone notes that what was at an address is given back, unless that failed.
+// gone notes that what was at an address is given back, unless that failed. A
+// lost context takes it along, so then it is no failure.
 func (d *Device) gone(from map[uint64]int64, addr uint64, err error) error {
+	if d.lost != nil {
+		err = nil
+	}
 	if err == nil {
 		delete(from, addr)
 	}
@@ -285,7 +292,7 @@ func (d *Device) gone(from map[uint64]int64, addr uint64, err error) error {
 
 // drain waits for work that may still use memory about to go.
 func (d *Device) drain() error {
-	if !d.queued {
+	if !d.queued || d.lost != nil {
 		return nil
 	}
 	return d.Synchronize()
