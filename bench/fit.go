@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"slices"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/replay"
 )
 
 // Search says where [Fit] looks and what it may take.
@@ -37,6 +39,9 @@ type Search struct {
 	Residuals Residuals
 	// Learned is what calibration has learned; nil for nothing.
 	Learned Learned
+	// Device, if not nil, is the one board: what is recommended is measured
+	// on it, and comes down until it fits there, too.
+	Device device.Device
 }
 
 // Fit finds the largest batch within the budget for every configuration on
@@ -52,14 +57,14 @@ func Fit(ctx context.Context, s Search) (*report.Fit, error) {
 		Choices: make([]report.Choice, len(s.Cases)*len(s.GPUs)),
 	}
 	refusals := make([]error, len(f.Choices))
-	g, ctx := errgroup.WithContext(ctx)
+	g, inner := errgroup.WithContext(ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0))
 	for i, gpu := range s.GPUs {
 		f.Devices = append(f.Devices, deviceOf(gpu))
 		for j, c := range s.Cases {
 			at := i*len(s.Cases) + j
 			g.Go(func() (err error) {
-				f.Choices[at], refusals[at], err = s.choice(ctx, gpu, c)
+				f.Choices[at], refusals[at], err = s.choice(inner, gpu, c)
 				return err
 			})
 		}
@@ -71,6 +76,9 @@ func Fit(ctx context.Context, s Search) (*report.Fit, error) {
 		return nil, refusals[0]
 	}
 	s.rank(f)
+	if s.Device != nil {
+		return f, s.profile(ctx, f)
+	}
 	return f, nil
 }
 
@@ -102,6 +110,69 @@ func (s *Search) rank(f *report.Fit) {
 	}
 }
 
+// profile measures what is recommended.
+func (s *Search) profile(ctx context.Context, f *report.Fit) error {
+	for i := range f.Choices {
+		c := &f.Choices[i]
+		if !c.Recommended {
+			continue
+		}
+		lab, err := LabOf(models.NewRegistry([]models.Model{s.Model}), c.Case, s.Residuals)
+		if err != nil {
+			return err
+		}
+		lab.Learn(s.Learned)
+		if err := s.measure(ctx, lab, c); err != nil {
+			return fmt.Errorf("%s: %w", s.Device.Name(), err)
+		}
+	}
+	return nil
+}
+
+// measure runs a choice on the device. If that takes more than the budget, the
+// batch comes down to the largest below that does not; the number of
+// micro-batches stays.
+func (s *Search) measure(ctx context.Context, lab *Lab, c *report.Choice) error {
+	q, err := s.quest(lab, s.GPUs[0])
+	if err != nil {
+		return err
+	}
+	runs := map[int]*report.Run{}
+	batch, err := largestBatch(c.Batch, c.Batch, q.budget.Limit(), func(batch int) (int64, error) {
+		rec, err := lab.record(batch, boardOf(q.gpu))
+		if err != nil {
+			return 0, err
+		}
+		defer clear(lab.kept)
+		m, err := replay.Measure(ctx, s.Device, rec.Program, replay.Conditions{Config: &lab.conf, WarmUp: 1})
+		if err != nil {
+			return 0, err
+		}
+		runs[batch] = measured(m, s.Device, batch*c.Case.Accumulate)
+		if m.OOM != nil {
+			return math.MaxInt64, nil
+		}
+		return runs[batch].Device, nil
+	})
+	if err != nil {
+		return err
+	}
+	c.Batch, c.EffectiveBatch, c.Run = batch, batch*c.Case.Accumulate, runs[batch]
+	c.Recommended = batch > 0
+	if batch == 0 {
+		return nil
+	}
+	t, err := q.try(ctx, batch)
+	if err != nil {
+		return err
+	}
+	c.Estimate, c.Utilization = estimateOf(t.Estimate), float64(c.Run.Device)/float64(q.gpu.Memory)
+	if c.Run.Step != nil {
+		c.StepSeconds, c.SamplesPerSecond = c.Run.Step.Seconds, c.Run.Step.SamplesPerSecond
+	}
+	return nil
+}
+
 // choice finds the batch of one configuration on one board. refused is why
 // PyTorch or the model would not train it.
 func (s *Search) choice(ctx context.Context, gpu device.GPU, c models.Case) (out report.Choice, refused, err error) {
@@ -112,10 +183,9 @@ func (s *Search) choice(ctx context.Context, gpu device.GPU, c models.Case) (out
 		return s.refuse(gpu, c, err)
 	}
 	lab.Learn(s.Learned)
-	q := &quest{lab: lab, gpu: gpu, budget: s.Budget, max: s.MaxBatch}
-	q.budget.Memory = int64(float64(gpu.Memory)*lab.conf.MemoryFraction) - s.Others
-	if err := q.budget.Check(); err != nil {
-		return out, nil, fmt.Errorf("%s: %w", gpu.Name, err)
+	q, err := s.quest(lab, gpu)
+	if err != nil {
+		return out, nil, err
 	}
 	batch, largest, steps, err := q.find(ctx, s.Effective, steps)
 	if err != nil {
@@ -127,7 +197,7 @@ func (s *Search) choice(ctx context.Context, gpu device.GPU, c models.Case) (out
 		Largest: largest, Capped: largest == s.MaxBatch, Batch: batch, EffectiveBatch: batch * steps,
 	}
 	lab.c.Accumulate = recordedSteps(steps)
-	return out, nil, q.describe(ctx, &out, s.Others, steps)
+	return out, nil, q.describe(ctx, &out, steps)
 }
 
 // recordedSteps is how many micro-batches to record of a step of n: all after
@@ -164,8 +234,29 @@ func (s *Search) own(c models.Case) bool {
 type quest struct {
 	lab    *Lab
 	gpu    device.GPU
+	others int64
 	budget planner.Budget
 	max    int
+	tried  map[trialOf]trial
+}
+
+// trialOf is what trials of a quest differ in.
+type trialOf struct{ batch, accumulate int }
+
+// trial is what one replay of the configuration came to.
+type trial struct {
+	planner.Estimate
+	run     *report.Run
+	seconds float64
+}
+
+func (s *Search) quest(lab *Lab, gpu device.GPU) (*quest, error) {
+	q := &quest{lab: lab, gpu: gpu, others: s.Others, budget: s.Budget, max: s.MaxBatch, tried: map[trialOf]trial{}}
+	q.budget.Memory = int64(float64(gpu.Memory)*lab.conf.MemoryFraction) - s.Others
+	if err := q.budget.Check(); err != nil {
+		return nil, fmt.Errorf("%s: %w", gpu.Name, err)
+	}
+	return q, nil
 }
 
 // find is the batch to use and its number of micro-batches, and the largest
@@ -179,7 +270,6 @@ func (q *quest) find(ctx context.Context, effective, steps int) (batch, largest,
 	if largest, err = q.largest(ctx); err != nil || largest == 0 || largest >= effective {
 		return min(effective, largest), largest, 1, err
 	}
-	clear(q.lab.kept)
 	q.lab.c.Accumulate = 2
 	if largest, err = q.largest(ctx); err != nil || largest == 0 {
 		return 0, 0, 2, err
@@ -188,75 +278,89 @@ func (q *quest) find(ctx context.Context, effective, steps int) (batch, largest,
 	return batch, largest, n, nil
 }
 
-// largest is the largest batch within the budget; zero if none is. A batch of
-// one is no candidate if PyTorch refuses to normalize it.
+// largest is the largest batch within the budget; zero if none is.
 func (q *quest) largest(ctx context.Context) (int, error) {
-	from := 1
 	need := func(batch int) (int64, error) {
-		e, err := q.estimate(ctx, batch)
-		return q.budget.Need(e), err
+		t, err := q.try(ctx, batch)
+		return q.budget.Need(t.Estimate), err
 	}
-	begin := q.lab.model.Default.Batch
-	largest, err := planner.Largest(from, begin, q.max, q.budget.Limit(), need)
+	return largestBatch(q.lab.model.Default.Batch, q.max, q.budget.Limit(), need)
+}
+
+// largestBatch looks from one, or from two if PyTorch refuses one.
+func largestBatch(begin, to int, limit int64, need func(int) (int64, error)) (int, error) {
+	largest, err := planner.Largest(1, begin, to, limit, need)
 	var refused *RefusedError
-	if errors.As(err, &refused) && q.max > 1 {
-		largest, err = planner.Largest(2, begin, q.max, q.budget.Limit(), need)
+	if errors.As(err, &refused) && to > 1 {
+		return planner.Largest(2, begin, to, limit, need)
 	}
 	return largest, err
 }
 
-// estimate replays a batch size on a board without limit.
-func (q *quest) estimate(ctx context.Context, batch int) (planner.Estimate, error) {
-	defer clear(q.lab.kept) // recordings are large, and a search seldom comes back
-	p, err := q.lab.planner(ctx, q.gpu, []int{batch})
-	if err != nil {
-		return planner.Estimate{}, err
+// try replays a batch size. On a board that it does not fit the replay goes on
+// all the same, for an estimate of what it needs.
+func (q *quest) try(ctx context.Context, batch int) (trial, error) {
+	key := trialOf{batch, q.lab.c.Accumulate}
+	if t, done := q.tried[key]; done {
+		return t, nil
 	}
-	return p.Estimate(batch)
+	defer clear(q.lab.kept) // recordings are large, and a search seldom comes back
+	run, err := q.lab.endless(ctx, q.gpu, batch)
+	if err != nil {
+		return trial{}, err
+	}
+	p, err := q.lab.plannerOver(q.gpu, []int{batch}, func(int) (planner.Sample, error) { return sampleOf(run, batch), nil })
+	if err != nil {
+		return trial{}, err
+	}
+	e, err := p.Estimate(batch)
+	if err != nil {
+		return trial{}, err
+	}
+	rec, err := q.lab.record(batch, boardOf(q.gpu)) // kept by the replay
+	if err != nil {
+		return trial{}, err
+	}
+	if run.device > q.budget.Memory || q.lab.allocConf != "" {
+		// The board's end changes what the allocator does.
+		if run, err = simulate(ctx, rec.Program, q.gpu, q.lab.conf, q.others); err != nil {
+			return trial{}, err
+		}
+	}
+	t := trial{e, run.report(), planner.Roofline(rec.Program, q.gpu, 1).Seconds()}
+	q.tried[key] = t
+	return t, nil
 }
 
 // describe fills in what the chosen batch needs and how long it takes; or, if
 // nothing fits, what the smallest batch would need.
-func (q *quest) describe(ctx context.Context, out *report.Choice, others int64, steps int) error {
+func (q *quest) describe(ctx context.Context, out *report.Choice, steps int) error {
 	batch := max(1, out.Batch)
-	e, err := q.estimate(ctx, batch)
+	t, err := q.try(ctx, batch)
 	var refused *RefusedError
 	if errors.As(err, &refused) && out.Batch == 0 {
-		batch = 2
-		e, err = q.estimate(ctx, batch)
+		t, err = q.try(ctx, 2)
 	}
 	if err != nil {
 		return err
 	}
-	out.Estimate = estimateOf(e)
-	out.Utilization = float64(e.Device.Value) / float64(q.gpu.Memory)
+	out.Estimate = estimateOf(t.Estimate)
+	out.Utilization = float64(t.Device.Value) / float64(q.gpu.Memory)
 	if out.Batch == 0 {
 		return nil
 	}
-	rec, err := q.lab.record(batch, boardOf(q.gpu))
-	if err != nil {
-		return err
-	}
-	run, err := simulate(ctx, rec.Program, q.gpu, q.lab.conf, others)
-	if err != nil {
-		return err
-	}
-	out.Run = run.report()
-	seconds := planner.Roofline(rec.Program, q.gpu, 1).Seconds()
-	clear(q.lab.kept)
+	out.Run, out.StepSeconds = t.run, t.seconds
 	if steps > 2 {
 		// Every further micro-batch takes as long as the second.
 		q.lab.c.Accumulate = 1
-		one, err := q.lab.record(batch, boardOf(q.gpu))
+		one, err := q.try(ctx, batch)
 		if err != nil {
 			return err
 		}
-		seconds += float64(steps-2) * (seconds - planner.Roofline(one.Program, q.gpu, 1).Seconds())
-		clear(q.lab.kept)
+		out.StepSeconds += float64(steps-2) * (t.seconds - one.seconds)
 	}
-	out.StepSeconds = seconds
-	if seconds > 0 {
-		out.SamplesPerSecond = float64(batch*steps) / seconds
+	if out.StepSeconds > 0 {
+		out.SamplesPerSecond = float64(batch*steps) / out.StepSeconds
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
 	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/device/sim"
 	"github.com/vprof/vprof/profiler/planner"
 )
 
@@ -134,25 +135,21 @@ func TestMicroBatchesAfterTheSecondNeedNoMoreMemoryAndTheSameTime(t *testing.T) 
 	for _, name := range []string{"redimnet-b0", "patch-vqvae-p8", "spectrogram-gan"} {
 		m, err := all.Models().Lookup(name)
 		require.NoError(t, err)
-		var needs [5]planner.Estimate
-		var seconds [5]float64
+		var tries [5]trial
 		for n := 1; n <= 4; n++ {
 			c := m.Default
 			c.Batch, c.Accumulate = 4, n
 			lab, err := NewLab(m, c, "", exactly)
 			require.NoError(t, err)
-			q := &quest{lab: lab, gpu: gpu}
-			needs[n], err = q.estimate(t.Context(), 4)
+			q := &quest{lab: lab, gpu: gpu, tried: map[trialOf]trial{}}
+			tries[n], err = q.try(t.Context(), 4)
 			require.NoError(t, err)
-			rec, err := lab.record(4, boardOf(gpu))
-			require.NoError(t, err)
-			seconds[n] = planner.Roofline(rec.Program, gpu, 1).Seconds()
 		}
-		require.InEpsilon(t, needs[2].Allocated.Value, needs[3].Allocated.Value, 1e-3, name)
-		require.InEpsilon(t, needs[2].Allocated.Value, needs[4].Allocated.Value, 1e-3, name)
-		micro := seconds[2] - seconds[1]
-		require.InEpsilon(t, seconds[2]+micro, seconds[3], 1e-3, name)
-		require.InEpsilon(t, seconds[2]+2*micro, seconds[4], 1e-3, name)
+		require.InEpsilon(t, tries[2].Allocated.Value, tries[3].Allocated.Value, 1e-3, name)
+		require.InEpsilon(t, tries[2].Allocated.Value, tries[4].Allocated.Value, 1e-3, name)
+		micro := tries[2].seconds - tries[1].seconds
+		require.InEpsilon(t, tries[2].seconds+micro, tries[3].seconds, 1e-3, name)
+		require.InEpsilon(t, tries[2].seconds+2*micro, tries[4].seconds, 1e-3, name)
 	}
 }
 
@@ -182,6 +179,35 @@ func TestFitRanksByStageThenSpeed(t *testing.T) {
 		require.Greater(t, f.Choices[i].SamplesPerSecond, f.Choices[i+1].SamplesPerSecond)
 		require.Equal(t, "fp16", f.Choices[i].Case.AMP)
 	}
+}
+
+// The board holds what the budget of the search does not know of.
+func TestProfileComesDownUntilTheDeviceHoldsIt(t *testing.T) {
+	s := toySearch(1000, full(models.Case{}))
+	plain, err := Fit(t.Context(), s)
+	require.NoError(t, err)
+	s.Device, err = sim.New(s.GPUs[0], 0)
+	require.NoError(t, err)
+	same, err := Fit(t.Context(), s)
+	require.NoError(t, err)
+	require.Equal(t, plain.Choices[0].Batch, same.Choices[0].Batch)
+	require.Equal(t, plain.Choices[0].Run.Device, same.Choices[0].Run.Device)
+
+	s.Device, err = sim.New(card(700), 0)
+	require.NoError(t, err)
+	less, err := Fit(t.Context(), s)
+	require.NoError(t, err)
+	c := less.Choices[0]
+	require.Less(t, c.Batch, plain.Choices[0].Batch)
+	require.True(t, c.Run.Fits)
+	require.True(t, c.Recommended)
+	require.Equal(t, c.Batch, c.EffectiveBatch)
+
+	s.Device, err = sim.New(card(60), 0)
+	require.NoError(t, err)
+	none, err := Fit(t.Context(), s)
+	require.NoError(t, err)
+	require.False(t, none.Choices[0].Fits())
 }
 
 var _ report.Document = (*report.Fit)(nil)

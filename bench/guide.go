@@ -113,13 +113,15 @@ func Verify(ctx context.Context, s Search, m models.Model, g *report.GuideProfil
 		return err
 	}
 	lab.Learn(s.Learned)
-	q := &quest{lab: lab, gpu: gpu, budget: s.Budget, max: s.MaxBatch}
-	q.budget.Memory = gpu.Memory - s.Others
-	e, err := q.estimate(ctx, g.Batch)
+	q, err := s.quest(lab, gpu)
 	if err != nil {
 		return err
 	}
-	g.True = estimateOf(e)
+	t, err := q.try(ctx, g.Batch)
+	if err != nil {
+		return err
+	}
+	g.True = estimateOf(t.Estimate)
 	g.TrueLargest, err = q.largest(ctx)
 	return err
 }

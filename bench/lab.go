@@ -95,31 +95,45 @@ func (l *Lab) record(batch int, board trace.Board) (*models.Recording, error) {
 // unlimited is more memory than any step needs.
 const unlimited = 1 << 46
 
-// sample replays the case at a batch size on a board that looks like gpu but
+// endless replays the case at a batch size on a board that looks like gpu but
 // whose memory never ends: an estimate must go on where the board does not.
-func (l *Lab) sample(ctx context.Context, gpu device.GPU, batch int) (planner.Sample, error) {
+func (l *Lab) endless(ctx context.Context, gpu device.GPU, batch int) (*simulation, error) {
 	rec, err := l.record(batch, boardOf(gpu))
 	if err != nil {
-		return planner.Sample{}, err
+		return nil, err
 	}
-	endless, conf := gpu, l.conf
-	endless.Memory = unlimited
+	conf := l.conf
+	gpu.Memory = unlimited
 	conf.MemoryFraction, conf.GarbageCollection = 1, 0
-	run, err := simulate(ctx, rec.Program, endless, conf, 0)
+	return simulate(ctx, rec.Program, gpu, conf, 0)
+}
+
+// sample is what an endless replay says of a batch size.
+func (l *Lab) sample(ctx context.Context, gpu device.GPU, batch int) (planner.Sample, error) {
+	run, err := l.endless(ctx, gpu, batch)
 	if err != nil {
 		return planner.Sample{}, err
 	}
+	return sampleOf(run, batch), nil
+}
+
+func sampleOf(run *simulation, batch int) planner.Sample {
 	return planner.Sample{
 		Batch: batch, Classes: run.Peak.Allocated, Reserved: run.Max.Reserved,
 		Segments: run.Stats.Segment[allocator.All].Current, PeakPhase: phaseName(run.Peak.Phase),
-	}, nil
+	}
 }
 
 // planner draws the case's curve through a few of the batch sizes.
 func (l *Lab) planner(ctx context.Context, gpu device.GPU, batches []int) (*planner.Planner, error) {
-	curve, err := planner.Draw(planner.Anchors(batches, anchors), func(batch int) (planner.Sample, error) {
+	return l.plannerOver(gpu, planner.Anchors(batches, anchors), func(batch int) (planner.Sample, error) {
 		return l.sample(ctx, gpu, batch)
 	})
+}
+
+// plannerOver draws the curve through samples that the caller has.
+func (l *Lab) plannerOver(gpu device.GPU, batches []int, sample func(batch int) (planner.Sample, error)) (*planner.Planner, error) {
+	curve, err := planner.Draw(batches, sample)
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/vprof/vprof/bench"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
+	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
 )
 
@@ -29,6 +30,8 @@ type app struct {
 	residuals bench.Residuals
 	// detect finds this machine's first GPU. The error is a noGPUError.
 	detect func() (localGPU, error)
+	// openGPU opens it to measure on. The error is a [*device.UnusableError].
+	openGPU func() (device.Device, error)
 }
 
 // system is the app of the running process. SOURCE_DATE_EPOCH, seconds since
@@ -38,7 +41,7 @@ func system() *app {
 	if epoch, err := strconv.ParseInt(os.Getenv("SOURCE_DATE_EPOCH"), 10, 64); err == nil {
 		now = func() time.Time { return time.Unix(epoch, 0) }
 	}
-	return &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, now: now, models: all.Models, residuals: planner.Residuals, detect: detectGPU}
+	return &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, now: now, models: all.Models, residuals: planner.Residuals, detect: detectGPU, openGPU: firstGPU}
 }
 
 const rootHelp = `vprof says how much GPU memory a PyTorch training step needs, before you run it.

@@ -102,9 +102,13 @@ func newFitCmd(a *app) *cobra.Command {
 }
 
 func runFit(ctx context.Context, o *fitOptions) error {
+	defer o.local.close()
 	s, err := o.search()
 	if err != nil {
 		return err
+	}
+	if o.local.profile {
+		s.Device = o.local.device
 	}
 	if err := o.out.open(); err != nil {
 		return err
@@ -274,13 +278,24 @@ func (o *fitOptions) guide(ctx context.Context, s bench.Search, f *report.Fit) e
 
 // localFlags choose boards: those of the catalog, or this machine's.
 type localFlags struct {
-	auto   bool
-	others string
+	auto, profile bool
+	others        string
+
+	device device.Device // open if profile
 }
 
 func (l *localFlags) register(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&l.auto, "auto", false, "use this machine's GPU and count what other processes hold of it")
-	cmd.Flags().StringVar(&l.others, "other-processes", "", "memory that other processes hold, as `size` like 1GiB")
+	f := cmd.Flags()
+	f.BoolVar(&l.auto, "auto", false, "use this machine's GPU and count what other processes hold of it")
+	f.BoolVar(&l.profile, "profile", false, "as --auto, and measure on it what is recommended before recommending it")
+	f.StringVar(&l.others, "other-processes", "", "memory that other processes hold, as `size` like 1GiB")
+}
+
+// close gives the GPU back.
+func (l *localFlags) close() {
+	if l.device != nil {
+		_ = l.device.Close() // there is nothing left to do with it
+	}
 }
 
 // boards are the boards that the flags name, and what others hold of each.
@@ -289,7 +304,7 @@ func (l *localFlags) boards(a *app, b *boardFlags) ([]device.GPU, int64, error) 
 	if err != nil {
 		return nil, 0, err
 	}
-	if !l.auto {
+	if !l.auto && !l.profile {
 		gpus, err := b.boards()
 		for _, g := range gpus {
 			if others >= g.Memory-g.Context {
@@ -299,10 +314,15 @@ func (l *localFlags) boards(a *app, b *boardFlags) ([]device.GPU, int64, error) 
 		return gpus, others, err
 	}
 	if b.given() {
-		return nil, 0, usagef("--auto takes this machine's GPU; leave --gpu and --gpu-memory away")
+		return nil, 0, usagef("--auto and --profile take this machine's GPU; leave --gpu and --gpu-memory away")
 	}
-	found, err := a.detect()
-	if err != nil {
+	var found localGPU
+	if l.profile {
+		if l.device, err = a.openGPU(); err != nil {
+			return nil, 0, err
+		}
+		found = localGPU{l.device.GPU(), othersOn(l.device)}
+	} else if found, err = a.detect(); err != nil {
 		return nil, 0, err
 	}
 	if l.others == "" {

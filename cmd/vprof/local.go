@@ -1,6 +1,9 @@
 package main
 
-import "github.com/vprof/vprof/profiler/device"
+import (
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/device/cuda"
+)
 
 // localGPU is a GPU of this machine.
 type localGPU struct {
@@ -18,3 +21,22 @@ func (e noGPUError) Error() string {
 
 // negative is a verdict against the user's plan. The output holds it already.
 type negative struct{ error }
+
+// firstGPU opens the first GPU of this machine to measure on. The error is a
+// [*device.UnusableError].
+func firstGPU() (device.Device, error) {
+	d, err := cuda.Open(0)
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// othersOn is what other processes hold of a device's memory, bytes; zero if
+// that cannot be told.
+func othersOn(d device.Device) int64 {
+	if o, ok := d.(device.Observer); ok {
+		return o.Baseline().Others
+	}
+	return 0
+}
