@@ -20,6 +20,7 @@ require (
 	github.com/stretchr/testify v1.12.1
 	go.yaml.in/yaml/v3 v3.0.6
 	golang.org/x/sync v0.24.0
+	golang.org/x/term v0.31.0
 	gonum.org/v1/gonum v0.17.0
 	gorgonia.org/cu v0.9.6
 	pgregory.net/rapid v1.3.0

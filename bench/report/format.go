@@ -98,15 +98,22 @@ func Write(w io.Writer, f Format, d Document) error {
 	case CSV:
 		return csv.NewWriter(w).WriteAll(d.Records())
 	case Table, Markdown:
-		var b strings.Builder
-		for i, s := range d.Sheets() {
-			if i > 0 {
-				b.WriteByte('\n')
-			}
-			s.render(&b, f)
-		}
-		_, err := io.WriteString(w, b.String())
-		return err
+		return writeSheets(w, f, d, false)
 	}
 	panic("report: no such format: " + string(f)) // ParseFormat and FormatOf make no other
+}
+
+// WriteTable writes d as tables, perhaps in color, which is for terminals.
+func WriteTable(w io.Writer, d Document, color bool) error { return writeSheets(w, Table, d, color) }
+
+func writeSheets(w io.Writer, f Format, d Document, color bool) error {
+	var b strings.Builder
+	for i, s := range d.Sheets() {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		s.render(&b, f, color)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
 }

@@ -18,7 +18,9 @@ type Sheet struct {
 	Rows    [][]string
 	// Totals is how many of the last rows sum up those above them.
 	Totals int
-	// Notes stand below the table, one a line.
+	// Bars stand below the table, in tables only.
+	Bars Bars
+	// Notes stand below all, one a line.
 	Notes []string
 }
 
@@ -34,12 +36,12 @@ type Column struct {
 // Markdown is the sheet as Markdown.
 func (s Sheet) Markdown() string {
 	var b strings.Builder
-	s.render(&b, Markdown)
+	s.render(&b, Markdown, false)
 	return b.String()
 }
 
-// render writes the sheet as text or as Markdown.
-func (s Sheet) render(b *strings.Builder, f Format) {
+// render writes the sheet as text, perhaps in color, or as Markdown.
+func (s Sheet) render(b *strings.Builder, f Format, color bool) {
 	if s.Title != "" {
 		if f == Markdown {
 			b.WriteString("**" + s.Title + "**\n\n")
@@ -56,6 +58,9 @@ func (s Sheet) render(b *strings.Builder, f Format) {
 				b.WriteString(strings.TrimRight(line, " \n") + "\n")
 			}
 		}
+	}
+	if f == Table {
+		s.Bars.render(b, color)
 	}
 	for i, note := range s.Notes {
 		if f == Markdown && (i > 0 || len(s.Rows) > 0) {

@@ -133,6 +133,7 @@ func (r *Report) sweepSheet() Sheet {
 		row = append(row, timeCells(p.Run)...)
 		s.Rows = append(s.Rows, append(row, peakCell(p), fitsCell(p)))
 	}
+	s.Bars = r.bars()
 	s.Notes = append(r.findingNotes(word), r.notes()...)
 	return s
 }
@@ -266,7 +267,7 @@ func (o *OOM) String() string {
 // componentsSheet has a column for every batch size and a row for every
 // component of the device's memory.
 func (r *Report) componentsSheet() Sheet {
-	s := Sheet{Title: r.Case.String(), Columns: []Column{{}}, Notes: r.notes()}
+	s := Sheet{Title: r.Case.String(), Columns: []Column{{}}, Bars: r.bars(), Notes: r.notes()}
 	if len(r.Devices) > 0 {
 		s.Title += "; " + r.Devices[0].String()
 	}

@@ -22,7 +22,9 @@ import (
 type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
-	now            func() time.Time
+	// color is the choice of --color.
+	color colorChoice
+	now   func() time.Time
 	// models opens the registry. It is a function so that commands that do
 	// not need it do not pay for it.
 	models func() *models.Registry
@@ -92,6 +94,8 @@ func newRootCmd(a *app) *cobra.Command {
 
 		SuggestionsMinimumDistance: 2,
 	}
+	root.PersistentFlags().Var(&a.color, "color", "color tables: `when` is auto (on terminals), always or never")
+	complete(root, "color", func() []string { return colorChoices })
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)

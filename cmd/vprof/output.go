@@ -10,7 +10,7 @@ import (
 
 const formatsHelp = `--format chooses what goes to standard output:
 
-  table     for reading; one unit per column
+  table     for reading; one unit per column, colors on a terminal (--color)
   markdown  the same as Markdown tables
   json      everything, bytes as integers (schema: vprof schema)
   jsonl     one JSON object a line, each complete in itself
@@ -63,7 +63,12 @@ func (o *output) save(d report.Document) error {
 }
 
 // print writes to standard output.
-func (o *output) print(d report.Document) error { return report.Write(o.app.stdout, o.chosen, d) }
+func (o *output) print(d report.Document) error {
+	if o.chosen == report.Table {
+		return report.WriteTable(o.app.stdout, d, o.app.colored())
+	}
+	return report.Write(o.app.stdout, o.chosen, d)
+}
 
 // finish writes everything once.
 func (o *output) finish(d report.Document) error {

@@ -1,0 +1,118 @@
+package report
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/vprof/vprof/internal/bytesize"
+)
+
+// Bars show shares of a limit below a table: a line for each, with a stroke
+// where the limit is. They stand in tables for people only.
+type Bars struct {
+	// Title says of what the shares are.
+	Title string
+	Bars  []Bar
+}
+
+// Bar is a share of the limit; more than 1 is beyond it.
+type Bar struct {
+	Label string
+	Share float64
+	Tone  Tone
+}
+
+// Tone is what a color stands for. It never says more than the text beside it.
+type Tone uint8
+
+// The tones.
+const (
+	Plain Tone = iota
+	Good
+	Doubtful
+	Bad
+)
+
+// paint makes a text green, yellow or red.
+func (t Tone) paint(s string, color bool) string {
+	if !color || t == Plain {
+		return s
+	}
+	return fmt.Sprintf("\x1b[%dm%s\x1b[0m", [...]int{Good: 32, Doubtful: 33, Bad: 31}[t], s)
+}
+
+const (
+	// barCells is the length of a bar that ends at the limit, in characters,
+	// and beyondCells how far one goes on.
+	barCells    = 36
+	beyondCells = 9
+)
+
+// eighths are bars shorter than a character.
+var eighths = [...]string{"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"}
+
+// String is the bar with the limit's stroke. One that is longer than there is
+// room for ends in an arrow.
+func (b Bar) String() string {
+	units := int(b.Share*barCells*8 + 0.5)
+	if b.Share > 0 && units == 0 {
+		units = 1
+	}
+	within, beyond := min(units, barCells*8), max(0, units-barCells*8)
+	line := cells(within, barCells) + "│"
+	if beyond > beyondCells*8 {
+		return line + strings.Repeat("█", beyondCells-1) + "▶"
+	}
+	return line + cells(beyond, beyondCells)
+}
+
+// cells draws eighths of characters and fills up with spaces.
+func cells(units, width int) string {
+	s := strings.Repeat("█", units/8) + eighths[units%8]
+	return s + strings.Repeat(" ", width-(units+7)/8)
+}
+
+func (b Bars) render(out *strings.Builder, color bool) {
+	if len(b.Bars) == 0 {
+		return
+	}
+	width := 0
+	for _, bar := range b.Bars {
+		width = max(width, len(bar.Label))
+	}
+	fmt.Fprintf(out, " %s\n", b.Title)
+	for _, bar := range b.Bars {
+		fmt.Fprintf(out, " %*s  %s %4.0f %%\n", width, bar.Label, bar.Tone.paint(bar.String(), color), 100*bar.Share)
+	}
+}
+
+// bars are those of the device's memory, a bar for each batch size.
+func (r *Report) bars() Bars {
+	if len(r.Devices) != 1 || r.Devices[0].Memory <= 0 {
+		return Bars{}
+	}
+	d := r.Devices[0]
+	b := Bars{Title: "share of the " + bytesize.Format(d.Memory) + " of the " + d.Title}
+	for _, p := range r.Points {
+		bytes, tone := p.need()
+		b.Bars = append(b.Bars, Bar{"batch " + strconv.Itoa(p.Batch), float64(bytes) / float64(d.Memory), tone})
+	}
+	return b
+}
+
+// need is what a point needs of the device: what its run took, or else what is
+// estimated.
+func (p Point) need() (int64, Tone) {
+	switch {
+	case p.Run != nil && p.Run.Fits && p.Run.Retries > 0:
+		return p.Run.Device, Doubtful
+	case p.Run != nil && p.Run.Fits:
+		return p.Run.Device, Good
+	case p.Run != nil && p.Estimate != nil:
+		return p.Estimate.Device.Bytes, Bad
+	case p.Run != nil:
+		return p.Run.Device, Bad
+	}
+	return p.Estimate.Device.Bytes, map[Verdict]Tone{Fits: Good, Tight: Doubtful, DoesNotFit: Bad}[p.Estimate.Verdict]
+}

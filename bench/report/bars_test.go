@@ -1,0 +1,52 @@
+package report
+
+import (
+	"bytes"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+func TestBarsHaveOneWidthAndGrowWithTheShare(t *testing.T) {
+	filled := func(s string) int {
+		n := 0
+		for _, r := range s {
+			if at := strings.IndexRune("▏▎▍▌▋▊▉█", r); at >= 0 {
+				n += 1 + at/3 // each of the eight takes three bytes
+			}
+		}
+		return n
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := rapid.Float64Range(0, 3).Draw(t, "a"), rapid.Float64Range(0, 3).Draw(t, "b")
+		low, high := Bar{Share: min(a, b)}.String(), Bar{Share: max(a, b)}.String()
+		require.Equal(t, barCells+1+beyondCells, utf8.RuneCountInString(low))
+		if !strings.Contains(high, "▶") {
+			require.LessOrEqual(t, filled(low), filled(high))
+		}
+		limit := []rune(high)[barCells]
+		require.Equal(t, '│', limit, "the limit is always at the same place")
+		if a := min(a, b); a > 1.02 {
+			require.NotContains(t, strings.TrimRight(low, " "), " ", "what is beyond the limit reaches it")
+		}
+	})
+	require.Equal(t, strings.Repeat("█", barCells)+"│"+strings.Repeat(" ", beyondCells), Bar{Share: 1}.String())
+}
+
+// Without the escapes, the text is the same.
+func TestColorSaysNothingMore(t *testing.T) {
+	for _, r := range []*Report{toySweep(), toyPlan(1), toyPlan(2)} {
+		var plain, colored bytes.Buffer
+		require.NoError(t, WriteTable(&plain, r, false))
+		require.NoError(t, WriteTable(&colored, r, true))
+		require.NotContains(t, plain.String(), "\x1b")
+		require.Equal(t, plain.String(), regexp.MustCompile("\x1b\\[\\d+m").ReplaceAllString(colored.String(), ""))
+	}
+	var b bytes.Buffer
+	require.NoError(t, WriteTable(&b, toySweep(), true))
+	require.Contains(t, b.String(), "\x1b[31m")
+}
