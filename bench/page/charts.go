@@ -254,7 +254,7 @@ func breakdownOf(s series) breakdown {
 	var top int64
 	for _, p := range s.points {
 		row := breakdownRow{Batch: fmt.Sprint(p.Batch)}
-		for _, c := range componentsOf(p) {
+		for _, c := range p.Components() {
 			row.Parts = append(row.Parts, part{Name: c.Name, Key: key(c.Name), Bytes: c.Bytes, From: float64(row.Total)})
 			row.Total += c.Bytes
 		}
@@ -270,15 +270,6 @@ func breakdownOf(s series) breakdown {
 		}
 	}
 	return b
-}
-
-// componentsOf are those of the estimate, which sum to the device's bytes, or
-// else the classes of the run.
-func componentsOf(p report.Point) []report.Component {
-	if p.Estimate != nil {
-		return p.Estimate.Components
-	}
-	return p.Run.Classes
 }
 
 // legend is every component of some bar.

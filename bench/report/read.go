@@ -114,3 +114,12 @@ func (r *Report) Batches() []int {
 	slices.Sort(sizes)
 	return slices.Compact(sizes)
 }
+
+// Components are of what the device's memory consists: those of the estimate,
+// which sum to its device bytes, or else the classes of the run.
+func (p Point) Components() []Component {
+	if p.Estimate != nil {
+		return p.Estimate.Components
+	}
+	return p.Run.Classes
+}

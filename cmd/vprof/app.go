@@ -102,7 +102,7 @@ func newRootCmd(a *app) *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(
 		newSweepCmd(a), newPlanCmd(a), newFitCmd(a),
-		newReportCmd(a), newExportCmd(a),
+		newReportCmd(a), newExportCmd(a), newPlotCmd(a),
 		newModelsCmd(a), newGPUsCmd(a),
 		newCalibrateCmd(a), newCoefficientsCmd(a),
 		newEventsCmd(a), newAccuracyCmd(a),
