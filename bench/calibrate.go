@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -15,6 +16,7 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/planner/calibrate"
 	"github.com/vprof/vprof/profiler/planner/coefficients"
+	"github.com/vprof/vprof/profiler/planner/steptime"
 )
 
 // A Calibration is what to learn from and how.
@@ -43,7 +45,7 @@ func (c *Calibration) Run(ctx context.Context) (*report.Calibration, *coefficien
 	if err != nil {
 		return nil, nil, err
 	}
-	seen, from, err := c.observe(ctx, gpu)
+	seen, timed, from, err := c.observe(ctx, gpu)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -55,6 +57,13 @@ func (c *Calibration) Run(ctx context.Context) (*report.Calibration, *coefficien
 		return nil, nil, err
 	}
 	entry := c.entry(gpu, fitted)
+	if len(timed) > 0 {
+		speed, err := calibrate.FitSpeed(timed, steptime.Assumed())
+		if err != nil {
+			return nil, nil, err
+		}
+		entry.SetSpeed(speed)
+	}
 	return c.report(entry, fitted), entry, nil
 }
 
@@ -67,7 +76,8 @@ func labKey(o Observed) string {
 
 // observe replays the step of every run. The coefficients are those that a
 // plan would use without any calibration.
-func (c *Calibration) observe(ctx context.Context, gpu device.GPU) ([]calibrate.Observation, planner.Coefficients, error) {
+func (c *Calibration) observe(ctx context.Context, gpu device.GPU) ([]calibrate.Observation, []calibrate.Timed, planner.Coefficients, error) {
+	var timed []calibrate.Timed
 	var from planner.Coefficients
 	labs := map[string]*Lab{}
 	var seen []calibrate.Observation
@@ -76,24 +86,31 @@ func (c *Calibration) observe(ctx context.Context, gpu device.GPU) ([]calibrate.
 		if lab == nil {
 			m, err := c.Models.Lookup(o.Case.Model)
 			if err != nil {
-				return nil, from, fmt.Errorf("%s: %w", o.Label, err)
+				return nil, nil, from, fmt.Errorf("%s: %w", o.Label, err)
 			}
 			if lab, err = NewLab(m, o.Case, o.AllocConf, c.Residuals); err != nil {
-				return nil, from, fmt.Errorf("%s: %w", o.Label, err)
+				return nil, nil, from, fmt.Errorf("%s: %w", o.Label, err)
 			}
 			labs[labKey(o)] = lab
 			if from, err = lab.coefficients(gpu); err != nil {
-				return nil, from, err
+				return nil, nil, from, err
 			}
 		}
 		s, err := lab.sample(ctx, gpu, o.Case.Batch)
 		if err != nil {
-			return nil, from, fmt.Errorf("%s: %w", o.Label, err)
+			return nil, nil, from, fmt.Errorf("%s: %w", o.Label, err)
+		}
+		if o.StepSeconds > 0 {
+			rec, err := lab.record(o.Case.Batch, boardOf(gpu))
+			if err != nil {
+				return nil, nil, from, fmt.Errorf("%s: %w", o.Label, err)
+			}
+			timed = append(timed, calibrate.Timed{Load: steptime.Of(rec.Program, gpu, steadyStep), Seconds: o.StepSeconds})
 		}
 		clear(lab.kept)
 		seen = append(seen, calibrate.Observation{Label: o.Label, Sample: s, Allocated: o.Allocated, Reserved: o.Reserved, Device: o.Device})
 	}
-	return seen, from, nil
+	return seen, timed, from, nil
 }
 
 // largestAdvised is the largest batch size that a run is asked for.
@@ -245,6 +262,9 @@ func (c *Calibration) report(e *coefficients.Entry, r *calibrate.Result) *report
 	for _, t := range r.Terms {
 		k := r.Coefficients.Term(t)
 		out.Coefficients = append(out.Coefficients, report.Coefficient{Name: t.String(), Value: k.Value, StdErr: k.StdErr, Source: k.Source})
+	}
+	for _, name := range slices.Sorted(maps.Keys(e.Efficiency)) {
+		out.Coefficients = append(out.Coefficients, *coefficientOf("efficiency:"+name, e.Efficiency[name]))
 	}
 	for _, p := range r.Points {
 		out.Points = append(out.Points, report.CalibrationPoint(p))

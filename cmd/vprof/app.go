@@ -104,7 +104,7 @@ func newRootCmd(a *app) *cobra.Command {
 		newSweepCmd(a), newPlanCmd(a), newFitCmd(a),
 		newReportCmd(a), newExportCmd(a), newPlotCmd(a),
 		newModelsCmd(a), newGPUsCmd(a),
-		newCalibrateCmd(a), newCoefficientsCmd(a),
+		newTimeCmd(a), newCalibrateCmd(a), newCoefficientsCmd(a),
 		newEventsCmd(a), newAccuracyCmd(a),
 		newDoctorCmd(a), newSchemaCmd(a), newVersionCmd(a),
 		&cobra.Command{Use: "exit-codes", Short: "What vprof's exit codes mean", Long: exitCodesHelp},

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/planner/steptime"
+	"github.com/vprof/vprof/profiler/program"
 )
 
 // A NoEntryError says that a file has nothing, or not one thing, for what was
@@ -103,4 +105,25 @@ func (f *File) Put(e Entry) {
 	}
 	f.Entries = append(f.Entries, e)
 	slices.SortFunc(f.Entries, func(a, b Entry) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// Speed corrects efficiencies by the entry. They are the board's and hold for
+// every model.
+func (e *Entry) Speed(s *steptime.Efficiency) {
+	for name, n := range e.Efficiency {
+		c := planner.Coefficient{Name: "efficiency:" + name, Value: n.Value, StdErr: n.StdErr, Source: e.source(n)}
+		if name == Launch {
+			s.Launch = c
+		} else if w, ok := workOf(name); ok {
+			s.Share[w] = c
+		}
+	}
+}
+
+// SetSpeed puts efficiencies into the entry.
+func (e *Entry) SetSpeed(s steptime.Efficiency) {
+	e.Efficiency = map[string]Number{Launch: {s.Launch.Value, s.Launch.StdErr, s.Launch.Source}}
+	for w, c := range s.Share {
+		e.Efficiency[program.Work(w).String()] = Number{c.Value, c.StdErr, c.Source}
+	}
 }

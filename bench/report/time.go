@@ -1,0 +1,189 @@
+package report
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/vprof/vprof/internal/bytesize"
+)
+
+// TimesSchema names the format of a time table.
+const TimesSchema = "vprof.times/v1"
+
+// Times say how long training takes on boards.
+type Times struct {
+	Schema  string    `json:"schema" jsonschema:"const=vprof.times/v1"`
+	Tool    Tool      `json:"tool"`
+	Started time.Time `json:"started"`
+	Case    Case      `json:"case"`
+	Devices []Device  `json:"devices"`
+	// Dataset is the number of samples of an epoch; absent if nobody said.
+	Dataset int64     `json:"dataset_size,omitempty"`
+	Rows    []TimeRow `json:"rows"`
+	// Coefficients are the efficiencies on the first board.
+	Coefficients []Coefficient `json:"coefficients"`
+}
+
+// Seconds is a time and the range that it is expected in.
+type Seconds struct {
+	Seconds float64 `json:"seconds"`
+	Low     float64 `json:"low_seconds"`
+	High    float64 `json:"high_seconds"`
+}
+
+// TimeRow is a training stage on a board; stage "all" sums up the others.
+type TimeRow struct {
+	Device string `json:"device"`
+	Stage  string `json:"stage"`
+	// Batch is the batch size; zero if none fits.
+	Batch int  `json:"batch"`
+	Fits  bool `json:"fits"`
+	// Memory are the estimated device bytes.
+	Memory int64 `json:"device_bytes"`
+	// Step is the time of an optimizer step with all its micro-batches; absent
+	// if the board's speed is not known. Roofline is the least it can take.
+	Step             *Seconds `json:"step,omitempty"`
+	Roofline         float64  `json:"roofline_seconds,omitempty"`
+	Launches         int      `json:"launches,omitempty"`
+	SamplesPerSecond float64  `json:"samples_per_second,omitempty"`
+	Epoch            *Seconds `json:"epoch,omitempty"`
+	Epochs           float64  `json:"epochs,omitempty"`
+	Total            *Seconds `json:"total,omitempty"`
+	// Checkpointing is what recomputing costs at this batch.
+	Checkpointing *Checkpointing `json:"checkpointing,omitempty"`
+}
+
+// Checkpointing is what recomputing activations costs and saves, against
+// keeping them.
+type Checkpointing struct {
+	// Time is the relative growth of a step's time.
+	Time float64 `json:"time"`
+	// Memory is the difference in device bytes, negative if it saves some.
+	Memory int64 `json:"device_bytes"`
+}
+
+// Sheets implement [Document].
+func (t *Times) Sheets() []Sheet {
+	s := Sheet{Title: t.Case.String(), Columns: []Column{
+		{Head: "gpu"},
+		{Head: "memory", Right: true},
+		{Head: "stage"},
+		{Head: "batch", Right: true},
+		{Head: "needs", Right: true},
+		{Head: "step", Right: true},
+		{Head: t.Case.BatchUnit + "s/s", Right: true},
+		{Head: "epoch", Right: true},
+		{Head: "training", Right: true},
+		{Head: "checkpointing"},
+	}}
+	memory := map[string]Device{}
+	for _, d := range t.Devices {
+		memory[d.Name] = d
+	}
+	for _, r := range t.Rows {
+		d := memory[r.Device]
+		if r.Stage == "all" && r.Batch == 0 && r.Total != nil {
+			s.Rows = append(s.Rows, []string{d.GPU, "", "all", "", "", "", "", "", r.Total.String(), ""})
+			continue
+		}
+		s.Rows = append(s.Rows, append([]string{d.GPU, bytesize.Format(d.Memory), r.Stage}, r.cells()...))
+	}
+	s.Notes = []string{
+		"time on the GPU alone, an estimate: data loading, validation and logging come on top. " + t.source(),
+	}
+	if t.Dataset == 0 {
+		s.Notes = append(s.Notes, "--dataset-size N and --epochs N give the time of an epoch and of all.")
+	}
+	return []Sheet{s}
+}
+
+// source says where the efficiencies come from.
+func (t *Times) source() string {
+	for _, c := range t.Coefficients {
+		return "efficiency of kernels: " + c.Source + "."
+	}
+	return ""
+}
+
+func (r TimeRow) cells() []string {
+	if r.Batch == 0 {
+		return []string{"none fits", "", "", "", "", "", ""}
+	}
+	batch := strconv.Itoa(r.Batch)
+	if !r.Fits {
+		batch += " !"
+	}
+	cells := []string{batch, bytesize.Format(r.Memory), r.Step.String(), "-", r.Epoch.String(), r.Total.String(), "-"}
+	if r.SamplesPerSecond > 0 {
+		cells[3] = threeDigits(r.SamplesPerSecond)
+	}
+	if c := r.Checkpointing; c != nil {
+		word := "saves "
+		if c.Memory > 0 {
+			word = "costs "
+		}
+		cells[6] = fmt.Sprintf("%+.0f %% time, %s%s", 100*c.Time, word, bytesize.Format(max(c.Memory, -c.Memory)))
+	}
+	return cells
+}
+
+// String is the time with its range, in the unit that suits it.
+func (s *Seconds) String() string {
+	if s == nil {
+		return "-"
+	}
+	unit, per := timeUnit(s.Seconds)
+	return fmt.Sprintf("%s [%s, %s] %s", threeDigits(s.Seconds/per), threeDigits(s.Low/per), threeDigits(s.High/per), unit)
+}
+
+func timeUnit(seconds float64) (string, float64) {
+	for _, u := range []struct {
+		name    string
+		seconds float64
+	}{{"d", 86400}, {"h", 3600}, {"min", 60}, {"s", 1}} {
+		if seconds >= 1.5*u.seconds || u.name == "s" && seconds >= 1 {
+			return u.name, u.seconds
+		}
+	}
+	return "ms", 1e-3
+}
+
+// Lines implement [Document].
+func (t *Times) Lines() []any {
+	lines := make([]any, len(t.Rows))
+	for i, r := range t.Rows {
+		line := *t
+		line.Rows = []TimeRow{r}
+		lines[i] = line
+	}
+	return lines
+}
+
+// Records implement [Document].
+func (t *Times) Records() [][]string {
+	rows := [][]string{{
+		"model", "device", "stage", "batch", "fits", "device_bytes", "step_seconds", "step_low_seconds", "step_high_seconds",
+		"roofline_seconds", "samples_per_second", "epoch_seconds", "epochs", "total_seconds", "checkpointing_time", "checkpointing_bytes",
+	}}
+	number := func(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
+	for _, r := range t.Rows {
+		row := make([]string, len(rows[0]))
+		copy(row, []string{t.Case.Model, r.Device, r.Stage, strconv.Itoa(r.Batch), strconv.FormatBool(r.Fits), integer(r.Memory)})
+		if r.Step != nil {
+			copy(row[6:], []string{number(r.Step.Seconds), number(r.Step.Low), number(r.Step.High), number(r.Roofline), number(r.SamplesPerSecond)})
+		}
+		if r.Epoch != nil {
+			row[11] = number(r.Epoch.Seconds)
+		}
+		row[12] = number(r.Epochs)
+		if r.Total != nil {
+			row[13] = number(r.Total.Seconds)
+		}
+		if c := r.Checkpointing; c != nil {
+			row[14], row[15] = number(c.Time), integer(c.Memory)
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}

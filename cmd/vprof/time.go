@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vprof/vprof/bench"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner/coefficients"
+	"github.com/vprof/vprof/profiler/planner/steptime"
+)
+
+// guideBoards are the boards that a table has unless others are named: those
+// of the projects' own guides.
+const guideBoards = "rtx-3060,rtx-5060-ti,rtx-3090,a100-40,a100-80"
+
+type timeOptions struct {
+	app     *app
+	c       caseFlags
+	board   boardFlags
+	batch   int
+	dataset int64
+	epochs  float64
+	stages  string
+	out     output
+}
+
+func newTimeCmd(a *app) *cobra.Command {
+	o := &timeOptions{app: a, out: output{app: a}}
+	cmd := &cobra.Command{
+		Use:   "time",
+		Short: "Estimate how long a step, an epoch and all training take, board by board",
+		Long: `Estimate how long training takes on boards: the roofline of every kernel of the
+recorded step, divided by the share of the board's peak that such kernels reach.
+Unless vprof calibrate has learned them from runs on the board, the shares are
+assumptions, and the interval says so.
+
+Without --batch, every board has the largest batch that fits it.`,
+		Example: `  # the boards of the guide, each with its largest batch
+  vprof time --model redimnet-b2 --dataset-size 1000000 --stages frozen:5,full:50
+
+  # what does a step take here, and what would checkpointing cost?
+  vprof time --model redimnet-b2 --gpu rtx-5060-ti --batch 32`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runTime(cmd.Context(), o) },
+	}
+	o.c.register(cmd, a)
+	o.c.registerAllocConf()
+	o.board.register(cmd, "`boards`: a list like rtx-3060,a100-80, or all (see vprof gpus)")
+	f := cmd.Flags()
+	f.Lookup("gpu").DefValue = guideBoards
+	o.board.gpu = guideBoards
+	f.IntVar(&o.batch, "batch", 0, "batch `size` (default: the largest that fits each board)")
+	f.Int64Var(&o.dataset, "dataset-size", 0, "samples `n` of an epoch")
+	f.Float64Var(&o.epochs, "epochs", 0, "epochs `n` of training")
+	f.StringVar(&o.stages, "stages", "", "stages and their epochs, as a `list` like frozen:5,full:50 (instead of --stage and --epochs)")
+	o.out.register(cmd)
+	return cmd
+}
+
+func runTime(ctx context.Context, o *timeOptions) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	gpus, err := o.board.boards()
+	if err != nil {
+		return err
+	}
+	stages, err := o.stageLabs()
+	if err != nil {
+		return err
+	}
+	speeds, err := o.c.learned.speeds(o.c.model)
+	if err != nil {
+		return err
+	}
+	if err := o.out.open(); err != nil {
+		return err
+	}
+	started := o.app.now().UTC()
+	t := bench.TimeTable{Stages: stages, Batch: o.batch, Dataset: o.dataset, Speeds: speeds}
+	r, err := t.Run(ctx, gpus)
+	if err != nil {
+		return err
+	}
+	r.Tool, r.Started = tool(), started
+	return o.out.finish(r)
+}
+
+func (o *timeOptions) check() error {
+	switch {
+	case o.c.flags.Changed("batch") && (o.batch < 1 || o.batch > 1<<20):
+		return usagef("--batch: %d is not a batch size; the smallest is 1", o.batch)
+	case o.dataset < 0 || o.dataset > 1<<50:
+		return usagef("--dataset-size: %d is not a number of samples", o.dataset)
+	case !(o.epochs >= 0 && o.epochs <= 1e9):
+		return usagef("--epochs: %v is not a number of epochs", o.epochs)
+	case o.stages != "" && (o.c.flags.Changed("epochs") || o.c.stage != ""):
+		return usagef("--stages: it has the stages and their epochs; leave --stage and --epochs out")
+	}
+	return nil
+}
+
+// stageLabs are the stages of training: those of --stages, or the one of the
+// case.
+func (o *timeOptions) stageLabs() ([]bench.StageLab, error) {
+	if o.stages == "" {
+		s, err := o.stageLab("", o.epochs)
+		return []bench.StageLab{s}, err
+	}
+	var labs []bench.StageLab
+	for item := range strings.SplitSeq(o.stages, ",") {
+		name, n, ok := strings.Cut(strings.TrimSpace(item), ":")
+		epochs, err := strconv.ParseFloat(n, 64)
+		if !ok || name == "" || err != nil || !(epochs > 0) || math.IsInf(epochs, 1) {
+			return nil, usagef("--stages: %q is not STAGE:EPOCHS", item)
+		}
+		s, err := o.stageLab(name, epochs)
+		if err != nil {
+			return nil, err
+		}
+		labs = append(labs, s)
+	}
+	return labs, nil
+}
+
+func (o *timeOptions) stageLab(stage string, epochs float64) (bench.StageLab, error) {
+	flags := o.c
+	if stage != "" {
+		flags.stage = stage
+	}
+	m, c, err := flags.resolve(o.app)
+	if err != nil {
+		return bench.StageLab{}, err
+	}
+	learned, err := flags.learned.open(o.app)
+	if err != nil {
+		return bench.StageLab{}, err
+	}
+	make := func(c models.Case) (*bench.Lab, error) {
+		lab, err := bench.NewLab(m, c, flags.allocConf, o.app.residuals)
+		if err == nil {
+			lab.Learn(learned)
+		}
+		return lab, err
+	}
+	out := bench.StageLab{Name: c.Stage, Epochs: epochs}
+	if out.Lab, err = make(c); err != nil {
+		return out, err
+	}
+	c.Checkpointing = !c.Checkpointing
+	out.Other, err = make(c)
+	return out, err
+}
+
+// speeds finds the efficiencies that calibration has learned; what it has not
+// is assumed.
+func (f *coefficientFlag) speeds(model string) (bench.Speeds, error) {
+	file, name, err := f.load()
+	if err != nil {
+		return nil, err
+	}
+	return func(gpu device.GPU) (steptime.Efficiency, error) {
+		e := steptime.Assumed()
+		if file == nil {
+			return e, nil
+		}
+		entry, err := file.Find(gpu.Name, model, name)
+		var none *coefficients.NoEntryError
+		if errors.As(err, &none) && len(none.Found) == 0 {
+			return e, nil // the memory's estimate has said so
+		}
+		if err != nil {
+			return e, fmt.Errorf("efficiency: %w", err)
+		}
+		entry.Speed(&e)
+		return e, nil
+	}, nil
+}

@@ -1,0 +1,131 @@
+package calibrate
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"gonum.org/v1/gonum/mat"
+
+	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/planner/steptime"
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// Timed is a step that was timed beside the work that it did.
+type Timed struct {
+	Load    steptime.Load
+	Seconds float64
+}
+
+// groups are sets of coefficients that are corrected by one factor, from the
+// finest: what a few runs can hardly tell apart must move together. The last
+// number of each is the group of the launches.
+var groups = [][steptime.NumWorks + 1]int{
+	grouped(func(w program.Work) int {
+		switch w {
+		case program.Matmul, program.Convolution, program.Attention:
+			return 0
+		}
+		return 1
+	}, 2),
+	grouped(func(program.Work) int { return 0 }, 1),
+	grouped(func(program.Work) int { return 0 }, 0),
+}
+
+func grouped(of func(program.Work) int, launch int) (g [steptime.NumWorks + 1]int) {
+	for w := range steptime.NumWorks {
+		g[w] = of(program.Work(w))
+	}
+	g[steptime.NumWorks] = launch
+	return g
+}
+
+// timeNoise is the relative standard error of a step's time: clocks and
+// temperature alone move it by some percent.
+const timeNoise = 0.03
+
+// FitSpeed corrects efficiencies by steps that were timed, with as many
+// factors as the steps determine: for products, for other kernels and for
+// launches; for kernels and for launches; or one for all.
+func FitSpeed(steps []Timed, from steptime.Efficiency) (steptime.Efficiency, error) {
+	if len(steps) == 0 {
+		return from, errors.New("there are no times to learn from")
+	}
+	for _, s := range steps {
+		if !(s.Seconds > 0) || math.IsInf(s.Seconds, 1) || !s.Load.Known() {
+			return from, fmt.Errorf("a step of %v s with a roofline of %v s is none", s.Seconds, s.Load.Roofline())
+		}
+	}
+	for _, g := range groups {
+		n := slices.Max(g[:]) + 1
+		a, b := speedDesign(steps, from, g, n)
+		if len(steps) < n || conditionOf(a) > maxCondition {
+			continue
+		}
+		factors, err := NNLS(a, b)
+		if err != nil || slices.Min(factors) <= 0 && n > 1 {
+			continue // a coarser grouping has no part that takes no time
+		}
+		inverse, err := covariance(a, (&system{}).spread(a, factors, b))
+		if err != nil {
+			continue
+		}
+		return scaled(from, g, factors, inverse, len(steps)), nil
+	}
+	return from, errors.New("the times determine no efficiency")
+}
+
+// speedDesign has a row for each step: the time of each group by the
+// efficiencies so far, relative to what was measured.
+func speedDesign(steps []Timed, from steptime.Efficiency, g [steptime.NumWorks + 1]int, n int) (*mat.Dense, []float64) {
+	a := mat.NewDense(len(steps), n, nil)
+	b := make([]float64, len(steps))
+	for i, s := range steps {
+		weight := 1 / (timeNoise * s.Seconds)
+		for w, t := range s.Load.Seconds {
+			a.Set(i, g[w], a.At(i, g[w])+weight*t/from.Share[w].Value)
+		}
+		last := g[steptime.NumWorks]
+		a.Set(i, last, a.At(i, last)+weight*float64(s.Load.Launches)*from.Launch.Value)
+		b[i] = weight * s.Seconds
+	}
+	return a, b
+}
+
+// conditionOf is the condition number of a with columns of unit length.
+func conditionOf(a *mat.Dense) float64 {
+	var c mat.Dense
+	c.CloneFrom(a)
+	_, n := c.Dims()
+	for j := range n {
+		length := mat.Norm(c.ColView(j), 2)
+		if length == 0 {
+			return math.Inf(1)
+		}
+		column := mat.Col(nil, j, &c)
+		for i := range column {
+			column[i] /= length
+		}
+		c.SetCol(j, column)
+	}
+	return mat.Cond(&c, 2)
+}
+
+// scaled applies the factors: a share that takes twice as long is half as
+// large.
+func scaled(e steptime.Efficiency, g [steptime.NumWorks + 1]int, factors []float64, inverse *mat.SymDense, steps int) steptime.Efficiency {
+	source := fmt.Sprintf("fitted to the times of %d steps, in %d groups", steps, len(factors))
+	// Beyond its own size, an error says nothing more.
+	relative := func(i int) float64 { return min(1, math.Sqrt(inverse.At(i, i))/factors[i]) }
+	for w := range e.Share {
+		k := g[w]
+		v := min(1, e.Share[w].Value/factors[k])
+		e.Share[w] = planner.Coefficient{Name: e.Share[w].Name, Value: v, StdErr: v * relative(k), Source: source}
+	}
+	k := g[steptime.NumWorks]
+	v := e.Launch.Value * factors[k]
+	e.Launch = planner.Coefficient{Name: e.Launch.Name, Value: v, StdErr: v * relative(k), Source: source}
+	return e
+}

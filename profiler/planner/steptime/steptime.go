@@ -1,0 +1,140 @@
+// Package steptime estimates how long a training step takes on a board, from
+// the work of its program: the roofline of every op, divided by the share of
+// the board's peak that kernels of its class reach, and a fixed time for each
+// kernel. The shares are coefficients; runs on a real device correct them.
+package steptime
+
+import (
+	"math"
+
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// NumWorks is the number of classes of work.
+const NumWorks = int(program.OptimizerUpdate) + 1
+
+// Load is the work of one step on one board.
+type Load struct {
+	// Seconds is the roofline by class of work: what the step would take if
+	// every kernel ran at the board's peak.
+	Seconds [NumWorks]float64
+	// Launches is the number of kernels.
+	Launches int
+	// FLOPs and Bytes are what the kernels compute and move.
+	FLOPs, Bytes int64
+}
+
+// Of adds up the work of a step of a program on a board. It is all zero for a
+// board whose speed is not known.
+func Of(p *program.Program, gpu device.GPU, step int) Load {
+	var total, pending Load
+	for _, in := range p.Instructions {
+		switch in.Kind {
+		case program.Launch:
+			pending.add(p, &p.Ops[in.Arg], gpu)
+		case program.Mark: // the phase that ends here is what the ops were for
+			if p.Phases[in.Arg].Step == step {
+				total = total.plus(pending)
+			}
+			pending = Load{}
+		}
+	}
+	return total
+}
+
+func (l *Load) add(p *program.Program, op *program.Op, gpu device.GPU) {
+	var bytes int64
+	for _, span := range []program.Span{op.Reads, op.Writes} {
+		for _, o := range p.Operands[span.From:span.To] {
+			bytes += o.Bytes
+		}
+	}
+	// Not through GPU.Roofline, which rounds to nanoseconds: there are steps of
+	// ten thousand kernels of one.
+	if rate := gpu.Peak.Of(op.Precision); rate > 0 && gpu.Bandwidth > 0 {
+		l.Seconds[op.Work] += max(float64(op.FLOPs)/rate, float64(bytes)/gpu.Bandwidth)
+	}
+	l.Launches++
+	l.FLOPs += op.FLOPs
+	l.Bytes += bytes
+}
+
+func (l Load) plus(m Load) Load {
+	for w := range l.Seconds {
+		l.Seconds[w] += m.Seconds[w]
+	}
+	l.Launches += m.Launches
+	l.FLOPs += m.FLOPs
+	l.Bytes += m.Bytes
+	return l
+}
+
+// Roofline is the time below which the board cannot do the step, in seconds.
+func (l Load) Roofline() float64 {
+	sum := 0.0
+	for _, s := range l.Seconds {
+		sum += s
+	}
+	return sum
+}
+
+// Efficiency says how far kernels are from the roofline.
+type Efficiency struct {
+	// Share is the share of the peak that kernels of a class reach, in (0, 1].
+	Share [NumWorks]planner.Coefficient
+	// Launch is the time of every kernel besides, in seconds.
+	Launch planner.Coefficient
+}
+
+// unmeasured is the source of a share that nobody measured.
+const unmeasured = "assumption for PyTorch in eager mode; not measured, corrected by vprof calibrate"
+
+// Assumed are the shares before any run: products reach half of the peak,
+// streaming kernels three quarters of the memory's speed, kernels that gather
+// a third. They are round figures with wide errors, not measurements.
+func Assumed() Efficiency {
+	var e Efficiency
+	share := map[program.Work]float64{
+		program.Elementwise: 0.75, program.Copy: 0.75, program.Reduction: 0.6, program.Normalization: 0.6,
+		program.Softmax: 0.6, program.Index: 0.35, program.Matmul: 0.55, program.Convolution: 0.45,
+		program.Attention: 0.45, program.OptimizerUpdate: 0.7,
+	}
+	for w := range e.Share {
+		v := share[program.Work(w)]
+		e.Share[w] = planner.Coefficient{Name: "efficiency:" + program.Work(w).String(), Value: v, StdErr: v / 4, Source: unmeasured}
+	}
+	// A kernel's launch and tail, when the queue never runs empty.
+	e.Launch = planner.Coefficient{Name: "efficiency:launch", Value: 4e-6, StdErr: 2e-6, Source: unmeasured}
+	return e
+}
+
+// Estimate is a time in seconds and its 95 % interval.
+type Estimate struct{ Seconds, Low, High float64 }
+
+// Time estimates how long the load takes. Errors of the shares are taken to go
+// together, since what makes kernels slow (clocks, a shared board) makes all
+// of them slow; that is the widest interval that they allow.
+func (e Efficiency) Time(l Load) Estimate {
+	sum := float64(l.Launches) * e.Launch.Value
+	spread := float64(l.Launches) * e.Launch.StdErr
+	for w, s := range l.Seconds {
+		k := e.Share[w]
+		sum += s / k.Value
+		spread += s / k.Value * k.StdErr / k.Value
+	}
+	// No board is faster than its roofline.
+	return Estimate{sum, max(l.Roofline(), sum-1.96*spread), sum + 1.96*spread}
+}
+
+// Times the estimate n times.
+func (t Estimate) Times(n float64) Estimate { return Estimate{t.Seconds * n, t.Low * n, t.High * n} }
+
+// Plus adds estimates whose errors go together.
+func (t Estimate) Plus(u Estimate) Estimate {
+	return Estimate{t.Seconds + u.Seconds, t.Low + u.Low, t.High + u.High}
+}
+
+// Known tells whether there is a time at all: that of an unknown board is not.
+func (l Load) Known() bool { return l.Roofline() > 0 && !math.IsInf(l.Roofline(), 0) }

@@ -1,0 +1,62 @@
+package steptime
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// board does 10 FLOP/s and moves 2 bytes/s.
+var board = device.GPU{Peak: device.Rates{FP32: 10}, Bandwidth: 2}
+
+// twoSteps has a product of 100 FLOPs in step 0, and in step 1 a product of
+// 100 FLOPs and a copy of 6 bytes.
+func twoSteps() *program.Program {
+	return &program.Program{
+		Buffers:  []program.Buffer{{Bytes: 6}},
+		Operands: []program.Operand{{Buffer: 0, Bytes: 6}},
+		Ops:      []program.Op{{Work: program.Matmul, FLOPs: 100}, {Work: program.Copy, Reads: program.Span{From: 0, To: 1}}},
+		Phases:   []program.Phase{{Step: 0, Name: "forward"}, {Step: 1, Name: "forward"}},
+		Instructions: []program.Instruction{
+			{Kind: program.Launch, Arg: 0}, {Kind: program.Mark, Arg: 0},
+			{Kind: program.Launch, Arg: 0}, {Kind: program.Launch, Arg: 1}, {Kind: program.Mark, Arg: 1},
+		},
+	}
+}
+
+// 100 FLOPs at 10/s and 6 bytes at 2/s: 10 s and 3 s.
+func TestLoadIsTheRooflineOfTheStepsOps(t *testing.T) {
+	l := Of(twoSteps(), board, 1)
+	require.InDelta(t, 10, l.Seconds[program.Matmul], 1e-12)
+	require.InDelta(t, 3, l.Seconds[program.Copy], 1e-12)
+	require.Equal(t, 2, l.Launches)
+	require.EqualValues(t, 100, l.FLOPs)
+	require.EqualValues(t, 6, l.Bytes)
+	require.InDelta(t, 10, Of(twoSteps(), board, 0).Roofline(), 1e-12)
+	require.False(t, Of(twoSteps(), device.GPU{}, 1).Known())
+}
+
+// At shares of 1/2 and 1/4 and a second a launch: 20 + 12 + 2.
+func TestTimeDividesByShares(t *testing.T) {
+	e := Assumed()
+	e.Share[program.Matmul].Value, e.Share[program.Copy].Value, e.Launch.Value = 0.5, 0.25, 1
+	require.InDelta(t, 34, e.Time(Of(twoSteps(), board, 1)).Seconds, 1e-9)
+}
+
+func TestNoStepBeatsItsRoofline(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var l Load
+		for w := range l.Seconds {
+			l.Seconds[w] = rapid.Float64Range(0, 1).Draw(t, "seconds")
+		}
+		l.Launches = rapid.IntRange(0, 10000).Draw(t, "launches")
+		got := Assumed().Time(l)
+		require.GreaterOrEqual(t, got.Low, l.Roofline())
+		require.GreaterOrEqual(t, got.Seconds, got.Low)
+		require.GreaterOrEqual(t, got.High, got.Seconds)
+	})
+}
