@@ -13,6 +13,7 @@ import (
 	"github.com/vprof/vprof/models/specgan"
 	"github.com/vprof/vprof/models/spoter"
 	"github.com/vprof/vprof/models/vqvae"
+	"github.com/vprof/vprof/models/wav2vec2"
 	"github.com/vprof/vprof/models/whisper"
 )
 
@@ -29,5 +30,6 @@ func Models() *models.Registry {
 		gpt.Models(),
 		llama.Models(),
 		whisper.Models(),
+		wav2vec2.Models(),
 	)
 }

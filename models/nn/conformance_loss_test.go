@@ -38,7 +38,7 @@ func lossOperators() map[string]opvectors.Call {
 		"cosine_similarity": binary(func(x, y *tensor) *tensor {
 			return x.CosineSimilarity(y, -1)
 		}),
-		"ctc_loss":    binary(func(x, targets *tensor) *tensor { return x.LogSoftmax(-1).CTCLoss(targets) }),
+		"ctc_loss":    binary(func(x, targets *tensor) *tensor { return x.LogSoftmax(-1).CTCLoss(targets, trace.CTCLossArgs{}) }),
 		"cdist":       binary((*tensor).CDist),
 		"cdist_mm":    binary((*tensor).CDist),
 		"vicreg_cov":  vicregCovariance,

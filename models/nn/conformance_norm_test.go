@@ -129,9 +129,15 @@ func spectralNorm(parametrized bool) opvectors.Call {
 
 func weightNorm(parametrized bool) opvectors.Call {
 	return func(f *trace.Frame, _ *vector, in []*tensor, p params) []*tensor {
-		m := nn.NewWeightNorm(layerOf(named(p, "weight_v", "parametrizations.weight.original1"), p["bias"]))
-		m.G = parameter(named(p, "weight_g", "parametrizations.weight.original0"))
-		m.Parametrized, m.Last = parametrized, p["computed"]
+		layer := layerOf(named(p, "weight_v", "parametrizations.weight.original1"), p["bias"])
+		g := parameter(named(p, "weight_g", "parametrizations.weight.original0"))
+		if parametrized {
+			m := nn.NewWeightParametrization(layer, 0)
+			m.Parametrizations.Weight.Original0 = g
+			return []*tensor{f.Call(m, in[0])}
+		}
+		m := nn.NewWeightNorm(layer)
+		m.G, m.Last = g, p["computed"]
 		return []*tensor{f.Call(m, in[0])}
 	}
 }

@@ -126,6 +126,23 @@ func (l *LayerNorm) Forward(_ *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	return x.LayerNorm(l.dims, l.Weight.T(), l.Bias.T())
 }
 
+// GroupNorm is torch.nn.GroupNorm.
+type GroupNorm struct {
+	Module
+	Weight, Bias *Parameter
+	groups       int64
+}
+
+// NewGroupNorm normalizes groups of channels.
+func NewGroupNorm(groups, channels int64) *GroupNorm {
+	return &GroupNorm{Weight: NewParameter(channels), Bias: NewParameter(channels), groups: groups}
+}
+
+// Forward keeps the shape [N, channels, ...].
+func (l *GroupNorm) Forward(_ *trace.Frame, x *trace.Tensor) *trace.Tensor {
+	return x.GroupNorm(l.groups, l.Weight.T(), l.Bias.T())
+}
+
 // Func is a layer without parameters.
 type Func struct {
 	Module

@@ -146,25 +146,55 @@ type WeightNorm struct {
 	Computed
 	G     *Parameter `torch:"weight_g"`
 	Layer Reweighted `torch:""`
-	// Parametrized says that torch.nn.utils.parametrizations.weight_norm is
-	// meant, whose result belongs to the call and not to the layer.
-	Parametrized bool
 }
 
 // NewWeightNorm wraps a layer.
 func NewWeightNorm(l Reweighted) *WeightNorm {
-	g := []int64{l.weight().Dims[0]}
-	for range l.weight().Dims[1:] {
-		g = append(g, 1)
+	return &WeightNorm{Layer: l, G: lengths(l, 0)}
+}
+
+// lengths is the parameter for the lengths of a weight along dimension dim.
+func lengths(l Reweighted, dim int) *Parameter {
+	dims := make([]int64, len(l.weight().Dims))
+	for i := range dims {
+		dims[i] = 1
 	}
-	return &WeightNorm{Layer: l, G: NewParameter(g...)}
+	dims[dim] = l.weight().Dims[dim]
+	return NewParameter(dims...)
 }
 
 // Forward computes the weight and calls the layer.
 func (n *WeightNorm) Forward(_ *trace.Frame, x *trace.Tensor) *trace.Tensor {
-	w := trace.WeightNorm(n.Layer.weight().T(), n.G.T())
-	if !n.Parametrized {
-		n.set(w)
+	return n.Layer.forwardWith(n.set(trace.WeightNorm(n.Layer.weight().T(), n.G.T())), x)
+}
+
+// WeightParametrization is a layer under
+// torch.nn.utils.parametrizations.weight_norm: the weight is a property,
+// computed whenever it is read, and its parts have moved to a child.
+type WeightParametrization struct {
+	Module
+	layer            Reweighted
+	Bias             *Parameter
+	Parametrizations *struct{ Weight *WeightParts }
+}
+
+// WeightParts are the lengths of a weight and its directions.
+type WeightParts struct {
+	Module
+	Original0, Original1 *Parameter
+}
+
+// NewWeightParametrization wraps a layer; the lengths are taken along
+// dimension dim.
+func NewWeightParametrization(l Reweighted, dim int) *WeightParametrization {
+	return &WeightParametrization{
+		layer: l, Bias: l.bias(),
+		Parametrizations: &struct{ Weight *WeightParts }{&WeightParts{Original0: lengths(l, dim), Original1: l.weight()}},
 	}
-	return n.Layer.forwardWith(w, x)
+}
+
+// Forward computes the weight and calls the layer.
+func (n *WeightParametrization) Forward(_ *trace.Frame, x *trace.Tensor) *trace.Tensor {
+	parts := n.Parametrizations.Weight
+	return n.layer.forwardWith(trace.WeightNorm(parts.Original1.T(), parts.Original0.T()), x)
 }

@@ -2,31 +2,48 @@ package trace
 
 import "github.com/vprof/vprof/profiler/program"
 
+// CTCLossArgs are the arguments of ctc_loss.
+type CTCLossArgs struct {
+	Reduction Reduction
+	// ZeroInfinity makes impossible alignments cost nothing.
+	ZeroInfinity bool
+}
+
 // CTCLoss is torch.nn.functional.ctc_loss of log probabilities x, [T, N, C],
-// and padded targets, [N, S], with lengths on the host, mean reduction.
-// Autocast runs it in fp32.
-func (x *Tensor) CTCLoss(targets *Tensor) *Tensor {
+// and padded targets, [N, S], with lengths on the host. Autocast runs it in
+// fp32.
+func (x *Tensor) CTCLoss(targets *Tensor, a CTCLossArgs) *Tensor {
 	t := x.tape
 	c := t.begin("ctc_loss_Tensor", x, targets)
 	c.full(&x)
 	batch := x.shape[1]
-	res := c.let(x.ctcLoss(targets))
-	// The target lengths, raised to at least one.
-	lengths := t.empty(x.dtype, batch)
-	lengths = c.let(lengths.AddScalar())
-	return c.end(res.Div(lengths).Mean(false))
+	res := c.let(x.ctcLoss(targets, a.ZeroInfinity))
+	if a.ZeroInfinity {
+		zero := t.Zeros(res.dtype)
+		c.set(&res, Where(res.compareScalar("eq"), zero, res))
+	}
+	switch a.Reduction {
+	case ReduceMean:
+		// The target lengths, raised to at least one.
+		lengths := t.empty(x.dtype, batch)
+		lengths = c.let(lengths.AddScalar())
+		return c.end(res.Div(lengths).Mean(false))
+	case ReduceSum:
+		return c.end(res.Sum(false))
+	}
+	return c.end(res)
 }
 
 // ctcLoss is _ctc_loss: the negative log likelihoods; it keeps the table of
 // forward probabilities.
-func (x *Tensor) ctcLoss(targets *Tensor) *Tensor {
+func (x *Tensor) ctcLoss(targets *Tensor, zeroInfinity bool) *Tensor {
 	t := x.tape
 	c := t.begin("_ctc_loss", x, targets)
 	alpha, loss := x.ctcForward(targets)
 	if n := t.record("CtcLossBackward0", x); n != nil {
 		n.save(x, targets, loss, alpha)
 		n.yields(loss)
-		n.apply = func(b *backward) { b.give(0, ctcGrad(b.grad, b.saved(0), b.saved(1))) }
+		n.apply = func(b *backward) { b.give(0, ctcGrad(b.grad, b.saved(0), b.saved(1), b.saved(2), b.saved(3), zeroInfinity)) }
 	}
 	return c.end(loss)
 }
@@ -54,13 +71,27 @@ func (x *Tensor) ctcForward(targets *Tensor) (alpha, loss *Tensor) {
 	return c.endPair(alpha, loss)
 }
 
-// ctcGrad is _ctc_loss_backward.
-func ctcGrad(grad, x, targets *Tensor) *Tensor {
+// ctcGrad is _ctc_loss_backward. Long inputs go another way: the gradient of
+// the blanks is a reduction over the tables, every other column of them.
+func ctcGrad(grad, x, targets, loss, alpha *Tensor, zeroInfinity bool) *Tensor {
 	t := x.tape
 	c := t.begin("_ctc_loss_backward", grad, x, targets)
-	c.ctcLengths(x.shape[1])
+	steps, batch, labels := x.shape[0], x.shape[1], x.shape[2]
+	c.ctcLengths(batch)
 	beta := c.let(x.ctcTable(targets))
-	g := x.emptyLike(x.dtype)
-	t.launch(program.Op{Work: program.Index, FLOPs: 8 * beta.numel}, []*Tensor{beta, g}, []*Tensor{grad, x, targets})
+	g := c.let(x.emptyLike(x.dtype))
+	if 2*steps+24*batch/10+2*labels/10 > 450 {
+		blanks := c.let(g.Narrow(2, 0, 1))
+		columns := func(table *Tensor) *Tensor { return table.SliceStep(2, 0, table.Size(2), 2) }
+		columns(alpha).Add(columns(beta)).logSumExp(true, []int{2})
+		c.statement()
+		t.launchElementwise(g, 4, g, x, loss)
+		if zeroInfinity {
+			zero := t.Zeros(g.dtype)
+			c.set(&g, Where(loss.compareScalar("eq").View(1, batch, 1), zero, g))
+		}
+		c.drop(blanks)
+	}
+	t.launch(program.Op{Work: program.Index, FLOPs: 8 * beta.numel}, []*Tensor{beta, g}, []*Tensor{grad, x, targets, alpha})
 	return c.end(g)
 }

@@ -30,6 +30,12 @@ func (x *Tensor) LogSoftmax(dim int) *Tensor {
 	return c.end(x.softmax(&opLogSoftmax, c.fullResult(x.dtype)))
 }
 
+// LogSoftmaxTo is torch.log_softmax(x, dim, dtype=d).
+func (x *Tensor) LogSoftmaxTo(dim int, d DType) *Tensor {
+	c := x.tape.begin("log_softmax_int", x)
+	return c.end(x.softmax(&opLogSoftmax, d))
+}
+
 // softmaxKind tells the two kernels apart.
 type softmaxKind struct {
 	op, node, backward string

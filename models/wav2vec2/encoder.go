@@ -1,0 +1,199 @@
+package wav2vec2
+
+import (
+	"github.com/vprof/vprof/models/hf"
+	"github.com/vprof/vprof/models/nn"
+)
+
+// attention is Wav2Vec2Attention.
+type attention struct {
+	nn.Module
+	KProj, VProj, QProj, OutProj *nn.Linear
+	headSize                     int64
+	dropout                      float64
+}
+
+func newAttention(c Config) *attention {
+	linear := func() *nn.Linear { return nn.NewLinear(c.Width, c.Width, true) }
+	return &attention{
+		KProj: linear(), VProj: linear(), QProj: linear(), OutProj: linear(),
+		headSize: c.Width / c.Heads, dropout: c.AttentionDropout,
+	}
+}
+
+func (a *attention) Forward(f *frame, x *tensor) *tensor {
+	q := f.Let(hf.Heads(f.Call(a.QProj, x), a.headSize))
+	k := f.Let(hf.Heads(f.Call(a.KProj, x), a.headSize))
+	v := f.Let(hf.Heads(f.Call(a.VProj, x), a.headSize))
+	o := hf.AttentionOptions{}
+	if a.Training() {
+		o.Dropout = a.dropout
+	}
+	y := f.Let(hf.Attention(f, q, k, v, nil, o))
+	f.Set(&y, hf.Merge(y))
+	f.Set(&y, f.Call(a.OutProj, y))
+	return y
+}
+
+// feedForward is Wav2Vec2FeedForward.
+type feedForward struct {
+	nn.Module
+	IntermediateDropout *nn.Dropout
+	IntermediateDense   *nn.Linear
+	IntermediateActFn   *nn.Func
+	OutputDense         *nn.Linear
+	OutputDropout       *nn.Dropout
+}
+
+func newFeedForward(c Config) *feedForward {
+	return &feedForward{
+		IntermediateDropout: nn.NewDropout(c.ActivationDropout),
+		IntermediateDense:   nn.NewLinear(c.Width, c.Inner, true), IntermediateActFn: nn.NewGELU(),
+		OutputDense: nn.NewLinear(c.Inner, c.Width, true), OutputDropout: nn.NewDropout(c.HiddenDropout),
+	}
+}
+
+func (l *feedForward) Forward(f *frame, x *tensor) *tensor {
+	f.Set(&x, f.Call(l.IntermediateDense, x))
+	f.Set(&x, f.Call(l.IntermediateActFn, x))
+	f.Set(&x, f.Call(l.IntermediateDropout, x))
+	f.Set(&x, f.Call(l.OutputDense, x))
+	f.Set(&x, f.Call(l.OutputDropout, x))
+	return x
+}
+
+// encoderLayer is Wav2Vec2EncoderLayer, or with stable
+// Wav2Vec2EncoderLayerStableLayerNorm.
+type encoderLayer struct {
+	nn.Module
+	Attention      *attention
+	Dropout        *nn.Dropout
+	LayerNorm      *nn.LayerNorm
+	FeedForward    *feedForward
+	FinalLayerNorm *nn.LayerNorm
+	stable         bool
+}
+
+func newEncoderLayer(c Config) *encoderLayer {
+	return &encoderLayer{
+		Attention: newAttention(c), Dropout: nn.NewDropout(c.HiddenDropout), LayerNorm: nn.NewLayerNorm(c.Width),
+		FeedForward: newFeedForward(c), FinalLayerNorm: nn.NewLayerNorm(c.Width), stable: c.StableLayerNorm,
+	}
+}
+
+// forward takes hidden states.
+func (l *encoderLayer) forward(f *frame, args []*tensor) *tensor {
+	x := args[0]
+	residual := f.Let(x)
+	if l.stable {
+		f.Set(&x, f.Call(l.LayerNorm, x))
+	}
+	f.Set(&x, f.Call(l.Attention, x))
+	f.Set(&x, f.Call(l.Dropout, x))
+	f.Set(&x, residual.Add(x))
+	if l.stable {
+		f.Set(&x, x.Add(f.Call(l.FeedForward, f.Call(l.FinalLayerNorm, x))))
+		return x
+	}
+	f.Set(&x, f.Call(l.LayerNorm, x))
+	f.Set(&x, x.Add(f.Call(l.FeedForward, x)))
+	f.Set(&x, f.Call(l.FinalLayerNorm, x))
+	return x
+}
+
+// encoder is Wav2Vec2Encoder or Wav2Vec2EncoderStableLayerNorm.
+type encoder struct {
+	nn.Module
+	PosConvEmbed *positionalConv
+	LayerNorm    *nn.LayerNorm
+	Dropout      *nn.Dropout
+	Layers       []*encoderLayer
+	stable       bool
+}
+
+func newEncoder(c Config) *encoder {
+	e := &encoder{
+		PosConvEmbed: newPositionalConv(c), LayerNorm: nn.NewLayerNorm(c.Width), Dropout: nn.NewDropout(c.HiddenDropout),
+		stable: c.StableLayerNorm,
+	}
+	for range c.Layers {
+		e.Layers = append(e.Layers, newEncoderLayer(c))
+	}
+	return e
+}
+
+func (e *encoder) call(f *frame, x *tensor, checkpointing bool) *tensor {
+	g := f.CallFrame(x)
+	places := g.Let(g.Call(e.PosConvEmbed, x))
+	g.Set(&x, x.Add(places))
+	if !e.stable {
+		g.Set(&x, g.Call(e.LayerNorm, x))
+	}
+	g.Set(&x, g.Call(e.Dropout, x))
+	for _, l := range e.Layers {
+		g.Set(&x, hf.CallLayer(g, l, checkpointing, l.forward, x))
+	}
+	if e.stable {
+		g.Set(&x, g.Call(e.LayerNorm, x))
+	}
+	g.End(x)
+	return x
+}
+
+// Model is Wav2Vec2Model.
+type Model struct {
+	nn.Module
+	FeatureExtractor  *featureEncoder
+	FeatureProjection *featureProjection
+	Encoder           *encoder
+}
+
+// New builds the model.
+func New(c Config) *Model {
+	channels := c.Conv[len(c.Conv)-1].Width
+	return &Model{
+		FeatureExtractor: newFeatureEncoder(c),
+		FeatureProjection: &featureProjection{
+			LayerNorm: nn.NewLayerNorm(channels), Projection: nn.NewLinear(channels, c.Width, true), Dropout: nn.NewDropout(c.FeatureDropout),
+		},
+		Encoder: newEncoder(c),
+	}
+}
+
+// Call maps samples [batch, time] to hidden states [batch, frames, width]; it
+// also returns the normalized features.
+func (m *Model) Call(f *frame, samples *tensor, checkpointing bool) (hidden, features *tensor) {
+	g := f.CallFrame(samples)
+	features = g.Let(m.FeatureExtractor.call(g, samples, checkpointing))
+	g.Set(&features, features.Transpose(1, 2))
+	projected, normed := m.FeatureProjection.call(g, features)
+	x := g.Let(projected)
+	g.Set(&features, normed)
+	g.Set(&x, m.Encoder.call(g, x, checkpointing))
+	g.End(x, features)
+	return x, features
+}
+
+// recognizer is Wav2Vec2ForCTC.
+type recognizer struct {
+	nn.Module
+	Wav2vec2 *Model
+	Dropout  *nn.Dropout
+	LmHead   *nn.Linear
+}
+
+func newRecognizer(c Config) *recognizer {
+	return &recognizer{Wav2vec2: New(c), Dropout: nn.NewDropout(c.FinalDropout), LmHead: nn.NewLinear(c.Width, c.Vocab, true)}
+}
+
+// call gives scores [batch, frames, labels].
+func (m *recognizer) call(f *frame, samples *tensor, checkpointing bool) *tensor {
+	g := f.CallFrame(samples)
+	x, features := m.Wav2vec2.Call(g, samples, checkpointing)
+	g.Let(x)
+	g.Let(features)
+	y := g.Let(g.Call(m.Dropout, x))
+	logits := g.Call(m.LmHead, y)
+	g.End(logits)
+	return logits
+}

@@ -1,0 +1,156 @@
+// Package wav2vec2 is wav2vec 2.0 as transformers builds it, trained to
+// recognize speech with the CTC loss.
+package wav2vec2
+
+import (
+	"github.com/vprof/vprof/models/hf"
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+type (
+	frame  = trace.Frame
+	tensor = trace.Tensor
+)
+
+// Config is what Wav2Vec2Config holds that matters to memory.
+type Config struct {
+	Vocab, Width, Layers, Heads, Inner int64
+	// Conv are the layers that turn samples into features.
+	Conv     []ConvLayer
+	ConvBias bool
+	// LayerNorms normalizes after every one of them; else the first alone is
+	// normalized, by groups of one channel.
+	LayerNorms bool
+	// StableLayerNorm normalizes before each half of an encoder layer instead
+	// of after it.
+	StableLayerNorm bool
+	// PositionKernel and PositionGroups are those of the convolution that
+	// encodes positions.
+	PositionKernel, PositionGroups int64
+	// The probabilities of dropout: of the residual stream, of attention
+	// weights, after the activation, of projected features, of the result.
+	HiddenDropout, AttentionDropout, ActivationDropout, FeatureDropout, FinalDropout float64
+}
+
+// ConvLayer is a convolution over time.
+type ConvLayer struct{ Width, Kernel, Stride int64 }
+
+// convLayer is one of Wav2Vec2GroupNormConvLayer, Wav2Vec2LayerNormConvLayer
+// and Wav2Vec2NoLayerNormConvLayer; without groups or layers to normalize the
+// norms are nil.
+type convLayer struct {
+	nn.Module
+	Conv       *nn.Conv
+	Activation *nn.Func
+	GroupNorm  *nn.GroupNorm `torch:"layer_norm"`
+	LayerNorm  *nn.LayerNorm
+}
+
+func newConvLayer(c Config, i int) *convLayer {
+	in := int64(1)
+	if i > 0 {
+		in = c.Conv[i-1].Width
+	}
+	l := c.Conv[i]
+	layer := &convLayer{
+		Conv:       nn.NewConv(in, l.Width, nn.ConvOptions{Kernel: []int64{l.Kernel}, Stride: []int64{l.Stride}, NoBias: !c.ConvBias}),
+		Activation: nn.NewGELU(),
+	}
+	switch {
+	case c.LayerNorms:
+		layer.LayerNorm = nn.NewLayerNorm(l.Width)
+	case i == 0:
+		layer.GroupNorm = nn.NewGroupNorm(l.Width, l.Width)
+	}
+	return layer
+}
+
+// forward takes features [batch, channels, time].
+func (l *convLayer) forward(f *frame, args []*tensor) *tensor {
+	x := args[0]
+	f.Set(&x, f.Call(l.Conv, x))
+	switch {
+	case l.LayerNorm != nil:
+		f.Set(&x, x.Transpose(-2, -1))
+		f.Set(&x, f.Call(l.LayerNorm, x))
+		f.Set(&x, x.Transpose(-2, -1))
+	case l.GroupNorm != nil:
+		f.Set(&x, f.Call(l.GroupNorm, x))
+	}
+	f.Set(&x, f.Call(l.Activation, x))
+	return x
+}
+
+// featureEncoder is Wav2Vec2FeatureEncoder.
+type featureEncoder struct {
+	nn.Module
+	ConvLayers []*convLayer
+}
+
+func newFeatureEncoder(c Config) *featureEncoder {
+	e := &featureEncoder{}
+	for i := range c.Conv {
+		e.ConvLayers = append(e.ConvLayers, newConvLayer(c, i))
+	}
+	return e
+}
+
+// call maps samples [batch, time] to features [batch, channels, frames]. In
+// training its input requires a gradient, for the sake of checkpointing.
+func (e *featureEncoder) call(f *frame, samples *tensor, checkpointing bool) *tensor {
+	g := f.CallFrame(samples)
+	x := g.Let(samples.Unsqueeze(1))
+	if e.Training() {
+		x.Leaf()
+	}
+	for _, l := range e.ConvLayers {
+		g.Set(&x, hf.CallLayer(g, l, checkpointing, l.forward, x))
+	}
+	g.End(x)
+	return x
+}
+
+// featureProjection is Wav2Vec2FeatureProjection.
+type featureProjection struct {
+	nn.Module
+	LayerNorm  *nn.LayerNorm
+	Projection *nn.Linear
+	Dropout    *nn.Dropout
+}
+
+// call returns projected features and the normalized ones before.
+func (p *featureProjection) call(f *frame, x *tensor) (projected, normed *tensor) {
+	g := f.CallFrame(x)
+	normed = g.Let(g.Call(p.LayerNorm, x))
+	g.Set(&x, g.Call(p.Projection, normed))
+	g.Set(&x, g.Call(p.Dropout, x))
+	g.End(x, normed)
+	return x, normed
+}
+
+// positionalConv is Wav2Vec2PositionalConvEmbedding.
+type positionalConv struct {
+	nn.Module
+	Conv       *nn.WeightParametrization
+	Activation *nn.Func
+	surplus    int64 // frames that an even kernel adds
+}
+
+func newPositionalConv(c Config) *positionalConv {
+	conv := nn.NewConv(c.Width, c.Width, nn.ConvOptions{
+		Kernel: []int64{c.PositionKernel}, Padding: []int64{c.PositionKernel / 2}, Groups: c.PositionGroups,
+	})
+	return &positionalConv{Conv: nn.NewWeightParametrization(conv, 2), Activation: nn.NewGELU(), surplus: 1 - c.PositionKernel%2}
+}
+
+func (p *positionalConv) Forward(f *frame, x *tensor) *tensor {
+	f.Set(&x, x.Transpose(1, 2))
+	f.Set(&x, f.Call(p.Conv, x))
+	if p.surplus > 0 {
+		f.Set(&x, x.Slice(2, 0, x.Size(2)-p.surplus))
+	}
+	f.Set(&x, f.Call(p.Activation, x))
+	f.Set(&x, x.Transpose(1, 2))
+	return x
+}

@@ -1,0 +1,89 @@
+package wav2vec2
+
+import (
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/train"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// sampleRate is that of the audio, in samples a second.
+const sampleRate = 16_000
+
+// base is Wav2Vec2Config's default, without layer drop and SpecAugment.
+func base() Config {
+	c := Config{
+		Vocab: 32, Width: 768, Layers: 12, Heads: 12, Inner: 3072, PositionKernel: 128, PositionGroups: 16,
+		HiddenDropout: 0.1, AttentionDropout: 0.1, ActivationDropout: 0.1, FinalDropout: 0.1,
+	}
+	for i, kernel := range []int64{10, 3, 3, 3, 3, 2, 2} {
+		l := ConvLayer{Width: 512, Kernel: kernel, Stride: 2}
+		if i == 0 {
+			l.Stride = 5
+		}
+		c.Conv = append(c.Conv, l)
+	}
+	return c
+}
+
+// Models are wav2vec2-base and wav2vec2-large.
+func Models() []models.Model {
+	large := base()
+	large.Width, large.Layers, large.Heads, large.Inner = 1024, 24, 16, 4096
+	return []models.Model{
+		entry("wav2vec2-base", "wav2vec 2.0 speech recognition, 12 layers of width 768", base()),
+		entry("wav2vec2-large", "wav2vec 2.0 speech recognition, 24 layers of width 1024", large),
+	}
+}
+
+func entry(name, summary string, config Config) models.Model {
+	return models.Model{
+		Name:      name,
+		Summary:   summary,
+		Source:    "transformers 5.23, Wav2Vec2ForCTC",
+		Stages:    train.Stages(),
+		Default:   models.Case{Model: name, Stage: "full", Batch: 4, Accumulate: 1},
+		Batches:   []int{1, 2, 4, 8, 16, 32},
+		BatchUnit: "clip",
+		Settings: []models.Setting{
+			{Name: "audio-seconds", Usage: "seconds of a clip", Default: 5, Min: 1, Max: 3600},
+			{Name: "seq-len", Usage: "labels of a clip", Default: 50, Min: 1, Max: 1 << 16},
+		},
+		Notes: []string{
+			"the input of the convolutions requires a gradient in training, so stage head runs backward through all of them",
+			"layers are never dropped and nothing is masked, so that every step needs the same",
+		},
+		Build: func(c models.Case) (models.Trainer, error) {
+			return train.NewTrainer(&recognition{
+				net: newRecognizer(config), samples: sampleRate * c.Settings["audio-seconds"], length: c.Settings["seq-len"], checkpointing: c.Checkpointing,
+			}, c), nil
+		},
+	}
+}
+
+// recognition is the task of recognizing the labels of clips.
+type recognition struct {
+	net             *recognizer
+	samples, length int64
+	checkpointing   bool
+	values, labels  *tensor
+}
+
+func (t *recognition) Model() any { return t.net }
+func (t *recognition) Head() any  { return t.net.LmHead }
+
+// Load implements [train.Task].
+func (t *recognition) Load(tape *trace.Tape, n int64) {
+	t.values = tape.Hold(tape.New("randn", program.Batch, trace.F32, n, t.samples))
+	t.labels = tape.Hold(tape.New("randint", program.Batch, trace.I64, n, t.length))
+}
+
+// Loss implements [train.Task].
+func (t *recognition) Loss(f *frame, loss **tensor) {
+	logits := f.Let(t.net.call(f, t.values, t.checkpointing))
+	f.Tape().Mark("forward")
+	lp := f.Let(logits.LogSoftmaxTo(-1, trace.F32).Transpose(0, 1))
+	f.Set(loss, lp.CTCLoss(t.labels, trace.CTCLossArgs{Reduction: trace.ReduceSum, ZeroInfinity: true}))
+	f.Del(&logits)
+	f.Del(&lp)
+}
