@@ -76,8 +76,7 @@ func child(v any, key string) any {
 		}
 	case []any:
 		var at int
-		fmt.Sscan(key, &at)
-		if at < len(v) {
+		if _, err := fmt.Sscan(key, &at); err == nil && at < len(v) {
 			return v[at]
 		}
 	}

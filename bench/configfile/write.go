@@ -99,31 +99,13 @@ type target struct {
 }
 
 func write(ctx context.Context, changes []Change, disk files) (backups []string, err error) {
-	var targets []*target
-	for _, c := range changes {
-		if !c.Changed() {
-			continue
-		}
-		t, err := open(c)
-		if err != nil {
-			return nil, err
-		}
-		targets = append(targets, t)
+	targets, err := openAll(changes)
+	if err != nil {
+		return nil, err
 	}
 	done := 0 // targets that have been replaced
 	defer func() {
-		for i, t := range targets {
-			if err != nil && i < done {
-				err = errors.Join(err, restore(disk, t))
-			}
-			if t.staged != "" {
-				_ = disk.Remove(t.staged) // it is gone already if all went well
-			}
-			if err != nil && t.backup != "" {
-				_ = disk.Remove(t.backup)
-			}
-		}
-		if err != nil {
+		if err = tidy(disk, targets, done, err); err != nil {
 			backups = nil
 		}
 	}()
@@ -148,6 +130,40 @@ func write(ctx context.Context, changes []Change, disk files) (backups []string,
 		done++
 	}
 	return backups, nil
+}
+
+// openAll opens what changes are for and do change.
+func openAll(changes []Change) ([]*target, error) {
+	var targets []*target
+	for _, c := range changes {
+		if !c.Changed() {
+			continue
+		}
+		t, err := open(c)
+		if err != nil {
+			return nil, err
+		}
+		targets = append(targets, t)
+	}
+	return targets, nil
+}
+
+// tidy removes what was staged. After an error it brings the first done files
+// back to what they were and removes the backups as well.
+func tidy(disk files, targets []*target, done int, err error) error {
+	failed := err != nil
+	for i, t := range targets {
+		if failed && i < done {
+			err = errors.Join(err, restore(disk, t))
+		}
+		if t.staged != "" {
+			_ = disk.Remove(t.staged) // it is gone already if all went well
+		}
+		if failed && t.backup != "" {
+			_ = disk.Remove(t.backup)
+		}
+	}
+	return err
 }
 
 // open makes sure that a file may be written and holds what it held when the
@@ -182,7 +198,7 @@ func backUp(disk files, t *target) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer disk.Remove(staged)
+	defer func() { _ = disk.Remove(staged) }()
 	for n := range 10_000 {
 		name := t.path + ".backup"
 		if n > 0 {

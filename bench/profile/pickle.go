@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"encoding/binary"
 	"io"
-	"math"
 )
 
 // pickler writes Python's pickle format, protocol 2, with the opcodes alone
@@ -30,7 +29,6 @@ const (
 	opBinUnicode = 'X'
 	opBinInt     = 'J'
 	opLong1      = 0x8a
-	opBinFloat   = 'G'
 	opNewTrue    = 0x88
 	opNewFalse   = 0x89
 	opLongBinPut = 'r'
@@ -77,10 +75,6 @@ func (p *pickler) int(n int64) {
 		return
 	}
 	p.bytes(binary.LittleEndian.AppendUint64([]byte{opLong1, 8}, uint64(n))...)
-}
-
-func (p *pickler) float(x float64) {
-	p.bytes(binary.BigEndian.AppendUint64([]byte{opBinFloat}, math.Float64bits(x))...)
 }
 
 func (p *pickler) bool(b bool) {

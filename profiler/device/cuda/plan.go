@@ -1,3 +1,5 @@
+//go:build cuda && linux && cgo
+
 package cuda
 
 import (

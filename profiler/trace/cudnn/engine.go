@@ -123,9 +123,10 @@ func (p *problem) can(e Engine) bool {
 		return p.Dim == 2 && p.K[0] == 5 && p.K[1] == 5 && p.plain()
 	case FFT1D32, FFT1D256, WholeFFT:
 		size := int64(1 << 30)
-		if e == FFT1D32 {
+		switch e {
+		case FFT1D32:
 			size = 32
-		} else if e == FFT1D256 {
+		case FFT1D256:
 			size = 256
 		}
 		return p.plain() && p.K[p.Dim-1] <= size && (e == WholeFFT || p.Dim == 1)

@@ -39,7 +39,7 @@ func main() {
 	}
 	kept := vs[:0]
 	for _, v := range vs {
-		if !(v.Held && *heldOut) && v.Config.N != *batch {
+		if (!v.Held || !*heldOut) && v.Config.N != *batch {
 			kept = append(kept, v)
 		}
 	}
