@@ -203,3 +203,26 @@ func TestPrepareNamesTheFile(t *testing.T) {
 	_, err = Prepare(path, []Edit{{Path: "a", Value: int64(1)}})
 	require.ErrorContains(t, err, path)
 }
+
+func TestReadFindsSingleValues(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"c.yaml": "a: {b: 4, c: x}\nd: true\nn: null\nl: [1]\ni: ${a.b}\nbase: &b {e: 5}\nf:\n  <<: *b\n",
+		"c.toml": "d = true\n[a]\nb = 4\nc = \"x\"\n",
+		"c.json": `{"a": {"b": 4, "c": "x"}, "d": true}`,
+	} {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		got, err := Read(path, []string{"a.b", "a.c", "d", "n", "none.at.all"})
+		require.NoError(t, err, name)
+		require.Equal(t, map[string]any{"a.b": int64(4), "a.c": "x", "d": true}, got, name)
+	}
+	path := filepath.Join(dir, "c.yaml")
+	merged, err := Read(path, []string{"f.e"})
+	require.NoError(t, err)
+	require.Equal(t, map[string]any{"f.e": int64(5)}, merged)
+	_, err = Read(path, []string{"l"})
+	require.ErrorContains(t, err, "not a single value")
+	_, err = Read(path, []string{"i"})
+	require.ErrorContains(t, err, "another key decides")
+}

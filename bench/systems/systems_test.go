@@ -1,6 +1,8 @@
 package systems
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -91,6 +93,23 @@ func TestMapMakesEdits(t *testing.T) {
 	}, edits)
 	for _, bad := range []string{"batch", "batch=", "batch=a..b", "size=a"} {
 		_, err := Map([]string{bad}, values)
+		require.Error(t, err, bad)
+	}
+}
+
+func TestReadTakesTheConfigurationInOurWords(t *testing.T) {
+	s, _, err := Lookup("naics-embedder")
+	require.NoError(t, err)
+	read := func(text string) (map[string]any, error) {
+		path := filepath.Join(t.TempDir(), "config.yaml")
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		return s.Read(path)
+	}
+	got, err := read("data_loader: {batch_size: 45}\ntraining: {trainer: {precision: bf16-mixed}}\n")
+	require.NoError(t, err)
+	require.Equal(t, map[string]any{"batch": int64(45), "accumulate": int64(1), "amp": "bf16"}, got)
+	for _, bad := range []string{"data_loader: {batch_size: 0}", "data_loader: {batch_size: many}", "training: {trainer: {precision: 8}}"} {
+		_, err := read(bad)
 		require.Error(t, err, bad)
 	}
 }

@@ -101,7 +101,7 @@ func newRootCmd(a *app) *cobra.Command {
 	root.SetErr(a.stderr)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(
-		newSweepCmd(a), newPlanCmd(a), newFitCmd(a),
+		newSweepCmd(a), newPlanCmd(a), newFitCmd(a), newSmokeCmd(a),
 		newReportCmd(a), newExportCmd(a), newPlotCmd(a),
 		newModelsCmd(a), newGPUsCmd(a),
 		newTimeCmd(a), newCalibrateCmd(a), newCoefficientsCmd(a),

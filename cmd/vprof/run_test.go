@@ -59,6 +59,7 @@ func TestJSONOfCommandsFollowsItsSchema(t *testing.T) {
 		{"report", []string{"sweep", "--model", "toy", "--gpu-memory", "1GiB", "--batch", "8..128x2"}},
 		{"report", []string{"plan", "--model", "toy", "--gpu", "t4,h100", "--batch", "8,16"}},
 		{"accuracy", []string{"accuracy", "-"}},
+		{"smoke", []string{"smoke", "--model", "toy"}},
 		{"fit", []string{"fit", "--model", "toy", "--gpu", "t4,h100", "--tune", "seq-len=1..4x2"}},
 	} {
 		a, stdout, stderr := desk()

@@ -33,20 +33,9 @@ func (f *settingFlags) register(flags *pflag.FlagSet) {
 
 // values are the settings given; nil if there are none.
 func (f *settingFlags) values() (models.Settings, error) {
-	s := models.Settings{}
-	for _, pair := range f.pairs {
-		name, value, ok := strings.Cut(pair, "=")
-		if !ok || name == "" {
-			return nil, usagef("--set: %q is not name=value", pair)
-		}
-		n, err := strconv.ParseInt(value, 10, 64)
-		if err != nil {
-			return nil, usagef("--set %s: %q is not a whole number", name, value)
-		}
-		if _, twice := s[name]; twice {
-			return nil, usagef("--set %s: given twice", name)
-		}
-		s[name] = n
+	s, err := f.pairValues("--set")
+	if err != nil {
+		return nil, err
 	}
 	for _, named := range namedSettings {
 		if !f.flags.Changed(named.name) {
@@ -59,6 +48,26 @@ func (f *settingFlags) values() (models.Settings, error) {
 	}
 	if len(s) == 0 {
 		return nil, nil
+	}
+	return s, nil
+}
+
+// pairValues are the settings given as name=value, by a flag of that name.
+func (f *settingFlags) pairValues(flag string) (models.Settings, error) {
+	s := models.Settings{}
+	for _, pair := range f.pairs {
+		name, value, ok := strings.Cut(pair, "=")
+		if !ok || name == "" {
+			return nil, usagef("%s: %q is not name=value", flag, pair)
+		}
+		n, err := strconv.ParseInt(value, 10, 64)
+		if err != nil {
+			return nil, usagef("%s %s: %q is not a whole number", flag, name, value)
+		}
+		if _, twice := s[name]; twice {
+			return nil, usagef("%s %s: given twice", flag, name)
+		}
+		s[name] = n
 	}
 	return s, nil
 }

@@ -1,0 +1,76 @@
+package configfile
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+)
+
+// Read reads single values of a file: an int64, float64, bool or string for
+// every path that the file has, and nothing for those it has not. A value of
+// another kind is an error.
+func Read(file string, paths []string) (map[string]any, error) {
+	format, err := FormatOf(file)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxFile))
+	if err != nil {
+		return nil, err
+	}
+	root, err := decode(format, data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	values := map[string]any{}
+	for _, at := range paths {
+		p, err := parsePath(at)
+		if err != nil {
+			return nil, &KeyError{Path: at, Reason: err.Error()}
+		}
+		v, ok := lookup(root, p)
+		if !ok || v == nil {
+			continue
+		}
+		switch n := v.(type) {
+		case int:
+			v = int64(n)
+		case int64, float64, bool, string:
+		default:
+			return nil, fmt.Errorf("%s: %s: is not a single value", file, at)
+		}
+		if s, ok := v.(string); ok && strings.Contains(s, "${") {
+			return nil, fmt.Errorf("%s: %s: is %s, which another key decides; give the value as a flag", file, at, s)
+		}
+		values[at] = v
+	}
+	return values, nil
+}
+
+func decode(f Format, data []byte) (any, error) {
+	switch f {
+	case TOML:
+		v := map[string]any{}
+		if err := toml.Unmarshal(data, &v); err != nil {
+			return nil, tomlError(err)
+		}
+		return v, nil
+	case JSON:
+		return readJSON(data)
+	}
+	root, err := parseYAML(data)
+	if err != nil {
+		return nil, err
+	}
+	var v any
+	err = root.Decode(&v)
+	return v, err
+}

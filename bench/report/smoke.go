@@ -1,0 +1,180 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/vprof/vprof/internal/bytesize"
+)
+
+// SmokeSchema names this version of the format of [Smoke].
+const SmokeSchema = "vprof.smoke/v1"
+
+// Smoke is the result of a test before training: the moments at which training
+// may run out of memory, and whether there is enough.
+type Smoke struct {
+	Schema  string    `json:"schema" jsonschema:"const=vprof.smoke/v1"`
+	Tool    Tool      `json:"tool"`
+	Started time.Time `json:"started"`
+	Case    Case      `json:"case"`
+	Batch   int       `json:"batch"`
+	Device  Device    `json:"device"`
+	Budget  Budget    `json:"budget"`
+	// Limit is what may be filled: the budget's share of the memory that other
+	// processes leave.
+	Limit  int64   `json:"limit_bytes"`
+	Checks []Check `json:"checks"`
+	// Safe says that every check is within the limit.
+	Safe bool `json:"safe"`
+	// LargestBatch is the largest that would be, if this one is not.
+	LargestBatch int `json:"largest_batch,omitempty"`
+	// Components are what the training step is made of at its peak.
+	Components []Component `json:"components"`
+	// Baseline is the comparison with an earlier result, if there was one.
+	Baseline *Baseline `json:"baseline,omitempty"`
+}
+
+// Check is one moment of training.
+type Check struct {
+	Name string `json:"name"`
+	// Simulated is false for what was measured on a device.
+	Simulated bool  `json:"simulated"`
+	Allocated int64 `json:"allocated_bytes"`
+	Reserved  int64 `json:"reserved_bytes"`
+	Device    int64 `json:"device_bytes"`
+	// Safe is true within the limit, Fits within all that is free.
+	Safe bool `json:"safe"`
+	Fits bool `json:"fits"`
+	// Note says what the figure stands for.
+	Note string `json:"note,omitempty"`
+	OOM  *OOM   `json:"oom,omitempty"`
+}
+
+// Baseline says what has grown since an earlier result.
+type Baseline struct {
+	File string `json:"file"`
+	// Grown are components and checks that need more than before, the largest
+	// growth first.
+	Grown []Growth `json:"grown"`
+}
+
+// Growth is a figure that grew.
+type Growth struct {
+	Name   string `json:"name"`
+	Before int64  `json:"before_bytes"`
+	Now    int64  `json:"now_bytes"`
+}
+
+// String is the growth in a few words.
+func (g Growth) String() string {
+	return fmt.Sprintf("%s grew from %s to %s (+%.1f %%)", g.Name, bytesize.Format(g.Before), bytesize.Format(g.Now), 100*float64(g.Now-g.Before)/float64(max(1, g.Before)))
+}
+
+// Worst is the check that needs most.
+func (s *Smoke) Worst() Check {
+	var worst Check
+	for _, c := range s.Checks {
+		more := c.Device > worst.Device || (c.Device == worst.Device && c.Allocated > worst.Allocated)
+		if c.OOM != nil || (more && worst.OOM == nil) {
+			worst = c
+		}
+	}
+	return worst
+}
+
+// Verdict is the result in a line.
+func (s *Smoke) Verdict() string {
+	w := s.Worst()
+	what := fmt.Sprintf("%s, batch %d on %s: %s needs %s, %s may be filled",
+		s.Case.Model, s.Batch, s.Device.GPU, w.Name, bytesize.Format(w.Device), bytesize.Format(s.Limit))
+	switch {
+	case s.Baseline != nil && len(s.Baseline.Grown) > 0:
+		return "GROWN: " + s.Baseline.Grown[0].String() + " since " + s.Baseline.File
+	case s.Safe:
+		return "SAFE: " + what
+	case s.LargestBatch > 0:
+		return fmt.Sprintf("NOT SAFE: %s; the largest safe batch is %d", what, s.LargestBatch)
+	}
+	return "NOT SAFE: " + what + "; not even the smallest batch is safe"
+}
+
+// Sheets implements [Document].
+func (s *Smoke) Sheets() []Sheet {
+	sheet := Sheet{Title: fmt.Sprintf("%s; batch %d; %s; the device may fill %s", s.Case, s.Batch, s.Device, s.Budget)}
+	var high []int64
+	for _, c := range s.Checks {
+		high = append(high, c.Device)
+	}
+	unit := columnOf(high...)
+	sheet.Columns = []Column{
+		{Head: "check"},
+		{Head: unit.head("allocated"), Right: true},
+		{Head: unit.head("reserved"), Right: true},
+		{Head: unit.head("device"), Right: true},
+		{Head: "verdict"},
+		{Head: ""},
+	}
+	for _, c := range s.Checks {
+		verdict := "safe"
+		switch {
+		case !c.Fits:
+			verdict = "out of memory"
+		case !c.Safe:
+			verdict = "over the limit"
+		}
+		note := c.Note
+		if c.OOM != nil {
+			note = c.OOM.String()
+		}
+		sheet.Rows = append(sheet.Rows, []string{c.Name, unit.scale.Format(c.Allocated), unit.scale.Format(c.Reserved), unit.scale.Format(c.Device), verdict, note})
+	}
+	if s.Baseline != nil {
+		for _, g := range s.Baseline.Grown {
+			sheet.Notes = append(sheet.Notes, g.String())
+		}
+	}
+	sheet.Notes = append(sheet.Notes, s.Verdict())
+	return []Sheet{sheet}
+}
+
+// Lines implements [Document]: a smoke test is one line.
+func (s *Smoke) Lines() []any { return []any{s} }
+
+// Records implements [Document].
+func (s *Smoke) Records() [][]string {
+	rows := [][]string{{"model", "batch", "device", "limit_bytes", "check", "allocated_bytes", "reserved_bytes", "device_bytes", "safe", "fits"}}
+	for _, c := range s.Checks {
+		rows = append(rows, []string{
+			s.Case.Model, fmt.Sprint(s.Batch), s.Device.Name, integer(s.Limit), c.Name,
+			integer(c.Allocated), integer(c.Reserved), integer(c.Device), fmt.Sprint(c.Safe), fmt.Sprint(c.Fits),
+		})
+	}
+	return rows
+}
+
+// Since lists what needs more than in an earlier result of the same work, by
+// more than both a share and 1 MiB. A check that is not in both is left out.
+func (s *Smoke) Since(before *Smoke, tolerance float64) []Growth {
+	var grown []Growth
+	see := func(name string, was, now int64) {
+		if now-was > bytesize.MiB && float64(now) > float64(was)*(1+tolerance) {
+			grown = append(grown, Growth{name, was, now})
+		}
+	}
+	for _, c := range s.Components {
+		for _, b := range before.Components {
+			if b.Name == c.Name {
+				see(c.Name, b.Bytes, c.Bytes)
+			}
+		}
+	}
+	for _, c := range s.Checks {
+		for _, b := range before.Checks {
+			if b.Name == c.Name {
+				see("check "+strings.TrimSpace(c.Name), b.Device, c.Device)
+			}
+		}
+	}
+	return grown
+}

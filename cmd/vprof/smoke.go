@@ -1,0 +1,245 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vprof/vprof/bench"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/bench/systems"
+	"github.com/vprof/vprof/models"
+)
+
+const smokeHelp = `Test before training whether a configuration is safe on a GPU, at the moments that
+end training runs: loading the model, the first forward pass, the optimizer's
+first step, the training step, and those that come after hours: validation,
+saving, the next freeze stage, the longest sample.
+
+Batch, micro-batches and precision come from the project's configuration with
+--config-path, or from flags, which win. What the project does not read is not
+believed: its trainer's own precision and checkpointing count.
+
+Exit code 0 says that all is safe, 3 that something is not, 4 that --auto or
+--profile found no GPU. The last line is the verdict.
+
+For CI without a GPU, commit the result of a good day and watch it: with
+--watch-baseline, a component that grew by more than --tolerance ends in exit
+code 3, too, and is named.`
+
+type smokeOptions struct {
+	app    *app
+	c      caseFlags
+	board  boardFlags
+	budget budgetFlags
+	local  localFlags
+	out    output
+
+	batch, validation int
+	config            string
+	longest           []string
+	json              bool
+	baseline          string
+	tolerance         string
+}
+
+func newSmokeCmd(a *app) *cobra.Command {
+	o := &smokeOptions{app: a, out: output{app: a}}
+	cmd := &cobra.Command{
+		Use:   "smoke",
+		Short: "Test before training whether a configuration is safe on a GPU",
+		Long:  smokeHelp,
+		Example: `  # will the project's configuration train on this machine's GPU?
+  vprof smoke --model redimnet-b2 --config-path config.yaml --auto
+
+  # without the GPU, simulated
+  vprof smoke --model redimnet-b2 --stage full --batch 48 --gpu rtx-5060-ti
+
+  # in CI: commit a baseline, then watch it
+  vprof smoke --model redimnet-b2 --batch 32 --export baseline.json
+  vprof smoke --model redimnet-b2 --batch 32 --watch-baseline baseline.json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runSmoke(cmd.Context(), o) },
+	}
+	o.c.register(cmd, a)
+	o.c.registerAllocConf()
+	f := cmd.Flags()
+	f.IntVar(&o.batch, "batch", 0, "batch size `n` (default: the configuration's, or the model's)")
+	f.IntVar(&o.validation, "validation-batch", 0, "batch size `n` of validation (default: that of training)")
+	f.StringVar(&o.config, "config-path", "", "the project's configuration `file` to test")
+	f.StringArrayVar(&o.longest, "longest", nil, "a setting of the longest sample, as `name=value` (repeatable)")
+	o.board.register(cmd, "`board` to simulate (see vprof gpus)")
+	o.budget.register(cmd)
+	o.local.register(cmd)
+	f.BoolVar(&o.json, "json", false, "the same as --format json")
+	f.StringVar(&o.baseline, "watch-baseline", "", "also compare with `file`, an earlier result of --format json")
+	f.StringVar(&o.tolerance, "tolerance", "1%", "growth since the baseline that does not matter, as a `share`")
+	o.out.register(cmd)
+	return cmd
+}
+
+func runSmoke(ctx context.Context, o *smokeOptions) error {
+	defer o.local.close()
+	t, err := o.test()
+	if err != nil {
+		return err
+	}
+	before, tolerance, err := o.before()
+	if err != nil {
+		return err
+	}
+	if o.json {
+		o.out.format = string(report.JSON)
+	}
+	if err := o.out.open(); err != nil {
+		return err
+	}
+	started := o.app.now().UTC()
+	s, err := bench.Smoke(ctx, t)
+	if err != nil {
+		return err
+	}
+	s.Tool, s.Started, s.Budget.Preset = tool(), started.Truncate(time.Second), o.budget.preset
+	if before != nil {
+		if err := sameWork(before, s); err != nil {
+			return usagef("--watch-baseline %s: %w", o.baseline, err)
+		}
+		s.Baseline = &report.Baseline{File: o.baseline, Grown: s.Since(before, tolerance)}
+		slices.SortStableFunc(s.Baseline.Grown, func(a, b report.Growth) int { return cmp.Compare(b.Now-b.Before, a.Now-a.Before) })
+	}
+	if err := o.out.finish(s); err != nil {
+		return err
+	}
+	switch {
+	case !s.Safe:
+		return negative{fmt.Errorf("%s is not safe", s.Case.Model)}
+	case s.Baseline != nil && len(s.Baseline.Grown) > 0:
+		return negative{errors.New(s.Baseline.Grown[0].String())}
+	}
+	return nil
+}
+
+// test is what the flags and the configuration ask for.
+func (o *smokeOptions) test() (t bench.SmokeTest, err error) {
+	m, c, err := o.c.resolve(o.app)
+	if err != nil {
+		return t, err
+	}
+	if o.batch < 0 || o.validation < 0 {
+		return t, usagef("--batch and --validation-batch are numbers of samples; the smallest is 1")
+	}
+	if o.config != "" {
+		if c, err = o.configured(m, c); err != nil {
+			return t, err
+		}
+	}
+	if o.batch > 0 {
+		c.Batch = o.batch
+	}
+	budget, err := o.budget.budget()
+	if err != nil {
+		return t, err
+	}
+	gpus, others, err := o.local.boards(o.app, &o.board)
+	if err != nil {
+		return t, err
+	}
+	if len(gpus) != 1 {
+		return t, usagef("--gpu: a smoke test is for one board")
+	}
+	learned, err := o.c.learned.open(o.app)
+	if err != nil {
+		return t, err
+	}
+	t = bench.SmokeTest{Validation: o.validation, Search: bench.Search{
+		Model: m, Cases: []models.Case{c}, AllocConf: o.c.allocConf, GPUs: gpus, Budget: budget, Others: others,
+		MaxBatch: c.Batch, Residuals: o.app.residuals, Learned: learned,
+	}}
+	if o.local.profile {
+		t.Device = o.local.device
+	}
+	if len(o.longest) > 0 {
+		s := settingFlags{flags: o.c.flags, pairs: o.longest}
+		if t.Longest, err = s.pairValues("--longest"); err != nil {
+			return t, err
+		}
+	}
+	return t, nil
+}
+
+// configured is the case with what the project's configuration says where no
+// flag does.
+func (o *smokeOptions) configured(m models.Model, c models.Case) (models.Case, error) {
+	s, ok, err := systems.Lookup(m.Name)
+	switch {
+	case err != nil:
+		return c, err
+	case !ok || s.Config == "":
+		return c, usagef("--config-path: vprof does not know a configuration file of %s; use flags", m.Name)
+	}
+	values, err := s.Read(o.config)
+	if err != nil {
+		return c, usageError{err}
+	}
+	if n, ok := values["batch"].(int64); ok {
+		c.Batch = int(n)
+	} else if o.batch == 0 {
+		return c, usagef("%s has no %s; name the batch with --batch", o.config, s.Keys["batch"].Path)
+	}
+	if n, ok := values["accumulate"].(int64); ok && !o.c.flags.Changed("accumulate") {
+		c.Accumulate = int(n)
+	}
+	if amp, ok := values["amp"].(string); ok && !o.c.flags.Changed("amp") {
+		c.AMP = strings.TrimPrefix(amp, "none")
+	}
+	if on, ok := values["checkpointing"].(bool); ok && !o.c.flags.Changed("checkpointing") {
+		c.Checkpointing = on
+	}
+	return m.Complete(c)
+}
+
+// maxBaseline is the size of the largest result that is read.
+const maxBaseline = 16 << 20
+
+// before is the earlier result to compare with; nil if none is asked for.
+func (o *smokeOptions) before() (*report.Smoke, float64, error) {
+	tolerance, err := parseShare(o.tolerance)
+	if err != nil || tolerance < 0 {
+		return nil, 0, usagef("--tolerance: %q is not a share like 1%%", o.tolerance)
+	}
+	if o.baseline == "" {
+		return nil, tolerance, nil
+	}
+	f, err := os.Open(o.baseline)
+	if err != nil {
+		return nil, 0, usagef("--watch-baseline: %w", err)
+	}
+	defer f.Close()
+	var s report.Smoke
+	if err := json.NewDecoder(io.LimitReader(f, maxBaseline)).Decode(&s); err != nil {
+		return nil, 0, usagef("--watch-baseline %s: %w", o.baseline, err)
+	}
+	if s.Schema != report.SmokeSchema {
+		return nil, 0, usagef("--watch-baseline %s: schema %q is not %s; make it with vprof smoke --format json", o.baseline, s.Schema, report.SmokeSchema)
+	}
+	return &s, tolerance, nil
+}
+
+// sameWork refuses to compare different things. The batch is part of what may
+// have grown.
+func sameWork(before, now *report.Smoke) error {
+	if before.Case.Model != now.Case.Model || before.Device.GPU != now.Device.GPU || before.Case.Stage != now.Case.Stage {
+		return fmt.Errorf("it is about %s, stage %s on %s, not %s, stage %s on %s", before.Case.Model, before.Case.Stage, before.Device.GPU,
+			now.Case.Model, now.Case.Stage, now.Device.GPU)
+	}
+	return nil
+}
