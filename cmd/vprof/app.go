@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vprof/vprof/bench"
+	"github.com/vprof/vprof/bench/monitor"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
 	"github.com/vprof/vprof/profiler/device"
@@ -34,6 +35,8 @@ type app struct {
 	detect func() (localGPU, error)
 	// openGPU opens it to measure on. The error is a [*device.UnusableError].
 	openGPU func() (device.Device, error)
+	// boards are what monitor watches, and how to let go of them.
+	boards func() ([]monitor.Board, func() error, error)
 }
 
 // system is the app of the running process. SOURCE_DATE_EPOCH, seconds since
@@ -43,7 +46,7 @@ func system() *app {
 	if epoch, err := strconv.ParseInt(os.Getenv("SOURCE_DATE_EPOCH"), 10, 64); err == nil {
 		now = func() time.Time { return time.Unix(epoch, 0) }
 	}
-	return &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, now: now, models: all.Models, residuals: planner.Residuals, detect: detectGPU, openGPU: firstGPU}
+	return &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, now: now, models: all.Models, residuals: planner.Residuals, detect: detectGPU, openGPU: firstGPU, boards: nvmlBoards}
 }
 
 const rootHelp = `vprof says how much GPU memory a PyTorch training step needs, before you run it.
@@ -103,6 +106,7 @@ func newRootCmd(a *app) *cobra.Command {
 	root.AddCommand(
 		newSweepCmd(a), newPlanCmd(a), newFitCmd(a), newSmokeCmd(a),
 		newReportCmd(a), newExportCmd(a), newPlotCmd(a),
+		newMonitorCmd(a),
 		newModelsCmd(a), newGPUsCmd(a),
 		newTimeCmd(a), newCalibrateCmd(a), newCoefficientsCmd(a),
 		newEventsCmd(a), newAccuracyCmd(a),

@@ -1,0 +1,49 @@
+package monitor
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+)
+
+// Tree is the process with its descendants, itself first. Those of a process
+// that ended in between are missing.
+func Tree(root int) []int {
+	tree := []int{root}
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return tree
+	}
+	children := map[int][]int{}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		if parent, ok := parentOf(pid); ok {
+			children[parent] = append(children[parent], pid)
+		}
+	}
+	for i := 0; i < len(tree); i++ {
+		slices.Sort(children[tree[i]])
+		tree = append(tree, children[tree[i]]...)
+	}
+	return tree
+}
+
+// parentOf reads the fourth field of /proc/PID/stat. The second, the name in
+// parentheses, may hold anything.
+func parentOf(pid int) (int, bool) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, false
+	}
+	rest := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	if len(rest) < 2 {
+		return 0, false
+	}
+	parent, err := strconv.Atoi(string(rest[1]))
+	return parent, err == nil
+}
