@@ -15,6 +15,7 @@ import (
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/planner/steptime"
 	"github.com/vprof/vprof/profiler/replay"
 )
 
@@ -39,6 +40,8 @@ type Search struct {
 	Residuals Residuals
 	// Learned is what calibration has learned; nil for nothing.
 	Learned Learned
+	// Speeds say how fast boards are; nil for [steptime.Assumed].
+	Speeds Speeds
 	// Device, if not nil, is the one board: what is recommended is measured
 	// on it, and comes down until it fits there, too.
 	Device device.Device
@@ -237,6 +240,7 @@ type quest struct {
 	others int64
 	budget planner.Budget
 	max    int
+	speed  steptime.Efficiency
 	tried  map[trialOf]trial
 }
 
@@ -255,6 +259,13 @@ func (s *Search) quest(lab *Lab, gpu device.GPU) (*quest, error) {
 	q.budget.Memory = int64(float64(gpu.Memory)*lab.conf.MemoryFraction) - s.Others
 	if err := q.budget.Check(); err != nil {
 		return nil, fmt.Errorf("%s: %w", gpu.Name, err)
+	}
+	q.speed = steptime.Assumed()
+	if s.Speeds != nil {
+		var err error
+		if q.speed, err = s.Speeds(gpu); err != nil {
+			return nil, err
+		}
 	}
 	return q, nil
 }
@@ -327,7 +338,10 @@ func (q *quest) try(ctx context.Context, batch int) (trial, error) {
 			return trial{}, err
 		}
 	}
-	t := trial{e, run.report(), planner.Roofline(rec.Program, q.gpu, 1).Seconds()}
+	t := trial{Estimate: e, run: run.report()}
+	if load := steptime.Of(rec.Program, q.gpu, steadyStep); load.Known() {
+		t.seconds = q.speed.Time(load).Seconds
+	}
 	q.tried[key] = t
 	return t, nil
 }

@@ -141,7 +141,8 @@ func TestMicroBatchesAfterTheSecondNeedNoMoreMemoryAndTheSameTime(t *testing.T) 
 			c.Batch, c.Accumulate = 4, n
 			lab, err := NewLab(m, c, "", exactly)
 			require.NoError(t, err)
-			q := &quest{lab: lab, gpu: gpu, tried: map[trialOf]trial{}}
+			q, err := (&Search{Budget: planner.Budget{Margin: 1}}).quest(lab, gpu)
+			require.NoError(t, err)
 			tries[n], err = q.try(t.Context(), 4)
 			require.NoError(t, err)
 		}

@@ -198,7 +198,7 @@ func (f *Fit) choicesSheet() Sheet {
 		{Head: "effective", Right: true},
 		{Head: unit.head("device"), Right: true},
 		{Head: "use", Right: true},
-		{Head: "samples/s <", Right: true},
+		{Head: "samples/s ~", Right: true},
 	}
 	for _, c := range f.Choices {
 		s.Rows = append(s.Rows, f.choiceRow(c, unit))
@@ -264,7 +264,7 @@ func (f *Fit) notes() []string {
 			break
 		}
 	}
-	return append(notes, "samples/s <: the board's roofline, an upper bound that ranks; real training is slower.")
+	return append(notes, "samples/s ~: an estimate that ranks; vprof time shows how uncertain it is.")
 }
 
 // nothing says why nothing is recommended.
@@ -322,7 +322,7 @@ func (f *Fit) boardsSheet() Sheet {
 		{Head: "effective", Right: true},
 		{Head: "device GiB", Right: true},
 		{Head: "use", Right: true},
-		{Head: "samples/s <", Right: true},
+		{Head: "samples/s ~", Right: true},
 	}
 	gib := columnOf(bytesize.GiB)
 	for _, d := range f.Devices {
@@ -339,7 +339,7 @@ func (f *Fit) boardsSheet() Sheet {
 		}
 	}
 	s.Rows, s.Columns = dropEmpty(s.Rows, s.Columns, 5)
-	s.Notes = append([]string{"The fastest configuration of each stage. samples/s <: the board's roofline, an upper bound that ranks; real training is slower."}, f.warnings()...)
+	s.Notes = append([]string{"The fastest configuration of each stage. samples/s ~: an estimate that ranks; vprof time shows how uncertain it is."}, f.warnings()...)
 	return s
 }
 

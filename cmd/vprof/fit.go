@@ -35,8 +35,8 @@ With --target-effective-batch, batch and micro-batches are chosen to see that
 many samples in an optimizer step, with as few micro-batches as can come within
 2 % of it.
 
-Samples per second come from the board's roofline: an upper bound that is good
-for a ranking and nothing else.
+Samples per second are those of vprof time, good for a ranking; that command shows
+how uncertain they are.
 
 --apply writes the batch, micro-batches, precision and checkpointing that are safe
 in every stage into the files of the model's project: single values, so that
@@ -177,9 +177,13 @@ func (o *fitOptions) search() (bench.Search, error) {
 	if err != nil {
 		return none, err
 	}
+	speeds, err := o.c.learned.speeds(m.Name)
+	if err != nil {
+		return none, err
+	}
 	return bench.Search{
 		Model: m, Cases: cases, AllocConf: o.c.allocConf, GPUs: gpus, Budget: budget, Others: others,
-		Effective: o.effective, MaxBatch: o.maxBatch, Residuals: o.app.residuals, Learned: learned,
+		Effective: o.effective, MaxBatch: o.maxBatch, Residuals: o.app.residuals, Learned: learned, Speeds: speeds,
 	}, nil
 }
 

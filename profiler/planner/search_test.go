@@ -3,13 +3,9 @@ package planner
 import (
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
-
-	"github.com/vprof/vprof/profiler/device"
-	"github.com/vprof/vprof/profiler/program"
 )
 
 func TestLargestIsTheLastThatFitsWhereNeedGrows(t *testing.T) {
@@ -112,28 +108,4 @@ func TestSplitComesNearTheEffectiveBatch(t *testing.T) {
 		require.GreaterOrEqual(t, batch*accumulate, 1)
 		require.LessOrEqual(t, batch*accumulate, 2*effective)
 	})
-}
-
-// One op of 10 FLOPs moves 30 bytes in step 1; at 1 FLOP/s and 10 B/s that is
-// bound by arithmetic, 10 s. The op of step 0 does not count.
-func TestRooflineSumsTheOpsOfAStep(t *testing.T) {
-	gpu := device.GPU{Bandwidth: 10, Peak: device.Rates{FP32: 1}}
-	p := &program.Program{
-		Operands: []program.Operand{{Buffer: 0, Bytes: 10}, {Buffer: 0, Bytes: 20}},
-		Ops: []program.Op{
-			{FLOPs: 10, Reads: program.Span{From: 0, To: 1}, Writes: program.Span{From: 1, To: 2}},
-			{FLOPs: 1, Reads: program.Span{From: 0, To: 2}},
-		},
-		Phases: []program.Phase{{Step: 0, Name: "forward"}, {Step: 1, Name: "forward"}},
-		Instructions: []program.Instruction{
-			{Kind: program.Launch, Arg: 0},
-			{Kind: program.Mark, Arg: 0},
-			{Kind: program.Launch, Arg: 0},
-			{Kind: program.Launch, Arg: 1},
-			{Kind: program.Mark, Arg: 1},
-		},
-	}
-	require.Equal(t, 10*time.Second, Roofline(p, gpu, 0))
-	require.Equal(t, 13*time.Second, Roofline(p, gpu, 1))
-	require.Zero(t, Roofline(p, device.GPU{}, 1))
 }
