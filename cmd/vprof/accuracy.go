@@ -25,7 +25,9 @@ func newAccuracyCmd(a *app) *cobra.Command {
 		Short: "Compare estimates with what PyTorch needed",
 		Long: `Estimate every record of reference files (vprof.reference/v1, JSON Lines, gzipped
 or plain, - for standard input) and print how far the estimates are from
-PyTorch. Records that cannot be estimated are listed, never dropped.`,
+PyTorch. Records that cannot be estimated are listed, never dropped.
+
+` + accuracyHelp,
 		Example: `  vprof accuracy bench/reference/data/redimnet-*.jsonl
 
   # everything, record by record and phase by phase

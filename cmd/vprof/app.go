@@ -111,9 +111,8 @@ func newRootCmd(a *app) *cobra.Command {
 		newTimeCmd(a), newCalibrateCmd(a), newCoefficientsCmd(a),
 		newEventsCmd(a), newAccuracyCmd(a),
 		newDoctorCmd(a), newSchemaCmd(a), newVersionCmd(a),
-		&cobra.Command{Use: "exit-codes", Short: "What vprof's exit codes mean", Long: exitCodesHelp},
-		&cobra.Command{Use: "formats", Short: "What the output formats hold", Long: formatsHelp},
 	)
+	root.AddCommand(newTopics()...)
 	return root
 }
 

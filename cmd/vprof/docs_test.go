@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
@@ -13,11 +14,12 @@ import (
 	"github.com/vprof/vprof/internal/golden"
 )
 
-// docs/cli is made from the commands.
+// docs/cli and docs/man are made from the commands.
 func TestCommandReferenceIsCurrent(t *testing.T) {
 	root := newRootCmd(system())
 	root.InitDefaultCompletionCmd()
 	root.DisableAutoGenTag = true
+	epoch := time.Unix(0, 0).UTC() // the pages change with the commands alone
 	var walk func(*cobra.Command)
 	walk = func(cmd *cobra.Command) {
 		if !cmd.IsAvailableCommand() && cmd.HasParent() {
@@ -28,6 +30,9 @@ func TestCommandReferenceIsCurrent(t *testing.T) {
 		require.NoError(t, doc.GenMarkdownCustom(cmd, &b, link))
 		name := strings.ReplaceAll(cmd.CommandPath(), " ", "_") + ".md"
 		golden.Equal(t, filepath.Join("../../docs/cli", name), b.Bytes())
+		b.Reset()
+		require.NoError(t, doc.GenMan(cmd, &doc.GenManHeader{Section: "1", Source: "vprof", Manual: "vprof", Date: &epoch}, &b))
+		golden.Equal(t, filepath.Join("../../docs/man", strings.ReplaceAll(cmd.CommandPath(), " ", "-")+".1"), b.Bytes())
 		for _, sub := range cmd.Commands() {
 			walk(sub)
 		}

@@ -1,0 +1,51 @@
+package main
+
+import "github.com/spf13/cobra"
+
+const unitsHelp = `Amounts of memory are given and shown in powers of two, as in PyTorch's messages
+and nvidia-smi: 1 GiB is 1073741824 bytes.
+
+  12GiB 12G 12g    12 GiB; a plain letter is a power of two, too
+  12GB             12,000,000,000 bytes, as memory is sold
+  12884901888      bytes
+
+Machine formats hold bytes as integers, always. Columns of a table share a unit,
+which stands in their head; <0.01 is little but not nothing.
+
+Four counts are kept apart, and every figure says which one it is:
+
+  requested   what tensors ask for
+  allocated   that, rounded by the caching allocator: torch.cuda.memory_allocated()
+  reserved    what the allocator holds of the driver: torch.cuda.memory_reserved()
+  device      what the driver and nvidia-smi see: reserved, and the CUDA context
+`
+
+// accuracyHelp belongs to the command accuracy.
+const accuracyHelp = `Where a figure comes from decides how far to trust it:
+
+  exact       weights, buffers, gradients, optimizer state; all that PyTorch's own
+              code allocates, which vprof records as PyTorch would
+  modeled     workspaces of cuDNN's convolutions: rules found from recorded calls
+  estimate    the CUDA context: it differs between drivers and boards
+  not known   what else a program puts on the GPU: data loaders, other processes
+
+An estimate comes with a range, [low, high]: the middle 95 % of how far such
+estimates were from records of real PyTorch. An estimate between two replayed batch
+sizes adds the largest error that interpolation made on a size held out, and the
+device's count adds what is not known of the context.
+
+A simulated run is the recorded step, carried out by PyTorch's caching allocator on
+memory that is only counted. It is exact where the recording is, and never called
+measured. Times of a simulated run are lower bounds: kernels at the board's full
+speed.
+
+vprof calibrate corrects estimates by measured runs.`
+
+// newTopics are the help pages that belong to no command.
+func newTopics() []*cobra.Command {
+	return []*cobra.Command{
+		{Use: "exit-codes", Short: "What vprof's exit codes mean", Long: exitCodesHelp},
+		{Use: "formats", Short: "What the output formats hold", Long: formatsHelp},
+		{Use: "units", Short: "How amounts of memory are given and counted", Long: unitsHelp},
+	}
+}
