@@ -8,6 +8,7 @@ import (
 	"github.com/vprof/vprof/bench"
 	"github.com/vprof/vprof/bench/reference"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/bench/snapshot"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner/calibrate"
@@ -77,8 +78,9 @@ func codeOf(err error) exitCode {
 		other   *bench.ResumeError
 		mixed   *bench.MixError
 		few     *calibrate.ConditionError
+		shot    *snapshot.FormatError
 	)
-	for _, input := range []any{&usage, &model, &gpu, &c, &refused, &damaged, &conf, &learned, &none, &run, &other, &mixed, &few} {
+	for _, input := range []any{&usage, &model, &gpu, &c, &refused, &damaged, &conf, &learned, &none, &run, &other, &mixed, &few, &shot} {
 		if errors.As(err, input) {
 			return exitUsage
 		}

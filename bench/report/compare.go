@@ -1,0 +1,210 @@
+package report
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/vprof/vprof/internal/bytesize"
+)
+
+// ComparisonSchema names the format of a comparison.
+const ComparisonSchema = "vprof.comparison/v1"
+
+// Comparison is two files beside each other, step by step.
+type Comparison struct {
+	Schema string `json:"schema" jsonschema:"const=vprof.comparison/v1"`
+	Tool   Tool   `json:"tool"`
+	// A and B are the labels of the files.
+	A string `json:"a"`
+	B string `json:"b"`
+	// Tolerance is the largest relative difference that counts as none.
+	Tolerance float64         `json:"tolerance"`
+	Rows      []ComparisonRow `json:"rows"`
+	// Over is how many rows differ by more than the tolerance.
+	Over int `json:"over"`
+	// OnlyA and OnlyB are steps that the other file does not have.
+	OnlyA     []string          `json:"only_a,omitempty"`
+	OnlyB     []string          `json:"only_b,omitempty"`
+	Snapshots []SnapshotSummary `json:"snapshots,omitempty"`
+}
+
+// ComparisonRow is one count of one step.
+type ComparisonRow struct {
+	Step string `json:"step"`
+	// Count is "allocated", "reserved" or "device".
+	Count string `json:"count"`
+	A     int64  `json:"a_bytes"`
+	B     int64  `json:"b_bytes"`
+	KindA string `json:"a_kind"`
+	KindB string `json:"b_kind"`
+	GPUA  string `json:"a_gpu,omitempty"`
+	GPUB  string `json:"b_gpu,omitempty"`
+	// Difference is B less A, relative to A.
+	Difference float64 `json:"difference"`
+	Over       bool    `json:"over"`
+}
+
+// Amounts are the peaks of a step in bytes; zero was not seen.
+type Amounts struct {
+	GPU, Kind                   string
+	Allocated, Reserved, Device int64
+}
+
+// SnapshotSummary is what a memory snapshot of PyTorch holds besides its peaks.
+type SnapshotSummary struct {
+	Label     string `json:"label"`
+	Allocated int64  `json:"allocated_bytes"`
+	Requested int64  `json:"requested_bytes"`
+	Reserved  int64  `json:"reserved_bytes"`
+	// Events are those the peaks come from; with none, they are the moment's.
+	Events int `json:"events"`
+	// OOMs is how many allocations failed.
+	OOMs        int   `json:"ooms"`
+	Free        int64 `json:"free_bytes"`
+	LargestFree int64 `json:"largest_free_bytes"`
+	// Fragmentation is the share of Free that LargestFree is not.
+	Fragmentation float64 `json:"fragmentation"`
+	Segments      int     `json:"segments"`
+	// Categories are what stacks say that blocks in use are for.
+	Categories []Component `json:"categories"`
+	// Largest are the largest blocks in use, by where they were allocated.
+	Largest []Component `json:"largest"`
+}
+
+// Match adds the rows of a step that both files have.
+func (c *Comparison) Match(a, b Amounts, step string) {
+	for _, count := range []struct {
+		name string
+		a, b int64
+	}{{"allocated", a.Allocated, b.Allocated}, {"reserved", a.Reserved, b.Reserved}, {"device", a.Device, b.Device}} {
+		if count.a == 0 || count.b == 0 {
+			continue
+		}
+		d := float64(count.b-count.a) / float64(count.a)
+		row := ComparisonRow{
+			Step: step, Count: count.name, A: count.a, B: count.b, KindA: a.Kind, KindB: b.Kind, GPUA: a.GPU, GPUB: b.GPU,
+			Difference: d, Over: max(d, -d) > c.Tolerance,
+		}
+		if row.Over {
+			c.Over++
+		}
+		c.Rows = append(c.Rows, row)
+	}
+}
+
+// Sheets implement [Document].
+func (c *Comparison) Sheets() []Sheet {
+	var all []int64
+	for _, r := range c.Rows {
+		all = append(all, r.A, r.B)
+	}
+	col := columnOf(all...)
+	s := Sheet{Columns: []Column{
+		{Head: "step"}, {Head: "count"},
+		{Head: col.head(c.A), Right: true},
+		{Head: col.head(c.B), Right: true},
+		{Head: "difference", Right: true},
+		{Head: "relative", Right: true},
+		{Head: "verdict"},
+	}}
+	before := ""
+	for _, r := range c.Rows {
+		step, verdict := r.Step, "same"
+		if step == before {
+			step = ""
+		}
+		before = r.Step
+		switch {
+		case r.Over:
+			verdict = "over"
+		case r.A != r.B:
+			verdict = "within"
+		}
+		s.Rows = append(s.Rows, []string{
+			step, r.Count, col.scale.Format(r.A), col.scale.Format(r.B), signed(r.B - r.A), fmt.Sprintf("%+.2f %%", 100*r.Difference), verdict,
+		})
+	}
+	if len(c.Rows) > 0 {
+		r := c.Rows[0]
+		s.Notes = append(s.Notes, fmt.Sprintf("%s is %s, %s is %s; %d of %d rows differ by more than %.4g %%.",
+			c.A, kindOn(r.KindA, r.GPUA), c.B, kindOn(r.KindB, r.GPUB), c.Over, len(c.Rows), 100*c.Tolerance))
+	}
+	s.Notes = append(s.Notes, onlyIn(c.A, c.OnlyA)...)
+	s.Notes = append(s.Notes, onlyIn(c.B, c.OnlyB)...)
+	sheets := []Sheet{s}
+	for _, shot := range c.Snapshots {
+		sheets = append(sheets, shot.sheet())
+	}
+	return sheets
+}
+
+func kindOn(kind, gpu string) string {
+	if gpu == "" {
+		return "a " + kind
+	}
+	return kind + " on " + gpu
+}
+
+func onlyIn(label string, steps []string) []string {
+	if len(steps) == 0 {
+		return nil
+	}
+	more := ""
+	if len(steps) > 1 {
+		more = fmt.Sprintf(" and %d more", len(steps)-1)
+	}
+	return []string{"only in " + label + ": " + steps[0] + more + "."}
+}
+
+func signed(n int64) string {
+	if n < 0 {
+		return "-" + bytesize.Format(-n)
+	}
+	return "+" + bytesize.Format(n)
+}
+
+func (s SnapshotSummary) sheet() Sheet {
+	out := Sheet{Title: "snapshot " + s.Label, Columns: []Column{{Head: "in use"}, {Head: "bytes", Right: true}}}
+	for _, c := range s.Categories {
+		out.Rows = append(out.Rows, []string{c.Name, bytesize.Format(c.Bytes)})
+	}
+	out.Rows = append(out.Rows, []string{"allocated", bytesize.Format(s.Allocated)}, []string{"reserved", bytesize.Format(s.Reserved)})
+	out.Totals = 2
+	out.Notes = []string{fmt.Sprintf("%s of the cache are free, the largest piece of it is %s (fragmentation %.0f %%), in %d segments.",
+		bytesize.Format(s.Free), bytesize.Format(s.LargestFree), 100*s.Fragmentation, s.Segments)}
+	if s.Events == 0 {
+		out.Notes = append(out.Notes, "no events were recorded, so its peaks are those of the moment; torch.cuda.memory._record_memory_history() records them.")
+	}
+	if s.OOMs > 0 {
+		out.Notes = append(out.Notes, fmt.Sprintf("%d allocations failed for want of memory.", s.OOMs))
+	}
+	for i, b := range s.Largest {
+		if b.Name != "" && i < 5 {
+			out.Notes = append(out.Notes, fmt.Sprintf("%s at %s.", bytesize.Format(b.Bytes), b.Name))
+		}
+	}
+	return out
+}
+
+// Lines implement [Document].
+func (c *Comparison) Lines() []any {
+	lines := make([]any, len(c.Rows))
+	for i, r := range c.Rows {
+		line := *c
+		line.Rows = []ComparisonRow{r}
+		lines[i] = line
+	}
+	return lines
+}
+
+// Records implement [Document].
+func (c *Comparison) Records() [][]string {
+	rows := [][]string{{"step", "count", "a", "a_kind", "a_gpu", "a_bytes", "b", "b_kind", "b_gpu", "b_bytes", "difference", "over"}}
+	for _, r := range c.Rows {
+		rows = append(rows, []string{
+			r.Step, r.Count, c.A, r.KindA, r.GPUA, integer(r.A), c.B, r.KindB, r.GPUB, integer(r.B),
+			strconv.FormatFloat(r.Difference, 'g', 6, 64), strconv.FormatBool(r.Over),
+		})
+	}
+	return rows
+}

@@ -1,0 +1,111 @@
+package snapshot
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+const mib = 1 << 20
+
+// testdata/README.md says what is in the files.
+func TestEveryProtocolReadsTheSame(t *testing.T) {
+	for _, protocol := range []int{2, 3, 4, 5} {
+		s, err := Open(fmt.Sprintf("testdata/protocol%d.pickle", protocol))
+		require.NoError(t, err)
+		require.Len(t, s.Segments, 2)
+		require.Equal(t, "expandable_segments:False", s.AllocConf)
+		require.EqualValues(t, 0x7f5e00000000, s.Segments[0].Address)
+		require.Equal(t, []int{0}, s.Devices())
+		got := s.Of(0)
+		// The peak is before the 20 MiB went: 16 + 32 + 20.
+		require.Equal(t, Summary{
+			Allocated: 48 * mib, Requested: 48*mib - 100, Reserved: 84 * mib,
+			PeakAllocated: 68 * mib, PeakReserved: 84 * mib, Traced: 9, OOMs: 1,
+			LargestFree: 20 * mib, Free: 24 * mib, Segments: 2,
+			Categories: []Category{{"optimizer state", 32 * mib}, {"weights", 16 * mib}},
+			Largest:    []Block{s.Segments[0].Blocks[1], s.Segments[0].Blocks[0]},
+		}, got)
+		require.InDelta(t, 1-20.0/24, got.Fragmentation(), 1e-12)
+		require.Equal(t, "/home/me/train.py:12 main", got.Largest[1].String())
+	}
+}
+
+func TestSnapshotThatCallsCodeIsRefused(t *testing.T) {
+	_, err := Open("testdata/code.pickle")
+	require.ErrorAs(t, err, new(*FormatError))
+	require.ErrorContains(t, err, "nothing of this file was run")
+}
+
+func TestEveryCutIsAnError(t *testing.T) {
+	whole, err := os.ReadFile("testdata/protocol4.pickle")
+	require.NoError(t, err)
+	for n := range whole {
+		_, err := Read(bytes.NewReader(whole[:n]), "cut")
+		require.ErrorAs(t, err, new(*FormatError), n)
+	}
+}
+
+func TestDamageIsNamed(t *testing.T) {
+	for want, text := range map[string]string{
+		"not a pickle":                      "{}",
+		"want a dict":                       "\x80\x02N.",
+		"no segments":                       "\x80\x02}.",
+		"segments: want a list":             "\x80\x02}X\x08\x00\x00\x00segmentsNs\x80\x02X\x08\x00\x00\x00segmentsK\x01s.",
+		"protocol 6 is newer":               "\x80\x05\x80\x06.",
+		"values are left over":              "\x80\x02NN.",
+		"takes a value where there is none": "\x80\x02.",
+		"there is no mark":                  "\x80\x02t.",
+		"takes a mark for a value":          "\x80\x02(.",
+		"appends to what is no list":        "\x80\x02NNa.",
+		"sets items of what is no dict":     "\x80\x02NNNs.",
+		"uses memo 7":                       "\x80\x02h\x07.",
+		"cut off":                           "\x80\x02X\xff\xff\xff\xff",
+		"is more than any address":          "\x80\x02\x8a\x0a0123456789.",
+		"segments[0].total_size: -1 bytes":  "\x80\x02}X\x08\x00\x00\x00segments](}X\x0a\x00\x00\x00total_sizeJ\xff\xff\xff\xffses.",
+	} {
+		_, err := Read(bytes.NewReader([]byte(text)), "s.pickle")
+		require.ErrorContains(t, err, want)
+	}
+}
+
+// Integers of any length up to an address, as Python writes them.
+func TestLongsReadBack(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		v := rapid.Int64().Draw(t, "v")
+		n := rapid.IntRange(1, 8).Draw(t, "n")
+		v = v << (64 - 8*n) >> (64 - 8*n)
+		text := []byte{0x80, 2, 0x8a, byte(n)}
+		for i := range n {
+			text = append(text, byte(v>>(8*i)))
+		}
+		got, err := unpickle(append(text, '.'))
+		require.NoError(t, err)
+		require.Equal(t, v, got)
+	})
+}
+
+func FuzzRead(f *testing.F) {
+	for _, name := range []string{"protocol2", "protocol3", "protocol4", "protocol5", "code"} {
+		data, err := os.ReadFile("testdata/" + name + ".pickle")
+		require.NoError(f, err)
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s, err := Read(bytes.NewReader(data), "fuzz")
+		if err != nil {
+			require.Nil(t, s)
+			return
+		}
+		for _, device := range s.Devices() {
+			got := s.Of(device)
+			require.GreaterOrEqual(t, got.Reserved, got.Allocated)
+			require.GreaterOrEqual(t, got.PeakReserved, got.Reserved)
+			require.LessOrEqual(t, got.LargestFree, got.Free)
+		}
+	})
+}

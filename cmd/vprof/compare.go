@@ -1,0 +1,120 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vprof/vprof/bench"
+)
+
+type compareOptions struct {
+	app       *app
+	tolerance string
+	batch     int
+	out       output
+}
+
+func newCompareCmd(a *app) *cobra.Command {
+	o := &compareOptions{app: a, out: output{app: a}}
+	cmd := &cobra.Command{
+		Use:   "compare [LABEL=]A [LABEL=]B",
+		Short: "Compare two runs, plans, references or PyTorch memory snapshots",
+		Long: `Put B beside A, step by step and count by count: reports of sweep and plan,
+reference records, and memory snapshots of PyTorch (what
+torch.cuda.memory._dump_snapshot writes). A file's name is its label unless
+another stands before it; - is standard input.
+
+A snapshot is read without running anything of it. It does not say what was
+trained, so --batch has to leave one step of the other file.
+
+The exit code is 3 if a count differs by more than the tolerance.`,
+		Example: `  # did the update of the model need more?
+  vprof compare old=main.json new=branch.json --tolerance 2%
+
+  # what did the real training have that the plan has not?
+  vprof compare plan.json snapshot.pickle --batch 32`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return usagef("name two files to compare")
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error { return runCompare(o, args) },
+	}
+	cmd.Flags().StringVar(&o.tolerance, "tolerance", "5%", "largest relative `difference` that counts as none, like 2% or 0.02")
+	cmd.Flags().IntVar(&o.batch, "batch", 0, "only steps of this batch `size`")
+	o.out.register(cmd)
+	return cmd
+}
+
+func runCompare(o *compareOptions, args []string) error {
+	tolerance, err := parseTolerance(o.tolerance)
+	if err != nil {
+		return usagef("--tolerance: %w", err)
+	}
+	if o.batch < 0 {
+		return usagef("--batch: %d is not a batch size; the smallest is 1", o.batch)
+	}
+	if args[0] == "-" && args[1] == "-" {
+		return usagef("standard input cannot be both files")
+	}
+	var sides [2]*bench.Side
+	for i, arg := range args {
+		if sides[i], err = o.app.readSide(arg); err != nil {
+			return err
+		}
+	}
+	if sides[0].Label == sides[1].Label {
+		sides[0].Label, sides[1].Label = "A", "B"
+	}
+	if err := o.out.open(); err != nil {
+		return err
+	}
+	c, err := bench.Compare(sides[0], sides[1], tolerance, o.batch)
+	if err != nil {
+		return usageError{err}
+	}
+	c.Tool = tool()
+	if err := o.out.finish(c); err != nil {
+		return err
+	}
+	if c.Over > 0 {
+		return negative{fmt.Errorf("%d of %d rows differ by more than %s", c.Over, len(c.Rows), o.tolerance)}
+	}
+	return nil
+}
+
+// readSide reads LABEL=FILE or FILE.
+func (a *app) readSide(arg string) (*bench.Side, error) {
+	label, path, labeled := strings.Cut(arg, "=")
+	if !labeled {
+		path = arg
+		label = strings.TrimSuffix(filepath.Base(arg), filepath.Ext(arg))
+	}
+	if path == "-" {
+		if !labeled {
+			label = "stdin"
+		}
+		return bench.ReadSide(a.stdin, "stdin", label)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	defer f.Close()
+	return bench.ReadSide(io.Reader(f), path, label)
+}
+
+// parseTolerance reads a share that can be as large as a hundred.
+func parseTolerance(s string) (float64, error) {
+	v, err := parseShare(strings.TrimSpace(s))
+	if err == nil && !(v >= 0 && v <= 100) {
+		err = fmt.Errorf("%q is not between 0 and 100", s)
+	}
+	return v, err
+}
