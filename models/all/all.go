@@ -12,6 +12,8 @@ import (
 	"github.com/vprof/vprof/models/resnet"
 	"github.com/vprof/vprof/models/specgan"
 	"github.com/vprof/vprof/models/spoter"
+	"github.com/vprof/vprof/models/unet"
+	"github.com/vprof/vprof/models/vit"
 	"github.com/vprof/vprof/models/vqvae"
 	"github.com/vprof/vprof/models/wav2vec2"
 	"github.com/vprof/vprof/models/whisper"
@@ -25,7 +27,9 @@ func Models() *models.Registry {
 		specgan.Models(),
 		spoter.Models(),
 		naics.Models(),
+		vit.Models(),
 		resnet.Models(),
+		unet.Models(),
 		bert.Models(),
 		gpt.Models(),
 		llama.Models(),

@@ -159,9 +159,9 @@ func newLayer(c Config) *layer {
 	}
 }
 
-// forward takes hidden states, a mask, cosines and sines.
+// forward takes hidden states, a mask, positions, cosines and sines.
 func (l *layer) forward(f *frame, args []*tensor) *tensor {
-	x, mask, cos, sin := args[0], args[1], args[2], args[3]
+	x, mask, cos, sin := args[0], args[1], args[3], args[4]
 	residual := f.Let(x)
 	f.Set(&x, f.Call(l.InputLayernorm, x))
 	f.Set(&x, l.SelfAttn.call(f, x, mask, cos, sin))
@@ -207,7 +207,7 @@ func (m *Model) Call(f *frame, ids *tensor, packed, checkpointing bool) *tensor 
 	g.Let(cos)
 	g.Let(sin)
 	for _, l := range m.Layers {
-		g.Set(&x, hf.CallLayer(g, l, checkpointing, l.forward, x, mask, cos, sin))
+		g.Set(&x, hf.CallLayer(g, l, checkpointing, l.forward, x, mask, positions, cos, sin))
 	}
 	g.Set(&x, g.Call(m.Norm, x))
 	g.End(x)

@@ -58,7 +58,7 @@ func (t *taskTrainer) Record(tape *trace.Tape, steps int) error {
 		tape.Mark("model")
 		s := NewSession(tape, t.c)
 		own := optim.Config{Algorithm: optim.AdamW, WeightDecay: true}
-		opt, err := s.Optimizer(t.c, own, trainable(t.net.Parameters))
+		opt, err := s.Optimizer(t.c, own, Trainable(t.net.Parameters))
 		if err != nil {
 			tape.Raise(err)
 		}
@@ -93,7 +93,8 @@ func (t *taskTrainer) step(s *Session, opt *optim.Optimizer) {
 	f.End()
 }
 
-func trainable(params []*nn.Parameter) []*nn.Parameter {
+// Trainable are those of the parameters that are not frozen.
+func Trainable(params []*nn.Parameter) []*nn.Parameter {
 	var out []*nn.Parameter
 	for _, p := range params {
 		if !p.Frozen {

@@ -39,16 +39,20 @@ func NewSession(t *trace.Tape, c models.Case) *Session {
 	return s
 }
 
-// Optimizer makes the optimizer of case c over params: the system's own, or
-// the one the case puts in its place.
-func (s *Session) Optimizer(c models.Case, own optim.Config, params []*nn.Parameter) (*optim.Optimizer, error) {
+// Optimizer makes the optimizer of case c over groups of parameters: the
+// system's own, or the one the case puts in its place.
+func (s *Session) Optimizer(c models.Case, own optim.Config, groups ...[]*nn.Parameter) (*optim.Optimizer, error) {
 	if c.Optimizer != "" {
 		var err error
 		if own, err = optim.Named(c.Optimizer); err != nil {
 			return nil, err
 		}
 	}
-	return optim.New(s.Tape, own, Tensors(params))
+	tensors := make([][]*trace.Tensor, len(groups))
+	for i, params := range groups {
+		tensors[i] = Tensors(params)
+	}
+	return optim.New(s.Tape, own, tensors...)
 }
 
 // Tensors are the tensors of parameters.

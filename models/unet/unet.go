@@ -1,0 +1,136 @@
+// Package unet is the U-Net of five levels with padded convolutions, for
+// segmentation.
+package unet
+
+import (
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/models/train"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+type (
+	frame  = trace.Frame
+	tensor = trace.Tensor
+)
+
+// levels is the number of resolutions; each halves the one before.
+const levels = 5
+
+// Models is unet.
+func Models() []models.Model {
+	return []models.Model{{
+		Name:      "unet",
+		Summary:   "U-Net of five levels, 64 to 1024 channels, for segmentation",
+		Source:    "Ronneberger et al. 2015, with padded convolutions, batch norm and transposed convolutions",
+		Stages:    train.Stages(),
+		Default:   models.Case{Model: "unet", Stage: "full", Batch: 8, Accumulate: 1},
+		Batches:   []int{1, 2, 4, 8, 16, 32},
+		BatchUnit: "image",
+		Settings: []models.Setting{
+			{Name: "image-size", Usage: "pixels of a side, in steps of 16", Default: 256, Min: 16, Max: 8192},
+			{Name: "classes", Usage: "classes of a pixel", Default: 2, Min: 1, Max: 1 << 16},
+			{Name: "width", Usage: "channels of the first level", Default: 64, Min: 1, Max: 1 << 12},
+		},
+		Check: check,
+		Notes: []string{"checkpointing recomputes pairs of convolutions"},
+		Build: func(c models.Case) (models.Trainer, error) {
+			return train.NewTrainer(&segmentation{
+				net: newUNet(c.Settings["width"], c.Settings["classes"]), size: c.Settings["image-size"], checkpointing: c.Checkpointing,
+			}, c), nil
+		},
+	}}
+}
+
+// check wants sizes that halve at every level, or skips would not fit.
+func check(c models.Case) error {
+	if c.Settings["image-size"]%(1<<(levels-1)) != 0 {
+		return &models.CaseError{Model: c.Model, Field: "image-size", Reason: "it must be a multiple of 16: the image is halved four times"}
+	}
+	return nil
+}
+
+// doubleConv is two 3x3 convolutions with batch norm and ReLU.
+func doubleConv(in, out int64) *nn.Sequential {
+	conv := func(in int64) *nn.Conv {
+		return nn.NewConv(in, out, nn.ConvOptions{Kernel: []int64{3, 3}, Padding: []int64{1}, NoBias: true})
+	}
+	return nn.NewSequential(
+		conv(in), nn.NewBatchNorm(out), nn.NewReLUInPlace(),
+		conv(out), nn.NewBatchNorm(out), nn.NewReLUInPlace())
+}
+
+// uNet goes down the levels and up again, with a skip at each.
+type uNet struct {
+	nn.Module
+	Down  []*nn.Sequential
+	Up    []*nn.Conv
+	Merge []*nn.Sequential
+	Out   *nn.Conv
+}
+
+func newUNet(width, classes int64) *uNet {
+	m := &uNet{Out: nn.NewConv(width, classes, nn.ConvOptions{Kernel: []int64{1, 1}})}
+	in := int64(3)
+	for i := range levels {
+		w := width << i
+		m.Down = append(m.Down, doubleConv(in, w))
+		in = w
+		if i < levels-1 {
+			m.Up = append(m.Up, nn.NewConvTranspose(2*w, w, nn.ConvOptions{Kernel: []int64{2, 2}, Stride: []int64{2}}))
+			m.Merge = append(m.Merge, doubleConv(2*w, w))
+		}
+	}
+	return m
+}
+
+// call maps images [B, 3, H, W] to scores [B, classes, H, W].
+func (m *uNet) call(f *frame, x *tensor, checkpointing bool) *tensor {
+	g := f.CallFrame(x)
+	run := func(block *nn.Sequential, x *tensor) *tensor {
+		if !checkpointing {
+			return g.Call(block, x)
+		}
+		return g.Checkpoint(func(h *frame, in []*tensor) *tensor { return h.Call(block, in[0]) }, x)
+	}
+	var skips []*tensor
+	for i, block := range m.Down {
+		g.Set(&x, run(block, x))
+		if i < levels-1 {
+			skips = append(skips, g.Let(x))
+			g.Set(&x, x.MaxPool(trace.PoolArgs{Kernel: []int64{2}}))
+		}
+	}
+	for i := levels - 2; i >= 0; i-- {
+		g.Set(&x, run(m.Merge[i], trace.Cat(1, skips[i], g.Call(m.Up[i], x))))
+	}
+	y := g.Call(m.Out, x)
+	g.End(y)
+	return y
+}
+
+// segmentation is the task of the network: cross entropy of every pixel.
+type segmentation struct {
+	net           *uNet
+	size          int64
+	checkpointing bool
+	x, labels     *tensor
+}
+
+func (t *segmentation) Model() any { return t.net }
+func (t *segmentation) Head() any  { return t.net.Out }
+
+// Load implements [train.Task].
+func (t *segmentation) Load(tape *trace.Tape, n int64) {
+	t.x = tape.Hold(tape.New("randn", program.Batch, trace.F32, n, 3, t.size, t.size))
+	t.labels = tape.Hold(tape.New("randint", program.Batch, trace.I64, n, t.size, t.size))
+}
+
+// Loss implements [train.Task].
+func (t *segmentation) Loss(f *frame, loss **tensor) {
+	out := f.Let(t.net.call(f, t.x, t.checkpointing))
+	f.Tape().Mark("forward")
+	f.Set(loss, out.CrossEntropy(t.labels))
+	f.Del(&out)
+}

@@ -1,0 +1,114 @@
+package vit
+
+import (
+	"fmt"
+
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/models/train"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// Models are vit-b16-224 as the notebook trains it, and image classifiers of
+// the sizes of the paper.
+func Models() []models.Model {
+	return []models.Model{
+		notebook(),
+		classifier("vit-ti16-224", Config{Patch: 16, Width: 192, Layers: 12, Heads: 3}),
+		classifier("vit-s16-224", Config{Patch: 16, Width: 384, Layers: 12, Heads: 6}),
+		classifier("vit-b32-224", Config{Patch: 32, Width: 768, Layers: 12, Heads: 12}),
+		classifier("vit-l16-224", Config{Patch: 16, Width: 1024, Layers: 24, Heads: 16}),
+		classifier("vit-h14-224", Config{Patch: 14, Width: 1280, Layers: 32, Heads: 16}),
+	}
+}
+
+// imageSize is the setting of the size, in patches of the given size.
+func imageSize() models.Setting {
+	return models.Setting{Name: "image-size", Usage: "pixels of a side", Default: 224, Min: 14, Max: 4096}
+}
+
+// wholePatches finds sizes that patches do not fill.
+func wholePatches(patch int64) func(models.Case) error {
+	return func(c models.Case) error {
+		if size := c.Settings["image-size"]; size%patch != 0 {
+			return &models.CaseError{Model: c.Model, Field: "image-size", Reason: fmt.Sprintf("%d is not a multiple of the patch size %d", size, patch)}
+		}
+		return nil
+	}
+}
+
+// complete fills in what all sizes have in common.
+func (c Config) complete(size int64) Config {
+	c.Image, c.Channels, c.Inner = size, 3, 4*c.Width
+	return c
+}
+
+func classifier(name string, config Config) models.Model {
+	return models.Model{
+		Name:      name,
+		Summary:   fmt.Sprintf("Vision Transformer, %d layers of width %d, patches of %d, as image classifier", config.Layers, config.Width, config.Patch),
+		Source:    "transformers 5.23, ViTForImageClassification",
+		Stages:    train.Stages(),
+		Default:   models.Case{Model: name, Stage: "full", Batch: 32, Accumulate: 1},
+		Batches:   []int{8, 16, 32, 64, 128, 256},
+		BatchUnit: "image",
+		Settings: []models.Setting{
+			imageSize(),
+			{Name: "classes", Usage: "classes", Default: 1000, Min: 2, Max: 1 << 20},
+		},
+		Check: wholePatches(config.Patch),
+		Build: func(c models.Case) (models.Trainer, error) {
+			config := config.complete(c.Settings["image-size"])
+			return train.NewTrainer(&classification{
+				net: newImageClassifier(config, c.Settings["classes"]), c: config, checkpointing: c.Checkpointing,
+			}, c), nil
+		},
+	}
+}
+
+// imageClassifier is ViTForImageClassification.
+type imageClassifier struct {
+	nn.Module
+	Vit        *Model
+	Classifier *nn.Linear
+}
+
+func newImageClassifier(c Config, classes int64) *imageClassifier {
+	return &imageClassifier{Vit: New(c, false), Classifier: nn.NewLinear(c.Width, classes, true)}
+}
+
+// call is the loss of classifying images.
+func (m *imageClassifier) call(f *frame, pixels, labels *tensor, checkpointing bool) *tensor {
+	g := f.CallFrame(pixels, labels)
+	x := g.Let(m.Vit.Call(g, pixels, checkpointing))
+	class := g.Let(x.Select(1, 0))
+	logits := g.Let(g.Call(m.Classifier, class))
+	loss := g.Let(logits.View(-1, logits.Size(-1)).CrossEntropy(labels.View(-1)))
+	g.End(loss, logits)
+	g.Discard(logits) // the output object goes once its loss has been taken
+	return loss
+}
+
+// classification is the task of an image classifier.
+type classification struct {
+	net            *imageClassifier
+	c              Config
+	checkpointing  bool
+	pixels, labels *tensor
+}
+
+func (t *classification) Model() any { return t.net }
+func (t *classification) Head() any  { return t.net.Classifier }
+
+// Load implements [train.Task].
+func (t *classification) Load(tape *trace.Tape, n int64) {
+	t.pixels = tape.Hold(tape.New("randn", program.Batch, trace.F32, n, t.c.Channels, t.c.Image, t.c.Image))
+	t.labels = tape.Hold(tape.New("randint", program.Batch, trace.I64, n))
+}
+
+// Loss implements [train.Task].
+func (t *classification) Loss(f *frame, loss **tensor) {
+	f.Set(loss, t.net.call(f, t.pixels, t.labels, t.checkpointing))
+	f.Tape().Mark("forward")
+}

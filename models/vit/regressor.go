@@ -1,0 +1,146 @@
+package vit
+
+import (
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/models/train"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/optim"
+)
+
+// values is what the notebook predicts for an image: valence and arousal.
+const values = 2
+
+// unfrozen is how many of the last layers each stage trains beside the head.
+var unfrozen = map[string]int{"full": -1, "unfreeze-3": 3, "unfreeze-2": 2, "unfreeze-1": 1, "frozen": 0}
+
+func notebook() models.Model {
+	b16 := Config{Patch: 16, Width: 768, Layers: 12, Heads: 12}
+	return models.Model{
+		Name:      "vit-b16-224",
+		Summary:   "Vision Transformer B/16 with a two-value regression head, as a music-emotion notebook trains it",
+		Source:    "transformers 5.23, ViTModel; notebook of the music-emotion ViT",
+		Stages:    []string{"full", "unfreeze-3", "unfreeze-2", "unfreeze-1", "frozen"},
+		Default:   models.Case{Model: "vit-b16-224", Stage: "full", Batch: 12, AMP: "fp16", Accumulate: 1},
+		Batches:   []int{4, 8, 12, 16, 32, 64, 128},
+		BatchUnit: "image",
+		Settings:  []models.Setting{imageSize()},
+		Check:     wholePatches(b16.Patch),
+		Notes: []string{
+			"full is the first epochs, before the schedule freezes all but the last layers: it is the peak of a run",
+			"gradients are cleared at the start of a step and live until then",
+		},
+		Build: func(c models.Case) (models.Trainer, error) {
+			return newTrainer(b16.complete(c.Settings["image-size"]), c), nil
+		},
+	}
+}
+
+// regressor is ViTModel with the notebook's head on the class token.
+type regressor struct {
+	nn.Module
+	Vit  *Model
+	Head *nn.Sequential
+}
+
+func newRegressor(c Config) *regressor {
+	const hidden = 256
+	return &regressor{
+		Vit: New(c, true),
+		Head: nn.NewSequential(nn.NewLayerNorm(c.Width), nn.NewLinear(c.Width, hidden, true), nn.NewGELU(), nn.NewDropout(0.1),
+			nn.NewLinear(hidden, values, true)),
+	}
+}
+
+// call maps images to values [batch, 2].
+func (m *regressor) call(f *frame, pixels *tensor, checkpointing bool) *tensor {
+	g := f.CallFrame(pixels)
+	y := g.Call(m.Head, m.Vit.Call(g, pixels, checkpointing).Select(1, 0))
+	g.End(y)
+	return y
+}
+
+// trainer is the training system of the notebook.
+type trainer struct {
+	config Config
+	c      models.Case
+	model  *regressor
+	net    *nn.Tree
+}
+
+func newTrainer(config Config, c models.Case) *trainer {
+	t := &trainer{config: config, c: c, model: newRegressor(config)}
+	if n := unfrozen[c.Stage]; n >= 0 {
+		nn.Freeze(t.model.Vit)
+		layers := t.model.Vit.Layers
+		for _, p := range nn.NewTree(layers[len(layers)-n:]).Parameters {
+			p.Frozen = false
+		}
+	}
+	t.net = nn.NewTree(t.model)
+	return t
+}
+
+// Counts implements [models.Trainer].
+func (t *trainer) Counts() models.Counts { return train.Counts(t.net, nil) }
+
+// Record implements [models.Trainer].
+func (t *trainer) Record(tape *trace.Tape, steps int) error {
+	return tape.Try(func() {
+		t.net.To(tape)
+		tape.Mark("model")
+		s := train.NewSession(tape, t.c)
+		opt, err := s.Optimizer(t.c, optim.Config{Algorithm: optim.AdamW, WeightDecay: true}, t.groups()...)
+		if err != nil {
+			tape.Raise(err)
+		}
+		n := int64(t.c.Batch)
+		x := tape.Hold(tape.New("randn", program.Batch, trace.F32, n, t.config.Channels, t.config.Image, t.config.Image))
+		y := tape.New("rand", program.Batch, trace.F32, n, values).MulScalar().AddScalar()
+		tape.Hold(y)
+		tape.Mark("batch")
+		for i := range steps {
+			tape.SetStep(i)
+			t.step(s, opt, x, y)
+			tape.Mark("step_end")
+		}
+	})
+}
+
+// groups are the parameters of the head and, if any are trained, those of the
+// body.
+func (t *trainer) groups() [][]*nn.Parameter {
+	groups := [][]*nn.Parameter{nn.NewTree(t.model.Head).Parameters}
+	if body := train.Trainable(nn.NewTree(t.model.Vit).Parameters); len(body) > 0 {
+		groups = append(groups, body)
+	}
+	t.net = nn.NewTree(t.model) // the modules have their names again
+	return groups
+}
+
+// step is one update of the notebook.
+func (t *trainer) step(s *train.Session, opt *optim.Optimizer, x, y *tensor) {
+	f := s.Tape.Frame()
+	t.net.Train(true)
+	opt.ZeroGrad()
+	s.Tape.Mark("zero_grad")
+	var out, loss *tensor
+	for range t.c.Accumulate {
+		s.Autocast(func() {
+			f.Set(&out, t.model.call(f, x, t.c.Checkpointing))
+			s.Tape.Mark("forward")
+			part := func(i int64) *tensor {
+				return out.Select(1, i).MSELoss(y.Select(1, i), trace.ReduceMean).MulScalar()
+			}
+			f.Set(&loss, part(0).Add(part(1)))
+			f.Set(&loss, loss.DivScalar())
+			s.Tape.Mark("loss")
+		})
+		s.Backward(loss)
+		s.Tape.Mark("backward")
+	}
+	s.Step(opt, t.net.Parameters)
+	s.Tape.Mark("optimizer")
+	f.End()
+}

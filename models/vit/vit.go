@@ -1,0 +1,198 @@
+// Package vit is the Vision Transformer as transformers builds it: with the
+// two-value regression head of a music-emotion notebook, in the stages of its
+// unfreezing, and as an image classifier.
+package vit
+
+import (
+	"github.com/vprof/vprof/models/hf"
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+type (
+	frame  = trace.Frame
+	tensor = trace.Tensor
+)
+
+// Config is what ViTConfig holds that matters to memory.
+type Config struct {
+	Image, Patch, Channels          int64
+	Width, Layers, Heads, Inner     int64
+	HiddenDropout, AttentionDropout float64
+	// NoQKVBias leaves out the bias of query, key and value.
+	NoQKVBias bool
+}
+
+// Tokens is the number of patches, and one for the class.
+func (c Config) Tokens() int64 { return (c.Image/c.Patch)*(c.Image/c.Patch) + 1 }
+
+// patchEmbeddings is ViTPatchEmbeddings.
+type patchEmbeddings struct {
+	nn.Module
+	Projection *nn.Conv
+}
+
+func (p *patchEmbeddings) Forward(f *frame, pixels *tensor) *tensor {
+	return f.Call(p.Projection, pixels).Flatten(2, -1).Transpose(1, 2)
+}
+
+// embeddings is ViTEmbeddings.
+type embeddings struct {
+	nn.Module
+	ClsToken           *nn.Parameter
+	PatchEmbeddings    *patchEmbeddings
+	PositionEmbeddings *nn.Parameter
+	Dropout            *nn.Dropout
+}
+
+func newEmbeddings(c Config) *embeddings {
+	patch := nn.ConvOptions{Kernel: []int64{c.Patch, c.Patch}, Stride: []int64{c.Patch}}
+	return &embeddings{
+		ClsToken:           nn.NewParameter(1, 1, c.Width),
+		PatchEmbeddings:    &patchEmbeddings{Projection: nn.NewConv(c.Channels, c.Width, patch)},
+		PositionEmbeddings: nn.NewParameter(1, c.Tokens(), c.Width),
+		Dropout:            nn.NewDropout(c.HiddenDropout),
+	}
+}
+
+func (e *embeddings) Forward(f *frame, pixels *tensor) *tensor {
+	x := f.Let(f.Call(e.PatchEmbeddings, pixels))
+	class := f.Let(e.ClsToken.Expand(pixels.Size(0), -1, -1))
+	f.Set(&x, trace.Cat(1, class, x))
+	f.Set(&x, x.Add(e.PositionEmbeddings.Tensor))
+	f.Set(&x, f.Call(e.Dropout, x))
+	return x
+}
+
+// attention is ViTAttention.
+type attention struct {
+	nn.Module
+	QProj, KProj, VProj, OProj *nn.Linear
+	headSize                   int64
+	dropout                    float64
+}
+
+func newAttention(c Config) *attention {
+	linear := func(bias bool) *nn.Linear { return nn.NewLinear(c.Width, c.Width, bias) }
+	return &attention{
+		QProj: linear(!c.NoQKVBias), KProj: linear(!c.NoQKVBias), VProj: linear(!c.NoQKVBias), OProj: linear(true),
+		headSize: c.Width / c.Heads, dropout: c.AttentionDropout,
+	}
+}
+
+func (a *attention) Forward(f *frame, x *tensor) *tensor {
+	q := f.Let(hf.Heads(f.Call(a.QProj, x), a.headSize))
+	k := f.Let(hf.Heads(f.Call(a.KProj, x), a.headSize))
+	v := f.Let(hf.Heads(f.Call(a.VProj, x), a.headSize))
+	o := hf.AttentionOptions{}
+	if a.Training() {
+		o.Dropout = a.dropout
+	}
+	y := f.Let(hf.Attention(f, q, k, v, nil, o))
+	f.Set(&y, hf.Merge(y))
+	f.Set(&y, f.Call(a.OProj, y))
+	return y
+}
+
+// mlp is ViTMLP.
+type mlp struct {
+	nn.Module
+	ActivationFn *nn.Func
+	Fc1, Fc2     *nn.Linear
+}
+
+func (m *mlp) Forward(f *frame, x *tensor) *tensor {
+	f.Set(&x, f.Call(m.Fc1, x))
+	f.Set(&x, f.Call(m.ActivationFn, x))
+	f.Set(&x, f.Call(m.Fc2, x))
+	return x
+}
+
+// layer is ViTLayer, normalized before each half.
+type layer struct {
+	nn.Module
+	Attention       *attention
+	LayernormBefore *nn.LayerNorm
+	LayernormAfter  *nn.LayerNorm
+	Mlp             *mlp
+	Dropout         *nn.Dropout
+}
+
+func newLayer(c Config) *layer {
+	return &layer{
+		Attention: newAttention(c), LayernormBefore: nn.NewLayerNorm(c.Width), LayernormAfter: nn.NewLayerNorm(c.Width),
+		Mlp:     &mlp{ActivationFn: nn.NewGELU(), Fc1: nn.NewLinear(c.Width, c.Inner, true), Fc2: nn.NewLinear(c.Inner, c.Width, true)},
+		Dropout: nn.NewDropout(c.HiddenDropout),
+	}
+}
+
+// forward takes hidden states.
+func (l *layer) forward(f *frame, args []*tensor) *tensor {
+	x := args[0]
+	residual := f.Let(x)
+	f.Set(&x, f.Call(l.LayernormBefore, x))
+	f.Set(&x, f.Call(l.Attention, x))
+	f.Set(&x, f.Call(l.Dropout, x))
+	f.Set(&x, x.Add(residual))
+	f.Set(&residual, x)
+	f.Set(&x, f.Call(l.LayernormAfter, x))
+	f.Set(&x, f.Call(l.Mlp, x))
+	f.Set(&x, f.Call(l.Dropout, x))
+	f.Set(&x, x.Add(residual))
+	return x
+}
+
+// pooler is ViTPooler: the class token, projected.
+type pooler struct {
+	nn.Module
+	Dense      *nn.Linear
+	Activation *nn.Func
+}
+
+func (p *pooler) Forward(f *frame, x *tensor) *tensor {
+	first := f.Let(x.Select(1, 0))
+	y := f.Let(f.Call(p.Dense, first))
+	f.Set(&y, f.Call(p.Activation, y))
+	return y
+}
+
+// Model is ViTModel.
+type Model struct {
+	nn.Module
+	Embeddings *embeddings
+	Layers     []*layer
+	Layernorm  *nn.LayerNorm
+	Pooler     *pooler
+}
+
+// New builds the model, with a pooler if one is wanted.
+func New(c Config, pooling bool) *Model {
+	m := &Model{Embeddings: newEmbeddings(c), Layernorm: nn.NewLayerNorm(c.Width)}
+	for range c.Layers {
+		m.Layers = append(m.Layers, newLayer(c))
+	}
+	if pooling {
+		m.Pooler = &pooler{Dense: nn.NewLinear(c.Width, c.Width, true), Activation: nn.NewFunc((*tensor).Tanh)}
+	}
+	return m
+}
+
+// Call maps images [batch, channels, size, size] to hidden states [batch,
+// tokens, width]. What the pooler makes is not returned: nobody wants it.
+func (m *Model) Call(f *frame, pixels *tensor, checkpointing bool) *tensor {
+	g := f.CallFrame(pixels)
+	embedded := g.Let(g.Call(m.Embeddings, pixels))
+	x := g.Let(embedded)
+	for _, l := range m.Layers {
+		g.Set(&x, hf.CallLayer(g, l, checkpointing, l.forward, x))
+	}
+	y := g.Let(g.Call(m.Layernorm, x))
+	if m.Pooler == nil {
+		g.End(y)
+		return y
+	}
+	pooled := g.Let(g.Call(m.Pooler, y))
+	g.End(y, pooled)
+	g.Discard(pooled)
+	return y
+}
