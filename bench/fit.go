@@ -15,7 +15,9 @@ import (
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/planner/parallel"
 	"github.com/vprof/vprof/profiler/planner/steptime"
+	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/replay"
 )
 
@@ -42,6 +44,9 @@ type Search struct {
 	Learned Learned
 	// Speeds say how fast boards are; nil for [steptime.Assumed].
 	Speeds Speeds
+	// Parallel is how several boards of a kind share the work; its zero value
+	// is one board.
+	Parallel parallel.Setup
 	// Device, if not nil, is the one board: what is recommended is measured
 	// on it, and comes down until it fits there, too.
 	Device device.Device
@@ -58,6 +63,9 @@ func Fit(ctx context.Context, s Search) (*report.Fit, error) {
 		Schema: report.FitSchema, Model: s.Model.Name, BatchUnit: s.Model.BatchUnit,
 		Budget:  report.Budget{Margin: s.Budget.Margin, Risk: s.Budget.Risk, Others: s.Others, EffectiveBatch: s.Effective, MaxBatch: s.MaxBatch},
 		Choices: make([]report.Choice, len(s.Cases)*len(s.GPUs)),
+	}
+	if p := s.Parallel; p.GPUs > 1 {
+		f.Parallel = &report.Parallel{GPUs: p.GPUs, Strategy: string(p.Strategy), BucketView: p.BucketView, Bandwidth: p.Bandwidth}
 	}
 	refusals := make([]error, len(f.Choices))
 	g, inner := errgroup.WithContext(ctx)
@@ -190,14 +198,15 @@ func (s *Search) choice(ctx context.Context, gpu device.GPU, c models.Case) (out
 	if err != nil {
 		return out, nil, err
 	}
-	batch, largest, steps, err := q.find(ctx, s.Effective, steps)
+	gpus := max(1, s.Parallel.GPUs)
+	batch, largest, steps, err := q.find(ctx, (s.Effective+gpus-1)/gpus, steps)
 	if err != nil {
 		return s.refuse(gpu, c, err)
 	}
 	lab.c.Accumulate = steps
 	out = report.Choice{
 		Device: simName(gpu), Case: lab.report(report.Plan).Case, Own: s.own(lab.c),
-		Largest: largest, Capped: largest == s.MaxBatch, Batch: batch, EffectiveBatch: batch * steps,
+		Largest: largest, Capped: largest == s.MaxBatch, Batch: batch, EffectiveBatch: batch * steps * gpus,
 	}
 	lab.c.Accumulate = recordedSteps(steps)
 	return out, nil, q.describe(ctx, &out, steps)
@@ -235,13 +244,14 @@ func (s *Search) own(c models.Case) bool {
 
 // quest is the search for the largest batch of one configuration.
 type quest struct {
-	lab    *Lab
-	gpu    device.GPU
-	others int64
-	budget planner.Budget
-	max    int
-	speed  steptime.Efficiency
-	tried  map[trialOf]trial
+	lab      *Lab
+	gpu      device.GPU
+	others   int64
+	budget   planner.Budget
+	max      int
+	speed    steptime.Efficiency
+	parallel parallel.Setup
+	tried    map[trialOf]trial
 }
 
 // trialOf is what trials of a quest differ in.
@@ -252,10 +262,29 @@ type trial struct {
 	planner.Estimate
 	run     *report.Run
 	seconds float64
+	// sizes are what communication depends on, of several boards.
+	sizes parallel.Model
 }
 
+// sizesOf are the sizes of a recorded model that communication depends on. Its
+// largest layer is taken for its largest parameter, which is all of it but
+// biases.
+func sizesOf(rec *models.Recording, e planner.Estimate) parallel.Model {
+	m := parallel.Model{Weights: e.Components[program.Weights], Trainable: gradientBytes * rec.Counts.Trainable}
+	for _, b := range rec.Program.Buffers {
+		if b.Class == program.Weights {
+			m.LargestLayer = max(m.LargestLayer, b.Bytes)
+		}
+	}
+	return m
+}
+
+// gradientBytes is the size of an element of a gradient, which has the type of
+// its weight: all systems keep their weights in fp32.
+const gradientBytes = 4
+
 func (s *Search) quest(lab *Lab, gpu device.GPU) (*quest, error) {
-	q := &quest{lab: lab, gpu: gpu, others: s.Others, budget: s.Budget, max: s.MaxBatch, tried: map[trialOf]trial{}}
+	q := &quest{lab: lab, gpu: gpu, others: s.Others, budget: s.Budget, max: s.MaxBatch, parallel: s.Parallel, tried: map[trialOf]trial{}}
 	q.budget.Memory = int64(float64(gpu.Memory)*lab.conf.MemoryFraction) - s.Others
 	if err := q.budget.Check(); err != nil {
 		return nil, fmt.Errorf("%s: %w", gpu.Name, err)
@@ -339,6 +368,11 @@ func (q *quest) try(ctx context.Context, batch int) (trial, error) {
 		}
 	}
 	t := trial{Estimate: e, run: run.report()}
+	if q.parallel.GPUs > 1 {
+		// The replay was of one board alone.
+		t.sizes, t.run = sizesOf(rec, e), nil
+		t.Estimate = q.parallel.Apply(e, t.sizes)
+	}
 	if load := steptime.Of(rec.Program, q.gpu, steadyStep); load.Known() {
 		t.seconds = q.speed.Time(load).Seconds
 	}
@@ -374,7 +408,10 @@ func (q *quest) describe(ctx context.Context, out *report.Choice, steps int) err
 		out.StepSeconds += float64(steps-2) * (t.seconds - one.seconds)
 	}
 	if out.StepSeconds > 0 {
-		out.SamplesPerSecond = float64(batch*steps) / out.StepSeconds
+		if q.parallel.GPUs > 1 {
+			out.StepSeconds = q.parallel.Step(out.StepSeconds, t.sizes)
+		}
+		out.SamplesPerSecond = float64(out.EffectiveBatch) / out.StepSeconds
 	}
 	return nil
 }

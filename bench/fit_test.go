@@ -14,6 +14,7 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/device/sim"
 	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/planner/parallel"
 )
 
 // toySearch looks for the toy in everything that a card has free.
@@ -209,6 +210,28 @@ func TestProfileComesDownUntilTheDeviceHoldsIt(t *testing.T) {
 	none, err := Fit(t.Context(), s)
 	require.NoError(t, err)
 	require.False(t, none.Choices[0].Fits())
+}
+
+// Each of four GPUs holds another 16 MiB of buckets and what NCCL takes, or, with
+// the state split, 24 MiB of it less.
+func TestFitOnSeveralGPUsCountsWhatEachHolds(t *testing.T) {
+	one, err := Fit(t.Context(), toySearch(2000, full(models.Case{})))
+	require.NoError(t, err)
+	need := func(setup parallel.Setup) report.Choice {
+		s := toySearch(2000, full(models.Case{}))
+		s.MaxBatch, s.Parallel = one.Choices[0].Batch/2, setup
+		f, err := Fit(t.Context(), s)
+		require.NoError(t, err)
+		require.Equal(t, setup.GPUs, f.Parallel.GPUs)
+		return f.Choices[0]
+	}
+	ddp := need(parallel.Setup{GPUs: 4, Strategy: parallel.DDP, Bandwidth: 1e10})
+	view := need(parallel.Setup{GPUs: 4, Strategy: parallel.DDP, BucketView: true, Bandwidth: 1e10})
+	zero := need(parallel.Setup{GPUs: 4, Strategy: parallel.ZeRO1, BucketView: true, Bandwidth: 1e10})
+	require.EqualValues(t, 16*mib, ddp.Estimate.Device.Bytes-view.Estimate.Device.Bytes)
+	require.EqualValues(t, 24*mib, view.Estimate.Device.Bytes-zero.Estimate.Device.Bytes)
+	require.Equal(t, 4*ddp.Batch, ddp.EffectiveBatch)
+	require.Nil(t, ddp.Run) // no run of one GPU shows what four do
 }
 
 var _ report.Document = (*report.Fit)(nil)

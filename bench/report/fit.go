@@ -23,6 +23,9 @@ type Fit struct {
 	Budget    Budget    `json:"budget"`
 	// Devices are the boards that choices refer to by name.
 	Devices []Device `json:"devices"`
+	// Parallel says that several GPUs of a kind share the work; estimates are of
+	// each. Absent for one.
+	Parallel *Parallel `json:"parallel,omitempty"`
 	// Choices are the configurations searched, by device and stage, the
 	// fastest first.
 	Choices []Choice `json:"choices"`
@@ -47,6 +50,25 @@ type Budget struct {
 	EffectiveBatch int `json:"target_effective_batch,omitempty"`
 	// MaxBatch ends the search.
 	MaxBatch int `json:"max_batch"`
+}
+
+// Parallel is a group of GPUs.
+type Parallel struct {
+	GPUs     int    `json:"gpus"`
+	Strategy string `json:"strategy"`
+	// BucketView is DDP's gradient_as_bucket_view.
+	BucketView bool `json:"gradient_as_bucket_view,omitempty"`
+	// Bandwidth is that of the links of one GPU, bytes a second.
+	Bandwidth float64 `json:"link_bytes_per_second"`
+}
+
+// String is the group in a few words.
+func (p Parallel) String() string {
+	s := fmt.Sprintf("%d GPUs, %s", p.GPUs, p.Strategy)
+	if p.BucketView {
+		s += " with gradient_as_bucket_view"
+	}
+	return s
 }
 
 // Choice is a configuration and the batch size found for it.
@@ -180,6 +202,9 @@ func (b Budget) String() string {
 // choicesSheet has a row for every configuration on the one device.
 func (f *Fit) choicesSheet() Sheet {
 	s := Sheet{Title: fmt.Sprintf("%s on %s; the device may fill %s", f.Model, f.Devices[0], f.Budget)}
+	if f.Parallel != nil {
+		s.Title += "; " + f.Parallel.String() + ", figures of each"
+	}
 	var high []int64
 	for _, c := range f.Choices {
 		if c.Estimate != nil {
@@ -264,6 +289,9 @@ func (f *Fit) notes() []string {
 			break
 		}
 	}
+	if f.Parallel != nil {
+		notes = append(notes, fmt.Sprintf("each of several GPUs: by arithmetic from the replay of one; NCCL's memory and links of %.0f GB/s are assumptions.", f.Parallel.Bandwidth/1e9))
+	}
 	return append(notes, "samples/s ~: an estimate that ranks; vprof time shows how uncertain it is.")
 }
 
@@ -285,7 +313,13 @@ func (f *Fit) nothing() string {
 func (f *Fit) Recommendation(c Choice) string {
 	line := fmt.Sprintf("stage %s: %s", c.Case.Stage, count(c.Batch, f.BatchUnit))
 	if c.Case.Accumulate > 1 {
-		line += fmt.Sprintf(" x %d micro-batches = %d a step", c.Case.Accumulate, c.EffectiveBatch)
+		line += fmt.Sprintf(" x %d micro-batches", c.Case.Accumulate)
+	}
+	if f.Parallel != nil {
+		line += fmt.Sprintf(" x %d GPUs", f.Parallel.GPUs)
+	}
+	if c.EffectiveBatch != c.Batch {
+		line += fmt.Sprintf(" = %d a step", c.EffectiveBatch)
 	}
 	line += ", " + precision(c.Case.AMP)
 	if c.Case.Checkpointing {

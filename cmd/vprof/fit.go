@@ -35,6 +35,15 @@ With --target-effective-batch, batch and micro-batches are chosen to see that
 many samples in an optimizer step, with as few micro-batches as can come within
 2 % of it.
 
+With --gpus, each of several GPUs holds what the --strategy leaves it, and the
+effective batch counts them all:
+
+  ddp     everything, and buckets of gradients (none with --bucket-view)
+  zero1   a share of the optimizer's state
+  zero2   and of the gradients
+  zero3   and of the weights, with whole layers while they work
+  fsdp    as zero3, PyTorch's fully_shard on every layer
+
 Samples per second are those of vprof time, good for a ranking; that command shows
 how uncertain they are.
 
@@ -55,6 +64,7 @@ type fitOptions struct {
 	local  localFlags
 	apply  applyFlags
 	tune   []string
+	group  groupFlags
 
 	effective, maxBatch int
 	formula             string
@@ -79,6 +89,9 @@ func newFitCmd(a *app) *cobra.Command {
   # how many negatives are affordable, and at what batch?
   vprof fit --model naics-embedder-stage01 --gpu a100-80 --tune n-negatives=8..24+8
 
+  # on four GPUs
+  vprof fit --model redimnet-b2 --stage full --gpus 4 --strategy ddp --target-effective-batch 512
+
   # show what would be written into the project's configuration, then write it
   vprof fit --model redimnet-b2 --stage full --apply --config-path config.yaml --dry-run
   vprof fit --model redimnet-b2 --stage full --apply --config-path config.yaml`,
@@ -91,6 +104,7 @@ func newFitCmd(a *app) *cobra.Command {
 	o.budget.register(cmd)
 	o.local.register(cmd)
 	o.apply.register(cmd)
+	o.group.register(cmd)
 	f := cmd.Flags()
 	f.IntVar(&o.effective, "target-effective-batch", 0, "samples `n` that an optimizer step should see (default: any; the accumulation stays)")
 	f.IntVar(&o.maxBatch, "max-batch", 4096, "largest batch `n` to try")
@@ -169,6 +183,10 @@ func (o *fitOptions) search() (bench.Search, error) {
 	if err := o.apply.check(len(gpus)); err != nil {
 		return none, err
 	}
+	setup, err := o.group.setup(o.local.profile)
+	if err != nil {
+		return none, err
+	}
 	cases, err := o.cases(m, c)
 	if err != nil {
 		return none, err
@@ -183,7 +201,7 @@ func (o *fitOptions) search() (bench.Search, error) {
 	}
 	return bench.Search{
 		Model: m, Cases: cases, AllocConf: o.c.allocConf, GPUs: gpus, Budget: budget, Others: others,
-		Effective: o.effective, MaxBatch: o.maxBatch, Residuals: o.app.residuals, Learned: learned, Speeds: speeds,
+		Effective: o.effective, MaxBatch: o.maxBatch, Residuals: o.app.residuals, Learned: learned, Speeds: speeds, Parallel: setup,
 	}, nil
 }
 
