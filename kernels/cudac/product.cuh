@@ -354,9 +354,9 @@ const int line = tile + 4; // floats; off by a bank group from line to line
 DEVICE int thread_row() { return warp() / 2 * 32 + lane() / 8 * 4; }
 DEVICE int thread_column() { return warp() % 2 * 64 + lane() % 8 * 4; }
 
-DEVICE void multiply(float *acc, const float *a, const float *b) {
+template <int Unroll> DEVICE void multiply(float *acc, const float *a, const float *b) {
   a += thread_row(), b += thread_column();
-#pragma unroll
+#pragma unroll Unroll
   for (int k = 0; k < depth; k++) {
     Vector x[2], y[2];
 #pragma unroll
@@ -372,8 +372,10 @@ DEVICE void multiply(float *acc, const float *a, const float *b) {
   }
 }
 
-// How tiles are brought in: by 16 bytes, or by elements.
+// How tiles are brought in: by 16 bytes, the next while one is multiplied; or
+// by elements, which is for little work and meant to be small.
 template <class View, class T> struct Chunks {
+  static const int unroll = depth;
   typedef Loader<View, T, depth, block> L;
   L loader;
   Vector v[L::chunks];
@@ -395,21 +397,19 @@ template <class View, class T> struct Chunks {
 };
 
 template <class View, class T> struct Elements {
+  static const int unroll = 2;
   const View &view;
   typename View::Place place;
-  float v[8];
+  int from;
   METHOD Elements(const View &view, int first) : view(view), place(view.place(first + threadIdx.x % tile)) {}
-  METHOD void get(int k) {
-#pragma unroll
-    for (int i = 0; i < 8; i++) {
-      int valid;
-      const u8 *p = view.at(place, k + threadIdx.x / tile * 8 + i, valid);
-      v[i] = valid >= view.size ? load_number(p, view.type) : 0;
-    }
-  }
+  METHOD void get(int k) { from = k; }
   METHOD void put(float *to) const {
-#pragma unroll
-    for (int i = 0; i < 8; i++) to[(threadIdx.x / tile * 8 + i) * line + threadIdx.x % tile] = v[i];
+#pragma unroll 1
+    for (int k = threadIdx.x / tile; k < depth; k += block / tile) {
+      int valid;
+      const u8 *p = view.at(place, from + k, valid);
+      to[k * line + threadIdx.x % tile] = valid >= view.size ? load_number(p, view.type) : 0;
+    }
   }
 };
 
@@ -452,7 +452,7 @@ DEVICE void product(const A &a, const B &b, const Output &c, int type, int m0, i
       ba.get(k + depth);
       bb.get(k + depth);
     }
-    if (k >= s.begin) multiply(acc, memory + at, memory + at + depth * line);
+    if (k >= s.begin) multiply<Bring<A, T>::unroll>(acc, memory + at, memory + at + depth * line);
     if (more) {
       ba.put(memory + stage - at);
       bb.put(memory + stage - at + depth * line);
