@@ -93,9 +93,9 @@ func TestGEMMTakesOverlappingRows(t *testing.T) {
 // counters of the shares as they were.
 func TestGEMMCoversManyTilesAndSharesTheDepth(t *testing.T) {
 	tests := []struct{ m, n, k, batch, blocks int64 }{
-		{1100, 140, 32, 1, 9 * 2}, // the second group of rows is not full
-		{20, 140, 1600, 1, 2 * 4}, // shares of 512 at least: 400 each
-		{130, 20, 1104, 2, 2 * 3}, // of 384 each
+		{1100, 140, 16, 1, 9 * 2}, // the second group of rows is not full
+		{20, 140, 1040, 1, 2 * 3}, // shares of 512 at least: 352 each
+		{130, 20, 520, 2, 2 * 2},  // of 288 each
 	}
 	onEveryArch(t, func(t *testing.T, c *cpu) {
 		for i, tt := range tests {

@@ -1,0 +1,234 @@
+package kernels
+
+// The work that memory bounds: which kernel, over which part of the ranges.
+
+// copy fills, copies or casts, if there is one range or a pair that fits.
+func (p *plan) copy() {
+	switch {
+	case len(p.reads) == 0 && len(p.writes) == 1:
+		p.add(Fill{To: p.writes[0]}.Launch())
+		p.writes = p.writes[:0]
+	case len(p.reads) == 1 && len(p.writes) == 1:
+		p.copyOne(p.reads[0], p.writes[0])
+	}
+}
+
+func (p *plan) copyOne(from, to Range) {
+	narrow := F16
+	if p.t == BF16 {
+		narrow = BF16
+	}
+	switch {
+	case from.Bytes == to.Bytes:
+		p.add(Copy{From: from, To: to}.Launch())
+	case from.Bytes == 2*to.Bytes && to.Bytes%2 == 0:
+		p.add(Cast{FromType: F32, ToType: narrow, From: from.Addr, To: to.Addr, Elements: to.Bytes / 2}.Launch())
+	case 2*from.Bytes == to.Bytes && from.Bytes%2 == 0:
+		p.add(Cast{FromType: narrow, ToType: F32, From: from.Addr, To: to.Addr, Elements: from.Bytes / 2}.Launch())
+	default:
+		return
+	}
+	p.reads, p.writes = p.reads[:0], p.writes[:0]
+}
+
+// reduce sums the longest input to the longest output.
+func (p *plan) reduce() {
+	r, w := largest(p.reads), largest(p.writes)
+	if r < 0 || w < 0 {
+		return
+	}
+	from, to := p.reads[r], p.writes[w]
+	rows := p.elements(to)
+	if rows == 0 || p.elements(from) < rows {
+		return
+	}
+	k := ReduceRows{Type: p.t, From: from.Addr, To: to.Addr, Rows: rows, Columns: p.elements(from) / rows}
+	// Short sums: one thread for each is best, if they lie side by side.
+	const shortest = 1024 // bytes
+	if k.Columns*p.t.Size() <= shortest && rows*p.t.Size()%vectorBytes == 0 {
+		k.Rows, k.Columns = k.Columns, k.Rows
+		p.add(ReduceColumns(k).Launch())
+	} else {
+		p.add(k.Launch())
+	}
+	take(p.reads, r, k.Rows*k.Columns*p.t.Size())
+	take(p.writes, w, rows*p.t.Size())
+}
+
+// rowElements is the length of rows where nothing says what it is.
+const rowElements = 1024
+
+// softmax works on rows of the longest input, with the next as its gradient if
+// it is as long.
+func (p *plan) softmax() {
+	r, w := largest(p.reads), largest(p.writes)
+	if r < 0 || w < 0 || p.reads[r].Bytes != p.writes[w].Bytes {
+		return
+	}
+	n := p.elements(p.reads[r])
+	columns := min(n, rowElements)
+	if columns == 0 {
+		return
+	}
+	rows := n / columns
+	bytes := rows * columns * p.t.Size()
+	input, output := p.reads[r].Addr, p.writes[w].Addr
+	take(p.writes, w, bytes)
+	take(p.reads, r, bytes)
+	if g := equal(p.reads, n*p.t.Size(), r); g >= 0 {
+		p.add(SoftmaxBackward{Type: p.t, Output: input, Gradient: p.reads[g].Addr, Result: output, Rows: rows, Columns: columns}.Launch())
+		take(p.reads, g, bytes)
+		return
+	}
+	p.add(Softmax{Type: p.t, Input: input, Output: output, Rows: rows, Columns: columns}.Launch())
+}
+
+// equal is the place of a range with so many whole bytes, other than one; -1 if
+// there is none.
+func equal(ranges []Range, bytes int64, but int) int {
+	for i, r := range ranges {
+		if i != but && r.Bytes == bytes {
+			return i
+		}
+	}
+	return -1
+}
+
+// pair is the places of two ranges of one length, below that of the n elements
+// of a matrix, that hold a number in F32 for each of as many rows as divide n.
+func pair(ranges []Range, n, whole int64) (first, second int) {
+	for i, r := range ranges {
+		rows := r.Bytes / F32.Size()
+		if r.Bytes >= whole || r.Bytes%F32.Size() != 0 || rows == 0 || n%rows != 0 {
+			continue
+		}
+		if j := equal(ranges[i+1:], r.Bytes, -1); j >= 0 {
+			return i, i + 1 + j
+		}
+	}
+	return -1, -1
+}
+
+// normalize works on rows of the longest input. Two outputs of a number per row
+// are mean and deviation; two such inputs, beside another as long as the
+// longest, are those of a backward step.
+func (p *plan) normalize() {
+	r, w := largest(p.reads), largest(p.writes)
+	if r < 0 || w < 0 || p.reads[r].Bytes != p.writes[w].Bytes {
+		return
+	}
+	n := p.elements(p.reads[r])
+	whole := n * p.t.Size()
+	if g := equal(p.reads, whole, r); g >= 0 && whole == p.reads[r].Bytes {
+		if mean, deviation := pair(p.reads, n, whole); mean >= 0 {
+			p.normalizeBackward(r, g, w, mean, deviation)
+		}
+		return
+	}
+	k := Normalize{Type: p.t, Input: p.reads[r].Addr, Output: p.writes[w].Addr, Columns: min(n, rowElements), Epsilon: 1e-5}
+	if mean, deviation := pair(p.writes, n, whole); mean >= 0 {
+		k.Mean, k.Deviation = p.writes[mean].Addr, p.writes[deviation].Addr
+		k.Columns = n / (p.writes[mean].Bytes / F32.Size())
+		take(p.writes, mean, p.writes[mean].Bytes)
+		take(p.writes, deviation, p.writes[deviation].Bytes)
+	}
+	if k.Columns == 0 {
+		return
+	}
+	k.Rows = n / k.Columns
+	take(p.writes, w, k.Rows*k.Columns*p.t.Size())
+	take(p.reads, r, k.Rows*k.Columns*p.t.Size())
+	for _, of := range []*uint64{&k.Weight, &k.Bias} {
+		if i := equal(p.reads, k.Columns*p.t.Size(), r); i >= 0 {
+			*of = p.reads[i].Addr
+			take(p.reads, i, p.reads[i].Bytes)
+		}
+	}
+	p.add(k.Launch())
+}
+
+func (p *plan) normalizeBackward(input, gradient, result, mean, deviation int) {
+	rows := p.reads[mean].Bytes / F32.Size()
+	k := NormalizeBackward{
+		Type: p.t, Input: p.reads[input].Addr, Gradient: p.reads[gradient].Addr, Result: p.writes[result].Addr,
+		Mean: p.reads[mean].Addr, Deviation: p.reads[deviation].Addr, Rows: rows, Columns: p.elements(p.reads[input]) / rows,
+	}
+	p.add(k.Launch())
+	take(p.writes, result, p.writes[result].Bytes)
+	for _, i := range []int{input, gradient, mean, deviation} {
+		take(p.reads, i, p.reads[i].Bytes)
+	}
+}
+
+// index moves rows of the longest input to the longest output in an order of no
+// pattern. What indices there are is only read: they are not real.
+func (p *plan) index() {
+	const rowBytes = 256
+	r, w := largest(p.reads), largest(p.writes)
+	if r < 0 || w < 0 {
+		return
+	}
+	rows := min(p.reads[r].Bytes, p.writes[w].Bytes) / rowBytes
+	if rows == 0 {
+		return
+	}
+	p.add(Index{
+		Rows: p.writes[w].Addr, Table: p.reads[r].Addr, Step: coprime(rows),
+		Count: rows, TableRows: rows, RowBytes: rowBytes,
+	}.Gather())
+	take(p.reads, r, rows*rowBytes)
+	take(p.writes, w, rows*rowBytes)
+}
+
+// coprime is a large step that visits all of n rows before it comes back.
+func coprime(n int64) int64 {
+	for _, prime := range []int64{1_000_003, 1_000_033, 1_000_037} {
+		if n%prime != 0 {
+			return prime
+		}
+	}
+	return 1
+}
+
+// update works on tensors in parallel lists: every output has an input of each
+// list, the first of them first. Other updates are streams.
+func (p *plan) update() {
+	tensors := len(p.writes)
+	if tensors == 0 || len(p.reads)%tensors != 0 {
+		return
+	}
+	lists := len(p.reads) / tensors
+	if lists == 0 || lists > 8 {
+		return
+	}
+	parts := make([]Part, tensors)
+	addrs := make([]uint64, tensors*(lists+1))
+	inPlace := true
+	for i, w := range p.writes {
+		own := addrs[i*(lists+1) : (i+1)*(lists+1)]
+		for l := range lists {
+			r := p.reads[l*tensors+i]
+			if r.Bytes != w.Bytes {
+				return
+			}
+			own[l] = r.Addr
+		}
+		own[lists] = w.Addr
+		inPlace = inPlace && own[0] == w.Addr
+		parts[i] = Part{Bytes: w.Bytes, Addrs: own}
+	}
+	k := Update{Type: p.t, Read: 1<<lists - 1, Written: 1 << lists, Scale: streamScale, Shift: streamShift}
+	if inPlace {
+		k.Written = 1
+		for i := range parts {
+			parts[i].Addrs = parts[i].Addrs[:lists]
+		}
+	}
+	elements := int64(0)
+	for _, w := range p.writes {
+		elements += w.Bytes / p.t.Size()
+	}
+	k.Rounds = rounds(p.flops, elements, int64(lists))
+	p.updates(k, parts)
+	p.reads, p.writes = p.reads[:0], p.writes[:0]
+}

@@ -1,0 +1,245 @@
+package kernels
+
+// Work is what an operator makes a GPU do: what it computes and the memory it
+// reads and writes. [Work.Append] finds launches with that traffic and that
+// arithmetic over that memory. What is computed has no meaning: it takes
+// as long, and touches every byte.
+type Work struct {
+	Kind      Kind
+	Precision Precision
+	// FLOPs counts a multiply-add as two.
+	FLOPs int64
+	// M, N, K and Batch are the product of matrices that a product, a
+	// convolution or attention amounts to.
+	M, N, K, Batch int64
+	Reads, Writes  []Range
+}
+
+// Kind says what work is like.
+type Kind uint8
+
+// The kinds of work.
+const (
+	ElementwiseWork Kind = iota
+	CopyWork
+	ReductionWork
+	NormalizationWork
+	SoftmaxWork
+	IndexWork
+	MatmulWork
+	ConvolutionWork
+	AttentionWork
+	UpdateWork
+	numKinds
+)
+
+var kindNames = [numKinds]string{
+	"elementwise", "copy", "reduction", "normalization", "softmax", "index", "matmul", "convolution", "attention", "optimizer-update",
+}
+
+func (k Kind) String() string {
+	if k < numKinds {
+		return kindNames[k]
+	}
+	return "unknown"
+}
+
+// Precision is that of the arithmetic.
+type Precision uint8
+
+// The precisions. FP64 is computed in F32: there are as many operations, but
+// not as slow ones.
+const (
+	FP32 Precision = iota
+	TF32
+	FP16
+	BF16Precision
+	FP64
+	numPrecisions
+)
+
+var precisionNames = [numPrecisions]string{"fp32", "tf32", "fp16", "bf16", "fp64"}
+
+func (p Precision) String() string {
+	if p < numPrecisions {
+		return precisionNames[p]
+	}
+	return "unknown"
+}
+
+func (p Precision) elements() Type {
+	switch p {
+	case FP16:
+		return F16
+	case BF16Precision:
+		return BF16
+	}
+	return F32
+}
+
+// Append appends to launches those that do the work on a GPU of a compute
+// capability times ten. Together they read and write every byte of the work's
+// ranges. Operations are those of the work where it is a product whose output
+// has the size that M, N and Batch say, and near to them elsewhere.
+func (w *Work) Append(launches []Launch, capability int) []Launch {
+	var buffers [2][8]Range
+	p := plan{
+		launches: launches, before: len(launches), capability: capability, t: w.Precision.elements(),
+		reads: occupied(buffers[0][:0], w.Reads), writes: occupied(buffers[1][:0], w.Writes), flops: w.FLOPs,
+	}
+	switch w.Kind {
+	case CopyWork:
+		p.copy()
+	case ReductionWork:
+		p.reduce()
+	case NormalizationWork:
+		p.normalize()
+	case SoftmaxWork:
+		p.softmax()
+	case IndexWork:
+		p.index()
+	case MatmulWork:
+		p.matmul(w)
+	case ConvolutionWork:
+		p.convolve(w)
+	case AttentionWork:
+		p.attend(w)
+	case UpdateWork:
+		p.update()
+	}
+	// Elementwise work, and whatever the others left over.
+	p.stream()
+	return p.launches
+}
+
+// occupied appends to a list the ranges that have bytes.
+func occupied(to, ranges []Range) []Range {
+	for _, r := range ranges {
+		if r.Bytes > 0 {
+			to = append(to, r)
+		}
+	}
+	return to
+}
+
+// A plan is work of which a part is done. Each kernel takes from reads and
+// writes the memory that it visits, and from flops what it computes.
+type plan struct {
+	launches      []Launch
+	before        int // how many of them are not the work's
+	capability    int
+	t             Type
+	reads, writes []Range
+	flops         int64
+}
+
+// add adds a launch.
+func (p *plan) add(l Launch) {
+	p.launches = append(p.launches, l)
+	p.flops = max(0, p.flops-l.FLOPs)
+}
+
+// take takes the first bytes of a range.
+func take(ranges []Range, i int, bytes int64) {
+	ranges[i].Addr += uint64(bytes)
+	ranges[i].Bytes -= bytes
+}
+
+// elements is how many whole ones a range holds.
+func (p *plan) elements(r Range) int64 { return r.Bytes / p.t.Size() }
+
+// largest is the place of the range with most bytes; -1 if there is none.
+func largest(ranges []Range) int {
+	at := -1
+	for i, r := range ranges {
+		if at < 0 || r.Bytes > ranges[at].Bytes {
+			at = i
+		}
+	}
+	return at
+}
+
+// What rounds compute is x*scale + shift; these keep numbers what they are.
+const (
+	streamScale = 1
+	streamShift = 0
+)
+
+// begun tells whether there is a launch for the work already. Then the rest is
+// no place for arithmetic: there may be little of it.
+func (p *plan) begun() bool { return len(p.launches) > p.before }
+
+// stream reads and writes all that is left, in one launch if there are few
+// ranges, and if that is everything with rounds of arithmetic.
+func (p *plan) stream() {
+	p.reads, p.writes = occupied(p.reads[:0], p.reads), occupied(p.writes[:0], p.writes)
+	if len(p.reads)+len(p.writes) == 0 {
+		return
+	}
+	if len(p.reads) > MaxOperands || len(p.writes) > MaxOperands {
+		p.streamMany()
+		return
+	}
+	k := Elementwise{Type: p.t, Reads: p.reads, Writes: p.writes, Scale: streamScale, Shift: streamShift}
+	longest := int64(0)
+	for _, r := range p.reads {
+		longest = max(longest, r.Bytes)
+	}
+	for _, r := range p.writes {
+		longest = max(longest, r.Bytes)
+	}
+	if !p.begun() {
+		k.Rounds = rounds(p.flops, divUp(longest, p.t.Size()), int64(len(p.reads)))
+	}
+	p.add(k.Launch())
+	p.reads, p.writes = p.reads[:0], p.writes[:0]
+}
+
+// rounds is how many multiply-adds an element takes, beside the additions of
+// its inputs, for so many operations in all.
+func rounds(flops, elements, inputs int64) int64 {
+	missing := flops - elements*max(inputs-1, 0)
+	if elements == 0 || missing <= 0 {
+		return 0
+	}
+	return (missing + elements) / (2 * elements)
+}
+
+// streamMany reads and writes ranges one by one, many in a launch.
+func (p *plan) streamMany() {
+	bytes := int64(0)
+	for _, r := range p.reads {
+		bytes += r.Bytes
+	}
+	for _, r := range p.writes {
+		bytes += r.Bytes
+	}
+	k := Update{Type: p.t, Scale: streamScale, Shift: streamShift}
+	if !p.begun() {
+		k.Rounds = rounds(p.flops, bytes/p.t.Size(), 1)
+	}
+	for _, side := range []struct {
+		ranges       []Range
+		read, writes uint64
+	}{{p.reads, 1, 0}, {p.writes, 0, 1}} {
+		k.Read, k.Written = side.read, side.writes
+		addrs := make([]uint64, len(side.ranges))
+		parts := make([]Part, len(side.ranges))
+		for i, r := range side.ranges {
+			addrs[i] = r.Addr
+			parts[i] = Part{Bytes: r.Bytes, Addrs: addrs[i : i+1]}
+		}
+		p.updates(k, parts)
+	}
+	p.reads, p.writes = p.reads[:0], p.writes[:0]
+}
+
+// updates adds launches for any number of parts.
+func (p *plan) updates(k Update, parts []Part) {
+	for len(parts) > 0 {
+		n := min(len(parts), MaxParts(len(parts[0].Addrs)))
+		k.Parts = parts[:n]
+		p.add(k.Launch())
+		parts = parts[n:]
+	}
+}
