@@ -108,6 +108,9 @@ func TestMeasuredIsSimulatedToTheByte(t *testing.T) {
 		{"v100-16", []string{"--model", "toy", "--batch", "16..1024x2", "--alloc-conf", "garbage_collection_threshold:0.6,per_process_memory_fraction:0.8"}},
 	} {
 		t.Run(tt.gpu+" "+strings.Join(tt.args[1:], " "), func(t *testing.T) {
+			if testing.Short() && tt.args[1] != "toy" {
+				t.Skip("a model that takes its time")
+			}
 			driver := fakecuda.Simulated(board(t, tt.gpu)).Restart(t)
 			measured := sweep(t, append(tt.args, "--device", "cuda:0")...)
 			requireBalanced(t, driver)
@@ -191,6 +194,9 @@ func TestEveryDriverCallMayFail(t *testing.T) {
 			for i, call := range calls {
 				if result != 719 && i%7 != result%7 {
 					continue // one result is tried at every call
+				}
+				if testing.Short() && i%11 != 0 {
+					continue
 				}
 				setup.Fail = []string{fakecuda.FailNth(i+1, result)}
 				driver := setup.Restart(t)
