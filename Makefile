@@ -12,7 +12,7 @@ CUDA_PKG := ./internal/cudalib ./internal/nvmllib ./internal/fakecuda ./profiler
 # NVIDIA's own header, to compare ours with.
 CUDA_HEADER := nvidia-cuda-runtime-cu12==12.4.127
 
-.PHONY: all build cuda test test-cuda race lint fmt bench fuzz golden cover kernels kernels-check cuda-header clean
+.PHONY: all build cuda test test-cuda gpu-check gpu-check-build race lint fmt bench fuzz golden cover kernels kernels-check cuda-header clean
 
 all: build lint test
 
@@ -33,6 +33,16 @@ test-cuda: ## the CUDA build against a driver without a GPU, also under the race
 	$(CUDA_ENV) $(GO) test -tags cuda $(CUDA_PKG)
 	$(CUDA_ENV) $(GO) test -race -short -tags cuda ./internal/... ./profiler/device/...
 	$(CUDA_ENV) $(GO) test -race -short -tags cuda -run 'Driver|Launch|Interrupt|Measured|Largest|Broken|Machine|Verify|GPU' ./cmd/vprof
+
+# What gpu-check runs; on a machine that has only the driver, carry this folder
+# and .ci/gpu-check there.
+gpu-check-build: ## the binaries of gpu-check, in bin/gpu
+	mkdir -p bin/gpu
+	$(CUDA_ENV) $(GO) build -trimpath -tags cuda -o bin/gpu/vprof ./cmd/vprof
+	$(CUDA_ENV) $(GO) test -c -trimpath -tags cuda -o bin/gpu/cuda.test ./profiler/device/cuda
+
+gpu-check: gpu-check-build ## all checks that need a GPU; results in a folder of bin/gpu-check
+	.ci/gpu-check bin/gpu bin/gpu-check/$$(date -u +%Y%m%dT%H%M%SZ)
 
 cuda-header: ## compare our header of the driver with NVIDIA's, which is downloaded
 	rm -rf .cache/header && mkdir -p .cache/header

@@ -20,6 +20,8 @@ type Setup struct {
 	NVML int
 	// Backed gives device memory host memory, and runs the kernels.
 	Backed bool
+	// Quiet leaves the log of all calls out, for benchmarks.
+	Quiet bool
 }
 
 // A Board is one of the GPUs.
@@ -74,7 +76,11 @@ func (s Setup) Driver(tb testing.TB) *Driver {
 	set("VPROF_LIBNVML", d.Library)
 	set("FAKECUDA", strings.Join(boards, ";"))
 	set("FAKECUDA_STATS", d.stats)
-	set("FAKECUDA_LOG", d.log)
+	log := d.log
+	if s.Quiet {
+		log = ""
+	}
+	set("FAKECUDA_LOG", log)
 	set("FAKECUDA_FAIL", strings.Join(s.Fail, ","))
 	set("FAKECUDA_VERSION", number(s.Version))
 	set("FAKENVML_FAIL", number(s.NVML))

@@ -48,15 +48,23 @@ type Device interface {
 	Close() error
 }
 
-// A Verifier is a device whose memory can be tried: a pattern that is written
-// and found again says that nobody else writes there.
+// A Verifier is a device whose memory can be tried.
 type Verifier interface {
-	// WritePattern fills a range with a pattern that follows from a seed and
-	// each byte's place.
-	WritePattern(r Range, seed uint64) error
-	// VerifyPattern waits, compares a range with the pattern of a seed on the
-	// device, and returns a [*PatternError] if they differ.
-	VerifyPattern(r Range, seed uint64) error
+	// Patterns prepares for writing and verifying patterns.
+	Patterns() (Patterns, error)
+}
+
+// Patterns try memory: a pattern that is written and found again says that
+// nobody else writes there.
+type Patterns interface {
+	// Write fills a range with a pattern that follows from a seed and each
+	// byte's place.
+	Write(r Range, seed uint64) error
+	// Verify waits, compares a range with the pattern of a seed on the device,
+	// and returns a [*PatternError] if they differ.
+	Verify(r Range, seed uint64) error
+	// Close gives back what the trial needs itself.
+	Close() error
 }
 
 // A PatternError says that memory does not hold what was written.

@@ -11,11 +11,11 @@ import (
 )
 
 // A ledger follows what an allocator hands out and finds it handing out memory
-// twice. With a verifier it also tries the memory itself.
+// twice. With patterns it also tries the memory itself.
 type ledger struct {
 	live     []entry // by address
 	next     uint64  // the number of the next entry
-	verifier device.Verifier
+	patterns device.Patterns // nil without
 	verified int
 	err      error // the first thing found
 }
@@ -58,10 +58,10 @@ func (l *ledger) add(addr uint64, bytes int64) error {
 	e := entry{addr, bytes, l.next}
 	l.next++
 	l.live = slices.Insert(l.live, i, e)
-	if l.verifier == nil {
+	if l.patterns == nil {
 		return nil
 	}
-	return l.verifier.WritePattern(device.Range{Addr: addr, Bytes: bytes}, e.number)
+	return l.patterns.Write(device.Range{Addr: addr, Bytes: bytes}, e.number)
 }
 
 func (l *ledger) remove(addr uint64) error {
@@ -75,10 +75,10 @@ func (l *ledger) remove(addr uint64) error {
 }
 
 func (l *ledger) verify(e entry) error {
-	if l.verifier == nil {
+	if l.patterns == nil {
 		return nil
 	}
-	if err := l.verifier.VerifyPattern(device.Range{Addr: e.addr, Bytes: e.bytes}, e.number); err != nil {
+	if err := l.patterns.Verify(device.Range{Addr: e.addr, Bytes: e.bytes}, e.number); err != nil {
 		return err
 	}
 	l.verified++

@@ -210,14 +210,18 @@ func (w *measurer) verify(ctx context.Context) error {
 	if !ok {
 		return fmt.Errorf("%s has no memory to verify", w.device.Name())
 	}
-	l := &ledger{verifier: v}
-	_, err := Replay(ctx, w.program, Options{Config: w.config, Source: w.device, Hooks: Hooks{
+	patterns, err := v.Patterns()
+	if err != nil {
+		return err
+	}
+	l := &ledger{patterns: patterns}
+	_, err = Replay(ctx, w.program, Options{Config: w.config, Source: w.device, Hooks: Hooks{
 		Trace: l.trace,
 		Mark:  func(program.Phase) error { return l.err },
 		End:   l.end,
 	}})
 	w.measurement.Verified = l.verified
-	return err
+	return errors.Join(err, patterns.Close())
 }
 
 // A gauge is a device's memory that notes how much of the board is in use.

@@ -216,7 +216,15 @@ type bench struct {
 	stray uint64
 }
 
-func (b *bench) WritePattern(r device.Range, seed uint64) error {
+func (b *bench) Patterns() (device.Patterns, error) { return patterns{b}, nil }
+
+// patterns are those of a bench.
+type patterns struct{ b *bench }
+
+func (patterns) Close() error { return nil }
+
+func (p patterns) Write(r device.Range, seed uint64) error {
+	b := p.b
 	b.held[r.Addr] = seed
 	if b.left--; b.left == 0 {
 		b.held[b.stray] = seed + 1000
@@ -224,8 +232,8 @@ func (b *bench) WritePattern(r device.Range, seed uint64) error {
 	return nil
 }
 
-func (b *bench) VerifyPattern(r device.Range, seed uint64) error {
-	if b.held[r.Addr] != seed {
+func (p patterns) Verify(r device.Range, seed uint64) error {
+	if p.b.held[r.Addr] != seed {
 		return &device.PatternError{Range: r, Bytes: 16}
 	}
 	return nil

@@ -22,8 +22,6 @@ type workload struct {
 	// anew.
 	planned []kernels.Launch
 	args    []unsafe.Pointer
-	// verdict is memory for the result of a verification, once there was one.
-	verdict uint64
 }
 
 // load has the driver compile the kernels for the board.
@@ -108,29 +106,40 @@ func (d *Device) function(name string) (cu.Function, error) {
 
 var _ device.Verifier = (*Device)(nil)
 
-// WritePattern implements [device.Verifier].
-func (d *Device) WritePattern(r device.Range, seed uint64) error {
-	l := kernels.Fill{To: kernels.Range(r), Seed: seed}.Launch()
-	return d.start(&l)
+// patterns is memory for the result of a verification.
+type patterns struct {
+	device  *Device
+	verdict uint64
 }
 
-// verdictBytes is the size of a verification's result.
+// verdictBytes is the size of that result.
 const verdictBytes = 16
 
-// VerifyPattern implements [device.Verifier].
-func (d *Device) VerifyPattern(r device.Range, seed uint64) error {
-	w := d.work
-	if w.verdict == 0 {
-		addr, err := d.Get(verdictBytes)
-		if err != nil {
-			return err
-		}
-		w.verdict = addr
+// Patterns implements [device.Verifier].
+func (d *Device) Patterns() (device.Patterns, error) {
+	verdict, err := d.Get(verdictBytes)
+	if err != nil {
+		return nil, err
 	}
-	if err := d.Fill(w.verdict, 0, verdictBytes); err != nil {
+	return &patterns{d, verdict}, nil
+}
+
+// Close implements [device.Patterns].
+func (p *patterns) Close() error { return p.device.Put(p.verdict, verdictBytes) }
+
+// Write implements [device.Patterns].
+func (p *patterns) Write(r device.Range, seed uint64) error {
+	l := kernels.Fill{To: kernels.Range(r), Seed: seed}.Launch()
+	return p.device.start(&l)
+}
+
+// Verify implements [device.Patterns].
+func (p *patterns) Verify(r device.Range, seed uint64) error {
+	d := p.device
+	if err := d.Fill(p.verdict, 0, verdictBytes); err != nil {
 		return err
 	}
-	l := kernels.Verify{Of: kernels.Range(r), Seed: seed, Result: w.verdict}.Launch()
+	l := kernels.Verify{Of: kernels.Range(r), Seed: seed, Result: p.verdict}.Launch()
 	if err := d.start(&l); err != nil {
 		return err
 	}
@@ -138,7 +147,7 @@ func (d *Device) VerifyPattern(r device.Range, seed uint64) error {
 		return err
 	}
 	var verdict struct{ vectors, first uint64 }
-	err := cu.MemcpyDtoH(unsafe.Pointer(&verdict), cu.DevicePtr(w.verdict), verdictBytes)
+	err := cu.MemcpyDtoH(unsafe.Pointer(&verdict), cu.DevicePtr(p.verdict), verdictBytes)
 	if err != nil {
 		return d.check("cuMemcpyDtoH", verdictBytes, err)
 	}
