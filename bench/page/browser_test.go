@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/bench/page"
+	"github.com/vprof/vprof/bench/reference"
 )
 
 // browser is a headless Chromium with the page open, and the errors that its
@@ -181,7 +182,15 @@ func TestScreenshot(t *testing.T) {
 	if path == "" {
 		t.Skip("VPROF_SCREENSHOT names no file")
 	}
-	b := open(t, swept(t, redimnetB2(), 15<<30+480<<20, 16, 8, 24, 32, 48, 64, 96, 128), 1080, 1400)
+	p := swept(t, redimnetB2(), 16612720640, 16, 8, 32, 64, 128)
+	records, err := reference.Open("../reference/data/redimnet-b2.jsonl")
+	require.NoError(t, err)
+	for _, r := range records.Records {
+		if c := p.Runs[0].Case; r.Stage == c.Stage && r.AMP == "" && !r.Checkpointing && r.Accumulate == 1 && r.AllocConf == "" {
+			p.References = append(p.References, r)
+		}
+	}
+	b := open(t, p, 1080, 1490)
 	png, err := chromedp.Run(b, chromedp.CaptureScreenshot())
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(path, png, 0o600))
