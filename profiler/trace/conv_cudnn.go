@@ -124,7 +124,7 @@ func (t *Tape) convWorkspace(args ConvArgs, x, w, y *Tensor, dir convDirection, 
 	if !known {
 		b := t.board
 		sizes = cudnn.Workspaces(k.config, dir, cudnn.Board{
-			Name: b.Name, Capability: b.Capability, SMs: b.SMs, ThreadsPerSM: b.ThreadsPerSM, Memory: b.Memory,
+			Name: b.Name, Capability: b.Capability, Memory: b.Memory,
 		})
 		if t.convs == nil {
 			t.convs = make(map[convCall][]int64)

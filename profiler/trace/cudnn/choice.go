@@ -58,12 +58,3 @@ func parseChoice(s string) (Choice, error) {
 	}
 	return c, nil
 }
-
-// on carries a choice over to board b from the one the rules were found on.
-// Splits fill multiprocessors, so they grow with them.
-func (c Choice) on(b *Board, multiprocessors int) Choice {
-	if c.Splits > 1 && b.SMs != multiprocessors {
-		c.Splits = max(1, c.Splits*int64(b.SMs)/int64(multiprocessors))
-	}
-	return c
-}

@@ -87,16 +87,13 @@ type Config struct {
 	Layout Layout
 }
 
-// Board is what cuDNN's choice of engine knows about a GPU.
+// Board is what decides about engines on a GPU. Its number of multiprocessors
+// does not (see the package comment).
 type Board struct {
 	// Name appears in error texts and explanations only.
 	Name string
 	// Capability is the compute capability times ten: 75, 80, 86, 89, 90, 120.
 	Capability int
-	// SMs is the number of streaming multiprocessors.
-	SMs int
-	// ThreadsPerSM is the most threads resident on one of them.
-	ThreadsPerSM int
 	// Memory is the device memory in bytes; an engine whose workspace does not
 	// fit is passed over.
 	Memory int64

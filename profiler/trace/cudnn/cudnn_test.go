@@ -66,8 +66,7 @@ func drawConfig(t *rapid.T) cudnn.Config {
 func drawBoard(t *rapid.T) cudnn.Board {
 	return cudnn.Board{
 		Capability: rapid.SampledFrom([]int{70, 75, 80, 86, 87, 89, 90, 100, 120}).Draw(t, "capability"),
-		SMs:        rapid.IntRange(10, 200).Draw(t, "sms"), ThreadsPerSM: 1536,
-		Memory: rapid.Int64Range(1<<30, 200<<30).Draw(t, "memory"),
+		Memory:     rapid.Int64Range(1<<30, 200<<30).Draw(t, "memory"),
 	}
 }
 

@@ -1,11 +1,11 @@
 package cudnn
 
 // numFeatures is the length of the list below.
-const numFeatures = 57
+const numFeatures = 55
 
 // features are the quantities that rules compare, in the order of
-// featureNames. They are sizes of the implicit matrix product, its tiles per
-// multiprocessor, alignments and the shape's proportions: what a heuristic that
+// featureNames. They are sizes of the implicit matrix product, its tiles,
+// alignments and the shape's proportions: what a heuristic that
 // never saw the shape could use.
 type features [numFeatures]float32
 
@@ -43,28 +43,26 @@ var featureNames = [numFeatures]string{
 	"rows",          // M of the implicit product
 	"columns",       // N of the implicit product, per group
 	"reduction",     // K of the implicit product
-	"tiles-64",      // 64 x 64 tiles of the product per multiprocessor
-	"tiles-128",     // 128 x 128 tiles per multiprocessor
-	"tiles-256",     // 256 x 128 tiles per multiprocessor
+	"tiles-64",      // 64 x 64 tiles of the product
+	"tiles-128",     // 128 x 128 tiles
+	"tiles-256",     // 256 x 128 tiles
 	"reduction/128", // reduction over tiles-128
-	"work",          // multiply-adds per multiprocessor
+	"work",          // multiply-adds
 	"x-bytes",
 	"y-bytes",
 	"w-bytes",
-	"product",   // elements of the result
-	"waves-64",  // tiles-64 rounded up over itself: the idle share of the last wave
-	"waves-128", // the same of tiles-128
-	"x+y/w",     // bytes of x and y over those of w
-	"plain",     // 1 if nothing is strided or dilated
-	"winograd",  // the kernel's side if a Winograd engine exists, else 0
-	"all-c",     // channels of the image side, all groups
-	"all-k",     // channels of the feature side, all groups
-	"x-d",       // third to last axis of x
-	"kernel-d",  // third to last axis
-	"n*x",       // samples times spatial points of x
-	"n*y",       // samples times spatial points of y
-	"c*taps",    // reduction of the forward
-	"k*taps",    // reduction of the data gradient
+	"product",  // elements of the result
+	"x+y/w",    // bytes of x and y over those of w
+	"plain",    // 1 if nothing is strided or dilated
+	"winograd", // the kernel's side if a Winograd engine exists, else 0
+	"all-c",    // channels of the image side, all groups
+	"all-k",    // channels of the feature side, all groups
+	"x-d",      // third to last axis of x
+	"kernel-d", // third to last axis
+	"n*x",      // samples times spatial points of x
+	"n*y",      // samples times spatial points of y
+	"c*taps",   // reduction of the forward
+	"k*taps",   // reduction of the data gradient
 	"rows/columns",
 	"reduction/result", // reduction over rows times columns
 }
@@ -81,10 +79,9 @@ func (p *problem) features() (f features) {
 		xd, kd = p.x(0), p.K[0]
 	}
 	rows, columns, reduction := p.product()
-	sms := float32(p.board.SMs)
-	t64 := p.tiles(rows, columns, 64, 64) / sms
-	t128 := p.tiles(rows, columns, 128, 128) / sms
-	t256 := p.tiles(rows, columns, 256, 128) / sms
+	t64 := p.tiles(rows, columns, 64, 64)
+	t128 := p.tiles(rows, columns, 128, 128)
+	t256 := p.tiles(rows, columns, 256, 128)
 	xb, yb := float32(p.N*p.c*p.xs*p.es), float32(p.N*p.k*p.ys*p.es)
 	wb := float32(p.c * p.kg * p.taps * p.es)
 	return features{
@@ -100,9 +97,9 @@ func (p *problem) features() (f features) {
 		float32(p.xs), float32(p.ys), float32(xh), float32(p.x(w)), float32(yh), float32(p.y(w)),
 		float32(rows), float32(columns), float32(reduction),
 		t64, t128, t256, float32(reduction) / t128,
-		float32(rows) * float32(columns) * float32(reduction) * float32(p.Groups) / sms,
+		float32(rows) * float32(columns) * float32(reduction) * float32(p.Groups),
 		xb, yb, wb, float32(rows) * float32(columns) * float32(p.Groups),
-		idle(t64), idle(t128), (xb + yb) / wb, flag(p.plain()), p.winogradSide(),
+		(xb + yb) / wb, flag(p.plain()), p.winogradSide(),
 		float32(p.c), float32(p.k), float32(xd), float32(kd),
 		float32(p.N * p.xs), float32(p.N * p.ys), float32(p.cg * p.taps), float32(p.kg * p.taps),
 		float32(rows) / float32(columns), float32(reduction) / (float32(rows) * float32(columns)),
@@ -123,16 +120,6 @@ func (p *problem) product() (rows, columns, reduction int64) {
 
 func (p *problem) tiles(rows, columns, m, n int64) float32 {
 	return float32(ceilDiv(rows, m) * ceilDiv(columns, n) * p.Groups)
-}
-
-// idle is how much longer the last wave makes the work: waves rounded up over
-// waves.
-func idle(waves float32) float32 {
-	up := float32(int64(waves))
-	if up < waves {
-		up++
-	}
-	return up / waves
 }
 
 // alignment is the largest power of two up to 64 that divides n.

@@ -24,9 +24,7 @@ var generations = [...]int{75, 80, 86, 89, 90, 120}
 // rules are the decision rules of one architecture, by operation and element
 // size.
 type rules struct {
-	// multiprocessors is how many the recorded board has.
-	multiprocessors int
-	trees           [3][2]tree
+	trees [3][2]tree
 }
 
 // tree is a binary decision tree; node 0 is its root.
@@ -100,21 +98,12 @@ func readRules(files fs.FS, name string) (*rules, error) {
 	return r, nil
 }
 
-// parseRules reads rules in the form that command fit writes: the line
-// "multiprocessors 36", then for each operation and precision a head line such
-// as "fprop half" and its tree, one node a line in preorder: "feature <
-// threshold", or "= choice".
+// parseRules reads rules in the form that command fit writes: for each operation
+// and precision a head line such as "fprop half" and its tree, one node a line
+// in preorder: "feature < threshold", or "= choice".
 func parseRules(text string) (*rules, error) {
 	r := &rules{}
 	p := ruleParser{lines: strings.Split(text, "\n")}
-	p.skipBlank()
-	if p.at == len(p.lines) {
-		return nil, fmt.Errorf("no rules")
-	}
-	if n, err := fmt.Sscanf(p.lines[p.at], "multiprocessors %d", &r.multiprocessors); n != 1 || r.multiprocessors <= 0 {
-		return nil, fmt.Errorf("line %d: want the number of multiprocessors: %w", p.at+1, err)
-	}
-	p.at++
 	for p.skipBlank(); p.at < len(p.lines); p.skipBlank() {
 		words := strings.Fields(p.lines[p.at])
 		if len(words) != 2 {

@@ -53,8 +53,8 @@ var operations = []string{"fprop half", "fprop fp32", "dgrad half", "dgrad fp32"
 
 // board is what is known of one architecture: its samples by operation.
 type board struct {
-	generation, multiprocessors int
-	samples                     map[string][]sample
+	generation int
+	samples    map[string][]sample
 }
 
 // collect sorts the cases by the tree they belong to.
@@ -66,7 +66,7 @@ func collect(vs []vectors.Vector) map[int]*board {
 			generation, operation := s.Tree()
 			b := boards[generation]
 			if b == nil {
-				b = &board{generation, v.Board.SMs, map[string][]sample{}}
+				b = &board{generation, map[string][]sample{}}
 				boards[generation] = b
 			}
 			// The last is cuDNN's; a copy of the weight may come before it.
@@ -101,7 +101,6 @@ func write(dir string, boards map[int]*board, support int) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(z, "multiprocessors %d\n", b.multiprocessors)
 		for _, t := range texts {
 			if _, err := t.WriteTo(z); err != nil {
 				return err

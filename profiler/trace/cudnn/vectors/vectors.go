@@ -31,12 +31,12 @@ type Vector struct {
 
 // Boards are the recorded boards by name. Memory is the size libraries saw.
 var Boards = map[string]cudnn.Board{
-	"t4":          {Name: "t4", Capability: 75, SMs: 40, ThreadsPerSM: 1024, Memory: 16 << 30},
-	"rtx-3060":    {Name: "rtx-3060", Capability: 86, SMs: 28, ThreadsPerSM: 1536, Memory: 12 << 30},
-	"rtx-4090":    {Name: "rtx-4090", Capability: 89, SMs: 128, ThreadsPerSM: 1536, Memory: 24 << 30},
-	"rtx-5060-ti": {Name: "rtx-5060-ti", Capability: 120, SMs: 36, ThreadsPerSM: 1536, Memory: 16 << 30},
-	"a100-40":     {Name: "a100-40", Capability: 80, SMs: 108, ThreadsPerSM: 2048, Memory: 40 << 30},
-	"h200":        {Name: "h200", Capability: 90, SMs: 132, ThreadsPerSM: 2048, Memory: 141 << 30},
+	"t4":          {Name: "t4", Capability: 75, Memory: 16 << 30},
+	"rtx-3060":    {Name: "rtx-3060", Capability: 86, Memory: 12 << 30},
+	"rtx-4090":    {Name: "rtx-4090", Capability: 89, Memory: 24 << 30},
+	"rtx-5060-ti": {Name: "rtx-5060-ti", Capability: 120, Memory: 16 << 30},
+	"a100-40":     {Name: "a100-40", Capability: 80, Memory: 40 << 30},
+	"h200":        {Name: "h200", Capability: 90, Memory: 141 << 30},
 }
 
 // line is one line of the file.
