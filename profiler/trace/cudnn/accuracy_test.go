@@ -155,24 +155,24 @@ func TestHeldOutAccuracy(t *testing.T) {
 		key                 string
 		exact, close, error float64
 	}{
-		{"models held fp32 forward", 0.82, 0.87, 0.12},
-		{"models held fp32 grad input", 0.85, 0.90, 0.12},
-		{"models held fp32 grad weight", 0.68, 0.79, 0.14},
-		{"models held half forward", 0.86, 0.90, 0.06},
-		{"models held half grad input", 0.89, 0.93, 0.05},
-		{"models held half grad weight", 0.62, 0.74, 0.12},
+		{"models held fp32 forward", 0.84, 0.88, 0.10},
+		{"models held fp32 grad input", 0.89, 0.93, 0.10},
+		{"models held fp32 grad weight", 0.71, 0.81, 0.09},
+		{"models held half forward", 0.89, 0.92, 0.05},
+		{"models held half grad input", 0.90, 0.93, 0.05},
+		{"models held half grad weight", 0.64, 0.76, 0.12},
 		{"models seen fp32 forward", 0.96, 0.99, 0.01},
 		{"models seen fp32 grad input", 0.96, 0.99, 0.01},
 		{"models seen fp32 grad weight", 0.97, 0.99, 0.01},
 		{"models seen half forward", 0.97, 0.99, 0.01},
 		{"models seen half grad input", 0.97, 0.99, 0.01},
 		{"models seen half grad weight", 0.94, 0.99, 0.01},
-		{"grid held fp32 forward", 0.75, 0.82, 0.35},
-		{"grid held fp32 grad input", 0.78, 0.83, 0.40},
-		{"grid held fp32 grad weight", 0.60, 0.71, 0.32},
-		{"grid held half forward", 0.80, 0.86, 0.20},
-		{"grid held half grad input", 0.79, 0.86, 0.18},
-		{"grid held half grad weight", 0.61, 0.73, 0.19},
+		{"grid held fp32 forward", 0.78, 0.84, 0.28},
+		{"grid held fp32 grad input", 0.81, 0.85, 0.37},
+		{"grid held fp32 grad weight", 0.63, 0.74, 0.27},
+		{"grid held half forward", 0.83, 0.88, 0.19},
+		{"grid held half grad input", 0.81, 0.87, 0.15},
+		{"grid held half grad weight", 0.64, 0.75, 0.18},
 	} {
 		s := scores[floor.key]
 		require.NotNil(t, s, floor.key)

@@ -8,8 +8,9 @@
 //
 //  1. Choice. cuDNN's heuristics are themselves a learned model that picks one
 //     of some hundred configurations per architecture: a kernel, its tile, and
-//     how often the reduction is split, all constants. So the model is a
-//     decision tree per architecture, operation and precision (rules/), over
+//     how often the reduction is split, all constants. So the model is a vote
+//     of a few decision trees per architecture, operation and precision
+//     (rules/), over
 //     sizes of the implicit matrix product, its tiles, alignments and
 //     proportions, that names such a configuration ("copies of
 //     x, w and y, 3 partial results of 64x128 tiles"). Command fit grows the
@@ -23,8 +24,8 @@
 //
 // How far to trust it (TestHeldOutAccuracy, which holds the figures): for
 // convolutions of the recorded models, nearly every answer is exact. For
-// geometries the trees never saw, of convolutions of models, 62 to 91 % of the
-// answers are exact, and the bytes are off by 3 to 12 % in sum. Between boards
+// geometries the trees never saw, of convolutions of models, 65 to 92 % of the
+// answers are exact, and the bytes are off by 3 to 11 % in sum. Between boards
 // of one architecture cuDNN seems to make no difference: with the rules of the
 // recorded RTX 3060 (28 multiprocessors) the recorded steps of an RTX 3090 (82)
 // come out exact, and do not when anything is scaled by multiprocessors. So a
@@ -64,7 +65,7 @@ func (r *rules) explain(c Config, d Direction, b *Board) Plan {
 		half = 1
 	}
 	copied := p.weightCopy(d)
-	choice := r.trees[p.kind][half].leaf(&f)
+	choice := r.forests[p.kind][half].vote(&f)
 	if p.can(choice.Engine) {
 		if n := p.bytes(choice); n+copied <= b.Memory {
 			return Plan{choice, list(copied, n)}

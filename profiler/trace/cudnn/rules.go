@@ -24,14 +24,17 @@ var generations = [...]int{75, 80, 86, 89, 90, 120}
 // rules are the decision rules of one architecture, by operation and element
 // size.
 type rules struct {
-	trees [3][2]tree
+	forests [3][2]forest
+}
+
+// forest is a few decision trees that vote.
+type forest struct {
+	trees   []tree
+	choices []Choice
 }
 
 // tree is a binary decision tree; node 0 is its root.
-type tree struct {
-	nodes   []node
-	choices []Choice
-}
+type tree []node
 
 // node compares a feature with a threshold, or is a leaf (feature < 0) that
 // names a choice. The answer "less" is the next node.
@@ -42,20 +45,45 @@ type node struct {
 	other     int32
 }
 
-// leaf walks the tree down.
-func (t *tree) leaf(f *features) Choice {
+// leaf walks the tree down and returns the index of its choice.
+func (t tree) leaf(f *features) uint16 {
 	i := int32(0)
 	for {
-		n := &t.nodes[i]
+		n := &t[i]
 		switch {
 		case n.feature < 0:
-			return t.choices[n.choice]
+			return n.choice
 		case f[n.feature] < n.threshold:
 			i++
 		default:
 			i = n.other
 		}
 	}
+}
+
+// mostTrees is the most trees of a forest.
+const mostTrees = 9
+
+// vote returns what most trees choose, of equals what the earliest tree does.
+// Trees after a majority are not asked.
+func (o *forest) vote(f *features) Choice {
+	var choices [mostTrees]uint16
+	var votes [mostTrees]int
+	best := 0
+	for i, t := range o.trees {
+		choices[i] = t.leaf(f)
+		at := 0
+		for choices[at] != choices[i] {
+			at++
+		}
+		if votes[at]++; votes[at] > votes[best] || votes[at] == votes[best] && at < best {
+			best = at
+		}
+		if 2*votes[best] > len(o.trees) {
+			break
+		}
+	}
+	return o.choices[choices[best]]
 }
 
 // embedded parses the rules of each architecture on first use.
@@ -99,7 +127,7 @@ func readRules(files fs.FS, name string) (*rules, error) {
 }
 
 // parseRules reads rules in the form that command fit writes: for each operation
-// and precision a head line such as "fprop half" and its tree, one node a line
+// and precision a head line such as "fprop half" and its trees, one node a line
 // in preorder: "feature < threshold", or "= choice".
 func parseRules(text string) (*rules, error) {
 	r := &rules{}
@@ -109,19 +137,18 @@ func parseRules(text string) (*rules, error) {
 		if len(words) != 2 {
 			return nil, fmt.Errorf("line %d: want a head of two words, have %q", p.at+1, p.lines[p.at])
 		}
-		into, err := r.tree(words[0], words[1])
+		into, err := r.forest(words[0], words[1])
 		if err != nil {
 			return nil, fmt.Errorf("line %d: %w", p.at+1, err)
 		}
 		p.at++
-		p.choices = map[string]uint16{}
-		if err := p.node(into); err != nil {
+		if err := p.forest(into); err != nil {
 			return nil, fmt.Errorf("line %d: %w", p.at+1, err)
 		}
 	}
-	for kind := range r.trees {
-		for half := range r.trees[kind] {
-			if len(r.trees[kind][half].nodes) == 0 {
+	for kind := range r.forests {
+		for half := range r.forests[kind] {
+			if len(r.forests[kind][half].trees) == 0 {
 				return nil, fmt.Errorf("no rules for %s %s", kindNames[kind], precisionNames[half])
 			}
 		}
@@ -134,21 +161,21 @@ var (
 	precisionNames = [2]string{"fp32", "half"}
 )
 
-func (r *rules) tree(kind, precision string) (*tree, error) {
+func (r *rules) forest(kind, precision string) (*forest, error) {
 	i, j := slices.Index(kindNames[:], kind), slices.Index(precisionNames[:], precision)
 	if i < 0 || j < 0 {
 		return nil, fmt.Errorf("unknown rules %s %s", kind, precision)
 	}
-	if len(r.trees[i][j].nodes) > 0 {
+	if len(r.forests[i][j].trees) > 0 {
 		return nil, fmt.Errorf("rules for %s %s twice", kind, precision)
 	}
-	return &r.trees[i][j], nil
+	return &r.forests[i][j], nil
 }
 
 type ruleParser struct {
 	lines []string
 	at    int
-	// choices are the choices of the current tree.
+	// choices are the choices of the current forest.
 	choices map[string]uint16
 }
 
@@ -163,19 +190,48 @@ func (p *ruleParser) skipBlank() {
 	}
 }
 
+// forest parses the trees up to the next head line.
+func (p *ruleParser) forest(o *forest) error {
+	p.choices = map[string]uint16{}
+	for {
+		p.skipBlank()
+		if p.at == len(p.lines) || p.head() {
+			break
+		}
+		if len(o.trees) == mostTrees {
+			return fmt.Errorf("more than %d trees", mostTrees)
+		}
+		var t tree
+		if err := p.node(&t, o); err != nil {
+			return err
+		}
+		o.trees = append(o.trees, t)
+	}
+	if len(o.trees) == 0 {
+		return fmt.Errorf("no tree")
+	}
+	return nil
+}
+
+// head says whether the current line starts another forest.
+func (p *ruleParser) head() bool {
+	words := strings.Fields(p.lines[p.at])
+	return slices.Contains(kindNames[:], words[0])
+}
+
 // node parses one node and what hangs below it.
-func (p *ruleParser) node(t *tree) error {
+func (p *ruleParser) node(t *tree, o *forest) error {
 	p.skipBlank()
 	if p.at == len(p.lines) {
 		return fmt.Errorf("the tree ends in the middle")
 	}
 	words := strings.Fields(p.lines[p.at])
 	if words[0] == "=" && len(words) == 2 {
-		choice, err := p.choice(t, words[1])
+		choice, err := p.choice(o, words[1])
 		if err != nil {
 			return err
 		}
-		t.nodes = append(t.nodes, node{feature: -1, choice: choice})
+		*t = append(*t, node{feature: -1, choice: choice})
 		p.at++
 		return nil
 	}
@@ -190,18 +246,18 @@ func (p *ruleParser) node(t *tree) error {
 	if err != nil {
 		return err
 	}
-	index := len(t.nodes)
-	t.nodes = append(t.nodes, node{feature: int16(feature), threshold: float32(threshold)})
+	index := len(*t)
+	*t = append(*t, node{feature: int16(feature), threshold: float32(threshold)})
 	p.at++
-	if err := p.node(t); err != nil {
+	if err := p.node(t, o); err != nil {
 		return err
 	}
-	t.nodes[index].other = int32(len(t.nodes))
-	return p.node(t)
+	(*t)[index].other = int32(len(*t))
+	return p.node(t, o)
 }
 
-// choice returns the index of a choice in t, which gets it if it is new.
-func (p *ruleParser) choice(t *tree, text string) (uint16, error) {
+// choice returns the index of a choice in o, which gets it if it is new.
+func (p *ruleParser) choice(o *forest, text string) (uint16, error) {
 	if i, ok := p.choices[text]; ok {
 		return i, nil
 	}
@@ -209,8 +265,8 @@ func (p *ruleParser) choice(t *tree, text string) (uint16, error) {
 	if err != nil {
 		return 0, err
 	}
-	i := uint16(len(t.choices))
-	t.choices = append(t.choices, c)
+	i := uint16(len(o.choices))
+	o.choices = append(o.choices, c)
 	p.choices[text] = i
 	return i, nil
 }

@@ -19,6 +19,8 @@ func TestMalformedRulesAreRefused(t *testing.T) {
 		{"unknown engine", "fprop half\n= magic\n", `unknown engine "magic"`},
 		{"half a tile", "fprop half\n= copies/64x\n", `choice "copies/64x"`},
 		{"words after a choice", "fprop half\n= copies*3copies\n", `choice "copies*3copies"`},
+		{"too many trees", "fprop half\n" + strings.Repeat("= direct\n", mostTrees+1), "more than"},
+		{"no tree", "fprop half\n", "no tree"},
 		{"missing branch", "fprop half\nc < 8\n= direct\n", "ends in the middle"},
 		{"not a number", "fprop half\nc < many\n= direct\n= direct\n", "invalid syntax"},
 		{"incomplete", "fprop half\n= direct\n", "no rules for"},
@@ -62,9 +64,9 @@ func FuzzParseRules(f *testing.F) {
 		}
 		// What parses must decide.
 		var x features
-		for kind := range r.trees {
-			for half := range r.trees[kind] {
-				r.trees[kind][half].leaf(&x)
+		for kind := range r.forests {
+			for half := range r.forests[kind] {
+				r.forests[kind][half].vote(&x)
 			}
 		}
 	})

@@ -1,8 +1,9 @@
 // Command fit finds the decision rules of package cudnn from recorded
 // workspaces: which engine cuDNN chooses, with which tile and how often the
-// reduction is split. It grows one decision tree per architecture, operation
+// reduction is split. It grows a few decision trees per architecture, operation
 // and precision over the features of package cudnn, until a leaf has one answer
-// or too few cases. With -held-out it keeps away from the fifth of the
+// or too few cases. They differ in the features that each question may use: all
+// in the first tree, half of them, drawn anew each time, in the others. With -held-out it keeps away from the fifth of the
 // geometries that the accuracy test measures on; with -batch from a batch size.
 //
 //	go run ./fit -o rules testdata/conv-workspaces.jsonl.gz
@@ -26,6 +27,7 @@ func main() {
 	log.SetFlags(0)
 	log.SetPrefix("fit: ")
 	out := flag.String("o", "rules", "write the rules to `directory`")
+	trees := flag.Int("trees", 3, "trees that vote")
 	support := flag.Int("support", 1, "fewest cases behind a leaf")
 	heldOut := flag.Bool("held-out", false, "leave out the geometries that the accuracy test holds back")
 	batch := flag.Int64("batch", 0, "leave out a batch `size`")
@@ -43,7 +45,7 @@ func main() {
 			kept = append(kept, v)
 		}
 	}
-	if err := write(*out, collect(kept), *support); err != nil {
+	if err := write(*out, collect(kept), *trees, *support); err != nil {
 		log.Fatal(err)
 	}
 }
@@ -83,16 +85,20 @@ func collect(vs []vectors.Vector) map[int]*board {
 }
 
 // write grows the trees and writes a file per board.
-func write(dir string, boards map[int]*board, support int) error {
+func write(dir string, boards map[int]*board, trees, support int) error {
 	for _, b := range boards {
 		texts := make([]bytes.Buffer, len(operations))
 		var wait sync.WaitGroup
 		for i, operation := range operations {
 			wait.Go(func() {
 				fmt.Fprintf(&texts[i], "\n%s\n", operation)
-				t := grow(b.samples[operation], support)
-				t.write(&texts[i])
-				log.Printf("sm%d %s: %d cases, %d leaves", b.generation, operation, len(b.samples[operation]), t.leaves())
+				leaves := 0
+				for seed := range trees {
+					t := grow(b.samples[operation], support, uint64(seed))
+					t.write(&texts[i])
+					leaves += t.leaves()
+				}
+				log.Printf("sm%d %s: %d cases, %d leaves", b.generation, operation, len(b.samples[operation]), leaves)
 			})
 		}
 		wait.Wait()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"math/rand/v2"
 	"slices"
 
 	"github.com/vprof/vprof/profiler/trace/cudnn"
@@ -28,14 +29,16 @@ type branch struct {
 type grower struct {
 	support int
 	classes int
+	// random draws features; nil considers them all.
+	random *rand.PCG
 	// scratch of find.
 	order        []int32
 	below, above []float64
 }
 
 // grow builds a tree, splitting by the question that tells most (in bits) until
-// a leaf has one answer.
-func grow(samples []sample, support int) *branch {
+// a leaf has one answer. Seed 0 asks about all features, others about half.
+func grow(samples []sample, support int, seed uint64) *branch {
 	classes := map[cudnn.Choice]int32{}
 	for i := range samples {
 		c, ok := classes[samples[i].answer]
@@ -48,6 +51,9 @@ func grow(samples []sample, support int) *branch {
 	g := &grower{
 		support: support, classes: len(classes), order: make([]int32, len(samples)),
 		below: make([]float64, len(classes)), above: make([]float64, len(classes)),
+	}
+	if seed > 0 {
+		g.random = rand.NewPCG(seed, 0)
 	}
 	return g.grow(samples)
 }
@@ -112,6 +118,9 @@ func (g *grower) find(b *branch, samples []sample) {
 	}
 	order := g.order[:n]
 	for f := range samples[0].x {
+		if g.random != nil && g.random.Uint64()%2 == 0 {
+			continue
+		}
 		for i := range order {
 			order[i] = int32(i)
 		}
