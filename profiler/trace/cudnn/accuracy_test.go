@@ -188,7 +188,12 @@ func TestHeldOutAccuracyByBoard(t *testing.T) {
 	})
 	report(t, "held out, models, by board", scores)
 	for key, s := range scores {
-		require.LessOrEqual(t, s.byteError(), 0.45, key)
+		most := 0.25
+		if strings.HasPrefix(key, "t4") {
+			// Winograd and FFT engines of gigabytes, or none.
+			most = 0.55
+		}
+		require.LessOrEqual(t, s.byteError(), most, key)
 		require.GreaterOrEqual(t, s.closeShare(), 0.60, key)
 	}
 	report(t, "held out, channels last, all boards", group(t, func(v *vectors.Vector, d cudnn.Direction) (string, bool) {

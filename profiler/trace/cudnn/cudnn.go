@@ -10,9 +10,8 @@
 //     of some hundred configurations per architecture: a kernel, its tile, and
 //     how often the reduction is split, all constants. So the model is a vote
 //     of a few decision trees per architecture, operation and precision
-//     (rules/), over
-//     sizes of the implicit matrix product, its tiles, alignments and
-//     proportions, that names such a configuration ("copies of
+//     (rules/), over sizes of the implicit matrix product, its tiles,
+//     alignments and proportions, that names such a configuration ("copies of
 //     x, w and y, 3 partial results of 64x128 tiles"). Command fit grows the
 //     trees from recorded workspaces and kernel names. Which engines exist for
 //     a problem at all (Winograd wants 3x3 at stride 1, and so on) is not
@@ -20,15 +19,17 @@
 //  2. Size. Each engine has a formula: the channels-last copies of x, w and y
 //     with their padding (copies.go), partial sums of a split reduction
 //     (splitk.go), tables of offsets, Winograd and FFT transforms
-//     (winograd.go, fft.go). They give every byte.
+//     (winograd.go, fft.go). They give every byte in 95 to 98 % of the cases
+//     with a workspace; most of the rest are split reductions on Hopper.
 //
 // How far to trust it (TestHeldOutAccuracy, which holds the figures): for
 // convolutions of the recorded models, nearly every answer is exact. For
 // geometries the trees never saw, of convolutions of models, 65 to 92 % of the
-// answers are exact, and the bytes are off by 3 to 11 % in sum. Between boards
-// of one architecture cuDNN seems to make no difference: with the rules of the
-// recorded RTX 3060 (28 multiprocessors) the recorded steps of an RTX 3090 (82)
-// come out exact, and do not when anything is scaled by multiprocessors. So a
+// answers are exact, and the bytes are off by 3 to 11 % in sum; on Turing (T4),
+// whose fp32 engines want gigabytes or nothing, by up to 50 %. Between boards of
+// one architecture cuDNN seems to make no difference: with the rules of the
+// recorded RTX 3060 (28 multiprocessors) the peaks recorded of an RTX 3090 (82)
+// come out exact, and do not when rules count tiles per multiprocessor. So a
 // board counts by its architecture only.
 //
 // A transposed convolution runs as the ordinary one's data gradient and the
