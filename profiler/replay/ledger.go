@@ -13,8 +13,8 @@ import (
 // A ledger follows what an allocator hands out and finds it handing out memory
 // twice. With patterns it also tries the memory itself.
 type ledger struct {
-	live     []entry // by address
-	next     uint64  // the number of the next entry
+	live     []entry         // by address
+	next     uint64          // the number of the next entry
 	patterns device.Patterns // nil without
 	verified int
 	err      error // the first thing found

@@ -230,4 +230,3 @@ func benchmarkReal(b *testing.B, d *cuda.Device, run func() error, bytes int64, 
 		b.ReportMetric(100*float64(bytes)/each/gpu.Bandwidth, "%peak")
 	}
 }
-

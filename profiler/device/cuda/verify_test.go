@@ -47,14 +47,14 @@ func TestPatternsAreFoundAgain(t *testing.T) {
 	requireClean(t, driver)
 }
 
-// An elementwise op over ten inputs, more than a kernel takes, reads all and
-// writes all: outputs that held a pattern do not any more.
+// Whatever the work and its precision: every byte that an op writes is written.
+// An update has more operands than a kernel takes.
 func TestEveryByteOfAnOpIsWritten(t *testing.T) {
 	setup := small(t)
 	setup.Backed = true
 	driver := setup.Restart(t)
 	d := open(t)
-	addr, err := d.Get(8 * mib)
+	addr, err := d.Get(64 * mib)
 	require.NoError(t, err)
 	p, err := d.Patterns()
 	require.NoError(t, err)
@@ -64,22 +64,29 @@ func TestEveryByteOfAnOpIsWritten(t *testing.T) {
 		next += uint64(n+511) &^ 511
 		return r
 	}
-	for _, precision := range []program.Precision{program.FP32, program.FP16, program.BF16, program.TF32, program.FP64} {
-		k := device.Kernel{Work: program.Elementwise, Precision: precision, FLOPs: 30_000}
-		for i := range int64(10) {
-			k.Reads = append(k.Reads, take(1000+i))
-			k.Writes = append(k.Writes, take(500*i+1))
-		}
-		for _, w := range k.Writes {
-			require.NoError(t, p.Write(w, 1))
-		}
-		require.NoError(t, d.Launch(k))
-		for _, w := range k.Writes {
-			var wrong *device.PatternError
-			require.ErrorAs(t, p.Verify(w, 1), &wrong)
-			require.GreaterOrEqual(t, wrong.Bytes, w.Bytes-16)
+	for work := program.Elementwise; work <= program.OptimizerUpdate; work++ {
+		for _, precision := range []program.Precision{program.FP32, program.FP16, program.BF16, program.TF32, program.FP64} {
+			k := device.Kernel{Work: work, Precision: precision, FLOPs: 30_000, M: 16, N: 24, K: 32, Batch: 2}
+			operands := int64(2)
+			if work == program.OptimizerUpdate {
+				operands = 10
+			}
+			for i := range operands {
+				k.Reads = append(k.Reads, take(4000+i))
+				k.Writes = append(k.Writes, take(3000*i+1))
+			}
+			for _, w := range k.Writes {
+				require.NoError(t, p.Write(w, 1))
+			}
+			require.NoError(t, d.Launch(k), "%v in %v", work, precision)
+			for _, w := range k.Writes {
+				var wrong *device.PatternError
+				require.ErrorAs(t, p.Verify(w, 1), &wrong, "%v in %v: %d bytes", work, precision, w.Bytes)
+				require.GreaterOrEqual(t, wrong.Bytes, w.Bytes-16, "%v in %v: %d bytes", work, precision, w.Bytes)
+			}
 		}
 	}
+	require.NoError(t, p.Close())
 	require.NoError(t, d.Close())
 	requireClean(t, driver)
 }

@@ -18,8 +18,9 @@ import (
 type workload struct {
 	module    cu.Module
 	functions map[string]cu.Function
-	// planned and args are kept from launch to launch, so as not to be made
-	// anew.
+	// next, planned and args are kept from launch to launch, so as not to be
+	// made anew.
+	next    kernels.Work
 	planned []kernels.Launch
 	args    []unsafe.Pointer
 }
@@ -58,7 +59,8 @@ func (d *Device) load() (*workload, error) {
 // Launch implements [device.Device]. An op may take several launches.
 func (d *Device) Launch(k device.Kernel) error {
 	w := d.work
-	w.planned = launches(w.planned[:0], k)
+	w.next = workOf(w.next, k)
+	w.planned = w.next.Append(w.planned[:0], int(d.gpu.Capability))
 	for i := range w.planned {
 		if err := d.start(&w.planned[i]); err != nil {
 			return err
