@@ -72,7 +72,7 @@ fuzz: ## every fuzz target for FUZZTIME each
 	done
 
 golden: ## rewrite golden files, residuals and the accuracy table (for a change that is meant)
-	$(GO) test -p 1 ./bench ./bench/microscope ./bench/report ./cmd/vprof ./models/nn -update
+	$(GO) test -p 1 ./bench ./bench/microscope ./bench/profile ./bench/report ./cmd/vprof ./models/nn -update
 
 cover: ## coverage of all packages by all tests
 	$(GO) test -coverpkg=./... -coverprofile=coverage.out ./...

@@ -21,6 +21,7 @@ import (
 
 	"github.com/vprof/vprof/bench/page"
 	"github.com/vprof/vprof/bench/reference"
+	"github.com/vprof/vprof/profiler/planner"
 )
 
 // browser is a headless Chromium with the page open, and the errors that its
@@ -182,7 +183,7 @@ func TestScreenshot(t *testing.T) {
 	if path == "" {
 		t.Skip("VPROF_SCREENSHOT names no file")
 	}
-	p := swept(t, redimnetB2(), 16612720640, 16, 8, 32, 64, 128)
+	p := sweptWith(t, planner.Residuals, redimnetB2(), 16612720640, 16, 8, 24, 32, 48, 64, 128)
 	records, err := reference.Open("../reference/data/redimnet-b2.jsonl")
 	require.NoError(t, err)
 	for _, r := range records.Records {
@@ -190,7 +191,7 @@ func TestScreenshot(t *testing.T) {
 			p.References = append(p.References, r)
 		}
 	}
-	b := open(t, p, 1080, 1490)
+	b := open(t, p, 1080, 1580)
 	png, err := chromedp.Run(b, chromedp.CaptureScreenshot())
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(path, png, 0o600))

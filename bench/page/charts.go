@@ -171,43 +171,49 @@ func (p *Page) peakChart(s series) peakChart {
 		LimitLabel: fmt.Sprintf("%s for PyTorch", bytesize.Format(limit)),
 	}
 	for _, point := range s.points {
-		row := peakRow{Batch: fmt.Sprint(point.Batch), OOM: !fitsDevice(point)}
-		add := func(kind string, n int64, what string) {
-			row.Marks = append(row.Marks, mark{kind, share(n), lanes[kind], what + " " + bytesize.Format(n)})
-		}
-		if e := point.Estimate; e != nil {
-			c.Estimates = true
-			row.Interval = &span{share(e.Reserved.Low), share(e.Reserved.High) - share(e.Reserved.Low)}
-			add("estimate", e.Reserved.Bytes, "estimate")
-		}
-		if u := point.Run; u != nil && u.Fits {
-			c.Simulated, c.Measured = c.Simulated || u.Simulated, c.Measured || !u.Simulated
-			kind := map[bool]string{true: "simulated", false: "measured"}[u.Simulated]
-			add(kind, u.Reserved, kind)
-		}
-		for _, r := range p.References {
-			if r.Batch == point.Batch && r.GPU == s.device.GPU && r.Status == reference.OK {
-				c.References = true
-				add("reference", r.PeakReserved, "PyTorch")
-			}
-		}
-		for _, claim := range p.Claims {
-			if claim.Batch == point.Batch {
-				c.Claims = true
-				add("claim", claim.Bytes-s.device.Context, claim.Source+" (less the context)")
-			}
-		}
-		var words []string
-		for _, m := range row.Marks {
-			words = append(words, m.Label)
-		}
-		row.Label = fmt.Sprintf("batch %d: %s", point.Batch, strings.Join(words, ", "))
-		if row.OOM {
-			row.Label += ", does not fit"
-		}
-		c.Rows = append(c.Rows, row)
+		c.Rows = append(c.Rows, p.peakRow(&c, s.device, point, share))
 	}
 	return c
+}
+
+// peakRow shows a batch size, and notes in the chart which kinds of marks there
+// are.
+func (p *Page) peakRow(c *peakChart, d report.Device, point report.Point, share func(int64) float64) peakRow {
+	row := peakRow{Batch: fmt.Sprint(point.Batch), OOM: !fitsDevice(point)}
+	add := func(kind string, n int64, what string) {
+		row.Marks = append(row.Marks, mark{kind, share(n), lanes[kind], what + " " + bytesize.Format(n)})
+	}
+	if e := point.Estimate; e != nil {
+		c.Estimates = true
+		row.Interval = &span{share(e.Reserved.Low), share(e.Reserved.High) - share(e.Reserved.Low)}
+		add("estimate", e.Reserved.Bytes, "estimate")
+	}
+	if u := point.Run; u != nil && u.Fits {
+		c.Simulated, c.Measured = c.Simulated || u.Simulated, c.Measured || !u.Simulated
+		kind := map[bool]string{true: "simulated", false: "measured"}[u.Simulated]
+		add(kind, u.Reserved, kind)
+	}
+	for _, r := range p.References {
+		if r.Batch == point.Batch && r.GPU == d.GPU && r.Status == reference.OK {
+			c.References = true
+			add("reference", r.PeakReserved, "PyTorch")
+		}
+	}
+	for _, claim := range p.Claims {
+		if claim.Batch == point.Batch {
+			c.Claims = true
+			add("claim", claim.Bytes-d.Context, claim.Source+" (less the context)")
+		}
+	}
+	var words []string
+	for _, m := range row.Marks {
+		words = append(words, m.Label)
+	}
+	row.Label = fmt.Sprintf("batch %d: %s", point.Batch, strings.Join(words, ", "))
+	if row.OOM {
+		row.Label += ", does not fit"
+	}
+	return row
 }
 
 // ticks are about five round amounts up to top.

@@ -29,6 +29,10 @@ func residuals(string) (allocated, reserved planner.Residual, err error) { retur
 
 // swept is the page of a sweep of a model on a board with so much memory.
 func swept(t testing.TB, m models.Model, memory int64, batches ...int) *page.Page {
+	return sweptWith(t, residuals, m, memory, batches...)
+}
+
+func sweptWith(t testing.TB, residuals bench.Residuals, m models.Model, memory int64, batches ...int) *page.Page {
 	lab, err := bench.NewLab(m, m.Default, "", residuals)
 	require.NoError(t, err)
 	gpu, err := device.Lookup("rtx-5060-ti")

@@ -73,7 +73,7 @@ func Batch(r *report.Report) (*plot.Plot, error) {
 		if err != nil {
 			return nil, err
 		}
-		interval.Color, interval.LineStyle.Width = color.NRGBA{0x56, 0xb4, 0xe9, 0x80}, 0
+		interval.Color, interval.Width = color.NRGBA{0x56, 0xb4, 0xe9, 0x80}, 0
 		line, dots, err := plotter.NewLinePoints(estimates)
 		if err != nil {
 			return nil, err
@@ -185,7 +185,7 @@ func Timeline(pr *profile.Profile) (*plot.Plot, error) {
 		if err != nil {
 			return nil, err
 		}
-		filled.Color, filled.LineStyle.Width = palette[c], 0
+		filled.Color, filled.Width = palette[c], 0
 		p.Add(filled)
 		p.Legend.Add(program.Class(c).String(), filled)
 	}

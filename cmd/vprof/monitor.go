@@ -92,7 +92,7 @@ func runMonitor(ctx context.Context, o *monitorOptions, command []string) (err e
 	if err != nil {
 		return err
 	}
-	defer closeBoards()
+	defer func() { err = errors.Join(err, closeBoards()) }()
 	out, err := openSinks(o)
 	if err != nil {
 		return err

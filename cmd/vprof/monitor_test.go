@@ -69,8 +69,16 @@ func TestMonitorFailsAboveItsLimit(t *testing.T) {
 
 func TestMonitorNeedsSense(t *testing.T) {
 	for _, args := range [][]string{
-		{"--interval", "1us"}, {"--fail-above", "120%"}, {"--fail-above", "much"}, {"--gpu", "3"}, {"--gpu", "x"},
-		{"--once", "--", "true"}, {"--run", "run.json"}, {"--pid", "1", "--", "true"}, {"--csv", "/missing/s.csv"}, {"--listen", "nowhere:0:0"},
+		{"--interval", "1us"},
+		{"--fail-above", "120%"},
+		{"--fail-above", "much"},
+		{"--gpu", "3"},
+		{"--gpu", "x"},
+		{"--once", "--", "true"},
+		{"--run", "run.json"},
+		{"--pid", "1", "--", "true"},
+		{"--csv", "/missing/s.csv"},
+		{"--listen", "nowhere:0:0"},
 		{"--", "there-is-no-such-command"},
 	} {
 		a, _, stderr := desk()
