@@ -163,8 +163,27 @@ func (p *Page) view() (*view, error) {
 	}
 	if p.Step != nil {
 		v.Step = stepOf(p.Step)
+		v.Step.Note = p.differs()
 	}
 	return v, nil
+}
+
+// differs says that the step is not that of the runs: a vprof of another version
+// recorded them. It is empty if the step is the same, or of no run.
+func (p *Page) differs() string {
+	for _, r := range p.Runs {
+		for _, point := range r.Points {
+			d, _ := r.Find(point.Device)
+			u := point.Run
+			if u == nil || point.Batch != p.Step.Batch || d.GPU != p.Step.GPU.Name || u.Fits != (p.Step.Run.OOM == nil) {
+				continue
+			}
+			if now := p.Step.Run.Max.Allocated; now != u.Allocated {
+				return fmt.Sprintf("This vprof records another step than the one of the run did: it peaks at %s, the run at %s.", bytesize.Format(now), bytesize.Format(u.Allocated))
+			}
+		}
+	}
+	return ""
 }
 
 // facts are the numbers of the case.

@@ -108,6 +108,14 @@ func TestPageShowsWhatThereIs(t *testing.T) {
 	require.False(t, strings.Contains(html, `id="step-data"`))
 }
 
+// The step is recorded anew; one of another version may differ from the run's.
+func TestPageSaysThatTheStepIsNotThatOfTheRun(t *testing.T) {
+	p := toyPage(t)
+	require.False(t, strings.Contains(written(t, p), "another step"))
+	p.Runs[0].Points[0].Run.Allocated++
+	require.True(t, strings.Contains(written(t, p), "another step"))
+}
+
 func TestNamesCannotBreakThePage(t *testing.T) {
 	p := toyPage(t)
 	p.Runs[0].Case.Model = "<script>alert(1)</script>"

@@ -15,12 +15,14 @@ import (
 type step struct {
 	Batch, Step int
 	OOM         string
-	Peak        string
-	Phase       string
-	Largest     []tensor
-	Rest        string
-	Heap        heapSums
-	Data        stepData
+	// Note says that the step is not quite that of the runs.
+	Note    string
+	Peak    string
+	Phase   string
+	Largest []tensor
+	Rest    string
+	Heap    heapSums
+	Data    stepData
 }
 
 // tensor is a row of the table of the largest.
