@@ -67,30 +67,46 @@ func Fit(ctx context.Context, s Search) (*report.Fit, error) {
 	if p := s.Parallel; p.GPUs > 1 {
 		f.Parallel = &report.Parallel{GPUs: p.GPUs, Strategy: string(p.Strategy), BucketView: p.BucketView, Bandwidth: p.Bandwidth}
 	}
-	refusals := make([]error, len(f.Choices))
-	g, inner := errgroup.WithContext(ctx)
-	g.SetLimit(runtime.GOMAXPROCS(0))
-	for i, gpu := range s.GPUs {
+	v := &survey{search: &s, choices: f.Choices, refusals: make([]error, len(f.Choices))}
+	for _, gpu := range s.GPUs {
 		f.Devices = append(f.Devices, deviceOf(gpu))
-		for j, c := range s.Cases {
-			at := i*len(s.Cases) + j
-			g.Go(func() (err error) {
-				f.Choices[at], refusals[at], err = s.choice(inner, gpu, c)
-				return err
-			})
-		}
 	}
-	if err := g.Wait(); err != nil {
+	look := s.exactly
+	if len(s.GPUs) > 1 {
+		look = func(ctx context.Context, v *survey) error { return v.run(ctx) }
+	}
+	if err := look(ctx, v); err != nil {
 		return nil, err
 	}
+	refusals := v.refusals
 	if !slices.Contains(refusals, nil) {
 		return nil, refusals[0]
 	}
 	s.rank(f)
+	if len(s.GPUs) > 1 {
+		return f, s.confirm(ctx, f)
+	}
 	if s.Device != nil {
 		return f, s.profile(ctx, f)
 	}
 	return f, nil
+}
+
+// exactly replays every configuration on every board as often as finding its
+// largest batch takes.
+func (s *Search) exactly(ctx context.Context, v *survey) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for i, gpu := range s.GPUs {
+		for j, c := range s.Cases {
+			at := i*len(s.Cases) + j
+			g.Go(func() (err error) {
+				v.choices[at], v.refusals[at], err = s.choice(ctx, gpu, c, s.Model.Default.Batch)
+				return err
+			})
+		}
+	}
+	return g.Wait()
 }
 
 func deviceOf(gpu device.GPU) report.Device {
@@ -184,9 +200,9 @@ func (s *Search) measure(ctx context.Context, lab *Lab, c *report.Choice) error 
 	return nil
 }
 
-// choice finds the batch of one configuration on one board. refused is why
-// PyTorch or the model would not train it.
-func (s *Search) choice(ctx context.Context, gpu device.GPU, c models.Case) (out report.Choice, refused, err error) {
+// choice finds the batch of one configuration on one board; begin is where to
+// look first. refused is why PyTorch or the model would not train it.
+func (s *Search) choice(ctx context.Context, gpu device.GPU, c models.Case, begin int) (out report.Choice, refused, err error) {
 	steps := c.Accumulate
 	c.Accumulate = recordedSteps(c.Accumulate)
 	lab, err := NewLab(s.Model, c, s.AllocConf, s.Residuals)
@@ -198,6 +214,7 @@ func (s *Search) choice(ctx context.Context, gpu device.GPU, c models.Case) (out
 	if err != nil {
 		return out, nil, err
 	}
+	q.begin = begin
 	gpus := max(1, s.Parallel.GPUs)
 	batch, largest, steps, err := q.find(ctx, (s.Effective+gpus-1)/gpus, steps)
 	if err != nil {
@@ -244,14 +261,15 @@ func (s *Search) own(c models.Case) bool {
 
 // quest is the search for the largest batch of one configuration.
 type quest struct {
-	lab      *Lab
-	gpu      device.GPU
-	others   int64
-	budget   planner.Budget
-	max      int
-	speed    steptime.Efficiency
-	parallel parallel.Setup
-	tried    map[trialOf]trial
+	lab    *Lab
+	gpu    device.GPU
+	others int64
+	budget planner.Budget
+	// begin is where to look first, max where to end.
+	begin, max int
+	speed      steptime.Efficiency
+	parallel   parallel.Setup
+	tried      map[trialOf]trial
 }
 
 // trialOf is what trials of a quest differ in.
@@ -284,7 +302,7 @@ func sizesOf(rec *models.Recording, e planner.Estimate) parallel.Model {
 const gradientBytes = 4
 
 func (s *Search) quest(lab *Lab, gpu device.GPU) (*quest, error) {
-	q := &quest{lab: lab, gpu: gpu, others: s.Others, budget: s.Budget, max: s.MaxBatch, parallel: s.Parallel, tried: map[trialOf]trial{}}
+	q := &quest{lab: lab, gpu: gpu, others: s.Others, budget: s.Budget, begin: s.Model.Default.Batch, max: s.MaxBatch, parallel: s.Parallel, tried: map[trialOf]trial{}}
 	q.budget.Memory = int64(float64(gpu.Memory)*lab.conf.MemoryFraction) - s.Others
 	if err := q.budget.Check(); err != nil {
 		return nil, fmt.Errorf("%s: %w", gpu.Name, err)
@@ -324,7 +342,7 @@ func (q *quest) largest(ctx context.Context) (int, error) {
 		t, err := q.try(ctx, batch)
 		return q.budget.Need(t.Estimate), err
 	}
-	return largestBatch(q.lab.model.Default.Batch, q.max, q.budget.Limit(), need)
+	return largestBatch(q.begin, q.max, q.budget.Limit(), need)
 }
 
 // largestBatch looks from one, or from two if PyTorch refuses one.
