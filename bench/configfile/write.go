@@ -173,7 +173,8 @@ func open(c Change) (*target, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(path, os.O_RDWR, 0) // a rename would replace a read-only file, too
+	// A rename would replace a read-only file, too, and so would an administrator.
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -181,6 +182,9 @@ func open(c Change) (*target, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
+	}
+	if info.Mode().Perm()&0o222 == 0 {
+		return nil, &fs.PathError{Op: "write", Path: c.Path, Err: fs.ErrPermission}
 	}
 	now, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err != nil {
