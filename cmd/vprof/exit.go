@@ -8,6 +8,7 @@ import (
 	"github.com/vprof/vprof/bench"
 	"github.com/vprof/vprof/bench/reference"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/bench/series"
 	"github.com/vprof/vprof/bench/snapshot"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
@@ -79,8 +80,9 @@ func codeOf(err error) exitCode {
 		mixed   *bench.MixError
 		few     *calibrate.ConditionError
 		shot    *snapshot.FormatError
+		log     *series.FormatError
 	)
-	for _, input := range []any{&usage, &model, &gpu, &c, &refused, &damaged, &conf, &learned, &none, &run, &other, &mixed, &few, &shot} {
+	for _, input := range []any{&usage, &model, &gpu, &c, &refused, &damaged, &conf, &learned, &none, &run, &other, &mixed, &few, &shot, &log} {
 		if errors.As(err, input) {
 			return exitUsage
 		}

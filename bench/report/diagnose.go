@@ -1,0 +1,107 @@
+package report
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/vprof/vprof/internal/bytesize"
+)
+
+// DiagnosisSchema names the format of a diagnosis.
+const DiagnosisSchema = "vprof.diagnosis/v1"
+
+// Diagnosis is what was found in a run, a snapshot or a log, and what to do.
+type Diagnosis struct {
+	Schema   string    `json:"schema" jsonschema:"const=vprof.diagnosis/v1"`
+	Tool     Tool      `json:"tool"`
+	Of       string    `json:"of"`
+	Findings []Finding `json:"findings"`
+	// Remedies are in the order to try them; absent if it is not known what
+	// was trained.
+	Remedies []Remedy `json:"remedies,omitempty"`
+	// Case is what the remedies were estimated for.
+	Case string `json:"case,omitempty"`
+}
+
+// Finding is one thing that was found.
+type Finding struct {
+	Kind string `json:"kind"`
+	// Problem is false for what only could be better.
+	Problem  bool     `json:"problem"`
+	What     string   `json:"what"`
+	Evidence []string `json:"evidence"`
+}
+
+// Remedy is what could be done.
+type Remedy struct {
+	What string `json:"what"`
+	// Saves are the device bytes that this case would need less, by the
+	// estimate; negative if it would need more.
+	Saves int64 `json:"saves_bytes"`
+}
+
+// Problems counts the findings that are problems.
+func (d *Diagnosis) Problems() int {
+	n := 0
+	for _, f := range d.Findings {
+		if f.Problem {
+			n++
+		}
+	}
+	return n
+}
+
+// Sheets implement [Document].
+func (d *Diagnosis) Sheets() []Sheet {
+	s := Sheet{Title: d.Of, Columns: []Column{{Head: "finding"}, {Head: "what"}}}
+	for _, f := range d.Findings {
+		s.Rows = append(s.Rows, []string{f.Kind, f.What})
+		for _, e := range f.Evidence {
+			s.Rows = append(s.Rows, []string{"", "evidence: " + e})
+		}
+	}
+	if len(d.Findings) == 0 {
+		s.Notes = []string{"nothing found."}
+	}
+	sheets := []Sheet{s}
+	if len(d.Remedies) > 0 {
+		r := Sheet{Title: "remedies for " + d.Case, Columns: []Column{{Head: "remedy"}, {Head: "saves", Right: true}}}
+		for _, remedy := range d.Remedies {
+			saves := bytesize.Format(remedy.Saves)
+			if remedy.Saves < 0 {
+				saves = "needs " + bytesize.Format(-remedy.Saves) + " more"
+			}
+			r.Rows = append(r.Rows, []string{remedy.What, saves})
+		}
+		r.Notes = []string{"estimates of device bytes at the peak, each remedy alone, in the order to try them.",
+			"empty_cache() does not lower the peak: it gives back at least so much after it."}
+		sheets = append(sheets, r)
+	} else if len(d.Findings) > 0 {
+		sheets[0].Notes = append(sheets[0].Notes, "--model, --batch and --gpu say what was trained; then remedies have their savings.")
+	}
+	return sheets
+}
+
+// Lines implement [Document].
+func (d *Diagnosis) Lines() []any {
+	lines := make([]any, len(d.Findings))
+	for i, f := range d.Findings {
+		line := *d
+		line.Findings = []Finding{f}
+		lines[i] = line
+	}
+	return lines
+}
+
+// Records implement [Document].
+func (d *Diagnosis) Records() [][]string {
+	rows := [][]string{{"of", "type", "name", "problem", "text", "saves_bytes"}}
+	for _, f := range d.Findings {
+		rows = append(rows, []string{d.Of, "finding", f.Kind, strconv.FormatBool(f.Problem), strings.Join(f.Evidence, "; "), ""})
+	}
+	for _, r := range d.Remedies {
+		rows = append(rows, []string{d.Of, "remedy", "", "", r.What, fmt.Sprint(r.Saves)})
+	}
+	return rows
+}

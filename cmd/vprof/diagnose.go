@@ -1,0 +1,209 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vprof/vprof/bench"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/bench/series"
+	"github.com/vprof/vprof/bench/snapshot"
+	"github.com/vprof/vprof/profiler/device"
+)
+
+type diagnoseOptions struct {
+	app   *app
+	c     caseFlags
+	board boardFlags
+	batch int
+	out   output
+}
+
+func newDiagnoseCmd(a *app) *cobra.Command {
+	o := &diagnoseOptions{app: a, out: output{app: a}}
+	cmd := &cobra.Command{
+		Use:   "diagnose FILE",
+		Short: "Find leaks, spikes, fragmentation and waste in a run, a snapshot or a log",
+		Long: `Find out what is wrong with the memory of a training: in a report of vprof sweep
+(the last run, or --batch), in a memory snapshot of PyTorch, or in a log of
+nvidia-smi:
+
+  nvidia-smi --query-gpu=timestamp,name,memory.used,memory.total --format=csv -l 1
+
+Found are growth that does not stop (a leak), spikes, inputs of varying length,
+fragmentation, out of memory, other processes, and boards less than half used.
+Each finding has its evidence. Where it is known what was trained, from the report
+or from --model, --batch and --gpu, the remedies come with what each would save.
+
+The exit code is 3 if there is a problem.`,
+		Example: `  vprof diagnose train.csv
+
+  vprof diagnose snapshot.pickle --model redimnet-b2 --batch 32 --gpu rtx-3060`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usagef("name one file: a report, a snapshot or a log of nvidia-smi")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return runDiagnose(cmd.Context(), o, args[0]) },
+	}
+	o.c.register(cmd, a)
+	o.c.registerAllocConf()
+	o.board.register(cmd, "`board` that was trained on (see vprof gpus)")
+	cmd.Flags().IntVar(&o.batch, "batch", 0, "batch `size` that was trained with (default: the last of the report, or the model's)")
+	o.out.register(cmd)
+	return cmd
+}
+
+// maxDiagnosed is the largest file read, in bytes.
+const maxDiagnosed = 1 << 30
+
+func runDiagnose(ctx context.Context, o *diagnoseOptions, path string) error {
+	if o.batch < 0 {
+		return usagef("--batch: %d is not a batch size; the smallest is 1", o.batch)
+	}
+	data, name, err := o.app.readAll(path)
+	if err != nil {
+		return err
+	}
+	if err := o.out.open(); err != nil {
+		return err
+	}
+	d := &report.Diagnosis{Schema: report.DiagnosisSchema, Tool: tool(), Of: name, Findings: []report.Finding{}}
+	switch head := data[:min(len(data), 4096)]; {
+	case snapshot.Is(head):
+		err = o.snapshot(ctx, d, data, name)
+	case strings.Contains(string(head), `"`+report.Schema+`"`):
+		err = o.report(ctx, d, data, name)
+	case series.IsCSV(head):
+		err = o.series(ctx, d, data, name)
+	default:
+		err = &report.FormatError{File: name, Reason: "neither a report of vprof, nor a memory snapshot of PyTorch, nor CSV of nvidia-smi with memory.used"}
+	}
+	if err != nil {
+		return err
+	}
+	if err := o.out.finish(d); err != nil {
+		return err
+	}
+	if n := d.Problems(); n > 0 {
+		return negative{fmt.Errorf("problems found: %d", n)}
+	}
+	return nil
+}
+
+// readAll reads a file, or standard input for "-".
+func (a *app) readAll(path string) (data []byte, name string, err error) {
+	from := a.stdin
+	name = "stdin"
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, path, usageError{err}
+		}
+		defer f.Close()
+		from, name = f, path
+	}
+	data, err = io.ReadAll(io.LimitReader(from, maxDiagnosed+1))
+	if err == nil && len(data) > maxDiagnosed {
+		err = &report.FormatError{File: name, Reason: fmt.Sprintf("longer than %d bytes", maxDiagnosed)}
+	}
+	return data, name, err
+}
+
+func (o *diagnoseOptions) snapshot(ctx context.Context, d *report.Diagnosis, data []byte, name string) error {
+	s, err := snapshot.Read(bytes.NewReader(data), name)
+	if err != nil {
+		return err
+	}
+	for _, device := range s.Devices() {
+		d.Findings = append(d.Findings, bench.DiagnoseSnapshot(s.Of(device))...)
+	}
+	return o.remedy(ctx, d)
+}
+
+func (o *diagnoseOptions) series(ctx context.Context, d *report.Diagnosis, data []byte, name string) error {
+	all, err := series.Read(bytes.NewReader(data), name)
+	if err != nil {
+		return err
+	}
+	for _, s := range all {
+		found := bench.DiagnoseSeries(s)
+		for i := range found {
+			if len(all) > 1 {
+				found[i].Kind += " on " + s.GPU
+			}
+		}
+		d.Findings = append(d.Findings, found...)
+	}
+	return o.remedy(ctx, d)
+}
+
+func (o *diagnoseOptions) report(ctx context.Context, d *report.Diagnosis, data []byte, name string) error {
+	reports, err := report.Read(name, bytes.NewReader(data))
+	if err != nil {
+		return err
+	}
+	var at *report.Point
+	var of *report.Report
+	for _, r := range reports {
+		for i := range r.Points {
+			if p := &r.Points[i]; p.Run != nil && (o.batch == 0 || p.Batch == o.batch) {
+				at, of = p, r
+			}
+		}
+	}
+	if at == nil {
+		return usagef("%s: there is no run in it to diagnose", name)
+	}
+	board, _ := of.Find(at.Device)
+	d.Findings = append(d.Findings, bench.DiagnoseRun(board, at.Run)...)
+	if o.c.model == "" {
+		c := of.Case
+		o.c.model, o.c.stage, o.c.amp, o.c.optimizer, o.c.allocConf = c.Model, c.Stage, c.AMP, c.Optimizer, c.AllocConf
+		o.c.checkpointing, o.c.accumulate = c.Checkpointing, c.Accumulate
+		o.c.settings.pairs = nil
+		for name, value := range c.Settings {
+			o.c.settings.pairs = append(o.c.settings.pairs, fmt.Sprintf("%s=%d", name, value))
+		}
+		// What the report says counts as given.
+		for _, flag := range []string{"amp", "checkpointing", "accumulate"} {
+			o.c.flags.Lookup(flag).Changed = true
+		}
+		o.batch, o.board.gpu = at.Batch, board.GPU
+	}
+	return o.remedy(ctx, d)
+}
+
+// remedy adds what could be done, if something was found and it is known what
+// was trained.
+func (o *diagnoseOptions) remedy(ctx context.Context, d *report.Diagnosis) error {
+	if len(d.Findings) == 0 || o.c.model == "" {
+		return nil
+	}
+	lab, _, c, err := o.c.lab(o.app)
+	if err != nil {
+		return err
+	}
+	gpu, err := o.board.board()
+	var unknown *device.UnknownGPUError
+	if errors.As(err, &unknown) && o.board.gpu != defaultGPU && !o.c.flags.Changed("gpu") {
+		return nil // a board that the catalog does not have cannot be planned for
+	}
+	if err != nil {
+		return err
+	}
+	if o.batch == 0 {
+		o.batch = c.Batch
+	}
+	d.Case = fmt.Sprintf("%s, batch %d on %s", c.Model, o.batch, gpu.Name)
+	d.Remedies, err = lab.Remedies(ctx, gpu, o.batch)
+	return err
+}
