@@ -146,9 +146,7 @@ func (m *mixture) call(f *frame, x *tensor) (out, probs, idx *tensor) {
 		g.Set(&y, g.Call(e, x.Index(pick)))
 		g.Set(&here, idx.Index(pick).EqScalar().To(trace.F32))
 		g.Set(&scale, weights.Index(pick).Mul(here).Sum(true, 1))
-		sum := g.Let(out.Index(pick).AddInPlace(y.Mul(scale)))
-		out.IndexPutInPlace([]*tensor{pick}, sum, false)
-		g.Del(&sum)
+		out.SetItem(out.Index(pick).AddInPlace(y.Mul(scale)), pick)
 	}
 	g.End(out, probs, idx)
 	return out, probs, idx

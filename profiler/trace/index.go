@@ -58,15 +58,23 @@ func (x *Tensor) IndexPut(indices []*Tensor, values *Tensor, accumulate bool) *T
 	return c.end(y)
 }
 
-// IndexPutInPlace is x[indices] = values, or with accumulate a sum.
-func (x *Tensor) IndexPutInPlace(indices []*Tensor, values *Tensor, accumulate bool) *Tensor {
+// SetItem is x[indices] = values. Like Tensor.__setitem__ it drops the leading
+// dimensions of size one from values.
+func (x *Tensor) SetItem(values *Tensor, indices ...*Tensor) {
 	t := x.tape
 	c := t.beginList("index_put_", slices.Concat([]*Tensor{values}, given(indices), []*Tensor{x}))
-	x.putAt(indices, values, accumulate)
-	if n := x.indexPutNode(indices, values, accumulate); n != nil {
+	sliced := values.shape
+	for len(sliced) > 0 && sliced[0] == 1 {
+		sliced = sliced[1:]
+	}
+	if len(sliced) < len(values.shape) {
+		values = c.let(values.View(sliced...))
+	}
+	x.putAt(indices, values, false)
+	if n := x.indexPutNode(indices, values, false); n != nil {
 		x.rebase(n)
 	}
-	return c.end(x)
+	c.done()
 }
 
 // putAt writes values to the places that the indices pick.
