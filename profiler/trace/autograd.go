@@ -27,6 +27,12 @@ type Node struct {
 	deps   int32
 	grads  []*Tensor
 	queued bool
+
+	// What most nodes need of the slices above.
+	edges [3]edge
+	keeps [2]saved
+	meta  [1]meta
+	grad  [1]*Tensor
 }
 
 type edge struct {
@@ -58,7 +64,12 @@ func (t *Tape) newNode(name string, inputs int) *Node {
 	t.seq++
 	n.t, n.name, n.seq = t, name, t.seq
 	n.module = t.module
-	n.next = make([]edge, inputs)
+	n.saved, n.metas = n.keeps[:0], n.meta[:0]
+	if inputs <= len(n.edges) {
+		n.next = n.edges[:inputs]
+	} else {
+		n.next = make([]edge, inputs)
+	}
 	return n
 }
 
@@ -111,7 +122,7 @@ func (x *Tensor) gradEdge() edge {
 		x.tape.seq--
 		n.seq = lastSeq
 		n.leaf = x
-		n.metas = []meta{{x.shape, x.dtype}}
+		n.metas = append(n.metas, meta{x.shape, x.dtype})
 		x.accum = n
 	}
 	return edge{x.accum, 0}
@@ -142,7 +153,7 @@ func holdForBackward(x *Tensor) *Tensor {
 	t := x.tape
 	python := t.python
 	t.python = true // not a temporary
-	y := t.header(x.store, x.dtype, x.shape, x.strides, x.offset)
+	y := x.detached()
 	t.python = python
 	y.requiresGrad = x.requiresGrad
 	if x.class() == program.Temporaries {
@@ -254,6 +265,10 @@ type backward struct {
 	grads []*Tensor
 	out   []*Tensor
 	kept  []*Tensor
+
+	// What most nodes need of the slices above.
+	outs  [4]*Tensor
+	keeps [4]*Tensor
 }
 
 // saved is the i-th tensor the forward kept, nil if it was not needed.

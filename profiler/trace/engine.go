@@ -1,6 +1,9 @@
 package trace
 
-import "container/heap"
+import (
+	"container/heap"
+	"slices"
+)
 
 // graphTask is one call of backward(): PyTorch's autograd engine on its
 // device thread.
@@ -88,7 +91,7 @@ func (t *Tape) backward(roots, grads []*Tensor) {
 // remembered as it is.
 func (g *graphTask) borrow(n *Node) {
 	if g.outer != nil && n.visit >= g.outermost() {
-		g.shared = append(g.shared, waiting{node: n, visit: n.visit, deps: n.deps, grads: n.grads, queued: n.queued})
+		g.shared = append(g.shared, waiting{node: n, visit: n.visit, deps: n.deps, grads: slices.Clone(n.grads), queued: n.queued})
 		n.grads, n.queued = nil, false
 	}
 	n.visit, n.deps = g.visit, 0
@@ -146,7 +149,7 @@ func (g *graphTask) enqueue(n *Node) {
 func (g *graphTask) deliver(e edge, x *Tensor) {
 	n := e.node
 	if n.grads == nil {
-		n.grads = make([]*Tensor, max(len(n.metas), 1))
+		n.grads = cleared(n.grad[:], max(len(n.metas), 1))
 	}
 	old := n.grads[e.input]
 	if old == nil {
@@ -179,12 +182,12 @@ func (g *graphTask) run(n *Node) {
 		n.release()
 		return
 	}
-	out := make([]*Tensor, len(n.next))
-	if b, any := n.start(grads, out); any {
+	b := n.start(grads)
+	if b != nil {
 		n.apply(b)
 		b.finish()
 		n.dropUnpacked(b)
-		g.validate(n, out)
+		g.validate(n, b.out)
 		for _, x := range b.grads {
 			if x != nil {
 				x.release()
@@ -193,45 +196,69 @@ func (g *graphTask) run(n *Node) {
 		n.releaseSaved()
 	}
 	for i, e := range n.next {
-		if e.node == nil {
-			if out[i] != nil {
-				out[i].release()
+		var x *Tensor
+		if b != nil {
+			x = b.out[i]
+		}
+		m := e.node
+		if m == nil {
+			if x != nil {
+				x.release()
 			}
 			continue
 		}
-		m := e.node
-		if out[i] != nil {
-			g.deliver(e, out[i])
+		if x != nil {
+			g.deliver(e, x)
 		}
 		m.deps--
 		if m.deps == 0 && !m.queued {
 			g.enqueue(m)
 		}
 	}
+	if b != nil {
+		t.backwards = append(t.backwards, b)
+	}
 	n.release()
 }
 
-// start unpacks the saved tensors; any is false if no gradient came at all.
-func (n *Node) start(grads, out []*Tensor) (b *backward, any bool) {
+// start unpacks the saved tensors; it returns nil if no gradient came at all.
+func (n *Node) start(grads []*Tensor) *backward {
+	any := false
 	for _, x := range grads {
 		any = any || x != nil
 	}
 	if !any {
-		return nil, false
+		return nil
 	}
 	if n.apply == nil {
 		panic("trace: backward through " + n.name + " a second time")
 	}
-	b = &backward{node: n, grads: grads, grad: grads[0], out: out}
-	if len(n.saved) > 0 {
-		b.kept = make([]*Tensor, len(n.saved))
-		for i, s := range n.saved {
-			b.kept[i] = n.t.unpack(s)
-		}
+	t := n.t
+	var b *backward
+	if last := len(t.backwards) - 1; last >= 0 {
+		b, t.backwards = t.backwards[last], t.backwards[:last]
+	} else {
+		b = &backward{}
 	}
-	b.call = n.t.begin(n.name)
-	n.t.op = ""
-	return b, true
+	b.node, b.grads, b.grad = n, grads, grads[0]
+	b.out = cleared(b.outs[:], len(n.next))
+	b.kept = cleared(b.keeps[:], len(n.saved))
+	for i, s := range n.saved {
+		b.kept[i] = t.unpack(s)
+	}
+	b.call = t.begin(n.name)
+	t.op = ""
+	return b
+}
+
+// cleared is a slice of n nils, in the given array if that is large enough.
+func cleared(array []*Tensor, n int) []*Tensor {
+	if n > len(array) {
+		return make([]*Tensor, n)
+	}
+	s := array[:n]
+	clear(s)
+	return s
 }
 
 // dropUnpacked lets go of what hooks gave for saved tensors: unlike tensors

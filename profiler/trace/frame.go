@@ -19,7 +19,13 @@ type Frame struct {
 func (t *Tape) Frame() *Frame { return t.enter() }
 
 func (t *Tape) enter() *Frame {
-	f := &Frame{t: t, python: t.python, module: t.module}
+	var f *Frame
+	if last := len(t.frames) - 1; last >= 0 {
+		f, t.frames = t.frames[last], t.frames[:last]
+		f.python, f.module = t.python, t.module
+	} else {
+		f = &Frame{t: t, python: t.python, module: t.module}
+	}
 	t.python = true
 	return f
 }
@@ -119,13 +125,14 @@ func (f *Frame) End(results ...*Tensor) {
 	for _, x := range f.names {
 		x.release()
 	}
-	f.names = nil
+	f.names = f.names[:0]
 	t := f.t
 	t.python, t.module = f.python, f.module
 	for _, x := range f.held {
 		x.release()
 	}
-	f.held = nil
+	f.held = f.held[:0]
+	t.frames = append(t.frames, f)
 	for _, r := range results {
 		if r != nil {
 			r.refs--

@@ -1,5 +1,7 @@
 package trace
 
+import "slices"
+
 // rebase makes n what computed x after an in-place operator
 // (rebase_history). If x is a view, its base is what has changed: the base
 // then comes from a CopySlices node that runs n for the part the view shows.
@@ -61,10 +63,10 @@ func (b *backward) copySlices(whole, part geometry, offset int64) {
 // runInner calls the node that CopySlices wraps; the caller owns the results.
 func (b *backward) runInner(grad *Tensor) []*Tensor {
 	n := b.node.inner
-	res := make([]*Tensor, len(n.next))
-	in, _ := n.start([]*Tensor{grad.retain()}, res)
+	in := n.start([]*Tensor{grad.retain()})
 	n.apply(in)
 	in.finish()
+	res := slices.Clone(in.out)
 	grad.release()
 	b.statement()
 	for i, s := range n.saved {

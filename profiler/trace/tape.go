@@ -56,6 +56,10 @@ type Tape struct {
 	tensors []Tensor  // slab
 	stores  []storage // slab
 	nodes   []Node    // slab
+	sizes   []int64   // slab of shapes and strides
+
+	frames    []*Frame    // that have ended, for the next to use
+	backwards []*backward // likewise
 }
 
 // New begins a recording for a board.
@@ -207,18 +211,41 @@ func (t *Tape) drop(s *storage) {
 // header makes a tensor over a storage and registers it as a temporary of the
 // running C++ activation, if there is one.
 func (t *Tape) header(s *storage, d DType, shape, strides []int64, offset int64) *Tensor {
+	x := t.bare(s, d, offset)
+	x.setGeometry(shape, strides)
+	return x
+}
+
+// headerLike is header with the geometry of another tensor, which both share.
+func (t *Tape) headerLike(s *storage, d DType, like *Tensor, offset int64) *Tensor {
+	x := t.bare(s, d, offset)
+	x.shape, x.strides, x.numel = like.shape, like.strides, like.numel
+	return x
+}
+
+// bare is a header without geometry.
+func (t *Tape) bare(s *storage, d DType, offset int64) *Tensor {
 	if len(t.tensors) == 0 {
 		t.tensors = make([]Tensor, 128)
 	}
 	x := &t.tensors[0]
 	t.tensors = t.tensors[1:]
 	x.tape, x.store, x.dtype, x.offset = t, s, d, offset
-	x.setGeometry(shape, strides)
 	s.refs++
 	if !t.python {
 		t.temps = append(t.temps, x)
 	}
 	return x
+}
+
+// ints is a fresh slice of n numbers.
+func (t *Tape) ints(n int) []int64 {
+	if len(t.sizes) < n {
+		t.sizes = make([]int64, max(4096, n))
+	}
+	s := t.sizes[:n:n]
+	t.sizes = t.sizes[n:]
+	return s
 }
 
 // empty is a fresh row-major tensor.
@@ -246,10 +273,11 @@ func (t *Tape) emptyStrided(d DType, shape, strides []int64) *Tensor {
 
 // emptyLike is torch.empty_like with preserved strides.
 func (x *Tensor) emptyLike(d DType) *Tensor {
+	t := x.tape
 	if x.isDense() {
-		return x.tape.emptyStrided(d, x.shape, x.strides)
+		return t.headerLike(t.allocate(x.numel*d.Size()), d, x, 0)
 	}
-	return x.tape.elementwise(d, x)
+	return t.elementwise(d, x)
 }
 
 // alias is another header over the storage of x, without history.
@@ -258,7 +286,7 @@ func (x *Tensor) alias(shape, strides []int64, offset int64) *Tensor {
 }
 
 // detached is a header like x that takes no part in autograd.
-func (x *Tensor) detached() *Tensor { return x.alias(x.shape, x.strides, x.offset) }
+func (x *Tensor) detached() *Tensor { return x.tape.headerLike(x.store, x.dtype, x, x.offset) }
 
 // scratch allocates bytes of library or kernel scratch space; the tensor is a
 // temporary of the running activation.

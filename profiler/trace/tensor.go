@@ -46,8 +46,6 @@ type Tensor struct {
 	node  *Node   // what computed it; nil for leaves
 	accum *Node   // a leaf's AccumulateGrad, once there is one
 	grad  *Tensor // a leaf's gradient
-
-	inline [8]int64 // backs shape and strides of up to four dimensions
 }
 
 // Shape is the size of each dimension. It must not be changed.
@@ -153,12 +151,10 @@ func (x *Tensor) class() program.Class {
 // setGeometry copies shape and strides into x.
 func (x *Tensor) setGeometry(shape, strides []int64) {
 	n := len(shape)
-	back := x.inline[:0]
-	if 2*n > len(x.inline) {
-		back = make([]int64, 0, 2*n)
-	}
-	back = append(append(back, shape...), strides...)
-	x.shape, x.strides = back[:n:n], back[n:2*n:2*n]
+	back := x.tape.ints(2 * n)
+	copy(back, shape)
+	copy(back[n:], strides)
+	x.shape, x.strides = back[:n:n], back[n:]
 	x.numel = numel(shape)
 }
 

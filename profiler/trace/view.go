@@ -42,7 +42,8 @@ func (x *Tensor) unsafeViewOf(op, node string, shape, strides []int64, offset in
 // View is x.view(shape); one size may be -1.
 func (x *Tensor) View(shape ...int64) *Tensor {
 	shape = inferShape(shape, x.numel)
-	strides, ok := viewStrides(x.shape, x.strides, shape)
+	var buf [8]int64
+	strides, ok := viewStrides(buf[:0], x.shape, x.strides, shape)
 	if !ok {
 		panic("trace: view of a tensor whose strides do not allow it; use Reshape")
 	}
@@ -57,7 +58,8 @@ func (x *Tensor) Reshape(shape ...int64) *Tensor {
 }
 
 func (x *Tensor) reshape(shape []int64) *Tensor {
-	if strides, ok := viewStrides(x.shape, x.strides, shape); ok {
+	var buf [8]int64
+	if strides, ok := viewStrides(buf[:0], x.shape, x.strides, shape); ok {
 		from := x.shape
 		return x.viewOf("reshape", "ViewBackward0", shape, strides, x.offset, func(b *backward) { b.give(0, b.grad.reshape(from)) })
 	}
@@ -77,7 +79,8 @@ func (x *Tensor) Flatten(from, to int) *Tensor {
 
 // unsafeView is _unsafe_view of a tensor whose strides allow it.
 func (x *Tensor) unsafeView(shape []int64) *Tensor {
-	strides, ok := viewStrides(x.shape, x.strides, shape)
+	var buf [8]int64
+	strides, ok := viewStrides(buf[:0], x.shape, x.strides, shape)
 	if !ok {
 		panic("trace: _unsafe_view of a tensor whose strides do not allow it")
 	}
@@ -106,13 +109,13 @@ func inferShape(shape []int64, total int64) []int64 {
 }
 
 // viewStrides is at::detail::computeStride: the strides a view of the given
-// shape has, if there can be one.
-func viewStrides(old, oldStrides, shape []int64) ([]int64, bool) {
-	strides := make([]int64, len(shape))
+// shape has, if there can be one. It puts them into dst, which is empty.
+func viewStrides(dst, old, oldStrides, shape []int64) ([]int64, bool) {
+	strides := dst
+	for range shape {
+		strides = append(strides, 1)
+	}
 	if len(old) == 0 {
-		for i := range strides {
-			strides[i] = 1
-		}
 		return strides, true
 	}
 	d := len(shape) - 1
