@@ -56,11 +56,16 @@ type saved struct {
 const lastSeq = int64(1) << 62
 
 func (t *Tape) newNode(name string, inputs int) *Node {
-	if len(t.nodes) == 0 {
-		t.nodes = make([]Node, 64)
+	var n *Node
+	if last := len(t.freeNodes) - 1; last >= 0 {
+		n, t.freeNodes = t.freeNodes[last], t.freeNodes[:last]
+		*n = Node{}
+	} else {
+		if len(t.nodes) == 0 {
+			t.nodes = make([]Node, 64)
+		}
+		n, t.nodes = &t.nodes[0], t.nodes[1:]
 	}
-	n := &t.nodes[0]
-	t.nodes = t.nodes[1:]
 	t.seq++
 	n.t, n.name, n.seq = t, name, t.seq
 	n.module = t.module
@@ -232,6 +237,7 @@ func (n *Node) gather(stack []*Node) []*Node {
 			stack = append(stack, e.node)
 		}
 	}
+	n.t.freeNodes = append(n.t.freeNodes, n)
 	return stack
 }
 

@@ -64,7 +64,12 @@ func (c *call) belowAutocast() { c.t.casts.enabled = false }
 func (c *call) statement() {
 	t := c.t
 	for i := len(t.temps) - 1; i >= c.temps; i-- {
-		if x := t.temps[i]; x.refs == 0 {
+		x := t.temps[i]
+		x.listed--
+		switch {
+		case x.dead && x.listed == 0:
+			t.bury(x)
+		case x.refs == 0:
 			x.die()
 		}
 	}
@@ -192,7 +197,7 @@ func (c *call) hand(x *Tensor) {
 			return
 		}
 	}
-	c.t.temps = append(c.t.temps, x)
+	c.t.list(x)
 }
 
 // finish ends the activation: temporaries, locals, and last the arguments,

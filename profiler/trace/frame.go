@@ -137,7 +137,7 @@ func (f *Frame) End(results ...*Tensor) {
 		if r != nil {
 			r.refs--
 			if !t.python && r.refs == 0 {
-				t.temps = append(t.temps, r)
+				t.list(r)
 			}
 		}
 	}

@@ -34,14 +34,14 @@ func (c *call) alignIndices(indices []*Tensor) {
 	wide := make([]*Tensor, len(indices))
 	alike := true
 	for k, i := range indices {
-		wide[k] = i.Expand(broadcast(indices...)...)
+		wide[k] = c.let(i.Expand(broadcast(indices...)...))
 		alike = alike && sameInts(wide[k].strides, wide[0].strides)
 	}
 	if alike {
 		return
 	}
 	for k := range wide {
-		wide[k] = c.let(wide[k].contiguousUntracked())
+		c.set(&wide[k], wide[k].contiguousUntracked())
 	}
 }
 

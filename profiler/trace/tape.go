@@ -58,6 +58,13 @@ type Tape struct {
 	nodes   []Node    // slab
 	sizes   []int64   // slab of shapes and strides
 
+	// What has ended, for use again.
+	free       []*Tensor
+	freeStores []*storage
+	freeNodes  []*Node
+	graves     [256]*Tensor
+	grave      int // the oldest
+
 	frames    []*Frame    // that have ended, for the next to use
 	backwards []*backward // likewise
 }
@@ -178,11 +185,16 @@ func modulePath(file string) string {
 
 // allocate brings a storage of the given size to life.
 func (t *Tape) allocate(bytes int64) *storage {
-	if len(t.stores) == 0 {
-		t.stores = make([]storage, 256)
+	var s *storage
+	if last := len(t.freeStores) - 1; last >= 0 {
+		s, t.freeStores = t.freeStores[last], t.freeStores[:last]
+		*s = storage{}
+	} else {
+		if len(t.stores) == 0 {
+			t.stores = make([]storage, 256)
+		}
+		s, t.stores = &t.stores[0], t.stores[1:]
 	}
-	s := &t.stores[0]
-	t.stores = t.stores[1:]
 	s.bytes = bytes
 	if t.hooks.last && t.native != castOp {
 		t.hooks.muted = true
@@ -203,8 +215,14 @@ func (t *Tape) allocate(bytes int64) *storage {
 // drop gives up one tensor's share of a storage.
 func (t *Tape) drop(s *storage) {
 	s.refs--
-	if s.refs == 0 && !s.blank {
+	if s.refs > 0 {
+		return
+	}
+	if !s.blank {
 		t.emit(program.Free, s.buffer)
+	}
+	if !t.hooks.muted {
+		t.freeStores = append(t.freeStores, s)
 	}
 }
 
@@ -225,17 +243,46 @@ func (t *Tape) headerLike(s *storage, d DType, like *Tensor, offset int64) *Tens
 
 // bare is a header without geometry.
 func (t *Tape) bare(s *storage, d DType, offset int64) *Tensor {
-	if len(t.tensors) == 0 {
-		t.tensors = make([]Tensor, 128)
+	var x *Tensor
+	if last := len(t.free) - 1; last >= 0 {
+		x, t.free = t.free[last], t.free[:last]
+		*x = Tensor{}
+	} else {
+		if len(t.tensors) == 0 {
+			t.tensors = make([]Tensor, 128)
+		}
+		x, t.tensors = &t.tensors[0], t.tensors[1:]
 	}
-	x := &t.tensors[0]
-	t.tensors = t.tensors[1:]
 	x.tape, x.store, x.dtype, x.offset = t, s, d, offset
 	s.refs++
 	if !t.python {
-		t.temps = append(t.temps, x)
+		t.list(x)
 	}
 	return x
+}
+
+// list adds a temporary of the running activation.
+func (t *Tape) list(x *Tensor) {
+	x.listed++
+	t.temps = append(t.temps, x)
+}
+
+// buried is the shape of dead tensors: it fits no strides.
+var buried = []int64{-1}
+
+// bury puts a dead tensor where its memory is used again after many others
+// have died, so that one that is used after its end is found out. What dies
+// while a recomputation unwinds is looked at again.
+func (t *Tape) bury(x *Tensor) {
+	if t.hooks.muted {
+		return
+	}
+	x.shape, x.strides, x.store = buried, nil, nil
+	if old := t.graves[t.grave]; old != nil {
+		t.free = append(t.free, old)
+	}
+	t.graves[t.grave] = x
+	t.grave = (t.grave + 1) % len(t.graves)
 }
 
 // ints is a fresh slice of n numbers.

@@ -38,6 +38,7 @@ type Tensor struct {
 
 	requiresGrad bool
 	dead         bool
+	listed       int8 // how often it is among the tape's temporaries
 	// view is the tensor this one is a view of, nil if it is none; version is
 	// that of the storage when the view's node was made.
 	view    *Tensor
@@ -123,6 +124,9 @@ func (x *Tensor) die() {
 	if v := x.view; v != nil {
 		x.view = nil
 		v.release()
+	}
+	if x.listed == 0 {
+		x.tape.bury(x)
 	}
 }
 
