@@ -20,7 +20,7 @@ type Node struct {
 	leaf  *Tensor // AccumulateGrad: the tensor whose gradient this is
 	inner *Node   // CopySlices: what the view went through
 
-	module string
+	place *place
 
 	// Scratch of the engine.
 	visit  int64
@@ -68,7 +68,7 @@ func (t *Tape) newNode(name string, inputs int) *Node {
 	}
 	t.seq++
 	n.t, n.name, n.seq = t, name, t.seq
-	n.module = t.module
+	n.place = t.place
 	n.saved, n.metas = n.keeps[:0], n.meta[:0]
 	if inputs <= len(n.edges) {
 		n.next = n.edges[:inputs]

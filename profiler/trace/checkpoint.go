@@ -65,7 +65,7 @@ type region struct {
 	captured   []*Tensor // what run has in its closure
 	next       int
 	casts      autocastState
-	module     string
+	place      *place
 	from       int // activations before the first run
 	// The activation that saved last, and whether it saved what it computed.
 	last    int
@@ -151,13 +151,13 @@ func (t *Tape) unpack(s saved) *Tensor {
 
 func (r *region) recompute() {
 	t := r.t
-	op, native, node, module, noGrad := t.op, t.native, t.node, t.module, t.noGrad
+	op, native, node, place, noGrad := t.op, t.native, t.node, t.place, t.noGrad
 	hooks := t.hooks
 	t.hooks.last, t.hooks.thrown, t.hooks.stop = false, false, -1
 	if !r.outputs {
 		t.hooks.stop = t.begun + r.last
 	}
-	t.noGrad, t.module = false, r.module
+	t.noGrad, t.place = false, r.place
 	t.hooks.push(recomputation{r})
 	leave := t.casts.restore(r.casts)
 	f := t.enter()
@@ -171,7 +171,7 @@ func (r *region) recompute() {
 	}
 	leave()
 	t.hooks = hooks
-	t.op, t.native, t.node, t.module, t.noGrad, t.shown = op, native, node, module, noGrad, false
+	t.op, t.native, t.node, t.place, t.noGrad, t.shown = op, native, node, place, noGrad, false
 }
 
 // Checkpoint runs fn on inputs and keeps only the inputs for backward, which
@@ -192,7 +192,7 @@ func (f *Frame) CheckpointClosure(captured []*Tensor, fn func(f *Frame, inputs [
 		g.End(y)
 		return y
 	}
-	r := &region{t: t, run: fn, casts: t.casts.autocastState, module: t.module, from: t.begun}
+	r := &region{t: t, run: fn, casts: t.casts.autocastState, place: t.place, from: t.begun}
 	for _, x := range inputs {
 		r.inputs = append(r.inputs, x.retain())
 	}

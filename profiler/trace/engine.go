@@ -62,7 +62,7 @@ func (t *Tape) backward(roots, grads []*Tensor) {
 	t.visit++
 	task := &graphTask{t: t, outer: t.task, visit: t.visit}
 	t.task = task
-	noGrad, node, module, python, thread := t.noGrad, t.node, t.module, t.python, t.thread
+	noGrad, node, place, python, thread := t.noGrad, t.node, t.place, t.python, t.thread
 	t.noGrad, t.python, t.thread = true, false, 1
 	for i, x := range roots {
 		if !x.requiresGrad {
@@ -84,7 +84,7 @@ func (t *Tape) backward(roots, grads []*Tensor) {
 	}
 	task.giveBack()
 	t.task = task.outer
-	t.noGrad, t.node, t.module, t.python, t.thread = noGrad, node, module, python, thread
+	t.noGrad, t.node, t.place, t.python, t.thread = noGrad, node, place, python, thread
 }
 
 // borrow makes a node this task's own; one that an outer task waits for is
@@ -174,7 +174,7 @@ func (g *graphTask) deliver(e edge, x *Tensor) {
 // run executes one node and passes its results on.
 func (g *graphTask) run(n *Node) {
 	t := g.t
-	t.node, t.module, t.op, t.native, t.shown = n.name, n.module, "", "", false
+	t.node, t.place, t.op, t.native, t.shown = n.name, n.place, "", "", false
 	grads := n.grads
 	n.grads = nil
 	if n.leaf != nil {

@@ -12,7 +12,7 @@ type Frame struct {
 	held  []*Tensor // the argument tuple of a module call
 	// activation to return to
 	python bool
-	module string
+	place  *place
 }
 
 // Frame opens the outermost frame of a recording.
@@ -22,9 +22,9 @@ func (t *Tape) enter() *Frame {
 	var f *Frame
 	if last := len(t.frames) - 1; last >= 0 {
 		f, t.frames = t.frames[last], t.frames[:last]
-		f.python, f.module = t.python, t.module
+		f.python, f.place = t.python, t.place
 	} else {
-		f = &Frame{t: t, python: t.python, module: t.module}
+		f = &Frame{t: t, python: t.python, place: t.place}
 	}
 	t.python = true
 	return f
@@ -127,7 +127,7 @@ func (f *Frame) End(results ...*Tensor) {
 	}
 	f.names = f.names[:0]
 	t := f.t
-	t.python, t.module = f.python, f.module
+	t.python, t.place = f.python, f.place
 	for _, x := range f.held {
 		x.release()
 	}
@@ -189,7 +189,7 @@ func (t *Tape) funcFrame(args ...*Tensor) *Frame {
 // In names the module whose code the frame runs, if it knows its path.
 func (f *Frame) In(m any) {
 	if p, ok := m.(interface{ ModulePath() string }); ok {
-		f.t.module = p.ModulePath()
+		f.t.place = f.t.placeOf(p.ModulePath())
 	}
 }
 

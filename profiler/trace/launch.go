@@ -25,19 +25,9 @@ func (t *Tape) launch(op program.Op, writes, reads []*Tensor) {
 	if len(writes) > 0 && op.Precision == program.FP32 {
 		op.Precision = writes[0].dtype.precision()
 	}
-	op.Site = t.launchSite()
+	op.Site = t.site()
 	p.Ops = push(p.Ops, op)
 	t.emit(program.Launch, uint32(len(p.Ops)-1))
-}
-
-// launchSite is the site of the buffer allocated last, which is this op's own
-// in all but in-place operators; looking it up anew would cost more than it
-// tells.
-func (t *Tape) launchSite() uint32 {
-	if n := len(t.prog.Sites); n > 0 && t.lastSite.Op == t.op && t.lastSite.Native == t.native && t.lastSite.Node == t.node && t.lastSite.Module == t.module {
-		return t.lastSiteID
-	}
-	return t.site()
 }
 
 func (t *Tape) launchElementwise(out *Tensor, flopsPerElement int64, ins ...*Tensor) {

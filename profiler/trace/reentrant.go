@@ -16,7 +16,7 @@ func (f *Frame) CheckpointReentrant(fn func(f *Frame, inputs []*Tensor) *Tensor,
 	if n := t.record("CheckpointFunctionBackward", inputs...); n != nil {
 		n.save(inputs...)
 		n.yields(y)
-		r := &rerun{fn: fn, casts: t.casts.autocastState, module: t.module}
+		r := &rerun{fn: fn, casts: t.casts.autocastState, place: t.place}
 		n.apply = r.backward
 	}
 	g.End(y)
@@ -25,9 +25,9 @@ func (f *Frame) CheckpointReentrant(fn func(f *Frame, inputs []*Tensor) *Tensor,
 
 // rerun is what a reentrant checkpoint needs to run its region again.
 type rerun struct {
-	fn     func(f *Frame, inputs []*Tensor) *Tensor
-	casts  autocastState
-	module string
+	fn    func(f *Frame, inputs []*Tensor) *Tensor
+	casts autocastState
+	place *place
 }
 
 // backward is CheckpointFunction.backward.
@@ -35,7 +35,7 @@ func (r *rerun) backward(b *backward) {
 	t := b.t
 	args := b.grad.retain() // Python's tuple of gradients
 	f := t.enter()
-	t.module = r.module
+	t.place = r.place
 	inputs := make([]*Tensor, len(b.kept))
 	for i, x := range b.kept {
 		inputs[i] = f.Let(x.detached())

@@ -2,9 +2,7 @@ package trace
 
 import (
 	"fmt"
-	"runtime"
 	"slices"
-	"strings"
 
 	"github.com/vprof/vprof/profiler/program"
 )
@@ -20,10 +18,10 @@ type Options struct {
 
 // Tape records what happens on one device. It is not safe for concurrent use.
 type Tape struct {
-	board Board
-	opts  Options
-	prog  *program.Program
-	sites map[program.Site]uint32
+	board  Board
+	opts   Options
+	prog   *program.Program
+	places map[string]*place
 
 	// Interpreter state.
 	python bool // the innermost activation is Python, not C++
@@ -33,14 +31,11 @@ type Tape struct {
 	native string // innermost operator
 	shown  bool   // op was called from Python
 	node   string // autograd node, "" in forward
-	module string // path of the module in execution
+	place  *place // the module in execution
 	step   int
 	begun  int           // activations so far, but for casts
 	point  point         // the innermost of them
 	class  program.Class // of new buffers
-
-	lastSite   program.Site
-	lastSiteID uint32
 
 	// Autograd state.
 	noGrad  bool
@@ -75,11 +70,12 @@ func New(board Board, o Options) *Tape {
 		board:  board,
 		opts:   o,
 		prog:   &program.Program{},
-		sites:  make(map[program.Site]uint32, 256),
+		places: make(map[string]*place, 64),
 		python: true,
 		step:   -1,
 		class:  program.Temporaries,
 	}
+	t.place = t.placeOf("")
 	t.library.init(board, o.Warm)
 	return t
 }
@@ -135,52 +131,6 @@ func push[T any](table []T, x T) []T {
 		table = slices.Grow(table, max(len(table), 2048))
 	}
 	return append(table, x)
-}
-
-// site returns the index of the place the recording is at.
-func (t *Tape) site() uint32 {
-	s := program.Site{Op: t.op, Native: t.native, Node: t.node, Module: t.module}
-	if t.opts.Annotate && t.shown {
-		s.Where = where()
-	}
-	if s == t.lastSite && len(t.prog.Sites) > 0 {
-		return t.lastSiteID
-	}
-	id, ok := t.sites[s]
-	if !ok {
-		id = uint32(len(t.prog.Sites))
-		t.prog.Sites = push(t.prog.Sites, s)
-		t.sites[s] = id
-	}
-	t.lastSite, t.lastSiteID = s, id
-	return id
-}
-
-// where finds the line of the model: the innermost frame outside the recorder
-// and the layer library.
-func where() string {
-	var pcs [64]uintptr
-	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
-	for {
-		f, more := frames.Next()
-		name := strings.TrimPrefix(f.Function, "github.com/vprof/vprof/")
-		if !strings.HasPrefix(name, "profiler/trace.") && !strings.HasPrefix(name, "models/nn.") {
-			return fmt.Sprintf("%s:%d:%s", modulePath(f.File), f.Line, name[strings.LastIndexByte(name, '.')+1:])
-		}
-		if !more {
-			return ""
-		}
-	}
-}
-
-// modulePath cuts a source path down to the part below the module root.
-func modulePath(file string) string {
-	for _, room := range []string{"/models/", "/profiler/", "/bench/", "/cmd/"} {
-		if i := strings.LastIndex(file, room); i >= 0 {
-			return file[i+1:]
-		}
-	}
-	return file[strings.LastIndexByte(file, '/')+1:]
 }
 
 // allocate brings a storage of the given size to life.
