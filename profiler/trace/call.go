@@ -20,8 +20,10 @@ type call struct {
 }
 
 // begin enters operator op, called with args; nil arguments are skipped.
-func (t *Tape) begin(op string, args ...*Tensor) call {
-	c := call{t: t, temps: len(t.temps), locals: len(t.locals), python: t.python, casts: t.casts.enabled, muted: t.hooks.muted, op: t.op, native: t.native, point: t.point}
+func (t *Tape) begin(op string, args ...*Tensor) (c call) {
+	c.t, c.temps, c.locals = t, len(t.temps), len(t.locals)
+	c.python, c.casts, c.muted = t.python, t.casts.enabled, t.hooks.muted
+	c.op, c.native, c.point = t.op, t.native, t.point
 	for _, x := range args {
 		if x != nil {
 			x.alive()

@@ -29,7 +29,7 @@ func (a *Tensor) mm(b *Tensor) *Tensor {
 		n.keep(b, a.requiresGrad)
 		n.keep(a, b.requiresGrad)
 		n.yields(y)
-		left, right := a.geometry(), b.geometry()
+		left, right := a.columnMajor(), b.columnMajor()
 		n.apply = func(w *backward) {
 			if w.needs(1) {
 				w.give(1, mmGrad2(w.grad, w.saved(1), right))
@@ -57,21 +57,21 @@ func (x *Tensor) prepareMatrix() {
 
 // columnMajor reports a transposed matrix: mm_mat1_backward and its sister
 // then compute the transposed product, so that the gradient is laid out alike.
-func (g geometry) columnMajor() bool {
-	return g.strides[0] == 1 && g.strides[1] == g.shape[0]
+func (x *Tensor) columnMajor() bool {
+	return x.strides[0] == 1 && x.strides[1] == x.shape[0]
 }
 
-// mmGrad1 is grad @ b^T (mm_mat1_backward).
-func mmGrad1(grad, b *Tensor, a geometry) *Tensor {
-	if a.columnMajor() {
+// mmGrad1 is grad @ b^T (mm_mat1_backward), given whether a was column-major.
+func mmGrad1(grad, b *Tensor, columnMajor bool) *Tensor {
+	if columnMajor {
 		return b.mm(grad.T()).T()
 	}
 	return grad.mm(b.T())
 }
 
-// mmGrad2 is a^T @ grad (mm_mat2_backward).
-func mmGrad2(grad, a *Tensor, b geometry) *Tensor {
-	if b.columnMajor() {
+// mmGrad2 is a^T @ grad (mm_mat2_backward), given whether b was column-major.
+func mmGrad2(grad, a *Tensor, columnMajor bool) *Tensor {
+	if columnMajor {
 		return grad.T().mm(a).T()
 	}
 	return a.T().mm(grad)
@@ -105,7 +105,7 @@ func (bias *Tensor) addmm(a, b *Tensor) *Tensor {
 		n.keep(a, b.requiresGrad)
 		n.keep(b, a.requiresGrad)
 		n.yields(y)
-		left, right := a.geometry(), b.geometry()
+		left, right := a.columnMajor(), b.columnMajor()
 		n.apply = func(w *backward) {
 			if w.needs(1) {
 				w.give(1, mmGrad1(w.grad, w.saved(1), left))
