@@ -36,17 +36,21 @@ func DiagnoseSeries(s series.Series) []report.Finding {
 	}
 	p95 := series.Quantile(steady, 0.95)
 	if high-p95 > noticeable && high > 1.2*p95 {
-		found = append(found, report.Finding{Kind: "spike", Problem: true,
+		found = append(found, report.Finding{
+			Kind: "spike", Problem: true,
 			What:     "a few samples need far more than all others: a larger batch (validation, the last one), a longer sequence, a tensor made at once",
-			Evidence: []string{fmt.Sprintf("at most %s, but 95 %% of the samples at most %s", size(high), size(p95))}})
+			Evidence: []string{fmt.Sprintf("at most %s, but 95 %% of the samples at most %s", size(high), size(p95))},
+		})
 	}
 	// A cache that still fills is not unsteady.
 	filled := steady[len(steady)/2:]
 	low, top := series.Quantile(filled, 0.05), series.Quantile(filled, 0.95)
 	if !growing && top-low > unsteady*series.Median(filled) && top-low > noticeable {
-		found = append(found, report.Finding{Kind: "variable input",
+		found = append(found, report.Finding{
+			Kind:     "variable input",
 			What:     "memory goes up and down from step to step, as with inputs of different lengths",
-			Evidence: []string{fmt.Sprintf("in the second half, 90 %% of the samples lie between %s and %s", size(low), size(top))}})
+			Evidence: []string{fmt.Sprintf("in the second half, 90 %% of the samples lie between %s and %s", size(low), size(top))},
+		})
 	}
 	return append(found, use(int64(series.Quantile(s.Used, 1)), s.Total)...)
 }
@@ -59,12 +63,14 @@ func leak(s series.Series, steady []float64) (report.Finding, bool) {
 	if whole.P > leakP || end.P > leakP || growth < noticeable/4 || end.PerSample < whole.PerSample/4 {
 		return report.Finding{}, false
 	}
-	f := report.Finding{Kind: "leak", Problem: true,
+	f := report.Finding{
+		Kind: "leak", Problem: true,
 		What: "memory grows and does not stop: something keeps tensors of earlier steps (a list of losses with their graph, outputs without detach())",
 		Evidence: []string{
 			fmt.Sprintf("%s over %d samples, %s a sample (Theil-Sen)", size(growth), len(steady), size(whole.PerSample)),
 			fmt.Sprintf("probability of such an order without growth: %.2g (Mann-Kendall), in the second half %.2g", whole.P, end.P),
-		}}
+		},
+	}
 	if left := float64(s.Total) - steady[len(steady)-1]; s.Total > 0 && s.Elapsed > 0 && left > 0 {
 		hours := left / whole.PerSample * s.Elapsed.Hours() / float64(len(s.Used)-1)
 		f.Evidence = append(f.Evidence, fmt.Sprintf("the board is full in %.1f hours at this rate", hours))
@@ -92,8 +98,10 @@ func use(peak, total int64) []report.Finding {
 func DiagnoseSnapshot(s snapshot.Summary) []report.Finding {
 	var found []report.Finding
 	if s.OOMs > 0 {
-		found = append(found, report.Finding{Kind: "out of memory", Problem: true, What: "allocations failed",
-			Evidence: []string{fmt.Sprintf("%d times in the recorded events", s.OOMs)}})
+		found = append(found, report.Finding{
+			Kind: "out of memory", Problem: true, What: "allocations failed",
+			Evidence: []string{fmt.Sprintf("%d times in the recorded events", s.OOMs)},
+		})
 	}
 	// What a peak left in the cache is no fragment, so the peaks are compared.
 	return append(found, fragmentation(s.PeakAllocated, s.PeakReserved, s.LargestFree)...)
@@ -105,9 +113,11 @@ func fragmentation(allocated, reserved, largest int64) []report.Finding {
 	if float64(reserved) < cacheOverUse*float64(allocated) || reserved-allocated < noticeable {
 		return nil
 	}
-	f := report.Finding{Kind: "fragmentation", Problem: true,
+	f := report.Finding{
+		Kind: "fragmentation", Problem: true,
 		What:     "the allocator holds far more than tensors need: free pieces that no request fits, or a cache from before",
-		Evidence: []string{fmt.Sprintf("%s reserved, %s allocated", bytesize.Format(reserved), bytesize.Format(allocated))}}
+		Evidence: []string{fmt.Sprintf("%s reserved, %s allocated", bytesize.Format(reserved), bytesize.Format(allocated))},
+	}
 	if largest > 0 {
 		f.Evidence = append(f.Evidence, fmt.Sprintf("the largest free piece has %s of %s", bytesize.Format(largest), bytesize.Format(reserved-allocated)))
 	}
@@ -121,14 +131,18 @@ func DiagnoseRun(d report.Device, u *report.Run) []report.Finding {
 		found = append(found, report.Finding{Kind: "out of memory", Problem: true, What: "the step does not fit", Evidence: []string{u.OOM.String()}})
 	}
 	if u.OOM == nil && u.Retries > 0 {
-		found = append(found, report.Finding{Kind: "cache given back", Problem: true,
+		found = append(found, report.Finding{
+			Kind: "cache given back", Problem: true,
 			What:     "the step fits only since PyTorch gives back cached memory, which is slow",
-			Evidence: []string{fmt.Sprintf("%d times", u.Retries)}})
+			Evidence: []string{fmt.Sprintf("%d times", u.Retries)},
+		})
 	}
 	found = append(found, fragmentation(u.Allocated, u.Reserved, 0)...)
 	if u.Others > noticeable {
-		found = append(found, report.Finding{Kind: "other processes", Problem: true, What: "other processes use the board",
-			Evidence: []string{bytesize.Format(u.Others) + " are theirs"}})
+		found = append(found, report.Finding{
+			Kind: "other processes", Problem: true, What: "other processes use the board",
+			Evidence: []string{bytesize.Format(u.Others) + " are theirs"},
+		})
 	}
 	if u.OOM == nil {
 		found = append(found, use(u.Device+u.Others, d.Memory)...)

@@ -100,7 +100,8 @@ func (c *Comparison) Sheets() []Sheet {
 	}
 	col := columnOf(all...)
 	s := Sheet{Columns: []Column{
-		{Head: "step"}, {Head: "count"},
+		{Head: "step"},
+		{Head: "count"},
 		{Head: col.head(c.A), Right: true},
 		{Head: col.head(c.B), Right: true},
 		{Head: "difference", Right: true},

@@ -74,8 +74,10 @@ func (d *Diagnosis) Sheets() []Sheet {
 			}
 			r.Rows = append(r.Rows, []string{remedy.What, saves})
 		}
-		r.Notes = []string{"estimates of device bytes at the peak, each remedy alone, in the order to try them.",
-			"empty_cache() does not lower the peak: it gives back at least so much after it."}
+		r.Notes = []string{
+			"estimates of device bytes at the peak, each remedy alone, in the order to try them.",
+			"empty_cache() does not lower the peak: it gives back at least so much after it.",
+		}
 		sheets = append(sheets, r)
 	} else if len(d.Findings) > 0 {
 		sheets[0].Notes = append(sheets[0].Notes, "--model, --batch and --gpu say what was trained; then remedies have their savings.")

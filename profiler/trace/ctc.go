@@ -43,7 +43,9 @@ func (x *Tensor) ctcLoss(targets *Tensor, zeroInfinity bool) *Tensor {
 	if n := t.record("CtcLossBackward0", x); n != nil {
 		n.save(x, targets, loss, alpha)
 		n.yields(loss)
-		n.apply = func(b *backward) { b.give(0, ctcGrad(b.grad, b.saved(0), b.saved(1), b.saved(2), b.saved(3), zeroInfinity)) }
+		n.apply = func(b *backward) {
+			b.give(0, ctcGrad(b.grad, b.saved(0), b.saved(1), b.saved(2), b.saved(3), zeroInfinity))
+		}
 	}
 	return c.end(loss)
 }

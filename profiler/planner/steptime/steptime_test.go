@@ -22,8 +22,11 @@ func twoSteps() *program.Program {
 		Ops:      []program.Op{{Work: program.Matmul, FLOPs: 100}, {Work: program.Copy, Reads: program.Span{From: 0, To: 1}}},
 		Phases:   []program.Phase{{Step: 0, Name: "forward"}, {Step: 1, Name: "forward"}},
 		Instructions: []program.Instruction{
-			{Kind: program.Launch, Arg: 0}, {Kind: program.Mark, Arg: 0},
-			{Kind: program.Launch, Arg: 0}, {Kind: program.Launch, Arg: 1}, {Kind: program.Mark, Arg: 1},
+			{Kind: program.Launch, Arg: 0},
+			{Kind: program.Mark, Arg: 0},
+			{Kind: program.Launch, Arg: 0},
+			{Kind: program.Launch, Arg: 1},
+			{Kind: program.Mark, Arg: 1},
 		},
 	}
 }
