@@ -28,6 +28,7 @@ func Models() []models.Model {
 				{Name: "n-negatives", Usage: "negatives of an anchor", Default: negatives, Min: 1, Max: 1024},
 				{Name: "n-positives", Usage: "positives of an anchor, of which a batch holds one", Default: positives, Min: 1, Max: 1024},
 				{Name: "max-length", Usage: "tokens of a text", Default: maxPositions, Min: 1, Max: maxPositions},
+				{Name: "adapter-dropout", Usage: "1 if adapters drop out beside frozen encoders in evaluation mode, 0 if they do not", Default: 0, Min: 0, Max: 1},
 			},
 			Notes: []string{
 				"an anchor brings one positive and --n-negatives negatives, each with four texts of --max-length tokens",
@@ -54,7 +55,7 @@ type trainer struct {
 }
 
 func newTrainer(c models.Case) *trainer {
-	m := newNetwork(c.Checkpointing)
+	m := newNetwork(c.Checkpointing, c.Settings["adapter-dropout"] == 1)
 	return &trainer{c: c, negatives: c.Settings["n-negatives"], length: c.Settings["max-length"], model: m, net: nn.NewTree(m)}
 }
 

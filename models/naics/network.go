@@ -44,7 +44,10 @@ type network struct {
 	checkpointing bool
 }
 
-func newNetwork(checkpointing bool) *network {
+// newNetwork leaves encoders in evaluation mode, as models that were loaded
+// are, where checkpointing would do nothing; with checkpointing they are in
+// training mode. Adapters have dropout in both cases if adapterDropout is set.
+func newNetwork(checkpointing, adapterDropout bool) *network {
 	n := &network{
 		Moe:        newMixture(channels * width),
 		Projection: nn.NewLinear(channels*width, width, true),
@@ -55,10 +58,11 @@ func newNetwork(checkpointing bool) *network {
 	for range channels {
 		e := bert.New(miniLM)
 		e.EnableInputRequireGrads()
-		nn.AdaptLinears(e, adapters)
-		// A model that was loaded is in evaluation mode, where checkpointing
-		// does nothing.
+		adapted := nn.AdaptLinears(e, adapters)
 		nn.NewTree(e).Train(checkpointing)
+		for _, l := range adapted {
+			nn.NewTree(l).Train(checkpointing || adapterDropout)
+		}
 		n.Encoders = append(n.Encoders, e)
 	}
 	return n

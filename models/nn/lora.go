@@ -53,25 +53,28 @@ func (l *LoRALinear) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 
 // AdaptLinears is peft.get_peft_model(model, LoraConfig(target_modules=
 // "all-linear")): it freezes the model, a pointer to a struct that embeds
-// [Module], and puts an adapter beside every linear layer of it but those
-// given, such as the output layer of a language model. What it can replace are
-// fields, and elements of lists, of type [Layer].
-func AdaptLinears(model any, o LoRA, but ...*Linear) {
+// [Module], puts an adapter beside every linear layer of it but those given,
+// such as the output layer of a language model, and returns the adapters in the
+// order of the layers. What it can replace are fields, and elements of lists, of
+// type [Layer].
+func AdaptLinears(model any, o LoRA, but ...*Linear) []*LoRALinear {
 	Freeze(model)
-	a := adapter{o: o, seen: map[uintptr]bool{}}
+	a := adaptation{o: o, seen: map[uintptr]bool{}}
 	for _, l := range but {
 		a.seen[reflect.ValueOf(l).Pointer()] = true
 	}
 	a.walk(reflect.ValueOf(model))
+	return a.made
 }
 
-// adapter is a walk through a model that replaces layers.
-type adapter struct {
+// adaptation is a walk through a model that replaces layers.
+type adaptation struct {
 	o    LoRA
+	made []*LoRALinear
 	seen map[uintptr]bool
 }
 
-func (a *adapter) walk(v reflect.Value) {
+func (a *adaptation) walk(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Interface:
 		a.place(v)
@@ -93,7 +96,7 @@ func (a *adapter) walk(v reflect.Value) {
 }
 
 // place looks at a field or element that holds any layer.
-func (a *adapter) place(v reflect.Value) {
+func (a *adaptation) place(v reflect.Value) {
 	if v.IsNil() {
 		return
 	}
@@ -103,6 +106,8 @@ func (a *adapter) place(v reflect.Value) {
 		return
 	}
 	if !a.seen[v.Elem().Pointer()] && v.CanSet() {
-		v.Set(reflect.ValueOf(NewLoRALinear(l, a.o)))
+		adapted := NewLoRALinear(l, a.o)
+		a.made = append(a.made, adapted)
+		v.Set(reflect.ValueOf(adapted))
 	}
 }

@@ -1,0 +1,72 @@
+package nn_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// tower holds layers in every place where an adapter can go.
+type tower struct {
+	nn.Module
+	First  nn.Layer
+	Stack  *nn.Sequential
+	Shared nn.Layer
+	Head   *nn.Linear
+}
+
+func newTower() *tower {
+	shared := nn.NewLinear(8, 8, true)
+	return &tower{
+		First:  nn.NewLinear(4, 8, true),
+		Stack:  nn.NewSequential(shared, nn.NewReLU()),
+		Shared: nn.NewLinear(8, 16, false),
+		Head:   nn.NewLinear(16, 2, true),
+	}
+}
+
+func TestAdaptersAreWhatIsTrained(t *testing.T) {
+	m := newTower()
+	adapted := nn.AdaptLinears(m, nn.LoRA{Rank: 2, Dropout: 0.1})
+	require.Len(t, adapted, 3, "the head is no field of type Layer")
+
+	tree := nn.NewTree(m)
+	_, trainable := tree.Numel()
+	require.EqualValues(t, 2*(4+8)+2*(8+8)+2*(8+16), trainable, "rank times input and output widths")
+	require.Equal(t, []string{"first.base_layer.weight", "first.base_layer.bias", "first.lora_A.default.weight", "first.lora_B.default.weight"}, tree.Names[:4])
+	for i, p := range tree.Parameters[:2] {
+		require.True(t, p.Frozen, tree.Names[i])
+	}
+}
+
+func TestLayersLeftOutStayAsTheyAre(t *testing.T) {
+	m := newTower()
+	first := m.First.(*nn.Linear)
+	require.Len(t, nn.AdaptLinears(m, nn.LoRA{Rank: 2}, first), 2)
+	require.Same(t, first, m.First)
+	require.True(t, first.Weight.Frozen)
+}
+
+// The result has the type of the base layer's, under autocast the half type,
+// and one gradient for each matrix of the adapter.
+func TestAdaptersRunInThePrecisionOfTheirLayer(t *testing.T) {
+	tape := trace.New(trace.Board{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, trace.Options{})
+	l := nn.NewLoRALinear(nn.NewLinear(64, 32, true), nn.LoRA{Rank: 4, Dropout: 0.1})
+	tree := nn.NewTree(l)
+	tree.To(tape)
+	f := tape.Frame()
+	x := f.Let(tape.New("randn", program.Batch, trace.F32, 16, 64))
+	var y *trace.Tensor
+	tape.Autocast(trace.F16, func() { y = f.Let(f.Call(l, x)) })
+	require.Equal(t, trace.F16, y.DType())
+	require.Equal(t, []int64{16, 32}, y.Shape())
+	y.Sum(false).Backward()
+	require.Nil(t, l.BaseLayer.Weight.Grad())
+	require.Equal(t, []int64{4, 64}, l.LoraA.Weight.Grad().Shape())
+	require.Equal(t, []int64{32, 4}, l.LoraB.Weight.Grad().Shape())
+	f.End()
+}

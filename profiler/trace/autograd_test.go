@@ -1,0 +1,61 @@
+package trace_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// A leaf that nobody names lives as long as the graph that leads to it, and so
+// does its gradient: 4 KiB each.
+func TestGraphsHoldTheLeavesTheyLeadTo(t *testing.T) {
+	tape := trace.New(trace.Board{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, trace.Options{Warm: true})
+	f := tape.Frame()
+	x := tape.New("randn", program.Batch, trace.F32, 1024).Leaf()
+	loss := f.Let(x.MulScalar().Sum(false))
+	require.EqualValues(t, 4096+4, live(tape.Program()), "leaf and loss")
+	loss.Backward()
+	require.EqualValues(t, 4096+4096+4, live(tape.Program()), "leaf, its gradient and loss")
+	f.Del(&loss)
+	require.Zero(t, live(tape.Program()))
+	f.End()
+}
+
+// What is assigned by index gives its gradient in its own shape; one row of
+// leading size one is summed up to it, which takes a copy.
+func TestAssignedValuesGetTheirGradient(t *testing.T) {
+	for _, shape := range [][]int64{{3, 8}, {1, 8}, {8}} {
+		tape := trace.New(trace.Board{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, trace.Options{})
+		f := tape.Frame()
+		values := f.Let(tape.New("randn", program.Batch, trace.F32, shape...).Leaf())
+		x := f.Let(tape.Zeros(trace.F32, 5, 8))
+		rows := int64(1)
+		if len(shape) == 2 {
+			rows = shape[0]
+		}
+		x.SetItem(values.MulScalar(), tape.Arange(rows))
+		require.True(t, x.RequiresGrad())
+		x.Sum(false).Backward()
+		require.Equal(t, shape, values.Grad().Shape())
+		f.End()
+	}
+}
+
+// A tensor that was let go of cannot be used again, however many others have
+// taken its place since.
+func TestEndedTensorsAreFoundOut(t *testing.T) {
+	for _, others := range []int{0, 1, 100} {
+		tape := trace.New(trace.Board{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, trace.Options{})
+		f := tape.Frame()
+		x := f.Let(tape.Zeros(trace.F32, 16))
+		y := x.MulScalar()
+		y.MulScalar()
+		for range others {
+			f.Discard(x.MulScalar())
+		}
+		require.Panics(t, func() { y.ReLU() }, "after %d others", others)
+	}
+}
