@@ -14,6 +14,10 @@ var namedSettings = []struct{ name, usage string }{
 	{"seq-len", "tokens `n` of a sequence, where the model has any (default: the model's)"},
 	{"image-size", "height and width `n` of an image in pixels, where the model has any (default: the model's)"},
 	{"audio-seconds", "seconds `n` of a clip, where the model has any (default: the model's)"},
+	{"max-length", "tokens `n` of a text, where the model has any (default: the model's)"},
+	{"n-negatives", "negatives `n` of an anchor, where the model has any (default: the model's)"},
+	{"n-positives", "positives `n` of an anchor, where the model has any (default: the model's)"},
+	{"n-patches", "patches `n` of a spectrogram, where the model has any (default: the model's)"},
 }
 
 // settingFlags choose a model's free numbers: --set name=value for any of

@@ -30,12 +30,15 @@ func Models() []models.Model {
 			Default:   d,
 			Batches:   []int{1, 8, 16, 32, 64, 128},
 			BatchUnit: "spectrogram",
+			Settings: []models.Setting{
+				{Name: "n-patches", Usage: "patches of a spectrogram", Default: patches, Min: 1, Max: 4096},
+			},
 			Notes: []string{
 				"--stride alone does not change memory: the number of patches is fixed by --n-patches",
 				"the encoder is recomputed while a head loss is active, flag or not; checkpointing lowers the peak in stage vq-only alone",
 				"vq-only is phase 1 of the staged training, full phase 2, codebook-frozen phase 3",
 			},
-			Build: func(c models.Case) (models.Trainer, error) { return newTrainer(c, patches), nil },
+			Build: func(c models.Case) (models.Trainer, error) { return newTrainer(c), nil },
 		}
 	}
 	return []models.Model{
@@ -54,8 +57,8 @@ type trainer struct {
 	net     *nn.Tree
 }
 
-func newTrainer(c models.Case, patches int64) *trainer {
-	t := &trainer{c: c, patches: patches, model: newNetwork()}
+func newTrainer(c models.Case) *trainer {
+	t := &trainer{c: c, patches: c.Settings["n-patches"], model: newNetwork()}
 	if c.Stage == "codebook-frozen" {
 		nn.Freeze(t.model.Quantizer)
 	}
