@@ -207,7 +207,10 @@ func (w *sweeper) point(ctx context.Context, batch int) (report.Point, error) {
 	}
 	w.noteNeighbors(m.Neighbors...)
 	run := measured(m, w.device, batch*max(1, l.c.Accumulate))
-	run.WarmUp, run.Repeat = w.sweep.WarmUp, len(m.Times)
+	run.Repeat = len(m.Times)
+	if !run.Simulated {
+		run.WarmUp = w.sweep.WarmUp
+	}
 	return report.Point{Batch: batch, Device: w.device.Name(), Estimate: estimateOf(e), Run: run}, nil
 }
 

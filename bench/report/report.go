@@ -163,7 +163,8 @@ type Run struct {
 	Others  int64 `json:"others_bytes,omitempty"`
 	Process int64 `json:"process_bytes,omitempty"`
 	Shared  bool  `json:"shared,omitempty"`
-	// WarmUp and Repeat are the replays before those that count, and those.
+	// WarmUp and Repeat are the replays between the one that was watched and
+	// those that were timed, and those.
 	WarmUp int `json:"warm_up,omitempty"`
 	Repeat int `json:"repeat,omitempty"`
 	// Step is the time of the last step; absent if it did not fit or the

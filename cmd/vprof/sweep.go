@@ -37,9 +37,10 @@ GPU, with real memory and a kernel for every operator, or on a simulated board.
 Either way PyTorch's caching allocator is at work. The sweep ends at the first
 batch size that does not fit, and says which allocation failed.
 
-Peaks are those of the first run, times the median of all that count. What a GPU
-shows as in use beyond the reserved bytes is the CUDA context and the kernels;
-they are told apart, as is what other processes hold.`,
+On a GPU every batch size runs once to watch the memory, and then to take the
+time, of which the median is shown. What a GPU shows as in use beyond the
+reserved bytes is the CUDA context and the kernels; they are told apart, as is
+what other processes hold.`,
 		Example: `  # the model's usual batch sizes, on the default board
   vprof sweep --model redimnet-b2
 
@@ -64,8 +65,8 @@ they are told apart, as is what other processes hold.`,
 	o.out.register(cmd)
 	f := cmd.Flags()
 	f.BoolVar(&o.sweep.FindMax, "find-max", false, "go on to the largest batch that fits, by halving")
-	f.IntVar(&o.sweep.WarmUp, "warm-up", 0, "`runs` of every batch size that do not count")
-	f.IntVar(&o.sweep.Repeat, "repeat", 1, "`runs` of every batch size that count")
+	f.IntVar(&o.sweep.WarmUp, "warm-up", 0, "further `runs` of every batch size before those that are timed (real GPUs)")
+	f.IntVar(&o.sweep.Repeat, "repeat", 1, "timed `runs` of every batch size (real GPUs)")
 	f.BoolVar(&o.sweep.Verify, "verify", false, "first write a pattern into every tensor and see that it stays (real GPUs)")
 	f.StringVar(&o.resume, "resume", "", "go on with the sweep of `file`, JSON or JSON Lines, and write to it")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "no progress on standard error")

@@ -29,8 +29,7 @@ import "C"
 
 import "fmt"
 
-// A Result is a failure of a driver call: a CUresult other than success. The
-// driver's own name and text for it are only known once it is loaded.
+// A Result is a failure of a driver call: a CUresult other than success.
 type Result int
 
 func result[T ~int32 | ~uint32](r T) error {
@@ -40,24 +39,8 @@ func result[T ~int32 | ~uint32](r T) error {
 	return Result(r)
 }
 
-// Name is the name of the result: "CUDA_ERROR_OUT_OF_MEMORY". It is empty if
-// the driver does not know it.
-func (r Result) Name() string {
-	var s *C.char
-	if C.cuGetErrorName(C.CUresult(r), &s) != 0 || s == nil {
-		return ""
-	}
-	return C.GoString(s)
-}
-
-// Error is the driver's text for the result.
-func (r Result) Error() string {
-	var s *C.char
-	if C.cuGetErrorString(C.CUresult(r), &s) != 0 || s == nil {
-		return fmt.Sprintf("error %d", int(r))
-	}
-	return C.GoString(s)
-}
+// Error says little: what a result means is known where calls are made.
+func (r Result) Error() string { return fmt.Sprintf("CUDA error %d", int(r)) }
 
 // A Handle is physical memory that can be mapped: CUmemGenericAllocationHandle.
 type Handle uint64

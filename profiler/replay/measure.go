@@ -16,8 +16,9 @@ type Conditions struct {
 	// Config are the settings of the allocator; nil is
 	// [allocator.DefaultConfig].
 	Config *allocator.Config
-	// WarmUp is how many replays come before those that count, Repeat how many
-	// count; zero is one.
+	// WarmUp is how many further replays come before those that are timed,
+	// Repeat how many are timed; zero is one. On a simulated device, whose time
+	// is always the same, it is one without warm-up.
 	WarmUp, Repeat int
 	// Verify tries the memory in a replay before all others: every buffer gets
 	// a pattern when it is allocated, which must be there when it is freed. The
@@ -28,7 +29,9 @@ type Conditions struct {
 // A Measurement is what replays of a program on a device came to, with the
 // work of every op.
 type Measurement struct {
-	// Run is the first replay. The others had the same peaks, unless Varied.
+	// Run is the first replay, which is not timed but watched. The others had
+	// the same peaks, unless Varied. If one of them ran out of memory, it is
+	// that one.
 	*Run
 	// Varied is set if a later replay needed another amount of memory.
 	Varied bool
@@ -42,15 +45,15 @@ type Measurement struct {
 	Process int64
 	// Neighbors are other processes seen on the board.
 	Neighbors []device.Neighbor
-	// Times has a list for every replay that counts: how long each of
-	// Run.Phases took on the device. It is empty if the program did not fit.
+	// Times has a list for every timed replay: how long each of Run.Phases took
+	// on the device. It is empty if the program did not fit.
 	Times [][]time.Duration
 	// Verified is the number of buffers whose pattern was found again.
 	Verified int
 }
 
-// Step returns how long the last step took in each replay that counts: the
-// step that has everything from the ones before, as all further ones would.
+// Step returns how long the last step took in each timed replay: the step
+// that has everything from the ones before, as all further ones would.
 func (m *Measurement) Step() []time.Duration {
 	last := -1
 	for _, p := range m.Phases {
@@ -84,9 +87,14 @@ func Measure(ctx context.Context, d device.Device, p *program.Program, c Conditi
 			return m, err
 		}
 	}
+	if err := w.watch(ctx); err != nil || m.OOM != nil {
+		return m, err
+	}
+	if d.Simulated() {
+		return m, nil
+	}
 	for i := range c.WarmUp + max(c.Repeat, 1) {
-		err := w.replay(ctx, i >= c.WarmUp)
-		if err != nil || m.OOM != nil {
+		if err := w.time(ctx, i >= c.WarmUp); err != nil || m.OOM != nil {
 			return m, err
 		}
 	}
@@ -105,39 +113,61 @@ type measurer struct {
 	kernel device.Kernel  // its slices are used for one launch after the other
 }
 
-// replay is one replay with all its work; a counted one is timed.
-func (w *measurer) replay(ctx context.Context, counts bool) (err error) {
-	defer func() { err = errors.Join(err, w.closeMarks()) }()
-	if err := w.mark(); err != nil {
+// watch replays with an eye on the memory: how much of the board is in use,
+// what others see of it, and that nothing is given out twice. Looking takes
+// time, which a simulated device does not feel.
+func (w *measurer) watch(ctx context.Context) error {
+	l := &ledger{}
+	o := Options{Config: w.config, Source: &gauge{PagedSource: w.device, of: w}, Hooks: Hooks{
+		Launch: w.launch,
+		Mark: func(program.Phase) error {
+			w.look()
+			return w.mark()
+		},
+		Trace: l.trace,
+		End:   l.end,
+	}}
+	run, err := w.replay(ctx, o, w.device.Simulated())
+	w.measurement.Run = run
+	return err
+}
+
+// time replays with nothing but the work; a counted replay leaves its times.
+func (w *measurer) time(ctx context.Context, counts bool) error {
+	run, err := w.replay(ctx, Options{Config: w.config, Source: w.device, Hooks: Hooks{
+		Launch: w.launch,
+		Mark:   func(program.Phase) error { return w.mark() },
+	}}, counts)
+	if err != nil {
 		return err
 	}
-	hooks := Hooks{Launch: w.launch, Mark: func(program.Phase) error {
-		w.look()
-		return w.mark()
-	}}
 	m := w.measurement
-	first := m.Run == nil
-	if first {
-		l := &ledger{}
-		hooks.Trace, hooks.End = l.trace, l.end
-	}
-	run, err := Replay(ctx, w.program, Options{Config: w.config, Source: &gauge{PagedSource: w.device, of: w}, Hooks: hooks})
-	if first {
-		m.Run = run
-	} else if run != nil && err == nil && (run.Max != m.Max || (run.OOM == nil) != (m.OOM == nil)) {
+	if run.Max != m.Max || run.OOM != nil {
 		m.Varied = true
 	}
+	if run.OOM != nil {
+		m.Run, m.Times = run, nil
+	}
+	return nil
+}
+
+func (w *measurer) replay(ctx context.Context, o Options, counts bool) (run *Run, err error) {
+	defer func() { err = errors.Join(err, w.closeMarks()) }()
+	if err := w.mark(); err != nil {
+		return nil, err
+	}
+	run, err = Replay(ctx, w.program, o)
 	if err != nil || !counts || run.OOM != nil {
-		return err
+		return run, err
 	}
 	times := make([]time.Duration, len(w.marks)-1)
 	for i := range times {
 		if times[i], err = w.marks[i+1].Since(w.marks[i]); err != nil {
-			return err
+			return run, err
 		}
 	}
-	m.Times = append(m.Times, times)
-	return nil
+	w.measurement.Times = append(w.measurement.Times, times)
+	return run, nil
 }
 
 func (w *measurer) mark() error {

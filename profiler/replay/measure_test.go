@@ -65,10 +65,12 @@ func twoSteps() *script {
 // nanosecond a byte.
 func TestAMeasurementIsAReplayWithItsWork(t *testing.T) {
 	p := &twoSteps().Program
-	m, err := replay.Measure(t.Context(), newBoard(t, 30*mib), p, replay.Conditions{WarmUp: 2, Repeat: 3})
+	d := &real{Device: newBoard(t, 30*mib)}
+	m, err := replay.Measure(t.Context(), d, p, replay.Conditions{WarmUp: 2, Repeat: 3})
 	require.NoError(t, err)
 	require.Equal(t, mustReplay(t, p, replay.Options{Total: 400 * mib, Available: 270 * mib}), m.Run)
 	require.False(t, m.Varied)
+	require.Equal(t, (1+2+3)*5, d.launches)
 	require.Equal(t, device.Baseline{Others: 30 * mib, OthersKnown: true, Context: 100 * mib}, m.Baseline)
 	require.Equal(t, int64(210*mib), m.Device)
 	require.Equal(t, int64(180*mib), m.Process)
@@ -81,6 +83,42 @@ func TestAMeasurementIsAReplayWithItsWork(t *testing.T) {
 		}
 		require.InDelta(t, 140*mib, m.Step()[i], 4, "the last step only")
 	}
+}
+
+// real is a board that does not say that it is simulated. It counts launches.
+type real struct {
+	*sim.Device
+	launches int
+	// hungry takes a segment of its own at the nth launch.
+	hungry int
+}
+
+func (*real) Simulated() bool { return false }
+
+func (d *real) Launch(k device.Kernel) error {
+	if d.launches++; d.launches == d.hungry {
+		if _, err := d.Get(250 * mib); err != nil {
+			return err
+		}
+	}
+	return d.Device.Launch(k)
+}
+
+func TestASimulatedBoardIsMeasuredOnce(t *testing.T) {
+	m, err := replay.Measure(t.Context(), newBoard(t, 0), &twoSteps().Program, replay.Conditions{WarmUp: 2, Repeat: 3})
+	require.NoError(t, err)
+	require.Len(t, m.Times, 1)
+	require.InDelta(t, 140*mib, m.Step()[0], 4)
+}
+
+// The board fills up in the second replay: what fitted once does not fit.
+func TestWhatFitsOnlySometimesDoesNotFit(t *testing.T) {
+	d := &real{Device: newBoard(t, 0), hungry: 6}
+	m, err := replay.Measure(t.Context(), d, &twoSteps().Program, replay.Conditions{Repeat: 3})
+	require.NoError(t, err)
+	require.True(t, m.Varied)
+	require.NotNil(t, m.OOM)
+	require.Empty(t, m.Times)
 }
 
 // 20 MiB of weights and 60 of activations do not fit into 70.

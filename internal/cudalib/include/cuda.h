@@ -485,8 +485,6 @@ CUresult cuEventSynchronize(CUevent);
 CUresult cuFuncGetAttribute(int *, CUfunction_attribute, CUfunction);
 CUresult cuFuncSetCacheConfig(CUfunction, CUfunc_cache);
 CUresult cuFuncSetSharedMemConfig(CUfunction, CUsharedconfig);
-CUresult cuGetErrorName(CUresult, const char **);
-CUresult cuGetErrorString(CUresult, const char **);
 CUresult cuGraphAddChildGraphNode(CUgraphNode *, CUgraph, const CUgraphNode *, size_t, CUgraph);
 CUresult cuGraphAddDependencies(CUgraph, const CUgraphNode *, const CUgraphNode *, size_t);
 CUresult cuGraphAddEmptyNode(CUgraphNode *, CUgraph, const CUgraphNode *, size_t);

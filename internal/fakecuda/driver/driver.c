@@ -29,19 +29,6 @@ API int cuDriverGetVersion(int *version)
     return SUCCESS;
 }
 
-/* The driver knows a text for every result; one does to see that it is asked. */
-API int cuGetErrorName(int result, const char **name)
-{
-    *name = result == OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : NULL;
-    return *name ? SUCCESS : INVALID_VALUE;
-}
-
-API int cuGetErrorString(int result, const char **text)
-{
-    *text = result == OUT_OF_MEMORY ? "out of memory" : NULL;
-    return *text ? SUCCESS : INVALID_VALUE;
-}
-
 /* ---- devices -------------------------------------------------------------------------------- */
 
 #define BOARD(device)                        \
