@@ -8,7 +8,10 @@ FUZZTIME ?= 5s
 # What the CUDA build needs beyond a C compiler is in the tree: the header of the
 # driver and an empty library in place of the driver's.
 CUDA_ENV := CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CURDIR)/internal/cudalib/include" CGO_LDFLAGS="-Wl,--as-needed"
-CUDA_PKG := ./internal/cudalib ./internal/nvmllib ./internal/fakecuda ./profiler/device/... ./profiler/replay ./cmd/...
+CUDA_LIB := ./internal/cudalib ./internal/nvmllib ./internal/fakecuda ./profiler/device/... ./profiler/replay
+CUDA_PKG := $(CUDA_LIB) ./cmd/...
+# Tests of the command line that drive a device; the others are the plain build's.
+CUDA_RUN := 'Driver|Launch|Interrupt|Measured|Largest|Broken|Machine|Verify|GPU'
 # NVIDIA's own header, to compare ours with.
 CUDA_HEADER := nvidia-cuda-runtime-cu12==12.4.127
 
@@ -30,9 +33,10 @@ race: ## all tests under the race detector
 
 test-cuda: ## the CUDA build against a driver without a GPU, also under the race detector
 	$(CUDA_ENV) $(GO) vet -tags cuda $(CUDA_PKG)
-	$(CUDA_ENV) $(GO) test -tags cuda $(CUDA_PKG)
+	$(CUDA_ENV) $(GO) test -tags cuda $(CUDA_LIB)
+	$(CUDA_ENV) $(GO) test -tags cuda -run $(CUDA_RUN) ./cmd/vprof
 	$(CUDA_ENV) $(GO) test -race -short -tags cuda ./internal/... ./profiler/device/...
-	$(CUDA_ENV) $(GO) test -race -short -tags cuda -run 'Driver|Launch|Interrupt|Measured|Largest|Broken|Machine|Verify|GPU' ./cmd/vprof
+	$(CUDA_ENV) $(GO) test -race -short -tags cuda -run $(CUDA_RUN) ./cmd/vprof
 
 # What gpu-check runs; on a machine that has only the driver, carry this folder
 # and .ci/gpu-check there.
