@@ -21,6 +21,9 @@ func (l *Lab) report(kind report.Kind, gpus ...device.GPU) *report.Report {
 	if l.c.AMP != "" {
 		r.Case.AMP = l.c.AMP
 	}
+	if l.c.LoRA != nil {
+		r.Case.LoRA = l.c.LoRA.String()
+	}
 	for _, s := range l.model.Settings {
 		if v := l.c.Settings[s.Name]; v != s.Default {
 			if r.Case.Settings == nil {

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/vprof/vprof/bench/report"
@@ -86,10 +87,20 @@ func (l *Lab) record(batch int, board trace.Board) (*models.Recording, error) {
 	c.Batch = batch
 	rec, err := l.model.Record(c, board, models.Options{})
 	if err != nil {
-		return nil, &RefusedError{fmt.Errorf("%s: batch %d: %w", l.model.Name, batch, err)}
+		return nil, l.refused(batch, err)
 	}
 	l.kept[key], l.counts = rec, rec.Counts
 	return rec, nil
+}
+
+// refused says why there is no recording at a batch size: the case is
+// impossible at any, or PyTorch would raise.
+func (l *Lab) refused(batch int, err error) error {
+	var impossible *models.CaseError
+	if errors.As(err, &impossible) {
+		return err
+	}
+	return &RefusedError{fmt.Errorf("%s: batch %d: %w", l.model.Name, batch, err)}
 }
 
 // unlimited is more memory than any step needs.
@@ -196,7 +207,7 @@ func (l *Lab) Events(gpu device.GPU, batch, steps int) (*program.Program, error)
 	c.Batch = batch
 	rec, err := l.model.Record(c, boardOf(gpu), models.Options{Steps: steps, Annotate: true})
 	if err != nil {
-		return nil, &RefusedError{fmt.Errorf("%s: batch %d: %w", l.model.Name, batch, err)}
+		return nil, l.refused(batch, err)
 	}
 	return rec.Program, nil
 }

@@ -24,6 +24,9 @@ type Case struct {
 	Optimizer string
 	// Settings are the model's free numbers; those left out have its defaults.
 	Settings Settings
+	// LoRA trains adapters beside the linear layers instead of the model; nil
+	// for none.
+	LoRA *LoRA
 }
 
 // Counts are element counts of a built model.
@@ -48,6 +51,8 @@ type Model struct {
 	BatchUnit string
 	// Settings are the numbers that a case may choose.
 	Settings []Setting
+	// Adapts says that cases may have LoRA.
+	Adapts bool
 	// Check finds values of settings that do not go together, such as a width
 	// that the number of heads does not divide; nil if all do. The error is a
 	// [*CaseError].

@@ -123,6 +123,8 @@ func (m Model) Complete(c Case) (Case, error) {
 		return wrong("accumulate", "%d is not a number of micro-batches; the smallest is 1", c.Accumulate)
 	case !slices.Contains(Precisions(), c.AMP):
 		return wrong("amp", "there is no precision %q; use none, fp16 or bf16", c.AMP)
+	case c.LoRA != nil && !m.Adapts:
+		return wrong("lora", "vprof does not know how to put adapters into this model; it does for those of transformers")
 	case c.Optimizer != "" && !slices.Contains(Optimizers(), c.Optimizer):
 		return wrong("optimizer", "there is no optimizer %q; near it: %s; all: %s", c.Optimizer,
 			strings.Join(nearest.Names(c.Optimizer, Optimizers(), 2), ", "), strings.Join(Optimizers(), ", "))

@@ -60,6 +60,9 @@ type Case struct {
 	Accumulate    int    `json:"accumulate"`
 	// Optimizer is what replaces the system's own; absent keeps it.
 	Optimizer string `json:"optimizer,omitempty"`
+	// LoRA are the options of the adapters that are trained instead of the
+	// model; absent if there are none.
+	LoRA string `json:"lora,omitempty"`
 	// Settings are those of the model's free numbers that are not its own.
 	Settings map[string]int64 `json:"settings,omitempty"`
 	// AllocConf is the PYTORCH_CUDA_ALLOC_CONF; absent means the defaults.

@@ -35,6 +35,9 @@ func (c Case) String() string {
 	if c.Optimizer != "" {
 		words = append(words, c.Optimizer)
 	}
+	if c.LoRA != "" {
+		words = append(words, "LoRA "+c.LoRA)
+	}
 	words = append(words, c.settings()...)
 	if c.AllocConf != "" {
 		words = append(words, c.AllocConf)

@@ -19,12 +19,12 @@ const defaultGPU = "rtx-5060-ti"
 // caseFlags say what is trained and how. A flag that is not given leaves the
 // choice to the model.
 type caseFlags struct {
-	model, stage, amp, optimizer, allocConf string
-	checkpointing                           bool
-	accumulate                              int
-	settings                                settingFlags
-	learned                                 coefficientFlag
-	flags                                   *pflag.FlagSet
+	model, stage, amp, optimizer, lora, allocConf string
+	checkpointing                                 bool
+	accumulate                                    int
+	settings                                      settingFlags
+	learned                                       coefficientFlag
+	flags                                         *pflag.FlagSet
 }
 
 func (f *caseFlags) register(cmd *cobra.Command, a *app) {
@@ -35,6 +35,7 @@ func (f *caseFlags) register(cmd *cobra.Command, a *app) {
 	f.flags.BoolVar(&f.checkpointing, "checkpointing", false, "recompute activations in backward (default: the model's)")
 	f.flags.IntVar(&f.accumulate, "accumulate", 0, "micro-batches `n` of one optimizer step (default: the model's)")
 	f.flags.StringVar(&f.optimizer, "optimizer", "", "`name` of the optimizer (default: the model's): "+strings.Join(models.Optimizers(), ", "))
+	f.flags.StringVar(&f.lora, "lora", "", "train low-rank adapters instead of the model: `options` like r=8,alpha=16,target=all-linear, or target=q_proj+v_proj")
 	f.settings.register(f.flags)
 	complete(cmd, "model", func() []string { return a.models().Names() })
 	complete(cmd, "amp", func() []string { return []string{"none", "fp16", "bf16"} })
@@ -86,6 +87,13 @@ func (f *caseFlags) resolve(a *app) (models.Model, models.Case, error) {
 	}
 	if f.optimizer != "" {
 		c.Optimizer = f.optimizer
+	}
+	if f.flags.Changed("lora") {
+		l, err := models.ParseLoRA(f.lora)
+		if err != nil {
+			return m, c, usagef("--lora: %w", err)
+		}
+		c.LoRA = &l
 	}
 	if c.Settings, err = f.settings.values(); err != nil {
 		return m, c, err

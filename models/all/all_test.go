@@ -33,11 +33,15 @@ func liveAtStepEnds(p *program.Program) []int64 {
 
 // TestStepsLeaveNothingBehind: once the optimizer's state is there, a step
 // gives back all it allocates, in every precision, with and without
-// checkpointing, with and without accumulation.
+// checkpointing, with and without accumulation, and with adapters.
 func TestStepsLeaveNothingBehind(t *testing.T) {
 	for _, m := range Models().All() {
 		for _, amp := range models.Precisions() {
-			for _, c := range []models.Case{{}, {Checkpointing: true}, {Accumulate: 2}} {
+			cases := []models.Case{{}, {Checkpointing: true}, {Accumulate: 2}}
+			if m.Adapts {
+				cases = append(cases, models.Case{LoRA: &models.LoRA{Rank: 8, Dropout: 0.1}, Checkpointing: true})
+			}
+			for _, c := range cases {
 				c.Batch, c.AMP = 2, amp
 				r, err := m.Record(c, board, models.Options{Steps: 3})
 				require.NoError(t, err, "%s %+v", m.Name, c)

@@ -1,9 +1,11 @@
-// Package bert is BERT as transformers builds it: the encoder, and its training
-// as a masked language model. Linear layers are held as layers, so that
-// adapters can take their places.
+// Package bert is BERT and RoBERTa as transformers builds them: the encoder,
+// and its training as a masked language model and as a classifier. Linear
+// layers are held as layers, so that adapters can take their places.
 package bert
 
 import (
+	"cmp"
+
 	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
@@ -17,24 +19,34 @@ type (
 // Config is what BertConfig holds that matters to memory.
 type Config struct {
 	Vocab, Width, Layers, Heads, Inner, Positions, Types int64
+	// Activation is the name of a function, see [hf.Activations]; "" is gelu.
+	Activation string
 	// HiddenDropout and AttentionDropout are probabilities.
 	HiddenDropout, AttentionDropout float64
 	// Pooler adds the pooler over the first token.
 	Pooler bool
+	// Roberta counts positions from the first token that is no padding, and
+	// has other heads.
+	Roberta bool
+	// Untied gives the output layer a weight of its own.
+	Untied bool
 }
 
-// embeddings sum the embeddings of words, positions and token types.
+func (c Config) activation() *nn.Func { return hf.Activation(cmp.Or(c.Activation, "gelu")) }
+
+// embeddings sum the embeddings of words, positions and token types. RoBERTa
+// has the table of positions in another place.
 type embeddings struct {
 	nn.Module
 	WordEmbeddings, PositionEmbeddings, TokenTypeEmbeddings *nn.Embedding
 	LayerNorm                                               *nn.LayerNorm `torch:"LayerNorm"`
 	Dropout                                                 *nn.Dropout
+	RobertaPositions                                        *nn.Embedding `torch:"position_embeddings"`
 	PositionIds, TokenTypeIds                               *nn.Buffer
-	inputsRequireGrad                                       bool
 }
 
 func newEmbeddings(c Config) *embeddings {
-	return &embeddings{
+	e := &embeddings{
 		WordEmbeddings:      nn.NewEmbedding(c.Vocab, c.Width),
 		PositionEmbeddings:  nn.NewEmbedding(c.Positions, c.Width),
 		TokenTypeEmbeddings: nn.NewEmbedding(c.Types, c.Width),
@@ -43,25 +55,43 @@ func newEmbeddings(c Config) *embeddings {
 		PositionIds:         nn.NewBuffer(trace.I64, 1, c.Positions),
 		TokenTypeIds:        nn.NewBuffer(trace.I64, 1, c.Positions),
 	}
+	if c.Roberta {
+		e.PositionEmbeddings, e.RobertaPositions = nil, e.PositionEmbeddings
+	}
+	return e
 }
 
 func (e *embeddings) Forward(f *frame, ids *tensor) *tensor {
 	batch, length := ids.Size(0), ids.Size(1)
-	positions := f.Let(e.PositionIds.Slice(1, 0, length))
-	buffered := f.Let(e.TokenTypeIds.Expand(1, -1))
+	var positions *tensor
+	table := e.PositionEmbeddings
+	if e.RobertaPositions != nil {
+		table = e.RobertaPositions
+		positions = f.Let(robertaPositions(f, ids))
+	} else {
+		positions = f.Let(e.PositionIds.Slice(1, 0, length))
+	}
+	buffered := f.Let(e.TokenTypeIds.Expand(positions.Size(0), -1))
 	f.Set(&buffered, buffered.Gather(positions))
 	types := f.Let(buffered.Expand(batch, length))
 	words := f.Let(f.Call(e.WordEmbeddings, ids))
-	if e.inputsRequireGrad && !words.RequiresGrad() {
-		words.Leaf()
-	}
 	kinds := f.Let(f.Call(e.TokenTypeEmbeddings, types))
 	x := f.Let(words.Add(kinds))
-	places := f.Let(f.Call(e.PositionEmbeddings, positions))
+	places := f.Let(f.Call(table, positions))
 	f.Set(&x, x.Add(places))
 	f.Set(&x, f.Call(e.LayerNorm, x))
 	f.Set(&x, f.Call(e.Dropout, x))
 	return x
+}
+
+// robertaPositions is create_position_ids_from_input_ids.
+func robertaPositions(f *frame, ids *tensor) *tensor {
+	g := f.FuncFrame(ids)
+	mask := g.Let(ids.EqScalar().To(trace.I32))
+	index := g.Let(mask.CumSum(1).To(trace.I32).AddScalar().Mul(mask))
+	y := index.To(trace.I64).AddScalar()
+	g.End(y)
+	return y
 }
 
 // selfAttention projects to query, key and value and attends.
@@ -126,7 +156,7 @@ func (a *attention) call(f *frame, x, mask *tensor) *tensor {
 	return y
 }
 
-// intermediate widens and applies GELU.
+// intermediate widens and applies the activation.
 type intermediate struct {
 	nn.Module
 	Dense             nn.Layer
@@ -154,7 +184,7 @@ func newLayer(c Config) *layer {
 			Self:   &selfAttention{Query: linear(), Key: linear(), Value: linear(), headSize: c.Width / c.Heads, dropout: c.AttentionDropout},
 			Output: newOutput(c, c.Width),
 		},
-		Intermediate: &intermediate{Dense: nn.NewLinear(c.Width, c.Inner, true), IntermediateActFn: nn.NewGELU()},
+		Intermediate: &intermediate{Dense: nn.NewLinear(c.Width, c.Inner, true), IntermediateActFn: c.activation()},
 		Output:       newOutput(c, c.Inner),
 	}
 }
@@ -225,12 +255,22 @@ func New(c Config) *Model {
 
 // EnableInputRequireGrads makes the word embeddings of every batch require
 // grad, as adapters on a frozen model need for checkpointing.
-func (m *Model) EnableInputRequireGrads() { m.Embeddings.inputsRequireGrad = true }
+func (m *Model) EnableInputRequireGrads() { m.Embeddings.WordEmbeddings.RequireGrads() }
 
 // Call maps token ids and a padding mask [batch, length] to hidden states
 // [batch, length, width]. padded says whether the mask has a zero. What the
 // pooler makes of the states is computed and goes unused.
 func (m *Model) Call(f *frame, ids, padding *tensor, padded, checkpointing bool) *tensor {
+	states, pooled := m.outputs(f, ids, padding, padded, checkpointing)
+	if pooled != nil {
+		f.Discard(pooled) // the output object goes once its states have been taken
+	}
+	return states
+}
+
+// outputs are the hidden states and what the pooler makes of them, nil without
+// a pooler.
+func (m *Model) outputs(f *frame, ids, padding *tensor, padded, checkpointing bool) (states, pooled *tensor) {
 	g := f.CallFrame(ids, padding)
 	g.In(m)
 	x := g.Let(g.Call(m.Embeddings, ids))
@@ -238,82 +278,10 @@ func (m *Model) Call(f *frame, ids, padding *tensor, padded, checkpointing bool)
 	if mask != nil {
 		g.Set(&padding, mask)
 	}
-	y := g.Let(m.Encoder.call(g, x, mask, checkpointing))
-	if m.Pooler == nil {
-		g.End(y)
-		return y
+	states = g.Let(m.Encoder.call(g, x, mask, checkpointing))
+	if m.Pooler != nil {
+		pooled = g.Let(g.Call(m.Pooler, states))
 	}
-	pooled := g.Let(g.Call(m.Pooler, y))
-	g.End(y, pooled)
-	g.Discard(pooled) // the output object goes once its states have been taken
-	return y
-}
-
-// headTransform is BertPredictionHeadTransform.
-type headTransform struct {
-	nn.Module
-	Dense          *nn.Linear
-	TransformActFn *nn.Func
-	LayerNorm      *nn.LayerNorm `torch:"LayerNorm"`
-}
-
-func (h *headTransform) Forward(f *frame, x *tensor) *tensor {
-	f.Set(&x, f.Call(h.Dense, x))
-	f.Set(&x, f.Call(h.TransformActFn, x))
-	f.Set(&x, f.Call(h.LayerNorm, x))
-	return x
-}
-
-// predictions is BertLMPredictionHead; its decoder shares the weight of the
-// word embeddings.
-type predictions struct {
-	nn.Module
-	Transform *headTransform
-	Decoder   *nn.Linear
-	Bias      *nn.Parameter
-}
-
-func (p *predictions) Forward(f *frame, x *tensor) *tensor {
-	f.Set(&x, f.Call(p.Transform, x))
-	f.Set(&x, f.Call(p.Decoder, x))
-	return x
-}
-
-// head is BertOnlyMLMHead.
-type head struct {
-	nn.Module
-	Predictions *predictions
-}
-
-func (h *head) Forward(f *frame, x *tensor) *tensor {
-	return f.Let(f.Call(h.Predictions, x))
-}
-
-// maskedLM is BertForMaskedLM.
-type maskedLM struct {
-	nn.Module
-	Bert *Model
-	Cls  *head
-}
-
-func newMaskedLM(c Config) *maskedLM {
-	m := &maskedLM{Bert: New(c)}
-	bias := nn.NewParameter(c.Vocab)
-	m.Cls = &head{Predictions: &predictions{
-		Transform: &headTransform{Dense: nn.NewLinear(c.Width, c.Width, true), TransformActFn: nn.NewGELU(), LayerNorm: nn.NewLayerNorm(c.Width)},
-		Decoder:   &nn.Linear{Weight: m.Bert.Embeddings.WordEmbeddings.Weight, Bias: bias},
-		Bias:      bias,
-	}}
-	return m
-}
-
-// call is the loss of predicting labels.
-func (m *maskedLM) call(f *frame, ids, padding, labels *tensor, padded, checkpointing bool) *tensor {
-	g := f.CallFrame(ids, padding, labels)
-	x := g.Let(m.Bert.Call(g, ids, padding, padded, checkpointing))
-	scores := g.Let(g.Call(m.Cls, x))
-	loss := g.Let(scores.View(-1, scores.Size(-1)).CrossEntropy(labels.View(-1)))
-	g.End(loss, scores)
-	g.Discard(scores) // the output object goes once its loss has been taken
-	return loss
+	g.End(states, pooled)
+	return states, pooled
 }

@@ -1,5 +1,6 @@
 // Package gpt is GPT-2 as transformers builds it, trained as a causal language
-// model.
+// model and as a classifier. Linear layers are held as layers, so that adapters
+// can take their places.
 package gpt
 
 import (
@@ -19,30 +20,17 @@ type Config struct {
 	// The probabilities of dropout: of embeddings, of attention weights, and
 	// of what is added to the residual stream.
 	EmbedDropout, AttentionDropout, ResidualDropout float64
-}
-
-// conv1D is Conv1D: a linear layer with its weight transposed.
-type conv1D struct {
-	nn.Module
-	Weight, Bias *nn.Parameter
-}
-
-func newConv1D(out, in int64) *conv1D {
-	return &conv1D{Weight: nn.NewParameter(in, out), Bias: nn.NewParameter(out)}
-}
-
-func (c *conv1D) Forward(f *frame, x *tensor) *tensor {
-	batch, length := x.Size(0), x.Size(1)
-	f.Set(&x, c.Bias.AddMM(x.View(-1, x.Size(-1)), c.Weight.T()))
-	f.Set(&x, x.View(batch, length, -1))
-	return x
+	// Activation is the name of a function, see [hf.Activations].
+	Activation string
+	// Untied gives the output layer a weight of its own.
+	Untied bool
 }
 
 // attention is causal self attention; query, key and value come from one
 // projection.
 type attention struct {
 	nn.Module
-	CAttn, CProj *conv1D
+	CAttn, CProj nn.Layer
 	AttnDropout  *nn.Dropout
 	ResidDropout *nn.Dropout
 	width, heads int64
@@ -73,7 +61,7 @@ func (a *attention) call(f *frame, x, mask *tensor) *tensor {
 // mlp is the feed-forward half of a block.
 type mlp struct {
 	nn.Module
-	CFc, CProj *conv1D
+	CFc, CProj nn.Layer
 	Act        *nn.Func
 	Dropout    *nn.Dropout
 }
@@ -99,14 +87,14 @@ func newBlock(c Config) *block {
 	return &block{
 		Ln1: nn.NewLayerNorm(c.Width),
 		Attn: &attention{
-			CAttn: newConv1D(3*c.Width, c.Width), CProj: newConv1D(c.Width, c.Width),
+			CAttn: nn.NewConv1D(3*c.Width, c.Width), CProj: nn.NewConv1D(c.Width, c.Width),
 			AttnDropout: nn.NewDropout(c.AttentionDropout), ResidDropout: nn.NewDropout(c.ResidualDropout),
 			width: c.Width, heads: c.Heads, dropout: c.AttentionDropout,
 		},
 		Ln2: nn.NewLayerNorm(c.Width),
 		Mlp: &mlp{
-			CFc: newConv1D(c.Inner, c.Width), CProj: newConv1D(c.Width, c.Inner),
-			Act: hf.NewGELU(), Dropout: nn.NewDropout(c.ResidualDropout),
+			CFc: nn.NewConv1D(c.Inner, c.Width), CProj: nn.NewConv1D(c.Width, c.Inner),
+			Act: hf.Activation(c.Activation), Dropout: nn.NewDropout(c.ResidualDropout),
 		},
 	}
 }
@@ -169,26 +157,52 @@ func (m *Model) Call(f *frame, ids *tensor, packed, checkpointing bool) *tensor 
 	return x
 }
 
-// languageModel is GPT2LMHeadModel; its head shares the weight of the word
-// embeddings.
+// languageModel is GPT2LMHeadModel.
 type languageModel struct {
 	nn.Module
 	Transformer *Model
 	LmHead      *nn.Linear
 }
 
-func newLanguageModel(c Config) *languageModel {
+// CausalLM is the task of predicting each next token.
+func CausalLM(c Config, text hf.Text) *hf.TextTask {
 	m := New(c)
-	return &languageModel{Transformer: m, LmHead: &nn.Linear{Weight: m.Wte.Weight}}
+	head := &nn.Linear{Weight: m.Wte.Weight}
+	if c.Untied {
+		head = nn.NewLinear(c.Width, c.Vocab, false)
+	}
+	return &hf.TextTask{
+		Text: text, Net: &languageModel{Transformer: m, LmHead: head}, Inputs: m.Wte, Output: head, Words: true,
+		Call: func(f *frame, b hf.TextBatch) *tensor {
+			g := f.CallFrame(b.IDs, b.Labels)
+			x := g.Let(m.Call(g, b.IDs, text.Masked, text.Checkpointing))
+			logits := g.Let(g.Call(head, x))
+			return hf.Taken(g, g.Let(hf.CausalLMLoss(g, logits, b.Labels)), logits)
+		},
+	}
 }
 
-// call is the loss of predicting each next token of labels.
-func (m *languageModel) call(f *frame, ids, labels *tensor, packed, checkpointing bool) *tensor {
-	g := f.CallFrame(ids, labels)
-	x := g.Let(m.Transformer.Call(g, ids, packed, checkpointing))
-	logits := g.Let(g.Call(m.LmHead, x))
-	loss := g.Let(hf.CausalLMLoss(g, logits, labels))
-	g.End(loss, logits)
-	g.Discard(logits) // the output object goes once its loss has been taken
-	return loss
+// classifier is GPT2ForSequenceClassification.
+type classifier struct {
+	nn.Module
+	Transformer *Model
+	Score       nn.Layer
+}
+
+// Classification is the task of giving each sequence one of several classes,
+// or with a single class a value.
+func Classification(c Config, classes int64, text hf.Text) *hf.TextTask {
+	m := New(c)
+	output := nn.NewLinear(c.Width, classes, false)
+	net := &classifier{Transformer: m, Score: output}
+	return &hf.TextTask{
+		Text: text, Net: net, Inputs: m.Wte, Output: output, SingleValue: classes == 1,
+		Call: func(f *frame, b hf.TextBatch) *tensor {
+			g := f.CallFrame(b.IDs, b.Labels)
+			x := g.Let(m.Call(g, b.IDs, text.Masked, text.Checkpointing))
+			scores := g.Let(g.Call(net.Score, x))
+			logits := hf.LastTokenScores(g, b.IDs, scores)
+			return hf.Taken(g, g.Let(hf.ClassLoss(logits, b.Labels)), logits)
+		},
+	}
 }

@@ -4,9 +4,8 @@ import (
 	"fmt"
 
 	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/train"
-	"github.com/vprof/vprof/profiler/program"
-	"github.com/vprof/vprof/profiler/trace"
 )
 
 // GPT2Config's defaults beside the sizes.
@@ -36,45 +35,17 @@ func entry(name string, width, layers, heads int64) models.Model {
 		Batches:   []int{1, 2, 4, 8, 16, 32},
 		BatchUnit: "sequence",
 		Settings: []models.Setting{
-			{Name: "seq-len", Usage: "tokens of a sequence", Default: positions, Min: 1, Max: positions},
+			hf.LengthSetting(positions, positions),
 			{Name: "layers", Usage: "decoder layers", Default: layers, Min: 1, Max: 256},
-			{Name: "packed", Usage: "1 if rows hold several sequences, 0 if each holds one", Default: 1, Min: 0, Max: 1},
+			hf.PackedSetting(),
 		},
-		Notes: []string{
-			"stage head trains the output layer, whose weight is that of the word embeddings",
-			"rows that hold one sequence each need no attention mask, and flash attention serves them in half precision: --set packed=0",
-		},
+		Adapts: true,
+		Notes:  []string{"stage head trains the output layer, whose weight is that of the word embeddings", hf.PackedNote},
 		Build: func(c models.Case) (models.Trainer, error) {
-			config := Config{
+			return train.NewTrainer(CausalLM(Config{
 				Vocab: vocab, Width: width, Layers: c.Settings["layers"], Heads: heads, Inner: 4 * width, Positions: positions,
-				EmbedDropout: dropout, AttentionDropout: dropout, ResidualDropout: dropout,
-			}
-			return train.NewTrainer(&prediction{
-				net: newLanguageModel(config), length: c.Settings["seq-len"], packed: c.Settings["packed"] == 1, checkpointing: c.Checkpointing,
-			}, c), nil
+				EmbedDropout: dropout, AttentionDropout: dropout, ResidualDropout: dropout, Activation: "gelu_new",
+			}, hf.TextOf(c)), c)
 		},
 	}
-}
-
-// prediction is the task of predicting next tokens.
-type prediction struct {
-	net                   *languageModel
-	length                int64
-	packed, checkpointing bool
-	ids, labels           *tensor
-}
-
-func (t *prediction) Model() any { return t.net }
-func (t *prediction) Head() any  { return t.net.LmHead }
-
-// Load implements [train.Task].
-func (t *prediction) Load(tape *trace.Tape, n int64) {
-	t.ids = tape.Hold(tape.New("randint", program.Batch, trace.I64, n, t.length))
-	t.labels = tape.Hold(tape.New("clone", program.Batch, trace.I64, n, t.length))
-}
-
-// Loss implements [train.Task].
-func (t *prediction) Loss(f *frame, loss **tensor) {
-	f.Set(loss, t.net.call(f, t.ids, t.labels, t.packed, t.checkpointing))
-	f.Tape().Mark("forward")
 }

@@ -14,7 +14,7 @@ func BidirectionalMask(f *frame, queries int64, padding *tensor, padded bool) *t
 		g.End()
 		return nil
 	}
-	g.Set(&padding, sdpaMask(g, padding.Size(0), queries, padding.Size(1), everyQuery, picked(padding)))
+	g.Set(&padding, sdpaMask(g, padding.Size(0), queries, padding.Size(1), allOf(everyQuery, picked(padding))))
 	g.End(padding)
 	return padding
 }
@@ -24,20 +24,33 @@ func BidirectionalMask(f *frame, queries int64, padding *tensor, padded bool) *t
 // whether several sequences are packed into one and makes no mask if none are,
 // since the attention kernels know plain causality; packed says so here.
 func CausalMask(f *frame, batch int64, positions *tensor, packed bool) *tensor {
+	return sequenceMask(f, batch, positions, packed, false, notLater)
+}
+
+// WindowMask is create_sliding_window_causal_mask: tokens see those before them
+// up to a distance. A sequence as long as that needs a mask, packed or not.
+func WindowMask(f *frame, batch int64, positions *tensor, packed bool, window int64) *tensor {
+	return sequenceMask(f, batch, positions, packed, positions.Size(1) >= window, allOf(withinWindow, notLater))
+}
+
+// sequenceMask makes a mask of a function of queries and keys if rows are
+// packed or it is needed anyway.
+func sequenceMask(f *frame, batch int64, positions *tensor, packed, needed bool, mask maskFunction) *tensor {
 	g := f.CallFrame(positions)
-	sequences := packedSequences(g, batch, positions, packed)
-	if sequences == nil {
+	length := positions.Size(1)
+	if sequences := packedSequences(g, batch, positions, packed); sequences != nil {
+		g.Let(sequences)
+		if positions.Size(0) != batch {
+			g.Set(&positions, positions.Expand(batch, -1))
+		}
+		mask = allOf(sameSequence(sequences), remapped(positions, mask))
+	} else if !needed {
 		g.End()
 		return nil
 	}
-	g.Let(sequences)
-	if positions.Size(0) != batch {
-		g.Set(&positions, positions.Expand(batch, -1))
-	}
-	length := positions.Size(1)
-	mask := sdpaMask(g, batch, length, length, sameSequence(sequences), notLater(positions))
-	g.End(mask)
-	return mask
+	y := sdpaMask(g, batch, length, length, mask)
+	g.End(y)
+	return y
 }
 
 // packedSequences is find_packed_sequence_indices: the number of the sequence
@@ -80,38 +93,47 @@ func sameSequence(sequences *tensor) maskFunction {
 	}
 }
 
-// notLater is causal_mask_function over positions within sequences.
-func notLater(positions *tensor) maskFunction {
+// remapped is remap_positions_for_packed_sequence: mask sees positions within
+// sequences.
+func remapped(positions *tensor, mask maskFunction) maskFunction {
 	return func(f *frame, i indices) *tensor {
 		query, key := positions.Index(i.batch, i.query), positions.Index(i.batch, i.key)
 		g := f.FuncFrame(query, key)
-		y := key.Gt(query)
+		y := mask(g, indices{i.batch, query, key})
 		g.End(y)
 		return y
 	}
 }
 
-// sdpaMask is sdpa_mask: the conjunction of masks.
-func sdpaMask(f *frame, batch, queries, keys int64, masks ...maskFunction) *tensor {
+// notLater is causal_mask_function.
+func notLater(_ *frame, i indices) *tensor { return i.key.Gt(i.query) }
+
+// withinWindow is sliding_window_overlay.
+func withinWindow(_ *frame, i indices) *tensor { return i.key.Gt(i.query.AddScalar()) }
+
+// allOf is and_masks: it joins masks one by one.
+func allOf(masks ...maskFunction) maskFunction {
+	return func(f *frame, i indices) *tensor {
+		g := f.FuncFrame(i.batch, i.query, i.key)
+		result := g.Let(g.Tape().Filled("new_ones", trace.Bool))
+		for _, mask := range masks {
+			g.Set(&result, result.And(mask(g, i)))
+		}
+		g.End(result)
+		return result
+	}
+}
+
+// sdpaMask is sdpa_mask: what a function says of every query and key.
+func sdpaMask(f *frame, batch, queries, keys int64, mask maskFunction) *tensor {
 	g := f.FuncFrame()
 	t := g.Tape()
 	b := g.Let(t.Arange(batch))
 	g.Let(t.Arange(1))
 	q := g.Let(t.Arange(queries).AddScalar())
 	k := g.Let(t.Arange(keys).AddScalar())
-	mask := andMasks(g, indices{b.View(batch, 1, 1, 1), q.View(1, 1, queries, 1), k.View(1, 1, 1, keys)}, masks)
-	y := mask.Expand(batch, -1, queries, keys)
+	all := mask(g, indices{b.View(batch, 1, 1, 1), q.View(1, 1, queries, 1), k.View(1, 1, 1, keys)})
+	y := all.Expand(batch, -1, queries, keys)
 	g.End(y)
 	return y
-}
-
-// andMasks is what and_masks returns, called: it joins masks one by one.
-func andMasks(f *frame, i indices, masks []maskFunction) *tensor {
-	g := f.FuncFrame(i.batch, i.query, i.key)
-	result := g.Let(g.Tape().Filled("new_ones", trace.Bool))
-	for _, mask := range masks {
-		g.Set(&result, result.And(mask(g, i)))
-	}
-	g.End(result)
-	return result
 }

@@ -1,5 +1,6 @@
 // Package llama is the Llama family of decoders as transformers builds them,
-// trained as causal language models.
+// with Mistral and Qwen2, trained as causal language models and as classifiers.
+// Linear layers are held as layers, so that adapters can take their places.
 package llama
 
 import (
@@ -16,10 +17,15 @@ type (
 // Config is what LlamaConfig holds that matters to memory.
 type Config struct {
 	Vocab, Width, Layers, Heads, KVHeads, HeadSize, Inner int64
-	// AttentionBias is that of the projections of attention, MLPBias that of
-	// the feed-forward layers.
-	AttentionBias, MLPBias bool
-	AttentionDropout       float64
+	// QKVBias is the bias of query, key and value, OutputBias that of what
+	// follows, MLPBias that of the feed-forward layers.
+	QKVBias, OutputBias, MLPBias bool
+	AttentionDropout             float64
+	// Activation is the name of a function, see [hf.Activations].
+	Activation string
+	// Window is how far tokens see in layers from WindowFrom on; 0 is without
+	// limit.
+	Window, WindowFrom int64
 	// Tied says that the output layer shares the weight of the embeddings.
 	Tied bool
 }
@@ -92,16 +98,16 @@ func rotate(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor) {
 // the query may share one of key and value.
 type attention struct {
 	nn.Module
-	QProj, KProj, VProj, OProj *nn.Linear
+	QProj, KProj, VProj, OProj nn.Layer
 	c                          Config
 }
 
 func newAttention(c Config) *attention {
 	return &attention{
-		QProj: nn.NewLinear(c.Width, c.Heads*c.HeadSize, c.AttentionBias),
-		KProj: nn.NewLinear(c.Width, c.KVHeads*c.HeadSize, c.AttentionBias),
-		VProj: nn.NewLinear(c.Width, c.KVHeads*c.HeadSize, c.AttentionBias),
-		OProj: nn.NewLinear(c.Heads*c.HeadSize, c.Width, c.AttentionBias),
+		QProj: nn.NewLinear(c.Width, c.Heads*c.HeadSize, c.QKVBias),
+		KProj: nn.NewLinear(c.Width, c.KVHeads*c.HeadSize, c.QKVBias),
+		VProj: nn.NewLinear(c.Width, c.KVHeads*c.HeadSize, c.QKVBias),
+		OProj: nn.NewLinear(c.Heads*c.HeadSize, c.Width, c.OutputBias),
 		c:     c,
 	}
 }
@@ -129,14 +135,14 @@ func (a *attention) call(f *frame, x, mask, cos, sin *tensor) *tensor {
 // mlp is the gated feed-forward half of a layer.
 type mlp struct {
 	nn.Module
-	GateProj, UpProj, DownProj *nn.Linear
+	GateProj, UpProj, DownProj nn.Layer
 	ActFn                      *nn.Func
 }
 
 func newMLP(c Config) *mlp {
 	return &mlp{
 		GateProj: nn.NewLinear(c.Width, c.Inner, c.MLPBias), UpProj: nn.NewLinear(c.Width, c.Inner, c.MLPBias),
-		DownProj: nn.NewLinear(c.Inner, c.Width, c.MLPBias), ActFn: nn.NewSiLU(),
+		DownProj: nn.NewLinear(c.Inner, c.Width, c.MLPBias), ActFn: hf.Activation(c.Activation),
 	}
 }
 
@@ -180,11 +186,12 @@ type Model struct {
 	Layers      []*layer
 	Norm        *rmsNorm
 	RotaryEmb   *rotary
+	c           Config
 }
 
 // New builds the model.
 func New(c Config) *Model {
-	m := &Model{EmbedTokens: nn.NewEmbedding(c.Vocab, c.Width), Norm: newRMSNorm(c.Width), RotaryEmb: newRotary(c.HeadSize)}
+	m := &Model{EmbedTokens: nn.NewEmbedding(c.Vocab, c.Width), Norm: newRMSNorm(c.Width), RotaryEmb: newRotary(c.HeadSize), c: c}
 	for range c.Layers {
 		m.Layers = append(m.Layers, newLayer(c))
 	}
@@ -198,20 +205,40 @@ func (m *Model) Call(f *frame, ids *tensor, packed, checkpointing bool) *tensor 
 	words := g.Let(g.Call(m.EmbedTokens, ids))
 	positions := g.Let(g.Tape().Arange(ids.Size(1)).AddScalar())
 	g.Set(&positions, positions.Unsqueeze(0))
-	mask := hf.CausalMask(g, ids.Size(0), positions, packed)
-	if mask != nil {
-		g.Let(mask)
-	}
+	full, window := m.masks(g, ids.Size(0), positions, packed)
 	x := g.Let(words)
 	cos, sin := m.RotaryEmb.call(g, x, positions)
 	g.Let(cos)
 	g.Let(sin)
-	for _, l := range m.Layers {
+	for i, l := range m.Layers {
+		mask := full
+		if m.c.windowed(int64(i)) {
+			mask = window
+		}
 		g.Set(&x, hf.CallLayer(g, l, checkpointing, l.forward, x, mask, positions, cos, sin))
 	}
 	g.Set(&x, g.Call(m.Norm, x))
 	g.End(x)
 	return x
+}
+
+// windowed reports whether the tokens of layer i see a window.
+func (c Config) windowed(i int64) bool { return c.Window > 0 && i >= c.WindowFrom }
+
+// masks are those of full attention and of a window; nil where the kernels
+// need none or no layer does.
+func (m *Model) masks(f *frame, batch int64, positions *tensor, packed bool) (full, window *tensor) {
+	if !m.c.windowed(0) {
+		if full = hf.CausalMask(f, batch, positions, packed); full != nil {
+			f.Let(full)
+		}
+	}
+	if m.c.windowed(m.c.Layers - 1) {
+		if window = hf.WindowMask(f, batch, positions, packed, m.c.Window); window != nil {
+			f.Let(window)
+		}
+	}
+	return full, window
 }
 
 // languageModel is LlamaForCausalLM.
@@ -221,21 +248,45 @@ type languageModel struct {
 	LmHead *nn.Linear
 }
 
-func newLanguageModel(c Config) *languageModel {
-	m := &languageModel{Model: New(c), LmHead: nn.NewLinear(c.Width, c.Vocab, false)}
+// CausalLM is the task of predicting each next token.
+func CausalLM(c Config, text hf.Text) *hf.TextTask {
+	m := New(c)
+	head := nn.NewLinear(c.Width, c.Vocab, false)
 	if c.Tied {
-		m.LmHead.Weight = m.Model.EmbedTokens.Weight
+		head.Weight = m.EmbedTokens.Weight
 	}
-	return m
+	return &hf.TextTask{
+		Text: text, Net: &languageModel{Model: m, LmHead: head}, Inputs: m.EmbedTokens, Output: head, Words: true,
+		Call: func(f *frame, b hf.TextBatch) *tensor {
+			g := f.CallFrame(b.IDs, b.Labels)
+			x := g.Let(m.Call(g, b.IDs, text.Masked, text.Checkpointing))
+			logits := g.Let(g.Call(head, x))
+			return hf.Taken(g, g.Let(hf.CausalLMLoss(g, logits, b.Labels)), logits)
+		},
+	}
 }
 
-// call is the loss of predicting each next token of labels.
-func (m *languageModel) call(f *frame, ids, labels *tensor, packed, checkpointing bool) *tensor {
-	g := f.CallFrame(ids, labels)
-	x := g.Let(m.Model.Call(g, ids, packed, checkpointing))
-	logits := g.Let(g.Call(m.LmHead, x))
-	loss := g.Let(hf.CausalLMLoss(g, logits, labels))
-	g.End(loss, logits)
-	g.Discard(logits) // the output object goes once its loss has been taken
-	return loss
+// classifier is LlamaForSequenceClassification.
+type classifier struct {
+	nn.Module
+	Model *Model
+	Score nn.Layer
+}
+
+// Classification is the task of giving each sequence one of several classes,
+// or with a single class a value.
+func Classification(c Config, classes int64, text hf.Text) *hf.TextTask {
+	m := New(c)
+	output := nn.NewLinear(c.Width, classes, false)
+	net := &classifier{Model: m, Score: output}
+	return &hf.TextTask{
+		Text: text, Net: net, Inputs: m.EmbedTokens, Output: output, SingleValue: classes == 1,
+		Call: func(f *frame, b hf.TextBatch) *tensor {
+			g := f.CallFrame(b.IDs, b.Labels)
+			x := g.Let(m.Call(g, b.IDs, text.Masked, text.Checkpointing))
+			scores := g.Let(g.Call(net.Score, x))
+			logits := hf.LastTokenScores(g, b.IDs, scores)
+			return hf.Taken(g, g.Let(hf.ClassLoss(logits, b.Labels)), logits)
+		},
+	}
 }

@@ -4,9 +4,8 @@ import (
 	"fmt"
 
 	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/train"
-	"github.com/vprof/vprof/profiler/program"
-	"github.com/vprof/vprof/profiler/trace"
 )
 
 // shape is the size of a decoder and of its sequences.
@@ -32,7 +31,7 @@ func entry(name string, s shape) models.Model {
 		Batches:   []int{1, 2, 4, 8, 16, 32},
 		BatchUnit: "sequence",
 		Settings: []models.Setting{
-			{Name: "seq-len", Usage: "tokens of a sequence", Default: s.length, Min: 1, Max: 1 << 20},
+			hf.LengthSetting(s.length, 1<<20),
 			{Name: "layers", Usage: "decoder layers", Default: s.layers, Min: 1, Max: 512},
 			{Name: "width", Usage: "width of the residual stream", Default: s.width, Min: 2, Max: 1 << 16},
 			{Name: "heads", Usage: "heads of the query, which divide the width", Default: s.heads, Min: 1, Max: 1 << 10},
@@ -40,18 +39,13 @@ func entry(name string, s shape) models.Model {
 			{Name: "inner", Usage: "width of the feed-forward layers", Default: s.inner, Min: 1, Max: 1 << 20},
 			{Name: "vocab", Usage: "tokens in the vocabulary", Default: s.vocab, Min: 1, Max: 1 << 24},
 			{Name: "tied", Usage: "1 if the output layer shares the weight of the embeddings, 0 if not", Default: 0, Min: 0, Max: 1},
-			{Name: "packed", Usage: "1 if rows hold several sequences, 0 if each holds one", Default: 1, Min: 0, Max: 1},
+			hf.PackedSetting(),
 		},
-		Check: check,
-		Notes: []string{
-			"stage head trains the output layer",
-			"rows that hold one sequence each need no attention mask, and flash attention serves them in half precision: --set packed=0",
-		},
+		Check:  check,
+		Adapts: true,
+		Notes:  []string{"stage head trains the output layer", hf.PackedNote},
 		Build: func(c models.Case) (models.Trainer, error) {
-			return train.NewTrainer(&prediction{
-				net: newLanguageModel(configOf(c.Settings)), length: c.Settings["seq-len"],
-				packed: c.Settings["packed"] == 1, checkpointing: c.Checkpointing,
-			}, c), nil
+			return train.NewTrainer(CausalLM(configOf(c.Settings), hf.TextOf(c)), c)
 		},
 	}
 }
@@ -59,7 +53,7 @@ func entry(name string, s shape) models.Model {
 func configOf(s models.Settings) Config {
 	return Config{
 		Vocab: s["vocab"], Width: s["width"], Layers: s["layers"], Heads: s["heads"], KVHeads: s["kv-heads"],
-		HeadSize: s["width"] / s["heads"], Inner: s["inner"], Tied: s["tied"] == 1,
+		HeadSize: s["width"] / s["heads"], Inner: s["inner"], Tied: s["tied"] == 1, Activation: "silu",
 	}
 }
 
@@ -78,27 +72,4 @@ func check(c models.Case) error {
 		return wrong("kv-heads", fmt.Sprintf("%d does not divide heads %d", s["kv-heads"], s["heads"]))
 	}
 	return nil
-}
-
-// prediction is the task of predicting next tokens.
-type prediction struct {
-	net                   *languageModel
-	length                int64
-	packed, checkpointing bool
-	ids, labels           *tensor
-}
-
-func (t *prediction) Model() any { return t.net }
-func (t *prediction) Head() any  { return t.net.LmHead }
-
-// Load implements [train.Task].
-func (t *prediction) Load(tape *trace.Tape, n int64) {
-	t.ids = tape.Hold(tape.New("randint", program.Batch, trace.I64, n, t.length))
-	t.labels = tape.Hold(tape.New("clone", program.Batch, trace.I64, n, t.length))
-}
-
-// Loss implements [train.Task].
-func (t *prediction) Loss(f *frame, loss **tensor) {
-	f.Set(loss, t.net.call(f, t.ids, t.labels, t.packed, t.checkpointing))
-	f.Tape().Mark("forward")
 }

@@ -5,13 +5,22 @@ import "github.com/vprof/vprof/profiler/trace"
 // Embedding is torch.nn.Embedding.
 type Embedding struct {
 	Module
-	Weight *Parameter
+	Weight       *Parameter
+	requireGrads bool
 }
 
 // NewEmbedding is a table of n rows of the given width.
 func NewEmbedding(n, width int64) *Embedding { return &Embedding{Weight: NewParameter(n, width)} }
 
+// RequireGrads makes results require a gradient though the table is frozen, as
+// a forward hook of transformers' enable_input_require_grads() does.
+func (e *Embedding) RequireGrads() { e.requireGrads = true }
+
 // Forward maps a tensor of indices to their rows: [...] to [..., width].
 func (e *Embedding) Forward(_ *trace.Frame, x *trace.Tensor) *trace.Tensor {
-	return x.Embedding(e.Weight.T())
+	y := x.Embedding(e.Weight.T())
+	if e.requireGrads && !y.RequiresGrad() {
+		y.Leaf()
+	}
+	return y
 }

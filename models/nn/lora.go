@@ -1,7 +1,10 @@
 package nn
 
 import (
+	"maps"
 	"reflect"
+	"slices"
+	"strings"
 
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -13,26 +16,61 @@ type LoRA struct {
 	Rank int64
 	// Dropout of what goes into the adapters; 0 for none.
 	Dropout float64
+	// Targets are the names of the layers that get one, or the ends of their
+	// paths; none means all linear layers.
+	Targets []string
+}
+
+// Projection is a layer that adapters can be put beside.
+type Projection interface {
+	Layer
+	// widths are those of its input and its output.
+	widths() (in, out int64)
+}
+
+func (l *Linear) widths() (in, out int64) { return l.Weight.Dims[1], l.Weight.Dims[0] }
+
+// Conv1D is transformers' Conv1D: a linear layer with its weight transposed.
+type Conv1D struct {
+	Module
+	Weight, Bias *Parameter
+}
+
+// NewConv1D has its output first, as the original.
+func NewConv1D(out, in int64) *Conv1D {
+	return &Conv1D{Weight: NewParameter(in, out), Bias: NewParameter(out)}
+}
+
+func (c *Conv1D) widths() (in, out int64) { return c.Weight.Dims[0], c.Weight.Dims[1] }
+
+// Forward maps [..., in] to [..., out].
+func (c *Conv1D) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
+	shape := slices.Clone(x.Shape())
+	shape[len(shape)-1] = c.Weight.Dims[1]
+	f.Set(&x, c.Bias.AddMM(x.View(-1, x.Size(-1)), c.Weight.Tensor))
+	f.Set(&x, x.View(shape...))
+	return x
 }
 
 // LoRALinear is peft's lora.Linear with one adapter: a frozen linear layer and
 // a trained bottleneck beside it.
 type LoRALinear struct {
 	Module
-	BaseLayer   *Linear
+	BaseLayer   Projection
 	LoraDropout Layer   `torch:"lora_dropout.default"`
 	LoraA       *Linear `torch:"lora_A.default"`
 	LoraB       *Linear `torch:"lora_B.default"`
 }
 
 // NewLoRALinear puts an adapter beside base, which it freezes.
-func NewLoRALinear(base *Linear, o LoRA) *LoRALinear {
+func NewLoRALinear(base Projection, o LoRA) *LoRALinear {
 	Freeze(base)
+	in, out := base.widths()
 	l := &LoRALinear{
 		BaseLayer:   base,
 		LoraDropout: NewIdentity(),
-		LoraA:       NewLinear(base.Weight.Dims[1], o.Rank, false),
-		LoraB:       NewLinear(o.Rank, base.Weight.Dims[0], false),
+		LoraA:       NewLinear(in, o.Rank, false),
+		LoraB:       NewLinear(o.Rank, out, false),
 	}
 	if o.Dropout > 0 {
 		l.LoraDropout = NewDropout(o.Dropout)
@@ -51,63 +89,88 @@ func (l *LoRALinear) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	return result.To(dtype)
 }
 
-// AdaptLinears is peft.get_peft_model(model, LoraConfig(target_modules=
-// "all-linear")): it freezes the model, a pointer to a struct that embeds
-// [Module], puts an adapter beside every linear layer of it but those given,
-// such as the output layer of a language model, and returns the adapters in the
-// order of the layers. What it can replace are fields, and elements of lists, of
-// type [Layer].
-func AdaptLinears(model any, o LoRA, but ...*Linear) []*LoRALinear {
+// AdaptLinears is peft.get_peft_model(model, LoraConfig(...)): it freezes the
+// model, a pointer to a struct that embeds [Module], puts adapters beside the
+// linear layers that are targets, but not beside those given, such as the
+// output layer of a language model, and returns the adapters in the order of
+// the layers. What it can replace are fields, and elements of lists, of type
+// [Layer].
+func AdaptLinears(model any, o LoRA, but ...Layer) []*LoRALinear {
 	Freeze(model)
-	a := adaptation{o: o, seen: map[uintptr]bool{}}
+	var made []*LoRALinear
+	walkLinears(model, but, func(v reflect.Value, path string) {
+		if o.targets(path) {
+			l := NewLoRALinear(v.Interface().(Projection), o)
+			made = append(made, l)
+			v.Set(reflect.ValueOf(l))
+		}
+	})
+	return made
+}
+
+// targets matches a path as peft does: whole or from a dot on.
+func (o LoRA) targets(path string) bool {
+	return len(o.Targets) == 0 || slices.ContainsFunc(o.Targets, func(t string) bool {
+		return path == t || strings.HasSuffix(path, "."+t)
+	})
+}
+
+// LinearNames are the last names of the layers that [AdaptLinears] could put
+// adapters beside, sorted.
+func LinearNames(model any, but ...Layer) []string {
+	names := map[string]bool{}
+	walkLinears(model, but, func(_ reflect.Value, path string) {
+		names[path[strings.LastIndexByte(path, '.')+1:]] = true
+	})
+	return slices.Sorted(maps.Keys(names))
+}
+
+// walkLinears visits the places of a model that hold linear layers and could
+// hold others.
+func walkLinears(model any, but []Layer, visit func(v reflect.Value, path string)) {
+	w := linearWalk{seen: map[uintptr]bool{}, visit: visit}
 	for _, l := range but {
-		a.seen[reflect.ValueOf(l).Pointer()] = true
+		w.seen[reflect.ValueOf(l).Pointer()] = true
 	}
-	a.walk(reflect.ValueOf(model))
-	return a.made
+	w.walk(reflect.ValueOf(model), "")
 }
 
-// adaptation is a walk through a model that replaces layers.
-type adaptation struct {
-	o    LoRA
-	made []*LoRALinear
-	seen map[uintptr]bool
+type linearWalk struct {
+	seen  map[uintptr]bool
+	visit func(v reflect.Value, path string)
 }
 
-func (a *adaptation) walk(v reflect.Value) {
+func (w *linearWalk) walk(v reflect.Value, path string) {
 	switch v.Kind() {
 	case reflect.Interface:
-		a.place(v)
+		w.place(v, path)
 	case reflect.Slice:
 		for i := range v.Len() {
-			a.walk(v.Index(i))
+			w.walk(v.Index(i), path)
 		}
 	case reflect.Pointer:
-		if v.IsNil() || v.Elem().Kind() != reflect.Struct || a.seen[v.Pointer()] {
+		if v.IsNil() || v.Elem().Kind() != reflect.Struct || w.seen[v.Pointer()] {
 			return
 		}
-		a.seen[v.Pointer()] = true
+		w.seen[v.Pointer()] = true
 		for i := range v.Elem().NumField() {
-			if v.Elem().Type().Field(i).IsExported() {
-				a.walk(v.Elem().Field(i))
+			if f := v.Elem().Type().Field(i); f.IsExported() {
+				w.walk(v.Elem().Field(i), join(path, fieldName(f)))
 			}
 		}
 	}
 }
 
 // place looks at a field or element that holds any layer.
-func (a *adaptation) place(v reflect.Value) {
+func (w *linearWalk) place(v reflect.Value, path string) {
 	if v.IsNil() {
 		return
 	}
-	l, linear := v.Interface().(*Linear)
-	if !linear {
-		a.walk(v.Elem())
+	if _, linear := v.Interface().(Projection); !linear {
+		w.walk(v.Elem(), path)
 		return
 	}
-	if !a.seen[v.Elem().Pointer()] && v.CanSet() {
-		adapted := NewLoRALinear(l, a.o)
-		a.made = append(a.made, adapted)
-		v.Set(reflect.ValueOf(adapted))
+	if !w.seen[v.Elem().Pointer()] && v.CanSet() {
+		w.visit(v, path)
 	}
 }

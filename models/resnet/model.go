@@ -44,7 +44,7 @@ func Models() []models.Model {
 			Notes: []string{"checkpointing recomputes block by block"},
 			Build: func(c models.Case) (models.Trainer, error) {
 				net := newResNet(v.blocks, c.Settings["classes"], v.newBlock)
-				return train.NewTrainer(&classification{net: net, size: c.Settings["image-size"], checkpointing: c.Checkpointing}, c), nil
+				return train.NewTrainer(&classification{net: net, size: c.Settings["image-size"], checkpointing: c.Checkpointing}, c)
 			},
 		})
 	}

@@ -1,6 +1,9 @@
 package train
 
 import (
+	"fmt"
+	"strings"
+
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
@@ -25,6 +28,17 @@ type Task interface {
 	Loss(f *trace.Frame, loss **trace.Tensor)
 }
 
+// Adaptable is a task whose model can be trained through low-rank adapters.
+type Adaptable interface {
+	Task
+	// Unadapted are the linear layers that adapters leave alone: output
+	// embeddings.
+	Unadapted() []nn.Layer
+	// RequireInputGrads makes the input embeddings of the model require
+	// gradients.
+	RequireInputGrads()
+}
+
 // taskTrainer is the training system of a task and a case.
 type taskTrainer struct {
 	task Task
@@ -33,8 +47,13 @@ type taskTrainer struct {
 }
 
 // NewTrainer makes the training system of a task for case c, whose stage is
-// one of [Stages].
-func NewTrainer(task Task, c models.Case) models.Trainer {
+// one of [Stages]. The error is a [*models.CaseError].
+func NewTrainer(task Task, c models.Case) (models.Trainer, error) {
+	if c.LoRA != nil {
+		if err := adapt(task, c); err != nil {
+			return nil, err
+		}
+	}
 	t := &taskTrainer{task: task, c: c, net: nn.NewTree(task.Model())}
 	if c.Stage == "head" {
 		for _, p := range t.net.Parameters {
@@ -45,7 +64,31 @@ func NewTrainer(task Task, c models.Case) models.Trainer {
 		}
 		t.net = nn.NewTree(task.Model()) // the head's modules have their names again
 	}
-	return t
+	return t, nil
+}
+
+// adapt puts adapters into the task's model as peft does. With checkpointing
+// on, peft has the input embeddings require gradients.
+func adapt(task Task, c models.Case) error {
+	wrong := func(reason string) error {
+		return &models.CaseError{Model: c.Model, Field: "lora", Reason: reason}
+	}
+	a, ok := task.(Adaptable)
+	switch {
+	case !ok:
+		panic("train: " + c.Model + " is said to take adapters and does not")
+	case c.Stage != "full":
+		return wrong(fmt.Sprintf("stage %s trains what adapters freeze; use stage full", c.Stage))
+	}
+	options := nn.LoRA{Rank: c.LoRA.Rank, Dropout: c.LoRA.Dropout, Targets: c.LoRA.Targets}
+	if len(nn.AdaptLinears(a.Model(), options, a.Unadapted()...)) == 0 {
+		return wrong(fmt.Sprintf("no linear layer is called %s; there are %s",
+			strings.Join(options.Targets, " or "), strings.Join(nn.LinearNames(a.Model(), a.Unadapted()...), ", ")))
+	}
+	if c.Checkpointing {
+		a.RequireInputGrads()
+	}
+	return nil
 }
 
 // Counts implements [models.Trainer].

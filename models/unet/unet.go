@@ -38,7 +38,7 @@ func Models() []models.Model {
 		Build: func(c models.Case) (models.Trainer, error) {
 			return train.NewTrainer(&segmentation{
 				net: newUNet(c.Settings["width"], c.Settings["classes"]), size: c.Settings["image-size"], checkpointing: c.Checkpointing,
-			}, c), nil
+			}, c)
 		},
 	}}
 }

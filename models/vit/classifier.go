@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/models/train"
 	"github.com/vprof/vprof/profiler/program"
@@ -57,12 +58,10 @@ func classifier(name string, config Config) models.Model {
 			imageSize(),
 			{Name: "classes", Usage: "classes", Default: 1000, Min: 2, Max: 1 << 20},
 		},
-		Check: wholePatches(config.Patch),
+		Check:  wholePatches(config.Patch),
+		Adapts: true,
 		Build: func(c models.Case) (models.Trainer, error) {
-			config := config.complete(c.Settings["image-size"])
-			return train.NewTrainer(&classification{
-				net: newImageClassifier(config, c.Settings["classes"]), c: config, checkpointing: c.Checkpointing,
-			}, c), nil
+			return train.NewTrainer(Classification(config.complete(c.Settings["image-size"]), c.Settings["classes"], c.Checkpointing), c)
 		},
 	}
 }
@@ -71,7 +70,7 @@ func classifier(name string, config Config) models.Model {
 type imageClassifier struct {
 	nn.Module
 	Vit        *Model
-	Classifier *nn.Linear
+	Classifier nn.Layer
 }
 
 func newImageClassifier(c Config, classes int64) *imageClassifier {
@@ -85,9 +84,7 @@ func (m *imageClassifier) call(f *frame, pixels, labels *tensor, checkpointing b
 	class := g.Let(x.Select(1, 0))
 	logits := g.Let(g.Call(m.Classifier, class))
 	loss := g.Let(logits.View(-1, logits.Size(-1)).CrossEntropy(labels.View(-1)))
-	g.End(loss, logits)
-	g.Discard(logits) // the output object goes once its loss has been taken
-	return loss
+	return hf.Taken(g, loss, logits)
 }
 
 // classification is the task of an image classifier.
@@ -98,8 +95,21 @@ type classification struct {
 	pixels, labels *tensor
 }
 
+// Classification is the task of giving each image one of several classes.
+func Classification(c Config, classes int64, checkpointing bool) train.Adaptable {
+	return &classification{net: newImageClassifier(c, classes), c: c, checkpointing: checkpointing}
+}
+
 func (t *classification) Model() any { return t.net }
 func (t *classification) Head() any  { return t.net.Classifier }
+
+// Unadapted implements [train.Adaptable]: there are no output embeddings.
+func (t *classification) Unadapted() []nn.Layer { return nil }
+
+// RequireInputGrads implements [train.Adaptable].
+func (t *classification) RequireInputGrads() {
+	t.net.Vit.Embeddings.PatchEmbeddings.requireGrads = true
+}
 
 // Load implements [train.Task].
 func (t *classification) Load(tape *trace.Tape, n int64) {

@@ -1,9 +1,12 @@
 // Package vit is the Vision Transformer as transformers builds it: with the
 // two-value regression head of a music-emotion notebook, in the stages of its
-// unfreezing, and as an image classifier.
+// unfreezing, and as an image classifier. Linear layers are held as layers, so
+// that adapters can take their places.
 package vit
 
 import (
+	"cmp"
+
 	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
@@ -19,6 +22,8 @@ type Config struct {
 	Image, Patch, Channels          int64
 	Width, Layers, Heads, Inner     int64
 	HiddenDropout, AttentionDropout float64
+	// Activation is the name of a function, see [hf.Activations]; "" is gelu.
+	Activation string
 	// NoQKVBias leaves out the bias of query, key and value.
 	NoQKVBias bool
 }
@@ -29,11 +34,16 @@ func (c Config) Tokens() int64 { return (c.Image/c.Patch)*(c.Image/c.Patch) + 1 
 // patchEmbeddings is ViTPatchEmbeddings.
 type patchEmbeddings struct {
 	nn.Module
-	Projection *nn.Conv
+	Projection   *nn.Conv
+	requireGrads bool
 }
 
 func (p *patchEmbeddings) Forward(f *frame, pixels *tensor) *tensor {
-	return f.Call(p.Projection, pixels).Flatten(2, -1).Transpose(1, 2)
+	x := f.Call(p.Projection, pixels).Flatten(2, -1).Transpose(1, 2)
+	if p.requireGrads && !x.RequiresGrad() {
+		x.Leaf()
+	}
+	return x
 }
 
 // embeddings is ViTEmbeddings.
@@ -67,7 +77,7 @@ func (e *embeddings) Forward(f *frame, pixels *tensor) *tensor {
 // attention is ViTAttention.
 type attention struct {
 	nn.Module
-	QProj, KProj, VProj, OProj *nn.Linear
+	QProj, KProj, VProj, OProj nn.Layer
 	headSize                   int64
 	dropout                    float64
 }
@@ -98,7 +108,7 @@ func (a *attention) Forward(f *frame, x *tensor) *tensor {
 type mlp struct {
 	nn.Module
 	ActivationFn *nn.Func
-	Fc1, Fc2     *nn.Linear
+	Fc1, Fc2     nn.Layer
 }
 
 func (m *mlp) Forward(f *frame, x *tensor) *tensor {
@@ -121,7 +131,7 @@ type layer struct {
 func newLayer(c Config) *layer {
 	return &layer{
 		Attention: newAttention(c), LayernormBefore: nn.NewLayerNorm(c.Width), LayernormAfter: nn.NewLayerNorm(c.Width),
-		Mlp:     &mlp{ActivationFn: nn.NewGELU(), Fc1: nn.NewLinear(c.Width, c.Inner, true), Fc2: nn.NewLinear(c.Inner, c.Width, true)},
+		Mlp:     &mlp{ActivationFn: hf.Activation(cmp.Or(c.Activation, "gelu")), Fc1: nn.NewLinear(c.Width, c.Inner, true), Fc2: nn.NewLinear(c.Inner, c.Width, true)},
 		Dropout: nn.NewDropout(c.HiddenDropout),
 	}
 }
@@ -145,7 +155,7 @@ func (l *layer) forward(f *frame, args []*tensor) *tensor {
 // pooler is ViTPooler: the class token, projected.
 type pooler struct {
 	nn.Module
-	Dense      *nn.Linear
+	Dense      nn.Layer
 	Activation *nn.Func
 }
 

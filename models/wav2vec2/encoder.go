@@ -8,7 +8,7 @@ import (
 // attention is Wav2Vec2Attention.
 type attention struct {
 	nn.Module
-	KProj, VProj, QProj, OutProj *nn.Linear
+	KProj, VProj, QProj, OutProj nn.Layer
 	headSize                     int64
 	dropout                      float64
 }
@@ -39,16 +39,16 @@ func (a *attention) Forward(f *frame, x *tensor) *tensor {
 type feedForward struct {
 	nn.Module
 	IntermediateDropout *nn.Dropout
-	IntermediateDense   *nn.Linear
+	IntermediateDense   nn.Layer
 	IntermediateActFn   *nn.Func
-	OutputDense         *nn.Linear
+	OutputDense         nn.Layer
 	OutputDropout       *nn.Dropout
 }
 
 func newFeedForward(c Config) *feedForward {
 	return &feedForward{
 		IntermediateDropout: nn.NewDropout(c.ActivationDropout),
-		IntermediateDense:   nn.NewLinear(c.Width, c.Inner, true), IntermediateActFn: nn.NewGELU(),
+		IntermediateDense:   nn.NewLinear(c.Width, c.Inner, true), IntermediateActFn: hf.Activation(c.Activation),
 		OutputDense: nn.NewLinear(c.Inner, c.Width, true), OutputDropout: nn.NewDropout(c.HiddenDropout),
 	}
 }
@@ -145,19 +145,24 @@ type Model struct {
 	nn.Module
 	FeatureExtractor  *featureEncoder
 	FeatureProjection *featureProjection
+	MaskedSpecEmbed   *nn.Parameter
 	Encoder           *encoder
 }
 
 // New builds the model.
 func New(c Config) *Model {
 	channels := c.Conv[len(c.Conv)-1].Width
-	return &Model{
+	m := &Model{
 		FeatureExtractor: newFeatureEncoder(c),
 		FeatureProjection: &featureProjection{
 			LayerNorm: nn.NewLayerNorm(channels), Projection: nn.NewLinear(channels, c.Width, true), Dropout: nn.NewDropout(c.FeatureDropout),
 		},
 		Encoder: newEncoder(c),
 	}
+	if c.MaskVector {
+		m.MaskedSpecEmbed = nn.NewParameter(c.Width)
+	}
+	return m
 }
 
 // Call maps samples [batch, time] to hidden states [batch, frames, width]; it
@@ -179,7 +184,7 @@ type recognizer struct {
 	nn.Module
 	Wav2vec2 *Model
 	Dropout  *nn.Dropout
-	LmHead   *nn.Linear
+	LmHead   nn.Layer
 }
 
 func newRecognizer(c Config) *recognizer {

@@ -1,5 +1,6 @@
 // Package wav2vec2 is wav2vec 2.0 as transformers builds it, trained to
-// recognize speech with the CTC loss.
+// recognize speech with the CTC loss. Linear layers are held as layers, so that
+// adapters can take their places.
 package wav2vec2
 
 import (
@@ -31,6 +32,12 @@ type Config struct {
 	// The probabilities of dropout: of the residual stream, of attention
 	// weights, after the activation, of projected features, of the result.
 	HiddenDropout, AttentionDropout, ActivationDropout, FeatureDropout, FinalDropout float64
+	// FeatureActivation and Activation are names of functions, see
+	// [hf.Activations].
+	FeatureActivation, Activation string
+	// MaskVector is the parameter that SpecAugment puts in place of masked
+	// frames; nothing is masked here.
+	MaskVector bool
 }
 
 // ConvLayer is a convolution over time.
@@ -55,7 +62,7 @@ func newConvLayer(c Config, i int) *convLayer {
 	l := c.Conv[i]
 	layer := &convLayer{
 		Conv:       nn.NewConv(in, l.Width, nn.ConvOptions{Kernel: []int64{l.Kernel}, Stride: []int64{l.Stride}, NoBias: !c.ConvBias}),
-		Activation: nn.NewGELU(),
+		Activation: hf.Activation(c.FeatureActivation),
 	}
 	switch {
 	case c.LayerNorms:
@@ -115,7 +122,7 @@ func (e *featureEncoder) call(f *frame, samples *tensor, checkpointing bool) *te
 type featureProjection struct {
 	nn.Module
 	LayerNorm  *nn.LayerNorm
-	Projection *nn.Linear
+	Projection nn.Layer
 	Dropout    *nn.Dropout
 }
 
@@ -141,7 +148,7 @@ func newPositionalConv(c Config) *positionalConv {
 	conv := nn.NewConv(c.Width, c.Width, nn.ConvOptions{
 		Kernel: []int64{c.PositionKernel}, Padding: []int64{c.PositionKernel / 2}, Groups: c.PositionGroups,
 	})
-	return &positionalConv{Conv: nn.NewWeightParametrization(conv, 2), Activation: nn.NewGELU(), surplus: 1 - c.PositionKernel%2}
+	return &positionalConv{Conv: nn.NewWeightParametrization(conv, 2), Activation: hf.Activation(c.FeatureActivation), surplus: 1 - c.PositionKernel%2}
 }
 
 func (p *positionalConv) Forward(f *frame, x *tensor) *tensor {

@@ -2,6 +2,7 @@ package wav2vec2
 
 import (
 	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/models/train"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
@@ -15,6 +16,7 @@ func base() Config {
 	c := Config{
 		Vocab: 32, Width: 768, Layers: 12, Heads: 12, Inner: 3072, PositionKernel: 128, PositionGroups: 16,
 		HiddenDropout: 0.1, AttentionDropout: 0.1, ActivationDropout: 0.1, FinalDropout: 0.1,
+		FeatureActivation: "gelu", Activation: "gelu",
 	}
 	for i, kernel := range []int64{10, 3, 3, 3, 3, 2, 2} {
 		l := ConvLayer{Width: 512, Kernel: kernel, Stride: 2}
@@ -53,10 +55,9 @@ func entry(name, summary string, config Config) models.Model {
 			"the input of the convolutions requires a gradient in training, so stage head runs backward through all of them",
 			"layers are never dropped and nothing is masked, so that every step needs the same",
 		},
+		Adapts: true,
 		Build: func(c models.Case) (models.Trainer, error) {
-			return train.NewTrainer(&recognition{
-				net: newRecognizer(config), samples: sampleRate * c.Settings["audio-seconds"], length: c.Settings["seq-len"], checkpointing: c.Checkpointing,
-			}, c), nil
+			return train.NewTrainer(Recognition(config, sampleRate*c.Settings["audio-seconds"], c.Settings["seq-len"], c.Checkpointing), c)
 		},
 	}
 }
@@ -69,8 +70,22 @@ type recognition struct {
 	values, labels  *tensor
 }
 
+// Recognition is the task of recognizing labels, as many as length says, in
+// clips of a number of samples.
+func Recognition(c Config, samples, length int64, checkpointing bool) train.Adaptable {
+	return &recognition{net: newRecognizer(c), samples: samples, length: length, checkpointing: checkpointing}
+}
+
 func (t *recognition) Model() any { return t.net }
 func (t *recognition) Head() any  { return t.net.LmHead }
+
+// Unadapted implements [train.Adaptable]: the model has no input embeddings in
+// the eyes of transformers, and so no output embeddings.
+func (t *recognition) Unadapted() []nn.Layer { return nil }
+
+// RequireInputGrads implements [train.Adaptable]; the input requires them
+// anyway.
+func (t *recognition) RequireInputGrads() {}
 
 // Load implements [train.Task].
 func (t *recognition) Load(tape *trace.Tape, n int64) {

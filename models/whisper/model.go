@@ -14,6 +14,7 @@ type encoder struct {
 	Layers         []*encoderLayer
 	LayerNorm      *nn.LayerNorm
 	dropout        float64
+	requireGrads   bool // of what the first convolution makes
 }
 
 func newEncoder(c Config) *encoder {
@@ -34,7 +35,11 @@ func newEncoder(c Config) *encoder {
 // positions, width].
 func (e *encoder) call(f *frame, features *tensor, checkpointing bool) *tensor {
 	g := f.CallFrame(features)
-	y := g.Let(g.Call(e.Conv1, features).GELU())
+	first := g.Call(e.Conv1, features)
+	if e.requireGrads && !first.RequiresGrad() {
+		first.Leaf()
+	}
+	y := g.Let(first.GELU())
 	g.Set(&y, g.Call(e.Conv2, y).GELU())
 	g.Set(&y, y.Permute(0, 2, 1))
 	positions := g.Let(g.Tape().Arange(e.EmbedPositions.Weight.Dims[0]))
@@ -117,8 +122,8 @@ type Model struct {
 // New builds the model.
 func New(c Config) *Model { return &Model{Encoder: newEncoder(c), Decoder: newDecoder(c)} }
 
-// generation is WhisperForConditionalGeneration; its output layer shares the
-// weight of the token embeddings.
+// generation is WhisperForConditionalGeneration; its output layer usually
+// shares the weight of the token embeddings.
 type generation struct {
 	nn.Module
 	Model   *Model
@@ -127,7 +132,11 @@ type generation struct {
 
 func newGeneration(c Config) *generation {
 	m := New(c)
-	return &generation{Model: m, ProjOut: &nn.Linear{Weight: m.Decoder.EmbedTokens.Weight}}
+	out := &nn.Linear{Weight: m.Decoder.EmbedTokens.Weight}
+	if c.Untied {
+		out = nn.NewLinear(c.Width, c.Vocab, false)
+	}
+	return &generation{Model: m, ProjOut: out}
 }
 
 // call is the loss of predicting labels [batch, length] from log-mel frames.
@@ -142,9 +151,7 @@ func (m *generation) call(f *frame, features, labels *tensor, packed, checkpoint
 	g.Let(x)
 	logits := g.Let(g.Call(m.ProjOut, x))
 	loss := g.Let(logits.View(-1, logits.Size(-1)).CrossEntropy(labels.Reshape(-1)))
-	g.End(loss, logits, states)
-	g.Discard(logits, states) // the output object goes once its loss has been taken
-	return loss
+	return hf.Taken(g, loss, logits, states)
 }
 
 // shiftRight is shift_tokens_right: what the decoder reads to predict labels.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/hf"
+	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/models/train"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
@@ -39,49 +41,58 @@ func entry(name string, width, layers, heads int64) models.Model {
 		Batches:   []int{1, 4, 8, 16, 32, 64},
 		BatchUnit: "clip",
 		Settings: []models.Setting{
-			{Name: "seq-len", Usage: "tokens of a transcript", Default: 128, Min: 1, Max: targetPositions},
+			hf.LengthSetting(128, targetPositions),
 			{Name: "mel-bins", Usage: "bins of a log-mel frame", Default: melBins, Min: 1, Max: 1024},
-			{Name: "packed", Usage: "1 if rows hold several transcripts, 0 if each holds one", Default: 1, Min: 0, Max: 1},
+			hf.PackedSetting(),
 		},
 		Notes: []string{
 			"every clip is padded to 30 s, so its length does not matter",
 			"stage head trains the output layer, whose weight is that of the token embeddings",
-			"rows that hold one transcript each need no attention mask, and flash attention serves them in half precision: --set packed=0",
+			hf.PackedNote,
 		},
+		Adapts: true,
 		Build: func(c models.Case) (models.Trainer, error) {
-			config := Config{
+			return train.NewTrainer(Transcription(Config{
 				Vocab: vocab, Width: width, MelBins: c.Settings["mel-bins"], EncoderLayers: layers, DecoderLayers: layers,
 				EncoderHeads: heads, DecoderHeads: heads, EncoderInner: 4 * width, DecoderInner: 4 * width,
-				SourcePositions: sourcePositions, TargetPositions: targetPositions,
-			}
-			return train.NewTrainer(&transcription{
-				net: newGeneration(config), c: config, length: c.Settings["seq-len"],
-				packed: c.Settings["packed"] == 1, checkpointing: c.Checkpointing,
-			}, c), nil
+				SourcePositions: sourcePositions, TargetPositions: targetPositions, Activation: "gelu",
+			}, hf.TextOf(c)), c)
 		},
 	}
 }
 
 // transcription is the task of predicting transcripts.
 type transcription struct {
-	net                   *generation
-	c                     Config
-	length                int64
-	packed, checkpointing bool
-	features, labels      *tensor
+	hf.Text
+	net              *generation
+	c                Config
+	features, labels *tensor
 }
 
-func (t *transcription) Model() any { return t.net }
-func (t *transcription) Head() any  { return t.net.ProjOut }
+// Transcription is the task of predicting transcripts, such as text says they
+// are, of clips.
+func Transcription(c Config, text hf.Text) train.Adaptable {
+	return &transcription{Text: text, net: newGeneration(c), c: c}
+}
+
+func (t *transcription) Model() any            { return t.net }
+func (t *transcription) Head() any             { return t.net.ProjOut }
+func (t *transcription) Unadapted() []nn.Layer { return []nn.Layer{t.net.ProjOut} }
+
+// RequireInputGrads implements [train.Adaptable].
+func (t *transcription) RequireInputGrads() {
+	t.net.Model.Encoder.requireGrads = true
+	t.net.Model.Decoder.EmbedTokens.RequireGrads()
+}
 
 // Load implements [train.Task].
 func (t *transcription) Load(tape *trace.Tape, n int64) {
 	t.features = tape.Hold(tape.New("randn", program.Batch, trace.F32, n, t.c.MelBins, 2*t.c.SourcePositions))
-	t.labels = tape.Hold(tape.New("randint", program.Batch, trace.I64, n, t.length))
+	t.labels = tape.Hold(tape.New("randint", program.Batch, trace.I64, n, t.Length))
 }
 
 // Loss implements [train.Task].
 func (t *transcription) Loss(f *frame, loss **tensor) {
-	f.Set(loss, t.net.call(f, t.features, t.labels, t.packed, t.checkpointing))
+	f.Set(loss, t.net.call(f, t.features, t.labels, t.Masked, t.Checkpointing))
 	f.Tape().Mark("forward")
 }

@@ -1,5 +1,6 @@
 // Package whisper is Whisper as transformers builds it, trained to transcribe
-// clips of speech.
+// clips of speech. Linear layers are held as layers, so that adapters can take
+// their places.
 package whisper
 
 import (
@@ -23,13 +24,17 @@ type Config struct {
 	// The probabilities of dropout: of the residual stream, of attention
 	// weights, and after the activation.
 	Dropout, AttentionDropout, ActivationDropout float64
+	// Activation is the name of a function, see [hf.Activations].
+	Activation string
+	// Untied gives the output layer a weight of its own.
+	Untied bool
 }
 
 // attention is WhisperAttention: of a sequence with itself, or with the
 // encoder's result.
 type attention struct {
 	nn.Module
-	KProj, VProj, QProj, OutProj *nn.Linear
+	KProj, VProj, QProj, OutProj nn.Layer
 	heads                        int64
 	causal                       bool
 	dropout                      float64
@@ -68,7 +73,7 @@ func (a *attention) call(f *frame, x, states, mask *tensor) *tensor {
 // feedForward is the last part of both kinds of layers, in their frame.
 type feedForward struct {
 	norm     *nn.LayerNorm
-	fc1, fc2 *nn.Linear
+	fc1, fc2 nn.Layer
 	act      *nn.Func
 	c        Config
 	training bool
@@ -90,14 +95,14 @@ type encoderLayer struct {
 	SelfAttn          *attention
 	SelfAttnLayerNorm *nn.LayerNorm
 	ActivationFn      *nn.Func
-	Fc1, Fc2          *nn.Linear
+	Fc1, Fc2          nn.Layer
 	FinalLayerNorm    *nn.LayerNorm
 	c                 Config
 }
 
 func newEncoderLayer(c Config) *encoderLayer {
 	return &encoderLayer{
-		SelfAttn: newAttention(c, c.EncoderHeads, false), SelfAttnLayerNorm: nn.NewLayerNorm(c.Width), ActivationFn: nn.NewGELU(),
+		SelfAttn: newAttention(c, c.EncoderHeads, false), SelfAttnLayerNorm: nn.NewLayerNorm(c.Width), ActivationFn: hf.Activation(c.Activation),
 		Fc1: nn.NewLinear(c.Width, c.EncoderInner, true), Fc2: nn.NewLinear(c.EncoderInner, c.Width, true),
 		FinalLayerNorm: nn.NewLayerNorm(c.Width), c: c,
 	}
@@ -123,14 +128,14 @@ type decoderLayer struct {
 	SelfAttnLayerNorm    *nn.LayerNorm
 	EncoderAttn          *attention
 	EncoderAttnLayerNorm *nn.LayerNorm
-	Fc1, Fc2             *nn.Linear
+	Fc1, Fc2             nn.Layer
 	FinalLayerNorm       *nn.LayerNorm
 	c                    Config
 }
 
 func newDecoderLayer(c Config) *decoderLayer {
 	return &decoderLayer{
-		SelfAttn: newAttention(c, c.DecoderHeads, true), ActivationFn: nn.NewGELU(), SelfAttnLayerNorm: nn.NewLayerNorm(c.Width),
+		SelfAttn: newAttention(c, c.DecoderHeads, true), ActivationFn: hf.Activation(c.Activation), SelfAttnLayerNorm: nn.NewLayerNorm(c.Width),
 		EncoderAttn: newAttention(c, c.DecoderHeads, false), EncoderAttnLayerNorm: nn.NewLayerNorm(c.Width),
 		Fc1: nn.NewLinear(c.Width, c.DecoderInner, true), Fc2: nn.NewLinear(c.DecoderInner, c.Width, true),
 		FinalLayerNorm: nn.NewLayerNorm(c.Width), c: c,

@@ -1,0 +1,175 @@
+package bert
+
+import (
+	"github.com/vprof/vprof/models/hf"
+	"github.com/vprof/vprof/models/nn"
+)
+
+// MaskedLM is the task of predicting masked tokens.
+func MaskedLM(c Config, text hf.Text) *hf.TextTask {
+	c.Pooler = false
+	m := New(c)
+	task := &hf.TextTask{Text: text, Inputs: m.Embeddings.WordEmbeddings, Words: true, Padded: true}
+	bias := nn.NewParameter(c.Vocab)
+	decoder := nn.NewLinear(c.Width, c.Vocab, true)
+	if !c.Untied {
+		decoder = &nn.Linear{Weight: m.Embeddings.WordEmbeddings.Weight, Bias: bias}
+	}
+	task.Output = decoder
+	var head nn.Layer
+	if c.Roberta {
+		h := &robertaHead{Dense: nn.NewLinear(c.Width, c.Width, true), LayerNorm: nn.NewLayerNorm(c.Width), Decoder: decoder, Bias: bias}
+		task.Net, head = &robertaLM{Roberta: m, LmHead: h}, h
+	} else {
+		h := &bertHead{Predictions: &predictions{
+			Transform: &headTransform{Dense: nn.NewLinear(c.Width, c.Width, true), TransformActFn: c.activation(), LayerNorm: nn.NewLayerNorm(c.Width)},
+			Decoder:   decoder,
+			Bias:      bias,
+		}}
+		task.Net, head = &bertLM{Bert: m, Cls: h}, h
+	}
+	task.Call = func(f *frame, b hf.TextBatch) *tensor {
+		g := f.CallFrame(b.IDs, b.Padding, b.Labels)
+		x := g.Let(m.Call(g, b.IDs, b.Padding, text.Masked, text.Checkpointing))
+		scores := g.Let(g.Call(head, x))
+		loss := g.Let(scores.View(-1, scores.Size(-1)).CrossEntropy(b.Labels.View(-1)))
+		return hf.Taken(g, loss, scores)
+	}
+	return task
+}
+
+// bertLM is BertForMaskedLM.
+type bertLM struct {
+	nn.Module
+	Bert *Model
+	Cls  *bertHead
+}
+
+// bertHead is BertOnlyMLMHead.
+type bertHead struct {
+	nn.Module
+	Predictions *predictions
+}
+
+func (h *bertHead) Forward(f *frame, x *tensor) *tensor {
+	return f.Let(f.Call(h.Predictions, x))
+}
+
+// predictions is BertLMPredictionHead; its decoder usually shares the weight
+// of the word embeddings, and its bias.
+type predictions struct {
+	nn.Module
+	Transform *headTransform
+	Decoder   *nn.Linear
+	Bias      *nn.Parameter
+}
+
+func (p *predictions) Forward(f *frame, x *tensor) *tensor {
+	f.Set(&x, f.Call(p.Transform, x))
+	f.Set(&x, f.Call(p.Decoder, x))
+	return x
+}
+
+// headTransform is BertPredictionHeadTransform.
+type headTransform struct {
+	nn.Module
+	Dense          nn.Layer
+	TransformActFn *nn.Func
+	LayerNorm      *nn.LayerNorm `torch:"LayerNorm"`
+}
+
+func (h *headTransform) Forward(f *frame, x *tensor) *tensor {
+	f.Set(&x, f.Call(h.Dense, x))
+	f.Set(&x, f.Call(h.TransformActFn, x))
+	f.Set(&x, f.Call(h.LayerNorm, x))
+	return x
+}
+
+// robertaLM is RobertaForMaskedLM.
+type robertaLM struct {
+	nn.Module
+	Roberta *Model
+	LmHead  *robertaHead
+}
+
+// robertaHead is RobertaLMHead.
+type robertaHead struct {
+	nn.Module
+	Dense     nn.Layer
+	LayerNorm *nn.LayerNorm
+	Decoder   *nn.Linear
+	Bias      *nn.Parameter
+}
+
+func (h *robertaHead) Forward(f *frame, x *tensor) *tensor {
+	y := f.Let(f.Call(h.Dense, x))
+	f.Set(&y, y.GELU())
+	f.Set(&y, f.Call(h.LayerNorm, y))
+	f.Set(&y, f.Call(h.Decoder, y))
+	return y
+}
+
+// Classification is the task of giving each sequence one of several classes,
+// or with a single class a value. dropout is that of the classifier.
+func Classification(c Config, classes int64, dropout float64, text hf.Text) *hf.TextTask {
+	c.Pooler = !c.Roberta
+	m := New(c)
+	output := nn.NewLinear(c.Width, classes, true)
+	task := &hf.TextTask{Text: text, Inputs: m.Embeddings.WordEmbeddings, Output: output, SingleValue: classes == 1, Padded: true}
+	if c.Roberta {
+		head := &robertaClassifier{Dense: nn.NewLinear(c.Width, c.Width, true), Dropout: nn.NewDropout(dropout), OutProj: output}
+		task.Net = &robertaClassification{Roberta: m, Classifier: head}
+		task.Call = func(f *frame, b hf.TextBatch) *tensor {
+			g := f.CallFrame(b.IDs, b.Padding, b.Labels)
+			x := g.Let(m.Call(g, b.IDs, b.Padding, text.Masked, text.Checkpointing))
+			logits := g.Let(g.Call(head, x))
+			return hf.Taken(g, g.Let(hf.ClassLoss(logits, b.Labels)), logits)
+		}
+		return task
+	}
+	net := &bertClassification{Bert: m, Dropout: nn.NewDropout(dropout), Classifier: output}
+	task.Net = net
+	task.Call = func(f *frame, b hf.TextBatch) *tensor {
+		g := f.CallFrame(b.IDs, b.Padding, b.Labels)
+		states, pooled := m.outputs(g, b.IDs, b.Padding, text.Masked, text.Checkpointing)
+		g.Let(states)
+		g.Let(pooled)
+		x := g.Let(g.Call(net.Dropout, pooled))
+		logits := g.Let(g.Call(net.Classifier, x))
+		return hf.Taken(g, g.Let(hf.ClassLoss(logits, b.Labels)), logits)
+	}
+	return task
+}
+
+// bertClassification is BertForSequenceClassification.
+type bertClassification struct {
+	nn.Module
+	Bert       *Model
+	Dropout    *nn.Dropout
+	Classifier nn.Layer
+}
+
+// robertaClassification is RobertaForSequenceClassification.
+type robertaClassification struct {
+	nn.Module
+	Roberta    *Model
+	Classifier *robertaClassifier
+}
+
+// robertaClassifier is RobertaClassificationHead.
+type robertaClassifier struct {
+	nn.Module
+	Dense   nn.Layer
+	Dropout *nn.Dropout
+	OutProj nn.Layer
+}
+
+func (h *robertaClassifier) Forward(f *frame, features *tensor) *tensor {
+	x := f.Let(features.Select(1, 0))
+	f.Set(&x, f.Call(h.Dropout, x))
+	f.Set(&x, f.Call(h.Dense, x))
+	f.Set(&x, x.Tanh())
+	f.Set(&x, f.Call(h.Dropout, x))
+	f.Set(&x, f.Call(h.OutProj, x))
+	return x
+}

@@ -1,0 +1,55 @@
+package models
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestLoRAIsReadAsPeftNamesIt(t *testing.T) {
+	for text, want := range map[string]LoRA{
+		"r=8,alpha=16,target=all-linear":        {Rank: 8, Alpha: 16},
+		"r=4":                                   {Rank: 4, Alpha: 8},
+		"target=q_proj+v_proj, dropout=0.05":    {Rank: 8, Alpha: 8, Dropout: 0.05, Targets: []string{"q_proj", "v_proj"}},
+		"alpha=32,r=64,target=self_attn.o_proj": {Rank: 64, Alpha: 32, Targets: []string{"self_attn.o_proj"}},
+	} {
+		got, err := ParseLoRA(text)
+		require.NoError(t, err, text)
+		require.Equal(t, want, got, text)
+	}
+}
+
+func TestLoRAErrorsNameTheKey(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                       `"" is not key=value; the keys are r, alpha, dropout and target`,
+		"8":                      `"8" is not key=value`,
+		"r=0":                    `r: "0" is not a whole number from 1 to 65536`,
+		"r=many":                 `r: "many" is not a whole number`,
+		"r=99999999999999999999": `r: "99999999999999999999" is not a whole number`,
+		"r=8,r=8":                "r: given twice",
+		"dropout=1":              `dropout: "1" is not a probability below 1`,
+		"dropout=NaN":            `dropout: "NaN" is not a probability below 1`,
+		"target=":                `target: "" has an empty name; use all-linear, or names like q_proj+v_proj`,
+		"target=q_proj+":         `target: "q_proj+" has an empty name`,
+		"rank=8":                 "rank: there is no such key; the keys are r, alpha, dropout and target",
+	} {
+		_, err := ParseLoRA(text)
+		require.ErrorContains(t, err, want, text)
+	}
+}
+
+// FuzzParseLoRA: what has been read reads the same when printed.
+func FuzzParseLoRA(f *testing.F) {
+	for _, text := range []string{"r=8,alpha=16,target=all-linear", "target=a+b.c,dropout=0.5", "r=8,", "=", "r=-1"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		l, err := ParseLoRA(text)
+		if err != nil {
+			return
+		}
+		again, err := ParseLoRA(l.String())
+		require.NoError(t, err)
+		require.Equal(t, l, again)
+	})
+}
