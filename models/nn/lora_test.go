@@ -55,7 +55,8 @@ func TestLayersLeftOutStayAsTheyAre(t *testing.T) {
 // and one gradient for each matrix of the adapter.
 func TestAdaptersRunInThePrecisionOfTheirLayer(t *testing.T) {
 	tape := trace.New(trace.Board{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, trace.Options{})
-	l := nn.NewLoRALinear(nn.NewLinear(64, 32, true), nn.LoRA{Rank: 4, Dropout: 0.1})
+	base := nn.NewLinear(64, 32, true)
+	l := nn.NewLoRALinear(base, nn.LoRA{Rank: 4, Dropout: 0.1})
 	tree := nn.NewTree(l)
 	tree.To(tape)
 	f := tape.Frame()
@@ -65,8 +66,41 @@ func TestAdaptersRunInThePrecisionOfTheirLayer(t *testing.T) {
 	require.Equal(t, trace.F16, y.DType())
 	require.Equal(t, []int64{16, 32}, y.Shape())
 	y.Sum(false).Backward()
-	require.Nil(t, l.BaseLayer.Weight.Grad())
+	require.Nil(t, base.Weight.Grad())
 	require.Equal(t, []int64{4, 64}, l.LoraA.Weight.Grad().Shape())
 	require.Equal(t, []int64{32, 4}, l.LoraB.Weight.Grad().Shape())
 	f.End()
+}
+
+// Targets are names, or ends of paths from a dot on; a Conv1D, whose weight is
+// the other way round, takes adapters like any other.
+func TestTargetsAreEndsOfPaths(t *testing.T) {
+	type attention struct {
+		nn.Module
+		QProj, VProj nn.Layer
+	}
+	type network struct {
+		nn.Module
+		SelfAttn, CrossAttn *attention
+		CProj               nn.Layer
+	}
+	adapt := func(targets ...string) int {
+		m := &network{
+			SelfAttn:  &attention{QProj: nn.NewLinear(8, 4, true), VProj: nn.NewLinear(8, 4, false)},
+			CrossAttn: &attention{QProj: nn.NewLinear(8, 4, true), VProj: nn.NewLinear(8, 4, true)},
+			CProj:     nn.NewConv1D(4, 8),
+		}
+		require.Equal(t, []string{"c_proj", "q_proj", "v_proj"}, nn.LinearNames(m))
+		made := nn.AdaptLinears(m, nn.LoRA{Rank: 2, Targets: targets})
+		for _, l := range made {
+			require.Equal(t, []int64{2, 8}, l.LoraA.Weight.Dims)
+			require.Equal(t, []int64{4, 2}, l.LoraB.Weight.Dims)
+		}
+		return len(made)
+	}
+	require.Equal(t, 5, adapt())
+	require.Equal(t, 2, adapt("q_proj"))
+	require.Equal(t, 1, adapt("self_attn.q_proj"))
+	require.Equal(t, 3, adapt("c_proj", "v_proj"))
+	require.Zero(t, adapt("proj"))
 }
