@@ -4,11 +4,13 @@ import "math/bits"
 
 // Conv is a convolution of two dimensions and what autograd makes of it.
 // Channels come last: images are [image][y][x][channel], weights
-// [output channel][y][x][input channel]. F16, and BF16 from compute capability
-// 8.0 on, run on tensor cores. Operands are read by 16 bytes if their addresses
+// [output channel][y][x][input channel]. F16, and BF16 and TF32 from compute
+// capability 8.0 on, run on tensor cores. Operands are read by 16 bytes if their addresses
 // and the channels of a group are multiples of them, and else one by one.
 type Conv struct {
-	Type                  Type
+	Type Type
+	// TF32 is as in [GEMM].
+	TF32                  bool
 	Input, Weight, Output uint64
 	// Channels and OutChannels are those of all groups.
 	Images, Height, Width, Channels, OutChannels, Groups int64
@@ -33,22 +35,16 @@ func outExtent(in, taps, stride, pad, dilation int64) int64 {
 	return max(0, (in+2*pad-dilation*(taps-1)-1)/stride+1)
 }
 
-// The kernels for each type, and for operands in any place.
-type convNames struct {
-	typed
-	any string
-}
-
 var (
-	convForward = convNames{forTypes("conv_forward"), "conv_forward_any"}
-	convInput   = convNames{forTypes("conv_input"), "conv_input_any"}
-	convWeight  = convNames{forTypes("conv_weight"), "conv_weight_any"}
+	convForward = forProducts("conv_forward")
+	convInput   = forProducts("conv_input")
+	convWeight  = forProducts("conv_weight")
 )
 
 // Forward computes Output from Input and Weight.
 func (k Conv) Forward(capability int) Launch {
 	p := product{m: k.positions(), n: k.OutChannels / k.Groups, k: k.taps() * k.Channels / k.Groups, batch: k.Groups}
-	l := k.launch(convForward, p, capability, k.Channels)
+	l := k.launch(&convForward, p, capability, k.Channels)
 	l.Reads, l.Writes = k.visitedInput()+k.weightBytes(), k.outputBytes()
 	return l
 }
@@ -56,7 +52,7 @@ func (k Conv) Forward(capability int) Launch {
 // InputGradient computes Input, as a gradient, from Output's and Weight.
 func (k Conv) InputGradient(capability int) Launch {
 	p := product{m: k.Images * k.Height * k.Width, n: k.Channels / k.Groups, k: k.taps() * k.OutChannels / k.Groups, batch: k.Groups}
-	l := k.launch(convInput, p, capability, k.Channels, k.OutChannels)
+	l := k.launch(&convInput, p, capability, k.Channels, k.OutChannels)
 	l.Reads, l.Writes = k.visitedOutput()+k.weightBytes(), k.inputBytes()
 	return l
 }
@@ -64,7 +60,7 @@ func (k Conv) InputGradient(capability int) Launch {
 // WeightGradient computes Weight, as a gradient, from Output's and Input.
 func (k Conv) WeightGradient(capability int) Launch {
 	p := product{m: k.OutChannels / k.Groups, n: k.taps() * k.Channels / k.Groups, k: k.positions(), batch: k.Groups}
-	l := k.launch(convWeight, p, capability, k.Channels, k.OutChannels)
+	l := k.launch(&convWeight, p, capability, k.Channels, k.OutChannels)
 	l.Reads, l.Writes = k.outputBytes()+k.visitedInput(), k.weightBytes()
 	return l
 }
@@ -135,16 +131,13 @@ func alive(in, taps, stride, pad, dilation int64) int64 {
 
 // launch makes the launch of a product. Channels are those that run along the
 // 16 bytes of some operand.
-func (k Conv) launch(names convNames, p product, capability int, channels ...int64) Launch {
-	name, e := names.typed[k.Type], engineFor(k.Type, capability)
+func (k Conv) launch(names *productNames, p product, capability int, channels ...int64) Launch {
 	lanes := vectorBytes / k.Type.Size()
 	whole := (k.Input|k.Weight|k.Output)%vectorBytes == 0
 	for _, c := range channels {
 		whole = whole && c/k.Groups%lanes == 0
 	}
-	if !whole {
-		name, e = names.any, cores
-	}
+	name, e := names.choose(k.Type, k.TF32, whole, capability)
 	if max(k.Images*k.Height*k.Width, k.positions()) >= 1<<30 {
 		panic("kernels: a convolution over 2^30 pixels or more")
 	}

@@ -30,7 +30,7 @@ func products(k kernels.Conv, visit func(in, weight, out int64)) {
 
 // drawConv is a convolution with an output of one pixel at least.
 func drawConv(t *rapid.T) kernels.Conv {
-	k := kernels.Conv{Type: rapid.SampledFrom(types).Draw(t, "type")}
+	k := kernels.Conv{Type: rapid.SampledFrom(types).Draw(t, "type"), TF32: rapid.Bool().Draw(t, "TF32")}
 	one := func(most int64, label string) int64 { return rapid.Int64Range(1, most).Draw(t, label) }
 	k.Images, k.Groups = one(2, "images"), one(2, "groups")
 	k.TapsY, k.TapsX, k.StrideY, k.StrideX = one(3, "taps"), one(4, "taps"), one(3, "stride"), one(2, "stride")
@@ -76,7 +76,7 @@ func TestConvOverSeveralTilesAndShares(t *testing.T) {
 	onEveryArch(t, func(t *testing.T, c *cpu) {
 		for i, typ := range types {
 			k := kernels.Conv{
-				Type: typ, Images: 1, Height: 24, Width: 23, Channels: 16, OutChannels: 136, Groups: 1,
+				Type: typ, TF32: true, Images: 1, Height: 24, Width: 23, Channels: 16, OutChannels: 136, Groups: 1,
 				TapsY: 3, TapsX: 1, StrideY: 1, StrideX: 1, PadY: 1, DilationY: 1, DilationX: 1,
 			}
 			k.Channels -= 8 * int64(i%2)

@@ -27,15 +27,18 @@ type Matrix struct {
 // GEMM is a product of matrices, C = A times B transposed, for each of a batch:
 // A is M by K, B is N by K and C is M by N, in one type, with sums in F32. A
 // transposed operand has its Row and Depth swapped. F16 runs on tensor cores, and
-// so does BF16 from compute capability 8.0 on, provided that operands are dense
-// along K and their rows and matrices begin at multiples of 16 bytes.
+// so do BF16 and TF32 from compute capability 8.0 on, provided that operands are
+// dense along K and their rows and matrices begin at multiples of 16 bytes.
 type GEMM struct {
-	Type           Type
+	Type Type
+	// TF32 lets tensor cores multiply F32, of which they take 10 bits of the
+	// mantissa.
+	TF32           bool
 	A, B, C        Matrix
 	M, N, K, Batch int64
 }
 
-var gemmNames = forTypes("gemm")
+var gemmNames = forProducts("gemm")
 
 // Launch multiplies, on a GPU of the compute capability. C must be dense along
 // rows.
@@ -44,10 +47,8 @@ func (k GEMM) Launch(capability int) Launch {
 		panic("kernels: gemm: a result whose rows are not dense")
 	}
 	size := k.Type.Size()
-	name, engine := gemmNames[k.Type], engineFor(k.Type, capability)
-	if !wholeVectors(k.A, k.M, k.Batch, size) || !wholeVectors(k.B, k.N, k.Batch, size) {
-		name, engine = "gemm_any", cores
-	}
+	whole := wholeVectors(k.A, k.M, k.Batch, size) && wholeVectors(k.B, k.N, k.Batch, size)
+	name, engine := gemmNames.choose(k.Type, k.TF32, whole, capability)
 	p := product{m: k.M, n: k.N, k: k.K, batch: k.Batch}
 	p.split()
 	args := make([]uint64, 0, 18)
@@ -96,14 +97,37 @@ type engine struct {
 var cores = engine{coreThreads, coreBytes}
 
 // engineFor is what the module for a GPU has for a type: Engine of product.cuh.
-func engineFor(t Type, capability int) engine {
+func engineFor(t Type, tf32 bool, capability int) engine {
 	switch {
-	case capability >= 80 && t != F32:
+	case capability >= 80 && (t != F32 || tf32):
 		return engine{tensorThreads, 3 * stageBytes}
 	case t == F16:
 		return engine{tensorThreads, 2 * stageBytes}
 	}
 	return cores
+}
+
+// productNames are a product's kernels: for each type, for F32 on tensor cores
+// and for operands in any place.
+type productNames struct {
+	typed
+	tf32, any string
+}
+
+func forProducts(prefix string) productNames {
+	return productNames{forTypes(prefix), prefix + "_tf32", prefix + "_any"}
+}
+
+// choose is the kernel for operands, that can be read by 16 bytes or not.
+func (n *productNames) choose(t Type, tf32, whole bool, capability int) (string, engine) {
+	e := engineFor(t, tf32, capability)
+	switch {
+	case !whole:
+		return n.any, cores
+	case t == F32 && e != cores:
+		return n.tf32, e
+	}
+	return n.typed[t], e
 }
 
 // A product is how a grid covers the tiles of a result.

@@ -34,7 +34,7 @@ func multiply(k kernels.GEMM, a, b, c []float64) []float64 {
 
 func TestGEMMMultipliesMatricesOfAnySize(t *testing.T) {
 	forAll(t, func(t *rapid.T, c *cpu) {
-		k := kernels.GEMM{Type: rapid.SampledFrom(types).Draw(t, "type")}
+		k := kernels.GEMM{Type: rapid.SampledFrom(types).Draw(t, "type"), TF32: rapid.Bool().Draw(t, "TF32")}
 		side := rapid.OneOf(rapid.Int64Range(0, 20), rapid.Int64Range(100, 150))
 		k.M, k.N = side.Draw(t, "m"), side.Draw(t, "n")
 		k.K, k.Batch = rapid.Int64Range(0, 130).Draw(t, "k"), rapid.Int64Range(0, 2).Draw(t, "batch")
@@ -77,7 +77,7 @@ func TestGEMMTakesTransposedOperands(t *testing.T) {
 func TestGEMMTakesOverlappingRows(t *testing.T) {
 	onEveryArch(t, func(t *testing.T, c *cpu) {
 		for _, typ := range types {
-			k := kernels.GEMM{Type: typ, M: 140, N: 9, K: 72, Batch: 1}
+			k := kernels.GEMM{Type: typ, TF32: true, M: 140, N: 9, K: 72, Batch: 1}
 			a, b, y := c.tensorOf(typ, (k.M-1)*24+k.K, 1), c.tensorOf(typ, k.N*k.K, 2), c.tensorOf(typ, k.M*k.N, 3)
 			k.A = kernels.Matrix{Addr: a.addr(), Row: 24, Depth: 1}
 			k.B = kernels.Matrix{Addr: b.addr(), Row: k.K, Depth: 1}
@@ -86,6 +86,23 @@ func TestGEMMTakesOverlappingRows(t *testing.T) {
 			c.run(k.Launch(c.arch))
 			near(t, typ, want, y.get(typ), "product")
 		}
+	})
+}
+
+// Tensor cores take the upper 19 bits of F32.
+func TestTF32DropsTheLowerBits(t *testing.T) {
+	onEveryArch(t, func(t *testing.T, c *cpu) {
+		x, w, y := c.alloc(32, 0), c.alloc(32, 0), c.alloc(4, 0)
+		x.set(kernels.F32, func(int) float64 { return 1 + 1.0/1024 + 1.0/2048 }) // bits 10 and 11
+		w.set(kernels.F32, func(int) float64 { return 1 })
+		row := func(x tensor) kernels.Matrix { return kernels.Matrix{Addr: x.addr(), Row: 8, Depth: 1} }
+		k := kernels.GEMM{Type: kernels.F32, TF32: true, A: row(x), B: row(w), C: row(y), M: 1, N: 1, K: 8, Batch: 1}
+		c.run(k.Launch(c.arch))
+		want := 8 * (1 + 1.0/1024)
+		if c.arch < 80 {
+			want = 8 * (1 + 1.0/1024 + 1.0/2048)
+		}
+		require.InDelta(t, want, y.get(kernels.F32)[0], 0)
 	})
 }
 
@@ -100,7 +117,7 @@ func TestGEMMCoversManyTilesAndSharesTheDepth(t *testing.T) {
 	onEveryArch(t, func(t *testing.T, c *cpu) {
 		for i, tt := range tests {
 			typ := types[i%len(types)]
-			k := kernels.GEMM{Type: typ, M: tt.m, N: tt.n, K: tt.k, Batch: tt.batch}
+			k := kernels.GEMM{Type: typ, TF32: true, M: tt.m, N: tt.n, K: tt.k, Batch: tt.batch}
 			var a, b, y tensor
 			k.A, a = c.matrix(typ, k.M, k.K, k.Batch, 0, 1)
 			k.B, b = c.matrix(typ, k.N, k.K, k.Batch, 0, 2)
@@ -135,19 +152,24 @@ func TestSharesFitScratchMemory(t *testing.T) {
 func TestTensorCoresServeTheTypesTheyHave(t *testing.T) {
 	for _, tt := range []struct {
 		typ        kernels.Type
+		tf32       bool
 		capability int
+		name       string
 		threads    uint32
 	}{
-		{kernels.F16, 70, 128},
-		{kernels.F16, 75, 128},
-		{kernels.F16, 90, 128},
-		{kernels.BF16, 75, 256},
-		{kernels.BF16, 80, 128},
-		{kernels.F32, 120, 256},
+		{kernels.F16, false, 70, "gemm_f16", 128},
+		{kernels.F16, true, 75, "gemm_f16", 128},
+		{kernels.F16, false, 90, "gemm_f16", 128},
+		{kernels.BF16, true, 75, "gemm_bf16", 256},
+		{kernels.BF16, false, 80, "gemm_bf16", 128},
+		{kernels.F32, false, 120, "gemm_f32", 256},
+		{kernels.F32, true, 120, "gemm_tf32", 128},
+		{kernels.F32, true, 75, "gemm_f32", 256},
 	} {
-		k := kernels.GEMM{Type: tt.typ, M: 128, N: 128, K: 128, Batch: 1}
+		k := kernels.GEMM{Type: tt.typ, TF32: tt.tf32, M: 128, N: 128, K: 128, Batch: 1}
 		k.A, k.B, k.C = kernels.Matrix{Row: 128, Depth: 1}, kernels.Matrix{Row: 128, Depth: 1}, kernels.Matrix{Row: 128, Depth: 1}
 		l := k.Launch(tt.capability)
+		require.Equal(t, tt.name, l.Name)
 		require.Equal(t, tt.threads, l.Block[0])
 		require.EqualValues(t, 2*128*128*128, l.FLOPs)
 	}

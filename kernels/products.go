@@ -19,7 +19,7 @@ func (p *plan) tiled(m, n, k, batch int64) bool {
 		return false
 	}
 	wasteful := 4.0
-	if engineFor(p.t, p.capability) != cores {
+	if engineFor(p.t, p.tf32, p.capability) != cores {
 		wasteful = 16
 	}
 	computed := float64(roundUp(m, tileSide)) * float64(roundUp(n, tileSide)) * float64(roundUp(k, 32))
@@ -48,7 +48,7 @@ func (p *plan) multiply(a, b int, m, n, k, batch int64) {
 	if !p.tiled(m, n, k, batch) || x.Depth == 0 || y.Depth == 0 {
 		return
 	}
-	g := GEMM{Type: p.t, A: x, B: y, C: Matrix{Addr: p.writes[w].Addr, Row: n, Depth: 1, Batch: m * n}, M: m, N: n, K: k, Batch: batch}
+	g := GEMM{Type: p.t, TF32: p.tf32, A: x, B: y, C: Matrix{Addr: p.writes[w].Addr, Row: n, Depth: 1, Batch: m * n}, M: m, N: n, K: k, Batch: batch}
 	l := g.Launch(p.capability)
 	visitedA, visitedB := x.extent(m, k, batch)*p.t.Size(), y.extent(n, k, batch)*p.t.Size()
 	l.Reads = visitedA + visitedB
@@ -183,7 +183,7 @@ func (p *plan) geometry(w *Work, x, weight Range) (k Conv, span int64, ok bool) 
 		used := min(pixels, reach)
 		pad := (reach - used + 1) / 2
 		k = Conv{
-			Type: p.t, Input: x.Addr, Weight: weight.Addr, Images: 1, Height: 1, Width: used,
+			Type: p.t, TF32: p.tf32, Input: x.Addr, Weight: weight.Addr, Images: 1, Height: 1, Width: used,
 			Channels: channels, OutChannels: w.M * w.Batch, Groups: w.Batch,
 			TapsY: 1, TapsX: taps, StrideY: 1, StrideX: stride, PadX: pad, DilationY: 1, DilationX: 1,
 		}

@@ -84,7 +84,7 @@ func (p Precision) elements() Type {
 func (w *Work) Append(launches []Launch, capability int) []Launch {
 	var buffers [2][8]Range
 	p := plan{
-		launches: launches, before: len(launches), capability: capability, t: w.Precision.elements(),
+		launches: launches, before: len(launches), capability: capability, t: w.Precision.elements(), tf32: w.Precision == TF32,
 		reads: occupied(buffers[0][:0], w.Reads), writes: occupied(buffers[1][:0], w.Writes), flops: w.FLOPs,
 	}
 	switch w.Kind {
@@ -129,6 +129,7 @@ type plan struct {
 	before        int // how many of them are not the work's
 	capability    int
 	t             Type
+	tf32          bool
 	reads, writes []Range
 	flops         int64
 }

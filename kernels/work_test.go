@@ -73,6 +73,7 @@ var workCases = []struct {
 	// reach 99 of 100.
 	{"strided", kernels.Work{Kind: kernels.ConvolutionWork, Precision: fp16, FLOPs: 2 * 64 * 16 * 288, M: 64, N: 16, K: 288, Batch: 1}, []int64{6400, 64 * 288 * 2}, []int64{64 * 16 * 2}, []string{"conv_forward_f16", "elementwise_f16"}},
 	{"of one tap", kernels.Work{Kind: kernels.ConvolutionWork, FLOPs: 2 * 64 * 100 * 32, M: 64, N: 100, K: 32, Batch: 1}, []int64{12_800, 64 * 32 * 4}, []int64{25_600}, []string{"conv_forward_f32"}},
+	{"of one tap in TF32", kernels.Work{Kind: kernels.ConvolutionWork, Precision: kernels.TF32, FLOPs: 2 * 64 * 100 * 32, M: 64, N: 100, K: 32, Batch: 1}, []int64{12_800, 64 * 32 * 4}, []int64{25_600}, []string{"conv_forward_tf32"}},
 	{"of three channels", kernels.Work{Kind: kernels.ConvolutionWork, Precision: fp16, FLOPs: 2 * 64 * 100 * 27, M: 64, N: 100, K: 27, Batch: 1}, []int64{600, 64 * 27 * 2}, []int64{12_800}, []string{"gemm_f16", "elementwise_f16"}},
 	{"in groups", kernels.Work{Kind: kernels.ConvolutionWork, Precision: fp16, FLOPs: 2 * 2 * 32 * 100 * 144, M: 32, N: 100, K: 144, Batch: 2}, []int64{6400, 64 * 144 * 2}, []int64{12_800}, []string{"conv_forward_f16"}},
 	{"by channel", kernels.Work{Kind: kernels.ConvolutionWork, FLOPs: 2 * 32 * 100 * 9, M: 1, N: 100, K: 9, Batch: 32}, []int64{12_800, 32 * 9 * 4}, []int64{12_800}, []string{"elementwise_f32"}},

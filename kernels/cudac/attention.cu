@@ -78,8 +78,8 @@ template <class T> DEVICE void attention(const AttentionArgs &a) {
       for (int n = 0; n < 4; n++) {
         u32 y[4];
         load_matrices(y, shared_at(k + swizzled(16 * n + 8 * high + l, 2 * d + low)));
-        mma_16x8x16(T(), s[2 * n], x, y[0], y[1]);
-        mma_16x8x16(T(), s[2 * n + 1], x, y[2], y[3]);
+        multiply_fragments(T(), s[2 * n], x, y[0], y[1]);
+        multiply_fragments(T(), s[2 * n + 1], x, y[2], y[3]);
       }
     }
     float now[2] = {most[0], most[1]};
@@ -117,8 +117,8 @@ template <class T> DEVICE void attention(const AttentionArgs &a) {
         if (16 * d >= depth) continue;
         u32 y[4];
         load_matrices_transposed(y, shared_at(v + swizzled(16 * n + 8 * low + l, 2 * d + high)));
-        mma_16x8x16(T(), out[2 * d], x, y[0], y[1]);
-        mma_16x8x16(T(), out[2 * d + 1], x, y[2], y[3]);
+        multiply_fragments(T(), out[2 * d], x, y[0], y[1]);
+        multiply_fragments(T(), out[2 * d + 1], x, y[2], y[3]);
       }
     }
   }

@@ -169,14 +169,23 @@ template <class E> DEVICE void conv_weight(const ConvArgs &a, const E &engine) {
 KERNEL(conv_forward_f32, Engine<f32>::block, 2, ConvArgs) { conv_forward(a, Engine<f32>()); }
 KERNEL(conv_forward_f16, Engine<f16>::block, 2, ConvArgs) { conv_forward(a, Engine<f16>()); }
 KERNEL(conv_forward_bf16, Engine<bf16>::block, 2, ConvArgs) { conv_forward(a, Engine<bf16>()); }
+#if ARCH >= 800
+KERNEL(conv_forward_tf32, Engine<tf32>::block, 2, ConvArgs) { conv_forward(a, Engine<tf32>()); }
+#endif
 KERNEL(conv_forward_any, AnyEngine::block, 1, ConvArgs) { conv_forward(a, AnyEngine{(int)a.type}); }
 
 KERNEL(conv_input_f32, Engine<f32>::block, 2, ConvArgs) { conv_input(a, Engine<f32>()); }
 KERNEL(conv_input_f16, Engine<f16>::block, 2, ConvArgs) { conv_input(a, Engine<f16>()); }
 KERNEL(conv_input_bf16, Engine<bf16>::block, 2, ConvArgs) { conv_input(a, Engine<bf16>()); }
+#if ARCH >= 800
+KERNEL(conv_input_tf32, Engine<tf32>::block, 2, ConvArgs) { conv_input(a, Engine<tf32>()); }
+#endif
 KERNEL(conv_input_any, AnyEngine::block, 1, ConvArgs) { conv_input(a, AnyEngine{(int)a.type}); }
 
 KERNEL(conv_weight_f32, Engine<f32>::block, 2, ConvArgs) { conv_weight(a, Engine<f32>()); }
 KERNEL(conv_weight_f16, Engine<f16>::block, 2, ConvArgs) { conv_weight(a, Engine<f16>()); }
 KERNEL(conv_weight_bf16, Engine<bf16>::block, 2, ConvArgs) { conv_weight(a, Engine<bf16>()); }
+#if ARCH >= 800
+KERNEL(conv_weight_tf32, Engine<tf32>::block, 2, ConvArgs) { conv_weight(a, Engine<tf32>()); }
+#endif
 KERNEL(conv_weight_any, AnyEngine::block, 1, ConvArgs) { conv_weight(a, AnyEngine{(int)a.type}); }

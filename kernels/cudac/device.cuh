@@ -40,6 +40,23 @@ DEVICE void fence() { __threadfence(); }
 
 template <class T> DEVICE T load(const T *p) { return *p; }
 template <class T> DEVICE void store(T *p, T x) { *p = x; }
+// Memory that the launch does not write. The compiler cannot see everywhere that
+// an address is device memory's, and would have the hardware find out.
+DEVICE u16 load_input(const u16 *p) {
+  u16 x;
+  asm("ld.global.u16 %0, [%1];" : "=h"(x) : "l"(p));
+  return x;
+}
+DEVICE u32 load_input(const u32 *p) {
+  u32 x;
+  asm("ld.global.u32 %0, [%1];" : "=r"(x) : "l"(p));
+  return x;
+}
+DEVICE Vector load_input(const Vector *p) {
+  Vector v;
+  asm("ld.global.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3]) : "l"(p));
+  return v;
+}
 // What another block wrote, past this multiprocessor's cache.
 DEVICE float load_fresh(const float *p) { return __ldcg(p); }
 DEVICE Vector load(const Vector *p) {
@@ -168,11 +185,11 @@ DEVICE Vector load_some(const u8 *p, i64 n) {
 template <class T> DEVICE Vector load_lanes(const u8 *p, int n) {
   typedef typename T::bits bits;
   const int size = sizeof(bits);
-  if (n >= 16) return load((const Vector *)p);
+  if (n >= 16) return load_input((const Vector *)p);
   Vector v = {{0, 0, 0, 0}};
 #pragma unroll
   for (int l = 0; l < T::lanes; l++)
-    if (l * size < n) v.w[l * size / 4] |= (u32)load((const bits *)p + l) << (l * size % 4 * 8);
+    if (l * size < n) v.w[l * size / 4] |= (u32)load_input((const bits *)p + l) << (l * size % 4 * 8);
   return v;
 }
 

@@ -54,6 +54,9 @@ template <class T> DEVICE void gemm(const GemmArgs &a) {
 KERNEL(gemm_f32, Engine<f32>::block, 2, GemmArgs) { gemm<f32>(a); }
 KERNEL(gemm_f16, Engine<f16>::block, 2, GemmArgs) { gemm<f16>(a); }
 KERNEL(gemm_bf16, Engine<bf16>::block, 2, GemmArgs) { gemm<bf16>(a); }
+#if ARCH >= 800
+KERNEL(gemm_tf32, Engine<tf32>::block, 2, GemmArgs) { gemm<tf32>(a); }
+#endif
 
 KERNEL(gemm_any, AnyEngine::block, 1, GemmArgs) {
   AnyEngine e = {(int)a.type};

@@ -87,6 +87,7 @@ template <class T> DEVICE void store(T *p, T x) {
   host::touch(p, sizeof(T), true);
   *p = x;
 }
+template <class T> DEVICE T load_input(const T *p) { return load(p); }
 DEVICE float load_fresh(const float *p) { return *p; }
 template <class T> DEVICE T atomic_sum(T *p, T x) {
   host::touch(p, sizeof(T), true);

@@ -4,9 +4,11 @@
 #pragma once
 #include "device.cuh"
 
-// mma_16x8x16 is a product of 16x16 by 16x8, D += A B; on sm_75 it takes two
-// instructions. mma_8x8x4 is four products, one by each quarter of the warp, on
-// sm_70.
+// multiply_fragments is a product of 16 rows by 8 columns, D += A B, over a depth
+// of 32 bytes: 16 halves (two instructions on sm_75) or 8 of F32, of which tf32
+// takes the upper 19 bits. mma_8x8x4 is four products, one by each quarter of
+// the warp, on sm_70.
+struct tf32 : f32 {};
 
 #ifdef __CUDACC_RTC__
 
@@ -21,15 +23,25 @@ DEVICE void copy_async(Shared to, const void *p, int bytes) {
 DEVICE void close_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N> DEVICE void wait_groups() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
 
-DEVICE void mma_16x8x16(f16, float *d, const u32 *a, u32 b0, u32 b1) {
+DEVICE void multiply_fragments(f16, float *d, const u32 *a, u32 b0, u32 b1) {
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
-DEVICE void mma_16x8x16(bf16, float *d, const u32 *a, u32 b0, u32 b1) {
+DEVICE void multiply_fragments(bf16, float *d, const u32 *a, u32 b0, u32 b1) {
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+DEVICE void multiply_fragments(tf32, float *d, const u32 *a, u32 b0, u32 b1) {
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+DEVICE u32 load_shared(Shared p) {
+  u32 x;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(p) : "memory");
+  return x;
 }
 #elif ARCH >= 750
 DEVICE void mma_16x8x8(float *d, u32 a0, u32 a1, u32 b) {
@@ -37,7 +49,7 @@ DEVICE void mma_16x8x8(float *d, u32 a0, u32 a1, u32 b) {
                : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                : "r"(a0), "r"(a1), "r"(b));
 }
-DEVICE void mma_16x8x16(f16, float *d, const u32 *a, u32 b0, u32 b1) {
+DEVICE void multiply_fragments(f16, float *d, const u32 *a, u32 b0, u32 b1) {
   mma_16x8x8(d, a[0], a[1], b0);
   mma_16x8x8(d, a[2], a[3], b1);
 }
@@ -77,7 +89,7 @@ template <class T> DEVICE void widen_words(u32 *to, const u32 *words, int n) {
   for (int i = 0; i < 2 * n; i++) to[i] = f32_bits(T::widen((u16)(words[i / 2] >> (16 * (i & 1)))));
 }
 
-template <class T> DEVICE void mma_16x8x16(T, float *d, const u32 *a, u32 b0, u32 b1) {
+template <class T> DEVICE void multiply_fragments(T, float *d, const u32 *a, u32 b0, u32 b1) {
   u32 words[6] = {a[0], a[1], a[2], a[3], b0, b1}, mine[12];
   widen_words<T>(mine, words, 6);
   const u32(*all)[16] = host::exchange(mine, 12);
@@ -90,6 +102,20 @@ template <class T> DEVICE void mma_16x8x16(T, float *d, const u32 *a, u32 b0, u3
     }
   }
 }
+
+DEVICE void multiply_fragments(tf32, float *d, const u32 *a, u32 b0, u32 b1) {
+  u32 mine[6] = {a[0], a[1], a[2], a[3], b0, b1};
+  const u32(*all)[16] = host::exchange(mine, 6);
+  for (int i = 0; i < 4; i++) {
+    int row = lane() / 4 + 8 * (i / 2), column = lane() % 4 * 2 + i % 2;
+    for (int k = 0; k < 8; k++) {
+      float x = bits_f32(all[row % 8 * 4 + k % 4][row / 8 + k / 4 * 2] & ~0x1fffu);
+      float y = bits_f32(all[column * 4 + k % 4][4 + k / 4] & ~0x1fffu);
+      d[i] += x * y;
+    }
+  }
+}
+DEVICE u32 load_shared(Shared p) { return *(u32 *)p; }
 
 DEVICE void mma_8x8x4(float *d, const u32 *a, const u32 *b) {
   u32 words[4] = {a[0], a[1], b[0], b[1]}, mine[8];
