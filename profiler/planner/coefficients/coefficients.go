@@ -48,7 +48,7 @@ type Entry struct {
 	Fitted time.Time `yaml:"fitted" json:"fitted"`
 	// Models are those that were run. The slacks hold for them only; context,
 	// granularity and efficiency are the board's.
-	Models []string `yaml:"models,flow" json:"models"`
+	Models []string `yaml:"models" json:"models"`
 	// Memory are the terms that were fitted, by the names of [planner.Term].
 	Memory       map[string]Number `yaml:"memory" json:"memory"`
 	Correlations []Correlation     `yaml:"correlations,omitempty" json:"correlations,omitempty"`
@@ -94,17 +94,17 @@ type Number struct {
 
 // Correlation is how the errors of two terms go together.
 type Correlation struct {
-	Between [2]string `yaml:"between,flow" json:"between"`
+	Between [2]string `yaml:"between" json:"between"`
 	Value   float64   `yaml:"value" json:"value"`
 }
 
 // Errors are relative errors of estimates against the runs: with the defaults,
 // with the entry, and of each run with an entry fitted to the others.
 type Errors struct {
-	Before Error `yaml:"before,flow" json:"before"`
-	After  Error `yaml:"after,flow" json:"after"`
+	Before Error `yaml:"before" json:"before"`
+	After  Error `yaml:"after" json:"after"`
 	// HeldOut is nil where leaving a run out leaves too few.
-	HeldOut *Error `yaml:"held_out,omitempty,flow" json:"held_out,omitempty"`
+	HeldOut *Error `yaml:"held_out,omitempty" json:"held_out,omitempty"`
 }
 
 // Error sums up absolute relative errors.

@@ -50,7 +50,7 @@ func TestAnyFileReadsBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := sample()
 		e := &f.Entries[0]
-		text := rapid.String()
+		text := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"\t\n", " \n", "\n\t", "true", "1", "- a", "\u2028"}))
 		e.Name = "n" + text.Draw(t, "name")
 		e.Stack.Driver = text.Draw(t, "driver")
 		e.Models = rapid.SliceOf(text).Draw(t, "models")

@@ -43,31 +43,46 @@ func (f *File) Encode(w io.Writer) error {
 	if err := f.check(); err != nil {
 		return fmt.Errorf("coefficients: %w", err)
 	}
-	var doc yaml.Node
-	if err := doc.Encode(f); err != nil {
+	// In flow style every string that needs it is quoted; in block style one that
+	// has line breaks becomes a literal, which does not survive a leading tab.
+	flow := struct {
+		File *File `yaml:"file,flow"`
+	}{f}
+	var whole yaml.Node
+	if err := whole.Encode(flow); err != nil {
 		return fmt.Errorf("coefficients: %w", err)
 	}
-	annotate(&doc, 0)
+	doc := whole.Content[1]
+	layOut(doc, 0)
 	doc.HeadComment = head
 	e := yaml.NewEncoder(w)
 	e.SetIndent(2)
-	if err := e.Encode(&doc); err != nil {
+	if err := e.Encode(doc); err != nil {
 		return fmt.Errorf("coefficients: %w", err)
 	}
 	return e.Close()
 }
 
-// annotate puts comments above the keys of mappings.
-func annotate(n *yaml.Node, depth int) {
-	if n.Kind == yaml.MappingNode {
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			if c, ok := comments[n.Content[i].Value]; ok && depth < 4 {
-				n.Content[i].HeadComment = c
+// onOneLine are the keys whose lists and mappings stay in flow style.
+var onOneLine = map[string]bool{"models": true, "between": true, "before": true, "after": true, "held_out": true}
+
+// layOut gives each key a line, and a comment above where there is one.
+func layOut(n *yaml.Node, depth int) {
+	n.Style &^= yaml.FlowStyle
+	if n.Style == yaml.SingleQuotedStyle { // plain, but for what flow style forbids
+		n.Style, n.Tag = 0, ""
+	}
+	for i, child := range n.Content {
+		if n.Kind == yaml.MappingNode && i%2 == 1 {
+			key := n.Content[i-1]
+			if depth < 4 {
+				key.HeadComment = comments[key.Value]
+			}
+			if onOneLine[key.Value] {
+				continue
 			}
 		}
-	}
-	for _, child := range n.Content {
-		annotate(child, depth+1)
+		layOut(child, depth+1)
 	}
 }
 
