@@ -11,7 +11,6 @@ import (
 	"github.com/vprof/vprof/bench/reference"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/bench/snapshot"
-	"github.com/vprof/vprof/models"
 )
 
 // A Side is one of the two files of a comparison.
@@ -89,7 +88,7 @@ func (s *Side) reference(r io.Reader, name string) error {
 		rec := &f.Records[i]
 		if rec.Status == reference.OK {
 			s.Steps = append(s.Steps, Amounts{
-				Of: stepName(caseOf(rec), rec.AllocConf), Batch: rec.Batch, GPU: rec.GPU, Kind: "reference",
+				Of: stepName(shown(caseOf(rec), rec.AllocConf), rec.Batch), Batch: rec.Batch, GPU: rec.GPU, Kind: "reference",
 				Allocated: rec.PeakAllocated, Reserved: rec.PeakReserved, Device: rec.PeakDevice,
 			})
 		}
@@ -105,7 +104,7 @@ func (s *Side) reports(r io.Reader, name string) error {
 	for _, r := range reports {
 		for _, p := range r.Points {
 			d, _ := r.Find(p.Device)
-			a := Amounts{Of: stepName(caseOfReport(r.Case, p.Batch), r.Case.AllocConf), Batch: p.Batch, GPU: d.GPU}
+			a := Amounts{Of: stepName(r.Case, p.Batch), Batch: p.Batch, GPU: d.GPU}
 			switch {
 			case p.Run != nil && p.Run.Fits:
 				a.Kind = "measured"
@@ -126,17 +125,7 @@ func (s *Side) reports(r io.Reader, name string) error {
 }
 
 // stepName is what two steps must share to be compared, besides the board.
-func stepName(c models.Case, allocConf string) string {
-	amp := c.AMP
-	if amp == "" {
-		amp = "none"
-	}
-	shown := report.Case{
-		Model: c.Model, Stage: c.Stage, AMP: amp, Checkpointing: c.Checkpointing,
-		Accumulate: c.Accumulate, Optimizer: c.Optimizer, Settings: c.Settings, AllocConf: allocConf,
-	}
-	return fmt.Sprintf("%s, batch %d", shown, c.Batch)
-}
+func stepName(c report.Case, batch int) string { return fmt.Sprintf("%s, batch %d", c, batch) }
 
 // NothingToCompareError says that two files have no step in common.
 type NothingToCompareError struct{ Reason string }

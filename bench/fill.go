@@ -1,9 +1,11 @@
 package bench
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
 )
@@ -12,18 +14,10 @@ import (
 func (l *Lab) report(kind report.Kind, gpus ...device.GPU) *report.Report {
 	r := &report.Report{
 		Schema: report.Schema, Kind: kind,
-		Case: report.Case{
-			Model: l.model.Name, Stage: l.c.Stage, AMP: "none", Checkpointing: l.c.Checkpointing,
-			Accumulate: l.c.Accumulate, Optimizer: l.c.Optimizer, AllocConf: l.allocConf, BatchUnit: l.model.BatchUnit,
-		},
+		Case:    shown(l.c, l.allocConf),
 		Devices: []report.Device{}, Coefficients: []report.Coefficient{}, Points: []report.Point{},
 	}
-	if l.c.AMP != "" {
-		r.Case.AMP = l.c.AMP
-	}
-	if l.c.LoRA != nil {
-		r.Case.LoRA = l.c.LoRA.String()
-	}
+	r.Case.Model, r.Case.BatchUnit, r.Case.Settings = l.model.Name, l.model.BatchUnit, nil
 	for _, s := range l.model.Settings {
 		if v := l.c.Settings[s.Name]; v != s.Default {
 			if r.Case.Settings == nil {
@@ -38,6 +32,18 @@ func (l *Lab) report(kind report.Kind, gpus ...device.GPU) *report.Report {
 		})
 	}
 	return r
+}
+
+// shown is a case as reports show it, with all its settings.
+func shown(c models.Case, allocConf string) report.Case {
+	out := report.Case{
+		Model: c.Model, Stage: c.Stage, AMP: cmp.Or(c.AMP, "none"), Checkpointing: c.Checkpointing,
+		Accumulate: c.Accumulate, Optimizer: c.Optimizer, Settings: c.Settings, Dataset: c.Dataset, AllocConf: allocConf,
+	}
+	if c.LoRA != nil {
+		out.LoRA = c.LoRA.String()
+	}
+	return out
 }
 
 // describe notes what a planner works with: the coefficients, and the element

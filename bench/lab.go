@@ -192,10 +192,34 @@ func (l *Lab) Plan(ctx context.Context, gpus []device.GPU, batches []int) (*repo
 			if err != nil {
 				return nil, err
 			}
-			r.Points = append(r.Points, report.Point{Batch: batch, Device: simName(gpu), Estimate: estimateOf(e)})
+			point := report.Point{Batch: batch, Device: simName(gpu), Estimate: estimateOf(e)}
+			if point.Streamed, err = l.streamed(ctx, gpu, batch); err != nil {
+				return nil, err
+			}
+			r.Points = append(r.Points, point)
 		}
 	}
 	return r, nil
+}
+
+// streamed estimates what the device would show at a batch size if the data
+// set came from the host; nil if it does.
+func (l *Lab) streamed(ctx context.Context, gpu device.GPU, batch int) (*report.Interval, error) {
+	if l.c.Dataset == 0 {
+		return nil, nil
+	}
+	host := *l
+	host.c.Dataset, host.kept = 0, map[recordedFor]*models.Recording{}
+	p, err := host.planner(ctx, gpu, []int{batch})
+	if err != nil {
+		return nil, err
+	}
+	e, err := p.Estimate(batch)
+	if err != nil {
+		return nil, err
+	}
+	device := intervalOf(e.Device)
+	return &device, nil
 }
 
 func simName(gpu device.GPU) string { return "sim:" + gpu.Name }

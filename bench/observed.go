@@ -117,9 +117,13 @@ func fromReports(data []byte, name string, in *coefficients.Input) ([]Observed, 
 				continue
 			}
 			d, _ := r.Find(p.Device)
+			c, err := caseOfReport(r.Case, p.Batch)
+			if err != nil {
+				return nil, &report.FormatError{File: name, Reason: err.Error()}
+			}
 			o := Observed{
 				File: name, Label: fmt.Sprintf("%s: batch %d", name, p.Batch),
-				Case: caseOfReport(r.Case, p.Batch), AllocConf: r.Case.AllocConf,
+				Case: c, AllocConf: r.Case.AllocConf,
 				GPU: d.GPU, Simulated: p.Run.Simulated || d.Simulated,
 				// The kernels that stood for PyTorch's are not PyTorch's.
 				Allocated: p.Run.Allocated, Reserved: p.Run.Reserved, Device: p.Run.Device - p.Run.Kernels,
@@ -136,12 +140,21 @@ func fromReports(data []byte, name string, in *coefficients.Input) ([]Observed, 
 	return runs, nil
 }
 
-// caseOfReport is the case that a report shows.
-func caseOfReport(c report.Case, batch int) models.Case {
-	return models.Case{
+// caseOfReport is the case that a report shows, with a batch size; zero leaves
+// that open. The error is about options of adapters that no vprof has written.
+func caseOfReport(c report.Case, batch int) (models.Case, error) {
+	out := models.Case{
 		Model: c.Model, Stage: c.Stage, Batch: batch, AMP: strings.TrimPrefix(c.AMP, "none"), Checkpointing: c.Checkpointing,
-		Accumulate: c.Accumulate, Optimizer: c.Optimizer, Settings: models.Settings(c.Settings),
+		Accumulate: c.Accumulate, Optimizer: c.Optimizer, Settings: models.Settings(c.Settings), Dataset: c.Dataset,
 	}
+	if c.LoRA != "" {
+		l, err := models.ParseLoRA(c.LoRA)
+		if err != nil {
+			return out, &models.CaseError{Model: c.Model, Field: "lora", Reason: err.Error()}
+		}
+		out.LoRA = &l
+	}
+	return out, nil
 }
 
 // A MixError says that runs do not belong together.

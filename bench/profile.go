@@ -32,13 +32,11 @@ func LabOf(r *models.Registry, c report.Case, residuals Residuals) (*Lab, error)
 	if err != nil {
 		return nil, err
 	}
-	kase := models.Case{
-		Stage: c.Stage, Checkpointing: c.Checkpointing, Accumulate: c.Accumulate, Optimizer: c.Optimizer, Settings: c.Settings,
+	k, err := caseOfReport(c, 0)
+	if err != nil {
+		return nil, err
 	}
-	if c.AMP != "none" {
-		kase.AMP = c.AMP
-	}
-	return NewLab(m, kase, c.AllocConf, residuals)
+	return NewLab(m, k, c.AllocConf, residuals)
 }
 
 // GPUOf is the board of a report's device: the catalog's, with the memory that

@@ -88,11 +88,24 @@ func (m *moments) training(ctx context.Context) error {
 	context := e.Components[planner.Context]
 	m.smoke.Components = estimateOf(e.Estimate).Components
 	if u, ok := at(run, -1, "model"); ok {
-		m.add("model size", "weights and buffers on the device", u.End, context)
+		note := "weights and buffers on the device"
+		if c.Dataset > 0 {
+			note += ", and the data set"
+		}
+		m.add("model size", note, u.End, context)
 	}
 	m.add("forward", "the first, with the graph kept", peak(run, 0, "forward"), context)
 	m.add("first optimizer step", "its state comes to life", peak(run, 0, "optimizer"), context)
 	m.add("training step", fmt.Sprintf("the highest, in %s", phaseName(run.Peak.Phase)), run.Max, context)
+	if c.Dataset > 0 {
+		c := c
+		c.Dataset = 0
+		host, err := q.replay(ctx, c)
+		if err != nil {
+			return err
+		}
+		m.smoke.Streamed = host.Max.Reserved + context
+	}
 	if m.test.Device != nil {
 		return m.measured(ctx, c)
 	}

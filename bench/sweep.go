@@ -211,7 +211,9 @@ func (w *sweeper) point(ctx context.Context, batch int) (report.Point, error) {
 	if !run.Simulated {
 		run.WarmUp = w.sweep.WarmUp
 	}
-	return report.Point{Batch: batch, Device: w.device.Name(), Estimate: estimateOf(e), Run: run}, nil
+	point := report.Point{Batch: batch, Device: w.device.Name(), Estimate: estimateOf(e), Run: run}
+	point.Streamed, err = l.streamed(ctx, w.device.GPU(), batch)
+	return point, err
 }
 
 // estimate is the planner's if the batch lies where it drew its curve; else it

@@ -27,6 +27,9 @@ type Case struct {
 	// LoRA trains adapters beside the linear layers instead of the model; nil
 	// for none.
 	LoRA *LoRA
+	// Dataset is how many bytes of training data lie on the GPU for the whole
+	// run, beside the batch; zero if all of it comes from the host.
+	Dataset int64
 }
 
 // Counts are element counts of a built model.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/internal/nearest"
+	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
@@ -123,6 +124,8 @@ func (m Model) Complete(c Case) (Case, error) {
 		return wrong("accumulate", "%d is not a number of micro-batches; the smallest is 1", c.Accumulate)
 	case !slices.Contains(Precisions(), c.AMP):
 		return wrong("amp", "there is no precision %q; use none, fp16 or bf16", c.AMP)
+	case c.Dataset < 0 || c.Dataset > mostDataset:
+		return wrong("dataset-on-gpu", "%d bytes are no data set that a GPU could hold", c.Dataset)
 	case c.LoRA != nil && !m.Adapts:
 		return wrong("lora", "vprof does not know how to put adapters into this model; it does for those of transformers")
 	case c.Optimizer != "" && !slices.Contains(Optimizers(), c.Optimizer):
@@ -139,8 +142,12 @@ func (m Model) Complete(c Case) (Case, error) {
 	return c, nil
 }
 
+// mostDataset is more than any GPU holds, in bytes.
+const mostDataset = 1 << 44
+
 // Record builds the model for c and records its training steps as they run on
-// the board. The case is completed first, see [Model.Complete].
+// the board. The case is completed first, see [Model.Complete]. A data set on
+// the GPU is there before the model, as one tensor.
 func (m Model) Record(c Case, board trace.Board, o Options) (*Recording, error) {
 	c, err := m.Complete(c)
 	if err != nil {
@@ -154,6 +161,10 @@ func (m Model) Record(c Case, board trace.Board, o Options) (*Recording, error) 
 		o.Steps = 2
 	}
 	tape := trace.New(board, trace.Options{Annotate: o.Annotate})
+	if c.Dataset > 0 {
+		tape.Hold(tape.New("to", program.Batch, trace.U8, c.Dataset))
+		tape.Mark("dataset")
+	}
 	if err := trainer.Record(tape, o.Steps); err != nil {
 		return nil, err
 	}

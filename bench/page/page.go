@@ -199,6 +199,12 @@ func (p *Page) facts() []fact {
 	if r.Case.Accumulate > 1 {
 		facts = append(facts, fact{"Accumulation", fmt.Sprintf("%d micro-batches a step", r.Case.Accumulate)})
 	}
+	if r.Case.Dataset > 0 {
+		facts = append(facts, fact{"Data on the GPU", bytesize.Format(r.Case.Dataset)})
+		if note := r.StreamingNote(); note != "" {
+			facts = append(facts, fact{"If streamed", strings.TrimPrefix(note, "streamed: ")})
+		}
+	}
 	if r.Case.Optimizer != "" {
 		facts = append(facts, fact{"Optimizer", r.Case.Optimizer})
 	}

@@ -201,7 +201,7 @@ func (b Budget) String() string {
 
 // choicesSheet has a row for every configuration on the one device.
 func (f *Fit) choicesSheet() Sheet {
-	s := Sheet{Title: fmt.Sprintf("%s on %s; the device may fill %s", f.Model, f.Devices[0], f.Budget)}
+	s := Sheet{Title: fmt.Sprintf("%s on %s; the device may fill %s", f.subject(), f.Devices[0], f.Budget)}
 	if f.Parallel != nil {
 		s.Title += "; " + f.Parallel.String() + ", figures of each"
 	}
@@ -343,7 +343,7 @@ func (f *Fit) Recommendation(c Choice) string {
 
 // boardsSheet has a row for what is recommended for each device and stage.
 func (f *Fit) boardsSheet() Sheet {
-	s := Sheet{Title: fmt.Sprintf("%s; a device may fill %s", f.Model, f.Budget)}
+	s := Sheet{Title: fmt.Sprintf("%s; a device may fill %s", f.subject(), f.Budget)}
 	s.Columns = []Column{
 		{Head: "gpu"},
 		{Head: "memory GiB", Right: true},

@@ -42,7 +42,7 @@ func (r *Report) Records() [][]string {
 			"device_error", "step_seconds", "samples_per_second",
 			"run_context_bytes", "run_kernels_bytes", "run_others_bytes", "run_process_bytes")
 	}
-	rows := [][]string{head}
+	rows := [][]string{append(head, "dataset_bytes", "streamed_device_bytes")}
 	for _, p := range r.Points {
 		row := []string{
 			r.Case.Model, r.Case.Stage, r.Case.AMP, strconv.FormatBool(r.Case.Checkpointing), strconv.Itoa(r.Case.Accumulate),
@@ -53,7 +53,7 @@ func (r *Report) Records() [][]string {
 			row = append(row, p.Run.record()...)
 			row = append(row, p.timing()...)
 		}
-		rows = append(rows, row)
+		rows = append(rows, append(row, r.dataset(p)...))
 	}
 	return rows
 }

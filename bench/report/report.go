@@ -63,6 +63,9 @@ type Case struct {
 	// LoRA are the options of the adapters that are trained instead of the
 	// model; absent if there are none.
 	LoRA string `json:"lora,omitempty"`
+	// Dataset is what of the training data lies on the GPU for the whole run;
+	// absent if all of it comes from the host.
+	Dataset int64 `json:"dataset_bytes,omitempty"`
 	// Settings are those of the model's free numbers that are not its own.
 	Settings map[string]int64 `json:"settings,omitempty"`
 	// AllocConf is the PYTORCH_CUDA_ALLOC_CONF; absent means the defaults.
@@ -105,6 +108,9 @@ type Point struct {
 	Device   string    `json:"device"`
 	Estimate *Estimate `json:"estimate,omitempty"`
 	Run      *Run      `json:"run,omitempty"`
+	// Streamed estimates the bytes that the device would show if the data set
+	// on it came from the host instead, batch by batch; absent without one.
+	Streamed *Interval `json:"streamed_device,omitempty"`
 }
 
 // Interval is an amount of bytes and the range it is expected in.

@@ -38,6 +38,9 @@ func (c Case) String() string {
 	if c.LoRA != "" {
 		words = append(words, "LoRA "+c.LoRA)
 	}
+	if c.Dataset > 0 {
+		words = append(words, bytesize.Format(c.Dataset)+" of data on the GPU")
+	}
 	words = append(words, c.settings()...)
 	if c.AllocConf != "" {
 		words = append(words, c.AllocConf)
@@ -86,6 +89,9 @@ func (r *Report) notes() []string {
 			notes = append(notes, "[low, high]: 95 % of "+c.Source+" lie in such a range; device adds what is not known of the context.")
 		}
 	}
+	if note := r.StreamingNote(); note != "" {
+		notes = append(notes, note)
+	}
 	return append(notes, r.warnings()...)
 }
 
@@ -121,16 +127,24 @@ func (r *Report) sweepSheet() Sheet {
 	}
 	c := columnOf(highest...)
 	s.Columns = []Column{{Head: "batch", Right: true}}
-	for _, group := range []string{"estimate", word} {
-		for _, head := range []string{"allocated", "reserved", "device"} {
-			s.Columns = append(s.Columns, Column{Head: head, Group: c.head(group), Right: true})
-		}
+	estimated := []string{"allocated", "reserved", "device"}
+	if r.Case.Dataset > 0 {
+		estimated = append(estimated, "streamed")
+	}
+	for _, head := range estimated {
+		s.Columns = append(s.Columns, Column{Head: head, Group: c.head("estimate"), Right: true})
+	}
+	for _, head := range []string{"allocated", "reserved", "device"} {
+		s.Columns = append(s.Columns, Column{Head: head, Group: c.head(word), Right: true})
 	}
 	s.Columns = append(s.Columns, Column{Head: "error", Right: true},
 		Column{Head: "ms/step", Right: true}, Column{Head: r.Case.BatchUnit + "s/s", Right: true},
 		Column{Head: "peak in"}, Column{Head: "fits"})
 	for _, p := range r.Points {
 		row := append([]string{strconv.Itoa(p.Batch)}, estimateCells(p.Estimate, c)...)
+		if r.Case.Dataset > 0 {
+			row = append(row, streamedCell(p, c))
+		}
 		row = append(row, runCells(p.Run, c)...)
 		row = append(row, errorCell(p))
 		row = append(row, timeCells(p.Run)...)
@@ -286,7 +300,11 @@ func (r *Report) componentsSheet() Sheet {
 	for i := range r.Points[0].Estimate.Components {
 		s.Rows = append(s.Rows, []string{r.Points[0].Estimate.Components[i].Name})
 	}
-	for _, name := range []string{"allocated", "reserved", "device", "peak in", "verdict"} {
+	totals := []string{"allocated", "reserved", "device", "peak in", "verdict"}
+	if r.Case.Dataset > 0 {
+		totals = slices.Insert(totals, 3, "device, streamed")
+	}
+	for _, name := range totals {
 		s.Rows = append(s.Rows, []string{name})
 		s.Totals++
 	}
@@ -297,7 +315,11 @@ func (r *Report) componentsSheet() Sheet {
 		for _, part := range e.Components {
 			cells = append(cells, c.scale.Format(part.Bytes))
 		}
-		cells = append(cells, c.interval(e.Allocated), c.interval(e.Reserved), c.interval(e.Device), e.PeakPhase, string(e.Verdict))
+		cells = append(cells, c.interval(e.Allocated), c.interval(e.Reserved), c.interval(e.Device))
+		if r.Case.Dataset > 0 {
+			cells = append(cells, streamedCell(p, c))
+		}
+		cells = append(cells, e.PeakPhase, string(e.Verdict))
 		for i, cell := range cells {
 			s.Rows[i] = append(s.Rows[i], cell)
 		}
@@ -338,6 +360,9 @@ func (r *Report) boardsSheet() Sheet {
 			}
 		}
 		s.Rows = append(s.Rows, row)
+	}
+	if note := r.StreamingNote(); note != "" {
+		s.Notes = append([]string{note}, s.Notes...)
 	}
 	s.Notes = append([]string{"? tight: depends on how much cache PyTorch can give back; ! does not fit."}, s.Notes...)
 	return s

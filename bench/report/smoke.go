@@ -29,6 +29,9 @@ type Smoke struct {
 	Safe bool `json:"safe"`
 	// LargestBatch is the largest that would be, if this one is not.
 	LargestBatch int `json:"largest_batch,omitempty"`
+	// Streamed is what the device would show at most in the training step if
+	// the data set on it came from the host; absent without one.
+	Streamed int64 `json:"streamed_device_bytes,omitempty"`
 	// Components are what the training step is made of at its peak.
 	Components []Component `json:"components"`
 	// Baseline is the comparison with an earlier result, if there was one.
@@ -133,6 +136,10 @@ func (s *Smoke) Sheets() []Sheet {
 		for _, g := range s.Baseline.Grown {
 			sheet.Notes = append(sheet.Notes, g.String())
 		}
+	}
+	if s.Streamed > 0 {
+		sheet.Notes = append(sheet.Notes, fmt.Sprintf("with the %s of data on the host and a batch at a time on the GPU, the training step needs %s",
+			bytesize.Format(s.Case.Dataset), bytesize.Format(s.Streamed)))
 	}
 	sheet.Notes = append(sheet.Notes, s.Verdict())
 	return []Sheet{sheet}

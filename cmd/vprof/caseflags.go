@@ -19,12 +19,12 @@ const defaultGPU = "rtx-5060-ti"
 // caseFlags say what is trained and how. A flag that is not given leaves the
 // choice to the model.
 type caseFlags struct {
-	model, stage, amp, optimizer, lora, allocConf string
-	checkpointing                                 bool
-	accumulate                                    int
-	settings                                      settingFlags
-	learned                                       coefficientFlag
-	flags                                         *pflag.FlagSet
+	model, stage, amp, optimizer, lora, dataset, allocConf string
+	checkpointing                                          bool
+	accumulate                                             int
+	settings                                               settingFlags
+	learned                                                coefficientFlag
+	flags                                                  *pflag.FlagSet
 }
 
 func (f *caseFlags) register(cmd *cobra.Command, a *app) {
@@ -36,6 +36,7 @@ func (f *caseFlags) register(cmd *cobra.Command, a *app) {
 	f.flags.IntVar(&f.accumulate, "accumulate", 0, "micro-batches `n` of one optimizer step (default: the model's)")
 	f.flags.StringVar(&f.optimizer, "optimizer", "", "`name` of the optimizer (default: the model's): "+strings.Join(models.Optimizers(), ", "))
 	f.flags.StringVar(&f.lora, "lora", "", "train low-rank adapters instead of the model: `options` like r=8,alpha=16,target=all-linear, or target=q_proj+v_proj")
+	f.flags.StringVar(&f.dataset, "dataset-on-gpu", "", "also count training data that lies on the GPU for the whole run, as `size` like 3.2GiB (default: it comes from the host)")
 	f.settings.register(f.flags)
 	complete(cmd, "model", func() []string { return a.models().Names() })
 	complete(cmd, "amp", func() []string { return []string{"none", "fp16", "bf16"} })
@@ -94,6 +95,9 @@ func (f *caseFlags) resolve(a *app) (models.Model, models.Case, error) {
 			return m, c, usagef("--lora: %w", err)
 		}
 		c.LoRA = &l
+	}
+	if c.Dataset, err = parseSize("--dataset-on-gpu", f.dataset); err != nil {
+		return m, c, err
 	}
 	if c.Settings, err = f.settings.values(); err != nil {
 		return m, c, err
