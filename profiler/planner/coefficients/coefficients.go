@@ -122,7 +122,7 @@ type Input struct {
 	Kind      string `yaml:"kind" json:"kind"`
 	Source    string `yaml:"source" json:"source"`
 	Simulated bool   `yaml:"simulated" json:"simulated"`
-	Batches   []int  `yaml:"batches,flow" json:"batches"`
+	Batches   []int  `yaml:"batches" json:"batches"`
 }
 
 // A FormatError says what is wrong with a file.
