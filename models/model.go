@@ -50,6 +50,9 @@ type Model struct {
 	Default Case
 	// Batches are the sizes a sweep tries when none are given.
 	Batches []int
+	// Validation is the batch size of the real system's validation; zero is
+	// that of training.
+	Validation int
 	// BatchUnit names what one element of a batch is: "clip", "image".
 	BatchUnit string
 	// Settings are the numbers that a case may choose.
@@ -75,11 +78,22 @@ type Trainer interface {
 	Record(t *trace.Tape, steps int) error
 }
 
+// A Validator is a [Trainer] whose project also looks at how well it does.
+type Validator interface {
+	// Validate runs one batch of n samples after Record's steps: its forward
+	// pass and its loss, in evaluation mode and without gradients. A batch
+	// that PyTorch would refuse is an error.
+	Validate(t *trace.Tape, n int) error
+}
+
 // Recording is a recorded case.
 type Recording struct {
 	Case    Case
 	Counts  Counts
 	Program *program.Program
+	// Validation is the step that the phases of the validation batch are of,
+	// the one after the last of training; zero if none was recorded.
+	Validation int
 }
 
 // Options say how to record.
@@ -87,6 +101,9 @@ type Options struct {
 	// Steps is the number of training steps; zero means two: the first, and
 	// one with the optimizer's state present.
 	Steps int
+	// Validation, if not zero, is the size of a validation batch to record
+	// after the steps, of systems that validate.
+	Validation int
 	// Annotate records the line of the model that caused each event. It is
 	// slower; only people who read event lists need it.
 	Annotate bool

@@ -168,5 +168,13 @@ func (m Model) Record(c Case, board trace.Board, o Options) (*Recording, error) 
 	if err := trainer.Record(tape, o.Steps); err != nil {
 		return nil, err
 	}
-	return &Recording{Case: c, Counts: trainer.Counts(), Program: tape.Program()}, nil
+	rec := &Recording{Case: c, Counts: trainer.Counts(), Program: tape.Program()}
+	if v, ok := trainer.(Validator); ok && o.Validation > 0 {
+		rec.Validation = o.Steps
+		tape.SetStep(o.Steps)
+		if err := v.Validate(tape, o.Validation); err != nil {
+			return nil, err
+		}
+	}
+	return rec, nil
 }

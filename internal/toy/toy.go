@@ -74,6 +74,18 @@ func (m trainer) Record(t *trace.Tape, steps int) error {
 	return nil
 }
 
+// Validate implements [models.Validator]: a forward pass leaves 4 MiB a sample
+// at most.
+func (m trainer) Validate(t *trace.Tape, n int) error {
+	f := t.Frame()
+	defer f.End()
+	m.c.Batch = n
+	f.Let(bytes(t, "to", program.Batch, mib*m.batch()))
+	f.Let(bytes(t, "linear", program.Activations, 4*mib*m.batch()))
+	t.Mark("forward")
+	return nil
+}
+
 func (m trainer) step(t *trace.Tape, f *trace.Frame, first bool) {
 	var grad *trace.Tensor
 	for range m.c.Accumulate {

@@ -53,3 +53,56 @@ func TestStepsLeaveNothingBehind(t *testing.T) {
 		}
 	}
 }
+
+// withoutBatches follows what is requested and not freed, the batches that
+// loops hold left out: by step, the most and what is left at the end.
+func withoutBatches(p *program.Program) (most, left map[int]int64) {
+	most, left = map[int]int64{}, map[int]int64{}
+	var now, high int64
+	for _, i := range p.Instructions {
+		if i.Kind == program.Mark {
+			step := p.Phases[i.Arg].Step
+			most[step], left[step] = max(most[step], high), now
+			high = now
+			continue
+		}
+		if b := p.Buffers[i.Arg]; b.Class != program.Batch {
+			switch i.Kind {
+			case program.Alloc:
+				now += b.Bytes
+			case program.Free:
+				now -= b.Bytes
+			}
+			high = max(high, now)
+		}
+	}
+	return most, left
+}
+
+// TestValidationKeepsNothing: a batch without gradients needs less than one with
+// them, leaves nothing behind, and comes after steps that are what they were.
+func TestValidationKeepsNothing(t *testing.T) {
+	validate := 0
+	for _, m := range Models().All() {
+		for _, c := range []models.Case{{}, {Checkpointing: true}, {AMP: "fp16"}} {
+			c.Batch, c.Stage = 2, "full"
+			alone, err := m.Record(c, board, models.Options{})
+			require.NoError(t, err)
+			r, err := m.Record(c, board, models.Options{Validation: 2})
+			require.NoError(t, err, "%s %+v", m.Name, c)
+			require.NoError(t, r.Program.Validate(), "%s %+v", m.Name, c)
+			steps := len(alone.Program.Instructions)
+			require.Equal(t, alone.Program.Instructions, r.Program.Instructions[:steps])
+			if r.Validation == 0 {
+				require.Len(t, r.Program.Instructions, steps)
+				continue
+			}
+			validate++
+			most, left := withoutBatches(r.Program)
+			require.Equal(t, 2, r.Validation)
+			require.Equal(t, left[1], left[2], "%s %+v: validation leaves bytes behind", m.Name, c)
+			require.Less(t, most[2], most[1], "%s %+v", m.Name, c)
+		}
+	}
+	require.GreaterOrEqual(t, validate, 3*20)
+}

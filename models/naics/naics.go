@@ -75,8 +75,7 @@ func (t *trainer) Record(tape *trace.Tape, steps int) error {
 		if err != nil {
 			tape.Raise(err)
 		}
-		n := int64(t.c.Batch)
-		b := batch{t.tokens(tape, n), t.tokens(tape, n), t.tokens(tape, n*t.negatives)}
+		b := t.load(tape, t.c.Batch)
 		tape.Mark("batch")
 		for i := range steps {
 			tape.SetStep(i)
@@ -84,6 +83,19 @@ func (t *trainer) Record(tape *trace.Tape, steps int) error {
 			tape.Mark("step_end")
 		}
 	})
+}
+
+// load brings n anchors with their positives and negatives to the device.
+func (t *trainer) load(tape *trace.Tape, anchors int) batch {
+	n := int64(anchors)
+	return batch{t.tokens(tape, n), t.tokens(tape, n), t.tokens(tape, n*t.negatives)}
+}
+
+// Validate implements [models.Validator].
+func (t *trainer) Validate(tape *trace.Tape, n int) error {
+	var b batch
+	var names names
+	return train.Validate(tape, t.net, t.c, func() { b = t.load(tape, n) }, func(f *trace.Frame) { t.losses(f, &names, &b) })
 }
 
 func (t *trainer) tokens(tape *trace.Tape, n int64) (x tokens) {
@@ -131,7 +143,7 @@ func (t *trainer) step(s *train.Session, opt *optim.Optimizer, b *batch) {
 
 // losses runs the model and all losses of a micro-batch.
 func (t *trainer) losses(f *frame, n *names, b *batch) {
-	size := int64(t.c.Batch)
+	size := b.anchor[0].ids.Size(0)
 	n.a = t.model.call(f, &b.anchor)
 	n.a.let(f)
 	n.p = t.model.call(f, &b.positive)

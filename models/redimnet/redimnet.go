@@ -86,9 +86,7 @@ func (t *trainer) Record(tape *trace.Tape, steps int) error {
 		if err != nil {
 			tape.Raise(err)
 		}
-		b := int64(t.c.Batch)
-		wave := tape.Hold(tape.New("randn", program.Batch, trace.F32, b, 1, samples))
-		labels := tape.Hold(tape.New("randint_low", program.Batch, trace.I64, b))
+		wave, labels := load(tape, t.c.Batch)
 		tape.Mark("batch")
 		for i := range steps {
 			tape.SetStep(i)
@@ -96,6 +94,29 @@ func (t *trainer) Record(tape *trace.Tape, steps int) error {
 			tape.Mark("step_end")
 		}
 	})
+}
+
+// load brings n clips and their labels to the device.
+func load(tape *trace.Tape, n int) (wave, labels *tensor) {
+	wave = tape.Hold(tape.New("randn", program.Batch, trace.F32, int64(n), 1, samples))
+	return wave, tape.Hold(tape.New("randint_low", program.Batch, trace.I64, int64(n)))
+}
+
+// Validate implements [models.Validator].
+func (t *trainer) Validate(tape *trace.Tape, n int) error {
+	var wave, labels, loss *tensor
+	var embeddings []*tensor
+	return train.Validate(tape, t.net, t.c, func() { wave, labels = load(tape, n) }, func(f *trace.Frame) {
+		t.losses(f, &embeddings, &loss, wave, labels)
+	})
+}
+
+// losses runs the model and the loss over all widths of the embedding.
+func (t *trainer) losses(f *trace.Frame, embeddings *[]*tensor, loss **tensor, wave, labels *tensor) {
+	f.SetAll(embeddings, t.model.call(f, wave, t.c.Checkpointing))
+	f.Tape().Mark("forward")
+	f.Set(loss, t.criterion.call(f, slices.Clone(*embeddings), labels))
+	f.Tape().Mark("loss")
 }
 
 // step is one optimizer step of the trainer: it clips after every backward and
@@ -106,12 +127,7 @@ func (t *trainer) step(s *train.Session, opt *optim.Optimizer, wave, labels *ten
 	var embeddings []*tensor
 	var loss *tensor
 	for micro := range t.c.Accumulate {
-		s.Autocast(func() {
-			f.SetAll(&embeddings, t.model.call(f, wave, t.c.Checkpointing))
-			s.Tape.Mark("forward")
-			f.Set(&loss, t.criterion.call(f, slices.Clone(embeddings), labels))
-			s.Tape.Mark("loss")
-		})
+		s.Autocast(func() { t.losses(f, &embeddings, &loss, wave, labels) })
 		s.Backward(loss)
 		s.Tape.Mark("backward")
 		if micro+1 < t.c.Accumulate {

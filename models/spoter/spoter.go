@@ -20,10 +20,10 @@ const (
 
 // Models are the two training phases.
 func Models() []models.Model {
-	entry := func(name, summary string, first bool, d models.Case, notes ...string) models.Model {
+	entry := func(name, summary string, first bool, validation int, d models.Case, notes ...string) models.Model {
 		d.Model, d.Stage = name, "full"
 		return models.Model{
-			Name: name, Summary: summary,
+			Name: name, Summary: summary, Validation: validation,
 			Source:    "sayad-dot/BDSLW_SPOTER, phase 3 and phase 4 notebooks",
 			Stages:    []string{"full"},
 			Default:   d,
@@ -34,9 +34,9 @@ func Models() []models.Model {
 		}
 	}
 	return []models.Model{
-		entry("bdslw-spoter", "sign language transformer, 8 layers, 150 frames (phase 4)", false, models.Case{Batch: 8, Accumulate: 2},
+		entry("bdslw-spoter", "sign language transformer, 8 layers, 150 frames (phase 4)", false, 16, models.Case{Batch: 8, Accumulate: 2},
 			"head width 12 keeps fp16 off the fused attention kernels: autocast needs more memory than fp32"),
-		entry("bdslw-spoter-phase3", "sign language transformer, 6 layers, 100 frames (phase 3)", true, models.Case{Batch: 16, Accumulate: 1}),
+		entry("bdslw-spoter-phase3", "sign language transformer, 6 layers, 100 frames (phase 3)", true, 0, models.Case{Batch: 16, Accumulate: 1}),
 	}
 }
 
@@ -70,44 +70,64 @@ func (t *trainer) Record(tape *trace.Tape, steps int) error {
 		if err != nil {
 			tape.Raise(err)
 		}
-		n, length := int64(t.c.Batch), int64(frames)
-		if t.first {
-			length = firstFrames
-		}
-		poses := tape.Hold(tape.New("randn", program.Batch, trace.F32, n, length, features))
-		mask := tape.Hold(tape.New("ones", program.Batch, trace.F32, n, length))
-		labels := tape.Hold(tape.New("randint", program.Batch, trace.I64, n))
+		b := t.load(tape, t.c.Batch)
 		tape.Mark("batch")
 		for i := range steps {
 			tape.SetStep(i)
-			t.step(s, opt, poses, mask, labels)
+			t.step(s, opt, b)
 			tape.Mark("step_end")
 		}
 	})
 }
 
-// step is one optimizer step of the notebook's loop.
-func (t *trainer) step(s *train.Session, opt *optim.Optimizer, poses, mask, labels *tensor) {
-	f := s.Tape.Frame()
-	t.net.Train(true)
+// batch is what the loader hands over.
+type batch struct{ poses, mask, labels *tensor }
+
+// load brings n clips to the device.
+func (t *trainer) load(tape *trace.Tape, clips int) batch {
+	n, length := int64(clips), int64(frames)
+	if t.first {
+		length = firstFrames
+	}
+	return batch{
+		poses:  tape.Hold(tape.New("randn", program.Batch, trace.F32, n, length, features)),
+		mask:   tape.Hold(tape.New("ones", program.Batch, trace.F32, n, length)),
+		labels: tape.Hold(tape.New("randint", program.Batch, trace.I64, n)),
+	}
+}
+
+// Validate implements [models.Validator].
+func (t *trainer) Validate(tape *trace.Tape, n int) error {
+	var b batch
+	var logits, loss *tensor
+	return train.Validate(tape, t.net, t.c, func() { b = t.load(tape, n) }, func(f *trace.Frame) { t.losses(f, &logits, &loss, b) })
+}
+
+// losses runs the model and the loss.
+func (t *trainer) losses(f *trace.Frame, logits, loss **tensor, b batch) {
 	smoothing := 0.1
 	if t.first {
 		smoothing = 0
 	}
+	f.Set(logits, t.model.call(f, b.poses, b.mask, t.c.Checkpointing))
+	f.Tape().Mark("forward")
+	f.Set(loss, (*logits).CrossEntropyWith(b.labels, trace.CrossEntropyArgs{LabelSmoothing: smoothing}))
+	if !t.first {
+		f.Set(loss, (*loss).DivScalar())
+	}
+	f.Tape().Mark("loss")
+}
+
+// step is one optimizer step of the notebook's loop.
+func (t *trainer) step(s *train.Session, opt *optim.Optimizer, b batch) {
+	f := s.Tape.Frame()
+	t.net.Train(true)
 	var logits, loss, correct *tensor
 	for micro := range t.c.Accumulate {
 		if t.first {
 			opt.ZeroGrad()
 		}
-		s.Autocast(func() {
-			f.Set(&logits, t.model.call(f, poses, mask, t.c.Checkpointing))
-			s.Tape.Mark("forward")
-			f.Set(&loss, logits.CrossEntropyWith(labels, trace.CrossEntropyArgs{LabelSmoothing: smoothing}))
-			if !t.first {
-				f.Set(&loss, loss.DivScalar())
-			}
-			s.Tape.Mark("loss")
-		})
+		s.Autocast(func() { t.losses(f, &logits, &loss, b) })
 		s.Backward(loss)
 		s.Tape.Mark("backward")
 		if micro+1 == t.c.Accumulate {
@@ -117,7 +137,7 @@ func (t *trainer) step(s *train.Session, opt *optim.Optimizer, poses, mask, labe
 				opt.ZeroGrad()
 			}
 		}
-		f.Set(&correct, logits.ArgMax(false, 1).Eq(labels).Sum(false))
+		f.Set(&correct, logits.ArgMax(false, 1).Eq(b.labels).Sum(false))
 	}
 	s.Tape.Mark("zero_grad")
 	train.Return(f, loss)

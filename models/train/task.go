@@ -115,6 +115,12 @@ func (t *taskTrainer) Record(tape *trace.Tape, steps int) error {
 	})
 }
 
+// Validate implements [models.Validator].
+func (t *taskTrainer) Validate(tape *trace.Tape, n int) error {
+	var loss *trace.Tensor
+	return Validate(tape, t.net, t.c, func() { t.task.Load(tape, int64(n)) }, func(f *trace.Frame) { t.task.Loss(f, &loss) })
+}
+
 // step is one update: micro-batches, then unscale, clip, step.
 func (t *taskTrainer) step(s *Session, opt *optim.Optimizer) {
 	f := s.Tape.Frame()

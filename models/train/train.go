@@ -64,6 +64,23 @@ func Tensors(params []*nn.Parameter) []*trace.Tensor {
 	return out
 }
 
+// Validate records a validation batch on the tape, as loops do it that have
+// net.eval(), torch.no_grad() and the precision of training: load brings the
+// batch to the device, evaluate runs the forward pass and the loss.
+func Validate(t *trace.Tape, net *nn.Tree, c models.Case, load func(), evaluate func(f *trace.Frame)) error {
+	return t.Try(func() {
+		net.Train(false)
+		load()
+		t.Mark("batch")
+		f := t.Frame()
+		t.NoGrad(func() {
+			(&Session{Tape: t, amp: c.AMP}).Autocast(func() { evaluate(f) })
+		})
+		f.End()
+		t.Mark("step_end")
+	})
+}
+
 // Autocast runs f in the case's precision.
 func (s *Session) Autocast(f func()) {
 	switch s.amp {

@@ -95,10 +95,7 @@ func (t *trainer) Record(tape *trace.Tape, steps int) error {
 		if err != nil {
 			tape.Raise(err)
 		}
-		n := int64(t.c.Batch)
-		x := tape.Hold(tape.New("randn", program.Batch, trace.F32, n, t.config.Channels, t.config.Image, t.config.Image))
-		y := tape.New("rand", program.Batch, trace.F32, n, values).MulScalar().AddScalar()
-		tape.Hold(y)
+		x, y := t.load(tape, t.c.Batch)
 		tape.Mark("batch")
 		for i := range steps {
 			tape.SetStep(i)
@@ -106,6 +103,32 @@ func (t *trainer) Record(tape *trace.Tape, steps int) error {
 			tape.Mark("step_end")
 		}
 	})
+}
+
+// load brings n images and their values to the device.
+func (t *trainer) load(tape *trace.Tape, images int) (x, y *tensor) {
+	n := int64(images)
+	x = tape.Hold(tape.New("randn", program.Batch, trace.F32, n, t.config.Channels, t.config.Image, t.config.Image))
+	y = tape.New("rand", program.Batch, trace.F32, n, values).MulScalar().AddScalar()
+	return x, tape.Hold(y)
+}
+
+// Validate implements [models.Validator].
+func (t *trainer) Validate(tape *trace.Tape, n int) error {
+	var x, y, out, loss *tensor
+	return train.Validate(tape, t.net, t.c, func() { x, y = t.load(tape, n) }, func(f *trace.Frame) { t.losses(f, &out, &loss, x, y) })
+}
+
+// losses runs the model and the weighted sum of the two squared errors.
+func (t *trainer) losses(f *trace.Frame, out, loss **tensor, x, y *tensor) {
+	f.Set(out, t.model.call(f, x, t.c.Checkpointing))
+	f.Tape().Mark("forward")
+	part := func(i int64) *tensor {
+		return (*out).Select(1, i).MSELoss(y.Select(1, i), trace.ReduceMean).MulScalar()
+	}
+	f.Set(loss, part(0).Add(part(1)))
+	f.Set(loss, (*loss).DivScalar())
+	f.Tape().Mark("loss")
 }
 
 // groups are the parameters of the head and, if any are trained, those of the
@@ -127,16 +150,7 @@ func (t *trainer) step(s *train.Session, opt *optim.Optimizer, x, y *tensor) {
 	s.Tape.Mark("zero_grad")
 	var out, loss *tensor
 	for range t.c.Accumulate {
-		s.Autocast(func() {
-			f.Set(&out, t.model.call(f, x, t.c.Checkpointing))
-			s.Tape.Mark("forward")
-			part := func(i int64) *tensor {
-				return out.Select(1, i).MSELoss(y.Select(1, i), trace.ReduceMean).MulScalar()
-			}
-			f.Set(&loss, part(0).Add(part(1)))
-			f.Set(&loss, loss.DivScalar())
-			s.Tape.Mark("loss")
-		})
+		s.Autocast(func() { t.losses(f, &out, &loss, x, y) })
 		s.Backward(loss)
 		s.Tape.Mark("backward")
 	}

@@ -82,12 +82,7 @@ func (t *trainer) Record(tape *trace.Tape, steps int) error {
 		if err != nil {
 			tape.Raise(err)
 		}
-		n := int64(t.c.Batch)
-		b := batch{
-			patches:   tape.Hold(tape.New("randn", program.Batch, trace.F32, n, t.patches, patch, patch)),
-			machine:   tape.Hold(tape.New("randint", program.Batch, trace.I64, n)),
-			transform: tape.Hold(tape.New("randint", program.Batch, trace.I64, n)),
-		}
+		b := t.load(tape, t.c.Batch)
 		tape.Mark("batch")
 		for i := range steps {
 			tape.SetStep(i)
@@ -95,6 +90,23 @@ func (t *trainer) Record(tape *trace.Tape, steps int) error {
 			tape.Mark("step_end")
 		}
 	})
+}
+
+// load brings n spectrograms and their labels to the device.
+func (t *trainer) load(tape *trace.Tape, size int) batch {
+	n := int64(size)
+	return batch{
+		patches:   tape.Hold(tape.New("randn", program.Batch, trace.F32, n, t.patches, patch, patch)),
+		machine:   tape.Hold(tape.New("randint", program.Batch, trace.I64, n)),
+		transform: tape.Hold(tape.New("randint", program.Batch, trace.I64, n)),
+	}
+}
+
+// Validate implements [models.Validator].
+func (t *trainer) Validate(tape *trace.Tape, n int) error {
+	var b batch
+	var names names
+	return train.Validate(tape, t.net, t.c, func() { b = t.load(tape, n) }, func(f *trace.Frame) { t.losses(f, &names, b) })
 }
 
 // step is one update of the trainer: micro-batches, then unscale, clip, step.
