@@ -66,13 +66,9 @@ func withoutBatches(p *program.Program) (most, left map[int]int64) {
 			high = now
 			continue
 		}
-		if b := p.Buffers[i.Arg]; b.Class != program.Batch {
-			switch i.Kind {
-			case program.Alloc:
-				now += b.Bytes
-			case program.Free:
-				now -= b.Bytes
-			}
+		sign := map[program.Kind]int64{program.Alloc: 1, program.Free: -1}[i.Kind]
+		if sign != 0 && p.Buffers[i.Arg].Class != program.Batch {
+			now += sign * p.Buffers[i.Arg].Bytes
 			high = max(high, now)
 		}
 	}
