@@ -109,8 +109,10 @@ func (t *trainer) Record(tape *trace.Tape, steps int) error {
 func (t *trainer) load(tape *trace.Tape, images int) (x, y *tensor) {
 	n := int64(images)
 	x = tape.Hold(tape.New("randn", program.Batch, trace.F32, n, t.config.Channels, t.config.Image, t.config.Image))
-	y = tape.New("rand", program.Batch, trace.F32, n, values).MulScalar().AddScalar()
-	return x, tape.Hold(y)
+	tape.In(program.Batch, func() {
+		y = tape.Hold(tape.New("rand", program.Batch, trace.F32, n, values).MulScalar().AddScalar())
+	})
+	return x, y
 }
 
 // Validate implements [models.Validator].
