@@ -85,22 +85,26 @@ func (l *Lab) record(batch int, board trace.Board) (*models.Recording, error) {
 	}
 	c := l.c
 	c.Batch = batch
-	rec, err := l.model.Record(c, board, models.Options{})
+	rec, err := l.recording(c, board, models.Options{})
 	if err != nil {
-		return nil, l.refused(batch, err)
+		return nil, err
 	}
 	l.kept[key], l.counts = rec, rec.Counts
 	return rec, nil
 }
 
-// refused says why there is no recording at a batch size: the case is
-// impossible at any, or PyTorch would raise.
-func (l *Lab) refused(batch int, err error) error {
+// recording records any case of the model. The error is a [*models.CaseError] if
+// the case is impossible, a [*RefusedError] if PyTorch would raise.
+func (l *Lab) recording(c models.Case, board trace.Board, o models.Options) (*models.Recording, error) {
+	rec, err := l.model.Record(c, board, o)
 	var impossible *models.CaseError
-	if errors.As(err, &impossible) {
-		return err
+	switch {
+	case errors.As(err, &impossible):
+		return nil, err
+	case err != nil:
+		return nil, &RefusedError{fmt.Errorf("%s: batch %d: %w", l.model.Name, c.Batch, err)}
 	}
-	return &RefusedError{fmt.Errorf("%s: batch %d: %w", l.model.Name, batch, err)}
+	return rec, nil
 }
 
 // unlimited is more memory than any step needs.
@@ -113,10 +117,15 @@ func (l *Lab) endless(ctx context.Context, gpu device.GPU, batch int) (*simulati
 	if err != nil {
 		return nil, err
 	}
+	return l.replayEndless(ctx, gpu, rec.Program)
+}
+
+// replayEndless replays a program as endless does.
+func (l *Lab) replayEndless(ctx context.Context, gpu device.GPU, p *program.Program) (*simulation, error) {
 	conf := l.conf
 	gpu.Memory = unlimited
 	conf.MemoryFraction, conf.GarbageCollection = 1, 0
-	return simulate(ctx, rec.Program, gpu, conf, 0)
+	return simulate(ctx, p, gpu, conf, 0)
 }
 
 // sample is what an endless replay says of a batch size.
@@ -229,9 +238,9 @@ func simName(gpu device.GPU) string { return "sim:" + gpu.Name }
 func (l *Lab) Events(gpu device.GPU, batch, steps int) (*program.Program, error) {
 	c := l.c
 	c.Batch = batch
-	rec, err := l.model.Record(c, boardOf(gpu), models.Options{Steps: steps, Annotate: true})
+	rec, err := l.recording(c, boardOf(gpu), models.Options{Steps: steps, Annotate: true})
 	if err != nil {
-		return nil, l.refused(batch, err)
+		return nil, err
 	}
 	return rec.Program, nil
 }

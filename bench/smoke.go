@@ -1,13 +1,17 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/replay"
 )
 
@@ -16,7 +20,8 @@ type SmokeTest struct {
 	// Search has the model, one case whose batch counts, one board, and the
 	// budget.
 	Search
-	// Validation is the batch size of validation; zero is that of training.
+	// Validation is the batch size of validation; zero is the project's, or
+	// else that of training.
 	Validation int
 	// Longest are settings of the longest sample, nil if all are alike.
 	Longest models.Settings
@@ -42,12 +47,11 @@ func Smoke(ctx context.Context, t SmokeTest) (*report.Smoke, error) {
 		Budget: report.Budget{Margin: t.Budget.Margin, Risk: t.Budget.Risk, Others: t.Others},
 		Limit:  q.budget.Limit(), Safe: true,
 	}
-	m := &moments{test: t, quest: q, smoke: s}
-	if err := m.training(ctx); err != nil {
-		return nil, err
-	}
-	if err := m.later(ctx); err != nil {
-		return nil, err
+	m := &moments{test: t, lab: lab, gpu: q.gpu, budget: q.budget, smoke: s, rehearsed: map[string]*rehearsal{}}
+	for _, look := range []func(context.Context) error{m.training, m.measured, m.later, m.longest} {
+		if err := look(ctx); err != nil {
+			return nil, err
+		}
 	}
 	for _, check := range s.Checks {
 		s.Safe = s.Safe && check.Safe
@@ -61,73 +65,162 @@ func Smoke(ctx context.Context, t SmokeTest) (*report.Smoke, error) {
 
 // moments collects the checks of a smoke test.
 type moments struct {
-	test  SmokeTest
-	quest *quest
-	smoke *report.Smoke
+	test   SmokeTest
+	lab    *Lab
+	gpu    device.GPU
+	budget planner.Budget
+	smoke  *report.Smoke
+	// rehearsed are the cases that were replayed, by all that they are.
+	rehearsed map[string]*rehearsal
 }
 
-// add adds a check; context is what the device holds besides segments.
-func (m *moments) add(name, note string, u replay.Usage, context int64) {
-	c := report.Check{Name: name, Note: note, Simulated: true, Allocated: u.Allocated, Reserved: u.Reserved, Device: u.Reserved + context}
-	c.Safe, c.Fits = c.Device <= m.smoke.Limit, c.Device <= m.quest.budget.Memory
-	m.smoke.Checks = append(m.smoke.Checks, c)
+// rehearsal is a replay of the steps of a case on a board without limit.
+type rehearsal struct {
+	// training are the steps alone, with validation what follows them besides;
+	// the same if the project does not validate.
+	training, with *simulation
+	// step is the one of the validation batch, of size batch; zero for none.
+	step, batch int
+}
+
+// rehearse replays training steps of a case, and a validation batch after them.
+func (m *moments) rehearse(ctx context.Context, c models.Case) (*rehearsal, error) {
+	key := fmt.Sprintf("%+v", c)
+	if r := m.rehearsed[key]; r != nil {
+		return r, nil
+	}
+	r := &rehearsal{batch: cmp.Or(m.test.Validation, m.test.Model.Validation, c.Batch)}
+	rec, err := m.lab.recording(c, boardOf(m.gpu), models.Options{Validation: r.batch})
+	if err != nil {
+		return nil, err
+	}
+	if r.with, err = m.lab.replayEndless(ctx, m.gpu, rec.Program); err != nil {
+		return nil, err
+	}
+	r.training = r.with
+	if r.step = rec.Validation; r.step > 0 {
+		if r.training, err = m.lab.replayEndless(ctx, m.gpu, before(rec.Program, r.step)); err != nil {
+			return nil, err
+		}
+	}
+	m.rehearsed[key] = r
+	return r, nil
+}
+
+// before is a program up to a step.
+func before(p *program.Program, step int) *program.Program {
+	short := *p
+	for i, in := range p.Instructions {
+		if in.Kind == program.Mark && p.Phases[in.Arg].Step < step {
+			short.Instructions = p.Instructions[:i+1]
+		}
+	}
+	return &short
+}
+
+// need is what the budget asks the worst moment of a rehearsal to stay within.
+func (m *moments) need(r *rehearsal) (int64, error) {
+	e, err := m.estimate(r.with, r.with.Max)
+	return m.budget.Need(e), err
+}
+
+// estimate is what the memory in use at a moment comes to, corrected by the
+// coefficients, with its interval.
+func (m *moments) estimate(run *simulation, u replay.Usage) (planner.Estimate, error) {
+	s := sampleOf(run, 1)
+	if u != run.Max {
+		// Of other moments only the sum is known, not what it is made of.
+		s.Classes = program.Breakdown{program.Activations: u.Allocated}
+	}
+	s.Reserved = u.Reserved
+	p, err := m.lab.plannerOver(m.gpu, []int{1}, func(int) (planner.Sample, error) { return s, nil })
+	if err != nil {
+		return planner.Estimate{}, err
+	}
+	return p.Estimate(1)
+}
+
+// add adds a check of a moment of a run.
+func (m *moments) add(name, note string, run *simulation, u replay.Usage) error {
+	e, err := m.estimate(run, u)
+	if err != nil {
+		return err
+	}
+	need := m.budget.Need(e)
+	m.smoke.Checks = append(m.smoke.Checks, report.Check{
+		Name: name, Note: note, Simulated: true, Allocated: e.Allocated.Value, Reserved: e.Reserved.Value, Device: e.Device.Value,
+		Need: need, Safe: need <= m.smoke.Limit, Fits: e.Device.Value <= m.budget.Memory,
+	})
+	return nil
 }
 
 // training are the moments of the first steps: the guides' three tests and the
 // optimizer's first step.
 func (m *moments) training(ctx context.Context) error {
-	q, c := m.quest, m.quest.lab.c
-	run, err := q.replay(ctx, c)
+	r, err := m.rehearse(ctx, m.lab.c)
 	if err != nil {
 		return err
 	}
-	e, err := q.try(ctx, c.Batch)
+	run := r.training
+	e, err := m.estimate(run, run.Max)
 	if err != nil {
 		return err
 	}
-	context := e.Components[planner.Context]
-	m.smoke.Components = estimateOf(e.Estimate).Components
-	if u, ok := at(run, -1, "model"); ok {
-		note := "weights and buffers on the device"
-		if c.Dataset > 0 {
-			note += ", and the data set"
-		}
-		m.add("model size", note, u.End, context)
-	}
-	m.add("forward", "the first, with the graph kept", peak(run, 0, "forward"), context)
-	m.add("first optimizer step", "its state comes to life", peak(run, 0, "optimizer"), context)
-	m.add("training step", fmt.Sprintf("the highest, in %s", phaseName(run.Peak.Phase)), run.Max, context)
-	if c.Dataset > 0 {
-		c := c
-		c.Dataset = 0
-		host, err := q.replay(ctx, c)
-		if err != nil {
+	m.smoke.Components = estimateOf(e).Components
+	loaded := "weights and buffers on the device"
+	if m.lab.c.Dataset > 0 {
+		loaded += ", and the data set"
+		if m.smoke.Streamed, err = m.streamed(ctx); err != nil {
 			return err
 		}
-		m.smoke.Streamed = host.Max.Reserved + context
 	}
-	if m.test.Device != nil {
-		return m.measured(ctx, c)
+	for _, moment := range []struct {
+		name, note string
+		usage      replay.Usage
+	}{
+		{"model size", loaded, at(run.Run, -1, "model").End},
+		{"forward", "the first, with the graph kept", peak(run.Run, 0, "forward")},
+		{"first optimizer step", "its state comes to life", peak(run.Run, 0, "optimizer")},
+		{"training step", fmt.Sprintf("the highest, in %s", phaseName(run.Peak.Phase)), run.Max},
+	} {
+		if err := m.add(moment.name, moment.note, run, moment.usage); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// measured is the training step on a device.
-func (m *moments) measured(ctx context.Context, c models.Case) error {
-	lab := m.quest.lab
-	rec, err := lab.record(c.Batch, boardOf(m.quest.gpu))
+// streamed is what the training step would need of the device with the data on
+// the host.
+func (m *moments) streamed(ctx context.Context) (int64, error) {
+	c := m.lab.c
+	c.Dataset = 0
+	r, err := m.rehearse(ctx, c)
+	if err != nil {
+		return 0, err
+	}
+	e, err := m.estimate(r.training, r.training.Max)
+	return e.Device.Value, err
+}
+
+// measured is the training step on a device, if there is one.
+func (m *moments) measured(ctx context.Context) error {
+	if m.test.Device == nil {
+		return nil
+	}
+	c := m.lab.c
+	rec, err := m.lab.recording(c, boardOf(m.gpu), models.Options{})
 	if err != nil {
 		return err
 	}
-	defer clear(lab.kept)
-	got, err := replay.Measure(ctx, m.test.Device, rec.Program, replay.Conditions{Config: &lab.conf})
+	got, err := replay.Measure(ctx, m.test.Device, rec.Program, replay.Conditions{Config: &m.lab.conf})
 	if err != nil {
 		return err
 	}
 	run := measured(got, m.test.Device, c.Batch*c.Accumulate)
 	check := report.Check{
 		Name: "training step on " + m.test.Device.Name(), Simulated: run.Simulated, Fits: run.Fits, OOM: run.OOM,
-		Allocated: run.Allocated, Reserved: run.Reserved, Device: run.Device,
+		Allocated: run.Allocated, Reserved: run.Reserved, Device: run.Device, Need: run.Device,
 	}
 	check.Safe = run.Fits && run.Device <= m.smoke.Limit
 	m.smoke.Checks = append(m.smoke.Checks, check)
@@ -135,26 +228,22 @@ func (m *moments) measured(ctx context.Context, c models.Case) error {
 }
 
 // later are the moments that come after hours: validation, saving, the next
-// stage, the longest sample.
+// stage.
 func (m *moments) later(ctx context.Context) error {
-	q, c := m.quest, m.quest.lab.c
-	e, err := q.try(ctx, c.Batch)
+	c := m.lab.c
+	r, err := m.rehearse(ctx, c)
 	if err != nil {
 		return err
 	}
-	context := e.Components[planner.Context]
-	k := c
-	if m.test.Validation > 0 {
-		k.Batch = m.test.Validation
+	if r.step > 0 {
+		name := fmt.Sprintf("validation, batch %d", r.batch)
+		if err := m.add(name, "without gradients, after training steps", r.with, peak(r.with.Run, r.step, "")); err != nil {
+			return err
+		}
 	}
-	run, err := q.replay(ctx, k)
-	if err != nil {
-		return fmt.Errorf("validation: %w", err)
-	}
-	u := peak(run, 1, "forward")
-	m.add(fmt.Sprintf("validation, batch %d", k.Batch), "at most: a forward pass that keeps its graph", u, context)
-	if end, ok := at(run, 1, ""); ok {
-		m.add("checkpoint save", "copies to the host; the device holds what it held", end.End, context)
+	end := at(r.training.Run, 1, "").End
+	if err := m.add("checkpoint save", "copies to the host; the device holds what it held", r.training, end); err != nil {
+		return err
 	}
 	for _, stage := range m.test.Model.Stages {
 		if stage == c.Stage {
@@ -162,84 +251,99 @@ func (m *moments) later(ctx context.Context) error {
 		}
 		k := c
 		k.Stage = stage
-		run, err := q.replay(ctx, k)
+		r, err := m.rehearse(ctx, k)
 		if err != nil {
 			return fmt.Errorf("stage %s: %w", stage, err)
 		}
-		m.add("stage "+stage, "if training goes on to it with this batch", run.Max, context)
+		if err := m.add("stage "+stage, "if training goes on to it with this batch", r.training, r.training.Max); err != nil {
+			return err
+		}
 	}
-	if len(m.test.Longest) == 0 {
-		return nil
-	}
-	k = c
-	k.Settings = models.Settings{}
-	for name, v := range c.Settings {
-		k.Settings[name] = v
-	}
-	for name, v := range m.test.Longest {
-		k.Settings[name] = v
-	}
-	if k, err = m.test.Model.Complete(k); err != nil {
-		return err
-	}
-	if run, err = q.replay(ctx, k); err != nil {
-		return fmt.Errorf("longest sample: %w", err)
-	}
-	m.add("longest sample", "a batch of nothing else", run.Max, context)
 	return nil
 }
 
-// largest is the batch with which every check would be within the limit. Those
-// that depend on the batch grow with it, so the worst of them decides.
+// longest is a batch of the longest samples, if they are not all alike.
+func (m *moments) longest(ctx context.Context) error {
+	if len(m.test.Longest) == 0 {
+		return nil
+	}
+	k, err := m.stretched(m.lab.c)
+	if err != nil {
+		return err
+	}
+	r, err := m.rehearse(ctx, k)
+	if err != nil {
+		return fmt.Errorf("longest sample: %w", err)
+	}
+	return m.add("longest sample", "a batch of nothing else", r.with, r.with.Max)
+}
+
+// stretched is a case with the longest samples.
+func (m *moments) stretched(c models.Case) (models.Case, error) {
+	settings := models.Settings{}
+	maps.Copy(settings, c.Settings)
+	maps.Copy(settings, m.test.Longest)
+	c.Settings = settings
+	return m.test.Model.Complete(c)
+}
+
+// largest is the batch with which every check would be within the limit.
 func (m *moments) largest(ctx context.Context) (int, error) {
-	q, begin := m.quest, m.quest.lab.c
-	context := q.tried[trialOf{begin.Batch, begin.Accumulate}].Components[planner.Context]
-	stages := slices.Concat([]string{begin.Stage}, m.test.Model.Stages)
-	batch, err := largestBatch(begin.Batch, begin.Batch, q.budget.Limit(), func(batch int) (int64, error) {
+	c := m.lab.c
+	return largestBatch(c.Batch, c.Batch, m.budget.Limit(), func(batch int) (int64, error) {
 		var worst int64
-		for i, stage := range stages {
-			if i > 0 && stage == begin.Stage {
-				continue
-			}
-			k := begin
-			k.Stage, k.Batch = stage, batch
-			run, err := q.replay(ctx, k)
+		for _, k := range m.variants(batch) {
+			r, err := m.rehearse(ctx, k)
 			if err != nil {
 				return 0, err
 			}
-			worst = max(worst, run.Max.Reserved)
+			need, err := m.need(r)
+			if err != nil {
+				return 0, err
+			}
+			worst = max(worst, need)
 		}
-		return worst + context, nil
+		return worst, nil
 	})
-	return batch, err
 }
 
-// replay replays another case of the quest's model on a board without limit.
-func (q *quest) replay(ctx context.Context, c models.Case) (*replay.Run, error) {
-	lab := *q.lab
-	lab.c, lab.kept = c, map[recordedFor]*models.Recording{}
-	run, err := lab.endless(ctx, q.gpu, c.Batch)
-	if err != nil {
-		return nil, err
+// variants are the cases that a batch has to be safe in: all stages, and the
+// longest samples.
+func (m *moments) variants(batch int) []models.Case {
+	c := m.lab.c
+	c.Batch = batch
+	cases := []models.Case{c}
+	for _, stage := range m.test.Model.Stages {
+		if stage != c.Stage {
+			k := c
+			k.Stage = stage
+			cases = append(cases, k)
+		}
 	}
-	return run.Run, nil
+	if len(m.test.Longest) > 0 {
+		if k, err := m.stretched(c); err == nil { // an error was found before
+			cases = append(cases, k)
+		}
+	}
+	return cases
 }
 
-// at is the last phase of a step, or the one of a name.
-func at(run *replay.Run, step int, name string) (replay.Phase, bool) {
+// at is the last phase of a step, or the one of a name; the zero Phase if there
+// is none.
+func at(run *replay.Run, step int, name string) replay.Phase {
 	for _, p := range slices.Backward(run.Phases) {
 		if p.Step == step && (name == "" || p.Name == name) {
-			return p, true
+			return p
 		}
 	}
-	return replay.Phase{}, false
+	return replay.Phase{}
 }
 
-// peak is the highest usage in the phases of a step up to the last of a name;
-// a step without such a phase counts whole.
+// peak is the highest usage in the phases of a step that have a name; a step
+// without such a phase counts whole.
 func peak(run *replay.Run, step int, name string) replay.Usage {
 	var u replay.Usage
-	_, named := at(run, step, name)
+	named := slices.ContainsFunc(run.Phases, func(p replay.Phase) bool { return p.Step == step && p.Name == name })
 	for _, p := range run.Phases {
 		if p.Step == step && (!named || p.Name == name) {
 			u.Requested, u.Allocated = max(u.Requested, p.Max.Requested), max(u.Allocated, p.Max.Allocated)

@@ -7,7 +7,10 @@ import (
 
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/all"
+	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/device/sim"
+	"github.com/vprof/vprof/profiler/planner"
 )
 
 func toySmoke(free int64, c models.Case) SmokeTest {
@@ -29,7 +32,7 @@ func TestSmokeAddsUpTheMomentsOfTraining(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, s.Safe)
 	for name, want := range map[string]int64{
-		"model size": 16, "forward": 16 + 8 + 80, "training step": 64 + 15*8, "validation, batch 8": 16 + 8 + 80 + 32, "checkpoint save": 16 + 8 + 32,
+		"model size": 16, "forward": 16 + 8 + 80, "training step": 64 + 15*8, "validation, batch 8": 16 + 32 + 2*8 + 4*8, "checkpoint save": 16 + 8 + 32,
 		"stage frozen": 16 + 15*8,
 	} {
 		c, ok := checks(s)[name]
@@ -48,6 +51,66 @@ func TestSmokeNamesTheLargestSafeBatch(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, f.Choices[0].Batch, s.LargestBatch)
 	require.Contains(t, s.Verdict(), "NOT SAFE")
+}
+
+// The batch of validation is another than that of training, 1 + 4 MiB a sample
+// beside weights, state and the training's batch: only that is too large.
+func TestSmokeTakesValidationAtItsOwnBatch(t *testing.T) {
+	test := toySmoke(1000, models.Case{Batch: 8})
+	test.Validation = 64
+	s, err := Smoke(t.Context(), test)
+	require.NoError(t, err)
+	require.EqualValues(t, (16+32+8+5*64)*mib, checks(s)["validation, batch 64"].Allocated)
+	require.True(t, s.Safe)
+	test.Validation = 400
+	s, err = Smoke(t.Context(), test)
+	require.NoError(t, err)
+	require.False(t, s.Safe)
+	require.True(t, checks(s)["training step"].Safe)
+	require.Equal(t, "validation, batch 400", s.Worst().Name)
+	require.Contains(t, s.Verdict(), "no batch of training is safe with that")
+}
+
+// Learned coefficients correct every moment: 50 MiB of workspaces, and a tenth
+// of what is reserved outside the allocator.
+func TestSmokeUsesWhatWasLearned(t *testing.T) {
+	plain, err := Smoke(t.Context(), toySmoke(1000, models.Case{Batch: 8}))
+	require.NoError(t, err)
+	test := toySmoke(1000, models.Case{Batch: 8})
+	test.Learned = func(_ device.GPU, _ string, c *planner.Coefficients) error {
+		c.Set(planner.LibraryWorkspace, planner.Coefficient{Name: "w", Value: 50 * mib})
+		c.Set(planner.DeviceSlack, planner.Coefficient{Name: "d", Value: 0.1})
+		return nil
+	}
+	s, err := Smoke(t.Context(), test)
+	require.NoError(t, err)
+	for i, c := range s.Checks {
+		was := plain.Checks[i]
+		require.EqualValues(t, was.Allocated+50*mib, c.Allocated, c.Name)
+		require.EqualValues(t, was.Reserved+50*mib, c.Reserved, c.Name)
+		require.InDelta(t, float64(was.Device+50*mib)+0.1*float64(was.Reserved), float64(c.Device), 1, c.Name)
+	}
+}
+
+// With a risk, the upper end of the estimate must fit and not the estimate.
+func TestSmokeKeepsToTheRisk(t *testing.T) {
+	test := toySmoke(500, models.Case{Batch: 24})
+	s, err := Smoke(t.Context(), test)
+	require.NoError(t, err)
+	require.True(t, s.Safe)
+	test.Budget = planner.Budget{Risk: 0.01}
+	test.Residuals = func(string) (a, r planner.Residual, err error) {
+		wide := planner.Residual{Low: -0.2, High: 0.2}
+		return wide, wide, nil
+	}
+	s, err = Smoke(t.Context(), test)
+	require.NoError(t, err)
+	require.False(t, s.Safe)
+	require.True(t, s.Worst().Fits)
+	require.Greater(t, s.Worst().Need, s.Worst().Device)
+	require.Contains(t, s.Verdict(), "training step may need")
+	require.Less(t, s.LargestBatch, 24)
+	require.Positive(t, s.LargestBatch)
 }
 
 // Frozen fits with a batch of 60, but the stage after it does not.
@@ -103,3 +166,22 @@ func TestGrowthIsNamedByComponent(t *testing.T) {
 }
 
 var _ report.Document = (*report.Smoke)(nil)
+
+// A smoke test of each system as its authors train it, on a board that is too
+// small for some of them. None should take more than a second.
+func BenchmarkSmoke(b *testing.B) {
+	gpu, err := device.Lookup("rtx-5060-ti")
+	require.NoError(b, err)
+	for _, name := range []string{"redimnet-b2", "patch-vqvae", "spectrogram-gan", "vit-b16-224", "bdslw-spoter", "naics-embedder", "naics-embedder-stage01"} {
+		m, err := all.Models().Lookup(name)
+		require.NoError(b, err)
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				_, err := Smoke(b.Context(), SmokeTest{Search: Search{
+					Model: m, Cases: []models.Case{m.Default}, GPUs: []device.GPU{gpu}, Budget: planner.Budget{Margin: 0.85}, Residuals: planner.Residuals,
+				}})
+				require.NoError(b, err)
+			}
+		})
+	}
+}

@@ -27,7 +27,8 @@ type Smoke struct {
 	Checks []Check `json:"checks"`
 	// Safe says that every check is within the limit.
 	Safe bool `json:"safe"`
-	// LargestBatch is the largest that would be, if this one is not.
+	// LargestBatch is the largest that would be, if this one is not; absent if
+	// none is.
 	LargestBatch int `json:"largest_batch,omitempty"`
 	// Streamed is what the device would show at most in the training step if
 	// the data set on it came from the host; absent without one.
@@ -46,6 +47,9 @@ type Check struct {
 	Allocated int64 `json:"allocated_bytes"`
 	Reserved  int64 `json:"reserved_bytes"`
 	Device    int64 `json:"device_bytes"`
+	// Need is what must stay within the limit: Device, or what it is only
+	// above with the budget's risk.
+	Need int64 `json:"need_bytes"`
 	// Safe is true within the limit, Fits within all that is free.
 	Safe bool `json:"safe"`
 	Fits bool `json:"fits"`
@@ -78,7 +82,7 @@ func (g Growth) String() string {
 func (s *Smoke) Worst() Check {
 	var worst Check
 	for _, c := range s.Checks {
-		more := c.Device > worst.Device || (c.Device == worst.Device && c.Allocated > worst.Allocated)
+		more := c.Need > worst.Need || (c.Need == worst.Need && c.Allocated > worst.Allocated)
 		if c.OOM != nil || (more && worst.OOM == nil) {
 			worst = c
 		}
@@ -89,8 +93,12 @@ func (s *Smoke) Worst() Check {
 // Verdict is the result in a line.
 func (s *Smoke) Verdict() string {
 	w := s.Worst()
-	what := fmt.Sprintf("%s, batch %d on %s: %s needs %s, %s may be filled",
-		s.Case.Model, s.Batch, s.Device.GPU, w.Name, bytesize.Format(w.Device), bytesize.Format(s.Limit))
+	needs := "needs"
+	if w.Need != w.Device {
+		needs = "may need"
+	}
+	what := fmt.Sprintf("%s, batch %d on %s: %s %s %s, %s may be filled",
+		s.Case.Model, s.Batch, s.Device.GPU, w.Name, needs, bytesize.Format(w.Need), bytesize.Format(s.Limit))
 	switch {
 	case s.Baseline != nil && len(s.Baseline.Grown) > 0:
 		return "GROWN: " + s.Baseline.Grown[0].String() + " since " + s.Baseline.File
@@ -98,6 +106,8 @@ func (s *Smoke) Verdict() string {
 		return "SAFE: " + what
 	case s.LargestBatch > 0:
 		return fmt.Sprintf("NOT SAFE: %s; the largest safe batch is %d", what, s.LargestBatch)
+	case strings.HasPrefix(w.Name, "validation"):
+		return "NOT SAFE: " + what + "; no batch of training is safe with that"
 	}
 	return "NOT SAFE: " + what + "; not even the smallest batch is safe"
 }

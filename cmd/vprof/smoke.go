@@ -22,8 +22,9 @@ import (
 
 const smokeHelp = `Test before training whether a configuration is safe on a GPU, at the moments that
 end training runs: loading the model, the first forward pass, the optimizer's
-first step, the training step, and those that come after hours: validation,
-saving, the next freeze stage, the longest sample.
+first step, the training step, and those that come after hours: a validation
+batch (of projects that validate), saving, the next freeze stage, the longest
+sample.
 
 Batch, micro-batches and precision come from the project's configuration with
 --config-path, or from flags, which win. What the project does not read is not
@@ -74,7 +75,7 @@ func newSmokeCmd(a *app) *cobra.Command {
 	o.c.registerAllocConf()
 	f := cmd.Flags()
 	f.IntVar(&o.batch, "batch", 0, "batch size `n` (default: the configuration's, or the model's)")
-	f.IntVar(&o.validation, "validation-batch", 0, "batch size `n` of validation (default: that of training)")
+	f.IntVar(&o.validation, "validation-batch", 0, "batch size `n` of validation (default: the project's, or that of training)")
 	f.StringVar(&o.config, "config-path", "", "the project's configuration `file` to test")
 	f.StringArrayVar(&o.longest, "longest", nil, "a setting of the longest sample, as `name=value` (repeatable)")
 	o.board.register(cmd, "`board` to simulate (see vprof gpus)")

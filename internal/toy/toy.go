@@ -2,9 +2,10 @@
 //
 // It has 16 MiB of weights. A sample takes 1 MiB of batch data, leaves 10 MiB
 // of activations (5 in half precision, 2 with checkpointing) and needs 4 MiB
-// of temporaries in backward, each as often as seq-len says. Gradients are as large as the weights, the
-// optimizer's state, made in the first step, twice as large. Only stage full
-// has either. PyTorch would refuse to normalize a batch of one.
+// of temporaries in backward and in validation, each as often as seq-len says.
+// Gradients are as large as the weights, the optimizer's state, made in the
+// first step, twice as large. Only stage full has either. PyTorch would refuse to
+// normalize a batch of one.
 //
 // Its peak is in the backward of a step after the first: in stage full and
 // fp32 16 + 32 + 16 MiB + 15 MiB per sample.
@@ -60,8 +61,7 @@ func (m trainer) Record(t *trace.Tape, steps int) error {
 	if m.c.Batch == 1 {
 		return fmt.Errorf("norm: Expected more than 1 value per channel when training, got input size torch.Size([1, 64])")
 	}
-	f := t.Frame()
-	defer f.End()
+	f := t.Frame() // it does not end: weights, batch and state stay
 	f.Let(bytes(t, "to", program.Weights, 16*mib))
 	t.Mark("model")
 	f.Let(bytes(t, "to", program.Batch, mib*m.batch()))
@@ -74,15 +74,14 @@ func (m trainer) Record(t *trace.Tape, steps int) error {
 	return nil
 }
 
-// Validate implements [models.Validator]: a forward pass leaves 4 MiB a sample
-// at most.
+// Validate implements [models.Validator].
 func (m trainer) Validate(t *trace.Tape, n int) error {
 	f := t.Frame()
-	defer f.End()
 	m.c.Batch = n
 	f.Let(bytes(t, "to", program.Batch, mib*m.batch()))
-	f.Let(bytes(t, "linear", program.Activations, 4*mib*m.batch()))
-	t.Mark("forward")
+	f.Let(bytes(t, "linear", program.Temporaries, 4*mib*m.batch()))
+	f.End()
+	t.Mark("step_end")
 	return nil
 }
 
