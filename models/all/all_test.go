@@ -80,7 +80,7 @@ func withoutBatches(p *program.Program) (most, left map[int]int64) {
 func TestValidationKeepsNothing(t *testing.T) {
 	validate := 0
 	for _, m := range Models().All() {
-		for _, c := range []models.Case{{}, {Checkpointing: true}, {AMP: "fp16"}} {
+		for _, c := range []models.Case{{}, {Checkpointing: true, AMP: "fp16"}} {
 			c.Batch, c.Stage = 2, "full"
 			alone, err := m.Record(c, board, models.Options{})
 			require.NoError(t, err)
@@ -100,5 +100,5 @@ func TestValidationKeepsNothing(t *testing.T) {
 			require.Less(t, most[2], most[1], "%s %+v", m.Name, c)
 		}
 	}
-	require.GreaterOrEqual(t, validate, 3*20)
+	require.GreaterOrEqual(t, validate, 2*20)
 }
