@@ -46,6 +46,15 @@ func shown(c models.Case, allocConf string) report.Case {
 	return out
 }
 
+// caveats are those of the case, as warnings.
+func (l *Lab) caveats() []report.Warning {
+	var all []report.Warning
+	for _, c := range l.model.Caveats(l.c) {
+		all = append(all, report.Warning{What: c})
+	}
+	return all
+}
+
 // describe notes what a planner works with: the coefficients, and the element
 // counts that its recordings have shown. Coefficients that a report has
 // already, because boards share them, are not repeated.

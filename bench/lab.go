@@ -186,6 +186,7 @@ func phaseName(p program.Phase) string { return fmt.Sprintf("%d:%s", p.Step, p.N
 // Plan estimates every batch size on every board.
 func (l *Lab) Plan(ctx context.Context, gpus []device.GPU, batches []int) (*report.Report, error) {
 	r := l.report(report.Plan, gpus...)
+	r.Warnings = l.caveats()
 	for _, gpu := range gpus {
 		if err := ctx.Err(); err != nil {
 			return r, err

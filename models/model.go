@@ -46,6 +46,8 @@ type Model struct {
 	Source  string
 	// Stages are the freeze stages, the default first.
 	Stages []string
+	// Trains says what is trained in a stage; see [Model.StageNote].
+	Trains map[string]string
 	// Default is the case the real system runs.
 	Default Case
 	// Batches are the sizes a sweep tries when none are given.
@@ -65,6 +67,10 @@ type Model struct {
 	Check func(Case) error
 	// Notes are what a user should know about the system.
 	Notes []string
+	// Caveat finds what a user must know of a case that its figures do not
+	// show: that the system itself would not train so, or that a choice changes
+	// nothing. Nil if there is never any.
+	Caveat func(Case) []string
 	// Build makes the training system for a complete case.
 	Build func(Case) (Trainer, error)
 }

@@ -16,6 +16,8 @@ type Setting struct {
 	Name string
 	// Usage says what it counts: "tokens of a sequence".
 	Usage string
+	// Inert says why it does not change memory; empty if it does.
+	Inert string
 	// Default is the value of the real system, Min and Max bound it.
 	Default, Min, Max int64
 }

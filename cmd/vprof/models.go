@@ -29,8 +29,10 @@ type modelEntry struct {
 
 // settingEntry is a number that a case of the model may choose.
 type settingEntry struct {
-	Name    string `json:"name"`
-	Usage   string `json:"usage"`
+	Name  string `json:"name"`
+	Usage string `json:"usage"`
+	// Inert says why it does not change memory; absent if it does.
+	Inert   string `json:"inert,omitempty"`
 	Default int64  `json:"default"`
 	Min     int64  `json:"min"`
 	Max     int64  `json:"max"`
@@ -43,7 +45,7 @@ func entryOf(m models.Model) modelEntry {
 		Accumulate: max(1, m.Default.Accumulate), Batches: m.Batches, Settings: []settingEntry{}, Notes: m.Notes,
 	}
 	for _, s := range m.Settings {
-		e.Settings = append(e.Settings, settingEntry(s))
+		e.Settings = append(e.Settings, settingEntry{s.Name, s.Usage, s.Inert, s.Default, s.Min, s.Max})
 	}
 	if m.Default.AMP != "" {
 		e.AMP = m.Default.AMP

@@ -102,3 +102,39 @@ func TestValidationKeepsNothing(t *testing.T) {
 	}
 	require.GreaterOrEqual(t, validate, 2*20)
 }
+
+// A setting that says it does not change memory records the same program
+// whatever its value, and its caveat says so.
+func TestInertSettingsChangeNothing(t *testing.T) {
+	inert := 0
+	for _, m := range Models().All() {
+		for _, s := range m.Settings {
+			if s.Inert == "" {
+				continue
+			}
+			inert++
+			own, err := m.Record(models.Case{Batch: 2}, board, models.Options{})
+			require.NoError(t, err)
+			for _, v := range []int64{s.Min, s.Max} {
+				c := models.Case{Batch: 2, Settings: models.Settings{s.Name: v}}
+				r, err := m.Record(c, board, models.Options{})
+				require.NoError(t, err)
+				require.Equal(t, own.Program, r.Program, "%s %s=%d", m.Name, s.Name, v)
+				require.Contains(t, m.Caveats(r.Case), s.Name+" does not change memory: "+s.Inert)
+			}
+			require.NotContains(t, m.Caveats(own.Case), s.Name+" does not change memory: "+s.Inert)
+		}
+	}
+	require.Positive(t, inert)
+}
+
+func TestEveryStageSaysWhatItTrains(t *testing.T) {
+	for _, m := range Models().All() {
+		for _, stage := range m.Stages {
+			require.NotEmpty(t, m.StageNote(stage), "%s stage %s", m.Name, stage)
+		}
+		for stage := range m.Trains {
+			require.Contains(t, m.Stages, stage, m.Name)
+		}
+	}
+}

@@ -33,10 +33,14 @@ func entry(size string, original bool) models.Model {
 		name, summary, c = name+"-orig", "published ReDimNet "+size+" body with the MRL head", sizes[size]
 	}
 	return models.Model{
-		Name:      name,
-		Summary:   summary,
-		Source:    "sappho192/redimnet-mrl, IDRnD/ReDimNet, stage tables of wespeaker",
-		Stages:    []string{"frozen", "full"},
+		Name:    name,
+		Summary: summary,
+		Source:  "sappho192/redimnet-mrl, IDRnD/ReDimNet, stage tables of wespeaker",
+		Stages:  []string{"frozen", "full"},
+		Trains: map[string]string{
+			"frozen": "the MRL head alone, the backbone without gradients: stage 1, and all that the published configuration runs",
+			"full":   "all parameters: stage 2",
+		},
 		Default:   models.Case{Model: name, Stage: "frozen", Batch: 64, Accumulate: 1},
 		Batches:   []int{8, 16, 32, 64, 128, 256},
 		BatchUnit: "clip",
@@ -46,8 +50,19 @@ func entry(size string, original bool) models.Model {
 			"batch norm statistics keep moving while the backbone is frozen",
 			"checkpointing recomputes whole stages; the original has none",
 		},
-		Build: func(k models.Case) (models.Trainer, error) { return newTrainer(c, k), nil },
+		Caveat: caveats,
+		Build:  func(k models.Case) (models.Trainer, error) { return newTrainer(c, k), nil },
 	}
+}
+
+func caveats(c models.Case) (all []string) {
+	if c.AMP != "" {
+		all = append(all, "the system's trainer has no autocast: it reads no mixed_precision and trains in fp32")
+	}
+	if c.Checkpointing {
+		all = append(all, "the system has no checkpointing; these figures are for recomputing each stage of the backbone")
+	}
+	return all
 }
 
 // trainer is the training system of one case.

@@ -23,13 +23,25 @@ func Models() []models.Model {
 		Summary:   "conditional GAN for 128 x 1292 mel spectrograms, generator and discriminator in alternating steps",
 		Source:    "winzerprince/sentio, notebook vit_with_gans_emotion_prediction at 5839958",
 		Stages:    []string{"full"},
+		Trains:    map[string]string{"full": "generator and discriminator, in alternating steps"},
 		Default:   models.Case{Model: name, Stage: "full", Batch: 24, Accumulate: 2},
 		Batches:   []int{4, 8, 12, 16, 24, 32, 48, 64},
 		BatchUnit: "spectrogram",
+		Settings: []models.Setting{
+			{Name: "empty-cache", Usage: "batches from one torch.cuda.empty_cache() to the next, 0 for never", Default: 0, Min: 0, Max: 1 << 20},
+		},
 		Notes: []string{
 			"two discriminator steps and one generator step are recorded: the branch taken below 80 % accuracy, and the larger one",
 			"the tensors of the no_grad probe stay alive as local variables of the loop",
 			"the GAN's loop has no autocast; the notebook's mixed precision covers the ViT alone",
+			"the notebook calls torch.cuda.empty_cache() every 5 batches: --set empty-cache=5; by default the steps are those between two calls",
+			"two Adam optimizers, and spectral norm by the old hook; the data set may lie on the GPU: --dataset-on-gpu",
+		},
+		Caveat: func(c models.Case) []string {
+			if c.AMP != "" {
+				return []string{"the system's GAN loop has no autocast: it trains in fp32"}
+			}
+			return nil
 		},
 		Build: func(c models.Case) (models.Trainer, error) { return newTrainer(c), nil },
 	}}
@@ -58,6 +70,7 @@ func (t *trainer) Counts() models.Counts { return train.Counts(t.net, nil) }
 type loop struct {
 	*train.Session
 	t            *trainer
+	batches      int64 // so far
 	optG, optD   *optim.Optimizer
 	spec, cond   *tensor
 	f            *frame
@@ -106,7 +119,7 @@ func (l *loop) condition(n int64) (c *tensor) {
 
 // step is one update of both networks.
 func (l *loop) step() {
-	*l = loop{Session: l.Session, t: l.t, optG: l.optG, optD: l.optD, spec: l.spec, cond: l.cond}
+	*l = loop{Session: l.Session, t: l.t, batches: l.batches, optG: l.optG, optD: l.optD, spec: l.spec, cond: l.cond}
 	l.f = l.Tape.Frame()
 	l.t.net.Train(true)
 	for micro := range l.t.c.Accumulate {
@@ -120,6 +133,10 @@ func (l *loop) step() {
 			l.trainDiscriminator(last)
 		}
 		l.trainGenerator(last)
+		if every := l.t.c.Settings["empty-cache"]; every > 0 && l.batches%every == 0 {
+			l.Tape.EmptyCache()
+		}
+		l.batches++
 	}
 	train.Return(l.f, l.lossG)
 }

@@ -18,18 +18,30 @@ const (
 	firstFrames = 100
 )
 
-// Models are the two training phases.
+// inference is the stage in which nothing is trained.
+const inference = "inference"
+
+// Models are the two training phases; the network of the second is evaluated in
+// stage inference.
 func Models() []models.Model {
 	entry := func(name, summary string, first bool, validation int, d models.Case, notes ...string) models.Model {
+		stages, trains := []string{"full"}, map[string]string(nil)
+		if !first {
+			stages = append(stages, inference)
+			trains = map[string]string{inference: "nothing: phase 5, the evaluation of the trained network without gradients"}
+		}
 		d.Model, d.Stage = name, "full"
 		return models.Model{
 			Name: name, Summary: summary, Validation: validation,
 			Source:    "sayad-dot/BDSLW_SPOTER, phase 3 and phase 4 notebooks",
-			Stages:    []string{"full"},
+			Stages:    stages,
+			Trains:    trains,
 			Default:   d,
 			Batches:   []int{4, 8, 16, 32, 64, 128},
 			BatchUnit: "clip",
 			Notes:     append(notes, "the notebook trains in fp32: its mixed precision is not there"),
+			Check:     check,
+			Caveat:    caveats,
 			Build:     func(c models.Case) (models.Trainer, error) { return newTrainer(c, first), nil },
 		}
 	}
@@ -38,6 +50,21 @@ func Models() []models.Model {
 			"head width 12 keeps fp16 off the fused attention kernels: autocast needs more memory than fp32"),
 		entry("bdslw-spoter-phase3", "sign language transformer, 6 layers, 100 frames (phase 3)", true, 0, models.Case{Batch: 16, Accumulate: 1}),
 	}
+}
+
+// check finds what evaluation has no use for.
+func check(c models.Case) error {
+	if c.Stage == inference && c.Optimizer != "" {
+		return &models.CaseError{Model: c.Model, Field: "optimizer", Reason: "stage " + inference + " has none"}
+	}
+	return nil
+}
+
+func caveats(c models.Case) []string {
+	if c.AMP != "" && c.Stage != inference {
+		return []string{"the system's notebook has no autocast: it trains in fp32"}
+	}
+	return nil
 }
 
 // trainer is the training system of one case.
@@ -66,15 +93,22 @@ func (t *trainer) Record(tape *trace.Tape, steps int) error {
 		t.net.To(tape)
 		tape.Mark("model")
 		s := train.NewSession(tape, t.c)
-		opt, err := s.Optimizer(t.c, optim.Config{Algorithm: optim.AdamW, WeightDecay: true}, t.net.Parameters)
-		if err != nil {
-			tape.Raise(err)
+		var opt *optim.Optimizer
+		if t.c.Stage != inference {
+			var err error
+			if opt, err = s.Optimizer(t.c, optim.Config{Algorithm: optim.AdamW, WeightDecay: true}, t.net.Parameters); err != nil {
+				tape.Raise(err)
+			}
 		}
 		b := t.load(tape, t.c.Batch)
 		tape.Mark("batch")
 		for i := range steps {
 			tape.SetStep(i)
-			t.step(s, opt, b)
+			if opt == nil {
+				t.evaluate(s, b)
+			} else {
+				t.step(s, opt, b)
+			}
 			tape.Mark("step_end")
 		}
 	})
@@ -141,4 +175,20 @@ func (t *trainer) step(s *train.Session, opt *optim.Optimizer, b batch) {
 	}
 	s.Tape.Mark("zero_grad")
 	train.Return(f, loss)
+}
+
+// evaluate is as many batches of the evaluation as a step of training has.
+func (t *trainer) evaluate(s *train.Session, b batch) {
+	f := s.Tape.Frame()
+	t.net.Train(false)
+	var logits, correct *tensor
+	s.Tape.NoGrad(func() {
+		for range t.c.Accumulate {
+			s.Autocast(func() { f.Set(&logits, t.model.call(f, b.poses, b.mask, false)) })
+			s.Tape.Mark("forward")
+			f.Set(&correct, logits.ArgMax(false, 1).Eq(b.labels).Sum(false))
+			s.Tape.Mark("accuracy")
+		}
+	})
+	f.End()
 }

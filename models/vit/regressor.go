@@ -18,10 +18,17 @@ var unfrozen = map[string]int{"full": -1, "unfreeze-3": 3, "unfreeze-2": 2, "unf
 func notebook() models.Model {
 	b16 := Config{Patch: 16, Width: 768, Layers: 12, Heads: 12}
 	return models.Model{
-		Name:      "vit-b16-224",
-		Summary:   "Vision Transformer B/16 with a two-value regression head, as a music-emotion notebook trains it",
-		Source:    "transformers 5.23, ViTModel; notebook of the music-emotion ViT",
-		Stages:    []string{"full", "unfreeze-3", "unfreeze-2", "unfreeze-1", "frozen"},
+		Name:    "vit-b16-224",
+		Summary: "Vision Transformer B/16 with a two-value regression head, as a music-emotion notebook trains it",
+		Source:  "transformers 5.23, ViTModel; notebook of the music-emotion ViT",
+		Stages:  []string{"full", "unfreeze-3", "unfreeze-2", "unfreeze-1", "frozen"},
+		Trains: map[string]string{
+			"full":       "all parameters: epochs 0 to 7",
+			"unfreeze-1": "the last block and the head: epochs 8 to 11",
+			"unfreeze-2": "the last two blocks and the head: epochs 12 to 15",
+			"unfreeze-3": "the last three blocks and the head: from epoch 16",
+			"frozen":     "the head alone, as the notebook's text plans its beginning",
+		},
 		Default:   models.Case{Model: "vit-b16-224", Stage: "full", Batch: 12, AMP: "fp16", Accumulate: 1},
 		Batches:   []int{4, 8, 12, 16, 32, 64, 128},
 		BatchUnit: "image",

@@ -20,31 +20,47 @@ const (
 // Models are the system with 16 patches a spectrogram, with 8, and as the
 // low-memory command runs it.
 func Models() []models.Model {
-	entry := func(name, summary string, patches int64, d models.Case) models.Model {
+	entry := func(name, summary string, patches, stride int64, d models.Case) models.Model {
 		d.Model, d.Stage = name, "full"
 		return models.Model{
-			Name:      name,
-			Summary:   summary,
-			Source:    "64mel-spectr-dcase2020: encoder, quantizer, decoder, heads and trainer",
-			Stages:    []string{"full", "vq-only", "codebook-frozen"},
+			Name:    name,
+			Summary: summary,
+			Source:  "64mel-spectr-dcase2020: encoder, quantizer, decoder, heads and trainer",
+			Stages:  []string{"full", "vq-only", "codebook-frozen"},
+			Trains: map[string]string{
+				"vq-only":         "phase 1, a fifth of the epochs: the head losses have no weight",
+				"full":            "phase 2, three fifths: all losses",
+				"codebook-frozen": "phase 3, the last fifth: the code table is frozen",
+			},
 			Default:   d,
 			Batches:   []int{1, 8, 16, 32, 64, 128},
 			BatchUnit: "spectrogram",
 			Settings: []models.Setting{
 				{Name: "n-patches", Usage: "patches of a spectrogram", Default: patches, Min: 1, Max: 4096},
+				{
+					Name: "stride", Usage: "frames from one patch to the next", Default: stride, Min: 1, Max: 4096,
+					Inert: "it says which patches there are, not how many; n-patches does",
+				},
 			},
 			Notes: []string{
-				"--stride alone does not change memory: the number of patches is fixed by --n-patches",
+				"stride alone does not change memory: the number of patches is fixed by n-patches",
 				"the encoder is recomputed while a head loss is active, flag or not; checkpointing lowers the peak in stage vq-only alone",
-				"vq-only is phase 1 of the staged training, full phase 2, codebook-frozen phase 3",
+				"the decoder trains on detached codes and the heads run twice, once for each of their losses",
+				"the code table follows moving averages: it has a place in the optimizer and never a gradient",
+			},
+			Caveat: func(c models.Case) []string {
+				if c.Checkpointing && c.Stage != "vq-only" {
+					return []string{"checkpointing does not lower the peak in stage " + c.Stage + ": the encoder is recomputed anyway, and the recomputed decoder is whole again when backward begins"}
+				}
+				return nil
 			},
 			Build: func(c models.Case) (models.Trainer, error) { return newTrainer(c), nil },
 		}
 	}
 	return []models.Model{
-		entry("patch-vqvae", "patch VQ-VAE with semantic heads, 16 patches a spectrogram", 16, models.Case{Batch: 32, Accumulate: 1}),
-		entry("patch-vqvae-p8", "patch VQ-VAE with semantic heads, 8 patches a spectrogram", 8, models.Case{Batch: 32, Accumulate: 1}),
-		entry("patch-vqvae-lowmem", "patch VQ-VAE as its low-memory command runs it, 4 patches a spectrogram", 4,
+		entry("patch-vqvae", "patch VQ-VAE with semantic heads, 16 patches a spectrogram", 16, 16, models.Case{Batch: 32, Accumulate: 1}),
+		entry("patch-vqvae-p8", "patch VQ-VAE with semantic heads, 8 patches a spectrogram", 8, 16, models.Case{Batch: 32, Accumulate: 1}),
+		entry("patch-vqvae-lowmem", "patch VQ-VAE as its low-memory command runs it, 4 patches a spectrogram", 4, 32,
 			models.Case{Batch: 1, Accumulate: 8, AMP: "fp16", Checkpointing: true}),
 	}
 }
