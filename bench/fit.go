@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"runtime"
 	"slices"
 
@@ -18,7 +17,6 @@ import (
 	"github.com/vprof/vprof/profiler/planner/parallel"
 	"github.com/vprof/vprof/profiler/planner/steptime"
 	"github.com/vprof/vprof/profiler/program"
-	"github.com/vprof/vprof/profiler/replay"
 )
 
 // Search says where [Fit] looks and what it may take.
@@ -87,7 +85,7 @@ func Fit(ctx context.Context, s Search) (*report.Fit, error) {
 		return f, s.confirm(ctx, f)
 	}
 	if s.Device != nil {
-		return f, s.profile(ctx, f)
+		return f, s.onDevice(ctx, f)
 	}
 	return f, nil
 }
@@ -115,6 +113,9 @@ func deviceOf(gpu device.GPU) report.Device {
 
 // rank sorts the choices and recommends the first that fits of every stage.
 func (s *Search) rank(f *report.Fit) {
+	for i := range f.Choices {
+		f.Choices[i].Recommended = false
+	}
 	at := map[string]int{}
 	for i, d := range f.Devices {
 		at[d.Name] = i
@@ -135,69 +136,6 @@ func (s *Search) rank(f *report.Fit) {
 			seen[key], c.Recommended = true, true
 		}
 	}
-}
-
-// profile measures what is recommended.
-func (s *Search) profile(ctx context.Context, f *report.Fit) error {
-	for i := range f.Choices {
-		c := &f.Choices[i]
-		if !c.Recommended {
-			continue
-		}
-		lab, err := LabOf(models.NewRegistry([]models.Model{s.Model}), c.Case, s.Residuals)
-		if err != nil {
-			return err
-		}
-		lab.Learn(s.Learned)
-		if err := s.measure(ctx, lab, c); err != nil {
-			return fmt.Errorf("%s: %w", s.Device.Name(), err)
-		}
-	}
-	return nil
-}
-
-// measure runs a choice on the device. If that takes more than the budget, the
-// batch comes down to the largest below that does not; the number of
-// micro-batches stays.
-func (s *Search) measure(ctx context.Context, lab *Lab, c *report.Choice) error {
-	q, err := s.quest(lab, s.GPUs[0])
-	if err != nil {
-		return err
-	}
-	runs := map[int]*report.Run{}
-	batch, err := largestBatch(c.Batch, c.Batch, q.budget.Limit(), func(batch int) (int64, error) {
-		rec, err := lab.record(batch, boardOf(q.gpu))
-		if err != nil {
-			return 0, err
-		}
-		defer clear(lab.kept)
-		m, err := replay.Measure(ctx, s.Device, rec.Program, replay.Conditions{Config: &lab.conf, WarmUp: 1})
-		if err != nil {
-			return 0, err
-		}
-		runs[batch] = measured(m, s.Device, batch*c.Case.Accumulate)
-		if m.OOM != nil {
-			return math.MaxInt64, nil
-		}
-		return runs[batch].Device, nil
-	})
-	if err != nil {
-		return err
-	}
-	c.Batch, c.EffectiveBatch, c.Run = batch, batch*c.Case.Accumulate, runs[batch]
-	c.Recommended = batch > 0
-	if batch == 0 {
-		return nil
-	}
-	t, err := q.try(ctx, batch)
-	if err != nil {
-		return err
-	}
-	c.Estimate, c.Utilization = estimateOf(t.Estimate), float64(c.Run.Device)/float64(q.gpu.Memory)
-	if c.Run.Step != nil {
-		c.StepSeconds, c.SamplesPerSecond = c.Run.Step.Seconds, c.Run.Step.SamplesPerSecond
-	}
-	return nil
 }
 
 // choice finds the batch of one configuration on one board; begin is where to

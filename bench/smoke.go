@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"slices"
 
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
@@ -48,7 +47,11 @@ func Smoke(ctx context.Context, t SmokeTest) (*report.Smoke, error) {
 		Limit:  q.budget.Limit(), Safe: true,
 	}
 	m := &moments{test: t, lab: lab, gpu: q.gpu, budget: q.budget, smoke: s, rehearsed: map[string]*rehearsal{}}
-	for _, look := range []func(context.Context) error{m.training, m.measured, m.later, m.longest} {
+	if t.Device != nil {
+		s.Device = deviceOn(t.Device)
+		s.Warnings = m.neighbors.warnings(t.Device)
+	}
+	for _, look := range []func(context.Context) error{m.training, m.later, m.longest} {
 		if err := look(ctx); err != nil {
 			return nil, err
 		}
@@ -72,13 +75,14 @@ type moments struct {
 	smoke  *report.Smoke
 	// rehearsed are the cases that were replayed, by all that they are.
 	rehearsed map[string]*rehearsal
+	neighbors neighborhood
 }
 
-// rehearsal is a replay of the steps of a case on a board without limit.
+// rehearsal is a replay of the steps of a case.
 type rehearsal struct {
 	// training are the steps alone, with validation what follows them besides;
 	// the same if the project does not validate.
-	training, with *simulation
+	training, with *take
 	// step is the one of the validation batch, of size batch; zero for none.
 	step, batch int
 }
@@ -94,12 +98,12 @@ func (m *moments) rehearse(ctx context.Context, c models.Case) (*rehearsal, erro
 	if err != nil {
 		return nil, err
 	}
-	if r.with, err = m.lab.replayEndless(ctx, m.gpu, rec.Program); err != nil {
+	if r.with, err = m.play(ctx, rec.Program); err != nil {
 		return nil, err
 	}
 	r.training = r.with
 	if r.step = rec.Validation; r.step > 0 {
-		if r.training, err = m.lab.replayEndless(ctx, m.gpu, before(rec.Program, r.step)); err != nil {
+		if r.training, err = m.play(ctx, before(rec.Program, r.step)); err != nil {
 			return nil, err
 		}
 	}
@@ -118,12 +122,6 @@ func before(p *program.Program, step int) *program.Program {
 	return &short
 }
 
-// need is what the budget asks the worst moment of a rehearsal to stay within.
-func (m *moments) need(r *rehearsal) (int64, error) {
-	e, err := m.estimate(r.with, r.with.Max)
-	return m.budget.Need(e), err
-}
-
 // estimate is what the memory in use at a moment comes to, corrected by the
 // coefficients, with its interval.
 func (m *moments) estimate(run *simulation, u replay.Usage) (planner.Estimate, error) {
@@ -140,9 +138,13 @@ func (m *moments) estimate(run *simulation, u replay.Usage) (planner.Estimate, e
 	return p.Estimate(1)
 }
 
-// add adds a check of a moment of a run.
-func (m *moments) add(name, note string, run *simulation, u replay.Usage) error {
-	e, err := m.estimate(run, u)
+// add adds a check of a moment of a take.
+func (m *moments) add(name, note string, t *take, of moment) error {
+	if t.measured != nil {
+		m.smoke.Checks = append(m.smoke.Checks, m.measuredCheck(name, note, t, of))
+		return nil
+	}
+	e, err := m.estimate(t.simulation, of.Usage)
 	if err != nil {
 		return err
 	}
@@ -161,12 +163,9 @@ func (m *moments) training(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	run := r.training
-	e, err := m.estimate(run, run.Max)
-	if err != nil {
+	if m.smoke.Components, err = m.components(ctx, r); err != nil {
 		return err
 	}
-	m.smoke.Components = estimateOf(e).Components
 	loaded := "weights and buffers on the device"
 	if m.lab.c.Dataset > 0 {
 		loaded += ", and the data set"
@@ -174,16 +173,17 @@ func (m *moments) training(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, moment := range []struct {
+	t := r.training
+	for _, check := range []struct {
 		name, note string
-		usage      replay.Usage
+		of         moment
 	}{
-		{"model size", loaded, at(run.Run, -1, "model").End},
-		{"forward", "the first, with the graph kept", peak(run.Run, 0, "forward")},
-		{"first optimizer step", "its state comes to life", peak(run.Run, 0, "optimizer")},
-		{"training step", fmt.Sprintf("the highest, in %s", phaseName(run.Peak.Phase)), run.Max},
+		{"model size", loaded, t.end(-1, "model")},
+		{"forward", "the first, with the graph kept", t.peak(0, "forward")},
+		{"first optimizer step", "its state comes to life", t.peak(0, "optimizer")},
+		{"training step", fmt.Sprintf("the highest, in %s", phaseName(t.Peak.Phase)), t.whole()},
 	} {
-		if err := m.add(moment.name, moment.note, run, moment.usage); err != nil {
+		if err := m.add(check.name, check.note, t, check.of); err != nil {
 			return err
 		}
 	}
@@ -191,40 +191,12 @@ func (m *moments) training(ctx context.Context) error {
 }
 
 // streamed is what the training step would need of the device with the data on
-// the host.
+// the host, by a simulation.
 func (m *moments) streamed(ctx context.Context) (int64, error) {
 	c := m.lab.c
 	c.Dataset = 0
-	r, err := m.rehearse(ctx, c)
-	if err != nil {
-		return 0, err
-	}
-	e, err := m.estimate(r.training, r.training.Max)
+	e, err := m.simulated(ctx, c)
 	return e.Device.Value, err
-}
-
-// measured is the training step on a device, if there is one.
-func (m *moments) measured(ctx context.Context) error {
-	if m.test.Device == nil {
-		return nil
-	}
-	c := m.lab.c
-	rec, err := m.lab.recording(c, boardOf(m.gpu), models.Options{})
-	if err != nil {
-		return err
-	}
-	got, err := replay.Measure(ctx, m.test.Device, rec.Program, replay.Conditions{Config: &m.lab.conf})
-	if err != nil {
-		return err
-	}
-	run := measured(got, m.test.Device, c.Batch*c.Accumulate)
-	check := report.Check{
-		Name: "training step on " + m.test.Device.Name(), Simulated: run.Simulated, Fits: run.Fits, OOM: run.OOM,
-		Allocated: run.Allocated, Reserved: run.Reserved, Device: run.Device, Need: run.Device,
-	}
-	check.Safe = run.Fits && run.Device <= m.smoke.Limit
-	m.smoke.Checks = append(m.smoke.Checks, check)
-	return nil
 }
 
 // later are the moments that come after hours: validation, saving, the next
@@ -237,12 +209,11 @@ func (m *moments) later(ctx context.Context) error {
 	}
 	if r.step > 0 {
 		name := fmt.Sprintf("validation, batch %d", r.batch)
-		if err := m.add(name, "without gradients, after training steps", r.with, peak(r.with.Run, r.step, "")); err != nil {
+		if err := m.add(name, "without gradients, after training steps", r.with, r.with.peak(r.step, "")); err != nil {
 			return err
 		}
 	}
-	end := at(r.training.Run, 1, "").End
-	if err := m.add("checkpoint save", "copies to the host; the device holds what it held", r.training, end); err != nil {
+	if err := m.add("checkpoint save", "copies to the host; the device holds what it held", r.training, r.training.end(1, "")); err != nil {
 		return err
 	}
 	for _, stage := range m.test.Model.Stages {
@@ -255,7 +226,7 @@ func (m *moments) later(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("stage %s: %w", stage, err)
 		}
-		if err := m.add("stage "+stage, "if training goes on to it with this batch", r.training, r.training.Max); err != nil {
+		if err := m.add("stage "+stage, "if training goes on to it with this batch", r.training, r.training.whole()); err != nil {
 			return err
 		}
 	}
@@ -275,7 +246,7 @@ func (m *moments) longest(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("longest sample: %w", err)
 	}
-	return m.add("longest sample", "a batch of nothing else", r.with, r.with.Max)
+	return m.add("longest sample", "a batch of nothing else", r.with, r.with.whole())
 }
 
 // stretched is a case with the longest samples.
@@ -297,7 +268,7 @@ func (m *moments) largest(ctx context.Context) (int, error) {
 			if err != nil {
 				return 0, err
 			}
-			need, err := m.need(r)
+			need, err := m.need(r.with)
 			if err != nil {
 				return 0, err
 			}
@@ -326,29 +297,4 @@ func (m *moments) variants(batch int) []models.Case {
 		}
 	}
 	return cases
-}
-
-// at is the last phase of a step, or the one of a name; the zero Phase if there
-// is none.
-func at(run *replay.Run, step int, name string) replay.Phase {
-	for _, p := range slices.Backward(run.Phases) {
-		if p.Step == step && (name == "" || p.Name == name) {
-			return p
-		}
-	}
-	return replay.Phase{}
-}
-
-// peak is the highest usage in the phases of a step that have a name; a step
-// without such a phase counts whole.
-func peak(run *replay.Run, step int, name string) replay.Usage {
-	var u replay.Usage
-	named := slices.ContainsFunc(run.Phases, func(p replay.Phase) bool { return p.Step == step && p.Name == name })
-	for _, p := range run.Phases {
-		if p.Step == step && (!named || p.Name == name) {
-			u.Requested, u.Allocated = max(u.Requested, p.Max.Requested), max(u.Allocated, p.Max.Allocated)
-			u.Active, u.Reserved = max(u.Active, p.Max.Active), max(u.Reserved, p.Max.Reserved)
-		}
-	}
-	return u
 }

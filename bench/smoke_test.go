@@ -138,17 +138,43 @@ func TestSmokeLooksAtTheLongestSample(t *testing.T) {
 	require.ErrorAs(t, err, &impossible)
 }
 
+// On a device with as much memory as the search believes, every check is what it
+// is without; on a smaller one they end where memory does: 64 + 15 * 40 MiB are
+// too much for 300.
 func TestSmokeOnADeviceCountsWhatTheDeviceSees(t *testing.T) {
 	test := toySmoke(1000, models.Case{Batch: 40})
-	var err error
-	test.Device, err = sim.New(card(300), 0) // smaller than the search believes
+	plain, err := Smoke(t.Context(), test)
+	require.NoError(t, err)
+	test.Device, err = sim.New(test.GPUs[0], 0)
+	require.NoError(t, err)
+	same, err := Smoke(t.Context(), test)
+	require.NoError(t, err)
+	require.Equal(t, plain, same)
+
+	test.Device, err = sim.New(card(300), 0)
 	require.NoError(t, err)
 	s, err := Smoke(t.Context(), test)
 	require.NoError(t, err)
-	c := checks(s)["training step on sim:card"]
-	require.NotNil(t, c.OOM)
 	require.False(t, s.Safe)
-	require.Equal(t, c, s.Worst())
+	require.True(t, checks(s)["model size"].Safe)
+	for _, name := range []string{"forward", "first optimizer step", "training step", "validation, batch 40", "checkpoint save", "stage frozen"} {
+		c := checks(s)[name]
+		require.NotNil(t, c.OOM, name)
+		require.False(t, c.Safe || c.Fits, name)
+	}
+	require.Equal(t, "forward", s.Worst().Name)
+	require.Contains(t, s.Verdict(), "NOT SAFE: toy, batch 40 on card: forward runs out of memory")
+
+	// The largest batch is one that the device has held.
+	held := test
+	held.Cases = []models.Case{full(models.Case{Batch: s.LargestBatch})}
+	ok, err := Smoke(t.Context(), held)
+	require.NoError(t, err)
+	require.True(t, ok.Safe)
+	held.Cases[0].Batch++
+	more, err := Smoke(t.Context(), held)
+	require.NoError(t, err)
+	require.False(t, more.Safe)
 }
 
 func TestGrowthIsNamedByComponent(t *testing.T) {

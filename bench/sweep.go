@@ -50,7 +50,7 @@ func (l *Lab) Sweep(ctx context.Context, d device.Device, s Sweep, each func(*re
 	if err := w.resume(); err != nil {
 		return nil, err
 	}
-	w.noteNeighbors()
+	w.report.Warnings = append(w.report.Warnings, w.neighbors.warnings(d)...)
 	p, err := l.planner(ctx, d.GPU(), s.Batches)
 	if err != nil {
 		return nil, err
@@ -83,14 +83,13 @@ type sweeper struct {
 	report  *report.Report
 	each    func(*report.Report) error
 	// done are the points of an earlier sweep by batch.
-	done map[int]report.Point
-	// met are the other processes warned of, by number.
-	met map[int]bool
+	done      map[int]report.Point
+	neighbors neighborhood
 }
 
 // resume takes over what an earlier sweep has.
 func (w *sweeper) resume() error {
-	w.done, w.met = map[int]report.Point{}, map[int]bool{}
+	w.done = map[int]report.Point{}
 	old := w.sweep.Done
 	if old == nil {
 		return nil
@@ -206,7 +205,7 @@ func (w *sweeper) point(ctx context.Context, batch int) (report.Point, error) {
 	if m.Varied {
 		w.warn("batch "+fmt.Sprint(batch)+" did not need the same memory in every run", "what else uses the board may change; repeat it")
 	}
-	w.noteNeighbors(m.Neighbors...)
+	w.report.Warnings = append(w.report.Warnings, w.neighbors.warnings(w.device, m.Neighbors...)...)
 	run := measured(m, w.device, batch*max(1, l.c.Accumulate))
 	run.Repeat = len(m.Times)
 	if !run.Simulated {
@@ -286,20 +285,6 @@ func (w *sweeper) largest() *report.Largest {
 		}
 	}
 	return out
-}
-
-// noteNeighbors warns of other processes on the board: what fits depends on
-// them.
-func (w *sweeper) noteNeighbors(seen ...device.Neighbor) {
-	if o, ok := w.device.(device.Observer); ok {
-		seen = append(seen, o.Neighbors()...)
-	}
-	for _, n := range seen {
-		if !w.met[n.PID] {
-			w.met[n.PID] = true
-			w.warn(fmt.Sprintf("%s is also used by %v", w.device.Name(), n), "what fits depends on it; end it and sweep again to be sure")
-		}
-	}
 }
 
 func (w *sweeper) warn(what, hint string) {

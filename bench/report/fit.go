@@ -123,15 +123,27 @@ type GuideProfile struct {
 	TrueLargest int       `json:"true_largest_batch,omitempty"`
 }
 
+// configuration is what choices of several stages have in common.
+type configuration struct {
+	amp           string
+	checkpointing bool
+	settings      string
+}
+
+func (c Choice) configuration() configuration {
+	return configuration{c.Case.AMP, c.Case.Checkpointing, strings.Join(c.Case.settings(), " ")}
+}
+
+// SameConfiguration tells whether two choices differ in nothing but the stage,
+// the device and the batch.
+func (c Choice) SameConfiguration(other Choice) bool {
+	return c.configuration() == other.configuration()
+}
+
 // Overall is the choice that a device's whole training is safe with: of the
 // configurations that fit in every stage, the fastest in its tightest stage,
 // where it has the smallest batch.
 func (f *Fit) Overall(device string) (Choice, bool) {
-	type configuration struct {
-		amp           string
-		checkpointing bool
-		settings      string
-	}
 	tightest := map[configuration]Choice{}
 	var order []configuration
 	unfit := map[configuration]bool{}
@@ -139,7 +151,7 @@ func (f *Fit) Overall(device string) (Choice, bool) {
 		if c.Device != device {
 			continue
 		}
-		k := configuration{c.Case.AMP, c.Case.Checkpointing, strings.Join(c.Case.settings(), " ")}
+		k := c.configuration()
 		if !c.Fits() {
 			unfit[k] = true
 			continue
@@ -229,7 +241,7 @@ func (f *Fit) choicesSheet() Sheet {
 		s.Rows = append(s.Rows, f.choiceRow(c, unit))
 	}
 	s.Rows, s.Columns = dropEmpty(s.Rows, s.Columns, 4)
-	s.Notes = append(f.notes(), f.warnings()...)
+	s.Notes = append(f.notes(), warningNotes(f.Warnings)...)
 	return s
 }
 
@@ -373,11 +385,9 @@ func (f *Fit) boardsSheet() Sheet {
 		}
 	}
 	s.Rows, s.Columns = dropEmpty(s.Rows, s.Columns, 5)
-	s.Notes = append([]string{"The fastest configuration of each stage. samples/s ~: an estimate that ranks; vprof time shows how uncertain it is."}, f.warnings()...)
+	s.Notes = append([]string{"The fastest configuration of each stage. samples/s ~: an estimate that ranks; vprof time shows how uncertain it is."}, warningNotes(f.Warnings)...)
 	return s
 }
-
-func (f *Fit) warnings() []string { return (&Report{Warnings: f.Warnings}).warnings() }
 
 // guideSheet has a column for each profile of the guide's formula.
 func (f *Fit) guideSheet() Sheet {

@@ -92,12 +92,13 @@ func (r *Report) notes() []string {
 	if note := r.StreamingNote(); note != "" {
 		notes = append(notes, note)
 	}
-	return append(notes, r.warnings()...)
+	return append(notes, warningNotes(r.Warnings)...)
 }
 
-func (r *Report) warnings() []string {
+// warningNotes is a line for each warning.
+func warningNotes(warnings []Warning) []string {
 	var notes []string
-	for _, w := range r.Warnings {
+	for _, w := range warnings {
 		line := "warning: " + w.What
 		if w.Hint != "" {
 			line += "; " + w.Hint
@@ -330,7 +331,7 @@ func (r *Report) componentsSheet() Sheet {
 // boardsSheet has a row for every board and a column for every batch size.
 func (r *Report) boardsSheet() Sheet {
 	s := Sheet{
-		Title: r.Case.String(), Notes: r.warnings(),
+		Title: r.Case.String(), Notes: warningNotes(r.Warnings),
 		Columns: []Column{{Head: "gpu"}},
 	}
 	var high, total []int64

@@ -37,6 +37,8 @@ type Smoke struct {
 	Components []Component `json:"components"`
 	// Baseline is the comparison with an earlier result, if there was one.
 	Baseline *Baseline `json:"baseline,omitempty"`
+	// Warnings are about other processes on the device.
+	Warnings []Warning `json:"warnings,omitempty"`
 }
 
 // Check is one moment of training.
@@ -78,12 +80,14 @@ func (g Growth) String() string {
 	return fmt.Sprintf("%s grew from %s to %s (+%.1f %%)", g.Name, bytesize.Format(g.Before), bytesize.Format(g.Now), 100*float64(g.Now-g.Before)/float64(max(1, g.Before)))
 }
 
-// Worst is the check that needs most.
+// Worst is the first check that ran out of memory, or the one that needs most.
 func (s *Smoke) Worst() Check {
 	var worst Check
 	for _, c := range s.Checks {
-		more := c.Need > worst.Need || (c.Need == worst.Need && c.Allocated > worst.Allocated)
-		if c.OOM != nil || (more && worst.OOM == nil) {
+		if c.OOM != nil {
+			return c
+		}
+		if c.Need > worst.Need || (c.Need == worst.Need && c.Allocated > worst.Allocated) {
 			worst = c
 		}
 	}
@@ -93,12 +97,15 @@ func (s *Smoke) Worst() Check {
 // Verdict is the result in a line.
 func (s *Smoke) Verdict() string {
 	w := s.Worst()
-	needs := "needs"
-	if w.Need != w.Device {
-		needs = "may need"
+	needs := "needs " + bytesize.Format(w.Need)
+	switch {
+	case w.OOM != nil:
+		needs = "runs out of memory"
+	case w.Need != w.Device:
+		needs = "may need " + bytesize.Format(w.Need)
 	}
-	what := fmt.Sprintf("%s, batch %d on %s: %s %s %s, %s may be filled",
-		s.Case.Model, s.Batch, s.Device.GPU, w.Name, needs, bytesize.Format(w.Need), bytesize.Format(s.Limit))
+	what := fmt.Sprintf("%s, batch %d on %s: %s %s, %s may be filled",
+		s.Case.Model, s.Batch, s.Device.GPU, w.Name, needs, bytesize.Format(s.Limit))
 	switch {
 	case s.Baseline != nil && len(s.Baseline.Grown) > 0:
 		return "GROWN: " + s.Baseline.Grown[0].String() + " since " + s.Baseline.File
@@ -151,6 +158,7 @@ func (s *Smoke) Sheets() []Sheet {
 		sheet.Notes = append(sheet.Notes, fmt.Sprintf("with the %s of data on the host and a batch at a time on the GPU, the training step needs %s",
 			bytesize.Format(s.Case.Dataset), bytesize.Format(s.Streamed)))
 	}
+	sheet.Notes = append(sheet.Notes, warningNotes(s.Warnings)...)
 	sheet.Notes = append(sheet.Notes, s.Verdict())
 	return []Sheet{sheet}
 }

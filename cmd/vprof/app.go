@@ -33,8 +33,9 @@ type app struct {
 	residuals bench.Residuals
 	// detect finds this machine's first GPU. The error is a noGPUError.
 	detect func() (localGPU, error)
-	// openGPU opens it to measure on. The error is a [*device.UnusableError].
-	openGPU func() (device.Device, error)
+	// openGPU opens one by its index to measure on. The error is a
+	// [*device.UnusableError].
+	openGPU func(index int) (device.Device, error)
 	// boards are what monitor watches, and how to let go of them.
 	boards func() ([]monitor.Board, func() error, error)
 }
@@ -46,7 +47,7 @@ func system() *app {
 	if epoch, err := strconv.ParseInt(os.Getenv("SOURCE_DATE_EPOCH"), 10, 64); err == nil {
 		now = func() time.Time { return time.Unix(epoch, 0) }
 	}
-	return &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, now: now, models: all.Models, residuals: planner.Residuals, detect: detectGPU, openGPU: firstGPU, boards: nvmlBoards}
+	return &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, now: now, models: all.Models, residuals: planner.Residuals, detect: detectGPU, openGPU: openGPU, boards: nvmlBoards}
 }
 
 const rootHelp = `vprof says how much GPU memory a PyTorch training step needs, before you run it.

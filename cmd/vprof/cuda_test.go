@@ -166,7 +166,7 @@ func TestOthersMakeTheBoardSmaller(t *testing.T) {
 	require.Equal(t, simulated.Largest, measured.Largest)
 
 	require.Contains(t, measured.Warnings, report.Warning{
-		What: "cuda:0 is also used by python3 (4321), which holds 900.00 MiB", Hint: "what fits depends on it; end it and sweep again to be sure",
+		What: "cuda:0 is also used by python3 (4321), which holds 900.00 MiB", Hint: "what fits depends on it; end it and try again to be sure",
 	})
 	run := measured.Points[0].Run
 	require.True(t, run.Shared)

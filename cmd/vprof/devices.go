@@ -23,40 +23,68 @@ type deviceFlags struct {
 func (f *deviceFlags) register(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.name, "device", "", "`device` to run on: cuda:0, or sim:NAME for a simulated board (default: the first GPU if this vprof can use it, else sim:"+defaultGPU+")")
 	f.board.register(cmd, "simulate this `board`, as --device sim:NAME does (see vprof gpus)")
-	complete(cmd, "device", func() []string {
-		names := []string{"cuda:0"}
-		for _, name := range device.Names() {
-			names = append(names, "sim:"+name)
+	complete(cmd, "device", deviceNames)
+}
+
+// deviceNames are what --device may be, as far as it is known without looking.
+func deviceNames() []string {
+	names := []string{"cuda:0"}
+	for _, name := range device.Names() {
+		names = append(names, "sim:"+name)
+	}
+	return names
+}
+
+// A deviceName is what --device says.
+type deviceName struct {
+	// real tells a GPU of this machine, by its index, from a simulated board,
+	// by its name.
+	real  bool
+	index int
+	board string
+}
+
+// parseDevice reads cuda, cuda:N, sim or sim:NAME. The error is a usage error.
+func parseDevice(text string) (deviceName, error) {
+	kind, which, given := strings.Cut(strings.ToLower(text), ":")
+	switch {
+	case kind == "cuda" && !given:
+		return deviceName{real: true}, nil
+	case kind == "cuda":
+		index, err := strconv.Atoi(which)
+		if err != nil || index < 0 {
+			return deviceName{}, usagef("--device: %q is not the number of a GPU; use cuda:0 for the first", which)
 		}
-		return names
-	})
+		return deviceName{real: true, index: index}, nil
+	case kind == "sim" && !given:
+		return deviceName{board: defaultGPU}, nil
+	case kind == "sim":
+		_, err := device.Lookup(which)
+		return deviceName{board: which}, err
+	}
+	return deviceName{}, usagef("--device: %q is neither cuda:N nor sim:NAME (list boards with \"vprof gpus\")", text)
 }
 
 // open opens the device. Close gives it back; until then the goroutine is its
 // only user.
 func (f *deviceFlags) open(cmd *cobra.Command) (device.Device, error) {
-	name := strings.ToLower(f.name)
 	board := cmd.Flags().Changed("gpu")
-	if board && name != "" {
-		return nil, usagef("--device and --gpu both name what to run on; give one")
-	}
-	kind, which, given := strings.Cut(name, ":")
 	switch {
-	case kind == "cuda":
+	case board && f.name != "":
+		return nil, usagef("--device and --gpu both name what to run on; give one")
+	case f.name != "":
+		named, err := parseDevice(f.name)
+		if err != nil {
+			return nil, err
+		}
+		if !named.real {
+			f.board.gpu = named.board
+			break
+		}
 		if f.board.memory != "" {
 			return nil, usagef("--gpu-memory: the memory of a real board is what it is; simulate one with --device sim:NAME")
 		}
-		index, err := strconv.Atoi(which)
-		if given && (err != nil || index < 0) {
-			return nil, usagef("--device: %q is not the number of a GPU; use cuda:0 for the first", which)
-		}
-		return cuda.Open(index)
-	case kind == "sim":
-		if given {
-			f.board.gpu = which
-		}
-	case name != "":
-		return nil, usagef("--device: %q is neither cuda:N nor sim:NAME (list boards with \"vprof gpus\")", f.name)
+		return openGPU(named.index)
 	case !board && f.board.memory == "":
 		d, err := cuda.Open(0)
 		var unusable *device.UnusableError

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,9 +12,7 @@ import (
 
 	"github.com/vprof/vprof/bench"
 	"github.com/vprof/vprof/bench/report"
-	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/models"
-	"github.com/vprof/vprof/profiler/device"
 )
 
 const fitHelp = `Find the largest batch that is safe on a GPU, for every way to train: precision,
@@ -54,7 +53,11 @@ backup beside it. Where the project has a notebook or a command line, it prints
 what to paste. Precision and checkpointing that a project does not let its users
 choose stay as they are.
 
-Exit code 3 says that nothing fits, 4 that --auto or --profile found no GPU.`
+With --profile, what is recommended has been measured on the GPU at that very
+batch, which comes down until it is within the margin there, too.
+
+Exit code 3 says that nothing fits, 4 that there is no usable GPU for --auto,
+--profile or --device.`
 
 type fitOptions struct {
 	app    *app
@@ -89,6 +92,9 @@ func newFitCmd(a *app) *cobra.Command {
   # how many negatives are affordable, and at what batch?
   vprof fit --model naics-embedder-stage01 --gpu a100-80 --tune n-negatives=8..24+8
 
+  # measure on this machine's second GPU before recommending
+  vprof fit --model redimnet-b2 --stage full --device cuda:1
+
   # on four GPUs
   vprof fit --model redimnet-b2 --stage full --gpus 4 --strategy ddp --target-effective-batch 512
 
@@ -115,15 +121,13 @@ func newFitCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-func runFit(ctx context.Context, o *fitOptions) error {
-	defer o.local.close()
+func runFit(ctx context.Context, o *fitOptions) (err error) {
+	defer func() { err = errors.Join(err, o.local.close()) }()
 	s, err := o.search()
 	if err != nil {
 		return err
 	}
-	if o.local.profile {
-		s.Device = o.local.device
-	}
+	s.Device = o.local.device
 	if err := o.out.open(); err != nil {
 		return err
 	}
@@ -183,7 +187,7 @@ func (o *fitOptions) search() (bench.Search, error) {
 	if err := o.apply.check(len(gpus)); err != nil {
 		return none, err
 	}
-	setup, err := o.group.setup(o.local.profile)
+	setup, err := o.group.setup(o.local.device != nil)
 	if err != nil {
 		return none, err
 	}
@@ -296,59 +300,4 @@ func (o *fitOptions) guide(ctx context.Context, s bench.Search, f *report.Fit) e
 		}
 	}
 	return nil
-}
-
-// localFlags choose boards: those of the catalog, or this machine's.
-type localFlags struct {
-	auto, profile bool
-	others        string
-
-	device device.Device // open if profile
-}
-
-func (l *localFlags) register(cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.BoolVar(&l.auto, "auto", false, "use this machine's GPU and count what other processes hold of it")
-	f.BoolVar(&l.profile, "profile", false, "as --auto, and measure on it what is recommended before recommending it")
-	f.StringVar(&l.others, "other-processes", "", "memory that other processes hold, as `size` like 1GiB")
-}
-
-// close gives the GPU back.
-func (l *localFlags) close() {
-	if l.device != nil {
-		_ = l.device.Close() // there is nothing left to do with it
-	}
-}
-
-// boards are the boards that the flags name, and what others hold of each.
-func (l *localFlags) boards(a *app, b *boardFlags) ([]device.GPU, int64, error) {
-	others, err := parseSize("--other-processes", l.others)
-	if err != nil {
-		return nil, 0, err
-	}
-	if !l.auto && !l.profile {
-		gpus, err := b.boards()
-		for _, g := range gpus {
-			if others >= g.Memory-g.Context {
-				return nil, 0, usagef("--other-processes: they leave nothing of the %s of %s", bytesize.Format(g.Memory), g.Name)
-			}
-		}
-		return gpus, others, err
-	}
-	if b.given() {
-		return nil, 0, usagef("--auto and --profile take this machine's GPU; leave --gpu and --gpu-memory away")
-	}
-	var found localGPU
-	if l.profile {
-		if l.device, err = a.openGPU(); err != nil {
-			return nil, 0, err
-		}
-		found = localGPU{l.device.GPU(), othersOn(l.device)}
-	} else if found, err = a.detect(); err != nil {
-		return nil, 0, err
-	}
-	if l.others == "" {
-		others = found.Others
-	}
-	return []device.GPU{found.GPU}, others, nil
 }

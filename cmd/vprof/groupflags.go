@@ -32,13 +32,13 @@ func (g *groupFlags) register(cmd *cobra.Command) {
 }
 
 // setup is the group; a single GPU is its zero value.
-func (g *groupFlags) setup(profile bool) (parallel.Setup, error) {
+func (g *groupFlags) setup(measured bool) (parallel.Setup, error) {
 	s := parallel.Setup{GPUs: g.gpus, Strategy: parallel.Strategy(g.strategy), BucketView: g.bucketView, Bandwidth: g.links * 1e9}
 	if err := s.Check(); err != nil {
 		return s, usageError{err}
 	}
-	if g.gpus > 1 && profile {
-		return s, usagef("--profile measures on one GPU; leave it away with --gpus")
+	if g.gpus > 1 && measured {
+		return s, usagef("--profile and --device measure on one GPU; leave them away with --gpus")
 	}
 	if g.gpus == 1 {
 		for _, name := range []string{"strategy", "bucket-view", "links"} {

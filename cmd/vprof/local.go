@@ -1,6 +1,9 @@
 package main
 
 import (
+	"github.com/spf13/cobra"
+
+	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/device/cuda"
 )
@@ -22,10 +25,10 @@ func (e noGPUError) Error() string {
 // negative is a verdict against the user's plan. The output holds it already.
 type negative struct{ error }
 
-// firstGPU opens the first GPU of this machine to measure on. The error is a
+// openGPU opens a GPU of this machine to measure on. The error is a
 // [*device.UnusableError].
-func firstGPU() (device.Device, error) {
-	d, err := cuda.Open(0)
+func openGPU(index int) (device.Device, error) {
+	d, err := cuda.Open(index)
 	if err != nil {
 		return nil, err
 	}
@@ -39,4 +42,89 @@ func othersOn(d device.Device) int64 {
 		return o.Baseline().Others
 	}
 	return 0
+}
+
+// localFlags choose boards: those of the catalog, or this machine's.
+type localFlags struct {
+	auto, profile bool
+	name, others  string
+
+	device device.Device // open to be measured on; nil if boards are simulated
+}
+
+func (l *localFlags) register(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.BoolVar(&l.auto, "auto", false, "use this machine's GPU and count what other processes hold of it")
+	f.BoolVar(&l.profile, "profile", false, "as --auto, and measure on it what is recommended before recommending it")
+	f.StringVar(&l.name, "device", "", "`device` to measure on: cuda:0 is what --profile takes; or sim:NAME to simulate, as --gpu does")
+	f.StringVar(&l.others, "other-processes", "", "memory that other processes hold, as `size` like 1GiB")
+	complete(cmd, "device", deviceNames)
+}
+
+// close gives the GPU back.
+func (l *localFlags) close() error {
+	if l.device == nil {
+		return nil
+	}
+	return l.device.Close()
+}
+
+// boards are the boards that the flags name, and what others hold of each. The
+// one to measure on is then open.
+func (l *localFlags) boards(a *app, b *boardFlags) ([]device.GPU, int64, error) {
+	others, err := parseSize("--other-processes", l.others)
+	if err != nil {
+		return nil, 0, err
+	}
+	named, err := l.named(b)
+	if err != nil {
+		return nil, 0, err
+	}
+	var found localGPU
+	switch {
+	case named.real:
+		if l.device, err = a.openGPU(named.index); err != nil {
+			return nil, 0, err
+		}
+		found = localGPU{l.device.GPU(), othersOn(l.device)}
+	case l.auto:
+		if found, err = a.detect(); err != nil {
+			return nil, 0, err
+		}
+	default:
+		gpus, err := b.boards()
+		for _, g := range gpus {
+			if others >= g.Memory-g.Context {
+				return nil, 0, usagef("--other-processes: they leave nothing of the %s of %s", bytesize.Format(g.Memory), g.Name)
+			}
+		}
+		return gpus, others, err
+	}
+	if l.others == "" {
+		others = found.Others
+	}
+	return []device.GPU{found.GPU}, others, nil
+}
+
+// named is what --device and --profile name. The board of a simulated one goes
+// to where --gpu would have put it.
+func (l *localFlags) named(b *boardFlags) (deviceName, error) {
+	named := deviceName{real: l.profile}
+	if l.name != "" {
+		var err error
+		if named, err = parseDevice(l.name); err != nil {
+			return named, err
+		}
+	}
+	switch real := named.real || l.auto; {
+	case real && b.given():
+		return named, usagef("--auto, --profile and --device take a GPU of this machine; leave --gpu and --gpu-memory away")
+	case !named.real && l.name != "" && (l.auto || l.profile):
+		return named, usagef("--device %s simulates a board; --auto and --profile take this machine's GPU", l.name)
+	case !named.real && l.name != "" && b.flags.Changed("gpu"):
+		return named, usagef("--device and --gpu both name a board; give one")
+	case named.board != "":
+		b.gpu = named.board
+	}
+	return named, nil
 }

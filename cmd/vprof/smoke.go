@@ -30,8 +30,11 @@ Batch, micro-batches and precision come from the project's configuration with
 --config-path, or from flags, which win. What the project does not read is not
 believed: its trainer's own precision and checkpointing count.
 
-Exit code 0 says that all is safe, 3 that something is not, 4 that --auto or
---profile found no GPU. The last line is the verdict.
+With --device cuda:0 every check is measured on the GPU, beside what other
+processes hold of it; otherwise the GPU is simulated.
+
+Exit code 0 says that all is safe, 3 that something is not, 4 that there is no
+usable GPU for --auto, --profile or --device. The last line is the verdict.
 
 For CI without a GPU, commit the result of a good day and watch it: with
 --watch-baseline, a component that grew by more than --tolerance ends in exit
@@ -62,6 +65,9 @@ func newSmokeCmd(a *app) *cobra.Command {
 		Example: `  # will the project's configuration train on this machine's GPU?
   vprof smoke --model redimnet-b2 --config-path config.yaml --auto
 
+  # measured on it
+  vprof smoke --model redimnet-b2 --config-path config.yaml --device cuda:0
+
   # without the GPU, simulated
   vprof smoke --model redimnet-b2 --stage full --batch 48 --gpu rtx-5060-ti
 
@@ -88,8 +94,8 @@ func newSmokeCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-func runSmoke(ctx context.Context, o *smokeOptions) error {
-	defer o.local.close()
+func runSmoke(ctx context.Context, o *smokeOptions) (err error) {
+	defer func() { err = errors.Join(err, o.local.close()) }()
 	t, err := o.test()
 	if err != nil {
 		return err
@@ -165,9 +171,7 @@ func (o *smokeOptions) test() (t bench.SmokeTest, err error) {
 		Model: m, Cases: []models.Case{c}, AllocConf: o.c.allocConf, GPUs: gpus, Budget: budget, Others: others,
 		MaxBatch: c.Batch, Residuals: o.app.residuals, Learned: learned,
 	}}
-	if o.local.profile {
-		t.Device = o.local.device
-	}
+	t.Device = o.local.device
 	if len(o.longest) > 0 {
 		s := settingFlags{flags: o.c.flags, pairs: o.longest}
 		if t.Longest, err = s.pairValues("--longest"); err != nil {

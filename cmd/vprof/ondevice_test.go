@@ -1,0 +1,181 @@
+//go:build cuda && linux && cgo
+
+package main
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/fakecuda"
+)
+
+// decoded is the JSON that a command line ends with, which must have the code.
+func decoded[T any](t testing.TB, code exitCode, args ...string) *T {
+	t.Helper()
+	got := command(t, append(args, "--format", "json")...)
+	require.Equal(t, code, got.code, got.stderr)
+	var v T
+	require.NoError(t, json.Unmarshal([]byte(got.stdout), &v))
+	return &v
+}
+
+// Each check of a smoke test is run on the GPU, and is there what it is when
+// simulated, but for what only a GPU knows: 8 MiB of kernels.
+func TestASmokeTestRunsOnTheGPU(t *testing.T) {
+	setup := fakecuda.Simulated(sized(board(t, "rtx-5060-ti"), 1024*mib))
+	setup.Boards[0].Module = 8 * mib
+	args := []string{"smoke", "--model", "toy", "--batch", "8", "--longest", "seq-len=2"}
+	driver := setup.Restart(t)
+	measured := decoded[report.Smoke](t, exitFine, append(args, "--device", "cuda:0")...)
+	requireBalanced(t, driver)
+	require.Greater(t, driver.Stats(t).Peak, uint64(setup.Boards[0].Context+300*mib), "it all was there: 64 + 15 * 8 * 2 MiB and the context")
+	simulated := decoded[report.Smoke](t, exitFine, append(args, "--device", "sim:rtx-5060-ti", "--gpu-memory", "1GiB")...)
+	require.Equal(t, "cuda:0", measured.Device.Name)
+	require.False(t, measured.Device.Simulated)
+	require.Len(t, measured.Checks, len(simulated.Checks))
+	for i, c := range measured.Checks {
+		require.False(t, c.Simulated, c.Name)
+		want := simulated.Checks[i]
+		want.Simulated, want.Device, want.Need = false, want.Device+8*mib, want.Need+8*mib
+		require.Equal(t, want, c)
+	}
+
+	// The same is what --profile does, and the table says nothing of simulated.
+	setup.Restart(t)
+	table := command(t, append(args, "--profile")...)
+	require.Equal(t, exitFine, table.code)
+	require.NotContains(t, table.stdout, "simulated")
+}
+
+// 64 + 15 MiB a sample, the context and the kernels must fit beside 400 MiB of
+// another process, within 85 % of what it leaves.
+func TestASmokeTestSeesWhoElseUsesTheGPU(t *testing.T) {
+	setup := fakecuda.Simulated(sized(board(t, "rtx-5060-ti"), 1024*mib))
+	setup.Boards[0].Others = []fakecuda.Process{{PID: 4321, Name: "python3", Used: 400 * mib}}
+	driver := setup.Restart(t)
+	s := decoded[report.Smoke](t, exitNegative, "smoke", "--model", "toy", "--batch", "30", "--device", "cuda:0")
+	requireBalanced(t, driver)
+	require.EqualValues(t, 400*mib, s.Budget.Others)
+	require.InDelta(t, 0.85*624*mib, s.Limit, 1)
+	require.Equal(t, []report.Warning{{
+		What: "cuda:0 is also used by python3 (4321), which holds 400.00 MiB", Hint: "what fits depends on it; end it and try again to be sure",
+	}}, s.Warnings)
+	require.Positive(t, s.LargestBatch)
+
+	setup.Restart(t)
+	smaller := decoded[report.Smoke](t, exitFine, "smoke", "--model", "toy", "--batch", jsonNumber(s.LargestBatch), "--device", "cuda:0")
+	require.True(t, smaller.Safe)
+	setup.Boards[0].Others = nil
+	setup.Restart(t)
+	require.True(t, decoded[report.Smoke](t, exitFine, "smoke", "--model", "toy", "--batch", "30", "--device", "cuda:0").Safe)
+}
+
+func jsonNumber(n int) string {
+	raw, _ := json.Marshal(n)
+	return string(raw)
+}
+
+// Estimates know nothing of 300 MiB of kernels. What is recommended for a stage
+// and for all of them was run on the GPU all the same, and is the largest that
+// it holds.
+func TestFitRecommendsOnlyWhatWasMeasured(t *testing.T) {
+	gpu := sized(board(t, "rtx-5060-ti"), 4096*mib)
+	setup := fakecuda.Simulated(gpu)
+	setup.Boards[0].Module = 300 * mib
+	driver := setup.Restart(t)
+	f := decoded[report.Fit](t, exitFine, "fit", "--model", "toy", "--profile")
+	requireBalanced(t, driver)
+	require.Equal(t, "cuda:0", f.Devices[0].Name)
+	estimated := decoded[report.Fit](t, exitFine, "fit", "--model", "toy", "--gpu", gpu.Name, "--gpu-memory", "4GiB")
+
+	limit := int64(0.85 * float64(gpu.Memory))
+	overall, ok := f.Overall("cuda:0")
+	require.True(t, ok)
+	recommended := 0
+	for _, c := range f.Choices {
+		if c.Recommended {
+			recommended++
+		}
+		if !c.Recommended && !c.SameConfiguration(overall) {
+			continue
+		}
+		require.NotNil(t, c.Run, c.Case.String())
+		require.False(t, c.Run.Simulated)
+		require.True(t, c.Run.Fits)
+		require.LessOrEqual(t, c.Run.Device, limit)
+		// A sample more is over the limit: 15 MiB, 10 with half activations, 7
+		// with checkpointing.
+		require.Greater(t, c.Run.Device+32*mib, limit, c.Case.String())
+		for _, e := range estimated.Choices {
+			if e.Case.String() == c.Case.String() {
+				require.Less(t, c.Batch, e.Batch)
+			}
+		}
+	}
+	require.Equal(t, 2, recommended, "one of each stage")
+
+	// A choice of GPUs: the second is another one.
+	setup.Boards = append(setup.Boards, fakecuda.Board{GPU: board(t, "t4")})
+	setup.Restart(t)
+	second := decoded[report.Fit](t, exitFine, "fit", "--model", "toy", "--stage", "full", "--amp", "none", "--checkpointing=false", "--device", "cuda:1")
+	require.Equal(t, "t4", second.Devices[0].GPU)
+	require.Len(t, second.Choices, 1)
+	require.False(t, second.Choices[0].Run.Simulated)
+}
+
+// Nothing is recommended that a board full of others does not hold.
+func TestFitOnAGPUThatHoldsNothing(t *testing.T) {
+	setup := fakecuda.Simulated(sized(board(t, "rtx-5060-ti"), 512*mib))
+	setup.Boards[0].Module = 200 * mib
+	driver := setup.Restart(t)
+	f := decoded[report.Fit](t, exitNegative, "fit", "--model", "toy", "--stage", "full", "--profile")
+	requireBalanced(t, driver)
+	for _, c := range f.Choices {
+		require.False(t, c.Recommended)
+		require.Zero(t, c.Batch)
+	}
+}
+
+// Whatever fails while fit and smoke measure: a code that says so, nothing left.
+func TestFitAndSmokeGiveTheGPUBack(t *testing.T) {
+	setup := fakecuda.Simulated(sized(board(t, "rtx-5060-ti"), 1024*mib))
+	for _, verb := range []string{"fit", "smoke"} {
+		args := []string{verb, "--model", "toy", "--stage", "frozen", "--amp", "none", "--device", "cuda:0"}
+		setup.Fail = nil
+		driver := setup.Restart(t)
+		require.Equal(t, exitFine, command(t, args...).code)
+		calls := len(driver.Calls(t))
+		require.Greater(t, calls, 100)
+		for n := 1; n <= calls; n += 1 + calls/20 {
+			setup.Fail = []string{fakecuda.FailNth(n, 719)}
+			driver := setup.Restart(t)
+			got := command(t, args...)
+			require.Contains(t, []exitCode{exitFine, exitFailure, exitNoGPU}, got.code, got.stderr)
+			require.NotContains(t, got.stderr, "internal error")
+			require.Empty(t, driver.Violations(t))
+			if s := driver.Stats(t); driver.Calls(t)[n-1] != "cuDevicePrimaryCtxRelease" {
+				require.Zero(t, s.Alive())
+				require.Zero(t, s.Used)
+			}
+		}
+	}
+	fakecuda.Setup{}.Restart(t)
+	for _, verb := range []string{"fit", "smoke"} {
+		got := command(t, verb, "--model", "toy", "--device", "cuda:0")
+		require.Equal(t, exitNoGPU, got.code)
+		require.Contains(t, got.stderr, "the driver shows no GPU")
+		for _, wrong := range [][]string{
+			{"--device", "cuda:x"},
+			{"--device", "tpu:0"},
+			{"--device", "cuda:0", "--gpu", "t4"},
+			{"--device", "sim:t4", "--gpu", "t4"},
+			{"--device", "sim:t4", "--auto"},
+			{"--device", "sim:nobody"},
+		} {
+			require.Equal(t, exitUsage, command(t, append([]string{verb, "--model", "toy"}, wrong...)...).code, wrong)
+		}
+	}
+}
