@@ -91,11 +91,7 @@ func runCalibrate(ctx context.Context, o *calibrateOptions) error {
 		return err
 	}
 	// A file that cannot be added to must be known before the work.
-	old, err := coefficients.Open(o.file)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		old = &coefficients.File{Schema: coefficients.Schema}
-	case err != nil:
+	if _, err := coefficients.Open(o.file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("--output: %w", err)
 	}
 	if err := o.out.open(); err != nil {
@@ -110,11 +106,9 @@ func runCalibrate(ctx context.Context, o *calibrateOptions) error {
 		return err
 	}
 	if !o.dryRun {
-		old.Tool = r.Tool.Version
-		old.Put(*entry)
 		r.File = o.file
-		if r.Backup, err = old.Save(o.file); err != nil {
-			return err
+		if r.Backup, err = coefficients.Add(ctx, o.file, r.Tool.Version, *entry); err != nil {
+			return fmt.Errorf("--output: %w", err)
 		}
 	}
 	return o.out.finish(r)

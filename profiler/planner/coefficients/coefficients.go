@@ -159,10 +159,52 @@ func Read(r io.Reader, name string) (*File, error) {
 		}
 		return nil, &FormatError{name, "not a coefficients file: " + strings.Join(strings.Fields(strings.TrimPrefix(err.Error(), "yaml: ")), " ")}
 	}
-	if err := f.check(); err != nil {
-		return nil, &FormatError{name, err.Error()}
+	if err := errors.Join(whole(data), f.check()); err != nil {
+		return nil, &FormatError{name, strings.ReplaceAll(err.Error(), "\n", "; ")}
 	}
 	return &f, nil
+}
+
+// required are the keys that every entry has, and that every input of one has,
+// the last among them.
+var (
+	required      = []string{"name", "gpu", "stack", "simulated", "fitted", "models", "memory", "errors", "inputs"}
+	requiredInput = []string{"file", "sha256", "kind", "source", "simulated", "batches"}
+)
+
+// whole finds what is not there: YAML that is cut off is YAML, too.
+func whole(data []byte) error {
+	var f struct {
+		Entries *[]map[string]any `yaml:"entries"`
+	}
+	if err := yaml.Unmarshal(data, &f); err != nil {
+		return err
+	}
+	if f.Entries == nil {
+		return errors.New("there are no entries; the file is cut off")
+	}
+	for i, e := range *f.Entries {
+		if err := has(e, required, fmt.Sprintf("entry %d", i+1)); err != nil {
+			return err
+		}
+		inputs, _ := e["inputs"].([]any)
+		for j, in := range inputs {
+			m, _ := in.(map[string]any)
+			if err := has(m, requiredInput, fmt.Sprintf("entry %d, input %d", i+1, j+1)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func has(m map[string]any, keys []string, where string) error {
+	for _, key := range keys {
+		if v, ok := m[key]; !ok || v == nil {
+			return fmt.Errorf("%s has no %s; the file is cut off", where, key)
+		}
+	}
+	return nil
 }
 
 // check finds what a reader could stumble over later.

@@ -2,6 +2,8 @@ package coefficients
 
 import (
 	"bytes"
+	"context"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -96,6 +98,14 @@ func TestDamageIsNamed(t *testing.T) {
 	require.ErrorContains(t, err, "longer than")
 }
 
+func TestEveryCutIsAnError(t *testing.T) {
+	text := encode(t, sample())
+	for n := range len(text) - 1 { // without its last line break it is whole
+		_, err := Read(bytes.NewReader(text[:n]), "c.yaml")
+		require.ErrorAs(t, err, new(*FormatError), "%s", text[:n])
+	}
+}
+
 func TestTwoEntriesOfOneNameAreRefused(t *testing.T) {
 	f := sample()
 	f.Entries = append(f.Entries, f.Entries[0])
@@ -139,38 +149,75 @@ func TestSlackHoldsForModelsThatRan(t *testing.T) {
 	require.Equal(t, "2 runs; rtx-5060-ti/torch-2.11.0", seen.Context.Source)
 }
 
-func TestSavingKeepsEveryOlderFile(t *testing.T) {
+func TestAddKeepsEveryOlderFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "c.yaml")
-	backup, err := sample().Save(path)
+	entry := sample().Entries[0]
+	backup, err := Add(t.Context(), path, "v1", entry)
 	require.NoError(t, err)
 	require.Empty(t, backup)
-	for _, want := range []string{".backup", ".backup.1", ".backup.2"} {
-		require.NoError(t, os.WriteFile(path, []byte(want), 0o600))
-		backup, err := sample().Save(path)
+	for i, want := range []string{".backup", ".backup.1", ".backup.2"} {
+		before, err := os.ReadFile(path)
+		require.NoError(t, err)
+		entry.Name = fmt.Sprint("another ", i)
+		backup, err := Add(t.Context(), path, "v2", entry)
 		require.NoError(t, err)
 		require.Equal(t, path+want, backup)
 		kept, err := os.ReadFile(backup)
 		require.NoError(t, err)
-		require.Equal(t, want, string(kept))
+		require.Equal(t, string(before), string(kept))
 	}
-	_, err = Open(path)
+	f, err := Open(path)
 	require.NoError(t, err)
+	require.Len(t, f.Entries, 4)
+	require.Equal(t, "v2", f.Tool)
 }
 
-func TestNothingIsWrittenOfAnEntryThatIsWrong(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "c.yaml")
-	f := sample()
-	f.Entries[0].Memory["context"] = Number{Value: math.NaN()}
-	_, err := f.Save(path)
-	require.ErrorContains(t, err, "value NaN")
-	require.NoFileExists(t, path)
-}
-
-func TestUnreadableOldFileStopsTheSave(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "c.yaml")
-	require.NoError(t, os.Mkdir(dir, 0o755))
-	_, err := sample().Save(dir)
-	require.Error(t, err)
+// Whatever stops it, the file is as it was and nothing lies beside it.
+func TestAddWritesAllOrNothing(t *testing.T) {
+	good := sample().Entries[0]
+	bad := good
+	bad.Memory = map[string]Number{"context": {Value: math.NaN()}}
+	interrupted, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, c := range map[string]struct {
+		ctx   context.Context
+		entry Entry
+		text  string
+		mode  os.FileMode
+		want  string
+	}{
+		"an entry that is wrong":   {t.Context(), bad, string(encode(t, sample())), 0o644, "value NaN"},
+		"an interrupt":             {interrupted, good, string(encode(t, sample())), 0o644, "context canceled"},
+		"a read-only file":         {t.Context(), good, string(encode(t, sample())), 0o444, "permission denied"},
+		"a file of another kind":   {t.Context(), good, "training: {batch: 8}\n", 0o644, "not a coefficients file"},
+		"a file that is cut off":   {t.Context(), good, string(encode(t, sample())[:400]), 0o644, "c.yaml: "},
+		"an empty file":            {t.Context(), good, "", 0o644, "empty"},
+		"a wrong entry, no file":   {t.Context(), bad, "none", 0, "value NaN"},
+		"an interrupt, no file":    {interrupted, good, "none", 0, "context canceled"},
+		"a folder that is missing": {t.Context(), good, "none", 1, "no such file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, "c.yaml")
+			if c.text != "none" {
+				require.NoError(t, os.WriteFile(path, []byte(c.text), c.mode))
+			} else if c.mode == 1 {
+				path = filepath.Join(dir, "nowhere", "c.yaml")
+			}
+			_, err := Add(c.ctx, path, "v2", c.entry)
+			require.ErrorContains(t, err, c.want)
+			found, err := os.ReadDir(dir)
+			require.NoError(t, err)
+			if c.text == "none" {
+				require.Empty(t, found)
+				return
+			}
+			require.Len(t, found, 1)
+			now, err := os.ReadFile(path)
+			require.NoError(t, err)
+			require.Equal(t, c.text, string(now))
+		})
+	}
 }
 
 func FuzzRead(f *testing.F) {

@@ -2,15 +2,17 @@ package coefficients
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
+	"strings"
 
-	"github.com/google/renameio/v2/maybe"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/vprof/vprof/internal/rewrite"
 )
 
 // head stands above every file.
@@ -86,49 +88,29 @@ func layOut(n *yaml.Node, depth int) {
 	}
 }
 
-// Save replaces the file at path by f, whole or not at all, and keeps what
-// stood there beside it, in the first of PATH.backup, PATH.backup.1, ... that
-// is free. It returns the name of the backup; empty if there was no file.
-func (f *File) Save(path string) (backup string, err error) {
-	var b bytes.Buffer
-	if err := f.Encode(&b); err != nil {
-		return "", err
-	}
-	// A rename must not take the place of a link.
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		path = real
-	}
-	old, err := os.ReadFile(path)
+// Add puts an entry into the file at path, in place of one of the same name, or
+// into a new file. The file is replaced whole or not at all, whatever happens,
+// and what stood there is kept beside it, in the first of PATH.backup,
+// PATH.backup.1, ... that is free. It returns the name of the backup; empty if
+// there was no file. A file that cannot be read is a [*FormatError] and stays.
+func Add(ctx context.Context, path, tool string, e Entry) (backup string, err error) {
+	f := &File{Schema: Schema}
+	before, err := os.ReadFile(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
 		return "", err
 	default:
-		if backup, err = keep(path, old); err != nil {
+		if f, err = Read(bytes.NewReader(before), path); err != nil {
 			return "", err
 		}
 	}
-	return backup, maybe.WriteFile(path, b.Bytes(), 0o644)
-}
-
-// keep writes a backup without taking the place of an older one.
-func keep(path string, content []byte) (string, error) {
-	for i := 0; ; i++ {
-		name := path + ".backup"
-		if i > 0 {
-			name = fmt.Sprintf("%s.%d", name, i)
-		}
-		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-		if errors.Is(err, fs.ErrExist) {
-			continue
-		}
-		if err != nil {
-			return "", err
-		}
-		_, err = f.Write(content)
-		if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-			return "", errors.Join(err, os.Remove(name))
-		}
-		return name, nil
+	f.Tool = tool
+	f.Put(e)
+	var after bytes.Buffer
+	if err := f.Encode(&after); err != nil {
+		return "", err
 	}
+	backups, err := rewrite.Files(ctx, []rewrite.File{{Path: path, Before: before, After: after.Bytes()}})
+	return strings.Join(backups, ""), err
 }

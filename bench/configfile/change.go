@@ -1,0 +1,78 @@
+package configfile
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/pmezard/go-difflib/difflib"
+
+	"github.com/vprof/vprof/internal/rewrite"
+)
+
+// Change is a file and what it is to become.
+type Change struct {
+	// Path is the file, as the user names it.
+	Path          string
+	Before, After []byte
+}
+
+// Prepare reads a file and makes the edits, without writing anything. The error
+// names the file.
+func Prepare(path string, edits []Edit) (Change, error) {
+	format, err := FormatOf(path)
+	if err != nil {
+		return Change{}, err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return Change{}, err
+	}
+	defer f.Close()
+	c := Change{Path: path}
+	if c.Before, err = io.ReadAll(io.LimitReader(f, maxFile+1)); err != nil {
+		return Change{}, err
+	}
+	if c.After, err = Splice(format, c.Before, edits); err != nil {
+		return Change{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return c, nil
+}
+
+// Changed tells whether anything is to be written.
+func (c Change) Changed() bool { return !bytes.Equal(c.Before, c.After) }
+
+// Diff is the change as a unified diff; empty if there is none.
+func (c Change) Diff() string {
+	// The error is one of writing into memory.
+	diff, _ := difflib.GetUnifiedDiffString(difflib.UnifiedDiff{
+		A: lines(c.Before), B: lines(c.After), FromFile: c.Path, ToFile: c.Path, Context: 3,
+	})
+	return diff
+}
+
+// lines with their breaks; a last line without one says so as diff does.
+func lines(data []byte) []string {
+	var out []string
+	for line := range bytes.Lines(data) {
+		s := string(line)
+		if line[len(line)-1] != '\n' {
+			s += "\n\\ No newline at end of file\n"
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// Write replaces the files of all changes, or none, and returns the backups it
+// made beside them; see [rewrite.Files]. A file that is no longer what it was
+// when the change was prepared stops everything.
+func Write(ctx context.Context, changes []Change) (backups []string, err error) {
+	files := make([]rewrite.File, len(changes))
+	for i, c := range changes {
+		files[i] = rewrite.File(c)
+	}
+	return rewrite.Files(ctx, files)
+}
