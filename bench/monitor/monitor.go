@@ -1,12 +1,14 @@
 // Package monitor watches GPUs from outside, through NVML: how full they are,
-// who uses them, how busy and how hot they are. It samples, so a peak between
-// two samples escapes it; every result says how far apart they were.
+// who uses them, how busy and how hot they are. It looks again and again, so a
+// peak between two looks escapes it; every result says how far apart they were.
 package monitor
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
+	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/profiler/device/nvml"
 )
 
@@ -17,137 +19,215 @@ type Board struct {
 	Reader     Reader
 }
 
-// A Reader reads the state of a board. An error is a failure of the board, of
-// which later readings may know nothing: a driver that is loaded anew.
+// A Reader reads the state of a board. An error is a failure of the board or
+// of the driver, such as one that is loaded anew.
 type Reader interface {
 	Read() (nvml.Reading, error)
+	// Memory and Processes are the parts of a reading that a burst needs.
+	Memory() (nvml.Memory, error)
+	Processes() ([]nvml.Process, error)
 }
 
-// Sample is what one look at one board saw. Bytes are integers; what the
-// driver does not tell is absent.
-type Sample struct {
-	Time time.Time `json:"time"`
-	GPU  int       `json:"gpu"`
-	Name string    `json:"name"`
-	UUID string    `json:"uuid"`
-	// Total is what programs can have, Used what contexts hold, and Peak the
-	// most that any sample saw of what is watched.
-	Total int64 `json:"total_bytes"`
-	Used  int64 `json:"used_bytes"`
-	Peak  int64 `json:"peak_bytes"`
-	// Watched is what the watched processes hold; absent if all are watched,
-	// -1 if NVML does not tell.
-	Watched    *int64          `json:"watched_bytes,omitempty"`
-	GPUPercent *int            `json:"gpu_percent,omitempty"`
-	MemPercent *int            `json:"memory_percent,omitempty"`
-	Celsius    *int            `json:"celsius,omitempty"`
-	Watts      *float64        `json:"watts,omitempty"`
-	SMMHz      *int            `json:"sm_mhz,omitempty"`
-	Slowdowns  []nvml.Slowdown `json:"slowdowns,omitempty"`
-	Processes  []Process       `json:"processes,omitempty"`
-	// Error says that the board could not be read; all else is then empty.
-	Error string `json:"error,omitempty"`
+// A Session is NVML while it is open.
+type Session struct {
+	Boards []Board
+	Close  func() error
+	// Missing says which boards NVML counts but cannot tell anything of.
+	Missing error
 }
 
-// Process is one that uses a board; Used is -1 if NVML does not tell.
-type Process struct {
-	PID  int    `json:"pid"`
-	Name string `json:"name,omitempty"`
-	Used int64  `json:"used_bytes"`
-}
+// A Source opens NVML.
+type Source func() (Session, error)
 
-// Share is how full the board is, from 0 to 1.
-func (s Sample) Share() float64 {
-	if s.Total == 0 {
-		return 0
-	}
-	return float64(s.Used) / float64(s.Total)
+// A Look is what the monitor saw at one moment.
+type Look struct {
+	// Samples has one for each board, in their order.
+	Samples []Sample
+	// Notices say in words what was lost, and what came back.
+	Notices []string
 }
 
 // A Monitor watches boards. It is not safe for concurrent use.
 type Monitor struct {
-	boards []Board
+	boards  []*watchedBoard
+	source  Source
+	session Session
 	// watched says which processes count; nil are all.
 	watched func(pid int) bool
-	peaks   []int64
-	last    time.Time
-	gap     time.Duration
-	samples int
-	lost    int
+	notices []string
+	// retry is when NVML may be opened again, and pause how long to wait then.
+	retry time.Time
+	pause time.Duration
 }
 
-// New makes a monitor. Watched says which processes are meant, nil means all
-// that use a board.
-func New(boards []Board, watched func(pid int) bool) *Monitor {
-	return &Monitor{boards: boards, watched: watched, peaks: make([]int64, len(boards))}
+// watchedBoard is a board and what was seen of it.
+type watchedBoard struct {
+	Board
+	seen Seen
+	// last is the time of the last reading that succeeded, highest the most
+	// in use since the last look.
+	last          time.Time
+	highest       int64
+	lostSince     time.Time // zero while it can be read
+	missed        int       // looks since then
+	processes     []Process
+	processesPeak map[int]int64
 }
 
-// Sample looks at every board at once. A board that cannot be read has a
-// sample with its error, and the monitor goes on.
-func (m *Monitor) Sample(now time.Time) []Sample {
-	if m.samples > 0 {
-		m.gap = max(m.gap, now.Sub(m.last))
+// New makes a monitor of boards of a session, which it closes in the end. When
+// a board cannot be read, the source opens NVML again. Watched says which
+// processes are meant, nil means all that use a board.
+func New(session Session, source Source, watched func(pid int) bool) *Monitor {
+	m := &Monitor{session: session, source: source, watched: watched}
+	for _, b := range session.Boards {
+		m.boards = append(m.boards, &watchedBoard{
+			Board: b, seen: Seen{GPU: b.Index, Name: b.Name, UUID: b.UUID}, processesPeak: map[int]int64{},
+		})
 	}
-	m.last = now
-	m.samples++
-	out := make([]Sample, len(m.boards))
+	return m
+}
+
+// Close gives NVML back.
+func (m *Monitor) Close() error {
+	if m.session.Close == nil {
+		return nil
+	}
+	err := m.session.Close()
+	m.session.Close = nil
+	return err
+}
+
+// Look reads every board. One that cannot be read has a sample with its error;
+// NVML is then opened again, at most as often as the pauses allow, and the
+// monitor goes on.
+func (m *Monitor) Look(now time.Time) Look {
+	m.reopen(now)
+	out := Look{Samples: make([]Sample, len(m.boards))}
 	for i, b := range m.boards {
 		r, err := b.Reader.Read()
-		s := Sample{Time: now.UTC(), GPU: b.Index, Name: b.Name, UUID: b.UUID}
 		if err != nil {
-			m.lost++
-			s.Error, s.Peak = err.Error(), m.peaks[i]
-			out[i] = s
+			b.missed++
+			m.lose(b, now, err)
+			out.Samples[i] = Sample{Time: now.UTC(), GPU: b.Index, Name: b.Name, UUID: b.UUID, Peak: b.seen.held(m.watched), Error: err.Error()}
 			continue
 		}
-		out[i] = m.fill(i, s, r)
+		m.found(b, now)
+		out.Samples[i] = m.sample(b, now, r)
 	}
+	out.Notices, m.notices = m.notices, nil
 	return out
 }
 
-// fill takes over a reading.
-func (m *Monitor) fill(i int, s Sample, r nvml.Reading) Sample {
-	s.Total, s.Used = r.Memory.Total-r.Memory.Reserved, r.Memory.Used
-	s.GPUPercent, s.MemPercent, s.Celsius, s.SMMHz, s.Slowdowns = r.GPUPercent, r.MemoryPercent, r.Celsius, r.SMMHz, r.Slowdowns
-	if r.Milliwatts != nil {
-		watts := float64(*r.Milliwatts) / 1000
-		s.Watts = &watts
+// Glance reads nothing but memory, and shows in the peaks of the next look.
+// A millisecond apart, glances find short peaks.
+func (m *Monitor) Glance(now time.Time) {
+	for _, b := range m.boards {
+		if !b.lostSince.IsZero() {
+			continue // the next look tries again
+		}
+		memory, err := b.Reader.Memory()
+		var processes []nvml.Process
+		if err == nil && m.watched != nil {
+			processes, err = b.Reader.Processes()
+		}
+		if err != nil {
+			m.lose(b, now, err)
+			continue
+		}
+		_, watched := m.pick(processes)
+		b.count(now, memory.Used, watched)
 	}
-	var watched int64
-	for _, p := range r.Processes {
+}
+
+// count takes over what a reading saw of memory.
+func (b *watchedBoard) count(now time.Time, used, watched int64) {
+	s := &b.seen
+	if s.Samples == 0 {
+		s.First = used
+	} else {
+		s.Gap = max(s.Gap, now.Sub(b.last))
+	}
+	b.last = now
+	s.Samples++
+	b.highest = max(b.highest, used)
+	s.Peak = max(s.Peak, used)
+	s.WatchedPeak = max(s.WatchedPeak, watched)
+}
+
+// pick finds the watched ones of processes, and what they hold together: -1 if
+// NVML does not tell of all.
+func (m *Monitor) pick(all []nvml.Process) (picked []Process, held int64) {
+	for _, p := range all {
 		if m.watched != nil && !m.watched(p.PID) {
 			continue
 		}
-		s.Processes = append(s.Processes, Process(p))
+		picked = append(picked, Process{PID: p.PID, Name: p.Name, Used: p.Used})
 		switch {
-		case p.Used < 0 || watched < 0:
-			watched = -1
+		case p.Used < 0 || held < 0:
+			held = -1
 		default:
-			watched += p.Used
+			held += p.Used
 		}
 	}
-	held := s.Used
-	if m.watched != nil {
-		s.Watched, held = &watched, watched
+	return picked, held
+}
+
+// sample takes over a reading.
+func (m *Monitor) sample(b *watchedBoard, now time.Time, r nvml.Reading) Sample {
+	processes, watched := m.pick(r.Processes)
+	b.count(now, r.Memory.Used, watched)
+	for i := range processes {
+		p := &processes[i]
+		b.processesPeak[p.PID] = max(b.processesPeak[p.PID], p.Used)
+		p.Peak = b.processesPeak[p.PID]
 	}
-	m.peaks[i] = max(m.peaks[i], held)
-	s.Peak = m.peaks[i]
+	m.gone(b, processes)
+	b.processes = processes
+	s := Sample{
+		Time: now.UTC(), GPU: b.Index, Name: b.Name, UUID: b.UUID,
+		Total: r.Memory.Total - r.Memory.Reserved, Driver: r.Memory.Reserved, Used: r.Memory.Used, Highest: b.highest,
+		Peak: b.seen.held(m.watched), Gap: b.seen.Gap.Seconds(),
+		GPUPercent: r.GPUPercent, MemPercent: r.MemoryPercent, Celsius: r.Celsius,
+		Watts: watts(r.Milliwatts), LimitWatts: watts(r.LimitMilliwatts), SMMHz: r.SMMHz,
+		Slowdowns: r.Slowdowns, Processes: processes,
+	}
+	if m.watched != nil {
+		s.Watched = &watched
+	}
+	b.highest = 0
 	return s
 }
 
-// Summary is what a monitor saw in all.
-type Summary struct {
-	Samples int `json:"samples"`
-	// Gap is the longest time between two samples: a peak shorter than that
-	// may have escaped.
-	Gap time.Duration `json:"longest_gap_ns"`
-	// Lost counts readings that failed.
-	Lost int `json:"lost"`
-	// Peaks are those of the boards, in their order.
-	Peaks []int64 `json:"peaks_bytes"`
+func watts(milliwatts *int) *float64 {
+	if milliwatts == nil {
+		return nil
+	}
+	w := float64(*milliwatts) / 1000
+	return &w
 }
 
-// Summary is what was seen so far.
-func (m *Monitor) Summary() Summary {
-	return Summary{m.samples, m.gap, m.lost, slices.Clone(m.peaks)}
+// gone notes processes that no longer use the board. Only of those that
+// somebody asked for is that worth a word.
+func (m *Monitor) gone(b *watchedBoard, now []Process) {
+	for _, p := range b.processes {
+		if slices.ContainsFunc(now, func(q Process) bool { return q.PID == p.PID }) {
+			continue
+		}
+		if m.watched != nil {
+			m.note("%s no longer uses gpu %d; it was seen with at most %s", p.Title(), b.Index, amount(b.processesPeak[p.PID]))
+		}
+		delete(b.processesPeak, p.PID)
+	}
+}
+
+func (m *Monitor) note(format string, args ...any) {
+	m.notices = append(m.notices, fmt.Sprintf(format, args...))
+}
+
+// amount is a number of bytes, or that NVML does not tell.
+func amount(bytes int64) string {
+	if bytes < 0 {
+		return "an unknown amount"
+	}
+	return bytesize.Format(bytes)
 }

@@ -36,8 +36,8 @@ type app struct {
 	// openGPU opens one by its index to measure on. The error is a
 	// [*device.UnusableError].
 	openGPU func(index int) (device.Device, error)
-	// boards are what monitor watches, and how to let go of them.
-	boards func() ([]monitor.Board, func() error, error)
+	// boards opens what monitor watches.
+	boards monitor.Source
 }
 
 // system is the app of the running process. SOURCE_DATE_EPOCH, seconds since
@@ -47,7 +47,7 @@ func system() *app {
 	if epoch, err := strconv.ParseInt(os.Getenv("SOURCE_DATE_EPOCH"), 10, 64); err == nil {
 		now = func() time.Time { return time.Unix(epoch, 0) }
 	}
-	return &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, now: now, models: all.Models, residuals: planner.Residuals, detect: detectGPU, openGPU: openGPU, boards: nvmlBoards}
+	return &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, now: now, models: all.Models, residuals: planner.Residuals, detect: detectGPU, openGPU: openGPU, boards: openNVML}
 }
 
 const rootHelp = `vprof says how much GPU memory a PyTorch training step needs, before you run it.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -43,6 +44,14 @@ func (a *app) colored() bool {
 	case "never":
 		return false
 	}
-	out, isFile := a.stdout.(*os.File)
-	return isFile && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(out.Fd()))
+	return os.Getenv("NO_COLOR") == "" && a.interactive()
+}
+
+// interactive tells whether standard output is a terminal that can do more
+// than print.
+func (a *app) interactive() bool { return terminal(a.stdout) }
+
+func terminal(w io.Writer) bool {
+	out, isFile := w.(*os.File)
+	return isFile && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(out.Fd()))
 }

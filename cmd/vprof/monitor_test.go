@@ -1,12 +1,15 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -20,21 +23,41 @@ import (
 // fullBoard is 95.2 % full.
 type fullBoard struct{}
 
-func (fullBoard) Read() (nvml.Reading, error) {
-	return nvml.Reading{Memory: nvml.Memory{Total: 1000 << 20, Used: 952 << 20}}, nil
+func (fullBoard) Memory() (nvml.Memory, error) {
+	return nvml.Memory{Total: 1000 << 20, Used: 952 << 20}, nil
 }
 
-// growing holds 100 MiB more at each look.
+func (fullBoard) Processes() ([]nvml.Process, error) {
+	return []nvml.Process{{PID: 4242, Name: "python3", Used: 900 << 20}}, nil
+}
+
+func (b fullBoard) Read() (r nvml.Reading, err error) {
+	r.Memory, _ = b.Memory()
+	r.Processes, _ = b.Processes()
+	return r, nil
+}
+
+// growing holds 100 MiB more at each look; NVML does not know who.
 type growing struct{ used int64 }
 
-func (g *growing) Read() (nvml.Reading, error) {
+func (g *growing) Memory() (nvml.Memory, error) {
 	g.used += 100 << 20
-	return nvml.Reading{Memory: nvml.Memory{Total: 1 << 40, Used: g.used}}, nil
+	return nvml.Memory{Total: 1 << 40, Used: g.used}, nil
 }
 
-func watching(r monitor.Reader) func() ([]monitor.Board, func() error, error) {
-	return func() ([]monitor.Board, func() error, error) {
-		return []monitor.Board{{Index: 0, Name: "Card", UUID: "GPU-1", Reader: r}}, func() error { return nil }, nil
+func (*growing) Processes() ([]nvml.Process, error) { return nil, nil }
+
+func (g *growing) Read() (r nvml.Reading, err error) {
+	r.Memory, _ = g.Memory()
+	return r, nil
+}
+
+func watching(r monitor.Reader) monitor.Source {
+	return func() (monitor.Session, error) {
+		return monitor.Session{
+			Boards: []monitor.Board{{Index: 0, Name: "Card", UUID: "GPU-1", Reader: r}},
+			Close:  func() error { return nil },
+		}, nil
 	}
 }
 
@@ -74,9 +97,10 @@ func TestMonitorNeedsSense(t *testing.T) {
 		{"--fail-above", "much"},
 		{"--gpu", "3"},
 		{"--gpu", "x"},
-		{"--once", "--", "true"},
 		{"--run", "run.json"},
-		{"--pid", "1", "--", "true"},
+		{"--csv", "-", "--jsonl", "-"},
+		{"--csv", "/"},
+		{"--tensorboard", "/missing"},
 		{"--csv", "/missing/s.csv"},
 		{"--listen", "nowhere:0:0"},
 		{"--", "there-is-no-such-command"},
@@ -86,8 +110,14 @@ func TestMonitorNeedsSense(t *testing.T) {
 		require.Equal(t, exitUsage, run(t.Context(), a, append([]string{"monitor", "--for", "1ms"}, args...)), args)
 		require.NotEmpty(t, stderr.String())
 	}
+	for _, args := range [][]string{{"--once"}, {"--for", "1s"}, {"--pid", "1"}, {"--csv", "-"}} {
+		a, _, stderr := desk()
+		a.boards = watching(fullBoard{})
+		require.Equal(t, exitUsage, run(t.Context(), a, append(append([]string{"monitor"}, args...), "--", "true")), args)
+		require.Contains(t, stderr.String(), "command")
+	}
 	a, _, stderr := desk()
-	a.boards = func() ([]monitor.Board, func() error, error) { return nil, nil, nvml.ErrNoDriver }
+	a.boards = func() (monitor.Session, error) { return monitor.Session{}, nvml.ErrNoDriver }
 	require.Equal(t, exitNoGPU, run(t.Context(), a, []string{"monitor", "--once"}))
 	require.Contains(t, stderr.String(), "no NVIDIA driver")
 }
@@ -125,7 +155,7 @@ func TestMonitorFollowsACommandAndComparesWithThePlan(t *testing.T) {
 	args := []string{"monitor", "--interval", "5ms", "--run", plan, "--batch", "16", "--", "sh", "-c", "echo trained; sleep 0.2"}
 	require.Equal(t, exitFine, run(t.Context(), a, args), stderr)
 	require.Equal(t, "trained\n", stdout.String())
-	require.Regexp(t, `NVML does not know its processes; the boards' memory rose by at most \S+ [MG]iB \(\d+ samples, at most \d+ms apart\)`, stderr.String())
+	require.Regexp(t, `gpu 0: NVML does not know its processes; the memory in use rose by at most \S+ [MG]iB \(\d+ readings, up to \d+ms apart\)`, stderr.String())
 	require.Regexp(t, `estimated \S+ MiB \[.*\] for batch 16: the estimate is [+-]\S+ % off`, stderr.String())
 
 	stderr.Reset()
@@ -140,10 +170,107 @@ func TestMonitorGoesOnWhenABoardIsLost(t *testing.T) {
 	a.boards = watching(lostBoard{})
 	require.Equal(t, exitFine, run(t.Context(), a, []string{"monitor", "--for", "30ms", "--interval", "5ms"}), stderr)
 	require.Greater(t, strings.Count(stdout.String(), "lost: nvmlInit: driver reloaded"), 1)
+	require.Equal(t, 1, strings.Count(stderr.String(), "vprof: gpu 0 is lost: nvmlInit: driver reloaded\n"), "said once")
+	require.Regexp(t, `gpu 0: peak 0 B \(0 readings, .*; \d+ failed\)`, stderr.String())
+	require.Equal(t, exitFailure, run(t.Context(), a, []string{"monitor", "--once"}))
 }
 
 type lostBoard struct{}
 
 func (lostBoard) Read() (nvml.Reading, error) {
-	return nvml.Reading{At: time.Time{}}, errors.New("nvmlInit: driver reloaded")
+	return nvml.Reading{}, errors.New("nvmlInit: driver reloaded")
+}
+
+func (lostBoard) Memory() (nvml.Memory, error)       { return nvml.Memory{}, errors.New("gone") }
+func (lostBoard) Processes() ([]nvml.Process, error) { return nil, errors.New("gone") }
+
+func TestMonitorSummarizesWhatItSaw(t *testing.T) {
+	a, _, stderr := desk()
+	a.boards = watching(&growing{})
+	require.Equal(t, exitFine, run(t.Context(), a, []string{"monitor", "--for", "60ms", "--interval", "5ms"}), stderr)
+	require.Regexp(t, `^vprof: gpu 0: peak \S+ [MG]iB \(\d+ readings, up to \d+ms apart\)\n$`, stderr.String())
+
+	stderr.Reset()
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(50*time.Millisecond, cancel)
+	require.Equal(t, exitInterrupted, run(ctx, a, []string{"monitor", "--interval", "5ms"}))
+	require.Contains(t, stderr.String(), "vprof: gpu 0: peak ")
+}
+
+// Between two looks a second apart, memory is read a thousand times a second.
+func TestBurstReadsBetweenLooks(t *testing.T) {
+	a, stdout, stderr := desk()
+	g := &growing{}
+	a.boards = watching(g)
+	require.Equal(t, exitFine, run(t.Context(), a, []string{"monitor", "--burst", "--for", "300ms"}), stderr)
+	require.Equal(t, 1, strings.Count(stdout.String(), "\n"), "one look")
+	require.Greater(t, g.used, int64(30*100<<20), "and many glances")
+}
+
+func TestSamplesGoToStandardOutputAlone(t *testing.T) {
+	for flag, want := range map[string]string{"--jsonl": `^\{"time":.*"used_bytes":998244352.*\}\n$`, "--csv": `^time,gpu,[^\n]*\n\d[^\n]*998244352[^\n]*\n$`} {
+		a, stdout, stderr := desk()
+		a.boards = watching(fullBoard{})
+		require.Equal(t, exitFine, run(t.Context(), a, []string{"monitor", "--once", flag, "-"}), stderr)
+		require.Regexp(t, want, stdout.String())
+	}
+}
+
+// A process that does not exist cannot be watched, unless NVML knows it: it
+// numbers processes as the host does.
+func TestADeadProcessIsAnError(t *testing.T) {
+	ended := exec.Command("true")
+	require.NoError(t, ended.Run())
+	dead := strconv.Itoa(ended.Process.Pid)
+	for pid, want := range map[string]struct {
+		code exitCode
+		says string
+	}{
+		dead:                      {exitUsage, "there is no process " + dead},
+		"4242":                    {exitFine, ""},
+		strconv.Itoa(os.Getpid()): {exitFine, "process " + strconv.Itoa(os.Getpid()) + " uses no board yet"},
+	} {
+		a, stdout, stderr := desk()
+		a.boards = watching(fullBoard{})
+		require.Equal(t, want.code, run(t.Context(), a, []string{"monitor", "--once", "--pid", pid}), stderr)
+		require.Contains(t, stderr.String(), want.says)
+		if pid == "4242" {
+			require.Contains(t, stdout.String(), "watched 900.00 MiB")
+		}
+	}
+}
+
+// An alarm ends the command that is watched, and waits for its end.
+func TestAlarmEndsTheCommand(t *testing.T) {
+	a, _, stderr := desk()
+	g := &growing{}
+	a.boards = watching(g)
+	left := filepath.Join(t.TempDir(), "left")
+	script := `trap "echo saved > ` + left + `; exit 1" INT; while :; do sleep 0.05; done`
+	args := []string{"monitor", "--interval", "5ms", "--fail-above", "1GiB", "--", "sh", "-c", script}
+	require.Equal(t, exitNegative, run(t.Context(), a, args))
+	require.Contains(t, stderr.String(), "gpu 0 is above 1GiB: 1.07 GiB")
+	require.FileExists(t, left, "it was asked to end and did")
+}
+
+func TestInterruptedCommandIsWaitedFor(t *testing.T) {
+	a, _, stderr := desk()
+	a.boards = watching(&growing{})
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(100*time.Millisecond, cancel)
+	args := []string{"monitor", "--interval", "5ms", "--", "sh", "-c", `trap "exit 0" INT; while :; do sleep 0.05; done`}
+	require.Equal(t, exitInterrupted, run(ctx, a, args))
+	require.Contains(t, stderr.String(), "the memory in use rose by at most")
+}
+
+func TestUnwritableSamplesAreSaid(t *testing.T) {
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip("there is no /dev/full")
+	}
+	for _, flag := range []string{"--csv", "--jsonl"} {
+		a, _, stderr := desk()
+		a.boards = watching(fullBoard{})
+		require.Equal(t, exitFailure, run(t.Context(), a, []string{"monitor", "--once", flag, "/dev/full"}))
+		require.Contains(t, stderr.String(), "no space left on device")
+	}
 }

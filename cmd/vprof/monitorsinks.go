@@ -6,57 +6,63 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
+	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/vprof/vprof/bench/monitor"
 )
 
 // sinks are where samples go.
 type sinks struct {
-	lines    io.Writer
+	stdout io.Writer
+	// silent leaves the lines on standard output out.
 	silent   bool
 	csv      *csv.Writer
 	json     *json.Encoder
 	tb       *monitor.TensorBoard
 	exporter *monitor.Exporter
-	closers  []io.Closer
+	// history is what the screen shows; nil without one.
+	history *monitor.History
+	closers []io.Closer
 }
 
 func openSinks(o *monitorOptions) (s *sinks, err error) {
-	s = &sinks{lines: o.app.stdout, silent: o.quiet}
+	s = &sinks{stdout: o.app.stdout, silent: o.quiet}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())
 		}
 	}()
 	if o.csv != "" {
-		f, err := createSamples("csv", o.csv)
+		to, err := s.create("csv", o.csv)
 		if err != nil {
 			return s, err
 		}
-		s.closers = append(s.closers, f)
-		s.csv = csv.NewWriter(f)
+		s.csv = csv.NewWriter(to)
 		if err := s.csv.Write(monitor.Header()); err != nil {
 			return s, err
 		}
 	}
 	if o.jsonl != "" {
-		f, err := createSamples("jsonl", o.jsonl)
+		to, err := s.create("jsonl", o.jsonl)
 		if err != nil {
 			return s, err
 		}
-		s.closers = append(s.closers, f)
-		s.json = json.NewEncoder(f)
+		s.json = json.NewEncoder(to)
 	}
 	if o.tb != "" {
 		now := time.Now()
-		f, err := createSamples("tensorboard", filepath.Join(o.tb, fmt.Sprintf("events.out.tfevents.%d.vprof", now.Unix())))
+		to, err := s.create("tensorboard", filepath.Join(o.tb, fmt.Sprintf("events.out.tfevents.%d.vprof", now.Unix())))
 		if err != nil {
 			return s, err
 		}
-		s.closers = append(s.closers, f)
-		if s.tb, err = monitor.NewTensorBoard(f, now); err != nil {
+		if s.tb, err = monitor.NewTensorBoard(to, now); err != nil {
 			return s, err
 		}
 	}
@@ -72,15 +78,32 @@ func openSinks(o *monitorOptions) (s *sinks, err error) {
 	return s, nil
 }
 
-// write gives samples of one moment to every sink. Each line is complete
-// before the next look.
-func (s *sinks) write(samples []monitor.Sample) error {
-	if s.exporter != nil {
-		s.exporter.Set(samples)
+// create makes a file for samples; - is standard output, which is then theirs
+// alone.
+func (s *sinks) create(flag, path string) (io.Writer, error) {
+	if path == "-" && flag != "tensorboard" {
+		s.silent = true
+		return s.stdout, nil
 	}
-	for _, sample := range samples {
+	f, err := os.Create(path)
+	if err != nil {
+		return nil, usagef("--%s: %w", flag, err)
+	}
+	s.closers = append(s.closers, f)
+	return f, nil
+}
+
+// write gives a look to every sink. Each line is complete before the next one.
+func (s *sinks) write(look monitor.Look) error {
+	if s.exporter != nil {
+		s.exporter.Set(look.Samples)
+	}
+	if s.history != nil {
+		s.history.Add(look)
+	}
+	for _, sample := range look.Samples {
 		if !s.silent {
-			if _, err := fmt.Fprintln(s.lines, sample.Line()); err != nil {
+			if _, err := fmt.Fprintln(s.stdout, sample.Line()); err != nil {
 				return err
 			}
 		}
@@ -102,7 +125,7 @@ func (s *sinks) write(samples []monitor.Sample) error {
 		}
 	}
 	if s.tb != nil {
-		return s.tb.Write(samples)
+		return s.tb.Write(look.Samples)
 	}
 	return nil
 }
@@ -113,4 +136,19 @@ func (s *sinks) close() error {
 		err = errors.Join(err, c.Close())
 	}
 	return err
+}
+
+// serve answers Prometheus until the listener is closed.
+func serve(address string, e *monitor.Exporter) (net.Listener, error) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, usagef("--listen: %w", err)
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(e)
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	go func() { _ = server.Serve(l) }() // ends when the listener is closed
+	return l, nil
 }

@@ -18,10 +18,24 @@ type Setup struct {
 	Version int
 	// NVML is what nvmlInit returns: zero works, 9 is a driver not loaded.
 	NVML int
+	// Lose takes the boards away from NVML in the middle; nil keeps them.
+	Lose *Loss
+	// Wave has the memory of other processes rise from nothing and fall again
+	// within so many looks at it; zero has it stay.
+	Wave int
 	// Backed gives device memory host memory, and runs the kernels.
 	Backed bool
 	// Quiet leaves the log of all calls out, for benchmarks.
 	Quiet bool
+}
+
+// A Loss is NVML's, once: a driver that is loaded anew.
+type Loss struct {
+	// After is how many looks at the memory of boards succeed before.
+	After int
+	// Code is what calls return from then on, until NVML is initialized again:
+	// 15 is a board that is lost. That fails Refused times first.
+	Code, Refused int
 }
 
 // A Board is one of the GPUs.
@@ -84,6 +98,12 @@ func (s Setup) Driver(tb testing.TB) *Driver {
 	set("FAKECUDA_FAIL", strings.Join(s.Fail, ","))
 	set("FAKECUDA_VERSION", number(s.Version))
 	set("FAKENVML_FAIL", number(s.NVML))
+	set("FAKENVML_WAVE", number(s.Wave))
+	lose := ""
+	if s.Lose != nil {
+		lose = fmt.Sprintf("%d:%d:%d", s.Lose.After, s.Lose.Code, s.Lose.Refused)
+	}
+	set("FAKENVML_LOSE", lose)
 	set("FAKECUDA_BACKED", "")
 	if s.Backed {
 		set("FAKECUDA_BACKED", "1")

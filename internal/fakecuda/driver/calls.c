@@ -168,6 +168,7 @@ API void fakecuda_restart(void)
     memset(failures, 0, sizeof failures);
     nboards = nfailures = initialized = lost = 0;
     current_board = -1;
+    forget_nvml();
     read_environment();
     started = 1;
     pthread_mutex_unlock(&lock);

@@ -82,6 +82,7 @@ int configured(const char *name, char *value, size_t size); /* an environment va
 void end_context(void);     /* gives back everything  */
 void reclaim_memory(void);  /* what memory.c holds */
 void reclaim_modules(void); /* what module.c holds */
+void forget_nvml(void);     /* what happened to it */
 int in_memory(uint64_t at, uint64_t bytes);
 
 /* The device's clock only moves with work, so that times are the same on every run. */

@@ -14,13 +14,49 @@ static int fails(void)
     return configured("FAKENVML_FAIL", text, sizeof text) ? atoi(text) : 0;
 }
 
+/* FAKENVML_LOSE=AFTER:CODE:FAILS takes the boards away after so many looks at their memory: every call
+ * says CODE until NVML is initialized again, which fails FAILS times first. It happens once. */
+static int looks, taken, refused;
+
+static int gone(void)
+{
+    char value[32];
+    int after, code, failures;
+    if (taken == 2 || !configured("FAKENVML_LOSE", value, sizeof value) || sscanf(value, "%d:%d:%d", &after, &code, &failures) != 3)
+        return 0;
+    if (!taken && looks > after) {
+        taken = 1;
+        refused = failures;
+    }
+    return taken ? code : 0;
+}
+
+/* FAKENVML_WAVE=LOOKS has the memory of other processes, and the load, rise from nothing to all and fall
+ * again within so many looks. */
+static double wave(void)
+{
+    char value[16];
+    int period = configured("FAKENVML_WAVE", value, sizeof value) ? atoi(value) : 0;
+    if (period < 2)
+        return 1;
+    double at = (double)(looks % period) / period;
+    return at < 0.5 ? 2 * at : 2 - 2 * at;
+}
+
+void forget_nvml(void) { looks = taken = refused = 0; }
+
 API int nvmlInit_v2(void)
 {
     start();
     int failure = fails();
-    if (!failure)
-        stats->nvml++;
-    return failure;
+    if (taken == 1 && refused-- > 0)
+        failure = 9;
+    if (failure)
+        return failure;
+    if (taken == 1)
+        taken = 2;
+    stats->nvml++;
+    return SUCCESS;
 }
 
 API int nvmlShutdown(void)
@@ -118,9 +154,13 @@ typedef struct { unsigned version; unsigned long long total, reserved, available
 API int nvmlDeviceGetMemoryInfo_v2(const board *b, memory *m)
 {
     enum { RESERVED = 400 };
+    if (b == boards)
+        looks++;
+    if (gone())
+        return gone();
     m->total = b->memory + RESERVED * MIB; /* the driver shows less than there is */
     m->reserved = RESERVED * MIB;
-    m->used = b->used + used_by_others(b);
+    m->used = b->used + (uint64_t)(wave() * (double)used_by_others(b));
     m->available = b->memory - m->used;
     return SUCCESS;
 }
@@ -134,7 +174,7 @@ API int nvmlDeviceGetComputeRunningProcesses_v3(const board *b, unsigned *n, pro
     if (have > room)
         return INSUFFICIENT_SIZE;
     for (int i = 0; i < b->nothers; i++)
-        out[i] = (process){b->others[i].pid, b->others[i].bytes, ~0u, ~0u};
+        out[i] = (process){b->others[i].pid, (uint64_t)(wave() * (double)b->others[i].bytes), ~0u, ~0u};
     if (b->used)
         out[b->nothers] = (process){(unsigned)getpid(), b->used, ~0u, ~0u};
     return SUCCESS;
@@ -149,22 +189,21 @@ API int nvmlDeviceGetGraphicsRunningProcesses_v3(const board *b, unsigned *n, pr
 
 API int nvmlDeviceGetUtilizationRates(const board *b, unsigned percent[2])
 {
-    (void)b;
-    percent[0] = percent[1] = 0;
+    percent[0] = b->nothers ? (unsigned)(99 * wave()) : 0;
+    percent[1] = percent[0] / 2;
     return SUCCESS;
 }
 
 API int nvmlDeviceGetTemperature(const board *b, int sensor, unsigned *celsius)
 {
-    (void)b, (void)sensor;
-    *celsius = 40;
+    (void)sensor;
+    *celsius = 40 + (b->nothers ? (unsigned)(30 * wave()) : 0);
     return SUCCESS;
 }
 
 API int nvmlDeviceGetPowerUsage(const board *b, unsigned *milliwatts)
 {
-    (void)b;
-    *milliwatts = 30000;
+    *milliwatts = 30000 + (b->nothers ? (unsigned)(240000 * wave()) : 0);
     return SUCCESS;
 }
 

@@ -4,10 +4,13 @@ package nvml
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
 
 	api "github.com/NVIDIA/go-nvml/pkg/nvml"
 
@@ -56,10 +59,11 @@ func Open() (*Library, error) {
 	if err := nvmllib.Load(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoDriver, err)
 	}
-	return open(api.New(api.WithLibraryPath(nvmllib.Path())))
+	return OpenWith(api.New(api.WithLibraryPath(nvmllib.Path())))
 }
 
-func open(a api.Interface) (*Library, error) {
+// OpenWith initializes an NVML, as tests have their own.
+func OpenWith(a api.Interface) (*Library, error) {
 	// After a failed nvmlInit nothing must be called, nvmlShutdown included.
 	if err := check("nvmlInit", a.Init()); err != nil {
 		return nil, err
@@ -88,26 +92,34 @@ func (l *Library) Versions() (Versions, error) {
 }
 
 // Boards lists the boards of this machine in NVML's order, which is that of
-// the bus and not always CUDA's.
+// the bus and not always CUDA's. With an error come the boards that NVML could
+// tell of: one that fell off the bus does not take the others with it.
 func (l *Library) Boards() ([]*Board, error) {
 	n, code := l.api.DeviceGetCount()
 	if err := check("nvmlDeviceGetCount", code); err != nil {
 		return nil, err
 	}
 	var boards []*Board
+	var failed error
 	for i := range n {
-		d, code := l.api.DeviceGetHandleByIndex(i)
-		if err := check("nvmlDeviceGetHandleByIndex", code); err != nil {
-			return nil, err
-		}
-		b, err := l.board(d)
+		b, err := l.at(i)
 		if err != nil {
-			return nil, fmt.Errorf("board %d: %w", i, err)
+			failed = errors.Join(failed, fmt.Errorf("board %d: %w", i, err))
+			continue
 		}
 		b.Index = i
 		boards = append(boards, b)
 	}
-	return boards, nil
+	return boards, failed
+}
+
+// at is the board with a number.
+func (l *Library) at(i int) (*Board, error) {
+	d, code := l.api.DeviceGetHandleByIndex(i)
+	if err := check("nvmlDeviceGetHandleByIndex", code); err != nil {
+		return nil, err
+	}
+	return l.board(d)
 }
 
 // Find finds a board, or the slice of one, by its UUID: "GPU-..." or
@@ -152,7 +164,8 @@ func (l *Library) board(d api.Device) (*Board, error) {
 	return b, nil
 }
 
-// A Board is a GPU, or a slice of one (MIG), as NVML sees it.
+// A Board is a GPU, or a slice of one (MIG), as NVML sees it. It is not safe for
+// concurrent use.
 type Board struct {
 	// Index is NVML's number of the board, -1 if it was found otherwise.
 	Index int
@@ -165,6 +178,9 @@ type Board struct {
 
 	library *Library
 	device  api.Device
+	// names are those of the processes of the last list: asking for one takes
+	// longer than all else.
+	names map[int]string
 }
 
 // Slices are the MIG slices of the board, none if it is whole.
@@ -230,18 +246,42 @@ func (b *Board) Processes() ([]Process, error) {
 		}
 	}
 	var processes []Process
+	names := make(map[int]string, len(byPID))
 	for pid, used := range byPID {
 		p := Process{PID: int(pid), Used: int64(used)}
 		if used == noValue {
 			p.Used = -1
 		}
-		if name, code := b.library.api.SystemGetProcessName(p.PID); code == api.SUCCESS && name != "" {
-			p.Name = path.Base(name)
+		var known bool
+		if p.Name, known = b.names[p.PID]; !known {
+			p.Name = b.library.processName(p.PID)
 		}
+		names[p.PID] = p.Name
 		processes = append(processes, p)
 	}
+	b.names = names
 	slices.SortFunc(processes, func(p, q Process) int { return cmp.Compare(p.PID, q.PID) })
 	return processes, nil
+}
+
+// processName is the name of a process's program, empty if NVML does not tell.
+func (l *Library) processName(pid int) string {
+	name, code := l.api.SystemGetProcessName(pid)
+	if code != api.SUCCESS || name == "" {
+		return ""
+	}
+	return printable(path.Base(name))
+}
+
+// printable replaces what is not text: a process may call itself anything,
+// bytes that are not UTF-8 and terminal sequences included.
+func printable(name string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, name)
 }
 
 // Read reads everything. The error is a failure of the board, such as one that

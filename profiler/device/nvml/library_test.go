@@ -68,7 +68,7 @@ func machine(boards ...*mock.Device) *mock.Interface {
 }
 
 func only(t *testing.T, d *mock.Device) *Board {
-	l, err := open(machine(d))
+	l, err := OpenWith(machine(d))
 	require.NoError(t, err)
 	l.now = func() time.Time { return time.Unix(1, 0) }
 	boards, err := l.Boards()
@@ -137,10 +137,57 @@ func TestALostBoardIsAnError(t *testing.T) {
 	}
 	d := busy()
 	d.GetNameFunc = answer("", lost)
-	l, err := open(machine(d))
+	l, err := OpenWith(machine(d))
 	require.NoError(t, err)
 	_, err = l.Boards()
 	require.EqualError(t, err, "board 0: nvmlDeviceGetName: "+lost.Error())
+}
+
+// One that fell off the bus does not take the others with it.
+func TestOtherBoardsAreListedBesideALostOne(t *testing.T) {
+	lost := busy()
+	lost.GetUUIDFunc = answer("", api.ERROR_GPU_IS_LOST)
+	l, err := OpenWith(machine(busy(), lost, busy()))
+	require.NoError(t, err)
+	boards, err := l.Boards()
+	require.EqualError(t, err, "board 1: nvmlDeviceGetUUID: "+api.ERROR_GPU_IS_LOST.Error())
+	require.Len(t, boards, 2)
+	require.Equal(t, 2, boards[1].Index)
+}
+
+// A process may call itself anything; what is shown is text.
+func TestProcessNamesArePrintable(t *testing.T) {
+	for name, want := range map[string]string{
+		"/opt/\xff\xfepy\xc3":      "\uFFFD\uFFFDpy\uFFFD",
+		"\x1b[2Jpython\n":          "\uFFFD[2Jpython\uFFFD",
+		"/usr/bin/обучение модели": "обучение модели",
+	} {
+		m := machine(busy())
+		m.SystemGetProcessNameFunc = func(int) (string, api.Return) { return name, api.SUCCESS }
+		l, err := OpenWith(m)
+		require.NoError(t, err)
+		processes, err := must(l.Boards())[0].Processes()
+		require.NoError(t, err)
+		require.Equal(t, want, processes[0].Name)
+	}
+}
+
+// Asking for a name is slow, and so done once while the process is there.
+func TestANameIsAskedForOnce(t *testing.T) {
+	d := busy()
+	m := machine(d)
+	l, err := OpenWith(m)
+	require.NoError(t, err)
+	b := must(l.Boards())[0]
+	for range 3 {
+		must(b.Processes())
+	}
+	require.Len(t, m.SystemGetProcessNameCalls(), 3, "of three processes")
+	d.GetComputeRunningProcessesFunc = answer[[]api.ProcessInfo](nil, api.SUCCESS)
+	require.Len(t, must(b.Processes()), 2)
+	d.GetComputeRunningProcessesFunc = answer([]api.ProcessInfo{{Pid: 7, UsedGpuMemory: mib}}, api.SUCCESS)
+	require.Len(t, must(b.Processes()), 3)
+	require.Len(t, m.SystemGetProcessNameCalls(), 4, "7 left, and came again")
 }
 
 func TestNoDriverIsAnOrdinaryAnswer(t *testing.T) {
@@ -148,12 +195,12 @@ func TestNoDriverIsAnOrdinaryAnswer(t *testing.T) {
 		m := machine()
 		m.InitFunc = func() api.Return { return code }
 		m.ShutdownFunc = func() api.Return { t.Fatal("a shutdown after a failed init ends the process"); return 0 }
-		_, err := open(m)
+		_, err := OpenWith(m)
 		require.ErrorIs(t, err, ErrNoDriver)
 	}
 	m := machine()
 	m.InitFunc = func() api.Return { return api.ERROR_NO_PERMISSION }
-	_, err := open(m)
+	_, err := OpenWith(m)
 	require.ErrorContains(t, err, "nvmlInit: ")
 	require.NotErrorIs(t, err, ErrNoDriver)
 }
@@ -205,7 +252,7 @@ func must[T any](v T, err error) T {
 }
 
 func TestBoardsAreFoundByUUID(t *testing.T) {
-	l, err := open(machine(busy()))
+	l, err := OpenWith(machine(busy()))
 	require.NoError(t, err)
 	b, err := l.Find("GPU-1")
 	require.NoError(t, err)
@@ -215,7 +262,7 @@ func TestBoardsAreFoundByUUID(t *testing.T) {
 }
 
 func TestVersions(t *testing.T) {
-	l, err := open(machine())
+	l, err := OpenWith(machine())
 	require.NoError(t, err)
 	v, err := l.Versions()
 	require.NoError(t, err)
@@ -226,7 +273,7 @@ func TestVersions(t *testing.T) {
 // go-nvml's own model of a DGX A100, with what it leaves out filled in.
 func TestAServerOfEightBoards(t *testing.T) {
 	server := dgxa100.New()
-	l, err := open(server)
+	l, err := OpenWith(server)
 	require.NoError(t, err)
 	for _, d := range server.Devices {
 		device := &d.(*dgxa100.Device).Device

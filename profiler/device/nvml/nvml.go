@@ -64,8 +64,9 @@ type Process struct {
 	// PID is its number as the driver sees it; in a container that is not the
 	// one that the process itself sees.
 	PID int
-	// Name is the name of its program, without the folder; empty if NVML does
-	// not tell, as of the processes of other users.
+	// Name is the name of its program, without the folder, with U+FFFD for what
+	// is not printable; empty if NVML does not tell, as of the processes of
+	// other users.
 	Name string
 	// Used is the device memory it holds in bytes, -1 if NVML does not tell.
 	Used int64

@@ -1,0 +1,164 @@
+package monitor
+
+import (
+	"slices"
+	"sync"
+	"time"
+)
+
+// Steps are how much time an entry of a history stands for, the shortest first.
+var Steps = []time.Duration{100 * time.Millisecond, time.Second, 10 * time.Second, time.Minute}
+
+// kept is how many entries a history keeps of each step.
+const kept = 600
+
+// None is the entry of a time in which nothing was read.
+const None int64 = -1
+
+// A History keeps the latest looks and, for graphs, the most that was seen in
+// each step of time. It is safe for concurrent use.
+type History struct {
+	mu     sync.Mutex
+	boards []boardHistory
+	last   Look
+	// notices are the latest ones, with their times.
+	notices []Notice
+}
+
+// Notice is something lost or back.
+type Notice struct {
+	Time time.Time
+	Text string
+}
+
+// keptNotices is how many notices a history keeps.
+const keptNotices = 20
+
+type boardHistory struct {
+	used, load series
+	processes  map[int]*series
+}
+
+// series has the maxima of a figure, for each of the steps.
+type series [4]ring
+
+// ring has the latest entries of a step; the entry of number n is at n % kept.
+type ring struct {
+	entries [kept]int64
+	// newest is the number of the newest entry, counted from the beginning of
+	// time, and length how many there are.
+	newest int64
+	length int
+}
+
+// add takes over a value at a time.
+func (s *series) add(at time.Time, v int64) {
+	for i := range s {
+		s[i].add(at.UnixNano()/int64(Steps[i]), v)
+	}
+}
+
+func (r *ring) add(number, v int64) {
+	if r.length == 0 || number > r.newest+kept {
+		*r = ring{newest: number - 1}
+	}
+	for r.newest < number {
+		r.newest++
+		r.entries[r.newest%kept] = None
+		r.length = min(r.length+1, kept)
+	}
+	if number == r.newest { // a clock that was set back tells nothing
+		r.entries[number%kept] = max(r.entries[number%kept], v)
+	}
+}
+
+// latest are the n entries up to the one of a number, the oldest first, None
+// where nothing is known.
+func (r *ring) latest(n int, upTo int64) []int64 {
+	out := make([]int64, n)
+	for i := range out {
+		number := upTo - int64(n-1-i)
+		out[i] = None
+		if number <= r.newest && number > r.newest-int64(r.length) {
+			out[i] = r.entries[number%kept]
+		}
+		if i > 1 && out[i] != None && out[i-1] == None {
+			out[i-1] = out[i-2]
+		}
+	}
+	return out
+}
+
+// Add takes over a look.
+func (h *History) Add(l Look) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.last = l
+	for len(h.boards) < len(l.Samples) {
+		h.boards = append(h.boards, boardHistory{processes: map[int]*series{}})
+	}
+	for _, text := range l.Notices {
+		h.notices = append(h.notices, Notice{l.Samples[0].Time, text})
+	}
+	for i, s := range l.Samples {
+		if s.Error == "" {
+			h.boards[i].add(s)
+		}
+	}
+	h.notices = h.notices[max(0, len(h.notices)-keptNotices):]
+}
+
+func (b *boardHistory) add(s Sample) {
+	b.used.add(s.Time, max(s.Used, s.Highest))
+	if s.GPUPercent != nil {
+		b.load.add(s.Time, int64(*s.GPUPercent))
+	}
+	for pid := range b.processes {
+		if !slices.ContainsFunc(s.Processes, func(p Process) bool { return p.PID == pid }) {
+			delete(b.processes, pid)
+		}
+	}
+	for _, p := range s.Processes {
+		if b.processes[p.PID] == nil {
+			b.processes[p.PID] = &series{}
+		}
+		b.processes[p.PID].add(s.Time, p.Used)
+	}
+}
+
+// A Trace is a stretch of history: an entry for each step of time, the oldest
+// first, None where nothing is known.
+type Trace struct {
+	// Used is bytes, of the board or of a process; Load is percent.
+	Used, Load []int64
+}
+
+// Latest is the newest look.
+func (h *History) Latest() (Look, []Notice) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.last, slices.Clone(h.notices)
+}
+
+// Trace is the history of a board up to a time: n entries of a step, an index
+// into Steps. A process other than zero has its own memory in the place of the
+// board's. An entry that looks skipped, as they are not quite regular, has the
+// value before it.
+func (h *History) Trace(board, process, step, n int, upTo time.Time) Trace {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	number := upTo.UnixNano() / int64(Steps[step])
+	empty := &series{}
+	used, load := empty, empty
+	if board < len(h.boards) {
+		b := &h.boards[board]
+		used, load = &b.used, &b.load
+		if process != 0 {
+			used = b.processes[process]
+			if used == nil {
+				used = empty
+			}
+		}
+	}
+	return Trace{used[step].latest(n, number), load[step].latest(n, number)}
+}

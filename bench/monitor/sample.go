@@ -1,0 +1,160 @@
+package monitor
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/profiler/device/nvml"
+)
+
+// Sample is what one look at one board saw. Bytes are integers; what the
+// driver does not tell is absent.
+type Sample struct {
+	Time time.Time `json:"time"`
+	GPU  int       `json:"gpu"`
+	Name string    `json:"name"`
+	UUID string    `json:"uuid"`
+	// Total is what programs can have, Driver what the driver keeps besides
+	// for itself, Used what contexts hold, and Highest the most in use since
+	// the look before.
+	Total   int64 `json:"total_bytes"`
+	Driver  int64 `json:"driver_reserved_bytes,omitempty"`
+	Used    int64 `json:"used_bytes"`
+	Highest int64 `json:"highest_bytes"`
+	// Peak is the most that was ever seen of what is watched, and Gap the
+	// longest time between two readings, in seconds: what was in use for less
+	// may have escaped.
+	Peak int64   `json:"peak_bytes"`
+	Gap  float64 `json:"longest_gap_seconds"`
+	// Watched is what the watched processes hold; absent if all are watched,
+	// -1 if NVML does not tell.
+	Watched    *int64   `json:"watched_bytes,omitempty"`
+	GPUPercent *int     `json:"gpu_percent,omitempty"`
+	MemPercent *int     `json:"memory_percent,omitempty"`
+	Celsius    *int     `json:"celsius,omitempty"`
+	Watts      *float64 `json:"watts,omitempty"`
+	LimitWatts *float64 `json:"limit_watts,omitempty"`
+	SMMHz      *int     `json:"sm_mhz,omitempty"`
+	// Slowdowns say why the clocks are lower than they could be.
+	Slowdowns []nvml.Slowdown `json:"slowdowns,omitempty"`
+	Processes []Process       `json:"processes,omitempty"`
+	// Error says that the board could not be read; all else is then empty.
+	Error string `json:"error,omitempty"`
+}
+
+// Process is one that uses a board. Used is -1 if NVML does not tell, Peak the
+// most that a look saw.
+type Process struct {
+	PID  int    `json:"pid"`
+	Name string `json:"name,omitempty"`
+	Used int64  `json:"used_bytes"`
+	Peak int64  `json:"peak_bytes"`
+}
+
+// Title names a process in a sentence.
+func (p Process) Title() string {
+	if p.Name == "" {
+		return fmt.Sprintf("process %d", p.PID)
+	}
+	return fmt.Sprintf("process %d (%s)", p.PID, p.Name)
+}
+
+// Share is how full the board is, from 0 to 1.
+func (s Sample) Share() float64 { return s.share(s.Used) }
+
+// HighestShare is how full it was at most since the look before.
+func (s Sample) HighestShare() float64 { return s.share(s.Highest) }
+
+func (s Sample) share(bytes int64) float64 {
+	if s.Total == 0 {
+		return 0
+	}
+	return float64(bytes) / float64(s.Total)
+}
+
+// Line is a sample for people, in a line.
+func (s Sample) Line() string {
+	at := s.Time.Format("15:04:05.000")
+	if s.Error != "" {
+		return fmt.Sprintf("%s gpu %d  lost: %s", at, s.GPU, s.Error)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s gpu %d  %s of %s (%.0f %%)", at, s.GPU, bytesize.Format(s.Used), bytesize.Format(s.Total), 100*s.Share())
+	if s.Watched != nil {
+		if *s.Watched < 0 {
+			b.WriteString("  watched: NVML does not tell")
+		} else {
+			fmt.Fprintf(&b, "  watched %s", bytesize.Format(*s.Watched))
+		}
+	}
+	fmt.Fprintf(&b, "  peak %s", bytesize.Format(s.Peak))
+	if s.Gap > 0 {
+		fmt.Fprintf(&b, " (looks up to %s apart)", Apart(time.Duration(s.Gap*float64(time.Second))))
+	}
+	if s.GPUPercent != nil {
+		fmt.Fprintf(&b, "  busy %d %%", *s.GPUPercent)
+	}
+	if s.Celsius != nil {
+		fmt.Fprintf(&b, "  %d °C", *s.Celsius)
+	}
+	if s.Watts != nil {
+		fmt.Fprintf(&b, "  %s", s.Power())
+	}
+	return b.String()
+}
+
+// Power is what the board draws, and may: "285 of 450 W". It is empty if
+// NVML does not tell.
+func (s Sample) Power() string {
+	switch {
+	case s.Watts == nil:
+		return ""
+	case s.LimitWatts == nil:
+		return fmt.Sprintf("%.0f W", *s.Watts)
+	}
+	return fmt.Sprintf("%.0f of %.0f W", *s.Watts, *s.LimitWatts)
+}
+
+// Apart shows a time between looks, in milliseconds or in tenths of a second,
+// never less than it was.
+func Apart(d time.Duration) string {
+	unit := time.Millisecond
+	if d >= 10*time.Second {
+		unit = 100 * time.Millisecond
+	}
+	return ((d + unit - 1) / unit * unit).String()
+}
+
+// Header is the first row of a CSV file of samples.
+func Header() []string {
+	return []string{
+		"time", "gpu", "name", "uuid", "total_bytes", "driver_reserved_bytes", "used_bytes", "highest_bytes",
+		"watched_bytes", "peak_bytes", "longest_gap_seconds", "gpu_percent", "memory_percent", "celsius", "watts", "limit_watts", "sm_mhz", "error",
+	}
+}
+
+// Record is the sample's row. Cells of what is not known are empty.
+func (s Sample) Record() []string {
+	bytes := func(n int64) string {
+		if s.Error != "" {
+			return ""
+		}
+		return strconv.FormatInt(n, 10)
+	}
+	return []string{
+		s.Time.Format(time.RFC3339Nano), strconv.Itoa(s.GPU), s.Name, s.UUID,
+		bytes(s.Total), bytes(s.Driver), bytes(s.Used), bytes(s.Highest),
+		cell(s.Watched), strconv.FormatInt(s.Peak, 10), strconv.FormatFloat(s.Gap, 'f', -1, 64),
+		cell(s.GPUPercent), cell(s.MemPercent), cell(s.Celsius), cell(s.Watts), cell(s.LimitWatts), cell(s.SMMHz), s.Error,
+	}
+}
+
+func cell[T int | int64 | float64](v *T) string {
+	if v == nil {
+		return ""
+	}
+	return fmt.Sprint(*v)
+}

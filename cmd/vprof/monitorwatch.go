@@ -1,0 +1,237 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"time"
+
+	"github.com/vprof/vprof/bench/monitor"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/bytesize"
+)
+
+// watch is a monitor at work.
+type watch struct {
+	options *monitorOptions
+	monitor *monitor.Monitor
+	sinks   *sinks
+	limit   ceiling
+	planned *report.Point
+	// notices is where is said what was lost.
+	notices io.Writer
+	looked  bool
+
+	// root is the command, 0 before it starts; tree are all of its descendants
+	// that were ever seen, as of the time in fresh.
+	root  int
+	tree  []int
+	fresh time.Time
+}
+
+// look reads all boards. The error of a board that is too full is a negative.
+func (w *watch) look(now time.Time) error {
+	seen := w.monitor.Look(now)
+	first := !w.looked
+	w.looked = true
+	for _, text := range seen.Notices {
+		fmt.Fprintln(w.notices, "vprof:", text)
+	}
+	if err := w.sinks.write(seen); err != nil {
+		return err
+	}
+	if first {
+		if err := w.missing(seen.Samples); err != nil {
+			return err
+		}
+	}
+	for _, s := range seen.Samples {
+		if w.limit.exceeded(s) {
+			return negative{fmt.Errorf("gpu %d is above %s: %s of %s in use", s.GPU, w.limit.text, bytesize.Format(s.Highest), bytesize.Format(s.Total))}
+		}
+		if s.Error != "" && w.options.once {
+			return fmt.Errorf("gpu %d: %s", s.GPU, s.Error)
+		}
+	}
+	return nil
+}
+
+// missing looks for processes of --pid that use no board. One that does not
+// exist either is an error.
+func (w *watch) missing(samples []monitor.Sample) error {
+	for _, pid := range w.options.pids {
+		uses := slices.ContainsFunc(samples, func(s monitor.Sample) bool {
+			return slices.ContainsFunc(s.Processes, func(p monitor.Process) bool { return p.PID == pid })
+		})
+		switch {
+		case uses:
+		case !alive(pid):
+			return usagef("--pid: there is no process %d, and no board knows it (in a container, NVML numbers processes as the host does)", pid)
+		default:
+			fmt.Fprintf(w.notices, "vprof: process %d uses no board yet\n", pid)
+		}
+	}
+	return nil
+}
+
+// burst is the time between two readings of --burst.
+const burst = time.Millisecond
+
+// loop looks until the context or done ends; with done, only that ends it.
+func (w *watch) loop(ctx context.Context, done <-chan struct{}) error {
+	o := w.options
+	if o.length > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, o.length)
+		defer cancel()
+	}
+	pace, ended := o.interval, ctx.Done()
+	if o.burst {
+		pace = min(pace, burst)
+	}
+	if done != nil {
+		ended = nil
+	}
+	tick := time.NewTicker(pace)
+	defer tick.Stop()
+	var next time.Time
+	for {
+		if now := time.Now(); !o.burst || !now.Before(next) {
+			next = now.Add(o.interval)
+			if err := w.look(now); err != nil || o.once {
+				return err
+			}
+		} else {
+			w.monitor.Glance(now)
+		}
+		select {
+		case <-ended:
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return nil
+			}
+			return ctx.Err()
+		case <-done:
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// follow tells whether a process belongs to the command.
+func (w *watch) follow(pid int) bool {
+	// Going through /proc takes its time.
+	if w.root != 0 && time.Since(w.fresh) > 200*time.Millisecond {
+		for _, p := range monitor.Tree(w.root) {
+			if !slices.Contains(w.tree, p) {
+				w.tree = append(w.tree, p)
+			}
+		}
+		w.fresh = time.Now()
+	}
+	return slices.Contains(w.tree, pid)
+}
+
+const (
+	// A terminal gives an interrupt to the command too; one that does not end
+	// of its own accord is interrupted after mercy, and killed after patience.
+	mercy    = time.Second
+	patience = 30 * time.Second
+)
+
+// command runs a command, watches it, and says what it needed.
+func (w *watch) command(ctx context.Context, command []string) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = w.options.app.stdin, w.options.app.stdout, w.options.app.stderr
+	cmd.WaitDelay = patience
+	cmd.Cancel = func() error {
+		time.AfterFunc(mercy, func() { _ = cmd.Process.Signal(os.Interrupt) }) // or it has ended
+		return nil
+	}
+	w.sinks.silent = true // standard output is the command's
+	if err := w.look(time.Now()); err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return usageError{err}
+	}
+	w.root = cmd.Process.Pid
+	var failure error
+	done := make(chan struct{})
+	go func() {
+		failure = cmd.Wait()
+		close(done)
+	}()
+	err := w.loop(ctx, done)
+	if err != nil {
+		fmt.Fprintf(w.notices, "vprof: %v; ending %s\n", err, command[0])
+		stop()
+		<-done
+	}
+	w.conclude()
+	switch {
+	case err != nil:
+		return err
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case failure != nil:
+		return fmt.Errorf("%s: %w", command[0], failure)
+	}
+	return nil
+}
+
+// summarize says what was seen of each board.
+func (w *watch) summarize() {
+	for _, s := range w.monitor.Seen() {
+		peak := s.Peak
+		if len(w.options.pids) > 0 {
+			peak = s.WatchedPeak
+		}
+		fmt.Fprintf(w.options.app.stderr, "vprof: gpu %d: peak %s (%s)\n", s.GPU, bytesize.Format(peak), effort(s))
+	}
+}
+
+// effort says how closely a board was looked at.
+func effort(s monitor.Seen) string {
+	text := fmt.Sprintf("%d readings, up to %s apart", s.Samples, monitor.Apart(s.Gap))
+	if s.Lost > 0 {
+		text += fmt.Sprintf("; %d failed", s.Lost)
+	}
+	return text
+}
+
+// conclude says what a command needed of the board that it needed most of, and
+// how that compares with the plan.
+func (w *watch) conclude() {
+	all := w.monitor.Seen()
+	held := func(s monitor.Seen) int64 { return s.WatchedPeak }
+	what := "its processes held at most"
+	if !slices.ContainsFunc(all, func(s monitor.Seen) bool { return s.WatchedPeak > 0 }) {
+		held, what = monitor.Seen.Rise, "NVML does not know its processes; the memory in use rose by at most"
+	}
+	most := slices.MaxFunc(all, func(a, b monitor.Seen) int { return cmp.Compare(held(a), held(b)) })
+	to := w.options.app.stderr
+	for _, s := range all {
+		if peak := held(s); peak > 0 || s.GPU == most.GPU {
+			fmt.Fprintf(to, "vprof: gpu %d: %s %s (%s)\n", s.GPU, what, bytesize.Format(peak), effort(s))
+		}
+	}
+	peak := held(most)
+	if w.planned == nil || peak <= 0 {
+		return
+	}
+	e := w.planned.Estimate.Device
+	verdict := "within the estimate's interval"
+	if peak < e.Low || peak > e.High {
+		verdict = "outside the estimate's interval"
+	}
+	fmt.Fprintf(to, "vprof: estimated %s [%s, %s] for batch %d: the estimate is %+.1f %% off, the peak %s\n",
+		bytesize.Format(e.Bytes), bytesize.Format(e.Low), bytesize.Format(e.High), w.planned.Batch,
+		100*float64(e.Bytes-peak)/float64(peak), verdict)
+}
