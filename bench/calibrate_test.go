@@ -9,10 +9,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vprof/vprof/bench/snapshot"
+	"github.com/vprof/vprof/internal/toy"
+	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/planner/calibrate"
+	"github.com/vprof/vprof/profiler/planner/coefficients"
 )
 
 // hidden is what nobody recorded: on top of what PyTorch reserved.
@@ -115,4 +119,47 @@ func predictLarger(t *testing.T, runs []Observed, onlyDevice bool) (out []predic
 		})
 	}
 	return out
+}
+
+// snapshotRun reads one of the pickles that bench/snapshot has as a run of the toy.
+func snapshotRun(t *testing.T, name string, batch int) (Observed, coefficients.Input, error) {
+	f, err := os.Open("snapshot/testdata/" + name)
+	require.NoError(t, err)
+	defer f.Close()
+	return ReadSnapshotRun(f, name, full(models.Case{Model: "toy", Batch: batch}), "t4")
+}
+
+// testdata/README.md of bench/snapshot says what the GPU behind them adds: 64 MiB,
+// 5 % of tensors and 10 % of cache.
+func TestSnapshotsTeachWhatLibrariesAndTheCacheTake(t *testing.T) {
+	var runs []Observed
+	var inputs []coefficients.Input
+	for name, batch := range map[string]int{"toy8.pickle": 8, "toy32.pickle": 32} {
+		o, in, err := snapshotRun(t, name, batch)
+		require.NoError(t, err)
+		require.Equal(t, "snapshot", in.Kind)
+		require.False(t, o.Simulated)
+		runs, inputs = append(runs, o), append(inputs, in)
+	}
+	c := Calibration{Models: models.NewRegistry([]models.Model{toy.Model()}), Residuals: exactly, Runs: runs, Inputs: inputs}
+	r, entry, err := c.Run(t.Context())
+	require.NoError(t, err)
+	require.InEpsilon(t, 64*mib, entry.Memory["library_workspace"].Value, 1e-3)
+	require.InEpsilon(t, 0.05, entry.Memory["allocated_slack"].Value, 1e-3)
+	require.InEpsilon(t, 0.10, entry.Memory["reserved_slack"].Value, 1e-3)
+	require.NotContains(t, entry.Memory, "context", "a snapshot does not show what the driver adds")
+	require.Less(t, r.Errors.After.Max, 1e-5)
+	require.Greater(t, r.Errors.Before.Median, 0.1)
+}
+
+func TestSnapshotsThatShowNoStepTeachLittleOrNothing(t *testing.T) {
+	o, _, err := snapshotRun(t, "untraced.pickle", 8)
+	require.NoError(t, err)
+	require.Zero(t, o.Allocated, "without events there is no peak")
+	require.EqualValues(t, 400*mib, o.Reserved)
+	for name, want := range map[string]string{"oom.pickle": "did not get through", "code.pickle": "nothing of this file was run"} {
+		_, _, err := snapshotRun(t, name, 8)
+		require.ErrorAs(t, err, new(*snapshot.FormatError))
+		require.ErrorContains(t, err, want)
+	}
 }

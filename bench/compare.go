@@ -69,13 +69,16 @@ func (s *Side) snapshot(r io.Reader, name string) error {
 	if err != nil {
 		return err
 	}
-	devices := shot.Devices()
-	if len(devices) != 1 {
-		return &snapshot.FormatError{File: name, Reason: fmt.Sprintf("has memory of %d devices, want one", len(devices))}
+	sum, err := shot.Only(name)
+	if err != nil {
+		return err
 	}
-	sum := shot.Of(devices[0])
 	s.Snapshot = &sum
-	s.Steps = []Amounts{{Kind: "snapshot", Allocated: sum.PeakAllocated, Reserved: sum.PeakReserved}}
+	kind := "snapshot"
+	if shot.SimulatedBy != "" {
+		kind = "simulated"
+	}
+	s.Steps = []Amounts{{Kind: kind, Allocated: sum.PeakAllocated, Reserved: sum.PeakReserved}}
 	return nil
 }
 
@@ -163,7 +166,7 @@ func ofBatch(steps []Amounts, batch int) []Amounts {
 	if batch == 0 {
 		return steps
 	}
-	return slices.DeleteFunc(slices.Clone(steps), func(s Amounts) bool { return s.Batch != batch && s.Kind != "snapshot" })
+	return slices.DeleteFunc(slices.Clone(steps), func(s Amounts) bool { return s.Batch != batch && s.Of != "" })
 }
 
 // pair compares steps of one name, on the same board if both sides have it.

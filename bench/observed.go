@@ -12,6 +12,7 @@ import (
 
 	"github.com/vprof/vprof/bench/reference"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/bench/snapshot"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/planner/coefficients"
 )
@@ -34,26 +35,21 @@ type Observed struct {
 }
 
 // maxObserved is the largest file of runs read, in bytes.
-const maxObserved = 256 << 20
+const maxObserved = 1 << 30
 
 // ReadObserved reads the runs of a report or of reference records. Runs that
 // did not get through are left out: what they show is how far they came. The
 // error is a [*report.FormatError] or a [*reference.FormatError] unless reading
 // itself failed.
 func ReadObserved(r io.Reader, name string) ([]Observed, coefficients.Input, error) {
-	data, err := io.ReadAll(io.LimitReader(r, maxObserved+1))
+	data, in, err := readInput(r, name)
 	if err != nil {
-		return nil, coefficients.Input{}, fmt.Errorf("%s: %w", name, err)
+		return nil, in, err
 	}
-	if len(data) > maxObserved {
-		return nil, coefficients.Input{}, &report.FormatError{File: name, Reason: fmt.Sprintf("longer than %d bytes", maxObserved)}
-	}
-	sum := sha256.Sum256(data)
-	in := coefficients.Input{File: name, SHA256: hex.EncodeToString(sum[:])}
 	var runs []Observed
 	switch head := data[:min(len(data), 4096)]; {
-	case len(bytes.TrimSpace(data)) == 0:
-		return nil, in, &report.FormatError{File: name, Reason: "empty"}
+	case snapshot.Is(head):
+		err = &snapshot.FormatError{File: name, Reason: "a memory snapshot does not say what was trained; name the batch size with BATCH=" + name + ", and the rest with --model and --gpu"}
 	case strings.Contains(string(head), `"`+reference.Schema+`"`):
 		runs, err = fromReference(data, name, &in)
 	case strings.Contains(string(head), `"`+report.Schema+`"`):
@@ -71,6 +67,55 @@ func ReadObserved(r io.Reader, name string) ([]Observed, coefficients.Input, err
 	slices.Sort(in.Batches)
 	in.Batches = slices.Compact(in.Batches)
 	return runs, in, nil
+}
+
+// readInput reads a file of runs and notes what it was.
+func readInput(r io.Reader, name string) ([]byte, coefficients.Input, error) {
+	data, err := io.ReadAll(io.LimitReader(r, maxObserved+1))
+	switch {
+	case err != nil:
+		err = fmt.Errorf("%s: %w", name, err)
+	case len(data) > maxObserved:
+		err = &report.FormatError{File: name, Reason: fmt.Sprintf("longer than %d bytes", maxObserved)}
+	case len(bytes.TrimSpace(data)) == 0:
+		err = &report.FormatError{File: name, Reason: "empty"}
+	}
+	sum := sha256.Sum256(data)
+	return data, coefficients.Input{File: name, SHA256: hex.EncodeToString(sum[:])}, err
+}
+
+// ReadSnapshotRun reads a memory snapshot of PyTorch as a run of the case on a
+// board. What the driver adds it does not show, and where no events were recorded
+// it has no peak of the allocated bytes. The error is a [*snapshot.FormatError]
+// unless reading itself failed.
+func ReadSnapshotRun(r io.Reader, name string, c models.Case, gpu string) (Observed, coefficients.Input, error) {
+	data, in, err := readInput(r, name)
+	if err != nil {
+		return Observed{}, in, err
+	}
+	s, err := snapshot.Read(bytes.NewReader(data), name)
+	if err != nil {
+		return Observed{}, in, err
+	}
+	sum, err := s.Only(name)
+	if err != nil {
+		return Observed{}, in, err
+	}
+	if sum.OOMs > 0 {
+		return Observed{}, in, &snapshot.FormatError{File: name, Reason: "an allocation failed while it was recorded; a step that did not get through teaches nothing"}
+	}
+	in.Kind, in.Source, in.Batches = "snapshot", "torch.cuda.memory._dump_snapshot", []int{c.Batch}
+	if s.SimulatedBy != "" {
+		in.Source, in.Simulated = s.SimulatedBy, true
+	}
+	o := Observed{
+		File: name, Label: fmt.Sprintf("%s: batch %d", name, c.Batch), Case: c, AllocConf: s.AllocConf, GPU: gpu,
+		Simulated: in.Simulated, Reserved: sum.PeakReserved,
+	}
+	if sum.Traced > 0 {
+		o.Allocated = sum.PeakAllocated
+	}
+	return o, in, nil
 }
 
 // simulatedDriver is what the source of a reference file says if the driver

@@ -2,6 +2,7 @@ package profile
 
 import (
 	"io"
+	"strings"
 
 	"github.com/vprof/vprof/profiler/allocator"
 	"github.com/vprof/vprof/profiler/program"
@@ -11,7 +12,8 @@ import (
 // WriteMemoryViz writes the steps as PyTorch's torch.cuda.memory._dump_snapshot
 // would after them: the segments at the end and everything that happened in the
 // allocator before. pytorch.org/memory_viz and torch/cuda/_memory_viz.py read
-// it. In place of Python's frames stand the operator and the modules around it.
+// it. In place of Python's frames stand the operator and the modules around it;
+// a key of its own says that it was simulated.
 func (p *Profile) WriteMemoryViz(w io.Writer) error {
 	out := newPickler(w)
 	s := snapshot{p, out, p.owners()}
@@ -25,6 +27,7 @@ func (p *Profile) WriteMemoryViz(w io.Writer) error {
 		})
 		out.key("external_annotations")
 		s.annotations()
+		out.key("simulated_by").string(strings.TrimSpace("vprof " + p.Tool.Version))
 	})
 	return out.close()
 }

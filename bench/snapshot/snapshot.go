@@ -30,6 +30,9 @@ type Snapshot struct {
 	Traces [][]Event
 	// AllocConf is the PYTORCH_CUDA_ALLOC_CONF of the process.
 	AllocConf string
+	// SimulatedBy is the program that wrote the snapshot of a simulation; PyTorch
+	// writes none.
+	SimulatedBy string
 }
 
 // Segment is a piece of memory that the allocator got from the driver.
@@ -191,7 +194,7 @@ func (d *decoder) snapshot(v any) *Snapshot {
 	if _, ok := root.items["segments"]; !ok {
 		d.fail("there are no segments in it")
 	}
-	s := &Snapshot{}
+	s := &Snapshot{SimulatedBy: text(root, "simulated_by")}
 	for i, v := range d.list(root, "segments", "snapshot") {
 		s.Segments = append(s.Segments, d.segment(v, fmt.Sprintf("segments[%d]", i)))
 	}

@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -83,6 +84,16 @@ func (s *Snapshot) Of(device int) Summary {
 		out.peaks(s.Traces[device])
 	}
 	return out
+}
+
+// Only sums up the one device that has memory; several are a [*FormatError] about
+// the file called name.
+func (s *Snapshot) Only(name string) (Summary, error) {
+	devices := s.Devices()
+	if len(devices) != 1 {
+		return Summary{}, &FormatError{name, fmt.Sprintf("has memory of %d devices, want one", len(devices))}
+	}
+	return s.Of(devices[0]), nil
 }
 
 // peaks goes back from the moment of the snapshot, whose bytes are known,

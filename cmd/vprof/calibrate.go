@@ -8,19 +8,24 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/vprof/vprof/bench"
+	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner/coefficients"
 )
 
 type calibrateOptions struct {
 	app            *app
+	c              caseFlags
+	described      []string // names of the flags of c
 	runs           []string
-	model, gpu     string
+	gpu            string
 	batch          batchFlag
 	stack          string
 	name, file     string
@@ -32,11 +37,18 @@ type calibrateOptions struct {
 func newCalibrateCmd(a *app) *cobra.Command {
 	o := &calibrateOptions{app: a, out: output{app: a}}
 	cmd := &cobra.Command{
-		Use:   "calibrate RUN...",
+		Use:   "calibrate [BATCH=]RUN...",
 		Short: "Learn from runs what no recording shows, and correct estimates by it",
-		Long: `Fit the planner's coefficients to runs: reports of vprof sweep on a real GPU, and
-reference records of PyTorch (- is standard input). All runs must be of one GPU,
-one software stack and one model.
+		Long: `Fit the planner's coefficients to runs: reports of vprof sweep on a real GPU,
+reference records of PyTorch, and its memory snapshots, what
+torch.cuda.memory._dump_snapshot writes (- is standard input). All runs must be of
+one GPU, one software stack and one model.
+
+A snapshot does not say what was trained: the batch size stands before it, and
+--model, --stage, --gpu and the like say the rest. Nothing of it is run. It shows
+what is allocated and reserved; what the driver adds it does not show. Record
+(torch.cuda.memory._record_memory_history) a whole step after the first, or the
+peak is missing.
 
 What is fitted are bytes that do not depend on the batch (the CUDA context,
 libraries' workspaces), shares of what a step takes (slacks), and what the driver
@@ -52,6 +64,9 @@ or if vprof.yaml in the project names it:
 		Example: `  # on the GPU
   vprof calibrate sweep-8.json sweep-32.json
 
+  # from PyTorch itself
+  vprof calibrate 8=eight.pickle 32=more.pickle --model redimnet-b2 --stage full --gpu rtx-3060 --stack torch=2.11.0
+
   # would it help?
   vprof calibrate b2.json --dry-run`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -66,17 +81,23 @@ or if vprof.yaml in the project names it:
 		},
 	}
 	f := cmd.Flags()
+	o.c.register(cmd, a)
+	f.VisitAll(func(flag *pflag.Flag) {
+		if flag.Name != "model" {
+			o.described = append(o.described, flag.Name)
+			flag.Usage = "of snapshots: " + flag.Usage
+		}
+	})
+	f.Lookup("model").Usage = "only runs of this model; of snapshots: `name` of the model (see vprof models)"
+	f.StringVar(&o.gpu, "gpu", "", "only runs of this board; of snapshots: `name` of the board (see vprof gpus)")
 	f.StringVarP(&o.file, "output", "o", "coefficients.yaml", "coefficients `file` to write to")
 	f.StringVar(&o.name, "name", "", "`name` of the entry (default: the GPU and the stack)")
-	f.StringVar(&o.model, "model", "", "only runs of this `model`")
-	f.StringVar(&o.gpu, "gpu", "", "only runs of this `board`")
 	f.StringVar(&o.stack, "stack", "", "what ran, if the runs do not say: a `list` like torch=2.11.0,cuda=13.0,cudnn=9.19,driver=580")
 	f.BoolVar(&o.pool, "pool", false, "fit one set of coefficients to runs of several models")
 	f.BoolVar(&o.allowSimulated, "allow-simulated", false, "learn from simulated devices and drivers, too; the entry says so")
 	f.BoolVar(&o.dryRun, "dry-run", false, "write nothing")
 	o.batch.register(cmd, "all in the runs")
 	o.out.register(cmd)
-	complete(cmd, "model", func() []string { return a.models().Names() })
 	complete(cmd, "gpu", device.Names)
 	return cmd
 }
@@ -120,19 +141,22 @@ func (o *calibrateOptions) read() ([]bench.Observed, []coefficients.Input, error
 	if err != nil {
 		return nil, nil, err
 	}
+	if err := o.checkDescribed(); err != nil {
+		return nil, nil, err
+	}
 	var runs []bench.Observed
 	var inputs []coefficients.Input
-	for _, path := range o.runs {
-		all, in, err := o.app.readObserved(path)
+	for _, arg := range o.runs {
+		all, in, err := o.readRun(arg)
 		if err != nil {
 			return nil, nil, err
 		}
 		all = slices.DeleteFunc(all, func(r bench.Observed) bool { return !wanted(r) })
 		if len(all) == 0 {
-			return nil, nil, usagef("%s: no run is left to learn from (batches %v, of which the flags leave none)", path, in.Batches)
+			return nil, nil, usagef("%s: no run is left to learn from (batches %v, of which the flags leave none)", arg, in.Batches)
 		}
 		if all[0].Simulated && !o.allowSimulated {
-			return nil, nil, usagef("%s: %s is simulated, so there is nothing to learn of a real GPU; --allow-simulated learns from it nevertheless", path, in.Source)
+			return nil, nil, usagef("%s: %s is simulated, so there is nothing to learn of a real GPU; --allow-simulated learns from it nevertheless", arg, in.Source)
 		}
 		in.Batches = nil
 		for _, r := range all {
@@ -146,29 +170,53 @@ func (o *calibrateOptions) read() ([]bench.Observed, []coefficients.Input, error
 	return runs, inputs, nil
 }
 
+// batchAndFile takes BATCH=FILE apart; the batch is zero if there is none. A file
+// may have = in its name.
+func batchAndFile(arg string) (batch int, path string) {
+	before, after, ok := strings.Cut(arg, "=")
+	n, err := strconv.Atoi(before)
+	if !ok || err != nil {
+		return 0, arg
+	}
+	return n, after
+}
+
+// checkDescribed refuses descriptions of a case where the runs have their own.
+func (o *calibrateOptions) checkDescribed() error {
+	if slices.ContainsFunc(o.runs, func(arg string) bool { n, _ := batchAndFile(arg); return n != 0 }) {
+		return nil
+	}
+	for _, name := range o.described {
+		if o.c.flags.Changed(name) {
+			return usagef("--%s describes what a memory snapshot is of; reports and records say it themselves", name)
+		}
+	}
+	return nil
+}
+
 // wanted tells which runs the flags choose.
 func (o *calibrateOptions) wanted() (func(bench.Observed) bool, error) {
 	batches, err := o.batch.sizes(nil)
 	if err != nil {
 		return nil, err
 	}
-	board := ""
 	if o.gpu != "" {
 		gpu, err := device.Lookup(o.gpu)
 		if err != nil {
 			return nil, err
 		}
-		board = gpu.Name
+		o.gpu = gpu.Name
 	}
 	return func(r bench.Observed) bool {
 		return (len(batches) == 0 || slices.Contains(batches, r.Case.Batch)) &&
-			(o.model == "" || r.Case.Model == o.model) && (board == "" || r.GPU == board)
+			(o.c.model == "" || r.Case.Model == o.c.model) && (o.gpu == "" || r.GPU == o.gpu)
 	}, nil
 }
 
-// readObserved reads the runs of a file, or of standard input for "-".
-func (a *app) readObserved(path string) ([]bench.Observed, coefficients.Input, error) {
-	from, name := a.stdin, "stdin"
+// readRun reads the runs of a file, or of standard input for "-".
+func (o *calibrateOptions) readRun(arg string) ([]bench.Observed, coefficients.Input, error) {
+	batch, path := batchAndFile(arg)
+	from, name := o.app.stdin, "stdin"
 	if path != "-" {
 		f, err := os.Open(path)
 		if err != nil {
@@ -177,7 +225,28 @@ func (a *app) readObserved(path string) ([]bench.Observed, coefficients.Input, e
 		defer f.Close()
 		from, name = io.Reader(f), path
 	}
-	return bench.ReadObserved(from, name)
+	if batch == 0 {
+		return bench.ReadObserved(from, name)
+	}
+	c, err := o.snapshotCase(batch)
+	if err != nil {
+		return nil, coefficients.Input{}, err
+	}
+	run, in, err := bench.ReadSnapshotRun(from, name, c, o.gpu)
+	return []bench.Observed{run}, in, err
+}
+
+// snapshotCase is what the flags say of a snapshot with a batch size.
+func (o *calibrateOptions) snapshotCase(batch int) (models.Case, error) {
+	if o.gpu == "" {
+		return models.Case{}, usagef("--gpu is missing: a memory snapshot does not say on which board it was made")
+	}
+	m, c, err := o.c.resolve(o.app)
+	if err != nil {
+		return c, err
+	}
+	c.Batch = batch
+	return m.Complete(c)
 }
 
 // parseStack reads what --stack says.
