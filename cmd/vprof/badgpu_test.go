@@ -90,8 +90,24 @@ func TestWhatIsWrongWithAMachineIsSaidInASentence(t *testing.T) {
 			"cuda: the driver does not start (cuInit: the driver library and the kernel module differ in version (CUDA_ERROR_SYSTEM_DRIVER_MISMATCH); restart the machine, or load the kernel module that belongs to the library)",
 		},
 		{
-			"no compiler", fails("cuModuleLoadDataEx", 221), "", exitFailure,
-			`cuModuleLoadDataEx: the driver's PTX compiler is missing (CUDA_ERROR_JIT_COMPILER_NOT_FOUND); install libnvidia-ptxjitcompiler.so.1 of the driver; containers need the capability "compute"`,
+			"no compiler", fails("cuModuleLoadDataEx", 221), "", exitNoGPU,
+			`cuda:0: the driver's PTX compiler is missing (CUDA_ERROR_JIT_COMPILER_NOT_FOUND); install its libnvidia-ptxjitcompiler.so.1; containers need the capability "compute"`,
+		},
+		{
+			"compiler turned off", fails("cuModuleLoadDataEx", 223), "", exitNoGPU,
+			"cuda:0: compiling kernels is turned off (CUDA_ERROR_JIT_COMPILATION_DISABLED); unset CUDA_DISABLE_PTX_JIT",
+		},
+		{
+			"compiler too old", fails("cuModuleLoadDataEx", 222), "", exitNoGPU,
+			"cuda:0: the driver is too old for the kernels (CUDA_ERROR_UNSUPPORTED_PTX_VERSION); install driver 520.61 or newer",
+		},
+		{
+			"board too new for the compiler", fails("cuModuleLoadDataEx", 209), "", exitNoGPU,
+			"cuda:0: the driver does not compile the kernels for this GPU (CUDA_ERROR_NO_BINARY_FOR_GPU); install the newest driver, and unset CUDA_DISABLE_PTX_JIT",
+		},
+		{
+			"damaged kernels", fails("cuModuleLoadDataEx", 218), "", exitFailure,
+			"cuModuleLoadDataEx: the driver's compiler refuses the kernels (CUDA_ERROR_INVALID_PTX); this is a bug of vprof, please report it",
 		},
 		{
 			"memory error", fails("cuEventRecord", 214), "", exitFailure,

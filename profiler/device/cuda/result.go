@@ -50,6 +50,10 @@ const (
 	unavailable     = 46
 	noDevice        = 100
 	invalidDevice   = 101
+	noBinary        = 209
+	noCompiler      = 221
+	newerPTX        = 222
+	compilerOff     = 223
 	operatingSystem = 304
 	notPermitted    = 800
 )
@@ -85,13 +89,13 @@ var results = map[int]result{
 	205:             {"CUDA_ERROR_MAP_FAILED", "mapping failed", "", false},
 	206:             {"CUDA_ERROR_UNMAP_FAILED", "unmapping failed", "", false},
 	208:             {"CUDA_ERROR_ALREADY_MAPPED", "mapped already", ourBug, false},
-	209:             {"CUDA_ERROR_NO_BINARY_FOR_GPU", "no kernel image for this GPU", "", false},
+	noBinary:        {"CUDA_ERROR_NO_BINARY_FOR_GPU", "the driver does not compile the kernels for this GPU", "install the newest driver, and unset CUDA_DISABLE_PTX_JIT", false},
 	214:             {"CUDA_ERROR_ECC_UNCORRECTABLE", "uncorrectable memory error", seeXid + "; " + reboot, true},
 	218:             {"CUDA_ERROR_INVALID_PTX", "the driver's compiler refuses the kernels", ourBug, false},
 	220:             {"CUDA_ERROR_NVLINK_UNCORRECTABLE", "uncorrectable NVLink error", seeXid + "; " + reboot, true},
-	221:             {"CUDA_ERROR_JIT_COMPILER_NOT_FOUND", "the driver's PTX compiler is missing", "install libnvidia-ptxjitcompiler.so.1 of the driver; containers need the capability \"compute\"", false},
-	222:             {"CUDA_ERROR_UNSUPPORTED_PTX_VERSION", "the driver is too old for the kernels", "install driver " + driverOf + " or newer", false},
-	223:             {"CUDA_ERROR_JIT_COMPILATION_DISABLED", "compiling kernels is turned off", "unset CUDA_DISABLE_PTX_JIT", false},
+	noCompiler:      {"CUDA_ERROR_JIT_COMPILER_NOT_FOUND", "the driver's PTX compiler is missing", "install its libnvidia-ptxjitcompiler.so.1; containers need the capability \"compute\"", false},
+	newerPTX:        {"CUDA_ERROR_UNSUPPORTED_PTX_VERSION", "the driver is too old for the kernels", "install driver " + driverOf + " or newer", false},
+	compilerOff:     {"CUDA_ERROR_JIT_COMPILATION_DISABLED", "compiling kernels is turned off", "unset CUDA_DISABLE_PTX_JIT", false},
 	302:             {"CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND", "the driver is too old: it lacks the call", "install driver " + driverOf + " or newer", false},
 	303:             {"CUDA_ERROR_SHARED_OBJECT_INIT_FAILED", "the driver library is not loaded", ourBug, false},
 	operatingSystem: {"CUDA_ERROR_OPERATING_SYSTEM", "the operating system refuses", "see whether /dev/nvidia* can be read and written", false},

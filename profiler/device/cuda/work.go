@@ -39,21 +39,34 @@ func (d *Device) load() (*workload, error) {
 	log := make([]byte, 4096)
 	module, err := cu.LoadDataEx(string(ptx), &cu.JITErrorLogBuffer{Buffer: log})
 	if err != nil {
-		err = d.check("cuModuleLoadDataEx", 0, err)
-		if line, _, _ := bytes.Cut(log, []byte("\n")); line[0] != 0 {
-			err = fmt.Errorf("%w: %s", err, bytes.TrimRight(line, "\x00"))
-		}
-		var c *CallError
-		if errors.As(err, &c) && c.Code == outOfMemory {
-			return nil, &device.UnusableError{
-				Device: d.name, Reason: "the board has no room for the kernels",
-				Remedy: "other processes fill it (see nvidia-smi)",
-			}
-		}
-		return nil, err
+		line, _, _ := bytes.Cut(log, []byte("\n"))
+		return nil, d.loadError(d.check("cuModuleLoadDataEx", 0, err), string(bytes.TrimRight(line, "\x00")))
 	}
 	d.defers(func() error { return d.check("cuModuleUnload", 0, module.Unload()) })
 	return &workload{module: module, functions: map[string]cu.Function{}}, nil
+}
+
+// loadError says why the kernels could not be loaded; log is the first line of
+// what the driver's compiler says, if anything.
+func (d *Device) loadError(err error, log string) error {
+	var c *CallError
+	if !errors.As(err, &c) {
+		return err
+	}
+	switch c.Code {
+	case outOfMemory:
+		return &device.UnusableError{
+			Device: d.name, Reason: "the board has no room for the kernels",
+			Remedy: "other processes fill it (see nvidia-smi)",
+		}
+	case noBinary, noCompiler, newerPTX, compilerOff:
+		r := results[c.Code]
+		return &device.UnusableError{Device: d.name, Reason: fmt.Sprintf("%s (%s)", r.text, r.name), Remedy: r.remedy}
+	}
+	if log != "" {
+		err = fmt.Errorf("%w: %s", err, log)
+	}
+	return err
 }
 
 // Launch implements [device.Device]. An op may take several launches.
