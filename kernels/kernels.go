@@ -37,18 +37,18 @@ const MaxShared = 48 << 10
 const MinCapability = 70
 
 //go:embed ptx/sm_70.ptx
-var ptxSM70 []byte
+var ptxSM70 string
 
 //go:embed ptx/sm_75.ptx
-var ptxSM75 []byte
+var ptxSM75 string
 
 //go:embed ptx/sm_80.ptx
-var ptxSM80 []byte
+var ptxSM80 string
 
 // PTX is the module for GPUs of a compute capability times ten, such as 86, or
-// nil below [MinCapability]. The driver compiles it for the GPU at hand. It is
+// nothing below [MinCapability]. The driver compiles it for the GPU at hand. It is
 // of PTX version 7.8: drivers from 520 on take it.
-func PTX(capability int) []byte {
+func PTX(capability int) string {
 	switch {
 	case capability >= 80:
 		return ptxSM80
@@ -57,7 +57,7 @@ func PTX(capability int) []byte {
 	case capability >= MinCapability:
 		return ptxSM70
 	}
-	return nil
+	return ""
 }
 
 // Range is a stretch of device memory.

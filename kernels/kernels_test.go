@@ -24,18 +24,18 @@ func TestPTXIsMadeFromTheSources(t *testing.T) {
 		sum.Write([]byte(f.Name() + "\x00" + string(source) + "\x00"))
 	}
 	for _, arch := range archs {
-		first, _, _ := strings.Cut(string(kernels.PTX(arch)), "\n")
+		first, _, _ := strings.Cut(kernels.PTX(arch), "\n")
 		require.Contains(t, first, hex.EncodeToString(sum.Sum(nil)), "stale: run make kernels")
 	}
 }
 
 func TestPTXIsForTheCapabilityOrAnEarlierOne(t *testing.T) {
 	for capability, want := range map[int]string{70: "sm_70", 72: "sm_70", 75: "sm_75", 80: "sm_80", 86: "sm_80", 90: "sm_80", 120: "sm_80"} {
-		ptx := string(kernels.PTX(capability))
+		ptx := kernels.PTX(capability)
 		require.Contains(t, ptx, "\n.version 7.8\n")
 		require.Contains(t, ptx, "\n.target "+want+"\n")
 	}
-	require.Nil(t, kernels.PTX(61))
+	require.Empty(t, kernels.PTX(61))
 }
 
 var entry = regexp.MustCompile(`\.visible \.entry (\w+)\(\s*\.param \.align 8 \.b8 \w+\[(\d+)\]\s*\)`)
@@ -46,7 +46,7 @@ func TestKernelsTakeOneStructureOfTheSameSizeEverywhere(t *testing.T) {
 		t.Skip(cudac.Missing)
 	}
 	for _, arch := range archs {
-		ptx := string(kernels.PTX(arch))
+		ptx := kernels.PTX(arch)
 		kernels := entry.FindAllStringSubmatch(ptx, -1)
 		require.Len(t, kernels, strings.Count(ptx, ".entry"))
 		for _, k := range kernels {

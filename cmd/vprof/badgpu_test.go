@@ -145,17 +145,35 @@ func TestWhatIsWrongWithAMachineIsSaidInASentence(t *testing.T) {
 	}
 }
 
-// A slice of a board is a board of its own size.
-func TestASliceIsABoard(t *testing.T) {
-	slice := sized(board(t, "a100-40"), 4864*mib)
-	slice.Product = "NVIDIA A100-SXM4-40GB MIG 1g.5gb"
-	setup := fakecuda.Setup{Boards: []fakecuda.Board{{GPU: slice, MIG: true}}}
+// A slice of a board is a board of its own size, and the board is not there
+// without slices.
+func TestASliceIsABoardAndAMachineOfNoneHasNoGPU(t *testing.T) {
+	whole := fakecuda.Board{GPU: board(t, "a100-40"), MIG: fakecuda.Sliced}
+	slice := fakecuda.Board{GPU: sized(whole.GPU, 4864*mib), MIG: fakecuda.Slice}
+	slice.Product += " MIG 1g.5gb"
+	setup := fakecuda.Setup{Boards: []fakecuda.Board{whole, slice, slice}}
 	driver := setup.Restart(t)
-	r := sweep(t, "--model", "toy", "--batch", "8", "--device", "cuda:0")
-	require.Equal(t, "NVIDIA A100-SXM4-40GB MIG 1g.5gb", r.Devices[0].Title)
-	require.EqualValues(t, 4864*mib, r.Devices[0].Memory)
-	require.Positive(t, r.Points[0].Run.Process, "NVML knows it by its own name")
+	for _, name := range []string{"cuda:0", "cuda:1"} {
+		r := sweep(t, "--model", "toy", "--batch", "8", "--device", name)
+		require.Equal(t, slice.Product, r.Devices[0].Title)
+		require.EqualValues(t, 4864*mib, r.Devices[0].Memory)
+		require.Positive(t, r.Points[0].Run.Process, "NVML knows it by its own name")
+	}
+	got := command(t, "sweep", "--model", "toy", "--device", "cuda:2")
+	require.Equal(t, exitNoGPU, got.code)
+	require.Contains(t, got.stderr, "there is no such GPU")
 	requireBalanced(t, driver)
+	doctor := command(t, "doctor")
+	require.Equal(t, exitFine, doctor.code)
+	require.NotContains(t, doctor.stdout, "has no slices")
+
+	fakecuda.Setup{Boards: []fakecuda.Board{whole}}.Restart(t)
+	got = command(t, "sweep", "--model", "toy", "--device", "cuda:0")
+	require.Equal(t, exitNoGPU, got.code)
+	require.Contains(t, got.stderr, "the driver shows no GPU; see nvidia-smi, and whether CUDA_VISIBLE_DEVICES hides it; a board in MIG mode needs slices")
+	doctor = command(t, "doctor")
+	require.Equal(t, exitNoGPU, doctor.code)
+	require.Contains(t, doctor.stdout, "board 0 is in MIG mode and has no slices; make one (nvidia-smi mig -i 0 -cgi 0 -C) or turn the mode off (nvidia-smi -i 0 -mig 0)")
 }
 
 // Libraries that are no driver: none, one that cannot be loaded, one that is

@@ -43,12 +43,23 @@ type Board struct {
 	device.GPU
 	// Mode is the compute mode: 0 default, 2 prohibited, 3 exclusive.
 	Mode int
-	// MIG makes it a slice of a board.
-	MIG bool
+	// MIG makes it one of the slices of the board before, or the board that is
+	// cut into them.
+	MIG MIG
 	// Module is what loading a module takes, bytes.
 	Module int64
 	Others []Process
 }
+
+// MIG is the part of a board in multi-instance mode.
+type MIG int
+
+// A board in that mode is not seen by CUDA, its slices are.
+const (
+	Whole MIG = iota
+	Slice
+	Sliced
+)
 
 // A Process is another one that uses a board.
 type Process struct {
@@ -123,8 +134,8 @@ func number(n int) string {
 func (b Board) String() string {
 	text := fmt.Sprintf("name=%s,cc=%d,sms=%d,threads=%d,memory=%d,context=%d,module=%d,mode=%d",
 		b.Product, int(b.Capability), b.SMs, b.ThreadsPerSM, b.Memory, b.Context, b.Module, b.Mode)
-	if b.MIG {
-		text += ",mig=1"
+	if b.MIG != Whole {
+		text += fmt.Sprintf(",mig=%d", b.MIG)
 	}
 	for _, p := range b.Others {
 		text += fmt.Sprintf(",other=%d:%s:%d", p.PID, p.Name, p.Used)

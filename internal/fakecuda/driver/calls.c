@@ -1,7 +1,7 @@
 /* calls.c: what every call goes through, and the environment that tells the fake how to be.
  *
  *   FAKECUDA        boards, divided by ';', each of fields divided by ',': name=, cc=86, sms=, threads=,
- *                   memory=, context=, module=, mode=, mig=1, other=PID:NAME:BYTES (repeatable)
+ *                   memory=, context=, module=, mode=, mig=, other=PID:NAME:BYTES (repeatable)
  *   FAKECUDA_FAIL   failures, divided by ',': N:RESULT fails the Nth call, NAME:N:RESULT the Nth call of
  *                   that name, counted from 1
  *   FAKECUDA_STATS  a file for the statistics
@@ -136,7 +136,6 @@ static void read_environment(void)
     backed = configured("FAKECUDA_BACKED", text, sizeof text);
 }
 
-
 /* ---- calls ---------------------------------------------------------------------------------- */
 
 int initialized, lost, current_board = -1;
@@ -223,6 +222,14 @@ int violation(int result, const char *format, ...)
 }
 
 void spend(uint64_t nanoseconds) { stats->seconds_e9 += nanoseconds; }
+
+int nth_board(int n, int other_than)
+{
+    for (int i = 0; i < nboards; i++)
+        if (boards[i].mig != other_than && n-- == 0)
+            return i;
+    return -1;
+}
 
 /* ---- physical memory ------------------------------------------------------------------------ */
 

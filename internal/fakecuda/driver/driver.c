@@ -15,7 +15,7 @@ API int cuInit(unsigned flags)
     CALL(cuInit, NOTHING);
     if (flags)
         return violation(INVALID_VALUE, "flags %u", flags);
-    if (!nboards)
+    if (nth_board(0, SLICED) < 0)
         return NO_DEVICE;
     initialized = 1;
     return SUCCESS;
@@ -38,15 +38,16 @@ API int cuDriverGetVersion(int *version)
 API int cuDeviceGetCount(int *n)
 {
     CALL(cuDeviceGetCount, DRIVER);
-    *n = nboards;
+    for (*n = 0; nth_board(*n, SLICED) >= 0;)
+        ++*n;
     return SUCCESS;
 }
 
 API int cuDeviceGet(int *device, int ordinal)
 {
     CALL(cuDeviceGet, DRIVER);
-    BOARD(ordinal);
-    *device = ordinal;
+    *device = nth_board(ordinal, SLICED);
+    BOARD(*device);
     return SUCCESS;
 }
 

@@ -30,9 +30,11 @@ enum {
 
 /* A board, as FAKECUDA describes it. */
 enum { MAX_BOARDS = 16, MAX_OTHERS = 8 };
+enum { WHOLE, SLICE, SLICED };
 typedef struct {
     char name[96];
-    int major, minor, sms, threads, mode, mig;
+    int major, minor, sms, threads, mode;
+    int mig;          /* SLICED: cut into the SLICEs that follow it, which CUDA sees in its place */
     uint64_t memory;  /* what the driver reports as total                         */
     uint64_t context; /* what a context takes                                     */
     uint64_t module;  /* what loading a module takes                              */
@@ -42,6 +44,7 @@ typedef struct {
 } board;
 extern board boards[MAX_BOARDS];
 extern int nboards;
+int nth_board(int n, int other_than); /* the index of the nth board that is not SLICE or not SLICED; -1 */
 uint64_t used_by_others(const board *b);
 int charge(board *b, uint64_t bytes); /* 0 if there is not enough */
 

@@ -6,25 +6,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_FUNCTIONS = 256, DEAD = 0 };
+enum { MAX_FUNCTIONS = 256 };
 typedef struct module module;
 typedef struct { module *module; char name[64]; } function;
 struct module {
     int alive, arch;
-    char *ptx;
     uint64_t phys;
-    function functions[MAX_FUNCTIONS];
+    function functions[MAX_FUNCTIONS]; /* the entries of the PTX */
     int nfunctions;
     module *next;
 };
-static module *modules;
+static module *modules; /* all that ever were, so that stale handles are recognized */
 
 void reclaim_modules(void)
 {
     for (module *m = modules; m; m = m->next)
         if (m->alive) {
             stats->reclaimed++;
-            m->alive = DEAD;
+            m->alive = 0;
             boards[current_board].used -= m->phys;
             stats->used -= m->phys;
         }
@@ -38,6 +37,17 @@ static int newest_ptx(void)
     char text[16];
     int version = configured("FAKECUDA_VERSION", text, sizeof text) ? atoi(text) : 13000;
     return version < 12000 ? 70 + version % 1000 / 10 : (version / 1000 - 4) * 10 + version % 1000 / 10;
+}
+
+static void read_entries(module *m, const char *ptx)
+{
+    static const char entry[] = ".entry ";
+    for (const char *p = ptx; (p = strstr(p, entry)) && m->nfunctions < MAX_FUNCTIONS;) {
+        function *f = &m->functions[m->nfunctions++];
+        f->module = m;
+        p += strlen(entry);
+        snprintf(f->name, sizeof f->name, "%.*s", (int)strcspn(p, "( \n"), p);
+    }
 }
 
 API int cuModuleLoadDataEx(module **out, const char *image, unsigned n, void *options, void *values)
@@ -54,7 +64,8 @@ API int cuModuleLoadDataEx(module **out, const char *image, unsigned n, void *op
     if (!charge(b, b->module))
         return OUT_OF_MEMORY;
     module *m = calloc(1, sizeof *m);
-    *m = (module){.alive = 1, .ptx = strdup(image), .phys = b->module, .next = modules};
+    *m = (module){.alive = 1, .phys = b->module, .next = modules};
+    read_entries(m, image);
     const char *target = strstr(image, ".target sm_");
     m->arch = target ? atoi(target + strlen(".target sm_")) : 0;
     modules = m;
@@ -76,24 +87,11 @@ API int cuModuleUnload(module *m)
     CALL(cuModuleUnload, CONTEXT);
     if (!is_module(m))
         return violation(INVALID_HANDLE, "not a module");
-    m->alive = DEAD;
+    m->alive = 0;
     boards[current_board].used -= m->phys;
     stats->used -= m->phys;
     stats->modules--;
     return SUCCESS;
-}
-
-/* Whether PTX has an entry of that very name. */
-static int defines(const char *ptx, const char *name)
-{
-    size_t length = strlen(name);
-    for (const char *p = ptx; (p = strstr(p, ".entry ")); p++) {
-        const char *at = p + strlen(".entry ");
-        at += strspn(at, " \t\n");
-        if (!strncmp(at, name, length) && strchr(" (\n", at[length]))
-            return 1;
-    }
-    return 0;
 }
 
 API int cuModuleGetFunction(function **out, module *m, const char *name)
@@ -101,13 +99,12 @@ API int cuModuleGetFunction(function **out, module *m, const char *name)
     CALL(cuModuleGetFunction, CONTEXT);
     if (!is_module(m))
         return violation(INVALID_HANDLE, "not a module");
-    if (!defines(m->ptx, name) || m->nfunctions == MAX_FUNCTIONS)
-        return NOT_FOUND;
-    function *f = &m->functions[m->nfunctions++];
-    f->module = m;
-    snprintf(f->name, sizeof f->name, "%s", name);
-    *out = f;
-    return SUCCESS;
+    for (int i = 0; i < m->nfunctions; i++)
+        if (!strcmp(m->functions[i].name, name)) {
+            *out = &m->functions[i];
+            return SUCCESS;
+        }
+    return NOT_FOUND;
 }
 
 /* The kernels run on the CPU. */

@@ -98,21 +98,23 @@ API int nvmlSystemGetProcessName(unsigned pid, char *out, unsigned size)
 
 API int nvmlDeviceGetCount_v2(unsigned *n)
 {
-    *n = (unsigned)nboards;
+    for (*n = 0; nth_board((int)*n, SLICE) >= 0;)
+        ++*n;
     return SUCCESS;
 }
 
 API int nvmlDeviceGetHandleByIndex_v2(unsigned i, board **b)
 {
-    if (i >= (unsigned)nboards)
+    int at = nth_board((int)i, SLICE);
+    if (at < 0)
         return INVALID_ARGUMENT;
-    *b = &boards[i];
+    *b = &boards[at];
     return SUCCESS;
 }
 
 static void uuid_of(const board *b, char out[64])
 {
-    snprintf(out, 64, "%s-fa000000-0000-0000-0000-0000000000%02x", b->mig ? "MIG" : "GPU", (unsigned)(b - boards));
+    snprintf(out, 64, "%s-fa000000-0000-0000-0000-0000000000%02x", b->mig == SLICE ? "MIG" : "GPU", (unsigned)(b - boards));
 }
 
 API int nvmlDeviceGetHandleByUUID(const char *uuid, board **b)
@@ -145,8 +147,25 @@ API int nvmlDeviceGetComputeMode(const board *b, int *mode)
 
 API int nvmlDeviceGetMigMode(const board *b, unsigned *now, unsigned *next)
 {
-    (void)b, (void)now, (void)next;
-    return NOT_SUPPORTED;
+    *now = *next = b->mig == SLICED;
+    return b->mig == SLICED ? SUCCESS : NOT_SUPPORTED;
+}
+
+API int nvmlDeviceGetMaxMigDeviceCount(const board *b, unsigned *n)
+{
+    enum { MOST = 7 };
+    *n = b->mig == SLICED ? MOST : 0;
+    return SUCCESS;
+}
+
+API int nvmlDeviceGetMigDeviceHandleByIndex(const board *b, unsigned i, board **slice)
+{
+    const board *at = b + 1 + i;
+    for (const board *before = b + 1; before <= at; before++)
+        if (before >= boards + nboards || before->mig != SLICE)
+            return NVML_NOT_FOUND;
+    *slice = &boards[at - boards];
+    return SUCCESS;
 }
 
 typedef struct { unsigned version; unsigned long long total, reserved, available, used; } memory;

@@ -84,7 +84,7 @@ func initError(err error) error {
 	case noDevice:
 		u.Reason, u.Err = "the driver shows no GPU", nil
 		u.Remedy = "see nvidia-smi, and whether CUDA_VISIBLE_DEVICES hides it; a board in MIG mode needs slices (nvidia-smi mig -cgi)"
-		if denied := deniedNode(); denied != "" {
+		if denied := denied(openNode); denied != "" {
 			u.Reason = "no permission to use " + denied
 			u.Remedy = "add the user to the group of the file, or start the container with the GPUs"
 		}
@@ -121,23 +121,32 @@ func find(index int) (cu.Device, error) {
 	return id, failure("cuDeviceGet", 0, err)
 }
 
-// nodes are the files through which the driver is reached.
-const nodes = "/dev/nvidia[0-9c]*"
+// nodes are the files of boards, controlNode that through which the driver is
+// reached.
+const (
+	nodes       = "/dev/nvidia[0-9]*"
+	controlNode = "/dev/nvidiactl"
+)
 
-// deniedNode is the first of the driver's files that this user may not use;
-// empty if there is none.
-func deniedNode() string {
+// denied is the first of the driver's files that this user may not open; empty
+// if there is none.
+func denied(open func(file string) error) string {
 	files, _ := filepath.Glob(nodes) // the pattern is well-formed
-	for _, file := range files {
-		f, err := os.OpenFile(file, os.O_RDWR, 0)
-		if errors.Is(err, os.ErrPermission) {
+	for _, file := range append(files, controlNode) {
+		if errors.Is(open(file), os.ErrPermission) {
 			return file
-		}
-		if err == nil {
-			f.Close()
 		}
 	}
 	return ""
+}
+
+// openNode tries to open a file of the driver as the driver does.
+func openNode(file string) error {
+	f, err := os.OpenFile(file, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	return f.Close()
 }
 
 // listed names the first n devices.

@@ -29,7 +29,7 @@ type workload struct {
 func (d *Device) load() (*workload, error) {
 	capability := d.gpu.Capability
 	ptx := kernels.PTX(int(capability))
-	if ptx == nil {
+	if ptx == "" {
 		return nil, &device.UnusableError{
 			Device: d.name,
 			Reason: fmt.Sprintf("%s is too old: it has compute capability %v, the kernels need %v", d.gpu.Product, capability, device.Capability(kernels.MinCapability)),
@@ -37,7 +37,7 @@ func (d *Device) load() (*workload, error) {
 		}
 	}
 	log := make([]byte, 4096)
-	module, err := cu.LoadDataEx(string(ptx), &cu.JITErrorLogBuffer{Buffer: log})
+	module, err := cu.LoadDataEx(ptx, &cu.JITErrorLogBuffer{Buffer: log})
 	if err != nil {
 		line, _, _ := bytes.Cut(log, []byte("\n"))
 		return nil, d.loadError(d.check("cuModuleLoadDataEx", 0, err), string(bytes.TrimRight(line, "\x00")))
