@@ -202,7 +202,7 @@ func (l *Lab) Plan(ctx context.Context, gpus []device.GPU, batches []int) (*repo
 			if err != nil {
 				return nil, err
 			}
-			point := report.Point{Batch: batch, Device: simName(gpu), Estimate: estimateOf(e)}
+			point := report.Point{Batch: batch, Device: simName(gpu), Estimate: estimateOf(e), Claims: l.claimed(gpu, batch)}
 			if point.Streamed, err = l.streamed(ctx, gpu, batch); err != nil {
 				return nil, err
 			}

@@ -211,7 +211,7 @@ func (w *sweeper) point(ctx context.Context, batch int) (report.Point, error) {
 	if !run.Simulated {
 		run.WarmUp = w.sweep.WarmUp
 	}
-	point := report.Point{Batch: batch, Device: w.device.Name(), Estimate: estimateOf(e), Run: run}
+	point := report.Point{Batch: batch, Device: w.device.Name(), Estimate: estimateOf(e), Run: run, Claims: l.claimed(w.device.GPU(), batch)}
 	point.Streamed, err = l.streamed(ctx, w.device.GPU(), batch)
 	return point, err
 }

@@ -196,3 +196,29 @@ func TestScreenshot(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(path, png, 0o600))
 }
+
+// The guide's figure stands where it belongs: between the ticks of the chart, as
+// long as its range.
+func TestGuidesFigureIsDrawnToScale(t *testing.T) {
+	p := sweptWith(t, residuals, redimnetB2(), 16612720640, 16, 32)
+	require.NotEmpty(t, p.Runs[0].Points[1].Claims)
+	b := open(t, p, 1100, 900)
+	// Pixels of the second row: of a GiB, of the guide's range and its middle.
+	px := js[[]float64](t, b, `(() => {
+		const box = s => document.querySelector(s).getBoundingClientRect();
+		const row = ".peaks .row[role=listitem]:nth-child(2) ", track = box(row + "svg.track");
+		const gib = box(row + "line.limit").left - track.left;
+		const claim = box(row + "rect.claimed"), mark = box(row + ".mark.claim path");
+		return [gib, claim.left - track.left, claim.right - track.left, (mark.left + mark.right) / 2 - track.left];
+	})()`)
+	context := p.Runs[0].Devices[0].Context
+	perByte := px[0] / float64(p.Runs[0].Devices[0].Memory-context)
+	claim := p.Runs[0].Points[1].Claims[0]
+	require.Equal(t, "~4-6 GB", claim.Says)
+	require.InDelta(t, float64(claim.Bytes.Low-context)*perByte, px[1], 2)
+	require.InDelta(t, float64(claim.Bytes.High-context)*perByte, px[2], 2)
+	require.InDelta(t, (px[1]+px[2])/2, px[3], 2)
+	require.Contains(t, js[string](t, b, `document.querySelector(".peaks .row[role=listitem]:nth-child(2)").getAttribute("aria-label")`), "guide ~4-6 GB (drawn less the context), section 2, stage 2")
+	require.Contains(t, js[string](t, b, `document.querySelector("ul.legend").textContent`), "what the project's guide says")
+	b.quiet(t)
+}

@@ -124,7 +124,9 @@ type peakRow struct {
 	// OOM says that the run did not fit.
 	OOM      bool
 	Interval *span
-	Marks    []mark
+	// Claim is the range of what the guide says, nil if it says nothing.
+	Claim *span
+	Marks []mark
 	// Label is the row in words.
 	Label string
 }
@@ -199,11 +201,10 @@ func (p *Page) peakRow(c *peakChart, d report.Device, point report.Point, share 
 			add("reference", r.PeakReserved, "PyTorch")
 		}
 	}
-	for _, claim := range p.Claims {
-		if claim.Batch == point.Batch {
-			c.Claims = true
-			add("claim", claim.Bytes-d.Context, claim.Source+" (less the context)")
-		}
+	if claim, ok := claimed(point, d.Context); ok {
+		c.Claims = true
+		row.Claim = &span{share(claim.Low), share(claim.High) - share(claim.Low)}
+		row.Marks = append(row.Marks, mark{"claim", (share(claim.Low) + share(claim.High)) / 2, lanes["claim"], claimLabel(point.Claims[0])})
 	}
 	var words []string
 	for _, m := range row.Marks {
@@ -214,6 +215,28 @@ func (p *Page) peakRow(c *peakChart, d report.Device, point report.Point, share 
 		row.Label += ", does not fit"
 	}
 	return row
+}
+
+// claimed is what the guide says of a point, without the context that a figure of
+// the whole device has: the chart is of what PyTorch reserves.
+func claimed(p report.Point, context int64) (report.ByteRange, bool) {
+	if len(p.Claims) == 0 || p.Claims[0].Bytes == nil {
+		return report.ByteRange{}, false
+	}
+	r := *p.Claims[0].Bytes
+	if p.Claims[0].Of == "device" {
+		r.Low, r.High = max(0, r.Low-context), max(0, r.High-context)
+	}
+	return r, true
+}
+
+// claimLabel says what the guide says, and where.
+func claimLabel(c report.Claim) string {
+	label := "guide " + c.Says
+	if c.Of == "device" {
+		label += " (drawn less the context)"
+	}
+	return label + ", " + c.Where
 }
 
 // ticks are about five round amounts up to top.

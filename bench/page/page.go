@@ -31,17 +31,6 @@ type Page struct {
 	NoStep string
 	// References are records of the case from PyTorch.
 	References []reference.Record
-	// Claims are what a guide or a paper says that a batch needs.
-	Claims []Claim
-}
-
-// Claim is what somebody else says of a batch size.
-type Claim struct {
-	Batch int
-	// Bytes of the device.
-	Bytes int64
-	// Source says who says it.
-	Source string
 }
 
 // ErrEmpty says that there is nothing to show.
@@ -116,7 +105,6 @@ type view struct {
 	Step   *step
 	NoStep string
 	Runs   []provenance
-	Claims []Claim
 }
 
 // fact is a name and a value of the summary.
@@ -135,7 +123,7 @@ type provenance struct {
 func (p *Page) view() (*view, error) {
 	first := p.Runs[0]
 	v := &view{
-		Title: first.Case.String(), Case: first.Case, NoStep: p.NoStep, Claims: p.Claims,
+		Title: first.Case.String(), Case: first.Case, NoStep: p.NoStep,
 		Style: template.CSS(style), Script: template.JS(script), //nolint:gosec // both are ours
 		Facts: p.facts(),
 	}

@@ -93,12 +93,15 @@ func TestPageShowsWhatThereIs(t *testing.T) {
 		{Batch: 16, GPU: "t4", Status: reference.OK, PeakReserved: 111 << 20},
 		{Batch: 16, GPU: "rtx-5060-ti", Status: reference.OOM, PeakReserved: 222 << 20},
 	}
-	p.Claims = []page.Claim{{Batch: 8, Bytes: 600 << 20, Source: "the guide"}}
+	p.Runs[0].Points[0].Claims = []report.Claim{
+		{Of: "device", Says: "~500-600 MB", Where: "section 1", Bytes: &report.ByteRange{Low: 500 << 20, High: 600 << 20}},
+		{Of: "allocated", Says: "7 GB", Where: "section 2", Bytes: &report.ByteRange{Low: 7 << 30, High: 7 << 30}},
+	}
 	html := written(t, p)
-	for _, want := range []string{"PyTorch 300.00 MiB", "the guide (less the context) 410.00 MiB", "class=\"mark simulated\"", "vprof v1.2.3", "2026-11-05 06:07:08 UTC", "What the memory is made of"} {
+	for _, want := range []string{"PyTorch 300.00 MiB", "guide ~500-600 MB (drawn less the context), section 1", "what the project's guide says", "0.49–0.59", "class=\"mark simulated\"", "vprof v1.2.3", "2026-11-05 06:07:08 UTC", "What the memory is made of"} {
 		require.True(t, strings.Contains(html, want), want)
 	}
-	for _, not := range []string{"111.00 MiB", "222.00 MiB", "mark measured"} {
+	for _, not := range []string{"111.00 MiB", "222.00 MiB", "mark measured", "7 GB"} {
 		require.False(t, strings.Contains(html, not), not)
 	}
 

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -42,7 +43,8 @@ func (r *Report) Records() [][]string {
 			"device_error", "step_seconds", "samples_per_second",
 			"run_context_bytes", "run_kernels_bytes", "run_others_bytes", "run_process_bytes")
 	}
-	rows := [][]string{append(head, "dataset_bytes", "streamed_device_bytes")}
+	rows := [][]string{append(head, "dataset_bytes", "streamed_device_bytes",
+		"claim_of", "claim_low_bytes", "claim_high_bytes", "claim_source")}
 	for _, p := range r.Points {
 		row := []string{
 			r.Case.Model, r.Case.Stage, r.Case.AMP, strconv.FormatBool(r.Case.Checkpointing), strconv.Itoa(r.Case.Accumulate),
@@ -53,7 +55,7 @@ func (r *Report) Records() [][]string {
 			row = append(row, p.Run.record()...)
 			row = append(row, p.timing()...)
 		}
-		rows = append(rows, append(row, r.dataset(p)...))
+		rows = append(rows, slices.Concat(row, r.dataset(p), p.claimRecord()))
 	}
 	return rows
 }

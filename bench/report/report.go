@@ -111,6 +111,9 @@ type Point struct {
 	// Streamed estimates the bytes that the device would show if the data set
 	// on it came from the host instead, batch by batch; absent without one.
 	Streamed *Interval `json:"streamed_device,omitempty"`
+	// Claims are what the project's guide documents of this very case, the one
+	// that says most about its conditions first; absent without any.
+	Claims []Claim `json:"claims,omitempty"`
 }
 
 // Interval is an amount of bytes and the range it is expected in.

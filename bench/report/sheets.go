@@ -89,10 +89,12 @@ func (r *Report) notes() []string {
 			notes = append(notes, "[low, high]: 95 % of "+c.Source+" lie in such a range; device adds what is not known of the context.")
 		}
 	}
-	if note := r.StreamingNote(); note != "" {
-		notes = append(notes, note)
-	}
-	return append(notes, warningNotes(r.Warnings)...)
+	return append(append(notes, r.sideNotes()...), warningNotes(r.Warnings)...)
+}
+
+// sideNotes say what streaming would save and where the guide's figures stand.
+func (r *Report) sideNotes() []string {
+	return slices.DeleteFunc([]string{r.StreamingNote(), r.claimNote()}, func(note string) bool { return note == "" })
 }
 
 // warningNotes is a line for each warning.
@@ -138,6 +140,10 @@ func (r *Report) sweepSheet() Sheet {
 	for _, head := range []string{"allocated", "reserved", "device"} {
 		s.Columns = append(s.Columns, Column{Head: head, Group: c.head(word), Right: true})
 	}
+	claimed := r.claimed()
+	if claimed {
+		s.Columns = append(s.Columns, Column{Head: "guide " + c.scale.Unit(), Right: true})
+	}
 	s.Columns = append(s.Columns, Column{Head: "error", Right: true},
 		Column{Head: "ms/step", Right: true}, Column{Head: r.Case.BatchUnit + "s/s", Right: true},
 		Column{Head: "peak in"}, Column{Head: "fits"})
@@ -147,6 +153,9 @@ func (r *Report) sweepSheet() Sheet {
 			row = append(row, streamedCell(p, c))
 		}
 		row = append(row, runCells(p.Run, c)...)
+		if claimed {
+			row = append(row, p.claim(c))
+		}
 		row = append(row, errorCell(p))
 		row = append(row, timeCells(p.Run)...)
 		s.Rows = append(s.Rows, append(row, peakCell(p), fitsCell(p)))
@@ -305,6 +314,10 @@ func (r *Report) componentsSheet() Sheet {
 	if r.Case.Dataset > 0 {
 		totals = slices.Insert(totals, 3, "device, streamed")
 	}
+	claimed := r.claimed()
+	if claimed {
+		totals = slices.Insert(totals, len(totals)-2, "guide")
+	}
 	for _, name := range totals {
 		s.Rows = append(s.Rows, []string{name})
 		s.Totals++
@@ -319,6 +332,9 @@ func (r *Report) componentsSheet() Sheet {
 		cells = append(cells, c.interval(e.Allocated), c.interval(e.Reserved), c.interval(e.Device))
 		if r.Case.Dataset > 0 {
 			cells = append(cells, streamedCell(p, c))
+		}
+		if claimed {
+			cells = append(cells, p.claim(c))
 		}
 		cells = append(cells, e.PeakPhase, string(e.Verdict))
 		for i, cell := range cells {
@@ -352,20 +368,28 @@ func (r *Report) boardsSheet() Sheet {
 		heads[i] = Column{Head: "batch " + strconv.Itoa(b), Group: c.head("device"), Right: true}
 	}
 	s.Columns = append(s.Columns, heads...)
+	claims := map[int]int{} // batch to column, of those that a guide says something of
+	for _, p := range r.Points {
+		if _, seen := claims[p.Batch]; len(p.Claims) > 0 && !seen {
+			claims[p.Batch] = len(s.Columns)
+			s.Columns = append(s.Columns, Column{Head: "batch " + strconv.Itoa(p.Batch), Group: c.head("guide"), Right: true})
+		}
+	}
 	for _, d := range r.Devices {
-		row := make([]string, 2+len(batches))
+		row := make([]string, len(s.Columns))
 		row[0], row[1] = d.GPU, m.scale.Format(d.Memory)
 		for _, p := range r.Points {
-			if p.Device == d.Name {
-				row[2+batches[p.Batch]] = c.scale.Format(p.Estimate.Device.Bytes) + mark(p.Estimate.Verdict)
+			if p.Device != d.Name {
+				continue
+			}
+			row[2+batches[p.Batch]] = c.scale.Format(p.Estimate.Device.Bytes) + mark(p.Estimate.Verdict)
+			if at, ok := claims[p.Batch]; ok {
+				row[at] = p.claim(c)
 			}
 		}
 		s.Rows = append(s.Rows, row)
 	}
-	if note := r.StreamingNote(); note != "" {
-		s.Notes = append([]string{note}, s.Notes...)
-	}
-	s.Notes = append([]string{"? tight: depends on how much cache PyTorch can give back; ! does not fit."}, s.Notes...)
+	s.Notes = append([]string{"? tight: depends on how much cache PyTorch can give back; ! does not fit."}, append(r.sideNotes(), s.Notes...)...)
 	return s
 }
 

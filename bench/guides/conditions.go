@@ -1,0 +1,160 @@
+package guides
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/models"
+)
+
+// Conditions are what a figure is said of. What is left out the guide does not
+// say: then it holds for every stage and every board, and otherwise for the
+// system as its authors train it.
+type Conditions struct {
+	Stage string `yaml:"stage"`
+	Batch Range  `yaml:"batch"`
+	// AMP is "none", "fp16" or "bf16".
+	AMP           string `yaml:"amp"`
+	Checkpointing *bool  `yaml:"checkpointing"`
+	// Accumulate is no condition in [Guide.Matching]: all guides say that it
+	// does not change memory.
+	Accumulate int              `yaml:"accumulate"`
+	Settings   map[string]int64 `yaml:"settings"`
+	// Dataset is training data on the GPU.
+	Dataset Figure `yaml:"dataset"`
+	// GPU is a board of the catalog.
+	GPU string `yaml:"gpu"`
+	// Compile is torch.compile, which vprof does not record.
+	Compile bool `yaml:"compile"`
+}
+
+func (k Conditions) check() error {
+	switch {
+	case k.AMP != "" && k.AMP != "none" && !slices.Contains(models.Precisions(), k.AMP):
+		return fmt.Errorf("there is no precision %q", k.AMP)
+	case k.Accumulate < 0:
+		return fmt.Errorf("%d is no number of micro-batches", k.Accumulate)
+	case k.Dataset.Share:
+		return errors.New("a data set has bytes")
+	}
+	return nil
+}
+
+// String lists the conditions but for the batch size.
+func (k Conditions) String() string {
+	var words []string
+	if k.Stage != "" {
+		words = append(words, "stage "+k.Stage)
+	}
+	switch k.AMP {
+	case "":
+	case "none":
+		words = append(words, "fp32")
+	default:
+		words = append(words, k.AMP)
+	}
+	if on := k.Checkpointing; on != nil {
+		words = append(words, map[bool]string{true: "checkpointing", false: "no checkpointing"}[*on])
+	}
+	if k.Accumulate > 0 {
+		words = append(words, fmt.Sprintf("%d micro-batches", k.Accumulate))
+	}
+	for _, name := range slices.Sorted(maps.Keys(k.Settings)) {
+		words = append(words, fmt.Sprintf("%s=%d", name, k.Settings[name]))
+	}
+	if k.Dataset.High > 0 {
+		words = append(words, bytesize.Format(int64(k.Dataset.High))+" of data on the GPU")
+	}
+	if k.Compile {
+		words = append(words, "torch.compile")
+	}
+	if k.GPU != "" {
+		words = append(words, k.GPU)
+	}
+	return strings.Join(words, ", ")
+}
+
+// Over puts the conditions over a case: what they leave out stays. A range of
+// batch sizes gives its first.
+func (k Conditions) Over(c models.Case) models.Case {
+	c.Stage = cmp.Or(k.Stage, c.Stage)
+	c.Batch = cmp.Or(k.Batch.From, c.Batch)
+	if k.AMP != "" {
+		c.AMP = strings.TrimPrefix(k.AMP, "none")
+	}
+	if k.Checkpointing != nil {
+		c.Checkpointing = *k.Checkpointing
+	}
+	c.Accumulate = cmp.Or(k.Accumulate, c.Accumulate)
+	c.Dataset = cmp.Or(int64(k.Dataset.High), c.Dataset)
+	if len(k.Settings) > 0 {
+		settings := models.Settings{}
+		maps.Copy(settings, c.Settings)
+		maps.Copy(settings, k.Settings)
+		c.Settings = settings
+	}
+	return c
+}
+
+// hold tells whether a complete case of the model on a board is what the
+// conditions say.
+func (k Conditions) hold(m models.Model, c models.Case, gpu string) bool {
+	said, err := m.Complete(k.Over(m.Default))
+	if err != nil || k.Compile || !k.Batch.Holds(c.Batch) || k.GPU != "" && k.GPU != gpu {
+		return false
+	}
+	if k.Stage == "" {
+		said.Stage = c.Stage
+	}
+	for _, s := range m.Settings {
+		if s.Inert == "" && said.Settings[s.Name] != c.Settings[s.Name] {
+			return false
+		}
+	}
+	return said.Stage == c.Stage && said.AMP == c.AMP && said.Checkpointing == c.Checkpointing &&
+		said.Optimizer == c.Optimizer && c.LoRA == nil && said.Dataset == c.Dataset
+}
+
+// weight is how much the conditions say: of two that hold, the heavier is meant.
+func (k Conditions) weight() int {
+	n := len(k.Settings)
+	if k.Batch.From > 0 && k.Batch.From == k.Batch.To {
+		n += 2 // a table's own row
+	}
+	for _, said := range []bool{
+		k.Stage != "", k.Batch.From > 0, k.AMP != "", k.Checkpointing != nil,
+		k.Dataset.High > 0, k.GPU != "",
+	} {
+		if said {
+			n++
+		}
+	}
+	return n
+}
+
+// Match is a claim that holds for a case.
+type Match struct {
+	Guide Guide
+	Claim Claim
+}
+
+// Matching are the claims of all that a training step needs whose conditions
+// hold for a complete case of the model on a board of the catalog, those that
+// say most about their conditions first.
+func Matching(m models.Model, c models.Case, gpu string) []Match {
+	var found []Match
+	for _, g := range All() {
+		for _, claim := range g.Claims {
+			if claim.Of.Total() && claim.Than == nil && claim.About(m.Name) && claim.hold(m, c, gpu) {
+				found = append(found, Match{g, claim})
+			}
+		}
+	}
+	slices.SortStableFunc(found, func(a, b Match) int { return cmp.Compare(b.Claim.weight(), a.Claim.weight()) })
+	return found
+}

@@ -1,0 +1,123 @@
+package guides
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/vprof/vprof/internal/bytesize"
+)
+
+// Figure is an amount of memory or a share as a guide writes it, with its
+// limits.
+type Figure struct {
+	// Text is what stands there: "~5-6 GB", "30-40 %", "≥ 6-8 GiB", "same".
+	Text string
+	// Share tells that the limits are shares, not bytes.
+	Share bool
+	// Low and High are bytes, or shares; of "4 GiB or less" the low one is 0.
+	Low, High float64
+}
+
+// units of figures. What the guides call MB and GB is a quotient by 1024**2 and
+// 1024**3 in their code.
+var units = map[string]float64{
+	"B": 1, "KB": bytesize.KiB, "KiB": bytesize.KiB, "MB": bytesize.MiB, "MiB": bytesize.MiB, "GB": bytesize.GiB, "GiB": bytesize.GiB,
+}
+
+var figure = regexp.MustCompile(`^(≥ ?|~)?([0-9]+(?:\.[0-9]+)?)(?:-([0-9]+(?:\.[0-9]+)?))? ?(%|[KMG]?i?B)( or less)?$`)
+
+// ParseFigure reads a figure. "same" is a share of zero: nothing is saved.
+func ParseFigure(text string) (Figure, error) {
+	if text == "same" {
+		return Figure{Text: text, Share: true}, nil
+	}
+	m := figure.FindStringSubmatch(text)
+	if m == nil {
+		return Figure{}, fmt.Errorf("%q is no figure like ~5-6 GB, 30-40 %% or same", text)
+	}
+	f := Figure{Text: text, Share: m[4] == "%"}
+	unit, known := units[m[4]]
+	switch {
+	case f.Share:
+		unit = 0.01
+	case !known:
+		return Figure{}, fmt.Errorf("%q: there is no unit %s", text, m[4])
+	}
+	var err error
+	if f.Low, err = strconv.ParseFloat(m[2], 64); err != nil {
+		return Figure{}, fmt.Errorf("%q: %w", text, err)
+	}
+	f.High = f.Low
+	if m[3] != "" {
+		if f.High, err = strconv.ParseFloat(m[3], 64); err != nil {
+			return Figure{}, fmt.Errorf("%q: %w", text, err)
+		}
+	}
+	if m[5] != "" {
+		f.Low = 0
+	}
+	f.Low, f.High = f.Low*unit, f.High*unit
+	switch {
+	case f.High < f.Low:
+		return Figure{}, fmt.Errorf("%q ends below its start", text)
+	case f.Share && f.High > 1:
+		return Figure{}, fmt.Errorf("%q is more than all of it", text)
+	case f.High > 1<<50:
+		return Figure{}, fmt.Errorf("%q is more than any memory holds", text)
+	}
+	return f, nil
+}
+
+// UnmarshalYAML implements [yaml.Unmarshaler].
+func (f *Figure) UnmarshalYAML(n *yaml.Node) (err error) {
+	if n.Kind != yaml.ScalarNode {
+		return fmt.Errorf("line %d: a figure is a word", n.Line)
+	}
+	if *f, err = ParseFigure(n.Value); err != nil {
+		return fmt.Errorf("line %d: %w", n.Line, err)
+	}
+	return nil
+}
+
+// Range is a batch size or two with those between: 32, 8-16.
+type Range struct{ From, To int }
+
+// Holds tells whether a batch size is one of the range.
+func (r Range) Holds(batch int) bool { return r.From <= batch && batch <= r.To }
+
+// String writes the range as it is read.
+func (r Range) String() string {
+	if r.From == r.To {
+		return strconv.Itoa(r.From)
+	}
+	return fmt.Sprintf("%d-%d", r.From, r.To)
+}
+
+// ParseRange reads a range.
+func ParseRange(text string) (Range, error) {
+	first, last, isRange := strings.Cut(text, "-")
+	if !isRange {
+		last = first
+	}
+	var r Range
+	var err, err2 error
+	r.From, err = strconv.Atoi(first)
+	r.To, err2 = strconv.Atoi(last)
+	if err = errors.Join(err, err2); err != nil || r.From < 1 || r.To < r.From {
+		return Range{}, fmt.Errorf("%q is no batch size like 32 and no range like 8-16", text)
+	}
+	return r, nil
+}
+
+// UnmarshalYAML implements [yaml.Unmarshaler].
+func (r *Range) UnmarshalYAML(n *yaml.Node) (err error) {
+	if *r, err = ParseRange(n.Value); err != nil {
+		return fmt.Errorf("line %d: %w", n.Line, err)
+	}
+	return nil
+}

@@ -1,0 +1,187 @@
+// Package guides holds, as data, what the guides of the shipped systems say
+// about memory: each figure with the conditions it is said of. It compares
+// nothing; package bench sets the figures against what vprof says.
+package guides
+
+import (
+	"bytes"
+	_ "embed" // guides.yaml
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/program"
+)
+
+//go:embed guides.yaml
+var data []byte
+
+// Guide is what a project tells its users about memory.
+type Guide struct {
+	Title   string `yaml:"title"`
+	Project string `yaml:"project"`
+	// Models are the registry's names of what the guide is about.
+	Models []string `yaml:"models"`
+	Claims []Claim  `yaml:"claims"`
+}
+
+// Claim is a figure that a guide documents.
+type Claim struct {
+	// Models are those of the guide's that the figure is about.
+	Models []string `yaml:"models"`
+	// Where is the guide's section.
+	Where string `yaml:"where"`
+	// Of is what the figure counts.
+	Of Quantity `yaml:"of"`
+	// Phase is the one that Of speaks of, if it does: "forward".
+	Phase  string `yaml:"phase"`
+	Figure Figure `yaml:"figure"`
+	// Words are the guide's own where it writes no figure.
+	Words string `yaml:"words"`
+	// Note is what a reader of the figure should know.
+	Note       string `yaml:"note"`
+	Conditions `yaml:",inline"`
+	// Than are conditions that the figure compares with: what changes, the
+	// others stay. Nil if it does not compare.
+	Than *Conditions `yaml:"than"`
+}
+
+// Quantity is what a figure counts: one of the constants, or a component of
+// memory by its name: "weights".
+type Quantity string
+
+// The quantities besides components.
+const (
+	// Device is what the GPU shows in use while training; it is also what a
+	// guide means that does not say what its figure counts.
+	Device Quantity = "device"
+	// Allocated is the peak of torch.cuda.max_memory_allocated.
+	Allocated Quantity = "allocated"
+	// AllocatedAfter is what is allocated when a phase ends, PeakOf the most in
+	// a phase of the first step, AddedBy what a phase of it leaves behind.
+	AllocatedAfter Quantity = "allocated after"
+	PeakOf         Quantity = "peak of"
+	AddedBy        Quantity = "added by"
+	// ModelState is weights, gradients and optimizer state.
+	ModelState Quantity = "model state"
+	// Board is the memory of the GPU to use.
+	Board Quantity = "board"
+	// Fits says that the batch fits the board; there is no figure.
+	Fits Quantity = "fits"
+	// Trainable is the share of the parameters that are trained.
+	Trainable Quantity = "trainable"
+	// Tensor is the size of a single tensor.
+	Tensor Quantity = "tensor"
+)
+
+var quantities = []Quantity{Device, Allocated, AllocatedAfter, PeakOf, AddedBy, ModelState, Board, Fits, Trainable, Tensor}
+
+// Component is the component of memory that the quantity names.
+func (q Quantity) Component() (planner.Component, bool) {
+	for c := range planner.Component(planner.NumComponents) {
+		if string(q) == c.String() {
+			return c, true
+		}
+	}
+	return 0, false
+}
+
+// Total tells whether the quantity is all that a training step needs: what
+// tables show beside the estimate of the whole.
+func (q Quantity) Total() bool { return q == Device || q == Allocated }
+
+// States are the components of [ModelState].
+func States() []program.Class {
+	return []program.Class{program.Weights, program.Gradients, program.OptimizerState}
+}
+
+// String says what the figure counts.
+func (c Claim) String() string {
+	if c.Phase != "" {
+		return string(c.Of) + " " + c.Phase
+	}
+	return string(c.Of)
+}
+
+// Says is the figure as the guide writes it.
+func (c Claim) Says() string {
+	switch {
+	case c.Words != "":
+		return c.Words
+	case c.Of == Fits:
+		return "fits"
+	}
+	return c.Figure.Text
+}
+
+// About tells whether the claim is about a model.
+func (c Claim) About(model string) bool { return slices.Contains(c.Models, model) }
+
+// check finds what makes no sense.
+func (c Claim) check() error {
+	_, component := c.Of.Component()
+	phased := c.Of == AllocatedAfter || c.Of == PeakOf || c.Of == AddedBy
+	switch {
+	case len(c.Models) == 0:
+		return errors.New("it is about no model")
+	case c.Where == "":
+		return errors.New("it does not say where it stands")
+	case !component && !slices.Contains(quantities, c.Of):
+		return fmt.Errorf("there is no quantity %q", c.Of)
+	case phased != (c.Phase != ""):
+		return fmt.Errorf("%q and phase %q do not go together", c.Of, c.Phase)
+	case c.Of == Fits && (c.Figure != Figure{} || c.GPU == "" || c.Batch.To == 0):
+		return errors.New("that something fits is said of a board and a batch, and has no figure")
+	case c.Of != Fits && c.Figure == Figure{}:
+		return errors.New("it has no figure")
+	case c.Figure.Share != (c.Of == Trainable || c.Than != nil && c.Figure.Share):
+		return errors.New("a share is one of trained parameters, or compares")
+	}
+	if c.Than != nil {
+		if err := c.Than.check(); err != nil {
+			return fmt.Errorf("than: %w", err)
+		}
+	}
+	return c.Conditions.check()
+}
+
+// Read reads guides. The error names the guide and the claim.
+func Read(text []byte) ([]Guide, error) {
+	var all []Guide
+	d := yaml.NewDecoder(bytes.NewReader(text))
+	d.KnownFields(true)
+	if err := d.Decode(&all); err != nil {
+		return nil, fmt.Errorf("guides: %w", err)
+	}
+	for i := range all {
+		g := &all[i]
+		if g.Title == "" || g.Project == "" {
+			return nil, fmt.Errorf("guides: guide %d has no title or project", i+1)
+		}
+		for j := range g.Claims {
+			c := &g.Claims[j]
+			if c.Models == nil {
+				c.Models = g.Models
+			}
+			if err := c.check(); err != nil {
+				return nil, fmt.Errorf("guides: %s: claim %d, %s: %w", g.Title, j+1, strings.TrimSpace(c.Where), err)
+			}
+		}
+	}
+	return all, nil
+}
+
+// All returns the guides. An error in guides.yaml is a bug of ours, which any
+// test of this package would show.
+var All = sync.OnceValue(func() []Guide {
+	all, err := Read(data)
+	if err != nil {
+		panic(err)
+	}
+	return all
+})

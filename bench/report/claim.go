@@ -1,0 +1,260 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/internal/bytesize"
+)
+
+// Claim is a figure that a project's own guide documents.
+type Claim struct {
+	// Guide is its title, Project whose it is, Where the section.
+	Guide   string `json:"guide"`
+	Project string `json:"project"`
+	Where   string `json:"where"`
+	// Of is what the figure counts: "device", "allocated", "weights".
+	Of string `json:"of"`
+	// Says is the figure as the guide writes it.
+	Says string `json:"says"`
+	// Bytes or Share are its limits; a claim that a batch fits has neither.
+	Bytes *ByteRange  `json:"bytes,omitempty"`
+	Share *ShareRange `json:"share,omitempty"`
+	// Batch is the batch size or two with those between, Conditions what else
+	// the guide says it of, Than what it compares with; absent if nothing.
+	Batch      string `json:"batch,omitempty"`
+	Conditions string `json:"conditions,omitempty"`
+	Than       string `json:"than,omitempty"`
+	// Note is what a reader of the figure should know.
+	Note string `json:"note,omitempty"`
+	// Answer is what vprof says for the same conditions; absent where a claim
+	// stands beside an estimate.
+	Answer *Answer `json:"vprof,omitempty"`
+}
+
+// ByteRange are amounts of memory.
+type ByteRange struct {
+	Low  int64 `json:"low_bytes"`
+	High int64 `json:"high_bytes"`
+}
+
+// ShareRange are shares of something.
+type ShareRange struct {
+	Low  float64 `json:"low"`
+	High float64 `json:"high"`
+}
+
+// Answer is what vprof says of a claim. Its range is over the batch sizes and
+// stages that the claim leaves open.
+type Answer struct {
+	// GPU is the board it is for.
+	GPU   string      `json:"gpu"`
+	Bytes *ByteRange  `json:"bytes,omitempty"`
+	Share *ShareRange `json:"share,omitempty"`
+	// Verdict is said of claims that a batch fits.
+	Verdict Verdict `json:"verdict,omitempty" jsonschema:"enum=fits,enum=tight,enum=does not fit"`
+	// Refused says why there is no answer.
+	Refused string `json:"refused,omitempty"`
+}
+
+// Add widens the range by a value, which is a share or bytes.
+func (a *Answer) Add(value float64, share bool) {
+	if share {
+		if a.Share == nil {
+			a.Share = &ShareRange{value, value}
+		}
+		a.Share.Low, a.Share.High = min(a.Share.Low, value), max(a.Share.High, value)
+		return
+	}
+	bytes := int64(value)
+	if a.Bytes == nil {
+		a.Bytes = &ByteRange{bytes, bytes}
+	}
+	a.Bytes.Low, a.Bytes.High = min(a.Bytes.Low, bytes), max(a.Bytes.High, bytes)
+}
+
+// Judged notes the verdict on one of the answer's cases; the worst stays.
+func (a *Answer) Judged(v Verdict) {
+	worse := []Verdict{"", Fits, Tight, DoesNotFit}
+	if slices.Index(worse, v) > slices.Index(worse, a.Verdict) {
+		a.Verdict = v
+	}
+}
+
+// Source says where the claim stands.
+func (c Claim) Source() string { return fmt.Sprintf("%s (%s), %s", c.Guide, c.Project, c.Where) }
+
+// String is the range in a few words.
+func (r ByteRange) String() string {
+	low, high := bytesize.Format(r.Low), bytesize.Format(r.High)
+	if low == high {
+		return low
+	}
+	number, unit, _ := strings.Cut(low, " ")
+	if strings.HasSuffix(high, " "+unit) {
+		low = number
+	}
+	return low + " to " + high
+}
+
+// String is the range in percent.
+func (r ShareRange) String() string {
+	low, high := points(r.Low), points(r.High)
+	if low == high {
+		return low
+	}
+	return strings.TrimSuffix(low, " %") + " to " + high
+}
+
+// points is a share in whole percent.
+func points(x float64) string {
+	return fmt.Sprintf("%d %%", int(math.Round(100*x)))
+}
+
+// How far off a guide's round figure may be and still be right: a
+// tenth of an amount, or five points of a share.
+const (
+	amountTolerance = 0.1
+	shareTolerance  = 0.05
+)
+
+// Judge says how the guide's figure compares with the answer: "right", "3.1×
+// too high", "does not fit". It is a dash if there is nothing to compare.
+func (c Claim) Judge() string {
+	a := c.Answer
+	switch {
+	case a == nil || a.Refused != "":
+		return "-"
+	case a.Verdict != "":
+		return map[Verdict]string{Fits: "right", Tight: "tight", DoesNotFit: "wrong"}[a.Verdict]
+	case c.Share != nil && a.Share != nil:
+		switch {
+		case c.Share.Low > a.Share.High+shareTolerance:
+			return "too high"
+		case c.Share.High < a.Share.Low-shareTolerance:
+			return "too low"
+		}
+		return "right"
+	case c.Bytes != nil && a.Bytes != nil:
+		return judgeBytes(*c.Bytes, *a.Bytes)
+	}
+	return "-"
+}
+
+func judgeBytes(guide, truth ByteRange) string {
+	switch {
+	case float64(guide.Low) > float64(truth.High)*(1+amountTolerance):
+		if truth.High <= 0 {
+			return "too high"
+		}
+		return times(float64(guide.Low)/float64(truth.High)) + " too high"
+	case float64(guide.High)*(1+amountTolerance) < float64(truth.Low):
+		return times(float64(truth.Low)/float64(guide.High)) + " too low"
+	}
+	return "right"
+}
+
+// times is a factor with two digits.
+func times(x float64) string {
+	if x < 10 {
+		return fmt.Sprintf("%.1f×", x)
+	}
+	return fmt.Sprintf("%.0f×", x)
+}
+
+// says is what vprof says, in a cell.
+func (a *Answer) says() string {
+	switch {
+	case a == nil:
+		return "-"
+	case a.Refused != "":
+		return a.Refused
+	case a.Verdict != "" && a.Bytes != nil:
+		return string(a.Verdict) + ": " + a.Bytes.String()
+	case a.Share != nil:
+		return a.Share.String()
+	case a.Bytes != nil:
+		return a.Bytes.String()
+	}
+	return "-"
+}
+
+// ClaimSheets have the claims of each guide beside the answers.
+func ClaimSheets(claims []Claim) []Sheet {
+	var sheets []Sheet
+	var last string
+	for _, c := range claims {
+		title := fmt.Sprintf("What the guide says: %s (%s)", c.Guide, c.Project)
+		if title != last {
+			last = title
+			sheets = append(sheets, Sheet{Title: title, Columns: []Column{
+				{Head: "section"},
+				{Head: "figure of"},
+				{Head: "batch", Right: true},
+				{Head: "said of"},
+				{Head: "guide", Right: true},
+				{Head: "vprof", Right: true},
+				{Head: "the guide is", Right: true},
+				{Head: ""},
+			}})
+		}
+		s := &sheets[len(sheets)-1]
+		of, conditions := c.Of, c.Conditions
+		if c.Than != "" {
+			of = "saving of " + of
+			conditions = strings.TrimPrefix(conditions+" instead of "+c.Than, " ")
+		}
+		s.Rows = append(s.Rows, []string{c.Where, of, c.Batch, conditions, c.Says, c.Answer.says(), c.Judge(), c.Note})
+	}
+	for i := range sheets {
+		sheets[i].Notes = []string{"The guide's MB and GB are quotients by 1024² and 1024³. vprof's figures are estimates for the same conditions; a range is over the batch sizes and stages left open."}
+	}
+	return sheets
+}
+
+// claimed tells whether a guide says something of any point.
+func (r *Report) claimed() bool {
+	return slices.ContainsFunc(r.Points, func(p Point) bool { return len(p.Claims) > 0 })
+}
+
+// claim is the point's claim that says most about its conditions, in a cell.
+func (p Point) claim(c column) string {
+	if len(p.Claims) == 0 || p.Claims[0].Bytes == nil {
+		return "-"
+	}
+	b := p.Claims[0].Bytes
+	if b.Low == b.High {
+		return c.scale.Format(b.Low)
+	}
+	return c.scale.Format(b.Low) + "–" + c.scale.Format(b.High)
+}
+
+// claimNote says where the figures of the guide stand.
+func (r *Report) claimNote() string {
+	var sources []string
+	for _, p := range r.Points {
+		for i, c := range p.Claims {
+			if source := c.Where; i == 0 && !slices.Contains(sources, source) {
+				sources = append(sources, source)
+			}
+		}
+	}
+	for _, p := range r.Points {
+		if len(p.Claims) > 0 {
+			c := p.Claims[0]
+			return fmt.Sprintf("guide: what %q of %s says: %s.", c.Guide, c.Project, strings.Join(sources, "; "))
+		}
+	}
+	return ""
+}
+
+// claimRecord are the cells of the point's claim, empty without one.
+func (p Point) claimRecord() []string {
+	if len(p.Claims) == 0 || p.Claims[0].Bytes == nil {
+		return make([]string, 4)
+	}
+	c := p.Claims[0]
+	return []string{c.Of, integer(c.Bytes.Low), integer(c.Bytes.High), c.Source()}
+}
