@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 
 	"golang.org/x/sync/errgroup"
 
@@ -51,22 +50,18 @@ type Replayable interface {
 // estimates are from PyTorch, on all cores. Records of one case and board
 // share a recording. After each recording, progress is called with how many
 // records are done; calls do not overlap.
-func CompareWithReference(ctx context.Context, records []reference.Record, r Replayer, progress func(done int)) (*report.Accuracy, error) {
+func CompareWithReference(ctx context.Context, records []reference.Record, r Replayer, progress Progress) (*report.Accuracy, error) {
 	results := make([]result, len(records))
 	work, ctx := errgroup.WithContext(ctx)
 	work.SetLimit(runtime.GOMAXPROCS(0))
-	var mu sync.Mutex
-	done := 0
+	done := progress.counting("records", len(records))
 	for _, group := range shareRecordings(records) {
 		work.Go(func() error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
 			replayGroup(ctx, records, group, r, results)
-			mu.Lock()
-			defer mu.Unlock()
-			done += len(group)
-			progress(done)
+			done(len(group))
 			return nil
 		})
 	}

@@ -61,7 +61,7 @@ func toyOutcome(allocated, reserved int64) Outcome {
 func compareOne(t *testing.T, rec reference.Record, o Outcome) report.AccuracyRow {
 	t.Helper()
 	s := &scripted{outcome: func(models.Case, string) (Outcome, error) { return o, nil }}
-	a, err := CompareWithReference(t.Context(), []reference.Record{rec}, s, func(int) {})
+	a, err := CompareWithReference(t.Context(), []reference.Record{rec}, s, nil)
 	require.NoError(t, err)
 	require.Len(t, a.Rows, 1)
 	return a.Rows[0]
@@ -100,7 +100,7 @@ func TestRecordsOfOneCaseShareARecording(t *testing.T) {
 		},
 	}
 	var done []int
-	a, err := CompareWithReference(t.Context(), []reference.Record{plain, other, expandable}, s, func(n int) { done = append(done, n) })
+	a, err := CompareWithReference(t.Context(), []reference.Record{plain, other, expandable}, s, func(_ string, n, _ int) { done = append(done, n) })
 	require.NoError(t, err)
 	require.Len(t, s.recorded, 2)
 	require.Equal(t, 3, done[len(done)-1])
@@ -112,7 +112,7 @@ func TestUnknownRecordsAreListedWithTheReason(t *testing.T) {
 	rec, onBoard := toyRecord(1, 1), toyRecord(1, 1)
 	onBoard.GPU = "voodoo-2"
 	s := &scripted{refuse: errors.New("unknown model")}
-	a, err := CompareWithReference(t.Context(), []reference.Record{rec, onBoard}, s, func(int) {})
+	a, err := CompareWithReference(t.Context(), []reference.Record{rec, onBoard}, s, nil)
 	require.NoError(t, err)
 	require.Empty(t, a.Rows)
 	require.Equal(t, 2, a.Summary.Unknown)
@@ -128,13 +128,13 @@ func TestRefusalIsRightIfItGivesPyTorchsReason(t *testing.T) {
 		"batch too small": {Wrong: 1},
 	} {
 		s := &scripted{refuse: &RefusedError{errors.New(said)}}
-		a, err := CompareWithReference(t.Context(), []reference.Record{rec}, s, func(int) {})
+		a, err := CompareWithReference(t.Context(), []reference.Record{rec}, s, nil)
 		require.NoError(t, err)
 		require.Equal(t, want, a.Summary.Refusals)
 		require.Zero(t, a.Summary.Unknown)
 	}
 	s := &scripted{outcome: func(models.Case, string) (Outcome, error) { return toyOutcome(1, 1), nil }}
-	a, err := CompareWithReference(t.Context(), []reference.Record{rec}, s, func(int) {})
+	a, err := CompareWithReference(t.Context(), []reference.Record{rec}, s, nil)
 	require.NoError(t, err)
 	require.Equal(t, report.Verdicts{Wrong: 1}, a.Summary.Refusals, "running what PyTorch refuses is wrong")
 }
@@ -154,7 +154,7 @@ func TestInterruptedComparisonEndsWithTheContextsError(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	s := &scripted{outcome: func(models.Case, string) (Outcome, error) { return Outcome{}, nil }}
-	_, err := CompareWithReference(ctx, []reference.Record{toyRecord(1, 1)}, s, func(int) {})
+	_, err := CompareWithReference(ctx, []reference.Record{toyRecord(1, 1)}, s, nil)
 	require.ErrorIs(t, err, context.Canceled)
 }
 
@@ -171,7 +171,7 @@ func TestSummaryDescribesTheErrors(t *testing.T) {
 	s := &scripted{outcome: func(c models.Case, _ string) (Outcome, error) {
 		return toyOutcome(1000*mib-10*mib*int64(c.Batch-1), 10_000*mib), nil
 	}}
-	a, err := CompareWithReference(t.Context(), records, s, func(int) {})
+	a, err := CompareWithReference(t.Context(), records, s, nil)
 	require.NoError(t, err)
 	f := a.Summary.Allocated
 	require.InDelta(t, 0.09, f.Median, 1e-9)

@@ -48,6 +48,8 @@ type Search struct {
 	// Device, if not nil, is the one board: what is recommended is measured
 	// on it, and comes down until it fits there, too.
 	Device device.Device
+	// Progress is told how many configurations are done.
+	Progress Progress
 }
 
 // Fit finds the largest batch within the budget for every configuration on
@@ -93,6 +95,7 @@ func Fit(ctx context.Context, s Search) (*report.Fit, error) {
 // exactly replays every configuration on every board as often as finding its
 // largest batch takes.
 func (s *Search) exactly(ctx context.Context, v *survey) error {
+	done := s.Progress.counting("configurations", len(v.choices))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0))
 	for i, gpu := range s.GPUs {
@@ -100,6 +103,7 @@ func (s *Search) exactly(ctx context.Context, v *survey) error {
 			at := i*len(s.Cases) + j
 			g.Go(func() (err error) {
 				v.choices[at], v.refusals[at], err = s.choice(ctx, gpu, c, s.Model.Default.Batch)
+				done(1)
 				return err
 			})
 		}

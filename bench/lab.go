@@ -27,6 +27,7 @@ type Lab struct {
 	residuals Residuals
 	learned   Learned
 	counts    models.Counts
+	progress  Progress
 	// kept are recordings of batch sizes that are needed again.
 	kept map[recordedFor]*models.Recording
 }
@@ -42,6 +43,9 @@ type Learned func(gpu device.GPU, model string, c *planner.Coefficients) error
 // Learn makes the lab's estimates use what calibration has learned. Nil is
 // what they start with: the shipped defaults.
 func (l *Lab) Learn(from Learned) { l.learned = from }
+
+// Watch has somebody told how far Plan is.
+func (l *Lab) Watch(p Progress) { l.progress = p }
 
 // recordedFor is what recordings of a lab differ in.
 type recordedFor struct {
@@ -187,6 +191,7 @@ func phaseName(p program.Phase) string { return fmt.Sprintf("%d:%s", p.Step, p.N
 func (l *Lab) Plan(ctx context.Context, gpus []device.GPU, batches []int) (*report.Report, error) {
 	r := l.report(report.Plan, gpus...)
 	r.Warnings = l.caveats()
+	done := l.progress.counting("boards", len(gpus))
 	for _, gpu := range gpus {
 		if err := ctx.Err(); err != nil {
 			return r, err
@@ -208,6 +213,7 @@ func (l *Lab) Plan(ctx context.Context, gpus []device.GPU, batches []int) (*repo
 			}
 			r.Points = append(r.Points, point)
 		}
+		done(1)
 	}
 	return r, nil
 }

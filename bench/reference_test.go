@@ -34,7 +34,7 @@ var accuracy = sync.OnceValues(func() (*report.Accuracy, error) {
 		}
 		records = append(records, f.Records...)
 	}
-	return bench.CompareWithReference(context.Background(), records, bench.Recorder{Models: all.Models()}, func(int) {})
+	return bench.CompareWithReference(context.Background(), records, bench.Recorder{Models: all.Models()}, nil)
 })
 
 func compared(t *testing.T) *report.Accuracy {

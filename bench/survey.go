@@ -38,11 +38,15 @@ func (v *survey) run(ctx context.Context) error {
 	for i, gpu := range v.search.GPUs {
 		kinds[kindOf(gpu)] = append(kinds[kindOf(gpu)], i)
 	}
+	done := v.search.Progress.counting("configurations", len(kinds)*len(v.search.Cases))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0))
 	for _, boards := range kinds {
 		for j := range v.search.Cases {
-			g.Go(func() error { return v.configuration(ctx, boards, j) })
+			g.Go(func() error {
+				defer done(1)
+				return v.configuration(ctx, boards, j)
+			})
 		}
 	}
 	return g.Wait()
@@ -216,6 +220,13 @@ func (s *Search) confirm(ctx context.Context, f *report.Fit) error {
 	for _, gpu := range s.GPUs {
 		byName[simName(gpu)] = gpu
 	}
+	recommended := 0
+	for _, c := range f.Choices {
+		if c.Recommended {
+			recommended++
+		}
+	}
+	done := s.Progress.counting("recommendations", recommended)
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0))
 	for i := range f.Choices {
@@ -224,6 +235,7 @@ func (s *Search) confirm(ctx context.Context, f *report.Fit) error {
 			continue
 		}
 		g.Go(func() error {
+			defer done(1)
 			exact, refused, err := s.choice(ctx, byName[c.Device], s.caseOf(c), c.Largest)
 			if err = errors.Join(refused, err); err != nil {
 				return err

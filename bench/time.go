@@ -39,6 +39,8 @@ type TimeTable struct {
 	// Dataset is the number of samples of an epoch; zero is unknown.
 	Dataset int64
 	Speeds  Speeds
+	// Progress is told how many boards are done.
+	Progress Progress
 }
 
 // largestTimed is the largest batch size that a table looks for.
@@ -54,6 +56,7 @@ func (t *TimeTable) Run(ctx context.Context, gpus []device.GPU) (*report.Times, 
 	}
 	r.Case.Stage = strings.Join(names, ", then ")
 	out := &report.Times{Schema: report.TimesSchema, Case: r.Case, Devices: r.Devices, Dataset: t.Dataset, Rows: []report.TimeRow{}}
+	done := t.Progress.counting("boards", len(gpus))
 	for _, gpu := range gpus {
 		speed, err := t.Speeds(gpu)
 		if err != nil {
@@ -76,6 +79,7 @@ func (t *TimeTable) Run(ctx context.Context, gpus []device.GPU) (*report.Times, 
 			all := report.Seconds(total)
 			out.Rows = append(out.Rows, report.TimeRow{Device: simName(gpu), Stage: "all", Total: &all})
 		}
+		done(1)
 	}
 	e, err := t.Speeds(gpus[0])
 	if err != nil {

@@ -57,10 +57,9 @@ func runAccuracy(ctx context.Context, o *accuracyOptions) error {
 	if err := o.out.open(); err != nil {
 		return err
 	}
-	bar := newProgress(o.app, o.quiet)
-	a, err := bench.CompareWithReference(ctx, records, bench.Recorder{Models: o.app.models()}, func(done int) {
-		bar.step("%d of %d records", done, len(records))
-	})
+	bar := startProgress(o.app, o.quiet)
+	a, err := bench.CompareWithReference(ctx, records, bench.Recorder{Models: o.app.models()}, bar.step)
+	bar.end()
 	if err != nil {
 		return err
 	}

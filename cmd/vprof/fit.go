@@ -149,7 +149,10 @@ func runFit(ctx context.Context, o *fitOptions) (err error) {
 
 func (o *fitOptions) run(ctx context.Context, s bench.Search) (*report.Fit, error) {
 	started := o.app.now().UTC()
+	bar := startProgress(o.app, false)
+	s.Progress = bar.step
 	f, err := bench.Fit(ctx, s)
+	bar.end()
 	if err != nil {
 		return nil, err
 	}

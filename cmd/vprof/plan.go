@@ -54,7 +54,10 @@ func runPlan(ctx context.Context, o *planOptions) error {
 		return err
 	}
 	started := o.app.now().UTC()
+	bar := startProgress(o.app, false)
+	lab.Watch(bar.step)
 	r, err := lab.Plan(ctx, gpus, batches)
+	bar.end()
 	if err != nil {
 		return err
 	}

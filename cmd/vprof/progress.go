@@ -3,33 +3,93 @@ package main
 import (
 	"fmt"
 	"io"
+	"sync"
 	"time"
 )
 
-// silence is how long work may take before progress shows. Most commands are
-// done long before.
-const silence = time.Second
+const (
+	// silence is how long work may take before progress shows. Most commands
+	// are done long before.
+	silence = time.Second
+	// pace is the time between two pictures of it.
+	pace = 200 * time.Millisecond
+)
 
-// progress writes a line for each step of long work to standard error.
+// progress is a line on standard error that says how far long work is and how
+// long it will take. It is on a terminal only: a log has no use for it.
 type progress struct {
-	to    io.Writer
-	now   func() time.Time
-	shown time.Time // the last line, or the start
+	to   io.Writer
+	stop chan struct{}
+	drew sync.WaitGroup
+
+	mu          sync.Mutex
+	what        string
+	done, total int
+	began       time.Time // of what is being done
+	shown       bool
 }
 
-func newProgress(a *app, quiet bool) *progress {
-	p := &progress{to: a.stderr, now: time.Now}
-	if quiet {
-		p.to = io.Discard
+// startProgress begins to show progress, unless the user or the terminal does
+// not want it. The end must be said.
+func startProgress(a *app, quiet bool) *progress {
+	p := &progress{to: a.stderr, stop: make(chan struct{}), began: time.Now()}
+	if !quiet && terminal(a.stderr) {
+		p.show()
 	}
-	p.shown = p.now()
 	return p
 }
 
-// step says how far the work is, at most once a second.
-func (p *progress) step(format string, args ...any) {
-	if now := p.now(); now.Sub(p.shown) >= silence {
-		p.shown = now
-		fmt.Fprintf(p.to, "vprof: "+format+"\n", args...)
+// show draws the line from time to time until the end.
+func (p *progress) show() {
+	p.drew.Go(func() {
+		wait := silence
+		for {
+			select {
+			case <-p.stop:
+				return
+			case <-time.After(wait):
+				p.draw(time.Now())
+				wait = pace
+			}
+		}
+	})
+}
+
+// step says that so many of a total are done.
+func (p *progress) step(what string, done, total int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if what != p.what {
+		p.began = time.Now()
 	}
+	p.what, p.done, p.total = what, done, total
+}
+
+// end removes the line. Results may follow.
+func (p *progress) end() {
+	close(p.stop)
+	p.drew.Wait()
+	if p.shown {
+		fmt.Fprint(p.to, "\r\x1b[K")
+	}
+}
+
+func (p *progress) draw(now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.shown = true
+	fmt.Fprintf(p.to, "\r\x1b[K%s", p.line(now.Sub(p.began)))
+}
+
+// line is how far the work is after a time. What is left is taken to go on as
+// fast as what is done.
+func (p *progress) line(elapsed time.Duration) string {
+	switch {
+	case p.total == 0:
+		return fmt.Sprintf("vprof: working, %v", elapsed.Round(time.Second))
+	case p.done == 0:
+		return fmt.Sprintf("vprof: %d of %d %s", p.done, p.total, p.what)
+	}
+	left := elapsed * time.Duration(p.total-p.done) / time.Duration(p.done)
+	return fmt.Sprintf("vprof: %d of %d %s, about %v left", p.done, p.total, p.what, max(left.Round(time.Second), time.Second))
 }

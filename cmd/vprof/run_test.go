@@ -145,23 +145,3 @@ func TestBugsShowALineAndNoTrace(t *testing.T) {
 	t.Setenv("VPROF_DEBUG", "1")
 	require.Panics(t, func() { run(t.Context(), a, []string{"models"}) })
 }
-
-// A second of silence, then at most a line a second.
-func TestProgressWaitsASecond(t *testing.T) {
-	a, _, stderr := desk()
-	p := newProgress(a, false)
-	clock := p.shown
-	p.now = func() time.Time { return clock }
-	for i := range 50 {
-		clock = clock.Add(100 * time.Millisecond)
-		p.step("%d of 50", i+1)
-	}
-	require.Equal(t, 5, strings.Count(stderr.String(), "\n"))
-	require.True(t, strings.HasPrefix(stderr.String(), "vprof: 10 of 50\n"), stderr)
-
-	a, _, stderr = desk()
-	p = newProgress(a, true)
-	p.now = func() time.Time { return clock.Add(time.Hour) }
-	p.step("quiet")
-	require.Empty(t, stderr.String())
-}

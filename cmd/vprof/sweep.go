@@ -95,13 +95,14 @@ func runSweep(cmd *cobra.Command, o *sweepOptions) (err error) {
 	if _, ok := d.(device.Verifier); o.sweep.Verify && !ok {
 		return usagef("--verify: %s has no memory to write to; use a real GPU", d.Name())
 	}
-	bar := newProgress(o.app, o.quiet)
+	bar := startProgress(o.app, o.quiet)
 	started := o.app.now().UTC()
 	r, err := lab.Sweep(cmd.Context(), d, o.sweep, func(r *report.Report) error {
 		stamp(r, started)
-		bar.step("%s: %d of %d batch sizes", m.Name, len(r.Points), max(len(o.sweep.Batches), len(r.Points)))
+		bar.step("batch sizes", len(r.Points), max(len(o.sweep.Batches), len(r.Points)))
 		return o.out.save(r)
 	})
+	bar.end()
 	if r == nil || (err != nil && len(r.Points) == 0 && !errors.Is(err, context.Canceled)) {
 		return err
 	}

@@ -85,8 +85,10 @@ func runTime(ctx context.Context, o *timeOptions) error {
 		return err
 	}
 	started := o.app.now().UTC()
-	t := bench.TimeTable{Stages: stages, Batch: o.batch, Dataset: o.dataset, Speeds: speeds}
+	bar := startProgress(o.app, false)
+	t := bench.TimeTable{Stages: stages, Batch: o.batch, Dataset: o.dataset, Speeds: speeds, Progress: bar.step}
 	r, err := t.Run(ctx, gpus)
+	bar.end()
 	if err != nil {
 		return err
 	}
