@@ -12,9 +12,6 @@ CUDA_LIB := ./internal/cudalib ./internal/nvmllib ./internal/fakecuda ./profiler
 CUDA_PKG := $(CUDA_LIB) ./cmd/...
 # Tests of the command line that drive a device; the others are the plain build's.
 CUDA_RUN := 'Driver|Launch|Interrupt|Measured|Largest|Broken|Machine|Verify|GPU'
-# NVIDIA's own header, to compare ours with.
-CUDA_HEADER := nvidia-cuda-runtime-cu12==12.4.127
-
 .PHONY: all build cuda test test-cuda gpu-check gpu-check-build race lint fmt bench fuzz golden cover kernels kernels-check cuda-header clean
 
 all: build lint test
@@ -48,13 +45,6 @@ gpu-check-build: ## the binaries of gpu-check, in bin/gpu
 gpu-check: gpu-check-build ## all checks that need a GPU; results in a folder of bin/gpu-check
 	.ci/gpu-check bin/gpu bin/gpu-check/$$(date -u +%Y%m%dT%H%M%SZ)
 
-cuda-header: ## compare our header of the driver with NVIDIA's, which is downloaded
-	rm -rf .cache/header && mkdir -p .cache/header
-	python3 -m pip download -q --no-deps -d .cache/header $(CUDA_HEADER)
-	python3 -m zipfile -e .cache/header/*.whl .cache/header
-	VPROF_CUDA_INCLUDE=$(CURDIR)/.cache/header/nvidia/cuda_runtime/include \
-	  $(CUDA_ENV) $(GO) test -count=1 -tags cuda -run TestHeaderIsNVIDIAs -v ./internal/cudalib
-
 lint: ## formatting, vet and the linters of .golangci.yml
 	@unformatted="$$($(TOOL) gofumpt -l .)"; \
 	  [ -z "$$unformatted" ] || { echo "not gofumpt'ed (make fmt):"; echo "$$unformatted"; exit 1; }
@@ -82,8 +72,8 @@ cover: ## coverage of all packages by all tests
 	$(GO) test -coverpkg=./... -coverprofile=coverage.out ./...
 	$(GO) tool cover -func=coverage.out | tail -n 1
 
-# The CUDA compiler and assemblers come as wheels, pinned by their hashes, and
-# need no GPU. They run on x86-64 Linux with Python 3.
+# The CUDA compiler, assemblers and header come as wheels, pinned by their hashes,
+# and need no GPU. They run on x86-64 Linux with Python 3.
 WHEELS := .cache/cuda
 
 $(WHEELS)/%/installed: kernels/cudac/wheels/%.txt
@@ -96,11 +86,15 @@ kernels: $(WHEELS)/nvrtc/installed ## kernels/ptx from kernels/cudac
 
 # Every module goes through the assembler as every GPU's driver would do it:
 # sm_70.ptx for sm_70, sm_75.ptx for sm_75, sm_80.ptx for all later ones.
-kernels-check: $(WHEELS)/nvrtc/installed $(WHEELS)/ptxas-11.8/installed $(WHEELS)/ptxas-12.9/installed ## the PTX is that of the sources, and assembles
+kernels-check: $(WHEELS)/nvrtc/installed $(WHEELS)/ptxas-11.8/installed $(WHEELS)/ptxas-12.9/installed cuda-header ## the PTX is that of the sources, and assembles
 	python3 kernels/cudac/compile.py $(WHEELS)/nvrtc $(WHEELS)/ptx
 	diff -r $(WHEELS)/ptx kernels/ptx
 	kernels/cudac/assemble $(WHEELS)/ptxas-11.8 70 75 80 86 89 90
 	kernels/cudac/assemble $(WHEELS)/ptxas-12.9 75 90 100 103 120
+
+cuda-header: $(WHEELS)/header/installed ## our header of the driver says what NVIDIA's does
+	VPROF_CUDA_INCLUDE=$(CURDIR)/$(WHEELS)/header/nvidia/cuda_runtime/include \
+	  $(CUDA_ENV) $(GO) test -count=1 -tags cuda -run TestHeaderIsNVIDIAs ./internal/cudalib
 
 clean:
 	rm -f vprof coverage.out

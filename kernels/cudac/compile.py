@@ -7,6 +7,7 @@ where sm_70.ptx and the others go. The same sources give the same bytes; each
 file begins with their digest, so that a test can tell a stale one.
 """
 
+import concurrent.futures
 import ctypes
 import hashlib
 import pathlib
@@ -70,9 +71,10 @@ def main():
     nvrtc = ctypes.CDLL(str(next(lib.glob("libnvrtc.so.*"))))
     output.mkdir(parents=True, exist_ok=True)
     files = sorted(f for f in SOURCES.iterdir() if f.suffix in (".cu", ".cuh"))
-    for arch in ARCHITECTURES:
-        ptx = compile(nvrtc, files, arch)
-        (output / f"sm_{arch}.ptx").write_text(f"// Made from sources of SHA-256 {digest(files)}.\n{ptx}")
+    with concurrent.futures.ThreadPoolExecutor() as threads:
+        modules = threads.map(lambda arch: compile(nvrtc, files, arch), ARCHITECTURES)
+        for arch, ptx in zip(ARCHITECTURES, modules):
+            (output / f"sm_{arch}.ptx").write_text(f"// Made from sources of SHA-256 {digest(files)}.\n{ptx}")
 
 
 main()
