@@ -84,7 +84,7 @@ func (c *Calibration) observe(ctx context.Context, gpu device.GPU) ([]calibrate.
 	for _, o := range c.Runs {
 		lab := labs[labKey(o)]
 		if lab == nil {
-			m, err := c.Models.Lookup(o.Case.Model)
+			m, err := c.Models.Of(o.Case)
 			if err != nil {
 				return nil, nil, from, fmt.Errorf("%s: %w", o.Label, err)
 			}
@@ -137,7 +137,7 @@ func (e *FewError) Unwrap() error { return e.ConditionError }
 // board.
 func (c *Calibration) advise(ctx context.Context, gpu device.GPU, few *calibrate.ConditionError, seen []calibrate.Observation) error {
 	o := c.Runs[0]
-	m, err := c.Models.Lookup(o.Case.Model)
+	m, err := c.Models.Of(o.Case)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"cmp"
+	"encoding/json"
 	"slices"
 
 	"github.com/vprof/vprof/bench/report"
@@ -37,8 +38,9 @@ func (l *Lab) report(kind report.Kind, gpus ...device.GPU) *report.Report {
 // shown is a case as reports show it, with all its settings.
 func shown(c models.Case, allocConf string) report.Case {
 	out := report.Case{
-		Model: c.Model, Stage: c.Stage, AMP: cmp.Or(c.AMP, "none"), Checkpointing: c.Checkpointing,
+		Model: c.Model, Task: c.Task, Stage: c.Stage, AMP: cmp.Or(c.AMP, "none"), Checkpointing: c.Checkpointing,
 		Accumulate: c.Accumulate, Optimizer: c.Optimizer, Settings: c.Settings, Dataset: c.Dataset, AllocConf: allocConf,
+		Config: json.RawMessage(c.Config),
 	}
 	if c.LoRA != nil {
 		out.LoRA = c.LoRA.String()

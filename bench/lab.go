@@ -68,6 +68,9 @@ func NewLab(m models.Model, c models.Case, allocConf string, residuals Residuals
 	return &Lab{model: m, c: c, conf: conf, allocConf: allocConf, residuals: residuals, kept: map[recordedFor]*models.Recording{}}, nil
 }
 
+// Model is the name of the lab's model.
+func (l *Lab) Model() string { return l.model.Name }
+
 // An AllocConfError says that PyTorch would refuse the allocator settings.
 type AllocConfError struct{ Err error }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -186,10 +187,10 @@ func fromReports(data []byte, name string, in *coefficients.Input) ([]Observed, 
 }
 
 // caseOfReport is the case that a report shows, with a batch size; zero leaves
-// that open. The error is about options of adapters that no vprof has written.
+// that open. The error is about values that no vprof has written.
 func caseOfReport(c report.Case, batch int) (models.Case, error) {
 	out := models.Case{
-		Model: c.Model, Stage: c.Stage, Batch: batch, AMP: strings.TrimPrefix(c.AMP, "none"), Checkpointing: c.Checkpointing,
+		Model: c.Model, Task: c.Task, Stage: c.Stage, Batch: batch, AMP: strings.TrimPrefix(c.AMP, "none"), Checkpointing: c.Checkpointing,
 		Accumulate: c.Accumulate, Optimizer: c.Optimizer, Settings: models.Settings(c.Settings), Dataset: c.Dataset,
 	}
 	if c.LoRA != "" {
@@ -198,6 +199,13 @@ func caseOfReport(c report.Case, batch int) (models.Case, error) {
 			return out, &models.CaseError{Model: c.Model, Field: "lora", Reason: err.Error()}
 		}
 		out.LoRA = &l
+	}
+	if len(c.Config) > 0 {
+		var compact bytes.Buffer
+		if err := json.Compact(&compact, c.Config); err != nil {
+			return out, &models.CaseError{Model: c.Model, Field: "config", Reason: err.Error()}
+		}
+		out.Config = compact.String()
 	}
 	return out, nil
 }

@@ -26,13 +26,14 @@ func (l *Lab) Profile(ctx context.Context, gpu device.GPU, batch int) (*profile.
 }
 
 // LabOf makes the lab whose work a report holds. The error is a
-// [*models.UnknownModelError], a [*models.CaseError] or an [*AllocConfError].
+// [*models.UnknownModelError], a [*models.CaseError], an [*AllocConfError], or
+// that of a source of models.
 func LabOf(r *models.Registry, c report.Case, residuals Residuals) (*Lab, error) {
-	m, err := r.Lookup(c.Model)
+	k, err := caseOfReport(c, 0)
 	if err != nil {
 		return nil, err
 	}
-	k, err := caseOfReport(c, 0)
+	m, err := r.Of(k)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"maps"
 
 	"github.com/vprof/vprof/bench/report"
@@ -216,10 +217,7 @@ func (m *moments) later(ctx context.Context) error {
 	if err := m.add("checkpoint save", "copies to the host; the device holds what it held", r.training, r.training.end(1, "")); err != nil {
 		return err
 	}
-	for _, stage := range m.test.Model.Stages {
-		if stage == c.Stage {
-			continue
-		}
+	for _, stage := range m.otherStages() {
 		k := c
 		k.Stage = stage
 		r, err := m.rehearse(ctx, k)
@@ -278,18 +276,25 @@ func (m *moments) largest(ctx context.Context) (int, error) {
 	})
 }
 
+// otherStages are those that training may go on to. Adapters stay with theirs.
+func (m *moments) otherStages() []string {
+	c := m.lab.c
+	if c.LoRA != nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(m.test.Model.Stages), func(stage string) bool { return stage == c.Stage })
+}
+
 // variants are the cases that a batch has to be safe in: all stages, and the
 // longest samples.
 func (m *moments) variants(batch int) []models.Case {
 	c := m.lab.c
 	c.Batch = batch
 	cases := []models.Case{c}
-	for _, stage := range m.test.Model.Stages {
-		if stage != c.Stage {
-			k := c
-			k.Stage = stage
-			cases = append(cases, k)
-		}
+	for _, stage := range m.otherStages() {
+		k := c
+		k.Stage = stage
+		cases = append(cases, k)
 	}
 	if len(m.test.Longest) > 0 {
 		if k, err := m.stretched(c); err == nil { // an error was found before

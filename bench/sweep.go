@@ -102,6 +102,8 @@ func (w *sweeper) resume() error {
 		return &ResumeError{"it is no sweep"}
 	case old.Case.String() != now.Case.String():
 		return &ResumeError{fmt.Sprintf("its case is %s, not %s", old.Case, now.Case)}
+	case !old.Case.Same(now.Case):
+		return &ResumeError{fmt.Sprintf("the configuration of %s has changed since", now.Case.Model)}
 	case !ok:
 		return &ResumeError{"it is not of " + d.Name}
 	case was.GPU != d.GPU || was.Memory != d.Memory:

@@ -25,20 +25,24 @@ const allLinear = "all-linear"
 const maxRank = 1 << 16
 
 // ParseLoRA reads options like "r=8,alpha=16,dropout=0.05,target=all-linear".
-// Several targets are joined by "+": "target=q_proj+v_proj". What is left out
-// is as in peft: rank 8, alpha 8, no dropout; all linear layers.
+// Several targets are joined by "+", or follow each other:
+// "target=q_proj,v_proj". What is left out is as in peft: rank 8, alpha 8, no
+// dropout; all linear layers.
 func ParseLoRA(text string) (LoRA, error) {
 	l := LoRA{Rank: 8, Alpha: 8}
 	seen := map[string]bool{}
+	last := ""
 	for field := range strings.SplitSeq(text, ",") {
 		key, value, ok := strings.Cut(strings.TrimSpace(field), "=")
-		if !ok {
+		switch {
+		case ok && seen[key]:
+			return LoRA{}, fmt.Errorf("%s: given twice", key)
+		case !ok && last == "target" && len(l.Targets) > 0:
+			key, value = last, strings.Join(l.Targets, "+")+"+"+key
+		case !ok:
 			return LoRA{}, fmt.Errorf("%q is not key=value; the keys are r, alpha, dropout and target", field)
 		}
-		if seen[key] {
-			return LoRA{}, fmt.Errorf("%s: given twice", key)
-		}
-		seen[key] = true
+		last, seen[key] = key, true
 		if err := l.set(key, value); err != nil {
 			return LoRA{}, fmt.Errorf("%s: %w", key, err)
 		}

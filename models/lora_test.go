@@ -11,6 +11,7 @@ func TestLoRAIsReadAsPeftNamesIt(t *testing.T) {
 		"r=8,alpha=16,target=all-linear":        {Rank: 8, Alpha: 16},
 		"r=4":                                   {Rank: 4, Alpha: 8},
 		"target=q_proj+v_proj, dropout=0.05":    {Rank: 8, Alpha: 8, Dropout: 0.05, Targets: []string{"q_proj", "v_proj"}},
+		"target=q_proj,v_proj,r=2":              {Rank: 2, Alpha: 8, Targets: []string{"q_proj", "v_proj"}},
 		"alpha=32,r=64,target=self_attn.o_proj": {Rank: 64, Alpha: 32, Targets: []string{"self_attn.o_proj"}},
 	} {
 		got, err := ParseLoRA(text)
@@ -31,6 +32,8 @@ func TestLoRAErrorsNameTheKey(t *testing.T) {
 		"dropout=NaN":            `dropout: "NaN" is not a probability below 1`,
 		"target=":                `target: "" has an empty name; use all-linear, or names like q_proj+v_proj`,
 		"target=q_proj+":         `target: "q_proj+" has an empty name`,
+		"target=q_proj,":         `target: "q_proj+" has an empty name`,
+		"target=q_proj,r=2,k":    `"k" is not key=value`,
 		"rank=8":                 "rank: there is no such key; the keys are r, alpha, dropout and target",
 	} {
 		_, err := ParseLoRA(text)

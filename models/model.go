@@ -30,6 +30,11 @@ type Case struct {
 	// Dataset is how many bytes of training data lie on the GPU for the whole
 	// run, beside the batch; zero if all of it comes from the host.
 	Dataset int64
+	// Task is what the model is trained for, one of its Tasks; "" is its own.
+	Task string
+	// Config is the model's Config, with which [Registry.Of] finds a model that
+	// the registry does not list.
+	Config string
 }
 
 // Counts are element counts of a built model.
@@ -59,8 +64,13 @@ type Model struct {
 	BatchUnit string
 	// Settings are the numbers that a case may choose.
 	Settings []Setting
+	// Tasks are what the model can be trained for, if there is a choice.
+	Tasks []string
 	// Adapts says that cases may have LoRA.
 	Adapts bool
+	// Config is the whole description of a model that a user has brought, JSON;
+	// "" for those that the registry lists.
+	Config string
 	// Check finds values of settings that do not go together, such as a width
 	// that the number of heads does not divide; nil if all do. The error is a
 	// [*CaseError].

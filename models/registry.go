@@ -11,11 +11,24 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// Registry is a list of models with their names. Package models/all makes the
-// one that the program uses; tests make their own.
+// Registry is a list of models with their names, and the sources of models that
+// users bring. Package models/all makes the one that the program uses; tests
+// make their own.
 type Registry struct {
-	models []Model
-	index  map[string]int
+	models  []Model
+	index   map[string]int
+	sources []Source
+}
+
+// Source makes models that are not listed, of what a user names after a scheme
+// and a colon: "hf:config.json".
+type Source struct {
+	// Scheme is what stands before the colon.
+	Scheme string
+	// Open makes the model of what stands behind it.
+	Open func(ref string) (Model, error)
+	// Restore makes a model once more, of the name and the Config that it had.
+	Restore func(name, config string) (Model, error)
 }
 
 // NewRegistry puts the lists of the systems' packages together, in order.
@@ -31,7 +44,23 @@ func NewRegistry(systems ...[]Model) *Registry {
 	return r
 }
 
-// All returns the models in order. The caller must not change the slice.
+// With adds a source of further models.
+func (r *Registry) With(s Source) *Registry {
+	r.sources = append(r.sources, s)
+	return r
+}
+
+// source finds the source of a name.
+func (r *Registry) source(name string) (s Source, ref string, ok bool) {
+	scheme, ref, _ := strings.Cut(name, ":")
+	at := slices.IndexFunc(r.sources, func(s Source) bool { return s.Scheme == scheme })
+	if at < 0 || ref == name {
+		return Source{}, "", false
+	}
+	return r.sources[at], ref, true
+}
+
+// All returns the listed models in order. The caller must not change the slice.
 func (r *Registry) All() []Model { return r.models }
 
 // Names returns the names of all models in order.
@@ -43,18 +72,31 @@ func (r *Registry) Names() []string {
 	return names
 }
 
-// Lookup finds a model by its exact name. The error is an [*UnknownModelError].
+// Lookup finds a model by its exact name, or opens what a source has under it.
+// The error is an [*UnknownModelError], or the source's.
 func (r *Registry) Lookup(name string) (Model, error) {
+	if s, ref, ok := r.source(name); ok {
+		return s.Open(ref)
+	}
 	if i, ok := r.index[name]; ok {
 		return r.models[i], nil
 	}
 	return Model{}, &UnknownModelError{Name: name, Nearest: nearest.Names(name, r.Names(), 3)}
 }
 
+// Of finds the model of a case. That of a case with a Config is made of it and
+// of nothing else, so that results can be looked into where the file is not.
+func (r *Registry) Of(c Case) (Model, error) {
+	if s, _, ok := r.source(c.Model); ok && c.Config != "" {
+		return s.Restore(c.Model, c.Config)
+	}
+	return r.Lookup(c.Model)
+}
+
 // Record builds the case's model and records its training steps as they run
 // on the board. The case is completed first, see [Model.Complete].
 func (r *Registry) Record(c Case, board trace.Board, o Options) (*Recording, error) {
-	m, err := r.Lookup(c.Model)
+	m, err := r.Of(c)
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +144,10 @@ func Optimizers() []string { return optim.Names() }
 // checkpointing and optimizer is a choice already, so those stay as they are.
 // The error is a [*CaseError].
 func (m Model) Complete(c Case) (Case, error) {
-	c.Model = m.Name
+	c.Model, c.Config = m.Name, m.Config
+	if c.Task == "" {
+		c.Task = m.Default.Task
+	}
 	if c.Stage == "" {
 		c.Stage = m.Default.Stage
 	}
@@ -126,6 +171,10 @@ func (m Model) Complete(c Case) (Case, error) {
 		return wrong("amp", "there is no precision %q; use none, fp16 or bf16", c.AMP)
 	case c.Dataset < 0 || c.Dataset > mostDataset:
 		return wrong("dataset-on-gpu", "%d bytes are no data set that a GPU could hold", c.Dataset)
+	case c.Task != "" && len(m.Tasks) == 0:
+		return wrong("task", "this model has one task; the models of configurations (hf:config.json) have a choice")
+	case c.Task != "" && !slices.Contains(m.Tasks, c.Task):
+		return wrong("task", "there is no task %q; its tasks are %s", c.Task, strings.Join(m.Tasks, ", "))
 	case c.LoRA != nil && !m.Adapts:
 		return wrong("lora", "vprof does not know how to put adapters into this model; it does for those of transformers")
 	case c.Optimizer != "" && !slices.Contains(Optimizers(), c.Optimizer):

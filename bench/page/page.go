@@ -177,7 +177,11 @@ func (p *Page) differs() string {
 // facts are the numbers of the case.
 func (p *Page) facts() []fact {
 	r := p.Runs[0]
-	facts := []fact{{"Model", r.Case.Model}, {"Stage", r.Case.Stage}, {"Precision", map[bool]string{true: "fp32", false: r.Case.AMP + " autocast"}[r.Case.AMP == "none"]}}
+	facts := []fact{{"Model", r.Case.Model}}
+	if r.Case.Task != "" {
+		facts = append(facts, fact{"Task", r.Case.Task})
+	}
+	facts = append(facts, fact{"Stage", r.Case.Stage}, fact{"Precision", map[bool]string{true: "fp32", false: r.Case.AMP + " autocast"}[r.Case.AMP == "none"]})
 	if r.Parameters.Total > 0 {
 		facts = append(facts, fact{"Parameters", fmt.Sprintf("%s, %s trainable", count(r.Parameters.Total), count(r.Parameters.Trainable))})
 	}
@@ -195,6 +199,9 @@ func (p *Page) facts() []fact {
 	}
 	if r.Case.Optimizer != "" {
 		facts = append(facts, fact{"Optimizer", r.Case.Optimizer})
+	}
+	if r.Case.LoRA != "" {
+		facts = append(facts, fact{"LoRA", r.Case.LoRA})
 	}
 	if r.Case.AllocConf != "" {
 		facts = append(facts, fact{"Allocator", r.Case.AllocConf})

@@ -54,10 +54,21 @@ func (r *Report) dataset(p Point) []string {
 	return cells
 }
 
-// subject is the model, and what of its data lies on the GPU.
+// subject is the model and what all choices have in common: its task, adapters,
+// and what of its data lies on the GPU.
 func (f *Fit) subject() string {
-	if len(f.Choices) == 0 || f.Choices[0].Case.Dataset == 0 {
+	if len(f.Choices) == 0 {
 		return f.Model
 	}
-	return fmt.Sprintf("%s with %s of data on the GPU", f.Model, bytesize.Format(f.Choices[0].Case.Dataset))
+	c, name := f.Choices[0].Case, f.Model
+	if c.Task != "" {
+		name += ", " + c.Task
+	}
+	if c.LoRA != "" {
+		name += ", LoRA " + c.LoRA
+	}
+	if c.Dataset == 0 {
+		return name
+	}
+	return fmt.Sprintf("%s with %s of data on the GPU", name, bytesize.Format(c.Dataset))
 }

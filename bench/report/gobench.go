@@ -51,7 +51,11 @@ func WriteGoBench(w io.Writer, reports []*Report) error {
 
 // benchName is the case as parts of a benchmark's name.
 func (c Case) benchName() string {
-	parts := []string{"model=" + c.Model, "stage=" + c.Stage, "amp=" + c.AMP}
+	parts := []string{"model=" + c.Model}
+	if c.Task != "" {
+		parts = append(parts, "task="+c.Task)
+	}
+	parts = append(parts, "stage="+c.Stage, "amp="+c.AMP)
 	if c.Checkpointing {
 		parts = append(parts, "checkpointing=true")
 	}
@@ -60,6 +64,9 @@ func (c Case) benchName() string {
 	}
 	if c.Optimizer != "" {
 		parts = append(parts, "optimizer="+c.Optimizer)
+	}
+	if c.LoRA != "" {
+		parts = append(parts, "lora="+c.LoRA)
 	}
 	parts = append(parts, c.settings()...)
 	if c.AllocConf != "" {

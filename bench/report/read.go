@@ -1,6 +1,7 @@
 package report
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -103,7 +104,18 @@ func join(reports []*Report, r *Report) []*Report {
 }
 
 // Same tells whether two cases are one.
-func (c Case) Same(d Case) bool { return c.String() == d.String() }
+func (c Case) Same(d Case) bool {
+	return c.String() == d.String() && bytes.Equal(compact(c.Config), compact(d.Config))
+}
+
+// compact is JSON without the white space that a file's layout brings.
+func compact(text json.RawMessage) []byte {
+	var b bytes.Buffer
+	if json.Compact(&b, text) != nil {
+		return text
+	}
+	return b.Bytes()
+}
 
 // Batches are the batch sizes of the points, ascending.
 func (r *Report) Batches() []int {

@@ -4,6 +4,7 @@
 package report
 
 import (
+	"encoding/json"
 	"time"
 )
 
@@ -53,7 +54,9 @@ type Tool struct {
 
 // Case is what is trained and how; the batch sizes stand in the points.
 type Case struct {
-	Model         string `json:"model"`
+	Model string `json:"model"`
+	// Task is what the model is trained for; absent if there is no choice.
+	Task          string `json:"task,omitempty"`
 	Stage         string `json:"stage"`
 	AMP           string `json:"amp" jsonschema:"enum=none,enum=fp16,enum=bf16"`
 	Checkpointing bool   `json:"checkpointing"`
@@ -72,6 +75,10 @@ type Case struct {
 	AllocConf string `json:"alloc_conf,omitempty"`
 	// BatchUnit is what one element of a batch is.
 	BatchUnit string `json:"batch_unit"`
+	// Config has what the model was made of, if it is none of vprof's own: the
+	// values that its configuration file gave. With them the case can be
+	// recorded again, whatever has become of the file.
+	Config json.RawMessage `json:"config,omitempty" jsonschema:"type=object"`
 }
 
 // Parameters are numbers of elements.

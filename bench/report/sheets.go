@@ -25,7 +25,11 @@ func (r *Report) Sheets() []Sheet {
 
 // String says what is trained and how, in a line.
 func (c Case) String() string {
-	words := []string{c.Model, "stage " + c.Stage, precision(c.AMP)}
+	words := []string{c.Model}
+	if c.Task != "" {
+		words = append(words, c.Task)
+	}
+	words = append(words, "stage "+c.Stage, precision(c.AMP))
 	if c.Checkpointing {
 		words = append(words, "checkpointing")
 	}

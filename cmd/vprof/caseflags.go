@@ -10,6 +10,7 @@ import (
 	"github.com/vprof/vprof/bench"
 	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/hfconfig"
 	"github.com/vprof/vprof/profiler/device"
 )
 
@@ -19,28 +20,32 @@ const defaultGPU = "rtx-5060-ti"
 // caseFlags say what is trained and how. A flag that is not given leaves the
 // choice to the model.
 type caseFlags struct {
-	model, stage, amp, optimizer, lora, dataset, allocConf string
-	checkpointing                                          bool
-	accumulate                                             int
-	settings                                               settingFlags
-	learned                                                coefficientFlag
-	flags                                                  *pflag.FlagSet
+	model, task, stage, amp, optimizer, lora, dataset, allocConf string
+	checkpointing                                                bool
+	accumulate                                                   int
+	settings                                                     settingFlags
+	learned                                                      coefficientFlag
+	flags                                                        *pflag.FlagSet
+	// config is what the model is made of if it comes from a report.
+	config string
 }
 
 func (f *caseFlags) register(cmd *cobra.Command, a *app) {
 	f.flags = cmd.Flags()
-	f.flags.StringVar(&f.model, "model", "", "`name` of the model (see vprof models)")
+	f.flags.StringVar(&f.model, "model", "", "`name` of the model (see vprof models), or hf: and a config.json of transformers")
+	f.flags.StringVar(&f.task, "task", "", "what an hf: model is trained for: `task` is "+strings.Join(hfconfig.Tasks(), ", ")+" (default: by its architectures)")
 	f.flags.StringVar(&f.stage, "stage", "", "freeze `stage` (default: the model's)")
 	f.flags.StringVar(&f.amp, "amp", "", "autocast `precision`: none, fp16, bf16 (default: the model's)")
 	f.flags.BoolVar(&f.checkpointing, "checkpointing", false, "recompute activations in backward (default: the model's)")
 	f.flags.IntVar(&f.accumulate, "accumulate", 0, "micro-batches `n` of one optimizer step (default: the model's)")
 	f.flags.StringVar(&f.optimizer, "optimizer", "", "`name` of the optimizer (default: the model's): "+strings.Join(models.Optimizers(), ", "))
-	f.flags.StringVar(&f.lora, "lora", "", "train low-rank adapters instead of the model: `options` like r=8,alpha=16,target=all-linear, or target=q_proj+v_proj")
 	f.flags.StringVar(&f.dataset, "dataset-on-gpu", "", "also count training data that lies on the GPU for the whole run, as `size` like 3.2GiB (default: it comes from the host)")
+	f.flags.StringVar(&f.lora, "lora", "", "train low-rank adapters instead of the model: `options` like r=8,alpha=16,target=all-linear, or target=q_proj,v_proj")
 	f.settings.register(f.flags)
 	complete(cmd, "model", func() []string { return a.models().Names() })
 	complete(cmd, "amp", func() []string { return []string{"none", "fp16", "bf16"} })
 	complete(cmd, "optimizer", models.Optimizers)
+	complete(cmd, "task", hfconfig.Tasks)
 	complete(cmd, "stage", func() []string {
 		m, err := a.models().Lookup(f.model)
 		if err != nil {
@@ -62,12 +67,15 @@ func (f *caseFlags) resolve(a *app) (models.Model, models.Case, error) {
 	if f.model == "" {
 		return models.Model{}, models.Case{}, usagef(`--model is missing (list the models with "vprof models")`)
 	}
-	m, err := a.models().Lookup(f.model)
+	m, err := a.models().Of(models.Case{Model: f.model, Config: f.config})
 	if err != nil {
 		return models.Model{}, models.Case{}, err
 	}
 	c := m.Default
 	c.Model = m.Name
+	if f.task != "" {
+		c.Task = f.task
+	}
 	if f.stage != "" {
 		c.Stage = f.stage
 	}

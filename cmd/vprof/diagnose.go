@@ -168,7 +168,7 @@ func (o *diagnoseOptions) report(ctx context.Context, d *report.Diagnosis, data 
 	if o.c.model == "" {
 		c := of.Case
 		o.c.model, o.c.stage, o.c.amp, o.c.optimizer, o.c.allocConf = c.Model, c.Stage, c.AMP, c.Optimizer, c.AllocConf
-		o.c.checkpointing, o.c.accumulate = c.Checkpointing, c.Accumulate
+		o.c.checkpointing, o.c.accumulate, o.c.task, o.c.lora, o.c.config = c.Checkpointing, c.Accumulate, c.Task, c.LoRA, string(c.Config)
 		o.c.settings.pairs = nil
 		for name, value := range c.Settings {
 			o.c.settings.pairs = append(o.c.settings.pairs, fmt.Sprintf("%s=%d", name, value))
@@ -177,6 +177,7 @@ func (o *diagnoseOptions) report(ctx context.Context, d *report.Diagnosis, data 
 		for _, flag := range []string{"amp", "checkpointing", "accumulate"} {
 			o.c.flags.Lookup(flag).Changed = true
 		}
+		o.c.flags.Lookup("lora").Changed = c.LoRA != ""
 		o.batch, o.board.gpu = at.Batch, board.GPU
 	}
 	return o.remedy(ctx, d)

@@ -11,6 +11,7 @@ import (
 	"github.com/vprof/vprof/bench/series"
 	"github.com/vprof/vprof/bench/snapshot"
 	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/hfconfig"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner/calibrate"
 	"github.com/vprof/vprof/profiler/planner/coefficients"
@@ -81,8 +82,9 @@ func codeOf(err error) exitCode {
 		few     *calibrate.ConditionError
 		shot    *snapshot.FormatError
 		log     *series.FormatError
+		config  *hfconfig.FormatError
 	)
-	for _, input := range []any{&usage, &model, &gpu, &c, &refused, &damaged, &conf, &learned, &none, &run, &other, &mixed, &few, &shot, &log} {
+	for _, input := range []any{&usage, &model, &gpu, &c, &refused, &damaged, &conf, &learned, &none, &run, &other, &mixed, &few, &shot, &log, &config} {
 		if errors.As(err, input) {
 			return exitUsage
 		}

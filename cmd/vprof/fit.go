@@ -215,7 +215,7 @@ func (o *fitOptions) search() (bench.Search, error) {
 // cases are the configurations: everything that no flag fixes.
 func (o *fitOptions) cases(m models.Model, c models.Case) ([]models.Case, error) {
 	stages, amps, recompute := m.Stages, models.Precisions(), []bool{false, true}
-	if o.c.stage != "" {
+	if o.c.stage != "" || c.LoRA != nil { // adapters belong to one stage
 		stages = []string{c.Stage}
 	}
 	if o.c.flags.Changed("amp") {

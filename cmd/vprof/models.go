@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -9,6 +10,7 @@ import (
 
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/hfconfig"
 )
 
 // modelEntry is a model as "vprof models" shows it.
@@ -17,6 +19,7 @@ type modelEntry struct {
 	Summary       string         `json:"summary"`
 	Source        string         `json:"source"`
 	Stages        []string       `json:"stages"`
+	Tasks         []string       `json:"tasks,omitempty"`
 	Batch         int            `json:"batch"`
 	BatchUnit     string         `json:"batch_unit"`
 	AMP           string         `json:"amp"`
@@ -40,7 +43,7 @@ type settingEntry struct {
 
 func entryOf(m models.Model) modelEntry {
 	e := modelEntry{
-		Name: m.Name, Summary: m.Summary, Source: m.Source, Stages: m.Stages,
+		Name: m.Name, Summary: m.Summary, Source: m.Source, Stages: m.Stages, Tasks: m.Tasks,
 		Batch: m.Default.Batch, BatchUnit: m.BatchUnit, AMP: "none", Checkpointing: m.Default.Checkpointing,
 		Accumulate: max(1, m.Default.Accumulate), Batches: m.Batches, Settings: []settingEntry{}, Notes: m.Notes,
 	}
@@ -53,6 +56,9 @@ func entryOf(m models.Model) modelEntry {
 	return e
 }
 
+// hfTypes are the model types of configurations, for people.
+func hfTypes() string { return strings.Join(hfconfig.Types(), ", ") }
+
 // modelList is the result of "vprof models".
 type modelList struct {
 	Schema string       `json:"schema"`
@@ -64,7 +70,25 @@ func newModelsCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "models",
 		Short: "List the models that vprof knows",
-		Args:  noArgs,
+		Long: `List the models that vprof knows by name, for --model.
+
+Besides these, --model takes the configuration of any model of Hugging Face
+transformers of these types, without its weights:
+
+  --model hf:path/to/config.json    or the folder that holds it
+
+  ` + hfTypes() + `
+
+What it is trained for goes by the file's architectures, or by --task. Sizes of
+samples are --seq-len, --image-size and --audio-seconds; whether rows are padded,
+how many classes there are, and more are set with --set. "vprof models show
+hf:path/to/config.json" lists all of that.
+
+Results hold what was read of the file, so that reports, exports and comparisons
+made of them later need it no more.`,
+		Example: `  # where does training a Llama of one's own with adapters end?
+  vprof sweep --model hf:my-llama/config.json --seq-len 4096 --amp bf16 --checkpointing --lora r=16,target=q_proj,v_proj`,
+		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if err := out.open(); err != nil {
 				return err
@@ -91,6 +115,7 @@ func (l modelList) Sheets() []report.Sheet {
 			m.Name, m.Summary, strings.Join(m.Stages, ", "), strconv.Itoa(m.Batch), m.BatchUnit + "s", m.AMP, strconv.Itoa(m.Accumulate),
 		})
 	}
+	s.Notes = []string{"hf:PATH is the model of a config.json of transformers: " + hfTypes()}
 	return []report.Sheet{s}
 }
 
@@ -119,11 +144,13 @@ func (l modelList) Records() [][]string {
 type modelDetail struct {
 	Schema string `json:"schema"`
 	modelEntry
-	// Parameters has the element counts of each stage, in the stages' order.
+	// Parameters has the element counts of each stage, in the stages' order, of
+	// each task if there is a choice.
 	Parameters []stageParameters `json:"parameters"`
 }
 
 type stageParameters struct {
+	Task  string `json:"task,omitempty"`
 	Stage string `json:"stage"`
 	report.Parameters
 }
@@ -133,7 +160,7 @@ func newModelsShowCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "show NAME",
 		Short:   "Show what is known of a model",
-		Example: "  vprof models show redimnet-b2",
+		Example: "  vprof models show redimnet-b2\n  vprof models show hf:bert-base-uncased/config.json",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return usagef(`name one model (list them with "vprof models")`)
@@ -164,18 +191,24 @@ func newModelsShowCmd(a *app) *cobra.Command {
 
 func detailOf(m models.Model) (modelDetail, error) {
 	d := modelDetail{Schema: "vprof.models/v1", modelEntry: entryOf(m)}
-	for _, stage := range m.Stages {
-		c := m.Default
-		c.Stage = stage
-		c, err := m.Complete(c)
-		if err != nil {
-			return d, err
+	tasks := m.Tasks
+	if len(tasks) == 0 {
+		tasks = []string{""}
+	}
+	for _, task := range tasks {
+		for _, stage := range m.Stages {
+			c := m.Default
+			c.Task, c.Stage = task, stage
+			c, err := m.Complete(c)
+			if err != nil {
+				return d, err
+			}
+			trainer, err := m.Build(c)
+			if err != nil {
+				return d, fmt.Errorf("%s: %w", m.Name, err)
+			}
+			d.Parameters = append(d.Parameters, stageParameters{task, stage, report.Parameters(trainer.Counts())})
 		}
-		trainer, err := m.Build(c)
-		if err != nil {
-			return d, fmt.Errorf("%s: %w", m.Name, err)
-		}
-		d.Parameters = append(d.Parameters, stageParameters{stage, report.Parameters(trainer.Counts())})
 	}
 	return d, nil
 }
@@ -193,10 +226,15 @@ func (d modelDetail) Sheets() []report.Sheet {
 	counts := report.Sheet{Columns: []report.Column{
 		{Head: "stage"}, {Head: "parameters", Right: true}, {Head: "trainable", Right: true}, {Head: "criterion", Right: true}, {Head: "buffers", Right: true},
 	}}
+	if len(d.Tasks) > 0 {
+		counts.Columns = slices.Insert(counts.Columns, 0, report.Column{Head: "task"})
+	}
 	for _, p := range d.Parameters {
-		counts.Rows = append(counts.Rows, []string{
-			p.Stage, grouped(p.Total), grouped(p.Trainable), grouped(p.Criterion), grouped(p.Buffers),
-		})
+		row := []string{p.Stage, grouped(p.Total), grouped(p.Trainable), grouped(p.Criterion), grouped(p.Buffers)}
+		if len(d.Tasks) > 0 {
+			row = slices.Insert(row, 0, p.Task)
+		}
+		counts.Rows = append(counts.Rows, row)
 	}
 	if len(d.Settings) == 0 {
 		return []report.Sheet{about, counts}
@@ -224,10 +262,10 @@ func (d modelDetail) Lines() []any { return []any{d} }
 
 // Records implements [report.Document].
 func (d modelDetail) Records() [][]string {
-	rows := [][]string{{"name", "stage", "total", "trainable", "criterion", "buffers"}}
+	rows := [][]string{{"name", "task", "stage", "total", "trainable", "criterion", "buffers"}}
 	for _, p := range d.Parameters {
 		rows = append(rows, []string{
-			d.Name, p.Stage, fmt.Sprint(p.Total), fmt.Sprint(p.Trainable), fmt.Sprint(p.Criterion), fmt.Sprint(p.Buffers),
+			d.Name, p.Task, p.Stage, fmt.Sprint(p.Total), fmt.Sprint(p.Trainable), fmt.Sprint(p.Criterion), fmt.Sprint(p.Buffers),
 		})
 	}
 	return rows

@@ -15,6 +15,7 @@ import (
 	"github.com/vprof/vprof/internal/toy"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
+	"github.com/vprof/vprof/models/hfconfig"
 	"github.com/vprof/vprof/profiler/planner"
 )
 
@@ -28,7 +29,7 @@ func TestMain(m *testing.M) {
 // withToy adds the toy model to an app.
 func withToy(a *app) *app {
 	a.models = func() *models.Registry {
-		return models.NewRegistry([]models.Model{toy.Model()}, all.Models().All())
+		return models.NewRegistry([]models.Model{toy.Model()}, all.Models().All()).With(hfconfig.Source())
 	}
 	a.residuals = toyResiduals(a.residuals)
 	return a

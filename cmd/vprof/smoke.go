@@ -242,7 +242,7 @@ func (o *smokeOptions) before() (*report.Smoke, float64, error) {
 // sameWork refuses to compare different things. The batch is part of what may
 // have grown.
 func sameWork(before, now *report.Smoke) error {
-	if before.Case.Model != now.Case.Model || before.Device.GPU != now.Device.GPU || before.Case.Stage != now.Case.Stage {
+	if before.Case.Model != now.Case.Model || before.Case.Task != now.Case.Task || before.Device.GPU != now.Device.GPU || before.Case.Stage != now.Case.Stage {
 		return fmt.Errorf("it is about %s, stage %s on %s, not %s, stage %s on %s", before.Case.Model, before.Case.Stage, before.Device.GPU,
 			now.Case.Model, now.Case.Stage, now.Device.GPU)
 	}

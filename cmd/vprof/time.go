@@ -77,7 +77,7 @@ func runTime(ctx context.Context, o *timeOptions) error {
 	if err != nil {
 		return err
 	}
-	speeds, err := o.c.learned.speeds(o.c.model)
+	speeds, err := o.c.learned.speeds(stages[0].Lab.Model())
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/bert"
 	"github.com/vprof/vprof/models/gpt"
+	"github.com/vprof/vprof/models/hfconfig"
 	"github.com/vprof/vprof/models/llama"
 	"github.com/vprof/vprof/models/naics"
 	"github.com/vprof/vprof/models/redimnet"
@@ -35,5 +36,5 @@ func Models() *models.Registry {
 		llama.Models(),
 		whisper.Models(),
 		wav2vec2.Models(),
-	)
+	).With(hfconfig.Source())
 }

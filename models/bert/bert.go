@@ -105,15 +105,7 @@ type selfAttention struct {
 func (a *selfAttention) call(f *frame, x, mask *tensor) *tensor {
 	g := f.CallFrame(x, mask)
 	g.In(a)
-	q := g.Let(hf.Heads(g.Call(a.Query, x), a.headSize))
-	k := g.Let(hf.Heads(g.Call(a.Key, x), a.headSize))
-	v := g.Let(hf.Heads(g.Call(a.Value, x), a.headSize))
-	o := hf.AttentionOptions{}
-	if a.Training() {
-		o.Dropout = a.dropout
-	}
-	y := g.Let(hf.Attention(g, q, k, v, mask, o))
-	g.Set(&y, hf.Merge(y))
+	y := hf.SelfAttention(g, a, x, mask, a.Query, a.Key, a.Value, a.headSize, a.dropout)
 	g.End(y)
 	return y
 }

@@ -9,7 +9,7 @@ import (
 func MaskedLM(c Config, text hf.Text) *hf.TextTask {
 	c.Pooler = false
 	m := New(c)
-	task := &hf.TextTask{Text: text, Inputs: m.Embeddings.WordEmbeddings, Words: true, Padded: true}
+	task := &hf.TextTask{Text: text, Inputs: m.Embeddings.WordEmbeddings, Bidirectional: true}
 	bias := nn.NewParameter(c.Vocab)
 	decoder := nn.NewLinear(c.Width, c.Vocab, true)
 	if !c.Untied {
@@ -30,7 +30,7 @@ func MaskedLM(c Config, text hf.Text) *hf.TextTask {
 	}
 	task.Call = func(f *frame, b hf.TextBatch) *tensor {
 		g := f.CallFrame(b.IDs, b.Padding, b.Labels)
-		x := g.Let(m.Call(g, b.IDs, b.Padding, text.Masked, text.Checkpointing))
+		x := g.Let(m.Call(g, b.IDs, b.Padding, text.Padded, text.Checkpointing))
 		scores := g.Let(g.Call(head, x))
 		loss := g.Let(scores.View(-1, scores.Size(-1)).CrossEntropy(b.Labels.View(-1)))
 		return hf.Taken(g, loss, scores)
@@ -109,21 +109,21 @@ func (h *robertaHead) Forward(f *frame, x *tensor) *tensor {
 	return y
 }
 
-// Classification is the task of giving each sequence one of several classes,
-// or with a single class a value. dropout is that of the classifier.
-func Classification(c Config, classes int64, dropout float64, text hf.Text) *hf.TextTask {
+// Classification is the task of telling something of each sequence. dropout is
+// that of the classifier.
+func Classification(c Config, classes hf.Classes, dropout float64, text hf.Text) *hf.TextTask {
 	c.Pooler = !c.Roberta
 	m := New(c)
-	output := nn.NewLinear(c.Width, classes, true)
-	task := &hf.TextTask{Text: text, Inputs: m.Embeddings.WordEmbeddings, Output: output, SingleValue: classes == 1, Padded: true}
+	output := nn.NewLinear(c.Width, classes.Count, true)
+	task := &hf.TextTask{Text: text, Inputs: m.Embeddings.WordEmbeddings, Output: output, Classes: &classes, Bidirectional: true}
 	if c.Roberta {
 		head := &robertaClassifier{Dense: nn.NewLinear(c.Width, c.Width, true), Dropout: nn.NewDropout(dropout), OutProj: output}
 		task.Net = &robertaClassification{Roberta: m, Classifier: head}
 		task.Call = func(f *frame, b hf.TextBatch) *tensor {
 			g := f.CallFrame(b.IDs, b.Padding, b.Labels)
-			x := g.Let(m.Call(g, b.IDs, b.Padding, text.Masked, text.Checkpointing))
+			x := g.Let(m.Call(g, b.IDs, b.Padding, text.Padded, text.Checkpointing))
 			logits := g.Let(g.Call(head, x))
-			return hf.Taken(g, g.Let(hf.ClassLoss(logits, b.Labels)), logits)
+			return hf.Taken(g, g.Let(classes.Loss(logits, b.Labels)), logits)
 		}
 		return task
 	}
@@ -131,12 +131,12 @@ func Classification(c Config, classes int64, dropout float64, text hf.Text) *hf.
 	task.Net = net
 	task.Call = func(f *frame, b hf.TextBatch) *tensor {
 		g := f.CallFrame(b.IDs, b.Padding, b.Labels)
-		states, pooled := m.outputs(g, b.IDs, b.Padding, text.Masked, text.Checkpointing)
+		states, pooled := m.outputs(g, b.IDs, b.Padding, text.Padded, text.Checkpointing)
 		g.Let(states)
 		g.Let(pooled)
 		x := g.Let(g.Call(net.Dropout, pooled))
 		logits := g.Let(g.Call(net.Classifier, x))
-		return hf.Taken(g, g.Let(hf.ClassLoss(logits, b.Labels)), logits)
+		return hf.Taken(g, g.Let(classes.Loss(logits, b.Labels)), logits)
 	}
 	return task
 }

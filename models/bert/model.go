@@ -36,7 +36,7 @@ func entry(name string, width, layers, heads int64) models.Model {
 		Settings: []models.Setting{
 			hf.LengthSetting(128, positions),
 			{Name: "layers", Usage: "encoder layers", Default: layers, Min: 1, Max: 256},
-			hf.PaddingSetting(),
+			hf.PaddingSetting(1),
 		},
 		Adapts: true,
 		Notes:  []string{"stage head trains the output layer, whose weight is that of the word embeddings", hf.PaddingNote},

@@ -134,22 +134,21 @@ func New(c Config) *Model {
 	return m
 }
 
-// Call maps token ids [batch, length] to hidden states [batch, length,
-// width]. packed says whether several sequences share a row.
-func (m *Model) Call(f *frame, ids *tensor, packed, checkpointing bool) *tensor {
-	g := f.CallFrame(ids)
+// Call implements [hf.Decoder].
+func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
+	g := f.CallFrame(ids, padding)
 	words := g.Let(g.Call(m.Wte, ids))
 	positions := g.Let(g.Tape().Arange(ids.Size(1)).AddScalar())
 	g.Set(&positions, positions.Unsqueeze(0))
 	places := g.Let(g.Call(m.Wpe, positions))
 	x := g.Let(words.Add(places))
-	mask := hf.CausalMask(g, ids.Size(0), positions, packed)
+	mask := hf.CausalMask(g, ids.Size(0), positions, padding, text.Packed)
 	if mask != nil {
 		g.Let(mask)
 	}
 	g.Set(&x, g.Call(m.Drop, x))
 	for _, b := range m.H {
-		g.Set(&x, hf.CallLayer(g, b, checkpointing, b.forward, x, mask))
+		g.Set(&x, hf.CallLayer(g, b, text.Checkpointing, b.forward, x, mask))
 	}
 	g.Set(&x, g.Call(m.LnF, x))
 	g.Set(&x, x.View(ids.Size(0), ids.Size(1), -1))
@@ -171,15 +170,7 @@ func CausalLM(c Config, text hf.Text) *hf.TextTask {
 	if c.Untied {
 		head = nn.NewLinear(c.Width, c.Vocab, false)
 	}
-	return &hf.TextTask{
-		Text: text, Net: &languageModel{Transformer: m, LmHead: head}, Inputs: m.Wte, Output: head, Words: true,
-		Call: func(f *frame, b hf.TextBatch) *tensor {
-			g := f.CallFrame(b.IDs, b.Labels)
-			x := g.Let(m.Call(g, b.IDs, text.Masked, text.Checkpointing))
-			logits := g.Let(g.Call(head, x))
-			return hf.Taken(g, g.Let(hf.CausalLMLoss(g, logits, b.Labels)), logits)
-		},
-	}
+	return hf.CausalLM(&languageModel{Transformer: m, LmHead: head}, m, m.Wte, head, text)
 }
 
 // classifier is GPT2ForSequenceClassification.
@@ -189,20 +180,10 @@ type classifier struct {
 	Score       nn.Layer
 }
 
-// Classification is the task of giving each sequence one of several classes,
-// or with a single class a value.
-func Classification(c Config, classes int64, text hf.Text) *hf.TextTask {
+// Classification is the task of telling something of each sequence. padToken
+// says that the model knows which token is padding.
+func Classification(c Config, classes hf.Classes, padToken bool, text hf.Text) *hf.TextTask {
 	m := New(c)
-	output := nn.NewLinear(c.Width, classes, false)
-	net := &classifier{Transformer: m, Score: output}
-	return &hf.TextTask{
-		Text: text, Net: net, Inputs: m.Wte, Output: output, SingleValue: classes == 1,
-		Call: func(f *frame, b hf.TextBatch) *tensor {
-			g := f.CallFrame(b.IDs, b.Labels)
-			x := g.Let(m.Call(g, b.IDs, text.Masked, text.Checkpointing))
-			scores := g.Let(g.Call(net.Score, x))
-			logits := hf.LastTokenScores(g, b.IDs, scores)
-			return hf.Taken(g, g.Let(hf.ClassLoss(logits, b.Labels)), logits)
-		},
-	}
+	net := &classifier{Transformer: m, Score: nn.NewLinear(c.Width, classes.Count, false)}
+	return hf.SequenceClassification(net, m, m.Wte, &net.Score, classes, padToken, text)
 }

@@ -37,7 +37,7 @@ func entry(name string, width, layers, heads int64) models.Model {
 		Settings: []models.Setting{
 			hf.LengthSetting(positions, positions),
 			{Name: "layers", Usage: "decoder layers", Default: layers, Min: 1, Max: 256},
-			hf.PackedSetting(),
+			hf.PackedSetting(1),
 		},
 		Adapts: true,
 		Notes:  []string{"stage head trains the output layer, whose weight is that of the word embeddings", hf.PackedNote},

@@ -3,7 +3,10 @@
 // statements follow transformers 5.23.
 package hf
 
-import "github.com/vprof/vprof/profiler/trace"
+import (
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/trace"
+)
 
 type (
 	frame  = trace.Frame
@@ -39,6 +42,25 @@ func Attention(f *frame, q, k, v, mask *tensor, o AttentionOptions) *tensor {
 	g.End(y)
 	return y
 }
+
+// SelfAttention projects x [batch, length, width] to query, key and value,
+// attends, and puts the heads side by side again: the common part of encoders'
+// attention modules, in their frames. mask may be nil.
+func SelfAttention(f *frame, m trainer, x, mask *tensor, query, key, value nn.Layer, headSize int64, dropout float64) *tensor {
+	q := f.Let(Heads(f.Call(query, x), headSize))
+	k := f.Let(Heads(f.Call(key, x), headSize))
+	v := f.Let(Heads(f.Call(value, x), headSize))
+	o := AttentionOptions{}
+	if m.Training() {
+		o.Dropout = dropout
+	}
+	y := f.Let(Attention(f, q, k, v, mask, o))
+	f.Set(&y, Merge(y))
+	return y
+}
+
+// trainer is a module that may be in training mode.
+type trainer interface{ Training() bool }
 
 // repeatHeads is repeat_kv.
 func repeatHeads(f *frame, x *tensor, n int64) *tensor {

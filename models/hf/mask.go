@@ -19,26 +19,35 @@ func BidirectionalMask(f *frame, queries int64, padding *tensor, padded bool) *t
 	return padding
 }
 
-// CausalMask is create_causal_mask for a batch without padding, given the
-// positions [1 or batch, length] of the tokens. PyTorch reads from these
-// whether several sequences are packed into one and makes no mask if none are,
-// since the attention kernels know plain causality; packed says so here.
-func CausalMask(f *frame, batch int64, positions *tensor, packed bool) *tensor {
-	return sequenceMask(f, batch, positions, packed, false, notLater)
+// CausalMask is create_causal_mask, given the positions [1 or batch, length] of
+// the tokens and a padding mask [batch, length], or nil for none. With one,
+// some row is padded. Without, PyTorch reads from the positions whether several
+// sequences are packed into a row and makes no mask if none are, since the
+// attention kernels know plain causality; packed says so here.
+func CausalMask(f *frame, batch int64, positions, padding *tensor, packed bool) *tensor {
+	return sequenceMask(f, batch, positions, padding, packed, false, notLater)
 }
 
 // WindowMask is create_sliding_window_causal_mask: tokens see those before them
-// up to a distance. A sequence as long as that needs a mask, packed or not.
-func WindowMask(f *frame, batch int64, positions *tensor, packed bool, window int64) *tensor {
-	return sequenceMask(f, batch, positions, packed, positions.Size(1) >= window, allOf(withinWindow, notLater))
+// up to a distance. A sequence as long as that needs a mask in any case.
+func WindowMask(f *frame, batch int64, positions, padding *tensor, packed bool, window int64) *tensor {
+	return sequenceMask(f, batch, positions, padding, packed, positions.Size(1) >= window, allOf(withinWindow, notLater))
 }
 
 // sequenceMask makes a mask of a function of queries and keys if rows are
-// packed or it is needed anyway.
-func sequenceMask(f *frame, batch int64, positions *tensor, packed, needed bool, mask maskFunction) *tensor {
-	g := f.CallFrame(positions)
+// padded or packed, or it is needed anyway.
+func sequenceMask(f *frame, batch int64, positions, padding *tensor, packed, needed bool, mask maskFunction) *tensor {
+	g := f.CallFrame(positions, padding)
 	length := positions.Size(1)
-	if sequences := packedSequences(g, batch, positions, packed); sequences != nil {
+	if padding != nil {
+		g.Set(&padding, padding.To(trace.Bool))
+		for range 2 {
+			if !needed {
+				g.Discard(padding.Sum(false).EqScalar()) // fast_all()
+			}
+		}
+		mask = allOf(mask, picked(padding))
+	} else if sequences := packedSequences(g, batch, positions, packed); sequences != nil {
 		g.Let(sequences)
 		if positions.Size(0) != batch {
 			g.Set(&positions, positions.Expand(batch, -1))

@@ -11,9 +11,9 @@ import (
 type Text struct {
 	// Length is the number of tokens of a row.
 	Length int64
-	// Masked says that attention needs a mask: some row is padded, or holds
-	// several sequences.
-	Masked bool
+	// Padded says that some row is padded, Packed that some row holds several
+	// sequences. Attention needs a mask in both cases.
+	Padded, Packed bool
 	// Checkpointing recomputes layers in backward.
 	Checkpointing bool
 }
@@ -31,16 +31,16 @@ func LengthSetting(usual, most int64) models.Setting {
 }
 
 // PaddingSetting says whether rows are padded, which needs a mask.
-func PaddingSetting() models.Setting {
-	return models.Setting{Name: paddingSetting, Usage: "1 if a sequence of the batch is padded, 0 if none is", Default: 1, Min: 0, Max: 1}
+func PaddingSetting(usual int64) models.Setting {
+	return models.Setting{Name: paddingSetting, Usage: "1 if a sequence of the batch is padded, 0 if none is", Default: usual, Min: 0, Max: 1}
 }
 
 // PaddingNote tells what padding costs.
 const PaddingNote = "a batch without padding needs no attention mask, and flash attention serves it in half precision: --set padding=0"
 
 // PackedSetting says whether rows hold several sequences, which needs a mask.
-func PackedSetting() models.Setting {
-	return models.Setting{Name: packedSetting, Usage: "1 if rows hold several sequences, 0 if each holds one", Default: 1, Min: 0, Max: 1}
+func PackedSetting(usual int64) models.Setting {
+	return models.Setting{Name: packedSetting, Usage: "1 if rows hold several sequences, 0 if each holds one", Default: usual, Min: 0, Max: 1}
 }
 
 // PackedNote tells what packing costs.
@@ -49,8 +49,8 @@ const PackedNote = "rows that hold one sequence each need no attention mask, and
 // TextOf reads the settings of a case.
 func TextOf(c models.Case) Text {
 	return Text{
-		Length:        c.Settings[lengthSetting],
-		Masked:        c.Settings[paddingSetting] == 1 || c.Settings[packedSetting] == 1,
+		Length: c.Settings[lengthSetting],
+		Padded: c.Settings[paddingSetting] == 1, Packed: c.Settings[packedSetting] == 1,
 		Checkpointing: c.Checkpointing,
 	}
 }
@@ -66,11 +66,12 @@ type TextTask struct {
 	// Inputs are the word embeddings, Output the last layer.
 	Inputs *nn.Embedding
 	Output nn.Layer
-	// Words says that Output gives a score for every word; else it gives one
-	// for every class of a row, or a single value.
-	Words, SingleValue bool
-	// Padded says that a batch comes with a padding mask.
-	Padded bool
+	// Classes says what Output tells of a row; nil if it gives a score for
+	// every word of the vocabulary at every token instead.
+	Classes *Classes
+	// Bidirectional says that a batch comes with a padding mask even if no row
+	// is padded.
+	Bidirectional bool
 	// Call is the loss of a batch, of which nothing else outlives the call.
 	Call func(f *trace.Frame, b TextBatch) *trace.Tensor
 
@@ -85,7 +86,7 @@ func (t *TextTask) Head() any { return t.Output }
 
 // Unadapted implements [train.Adaptable].
 func (t *TextTask) Unadapted() []nn.Layer {
-	if t.Words {
+	if t.Classes == nil {
 		return []nn.Layer{t.Output}
 	}
 	return nil
@@ -100,16 +101,13 @@ func (t *TextTask) Load(tape *trace.Tape, n int64) {
 		return tape.Hold(tape.New(op, program.Batch, trace.I64, shape...))
 	}
 	t.batch = TextBatch{IDs: fresh("randint", n, t.Length)}
-	if t.Padded {
+	if t.Bidirectional || t.Padded {
 		t.batch.Padding = fresh("ones", n, t.Length)
 	}
-	switch {
-	case t.Words:
+	if t.Classes == nil {
 		t.batch.Labels = fresh("clone", n, t.Length)
-	case t.SingleValue:
-		t.batch.Labels = tape.Hold(tape.New("randn", program.Batch, trace.F32, n))
-	default:
-		t.batch.Labels = fresh("randint", n)
+	} else {
+		t.batch.Labels = t.Classes.Labels(tape, n)
 	}
 }
 

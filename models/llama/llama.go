@@ -4,6 +4,8 @@
 package llama
 
 import (
+	"slices"
+
 	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
@@ -23,9 +25,12 @@ type Config struct {
 	AttentionDropout             float64
 	// Activation is the name of a function, see [hf.Activations].
 	Activation string
-	// Window is how far tokens see in layers from WindowFrom on; 0 is without
-	// limit.
-	Window, WindowFrom int64
+	// Windowed says of each layer whether its tokens see only those up to
+	// Window before them; nil says that none does.
+	Windowed []bool
+	Window   int64
+	// BothMasks makes the mask of full attention even if no layer has it.
+	BothMasks bool
 	// Tied says that the output layer shares the weight of the embeddings.
 	Tied bool
 }
@@ -198,24 +203,23 @@ func New(c Config) *Model {
 	return m
 }
 
-// Call maps token ids [batch, length] to hidden states [batch, length,
-// width]. packed says whether several sequences share a row.
-func (m *Model) Call(f *frame, ids *tensor, packed, checkpointing bool) *tensor {
-	g := f.CallFrame(ids)
+// Call implements [hf.Decoder].
+func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
+	g := f.CallFrame(ids, padding)
 	words := g.Let(g.Call(m.EmbedTokens, ids))
 	positions := g.Let(g.Tape().Arange(ids.Size(1)).AddScalar())
 	g.Set(&positions, positions.Unsqueeze(0))
-	full, window := m.masks(g, ids.Size(0), positions, packed)
+	full, window := m.masks(g, ids.Size(0), positions, padding, text.Packed)
 	x := g.Let(words)
 	cos, sin := m.RotaryEmb.call(g, x, positions)
 	g.Let(cos)
 	g.Let(sin)
 	for i, l := range m.Layers {
 		mask := full
-		if m.c.windowed(int64(i)) {
+		if m.c.windowed(i) {
 			mask = window
 		}
-		g.Set(&x, hf.CallLayer(g, l, checkpointing, l.forward, x, mask, positions, cos, sin))
+		g.Set(&x, hf.CallLayer(g, l, text.Checkpointing, l.forward, x, mask, positions, cos, sin))
 	}
 	g.Set(&x, g.Call(m.Norm, x))
 	g.End(x)
@@ -223,18 +227,18 @@ func (m *Model) Call(f *frame, ids *tensor, packed, checkpointing bool) *tensor 
 }
 
 // windowed reports whether the tokens of layer i see a window.
-func (c Config) windowed(i int64) bool { return c.Window > 0 && i >= c.WindowFrom }
+func (c Config) windowed(i int) bool { return i < len(c.Windowed) && c.Windowed[i] }
 
 // masks are those of full attention and of a window; nil where the kernels
 // need none or no layer does.
-func (m *Model) masks(f *frame, batch int64, positions *tensor, packed bool) (full, window *tensor) {
-	if !m.c.windowed(0) {
-		if full = hf.CausalMask(f, batch, positions, packed); full != nil {
+func (m *Model) masks(f *frame, batch int64, positions, padding *tensor, packed bool) (full, window *tensor) {
+	if m.c.BothMasks || len(m.c.Windowed) == 0 || slices.Contains(m.c.Windowed, false) {
+		if full = hf.CausalMask(f, batch, positions, padding, packed); full != nil {
 			f.Let(full)
 		}
 	}
-	if m.c.windowed(m.c.Layers - 1) {
-		if window = hf.WindowMask(f, batch, positions, packed, m.c.Window); window != nil {
+	if slices.Contains(m.c.Windowed, true) {
+		if window = hf.WindowMask(f, batch, positions, padding, packed, m.c.Window); window != nil {
 			f.Let(window)
 		}
 	}
@@ -255,15 +259,7 @@ func CausalLM(c Config, text hf.Text) *hf.TextTask {
 	if c.Tied {
 		head.Weight = m.EmbedTokens.Weight
 	}
-	return &hf.TextTask{
-		Text: text, Net: &languageModel{Model: m, LmHead: head}, Inputs: m.EmbedTokens, Output: head, Words: true,
-		Call: func(f *frame, b hf.TextBatch) *tensor {
-			g := f.CallFrame(b.IDs, b.Labels)
-			x := g.Let(m.Call(g, b.IDs, text.Masked, text.Checkpointing))
-			logits := g.Let(g.Call(head, x))
-			return hf.Taken(g, g.Let(hf.CausalLMLoss(g, logits, b.Labels)), logits)
-		},
-	}
+	return hf.CausalLM(&languageModel{Model: m, LmHead: head}, m, m.EmbedTokens, head, text)
 }
 
 // classifier is LlamaForSequenceClassification.
@@ -273,20 +269,10 @@ type classifier struct {
 	Score nn.Layer
 }
 
-// Classification is the task of giving each sequence one of several classes,
-// or with a single class a value.
-func Classification(c Config, classes int64, text hf.Text) *hf.TextTask {
+// Classification is the task of telling something of each sequence. padToken
+// says that the model knows which token is padding.
+func Classification(c Config, classes hf.Classes, padToken bool, text hf.Text) *hf.TextTask {
 	m := New(c)
-	output := nn.NewLinear(c.Width, classes, false)
-	net := &classifier{Model: m, Score: output}
-	return &hf.TextTask{
-		Text: text, Net: net, Inputs: m.EmbedTokens, Output: output, SingleValue: classes == 1,
-		Call: func(f *frame, b hf.TextBatch) *tensor {
-			g := f.CallFrame(b.IDs, b.Labels)
-			x := g.Let(m.Call(g, b.IDs, text.Masked, text.Checkpointing))
-			scores := g.Let(g.Call(net.Score, x))
-			logits := hf.LastTokenScores(g, b.IDs, scores)
-			return hf.Taken(g, g.Let(hf.ClassLoss(logits, b.Labels)), logits)
-		},
-	}
+	net := &classifier{Model: m, Score: nn.NewLinear(c.Width, classes.Count, false)}
+	return hf.SequenceClassification(net, m, m.EmbedTokens, &net.Score, classes, padToken, text)
 }

@@ -24,16 +24,19 @@ func Models() []models.Model {
 	}
 }
 
-// imageSize is the setting of the size, in patches of the given size.
-func imageSize() models.Setting {
-	return models.Setting{Name: "image-size", Usage: "pixels of a side", Default: 224, Min: 14, Max: 4096}
+// imageSetting is the name of the setting of the size.
+const imageSetting = "image-size"
+
+// ImageSetting is the size of images.
+func ImageSetting(usual int64) models.Setting {
+	return models.Setting{Name: imageSetting, Usage: "pixels of a side", Default: usual, Min: 1, Max: 1 << 13}
 }
 
 // wholePatches finds sizes that patches do not fill.
 func wholePatches(patch int64) func(models.Case) error {
 	return func(c models.Case) error {
-		if size := c.Settings["image-size"]; size%patch != 0 {
-			return &models.CaseError{Model: c.Model, Field: "image-size", Reason: fmt.Sprintf("%d is not a multiple of the patch size %d", size, patch)}
+		if size := c.Settings[imageSetting]; size%patch != 0 {
+			return &models.CaseError{Model: c.Model, Field: imageSetting, Reason: fmt.Sprintf("%d is not a multiple of the patch size %d", size, patch)}
 		}
 		return nil
 	}
@@ -55,13 +58,15 @@ func classifier(name string, config Config) models.Model {
 		Batches:   []int{8, 16, 32, 64, 128, 256},
 		BatchUnit: "image",
 		Settings: []models.Setting{
-			imageSize(),
-			{Name: "classes", Usage: "classes", Default: 1000, Min: 2, Max: 1 << 20},
+			ImageSetting(224),
+			hf.ClassesSetting(1000),
 		},
 		Check:  wholePatches(config.Patch),
 		Adapts: true,
 		Build: func(c models.Case) (models.Trainer, error) {
-			return train.NewTrainer(Classification(config.complete(c.Settings["image-size"]), c.Settings["classes"], c.Checkpointing), c)
+			n := hf.ClassesOf(c)
+			classes := hf.Classes{Count: n, Problem: hf.UsualProblem(n)}
+			return train.NewTrainer(Classification(config.complete(c.Settings[imageSetting]), classes, c.Checkpointing), c)
 		},
 	}
 }
@@ -73,17 +78,13 @@ type imageClassifier struct {
 	Classifier nn.Layer
 }
 
-func newImageClassifier(c Config, classes int64) *imageClassifier {
-	return &imageClassifier{Vit: New(c, false), Classifier: nn.NewLinear(c.Width, classes, true)}
-}
-
 // call is the loss of classifying images.
-func (m *imageClassifier) call(f *frame, pixels, labels *tensor, checkpointing bool) *tensor {
+func (m *imageClassifier) call(f *frame, pixels, labels *tensor, classes hf.Classes, checkpointing bool) *tensor {
 	g := f.CallFrame(pixels, labels)
 	x := g.Let(m.Vit.Call(g, pixels, checkpointing))
 	class := g.Let(x.Select(1, 0))
 	logits := g.Let(g.Call(m.Classifier, class))
-	loss := g.Let(logits.View(-1, logits.Size(-1)).CrossEntropy(labels.View(-1)))
+	loss := g.Let(classes.Loss(logits, labels))
 	return hf.Taken(g, loss, logits)
 }
 
@@ -91,13 +92,15 @@ func (m *imageClassifier) call(f *frame, pixels, labels *tensor, checkpointing b
 type classification struct {
 	net            *imageClassifier
 	c              Config
+	classes        hf.Classes
 	checkpointing  bool
 	pixels, labels *tensor
 }
 
-// Classification is the task of giving each image one of several classes.
-func Classification(c Config, classes int64, checkpointing bool) train.Adaptable {
-	return &classification{net: newImageClassifier(c, classes), c: c, checkpointing: checkpointing}
+// Classification is the task of telling something of each image.
+func Classification(c Config, classes hf.Classes, checkpointing bool) train.Adaptable {
+	net := &imageClassifier{Vit: New(c, false), Classifier: nn.NewLinear(c.Width, classes.Count, true)}
+	return &classification{net: net, c: c, classes: classes, checkpointing: checkpointing}
 }
 
 func (t *classification) Model() any { return t.net }
@@ -114,11 +117,11 @@ func (t *classification) RequireInputGrads() {
 // Load implements [train.Task].
 func (t *classification) Load(tape *trace.Tape, n int64) {
 	t.pixels = tape.Hold(tape.New("randn", program.Batch, trace.F32, n, t.c.Channels, t.c.Image, t.c.Image))
-	t.labels = tape.Hold(tape.New("randint", program.Batch, trace.I64, n))
+	t.labels = t.classes.Labels(tape, n)
 }
 
 // Loss implements [train.Task].
 func (t *classification) Loss(f *frame, loss **tensor) {
-	f.Set(loss, t.net.call(f, t.pixels, t.labels, t.checkpointing))
+	f.Set(loss, t.net.call(f, t.pixels, t.labels, t.classes, t.checkpointing))
 	f.Tape().Mark("forward")
 }

@@ -32,14 +32,14 @@ func notebook() models.Model {
 		Default:   models.Case{Model: "vit-b16-224", Stage: "full", Batch: 12, AMP: "fp16", Accumulate: 1},
 		Batches:   []int{4, 8, 12, 16, 32, 64, 128},
 		BatchUnit: "image",
-		Settings:  []models.Setting{imageSize()},
+		Settings:  []models.Setting{ImageSetting(224)},
 		Check:     wholePatches(b16.Patch),
 		Notes: []string{
 			"full is the first epochs, before the schedule freezes all but the last layers: it is the peak of a run",
 			"gradients are cleared at the start of a step and live until then",
 		},
 		Build: func(c models.Case) (models.Trainer, error) {
-			return newTrainer(b16.complete(c.Settings["image-size"]), c), nil
+			return newTrainer(b16.complete(c.Settings[imageSetting]), c), nil
 		},
 	}
 }

@@ -22,15 +22,7 @@ func newAttention(c Config) *attention {
 }
 
 func (a *attention) Forward(f *frame, x *tensor) *tensor {
-	q := f.Let(hf.Heads(f.Call(a.QProj, x), a.headSize))
-	k := f.Let(hf.Heads(f.Call(a.KProj, x), a.headSize))
-	v := f.Let(hf.Heads(f.Call(a.VProj, x), a.headSize))
-	o := hf.AttentionOptions{}
-	if a.Training() {
-		o.Dropout = a.dropout
-	}
-	y := f.Let(hf.Attention(f, q, k, v, nil, o))
-	f.Set(&y, hf.Merge(y))
+	y := hf.SelfAttention(f, a, x, nil, a.QProj, a.KProj, a.VProj, a.headSize, a.dropout)
 	f.Set(&y, f.Call(a.OutProj, y))
 	return y
 }

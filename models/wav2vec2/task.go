@@ -1,6 +1,8 @@
 package wav2vec2
 
 import (
+	"fmt"
+
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/models/train"
@@ -10,6 +12,34 @@ import (
 
 // sampleRate is that of the audio, in samples a second.
 const sampleRate = 16_000
+
+// The names of the settings.
+const (
+	secondsSetting = "audio-seconds"
+	labelsSetting  = "seq-len"
+)
+
+// Settings are the sizes of clips.
+func Settings() []models.Setting {
+	return []models.Setting{
+		{Name: secondsSetting, Usage: "seconds of a clip", Default: 5, Min: 1, Max: 3600},
+		{Name: labelsSetting, Usage: "labels of a clip", Default: 50, Min: 1, Max: 1 << 16},
+	}
+}
+
+// CheckClip finds clips too short for the convolutions. The reason is empty if
+// they are not.
+func (c Config) CheckClip(k models.Case) (setting, reason string) {
+	length := sampleRate * k.Settings[secondsSetting]
+	for i, l := range c.Conv {
+		if length < l.Kernel {
+			return secondsSetting, fmt.Sprintf("%d are too short: convolution %d has a kernel of %d and gets %d samples",
+				k.Settings[secondsSetting], i+1, l.Kernel, length)
+		}
+		length = (length-l.Kernel)/l.Stride + 1
+	}
+	return "", ""
+}
 
 // base is Wav2Vec2Config's default, without layer drop and SpecAugment.
 func base() Config {
@@ -47,17 +77,14 @@ func entry(name, summary string, config Config) models.Model {
 		Default:   models.Case{Model: name, Stage: "full", Batch: 4, Accumulate: 1},
 		Batches:   []int{1, 2, 4, 8, 16, 32},
 		BatchUnit: "clip",
-		Settings: []models.Setting{
-			{Name: "audio-seconds", Usage: "seconds of a clip", Default: 5, Min: 1, Max: 3600},
-			{Name: "seq-len", Usage: "labels of a clip", Default: 50, Min: 1, Max: 1 << 16},
-		},
+		Settings:  Settings(),
 		Notes: []string{
 			"the input of the convolutions requires a gradient in training, so stage head runs backward through all of them",
 			"layers are never dropped and nothing is masked, so that every step needs the same",
 		},
 		Adapts: true,
 		Build: func(c models.Case) (models.Trainer, error) {
-			return train.NewTrainer(Recognition(config, sampleRate*c.Settings["audio-seconds"], c.Settings["seq-len"], c.Checkpointing), c)
+			return train.NewTrainer(Recognition(config, c), c)
 		},
 	}
 }
@@ -70,10 +97,12 @@ type recognition struct {
 	values, labels  *tensor
 }
 
-// Recognition is the task of recognizing labels, as many as length says, in
-// clips of a number of samples.
-func Recognition(c Config, samples, length int64, checkpointing bool) train.Adaptable {
-	return &recognition{net: newRecognizer(c), samples: samples, length: length, checkpointing: checkpointing}
+// Recognition is the task of recognizing labels in clips of the sizes of a case,
+// which has [Settings].
+func Recognition(c Config, k models.Case) train.Adaptable {
+	return &recognition{
+		net: newRecognizer(c), samples: sampleRate * k.Settings[secondsSetting], length: k.Settings[labelsSetting], checkpointing: k.Checkpointing,
+	}
 }
 
 func (t *recognition) Model() any { return t.net }

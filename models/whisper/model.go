@@ -25,6 +25,7 @@ func newEncoder(c Config) *encoder {
 		LayerNorm:      nn.NewLayerNorm(c.Width),
 		dropout:        c.Dropout,
 	}
+	e.EmbedPositions.Weight.Frozen = c.FixedPositions
 	for range c.EncoderLayers {
 		e.Layers = append(e.Layers, newEncoderLayer(c))
 	}
@@ -100,7 +101,7 @@ func (d *decoder) call(f *frame, ids, states *tensor, packed, checkpointing bool
 	places := g.Let(d.EmbedPositions.call(g, ids, order))
 	x := g.Let(words.Add(places))
 	g.Set(&x, x.Dropout(d.dropout, d.Training()))
-	mask := hf.CausalMask(g, ids.Size(0), order, packed)
+	mask := hf.CausalMask(g, ids.Size(0), order, nil, packed)
 	if mask != nil {
 		g.Let(mask)
 	}

@@ -43,7 +43,7 @@ func entry(name string, width, layers, heads int64) models.Model {
 		Settings: []models.Setting{
 			hf.LengthSetting(128, targetPositions),
 			{Name: "mel-bins", Usage: "bins of a log-mel frame", Default: melBins, Min: 1, Max: 1024},
-			hf.PackedSetting(),
+			hf.PackedSetting(1),
 		},
 		Notes: []string{
 			"every clip is padded to 30 s, so its length does not matter",
@@ -93,6 +93,6 @@ func (t *transcription) Load(tape *trace.Tape, n int64) {
 
 // Loss implements [train.Task].
 func (t *transcription) Loss(f *frame, loss **tensor) {
-	f.Set(loss, t.net.call(f, t.features, t.labels, t.Masked, t.Checkpointing))
+	f.Set(loss, t.net.call(f, t.features, t.labels, t.Packed, t.Checkpointing))
 	f.Tape().Mark("forward")
 }

@@ -28,6 +28,9 @@ type Config struct {
 	Activation string
 	// Untied gives the output layer a weight of its own.
 	Untied bool
+	// FixedPositions freezes the encoder's positions, as transformers does
+	// unless somebody trains all parameters.
+	FixedPositions bool
 }
 
 // attention is WhisperAttention: of a sequence with itself, or with the

@@ -1,0 +1,226 @@
+package bert
+
+import (
+	"github.com/vprof/vprof/models/hf"
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// DistilledConfig is what DistilBertConfig holds that matters to memory.
+type DistilledConfig struct {
+	Vocab, Width, Layers, Heads, Inner, Positions int64
+	// Activation is the name of a function, see [hf.Activations].
+	Activation string
+	// Dropout and AttentionDropout are probabilities.
+	Dropout, AttentionDropout float64
+	// Untied gives the output layer a weight of its own.
+	Untied bool
+}
+
+// distilEmbeddings sum the embeddings of words and positions: there are no
+// token types.
+type distilEmbeddings struct {
+	nn.Module
+	WordEmbeddings, PositionEmbeddings *nn.Embedding
+	LayerNorm                          *nn.LayerNorm `torch:"LayerNorm"`
+	Dropout                            *nn.Dropout
+	PositionIds                        *nn.Buffer
+}
+
+func (e *distilEmbeddings) Forward(f *frame, ids *tensor) *tensor {
+	words := f.Let(f.Call(e.WordEmbeddings, ids))
+	positions := f.Let(e.PositionIds.Slice(1, 0, ids.Size(1)))
+	places := f.Let(f.Call(e.PositionEmbeddings, positions))
+	x := f.Let(words.Add(places))
+	f.Set(&x, f.Call(e.LayerNorm, x))
+	f.Set(&x, f.Call(e.Dropout, x))
+	return x
+}
+
+// distilAttention is DistilBertSelfAttention: projections and attention, and
+// the projection of what comes of it.
+type distilAttention struct {
+	nn.Module
+	QLin, KLin, VLin, OutLin nn.Layer
+	headSize                 int64
+	dropout                  float64
+}
+
+func (a *distilAttention) call(f *frame, x, mask *tensor) *tensor {
+	g := f.CallFrame(x, mask)
+	g.In(a)
+	y := hf.SelfAttention(g, a, x, mask, a.QLin, a.KLin, a.VLin, a.headSize, a.dropout)
+	g.Set(&y, g.Call(a.OutLin, y))
+	g.End(y)
+	return y
+}
+
+// distilFFN is FFN.
+type distilFFN struct {
+	nn.Module
+	Dropout    *nn.Dropout
+	Lin1, Lin2 nn.Layer
+	Activation *nn.Func
+}
+
+func (n *distilFFN) Forward(f *frame, input *tensor) *tensor {
+	x := f.Let(f.Call(n.Lin1, input))
+	f.Set(&x, f.Call(n.Activation, x))
+	f.Set(&x, f.Call(n.Lin2, x))
+	f.Set(&x, f.Call(n.Dropout, x))
+	return x
+}
+
+// distilBlock is TransformerBlock, normalized after each half.
+type distilBlock struct {
+	nn.Module
+	Attention       *distilAttention
+	SaLayerNorm     *nn.LayerNorm
+	Ffn             *distilFFN
+	OutputLayerNorm *nn.LayerNorm
+}
+
+func newDistilBlock(c DistilledConfig) *distilBlock {
+	linear := func() *nn.Linear { return nn.NewLinear(c.Width, c.Width, true) }
+	return &distilBlock{
+		Attention: &distilAttention{
+			QLin: linear(), KLin: linear(), VLin: linear(), OutLin: linear(),
+			headSize: c.Width / c.Heads, dropout: c.AttentionDropout,
+		},
+		SaLayerNorm: nn.NewLayerNorm(c.Width),
+		Ffn: &distilFFN{
+			Dropout: nn.NewDropout(c.Dropout), Activation: hf.Activation(c.Activation),
+			Lin1: nn.NewLinear(c.Width, c.Inner, true), Lin2: nn.NewLinear(c.Inner, c.Width, true),
+		},
+		OutputLayerNorm: nn.NewLayerNorm(c.Width),
+	}
+}
+
+// forward takes hidden states and a mask.
+func (b *distilBlock) forward(f *frame, args []*tensor) *tensor {
+	x, mask := args[0], args[1]
+	y := f.Let(b.Attention.call(f, x, mask))
+	f.Set(&y, f.Call(b.SaLayerNorm, y.Add(x)))
+	z := f.Let(f.Call(b.Ffn, y))
+	f.Set(&z, f.Call(b.OutputLayerNorm, z.Add(y)))
+	return z
+}
+
+// distilTransformer is the stack of layers.
+type distilTransformer struct {
+	nn.Module
+	Layer []*distilBlock
+}
+
+func (s *distilTransformer) call(f *frame, x, mask *tensor, checkpointing bool) *tensor {
+	g := f.CallFrame(x, mask)
+	for _, b := range s.Layer {
+		g.Set(&x, hf.CallLayer(g, b, checkpointing, b.forward, x, mask))
+	}
+	g.End(x)
+	return x
+}
+
+// Distilled is DistilBertModel.
+type Distilled struct {
+	nn.Module
+	Embeddings  *distilEmbeddings
+	Transformer *distilTransformer
+}
+
+// NewDistilled builds the model.
+func NewDistilled(c DistilledConfig) *Distilled {
+	m := &Distilled{
+		Embeddings: &distilEmbeddings{
+			WordEmbeddings: nn.NewEmbedding(c.Vocab, c.Width), PositionEmbeddings: nn.NewEmbedding(c.Positions, c.Width),
+			LayerNorm: nn.NewLayerNorm(c.Width), Dropout: nn.NewDropout(c.Dropout),
+			PositionIds: nn.NewBuffer(trace.I64, 1, c.Positions),
+		},
+		Transformer: &distilTransformer{},
+	}
+	for range c.Layers {
+		m.Transformer.Layer = append(m.Transformer.Layer, newDistilBlock(c))
+	}
+	return m
+}
+
+// Call maps token ids and a padding mask [batch, length] to hidden states
+// [batch, length, width].
+func (m *Distilled) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
+	g := f.CallFrame(ids, padding)
+	x := g.Let(g.Call(m.Embeddings, ids))
+	mask := hf.BidirectionalMask(g, ids.Size(1), padding, text.Padded)
+	if mask != nil {
+		g.Set(&padding, mask)
+	}
+	y := m.Transformer.call(g, x, mask, text.Checkpointing)
+	g.End(y)
+	return y
+}
+
+// distilLM is DistilBertForMaskedLM.
+type distilLM struct {
+	nn.Module
+	Activation     *nn.Func
+	Encoder        *Distilled `torch:"distilbert"`
+	VocabTransform nn.Layer
+	VocabLayerNorm *nn.LayerNorm
+	VocabProjector *nn.Linear
+}
+
+// DistilledMaskedLM is the task of predicting masked tokens with DistilBERT.
+func DistilledMaskedLM(c DistilledConfig, text hf.Text) *hf.TextTask {
+	m := NewDistilled(c)
+	net := &distilLM{
+		Activation: hf.Activation(c.Activation), Encoder: m,
+		VocabTransform: nn.NewLinear(c.Width, c.Width, true), VocabLayerNorm: nn.NewLayerNorm(c.Width),
+		VocabProjector: nn.NewLinear(c.Width, c.Vocab, true),
+	}
+	if !c.Untied {
+		net.VocabProjector.Weight = m.Embeddings.WordEmbeddings.Weight
+	}
+	return &hf.TextTask{
+		Text: text, Net: net, Inputs: m.Embeddings.WordEmbeddings, Output: net.VocabProjector, Bidirectional: true,
+		Call: func(f *frame, b hf.TextBatch) *tensor {
+			g := f.CallFrame(b.IDs, b.Padding, b.Labels)
+			states := g.Let(m.Call(g, b.IDs, b.Padding, text))
+			scores := g.Let(g.Call(net.VocabTransform, states))
+			g.Set(&scores, g.Call(net.Activation, scores))
+			g.Set(&scores, g.Call(net.VocabLayerNorm, scores))
+			g.Set(&scores, g.Call(net.VocabProjector, scores))
+			loss := g.Let(scores.View(-1, scores.Size(-1)).CrossEntropy(b.Labels.View(-1)))
+			return hf.Taken(g, loss, scores)
+		},
+	}
+}
+
+// distilClassification is DistilBertForSequenceClassification.
+type distilClassification struct {
+	nn.Module
+	Encoder                   *Distilled `torch:"distilbert"`
+	PreClassifier, Classifier nn.Layer
+	Dropout                   *nn.Dropout
+}
+
+// DistilledClassification is the task of telling something of each sequence with
+// DistilBERT. dropout is that before the classifier.
+func DistilledClassification(c DistilledConfig, classes hf.Classes, dropout float64, text hf.Text) *hf.TextTask {
+	m := NewDistilled(c)
+	net := &distilClassification{
+		Encoder: m, PreClassifier: nn.NewLinear(c.Width, c.Width, true), Classifier: nn.NewLinear(c.Width, classes.Count, true),
+		Dropout: nn.NewDropout(dropout),
+	}
+	return &hf.TextTask{
+		Text: text, Net: net, Inputs: m.Embeddings.WordEmbeddings, Output: net.Classifier, Classes: &classes, Bidirectional: true,
+		Call: func(f *frame, b hf.TextBatch) *tensor {
+			g := f.CallFrame(b.IDs, b.Padding, b.Labels)
+			states := g.Let(m.Call(g, b.IDs, b.Padding, text))
+			x := g.Let(states.Select(1, 0))
+			g.Set(&x, g.Call(net.PreClassifier, x))
+			g.Set(&x, x.ReLU())
+			g.Set(&x, g.Call(net.Dropout, x))
+			logits := g.Let(g.Call(net.Classifier, x))
+			return hf.Taken(g, g.Let(classes.Loss(logits, b.Labels)), logits)
+		},
+	}
+}

@@ -1,0 +1,95 @@
+package hf
+
+import (
+	"errors"
+
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// Problem is what a model for classification learns: its config's problem_type.
+type Problem int
+
+const (
+	// OneOf is single_label_classification: each row is of one class.
+	OneOf Problem = iota
+	// AnyOf is multi_label_classification: each row may be of several.
+	AnyOf
+	// Values is regression: each row has a number for every class.
+	Values
+)
+
+// UsualProblem is what a model learns unless its configuration says: with a
+// single class a value.
+func UsualProblem(classes int64) Problem {
+	if classes == 1 {
+		return Values
+	}
+	return OneOf
+}
+
+// Classes is what a model tells of each row.
+type Classes struct {
+	Count   int64
+	Problem Problem
+}
+
+// classesSetting is the name of the setting of their number.
+const classesSetting = "classes"
+
+// ClassesSetting is the number of classes.
+func ClassesSetting(usual int64) models.Setting {
+	return models.Setting{Name: classesSetting, Usage: "classes to tell apart", Default: usual, Min: 1, Max: 1 << 20}
+}
+
+// ClassesOf reads the number of classes of a case.
+func ClassesOf(c models.Case) int64 { return c.Settings[classesSetting] }
+
+// Labels are those of a batch of n rows.
+func (c *Classes) Labels(t *trace.Tape, n int64) *tensor {
+	switch {
+	case c.Problem == OneOf:
+		return t.Hold(t.New("randint", program.Batch, trace.I64, n))
+	case c.Problem == Values && c.Count == 1:
+		return t.Hold(t.New("randn", program.Batch, trace.F32, n))
+	default:
+		return t.Hold(t.New("randn", program.Batch, trace.F32, n, c.Count))
+	}
+}
+
+// Loss is that of a model for sequence classification, from its scores [n,
+// Count].
+func (c *Classes) Loss(logits, labels *tensor) *tensor {
+	switch {
+	case c.Problem == AnyOf:
+		return logits.BCEWithLogits(labels, nil, trace.ReduceMean)
+	case c.Problem == OneOf:
+		return logits.View(-1, c.Count).CrossEntropy(labels.View(-1))
+	case c.Count == 1:
+		return logits.Squeeze(-1).MSELoss(labels, trace.ReduceMean)
+	default:
+		return logits.MSELoss(labels, trace.ReduceMean)
+	}
+}
+
+// errNoPadding is what transformers raises.
+var errNoPadding = errors.New("ValueError: Cannot handle batch sizes > 1 if no padding token is defined: pad_token_id is not set")
+
+// lastTokenScores picks the scores of the last token of each row that is no
+// padding, from scores [batch, length, classes] of all, as a decoder's
+// classification model does in its frame. Without a padding token that is the
+// last, of a single row.
+func lastTokenScores(f *frame, ids, scores *tensor, padToken bool) *tensor {
+	t := f.Tape()
+	if !padToken {
+		if ids.Size(0) != 1 {
+			t.Raise(errNoPadding)
+		}
+		return f.Let(scores.Select(1, -1).Index(t.Arange(1)))
+	}
+	words := f.Let(ids.EqScalar().To(trace.I32))
+	order := f.Let(t.Filled("arange", trace.I32, ids.Size(1)))
+	last := f.Let(order.Mul(words).ArgMax(false, -1))
+	return f.Let(scores.Index(t.Arange(ids.Size(0)), last))
+}

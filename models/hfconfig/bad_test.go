@@ -1,0 +1,162 @@
+package hfconfig
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/models"
+)
+
+// Whatever is wrong, the message names the file, the key, its value and the
+// rule.
+func TestWrongConfigurationsAreExplained(t *testing.T) {
+	for config, want := range map[string]string{
+		`{"model_type": `:          `line 1: not JSON: unexpected end of JSON input`,
+		"{\n\"model_type\": bert}": `line 2: not JSON: invalid character 'b' looking for beginning of value`,
+		`[1]`:                      `not a JSON object, as a config.json of transformers is`,
+		`null`:                     `not a JSON object, as a config.json of transformers is`,
+		`{}`:                       `model_type: absent: it says what the model is; vprof describes bert, distilbert, gpt2, llama, mistral, qwen2, roberta, vit, wav2vec2, whisper`,
+		`{"model_type": "t5"}`:     `model_type: vprof does not describe "t5"; it describes bert, distilbert, gpt2, llama, mistral, qwen2, roberta, vit, wav2vec2, whisper`,
+		`{"model_type": 5}`:        `model_type: 5 is not a name; vprof describes bert, distilbert, gpt2, llama, mistral, qwen2, roberta, vit, wav2vec2, whisper`,
+
+		`{"model_type": "bert", "hidden_size": "768"}`:                                           `hidden_size: "768" is not a whole number`,
+		`{"model_type": "bert", "hidden_size": 768.5}`:                                           `hidden_size: 768.5 is not a whole number`,
+		`{"model_type": "bert", "hidden_size": null}`:                                            `hidden_size: null is not a whole number`,
+		`{"model_type": "bert", "num_hidden_layers": 0}`:                                         `num_hidden_layers: 0 is out of range: from 1 to 512`,
+		`{"model_type": "bert", "num_hidden_layers": 99999}`:                                     `num_hidden_layers: 99999 is out of range: from 1 to 512`,
+		`{"model_type": "bert", "vocab_size": 99999999999999999999999999999}`:                    `vocab_size: 99999999999999999999999999999 is out of range: from 1 to 16777216`,
+		`{"model_type": "bert", "hidden_size": 1e400}`:                                           `hidden_size: 1e400 is not a whole number`,
+		`{"model_type": "bert", "num_attention_heads": 11}`:                                      `num_attention_heads: 11 heads do not divide hidden_size 768`,
+		`{"model_type": "bert", "hidden_dropout_prob": 1.5}`:                                     `hidden_dropout_prob: 1.5 is not a probability from 0 to 1`,
+		`{"model_type": "bert", "hidden_act": "mish"}`:                                           `hidden_act: vprof does not know "mish"; it knows gelu, gelu_fast, gelu_new, gelu_pytorch_tanh, quick_gelu, relu, silu, swish, tanh`,
+		`{"model_type": "bert", "tie_word_embeddings": 1}`:                                       `tie_word_embeddings: 1 is neither true nor false`,
+		`{"model_type": "bert", "is_decoder": true}`:                                             `is_decoder: true: vprof does not describe models with it`,
+		`{"model_type": "bert", "quantization_config": {"bits": 4}}`:                             `quantization_config: {"bits": 4}: vprof does not describe models with it`,
+		`{"model_type": "bert", "attn_implementation": "eager"}`:                                 `attn_implementation: "eager": vprof does not describe models with it`,
+		`{"model_type": "bert", "architectures": "BertForMaskedLM"}`:                             `architectures: "BertForMaskedLM" is not a list of names`,
+		`{"model_type": "bert", "id2label": {}}`:                                                 `id2label: {} is not an object with 1 to 1048576 labels`,
+		`{"model_type": "bert", "num_labels": 0}`:                                                `num_labels: 0 is out of range: from 1 to 1048576`,
+		`{"model_type": "bert", "num_labels": 1, "problem_type": "single_label_classification"}`: `problem_type: single_label_classification with one class; num_labels must be 2 or more`,
+		`{"model_type": "bert", "problem_type": "ranking"}`:                                      `problem_type: vprof does not know "ranking"; it knows single_label_classification, multi_label_classification, regression`,
+		`{"model_type": "bert", "pad_token_id": 30522}`:                                          `pad_token_id: 30522 is no word of vocab_size 30522`,
+
+		`{"model_type": "roberta", "max_position_embeddings": 2}`: `max_position_embeddings: 2 leaves no position: they are counted from pad_token_id 1 on`,
+		`{"model_type": "roberta", "pad_token_id": null}`:         `pad_token_id: absent: RoBERTa counts positions from it`,
+		`{"model_type": "distilbert", "num_attention_heads": 7}`:  `n_heads: 7 heads do not divide dim 768`,
+		`{"model_type": "gpt2", "n_head": 13}`:                    `n_head: 13 heads do not divide n_embd 768`,
+
+		`{"model_type": "llama", "num_key_value_heads": 5}`:                                     `num_key_value_heads: 5 do not divide num_attention_heads 32`,
+		`{"model_type": "llama", "hidden_size": 96}`:                                            `num_attention_heads: 32 heads of hidden_size 96 are 3 wide; rotary positions need an even number`,
+		`{"model_type": "mistral", "head_dim": 63}`:                                             `head_dim: 63 is odd; rotary positions need an even number`,
+		`{"model_type": "llama", "hidden_size": 100, "head_dim": 64}`:                           `num_attention_heads: 32 heads do not divide hidden_size 100`,
+		`{"model_type": "llama", "rope_scaling": {"type": "dynamic", "factor": 2}}`:             `rope_scaling: vprof does not describe rope_type "dynamic"; it describes default, linear, llama3, yarn`,
+		`{"model_type": "llama", "rope_parameters": [1]}`:                                       `rope_parameters: [1] is not an object with rope_type`,
+		`{"model_type": "qwen2", "layer_types": ["full_attention"]}`:                            `layer_types: has 1 layers; num_hidden_layers is 32`,
+		`{"model_type": "qwen2", "num_hidden_layers": 1, "layer_types": ["sliding_attention"]}`: `layer_types: sliding_attention without a window: use_sliding_window and sliding_window say there is none`,
+
+		`{"model_type": "vit", "image_size": 225}`:                                    `image_size: 225 is not a multiple of patch_size 16`,
+		`{"model_type": "vit", "image_size": [224, 192]}`:                             `image_size: [224, 192] is not square, and vprof describes square ones only`,
+		`{"model_type": "whisper", "decoder_attention_heads": 5}`:                     `decoder_attention_heads: 5 heads do not divide d_model 384`,
+		`{"model_type": "wav2vec2", "conv_stride": [5, 2]}`:                           `conv_stride: has 2 numbers, conv_dim 7; there must be one for each layer`,
+		`{"model_type": "wav2vec2", "conv_dim": 512}`:                                 `conv_dim: 512 is not a list of whole numbers`,
+		`{"model_type": "wav2vec2", "num_conv_pos_embedding_groups": 5}`:              `num_conv_pos_embedding_groups: 5 do not divide hidden_size 768`,
+		`{"model_type": "wav2vec2", "conv_dim": [` + strings.Repeat("1,", 64) + `1]}`: `conv_dim: has 65 numbers; vprof takes 64 at the most`,
+	} {
+		_, err := Parse("a/config.json", []byte(config))
+		require.EqualError(t, err, "a/config.json: "+want, config)
+		var format *FormatError
+		require.ErrorAs(t, err, &format)
+	}
+}
+
+func TestFilesThatCannotBeReadAreNamed(t *testing.T) {
+	_, err := Open("")
+	require.EqualError(t, err, "hf:: names no file; use hf:path/to/config.json")
+	_, err = Open(filepath.Join(t.TempDir(), "none.json"))
+	require.ErrorContains(t, err, "none.json: no such file")
+	_, err = Open(t.TempDir())
+	require.ErrorContains(t, err, "config.json: no such file")
+	large := filepath.Join(t.TempDir(), "large.json")
+	require.NoError(t, os.WriteFile(large, make([]byte, mostBytes+1), 0o600))
+	_, err = Open(large)
+	require.ErrorContains(t, err, "large.json: has more than 16 MiB; a config.json has not")
+}
+
+// Cases of a configuration have rules, too.
+func TestWrongCasesAreExplained(t *testing.T) {
+	for _, tc := range []struct {
+		config string
+		c      models.Case
+		want   string
+	}{
+		{`{"model_type": "bert"}`, models.Case{Settings: models.Settings{"seq-len": 513}}, "hf:it: seq-len: 513 is out of range: tokens of a sequence (max_position_embeddings of the configuration), from 1 to 512"},
+		{`{"model_type": "roberta", "max_position_embeddings": 514}`, models.Case{Settings: models.Settings{"seq-len": 513}}, "hf:it: seq-len: 513 is out of range: tokens of a sequence (max_position_embeddings of the configuration), from 1 to 512"},
+		{`{"model_type": "bert"}`, models.Case{Task: "causal-lm"}, `hf:it: task: there is no task "causal-lm"; its tasks are classification, masked-lm`},
+		{`{"model_type": "bert"}`, models.Case{Settings: models.Settings{"classes": 5}}, "hf:it: classes: has no influence on task masked-lm"},
+		{`{"model_type": "gpt2"}`, models.Case{Settings: models.Settings{"padding": 1, "packed": 1}}, "hf:it: packed: rows that come with a padding mask are not looked at for several sequences; leave out padding"},
+		{`{"model_type": "vit"}`, models.Case{Settings: models.Settings{"image-size": 230}}, "hf:it: image-size: 230 is not a multiple of patch_size 16"},
+		{`{"model_type": "wav2vec2", "conv_dim": [1, 1, 1], "conv_stride": [4096, 2, 1], "conv_kernel": [1, 1, 3]}`, models.Case{Settings: models.Settings{"audio-seconds": 1}}, "hf:it: audio-seconds: 1 are too short: convolution 3 has a kernel of 3 and gets 2 samples"},
+	} {
+		_, err := model(t, tc.config).Complete(tc.c)
+		require.EqualError(t, err, tc.want)
+		var wrong *models.CaseError
+		require.ErrorAs(t, err, &wrong)
+	}
+}
+
+// A decoder without a padding token classifies single rows only.
+func TestClassifiersOfBatchesNeedAPaddingToken(t *testing.T) {
+	m := model(t, `{"model_type": "gpt2", "n_layer": 1}`)
+	c := models.Case{Task: classification, Batch: 1, Settings: models.Settings{"seq-len": 8}}
+	_, err := m.Record(c, board, models.Options{})
+	require.NoError(t, err)
+	c.Batch = 2
+	_, err = m.Record(c, board, models.Options{})
+	require.ErrorContains(t, err, "Cannot handle batch sizes > 1 if no padding token is defined")
+}
+
+// FuzzParse: whatever a file says, there is an error or a model, whose
+// configuration makes the same model once more, and whose step, if it is a
+// small one, can be recorded.
+func FuzzParse(f *testing.F) {
+	for _, name := range []string{"bert-base-uncased", "roberta-untied", "distilbert-sst2", "gpt2", "llama-3.2-1b", "mistral-7b-v0.1", "qwen2-0.5b", "whisper-tiny", "wav2vec2-large"} {
+		data, err := os.ReadFile(filepath.Join("testdata", "configs", name, usualName))
+		require.NoError(f, err)
+		f.Add(data)
+	}
+	f.Add([]byte(`{"model_type": "vit", "image_size": [32, 32], "patch_size": 16, "num_hidden_layers": 1, "qkv_bias": false}`))
+	f.Add([]byte(`{"model_type": "qwen2", "num_hidden_layers": 1, "layer_types": ["sliding_attention"], "use_sliding_window": true}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		m, err := Parse("config.json", data)
+		if err != nil {
+			require.ErrorAs(t, err, new(*FormatError))
+			return
+		}
+		again, err := Source().Restore(m.Name, m.Config)
+		require.NoError(t, err)
+		require.Equal(t, m.Config, again.Config)
+		for _, task := range m.Tasks {
+			c, err := m.Complete(models.Case{Task: task, Batch: 1, Settings: shared(m, models.Settings{"seq-len": 1, "audio-seconds": 1})})
+			if err != nil {
+				require.ErrorAs(t, err, new(*models.CaseError))
+				continue
+			}
+			trainer, err := m.Build(c)
+			require.NoError(t, err)
+			counts := trainer.Counts()
+			require.Positive(t, counts.Total)
+			require.LessOrEqual(t, counts.Trainable, counts.Total)
+			const small = 200_000_000 // parameters, and so few layers
+			if counts.Total > small {
+				continue
+			}
+			if r, err := m.Record(c, board, models.Options{Steps: 1}); err == nil {
+				require.NoError(t, r.Program.Validate())
+			}
+		}
+	})
+}

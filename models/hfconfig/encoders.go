@@ -1,0 +1,137 @@
+package hfconfig
+
+import (
+	"fmt"
+
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/bert"
+	"github.com/vprof/vprof/models/hf"
+	"github.com/vprof/vprof/models/train"
+)
+
+// encoder is what all text encoders share: the sizes of their batches, and the
+// settings. positions is how many tokens a row can have.
+func encoder(name string, layers, width, positions, classes int64) architecture {
+	return architecture{
+		summary: fmt.Sprintf("%s encoder, %d layers of width %d", name, layers, width),
+		unit:    "sequence", batch: 32, batches: []int{4, 8, 16, 32, 64, 128},
+		settings: []models.Setting{rowLength(128, positions, "max_position_embeddings"), hf.PaddingSetting(1), hf.ClassesSetting(classes)},
+		only:     onlyClassification,
+		notes:    []string{hf.PaddingNote},
+	}
+}
+
+// onlyClassification are the settings that no other task has a use for.
+var onlyClassification = map[string][]string{"classes": {classification}}
+
+// classesOf are the classes of a case.
+func classesOf(c models.Case, problem func(classes int64) hf.Problem) hf.Classes {
+	n := hf.ClassesOf(c)
+	return hf.Classes{Count: n, Problem: problem(n)}
+}
+
+// problem reads problem_type. Without one, it depends on the number of classes.
+func (r *reader) problem(labels int64) func(classes int64) hf.Problem {
+	const single, multi, regression = "single_label_classification", "multi_label_classification", "regression"
+	value, name, ok := r.get("problem_type")
+	if !ok || null(value) {
+		return hf.UsualProblem
+	}
+	known := map[string]hf.Problem{single: hf.OneOf, multi: hf.AnyOf, regression: hf.Values}
+	given := r.word("problem_type", single, []string{single, multi, regression})
+	r.must(given != single || labels > 1, name, "%s with one class; num_labels must be 2 or more", single)
+	return func(int64) hf.Problem { return known[given] }
+}
+
+// heads checks that the heads share out the width.
+func (r *reader) heads(key string, heads int64, widthKey string, width int64) {
+	r.must(width%heads == 0, key, "%d heads do not divide %s %d", heads, widthKey, width)
+}
+
+// bertConfig reads what BERT and RoBERTa share.
+func (r *reader) bertConfig(vocab int64, roberta bool) bert.Config {
+	r.refuse("is_decoder", "false")
+	r.refuse("add_cross_attention", "false")
+	c := bert.Config{
+		Vocab: r.size("vocab_size", vocab, mostVocab), Width: r.size("hidden_size", 768, mostWidth),
+		Layers: r.size("num_hidden_layers", 12, mostLayers), Heads: r.size("num_attention_heads", 12, mostWidth),
+		Inner: r.size("intermediate_size", 3072, mostInner), Positions: r.size("max_position_embeddings", 512, mostPositions),
+		Types: r.size("type_vocab_size", 2, mostVocab), Activation: r.word("hidden_act", "gelu", hf.Activations()),
+		HiddenDropout: r.probability("hidden_dropout_prob", 0.1), AttentionDropout: r.probability("attention_probs_dropout_prob", 0.1),
+		Roberta: roberta, Untied: !r.flag("tie_word_embeddings", true),
+	}
+	r.heads("num_attention_heads", c.Heads, "hidden_size", c.Width)
+	return c
+}
+
+// bertTask is a task of BERT or RoBERTa.
+func (r *reader) bertTask(c bert.Config, labels int64) func(models.Case) train.Task {
+	dropout := r.probability("classifier_dropout", c.HiddenDropout)
+	problem := r.problem(labels)
+	return func(k models.Case) train.Task {
+		if k.Task == classification {
+			return bert.Classification(c, classesOf(k, problem), dropout, hf.TextOf(k))
+		}
+		return bert.MaskedLM(c, hf.TextOf(k))
+	}
+}
+
+func bertFamily() family {
+	return family{
+		heads: map[string]string{"BertForMaskedLM": maskedLM, "BertForSequenceClassification": classification}, usual: maskedLM,
+		read: func(r *reader) architecture {
+			c, labels := r.bertConfig(30522, false), r.labels()
+			r.token("pad_token_id", 0, c.Vocab)
+			a := encoder("BERT", c.Layers, c.Width, c.Positions, labels)
+			a.task = r.bertTask(c, labels)
+			return a
+		},
+	}
+}
+
+func robertaFamily() family {
+	return family{
+		heads: map[string]string{"RobertaForMaskedLM": maskedLM, "RobertaForSequenceClassification": classification}, usual: maskedLM,
+		read: func(r *reader) architecture {
+			c, labels := r.bertConfig(50265, true), r.labels()
+			pad, some := r.token("pad_token_id", 1, c.Vocab)
+			r.must(some && pad >= 0, "pad_token_id", "absent: RoBERTa counts positions from it")
+			most := c.Positions - pad - 1
+			r.must(most > 0, "max_position_embeddings", "%d leaves no position: they are counted from pad_token_id %d on", c.Positions, pad)
+			a := encoder("RoBERTa", c.Layers, c.Width, max(1, most), labels)
+			a.task = r.bertTask(c, labels)
+			return a
+		},
+	}
+}
+
+func distilFamily() family {
+	return family{
+		heads: map[string]string{"DistilBertForMaskedLM": maskedLM, "DistilBertForSequenceClassification": classification}, usual: maskedLM,
+		also: map[string]string{"dim": "hidden_size", "n_heads": "num_attention_heads", "n_layers": "num_hidden_layers"},
+		read: readDistil,
+	}
+}
+
+func readDistil(r *reader) architecture {
+	c := bert.DistilledConfig{
+		Vocab: r.size("vocab_size", 30522, mostVocab), Width: r.size("dim", 768, mostWidth),
+		Layers: r.size("n_layers", 6, mostLayers), Heads: r.size("n_heads", 12, mostWidth),
+		Inner: r.size("hidden_dim", 3072, mostInner), Positions: r.size("max_position_embeddings", 512, mostPositions),
+		Activation: r.word("activation", "gelu", hf.Activations()),
+		Dropout:    r.probability("dropout", 0.1), AttentionDropout: r.probability("attention_dropout", 0.1),
+		Untied: !r.flag("tie_word_embeddings", true),
+	}
+	r.heads("n_heads", c.Heads, "dim", c.Width)
+	r.token("pad_token_id", 0, c.Vocab)
+	labels := r.labels()
+	dropout, problem := r.probability("seq_classif_dropout", 0.2), r.problem(labels)
+	a := encoder("DistilBERT", c.Layers, c.Width, c.Positions, labels)
+	a.task = func(k models.Case) train.Task {
+		if k.Task == classification {
+			return bert.DistilledClassification(c, classesOf(k, problem), dropout, hf.TextOf(k))
+		}
+		return bert.DistilledMaskedLM(c, hf.TextOf(k))
+	}
+	return a
+}

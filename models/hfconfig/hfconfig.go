@@ -1,0 +1,311 @@
+// Package hfconfig makes models of the config.json files of Hugging Face
+// transformers. Keys, defaults and rules are those of transformers 5.23.
+package hfconfig
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/hf"
+	"github.com/vprof/vprof/models/train"
+)
+
+// Scheme is what the names of these models begin with.
+const Scheme = "hf"
+
+// What a configuration may ask for at the most. Nobody has trained anything
+// near these; they keep a recording small and its sums within 63 bits.
+const (
+	mostBytes        = 16 << 20
+	mostLayers       = 512
+	mostWidth        = 1 << 16
+	mostInner        = 1 << 20
+	mostVocab        = 1 << 24
+	mostPositions    = 1 << 24
+	mostClasses      = 1 << 20
+	mostImage        = 1 << 13
+	mostChannels     = 1 << 10
+	mostConvolutions = 64
+	mostKernel       = 1 << 12
+)
+
+// The tasks.
+const (
+	causalLM       = "causal-lm"
+	maskedLM       = "masked-lm"
+	classification = "classification"
+	transcription  = "transcription"
+	ctc            = "ctc"
+)
+
+// Tasks are the names of what models are trained for.
+func Tasks() []string {
+	return []string{causalLM, maskedLM, classification, transcription, ctc}
+}
+
+// Source opens configurations for a registry.
+func Source() models.Source {
+	return models.Source{
+		Scheme: Scheme, Open: Open,
+		Restore: func(name, config string) (models.Model, error) { return parse(name, name, []byte(config)) },
+	}
+}
+
+// Open makes the model of a config.json, or of the one in a folder. The error is
+// a [*FormatError].
+func Open(path string) (models.Model, error) {
+	if path == "" {
+		return models.Model{}, &FormatError{File: Scheme + ":", Reason: "names no file; use " + Scheme + ":path/to/config.json"}
+	}
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		path = filepath.Join(path, usualName)
+	}
+	data, err := read(path)
+	var missing *fs.PathError
+	switch {
+	case errors.As(err, &missing):
+		return models.Model{}, &FormatError{File: path, Reason: missing.Err.Error()}
+	case err != nil:
+		return models.Model{}, err
+	}
+	return Parse(path, data)
+}
+
+// read reads a file of bounded size.
+func read(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, mostBytes+1))
+	if err == nil && len(data) > mostBytes {
+		err = &FormatError{File: path, Reason: fmt.Sprintf("has more than %d MiB; a config.json has not", mostBytes>>20)}
+	}
+	return data, err
+}
+
+// Parse makes the model of a configuration. The file is not opened: its path
+// gives the model its name. The error is a [*FormatError].
+func Parse(file string, data []byte) (models.Model, error) {
+	return parse(file, "", data)
+}
+
+func parse(file, name string, data []byte) (models.Model, error) {
+	r, err := newReader(file, data)
+	if err != nil {
+		return models.Model{}, err
+	}
+	kind, f, err := r.family()
+	if err != nil {
+		return models.Model{}, err
+	}
+	r.also = f.also
+	r.common()
+	a := f.read(r)
+	trained, instead := r.trained(f)
+	if r.err != nil {
+		return models.Model{}, r.err
+	}
+	if name == "" {
+		name = Scheme + ":" + r.name()
+	}
+	config, err := json.Marshal(r.used)
+	if err != nil {
+		return models.Model{}, fmt.Errorf("%s: %w", file, err)
+	}
+	tasks := slices.Sorted(maps.Values(f.heads))
+	return models.Model{
+		Name: name, Summary: a.summary, Source: "transformers 5.23, model_type " + kind,
+		Stages: train.Stages(), Tasks: tasks, Config: string(config),
+		Default: models.Case{Model: name, Task: trained, Stage: "full", Batch: a.batch, Accumulate: 1},
+		Batches: a.batches, BatchUnit: a.unit, Settings: a.settings, Adapts: true, Notes: a.notes,
+		Check: func(c models.Case) error {
+			if c.Task == "" {
+				return &models.CaseError{Model: c.Model, Field: "task", Reason: fmt.Sprintf(
+					"the configuration's architectures say %s, which vprof does not know how to train; choose with --task: %s",
+					strings.Join(instead, ", "), strings.Join(tasks, ", "))}
+			}
+			return check(c, a)
+		},
+		Build: func(c models.Case) (models.Trainer, error) { return train.NewTrainer(a.task(c), c) },
+	}, nil
+}
+
+// check finds what does not go together in a case.
+func check(c models.Case, a architecture) error {
+	wrong := func(field, reason string) error {
+		return &models.CaseError{Model: c.Model, Field: field, Reason: reason}
+	}
+	for _, s := range a.settings {
+		if tasks, some := a.only[s.Name]; some && !slices.Contains(tasks, c.Task) && c.Settings[s.Name] != s.Default {
+			return wrong(s.Name, "has no influence on task "+c.Task)
+		}
+	}
+	if a.check == nil {
+		return nil
+	}
+	if field, reason := a.check(c); reason != "" {
+		return wrong(field, reason)
+	}
+	return nil
+}
+
+// An architecture is what a configuration describes.
+type architecture struct {
+	summary string
+	// unit is what a batch counts, batch the usual size and batches those of a
+	// sweep.
+	unit     string
+	batch    int
+	batches  []int
+	settings []models.Setting
+	// only are settings that matter to some tasks alone.
+	only  map[string][]string
+	notes []string
+	// check finds a setting of a case that cannot be, and says why; nil if all
+	// can be.
+	check func(models.Case) (setting, reason string)
+	task  func(models.Case) train.Task
+}
+
+// A family is a model_type of transformers.
+type family struct {
+	// heads are the tasks by the names that stand in architectures.
+	heads map[string]string
+	// usual is the task if a file has no architectures.
+	usual string
+	// also are further names of keys: the attribute_map, turned around.
+	also map[string]string
+	read func(*reader) architecture
+}
+
+func families() map[string]family {
+	return map[string]family{
+		"bert":       bertFamily(),
+		"roberta":    robertaFamily(),
+		"distilbert": distilFamily(),
+		"gpt2":       gptFamily(),
+		"llama":      llamaFamily("Llama", readLlama),
+		"mistral":    llamaFamily("Mistral", readMistral),
+		"qwen2":      llamaFamily("Qwen2", readQwen),
+		"vit":        vitFamily(),
+		"whisper":    whisperFamily(),
+		"wav2vec2":   wav2vec2Family(),
+	}
+}
+
+// Types are the model types that vprof describes, sorted.
+func Types() []string { return slices.Sorted(maps.Keys(families())) }
+
+// family finds the family of a configuration.
+func (r *reader) family() (kind string, f family, err error) {
+	supported := "vprof describes " + strings.Join(Types(), ", ")
+	value, _, ok := r.get("model_type")
+	if !ok {
+		return "", f, &FormatError{r.file, "model_type", "absent: it says what the model is; " + supported}
+	}
+	if json.Unmarshal(value, &kind) != nil {
+		return "", f, &FormatError{r.file, "model_type", shown(value) + " is not a name; " + supported}
+	}
+	if f, ok = families()[kind]; !ok {
+		return "", f, &FormatError{r.file, "model_type", fmt.Sprintf("vprof does not describe %s; it describes %s", shown(value), strings.Join(Types(), ", "))}
+	}
+	return kind, f, nil
+}
+
+// common reads what all configurations have in common, none of which vprof
+// describes unless it is as usual.
+func (r *reader) common() {
+	r.refuse("quantization_config")
+	r.refuse("attn_implementation", `"sdpa"`)
+	r.refuse("_attn_implementation", `"sdpa"`)
+	r.refuse("output_hidden_states", "false")
+	r.refuse("output_attentions", "false")
+	r.refuse("chunk_size_feed_forward", "0")
+	r.refuse("per_layer_config")
+}
+
+// rowLength is the setting of the tokens of a row, which a key of the
+// configuration bounds.
+func rowLength(usual, most int64, key string) models.Setting {
+	s := hf.LengthSetting(usual, most)
+	s.Usage += " (" + key + " of the configuration)"
+	return s
+}
+
+// trained is the task that the architectures of the file name. If they name
+// none that vprof knows, it is "", and instead has them.
+func (r *reader) trained(f family) (task string, instead []string) {
+	given := r.words("architectures")
+	for _, a := range given {
+		if task, ok := f.heads[a]; ok {
+			return task, nil
+		}
+	}
+	if len(given) == 0 {
+		return f.usual, nil
+	}
+	return "", given
+}
+
+// usualName is how configurations are called.
+const usualName = "config.json"
+
+// name is what the user would call the model: by the file, or by the folder if
+// the file is called as all are. A snapshot in the cache of the hub stands in a
+// folder whose name has that of its repository.
+func (r *reader) name() string {
+	path, err := filepath.Abs(r.file)
+	if err != nil {
+		path = r.file
+	}
+	dir, base := filepath.Split(path)
+	dir = filepath.Clean(dir)
+	name := strings.TrimSuffix(base, filepath.Ext(base))
+	if base == usualName {
+		name = filepath.Base(dir)
+		if up := filepath.Dir(dir); filepath.Base(up) == "snapshots" {
+			if _, repository, ok := strings.Cut(filepath.Base(filepath.Dir(up)), "models--"); ok {
+				name = repository[strings.LastIndex(repository, "--")+1:]
+				name = strings.TrimPrefix(name, "-")
+			}
+		}
+	}
+	if name = plain(name); name != "" {
+		return name
+	}
+	var from string
+	if json.Unmarshal(r.raw["_name_or_path"], &from) == nil {
+		name = plain(from[strings.LastIndex(from, "/")+1:])
+	}
+	if name == "" {
+		name = "model"
+	}
+	return name
+}
+
+// plain keeps what can stand in a name, and not too much of it.
+func plain(name string) string {
+	const most = 64
+	name = strings.Map(func(c rune) rune {
+		if unicode.IsLetter(c) || unicode.IsDigit(c) || strings.ContainsRune("._+-", c) {
+			return c
+		}
+		return -1
+	}, name)
+	if runes := []rune(name); len(runes) > most {
+		name = string(runes[:most])
+	}
+	return strings.Trim(name, ".")
+}

@@ -1,0 +1,271 @@
+package hfconfig
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/bert"
+	"github.com/vprof/vprof/models/gpt"
+	"github.com/vprof/vprof/models/llama"
+	"github.com/vprof/vprof/models/vit"
+	"github.com/vprof/vprof/models/wav2vec2"
+	"github.com/vprof/vprof/models/whisper"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+var board = trace.Board{Name: "rtx-5060-ti", Capability: 120, SMs: 36, ThreadsPerSM: 1536, Memory: 16_615_079_936}
+
+func open(t testing.TB, name string) models.Model {
+	m, err := Open(filepath.Join("testdata", "configs", name))
+	require.NoError(t, err)
+	return m
+}
+
+// model makes a model of what is written here.
+func model(t testing.TB, config string) models.Model {
+	m, err := Parse("it.json", []byte(config))
+	require.NoError(t, err)
+	return m
+}
+
+// The element counts of transformers' own classes, which testdata/counts.py has
+// counted: parameters, those that are trained, and buffers.
+func TestCountsAreThoseOfTransformers(t *testing.T) {
+	data, err := os.ReadFile("testdata/counts.json")
+	require.NoError(t, err)
+	var counted struct {
+		Models []struct {
+			Config, Class             string
+			Total, Trainable, Buffers int64
+		}
+	}
+	require.NoError(t, json.Unmarshal(data, &counted))
+	require.NotEmpty(t, counted.Models)
+	heads := map[string]string{}
+	for _, f := range families() {
+		for class, task := range f.heads {
+			heads[class] = task
+		}
+	}
+	for _, want := range counted.Models {
+		m := open(t, want.Config)
+		c, err := m.Complete(models.Case{Task: heads[want.Class]})
+		require.NoError(t, err, "%s as %s", want.Config, want.Class)
+		trainer, err := m.Build(c)
+		require.NoError(t, err)
+		got := trainer.Counts()
+		require.Equal(t, models.Counts{Total: want.Total, Trainable: want.Trainable, Buffers: want.Buffers}, got, "%s as %s", want.Config, want.Class)
+	}
+}
+
+// A configuration with the sizes of a model of the registry is that model: the
+// same instructions in the same order, whatever is trained and how.
+func TestModelsOfTheRegistryComeOutTheSame(t *testing.T) {
+	for _, tc := range []struct {
+		config   string
+		listed   models.Model
+		settings models.Settings
+	}{
+		{`{"model_type": "bert", "num_hidden_layers": 2}`, named(t, bert.Models(), "bert-base"), models.Settings{"layers": 2}},
+		{`{"model_type": "gpt2", "n_layer": 2, "use_cache": false}`, named(t, gpt.Models(), "gpt2"), models.Settings{"layers": 2, "seq-len": 256, "packed": 1}},
+		{
+			`{"model_type": "llama", "hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 688}`,
+			named(t, llama.Models(), "llama-tiny"),
+			models.Settings{"layers": 2, "seq-len": 128, "packed": 0},
+		},
+		{`{"model_type": "vit", "hidden_size": 192, "num_attention_heads": 3, "intermediate_size": 768, "num_labels": 1000}`, named(t, vit.Models(), "vit-ti16-224"), nil},
+		{`{"model_type": "wav2vec2", "mask_time_prob": 0}`, named(t, wav2vec2.Models(), "wav2vec2-base"), models.Settings{"audio-seconds": 2}},
+	} {
+		m := model(t, tc.config)
+		for _, c := range []models.Case{
+			{},
+			{AMP: "fp16"},
+			{AMP: "bf16", Checkpointing: true},
+			{Stage: "head"},
+			{LoRA: &models.LoRA{Rank: 4, Dropout: 0.1}, Checkpointing: true},
+		} {
+			c.Batch = 2
+			c.Settings = tc.settings
+			want, err := tc.listed.Record(c, board, models.Options{})
+			require.NoError(t, err)
+			c.Settings = shared(m, tc.settings)
+			got, err := m.Record(c, board, models.Options{})
+			require.NoError(t, err)
+			require.Equal(t, want.Counts, got.Counts, "%s %+v", tc.listed.Name, c)
+			require.Equal(t, want.Program.Instructions, got.Program.Instructions, "%s %+v", tc.listed.Name, c)
+			require.Equal(t, want.Program.Buffers, got.Program.Buffers, "%s %+v", tc.listed.Name, c)
+		}
+	}
+}
+
+// The registry's Whisper trains all parameters; that of a configuration leaves
+// the encoder's positions alone, as transformers does. Stage head freezes them
+// in both.
+func TestWhisperIsTheRegistrysButForItsPositions(t *testing.T) {
+	m, listed := model(t, `{"model_type": "whisper"}`), named(t, whisper.Models(), "whisper-tiny")
+	record := func(m models.Model, stage string) *models.Recording {
+		r, err := m.Record(models.Case{Stage: stage, Batch: 1, Settings: models.Settings{"packed": 0}}, board, models.Options{})
+		require.NoError(t, err)
+		return r
+	}
+	require.Equal(t, record(listed, "head").Program.Instructions, record(m, "head").Program.Instructions)
+	want, got := record(listed, "full").Counts, record(m, "full").Counts
+	require.Equal(t, want.Total, got.Total)
+	require.EqualValues(t, 1500*384, want.Trainable-got.Trainable)
+}
+
+func named(t *testing.T, list []models.Model, name string) models.Model {
+	for _, m := range list {
+		if m.Name == name {
+			return m
+		}
+	}
+	t.Fatal("no " + name)
+	return models.Model{}
+}
+
+// shared are the settings that the model has.
+func shared(m models.Model, s models.Settings) models.Settings {
+	out := models.Settings{}
+	for _, d := range m.Settings {
+		if v, ok := s[d.Name]; ok {
+			out[d.Name] = v
+		}
+	}
+	return out
+}
+
+// Every task of every configuration can be recorded, with and without what
+// changes the shape of a step.
+func TestStepsOfAllConfigurationsAreValid(t *testing.T) {
+	for _, config := range []string{
+		`{"model_type": "bert", "num_hidden_layers": 1}`,
+		`{"model_type": "roberta", "num_hidden_layers": 1}`,
+		`{"model_type": "distilbert", "n_layers": 1}`,
+		`{"model_type": "gpt2", "n_layer": 1, "pad_token_id": 0}`,
+		`{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4, "pad_token_id": 0, "attention_bias": true, "mlp_bias": true}`,
+		`{"model_type": "mistral", "hidden_size": 64, "num_hidden_layers": 1, "num_key_value_heads": 2, "num_attention_heads": 4, "pad_token_id": 0, "sliding_window": 16}`,
+		`{"model_type": "qwen2", "hidden_size": 64, "num_hidden_layers": 2, "num_key_value_heads": 2, "num_attention_heads": 4, "pad_token_id": 0, "sliding_window": 16, "use_sliding_window": true, "max_window_layers": 1}`,
+		`{"model_type": "vit", "num_hidden_layers": 1, "problem_type": "multi_label_classification", "num_labels": 3}`,
+		`{"model_type": "whisper"}`,
+		`{"model_type": "wav2vec2", "num_hidden_layers": 1}`,
+		`{"model_type": "wav2vec2", "num_hidden_layers": 1, "feat_extract_norm": "layer", "do_stable_layer_norm": true, "conv_bias": true}`,
+	} {
+		m := model(t, config)
+		for _, task := range m.Tasks {
+			for _, c := range []models.Case{{}, {AMP: "fp16", Checkpointing: true}, {LoRA: &models.LoRA{Rank: 2}, Checkpointing: true}, {Accumulate: 2, AMP: "bf16"}} {
+				c.Task, c.Batch = task, 2
+				for _, s := range []models.Settings{nil, {"seq-len": 32}, {"seq-len": 32, "padding": 1}, {"seq-len": 32, "padding": 0, "packed": 1}, {"classes": 1}} {
+					if c.Settings = shared(m, s); task != classification {
+						delete(c.Settings, "classes")
+					}
+					r, err := m.Record(c, board, models.Options{Steps: 3})
+					require.NoError(t, err, "%s %+v", config, c)
+					require.NoError(t, r.Program.Validate(), "%s %+v", config, c)
+				}
+			}
+		}
+	}
+}
+
+// What a report keeps of a configuration makes the same model, and keeps the
+// same.
+func TestConfigIsAllThatAModelIsMadeOf(t *testing.T) {
+	for _, dir := range configs(t) {
+		m := open(t, dir)
+		again, err := Source().Restore(m.Name, m.Config)
+		require.NoError(t, err)
+		require.Equal(t, m.Config, again.Config)
+		require.Equal(t, m.Name, again.Name)
+		require.Equal(t, m.Settings, again.Settings)
+		require.Less(t, len(m.Config), 1500, "only what was read is kept")
+	}
+}
+
+func configs(t *testing.T) []string {
+	entries, err := os.ReadDir("testdata/configs")
+	require.NoError(t, err)
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+func TestModelsAreCalledAsTheirFolders(t *testing.T) {
+	for file, want := range map[string]string{
+		"bert-base-uncased/config.json": "hf:bert-base-uncased",
+		"configs/llama-3.2-1b.json":     "hf:llama-3.2-1b",
+		"hub/models--meta-llama--Llama-2-7b-hf/snapshots/01c7f73d771dfac7d292323805ebc428287df4f9/config.json": "hf:Llama-2-7b-hf",
+		"a\x1b[31m b/config.json": "hf:a31mb",
+		"…/config.json":           "hf:base",
+	} {
+		m, err := Parse(file, []byte(`{"model_type": "bert", "_name_or_path": "org/base"}`))
+		require.NoError(t, err)
+		require.Equal(t, want, m.Name)
+	}
+}
+
+func TestArchitecturesNameTheTask(t *testing.T) {
+	for config, want := range map[string]string{
+		`{"model_type": "bert", "architectures": ["BertForSequenceClassification"]}`:         classification,
+		`{"model_type": "bert", "architectures": ["BertForPreTraining", "BertForMaskedLM"]}`: maskedLM,
+		`{"model_type": "bert"}`:                                                  maskedLM,
+		`{"model_type": "gpt2", "architectures": null}`:                           causalLM,
+		`{"model_type": "wav2vec2", "architectures": ["Wav2Vec2ForPreTraining"]}`: "",
+	} {
+		require.Equal(t, want, model(t, config).Default.Task, config)
+	}
+	m := model(t, `{"model_type": "wav2vec2", "architectures": ["Wav2Vec2ForPreTraining"]}`)
+	_, err := m.Complete(models.Case{})
+	require.EqualError(t, err, "hf:it: task: the configuration's architectures say Wav2Vec2ForPreTraining, which vprof does not know how to train; choose with --task: ctc")
+	_, err = m.Complete(models.Case{Task: ctc})
+	require.NoError(t, err)
+}
+
+// A sequence of 4 heads of 16 with a window needs a mask once it is as long.
+func TestWindowsNeedAMaskOnceSequencesReachThem(t *testing.T) {
+	m := model(t, `{"model_type": "mistral", "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 4, "sliding_window": 64}`)
+	masks := func(length int64) (n int) {
+		r, err := m.Record(models.Case{Settings: models.Settings{"seq-len": length}}, board, models.Options{})
+		require.NoError(t, err)
+		for _, b := range r.Program.Buffers {
+			if b.Bytes == length*length {
+				n++
+			}
+		}
+		return n
+	}
+	require.Zero(t, masks(63))
+	require.Positive(t, masks(64))
+}
+
+// Adapters of all linear layers leave the head for words alone.
+func TestAdaptersFindTheLayersByTheirNames(t *testing.T) {
+	for dir, names := range map[string][]string{
+		"distilbert-base-uncased": {"k_lin", "lin1", "lin2", "out_lin", "q_lin", "v_lin", "vocab_transform"},
+		"qwen2-0.5b":              {"down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"},
+		"gpt2":                    {"c_attn", "c_fc", "c_proj"},
+	} {
+		m := open(t, dir)
+		_, err := m.Build(complete(t, m, models.Case{LoRA: &models.LoRA{Rank: 1, Targets: []string{"nothing"}}}))
+		var wrong *models.CaseError
+		require.ErrorAs(t, err, &wrong)
+		for _, name := range names {
+			require.Contains(t, wrong.Reason, name)
+		}
+		require.NotContains(t, wrong.Reason, "lm_head")
+		require.NotContains(t, wrong.Reason, "vocab_projector")
+	}
+}
+
+func complete(t *testing.T, m models.Model, c models.Case) models.Case {
+	c, err := m.Complete(c)
+	require.NoError(t, err)
+	return c
+}

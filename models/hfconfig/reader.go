@@ -1,0 +1,266 @@
+package hfconfig
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A FormatError says what is wrong with a configuration: which key of which
+// file, its value and the rule.
+type FormatError struct {
+	File string
+	// Key is "" if it is the file as a whole.
+	Key    string
+	Reason string
+}
+
+func (e *FormatError) Error() string {
+	if e.Key == "" {
+		return e.File + ": " + e.Reason
+	}
+	return e.File + ": " + e.Key + ": " + e.Reason
+}
+
+// A reader reads the keys of a configuration. What is absent has the default of
+// transformers. It keeps the first error and reads on with defaults, so that
+// those who read need not ask after every key.
+type reader struct {
+	file string
+	raw  map[string]json.RawMessage
+	// also are further names of keys, which win over the first.
+	also map[string]string
+	// used are the keys that were read, with the values that the file gives.
+	used map[string]json.RawMessage
+	err  *FormatError
+}
+
+// newReader takes a JSON object.
+func newReader(file string, data []byte) (*reader, error) {
+	r := &reader{file: file, used: map[string]json.RawMessage{}}
+	var syntax *json.SyntaxError
+	switch err := json.Unmarshal(data, &r.raw); {
+	case errors.As(err, &syntax):
+		line := 1 + bytes.Count(data[:min(int(syntax.Offset), len(data))], []byte("\n"))
+		return nil, &FormatError{File: file, Reason: fmt.Sprintf("line %d: not JSON: %v", line, err)}
+	case err != nil || r.raw == nil:
+		return nil, &FormatError{File: file, Reason: "not a JSON object, as a config.json of transformers is"}
+	}
+	return r, nil
+}
+
+// wrong notes that a key has a value that cannot be.
+func (r *reader) wrong(key, format string, args ...any) {
+	if r.err == nil {
+		r.err = &FormatError{File: r.file, Key: key, Reason: fmt.Sprintf(format, args...)}
+	}
+}
+
+// must notes a rule that is broken.
+func (r *reader) must(holds bool, key, format string, args ...any) {
+	if !holds {
+		r.wrong(key, format, args...)
+	}
+}
+
+// get finds the value of a key, and the name under which it stands.
+func (r *reader) get(key string) (value json.RawMessage, name string, ok bool) {
+	for _, name := range []string{r.also[key], key} {
+		if value, ok := r.raw[name]; ok && name != "" {
+			r.used[name] = value
+			return value, name, true
+		}
+	}
+	return nil, key, false
+}
+
+// null tells whether a value is JSON's null, Python's None.
+func null(value json.RawMessage) bool { return string(value) == "null" }
+
+// shown is a value as messages show it: not all of a long one.
+func shown(value json.RawMessage) string {
+	const most = 40
+	if text := string(value); len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(string(value[:most]), "") + "..."
+}
+
+// whole parses a whole number. Python takes 768.0 for a float, and so does
+// this.
+func (r *reader) whole(value json.RawMessage, name string, least, most int64) (n int64, ok bool) {
+	n, err := strconv.ParseInt(string(value), 10, 64)
+	switch {
+	case errors.Is(err, strconv.ErrRange), err == nil && (n < least || n > most):
+		r.wrong(name, "%s is out of range: from %d to %d", shown(value), least, most)
+	case err != nil:
+		r.wrong(name, "%s is not a whole number", shown(value))
+	default:
+		return n, true
+	}
+	return 0, false
+}
+
+// size is a number of things, of which there is at least one.
+func (r *reader) size(key string, otherwise, most int64) int64 {
+	return r.number(key, otherwise, 1, most)
+}
+
+// number is a whole number within bounds.
+func (r *reader) number(key string, otherwise, least, most int64) int64 {
+	if value, name, ok := r.get(key); ok {
+		if n, ok := r.whole(value, name, least, most); ok {
+			return n
+		}
+	}
+	return otherwise
+}
+
+// sizeOr is a size whose absence and whose None mean different things.
+func (r *reader) sizeOr(key string, absent, none, most int64) int64 {
+	if value, _, ok := r.get(key); ok && null(value) {
+		return none
+	}
+	return r.size(key, absent, most)
+}
+
+// sizes is a list of sizes.
+func (r *reader) sizes(key string, otherwise []int64, most int64) []int64 {
+	value, name, ok := r.get(key)
+	if !ok {
+		return otherwise
+	}
+	var list []json.RawMessage
+	if err := json.Unmarshal(value, &list); err != nil || len(list) == 0 {
+		r.wrong(name, "%s is not a list of whole numbers", shown(value))
+		return otherwise
+	}
+	if len(list) > mostConvolutions {
+		r.wrong(name, "has %d numbers; vprof takes %d at the most", len(list), mostConvolutions)
+		return otherwise
+	}
+	out := make([]int64, len(list))
+	for i, v := range list {
+		if out[i], ok = r.whole(v, name, 1, most); !ok {
+			return otherwise
+		}
+	}
+	return out
+}
+
+// square is a size in two dimensions: one number, or two that are equal.
+func (r *reader) square(key string, otherwise, most int64) int64 {
+	value, name, ok := r.get(key)
+	if !ok || !bytes.HasPrefix(value, []byte("[")) {
+		return r.size(key, otherwise, most)
+	}
+	sides := r.sizes(key, []int64{otherwise, otherwise}, most)
+	if len(sides) != 2 || sides[0] != sides[1] {
+		r.wrong(name, "%s is not square, and vprof describes square ones only", shown(value))
+	}
+	return sides[0]
+}
+
+// token is the number of a word; none if it is null or, with absent below
+// zero, not given.
+func (r *reader) token(key string, absent, vocab int64) (id int64, some bool) {
+	value, name, ok := r.get(key)
+	if ok && null(value) || !ok && absent < 0 {
+		return 0, false
+	}
+	id = absent
+	if ok {
+		if id, ok = r.whole(value, name, -1, mostVocab); !ok {
+			return 0, false
+		}
+	}
+	r.must(id < vocab, name, "%d is no word of vocab_size %d", id, vocab)
+	return id, true
+}
+
+// probability is a number from 0 to 1; null counts as absent.
+func (r *reader) probability(key string, otherwise float64) float64 {
+	value, name, ok := r.get(key)
+	if !ok || null(value) {
+		return otherwise
+	}
+	p, err := strconv.ParseFloat(string(value), 64)
+	if err != nil || !(p >= 0 && p <= 1) {
+		r.wrong(name, "%s is not a probability from 0 to 1", shown(value))
+		return otherwise
+	}
+	return p
+}
+
+// flag is true or false.
+func (r *reader) flag(key string, otherwise bool) bool {
+	value, name, ok := r.get(key)
+	switch {
+	case !ok:
+		return otherwise
+	case string(value) == "true":
+		return true
+	case string(value) == "false":
+		return false
+	}
+	r.wrong(name, "%s is neither true nor false", shown(value))
+	return otherwise
+}
+
+// word is one of several names.
+func (r *reader) word(key, otherwise string, known []string) string {
+	value, name, ok := r.get(key)
+	if !ok {
+		return otherwise
+	}
+	var w string
+	if json.Unmarshal(value, &w) != nil || !slices.Contains(known, w) {
+		r.wrong(name, "vprof does not know %s; it knows %s", shown(value), strings.Join(known, ", "))
+		return otherwise
+	}
+	return w
+}
+
+// words is a list of names; nil if there is none.
+func (r *reader) words(key string) []string {
+	value, name, ok := r.get(key)
+	if !ok || null(value) {
+		return nil
+	}
+	var list []string
+	if json.Unmarshal(value, &list) != nil {
+		r.wrong(name, "%s is not a list of names", shown(value))
+	}
+	return list
+}
+
+// refuse notes a key whose value, unless it is one of those given or absent,
+// asks for what vprof does not describe.
+func (r *reader) refuse(key string, harmless ...string) {
+	value, name, ok := r.get(key)
+	if ok && !null(value) && !slices.Contains(harmless, string(value)) {
+		r.wrong(name, "%s: vprof does not describe models with it", shown(value))
+	}
+}
+
+// labels is num_labels, which a file may give as the length of id2label.
+func (r *reader) labels() int64 {
+	const usual = 2
+	value, name, ok := r.get("id2label")
+	if !ok || null(value) {
+		return r.size("num_labels", usual, mostClasses)
+	}
+	var labels map[string]json.RawMessage
+	if json.Unmarshal(value, &labels) != nil || len(labels) == 0 || len(labels) > mostClasses {
+		r.wrong(name, "%s is not an object with 1 to %d labels", shown(value), mostClasses)
+		return usual
+	}
+	// Their number is all that matters.
+	delete(r.used, "id2label")
+	r.used["num_labels"] = json.RawMessage(strconv.Itoa(len(labels)))
+	return int64(len(labels))
+}
