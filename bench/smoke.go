@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"maps"
+	"slices"
 
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
