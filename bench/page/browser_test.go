@@ -177,6 +177,33 @@ func TestPageFitsAPhoneAndTheDark(t *testing.T) {
 	b.quiet(t)
 }
 
+// On paper the page is light whatever the screen is, no table is cut off, and
+// what was folded is open; afterwards the screen is as before.
+func TestPageIsWholeOnPaper(t *testing.T) {
+	media := func(b context.Context, name string) {
+		_, err := chromedp.Call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+			Media: name, Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}},
+		})
+		require.NoError(t, err)
+	}
+	b := open(t, swept(t, redimnetB2(), 16<<30, 8, 16), 700, 990, chromedp.Func(func(ctx context.Context, _ *chromedp.Target) error {
+		media(ctx, "screen")
+		return nil
+	}))
+	corner := `(() => { const c = document.querySelector("#timeline canvas"); return c.getContext("2d").getImageData(c.width - 1, c.height - 1, 1, 1).data.slice(0, 3).join(); })()`
+	dark := js[string](t, b, corner)
+	media(b, "print")
+	js[any](t, b, `(window.dispatchEvent(new Event("beforeprint")), null)`)
+	require.Equal(t, "255,255,255", js[string](t, b, corner))
+	require.Zero(t, js[int](t, b, `[...document.querySelectorAll("main *")].filter(e => e.getBoundingClientRect().right > 701 && !e.closest("svg")).length`), "nothing is cut off")
+	require.Zero(t, js[int](t, b, `document.querySelectorAll("details:not([open])").length`))
+	media(b, "screen")
+	js[any](t, b, `(window.dispatchEvent(new Event("afterprint")), null)`)
+	require.Equal(t, dark, js[string](t, b, corner))
+	require.Zero(t, js[int](t, b, `document.querySelectorAll("details[open]").length`))
+	b.quiet(t)
+}
+
 // VPROF_SCREENSHOT=FILE takes the picture that the README shows.
 func TestScreenshot(t *testing.T) {
 	path := os.Getenv("VPROF_SCREENSHOT")

@@ -121,9 +121,11 @@ type peakChart struct {
 // peakRow is a batch size.
 type peakRow struct {
 	Batch string
-	// OOM says that the run did not fit.
-	OOM      bool
-	Interval *span
+	// OOM says that the run did not fit. Value is what it reserved, and Beside
+	// the estimate.
+	OOM           bool
+	Value, Beside string
+	Interval      *span
 	// Claim is the range of what the guide says, nil if it says nothing.
 	Claim *span
 	Marks []mark
@@ -189,11 +191,13 @@ func (p *Page) peakRow(c *peakChart, d report.Device, point report.Point, share 
 		c.Estimates = true
 		row.Interval = &span{share(e.Reserved.Low), share(e.Reserved.High) - share(e.Reserved.Low)}
 		add("estimate", e.Reserved.Bytes, "estimate")
+		row.Beside = "est. " + bytesize.Format(e.Reserved.Bytes)
 	}
 	if u := point.Run; u != nil && u.Fits {
 		c.Simulated, c.Measured = c.Simulated || u.Simulated, c.Measured || !u.Simulated
 		kind := map[bool]string{true: "simulated", false: "measured"}[u.Simulated]
 		add(kind, u.Reserved, kind)
+		row.Value = bytesize.Format(u.Reserved)
 	}
 	for _, r := range p.References {
 		if r.Batch == point.Batch && r.GPU == d.GPU && r.Status == reference.OK {

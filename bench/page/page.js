@@ -17,9 +17,11 @@ function readColors() {
   colors = swatches.map(css);
   [ink, dim, line, card, track, bad] = ["ink", "dim", "line", "card", "track", "bad"].map(css);
 }
-// fit makes a canvas as sharp as the screen and returns its context and width.
+let printing = false;
+// fit makes a canvas as sharp as the screen, or paper, and returns its context
+// and width.
 function fit(canvas, height) {
-  const ratio = window.devicePixelRatio || 1, width = canvas.parentNode.clientWidth;
+  const ratio = printing ? 4 : window.devicePixelRatio || 1, width = canvas.parentNode.clientWidth;
   canvas.width = Math.round(width * ratio);
   canvas.height = Math.round(height * ratio);
   canvas.style.height = height + "px";
@@ -70,22 +72,39 @@ let from = 0, to = n, cursor = -1, lanes = [];
 function drawTimeline() {
   readColors();
   const [g, width] = fit(chart, height), plot = Math.max(50, width - gutter), depth = height - headroom - footroom;
-  const y = v => headroom + depth * (1 - v / top), x = i => gutter + plot * (i - from) / (to - from);
+  const view = {
+    g, width, plot,
+    x: i => gutter + plot * (i - from) / (to - from),
+    y: v => headroom + depth * (1 - v / top),
+  };
   g.fillStyle = card; g.fillRect(0, 0, width, height);
+  shadePhases(view);
+  stackClasses(view);
+  drawLevels(view);
+  labelAxis(view);
+  labelPhases(view);
+  markPeak(view);
+  markCursor(view);
+}
+// visible is the stretch of a phase that is in sight, in pixels.
+function visible(p, {x, width}) { return [Math.max(x(p.from), gutter), Math.min(x(p.to), width)]; }
+function shadePhases(view) {
+  const {g} = view;
   data.phases.forEach((p, i) => {
-    const a = Math.max(x(p.from), gutter), b = Math.min(x(p.to), width);
-    if (b <= a) return;
-    if (i % 2 === 0) { g.fillStyle = track; g.fillRect(a, 0, b - a, height - footroom); }
+    const [a, b] = visible(p, view);
+    if (b > a && i % 2 === 0) { g.fillStyle = track; g.fillRect(a, 0, b - a, height - footroom); }
   });
-  // Each pixel shows the event with the most memory in it, so that no peak is lost.
+}
+// Each pixel shows the event with the most memory in it, so that no peak is lost.
+function stackClasses({g, plot, y}) {
   lanes = new Int32Array(plot);
-  const last = new Float64Array(plot);
   for (let px = 0; px < plot; px++) {
     const lo = Math.floor(from + (to - from) * px / plot), hi = Math.max(lo + 1, Math.floor(from + (to - from) * (px + 1) / plot));
     let best = lo;
     for (let i = lo; i < hi && i < n; i++) if (totals[i + 1] > totals[best + 1]) best = i;
     lanes[px] = Math.min(best, n - 1);
   }
+  const last = new Float64Array(plot);
   for (let c = 0; c < classes; c++) {
     g.fillStyle = colors[c];
     for (let px = 0; px < plot; px++) {
@@ -94,34 +113,45 @@ function drawTimeline() {
       if (v > 0) g.fillRect(gutter + px, y(last[px]), 1.05, bottom - y(last[px]));
     }
   }
+}
+// drawLevels draws the reserved memory and the board's limit, dashed.
+function drawLevels({g, width, plot, y}) {
   g.strokeStyle = ink; g.setLineDash([4, 3]); g.beginPath();
   for (let px = 0; px < plot; px++) { const v = y(reserved[lanes[px] + 1]); px ? g.lineTo(gutter + px, v) : g.moveTo(gutter, v); }
   g.stroke();
   if (data.limit < top) { g.strokeStyle = bad; g.beginPath(); g.moveTo(gutter, y(data.limit)); g.lineTo(width, y(data.limit)); g.stroke(); }
   g.setLineDash([]);
-  g.fillStyle = dim; g.strokeStyle = line; g.textAlign = "right";
+}
+function labelAxis({g, y}) {
+  g.fillStyle = dim; g.textAlign = "right";
   let step = 2 ** 20;
   while (top / step > 6) step *= 2;
   for (let v = 0; v <= top; v += step) { g.fillText(size(v).replace(".00", ""), gutter - 6, y(v) + 4); }
+  g.textAlign = "left";
+  g.fillText("allocations and frees " + (from + 1) + "–" + to + ", dashed: reserved" + (data.limit < top ? ", red: the board's limit" : ""), gutter, height - 5);
+}
+function labelPhases(view) {
+  const {g} = view;
   g.textAlign = "left"; g.fillStyle = ink;
   let free = gutter;
   for (const p of data.phases) {
-    const a = Math.max(x(p.from), gutter) + 4, b = Math.min(x(p.to), width);
-    if (b - a > g.measureText(p.name).width && a >= free) { g.fillText(p.name, a, 14); free = a + g.measureText(p.name).width + 6; }
+    const [a, b] = visible(p, view), w = g.measureText(p.name).width;
+    if (b - a - 4 > w && a + 4 >= free) { g.fillText(p.name, a + 4, 14); free = a + w + 10; }
   }
-  const peak = x(data.peak + 0.5);
-  if (data.peak >= from && data.peak < to) {
-    g.strokeStyle = ink; g.beginPath(); g.moveTo(peak, headroom - 6); g.lineTo(peak, height - footroom); g.stroke();
-    g.fillStyle = ink; g.beginPath(); g.moveTo(peak, y(totals[data.peak + 1])); g.lineTo(peak - 5, y(totals[data.peak + 1]) - 9); g.lineTo(peak + 5, y(totals[data.peak + 1]) - 9); g.fill();
-    g.textAlign = peak > width - 120 ? "right" : "left";
-    g.fillText("peak " + size(totals[data.peak + 1]), peak + (g.textAlign === "left" ? 8 : -8), y(totals[data.peak + 1]) - 6);
-  }
-  g.textAlign = "left"; g.fillStyle = dim;
-  g.fillText("allocations and frees " + (from + 1) + "–" + to + ", dashed: reserved", gutter, height - 5);
-  if (cursor >= from && cursor < to) {
-    const at = x(cursor + 0.5);
-    g.strokeStyle = ink; g.lineWidth = 2; g.beginPath(); g.moveTo(at, headroom); g.lineTo(at, height - footroom); g.stroke(); g.lineWidth = 1;
-  }
+}
+function markPeak({g, width, x, y}) {
+  if (data.peak < from || data.peak >= to) return;
+  const at = x(data.peak + 0.5), v = y(totals[data.peak + 1]);
+  g.strokeStyle = g.fillStyle = ink;
+  g.beginPath(); g.moveTo(at, headroom - 6); g.lineTo(at, height - footroom); g.stroke();
+  g.beginPath(); g.moveTo(at, v); g.lineTo(at - 5, v - 9); g.lineTo(at + 5, v - 9); g.fill();
+  g.textAlign = at > width - 120 ? "right" : "left";
+  g.fillText("peak " + size(totals[data.peak + 1]), at + (g.textAlign === "left" ? 8 : -8), v - 6);
+}
+function markCursor({g, x}) {
+  if (cursor < from || cursor >= to) return;
+  const at = x(cursor + 0.5);
+  g.strokeStyle = ink; g.lineWidth = 2; g.beginPath(); g.moveTo(at, headroom); g.lineTo(at, height - footroom); g.stroke(); g.lineWidth = 1;
 }
 function describe(i) {
   const e = data.events[i], b = e < 0 ? -1 - e : e, site = data.sites[data.site[b]];
@@ -190,7 +220,7 @@ function drawFlame() {
     deepest = Math.max(deepest, depth);
     const b = document.createElement("button");
     b.type = "button";
-    b.style.cssText = `left:${left}px;width:${w}px;top:${depth * 22}px;background:${colors[node.c]}`;
+    b.style.cssText = `left:${100 * left / width}%;width:${100 * w / width}%;top:${depth * 22}px;background:${colors[node.c]}`;
     const label = `${node.n}: ${size(node.b)}, ${(100 * node.b / data.flame.b).toFixed(1)} %, mostly ${data.classes[node.c]}`;
     b.title = label;
     b.setAttribute("aria-label", label);
@@ -282,7 +312,17 @@ drawAll();
 let pending = 0;
 window.addEventListener("resize", () => { cancelAnimationFrame(pending); pending = requestAnimationFrame(drawAll); });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
-window.addEventListener("beforeprint", drawAll);
+// On paper everything is open, light, and as wide as the page.
+const closed = [];
+function onPaper(yes) {
+  printing = yes;
+  document.documentElement.classList.toggle("paper", yes);
+  if (yes) document.querySelectorAll("details:not([open])").forEach(d => { d.open = true; closed.push(d); });
+  else closed.splice(0).forEach(d => { d.open = false; });
+  drawAll();
+}
+window.addEventListener("beforeprint", () => onPaper(true));
+window.addEventListener("afterprint", () => onPaper(false));
 // Milliseconds until all was drawn and on the screen, for tests and the curious.
 document.documentElement.dataset.drawn = Math.round(performance.now());
 requestAnimationFrame(() => requestAnimationFrame(() => { document.documentElement.dataset.painted = Math.round(performance.now()); }));
