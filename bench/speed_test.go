@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"runtime/debug"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,17 +12,33 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// BenchmarkRecordAndReplay is the unit of all work: two steps of redimnet-b2,
-// recorded and replayed on a simulated board. It should take at most 10 ms on
-// one core.
-func BenchmarkRecordAndReplay(b *testing.B) {
+// recordAndReplay measures the unit of all work, on one core: two steps of a
+// case, recorded and replayed on a simulated board.
+func recordAndReplay(b *testing.B, c models.Case) {
 	gpu, err := device.Lookup("rtx-5060-ti")
 	require.NoError(b, err)
 	registry := all.Models()
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // as the program runs
+	b.ReportAllocs()
 	for b.Loop() {
-		rec, err := registry.Record(models.Case{Model: "redimnet-b2", Stage: "full", Batch: 16}, boardOf(gpu), models.Options{})
+		rec, err := registry.Record(c, boardOf(gpu), models.Options{})
 		require.NoError(b, err)
 		_, err = simulate(b.Context(), rec.Program, gpu, allocator.DefaultConfig(), 0)
 		require.NoError(b, err)
 	}
+}
+
+// BenchmarkRecordAndReplay should take at most 10 ms for redimnet-b2, 50 ms
+// for any other model as it is trained by default, and 250 ms for a Llama of
+// 80 layers.
+func BenchmarkRecordAndReplay(b *testing.B) {
+	b.Run("redimnet-b2-full", func(b *testing.B) {
+		recordAndReplay(b, models.Case{Model: "redimnet-b2", Stage: "full", Batch: 16})
+	})
+	for _, m := range all.Models().All() {
+		b.Run(m.Name, func(b *testing.B) { recordAndReplay(b, m.Default) })
+	}
+	b.Run("llama-80-layers", func(b *testing.B) {
+		recordAndReplay(b, models.Case{Model: "llama", Settings: models.Settings{"layers": 80}})
+	})
 }

@@ -217,7 +217,7 @@ func (m Model) Record(c Case, board trace.Board, o Options) (*Recording, error) 
 	if err := trainer.Record(tape, o.Steps); err != nil {
 		return nil, err
 	}
-	rec := &Recording{Case: c, Counts: trainer.Counts(), Program: tape.Program()}
+	rec := &Recording{Case: c, Counts: trainer.Counts()}
 	if v, ok := trainer.(Validator); ok && o.Validation > 0 {
 		rec.Validation = o.Steps
 		tape.SetStep(o.Steps)
@@ -225,5 +225,6 @@ func (m Model) Record(c Case, board trace.Board, o Options) (*Recording, error) 
 			return nil, err
 		}
 	}
+	rec.Program = tape.Finish()
 	return rec, nil
 }

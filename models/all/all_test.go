@@ -1,6 +1,7 @@
 package all
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -136,5 +137,28 @@ func TestEveryStageSaysWhatItTrains(t *testing.T) {
 		for stage := range m.Trains {
 			require.Contains(t, m.Stages, stage, m.Name)
 		}
+	}
+}
+
+// TestRecordingDoesNotDependOnThoseBefore: recordings hand their memory on, and
+// nothing else. Programs that were returned stay as they are.
+func TestRecordingDoesNotDependOnThoseBefore(t *testing.T) {
+	record := func(model string) *program.Program {
+		r, err := Models().Record(models.Case{Model: model, Batch: 2}, board, models.Options{})
+		require.NoError(t, err)
+		return r.Program
+	}
+	cases := []string{"resnet18", "llama-tiny", "spectrogram-gan", "naics-embedder"}
+	first := map[string]*program.Program{}
+	for range 2 {
+		for _, model := range cases {
+			p := record(model)
+			require.NoError(t, p.Validate())
+			if first[model] == nil {
+				first[model] = p
+			}
+			require.Equal(t, first[model], p, model)
+		}
+		slices.Reverse(cases)
 	}
 }

@@ -47,7 +47,7 @@ func (g *Tensor) cloneLike(x *Tensor) *Tensor {
 	t.native = "new_empty_strided"
 	var y *Tensor
 	if x.isDense() {
-		y = t.emptyStrided(x.dtype, x.shape, x.strides)
+		y = t.fresh(x.dtype, x.layout)
 	} else {
 		y = t.empty(x.dtype, x.shape...)
 	}
@@ -83,7 +83,7 @@ func (t *Tape) New(op string, c program.Class, d DType, shape ...int64) *Tensor 
 // NewChannelsLast is New in channels-last layout.
 func (t *Tape) NewChannelsLast(op string, c program.Class, d DType, shape ...int64) *Tensor {
 	x := t.New(op, c, d, shape...)
-	x.setGeometry(shape, channelsLastStrides(nil, shape))
+	x.layout = t.channelsLast(shape)
 	return x
 }
 

@@ -177,7 +177,7 @@ func (q *Tensor) likeWithHeadSize(d int64) *Tensor {
 		return q.emptyLike(q.dtype)
 	}
 	shape := []int64{q.shape[0], q.shape[1], q.shape[2], d}
-	like := &Tensor{tape: q.tape, dtype: q.dtype, shape: shape, strides: q.strides}
+	like := &Tensor{tape: q.tape, dtype: q.dtype, layout: q.tape.layout(shape, q.strides)}
 	strides := make([]int64, 4)
 	step := int64(1)
 	for _, i := range sortDimensions(q.shape, []*Tensor{like}, nil) {

@@ -42,7 +42,7 @@ type edge struct {
 
 // meta is what the engine checks a gradient against (InputMetadata).
 type meta struct {
-	shape []int64
+	*layout
 	dtype DType
 }
 
@@ -56,16 +56,7 @@ type saved struct {
 const lastSeq = int64(1) << 62
 
 func (t *Tape) newNode(name string, inputs int) *Node {
-	var n *Node
-	if last := len(t.freeNodes) - 1; last >= 0 {
-		n, t.freeNodes = t.freeNodes[last], t.freeNodes[:last]
-		*n = Node{}
-	} else {
-		if len(t.nodes) == 0 {
-			t.nodes = make([]Node, 64)
-		}
-		n, t.nodes = &t.nodes[0], t.nodes[1:]
-	}
+	n := t.nodes.take()
 	t.seq++
 	n.t, n.name, n.seq = t, name, t.seq
 	n.place = t.place
@@ -127,7 +118,7 @@ func (x *Tensor) gradEdge() edge {
 		x.tape.seq--
 		n.seq = lastSeq
 		n.leaf = x
-		n.metas = append(n.metas, meta{x.shape, x.dtype})
+		n.metas = append(n.metas, meta{x.layout, x.dtype})
 		x.accum = n
 	}
 	return edge{x.accum, 0}
@@ -177,7 +168,7 @@ func (n *Node) yields(outs ...*Tensor) {
 			n.metas = append(n.metas, meta{})
 			continue
 		}
-		n.metas = append(n.metas, meta{x.shape, x.dtype})
+		n.metas = append(n.metas, meta{x.layout, x.dtype})
 		if x.dtype.differentiable() {
 			x.setNode(n, int32(i))
 		}
@@ -237,7 +228,7 @@ func (n *Node) gather(stack []*Node) []*Node {
 			stack = append(stack, e.node)
 		}
 	}
-	n.t.freeNodes = append(n.t.freeNodes, n)
+	n.t.nodes.give(n)
 	return stack
 }
 
@@ -263,7 +254,7 @@ func (n *Node) releaseSaved() {
 // backward is a node at work: the gradients that came in, the saved tensors,
 // and the gradients that go out.
 type backward struct {
-	call
+	*call
 	node *Node
 	// grad is the gradient of the first output; grads are those of all,
 	// nil where none came.

@@ -19,9 +19,21 @@ type call struct {
 	list   []*Tensor // an argument that is a list of tensors
 }
 
-// begin enters operator op, called with args; nil arguments are skipped.
-func (t *Tape) begin(op string, args ...*Tensor) (c call) {
-	c.t, c.temps, c.locals = t, len(t.temps), len(t.locals)
+// activation is the next place on the stack of activations.
+func (t *Tape) activation() *call {
+	if t.depth == len(t.calls) {
+		t.calls = append(t.calls, &call{t: t})
+	}
+	c := t.calls[t.depth]
+	t.depth++
+	c.temps, c.locals, c.nargs, c.list = len(t.temps), len(t.locals), 0, nil
+	return c
+}
+
+// begin enters operator op, called with args; nil arguments are skipped. The
+// activation is valid until it ends.
+func (t *Tape) begin(op string, args ...*Tensor) *call {
+	c := t.activation()
 	c.python, c.casts, c.muted = t.python, t.casts.enabled, t.hooks.muted
 	c.op, c.native, c.point = t.op, t.native, t.point
 	for _, x := range args {
@@ -48,7 +60,7 @@ func (t *Tape) begin(op string, args ...*Tensor) (c call) {
 }
 
 // beginList enters operator op, called with a list of tensors.
-func (t *Tape) beginList(op string, list []*Tensor) call {
+func (t *Tape) beginList(op string, list []*Tensor) *call {
 	c := t.begin(op)
 	for _, x := range list {
 		x.alive()
@@ -218,6 +230,7 @@ func (c *call) leave() {
 		t.locals = t.locals[:i]
 		x.release()
 	}
+	t.depth--
 	t.python, t.casts.enabled, t.op, t.native, t.point = c.python, c.casts, c.op, c.native, c.point
 }
 

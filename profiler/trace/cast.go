@@ -40,7 +40,7 @@ func (x *Tensor) cloneContiguous() *Tensor {
 // cloneChannelsLast is clone(memory_format=channels_last).
 func (x *Tensor) cloneChannelsLast() *Tensor {
 	return x.cloneInto(func(d DType) *Tensor {
-		return x.tape.emptyStrided(d, x.shape, channelsLastStrides(nil, x.shape))
+		return x.tape.fresh(d, x.tape.channelsLast(x.shape))
 	})
 }
 

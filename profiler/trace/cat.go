@@ -18,7 +18,7 @@ func Cat(dim int, xs ...*Tensor) *Tensor {
 	}
 	var y *Tensor
 	if last {
-		y = t.emptyStrided(d, shape, channelsLastStrides(nil, shape))
+		y = t.fresh(d, t.channelsLast(shape))
 	} else {
 		y = t.empty(d, shape...)
 	}

@@ -29,8 +29,7 @@ func (t *Tape) emptyIn(d DType, shape []int64, channelsLast bool) *Tensor {
 	if !channelsLast {
 		return t.empty(d, shape...)
 	}
-	var buf [8]int64
-	return t.emptyStrided(d, shape, channelsLastStrides(buf[:0], shape))
+	return t.fresh(d, t.channelsLast(shape))
 }
 
 type convDirection = cudnn.Direction

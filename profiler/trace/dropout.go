@@ -36,12 +36,7 @@ func (x *Tensor) dropout(p float64, training bool) *Tensor {
 func (g *Tensor) dropoutBackward(mask *Tensor) *Tensor {
 	t := g.tape
 	c := t.begin("native_dropout_backward", g, mask)
-	var buf [8]int64
-	strides := contiguousStrides(buf[:0], g.shape)
-	if g.suggestChannelsLast() {
-		strides = channelsLastStrides(buf[:0], g.shape)
-	}
-	y := t.emptyStrided(g.dtype, g.shape, strides)
+	y := t.emptyIn(g.dtype, g.shape, g.suggestChannelsLast())
 	t.launchElementwise(y, 2, g, mask)
 	return c.end(y)
 }

@@ -85,7 +85,7 @@ func (x *Tensor) MaxDim(keep bool, dim int) (values, indices *Tensor) {
 	shape, reduced := x.reducedShape([]int{dim}, keep)
 	values, indices = t.empty(x.dtype, shape...), t.empty(I64, shape...)
 	// The accumulator is a value and an index.
-	x.reduceScratch(&c, reduced, x.dtype.Size(), 16, 4)
+	x.reduceScratch(c, reduced, x.dtype.Size(), 16, 4)
 	t.launch(program.Op{Work: program.Reduction, FLOPs: x.numel}, []*Tensor{values, indices}, []*Tensor{x})
 	if n := t.record("MaxBackward0", x); n != nil {
 		n.save(indices)

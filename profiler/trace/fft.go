@@ -79,7 +79,7 @@ func (x *Tensor) realPart() *Tensor {
 	for i, s := range x.strides {
 		strides[i] = 2 * s
 	}
-	return x.tape.header(x.store, F32, x.shape, strides, 2*x.offset)
+	return x.tape.header(x.store, F32, x.tape.layout(x.shape, strides), 2*x.offset)
 }
 
 // HannWindow is torch.hann_window(n): computed with one element more, which

@@ -166,7 +166,7 @@ func (x *Tensor) accumulateAt(indices []*Tensor, values *Tensor) {
 	sorted := c.let(t.empty(I64, n))
 	order := c.let(t.empty(I64, n))
 	positions := c.let(t.Arange(n))
-	t.radixSort(sorted, order, linear, positions, bits.Len64(uint64((x.geometry().extent()-1)/x.picks(indices).slice)))
+	t.radixSort(sorted, order, linear, positions, bits.Len64(uint64((x.extent-1)/x.picks(indices).slice)))
 	t.launch(indexWork(values.numel), []*Tensor{x.touched(values.numel)}, []*Tensor{sorted, order, values})
 	c.done()
 }

@@ -7,7 +7,7 @@ import "slices"
 // then comes from a CopySlices node that runs n for the part the view shows.
 func (x *Tensor) rebase(n *Node) {
 	x.store.version++
-	n.metas = []meta{{x.shape, x.dtype}}
+	n.metas = []meta{{x.layout, x.dtype}}
 	if x.view == nil {
 		x.setNode(n, 0)
 		return
@@ -29,8 +29,8 @@ func (x *Tensor) copySlices(n *Node) *Node {
 	}
 	n.retain()
 	cs.inner = n
-	cs.metas = []meta{{base.shape, base.dtype}}
-	whole, part, offset := base.geometry(), x.geometry(), x.offset-base.offset
+	cs.metas = []meta{{base.layout, base.dtype}}
+	whole, part, offset := base.geometry, x.geometry, x.offset-base.offset
 	cs.apply = func(b *backward) { b.copySlices(whole, part, offset) }
 	return cs
 }
@@ -87,8 +87,8 @@ func (x *Tensor) refresh() {
 	}
 	n := x.tape.newNode("AsStridedBackward0", 1)
 	n.link(0, base)
-	n.metas = []meta{{x.shape, x.dtype}}
-	whole, part, offset := base.geometry(), x.geometry(), x.offset-base.offset
+	n.metas = []meta{{x.layout, x.dtype}}
+	whole, part, offset := base.geometry, x.geometry, x.offset-base.offset
 	n.apply = func(b *backward) { b.give(0, b.grad.asStridedBackward(whole, part, offset)) }
 	x.setNode(n, 0)
 }

@@ -31,14 +31,28 @@ func broadcast(xs ...*Tensor) []int64 {
 // elementwise allocates the result of a pointwise operator: its shape is the
 // broadcast one, its layout the one TensorIterator gives it.
 func (t *Tape) elementwise(d DType, xs ...*Tensor) *Tensor {
+	l := xs[0].layout
+	for _, x := range xs {
+		if x.layout != l {
+			return t.fresh(d, t.mapped(xs))
+		}
+	}
+	if l.mapped == nil {
+		l.mapped = t.mapped(xs)
+	}
+	return t.fresh(d, l.mapped)
+}
+
+// mapped is the layout of a pointwise function of xs.
+func (t *Tape) mapped(xs []*Tensor) *layout {
 	shape := broadcast(xs...)
 	var buf [8]int64
-	return t.emptyStrided(d, shape, t.outputStrides(buf[:0], shape, xs))
+	return t.layout(shape, outputStrides(buf[:0], shape, xs))
 }
 
 // outputStrides is TensorIterator's choice of layout for an output: that of
 // the inputs where they agree, else sorted by the strides of the inputs.
-func (t *Tape) outputStrides(dst, shape []int64, xs []*Tensor) []int64 {
+func outputStrides(dst, shape []int64, xs []*Tensor) []int64 {
 	same, contiguous, last, dense := true, true, true, true
 	for _, x := range xs {
 		same = same && sameInts(x.shape, shape)

@@ -8,7 +8,7 @@ func (t *Tape) launch(op program.Op, writes, reads []*Tensor) {
 	if t.hooks.muted {
 		return
 	}
-	p := t.prog
+	p := &t.prog
 	from := uint32(len(p.Operands))
 	for _, x := range reads {
 		if x != nil && !x.store.blank {

@@ -136,7 +136,7 @@ func (a *Tensor) broadcastProduct(b *Tensor) *Tensor {
 // lead stands for the batch dimensions of x in broadcasting.
 func (x *Tensor) lead() *Tensor {
 	n := max(len(x.shape)-2, 0)
-	return &Tensor{shape: x.shape[:n], strides: x.strides[:n]}
+	return &Tensor{layout: x.tape.layout(x.shape[:n], x.strides[:n])}
 }
 
 // MV is torch.mv: a matrix times a vector.

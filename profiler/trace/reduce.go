@@ -217,7 +217,7 @@ func (x *Tensor) reduce(r reduction, dims []int, keep bool) *Tensor {
 	if vt0 == 0 {
 		vt0 = 4
 	}
-	x.reduceScratch(&c, reduced, r.out.Size(), r.accSize, vt0)
+	x.reduceScratch(c, reduced, r.out.Size(), r.accSize, vt0)
 	t.launch(program.Op{Work: program.Reduction, FLOPs: x.numel}, []*Tensor{y}, []*Tensor{x})
 	return c.end(y)
 }

@@ -97,7 +97,7 @@ func (t *Tape) FlattenRNNWeights(weights []*Tensor) {
 		t.launchCopy(flat, w)
 		old := w.store
 		w.store, w.offset = flat.store, at
-		w.setGeometry(w.shape, contiguousStrides(nil, w.shape))
+		w.layout = w.tape.contiguous(w.shape)
 		flat.store.refs++
 		at += w.numel
 		t.drop(old)

@@ -12,13 +12,15 @@ import (
 // few of each, so that looking through them costs less than a map of all.
 type place struct {
 	module string
-	sites  []site
+	sites  []uint32
 }
 
-// site is an entry of the program's table of sites.
+// site is an entry of the program's table of sites. Steps and layers repeat
+// themselves, so each knows the one that came after it.
 type site struct {
+	place                   *place
 	op, native, node, where string
-	id                      uint32
+	next                    uint32
 }
 
 // placeOf is the module of the given path.
@@ -37,21 +39,43 @@ func (t *Tape) site() uint32 {
 	if t.opts.Annotate && t.shown {
 		line = where()
 	}
-	p := t.place
-	for i := range p.sites {
-		s := &p.sites[i]
-		if s.native != t.native || s.op != t.op || s.node != t.node || s.where != line {
-			continue
-		}
-		id := s.id
-		if i > 0 { // what is looked up often moves to the front
-			p.sites[i], p.sites[i-1] = p.sites[i-1], p.sites[i]
-		}
+	if len(t.sites) == 0 {
+		t.at = t.newSite(line)
+	}
+	here := &t.sites[t.at]
+	if t.isAt(here, line) { // as a kernel is where its result was allocated
+		return t.at
+	}
+	if !t.isAt(&t.sites[here.next], line) {
+		id := t.findSite(line)
+		t.sites[t.at].next = id // the table may have moved
+		t.at = id
 		return id
 	}
-	id := uint32(len(t.prog.Sites))
-	t.prog.Sites = push(t.prog.Sites, program.Site{Op: t.op, Native: t.native, Node: t.node, Module: p.module, Where: line})
-	p.sites = append(p.sites, site{t.op, t.native, t.node, line, id})
+	t.at = here.next
+	return t.at
+}
+
+// isAt reports whether the recording is at s, at the given line.
+func (t *Tape) isAt(s *site, line string) bool {
+	return s.place == t.place && s.native == t.native && s.op == t.op && s.node == t.node && s.where == line
+}
+
+// findSite looks through the sites of the module, and adds one if none fits.
+func (t *Tape) findSite(line string) uint32 {
+	for _, id := range t.place.sites {
+		if t.isAt(&t.sites[id], line) {
+			return id
+		}
+	}
+	return t.newSite(line)
+}
+
+func (t *Tape) newSite(line string) uint32 {
+	id := uint32(len(t.sites))
+	t.prog.Sites = push(t.prog.Sites, program.Site{Op: t.op, Native: t.native, Node: t.node, Module: t.place.module, Where: line})
+	t.sites = append(t.sites, site{t.place, t.op, t.native, t.node, line, id})
+	t.place.sites = append(t.place.sites, id)
 	return id
 }
 

@@ -2,11 +2,6 @@ package trace
 
 import "slices"
 
-// geometry is a shape and strides, such as those of a view.
-type geometry struct{ shape, strides []int64 }
-
-func (x *Tensor) geometry() geometry { return geometry{x.shape, x.strides} }
-
 // extent is how many elements of a storage the geometry reaches over.
 func (g geometry) extent() int64 {
 	last := int64(1)
@@ -50,7 +45,7 @@ func (g geometry) overlaps() bool {
 
 // asStrided is x.as_strided(shape, strides, offset).
 func (x *Tensor) asStrided(part geometry, offset int64) *Tensor {
-	whole, from := x.geometry(), x.offset
+	whole, from := x.geometry, x.offset
 	return x.viewOf("as_strided", "AsStridedBackward0", part.shape, part.strides, offset,
 		func(b *backward) { b.give(0, b.grad.asStridedBackward(whole, part, offset-from)) })
 }

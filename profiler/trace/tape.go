@@ -18,13 +18,17 @@ type Options struct {
 
 // Tape records what happens on one device. It is not safe for concurrent use.
 type Tape struct {
+	*memory
 	board  Board
 	opts   Options
-	prog   *program.Program
 	places map[string]*place
+	sites  []site // with what the program's table of them has
+	at     uint32 // the last of them that something happened at
 
 	// Interpreter state.
-	python bool // the innermost activation is Python, not C++
+	python bool    // the innermost activation is Python, not C++
+	calls  []*call // the stack of activations, of which depth are running
+	depth  int
 	temps  []*Tensor
 	locals []*Tensor
 	op     string // operator called from Python or by the autograd node
@@ -48,28 +52,20 @@ type Tape struct {
 	library libraries
 	convs   map[convCall][]int64 // workspaces of cuDNN, once found
 
-	tensors []Tensor  // slab
-	stores  []storage // slab
-	nodes   []Node    // slab
-	sizes   []int64   // slab of shapes and strides
+	graves [256]*Tensor // the last that have died
+	grave  int          // the oldest of them
 
-	// What has ended, for use again.
-	free       []*Tensor
-	freeStores []*storage
-	freeNodes  []*Node
-	graves     [256]*Tensor
-	grave      int // the oldest
-
-	frames    []*Frame    // that have ended, for the next to use
-	backwards []*backward // likewise
+	// What has ended, for the next to use.
+	frames    []*Frame
+	backwards []*backward
 }
 
 // New begins a recording for a board.
 func New(board Board, o Options) *Tape {
 	t := &Tape{
+		memory: memories.Get().(*memory),
 		board:  board,
 		opts:   o,
-		prog:   &program.Program{},
 		places: make(map[string]*place, 64),
 		python: true,
 		step:   -1,
@@ -80,8 +76,8 @@ func New(board Board, o Options) *Tape {
 	return t
 }
 
-// Program is what has been recorded so far.
-func (t *Tape) Program() *program.Program { return t.prog }
+// Program is what has been recorded so far. It grows with the recording.
+func (t *Tape) Program() *program.Program { return &t.prog }
 
 // Board is the GPU the step is recorded for.
 func (t *Tape) Board() Board { return t.board }
@@ -135,16 +131,7 @@ func push[T any](table []T, x T) []T {
 
 // allocate brings a storage of the given size to life.
 func (t *Tape) allocate(bytes int64) *storage {
-	var s *storage
-	if last := len(t.freeStores) - 1; last >= 0 {
-		s, t.freeStores = t.freeStores[last], t.freeStores[:last]
-		*s = storage{}
-	} else {
-		if len(t.stores) == 0 {
-			t.stores = make([]storage, 256)
-		}
-		s, t.stores = &t.stores[0], t.stores[1:]
-	}
+	s := t.stores.take()
 	s.bytes = bytes
 	if t.hooks.last && t.native != castOp {
 		t.hooks.muted = true
@@ -172,38 +159,15 @@ func (t *Tape) drop(s *storage) {
 		t.emit(program.Free, s.buffer)
 	}
 	if !t.hooks.muted {
-		t.freeStores = append(t.freeStores, s)
+		t.stores.give(s)
 	}
 }
 
 // header makes a tensor over a storage and registers it as a temporary of the
 // running C++ activation, if there is one.
-func (t *Tape) header(s *storage, d DType, shape, strides []int64, offset int64) *Tensor {
-	x := t.bare(s, d, offset)
-	x.setGeometry(shape, strides)
-	return x
-}
-
-// headerLike is header with the geometry of another tensor, which both share.
-func (t *Tape) headerLike(s *storage, d DType, like *Tensor, offset int64) *Tensor {
-	x := t.bare(s, d, offset)
-	x.shape, x.strides, x.numel = like.shape, like.strides, like.numel
-	return x
-}
-
-// bare is a header without geometry.
-func (t *Tape) bare(s *storage, d DType, offset int64) *Tensor {
-	var x *Tensor
-	if last := len(t.free) - 1; last >= 0 {
-		x, t.free = t.free[last], t.free[:last]
-		*x = Tensor{}
-	} else {
-		if len(t.tensors) == 0 {
-			t.tensors = make([]Tensor, 128)
-		}
-		x, t.tensors = &t.tensors[0], t.tensors[1:]
-	}
-	x.tape, x.store, x.dtype, x.offset = t, s, d, offset
+func (t *Tape) header(s *storage, d DType, l *layout, offset int64) *Tensor {
+	x := t.tensors.take()
+	x.layout, x.tape, x.store, x.dtype, x.offset = l, t, s, d, offset
 	s.refs++
 	if !t.python {
 		t.list(x)
@@ -217,9 +181,6 @@ func (t *Tape) list(x *Tensor) {
 	t.temps = append(t.temps, x)
 }
 
-// buried is the shape of dead tensors: it fits no strides.
-var buried = []int64{-1}
-
 // bury puts a dead tensor where its memory is used again after many others
 // have died, so that one that is used after its end is found out. What dies
 // while a recomputation unwinds is looked at again.
@@ -227,63 +188,61 @@ func (t *Tape) bury(x *Tensor) {
 	if t.hooks.muted {
 		return
 	}
-	x.shape, x.strides, x.store = buried, nil, nil
+	x.layout, x.store = buried, nil
 	if old := t.graves[t.grave]; old != nil {
-		t.free = append(t.free, old)
+		t.tensors.give(old)
 	}
 	t.graves[t.grave] = x
 	t.grave = (t.grave + 1) % len(t.graves)
 }
 
-// ints is a fresh slice of n numbers.
-func (t *Tape) ints(n int) []int64 {
-	if len(t.sizes) < n {
-		t.sizes = make([]int64, max(4096, n))
+// layout is the layout with the given shape and strides.
+func (t *Tape) layout(shape, strides []int64) *layout { return t.layouts.of(shape, strides) }
+
+// contiguous is the row-major layout of a shape.
+func (t *Tape) contiguous(shape []int64) *layout {
+	var buf [8]int64
+	return t.layout(shape, contiguousStrides(buf[:0], shape))
+}
+
+// channelsLast is the channels-last layout of a shape.
+func (t *Tape) channelsLast(shape []int64) *layout {
+	var buf [8]int64
+	return t.layout(shape, channelsLastStrides(buf[:0], shape))
+}
+
+// fresh is a tensor over a storage of its own, which reaches from its first to
+// its last element.
+func (t *Tape) fresh(d DType, l *layout) *Tensor {
+	if l.numel > mostElements {
+		t.Raise(fmt.Errorf("RuntimeError: Storage size calculation overflowed with sizes=%v", l.shape))
 	}
-	s := t.sizes[:n:n]
-	t.sizes = t.sizes[n:]
-	return s
+	return t.header(t.allocate(l.extent*d.Size()), d, l, 0)
 }
 
 // empty is a fresh row-major tensor.
-func (t *Tape) empty(d DType, shape ...int64) *Tensor {
-	var buf [8]int64
-	return t.emptyStrided(d, shape, contiguousStrides(buf[:0], shape))
-}
+func (t *Tape) empty(d DType, shape ...int64) *Tensor { return t.fresh(d, t.contiguous(shape)) }
 
-// emptyStrided is a fresh tensor with the given strides; its storage reaches
-// from its first to its last element.
+// emptyStrided is a fresh tensor with the given strides.
 func (t *Tape) emptyStrided(d DType, shape, strides []int64) *Tensor {
-	if numel(shape) > mostElements {
-		t.Raise(fmt.Errorf("RuntimeError: Storage size calculation overflowed with sizes=%v", shape))
-	}
-	last := int64(1)
-	for i, s := range shape {
-		if s == 0 {
-			last = 0
-			break
-		}
-		last += (s - 1) * strides[i]
-	}
-	return t.header(t.allocate(last*d.Size()), d, shape, strides, 0)
+	return t.fresh(d, t.layout(shape, strides))
 }
 
 // emptyLike is torch.empty_like with preserved strides.
 func (x *Tensor) emptyLike(d DType) *Tensor {
-	t := x.tape
-	if x.isDense() {
-		return t.headerLike(t.allocate(x.numel*d.Size()), d, x, 0)
+	if x.dense {
+		return x.tape.fresh(d, x.layout)
 	}
-	return t.elementwise(d, x)
+	return x.tape.elementwise(d, x)
 }
 
 // alias is another header over the storage of x, without history.
 func (x *Tensor) alias(shape, strides []int64, offset int64) *Tensor {
-	return x.tape.header(x.store, x.dtype, shape, strides, offset)
+	return x.tape.header(x.store, x.dtype, x.tape.layout(shape, strides), offset)
 }
 
 // detached is a header like x that takes no part in autograd.
-func (x *Tensor) detached() *Tensor { return x.tape.headerLike(x.store, x.dtype, x, x.offset) }
+func (x *Tensor) detached() *Tensor { return x.tape.header(x.store, x.dtype, x.layout, x.offset) }
 
 // scratch allocates bytes of library or kernel scratch space; the tensor is a
 // temporary of the running activation.

@@ -34,12 +34,12 @@ func (x *Tensor) im2col(args PoolArgs) *Tensor {
 	out := args.unfoldShape(x)
 	shape := []int64{x.shape[0], x.shape[1] * args.window(x), numel(out[2:])}
 	c := x.tape.begin("im2col_cuda", x)
-	return c.end(x.likeThenResized(&c, shape))
+	return c.end(x.likeThenResized(c, shape))
 }
 
 func (x *Tensor) col2im(shape []int64) *Tensor {
 	c := x.tape.begin("col2im_cuda", x)
-	return c.end(x.likeThenResized(&c, shape))
+	return c.end(x.likeThenResized(c, shape))
 }
 
 // unfoldShape is the shape of the grid of windows; the stride is one if it is

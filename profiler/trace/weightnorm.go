@@ -10,7 +10,7 @@ func WeightNorm(v, g *Tensor) *Tensor {
 	if acc == F16 {
 		acc = F32
 	}
-	norms := c.let(t.emptyStrided(acc, g.shape, g.strides))
+	norms := c.let(t.fresh(acc, g.layout))
 	t.launchNorm(w, 4, v, g)
 	if n := t.record("WeightNormInterfaceBackward0", v, g); n != nil {
 		n.save(v, g, norms)

@@ -1,0 +1,261 @@
+package trace
+
+import (
+	"cmp"
+	"slices"
+)
+
+// layout is a shape with strides and what follows from them. A recording has
+// few different ones and keeps each once, so that tensors share theirs and two
+// of the same layout are found to be so at a glance.
+type layout struct {
+	geometry
+	numel int64
+	// extent is how many elements of a storage it reaches over.
+	extent int64
+	// dense says that some permutation of the dimensions is contiguous, rowMajor
+	// and channelsLast that the one they name is; dimensions of size one do not
+	// count.
+	dense, rowMajor, channelsLast bool
+	// mapped is the layout of a pointwise function of tensors laid out so, once
+	// it has been asked for.
+	mapped *layout
+}
+
+// geometry is a shape and strides, such as those of a view.
+type geometry struct{ shape, strides []int64 }
+
+// buried is the layout of dead tensors: its shape fits no strides.
+var buried = &layout{geometry: geometry{shape: []int64{-1}}}
+
+// layouts are those of a recording: a hash table with open addresses.
+type layouts struct {
+	table []*layout // a power of two, at most half full
+	count int
+}
+
+// of finds the layout with the given shape and strides, or adds it.
+func (s *layouts) of(shape, strides []int64) *layout {
+	if 2*s.count >= len(s.table) {
+		s.grow()
+	}
+	at := s.place(shape, strides)
+	if s.table[at] == nil {
+		s.table[at] = newLayout(shape, strides)
+		s.count++
+	}
+	return s.table[at]
+}
+
+// place is where the layout is in the table, or would be.
+func (s *layouts) place(shape, strides []int64) uint64 {
+	const mix = 0x9e3779b97f4a7c15 // 2^64 divided by the golden ratio
+	h := uint64(len(shape))
+	for i := range shape {
+		h = (h ^ uint64(shape[i])) * mix
+		h = (h ^ h>>29 ^ uint64(strides[i])) * mix
+	}
+	mask := uint64(len(s.table) - 1)
+	at := h >> 32 & mask
+	for {
+		l := s.table[at]
+		if l == nil || sameInts(l.shape, shape) && sameInts(l.strides, strides) {
+			return at
+		}
+		at = (at + 1) & mask
+	}
+}
+
+// manyLayouts is when a recording begins with an empty table instead of that
+// of the recording before.
+const manyLayouts = 4096
+
+func (s *layouts) empty() {
+	if s.count > manyLayouts {
+		*s = layouts{}
+	}
+}
+
+func (s *layouts) grow() {
+	old := s.table
+	s.table = make([]*layout, max(256, 2*len(old)))
+	for _, l := range old {
+		if l != nil {
+			s.table[s.place(l.shape, l.strides)] = l
+		}
+	}
+}
+
+func newLayout(shape, strides []int64) *layout {
+	n := len(shape)
+	both := make([]int64, 2*n)
+	copy(both, shape)
+	copy(both[n:], strides[:n])
+	l := &layout{geometry: geometry{both[:n:n], both[n:]}}
+	l.numel, l.extent = numel(l.shape), l.geometry.extent()
+	l.rowMajor = denseAs(l.shape, l.strides, nil)
+	switch n {
+	case 4:
+		l.channelsLast = denseAs(l.shape, l.strides, []int{0, 2, 3, 1})
+	case 5:
+		l.channelsLast = denseAs(l.shape, l.strides, []int{0, 2, 3, 4, 1})
+	}
+	l.dense = l.rowMajor || l.permutes()
+	return l
+}
+
+// sameShape reports whether the shape is that of l.
+func (l *layout) sameShape(m *layout) bool { return l == m || sameInts(l.shape, m.shape) }
+
+// mostElements is how many elements a tensor can have: more than fit any
+// device, and so few that sums over all tensors of a step do not overflow.
+const mostElements = 1 << 46
+
+// numel counts elements, up to just beyond [mostElements].
+func numel(shape []int64) int64 {
+	n := int64(1)
+	for _, s := range shape {
+		switch {
+		case s == 0:
+			return 0
+		case n > mostElements/s:
+			n = mostElements + 1
+		default:
+			n *= s
+		}
+	}
+	return n
+}
+
+// contiguousStrides appends the strides of a dense row-major tensor to dst.
+func contiguousStrides(dst, shape []int64) []int64 {
+	n := len(shape)
+	at := len(dst)
+	for range n {
+		dst = append(dst, 0)
+	}
+	step := int64(1)
+	for i := n - 1; i >= 0; i-- {
+		dst[at+i] = step
+		step *= max(shape[i], 1)
+	}
+	return dst
+}
+
+// channelsLastStrides appends NHWC (or NDHWC) strides to dst.
+func channelsLastStrides(dst, shape []int64) []int64 {
+	n := len(shape)
+	at := len(dst)
+	for range n {
+		dst = append(dst, 0)
+	}
+	step := int64(1)
+	set := func(d int) {
+		dst[at+d] = step
+		step *= max(shape[d], 1)
+	}
+	set(1)
+	for d := n - 1; d >= 2; d-- {
+		set(d)
+	}
+	set(0)
+	return dst
+}
+
+// isContiguous is Tensor.is_contiguous().
+func (x *Tensor) isContiguous() bool { return x.rowMajor }
+
+// isChannelsLast is Tensor.is_contiguous(memory_format=channels_last or _3d).
+func (x *Tensor) isChannelsLast() bool { return x.channelsLast }
+
+// denseAs reports whether the strides are those of a dense tensor laid out in
+// the given order of dimensions, slowest first; nil is row-major.
+func denseAs(shape, strides []int64, order []int) bool {
+	step := int64(1)
+	for i := len(shape) - 1; i >= 0; i-- {
+		d := i
+		if order != nil {
+			d = order[i]
+		}
+		if shape[d] == 0 {
+			return true
+		}
+		if shape[d] != 1 {
+			if strides[d] != step {
+				return false
+			}
+			step *= shape[d]
+		}
+	}
+	return true
+}
+
+// isDense is is_non_overlapping_and_dense.
+func (x *Tensor) isDense() bool { return x.dense }
+
+// permutes reports whether g is contiguous but for the order of dimensions.
+func (g geometry) permutes() bool {
+	var dims []int
+	for d, s := range g.shape {
+		if s > 1 {
+			dims = append(dims, d)
+		}
+	}
+	slices.SortStableFunc(dims, func(a, b int) int { return cmp.Compare(g.strides[a], g.strides[b]) })
+	step := int64(1)
+	for _, d := range dims {
+		if g.strides[d] != step {
+			return false
+		}
+		step *= g.shape[d]
+	}
+	return true
+}
+
+// suggestChannelsLast is suggest_memory_format() == channels_last: the strides
+// say so, not merely allow it.
+func (x *Tensor) suggestChannelsLast() bool {
+	n := len(x.shape)
+	if n != 4 && n != 5 {
+		return false
+	}
+	// is_channels_last_strides_2d / _3d of c10/core/MemoryFormat.h.
+	if x.strides[1] == 0 {
+		return false
+	}
+	least := int64(0)
+	visit := func(d int) bool {
+		if x.shape[d] == 0 || x.strides[d] < least {
+			return false
+		}
+		if d == 0 && least == x.strides[1] {
+			return false
+		}
+		least = x.strides[d]
+		if x.shape[d] > 1 {
+			least *= x.shape[d]
+		}
+		return true
+	}
+	if !visit(1) {
+		return false
+	}
+	for d := n - 1; d >= 2; d-- {
+		if !visit(d) {
+			return false
+		}
+	}
+	return visit(0)
+}
+
+func sameInts(a, b []int64) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i] != b[i] {
+			return false
+		}
+	}
+	return true
+}

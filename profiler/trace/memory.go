@@ -1,0 +1,96 @@
+package trace
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// memory is what a recording works in: thousands of small things that come and
+// go, and tables of unknown length. Recordings hand it on to one another.
+type memory struct {
+	tensors slab[Tensor]
+	stores  slab[storage]
+	nodes   slab[Node]
+	layouts layouts
+	prog    program.Program
+}
+
+// memories are those that no recording works in.
+var memories = sync.Pool{New: func() any { return new(memory) }}
+
+// Finish ends the recording and returns its program. Neither the tape nor
+// anything that was made on it may be used afterwards: the next recording has
+// its memory.
+func (t *Tape) Finish() *program.Program {
+	m := t.memory
+	t.memory = nil
+	p := &program.Program{
+		Instructions: slices.Clone(m.prog.Instructions), Buffers: slices.Clone(m.prog.Buffers),
+		Ops: slices.Clone(m.prog.Ops), Operands: slices.Clone(m.prog.Operands),
+		Sites: slices.Clone(m.prog.Sites), Phases: slices.Clone(m.prog.Phases),
+	}
+	m.empty()
+	memories.Put(m)
+	return p
+}
+
+// empty forgets what the memory was used for.
+func (m *memory) empty() {
+	m.tensors.empty()
+	m.stores.empty()
+	m.nodes.empty()
+	m.layouts.empty()
+	p := &m.prog
+	p.Instructions, p.Buffers, p.Ops = p.Instructions[:0], p.Buffers[:0], p.Ops[:0]
+	p.Operands, p.Sites, p.Phases = p.Operands[:0], p.Sites[:0], p.Phases[:0]
+}
+
+// slab hands out things of one type from large pieces, and takes them back.
+type slab[T any] struct {
+	pieces [][]T
+	used   int // pieces that were begun
+	rest   []T // of the last of them
+	free   []*T
+}
+
+// slabPiece is how many things a piece has.
+const slabPiece = 128
+
+// take returns a zero T.
+func (s *slab[T]) take() *T {
+	if last := len(s.free) - 1; last >= 0 {
+		x := s.free[last]
+		s.free = s.free[:last]
+		var zero T
+		*x = zero
+		return x
+	}
+	if len(s.rest) == 0 {
+		s.begin()
+	}
+	x := &s.rest[0]
+	s.rest = s.rest[1:]
+	return x
+}
+
+// give takes back what nobody uses any more.
+func (s *slab[T]) give(x *T) { s.free = append(s.free, x) }
+
+// begin turns to the next piece.
+func (s *slab[T]) begin() {
+	if s.used == len(s.pieces) {
+		s.pieces = append(s.pieces, make([]T, slabPiece))
+	}
+	s.rest = s.pieces[s.used]
+	s.used++
+}
+
+// empty takes everything back.
+func (s *slab[T]) empty() {
+	for _, piece := range s.pieces[:s.used] {
+		clear(piece)
+	}
+	s.used, s.rest, s.free = 0, nil, s.free[:0]
+}
