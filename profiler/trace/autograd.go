@@ -274,6 +274,13 @@ func (b *backward) saved(i int) *Tensor { return b.kept[i] }
 // needs reports whether a gradient of input i is wanted.
 func (b *backward) needs(i int) bool { return b.node.needs(i) }
 
+// input is the shape and type of input i, which its gradient must have too. The
+// input must want one.
+func (b *backward) input(i int) *meta {
+	e := b.node.next[i]
+	return &e.node.metas[e.input]
+}
+
 // give makes x the gradient of input i and ends the statement.
 func (b *backward) give(i int, x *Tensor) {
 	if x != nil {

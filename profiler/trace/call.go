@@ -6,17 +6,22 @@ package trace
 // (see Frame) let go of a temporary as soon as it has been used.
 type call struct {
 	t      *Tape
-	temps  int    // where its temporaries begin on the tape's stack
-	locals int    // where its locals begin
-	python bool   // the caller is Python
-	casts  bool   // autocast is in force for the caller
-	muted  bool   // the caller runs without allocating
-	op     string // the caller's, to be restored
-	native string
-	point  point // where the caller was
+	caller scope // to be restored
+	casts  bool  // autocast is in force for the caller
+	muted  bool  // the caller runs without allocating
+	temps  int   // where its temporaries begin on the tape's stack
+	locals int   // where its locals begin
 	args   [4]*Tensor
 	nargs  int
 	list   []*Tensor // an argument that is a list of tensors
+}
+
+// scope says what code is running.
+type scope struct {
+	op     string // operator called from Python or by the autograd node
+	native string // innermost operator
+	point  point  // innermost activation, but for casts
+	python bool   // the innermost activation is Python, not C++
 }
 
 // activation is the next place on the stack of activations.
@@ -34,8 +39,7 @@ func (t *Tape) activation() *call {
 // activation is valid until it ends.
 func (t *Tape) begin(op string, args ...*Tensor) *call {
 	c := t.activation()
-	c.python, c.casts, c.muted = t.python, t.casts.enabled, t.hooks.muted
-	c.op, c.native, c.point = t.op, t.native, t.point
+	c.caller, c.casts, c.muted = t.scope, t.casts.enabled, t.hooks.muted
 	for _, x := range args {
 		if x != nil {
 			x.alive()
@@ -203,7 +207,7 @@ func (c *call) done() { c.finish() }
 // full expression, a Python caller until it is used. An argument that is
 // returned is the caller's already.
 func (c *call) hand(x *Tensor) {
-	if c.python || x.refs != 0 || x.dead {
+	if c.caller.python || x.refs != 0 || x.dead {
 		return
 	}
 	for _, a := range c.args[:c.nargs] {
@@ -231,7 +235,7 @@ func (c *call) leave() {
 		x.release()
 	}
 	t.depth--
-	t.python, t.casts.enabled, t.op, t.native, t.point = c.python, c.casts, c.op, c.native, c.point
+	t.scope, t.casts.enabled = c.caller, c.casts
 }
 
 func (c *call) giveBackArguments() {
@@ -245,7 +249,7 @@ func (c *call) giveBackArguments() {
 
 func (c *call) giveBack(x *Tensor) {
 	x.refs--
-	if x.refs == 0 && c.python {
+	if x.refs == 0 && c.caller.python {
 		x.die()
 	}
 }

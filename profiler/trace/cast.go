@@ -15,13 +15,14 @@ func (x *Tensor) to(d DType) *Tensor {
 	if d.differentiable() {
 		if n := t.record("ToCopyBackward0", x); n != nil {
 			n.yields(y)
-			from := x.dtype
-			n.apply = func(b *backward) { b.give(0, b.grad.to(from)) }
+			n.apply = castBackward
 		}
 	}
-	c.point.buffers = len(t.prog.Buffers) // the caller's arguments are being cast
+	c.caller.point.buffers = len(t.prog.Buffers) // the caller's arguments are being cast
 	return c.end(y)
 }
+
+func castBackward(b *backward) { b.give(0, b.grad.to(b.input(0).dtype)) }
 
 // To is Tensor.to(dtype), .half(), .float() and the like.
 func (x *Tensor) To(d DType) *Tensor {

@@ -1,9 +1,6 @@
 package trace
 
-import (
-	"container/heap"
-	"slices"
-)
+import "slices"
 
 // graphTask is one call of backward(): PyTorch's autograd engine on its
 // device thread.
@@ -26,18 +23,46 @@ type waiting struct {
 	queued bool
 }
 
-// readyQueue orders nodes as ReadyQueue does: the latest made runs first.
+// readyQueue orders nodes as ReadyQueue does: the latest made runs first. It is
+// a binary heap.
 type readyQueue []*Node
 
-func (q readyQueue) Len() int           { return len(q) }
-func (q readyQueue) Less(i, j int) bool { return q[i].seq > q[j].seq }
-func (q readyQueue) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
-func (q *readyQueue) Push(n any)        { *q = append(*q, n.(*Node)) }
-func (q *readyQueue) Pop() any {
-	old := *q
-	n := old[len(old)-1]
-	*q = old[:len(old)-1]
-	return n
+func (q *readyQueue) push(n *Node) {
+	heap := append(*q, n)
+	*q = heap
+	at := len(heap) - 1
+	for at > 0 {
+		parent := (at - 1) / 2
+		if heap[parent].seq >= n.seq {
+			break
+		}
+		heap[at] = heap[parent]
+		at = parent
+	}
+	heap[at] = n
+}
+
+func (q *readyQueue) pop() *Node {
+	heap := *q
+	top, last := heap[0], heap[len(heap)-1]
+	heap = heap[:len(heap)-1]
+	*q = heap
+	at := 0
+	for {
+		child := 2*at + 1
+		if child+1 < len(heap) && heap[child+1].seq > heap[child].seq {
+			child++
+		}
+		if child >= len(heap) || heap[child].seq <= last.seq {
+			break
+		}
+		heap[at] = heap[child]
+		at = child
+	}
+	if len(heap) > 0 {
+		heap[at] = last
+	}
+	return top
 }
 
 // Backward is loss.backward(): it runs the graph behind the scalar x and
@@ -78,7 +103,7 @@ func (t *Tape) backward(roots, grads []*Tensor) {
 		}
 	}
 	for len(task.ready) > 0 {
-		n := heap.Pop(&task.ready).(*Node)
+		n := task.ready.pop()
 		n.queued = false
 		task.run(n)
 	}
@@ -141,7 +166,7 @@ func (g *graphTask) count(root *Node) {
 func (g *graphTask) enqueue(n *Node) {
 	n.queued = true
 	n.retain() // by the queue
-	heap.Push(&g.ready, n)
+	g.ready.push(n)
 }
 
 // deliver adds a gradient, whose reference it takes over, to what its target

@@ -26,19 +26,16 @@ type Tape struct {
 	at     uint32 // the last of them that something happened at
 
 	// Interpreter state.
-	python bool    // the innermost activation is Python, not C++
+	scope
 	calls  []*call // the stack of activations, of which depth are running
 	depth  int
 	temps  []*Tensor
 	locals []*Tensor
-	op     string // operator called from Python or by the autograd node
-	native string // innermost operator
 	shown  bool   // op was called from Python
 	node   string // autograd node, "" in forward
 	place  *place // the module in execution
 	step   int
 	begun  int           // activations so far, but for casts
-	point  point         // the innermost of them
 	class  program.Class // of new buffers
 
 	// Autograd state.
@@ -67,7 +64,7 @@ func New(board Board, o Options) *Tape {
 		board:  board,
 		opts:   o,
 		places: make(map[string]*place, 64),
-		python: true,
+		scope:  scope{python: true},
 		step:   -1,
 		class:  program.Temporaries,
 	}

@@ -8,9 +8,19 @@ import "slices"
 // arrive as views are not added up in place.
 func (x *Tensor) viewOf(op, node string, shape, strides []int64, offset int64, back func(b *backward)) *Tensor {
 	c := x.tape.begin(op, x)
-	y := x.unsafeViewOf(op, node, shape, strides, offset, back)
+	y := x.trackedAlias(node, shape, strides, offset, back)
 	y.watch(x)
 	return c.end(y)
+}
+
+// trackedAlias is an alias of x that autograd follows.
+func (x *Tensor) trackedAlias(node string, shape, strides []int64, offset int64, back func(b *backward)) *Tensor {
+	y := x.alias(shape, strides, offset)
+	if n := x.tape.record(node, x); n != nil {
+		n.yields(y)
+		n.apply = back
+	}
+	return y
 }
 
 // watch makes y a view of x, or of what x is a view of.
@@ -26,19 +36,6 @@ func (x *Tensor) base() *Tensor {
 	return x
 }
 
-// unsafeViewOf is viewOf for what autograd does not know to be a view
-// (_unsafe_view).
-func (x *Tensor) unsafeViewOf(op, node string, shape, strides []int64, offset int64, back func(b *backward)) *Tensor {
-	t := x.tape
-	c := t.begin(op, x)
-	y := x.alias(shape, strides, offset)
-	if n := t.record(node, x); n != nil {
-		n.yields(y)
-		n.apply = back
-	}
-	return c.end(y)
-}
-
 // View is x.view(shape); one size may be -1.
 func (x *Tensor) View(shape ...int64) *Tensor {
 	shape = inferShape(shape, x.numel)
@@ -47,8 +44,7 @@ func (x *Tensor) View(shape ...int64) *Tensor {
 	if !ok {
 		panic("trace: view of a tensor whose strides do not allow it; use Reshape")
 	}
-	from := x.shape
-	return x.viewOf("view", "ViewBackward0", shape, strides, x.offset, func(b *backward) { b.give(0, b.grad.reshape(from)) })
+	return x.viewOf("view", "ViewBackward0", shape, strides, x.offset, reshapeBackward)
 }
 
 // Reshape is x.reshape(shape): a view where strides allow, else a copy.
@@ -60,8 +56,7 @@ func (x *Tensor) Reshape(shape ...int64) *Tensor {
 func (x *Tensor) reshape(shape []int64) *Tensor {
 	var buf [8]int64
 	if strides, ok := viewStrides(buf[:0], x.shape, x.strides, shape); ok {
-		from := x.shape
-		return x.viewOf("reshape", "ViewBackward0", shape, strides, x.offset, func(b *backward) { b.give(0, b.grad.reshape(from)) })
+		return x.viewOf("reshape", "ViewBackward0", shape, strides, x.offset, reshapeBackward)
 	}
 	// _unsafe_view of a clone.
 	c := x.tape.begin("reshape", x)
@@ -77,16 +72,18 @@ func (x *Tensor) Flatten(from, to int) *Tensor {
 	return c.end(x.reshape(shape))
 }
 
-// unsafeView is _unsafe_view of a tensor whose strides allow it.
+func reshapeBackward(b *backward) { b.give(0, b.grad.reshape(b.input(0).shape)) }
+
+// unsafeView is _unsafe_view of a tensor whose strides allow it: autograd does
+// not know it to be a view.
 func (x *Tensor) unsafeView(shape []int64) *Tensor {
 	var buf [8]int64
 	strides, ok := viewStrides(buf[:0], x.shape, x.strides, shape)
 	if !ok {
 		panic("trace: _unsafe_view of a tensor whose strides do not allow it")
 	}
-	from := x.shape
-	return x.unsafeViewOf("_unsafe_view", "UnsafeViewBackward0", shape, strides, x.offset,
-		func(b *backward) { b.give(0, b.grad.reshape(from)) })
+	c := x.tape.begin("_unsafe_view", x)
+	return c.end(x.trackedAlias("UnsafeViewBackward0", shape, strides, x.offset, reshapeBackward))
 }
 
 // inferShape fills in the one size given as -1.
@@ -170,7 +167,8 @@ func (x *Tensor) MoveDim(from, to int) *Tensor {
 // Transpose is x.transpose(a, b).
 func (x *Tensor) Transpose(a, b int) *Tensor {
 	a, b = x.dim(a), x.dim(b)
-	shape, strides := slices.Clone(x.shape), slices.Clone(x.strides)
+	var s, z [8]int64
+	shape, strides := append(s[:0], x.shape...), append(z[:0], x.strides...)
 	shape[a], shape[b] = shape[b], shape[a]
 	strides[a], strides[b] = strides[b], strides[a]
 	return x.viewOf("transpose", "TransposeBackward0", shape, strides, x.offset, func(bw *backward) { bw.give(0, bw.grad.Transpose(a, b)) })
@@ -221,6 +219,5 @@ func (x *Tensor) Expand(shape ...int64) *Tensor {
 			to[i], strides[i] = s, 0
 		}
 	}
-	from := x.shape
-	return x.viewOf("expand", "ExpandBackward0", to, strides, x.offset, func(b *backward) { b.give(0, b.grad.sumTo(from)) })
+	return x.viewOf("expand", "ExpandBackward0", to, strides, x.offset, func(b *backward) { b.give(0, b.grad.sumTo(b.input(0).shape)) })
 }
