@@ -1,15 +1,12 @@
 package bench
 
 import (
-	"context"
-	"errors"
 	"fmt"
 
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/bench/series"
 	"github.com/vprof/vprof/bench/snapshot"
 	"github.com/vprof/vprof/internal/bytesize"
-	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 )
 
@@ -21,14 +18,19 @@ const (
 	noticeable   = 256 << 20
 	leakP        = 0.001
 	cacheOverUse = 1.3  // reserved over allocated
+	inPieces     = 0.05 // of what is reserved
 	unsteady     = 0.10 // between the 5 % and the 95 % quantile, of the median
 	warmUp       = 0.2  // of the samples, in which caches fill
 )
 
-// DiagnoseSeries finds patterns in what a monitor saw.
+// DiagnoseSeries finds patterns in what a monitor saw. A board whose size the log
+// does not have is looked up in the catalog.
 func DiagnoseSeries(s series.Series) []report.Finding {
+	if gpu, err := device.Lookup(s.Product); s.Total == 0 && err == nil {
+		s.Total = gpu.Memory
+	}
 	var found []report.Finding
-	steady := s.Used[int(warmUp*float64(len(s.Used))):]
+	steady := s.Mine[int(warmUp*float64(len(s.Mine))):]
 	high := series.Quantile(steady, 1)
 	growing := false
 	if f, ok := leak(s, steady); ok {
@@ -40,6 +42,11 @@ func DiagnoseSeries(s series.Series) []report.Finding {
 			Kind: "spike", Problem: true,
 			What:     "a few samples need far more than all others: a larger batch (validation, the last one), a longer sequence, a tensor made at once",
 			Evidence: []string{fmt.Sprintf("at most %s, but 95 %% of the samples at most %s", size(high), size(p95))},
+			Advice: []string{
+				"move batches to the GPU one by one, never the data set: tensors are made on the host",
+				"validate in model.eval() and under torch.no_grad(), with a smaller batch",
+				"vprof smoke looks at validation and, with --longest, at the longest sample",
+			},
 		})
 	}
 	// A cache that still fills is not unsteady.
@@ -50,10 +57,40 @@ func DiagnoseSeries(s series.Series) []report.Finding {
 			Kind:     "variable input",
 			What:     "memory goes up and down from step to step, as with inputs of different lengths",
 			Evidence: []string{fmt.Sprintf("in the second half, 90 %% of the samples lie between %s and %s", size(low), size(top))},
+			Advice:   []string{"pad to a fixed length (padding: max_length)", "lower the batch by 10 to 20 %, for the longest input"},
 		})
 	}
-	return append(found, use(int64(series.Quantile(s.Used, 1)), s.Total)...)
+	var others int64
+	var evidence []string
+	for _, p := range s.Others {
+		if others += p.Peak; p.Peak > noticeable/8 {
+			evidence = append(evidence, fmt.Sprintf("%v had up to %s", p, bytesize.Format(p.Peak)))
+		}
+	}
+	if others > noticeable {
+		found = append(found, othersUse(others, evidence))
+	}
+	return append(found, use(s.Peak, s.Total)...)
 }
+
+// othersUse is the finding that other processes use the board.
+func othersUse(bytes int64, evidence []string) report.Finding {
+	return report.Finding{
+		Kind: "other processes", Problem: true, What: "other processes use the board", Evidence: evidence,
+		Advice: []string{fmt.Sprintf("end them, which frees %s: nvidia-smi or fuser -v /dev/nvidia* lists them", bytesize.Format(bytes))},
+	}
+}
+
+// againstLeaks is what the guides advise.
+func againstLeaks() []string {
+	return []string{
+		"keep numbers and not tensors: total += loss.item(), outputs.append(y.detach().cpu())",
+		"begin lists of results anew in each epoch",
+		"del what a step made (loss, outputs) before the next one, then torch.cuda.empty_cache()",
+	}
+}
+
+const leaks = "memory grows and does not stop: something keeps tensors of earlier steps (a list of losses with their graph, outputs without detach())"
 
 // leak tests for growth that goes on to the end: a cache that fills grows, too,
 // but stops.
@@ -64,15 +101,18 @@ func leak(s series.Series, steady []float64) (report.Finding, bool) {
 		return report.Finding{}, false
 	}
 	f := report.Finding{
-		Kind: "leak", Problem: true,
-		What: "memory grows and does not stop: something keeps tensors of earlier steps (a list of losses with their graph, outputs without detach())",
+		Kind: "leak", Problem: true, What: leaks, Advice: againstLeaks(),
 		Evidence: []string{
 			fmt.Sprintf("%s over %d samples, %s a sample (Theil-Sen)", size(growth), len(steady), size(whole.PerSample)),
 			fmt.Sprintf("probability of such an order without growth: %.2g (Mann-Kendall), in the second half %.2g", whole.P, end.P),
 		},
 	}
-	if left := float64(s.Total) - steady[len(steady)-1]; s.Total > 0 && s.Elapsed > 0 && left > 0 {
-		hours := left / whole.PerSample * s.Elapsed.Hours() / float64(len(s.Used)-1)
+	if s.Process.PID != 0 {
+		f.Evidence = append(f.Evidence, fmt.Sprintf("it is %v that grows", s.Process))
+	}
+	inUse := max(float64(s.Last), s.Mine[len(s.Mine)-1])
+	if left := float64(s.Total) - inUse; s.Total > 0 && s.Elapsed > 0 && left > 0 {
+		hours := left / whole.PerSample * s.Elapsed.Hours() / float64(len(s.Mine)-1)
 		f.Evidence = append(f.Evidence, fmt.Sprintf("the board is full in %.1f hours at this rate", hours))
 	}
 	return f, true
@@ -80,7 +120,7 @@ func leak(s series.Series, steady []float64) (report.Finding, bool) {
 
 // use finds boards that are nearly full or half empty.
 func use(peak, total int64) []report.Finding {
-	if total <= 0 {
+	if total <= 0 || peak <= 0 {
 		return nil
 	}
 	share := float64(peak) / float64(total)
@@ -100,26 +140,79 @@ func DiagnoseSnapshot(s snapshot.Summary) []report.Finding {
 	if s.OOMs > 0 {
 		found = append(found, report.Finding{
 			Kind: "out of memory", Problem: true, What: "allocations failed",
-			Evidence: []string{fmt.Sprintf("%d times in the recorded events", s.OOMs)},
+			Evidence: []string{fmt.Sprintf("%d times in the recorded events, the largest asked for %s", s.OOMs, bytesize.Format(s.Failed))},
 		})
 	}
+	if f, ok := leakOfSteps(s); ok {
+		found = append(found, f)
+	}
 	// What a peak left in the cache is no fragment, so the peaks are compared.
-	return append(found, fragmentation(s.PeakAllocated, s.PeakReserved, s.LargestFree)...)
+	return append(found, fragmentation(cache{s.PeakAllocated, s.PeakReserved, s.Free, s.LargestFree, s.Failed})...)
 }
 
-// fragmentation finds a cache that is far larger than what is in it. largest is
-// the largest free block; zero is unknown.
-func fragmentation(allocated, reserved, largest int64) []report.Finding {
-	if float64(reserved) < cacheOverUse*float64(allocated) || reserved-allocated < noticeable {
+// Limits of growth from step to step in a snapshot, whose bytes are exact.
+const (
+	firstSteps = 2 // in which state and caches come to life
+	fewSteps   = 6 // that a trend needs
+	stepLeakP  = 0.01
+	stepLeak   = 16 << 20
+)
+
+// leakOfSteps looks at what is left when steps end.
+func leakOfSteps(s snapshot.Summary) (report.Finding, bool) {
+	if len(s.Troughs) < firstSteps+fewSteps {
+		return report.Finding{}, false
+	}
+	var ends []float64
+	for _, t := range s.Troughs[firstSteps:] {
+		ends = append(ends, float64(t))
+	}
+	trend := series.TrendOf(ends)
+	growth := trend.PerSample * float64(len(ends)-1)
+	if trend.P > stepLeakP || growth < stepLeak {
+		return report.Finding{}, false
+	}
+	f := report.Finding{
+		Kind: "leak", Problem: true, What: leaks, Advice: againstLeaks(),
+		Evidence: []string{fmt.Sprintf("%d steps leave %s more and more, %s a step (Theil-Sen; probability without growth %.2g, Mann-Kendall)",
+			len(ends), size(growth), size(trend.PerSample), trend.P)},
+	}
+	for _, site := range s.Sites {
+		if site.Blocks >= len(ends)/2 {
+			f.Evidence = append(f.Evidence, fmt.Sprintf("%d blocks in use, %s, are of %s", site.Blocks, bytesize.Format(site.Bytes), site.Where))
+		}
+	}
+	return f, true
+}
+
+// cache is the state of an allocator in bytes; what is not known is zero.
+type cache struct {
+	allocated, reserved int64 // at their peaks
+	// free is what was in the cache when an allocation of failed bytes did, and
+	// largest the largest piece of it.
+	free, largest, failed int64
+}
+
+// fragmentation finds a cache that is far larger than what is in it, or that has
+// enough for an allocation that failed, but in pieces.
+func fragmentation(c cache) []report.Finding {
+	over := float64(c.reserved) >= cacheOverUse*float64(c.allocated) && c.reserved-c.allocated >= noticeable
+	// A little is always in pieces.
+	pieces := c.failed > 0 && c.free >= c.failed && c.largest < c.failed && float64(c.free) > inPieces*float64(c.reserved)
+	if !over && !pieces {
 		return nil
 	}
 	f := report.Finding{
 		Kind: "fragmentation", Problem: true,
 		What:     "the allocator holds far more than tensors need: free pieces that no request fits, or a cache from before",
-		Evidence: []string{fmt.Sprintf("%s reserved, %s allocated", bytesize.Format(reserved), bytesize.Format(allocated))},
+		Evidence: []string{fmt.Sprintf("%s reserved, %s allocated", bytesize.Format(c.reserved), bytesize.Format(c.allocated))},
+		Advice:   []string{"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", "torch.cuda.empty_cache() between training and validation, and after each epoch"},
 	}
-	if largest > 0 {
-		f.Evidence = append(f.Evidence, fmt.Sprintf("the largest free piece has %s of %s", bytesize.Format(largest), bytesize.Format(reserved-allocated)))
+	if c.largest > 0 {
+		f.Evidence = append(f.Evidence, fmt.Sprintf("the largest free piece has %s of %s", bytesize.Format(c.largest), bytesize.Format(c.free)))
+	}
+	if pieces {
+		f.Evidence = append(f.Evidence, fmt.Sprintf("%s were asked for while %s were free in the cache, in pieces too small", bytesize.Format(c.failed), bytesize.Format(c.free)))
 	}
 	return []report.Finding{f}
 }
@@ -127,8 +220,12 @@ func fragmentation(allocated, reserved, largest int64) []report.Finding {
 // DiagnoseRun finds what is wrong with one run of a report.
 func DiagnoseRun(d report.Device, u *report.Run) []report.Finding {
 	var found []report.Finding
+	c := cache{allocated: u.Allocated, reserved: u.Reserved}
 	if u.OOM != nil {
 		found = append(found, report.Finding{Kind: "out of memory", Problem: true, What: "the step does not fit", Evidence: []string{u.OOM.String()}})
+		if n := len(u.Phases); n > 0 { // the last one is when it happened
+			c.free, c.failed = u.Phases[n-1].Reserved-u.Phases[n-1].Allocated, u.OOM.Want
+		}
 	}
 	if u.OOM == nil && u.Retries > 0 {
 		found = append(found, report.Finding{
@@ -137,92 +234,14 @@ func DiagnoseRun(d report.Device, u *report.Run) []report.Finding {
 			Evidence: []string{fmt.Sprintf("%d times", u.Retries)},
 		})
 	}
-	found = append(found, fragmentation(u.Allocated, u.Reserved, 0)...)
+	found = append(found, fragmentation(c)...)
 	if u.Others > noticeable {
-		found = append(found, report.Finding{
-			Kind: "other processes", Problem: true, What: "other processes use the board",
-			Evidence: []string{bytesize.Format(u.Others) + " are theirs"},
-		})
+		found = append(found, othersUse(u.Others, []string{bytesize.Format(u.Others) + " are theirs"}))
 	}
 	if u.OOM == nil {
 		found = append(found, use(u.Device+u.Others, d.Memory)...)
 	}
 	return found
-}
-
-// Remedies are what the guides advise, in their order, each with what it would
-// change in the device bytes of the lab's case at this batch size. What PyTorch
-// would refuse is left out.
-func (l *Lab) Remedies(ctx context.Context, gpu device.GPU, batch int) ([]report.Remedy, error) {
-	now, err := l.deviceBytes(ctx, gpu, batch)
-	if err != nil {
-		return nil, err
-	}
-	half := max(1, batch/2)
-	var out []report.Remedy
-	try := func(what string, batch int, change func(*models.Case) string) error {
-		c := l.c
-		conf := change(&c)
-		if conf == "" {
-			conf = l.allocConf
-		}
-		other, err := NewLab(l.model, c, conf, l.residuals)
-		if err != nil {
-			return err
-		}
-		other.Learn(l.learned)
-		then, err := other.deviceBytes(ctx, gpu, batch)
-		var refused *RefusedError
-		if errors.As(err, &refused) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		out = append(out, report.Remedy{What: what, Saves: now - then})
-		return nil
-	}
-	keep := func(*models.Case) string { return "" }
-	if half < batch {
-		if err := try(fmt.Sprintf("batch %d instead of %d", half, batch), half, keep); err != nil {
-			return nil, err
-		}
-		micro := 2 * l.c.Accumulate
-		if err := try(fmt.Sprintf("batch %d with %d micro-batches a step: as many samples a step as now", half, micro), half,
-			func(c *models.Case) string { c.Accumulate = micro; return "" }); err != nil {
-			return nil, err
-		}
-	}
-	if l.c.AMP == "" {
-		if err := try("autocast in fp16", batch, func(c *models.Case) string { c.AMP = "fp16"; return "" }); err != nil {
-			return nil, err
-		}
-	}
-	if !l.c.Checkpointing {
-		if err := try("gradient checkpointing", batch, func(c *models.Case) string { c.Checkpointing = true; return "" }); err != nil {
-			return nil, err
-		}
-	}
-	if !l.conf.Expandable {
-		if err := try("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", batch, func(*models.Case) string { return "expandable_segments:True" }); err != nil {
-			return nil, err
-		}
-	}
-	s, err := l.sample(ctx, gpu, batch)
-	clear(l.kept)
-	// What the cache does not use at the peak is the least that it can spare.
-	out = append(out, report.Remedy{What: "torch.cuda.empty_cache(), until the next peak", Saves: s.Slack()})
-	return out, err
-}
-
-func (l *Lab) deviceBytes(ctx context.Context, gpu device.GPU, batch int) (int64, error) {
-	p, err := l.planner(ctx, gpu, []int{batch})
-	clear(l.kept)
-	if err != nil {
-		return 0, err
-	}
-	e, err := p.Estimate(batch)
-	return e.Device.Value, err
 }
 
 func size(bytes float64) string { return bytesize.Format(int64(bytes)) }

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -31,6 +32,28 @@ type Finding struct {
 	Problem  bool     `json:"problem"`
 	What     string   `json:"what"`
 	Evidence []string `json:"evidence"`
+	// Advice is what the guides say, in the order to try it.
+	Advice []string `json:"advice,omitempty"`
+	// GPU is the board, if the file has several.
+	GPU string `json:"gpu,omitempty"`
+}
+
+// short are the kinds that less memory would help against.
+var short = []string{"out of memory", "cache given back", "nearly full", "spike", "variable input", "fragmentation"}
+
+// Short tells whether something was found that less memory would help against.
+func (d *Diagnosis) Short() bool { return d.Has(short...) }
+
+// Has tells whether something of one of the kinds was found.
+func (d *Diagnosis) Has(kinds ...string) bool {
+	return slices.ContainsFunc(d.Findings, func(f Finding) bool { return slices.Contains(kinds, f.Kind) })
+}
+
+func (f Finding) name() string {
+	if f.GPU == "" {
+		return f.Kind
+	}
+	return f.Kind + " on " + f.GPU
 }
 
 // Remedy is what could be done.
@@ -56,9 +79,12 @@ func (d *Diagnosis) Problems() int {
 func (d *Diagnosis) Sheets() []Sheet {
 	s := Sheet{Title: d.Of, Columns: []Column{{Head: "finding"}, {Head: "what"}}}
 	for _, f := range d.Findings {
-		s.Rows = append(s.Rows, []string{f.Kind, f.What})
+		s.Rows = append(s.Rows, []string{f.name(), f.What})
 		for _, e := range f.Evidence {
 			s.Rows = append(s.Rows, []string{"", "evidence: " + e})
+		}
+		for _, a := range f.Advice {
+			s.Rows = append(s.Rows, []string{"", "do: " + a})
 		}
 	}
 	if len(d.Findings) == 0 {
@@ -79,8 +105,8 @@ func (d *Diagnosis) Sheets() []Sheet {
 			"empty_cache() does not lower the peak: it gives back at least so much after it.",
 		}
 		sheets = append(sheets, r)
-	} else if len(d.Findings) > 0 {
-		sheets[0].Notes = append(sheets[0].Notes, "--model, --batch and --gpu say what was trained; then remedies have their savings.")
+	} else if d.Case == "" && (d.Short() || d.Has("under-use")) {
+		sheets[0].Notes = append(sheets[0].Notes, "--model, --batch and --gpu say what was trained; then there are remedies with their savings.")
 	}
 	return sheets
 }
@@ -100,7 +126,10 @@ func (d *Diagnosis) Lines() []any {
 func (d *Diagnosis) Records() [][]string {
 	rows := [][]string{{"of", "type", "name", "problem", "text", "saves_bytes"}}
 	for _, f := range d.Findings {
-		rows = append(rows, []string{d.Of, "finding", f.Kind, strconv.FormatBool(f.Problem), strings.Join(f.Evidence, "; "), ""})
+		rows = append(rows, []string{d.Of, "finding", f.name(), strconv.FormatBool(f.Problem), strings.Join(f.Evidence, "; "), ""})
+		for _, a := range f.Advice {
+			rows = append(rows, []string{d.Of, "advice", f.name(), "", a, ""})
+		}
 	}
 	for _, r := range d.Remedies {
 		rows = append(rows, []string{d.Of, "remedy", "", "", r.What, fmt.Sprint(r.Saves)})

@@ -1,29 +1,57 @@
-// Package series reads what a monitor saw of a GPU's memory over time, and
-// finds patterns in it: growth, spikes, ups and downs.
+// Package series reads what a monitor saw of GPUs' memory over time, its own or
+// nvidia-smi, and finds patterns in it: growth, spikes, ups and downs.
 package series
 
 import (
-	"encoding/csv"
-	"errors"
+	"bytes"
+	"cmp"
 	"fmt"
 	"io"
-	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
-
-	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// Series is the memory in use of one GPU, in bytes, sample by sample.
+// Series is what a log says of one GPU. All amounts are bytes.
 type Series struct {
-	GPU  string
-	Used []float64
+	// GPU names it in the log, with its number where there is one: "0 Tesla T4".
+	// Product is the name alone; empty if the log does not say.
+	GPU, Product string
+	// Mine is what the training has, sample by sample: the processes that were
+	// watched, or the one that takes most, or, where only the whole board was
+	// looked at, all that is in use.
+	Mine []float64
+	// Process is whose memory Mine is; the zero Process where all is.
+	Process Process
+	// Others are the processes besides, the largest first. Where they are not
+	// listed one by one there is one without a number.
+	Others []Process
+	// Peak is the most that was in use of the board, by all; zero is unknown.
+	Peak int64
 	// Total is the board's memory; zero is unknown.
 	Total int64
+	// Last is what was in use of the board at the end; zero is unknown.
+	Last int64
 	// Elapsed is from the first sample to the last; zero is unknown.
 	Elapsed time.Duration
+}
+
+// Process is one that used a board.
+type Process struct {
+	PID  int
+	Name string
+	// Peak is the most that it had, bytes.
+	Peak int64
+}
+
+func (p Process) String() string {
+	switch {
+	case p.PID == 0:
+		return "other processes"
+	case p.Name == "":
+		return fmt.Sprintf("process %d", p.PID)
+	}
+	return fmt.Sprintf("process %d (%s)", p.PID, p.Name)
 }
 
 // A FormatError says what is wrong with a file.
@@ -38,194 +66,171 @@ func (e *FormatError) Error() string { return fmt.Sprintf("%s:%d: %s", e.File, e
 // maxFile is the largest file read in bytes.
 const maxFile = 256 << 20
 
-// IsCSV tells whether a file that begins with head has the columns of a log of
-// memory.
-func IsCSV(head []byte) bool {
-	first, _, _ := strings.Cut(string(head), "\n")
-	for name := range strings.SplitSeq(first, ",") {
-		if strings.HasPrefix(strings.TrimSpace(name), "memory.used") {
-			return true
-		}
-	}
-	return false
+// Is tells whether a file that begins with head looks like a log of memory.
+func Is(head []byte) bool {
+	first, _, _ := bytes.Cut(head, []byte("\n"))
+	return formatOf(first) != nil
 }
 
-// Read reads the CSV of nvidia-smi --query-gpu=...,memory.used,... --format=csv,
-// with or without units. Timestamp, name, index and memory.total are used
-// where they are. Rows of several GPUs make several series. The error is a
+// formatOf is the reader of files with a first line; nil if there is none.
+func formatOf(first []byte) func([]byte) (*journal, error) {
+	if bytes.HasPrefix(first, []byte("{")) && bytes.Contains(first, []byte(`"used_bytes"`)) {
+		return readJSONLines
+	}
+	for name := range strings.SplitSeq(string(first), ",") {
+		word, _, _ := strings.Cut(strings.TrimSpace(name), " ")
+		switch word {
+		case "memory.used":
+			return readBoards
+		case "used_memory", "used_gpu_memory":
+			return readProcesses
+		case "used_bytes":
+			return readMonitor
+		}
+	}
+	return nil
+}
+
+// Read reads the log of vprof monitor (--csv or --jsonl), or the CSV of
+// nvidia-smi --query-gpu=...,memory.used,... or --query-compute-apps=pid,
+// used_memory,..., with or without units. Whatever other columns there are is
+// used or left. A last line that was cut off is left out. The error is a
 // [*FormatError] unless reading itself failed.
 func Read(r io.Reader, name string) ([]Series, error) {
-	c := csv.NewReader(io.LimitReader(r, maxFile))
-	c.TrimLeadingSpace, c.FieldsPerRecord, c.ReuseRecord = true, -1, true
-	head, err := c.Read()
+	data, err := io.ReadAll(io.LimitReader(r, maxFile+1))
 	if err != nil {
-		return nil, &FormatError{name, 1, "no header: " + err.Error()}
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	columns := columnsOf(head)
-	if columns.used < 0 {
-		return nil, &FormatError{name, 1, "there is no column memory.used"}
+	if len(data) > maxFile {
+		return nil, &FormatError{name, 1, fmt.Sprintf("longer than %d bytes", maxFile)}
 	}
-	var all []Series
-	at := map[string]int{}
-	first := map[string]time.Time{}
-	for line := 2; ; line++ {
-		row, err := c.Read()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, &FormatError{name, line, err.Error()}
-		}
-		s, err := columns.sample(row)
-		if err != nil {
-			return nil, &FormatError{name, line, err.Error()}
-		}
-		i, seen := at[s.gpu]
-		if !seen {
-			i = len(all)
-			at[s.gpu], first[s.gpu] = i, s.when
-			all = append(all, Series{GPU: s.gpu})
-		}
-		all[i].Used = append(all[i].Used, s.used)
-		all[i].Total = max(all[i].Total, s.total)
-		if !s.when.IsZero() {
-			all[i].Elapsed = s.when.Sub(first[s.gpu])
-		}
+	if end := bytes.LastIndexByte(data, '\n'); end >= 0 && bytes.IndexByte(data[:end], '\n') >= 0 {
+		data = data[:end+1] // whoever wrote the log may have been stopped in a line
 	}
-	if len(all) == 0 {
-		return nil, &FormatError{name, 2, "there are no samples"}
+	first, _, _ := bytes.Cut(data, []byte("\n"))
+	read := formatOf(first)
+	if read == nil {
+		return nil, &FormatError{name, 1, "there is no column memory.used, used_memory or used_bytes (log with the header)"}
+	}
+	j, err := read(data)
+	if err != nil {
+		wrong := &FormatError{name, 1, err.Error()}
+		if j != nil {
+			wrong.Line = j.line
+		}
+		return nil, wrong
+	}
+	if len(j.boards) == 0 {
+		return nil, &FormatError{name, j.line, "there are no samples"}
+	}
+	all := make([]Series, len(j.boards))
+	for i, b := range j.boards {
+		all[i] = b.series()
 	}
 	return all, nil
 }
 
-type columns struct{ used, total, when, name, index int }
-
-func columnsOf(head []string) columns {
-	find := func(prefix string) int {
-		return slices.IndexFunc(head, func(s string) bool {
-			word, _, _ := strings.Cut(strings.TrimSpace(s), " ")
-			return word == prefix
-		})
-	}
-	return columns{find("memory.used"), find("memory.total"), find("timestamp"), find("name"), find("index")}
+// journal collects what a log says, whatever its format.
+type journal struct {
+	line   int // that is read, from 1
+	boards []*board
 }
 
-type sample struct {
-	gpu   string
-	used  float64
-	total int64
-	when  time.Time
+// board is what is said of one of them.
+type board struct {
+	key, name, product string
+	total              int64
+	moments            []moment
 }
 
-func (c columns) sample(row []string) (sample, error) {
-	cell := func(i int) string {
-		if i < 0 || i >= len(row) {
-			return ""
+// moment is one look at a board. Amounts that are not known are negative.
+type moment struct {
+	when                   time.Time
+	used, highest, watched float64
+	processes              map[int]float64
+	names                  map[int]string
+}
+
+// unknown is a moment of which nothing is known.
+func unknown() moment { return moment{used: -1, highest: -1, watched: -1} }
+
+// maxBoards is more boards than a machine has.
+const maxBoards = 256
+
+// board finds the one of a key, or makes it.
+func (j *journal) board(key, name, product string) (*board, error) {
+	for _, b := range j.boards {
+		if b.key == key {
+			return b, nil
 		}
-		return strings.TrimSpace(row[i])
 	}
-	var s sample
-	used, err := mebibytes(cell(c.used))
-	if err != nil {
-		return s, fmt.Errorf("memory.used: %w", err)
+	if len(j.boards) == maxBoards {
+		return nil, fmt.Errorf("there are more than %d boards", maxBoards)
 	}
-	s.used = used
-	if text := cell(c.total); text != "" {
-		total, err := mebibytes(text)
-		if err != nil {
-			return s, fmt.Errorf("memory.total: %w", err)
+	b := &board{key: key, name: name, product: product}
+	j.boards = append(j.boards, b)
+	return b, nil
+}
+
+// series picks out of all moments those that are about the training.
+func (b *board) series() Series {
+	s := Series{GPU: b.name, Product: b.product, Total: b.total}
+	peaks, names := map[int]int64{}, map[int]string{}
+	var watched bool
+	for _, m := range b.moments {
+		s.Peak = max(s.Peak, int64(m.used), int64(m.highest))
+		s.Last = max(0, int64(m.used))
+		watched = watched || m.watched >= 0
+		for pid, bytes := range m.processes {
+			peaks[pid] = max(peaks[pid], int64(bytes))
+			names[pid] = m.names[pid]
 		}
-		s.total = int64(total)
 	}
-	s.gpu = strings.TrimSpace(cell(c.index) + " " + cell(c.name))
-	// nvidia-smi's own format; a clock that cannot be read is no clock.
-	if when, err := time.Parse("2006/01/02 15:04:05.000", cell(c.when)); err == nil {
-		s.when = when
+	for pid, peak := range peaks {
+		s.Others = append(s.Others, Process{pid, names[pid], peak})
 	}
-	return s, nil
-}
-
-// mebibytes reads "1234 MiB" or "1234", nvidia-smi's unit.
-func mebibytes(s string) (float64, error) {
-	v, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(s, "MiB")), 64)
-	if err != nil || !(v >= 0 && v < 1e9) {
-		return 0, fmt.Errorf("%q is no number of MiB", s)
-	}
-	return v * (1 << 20), nil
-}
-
-// Trend is the result of a test for growth.
-type Trend struct {
-	// PerSample is the median of the slopes between all pairs of samples
-	// (Theil and Sen), in bytes: outliers do not move it.
-	PerSample float64
-	// P is the probability of samples in such an order without a trend (the
-	// test of Mann and Kendall, two-sided, with ties).
-	P float64
-}
-
-// trendSamples is how many samples the test compares in pairs; more are
-// thinned out to medians of stretches.
-const trendSamples = 400
-
-// TrendOf tests for growth or decline.
-func TrendOf(values []float64) Trend {
-	short, stretch := thin(values, trendSamples)
-	n := len(short)
-	if n < 4 {
-		return Trend{P: 1}
-	}
-	var slopes []float64
-	sum := 0.0
-	ties := map[float64]int{}
-	for i, a := range short {
-		ties[a]++
-		for j := i + 1; j < n; j++ {
-			d := short[j] - a
-			slopes = append(slopes, d/float64(j-i))
-			switch {
-			case d > 0:
-				sum++
-			case d < 0:
-				sum--
+	slices.SortFunc(s.Others, func(x, y Process) int { return cmp.Or(cmp.Compare(y.Peak, x.Peak), cmp.Compare(x.PID, y.PID)) })
+	mine := func(m moment) float64 { return m.used }
+	switch {
+	case watched:
+		mine = func(m moment) float64 { return m.watched }
+		s.Others = b.unwatched()
+	case len(s.Others) > 0:
+		s.Process, s.Others = s.Others[0], s.Others[1:]
+		mine = func(m moment) float64 {
+			if v, ok := m.processes[s.Process.PID]; ok {
+				return v
 			}
+			return -1 // it had not begun, or had ended
 		}
 	}
-	variance := float64(n * (n - 1) * (2*n + 5))
-	for _, t := range ties {
-		variance -= float64(t * (t - 1) * (2*t + 5))
+	var from, to time.Time
+	for _, m := range b.moments {
+		v := mine(m)
+		if v < 0 {
+			continue
+		}
+		if len(s.Mine) == 0 {
+			from = m.when
+		}
+		s.Mine, to = append(s.Mine, v), m.when
 	}
-	variance /= 18
-	p := 1.0
-	if variance > 0 && sum != 0 {
-		z := (math.Abs(sum) - 1) / math.Sqrt(variance)
-		p = 2 * distuv.UnitNormal.Survival(z)
+	if !from.IsZero() && !to.IsZero() {
+		s.Elapsed = to.Sub(from)
 	}
-	return Trend{Median(slopes) / float64(stretch), min(1, p)}
+	return s
 }
 
-// thin replaces stretches of equal length by their medians, so that at most n
-// are left.
-func thin(values []float64, n int) (short []float64, stretch int) {
-	stretch = (len(values) + n - 1) / max(n, 1)
-	if stretch <= 1 {
-		return values, 1
+// unwatched is what others than the watched processes had.
+func (b *board) unwatched() []Process {
+	most := 0.0
+	for _, m := range b.moments {
+		if m.watched >= 0 {
+			most = max(most, m.used-m.watched)
+		}
 	}
-	for part := range slices.Chunk(values, stretch) {
-		short = append(short, Median(part))
+	if most == 0 {
+		return nil
 	}
-	return short, stretch
-}
-
-// Median is the middle value; zero of none.
-func Median(values []float64) float64 { return Quantile(values, 0.5) }
-
-// Quantile is the value at a share of the sorted values, by the nearest rank;
-// zero of none.
-func Quantile(values []float64, q float64) float64 {
-	if len(values) == 0 {
-		return 0
-	}
-	sorted := slices.Sorted(slices.Values(values))
-	return sorted[int(math.Round(q*float64(len(sorted)-1)))]
+	return []Process{{Peak: int64(most)}}
 }

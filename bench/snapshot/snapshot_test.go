@@ -25,14 +25,22 @@ func TestEveryProtocolReadsTheSame(t *testing.T) {
 		// The peak is before the 20 MiB went: 16 + 32 + 20.
 		require.Equal(t, Summary{
 			Allocated: 48 * mib, Requested: 48*mib - 100, Reserved: 84 * mib,
-			PeakAllocated: 68 * mib, PeakReserved: 84 * mib, Traced: 9, OOMs: 1,
+			PeakAllocated: 68 * mib, PeakReserved: 84 * mib, Traced: 9, OOMs: 1, Failed: 1 << 40, Troughs: []int64{48 * mib},
 			LargestFree: 20 * mib, Free: 24 * mib, Segments: 2,
 			Categories: []Category{{"optimizer state", 32 * mib}, {"weights", 16 * mib}},
 			Largest:    []Block{s.Segments[0].Blocks[1], s.Segments[0].Blocks[0]},
+			Sites:      []Site{{"_init_group", 1, 32 * mib}, {"/home/me/train.py:12 main", 1, 16 * mib}},
 		}, got)
 		require.InDelta(t, 1-20.0/24, got.Fragmentation(), 1e-12)
 		require.Equal(t, "/home/me/train.py:12 main", got.Largest[1].String())
 	}
+}
+
+// Falls of 8, 10 and 9, and in between one of 2 that is not the end of a step.
+func TestTroughsAreWhereCurvesStopToFall(t *testing.T) {
+	require.Equal(t, []int64{2, 1, 3}, troughs([]int64{0, 10, 2, 5, 11, 9, 11, 1, 6, 12, 7, 3, 4}))
+	require.Nil(t, troughs([]int64{1, 2, 3}))
+	require.Equal(t, []int64{0}, troughs([]int64{5, 0}))
 }
 
 func TestSnapshotThatCallsCodeIsRefused(t *testing.T) {

@@ -19,8 +19,12 @@ type Summary struct {
 	// Traced is the number of events behind the peaks; with none, the peaks are
 	// only the moment's.
 	Traced int
-	// OOMs is how often an allocation failed.
-	OOMs int
+	// OOMs is how often an allocation failed, Failed the largest that did, as
+	// asked for.
+	OOMs   int
+	Failed int64
+	// Troughs are the allocated bytes at the ends of the recorded steps.
+	Troughs []int64
 	// LargestFree is the largest free block, Free all of them.
 	LargestFree, Free int64
 	Segments          int
@@ -28,6 +32,16 @@ type Summary struct {
 	Categories []Category
 	// Largest are the largest blocks in use, the largest first.
 	Largest []Block
+	// Sites are where the blocks in use were allocated, those with the most
+	// bytes first; at most ten. It is empty unless stacks were recorded.
+	Sites []Site
+}
+
+// Site is a line that allocated blocks which are in use.
+type Site struct {
+	Where  string
+	Blocks int
+	Bytes  int64
 }
 
 // Category is the memory of one purpose.
@@ -45,13 +59,13 @@ func (s Summary) Fragmentation() float64 {
 	return 1 - float64(s.LargestFree)/float64(s.Free)
 }
 
-// largestShown is how many blocks a summary has.
+// largestShown is how many blocks and sites a summary has.
 const largestShown = 10
 
 // Of sums up a device.
 func (s *Snapshot) Of(device int) Summary {
 	out := Summary{Device: device}
-	by := map[string]int64{}
+	by, sites := map[string]int64{}, map[string]Site{}
 	for _, g := range s.Segments {
 		if g.Device != device {
 			continue
@@ -65,6 +79,9 @@ func (s *Snapshot) Of(device int) Summary {
 				out.Requested += b.Requested
 				by[category(b)] += b.Size
 				out.Largest = append(out.Largest, b)
+				if where := b.String(); where != "" {
+					sites[where] = Site{where, sites[where].Blocks + 1, sites[where].Bytes + b.Size}
+				}
 			case b.Free():
 				out.Free += b.Size
 				out.LargestFree = max(out.LargestFree, b.Size)
@@ -73,6 +90,11 @@ func (s *Snapshot) Of(device int) Summary {
 	}
 	slices.SortStableFunc(out.Largest, func(a, b Block) int { return cmp.Compare(b.Size, a.Size) })
 	out.Largest = slices.Clip(out.Largest[:min(len(out.Largest), largestShown)])
+	for _, site := range sites {
+		out.Sites = append(out.Sites, site)
+	}
+	slices.SortFunc(out.Sites, func(a, b Site) int { return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), strings.Compare(a.Where, b.Where)) })
+	out.Sites = slices.Clip(out.Sites[:min(len(out.Sites), largestShown)])
 	for name, bytes := range by {
 		out.Categories = append(out.Categories, Category{name, bytes})
 	}
@@ -81,7 +103,7 @@ func (s *Snapshot) Of(device int) Summary {
 	})
 	out.PeakAllocated, out.PeakReserved = out.Allocated, out.Reserved
 	if device < len(s.Traces) {
-		out.peaks(s.Traces[device])
+		out.follow(s.Traces[device])
 	}
 	return out
 }
@@ -96,27 +118,76 @@ func (s *Snapshot) Only(name string) (Summary, error) {
 	return s.Of(devices[0]), nil
 }
 
-// peaks goes back from the moment of the snapshot, whose bytes are known,
-// through the events before it.
-func (s *Summary) peaks(events []Event) {
-	allocated, reserved := s.Allocated, s.Reserved
+// follow goes through the recorded events up to the moment of the snapshot, whose
+// bytes are known.
+func (s *Summary) follow(events []Event) {
+	var allocated, reserved int64
+	for _, e := range events {
+		a, r := e.change()
+		allocated, reserved = allocated+a, reserved+r
+	}
+	allocated, reserved = s.Allocated-allocated, s.Reserved-reserved
 	s.Traced = len(events)
-	for _, e := range slices.Backward(events) {
+	now := []int64{allocated}
+	for _, e := range events {
 		s.PeakAllocated, s.PeakReserved = max(s.PeakAllocated, allocated), max(s.PeakReserved, reserved)
-		switch e.Action {
-		case "alloc":
-			allocated -= rounded(e.Size)
-		case "free_completed", "free":
-			allocated += rounded(e.Size)
-		case "segment_alloc", "segment_map":
-			reserved -= e.Size
-		case "segment_free", "segment_unmap":
-			reserved += e.Size
-		case "oom":
+		a, r := e.change()
+		if allocated, reserved = allocated+a, reserved+r; a != 0 {
+			now = append(now, allocated)
+		}
+		if e.Action == "oom" {
 			s.OOMs++
+			s.Failed = max(s.Failed, e.Size)
 		}
 	}
-	s.PeakAllocated, s.PeakReserved = max(s.PeakAllocated, allocated), max(s.PeakReserved, reserved)
+	s.Troughs = troughs(now)
+}
+
+// change is what an event adds to the allocated and the reserved bytes.
+func (e Event) change() (allocated, reserved int64) {
+	switch e.Action {
+	case "alloc":
+		return rounded(e.Size), 0
+	case "free_completed", "free":
+		return -rounded(e.Size), 0
+	case "segment_alloc", "segment_map":
+		return 0, e.Size
+	case "segment_free", "segment_unmap":
+		return 0, -e.Size
+	}
+	return 0, 0
+}
+
+// troughs are the values at which a curve that goes up and down stops to fall,
+// where it falls at least half as deep as it ever does: the ends of steps.
+func troughs(values []int64) []int64 {
+	var deepest, high int64
+	for _, v := range values {
+		high = max(high, v)
+		deepest = max(deepest, high-v)
+	}
+	if deepest == 0 {
+		return nil
+	}
+	var found []int64
+	high, low, falling := values[0], values[0], false
+	for _, v := range values {
+		switch {
+		case falling && v <= low:
+			low = v
+		case falling && 2*(v-low) >= deepest:
+			found = append(found, low)
+			falling, high = false, v
+		case !falling && v >= high:
+			high = v
+		case !falling && 2*(high-v) >= deepest:
+			falling, low = true, v
+		}
+	}
+	if falling {
+		found = append(found, low)
+	}
+	return found
 }
 
 // rounded is what the allocator makes of a request: a multiple of 512 bytes.

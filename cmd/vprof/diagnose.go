@@ -2,11 +2,12 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -32,23 +33,31 @@ func newDiagnoseCmd(a *app) *cobra.Command {
 		Use:   "diagnose FILE",
 		Short: "Find leaks, spikes, fragmentation and waste in a run, a snapshot or a log",
 		Long: `Find out what is wrong with the memory of a training: in a report of vprof sweep
-(the last run, or --batch), in a memory snapshot of PyTorch, or in a log of
-nvidia-smi:
+(the last run, or --batch), in a memory snapshot of PyTorch, in a log of
+vprof monitor (--csv or --jsonl), or in one of nvidia-smi, of boards or processes:
 
   nvidia-smi --query-gpu=timestamp,name,memory.used,memory.total --format=csv -l 1
+  nvidia-smi --query-compute-apps=timestamp,gpu_name,pid,name,used_memory --format=csv -l 1
 
 Found are growth that does not stop (a leak), spikes, inputs of varying length,
 fragmentation, out of memory, other processes, and boards less than half used.
-Each finding has its evidence. Where it is known what was trained, from the report
-or from --model, --batch and --gpu, the remedies come with what each would save.
+Each finding has its evidence, and what to do. Where it is known what was trained,
+from the report or from --model, --batch and --gpu, there are remedies, in the order
+to try them, with what each would save. A log says itself on which board.
+
+Of several processes, the one that takes most is the training. A snapshot shows a
+leak only over several steps, and then which lines keep the memory.
 
 The exit code is 3 if there is a problem.`,
 		Example: `  vprof diagnose train.csv
 
+  # while it trains: is that a leak?
+  vprof monitor --for 10m --jsonl memory.jsonl --quiet; vprof diagnose memory.jsonl
+
   vprof diagnose snapshot.pickle --model redimnet-b2 --batch 32 --gpu rtx-3060`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return usagef("name one file: a report, a snapshot or a log of nvidia-smi")
+				return usagef("name one file: a report, a snapshot, or a log of vprof monitor or nvidia-smi")
 			}
 			return nil
 		},
@@ -82,10 +91,10 @@ func runDiagnose(ctx context.Context, o *diagnoseOptions, path string) error {
 		err = o.snapshot(ctx, d, data, name)
 	case strings.Contains(string(head), `"`+report.Schema+`"`):
 		err = o.report(ctx, d, data, name)
-	case series.IsCSV(head):
+	case series.Is(head):
 		err = o.series(ctx, d, data, name)
 	default:
-		err = &report.FormatError{File: name, Reason: "neither a report of vprof, nor a memory snapshot of PyTorch, nor CSV of nvidia-smi with memory.used"}
+		err = &report.FormatError{File: name, Reason: "neither a report of vprof, nor a memory snapshot of PyTorch, nor a log of vprof monitor or nvidia-smi with its header"}
 	}
 	if err != nil {
 		return err
@@ -123,10 +132,17 @@ func (o *diagnoseOptions) snapshot(ctx context.Context, d *report.Diagnosis, dat
 	if err != nil {
 		return err
 	}
-	for _, device := range s.Devices() {
-		d.Findings = append(d.Findings, bench.DiagnoseSnapshot(s.Of(device))...)
+	devices := s.Devices()
+	for _, device := range devices {
+		found := bench.DiagnoseSnapshot(s.Of(device))
+		for i := range found {
+			if len(devices) > 1 {
+				found[i].GPU = fmt.Sprint(device)
+			}
+		}
+		d.Findings = append(d.Findings, found...)
 	}
-	return o.remedy(ctx, d)
+	return o.remedy(ctx, d, "")
 }
 
 func (o *diagnoseOptions) series(ctx context.Context, d *report.Diagnosis, data []byte, name string) error {
@@ -134,16 +150,20 @@ func (o *diagnoseOptions) series(ctx context.Context, d *report.Diagnosis, data 
 	if err != nil {
 		return err
 	}
+	product := ""
 	for _, s := range all {
 		found := bench.DiagnoseSeries(s)
 		for i := range found {
+			if product == "" {
+				product = s.Product
+			}
 			if len(all) > 1 {
-				found[i].Kind += " on " + s.GPU
+				found[i].GPU = s.GPU
 			}
 		}
 		d.Findings = append(d.Findings, found...)
 	}
-	return o.remedy(ctx, d)
+	return o.remedy(ctx, d, product)
 }
 
 func (o *diagnoseOptions) report(ctx context.Context, d *report.Diagnosis, data []byte, name string) error {
@@ -165,46 +185,59 @@ func (o *diagnoseOptions) report(ctx context.Context, d *report.Diagnosis, data 
 	}
 	board, _ := of.Find(at.Device)
 	d.Findings = append(d.Findings, bench.DiagnoseRun(board, at.Run)...)
-	if o.c.model == "" {
-		c := of.Case
-		o.c.model, o.c.stage, o.c.amp, o.c.optimizer, o.c.allocConf = c.Model, c.Stage, c.AMP, c.Optimizer, c.AllocConf
-		o.c.checkpointing, o.c.accumulate, o.c.task, o.c.lora, o.c.config = c.Checkpointing, c.Accumulate, c.Task, c.LoRA, string(c.Config)
-		o.c.settings.pairs = nil
-		for name, value := range c.Settings {
-			o.c.settings.pairs = append(o.c.settings.pairs, fmt.Sprintf("%s=%d", name, value))
-		}
-		// What the report says counts as given.
-		for _, flag := range []string{"amp", "checkpointing", "accumulate"} {
-			o.c.flags.Lookup(flag).Changed = true
-		}
-		o.c.flags.Lookup("lora").Changed = c.LoRA != ""
-		o.batch, o.board.gpu = at.Batch, board.GPU
+	if o.c.model != "" {
+		return o.remedy(ctx, d, board.GPU)
 	}
-	return o.remedy(ctx, d)
+	lab, err := bench.LabOf(o.app.models(), of.Case, o.app.residuals)
+	if err != nil {
+		return err
+	}
+	learned, err := o.c.learned.open(o.app)
+	if err != nil {
+		return err
+	}
+	lab.Learn(learned)
+	return o.remedyFor(ctx, d, lab, of.Case.Model, at.Batch, board.GPU)
 }
 
-// remedy adds what could be done, if something was found and it is known what
-// was trained.
-func (o *diagnoseOptions) remedy(ctx context.Context, d *report.Diagnosis) error {
-	if len(d.Findings) == 0 || o.c.model == "" {
+// remedy adds what could be done about what the flags say was trained, if they
+// do; the board is that of --gpu, or else of the file.
+func (o *diagnoseOptions) remedy(ctx context.Context, d *report.Diagnosis, board string) error {
+	if o.c.model == "" {
 		return nil
 	}
 	lab, _, c, err := o.c.lab(o.app)
 	if err != nil {
 		return err
 	}
-	gpu, err := o.board.board()
-	var unknown *device.UnknownGPUError
-	if errors.As(err, &unknown) && o.board.gpu != defaultGPU && !o.c.flags.Changed("gpu") {
-		return nil // a board that the catalog does not have cannot be planned for
+	return o.remedyFor(ctx, d, lab, c.Model, cmp.Or(o.batch, c.Batch), board)
+}
+
+func (o *diagnoseOptions) remedyFor(ctx context.Context, d *report.Diagnosis, lab *bench.Lab, model string, batch int, board string) error {
+	enlarge := slices.IndexFunc(d.Findings, func(f report.Finding) bool { return f.Kind == "under-use" })
+	if enlarge < 0 && !d.Short() {
+		return nil
 	}
+	if !o.board.given() {
+		if _, err := device.Lookup(board); err != nil {
+			return nil // a board that the catalog does not have cannot be planned for
+		}
+		o.board.gpu = board
+	}
+	gpu, err := o.board.board()
 	if err != nil {
 		return err
 	}
-	if o.batch == 0 {
-		o.batch = c.Batch
+	d.Case = fmt.Sprintf("%s, batch %d on %s", model, batch, gpu.Name)
+	if enlarge >= 0 {
+		more, err := lab.Enlarged(ctx, gpu, batch)
+		if err != nil {
+			return err
+		}
+		d.Findings[enlarge].Advice = append(d.Findings[enlarge].Advice, more)
 	}
-	d.Case = fmt.Sprintf("%s, batch %d on %s", c.Model, o.batch, gpu.Name)
-	d.Remedies, err = lab.Remedies(ctx, gpu, o.batch)
+	if d.Short() {
+		d.Remedies, err = lab.Remedies(ctx, gpu, batch)
+	}
 	return err
 }

@@ -1,0 +1,165 @@
+package series
+
+import (
+	"bytes"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// rows goes over the rows of CSV with a header, each as its cells by the names of
+// their columns without units. A header that comes again, of a log that was
+// continued, is left out.
+func (j *journal) rows(data []byte, each func(cell map[string]string) error) error {
+	c := csv.NewReader(bytes.NewReader(data))
+	c.TrimLeadingSpace, c.FieldsPerRecord, c.ReuseRecord = true, -1, true
+	var names []string
+	cells := map[string]string{}
+	for {
+		row, err := c.Read()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			j.line++
+			return err
+		}
+		j.line, _ = c.FieldPos(0)
+		clear(cells)
+		header := len(names) > 0
+		for i, cell := range row {
+			word, _, _ := strings.Cut(strings.TrimSpace(cell), " ")
+			if len(names) > i {
+				cells[names[i]] = strings.TrimSpace(cell)
+				header = header && word == names[i]
+			}
+		}
+		if len(names) == 0 {
+			for _, cell := range row {
+				word, _, _ := strings.Cut(strings.TrimSpace(cell), " ")
+				names = append(names, word)
+			}
+			continue
+		}
+		if header {
+			continue
+		}
+		if err := each(cells); err != nil {
+			return err
+		}
+	}
+}
+
+// readBoards reads the CSV of nvidia-smi --query-gpu.
+func readBoards(data []byte) (*journal, error) {
+	j := &journal{}
+	return j, j.rows(data, func(cell map[string]string) error {
+		used, err := mebibytes("memory.used", cell)
+		if err != nil {
+			return err
+		}
+		product := cell["name"]
+		name := strings.TrimSpace(cell["index"] + " " + product)
+		key := name + cell["uuid"] + cell["pci.bus_id"]
+		b, err := j.board(key, name, product)
+		when := smiTime(cell["timestamp"])
+		// Boards of one name and no number follow each other.
+		for n := 2; err == nil && !when.IsZero() && len(b.moments) > 0 && b.moments[len(b.moments)-1].when.Equal(when); n++ {
+			b, err = j.board(fmt.Sprint(key, "#", n), fmt.Sprintf("%s #%d", name, n), product)
+		}
+		if err != nil {
+			return err
+		}
+		if cell["memory.total"] != "" {
+			total, err := mebibytes("memory.total", cell)
+			if err != nil {
+				return err
+			}
+			b.total = max(b.total, int64(total))
+		}
+		m := unknown()
+		m.when, m.used = when, used
+		b.moments = append(b.moments, m)
+		return nil
+	})
+}
+
+// readProcesses reads the CSV of nvidia-smi --query-compute-apps, which has a row
+// for every process at every moment.
+func readProcesses(data []byte) (*journal, error) {
+	j := &journal{}
+	untold := 0
+	err := j.rows(data, func(cell map[string]string) error {
+		column := "used_gpu_memory"
+		if _, ok := cell[column]; !ok {
+			column = "used_memory"
+		}
+		if strings.HasPrefix(cell[column], "[") || cell[column] == "N/A" {
+			untold++
+			return nil
+		}
+		used, err := mebibytes(column, cell)
+		if err != nil {
+			return err
+		}
+		pid, err := strconv.Atoi(cell["pid"])
+		if err != nil || pid < 1 {
+			return fmt.Errorf("pid: %q is not the number of a process", cell["pid"])
+		}
+		product := cell["gpu_name"]
+		b, err := j.board(product+cell["gpu_uuid"]+cell["gpu_bus_id"], strings.TrimSpace(product+" "+cell["gpu_bus_id"]), product)
+		if err != nil {
+			return err
+		}
+		m := b.at(smiTime(cell["timestamp"]), pid)
+		m.processes[pid] = used
+		if m.names[pid] = cell["process_name"]; m.names[pid] == "" {
+			m.names[pid] = cell["name"]
+		}
+		m.used = max(0, m.used) + used
+		return nil
+	})
+	if err == nil && len(j.boards) == 0 && untold > 0 {
+		err = errors.New("nvidia-smi does not tell here what processes have; log the board with --query-gpu=timestamp,name,memory.used,memory.total")
+	}
+	return j, err
+}
+
+// at is the moment that a row about a process belongs to: the last one, unless
+// that is of another time or has the process already.
+func (b *board) at(when time.Time, pid int) *moment {
+	if n := len(b.moments); n > 0 {
+		last := &b.moments[n-1]
+		if _, again := last.processes[pid]; !again && last.when.Equal(when) {
+			return last
+		}
+	}
+	m := unknown()
+	m.when, m.processes, m.names = when, map[int]float64{}, map[int]string{}
+	b.moments = append(b.moments, m)
+	return &b.moments[len(b.moments)-1]
+}
+
+// smiTime reads nvidia-smi's own format; a clock that cannot be read is no clock.
+func smiTime(s string) time.Time {
+	t, err := time.Parse("2006/01/02 15:04:05.000", s)
+	if err != nil {
+		return time.Time{}
+	}
+	return t
+}
+
+// mebibytes reads "1234 MiB" or "1234", nvidia-smi's unit.
+func mebibytes(column string, cell map[string]string) (float64, error) {
+	s := cell[column]
+	v, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(s, "MiB")), 64)
+	if err != nil || !(v >= 0 && v < 1e9) || math.IsNaN(v) {
+		return 0, fmt.Errorf("%s: %q is no number of MiB", column, s)
+	}
+	return math.Round(v * (1 << 20)), nil
+}
