@@ -36,14 +36,15 @@ test-cuda: ## the CUDA build against a driver without a GPU, also under the race
 	$(CUDA_ENV) $(GO) test -race -short -tags cuda -run $(CUDA_RUN) ./cmd/vprof
 
 # What gpu-check runs; on a machine that has only the driver, carry this folder
-# and .ci/gpu-check there.
+# there and run gpucheck in it.
 gpu-check-build: ## the binaries of gpu-check, in bin/gpu
 	mkdir -p bin/gpu
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/gpu/gpucheck ./internal/gpucheck
 	$(CUDA_ENV) $(GO) build -trimpath -tags cuda -o bin/gpu/vprof ./cmd/vprof
 	$(CUDA_ENV) $(GO) test -c -trimpath -tags cuda -o bin/gpu/cuda.test ./profiler/device/cuda
 
 gpu-check: gpu-check-build ## all checks that need a GPU; results in a folder of bin/gpu-check
-	.ci/gpu-check bin/gpu bin/gpu-check/$$(date -u +%Y%m%dT%H%M%SZ)
+	bin/gpu/gpucheck bin/gpu-check/$$(date -u +%Y%m%dT%H%M%SZ)
 
 lint: ## formatting, vet and the linters of .golangci.yml
 	@unformatted="$$($(TOOL) gofumpt -l .)"; \

@@ -39,9 +39,10 @@ type Observed struct {
 const maxObserved = 1 << 30
 
 // ReadObserved reads the runs of a report or of reference records. Runs that
-// did not get through are left out: what they show is how far they came. The
-// error is a [*report.FormatError] or a [*reference.FormatError] unless reading
-// itself failed.
+// did not get through are left out, since what they show is how far they came,
+// and so are those that only did since PyTorch gave back cached memory: what
+// they show is the board's size. The error is a [*report.FormatError] or a
+// [*reference.FormatError] unless reading itself failed.
 func ReadObserved(r io.Reader, name string) ([]Observed, coefficients.Input, error) {
 	data, in, err := readInput(r, name)
 	if err != nil {
@@ -119,8 +120,8 @@ func ReadSnapshotRun(r io.Reader, name string, c models.Case, gpu string) (Obser
 	return o, in, nil
 }
 
-// simulatedDriver is what the source of a reference file says if the driver
-// below PyTorch was none.
+// simulatedDriver is what the source of a reference file, or the release of a
+// driver, says if the driver was none.
 const simulatedDriver = "simulated driver"
 
 func fromReference(data []byte, name string, in *coefficients.Input) ([]Observed, error) {
@@ -137,7 +138,7 @@ func fromReference(data []byte, name string, in *coefficients.Input) ([]Observed
 	var runs []Observed
 	for i := range f.Records {
 		r := &f.Records[i]
-		if r.Status != reference.OK {
+		if r.Status != reference.OK || r.Retries > 0 {
 			continue
 		}
 		runs = append(runs, Observed{
@@ -159,7 +160,7 @@ func fromReports(data []byte, name string, in *coefficients.Input) ([]Observed, 
 	var runs []Observed
 	for _, r := range reports {
 		for _, p := range r.Points {
-			if p.Run == nil || !p.Run.Fits {
+			if p.Run == nil || !p.Run.Fits || p.Run.Retries > 0 {
 				continue
 			}
 			d, _ := r.Find(p.Device)
@@ -170,7 +171,8 @@ func fromReports(data []byte, name string, in *coefficients.Input) ([]Observed, 
 			o := Observed{
 				File: name, Label: fmt.Sprintf("%s: batch %d", name, p.Batch),
 				Case: c, AllocConf: r.Case.AllocConf,
-				GPU: d.GPU, Simulated: p.Run.Simulated || d.Simulated,
+				GPU: d.GPU, Stack: coefficients.Stack{CUDA: d.CUDA, Driver: d.Driver},
+				Simulated: p.Run.Simulated || d.Simulated || strings.Contains(d.Driver, simulatedDriver),
 				// The kernels that stood for PyTorch's are not PyTorch's.
 				Allocated: p.Run.Allocated, Reserved: p.Run.Reserved, Device: p.Run.Device - p.Run.Kernels,
 			}

@@ -71,6 +71,9 @@ func deviceOn(d device.Device) report.Device {
 	if o, ok := d.(device.Observer); ok && !d.Simulated() {
 		out.Context = o.Baseline().Context
 	}
+	if real, ok := d.(device.Driven); ok {
+		out.Driver, out.CUDA = real.Driver().Release, real.Driver().CUDA
+	}
 	return out
 }
 
@@ -109,6 +112,8 @@ func (w *sweeper) resume() error {
 	case was.GPU != d.GPU || was.Memory != d.Memory:
 		return &ResumeError{fmt.Sprintf("its %s is %s with %s, not %s with %s",
 			d.Name, was.Title, bytesize.Format(was.Memory), d.Title, bytesize.Format(d.Memory))}
+	case was.Driver != d.Driver:
+		return &ResumeError{fmt.Sprintf("its driver is %q, not %q", was.Driver, d.Driver)}
 	}
 	for _, p := range old.Points {
 		if p.Run != nil && p.Device == d.Name {

@@ -99,6 +99,10 @@ type Device struct {
 	// Memory is what the driver reports as total.
 	Memory  int64 `json:"memory_bytes"`
 	Context int64 `json:"context_bytes"`
+	// Driver is the release of a real one's driver, as far as it is known, and
+	// CUDA the newest version that it speaks.
+	Driver string `json:"driver,omitempty"`
+	CUDA   string `json:"cuda,omitempty"`
 }
 
 // Coefficient is a number that measurement can correct.

@@ -74,7 +74,11 @@ func (d Device) String() string {
 	if d.Simulated {
 		kind = "simulated "
 	}
-	return fmt.Sprintf("%s%s with %s", kind, d.Title, bytesize.Format(d.Memory))
+	s := fmt.Sprintf("%s%s with %s", kind, d.Title, bytesize.Format(d.Memory))
+	if d.Driver != "" {
+		s += ", driver " + d.Driver
+	}
+	return s
 }
 
 // word for a run: a simulated one is never called measured.

@@ -249,7 +249,7 @@ cuda:0,NVIDIA H200,9.0,150109093888,524288000,8388608,0,true
 cuda:1,Tesla T4,7.5,15828320256,0,0,0,false
 `, got.stdout)
 	got = command(t, "doctor")
-	for _, want := range []string{"580.65.06", "13.0", "cuda:1: the board is in prohibited mode; allow contexts"} {
+	for _, want := range []string{"580.65.06 (simulated driver)", "13.0", "cuda:1: the board is in prohibited mode; allow contexts"} {
 		require.Contains(t, got.stdout, want)
 	}
 }

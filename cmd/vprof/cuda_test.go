@@ -77,7 +77,8 @@ func sweep(t testing.TB, args ...string) *report.Report {
 // board: names, and how long things took.
 func plainly(r *report.Report) *report.Report {
 	for i := range r.Devices {
-		r.Devices[i].Name, r.Devices[i].Simulated = "device", false
+		d := &r.Devices[i]
+		d.Name, d.Simulated, d.Driver, d.CUDA = "device", false, "", ""
 	}
 	for i := range r.Points {
 		r.Points[i].Device = "device"

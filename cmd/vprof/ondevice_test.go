@@ -3,7 +3,10 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -47,7 +50,7 @@ func TestASmokeTestRunsOnTheGPU(t *testing.T) {
 	setup.Restart(t)
 	table := command(t, append(args, "--profile")...)
 	require.Equal(t, exitFine, table.code)
-	require.NotContains(t, table.stdout, "simulated")
+	require.NotContains(t, table.stdout, "simulated NVIDIA")
 }
 
 // 64 + 15 MiB a sample, the context and the kernels must fit beside 400 MiB of
@@ -178,4 +181,30 @@ func TestFitAndSmokeGiveTheGPUBack(t *testing.T) {
 			require.Equal(t, exitUsage, command(t, append([]string{verb, "--model", "toy"}, wrong...)...).code, wrong)
 		}
 	}
+}
+
+// What ran on a driver that is none teaches nothing of a GPU, although it was
+// measured as on one.
+func TestMeasuredOnASimulatedDriverIsNoCalibration(t *testing.T) {
+	fakecuda.Simulated(board(t, "t4")).Restart(t)
+	file, learned := filepath.Join(t.TempDir(), "sweep.json"), filepath.Join(t.TempDir(), "coefficients.yaml")
+	r := sweep(t, "--model", "toy", "--batch", "8,32", "--device", "cuda:0", "--export", file)
+	require.Equal(t, "580.65.06 (simulated driver)", r.Devices[0].Driver)
+	require.Equal(t, "13.0", r.Devices[0].CUDA)
+	got := command(t, "calibrate", file, "--output", learned)
+	require.Equal(t, exitUsage, got.code)
+	require.Contains(t, got.stderr, "is simulated, so there is nothing to learn of a real GPU")
+	require.NoFileExists(t, learned)
+	c := decoded[report.Calibration](t, exitFine, "calibrate", file, "--output", learned, "--allow-simulated")
+	require.True(t, c.Simulated)
+	require.Contains(t, c.Stack, "driver-580.65.06")
+	require.Less(t, c.Errors.After.Max, 1e-3)
+
+	// Nor does a sweep go on with another driver.
+	raw, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(file, bytes.ReplaceAll(raw, []byte("580.65.06"), []byte("570.10")), 0o600))
+	got = command(t, "sweep", "--model", "toy", "--batch", "8,32,64", "--device", "cuda:0", "--resume", file)
+	require.Equal(t, exitUsage, got.code)
+	require.Contains(t, got.stderr, `its driver is "570.10 (simulated driver)", not "580.65.06 (simulated driver)"`)
 }

@@ -19,6 +19,19 @@ type Observer interface {
 	Neighbors() []Neighbor
 }
 
+// A Driven is a device with a driver below it.
+type Driven interface {
+	Driver() Driver
+}
+
+// A Driver is the software below a device.
+type Driver struct {
+	// Release is its version, "580.65.06"; empty if it does not tell.
+	Release string
+	// CUDA is the newest version that it speaks, "13.0".
+	CUDA string
+}
+
 // A Baseline is memory of a board that is in use without any segment, in
 // bytes.
 type Baseline struct {

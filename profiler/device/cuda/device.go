@@ -23,6 +23,7 @@ const Built = true
 type Device struct {
 	name    string
 	gpu     device.GPU
+	driver  device.Driver
 	id      cu.Device
 	context cu.CUContext
 	stream  cu.Stream
@@ -78,6 +79,7 @@ func (d *Device) open(index int) error {
 	if d.gpu, err = describe(id); err != nil {
 		return err
 	}
+	d.driver.CUDA = cudaVersion(cu.Version())
 	before := d.observe()
 	if err := d.makeContext(); err != nil {
 		return err

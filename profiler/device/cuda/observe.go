@@ -10,7 +10,13 @@ import (
 	"github.com/vprof/vprof/profiler/device/nvml"
 )
 
-var _ device.Observer = (*Device)(nil)
+var (
+	_ device.Observer = (*Device)(nil)
+	_ device.Driven   = (*Device)(nil)
+)
+
+// Driver implements [device.Driven].
+func (d *Device) Driver() device.Driver { return d.driver }
 
 // observe finds the board in NVML and says what is in use on it, in bytes, or
 // -1 if NVML does not tell. That NVML is missing or does not know the board is
@@ -21,6 +27,9 @@ func (d *Device) observe() int64 {
 		return -1
 	}
 	d.defers(library.Close)
+	if v, err := library.Versions(); err == nil {
+		d.driver.Release = v.Driver
+	}
 	id, err := d.id.UUID()
 	if err != nil {
 		return -1

@@ -1,0 +1,217 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/vprof/vprof/bench/report"
+)
+
+// schema names the format of result.json.
+const schema = "vprof.gpucheck/v1"
+
+// simulatedDriver is what the release of a driver says that is none.
+const simulatedDriver = "simulated driver"
+
+// A result is what the steps came to, and where.
+type result struct {
+	Schema string `json:"schema"`
+	// Simulated says that no GPU was there: nothing of this was measured.
+	Simulated bool        `json:"simulated"`
+	GPU       string      `json:"gpu"`
+	Driver    string      `json:"driver"`
+	CUDA      string      `json:"cuda"`
+	Tool      report.Tool `json:"tool"`
+	Started   time.Time   `json:"started"`
+	Steps     []step      `json:"steps"`
+	Figures   []figure    `json:"figures"`
+}
+
+// A figure is a number and how high or low it should be.
+type figure struct {
+	Name  string  `json:"name"`
+	Value float64 `json:"value"`
+	Unit  string  `json:"unit"`
+	// AtLeast and AtMost are the bar; absent where there is none.
+	AtLeast float64 `json:"at_least,omitempty"`
+	AtMost  float64 `json:"at_most,omitempty"`
+}
+
+// reached tells whether the value is on the right side of its bar.
+func (f figure) reached() bool {
+	return f.Value >= f.AtLeast && (f.AtMost == 0 || f.Value <= f.AtMost)
+}
+
+func (f figure) bar() string {
+	switch {
+	case f.AtLeast > 0:
+		return fmt.Sprintf(">= %g", f.AtLeast)
+	case f.AtMost > 0:
+		return fmt.Sprintf("<= %g", f.AtMost)
+	}
+	return ""
+}
+
+// shares are the shares of the board's peak that kernels should reach, percent.
+var shares = map[string]float64{
+	"fill": 90, "elementwise-f32": 85, "elementwise-f16": 85, "gemm-f16": 50, "gemm-f32": 50,
+}
+
+// The bars of the sweep.
+const (
+	sweepBatches = 8
+	sweepSeconds = 15
+	deviceError  = 2 // percent, after calibration
+)
+
+// read takes the figures from what the steps left in a folder. What a failed
+// step did not leave is missing, and the error says so.
+func (r *result) read(out string) error {
+	return errors.Join(r.kernels(filepath.Join(out, "kernels.txt")), r.sweep(out), r.calibration(out))
+}
+
+// line is a result of a benchmark: "BenchmarkReal/NAME-CPUS  N  VALUE UNIT ...".
+var line = regexp.MustCompile(`(?m)^BenchmarkReal/([\w-]+?)(?:-\d+)?\s+\d+\s+(.*)$`)
+
+func (r *result) kernels(file string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	for _, m := range line.FindAllStringSubmatch(string(text), -1) {
+		words := strings.Fields(m[2])
+		for i := 0; i+1 < len(words); i += 2 {
+			value, err := strconv.ParseFloat(words[i], 64)
+			if err != nil {
+				return fmt.Errorf("%s: %s: %w", file, m[0], err)
+			}
+			switch unit := words[i+1]; unit {
+			case "%peak":
+				r.Figures = append(r.Figures, figure{Name: m[1], Value: value, Unit: "% of the peak", AtLeast: shares[m[1]]})
+			case "GB/s", "TFLOP/s":
+				r.Figures = append(r.Figures, figure{Name: m[1], Value: value, Unit: unit})
+			}
+		}
+	}
+	return nil
+}
+
+func (r *result) sweep(out string) error {
+	f, err := os.Open(filepath.Join(out, "sweep.json"))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	reports, err := report.Read("sweep.json", f)
+	if err != nil {
+		return err
+	}
+	r.Tool = reports[0].Tool
+	ran := 0
+	for _, p := range reports[0].Points {
+		if p.Run != nil && p.Run.Fits {
+			ran++
+		}
+	}
+	r.Figures = append(r.Figures, figure{Name: "batch sizes of the sweep", Value: float64(ran), AtLeast: sweepBatches})
+	for _, s := range r.Steps {
+		if s.Name == "sweep" {
+			r.Figures = append(r.Figures, figure{Name: "time of the sweep", Value: s.Seconds, Unit: "s", AtMost: sweepSeconds})
+		}
+	}
+	return nil
+}
+
+func (r *result) calibration(out string) error {
+	text, err := os.ReadFile(filepath.Join(out, "calibration.json"))
+	if err != nil {
+		return err
+	}
+	var c report.Calibration
+	if err := json.Unmarshal(text, &c); err != nil {
+		return fmt.Errorf("calibration.json: %w", err)
+	}
+	percent := func(name string, share, bar float64) {
+		r.Figures = append(r.Figures, figure{Name: name, Value: 100 * share, Unit: "%", AtMost: bar})
+	}
+	percent("error of device bytes", c.Errors.Before.Max, 0)
+	percent("error of device bytes, calibrated", c.Errors.After.Max, deviceError)
+	if held := c.Errors.HeldOut; held != nil {
+		percent("error of device bytes, calibrated by the other batch sizes", held.Max, 0)
+	}
+	return nil
+}
+
+// write writes result.json and summary.md.
+func (r *result) write(out string) error {
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		os.WriteFile(filepath.Join(out, "result.json"), append(text, '\n'), 0o644),
+		os.WriteFile(filepath.Join(out, "summary.md"), []byte(r.summary()), 0o644),
+	)
+}
+
+// summary is the result for people.
+func (r *result) summary() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# %s, driver %s, CUDA %s\n\n", r.GPU, r.Driver, r.CUDA)
+	if r.Simulated {
+		b.WriteString("**SIMULATED: there was no GPU. No figure here was measured; none belongs into bench/reference.**\n\n")
+	}
+	fmt.Fprintf(&b, "vprof %s %s, %s\n\n", r.Tool.Version, r.Tool.Commit, r.Started.Format(time.RFC3339))
+	b.WriteString("| figure | value | bar | |\n|:--- | ---:| ---:|:--- |\n")
+	for _, f := range r.Figures {
+		mark := ""
+		if bar := f.bar(); bar != "" && !r.Simulated {
+			mark = "reached"
+			if !f.reached() {
+				mark = "MISSED"
+			}
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", f.Name, strings.TrimSpace(strconv.FormatFloat(math.Round(f.Value*100)/100, 'g', -1, 64)+" "+f.Unit), f.bar(), mark)
+	}
+	b.WriteString("\n| step | exit code | time |\n|:--- | ---:| ---:|\n")
+	for _, s := range r.Steps {
+		fmt.Fprintf(&b, "| %s | %d | %.1f s |\n", s.Name, s.Exit, s.Seconds)
+	}
+	return b.String()
+}
+
+// verdict is an error if a step failed or a figure fell short of its bar. Those
+// of a simulated driver have nothing to reach, but must be there.
+func (r *result) verdict() error {
+	var wrong []string
+	for _, s := range r.Steps {
+		if s.Exit != 0 {
+			wrong = append(wrong, s.Name+" failed")
+		}
+	}
+	barred := 0
+	for _, f := range r.Figures {
+		if f.bar() == "" {
+			continue
+		}
+		barred++
+		if !r.Simulated && !f.reached() {
+			wrong = append(wrong, fmt.Sprintf("%s is %.4g, not %s", f.Name, f.Value, f.bar()))
+		}
+	}
+	if want := len(shares) + 3; barred < want {
+		wrong = append(wrong, fmt.Sprintf("%d of %d figures are missing", want-barred, want))
+	}
+	if len(wrong) > 0 {
+		return errors.New(strings.Join(wrong, "; "))
+	}
+	return nil
+}

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const kernels = `goos: linux
+BenchmarkReal/copy-16            50  1397621 ns/op  91.00 %peak  1500 GB/s  1397000 device-ns/op
+BenchmarkReal/elementwise-f16    50  1397621 ns/op  86.5 %peak  1500 GB/s
+BenchmarkReal/elementwise-f32-8  50  1397621 ns/op  86.5 %peak  1500 GB/s
+BenchmarkReal/fill-16            50  1397621 ns/op  93.1 %peak  1700 GB/s
+BenchmarkReal/gemm-f16-16        50  1397621 ns/op  49.9 %peak  400 TFLOP/s
+BenchmarkReal/gemm-f32-16        50  1397621 ns/op  61 %peak  31 TFLOP/s
+PASS
+`
+
+const sweepJSON = `{"schema":"vprof.report/v1","kind":"sweep","tool":{"version":"devel","commit":"abc"},"case":{"model":"toy"},"devices":[{"name":"cuda:0","gpu":"h200"}],"points":[%s]}`
+
+// folder is what the steps leave behind when n batch sizes ran.
+func folder(t *testing.T, n int) string {
+	dir := t.TempDir()
+	point := `{"batch":8,"device":"cuda:0","run":{"fits":true}}`
+	for name, text := range map[string]string{
+		"kernels.txt":      kernels,
+		"sweep.json":       strings.Replace(sweepJSON, "%s", strings.Repeat(point+",", n-1)+point, 1),
+		"calibration.json": `{"errors":{"before":{"max":0.08},"after":{"max":0.011},"held_out":{"max":0.013}}}`,
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	return dir
+}
+
+func figures(t *testing.T, r *result) map[string]figure {
+	found := map[string]figure{}
+	for _, f := range r.Figures {
+		found[f.Name+" "+f.Unit] = f
+	}
+	return found
+}
+
+func TestFiguresAreReadAndJudged(t *testing.T) {
+	dir := folder(t, 8)
+	r := &result{GPU: "board", Steps: []step{{Name: "sweep", Seconds: 14}}}
+	require.NoError(t, r.read(dir))
+	f := figures(t, r)
+	require.Equal(t, figure{"fill", 93.1, "% of the peak", 90, 0}, f["fill % of the peak"])
+	require.Equal(t, figure{"copy", 1500, "GB/s", 0, 0}, f["copy GB/s"])
+	require.Equal(t, figure{"gemm-f16", 400, "TFLOP/s", 0, 0}, f["gemm-f16 TFLOP/s"])
+	require.Equal(t, figure{"batch sizes of the sweep", 8, "", 8, 0}, f["batch sizes of the sweep "])
+	require.Equal(t, figure{"time of the sweep", 14, "s", 0, 15}, f["time of the sweep s"])
+	require.InDelta(t, 1.1, f["error of device bytes, calibrated %"].Value, 1e-9)
+	require.EqualError(t, r.verdict(), "gemm-f16 is 49.9, not >= 50")
+	require.Contains(t, r.summary(), "| gemm-f16 | 49.9 % of the peak | >= 50 | MISSED |")
+	require.Contains(t, r.summary(), "| fill | 93.1 % of the peak | >= 90 | reached |")
+
+	r = &result{Steps: []step{{Name: "sweep", Seconds: 16}, {Name: "tests", Exit: 1}}}
+	require.NoError(t, r.read(folder(t, 7)))
+	require.EqualError(t, r.verdict(), "tests failed; gemm-f16 is 49.9, not >= 50; batch sizes of the sweep is 7, not >= 8; time of the sweep is 16, not <= 15")
+}
+
+func TestAMissingFileIsAMissingFigure(t *testing.T) {
+	dir := folder(t, 8)
+	require.NoError(t, os.Remove(filepath.Join(dir, "kernels.txt")))
+	r := &result{Simulated: true, Steps: []step{{Name: "sweep", Seconds: 14}}}
+	require.ErrorContains(t, r.read(dir), "kernels.txt")
+	require.EqualError(t, r.verdict(), "5 of 8 figures are missing")
+}
+
+// What a simulated driver gave is not judged, and says so wherever it stands.
+func TestASimulatedDriverMeasuresNothing(t *testing.T) {
+	r := &result{Steps: []step{{Name: "sweep", Seconds: 100}}}
+	require.NoError(t, r.diagnose([]byte(`{"driver":"580.65.06 (simulated driver)","cuda":"13.0","gpus":[{"name":"NVIDIA H200"}]}`)))
+	require.True(t, r.Simulated)
+	require.Equal(t, "NVIDIA H200", r.GPU)
+	dir := folder(t, 8)
+	require.NoError(t, r.read(dir))
+	require.NoError(t, r.verdict())
+	require.NoError(t, r.write(dir))
+	summary, err := os.ReadFile(filepath.Join(dir, "summary.md"))
+	require.NoError(t, err)
+	require.Contains(t, string(summary), "SIMULATED: there was no GPU")
+	require.NotContains(t, string(summary), "reached")
+	require.NotContains(t, string(summary), "MISSED")
+	raw, err := os.ReadFile(filepath.Join(dir, "result.json"))
+	require.NoError(t, err)
+	var back result
+	require.NoError(t, json.Unmarshal(raw, &back))
+	require.True(t, back.Simulated)
+
+	require.NoError(t, r.diagnose([]byte(`{"driver":"580.65.06"}`)))
+	require.False(t, r.Simulated)
+	require.Error(t, r.diagnose([]byte(`no driver`)))
+}
+
+// Results that are committed were measured.
+func TestCommittedResultsAreOfRealGPUs(t *testing.T) {
+	files, err := filepath.Glob("../../bench/reference/gpu/*/result.json")
+	require.NoError(t, err)
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		require.NoError(t, err)
+		var r result
+		require.NoError(t, json.Unmarshal(raw, &r), file)
+		require.False(t, r.Simulated, file)
+		require.NotEmpty(t, r.Driver, file)
+		require.NoError(t, r.verdict(), file)
+	}
+}

@@ -1,0 +1,199 @@
+// Command gpucheck tries vprof on a machine with a GPU that nobody else uses,
+// and leaves what it found in one folder: "make gpu-check" runs it. It needs the
+// driver and the binaries beside it, which "make gpu-check-build" makes and
+// which can be carried to another machine.
+//
+//	gpucheck FOLDER
+//
+// The folder has the output of every step, result.json with the figures and where
+// they come from, and summary.md. It goes on after a failure, and ends with 1 if
+// there was one or a figure fell short, with 4 without a usable GPU. On a
+// simulated driver it tries the same, and says in both files that nothing was
+// measured.
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if len(os.Args) != 2 {
+		fmt.Fprintln(os.Stderr, "usage: gpucheck FOLDER")
+		os.Exit(2)
+	}
+	self, err := os.Executable()
+	if err == nil {
+		c := &check{bin: filepath.Dir(self), out: os.Args[1], screen: os.Stdout}
+		err = c.run(ctx)
+	}
+	var unusable noGPU
+	switch {
+	case errors.As(err, &unusable):
+		os.Exit(4)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "gpucheck:", err)
+		os.Exit(1)
+	}
+}
+
+// noGPU says that the doctor found nothing to check.
+type noGPU struct{ error }
+
+// A check is one under way.
+type check struct {
+	// bin has the binaries vprof and cuda.test, out takes the results.
+	bin, out string
+	screen   io.Writer
+	result   result
+}
+
+// A step is a command and how it ended.
+type step struct {
+	Name    string   `json:"name"`
+	Command []string `json:"command"`
+	Exit    int      `json:"exit_code"`
+	Seconds float64  `json:"seconds"`
+}
+
+func (c *check) run(ctx context.Context) error {
+	if err := os.MkdirAll(c.out, 0o755); err != nil {
+		return err
+	}
+	if err := c.doctor(ctx); err != nil {
+		return err
+	}
+	c.nvidiaSMI(ctx)
+	for _, s := range c.steps() {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := c.do(ctx, s[0], s[1:]...); err != nil {
+			return err
+		}
+	}
+	if err := c.result.read(c.out); err != nil {
+		fmt.Fprintln(c.screen, err) // a step before it failed, or it would be there
+	}
+	if err := c.result.write(c.out); err != nil {
+		return err
+	}
+	fmt.Fprintf(c.screen, "\n== summary, in %s\n%s", c.out, c.result.summary())
+	return c.result.verdict()
+}
+
+// doctor sees what there is to check.
+func (c *check) doctor(ctx context.Context) error {
+	vprof := filepath.Join(c.bin, "vprof")
+	out, err := exec.CommandContext(ctx, vprof, "doctor", "--format", "json").Output()
+	var ended *exec.ExitError
+	if err != nil && !errors.As(err, &ended) {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(c.out, "doctor.json"), out, 0o644); err != nil {
+		return err
+	}
+	c.result = result{Schema: schema, Started: time.Now().UTC().Truncate(time.Second)}
+	if err := c.result.diagnose(out); err != nil {
+		return err
+	}
+	if err := c.do(ctx, "doctor", vprof, "doctor"); err != nil {
+		return err
+	}
+	if ended != nil {
+		return noGPU{ended}
+	}
+	return nil
+}
+
+// nvidiaSMI notes the state of the boards, where that program is installed.
+func (c *check) nvidiaSMI(ctx context.Context) {
+	out, err := exec.CommandContext(ctx, "nvidia-smi", "-q").CombinedOutput()
+	if err == nil {
+		_ = os.WriteFile(filepath.Join(c.out, "nvidia-smi.txt"), out, 0o644) // nice to have
+	}
+}
+
+// steps are the commands by name. Batch sizes of the timed sweep fit into 16
+// GiB.
+func (c *check) steps() [][]string {
+	vprof, tests := filepath.Join(c.bin, "vprof"), filepath.Join(c.bin, "cuda.test")
+	file := func(name string) string { return filepath.Join(c.out, name) }
+	sweep := func(name string, args ...string) []string {
+		return append([]string{name, vprof, "sweep", "--device", "cuda:0", "--quiet", "--export", file(name + ".json")}, args...)
+	}
+	calibrate := []string{"calibrate", vprof, "calibrate", file("sweep.json"), "--output", file("coefficients.yaml"), "--export", file("calibration.json")}
+	if c.result.Simulated {
+		calibrate = append(calibrate, "--allow-simulated")
+	}
+	return [][]string{
+		{"tests", tests, "-test.v", "-test.run", "^TestReal", "-test.timeout", "10m"},
+		{"kernels", tests, "-test.run", "^$", "-test.bench", "^BenchmarkReal", "-test.benchtime", "50x"},
+		sweep("sweep", "--model", "redimnet-b2", "--stage", "full", "--batch", "4,8,12,16,24,32,40,48"),
+		calibrate,
+		sweep("sweep-expandable", "--model", "redimnet-b2", "--batch", "16,64", "--alloc-conf", "expandable_segments:True"),
+		sweep("sweep-fp16", "--model", "redimnet-b2", "--amp", "fp16", "--batch", "16,64", "--repeat", "3", "--warm-up", "1"),
+		sweep("verify", "--model", "redimnet-b0", "--batch", "8", "--verify"),
+		sweep("find-max", "--model", "resnet50", "--batch", "64", "--find-max"),
+		{"fit", vprof, "fit", "--model", "redimnet-b2", "--stage", "full", "--device", "cuda:0", "--export", file("fit.json")},
+		{"smoke", vprof, "smoke", "--model", "redimnet-b2", "--stage", "full", "--batch", "16", "--device", "cuda:0", "--export", file("smoke.json")},
+	}
+}
+
+// do runs a step. Its output goes to the screen and to a file of its name. The
+// error is about that, not about how the step ended.
+func (c *check) do(ctx context.Context, name string, command ...string) error {
+	fmt.Fprintf(c.screen, "\n== %s\n", name)
+	var out bytes.Buffer
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it gives the GPU back
+	cmd.Env = os.Environ()
+	if !c.result.Simulated {
+		cmd.Env = append(cmd.Env, "VPROF_GPU=1") // for the tests: there is one
+	}
+	cmd.Stdout = io.MultiWriter(c.screen, &out)
+	cmd.Stderr = cmd.Stdout
+	began := time.Now()
+	err := cmd.Run()
+	s := step{Name: name, Command: append([]string{filepath.Base(command[0])}, command[1:]...), Seconds: time.Since(began).Seconds()}
+	var ended *exec.ExitError
+	if errors.As(err, &ended) {
+		s.Exit = ended.ExitCode()
+	} else if err != nil {
+		return err
+	}
+	for i, word := range s.Command {
+		s.Command[i] = strings.ReplaceAll(word, c.out+string(filepath.Separator), "")
+	}
+	c.result.Steps = append(c.result.Steps, s)
+	return os.WriteFile(filepath.Join(c.out, name+".txt"), out.Bytes(), 0o644)
+}
+
+// diagnose notes what the doctor says of the machine.
+func (r *result) diagnose(doctor []byte) error {
+	var d struct {
+		Driver, CUDA string
+		GPUs         []struct{ Name string }
+	}
+	if err := json.Unmarshal(doctor, &d); err != nil {
+		return fmt.Errorf("vprof doctor: %w", err)
+	}
+	r.Driver, r.CUDA = d.Driver, d.CUDA
+	r.Simulated = strings.Contains(d.Driver, simulatedDriver)
+	if len(d.GPUs) > 0 {
+		r.GPU = d.GPUs[0].Name
+	}
+	return nil
+}
