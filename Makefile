@@ -12,7 +12,7 @@ CUDA_LIB := ./internal/cudalib ./internal/nvmllib ./internal/fakecuda ./profiler
 CUDA_PKG := $(CUDA_LIB) ./cmd/...
 # Tests of the command line that drive a device; the others are the plain build's.
 CUDA_RUN := 'Driver|Launch|Interrupt|Measured|Largest|Broken|Machine|Verify|GPU'
-.PHONY: all build cuda test test-cuda gpu-check gpu-check-build race lint fmt bench fuzz golden cover kernels kernels-check cuda-header clean
+.PHONY: all build cuda test test-cuda gpu-check gpu-check-build race lint fmt bench fuzz golden pictures cover kernels kernels-check cuda-header clean
 
 all: build lint test
 
@@ -68,6 +68,10 @@ fuzz: ## every fuzz target for FUZZTIME each
 
 golden: ## rewrite golden files, residuals and the accuracy table (for a change that is meant)
 	$(GO) test -p 1 ./bench ./bench/microscope ./bench/profile ./bench/report ./cmd/vprof ./models/nn -update
+
+pictures: ## the README's pictures; needs Chromium
+	$(GO) test -count=1 ./cmd/vprof -run TestPictureOfTheTerminalIsCurrent -update
+	VPROF_SCREENSHOT=$(CURDIR)/docs/report.png $(GO) test -count=1 ./bench/page -run TestScreenshot
 
 cover: ## coverage of all packages by all tests
 	$(GO) test -coverpkg=./... -coverprofile=coverage.out ./...

@@ -260,7 +260,7 @@ func (r *Report) findingNotes(word string) []string {
 		case p.Run.OOM != nil:
 			notes = append(notes, fmt.Sprintf("batch %d is out of memory (%s): %s.", p.Batch, word, p.Run.OOM))
 		case p.Run.Retries > 0:
-			notes = append(notes, fmt.Sprintf("batch %d fits only since PyTorch gives back cached memory, %d times in these steps; that is slow.", p.Batch, p.Run.Retries))
+			notes = append(notes, fmt.Sprintf("batch %d fits only since PyTorch gives back cached memory, %s in these steps; that is slow.", p.Batch, timesOver(p.Run.Retries)))
 		}
 	}
 	if r.Stopped != nil && len(r.Stopped.Left) > 0 {
@@ -404,4 +404,12 @@ func (r *Report) boardsSheet() Sheet {
 // mark is what a cell shows of a verdict besides the number.
 func mark(v Verdict) string {
 	return map[Verdict]string{Fits: "  ", Tight: " ?", DoesNotFit: " !"}[v]
+}
+
+// timesOver says how often something happened.
+func timesOver(n int64) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
 }
