@@ -18,7 +18,7 @@ import (
 func claimOf(g guides.Guide, c guides.Claim) report.Claim {
 	out := report.Claim{
 		Guide: g.Title, Project: g.Project, Where: c.Where, Of: c.String(), Says: c.Says(),
-		Conditions: c.Conditions.String(), Note: c.Note,
+		Conditions: c.Conditions.String(), Doubted: c.Doubted, Note: c.Note,
 	}
 	if c.Batch.From > 0 {
 		out.Batch = c.Batch.String()

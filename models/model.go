@@ -107,6 +107,8 @@ type Recording struct {
 	Case    Case
 	Counts  Counts
 	Program *program.Program
+	// Facts are what else the recording shows.
+	Facts trace.Facts
 	// Validation is the step that the phases of the validation batch are of,
 	// the one after the last of training; zero if none was recorded.
 	Validation int

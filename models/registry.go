@@ -225,6 +225,6 @@ func (m Model) Record(c Case, board trace.Board, o Options) (*Recording, error) 
 			return nil, err
 		}
 	}
-	rec.Program = tape.Finish()
+	rec.Facts, rec.Program = tape.Facts(), tape.Finish()
 	return rec, nil
 }

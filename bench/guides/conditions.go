@@ -61,7 +61,10 @@ func (k Conditions) String() string {
 	if on := k.Checkpointing; on != nil {
 		words = append(words, map[bool]string{true: "checkpointing", false: "no checkpointing"}[*on])
 	}
-	if k.Accumulate > 0 {
+	switch {
+	case k.Accumulate == 1:
+		words = append(words, "1 micro-batch")
+	case k.Accumulate > 1:
 		words = append(words, fmt.Sprintf("%d micro-batches", k.Accumulate))
 	}
 	for _, name := range slices.Sorted(maps.Keys(k.Settings)) {

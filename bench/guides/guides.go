@@ -43,6 +43,8 @@ type Claim struct {
 	Figure Figure `yaml:"figure"`
 	// Words are the guide's own where it writes no figure.
 	Words string `yaml:"words"`
+	// Doubted says that the guide does not promise that the batch fits.
+	Doubted bool `yaml:"doubted"`
 	// Note is what a reader of the figure should know.
 	Note       string `yaml:"note"`
 	Conditions `yaml:",inline"`
@@ -113,6 +115,8 @@ func (c Claim) Says() string {
 	switch {
 	case c.Words != "":
 		return c.Words
+	case c.Doubted:
+		return "may not fit"
 	case c.Of == Fits:
 		return "fits"
 	}
@@ -137,6 +141,8 @@ func (c Claim) check() error {
 		return fmt.Errorf("%q and phase %q do not go together", c.Of, c.Phase)
 	case c.Of == Fits && (c.Figure != Figure{} || c.GPU == "" || c.Batch.To == 0):
 		return errors.New("that something fits is said of a board and a batch, and has no figure")
+	case c.Doubted && c.Of != Fits:
+		return errors.New("doubted is whether something fits")
 	case c.Of != Fits && c.Figure == Figure{}:
 		return errors.New("it has no figure")
 	case c.Figure.Share != (c.Of == Trainable || c.Than != nil && c.Figure.Share):

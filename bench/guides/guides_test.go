@@ -106,6 +106,7 @@ func TestReadSaysWhichClaimIsWrong(t *testing.T) {
 		"{where: a, of: device, figure: 1 GB, phase: loss}":                            `"device" and phase "loss" do not go together`,
 		"{where: a, of: peak of, figure: 1 GB}":                                        `"peak of" and phase "" do not go together`,
 		"{where: a, of: fits, figure: 1 GB, gpu: t4, batch: 1}":                        "has no figure",
+		"{where: a, of: device, figure: 1 GB, doubted: true}":                          "doubted is whether something fits",
 		"{where: a, of: fits, batch: 1}":                                               "said of a board and a batch",
 		"{where: a, of: device, figure: 30 %}":                                         "a share is one of trained parameters, or compares",
 		"{where: a, of: trainable, figure: 3 GB}":                                      "a share is one of trained parameters, or compares",

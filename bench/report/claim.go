@@ -19,6 +19,8 @@ type Claim struct {
 	Of string `json:"of"`
 	// Says is the figure as the guide writes it.
 	Says string `json:"says"`
+	// Doubted says that the guide does not promise that the batch fits.
+	Doubted bool `json:"doubted,omitempty"`
 	// Bytes or Share are its limits; a claim that a batch fits has neither.
 	Bytes *ByteRange  `json:"bytes,omitempty"`
 	Share *ShareRange `json:"share,omitempty"`
@@ -127,33 +129,64 @@ func (c Claim) Judge() string {
 	switch {
 	case a == nil || a.Refused != "":
 		return "-"
+	case c.Doubted && a.Verdict == Fits:
+		return "too careful"
+	case c.Doubted && a.Verdict == DoesNotFit:
+		return "right"
 	case a.Verdict != "":
 		return map[Verdict]string{Fits: "right", Tight: "tight", DoesNotFit: "wrong"}[a.Verdict]
 	case c.Share != nil && a.Share != nil:
-		switch {
-		case c.Share.Low > a.Share.High+shareTolerance:
-			return "too high"
-		case c.Share.High < a.Share.Low-shareTolerance:
-			return "too low"
-		}
-		return "right"
+		return judgeShares(*c.Share, *a.Share)
 	case c.Bytes != nil && a.Bytes != nil:
 		return judgeBytes(*c.Bytes, *a.Bytes)
 	}
 	return "-"
 }
 
+// judgeBytes compares amounts. Where the truth is a range, a figure that is not
+// right for all of it is not right; too little matters more than too much.
 func judgeBytes(guide, truth ByteRange) string {
+	low, high := float64(truth.Low), float64(truth.High)
+	least, most := float64(guide.Low), float64(guide.High)
 	switch {
-	case float64(guide.Low) > float64(truth.High)*(1+amountTolerance):
-		if truth.High <= 0 {
-			return "too high"
-		}
-		return times(float64(guide.Low)/float64(truth.High)) + " too high"
-	case float64(guide.High)*(1+amountTolerance) < float64(truth.Low):
-		return times(float64(truth.Low)/float64(guide.High)) + " too low"
+	case least > high*(1+amountTolerance) && high <= 0:
+		return "too high"
+	case least > high*(1+amountTolerance):
+		return span(least/high, least/low) + " too high"
+	case most*(1+amountTolerance) < low:
+		return span(low/most, high/most) + " too low"
+	case most*(1+amountTolerance) < high:
+		return "up to " + times(high/most) + " too low"
+	case least > low*(1+amountTolerance) && low <= 0:
+		return "partly too high"
+	case least > low*(1+amountTolerance):
+		return "up to " + times(least/low) + " too high"
 	}
 	return "right"
+}
+
+// judgeShares compares savings.
+func judgeShares(guide, truth ShareRange) string {
+	switch {
+	case guide.Low > truth.High+shareTolerance:
+		return "too high"
+	case guide.High < truth.Low-shareTolerance:
+		return "too low"
+	case guide.Low > truth.Low+shareTolerance:
+		return "partly too high"
+	case guide.High < truth.High-shareTolerance:
+		return "partly too low"
+	}
+	return "right"
+}
+
+// span is a range of factors, or one if they look alike.
+func span(least, most float64) string {
+	from, to := times(least), times(most)
+	if from == to || math.IsInf(most, 0) {
+		return from
+	}
+	return strings.TrimSuffix(from, "×") + " to " + to
 }
 
 // times is a factor with two digits.

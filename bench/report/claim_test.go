@@ -22,16 +22,25 @@ func TestGuidesAreJudgedByTheirLimits(t *testing.T) {
 		{report.Claim{Bytes: bytes(100, 200), Answer: &report.Answer{Bytes: bytes(150, 150)}}, "right"},
 		{report.Claim{Bytes: bytes(110, 200), Answer: &report.Answer{Bytes: bytes(100, 100)}}, "right"}, // a tenth off
 		{report.Claim{Bytes: bytes(111, 200), Answer: &report.Answer{Bytes: bytes(100, 100)}}, "1.1× too high"},
-		{report.Claim{Bytes: bytes(2600, 3000), Answer: &report.Answer{Bytes: bytes(50, 100)}}, "26× too high"},
-		{report.Claim{Bytes: bytes(10, 20), Answer: &report.Answer{Bytes: bytes(50, 100)}}, "2.5× too low"},
+		{report.Claim{Bytes: bytes(2600, 3000), Answer: &report.Answer{Bytes: bytes(50, 100)}}, "26 to 52× too high"},
+		{report.Claim{Bytes: bytes(10, 20), Answer: &report.Answer{Bytes: bytes(50, 100)}}, "2.5 to 5.0× too low"},
 		{report.Claim{Bytes: bytes(0, 4096), Answer: &report.Answer{Bytes: bytes(50, 100)}}, "right"}, // 4 GiB or less
 		{report.Claim{Bytes: bytes(10, 20), Answer: &report.Answer{Bytes: bytes(0, 0)}}, "too high"},
+		{report.Claim{Bytes: bytes(50, 60), Answer: &report.Answer{Bytes: bytes(55, 180)}}, "up to 3.0× too low"},
+		{report.Claim{Bytes: bytes(50, 60), Answer: &report.Answer{Bytes: bytes(25, 55)}}, "up to 2.0× too high"},
+		{report.Claim{Bytes: bytes(50, 60), Answer: &report.Answer{Bytes: bytes(20, 90)}}, "up to 1.5× too low"}, // that matters more
+		{report.Claim{Bytes: bytes(50, 60), Answer: &report.Answer{Bytes: bytes(0, 55)}}, "partly too high"},
 		{report.Claim{Share: share(0.3, 0.4), Answer: &report.Answer{Share: share(0.44, 0.44)}}, "right"},
+		{report.Claim{Share: share(0.3, 0.4), Answer: &report.Answer{Share: share(0.1, 0.35)}}, "partly too high"},
+		{report.Claim{Share: share(0.3, 0.4), Answer: &report.Answer{Share: share(0.35, 0.6)}}, "partly too low"},
 		{report.Claim{Share: share(0.3, 0.4), Answer: &report.Answer{Share: share(0.6, 0.7)}}, "too low"},
 		{report.Claim{Share: share(0.3, 0.4), Answer: &report.Answer{Share: share(-0.7, -0.7)}}, "too high"},
 		{report.Claim{Answer: &report.Answer{Verdict: report.Fits, Bytes: bytes(1, 1)}}, "right"},
 		{report.Claim{Answer: &report.Answer{Verdict: report.Tight}}, "tight"},
 		{report.Claim{Answer: &report.Answer{Verdict: report.DoesNotFit}}, "wrong"},
+		{report.Claim{Doubted: true, Answer: &report.Answer{Verdict: report.Fits}}, "too careful"},
+		{report.Claim{Doubted: true, Answer: &report.Answer{Verdict: report.Tight}}, "tight"},
+		{report.Claim{Doubted: true, Answer: &report.Answer{Verdict: report.DoesNotFit}}, "right"},
 	} {
 		require.Equal(t, c.want, c.claim.Judge(), "%+v", c.claim)
 	}

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -15,19 +13,24 @@ import (
 
 // modelEntry is a model as "vprof models" shows it.
 type modelEntry struct {
-	Name          string         `json:"name"`
-	Summary       string         `json:"summary"`
-	Source        string         `json:"source"`
-	Stages        []string       `json:"stages"`
-	Tasks         []string       `json:"tasks,omitempty"`
-	Batch         int            `json:"batch"`
-	BatchUnit     string         `json:"batch_unit"`
-	AMP           string         `json:"amp"`
-	Checkpointing bool           `json:"checkpointing"`
-	Accumulate    int            `json:"accumulate"`
-	Batches       []int          `json:"batches"`
-	Settings      []settingEntry `json:"settings"`
-	Notes         []string       `json:"notes"`
+	Name          string   `json:"name"`
+	Summary       string   `json:"summary"`
+	Source        string   `json:"source"`
+	Stages        []string `json:"stages"`
+	Tasks         []string `json:"tasks,omitempty"`
+	Batch         int      `json:"batch"`
+	BatchUnit     string   `json:"batch_unit"`
+	AMP           string   `json:"amp"`
+	Checkpointing bool     `json:"checkpointing"`
+	Accumulate    int      `json:"accumulate"`
+	Batches       []int    `json:"batches"`
+	// Validation is the batch size of validation; absent if it is that of
+	// training, or if there is none.
+	Validation int `json:"validation,omitempty"`
+	// Adapts says that --lora works.
+	Adapts   bool           `json:"adapts"`
+	Settings []settingEntry `json:"settings"`
+	Notes    []string       `json:"notes"`
 }
 
 // settingEntry is a number that a case of the model may choose.
@@ -45,7 +48,7 @@ func entryOf(m models.Model) modelEntry {
 	e := modelEntry{
 		Name: m.Name, Summary: m.Summary, Source: m.Source, Stages: m.Stages, Tasks: m.Tasks,
 		Batch: m.Default.Batch, BatchUnit: m.BatchUnit, AMP: "none", Checkpointing: m.Default.Checkpointing,
-		Accumulate: max(1, m.Default.Accumulate), Batches: m.Batches, Settings: []settingEntry{}, Notes: m.Notes,
+		Accumulate: max(1, m.Default.Accumulate), Batches: m.Batches, Validation: m.Validation, Adapts: m.Adapts, Settings: []settingEntry{}, Notes: m.Notes,
 	}
 	for _, s := range m.Settings {
 		e.Settings = append(e.Settings, settingEntry{s.Name, s.Usage, s.Inert, s.Default, s.Min, s.Max})
@@ -135,137 +138,6 @@ func (l modelList) Records() [][]string {
 		rows = append(rows, []string{
 			m.Name, m.Summary, m.Source, strings.Join(m.Stages, " "), strconv.Itoa(m.Batch), m.BatchUnit, m.AMP,
 			strconv.FormatBool(m.Checkpointing), strconv.Itoa(m.Accumulate),
-		})
-	}
-	return rows
-}
-
-// modelDetail is the result of "vprof models show".
-type modelDetail struct {
-	Schema string `json:"schema"`
-	modelEntry
-	// Parameters has the element counts of each stage, in the stages' order, of
-	// each task if there is a choice.
-	Parameters []stageParameters `json:"parameters"`
-}
-
-type stageParameters struct {
-	Task  string `json:"task,omitempty"`
-	Stage string `json:"stage"`
-	report.Parameters
-}
-
-func newModelsShowCmd(a *app) *cobra.Command {
-	out := output{app: a}
-	cmd := &cobra.Command{
-		Use:     "show NAME",
-		Short:   "Show what is known of a model",
-		Example: "  vprof models show redimnet-b2\n  vprof models show hf:bert-base-uncased/config.json",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return usagef(`name one model (list them with "vprof models")`)
-			}
-			return nil
-		},
-		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			return a.models().Names(), cobra.ShellCompDirectiveNoFileComp
-		},
-		RunE: func(_ *cobra.Command, args []string) error {
-			m, err := a.models().Lookup(args[0])
-			if err != nil {
-				return err
-			}
-			if err := out.open(); err != nil {
-				return err
-			}
-			d, err := detailOf(m)
-			if err != nil {
-				return err
-			}
-			return out.finish(d)
-		},
-	}
-	out.register(cmd)
-	return cmd
-}
-
-func detailOf(m models.Model) (modelDetail, error) {
-	d := modelDetail{Schema: "vprof.models/v1", modelEntry: entryOf(m)}
-	tasks := m.Tasks
-	if len(tasks) == 0 {
-		tasks = []string{""}
-	}
-	for _, task := range tasks {
-		for _, stage := range m.Stages {
-			c := m.Default
-			c.Task, c.Stage = task, stage
-			c, err := m.Complete(c)
-			if err != nil {
-				return d, err
-			}
-			trainer, err := m.Build(c)
-			if err != nil {
-				return d, fmt.Errorf("%s: %w", m.Name, err)
-			}
-			d.Parameters = append(d.Parameters, stageParameters{task, stage, report.Parameters(trainer.Counts())})
-		}
-	}
-	return d, nil
-}
-
-// Sheets implements [report.Document].
-func (d modelDetail) Sheets() []report.Sheet {
-	about := report.Sheet{Title: d.Name + ": " + d.Summary, Notes: []string{"source: " + d.Source}}
-	checkpointing := ""
-	if d.Checkpointing {
-		checkpointing = ", checkpointing"
-	}
-	about.Notes = append(about.Notes, fmt.Sprintf("by default: batch %d (%s), amp %s%s, %d micro-batches a step",
-		d.Batch, d.BatchUnit, d.AMP, checkpointing, d.Accumulate))
-	about.Notes = append(about.Notes, d.Notes...)
-	counts := report.Sheet{Columns: []report.Column{
-		{Head: "stage"}, {Head: "parameters", Right: true}, {Head: "trainable", Right: true}, {Head: "criterion", Right: true}, {Head: "buffers", Right: true},
-	}}
-	if len(d.Tasks) > 0 {
-		counts.Columns = slices.Insert(counts.Columns, 0, report.Column{Head: "task"})
-	}
-	for _, p := range d.Parameters {
-		row := []string{p.Stage, grouped(p.Total), grouped(p.Trainable), grouped(p.Criterion), grouped(p.Buffers)}
-		if len(d.Tasks) > 0 {
-			row = slices.Insert(row, 0, p.Task)
-		}
-		counts.Rows = append(counts.Rows, row)
-	}
-	if len(d.Settings) == 0 {
-		return []report.Sheet{about, counts}
-	}
-	settings := report.Sheet{Columns: []report.Column{
-		{Head: "setting"}, {Head: "default", Right: true}, {Head: "from", Right: true}, {Head: "to", Right: true}, {Head: "counts"},
-	}}
-	for _, s := range d.Settings {
-		settings.Rows = append(settings.Rows, []string{s.Name, grouped(s.Default), grouped(s.Min), grouped(s.Max), s.Usage})
-	}
-	return []report.Sheet{about, counts, settings}
-}
-
-// grouped writes n with commas between thousands.
-func grouped(n int64) string {
-	s := strconv.FormatInt(n, 10)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
-
-// Lines implements [report.Document].
-func (d modelDetail) Lines() []any { return []any{d} }
-
-// Records implements [report.Document].
-func (d modelDetail) Records() [][]string {
-	rows := [][]string{{"name", "task", "stage", "total", "trainable", "criterion", "buffers"}}
-	for _, p := range d.Parameters {
-		rows = append(rows, []string{
-			d.Name, p.Task, p.Stage, fmt.Sprint(p.Total), fmt.Sprint(p.Trainable), fmt.Sprint(p.Criterion), fmt.Sprint(p.Buffers),
 		})
 	}
 	return rows

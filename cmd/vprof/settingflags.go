@@ -9,8 +9,11 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
+// namedSetting is a setting with a flag.
+type namedSetting struct{ name, usage string }
+
 // namedSettings are the settings that have a flag of their own.
-var namedSettings = []struct{ name, usage string }{
+var namedSettings = []namedSetting{
 	{"seq-len", "tokens `n` of a sequence, where the model has any (default: the model's)"},
 	{"image-size", "height and width `n` of an image in pixels, where the model has any (default: the model's)"},
 	{"audio-seconds", "seconds `n` of a clip, where the model has any (default: the model's)"},

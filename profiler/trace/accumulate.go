@@ -99,7 +99,10 @@ func (x *Tensor) Incoming() *Tensor { return x.emptyLike(x.dtype) }
 
 // Hold keeps x to the end of the recording, as a model or a loader outside the
 // step does.
-func (t *Tape) Hold(x *Tensor) *Tensor { return x.retain() }
+func (t *Tape) Hold(x *Tensor) *Tensor {
+	t.facts.input(t, x)
+	return x.retain()
+}
 
 // Release ends what Hold began.
 func (t *Tape) Release(x *Tensor) { x.release() }

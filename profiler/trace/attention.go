@@ -31,7 +31,8 @@ func (q *Tensor) ScaledDotProductAttention(k, v *Tensor, a AttentionArgs) *Tenso
 func (q *Tensor) attention(k, v *Tensor, a AttentionArgs) *Tensor {
 	t := q.tape
 	c := t.begin("scaled_dot_product_attention", q, k, v, a.Mask)
-	backend := t.attentionBackend(q, k, v, a)
+	backend, why := t.attentionBackend(q, k, v, a)
+	t.facts.attention(Attention{attentionNames[backend], q.dtype, q.Size(-1), a.Mask != nil, why})
 	if a.Mask != nil {
 		a.Mask = c.let(a.Mask.additiveMask(q.dtype))
 	}

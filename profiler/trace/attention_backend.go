@@ -1,5 +1,7 @@
 package trace
 
+import "fmt"
+
 // attentionBackend is the kernel family that scaled_dot_product_attention
 // runs on.
 type attentionBackend int
@@ -11,30 +13,44 @@ const (
 	cudnnAttention
 )
 
+// attentionNames are the kernel families as PyTorch's users know them.
+var attentionNames = [...]string{mathAttention: "math", flashAttention: "flash", efficientAttention: "memory-efficient", cudnnAttention: "cuDNN"}
+
 // attentionBackend is select_sdp_backend of
 // ATen/native/transformers/cuda/sdp_utils.cpp with all backends enabled, as
 // built into PyTorch 2.11 with CUDA 13 and cuDNN 9.19: cuDNN comes first on
 // boards of capability 9 and 10 alone.
-func (t *Tape) attentionBackend(q, k, v *Tensor, a AttentionArgs) attentionBackend {
+//
+// Why says what keeps the faster ones off; it is empty for the fastest.
+func (t *Tape) attentionBackend(q, k, v *Tensor, a AttentionArgs) (chosen attentionBackend, why string) {
 	if len(q.shape) != 4 || len(k.shape) != 4 || len(v.shape) != 4 ||
 		q.shape[0] != k.shape[0] || q.shape[0] != v.shape[0] || // no broadcasting
 		q.Size(-2) == 0 || k.Size(-2) == 0 ||
 		k.shape[1] != v.shape[1] ||
 		!rowsDense(q) || !rowsDense(k) || !rowsDense(v) {
-		return mathAttention
+		return mathAttention, "shapes or strides that only math takes"
 	}
 	heads := q.shape[1] == k.shape[1]
 	grouped := heads || (a.EnableGQA && q.shape[1]%k.shape[1] == 0)
 	major := t.board.Capability / 10
-	switch {
-	case (major == 9 || major == 10) && grouped && canUseCuDNN(q, k, v, a):
-		return cudnnAttention
-	case grouped && t.canUseFlash(q, k, v, a):
-		return flashAttention
-	case heads && t.canUseEfficient(q, k, v, a):
-		return efficientAttention
+	if (major == 9 || major == 10) && grouped && canUseCuDNN(q, k, v, a) {
+		return cudnnAttention, ""
 	}
-	return mathAttention
+	if !grouped {
+		return mathAttention, "heads of the query that those of the key do not divide"
+	}
+	noFlash := t.refusesFlash(q, k, v, a)
+	if noFlash == "" {
+		return flashAttention, ""
+	}
+	if !heads {
+		return mathAttention, "the memory-efficient kernels take no shared heads; " + noFlash
+	}
+	noEfficient := t.refusesEfficient(q, k, v, a)
+	if noEfficient == "" {
+		return efficientAttention, noFlash
+	}
+	return mathAttention, noEfficient + "; " + noFlash
 }
 
 // rowsDense is check_last_dim_stride_equals_1.
@@ -48,23 +64,29 @@ func canUseCuDNN(q, k, v *Tensor, a AttentionArgs) bool {
 		k.Size(-2) != 1 && (a.Dropout == 0 || q.Size(-2) != 1)
 }
 
-func (t *Tape) canUseFlash(q, k, v *Tensor, a AttentionArgs) bool {
+// refusesFlash says why the flash kernels cannot be used; empty if they can.
+func (t *Tape) refusesFlash(q, k, v *Tensor, a AttentionArgs) string {
 	d := q.Size(-1)
-	if a.Mask != nil || !q.dtype.IsHalf() || t.board.Capability < 80 ||
-		d != k.Size(-1) || d != v.Size(-1) || d > 256 {
-		return false
+	switch {
+	case a.Mask != nil:
+		return "flash takes no mask"
+	case !q.dtype.IsHalf():
+		return "flash takes half precision alone"
+	case t.board.Capability < 80:
+		return "flash needs compute capability 8.0"
+	case d != k.Size(-1) || d != v.Size(-1) || d > 256:
+		return "flash takes heads of one width up to 256"
+	case a.IsCausal && q.Size(-2) != k.Size(-2):
+		return "flash takes no causal mask that is not square"
+	case t.smallSharedMemory() && t.tracked(q, k, v) && d > 192 && (a.Dropout != 0 || d <= 224):
+		return "flash's backward of such wide heads needs more shared memory"
 	}
-	if a.IsCausal && q.Size(-2) != k.Size(-2) {
-		return false
-	}
-	if t.smallSharedMemory() && t.tracked(q, k, v) {
-		// Backward of wide heads does not fit.
-		return d <= 192 || (a.Dropout == 0 && d > 224)
-	}
-	return true
+	return ""
 }
 
-func (t *Tape) canUseEfficient(q, k, v *Tensor, a AttentionArgs) bool {
+// refusesEfficient says why the memory-efficient kernels cannot be used; empty
+// if they can.
+func (t *Tape) refusesEfficient(q, k, v *Tensor, a AttentionArgs) string {
 	// minimum_gemm_alignment
 	alignment := int64(1)
 	major := t.board.Capability / 10
@@ -75,19 +97,17 @@ func (t *Tape) canUseEfficient(q, k, v *Tensor, a AttentionArgs) bool {
 		alignment = max(alignment, 16/q.dtype.Size())
 	}
 	d, dv := q.Size(-1), v.Size(-1)
-	if d != k.Size(-1) || d%alignment != 0 || dv%alignment != 0 {
-		return false
+	switch {
+	case d != k.Size(-1) || d%alignment != 0 || dv%alignment != 0:
+		return fmt.Sprintf("head width %d is no multiple of the %d that the memory-efficient kernels need", d, alignment)
+	case a.Mask != nil && a.Mask.strides[len(a.Mask.strides)-1] != 1:
+		return "the memory-efficient kernels take no mask with such strides"
+	case q.dtype == BF16 && major < 8:
+		return "the memory-efficient kernels take bf16 from compute capability 8.0 on"
+	case q.dtype != F32 && q.dtype != F16 && q.dtype != BF16:
+		return "the memory-efficient kernels take no " + q.dtype.String()
 	}
-	if a.Mask != nil && a.Mask.strides[len(a.Mask.strides)-1] != 1 {
-		return false
-	}
-	switch q.dtype {
-	case F32, F16:
-		return true
-	case BF16:
-		return major >= 8
-	}
-	return false
+	return ""
 }
 
 // smallSharedMemory reports the boards of the newer architectures whose

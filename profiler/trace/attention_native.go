@@ -20,7 +20,8 @@ func (x *Tensor) NativeMultiheadAttention(w MultiheadWeights, needWeights bool) 
 	size := embed / w.Heads
 	heads := func(z *Tensor) *Tensor { return c.let(z.View(batch, length, w.Heads, size).Transpose(1, 2)) }
 	if size%8 == 0 && !needWeights {
-		if q := heads(x); t.attentionBackend(q, q, q, AttentionArgs{}) != mathAttention {
+		q := heads(x)
+		if backend, _ := t.attentionBackend(q, q, q, AttentionArgs{}); backend != mathAttention {
 			qkv := c.let(x.linear(w.InWeight, w.InBias))
 			split := func(i int64) *Tensor { return heads(qkv.Slice(-1, i*embed, (i+1)*embed)) }
 			out := c.let(split(0).attention(split(1), split(2), AttentionArgs{}))

@@ -72,6 +72,15 @@ func TestAttentionKernelFollowsBoardTypeAndMask(t *testing.T) {
 			c.a.Mask = tape.Frame().Let(tape.New("mask", program.Batch, trace.Bool, 2, 1, 33, 33))
 		}
 		require.Equal(t, c.want, attentionNode(tape, q, k, v, c.a), "%+v", c)
+
+		// The recording says so, too, and why nothing faster served it.
+		facts := tape.Facts().Attention
+		require.Len(t, facts, 1)
+		require.Equal(t, map[string]string{"Math": "math", "Flash": "flash", "Efficient": "memory-efficient", "Cudnn": "cuDNN"}[c.want], facts[0].Backend)
+		require.Equal(t, c.want == "Math" || c.want == "Efficient", facts[0].Why != "", "%+v: %s", c, facts[0].Why)
+		require.Equal(t, trace.Attention{
+			Backend: facts[0].Backend, DType: c.dtype, HeadWidth: c.size, Masked: c.mask, Why: facts[0].Why,
+		}, facts[0])
 	}
 }
 

@@ -52,6 +52,8 @@ type Tape struct {
 	graves [256]*Tensor // the last that have died
 	grave  int          // the oldest of them
 
+	facts Facts
+
 	// What has ended, for the next to use.
 	frames    []*Frame
 	backwards []*backward

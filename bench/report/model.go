@@ -1,0 +1,118 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Model is what the page of a model shows besides its registry entry.
+type Model struct {
+	// GPU is the board that attention and answers are for, where a claim names
+	// no other.
+	GPU string `json:"gpu"`
+	// Parameters has the element counts of each stage.
+	Parameters []Stage `json:"parameters"`
+	// Inputs are the tensors of a batch.
+	Inputs []Input `json:"inputs"`
+	// Attention is what calls of scaled_dot_product_attention run on; empty if
+	// there are none.
+	Attention []Attention `json:"attention"`
+	// Claims are what the project's guide says; empty if vprof knows of none.
+	Claims []Claim `json:"claims"`
+}
+
+// Stage is a freeze stage with the element counts of the model in it.
+type Stage struct {
+	// Task is what the model is trained for; absent if there is no choice.
+	Task  string `json:"task,omitempty"`
+	Stage string `json:"stage"`
+	// Trains says what is trained.
+	Trains string `json:"trains"`
+	Parameters
+}
+
+// Input is a tensor of a batch, or several alike. Sizes are numbers, B for the
+// batch size, or multiples of it: "8·B".
+type Input struct {
+	Type  string   `json:"type"`
+	Shape []string `json:"shape"`
+	Count int      `json:"count"`
+}
+
+// String is the input in a few words: "2 × float32 [B, 150]".
+func (i Input) String() string {
+	s := i.Type + " [" + strings.Join(i.Shape, ", ") + "]"
+	if i.Count > 1 {
+		return strconv.Itoa(i.Count) + " × " + s
+	}
+	return s
+}
+
+// Attention is what a kind of attention call runs on in a precision.
+type Attention struct {
+	// Precision is fp32, or that of autocast.
+	Precision string `json:"precision"`
+	// Backend is flash, memory-efficient, cuDNN or math.
+	Backend   string `json:"backend"`
+	HeadWidth int64  `json:"head_width"`
+	Masked    bool   `json:"masked"`
+	// Why says what keeps faster kernels off; absent where none is faster.
+	Why string `json:"why,omitempty"`
+}
+
+// StageSheet has the stages with their element counts.
+func (m *Model) StageSheet() Sheet {
+	s := Sheet{Columns: []Column{
+		{Head: "stage"},
+		{Head: "parameters", Right: true},
+		{Head: "trainable", Right: true},
+		{Head: "criterion", Right: true},
+		{Head: "buffers", Right: true},
+		{Head: "trains"},
+	}}
+	tasks := slices.ContainsFunc(m.Parameters, func(p Stage) bool { return p.Task != "" })
+	if tasks {
+		s.Columns = slices.Insert(s.Columns, 0, Column{Head: "task"})
+	}
+	for _, p := range m.Parameters {
+		row := []string{p.Stage, grouped(p.Total), grouped(p.Trainable), grouped(p.Criterion), grouped(p.Buffers), p.Trains}
+		if tasks {
+			row = slices.Insert(row, 0, p.Task)
+		}
+		s.Rows = append(s.Rows, row)
+	}
+	return s
+}
+
+// InputSheet has what a batch is made of; unit is one element of it.
+func (m *Model) InputSheet(unit string) Sheet {
+	s := Sheet{Columns: []Column{{Head: fmt.Sprintf("a batch of B %ss", unit)}}}
+	for _, in := range m.Inputs {
+		s.Rows = append(s.Rows, []string{in.String()})
+	}
+	return s
+}
+
+// AttentionSheet has what attention runs on; it has no rows without any.
+func (m *Model) AttentionSheet() Sheet {
+	s := Sheet{Columns: []Column{
+		{Head: "attention in"}, {Head: "runs on"}, {Head: "head width", Right: true}, {Head: "mask"}, {Head: "why on " + m.GPU},
+	}}
+	for _, a := range m.Attention {
+		s.Rows = append(s.Rows, []string{
+			a.Precision, a.Backend, strconv.FormatInt(a.HeadWidth, 10), map[bool]string{true: "yes", false: "no"}[a.Masked], a.Why,
+		})
+	}
+	return s
+}
+
+// grouped writes n with commas between thousands.
+func grouped(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}

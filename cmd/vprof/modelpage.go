@@ -1,0 +1,143 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vprof/vprof/bench"
+	"github.com/vprof/vprof/bench/report"
+)
+
+// modelPage is the result of "vprof models show".
+type modelPage struct {
+	Schema string `json:"schema"`
+	modelEntry
+	*report.Model
+}
+
+func newModelsShowCmd(a *app) *cobra.Command {
+	out, board := output{app: a}, boardFlags{}
+	cmd := &cobra.Command{
+		Use:   "show NAME",
+		Short: "Show what is known of a model",
+		Long: `Show what is known of a model: where it comes from, how its authors train it, what
+each stage trains, what a batch is made of, its settings, which kernels its attention
+runs on, and what the project's own guide says about memory beside what vprof says for
+the same conditions.`,
+		Example: `  vprof models show redimnet-b2
+  vprof models show hf:bert-base-uncased/config.json
+
+  # what serves its attention on another board?
+  vprof models show bdslw-spoter --gpu h100`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usagef(`name one model (list them with "vprof models")`)
+			}
+			return nil
+		},
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return a.models().Names(), cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			m, err := a.models().Lookup(args[0])
+			if err != nil {
+				return err
+			}
+			gpu, err := board.board()
+			if err != nil {
+				return err
+			}
+			if err := out.open(); err != nil {
+				return err
+			}
+			page, err := bench.Describe(cmd.Context(), m, gpu, a.residuals)
+			if err != nil {
+				return err
+			}
+			return out.finish(modelPage{"vprof.models/v1", entryOf(m), page})
+		},
+	}
+	board.register(cmd, "`board` that attention and estimates are for, where a guide names no other (see vprof gpus)")
+	out.register(cmd)
+	return cmd
+}
+
+// Sheets implements [report.Document].
+func (p modelPage) Sheets() []report.Sheet {
+	sheets := []report.Sheet{p.about(), p.StageSheet()}
+	if len(p.Inputs) > 0 {
+		sheets = append(sheets, p.InputSheet(p.BatchUnit))
+	}
+	if len(p.Settings) > 0 {
+		sheets = append(sheets, p.settings())
+	}
+	if len(p.Attention) > 0 {
+		sheets = append(sheets, p.AttentionSheet())
+	}
+	return append(sheets, report.ClaimSheets(p.Claims)...)
+}
+
+// about is what the page says in words.
+func (p modelPage) about() report.Sheet {
+	s := report.Sheet{Title: p.Name + ": " + p.Summary, Notes: []string{"source: " + p.Source}}
+	words := []string{"stage " + p.Stages[0], fmt.Sprintf("batch %d (%s)", p.Batch, p.BatchUnit), "amp " + p.AMP}
+	if p.Checkpointing {
+		words = append(words, "checkpointing")
+	}
+	if p.Accumulate > 1 {
+		words = append(words, fmt.Sprintf("%d micro-batches a step", p.Accumulate))
+	}
+	if p.Validation > 0 {
+		words = append(words, fmt.Sprintf("validation in batches of %d", p.Validation))
+	}
+	s.Notes = append(s.Notes, "by default: "+strings.Join(words, ", "))
+	if len(p.Batches) > 0 {
+		sizes := make([]string, len(p.Batches))
+		for i, b := range p.Batches {
+			sizes[i] = strconv.Itoa(b)
+		}
+		s.Notes = append(s.Notes, "vprof sweep tries batch "+strings.Join(sizes, ", "))
+	}
+	if p.Adapts {
+		s.Notes = append(s.Notes, "--lora trains adapters instead")
+	}
+	s.Notes = append(s.Notes, p.Notes...)
+	return s
+}
+
+// settings has the model's free numbers and how to choose them.
+func (p modelPage) settings() report.Sheet {
+	s := report.Sheet{Columns: []report.Column{
+		{Head: "setting"}, {Head: "default", Right: true}, {Head: "from", Right: true}, {Head: "to", Right: true}, {Head: "is"},
+	}}
+	for _, e := range p.Settings {
+		flag := "--set " + e.Name + "="
+		if slices.ContainsFunc(namedSettings, func(n namedSetting) bool { return n.name == e.Name }) {
+			flag = "--" + e.Name
+		}
+		is := e.Usage
+		if e.Inert != "" {
+			is += "; does not change memory: " + e.Inert
+		}
+		s.Rows = append(s.Rows, []string{flag, strconv.FormatInt(e.Default, 10), strconv.FormatInt(e.Min, 10), strconv.FormatInt(e.Max, 10), is})
+	}
+	return s
+}
+
+// Lines implements [report.Document].
+func (p modelPage) Lines() []any { return []any{p} }
+
+// Records implements [report.Document]: a row a stage.
+func (p modelPage) Records() [][]string {
+	rows := [][]string{{"name", "task", "stage", "total", "trainable", "criterion", "buffers"}}
+	for _, s := range p.Parameters {
+		rows = append(rows, []string{
+			p.Name, s.Task, s.Stage, fmt.Sprint(s.Total), fmt.Sprint(s.Trainable), fmt.Sprint(s.Criterion), fmt.Sprint(s.Buffers),
+		})
+	}
+	return rows
+}

@@ -1,0 +1,51 @@
+package trace
+
+import (
+	"slices"
+
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// Facts are what a recording shows of a model besides its memory.
+type Facts struct {
+	// Inputs are the batch, in the order in which it was brought to the device.
+	Inputs []Input
+	// Attention has what calls of scaled_dot_product_attention ran on, each
+	// different kind once, in the order of first use.
+	Attention []Attention
+}
+
+// Input is a tensor of the batch.
+type Input struct {
+	DType DType
+	Shape []int64
+}
+
+// Attention is a kind of call of scaled_dot_product_attention.
+type Attention struct {
+	// Backend is the kernel family: "flash", "memory-efficient", "cuDNN" or
+	// "math", which materializes the probabilities.
+	Backend string
+	DType   DType
+	// HeadWidth is the width of a head of the query.
+	HeadWidth int64
+	Masked    bool
+	// Why says what keeps faster kernels off; empty where none is faster.
+	Why string
+}
+
+// Facts are those of the recording so far.
+func (t *Tape) Facts() Facts { return t.facts }
+
+func (f *Facts) attention(a Attention) {
+	if !slices.Contains(f.Attention, a) {
+		f.Attention = append(f.Attention, a)
+	}
+}
+
+// input notes a tensor that is held from set-up on, if it is of the batch.
+func (f *Facts) input(t *Tape, x *Tensor) {
+	if s := x.store; t.step < 0 && !s.blank && t.prog.Buffers[s.buffer].Class == program.Batch {
+		f.Inputs = append(f.Inputs, Input{x.dtype, slices.Clone(x.shape)})
+	}
+}
