@@ -4,10 +4,14 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/vprof/vprof/internal/nearest"
 )
 
 // Edit sets one value.
@@ -22,7 +26,7 @@ type Edit struct {
 	// Or, if not nil, is the value for a file that has its kind there:
 	// precision is a name in some files and a yes or no in others.
 	Or any
-	// Create adds the key, if its parent is there and the format is YAML.
+	// Create adds the key, and those above it, if the format is YAML.
 	Create bool
 	// Default is what a missing key stands for: if it is Value, the key may stay
 	// missing.
@@ -91,8 +95,11 @@ func Splice(f Format, data []byte, edits []Edit) ([]byte, error) {
 		}
 		next, err := splice(out, p, e)
 		var key *KeyError
-		if errors.As(err, &key) && key.Missing && e.Default != nil && e.Default == e.Value {
-			continue
+		if errors.As(err, &key) && key.Missing {
+			if e.Default != nil && e.Default == e.Value {
+				continue
+			}
+			err = missing(f, out, p, e)
 		}
 		if err != nil {
 			wrong = append(wrong, err)
@@ -107,6 +114,33 @@ func Splice(f Format, data []byte, edits []Edit) ([]byte, error) {
 		out = append(bom, out...)
 	}
 	return out, nil
+}
+
+// missing says of a key that is not there what is in its place.
+func missing(f Format, data []byte, p path, e Edit) error {
+	var v any
+	var depth int
+	if root, err := decode(f, data); err == nil {
+		for v = root; depth < len(p); depth++ {
+			next, ok := lookup(v, p[depth:depth+1])
+			if !ok {
+				break
+			}
+			v = next
+		}
+	}
+	if depth == len(p) {
+		return &KeyError{Path: e.Path, Reason: "is a group of keys, not a single value"}
+	}
+	reason := fmt.Sprintf("there is no key %q", strings.Join(p[:depth+1], "."))
+	if m, ok := v.(map[string]any); ok && len(m) > 0 {
+		keys := slices.Sorted(maps.Keys(m))
+		if len(keys) > 5 {
+			keys = append(nearest.Names(p[depth], keys, 5), "and others")
+		}
+		reason += " (there are " + strings.Join(keys, ", ") + ")"
+	}
+	return &KeyError{Path: e.Path, Reason: reason + "; add it to the file, or name another", Missing: true}
 }
 
 // path is a path taken apart.

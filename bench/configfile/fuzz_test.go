@@ -33,6 +33,7 @@ func FuzzYAMLSplice(f *testing.F) {
 		f.Add(s, "training.trainer.precision", int64(7), "bf16-mixed", byte(1))
 		f.Add(s, "data_loader.new", int64(7), "", byte(2))
 		f.Add(s, "0.b.0", int64(7), "", byte(3))
+		f.Add(s, "a.new.group", int64(7), "", byte(4))
 	}
 	f.Fuzz(func(t *testing.T, doc, at string, n int64, word string, choice byte) {
 		e := Edit{Path: at, Value: []any{n, word, n%2 == 0}[choice%3], Create: choice&4 != 0}
@@ -43,11 +44,14 @@ func FuzzYAMLSplice(f *testing.F) {
 		}
 		p, err := parsePath(at)
 		require.NoError(t, err)
-		var v any
-		require.NoError(t, yaml.Unmarshal(got, &v))
+		root, err := parseYAML(bytes.TrimPrefix(got, []byte("\ufeff")))
+		require.NoError(t, err)
 		for _, key := range p {
-			v = child(v, key)
+			root = child(root, key)
+			require.NotNil(t, root, "%s in\n%s", at, got)
 		}
+		var v any
+		require.NoError(t, root.Decode(&v))
 		switch want := e.Value.(type) {
 		case int64:
 			require.Equal(t, fmt.Sprint(want), fmt.Sprint(v))
@@ -64,20 +68,22 @@ func FuzzYAMLSplice(f *testing.F) {
 	})
 }
 
-func child(v any, key string) any {
-	switch v := v.(type) {
-	case map[string]any:
-		return v[key]
-	case map[any]any:
-		for k, x := range v {
-			if fmt.Sprint(k) == key {
-				return x
-			}
-		}
-	case []any:
+// child is what a mapping has under a key, by itself or by a merge, or a list under
+// a number.
+func child(n *yaml.Node, key string) *yaml.Node {
+	for n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	if n.Kind == yaml.SequenceNode {
 		var at int
-		if _, err := fmt.Sscan(key, &at); err == nil && at < len(v) {
-			return v[at]
+		if _, err := fmt.Sscan(key, &at); err == nil && at < len(n.Content) {
+			return n.Content[at]
+		}
+		return nil
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			return n.Content[i+1]
 		}
 	}
 	return nil

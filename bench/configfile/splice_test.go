@@ -41,6 +41,9 @@ func TestYAMLEditsChangeTheirLineAndNothingElse(t *testing.T) {
 		{"new key in a block", naics, "training.trainer.strategy", naics + "    strategy: ddp\n", "ddp", true},
 		{"new key in the middle", naics, "data_loader.workers", strings.Replace(naics, "'max_length'}\n", "'max_length'}\n  workers: 2\n", 1), int64(2), true},
 		{"new key in braces", naics, "data_loader.tokenization.lower", strings.Replace(naics, "{max", "{lower: true, max", 1), true, true},
+		{"new group in a block", "a: 1\nb:\n  c: 1\nd: 1\n", "b.e.f.g", "a: 1\nb:\n  c: 1\n  e:\n    f:\n      g: 5\nd: 1\n", int64(5), true},
+		{"new group at the end, CRLF", "a: 1\r\nb: 2", "c.d", "a: 1\r\nb: 2\r\nc:\r\n  d: true", true, true},
+		{"new group in braces", "a: {b: 1}\n", "a.c.d", "a: {c: {d: x}, b: 1}\n", "x", true},
 		{"new key in empty braces", "a: {}\n", "a.b", "a: {b: 1}\n", int64(1), true},
 		{"no last line break", "a: 1", "b", "a: 1\nb: 2", int64(2), true},
 		{"CRLF", "a: 1\r\nb: x # c\r\n", "b", "a: 1\r\nb: z # c\r\n", "z", false},
@@ -117,8 +120,19 @@ func TestMissingKeyOfTheDefaultStaysMissing(t *testing.T) {
 	got, err := Splice(YAML, []byte("a: 1\n"), []Edit{{Path: "b", Value: true, Default: false, Create: true}})
 	require.NoError(t, err)
 	require.Equal(t, "a: 1\nb: true\n", string(got))
-	_, err = Splice(YAML, []byte("a: 1\n"), []Edit{{Path: "c.d", Value: true, Default: false, Create: true}})
-	require.ErrorContains(t, err, `there is no key "c"`)
+	got, err = Splice(YAML, []byte("a: 1\n"), []Edit{{Path: "c.d", Value: true, Default: false, Create: true}})
+	require.NoError(t, err)
+	require.Equal(t, "a: 1\nc:\n  d: true\n", string(got))
+}
+
+// In every format the error says what there is, and what to do.
+func TestMissingKeysSayWhatThereIs(t *testing.T) {
+	for f, text := range map[Format]string{YAML: "train: {batch_size: 4, steps: 2}\n", TOML: "[train]\nbatch_size = 4\nsteps = 2\n", JSON: `{"train": {"batch_size": 4, "steps": 2}}`} {
+		_, err := Splice(f, []byte(text), []Edit{{Path: "train.batchsize", Value: int64(8)}})
+		require.EqualError(t, err, `train.batchsize: there is no key "train.batchsize" (there are batch_size, steps); add it to the file, or name another`, f)
+		_, err = Splice(f, []byte(text), []Edit{{Path: "training.batch.size", Value: int64(8)}})
+		require.EqualError(t, err, `training.batch.size: there is no key "training" (there are train); add it to the file, or name another`, f)
+	}
 }
 
 func TestAllFailedEditsAreNamed(t *testing.T) {
@@ -162,8 +176,8 @@ func TestTOMLEditsChangeTheirLineAndNothingElse(t *testing.T) {
 		require.Equal(t, strings.Replace(pyproject, c.from, c.to, 1), string(got), c.path)
 	}
 	for path, want := range map[string]string{
-		"training.none": "no such key", "stage.epochs": "list of tables", "training.opt.betas": "not a single value",
-		"training": "no such key", "training.amp.x": "no such key",
+		"training.none": "no key", "stage.epochs": "list of tables", "training.opt.betas": "not a single value",
+		"training": "a group of keys", "training.amp.x": "no key",
 	} {
 		_, err := Splice(TOML, []byte(pyproject), []Edit{{Path: path, Value: int64(1)}})
 		require.ErrorContains(t, err, want, path)
@@ -194,7 +208,7 @@ func TestJSONEditsChangeTheirValueAndNothingElse(t *testing.T) {
 		require.Equal(t, strings.Replace(settings, c.from, c.to, 1), string(got), c.path)
 	}
 	for path, want := range map[string]string{
-		"train.none": "no such key", "train.deep": "a list", "model": "an object", "train.on": "not a number",
+		"train.none": "no key", "train.deep": "a list", "model": "an object", "train.on": "not a number",
 	} {
 		_, err := Splice(JSON, []byte(settings), []Edit{{Path: path, Value: int64(1)}})
 		require.ErrorContains(t, err, want, path)

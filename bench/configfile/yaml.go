@@ -20,7 +20,7 @@ func spliceYAML(data []byte, p path, e Edit) ([]byte, error) {
 		return nil, err
 	}
 	s := &yamlSplice{data: data, edit: e, aliased: aliases(root)}
-	parent, node, err := s.find(root, p)
+	parent, node, lacking, err := s.find(root, p)
 	if err != nil {
 		return nil, err
 	}
@@ -31,7 +31,7 @@ func spliceYAML(data []byte, p path, e Edit) ([]byte, error) {
 	}
 	if node == nil {
 		value = e.Value
-		out, err = s.insert(parent, p[len(p)-1])
+		out, err = s.insert(parent, lacking)
 	} else {
 		if value, err = e.choose(yamlKind(node), shown(node)); err != nil {
 			return nil, err
@@ -44,7 +44,7 @@ func spliceYAML(data []byte, p path, e Edit) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.check(root, out, parent, node, p[len(p)-1], value); err != nil {
+	if err := s.check(root, out, parent, node, lacking, value); err != nil {
 		return nil, err
 	}
 	return out, nil
@@ -94,42 +94,42 @@ func (s *yamlSplice) wrong(format string, args ...any) error {
 	return &KeyError{Path: s.edit.Path, Reason: fmt.Sprintf(format, args...)}
 }
 
-// find goes down the path. A nil node means that its parent lacks the key and
-// that it may be added.
-func (s *yamlSplice) find(n *yaml.Node, p path) (parent, node *yaml.Node, err error) {
+// find goes down the path. A nil node means that its parent lacks the keys of
+// the rest of the path and that they may be added.
+func (s *yamlSplice) find(n *yaml.Node, p path) (parent, node *yaml.Node, lacking path, err error) {
 	for i, key := range p {
 		if again, ok := s.aliased[n]; ok {
-			return nil, nil, s.wrong("is within &%s of line %d, which line %d repeats; changing one would change both", n.Anchor, n.Line, again.Line)
+			return nil, nil, nil, s.wrong("is within &%s of line %d, which line %d repeats; changing one would change both", n.Anchor, n.Line, again.Line)
 		}
 		var next *yaml.Node
 		switch n.Kind {
 		case yaml.MappingNode:
 			if next, err = s.entry(n, key); err != nil {
-				return nil, nil, err
+				return nil, nil, nil, err
 			}
 		case yaml.SequenceNode:
 			at, err := strconv.Atoi(key)
 			if err != nil || at < 0 || at >= len(n.Content) {
-				return nil, nil, s.wrong("line %d has a list of %d items; %q is none of them", n.Line, len(n.Content), key)
+				return nil, nil, nil, s.wrong("line %d has a list of %d items; %q is none of them", n.Line, len(n.Content), key)
 			}
 			next = n.Content[at]
 		case yaml.AliasNode:
-			return nil, nil, s.wrong("line %d repeats &%s there; change it where it stands", n.Line, n.Value)
+			return nil, nil, nil, s.wrong("line %d repeats &%s there; change it where it stands", n.Line, n.Value)
 		default:
-			return nil, nil, s.wrong("%q has no keys: line %d has %s there", strings.Join(p[:i], "."), n.Line, shown(n))
+			return nil, nil, nil, s.wrong("%q has no keys: line %d has %s there", strings.Join(p[:i], "."), n.Line, shown(n))
 		}
 		if next == nil {
-			if i == len(p)-1 && (s.edit.Create || merges(n, key)) {
-				return n, nil, nil
+			if s.edit.Create || i == len(p)-1 && merges(n, key) {
+				return n, nil, p[i:], nil
 			}
-			return nil, nil, &KeyError{Path: s.edit.Path, Reason: fmt.Sprintf("there is no key %q", strings.Join(p[:i+1], ".")), Missing: true}
+			return nil, nil, nil, &KeyError{Path: s.edit.Path, Reason: "there is no such key", Missing: true}
 		}
 		parent, n = n, next
 	}
 	if again, ok := s.aliased[n]; ok {
-		return nil, nil, s.wrong("is &%s, which line %d repeats; changing one would change both", n.Anchor, again.Line)
+		return nil, nil, nil, s.wrong("is &%s, which line %d repeats; changing one would change both", n.Anchor, again.Line)
 	}
-	return parent, n, nil
+	return parent, n, nil, nil
 }
 
 // entry is the value of a key, nil if there is none.

@@ -7,23 +7,26 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// insert adds a key to a mapping that lacks it: in a block behind the last
-// entry, in braces before the first.
-func (s *yamlSplice) insert(m *yaml.Node, key string) ([]byte, error) {
-	name, err := yamlText(key, 0)
-	if err != nil {
-		return nil, s.wrong("%v", err)
+// insert adds keys, each within the one before it, to a mapping that lacks the
+// first: in a block behind the last entry, in braces before the first.
+func (s *yamlSplice) insert(m *yaml.Node, keys path) ([]byte, error) {
+	words := make([]string, len(keys))
+	for i, key := range keys {
+		var err error
+		if words[i], err = yamlText(key, 0); err != nil {
+			return nil, s.wrong("%v", err)
+		}
 	}
 	value, err := yamlText(s.edit.Value, 0)
 	if err != nil {
 		return nil, s.wrong("%v", err)
 	}
-	entry := name + ": " + value
 	if m.Style&yaml.FlowStyle != 0 {
 		at, err := s.content(m)
 		if err != nil {
 			return nil, err
 		}
+		entry := strings.Join(words, ": {") + ": " + value + strings.Repeat("}", len(words)-1)
 		if len(m.Content) > 0 {
 			entry += ", "
 		}
@@ -38,11 +41,16 @@ func (s *yamlSplice) insert(m *yaml.Node, key string) ([]byte, error) {
 	if at := bytes.IndexByte(s.data, '\n'); at > 0 && s.data[at-1] == '\r' {
 		lineBreak = "\r\n"
 	}
+	var lines []string
+	for i, word := range words {
+		lines = append(lines, indent+strings.Repeat("  ", i)+word+":")
+	}
+	entry := strings.Join(lines, lineBreak) + " " + value
 	at, ok := offset(s.data, lastLine(m)+1, 1)
 	if !ok { // the last line does not end
-		return replace(s.data, len(s.data), len(s.data), lineBreak+indent+entry), nil
+		return replace(s.data, len(s.data), len(s.data), lineBreak+entry), nil
 	}
-	return replace(s.data, at, at, indent+entry+lineBreak), nil
+	return replace(s.data, at, at, entry+lineBreak), nil
 }
 
 // lastLine is the last line on which a scalar below a node begins.
@@ -55,16 +63,16 @@ func lastLine(n *yaml.Node) int {
 }
 
 // check parses what was spliced and compares it with what was meant: the old
-// document with one value changed, or one key added at the place where the
-// splice put it.
-func (s *yamlSplice) check(root *yaml.Node, out []byte, parent, node *yaml.Node, key string, value any) error {
+// document with one value changed, or the lacking keys added at the place where
+// the splice put them.
+func (s *yamlSplice) check(root *yaml.Node, out []byte, parent, node *yaml.Node, lacking path, value any) error {
 	got, err := parseYAML(out)
 	if err != nil {
 		return s.wrong("cannot be changed safely in this file; change it by hand (the result would not be YAML: %v)", err)
 	}
 	c := comparison{node: node, value: value, budget: maxNodes}
 	if node == nil {
-		c.parent, c.key, c.flow = parent, key, parent.Style&yaml.FlowStyle != 0
+		c.parent, c.keys, c.flow = parent, lacking, parent.Style&yaml.FlowStyle != 0
 	}
 	if !c.equal(root, got) {
 		return s.wrong("cannot be changed safely in this file; change it by hand")
@@ -83,7 +91,7 @@ type comparison struct {
 	// parent, if not nil, has a further entry there, the first in braces and the
 	// last otherwise.
 	parent *yaml.Node
-	key    string
+	keys   path
 	flow   bool
 
 	budget int
@@ -115,7 +123,7 @@ func (c *comparison) equal(a, b *yaml.Node) bool {
 		if c.flow {
 			added, content = b.Content[:2], b.Content[2:]
 		}
-		if added[0].Value != c.key || !sameYAML(added[1], c.value) {
+		if !c.isAdded(added) {
 			return false
 		}
 	}
@@ -128,6 +136,20 @@ func (c *comparison) equal(a, b *yaml.Node) bool {
 		}
 	}
 	return true
+}
+
+// isAdded tells whether an entry is the keys, each within the one before it, with
+// the value in the last.
+func (c *comparison) isAdded(entry []*yaml.Node) bool {
+	for i, key := range c.keys {
+		if len(entry) != 2 || entry[0].Value != key {
+			return false
+		}
+		if i+1 < len(c.keys) {
+			entry = entry[1].Content
+		}
+	}
+	return sameYAML(entry[1], c.value)
 }
 
 // anchorOf is the anchor that a changed node keeps; an alias has none.
