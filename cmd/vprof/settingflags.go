@@ -20,6 +20,7 @@ var namedSettings = []namedSetting{
 	{"max-length", "tokens `n` of a text, where the model has any (default: the model's)"},
 	{"n-negatives", "negatives `n` of an anchor, where the model has any (default: the model's)"},
 	{"n-positives", "positives `n` of an anchor, where the model has any (default: the model's)"},
+	{"stride", "frames `n` from one patch to the next, where the model has any (default: the model's)"},
 	{"n-patches", "patches `n` of a spectrogram, where the model has any (default: the model's)"},
 }
 

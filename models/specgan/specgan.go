@@ -35,6 +35,7 @@ func Models() []models.Model {
 			"the tensors of the no_grad probe stay alive as local variables of the loop",
 			"the GAN's loop has no autocast; the notebook's mixed precision covers the ViT alone",
 			"the notebook calls torch.cuda.empty_cache() every 5 batches: --set empty-cache=5; by default the steps are those between two calls",
+			"the notebook switches cudnn.benchmark on: while it tries engines, its first steps may need more workspace than these figures, which are with it off",
 			"two Adam optimizers, and spectral norm by the old hook; the data set may lie on the GPU: --dataset-on-gpu",
 		},
 		Caveat: func(c models.Case) []string {
