@@ -28,25 +28,30 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
 	if len(os.Args) != 2 {
 		fmt.Fprintln(os.Stderr, "usage: gpucheck FOLDER")
 		os.Exit(2)
 	}
+	os.Exit(checked(os.Args[1]))
+}
+
+// checked checks this machine and returns the exit code.
+func checked(out string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
 	self, err := os.Executable()
 	if err == nil {
-		c := &check{bin: filepath.Dir(self), out: os.Args[1], screen: os.Stdout}
+		c := &check{bin: filepath.Dir(self), out: out, screen: os.Stdout}
 		err = c.run(ctx)
 	}
-	var unusable noGPU
 	switch {
-	case errors.As(err, &unusable):
-		os.Exit(4)
+	case errors.As(err, new(noGPU)):
+		return 4
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "gpucheck:", err)
-		os.Exit(1)
+		return 1
 	}
+	return 0
 }
 
 // noGPU says that the doctor found nothing to check.
