@@ -191,14 +191,16 @@ func runCells(u *Run, c column) []string {
 }
 
 // Error is how far the estimate of the device's bytes is from what the run
-// needed, as a share of that. It is false for a point without both, and for a
-// run that had to give cached memory back: that held less than it would have
-// on a board with room, of which the estimate speaks.
+// needed, as a share of that; the kernels that stood for PyTorch's are left out.
+// It is false for a point without both, and for a run that had to give cached
+// memory back: that held less than it would have on a board with room, of which
+// the estimate speaks.
 func (p Point) Error() (float64, bool) {
 	if p.Estimate == nil || p.Run == nil || !p.Run.Fits || p.Run.Retries > 0 || p.Run.Device == 0 {
 		return 0, false
 	}
-	return float64(p.Estimate.Device.Bytes-p.Run.Device) / float64(p.Run.Device), true
+	needed := p.Run.Device - p.Run.Kernels
+	return float64(p.Estimate.Device.Bytes-needed) / float64(needed), true
 }
 
 func errorCell(p Point) string {
@@ -235,12 +237,15 @@ func peakCell(p Point) string {
 
 func fitsCell(p Point) string {
 	switch {
-	case p.Run != nil && p.Run.Fits && p.Run.Shared:
-		return "yes, beside others"
-	case p.Run != nil && p.Run.Fits:
-		return "yes"
 	case p.Run != nil:
-		return "no"
+		word := "no"
+		if p.Run.Fits {
+			word = "yes"
+		}
+		if p.Run.Shared {
+			word += ", beside others"
+		}
+		return word
 	case p.Estimate != nil:
 		return string(p.Estimate.Verdict)
 	}
@@ -273,7 +278,41 @@ func (r *Report) findingNotes(word string) []string {
 	if slices.ContainsFunc(r.Points, func(p Point) bool { return p.Run != nil && p.Run.Simulated && p.Run.Step != nil }) {
 		notes = append(notes, "ms/step is the time below which the board cannot be; nothing ran.")
 	}
+	if note := r.besidesNote(); note != "" {
+		notes = append(notes, note)
+	}
 	return notes
+}
+
+// besidesNote says what measured device bytes have besides the reserved ones;
+// empty if nothing was measured.
+func (r *Report) besidesNote() string {
+	var first, highest *Run
+	for _, p := range r.Points {
+		if p.Run == nil || p.Run.Simulated {
+			continue
+		}
+		if first == nil {
+			first, highest = p.Run, p.Run
+		}
+		if p.Run.Process > highest.Process {
+			highest = p.Run
+		}
+	}
+	if first == nil {
+		return ""
+	}
+	note := "device: besides the reserved bytes the GPU shows " + bytesize.Format(first.Context) + " of context"
+	if first.Kernels > 0 {
+		note += " and " + bytesize.Format(first.Kernels) + " of the kernels that stand for PyTorch's, which the error leaves out"
+	}
+	if first.Others > 0 {
+		note += "; the " + bytesize.Format(first.Others) + " of other processes are not in it"
+	}
+	if highest.Process > 0 {
+		note += "; NVML shows up to " + bytesize.Format(highest.Process) + " of this process"
+	}
+	return note + "."
 }
 
 // String says what was found in a few words.

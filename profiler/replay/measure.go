@@ -41,7 +41,7 @@ type Measurement struct {
 	// was got, bytes, others and the context included.
 	Device int64
 	// Process is the most that the board held for this process as seen from
-	// outside at the ends of phases, bytes; -1 if that could not be told.
+	// outside, asked whenever Device was, bytes; -1 if that could not be told.
 	Process int64
 	// Neighbors are other processes seen on the board.
 	Neighbors []device.Neighbor
@@ -121,7 +121,7 @@ func (w *measurer) watch(ctx context.Context) error {
 	o := Options{Config: w.config, Source: &gauge{PagedSource: w.device, of: w}, Hooks: Hooks{
 		Launch: w.launch,
 		Mark: func(program.Phase) error {
-			w.look()
+			w.meet()
 			return w.mark()
 		},
 		Trace: l.trace,
@@ -187,16 +187,11 @@ func (w *measurer) closeMarks() error {
 	return errors.Join(errs...)
 }
 
-// look asks what the board shows from outside.
-func (w *measurer) look() {
-	if w.observer == nil {
-		return
+// meet notes who else uses the board.
+func (w *measurer) meet() {
+	if w.observer != nil {
+		w.measurement.Neighbors = merge(w.measurement.Neighbors, w.observer.Neighbors())
 	}
-	m := w.measurement
-	if bytes, ok := w.observer.ProcessMemory(); ok {
-		m.Process = max(m.Process, bytes)
-	}
-	m.Neighbors = merge(m.Neighbors, w.observer.Neighbors())
 }
 
 // merge keeps each process once, with the most that it held.
@@ -254,7 +249,8 @@ func (w *measurer) verify(ctx context.Context) error {
 	return errors.Join(err, patterns.Close())
 }
 
-// A gauge is a device's memory that notes how much of the board is in use.
+// A gauge is a device's memory that notes how much of the board is in use, and
+// by this process, after each segment.
 type gauge struct {
 	allocator.PagedSource
 	of *measurer
@@ -290,5 +286,10 @@ func (g *gauge) read() error {
 	}
 	m := g.of.measurement
 	m.Device = max(m.Device, g.Total()-free)
+	if o := g.of.observer; o != nil {
+		if bytes, ok := o.ProcessMemory(); ok {
+			m.Process = max(m.Process, bytes)
+		}
+	}
 	return nil
 }
