@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -43,10 +44,10 @@ func Formats() []string {
 	return names
 }
 
-// ParseFormat finds the format of a name.
+// ParseFormat finds the format of a name, or of a suffix without its dot.
 func ParseFormat(name string) (Format, error) {
 	for _, f := range formats {
-		if name == string(f.format) {
+		if name == string(f.format) || slices.Contains(f.suffixes, "."+name) {
 			return f.format, nil
 		}
 	}

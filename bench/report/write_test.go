@@ -174,7 +174,10 @@ func TestFormatNamesAndSuffixesAreKnown(t *testing.T) {
 		require.NoError(t, err)
 		require.EqualValues(t, name, f)
 	}
-	_, err := ParseFormat("yaml")
+	f, err := ParseFormat("md")
+	require.NoError(t, err)
+	require.Equal(t, Markdown, f)
+	_, err = ParseFormat("yaml")
 	require.ErrorContains(t, err, `no format "yaml"; use table, json, jsonl, csv, markdown`)
 	for path, want := range map[string]Format{"a.json": JSON, "b/c.JSONL": JSONL, "x.csv": CSV, "x.md": Markdown, "x.txt": Table} {
 		got, err := FormatOf(path)

@@ -74,6 +74,9 @@ trained, as in plan.`,
 }
 
 func runExport(ctx context.Context, o *exportOptions, runs []string) error {
+	if f, err := report.ParseFormat(o.to); err == nil {
+		o.to = string(f) // md is markdown
+	}
 	if !slices.Contains(exportFormats, o.to) {
 		return usagef("--to: there is no format %q; use %s", o.to, strings.Join(exportFormats, ", "))
 	}
