@@ -257,11 +257,18 @@ func (p Point) claim(c column) string {
 	if len(p.Claims) == 0 || p.Claims[0].Bytes == nil {
 		return "-"
 	}
-	b := p.Claims[0].Bytes
-	if b.Low == b.High {
-		return c.scale.Format(b.Low)
+	b, high := p.Claims[0].Bytes, c.scale.Format(p.Claims[0].Bytes.High)
+	low := c.scale.Format(b.Low)
+	if strings.HasPrefix(p.Claims[0].Says, "≥") {
+		low = "≥ " + low
 	}
-	return c.scale.Format(b.Low) + "–" + c.scale.Format(b.High)
+	switch {
+	case b.Low == b.High:
+		return low
+	case b.Low == 0: // "4 GiB or less"
+		return "≤ " + high
+	}
+	return low + "–" + high
 }
 
 // claimNote says where the figures of the guide stand.

@@ -67,6 +67,24 @@ func toyPlan(boards int) *Report {
 	return r
 }
 
+// claimed gives the report a guide that says something of its first batch size,
+// and a data set on the GPU.
+func claimed(r *Report) *Report {
+	r.Case.Dataset = 64 * mib
+	for i := range r.Points {
+		p := &r.Points[i]
+		streamed := around(p.Estimate.Device.Bytes/mib - 64)
+		p.Streamed = &streamed
+		if p.Batch == 8 {
+			p.Claims = []Claim{
+				{Guide: "Memory", Project: "me/toy", Where: "section 1", Of: "device", Says: "~300-320 MB", Bytes: &ByteRange{300 * mib, 320 * mib}, Batch: "8"},
+				{Guide: "Memory", Project: "me/toy", Where: "section 2", Of: "allocated", Says: "1 GB", Bytes: &ByteRange{1024 * mib, 1024 * mib}, Batch: "4-8", Note: "another figure"},
+			}
+		}
+	}
+	return r
+}
+
 // toyAccuracy has a record that is right, one that is off, one OOM missed, one
 // refused and one unknown.
 func toyAccuracy() *Accuracy {
@@ -89,7 +107,7 @@ func toyAccuracy() *Accuracy {
 
 func TestEveryFormatOfEveryDocument(t *testing.T) {
 	for name, d := range map[string]Document{
-		"sweep": toySweep(), "plan": toyPlan(1), "boards": toyPlan(2), "accuracy": toyAccuracy(),
+		"sweep": toySweep(), "plan": toyPlan(1), "boards": toyPlan(2), "claimed-sweep": claimed(toySweep()), "claimed-plan": claimed(toyPlan(1)), "claimed-boards": claimed(toyPlan(2)), "accuracy": toyAccuracy(),
 		"empty": &Report{Schema: Schema, Kind: Sweep, Devices: []Device{}, Coefficients: []Coefficient{}, Points: []Point{}},
 	} {
 		for _, f := range Formats() {
@@ -103,7 +121,7 @@ func TestEveryFormatOfEveryDocument(t *testing.T) {
 }
 
 func TestJSONIsValidAndReadsBack(t *testing.T) {
-	for _, r := range []*Report{toySweep(), toyPlan(1), toyPlan(2)} {
+	for _, r := range []*Report{toySweep(), toyPlan(1), toyPlan(2), claimed(toySweep())} {
 		var b bytes.Buffer
 		require.NoError(t, Write(&b, JSON, r))
 		require.NoError(t, validate(t, "report", b.Bytes()))
@@ -134,7 +152,7 @@ func TestEveryJSONLineIsAReportOfItsOwn(t *testing.T) {
 func TestCSVRowsAreAsWideAsTheHeader(t *testing.T) {
 	noEstimate := toySweep()
 	noEstimate.Points[0].Estimate, noEstimate.Points[1].Run = nil, nil
-	for _, d := range []Document{toySweep(), toyPlan(2), toyAccuracy(), noEstimate} {
+	for _, d := range []Document{toySweep(), toyPlan(2), claimed(toySweep()), claimed(toyPlan(2)), toyAccuracy(), noEstimate} {
 		var b bytes.Buffer
 		require.NoError(t, Write(&b, CSV, d))
 		rows, err := csv.NewReader(&b).ReadAll() // fails on ragged rows
@@ -235,4 +253,24 @@ func TestExportToADeviceWritesThrough(t *testing.T) {
 	info, err := os.Stat(os.DevNull)
 	require.NoError(t, err)
 	require.False(t, info.Mode().IsRegular())
+}
+
+// A limit on one side alone is shown as such.
+func TestClaimsOfLimitsShowThem(t *testing.T) {
+	r := claimed(toyPlan(1))
+	show := func(says string, low, high int64) string {
+		r.Points[0].Claims = []Claim{{Of: "device", Says: says, Bytes: &ByteRange{low * mib, high * mib}}}
+		var b bytes.Buffer
+		require.NoError(t, Write(&b, Table, r))
+		for line := range strings.Lines(b.String()) {
+			if rest, ok := strings.CutPrefix(line, " guide "); ok {
+				return strings.Join(strings.Fields(rest), " ")
+			}
+		}
+		return ""
+	}
+	require.Equal(t, "≤ 400.00 -", show("400 MB or less", 0, 400))
+	require.Equal(t, "≥ 300.00–400.00 -", show("≥ 300-400 MB", 300, 400))
+	require.Equal(t, "≥ 300.00 -", show("≥ 300 MB", 300, 300))
+	require.Equal(t, "300.00 -", show("~300 MB", 300, 300))
 }
