@@ -44,6 +44,7 @@ func newServer() *server {
 			return []api.ProcessInfo{{Pid: uint32(100 + i), UsedGpuMemory: s.used[i]}}, api.SUCCESS
 		}
 		device.GetGraphicsRunningProcessesFunc = func() ([]api.ProcessInfo, api.Return) { return nil, untold }
+		device.GetMPSComputeRunningProcessesFunc = device.GetGraphicsRunningProcessesFunc
 		device.GetUtilizationRatesFunc = func() (api.Utilization, api.Return) { return api.Utilization{}, untold }
 		device.GetClockInfoFunc = func(api.ClockType) (uint32, api.Return) { return 0, untold }
 		device.GetTemperatureFunc = func(api.TemperatureSensors) (uint32, api.Return) { return 0, untold }

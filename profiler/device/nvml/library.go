@@ -226,7 +226,8 @@ func (b *Board) Memory() (Memory, error) {
 // noValue is what NVML says for a figure that it does not have.
 const noValue = ^uint64(0)
 
-// Processes lists those that use the board, for computing or for graphics.
+// Processes lists those that use the board, for computing, also by way of an MPS
+// server, or for graphics.
 func (b *Board) Processes() ([]Process, error) {
 	byPID := map[uint32]uint64{}
 	for _, list := range []struct {
@@ -234,6 +235,7 @@ func (b *Board) Processes() ([]Process, error) {
 		of   func() ([]api.ProcessInfo, api.Return)
 	}{
 		{"nvmlDeviceGetComputeRunningProcesses", b.device.GetComputeRunningProcesses},
+		{"nvmlDeviceGetMPSComputeRunningProcesses", b.device.GetMPSComputeRunningProcesses},
 		{"nvmlDeviceGetGraphicsRunningProcesses", b.device.GetGraphicsRunningProcesses},
 	} {
 		infos, code := list.of()
@@ -241,7 +243,7 @@ func (b *Board) Processes() ([]Process, error) {
 			return nil, check(list.call, code)
 		}
 		for _, p := range infos {
-			// One that does both is in both lists with the same figure.
+			// One that does several is in each list with the same figure.
 			byPID[p.Pid] = max(byPID[p.Pid], p.UsedGpuMemory)
 		}
 	}

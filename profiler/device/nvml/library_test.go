@@ -28,6 +28,7 @@ func busy() *mock.Device {
 		GetMigModeFunc:                      func() (int, int, api.Return) { return 0, 0, api.ERROR_NOT_SUPPORTED },
 		GetMemoryInfo_v2Func:                answer(api.Memory_v2{Total: 100 * mib, Reserved: 10 * mib, Used: 60 * mib, Free: 30 * mib}, api.SUCCESS),
 		GetComputeRunningProcessesFunc:      answer([]api.ProcessInfo{{Pid: 9, UsedGpuMemory: 40 * mib}, {Pid: 7, UsedGpuMemory: 20 * mib}}, api.SUCCESS),
+		GetMPSComputeRunningProcessesFunc:   answer([]api.ProcessInfo{{Pid: 8, UsedGpuMemory: 5 * mib}}, api.SUCCESS),
 		GetGraphicsRunningProcessesFunc:     answer([]api.ProcessInfo{{Pid: 9, UsedGpuMemory: 40 * mib}, {Pid: 3, UsedGpuMemory: noValue}}, api.SUCCESS),
 		GetUtilizationRatesFunc:             answer(api.Utilization{Gpu: 90, Memory: 50}, api.SUCCESS),
 		GetClockInfoFunc:                    func(t api.ClockType) (uint32, api.Return) { return 1000 + uint32(t), api.SUCCESS },
@@ -85,8 +86,9 @@ func TestAReadingHasEverythingThatIsTold(t *testing.T) {
 	require.Equal(t, Reading{
 		At:     time.Unix(1, 0),
 		Memory: Memory{Total: 100 * mib, Reserved: 10 * mib, Used: 60 * mib, Free: 30 * mib},
-		// 9 computes and draws, and is listed once; 3 is somebody else's.
-		Processes:  []Process{{3, "", -1}, {7, "python3", 20 * mib}, {9, "python3", 40 * mib}},
+		// 9 computes and draws, and is listed once; 3 is somebody else's, 8 a
+		// client of an MPS server.
+		Processes:  []Process{{3, "", -1}, {7, "python3", 20 * mib}, {8, "python3", 5 * mib}, {9, "python3", 40 * mib}},
 		GPUPercent: ptr(90), MemoryPercent: ptr(50),
 		SMMHz: ptr(1001), MemoryMHz: ptr(1002), Celsius: ptr(83),
 		Milliwatts: ptr(299_000), LimitMilliwatts: ptr(300_000),
@@ -104,6 +106,7 @@ func TestWhatIsNotToldIsNil(t *testing.T) {
 		d.GetMemoryInfoFunc = answer(api.Memory{Total: 100 * mib, Used: 70 * mib, Free: 30 * mib}, api.SUCCESS)
 		d.GetComputeRunningProcessesFunc = answer[[]api.ProcessInfo](nil, code)
 		d.GetGraphicsRunningProcessesFunc = d.GetComputeRunningProcessesFunc
+		d.GetMPSComputeRunningProcessesFunc = d.GetComputeRunningProcessesFunc
 		d.GetUtilizationRatesFunc = answer(api.Utilization{}, code)
 		d.GetClockInfoFunc = func(api.ClockType) (uint32, api.Return) { return 0, code }
 		d.GetTemperatureFunc = func(api.TemperatureSensors) (uint32, api.Return) { return 0, code }
@@ -120,24 +123,49 @@ func TestWhatIsNotToldIsNil(t *testing.T) {
 // its call.
 func TestALostBoardIsAnError(t *testing.T) {
 	const lost = api.ERROR_GPU_IS_LOST
-	breaks := map[string]func(*mock.Device){
-		"nvmlDeviceGetMemoryInfo_v2":           func(d *mock.Device) { d.GetMemoryInfo_v2Func = answer(api.Memory_v2{}, lost) },
-		"nvmlDeviceGetComputeRunningProcesses": func(d *mock.Device) { d.GetComputeRunningProcessesFunc = answer[[]api.ProcessInfo](nil, lost) },
-		"nvmlDeviceGetUtilizationRates":        func(d *mock.Device) { d.GetUtilizationRatesFunc = answer(api.Utilization{}, lost) },
+	number := answer(uint32(0), lost)
+	processes := answer[[]api.ProcessInfo](nil, lost)
+	for call, breakIt := range map[string]func(*mock.Device){
+		"nvmlDeviceGetMemoryInfo_v2":              func(d *mock.Device) { d.GetMemoryInfo_v2Func = answer(api.Memory_v2{}, lost) },
+		"nvmlDeviceGetComputeRunningProcesses":    func(d *mock.Device) { d.GetComputeRunningProcessesFunc = processes },
+		"nvmlDeviceGetMPSComputeRunningProcesses": func(d *mock.Device) { d.GetMPSComputeRunningProcessesFunc = processes },
+		"nvmlDeviceGetGraphicsRunningProcesses":   func(d *mock.Device) { d.GetGraphicsRunningProcessesFunc = processes },
+		"nvmlDeviceGetUtilizationRates":           func(d *mock.Device) { d.GetUtilizationRatesFunc = answer(api.Utilization{}, lost) },
+		"nvmlDeviceGetClockInfo": func(d *mock.Device) {
+			d.GetClockInfoFunc = func(api.ClockType) (uint32, api.Return) { return 0, lost }
+		},
 		"nvmlDeviceGetTemperature": func(d *mock.Device) {
 			d.GetTemperatureFunc = func(api.TemperatureSensors) (uint32, api.Return) { return 0, lost }
 		},
+		"nvmlDeviceGetPowerUsage":                   func(d *mock.Device) { d.GetPowerUsageFunc = number },
+		"nvmlDeviceGetEnforcedPowerLimit":           func(d *mock.Device) { d.GetEnforcedPowerLimitFunc = number },
 		"nvmlDeviceGetCurrentClocksThrottleReasons": func(d *mock.Device) { d.GetCurrentClocksThrottleReasonsFunc = answer(uint64(0), lost) },
-	}
-	for call, breakIt := range breaks {
+	} {
 		d := busy()
 		breakIt(d)
 		_, err := only(t, d).Read()
 		require.EqualError(t, err, call+": "+lost.Error())
 	}
+	for call, breakIt := range map[string]func(*mock.Device){
+		"nvmlDeviceGetComputeMode": func(d *mock.Device) { d.GetComputeModeFunc = answer(api.COMPUTEMODE_DEFAULT, lost) },
+		"nvmlDeviceGetMigMode":     func(d *mock.Device) { d.GetMigModeFunc = func() (int, int, api.Return) { return 0, 0, lost } },
+	} {
+		d := busy()
+		breakIt(d)
+		l, err := OpenWith(machine(d))
+		require.NoError(t, err)
+		_, err = l.Boards()
+		require.EqualError(t, err, "board 0: "+call+": "+lost.Error())
+	}
+	m := machine()
+	m.DeviceGetCountFunc = answer(0, lost)
+	l, err := OpenWith(m)
+	require.NoError(t, err)
+	_, err = l.Boards()
+	require.EqualError(t, err, "nvmlDeviceGetCount: "+lost.Error())
 	d := busy()
 	d.GetNameFunc = answer("", lost)
-	l, err := OpenWith(machine(d))
+	l, err = OpenWith(machine(d))
 	require.NoError(t, err)
 	_, err = l.Boards()
 	require.EqualError(t, err, "board 0: nvmlDeviceGetName: "+lost.Error())
@@ -182,12 +210,12 @@ func TestANameIsAskedForOnce(t *testing.T) {
 	for range 3 {
 		must(b.Processes())
 	}
-	require.Len(t, m.SystemGetProcessNameCalls(), 3, "of three processes")
+	require.Len(t, m.SystemGetProcessNameCalls(), 4, "of four processes")
 	d.GetComputeRunningProcessesFunc = answer[[]api.ProcessInfo](nil, api.SUCCESS)
-	require.Len(t, must(b.Processes()), 2)
-	d.GetComputeRunningProcessesFunc = answer([]api.ProcessInfo{{Pid: 7, UsedGpuMemory: mib}}, api.SUCCESS)
 	require.Len(t, must(b.Processes()), 3)
-	require.Len(t, m.SystemGetProcessNameCalls(), 4, "7 left, and came again")
+	d.GetComputeRunningProcessesFunc = answer([]api.ProcessInfo{{Pid: 7, UsedGpuMemory: mib}}, api.SUCCESS)
+	require.Len(t, must(b.Processes()), 4)
+	require.Len(t, m.SystemGetProcessNameCalls(), 5, "7 left, and came again")
 }
 
 func TestNoDriverIsAnOrdinaryAnswer(t *testing.T) {
@@ -222,6 +250,21 @@ func TestComputeModes(t *testing.T) {
 	}
 }
 
+// Every bit of the mask has a name of its own.
+func TestSlowdownsHaveNames(t *testing.T) {
+	for mask, want := range map[uint64]Slowdown{
+		api.ClocksThrottleReasonGpuIdle: Idle, api.ClocksThrottleReasonApplicationsClocksSetting: Setting,
+		api.ClocksThrottleReasonSwPowerCap: PowerCap, api.ClocksThrottleReasonHwSlowdown: Hardware,
+		api.ClocksThrottleReasonSyncBoost: SyncBoost, api.ClocksThrottleReasonSwThermalSlowdown: Thermal,
+		api.ClocksThrottleReasonHwThermalSlowdown: HardwareHeat, api.ClocksThrottleReasonHwPowerBrakeSlowdown: PowerBrake,
+		api.ClocksThrottleReasonDisplayClockSetting: Display,
+	} {
+		require.Equal(t, []Slowdown{want}, slowdownsOf(mask))
+	}
+	require.Nil(t, slowdownsOf(api.ClocksThrottleReasonNone))
+	require.Len(t, slowdownsOf(api.ClocksThrottleReasonAll), len(slowdowns))
+}
+
 // A board with two slices in places 0 and 2 of 3.
 func TestSlicesOfABoard(t *testing.T) {
 	d := busy()
@@ -234,6 +277,10 @@ func TestSlicesOfABoard(t *testing.T) {
 		}
 		slice := busy()
 		slice.GetUUIDFunc = answer("MIG-"+string(rune('0'+i)), api.SUCCESS)
+		slice.GetMemoryInfo_v2Func = answer(api.Memory_v2{Total: 20 * mib, Used: uint64(i) * mib}, api.SUCCESS)
+		// A slice has no figures of its own but these.
+		slice.GetUtilizationRatesFunc = answer(api.Utilization{}, api.ERROR_NOT_SUPPORTED)
+		slice.GetTemperatureFunc = func(api.TemperatureSensors) (uint32, api.Return) { return 0, api.ERROR_NOT_SUPPORTED }
 		return slice, api.SUCCESS
 	}
 	b := only(t, d)
@@ -242,6 +289,19 @@ func TestSlicesOfABoard(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, slices, 2)
 	require.Equal(t, "MIG-2", slices[1].UUID)
+	r, err := slices[1].Read()
+	require.NoError(t, err)
+	require.Equal(t, Memory{Total: 20 * mib, Used: 2 * mib}, r.Memory)
+	require.Len(t, r.Processes, 4)
+	require.Nil(t, r.GPUPercent)
+	require.Nil(t, r.Celsius)
+
+	d.GetMigDeviceHandleByIndexFunc = func(int) (api.Device, api.Return) { return nil, api.ERROR_GPU_IS_LOST }
+	_, err = b.Slices()
+	require.ErrorContains(t, err, "nvmlDeviceGetMigDeviceHandleByIndex: ")
+	d.GetMaxMigDeviceCountFunc = answer(0, api.ERROR_UNKNOWN)
+	_, err = b.Slices()
+	require.ErrorContains(t, err, "nvmlDeviceGetMaxMigDeviceCount: ")
 }
 
 func must[T any](v T, err error) T {
