@@ -262,10 +262,10 @@ func (p Point) claim(c column) string {
 	if strings.HasPrefix(p.Claims[0].Says, "≥") {
 		low = "≥ " + low
 	}
-	switch {
-	case b.Low == b.High:
+	switch b.Low {
+	case b.High:
 		return low
-	case b.Low == 0: // "4 GiB or less"
+	case 0: // "4 GiB or less"
 		return "≤ " + high
 	}
 	return low + "–" + high
