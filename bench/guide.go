@@ -1,7 +1,10 @@
 package bench
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
@@ -100,6 +103,27 @@ func GuideModels() []string {
 		names = append(names, p.model)
 	}
 	return names
+}
+
+// Profiles are what is recommended for the parts of the NAICS embedder's
+// curriculum that its guide tells apart, with the precision of its authors, within
+// the budget of the search on its one board. The effective batch is that of the
+// search, or else the script's.
+func Profiles(ctx context.Context, s Search, lookup func(string) (models.Model, error)) ([]report.Profile, error) {
+	s.Effective = cmp.Or(s.Effective, GuideEffectiveBatch)
+	var out []report.Profile
+	for _, p := range guideProfiles {
+		var err error
+		if s.Model, err = lookup(p.model); err != nil {
+			return nil, err
+		}
+		choice, refused, err := s.choice(ctx, s.GPUs[0], s.Model.Default, s.Model.Default.Batch)
+		if err = errors.Join(refused, err); err != nil {
+			return nil, fmt.Errorf("%s: %w", p.name, err)
+		}
+		out = append(out, report.Profile{Name: p.name, Negatives: p.negatives, Choice: choice})
+	}
+	return out, nil
 }
 
 // Verify adds to a profile what its batch needs in truth, by the model's

@@ -5,6 +5,10 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/models/all"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
 )
 
 // What the script of lowmason/naics-embedder at 95fe372 prints.
@@ -47,4 +51,22 @@ func TestGuideRecommendsOneWhereNothingFits(t *testing.T) {
 	require.Equal(t, 1, g.Batch)
 	require.Equal(t, 256, g.Accumulate)
 	require.Greater(t, g.Utilization, 1.0)
+}
+
+// On the A100 with 80 GiB the script recommends 128 anchors for both; a hundred
+// would not fit.
+func TestProfilesAreSafeWhereTheScriptIsNot(t *testing.T) {
+	gpu, err := device.Lookup("a100-80")
+	require.NoError(t, err)
+	s := Search{GPUs: []device.GPU{gpu}, Budget: planner.Budget{Margin: 0.85}, MaxBatch: 4096, Residuals: exactly}
+	profiles, err := Profiles(t.Context(), s, all.Models().Lookup)
+	require.NoError(t, err)
+	require.Len(t, profiles, 2)
+	for _, p := range profiles {
+		require.Positive(t, p.Choice.Batch)
+		require.Less(t, p.Choice.Batch, 100)
+		require.InEpsilon(t, GuideEffectiveBatch, p.Choice.EffectiveBatch, 0.02)
+		require.LessOrEqual(t, p.Choice.Estimate.Device.Bytes, int64(0.85*float64(gpu.Memory)))
+	}
+	require.Less(t, profiles[0].Choice.Batch, profiles[1].Choice.Batch, "24 negatives take more than 8")
 }

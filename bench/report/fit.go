@@ -29,9 +29,19 @@ type Fit struct {
 	// Choices are the configurations searched, by device and stage, the
 	// fastest first.
 	Choices []Choice `json:"choices"`
+	// Profiles are recommendations for the parts of the project's curriculum, where
+	// it has one.
+	Profiles []Profile `json:"profiles,omitempty"`
 	// Guide is what the formula of the project's own script says, if asked for.
 	Guide    []GuideProfile `json:"guide,omitempty"`
 	Warnings []Warning      `json:"warnings,omitempty"`
+}
+
+// Profile is a recommendation for a part of a curriculum.
+type Profile struct {
+	Name      string `json:"name"`
+	Negatives int    `json:"n_negatives"`
+	Choice    Choice `json:"choice"`
 }
 
 // Budget says how much of a device a batch may take.
@@ -183,6 +193,9 @@ func (f *Fit) Sheets() []Sheet {
 		sheets = append(sheets, f.boardsSheet())
 	} else if len(f.Choices) > 0 {
 		sheets = append(sheets, f.choicesSheet())
+	}
+	if len(f.Profiles) > 0 {
+		sheets = append(sheets, f.profilesSheet())
 	}
 	return sheets
 }
@@ -419,6 +432,35 @@ func (f *Fit) guideSheet() Sheet {
 	return s
 }
 
+// profilesSheet has a row for each part of the curriculum.
+func (f *Fit) profilesSheet() Sheet {
+	s := Sheet{Title: "the parts of the project's curriculum, as its authors train them"}
+	var high []int64
+	for _, p := range f.Profiles {
+		high = append(high, p.Choice.Estimate.Device.High)
+	}
+	unit := columnOf(high...)
+	s.Columns = []Column{
+		{Head: "profile"},
+		{Head: "negatives", Right: true},
+		{Head: "batch", Right: true},
+		{Head: "micro-batches", Right: true},
+		{Head: "effective", Right: true},
+		{Head: unit.head("device"), Right: true},
+		{Head: "use", Right: true},
+	}
+	for _, p := range f.Profiles {
+		c := p.Choice
+		batch, steps, effective := "none fits", "-", "-"
+		if c.Batch > 0 {
+			batch, steps, effective = strconv.Itoa(c.Batch), strconv.Itoa(c.Case.Accumulate), strconv.Itoa(c.EffectiveBatch)
+		}
+		s.Rows = append(s.Rows, []string{p.Name, strconv.Itoa(p.Negatives), batch, steps, effective, unit.interval(c.Estimate.Device), fmt.Sprintf("%.0f%%", 100*c.Utilization)})
+	}
+	s.Notes = []string{"--formula guide shows beside it what the project's own script would say."}
+	return s
+}
+
 // dropEmpty leaves out a column if all its cells are empty.
 func dropEmpty(rows [][]string, columns []Column, at int) ([][]string, []Column) {
 	for _, r := range rows {
@@ -462,7 +504,7 @@ func (f *Fit) Lines() []any {
 	lines := make([]any, len(f.Choices))
 	for i, c := range f.Choices {
 		line := *f
-		line.Choices, line.Guide, line.Devices = []Choice{c}, nil, nil
+		line.Choices, line.Profiles, line.Guide, line.Devices = []Choice{c}, nil, nil, nil
 		for _, d := range f.Devices {
 			if d.Name == c.Device {
 				line.Devices = []Device{d}

@@ -160,7 +160,10 @@ func (o *fitOptions) run(ctx context.Context, s bench.Search) (*report.Fit, erro
 	if o.formula == "guide" {
 		return f, o.guide(ctx, s, f)
 	}
-	return f, nil
+	if slices.Contains(bench.GuideModels(), s.Model.Name) && len(s.GPUs) == 1 && s.Device == nil {
+		f.Profiles, err = bench.Profiles(ctx, s, o.app.models().Lookup)
+	}
+	return f, err
 }
 
 // search is what the flags ask for.
