@@ -94,5 +94,5 @@ func isOf(r reference.Record, c report.Case) bool {
 		amp = "none"
 	}
 	return r.Case == c.Model && r.Stage == c.Stage && amp == c.AMP && r.Checkpointing == c.Checkpointing &&
-		r.Accumulate == c.Accumulate && r.Optimizer == c.Optimizer && r.AllocConf == c.AllocConf && len(c.Settings) == 0 && c.LoRA == ""
+		r.Accumulate == c.Accumulate && r.Optimizer == c.Optimizer && r.AllocConf == c.AllocConf && len(c.Settings) == 0 && c.LoRA == "" && c.Dataset == 0
 }
