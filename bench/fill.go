@@ -38,7 +38,7 @@ func (l *Lab) report(kind report.Kind, gpus ...device.GPU) *report.Report {
 // shown is a case as reports show it, with all its settings.
 func shown(c models.Case, allocConf string) report.Case {
 	out := report.Case{
-		Model: c.Model, Task: c.Task, Stage: c.Stage, AMP: cmp.Or(c.AMP, "none"), Checkpointing: c.Checkpointing,
+		Model: c.Model, Task: c.Task, Stage: c.Stage, AMP: cmp.Or(c.AMP, "none"), Weights: c.Weights, Checkpointing: c.Checkpointing,
 		Accumulate: c.Accumulate, Optimizer: c.Optimizer, Settings: c.Settings, Dataset: c.Dataset, AllocConf: allocConf,
 		Config: json.RawMessage(c.Config),
 	}

@@ -198,7 +198,7 @@ func (s *Search) own(c models.Case) bool {
 			return false
 		}
 	}
-	return c.AMP == d.AMP && c.Checkpointing == d.Checkpointing && c.Optimizer == d.Optimizer && c.LoRA == nil && c.Task == d.Task
+	return c.AMP == d.AMP && c.Weights == d.Weights && c.Checkpointing == d.Checkpointing && c.Optimizer == d.Optimizer && c.LoRA == nil && c.Task == d.Task
 }
 
 // quest is the search for the largest batch of one configuration.

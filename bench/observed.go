@@ -192,7 +192,7 @@ func fromReports(data []byte, name string, in *coefficients.Input) ([]Observed, 
 // that open. The error is about values that no vprof has written.
 func caseOfReport(c report.Case, batch int) (models.Case, error) {
 	out := models.Case{
-		Model: c.Model, Task: c.Task, Stage: c.Stage, Batch: batch, AMP: strings.TrimPrefix(c.AMP, "none"), Checkpointing: c.Checkpointing,
+		Model: c.Model, Task: c.Task, Stage: c.Stage, Batch: batch, AMP: strings.TrimPrefix(c.AMP, "none"), Weights: c.Weights, Checkpointing: c.Checkpointing,
 		Accumulate: c.Accumulate, Optimizer: c.Optimizer, Settings: models.Settings(c.Settings), Dataset: c.Dataset,
 	}
 	if c.LoRA != "" {

@@ -16,6 +16,10 @@ type Case struct {
 	Batch int
 	// AMP is the autocast precision: "" (none), "fp16" or "bf16".
 	AMP string
+	// Weights is the type of the weights, and of what follows from it:
+	// gradients and the optimizer's state. "" is fp32, others are "bf16" and
+	// "fp16".
+	Weights string
 	// Checkpointing recomputes activations in backward.
 	Checkpointing bool
 	// Accumulate is the number of micro-batches of one optimizer step.
@@ -68,6 +72,8 @@ type Model struct {
 	Tasks []string
 	// Adapts says that cases may have LoRA.
 	Adapts bool
+	// HalfWeights says that cases may have weights in half precision.
+	HalfWeights bool
 	// Config is the whole description of a model that a user has brought, JSON;
 	// "" for those that the registry lists.
 	Config string

@@ -141,7 +141,7 @@ func Optimizers() []string { return optim.Names() }
 
 // Complete fills what c leaves open (stage, batch, accumulation, settings) with the
 // model's defaults and checks the rest. What "" and false mean for precision,
-// checkpointing and optimizer is a choice already, so those stay as they are.
+// weights, checkpointing and optimizer is a choice already, so those stay as they are.
 // The error is a [*CaseError].
 func (m Model) Complete(c Case) (Case, error) {
 	c.Model, c.Config = m.Name, m.Config
@@ -169,6 +169,10 @@ func (m Model) Complete(c Case) (Case, error) {
 		return wrong("accumulate", "%d is not a number of micro-batches; the smallest is 1", c.Accumulate)
 	case !slices.Contains(Precisions(), c.AMP):
 		return wrong("amp", "there is no precision %q; use none, fp16 or bf16", c.AMP)
+	case !slices.Contains(Precisions(), c.Weights):
+		return wrong("weights", "there is no type %q; use fp32, bf16 or fp16", c.Weights)
+	case c.Weights != "" && !m.HalfWeights:
+		return wrong("weights", "vprof describes this model with weights in fp32 only; it does the text models of transformers in %s, too", c.Weights)
 	case c.Dataset < 0 || c.Dataset > mostDataset:
 		return wrong("dataset-on-gpu", "%d bytes are no data set that a GPU could hold", c.Dataset)
 	case c.Task != "" && len(m.Tasks) == 0:

@@ -185,6 +185,9 @@ func (p *Page) facts() []fact {
 	if r.Parameters.Total > 0 {
 		facts = append(facts, fact{"Parameters", fmt.Sprintf("%s, %s trainable", count(r.Parameters.Total), count(r.Parameters.Trainable))})
 	}
+	if r.Case.Weights != "" {
+		facts = append(facts, fact{"Weights", r.Case.Weights})
+	}
 	if r.Case.Checkpointing {
 		facts = append(facts, fact{"Checkpointing", "on"})
 	}

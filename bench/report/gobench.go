@@ -56,6 +56,9 @@ func (c Case) benchName() string {
 		parts = append(parts, "task="+c.Task)
 	}
 	parts = append(parts, "stage="+c.Stage, "amp="+c.AMP)
+	if c.Weights != "" {
+		parts = append(parts, "weights="+c.Weights)
+	}
 	if c.Checkpointing {
 		parts = append(parts, "checkpointing=true")
 	}

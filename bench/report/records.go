@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,7 +28,7 @@ func (r *Report) Lines() []any {
 // row. Cells of what a point does not have are empty.
 func (r *Report) Records() [][]string {
 	head := []string{
-		"model", "task", "stage", "amp", "checkpointing", "accumulate", "optimizer", "lora", "settings", "alloc_conf", "batch", "device",
+		"model", "task", "stage", "amp", "weights", "checkpointing", "accumulate", "optimizer", "lora", "settings", "alloc_conf", "batch", "device",
 		"estimate_allocated_bytes", "estimate_allocated_low_bytes", "estimate_allocated_high_bytes",
 		"estimate_reserved_bytes", "estimate_reserved_low_bytes", "estimate_reserved_high_bytes",
 		"estimate_device_bytes", "estimate_device_low_bytes", "estimate_device_high_bytes",
@@ -47,7 +48,7 @@ func (r *Report) Records() [][]string {
 		"claim_of", "claim_low_bytes", "claim_high_bytes", "claim_source")}
 	for _, p := range r.Points {
 		row := []string{
-			r.Case.Model, r.Case.Task, r.Case.Stage, r.Case.AMP, strconv.FormatBool(r.Case.Checkpointing), strconv.Itoa(r.Case.Accumulate),
+			r.Case.Model, r.Case.Task, r.Case.Stage, r.Case.AMP, cmp.Or(r.Case.Weights, "fp32"), strconv.FormatBool(r.Case.Checkpointing), strconv.Itoa(r.Case.Accumulate),
 			r.Case.Optimizer, r.Case.LoRA, strings.Join(r.Case.settings(), " "), r.Case.AllocConf, strconv.Itoa(p.Batch), p.Device,
 		}
 		row = append(row, p.Estimate.record(len(components))...)

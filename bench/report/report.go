@@ -56,9 +56,11 @@ type Tool struct {
 type Case struct {
 	Model string `json:"model"`
 	// Task is what the model is trained for; absent if there is no choice.
-	Task          string `json:"task,omitempty"`
-	Stage         string `json:"stage"`
-	AMP           string `json:"amp" jsonschema:"enum=none,enum=fp16,enum=bf16"`
+	Task  string `json:"task,omitempty"`
+	Stage string `json:"stage"`
+	AMP   string `json:"amp" jsonschema:"enum=none,enum=fp16,enum=bf16"`
+	// Weights is the type of the weights; absent means fp32.
+	Weights       string `json:"weights,omitempty" jsonschema:"enum=bf16,enum=fp16"`
 	Checkpointing bool   `json:"checkpointing"`
 	Accumulate    int    `json:"accumulate"`
 	// Optimizer is what replaces the system's own; absent keeps it.

@@ -30,6 +30,9 @@ func (c Case) String() string {
 		words = append(words, c.Task)
 	}
 	words = append(words, "stage "+c.Stage, precision(c.AMP))
+	if c.Weights != "" {
+		words = append(words, c.Weights+" weights")
+	}
 	if c.Checkpointing {
 		words = append(words, "checkpointing")
 	}

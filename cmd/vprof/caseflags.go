@@ -20,14 +20,12 @@ const defaultGPU = "rtx-5060-ti"
 // caseFlags say what is trained and how. A flag that is not given leaves the
 // choice to the model.
 type caseFlags struct {
-	model, task, stage, amp, optimizer, lora, dataset, allocConf string
-	checkpointing                                                bool
-	accumulate                                                   int
-	settings                                                     settingFlags
-	learned                                                      coefficientFlag
-	flags                                                        *pflag.FlagSet
-	// config is what the model is made of if it comes from a report.
-	config string
+	model, task, stage, amp, weights, optimizer, lora, dataset, allocConf string
+	checkpointing                                                         bool
+	accumulate                                                            int
+	settings                                                              settingFlags
+	learned                                                               coefficientFlag
+	flags                                                                 *pflag.FlagSet
 }
 
 func (f *caseFlags) register(cmd *cobra.Command, a *app) {
@@ -36,6 +34,7 @@ func (f *caseFlags) register(cmd *cobra.Command, a *app) {
 	f.flags.StringVar(&f.task, "task", "", "what an hf: model is trained for: `task` is "+strings.Join(hfconfig.Tasks(), ", ")+" (default: by its architectures)")
 	f.flags.StringVar(&f.stage, "stage", "", "freeze `stage` (default: the model's)")
 	f.flags.StringVar(&f.amp, "amp", "", "autocast `precision`: none, fp16, bf16 (default: the model's)")
+	f.flags.StringVar(&f.weights, "weights", "", "`type` of the weights: fp32, bf16, fp16 (default: the model's, of an hf: model its configuration's dtype)")
 	f.flags.BoolVar(&f.checkpointing, "checkpointing", false, "recompute activations in backward (default: the model's)")
 	f.flags.IntVar(&f.accumulate, "accumulate", 0, "micro-batches `n` of one optimizer step (default: the model's)")
 	f.flags.StringVar(&f.optimizer, "optimizer", "", "`name` of the optimizer (default: the model's): "+strings.Join(models.Optimizers(), ", "))
@@ -44,6 +43,7 @@ func (f *caseFlags) register(cmd *cobra.Command, a *app) {
 	f.settings.register(f.flags)
 	complete(cmd, "model", func() []string { return a.models().Names() })
 	complete(cmd, "amp", func() []string { return []string{"none", "fp16", "bf16"} })
+	complete(cmd, "weights", func() []string { return []string{"fp32", "bf16", "fp16"} })
 	complete(cmd, "optimizer", models.Optimizers)
 	complete(cmd, "task", hfconfig.Tasks)
 	complete(cmd, "stage", func() []string {
@@ -67,7 +67,7 @@ func (f *caseFlags) resolve(a *app) (models.Model, models.Case, error) {
 	if f.model == "" {
 		return models.Model{}, models.Case{}, usagef(`--model is missing (list the models with "vprof models")`)
 	}
-	m, err := a.models().Of(models.Case{Model: f.model, Config: f.config})
+	m, err := a.models().Lookup(f.model)
 	if err != nil {
 		return models.Model{}, models.Case{}, err
 	}
@@ -83,6 +83,11 @@ func (f *caseFlags) resolve(a *app) (models.Model, models.Case, error) {
 		c.AMP = strings.TrimPrefix(f.amp, "none")
 		if f.amp == "" {
 			return m, c, usagef("--amp: empty; use none, fp16 or bf16")
+		}
+	}
+	if f.flags.Changed("weights") {
+		if c.Weights = strings.TrimPrefix(f.weights, "fp32"); f.weights == "" {
+			return m, c, usagef("--weights: empty; use fp32, bf16 or fp16")
 		}
 	}
 	if f.flags.Changed("checkpointing") {

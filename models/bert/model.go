@@ -38,8 +38,8 @@ func entry(name string, width, layers, heads int64) models.Model {
 			{Name: "layers", Usage: "encoder layers", Default: layers, Min: 1, Max: 256},
 			hf.PaddingSetting(1),
 		},
-		Adapts: true,
-		Notes:  []string{"stage head trains the output layer, whose weight is that of the word embeddings", hf.PaddingNote},
+		Adapts: true, HalfWeights: true,
+		Notes: []string{"stage head trains the output layer, whose weight is that of the word embeddings", hf.PaddingNote},
 		Build: func(c models.Case) (models.Trainer, error) {
 			return train.NewTrainer(MaskedLM(Config{
 				Vocab: vocab, Width: width, Layers: c.Settings["layers"], Heads: heads, Inner: 4 * width, Positions: positions, Types: types,

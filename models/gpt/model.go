@@ -39,8 +39,8 @@ func entry(name string, width, layers, heads int64) models.Model {
 			{Name: "layers", Usage: "decoder layers", Default: layers, Min: 1, Max: 256},
 			hf.PackedSetting(1),
 		},
-		Adapts: true,
-		Notes:  []string{"stage head trains the output layer, whose weight is that of the word embeddings", hf.PackedNote},
+		Adapts: true, HalfWeights: true,
+		Notes: []string{"stage head trains the output layer, whose weight is that of the word embeddings", hf.PackedNote},
 		Build: func(c models.Case) (models.Trainer, error) {
 			return train.NewTrainer(CausalLM(Config{
 				Vocab: vocab, Width: width, Layers: c.Settings["layers"], Heads: heads, Inner: 4 * width, Positions: positions,

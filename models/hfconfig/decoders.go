@@ -34,7 +34,7 @@ func decoder(name string, layers, width, positions, classes int64) architecture 
 
 func gptFamily() family {
 	return family{
-		heads: map[string]string{"GPT2LMHeadModel": causalLM, "GPT2ForSequenceClassification": classification}, usual: causalLM,
+		heads: map[string]string{"GPT2LMHeadModel": causalLM, "GPT2ForSequenceClassification": classification}, usual: causalLM, half: true,
 		also: map[string]string{
 			"n_embd": "hidden_size", "n_positions": "max_position_embeddings", "n_head": "num_attention_heads", "n_layer": "num_hidden_layers",
 		},
@@ -72,7 +72,7 @@ func readGPT(r *reader) architecture {
 // name.
 func llamaFamily(name string, read func(*reader) (c llama.Config, positions int64)) family {
 	return family{
-		heads: map[string]string{name + "ForCausalLM": causalLM, name + "ForSequenceClassification": classification}, usual: causalLM,
+		heads: map[string]string{name + "ForCausalLM": causalLM, name + "ForSequenceClassification": classification}, usual: causalLM, half: true,
 		read: func(r *reader) architecture {
 			c, positions := read(r)
 			r.rotary()

@@ -78,7 +78,7 @@ func (r *reader) bertTask(c bert.Config, labels int64) func(models.Case) train.T
 
 func bertFamily() family {
 	return family{
-		heads: map[string]string{"BertForMaskedLM": maskedLM, "BertForSequenceClassification": classification}, usual: maskedLM,
+		heads: map[string]string{"BertForMaskedLM": maskedLM, "BertForSequenceClassification": classification}, usual: maskedLM, half: true,
 		read: func(r *reader) architecture {
 			c, labels := r.bertConfig(30522, false), r.labels()
 			r.token("pad_token_id", 0, c.Vocab)
@@ -91,7 +91,7 @@ func bertFamily() family {
 
 func robertaFamily() family {
 	return family{
-		heads: map[string]string{"RobertaForMaskedLM": maskedLM, "RobertaForSequenceClassification": classification}, usual: maskedLM,
+		heads: map[string]string{"RobertaForMaskedLM": maskedLM, "RobertaForSequenceClassification": classification}, usual: maskedLM, half: true,
 		read: func(r *reader) architecture {
 			c, labels := r.bertConfig(50265, true), r.labels()
 			pad, some := r.token("pad_token_id", 1, c.Vocab)
@@ -107,7 +107,7 @@ func robertaFamily() family {
 
 func distilFamily() family {
 	return family{
-		heads: map[string]string{"DistilBertForMaskedLM": maskedLM, "DistilBertForSequenceClassification": classification}, usual: maskedLM,
+		heads: map[string]string{"DistilBertForMaskedLM": maskedLM, "DistilBertForSequenceClassification": classification}, usual: maskedLM, half: true,
 		also: map[string]string{"dim": "hidden_size", "n_heads": "num_attention_heads", "n_layers": "num_hidden_layers"},
 		read: readDistil,
 	}

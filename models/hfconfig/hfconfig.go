@@ -113,6 +113,10 @@ func parse(file, name string, data []byte) (models.Model, error) {
 	r.also = f.also
 	r.common()
 	a := f.read(r)
+	weights := r.weights()
+	if !f.half {
+		weights = ""
+	}
 	trained, instead := r.trained(f)
 	if r.err != nil {
 		return models.Model{}, r.err
@@ -128,8 +132,8 @@ func parse(file, name string, data []byte) (models.Model, error) {
 	return models.Model{
 		Name: name, Summary: a.summary, Source: "transformers 5.23, model_type " + kind,
 		Stages: train.Stages(), Tasks: tasks, Config: string(config),
-		Default: models.Case{Model: name, Task: trained, Stage: "full", Batch: a.batch, Accumulate: 1},
-		Batches: a.batches, BatchUnit: a.unit, Settings: a.settings, Adapts: true, Notes: a.notes,
+		Default: models.Case{Model: name, Task: trained, Stage: "full", Weights: weights, Batch: a.batch, Accumulate: 1},
+		Batches: a.batches, BatchUnit: a.unit, Settings: a.settings, Adapts: true, HalfWeights: f.half, Notes: a.notes,
 		Check: func(c models.Case) error {
 			if c.Task == "" {
 				return &models.CaseError{Model: c.Model, Field: "task", Reason: fmt.Sprintf(
@@ -185,6 +189,8 @@ type family struct {
 	heads map[string]string
 	// usual is the task if a file has no architectures.
 	usual string
+	// half says that weights may be in half precision.
+	half bool
 	// also are further names of keys: the attribute_map, turned around.
 	also map[string]string
 	read func(*reader) architecture
@@ -242,6 +248,17 @@ func rowLength(usual, most int64, key string) models.Setting {
 	s := hf.LengthSetting(usual, most)
 	s.Usage += " (" + key + " of the configuration)"
 	return s
+}
+
+// weights reads the type of the weights, in which transformers 5 loads and makes
+// a model (dtype "auto").
+func (r *reader) weights() string {
+	for _, key := range []string{"dtype", "torch_dtype"} {
+		if value, _, ok := r.get(key); ok && !null(value) {
+			return map[string]string{"bfloat16": "bf16", "float16": "fp16"}[r.word(key, "float32", []string{"float32", "bfloat16", "float16"})]
+		}
+	}
+	return ""
 }
 
 // trained is the task that the architectures of the file name. If they name

@@ -42,8 +42,8 @@ func entry(name string, s shape) models.Model {
 			hf.PackedSetting(1),
 		},
 		Check:  check,
-		Adapts: true,
-		Notes:  []string{"stage head trains the output layer", hf.PackedNote},
+		Adapts: true, HalfWeights: true,
+		Notes: []string{"stage head trains the output layer", hf.PackedNote},
 		Build: func(c models.Case) (models.Trainer, error) {
 			return train.NewTrainer(CausalLM(configOf(c.Settings), hf.TextOf(c)), c)
 		},

@@ -1,7 +1,9 @@
 package train
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/vprof/vprof/models"
@@ -49,6 +51,9 @@ type taskTrainer struct {
 // NewTrainer makes the training system of a task for case c, whose stage is
 // one of [Stages]. The error is a [*models.CaseError].
 func NewTrainer(task Task, c models.Case) (models.Trainer, error) {
+	for _, p := range nn.NewTree(task.Model()).Parameters {
+		p.DType = weightType(c.Weights)
+	}
 	if c.LoRA != nil {
 		if err := adapt(task, c); err != nil {
 			return nil, err
@@ -67,8 +72,24 @@ func NewTrainer(task Task, c models.Case) (models.Trainer, error) {
 	return t, nil
 }
 
+// weightType is the type of weights as cases name it.
+func weightType(name string) trace.DType {
+	switch name {
+	case "bf16":
+		return trace.BF16
+	case "fp16":
+		return trace.F16
+	default:
+		return trace.F32
+	}
+}
+
+// errUnscale is what GradScaler raises.
+var errUnscale = errors.New("ValueError: Attempting to unscale FP16 gradients: autocast in fp16 needs weights in fp32")
+
 // adapt puts adapters into the task's model as peft does. With checkpointing
-// on, peft has the input embeddings require gradients.
+// on, peft has the input embeddings require gradients. Adapters are in fp32
+// whatever the weights are in (autocast_adapter_dtype).
 func adapt(task Task, c models.Case) error {
 	wrong := func(reason string) error {
 		return &models.CaseError{Model: c.Model, Field: "lora", Reason: reason}
@@ -97,6 +118,9 @@ func (t *taskTrainer) Counts() models.Counts { return Counts(t.net, nil) }
 // Record implements [models.Trainer].
 func (t *taskTrainer) Record(tape *trace.Tape, steps int) error {
 	return tape.Try(func() {
+		if t.c.AMP == "fp16" && slices.ContainsFunc(Trainable(t.net.Parameters), func(p *nn.Parameter) bool { return p.DType == trace.F16 }) {
+			tape.Raise(errUnscale)
+		}
 		t.net.To(tape)
 		tape.Mark("model")
 		s := NewSession(tape, t.c)

@@ -1,0 +1,105 @@
+package hfconfig
+
+import (
+	"encoding/json"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// Steps of transformers' own classes, run on fake tensors: what is allocated
+// once the model is there, what the first forward pass leaves for backward, and
+// the peak. Left out is what fake tensors on the CPU do otherwise than CUDA:
+// the attention kernels of grouped heads without a mask, losses of words under
+// autocast, and convolutions. A few bytes differ where CUDA keeps the
+// statistics of a norm in fp32.
+func TestStepsAreThoseOfTransformers(t *testing.T) {
+	data, err := os.ReadFile("testdata/steps.json")
+	require.NoError(t, err)
+	var ran struct {
+		Steps []struct {
+			Config               json.RawMessage
+			Task, AMP, Weights   string
+			Batch                int
+			Checkpointing        bool
+			Settings             models.Settings
+			Model, Forward, Peak int64
+		}
+	}
+	require.NoError(t, json.Unmarshal(data, &ran))
+	require.NotEmpty(t, ran.Steps)
+	for _, want := range ran.Steps {
+		m := model(t, string(want.Config))
+		c := models.Case{Task: want.Task, Batch: want.Batch, AMP: want.AMP, Weights: want.Weights, Checkpointing: want.Checkpointing, Settings: shared(m, want.Settings)}
+		r, err := m.Record(c, board, models.Options{})
+		require.NoError(t, err)
+		got := allocated(r.Program)
+		require.Equal(t, want.Model, got.model, "%s %+v", want.Config, c)
+		require.InEpsilon(t, want.Forward, got.forward, 0.0003, "%s %+v", want.Config, c)
+		require.InEpsilon(t, want.Peak, got.peak, 0.0003, "%s %+v", want.Config, c)
+	}
+}
+
+// amounts are bytes in blocks of 512 without workspaces.
+type amounts struct{ model, forward, peak int64 }
+
+func allocated(p *program.Program) (a amounts) {
+	var now int64
+	for _, i := range p.Instructions {
+		switch i.Kind {
+		case program.Alloc, program.Free:
+			b := p.Buffers[i.Arg]
+			if b.Class == program.Workspace {
+				continue
+			}
+			blocks := (b.Bytes + 511) / 512 * 512
+			if i.Kind == program.Free {
+				blocks = -blocks
+			}
+			now += blocks
+			a.peak = max(a.peak, now)
+		case program.Mark:
+			switch phase := p.Phases[i.Arg]; {
+			case phase.Name == "model":
+				a.model = now
+			case phase.Name == "forward" && phase.Step == 0:
+				a.forward = now
+			}
+		}
+	}
+	return a
+}
+
+// Weights in half precision take half, and so does all that has their type;
+// adapters stay in fp32.
+func TestWeightsHaveATypeOfTheirOwn(t *testing.T) {
+	bytes := func(m models.Model, c models.Case) int64 {
+		c.Batch = 1
+		r, err := m.Record(c, board, models.Options{Steps: 1})
+		require.NoError(t, err)
+		return allocated(r.Program).model
+	}
+	const sizes = `"model_type": "llama", "hidden_size": 512, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 512`
+	whole, half := model(t, `{`+sizes+`}`), model(t, `{`+sizes+`, "torch_dtype": "bfloat16"}`)
+	require.Equal(t, "bf16", half.Default.Weights)
+	full := bytes(whole, models.Case{})
+	require.InEpsilon(t, full, 2*bytes(whole, models.Case{Weights: "bf16"}), 0.001) // but for the frequencies
+	require.InEpsilon(t, full, 2*bytes(half, half.Default), 0.001)
+	adapters := models.Case{LoRA: &models.LoRA{Rank: 16}}
+	added := bytes(whole, adapters) - full
+	require.EqualValues(t, 4*16*(7*2*512), added)
+	adapters.Weights = "bf16"
+	require.Equal(t, added, bytes(whole, adapters)-bytes(whole, models.Case{Weights: "bf16"}))
+
+	_, err := whole.Record(models.Case{Batch: 1, Weights: "fp16", AMP: "fp16"}, board, models.Options{})
+	require.ErrorContains(t, err, "Attempting to unscale FP16 gradients")
+	adapters.Weights, adapters.AMP, adapters.Batch = "fp16", "fp16", 1
+	_, err = whole.Record(adapters, board, models.Options{})
+	require.NoError(t, err, "the gradients of adapters are in fp32")
+	_, err = model(t, `{"model_type": "vit", "dtype": "bfloat16"}`).Complete(models.Case{Weights: "bf16"})
+	require.ErrorContains(t, err, "weights: vprof describes this model with weights in fp32 only")
+}
