@@ -284,6 +284,11 @@ func TestPrometheusGetsWhatIsKnown(t *testing.T) {
 	e.Set(looked(t))
 	registry := prometheus.NewPedanticRegistry()
 	require.NoError(t, registry.Register(e))
+	problems, err := testutil.GatherAndLint(registry)
+	require.NoError(t, err)
+	for _, p := range problems { // dcgm-exporter's names and labels are as they are
+		require.True(t, strings.HasPrefix(p.Metric, "DCGM_FI_DEV_") || strings.HasPrefix(p.Text, "label names"), "%v", p)
+	}
 	require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
 # HELP DCGM_FI_DEV_FB_USED Framebuffer memory used (in MiB).
 # TYPE DCGM_FI_DEV_FB_USED gauge

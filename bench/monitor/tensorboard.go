@@ -36,12 +36,16 @@ func (t *TensorBoard) Write(samples []Sample) error {
 		gpu := "gpu" + strconv.Itoa(s.GPU) + "/"
 		var summary []byte
 		summary = scalar(summary, gpu+"used_bytes", float64(s.Used))
+		summary = scalar(summary, gpu+"highest_bytes", float64(s.Highest))
 		summary = scalar(summary, gpu+"peak_bytes", float64(s.Peak))
 		if s.Watched != nil {
 			summary = scalar(summary, gpu+"watched_bytes", float64(*s.Watched))
 		}
 		if s.GPUPercent != nil {
 			summary = scalar(summary, gpu+"gpu_percent", float64(*s.GPUPercent))
+		}
+		if s.Celsius != nil {
+			summary = scalar(summary, gpu+"celsius", float64(*s.Celsius))
 		}
 		if s.Watts != nil {
 			summary = scalar(summary, gpu+"watts", *s.Watts)

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -14,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/bench/monitor"
@@ -100,7 +101,7 @@ func TestMonitorNeedsSense(t *testing.T) {
 		{"--run", "run.json"},
 		{"--csv", "-", "--jsonl", "-"},
 		{"--csv", "/"},
-		{"--tensorboard", "/missing"},
+		{"--tensorboard", "/dev/null/events"},
 		{"--csv", "/missing/s.csv"},
 		{"--listen", "nowhere:0:0"},
 		{"--", "there-is-no-such-command"},
@@ -139,9 +140,14 @@ func TestMonitorServesPrometheusAndRefusesAPortInUse(t *testing.T) {
 	answer, err := http.Get("http://" + served.Addr().String() + "/metrics")
 	require.NoError(t, err)
 	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
+	require.Contains(t, answer.Header.Get("Content-Type"), "text/plain; version=0.0.4")
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(answer.Body)
 	require.NoError(t, err)
-	require.Contains(t, string(text), `vprof_memory_peak_bytes{UUID="",gpu="1",modelName=""} 5`)
+	peak := families["vprof_memory_peak_bytes"].GetMetric()
+	require.Len(t, peak, 1)
+	require.InDelta(t, 5, peak[0].GetGauge().GetValue(), 0)
+	require.Equal(t, "1", peak[0].GetLabel()[1].GetValue())
 }
 
 // The command's own exit is the monitor's; its output stays its own.

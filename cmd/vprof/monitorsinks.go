@@ -58,6 +58,9 @@ func openSinks(o *monitorOptions) (s *sinks, err error) {
 	}
 	if o.tb != "" {
 		now := time.Now()
+		if err := os.MkdirAll(o.tb, 0o755); err != nil {
+			return s, usagef("--tensorboard: %w", err)
+		}
 		to, err := s.create("tensorboard", filepath.Join(o.tb, fmt.Sprintf("events.out.tfevents.%d.vprof", now.Unix())))
 		if err != nil {
 			return s, err
