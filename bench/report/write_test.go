@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -152,7 +153,7 @@ func TestEveryJSONLineIsAReportOfItsOwn(t *testing.T) {
 func TestCSVRowsAreAsWideAsTheHeader(t *testing.T) {
 	noEstimate := toySweep()
 	noEstimate.Points[0].Estimate, noEstimate.Points[1].Run = nil, nil
-	for _, d := range []Document{toySweep(), toyPlan(2), claimed(toySweep()), claimed(toyPlan(2)), toyAccuracy(), noEstimate} {
+	for _, d := range []Document{toySweep(), toyPlan(2), claimed(toySweep()), claimed(toyPlan(2)), toyAccuracy(), noEstimate, Several{toySweep(), toyPlan(2), claimed(toySweep())}} {
 		var b bytes.Buffer
 		require.NoError(t, Write(&b, CSV, d))
 		rows, err := csv.NewReader(&b).ReadAll() // fails on ragged rows
@@ -273,4 +274,21 @@ func TestClaimsOfLimitsShowThem(t *testing.T) {
 	require.Equal(t, "≥ 300.00–400.00 -", show("≥ 300-400 MB", 300, 400))
 	require.Equal(t, "≥ 300.00 -", show("≥ 300 MB", 300, 300))
 	require.Equal(t, "300.00 -", show("~300 MB", 300, 300))
+}
+
+// Every cell of a report stands under its own head beside other reports.
+func TestSeveralReportsKeepTheirCells(t *testing.T) {
+	reports := Several{toySweep(), toyPlan(2), claimed(toySweep())}
+	all := reports.Records()
+	at := 1
+	for _, r := range reports {
+		own := r.Records()
+		for _, row := range own[1:] {
+			for i, cell := range row {
+				require.Equal(t, cell, all[at][slices.Index(all[0], own[0][i])])
+			}
+			at++
+		}
+	}
+	require.Len(t, all, at)
 }

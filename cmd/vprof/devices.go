@@ -112,7 +112,7 @@ func detectGPU() (localGPU, error) {
 			return found, nil
 		}
 	}
-	return localGPU{}, noGPUError{err.Error()}
+	return localGPU{}, noGPUError{err.Error(), instead}
 }
 
 // detectBoard finds the first board that NVML lists.

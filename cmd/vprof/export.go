@@ -100,17 +100,29 @@ func runExport(ctx context.Context, o *exportOptions, runs []string) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(o.app, o.path, func(w io.Writer) error {
-		if o.to == "gobench" {
-			return report.WriteGoBench(w, reports)
+	for _, r := range reports {
+		if len(r.Points) == 0 {
+			return usagef("%s: the run has no batch size in it", r.Case.Model)
 		}
-		for _, r := range reports {
-			if err := report.Write(w, report.Format(o.to), r); err != nil {
+	}
+	return writeFile(o.app, o.path, func(w io.Writer) error { return writeRuns(w, o.to, reports) })
+}
+
+// writeRuns writes runs as rows of what other programs read.
+func writeRuns(w io.Writer, to string, runs []*report.Report) error {
+	switch f := report.Format(to); {
+	case to == "gobench":
+		return report.WriteGoBench(w, runs)
+	case f == report.JSON: // one after the other, as vprof reads them
+		for _, r := range runs {
+			if err := report.Write(w, f, r); err != nil {
 				return err
 			}
 		}
 		return nil
-	})
+	default:
+		return report.Write(w, f, report.Several(runs))
+	}
 }
 
 // profile is that of the one run, or of the case that the flags describe.

@@ -16,11 +16,12 @@ type localGPU struct {
 }
 
 // A noGPUError says that a command needs a GPU that is not there, and why.
-type noGPUError struct{ reason string }
+type noGPUError struct{ reason, hint string }
 
-func (e noGPUError) Error() string {
-	return "no usable GPU: " + e.reason + ` (name one of "vprof gpus" with --gpu instead)`
-}
+func (e noGPUError) Error() string { return "no usable GPU: " + e.reason + " (" + e.hint + ")" }
+
+// instead is the hint of commands that can simulate a GPU.
+const instead = `name one of "vprof gpus" with --gpu instead`
 
 // negative is a verdict against the user's plan. The output holds it already.
 type negative struct{ error }

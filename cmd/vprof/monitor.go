@@ -136,6 +136,8 @@ func (o *monitorOptions) check(command []string) (ceiling, error) {
 		return ceiling{}, usagef("--interval: %v is too short; the shortest is 1ms", o.interval)
 	case o.length < 0:
 		return ceiling{}, usagef("--for: %v is not a time", o.length)
+	case slices.ContainsFunc(o.pids, func(pid int) bool { return pid < 1 }):
+		return ceiling{}, usagef("--pid: %d is not the number of a process", slices.Min(o.pids))
 	case o.once && len(command) > 0:
 		return ceiling{}, usagef("--once looks once; leave it out to watch a command")
 	case o.length > 0 && len(command) > 0:
@@ -218,15 +220,18 @@ func (o *monitorOptions) planned() (*report.Point, error) {
 	return &found[0], nil
 }
 
+// needsNVML is the hint of a machine where nothing can be watched.
+const needsNVML = `monitor asks NVML, which comes with NVIDIA's driver; "vprof doctor" says what is missing`
+
 // open opens NVML for the boards of --gpu.
 func (o *monitorOptions) open() (monitor.Session, error) {
 	session, err := o.app.boards()
 	if err != nil {
-		return session, noGPUError{err.Error()}
+		return session, noGPUError{err.Error(), needsNVML}
 	}
 	all := session.Boards
 	if len(all) == 0 {
-		return session, errors.Join(noGPUError{"NVML lists no board"}, session.Missing, session.Close())
+		return session, errors.Join(noGPUError{"NVML lists no board", needsNVML}, session.Missing, session.Close())
 	}
 	if o.gpu == "all" {
 		return session, nil
@@ -237,6 +242,9 @@ func (o *monitorOptions) open() (monitor.Session, error) {
 		i := slices.IndexFunc(all, func(b monitor.Board) bool { return b.Index == n })
 		if err != nil || i < 0 {
 			return session, errors.Join(usagef("--gpu: there is no board %q; NVML lists %d, from 0", number, len(all)), session.Missing, session.Close())
+		}
+		if slices.ContainsFunc(session.Boards, func(b monitor.Board) bool { return b.Index == n }) {
+			return session, errors.Join(usagef("--gpu: board %d is named twice", n), session.Close())
 		}
 		session.Boards = append(session.Boards, all[i])
 	}

@@ -98,6 +98,10 @@ func TestMonitorNeedsSense(t *testing.T) {
 		{"--fail-above", "much"},
 		{"--gpu", "3"},
 		{"--gpu", "x"},
+		{"--gpu", ""},
+		{"--gpu", "0,0"},
+		{"--pid", "-5"},
+		{"--listen", ":99999"},
 		{"--run", "run.json"},
 		{"--csv", "-", "--jsonl", "-"},
 		{"--csv", "/"},
@@ -120,7 +124,7 @@ func TestMonitorNeedsSense(t *testing.T) {
 	a, _, stderr := desk()
 	a.boards = func() (monitor.Session, error) { return monitor.Session{}, nvml.ErrNoDriver }
 	require.Equal(t, exitNoGPU, run(t.Context(), a, []string{"monitor", "--once"}))
-	require.Contains(t, stderr.String(), "no NVIDIA driver")
+	require.Contains(t, stderr.String(), "no NVIDIA driver (monitor asks NVML")
 }
 
 func TestMonitorServesPrometheusAndRefusesAPortInUse(t *testing.T) {

@@ -38,7 +38,7 @@ func TestEveryKindOfErrorHasItsExitCode(t *testing.T) {
 		exitFailure:     {errors.New("disk full"), io.ErrShortWrite},
 		exitInterrupted: {context.Canceled, errors.Join(context.Canceled, errors.New("disk full"))},
 		exitNegative:    {negative{errors.New("does not fit")}},
-		exitNoGPU:       {noGPUError{"no driver"}},
+		exitNoGPU:       {noGPUError{"no driver", instead}},
 		exitUsage: {
 			usagef("no"), &models.UnknownModelError{}, &device.UnknownGPUError{}, &models.CaseError{},
 			&bench.RefusedError{Err: errors.New("batch norm")}, &bench.AllocConfError{Err: errors.New("key")},
