@@ -369,7 +369,9 @@ func (q *quest) describe(ctx context.Context, out *report.Choice, steps int) err
 	}
 	if out.StepSeconds > 0 {
 		if q.parallel.GPUs > 1 {
-			out.StepSeconds = q.parallel.Step(out.StepSeconds, t.sizes)
+			alone := out.StepSeconds
+			out.StepSeconds = q.parallel.Step(alone, t.sizes)
+			out.Scaling = alone / out.StepSeconds
 		}
 		out.SamplesPerSecond = float64(out.EffectiveBatch) / out.StepSeconds
 	}

@@ -234,4 +234,26 @@ func TestFitOnSeveralGPUsCountsWhatEachHolds(t *testing.T) {
 	require.Nil(t, ddp.Run) // no run of one GPU shows what four do
 }
 
+// Over links that are slow enough, four GPUs are not four times as fast as one.
+func TestSeveralGPUsScaleAsFarAsLinksLet(t *testing.T) {
+	m, err := all.Models().Lookup("gpt2")
+	require.NoError(t, err)
+	gpu, err := device.Lookup("rtx-3090")
+	require.NoError(t, err)
+	speed := func(gpus int, bandwidth float64) report.Choice {
+		f, err := Fit(t.Context(), Search{
+			Model: m, Cases: []models.Case{{Stage: "full", Accumulate: 1}}, GPUs: []device.GPU{gpu}, Budget: planner.Budget{Margin: 0.85},
+			MaxBatch: 4, Residuals: exactly, Parallel: parallel.Setup{GPUs: gpus, Strategy: parallel.DDP, BucketView: true, Bandwidth: bandwidth},
+		})
+		require.NoError(t, err)
+		return f.Choices[0]
+	}
+	one, fast, slow := speed(1, 1e12), speed(4, 1e12), speed(4, 1e9)
+	require.Zero(t, one.Scaling)
+	require.InDelta(t, 1, fast.Scaling, 1e-9)
+	require.InEpsilon(t, 4*one.SamplesPerSecond, fast.SamplesPerSecond, 1e-9)
+	require.Less(t, slow.Scaling, 0.8)
+	require.InEpsilon(t, 4*one.SamplesPerSecond*slow.Scaling, slow.SamplesPerSecond, 1e-9)
+}
+
 var _ report.Document = (*report.Fit)(nil)

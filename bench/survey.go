@@ -184,7 +184,9 @@ func (v *survey) choice(lab *Lab, l line, boards []int, board, steps int) (repor
 	out.StepSeconds = l.at(batch, position(boards, board)) * float64(steps) / float64(lab.c.Accumulate)
 	if out.StepSeconds > 0 {
 		if gpus > 1 {
-			out.StepSeconds = s.Parallel.Step(out.StepSeconds, l.sizes)
+			alone := out.StepSeconds
+			out.StepSeconds = s.Parallel.Step(alone, l.sizes)
+			out.Scaling = alone / out.StepSeconds
 		}
 		out.SamplesPerSecond = float64(out.EffectiveBatch) / out.StepSeconds
 	}

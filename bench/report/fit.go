@@ -37,13 +37,6 @@ type Fit struct {
 	Warnings []Warning      `json:"warnings,omitempty"`
 }
 
-// Profile is a recommendation for a part of a curriculum.
-type Profile struct {
-	Name      string `json:"name"`
-	Negatives int    `json:"n_negatives"`
-	Choice    Choice `json:"choice"`
-}
-
 // Budget says how much of a device a batch may take.
 type Budget struct {
 	// Margin is the share of the memory that the estimate may fill; absent
@@ -106,7 +99,10 @@ type Choice struct {
 	Utilization float64 `json:"utilization"`
 	// StepSeconds is an estimate of the time of one optimizer step, and
 	// SamplesPerSecond what follows from it.
-	StepSeconds      float64 `json:"step_seconds"`
+	StepSeconds float64 `json:"step_seconds"`
+	// Scaling is the share of their own speed that several GPUs keep, for what
+	// communication does not hide; absent for one.
+	Scaling          float64 `json:"scaling,omitempty"`
 	SamplesPerSecond float64 `json:"samples_per_second"`
 	// Run is the step at Batch, replayed on the device.
 	Run *Run `json:"run,omitempty"`
@@ -116,22 +112,6 @@ type Choice struct {
 
 // Fits tells whether a batch was found.
 func (c Choice) Fits() bool { return c.Batch > 0 && c.Refused == "" }
-
-// GuideProfile is what a script's formula says, and what is true of it.
-type GuideProfile struct {
-	Profile        string  `json:"profile"`
-	Batch          int     `json:"batch"`
-	Accumulate     int     `json:"accumulate"`
-	EffectiveBatch int     `json:"effective_batch"`
-	Utilization    float64 `json:"utilization"`
-	// Components sum to Total.
-	Components []Component `json:"components"`
-	Total      int64       `json:"total_bytes"`
-	// True is what the same batch needs, and TrueLargest the largest that
-	// fits; absent where the model is not known.
-	True        *Estimate `json:"true,omitempty"`
-	TrueLargest int       `json:"true_largest_batch,omitempty"`
-}
 
 // configuration is what choices of several stages have in common.
 type configuration struct {
@@ -353,6 +333,9 @@ func (f *Fit) Recommendation(c Choice) string {
 	for _, word := range c.Case.settings() {
 		line += ", " + word
 	}
+	if c.Scaling > 0 {
+		line += fmt.Sprintf("; %.2g times as fast as one GPU (%.0f %% of %d)", c.Scaling*float64(f.Parallel.GPUs), 100*c.Scaling, f.Parallel.GPUs)
+	}
 	if c.Run != nil {
 		word := "measured"
 		if c.Run.Simulated {
@@ -399,65 +382,6 @@ func (f *Fit) boardsSheet() Sheet {
 	}
 	s.Rows, s.Columns = dropEmpty(s.Rows, s.Columns, 5)
 	s.Notes = append([]string{"The fastest configuration of each stage. samples/s ~: an estimate that ranks; vprof time shows how uncertain it is."}, warningNotes(f.Warnings)...)
-	return s
-}
-
-// guideSheet has a column for each profile of the guide's formula.
-func (f *Fit) guideSheet() Sheet {
-	s := Sheet{Title: "by the formula of the project's own script", Columns: []Column{{Head: "MiB"}}}
-	names := []string{"batch", "micro-batches", "effective"}
-	for _, c := range f.Guide[0].Components {
-		names = append(names, c.Name)
-	}
-	names = append(names, "total", "total GB", "use", "true need of this batch", "true largest batch")
-	for _, n := range names {
-		s.Rows = append(s.Rows, []string{n})
-	}
-	for _, g := range f.Guide {
-		s.Columns = append(s.Columns, Column{Head: g.Profile, Right: true})
-		cells := []string{strconv.Itoa(g.Batch), strconv.Itoa(g.Accumulate), strconv.Itoa(g.EffectiveBatch)}
-		for _, c := range g.Components {
-			cells = append(cells, fmt.Sprintf("%.1f", float64(c.Bytes)/bytesize.MiB))
-		}
-		need, largest := "-", "-"
-		if g.True != nil {
-			need, largest = fmt.Sprintf("%.1f", float64(g.True.Device.Bytes)/bytesize.MiB), strconv.Itoa(g.TrueLargest)
-		}
-		cells = append(cells, fmt.Sprintf("%.1f", float64(g.Total)/bytesize.MiB), fmt.Sprintf("%.2f", float64(g.Total)/bytesize.GiB),
-			fmt.Sprintf("%.1f%%", 100*g.Utilization), need, largest)
-		for i, cell := range cells {
-			s.Rows[i] = append(s.Rows[i], cell)
-		}
-	}
-	return s
-}
-
-// profilesSheet has a row for each part of the curriculum.
-func (f *Fit) profilesSheet() Sheet {
-	s := Sheet{Title: "the parts of the project's curriculum, as its authors train them"}
-	var high []int64
-	for _, p := range f.Profiles {
-		high = append(high, p.Choice.Estimate.Device.High)
-	}
-	unit := columnOf(high...)
-	s.Columns = []Column{
-		{Head: "profile"},
-		{Head: "negatives", Right: true},
-		{Head: "batch", Right: true},
-		{Head: "micro-batches", Right: true},
-		{Head: "effective", Right: true},
-		{Head: unit.head("device"), Right: true},
-		{Head: "use", Right: true},
-	}
-	for _, p := range f.Profiles {
-		c := p.Choice
-		batch, steps, effective := "none fits", "-", "-"
-		if c.Batch > 0 {
-			batch, steps, effective = strconv.Itoa(c.Batch), strconv.Itoa(c.Case.Accumulate), strconv.Itoa(c.EffectiveBatch)
-		}
-		s.Rows = append(s.Rows, []string{p.Name, strconv.Itoa(p.Negatives), batch, steps, effective, unit.interval(c.Estimate.Device), fmt.Sprintf("%.0f%%", 100*c.Utilization)})
-	}
-	s.Notes = []string{"--formula guide shows beside it what the project's own script would say."}
 	return s
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"strings"
 
@@ -102,15 +103,7 @@ func (f *applyFlags) run(ctx context.Context, o *output, fit *report.Fit) error 
 		fmt.Fprintf(o.app.stderr, "vprof: warning: %s\n", note)
 	}
 	if len(f.pairs) == 0 && s.Config == "" {
-		text, err := s.Paste(v)
-		if err != nil {
-			return err
-		}
-		if f.config != "" {
-			return usagef("--config-path: %s is configured by %s; run without it and paste", s.Project, s.Where)
-		}
-		fmt.Fprintf(to, "\npaste into %s of %s:\n\n%s", s.Where, s.Project, text)
-		return nil
+		return f.paste(to, s, v)
 	}
 	changes, err := f.changes(s, v)
 	if err != nil {
@@ -137,6 +130,19 @@ func (f *applyFlags) run(ctx context.Context, o *output, fit *report.Fit) error 
 	}
 	fmt.Fprintf(o.app.stderr, "vprof: wrote %d of %d files; what they held is in %s\n", changed, len(changes), strings.Join(backups, ", "))
 	return nil
+}
+
+// paste shows what to paste where there is no file to write into.
+func (f *applyFlags) paste(to io.Writer, s systems.System, v systems.Values) error {
+	text, err := s.Paste(v)
+	if err != nil {
+		return err
+	}
+	if f.config != "" {
+		return usagef("--config-path: %s is configured by %s; run without it and paste", s.Project, s.Where)
+	}
+	_, err = fmt.Fprintf(to, "\npaste into %s of %s:\n\n%s", s.Where, s.Project, text)
+	return err
 }
 
 // changes are the files with what is to be in them.

@@ -20,26 +20,7 @@ import (
 	"github.com/vprof/vprof/profiler/planner/coefficients"
 )
 
-type calibrateOptions struct {
-	app            *app
-	c              caseFlags
-	described      []string // names of the flags of c
-	runs           []string
-	gpu            string
-	batch          batchFlag
-	stack          string
-	name, file     string
-	allowSimulated bool
-	pool, dryRun   bool
-	out            output
-}
-
-func newCalibrateCmd(a *app) *cobra.Command {
-	o := &calibrateOptions{app: a, out: output{app: a}}
-	cmd := &cobra.Command{
-		Use:   "calibrate [BATCH=]RUN...",
-		Short: "Learn from runs what no recording shows, and correct estimates by it",
-		Long: `Fit the planner's coefficients to runs: reports of vprof sweep on a real GPU,
+const calibrateHelp = `Fit the planner's coefficients to runs: reports of vprof sweep on a real GPU,
 reference records of PyTorch, and its memory snapshots, what
 torch.cuda.memory._dump_snapshot writes (- is standard input). All runs must be of
 one GPU, one software stack and one model.
@@ -60,7 +41,28 @@ Entries of other GPUs and stacks in it are kept, and so is a copy of the file as
 it was (FILE.backup). plan, sweep, fit and smoke use the file with --coefficients,
 or if vprof.yaml in the project names it:
 
-  coefficients: coefficients.yaml`,
+  coefficients: coefficients.yaml`
+
+type calibrateOptions struct {
+	app            *app
+	c              caseFlags
+	described      []string // names of the flags of c
+	runs           []string
+	gpu            string
+	batch          batchFlag
+	stack          string
+	name, file     string
+	allowSimulated bool
+	pool, dryRun   bool
+	out            output
+}
+
+func newCalibrateCmd(a *app) *cobra.Command {
+	o := &calibrateOptions{app: a, out: output{app: a}}
+	cmd := &cobra.Command{
+		Use:   "calibrate [BATCH=]RUN...",
+		Short: "Learn from runs what no recording shows, and correct estimates by it",
+		Long:  calibrateHelp,
 		Example: `  # on the GPU
   vprof calibrate sweep-8.json sweep-32.json
 

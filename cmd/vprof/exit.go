@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"syscall"
 
 	"github.com/vprof/vprof/bench"
 	"github.com/vprof/vprof/bench/reference"
@@ -61,6 +62,8 @@ func codeOf(err error) exitCode {
 		unusable *device.UnusableError
 	)
 	switch {
+	case errors.Is(err, syscall.EISDIR): // a folder for a file
+		return exitUsage
 	case errors.As(err, &verdict):
 		return exitNegative
 	case errors.As(err, &noGPU), errors.As(err, &unusable):
