@@ -10,8 +10,9 @@ FUZZTIME ?= 5s
 CUDA_ENV := CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CURDIR)/internal/cudalib/include" CGO_LDFLAGS="-Wl,--as-needed"
 CUDA_LIB := ./internal/cudalib ./internal/nvmllib ./internal/fakecuda ./profiler/device/... ./profiler/replay
 CUDA_PKG := $(CUDA_LIB) ./cmd/...
-# Tests of the command line that drive a device; the others are the plain build's.
-CUDA_RUN := 'Driver|Launch|Interrupt|Measured|Largest|Broken|Machine|Verify|GPU'
+# Tests of the command line that drive a device: those with the tag. The others
+# are the plain build's.
+CUDA_RUN  = '^($(shell grep -l '^//go:build cuda' cmd/vprof/*_test.go | xargs grep -oh '^func Test[[:alnum:]]*' | cut -c6- | paste -sd '|'))$$'
 .PHONY: all build cuda test test-cuda gpu-check gpu-check-build race lint fmt bench fuzz golden pictures cover kernels kernels-check cuda-header clean
 
 all: build lint test
