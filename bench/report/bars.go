@@ -87,16 +87,29 @@ func (b Bars) render(out *strings.Builder, color bool) {
 	}
 }
 
-// bars are those of the device's memory, a bar for each batch size.
+// mostBars is how many bars help; more are a wall.
+const mostBars = 30
+
+// bars are those of the devices' memory, a bar for each point.
 func (r *Report) bars() Bars {
-	if len(r.Devices) != 1 || r.Devices[0].Memory <= 0 {
+	if len(r.Devices) == 0 || len(r.Devices) > 1 && len(r.Points) > mostBars {
 		return Bars{}
 	}
-	d := r.Devices[0]
-	b := Bars{Title: "share of the " + bytesize.Format(d.Memory) + " of the " + d.Title}
+	b := Bars{Title: "share of each board's memory"}
+	if d := r.Devices[0]; len(r.Devices) == 1 {
+		b.Title = "share of the " + bytesize.Format(d.Memory) + " of the " + d.Title
+	}
 	for _, p := range r.Points {
+		d, _ := r.Find(p.Device)
+		if d.Memory <= 0 {
+			continue
+		}
+		label := "batch " + strconv.Itoa(p.Batch)
+		if len(r.Devices) > 1 {
+			label = d.GPU + ", " + label
+		}
 		bytes, tone := p.need()
-		b.Bars = append(b.Bars, Bar{"batch " + strconv.Itoa(p.Batch), float64(bytes) / float64(d.Memory), tone})
+		b.Bars = append(b.Bars, Bar{label, float64(bytes) / float64(d.Memory), tone})
 	}
 	return b
 }

@@ -50,3 +50,14 @@ func TestColorSaysNothingMore(t *testing.T) {
 	require.NoError(t, WriteTable(&b, toySweep(), true))
 	require.Contains(t, b.String(), "\x1b[31m")
 }
+
+// Of several boards each point has a bar, up to so many that they help.
+func TestBarsOfSeveralBoardsNameThem(t *testing.T) {
+	r := toyPlan(2)
+	require.Len(t, r.bars().Bars, len(r.Points))
+	require.Equal(t, "other, batch 8", r.bars().Bars[2].Label)
+	for len(r.Points) <= mostBars {
+		r.Points = append(r.Points, r.Points[0])
+	}
+	require.Empty(t, r.bars().Bars)
+}

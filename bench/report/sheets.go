@@ -397,7 +397,7 @@ func (r *Report) componentsSheet() Sheet {
 // boardsSheet has a row for every board and a column for every batch size.
 func (r *Report) boardsSheet() Sheet {
 	s := Sheet{
-		Title: r.Case.String(), Notes: warningNotes(r.Warnings),
+		Title: r.Case.String(), Bars: r.bars(), Notes: warningNotes(r.Warnings),
 		Columns: []Column{{Head: "gpu"}},
 	}
 	var high, total []int64
