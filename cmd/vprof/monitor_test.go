@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -36,6 +38,24 @@ func (b fullBoard) Read() (r nvml.Reading, err error) {
 	r.Memory, _ = b.Memory()
 	r.Processes, _ = b.Processes()
 	return r, nil
+}
+
+// sharedBuffer is written by commands, terminals and monitors at the same time.
+type sharedBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *sharedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *sharedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
 }
 
 // growing holds 100 MiB more at each look; NVML does not know who.
@@ -252,9 +272,9 @@ func TestADeadProcessIsAnError(t *testing.T) {
 
 // An alarm ends the command that is watched, and waits for its end.
 func TestAlarmEndsTheCommand(t *testing.T) {
-	a, _, stderr := desk()
-	g := &growing{}
-	a.boards = watching(g)
+	a, _, _ := desk()
+	stderr := &sharedBuffer{}
+	a.stderr, a.boards = stderr, watching(&growing{})
 	left := filepath.Join(t.TempDir(), "left")
 	script := `trap "echo saved > ` + left + `; exit 1" INT; while :; do sleep 0.05; done`
 	args := []string{"monitor", "--interval", "5ms", "--fail-above", "1GiB", "--", "sh", "-c", script}
@@ -264,8 +284,9 @@ func TestAlarmEndsTheCommand(t *testing.T) {
 }
 
 func TestInterruptedCommandIsWaitedFor(t *testing.T) {
-	a, _, stderr := desk()
-	a.boards = watching(&growing{})
+	a, _, _ := desk()
+	stderr := &sharedBuffer{}
+	a.stderr, a.boards = stderr, watching(&growing{})
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(100*time.Millisecond, cancel)
 	args := []string{"monitor", "--interval", "5ms", "--", "sh", "-c", `trap "exit 0" INT; while :; do sleep 0.05; done`}

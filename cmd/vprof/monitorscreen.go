@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/colorprofile"
+	"golang.org/x/term"
 
 	"github.com/vprof/vprof/bench/monitor"
 	"github.com/vprof/vprof/bench/monitor/screen"
@@ -47,7 +49,10 @@ func (w *watch) screen(ctx context.Context) error {
 func (w *watch) terminal(ctx context.Context) []tea.ProgramOption {
 	a := w.options.app
 	options := []tea.ProgramOption{
-		tea.WithContext(ctx), tea.WithOutput(a.stdout), tea.WithoutSignalHandler(), tea.WithFPS(10),
+		tea.WithContext(ctx), tea.WithInput(nil), tea.WithOutput(a.stdout), tea.WithoutSignalHandler(), tea.WithFPS(10),
+	}
+	if in, isFile := a.stdin.(*os.File); isFile && term.IsTerminal(int(in.Fd())) {
+		options = append(options, tea.WithInput(in)) // else there are no keys
 	}
 	if !a.colored() {
 		options = append(options, tea.WithColorProfile(colorprofile.ASCII))
