@@ -29,7 +29,8 @@ type Amounts struct {
 	Of    string
 	Batch int
 	GPU   string
-	// Kind is "measured", "simulated", "estimate", "reference" or "snapshot".
+	// Kind is "measured", "simulated", "estimate", "reference", "snapshot" or
+	// "simulated snapshot".
 	Kind                        string
 	Allocated, Reserved, Device int64
 }
@@ -76,7 +77,7 @@ func (s *Side) snapshot(r io.Reader, name string) error {
 	s.Snapshot = &sum
 	kind := "snapshot"
 	if shot.SimulatedBy != "" {
-		kind = "simulated"
+		kind = "simulated snapshot"
 	}
 	s.Steps = []Amounts{{Kind: kind, Allocated: sum.PeakAllocated, Reserved: sum.PeakReserved}}
 	return nil

@@ -12,9 +12,9 @@ type Summary struct {
 	Device int
 	// At the moment of the snapshot.
 	Allocated, Requested, Reserved int64
-	// Peaks over the recorded events, at least the amounts above. Recorded
-	// sizes are as requested, so PeakAllocated rounds them as the allocator
-	// does and leaves out what it could not split off.
+	// Peaks over the recorded events, at least the amounts above. Of blocks that
+	// were there before the first event and are gone, only what was asked for is
+	// known, so they count rounded.
 	PeakAllocated, PeakReserved int64
 	// Traced is the number of events behind the peaks; with none, the peaks are
 	// only the moment's.
@@ -103,7 +103,7 @@ func (s *Snapshot) Of(device int) Summary {
 	})
 	out.PeakAllocated, out.PeakReserved = out.Allocated, out.Reserved
 	if device < len(s.Traces) {
-		out.follow(s.Traces[device])
+		out.follow(newHeap(s, device, s.Traces[device]), s.Traces[device])
 	}
 	return out
 }
@@ -120,19 +120,16 @@ func (s *Snapshot) Only(name string) (Summary, error) {
 
 // follow goes through the recorded events up to the moment of the snapshot, whose
 // bytes are known.
-func (s *Summary) follow(events []Event) {
-	var allocated, reserved int64
-	for _, e := range events {
-		a, r := e.change()
-		allocated, reserved = allocated+a, reserved+r
-	}
-	allocated, reserved = s.Allocated-allocated, s.Reserved-reserved
+func (s *Summary) follow(h *heap, events []Event) {
 	s.Traced = len(events)
-	now := []int64{allocated}
+	// What was there before the first event follows from what is there now.
+	var allocated, reserved, high, most int64
+	now := []int64{0}
 	for _, e := range events {
-		s.PeakAllocated, s.PeakReserved = max(s.PeakAllocated, allocated), max(s.PeakReserved, reserved)
-		a, r := e.change()
-		if allocated, reserved = allocated+a, reserved+r; a != 0 {
+		a, r := h.change(e)
+		allocated, reserved = allocated+a, reserved+r
+		high, most = max(high, allocated), max(most, reserved)
+		if a != 0 {
 			now = append(now, allocated)
 		}
 		if e.Action == "oom" {
@@ -140,22 +137,12 @@ func (s *Summary) follow(events []Event) {
 			s.Failed = max(s.Failed, e.Size)
 		}
 	}
-	s.Troughs = troughs(now)
-}
-
-// change is what an event adds to the allocated and the reserved bytes.
-func (e Event) change() (allocated, reserved int64) {
-	switch e.Action {
-	case "alloc":
-		return rounded(e.Size), 0
-	case "free_completed", "free":
-		return -rounded(e.Size), 0
-	case "segment_alloc", "segment_map":
-		return 0, e.Size
-	case "segment_free", "segment_unmap":
-		return 0, -e.Size
+	before := s.Allocated - allocated
+	s.PeakAllocated, s.PeakReserved = before+high, s.Reserved-reserved+most
+	for i := range now {
+		now[i] += before
 	}
-	return 0, 0
+	s.Troughs = troughs(now)
 }
 
 // troughs are the values at which a curve that goes up and down stops to fall,

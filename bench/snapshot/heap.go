@@ -1,0 +1,190 @@
+package snapshot
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/vprof/vprof/profiler/allocator"
+)
+
+// A heap follows where blocks lie, since events say what was asked for and not
+// how large a block was given: of a free block that is a little too large the
+// allocator splits nothing off.
+type heap struct {
+	conf allocator.Config
+	// free are the unused blocks by where they begin, ends by where they end.
+	free, ends map[int64]int64
+	// live are the sizes of the blocks in use by address.
+	live map[int64]int64
+	// borders are where segments from the driver begin and end, how many of each:
+	// blocks do not grow across.
+	borders map[int64]int
+}
+
+// newHeap is the heap of a device before the first event.
+func newHeap(s *Snapshot, device int, events []Event) *heap {
+	h := &heap{free: map[int64]int64{}, ends: map[int64]int64{}, live: map[int64]int64{}, borders: map[int64]int{}}
+	var err error
+	if h.conf, err = allocator.ParseConfig(s.AllocConf); err != nil {
+		h.conf = allocator.DefaultConfig()
+	}
+	// What has not come in the events was there, and what goes first was, too.
+	came, segments := map[int64]bool{}, map[int64]bool{}
+	var spans []span
+	for _, e := range events {
+		switch e.Action {
+		case "alloc":
+			came[e.Address] = true
+		case "free_requested", "free_completed", "free":
+			if !came[e.Address] {
+				came[e.Address], h.live[e.Address] = true, rounded(e.Size)
+			}
+		case "segment_alloc", "segment_map":
+			segments[e.Address] = true
+		case "segment_free":
+			if !segments[e.Address] {
+				segments[e.Address] = true
+				spans = append(spans, span{e.Address, e.Size, false})
+			}
+		}
+	}
+	for _, g := range s.Segments {
+		if g.Device != device {
+			continue
+		}
+		if !segments[g.Address] {
+			spans = append(spans, span{g.Address, g.Total, g.Expandable})
+		}
+		for _, b := range g.Blocks {
+			if b.InUse() && !came[b.Address] {
+				h.live[b.Address] = b.Size
+			}
+		}
+	}
+	h.begin(spans)
+	return h
+}
+
+// span is a range of addresses from the driver.
+type span struct {
+	from, size int64
+	expandable bool
+}
+
+// begin puts the gaps between live blocks into the free ones.
+func (h *heap) begin(spans []span) {
+	addresses := slices.Sorted(maps.Keys(h.live))
+	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.from, b.from) })
+	for _, s := range spans {
+		if !s.expandable {
+			h.border(s, 1)
+		}
+		at, end := s.from, s.from+s.size
+		first, _ := slices.BinarySearch(addresses, at)
+		for _, a := range addresses[first:] {
+			if a >= end {
+				break
+			}
+			h.release(at, a-at)
+			at = max(at, a+h.live[a])
+		}
+		h.release(at, end-at)
+	}
+}
+
+func (h *heap) border(s span, n int) {
+	for _, at := range []int64{s.from, s.from + s.size} {
+		if h.borders[at] += n; h.borders[at] <= 0 {
+			delete(h.borders, at)
+		}
+	}
+}
+
+// release makes a range free, one with what is free beside it.
+func (h *heap) release(at, size int64) {
+	if size <= 0 {
+		return
+	}
+	if before, ok := h.ends[at]; ok && h.borders[at] == 0 {
+		size += at - before
+		h.remove(before)
+		at = before
+	}
+	if after, ok := h.free[at+size]; ok && h.borders[at+size] == 0 {
+		h.remove(at + size)
+		size += after
+	}
+	h.free[at], h.ends[at+size] = size, at
+}
+
+func (h *heap) remove(at int64) {
+	delete(h.ends, at+h.free[at])
+	delete(h.free, at)
+}
+
+// mostSmall is the size up to which blocks come from the pool of small ones.
+const mostSmall = 1 << 20
+
+// take is the size of the block that an allocation gets.
+func (h *heap) take(at, asked int64) int64 {
+	size := rounded(asked)
+	if whole, ok := h.free[at]; ok && whole >= size {
+		h.remove(at)
+		rest := whole - size
+		split := rest >= 512
+		if size > mostSmall && !h.conf.Expandable {
+			split = rest > mostSmall && size < h.conf.MaxSplit
+		}
+		if split {
+			h.free[at+size], h.ends[whole+at] = rest, at+size
+		} else {
+			size = whole
+		}
+	}
+	h.live[at] = size
+	return size
+}
+
+// change is what an event adds to the allocated and the reserved bytes.
+func (h *heap) change(e Event) (allocated, reserved int64) {
+	switch e.Action {
+	case "alloc":
+		return h.take(e.Address, e.Size), 0
+	case "free_completed", "free":
+		size, ok := h.live[e.Address]
+		if !ok {
+			size = rounded(e.Size)
+		}
+		delete(h.live, e.Address)
+		h.release(e.Address, size)
+		return -size, 0
+	case "segment_alloc":
+		h.border(span{from: e.Address, size: e.Size}, 1)
+		h.release(e.Address, e.Size)
+		return 0, e.Size
+	case "segment_map":
+		h.release(e.Address, e.Size)
+		return 0, e.Size
+	case "segment_free":
+		h.border(span{from: e.Address, size: e.Size}, -1)
+		h.remove(e.Address)
+		return 0, -e.Size
+	case "segment_unmap":
+		h.unmap(e.Address, e.Address+e.Size)
+		return 0, -e.Size
+	}
+	return 0, 0
+}
+
+// unmap takes a range out of the free block that it is in.
+func (h *heap) unmap(from, to int64) {
+	for at, size := range h.free {
+		if at <= from && to <= at+size {
+			h.remove(at)
+			h.release(at, from-at)
+			h.release(to, at+size-to)
+			return
+		}
+	}
+}
