@@ -215,12 +215,12 @@ let rootPath = [data.flame];
 function drawFlame() {
   const width = flame.clientWidth, root = rootPath[rootPath.length - 1], bars = [];
   let deepest = 0;
-  const bar = (node, left, w, depth, path) => {
+  const bar = (node, left, w, depth, path, odd) => {
     if (w < 1.5) return;
     deepest = Math.max(deepest, depth);
     const b = document.createElement("button");
     b.type = "button";
-    b.style.cssText = `left:${100 * left / width}%;width:${100 * w / width}%;top:${depth * 22}px;background:${colors[node.c]}`;
+    b.style.cssText = `left:${100 * left / width}%;width:${100 * w / width}%;top:${depth * 22}px;background:${odd ? `color-mix(in srgb, ${colors[node.c]}, white 22%)` : colors[node.c]}`;
     const label = `${node.n}: ${size(node.b)}, ${(100 * node.b / data.flame.b).toFixed(1)} %, mostly ${data.classes[node.c]}`;
     b.title = label;
     b.setAttribute("aria-label", label);
@@ -232,13 +232,14 @@ function drawFlame() {
     bars.push(b);
   };
   rootPath.slice(0, -1).forEach((node, i) => bar(node, 0, width, i, rootPath.slice(0, i + 1)));
-  const walk = (node, left, w, depth, path) => {
-    bar(node, left, w, depth, path);
-    for (const kid of node.k || []) {
+  // Every other neighbor is lighter, so that they can be told apart.
+  const walk = (node, left, w, depth, path, odd) => {
+    bar(node, left, w, depth, path, odd);
+    (node.k || []).forEach((kid, i) => {
       const share = w * kid.b / (node.b || 1);
-      if (share >= 1.5) walk(kid, left, share, depth + 1, path.concat(kid));
+      if (share >= 1.5) walk(kid, left, share, depth + 1, path.concat(kid), i % 2 === 1);
       left += share;
-    }
+    });
   };
   walk(root, 0, width, rootPath.length - 1, rootPath);
   flame.style.height = (deepest + 1) * 22 + "px";
