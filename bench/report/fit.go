@@ -239,7 +239,7 @@ func (f *Fit) choicesSheet() Sheet {
 }
 
 func (f *Fit) choiceRow(c Choice, unit column) []string {
-	row := []string{"", c.Case.Stage, precision(c.Case.AMP), yes(c.Case.Checkpointing), strings.Join(c.Case.settings(), " ")}
+	row := []string{"", c.Case.Stage, c.Case.precision(), yes(c.Case.Checkpointing), strings.Join(c.Case.settings(), " ")}
 	switch {
 	case c.Recommended:
 		row[0] = "▶"
@@ -326,7 +326,7 @@ func (f *Fit) Recommendation(c Choice) string {
 	if c.EffectiveBatch != c.Batch {
 		line += fmt.Sprintf(" = %d a step", c.EffectiveBatch)
 	}
-	line += ", " + precision(c.Case.AMP)
+	line += ", " + c.Case.precision()
 	if c.Case.Checkpointing {
 		line += ", checkpointing"
 	}

@@ -29,10 +29,7 @@ func (c Case) String() string {
 	if c.Task != "" {
 		words = append(words, c.Task)
 	}
-	words = append(words, "stage "+c.Stage, precision(c.AMP))
-	if c.Weights != "" {
-		words = append(words, c.Weights+" weights")
-	}
+	words = append(words, "stage "+c.Stage, c.precision())
 	if c.Checkpointing {
 		words = append(words, "checkpointing")
 	}
@@ -64,11 +61,17 @@ func (c Case) settings() []string {
 	return words
 }
 
-func precision(amp string) string {
-	if amp == "none" {
-		return "fp32"
+// precision is the type of the arithmetic, and of the weights if that is another.
+func (c Case) precision() string {
+	switch {
+	case c.AMP != "none" && c.Weights != "":
+		return c.AMP + " autocast, " + c.Weights + " weights"
+	case c.AMP != "none":
+		return c.AMP + " autocast"
+	case c.Weights != "":
+		return c.Weights + " weights"
 	}
-	return amp + " autocast"
+	return "fp32"
 }
 
 // String says what the device is, in a few words.

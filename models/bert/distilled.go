@@ -212,6 +212,7 @@ func DistilledClassification(c DistilledConfig, classes hf.Classes, dropout floa
 	}
 	return &hf.TextTask{
 		Text: text, Net: net, Inputs: m.Embeddings.WordEmbeddings, Output: net.Classifier, Classes: &classes, Bidirectional: true,
+		Heads: []*nn.Layer{&net.PreClassifier, &net.Classifier},
 		Call: func(f *frame, b hf.TextBatch) *tensor {
 			g := f.CallFrame(b.IDs, b.Padding, b.Labels)
 			states := g.Let(m.Call(g, b.IDs, b.Padding, text))

@@ -114,21 +114,24 @@ func (h *robertaHead) Forward(f *frame, x *tensor) *tensor {
 func Classification(c Config, classes hf.Classes, dropout float64, text hf.Text) *hf.TextTask {
 	c.Pooler = !c.Roberta
 	m := New(c)
+	task := &hf.TextTask{Text: text, Inputs: m.Embeddings.WordEmbeddings, Classes: &classes, Bidirectional: true}
 	output := nn.NewLinear(c.Width, classes.Count, true)
-	task := &hf.TextTask{Text: text, Inputs: m.Embeddings.WordEmbeddings, Output: output, Classes: &classes, Bidirectional: true}
+	task.Output = output
 	if c.Roberta {
-		head := &robertaClassifier{Dense: nn.NewLinear(c.Width, c.Width, true), Dropout: nn.NewDropout(dropout), OutProj: output}
-		task.Net = &robertaClassification{Roberta: m, Classifier: head}
+		net := &robertaClassification{
+			Roberta: m, Classifier: &robertaClassifier{Dense: nn.NewLinear(c.Width, c.Width, true), Dropout: nn.NewDropout(dropout), OutProj: output},
+		}
+		task.Net, task.Heads = net, []*nn.Layer{&net.Classifier}
 		task.Call = func(f *frame, b hf.TextBatch) *tensor {
 			g := f.CallFrame(b.IDs, b.Padding, b.Labels)
 			x := g.Let(m.Call(g, b.IDs, b.Padding, text.Padded, text.Checkpointing))
-			logits := g.Let(g.Call(head, x))
+			logits := g.Let(g.Call(net.Classifier, x))
 			return hf.Taken(g, g.Let(classes.Loss(logits, b.Labels)), logits)
 		}
 		return task
 	}
 	net := &bertClassification{Bert: m, Dropout: nn.NewDropout(dropout), Classifier: output}
-	task.Net = net
+	task.Net, task.Heads = net, []*nn.Layer{&net.Classifier}
 	task.Call = func(f *frame, b hf.TextBatch) *tensor {
 		g := f.CallFrame(b.IDs, b.Padding, b.Labels)
 		states, pooled := m.outputs(g, b.IDs, b.Padding, text.Padded, text.Checkpointing)
@@ -153,7 +156,7 @@ type bertClassification struct {
 type robertaClassification struct {
 	nn.Module
 	Roberta    *Model
-	Classifier *robertaClassifier
+	Classifier nn.Layer
 }
 
 // robertaClassifier is RobertaClassificationHead.

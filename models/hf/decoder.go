@@ -27,7 +27,7 @@ func CausalLM(net any, m Decoder, inputs *nn.Embedding, output *nn.Linear, text 
 // padToken says that the model knows which token is padding.
 func SequenceClassification(net any, m Decoder, inputs *nn.Embedding, score *nn.Layer, classes Classes, padToken bool, text Text) *TextTask {
 	return &TextTask{
-		Text: text, Net: net, Inputs: inputs, Output: *score, Classes: &classes,
+		Text: text, Net: net, Inputs: inputs, Output: *score, Classes: &classes, Heads: []*nn.Layer{score},
 		Call: func(f *frame, b TextBatch) *tensor {
 			g := f.CallFrame(b.IDs, b.Padding, b.Labels)
 			x := g.Let(m.Call(g, b.IDs, b.Padding, text))

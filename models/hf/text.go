@@ -69,6 +69,9 @@ type TextTask struct {
 	// Classes says what Output tells of a row; nil if it gives a score for
 	// every word of the vocabulary at every token instead.
 	Classes *Classes
+	// Heads are the places of the layers that peft trains as a whole beside
+	// adapters, with task_type SEQ_CLS.
+	Heads []*nn.Layer
 	// Bidirectional says that a batch comes with a padding mask even if no row
 	// is padded.
 	Bidirectional bool
@@ -91,6 +94,9 @@ func (t *TextTask) Unadapted() []nn.Layer {
 	}
 	return nil
 }
+
+// Saved implements [train.Adaptable].
+func (t *TextTask) Saved() []*nn.Layer { return t.Heads }
 
 // RequireInputGrads implements [train.Adaptable].
 func (t *TextTask) RequireInputGrads() { t.Inputs.RequireGrads() }

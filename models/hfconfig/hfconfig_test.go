@@ -34,7 +34,8 @@ func model(t testing.TB, config string) models.Model {
 }
 
 // The element counts of transformers' own classes, which testdata/counts.py has
-// counted: parameters, those that are trained, and buffers.
+// counted: parameters, those that are trained, and buffers; and those with
+// adapters as peft makes them.
 func TestCountsAreThoseOfTransformers(t *testing.T) {
 	data, err := os.ReadFile("testdata/counts.json")
 	require.NoError(t, err)
@@ -42,6 +43,7 @@ func TestCountsAreThoseOfTransformers(t *testing.T) {
 		Models []struct {
 			Config, Class             string
 			Total, Trainable, Buffers int64
+			LoRA                      *struct{ Total, Trainable int64 }
 		}
 	}
 	require.NoError(t, json.Unmarshal(data, &counted))
@@ -60,6 +62,14 @@ func TestCountsAreThoseOfTransformers(t *testing.T) {
 		require.NoError(t, err)
 		got := trainer.Counts()
 		require.Equal(t, models.Counts{Total: want.Total, Trainable: want.Trainable, Buffers: want.Buffers}, got, "%s as %s", want.Config, want.Class)
+		if want.LoRA == nil {
+			continue
+		}
+		c.LoRA = &models.LoRA{Rank: 4}
+		trainer, err = m.Build(c)
+		require.NoError(t, err)
+		got = trainer.Counts()
+		require.Equal(t, models.Counts{Total: want.LoRA.Total, Trainable: want.LoRA.Trainable, Buffers: want.Buffers}, got, "%s as %s with adapters", want.Config, want.Class)
 	}
 }
 

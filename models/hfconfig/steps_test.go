@@ -23,7 +23,8 @@ func TestStepsAreThoseOfTransformers(t *testing.T) {
 	var ran struct {
 		Steps []struct {
 			Config               json.RawMessage
-			Task, AMP, Weights   string
+			Task, AMP            string
+			Weights, LoRA        string
 			Batch                int
 			Checkpointing        bool
 			Settings             models.Settings
@@ -35,6 +36,11 @@ func TestStepsAreThoseOfTransformers(t *testing.T) {
 	for _, want := range ran.Steps {
 		m := model(t, string(want.Config))
 		c := models.Case{Task: want.Task, Batch: want.Batch, AMP: want.AMP, Weights: want.Weights, Checkpointing: want.Checkpointing, Settings: shared(m, want.Settings)}
+		if want.LoRA != "" {
+			l, err := models.ParseLoRA(want.LoRA)
+			require.NoError(t, err)
+			c.LoRA = &l
+		}
 		r, err := m.Record(c, board, models.Options{})
 		require.NoError(t, err)
 		got := allocated(r.Program)

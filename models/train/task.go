@@ -33,9 +33,12 @@ type Task interface {
 // Adaptable is a task whose model can be trained through low-rank adapters.
 type Adaptable interface {
 	Task
-	// Unadapted are the linear layers that adapters leave alone: output
-	// embeddings.
+	// Unadapted are the layers that adapters leave alone: output embeddings.
 	Unadapted() []nn.Layer
+	// Saved are the places of layers that are trained as a whole, in a copy:
+	// those that peft adds to modules_to_save for the kind of task. Adapters
+	// leave them alone, too.
+	Saved() []*nn.Layer
 	// RequireInputGrads makes the input embeddings of the model require
 	// gradients.
 	RequireInputGrads()
@@ -102,9 +105,16 @@ func adapt(task Task, c models.Case) error {
 		return wrong(fmt.Sprintf("stage %s trains what adapters freeze; use stage full", c.Stage))
 	}
 	options := nn.LoRA{Rank: c.LoRA.Rank, Dropout: c.LoRA.Dropout, Targets: c.LoRA.Targets}
-	if len(nn.AdaptLinears(a.Model(), options, a.Unadapted()...)) == 0 {
+	but := a.Unadapted()
+	for _, l := range a.Saved() {
+		but = append(but, *l)
+	}
+	if len(nn.AdaptLinears(a.Model(), options, but...)) == 0 {
 		return wrong(fmt.Sprintf("no linear layer is called %s; there are %s",
-			strings.Join(options.Targets, " or "), strings.Join(nn.LinearNames(a.Model(), a.Unadapted()...), ", ")))
+			strings.Join(options.Targets, " or "), strings.Join(nn.LinearNames(a.Model(), but...), ", ")))
+	}
+	for _, l := range a.Saved() {
+		*l = nn.NewModulesToSave(*l)
 	}
 	if c.Checkpointing {
 		a.RequireInputGrads()

@@ -109,6 +109,9 @@ func (t *classification) Head() any  { return t.net.Classifier }
 // Unadapted implements [train.Adaptable]: there are no output embeddings.
 func (t *classification) Unadapted() []nn.Layer { return nil }
 
+// Saved implements [train.Adaptable]: peft knows of no such task.
+func (t *classification) Saved() []*nn.Layer { return nil }
+
 // RequireInputGrads implements [train.Adaptable].
 func (t *classification) RequireInputGrads() {
 	t.net.Vit.Embeddings.PatchEmbeddings.requireGrads = true

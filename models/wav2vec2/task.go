@@ -112,6 +112,9 @@ func (t *recognition) Head() any  { return t.net.LmHead }
 // the eyes of transformers, and so no output embeddings.
 func (t *recognition) Unadapted() []nn.Layer { return nil }
 
+// Saved implements [train.Adaptable]: peft knows of no such task.
+func (t *recognition) Saved() []*nn.Layer { return nil }
+
 // RequireInputGrads implements [train.Adaptable]; the input requires them
 // anyway.
 func (t *recognition) RequireInputGrads() {}

@@ -79,6 +79,9 @@ func (t *transcription) Model() any            { return t.net }
 func (t *transcription) Head() any             { return t.net.ProjOut }
 func (t *transcription) Unadapted() []nn.Layer { return []nn.Layer{t.net.ProjOut} }
 
+// Saved implements [train.Adaptable]: peft knows of no such task.
+func (t *transcription) Saved() []*nn.Layer { return nil }
+
 // RequireInputGrads implements [train.Adaptable].
 func (t *transcription) RequireInputGrads() {
 	t.net.Model.Encoder.requireGrads = true

@@ -1,14 +1,16 @@
-"""What transformers counts: element counts of the models of configurations.
+"""What transformers and peft count: elements of the models of configurations,
+and of the same with adapters of rank 4 beside all linear layers.
 
     python counts.py configs/*/config.json > counts.json
 
-Needs torch and transformers. Models are built on the meta device, which has no
+Needs torch, transformers and peft. Models are built on the meta device, which has no
 data, so this takes seconds and little memory.
 """
 import json
 import os
 import sys
 
+import peft
 import torch
 import transformers
 
@@ -38,6 +40,22 @@ def count(path, name):
         "total": sum(p.numel() for p in parameters),
         "trainable": sum(p.numel() for p in parameters if p.requires_grad),
         "buffers": sum(b.numel() for b in model.buffers()),
+        "lora": adapted(model, "SEQ_CLS" if "SequenceClassification" in name else None),
+    }
+
+
+def adapted(model, kind):
+    """Counts with adapters; None where peft refuses all-linear, which would
+    also adapt a layer that it saves as a whole."""
+    try:
+        with torch.device("meta"):
+            model = peft.get_peft_model(model, peft.LoraConfig(r=4, target_modules="all-linear", task_type=kind))
+    except TypeError:
+        return None
+    parameters = list(model.parameters())
+    return {
+        "total": sum(p.numel() for p in parameters),
+        "trainable": sum(p.numel() for p in parameters if p.requires_grad),
     }
 
 
@@ -47,7 +65,7 @@ def main():
         with open(path) as f:
             kind = json.load(f)["model_type"]
         models += [count(path, name) for name in CLASSES[kind]]
-    head = {"transformers": transformers.__version__, "torch": torch.__version__}
+    head = {"transformers": transformers.__version__, "torch": torch.__version__, "peft": peft.__version__}
     rows = ",\n".join("    " + json.dumps(m) for m in models)
     print(json.dumps(head)[:-1] + ', "models": [\n' + rows + "\n]}")
 

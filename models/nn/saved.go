@@ -1,0 +1,62 @@
+package nn
+
+import (
+	"reflect"
+
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// ModulesToSave is peft's ModulesToSaveWrapper with one adapter: a frozen
+// module, and a copy of it that is trained and used in its place.
+type ModulesToSave struct {
+	Module
+	OriginalModule Layer
+	Saved          Layer `torch:"modules_to_save.default"`
+}
+
+// NewModulesToSave freezes a layer and puts a copy beside it.
+func NewModulesToSave(l Layer) *ModulesToSave {
+	saved := copied(reflect.ValueOf(l)).Interface().(Layer)
+	for _, p := range NewTree(saved).Parameters {
+		p.Frozen = false
+	}
+	Freeze(l)
+	return &ModulesToSave{OriginalModule: l, Saved: saved}
+}
+
+// Forward is the copy's.
+func (m *ModulesToSave) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
+	return f.Call(m.Saved, x)
+}
+
+// copied is copy.deepcopy of a module that has not been moved to a device: its
+// parameters, buffers and children are copies, all else is shared.
+func copied(v reflect.Value) reflect.Value {
+	switch v.Kind() {
+	case reflect.Interface:
+		if v.IsNil() {
+			return v
+		}
+		return copied(v.Elem())
+	case reflect.Pointer:
+		if v.IsNil() || v.Elem().Kind() != reflect.Struct {
+			return v
+		}
+		out := reflect.New(v.Type().Elem())
+		out.Elem().Set(v.Elem())
+		for i := range out.Elem().NumField() {
+			if f := out.Elem().Type().Field(i); f.IsExported() && !f.Anonymous {
+				out.Elem().Field(i).Set(copied(v.Elem().Field(i)))
+			}
+		}
+		return out
+	case reflect.Slice:
+		out := reflect.MakeSlice(v.Type(), v.Len(), v.Len())
+		for i := range v.Len() {
+			out.Index(i).Set(copied(v.Index(i)))
+		}
+		return out
+	default:
+		return v
+	}
+}
