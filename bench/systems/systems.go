@@ -60,6 +60,11 @@ type Stage struct {
 	Set map[string]int64 `yaml:"set"`
 }
 
+// path is where the file is if the configuration is at config.
+func (s Stage) path(config string) string {
+	return filepath.Join(filepath.Dir(config), filepath.FromSlash(s.File))
+}
+
 // Values are what to write.
 type Values struct {
 	Model             string
@@ -147,7 +152,7 @@ func (s System) Files(config string, v Values) ([]File, error) {
 	}
 	files := []File{f}
 	for _, stage := range s.Stages {
-		f := File{Path: filepath.Join(filepath.Dir(config), filepath.FromSlash(stage.File)), Optional: true}
+		f := File{Path: stage.path(config), Optional: true}
 		for _, key := range []string{"n_positives", "n_negatives"} {
 			value := stage.Set[key]
 			if searched, ok := v.Settings[strings.ReplaceAll(key, "_", "-")]; ok && stage.Model == v.Model {

@@ -113,3 +113,32 @@ func TestReadTakesTheConfigurationInOurWords(t *testing.T) {
 		require.Error(t, err, bad)
 	}
 }
+
+// Of the files of a curriculum that a model stands for, the largest value decides;
+// those of other models and those that are missing do not count.
+func TestStagesAreReadFromTheCurriculum(t *testing.T) {
+	dir := t.TempDir()
+	config := filepath.Join(dir, "config.yaml")
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "text_curriculum"), 0o755))
+	for name, text := range map[string]string{"01": "n_negatives: 64\n", "02": "n_negatives: 8\n", "04": "n_negatives: 12\nn_positives: 3\n"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "text_curriculum", name+"_stage.yaml"), []byte(text), 0o600))
+	}
+	s, _, err := Lookup("naics-embedder")
+	require.NoError(t, err)
+	got, err := s.ReadStages(config, "naics-embedder")
+	require.NoError(t, err)
+	require.Equal(t, map[string]int64{"n-negatives": 12, "n-positives": 3}, got)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "text_curriculum", "01_stage.yaml"), []byte("n_negatives: many\n"), 0o600))
+	_, err = s.ReadStages(config, "naics-embedder-stage01")
+	require.ErrorContains(t, err, "n_negatives: many is not a whole number")
+}
+
+func TestPrecisionIsReadInManyWords(t *testing.T) {
+	for word, want := range map[any]string{true: "fp16", false: "none", int64(16): "fp16", int64(32): "none", "bf16-mixed": "bf16", "16-mixed": "fp16", "32-true": "none", "no": "none", "float32": "none", "bfloat16": "bf16"} {
+		got, err := precision(word)
+		require.NoError(t, err)
+		require.Equal(t, want, got, word)
+	}
+	_, err := precision("8-bit")
+	require.Error(t, err)
+}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -50,6 +51,7 @@ type smokeOptions struct {
 
 	batch, validation int
 	config            string
+	pairs             []string
 	longest           []string
 	json              bool
 	baseline          string
@@ -83,6 +85,7 @@ func newSmokeCmd(a *app) *cobra.Command {
 	f.IntVar(&o.batch, "batch", 0, "batch size `n` (default: the configuration's, or the model's)")
 	f.IntVar(&o.validation, "validation-batch", 0, "batch size `n` of validation (default: the project's, or that of training)")
 	f.StringVar(&o.config, "config-path", "", "the project's configuration `file` to test")
+	f.StringArrayVar(&o.pairs, "map", nil, "where any other YAML, TOML or JSON of --config-path has a value, as `name=path.to.key`; names are batch, accumulate, amp, checkpointing and settings (repeatable)")
 	f.StringArrayVar(&o.longest, "longest", nil, "a setting of the longest sample, as `name=value` (repeatable)")
 	o.board.register(cmd, "`board` to simulate (see vprof gpus)")
 	o.budget.register(cmd)
@@ -144,6 +147,9 @@ func (o *smokeOptions) test() (t bench.SmokeTest, err error) {
 	if o.batch < 0 || o.validation < 0 {
 		return t, usagef("--batch and --validation-batch are numbers of samples; the smallest is 1")
 	}
+	if len(o.pairs) > 0 && o.config == "" {
+		return t, usagef("--map: name the file with --config-path")
+	}
 	if o.config != "" {
 		if c, err = o.configured(m, c); err != nil {
 			return t, err
@@ -184,21 +190,12 @@ func (o *smokeOptions) test() (t bench.SmokeTest, err error) {
 // configured is the case with what the project's configuration says where no
 // flag does.
 func (o *smokeOptions) configured(m models.Model, c models.Case) (models.Case, error) {
-	s, ok, err := systems.Lookup(m.Name)
-	switch {
-	case err != nil:
-		return c, err
-	case !ok || s.Config == "":
-		return c, usagef("--config-path: vprof does not know a configuration file of %s; use flags", m.Name)
-	}
-	values, err := s.Read(o.config)
+	values, err := o.values(m)
 	if err != nil {
 		return c, usageError{err}
 	}
 	if n, ok := values["batch"].(int64); ok {
 		c.Batch = int(n)
-	} else if o.batch == 0 {
-		return c, usagef("%s has no %s; name the batch with --batch", o.config, s.Keys["batch"].Path)
 	}
 	if n, ok := values["accumulate"].(int64); ok && !o.c.flags.Changed("accumulate") {
 		c.Accumulate = int(n)
@@ -209,7 +206,68 @@ func (o *smokeOptions) configured(m models.Model, c models.Case) (models.Case, e
 	if on, ok := values["checkpointing"].(bool); ok && !o.c.flags.Changed("checkpointing") {
 		c.Checkpointing = on
 	}
+	given, err := o.c.settings.values()
+	if err != nil {
+		return c, err
+	}
+	c.Settings = maps.Clone(c.Settings)
+	for _, s := range m.Settings {
+		if n, ok := values[s.Name].(int64); ok && given[s.Name] == 0 {
+			c.Settings[s.Name] = n
+		}
+	}
 	return m.Complete(c)
+}
+
+// values are what the configuration says, by our names: by --map, or by where the
+// model's project has them.
+func (o *smokeOptions) values(m models.Model) (map[string]any, error) {
+	if len(o.pairs) > 0 {
+		values, err := systems.ReadMapped(o.config, o.pairs)
+		if err != nil {
+			return nil, fmt.Errorf("--map: %w", err)
+		}
+		return values, o.checkNames(m, values)
+	}
+	s, ok, err := systems.Lookup(m.Name)
+	if err != nil {
+		return nil, err
+	}
+	if !ok || s.Config == "" {
+		return nil, fmt.Errorf("--config-path: vprof does not know a configuration file of %s; say with --map where it has what, or use flags", m.Name)
+	}
+	values, err := s.Read(o.config)
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := values["batch"]; !ok && o.batch == 0 {
+		return nil, fmt.Errorf("%s has no %s; name the batch with --batch", o.config, s.Keys["batch"].Path)
+	}
+	stages, err := s.ReadStages(o.config, m.Name)
+	if err != nil {
+		return nil, err
+	}
+	for name, n := range stages {
+		values[name] = n
+	}
+	return values, nil
+}
+
+// checkNames refuses names of --map that mean nothing for the model.
+func (o *smokeOptions) checkNames(m models.Model, values map[string]any) error {
+	names := []string{"batch", "accumulate", "amp", "checkpointing"}
+	for _, s := range m.Settings {
+		names = append(names, s.Name)
+	}
+	for name, v := range values {
+		if !slices.Contains(names, name) {
+			return fmt.Errorf("--map: there is no %q to read; use %s", name, strings.Join(names, ", "))
+		}
+		if _, isNumber := v.(int64); !isNumber && !slices.Contains([]string{"amp", "checkpointing"}, name) {
+			return fmt.Errorf("--map: %s: %v is not a whole number", name, v)
+		}
+	}
+	return nil
 }
 
 // maxBaseline is the size of the largest result that is read.
