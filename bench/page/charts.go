@@ -44,32 +44,44 @@ func (p *Page) verdict() (sentence string, good, bad bool) {
 	var clauses []string
 	good = true
 	for _, s := range all {
-		clause, fits := s.verdict(p.Runs[0].Case.Model)
+		clause, verdict := s.verdict(p.Runs[0].Case.Model)
 		clauses = append(clauses, clause)
-		good = good && fits
-		bad = bad || !fits
+		good = good && verdict == report.Fits
+		bad = verdict == report.DoesNotFit && len(all) == 1
 	}
-	return strings.Join(clauses, "; ") + ".", good, bad && len(all) == 1
+	return strings.Join(clauses, "; ") + ".", good, bad
 }
 
-func (s series) verdict(model string) (clause string, fits bool) {
-	var best *report.Point
-	var failed *report.Point
+// tightWords says what tight means.
+const tightWords = "depends on how much cache PyTorch can give back"
+
+func (s series) verdict(model string) (clause string, v report.Verdict) {
+	var best, tight, failed *report.Point
 	for i := range s.points {
 		p := &s.points[i]
-		switch {
-		case fitsDevice(*p):
-			best = p
-		case failed == nil:
-			failed = p
+		switch p.Verdict() {
+		case report.Fits:
+			best, tight = p, nil
+		case report.Tight:
+			tight = p
+		default:
+			if failed == nil {
+				failed = p
+			}
 		}
 	}
 	board := s.device.String()
-	if best == nil {
-		return fmt.Sprintf("%s does not fit a %s, not even with batch %d", model, board, s.points[0].Batch), false
+	switch {
+	case best == nil && tight == nil:
+		return fmt.Sprintf("%s does not fit a %s, not even with batch %d", model, board, s.points[0].Batch), report.DoesNotFit
+	case best == nil:
+		return fmt.Sprintf("whether %s fits a %s with batch %d %s", model, board, tight.Batch, tightWords), report.Tight
 	}
 	need := deviceBytes(*best)
-	clause = fmt.Sprintf("%s fits a %s up to batch %d, which needs %s and leaves %s", model, board, best.Batch, bytesize.Format(need), bytesize.Format(s.device.Memory-need))
+	clause = fmt.Sprintf("%s fits a %s up to batch %d, which needs %s and leaves %s", model, board, best.Batch, bytesize.Format(need), bytesize.Format(max(0, s.device.Memory-need)))
+	if tight != nil {
+		clause += fmt.Sprintf("; batch %d %s", tight.Batch, tightWords)
+	}
 	switch {
 	case failed == nil:
 	case failed.Run != nil && failed.Run.OOM != nil:
@@ -77,7 +89,7 @@ func (s series) verdict(model string) (clause string, fits bool) {
 	default:
 		clause += fmt.Sprintf("; batch %d does not fit", failed.Batch)
 	}
-	return clause, true
+	return clause, report.Fits
 }
 
 // phaseWords says STEP:PHASE in words.
@@ -87,13 +99,6 @@ func phaseWords(phase string) string {
 		return "set-up"
 	}
 	return name + " of step " + step
-}
-
-func fitsDevice(p report.Point) bool {
-	if p.Run != nil {
-		return p.Run.Fits
-	}
-	return p.Estimate.Verdict != report.DoesNotFit
 }
 
 // deviceBytes is what a point needs of the device: what the run took, or the
@@ -121,9 +126,9 @@ type peakChart struct {
 // peakRow is a batch size.
 type peakRow struct {
 	Batch string
-	// OOM says that the run did not fit. Value is what it reserved, and Beside
+	// OOM says that it does not fit, Tight that it may not. Value is what it reserved, and Beside
 	// the estimate.
-	OOM           bool
+	OOM, Tight    bool
 	Value, Beside string
 	Interval      *span
 	// Claim is the range of what the guide says, nil if it says nothing.
@@ -183,7 +188,7 @@ func (p *Page) peakChart(s series) peakChart {
 // peakRow shows a batch size, and notes in the chart which kinds of marks there
 // are.
 func (p *Page) peakRow(c *peakChart, d report.Device, point report.Point, share func(int64) float64) peakRow {
-	row := peakRow{Batch: fmt.Sprint(point.Batch), OOM: !fitsDevice(point)}
+	row := peakRow{Batch: fmt.Sprint(point.Batch), OOM: point.Verdict() == report.DoesNotFit, Tight: point.Verdict() == report.Tight}
 	add := func(kind string, n int64, what string) {
 		row.Marks = append(row.Marks, mark{kind, share(n), lanes[kind], what + " " + bytesize.Format(n)})
 	}
@@ -215,8 +220,8 @@ func (p *Page) peakRow(c *peakChart, d report.Device, point report.Point, share 
 		words = append(words, m.Label)
 	}
 	row.Label = fmt.Sprintf("batch %d: %s", point.Batch, strings.Join(words, ", "))
-	if row.OOM {
-		row.Label += ", does not fit"
+	if row.OOM || row.Tight {
+		row.Label += ", " + string(point.Verdict())
 	}
 	return row
 }

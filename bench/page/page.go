@@ -152,6 +152,9 @@ func (p *Page) view() (*view, error) {
 	if p.Step != nil {
 		v.Step = stepOf(p.Step)
 		v.Step.Note = p.differs()
+		if len(v.Peaks) > 1 {
+			v.Step.On = p.Step.GPU.Product
+		}
 	}
 	return v, nil
 }

@@ -86,6 +86,35 @@ func TestPageSaysTheVerdictInASentence(t *testing.T) {
 	require.NotContains(t, verdict(swept(t, toy.Model(), 1<<34, 8)), ";")
 }
 
+// A batch that may fit is neither said to fit nor not to.
+func TestTightIsNotFitting(t *testing.T) {
+	p := toyPage(t)
+	points := p.Runs[0].Points
+	for i := range points {
+		points[i].Run, points[i].Estimate.Verdict = nil, []report.Verdict{report.Fits, report.Fits, report.Tight, report.DoesNotFit}[i]
+	}
+	html := written(t, p)
+	require.Regexp(t, `class="verdict good">toy fits a .* up to batch 16, which needs .*; batch 32 depends on how much cache PyTorch can give back; batch 64 does not fit\.`, html)
+	require.Equal(t, 1, strings.Count(html, "<b>tight</b>"))
+	points[0].Estimate.Verdict, points[1].Estimate.Verdict = report.Tight, report.Tight
+	require.Regexp(t, `class="verdict">whether toy fits a .* with batch 32 depends on`, written(t, p))
+}
+
+// Of several boards it is said whose step is shown.
+func TestStepNamesItsBoard(t *testing.T) {
+	p := toyPage(t)
+	require.NotContains(t, written(t, p), "simulated on the ")
+	other := *p.Runs[0]
+	other.Devices = append([]report.Device{}, other.Devices...)
+	other.Devices[0].Name = "sim:other"
+	other.Points = append([]report.Point{}, other.Points...)
+	for i := range other.Points {
+		other.Points[i].Device = "sim:other"
+	}
+	p.Runs = append(p.Runs, &other)
+	require.Contains(t, written(t, p), "simulated on the NVIDIA GeForce RTX 5060 Ti.")
+}
+
 func TestPageShowsWhatThereIs(t *testing.T) {
 	p := toyPage(t)
 	p.References = []reference.Record{

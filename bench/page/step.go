@@ -14,7 +14,9 @@ import (
 // step is a step as the page shows it.
 type step struct {
 	Batch, Step int
-	OOM         string
+	// On is the board, if the page shows several.
+	On  string
+	OOM string
 	// Note says that the step is not quite that of the runs.
 	Note    string
 	Peak    string

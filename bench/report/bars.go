@@ -114,6 +114,18 @@ func (r *Report) bars() Bars {
 	return b
 }
 
+// Verdict tells whether the point fits its device: as its run went, or else as
+// estimated.
+func (p Point) Verdict() Verdict {
+	switch {
+	case p.Run == nil:
+		return p.Estimate.Verdict
+	case p.Run.Fits:
+		return Fits
+	}
+	return DoesNotFit
+}
+
 // need is what a point needs of the device: what its run took, or else what is
 // estimated.
 func (p Point) need() (int64, Tone) {

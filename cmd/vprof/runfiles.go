@@ -69,19 +69,21 @@ func profileOf(ctx context.Context, a *app, r *report.Report, batch int) (*profi
 	return p, nil
 }
 
-// largestFit is the largest batch size that fits, or else the smallest.
+// largestFit is the largest batch size that fits the first device, or else one
+// that may fit, or else the smallest.
 func largestFit(r *report.Report) int {
-	best := 0
-	for _, p := range r.Points {
-		fits := p.Run != nil && p.Run.Fits || p.Run == nil && p.Estimate.Verdict != report.DoesNotFit
-		if fits {
-			best = max(best, p.Batch)
+	for _, verdict := range []report.Verdict{report.Fits, report.Tight} {
+		best := 0
+		for _, p := range r.Points {
+			if p.Device == r.Points[0].Device && p.Verdict() == verdict {
+				best = max(best, p.Batch)
+			}
+		}
+		if best > 0 {
+			return best
 		}
 	}
-	if best == 0 {
-		best = r.Batches()[0]
-	}
-	return best
+	return r.Batches()[0]
 }
 
 // writeFile writes what a function makes into a file, whole or not at all, or to
