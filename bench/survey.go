@@ -69,26 +69,23 @@ func (v *survey) configuration(ctx context.Context, boards []int, at int) error 
 		steps = 2
 	}
 	c.Accumulate = recordedSteps(steps)
-	lab, err := NewLab(s.Model, c, s.AllocConf, s.Residuals)
+	lab, cause := NewLab(s.Model, c, s.AllocConf, s.Residuals)
 	var l line
-	if err == nil {
+	if cause == nil {
 		lab.Learn(s.Learned)
-		l, err = v.draw(ctx, lab, boards)
+		l, cause = v.draw(ctx, lab, boards)
 	}
 	for _, i := range boards {
 		to := i*len(s.Cases) + at
-		if err != nil {
-			if v.choices[to], v.refusals[to], err = s.refuse(s.GPUs[i], c, err); err != nil {
-				return err
-			}
-			err = v.refusals[to]
-			continue
+		var err error
+		if cause != nil {
+			v.choices[to], v.refusals[to], err = s.refuse(s.GPUs[i], c, cause)
+		} else {
+			v.choices[to], err = v.choice(lab, l, boards, i, steps)
 		}
-		choice, err := v.choice(lab, l, boards, i, steps)
 		if err != nil {
 			return err
 		}
-		v.choices[to] = choice
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -177,15 +176,7 @@ func (l *Lab) largest(ctx context.Context, gpu device.GPU) (int, error) {
 		e, err := p.Estimate(batch)
 		return e.Device.High, err
 	}
-	limit := int64(float64(gpu.Memory) * l.conf.MemoryFraction)
-	from := 1
-	var refused *RefusedError
-	if _, err := need(1); errors.As(err, &refused) {
-		from = 2 // a batch norm needs two samples
-	} else if err != nil {
-		return 0, err
-	}
-	n, err := planner.Largest(from, max(from, l.model.Default.Batch), largestTimed, limit, need)
+	n, err := largestBatch(l.model.Default.Batch, largestTimed, int64(float64(gpu.Memory)*l.conf.MemoryFraction), need)
 	if err != nil {
 		return 0, fmt.Errorf("%s: the largest batch on %s: %w", l.model.Name, gpu.Name, err)
 	}
