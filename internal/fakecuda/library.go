@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"testing"
 )
@@ -81,10 +82,11 @@ func moduleRoot() (string, error) {
 	}
 }
 
-// build keeps the library under a name made of its sources, so that tests of
-// all packages share it and a change makes a new one.
+// build keeps the library under a name made of its sources and processor, so
+// that tests of all packages share it and a change makes a new one.
 func build(sources map[string][]byte) (string, error) {
 	sum := sha256.New()
+	fmt.Fprintln(sum, runtime.GOARCH)
 	for _, name := range slices.Sorted(maps.Keys(sources)) {
 		fmt.Fprintln(sum, name)
 		sum.Write(sources[name])
