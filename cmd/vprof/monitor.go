@@ -123,7 +123,7 @@ func runMonitor(ctx context.Context, o *monitorOptions, command []string) (err e
 		return w.screen(ctx)
 	}
 	err = w.loop(ctx, nil)
-	if !o.once && !o.quiet {
+	if usage := (usageError{}); !o.once && !o.quiet && !errors.As(err, &usage) {
 		w.summarize()
 	}
 	return err

@@ -264,6 +264,9 @@ func TestADeadProcessIsAnError(t *testing.T) {
 		a.boards = watching(fullBoard{})
 		require.Equal(t, want.code, run(t.Context(), a, []string{"monitor", "--once", "--pid", pid}), stderr)
 		require.Contains(t, stderr.String(), want.says)
+		if want.code != exitFine {
+			require.Empty(t, stdout.String())
+		}
 		if pid == "4242" {
 			require.Contains(t, stdout.String(), "watched 900.00 MiB")
 		}

@@ -42,13 +42,13 @@ func (w *watch) look(now time.Time) error {
 	for _, text := range seen.Notices {
 		fmt.Fprintln(w.notices, "vprof:", text)
 	}
-	if err := w.sinks.write(seen); err != nil {
-		return err
-	}
 	if first {
 		if err := w.missing(seen.Samples); err != nil {
 			return err
 		}
+	}
+	if err := w.sinks.write(seen); err != nil {
+		return err
 	}
 	for _, s := range seen.Samples {
 		if w.limit.exceeded(s) {
@@ -200,6 +200,9 @@ func (w *watch) summarize() {
 // effort says how closely a board was looked at.
 func effort(s monitor.Seen) string {
 	text := fmt.Sprintf("%d readings, up to %s apart", s.Samples, monitor.Apart(s.Gap))
+	if s.Samples == 1 {
+		text = "1 reading"
+	}
 	if s.Lost > 0 {
 		text += fmt.Sprintf("; %d failed", s.Lost)
 	}
