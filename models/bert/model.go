@@ -25,12 +25,10 @@ func Models() []models.Model {
 }
 
 func entry(name string, width, layers, heads int64) models.Model {
-	return models.Model{
+	return train.Model(models.Model{
 		Name:      name,
 		Summary:   fmt.Sprintf("BERT encoder, %d layers of width %d, as masked language model", layers, width),
 		Source:    "transformers 5.23, BertForMaskedLM",
-		Stages:    train.Stages(),
-		Default:   models.Case{Model: name, Stage: "full", Batch: 32, Accumulate: 1},
 		Batches:   []int{4, 8, 16, 32, 64, 128},
 		BatchUnit: "sequence",
 		Settings: []models.Setting{
@@ -40,11 +38,10 @@ func entry(name string, width, layers, heads int64) models.Model {
 		},
 		Adapts: true, HalfWeights: true,
 		Notes: []string{"stage head trains the output layer, whose weight is that of the word embeddings", hf.PaddingNote},
-		Build: func(c models.Case) (models.Trainer, error) {
-			return train.NewTrainer(MaskedLM(Config{
-				Vocab: vocab, Width: width, Layers: c.Settings["layers"], Heads: heads, Inner: 4 * width, Positions: positions, Types: types,
-				HiddenDropout: dropout, AttentionDropout: dropout,
-			}, hf.TextOf(c)), c)
-		},
-	}
+	}, 32, func(c models.Case) train.Task {
+		return MaskedLM(Config{
+			Vocab: vocab, Width: width, Layers: c.Settings["layers"], Heads: heads, Inner: 4 * width, Positions: positions, Types: types,
+			HiddenDropout: dropout, AttentionDropout: dropout,
+		}, hf.TextOf(c))
+	})
 }

@@ -26,12 +26,10 @@ func Models() []models.Model {
 }
 
 func entry(name string, width, layers, heads int64) models.Model {
-	return models.Model{
+	return train.Model(models.Model{
 		Name:      name,
 		Summary:   fmt.Sprintf("GPT-2 decoder, %d layers of width %d, as causal language model", layers, width),
 		Source:    "transformers 5.23, GPT2LMHeadModel",
-		Stages:    train.Stages(),
-		Default:   models.Case{Model: name, Stage: "full", Batch: 4, Accumulate: 1},
 		Batches:   []int{1, 2, 4, 8, 16, 32},
 		BatchUnit: "sequence",
 		Settings: []models.Setting{
@@ -41,11 +39,10 @@ func entry(name string, width, layers, heads int64) models.Model {
 		},
 		Adapts: true, HalfWeights: true,
 		Notes: []string{"stage head trains the output layer, whose weight is that of the word embeddings", hf.PackedNote},
-		Build: func(c models.Case) (models.Trainer, error) {
-			return train.NewTrainer(CausalLM(Config{
-				Vocab: vocab, Width: width, Layers: c.Settings["layers"], Heads: heads, Inner: 4 * width, Positions: positions,
-				EmbedDropout: dropout, AttentionDropout: dropout, ResidualDropout: dropout, Activation: "gelu_new",
-			}, hf.TextOf(c)), c)
-		},
-	}
+	}, 4, func(c models.Case) train.Task {
+		return CausalLM(Config{
+			Vocab: vocab, Width: width, Layers: c.Settings["layers"], Heads: heads, Inner: 4 * width, Positions: positions,
+			EmbedDropout: dropout, AttentionDropout: dropout, ResidualDropout: dropout, Activation: "gelu_new",
+		}, hf.TextOf(c))
+	})
 }

@@ -129,10 +129,9 @@ func parse(file, name string, data []byte) (models.Model, error) {
 		return models.Model{}, fmt.Errorf("%s: %w", file, err)
 	}
 	tasks := slices.Sorted(maps.Values(f.heads))
-	return models.Model{
+	return train.Model(models.Model{
 		Name: name, Summary: a.summary, Source: "transformers 5.23, model_type " + kind,
-		Stages: train.Stages(), Tasks: tasks, Config: string(config),
-		Default: models.Case{Model: name, Task: trained, Stage: "full", Weights: weights, Batch: a.batch, Accumulate: 1},
+		Tasks: tasks, Default: models.Case{Task: trained, Weights: weights}, Config: string(config),
 		Batches: a.batches, BatchUnit: a.unit, Settings: a.settings, Adapts: true, HalfWeights: f.half, Notes: a.notes,
 		Check: func(c models.Case) error {
 			if c.Task == "" {
@@ -142,8 +141,7 @@ func parse(file, name string, data []byte) (models.Model, error) {
 			}
 			return check(c, a)
 		},
-		Build: func(c models.Case) (models.Trainer, error) { return train.NewTrainer(a.task(c), c) },
-	}, nil
+	}, a.batch, a.task), nil
 }
 
 // check finds what does not go together in a case.

@@ -22,12 +22,10 @@ func Models() []models.Model {
 }
 
 func entry(name string, s shape) models.Model {
-	return models.Model{
+	return train.Model(models.Model{
 		Name:      name,
 		Summary:   fmt.Sprintf("Llama decoder, %d layers of width %d unless set, as causal language model", s.layers, s.width),
 		Source:    "transformers 5.23, LlamaForCausalLM",
-		Stages:    train.Stages(),
-		Default:   models.Case{Model: name, Stage: "full", Batch: int(s.batch), Accumulate: 1},
 		Batches:   []int{1, 2, 4, 8, 16, 32},
 		BatchUnit: "sequence",
 		Settings: []models.Setting{
@@ -44,10 +42,7 @@ func entry(name string, s shape) models.Model {
 		Check:  check,
 		Adapts: true, HalfWeights: true,
 		Notes: []string{"stage head trains the output layer", hf.PackedNote},
-		Build: func(c models.Case) (models.Trainer, error) {
-			return train.NewTrainer(CausalLM(configOf(c.Settings), hf.TextOf(c)), c)
-		},
-	}
+	}, int(s.batch), func(c models.Case) train.Task { return CausalLM(configOf(c.Settings), hf.TextOf(c)) })
 }
 
 func configOf(s models.Settings) Config {

@@ -29,12 +29,10 @@ func Models() []models.Model {
 	var all []models.Model
 	for _, v := range variants {
 		name := fmt.Sprintf("resnet%d", v.depth)
-		all = append(all, models.Model{
+		all = append(all, train.Model(models.Model{
 			Name:      name,
 			Summary:   fmt.Sprintf("ResNet-%d image classifier", v.depth),
 			Source:    "timm 1.0.31, resnet.py",
-			Stages:    train.Stages(),
-			Default:   models.Case{Model: name, Stage: "full", Batch: 32, Accumulate: 1},
 			Batches:   []int{8, 16, 32, 64, 128, 256},
 			BatchUnit: "image",
 			Settings: []models.Setting{
@@ -42,11 +40,10 @@ func Models() []models.Model {
 				{Name: "classes", Usage: "classes", Default: 1000, Min: 1, Max: 1 << 20},
 			},
 			Notes: []string{"checkpointing recomputes block by block"},
-			Build: func(c models.Case) (models.Trainer, error) {
-				net := newResNet(v.blocks, c.Settings["classes"], v.newBlock)
-				return train.NewTrainer(&classification{net: net, size: c.Settings["image-size"], checkpointing: c.Checkpointing}, c)
-			},
-		})
+		}, 32, func(c models.Case) train.Task {
+			net := newResNet(v.blocks, c.Settings["classes"], v.newBlock)
+			return &classification{net: net, size: c.Settings["image-size"], checkpointing: c.Checkpointing}
+		}))
 	}
 	return all
 }

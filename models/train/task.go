@@ -12,10 +12,6 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// Stages are the freeze stages of a [Task]: all of it is trained, or its last
-// layer alone.
-func Stages() []string { return []string{"full", "head"} }
-
 // Task is a model with its batch and its loss, trained in the usual way: AdamW
 // over what is trainable, gradients clipped to a norm, one loss.
 type Task interface {
@@ -44,6 +40,16 @@ type Adaptable interface {
 	RequireInputGrads()
 }
 
+// Model completes an entry of the registry for a model that is trained as a
+// task, usually with batches of a size. Its freeze stages are to train all of
+// it, or its last layer alone.
+func Model(m models.Model, batch int, task func(models.Case) Task) models.Model {
+	m.Stages = []string{"full", "head"}
+	m.Default.Model, m.Default.Stage, m.Default.Batch, m.Default.Accumulate = m.Name, m.Stages[0], batch, 1
+	m.Build = func(c models.Case) (models.Trainer, error) { return newTrainer(task(c), c) }
+	return m
+}
+
 // taskTrainer is the training system of a task and a case.
 type taskTrainer struct {
 	task Task
@@ -51,9 +57,8 @@ type taskTrainer struct {
 	net  *nn.Tree
 }
 
-// NewTrainer makes the training system of a task for case c, whose stage is
-// one of [Stages]. The error is a [*models.CaseError].
-func NewTrainer(task Task, c models.Case) (models.Trainer, error) {
+// newTrainer makes the training system of a task for a case. The error is a [*models.CaseError].
+func newTrainer(task Task, c models.Case) (models.Trainer, error) {
 	for _, p := range nn.NewTree(task.Model()).Parameters {
 		p.DType = weightType(c.Weights)
 	}

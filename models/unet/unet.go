@@ -20,12 +20,10 @@ const levels = 5
 
 // Models is unet.
 func Models() []models.Model {
-	return []models.Model{{
+	return []models.Model{train.Model(models.Model{
 		Name:      "unet",
 		Summary:   "U-Net of five levels, 64 to 1024 channels, for segmentation",
 		Source:    "Ronneberger et al. 2015, with padded convolutions, batch norm and transposed convolutions",
-		Stages:    train.Stages(),
-		Default:   models.Case{Model: "unet", Stage: "full", Batch: 8, Accumulate: 1},
 		Batches:   []int{1, 2, 4, 8, 16, 32},
 		BatchUnit: "image",
 		Settings: []models.Setting{
@@ -35,12 +33,11 @@ func Models() []models.Model {
 		},
 		Check: check,
 		Notes: []string{"checkpointing recomputes pairs of convolutions"},
-		Build: func(c models.Case) (models.Trainer, error) {
-			return train.NewTrainer(&segmentation{
-				net: newUNet(c.Settings["width"], c.Settings["classes"]), size: c.Settings["image-size"], checkpointing: c.Checkpointing,
-			}, c)
-		},
-	}}
+	}, 8, func(c models.Case) train.Task {
+		return &segmentation{
+			net: newUNet(c.Settings["width"], c.Settings["classes"]), size: c.Settings["image-size"], checkpointing: c.Checkpointing,
+		}
+	})}
 }
 
 // check wants sizes that halve at every level, or skips would not fit.

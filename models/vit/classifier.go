@@ -49,12 +49,10 @@ func (c Config) complete(size int64) Config {
 }
 
 func classifier(name string, config Config) models.Model {
-	return models.Model{
+	return train.Model(models.Model{
 		Name:      name,
 		Summary:   fmt.Sprintf("Vision Transformer, %d layers of width %d, patches of %d, as image classifier", config.Layers, config.Width, config.Patch),
 		Source:    "transformers 5.23, ViTForImageClassification",
-		Stages:    train.Stages(),
-		Default:   models.Case{Model: name, Stage: "full", Batch: 32, Accumulate: 1},
 		Batches:   []int{8, 16, 32, 64, 128, 256},
 		BatchUnit: "image",
 		Settings: []models.Setting{
@@ -63,12 +61,11 @@ func classifier(name string, config Config) models.Model {
 		},
 		Check:  wholePatches(config.Patch),
 		Adapts: true,
-		Build: func(c models.Case) (models.Trainer, error) {
-			n := hf.ClassesOf(c)
-			classes := hf.Classes{Count: n, Problem: hf.UsualProblem(n)}
-			return train.NewTrainer(Classification(config.complete(c.Settings[imageSetting]), classes, c.Checkpointing), c)
-		},
-	}
+	}, 32, func(c models.Case) train.Task {
+		n := hf.ClassesOf(c)
+		classes := hf.Classes{Count: n, Problem: hf.UsualProblem(n)}
+		return Classification(config.complete(c.Settings[imageSetting]), classes, c.Checkpointing)
+	})
 }
 
 // imageClassifier is ViTForImageClassification.

@@ -69,12 +69,10 @@ func Models() []models.Model {
 }
 
 func entry(name, summary string, config Config) models.Model {
-	return models.Model{
+	return train.Model(models.Model{
 		Name:      name,
 		Summary:   summary,
 		Source:    "transformers 5.23, Wav2Vec2ForCTC",
-		Stages:    train.Stages(),
-		Default:   models.Case{Model: name, Stage: "full", Batch: 4, Accumulate: 1},
 		Batches:   []int{1, 2, 4, 8, 16, 32},
 		BatchUnit: "clip",
 		Settings:  Settings(),
@@ -83,10 +81,7 @@ func entry(name, summary string, config Config) models.Model {
 			"layers are never dropped and nothing is masked, so that every step needs the same",
 		},
 		Adapts: true,
-		Build: func(c models.Case) (models.Trainer, error) {
-			return train.NewTrainer(Recognition(config, c), c)
-		},
-	}
+	}, 4, func(c models.Case) train.Task { return Recognition(config, c) })
 }
 
 // recognition is the task of recognizing the labels of clips.

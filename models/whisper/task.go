@@ -32,12 +32,10 @@ func Models() []models.Model {
 }
 
 func entry(name string, width, layers, heads int64) models.Model {
-	return models.Model{
+	return train.Model(models.Model{
 		Name:      name,
 		Summary:   fmt.Sprintf("Whisper speech recognition, encoder and decoder of %d layers of width %d", layers, width),
 		Source:    "transformers 5.23, WhisperForConditionalGeneration",
-		Stages:    train.Stages(),
-		Default:   models.Case{Model: name, Stage: "full", Batch: 16, Accumulate: 1},
 		Batches:   []int{1, 4, 8, 16, 32, 64},
 		BatchUnit: "clip",
 		Settings: []models.Setting{
@@ -51,14 +49,13 @@ func entry(name string, width, layers, heads int64) models.Model {
 			hf.PackedNote,
 		},
 		Adapts: true,
-		Build: func(c models.Case) (models.Trainer, error) {
-			return train.NewTrainer(Transcription(Config{
-				Vocab: vocab, Width: width, MelBins: c.Settings["mel-bins"], EncoderLayers: layers, DecoderLayers: layers,
-				EncoderHeads: heads, DecoderHeads: heads, EncoderInner: 4 * width, DecoderInner: 4 * width,
-				SourcePositions: sourcePositions, TargetPositions: targetPositions, Activation: "gelu",
-			}, hf.TextOf(c)), c)
-		},
-	}
+	}, 16, func(c models.Case) train.Task {
+		return Transcription(Config{
+			Vocab: vocab, Width: width, MelBins: c.Settings["mel-bins"], EncoderLayers: layers, DecoderLayers: layers,
+			EncoderHeads: heads, DecoderHeads: heads, EncoderInner: 4 * width, DecoderInner: 4 * width,
+			SourcePositions: sourcePositions, TargetPositions: targetPositions, Activation: "gelu",
+		}, hf.TextOf(c))
+	})
 }
 
 // transcription is the task of predicting transcripts.
