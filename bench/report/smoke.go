@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -159,6 +160,9 @@ func (s *Smoke) Sheets() []Sheet {
 			bytesize.Format(s.Case.Dataset), bytesize.Format(s.Streamed)))
 	}
 	sheet.Notes = append(sheet.Notes, warningNotes(s.Warnings)...)
+	if !slices.ContainsFunc(s.Checks, func(c Check) bool { return strings.HasPrefix(c.Name, "validation") }) {
+		sheet.Notes = append(sheet.Notes, "the project does not validate while it trains.")
+	}
 	sheet.Notes = append(sheet.Notes, s.Verdict())
 	return []Sheet{sheet}
 }
