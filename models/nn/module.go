@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode"
 
 	"github.com/vprof/vprof/profiler/program"
@@ -127,9 +128,8 @@ func (t *Tree) walk(v reflect.Value, path string) {
 // module visits the fields of a layer.
 func (t *Tree) module(v reflect.Value, path string) {
 	var own, buffers []any
-	var children []int
-	kind := v.Type()
-	if l, ok := v.Addr().Interface().(interface {
+	layer := v.Addr().Interface()
+	if l, ok := layer.(interface {
 		ownParameters() ([]string, []*Parameter)
 	}); ok {
 		names, parameters := l.ownParameters()
@@ -139,16 +139,14 @@ func (t *Tree) module(v reflect.Value, path string) {
 			own = append(own, p)
 		}
 	}
-	for i := range v.NumField() {
-		if !kind.Field(i).IsExported() {
-			continue
-		}
-		switch x := v.Field(i).Interface().(type) {
+	fields := fieldsOf(v.Type())
+	for _, f := range fields.tensors {
+		switch x := v.Field(f.index).Interface().(type) {
 		case *Parameter:
-			if x != nil && !t.seen[v.Field(i).Pointer()] {
-				t.seen[v.Field(i).Pointer()] = true
+			if x != nil && !t.seen[v.Field(f.index).Pointer()] {
+				t.seen[v.Field(f.index).Pointer()] = true
 				t.Parameters = append(t.Parameters, x)
-				t.Names = append(t.Names, join(path, fieldName(kind.Field(i))))
+				t.Names = append(t.Names, join(path, f.name))
 				own = append(own, x)
 			}
 		case *Buffer:
@@ -156,18 +154,49 @@ func (t *Tree) module(v reflect.Value, path string) {
 				t.Buffers = append(t.Buffers, x)
 				buffers = append(buffers, x)
 			}
-		case Module:
-		default:
-			children = append(children, i)
 		}
 	}
-	for _, i := range children {
-		t.walk(v.Field(i), join(path, fieldName(kind.Field(i))))
+	for _, f := range fields.children {
+		t.walk(v.Field(f.index), join(path, f.name))
 	}
 	t.moved = append(append(t.moved, own...), buffers...)
-	if l, ok := v.Addr().Interface().(mover); ok {
+	if l, ok := layer.(mover); ok {
 		t.moved = append(t.moved, l)
 	}
+}
+
+// field is an exported field of a layer, by its name in PyTorch.
+type field struct {
+	index int
+	name  string
+}
+
+// fields are those of a type of layer that hold something for a [Tree].
+type fields struct{ tensors, children []field }
+
+// knownFields holds the fields of types that were met before.
+var knownFields sync.Map // of reflect.Type to *fields
+
+func fieldsOf(kind reflect.Type) *fields {
+	if known, ok := knownFields.Load(kind); ok {
+		return known.(*fields)
+	}
+	out := &fields{}
+	for i := range kind.NumField() {
+		f := kind.Field(i)
+		if !f.IsExported() {
+			continue
+		}
+		at := field{i, fieldName(f)}
+		switch {
+		case f.Type == reflect.TypeFor[*Parameter](), f.Type == reflect.TypeFor[*Buffer]():
+			out.tensors = append(out.tensors, at)
+		case f.Type.Kind() == reflect.Pointer, f.Type.Kind() == reflect.Interface, f.Type.Kind() == reflect.Slice:
+			out.children = append(out.children, at)
+		}
+	}
+	knownFields.Store(kind, out)
+	return out
 }
 
 // fieldName is the name of a field in PyTorch: its tag, or the Go name in

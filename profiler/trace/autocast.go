@@ -4,10 +4,9 @@ package trace
 type autocast struct {
 	autocastState
 	depth int
-	// cache holds half copies of fp32 leaves that require grad, until the
-	// outermost region ends.
-	cache map[*Tensor]*Tensor
-	order []*Tensor // of insertion, so that recordings are reproducible
+	// cached are the fp32 leaves that require grad and have a half copy, until
+	// the outermost region ends.
+	cached []*Tensor
 }
 
 // autocastState is what a region switches.
@@ -47,12 +46,13 @@ func (a *autocast) restore(s autocastState) (leave func()) {
 		if a.depth > 0 {
 			return
 		}
-		order, cache := a.order, a.cache
-		a.cache, a.order = nil, nil
-		for _, x := range order {
-			cache[x].release()
+		for _, x := range a.cached {
+			half := x.half
+			x.half = nil
+			half.release()
 			x.release()
 		}
+		a.cached = a.cached[:0]
 	}
 }
 
@@ -67,18 +67,12 @@ func (t *Tape) lower(x *Tensor) *Tensor {
 	if !cacheable {
 		return x.to(a.dtype)
 	}
-	if y, ok := a.cache[x]; ok {
-		return y
+	if x.half == nil {
+		// A copy made under no_grad is used with grad later, too.
+		t.withGrad(true, func() { x.half = x.to(a.dtype).retain() })
+		a.cached = append(a.cached, x.retain())
 	}
-	var y *Tensor
-	// A copy made under no_grad is used with grad later, too.
-	t.withGrad(true, func() { y = x.to(a.dtype).retain() })
-	if a.cache == nil {
-		a.cache = make(map[*Tensor]*Tensor)
-	}
-	a.cache[x] = y
-	a.order = append(a.order, x.retain())
-	return y
+	return x.half
 }
 
 // widest casts all xs to the widest of their types, for an operator of the

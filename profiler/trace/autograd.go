@@ -6,69 +6,6 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Node is a step of the backward graph: it turns gradients of an operator's
-// outputs into gradients of its inputs.
-type Node struct {
-	t     *Tape
-	name  string
-	seq   int64
-	refs  int32
-	next  []edge // one per input; a zero edge where none is needed
-	saved []saved
-	metas []meta // of the outputs: gradients must come in these shapes and types
-	apply func(b *backward)
-	leaf  *Tensor // AccumulateGrad: the tensor whose gradient this is
-	inner *Node   // CopySlices: what the view went through
-
-	place *place
-
-	// Scratch of the engine.
-	visit  int64
-	deps   int32
-	grads  []*Tensor
-	queued bool
-
-	// What most nodes need of the slices above.
-	edges [3]edge
-	keeps [2]saved
-	meta  [1]meta
-	grad  [1]*Tensor
-}
-
-type edge struct {
-	node  *Node
-	input int32
-}
-
-// meta is what the engine checks a gradient against (InputMetadata).
-type meta struct {
-	*layout
-	dtype DType
-}
-
-// saved is a tensor kept for backward, or what a saved-tensor hook made of it.
-type saved struct {
-	x    *Tensor
-	pack *packed
-}
-
-// lastSeq is the sequence number of AccumulateGrad nodes: they run at once.
-const lastSeq = int64(1) << 62
-
-func (t *Tape) newNode(name string, inputs int) *Node {
-	n := t.nodes.take()
-	t.seq++
-	n.t, n.name, n.seq = t, name, t.seq
-	n.place = t.place
-	n.saved, n.metas = n.keeps[:0], n.meta[:0]
-	if inputs <= len(n.edges) {
-		n.next = n.edges[:inputs]
-	} else {
-		n.next = make([]edge, inputs)
-	}
-	return n
-}
-
 // tracked reports whether autograd must follow an operator on xs.
 func (t *Tape) tracked(xs ...*Tensor) bool {
 	if t.noGrad {
@@ -102,7 +39,7 @@ func (n *Node) link(i int, x *Tensor) {
 	}
 	e := x.gradEdge()
 	e.node.retain()
-	n.next[i] = e
+	n.next()[i] = e
 }
 
 // gradEdge is where a gradient of x goes.
@@ -117,24 +54,24 @@ func (x *Tensor) gradEdge() edge {
 		n := x.tape.newNode("AccumulateGrad", 0)
 		x.tape.seq--
 		n.seq = lastSeq
-		n.leaf = x
-		n.metas = append(n.metas, meta{x.layout, x.dtype})
+		n.leaf, n.flags = x, isLeafNode
+		n.addOutput(x)
 		x.accum = n
 	}
 	return edge{x.accum, 0}
 }
 
 // needs reports whether input i of n wants a gradient.
-func (n *Node) needs(i int) bool { return n.next[i].node != nil }
+func (n *Node) needs(i int) bool { return n.next()[i].node != nil }
 
 // keep saves x for backward if the condition holds; the place is taken in any
 // case, so that saved values are found by their position.
 func (n *Node) keep(x *Tensor, when bool) {
 	if x == nil || !when {
-		n.saved = append(n.saved, saved{})
+		n.addSaved(saved{})
 		return
 	}
-	n.saved = append(n.saved, n.t.hooks.pack(n.t, x))
+	n.addSaved(n.t.hooks.pack(n.t, x))
 }
 
 // save keeps each of xs.
@@ -164,12 +101,8 @@ func (n *Node) yields(outs ...*Tensor) {
 		return
 	}
 	for i, x := range outs {
-		if x == nil {
-			n.metas = append(n.metas, meta{})
-			continue
-		}
-		n.metas = append(n.metas, meta{x.layout, x.dtype})
-		if x.dtype.differentiable() {
+		n.addOutput(x)
+		if x != nil && x.dtype.differentiable() {
 			x.setNode(n, int32(i))
 		}
 	}
@@ -190,7 +123,7 @@ func (x *Tensor) setNode(n *Node, out int32) {
 // retain adds a reference. The first one to an AccumulateGrad node holds its
 // leaf, which otherwise only knows of the node.
 func (n *Node) retain() {
-	if n.refs == 0 && n.leaf != nil {
+	if n.refs == 0 && n.flags&isLeafNode != 0 {
 		n.leaf.retain()
 	}
 	n.refs++
@@ -203,52 +136,47 @@ func (n *Node) release() {
 	if n.refs > 0 {
 		return
 	}
-	stack := n.gather(nil)
+	t := n.t
+	stack := n.gather(t, nil)
 	for len(stack) > 0 {
 		last := len(stack) - 1
 		m := stack[last]
-		stack = m.gather(stack[:last])
+		stack = m.gather(t, stack[:last])
 	}
 }
 
 // gather ends a node nobody refers to and pushes those that only it did.
-func (n *Node) gather(stack []*Node) []*Node {
-	if n.leaf != nil {
+func (n *Node) gather(t *Tape, stack []*Node) []*Node {
+	if n.flags&isLeafNode != 0 {
 		n.leaf.release()
 		return stack
 	}
-	n.releaseSaved()
-	for i, e := range n.next {
+	if n.flags&isSpent == 0 {
+		n.releaseSaved()
+	}
+	next := n.next()
+	for i, e := range next {
 		if e.node == nil {
 			continue
 		}
-		n.next[i] = edge{}
+		next[i] = edge{}
 		e.node.refs--
 		if e.node.refs == 0 {
 			stack = append(stack, e.node)
 		}
 	}
-	n.t.nodes.give(n)
+	t.nodes.give(n)
 	return stack
 }
 
+// releaseSaved lets go of what the node has kept, once.
 func (n *Node) releaseSaved() {
-	for i := range n.saved {
-		s := &n.saved[i]
-		if s.x != nil {
-			s.x.release()
-			s.x = nil
-		}
-		if s.pack != nil {
-			s.pack.release()
-			s.pack = nil
-		}
-	}
+	n.apply, n.flags = nil, n.flags|isSpent
+	n.forget()
 	if m := n.inner; m != nil {
 		n.inner = nil
 		m.release()
 	}
-	n.apply = nil
 }
 
 // backward is a node at work: the gradients that came in, the saved tensors,
@@ -264,6 +192,7 @@ type backward struct {
 	kept  []*Tensor
 
 	// What most nodes need of the slices above.
+	ins   [1]*Tensor
 	outs  [4]*Tensor
 	keeps [4]*Tensor
 }
@@ -277,8 +206,8 @@ func (b *backward) needs(i int) bool { return b.node.needs(i) }
 // input is the shape and type of input i, which its gradient must have too. The
 // input must want one.
 func (b *backward) input(i int) *meta {
-	e := b.node.next[i]
-	return &e.node.metas[e.input]
+	e := b.node.next()[i]
+	return e.node.output(e.input)
 }
 
 // give makes x the gradient of input i and ends the statement.
@@ -323,13 +252,14 @@ func SavedBytes(xs ...*Tensor) []int64 {
 	for len(stack) > 0 {
 		n := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
-		for _, s := range n.saved {
+		for i := range n.numSaved() {
+			s := n.saved(i)
 			if s.x != nil && !seen[s.x.store] {
 				seen[s.x.store] = true
 				sizes = append(sizes, s.x.store.bytes)
 			}
 		}
-		for _, e := range n.next {
+		for _, e := range n.next() {
 			push(e.node)
 		}
 	}

@@ -10,17 +10,17 @@ type graphTask struct {
 	// outer is the call whose node this one was made from, if any; shared are
 	// the nodes that it waits for too, as it left them.
 	outer  *graphTask
-	visit  int64
+	visit  int32
 	shared []waiting
 }
 
 // waiting is what a task keeps in a node.
 type waiting struct {
-	node   *Node
-	visit  int64
-	deps   int32
-	grads  []*Tensor
-	queued bool
+	node  *Node
+	visit int32
+	deps  int32
+	grads []*Tensor
+	flags nodeFlags
 }
 
 // readyQueue orders nodes as ReadyQueue does: the latest made runs first. It is
@@ -98,13 +98,13 @@ func (t *Tape) backward(roots, grads []*Tensor) {
 		task.deliver(e, grads[i].retain())
 	}
 	for _, x := range roots {
-		if n := x.gradEdge().node; n.deps == 0 && !n.queued {
+		if n := x.gradEdge().node; n.deps == 0 && n.flags&isQueued == 0 {
 			task.enqueue(n)
 		}
 	}
 	for len(task.ready) > 0 {
 		n := task.ready.pop()
-		n.queued = false
+		n.flags &^= isQueued
 		task.run(n)
 	}
 	task.giveBack()
@@ -116,14 +116,15 @@ func (t *Tape) backward(roots, grads []*Tensor) {
 // remembered as it is.
 func (g *graphTask) borrow(n *Node) {
 	if g.outer != nil && n.visit >= g.outermost() {
-		g.shared = append(g.shared, waiting{node: n, visit: n.visit, deps: n.deps, grads: slices.Clone(n.grads), queued: n.queued})
-		n.grads, n.queued = nil, false
+		g.shared = append(g.shared, waiting{node: n, visit: n.visit, deps: n.deps, grads: slices.Clone(n.incoming()), flags: n.flags})
+		clear(n.incoming())
+		n.flags &^= isQueued
 	}
 	n.visit, n.deps = g.visit, 0
 }
 
 // outermost is the visit of the first of the calls that are running.
-func (g *graphTask) outermost() int64 {
+func (g *graphTask) outermost() int32 {
 	for g.outer != nil {
 		g = g.outer
 	}
@@ -135,7 +136,8 @@ func (g *graphTask) giveBack() {
 	for i := range g.shared {
 		s := &g.shared[i]
 		n := s.node
-		n.visit, n.deps, n.grads, n.queued = s.visit, s.deps, s.grads, s.queued
+		n.visit, n.deps, n.flags = s.visit, s.deps, n.flags&^isQueued|s.flags&isQueued
+		copy(n.incoming(), s.grads)
 	}
 }
 
@@ -149,7 +151,7 @@ func (g *graphTask) count(root *Node) {
 	for len(stack) > 0 {
 		n := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
-		for _, e := range n.next {
+		for _, e := range n.next() {
 			m := e.node
 			if m == nil {
 				continue
@@ -164,7 +166,7 @@ func (g *graphTask) count(root *Node) {
 }
 
 func (g *graphTask) enqueue(n *Node) {
-	n.queued = true
+	n.flags |= isQueued
 	n.retain() // by the queue
 	g.ready.push(n)
 }
@@ -172,13 +174,10 @@ func (g *graphTask) enqueue(n *Node) {
 // deliver adds a gradient, whose reference it takes over, to what its target
 // has received so far (InputBuffer::add).
 func (g *graphTask) deliver(e edge, x *Tensor) {
-	n := e.node
-	if n.grads == nil {
-		n.grads = cleared(n.grad[:], max(len(n.metas), 1))
-	}
-	old := n.grads[e.input]
+	grads := e.node.incoming()
+	old := grads[e.input]
 	if old == nil {
-		n.grads[e.input] = x
+		grads[e.input] = x
 		return
 	}
 	c := g.t.begin("add_")
@@ -192,7 +191,7 @@ func (g *graphTask) deliver(e edge, x *Tensor) {
 		old.release()
 	}
 	x.release()
-	n.grads[e.input] = sum
+	grads[e.input] = sum
 	c.done()
 }
 
@@ -200,10 +199,11 @@ func (g *graphTask) deliver(e edge, x *Tensor) {
 func (g *graphTask) run(n *Node) {
 	t := g.t
 	t.node, t.place, t.op, t.native, t.shown = n.name, n.place, "", "", false
-	grads := n.grads
-	n.grads = nil
-	if n.leaf != nil {
-		n.leaf.accumulate(grads[0])
+	grads := n.incoming()
+	if n.flags&isLeafNode != 0 {
+		grad := grads[0]
+		grads[0] = nil
+		n.leaf.accumulate(grad)
 		n.release()
 		return
 	}
@@ -220,7 +220,7 @@ func (g *graphTask) run(n *Node) {
 		}
 		n.releaseSaved()
 	}
-	for i, e := range n.next {
+	for i, e := range n.next() {
 		var x *Tensor
 		if b != nil {
 			x = b.out[i]
@@ -236,7 +236,7 @@ func (g *graphTask) run(n *Node) {
 			g.deliver(e, x)
 		}
 		m.deps--
-		if m.deps == 0 && !m.queued {
+		if m.deps == 0 && m.flags&isQueued == 0 {
 			g.enqueue(m)
 		}
 	}
@@ -246,7 +246,8 @@ func (g *graphTask) run(n *Node) {
 	n.release()
 }
 
-// start unpacks the saved tensors; it returns nil if no gradient came at all.
+// start takes over the gradients and unpacks the saved tensors; it returns nil
+// if no gradient came at all.
 func (n *Node) start(grads []*Tensor) *backward {
 	any := false
 	for _, x := range grads {
@@ -265,11 +266,13 @@ func (n *Node) start(grads []*Tensor) *backward {
 	} else {
 		b = &backward{}
 	}
-	b.node, b.grads, b.grad = n, grads, grads[0]
-	b.out = cleared(b.outs[:], len(n.next))
-	b.kept = cleared(b.keeps[:], len(n.saved))
-	for i, s := range n.saved {
-		b.kept[i] = t.unpack(s)
+	b.node, b.grad = n, grads[0]
+	b.grads = append(b.ins[:0], grads...)
+	clear(grads)
+	b.out = cleared(b.outs[:], len(n.next()))
+	b.kept = cleared(b.keeps[:], n.numSaved())
+	for i := range b.kept {
+		b.kept[i] = t.unpack(n.saved(i))
 	}
 	b.call = t.begin(n.name)
 	t.op = ""
@@ -289,8 +292,8 @@ func cleared(array []*Tensor, n int) []*Tensor {
 // dropUnpacked lets go of what hooks gave for saved tensors: unlike tensors
 // that the node itself keeps, they are locals of its function.
 func (n *Node) dropUnpacked(b *backward) {
-	for i := len(n.saved) - 1; i >= 0; i-- {
-		if n.saved[i].pack != nil && b.kept[i] != nil {
+	for i := len(b.kept) - 1; i >= 0; i-- {
+		if n.saved(i).pack != nil && b.kept[i] != nil {
 			b.kept[i].release()
 		}
 	}
@@ -299,12 +302,12 @@ func (n *Node) dropUnpacked(b *backward) {
 // validate brings each gradient to the shape and type of what it belongs to
 // (validate_outputs).
 func (g *graphTask) validate(n *Node, out []*Tensor) {
-	for i, e := range n.next {
+	for i, e := range n.next() {
 		x := out[i]
 		if x == nil || e.node == nil {
 			continue
 		}
-		want := &e.node.metas[e.input]
+		want := e.node.output(e.input)
 		alike := x.sameShape(want.layout)
 		if alike && x.dtype == want.dtype {
 			continue

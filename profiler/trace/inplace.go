@@ -7,7 +7,7 @@ import "slices"
 // then comes from a CopySlices node that runs n for the part the view shows.
 func (x *Tensor) rebase(n *Node) {
 	x.store.version++
-	n.metas = []meta{{x.layout, x.dtype}}
+	n.addOutput(x)
 	if x.view == nil {
 		x.setNode(n, 0)
 		return
@@ -19,17 +19,18 @@ func (x *Tensor) rebase(n *Node) {
 // copySlices makes the node of x's base after n has changed the view x.
 func (x *Tensor) copySlices(n *Node) *Node {
 	base := x.view
-	cs := base.tape.newNode("CopySlices", len(n.next))
+	next := n.next()
+	cs := base.tape.newNode("CopySlices", len(next))
 	cs.link(0, base)
-	for i := 1; i < len(n.next); i++ {
-		if e := n.next[i]; e.node != nil {
+	for i := 1; i < len(next); i++ {
+		if e := next[i]; e.node != nil {
 			e.node.retain()
-			cs.next[i] = e
+			cs.next()[i] = e
 		}
 	}
 	n.retain()
 	cs.inner = n
-	cs.metas = []meta{{base.layout, base.dtype}}
+	cs.addOutput(base)
 	whole, part, offset := base.geometry, x.geometry, x.offset-base.offset
 	cs.apply = func(b *backward) { b.copySlices(whole, part, offset) }
 	return cs
@@ -69,9 +70,9 @@ func (b *backward) runInner(grad *Tensor) []*Tensor {
 	res := slices.Clone(in.out)
 	grad.release()
 	b.statement()
-	for i, s := range n.saved {
-		if s.pack != nil && in.kept[i] != nil {
-			in.kept[i].release()
+	for i, x := range in.kept {
+		if n.saved(i).pack != nil && x != nil {
+			x.release()
 		}
 	}
 	return res
@@ -87,7 +88,7 @@ func (x *Tensor) refresh() {
 	}
 	n := x.tape.newNode("AsStridedBackward0", 1)
 	n.link(0, base)
-	n.metas = []meta{{x.layout, x.dtype}}
+	n.addOutput(x)
 	whole, part, offset := base.geometry, x.geometry, x.offset-base.offset
 	n.apply = func(b *backward) { b.give(0, b.grad.asStridedBackward(whole, part, offset)) }
 	x.setNode(n, 0)

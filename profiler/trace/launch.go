@@ -12,13 +12,13 @@ func (t *Tape) launch(op program.Op, writes, reads []*Tensor) {
 	from := uint32(len(p.Operands))
 	for _, x := range reads {
 		if x != nil && !x.store.blank {
-			p.Operands = push(p.Operands, program.Operand{Buffer: x.store.buffer, Bytes: min(x.Bytes(), x.store.bytes)})
+			push(&p.Operands, program.Operand{Buffer: x.store.buffer, Bytes: min(x.Bytes(), x.store.bytes)})
 		}
 	}
 	mid := uint32(len(p.Operands))
 	for _, x := range writes {
 		if x != nil && !x.store.blank {
-			p.Operands = push(p.Operands, program.Operand{Buffer: x.store.buffer, Bytes: min(x.Bytes(), x.store.bytes)})
+			push(&p.Operands, program.Operand{Buffer: x.store.buffer, Bytes: min(x.Bytes(), x.store.bytes)})
 		}
 	}
 	op.Reads, op.Writes = program.Span{From: from, To: mid}, program.Span{From: mid, To: uint32(len(p.Operands))}
@@ -26,7 +26,7 @@ func (t *Tape) launch(op program.Op, writes, reads []*Tensor) {
 		op.Precision = writes[0].dtype.precision()
 	}
 	op.Site = t.site()
-	p.Ops = push(p.Ops, op)
+	push(&p.Ops, op)
 	t.emit(program.Launch, uint32(len(p.Ops)-1))
 }
 

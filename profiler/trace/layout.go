@@ -20,6 +20,8 @@ type layout struct {
 	// mapped is the layout of a pointwise function of tensors laid out so, once
 	// it has been asked for.
 	mapped *layout
+	// transposed is the layout of a matrix's transpose, likewise.
+	transposed *layout
 }
 
 // geometry is a shape and strides, such as those of a view.

@@ -29,17 +29,18 @@ func (a *Tensor) mm(b *Tensor) *Tensor {
 		n.keep(b, a.requiresGrad)
 		n.keep(a, b.requiresGrad)
 		n.yields(y)
-		left, right := a.columnMajor(), b.columnMajor()
-		n.apply = func(w *backward) {
-			if w.needs(1) {
-				w.give(1, mmGrad2(w.grad, w.saved(1), right))
-			}
-			if w.needs(0) {
-				w.give(0, mmGrad1(w.grad, w.saved(0), left))
-			}
-		}
+		n.apply = mmBackward
 	}
 	return c.end(y)
+}
+
+func mmBackward(w *backward) {
+	if w.needs(1) {
+		w.give(1, mmGrad2(w.grad, w.saved(1), w.input(1).layout))
+	}
+	if w.needs(0) {
+		w.give(0, mmGrad1(w.grad, w.saved(0), w.input(0).layout))
+	}
 }
 
 // prepareMatrix is prepare_matrix_for_cublas: cuBLAS takes a matrix whose rows
@@ -57,21 +58,21 @@ func (x *Tensor) prepareMatrix() {
 
 // columnMajor reports a transposed matrix: mm_mat1_backward and its sister
 // then compute the transposed product, so that the gradient is laid out alike.
-func (x *Tensor) columnMajor() bool {
-	return x.strides[0] == 1 && x.strides[1] == x.shape[0]
+func (l *layout) columnMajor() bool {
+	return l.strides[0] == 1 && l.strides[1] == l.shape[0]
 }
 
-// mmGrad1 is grad @ b^T (mm_mat1_backward), given whether a was column-major.
-func mmGrad1(grad, b *Tensor, columnMajor bool) *Tensor {
-	if columnMajor {
+// mmGrad1 is grad @ b^T (mm_mat1_backward), given the layout of a.
+func mmGrad1(grad, b *Tensor, a *layout) *Tensor {
+	if a.columnMajor() {
 		return b.mm(grad.T()).T()
 	}
 	return grad.mm(b.T())
 }
 
-// mmGrad2 is a^T @ grad (mm_mat2_backward), given whether b was column-major.
-func mmGrad2(grad, a *Tensor, columnMajor bool) *Tensor {
-	if columnMajor {
+// mmGrad2 is a^T @ grad (mm_mat2_backward), given the layout of b.
+func mmGrad2(grad, a *Tensor, b *layout) *Tensor {
+	if b.columnMajor() {
 		return grad.T().mm(a).T()
 	}
 	return a.T().mm(grad)
@@ -105,20 +106,21 @@ func (bias *Tensor) addmm(a, b *Tensor) *Tensor {
 		n.keep(a, b.requiresGrad)
 		n.keep(b, a.requiresGrad)
 		n.yields(y)
-		left, right := a.columnMajor(), b.columnMajor()
-		n.apply = func(w *backward) {
-			if w.needs(1) {
-				w.give(1, mmGrad1(w.grad, w.saved(1), left))
-			}
-			if w.needs(2) {
-				w.give(2, mmGrad2(w.grad, w.saved(0), right))
-			}
-			if w.needs(0) {
-				w.give(0, w.grad)
-			}
-		}
+		n.apply = addmmBackward
 	}
 	return c.end(y)
+}
+
+func addmmBackward(w *backward) {
+	if w.needs(1) {
+		w.give(1, mmGrad1(w.grad, w.saved(1), w.input(1).layout))
+	}
+	if w.needs(2) {
+		w.give(2, mmGrad2(w.grad, w.saved(0), w.input(2).layout))
+	}
+	if w.needs(0) {
+		w.give(0, w.grad)
+	}
 }
 
 // Linear is torch.nn.functional.linear(x, weight, bias); bias may be nil.

@@ -14,11 +14,13 @@ type memory struct {
 	stores  slab[storage]
 	nodes   slab[Node]
 	layouts layouts
+	places  map[string]*place
+	sites   []site // with what the program's table of them has
 	prog    program.Program
 }
 
 // memories are those that no recording works in.
-var memories = sync.Pool{New: func() any { return new(memory) }}
+var memories = sync.Pool{New: func() any { return &memory{places: map[string]*place{}} }}
 
 // Finish ends the recording and returns its program. Neither the tape nor
 // anything that was made on it may be used afterwards: the next recording has
@@ -42,6 +44,9 @@ func (m *memory) empty() {
 	m.stores.empty()
 	m.nodes.empty()
 	m.layouts.empty()
+	clear(m.places)
+	clear(m.sites)
+	m.sites = m.sites[:0]
 	p := &m.prog
 	p.Instructions, p.Buffers, p.Ops = p.Instructions[:0], p.Buffers[:0], p.Ops[:0]
 	p.Operands, p.Sites, p.Phases = p.Operands[:0], p.Sites[:0], p.Phases[:0]

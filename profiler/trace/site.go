@@ -12,7 +12,7 @@ import (
 // few of each, so that looking through them costs less than a map of all.
 type place struct {
 	module string
-	sites  []uint32
+	last   uint32 // of its sites, by number less one; zero if there are none
 }
 
 // site is an entry of the program's table of sites. Steps and layers repeat
@@ -21,6 +21,7 @@ type site struct {
 	place                   *place
 	op, native, node, where string
 	next                    uint32
+	before                  uint32 // the one before it in its place, as [place.last]
 }
 
 // placeOf is the module of the given path.
@@ -63,9 +64,9 @@ func (t *Tape) isAt(s *site, line string) bool {
 
 // findSite looks through the sites of the module, and adds one if none fits.
 func (t *Tape) findSite(line string) uint32 {
-	for _, id := range t.place.sites {
-		if t.isAt(&t.sites[id], line) {
-			return id
+	for n := t.place.last; n > 0; n = t.sites[n-1].before {
+		if t.isAt(&t.sites[n-1], line) {
+			return n - 1
 		}
 	}
 	return t.newSite(line)
@@ -73,9 +74,9 @@ func (t *Tape) findSite(line string) uint32 {
 
 func (t *Tape) newSite(line string) uint32 {
 	id := uint32(len(t.sites))
-	t.prog.Sites = push(t.prog.Sites, program.Site{Op: t.op, Native: t.native, Node: t.node, Module: t.place.module, Where: line})
-	t.sites = append(t.sites, site{t.place, t.op, t.native, t.node, line, id})
-	t.place.sites = append(t.place.sites, id)
+	push(&t.prog.Sites, program.Site{Op: t.op, Native: t.native, Node: t.node, Module: t.place.module, Where: line})
+	push(&t.sites, site{t.place, t.op, t.native, t.node, line, id, t.place.last})
+	t.place.last = id + 1
 	return id
 }
 

@@ -131,7 +131,7 @@ func (b *backward) joined(join func([]*Tensor) *Tensor, d DType) *Tensor {
 	all := make([]*Tensor, len(b.grads))
 	for i, g := range b.grads {
 		if g == nil {
-			g = b.t.Zeros(d, b.node.metas[i].shape...)
+			g = b.t.Zeros(d, b.node.output(int32(i)).shape...)
 		}
 		all[i] = g
 	}

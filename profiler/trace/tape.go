@@ -19,11 +19,9 @@ type Options struct {
 // Tape records what happens on one device. It is not safe for concurrent use.
 type Tape struct {
 	*memory
-	board  Board
-	opts   Options
-	places map[string]*place
-	sites  []site // with what the program's table of them has
-	at     uint32 // the last of them that something happened at
+	board Board
+	opts  Options
+	at    uint32 // the last of the sites that something happened at
 
 	// Interpreter state.
 	scope
@@ -41,7 +39,7 @@ type Tape struct {
 	// Autograd state.
 	noGrad  bool
 	seq     int64
-	visit   int64
+	visit   int32
 	task    *graphTask // the call of backward that is running
 	thread  int        // 0 the main thread, 1 the autograd device thread
 	hooks   savedHooks
@@ -50,7 +48,7 @@ type Tape struct {
 	convs   map[convCall][]int64 // workspaces of cuDNN, once found
 
 	graves [256]*Tensor // the last that have died
-	grave  int          // the oldest of them
+	grave  uint8        // the oldest of them
 
 	facts Facts
 
@@ -65,7 +63,6 @@ func New(board Board, o Options) *Tape {
 		memory: memories.Get().(*memory),
 		board:  board,
 		opts:   o,
-		places: make(map[string]*place, 64),
 		scope:  scope{python: true},
 		step:   -1,
 		class:  program.Temporaries,
@@ -116,16 +113,16 @@ func (t *Tape) withGrad(on bool, f func()) {
 }
 
 func (t *Tape) emit(k program.Kind, arg uint32) {
-	t.prog.Instructions = push(t.prog.Instructions, program.Instruction{Kind: k, Arg: arg})
+	push(&t.prog.Instructions, program.Instruction{Kind: k, Arg: arg})
 }
 
 // push appends to a table of the program. Tables double, where append would
 // add a quarter: a step has thousands of entries.
-func push[T any](table []T, x T) []T {
-	if len(table) == cap(table) {
-		table = slices.Grow(table, max(len(table), 2048))
+func push[T any](table *[]T, x T) {
+	if len(*table) == cap(*table) {
+		*table = slices.Grow(*table, max(len(*table), 2048))
 	}
-	return append(table, x)
+	*table = append(*table, x)
 }
 
 // allocate brings a storage of the given size to life.
@@ -143,7 +140,7 @@ func (t *Tape) allocate(bytes int64) *storage {
 		panic(fmt.Sprintf("trace: %s asks for %d bytes", t.op, bytes))
 	}
 	s.buffer = uint32(len(t.prog.Buffers))
-	t.prog.Buffers = push(t.prog.Buffers, program.Buffer{Bytes: bytes, Class: t.class, Site: t.site()})
+	push(&t.prog.Buffers, program.Buffer{Bytes: bytes, Class: t.class, Site: t.site()})
 	t.emit(program.Alloc, s.buffer)
 	return s
 }
@@ -192,7 +189,7 @@ func (t *Tape) bury(x *Tensor) {
 		t.tensors.give(old)
 	}
 	t.graves[t.grave] = x
-	t.grave = (t.grave + 1) % len(t.graves)
+	t.grave++ // and around
 }
 
 // layout is the layout with the given shape and strides.

@@ -45,6 +45,7 @@ type Tensor struct {
 	node  *Node   // what computed it; nil for leaves
 	accum *Node   // a leaf's AccumulateGrad, once there is one
 	grad  *Tensor // a leaf's gradient
+	half  *Tensor // a leaf's copy in the cache of autocast
 }
 
 // Shape is the size of each dimension. It must not be changed.

@@ -7,15 +7,20 @@ import "slices"
 // (ViewInfo::base_): its storage then has two holders, and gradients that
 // arrive as views are not added up in place.
 func (x *Tensor) viewOf(op, node string, shape, strides []int64, offset int64, back func(b *backward)) *Tensor {
+	return x.viewAs(op, node, x.tape.layout(shape, strides), offset, back)
+}
+
+// viewAs is viewOf for a layout.
+func (x *Tensor) viewAs(op, node string, l *layout, offset int64, back func(b *backward)) *Tensor {
 	c := x.tape.begin(op, x)
-	y := x.trackedAlias(node, shape, strides, offset, back)
+	y := x.trackedAlias(node, l, offset, back)
 	y.watch(x)
 	return c.end(y)
 }
 
-// trackedAlias is an alias of x that autograd follows.
-func (x *Tensor) trackedAlias(node string, shape, strides []int64, offset int64, back func(b *backward)) *Tensor {
-	y := x.alias(shape, strides, offset)
+// trackedAlias is another header over the storage of x that autograd follows.
+func (x *Tensor) trackedAlias(node string, l *layout, offset int64, back func(b *backward)) *Tensor {
+	y := x.tape.header(x.store, x.dtype, l, offset)
 	if n := x.tape.record(node, x); n != nil {
 		n.yields(y)
 		n.apply = back
@@ -83,7 +88,7 @@ func (x *Tensor) unsafeView(shape []int64) *Tensor {
 		panic("trace: _unsafe_view of a tensor whose strides do not allow it")
 	}
 	c := x.tape.begin("_unsafe_view", x)
-	return c.end(x.trackedAlias("UnsafeViewBackward0", shape, strides, x.offset, reshapeBackward))
+	return c.end(x.trackedAlias("UnsafeViewBackward0", x.tape.layout(shape, strides), x.offset, reshapeBackward))
 }
 
 // inferShape fills in the one size given as -1.
@@ -176,8 +181,10 @@ func (x *Tensor) Transpose(a, b int) *Tensor {
 
 // T is x.t() of a matrix.
 func (x *Tensor) T() *Tensor {
-	return x.viewOf("t", "TBackward0", []int64{x.shape[1], x.shape[0]}, []int64{x.strides[1], x.strides[0]}, x.offset,
-		func(b *backward) { b.give(0, b.grad.T()) })
+	if x.transposed == nil {
+		x.transposed = x.tape.layout([]int64{x.shape[1], x.shape[0]}, []int64{x.strides[1], x.strides[0]})
+	}
+	return x.viewAs("t", "TBackward0", x.transposed, x.offset, func(b *backward) { b.give(0, b.grad.T()) })
 }
 
 // Unsqueeze is x.unsqueeze(d).

@@ -1,0 +1,184 @@
+package trace
+
+// Node is a step of the backward graph: it turns gradients of an operator's
+// outputs into gradients of its inputs.
+//
+// The graphs of large models do not fit a processor's cache. So a node is small,
+// with room for what most need, and begins with what a walk through the graph
+// looks at.
+type Node struct {
+	edges  [3]edge // of the inputs; a zero edge where no gradient is needed
+	visit  int32   // the call of backward that was here last
+	deps   int32   // gradients that it waits for
+	refs   int32
+	inputs uint8 // how many there are, or exceeding
+	saves  uint8
+	yield  uint8 // outputs
+	flags  nodeFlags
+
+	seq   int64
+	metas [1]meta    // of the outputs: gradients must come in these shapes and types
+	grads [1]*Tensor // that have come
+	kept  [4]*Tensor // saved for backward
+
+	apply func(b *backward)
+	name  string
+	place *place
+	t     *Tape
+	more  *nodeExcess // its lists, if it has more than there is room for
+	leaf  *Tensor     // AccumulateGrad: the tensor whose gradient this is
+	inner *Node       // CopySlices: what the view went through
+}
+
+// nodeFlags has what is true of a node.
+type nodeFlags uint8
+
+const (
+	isQueued   nodeFlags = 1 << iota // it waits to be run
+	isLeafNode                       // it is an AccumulateGrad
+	isSpent                          // it has let go of what it kept
+)
+
+// exceeding is the number of inputs of a node whose lists are elsewhere.
+const exceeding = 255
+
+// nodeExcess holds the lists of a node with many inputs or outputs, or with
+// saved tensors that went through hooks.
+type nodeExcess struct {
+	edges []edge
+	saved []saved
+	metas []meta
+	grads []*Tensor
+}
+
+type edge struct {
+	node  *Node
+	input int32
+}
+
+// meta is what the engine checks a gradient against (InputMetadata).
+type meta struct {
+	*layout
+	dtype DType
+}
+
+// saved is a tensor kept for backward, or what a saved-tensor hook made of it.
+type saved struct {
+	x    *Tensor
+	pack *packed
+}
+
+// lastSeq is the sequence number of AccumulateGrad nodes: they run at once.
+const lastSeq = int64(1) << 62
+
+func (t *Tape) newNode(name string, inputs int) *Node {
+	n := t.nodes.take()
+	t.seq++
+	n.t, n.name, n.seq, n.place = t, name, t.seq, t.place
+	if inputs <= len(n.edges) {
+		n.inputs = uint8(inputs)
+	} else {
+		n.exceed().edges = make([]edge, inputs)
+	}
+	return n
+}
+
+// exceed moves the lists of n to where they can grow.
+func (n *Node) exceed() *nodeExcess {
+	if n.inputs != exceeding {
+		e := &nodeExcess{edges: n.edges[:n.inputs]}
+		for _, x := range n.kept[:n.saves] {
+			e.saved = append(e.saved, saved{x: x})
+		}
+		e.metas = append(e.metas, n.metas[:n.yield]...)
+		n.more, n.inputs = e, exceeding
+	}
+	return n.more
+}
+
+// next are the edges, one for each input.
+func (n *Node) next() []edge {
+	if n.inputs == exceeding {
+		return n.more.edges
+	}
+	return n.edges[:n.inputs]
+}
+
+// addSaved takes up what is kept for backward.
+func (n *Node) addSaved(s saved) {
+	if n.inputs != exceeding && s.pack == nil && int(n.saves) < len(n.kept) {
+		n.kept[n.saves] = s.x
+		n.saves++
+		return
+	}
+	e := n.exceed()
+	e.saved = append(e.saved, s)
+}
+
+// numSaved is how many places for saved tensors there are.
+func (n *Node) numSaved() int {
+	if n.inputs == exceeding {
+		return len(n.more.saved)
+	}
+	return int(n.saves)
+}
+
+// saved is what is kept in place i.
+func (n *Node) saved(i int) saved {
+	if n.inputs == exceeding {
+		return n.more.saved[i]
+	}
+	return saved{x: n.kept[i]}
+}
+
+// forget gives up all that is kept.
+func (n *Node) forget() {
+	for i := range n.numSaved() {
+		s := n.saved(i)
+		if s.x != nil {
+			s.x.release()
+		}
+		if s.pack != nil {
+			s.pack.release()
+		}
+	}
+	n.saves = 0
+	if n.inputs == exceeding {
+		n.more.saved = nil
+	}
+}
+
+// addOutput takes up the next output, nil if there is none in its place.
+func (n *Node) addOutput(x *Tensor) {
+	var m meta
+	if x != nil {
+		m = meta{x.layout, x.dtype}
+	}
+	if n.inputs != exceeding && n.yield == 0 {
+		n.metas[0] = m
+		n.yield++
+		return
+	}
+	e := n.exceed()
+	e.metas = append(e.metas, m)
+}
+
+// output is the shape and type of output i.
+func (n *Node) output(i int32) *meta {
+	if n.inputs == exceeding {
+		return &n.more.metas[i]
+	}
+	return &n.metas[i]
+}
+
+// incoming are the gradients that have come, one place for each output.
+func (n *Node) incoming() []*Tensor {
+	if n.inputs != exceeding {
+		return n.grads[:]
+	}
+	e := n.more
+	if e.grads == nil {
+		e.grads = make([]*Tensor, max(len(e.metas), 1))
+	}
+	return e.grads
+}
