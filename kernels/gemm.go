@@ -1,6 +1,6 @@
 package kernels
 
-// Geometry of the kernels for products (product.cuh).
+// Geometry of the kernels for products (tile.cuh, tensor.cuh, cores.cuh).
 const (
 	tileSide = 128
 	// Shared memory and threads of those on tensor cores, which hold two or,

@@ -1,0 +1,124 @@
+// Tiles on cores for f32: 256 threads with 8 by 8 each, 16 deep. Operands are of
+// any type.
+#pragma once
+#include "tile.cuh"
+
+namespace cores {
+
+const int depth = 16, block = 256;
+const int line = tile + 4; // floats; off by a bank group from line to line
+
+// The threads of a warp take 4 by 8 squares of 4 by 4 twice each way, so that
+// they read whole lines of 128 bytes.
+DEVICE int thread_row() { return warp() / 2 * 32 + lane() / 8 * 4; }
+DEVICE int thread_column() { return warp() % 2 * 64 + lane() % 8 * 4; }
+
+template <int Unroll> DEVICE void multiply(float *acc, const float *a, const float *b) {
+  a += thread_row(), b += thread_column();
+#pragma unroll Unroll
+  for (int k = 0; k < depth; k++) {
+    Vector x[2], y[2];
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      x[h] = *(const Vector *)(a + k * line + 16 * h);
+      y[h] = *(const Vector *)(b + k * line + 32 * h);
+    }
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+#pragma unroll
+      for (int j = 0; j < 8; j++)
+        acc[i * 8 + j] = fused(bits_f32(x[i / 4].w[i % 4]), bits_f32(y[j / 4].w[j % 4]), acc[i * 8 + j]);
+  }
+}
+
+// How tiles are brought in: by 16 bytes, the next while one is multiplied; or
+// by elements, which is for little work and meant to be small.
+template <class View, class T> struct Chunks {
+  static const int unroll = depth;
+  typedef Loader<View, T, depth, block> L;
+  L loader;
+  Vector v[L::chunks];
+  METHOD Chunks(const View &view, int first) : loader(view, first) {}
+  METHOD void get(int k) {
+#pragma unroll
+    for (int i = 0; i < L::chunks; i++) v[i] = loader.get(i, k);
+  }
+  METHOD void put(float *to) const {
+#pragma unroll
+    for (int i = 0; i < L::chunks; i++)
+#pragma unroll
+      for (int j = 0; j < T::lanes; j++) {
+        int k = View::along_depth ? L::chunk() * T::lanes + j : L::line(i);
+        int m = View::along_depth ? L::line(i) : L::chunk() * T::lanes + j;
+        to[k * line + m] = T::get(v[i], j);
+      }
+  }
+};
+
+template <class View, class T> struct Elements {
+  static const int unroll = 2;
+  const View &view;
+  typename View::Place place;
+  int from;
+  METHOD Elements(const View &view, int first) : view(view), place(view.place(first + threadIdx.x % tile)) {}
+  METHOD void get(int k) { from = k; }
+  METHOD void put(float *to) const {
+#pragma unroll 1
+    for (int k = threadIdx.x / tile; k < depth; k += block / tile) {
+      int valid;
+      const u8 *p = view.at(place, from + k, valid);
+      to[k * line + threadIdx.x % tile] = valid >= view.size ? load_number(p, view.type) : 0;
+    }
+  }
+};
+
+// Stores a thread's results, four columns at a time where they are aligned.
+DEVICE void write(const float *acc, const Output &c, int type, int m0, int n0) {
+  int size = number_size(type);
+#pragma unroll
+  for (int i = 0; i < 8; i++) {
+    int row = m0 + thread_row() + i % 4 + i / 4 * 16;
+    if (row >= c.rows) continue;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      int column = n0 + thread_column() + 32 * h;
+      u8 *to = c.address + (row * c.row + column) * size;
+      const float *x = acc + i * 8 + h * 4;
+      if (type == 0 && column + 4 <= c.columns && aligned((u64)to)) {
+        store((Vector *)to, Vector{{f32_bits(x[0]), f32_bits(x[1]), f32_bits(x[2]), f32_bits(x[3])}});
+        continue;
+      }
+#pragma unroll
+      for (int j = 0; j < 4; j++)
+        if (column + j < c.columns) store_number(to + j * size, type, x[j]);
+    }
+  }
+}
+
+template <class T, template <class, class> class Bring, class A, class B>
+DEVICE void product(const A &a, const B &b, const Output &c, int type, int m0, int n0, const Share &s) {
+  float *memory = (float *)shared_memory();
+  const int stage = 2 * depth * line;
+  float acc[64];
+#pragma unroll
+  for (int i = 0; i < 64; i++) acc[i] = 0;
+  Bring<A, T> ba(a, m0);
+  Bring<B, T> bb(b, n0);
+#pragma unroll 1
+  for (int k = s.begin - depth, at = stage; k < s.end; k += depth, at = stage - at) {
+    bool more = k + depth < s.end;
+    if (more) {
+      ba.get(k + depth);
+      bb.get(k + depth);
+    }
+    if (k >= s.begin) multiply<Bring<A, T>::unroll>(acc, memory + at, memory + at + depth * line);
+    if (more) {
+      ba.put(memory + stage - at);
+      bb.put(memory + stage - at + depth * line);
+    }
+    sync();
+  }
+  if (combine<64, block>(acc, s)) write(acc, c, type, m0, n0);
+}
+
+} // namespace cores
