@@ -3,6 +3,7 @@ package bench
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -34,10 +35,11 @@ func Describe(ctx context.Context, m models.Model, gpu device.GPU, residuals Res
 		}
 	}
 	var err error
-	if out.Inputs, err = inputsOf(m, gpu); err != nil {
+	var refused *RefusedError
+	if out.Inputs, err = inputsOf(m, gpu); err != nil && !errors.As(err, &refused) {
 		return nil, err
 	}
-	if out.Attention, err = attentionOf(ctx, m, gpu); err != nil {
+	if out.Attention, err = attentionOf(ctx, m, gpu); err != nil && !errors.As(err, &refused) {
 		return nil, err
 	}
 	out.Claims, err = Claims(ctx, m, gpu, residuals)
@@ -56,10 +58,14 @@ func countsOf(m models.Model, c models.Case) (models.Counts, error) {
 	return trainer.Counts(), nil
 }
 
-// factsOf are those of a step of the model's own case at a batch size.
+// factsOf are those of a step of the model's own case at a batch size, with
+// weights in fp32, which any precision goes with.
 func factsOf(m models.Model, gpu device.GPU, amp string, batch int) (trace.Facts, error) {
 	c := m.Default
-	c.AMP, c.Batch = amp, batch
+	c.AMP, c.Batch, c.Weights = amp, batch, ""
+	if c.Task == "" && len(m.Tasks) > 0 {
+		c.Task = m.Tasks[0]
+	}
 	rec, err := m.Record(c, boardOf(gpu), models.Options{Steps: 1})
 	if err != nil {
 		return trace.Facts{}, &RefusedError{fmt.Errorf("%s: batch %d: %w", m.Name, batch, err)}

@@ -85,6 +85,9 @@ func (p modelPage) Sheets() []report.Sheet {
 func (p modelPage) about() report.Sheet {
 	s := report.Sheet{Title: p.Name + ": " + p.Summary, Notes: []string{"source: " + p.Source}}
 	words := []string{"stage " + p.Stages[0], fmt.Sprintf("batch %d (%s)", p.Batch, p.BatchUnit), "amp " + p.AMP}
+	if p.Weights != "" {
+		words = append(words, p.Weights+" weights")
+	}
 	if p.Checkpointing {
 		words = append(words, "checkpointing")
 	}

@@ -21,6 +21,7 @@ type modelEntry struct {
 	Batch         int      `json:"batch"`
 	BatchUnit     string   `json:"batch_unit"`
 	AMP           string   `json:"amp"`
+	Weights       string   `json:"weights,omitempty"`
 	Checkpointing bool     `json:"checkpointing"`
 	Accumulate    int      `json:"accumulate"`
 	Batches       []int    `json:"batches"`
@@ -47,7 +48,7 @@ type settingEntry struct {
 func entryOf(m models.Model) modelEntry {
 	e := modelEntry{
 		Name: m.Name, Summary: m.Summary, Source: m.Source, Stages: m.Stages, Tasks: m.Tasks,
-		Batch: m.Default.Batch, BatchUnit: m.BatchUnit, AMP: "none", Checkpointing: m.Default.Checkpointing,
+		Batch: m.Default.Batch, BatchUnit: m.BatchUnit, AMP: "none", Weights: m.Default.Weights, Checkpointing: m.Default.Checkpointing,
 		Accumulate: max(1, m.Default.Accumulate), Batches: m.Batches, Validation: m.Validation, Adapts: m.Adapts, Settings: []settingEntry{}, Notes: m.Notes,
 	}
 	for _, s := range m.Settings {
