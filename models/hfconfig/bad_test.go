@@ -58,6 +58,8 @@ func TestWrongConfigurationsAreExplained(t *testing.T) {
 		`{"model_type": "qwen2", "layer_types": ["full_attention"]}`:                            `layer_types: has 1 layers; num_hidden_layers is 32`,
 		`{"model_type": "qwen2", "num_hidden_layers": 1, "layer_types": ["sliding_attention"]}`: `layer_types: sliding_attention without a window: use_sliding_window and sliding_window say there is none`,
 
+		`{"model_type": "llama", "hidden_size": 65536, "num_hidden_layers": 512, "intermediate_size": 1048576}`: `describes a model of 114353470767104 parameters; vprof takes 1099511627776 at the most`,
+
 		`{"model_type": "vit", "image_size": 225}`:                                    `image_size: 225 is not a multiple of patch_size 16`,
 		`{"model_type": "vit", "image_size": [224, 192]}`:                             `image_size: [224, 192] is not square, and vprof describes square ones only`,
 		`{"model_type": "whisper", "decoder_attention_heads": 5}`:                     `decoder_attention_heads: 5 heads do not divide d_model 384`,

@@ -37,6 +37,7 @@ const (
 	mostChannels     = 1 << 10
 	mostConvolutions = 64
 	mostKernel       = 1 << 12
+	mostParameters   = 1 << 40
 )
 
 // The tasks.
@@ -129,7 +130,7 @@ func parse(file, name string, data []byte) (models.Model, error) {
 		return models.Model{}, fmt.Errorf("%s: %w", file, err)
 	}
 	tasks := slices.Sorted(maps.Values(f.heads))
-	return train.Model(models.Model{
+	m := train.Model(models.Model{
 		Name: name, Summary: a.summary, Source: "transformers 5.23, model_type " + kind,
 		Tasks: tasks, Default: models.Case{Task: trained, Weights: weights}, Config: string(config),
 		Batches: a.batches, BatchUnit: a.unit, Settings: a.settings, Adapts: true, HalfWeights: f.half, Notes: a.notes,
@@ -141,7 +142,27 @@ func parse(file, name string, data []byte) (models.Model, error) {
 			}
 			return check(c, a)
 		},
-	}, a.batch, a.task), nil
+	}, a.batch, a.task)
+	return m, r.affordable(m)
+}
+
+// affordable finds models so large that sizes of their steps would mean
+// nothing.
+func (r *reader) affordable(m models.Model) error {
+	c := m.Default
+	c.Task = m.Tasks[0]
+	c, err := m.Complete(c)
+	if err != nil {
+		return nil //nolint:nilerr // it is about the settings of a case, which a user may choose
+	}
+	trainer, err := m.Build(c)
+	if err != nil {
+		return err
+	}
+	if n := trainer.Counts().Total; n > mostParameters {
+		return &FormatError{File: r.file, Reason: fmt.Sprintf("describes a model of %d parameters; vprof takes %d at the most", n, int64(mostParameters))}
+	}
+	return nil
 }
 
 // check finds what does not go together in a case.
