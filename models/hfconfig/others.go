@@ -118,7 +118,7 @@ func readWav2Vec2(r *reader) architecture {
 		notes: []string{
 			"the input of the convolutions requires a gradient in training, so stage head runs backward through all of them",
 			layerDropNote,
-			"SpecAugment's masks, a byte for every frame, are not counted",
+			"SpecAugment is not counted: masks of a byte for every frame, and in backward for a moment a copy of a gradient",
 		},
 		check: c.CheckClip,
 		task:  func(k models.Case) train.Task { return wav2vec2.Recognition(c, k) },
