@@ -7,37 +7,45 @@ import (
 	"slices"
 
 	"github.com/vprof/vprof/profiler/allocator"
-	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/program"
 )
 
 // A ledger follows what an allocator hands out and finds it handing out memory
-// twice. With patterns it also tries the memory itself.
+// twice.
 type ledger struct {
-	live     []entry         // by address
-	next     uint64          // the number of the next entry
-	patterns device.Patterns // nil without
-	verified int
-	err      error // the first thing found
+	program *program.Program
+	live    []entry // by address
+	next    uint64  // the number of the next entry
+	// use does something with the memory; nil does nothing.
+	use memoryUse
+	err error // the first thing found
 }
 
 // An entry is an allocation that lives.
 type entry struct {
 	addr   uint64
 	bytes  int64
-	number uint64 // no other has it: the seed of its pattern
+	buffer uint32
+	number uint64 // no other has it
+}
+
+// memoryUse is told of allocations when they come and when they go.
+type memoryUse interface {
+	begin(e entry) error
+	end(e entry) error
 }
 
 // errOverlap is a bug of ours, or memory got from a device twice.
 var errOverlap = errors.New("the allocator gave out the same memory twice")
 
 // trace is a hook of [Replay]. What it finds is in l.err.
-func (l *ledger) trace(_ int, e allocator.TraceEvent) {
+func (l *ledger) trace(instruction int, e allocator.TraceEvent) {
 	if l.err != nil {
 		return
 	}
 	switch e.Action {
 	case allocator.TraceAlloc:
-		l.err = l.add(e.Addr, e.Size)
+		l.err = l.add(e.Addr, e.Size, l.program.Instructions[instruction].Arg)
 	case allocator.TraceFreeRequested:
 		l.err = l.remove(e.Addr)
 	}
@@ -47,7 +55,7 @@ func (l *ledger) find(addr uint64) (int, bool) {
 	return slices.BinarySearchFunc(l.live, addr, func(e entry, addr uint64) int { return cmp.Compare(e.addr, addr) })
 }
 
-func (l *ledger) add(addr uint64, bytes int64) error {
+func (l *ledger) add(addr uint64, bytes int64, buffer uint32) error {
 	i, taken := l.find(addr)
 	switch end := addr + uint64(bytes); {
 	case taken,
@@ -55,13 +63,13 @@ func (l *ledger) add(addr uint64, bytes int64) error {
 		i < len(l.live) && l.live[i].addr < end:
 		return fmt.Errorf("%w: %d bytes at %#x", errOverlap, bytes, addr)
 	}
-	e := entry{addr, bytes, l.next}
+	e := entry{addr, bytes, buffer, l.next}
 	l.next++
 	l.live = slices.Insert(l.live, i, e)
-	if l.patterns == nil {
+	if l.use == nil {
 		return nil
 	}
-	return l.patterns.Write(device.Range{Addr: addr, Bytes: bytes}, e.number)
+	return l.use.begin(e)
 }
 
 func (l *ledger) remove(addr uint64) error {
@@ -71,25 +79,20 @@ func (l *ledger) remove(addr uint64) error {
 	}
 	e := l.live[i]
 	l.live = slices.Delete(l.live, i, i+1)
-	return l.verify(e)
-}
-
-func (l *ledger) verify(e entry) error {
-	if l.patterns == nil {
+	if l.use == nil {
 		return nil
 	}
-	if err := l.patterns.Verify(device.Range{Addr: e.addr, Bytes: e.bytes}, e.number); err != nil {
-		return err
-	}
-	l.verified++
-	return nil
+	return l.use.end(e)
 }
 
-// end is a hook of [Replay]: it verifies what still lives.
+// mark is a hook of [Replay]: it ends it once something was found.
+func (l *ledger) mark(program.Phase) error { return l.err }
+
+// end is a hook of [Replay]: what still lives goes.
 func (l *ledger) end() error {
 	for _, e := range l.live {
-		if l.err == nil {
-			l.err = l.verify(e)
+		if l.err == nil && l.use != nil {
+			l.err = l.use.end(e)
 		}
 	}
 	return l.err

@@ -29,7 +29,8 @@ type Conditions struct {
 // A Measurement is what replays of a program on a device came to, with the
 // work of every op.
 type Measurement struct {
-	// Run is the first replay, which is not timed but watched. The others had
+	// Run is the first replay, which is not timed but watched, and also touches
+	// what no op does, such as libraries' workspaces. The others had
 	// the same peaks, unless Varied. If one of them ran out of memory, it is
 	// that one.
 	*Run
@@ -114,15 +115,18 @@ type measurer struct {
 }
 
 // watch replays with an eye on the memory: how much of the board is in use,
-// what others see of it, and that nothing is given out twice. Looking takes
-// time, which a simulated device does not feel.
+// what others see of it, that nothing is given out twice, and that all of it can
+// be used. Looking takes time, which a simulated device does not feel.
 func (w *measurer) watch(ctx context.Context) error {
-	l := &ledger{}
+	l := &ledger{program: w.program}
+	if !w.device.Simulated() {
+		l.use = newTouching(w.device, w.program)
+	}
 	o := Options{Config: w.config, Source: &gauge{PagedSource: w.device, of: w}, Hooks: Hooks{
 		Launch: w.launch,
-		Mark: func(program.Phase) error {
+		Mark: func(p program.Phase) error {
 			w.meet()
-			return w.mark()
+			return errors.Join(l.mark(p), w.mark())
 		},
 		Trace: l.trace,
 		End:   l.end,
@@ -239,13 +243,10 @@ func (w *measurer) verify(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l := &ledger{patterns: patterns}
-	_, err = Replay(ctx, w.program, Options{Config: w.config, Source: w.device, Hooks: Hooks{
-		Trace: l.trace,
-		Mark:  func(program.Phase) error { return l.err },
-		End:   l.end,
-	}})
-	w.measurement.Verified = l.verified
+	use := &verification{patterns: patterns}
+	l := &ledger{program: w.program, use: use}
+	_, err = Replay(ctx, w.program, Options{Config: w.config, Source: w.device, Hooks: Hooks{Trace: l.trace, Mark: l.mark, End: l.end}})
+	w.measurement.Verified = use.verified
 	return errors.Join(err, patterns.Close())
 }
 

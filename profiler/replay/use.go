@@ -1,0 +1,66 @@
+package replay
+
+import (
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// verification tries memory: each allocation has a pattern of its own as long as
+// it lives.
+type verification struct {
+	patterns device.Patterns
+	verified int
+}
+
+func (v *verification) begin(e entry) error {
+	return v.patterns.Write(device.Range{Addr: e.addr, Bytes: e.bytes}, e.number)
+}
+
+func (v *verification) end(e entry) error {
+	if err := v.patterns.Verify(device.Range{Addr: e.addr, Bytes: e.bytes}, e.number); err != nil {
+		return err
+	}
+	v.verified++
+	return nil
+}
+
+// touching writes and reads what ops leave alone: libraries' workspaces, scratch
+// of reductions, data that come from the host. So all memory handed out is
+// really used, and a board that only promised it shows.
+type touching struct {
+	device  device.Device
+	program *program.Program
+	// written and read are how many bytes of each buffer some op writes and
+	// reads, from its beginning.
+	written, read []int64
+}
+
+func newTouching(d device.Device, p *program.Program) *touching {
+	t := &touching{device: d, program: p, written: make([]int64, len(p.Buffers)), read: make([]int64, len(p.Buffers))}
+	note := func(most []int64, s program.Span) {
+		for _, o := range p.Operands[s.From:s.To] {
+			most[o.Buffer] = max(most[o.Buffer], o.Bytes)
+		}
+	}
+	for i := range p.Ops {
+		note(t.written, p.Ops[i].Writes)
+		note(t.read, p.Ops[i].Reads)
+	}
+	return t
+}
+
+func (t *touching) begin(e entry) error {
+	done, bytes := t.written[e.buffer], t.program.Buffers[e.buffer].Bytes
+	if done >= bytes {
+		return nil
+	}
+	return t.device.Fill(e.addr+uint64(done), 0, bytes-done)
+}
+
+func (t *touching) end(e entry) error {
+	done, bytes := t.read[e.buffer], t.program.Buffers[e.buffer].Bytes
+	if done >= bytes {
+		return nil
+	}
+	return t.device.Launch(device.Kernel{Work: program.Elementwise, Reads: []device.Range{{Addr: e.addr + uint64(done), Bytes: bytes - done}}})
+}
