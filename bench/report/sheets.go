@@ -287,6 +287,9 @@ func (r *Report) findingNotes(word string) []string {
 	if note := r.besidesNote(); note != "" {
 		notes = append(notes, note)
 	}
+	if i := slices.IndexFunc(r.Points, func(p Point) bool { return p.Run != nil && p.Run.Verified > 0 }); i >= 0 {
+		notes = append(notes, fmt.Sprintf("verified: each tensor's pattern was found again, %d at batch %d.", r.Points[i].Run.Verified, r.Points[i].Batch))
+	}
 	return notes
 }
 

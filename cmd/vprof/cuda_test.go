@@ -356,6 +356,9 @@ func TestVerifyTriesRealMemory(t *testing.T) {
 	// Weights and batch data; activations and temporaries of two steps.
 	require.Equal(t, 2+2*2, r.Points[0].Run.Verified)
 	requireBalanced(t, driver)
+	setup.Restart(t)
+	table := command(t, "sweep", "--model", "toy", "--stage", "frozen", "--batch", "2", "--device", "cuda:0", "--verify")
+	require.Contains(t, table.stdout, "verified: each tensor's pattern was found again, 6 at batch 2.")
 
 	got := command(t, "sweep", "--model", "toy", "--device", "sim:t4", "--verify")
 	require.Equal(t, exitUsage, got.code)

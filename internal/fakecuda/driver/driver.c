@@ -9,6 +9,7 @@ extern int initialized;
 extern uint64_t context_number;
 extern __thread uint64_t my_context;
 static int references; /* to the primary context */
+int eager;
 
 API int cuInit(unsigned flags)
 {
@@ -17,6 +18,8 @@ API int cuInit(unsigned flags)
         return violation(INVALID_VALUE, "flags %u", flags);
     if (nth_board(0, SLICED) < 0)
         return NO_DEVICE;
+    char loading[16];
+    eager = configured("CUDA_MODULE_LOADING", loading, sizeof loading) && !strcmp(loading, "EAGER");
     initialized = 1;
     return SUCCESS;
 }

@@ -79,6 +79,8 @@ int violation(int result, const char *format, ...) __attribute__((format(printf,
 void start(void);          /* reads the environment, once                          */
 extern int current_board;  /* of the context of this process; -1 without           */
 extern int lost;           /* the failure that took the context; 0 while it works  */
+extern int eager;          /* modules take their memory when they are loaded, not when they are used: so
+                              said CUDA_MODULE_LOADING to cuInit                         */
 extern int backed;         /* device memory is host memory, and kernels run        */
 int configured(const char *name, char *value, size_t size); /* an environment variable */
 

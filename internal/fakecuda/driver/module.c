@@ -39,6 +39,16 @@ static int newest_ptx(void)
     return version < 12000 ? 70 + version % 1000 / 10 : (version / 1000 - 4) * 10 + version % 1000 / 10;
 }
 
+/* Takes the memory of the module's code, unless it has it. */
+static int occupy(module *m)
+{
+    board *b = &boards[current_board];
+    if (m->phys || !charge(b, b->module))
+        return m->phys != 0;
+    m->phys = b->module;
+    return 1;
+}
+
 static void read_entries(module *m, const char *ptx)
 {
     static const char entry[] = ".entry ";
@@ -60,11 +70,11 @@ API int cuModuleLoadDataEx(module **out, const char *image, unsigned n, void *op
         return violation(INVALID_IMAGE, "no PTX");
     if (10 * major + minor > newest_ptx())
         return UNSUPPORTED_PTX_VERSION;
-    board *b = &boards[current_board];
-    if (!charge(b, b->module))
-        return OUT_OF_MEMORY;
     module *m = calloc(1, sizeof *m);
-    *m = (module){.alive = 1, .phys = b->module, .next = modules};
+    if (eager && !occupy(m))
+        return free(m), OUT_OF_MEMORY;
+    m->alive = 1;
+    m->next = modules;
     read_entries(m, image);
     const char *target = strstr(image, ".target sm_");
     m->arch = target ? atoi(target + strlen(".target sm_")) : 0;
@@ -102,7 +112,7 @@ API int cuModuleGetFunction(function **out, module *m, const char *name)
     for (int i = 0; i < m->nfunctions; i++)
         if (!strcmp(m->functions[i].name, name)) {
             *out = &m->functions[i];
-            return SUCCESS;
+            return occupy(m) ? SUCCESS : OUT_OF_MEMORY;
         }
     return NOT_FOUND;
 }

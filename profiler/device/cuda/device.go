@@ -5,7 +5,6 @@ package cuda
 import (
 	"errors"
 	"fmt"
-	"os"
 	"reflect"
 	"runtime"
 
@@ -102,13 +101,6 @@ func (d *Device) open(index int) error {
 // makeContext makes the primary context, which is the one that PyTorch uses
 // too, and makes it current.
 func (d *Device) makeContext() error {
-	// All kernels are to be loaded before the first segment is taken, so that
-	// what they need is not taken for the program's.
-	if os.Getenv("CUDA_MODULE_LOADING") == "" {
-		if err := os.Setenv("CUDA_MODULE_LOADING", "EAGER"); err != nil {
-			return err
-		}
-	}
 	var err error
 	if d.context, err = d.id.RetainPrimaryCtx(); err != nil {
 		return d.contextError(d.check("cuDevicePrimaryCtxRetain", 0, err))

@@ -41,6 +41,14 @@ func start() error {
 			Remedy: "install driver " + driverOf + " or newer",
 		}
 	}
+	// All kernels are to be loaded before the first segment is taken, so that
+	// what they need is not taken for the program's. The driver reads this when
+	// it is initialized.
+	if os.Getenv("CUDA_MODULE_LOADING") == "" {
+		if err := os.Setenv("CUDA_MODULE_LOADING", "EAGER"); err != nil {
+			return err
+		}
+	}
 	if err := cudalib.Open(); err != nil {
 		return initError(failure("cuInit", 0, err))
 	}

@@ -40,15 +40,15 @@ func (d *Device) load() (*workload, error) {
 	module, err := cu.LoadDataEx(ptx, &cu.JITErrorLogBuffer{Buffer: log})
 	if err != nil {
 		line, _, _ := bytes.Cut(log, []byte("\n"))
-		return nil, d.loadError(d.check("cuModuleLoadDataEx", 0, err), string(bytes.TrimRight(line, "\x00")))
+		return nil, d.moduleError(d.check("cuModuleLoadDataEx", 0, err), string(bytes.TrimRight(line, "\x00")))
 	}
 	d.defers(func() error { return d.check("cuModuleUnload", 0, module.Unload()) })
 	return &workload{module: module, functions: map[string]cu.Function{}}, nil
 }
 
-// loadError says why the kernels could not be loaded; log is the first line of
+// moduleError says why the kernels could not be loaded; log is the first line of
 // what the driver's compiler says, if anything.
-func (d *Device) loadError(err error, log string) error {
+func (d *Device) moduleError(err error, log string) error {
 	var c *CallError
 	if !errors.As(err, &c) {
 		return err
