@@ -137,8 +137,8 @@ func detectBoard() (localGPU, error) {
 	if err != nil {
 		return localGPU{}, err
 	}
-	if m.Reserved > 0 { // else the driver counts it as used
+	if m.Reserved > 0 {
 		gpu.Memory = m.Total - m.Reserved
 	}
-	return localGPU{gpu, m.Used}, nil
+	return localGPU{gpu, m.Held(gpu.Memory)}, nil
 }

@@ -27,7 +27,10 @@ static CUresult set_access(CUdeviceptr at, size_t size, int device) {
 */
 import "C"
 
-import "fmt"
+import (
+	"fmt"
+	"unsafe"
+)
 
 // A Result is a failure of a driver call: a CUresult other than success.
 type Result int
@@ -86,10 +89,11 @@ func SetAccess(at uint64, size int64, device int) error {
 	return result(C.set_access(C.CUdeviceptr(at), C.size_t(size), C.int(device)))
 }
 
-// PCIBusID is the address of a device on its bus, "0000:01:00.0":
-// cuDeviceGetPCIBusId.
-func PCIBusID(device int) (string, error) {
-	var id [32]C.char
-	err := result(C.cuDeviceGetPCIBusId(&id[0], C.int(len(id)), C.CUdevice(device)))
-	return C.GoString(&id[0]), err
+// UUID identifies a device, or the slice of one that it is, as in
+// "b2f1a3c0-...": cuDeviceGetUuid_v2. What cu calls does not know slices.
+func UUID(device int) (string, error) {
+	var u C.CUuuid
+	err := result(C.cuDeviceGetUuid_v2(&u, C.CUdevice(device)))
+	id := C.GoBytes(unsafe.Pointer(&u), C.int(unsafe.Sizeof(u)))
+	return fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:]), err
 }

@@ -18,6 +18,8 @@ type Setup struct {
 	Version int
 	// NVML is what nvmlInit returns: zero works, 9 is a driver not loaded.
 	NVML int
+	// OldNVML has NVML count what the driver keeps for itself as used.
+	OldNVML bool
 	// Lose takes the boards away from NVML in the middle; nil keeps them.
 	Lose *Loss
 	// Wave has the memory of other processes rise from nothing and fall again
@@ -115,11 +117,17 @@ func (s Setup) Driver(tb testing.TB) *Driver {
 		lose = fmt.Sprintf("%d:%d:%d", s.Lose.After, s.Lose.Code, s.Lose.Refused)
 	}
 	set("FAKENVML_LOSE", lose)
-	set("FAKECUDA_BACKED", "")
-	if s.Backed {
-		set("FAKECUDA_BACKED", "1")
-	}
+	set("FAKENVML_OLD", flag(s.OldNVML))
+	set("FAKECUDA_BACKED", flag(s.Backed))
 	return d
+}
+
+// flag is a variable that is set or empty.
+func flag(on bool) string {
+	if on {
+		return "1"
+	}
+	return ""
 }
 
 // number is n, or nothing where zero stands for the default.

@@ -70,13 +70,29 @@ API int cuDeviceTotalMem_v2(size_t *bytes, int device)
     return SUCCESS;
 }
 
+static void uuid_of(unsigned char *uuid, int device)
+{
+    memset(uuid, 0, 16);
+    uuid[0] = 0xfa;
+    uuid[15] = (unsigned char)device;
+}
+
+/* The older call does not know slices: it gives the board's. */
 API int cuDeviceGetUuid(unsigned char *uuid, int device)
 {
     CALL(cuDeviceGetUuid, DRIVER);
     BOARD(device);
-    memset(uuid, 0, 16);
-    uuid[0] = 0xfa;
-    uuid[15] = (unsigned char)device;
+    while (device > 0 && boards[device].mig == SLICE)
+        device--;
+    uuid_of(uuid, device);
+    return SUCCESS;
+}
+
+API int cuDeviceGetUuid_v2(unsigned char *uuid, int device)
+{
+    CALL(cuDeviceGetUuid_v2, DRIVER);
+    BOARD(device);
+    uuid_of(uuid, device);
     return SUCCESS;
 }
 

@@ -170,18 +170,37 @@ API int nvmlDeviceGetMigDeviceHandleByIndex(const board *b, unsigned i, board **
 
 typedef struct { unsigned version; unsigned long long total, reserved, available, used; } memory;
 
-API int nvmlDeviceGetMemoryInfo_v2(const board *b, memory *m)
+/* What the board shows from outside: more than there is for programs. */
+static int look(const board *b, memory *m)
 {
     enum { RESERVED = 400 };
     if (b == boards)
         looks++;
     if (gone())
         return gone();
-    m->total = b->memory + RESERVED * MIB; /* the driver shows less than there is */
+    m->total = b->memory + RESERVED * MIB;
     m->reserved = RESERVED * MIB;
     m->used = b->used + (uint64_t)(wave() * (double)used_by_others(b));
     m->available = b->memory - m->used;
     return SUCCESS;
+}
+
+/* FAKENVML_OLD=1 has only the older call, which counts what is reserved as used. */
+API int nvmlDeviceGetMemoryInfo_v2(const board *b, memory *m)
+{
+    enum { FUNCTION_NOT_FOUND = 13 };
+    char old[8];
+    return configured("FAKENVML_OLD", old, sizeof old) ? FUNCTION_NOT_FOUND : look(b, m);
+}
+
+API int nvmlDeviceGetMemoryInfo(const board *b, unsigned long long total_free_used[3])
+{
+    memory m = {0};
+    int failure = look(b, &m);
+    total_free_used[0] = m.total;
+    total_free_used[1] = m.available;
+    total_free_used[2] = m.used + m.reserved;
+    return failure;
 }
 
 typedef struct { unsigned pid; unsigned long long used; unsigned gpu_instance, compute_instance; } process;

@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/vprof/vprof/internal/cudalib"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/device/nvml"
 )
@@ -30,12 +31,12 @@ func (d *Device) observe() int64 {
 	if v, err := library.Versions(); err == nil {
 		d.driver.Release = v.Driver
 	}
-	id, err := d.id.UUID()
+	id, err := cudalib.UUID(int(d.id))
 	if err != nil {
 		return -1
 	}
-	if d.board, err = library.Find("GPU-" + id.String()); err != nil {
-		if d.board, err = library.Find("MIG-" + id.String()); err != nil {
+	if d.board, err = library.Find("GPU-" + id); err != nil {
+		if d.board, err = library.Find("MIG-" + id); err != nil {
 			return -1
 		}
 	}
@@ -51,7 +52,7 @@ func (d *Device) observe() int64 {
 	for _, p := range processes {
 		d.strangers[p.PID] = true
 	}
-	return memory.Used
+	return memory.Held(d.gpu.Memory)
 }
 
 // used is the memory of the board that is in use, by whomever.

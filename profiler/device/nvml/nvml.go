@@ -59,6 +59,16 @@ type Memory struct {
 	Total, Reserved, Used, Free int64
 }
 
+// Held is what contexts hold, bytes, of a board of whose memory programs see
+// visible. Where an old driver counts what it keeps for itself as used, that is
+// the rest.
+func (m Memory) Held(visible int64) int64 {
+	if m.Reserved > 0 {
+		return m.Used
+	}
+	return max(0, m.Used-max(0, m.Total-visible))
+}
+
 // A Process is one that uses a board.
 type Process struct {
 	// PID is its number as the driver sees it; in a container that is not the
