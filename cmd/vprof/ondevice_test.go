@@ -6,8 +6,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -180,6 +183,24 @@ func TestFitAndSmokeGiveTheGPUBack(t *testing.T) {
 		} {
 			require.Equal(t, exitUsage, command(t, append([]string{verb, "--model", "toy"}, wrong...)...).code, wrong)
 		}
+	}
+}
+
+// An interrupt while fit and smoke measure gives the GPU back, too.
+func TestAnInterruptOfFitAndSmokeLeavesNothing(t *testing.T) {
+	for _, verb := range []string{"fit", "smoke"} {
+		driver := fakecuda.Simulated(board(t, "rtx-5060-ti")).Driver(t)
+		cmd := vprof(t, driver, verb, "--model", "redimnet-b2", "--stage", "full", "--device", "cuda:0")
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		require.NoError(t, cmd.Start())
+		require.Eventually(t, func() bool { return driver.Stats(t).Segments > 0 }, 20*time.Second, time.Millisecond)
+		require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
+		var ended *exec.ExitError
+		require.ErrorAs(t, cmd.Wait(), &ended)
+		require.Equal(t, int(exitInterrupted), ended.ExitCode(), stderr.String())
+		require.Equal(t, "vprof: interrupted\n", stderr.String())
+		requireBalanced(t, driver)
 	}
 }
 
