@@ -178,9 +178,13 @@ func newReplayer(p *program.Program, o Options) (*replayer, error) {
 // run carries out the instructions until one fails.
 func (r *replayer) run(ctx context.Context) error {
 	address := r.address
+	idle := r.options.Hooks.Launch == nil
 	for i, in := range r.program.Instructions {
 		if i%checkEvery == 0 && ctx.Err() != nil {
 			return fmt.Errorf("replay stopped at instruction %d: %w", i, context.Cause(ctx))
+		}
+		if in.Kind == program.Launch && idle {
+			continue
 		}
 		r.at = i
 		var err error
@@ -190,9 +194,7 @@ func (r *replayer) run(ctx context.Context) error {
 		case program.Free:
 			err = r.free(in.Arg)
 		case program.Launch:
-			if r.options.Hooks.Launch != nil {
-				err = r.launch(ctx, in.Arg, address)
-			}
+			err = r.launch(ctx, in.Arg, address)
 		case program.Mark:
 			err = r.mark(in.Arg)
 		case program.EmptyCache:

@@ -180,7 +180,7 @@ func (q *Tensor) likeWithHeadSize(d int64) *Tensor {
 	like := &Tensor{tape: q.tape, dtype: q.dtype, layout: q.tape.layout(shape, q.strides)}
 	strides := make([]int64, 4)
 	step := int64(1)
-	for _, i := range sortDimensions(q.shape, []*Tensor{like}, nil) {
+	for _, i := range sortDimensions(nil, q.shape, []*Tensor{like}, nil) {
 		strides[i] = step
 		step *= shape[i]
 	}

@@ -165,7 +165,7 @@ func (n *Node) gather(t *Tape, stack []*Node) []*Node {
 			stack = append(stack, e.node)
 		}
 	}
-	t.nodes.give(n)
+	n.end(t)
 	return stack
 }
 

@@ -227,11 +227,14 @@ func (c *call) finish() {
 
 // leave ends temporaries and locals and returns to the caller.
 func (c *call) leave() {
-	c.statement()
 	t := c.t
-	for i := len(t.locals) - 1; i >= c.locals; i-- {
-		x := t.locals[i]
-		t.locals = t.locals[:i]
+	if len(t.temps) > c.temps {
+		c.statement()
+	}
+	for len(t.locals) > c.locals {
+		last := len(t.locals) - 1
+		x := t.locals[last]
+		t.locals = t.locals[:last]
 		x.release()
 	}
 	t.depth--

@@ -269,8 +269,9 @@ func (n *Node) start(grads []*Tensor) *backward {
 	b.node, b.grad = n, grads[0]
 	b.grads = append(b.ins[:0], grads...)
 	clear(grads)
-	b.out = cleared(b.outs[:], len(n.next()))
-	b.kept = cleared(b.keeps[:], n.numSaved())
+	b.outs, b.keeps = [4]*Tensor{}, [4]*Tensor{}
+	b.out = atLeast(b.outs[:], len(n.next()))
+	b.kept = atLeast(b.keeps[:], n.numSaved())
 	for i := range b.kept {
 		b.kept[i] = t.unpack(n.saved(i))
 	}
@@ -279,14 +280,12 @@ func (n *Node) start(grads []*Tensor) *backward {
 	return b
 }
 
-// cleared is a slice of n nils, in the given array if that is large enough.
-func cleared(array []*Tensor, n int) []*Tensor {
-	if n > len(array) {
+// atLeast is a slice of n nils, of which some are there.
+func atLeast(nils []*Tensor, n int) []*Tensor {
+	if n > len(nils) {
 		return make([]*Tensor, n)
 	}
-	s := array[:n]
-	clear(s)
-	return s
+	return nils[:n]
 }
 
 // dropUnpacked lets go of what hooks gave for saved tensors: unlike tensors

@@ -73,7 +73,8 @@ func outputStrides(dst, shape []int64, xs []*Tensor) []int64 {
 			return append(dst, xs[0].strides...)
 		}
 	}
-	perm := sortDimensions(shape, xs, nil)
+	var buf [8]int
+	perm := sortDimensions(buf[:0], shape, xs, nil)
 	at := len(dst)
 	dst = append(dst, shape...)
 	step := int64(1)
@@ -86,12 +87,13 @@ func outputStrides(dst, shape []int64, xs []*Tensor) []int64 {
 
 // sortDimensions is TensorIterator's reorder_dimensions: the dimensions of
 // shape, fastest first, ordered by the strides of the operands. For a
-// reduction, reduced marks the dimensions that go to the front.
-func sortDimensions(shape []int64, xs []*Tensor, reduced []bool) []int {
+// reduction, reduced marks the dimensions that go to the front. It puts them
+// into dst, which is empty.
+func sortDimensions(dst []int, shape []int64, xs []*Tensor, reduced []bool) []int {
 	n := len(shape)
-	perm := make([]int, n)
-	for i := range perm {
-		perm[i] = n - 1 - i
+	perm := dst
+	for i := range n {
+		perm = append(perm, n-1-i)
 	}
 	stride := func(x *Tensor, d int) int64 {
 		k := d - (n - len(x.shape))

@@ -20,8 +20,9 @@ type layout struct {
 	// mapped is the layout of a pointwise function of tensors laid out so, once
 	// it has been asked for.
 	mapped *layout
-	// transposed is the layout of a matrix's transpose, likewise.
-	transposed *layout
+	// transposed is the layout of a matrix's transpose, reshaped that of the last
+	// view in another shape, likewise.
+	transposed, reshaped *layout
 }
 
 // geometry is a shape and strides, such as those of a view.

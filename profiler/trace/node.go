@@ -78,7 +78,8 @@ func (t *Tape) newNode(name string, inputs int) *Node {
 	if inputs <= len(n.edges) {
 		n.inputs = uint8(inputs)
 	} else {
-		n.exceed().edges = make([]edge, inputs)
+		e := n.exceed()
+		e.edges = append(e.edges, make([]edge, inputs)...)
 	}
 	return n
 }
@@ -86,7 +87,8 @@ func (t *Tape) newNode(name string, inputs int) *Node {
 // exceed moves the lists of n to where they can grow.
 func (n *Node) exceed() *nodeExcess {
 	if n.inputs != exceeding {
-		e := &nodeExcess{edges: n.edges[:n.inputs]}
+		e := n.t.excess()
+		e.edges = append(e.edges, n.edges[:n.inputs]...)
 		for _, x := range n.kept[:n.saves] {
 			e.saved = append(e.saved, saved{x: x})
 		}
@@ -94,6 +96,29 @@ func (n *Node) exceed() *nodeExcess {
 		n.more, n.inputs = e, exceeding
 	}
 	return n.more
+}
+
+// excess are empty lists for a node.
+func (t *Tape) excess() *nodeExcess {
+	last := len(t.excesses) - 1
+	if last < 0 {
+		return &nodeExcess{}
+	}
+	e := t.excesses[last]
+	t.excesses = t.excesses[:last]
+	return e
+}
+
+// end gives the memory of a node back that has let go of everything.
+func (n *Node) end(t *Tape) {
+	if n.inputs == exceeding {
+		e := n.more
+		clear(e.edges)
+		clear(e.grads)
+		e.edges, e.saved, e.metas, e.grads = e.edges[:0], e.saved[:0], e.metas[:0], e.grads[:0]
+		t.excesses = append(t.excesses, e)
+	}
+	t.nodes.give(n)
 }
 
 // next are the edges, one for each input.
@@ -144,7 +169,8 @@ func (n *Node) forget() {
 	}
 	n.saves = 0
 	if n.inputs == exceeding {
-		n.more.saved = nil
+		clear(n.more.saved)
+		n.more.saved = n.more.saved[:0]
 	}
 }
 
@@ -177,8 +203,8 @@ func (n *Node) incoming() []*Tensor {
 		return n.grads[:]
 	}
 	e := n.more
-	if e.grads == nil {
-		e.grads = make([]*Tensor, max(len(e.metas), 1))
+	if len(e.grads) == 0 {
+		e.grads = append(e.grads, make([]*Tensor, max(len(e.metas), 1))...)
 	}
 	return e.grads
 }

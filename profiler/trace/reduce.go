@@ -9,65 +9,59 @@ import (
 // reduceGeometry is what ATen's reduction kernels see of a tensor after
 // TensorIterator has sorted and merged its dimensions.
 type reduceGeometry struct {
-	ndim, reducedDims int
-	inputs, outputs   int64 // per output, and how many
-	fastest           int64 // bytes between neighbors along dimension 0
-	slow              int64 // ... along the first dimension not reduced
-	shape             []int64
-	inStrides         []int64
-	outStrides        []int64
+	dims            []reduceDim // fastest first, the reduced ones in front
+	reducedDims     int
+	inputs, outputs int64 // per output, and how many
+	slow            int64 // bytes between neighbors along the first dimension not reduced
 }
 
+// reduceDim is a dimension with the bytes between neighbors in the input and in
+// the output, where they are zero for one that is reduced.
+type reduceDim struct{ size, in, out int64 }
+
 // reduceGeometry works out the geometry for a sum of x over the marked
-// dimensions into elements of the given size.
-func (x *Tensor) reduceGeometry(reduced []bool, outSize int64) reduceGeometry {
-	perm := sortDimensions(x.shape, []*Tensor{x}, reduced)
-	g := reduceGeometry{inputs: 1, outputs: 1}
+// dimensions into elements of the given size. It puts the dimensions into dst,
+// which is empty.
+func (x *Tensor) reduceGeometry(dst []reduceDim, reduced []bool, outSize int64) reduceGeometry {
+	g := reduceGeometry{dims: dst, inputs: 1, outputs: 1}
 	out := outSize
-	for _, d := range perm {
-		s := x.shape[d]
-		in, o := x.strides[d]*x.dtype.Size(), int64(0)
+	var buf [8]int
+	for _, d := range sortDimensions(buf[:0], x.shape, []*Tensor{x}, reduced) {
+		dim := reduceDim{size: x.shape[d], in: x.strides[d] * x.dtype.Size()}
 		if reduced[d] {
-			g.inputs *= s
+			g.inputs *= dim.size
 		} else {
-			g.outputs *= s
-			o = out
-			out *= s
+			g.outputs *= dim.size
+			dim.out = out
+			out *= dim.size
 		}
-		if k := len(g.shape) - 1; k >= 0 && g.merge(k, s, in, o) {
-			continue
+		if n := len(g.dims); n == 0 || !g.dims[n-1].merge(dim) {
+			g.dims = append(g.dims, dim)
 		}
-		g.shape = append(g.shape, s)
-		g.inStrides = append(g.inStrides, in)
-		g.outStrides = append(g.outStrides, o)
 	}
-	g.ndim = len(g.shape)
-	for i := range g.shape {
-		if g.outStrides[i] == 0 {
+	for _, d := range g.dims {
+		if d.out == 0 {
 			g.reducedDims++
 		}
 	}
-	if g.ndim > 0 {
-		g.fastest = g.inStrides[0]
-		if g.reducedDims < g.ndim {
-			g.slow = g.inStrides[g.reducedDims]
-		}
+	if g.reducedDims < len(g.dims) {
+		g.slow = g.dims[g.reducedDims].in
 	}
 	return g
 }
 
-// merge joins a dimension to the one before it where their strides allow
+// merge joins the next dimension to d where their strides allow
 // (coalesce_dimensions).
-func (g *reduceGeometry) merge(k int, size, in, out int64) bool {
-	if g.shape[k] == 1 {
-		g.shape[k], g.inStrides[k], g.outStrides[k] = size, in, out
-		return true
+func (d *reduceDim) merge(next reduceDim) bool {
+	switch {
+	case d.size == 1:
+		*d = next
+	case next.size == 1 || d.size*d.in == next.in && d.size*d.out == next.out:
+		d.size *= next.size
+	default:
+		return false
 	}
-	if size == 1 || (g.shape[k]*g.inStrides[k] == in && g.shape[k]*g.outStrides[k] == out) {
-		g.shape[k] *= size
-		return true
-	}
-	return false
+	return true
 }
 
 // reduceBlock is how a reduction kernel lays its threads over the tensor.
@@ -87,10 +81,10 @@ func (g reduceGeometry) block(inSize, vt0 int64) reduceBlock {
 	const maxThreads, warp = 512, 32
 	b := reduceBlock{outVec: 1, stepIn: 1, stepOut: 1, acrossX: true}
 	dim0, dim1, stride := int64(1), int64(1), inSize
-	if g.ndim > 0 {
-		b.acrossX = g.reducedDims == g.ndim || g.inStrides[0] < g.slow
+	if len(g.dims) > 0 {
+		b.acrossX = g.reducedDims == len(g.dims) || g.dims[0].in < g.slow
 		if b.acrossX {
-			dim0, dim1, stride = g.inputs, g.outputs, g.inStrides[0]
+			dim0, dim1, stride = g.inputs, g.outputs, g.dims[0].in
 		} else {
 			dim0, dim1, stride = g.outputs, g.inputs, g.slow
 		}
@@ -100,7 +94,7 @@ func (g reduceGeometry) block(inSize, vt0 int64) reduceBlock {
 	case !b.acrossX:
 		b.outVec = g.outputVec(inSize)
 		dim0 /= b.outVec
-	case dim0 > 128 && g.ndim == 1 && vt0 >= 4:
+	case dim0 > 128 && len(g.dims) == 1 && vt0 >= 4:
 		dim0 /= 4
 	}
 	limit := maxThreads / b.outVec
@@ -158,10 +152,10 @@ func (g reduceGeometry) outputVec(inSize int64) int64 {
 			vec /= 2
 		}
 	}
-	update(g.shape[g.reducedDims])
-	for i, stride := range g.inStrides {
+	update(g.dims[g.reducedDims].size)
+	for i, d := range g.dims {
 		if i != g.reducedDims {
-			update(stride / inSize)
+			update(d.in / inSize)
 		}
 	}
 	return vec
@@ -176,11 +170,15 @@ func lastPow2(n int64) int64 {
 
 func divUp(a, b int64) int64 { return (a + b - 1) / b }
 
-// reducedShape is the shape of a reduction over dims, and which those are.
+// reducedShape is the shape of a reduction over dims, all if none are given, and
+// which those are.
 func (x *Tensor) reducedShape(dims []int, keep bool) (shape []int64, reduced []bool) {
-	reduced = make([]bool, len(x.shape))
-	for _, d := range wrapDims(len(x.shape), dims) {
-		reduced[d] = true
+	shape, reduced = make([]int64, 0, len(x.shape)), make([]bool, len(x.shape))
+	for d := range reduced {
+		reduced[d] = len(dims) == 0
+	}
+	for _, d := range dims {
+		reduced[x.dim(d)] = true
 	}
 	for d, s := range x.shape {
 		switch {
@@ -226,7 +224,8 @@ func (x *Tensor) reduce(r reduction, dims []int, keep bool) *Tensor {
 // marked dimensions needs beside its result.
 func (x *Tensor) reduceScratch(c *call, reduced []bool, outSize, accSize, vt0 int64) {
 	t := x.tape
-	g := x.reduceGeometry(reduced, outSize)
+	var buf [8]reduceDim
+	g := x.reduceGeometry(buf[:0], reduced, outSize)
 	if buffer, semaphores := t.board.reduceScratch(g, x.dtype.Size(), accSize, vt0); buffer > 0 {
 		c.let(t.scratch(buffer))
 		c.let(t.scratch(semaphores))

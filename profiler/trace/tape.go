@@ -54,6 +54,7 @@ type Tape struct {
 
 	// What has ended, for the next to use.
 	frames    []*Frame
+	excesses  []*nodeExcess
 	backwards []*backward
 }
 

@@ -10,9 +10,16 @@ func (x *Tensor) viewOf(op, node string, shape, strides []int64, offset int64, b
 	return x.viewAs(op, node, x.tape.layout(shape, strides), offset, back)
 }
 
-// viewAs is viewOf for a layout.
+// viewAs is viewOf for a layout. What C++ calls needs no activation: nothing is
+// allocated in it, and the argument is the caller's.
 func (x *Tensor) viewAs(op, node string, l *layout, offset int64, back func(b *backward)) *Tensor {
-	c := x.tape.begin(op, x)
+	t := x.tape
+	if !t.python {
+		y := x.trackedAlias(node, l, offset, back)
+		y.watch(x)
+		return y
+	}
+	c := t.begin(op, x)
 	y := x.trackedAlias(node, l, offset, back)
 	y.watch(x)
 	return c.end(y)
@@ -43,13 +50,26 @@ func (x *Tensor) base() *Tensor {
 
 // View is x.view(shape); one size may be -1.
 func (x *Tensor) View(shape ...int64) *Tensor {
-	shape = inferShape(shape, x.numel)
-	var buf [8]int64
-	strides, ok := viewStrides(buf[:0], x.shape, x.strides, shape)
-	if !ok {
+	l := x.viewed(inferShape(shape, x.numel))
+	if l == nil {
 		panic("trace: view of a tensor whose strides do not allow it; use Reshape")
 	}
-	return x.viewOf("view", "ViewBackward0", shape, strides, x.offset, reshapeBackward)
+	return x.viewAs("view", "ViewBackward0", l, x.offset, reshapeBackward)
+}
+
+// viewed is the layout of x in another shape, nil if its strides allow no view.
+func (x *Tensor) viewed(shape []int64) *layout {
+	l := x.layout
+	if l.reshaped != nil && sameInts(l.reshaped.shape, shape) {
+		return l.reshaped
+	}
+	var buf [8]int64
+	strides, ok := viewStrides(buf[:0], l.shape, l.strides, shape)
+	if !ok {
+		return nil
+	}
+	l.reshaped = x.tape.layout(shape, strides)
+	return l.reshaped
 }
 
 // Reshape is x.reshape(shape): a view where strides allow, else a copy.
@@ -59,9 +79,8 @@ func (x *Tensor) Reshape(shape ...int64) *Tensor {
 }
 
 func (x *Tensor) reshape(shape []int64) *Tensor {
-	var buf [8]int64
-	if strides, ok := viewStrides(buf[:0], x.shape, x.strides, shape); ok {
-		return x.viewOf("reshape", "ViewBackward0", shape, strides, x.offset, reshapeBackward)
+	if l := x.viewed(shape); l != nil {
+		return x.viewAs("reshape", "ViewBackward0", l, x.offset, reshapeBackward)
 	}
 	// _unsafe_view of a clone.
 	c := x.tape.begin("reshape", x)
@@ -82,13 +101,11 @@ func reshapeBackward(b *backward) { b.give(0, b.grad.reshape(b.input(0).shape)) 
 // unsafeView is _unsafe_view of a tensor whose strides allow it: autograd does
 // not know it to be a view.
 func (x *Tensor) unsafeView(shape []int64) *Tensor {
-	var buf [8]int64
-	strides, ok := viewStrides(buf[:0], x.shape, x.strides, shape)
-	if !ok {
+	l := x.viewed(shape)
+	if l == nil {
 		panic("trace: _unsafe_view of a tensor whose strides do not allow it")
 	}
-	c := x.tape.begin("_unsafe_view", x)
-	return c.end(x.trackedAlias("UnsafeViewBackward0", x.tape.layout(shape, strides), x.offset, reshapeBackward))
+	return x.trackedAlias("UnsafeViewBackward0", l, x.offset, reshapeBackward)
 }
 
 // inferShape fills in the one size given as -1.
