@@ -131,9 +131,12 @@ func readRules(files fs.FS, name string) (*rules, error) {
 // in preorder: "feature < threshold", or "= choice".
 func parseRules(text string) (*rules, error) {
 	r := &rules{}
-	p := ruleParser{lines: strings.Split(text, "\n")}
+	p := ruleParser{lines: strings.Split(text, "\n"), features: map[string]int16{}}
+	for i, name := range featureNames {
+		p.features[name] = int16(i)
+	}
 	for p.skipBlank(); p.at < len(p.lines); p.skipBlank() {
-		words := strings.Fields(p.lines[p.at])
+		words := p.words()
 		if len(words) != 2 {
 			return nil, fmt.Errorf("line %d: want a head of two words, have %q", p.at+1, p.lines[p.at])
 		}
@@ -175,8 +178,17 @@ func (r *rules) forest(kind, precision string) (*forest, error) {
 type ruleParser struct {
 	lines []string
 	at    int
+	// split are the words of a line; each line takes the place of the one before.
+	split    []string
+	features map[string]int16
 	// choices are the choices of the current forest.
 	choices map[string]uint16
+}
+
+// words are those of the current line, until the next call.
+func (p *ruleParser) words() []string {
+	p.split = slices.AppendSeq(p.split[:0], strings.FieldsSeq(p.lines[p.at]))
+	return p.split
 }
 
 // skipBlank passes over empty and comment lines.
@@ -215,7 +227,7 @@ func (p *ruleParser) forest(o *forest) error {
 
 // head says whether the current line starts another forest.
 func (p *ruleParser) head() bool {
-	words := strings.Fields(p.lines[p.at])
+	words := p.words()
 	return slices.Contains(kindNames[:], words[0])
 }
 
@@ -225,7 +237,7 @@ func (p *ruleParser) node(t *tree, o *forest) error {
 	if p.at == len(p.lines) {
 		return fmt.Errorf("the tree ends in the middle")
 	}
-	words := strings.Fields(p.lines[p.at])
+	words := p.words()
 	if words[0] == "=" && len(words) == 2 {
 		choice, err := p.choice(o, words[1])
 		if err != nil {
@@ -238,8 +250,8 @@ func (p *ruleParser) node(t *tree, o *forest) error {
 	if len(words) != 3 || words[1] != "<" {
 		return fmt.Errorf("want \"feature < threshold\", have %q", p.lines[p.at])
 	}
-	feature := slices.Index(featureNames[:], words[0])
-	if feature < 0 {
+	feature, ok := p.features[words[0]]
+	if !ok {
 		return fmt.Errorf("unknown feature %q", words[0])
 	}
 	threshold, err := strconv.ParseFloat(words[2], 32)
@@ -247,7 +259,7 @@ func (p *ruleParser) node(t *tree, o *forest) error {
 		return err
 	}
 	index := len(*t)
-	*t = append(*t, node{feature: int16(feature), threshold: float32(threshold)})
+	*t = append(*t, node{feature: feature, threshold: float32(threshold)})
 	p.at++
 	if err := p.node(t, o); err != nil {
 		return err
