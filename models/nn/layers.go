@@ -102,7 +102,7 @@ func NewBatchNorm(channels int64) *BatchNorm {
 func (b *BatchNorm) Forward(_ *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	if b.Training() && x.Numel() == x.Size(1) {
 		x.Tape().Raise(fmt.Errorf("ValueError: Expected more than 1 value per channel when training, got input size torch.Size(%s) in layer %s",
-			strings.ReplaceAll(fmt.Sprint(x.Shape()), " ", ", "), b.path))
+			strings.ReplaceAll(fmt.Sprint(x.Shape()), " ", ", "), b.path.Name))
 	}
 	return x.BatchNorm(trace.BatchNormState{
 		Weight: b.Weight.T(), Bias: b.Bias.T(), Mean: b.RunningMean.T(), Var: b.RunningVar.T(), Training: b.Training(),

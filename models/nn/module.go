@@ -15,13 +15,13 @@ import (
 // Its parameters, buffers and children are the exported fields of the layer,
 // in the order of their declaration, which must be PyTorch's order.
 type Module struct {
-	path string
+	path trace.Path
 	eval bool
 }
 
-// ModulePath is the module's name in named_modules(), known once the model
-// has been given to [NewTree].
-func (m *Module) ModulePath() string { return m.path }
+// ModulePath is where the module is in the model, known once that has been given
+// to [NewTree].
+func (m *Module) ModulePath() *trace.Path { return &m.path }
 
 // Training reports whether the module is in training mode.
 func (m *Module) Training() bool { return !m.eval }
@@ -118,7 +118,7 @@ func (t *Tree) walk(v reflect.Value, path string) {
 		}
 		t.seen[v.Pointer()] = true
 		if m, ok := v.Interface().(interface{ base() *Module }); ok {
-			m.base().path = path
+			m.base().path = trace.Path{Name: path}
 			t.modules = append(t.modules, m.base())
 		}
 		t.module(v.Elem(), path)

@@ -49,17 +49,21 @@ type Operand struct {
 // have the traffic and the arithmetic of the real one.
 type Op struct {
 	Work Work
-	Site uint32
+	// Precision of the arithmetic.
+	Precision Precision
+	Site      uint32
 	// Reads and Writes are half-open ranges of Program.Operands.
 	Reads, Writes Span
 	// FLOPs counts a multiply-add as two.
 	FLOPs int64
-	// Precision of the arithmetic.
-	Precision Precision
-	// M, N, K and Batch give the matrix product an op of Work [Matmul],
-	// [Convolution] or [Attention] amounts to; zero otherwise.
-	M, N, K, Batch int64
+	// Product is the number of the matrix product in Program.Products that an
+	// op of Work [Matmul], [Convolution] or [Attention] amounts to, counted from
+	// one; zero is none.
+	Product uint32
 }
+
+// Product is Batch matrix products of [M, K] with [K, N].
+type Product struct{ M, N, K, Batch int64 }
 
 // Span is a half-open range of indices.
 type Span struct{ From, To uint32 }
@@ -140,6 +144,15 @@ type Program struct {
 	Buffers      []Buffer
 	Ops          []Op
 	Operands     []Operand
+	Products     []Product
 	Sites        []Site
 	Phases       []Phase
+}
+
+// ProductOf is the matrix product that an op amounts to; zero if it is none.
+func (p *Program) ProductOf(op *Op) Product {
+	if op.Product == 0 {
+		return Product{}
+	}
+	return p.Products[op.Product-1]
 }

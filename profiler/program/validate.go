@@ -79,6 +79,9 @@ func (v *validator) launch(op uint32) error {
 	if o.Work >= numWorks || o.Precision >= numPrecisions || int(o.Site) >= len(v.p.Sites) {
 		return fmt.Errorf("launch: op %d is of unknown work, precision or site", op)
 	}
+	if int(o.Product) > len(v.p.Products) {
+		return fmt.Errorf("launch: op %d is product %d of %d", op, o.Product, len(v.p.Products))
+	}
 	for _, span := range []Span{o.Reads, o.Writes} {
 		if span.From > span.To || int(span.To) > len(v.p.Operands) {
 			return fmt.Errorf("launch: op %d has operands %d to %d of %d", op, span.From, span.To, len(v.p.Operands))

@@ -40,6 +40,7 @@ func TestUnsoundProgramIsNamed(t *testing.T) {
 		{"no bytes", func(p *Program) { p.Buffers[0].Bytes = 0 }, "buffer 0 has 0 bytes"},
 		{"no such class", func(p *Program) { p.Buffers[0].Class = NumClasses }, "unknown class"},
 		{"no such site", func(p *Program) { p.Buffers[0].Site = 3 }, "unknown site 3"},
+		{"no such product", func(p *Program) { p.Ops[0].Product = 1 }, "op 0 is product 1 of 0"},
 		{"no such operand", func(p *Program) { p.Ops[0].Writes.To = 3 }, "operands 1 to 3 of 2"},
 		{"more than it has", func(p *Program) { p.Operands[1].Bytes = 17 }, "touches 17 bytes of buffer 1, which has 16"},
 	}

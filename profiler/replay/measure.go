@@ -220,7 +220,8 @@ func merge(known, seen []device.Neighbor) []device.Neighbor {
 func (w *measurer) launch(op *program.Op, address func(uint32) uint64) error {
 	k := &w.kernel
 	k.Work, k.Precision, k.FLOPs = op.Work, op.Precision, op.FLOPs
-	k.M, k.N, k.K, k.Batch = op.M, op.N, op.K, op.Batch
+	x := w.program.ProductOf(op)
+	k.M, k.N, k.K, k.Batch = x.M, x.N, x.K, x.Batch
 	k.Reads = w.ranges(k.Reads[:0], op.Reads, address)
 	k.Writes = w.ranges(k.Writes[:0], op.Writes, address)
 	return w.device.Launch(*k)

@@ -165,13 +165,13 @@ func (x *Tensor) safeSoftmax() *Tensor {
 	return c.end(y)
 }
 
-// attentionWork is what an attention kernel computes: passes is the number of
-// matrix products of that size.
-func attentionWork(q, k *Tensor, causal bool, passes int64) program.Op {
-	batch, m, n, d := q.shape[0]*q.shape[1], q.shape[2], k.shape[2], q.shape[3]
-	flops := 2 * passes * batch * m * n * d
+// launchAttention records an attention kernel: passes is the number of matrix
+// products of its size that it computes.
+func (t *Tape) launchAttention(q, k *Tensor, causal bool, passes int64, writes, reads []*Tensor) {
+	p := program.Product{M: q.shape[2], N: k.shape[2], K: q.shape[3], Batch: q.shape[0] * q.shape[1]}
+	flops := 2 * passes * p.Batch * p.M * p.N * p.K
 	if causal {
 		flops /= 2
 	}
-	return program.Op{Work: program.Attention, FLOPs: flops, M: m, N: n, K: d, Batch: batch}
+	t.launchProduct(program.Op{Work: program.Attention, FLOPs: flops}, p, writes, reads)
 }

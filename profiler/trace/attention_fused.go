@@ -46,7 +46,7 @@ func (q *Tensor) flashForward(k, v *Tensor, a AttentionArgs) (y, lse, rng, unuse
 	if a.Dropout > 0 {
 		c.set(&rng, t.empty(I64, 2))
 	}
-	t.launch(attentionWork(q, k, a.IsCausal, 2), []*Tensor{out, lse}, []*Tensor{q, k, v})
+	t.launchAttention(q, k, a.IsCausal, 2, []*Tensor{out, lse}, []*Tensor{q, k, v})
 	y = out.headsTransposed()
 	c.endAll(y, lse, rng, unused)
 	return y, lse, rng, unused
@@ -118,7 +118,7 @@ func (b *backward) flashGradients(a AttentionArgs) {
 		wideK = b.let(t.empty(q.dtype, batch, keys, heads, d))
 		wideV = b.let(t.empty(q.dtype, batch, keys, heads, d))
 	}
-	t.launch(attentionWork(q, k, a.IsCausal, 5), []*Tensor{dq, wideK, wideV, delta, sum}, []*Tensor{grad, q, k, v, out, b.saved(3)})
+	t.launchAttention(q, k, a.IsCausal, 5, []*Tensor{dq, wideK, wideV, delta, sum}, []*Tensor{grad, q, k, v, out, b.saved(3)})
 	if wideK != dk {
 		t.launchElementwise(dk, 1, dk, wideK)
 		t.launchElementwise(dv, 1, dv, wideV)
@@ -162,7 +162,7 @@ func (q *Tensor) cudnnForward(k, v *Tensor, a AttentionArgs, keep bool) (y, lse,
 		lse = c.let(t.empty(F32, q.shape[0], q.shape[1], q.shape[2], 1))
 	}
 	c.let(t.workspace(cudnnAttentionWorkspace))
-	t.launch(attentionWork(q, k, a.IsCausal, 2), []*Tensor{y, lse}, []*Tensor{q, k, v, a.Mask})
+	t.launchAttention(q, k, a.IsCausal, 2, []*Tensor{y, lse}, []*Tensor{q, k, v, a.Mask})
 	if lse == nil {
 		c.endAll(y, seed, offset)
 		return y, nil, seed, offset
@@ -206,7 +206,7 @@ func (b *backward) cudnnGradients(a AttentionArgs) {
 		bytes += groups * (k.Bytes() + v.Bytes())
 	}
 	work := b.let(t.workspace(bytes))
-	t.launch(attentionWork(q, k, a.IsCausal, 5), []*Tensor{dq, dk, dv, work}, []*Tensor{grad, q, k, v, y, lse, b.saved(0)})
+	t.launchAttention(q, k, a.IsCausal, 5, []*Tensor{dq, dk, dv, work}, []*Tensor{grad, q, k, v, y, lse, b.saved(0)})
 	b.giveAll(dq.retain(), dk.retain(), dv.retain())
 }
 
@@ -243,7 +243,7 @@ func (q *Tensor) efficientForward(k, v *Tensor, a AttentionArgs, keep bool) (y, 
 		// Wide heads do not fit into registers.
 		c.let(t.empty(F32, batch, length, heads, d))
 	}
-	t.launch(attentionWork(q, k, a.IsCausal, 2), []*Tensor{out, lse}, []*Tensor{q, k, v, a.Mask})
+	t.launchAttention(q, k, a.IsCausal, 2, []*Tensor{out, lse}, []*Tensor{q, k, v, a.Mask})
 	y = out.headsTransposed()
 	c.endAll(y, lse)
 	return y, lse
@@ -270,7 +270,7 @@ func (b *backward) efficientGradients(a AttentionArgs) {
 	if bytes := kernel.workspace(q, k, v); bytes > 0 {
 		work = t.empty(U8, bytes).retain()
 	}
-	t.launch(attentionWork(q, k, a.IsCausal, 5), []*Tensor{dq, dk, dv, dmask, work}, []*Tensor{grad, q, k, v, y, lse, delta, mask})
+	t.launchAttention(q, k, a.IsCausal, 5, []*Tensor{dq, dk, dv, dmask, work}, []*Tensor{grad, q, k, v, y, lse, delta, mask})
 	b.drop(delta)
 	if work != nil {
 		work.release()

@@ -168,7 +168,8 @@ func (x *Tensor) convForward(w, bias *Tensor, args ConvArgs) *Tensor {
 	default:
 		y = c.let(cudnnConvForward(args, x.contiguousIn(convChannelsLast(x, w)), w, convForward))
 	}
-	t.launch(args.work(x, w, y, convForward), []*Tensor{y}, []*Tensor{x, w})
+	op, product := args.work(x, w, y, convForward)
+	t.launchProduct(op, product, []*Tensor{y}, []*Tensor{x, w})
 	if bias != nil {
 		t.launchElementwise(y, 1, y, bias)
 	}
@@ -181,26 +182,27 @@ func (x *Tensor) convForward(w, bias *Tensor, args ConvArgs) *Tensor {
 // work is the implicit matrix product of one direction of a convolution,
 // batched over the groups. Its weight is [F, C/groups, taps]: F are the
 // channels of features, the output or, of a transposed one, the input.
-func (a ConvArgs) work(x, w, y *Tensor, dir convDirection) program.Op {
+func (a ConvArgs) work(x, w, y *Tensor, dir convDirection) (program.Op, program.Product) {
 	features := y
 	if a.Transposed {
 		features = x
 	}
 	filters, taps := w.shape[0]/a.Groups, numel(w.shape[1:])
 	positions := features.numel / max(features.shape[1], 1)
-	op := program.Op{Work: program.Convolution, FLOPs: 2 * features.numel * taps, Batch: a.Groups}
+	op := program.Op{Work: program.Convolution, FLOPs: 2 * features.numel * taps}
+	p := program.Product{Batch: a.Groups}
 	switch {
 	case dir == convWeight:
-		op.M, op.N, op.K = filters, taps, positions
+		p.M, p.N, p.K = filters, taps, positions
 	case (dir == convForward) != a.Transposed:
-		op.M, op.N, op.K = filters, positions, taps
+		p.M, p.N, p.K = filters, positions, taps
 	default: // the sum over features: a gradient of images
-		op.M, op.N, op.K = taps, positions, filters
+		p.M, p.N, p.K = taps, positions, filters
 	}
 	if x.dtype == F32 && x.tape.board.Capability >= 80 && !a.nativeDepthwise(x, w) {
 		op.Precision = program.TF32 // torch.backends.cudnn.allow_tf32 is on by default
 	}
-	return op
+	return op, p
 }
 
 // convBackward is convolution_backward: the gradients of input and weight,
@@ -226,7 +228,8 @@ func convBackward(b *backward, args ConvArgs) {
 		for i, y := range []*Tensor{gx, gw} {
 			if y != nil {
 				other := [...]*Tensor{w, x}[i]
-				t.launch(args.work(x, w, g, [...]convDirection{convInput, convWeight}[i]), []*Tensor{y}, []*Tensor{g, other})
+				op, product := args.work(x, w, g, [...]convDirection{convInput, convWeight}[i])
+				t.launchProduct(op, product, []*Tensor{y}, []*Tensor{g, other})
 				if args.flat {
 					y = y.view3d()
 				}

@@ -78,7 +78,8 @@ func TestConvDirectionsDoEqualWork(t *testing.T) {
 		require.Len(t, work, 3)
 		for _, op := range work {
 			require.Equal(t, work[0].FLOPs, op.FLOPs)
-			require.Equal(t, 2*op.M*op.N*op.K*op.Batch, op.FLOPs)
+			p := tape.Program().ProductOf(&op)
+			require.Equal(t, 2*p.M*p.N*p.K*p.Batch, op.FLOPs)
 		}
 	})
 }

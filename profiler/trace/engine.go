@@ -249,11 +249,7 @@ func (g *graphTask) run(n *Node) {
 // start takes over the gradients and unpacks the saved tensors; it returns nil
 // if no gradient came at all.
 func (n *Node) start(grads []*Tensor) *backward {
-	any := false
-	for _, x := range grads {
-		any = any || x != nil
-	}
-	if !any {
+	if !slices.ContainsFunc(grads, func(x *Tensor) bool { return x != nil }) {
 		return nil
 	}
 	if n.apply == nil {
@@ -267,14 +263,13 @@ func (n *Node) start(grads []*Tensor) *backward {
 		b = &backward{}
 	}
 	b.node, b.grad = n, grads[0]
-	b.grads = append(b.ins[:0], grads...)
-	clear(grads)
-	b.outs, b.keeps = [4]*Tensor{}, [4]*Tensor{}
-	b.out = atLeast(b.outs[:], len(n.next()))
-	b.kept = atLeast(b.keeps[:], n.numSaved())
-	for i := range b.kept {
-		b.kept[i] = t.unpack(n.saved(i))
+	b.ins, b.outs, b.keeps = [1]*Tensor{}, [4]*Tensor{}, [4]*Tensor{}
+	b.grads = atLeast(b.ins[:], len(grads))
+	for i, x := range grads {
+		b.grads[i], grads[i] = x, nil
 	}
+	b.out = atLeast(b.outs[:], len(n.next()))
+	n.unpack(b)
 	b.call = t.begin(n.name)
 	t.op = ""
 	return b
@@ -288,11 +283,27 @@ func atLeast(nils []*Tensor, n int) []*Tensor {
 	return nils[:n]
 }
 
+// unpack hands what the node has saved to b.
+func (n *Node) unpack(b *backward) {
+	if n.inputs != exceeding {
+		b.keeps = n.kept
+		b.kept = b.keeps[:n.saves]
+		return
+	}
+	b.kept = atLeast(b.keeps[:], len(n.more.saved))
+	for i, s := range n.more.saved {
+		b.kept[i] = n.t.unpack(s)
+	}
+}
+
 // dropUnpacked lets go of what hooks gave for saved tensors: unlike tensors
 // that the node itself keeps, they are locals of its function.
 func (n *Node) dropUnpacked(b *backward) {
-	for i := len(b.kept) - 1; i >= 0; i-- {
-		if n.saved(i).pack != nil && b.kept[i] != nil {
+	if n.inputs != exceeding {
+		return
+	}
+	for i, s := range slices.Backward(n.more.saved) {
+		if s.pack != nil && b.kept[i] != nil {
 			b.kept[i].release()
 		}
 	}

@@ -188,8 +188,8 @@ func (t *Tape) funcFrame(args ...*Tensor) *Frame {
 
 // In names the module whose code the frame runs, if it knows its path.
 func (f *Frame) In(m any) {
-	if p, ok := m.(interface{ ModulePath() string }); ok {
-		f.t.place = f.t.placeOf(p.ModulePath())
+	if p, ok := m.(interface{ ModulePath() *Path }); ok {
+		f.t.place = f.t.placeOn(p.ModulePath())
 	}
 }
 

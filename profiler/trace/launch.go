@@ -30,6 +30,16 @@ func (t *Tape) launch(op program.Op, writes, reads []*Tensor) {
 	t.emit(program.Launch, uint32(len(p.Ops)-1))
 }
 
+// launchProduct is launch for an op that amounts to a matrix product.
+func (t *Tape) launchProduct(op program.Op, p program.Product, writes, reads []*Tensor) {
+	if t.hooks.muted {
+		return
+	}
+	push(&t.prog.Products, p)
+	op.Product = uint32(len(t.prog.Products))
+	t.launch(op, writes, reads)
+}
+
 func (t *Tape) launchElementwise(out *Tensor, flopsPerElement int64, ins ...*Tensor) {
 	t.launch(program.Op{Work: program.Elementwise, FLOPs: flopsPerElement * out.numel}, []*Tensor{out}, ins)
 }

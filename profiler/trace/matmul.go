@@ -3,7 +3,8 @@ package trace
 import "github.com/vprof/vprof/profiler/program"
 
 func (t *Tape) launchGEMM(y *Tensor, batch, m, n, k int64, ins ...*Tensor) {
-	t.launch(program.Op{Work: program.Matmul, FLOPs: 2 * batch * m * n * k, M: m, N: n, K: k, Batch: batch}, []*Tensor{y}, ins)
+	op := program.Op{Work: program.Matmul, FLOPs: 2 * batch * m * n * k}
+	t.launchProduct(op, program.Product{M: m, N: n, K: k, Batch: batch}, []*Tensor{y}, ins)
 }
 
 // MM is torch.mm of two matrices.

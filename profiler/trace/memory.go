@@ -31,7 +31,7 @@ func (t *Tape) Finish() *program.Program {
 	p := &program.Program{
 		Instructions: slices.Clone(m.prog.Instructions), Buffers: slices.Clone(m.prog.Buffers),
 		Ops: slices.Clone(m.prog.Ops), Operands: slices.Clone(m.prog.Operands),
-		Sites: slices.Clone(m.prog.Sites), Phases: slices.Clone(m.prog.Phases),
+		Products: slices.Clone(m.prog.Products), Sites: slices.Clone(m.prog.Sites), Phases: slices.Clone(m.prog.Phases),
 	}
 	m.empty()
 	memories.Put(m)
@@ -49,7 +49,7 @@ func (m *memory) empty() {
 	m.sites = m.sites[:0]
 	p := &m.prog
 	p.Instructions, p.Buffers, p.Ops = p.Instructions[:0], p.Buffers[:0], p.Ops[:0]
-	p.Operands, p.Sites, p.Phases = p.Operands[:0], p.Sites[:0], p.Phases[:0]
+	p.Operands, p.Products, p.Sites, p.Phases = p.Operands[:0], p.Products[:0], p.Sites[:0], p.Phases[:0]
 }
 
 // slab hands out things of one type from large pieces, and takes them back.

@@ -158,8 +158,16 @@ func (n *Node) saved(i int) saved {
 
 // forget gives up all that is kept.
 func (n *Node) forget() {
-	for i := range n.numSaved() {
-		s := n.saved(i)
+	if n.inputs != exceeding {
+		for _, x := range n.kept[:n.saves] {
+			if x != nil {
+				x.release()
+			}
+		}
+		n.saves = 0
+		return
+	}
+	for _, s := range n.more.saved {
 		if s.x != nil {
 			s.x.release()
 		}
@@ -167,11 +175,8 @@ func (n *Node) forget() {
 			s.pack.release()
 		}
 	}
-	n.saves = 0
-	if n.inputs == exceeding {
-		clear(n.more.saved)
-		n.more.saved = n.more.saved[:0]
-	}
+	clear(n.more.saved)
+	n.more.saved = n.more.saved[:0]
 }
 
 // addOutput takes up the next output, nil if there is none in its place.

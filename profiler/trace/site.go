@@ -24,6 +24,24 @@ type site struct {
 	before                  uint32 // the one before it in its place, as [place.last]
 }
 
+// Path is where a module is in its model. The module keeps it, so that a
+// recording finds at once what it knows of the module.
+type Path struct {
+	// Name is as in named_modules().
+	Name string
+
+	tape  *Tape // the last that asked, and
+	place *place
+}
+
+// placeOn is the module that keeps p.
+func (t *Tape) placeOn(p *Path) *place {
+	if p.tape != t {
+		p.tape, p.place = t, t.placeOf(p.Name)
+	}
+	return p.place
+}
+
 // placeOf is the module of the given path.
 func (t *Tape) placeOf(module string) *place {
 	p, known := t.places[module]
