@@ -6,14 +6,16 @@ import (
 	"encoding/json"
 	"errors"
 	"hash/crc32"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/bench/monitor"
@@ -282,14 +284,17 @@ func TestNamesThatAreNotUTF8StayValidJSON(t *testing.T) {
 func TestPrometheusGetsWhatIsKnown(t *testing.T) {
 	e := &monitor.Exporter{}
 	e.Set(looked(t))
-	registry := prometheus.NewPedanticRegistry()
-	require.NoError(t, registry.Register(e))
-	problems, err := testutil.GatherAndLint(registry)
+	served := httptest.NewServer(e)
+	defer served.Close()
+	answer, err := http.Get(served.URL)
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	problems, err := promlint.New(answer.Body).Lint()
 	require.NoError(t, err)
 	for _, p := range problems { // dcgm-exporter's names and labels are as they are
 		require.True(t, strings.HasPrefix(p.Metric, "DCGM_FI_DEV_") || strings.HasPrefix(p.Text, "label names"), "%v", p)
 	}
-	require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
+	require.NoError(t, testutil.ScrapeAndCompare(served.URL, strings.NewReader(`
 # HELP DCGM_FI_DEV_FB_USED Framebuffer memory used (in MiB).
 # TYPE DCGM_FI_DEV_FB_USED gauge
 DCGM_FI_DEV_FB_USED{UUID="GPU-1",gpu="0",modelName="Card"} 300
@@ -301,6 +306,23 @@ vprof_memory_peak_bytes{UUID="GPU-1",gpu="0",modelName="Card"} 3.145728e+08
 vprof_process_memory_bytes{UUID="GPU-1",gpu="0",modelName="Card",pid="7",program="python"} 1.048576e+08
 vprof_process_memory_bytes{UUID="GPU-1",gpu="0",modelName="Card",pid="9",program=""} 2.097152e+08
 `), "DCGM_FI_DEV_FB_USED", "vprof_memory_peak_bytes", "vprof_process_memory_bytes", "DCGM_FI_DEV_GPU_TEMP", "vprof_watched_memory_bytes"))
+}
+
+// Whatever a board calls itself, Prometheus can read the answer, of which there
+// is none where nothing is known.
+func TestPrometheusGetsNamesThatAreNotUTF8(t *testing.T) {
+	e := &monitor.Exporter{}
+	e.Set([]monitor.Sample{{Name: "Card\xff\"\n", Error: "lost"}})
+	answer := httptest.NewRecorder()
+	e.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	require.Contains(t, answer.Body.String(), `modelName="Card�\"\n"} 0`)
+	require.NotContains(t, answer.Body.String(), "vprof_process_memory_bytes")
+
+	e.Set(nil)
+	answer = httptest.NewRecorder()
+	e.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	require.Equal(t, http.StatusOK, answer.Code)
+	require.Empty(t, answer.Body.String())
 }
 
 // The framing is TensorFlow's: length, masked CRC-32C of it, data, and of that.

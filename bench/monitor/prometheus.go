@@ -1,14 +1,21 @@
 package monitor
 
 import (
+	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
-	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
 )
 
 // Exporter gives the latest samples to Prometheus. Where the figure is that of
 // NVIDIA's dcgm-exporter, so are name and labels; ours begin with vprof_.
+//
+// It encodes Prometheus's types without its client library, whose collectors of
+// what a program counts of itself cost each start of any verb a millisecond.
 type Exporter struct {
 	mu      sync.Mutex
 	samples []Sample
@@ -23,12 +30,8 @@ func (e *Exporter) Set(samples []Sample) {
 
 // metric is a figure of a sample; false if it is not known.
 type metric struct {
-	desc  *prometheus.Desc
-	value func(Sample) (float64, bool)
-}
-
-func describe(name, help string, value func(Sample) (float64, bool)) metric {
-	return metric{prometheus.NewDesc(name, help, []string{"gpu", "UUID", "modelName"}, nil), value}
+	name, help string
+	value      func(Sample) (float64, bool)
 }
 
 func known[T int | float64](v *T) (float64, bool) {
@@ -46,60 +49,86 @@ func readable(of func(Sample) float64) func(Sample) (float64, bool) {
 }
 
 var metrics = []metric{
-	describe("DCGM_FI_DEV_FB_USED", "Framebuffer memory used (in MiB).", readable(func(s Sample) float64 { return float64(s.Used) / mib })),
-	describe("DCGM_FI_DEV_FB_FREE", "Framebuffer memory free (in MiB).", readable(func(s Sample) float64 { return float64(s.Total-s.Used) / mib })),
-	describe("DCGM_FI_DEV_FB_RESERVED", "Framebuffer memory reserved by the driver (in MiB).", readable(func(s Sample) float64 { return float64(s.Driver) / mib })),
-	describe("DCGM_FI_DEV_GPU_UTIL", "GPU utilization (in %).", func(s Sample) (float64, bool) { return known(s.GPUPercent) }),
-	describe("DCGM_FI_DEV_MEM_COPY_UTIL", "Memory utilization (in %).", func(s Sample) (float64, bool) { return known(s.MemPercent) }),
-	describe("DCGM_FI_DEV_GPU_TEMP", "GPU temperature (in C).", func(s Sample) (float64, bool) { return known(s.Celsius) }),
-	describe("DCGM_FI_DEV_POWER_USAGE", "Power draw (in W).", func(s Sample) (float64, bool) { return known(s.Watts) }),
-	describe("DCGM_FI_DEV_POWER_MGMT_LIMIT", "Power limit (in W).", func(s Sample) (float64, bool) { return known(s.LimitWatts) }),
-	describe("DCGM_FI_DEV_SM_CLOCK", "SM clock frequency (in MHz).", func(s Sample) (float64, bool) { return known(s.SMMHz) }),
-	describe("vprof_memory_total_bytes", "Memory that programs can have.", readable(func(s Sample) float64 { return float64(s.Total) })),
-	describe("vprof_memory_used_bytes", "Memory in use.", readable(func(s Sample) float64 { return float64(s.Used) })),
-	describe("vprof_memory_peak_bytes", "Most memory of what is watched that a look saw since the monitor began.", func(s Sample) (float64, bool) { return float64(s.Peak), true }),
-	describe("vprof_sampling_gap_seconds", "Longest time between two looks; a peak shorter than that may have escaped.", readable(func(s Sample) float64 { return s.Gap })),
-	describe("vprof_watched_memory_bytes", "Memory of the watched processes.", func(s Sample) (float64, bool) {
+	{"DCGM_FI_DEV_FB_USED", "Framebuffer memory used (in MiB).", readable(func(s Sample) float64 { return float64(s.Used) / mib })},
+	{"DCGM_FI_DEV_FB_FREE", "Framebuffer memory free (in MiB).", readable(func(s Sample) float64 { return float64(s.Total-s.Used) / mib })},
+	{"DCGM_FI_DEV_FB_RESERVED", "Framebuffer memory reserved by the driver (in MiB).", readable(func(s Sample) float64 { return float64(s.Driver) / mib })},
+	{"DCGM_FI_DEV_GPU_UTIL", "GPU utilization (in %).", func(s Sample) (float64, bool) { return known(s.GPUPercent) }},
+	{"DCGM_FI_DEV_MEM_COPY_UTIL", "Memory utilization (in %).", func(s Sample) (float64, bool) { return known(s.MemPercent) }},
+	{"DCGM_FI_DEV_GPU_TEMP", "GPU temperature (in C).", func(s Sample) (float64, bool) { return known(s.Celsius) }},
+	{"DCGM_FI_DEV_POWER_USAGE", "Power draw (in W).", func(s Sample) (float64, bool) { return known(s.Watts) }},
+	{"DCGM_FI_DEV_POWER_MGMT_LIMIT", "Power limit (in W).", func(s Sample) (float64, bool) { return known(s.LimitWatts) }},
+	{"DCGM_FI_DEV_SM_CLOCK", "SM clock frequency (in MHz).", func(s Sample) (float64, bool) { return known(s.SMMHz) }},
+	{"vprof_memory_total_bytes", "Memory that programs can have.", readable(func(s Sample) float64 { return float64(s.Total) })},
+	{"vprof_memory_used_bytes", "Memory in use.", readable(func(s Sample) float64 { return float64(s.Used) })},
+	{"vprof_memory_peak_bytes", "Most memory of what is watched that a look saw since the monitor began.", func(s Sample) (float64, bool) { return float64(s.Peak), true }},
+	{"vprof_sampling_gap_seconds", "Longest time between two looks; a peak shorter than that may have escaped.", readable(func(s Sample) float64 { return s.Gap })},
+	{"vprof_watched_memory_bytes", "Memory of the watched processes.", func(s Sample) (float64, bool) {
 		if s.Watched == nil || *s.Watched < 0 {
 			return 0, false
 		}
 		return float64(*s.Watched), true
-	}),
-	describe("vprof_board_readable", "1 if the last reading of the board succeeded.", func(s Sample) (float64, bool) {
+	}},
+	{"vprof_board_readable", "1 if the last reading of the board succeeded.", func(s Sample) (float64, bool) {
 		if s.Error != "" {
 			return 0, true
 		}
 		return 1, true
-	}),
+	}},
 }
 
-// processMemory is a figure of each process on a board.
-var processMemory = prometheus.NewDesc("vprof_process_memory_bytes", "Memory of a process.",
-	[]string{"gpu", "UUID", "modelName", "pid", "program"}, nil)
-
-// Describe implements [prometheus.Collector].
-func (e *Exporter) Describe(out chan<- *prometheus.Desc) {
-	for _, m := range metrics {
-		out <- m.desc
+// ServeHTTP implements [http.Handler] in the format that the client asks for.
+func (e *Exporter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	format := expfmt.NegotiateAccept(r.Header, expfmt.DefaultAcceptedFormats()...)
+	w.Header().Set("Content-Type", string(format))
+	to := expfmt.NewEncoder(w, format)
+	for _, f := range e.families() {
+		if err := to.Encode(f); err != nil {
+			return // the client has gone
+		}
 	}
-	out <- processMemory
 }
 
-// Collect implements [prometheus.Collector].
-func (e *Exporter) Collect(out chan<- prometheus.Metric) {
+// families are the metrics that have a value, each with its boards.
+func (e *Exporter) families() []*dto.MetricFamily {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, s := range e.samples {
-		for _, m := range metrics {
+	var all []*dto.MetricFamily
+	for _, m := range metrics {
+		f := gauge(m.name, m.help)
+		for _, s := range e.samples {
 			if v, ok := m.value(s); ok {
-				out <- prometheus.MustNewConstMetric(m.desc, prometheus.GaugeValue, v, strconv.Itoa(s.GPU), s.UUID, s.Name)
+				add(f, v, labels(s))
 			}
 		}
+		all = append(all, f)
+	}
+	f := gauge("vprof_process_memory_bytes", "Memory of a process.")
+	for _, s := range e.samples {
 		for _, p := range s.Processes {
 			if p.Used >= 0 {
-				out <- prometheus.MustNewConstMetric(processMemory, prometheus.GaugeValue, float64(p.Used),
-					strconv.Itoa(s.GPU), s.UUID, s.Name, strconv.Itoa(p.PID), p.Name)
+				add(f, float64(p.Used), append(labels(s), label("pid", strconv.Itoa(p.PID)), label("program", p.Name)))
 			}
 		}
 	}
+	all = append(all, f)
+	return slices.DeleteFunc(all, func(f *dto.MetricFamily) bool { return len(f.Metric) == 0 })
+}
+
+func gauge(name, help string) *dto.MetricFamily {
+	return &dto.MetricFamily{Name: &name, Help: &help, Type: dto.MetricType_GAUGE.Enum()}
+}
+
+func add(f *dto.MetricFamily, value float64, labels []*dto.LabelPair) {
+	f.Metric = append(f.Metric, &dto.Metric{Label: labels, Gauge: &dto.Gauge{Value: &value}})
+}
+
+// labels are those of a board, by dcgm-exporter's names and sorted by them.
+func labels(s Sample) []*dto.LabelPair {
+	return []*dto.LabelPair{label("UUID", s.UUID), label("gpu", strconv.Itoa(s.GPU)), label("modelName", s.Name)}
+}
+
+// label is a label whose value is UTF-8, as Prometheus wants it.
+func label(name, value string) *dto.LabelPair {
+	value = strings.ToValidUTF8(value, "\uFFFD")
+	return &dto.LabelPair{Name: &name, Value: &value}
 }

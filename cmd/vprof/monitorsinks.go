@@ -12,9 +12,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-
 	"github.com/vprof/vprof/bench/monitor"
 )
 
@@ -147,10 +144,8 @@ func serve(address string, e *monitor.Exporter) (net.Listener, error) {
 	if err != nil {
 		return nil, usagef("--listen: %w", err)
 	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(e)
 	mux := http.NewServeMux()
-	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.Handle("/metrics", e)
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	go func() { _ = server.Serve(l) }() // ends when the listener is closed
 	return l, nil
