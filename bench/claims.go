@@ -57,7 +57,7 @@ func (l *Lab) claimed(gpu device.GPU, batch int) []report.Claim {
 func Claims(ctx context.Context, m models.Model, gpu device.GPU, residuals Residuals) ([]report.Claim, error) {
 	a := &answers{model: m, residuals: residuals, known: map[string]*outlook{}}
 	var out []report.Claim
-	for _, g := range guides.All() {
+	for _, g := range guides.Naming(m.Name) {
 		for _, c := range g.Claims {
 			if !c.About(m.Name) {
 				continue

@@ -151,7 +151,7 @@ type Match struct {
 // say most about their conditions first.
 func Matching(m models.Model, c models.Case, gpu string) []Match {
 	var found []Match
-	for _, g := range All() {
+	for _, g := range Naming(m.Name) {
 		for _, claim := range g.Claims {
 			if claim.Of.Total() && claim.Than == nil && claim.About(m.Name) && claim.hold(m, c, gpu) {
 				found = append(found, Match{g, claim})

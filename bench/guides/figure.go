@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 
 	"go.yaml.in/yaml/v3"
 
@@ -29,14 +30,16 @@ var units = map[string]float64{
 	"B": 1, "KB": bytesize.KiB, "KiB": bytesize.KiB, "MB": bytesize.MiB, "MiB": bytesize.MiB, "GB": bytesize.GiB, "GiB": bytesize.GiB,
 }
 
-var figure = regexp.MustCompile(`^(≥ ?|~)?([0-9]+(?:\.[0-9]+)?)(?:-([0-9]+(?:\.[0-9]+)?))? ?(%|[KMG]?i?B)( or less)?$`)
+var figure = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(≥ ?|~)?([0-9]+(?:\.[0-9]+)?)(?:-([0-9]+(?:\.[0-9]+)?))? ?(%|[KMG]?i?B)( or less)?$`)
+})
 
 // ParseFigure reads a figure. "same" is a share of zero: nothing is saved.
 func ParseFigure(text string) (Figure, error) {
 	if text == "same" {
 		return Figure{Text: text, Share: true}, nil
 	}
-	m := figure.FindStringSubmatch(text)
+	m := figure().FindStringSubmatch(text)
 	if m == nil {
 		return Figure{}, fmt.Errorf("%q is no figure like ~5-6 GB, 30-40 %% or same", text)
 	}

@@ -1,13 +1,17 @@
 // Package guides holds, as data, what the guides of the shipped systems say
-// about memory: each figure with the conditions it is said of. It compares
-// nothing; package bench sets the figures against what vprof says.
+// about memory: each figure with the conditions it is said of, a file a guide.
+// It compares nothing; package bench sets the figures against what vprof says.
+//
+// What a guide calls MB and GB its code divides by 1024**2 and 1024**3. Where a
+// guide does not say what a figure counts, that is what the GPU shows in use.
 package guides
 
 import (
 	"bytes"
-	_ "embed" // guides.yaml
+	"embed"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -18,8 +22,8 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-//go:embed guides.yaml
-var data []byte
+//go:embed data/*.yaml
+var data embed.FS
 
 // Guide is what a project tells its users about memory.
 type Guide struct {
@@ -156,38 +160,70 @@ func (c Claim) check() error {
 	return c.Conditions.check()
 }
 
-// Read reads guides. The error names the guide and the claim.
-func Read(text []byte) ([]Guide, error) {
-	var all []Guide
+// Read reads a guide. The error names the guide and the claim.
+func Read(text []byte) (Guide, error) {
+	var g Guide
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	d.KnownFields(true)
-	if err := d.Decode(&all); err != nil {
-		return nil, fmt.Errorf("guides: %w", err)
+	if err := d.Decode(&g); err != nil && !errors.Is(err, io.EOF) {
+		return Guide{}, fmt.Errorf("guide: %w", err)
 	}
-	for i := range all {
-		g := &all[i]
-		if g.Title == "" || g.Project == "" {
-			return nil, fmt.Errorf("guides: guide %d has no title or project", i+1)
+	if g.Title == "" || g.Project == "" {
+		return Guide{}, errors.New("guide: it has no title or project")
+	}
+	for i := range g.Claims {
+		c := &g.Claims[i]
+		if c.Models == nil {
+			c.Models = g.Models
 		}
-		for j := range g.Claims {
-			c := &g.Claims[j]
-			if c.Models == nil {
-				c.Models = g.Models
-			}
-			if err := c.check(); err != nil {
-				return nil, fmt.Errorf("guides: %s: claim %d, %s: %w", g.Title, j+1, strings.TrimSpace(c.Where), err)
-			}
+		if err := c.check(); err != nil {
+			return Guide{}, fmt.Errorf("guide: %s: claim %d, %s: %w", g.Title, i+1, strings.TrimSpace(c.Where), err)
 		}
 	}
-	return all, nil
+	return g, nil
 }
 
-// All returns the guides. An error in guides.yaml is a bug of ours, which any
+// A file is a guide that is read when somebody asks for it.
+type file struct {
+	text []byte
+	read func() Guide
+}
+
+// files are the guides in data. An error in one is a bug of ours, which any
 // test of this package would show.
-var All = sync.OnceValue(func() []Guide {
-	all, err := Read(data)
+var files = sync.OnceValue(func() []file {
+	entries, err := data.ReadDir("data")
 	if err != nil {
 		panic(err)
 	}
+	var all []file
+	for _, e := range entries {
+		text, err := data.ReadFile("data/" + e.Name())
+		if err != nil {
+			panic(err)
+		}
+		all = append(all, file{text, sync.OnceValue(func() Guide {
+			g, err := Read(text)
+			if err != nil {
+				panic(fmt.Errorf("%s: %w", e.Name(), err))
+			}
+			return g
+		})})
+	}
 	return all
 })
+
+// All returns the guides.
+func All() []Guide { return Naming("") }
+
+// Naming returns the guides whose text has a model's name, which are all that
+// have a claim about it, and maybe others. Only they are read.
+func Naming(model string) []Guide {
+	var named []Guide
+	for _, f := range files() {
+		if bytes.Contains(f.text, []byte(model)) {
+			named = append(named, f.read())
+		}
+	}
+	return named
+}

@@ -39,6 +39,25 @@ func TestEveryClaimIsAboutACaseOfItsModels(t *testing.T) {
 	}
 }
 
+// What is not read because the model is not named has no claim about it.
+func TestGuidesNamingAModelHaveAllItsClaims(t *testing.T) {
+	about := func(guides []guides.Guide, model string) (n int) {
+		for _, g := range guides {
+			for _, c := range g.Claims {
+				if c.About(model) {
+					n++
+				}
+			}
+		}
+		return n
+	}
+	for _, m := range all.Models().All() {
+		require.Equal(t, about(guides.All(), m.Name), about(guides.Naming(m.Name), m.Name), m.Name)
+	}
+	require.Len(t, guides.Naming("redimnet-b2"), 1)
+	require.Empty(t, guides.Naming("redimnet-b0"))
+}
+
 func TestFiguresAreReadWithTheirLimits(t *testing.T) {
 	const mib, gib = 1 << 20, 1 << 30
 	for text, want := range map[string]guides.Figure{
@@ -98,7 +117,7 @@ func TestBatchRangesReadWhatTheyWrite(t *testing.T) {
 }
 
 func TestReadSaysWhichClaimIsWrong(t *testing.T) {
-	const head = "- {title: G, project: p, models: [m], claims: ["
+	const head = "{title: G, project: p, models: [m], claims: ["
 	for claim, want := range map[string]string{
 		"{where: a, of: device}":                                                       "it has no figure",
 		"{where: a, of: devices, figure: 1 GB}":                                        `there is no quantity "devices"`,
@@ -124,28 +143,28 @@ func TestReadSaysWhichClaimIsWrong(t *testing.T) {
 		_, err := guides.Read([]byte(head + claim + "]}"))
 		require.ErrorContains(t, err, want, claim)
 	}
-	_, err := guides.Read([]byte("- {title: G}"))
-	require.ErrorContains(t, err, "guide 1 has no title or project")
+	for _, text := range []string{"", "{title: G}"} {
+		_, err := guides.Read([]byte(text))
+		require.ErrorContains(t, err, "no title or project")
+	}
 }
 
 // FuzzRead: whatever is read either is refused or has claims with limits.
 func FuzzRead(f *testing.F) {
-	f.Add("- {title: G, project: p, models: [m], claims: [{where: a, of: device, figure: ~5-6 GB, batch: 8-16, than: {batch: 32}}]}")
-	f.Add("- {title: G, project: p, models: [m], claims: [{where: a, of: weights, figure: 1 MB, checkpointing: true, settings: {n: 3}, dataset: 1 GB}]}")
+	f.Add("{title: G, project: p, models: [m], claims: [{where: a, of: device, figure: ~5-6 GB, batch: 8-16, than: {batch: 32}}]}")
+	f.Add("{title: G, project: p, models: [m], claims: [{where: a, of: weights, figure: 1 MB, checkpointing: true, settings: {n: 3}, dataset: 1 GB}]}")
 	f.Fuzz(func(t *testing.T, text string) {
-		all, err := guides.Read([]byte(text))
+		g, err := guides.Read([]byte(text))
 		if err != nil {
-			require.True(t, strings.HasPrefix(err.Error(), "guides: "))
+			require.True(t, strings.HasPrefix(err.Error(), "guide: "))
 			return
 		}
-		for _, g := range all {
-			for _, c := range g.Claims {
-				require.LessOrEqual(t, c.Figure.Low, c.Figure.High)
-				require.GreaterOrEqual(t, c.Figure.Low, 0.0)
-				require.NotEmpty(t, c.Models)
-				require.NotEmpty(t, c.Says())
-				_ = c.Conditions.String()
-			}
+		for _, c := range g.Claims {
+			require.LessOrEqual(t, c.Figure.Low, c.Figure.High)
+			require.GreaterOrEqual(t, c.Figure.Low, 0.0)
+			require.NotEmpty(t, c.Models)
+			require.NotEmpty(t, c.Says())
+			_ = c.Conditions.String()
 		}
 	})
 }
