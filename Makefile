@@ -17,8 +17,8 @@ CUDA_RUN  = '^($(shell grep -l '^//go:build cuda' cmd/vprof/*_test.go | xargs gr
 
 all: build lint test
 
-build: ## the vprof binary
-	$(GO) build -trimpath -o vprof ./cmd/vprof
+build: ## the vprof binary; static, so that it runs on any Linux
+	CGO_ENABLED=0 $(GO) build -trimpath -o vprof ./cmd/vprof
 
 cuda: ## the vprof binary that also drives NVIDIA GPUs; needs a C compiler, no CUDA
 	$(CUDA_ENV) $(GO) build -trimpath -tags cuda -o vprof ./cmd/vprof

@@ -89,10 +89,8 @@ func (t *TensorBoard) record(data []byte) error {
 	return err
 }
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 // masked is TensorFlow's masked CRC-32C.
 func masked(data []byte) uint32 {
-	crc := crc32.Checksum(data, castagnoli)
+	crc := crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli))
 	return (crc>>15 | crc<<17) + 0xa282ead8
 }
