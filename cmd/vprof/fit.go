@@ -60,14 +60,11 @@ Exit code 3 says that nothing fits, 4 that there is no usable GPU for --auto,
 --profile or --device.`
 
 type fitOptions struct {
-	app    *app
-	c      caseFlags
-	board  boardFlags
-	budget budgetFlags
-	local  localFlags
-	apply  applyFlags
-	tune   []string
-	group  groupFlags
+	app *app
+	searchFlags
+	apply applyFlags
+	tune  []string
+	group groupFlags
 
 	effective, maxBatch int
 	formula             string
@@ -104,11 +101,7 @@ func newFitCmd(a *app) *cobra.Command {
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runFit(cmd.Context(), o) },
 	}
-	o.c.register(cmd, a)
-	o.c.registerAllocConf()
-	o.board.register(cmd, "`boards`: one like rtx-3060, a list, or all (see vprof gpus)")
-	o.budget.register(cmd)
-	o.local.register(cmd)
+	o.searchFlags.register(cmd, a, "`boards`: one like rtx-3060, a list, or all (see vprof gpus)")
 	o.apply.register(cmd)
 	o.group.register(cmd)
 	f := cmd.Flags()
@@ -127,7 +120,6 @@ func runFit(ctx context.Context, o *fitOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	s.Device = o.local.device
 	if err := o.out.open(); err != nil {
 		return err
 	}
@@ -167,52 +159,35 @@ func (o *fitOptions) run(ctx context.Context, s bench.Search) (*report.Fit, erro
 }
 
 // search is what the flags ask for.
-func (o *fitOptions) search() (bench.Search, error) {
-	none := bench.Search{}
+func (o *fitOptions) search() (s bench.Search, err error) {
 	if o.formula != "" && o.formula != "guide" {
-		return none, usagef("--formula: there is no formula %q; use guide", o.formula)
+		return s, usagef("--formula: there is no formula %q; use guide", o.formula)
 	}
 	if o.effective < 0 || o.maxBatch < 1 {
-		return none, usagef("--target-effective-batch and --max-batch are numbers of samples; the smallest is 1")
+		return s, usagef("--target-effective-batch and --max-batch are numbers of samples; the smallest is 1")
 	}
 	if o.effective > 0 && o.c.flags.Changed("accumulate") {
-		return none, usagef("--accumulate and --target-effective-batch contradict each other; give one")
+		return s, usagef("--accumulate and --target-effective-batch contradict each other; give one")
 	}
 	m, c, err := o.c.resolve(o.app)
 	if err != nil {
-		return none, err
+		return s, err
 	}
-	budget, err := o.budget.budget()
-	if err != nil {
-		return none, err
+	if s, err = o.searchFlags.search(o.app, m, c); err != nil {
+		return s, err
 	}
-	gpus, others, err := o.local.boards(o.app, &o.board)
-	if err != nil {
-		return none, err
+	s.Effective, s.MaxBatch = o.effective, o.maxBatch
+	if err := o.apply.check(len(s.GPUs)); err != nil {
+		return s, err
 	}
-	if err := o.apply.check(len(gpus)); err != nil {
-		return none, err
+	if s.Parallel, err = o.group.setup(s.Device != nil); err != nil {
+		return s, err
 	}
-	setup, err := o.group.setup(o.local.device != nil)
-	if err != nil {
-		return none, err
+	if s.Cases, err = o.cases(m, c); err != nil {
+		return s, err
 	}
-	cases, err := o.cases(m, c)
-	if err != nil {
-		return none, err
-	}
-	learned, err := o.c.learned.open(o.app)
-	if err != nil {
-		return none, err
-	}
-	speeds, err := o.c.learned.speeds(m.Name)
-	if err != nil {
-		return none, err
-	}
-	return bench.Search{
-		Model: m, Cases: cases, AllocConf: o.c.allocConf, GPUs: gpus, Budget: budget, Others: others,
-		Effective: o.effective, MaxBatch: o.maxBatch, Residuals: o.app.residuals, Learned: learned, Speeds: speeds, Parallel: setup,
-	}, nil
+	s.Speeds, err = o.c.learned.speeds(m.Name)
+	return s, err
 }
 
 // cases are the configurations: everything that no flag fixes.

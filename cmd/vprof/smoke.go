@@ -42,12 +42,9 @@ For CI without a GPU, commit the result of a good day and watch it: with
 code 3, too, and is named.`
 
 type smokeOptions struct {
-	app    *app
-	c      caseFlags
-	board  boardFlags
-	budget budgetFlags
-	local  localFlags
-	out    output
+	app *app
+	searchFlags
+	out output
 
 	batch, validation int
 	config            string
@@ -79,17 +76,13 @@ func newSmokeCmd(a *app) *cobra.Command {
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runSmoke(cmd.Context(), o) },
 	}
-	o.c.register(cmd, a)
-	o.c.registerAllocConf()
+	o.searchFlags.register(cmd, a, "`board` to simulate (see vprof gpus)")
 	f := cmd.Flags()
 	f.IntVar(&o.batch, "batch", 0, "batch size `n` (default: the configuration's, or the model's)")
 	f.IntVar(&o.validation, "validation-batch", 0, "batch size `n` of validation (default: the project's, or that of training)")
 	f.StringVar(&o.config, "config-path", "", "the project's configuration `file` to test")
 	f.StringArrayVar(&o.pairs, "map", nil, "where any other YAML, TOML or JSON of --config-path has a value, as `name=path.to.key`; names are batch, accumulate, amp, checkpointing and settings (repeatable)")
 	f.StringArrayVar(&o.longest, "longest", nil, "a setting of the longest sample, as `name=value` (repeatable)")
-	o.board.register(cmd, "`board` to simulate (see vprof gpus)")
-	o.budget.register(cmd)
-	o.local.register(cmd)
 	f.BoolVar(&o.json, "json", false, "the same as --format json")
 	f.StringVar(&o.baseline, "watch-baseline", "", "also compare with `file`, an earlier result of --format json")
 	f.StringVar(&o.tolerance, "tolerance", "1%", "growth since the baseline that does not matter, as a `share`")
@@ -158,26 +151,13 @@ func (o *smokeOptions) test() (t bench.SmokeTest, err error) {
 	if o.batch > 0 {
 		c.Batch = o.batch
 	}
-	budget, err := o.budget.budget()
-	if err != nil {
+	if t.Search, err = o.search(o.app, m, c); err != nil {
 		return t, err
 	}
-	gpus, others, err := o.local.boards(o.app, &o.board)
-	if err != nil {
-		return t, err
-	}
-	if len(gpus) != 1 {
+	if len(t.GPUs) != 1 {
 		return t, usagef("--gpu: a smoke test is for one board")
 	}
-	learned, err := o.c.learned.open(o.app)
-	if err != nil {
-		return t, err
-	}
-	t = bench.SmokeTest{Validation: o.validation, Search: bench.Search{
-		Model: m, Cases: []models.Case{c}, AllocConf: o.c.allocConf, GPUs: gpus, Budget: budget, Others: others,
-		MaxBatch: c.Batch, Residuals: o.app.residuals, Learned: learned,
-	}}
-	t.Device = o.local.device
+	t.Validation, t.MaxBatch = o.validation, c.Batch
 	if len(o.longest) > 0 {
 		s := settingFlags{flags: o.c.flags, pairs: o.longest}
 		if t.Longest, err = s.pairValues("--longest"); err != nil {

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/vprof/vprof/bench"
+	"github.com/vprof/vprof/models"
+)
+
+// searchFlags say what is to fit where: a case, boards of the catalog or of this
+// machine, and how much of them may be filled.
+type searchFlags struct {
+	c      caseFlags
+	board  boardFlags
+	budget budgetFlags
+	local  localFlags
+}
+
+func (f *searchFlags) register(cmd *cobra.Command, a *app, boardUsage string) {
+	f.c.register(cmd, a)
+	f.c.registerAllocConf()
+	f.board.register(cmd, boardUsage)
+	f.budget.register(cmd)
+	f.local.register(cmd)
+}
+
+// search is that of a case of the model alone. A board to measure on is then
+// open, and local closes it, even after an error.
+func (f *searchFlags) search(a *app, m models.Model, c models.Case) (bench.Search, error) {
+	s := bench.Search{Model: m, Cases: []models.Case{c}, AllocConf: f.c.allocConf, Residuals: a.residuals}
+	var err error
+	if s.Budget, err = f.budget.budget(); err != nil {
+		return s, err
+	}
+	if s.GPUs, s.Others, err = f.local.boards(a, &f.board); err != nil {
+		return s, err
+	}
+	s.Device = f.local.device
+	s.Learned, err = f.c.learned.open(a)
+	return s, err
+}
