@@ -172,7 +172,7 @@ func preluBackward(b *backward) {
 	x, weight := b.saved(0), b.saved(1)
 	gx := b.t.elementwise(x.dtype, b.grad, x, weight)
 	gw := b.t.elementwise(weight.dtype, b.grad, x, weight)
-	b.t.launch(program.Op{Work: program.Elementwise, FLOPs: 4 * gx.numel}, []*Tensor{gx, gw}, []*Tensor{b.grad, x, weight})
+	b.t.launch(program.Elementwise, 4*gx.numel, []*Tensor{gx, gw}, []*Tensor{b.grad, x, weight})
 	b.out[0], b.out[1] = keepIf(gx, b.needs(0)), keepIf(gw, b.needs(1))
 	b.statement()
 }

@@ -173,5 +173,5 @@ func (t *Tape) launchAttention(q, k *Tensor, causal bool, passes int64, writes, 
 	if causal {
 		flops /= 2
 	}
-	t.launchProduct(program.Op{Work: program.Attention, FLOPs: flops}, p, writes, reads)
+	t.amountsTo(t.launch(program.Attention, flops, writes, reads), p)
 }

@@ -36,7 +36,7 @@ func (x *Tensor) NativeMultiheadAttention(w MultiheadWeights, needWeights bool) 
 	scores := c.let(t.empty(x.dtype, batch, w.Heads, length, length))
 	t.useBLAS()
 	t.launchGEMM(scores, batch*w.Heads, length, length, size, packed)
-	t.launch(program.Op{Work: program.Softmax, FLOPs: 5 * scores.numel}, []*Tensor{scores}, []*Tensor{scores})
+	t.launch(program.Softmax, 5*scores.numel, []*Tensor{scores}, []*Tensor{scores})
 	t.launchGEMM(packed, batch*w.Heads, length, size, length, scores, packed) // into what held the queries
 	if !needWeights {
 		c.drop(scores)

@@ -1,6 +1,10 @@
 package trace
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/vprof/vprof/profiler/program"
+)
 
 // Cat is torch.cat(xs, dim).
 func Cat(dim int, xs ...*Tensor) *Tensor {
@@ -22,7 +26,7 @@ func Cat(dim int, xs ...*Tensor) *Tensor {
 	} else {
 		y = t.empty(d, shape...)
 	}
-	t.launch(copyWork, []*Tensor{y}, xs)
+	t.launch(program.Copy, 0, []*Tensor{y}, xs)
 	if n := t.record("CatBackward0", xs...); n != nil {
 		n.yields(y)
 		sizes := make([]int64, len(xs))
@@ -57,7 +61,7 @@ func Stack(dim int, xs ...*Tensor) *Tensor {
 	}
 	shape := slices.Insert(slices.Clone(xs[0].shape), dim, int64(len(xs)))
 	y := t.empty(d, shape...)
-	t.launch(copyWork, []*Tensor{y}, xs)
+	t.launch(program.Copy, 0, []*Tensor{y}, xs)
 	if n := t.record("StackBackward0", xs...); n != nil {
 		n.yields(y)
 		n.apply = func(b *backward) {

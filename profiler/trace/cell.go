@@ -41,7 +41,7 @@ func (in *Tensor) fusedLSTMCell(hidden, c *Tensor, w CellWeights) (hy, cy *Tenso
 	call := t.begin("_thnn_fused_lstm_cell", in, hidden, c)
 	gates := call.let(in.emptyLike(in.dtype))
 	hy, cy = call.let(c.emptyLike(c.dtype)), call.let(c.emptyLike(c.dtype))
-	t.launch(program.Op{Work: program.Elementwise, FLOPs: 16 * in.numel}, []*Tensor{gates, hy, cy}, []*Tensor{in, hidden, c, w.InBias, w.HiddenBias})
+	t.launch(program.Elementwise, 16*in.numel, []*Tensor{gates, hy, cy}, []*Tensor{in, hidden, c, w.InBias, w.HiddenBias})
 	n := t.record("ThnnFusedLstmCellBackward0", in, hidden, c, w.InBias, w.HiddenBias)
 	if n == nil {
 		return call.endPair(hy, cy)
@@ -57,7 +57,7 @@ func (in *Tensor) fusedLSTMCell(hidden, c *Tensor, w CellWeights) (hy, cy *Tenso
 		gates, c := b.saved(6), b.saved(0)
 		dgates := gates.emptyLike(gates.dtype)
 		dc := c.emptyLike(c.dtype)
-		b.t.launch(program.Op{Work: program.Elementwise, FLOPs: 24 * gates.numel}, []*Tensor{dgates, dc}, []*Tensor{gates, c, b.saved(5), b.grads[0], b.grads[1]})
+		b.t.launch(program.Elementwise, 24*gates.numel, []*Tensor{dgates, dc}, []*Tensor{gates, c, b.saved(5), b.grads[0], b.grads[1]})
 		if !biased {
 			b.giveAll(dgates.retain(), dgates.retain(), dc.retain(), nil, nil)
 			return
@@ -91,7 +91,7 @@ func (in *Tensor) fusedGRUCell(hidden, h *Tensor, w CellWeights) *Tensor {
 	batch, size := h.shape[0], h.shape[1]
 	gates := c.let(t.empty(h.dtype, batch, 5*size))
 	hy := c.let(h.emptyLike(h.dtype))
-	t.launch(program.Op{Work: program.Elementwise, FLOPs: 16 * in.numel}, []*Tensor{gates, hy}, []*Tensor{in, hidden, h, w.InBias, w.HiddenBias})
+	t.launch(program.Elementwise, 16*in.numel, []*Tensor{gates, hy}, []*Tensor{in, hidden, h, w.InBias, w.HiddenBias})
 	if n := t.record("ThnnFusedGruCellBackward0", in, hidden, h, w.InBias, w.HiddenBias); n != nil {
 		n.keep(w.HiddenBias, true)
 		n.save(hidden, h)
@@ -103,7 +103,7 @@ func (in *Tensor) fusedGRUCell(hidden, h *Tensor, w CellWeights) *Tensor {
 			gates := b.saved(5)
 			din, dhidden := b.t.empty(gates.dtype, batch, 3*size), b.t.empty(gates.dtype, batch, 3*size)
 			dh := b.grad.emptyLike(b.grad.dtype)
-			b.t.launch(program.Op{Work: program.Elementwise, FLOPs: 24 * din.numel}, []*Tensor{din, dhidden, dh}, []*Tensor{b.grad, gates})
+			b.t.launch(program.Elementwise, 24*din.numel, []*Tensor{din, dhidden, dh}, []*Tensor{b.grad, gates})
 			if !biased {
 				b.giveAll(din.retain(), dhidden.retain(), dh.retain(), nil, nil)
 				return

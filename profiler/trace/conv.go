@@ -168,8 +168,7 @@ func (x *Tensor) convForward(w, bias *Tensor, args ConvArgs) *Tensor {
 	default:
 		y = c.let(cudnnConvForward(args, x.contiguousIn(convChannelsLast(x, w)), w, convForward))
 	}
-	op, product := args.work(x, w, y, convForward)
-	t.launchProduct(op, product, []*Tensor{y}, []*Tensor{x, w})
+	args.launch(x, w, y, convForward, y, x, w)
 	if bias != nil {
 		t.launchElementwise(y, 1, y, bias)
 	}
@@ -179,17 +178,16 @@ func (x *Tensor) convForward(w, bias *Tensor, args ConvArgs) *Tensor {
 	return c.end(y)
 }
 
-// work is the implicit matrix product of one direction of a convolution,
+// launch records one direction of a convolution: an implicit matrix product,
 // batched over the groups. Its weight is [F, C/groups, taps]: F are the
 // channels of features, the output or, of a transposed one, the input.
-func (a ConvArgs) work(x, w, y *Tensor, dir convDirection) (program.Op, program.Product) {
+func (a ConvArgs) launch(x, w, y *Tensor, dir convDirection, out *Tensor, ins ...*Tensor) {
 	features := y
 	if a.Transposed {
 		features = x
 	}
 	filters, taps := w.shape[0]/a.Groups, numel(w.shape[1:])
 	positions := features.numel / max(features.shape[1], 1)
-	op := program.Op{Work: program.Convolution, FLOPs: 2 * features.numel * taps}
 	p := program.Product{Batch: a.Groups}
 	switch {
 	case dir == convWeight:
@@ -199,10 +197,11 @@ func (a ConvArgs) work(x, w, y *Tensor, dir convDirection) (program.Op, program.
 	default: // the sum over features: a gradient of images
 		p.M, p.N, p.K = taps, positions, filters
 	}
-	if x.dtype == F32 && x.tape.board.Capability >= 80 && !a.nativeDepthwise(x, w) {
+	op := x.tape.launch(program.Convolution, 2*features.numel*taps, []*Tensor{out}, ins)
+	x.tape.amountsTo(op, p)
+	if op != nil && x.dtype == F32 && x.tape.board.Capability >= 80 && !a.nativeDepthwise(x, w) {
 		op.Precision = program.TF32 // torch.backends.cudnn.allow_tf32 is on by default
 	}
-	return op, p
 }
 
 // convBackward is convolution_backward: the gradients of input and weight,
@@ -228,8 +227,7 @@ func convBackward(b *backward, args ConvArgs) {
 		for i, y := range []*Tensor{gx, gw} {
 			if y != nil {
 				other := [...]*Tensor{w, x}[i]
-				op, product := args.work(x, w, g, [...]convDirection{convInput, convWeight}[i])
-				t.launchProduct(op, product, []*Tensor{y}, []*Tensor{g, other})
+				args.launch(x, w, g, [...]convDirection{convInput, convWeight}[i], y, g, other)
 				if args.flat {
 					y = y.view3d()
 				}

@@ -69,7 +69,7 @@ func (x *Tensor) ctcForward(targets *Tensor) (alpha, loss *Tensor) {
 	batch := x.shape[1]
 	c.ctcLengths(batch)
 	alpha, loss = x.ctcTable(targets), t.empty(x.dtype, batch)
-	t.launch(program.Op{Work: program.Index, FLOPs: 8 * alpha.numel}, []*Tensor{alpha, loss}, []*Tensor{x, targets})
+	t.launch(program.Index, 8*alpha.numel, []*Tensor{alpha, loss}, []*Tensor{x, targets})
 	return c.endPair(alpha, loss)
 }
 
@@ -94,6 +94,6 @@ func ctcGrad(grad, x, targets, loss, alpha *Tensor, zeroInfinity bool) *Tensor {
 		}
 		c.drop(blanks)
 	}
-	t.launch(program.Op{Work: program.Index, FLOPs: 8 * beta.numel}, []*Tensor{beta, g}, []*Tensor{grad, x, targets, alpha})
+	t.launch(program.Index, 8*beta.numel, []*Tensor{beta, g}, []*Tensor{grad, x, targets, alpha})
 	return c.end(g)
 }

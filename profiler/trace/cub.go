@@ -115,7 +115,7 @@ func (b Board) radixSpine(s radixSort) int64 {
 func (t *Tape) scratchFor(bytes, n int64, outs, ins []*Tensor) {
 	c := t.begin(t.native)
 	c.let(t.scratch(bytes))
-	t.launch(program.Op{Work: program.Index, FLOPs: n}, outs, ins)
+	t.launch(program.Index, n, outs, ins)
 	c.done()
 }
 

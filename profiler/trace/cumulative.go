@@ -53,7 +53,7 @@ func (x *Tensor) scan(op string, d DType, dim int) *Tensor {
 		t.scan(in, y)
 		return c.end(y)
 	}
-	t.launch(program.Op{Work: program.Reduction, FLOPs: x.numel}, []*Tensor{y}, []*Tensor{in})
+	t.launch(program.Reduction, x.numel, []*Tensor{y}, []*Tensor{in})
 	return c.end(y)
 }
 

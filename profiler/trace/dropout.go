@@ -22,7 +22,7 @@ func (x *Tensor) dropout(p float64, training bool) *Tensor {
 	t.native = "dropout_cuda"
 	mask := c.let(x.emptyLike(Bool))
 	y := x.emptyLike(x.dtype)
-	t.launch(program.Op{Work: program.Elementwise, FLOPs: 8 * x.numel}, []*Tensor{y, mask}, []*Tensor{x})
+	t.launch(program.Elementwise, 8*x.numel, []*Tensor{y, mask}, []*Tensor{x})
 	if n := t.record("NativeDropoutBackward0", x); n != nil {
 		n.save(mask)
 		n.yields(y)

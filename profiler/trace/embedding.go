@@ -1,6 +1,10 @@
 package trace
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/vprof/vprof/profiler/program"
+)
 
 // Embedding is torch.nn.functional.embedding(x, weight): rows of the weight.
 func (x *Tensor) Embedding(weight *Tensor) *Tensor {
@@ -8,7 +12,7 @@ func (x *Tensor) Embedding(weight *Tensor) *Tensor {
 	c := t.begin("embedding", x, weight)
 	flat := x.reshape([]int64{x.numel}) // an expanded x is copied
 	y := t.empty(weight.dtype, slices.Concat(x.shape, weight.shape[1:])...)
-	t.launch(indexWork(y.numel), []*Tensor{y}, []*Tensor{flat, weight.touched(y.numel)})
+	t.launch(program.Index, y.numel, []*Tensor{y}, []*Tensor{flat, weight.touched(y.numel)})
 	if n := t.record("EmbeddingBackward0", weight); n != nil {
 		n.save(x)
 		n.yields(y)
@@ -31,7 +35,7 @@ func (g *Tensor) embeddingBackward(indices *Tensor, rows int64) *Tensor {
 	n := indices.numel
 	if n <= embeddingUnsorted {
 		weight := c.let(t.Zeros(g.dtype, rows, g.Size(-1)))
-		t.launch(indexWork(g.numel), []*Tensor{weight.touched(g.numel)}, []*Tensor{grad, indices})
+		t.launch(program.Index, g.numel, []*Tensor{weight.touched(g.numel)}, []*Tensor{grad, indices})
 		return c.end(weight)
 	}
 	sorted := c.let(t.empty(indices.dtype, n))
@@ -60,7 +64,7 @@ func (g *Tensor) embeddingSegments(sorted, order *Tensor, rows int64) *Tensor {
 	partCount := c.let(t.empty(I64))
 	partStarts := c.let(t.empty(d, n/rowsPerThread+most))
 	sums := c.let(t.empty(g.dtype.accumulate(), partStarts.numel, width))
-	t.launch(indexWork(g.numel), []*Tensor{sums}, []*Tensor{g, order, partStarts, partCount})
-	t.launch(indexWork(sums.numel), []*Tensor{weight.touched(sums.numel)}, []*Tensor{sums, segments, starts, count})
+	t.launch(program.Index, g.numel, []*Tensor{sums}, []*Tensor{g, order, partStarts, partCount})
+	t.launch(program.Index, sums.numel, []*Tensor{weight.touched(sums.numel)}, []*Tensor{sums, segments, starts, count})
 	return c.end(weight)
 }

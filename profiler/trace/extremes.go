@@ -86,7 +86,7 @@ func (x *Tensor) MaxDim(keep bool, dim int) (values, indices *Tensor) {
 	values, indices = t.empty(x.dtype, shape...), t.empty(I64, shape...)
 	// The accumulator is a value and an index.
 	x.reduceScratch(c, reduced, x.dtype.Size(), 16, 4)
-	t.launch(program.Op{Work: program.Reduction, FLOPs: x.numel}, []*Tensor{values, indices}, []*Tensor{x})
+	t.launch(program.Reduction, x.numel, []*Tensor{values, indices}, []*Tensor{x})
 	if n := t.record("MaxBackward0", x); n != nil {
 		n.save(indices)
 		n.yields(values, indices)
@@ -112,7 +112,7 @@ func selectionGrad(grad *Tensor, shape []int64) *Tensor {
 	c := t.begin("value_selecting_reduction_backward", grad)
 	z := t.empty(grad.dtype, shape...)
 	t.launchFill(z)
-	t.launch(indexWork(grad.numel), []*Tensor{z}, []*Tensor{grad})
+	t.launch(program.Index, grad.numel, []*Tensor{z}, []*Tensor{grad})
 	return c.end(z)
 }
 

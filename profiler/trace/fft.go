@@ -69,7 +69,7 @@ func (t *Tape) execFFT(y, x *Tensor, dims []int) {
 	for _, d := range dims {
 		length *= x.shape[d]
 	}
-	t.launch(program.Op{Work: program.Elementwise, FLOPs: 5 * x.numel * int64(bits.Len64(uint64(length)))}, []*Tensor{y}, []*Tensor{x})
+	t.launch(program.Elementwise, 5*x.numel*int64(bits.Len64(uint64(length))), []*Tensor{y}, []*Tensor{x})
 	c.done()
 }
 

@@ -59,7 +59,7 @@ func (t *Tape) launchForeach(flops int64, out []*Tensor, lists [][]*Tensor) {
 				reads = append(reads, list[from:to]...)
 			}
 		}
-		t.launch(program.Op{Work: program.OptimizerUpdate, FLOPs: flops * work}, out[from:to], reads)
+		t.launch(program.OptimizerUpdate, flops*work, out[from:to], reads)
 	}
 }
 
@@ -80,8 +80,8 @@ func ForeachNorm(xs []*Tensor) []*Tensor {
 	for i := range xs {
 		out[i] = t.empty(d)
 	}
-	t.launch(program.Op{Work: program.Reduction, FLOPs: 2 * totalNumel(xs)}, []*Tensor{partial}, xs)
-	t.launch(program.Op{Work: program.Reduction, FLOPs: partial.numel}, out, []*Tensor{partial})
+	t.launch(program.Reduction, 2*totalNumel(xs), []*Tensor{partial}, xs)
+	t.launch(program.Reduction, partial.numel, out, []*Tensor{partial})
 	return c.endAll(out...)
 }
 

@@ -3,6 +3,8 @@ package trace
 import (
 	"math/bits"
 	"slices"
+
+	"github.com/vprof/vprof/profiler/program"
 )
 
 // Index is x[indices]: tensors of integers, nil where a dimension is taken
@@ -13,7 +15,7 @@ func (x *Tensor) Index(indices ...*Tensor) *Tensor {
 	picks := x.picks(indices)
 	c.alignIndices(given(indices))
 	y := t.empty(x.dtype, picks.shape...)
-	t.launch(indexWork(y.numel), []*Tensor{y}, append([]*Tensor{x.touched(y.numel)}, given(indices)...))
+	t.launch(program.Index, y.numel, []*Tensor{y}, append([]*Tensor{x.touched(y.numel)}, given(indices)...))
 	if n := t.record("IndexBackward0", x); n != nil {
 		n.save(indices...)
 		n.yields(y)
@@ -83,7 +85,7 @@ func (x *Tensor) putAt(indices []*Tensor, values *Tensor, accumulate bool) {
 		x.accumulateAt(indices, values)
 		return
 	}
-	x.tape.launch(indexWork(values.numel), []*Tensor{x.touched(values.numel)}, append([]*Tensor{values}, given(indices)...))
+	x.tape.launch(program.Index, values.numel, []*Tensor{x.touched(values.numel)}, append([]*Tensor{values}, given(indices)...))
 }
 
 // indexPutNode is the node of index_put, nil if autograd does not follow it.
@@ -167,7 +169,7 @@ func (x *Tensor) accumulateAt(indices []*Tensor, values *Tensor) {
 	order := c.let(t.empty(I64, n))
 	positions := c.let(t.Arange(n))
 	t.radixSort(sorted, order, linear, positions, bits.Len64(uint64((x.extent-1)/x.picks(indices).slice)))
-	t.launch(indexWork(values.numel), []*Tensor{x.touched(values.numel)}, []*Tensor{sorted, order, values})
+	t.launch(program.Index, values.numel, []*Tensor{x.touched(values.numel)}, []*Tensor{sorted, order, values})
 	c.done()
 }
 
@@ -200,7 +202,7 @@ func (x *Tensor) IndexSelect(d int, index *Tensor) *Tensor {
 	c := t.begin("index_select", x, index)
 	d = x.dim(d)
 	y := c.let(t.empty(x.dtype, with(x.shape, d, index.numel)...))
-	t.launch(indexWork(y.numel), []*Tensor{y}, []*Tensor{x.touched(y.numel), index})
+	t.launch(program.Index, y.numel, []*Tensor{y}, []*Tensor{x.touched(y.numel), index})
 	if n := t.record("IndexSelectBackward0", x); n != nil {
 		n.save(index)
 		n.yields(y)
@@ -208,7 +210,7 @@ func (x *Tensor) IndexSelect(d int, index *Tensor) *Tensor {
 		n.apply = func(b *backward) {
 			c := t.begin("index_select_backward", b.grad)
 			g := c.let(t.Filled("new_zeros", b.grad.dtype, from...))
-			t.launch(indexWork(b.grad.numel), []*Tensor{g.touched(b.grad.numel)}, []*Tensor{b.saved(0), b.grad})
+			t.launch(program.Index, b.grad.numel, []*Tensor{g.touched(b.grad.numel)}, []*Tensor{b.saved(0), b.grad})
 			b.give(0, c.end(g))
 		}
 	}
@@ -221,7 +223,7 @@ func (x *Tensor) IndexAdd(d int, index, source *Tensor) *Tensor {
 	c := t.begin("index_add", x, index, source)
 	y := t.empty(x.dtype, x.shape...)
 	t.launchCopy(y, x)
-	t.launch(indexWork(source.numel), []*Tensor{y.touched(source.numel)}, []*Tensor{index, source})
+	t.launch(program.Index, source.numel, []*Tensor{y.touched(source.numel)}, []*Tensor{index, source})
 	if n := t.record("IndexAddBackward0", x, source); n != nil {
 		n.keep(index, n.needs(1))
 		n.keep(source, n.needs(1))

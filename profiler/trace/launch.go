@@ -2,60 +2,58 @@ package trace
 
 import "github.com/vprof/vprof/profiler/program"
 
-// launch records a kernel that reads and writes the given tensors. A tensor
-// that is its own input and output is named on both sides.
-func (t *Tape) launch(op program.Op, writes, reads []*Tensor) {
+// launch records a kernel that reads and writes the given tensors and computes
+// in the type of the first it writes. A tensor that is its own input and output
+// is named on both sides. The op may be completed; it is nil if none was recorded.
+func (t *Tape) launch(w program.Work, flops int64, writes, reads []*Tensor) *program.Op {
 	if t.hooks.muted {
-		return
+		return nil
 	}
 	p := &t.prog
 	from := uint32(len(p.Operands))
-	for _, x := range reads {
-		if x != nil && !x.store.blank {
-			push(&p.Operands, program.Operand{Buffer: x.store.buffer, Bytes: min(x.Bytes(), x.store.bytes)})
-		}
-	}
+	t.touch(reads)
 	mid := uint32(len(p.Operands))
-	for _, x := range writes {
-		if x != nil && !x.store.blank {
-			push(&p.Operands, program.Operand{Buffer: x.store.buffer, Bytes: min(x.Bytes(), x.store.bytes)})
-		}
+	t.touch(writes)
+	precision := program.FP32
+	if len(writes) > 0 {
+		precision = writes[0].dtype.precision()
 	}
-	op.Reads, op.Writes = program.Span{From: from, To: mid}, program.Span{From: mid, To: uint32(len(p.Operands))}
-	if len(writes) > 0 && op.Precision == program.FP32 {
-		op.Precision = writes[0].dtype.precision()
-	}
+	t.emit(program.Launch, uint32(len(p.Ops)))
+	op := extend(&p.Ops)
+	op.Work, op.Precision, op.FLOPs, op.Product = w, precision, flops, 0
+	op.Reads.From, op.Reads.To, op.Writes.From, op.Writes.To = from, mid, mid, uint32(len(p.Operands))
 	op.Site = t.site()
-	push(&p.Ops, op)
-	t.emit(program.Launch, uint32(len(p.Ops)-1))
+	return op
 }
 
-// launchProduct is launch for an op that amounts to a matrix product.
-func (t *Tape) launchProduct(op program.Op, p program.Product, writes, reads []*Tensor) {
-	if t.hooks.muted {
-		return
+// touch adds the operands of a launch.
+func (t *Tape) touch(xs []*Tensor) {
+	for _, x := range xs {
+		if x != nil && !x.store.blank {
+			operand := extend(&t.prog.Operands)
+			operand.Buffer, operand.Bytes = x.store.buffer, min(x.Bytes(), x.store.bytes)
+		}
 	}
-	push(&t.prog.Products, p)
-	op.Product = uint32(len(t.prog.Products))
-	t.launch(op, writes, reads)
+}
+
+// amountsTo says that an op, if there is one, is a matrix product.
+func (t *Tape) amountsTo(op *program.Op, p program.Product) {
+	if op != nil {
+		push(&t.prog.Products, p)
+		op.Product = uint32(len(t.prog.Products))
+	}
 }
 
 func (t *Tape) launchElementwise(out *Tensor, flopsPerElement int64, ins ...*Tensor) {
-	t.launch(program.Op{Work: program.Elementwise, FLOPs: flopsPerElement * out.numel}, []*Tensor{out}, ins)
+	t.launch(program.Elementwise, flopsPerElement*out.numel, []*Tensor{out}, ins)
 }
 
 func (t *Tape) launchCopy(out, in *Tensor) {
-	t.launch(program.Op{Work: program.Copy}, []*Tensor{out}, []*Tensor{in})
+	t.launch(program.Copy, 0, []*Tensor{out}, []*Tensor{in})
 }
 
 func (t *Tape) launchFill(out *Tensor) {
-	t.launch(program.Op{Work: program.Copy}, []*Tensor{out}, nil)
-}
-
-var copyWork = program.Op{Work: program.Copy}
-
-func indexWork(elements int64) program.Op {
-	return program.Op{Work: program.Index, FLOPs: elements}
+	t.launch(program.Copy, 0, []*Tensor{out}, nil)
 }
 
 // touched stands for n elements of x in a launch that does not go through all

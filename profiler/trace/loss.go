@@ -119,7 +119,7 @@ func (x *Tensor) pick(index *Tensor) *Tensor {
 	t := x.tape
 	c := t.begin("gather", x, index)
 	y := t.empty(x.dtype, index.numel)
-	t.launch(indexWork(index.numel), []*Tensor{y}, []*Tensor{x, index})
+	t.launch(program.Index, index.numel, []*Tensor{y}, []*Tensor{x, index})
 	return c.end(y)
 }
 
@@ -157,7 +157,7 @@ func (x *Tensor) nllLoss(target, weight *Tensor, r Reduction) *Tensor {
 	} else {
 		y, total = t.empty(x.dtype, shape...), t.empty(x.dtype)
 	}
-	t.launch(indexWork(target.numel), []*Tensor{y, total}, []*Tensor{x, target, weight})
+	t.launch(program.Index, target.numel, []*Tensor{y, total}, []*Tensor{x, target, weight})
 	if n := t.record(node, x); n != nil {
 		n.save(x, target, total)
 		n.keep(weight, weight != nil)
@@ -166,7 +166,7 @@ func (x *Tensor) nllLoss(target, weight *Tensor, r Reduction) *Tensor {
 			x := b.saved(0)
 			c := b.t.begin("nll_loss_backward", b.grad, x)
 			g := b.t.empty(x.dtype, x.shape...)
-			b.t.launch(program.Op{Work: program.Index, FLOPs: x.numel}, []*Tensor{g}, []*Tensor{b.grad, b.saved(1)})
+			b.t.launch(program.Index, x.numel, []*Tensor{g}, []*Tensor{b.grad, b.saved(1)})
 			b.give(0, c.end(g))
 		}
 	}

@@ -102,7 +102,7 @@ func (x *Tensor) reduceInto(y *Tensor, accSize int64) {
 		all[i] = true
 	}
 	x.reduceScratch(c, all, y.dtype.Size(), accSize, 4)
-	t.launch(program.Op{Work: program.Reduction, FLOPs: x.numel}, []*Tensor{y}, []*Tensor{x})
+	t.launch(program.Reduction, x.numel, []*Tensor{y}, []*Tensor{x})
 	c.done()
 }
 

@@ -3,8 +3,8 @@ package trace
 import "github.com/vprof/vprof/profiler/program"
 
 func (t *Tape) launchGEMM(y *Tensor, batch, m, n, k int64, ins ...*Tensor) {
-	op := program.Op{Work: program.Matmul, FLOPs: 2 * batch * m * n * k}
-	t.launchProduct(op, program.Product{M: m, N: n, K: k, Batch: batch}, []*Tensor{y}, ins)
+	op := t.launch(program.Matmul, 2*batch*m*n*k, []*Tensor{y}, ins)
+	t.amountsTo(op, program.Product{M: m, N: n, K: k, Batch: batch})
 }
 
 // MM is torch.mm of two matrices.

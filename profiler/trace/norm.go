@@ -3,7 +3,7 @@ package trace
 import "github.com/vprof/vprof/profiler/program"
 
 func (t *Tape) launchNorm(y *Tensor, flops int64, ins ...*Tensor) {
-	t.launch(program.Op{Work: program.Normalization, FLOPs: flops * y.numel}, []*Tensor{y}, ins)
+	t.launch(program.Normalization, flops*y.numel, []*Tensor{y}, ins)
 }
 
 // keepIf retains x as a result that is wanted.

@@ -90,7 +90,7 @@ func (x *Tensor) indexedPool(node string, shape []int64, window int64, last bool
 	y := c.let(t.emptyIn(x.dtype, shape, last))
 	indices := c.let(t.emptyIn(I64, shape, last))
 	in := c.let(x.contiguousIn(last))
-	t.launch(program.Op{Work: program.Reduction, FLOPs: y.numel * window}, []*Tensor{y, indices}, []*Tensor{in})
+	t.launch(program.Reduction, y.numel*window, []*Tensor{y, indices}, []*Tensor{in})
 	if n := t.record(node, x); n != nil {
 		n.save(x, indices)
 		n.yields(y)
@@ -109,7 +109,7 @@ func (g *Tensor) unpool(x, indices *Tensor, last bool) *Tensor {
 	if !last && !gx.isContiguous() {
 		c.let(t.empty(x.dtype, x.shape...))
 	}
-	t.launch(program.Op{Work: program.Index}, []*Tensor{gx}, []*Tensor{g, indices})
+	t.launch(program.Index, 0, []*Tensor{gx}, []*Tensor{g, indices})
 	return c.end(gx)
 }
 
@@ -134,7 +134,7 @@ func (x *Tensor) meanPool(node string, shape []int64, window int64) *Tensor {
 	last := x.suggestChannelsLast()
 	y := c.let(t.emptyIn(x.dtype, shape, last))
 	in := c.let(x.contiguousIn(last))
-	t.launch(program.Op{Work: program.Reduction, FLOPs: y.numel * window}, []*Tensor{y}, []*Tensor{in})
+	t.launch(program.Reduction, y.numel*window, []*Tensor{y}, []*Tensor{in})
 	if n := t.record(node, x); n != nil {
 		n.save(x)
 		n.yields(y)

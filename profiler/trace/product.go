@@ -190,7 +190,7 @@ func (a *Tensor) dot(b *Tensor) *Tensor {
 	c := t.begin("dot", a, b)
 	y := t.empty(a.dtype)
 	t.useBLAS()
-	t.launch(program.Op{Work: program.Reduction, FLOPs: 2 * a.numel}, []*Tensor{y}, []*Tensor{a, b})
+	t.launch(program.Reduction, 2*a.numel, []*Tensor{y}, []*Tensor{a, b})
 	if n := t.record("DotBackward0", a, b); n != nil {
 		n.keep(a, b.requiresGrad)
 		n.keep(b, a.requiresGrad)

@@ -216,7 +216,7 @@ func (x *Tensor) reduce(r reduction, dims []int, keep bool) *Tensor {
 		vt0 = 4
 	}
 	x.reduceScratch(c, reduced, r.out.Size(), r.accSize, vt0)
-	t.launch(program.Op{Work: program.Reduction, FLOPs: x.numel}, []*Tensor{y}, []*Tensor{x})
+	t.launch(program.Reduction, x.numel, []*Tensor{y}, []*Tensor{x})
 	return c.end(y)
 }
 

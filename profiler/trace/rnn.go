@@ -121,7 +121,7 @@ func (x *Tensor) cudnnRNN(h, c *Tensor, a *RNNArgs) []*Tensor {
 	if a.Training {
 		reserve = t.workspace(size.reserve).retain()
 	}
-	t.launch(size.work(2), outs, append([]*Tensor{in, h, c, work, reserve}, a.Weights...))
+	t.launch(program.Matmul, 2*size.flops, outs, append([]*Tensor{in, h, c, work, reserve}, a.Weights...))
 	call.statement() // the workspace goes here, before the input's copy
 	call.drop(in)
 	inputs := append(append([]*Tensor{x}, a.Weights...), h, c)
@@ -184,7 +184,7 @@ func (b *backward) rnnGradients(a *RNNArgs, size rnnSize, weights int) {
 		out[1+weights+i] = b.let(t.empty(s.dtype, s.shape...)).retain()
 	}
 	work := t.workspace(size.workspace)
-	t.launch(size.work(2), []*Tensor{dx}, append([]*Tensor{dy, y, reserve, work}, states...))
+	t.launch(program.Matmul, 2*size.flops, []*Tensor{dx}, append([]*Tensor{dy, y, reserve, work}, states...))
 	b.statement()
 	b.drop(dx)
 	for i := range states {
@@ -226,7 +226,7 @@ func (b *backward) rnnWeightGradients(a *RNNArgs, size rnnSize, out []*Tensor) {
 	}
 	flat := b.let(t.Zeros(b.saved(3).dtype, total))
 	work := t.workspace(size.workspace)
-	t.launch(size.work(2), []*Tensor{flat}, []*Tensor{in, b.saved(3 + len(out)), work})
+	t.launch(program.Matmul, 2*size.flops, []*Tensor{flat}, []*Tensor{in, b.saved(3 + len(out)), work})
 	b.statement()
 	at := int64(0)
 	for i := range out {
@@ -236,9 +236,4 @@ func (b *backward) rnnWeightGradients(a *RNNArgs, size rnnSize, out []*Tensor) {
 	}
 	b.drop(flat)
 	b.drop(in)
-}
-
-// work is the kernel work of one pass; passes counts multiply-adds as two.
-func (s rnnSize) work(passes int64) program.Op {
-	return program.Op{Work: program.Matmul, FLOPs: passes * s.flops}
 }

@@ -1,20 +1,24 @@
 package trace
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/vprof/vprof/profiler/program"
+)
 
 // Gather is x.gather(d, index).
 func (x *Tensor) Gather(index *Tensor) *Tensor {
 	t := x.tape
 	c := t.begin("gather", x, index)
 	y := t.empty(x.dtype, index.shape...)
-	t.launch(indexWork(y.numel), []*Tensor{y}, []*Tensor{x.touched(y.numel), index})
+	t.launch(program.Index, y.numel, []*Tensor{y}, []*Tensor{x.touched(y.numel), index})
 	if n := t.record("GatherBackward0", x); n != nil {
 		n.save(index, x)
 		n.yields(y)
 		n.apply = func(b *backward) {
 			c := t.begin("gather_backward", b.grad)
 			g := c.let(t.Filled("new_zeros", b.grad.dtype, b.saved(1).shape...))
-			t.launch(indexWork(b.grad.numel), []*Tensor{g.touched(b.grad.numel)}, []*Tensor{b.saved(0), b.grad})
+			t.launch(program.Index, b.grad.numel, []*Tensor{g.touched(b.grad.numel)}, []*Tensor{b.saved(0), b.grad})
 			b.give(0, c.end(g))
 		}
 	}
@@ -27,7 +31,7 @@ func (x *Tensor) scattered(op string, index *Tensor, src ...*Tensor) *Tensor {
 	c := t.begin(op, x, index)
 	y := t.empty(x.dtype, x.shape...)
 	t.launchCopy(y, x)
-	t.launch(indexWork(index.numel), []*Tensor{y.touched(index.numel)}, append([]*Tensor{index}, src...))
+	t.launch(program.Index, index.numel, []*Tensor{y.touched(index.numel)}, append([]*Tensor{index}, src...))
 	return c.end(y)
 }
 
@@ -75,7 +79,7 @@ func (x *Tensor) ScatterAdd(index, src *Tensor) *Tensor {
 func (x *Tensor) ScatterInPlace(index *Tensor) *Tensor {
 	t := x.tape
 	c := t.begin("scatter__value", x, index)
-	t.launch(indexWork(index.numel), []*Tensor{x.touched(index.numel)}, []*Tensor{index})
+	t.launch(program.Index, index.numel, []*Tensor{x.touched(index.numel)}, []*Tensor{index})
 	if n := t.record("ScatterBackward1", x); n != nil {
 		n.save(index)
 		n.apply = func(b *backward) { b.give(0, b.grad.scattered("scatter_value", b.saved(0))) }

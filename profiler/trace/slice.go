@@ -1,6 +1,10 @@
 package trace
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/vprof/vprof/profiler/program"
+)
 
 // without is xs less element d.
 func without(xs []int64, d int) []int64 { return slices.Concat(xs[:d], xs[d+1:]) }
@@ -158,7 +162,7 @@ func (g *Tensor) unfoldBackward(whole []int64, d int) *Tensor {
 	c := t.begin("unfold_backward", g)
 	x := c.let(t.Zeros(g.dtype, whole...))
 	at := c.let(t.Arange(whole[d]))
-	t.launch(indexWork(g.numel), []*Tensor{x}, []*Tensor{g, at})
+	t.launch(program.Index, g.numel, []*Tensor{x}, []*Tensor{g, at})
 	return c.end(x)
 }
 

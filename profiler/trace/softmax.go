@@ -58,7 +58,7 @@ func (x *Tensor) softmax(k *softmaxKind, d DType) *Tensor {
 	}
 	y := t.empty(d, x.shape...)
 	in := x.contiguousUntracked()
-	t.launch(program.Op{Work: program.Softmax, FLOPs: 5 * x.numel}, []*Tensor{y}, []*Tensor{in})
+	t.launch(program.Softmax, 5*x.numel, []*Tensor{y}, []*Tensor{in})
 	if n := t.record(k.node, x); n != nil {
 		n.save(y)
 		n.yields(y)
@@ -78,7 +78,7 @@ func (k *softmaxKind) gradient(grad, y *Tensor, d DType) *Tensor {
 		grad = t.map1("mul", grad.dtype, 1, grad, y)
 	}
 	in := grad.contiguousUntracked()
-	t.launch(program.Op{Work: program.Softmax, FLOPs: 4 * y.numel}, []*Tensor{out}, []*Tensor{in, y})
+	t.launch(program.Softmax, 4*y.numel, []*Tensor{out}, []*Tensor{in, y})
 	return c.end(out)
 }
 

@@ -37,7 +37,7 @@ func (x *Tensor) ArgSort(d int) *Tensor {
 
 func (t *Tape) launchSort(values, indices, x *Tensor) {
 	depth := int64(bits.Len64(uint64(x.numel)))
-	t.launch(program.Op{Work: program.Index, FLOPs: depth * x.numel}, []*Tensor{values, indices}, []*Tensor{x})
+	t.launch(program.Index, depth*x.numel, []*Tensor{values, indices}, []*Tensor{x})
 }
 
 // selects records the node of an operator that picks values of x at indices.
@@ -53,7 +53,7 @@ func (x *Tensor) selects(node string, values, indices *Tensor) {
 	n.apply = func(b *backward) {
 		c := t.begin("value_selecting_reduction_backward", b.grad)
 		g := c.let(t.Zeros(b.grad.dtype, whole...))
-		t.launch(indexWork(b.grad.numel), []*Tensor{g.touched(b.grad.numel)}, []*Tensor{b.saved(0), b.grad})
+		t.launch(program.Index, b.grad.numel, []*Tensor{g.touched(b.grad.numel)}, []*Tensor{b.saved(0), b.grad})
 		b.give(0, c.end(g))
 	}
 }
@@ -103,7 +103,7 @@ func (x *Tensor) sortAtOnce(rows int64, values, indices *Tensor) {
 		c.done()
 	}()
 	t.radixSortKeys(pairs, sorted, max(1, bits.Len64(uint64(rows-1))))
-	t.launch(indexWork(x.numel), []*Tensor{values, indices}, []*Tensor{x, pairs})
+	t.launch(program.Index, x.numel, []*Tensor{values, indices}, []*Tensor{x, pairs})
 	c.done()
 }
 
@@ -186,10 +186,10 @@ func (x *Tensor) topKOverBlocks(rows, n int64, values, indices *Tensor) {
 	sums := c.let(t.empty(I32, rows, digits))
 	within := c.let(t.empty(I32, blocks))
 	equal := c.let(t.empty(I32, blocks))
-	t.launch(program.Op{Work: program.Reduction, FLOPs: x.numel * x.dtype.Size()}, []*Tensor{sums, kth}, []*Tensor{x})
+	t.launch(program.Reduction, x.numel*x.dtype.Size(), []*Tensor{sums, kth}, []*Tensor{x})
 	t.inclusiveSumByKey(within)
 	t.inclusiveSumByKey(equal)
-	t.launch(indexWork(x.numel), []*Tensor{values, indices}, []*Tensor{x, within, equal})
+	t.launch(program.Index, x.numel, []*Tensor{values, indices}, []*Tensor{x, within, equal})
 	c.done()
 }
 

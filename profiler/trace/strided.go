@@ -1,6 +1,10 @@
 package trace
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/vprof/vprof/profiler/program"
+)
 
 // extent is how many elements of a storage the geometry reaches over.
 func (g geometry) extent() int64 {
@@ -75,7 +79,7 @@ func (g *Tensor) asStridedBackward(whole, part geometry, offset int64) *Tensor {
 	}
 	all := c.let(t.Arange(storage.numel))
 	places := all.asStrided(part, offset).reshape([]int64{grad.numel})
-	t.launch(indexWork(grad.numel), []*Tensor{storage.touched(grad.numel)}, []*Tensor{places, grad.reshape([]int64{grad.numel})})
+	t.launch(program.Index, grad.numel, []*Tensor{storage.touched(grad.numel)}, []*Tensor{places, grad.reshape([]int64{grad.numel})})
 	c.statement()
 	return c.end(storage.asStrided(whole, 0))
 }

@@ -117,13 +117,18 @@ func (t *Tape) emit(k program.Kind, arg uint32) {
 	push(&t.prog.Instructions, program.Instruction{Kind: k, Arg: arg})
 }
 
-// push appends to a table of the program. Tables double, where append would
-// add a quarter: a step has thousands of entries.
-func push[T any](table *[]T, x T) {
-	if len(*table) == cap(*table) {
-		*table = slices.Grow(*table, max(len(*table), 2048))
+// push appends to a table of the program.
+func push[T any](table *[]T, x T) { *extend(table) = x }
+
+// extend adds an entry to a table, with whatever was there before. Tables double,
+// where append would add a quarter: a step has thousands of entries.
+func extend[T any](table *[]T) *T {
+	n := len(*table)
+	if n == cap(*table) {
+		*table = slices.Grow(*table, max(n, 2048))
 	}
-	*table = append(*table, x)
+	*table = (*table)[:n+1]
+	return &(*table)[n]
 }
 
 // allocate brings a storage of the given size to life.

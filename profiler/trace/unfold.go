@@ -60,7 +60,7 @@ func (x *Tensor) likeThenResized(c *call, shape []int64) *Tensor {
 	} else {
 		c.set(&y, y.alias(shape, contiguousStrides(nil, shape), 0))
 	}
-	t.launch(program.Op{Work: program.Index}, []*Tensor{y}, []*Tensor{x})
+	t.launch(program.Index, 0, []*Tensor{y}, []*Tensor{x})
 	return y
 }
 

@@ -75,7 +75,7 @@ func (x *Tensor) spreadAndMean(op, node string, keep bool, dims []int) (spread, 
 	shape, reduced := x.reducedShape(dims, keep)
 	spread, mean = c.let(t.empty(x.dtype, shape...)), c.let(t.empty(x.dtype, shape...))
 	x.reduceScratch(c, reduced, x.dtype.Size(), 16, 2)
-	t.launch(program.Op{Work: program.Reduction, FLOPs: 4 * x.numel}, []*Tensor{spread, mean}, []*Tensor{x})
+	t.launch(program.Reduction, 4*x.numel, []*Tensor{spread, mean}, []*Tensor{x})
 	if n := t.record(node, x); n != nil {
 		isStd := node == "StdMeanBackward0"
 		n.save(x)
