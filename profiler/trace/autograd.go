@@ -83,11 +83,7 @@ func (n *Node) save(xs ...*Tensor) {
 
 // holdForBackward is a header over x's storage that a node owns.
 func holdForBackward(x *Tensor) *Tensor {
-	t := x.tape
-	python := t.python
-	t.python = true // not a temporary
-	y := x.detached()
-	t.python = python
+	y := x.tape.bareHeader(x.store, x.dtype, x.layout, x.offset)
 	y.requiresGrad = x.requiresGrad
 	if x.class() == program.Temporaries {
 		x.classify(program.Activations)

@@ -207,6 +207,11 @@ func (g *graphTask) run(n *Node) {
 		n.release()
 		return
 	}
+	if x := n.relayed(); x != nil {
+		g.pass(n.edges[0], x)
+		n.release()
+		return
+	}
 	b := n.start(grads)
 	if b != nil {
 		n.apply(b)
@@ -225,25 +230,56 @@ func (g *graphTask) run(n *Node) {
 		if b != nil {
 			x = b.out[i]
 		}
-		m := e.node
-		if m == nil {
-			if x != nil {
-				x.release()
-			}
-			continue
-		}
-		if x != nil {
-			g.deliver(e, x)
-		}
-		m.deps--
-		if m.deps == 0 && m.flags&isQueued == 0 {
-			g.enqueue(m)
-		}
+		g.pass(e, x)
 	}
 	if b != nil {
 		t.backwards = append(t.backwards, b)
 	}
 	n.release()
+}
+
+// pass hands on a gradient, or that there is none, and its reference.
+func (g *graphTask) pass(e edge, x *Tensor) {
+	n := e.node
+	switch {
+	case n == nil && x != nil:
+		x.release()
+		return
+	case n == nil:
+		return
+	case x != nil:
+		g.deliver(e, x)
+	}
+	n.deps--
+	if n.deps == 0 && n.flags&isQueued == 0 {
+		g.enqueue(n)
+	}
+}
+
+// relayed is the gradient of a node for which that is another view of the one
+// that came: of many in a graph, and nothing is allocated for it. It is nil for
+// other nodes, and where it takes more than a view.
+func (n *Node) relayed() *Tensor {
+	x := n.grads[0]
+	if n.flags&(isReshape|isMatrixT) == 0 || x == nil || n.apply == nil || n.edges[0].node == nil {
+		return nil
+	}
+	want := n.edges[0].node.output(n.edges[0].input)
+	var l *layout
+	if n.flags&isReshape != 0 {
+		l = x.viewed(want.shape)
+	} else {
+		l = x.matrixT()
+	}
+	if l == nil || x.dtype != want.dtype || !l.sameShape(want.layout) {
+		return nil
+	}
+	y := n.t.bareHeader(x.store, x.dtype, l, x.offset)
+	y.watch(x)
+	n.grads[0] = nil
+	n.releaseSaved()
+	x.release()
+	return y.retain()
 }
 
 // start takes over the gradients and unpacks the saved tensors; it returns nil

@@ -20,12 +20,7 @@ func (a *Tensor) MM(b *Tensor) *Tensor {
 func (a *Tensor) mm(b *Tensor) *Tensor {
 	t := a.tape
 	c := t.begin("mm", a, b)
-	m, k, cols := a.shape[0], a.shape[1], b.shape[1]
-	y := t.empty(a.dtype, m, cols)
-	a.prepareMatrix()
-	b.prepareMatrix()
-	t.useBLAS()
-	t.launchGEMM(y, 1, m, cols, k, a, b)
+	y := t.multiply(a, b, a.layout, b.layout)
 	if n := t.record("MmBackward0", a, b); n != nil {
 		n.keep(b, a.requiresGrad)
 		n.keep(a, b.requiresGrad)
@@ -33,6 +28,31 @@ func (a *Tensor) mm(b *Tensor) *Tensor {
 		n.apply = mmBackward
 	}
 	return c.end(y)
+}
+
+// multiply is the product of two matrices, or of transposes of them: la and lb
+// are the layouts that the product sees.
+func (t *Tape) multiply(a, b *Tensor, la, lb *layout) *Tensor {
+	m, k, cols := la.shape[0], la.shape[1], lb.shape[1]
+	y := t.empty(a.dtype, m, cols)
+	a.prepareMatrix(la)
+	b.prepareMatrix(lb)
+	t.useBLAS()
+	t.launchGEMM(y, 1, m, cols, k, a, b)
+	return y
+}
+
+// mmT is a.mm(b.T()) where autograd does not look: no transpose is made that only
+// the product would see.
+func (a *Tensor) mmT(b *Tensor) *Tensor {
+	c := a.tape.begin("mm", a, b)
+	return c.end(a.tape.multiply(a, b, a.layout, b.matrixT()))
+}
+
+// tMM is a.T().mm(b), likewise.
+func (a *Tensor) tMM(b *Tensor) *Tensor {
+	c := a.tape.begin("mm", a, b)
+	return c.end(a.tape.multiply(a, b, a.matrixT(), b.layout))
 }
 
 func mmBackward(w *backward) {
@@ -45,13 +65,16 @@ func mmBackward(w *backward) {
 }
 
 // prepareMatrix is prepare_matrix_for_cublas: cuBLAS takes a matrix whose rows
-// or columns are dense; of any other the product works on a copy.
-func (x *Tensor) prepareMatrix() {
-	rows, cols := x.shape[0], x.shape[1]
+// or columns are dense; of any other the product works on a copy. It sees x, or
+// its transpose, as l.
+func (x *Tensor) prepareMatrix(l *layout) {
+	rows, cols := l.shape[0], l.shape[1]
 	switch {
-	case x.isDense(),
-		x.strides[0] == 1 && x.strides[1] >= max(1, rows),
-		x.strides[1] == 1 && x.strides[0] >= max(1, cols):
+	case l.dense,
+		l.strides[0] == 1 && l.strides[1] >= max(1, rows),
+		l.strides[1] == 1 && l.strides[0] >= max(1, cols):
+	case l != x.layout:
+		x.T().contiguousUntracked()
 	default:
 		x.contiguousUntracked()
 	}
@@ -66,17 +89,17 @@ func (l *layout) columnMajor() bool {
 // mmGrad1 is grad @ b^T (mm_mat1_backward), given the layout of a.
 func mmGrad1(grad, b *Tensor, a *layout) *Tensor {
 	if a.columnMajor() {
-		return b.mm(grad.T()).T()
+		return b.mmT(grad).T()
 	}
-	return grad.mm(b.T())
+	return grad.mmT(b)
 }
 
 // mmGrad2 is a^T @ grad (mm_mat2_backward), given the layout of b.
 func mmGrad2(grad, a *Tensor, b *layout) *Tensor {
 	if b.columnMajor() {
-		return grad.T().mm(a).T()
+		return grad.tMM(a).T()
 	}
-	return a.T().mm(grad)
+	return a.tMM(grad)
 }
 
 // AddMM is torch.addmm(bias, a, b).
@@ -95,8 +118,8 @@ func (bias *Tensor) addmm(a, b *Tensor) *Tensor {
 	c := t.begin("addmm", bias, a, b)
 	m, k, cols := a.shape[0], a.shape[1], b.shape[1]
 	y := t.empty(a.dtype, m, cols)
-	a.prepareMatrix()
-	b.prepareMatrix()
+	a.prepareMatrix(a.layout)
+	b.prepareMatrix(b.layout)
 	if len(bias.shape) == 1 && bias.shape[0] == cols && bias.isContiguous() && k > 1 && cols > 1 {
 		t.useLt()
 	} else {

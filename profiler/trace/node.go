@@ -37,6 +37,8 @@ const (
 	isQueued   nodeFlags = 1 << iota // it waits to be run
 	isLeafNode                       // it is an AccumulateGrad
 	isSpent                          // it has let go of what it kept
+	isReshape                        // its gradient is the one that came, in the shape of the input
+	isMatrixT                        // its gradient is the one that came, a matrix, transposed
 )
 
 // exceeding is the number of inputs of a node whose lists are elsewhere.

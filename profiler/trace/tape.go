@@ -168,12 +168,18 @@ func (t *Tape) drop(s *storage) {
 // header makes a tensor over a storage and registers it as a temporary of the
 // running C++ activation, if there is one.
 func (t *Tape) header(s *storage, d DType, l *layout, offset int64) *Tensor {
-	x := t.tensors.take()
-	x.layout, x.tape, x.store, x.dtype, x.offset = l, t, s, d, offset
-	s.refs++
+	x := t.bareHeader(s, d, l, offset)
 	if !t.python {
 		t.list(x)
 	}
+	return x
+}
+
+// bareHeader is a header for a holder other than an activation.
+func (t *Tape) bareHeader(s *storage, d DType, l *layout, offset int64) *Tensor {
+	x := t.tensors.take()
+	x.layout, x.tape, x.store, x.dtype, x.offset = l, t, s, d, offset
+	s.refs++
 	return x
 }
 

@@ -54,7 +54,7 @@ func (x *Tensor) View(shape ...int64) *Tensor {
 	if l == nil {
 		panic("trace: view of a tensor whose strides do not allow it; use Reshape")
 	}
-	return x.viewAs("view", "ViewBackward0", l, x.offset, reshapeBackward)
+	return x.viewAs("view", "ViewBackward0", l, x.offset, reshapeBackward).relayedBy(isReshape)
 }
 
 // viewed is the layout of x in another shape, nil if its strides allow no view.
@@ -80,7 +80,7 @@ func (x *Tensor) Reshape(shape ...int64) *Tensor {
 
 func (x *Tensor) reshape(shape []int64) *Tensor {
 	if l := x.viewed(shape); l != nil {
-		return x.viewAs("reshape", "ViewBackward0", l, x.offset, reshapeBackward)
+		return x.viewAs("reshape", "ViewBackward0", l, x.offset, reshapeBackward).relayedBy(isReshape)
 	}
 	// _unsafe_view of a clone.
 	c := x.tape.begin("reshape", x)
@@ -105,7 +105,7 @@ func (x *Tensor) unsafeView(shape []int64) *Tensor {
 	if l == nil {
 		panic("trace: _unsafe_view of a tensor whose strides do not allow it")
 	}
-	return x.trackedAlias("UnsafeViewBackward0", l, x.offset, reshapeBackward)
+	return x.trackedAlias("UnsafeViewBackward0", l, x.offset, reshapeBackward).relayedBy(isReshape)
 }
 
 // inferShape fills in the one size given as -1.
@@ -198,10 +198,24 @@ func (x *Tensor) Transpose(a, b int) *Tensor {
 
 // T is x.t() of a matrix.
 func (x *Tensor) T() *Tensor {
+	return x.viewAs("t", "TBackward0", x.matrixT(), x.offset, func(b *backward) { b.give(0, b.grad.T()) }).relayedBy(isMatrixT)
+}
+
+// matrixT is the layout of the transpose of a matrix.
+func (x *Tensor) matrixT() *layout {
 	if x.transposed == nil {
 		x.transposed = x.tape.layout([]int64{x.shape[1], x.shape[0]}, []int64{x.strides[1], x.strides[0]})
 	}
-	return x.viewAs("t", "TBackward0", x.transposed, x.offset, func(b *backward) { b.give(0, b.grad.T()) })
+	return x.transposed
+}
+
+// relayedBy notes which kind of view x is, so that [Node.relayed] finds its
+// gradient.
+func (x *Tensor) relayedBy(kind nodeFlags) *Tensor {
+	if x.node != nil {
+		x.node.flags |= kind
+	}
+	return x
 }
 
 // Unsqueeze is x.unsqueeze(d).
