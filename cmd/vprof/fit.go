@@ -101,7 +101,7 @@ func newFitCmd(a *app) *cobra.Command {
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runFit(cmd.Context(), o) },
 	}
-	o.searchFlags.register(cmd, a, "`boards`: one like rtx-3060, a list, or all (see vprof gpus)")
+	o.register(cmd, a, "`boards`: one like rtx-3060, a list, or all (see vprof gpus)")
 	o.apply.register(cmd)
 	o.group.register(cmd)
 	f := cmd.Flags()

@@ -76,7 +76,7 @@ func newSmokeCmd(a *app) *cobra.Command {
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runSmoke(cmd.Context(), o) },
 	}
-	o.searchFlags.register(cmd, a, "`board` to simulate (see vprof gpus)")
+	o.register(cmd, a, "`board` to simulate (see vprof gpus)")
 	f := cmd.Flags()
 	f.IntVar(&o.batch, "batch", 0, "batch size `n` (default: the configuration's, or the model's)")
 	f.IntVar(&o.validation, "validation-batch", 0, "batch size `n` of validation (default: the project's, or that of training)")
