@@ -26,8 +26,8 @@ cuda: ## the vprof binary that also drives NVIDIA GPUs; needs a C compiler, no C
 test: ## all tests
 	$(GO) test ./...
 
-race: ## all tests under the race detector
-	CGO_ENABLED=1 $(GO) test -race ./...
+race: ## all tests under the race detector, those of many cases on a sample
+	CGO_ENABLED=1 $(GO) test -race -short ./...
 
 test-cuda: ## the CUDA build against a driver without a GPU, also under the race detector
 	$(CUDA_ENV) $(GO) vet -tags cuda $(CUDA_PKG)

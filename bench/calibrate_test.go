@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/bench/snapshot"
+	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/internal/toy"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
@@ -46,6 +47,7 @@ func referenceRuns(t *testing.T) map[string][]Observed {
 // From batches 8 and 32 of a series, larger batches are predicted, whether the
 // runs saw PyTorch's own figures or only what nvidia-smi shows.
 func TestTwoBatchesPredictHiddenOverhead(t *testing.T) {
+	sample.Whole(t)
 	for name, onlyDevice := range map[string]bool{"all levels": false, "only device bytes": true} {
 		t.Run(name, func(t *testing.T) {
 			var errs []float64

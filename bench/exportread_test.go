@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/bench/snapshot"
+	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
 	"github.com/vprof/vprof/profiler/device"
@@ -18,7 +19,7 @@ import (
 func TestPeaksOfSnapshotsAreThoseOfTheReplay(t *testing.T) {
 	gpu, err := device.Lookup("t4")
 	require.NoError(t, err)
-	for _, name := range []string{"redimnet-b2", "patch-vqvae", "gpt2", "bdslw-spoter"} {
+	for _, name := range sample.Of([]string{"redimnet-b2", "patch-vqvae", "gpt2", "bdslw-spoter"}) {
 		for _, conf := range []string{"", "expandable_segments:True", "max_split_size_mb:32"} {
 			m, err := all.Models().Lookup(name)
 			require.NoError(t, err)

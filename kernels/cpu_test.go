@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/kernels"
 	"github.com/vprof/vprof/kernels/cudac"
 )
@@ -37,7 +38,7 @@ func onEveryArch(t *testing.T, test func(t *testing.T, c *cpu)) {
 	if !cudac.Available {
 		t.Skip(cudac.Missing)
 	}
-	for _, arch := range archs {
+	for _, arch := range sample.Of(archs) {
 		for _, backward := range []bool{false, true} {
 			name := map[bool]string{false: "", true: " backward"}[backward]
 			t.Run(fmt.Sprintf("sm_%d%s", arch, name), func(t *testing.T) {

@@ -4,14 +4,17 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/bench"
 	"github.com/vprof/vprof/internal/golden"
+	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/internal/toy"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
@@ -47,8 +50,11 @@ func toyResiduals(others bench.Residuals) bench.Residuals {
 }
 
 func TestScripts(t *testing.T) {
+	scripts, err := filepath.Glob("testdata/script/*.txtar")
+	require.NoError(t, err)
+	require.NotEmpty(t, scripts)
 	testscript.Run(t, testscript.Params{
-		Dir:           "testdata/script",
+		Files:         sample.Of(scripts),
 		UpdateScripts: golden.Updating(),
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("SOURCE_DATE_EPOCH", "1793858400") // 2026-11-05

@@ -6,12 +6,14 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/internal/golden"
 	"github.com/vprof/vprof/internal/opvectors"
+	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
@@ -20,6 +22,12 @@ var (
 	bareConv = flag.Bool("bare", false, "show differences but for cuDNN's workspaces")
 	show     = flag.Int("show", 0, "print this many differences of each operator")
 )
+
+// recorded reads the vectors once for all tests.
+var recorded = sync.OnceValues(func() ([]*vector, error) {
+	all, err := opvectors.Load("testdata/ops.jsonl.gz")
+	return sample.Of(all), err
+})
 
 type (
 	vector = opvectors.Vector
@@ -68,7 +76,7 @@ type tally struct {
 // recorder. Nothing may differ but the workspaces of convolutions, whose share
 // docs/conformance.md tells.
 func TestOperatorsAllocateAsPyTorchDoes(t *testing.T) {
-	vectors, err := opvectors.Load("testdata/ops.jsonl.gz")
+	vectors, err := recorded()
 	require.NoError(t, err)
 	var only []string
 	if *onlyOps != "" {
@@ -91,7 +99,7 @@ func TestOperatorsAllocateAsPyTorchDoes(t *testing.T) {
 	for op, c := range tallies {
 		require.Equal(t, c.total, c.identical+c.bare, "%s: vectors that differ in more than workspaces of convolutions (-op %s -show 3 shows them)", op, op)
 	}
-	if only == nil {
+	if only == nil && !testing.Short() {
 		golden.Equal(t, "../../docs/conformance.md", []byte(page(tallies)))
 	}
 }
@@ -140,7 +148,7 @@ var keptOtherwise = map[string]string{
 // TestGraphsKeepWhatPyTorchKeeps compares the storages saved for backward.
 // Regions that are recomputed keep their inputs outside the graph.
 func TestGraphsKeepWhatPyTorchKeeps(t *testing.T) {
-	vectors, err := opvectors.Load("testdata/ops.jsonl.gz")
+	vectors, err := recorded()
 	require.NoError(t, err)
 	calls := operators()
 	for _, v := range vectors {

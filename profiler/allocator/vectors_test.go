@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/profiler/allocator"
 )
 
@@ -182,7 +183,7 @@ func handle(stream int64) allocator.Stream { return allocator.Stream(stream) * 0
 func TestEveryRecordedOperationIsRepeatedExactly(t *testing.T) {
 	all := readVectors(t)
 	operations := 0
-	for _, v := range append(all.Golden, all.Random...) {
+	for _, v := range append(all.Golden, sample.Of(all.Random)...) {
 		operations += v.OpsN
 		t.Run(v.Name, func(t *testing.T) {
 			s := newSequence(t, v, all.HashInit, all.HashPrime)
@@ -208,7 +209,9 @@ func TestEveryRecordedOperationIsRepeatedExactly(t *testing.T) {
 			checkLayout(t, v, s)
 		})
 	}
-	require.Equal(t, 116_225, operations)
+	if !testing.Short() {
+		require.Equal(t, 116_225, operations)
+	}
 }
 
 // checkFinal compares all statistics. A null in the vector depends on the
