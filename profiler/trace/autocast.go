@@ -75,6 +75,21 @@ func (t *Tape) lower(x *Tensor) *Tensor {
 	return x.half
 }
 
+// lower runs the rest of operator c in the autocast precision: arguments, which
+// may be nil, are cast, the last one first, and autocast is off for what the
+// operator calls. The copies live as long as the operator runs.
+func (c *call) lower(xs ...**Tensor) {
+	if !c.t.casts.enabled {
+		return
+	}
+	for i := len(xs) - 1; i >= 0; i-- {
+		if x := c.t.lower(*xs[i]); x != *xs[i] {
+			*xs[i] = c.let(x)
+		}
+	}
+	c.belowAutocast()
+}
+
 // widest casts all xs to the widest of their types, for an operator of the
 // promote list.
 func (t *Tape) widest(xs []*Tensor) []*Tensor {

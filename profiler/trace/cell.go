@@ -8,22 +8,11 @@ type CellWeights struct {
 	InBias, HiddenBias     *Tensor // bias_ih, bias_hh
 }
 
-// lower casts arguments, the last one first, and binds them to locals of the
-// call, so that they live as long as it does.
-func (c *call) lower(args ...**Tensor) {
-	for i := len(args) - 1; i >= 0; i-- {
-		if x := c.t.lower(*args[i]); x != nil {
-			*args[i] = c.let(x)
-		}
-	}
-}
-
 // LSTMCell is torch.lstm_cell: x is [batch, inputs], h and c [batch, hidden].
 func (x *Tensor) LSTMCell(h, c *Tensor, w CellWeights) (hy, cy *Tensor) {
 	t := x.tape
 	call := t.begin("lstm_cell", x, h, c)
 	call.lower(&x, &c, &h, &w.InWeight, &w.HiddenWeight, &w.InBias, &w.HiddenBias)
-	call.belowAutocast()
 	return call.endPair(x.lstmCell(h, c, w))
 }
 
@@ -73,7 +62,6 @@ func (x *Tensor) GRUCell(h *Tensor, w CellWeights) *Tensor {
 	t := x.tape
 	c := t.begin("gru_cell", x, h)
 	c.lower(&x, &h, &w.InWeight, &w.HiddenWeight, &w.InBias, &w.HiddenBias)
-	c.belowAutocast()
 	return c.end(x.gruCell(h, w))
 }
 

@@ -149,30 +149,33 @@ func addmmBackward(w *backward) {
 
 // Linear is torch.nn.functional.linear(x, weight, bias); bias may be nil.
 func (x *Tensor) Linear(weight, bias *Tensor) *Tensor {
-	t := x.tape
-	c := t.begin("linear", x, weight, bias)
-	bias, weight, x = t.lower(bias), t.lower(weight), t.lower(x)
-	c.belowAutocast()
-	return c.end(x.linear(weight, bias))
+	c := x.tape.begin("linear", x, weight, bias)
+	c.lower(&x, &weight, &bias)
+	return c.end(c.linear(x, weight, bias))
 }
 
+// linear is at::linear below autocast.
 func (x *Tensor) linear(weight, bias *Tensor) *Tensor {
 	c := x.tape.begin("linear", x, weight, bias)
+	return c.end(c.linear(x, weight, bias))
+}
+
+func (c *call) linear(x, weight, bias *Tensor) *Tensor {
 	if bias != nil && len(x.shape) == 2 {
-		return c.end(bias.addmm(x, weight.T()))
+		return bias.addmm(x, weight.T())
 	}
 	if bias != nil && len(x.shape) >= 3 && x.isContiguous() {
 		// _flatten_nd_linear
 		lead := x.shape[:len(x.shape)-1]
 		flat := c.let(x.reshape([]int64{numel(lead), x.Size(-1)}))
 		y := c.let(bias.addmm(flat, weight.T()))
-		return c.end(y.View(append(append(make([]int64, 0, len(x.shape)), lead...), weight.shape[0])...))
+		return y.View(append(append(make([]int64, 0, len(x.shape)), lead...), weight.shape[0])...)
 	}
 	y := c.let(x.matmul(weight.T()))
 	if bias != nil {
 		y.AddInPlace(bias)
 	}
-	return c.end(y)
+	return y
 }
 
 // BMM is torch.bmm.

@@ -4,34 +4,37 @@ import "github.com/vprof/vprof/profiler/program"
 
 // Matmul is torch.matmul.
 func (a *Tensor) Matmul(b *Tensor) *Tensor {
-	t := a.tape
-	c := t.begin("matmul", a, b)
-	b, a = t.lower(b), t.lower(a)
-	c.belowAutocast()
-	return c.end(a.matmul(b))
+	c := a.tape.begin("matmul", a, b)
+	c.lower(&a, &b)
+	return c.end(c.matmul(a, b))
 }
 
-// matmul is at::matmul below autocast: it chooses between the products of
-// vectors, matrices and batches (_matmul_impl).
+// matmul is at::matmul below autocast.
 func (a *Tensor) matmul(b *Tensor) *Tensor {
 	c := a.tape.begin("matmul", a, b)
+	return c.end(c.matmul(a, b))
+}
+
+// matmul chooses between the products of vectors, matrices and batches
+// (_matmul_impl).
+func (c *call) matmul(a, b *Tensor) *Tensor {
 	switch na, nb := len(a.shape), len(b.shape); {
 	case na == 1 && nb == 1:
-		return c.end(a.dot(b))
+		return a.dot(b)
 	case na == 2 && nb == 1:
-		return c.end(a.mv(b))
+		return a.mv(b)
 	case na == 1 && nb == 2:
-		return c.end(a.Unsqueeze(0).mm(b).Squeeze(0))
+		return a.Unsqueeze(0).mm(b).Squeeze(0)
 	case na == 2 && nb == 2:
-		return c.end(a.mm(b))
+		return a.mm(b)
 	case shouldFold(a, b):
-		return c.end(a.foldedProduct(b))
+		return c.foldedProduct(a, b)
 	case na == 3 && nb == 3 && a.shape[0] != b.shape[0] && a.shape[0] == 1 && a.requiresGrad:
-		return c.end(a.Squeeze(0).matmul(b))
+		return a.Squeeze(0).matmul(b)
 	case na == 3 && nb == 3 && a.shape[0] != b.shape[0] && b.shape[0] == 1 && b.requiresGrad:
-		return c.end(a.matmul(b.Squeeze(0)))
+		return a.matmul(b.Squeeze(0))
 	}
-	return c.end(a.broadcastProduct(b))
+	return c.broadcastProduct(a, b)
 }
 
 // shouldFold reports whether the batch of the larger operand goes into the
@@ -74,8 +77,7 @@ func shouldFold(a, b *Tensor) bool {
 }
 
 // foldedProduct multiplies a batch with one matrix or vector.
-func (a *Tensor) foldedProduct(b *Tensor) *Tensor {
-	c := a.tape.begin("matmul", a, b)
+func (c *call) foldedProduct(a, b *Tensor) *Tensor {
 	transposed := len(b.shape) > len(a.shape)
 	large, small := a, b
 	if transposed {
@@ -88,20 +90,19 @@ func (a *Tensor) foldedProduct(b *Tensor) *Tensor {
 	shape := append(make([]int64, 0, n), large.shape[:n-1]...)
 	folded := c.let(large.reshape([]int64{numel(shape), large.shape[n-1]}))
 	if len(small.shape) == 1 {
-		return c.end(folded.mv(small).unsafeView(shape))
+		return folded.mv(small).unsafeView(shape)
 	}
 	shape = append(shape, small.shape[1])
 	y := c.let(folded.mm(small).unsafeView(shape))
 	if transposed {
-		return c.end(y.Transpose(-2, -1).contiguous())
+		return y.Transpose(-2, -1).contiguous()
 	}
-	return c.end(y)
+	return y
 }
 
 // broadcastProduct multiplies two batches, whose batch dimensions are
 // broadcast; where strides do not allow a view this copies.
-func (a *Tensor) broadcastProduct(b *Tensor) *Tensor {
-	c := a.tape.begin("matmul", a, b)
+func (c *call) broadcastProduct(a, b *Tensor) *Tensor {
 	vectorLeft, vectorRight := len(a.shape) == 1, len(b.shape) == 1
 	rows, k, cols := int64(1), a.Size(-1), int64(1)
 	if !vectorLeft {
@@ -128,9 +129,9 @@ func (a *Tensor) broadcastProduct(b *Tensor) *Tensor {
 		shape = append(shape, rows)
 	}
 	if vectorRight {
-		return c.end(left.bmm(right).Squeeze(-1).unsafeView(shape))
+		return left.bmm(right).Squeeze(-1).unsafeView(shape)
 	}
-	return c.end(left.bmm(right).unsafeView(append(shape, cols)))
+	return left.bmm(right).unsafeView(append(shape, cols))
 }
 
 // lead stands for the batch dimensions of x in broadcasting.
