@@ -51,6 +51,9 @@ type Allocator struct {
 	now      int64               // events recorded so far
 	done     int64               // events completed so far
 	waiting  int                 // events not yet processed
+	// shares tells whether a block was ever used by another stream than its own.
+	// Before, active blocks are the allocated ones and not counted again.
+	shares bool
 
 	stats  Stats
 	tracer func(TraceEvent) // nil if nobody listens
@@ -184,7 +187,13 @@ func (a *Allocator) EmptyCache() error {
 }
 
 // Stats returns a copy of the statistics.
-func (a *Allocator) Stats() Stats { return a.stats }
+func (a *Allocator) Stats() Stats {
+	s := a.stats
+	if !a.shares {
+		s.Active, s.ActiveBytes = s.Allocation, s.AllocatedBytes
+	}
+	return s
+}
 
 // ResetPeakStats sets every peak to the current value.
 func (a *Allocator) ResetPeakStats() { a.stats.resetPeaks() }
@@ -196,7 +205,12 @@ func (a *Allocator) Requested() int64 { return a.stats.RequestedBytes[All].Curre
 func (a *Allocator) Allocated() int64 { return a.stats.AllocatedBytes[All].Current }
 
 // Active is what Allocated is, and the freed blocks that wait for events.
-func (a *Allocator) Active() int64 { return a.stats.ActiveBytes[All].Current }
+func (a *Allocator) Active() int64 {
+	if !a.shares {
+		return a.Allocated()
+	}
+	return a.stats.ActiveBytes[All].Current
+}
 
 // Reserved is the current memory_reserved() in bytes.
 func (a *Allocator) Reserved() int64 { return a.stats.ReservedBytes[All].Current }
@@ -228,8 +242,10 @@ func (a *Allocator) use(b *Block, n, size int64) {
 	a.trace(TraceAlloc, b.addr, n, p)
 	a.stats.Allocation.add(p.kind, 1)
 	a.stats.AllocatedBytes.add(p.kind, b.size)
-	a.stats.Active.add(p.kind, 1)
-	a.stats.ActiveBytes.add(p.kind, b.size)
+	if a.shares {
+		a.stats.Active.add(p.kind, 1)
+		a.stats.ActiveBytes.add(p.kind, b.size)
+	}
 	a.stats.RequestedBytes.add(p.kind, n)
 	if b.size >= a.config.MaxSplit {
 		a.stats.OversizeAllocations.add(1)
@@ -252,8 +268,10 @@ func (a *Allocator) release(b *Block) {
 		a.stats.InactiveSplit.change(p.kind, splits)
 		a.stats.InactiveSplitBytes.change(p.kind, bytes)
 	}
-	a.stats.Active.sub(p.kind, 1)
-	a.stats.ActiveBytes.sub(p.kind, size)
+	if a.shares {
+		a.stats.Active.sub(p.kind, 1)
+		a.stats.ActiveBytes.sub(p.kind, size)
+	}
 	a.stats.RequestedBytes.sub(p.kind, requested)
 }
 

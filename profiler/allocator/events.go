@@ -12,8 +12,9 @@ func (a *Allocator) RecordStream(b *Block, s Stream) {
 	if b.state != Allocated {
 		panic("allocator: record stream of a block that is not allocated")
 	}
-	if a.uses == nil {
-		a.uses = make(map[*Block][]Stream)
+	if !a.shares {
+		a.stats.Active, a.stats.ActiveBytes = a.stats.Allocation, a.stats.AllocatedBytes
+		a.shares, a.uses = true, make(map[*Block][]Stream)
 	}
 	if streams := a.uses[b]; !slices.Contains(streams, s) {
 		a.uses[b] = append(streams, s)

@@ -4,9 +4,12 @@ package allocator
 type Stat struct {
 	// Current is the value now, Peak the highest since the last reset.
 	Current, Peak int64
-	// Allocated and Freed are all that was ever added and taken away.
-	Allocated, Freed int64
+	// Allocated is all that was ever added.
+	Allocated int64
 }
+
+// Freed is all that was ever taken away.
+func (s Stat) Freed() int64 { return s.Allocated - s.Current }
 
 func (s *Stat) add(n int64) {
 	s.Current += n
@@ -16,10 +19,7 @@ func (s *Stat) add(n int64) {
 	}
 }
 
-func (s *Stat) sub(n int64) {
-	s.Current -= n
-	s.Freed += n
-}
+func (s *Stat) sub(n int64) { s.Current -= n }
 
 func (s *Stat) resetPeak() { s.Peak = s.Current }
 
