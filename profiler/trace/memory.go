@@ -29,9 +29,9 @@ func (t *Tape) Finish() *program.Program {
 	m := t.memory
 	t.memory = nil
 	p := &program.Program{
-		Instructions: slices.Clone(m.prog.Instructions), Buffers: slices.Clone(m.prog.Buffers),
-		Ops: slices.Clone(m.prog.Ops), Operands: slices.Clone(m.prog.Operands),
-		Products: slices.Clone(m.prog.Products), Sites: slices.Clone(m.prog.Sites), Phases: slices.Clone(m.prog.Phases),
+		Instructions: handOver(&m.prog.Instructions), Buffers: handOver(&m.prog.Buffers),
+		Ops: handOver(&m.prog.Ops), Operands: handOver(&m.prog.Operands),
+		Products: handOver(&m.prog.Products), Sites: handOver(&m.prog.Sites), Phases: handOver(&m.prog.Phases),
 	}
 	m.empty()
 	memories.Put(m)
@@ -47,9 +47,17 @@ func (m *memory) empty() {
 	clear(m.places)
 	clear(m.sites)
 	m.sites = m.sites[:0]
-	p := &m.prog
-	p.Instructions, p.Buffers, p.Ops = p.Instructions[:0], p.Buffers[:0], p.Ops[:0]
-	p.Operands, p.Products, p.Sites, p.Phases = p.Operands[:0], p.Products[:0], p.Sites[:0], p.Phases[:0]
+}
+
+// handOver gives a table away, or a copy if much of its memory is unused, and
+// makes room for the next recording: many are as long as the one before.
+func handOver[T any](table *[]T) []T {
+	full := *table
+	*table = make([]T, 0, len(full))
+	if unused := cap(full) - len(full); unused > len(full)/8 {
+		return slices.Clone(full)
+	}
+	return full
 }
 
 // slab hands out things of one type from large pieces, and takes them back.
