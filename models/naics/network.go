@@ -60,8 +60,10 @@ func newNetwork(checkpointing, adapterDropout bool) *network {
 		e.EnableInputRequireGrads()
 		adapted := nn.AdaptLinears(e, adapters)
 		nn.NewTree(e).Train(checkpointing)
-		for _, l := range adapted {
-			nn.NewTree(l).Train(checkpointing || adapterDropout)
+		if adapterDropout {
+			for _, l := range adapted {
+				nn.NewTree(l).Train(true)
+			}
 		}
 		n.Encoders = append(n.Encoders, e)
 	}

@@ -71,7 +71,7 @@ func multiheadAttention(f *trace.Frame, v *vector, in []*tensor, p params) []*te
 // load gives a module the parameters of a vector, by name.
 func load(model any, v *vector, p params) {
 	tree := nn.NewTree(model)
-	for i, name := range tree.Names {
+	for i, name := range tree.Names() {
 		tree.Parameters[i].Tensor = p[name]
 	}
 	tree.Train(v.Eval == 0)

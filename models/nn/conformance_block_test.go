@@ -129,7 +129,7 @@ func blockOperators() map[string]opvectors.Call {
 // bind gives a module the vector's parameters.
 func bind(m nn.Layer, p params) nn.Layer {
 	tree := nn.NewTree(m)
-	for i, name := range tree.Names {
+	for i, name := range tree.Names() {
 		tree.Parameters[i].Tensor = p[strings.TrimPrefix(name, ".")]
 	}
 	return m

@@ -65,6 +65,11 @@ type LoRALinear struct {
 // NewLoRALinear puts an adapter beside base, which it freezes.
 func NewLoRALinear(base Projection, o LoRA) *LoRALinear {
 	Freeze(base)
+	return adapt(base, o)
+}
+
+// adapt is NewLoRALinear for a layer that is frozen.
+func adapt(base Projection, o LoRA) *LoRALinear {
 	in, out := base.widths()
 	l := &LoRALinear{
 		BaseLayer:   base,
@@ -100,7 +105,7 @@ func AdaptLinears(model any, o LoRA, but ...Layer) []*LoRALinear {
 	var made []*LoRALinear
 	walkLinears(model, but, func(v reflect.Value, path string) {
 		if o.targets(path) {
-			l := NewLoRALinear(v.Interface().(Projection), o)
+			l := adapt(v.Interface().(Projection), o)
 			made = append(made, l)
 			v.Set(reflect.ValueOf(l))
 		}

@@ -37,9 +37,9 @@ func TestAdaptersAreWhatIsTrained(t *testing.T) {
 	tree := nn.NewTree(m)
 	_, trainable := tree.Numel()
 	require.EqualValues(t, 2*(4+8)+2*(8+8)+2*(8+16), trainable, "rank times input and output widths")
-	require.Equal(t, []string{"first.base_layer.weight", "first.base_layer.bias", "first.lora_A.default.weight", "first.lora_B.default.weight"}, tree.Names[:4])
+	require.Equal(t, []string{"first.base_layer.weight", "first.base_layer.bias", "first.lora_A.default.weight", "first.lora_B.default.weight"}, tree.Names()[:4])
 	for i, p := range tree.Parameters[:2] {
-		require.True(t, p.Frozen, tree.Names[i])
+		require.True(t, p.Frozen, tree.Names()[i])
 	}
 }
 

@@ -82,12 +82,23 @@ func product(dims []int64) int64 {
 type Tree struct {
 	// Parameters are in the order of parameters().
 	Parameters []*Parameter
-	// Names are theirs, as in named_parameters().
-	Names   []string
-	Buffers []*Buffer
-	moved   []any // parameters and buffers as .to(device) moves them
-	modules []*Module
-	seen    map[uintptr]bool
+	Buffers    []*Buffer
+	names      []parameterName
+	moved      []any // parameters and buffers as .to(device) moves them
+	modules    []*Module
+	seen       map[uintptr]bool
+}
+
+// parameterName is the path of a module and what it calls a parameter.
+type parameterName struct{ module, own string }
+
+// Names are those of the parameters, as in named_parameters().
+func (t *Tree) Names() []string {
+	out := make([]string, len(t.names))
+	for i, n := range t.names {
+		out[i] = join(n.module, n.own)
+	}
+	return out
 }
 
 // mover is a layer that has to do something once its parameters have moved to
@@ -135,7 +146,7 @@ func (t *Tree) module(v reflect.Value, path string) {
 		names, parameters := l.ownParameters()
 		for i, p := range parameters {
 			t.Parameters = append(t.Parameters, p)
-			t.Names = append(t.Names, join(path, names[i]))
+			t.names = append(t.names, parameterName{path, names[i]})
 			own = append(own, p)
 		}
 	}
@@ -146,7 +157,7 @@ func (t *Tree) module(v reflect.Value, path string) {
 			if x != nil && !t.seen[v.Field(f.index).Pointer()] {
 				t.seen[v.Field(f.index).Pointer()] = true
 				t.Parameters = append(t.Parameters, x)
-				t.Names = append(t.Names, join(path, f.name))
+				t.names = append(t.names, parameterName{path, f.name})
 				own = append(own, x)
 			}
 		case *Buffer:

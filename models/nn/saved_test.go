@@ -17,7 +17,7 @@ func TestModulesToSaveTrainACopy(t *testing.T) {
 	total, trainable := tree.Numel()
 	require.EqualValues(t, 2*(6+3+6+2), total)
 	require.EqualValues(t, 6+3+6+2, trainable)
-	require.Equal(t, "original_module.0.weight", tree.Names[0])
-	require.Equal(t, "modules_to_save.default.2.bias", tree.Names[len(tree.Names)-1])
+	require.Equal(t, "original_module.0.weight", tree.Names()[0])
+	require.Equal(t, "modules_to_save.default.2.bias", tree.Names()[len(tree.Names())-1])
 	require.True(t, tree.Parameters[0].Frozen)
 }

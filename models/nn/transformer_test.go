@@ -18,11 +18,11 @@ func TestLayersHavePyTorchsParameters(t *testing.T) {
 		"self_attn.in_proj_weight", "self_attn.in_proj_bias", "self_attn.out_proj.weight", "self_attn.out_proj.bias",
 		"linear1.weight", "linear1.bias", "linear2.weight", "linear2.bias",
 		"norm1.weight", "norm1.bias", "norm2.weight", "norm2.bias",
-	}, nn.NewTree(nn.NewTransformerEncoderLayer(8, 2, 16, nn.TransformerOptions{})).Names)
+	}, nn.NewTree(nn.NewTransformerEncoderLayer(8, 2, 16, nn.TransformerOptions{})).Names())
 	require.Equal(t, []string{
 		"weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0",
 		"weight_ih_l0_reverse", "weight_hh_l0_reverse", "bias_ih_l0_reverse", "bias_hh_l0_reverse",
-	}, nn.NewTree(nn.NewGRU(8, 16, nn.RNNOptions{Bidirectional: true})).Names)
+	}, nn.NewTree(nn.NewGRU(8, 16, nn.RNNOptions{Bidirectional: true})).Names())
 }
 
 // live is the number of bytes that a program leaves allocated.
