@@ -59,12 +59,13 @@ fmt: ## format in place
 bench: ## benchmarks, in a form that benchstat reads
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
+# The sources are asked for the targets: go test -list would link every package.
 fuzz: ## every fuzz target for FUZZTIME each
-	@set -e; for pkg in $$($(GO) list ./...); do \
-	  for target in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
-	    echo "fuzz $$pkg $$target"; \
-	    $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$pkg; \
-	  done; \
+	@set -e; grep -r --include='*_test.go' -o '^func Fuzz[[:alnum:]]*' bench cmd internal kernels models profiler | sort | \
+	while IFS=: read -r file func; do \
+	  pkg=./$$(dirname "$$file") target=$${func#func }; \
+	  echo "fuzz $$pkg $$target"; \
+	  $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$pkg" </dev/null; \
 	done
 
 golden: ## rewrite golden files, residuals and the accuracy table (for a change that is meant)
