@@ -58,7 +58,7 @@ type Op struct {
 	FLOPs int64
 	// Product is the number of the matrix product in Program.Products that an
 	// op of Work [Matmul], [Convolution] or [Attention] amounts to, counted from
-	// one; zero is none.
+	// one; zero is none. Ops may share one.
 	Product uint32
 }
 

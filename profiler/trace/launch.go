@@ -36,12 +36,19 @@ func (t *Tape) touch(xs []*Tensor) {
 	}
 }
 
-// amountsTo says that an op, if there is one, is a matrix product.
+// amountsTo says that an op, if there is one, is a matrix product. Products of the
+// same sizes follow each other closely: one that is in the table and has not been
+// displaced by another is not added again.
 func (t *Tape) amountsTo(op *program.Op, p program.Product) {
-	if op != nil {
-		push(&t.prog.Products, p)
-		op.Product = uint32(len(t.prog.Products))
+	if op == nil {
+		return
 	}
+	recent := &t.products[uint64(p.M+3*p.N+5*p.K+7*p.Batch)%uint64(len(t.products))]
+	if *recent == 0 || t.prog.Products[*recent-1] != p {
+		push(&t.prog.Products, p)
+		*recent = uint32(len(t.prog.Products))
+	}
+	op.Product = *recent
 }
 
 func (t *Tape) launchElementwise(out *Tensor, flopsPerElement int64, ins ...*Tensor) {

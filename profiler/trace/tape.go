@@ -50,6 +50,8 @@ type Tape struct {
 	graves [256]*Tensor // the last that have died
 	grave  uint8        // the oldest of them
 
+	products [61]uint32 // numbers of matrix products, by their sizes
+
 	facts Facts
 
 	// What has ended, for the next to use.
