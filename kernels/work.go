@@ -1,12 +1,14 @@
 package kernels
 
+import "github.com/vprof/vprof/profiler/program"
+
 // Work is what an operator makes a GPU do: what it computes and the memory it
 // reads and writes. [Work.Append] finds launches with that traffic and that
 // arithmetic over that memory. What is computed has no meaning: it takes
 // as long, and touches every byte.
 type Work struct {
-	Kind      Kind
-	Precision Precision
+	Kind      program.Work
+	Precision program.Precision
 	// FLOPs counts a multiply-add as two.
 	FLOPs int64
 	// M, N, K and Batch are the product of matrices that a product, a
@@ -15,63 +17,13 @@ type Work struct {
 	Reads, Writes  []Range
 }
 
-// Kind says what work is like.
-type Kind uint8
-
-// The kinds of work.
-const (
-	ElementwiseWork Kind = iota
-	CopyWork
-	ReductionWork
-	NormalizationWork
-	SoftmaxWork
-	IndexWork
-	MatmulWork
-	ConvolutionWork
-	AttentionWork
-	UpdateWork
-	numKinds
-)
-
-var kindNames = [numKinds]string{
-	"elementwise", "copy", "reduction", "normalization", "softmax", "index", "matmul", "convolution", "attention", "optimizer-update",
-}
-
-func (k Kind) String() string {
-	if k < numKinds {
-		return kindNames[k]
-	}
-	return "unknown"
-}
-
-// Precision is that of the arithmetic.
-type Precision uint8
-
-// The precisions. FP64 is computed in F32: there are as many operations, but
-// not as slow ones.
-const (
-	FP32 Precision = iota
-	TF32
-	FP16
-	BF16Precision
-	FP64
-	numPrecisions
-)
-
-var precisionNames = [numPrecisions]string{"fp32", "tf32", "fp16", "bf16", "fp64"}
-
-func (p Precision) String() string {
-	if p < numPrecisions {
-		return precisionNames[p]
-	}
-	return "unknown"
-}
-
-func (p Precision) elements() Type {
+// elements is the type in which arithmetic of a precision is done. That of FP64
+// is done in F32: there are as many operations, but not as slow ones.
+func elements(p program.Precision) Type {
 	switch p {
-	case FP16:
+	case program.FP16:
 		return F16
-	case BF16Precision:
+	case program.BF16:
 		return BF16
 	}
 	return F32
@@ -84,27 +36,27 @@ func (p Precision) elements() Type {
 func (w *Work) Append(launches []Launch, capability int) []Launch {
 	var buffers [2][8]Range
 	p := plan{
-		launches: launches, before: len(launches), capability: capability, t: w.Precision.elements(), tf32: w.Precision == TF32,
+		launches: launches, before: len(launches), capability: capability, t: elements(w.Precision), tf32: w.Precision == program.TF32,
 		reads: occupied(buffers[0][:0], w.Reads), writes: occupied(buffers[1][:0], w.Writes), flops: w.FLOPs,
 	}
 	switch w.Kind {
-	case CopyWork:
+	case program.Copy:
 		p.copy()
-	case ReductionWork:
+	case program.Reduction:
 		p.reduce()
-	case NormalizationWork:
+	case program.Normalization:
 		p.normalize()
-	case SoftmaxWork:
+	case program.Softmax:
 		p.softmax()
-	case IndexWork:
+	case program.Index:
 		p.index()
-	case MatmulWork:
+	case program.Matmul:
 		p.matmul(w)
-	case ConvolutionWork:
+	case program.Convolution:
 		p.convolve(w)
-	case AttentionWork:
+	case program.Attention:
 		p.attend(w)
-	case UpdateWork:
+	case program.OptimizerUpdate:
 		p.update()
 	}
 	// Elementwise work, and whatever the others left over.
