@@ -8,12 +8,12 @@ import (
 
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
-	"github.com/vprof/vprof/profiler/allocator"
 	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/replay"
 )
 
 // recordAndReplay measures the unit of all work, on one core: two steps of a
-// case, recorded and replayed on a simulated board.
+// case, recorded for a board and replayed whole, whether they fit it or not.
 func recordAndReplay(b *testing.B, c models.Case) {
 	gpu, err := device.Lookup("rtx-5060-ti")
 	require.NoError(b, err)
@@ -23,8 +23,9 @@ func recordAndReplay(b *testing.B, c models.Case) {
 	for b.Loop() {
 		rec, err := registry.Record(c, boardOf(gpu), models.Options{})
 		require.NoError(b, err)
-		_, err = simulate(b.Context(), rec.Program, gpu, allocator.DefaultConfig(), 0)
+		run, err := replay.Replay(b.Context(), rec.Program, replay.Options{})
 		require.NoError(b, err)
+		require.Nil(b, run.OOM)
 	}
 }
 
