@@ -137,9 +137,16 @@ type replayer struct {
 
 	at     int                // the instruction under way
 	blocks []*allocator.Block // by buffer; nil while it does not live
-	sizes  []int64            // of the blocks, by buffer; kept after the free
+	lives  []life             // by buffer; kept after the free
 
 	peak peak
+}
+
+// life is what a replay keeps of a buffer: the size of its block, and the
+// instructions at which it came and went, counted from one; zero is not yet.
+type life struct {
+	size       int64
+	born, died uint32
 }
 
 // peak is what is noted when the allocated bytes are higher than ever; the
@@ -166,7 +173,7 @@ func newReplayer(p *program.Program, o Options) (*replayer, error) {
 		program: p, heap: heap, options: o,
 		result: &Run{},
 		blocks: make([]*allocator.Block, len(p.Buffers)),
-		sizes:  make([]int64, len(p.Buffers)),
+		lives:  make([]life, len(p.Buffers)),
 		peak:   peak{instruction: -1},
 	}
 	if trace := o.Hooks.Trace; trace != nil {
@@ -220,7 +227,7 @@ func (r *replayer) alloc(buffer uint32) error {
 	if int(buffer) >= len(r.blocks) {
 		return fmt.Errorf("there is no buffer %d to allocate", buffer)
 	}
-	if r.sizes[buffer] != 0 {
+	if r.lives[buffer].born != 0 {
 		return fmt.Errorf("buffer %d is allocated twice", buffer)
 	}
 	spec := &r.program.Buffers[buffer]
@@ -232,7 +239,7 @@ func (r *replayer) alloc(buffer uint32) error {
 		return err
 	}
 	r.blocks[buffer] = b
-	r.sizes[buffer] = b.Size()
+	r.lives[buffer] = life{size: b.Size(), born: uint32(r.at) + 1}
 	if now := r.heap.Allocated(); now > r.peak.allocated {
 		r.peak = peak{r.at, now, r.heap.Reserved()}
 	}
@@ -245,6 +252,7 @@ func (r *replayer) free(buffer uint32) error {
 	}
 	r.heap.Free(r.blocks[buffer])
 	r.blocks[buffer] = nil
+	r.lives[buffer].died = uint32(r.at) + 1
 	return nil
 }
 
@@ -357,21 +365,13 @@ func (r *replayer) giveBack() error {
 // moment is the state after an instruction that was carried out.
 func (r *replayer) moment(instruction int, reserved int64) Moment {
 	m := Moment{Instruction: instruction, Phase: r.phase(instruction)}
-	alive := make([]bool, len(r.program.Buffers))
-	for _, in := range r.program.Instructions[:instruction+1] {
-		switch in.Kind {
-		case program.Alloc:
-			alive[in.Arg] = true
-		case program.Free:
-			alive[in.Arg] = false
-		}
-	}
-	for buffer, is := range alive {
-		if !is {
+	now := uint32(instruction + 1)
+	for buffer, l := range r.lives {
+		if l.born == 0 || l.born > now || l.died != 0 && l.died <= now {
 			continue
 		}
 		b := r.program.Buffers[buffer]
-		h := Holding{uint32(buffer), b.Class, b.Bytes, r.sizes[buffer]}
+		h := Holding{uint32(buffer), b.Class, b.Bytes, l.size}
 		m.Live = append(m.Live, h)
 		m.Requested[b.Class] += h.Requested
 		m.Allocated[b.Class] += h.Allocated

@@ -62,16 +62,18 @@ func (t *Tape) site() uint32 {
 		t.at = t.newSite(line)
 	}
 	here := &t.sites[t.at]
-	if t.isAt(here, line) { // as a kernel is where its result was allocated
-		return t.at
+	if t.atBegun == t.begun && here.native == t.native && here.place == t.place && here.where == line {
+		return t.at // in the same activation, as a kernel is where its result was allocated
 	}
-	if !t.isAt(&t.sites[here.next], line) {
+	t.atBegun = t.begun
+	switch {
+	case t.isAt(&t.sites[here.next], line):
+		t.at = here.next
+	case !t.isAt(here, line):
 		id := t.findSite(line)
 		t.sites[t.at].next = id // the table may have moved
 		t.at = id
-		return id
 	}
-	t.at = here.next
 	return t.at
 }
 

@@ -22,6 +22,8 @@ type Tape struct {
 	board Board
 	opts  Options
 	at    uint32 // the last of the sites that something happened at
+	// atBegun is begun as it was then.
+	atBegun int
 
 	// Interpreter state.
 	scope
