@@ -169,10 +169,6 @@ func (n *Node) gather(t *Tape, stack []*Node) []*Node {
 func (n *Node) releaseSaved() {
 	n.apply, n.flags = nil, n.flags|isSpent
 	n.forget()
-	if m := n.inner; m != nil {
-		n.inner = nil
-		m.release()
-	}
 }
 
 // backward is a node at work: the gradients that came in, the saved tensors,
@@ -190,7 +186,7 @@ type backward struct {
 	// What most nodes need of the slices above.
 	ins   [1]*Tensor
 	outs  [4]*Tensor
-	keeps [4]*Tensor
+	keeps [5]*Tensor
 }
 
 // saved is the i-th tensor the forward kept, nil if it was not needed.

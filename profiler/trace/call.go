@@ -6,11 +6,12 @@ package trace
 // (see Frame) let go of a temporary as soon as it has been used.
 type call struct {
 	t      *Tape
-	caller scope // to be restored
-	casts  bool  // autocast is in force for the caller
-	muted  bool  // the caller runs without allocating
-	temps  int   // where its temporaries begin on the tape's stack
-	locals int   // where its locals begin
+	scope  scope
+	caller *scope // to be restored
+	casts  bool   // autocast is in force for the caller
+	muted  bool   // the caller runs without allocating
+	temps  int    // where its temporaries begin on the tape's stack
+	locals int    // where its locals begin
 	args   [4]*Tensor
 	nargs  int
 	list   []*Tensor // an argument that is a list of tensors
@@ -39,7 +40,8 @@ func (t *Tape) activation() *call {
 // activation is valid until it ends.
 func (t *Tape) begin(op string, args ...*Tensor) *call {
 	c := t.activation()
-	c.caller, c.casts, c.muted = t.scope, t.casts.enabled, t.hooks.muted
+	caller, s := t.scope, &c.scope
+	c.caller, c.casts, c.muted = caller, t.casts.enabled, t.hooks.muted
 	for _, x := range args {
 		if x != nil {
 			x.alive()
@@ -48,18 +50,18 @@ func (t *Tape) begin(op string, args ...*Tensor) *call {
 			c.nargs++
 		}
 	}
-	if t.python {
-		t.op, t.shown = op, true
-	} else if t.op == "" {
-		t.op = op
+	s.op, s.native, s.python, s.point = caller.op, op, false, caller.point
+	if caller.python {
+		s.op, t.shown = op, true
+	} else if s.op == "" {
+		s.op = op
 	}
-	t.native = op
-	t.python = false
 	if op != castOp {
 		t.begun++
-		t.point = point{ordinal: t.begun, buffers: len(t.prog.Buffers)}
+		s.point = point{ordinal: t.begun, buffers: len(t.prog.Buffers)}
 		t.hooks.arrive(t.begun)
 	}
+	t.scope = s
 	return c
 }
 

@@ -299,7 +299,7 @@ func (n *Node) start(grads []*Tensor) *backward {
 		b = &backward{}
 	}
 	b.node, b.grad = n, grads[0]
-	b.ins, b.outs, b.keeps = [1]*Tensor{}, [4]*Tensor{}, [4]*Tensor{}
+	b.ins, b.outs, b.keeps = [1]*Tensor{}, [4]*Tensor{}, [5]*Tensor{}
 	b.grads = atLeast(b.ins[:], len(grads))
 	for i, x := range grads {
 		b.grads[i], grads[i] = x, nil

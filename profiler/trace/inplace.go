@@ -29,7 +29,7 @@ func (x *Tensor) copySlices(n *Node) *Node {
 		}
 	}
 	n.retain()
-	cs.inner = n
+	cs.exceed().inner = n
 	cs.addOutput(base)
 	whole, part, offset := base.geometry, x.geometry, x.offset-base.offset
 	cs.apply = func(b *backward) { b.copySlices(whole, part, offset) }
@@ -63,7 +63,7 @@ func (b *backward) copySlices(whole, part geometry, offset int64) {
 
 // runInner calls the node that CopySlices wraps; the caller owns the results.
 func (b *backward) runInner(grad *Tensor) []*Tensor {
-	n := b.node.inner
+	n := b.node.more.inner
 	in := n.start([]*Tensor{grad.retain()})
 	n.apply(in)
 	in.finish()

@@ -68,8 +68,9 @@ type slab[T any] struct {
 	free   []*T
 }
 
-// slabPiece is how many things a piece has.
-const slabPiece = 128
+// slabPiece is how many things a piece has: so many that Go gives it pages of its
+// own, and nodes begin where lines of the cache do.
+const slabPiece = 512
 
 // take returns a zero T.
 func (s *slab[T]) take() *T {
@@ -91,10 +92,13 @@ func (s *slab[T]) take() *T {
 // give takes back what nobody uses any more.
 func (s *slab[T]) give(x *T) { s.free = append(s.free, x) }
 
-// begin turns to the next piece.
+// begin turns to the next piece. One that was used before is cleared only now,
+// when it is about to be in the processor's cache anyway.
 func (s *slab[T]) begin() {
 	if s.used == len(s.pieces) {
 		s.pieces = append(s.pieces, make([]T, slabPiece))
+	} else {
+		clear(s.pieces[s.used])
 	}
 	s.rest = s.pieces[s.used]
 	s.used++
@@ -102,8 +106,5 @@ func (s *slab[T]) begin() {
 
 // empty takes everything back.
 func (s *slab[T]) empty() {
-	for _, piece := range s.pieces[:s.used] {
-		clear(piece)
-	}
 	s.used, s.rest, s.free = 0, nil, s.free[:0]
 }

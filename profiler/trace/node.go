@@ -4,8 +4,9 @@ package trace
 // outputs into gradients of its inputs.
 //
 // The graphs of large models do not fit a processor's cache. So a node is small,
-// with room for what most need, and begins with what a walk through the graph
-// looks at.
+// with room for what most need, and its fields are in the order of their use: the
+// first 64 bytes, a line of the cache, are enough for a walk through the graph,
+// the next for running a node that keeps nothing.
 type Node struct {
 	edges  [3]edge // of the inputs; a zero edge where no gradient is needed
 	visit  int32   // the call of backward that was here last
@@ -19,15 +20,14 @@ type Node struct {
 	seq   int64
 	metas [1]meta    // of the outputs: gradients must come in these shapes and types
 	grads [1]*Tensor // that have come
-	kept  [4]*Tensor // saved for backward
-
 	apply func(b *backward)
 	name  string
 	place *place
-	t     *Tape
-	more  *nodeExcess // its lists, if it has more than there is room for
-	leaf  *Tensor     // AccumulateGrad: the tensor whose gradient this is
-	inner *Node       // CopySlices: what the view went through
+
+	kept [5]*Tensor // saved for backward
+	t    *Tape
+	more *nodeExcess // its lists, if it has more than there is room for
+	leaf *Tensor     // AccumulateGrad: the tensor whose gradient this is
 }
 
 // nodeFlags has what is true of a node.
@@ -51,6 +51,7 @@ type nodeExcess struct {
 	saved []saved
 	metas []meta
 	grads []*Tensor
+	inner *Node // CopySlices: what the view went through
 }
 
 type edge struct {
@@ -179,6 +180,10 @@ func (n *Node) forget() {
 	}
 	clear(n.more.saved)
 	n.more.saved = n.more.saved[:0]
+	if m := n.more.inner; m != nil {
+		n.more.inner = nil
+		m.release()
+	}
 }
 
 // addOutput takes up the next output, nil if there is none in its place.

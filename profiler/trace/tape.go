@@ -26,7 +26,7 @@ type Tape struct {
 	atBegun int
 
 	// Interpreter state.
-	scope
+	*scope
 	calls  []*call // the stack of activations, of which depth are running
 	depth  int
 	temps  []*Tensor
@@ -49,8 +49,8 @@ type Tape struct {
 	library libraries
 	convs   map[convCall][]int64 // workspaces of cuDNN, once found
 
-	graves [256]*Tensor // the last that have died
-	grave  uint8        // the oldest of them
+	graves [64]*Tensor // the last that have died
+	grave  int         // the oldest of them
 
 	products [61]uint32 // numbers of matrix products, by their sizes
 
@@ -68,7 +68,7 @@ func New(board Board, o Options) *Tape {
 		memory: memories.Get().(*memory),
 		board:  board,
 		opts:   o,
-		scope:  scope{python: true},
+		scope:  &scope{python: true},
 		step:   -1,
 		class:  program.Temporaries,
 	}
@@ -205,7 +205,7 @@ func (t *Tape) bury(x *Tensor) {
 		t.tensors.give(old)
 	}
 	t.graves[t.grave] = x
-	t.grave++ // and around
+	t.grave = (t.grave + 1) % len(t.graves)
 }
 
 // layout is the layout with the given shape and strides.
