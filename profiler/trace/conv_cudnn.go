@@ -169,3 +169,11 @@ func convConfig(args ConvArgs, x, w, y *Tensor, channelsLast bool) cudnn.Config 
 	}
 	return cfg
 }
+
+// Convolutions calls visit once for each call of cuDNN's convolutions that the
+// tape has seen, in no order.
+func (t *Tape) Convolutions(visit func(cudnn.Config, cudnn.Direction)) {
+	for k := range t.convs {
+		visit(k.config, k.dir)
+	}
+}

@@ -3,7 +3,7 @@ package cudnn_test
 import (
 	"fmt"
 	"math"
-	"os"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -19,14 +19,6 @@ import (
 var recorded = sync.OnceValues(func() ([]vectors.Vector, error) {
 	return vectors.Read("testdata/conv-workspaces.jsonl.gz")
 })
-
-// heldOut explains with rules found without the geometries that are held back.
-func heldOut(t *testing.T) cudnn.Explainer {
-	t.Helper()
-	explain, err := cudnn.ReadRules(os.DirFS("testdata"), "held-out")
-	require.NoError(t, err)
-	return explain
-}
 
 // score sums up how close the model comes on a set of cases.
 type score struct {
@@ -76,27 +68,31 @@ func equal(a, b []int64) bool {
 	return true
 }
 
-// group scores the held-out cases that keep says yes to, by the key it returns.
+// group scores the cases that key says yes to, by the key it returns.
 func group(t *testing.T, key func(v *vectors.Vector, d cudnn.Direction) (string, bool)) map[string]*score {
 	t.Helper()
 	vs, err := recorded()
 	require.NoError(t, err)
-	explain := heldOut(t)
 	scores := map[string]*score{}
 	for i := range vs {
 		v := &vs[i]
 		for d := cudnn.Forward; d <= cudnn.GradWeight; d++ {
 			k, ok := key(v, d)
-			if !ok {
+			if !ok || native(v.Kernels[d]) {
 				continue
 			}
 			if scores[k] == nil {
 				scores[k] = &score{}
 			}
-			scores[k].add(v.Workspaces[d], explain(v.Config, d, v.Board).Allocations)
+			scores[k].add(v.Workspaces[d], cudnn.Explain(v.Config, d, v.Board).Allocations)
 		}
 	}
 	return scores
+}
+
+// native says that PyTorch ran a depthwise kernel of its own.
+func native(kernels []string) bool {
+	return slices.ContainsFunc(kernels, func(k string) bool { return strings.Contains(k, "conv_depthwise") })
 }
 
 func report(t *testing.T, title string, scores map[string]*score) {
@@ -130,49 +126,33 @@ func precision(v *vectors.Vector) string {
 	return "half"
 }
 
-func part(v *vectors.Vector) string {
-	if v.Held {
-		return "held"
-	}
-	return "seen"
-}
-
-// TestHeldOutAccuracy reports how well rules do on geometries they were not
-// found on, and holds them to what they achieved: at most this error in bytes
-// (sum of differences over sum of workspaces), at least these shares of exact
-// and close (2 % and 64 KiB) answers. What flatters the figures a little: the
-// size formulas were worked out on all cases. The rules of "seen" geometries are
-// as good on them as formulas allow, since trees grow until a leaf has one
-// answer; the shipped rules, found on all cases, stand in between for a model
-// that nobody recorded.
-func TestHeldOutAccuracy(t *testing.T) {
+// TestRecordedCalls reports how well the rules do on what PyTorch was recorded to
+// ask for, which they were not found from, and holds them to what they achieved:
+// at least these shares of exact and close (2 % and 64 KiB) answers, at most this
+// error in bytes (sum of differences over sum of workspaces). What flatters the
+// figures of models: cuDNN was asked about their convolutions among others.
+func TestRecordedCalls(t *testing.T) {
 	scores := group(t, func(v *vectors.Vector, d cudnn.Direction) (string, bool) {
-		key := fmt.Sprintf("%s %s %s %v", source(v), part(v), precision(v), d)
+		key := fmt.Sprintf("%s %s %v", source(v), precision(v), d)
 		return key, v.Config.Layout == cudnn.Contiguous && v.Board.Capability >= 80
 	})
-	report(t, "contiguous, Ampere and later; held: geometries the rules never saw", scores)
+	report(t, "contiguous, Ampere and later", scores)
 	for _, floor := range []struct {
 		key                 string
 		exact, close, error float64
 	}{
-		{"models held fp32 forward", 0.84, 0.88, 0.10},
-		{"models held fp32 grad input", 0.89, 0.93, 0.10},
-		{"models held fp32 grad weight", 0.71, 0.81, 0.09},
-		{"models held half forward", 0.89, 0.92, 0.05},
-		{"models held half grad input", 0.90, 0.93, 0.05},
-		{"models held half grad weight", 0.64, 0.76, 0.12},
-		{"models seen fp32 forward", 0.96, 0.99, 0.01},
-		{"models seen fp32 grad input", 0.96, 0.99, 0.01},
-		{"models seen fp32 grad weight", 0.97, 0.99, 0.01},
-		{"models seen half forward", 0.97, 0.99, 0.01},
-		{"models seen half grad input", 0.97, 0.99, 0.01},
-		{"models seen half grad weight", 0.94, 0.99, 0.01},
-		{"grid held fp32 forward", 0.78, 0.84, 0.28},
-		{"grid held fp32 grad input", 0.81, 0.85, 0.37},
-		{"grid held fp32 grad weight", 0.63, 0.74, 0.27},
-		{"grid held half forward", 0.83, 0.88, 0.19},
-		{"grid held half grad input", 0.81, 0.87, 0.15},
-		{"grid held half grad weight", 0.64, 0.75, 0.18},
+		{"models fp32 forward", 0.94, 0.985, 0.01},
+		{"models fp32 grad input", 0.95, 0.98, 0.02},
+		{"models fp32 grad weight", 0.955, 0.97, 0.015},
+		{"models half forward", 0.955, 0.99, 0.005},
+		{"models half grad input", 0.97, 0.985, 0.01},
+		{"models half grad weight", 0.94, 0.965, 0.01},
+		{"grid fp32 forward", 0.815, 0.88, 0.23},
+		{"grid fp32 grad input", 0.85, 0.89, 0.15},
+		{"grid fp32 grad weight", 0.725, 0.795, 0.22},
+		{"grid half forward", 0.86, 0.915, 0.10},
+		{"grid half grad input", 0.855, 0.91, 0.09},
+		{"grid half grad weight", 0.705, 0.80, 0.13},
 	} {
 		s := scores[floor.key]
 		require.NotNil(t, s, floor.key)
@@ -182,35 +162,44 @@ func TestHeldOutAccuracy(t *testing.T) {
 	}
 }
 
-func TestHeldOutAccuracyByBoard(t *testing.T) {
+func TestRecordedCallsByBoard(t *testing.T) {
 	scores := group(t, func(v *vectors.Vector, d cudnn.Direction) (string, bool) {
-		return fmt.Sprintf("%s %v", v.Board.Name, d), v.Config.Layout == cudnn.Contiguous && v.Held && v.Reference
+		return fmt.Sprintf("%s %v", v.Board.Name, d), v.Config.Layout == cudnn.Contiguous && v.Reference
 	})
-	report(t, "held out, models, by board", scores)
+	report(t, "models, by board", scores)
 	for key, s := range scores {
-		most := 0.25
-		if strings.HasPrefix(key, "t4") {
-			// Winograd and FFT engines of gigabytes, or none.
-			most = 0.55
+		exact := 0.94
+		if strings.HasPrefix(key, "h200") { // tiles kept of the last wave, see [Hopper]
+			exact = 0.77
 		}
-		require.LessOrEqual(t, s.byteError(), most, key)
-		require.GreaterOrEqual(t, s.closeShare(), 0.60, key)
+		require.GreaterOrEqual(t, s.exactShare(), exact, key)
+		require.GreaterOrEqual(t, s.closeShare(), 0.87, key)
+		require.LessOrEqual(t, s.byteError(), 0.12, key)
 	}
-	report(t, "held out, channels last, all boards", group(t, func(v *vectors.Vector, d cudnn.Direction) (string, bool) {
-		return fmt.Sprintf("%s %v", precision(v), d), v.Config.Layout != cudnn.Contiguous && v.Held
-	}))
+}
+
+func TestRecordedCallsInChannelsLast(t *testing.T) {
+	scores := group(t, func(v *vectors.Vector, d cudnn.Direction) (string, bool) {
+		return fmt.Sprintf("%s %v", precision(v), d), v.Config.Layout != cudnn.Contiguous
+	})
+	report(t, "channels last, all boards", scores)
+	for key, s := range scores {
+		require.GreaterOrEqual(t, s.closeShare(), 0.60, key)
+		require.LessOrEqual(t, s.byteError(), 0.50, key)
+	}
 }
 
 // TestFormulasGiveEveryByte asks only for the second step: once the engine is
 // known, and its tile and splits, the formula gives every byte. Choosing is not
-// in question here, so rules that saw all geometries answer.
+// in question here, so the convolutions are those of models, and answers that are
+// far off count as another engine's.
 func TestFormulasGiveEveryByte(t *testing.T) {
 	vs, err := recorded()
 	require.NoError(t, err)
-	var near, exact [3]int
+	near, exact := map[string]int{}, map[string]int{}
 	for i := range vs {
 		v := &vs[i]
-		if v.Board.Capability < 80 || v.Config.Layout != cudnn.Contiguous {
+		if v.Board.Capability < 80 || v.Config.Layout != cudnn.Contiguous || !v.Reference {
 			continue
 		}
 		for d := cudnn.Forward; d <= cudnn.GradWeight; d++ {
@@ -219,14 +208,19 @@ func TestFormulasGiveEveryByte(t *testing.T) {
 			if p.Engine == cudnn.Direct || math.Abs(float64(want-have)) > 0.02*float64(want) {
 				continue
 			}
-			near[d]++
+			near[v.Board.Name]++
 			if want == have {
-				exact[d]++
+				exact[v.Board.Name]++
 			}
 		}
 	}
-	for d, n := range near {
-		t.Logf("%v: %d of %d exact", cudnn.Direction(d), exact[d], n)
-		require.Greater(t, float64(exact[d]), 0.94*float64(n))
+	for board, n := range near {
+		share := float64(exact[board]) / float64(n)
+		t.Logf("%s: %d of %d exact", board, exact[board], n)
+		least := 0.98
+		if board == "h200" { // tiles kept of the last wave, see [Hopper]
+			least = 0.75
+		}
+		require.Greater(t, share, least, board)
 	}
 }

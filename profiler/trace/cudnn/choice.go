@@ -50,7 +50,7 @@ func parseChoice(s string) (Choice, error) {
 	default:
 		_, err = fmt.Sscanf(knobs, "/%dx%d", &c.TileM, &c.TileN)
 	}
-	if err == nil && c.String() != s {
+	if err == nil && (c.String() != s || min(c.TileM, c.TileN, c.Splits) < 0 || c.TileN == 0 && c.TileM > 0) {
 		err = fmt.Errorf("want engine/MxN*splits")
 	}
 	if err != nil {

@@ -99,9 +99,7 @@ type Board struct {
 	Memory int64
 }
 
-// kind is the operation as cuDNN sees it. PyTorch runs the forward of a
-// transposed convolution as the data gradient of an ordinary one, and its
-// gradient of the input as that one's forward.
+// kind is the operation as cuDNN sees it, see [Canonical].
 type kind uint8
 
 const (
@@ -123,17 +121,42 @@ type problem struct {
 	es     int64 // bytes per element
 }
 
-func newProblem(cfg Config, d Direction, b *Board) problem {
-	for i := range 3 {
-		if i >= cfg.Dim {
-			cfg.In[i], cfg.K[i], cfg.Stride[i], cfg.Dilation[i], cfg.Pad[i], cfg.Out[i] = 1, 1, 1, 1, 0, 1
-		} else if cfg.Out[i] == 0 {
-			cfg.Out[i] = outSize(cfg, i)
+// Canonical is the call of cuDNN that direction d of c is. PyTorch runs 1-D
+// convolutions as 2-D ones with one row, the forward of a transposed convolution
+// as the data gradient of the ordinary one from its output to its input, and its
+// gradient of the input as that one's forward. Sizes left out are computed.
+func Canonical(c Config, d Direction) (Config, Direction) {
+	for i := range c.Dim {
+		if c.Out[i] == 0 {
+			c.Out[i] = outSize(c, i)
 		}
 	}
+	if c.Transposed {
+		c.Transposed, c.Ci, c.Co, c.In, c.Out = false, c.Co, c.Ci, c.Out, c.In
+		switch d {
+		case Forward:
+			d = GradInput
+		case GradInput:
+			d = Forward
+		}
+	}
+	if c.Dim == 1 {
+		c.Dim = 2
+		c.In[1], c.Out[1], c.K[1] = c.In[0], c.Out[0], c.K[0]
+		c.Stride[1], c.Pad[1], c.Dilation[1] = c.Stride[0], c.Pad[0], c.Dilation[0]
+		c.In[0], c.Out[0], c.K[0], c.Stride[0], c.Pad[0], c.Dilation[0] = 1, 1, 1, 1, 0, 1
+	}
+	for i := c.Dim; i < 3; i++ {
+		c.In[i], c.Out[i], c.K[i], c.Stride[i], c.Pad[i], c.Dilation[i] = 1, 1, 1, 1, 0, 1
+	}
+	return c, d
+}
+
+func newProblem(cfg Config, d Direction, b *Board) problem {
+	cfg, d = Canonical(cfg, d)
 	p := problem{
 		Config: cfg, board: b,
-		c: cfg.Ci, k: cfg.Co,
+		c: cfg.Ci, k: cfg.Co, cg: cfg.Ci / cfg.Groups, kg: cfg.Co / cfg.Groups,
 		xs:   cfg.In[0] * cfg.In[1] * cfg.In[2],
 		ys:   cfg.Out[0] * cfg.Out[1] * cfg.Out[2],
 		taps: cfg.K[0] * cfg.K[1] * cfg.K[2],
@@ -145,32 +168,12 @@ func newProblem(cfg Config, d Direction, b *Board) problem {
 	case GradWeight:
 		p.kind = wgrad
 	}
-	if cfg.Transposed {
-		p.c, p.k, p.xs, p.ys = p.k, p.c, p.ys, p.xs
-		switch d {
-		case Forward:
-			p.kind = dgrad
-		case GradInput:
-			p.kind = fprop
-		}
-	}
-	p.cg, p.kg = p.c/p.Groups, p.k/p.Groups
 	return p
 }
 
-// x and y are the sizes of x and y along axis i.
-func (p *problem) x(i int) int64 {
-	if p.Transposed {
-		return p.Out[i]
-	}
-	return p.In[i]
-}
-
-func (p *problem) y(i int) int64 {
-	if p.Transposed {
-		return p.In[i]
-	}
-	return p.Out[i]
+// flat says that the images have one row, as those of 1-D convolutions do.
+func (p *problem) flat() bool {
+	return p.Dim == 2 && p.In[0] == 1 && p.Out[0] == 1 && p.K[0] == 1
 }
 
 // outSize is the spatial size of the output along axis i, without

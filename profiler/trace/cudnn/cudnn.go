@@ -6,38 +6,30 @@
 // and the engine says how much workspace it wants. The model does the same in
 // two steps:
 //
-//  1. Choice. cuDNN's heuristics are themselves a learned model that picks one
-//     of some hundred configurations per architecture: a kernel, its tile, and
-//     how often the reduction is split, all constants. So the model is a vote
-//     of a few decision trees per architecture, operation and precision
-//     (rules/), over sizes of the implicit matrix product, its tiles,
-//     alignments and proportions, that names such a configuration ("copies of
-//     x, w and y, 3 partial results of 64x128 tiles"). Command fit grows the
-//     trees from recorded workspaces and kernel names. Which engines exist for
-//     a problem at all (Winograd wants 3x3 at stride 1, and so on) is not
-//     learned but written down in can.
+//  1. Choice. Asked along one size at a time, cuDNN's heuristics change their
+//     mind at sharp bounds that run straight through all other sizes: they look
+//     like decision trees over sizes of the implicit matrix product, its tiles
+//     and their remainders. So the model is a vote of a few decision trees per
+//     architecture, operation and precision (rules/) on the kernel ("copies of
+//     x, w and y, 64x128 tiles"), and of others on how often that kernel splits
+//     the reduction. Command fit grows the trees from what cuDNN answered when
+//     it was asked (package oracle): a few hundred thousand convolutions for
+//     each. Which engines exist for a problem at all (Winograd wants 3x3 at
+//     stride 1, and so on) is not learned but written down in can.
 //  2. Size. Each engine has a formula: the channels-last copies of x, w and y
 //     with their padding (copies.go), partial sums of a split reduction
 //     (splitk.go), tables of offsets, Winograd and FFT transforms
-//     (winograd.go, fft.go). They give every byte in 95 to 98 % of the cases
-//     with a workspace; most of the rest are split reductions on Hopper.
+//     (winograd.go, fft.go). They give every byte of 97 to 99 % of cuDNN's
+//     answers; most of the rest are split reductions on Hopper.
 //
-// How far to trust it (TestHeldOutAccuracy, which holds the figures): for
-// convolutions of the recorded models, nearly every answer is exact. For
-// geometries the trees never saw, of convolutions of models, 65 to 92 % of the
-// answers are exact, and the bytes are off by 3 to 11 % in sum; on Turing (T4),
-// whose fp32 engines want gigabytes or nothing, by up to 50 %. Between boards of
-// one architecture cuDNN seems to make no difference: with the rules of the
-// recorded RTX 3060 (28 multiprocessors) the peaks recorded of an RTX 3090 (82)
-// come out exact, and do not when rules count tiles per multiprocessor. So a
-// board counts by its architecture only.
+// How far to trust it: TestRecordedCalls sets the model against what PyTorch
+// asked for on six boards, none of which the trees were grown from, and holds
+// the figures. Between boards of one architecture cuDNN makes no difference, so
+// a board counts by its architecture only.
 //
 // A transposed convolution runs as the ordinary one's data gradient and the
 // reverse; 1-D runs as 2-D with one row.
 package cudnn
-
-//go:generate go run ./fit -o rules testdata/conv-workspaces.jsonl.gz
-//go:generate go run ./fit -held-out -o testdata/held-out testdata/conv-workspaces.jsonl.gz
 
 // Plan is what the model thinks cuDNN does for one direction.
 type Plan struct {
@@ -60,19 +52,29 @@ func Explain(c Config, d Direction, b Board) Plan {
 
 func (r *rules) explain(c Config, d Direction, b *Board) Plan {
 	p := newProblem(c, d, b)
-	f := p.features()
-	half := 0
-	if c.DType != F32 {
-		half = 1
+	if c.DType == BF16 && b.Capability < bf16Capability {
+		return p.withoutCuDNN()
 	}
+	f := p.features()
 	copied := p.weightCopy(d)
-	choice := r.forests[p.kind][half].vote(&f)
+	choice := r.choose(&p, f[:])
 	if p.can(choice.Engine) {
 		if n := p.bytes(choice); n+copied <= b.Memory {
 			return Plan{choice, list(copied, n)}
 		}
 	}
 	return Plan{Allocations: list(copied, 0)}
+}
+
+// choose asks the rules for an operation.
+func (r *rules) choose(p *problem, f []float32) Choice {
+	if p.DType == F32 {
+		return r.voters[p.kind][0]().Choose(f)
+	}
+	if p.Layout == Contiguous && r.device[p.kind]().Vote(f) == DeviceVote(true) {
+		return Choice{Engine: Direct}
+	}
+	return r.voters[p.kind][1]().Choose(f)
 }
 
 // weightCopy is PyTorch's own channels-last copy of a contiguous weight when
@@ -83,6 +85,41 @@ func (p *problem) weightCopy(d Direction) int64 {
 		return 0
 	}
 	return p.k * p.cg * p.taps * p.es
+}
+
+// bf16Capability is where cuDNN's engines for bfloat16 begin
+// (supportsBFloat16ConvolutionWithCuDNNv8 in ATen's CUDAHooks.cpp).
+const bf16Capability = 80
+
+// withoutCuDNN is PyTorch's own convolution (slow_conv2d and its kin): native
+// depthwise kernels, else a matrix product of each sample with its windows laid
+// out as columns, in a buffer that all samples use in turn. Groups are convolved
+// one after the other on copies, and the results put together: of these
+// allocations the list has those alive together at the last group.
+func (p *problem) withoutCuDNN() Plan {
+	if p.Groups > 1 && p.cg == 1 {
+		return Plan{}
+	}
+	plan := Plan{Choice: Choice{Engine: Im2col}}
+	if p.Groups > 1 {
+		plan.Allocations = p.groupCopies()
+	}
+	if p.kind != fprop || p.taps > 1 || p.strided() || p.Pad != [3]int64{} {
+		plan.Allocations = append(plan.Allocations, p.cg*p.taps*p.ys*p.es)
+	}
+	return plan
+}
+
+// groupCopies are the copies of the last group's factors and the results of all.
+func (p *problem) groupCopies() []int64 {
+	x, y, w := p.N*p.cg*p.xs*p.es, p.N*p.kg*p.ys*p.es, p.kg*p.cg*p.taps*p.es
+	switch p.kind {
+	case dgrad:
+		return []int64{y, x, x * p.Groups}
+	case wgrad:
+		return []int64{y, x, w * p.Groups}
+	}
+	return []int64{x, y * p.Groups}
 }
 
 // list returns the allocations that are not empty.

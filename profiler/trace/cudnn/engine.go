@@ -71,6 +71,13 @@ const (
 	Offsets
 	// OffsetCopies (5x_cudnn_*_nhwc) is Copies with tables of offsets.
 	OffsetCopies
+	// Planar engines work on contiguous copies of channels-last tensors.
+	Planar
+	// Indices (precomputed_convolve_*) keeps a table of where each number of the
+	// filter meets the image.
+	Indices
+	// Counters (cublas-like wgrad kernels) keeps two counters for each tile.
+	Counters
 	// Im2col is PyTorch's own fallback where cuDNN has no engine (bf16 on
 	// boards before Ampere): one sample's columns at a time.
 	Im2col
@@ -83,7 +90,7 @@ var engineNames = [numEngines]string{
 	"looped", "looped-serial", "grouped", "contiguous-out", "unpadded",
 	"group-pairs", "unrounded", "hopper", "folded", "batched-gemm", "winograd4", "winograd9",
 	"winograd-fused", "fft1d-32", "fft1d-256", "fft2d-16", "fft2d-32",
-	"fft2d-64", "whole-fft", "depthwise-tiles", "offsets", "offset-copies", "im2col",
+	"fft2d-64", "whole-fft", "depthwise-tiles", "offsets", "offset-copies", "planar", "indices", "counters", "im2col",
 }
 
 func (e Engine) String() string {
@@ -129,11 +136,17 @@ func (p *problem) can(e Engine) bool {
 		case FFT1D256:
 			size = 256
 		}
-		return p.plain() && p.K[p.Dim-1] <= size && (e == WholeFFT || p.Dim == 1)
+		return p.plain() && p.K[p.Dim-1] <= size && (e == WholeFFT || p.flat())
 	case FFT2D16, FFT2D32, FFT2D64:
 		return p.plain() && p.Dim < 3
 	case DepthwiseTiles:
 		return p.Groups > 1 && p.cg == 1
+	case Planar:
+		return p.Layout != Contiguous
+	case Indices:
+		return p.kind == fprop
+	case Counters:
+		return p.kind == wgrad
 	}
 	return true
 }
@@ -151,7 +164,7 @@ func (p *problem) plain() bool {
 // splits says whether engines of the class may split the reduction.
 func (e Engine) splits() bool {
 	switch e {
-	case Copies, Serial, Looped, LoopedSerial, Grouped, ContiguousOut, Unpadded, Widened, WidenedUnpadded, Hopper:
+	case Copies, Serial, Looped, LoopedSerial, Grouped, ContiguousOut, Unpadded, Widened, WidenedUnpadded, Hopper, DepthwiseTiles:
 		return true
 	}
 	return false
@@ -161,13 +174,13 @@ func (e Engine) splits() bool {
 func (p *problem) bytes(choice Choice) int64 {
 	switch e := choice.Engine; e {
 	case Copies, Grouped, ContiguousOut, Unpadded, Widened, WidenedUnpadded, Unrounded:
-		return align(p.layoutCopies(copyHabits[e]) + p.partials(choice))
+		return align(p.layoutCopies(copyHabits[e])) + p.partials(choice)
 	case Serial:
-		return p.layoutCopies(copyHabits[e]) + p.partials(choice) + splitHeader + copyAlign
+		return align(p.layoutCopies(copyHabits[e])) + p.partials(choice) + splitHeader
 	case Hopper:
-		return p.layoutCopies(copyHabits[e]) + p.partials(choice) + hopperHeader + copyAlign
+		return align(p.layoutCopies(copyHabits[e])) + p.partials(choice) + hopperHeader
 	case Indexed:
-		return p.layoutCopies(copyHabits[e]) + p.offsetTables() + copyAlign
+		return align(p.layoutCopies(copyHabits[e])) + p.offsetTables()
 	case Looped, LoopedSerial:
 		q := p.oneGroup()
 		n := q.layoutCopies(copyHabits[e]) + q.partials(choice) + copyAlign
@@ -179,6 +192,13 @@ func (p *problem) bytes(choice Choice) int64 {
 		q := p.oneGroup()
 		n := q.N*(q.c*q.xs+q.k*q.ys)*q.es + copyAlign
 		return n * min(p.Groups, concurrentGroups)
+	case Planar:
+		return p.planarCopies()
+	case Indices:
+		return p.kernelIndices()
+	case Counters:
+		q := p.oneGroup()
+		return ceilDiv(q.k, counterTile) * ceilDiv(q.c*q.taps, counterTile) * 8 * min(p.Groups, concurrentGroups)
 	case Folded:
 		return p.folded()
 	case BatchedGemm:
@@ -188,13 +208,44 @@ func (p *problem) bytes(choice Choice) int64 {
 	case FFT1D32, FFT1D256, FFT2D16, FFT2D32, FFT2D64, WholeFFT:
 		return p.fft(e)
 	case DepthwiseTiles:
-		return p.depthwiseTiles()
+		return p.depthwiseTiles(choice)
 	case Offsets:
 		return p.pointOffsets() * min(p.Groups, concurrentGroups)
 	case OffsetCopies:
-		return p.layoutCopies(copyHabits[e]) + p.pointOffsets() + copyAlign
+		return align(p.layoutCopies(copyHabits[e])) + p.pointOffsets()
 	}
 	return 0
+}
+
+// counterTile is the side of the tiles that Counters engines count for.
+const counterTile = 32
+
+// kernelIndices is a table of 4 bytes for each number of the filter that one
+// result sees.
+func (p *problem) kernelIndices() int64 {
+	n := 4 * p.cg * p.taps
+	if p.Groups > 1 {
+		n = roundUp(n, copyAlign) * min(p.Groups, concurrentGroups)
+	}
+	return n
+}
+
+// planarCopies are contiguous copies of channels-last tensors.
+func (p *problem) planarCopies() int64 {
+	if p.Layout == Contiguous {
+		return 0
+	}
+	var n int64
+	if p.xs > 1 && (p.cg > 1 || p.Groups > 1 && p.kind != dgrad) {
+		n += roundUp(p.N*p.cg*p.xs*p.es, copyAlign)
+	}
+	if p.kind != wgrad && p.taps > 1 && (p.cg > 1 || p.Groups > 1) {
+		n += roundUp(p.kg*p.cg*p.taps*p.es, copyAlign)
+	}
+	if p.ys > 1 && (p.kg > 1 || p.Groups > 1 && p.kind != fprop) {
+		n += roundUp(p.N*p.kg*p.ys*p.es, copyAlign)
+	}
+	return align(n) * min(p.Groups, concurrentGroups)
 }
 
 // hopperHeader is what the fprop and dgrad kernels of sm90 keep in the workspace
@@ -202,17 +253,14 @@ func (p *problem) bytes(choice Choice) int64 {
 const hopperHeader = 131
 
 // offsetTables are the tables of an indexed dgrad: 4 bytes for each point of x
-// and for each coordinate of each axis (1-D has two), 16 for each point of the
+// and for each coordinate of each axis, 16 for each point of the
 // kernel and one more, in pieces of 128 bytes.
 func (p *problem) offsetTables() int64 {
 	coordinates := int64(0)
 	for i := range p.Dim {
-		coordinates += p.x(i)
+		coordinates += p.In[i]
 	}
-	if p.Dim == 1 {
-		coordinates++
-	}
-	return roundUp(4*(p.xs+coordinates)+16*(p.taps+1), 128)
+	return roundUp(4*(p.xs+coordinates)+16*(p.taps+2), 128)
 }
 
 // pointOffsets are the tables of the 5x_cudnn kernels: 6 bytes for each point of
@@ -242,16 +290,23 @@ func (p *problem) folded() int64 {
 		s := p.Stride[i]
 		fold *= s
 		taps *= ceilDiv(p.K[i], s)
-		xPoints *= ceilDiv(p.x(i), s)
+		xPoints *= ceilDiv(p.In[i], s)
 	}
 	v := vectorBytes / p.es
 	c, k := roundUp(p.cg*fold, v)*p.Groups, roundUp(p.kg, v)*p.Groups
 	return p.es*(p.N*c*xPoints+p.N*k*p.ys+c*k/p.Groups*taps) + copyAlign
 }
 
-// depthwiseTiles is x, y and two filters (its copy and the result before the
-// layout change), each in pieces of 128 bytes, and some alignment.
-func (p *problem) depthwiseTiles() int64 {
-	w := roundUp(p.k*p.cg*p.taps*p.es, 128)
-	return p.N*(p.c*p.xs+p.k*p.ys)*p.es + 2*w + 158
+// depthwiseHeader is what the tensor-core depthwise engine adds.
+const depthwiseHeader = 142
+
+// depthwiseTiles are copies, a filter in the kernel's order, and of a wgrad
+// partial sums: tiles of so many channels and taps, with counters.
+func (p *problem) depthwiseTiles(c Choice) int64 {
+	n := align(p.layoutCopies(habits{pad: padNone, unrounded: true})) +
+		roundUp(p.k*p.cg*p.taps*p.es, 128) + depthwiseHeader
+	if c.Splits > 0 {
+		n += ceilDiv(p.k, c.TileM) * (c.Splits*(c.tileBytes()+4) + 4)
+	}
+	return n
 }

@@ -1,7 +1,7 @@
 package cudnn
 
 // numFeatures is the length of the list below.
-const numFeatures = 55
+const numFeatures = 65
 
 // features are the quantities that rules compare, in the order of
 // featureNames. They are sizes of the implicit matrix product, its tiles,
@@ -10,11 +10,10 @@ const numFeatures = 55
 type features [numFeatures]float32
 
 var featureNames = [numFeatures]string{
-	"layout",     // 0 contiguous, 1 channels last, 2 only the input
-	"bf16",       // 1 for bfloat16
-	"dims",       // spatial dimensions
-	"transposed", // 1 for transposed convolutions
-	"depthwise",  // 1 for one input channel per group
+	"layout",    // 0 contiguous, 1 channels last, 2 only the input
+	"bf16",      // 1 for bfloat16
+	"dims",      // spatial dimensions
+	"depthwise", // 1 for one input channel per group
 	"groups",
 	"samples",
 	"c",             // channels per group, image side
@@ -65,18 +64,26 @@ var featureNames = [numFeatures]string{
 	"k*taps",   // reduction of the data gradient
 	"rows/columns",
 	"reduction/result", // reduction over rows times columns
+	"rows-align",       // largest power of two that divides rows, up to 64
+	"reduction-align",  // the same of the reduction
+	"rows%64",          // rows, columns and reduction of the last tile
+	"rows%128",
+	"columns%32",
+	"columns%64",
+	"columns%128",
+	"reduction%32",
+	"reduction%64",
+	"operands", // elements of both factors of the implicit product
+	"tensors",  // elements of x, y and w
 }
 
 // features computes them all.
 func (p *problem) features() (f features) {
-	h, w := max(p.Dim-2, 0), p.Dim-1
-	kh, sh, ph, xh, yh := p.K[h], p.Stride[h], p.Pad[h], p.x(h), p.y(h)
-	if p.Dim == 1 {
-		kh, sh, ph, xh, yh = 1, 1, 0, 1, 1
-	}
+	h, w := p.Dim-2, p.Dim-1
+	kh, sh, ph, xh, yh := p.K[h], p.Stride[h], p.Pad[h], p.In[h], p.Out[h]
 	xd, kd := int64(1), int64(1)
 	if p.Dim == 3 {
-		xd, kd = p.x(0), p.K[0]
+		xd, kd = p.In[0], p.K[0]
 	}
 	rows, columns, reduction := p.product()
 	t64 := p.tiles(rows, columns, 64, 64)
@@ -86,7 +93,7 @@ func (p *problem) features() (f features) {
 	wb := float32(p.c * p.kg * p.taps * p.es)
 	return features{
 		float32(p.Layout), flag(p.DType == BF16),
-		float32(p.Dim), flag(p.Transposed), flag(p.Groups > 1 && p.cg == 1),
+		float32(p.Dim), flag(p.Groups > 1 && p.cg == 1),
 		float32(p.Groups), float32(p.N), float32(p.cg), float32(p.kg),
 		alignment(p.cg), alignment(p.kg), float32(min(p.cg, p.kg)), float32(max(p.cg, p.kg)),
 		float32(p.kg) / float32(p.cg), float32(p.taps), float32(kh), float32(p.K[w]),
@@ -94,7 +101,7 @@ func (p *problem) features() (f features) {
 		float32(max(p.Stride[0], p.Stride[1], p.Stride[2])),
 		float32(max(p.Dilation[0], p.Dilation[1], p.Dilation[2])),
 		float32(ph), float32(p.Pad[w]), flag(p.xs == p.ys),
-		float32(p.xs), float32(p.ys), float32(xh), float32(p.x(w)), float32(yh), float32(p.y(w)),
+		float32(p.xs), float32(p.ys), float32(xh), float32(p.In[w]), float32(yh), float32(p.Out[w]),
 		float32(rows), float32(columns), float32(reduction),
 		t64, t128, t256, float32(reduction) / t128,
 		float32(rows) * float32(columns) * float32(reduction) * float32(p.Groups),
@@ -103,6 +110,11 @@ func (p *problem) features() (f features) {
 		float32(p.c), float32(p.k), float32(xd), float32(kd),
 		float32(p.N * p.xs), float32(p.N * p.ys), float32(p.cg * p.taps), float32(p.kg * p.taps),
 		float32(rows) / float32(columns), float32(reduction) / (float32(rows) * float32(columns)),
+		alignment(rows), alignment(reduction),
+		float32(rows % 64), float32(rows % 128),
+		float32(columns % 32), float32(columns % 64), float32(columns % 128),
+		float32(reduction % 32), float32(reduction % 64),
+		float32(rows+columns) * float32(reduction), (xb + yb + wb) / float32(p.es),
 	}
 }
 

@@ -28,7 +28,7 @@ func (p *problem) fft(e Engine) int64 {
 		points *= size
 	}
 	for i := first; i < p.Dim; i++ {
-		tiles *= ceilDiv(p.y(i), max(size-p.K[i]+1, 1))
+		tiles *= ceilDiv(p.Out[i], max(size-p.K[i]+1, 1))
 	}
 	batch := p.N * min(tiles, 2)
 	return 8 * points * (batch*(p.cg+p.kg) + p.cg*p.kg) * groups
@@ -37,7 +37,7 @@ func (p *problem) fft(e Engine) int64 {
 func (p *problem) wholeFFT() int64 {
 	side := int64(1)
 	for i := range p.Dim {
-		side = max(side, powerOfTwo(p.x(i)+p.K[i]-1))
+		side = max(side, powerOfTwo(p.In[i]+p.K[i]-1))
 	}
 	a, b, c := p.N*p.cg, p.N*p.kg, p.cg*p.kg
 	spectra := 8 * side * (side/2 + 1) * (a + b + c + max(a, b, c))

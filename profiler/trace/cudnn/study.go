@@ -18,14 +18,8 @@ func (s Study) Features() []float32 {
 	return f[:]
 }
 
-// Tree names the rules that apply: generation, operation and precision.
-func (s Study) Tree() (generation int, operation string) {
-	half := 0
-	if s.p.DType != F32 {
-		half = 1
-	}
-	return Generation(*s.p.board), kindNames[s.p.kind] + " " + precisionNames[half]
-}
+// Operation names the operation, as the files of rules do.
+func (s Study) Operation() string { return kindNames[s.p.kind] }
 
 // Generation is the architecture whose rules a board goes by.
 func Generation(b Board) int { return generation(b.Capability) }
@@ -35,6 +29,10 @@ func (s Study) Bytes(c Choice) int64 { return s.p.bytes(c) }
 
 // Splits says whether engines of class e may split the reduction.
 func (s Study) Splits(e Engine) bool { return e.splits() }
+
+// Tiled says whether what engines of class e keep of a split reduction depends
+// on their tile.
+func (s Study) Tiled(e Engine) bool { return e == Serial || e == LoopedSerial || e == Hopper }
 
 // Can says whether engine class e exists for the case.
 func (s Study) Can(e Engine) bool { return s.p.can(e) }

@@ -27,10 +27,9 @@ func (p *problem) winograd(e Engine) int64 {
 		// These kernels take the samples sixteen at a time.
 		n = roundUp(n, 16)
 	}
-	h, w := p.Dim-2, p.Dim-1
-	tiles := n * ceilDiv(p.y(max(h, 0)), tile) * ceilDiv(p.y(w), tile)
+	tiles := n * ceilDiv(p.Out[0], tile) * ceilDiv(p.Out[1], tile)
 	if p.kind == dgrad {
-		tiles = n * ceilDiv(p.x(max(h, 0)), tile) * ceilDiv(p.x(w), tile)
+		tiles = n * ceilDiv(p.In[0], tile) * ceilDiv(p.In[1], tile)
 	}
 	return 4 * transformed * (tiles*(p.cg+p.kg) + p.cg*p.kg) * groups
 }

@@ -1,17 +1,21 @@
-// Command fit finds the decision rules of package cudnn from recorded
-// workspaces: which engine cuDNN chooses, with which tile and how often the
-// reduction is split. It grows a few decision trees per architecture, operation
-// and precision over the features of package cudnn, until a leaf has one answer
+// Command fit finds the decision rules of package cudnn from what cuDNN answered
+// (package oracle): which kernel it chooses, and how often that splits the
+// reduction. For each architecture, operation and precision it grows a few
+// decision trees over the features of package cudnn, until a leaf has one answer
 // or too few cases. They differ in the features that each question may use: all
-// in the first tree, half of them, drawn anew each time, in the others. With -held-out it keeps away from the fifth of the
-// geometries that the accuracy test measures on; with -batch from a batch size.
+// in the first tree, half of them, drawn anew each time, in the others.
 //
-//	go run ./fit -o rules testdata/conv-workspaces.jsonl.gz
+// Boundaries found by asking along one size at a time run straight through all
+// others, at one number of samples times points or one remainder of a tile: the
+// heuristics look like decision trees themselves, one for the kernel and others
+// for the splits of each. So the trees here learn the whole kernel, though only
+// what its workspace depends on is kept of it, and the splits apart: a third
+// fewer misses than with trees that learn what counts at once.
+//
+//	go run ./fit -o rules answers/sm120-*.gz
 package main
 
 import (
-	"bytes"
-	"compress/gzip"
 	"flag"
 	"fmt"
 	"log"
@@ -20,105 +24,154 @@ import (
 	"sync"
 
 	"github.com/vprof/vprof/profiler/trace/cudnn"
-	"github.com/vprof/vprof/profiler/trace/cudnn/vectors"
+	"github.com/vprof/vprof/profiler/trace/cudnn/forest"
+	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
 )
 
 func main() {
 	log.SetFlags(0)
 	log.SetPrefix("fit: ")
-	out := flag.String("o", "rules", "write the rules to `directory`")
-	trees := flag.Int("trees", 3, "trees that vote")
-	support := flag.Int("support", 1, "fewest cases behind a leaf")
-	heldOut := flag.Bool("held-out", false, "leave out the geometries that the accuracy test holds back")
-	batch := flag.Int64("batch", 0, "leave out a batch `size`")
+	f := fitter{}
+	flag.StringVar(&f.dir, "o", "rules", "write the rules to `directory`")
+	flag.IntVar(&f.trees, "trees", 3, "trees that vote")
+	flag.IntVar(&f.support, "support", 1, "fewest cases behind a leaf that names an engine")
+	flag.IntVar(&f.splitSupport, "split-support", 1, "the same for how often engines split")
+	flag.StringVar(&f.check, "check", "", "tell how well the rules do on the answers in `file`")
+	flag.Int64Var(&f.fold, "held-out", -1, "leave out `fold` 0 to 4 of the geometries, and tell how well the rules do on it")
+	records := flag.String("records", "", "find from recorded calls in `file` where kernels run that cuDNN proposes only if there is a device")
 	flag.Parse()
-	if flag.NArg() != 1 {
-		log.Fatal("want the recorded vectors as the one argument")
+	if f.trees < 1 || f.trees > forest.MostTrees {
+		log.Fatalf("-trees %d: want 1 to %d", f.trees, forest.MostTrees)
 	}
-	vs, err := vectors.Read(flag.Arg(0))
-	if err != nil {
-		log.Fatal(err)
-	}
-	kept := vs[:0]
-	for _, v := range vs {
-		if (!v.Held || !*heldOut) && v.Config.N != *batch {
-			kept = append(kept, v)
+	if *records != "" {
+		if err := f.onDevices(*records); err != nil {
+			log.Fatal(err)
 		}
 	}
-	if err := write(*out, collect(kept), *trees, *support); err != nil {
-		log.Fatal(err)
+	generations := map[int][]string{}
+	for _, path := range flag.Args() {
+		var g int
+		if _, err := fmt.Sscanf(filepath.Base(path), "sm%d-", &g); err != nil {
+			log.Fatalf("%s: the name of a file of answers starts with its architecture, like sm120-1.gz: %v", path, err)
+		}
+		generations[g] = append(generations[g], path)
+	}
+	for g, paths := range generations {
+		if err := f.fit(g, paths); err != nil {
+			log.Fatal(err)
+		}
 	}
 }
 
-// operations are the trees of one architecture, in the order they are written.
-var operations = []string{"fprop half", "fprop fp32", "dgrad half", "dgrad fp32", "wgrad half", "wgrad fp32"}
-
-// board is what is known of one architecture: its samples by operation.
-type board struct {
-	generation int
-	samples    map[string][]sample
+// fitter fits and writes the rules of architectures.
+type fitter struct {
+	dir                          string
+	trees, support, splitSupport int
+	fold                         int64
+	check                        string
 }
 
-// collect sorts the cases by the tree they belong to.
-func collect(vs []vectors.Vector) map[int]*board {
-	boards := map[int]*board{}
-	for _, v := range vs {
-		for d := range v.Workspaces {
-			s := cudnn.NewStudy(v.Config, cudnn.Direction(d), v.Board)
-			generation, operation := s.Tree()
-			b := boards[generation]
-			if b == nil {
-				b = &board{generation, map[string][]sample{}}
-				boards[generation] = b
+// operation is what has rules of its own.
+type operation struct {
+	direction cudnn.Direction
+	half      bool
+}
+
+func operationOf(a *oracle.Answer) operation {
+	return operation{a.Operation, a.Config.DType != cudnn.F32}
+}
+
+func (o operation) String() string {
+	if o.half {
+		return o.direction.String() + ", half"
+	}
+	return o.direction.String() + ", fp32"
+}
+
+// fit reads the answers of one architecture and writes its rules.
+func (f *fitter) fit(generation int, paths []string) error {
+	board := cudnn.Board{Capability: generation, Memory: 1 << 60}
+	cases := map[operation][]labeled{}
+	manners := census{}
+	for _, path := range paths {
+		err := oracle.Read(path, func(a oracle.Answer) {
+			s := cudnn.NewStudy(a.Config, a.Operation, board)
+			c := labeled{Answer: a, study: s, found: explanations(s, &a)}
+			for _, choice := range c.found {
+				manners[mannerOf(&a, choice)]++
 			}
-			// The last is cuDNN's; a copy of the weight may come before it.
-			var bytes int64
-			if n := len(v.Workspaces[d]); n > 0 {
-				bytes = v.Workspaces[d][n-1]
-			}
-			b.samples[operation] = append(b.samples[operation], sample{
-				x: s.Features(), answer: choiceOf(s, v.Kernels[d], bytes),
-			})
-		}
-	}
-	return boards
-}
-
-// write grows the trees and writes a file per board.
-func write(dir string, boards map[int]*board, trees, support int) error {
-	for _, b := range boards {
-		texts := make([]bytes.Buffer, len(operations))
-		var wait sync.WaitGroup
-		for i, operation := range operations {
-			wait.Go(func() {
-				fmt.Fprintf(&texts[i], "\n%s\n", operation)
-				leaves := 0
-				for seed := range trees {
-					t := grow(b.samples[operation], support, uint64(seed))
-					t.write(&texts[i])
-					leaves += t.leaves()
-				}
-				log.Printf("sm%d %s: %d cases, %d leaves", b.generation, operation, len(b.samples[operation]), leaves)
-			})
-		}
-		wait.Wait()
-		var file bytes.Buffer
-		z, err := gzip.NewWriterLevel(&file, gzip.BestCompression)
+			o := operationOf(&a)
+			cases[o] = append(cases[o], c)
+		})
 		if err != nil {
 			return err
 		}
-		for _, t := range texts {
-			if _, err := t.WriteTo(z); err != nil {
-				return err
-			}
-		}
-		if err := z.Close(); err != nil {
+	}
+	if f.check != "" {
+		err := oracle.Read(f.check, func(a oracle.Answer) {
+			o := operationOf(&a)
+			cases[o] = append(cases[o], labeled{Answer: a, study: cudnn.NewStudy(a.Config, a.Operation, board), check: true})
+		})
+		if err != nil {
 			return err
 		}
-		name := filepath.Join(dir, fmt.Sprintf("sm%d.gz", b.generation))
-		if err := os.WriteFile(name, file.Bytes(), 0o644); err != nil {
+	}
+	var wait sync.WaitGroup
+	errs := make(chan error, len(cases))
+	for o, all := range cases {
+		wait.Go(func() { errs <- f.operation(generation, o, all, manners) })
+	}
+	wait.Wait()
+	close(errs)
+	for err := range errs {
+		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// operation finds and writes the rules of one operation.
+func (f *fitter) operation(generation int, o operation, cases []labeled, manners census) error {
+	var train, held []labeled
+	unexplained := 0
+	for _, c := range cases {
+		switch {
+		case c.check:
+			held = append(held, c)
+		case f.fold >= 0 && fold(c.Config) == f.fold:
+			held = append(held, c)
+		case len(c.found) == 0:
+			unexplained++
+		default:
+			train = append(train, c)
+		}
+	}
+	voters, err := f.learn(train, manners)
+	if err != nil {
+		return fmt.Errorf("sm%d %v: %w", generation, o, err)
+	}
+	rules := voters.Append(nil)
+	if len(held) > 0 {
+		log.Printf("sm%d %v: held out %d cases, %v", generation, o, len(held), examine(voters, held))
+	}
+	log.Printf("sm%d %v: %d cases, %d more without a formula, %d KiB", generation, o, len(train), unexplained, len(rules)>>10)
+	name := filepath.Join(f.dir, cudnn.RuleFile(generation, cases[0].study.Operation(), o.half))
+	return os.WriteFile(name, rules, 0o644)
+}
+
+// examine tells how often voters give every byte, or nearly.
+func examine(v *cudnn.Voters, held []labeled) string {
+	exact, near := 0, 0
+	for _, c := range held {
+		d := c.study.Bytes(v.Choose(c.study.Features())) - c.Bytes
+		if d == 0 {
+			exact++
+		}
+		if max(d, -d) <= c.Bytes/50+64<<10 {
+			near++
+		}
+	}
+	n := float64(len(held))
+	return fmt.Sprintf("exact %.1f %%, within 2 %% and 64 KiB %.1f %%", 100*float64(exact)/n, 100*float64(near)/n)
 }

@@ -1,182 +1,203 @@
 package main
 
 import (
-	"fmt"
-	"io"
 	"math"
 	"math/rand/v2"
 	"slices"
 
-	"github.com/vprof/vprof/profiler/trace/cudnn"
+	"github.com/vprof/vprof/profiler/trace/cudnn/forest"
 )
 
-// sample is one case: its features and what was chosen.
-type sample struct {
-	x      []float32
-	answer cudnn.Choice
-	class  int32
+// table is the features of samples, each as the rank of its value: how many of
+// the cuts lie below.
+type table struct {
+	cuts  [][]float32 // by feature, ascending
+	ranks [][]uint16  // by feature, then sample
 }
 
-// branch is a node of a tree; without less and other it is a leaf.
-type branch struct {
-	feature     int
-	threshold   float32
-	less, other *branch
-	answer      cudnn.Choice
+// mostCuts is the most thresholds a feature may have.
+const mostCuts = 8000
+
+// tabulate ranks the features of the cases.
+func tabulate(cases []labeled) *table {
+	t := &table{}
+	x := make([][]float32, len(cases))
+	for i := range cases {
+		x[i] = cases[i].study.Features()
+	}
+	values := make([]float32, len(cases))
+	for f := range x[0] {
+		for i := range x {
+			values[i] = x[i][f]
+		}
+		cuts := cutsOf(values)
+		ranks := make([]uint16, len(cases))
+		for i, v := range values {
+			at, found := slices.BinarySearch(cuts, v)
+			if found {
+				at++ // a value is not less than its own cut
+			}
+			ranks[i] = uint16(at)
+		}
+		t.cuts, t.ranks = append(t.cuts, cuts), append(t.ranks, ranks)
+	}
+	return t
+}
+
+// cutsOf are thresholds between the distinct values, thinned out evenly if they
+// are too many.
+func cutsOf(values []float32) []float32 {
+	distinct := slices.Clone(values)
+	slices.Sort(distinct)
+	distinct = slices.Compact(distinct)
+	step := max(1, (len(distinct)+mostCuts-1)/mostCuts)
+	var cuts []float32
+	for i := step; i < len(distinct); i += step {
+		cuts = append(cuts, between(distinct[i-1], distinct[i]))
+	}
+	return cuts
 }
 
 // grower grows one tree.
 type grower struct {
-	support int
-	classes int
+	*table
+	class   []int32 // by sample of the table
+	support int32
 	// random draws features; nil considers them all.
 	random *rand.PCG
 	// scratch of find.
-	order        []int32
-	below, above []float64
+	count               []int32
+	order               []int32
+	total, below, above []int32
 }
 
-// grow builds a tree, splitting by the question that tells most (in bits) until
-// a leaf has one answer. Seed 0 asks about all features, others about half.
-func grow(samples []sample, support int, seed uint64) *branch {
-	classes := map[cudnn.Choice]int32{}
-	for i := range samples {
-		c, ok := classes[samples[i].answer]
-		if !ok {
-			c = int32(len(classes))
-			classes[samples[i].answer] = c
+// plant grows trees over some samples of a table, each of one of so many classes.
+// Trees split by the question that tells most (in bits) until a leaf has one
+// answer. The first may ask about all features, others about half of them, drawn
+// anew each time.
+func (t *table) plant(trees, support int, samples, class []int32, classes int) []*forest.Branch {
+	grown := make([]*forest.Branch, trees)
+	for i := range grown {
+		g := &grower{
+			table: t, class: class, support: int32(support),
+			count: make([]int32, mostCuts+2), order: make([]int32, len(samples)),
+			total: make([]int32, classes), below: make([]int32, classes), above: make([]int32, classes),
 		}
-		samples[i].class = c
+		if i > 0 {
+			g.random = rand.NewPCG(uint64(i), 0)
+		}
+		grown[i] = g.grow(slices.Clone(samples))
 	}
-	g := &grower{
-		support: support, classes: len(classes), order: make([]int32, len(samples)),
-		below: make([]float64, len(classes)), above: make([]float64, len(classes)),
-	}
-	if seed > 0 {
-		g.random = rand.NewPCG(seed, 0)
-	}
-	return g.grow(samples)
+	return grown
 }
 
-func (g *grower) grow(samples []sample) *branch {
-	b := &branch{feature: -1, answer: commonest(samples)}
-	g.find(b, samples)
-	if b.feature < 0 {
+func (g *grower) grow(samples []int32) *forest.Branch {
+	b := &forest.Branch{}
+	cut := g.find(b, samples)
+	if cut < 0 {
 		return b
 	}
-	var less, other []sample
-	for _, s := range samples {
-		if s.x[b.feature] < b.threshold {
-			less = append(less, s)
-		} else {
-			other = append(other, s)
+	ranks := g.ranks[b.Feature]
+	at := 0
+	for i, s := range samples {
+		if int(ranks[s]) <= cut {
+			samples[i], samples[at] = samples[at], s
+			at++
 		}
 	}
-	b.less, b.other = g.grow(less), g.grow(other)
-	if b.less.leaf() && b.other.leaf() && b.less.answer == b.other.answer {
-		return b.less
+	b.Less, b.Other = g.grow(samples[:at]), g.grow(samples[at:])
+	if b.Less.Leaf() && b.Other.Leaf() && b.Less.Class == b.Other.Class {
+		return b.Less
 	}
 	return b
 }
 
-func (b *branch) leaf() bool { return b.less == nil }
-
-func (b *branch) leaves() int {
-	if b.leaf() {
-		return 1
-	}
-	return b.less.leaves() + b.other.leaves()
-}
-
-// commonest is the most frequent answer, the earliest of equals.
-func commonest(samples []sample) cudnn.Choice {
-	count := map[cudnn.Choice]int{}
-	var best cudnn.Choice
+// find sets the feature and threshold of the question that leaves the least
+// entropy, and b's class should there be none. It returns the rank of the cut, or
+// less than zero.
+func (g *grower) find(b *forest.Branch, samples []int32) (cut int) {
+	clear(g.total)
 	for _, s := range samples {
-		count[s.answer]++
+		g.total[g.class[s]]++
 	}
-	most := 0
-	for _, s := range samples {
-		if n := count[s.answer]; n > most {
-			best, most = s.answer, n
+	var whole float64
+	for c, n := range g.total {
+		whole += xlogx(n)
+		if n > g.total[b.Class] {
+			b.Class = c
 		}
 	}
-	return best
-}
-
-// find sets the feature and threshold of the question that leaves the least
-// entropy and at least support cases on both sides.
-func (g *grower) find(b *branch, samples []sample) {
-	n := len(samples)
-	total := make([]float64, g.classes)
-	for _, s := range samples {
-		total[s.class]++
+	n := int32(len(samples))
+	least := xlogx(n) - whole - 1e-6
+	if least <= 0 {
+		return -1
 	}
-	least := spread(total, float64(n)) * (1 - 1e-9)
-	if n < 2*g.support || least <= 0 {
-		return
-	}
+	cut = -1
 	order := g.order[:n]
-	for f := range samples[0].x {
-		if g.random != nil && g.random.Uint64()%2 == 0 {
+	for f := range g.ranks {
+		if g.random != nil && g.random.Uint64()%2 == 0 || len(g.cuts[f]) == 0 {
 			continue
 		}
-		for i := range order {
-			order[i] = int32(i)
+		ranks := g.ranks[f]
+		g.sort(order, samples, ranks, len(g.cuts[f])+1)
+		first, last := ranks[order[0]], ranks[order[n-1]]
+		if first == last {
+			continue
 		}
-		slices.SortFunc(order, func(i, j int32) int {
-			x, y := samples[i].x[f], samples[j].x[f]
-			switch {
-			case x < y:
-				return -1
-			case x > y:
-				return 1
-			}
-			return int(i - j)
-		})
 		clear(g.below)
-		copy(g.above, total)
-		var low, high float64 // sums of c*log(c) over classes
-		for _, c := range total {
-			high += xlogx(c)
-		}
-		for at := 1; at < n; at++ {
-			s := &samples[order[at-1]]
-			c := s.class
-			low += xlogx(g.below[c]+1) - xlogx(g.below[c])
-			high += xlogx(g.above[c]-1) - xlogx(g.above[c])
-			g.below[c]++
-			g.above[c]--
-			x, y := s.x[f], samples[order[at]].x[f]
-			if x == y || at < g.support || n-at < g.support {
+		copy(g.above, g.total)
+		low, high := 0.0, whole // sums of n*log(n) over classes
+		for i := int32(1); i < n; i++ {
+			s := order[i-1]
+			c := g.class[s]
+			x, y := g.below[c], g.above[c]
+			low += xlogx(x+1) - xlogx(x)
+			high += xlogx(y-1) - xlogx(y)
+			g.below[c], g.above[c] = x+1, y-1
+			if ranks[s] == ranks[order[i]] || i < g.support || n-i < g.support {
 				continue
 			}
-			rest := xlogx(float64(at)) - low + xlogx(float64(n-at)) - high
-			if rest < least-1e-9 {
-				least, b.feature, b.threshold = rest, f, between(x, y)
+			if rest := xlogx(i) - low + xlogx(n-i) - high; rest < least-1e-9 {
+				least, b.Feature, b.Threshold, cut = rest, f, g.cuts[f][ranks[s]], int(ranks[s])
 			}
 		}
 	}
+	return cut
 }
 
-// spread is the entropy of class counts times their sum, in nats.
-func spread(counts []float64, n float64) float64 {
-	sum := xlogx(n)
-	for _, c := range counts {
-		sum -= xlogx(c)
+// sort orders the samples by rank.
+func (g *grower) sort(order, samples []int32, ranks []uint16, kinds int) {
+	if len(samples) < kinds {
+		copy(order, samples)
+		slices.SortFunc(order, func(i, j int32) int { return int(ranks[i]) - int(ranks[j]) })
+		return
 	}
-	return sum
+	count := g.count[:kinds]
+	clear(count)
+	for _, s := range samples {
+		count[ranks[s]]++
+	}
+	var at int32
+	for i, n := range count {
+		count[i] = at
+		at += n
+	}
+	for _, s := range samples {
+		r := ranks[s]
+		order[count[r]] = s
+		count[r]++
+	}
 }
 
 // xlogx is x log x, from a table for the counts that occur most.
-func xlogx(x float64) float64 {
-	if x < float64(len(logTable)) {
-		return logTable[int(x)]
+func xlogx(x int32) float64 {
+	if int(x) < len(logTable) {
+		return logTable[x]
 	}
-	return x * math.Log(x)
+	return float64(x) * math.Log(float64(x))
 }
 
-var logTable = func() (t [1 << 14]float64) {
+var logTable = func() (t [1 << 17]float64) {
 	for i := range t[1:] {
 		x := float64(i + 1)
 		t[i+1] = x * math.Log(x)
@@ -197,15 +218,4 @@ func between(x, y float32) float32 {
 		}
 	}
 	return y
-}
-
-// write prints the tree in preorder.
-func (b *branch) write(w io.Writer) {
-	if b.leaf() {
-		fmt.Fprintf(w, "= %v\n", b.answer)
-		return
-	}
-	fmt.Fprintf(w, "%s < %v\n", cudnn.FeatureNames()[b.feature], b.threshold)
-	b.less.write(w)
-	b.other.write(w)
 }

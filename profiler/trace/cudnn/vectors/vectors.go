@@ -8,7 +8,6 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"fmt"
-	"hash/fnv"
 	"io"
 	"os"
 
@@ -21,12 +20,10 @@ type Vector struct {
 	Config cudnn.Config
 	// Reference marks a convolution of a reference model.
 	Reference bool
-	// Held marks geometries the rules were not found on: a fifth of them, by
-	// a hash of everything but batch size, type, layout and board.
-	Held bool
-	// Workspaces and Kernels are by direction.
+	// Workspaces are by direction, in bytes and the order they are asked for.
 	Workspaces [3][]int64
-	Kernels    [3][]string
+	// Kernels are the names of those that ran, by direction.
+	Kernels [3][]string
 }
 
 // Boards are the recorded boards by name. Memory is the size libraries saw.
@@ -43,7 +40,7 @@ var Boards = map[string]cudnn.Board{
 type line struct {
 	GPU        string   `json:"gpu"`
 	Gemm       int      `json:"gemm"`
-	KernelList []string `json:"kernels"`
+	Kernels    []string `json:"kernels"`
 	Dim        int      `json:"dim"`
 	Transposed int      `json:"tr"`
 	N          int64    `json:"n"`
@@ -96,8 +93,8 @@ func decode(r io.Reader) ([]Vector, error) {
 			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
 		switch {
-		case l.KernelList != nil:
-			kernels = l.KernelList
+		case l.Kernels != nil:
+			kernels = l.Kernels
 		case l.Gemm == 0:
 			lines = append(lines, l)
 		}
@@ -133,7 +130,6 @@ func (l line) vector(kernels []string) (Vector, error) {
 		Reference:  l.Reference == 1,
 		Workspaces: [3][]int64{l.Forward, l.GradInput, l.GradWeight},
 	}
-	v.Held = held(v.Config)
 	for d, ks := range [3][]int{l.ForwardK, l.GradInputK, l.GradWeigK} {
 		for _, k := range ks {
 			v.Kernels[d] = append(v.Kernels[d], kernels[k])
@@ -145,12 +141,4 @@ func (l line) vector(kernels []string) (Vector, error) {
 func sizes(s []int64) (a [3]int64) {
 	copy(a[:], s)
 	return a
-}
-
-// held draws a fifth of the geometries.
-func held(c cudnn.Config) bool {
-	c.N, c.DType, c.Layout = 0, 0, 0
-	h := fnv.New32a()
-	fmt.Fprint(h, c)
-	return h.Sum32()%5 == 0
 }

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"hash/fnv"
+	"slices"
+
+	"github.com/vprof/vprof/profiler/trace/cudnn"
+	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
+)
+
+// Knobs of cuDNN that the workspace depends on.
+const (
+	knobSplitK   = 0
+	knobTile     = 2
+	knobSplitBuf = 12
+	knobSplitSlc = 17
+)
+
+// splitKnobs tell how often a reduction is split.
+var splitKnobs = []int{knobSplitK, knobSplitBuf, knobSplitSlc}
+
+// tiles are the values of CUDNN_KNOB_TYPE_TILE_SIZE, as the names of the
+// kernels that run tell them.
+var tiles = map[int64][2]int64{
+	0: {128, 128}, 1: {128, 64}, 2: {128, 32}, 3: {256, 128}, 4: {256, 64}, 5: {64, 64},
+	6: {128, 256}, 7: {64, 128}, 8: {64, 32}, 9: {64, 256}, 10: {64, 16}, 11: {32, 16},
+	12: {32, 32}, 14: {16, 64}, 15: {128, 16}, 16: {256, 32}, 17: {32, 256}, 18: {64, 192},
+	19: {128, 192}, 20: {256, 96}, 23: {32, 128},
+}
+
+// depthwiseTiles are the tiles of depthwise kernels: channels and taps.
+var depthwiseTiles = [][2]int64{{64, 16}, {64, 8}, {32, 16}, {64, 32}, {32, 32}, {64, 64}, {32, 8}, {32, 64}}
+
+// labeled is an answer and the choices that explain it.
+type labeled struct {
+	oracle.Answer
+	study cudnn.Study
+	found []cudnn.Choice
+	// check marks answers to compare with, not to learn from.
+	check bool
+}
+
+// fold puts a geometry into one of five parts, by a hash of everything but
+// batch size, type and layout.
+func fold(c cudnn.Config) int64 {
+	c.N, c.DType, c.Layout = 0, 0, 0
+	h := fnv.New32a()
+	fmt.Fprint(h, c)
+	return int64(h.Sum32() % 5)
+}
+
+// explanations are the choices whose formula gives the answer's bytes.
+func explanations(s cudnn.Study, a *oracle.Answer) []cudnn.Choice {
+	var found []cudnn.Choice
+	for _, e := range cudnn.Engines() {
+		if !s.Can(e) {
+			continue
+		}
+		for _, c := range possible(s, e, a) {
+			if s.Bytes(c) == a.Bytes {
+				found = append(found, c)
+			}
+		}
+	}
+	return found
+}
+
+// possible are the choices of an engine class that an answer's knobs allow.
+func possible(s cudnn.Study, e cudnn.Engine, a *oracle.Answer) []cudnn.Choice {
+	all := []cudnn.Choice{{Engine: e}}
+	if !s.Splits(e) {
+		return all
+	}
+	var shapes [][2]int64
+	switch tile, known := tiles[a.Knobs[knobTile]]; {
+	case e == cudnn.DepthwiseTiles:
+		shapes = depthwiseTiles
+	case known && hasKnob(a, knobTile):
+		shapes = [][2]int64{tile}
+	}
+	if e != cudnn.DepthwiseTiles && !s.Tiled(e) {
+		shapes = append([][2]int64{{}}, shapes...)
+	}
+	for _, n := range splitsOf(a) {
+		for _, t := range shapes {
+			all = append(all, cudnn.Choice{Engine: e, TileM: t[0], TileN: t[1], Splits: n})
+		}
+	}
+	return all
+}
+
+func hasKnob(a *oracle.Answer, knob int) bool {
+	_, ok := a.Knobs[knob]
+	return ok
+}
+
+// splitsOf are the numbers of splits that an answer's knobs may mean.
+func splitsOf(a *oracle.Answer) []int64 {
+	var splits []int64
+	if a.Knobs[knobSplitBuf] < 0 {
+		splits = append(splits, 1)
+	}
+	for _, knob := range splitKnobs {
+		if v := a.Knobs[knob]; v > 0 && !slices.Contains(splits, v) {
+			splits = append(splits, v)
+		}
+	}
+	return splits
+}
+
+// manner is how a choice of an engine of cuDNN's looks, whatever its knobs.
+type manner struct {
+	kind         cudnn.Direction
+	half         bool
+	engine       int
+	class        cudnn.Engine
+	tiled, split bool
+}
+
+func mannerOf(a *oracle.Answer, c cudnn.Choice) manner {
+	return manner{a.Operation, a.Config.DType != cudnn.F32, a.Engine, c.Engine, c.TileM > 0, c.Splits > 0}
+}
+
+// census counts how often each manner explains an answer.
+type census map[manner]int
+
+// pick is the explanation whose manner is commonest.
+func (n census) pick(a *oracle.Answer, found []cudnn.Choice) cudnn.Choice {
+	return slices.MaxFunc(found, func(x, y cudnn.Choice) int {
+		return cmp.Or(cmp.Compare(n[mannerOf(a, x)], n[mannerOf(a, y)]), cmp.Compare(y.Engine, x.Engine))
+	})
+}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/vprof/vprof/profiler/trace/cudnn"
+	"github.com/vprof/vprof/profiler/trace/cudnn/forest"
+	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
+)
+
+// kernel is what the first vote learns: a choice without its splits, and all
+// that tells cuDNN's kernels apart.
+type kernel struct {
+	choice cudnn.Choice
+	splits bool
+	name   string // of engine and knobs, but for those that split
+}
+
+func kernelOf(a *oracle.Answer, c cudnn.Choice) kernel {
+	k := kernel{choice: c, splits: c.Splits > 0, name: strconv.Itoa(a.Engine)}
+	k.choice.Splits = 0
+	for _, knob := range slices.Sorted(maps.Keys(a.Knobs)) {
+		if !slices.Contains(splitKnobs, knob) {
+			k.name += fmt.Sprintf(",%d=%d", knob, a.Knobs[knob])
+		}
+	}
+	return k
+}
+
+// split is what the second vote learns: how often the reduction is split, and all
+// knobs that have to do with it.
+type split struct {
+	count int64
+	knobs [3]int64 // zero for those the engine lacks
+}
+
+func splitOf(a *oracle.Answer, c cudnn.Choice) split {
+	s := split{count: c.Splits}
+	for i, knob := range splitKnobs {
+		s.knobs[i] = a.Knobs[knob]
+	}
+	return s
+}
+
+// learn grows the trees that vote on kernels, and for each kernel that splits the
+// reduction those that vote on how often.
+func (f *fitter) learn(train []labeled, manners census) (*cudnn.Voters, error) {
+	if len(train) == 0 {
+		return nil, errors.New("no answer to learn from")
+	}
+	t := tabulate(train)
+	var kernels classes[kernel]
+	var splits []classes[split] // by kernel
+	var samples [][]int32       // of those that split, by kernel
+	all := make([]int32, len(train))
+	class, often := make([]int32, len(train)), make([]int32, len(train))
+	for i := range train {
+		a := &train[i].Answer
+		choice := manners.pick(a, train[i].found)
+		k := kernels.of(kernelOf(a, choice))
+		all[i], class[i] = int32(i), k
+		if int(k) == len(splits) {
+			splits, samples = append(splits, classes[split]{}), append(samples, nil)
+		}
+		if choice.Splits > 0 {
+			often[i] = splits[k].of(splitOf(a, choice))
+			samples[k] = append(samples[k], int32(i))
+		}
+	}
+	manner := func(k int) string {
+		name := kernels.all[k].choice.String()
+		if kernels.all[k].splits {
+			name += "@" + strconv.Itoa(k)
+		}
+		return name
+	}
+	votes := map[string]*forest.Forest{}
+	for k, samples := range samples {
+		if len(samples) > 0 {
+			trees := t.plant(f.trees, f.splitSupport, samples, often, len(splits[k].all))
+			votes[manner(k)] = vote(trees, len(splits[k].all), func(i int) string {
+				return strconv.FormatInt(splits[k].all[i].count, 10)
+			})
+		}
+	}
+	trees := t.plant(f.trees, f.support, all, class, len(kernels.all))
+	return cudnn.NewVoters(vote(trees, len(kernels.all), manner), votes)
+}
+
+// vote makes a forest of trees that tell more classes apart than there are names.
+func vote(trees []*forest.Branch, n int, name func(class int) string) *forest.Forest {
+	var names classes[string]
+	number := make([]int, n)
+	for class := range number {
+		number[class] = int(names.of(name(class)))
+	}
+	for i := range trees {
+		trees[i] = trees[i].Merge(number)
+	}
+	return forest.New(names.all, trees...)
+}
+
+// classes number things in the order they come.
+type classes[T comparable] struct {
+	all   []T
+	index map[T]int32
+}
+
+// of is the number of x.
+func (c *classes[T]) of(x T) int32 {
+	i, ok := c.index[x]
+	if !ok {
+		if c.index == nil {
+			c.index = map[T]int32{}
+		}
+		i = int32(len(c.all))
+		c.all, c.index[x] = append(c.all, x), i
+	}
+	return i
+}

@@ -1,0 +1,109 @@
+package forest
+
+import (
+	"encoding/binary"
+	"math"
+	"slices"
+)
+
+// Branch is a node of a tree that is built; without Less and Other it is a leaf.
+type Branch struct {
+	// Feature is compared with Threshold: Less if it is less, else Other.
+	Feature     int
+	Threshold   float32
+	Less, Other *Branch
+	// Class is a leaf's answer.
+	Class int
+}
+
+// Leaf says whether b is a leaf.
+func (b *Branch) Leaf() bool { return b.Less == nil }
+
+// Leaves counts the leaves below b.
+func (b *Branch) Leaves() int {
+	if b.Leaf() {
+		return 1
+	}
+	return b.Less.Leaves() + b.Other.Leaves()
+}
+
+// Merge renumbers the classes of the leaves below b, and joins neighbors whose
+// classes become one.
+func (b *Branch) Merge(classes []int) *Branch {
+	if b.Leaf() {
+		return &Branch{Class: classes[b.Class]}
+	}
+	less, other := b.Less.Merge(classes), b.Other.Merge(classes)
+	if less.Leaf() && other.Leaf() && less.Class == other.Class {
+		return less
+	}
+	return &Branch{Feature: b.Feature, Threshold: b.Threshold, Less: less, Other: other}
+}
+
+// thresholds adds those below b to the ones of each feature.
+func (b *Branch) thresholds(cuts [][]float32) [][]float32 {
+	if b.Leaf() {
+		return cuts
+	}
+	for len(cuts) <= b.Feature {
+		cuts = append(cuts, nil)
+	}
+	cuts[b.Feature] = append(cuts[b.Feature], b.Threshold)
+	return b.Other.thresholds(b.Less.thresholds(cuts))
+}
+
+// New makes a forest of trees over classes, of which there are at most 65536.
+func New(classes []string, trees ...*Branch) *Forest {
+	f := &Forest{Classes: classes}
+	var cuts [][]float32
+	for _, b := range trees {
+		cuts = b.thresholds(cuts)
+	}
+	for _, c := range cuts {
+		slices.Sort(c)
+		var packed []byte
+		for _, v := range slices.Compact(c) {
+			packed = binary.LittleEndian.AppendUint32(packed, math.Float32bits(v))
+		}
+		f.cuts = append(f.cuts, packed)
+	}
+	for _, b := range trees {
+		f.trees = append(f.trees, f.flatten(b))
+	}
+	return f
+}
+
+// flatten lays a tree out level by level.
+func (f *Forest) flatten(root *Branch) (t tree) {
+	nodes := []*Branch{root}
+	for i := 0; i < len(nodes); i++ {
+		if i%blockNodes == 0 {
+			t.blocks = binary.LittleEndian.AppendUint32(t.blocks, uint32(len(t.questions)/questionSize))
+			t.blocks = append(t.blocks, make([]byte, blockNodes/8)...)
+		}
+		b := nodes[i]
+		if b.Leaf() {
+			t.classes = binary.LittleEndian.AppendUint16(t.classes, uint16(b.Class))
+			continue
+		}
+		t.blocks[i/blockNodes*blockSize+4+i%blockNodes/8] |= 1 << (i % 8)
+		t.questions = append(t.questions, byte(b.Feature))
+		t.questions = binary.LittleEndian.AppendUint16(t.questions, uint16(f.find(b.Feature, b.Threshold)))
+		nodes = append(nodes, b.Less, b.Other)
+	}
+	return t
+}
+
+// find is the number of a feature's cut.
+func (f *Forest) find(feature int, threshold float32) int {
+	low, high := 0, len(f.cuts[feature])/4
+	for low < high {
+		middle := (low + high) / 2
+		if f.cut(feature, middle) < threshold {
+			low = middle + 1
+		} else {
+			high = middle
+		}
+	}
+	return low
+}

@@ -1,0 +1,180 @@
+// Package oracle reads what cuDNN itself answered when it was asked which engine
+// it would take for a convolution, and how much workspace that wants. Directory
+// ask has the program that asks; its README says how.
+package oracle
+
+import (
+	"bufio"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/vprof/vprof/profiler/trace/cudnn"
+)
+
+// Question is one call as cuDNN sees it: 1-D convolutions are 2-D with one row,
+// and transposed ones are the data gradients of ordinary ones.
+type Question struct {
+	// Operation is what is computed.
+	Operation cudnn.Direction
+	// Config is the convolution, never a transposed or 1-D one.
+	Config cudnn.Config
+}
+
+// Of is the question that direction d of c puts to cuDNN.
+func Of(c cudnn.Config, d cudnn.Direction) Question {
+	c, d = cudnn.Canonical(c, d)
+	return Question{d, c}
+}
+
+// sizes are the spatial parts of a question, in the order they are written.
+func (q *Question) sizes() [6]*[3]int64 {
+	c := &q.Config
+	return [...]*[3]int64{&c.In, &c.K, &c.Out, &c.Stride, &c.Pad, &c.Dilation}
+}
+
+// String writes a question in one line, as the asking program reads it.
+func (q Question) String() string {
+	c := q.Config
+	line := fmt.Sprint(uint8(q.Operation), " ", uint8(c.DType), " ", uint8(c.Layout), " ", c.Dim,
+		" ", c.N, " ", c.Ci, " ", c.Co, " ", c.Groups)
+	for _, v := range q.sizes() {
+		for i := range c.Dim {
+			line += fmt.Sprint(" ", v[i])
+		}
+	}
+	return line
+}
+
+// parseQuestion reads what String writes.
+func parseQuestion(line string) (Question, error) {
+	var q Question
+	words := strings.Fields(line)
+	numbers := make([]int64, len(words))
+	for i, w := range words {
+		n, err := strconv.ParseInt(w, 10, 64)
+		if err != nil {
+			return q, err
+		}
+		numbers[i] = n
+	}
+	const head = 8
+	if len(numbers) < head || numbers[3] < 2 || numbers[3] > 3 || len(numbers) != head+6*int(numbers[3]) {
+		return q, fmt.Errorf("have %d numbers, want %d and six for each of two or three dimensions", len(numbers), head)
+	}
+	for i, last := range [...]int64{int64(cudnn.GradWeight), int64(cudnn.BF16), int64(cudnn.ChannelsLast)} {
+		if numbers[i] < 0 || numbers[i] > last {
+			return q, fmt.Errorf("unknown %s %d", [...]string{"operation", "type", "layout"}[i], numbers[i])
+		}
+	}
+	q.Operation = cudnn.Direction(numbers[0])
+	q.Config = cudnn.Config{
+		DType: cudnn.DType(numbers[1]), Layout: cudnn.Layout(numbers[2]), Dim: int(numbers[3]),
+		N: numbers[4], Ci: numbers[5], Co: numbers[6], Groups: numbers[7],
+	}
+	rest := numbers[head:]
+	for _, v := range q.sizes() {
+		rest = rest[copy(v[:q.Config.Dim], rest):]
+	}
+	if err := possible(&q.Config); err != nil {
+		return q, err
+	}
+	return Of(q.Config, q.Operation), nil
+}
+
+// possible tells what no convolution can have.
+func possible(c *cudnn.Config) error {
+	if min(c.N, c.Ci, c.Co, c.Groups) < 1 || c.Ci%c.Groups != 0 || c.Co%c.Groups != 0 {
+		return fmt.Errorf("%d samples, channels %d to %d in %d groups", c.N, c.Ci, c.Co, c.Groups)
+	}
+	for i := range c.Dim {
+		if min(c.In[i], c.K[i], c.Out[i], c.Stride[i], c.Dilation[i]) < 1 || c.Pad[i] < 0 {
+			return fmt.Errorf("axis %d: size %d to %d, kernel %d, stride %d, padding %d, dilation %d",
+				i, c.In[i], c.Out[i], c.K[i], c.Stride[i], c.Pad[i], c.Dilation[i])
+		}
+	}
+	return nil
+}
+
+// Answer is what cuDNN would do.
+type Answer struct {
+	Question
+	// Engine is cuDNN's number of the engine among those of the operation.
+	Engine int
+	// Knobs are the engine's settings by CUDNN_KNOB_TYPE.
+	Knobs map[int]int64
+	// Bytes is the workspace.
+	Bytes int64
+}
+
+// parseAnswer reads a line of the asking program: bytes, engine and knobs, and
+// how many of the heuristics' proposals came before. Lines that begin with "none"
+// tell that cuDNN has no engine.
+func parseAnswer(q Question, line string) (a Answer, ok bool, err error) {
+	words := strings.Fields(line)
+	if len(words) > 0 && words[0] == "none" {
+		return a, false, nil
+	}
+	if len(words) != 3 {
+		return a, false, fmt.Errorf("%d words in the answer %q, want three or none", len(words), line)
+	}
+	a = Answer{Question: q, Knobs: map[int]int64{}}
+	if a.Bytes, err = strconv.ParseInt(words[0], 10, 64); err != nil {
+		return a, false, err
+	}
+	parts := strings.Split(words[1], ",")
+	if a.Engine, err = strconv.Atoi(parts[0]); err != nil {
+		return a, false, err
+	}
+	for _, p := range parts[1:] {
+		var knob int
+		var value int64
+		if _, err := fmt.Sscanf(p, "%d=%d", &knob, &value); err != nil {
+			return a, false, fmt.Errorf("knob %q: %w", p, err)
+		}
+		a.Knobs[knob] = value
+	}
+	return a, true, nil
+}
+
+// Read calls visit with every question of a file that cuDNN has an engine for.
+// Each line is a question and its answer, with a bar between. Names that end in
+// .gz are compressed.
+func Read(path string, visit func(Answer)) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var r io.Reader = f
+	if strings.HasSuffix(path, ".gz") {
+		if r, err = gzip.NewReader(f); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	s := bufio.NewScanner(r)
+	for n := 1; s.Scan(); n++ {
+		question, answer, found := strings.Cut(s.Text(), "|")
+		if !found {
+			return fmt.Errorf("%s: line %d: no bar", path, n)
+		}
+		q, err := parseQuestion(question)
+		if err != nil {
+			return fmt.Errorf("%s: line %d: %w", path, n, err)
+		}
+		a, ok, err := parseAnswer(q, answer)
+		if err != nil {
+			return fmt.Errorf("%s: line %d: %w", path, n, err)
+		}
+		if ok {
+			visit(a)
+		}
+	}
+	if err := s.Err(); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/all"
+	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/cudnn"
+	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
+)
+
+// batches are the sizes that models are asked with.
+var batches = []int{
+	1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128,
+	160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 1024,
+}
+
+// ofModels are the convolutions of all models, at all batches and precisions, with
+// their settings as they are, halved and doubled: in each direction, since what a
+// model leaves out (a gradient of its input) others do, and in both layouts.
+func ofModels() ([]oracle.Question, error) {
+	asked := map[oracle.Question]bool{}
+	for _, m := range all.Models().All() {
+		for _, c := range casesOf(m) {
+			if err := record(m, c, asked); err != nil {
+				return nil, err
+			}
+		}
+	}
+	questions := make([]oracle.Question, 0, len(asked))
+	for q := range asked {
+		questions = append(questions, q)
+	}
+	slices.SortFunc(questions, func(a, b oracle.Question) int { return cmp.Compare(a.String(), b.String()) })
+	return questions, nil
+}
+
+// casesOf are the cases of a model that differ in the shapes of convolutions.
+func casesOf(m models.Model) []models.Case {
+	settings := []models.Settings{nil}
+	for _, s := range m.Settings {
+		for _, v := range []int64{s.Default / 2, s.Default * 2} {
+			if s.Inert == "" && v >= s.Min && v <= s.Max {
+				settings = append(settings, models.Settings{s.Name: v})
+			}
+		}
+	}
+	stage := m.Default.Stage
+	if slices.Contains(m.Stages, "full") {
+		stage = "full"
+	}
+	var cases []models.Case
+	for _, amp := range models.Precisions() {
+		for _, b := range batches {
+			for _, s := range settings {
+				cases = append(cases, models.Case{Model: m.Name, Stage: stage, Batch: b, AMP: amp, Settings: s})
+			}
+		}
+	}
+	return cases
+}
+
+// record adds the calls of one step. Cases that the model or PyTorch refuses
+// have none.
+func record(m models.Model, c models.Case, asked map[oracle.Question]bool) error {
+	c, err := m.Complete(c)
+	var refused *models.CaseError
+	if errors.As(err, &refused) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	trainer, err := m.Build(c)
+	if err != nil {
+		return fmt.Errorf("%s: %w", m.Name, err)
+	}
+	tape := trace.New(trace.Board{Name: "any", Capability: 80, SMs: 100, ThreadsPerSM: 2048, Memory: 1 << 40}, trace.Options{})
+	if err := trainer.Record(tape, 1); err != nil {
+		return nil //nolint:nilerr // what PyTorch refuses never reaches cuDNN
+	}
+	tape.Convolutions(func(c cudnn.Config, _ cudnn.Direction) {
+		for d := cudnn.Forward; d <= cudnn.GradWeight; d++ {
+			for _, c.Layout = range layoutsOf(c) {
+				asked[oracle.Of(c, d)] = true
+			}
+		}
+	})
+	return nil
+}
+
+// layoutsOf are those that a convolution may be called with: of one channel, both
+// are the same.
+func layoutsOf(c cudnn.Config) []cudnn.Layout {
+	if c.Ci == 1 || c.Dim == 1 {
+		return []cudnn.Layout{cudnn.Contiguous}
+	}
+	return []cudnn.Layout{cudnn.Contiguous, cudnn.ChannelsLast}
+}

@@ -1,0 +1,187 @@
+package cudnn
+
+import (
+	"io/fs"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/vprof/vprof/profiler/trace/cudnn/forest"
+)
+
+// steps is a forest of one tree that names class i where a feature lies between
+// i and i+1, and the last class above.
+func steps(feature int, classes ...string) *forest.Forest {
+	last := len(classes) - 1
+	tree := &forest.Branch{Class: last}
+	for i := last; i > 0; i-- {
+		tree = &forest.Branch{Feature: feature, Threshold: float32(i), Less: &forest.Branch{Class: i - 1}, Other: tree}
+	}
+	return forest.New(classes, tree)
+}
+
+// caseOf has two features that tell cases apart, and no others.
+func caseOf(manner, count int) []float32 {
+	x := make([]float32, numFeatures)
+	x[0], x[1] = float32(manner), float32(count)
+	return x
+}
+
+// someVoters take a manner by the first feature, and splits by the second.
+func someVoters(t require.TestingT) *Voters {
+	v, err := NewVoters(steps(0, "direct", "copies@1", "copies/64x128@2", "copies/64x128", "copies@4"),
+		map[string]*forest.Forest{
+			"copies@1":        steps(1, "2", "12"),
+			"copies/64x128@2": steps(1, "3"),
+			"copies@4":        steps(1, "7", "2", "1"),
+		})
+	require.NoError(t, err)
+	return v
+}
+
+func TestOnlyMannersThatSplitHaveSplitsAndEachItsOwn(t *testing.T) {
+	v := someVoters(t)
+	for manner, want := range [][3]string{
+		{"direct", "direct", "direct"},
+		{"copies*2", "copies*12", "copies*12"},
+		{"copies/64x128*3", "copies/64x128*3", "copies/64x128*3"},
+		{"copies/64x128", "copies/64x128", "copies/64x128"},
+		{"copies*7", "copies*2", "copies*1"},
+	} {
+		for count, choice := range want {
+			require.Equal(t, choice, v.Choose(caseOf(manner, count)).String(), "manner %d, count %d", manner, count)
+		}
+	}
+}
+
+func TestVotersThatCannotChooseAreRefused(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		manner string
+		counts map[string]*forest.Forest
+		want   string
+	}{
+		{"unknown engine", "warp-drive", nil, `unknown engine "warp-drive"`},
+		{"half a tile", "copies/64", nil, `choice "copies/64"`},
+		{"no votes on splits", "copies@1", nil, "splits of copies@1: no votes"},
+		{"votes on another's splits", "copies@1", map[string]*forest.Forest{"copies@2": steps(0, "1")}, "splits of copies@1: no votes"},
+		{"a count of zero", "copies@1", map[string]*forest.Forest{"copies@1": steps(0, "2", "0")}, `splits of copies@1: count "0": want a number above zero`},
+		{"a negative count", "copies@1", map[string]*forest.Forest{"copies@1": steps(0, "-1")}, `count "-1"`},
+		{"a count that is no number", "copies@1", map[string]*forest.Forest{"copies@1": steps(0, "many")}, `count "many"`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := NewVoters(steps(0, "direct", c.manner), c.counts)
+			require.ErrorContains(t, err, c.want)
+		})
+	}
+}
+
+func TestVotersChooseAsTheyWereWritten(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var manners []string
+		counts := map[string]*forest.Forest{}
+		for i := range rapid.IntRange(1, 6).Draw(t, "manners") {
+			c := Choice{Engine: Engine(rapid.IntRange(0, numEngines-1).Draw(t, "engine"))}
+			if rapid.Bool().Draw(t, "tiled") {
+				c.TileM, c.TileN = 64, rapid.Int64Range(1, 256).Draw(t, "n")
+			}
+			name := c.String()
+			if rapid.Bool().Draw(t, "split") {
+				name += "@" + strconv.Itoa(i)
+				var classes []string
+				for range rapid.IntRange(1, 4).Draw(t, "counts") {
+					classes = append(classes, strconv.Itoa(rapid.IntRange(1, 5000).Draw(t, "count")))
+				}
+				counts[name] = steps(1, classes...)
+			}
+			manners = append(manners, name)
+		}
+		want, err := NewVoters(steps(0, manners...), counts)
+		require.NoError(t, err)
+		b := want.Append(nil)
+		have, err := decodeVoters(b)
+		require.NoError(t, err)
+		for manner := range manners {
+			for count := range 4 {
+				x := caseOf(manner, count)
+				require.Equal(t, want.Choose(x), have.Choose(x), "%s, count %d", manners[manner], count)
+			}
+		}
+		_, err = decodeVoters(append(b, 0))
+		require.EqualError(t, err, "1 bytes too many")
+		cut := rapid.IntRange(0, len(b)-1).Draw(t, "cut")
+		_, err = decodeVoters(b[:cut])
+		require.Error(t, err, "the first %d of %d bytes", cut, len(b))
+	})
+}
+
+func FuzzDecodeVoters(f *testing.F) {
+	b := someVoters(f).Append(nil)
+	f.Add(b, float32(1), float32(2))
+	f.Add(b[:len(b)-1], float32(0), float32(0))
+	f.Add(steps(0, "copies@1", "copies@1").Append(nil), float32(0), float32(0))
+	f.Fuzz(func(t *testing.T, b []byte, one, two float32) {
+		first, err := decodeVoters(b)
+		if err != nil {
+			return
+		}
+		again, err := decodeVoters(first.Append(nil))
+		require.NoError(t, err)
+		x := make([]float32, numFeatures)
+		for i := range x {
+			x[i] = [...]float32{one, two}[i%2]
+		}
+		require.Equal(t, first.Choose(x), again.Choose(x))
+	})
+}
+
+// eachRule runs a subtest for each file of rules there has to be.
+func eachRule(t *testing.T, test func(t *testing.T, name string)) {
+	for _, generation := range generations {
+		for _, operation := range kindNames {
+			for half := range precisionNames {
+				name := RuleFile(generation, operation, half == 1)
+				t.Run(name, func(t *testing.T) { test(t, name) })
+			}
+		}
+	}
+}
+
+func TestEveryRuleNamesEnginesWithTheKnobsTheyHave(t *testing.T) {
+	eachRule(t, func(t *testing.T, name string) {
+		b, err := ruleFiles.ReadFile("rules/" + name)
+		require.NoError(t, err)
+		v, err := decodeVoters(b)
+		require.NoError(t, err)
+		require.NotEmpty(t, v.choices)
+		for i, c := range v.choices {
+			split := v.splits[i].votes != nil
+			require.Zero(t, c.Splits, "%v: its splits are voted on apart", c)
+			require.Equal(t, c.TileM > 0, c.TileN > 0, "%v", c)
+			if split || c.TileM > 0 {
+				require.True(t, c.Engine.splits(), "%v, split %v", c, split)
+			}
+			if split && (Study{}.Tiled(c.Engine) || c.Engine == DepthwiseTiles) {
+				require.Positive(t, c.TileM, "%v: what it keeps of a split depends on its tile", c)
+			}
+		}
+	})
+}
+
+func TestNoOtherFilesAreAmongTheRules(t *testing.T) {
+	known := map[string]bool{}
+	for _, generation := range generations {
+		for _, operation := range kindNames {
+			known[DeviceRuleFile(generation, operation)] = true
+			known[RuleFile(generation, operation, false)] = true
+			known[RuleFile(generation, operation, true)] = true
+		}
+	}
+	files, err := fs.ReadDir(ruleFiles, "rules")
+	require.NoError(t, err)
+	for _, f := range files {
+		require.True(t, known[f.Name()], f.Name())
+	}
+}
