@@ -3,7 +3,9 @@
 
 GO       ?= go
 TOOL     := $(GO) tool -modfile=tools/go.mod
-FUZZTIME ?= 5s
+# A number of inputs, or a time like 1m. A time can end with the error "context
+# deadline exceeded" on a busy machine, whatever was found.
+FUZZTIME ?= 20000x
 
 # What the CUDA build needs beyond a C compiler is in the tree: the header of the
 # driver and an empty library in place of the driver's.
