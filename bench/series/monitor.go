@@ -3,6 +3,7 @@ package series
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -50,14 +51,21 @@ func readJSONLines(data []byte) (*journal, error) {
 		if len(bytes.TrimSpace(line)) == 0 {
 			continue
 		}
-		var s monitor.Sample
+		var s struct {
+			monitor.Sample
+			Used *int64 `json:"used_bytes"` // tells a missing key from none in use
+		}
 		if err := json.Unmarshal(line, &s); err != nil {
 			return j, err
 		}
 		if s.Error != "" {
 			continue
 		}
-		if err := j.add(s); err != nil {
+		if s.Used == nil {
+			return j, errors.New("used_bytes is missing")
+		}
+		s.Sample.Used = *s.Used
+		if err := j.add(s.Sample); err != nil {
 			return j, err
 		}
 	}
@@ -87,7 +95,7 @@ func (j *journal) add(s monitor.Sample) error {
 		m.processes, m.names = map[int]float64{}, map[int]string{}
 		for _, p := range s.Processes {
 			if p.Used >= 0 && p.Used <= maxBytes {
-				m.processes[p.PID], m.names[p.PID] = float64(p.Used), p.Name
+				m.processes[p.PID], m.names[p.PID] = min(float64(p.Used), m.used), p.Name
 			}
 		}
 	}

@@ -130,6 +130,11 @@ func TestLogOfTheMonitorIsRead(t *testing.T) {
 	got := read(t, string(text)+"\n")[0]
 	require.Equal(t, []float64{200 * mib}, got.Mine)
 	require.Equal(t, []Process{{7, "jupyter", 100 * mib}}, got.Others)
+
+	both.Processes = []monitor.Process{{PID: 9, Name: "python", Used: 400 * mib}}
+	text, err = json.Marshal(both)
+	require.NoError(t, err)
+	require.Equal(t, []float64{300 * mib}, read(t, string(text)+"\n")[0].Mine, "no process has more than is in use")
 }
 
 func TestDamageIsNamed(t *testing.T) {
@@ -147,6 +152,7 @@ func TestDamageIsNamed(t *testing.T) {
 		"time,gpu,used_bytes\n2026-11-05T06:00:00Z,0,\n":                "log:2: ",
 		"{\"used_bytes\": 1}\n{\"used_bytes\": \"x\"}\n":                "log:2: json",
 		"{\"used_bytes\": -1}\n":                                        "log:1: -1 bytes are none",
+		"{\"processes\": [{\"pid\": 7, \"used_bytes\": 5}]}\n":          "log:1: used_bytes is missing",
 		"{\"used_bytes\": 1, \"error\": \"lost\"}\n":                    "there are no samples",
 		"time,gpu,used_bytes,watched_bytes\n2026-11-05T06:00:00Z,0,1,x": `watched_bytes: "x"`,
 	} {
@@ -195,6 +201,7 @@ func FuzzRead(f *testing.F) {
 	f.Add("pid, used_gpu_memory [MiB], gpu_name\n7, 5 MiB, T4\n9, 10 MiB, T4\n7, [N/A], T4\n")
 	f.Add("time,gpu,used_bytes,watched_bytes\n2026-11-05T06:00:00Z,0,100,50\n")
 	f.Add(`{"time": "2026-11-05T06:00:00Z", "gpu": 0, "used_bytes": 10, "processes": [{"pid": 7, "used_bytes": 5}]}` + "\n")
+	f.Add(`{"processes": [{"pid": 7, "used_bytes": 5}]}` + "\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		all, err := Read(strings.NewReader(text), "fuzz")
 		if err != nil {
