@@ -127,10 +127,11 @@ func precision(v *vectors.Vector) string {
 }
 
 // TestRecordedCalls reports how well the rules do on what PyTorch was recorded to
-// ask for, which they were not found from, and holds them to what they achieved:
-// at least these shares of exact and close (2 % and 64 KiB) answers, at most this
-// error in bytes (sum of differences over sum of workspaces). What flatters the
-// figures of models: cuDNN was asked about their convolutions among others.
+// ask for, and holds them to what they achieved: at least these shares of exact
+// and close (2 % and 64 KiB) answers, at most this error in bytes (sum of
+// differences over sum of workspaces). What flatters the figures: rules on kernels
+// that run only on devices were found from these records, and cuDNN was asked
+// about the convolutions of models among others.
 func TestRecordedCalls(t *testing.T) {
 	scores := group(t, func(v *vectors.Vector, d cudnn.Direction) (string, bool) {
 		key := fmt.Sprintf("%s %s %v", source(v), precision(v), d)

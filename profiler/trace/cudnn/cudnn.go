@@ -19,12 +19,14 @@
 //  2. Size. Each engine has a formula: the channels-last copies of x, w and y
 //     with their padding (copies.go), partial sums of a split reduction
 //     (splitk.go), tables of offsets, Winograd and FFT transforms
-//     (winograd.go, fft.go). They give every byte of 97 to 99 % of cuDNN's
-//     answers; most of the rest are split reductions on Hopper.
+//     (winograd.go, fft.go). Some formula gives every byte of 97 to 99 % of
+//     cuDNN's answers, on Hopper and Turing of 90 to 98 %: what splits the
+//     reduction there is not fully understood.
 //
-// How far to trust it: TestRecordedCalls sets the model against what PyTorch
-// asked for on six boards, none of which the trees were grown from, and holds
-// the figures. Between boards of one architecture cuDNN makes no difference, so
+// A few kernels for few channels in half precision are proposed only where there
+// is a device; where they run is learned from what PyTorch was recorded to ask
+// for on six boards. Nothing else is: TestRecordedCalls sets the model against
+// these records and holds the figures, which say how far to trust it. Between boards of one architecture cuDNN makes no difference, so
 // a board counts by its architecture only.
 //
 // A transposed convolution runs as the ordinary one's data gradient and the

@@ -147,6 +147,8 @@ func (p *problem) can(e Engine) bool {
 		return p.kind == fprop
 	case Counters:
 		return p.kind == wgrad
+	case Im2col:
+		return false // PyTorch's own, which cuDNN never chooses
 	}
 	return true
 }

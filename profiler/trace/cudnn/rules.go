@@ -1,6 +1,7 @@
 package cudnn
 
 import (
+	"cmp"
 	"embed"
 	"fmt"
 	"io/fs"
@@ -78,11 +79,19 @@ func rulesIn(files fs.FS, dir string, generation int) *rules {
 			r.voters[kind][half] = once(files, dir+"/"+RuleFile(generation, operation, half == 1), decodeVoters)
 		}
 		r.device[kind] = once(files, dir+"/"+DeviceRuleFile(generation, operation), func(b []byte) (*forest.Forest, error) {
-			f, _, err := forest.Decode(b, numFeatures)
-			return f, err
+			f, rest, err := forest.Decode(b, numFeatures)
+			return f, cmp.Or(err, ended(rest))
 		})
 	}
 	return r
+}
+
+// ended tells of data behind what was decoded.
+func ended(rest []byte) error {
+	if len(rest) > 0 {
+		return fmt.Errorf("%d bytes too many", len(rest))
+	}
+	return nil
 }
 
 // once decodes a file when it is first needed.

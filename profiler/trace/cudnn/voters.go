@@ -103,8 +103,8 @@ func decodeVoters(b []byte) (*Voters, error) {
 			return nil, fmt.Errorf("splits of %s: %w", manner, err)
 		}
 	}
-	if len(b) > 0 {
-		return nil, fmt.Errorf("%d bytes too many", len(b))
+	if err := ended(b); err != nil {
+		return nil, err
 	}
 	return NewVoters(manners, counts)
 }
