@@ -10,7 +10,7 @@ FUZZTIME ?= 20000x
 # What the CUDA build needs beyond a C compiler is in the tree: the header of the
 # driver and an empty library in place of the driver's.
 CUDA_ENV := CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CURDIR)/internal/cudalib/include" CGO_LDFLAGS="-Wl,--as-needed"
-CUDA_LIB := ./internal/cudalib ./internal/nvmllib ./internal/fakecuda ./profiler/device/... ./profiler/replay
+CUDA_LIB := ./internal/cudalib ./internal/nvmllib ./profiler/device/fakecuda ./profiler/device/... ./profiler/replay
 CUDA_PKG := $(CUDA_LIB) ./cmd/...
 # Tests of the command line that drive a device: those with the tag. The others
 # are the plain build's.
@@ -42,7 +42,7 @@ test-cuda: ## the CUDA build against a driver without a GPU, also under the race
 # there and run gpucheck in it.
 gpu-check-build: ## the binaries of gpu-check, in bin/gpu
 	mkdir -p bin/gpu
-	CGO_ENABLED=0 $(GO) build -trimpath -o bin/gpu/gpucheck ./internal/gpucheck
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/gpu/gpucheck ./cmd/gpucheck
 	$(CUDA_ENV) $(GO) build -trimpath -tags cuda -o bin/gpu/vprof ./cmd/vprof
 	$(CUDA_ENV) $(GO) test -c -trimpath -tags cuda -o bin/gpu/cuda.test ./profiler/device/cuda
 
@@ -71,11 +71,11 @@ fuzz: ## every fuzz target for FUZZTIME each
 	done
 
 golden: ## rewrite golden files, residuals and the accuracy table (for a change that is meant)
-	$(GO) test -p 1 ./bench ./bench/microscope ./bench/profile ./bench/report ./cmd/vprof ./models/nn -update
+	$(GO) test -p 1 ./bench/experiment ./bench/reference/microscope ./bench/show/profile ./bench/report ./cmd/vprof ./models/nn -update
 
 pictures: ## the README's pictures; needs Chromium
 	$(GO) test -count=1 ./cmd/vprof -run TestPictureOfTheTerminalIsCurrent -update
-	VPROF_SCREENSHOT=$(CURDIR)/docs/report.png $(GO) test -count=1 ./bench/page -run TestScreenshot
+	VPROF_SCREENSHOT=$(CURDIR)/docs/report.png $(GO) test -count=1 ./bench/show/page -run TestScreenshot
 
 cover: ## coverage of all packages by all tests
 	$(GO) test -coverpkg=./... -coverprofile=coverage.out ./...

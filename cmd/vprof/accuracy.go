@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/vprof/vprof/bench"
+	"github.com/vprof/vprof/bench/experiment"
 	"github.com/vprof/vprof/bench/reference"
 )
 
@@ -58,7 +58,7 @@ func runAccuracy(ctx context.Context, o *accuracyOptions) error {
 		return err
 	}
 	bar := startProgress(o.app, o.quiet)
-	a, err := bench.CompareWithReference(ctx, records, bench.Recorder{Models: o.app.models()}, bar.step)
+	a, err := experiment.CompareWithReference(ctx, records, experiment.Recorder{Models: o.app.models()}, bar.step)
 	bar.end()
 	if err != nil {
 		return err

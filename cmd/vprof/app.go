@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/vprof/vprof/bench"
-	"github.com/vprof/vprof/bench/monitor"
+	"github.com/vprof/vprof/bench/experiment"
+	"github.com/vprof/vprof/bench/observe/monitor"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
 	"github.com/vprof/vprof/profiler/device"
@@ -30,7 +30,7 @@ type app struct {
 	// not need it do not pay for it.
 	models func() *models.Registry
 	// residuals say how far estimates of a model are from PyTorch.
-	residuals bench.Residuals
+	residuals experiment.Residuals
 	// detect finds this machine's first GPU. The error is a noGPUError.
 	detect func() (localGPU, error)
 	// openGPU opens one by its index to measure on. The error is a

@@ -12,9 +12,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/vprof/vprof/bench/configfile"
+	"github.com/vprof/vprof/bench/advise/configfile"
+	"github.com/vprof/vprof/bench/advise/systems"
 	"github.com/vprof/vprof/bench/report"
-	"github.com/vprof/vprof/bench/systems"
 )
 
 // applyFlags write a recommendation into a project's files.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vprof/vprof/internal/fakecuda"
+	"github.com/vprof/vprof/profiler/device/fakecuda"
 )
 
 // Each machine that has something wrong with it is told in one sentence, with

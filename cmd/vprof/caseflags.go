@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/vprof/vprof/bench"
+	"github.com/vprof/vprof/bench/experiment"
 	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/hfconfig"
@@ -120,12 +120,12 @@ func (f *caseFlags) resolve(a *app) (models.Model, models.Case, error) {
 }
 
 // lab resolves the flags and makes a lab for the case.
-func (f *caseFlags) lab(a *app) (*bench.Lab, models.Model, models.Case, error) {
+func (f *caseFlags) lab(a *app) (*experiment.Lab, models.Model, models.Case, error) {
 	m, c, err := f.resolve(a)
 	if err != nil {
 		return nil, m, c, err
 	}
-	lab, err := bench.NewLab(m, c, f.allocConf, a.residuals)
+	lab, err := experiment.NewLab(m, c, f.allocConf, a.residuals)
 	if err != nil {
 		return nil, m, c, err
 	}
@@ -149,7 +149,7 @@ func (f *batchFlag) sizes(otherwise []int) ([]int, error) {
 	if f.list == "" {
 		return otherwise, nil
 	}
-	sizes, err := bench.ParseBatches(f.list)
+	sizes, err := experiment.ParseBatches(f.list)
 	if err != nil {
 		return nil, usagef("--batch: %w", err)
 	}

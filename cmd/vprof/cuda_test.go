@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/bench/report"
-	"github.com/vprof/vprof/internal/fakecuda"
 	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/device/fakecuda"
 )
 
 const mib = 1 << 20

@@ -12,10 +12,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/vprof/vprof/bench"
+	"github.com/vprof/vprof/bench/experiment"
+	"github.com/vprof/vprof/bench/observe/series"
+	"github.com/vprof/vprof/bench/observe/snapshot"
 	"github.com/vprof/vprof/bench/report"
-	"github.com/vprof/vprof/bench/series"
-	"github.com/vprof/vprof/bench/snapshot"
 	"github.com/vprof/vprof/profiler/device"
 )
 
@@ -134,7 +134,7 @@ func (o *diagnoseOptions) snapshot(ctx context.Context, d *report.Diagnosis, dat
 	}
 	devices := s.Devices()
 	for _, device := range devices {
-		found := bench.DiagnoseSnapshot(s.Of(device))
+		found := experiment.DiagnoseSnapshot(s.Of(device))
 		for i := range found {
 			if len(devices) > 1 {
 				found[i].GPU = fmt.Sprint(device)
@@ -152,7 +152,7 @@ func (o *diagnoseOptions) series(ctx context.Context, d *report.Diagnosis, data 
 	}
 	product := ""
 	for _, s := range all {
-		found := bench.DiagnoseSeries(s)
+		found := experiment.DiagnoseSeries(s)
 		for i := range found {
 			if product == "" {
 				product = s.Product
@@ -184,11 +184,11 @@ func (o *diagnoseOptions) report(ctx context.Context, d *report.Diagnosis, data 
 		return usagef("%s: there is no run in it to diagnose", name)
 	}
 	board, _ := of.Find(at.Device)
-	d.Findings = append(d.Findings, bench.DiagnoseRun(board, at.Run)...)
+	d.Findings = append(d.Findings, experiment.DiagnoseRun(board, at.Run)...)
 	if o.c.model != "" {
 		return o.remedy(ctx, d, board.GPU)
 	}
-	lab, err := bench.LabOf(o.app.models(), of.Case, o.app.residuals)
+	lab, err := experiment.LabOf(o.app.models(), of.Case, o.app.residuals)
 	if err != nil {
 		return err
 	}
@@ -213,7 +213,7 @@ func (o *diagnoseOptions) remedy(ctx context.Context, d *report.Diagnosis, board
 	return o.remedyFor(ctx, d, lab, c.Model, cmp.Or(o.batch, c.Batch), board)
 }
 
-func (o *diagnoseOptions) remedyFor(ctx context.Context, d *report.Diagnosis, lab *bench.Lab, model string, batch int, board string) error {
+func (o *diagnoseOptions) remedyFor(ctx context.Context, d *report.Diagnosis, lab *experiment.Lab, model string, batch int, board string) error {
 	enlarge := slices.IndexFunc(d.Findings, func(f report.Finding) bool { return f.Kind == "under-use" })
 	if enlarge < 0 && !d.Short() {
 		return nil

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/vprof/vprof/bench/eventlist"
+	"github.com/vprof/vprof/bench/reference/eventlist"
 )
 
 func newEventsCmd(a *app) *cobra.Command {

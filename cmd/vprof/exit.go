@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"syscall"
 
-	"github.com/vprof/vprof/bench"
+	"github.com/vprof/vprof/bench/experiment"
+	"github.com/vprof/vprof/bench/observe/series"
+	"github.com/vprof/vprof/bench/observe/snapshot"
 	"github.com/vprof/vprof/bench/reference"
 	"github.com/vprof/vprof/bench/report"
-	"github.com/vprof/vprof/bench/series"
-	"github.com/vprof/vprof/bench/snapshot"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/hfconfig"
 	"github.com/vprof/vprof/profiler/device"
@@ -74,14 +74,14 @@ func codeOf(err error) exitCode {
 		model   *models.UnknownModelError
 		gpu     *device.UnknownGPUError
 		c       *models.CaseError
-		refused *bench.RefusedError
+		refused *experiment.RefusedError
 		damaged *reference.FormatError
-		conf    *bench.AllocConfError
+		conf    *experiment.AllocConfError
 		learned *coefficients.FormatError
 		none    *coefficients.NoEntryError
 		run     *report.FormatError
-		other   *bench.ResumeError
-		mixed   *bench.MixError
+		other   *experiment.ResumeError
+		mixed   *experiment.MixError
 		few     *calibrate.ConditionError
 		shot    *snapshot.FormatError
 		log     *series.FormatError

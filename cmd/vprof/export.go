@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/vprof/vprof/bench/profile"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/bench/show/profile"
 )
 
 // profileWriters write what lies in the memory during one step.

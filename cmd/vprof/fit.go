@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/vprof/vprof/bench"
+	"github.com/vprof/vprof/bench/experiment"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
 )
@@ -139,11 +139,11 @@ func runFit(ctx context.Context, o *fitOptions) (err error) {
 	return nil
 }
 
-func (o *fitOptions) run(ctx context.Context, s bench.Search) (*report.Fit, error) {
+func (o *fitOptions) run(ctx context.Context, s experiment.Search) (*report.Fit, error) {
 	started := o.app.now().UTC()
 	bar := startProgress(o.app, false)
 	s.Progress = bar.step
-	f, err := bench.Fit(ctx, s)
+	f, err := experiment.Fit(ctx, s)
 	bar.end()
 	if err != nil {
 		return nil, err
@@ -152,14 +152,14 @@ func (o *fitOptions) run(ctx context.Context, s bench.Search) (*report.Fit, erro
 	if o.formula == "guide" {
 		return f, o.guide(ctx, s, f)
 	}
-	if slices.Contains(bench.GuideModels(), s.Model.Name) && len(s.GPUs) == 1 && s.Device == nil {
-		f.Profiles, err = bench.Profiles(ctx, s, o.app.models().Lookup)
+	if slices.Contains(experiment.GuideModels(), s.Model.Name) && len(s.GPUs) == 1 && s.Device == nil {
+		f.Profiles, err = experiment.Profiles(ctx, s, o.app.models().Lookup)
 	}
 	return f, err
 }
 
 // search is what the flags ask for.
-func (o *fitOptions) search() (s bench.Search, err error) {
+func (o *fitOptions) search() (s experiment.Search, err error) {
 	if o.formula != "" && o.formula != "guide" {
 		return s, usagef("--formula: there is no formula %q; use guide", o.formula)
 	}
@@ -233,7 +233,7 @@ func (o *fitOptions) tuned(settings models.Settings) ([]models.Settings, error) 
 		if strings.Contains(list, "..") && !strings.ContainsAny(list, "x+") {
 			list += "+1"
 		}
-		values, err := bench.ParseBatches(list)
+		values, err := experiment.ParseBatches(list)
 		if err != nil {
 			return nil, usagef("--tune %s: %w", name, err)
 		}
@@ -260,23 +260,23 @@ func (o *fitOptions) tuned(settings models.Settings) ([]models.Settings, error) 
 const maxTuned = 256
 
 // guide adds what the project's script says, and what is true of it.
-func (o *fitOptions) guide(ctx context.Context, s bench.Search, f *report.Fit) error {
-	if !slices.Contains(bench.GuideModels(), s.Model.Name) {
-		return usagef("--formula guide: only %s come from a project with such a script", strings.Join(bench.GuideModels(), ", "))
+func (o *fitOptions) guide(ctx context.Context, s experiment.Search, f *report.Fit) error {
+	if !slices.Contains(experiment.GuideModels(), s.Model.Name) {
+		return usagef("--formula guide: only %s come from a project with such a script", strings.Join(experiment.GuideModels(), ", "))
 	}
 	if len(s.GPUs) != 1 {
 		return usagef("--formula guide: name one board with --gpu")
 	}
 	if s.Effective == 0 {
-		s.Effective = bench.GuideEffectiveBatch
+		s.Effective = experiment.GuideEffectiveBatch
 	}
-	f.Guide = bench.Guide(s.GPUs[0].Memory, s.Effective)
-	for i, name := range bench.GuideModels() {
+	f.Guide = experiment.Guide(s.GPUs[0].Memory, s.Effective)
+	for i, name := range experiment.GuideModels() {
 		m, err := o.app.models().Lookup(name)
 		if err != nil {
 			return err
 		}
-		if err := bench.Verify(ctx, s, m, &f.Guide[i]); err != nil {
+		if err := experiment.Verify(ctx, s, m, &f.Guide[i]); err != nil {
 			return err
 		}
 	}

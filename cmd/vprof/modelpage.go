@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/vprof/vprof/bench"
+	"github.com/vprof/vprof/bench/experiment"
 	"github.com/vprof/vprof/bench/report"
 )
 
@@ -54,7 +54,7 @@ the same conditions.`,
 			if err := out.open(); err != nil {
 				return err
 			}
-			page, err := bench.Describe(cmd.Context(), m, gpu, a.residuals)
+			page, err := experiment.Describe(cmd.Context(), m, gpu, a.residuals)
 			if err != nil {
 				return err
 			}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/vprof/vprof/bench/monitor"
+	"github.com/vprof/vprof/bench/observe/monitor"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/profiler/device/nvml"

@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vprof/vprof/bench/monitor"
-	"github.com/vprof/vprof/internal/fakecuda"
+	"github.com/vprof/vprof/bench/observe/monitor"
+	"github.com/vprof/vprof/profiler/device/fakecuda"
 )
 
 // twoBoards is a machine where others use both boards; one of them has a name

@@ -19,7 +19,7 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/stretchr/testify/require"
 
-	"github.com/vprof/vprof/bench/monitor"
+	"github.com/vprof/vprof/bench/observe/monitor"
 	"github.com/vprof/vprof/profiler/device/nvml"
 )
 

@@ -11,8 +11,8 @@ import (
 	"github.com/charmbracelet/colorprofile"
 	"golang.org/x/term"
 
-	"github.com/vprof/vprof/bench/monitor"
-	"github.com/vprof/vprof/bench/monitor/screen"
+	"github.com/vprof/vprof/bench/observe/monitor"
+	"github.com/vprof/vprof/bench/observe/monitor/screen"
 )
 
 // screen shows the monitor on the terminal, while it works, until a key or an

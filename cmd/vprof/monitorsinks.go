@@ -12,7 +12,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/vprof/vprof/bench/monitor"
+	"github.com/vprof/vprof/bench/observe/monitor"
 )
 
 // sinks are where samples go.

@@ -11,7 +11,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/vprof/vprof/bench/monitor"
+	"github.com/vprof/vprof/bench/observe/monitor"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/bytesize"
 )

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/bench/report"
-	"github.com/vprof/vprof/internal/fakecuda"
+	"github.com/vprof/vprof/profiler/device/fakecuda"
 )
 
 // decoded is the JSON that a command line ends with, which must have the code.

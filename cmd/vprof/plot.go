@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 	"gonum.org/v1/plot"
 
-	"github.com/vprof/vprof/bench/plots"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/bench/show/plots"
 )
 
 // plotKinds are the values of --kind.

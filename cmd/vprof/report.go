@@ -6,9 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/vprof/vprof/bench/page"
 	"github.com/vprof/vprof/bench/reference"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/bench/show/page"
 )
 
 type reportOptions struct {

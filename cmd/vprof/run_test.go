@@ -12,11 +12,11 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
 
-	"github.com/vprof/vprof/bench"
+	"github.com/vprof/vprof/bench/experiment"
 	"github.com/vprof/vprof/bench/reference"
 	"github.com/vprof/vprof/bench/report"
-	"github.com/vprof/vprof/internal/toy"
 	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/toy"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
 )
@@ -41,7 +41,7 @@ func TestEveryKindOfErrorHasItsExitCode(t *testing.T) {
 		exitNoGPU:       {noGPUError{"no driver", instead}},
 		exitUsage: {
 			usagef("no"), &models.UnknownModelError{}, &device.UnknownGPUError{}, &models.CaseError{},
-			&bench.RefusedError{Err: errors.New("batch norm")}, &bench.AllocConfError{Err: errors.New("key")},
+			&experiment.RefusedError{Err: errors.New("batch norm")}, &experiment.AllocConfError{Err: errors.New("key")},
 			errors.Join(errors.New("other"), &reference.FormatError{}),
 		},
 	} {

@@ -6,9 +6,9 @@ import (
 	"os"
 	"slices"
 
-	"github.com/vprof/vprof/bench"
-	"github.com/vprof/vprof/bench/profile"
+	"github.com/vprof/vprof/bench/experiment"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/bench/show/profile"
 )
 
 // readRuns reads the reports of files that sweep and plan wrote; "-" is
@@ -52,11 +52,11 @@ func profileOf(ctx context.Context, a *app, r *report.Report, batch int) (*profi
 		return nil, usagef("--batch: the run has no batch size %d; it has %v", batch, r.Batches())
 	}
 	d, _ := r.Find(r.Points[at].Device)
-	gpu, err := bench.GPUOf(d)
+	gpu, err := experiment.GPUOf(d)
 	if err != nil {
 		return nil, err
 	}
-	lab, err := bench.LabOf(a.models(), r.Case, a.residuals)
+	lab, err := experiment.LabOf(a.models(), r.Case, a.residuals)
 	if err != nil {
 		return nil, err
 	}

@@ -15,9 +15,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/vprof/vprof/bench"
+	"github.com/vprof/vprof/bench/advise/systems"
+	"github.com/vprof/vprof/bench/experiment"
 	"github.com/vprof/vprof/bench/report"
-	"github.com/vprof/vprof/bench/systems"
 	"github.com/vprof/vprof/models"
 )
 
@@ -107,7 +107,7 @@ func runSmoke(ctx context.Context, o *smokeOptions) (err error) {
 		return err
 	}
 	started := o.app.now().UTC()
-	s, err := bench.Smoke(ctx, t)
+	s, err := experiment.Smoke(ctx, t)
 	if err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ func runSmoke(ctx context.Context, o *smokeOptions) (err error) {
 }
 
 // test is what the flags and the configuration ask for.
-func (o *smokeOptions) test() (t bench.SmokeTest, err error) {
+func (o *smokeOptions) test() (t experiment.SmokeTest, err error) {
 	m, c, err := o.c.resolve(o.app)
 	if err != nil {
 		return t, err

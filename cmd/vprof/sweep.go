@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/vprof/vprof/bench"
+	"github.com/vprof/vprof/bench/experiment"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
@@ -23,7 +23,7 @@ type sweepOptions struct {
 	out   output
 	quiet bool
 
-	sweep  bench.Sweep
+	sweep  experiment.Sweep
 	resume string
 }
 

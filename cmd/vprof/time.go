@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/vprof/vprof/bench"
+	"github.com/vprof/vprof/bench/experiment"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner/coefficients"
@@ -86,7 +86,7 @@ func runTime(ctx context.Context, o *timeOptions) error {
 	}
 	started := o.app.now().UTC()
 	bar := startProgress(o.app, false)
-	t := bench.TimeTable{Stages: stages, Batch: o.batch, Dataset: o.dataset, Speeds: speeds, Progress: bar.step}
+	t := experiment.TimeTable{Stages: stages, Batch: o.batch, Dataset: o.dataset, Speeds: speeds, Progress: bar.step}
 	r, err := t.Run(ctx, gpus)
 	bar.end()
 	if err != nil {
@@ -112,12 +112,12 @@ func (o *timeOptions) check() error {
 
 // stageLabs are the stages of training: those of --stages, or the one of the
 // case.
-func (o *timeOptions) stageLabs() ([]bench.StageLab, error) {
+func (o *timeOptions) stageLabs() ([]experiment.StageLab, error) {
 	if o.stages == "" {
 		s, err := o.stageLab("", o.epochs)
-		return []bench.StageLab{s}, err
+		return []experiment.StageLab{s}, err
 	}
-	var labs []bench.StageLab
+	var labs []experiment.StageLab
 	for item := range strings.SplitSeq(o.stages, ",") {
 		name, n, ok := strings.Cut(strings.TrimSpace(item), ":")
 		epochs, err := strconv.ParseFloat(n, 64)
@@ -133,27 +133,27 @@ func (o *timeOptions) stageLabs() ([]bench.StageLab, error) {
 	return labs, nil
 }
 
-func (o *timeOptions) stageLab(stage string, epochs float64) (bench.StageLab, error) {
+func (o *timeOptions) stageLab(stage string, epochs float64) (experiment.StageLab, error) {
 	flags := o.c
 	if stage != "" {
 		flags.stage = stage
 	}
 	m, c, err := flags.resolve(o.app)
 	if err != nil {
-		return bench.StageLab{}, err
+		return experiment.StageLab{}, err
 	}
 	learned, err := flags.learned.open(o.app)
 	if err != nil {
-		return bench.StageLab{}, err
+		return experiment.StageLab{}, err
 	}
-	make := func(c models.Case) (*bench.Lab, error) {
-		lab, err := bench.NewLab(m, c, flags.allocConf, o.app.residuals)
+	make := func(c models.Case) (*experiment.Lab, error) {
+		lab, err := experiment.NewLab(m, c, flags.allocConf, o.app.residuals)
 		if err == nil {
 			lab.Learn(learned)
 		}
 		return lab, err
 	}
-	out := bench.StageLab{Name: c.Stage, Epochs: epochs}
+	out := experiment.StageLab{Name: c.Stage, Epochs: epochs}
 	if out.Lab, err = make(c); err != nil {
 		return out, err
 	}
@@ -164,7 +164,7 @@ func (o *timeOptions) stageLab(stage string, epochs float64) (bench.StageLab, er
 
 // speeds finds the efficiencies that calibration has learned; what it has not
 // is assumed.
-func (f *coefficientFlag) speeds(model string) (bench.Speeds, error) {
+func (f *coefficientFlag) speeds(model string) (experiment.Speeds, error) {
 	file, name, err := f.load()
 	if err != nil {
 		return nil, err

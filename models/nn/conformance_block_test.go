@@ -3,8 +3,8 @@ package nn_test
 import (
 	"strings"
 
-	"github.com/vprof/vprof/internal/opvectors"
 	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/aten/opvectors"
 	"github.com/vprof/vprof/profiler/trace"
 )
 

@@ -1,6 +1,6 @@
 package nn_test
 
-import "github.com/vprof/vprof/internal/opvectors"
+import "github.com/vprof/vprof/profiler/aten/opvectors"
 
 func dropoutOperators() map[string]opvectors.Call {
 	return map[string]opvectors.Call{

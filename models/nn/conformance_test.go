@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/internal/golden"
-	"github.com/vprof/vprof/internal/opvectors"
 	"github.com/vprof/vprof/internal/sample"
+	"github.com/vprof/vprof/profiler/aten/opvectors"
 	"github.com/vprof/vprof/profiler/trace"
 )
 

@@ -7,11 +7,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vprof/vprof/internal/fakecuda"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
 	"github.com/vprof/vprof/profiler/allocator"
 	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/device/fakecuda"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/replay"
 	"github.com/vprof/vprof/profiler/trace"

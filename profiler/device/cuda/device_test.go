@@ -11,10 +11,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vprof/vprof/internal/fakecuda"
 	"github.com/vprof/vprof/profiler/allocator"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/device/cuda"
+	"github.com/vprof/vprof/profiler/device/fakecuda"
 	"github.com/vprof/vprof/profiler/program"
 )
 

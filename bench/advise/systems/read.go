@@ -1,0 +1,144 @@
+package systems
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/bench/advise/configfile"
+)
+
+// Read takes the values of a project's configuration, found at config: those
+// that its keys have, by name, in our words. What the project does not read is
+// left out, and what the file does not have is what the project does then.
+func (s System) Read(config string) (map[string]any, error) {
+	var paths []string
+	for _, k := range s.Keys {
+		paths = append(paths, k.Path)
+	}
+	have, err := configfile.Read(config, paths)
+	if err != nil {
+		return nil, err
+	}
+	values := map[string]any{}
+	for name, k := range s.Keys {
+		if !s.Reads(name) {
+			continue
+		}
+		v, ok := have[k.Path]
+		if !ok {
+			if k.Default != nil {
+				values[name] = k.Default
+			}
+			continue
+		}
+		if values[name], err = k.ours(name, v); err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", config, k.Path, err)
+		}
+	}
+	for name, v := range values {
+		if n, ok := v.(int); ok {
+			values[name] = int64(n)
+		}
+	}
+	return values, nil
+}
+
+// ReadStages takes the settings of a model from the files of the curriculum that
+// it stands for, beside the configuration: of several files the largest, for it is
+// the one that decides. Files and keys that are not there are left out.
+func (s System) ReadStages(config, model string) (map[string]int64, error) {
+	settings := map[string]int64{}
+	for _, stage := range s.Stages {
+		if stage.Model != model {
+			continue
+		}
+		have, err := configfile.Read(stage.path(config), slices.Sorted(maps.Keys(stage.Set)))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		for key, v := range have {
+			n, ok := v.(int64)
+			if !ok {
+				return nil, fmt.Errorf("%s: %s: %v is not a whole number", stage.path(config), key, v)
+			}
+			name := strings.ReplaceAll(key, "_", "-")
+			settings[name] = max(settings[name], n)
+		}
+	}
+	return settings, nil
+}
+
+// ReadMapped takes values from any other file, by "name=path" pairs as of [Map].
+// Precision may be a yes or no, a number of bits or a name with one in it. A key
+// that the file does not have is an error.
+func ReadMapped(config string, pairs []string) (map[string]any, error) {
+	values := map[string]any{}
+	for _, pair := range pairs {
+		name, at, ok := strings.Cut(pair, "=")
+		if !ok || at == "" {
+			return nil, fmt.Errorf("%q is not name=path.to.key", pair)
+		}
+		have, err := configfile.Read(config, []string{at})
+		if err != nil {
+			return nil, err
+		}
+		v, ok := have[at]
+		if !ok {
+			return nil, fmt.Errorf("%s has no %s; add it, or leave %s out", config, at, pair)
+		}
+		k := Key{Path: at}
+		if name == "amp" {
+			if v, err = precision(v); err != nil {
+				return nil, fmt.Errorf("%s: %s: %w", config, at, err)
+			}
+		}
+		if values[name], err = k.ours(name, v); err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", config, at, err)
+		}
+	}
+	return values, nil
+}
+
+// precision is what a file says of precision, in our words.
+func precision(v any) (string, error) {
+	switch s := strings.ToLower(fmt.Sprint(v)); {
+	case s == "false" || s == "no" || s == "none" || strings.Contains(s, "32"):
+		return "none", nil
+	case strings.Contains(s, "bf16") || s == "bfloat16":
+		return "bf16", nil
+	case s == "true" || s == "yes" || s == "half" || strings.Contains(s, "16"):
+		return "fp16", nil
+	}
+	return "", fmt.Errorf("%v is no precision; use none, fp16 or bf16", v)
+}
+
+// ours is a value of the file in our words.
+func (k Key) ours(name string, v any) (any, error) {
+	if len(k.Values) > 0 {
+		var words []string
+		for _, ours := range []string{"none", "fp16", "bf16"} {
+			theirs := k.Values[ours]
+			if fmt.Sprint(theirs) == fmt.Sprint(v) {
+				return ours, nil
+			}
+			words = append(words, fmt.Sprint(theirs))
+		}
+		return nil, fmt.Errorf("%v is none of %s", v, strings.Join(words, ", "))
+	}
+	n, isNumber := v.(int64)
+	_, isBool := v.(bool)
+	switch {
+	case (name == "batch" || name == "accumulate") && (!isNumber || n < 1):
+		return nil, fmt.Errorf("%v is not a number of samples", v)
+	case name == "checkpointing" && !isBool:
+		return nil, fmt.Errorf("%v is not a yes or no", v)
+	}
+	return v, nil
+}

@@ -1,0 +1,230 @@
+// Package systems knows where the projects of the shipped models keep batch
+// size, micro-batches, precision and checkpointing: in which keys of which
+// files, or in which lines of a notebook.
+package systems
+
+import (
+	"bytes"
+	_ "embed" // systems.yaml
+	"fmt"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/template"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/vprof/vprof/bench/advise/configfile"
+)
+
+//go:embed systems.yaml
+var data []byte
+
+// System is a project that trains some of the models.
+type System struct {
+	// Models are names, or patterns as of [path.Match].
+	Models []string `yaml:"models"`
+	// Project is how people call it.
+	Project string `yaml:"project"`
+	// Config is the file that its Keys are in, from the project's root; empty if
+	// a Snippet is all there is.
+	Config string         `yaml:"config"`
+	Keys   map[string]Key `yaml:"keys"`
+	// Unread are the names of what the project does not let its users choose.
+	Unread []string `yaml:"unread"`
+	Stages []Stage  `yaml:"stages"`
+	// Where says what Snippet replaces, a text/template over [Values].
+	Where   string `yaml:"where"`
+	Snippet string `yaml:"snippet"`
+	// Patches is the number of patches of a sample, where a snippet names it.
+	Patches int `yaml:"patches"`
+}
+
+// Key is where a file has a value.
+type Key struct {
+	Path string `yaml:"path"`
+	// Default is what the project does if the key is not there: then it is only
+	// added for another value.
+	Default any `yaml:"default"`
+	// Values are how the file says ours; empty if it says them as we do.
+	Values map[string]any `yaml:"values"`
+}
+
+// Stage is a file of a curriculum, from the folder of the configuration.
+type Stage struct {
+	File string `yaml:"file"`
+	// Model is the one that stands for the stage.
+	Model string `yaml:"model"`
+	// Set are values by key.
+	Set map[string]int64 `yaml:"set"`
+}
+
+// path is where the file is if the configuration is at config.
+func (s Stage) path(config string) string {
+	return filepath.Join(filepath.Dir(config), filepath.FromSlash(s.File))
+}
+
+// Values are what to write.
+type Values struct {
+	Model             string
+	Batch, Accumulate int
+	// Effective is the number of samples of one optimizer step.
+	Effective int
+	// AMP is "none", "fp16" or "bf16".
+	AMP           string
+	Checkpointing bool
+	// Settings are those of the model that were searched.
+	Settings map[string]int64
+}
+
+// Names are what a key can be for, besides settings of a model.
+func Names() []string { return []string{"batch", "accumulate", "amp", "checkpointing", "effective"} }
+
+// value is one of the values by its name.
+func (v Values) value(name string) (any, bool) {
+	switch name {
+	case "batch":
+		return int64(v.Batch), true
+	case "accumulate":
+		return int64(v.Accumulate), true
+	case "effective":
+		return int64(v.Effective), true
+	case "amp":
+		return v.AMP, true
+	case "checkpointing":
+		return v.Checkpointing, true
+	}
+	n, ok := v.Settings[name]
+	return n, ok
+}
+
+// All returns the systems. An error is a bug in systems.yaml, which a test
+// would show.
+func All() ([]System, error) {
+	var all []System
+	d := yaml.NewDecoder(bytes.NewReader(data))
+	d.KnownFields(true)
+	if err := d.Decode(&all); err != nil {
+		return nil, fmt.Errorf("systems: %w", err)
+	}
+	return all, nil
+}
+
+// Lookup finds the system of a model.
+func Lookup(model string) (System, bool, error) {
+	all, err := All()
+	for _, s := range all {
+		for _, pattern := range s.Models {
+			if ok, _ := path.Match(pattern, model); ok {
+				return s, true, nil
+			}
+		}
+	}
+	return System{}, false, err
+}
+
+// Reads tells whether the project lets its users choose what the name says.
+func (s System) Reads(name string) bool { return !slices.Contains(s.Unread, name) }
+
+// File is a file with the edits to make.
+type File struct {
+	Path  string
+	Edits []configfile.Edit
+	// Optional files may be missing.
+	Optional bool
+}
+
+// Files are the edits of the configuration, found at config, and of the stages
+// beside it.
+func (s System) Files(config string, v Values) ([]File, error) {
+	f := File{Path: config}
+	for _, name := range Names() {
+		key, ok := s.Keys[name]
+		if !ok {
+			continue
+		}
+		e, err := key.edit(name, v)
+		if err != nil {
+			return nil, err
+		}
+		f.Edits = append(f.Edits, e)
+	}
+	files := []File{f}
+	for _, stage := range s.Stages {
+		f := File{Path: stage.path(config), Optional: true}
+		for _, key := range []string{"n_positives", "n_negatives"} {
+			value := stage.Set[key]
+			if searched, ok := v.Settings[strings.ReplaceAll(key, "_", "-")]; ok && stage.Model == v.Model {
+				value = searched
+			}
+			f.Edits = append(f.Edits, configfile.Edit{Path: key, Value: value})
+		}
+		files = append(files, f)
+	}
+	return files, nil
+}
+
+func (k Key) edit(name string, v Values) (configfile.Edit, error) {
+	ours, _ := v.value(name)
+	e := configfile.Edit{Path: k.Path, Value: ours, Create: k.Default != nil, Default: k.written(k.Default)}
+	e.Value = k.written(ours)
+	if e.Value == nil {
+		return e, fmt.Errorf("systems: %s has no word for %s %v", k.Path, name, ours)
+	}
+	return e, nil
+}
+
+// written is how the file says one of our values; nil if it cannot.
+func (k Key) written(ours any) any {
+	if len(k.Values) > 0 && ours != nil {
+		ours = k.Values[fmt.Sprint(ours)]
+	}
+	if n, ok := ours.(int); ok {
+		return int64(n)
+	}
+	return ours
+}
+
+// Map makes the edits of "name=path" pairs for any other file. Precision is
+// written as a yes or no where the file has one.
+func Map(pairs []string, v Values) ([]configfile.Edit, error) {
+	var edits []configfile.Edit
+	for _, pair := range pairs {
+		name, at, ok := strings.Cut(pair, "=")
+		if !ok || at == "" {
+			return nil, fmt.Errorf("%q is not name=path.to.key", pair)
+		}
+		if err := configfile.ValidPath(at); err != nil {
+			return nil, fmt.Errorf("%s: %w", pair, err)
+		}
+		value, ok := v.value(name)
+		if !ok {
+			return nil, fmt.Errorf("there is no %q to write; use %s or a setting of the model that --tune names", name, strings.Join(Names(), ", "))
+		}
+		e := configfile.Edit{Path: at, Value: value}
+		if name == "amp" {
+			e.Or = v.AMP != "none"
+		}
+		edits = append(edits, e)
+	}
+	return edits, nil
+}
+
+// Paste is the snippet with the values in it; empty if the system has none.
+func (s System) Paste(v Values) (string, error) {
+	t, err := template.New("snippet").Option("missingkey=error").Parse(s.Snippet)
+	if err != nil {
+		return "", fmt.Errorf("systems: %w", err)
+	}
+	var b strings.Builder
+	in := struct {
+		Values
+		AMP     bool
+		Patches int
+	}{v, v.AMP != "none", s.Patches}
+	if err := t.Execute(&b, in); err != nil {
+		return "", fmt.Errorf("systems: %w", err)
+	}
+	return b.String(), nil
+}

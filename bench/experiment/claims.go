@@ -1,0 +1,222 @@
+package experiment
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/vprof/vprof/bench/reference/guides"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
+)
+
+// claimOf is a claim as reports show it.
+func claimOf(g guides.Guide, c guides.Claim) report.Claim {
+	out := report.Claim{
+		Guide: g.Title, Project: g.Project, Where: c.Where, Of: c.String(), Says: c.Says(),
+		Conditions: c.Conditions.String(), Doubted: c.Doubted, Note: c.Note,
+	}
+	if c.Batch.From > 0 {
+		out.Batch = c.Batch.String()
+	}
+	switch {
+	case c.Of == guides.Fits:
+	case c.Figure.Share:
+		out.Share = &report.ShareRange{Low: c.Figure.Low, High: c.Figure.High}
+	default:
+		out.Bytes = &report.ByteRange{Low: int64(c.Figure.Low), High: int64(c.Figure.High)}
+	}
+	if c.Than != nil {
+		out.Than = c.Than.String()
+		if c.Than.Batch.From > 0 {
+			out.Than = cmp.Or(out.Than, "batch "+c.Than.Batch.String())
+		}
+	}
+	return out
+}
+
+// claimed are the claims of all that the lab's case needs at a batch size on a
+// board.
+func (l *Lab) claimed(gpu device.GPU, batch int) []report.Claim {
+	c := l.c
+	c.Batch = batch
+	var out []report.Claim
+	for _, m := range guides.Matching(l.model, c, gpu.Name) {
+		out = append(out, claimOf(m.Guide, m.Claim))
+	}
+	return out
+}
+
+// Claims are what guides say of a model, each with what vprof says for the same
+// conditions, on the board of the claim or else on the one given. A claim of
+// conditions that PyTorch refuses is answered with that.
+func Claims(ctx context.Context, m models.Model, gpu device.GPU, residuals Residuals) ([]report.Claim, error) {
+	a := &answers{model: m, residuals: residuals, known: map[string]*outlook{}}
+	var out []report.Claim
+	for _, g := range guides.Naming(m.Name) {
+		for _, c := range g.Claims {
+			if !c.About(m.Name) {
+				continue
+			}
+			claim := claimOf(g, c)
+			var err error
+			if claim.Answer, err = a.answer(ctx, c, gpu); err != nil {
+				return nil, fmt.Errorf("%s: %w", claim.Source(), err)
+			}
+			out = append(out, claim)
+		}
+	}
+	return out, nil
+}
+
+// answers replays what claims are said of, each case once.
+type answers struct {
+	model     models.Model
+	residuals Residuals
+	known     map[string]*outlook
+}
+
+// outlook is what a case comes to.
+type outlook struct {
+	planner.Estimate
+	run    *take
+	counts models.Counts
+}
+
+// noCompile is why there is no answer to claims of torch.compile.
+const noCompile = "vprof does not record torch.compile"
+
+func (a *answers) answer(ctx context.Context, c guides.Claim, gpu device.GPU) (*report.Answer, error) {
+	if c.GPU != "" {
+		var err error
+		if gpu, err = device.Lookup(c.GPU); err != nil {
+			return nil, err
+		}
+	}
+	out := &report.Answer{GPU: gpu.Name}
+	switch {
+	case c.Of == guides.Tensor:
+		return nil, nil
+	case c.Compile:
+		out.Refused = noCompile
+		return out, nil
+	}
+	for _, k := range a.cases(c) {
+		seen, err := a.outlook(ctx, k, gpu)
+		var refused *RefusedError
+		if errors.As(err, &refused) {
+			out.Refused = refused.Error()
+			return out, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		value, share := seen.value(c), c.Of == guides.Trainable
+		if c.Than != nil {
+			than, err := a.outlook(ctx, c.Than.Over(k), gpu)
+			if err != nil {
+				return nil, err
+			}
+			if value, share = than.value(c)-value, c.Figure.Share; share {
+				value /= max(1, than.value(c))
+			}
+		}
+		out.Add(value, share)
+		if c.Of == guides.Fits {
+			out.Judged(report.Verdict(seen.Verdict.String()))
+		}
+	}
+	return out, nil
+}
+
+// cases are those that a claim is said of: every stage if it does not say
+// which, and the ends of its batch sizes.
+func (a *answers) cases(c guides.Claim) []models.Case {
+	k := c.Over(a.model.Default)
+	k.Accumulate = recordedSteps(max(1, k.Accumulate))
+	stages := a.model.Stages
+	if c.Stage != "" {
+		stages = []string{c.Stage}
+	}
+	var all []models.Case
+	for _, stage := range stages {
+		for _, batch := range slices.Compact([]int{k.Batch, max(k.Batch, c.Batch.To)}) {
+			k.Stage, k.Batch = stage, batch
+			all = append(all, k)
+		}
+	}
+	return all
+}
+
+// outlook replays a case on a board without end.
+func (a *answers) outlook(ctx context.Context, c models.Case, gpu device.GPU) (*outlook, error) {
+	key := fmt.Sprintf("%+v on %s", c, gpu.Name)
+	if seen := a.known[key]; seen != nil {
+		return seen, nil
+	}
+	lab, err := NewLab(a.model, c, "", a.residuals)
+	if err != nil {
+		return nil, err
+	}
+	run, err := lab.endless(ctx, gpu, c.Batch)
+	if err != nil {
+		return nil, err
+	}
+	p, err := lab.plannerOver(gpu, []int{c.Batch}, func(int) (planner.Sample, error) { return sampleOf(run, c.Batch), nil })
+	if err != nil {
+		return nil, err
+	}
+	e, err := p.Estimate(c.Batch)
+	if err != nil {
+		return nil, err
+	}
+	seen := &outlook{e, &take{simulation: run}, lab.counts}
+	a.known[key] = seen
+	return seen, nil
+}
+
+// value is what a claim's figure counts, in bytes or as a share.
+func (o *outlook) value(c guides.Claim) float64 {
+	if part, ok := c.Of.Component(); ok {
+		return float64(o.Components[part])
+	}
+	switch c.Of {
+	case guides.Allocated:
+		return float64(o.Allocated.Value)
+	case guides.ModelState:
+		var sum int64
+		for _, class := range guides.States() {
+			sum += o.Components[class]
+		}
+		return float64(sum)
+	case guides.Trainable:
+		return float64(o.counts.Trainable) / float64(max(1, o.counts.Total))
+	case guides.AllocatedAfter:
+		_, end := o.phase(c.Phase)
+		return float64(end)
+	case guides.AddedBy:
+		begin, end := o.phase(c.Phase)
+		return float64(end - begin)
+	case guides.PeakOf:
+		return float64(o.run.peak(0, c.Phase).Allocated)
+	}
+	return float64(o.Device.Value)
+}
+
+// phase is what is allocated when the last phase of a name begins and ends.
+func (o *outlook) phase(name string) (begin, end int64) {
+	for i, p := range slices.Backward(o.run.Phases) {
+		if p.Name != name {
+			continue
+		}
+		if i > 0 {
+			begin = o.run.Phases[i-1].End.Allocated
+		}
+		return begin, p.End.Allocated
+	}
+	return 0, 0
+}

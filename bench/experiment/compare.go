@@ -1,0 +1,230 @@
+package experiment
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/bench/observe/snapshot"
+	"github.com/vprof/vprof/bench/reference"
+	"github.com/vprof/vprof/bench/report"
+)
+
+// A Side is one of the two files of a comparison.
+type Side struct {
+	Label string
+	// Steps are what the file says of training steps.
+	Steps []Amounts
+	// Snapshot is what a snapshot holds besides; nil for other files.
+	Snapshot *snapshot.Summary
+}
+
+// Amounts are the peaks of one training step in bytes; zero was not seen.
+type Amounts struct {
+	// Of names the step; steps of both sides with the same name are compared.
+	// It is empty for a snapshot, which does not know what was trained.
+	Of    string
+	Batch int
+	GPU   string
+	// Kind is "measured", "simulated", "estimate", "reference", "snapshot" or
+	// "simulated snapshot".
+	Kind                        string
+	Allocated, Reserved, Device int64
+}
+
+// ReadSide reads a report (runs where it has some, else estimates), reference
+// records or a snapshot of PyTorch.
+func ReadSide(r io.Reader, name, label string) (*Side, error) {
+	head := make([]byte, 4096)
+	n, err := io.ReadFull(r, head)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	head = head[:n]
+	whole := io.MultiReader(strings.NewReader(string(head)), r)
+	side := &Side{Label: label}
+	switch {
+	case snapshot.Is(head):
+		err = side.snapshot(whole, name)
+	case strings.Contains(string(head), `"`+reference.Schema+`"`):
+		err = side.reference(whole, name)
+	case strings.Contains(string(head), `"`+report.Schema+`"`):
+		err = side.reports(whole, name)
+	default:
+		err = &report.FormatError{File: name, Reason: "neither a report of vprof, nor reference records, nor a memory snapshot of PyTorch"}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(side.Steps) == 0 {
+		return nil, &report.FormatError{File: name, Reason: "has no training step that got through"}
+	}
+	return side, nil
+}
+
+func (s *Side) snapshot(r io.Reader, name string) error {
+	shot, err := snapshot.Read(r, name)
+	if err != nil {
+		return err
+	}
+	sum, err := shot.Only(name)
+	if err != nil {
+		return err
+	}
+	s.Snapshot = &sum
+	kind := "snapshot"
+	if shot.SimulatedBy != "" {
+		kind = "simulated snapshot"
+	}
+	s.Steps = []Amounts{{Kind: kind, Allocated: sum.PeakAllocated, Reserved: sum.PeakReserved}}
+	return nil
+}
+
+func (s *Side) reference(r io.Reader, name string) error {
+	f, err := reference.Read(r, name)
+	if err != nil {
+		return err
+	}
+	for i := range f.Records {
+		rec := &f.Records[i]
+		if rec.Status == reference.OK {
+			s.Steps = append(s.Steps, Amounts{
+				Of: stepName(shown(caseOf(rec), rec.AllocConf), rec.Batch), Batch: rec.Batch, GPU: rec.GPU, Kind: "reference",
+				Allocated: rec.PeakAllocated, Reserved: rec.PeakReserved, Device: rec.PeakDevice,
+			})
+		}
+	}
+	return nil
+}
+
+func (s *Side) reports(r io.Reader, name string) error {
+	reports, err := report.Read(name, r)
+	if err != nil {
+		return err
+	}
+	for _, r := range reports {
+		for _, p := range r.Points {
+			d, _ := r.Find(p.Device)
+			a := Amounts{Of: stepName(r.Case, p.Batch), Batch: p.Batch, GPU: d.GPU}
+			switch {
+			case p.Run != nil && p.Run.Fits:
+				a.Kind = "measured"
+				if p.Run.Simulated {
+					a.Kind = "simulated"
+				}
+				a.Allocated, a.Reserved, a.Device = p.Run.Allocated, p.Run.Reserved, p.Run.Device
+			case p.Run == nil && p.Estimate != nil:
+				a.Kind = "estimate"
+				a.Allocated, a.Reserved, a.Device = p.Estimate.Allocated.Bytes, p.Estimate.Reserved.Bytes, p.Estimate.Device.Bytes
+			default:
+				continue
+			}
+			s.Steps = append(s.Steps, a)
+		}
+	}
+	return nil
+}
+
+// stepName is what two steps must share to be compared, besides the board.
+func stepName(c report.Case, batch int) string { return fmt.Sprintf("%s, batch %d", c, batch) }
+
+// NothingToCompareError says that two files have no step in common.
+type NothingToCompareError struct{ Reason string }
+
+func (e *NothingToCompareError) Error() string { return e.Reason }
+
+// Compare puts b beside a. Differences are relative to a; a row is over the
+// tolerance if the larger side is off by more than that. Batch, if not zero,
+// chooses the steps of that batch size.
+func Compare(a, b *Side, tolerance float64, batch int) (*report.Comparison, error) {
+	out := &report.Comparison{
+		Schema: report.ComparisonSchema, A: a.Label, B: b.Label, Tolerance: tolerance, Rows: []report.ComparisonRow{},
+	}
+	as, bs := ofBatch(a.Steps, batch), ofBatch(b.Steps, batch)
+	if a.Snapshot != nil || b.Snapshot != nil {
+		if len(as) != 1 || len(bs) != 1 {
+			return nil, &NothingToCompareError{fmt.Sprintf("a snapshot does not say what was trained, so it can be compared with one step only; choose one with --batch (%s has %d, %s has %d)", a.Label, len(as), b.Label, len(bs))}
+		}
+		out.Match(as[0].row(), bs[0].row(), cmpName(as[0], bs[0]))
+	} else {
+		pair(out, as, bs)
+	}
+	if len(out.Rows) == 0 {
+		return nil, &NothingToCompareError{fmt.Sprintf("no step is in both files: %s has %s, %s has %s", a.Label, example(as), b.Label, example(bs))}
+	}
+	for _, s := range []*Side{a, b} {
+		if s.Snapshot != nil {
+			out.Snapshots = append(out.Snapshots, snapshotOf(s.Label, s.Snapshot))
+		}
+	}
+	return out, nil
+}
+
+func ofBatch(steps []Amounts, batch int) []Amounts {
+	if batch == 0 {
+		return steps
+	}
+	return slices.DeleteFunc(slices.Clone(steps), func(s Amounts) bool { return s.Batch != batch && s.Of != "" })
+}
+
+// pair compares steps of one name, on the same board if both sides have it.
+func pair(out *report.Comparison, as, bs []Amounts) {
+	used := make([]bool, len(bs))
+	for _, x := range as {
+		best := -1
+		for j, y := range bs {
+			if !used[j] && y.Of == x.Of && (best < 0 || y.GPU == x.GPU && bs[best].GPU != x.GPU) {
+				best = j
+			}
+		}
+		if best < 0 {
+			out.OnlyA = append(out.OnlyA, x.Of)
+			continue
+		}
+		used[best] = true
+		out.Match(x.row(), bs[best].row(), x.Of)
+	}
+	for j, y := range bs {
+		if !used[j] {
+			out.OnlyB = append(out.OnlyB, y.Of)
+		}
+	}
+}
+
+func (a Amounts) row() report.Amounts {
+	return report.Amounts{GPU: a.GPU, Kind: a.Kind, Allocated: a.Allocated, Reserved: a.Reserved, Device: a.Device}
+}
+
+func cmpName(a, b Amounts) string {
+	if a.Of != "" {
+		return a.Of
+	}
+	if b.Of != "" {
+		return b.Of
+	}
+	return "snapshot"
+}
+
+func example(steps []Amounts) string {
+	if len(steps) == 0 {
+		return "none of that batch size"
+	}
+	return fmt.Sprintf("%q", steps[0].Of)
+}
+
+func snapshotOf(label string, s *snapshot.Summary) report.SnapshotSummary {
+	out := report.SnapshotSummary{
+		Label: label, Allocated: s.Allocated, Reserved: s.Reserved, Requested: s.Requested, Events: s.Traced, OOMs: s.OOMs,
+		Free: s.Free, LargestFree: s.LargestFree, Fragmentation: math.Round(s.Fragmentation()*1e4) / 1e4, Segments: s.Segments,
+	}
+	for _, c := range s.Categories {
+		out.Categories = append(out.Categories, report.Component{Name: c.Name, Bytes: c.Bytes})
+	}
+	for _, b := range s.Largest {
+		out.Largest = append(out.Largest, report.Component{Name: b.String(), Bytes: b.Size})
+	}
+	return out
+}

@@ -1,0 +1,86 @@
+package experiment
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
+)
+
+// report begins a report of the lab's case.
+func (l *Lab) report(kind report.Kind, gpus ...device.GPU) *report.Report {
+	r := &report.Report{
+		Schema: report.Schema, Kind: kind,
+		Case:    shown(l.c, l.allocConf),
+		Devices: []report.Device{}, Coefficients: []report.Coefficient{}, Points: []report.Point{},
+	}
+	r.Case.Model, r.Case.BatchUnit, r.Case.Settings = l.model.Name, l.model.BatchUnit, nil
+	for _, s := range l.model.Settings {
+		if v := l.c.Settings[s.Name]; v != s.Default {
+			if r.Case.Settings == nil {
+				r.Case.Settings = map[string]int64{}
+			}
+			r.Case.Settings[s.Name] = v
+		}
+	}
+	for _, gpu := range gpus {
+		r.Devices = append(r.Devices, report.Device{
+			Name: simName(gpu), GPU: gpu.Name, Title: gpu.Product, Simulated: true, Memory: gpu.Memory, Context: gpu.Context,
+		})
+	}
+	return r
+}
+
+// shown is a case as reports show it, with all its settings.
+func shown(c models.Case, allocConf string) report.Case {
+	out := report.Case{
+		Model: c.Model, Task: c.Task, Stage: c.Stage, AMP: cmp.Or(c.AMP, "none"), Weights: c.Weights, Checkpointing: c.Checkpointing,
+		Accumulate: c.Accumulate, Optimizer: c.Optimizer, Settings: c.Settings, Dataset: c.Dataset, AllocConf: allocConf,
+		Config: json.RawMessage(c.Config),
+	}
+	if c.LoRA != nil {
+		out.LoRA = c.LoRA.String()
+	}
+	return out
+}
+
+// caveats are those of the case, as warnings.
+func (l *Lab) caveats() []report.Warning {
+	var all []report.Warning
+	for _, c := range l.model.Caveats(l.c) {
+		all = append(all, report.Warning{What: c})
+	}
+	return all
+}
+
+// describe notes what a planner works with: the coefficients, and the element
+// counts that its recordings have shown. Coefficients that a report has
+// already, because boards share them, are not repeated.
+func (l *Lab) describe(r *report.Report, p *planner.Planner) {
+	for _, c := range p.Coefficients.List() {
+		c := report.Coefficient(c)
+		if !slices.Contains(r.Coefficients, c) {
+			r.Coefficients = append(r.Coefficients, c)
+		}
+	}
+	r.Parameters = report.Parameters(l.counts)
+}
+
+func estimateOf(e planner.Estimate) *report.Estimate {
+	out := &report.Estimate{
+		Allocated: intervalOf(e.Allocated), Reserved: intervalOf(e.Reserved), Device: intervalOf(e.Device),
+		PeakPhase: e.PeakPhase, Verdict: report.Verdict(e.Verdict.String()), Interpolated: e.Interpolated,
+	}
+	for i, bytes := range e.Components {
+		out.Components = append(out.Components, report.Component{Name: planner.Component(i).String(), Bytes: bytes})
+	}
+	return out
+}
+
+func intervalOf(i planner.Interval) report.Interval {
+	return report.Interval{Bytes: i.Value, Low: i.Low, High: i.High}
+}

@@ -1,0 +1,379 @@
+package experiment
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/planner/parallel"
+	"github.com/vprof/vprof/profiler/planner/steptime"
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// Search says where [Fit] looks and what it may take.
+type Search struct {
+	Model models.Model
+	// Cases are the configurations; their batch sizes do not matter.
+	Cases     []models.Case
+	AllocConf string
+	GPUs      []device.GPU
+	// Budget is how much of each board may be filled; its Memory is taken
+	// from the board.
+	Budget planner.Budget
+	// Others is what other processes hold of each board, bytes.
+	Others int64
+	// Effective is the number of samples that an optimizer step should see;
+	// zero keeps the accumulation of the cases.
+	Effective int
+	// MaxBatch ends the search.
+	MaxBatch int
+	// Residuals say how far estimates are from PyTorch.
+	Residuals Residuals
+	// Learned is what calibration has learned; nil for nothing.
+	Learned Learned
+	// Speeds say how fast boards are; nil for [steptime.Assumed].
+	Speeds Speeds
+	// Parallel is how several boards of a kind share the work; its zero value
+	// is one board.
+	Parallel parallel.Setup
+	// Device, if not nil, is the one board: what is recommended is measured
+	// on it, and comes down until it fits there, too.
+	Device device.Device
+	// Progress is told how many configurations are done.
+	Progress Progress
+}
+
+// Fit finds the largest batch within the budget for every configuration on
+// every board, and recommends the fastest for each stage of a board: the one
+// with the most samples per second. What it recommends has been replayed on the
+// simulated board at that very batch. A configuration that PyTorch or the model
+// refuses is part of the result, unless all are: then the first's error is
+// returned.
+func Fit(ctx context.Context, s Search) (*report.Fit, error) {
+	f := &report.Fit{
+		Schema: report.FitSchema, Model: s.Model.Name, BatchUnit: s.Model.BatchUnit,
+		Budget:  report.Budget{Margin: s.Budget.Margin, Risk: s.Budget.Risk, Others: s.Others, EffectiveBatch: s.Effective, MaxBatch: s.MaxBatch},
+		Choices: make([]report.Choice, len(s.Cases)*len(s.GPUs)),
+	}
+	if p := s.Parallel; p.GPUs > 1 {
+		f.Parallel = &report.Parallel{GPUs: p.GPUs, Strategy: string(p.Strategy), BucketView: p.BucketView, Bandwidth: p.Bandwidth}
+	}
+	v := &survey{search: &s, choices: f.Choices, refusals: make([]error, len(f.Choices))}
+	for _, gpu := range s.GPUs {
+		f.Devices = append(f.Devices, deviceOf(gpu))
+	}
+	look := s.exactly
+	if len(s.GPUs) > 1 {
+		look = func(ctx context.Context, v *survey) error { return v.run(ctx) }
+	}
+	if err := look(ctx, v); err != nil {
+		return nil, err
+	}
+	refusals := v.refusals
+	if !slices.Contains(refusals, nil) {
+		return nil, refusals[0]
+	}
+	s.rank(f)
+	if len(s.GPUs) > 1 {
+		return f, s.confirm(ctx, f)
+	}
+	if s.Device != nil {
+		return f, s.onDevice(ctx, f)
+	}
+	return f, nil
+}
+
+// exactly replays every configuration on every board as often as finding its
+// largest batch takes.
+func (s *Search) exactly(ctx context.Context, v *survey) error {
+	done := s.Progress.counting("configurations", len(v.choices))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for i, gpu := range s.GPUs {
+		for j, c := range s.Cases {
+			at := i*len(s.Cases) + j
+			g.Go(func() (err error) {
+				v.choices[at], v.refusals[at], err = s.choice(ctx, gpu, c, s.Model.Default.Batch)
+				done(1)
+				return err
+			})
+		}
+	}
+	return g.Wait()
+}
+
+func deviceOf(gpu device.GPU) report.Device {
+	return report.Device{Name: simName(gpu), GPU: gpu.Name, Title: gpu.Product, Simulated: true, Memory: gpu.Memory, Context: gpu.Context}
+}
+
+// rank sorts the choices and recommends the first that fits of every stage.
+func (s *Search) rank(f *report.Fit) {
+	for i := range f.Choices {
+		f.Choices[i].Recommended = false
+	}
+	at := map[string]int{}
+	for i, d := range f.Devices {
+		at[d.Name] = i
+	}
+	slices.SortStableFunc(f.Choices, func(a, b report.Choice) int {
+		return cmp.Or(
+			cmp.Compare(at[a.Device], at[b.Device]),
+			cmp.Compare(slices.Index(s.Model.Stages, a.Case.Stage), slices.Index(s.Model.Stages, b.Case.Stage)),
+			-cmp.Compare(a.SamplesPerSecond, b.SamplesPerSecond),
+			cmp.Compare(a.Refused, b.Refused),
+		)
+	})
+	seen := map[[2]string]bool{}
+	for i := range f.Choices {
+		c := &f.Choices[i]
+		key := [2]string{c.Device, c.Case.Stage}
+		if c.Fits() && !seen[key] {
+			seen[key], c.Recommended = true, true
+		}
+	}
+}
+
+// choice finds the batch of one configuration on one board; begin is where to
+// look first. refused is why PyTorch or the model would not train it.
+func (s *Search) choice(ctx context.Context, gpu device.GPU, c models.Case, begin int) (out report.Choice, refused, err error) {
+	steps := c.Accumulate
+	c.Accumulate = recordedSteps(c.Accumulate)
+	lab, err := NewLab(s.Model, c, s.AllocConf, s.Residuals)
+	if err != nil {
+		return s.refuse(gpu, c, err)
+	}
+	lab.Learn(s.Learned)
+	q, err := s.quest(lab, gpu)
+	if err != nil {
+		return out, nil, err
+	}
+	q.begin = begin
+	gpus := max(1, s.Parallel.GPUs)
+	batch, largest, steps, err := q.find(ctx, (s.Effective+gpus-1)/gpus, steps)
+	if err != nil {
+		return s.refuse(gpu, c, err)
+	}
+	lab.c.Accumulate = steps
+	out = report.Choice{
+		Device: simName(gpu), Case: lab.report(report.Plan).Case, Own: s.own(lab.c),
+		Largest: largest, Capped: largest == s.MaxBatch, Batch: batch, EffectiveBatch: batch * steps * gpus,
+	}
+	lab.c.Accumulate = recordedSteps(steps)
+	return out, nil, q.describe(ctx, &out, steps)
+}
+
+// recordedSteps is how many micro-batches to record of a step of n: all after
+// the second meet the same memory, since gradients are there already; only
+// blocks that the allocator does not split differ, by less than a thousandth.
+func recordedSteps(n int) int { return min(n, 2) }
+
+// refuse is the choice that says why there is none; other errors stay errors.
+func (s *Search) refuse(gpu device.GPU, c models.Case, cause error) (report.Choice, error, error) {
+	var refused *RefusedError
+	var impossible *models.CaseError
+	if !errors.As(cause, &refused) && !errors.As(cause, &impossible) {
+		return report.Choice{}, nil, cause
+	}
+	lab := &Lab{model: s.Model, c: c, allocConf: s.AllocConf}
+	return report.Choice{Device: simName(gpu), Case: lab.report(report.Plan).Case, Refused: cause.Error()}, cause, nil
+}
+
+// own tells whether the case is trained as the model's authors do.
+func (s *Search) own(c models.Case) bool {
+	d, err := s.Model.Complete(s.Model.Default)
+	if err != nil {
+		return false
+	}
+	for name, v := range d.Settings {
+		if c.Settings[name] != v {
+			return false
+		}
+	}
+	return c.AMP == d.AMP && c.Weights == d.Weights && c.Checkpointing == d.Checkpointing && c.Optimizer == d.Optimizer && c.LoRA == nil && c.Task == d.Task
+}
+
+// quest is the search for the largest batch of one configuration.
+type quest struct {
+	lab    *Lab
+	gpu    device.GPU
+	others int64
+	budget planner.Budget
+	// begin is where to look first, max where to end.
+	begin, max int
+	speed      steptime.Efficiency
+	parallel   parallel.Setup
+	tried      map[trialOf]trial
+}
+
+// trialOf is what trials of a quest differ in.
+type trialOf struct{ batch, accumulate int }
+
+// trial is what one replay of the configuration came to.
+type trial struct {
+	planner.Estimate
+	run     *report.Run
+	seconds float64
+	// sizes are what communication depends on, of several boards.
+	sizes parallel.Model
+}
+
+// sizesOf are the sizes of a recorded model that communication depends on. Its
+// largest layer is taken for its largest parameter, which is all of it but
+// biases.
+func sizesOf(rec *models.Recording, e planner.Estimate) parallel.Model {
+	m := parallel.Model{Weights: e.Components[program.Weights], Trainable: gradientBytes * rec.Counts.Trainable}
+	for _, b := range rec.Program.Buffers {
+		if b.Class == program.Weights {
+			m.LargestLayer = max(m.LargestLayer, b.Bytes)
+		}
+	}
+	return m
+}
+
+// gradientBytes is the size of an element of a gradient, which has the type of
+// its weight: all systems keep their weights in fp32.
+const gradientBytes = 4
+
+func (s *Search) quest(lab *Lab, gpu device.GPU) (*quest, error) {
+	q := &quest{lab: lab, gpu: gpu, others: s.Others, budget: s.Budget, begin: s.Model.Default.Batch, max: s.MaxBatch, parallel: s.Parallel, tried: map[trialOf]trial{}}
+	q.budget.Memory = int64(float64(gpu.Memory)*lab.conf.MemoryFraction) - s.Others
+	if err := q.budget.Check(); err != nil {
+		return nil, fmt.Errorf("%s: %w", gpu.Name, err)
+	}
+	q.speed = steptime.Assumed()
+	if s.Speeds != nil {
+		var err error
+		if q.speed, err = s.Speeds(gpu); err != nil {
+			return nil, err
+		}
+	}
+	return q, nil
+}
+
+// find is the batch to use and its number of micro-batches, and the largest
+// batch with that many. Both are zero if nothing fits.
+func (q *quest) find(ctx context.Context, effective, steps int) (batch, largest, n int, err error) {
+	if effective == 0 {
+		largest, err = q.largest(ctx)
+		return largest, largest, steps, err
+	}
+	q.lab.c.Accumulate = 1
+	if largest, err = q.largest(ctx); err != nil || largest == 0 || largest >= effective {
+		return min(effective, largest), largest, 1, err
+	}
+	q.lab.c.Accumulate = 2
+	if largest, err = q.largest(ctx); err != nil || largest == 0 {
+		return 0, 0, 2, err
+	}
+	batch, n = planner.Split(effective, largest, 1)
+	return batch, largest, n, nil
+}
+
+// largest is the largest batch within the budget; zero if none is.
+func (q *quest) largest(ctx context.Context) (int, error) {
+	need := func(batch int) (int64, error) {
+		t, err := q.try(ctx, batch)
+		return q.budget.Need(t.Estimate), err
+	}
+	return largestBatch(q.begin, q.max, q.budget.Limit(), need)
+}
+
+// largestBatch looks from one, or from two if PyTorch refuses one.
+func largestBatch(begin, to int, limit int64, need func(int) (int64, error)) (int, error) {
+	largest, err := planner.Largest(1, begin, to, limit, need)
+	var refused *RefusedError
+	if errors.As(err, &refused) && to > 1 {
+		return planner.Largest(2, begin, to, limit, need)
+	}
+	return largest, err
+}
+
+// try replays a batch size. On a board that it does not fit the replay goes on
+// all the same, for an estimate of what it needs.
+func (q *quest) try(ctx context.Context, batch int) (trial, error) {
+	key := trialOf{batch, q.lab.c.Accumulate}
+	if t, done := q.tried[key]; done {
+		return t, nil
+	}
+	defer clear(q.lab.kept) // recordings are large, and a search seldom comes back
+	run, err := q.lab.endless(ctx, q.gpu, batch)
+	if err != nil {
+		return trial{}, err
+	}
+	p, err := q.lab.plannerOver(q.gpu, []int{batch}, func(int) (planner.Sample, error) { return sampleOf(run, batch), nil })
+	if err != nil {
+		return trial{}, err
+	}
+	e, err := p.Estimate(batch)
+	if err != nil {
+		return trial{}, err
+	}
+	rec, err := q.lab.record(batch, boardOf(q.gpu)) // kept by the replay
+	if err != nil {
+		return trial{}, err
+	}
+	if run.device > q.budget.Memory || q.lab.allocConf != "" {
+		// The board's end changes what the allocator does.
+		if run, err = simulate(ctx, rec.Program, q.gpu, q.lab.conf, q.others); err != nil {
+			return trial{}, err
+		}
+	}
+	t := trial{Estimate: e, run: run.report()}
+	if q.parallel.GPUs > 1 {
+		// The replay was of one board alone.
+		t.sizes, t.run = sizesOf(rec, e), nil
+		t.Estimate = q.parallel.Apply(e, t.sizes)
+	}
+	if load := steptime.Of(rec.Program, q.gpu, steadyStep); load.Known() {
+		t.seconds = q.speed.Time(load).Seconds
+	}
+	q.tried[key] = t
+	return t, nil
+}
+
+// describe fills in what the chosen batch needs and how long it takes; or, if
+// nothing fits, what the smallest batch would need.
+func (q *quest) describe(ctx context.Context, out *report.Choice, steps int) error {
+	batch := max(1, out.Batch)
+	t, err := q.try(ctx, batch)
+	var refused *RefusedError
+	if errors.As(err, &refused) && out.Batch == 0 {
+		t, err = q.try(ctx, 2)
+	}
+	if err != nil {
+		return err
+	}
+	out.Estimate = estimateOf(t.Estimate)
+	out.Utilization = float64(t.Device.Value) / float64(q.gpu.Memory)
+	if out.Batch == 0 {
+		return nil
+	}
+	out.Run, out.StepSeconds = t.run, t.seconds
+	if steps > 2 {
+		// Every further micro-batch takes as long as the second.
+		q.lab.c.Accumulate = 1
+		one, err := q.try(ctx, batch)
+		if err != nil {
+			return err
+		}
+		out.StepSeconds += float64(steps-2) * (t.seconds - one.seconds)
+	}
+	if out.StepSeconds > 0 {
+		if q.parallel.GPUs > 1 {
+			alone := out.StepSeconds
+			out.StepSeconds = q.parallel.Step(alone, t.sizes)
+			out.Scaling = alone / out.StepSeconds
+		}
+		out.SamplesPerSecond = float64(out.EffectiveBatch) / out.StepSeconds
+	}
+	return nil
+}

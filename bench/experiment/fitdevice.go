@@ -1,0 +1,105 @@
+package experiment
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/replay"
+)
+
+// onDevice measures what is recommended, for each stage and for all of them,
+// until nothing is that was not measured: what turns out slower than another
+// should be, or not to fit, makes way for that.
+func (s *Search) onDevice(ctx context.Context, f *report.Fit) error {
+	f.Devices[0] = deviceOn(s.Device)
+	for i := range f.Choices {
+		f.Choices[i].Device = s.Device.Name()
+	}
+	var neighbors neighborhood
+	measured := map[string]bool{}
+	for {
+		f.Warnings = append(f.Warnings, neighbors.warnings(s.Device)...)
+		c := next(f, measured)
+		if c == nil {
+			return nil
+		}
+		measured[c.Case.String()] = true
+		if err := s.measureChoice(ctx, c); err != nil {
+			return fmt.Errorf("%s: %w", s.Device.Name(), err)
+		}
+		s.rank(f)
+	}
+}
+
+// next is a choice to measure: one that is recommended, or of the configuration
+// that is for all stages; nil if all such are.
+func next(f *report.Fit, measured map[string]bool) *report.Choice {
+	overall, ok := f.Overall(f.Devices[0].Name)
+	for i := range f.Choices {
+		c := &f.Choices[i]
+		recommended := c.Recommended || (ok && c.Fits() && c.SameConfiguration(overall))
+		if recommended && !measured[c.Case.String()] {
+			return c
+		}
+	}
+	return nil
+}
+
+func (s *Search) measureChoice(ctx context.Context, c *report.Choice) error {
+	lab, err := LabOf(models.NewRegistry([]models.Model{s.Model}), c.Case, s.Residuals)
+	if err != nil {
+		return err
+	}
+	lab.Learn(s.Learned)
+	return s.measure(ctx, lab, c)
+}
+
+// measure runs a choice on the device. If that takes more than the budget, the
+// batch comes down to the largest below that does not; the number of
+// micro-batches stays.
+func (s *Search) measure(ctx context.Context, lab *Lab, c *report.Choice) error {
+	q, err := s.quest(lab, s.GPUs[0])
+	if err != nil {
+		return err
+	}
+	runs := map[int]*report.Run{}
+	batch, err := largestBatch(c.Batch, c.Batch, q.budget.Limit(), func(batch int) (int64, error) {
+		rec, err := lab.record(batch, boardOf(q.gpu))
+		if err != nil {
+			return 0, err
+		}
+		defer clear(lab.kept)
+		m, err := replay.Measure(ctx, s.Device, rec.Program, replay.Conditions{Config: &lab.conf, WarmUp: 1})
+		if err != nil {
+			return 0, err
+		}
+		runs[batch] = measured(m, s.Device, batch*c.Case.Accumulate)
+		if m.OOM != nil {
+			return math.MaxInt64, nil
+		}
+		return runs[batch].Device, nil
+	})
+	if err != nil {
+		return err
+	}
+	if batch < c.Batch {
+		c.Largest, c.Capped = batch, false
+	}
+	c.Batch, c.EffectiveBatch, c.Run = batch, batch*c.Case.Accumulate, runs[batch]
+	if batch == 0 {
+		c.StepSeconds, c.SamplesPerSecond = 0, 0
+		return nil
+	}
+	t, err := q.try(ctx, batch)
+	if err != nil {
+		return err
+	}
+	c.Estimate, c.Utilization = estimateOf(t.Estimate), float64(c.Run.Device)/float64(q.gpu.Memory)
+	if c.Run.Step != nil {
+		c.StepSeconds, c.SamplesPerSecond = c.Run.Step.Seconds, c.Run.Step.SamplesPerSecond
+	}
+	return nil
+}

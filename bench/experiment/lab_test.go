@@ -1,0 +1,203 @@
+package experiment
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/toy"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/device/sim"
+	"github.com/vprof/vprof/profiler/planner"
+)
+
+// card is a board with this many MiB left after a context of 100 MiB.
+func card(free int64) device.GPU {
+	return device.GPU{Name: "card", Product: "Card", Capability: 80, SMs: 100, ThreadsPerSM: 2048, Memory: (free + 100) * mib, Context: 100 * mib}
+}
+
+func toyLab(t require.TestingT, c models.Case, conf string) *Lab {
+	lab, err := NewLab(toy.Model(), c, conf, exactly)
+	require.NoError(t, err)
+	return lab
+}
+
+// exactly are the residuals of a model that replays get right.
+func exactly(string) (allocated, reserved planner.Residual, err error) { return }
+
+// on is a simulated board.
+func on(t require.TestingT, gpu device.GPU) device.Device {
+	d, err := sim.New(gpu, 0)
+	require.NoError(t, err)
+	return d
+}
+
+func batches(sizes ...int) Sweep { return Sweep{Batches: sizes} }
+
+func quietly(*report.Report) error { return nil }
+
+// The toy peaks at 64 MiB + 15 MiB per sample. Batch 32 needs 544 MiB, and
+// another 128 because the optimizer's state lands in the block of the
+// temporaries; it fits into 800. Batch 64 needs 1024 MiB and does not. The
+// allocation that fails are the 256 MiB of temporaries, after 720.
+func TestSweepStopsAtTheFirstBatchThatDoesNotFit(t *testing.T) {
+	seen := 0
+	r, err := toyLab(t, models.Case{}, "").Sweep(t.Context(), on(t, card(800)), batches(128, 8, 64, 32, 8), func(r *report.Report) error {
+		seen++
+		require.Len(t, r.Points, seen)
+		return nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, 3, seen)
+	require.Equal(t, &report.Stopped{Batch: 64, Left: []int{128}, Reason: "out of memory at batch 64"}, r.Stopped)
+	for i, batch := range []int{8, 32} {
+		p := r.Points[i]
+		require.Equal(t, batch, p.Batch)
+		require.True(t, p.Run.Fits)
+		require.True(t, p.Run.Simulated)
+		require.EqualValues(t, (64+15*batch)*mib, p.Run.Allocated)
+		require.Equal(t, p.Run.Reserved+100*mib, p.Run.Device)
+		require.Equal(t, "1:backward", p.Run.PeakPhase)
+	}
+	oom := r.Points[2].Run.OOM
+	require.False(t, r.Points[2].Run.Fits)
+	require.EqualValues(t, 256*mib, oom.Want)
+	require.EqualValues(t, 80*mib, oom.Free)
+	require.Equal(t, "temporaries", oom.Class)
+	require.Equal(t, "mul", oom.Op)
+	require.Equal(t, "0:backward", oom.Phase)
+}
+
+func TestClassesOfARunSumToItsPeak(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := models.Case{
+			Stage: rapid.SampledFrom([]string{"full", "frozen"}).Draw(t, "stage"), AMP: rapid.SampledFrom(models.Precisions()).Draw(t, "amp"),
+			Checkpointing: rapid.Bool().Draw(t, "checkpointing"), Accumulate: rapid.IntRange(1, 3).Draw(t, "accumulate"),
+		}
+		r, err := toyLab(t, c, "").Sweep(context.Background(), on(t, card(4000)), batches(rapid.IntRange(2, 200).Draw(t, "batch")), quietly)
+		require.NoError(t, err)
+		var sum int64
+		for _, part := range r.Points[0].Run.Classes {
+			sum += part.Bytes
+		}
+		require.Equal(t, r.Points[0].Run.Allocated, sum)
+	})
+}
+
+func TestEstimateOfAReplayedBatchIsWhatTheRunNeeds(t *testing.T) {
+	r, err := toyLab(t, models.Case{}, "").Sweep(t.Context(), on(t, card(4000)), batches(8, 16, 32, 64), quietly)
+	require.NoError(t, err)
+	for _, p := range r.Points {
+		require.False(t, p.Estimate.Interpolated)
+		require.Equal(t, p.Run.Allocated, p.Estimate.Allocated.Bytes)
+		require.Equal(t, p.Run.Reserved, p.Estimate.Reserved.Bytes)
+		require.Equal(t, p.Run.Device, p.Estimate.Device.Bytes)
+	}
+}
+
+// Nine sizes are more than the four that are replayed. The toy is linear, so
+// the others are right all the same.
+func TestBatchesBetweenAnchorsAreInterpolated(t *testing.T) {
+	batches := []int{8, 16, 24, 32, 40, 48, 56, 64, 72}
+	r, err := toyLab(t, models.Case{}, "").Plan(t.Context(), []device.GPU{card(600)}, batches)
+	require.NoError(t, err)
+	require.EqualValues(t, 4<<20, r.Parameters.Total)
+	interpolated := 0
+	for _, p := range r.Points {
+		require.Nil(t, p.Run)
+		require.EqualValues(t, (64+15*p.Batch)*mib, p.Estimate.Allocated.Bytes)
+		if p.Estimate.Interpolated {
+			interpolated++
+		}
+	}
+	require.Equal(t, len(batches)-anchors, interpolated)
+}
+
+// The estimate goes on where the board ends: 64 + 15*64 MiB are 1024 MiB.
+func TestPlanEstimatesBeyondTheBoard(t *testing.T) {
+	r, err := toyLab(t, models.Case{}, "per_process_memory_fraction:0.5").Plan(t.Context(), []device.GPU{card(600), card(9000)}, []int{64})
+	require.NoError(t, err)
+	require.EqualValues(t, 1024*mib, r.Points[0].Estimate.Allocated.Bytes)
+	require.Equal(t, report.DoesNotFit, r.Points[0].Estimate.Verdict)
+	require.Equal(t, report.Fits, r.Points[1].Estimate.Verdict)
+}
+
+func TestAllocatorSettingsReachTheRun(t *testing.T) {
+	reserved := func(conf string) int64 {
+		r, err := toyLab(t, models.Case{}, conf).Sweep(t.Context(), on(t, card(4000)), batches(9), quietly)
+		require.NoError(t, err)
+		require.Equal(t, conf, r.Case.AllocConf)
+		return r.Points[0].Run.Reserved
+	}
+	require.NotEqual(t, reserved(""), reserved("expandable_segments:True"))
+	_, err := NewLab(toy.Model(), models.Case{}, "max_split:1", exactly)
+	var wrong *AllocConfError
+	require.ErrorAs(t, err, &wrong)
+	require.ErrorContains(t, err, "max_split")
+}
+
+func TestRefusedBatchIsAnErrorBeforeAnyPoint(t *testing.T) {
+	_, err := toyLab(t, models.Case{}, "").Sweep(t.Context(), on(t, card(600)), batches(1, 8), func(*report.Report) error {
+		t.Fatal("no point can be done")
+		return nil
+	})
+	var refused *RefusedError
+	require.ErrorAs(t, err, &refused)
+	require.ErrorContains(t, err, "batch 1: norm: Expected more than 1 value per channel")
+}
+
+func TestInterruptedSweepReturnsWhatItHas(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	r, err := toyLab(t, models.Case{}, "").Sweep(ctx, on(t, card(4000)), batches(8, 16, 32), func(*report.Report) error {
+		cancel()
+		return nil
+	})
+	require.ErrorIs(t, err, context.Canceled)
+	require.Len(t, r.Points, 1)
+	require.Equal(t, []int{16, 32}, r.Stopped.Left)
+}
+
+func TestSweepEndsWhenAResultCannotBeSaved(t *testing.T) {
+	cause := errors.New("disk full")
+	r, err := toyLab(t, models.Case{}, "").Sweep(t.Context(), on(t, card(4000)), batches(8, 16), func(*report.Report) error { return cause })
+	require.ErrorIs(t, err, cause)
+	require.Len(t, r.Points, 1)
+}
+
+func TestImpossibleCaseMakesNoLab(t *testing.T) {
+	_, err := NewLab(toy.Model(), models.Case{Stage: "half"}, "", exactly)
+	var wrong *models.CaseError
+	require.ErrorAs(t, err, &wrong)
+}
+
+func TestRecorderTellsRefusalsFromUnknownCases(t *testing.T) {
+	r := Recorder{models.NewRegistry([]models.Model{toy.Model()})}
+	var refused *RefusedError
+	_, err := r.Record(models.Case{Model: "toy", Batch: 1}, card(600), 3)
+	require.ErrorAs(t, err, &refused)
+	_, err = r.Record(models.Case{Model: "chair"}, card(600), 3)
+	require.Error(t, err)
+	require.False(t, errors.As(err, &refused))
+
+	rec, err := r.Record(models.Case{Model: "toy", Batch: 8}, card(600), 3)
+	require.NoError(t, err)
+	o, err := rec.Replay(t.Context(), "")
+	require.NoError(t, err)
+	require.EqualValues(t, 184*mib, o.Allocated)
+	require.Equal(t, 2, o.Phases[len(o.Phases)-1].Step)
+	_, err = rec.Replay(t.Context(), "nonsense")
+	require.Error(t, err)
+}
+
+func TestEventsAreOfTheStepsAskedFor(t *testing.T) {
+	p, err := toyLab(t, models.Case{}, "").Events(card(600), 8, 3)
+	require.NoError(t, err)
+	require.Equal(t, 2, p.Phases[len(p.Phases)-1].Step)
+	_, err = toyLab(t, models.Case{}, "").Events(card(600), 1, 3)
+	require.Error(t, err)
+}

@@ -1,0 +1,24 @@
+package experiment
+
+import "sync"
+
+// Progress is told how far long work is: how many of a total are done, and of
+// what. Nil is nobody. It is called from one goroutine at a time.
+type Progress func(what string, done, total int)
+
+// counting returns a function to call when more of a total are done, from any
+// goroutine.
+func (p Progress) counting(what string, total int) (more func(n int)) {
+	if p == nil {
+		return func(int) {}
+	}
+	var mu sync.Mutex
+	done := 0
+	p(what, done, total)
+	return func(n int) {
+		mu.Lock()
+		defer mu.Unlock()
+		done += n
+		p(what, done, total)
+	}
+}

@@ -1,0 +1,305 @@
+package experiment
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/replay"
+)
+
+// SmokeTest says what [Smoke] checks beyond the training step.
+type SmokeTest struct {
+	// Search has the model, one case whose batch counts, one board, and the
+	// budget.
+	Search
+	// Validation is the batch size of validation; zero is the project's, or
+	// else that of training.
+	Validation int
+	// Longest are settings of the longest sample, nil if all are alike.
+	Longest models.Settings
+}
+
+// Smoke replays the training step of a case and looks at the moments at which
+// training runs out of memory: in the order of a training run, with those that
+// only come after hours last. If not all are within the budget, it says which
+// batch would be. A case that PyTorch would refuse is an error.
+func Smoke(ctx context.Context, t SmokeTest) (*report.Smoke, error) {
+	c := t.Cases[0]
+	lab, err := NewLab(t.Model, c, t.AllocConf, t.Residuals)
+	if err != nil {
+		return nil, err
+	}
+	lab.Learn(t.Learned)
+	q, err := t.quest(lab, t.GPUs[0])
+	if err != nil {
+		return nil, err
+	}
+	s := &report.Smoke{
+		Schema: report.SmokeSchema, Case: lab.report(report.Plan).Case, Batch: lab.c.Batch, Device: deviceOf(q.gpu),
+		Budget: report.Budget{Margin: t.Budget.Margin, Risk: t.Budget.Risk, Others: t.Others},
+		Limit:  q.budget.Limit(), Safe: true,
+	}
+	m := &moments{test: t, lab: lab, gpu: q.gpu, budget: q.budget, smoke: s, rehearsed: map[string]*rehearsal{}}
+	if t.Device != nil {
+		s.Device = deviceOn(t.Device)
+		s.Warnings = m.neighbors.warnings(t.Device)
+	}
+	for _, look := range []func(context.Context) error{m.training, m.later, m.longest} {
+		if err := look(ctx); err != nil {
+			return nil, err
+		}
+	}
+	for _, check := range s.Checks {
+		s.Safe = s.Safe && check.Safe
+	}
+	if s.Safe {
+		return s, nil
+	}
+	s.LargestBatch, err = m.largest(ctx)
+	return s, err
+}
+
+// moments collects the checks of a smoke test.
+type moments struct {
+	test   SmokeTest
+	lab    *Lab
+	gpu    device.GPU
+	budget planner.Budget
+	smoke  *report.Smoke
+	// rehearsed are the cases that were replayed, by all that they are.
+	rehearsed map[string]*rehearsal
+	neighbors neighborhood
+}
+
+// rehearsal is a replay of the steps of a case.
+type rehearsal struct {
+	// training are the steps alone, with validation what follows them besides;
+	// the same if the project does not validate.
+	training, with *take
+	// step is the one of the validation batch, of size batch; zero for none.
+	step, batch int
+}
+
+// rehearse replays training steps of a case, and a validation batch after them.
+func (m *moments) rehearse(ctx context.Context, c models.Case) (*rehearsal, error) {
+	key := fmt.Sprintf("%+v", c)
+	if r := m.rehearsed[key]; r != nil {
+		return r, nil
+	}
+	r := &rehearsal{batch: cmp.Or(m.test.Validation, m.test.Model.Validation, c.Batch)}
+	rec, err := m.lab.recording(c, boardOf(m.gpu), models.Options{Validation: r.batch})
+	if err != nil {
+		return nil, err
+	}
+	if r.with, err = m.play(ctx, rec.Program); err != nil {
+		return nil, err
+	}
+	r.training = r.with
+	if r.step = rec.Validation; r.step > 0 {
+		if r.training, err = m.play(ctx, before(rec.Program, r.step)); err != nil {
+			return nil, err
+		}
+	}
+	m.rehearsed[key] = r
+	return r, nil
+}
+
+// before is a program up to a step.
+func before(p *program.Program, step int) *program.Program {
+	short := *p
+	for i, in := range p.Instructions {
+		if in.Kind == program.Mark && p.Phases[in.Arg].Step < step {
+			short.Instructions = p.Instructions[:i+1]
+		}
+	}
+	return &short
+}
+
+// estimate is what the memory in use at a moment comes to, corrected by the
+// coefficients, with its interval.
+func (m *moments) estimate(run *simulation, u replay.Usage) (planner.Estimate, error) {
+	s := sampleOf(run, 1)
+	if u != run.Max {
+		// Of other moments only the sum is known, not what it is made of.
+		s.Classes = program.Breakdown{program.Activations: u.Allocated}
+	}
+	s.Reserved = u.Reserved
+	p, err := m.lab.plannerOver(m.gpu, []int{1}, func(int) (planner.Sample, error) { return s, nil })
+	if err != nil {
+		return planner.Estimate{}, err
+	}
+	return p.Estimate(1)
+}
+
+// add adds a check of a moment of a take.
+func (m *moments) add(name, note string, t *take, of moment) error {
+	if t.measured != nil {
+		m.smoke.Checks = append(m.smoke.Checks, m.measuredCheck(name, note, t, of))
+		return nil
+	}
+	e, err := m.estimate(t.simulation, of.Usage)
+	if err != nil {
+		return err
+	}
+	need := m.budget.Need(e)
+	m.smoke.Checks = append(m.smoke.Checks, report.Check{
+		Name: name, Note: note, Simulated: true, Allocated: e.Allocated.Value, Reserved: e.Reserved.Value, Device: e.Device.Value,
+		Need: need, Safe: need <= m.smoke.Limit, Fits: e.Device.Value <= m.budget.Memory,
+	})
+	return nil
+}
+
+// training are the moments of the first steps: the guides' three tests and the
+// optimizer's first step.
+func (m *moments) training(ctx context.Context) error {
+	r, err := m.rehearse(ctx, m.lab.c)
+	if err != nil {
+		return err
+	}
+	if m.smoke.Components, err = m.components(ctx, r); err != nil {
+		return err
+	}
+	loaded := "weights and buffers on the device"
+	if m.lab.c.Dataset > 0 {
+		loaded += ", and the data set"
+		if m.smoke.Streamed, err = m.streamed(ctx); err != nil {
+			return err
+		}
+	}
+	t := r.training
+	for _, check := range []struct {
+		name, note string
+		of         moment
+	}{
+		{"model size", loaded, t.end(-1, "model")},
+		{"forward", "the first, with the graph kept", t.peak(0, "forward")},
+		{"first optimizer step", "its state comes to life", t.peak(0, "optimizer")},
+		{"training step", fmt.Sprintf("the highest, in %s", phaseName(t.Peak.Phase)), t.whole()},
+	} {
+		if err := m.add(check.name, check.note, t, check.of); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// streamed is what the training step would need of the device with the data on
+// the host, by a simulation.
+func (m *moments) streamed(ctx context.Context) (int64, error) {
+	c := m.lab.c
+	c.Dataset = 0
+	e, err := m.simulated(ctx, c)
+	return e.Device.Value, err
+}
+
+// later are the moments that come after hours: validation, saving, the next
+// stage.
+func (m *moments) later(ctx context.Context) error {
+	c := m.lab.c
+	r, err := m.rehearse(ctx, c)
+	if err != nil {
+		return err
+	}
+	if r.step > 0 {
+		name := fmt.Sprintf("validation, batch %d", r.batch)
+		if err := m.add(name, "without gradients, after training steps", r.with, r.with.peak(r.step, "")); err != nil {
+			return err
+		}
+	}
+	if err := m.add("checkpoint save", "copies to the host; the device holds what it held", r.training, r.training.end(1, "")); err != nil {
+		return err
+	}
+	for _, stage := range m.otherStages() {
+		k := c
+		k.Stage = stage
+		r, err := m.rehearse(ctx, k)
+		if err != nil {
+			return fmt.Errorf("stage %s: %w", stage, err)
+		}
+		if err := m.add("stage "+stage, "if training goes on to it with this batch", r.training, r.training.whole()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// longest is a batch of the longest samples, if they are not all alike.
+func (m *moments) longest(ctx context.Context) error {
+	if len(m.test.Longest) == 0 {
+		return nil
+	}
+	k, err := m.stretched(m.lab.c)
+	if err != nil {
+		return err
+	}
+	r, err := m.rehearse(ctx, k)
+	if err != nil {
+		return fmt.Errorf("longest sample: %w", err)
+	}
+	return m.add("longest sample", "a batch of nothing else", r.with, r.with.whole())
+}
+
+// stretched is a case with the longest samples.
+func (m *moments) stretched(c models.Case) (models.Case, error) {
+	settings := models.Settings{}
+	maps.Copy(settings, c.Settings)
+	maps.Copy(settings, m.test.Longest)
+	c.Settings = settings
+	return m.test.Model.Complete(c)
+}
+
+// largest is the batch with which every check would be within the limit.
+func (m *moments) largest(ctx context.Context) (int, error) {
+	c := m.lab.c
+	return largestBatch(c.Batch, c.Batch, m.budget.Limit(), func(batch int) (int64, error) {
+		var worst int64
+		for _, k := range m.variants(batch) {
+			r, err := m.rehearse(ctx, k)
+			if err != nil {
+				return 0, err
+			}
+			need, err := m.need(r.with)
+			if err != nil {
+				return 0, err
+			}
+			worst = max(worst, need)
+		}
+		return worst, nil
+	})
+}
+
+// otherStages are those that training may go on to. Adapters stay with theirs.
+func (m *moments) otherStages() []string {
+	c := m.lab.c
+	if c.LoRA != nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(m.test.Model.Stages), func(stage string) bool { return stage == c.Stage })
+}
+
+// variants are the cases that a batch has to be safe in: all stages, and the
+// longest samples.
+func (m *moments) variants(batch int) []models.Case {
+	c := m.lab.c
+	c.Batch = batch
+	cases := []models.Case{c}
+	for _, stage := range m.otherStages() {
+		k := c
+		k.Stage = stage
+		cases = append(cases, k)
+	}
+	if len(m.test.Longest) > 0 {
+		if k, err := m.stretched(c); err == nil { // an error was found before
+			cases = append(cases, k)
+		}
+	}
+	return cases
+}

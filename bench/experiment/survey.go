@@ -1,0 +1,276 @@
+package experiment
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/planner/parallel"
+	"github.com/vprof/vprof/profiler/planner/steptime"
+)
+
+// A survey estimates every configuration on every board from few recordings:
+// three batch sizes of each configuration, with straight lines between them, on
+// one board for all of its kind. What differs between boards of a kind is scratch
+// space of some kernels. It is good for finding what to look at; whatever is
+// recommended is replayed for itself.
+type survey struct {
+	search *Search
+	// choices has those of a board after those of the board before.
+	choices  []report.Choice
+	refusals []error
+}
+
+// kindOf tells boards apart whose steps differ much: libraries choose their
+// kernels by the architecture.
+func kindOf(gpu device.GPU) device.Capability { return gpu.Capability / 10 }
+
+// run fills in all choices.
+func (v *survey) run(ctx context.Context) error {
+	kinds := map[device.Capability][]int{}
+	for i, gpu := range v.search.GPUs {
+		kinds[kindOf(gpu)] = append(kinds[kindOf(gpu)], i)
+	}
+	done := v.search.Progress.counting("configurations", len(kinds)*len(v.search.Cases))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for _, boards := range kinds {
+		for j := range v.search.Cases {
+			g.Go(func() error {
+				defer done(1)
+				return v.configuration(ctx, boards, j)
+			})
+		}
+	}
+	return g.Wait()
+}
+
+// line is what a few recordings say of a configuration on all boards of a kind.
+type line struct {
+	batches []int
+	samples map[int]planner.Sample
+	// seconds are step times by batch and board.
+	seconds map[int][]float64
+	sizes   parallel.Model
+}
+
+// configuration fills in the choices of one configuration on some boards.
+func (v *survey) configuration(ctx context.Context, boards []int, at int) error {
+	s, c := v.search, v.search.Cases[at]
+	steps := c.Accumulate
+	if s.Effective > 0 {
+		steps = 2
+	}
+	c.Accumulate = recordedSteps(steps)
+	lab, cause := NewLab(s.Model, c, s.AllocConf, s.Residuals)
+	var l line
+	if cause == nil {
+		lab.Learn(s.Learned)
+		l, cause = v.draw(ctx, lab, boards)
+	}
+	for _, i := range boards {
+		to := i*len(s.Cases) + at
+		var err error
+		if cause != nil {
+			v.choices[to], v.refusals[to], err = s.refuse(s.GPUs[i], c, cause)
+		} else {
+			v.choices[to], err = v.choice(lab, l, boards, i, steps)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// draw records the configuration at a few batch sizes on the first board.
+func (v *survey) draw(ctx context.Context, lab *Lab, boards []int) (line, error) {
+	s, gpu := v.search, v.search.GPUs[boards[0]]
+	l := line{samples: map[int]planner.Sample{}, seconds: map[int][]float64{}}
+	// From the smallest boards' batches to the largest ones'.
+	for _, batch := range []int{max(2, s.Model.Default.Batch/4), max(4, 2*s.Model.Default.Batch), max(8, 16*s.Model.Default.Batch)} {
+		l.batches = append(l.batches, min(batch, s.MaxBatch))
+	}
+	l.batches = slices.Compact(l.batches)
+	for _, batch := range l.batches {
+		sample, err := lab.sample(ctx, gpu, batch)
+		if err != nil {
+			return l, err
+		}
+		rec, err := lab.record(batch, boardOf(gpu)) // kept by the replay
+		if err != nil {
+			return l, err
+		}
+		l.samples[batch] = sample
+		for _, i := range boards {
+			q, err := s.quest(lab, s.GPUs[i])
+			if err != nil {
+				return l, err
+			}
+			seconds := 0.0
+			if load := steptime.Of(rec.Program, s.GPUs[i], steadyStep); load.Known() {
+				seconds = q.speed.Time(load).Seconds
+			}
+			l.seconds[batch] = append(l.seconds[batch], seconds)
+		}
+		p, err := lab.plannerOver(gpu, []int{batch}, func(int) (planner.Sample, error) { return sample, nil })
+		if err != nil {
+			return l, err
+		}
+		e, err := p.Estimate(batch)
+		if err != nil {
+			return l, err
+		}
+		l.sizes = sizesOf(rec, e)
+		clear(lab.kept)
+	}
+	return l, nil
+}
+
+// choice reads the largest batch of a board off the line.
+func (v *survey) choice(lab *Lab, l line, boards []int, board, steps int) (report.Choice, error) {
+	s, gpu := v.search, v.search.GPUs[board]
+	q, err := s.quest(lab, gpu)
+	if err != nil {
+		return report.Choice{}, err
+	}
+	p, err := lab.plannerOver(gpu, l.batches, func(batch int) (planner.Sample, error) { return l.samples[batch], nil })
+	if err != nil {
+		return report.Choice{}, err
+	}
+	estimate := func(batch int) (planner.Estimate, error) {
+		e, err := p.Estimate(batch)
+		if err == nil && s.Parallel.GPUs > 1 {
+			e = s.Parallel.Apply(e, l.sizes)
+		}
+		return e, err
+	}
+	largest, err := planner.Largest(1, l.batches[len(l.batches)/2], s.MaxBatch, q.budget.Limit(), func(batch int) (int64, error) {
+		e, err := estimate(batch)
+		return q.budget.Need(e), err
+	})
+	if err != nil {
+		return report.Choice{}, err
+	}
+	gpus, batch := max(1, s.Parallel.GPUs), largest
+	if s.Effective > 0 && largest > 0 {
+		batch, steps = planner.Split((s.Effective+gpus-1)/gpus, largest, 1)
+	}
+	c := lab.report(report.Plan).Case
+	c.Accumulate = steps
+	out := report.Choice{
+		Device: simName(gpu), Case: c, Own: s.own(lab.c), Largest: largest, Capped: largest == s.MaxBatch,
+		Batch: batch, EffectiveBatch: batch * steps * gpus,
+	}
+	e, err := estimate(max(1, batch))
+	if err != nil {
+		return out, err
+	}
+	e.Interpolated = true // maybe not in the batch, but from another board
+	out.Estimate, out.Utilization = estimateOf(e), float64(e.Device.Value)/float64(gpu.Memory)
+	if batch == 0 {
+		return out, nil
+	}
+	out.StepSeconds = l.at(batch, position(boards, board)) * float64(steps) / float64(lab.c.Accumulate)
+	if out.StepSeconds > 0 {
+		if gpus > 1 {
+			alone := out.StepSeconds
+			out.StepSeconds = s.Parallel.Step(alone, l.sizes)
+			out.Scaling = alone / out.StepSeconds
+		}
+		out.SamplesPerSecond = float64(out.EffectiveBatch) / out.StepSeconds
+	}
+	return out, nil
+}
+
+func position(boards []int, board int) int {
+	for i, b := range boards {
+		if b == board {
+			return i
+		}
+	}
+	panic("bench: a board of another kind") // ours
+}
+
+// at reads the step time of a batch off the line; it is never less than in
+// proportion to the smallest batch known.
+func (l line) at(batch, board int) float64 {
+	a := l.batches[0]
+	first := l.seconds[a][board]
+	if len(l.batches) == 1 {
+		return first * float64(batch) / float64(a)
+	}
+	b := l.batches[len(l.batches)-1]
+	slope := (l.seconds[b][board] - first) / float64(b-a)
+	return max(first+slope*float64(batch-a), first*min(1, float64(batch)/float64(a)))
+}
+
+// confirm replays what a survey recommends at the very batch and puts what it
+// finds in its place.
+func (s *Search) confirm(ctx context.Context, f *report.Fit) error {
+	byName := map[string]device.GPU{}
+	for _, gpu := range s.GPUs {
+		byName[simName(gpu)] = gpu
+	}
+	recommended := 0
+	for _, c := range f.Choices {
+		if c.Recommended {
+			recommended++
+		}
+	}
+	done := s.Progress.counting("recommendations", recommended)
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for i := range f.Choices {
+		c := &f.Choices[i]
+		if !c.Recommended {
+			continue
+		}
+		g.Go(func() error {
+			defer done(1)
+			exact, refused, err := s.choice(ctx, byName[c.Device], s.caseOf(c), c.Largest)
+			if err = errors.Join(refused, err); err != nil {
+				return err
+			}
+			exact.Recommended = exact.Fits()
+			*c = exact
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// caseOf is the case of the search that a choice came from.
+func (s *Search) caseOf(c *report.Choice) models.Case {
+	for _, k := range s.Cases {
+		whole, err := s.Model.Complete(k)
+		if err != nil {
+			continue // it was refused
+		}
+		lab := &Lab{model: s.Model, c: whole, allocConf: s.AllocConf}
+		r := lab.report(report.Plan).Case
+		if r.Stage == c.Case.Stage && r.AMP == c.Case.AMP && r.Checkpointing == c.Case.Checkpointing && sameSettings(r.Settings, c.Case.Settings) {
+			return k
+		}
+	}
+	panic("bench: a choice of no case") // ours
+}
+
+func sameSettings(a, b map[string]int64) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for name, v := range a {
+		if b[name] != v {
+			return false
+		}
+	}
+	return true
+}

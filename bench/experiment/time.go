@@ -1,0 +1,184 @@
+package experiment
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/planner/steptime"
+)
+
+// steadyStep is the step of a recording whose work is that of all further
+// ones: the first makes the optimizer's state besides.
+const steadyStep = 1
+
+// Speeds finds the efficiencies of a board; [steptime.Assumed], unless
+// calibration has learned better.
+type Speeds func(gpu device.GPU) (steptime.Efficiency, error)
+
+// StageLab is a training stage: a lab of the case in it and its epochs.
+type StageLab struct {
+	Name   string
+	Epochs float64
+	Lab    *Lab
+	// Other is the same with checkpointing the other way round; nil if nobody
+	// wants to know.
+	Other *Lab
+}
+
+// TimeTable asks how long training takes on boards.
+type TimeTable struct {
+	Stages []StageLab
+	// Batch is the batch size; zero is the largest that fits, board by board.
+	Batch int
+	// Dataset is the number of samples of an epoch; zero is unknown.
+	Dataset int64
+	Speeds  Speeds
+	// Progress is told how many boards are done.
+	Progress Progress
+}
+
+// largestTimed is the largest batch size that a table looks for.
+const largestTimed = 8192
+
+// Run estimates every stage on every board.
+func (t *TimeTable) Run(ctx context.Context, gpus []device.GPU) (*report.Times, error) {
+	first := t.Stages[0].Lab
+	r := first.report(report.Plan, gpus...)
+	var names []string
+	for _, s := range t.Stages {
+		names = append(names, s.Name)
+	}
+	r.Case.Stage = strings.Join(names, ", then ")
+	out := &report.Times{Schema: report.TimesSchema, Case: r.Case, Devices: r.Devices, Dataset: t.Dataset, Rows: []report.TimeRow{}}
+	done := t.Progress.counting("boards", len(gpus))
+	for _, gpu := range gpus {
+		speed, err := t.Speeds(gpu)
+		if err != nil {
+			return nil, err
+		}
+		total, whole := steptime.Estimate{}, t.Dataset > 0
+		for _, stage := range t.Stages {
+			row, err := t.row(ctx, gpu, stage, speed)
+			if err != nil {
+				return nil, err
+			}
+			if row.Total != nil {
+				total = total.Plus(steptime.Estimate(*row.Total))
+			} else {
+				whole = false
+			}
+			out.Rows = append(out.Rows, row)
+		}
+		if whole && len(t.Stages) > 1 {
+			all := report.Seconds(total)
+			out.Rows = append(out.Rows, report.TimeRow{Device: simName(gpu), Stage: "all", Total: &all})
+		}
+		done(1)
+	}
+	e, err := t.Speeds(gpus[0])
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range append(e.Share[:], e.Launch) {
+		out.Coefficients = append(out.Coefficients, report.Coefficient(c))
+	}
+	return out, nil
+}
+
+func (t *TimeTable) row(ctx context.Context, gpu device.GPU, stage StageLab, speed steptime.Efficiency) (report.TimeRow, error) {
+	row := report.TimeRow{Device: simName(gpu), Stage: stage.Name, Batch: t.Batch, Epochs: stage.Epochs}
+	var err error
+	if row.Batch == 0 {
+		if row.Batch, err = stage.Lab.largest(ctx, gpu); err != nil || row.Batch == 0 {
+			return row, err
+		}
+	}
+	step, err := stage.Lab.step(ctx, gpu, row.Batch, speed)
+	if err != nil {
+		return row, err
+	}
+	row.Fits, row.Memory = step.fits, step.memory
+	if !step.load.Known() {
+		return row, nil
+	}
+	samples := float64(row.Batch * stage.Lab.c.Accumulate)
+	seconds := report.Seconds(step.time)
+	row.Step, row.Roofline, row.Launches = &seconds, step.load.Roofline(), step.load.Launches
+	row.SamplesPerSecond = samples / seconds.Seconds
+	if t.Dataset > 0 {
+		epoch := step.time.Times(math.Ceil(float64(t.Dataset) / samples))
+		seconds := report.Seconds(epoch)
+		row.Epoch = &seconds
+		if stage.Epochs > 0 {
+			all := report.Seconds(epoch.Times(stage.Epochs))
+			row.Total = &all
+		}
+	}
+	if stage.Other != nil {
+		other, err := stage.Other.step(ctx, gpu, row.Batch, speed)
+		if err != nil {
+			return row, err
+		}
+		with, without := other, step
+		if stage.Lab.c.Checkpointing {
+			with, without = step, other
+		}
+		row.Checkpointing = &report.Checkpointing{
+			Time: with.time.Seconds/without.time.Seconds - 1, Memory: with.memory - without.memory,
+		}
+	}
+	return row, nil
+}
+
+// timedStep is a step of a case on a board.
+type timedStep struct {
+	load   steptime.Load
+	time   steptime.Estimate
+	memory int64 // device bytes
+	fits   bool
+}
+
+func (l *Lab) step(ctx context.Context, gpu device.GPU, batch int, speed steptime.Efficiency) (timedStep, error) {
+	p, err := l.planner(ctx, gpu, []int{batch})
+	if err != nil {
+		return timedStep{}, err
+	}
+	rec, err := l.record(batch, boardOf(gpu))
+	if err != nil {
+		return timedStep{}, err
+	}
+	clear(l.kept)
+	e, err := p.Estimate(batch)
+	if err != nil {
+		return timedStep{}, err
+	}
+	load := steptime.Of(rec.Program, gpu, steadyStep)
+	return timedStep{load, speed.Time(load), e.Device.Value, e.Verdict == planner.Fits}, nil
+}
+
+// largest is the largest batch size whose estimate fits the board even at its
+// upper end; zero if none does.
+func (l *Lab) largest(ctx context.Context, gpu device.GPU) (int, error) {
+	need := func(batch int) (int64, error) {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		p, err := l.planner(ctx, gpu, []int{batch})
+		clear(l.kept)
+		if err != nil {
+			return 0, err
+		}
+		e, err := p.Estimate(batch)
+		return e.Device.High, err
+	}
+	n, err := largestBatch(l.model.Default.Batch, largestTimed, int64(float64(gpu.Memory)*l.conf.MemoryFraction), need)
+	if err != nil {
+		return 0, fmt.Errorf("%s: the largest batch on %s: %w", l.model.Name, gpu.Name, err)
+	}
+	return n, nil
+}

@@ -1,0 +1,142 @@
+package screen
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/vprof/vprof/bench/observe/monitor"
+	"github.com/vprof/vprof/internal/bytesize"
+)
+
+// gutter is the room for the labels of the axis.
+const gutter = 12
+
+// levels are columns lower than a character, by eighths.
+var levels = [...]string{" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"}
+
+// graph is the history of the memory of a board or of a process in so many
+// rows, with the limit and the peak as lines, and that of the load below.
+func (m Model) graph(s monitor.Sample, rows int) []string {
+	columns := max(10, m.width-gutter-1)
+	process := 0
+	if m.alone {
+		process = m.process
+	}
+	trace := m.o.History.Trace(m.board, process, m.step, columns, m.at)
+	limit := m.o.Limit(s.Total)
+	top := max(s.Total, limit, 1)
+	if process != 0 { // one may be small beside the board
+		top = max(slices.Max(trace.Used), 1)
+	}
+	out := []string{m.caption(s, process, time.Duration(columns)*monitor.Steps[m.step])}
+	for row := range rows {
+		label, rule := m.rule(s, process, row, rows, top, limit)
+		out = append(out, fmt.Sprintf("%*s ", gutter-1, label)+m.row(trace.Used, row, rows, top, limit, rule))
+	}
+	return append(out, faint.Render(fmt.Sprintf("%*s ", gutter-1, "load"))+sparkline(trace.Load))
+}
+
+// caption says what the graph shows, and how sure its peak is.
+func (m Model) caption(s monitor.Sample, process int, width time.Duration) string {
+	what, peak := fmt.Sprintf("gpu %d", s.GPU), s.Peak
+	if process != 0 {
+		for _, p := range s.Processes {
+			if p.PID == process {
+				what, peak = fmt.Sprintf("%s on gpu %d", p.Title(), s.GPU), p.Peak
+			}
+		}
+	}
+	parts := []string{fmt.Sprintf("%s %s", bold.Render(what+":"), bold.Render("peak "+bytesize.Format(max(0, peak))))}
+	if s.Gap > 0 {
+		parts = append(parts, "looks up to "+monitor.Apart(time.Duration(s.Gap*float64(time.Second)))+" apart")
+	}
+	if process == 0 && s.Error == "" {
+		parts = append(parts, bytesize.Format(s.Used)+" now")
+	}
+	parts = append(parts, faint.Render("the last "+span(width)))
+	if process == 0 && s.Driver > 0 {
+		parts = append(parts, faint.Render("the driver keeps "+bytesize.Format(s.Driver)+" more"))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// rule is the label of a row, and the line that crosses it where no column
+// does: that of the limit or of the peak.
+func (m Model) rule(s monitor.Sample, process, row, rows int, top, limit int64) (label, rule string) {
+	at := func(v int64) bool { return rowOf(v, rows, top) == row }
+	switch {
+	case limit <= top && at(limit):
+		name := "limit"
+		if !m.o.Alarm {
+			name = bytesize.Format(limit)
+		}
+		return name, bad.Render("┄")
+	case process == 0 && s.Peak > 0 && at(s.Peak):
+		return "peak", faint.Render("·")
+	case row == rows-1:
+		return "0", " "
+	case row == rows/2 && rows > 6:
+		return bytesize.Format(top * int64(rows-row) / int64(rows)), " "
+	}
+	return "", " "
+}
+
+// rowOf is the row, from the top, in which a value's column ends.
+func rowOf(v int64, rows int, top int64) int {
+	return rows - 1 - min(max(0, heightOf(v, rows, top)-1)/8, rows-1)
+}
+
+// row draws a row of the columns, and the rule where there are none.
+func (m Model) row(used []int64, row, rows int, top, limit int64, rule string) string {
+	var out, run strings.Builder // run is of columns of one tone
+	var last tone
+	flush := func() {
+		if run.Len() > 0 {
+			out.WriteString(last.Render(run.String()))
+			run.Reset()
+		}
+	}
+	for _, v := range used {
+		level := min(max(heightOf(v, rows, top)-8*(rows-1-row), 0), 8)
+		switch {
+		case level > 0:
+			if t := toneOf(v, limit); t != last {
+				flush()
+				last = t
+			}
+			run.WriteString(levels[level])
+			continue
+		case v == monitor.None && row == rows-1:
+			flush()
+			out.WriteString(faint.Render("·"))
+		default:
+			flush()
+			out.WriteString(rule)
+		}
+	}
+	flush()
+	return out.String()
+}
+
+// heightOf is how high a value stands, in eighths of rows. What is not zero can
+// be seen.
+func heightOf(v int64, rows int, top int64) int {
+	if v <= 0 {
+		return 0
+	}
+	return max(1, int(float64(v)/float64(top)*float64(rows)*8+0.5))
+}
+
+// sparkline is percentages in a row.
+func sparkline(percent []int64) string {
+	var out strings.Builder
+	for _, v := range percent {
+		if v == monitor.None {
+			v = 0
+		}
+		out.WriteString(levels[min(max(int(v*8+99)/100, 0), 8)])
+	}
+	return calm.Render(out.String())
+}

@@ -1,0 +1,172 @@
+// Package screen shows on a terminal what a monitor saw: every board in a line,
+// and of one of them the history of its memory and the processes that hold it.
+// It only looks at a [monitor.History]; sampling goes on whatever is shown.
+package screen
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/vprof/vprof/bench/observe/monitor"
+)
+
+// Model is the screen, as Bubble Tea wants it.
+type Model struct {
+	o             Options
+	width, height int
+
+	// look and notices are what is shown, as of a time. They stay while paused.
+	look    monitor.Look
+	notices []monitor.Notice
+	at      time.Time
+	paused  bool
+
+	// board is the number of the chosen one among the samples, process the PID
+	// of the chosen one, zero for none, and alone whether the graph is of that.
+	board, process int
+	alone          bool
+	// step is the index in monitor.Steps of the time that a column stands for.
+	step int
+}
+
+// Options are what a screen needs to know.
+type Options struct {
+	History *monitor.History
+	// Interval is the time between two looks.
+	Interval time.Duration
+	// Limit is where the line is drawn on a board with so much memory, and
+	// Alarm whether somebody set it.
+	Limit func(total int64) int64
+	Alarm bool
+	Now   func() time.Time
+}
+
+// New makes a screen.
+func New(o Options) Model {
+	m := Model{o: o, width: 80, height: 24, step: finest(o.Interval)}
+	m.refresh()
+	return m
+}
+
+// finest is the shortest step that no look falls between.
+func finest(interval time.Duration) int {
+	for i, step := range monitor.Steps {
+		if step >= interval {
+			return i
+		}
+	}
+	return len(monitor.Steps) - 1
+}
+
+// Tick is the message that brings the picture up to date.
+type Tick time.Time
+
+// next waits for the next picture. Drawing one takes longer than many looks, so
+// there are at most two in a second.
+func (m Model) next() tea.Cmd {
+	return tea.Tick(max(500*time.Millisecond, min(m.o.Interval, time.Second)), func(t time.Time) tea.Msg { return Tick(t) })
+}
+
+// Init implements [tea.Model].
+func (m Model) Init() tea.Cmd { return m.next() }
+
+// Update implements [tea.Model].
+func (m Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	switch msg := msg.(type) {
+	case Tick:
+		if !m.paused {
+			m.refresh()
+		}
+		return m, m.next()
+	case tea.WindowSizeMsg:
+		m.width, m.height = msg.Width, msg.Height
+	case tea.KeyPressMsg:
+		return m.press(msg.String())
+	}
+	return m, nil
+}
+
+// press does what a key says.
+func (m Model) press(key string) (tea.Model, tea.Cmd) {
+	switch key {
+	case "q", "ctrl+c":
+		return m, tea.Quit
+	case "p", "space":
+		m.paused = !m.paused
+		if !m.paused {
+			m.refresh()
+		}
+	case "left", "h":
+		m.choose(m.board - 1)
+	case "right", "l", "tab":
+		m.choose(m.board + 1)
+	case "up", "k":
+		m.point(-1)
+	case "down", "j":
+		m.point(1)
+	case "enter":
+		m.alone = m.process != 0
+	case "esc":
+		m.alone, m.process = false, 0
+	case "+", "=":
+		m.step = max(finest(m.o.Interval), m.step-1)
+	case "-":
+		m.step = min(len(monitor.Steps)-1, m.step+1)
+	}
+	return m, nil
+}
+
+// refresh takes over the newest look.
+func (m *Model) refresh() {
+	m.at = m.o.Now()
+	m.look, m.notices = m.o.History.Latest()
+	m.choose(m.board)
+}
+
+// choose shows another board, around at the ends. A chosen process that is not
+// there any more is forgotten.
+func (m *Model) choose(board int) {
+	n := len(m.look.Samples)
+	if n == 0 {
+		return
+	}
+	m.board = (board + n) % n
+	if m.pointed() < 0 {
+		m.process, m.alone = 0, false
+	}
+}
+
+// processes are those of the chosen board, the one with most memory first.
+func (m Model) processes() []monitor.Process {
+	if m.board >= len(m.look.Samples) {
+		return nil
+	}
+	all := slices.Clone(m.look.Samples[m.board].Processes)
+	slices.SortStableFunc(all, func(a, b monitor.Process) int { return cmp.Compare(b.Used, a.Used) })
+	return all
+}
+
+// pointed is the place of the chosen process, -1 without one.
+func (m Model) pointed() int {
+	return slices.IndexFunc(m.processes(), func(p monitor.Process) bool { return p.PID == m.process })
+}
+
+// point moves the choice of a process. From none, down goes to the first and up
+// to the last.
+func (m *Model) point(by int) {
+	all := m.processes()
+	if len(all) == 0 {
+		return
+	}
+	at := m.pointed()
+	switch {
+	case at < 0 && by < 0:
+		at = len(all) - 1
+	default:
+		at = min(max(at+by, 0), len(all)-1)
+	}
+	m.process = all[at].PID
+}

@@ -1,0 +1,177 @@
+package screen
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"charm.land/lipgloss/v2"
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/vprof/vprof/bench/observe/monitor"
+	"github.com/vprof/vprof/internal/bytesize"
+)
+
+// The colors are the terminal's own sixteen, so that they suit its background.
+var (
+	bold   = lipgloss.NewStyle().Bold(true)
+	faint  = lipgloss.NewStyle().Faint(true)
+	chosen = lipgloss.NewStyle().Reverse(true)
+	calm   = lipgloss.NewStyle().Foreground(lipgloss.Cyan)
+)
+
+// A tone is a color that says how full something is. The figure stands beside it.
+type tone int
+
+const (
+	good tone = iota
+	tight
+	bad
+)
+
+var tones = [...]lipgloss.Style{
+	good:  lipgloss.NewStyle().Foreground(lipgloss.Green),
+	tight: lipgloss.NewStyle().Foreground(lipgloss.Yellow),
+	bad:   lipgloss.NewStyle().Foreground(lipgloss.Red),
+}
+
+// toneOf is the tone of bytes below a limit.
+func toneOf(bytes, limit int64) tone {
+	switch {
+	case bytes > limit:
+		return bad
+	case float64(bytes) > 0.9*float64(limit):
+		return tight
+	}
+	return good
+}
+
+// Render colors a text.
+func (t tone) Render(text string) string { return tones[t].Render(text) }
+
+// help is the last line.
+const help = "q quit  p pause  ←→ board  ↑↓ process  enter its history  esc back  +- time"
+
+// View implements [tea.Model].
+func (m Model) View() tea.View {
+	lines := []string{m.title()}
+	for i := range m.look.Samples {
+		lines = append(lines, m.boardLine(i))
+	}
+	notices := m.notices[max(0, len(m.notices)-3):]
+	if m.board < len(m.look.Samples) {
+		s := m.look.Samples[m.board]
+		table := m.table(s)
+		// What is left is the graph's; a blank line, its caption, the load and
+		// the help are not.
+		rows := m.height - len(lines) - len(table) - len(notices) - 4
+		lines = append(lines, "")
+		lines = append(lines, m.graph(s, max(3, rows))...)
+		lines = append(lines, table...)
+	}
+	for _, n := range notices {
+		lines = append(lines, tight.Render(n.Time.Local().Format("15:04:05 ")+n.Text))
+	}
+	for len(lines) < m.height-1 {
+		lines = append(lines, "")
+	}
+	lines = append(lines[:max(0, min(len(lines), m.height-1))], faint.Render(help))
+	for i, line := range lines {
+		lines[i] = ansi.Truncate(line, m.width, "…")
+	}
+	v := tea.NewView(strings.Join(lines, "\n"))
+	v.AltScreen, v.WindowTitle = true, "vprof monitor"
+	return v
+}
+
+func (m Model) title() string {
+	state := fmt.Sprintf("a look every %v", m.o.Interval)
+	if m.paused {
+		state = bold.Render("PAUSED") + ", sampling goes on"
+	}
+	return bold.Render("vprof monitor") + "  " + m.at.Local().Format("2006-01-02 15:04:05") + "  " + state
+}
+
+// boardLine is a board in a line.
+func (m Model) boardLine(i int) string {
+	s := m.look.Samples[i]
+	name := fmt.Sprintf("%d %s", s.GPU, strings.TrimPrefix(s.Name, "NVIDIA "))
+	name = fmt.Sprintf(" %-*s ", m.nameWidth(), name)
+	if i == m.board && len(m.look.Samples) > 1 {
+		name = chosen.Render(name)
+	}
+	if s.Error != "" {
+		return name + bad.Render("lost: "+s.Error)
+	}
+	parts := []string{
+		name + toneOf(s.Used, m.o.Limit(s.Total)).Render(gauge(s.Share(), max(6, min(20, m.width-80)))) + "│",
+		fmt.Sprintf("%3.0f %%", 100*s.Share()),
+	}
+	if s.GPUPercent != nil {
+		parts = append(parts, fmt.Sprintf("load %3d %%", *s.GPUPercent))
+	}
+	if s.Celsius != nil {
+		parts = append(parts, fmt.Sprintf("%3d °C", *s.Celsius))
+	}
+	if s.Watts != nil {
+		parts = append(parts, s.Power())
+	}
+	for _, why := range s.Slowdowns {
+		parts = append(parts, faint.Render(string(why)))
+	}
+	return strings.Join(parts, "  ")
+}
+
+func (m Model) nameWidth() int {
+	w := 0
+	for _, s := range m.look.Samples {
+		w = max(w, len(fmt.Sprintf("%d %s", s.GPU, strings.TrimPrefix(s.Name, "NVIDIA "))))
+	}
+	return w
+}
+
+var eighths = [...]string{"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"}
+
+// gauge is a bar of eighths of cells.
+func gauge(share float64, cells int) string {
+	n := min(int(share*float64(cells)*8+0.5), cells*8)
+	return strings.Repeat("█", n/8) + eighths[n%8] + strings.Repeat(" ", cells-(n+7)/8)
+}
+
+// table lists the processes of a board, with the chosen one in sight.
+func (m Model) table(s monitor.Sample) []string {
+	all := m.processes()
+	if len(all) == 0 {
+		return []string{faint.Render(" no processes that NVML tells of")}
+	}
+	out := []string{faint.Render(fmt.Sprintf(" %8s  %11s  %11s  %5s  %s", "PID", "memory", "peak", "share", "program"))}
+	room := max(1, min(len(all), m.height/3))
+	first := min(max(0, m.pointed()-room+1), len(all)-room)
+	for _, p := range all[first : first+room] {
+		used, peak, share := "unknown", "unknown", "-"
+		if p.Used >= 0 {
+			used, peak, share = bytesize.Format(p.Used), bytesize.Format(p.Peak), fmt.Sprintf("%.0f %%", 100*float64(p.Used)/float64(max(1, s.Total)))
+		}
+		line := fmt.Sprintf(" %8d  %11s  %11s  %5s  %s", p.PID, used, peak, share, p.Name)
+		if p.PID == m.process {
+			line = chosen.Render(line)
+		}
+		out = append(out, line)
+	}
+	if rest := len(all) - room; rest > 0 {
+		out = append(out, faint.Render(fmt.Sprintf(" %d more", rest)))
+	}
+	return out
+}
+
+// span is a time in words: "80 s", "13 min", "10 h".
+func span(d time.Duration) string {
+	switch {
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%.0f s", d.Seconds())
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%.0f min", d.Minutes())
+	}
+	return fmt.Sprintf("%.0f h", d.Hours())
+}

@@ -1,0 +1,104 @@
+package series
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/vprof/vprof/bench/observe/monitor"
+)
+
+// readMonitor reads what vprof monitor --csv writes.
+func readMonitor(data []byte) (*journal, error) {
+	j := &journal{}
+	return j, j.rows(data, func(cell map[string]string) error {
+		if cell["error"] != "" {
+			return nil // the board could not be read
+		}
+		s := monitor.Sample{Name: cell["name"], UUID: cell["uuid"]}
+		var err error
+		if s.Time, err = time.Parse(time.RFC3339Nano, cell["time"]); err != nil {
+			return fmt.Errorf("time: %q is none", cell["time"])
+		}
+		if s.GPU, err = strconv.Atoi(cell["gpu"]); err != nil {
+			return fmt.Errorf("gpu: %q is not a number", cell["gpu"])
+		}
+		for column, to := range map[string]*int64{"total_bytes": &s.Total, "used_bytes": &s.Used, "highest_bytes": &s.Highest} {
+			if *to, err = strconv.ParseInt(cell[column], 10, 64); err != nil && cell[column] != "" || cell["used_bytes"] == "" {
+				return fmt.Errorf("%s: %q is no number of bytes", column, cell[column])
+			}
+		}
+		if cell["watched_bytes"] != "" {
+			watched, err := strconv.ParseInt(cell["watched_bytes"], 10, 64)
+			if err != nil {
+				return fmt.Errorf("watched_bytes: %q is no number of bytes", cell["watched_bytes"])
+			}
+			s.Watched = &watched
+		}
+		return j.add(s)
+	})
+}
+
+// readJSONLines reads what vprof monitor --jsonl writes.
+func readJSONLines(data []byte) (*journal, error) {
+	j := &journal{}
+	for line := range bytes.Lines(data) {
+		j.line++
+		if len(bytes.TrimSpace(line)) == 0 {
+			continue
+		}
+		var s struct {
+			monitor.Sample
+			Used *int64 `json:"used_bytes"` // tells a missing key from none in use
+		}
+		if err := json.Unmarshal(line, &s); err != nil {
+			return j, err
+		}
+		if s.Error != "" {
+			continue
+		}
+		if s.Used == nil {
+			return j, errors.New("used_bytes is missing")
+		}
+		s.Sample.Used = *s.Used
+		if err := j.add(s.Sample); err != nil {
+			return j, err
+		}
+	}
+	return j, nil
+}
+
+// maxBytes is more memory than any board has.
+const maxBytes = 1 << 46
+
+// add adds a sample of the monitor.
+func (j *journal) add(s monitor.Sample) error {
+	for _, bytes := range []int64{s.Total, s.Used, s.Highest} {
+		if bytes < 0 || bytes > maxBytes {
+			return fmt.Errorf("%d bytes are none", bytes)
+		}
+	}
+	b, err := j.board(strconv.Itoa(s.GPU)+s.UUID, strings.TrimSpace(fmt.Sprint(s.GPU, " ", s.Name)), s.Name)
+	if err != nil {
+		return err
+	}
+	b.total = max(b.total, s.Total)
+	m := unknown()
+	m.when, m.used, m.highest = s.Time, float64(s.Used), float64(s.Highest)
+	if s.Watched != nil {
+		m.watched = min(float64(*s.Watched), m.used)
+	} else {
+		m.processes, m.names = map[int]float64{}, map[int]string{}
+		for _, p := range s.Processes {
+			if p.Used >= 0 && p.Used <= maxBytes {
+				m.processes[p.PID], m.names[p.PID] = min(float64(p.Used), m.used), p.Name
+			}
+		}
+	}
+	b.moments = append(b.moments, m)
+	return nil
+}

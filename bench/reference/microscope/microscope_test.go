@@ -1,0 +1,116 @@
+package microscope_test
+
+import (
+	"compress/gzip"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/bench/reference/eventlist"
+	"github.com/vprof/vprof/bench/reference/microscope"
+	"github.com/vprof/vprof/internal/sample"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/all"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+var (
+	update = flag.Bool("update", false, "rewrite golden files")
+	only   = flag.String("lists", "", "look at the lists whose name contains this")
+	show   = flag.Int("show", 5, "print this many differences of each list")
+)
+
+// listName is CASE-bBATCH-AMP-CHECKPOINTING-STAGE-GPU.
+var listName = regexp.MustCompile(`^(.+)-b(\d+)-(none|fp16|bf16)-(plain|ckpt)-([a-z0-9]+)-(rtx-5060-ti)$`)
+
+func caseOf(t *testing.T, name string) (models.Case, device.GPU) {
+	m := listName.FindStringSubmatch(name)
+	require.NotNil(t, m, name)
+	batch, err := strconv.Atoi(m[2])
+	require.NoError(t, err)
+	c := models.Case{Model: m[1], Batch: batch, AMP: m[3], Checkpointing: m[4] == "ckpt", Stage: m[5]}
+	if c.AMP == "none" {
+		c.AMP = ""
+	}
+	if c.Stage == "default" {
+		c.Stage = ""
+	}
+	gpu, err := device.Lookup(m[6])
+	require.NoError(t, err)
+	return c, gpu
+}
+
+func board(g device.GPU) trace.Board {
+	return trace.Board{Name: g.Name, Capability: int(g.Capability), SMs: g.SMs, ThreadsPerSM: g.ThreadsPerSM, Memory: g.Memory}
+}
+
+func readList(t *testing.T, path string) []eventlist.Event {
+	f, err := os.Open(path)
+	require.NoError(t, err)
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	require.NoError(t, err)
+	events, err := eventlist.Read(z)
+	require.NoError(t, err)
+	return events
+}
+
+func ours(t *testing.T, p *program.Program) []eventlist.Event {
+	var b strings.Builder
+	require.NoError(t, eventlist.Write(&b, p))
+	events, err := eventlist.Read(strings.NewReader(b.String()))
+	require.NoError(t, err)
+	return events
+}
+
+// TestRecordedStepsAreThoseOfPyTorch compares every recorded list of real
+// PyTorch with what the recorder makes of the same case. A list of a model
+// that is not there yet shows as such in the table.
+func TestRecordedStepsAreThoseOfPyTorch(t *testing.T) {
+	paths, err := filepath.Glob("testdata/*.txt.gz")
+	require.NoError(t, err)
+	require.NotEmpty(t, paths)
+	registry := all.Models()
+	var table strings.Builder
+	for _, path := range sample.Of(paths) {
+		name := strings.TrimSuffix(filepath.Base(path), ".txt.gz")
+		if !strings.Contains(name, *only) {
+			continue
+		}
+		c, gpu := caseOf(t, name)
+		if _, err := registry.Lookup(c.Model); err != nil {
+			fmt.Fprintf(&table, "%-60s no such model yet\n", name)
+			continue
+		}
+		r, err := registry.Record(c, board(gpu), models.Options{})
+		require.NoError(t, err, name)
+		require.NoError(t, r.Program.Validate(), name)
+		result, err := microscope.Compare(readList(t, path), ours(t, r.Program))
+		require.NoError(t, err, name)
+		var report strings.Builder
+		result.Print(&report, *show)
+		t.Logf("%s\n%s", name, report.String())
+		fmt.Fprintf(&table, "%-60s allocations %6.2f %%  events %6.2f %%  peak %+.3f %%\n", name,
+			100*result.Allocations.Share(), 100*result.Events.Share(),
+			100*(float64(result.PeakOurs)/float64(result.PeakReference)-1))
+	}
+	if *only != "" || testing.Short() {
+		return
+	}
+	const golden = "testdata/microscope.golden"
+	if *update {
+		require.NoError(t, os.WriteFile(golden, []byte(table.String()), 0o644))
+	}
+	want, err := os.ReadFile(golden)
+	require.NoError(t, err)
+	require.Equal(t, string(want), table.String(), "the table changed; run with -update if that is right")
+}

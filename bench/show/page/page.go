@@ -1,0 +1,229 @@
+// Package page writes runs as one HTML file that needs nothing else: no
+// network, no fonts, no scripts from elsewhere. It computes no memory; it
+// shows reports, a profile of one step, and references.
+//
+// Charts over batch sizes are SVG and show without scripts; the timeline, the
+// flame view and the allocator map are drawn by page.js from the data in the
+// page.
+package page
+
+import (
+	_ "embed" // the parts of the page
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html/template"
+	"io"
+	"strings"
+
+	"github.com/vprof/vprof/bench/reference"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/bench/show/profile"
+	"github.com/vprof/vprof/internal/bytesize"
+)
+
+// Page is what a page shows.
+type Page struct {
+	// Runs are of one case and have points. Several may be of several devices.
+	Runs []*report.Report
+	// Step is a step of the case; nil shows none, and NoStep says why.
+	Step   *profile.Profile
+	NoStep string
+	// References are records of the case from PyTorch.
+	References []reference.Record
+}
+
+// ErrEmpty says that there is nothing to show.
+var ErrEmpty = errors.New("the runs have no batch size in them")
+
+// A MixedError says that runs are not of one case.
+type MixedError struct{ One, Other report.Case }
+
+func (e *MixedError) Error() string {
+	return fmt.Sprintf("a page shows one case; these are two: %v, and %v", e.One, e.Other)
+}
+
+// Check finds runs that no page can show: [ErrEmpty] or a [*MixedError].
+func (p *Page) Check() error {
+	points := 0
+	for _, r := range p.Runs {
+		points += len(r.Points)
+		if !r.Case.Same(p.Runs[0].Case) {
+			return &MixedError{p.Runs[0].Case, r.Case}
+		}
+	}
+	if points == 0 {
+		return ErrEmpty
+	}
+	return nil
+}
+
+//go:embed page.html.tmpl
+var markup string
+
+//go:embed page.css
+var style string
+
+//go:embed page.js
+var script string
+
+// Write writes the page. The error is that of Check or of w.
+func (p *Page) Write(w io.Writer) error {
+	if err := p.Check(); err != nil {
+		return err
+	}
+	t, err := template.New("page").Funcs(template.FuncMap{
+		"bytes":   bytesize.Format,
+		"percent": func(x float64) string { return fmt.Sprintf("%.2f%%", 100*x) },
+	}).Parse(markup)
+	if err != nil {
+		panic(err) // the template is ours
+	}
+	v, err := p.view()
+	if err != nil {
+		return err
+	}
+	return t.Execute(w, v)
+}
+
+// view is what the template shows.
+type view struct {
+	Title, Verdict string
+	// Good, Bad tell the verdict's color.
+	Good, Bad bool
+	Case      report.Case
+	Facts     []fact
+	Style     template.CSS
+	Script    template.JS
+
+	Peaks      []peakChart
+	Breakdowns []breakdown
+	Legend     []part
+	Times      []times
+	Sheets     []report.Sheet
+
+	Step   *step
+	NoStep string
+	Runs   []provenance
+}
+
+// fact is a name and a value of the summary.
+type fact struct{ Name, Value string }
+
+// provenance says where a run comes from.
+type provenance struct {
+	Tool, Commit, Started string
+	Kind                  report.Kind
+	Devices               []report.Device
+	Coefficients          []report.Coefficient
+	Warnings              []report.Warning
+	Case                  string
+}
+
+func (p *Page) view() (*view, error) {
+	first := p.Runs[0]
+	v := &view{
+		Title: first.Case.String(), Case: first.Case, NoStep: p.NoStep,
+		Style: template.CSS(style), Script: template.JS(script), //nolint:gosec // both are ours
+		Facts: p.facts(),
+	}
+	v.Verdict, v.Good, v.Bad = p.verdict()
+	for _, s := range p.series() {
+		v.Peaks = append(v.Peaks, p.peakChart(s))
+		v.Breakdowns = append(v.Breakdowns, breakdownOf(s))
+	}
+	for _, s := range p.series() {
+		if t := timesOf(s, p.Runs[0].Case.BatchUnit); len(t.Rows) > 0 {
+			v.Times = append(v.Times, t)
+		}
+	}
+	v.Legend = legend(v.Breakdowns)
+	for _, r := range p.Runs {
+		v.Sheets = append(v.Sheets, r.Sheets()...)
+		text, err := json.MarshalIndent(r.Case, "", "  ")
+		if err != nil {
+			return nil, err
+		}
+		v.Runs = append(v.Runs, provenance{
+			strings.TrimSpace("vprof " + r.Tool.Version), r.Tool.Commit, r.Started.UTC().Format("2006-01-02 15:04:05 UTC"),
+			r.Kind, r.Devices, r.Coefficients, r.Warnings, string(text),
+		})
+	}
+	if p.Step != nil {
+		v.Step = stepOf(p.Step)
+		v.Step.Note = p.differs()
+		if len(v.Peaks) > 1 {
+			v.Step.On = p.Step.GPU.Product
+		}
+	}
+	return v, nil
+}
+
+// differs says that the step is not that of the runs: a vprof of another version
+// recorded them. It is empty if the step is the same, or of no run.
+func (p *Page) differs() string {
+	for _, r := range p.Runs {
+		for _, point := range r.Points {
+			d, _ := r.Find(point.Device)
+			u := point.Run
+			if u == nil || point.Batch != p.Step.Batch || d.GPU != p.Step.GPU.Name || u.Fits != (p.Step.Run.OOM == nil) {
+				continue
+			}
+			if now := p.Step.Run.Max.Allocated; now != u.Allocated {
+				return fmt.Sprintf("This vprof records another step than the one of the run did: it peaks at %s, the run at %s.", bytesize.Format(now), bytesize.Format(u.Allocated))
+			}
+		}
+	}
+	return ""
+}
+
+// facts are the numbers of the case.
+func (p *Page) facts() []fact {
+	r := p.Runs[0]
+	facts := []fact{{"Model", r.Case.Model}}
+	if r.Case.Task != "" {
+		facts = append(facts, fact{"Task", r.Case.Task})
+	}
+	facts = append(facts, fact{"Stage", r.Case.Stage}, fact{"Precision", map[bool]string{true: "fp32", false: r.Case.AMP + " autocast"}[r.Case.AMP == "none"]})
+	if r.Parameters.Total > 0 {
+		facts = append(facts, fact{"Parameters", fmt.Sprintf("%s, %s trainable", count(r.Parameters.Total), count(r.Parameters.Trainable))})
+	}
+	if r.Case.Weights != "" {
+		facts = append(facts, fact{"Weights", r.Case.Weights})
+	}
+	if r.Case.Checkpointing {
+		facts = append(facts, fact{"Checkpointing", "on"})
+	}
+	if r.Case.Accumulate > 1 {
+		facts = append(facts, fact{"Accumulation", fmt.Sprintf("%d micro-batches a step", r.Case.Accumulate)})
+	}
+	if r.Case.Dataset > 0 {
+		facts = append(facts, fact{"Data on the GPU", bytesize.Format(r.Case.Dataset)})
+		if note := r.StreamingNote(); note != "" {
+			facts = append(facts, fact{"If streamed", strings.TrimPrefix(note, "streamed: ")})
+		}
+	}
+	if r.Case.Optimizer != "" {
+		facts = append(facts, fact{"Optimizer", r.Case.Optimizer})
+	}
+	if r.Case.LoRA != "" {
+		facts = append(facts, fact{"LoRA", r.Case.LoRA})
+	}
+	if r.Case.AllocConf != "" {
+		facts = append(facts, fact{"Allocator", r.Case.AllocConf})
+	}
+	return facts
+}
+
+// count shows a number of elements: "5.02 M".
+func count(n int64) string {
+	switch {
+	case n >= 1e9:
+		return fmt.Sprintf("%.2f billion", float64(n)/1e9)
+	case n >= 1e6:
+		return fmt.Sprintf("%.2f million", float64(n)/1e6)
+	case n >= 1e4:
+		return fmt.Sprintf("%.1f thousand", float64(n)/1e3)
+	}
+	return fmt.Sprint(n)
+}

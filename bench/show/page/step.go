@@ -1,0 +1,284 @@
+package page
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/vprof/vprof/bench/show/profile"
+	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/profiler/allocator"
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// step is a step as the page shows it.
+type step struct {
+	Batch, Step int
+	// On is the board, if the page shows several.
+	On  string
+	OOM string
+	// Note says that the step is not quite that of the runs.
+	Note    string
+	Peak    string
+	Phase   string
+	Largest []tensor
+	Rest    string
+	Heap    heapSums
+	Data    stepData
+}
+
+// tensor is a row of the table of the largest.
+type tensor struct {
+	Bytes                  int64
+	Class, Key, Op, Module string
+	Share                  float64
+}
+
+// heapSums are what the reserved memory at the peak consists of.
+type heapSums struct {
+	Reserved, Tensors, Rounding, Holes, LargestHole int64
+	Segments, Blocks                                int
+}
+
+// stepData is what page.js draws. Lists of numbers stand side by side, an
+// entry for each event or buffer, since objects would take far more room.
+type stepData struct {
+	Classes []string `json:"classes"`
+	// Start are the allocated bytes by class before the first event.
+	Start []int64 `json:"start"`
+	// Events are numbers of buffers: b where it is allocated, -1-b where freed.
+	Events []int `json:"events"`
+	// Reserved has pairs: from this event on, so many bytes.
+	Reserved [][2]int64 `json:"reserved"`
+	// Bytes, Class and Site are those of buffers.
+	Bytes []int64 `json:"bytes"`
+	Class []int   `json:"class"`
+	Site  []int   `json:"site"`
+	// Sites are operator and module.
+	Sites  [][2]string `json:"sites"`
+	Phases []phaseData `json:"phases"`
+	// Peak is the event with the most allocated bytes.
+	Peak  int        `json:"peak"`
+	Limit int64      `json:"limit"`
+	Flame *flameNode `json:"flame"`
+	// Segments are lists of blocks: size, class (-1 for a hole), site.
+	Segments [][][3]int64 `json:"segments"`
+}
+
+type phaseData struct {
+	Name string `json:"name"`
+	From int    `json:"from"`
+	To   int    `json:"to"`
+}
+
+// flameNode is a model, module or operator with the bytes in it at the peak.
+type flameNode struct {
+	Name  string       `json:"n"`
+	Bytes int64        `json:"b"`
+	Class int          `json:"c"`
+	Kids  []*flameNode `json:"k,omitempty"`
+
+	classes program.Breakdown
+	index   map[string]*flameNode
+}
+
+// largest is how many tensors the table shows.
+const largest = 20
+
+func stepOf(p *profile.Profile) *step {
+	number, from, to := p.PeakStep()
+	s := &step{Batch: p.Batch, Step: number, Peak: bytesize.Format(p.Run.Peak.Usage.Allocated), Phase: p.Run.Peak.Phase.Name}
+	if p.Run.OOM != nil {
+		s.OOM = fmt.Sprintf("%s asked for %s and did not get it", profile.Operator(p.Run.OOM.Site), bytesize.Format(p.Run.OOM.Requested))
+	}
+	total := p.Run.Peak.Usage.Allocated
+	for _, h := range p.Run.Peak.Largest(largest) {
+		site := p.Site(h.Buffer)
+		s.Largest = append(s.Largest, tensor{h.Allocated, h.Class.String(), key(h.Class.String()), profile.Operator(site), site.Module, float64(h.Allocated) / float64(max(1, total))})
+	}
+	if more := len(p.Run.Peak.Live) - len(s.Largest); more > 0 {
+		var rest int64
+		for _, h := range p.Run.Peak.Largest(len(p.Run.Peak.Live))[len(s.Largest):] {
+			rest += h.Allocated
+		}
+		s.Rest = fmt.Sprintf("and %d smaller ones with %s together", more, bytesize.Format(rest))
+	}
+	s.Data = timeline(p, from, to)
+	s.Data.Flame = flame(p)
+	s.Data.Segments, s.Heap = heapMap(p, &s.Data)
+	return s
+}
+
+// sites numbers sites as the page's data refers to them.
+type sites struct {
+	data  *stepData
+	index map[[2]string]int
+}
+
+func (s *sites) of(p *profile.Profile, buffer uint32) int {
+	site := p.Site(buffer)
+	key := [2]string{profile.Operator(site), site.Module}
+	i, seen := s.index[key]
+	if !seen {
+		i = len(s.data.Sites)
+		s.index[key] = i
+		s.data.Sites = append(s.data.Sites, key)
+	}
+	return i
+}
+
+// timeline fills in the events of the instructions from up to to.
+func timeline(p *profile.Profile, from, to int) stepData {
+	d := stepData{Start: make([]int64, program.NumClasses), Limit: p.GPU.Memory - p.GPU.Context, Reserved: [][2]int64{}}
+	for c := range program.NumClasses {
+		d.Classes = append(d.Classes, program.Class(c).String())
+	}
+	known := map[uint32]int{}
+	numbered := sites{&d, map[[2]string]int{}}
+	at := map[int]int{} // instruction to event
+	var before, reserved int64
+	sizes := map[uint32]int64{}
+	for i, classes := range p.ByClass() {
+		point := p.Run.Timeline[i]
+		in := p.Program.Instructions[point.Instruction]
+		delta := point.Usage.Allocated - before
+		before = point.Usage.Allocated
+		if in.Kind == program.Alloc {
+			sizes[in.Arg] = delta
+		}
+		switch {
+		case point.Instruction < from:
+			copy(d.Start, classes[:])
+			continue
+		case point.Instruction >= to || in.Kind != program.Alloc && in.Kind != program.Free:
+			continue
+		}
+		b, seen := known[in.Arg]
+		if !seen {
+			b = len(d.Bytes)
+			known[in.Arg] = b
+			d.Bytes = append(d.Bytes, sizes[in.Arg])
+			d.Class = append(d.Class, int(p.Program.Buffers[in.Arg].Class))
+			d.Site = append(d.Site, numbered.of(p, in.Arg))
+		}
+		at[point.Instruction] = len(d.Events)
+		if point.Usage.Reserved != reserved {
+			reserved = point.Usage.Reserved
+			d.Reserved = append(d.Reserved, [2]int64{int64(len(d.Events)), reserved})
+		}
+		if in.Kind == program.Free {
+			b = -1 - b
+		}
+		d.Events = append(d.Events, b)
+	}
+	d.Peak = at[p.Run.Peak.Instruction]
+	d.Phases = phases(p, from, to)
+	return d
+}
+
+// phases are those within the instructions, in numbers of events.
+func phases(p *profile.Profile, from, to int) []phaseData {
+	event := func(instruction int) int {
+		n := 0
+		for _, in := range p.Program.Instructions[from:instruction] {
+			if in.Kind == program.Alloc || in.Kind == program.Free {
+				n++
+			}
+		}
+		return n
+	}
+	var out []phaseData
+	for _, s := range p.Spans() {
+		if s.From >= from && s.To <= to {
+			if d := (phaseData{s.Name, event(s.From), event(s.To)}); d.To > d.From {
+				out = append(out, d)
+			}
+		}
+	}
+	return out
+}
+
+// flame adds up the live buffers at the peak by modules.
+func flame(p *profile.Profile) *flameNode {
+	root := &flameNode{Name: p.Case.Model}
+	for _, h := range p.Run.Peak.Live {
+		node := root
+		stack := p.Stack(h.Buffer)
+		node.add(h.Class, h.Allocated)
+		prefix := 0
+		for i, frame := range stack[1:] {
+			name := frame
+			if site := p.Site(h.Buffer); site.Module != "" && i < len(stack)-2 {
+				name = frame[prefix:]
+				prefix = len(frame) + 1
+			}
+			node = node.kid(name)
+			node.add(h.Class, h.Allocated)
+		}
+	}
+	root.sort()
+	return root
+}
+
+func (n *flameNode) add(c program.Class, bytes int64) {
+	n.Bytes += bytes
+	n.classes[c] += bytes
+}
+
+func (n *flameNode) kid(name string) *flameNode {
+	if k := n.index[name]; k != nil {
+		return k
+	}
+	k := &flameNode{Name: name}
+	if n.index == nil {
+		n.index = map[string]*flameNode{}
+	}
+	n.index[name] = k
+	n.Kids = append(n.Kids, k)
+	return k
+}
+
+// sort puts the largest first and finds the class with most bytes in each node.
+func (n *flameNode) sort() {
+	for c, bytes := range n.classes {
+		if bytes > n.classes[n.Class] {
+			n.Class = c
+		}
+	}
+	slices.SortStableFunc(n.Kids, func(a, b *flameNode) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	for _, k := range n.Kids {
+		k.sort()
+	}
+}
+
+// heapMap lists the segments at the peak, the largest first.
+func heapMap(p *profile.Profile, d *stepData) ([][][3]int64, heapSums) {
+	numbered := sites{d, map[[2]string]int{}}
+	for i, s := range d.Sites {
+		numbered.index[s] = i
+	}
+	var sums heapSums
+	segments := [][][3]int64{}
+	layout := slices.Clone(p.AtPeak.Segments)
+	slices.SortStableFunc(layout, func(a, b allocator.SegmentInfo) int { return cmp.Compare(b.Size, a.Size) })
+	for _, g := range layout {
+		sums.Segments++
+		sums.Reserved += g.Size
+		var blocks [][3]int64
+		for _, b := range g.Blocks {
+			buffer, held := p.AtPeak.Buffers[b.Address]
+			if !held || b.State == allocator.Free {
+				sums.Holes += b.Size
+				sums.LargestHole = max(sums.LargestHole, b.Size)
+				blocks = append(blocks, [3]int64{b.Size, -1, 0})
+				continue
+			}
+			sums.Blocks++
+			sums.Tensors += b.Requested
+			sums.Rounding += b.Size - b.Requested
+			blocks = append(blocks, [3]int64{b.Size, int64(p.Program.Buffers[buffer].Class), int64(numbered.of(p, buffer))})
+		}
+		segments = append(segments, blocks)
+	}
+	return segments, sums
+}
