@@ -1,0 +1,334 @@
+package aten
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// Value is an argument or a result. It is one of
+//
+//	nil                 None, and Tensor? that is absent
+//	*trace.Tensor       Tensor
+//	[]*trace.Tensor     Tensor[], Tensor?[] (nil where there is none)
+//	int64               int, SymInt once it is known
+//	float64, bool       float, bool
+//	[]int64, []float64, []bool
+//	string              str
+//	trace.DType         ScalarType
+//	MemoryFormat
+//
+// A Scalar is an int64, a float64 or a bool. Layouts and devices, of which a
+// recording has one each, are given as nil or any string.
+type Value any
+
+// MemoryFormat is how the dimensions of a tensor are ordered in memory.
+type MemoryFormat string
+
+// The memory formats; ChannelsLast stands for that of images and of volumes.
+const (
+	ContiguousFormat MemoryFormat = "contiguous"
+	PreserveFormat   MemoryFormat = "preserve"
+	ChannelsLast     MemoryFormat = "channels_last"
+)
+
+// Arg is an argument of a call by name.
+type Arg struct {
+	Name  string
+	Value Value
+}
+
+// Args are the arguments of one call, in the order of the schema.
+type Args struct {
+	op     *Operator
+	tape   *trace.Tape
+	values []Value
+	given  []bool
+}
+
+// Bind arranges the arguments of a call. Those that are not given have their
+// defaults. A name that the schema lacks, a missing argument and a value of the
+// wrong type are errors.
+func (o *Operator) Bind(given ...Arg) (Args, error) {
+	a := Args{op: o, values: make([]Value, len(o.Arguments)), given: make([]bool, len(o.Arguments))}
+	for _, g := range given {
+		i := o.index(g.Name)
+		if i < 0 {
+			return Args{}, fmt.Errorf("%s has no argument %q", o, g.Name)
+		}
+		v, err := convert(g.Value, o.Arguments[i].Type)
+		if err != nil {
+			return Args{}, fmt.Errorf("%s: argument %q: %w", o, g.Name, err)
+		}
+		a.values[i], a.given[i] = v, true
+	}
+	for i, p := range o.Arguments {
+		switch {
+		case a.given[i]:
+		case p.HasDefault:
+			a.values[i] = defaultValue(p)
+		default:
+			return Args{}, fmt.Errorf("%s: argument %q is missing", o, p.Name)
+		}
+	}
+	return a, nil
+}
+
+// convert checks a value against a schema type. What PyTorch's own parser
+// widens is widened: an int where a float is due, one number for a list, a
+// number where an operator takes a tensor.
+func convert(v Value, typ string) (Value, error) {
+	optional := strings.HasSuffix(typ, "?")
+	base := strings.TrimSuffix(typ, "?")
+	if v == nil || isNilTensor(v) {
+		if optional || base == "Tensor" {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("None where the schema says %s", typ)
+	}
+	ok := true
+	switch element, list := listOf(base); {
+	case list && (element == "Tensor" || element == "Tensor?"):
+		_, ok = v.([]*trace.Tensor)
+	case list && (element == "int" || element == "SymInt"):
+		if n, one := v.(int64); one {
+			return []int64{n}, nil
+		}
+		_, ok = v.([]int64)
+	case list && element == "float":
+		v, ok = floats(v)
+	case list && element == "bool":
+		_, ok = v.([]bool)
+	case list:
+		return v, nil
+	default:
+		v, ok = convertOne(v, base)
+	}
+	if !ok {
+		return nil, fmt.Errorf("%T where the schema says %s", v, typ)
+	}
+	return v, nil
+}
+
+func isNilTensor(v Value) bool {
+	x, ok := v.(*trace.Tensor)
+	return ok && x == nil
+}
+
+// convertOne is convert for a type that is no list.
+func convertOne(v Value, typ string) (Value, bool) {
+	switch typ {
+	case "Tensor":
+		_, tensor := v.(*trace.Tensor)
+		return v, tensor || isNumber(v)
+	case "int", "SymInt":
+		if b, ok := v.(bool); ok {
+			return map[bool]int64{true: 1}[b], true
+		}
+		_, ok := v.(int64)
+		return v, ok
+	case "float":
+		if n, ok := v.(int64); ok {
+			return float64(n), true
+		}
+		_, ok := v.(float64)
+		return v, ok
+	case "Scalar":
+		return v, isNumber(v)
+	case "bool":
+		_, ok := v.(bool)
+		return v, ok
+	case "str":
+		_, ok := v.(string)
+		return v, ok
+	case "ScalarType":
+		_, ok := v.(trace.DType)
+		return v, ok
+	case "MemoryFormat":
+		_, ok := v.(MemoryFormat)
+		return v, ok
+	default: // Layout, Device, Generator
+		return v, true
+	}
+}
+
+func isNumber(v Value) bool {
+	switch v.(type) {
+	case int64, float64, bool, complex128:
+		return true
+	}
+	return false
+}
+
+func floats(v Value) (Value, bool) {
+	switch x := v.(type) {
+	case []float64:
+		return x, true
+	case []int64:
+		out := make([]float64, len(x))
+		for i, n := range x {
+			out[i] = float64(n)
+		}
+		return out, true
+	case float64:
+		return []float64{x}, true
+	}
+	return v, false
+}
+
+// listOf is the element type of a list type: "int" of "int[2]".
+func listOf(typ string) (element string, list bool) {
+	if !strings.HasSuffix(typ, "]") {
+		return "", false
+	}
+	i := strings.LastIndexByte(typ, '[')
+	if i < 0 {
+		return "", false
+	}
+	return typ[:i], true
+}
+
+// defaultValue is the value of a default text. Those of Layout, Device and
+// reductions are not looked at.
+func defaultValue(p Argument) Value {
+	base := strings.TrimSuffix(p.Type, "?")
+	if p.Default == "None" {
+		return nil
+	}
+	if element, list := listOf(base); list {
+		return defaultList(p.Default, element)
+	}
+	switch base {
+	case "bool":
+		return p.Default == "True"
+	case "str":
+		return p.Default
+	case "MemoryFormat":
+		return MemoryFormat(strings.TrimSuffix(p.Default, "_format"))
+	case "float":
+		x, _ := strconv.ParseFloat(p.Default, 64)
+		return x
+	}
+	if n, err := strconv.ParseInt(p.Default, 10, 64); err == nil {
+		return n
+	}
+	if x, err := strconv.ParseFloat(p.Default, 64); err == nil {
+		return x
+	}
+	switch p.Default {
+	case "True", "False":
+		return p.Default == "True"
+	case "Mean": // at::Reduction::Mean
+		return int64(1)
+	}
+	return nil
+}
+
+func defaultList(text, element string) Value {
+	if element != "int" && element != "SymInt" {
+		return nil
+	}
+	var out []int64
+	for _, field := range strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune("[], ", r) }) {
+		n, _ := strconv.ParseInt(field, 10, 64)
+		out = append(out, n)
+	}
+	return out
+}
+
+// value is the argument of the given name; asking for one that the schema
+// lacks is a mistake of the table.
+func (a *Args) value(name string) Value {
+	i := a.op.index(name)
+	if i < 0 {
+		panic(fmt.Sprintf("aten: %s has no argument %q", a.op, name))
+	}
+	return a.values[i]
+}
+
+// Tape is the recording that the call is made on.
+func (a *Args) Tape() *trace.Tape { return a.tape }
+
+// Tensor is a tensor argument, nil for None or a number.
+func (a *Args) Tensor(name string) *trace.Tensor {
+	x, _ := a.value(name).(*trace.Tensor)
+	return x
+}
+
+// Tensors is a list of tensors.
+func (a *Args) Tensors(name string) []*trace.Tensor {
+	xs, _ := a.value(name).([]*trace.Tensor)
+	return xs
+}
+
+// Int is an integer argument, 0 for None.
+func (a *Args) Int(name string) int64 {
+	n, _ := a.value(name).(int64)
+	return n
+}
+
+// Dim is an argument that names a dimension.
+func (a *Args) Dim(name string) int { return int(a.Int(name)) }
+
+// Ints is a list of integers, nil for None.
+func (a *Args) Ints(name string) []int64 {
+	ns, _ := a.value(name).([]int64)
+	return ns
+}
+
+// Dims is a list of dimensions.
+func (a *Args) Dims(name string) []int {
+	var out []int
+	for _, n := range a.Ints(name) {
+		out = append(out, int(n))
+	}
+	return out
+}
+
+// Float is a number, 0 for None.
+func (a *Args) Float(name string) float64 {
+	switch x := a.value(name).(type) {
+	case float64:
+		return x
+	case int64:
+		return float64(x)
+	}
+	return 0
+}
+
+// Floats is a list of numbers, nil for None.
+func (a *Args) Floats(name string) []float64 {
+	xs, _ := a.value(name).([]float64)
+	return xs
+}
+
+// Bool is a boolean argument, false for None.
+func (a *Args) Bool(name string) bool {
+	b, _ := a.value(name).(bool)
+	return b
+}
+
+// Text is a textual argument, "" for None.
+func (a *Args) Text(name string) string {
+	s, _ := a.value(name).(string)
+	return s
+}
+
+// DType is an element type, def for None.
+func (a *Args) DType(name string, def trace.DType) trace.DType {
+	if d, ok := a.value(name).(trace.DType); ok {
+		return d
+	}
+	return def
+}
+
+// Format is a memory format, "" for None.
+func (a *Args) Format(name string) MemoryFormat {
+	f, _ := a.value(name).(MemoryFormat)
+	return f
+}
+
+// IsNone reports whether an argument is None.
+func (a *Args) IsNone(name string) bool { return a.value(name) == nil }

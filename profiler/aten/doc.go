@@ -1,0 +1,14 @@
+// Package aten is the operator table: it says which call of the recorder an
+// operator of PyTorch is. Operators go by their ATen schemas (name, overload,
+// argument names, types and defaults), the texts PyTorch itself has.
+//
+//	op, ok := aten.Lookup("aten::layer_norm", "")
+//	args, err := op.Bind(aten.Arg{Name: "input", Value: x}, aten.Arg{Name: "normalized_shape", Value: []int64{768}})
+//	out, err := op.Call(tape, args)
+//
+// Arguments that do not matter to memory (eps, the numbers that are added or
+// filled in, interpolation coefficients, cudnn_enable) are accepted and left
+// out on purpose: the recorder's tensors have shapes and no data. For the same
+// reason operators whose results have a size that depends on data (nonzero,
+// masked_select) are not in the table.
+package aten

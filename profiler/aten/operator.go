@@ -1,0 +1,162 @@
+package aten
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// Operator is one overload of an operator that the recorder knows.
+type Operator struct {
+	Schema
+	run body
+}
+
+// body records a call. Results are in the order of the schema's returns.
+type body func(a *Args) []Value
+
+// Call records the operator. What PyTorch would raise, and arguments whose
+// shapes do not go together, come back as errors; the recording is of no use
+// after that.
+func (o *Operator) Call(t *trace.Tape, a Args) (out []Value, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%s: these arguments do not go together: %v", o, r)
+		}
+	}()
+	a.tape = t
+	if err := t.Try(func() { out = o.run(&a) }); err != nil {
+		return nil, fmt.Errorf("%s: %w", o, err)
+	}
+	return out, nil
+}
+
+// family is a part of the table: schemas and their bodies.
+type family map[string]body
+
+// families are in the files named after them.
+var families = []family{pointwise, activations, reductions, shapes, indexing, products, norms, resizing, creation}
+
+// index finds the text of a schema by its qualified name and overload:
+// "aten::add.Tensor". Texts are parsed when first asked for.
+var index = sync.OnceValue(func() map[string]*entry {
+	all := make(map[string]*entry, 512)
+	for _, f := range families {
+		for text, run := range f {
+			name, _, _ := strings.Cut(text, "(")
+			if !strings.Contains(name, "::") {
+				name = "aten::" + name
+			}
+			all[name] = &entry{text: text, run: run}
+		}
+	}
+	return all
+})
+
+type entry struct {
+	text string
+	run  body
+	once sync.Once
+	op   *Operator
+}
+
+func (e *entry) operator() *Operator {
+	e.once.Do(func() {
+		s, err := ParseSchema(e.text)
+		if err != nil {
+			panic("aten: " + err.Error()) // a mistake of the table, found by its test
+		}
+		e.op = &Operator{Schema: *s, run: e.run}
+	})
+	return e.op
+}
+
+// Lookup finds an operator by its qualified name ("aten::add") and overload
+// ("Tensor", or "" for the default one).
+func Lookup(name, overload string) (*Operator, bool) {
+	if overload != "" && overload != "default" {
+		name += "." + overload
+	}
+	e, ok := index()[name]
+	if !ok {
+		return nil, false
+	}
+	return e.operator(), true
+}
+
+// ByTarget finds an operator by the text that exported graphs call it by:
+// "torch.ops.aten.layer_norm.default".
+func ByTarget(target string) (*Operator, bool) {
+	e, ok := index()[nameOf(target)]
+	if !ok {
+		return nil, false
+	}
+	return e.operator(), true
+}
+
+// Known reports whether ByTarget finds the target.
+func Known(target string) bool { return index()[nameOf(target)] != nil }
+
+// nameOf is "aten::add.Tensor" for "torch.ops.aten.add.Tensor".
+func nameOf(target string) string {
+	path, ok := strings.CutPrefix(target, "torch.ops.")
+	if !ok {
+		return ""
+	}
+	namespace, name, ok := strings.Cut(path, ".")
+	if !ok {
+		return ""
+	}
+	return namespace + "::" + strings.TrimSuffix(name, ".default")
+}
+
+// All are the schemas of the table, in no particular order.
+func All() []*Schema {
+	var out []*Schema
+	for _, e := range index() {
+		out = append(out, &e.operator().Schema)
+	}
+	return out
+}
+
+type tensor = trace.Tensor
+
+// one is a body with one result.
+func one(f func(a *Args) *tensor) body {
+	return func(a *Args) []Value { return []Value{f(a)} }
+}
+
+// list is a body whose one result is a list.
+func list(f func(a *Args) []*tensor) body {
+	return func(a *Args) []Value { return []Value{f(a)} }
+}
+
+// pair is a body with two results.
+func pair(f func(a *Args) (x, y *tensor)) body {
+	return func(a *Args) []Value {
+		x, y := f(a)
+		return []Value{x, y}
+	}
+}
+
+// unary is the body of an operator whose result depends on the first argument
+// alone.
+func unary(f func(x *tensor) *tensor) body {
+	return func(a *Args) []Value { return []Value{f(a.first(0))} }
+}
+
+// binary is that of an operator of its first two arguments, which are tensors.
+func binary(f func(x, y *tensor) *tensor) body {
+	return func(a *Args) []Value { return []Value{f(a.first(0), a.first(1))} }
+}
+
+// first is argument i, a tensor.
+func (a *Args) first(i int) *tensor {
+	x, ok := a.values[i].(*tensor)
+	if !ok {
+		panic(fmt.Sprintf("%q is no tensor", a.op.Arguments[i].Name))
+	}
+	return x
+}

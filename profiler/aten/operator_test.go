@@ -1,0 +1,99 @@
+package aten
+
+import (
+	"bufio"
+	"compress/gzip"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/profiler/aten/opvectors"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// published are the schemas of PyTorch 2.11, as its native_functions.yaml has
+// them, by name and overload.
+func published(t testing.TB) map[string]string {
+	f, err := os.Open("testdata/schemas-2.11.txt.gz")
+	require.NoError(t, err)
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	require.NoError(t, err)
+	all := map[string]string{}
+	lines := bufio.NewScanner(z)
+	for lines.Scan() {
+		name, _, _ := strings.Cut(lines.Text(), "(")
+		all["aten::"+name] = lines.Text()
+	}
+	require.NoError(t, lines.Err())
+	return all
+}
+
+func TestSchemasOfTheTableArePyTorchsOwn(t *testing.T) {
+	want := published(t)
+	for name, e := range index() {
+		require.Equal(t, strings.ReplaceAll(want[name], `"`, "'"), e.text)
+		require.Equal(t, name, e.operator().String())
+	}
+}
+
+func TestOperatorsGoByNameAndByTarget(t *testing.T) {
+	byName, ok := Lookup("aten::add", "Tensor")
+	require.True(t, ok)
+	byTarget, ok := ByTarget("torch.ops.aten.add.Tensor")
+	require.True(t, ok)
+	require.Same(t, byName, byTarget)
+	require.True(t, Known("torch.ops.aten.layer_norm.default"))
+	for _, target := range []string{"", "torch.ops.aten", "torch.ops.aten.nonzero.default", "_operator.mul"} {
+		require.False(t, Known(target), target)
+	}
+}
+
+func call(t *testing.T, target string, args func(f *trace.Frame) []Arg) ([]Value, error) {
+	t.Helper()
+	op, ok := ByTarget("torch.ops.aten." + target)
+	require.True(t, ok, target)
+	tape := trace.New(opvectors.Boards["rtx-5060-ti"], trace.Options{Warm: true})
+	f := tape.Frame()
+	a, err := op.Bind(args(f)...)
+	if err != nil {
+		return nil, err
+	}
+	return op.Call(tape, a)
+}
+
+func input(f *trace.Frame, shape ...int64) *trace.Tensor {
+	return f.Let(f.Tape().New("input", program.Batch, trace.F32, shape...))
+}
+
+func TestCallsHaveDefaultsAndSeveralResults(t *testing.T) {
+	out, err := call(t, "topk.default", func(f *trace.Frame) []Arg {
+		return []Arg{{"self", input(f, 3, 50)}, {"k", int64(5)}}
+	})
+	require.NoError(t, err)
+	require.Len(t, out, 2)
+	require.Equal(t, []int64{3, 5}, out[1].(*trace.Tensor).Shape())
+	require.Equal(t, trace.I64, out[1].(*trace.Tensor).DType())
+}
+
+func TestBadCallsAreErrors(t *testing.T) {
+	for _, c := range []struct {
+		target, want string
+		args         func(f *trace.Frame) []Arg
+	}{
+		{"relu.default", `argument "self" is missing`, func(*trace.Frame) []Arg { return nil }},
+		{"relu.default", `has no argument "x"`, func(f *trace.Frame) []Arg { return []Arg{{"x", input(f, 2)}} }},
+		{"view.default", `string where the schema says SymInt[]`, func(f *trace.Frame) []Arg {
+			return []Arg{{"self", input(f, 2)}, {"size", "2"}}
+		}},
+		{"mm.default", "do not go together", func(f *trace.Frame) []Arg {
+			return []Arg{{"self", input(f, 2)}, {"mat2", input(f, 2)}}
+		}},
+	} {
+		_, err := call(t, c.target, c.args)
+		require.ErrorContains(t, err, c.want)
+	}
+}

@@ -1,0 +1,47 @@
+package aten
+
+import "github.com/vprof/vprof/profiler/trace"
+
+// products are matrix products, convolutions and attention.
+var products = family{
+	"mm(Tensor self, Tensor mat2) -> Tensor":                                                         binary((*tensor).MM),
+	"mv(Tensor self, Tensor vec) -> Tensor":                                                          binary((*tensor).MV),
+	"dot(Tensor self, Tensor tensor) -> Tensor":                                                      binary((*tensor).Dot),
+	"outer(Tensor self, Tensor vec2) -> Tensor":                                                      binary((*tensor).Outer),
+	"bmm(Tensor self, Tensor mat2) -> Tensor":                                                        binary((*tensor).BMM),
+	"matmul(Tensor self, Tensor other) -> Tensor":                                                    binary((*tensor).Matmul),
+	"addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor":       one(func(a *Args) *tensor { return a.first(0).AddMM(a.Tensor("mat1"), a.Tensor("mat2")) }),
+	"baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor": one(func(a *Args) *tensor { return a.first(0).BAddBMM(a.Tensor("batch1"), a.Tensor("batch2")) }),
+	"linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor":                               one(func(a *Args) *tensor { return a.first(0).Linear(a.Tensor("weight"), a.Tensor("bias")) }),
+	"einsum(str equation, Tensor[] tensors, *, int[]? path=None) -> Tensor":                          one(func(a *Args) *tensor { return trace.Einsum(a.Text("equation"), a.Tensors("tensors")...) }),
+	"scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float dropout_p=0.0, bool is_causal=False, *, float? scale=None, bool enable_gqa=False) -> Tensor": one(func(a *Args) *tensor {
+		return a.first(0).ScaledDotProductAttention(a.Tensor("key"), a.Tensor("value"), trace.AttentionArgs{
+			Mask: a.Tensor("attn_mask"), Dropout: a.Float("dropout_p"), IsCausal: a.Bool("is_causal"), EnableGQA: a.Bool("enable_gqa"),
+		})
+	}),
+
+	"conv1d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[1] stride=1, SymInt[1] padding=0, SymInt[1] dilation=1, SymInt groups=1) -> Tensor":                                             one(conv),
+	"conv1d.padding(Tensor input, Tensor weight, Tensor? bias=None, SymInt[1] stride=1, str padding='valid', SymInt[1] dilation=1, SymInt groups=1) -> Tensor":                                     one(conv),
+	"conv2d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] stride=1, SymInt[2] padding=0, SymInt[2] dilation=1, SymInt groups=1) -> Tensor":                                             one(conv),
+	"conv2d.padding(Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] stride=1, str padding='valid', SymInt[2] dilation=1, SymInt groups=1) -> Tensor":                                     one(conv),
+	"conv3d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[3] stride=1, SymInt[3] padding=0, SymInt[3] dilation=1, SymInt groups=1) -> Tensor":                                             one(conv),
+	"conv3d.padding(Tensor input, Tensor weight, Tensor? bias=None, SymInt[3] stride=1, str padding='valid', SymInt[3] dilation=1, SymInt groups=1) -> Tensor":                                     one(conv),
+	"conv_transpose1d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[1] stride=1, SymInt[1] padding=0, SymInt[1] output_padding=0, SymInt groups=1, SymInt[1] dilation=1) -> Tensor":       one(convTranspose),
+	"conv_transpose2d.input(Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] stride=1, SymInt[2] padding=0, SymInt[2] output_padding=0, SymInt groups=1, SymInt[2] dilation=1) -> Tensor": one(convTranspose),
+	"conv_transpose3d.input(Tensor input, Tensor weight, Tensor? bias=None, SymInt[3] stride=1, SymInt[3] padding=0, SymInt[3] output_padding=0, SymInt groups=1, SymInt[3] dilation=1) -> Tensor": one(convTranspose),
+}
+
+// conv is a convolution; its padding may be "same" or "valid".
+func conv(a *Args) *tensor {
+	return a.first(0).Conv(a.Tensor("weight"), a.Tensor("bias"), trace.ConvArgs{
+		Stride: a.Ints("stride"), Padding: a.Ints("padding"), Dilation: a.Ints("dilation"),
+		Groups: a.Int("groups"), Same: a.Text("padding") == "same",
+	})
+}
+
+func convTranspose(a *Args) *tensor {
+	return a.first(0).Conv(a.Tensor("weight"), a.Tensor("bias"), trace.ConvArgs{
+		Stride: a.Ints("stride"), Padding: a.Ints("padding"), Dilation: a.Ints("dilation"),
+		Groups: a.Int("groups"), OutputPadding: a.Ints("output_padding"), Transposed: true,
+	})
+}

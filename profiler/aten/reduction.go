@@ -1,0 +1,73 @@
+package aten
+
+import (
+	"math"
+
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// reductions make one value of many, along dimensions or of all.
+var reductions = family{
+	"sum(Tensor self, *, ScalarType? dtype=None) -> Tensor":                                                                  one(func(a *Args) *tensor { return a.cast("dtype").Sum(false) }),
+	"sum.dim_IntList(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor":                     one(func(a *Args) *tensor { return a.cast("dtype").Sum(a.Bool("keepdim"), a.Dims("dim")...) }),
+	"mean(Tensor self, *, ScalarType? dtype=None) -> Tensor":                                                                 one(func(a *Args) *tensor { return a.cast("dtype").Mean(false) }),
+	"mean.dim(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor":                            one(func(a *Args) *tensor { return a.cast("dtype").Mean(a.Bool("keepdim"), a.Dims("dim")...) }),
+	"var(Tensor self, bool unbiased=True) -> Tensor":                                                                         unary(func(x *tensor) *tensor { return x.Var(false) }),
+	"var.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor":                                    one(func(a *Args) *tensor { return a.first(0).Var(a.Bool("keepdim"), a.Dims("dim")...) }),
+	"var.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> Tensor":                one(func(a *Args) *tensor { return a.first(0).Var(a.Bool("keepdim"), a.Dims("dim")...) }),
+	"std(Tensor self, bool unbiased=True) -> Tensor":                                                                         unary(func(x *tensor) *tensor { return x.Std(false) }),
+	"std.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor":                                    one(func(a *Args) *tensor { return a.first(0).Std(a.Bool("keepdim"), a.Dims("dim")...) }),
+	"std.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> Tensor":                one(func(a *Args) *tensor { return a.first(0).Std(a.Bool("keepdim"), a.Dims("dim")...) }),
+	"var_mean.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> (Tensor, Tensor)": pair(func(a *Args) (*tensor, *tensor) { return a.first(0).VarMean(a.Bool("keepdim"), a.Dims("dim")...) }),
+	"std_mean.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> (Tensor, Tensor)": pair(func(a *Args) (*tensor, *tensor) { return a.first(0).StdMean(a.Bool("keepdim"), a.Dims("dim")...) }),
+	"prod.dim_int(Tensor self, int dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor":                            one(func(a *Args) *tensor { return a.cast("dtype").Prod(a.Bool("keepdim"), a.Dim("dim")) }),
+	"amax(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor":                                                         one(func(a *Args) *tensor { return a.first(0).AMax(a.Bool("keepdim"), a.Dims("dim")...) }),
+	"amin(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor":                                                         one(func(a *Args) *tensor { return a.first(0).AMin(a.Bool("keepdim"), a.Dims("dim")...) }),
+	"max(Tensor self) -> Tensor": unary((*tensor).Max),
+	"min(Tensor self) -> Tensor": unary((*tensor).Min),
+	"max.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)": pair(func(a *Args) (*tensor, *tensor) { return a.first(0).MaxDim(a.Bool("keepdim"), a.Dim("dim")) }),
+	"min.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)": pair(func(a *Args) (*tensor, *tensor) { return a.first(0).MaxDim(a.Bool("keepdim"), a.Dim("dim")) }),
+	"argmax(Tensor self, int? dim=None, bool keepdim=False) -> Tensor":                     one(func(a *Args) *tensor { return a.first(0).ArgMax(a.Bool("keepdim"), a.optionalDim("dim")...) }),
+	"argmin(Tensor self, int? dim=None, bool keepdim=False) -> Tensor":                     one(func(a *Args) *tensor { return a.first(0).ArgMin(a.Bool("keepdim"), a.optionalDim("dim")...) }),
+	"any.dim(Tensor self, int dim, bool keepdim=False) -> Tensor":                          one(func(a *Args) *tensor { return a.first(0).Any(a.Bool("keepdim"), a.Dim("dim")) }),
+	"any(Tensor self) -> Tensor":                                       unary(func(x *tensor) *tensor { return x.Any(false) }),
+	"logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor": one(func(a *Args) *tensor { return a.first(0).LogSumExp(a.Bool("keepdim"), a.Dims("dim")...) }),
+	"linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor": one(func(a *Args) *tensor { return trace.VectorNorm(a.first(0), a.Bool("keepdim"), a.Dims("dim")...) }),
+	"cumsum(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor":                                                        one(func(a *Args) *tensor { return a.cast("dtype").CumSum(a.Dim("dim")) }),
+	"cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor":                                                       one(func(a *Args) *tensor { return a.cast("dtype").CumProd(a.Dim("dim")) }),
+	"sort(Tensor self, int dim=-1, bool descending=False) -> (Tensor values, Tensor indices)":                                  pair(func(a *Args) (*tensor, *tensor) { return a.first(0).Sort(a.Dim("dim")) }),
+	"sort.stable(Tensor self, *, bool? stable, int dim=-1, bool descending=False) -> (Tensor values, Tensor indices)":          pair(func(a *Args) (*tensor, *tensor) { return a.first(0).Sort(a.Dim("dim")) }),
+	"argsort(Tensor self, int dim=-1, bool descending=False) -> Tensor":                                                        one(func(a *Args) *tensor { return a.first(0).ArgSort(a.Dim("dim")) }),
+	"argsort.stable(Tensor self, *, bool stable, int dim=-1, bool descending=False) -> Tensor":                                 one(func(a *Args) *tensor { return a.first(0).ArgSort(a.Dim("dim")) }),
+	"topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor values, Tensor indices)":          pair(func(a *Args) (*tensor, *tensor) { return a.first(0).TopK(a.Int("k"), a.Dim("dim")) }),
+
+	"cosine_similarity(Tensor x1, Tensor x2, int dim=1, float eps=1e-08) -> Tensor":                     one(func(a *Args) *tensor { return a.Tensor("x1").CosineSimilarity(a.Tensor("x2"), a.Dim("dim")) }),
+	"pairwise_distance(Tensor x1, Tensor x2, float p=2, float eps=1e-06, bool keepdim=False) -> Tensor": one(func(a *Args) *tensor { return a.Tensor("x1").PairwiseDistance(a.Tensor("x2")) }),
+	"norm.ScalarOpt_dim(Tensor self, Scalar? p, int[1] dim, bool keepdim=False) -> Tensor":              one(func(a *Args) *tensor { return a.first(0).Norm(a.power("p"), a.Bool("keepdim"), a.Dims("dim")...) }),
+	"norm.Scalar(Tensor self, Scalar p=2) -> Tensor":                                                    one(func(a *Args) *tensor { return a.first(0).Norm(a.power("p"), false) }),
+}
+
+// cast is the first argument in the type that the result is to have.
+func (a *Args) cast(name string) *tensor {
+	x := a.first(0)
+	if d := a.DType(name, x.DType()); d != x.DType() {
+		return x.To(d)
+	}
+	return x
+}
+
+// optionalDim is an argument that names a dimension or None.
+func (a *Args) optionalDim(name string) []int {
+	if a.IsNone(name) {
+		return nil
+	}
+	return []int{a.Dim(name)}
+}
+
+// power is the order of a norm.
+func (a *Args) power(name string) int {
+	if a.IsNone(name) {
+		return 2
+	}
+	return int(math.Round(a.Float(name)))
+}
