@@ -95,7 +95,7 @@ func ReadSnapshotRun(r io.Reader, name string, c models.Case, gpu string) (Obser
 	if err != nil {
 		return Observed{}, in, err
 	}
-	s, err := snapshot.Read(bytes.NewReader(data), name)
+	s, err := snapshot.Parse(data, name)
 	if err != nil {
 		return Observed{}, in, err
 	}

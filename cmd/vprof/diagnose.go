@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"compress/gzip"
 	"context"
 	"fmt"
 	"io"
@@ -112,6 +113,7 @@ func runDiagnose(ctx context.Context, o *diagnoseOptions, path string) error {
 func (a *app) readAll(path string) (data []byte, name string, err error) {
 	from := a.stdin
 	name = "stdin"
+	var b bytes.Buffer
 	if path != "-" {
 		f, err := os.Open(path)
 		if err != nil {
@@ -119,16 +121,44 @@ func (a *app) readAll(path string) (data []byte, name string, err error) {
 		}
 		defer f.Close()
 		from, name = f, path
+		if info, err := f.Stat(); err == nil && info.Size() <= maxDiagnosed {
+			b.Grow(int(info.Size()) + bytes.MinRead) // the end is found without growing
+		}
 	}
-	data, err = io.ReadAll(io.LimitReader(from, maxDiagnosed+1))
-	if err == nil && len(data) > maxDiagnosed {
+	_, err = b.ReadFrom(io.LimitReader(from, maxDiagnosed+1))
+	if err == nil && b.Len() > maxDiagnosed {
 		err = &report.FormatError{File: name, Reason: fmt.Sprintf("longer than %d bytes", maxDiagnosed)}
 	}
-	return data, name, err
+	if err == nil && isGzip(b.Bytes()) {
+		data, err = gunzip(b.Bytes(), name)
+		return data, name, err
+	}
+	return b.Bytes(), name, err
+}
+
+// maxExpanded is how long a compressed file may be once expanded, in bytes: a
+// small file must not fill the machine.
+const maxExpanded = 128 << 20
+
+func isGzip(head []byte) bool { return len(head) > 2 && head[0] == 0x1f && head[1] == 0x8b }
+
+// gunzip expands a compressed file.
+func gunzip(data []byte, name string) ([]byte, error) {
+	r, err := gzip.NewReader(bytes.NewReader(data))
+	if err == nil {
+		data, err = io.ReadAll(io.LimitReader(r, maxExpanded+1))
+	}
+	switch {
+	case err != nil:
+		return nil, &report.FormatError{File: name, Reason: "not a gzip file: " + err.Error()}
+	case len(data) > maxExpanded:
+		return nil, &report.FormatError{File: name, Reason: fmt.Sprintf("expands to more than %d MiB; expand it first (gunzip)", maxExpanded>>20)}
+	}
+	return data, nil
 }
 
 func (o *diagnoseOptions) snapshot(ctx context.Context, d *report.Diagnosis, data []byte, name string) error {
-	s, err := snapshot.Read(bytes.NewReader(data), name)
+	s, err := snapshot.Parse(data, name)
 	if err != nil {
 		return err
 	}

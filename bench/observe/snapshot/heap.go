@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/tidwall/btree"
+
 	"github.com/vprof/vprof/profiler/allocator"
 )
 
@@ -13,8 +15,8 @@ import (
 // allocator splits nothing off.
 type heap struct {
 	conf allocator.Config
-	// free are the unused blocks by where they begin, ends by where they end.
-	free, ends map[int64]int64
+	// free are the sizes of the unused blocks by where they begin.
+	free btree.Map[int64, int64]
 	// live are the sizes of the blocks in use by address.
 	live map[int64]int64
 	// borders are where segments from the driver begin and end, how many of each:
@@ -24,7 +26,7 @@ type heap struct {
 
 // newHeap is the heap of a device before the first event.
 func newHeap(s *Snapshot, device int, events []Event) *heap {
-	h := &heap{free: map[int64]int64{}, ends: map[int64]int64{}, live: map[int64]int64{}, borders: map[int64]int{}}
+	h := &heap{live: map[int64]int64{}, borders: map[int64]int{}}
 	var err error
 	if h.conf, err = allocator.ParseConfig(s.AllocConf); err != nil {
 		h.conf = allocator.DefaultConfig()
@@ -72,15 +74,18 @@ type span struct {
 	expandable bool
 }
 
-// begin puts the gaps between live blocks into the free ones.
+// begin puts the gaps between live blocks into the free ones. Where spans
+// overlap, which only damaged events make them, the first has the addresses.
 func (h *heap) begin(spans []span) {
 	addresses := slices.Sorted(maps.Keys(h.live))
 	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.from, b.from) })
+	reached := int64(0)
 	for _, s := range spans {
 		if !s.expandable {
 			h.border(s, 1)
 		}
-		at, end := s.from, s.from+s.size
+		at, end := max(s.from, reached), s.from+s.size
+		reached = max(reached, end)
 		first, _ := slices.BinarySearch(addresses, at)
 		for _, a := range addresses[first:] {
 			if a >= end {
@@ -106,21 +111,26 @@ func (h *heap) release(at, size int64) {
 	if size <= 0 {
 		return
 	}
-	if before, ok := h.ends[at]; ok && h.borders[at] == 0 {
-		size += at - before
-		h.remove(before)
-		at = before
+	if h.borders[at] == 0 {
+		if before, length, ok := h.freeUpTo(at - 1); ok && before+length == at {
+			h.free.Delete(before)
+			at, size = before, size+length
+		}
 	}
-	if after, ok := h.free[at+size]; ok && h.borders[at+size] == 0 {
-		h.remove(at + size)
+	if after, ok := h.free.Get(at + size); ok && h.borders[at+size] == 0 {
+		h.free.Delete(at + size)
 		size += after
 	}
-	h.free[at], h.ends[at+size] = size, at
+	h.free.Set(at, size)
 }
 
-func (h *heap) remove(at int64) {
-	delete(h.ends, at+h.free[at])
-	delete(h.free, at)
+// freeUpTo is the last free block that begins at an address or before it.
+func (h *heap) freeUpTo(at int64) (from, size int64, ok bool) {
+	h.free.Descend(at, func(k, v int64) bool {
+		from, size, ok = k, v, true
+		return false
+	})
+	return from, size, ok
 }
 
 // mostSmall is the size up to which blocks come from the pool of small ones.
@@ -129,15 +139,15 @@ const mostSmall = 1 << 20
 // take is the size of the block that an allocation gets.
 func (h *heap) take(at, asked int64) int64 {
 	size := rounded(asked)
-	if whole, ok := h.free[at]; ok && whole >= size {
-		h.remove(at)
+	if whole, ok := h.free.Get(at); ok && whole >= size {
+		h.free.Delete(at)
 		rest := whole - size
 		split := rest >= 512
 		if size > mostSmall && !h.conf.Expandable {
 			split = rest > mostSmall && size < h.conf.MaxSplit
 		}
 		if split {
-			h.free[at+size], h.ends[whole+at] = rest, at+size
+			h.free.Set(at+size, rest)
 		} else {
 			size = whole
 		}
@@ -168,7 +178,7 @@ func (h *heap) change(e Event) (allocated, reserved int64) {
 		return 0, e.Size
 	case "segment_free":
 		h.border(span{from: e.Address, size: e.Size}, -1)
-		h.remove(e.Address)
+		h.free.Delete(e.Address)
 		return 0, -e.Size
 	case "segment_unmap":
 		h.unmap(e.Address, e.Address+e.Size)
@@ -179,12 +189,11 @@ func (h *heap) change(e Event) (allocated, reserved int64) {
 
 // unmap takes a range out of the free block that it is in.
 func (h *heap) unmap(from, to int64) {
-	for at, size := range h.free {
-		if at <= from && to <= at+size {
-			h.remove(at)
-			h.release(at, from-at)
-			h.release(to, at+size-to)
-			return
-		}
+	at, size, ok := h.freeUpTo(from)
+	if !ok || to > at+size {
+		return
 	}
+	h.free.Delete(at)
+	h.release(at, from-at)
+	h.release(to, at+size-to)
 }

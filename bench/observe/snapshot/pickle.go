@@ -4,25 +4,90 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // The values of a pickle that holds data: nil, bool, int64, float64, string,
 // *list (also for tuples) and *dict.
 type (
 	list struct{ items []any }
-	// dict keeps what has a string for a key; PyTorch's have no other.
-	dict struct{ items map[string]any }
+	// dict keeps the items whose keys a snapshot is asked for. They are so few
+	// that a slice is smaller than a map and as fast.
+	dict struct {
+		items []item
+		// taken is set once the dict was decoded as one of the things of which a
+		// snapshot has each once.
+		taken bool
+	}
+	item struct {
+		key   string
+		value any
+	}
 	mark struct{}
 )
+
+// get is the value of a key; nil if there is none.
+func (d *dict) get(key string) any {
+	for i := range d.items {
+		if d.items[i].key == key {
+			return d.items[i].value
+		}
+	}
+	return nil
+}
+
+func (d *dict) set(key string, value any) {
+	for i := range d.items {
+		if d.items[i].key == key {
+			d.items[i].value = value
+			return
+		}
+	}
+	d.items = append(d.items, item{key, value})
+}
+
+// What values take in memory, in bytes, as a budget counts them.
+const (
+	costScalar = 8  // an integer or a float behind an interface
+	costText   = 16 // a string's header
+	costItem   = 16 // a place in a list or in the memo
+	costEntry  = 32 // an item of a dict
+	costObject = 32 // a list or a dict without its items
+)
+
+// A budget bounds the memory that reading a file may take, so that a small file
+// cannot fill a machine. Snapshots that PyTorch writes take three to four times
+// their length.
+type budget struct{ left, all int64 }
+
+func newBudget(file int) *budget {
+	all := 32<<20 + 6*int64(file)
+	return &budget{all, all}
+}
+
+// spend takes from the budget, or says that it is not enough.
+func (b *budget) spend(bytes int64) error {
+	if b.left -= bytes; b.left < 0 {
+		return fmt.Errorf("what is in it would take more than %d MiB, which no snapshot of its length does", b.all>>20)
+	}
+	return nil
+}
+
+// mostStacked is how many values may wait to become items of a collection.
+// Python's pickler writes collections in pieces of a thousand.
+const mostStacked = 1 << 21
 
 // unpickler is the stack machine of the pickle protocol, without the
 // instructions that name or call code: whatever a file holds, nothing of it
 // runs.
 type unpickler struct {
-	data  []byte
-	at    int
-	stack []any
-	memo  map[uint64]any
+	data   []byte
+	at     int
+	stack  []any
+	memo   []any
+	budget *budget
+	// keys are the keys of dicts that are kept.
+	keys map[string]bool
 }
 
 // A pickleError says at which byte a pickle is wrong.
@@ -33,9 +98,10 @@ type pickleError struct {
 
 func (e *pickleError) Error() string { return fmt.Sprintf("byte %d: %s", e.at, e.reason) }
 
-// unpickle reads the one value of a pickle, protocols 0 to 5.
-func unpickle(data []byte) (v any, err error) {
-	u := &unpickler{data: data, memo: map[uint64]any{}}
+// unpickle reads the one value of a pickle, protocols 2 to 5. Of dicts it keeps
+// the items with the given keys.
+func unpickle(data []byte, keys map[string]bool, b *budget) (v any, err error) {
+	u := &unpickler{data: data, budget: b, keys: keys}
 	defer func() {
 		// Reading beyond the end and underflows of the stack end here instead
 		// of in a check at each of a hundred places.
@@ -80,7 +146,34 @@ func (u *unpickler) number(bytes int) uint64 {
 	return binary.LittleEndian.Uint64(wide[:])
 }
 
-func (u *unpickler) push(v any) { u.stack = append(u.stack, v) }
+func (u *unpickler) spend(bytes int) {
+	if err := u.budget.spend(int64(bytes)); err != nil {
+		u.fail("%v", err)
+	}
+}
+
+func (u *unpickler) push(v any) {
+	if len(u.stack) == mostStacked {
+		u.fail("more than %d values wait on the stack", mostStacked)
+	}
+	u.stack = append(u.stack, v)
+}
+
+func (u *unpickler) pushInt(v int64) {
+	u.spend(costScalar)
+	u.push(v)
+}
+
+func (u *unpickler) pushText(length uint64) {
+	b := u.take(length)
+	u.spend(costText + len(b))
+	u.push(string(b))
+}
+
+func (u *unpickler) pushList(items []any) {
+	u.spend(costObject + costItem*len(items))
+	u.push(&list{slices.Clone(items)})
+}
 
 func (u *unpickler) pop() any {
 	if len(u.stack) == 0 {
@@ -94,19 +187,20 @@ func (u *unpickler) pop() any {
 	return v
 }
 
+// popN pops n values. They are valid until the next push, as those of toMark.
 func (u *unpickler) popN(n int) []any {
-	items := make([]any, n)
-	for i := range items {
-		items[n-1-i] = u.pop()
+	rest := len(u.stack)
+	for range n {
+		u.pop()
 	}
-	return items
+	return u.stack[rest-n : rest]
 }
 
 // toMark pops what lies above the last mark, and the mark.
 func (u *unpickler) toMark() []any {
 	for i := len(u.stack) - 1; i >= 0; i-- {
 		if _, is := u.stack[i].(mark); is {
-			items := append([]any(nil), u.stack[i+1:]...)
+			items := u.stack[i+1:]
 			u.stack = u.stack[:i]
 			return items
 		}
@@ -152,23 +246,24 @@ func (u *unpickler) scalar(op byte) bool {
 	case 0x89:
 		u.push(false)
 	case 'J': // BININT
-		u.push(int64(int32(u.number(4))))
+		u.pushInt(int64(int32(u.number(4))))
 	case 'K':
-		u.push(int64(u.number(1)))
+		u.push(int64(u.number(1))) // Go has the first 256 integers ready
 	case 'M':
-		u.push(int64(u.number(2)))
+		u.pushInt(int64(u.number(2)))
 	case 0x8a: // LONG1
-		u.push(u.long(u.number(1)))
+		u.pushInt(u.long(u.number(1)))
 	case 0x8b: // LONG4
-		u.push(u.long(u.number(4)))
+		u.pushInt(u.long(u.number(4)))
 	case 'G': // BINFLOAT
+		u.spend(costScalar)
 		u.push(math.Float64frombits(binary.BigEndian.Uint64(u.take(8))))
 	case 0x8c, 'C', 'U': // SHORT_BINUNICODE, SHORT_BINBYTES, SHORT_BINSTRING
-		u.push(string(u.take(u.number(1))))
+		u.pushText(u.number(1))
 	case 'X', 'B', 'T': // BINUNICODE, BINBYTES, BINSTRING
-		u.push(string(u.take(u.number(4))))
+		u.pushText(u.number(4))
 	case 0x8d, 0x8e: // BINUNICODE8, BINBYTES8
-		u.push(string(u.take(u.number(8))))
+		u.pushText(u.number(8))
 	default:
 		return false
 	}
@@ -199,22 +294,19 @@ func (u *unpickler) long(n uint64) int64 {
 func (u *unpickler) collection(op byte) bool {
 	switch op {
 	case ']', ')': // EMPTY_LIST, EMPTY_TUPLE
-		u.push(&list{})
+		u.pushList(nil)
 	case 'l', 't': // LIST, TUPLE
-		u.push(&list{u.toMark()})
+		u.pushList(u.toMark())
 	case 0x85, 0x86, 0x87: // TUPLE1 to TUPLE3
-		u.push(&list{u.popN(int(op) - 0x84)})
+		u.pushList(u.popN(int(op) - 0x84))
 	case 'a': // APPEND
-		v := u.pop()
-		u.extend([]any{v})
+		u.extend(u.popN(1))
 	case 'e': // APPENDS
 		u.extend(u.toMark())
 	case '}': // EMPTY_DICT
-		u.push(&dict{map[string]any{}})
+		u.pushDict(nil)
 	case 'd': // DICT
-		items := u.toMark()
-		u.push(&dict{map[string]any{}})
-		u.set(items)
+		u.pushDict(u.toMark())
 	case 's': // SETITEM
 		u.set(u.popN(2))
 	case 'u': // SETITEMS
@@ -230,19 +322,50 @@ func (u *unpickler) extend(items []any) {
 	if !ok {
 		u.fail("appends to what is no list")
 	}
+	u.spend(costItem * len(items))
 	l.items = append(l.items, items...)
+}
+
+func (u *unpickler) pushDict(items []any) {
+	u.spend(costObject)
+	d := &dict{}
+	u.fill(d, items)
+	u.push(d)
 }
 
 func (u *unpickler) set(items []any) {
 	d, ok := u.top().(*dict)
-	if !ok || len(items)%2 != 0 {
+	if !ok {
 		u.fail("sets items of what is no dict")
 	}
+	u.fill(d, items)
+}
+
+// fill sets the items of a dict that snapshots are asked for.
+func (u *unpickler) fill(d *dict, items []any) {
+	if len(items)%2 != 0 {
+		u.fail("sets a key of a dict without a value")
+	}
+	if d.items == nil {
+		d.items = make([]item, 0, u.kept(items))
+	}
+	before := len(d.items)
 	for i := 0; i < len(items); i += 2 {
-		if key, ok := items[i].(string); ok {
-			d.items[key] = items[i+1]
+		if key, ok := items[i].(string); ok && u.keys[key] {
+			d.set(key, items[i+1])
 		}
 	}
+	u.spend(costEntry * (len(d.items) - before))
+}
+
+// kept is how many of the items of a dict have keys that are kept.
+func (u *unpickler) kept(items []any) (n int) {
+	for i := 0; i < len(items); i += 2 {
+		if key, ok := items[i].(string); ok && u.keys[key] {
+			n++
+		}
+	}
+	return min(n, len(u.keys))
 }
 
 func (u *unpickler) top() any {
@@ -255,11 +378,11 @@ func (u *unpickler) top() any {
 func (u *unpickler) memory(op byte) bool {
 	switch op {
 	case 0x94: // MEMOIZE
-		u.memo[uint64(len(u.memo))] = u.top()
+		u.put(uint64(len(u.memo)))
 	case 'q':
-		u.memo[u.number(1)] = u.top()
+		u.put(u.number(1))
 	case 'r':
-		u.memo[u.number(4)] = u.top()
+		u.put(u.number(4))
 	case 'h':
 		u.get(u.number(1))
 	case 'j':
@@ -270,10 +393,22 @@ func (u *unpickler) memory(op byte) bool {
 	return true
 }
 
+// put keeps the top of the stack under a number. Picklers count from zero.
+func (u *unpickler) put(i uint64) {
+	switch n := uint64(len(u.memo)); {
+	case i > n:
+		u.fail("sets memo %d before %d", i, n)
+	case i == n:
+		u.spend(costItem)
+		u.memo = append(u.memo, u.top())
+	default:
+		u.memo[i] = u.top()
+	}
+}
+
 func (u *unpickler) get(i uint64) {
-	v, ok := u.memo[i]
-	if !ok {
+	if i >= uint64(len(u.memo)) {
 		u.fail("uses memo %d before it is set", i)
 	}
-	u.push(v)
+	u.push(u.memo[i])
 }

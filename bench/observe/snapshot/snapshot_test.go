@@ -72,9 +72,11 @@ func TestDamageIsNamed(t *testing.T) {
 		"appends to what is no list":        "\x80\x02NNa.",
 		"sets items of what is no dict":     "\x80\x02NNNs.",
 		"uses memo 7":                       "\x80\x02h\x07.",
+		"sets memo 7 before 0":              "\x80\x02Nq\x07.",
+		"without a value":                   "\x80\x02}(Nu.",
 		"cut off":                           "\x80\x02X\xff\xff\xff\xff",
 		"is more than any address":          "\x80\x02\x8a\x0a0123456789.",
-		"segments[0].total_size: -1 bytes":  "\x80\x02}X\x08\x00\x00\x00segments](}X\x0a\x00\x00\x00total_sizeJ\xff\xff\xff\xffses.",
+		"segments[0].total_size: -1 is not": "\x80\x02}X\x08\x00\x00\x00segments](}X\x0a\x00\x00\x00total_sizeJ\xff\xff\xff\xffses.",
 	} {
 		_, err := Read(bytes.NewReader([]byte(text)), "s.pickle")
 		require.ErrorContains(t, err, want)
@@ -91,7 +93,7 @@ func TestLongsReadBack(t *testing.T) {
 		for i := range n {
 			text = append(text, byte(v>>(8*i)))
 		}
-		got, err := unpickle(append(text, '.'))
+		got, err := unpickle(append(text, '.'), keys, newBudget(0))
 		require.NoError(t, err)
 		require.Equal(t, v, got)
 	})

@@ -65,7 +65,7 @@ const largestShown = 10
 // Of sums up a device.
 func (s *Snapshot) Of(device int) Summary {
 	out := Summary{Device: device}
-	by, sites := map[string]int64{}, map[string]Site{}
+	by, sites, stacks := map[string]int64{}, map[string]Site{}, stacks{}
 	for _, g := range s.Segments {
 		if g.Device != device {
 			continue
@@ -77,9 +77,10 @@ func (s *Snapshot) Of(device int) Summary {
 			case b.InUse():
 				out.Allocated += b.Size
 				out.Requested += b.Requested
-				by[category(b)] += b.Size
+				of := stacks.of(b)
+				by[of.category] += b.Size
 				out.Largest = append(out.Largest, b)
-				if where := b.String(); where != "" {
+				if where := of.where; where != "" {
 					sites[where] = Site{where, sites[where].Blocks + 1, sites[where].Bytes + b.Size}
 				}
 			case b.Free():
@@ -194,6 +195,25 @@ var signs = []struct{ category, file, name string }{
 	{"batch data", "torch/utils/data/", ""},
 	{"activations", "torch/nn/", ""},
 	{"activations", "", "forward"},
+}
+
+// stacks are what the stacks of blocks say. Blocks share them, and looking
+// through one takes a while.
+type stacks map[*Frame]stack
+
+type stack struct{ category, where string }
+
+func (s stacks) of(b Block) stack {
+	if len(b.Frames) == 0 {
+		return stack{category: category(b)}
+	}
+	key := &b.Frames[0]
+	of, ok := s[key]
+	if !ok {
+		of = stack{category(b), b.String()}
+		s[key] = of
+	}
+	return of
 }
 
 // category guesses from the stack what a block is for.

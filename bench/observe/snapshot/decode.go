@@ -1,0 +1,269 @@
+package snapshot
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+const (
+	// maxDevices is how many GPUs PyTorch can use at once
+	// (C10_COMPILE_TIME_MAX_GPUS in c10/cuda/CUDAMacros.h).
+	maxDevices = 120
+	// maxBytes is more memory than any board has, maxAddress more than any
+	// address space.
+	maxBytes   = 1 << 46
+	maxAddress = 1 << 57
+	// maxTurnover bounds the bytes of all events together, so that their sums
+	// fit an int64.
+	maxTurnover = 1 << 62
+)
+
+// keys are those that a decoder asks for.
+var keys = func() map[string]bool {
+	keys := map[string]bool{}
+	for _, key := range []string{
+		"segments", "device_traces", "allocator_settings", "PYTORCH_CUDA_ALLOC_CONF", "simulated_by",
+		"device", "address", "total_size", "stream", "segment_type", "is_expandable", "blocks",
+		"size", "requested_size", "state", "frames", "filename", "line", "name",
+		"action", "addr", "time_us",
+	} {
+		keys[key] = true
+	}
+	return keys
+}()
+
+// What decoded things take in memory, in bytes.
+const (
+	costSegment = 112
+	costBlock   = 64
+	costFrame   = 40
+	costEvent   = 40
+)
+
+// decoder turns plain values into a snapshot. The first thing that is wrong
+// stays in err. Stacks and frames that blocks share are decoded once; blocks,
+// segments and events that stand twice in a file are an error.
+type decoder struct {
+	err      error
+	budget   *budget
+	stacks   map[*list][]Frame
+	turnover int64
+}
+
+func newDecoder(b *budget) *decoder { return &decoder{budget: b, stacks: map[*list][]Frame{}} }
+
+// A place says where in a snapshot something is, for messages: an item of what
+// is at the place above it.
+type place struct {
+	above *place
+	name  string
+	index int // -1: not an item of a list
+}
+
+func (p *place) at(name string, index int) *place { return &place{p, name, index} }
+
+func (p *place) String() string {
+	text := p.name
+	if p.index >= 0 {
+		text = fmt.Sprintf("%s[%d]", text, p.index)
+	}
+	if p.above != nil {
+		return p.above.String() + "." + text
+	}
+	return text
+}
+
+func (d *decoder) fail(where *place, format string, args ...any) {
+	if d.err == nil {
+		d.err = fmt.Errorf("%v: %w", where, fmt.Errorf(format, args...))
+	}
+}
+
+func (d *decoder) spend(bytes int) {
+	if err := d.budget.spend(int64(bytes)); err != nil && d.err == nil {
+		d.err = err
+	}
+}
+
+func (d *decoder) dict(v any, where *place) *dict {
+	if m, ok := v.(*dict); ok {
+		return m
+	}
+	d.fail(where, "want a dict")
+	return &dict{}
+}
+
+// once is a dict that may stand only in one place.
+func (d *decoder) once(v any, where *place) *dict {
+	m := d.dict(v, where)
+	if m.taken {
+		d.fail(where, "stands in the snapshot twice")
+	}
+	m.taken = true
+	return m
+}
+
+// list is a list that may be absent.
+func (d *decoder) list(v any, where *place) []any {
+	switch v := v.(type) {
+	case nil:
+		return nil
+	case *list:
+		return v.items
+	}
+	d.fail(where, "want a list")
+	return nil
+}
+
+// each decodes the items of a list, each of which takes cost bytes, until
+// something is wrong.
+func each[T any](d *decoder, v any, above *place, name string, cost int, decode func(any, *place) T) []T {
+	items := d.list(v, above.at(name, -1))
+	d.spend(cost * len(items))
+	if d.err != nil || len(items) == 0 {
+		return nil
+	}
+	out := make([]T, len(items))
+	for i := range items {
+		if out[i] = decode(items[i], above.at(name, i)); d.err != nil {
+			return nil
+		}
+		items[i] = nil // is not needed again: leave it to the garbage collector
+	}
+	return out
+}
+
+func (d *decoder) integer(m *dict, key string, where *place, least, most int64) int64 {
+	switch v := m.get(key).(type) {
+	case nil:
+		return 0
+	case int64:
+		if v < least || v > most {
+			d.fail(where.at(key, -1), "%d is not from %d to %d", v, least, most)
+			return 0
+		}
+		return v
+	case bool:
+		return 0
+	}
+	d.fail(where.at(key, -1), "want an integer")
+	return 0
+}
+
+func (d *decoder) bytes(m *dict, key string, where *place) int64 {
+	return d.integer(m, key, where, 0, maxBytes)
+}
+
+func text(m *dict, key string) string {
+	s, _ := m.get(key).(string)
+	return s
+}
+
+func (d *decoder) snapshot(v any) *Snapshot {
+	root := &place{name: "snapshot", index: -1}
+	m := d.dict(v, root)
+	if m.get("segments") == nil {
+		d.fail(root, "there are no segments in it")
+	}
+	s := &Snapshot{SimulatedBy: text(m, "simulated_by")}
+	s.Segments = each(d, m.get("segments"), nil, "segments", costSegment, d.segment)
+	d.apart(s.Segments)
+	traces := d.list(m.get("device_traces"), root.at("device_traces", -1))
+	if len(traces) > maxDevices {
+		d.fail(root.at("device_traces", -1), "%d devices; PyTorch has at most %d", len(traces), maxDevices)
+		traces = nil
+	}
+	for i, v := range traces {
+		events := each(d, v, nil, fmt.Sprintf("device_traces[%d]", i), costEvent, d.event)
+		s.Traces = append(s.Traces, events)
+	}
+	if settings, ok := m.get("allocator_settings").(*dict); ok {
+		s.AllocConf = text(settings, "PYTORCH_CUDA_ALLOC_CONF")
+	}
+	return s
+}
+
+// apart checks that no two segments of a device share addresses.
+func (d *decoder) apart(segments []Segment) {
+	order := make([]int, len(segments))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		x, y := &segments[a], &segments[b]
+		return cmp.Or(cmp.Compare(x.Device, y.Device), cmp.Compare(x.Address, y.Address), cmp.Compare(a, b))
+	})
+	for i := 1; i < len(order); i++ {
+		a, b := &segments[order[i-1]], &segments[order[i]]
+		if a.Device == b.Device && a.Address+a.Total > b.Address {
+			d.fail((*place)(nil).at("segments", order[i]), "overlaps segments[%d]", order[i-1])
+			return
+		}
+	}
+}
+
+func (d *decoder) segment(v any, where *place) Segment {
+	m := d.once(v, where)
+	s := Segment{
+		Device: int(d.integer(m, "device", where, 0, maxDevices-1)), Total: d.bytes(m, "total_size", where),
+		Address: d.integer(m, "address", where, 0, maxAddress),
+		Stream:  d.integer(m, "stream", where, -maxAddress, maxAddress), Type: text(m, "segment_type"),
+	}
+	s.Expandable, _ = m.get("is_expandable").(bool)
+	s.Blocks = each(d, m.get("blocks"), where, "blocks", costBlock, d.block)
+	address := s.Address
+	for i := range s.Blocks {
+		b := &s.Blocks[i]
+		b.Address = address // older PyTorch does not say
+		if address += b.Size; address > s.Address+s.Total {
+			d.fail(where, "has blocks of more than its %d bytes", s.Total)
+			break
+		}
+	}
+	return s
+}
+
+func (d *decoder) block(v any, where *place) Block {
+	m := d.once(v, where)
+	return Block{
+		Size: d.bytes(m, "size", where), Requested: d.bytes(m, "requested_size", where), State: text(m, "state"),
+		Frames: d.stack(m, where),
+	}
+}
+
+// stack is the stack of a block or of an event. A frame's texts count as often
+// as it is referred to, since they are looked through.
+func (d *decoder) stack(m *dict, where *place) []Frame {
+	l, ok := m.get("frames").(*list)
+	if !ok || len(l.items) == 0 {
+		d.list(m.get("frames"), where.at("frames", -1))
+		return nil
+	}
+	if frames, ok := d.stacks[l]; ok {
+		return frames
+	}
+	d.spend(costItem + costFrame*len(l.items))
+	var frames []Frame
+	for i := 0; i < len(l.items) && d.err == nil; i++ {
+		at := where.at("frames", i)
+		f := d.dict(l.items[i], at)
+		frame := Frame{text(f, "filename"), d.integer(f, "line", at, -1, 1<<31), text(f, "name")}
+		d.spend(len(frame.File) + len(frame.Name))
+		frames = append(frames, frame)
+	}
+	d.stacks[l] = frames
+	return frames
+}
+
+func (d *decoder) event(v any, where *place) Event {
+	m := d.once(v, where)
+	e := Event{
+		text(m, "action"), d.integer(m, "addr", where, 0, maxAddress), d.bytes(m, "size", where),
+		d.integer(m, "time_us", where, 0, 1<<62),
+	}
+	if d.turnover += e.Size; d.turnover > maxTurnover {
+		d.fail(where, "the events add up to more than %d bytes", int64(maxTurnover))
+	}
+	return e
+}
