@@ -41,11 +41,14 @@ type Case struct {
 	Config string
 }
 
-// Counts are element counts of a built model.
+// Counts are element counts of a built model, and the size of its gradients.
 type Counts struct {
 	// Total and Trainable count the model's parameters, Criterion those of
 	// the loss, Buffers the model's untrained tensors.
 	Total, Trainable, Criterion, Buffers int64
+	// Gradients is the size of the gradients of the trainable parameters, each
+	// in the type of its weight, in bytes.
+	Gradients int64
 }
 
 // Model is an entry of the registry.

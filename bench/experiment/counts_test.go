@@ -42,7 +42,7 @@ func TestParameterCountsAreThoseOfPyTorch(t *testing.T) {
 				counts = trainer.Counts()
 				seen[key] = counts
 			}
-			want := models.Counts{Total: r.Params.Total, Trainable: r.Params.Trainable, Criterion: r.Params.Criterion, Buffers: r.Params.Buffers}
+			want := models.Counts{Total: r.Params.Total, Trainable: r.Params.Trainable, Criterion: r.Params.Criterion, Buffers: r.Params.Buffers, Gradients: 4 * r.Params.Trainable}
 			require.Equal(t, want, counts, "%s stage %s", r.Case, r.Stage)
 		}
 	}

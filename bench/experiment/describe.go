@@ -31,7 +31,7 @@ func Describe(ctx context.Context, m models.Model, gpu device.GPU, residuals Res
 			if err != nil {
 				return nil, err
 			}
-			out.Parameters = append(out.Parameters, report.Stage{Task: task, Stage: stage, Trains: m.StageNote(stage), Parameters: report.Parameters(counts)})
+			out.Parameters = append(out.Parameters, report.Stage{Task: task, Stage: stage, Trains: m.StageNote(stage), Parameters: parametersOf(counts)})
 		}
 	}
 	var err error

@@ -67,7 +67,11 @@ func (l *Lab) describe(r *report.Report, p *planner.Planner) {
 			r.Coefficients = append(r.Coefficients, c)
 		}
 	}
-	r.Parameters = report.Parameters(l.counts)
+	r.Parameters = parametersOf(l.counts)
+}
+
+func parametersOf(c models.Counts) report.Parameters {
+	return report.Parameters{Total: c.Total, Trainable: c.Trainable, Criterion: c.Criterion, Buffers: c.Buffers}
 }
 
 func estimateOf(e planner.Estimate) *report.Estimate {

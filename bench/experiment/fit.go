@@ -230,7 +230,7 @@ type trial struct {
 // largest layer is taken for its largest parameter, which is all of it but
 // biases.
 func sizesOf(rec *models.Recording, e planner.Estimate) parallel.Model {
-	m := parallel.Model{Weights: e.Components[program.Weights], Trainable: gradientBytes * rec.Counts.Trainable}
+	m := parallel.Model{Weights: e.Components[program.Weights], Gradients: rec.Counts.Gradients, Trainable: rec.Counts.Trainable}
 	for _, b := range rec.Program.Buffers {
 		if b.Class == program.Weights {
 			m.LargestLayer = max(m.LargestLayer, b.Bytes)
@@ -238,10 +238,6 @@ func sizesOf(rec *models.Recording, e planner.Estimate) parallel.Model {
 	}
 	return m
 }
-
-// gradientBytes is the size of an element of a gradient, which has the type of
-// its weight: all systems keep their weights in fp32.
-const gradientBytes = 4
 
 func (s *Search) quest(lab *Lab, gpu device.GPU) (*quest, error) {
 	q := &quest{lab: lab, gpu: gpu, others: s.Others, budget: s.Budget, begin: s.Model.Default.Batch, max: s.MaxBatch, parallel: s.Parallel, tried: map[trialOf]trial{}}

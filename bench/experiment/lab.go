@@ -14,10 +14,6 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// anchors is through how many replays the curve of an estimate goes at most.
-// Inner ones show how far off interpolation is.
-const anchors = 6
-
 // A Lab does experiments with one case over batch sizes.
 type Lab struct {
 	model     models.Model
@@ -151,9 +147,9 @@ func sampleOf(run *simulation, batch int) planner.Sample {
 	}
 }
 
-// planner draws the case's curve through a few of the batch sizes.
+// planner replays the case at each of the batch sizes.
 func (l *Lab) planner(ctx context.Context, gpu device.GPU, batches []int) (*planner.Planner, error) {
-	return l.plannerOver(gpu, planner.Anchors(batches, anchors), func(batch int) (planner.Sample, error) {
+	return l.plannerOver(gpu, batches, func(batch int) (planner.Sample, error) {
 		return l.sample(ctx, gpu, batch)
 	})
 }
@@ -199,19 +195,9 @@ func (l *Lab) Plan(ctx context.Context, gpus []device.GPU, batches []int) (*repo
 		if err := ctx.Err(); err != nil {
 			return r, err
 		}
-		p, err := l.planner(ctx, gpu, batches)
-		if err != nil {
-			return nil, err
-		}
-		clear(l.kept)
-		l.describe(r, p)
 		for _, batch := range batches {
-			e, err := p.Estimate(batch)
+			point, err := l.point(ctx, r, gpu, batch)
 			if err != nil {
-				return nil, err
-			}
-			point := report.Point{Batch: batch, Device: simName(gpu), Estimate: estimateOf(e), Claims: l.claimed(gpu, batch)}
-			if point.Streamed, err = l.streamed(ctx, gpu, batch); err != nil {
 				return nil, err
 			}
 			r.Points = append(r.Points, point)
@@ -219,6 +205,24 @@ func (l *Lab) Plan(ctx context.Context, gpus []device.GPU, batches []int) (*repo
 		done(1)
 	}
 	return r, nil
+}
+
+// point estimates a batch size on a board; the report gets what the estimate
+// goes by.
+func (l *Lab) point(ctx context.Context, r *report.Report, gpu device.GPU, batch int) (report.Point, error) {
+	defer clear(l.kept) // recordings are large
+	p, err := l.planner(ctx, gpu, []int{batch})
+	if err != nil {
+		return report.Point{}, err
+	}
+	l.describe(r, p)
+	e, err := p.Estimate(batch)
+	if err != nil {
+		return report.Point{}, err
+	}
+	point := report.Point{Batch: batch, Device: simName(gpu), Estimate: estimateOf(e), Claims: l.claimed(gpu, batch)}
+	point.Streamed, err = l.streamed(ctx, gpu, batch)
+	return point, err
 }
 
 // streamed estimates what the device would show at a batch size if the data

@@ -51,13 +51,6 @@ func (l *Lab) Sweep(ctx context.Context, d device.Device, s Sweep, each func(*re
 		return nil, err
 	}
 	w.report.Warnings = append(w.report.Warnings, w.neighbors.warnings(d)...)
-	p, err := l.planner(ctx, d.GPU(), s.Batches)
-	if err != nil {
-		return nil, err
-	}
-	w.adapt(p)
-	w.planner = p
-	l.describe(w.report, p)
 	if err := w.run(ctx); err != nil {
 		return w.report, err
 	}
@@ -79,12 +72,11 @@ func deviceOn(d device.Device) report.Device {
 
 // A sweeper is a sweep under way.
 type sweeper struct {
-	lab     *Lab
-	device  device.Device
-	sweep   Sweep
-	planner *planner.Planner
-	report  *report.Report
-	each    func(*report.Report) error
+	lab    *Lab
+	device device.Device
+	sweep  Sweep
+	report *report.Report
+	each   func(*report.Report) error
 	// done are the points of an earlier sweep by batch.
 	done      map[int]report.Point
 	neighbors neighborhood
@@ -223,16 +215,14 @@ func (w *sweeper) point(ctx context.Context, batch int) (report.Point, error) {
 	return point, err
 }
 
-// estimate is the planner's if the batch lies where it drew its curve; else it
-// is one of its own.
+// estimate is that of a replay of the batch size on a board whose memory never
+// ends.
 func (w *sweeper) estimate(ctx context.Context, batch int) (planner.Estimate, error) {
-	if b := w.sweep.Batches; batch >= b[0] && batch <= b[len(b)-1] {
-		return w.planner.Estimate(batch)
-	}
 	p, err := w.lab.planner(ctx, w.device.GPU(), []int{batch})
 	if err != nil {
 		return planner.Estimate{}, err
 	}
+	w.lab.describe(w.report, p)
 	w.adapt(p)
 	return p.Estimate(batch)
 }

@@ -30,9 +30,10 @@ const accuracyHelp = `Where a figure comes from decides how far to trust it:
   not known   what else a program puts on the GPU: data loaders, other processes
 
 An estimate comes with a range, [low, high]: the middle 95 % of how far such
-estimates were from records of real PyTorch. An estimate between two replayed batch
-sizes adds the largest error that interpolation made on a size held out, and the
-device's count adds what is not known of the context.
+estimates were from records of real PyTorch. What plan and
+sweep show was replayed at that very batch size. Where fit compares several boards,
+an estimate between two replayed sizes adds the largest error that interpolation
+made on a size held out. The device's count adds what is not known of the context.
 
 A simulated run is the recorded step, carried out by PyTorch's caching allocator on
 memory that is only counted. It is exact where the recording is, and never called

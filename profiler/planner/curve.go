@@ -61,29 +61,6 @@ func Draw(batches []int, replay func(batch int) (Sample, error)) (*Curve, error)
 	return c, nil
 }
 
-// Anchors picks at most n of the ascending batch sizes to replay, the first
-// and the last among them, the others as evenly in their logarithm as the list
-// allows. Memory grows with the batch, so equal ratios are equal errors.
-func Anchors(batches []int, n int) []int {
-	last := len(batches) - 1
-	if len(batches) <= n || n < 2 {
-		return slices.Clone(batches)
-	}
-	anchors := make([]int, 0, n)
-	from, to := math.Log(float64(batches[0])), math.Log(float64(batches[last]))
-	at := 0
-	for i := range n - 1 {
-		want := from + (to-from)*float64(i)/float64(n-1)
-		// Leave enough sizes for the anchors that follow.
-		for at < last-(n-1-i) && math.Log(float64(batches[at])) < want-1e-9 {
-			at++
-		}
-		anchors = append(anchors, batches[at])
-		at++
-	}
-	return append(anchors, batches[last])
-}
-
 // At estimates the batch size; exact says that it was replayed. Beyond the
 // ends of the curve its outermost pieces go on, and a curve through a single
 // sample knows only that.

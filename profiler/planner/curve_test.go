@@ -110,25 +110,3 @@ func TestOneSampleKnowsOnlyItself(t *testing.T) {
 	_, _, err = c.At(9)
 	require.ErrorContains(t, err, "only batch 8 was replayed")
 }
-
-func TestAnchorsKeepTheEndsAndTheirNumber(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		batches := rapid.SliceOfNDistinct(rapid.IntRange(1, 4096), 1, 40, rapid.ID).Draw(t, "batches")
-		slices.Sort(batches)
-		n := rapid.IntRange(2, 8).Draw(t, "n")
-		got := Anchors(batches, n)
-		require.Len(t, got, min(n, len(batches)))
-		require.True(t, slices.IsSorted(got))
-		require.Equal(t, len(got), len(slices.Compact(slices.Clone(got))))
-		require.Equal(t, batches[0], got[0])
-		require.Equal(t, batches[len(batches)-1], got[len(got)-1])
-		for _, b := range got {
-			require.Contains(t, batches, b)
-		}
-	})
-}
-
-func TestAnchorsAreEvenInTheLogarithm(t *testing.T) {
-	require.Equal(t, []int{1, 8, 64}, Anchors([]int{1, 2, 4, 8, 16, 32, 64}, 3))
-	require.Equal(t, []int{8, 24, 64}, Anchors([]int{8, 16, 24, 32, 40, 48, 56, 64}, 3))
-}

@@ -63,12 +63,14 @@ func (s Setup) Check() error {
 	return nil
 }
 
-// Model are the sizes that communication depends on, in bytes.
+// Model are the sizes that communication depends on.
 type Model struct {
-	// Weights are the parameters, Trainable those with gradients, in the type of
-	// the gradients.
-	Weights, Trainable int64
-	// LargestLayer is the largest set of weights that is gathered at once.
+	// Weights and Gradients are those of all parameters, in bytes.
+	Weights, Gradients int64
+	// Trainable is the number of elements with a gradient.
+	Trainable int64
+	// LargestLayer is the largest set of weights that is gathered at once, in
+	// bytes.
 	LargestLayer int64
 }
 
@@ -91,8 +93,6 @@ func (s Setup) share(n int64) int64 { return (n + int64(s.GPUs) - 1) / int64(s.G
 const (
 	// bucketElements is DeepSpeed's reduce_bucket_size.
 	bucketElements = 500_000_000
-	// elementBytes is a gradient under PyTorch's autocast: that of its weight.
-	elementBytes = 4
 	// gathered is how many layers are whole at once: the one at work and the
 	// one fetched ahead (FSDP's backward_prefetch, DeepSpeed's prefetch bucket).
 	gathered = 2
@@ -102,6 +102,15 @@ const (
 	nccl       = 300 << 20
 	ncclStdErr = 150 << 20
 )
+
+// bucket is the size of DeepSpeed's buffer of gradients on their way to their
+// owners: bucketElements of them in the type that they have, in bytes.
+func (m Model) bucket() int64 {
+	if m.Trainable <= bucketElements {
+		return m.Gradients
+	}
+	return int64(float64(m.Gradients) / float64(m.Trainable) * bucketElements)
+}
 
 // Buffers are what communication needs on each GPU, in bytes, by the class that
 // the components count them as.
@@ -114,14 +123,14 @@ func (s Setup) Buffers(m Model) program.Breakdown {
 	case DDP, ZeRO1:
 		// One flat copy of all gradients, unless they live in it.
 		if !s.BucketView {
-			b[program.Gradients] = m.Trainable
+			b[program.Gradients] = m.Gradients
 		}
 	case ZeRO2:
-		b[program.Temporaries] = min(m.Trainable, bucketElements*elementBytes)
+		b[program.Temporaries] = m.bucket()
 	case ZeRO3, FSDP:
 		// Whole layers, and one layer's gradients on their way to their owners.
 		layer := min(m.LargestLayer, m.Weights)
-		b[program.Temporaries] = gathered*layer + min(layer, m.Trainable)
+		b[program.Temporaries] = gathered*layer + min(layer, m.Gradients)
 	}
 	return b
 }
@@ -171,9 +180,9 @@ func moved(i planner.Interval, to int64) planner.Interval {
 // and 2 send no more than DDP; with weights split, they are gathered a second
 // time, in backward (ZeRO paper, section 7).
 func (s Setup) Traffic(m Model) int64 {
-	passes := 2 * m.Trainable
+	passes := 2 * m.Gradients
 	if s.Strategy.splits(program.Weights) {
-		passes = m.Trainable + 2*m.Weights
+		passes = m.Gradients + 2*m.Weights
 	}
 	return int64(float64(passes) * float64(s.GPUs-1) / float64(s.GPUs))
 }

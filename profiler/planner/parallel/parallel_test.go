@@ -86,7 +86,7 @@ func TestEachGPUByHand(t *testing.T) {
 	e.Allocated = planner.Interval{Value: 1400 * mib, Low: 1386 * mib, High: 1414 * mib}
 	e.Reserved = planner.Interval{Value: 1410 * mib, Low: 1410 * mib, High: 1410 * mib}
 	e.Device = planner.Interval{Value: 1610 * mib, Low: 1500 * mib, High: 1700 * mib}
-	m := Model{Weights: 100 * mib, Trainable: 100 * mib, LargestLayer: 20 * mib}
+	m := Model{Weights: 100 * mib, Gradients: 100 * mib, Trainable: 25 * mib, LargestLayer: 20 * mib}
 	for _, c := range []struct {
 		strategy Strategy
 		view     bool
@@ -111,7 +111,7 @@ func TestEachGPUByHand(t *testing.T) {
 func TestOneGPUIsLeftAlone(t *testing.T) {
 	e := states(1, 2, 3)
 	for _, s := range Strategies() {
-		require.Equal(t, e, Setup{GPUs: 1, Strategy: s}.Apply(e, Model{Weights: 9, Trainable: 9, LargestLayer: 9}))
+		require.Equal(t, e, Setup{GPUs: 1, Strategy: s}.Apply(e, Model{Weights: 9, Gradients: 9, Trainable: 9, LargestLayer: 9}))
 	}
 }
 
@@ -133,7 +133,7 @@ func TestMoreIsSplitFromStageToStage(t *testing.T) {
 // A ring of four sends 3/4 of 100 bytes twice; with weights split, three times.
 // At 10 bytes a second that is 15 s, of which a step of 12 s hides 8.
 func TestCommunicationByHand(t *testing.T) {
-	m := Model{Weights: 100, Trainable: 100}
+	m := Model{Weights: 100, Gradients: 100, Trainable: 25}
 	for s, want := range map[Strategy]int64{DDP: 150, ZeRO1: 150, ZeRO2: 150, ZeRO3: 225, FSDP: 225} {
 		require.Equal(t, want, Setup{GPUs: 4, Strategy: s}.Traffic(m), s)
 	}
@@ -148,4 +148,13 @@ func TestSetupsThatMakeNoSenseAreRefused(t *testing.T) {
 		require.Error(t, s.Check(), "%+v", s)
 	}
 	require.NoError(t, Setup{GPUs: 2, Strategy: DDP, Bandwidth: 1}.Check())
+}
+
+// DeepSpeed's bucket is a number of elements, whatever their type.
+func TestBucketsOfZeRO2AreInTheTypeOfTheGradients(t *testing.T) {
+	const elements = 2_000_000_000
+	for _, size := range []int64{2, 4} {
+		s, m := Setup{GPUs: 4, Strategy: ZeRO2, Bandwidth: 1}, Model{Gradients: size * elements, Trainable: elements}
+		require.Equal(t, size*500_000_000, s.Buffers(m)[program.Temporaries])
+	}
 }

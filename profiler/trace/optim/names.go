@@ -22,7 +22,8 @@ var named = []struct {
 	{"rmsprop", Config{Algorithm: RMSprop}},
 	{"adagrad", Config{Algorithm: Adagrad}},
 	{"adadelta", Config{Algorithm: Adadelta}},
-	{"adafactor", Config{Algorithm: Adafactor}},
+	{"adafactor", Config{Algorithm: Adafactor, Implementation: SingleTensor}}, // unlike the others, not foreach unless told
+	{"adafactor-foreach", Config{Algorithm: Adafactor}},
 	{"adamax", Config{Algorithm: Adamax}},
 	{"nadam", Config{Algorithm: NAdam}},
 	{"radam", Config{Algorithm: RAdam}},

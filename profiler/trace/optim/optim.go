@@ -48,7 +48,8 @@ type Implementation uint8
 
 // The implementations.
 const (
-	// Foreach works on lists of tensors; PyTorch's default on CUDA.
+	// Foreach works on lists of tensors; PyTorch's default on CUDA, but for
+	// Adafactor.
 	Foreach Implementation = iota
 	// SingleTensor works on one parameter after the other (foreach=False).
 	SingleTensor

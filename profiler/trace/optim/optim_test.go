@@ -49,7 +49,7 @@ func TestStateIsAllThatAStepLeaves(t *testing.T) {
 		"sgd": 0, "sgd-momentum": 400, "sgd-momentum-wd": 400,
 		"adam": 800, "adam-wd": 800, "adamw": 800, "adamw-single": 800, "amsgrad": 1200, "adamw-fused": 804,
 		"nadam": 800, "radam": 800, "adamax": 800, "adadelta": 800, "rprop": 800, "rmsprop": 400, "adagrad": 400,
-		"adafactor": 80, // a row and a column of ten
+		"adafactor": 80, "adafactor-foreach": 80, // a row and a column of ten
 	}
 	require.Len(t, optim.Names(), len(want))
 	for _, name := range optim.Names() {
