@@ -4,6 +4,7 @@ package models
 
 import (
 	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/stack"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
@@ -125,6 +126,9 @@ type Recording struct {
 
 // Options say how to record.
 type Options struct {
+	// Stack is the release of PyTorch that the steps run on; nil is
+	// [stack.Default].
+	Stack *stack.Stack
 	// Steps is the number of training steps; zero means two: the first, and
 	// one with the optimizer's state present.
 	Steps int

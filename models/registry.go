@@ -7,6 +7,7 @@ import (
 
 	"github.com/vprof/vprof/internal/nearest"
 	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/stack"
 	"github.com/vprof/vprof/profiler/trace"
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
@@ -213,7 +214,10 @@ func (m Model) Record(c Case, board trace.Board, o Options) (*Recording, error) 
 	if o.Steps == 0 {
 		o.Steps = 2
 	}
-	tape := trace.New(board, trace.Options{Annotate: o.Annotate})
+	if o.Stack == nil {
+		o.Stack = stack.Default()
+	}
+	tape := trace.New(board, o.Stack.Rules(), trace.Options{Annotate: o.Annotate})
 	if c.Dataset > 0 {
 		tape.Hold(tape.New("to", program.Batch, trace.U8, c.Dataset))
 		tape.Mark("dataset")

@@ -14,6 +14,7 @@ import (
 	"github.com/vprof/vprof/internal/golden"
 	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/profiler/aten/opvectors"
+	"github.com/vprof/vprof/profiler/stack"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
@@ -25,7 +26,11 @@ var (
 
 // recorded reads the vectors once for all tests.
 var recorded = sync.OnceValues(func() ([]*vector, error) {
-	all, err := opvectors.Load("testdata/ops.jsonl.gz")
+	release, err := stack.Lookup("2.11")
+	if err != nil {
+		return nil, err
+	}
+	all, err := opvectors.Load("testdata/ops.jsonl.gz", release)
 	return sample.Of(all), err
 })
 

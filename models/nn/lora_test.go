@@ -7,6 +7,7 @@ import (
 
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/stack"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
@@ -54,7 +55,7 @@ func TestLayersLeftOutStayAsTheyAre(t *testing.T) {
 // The result has the type of the base layer's, under autocast the half type,
 // and one gradient for each matrix of the adapter.
 func TestAdaptersRunInThePrecisionOfTheirLayer(t *testing.T) {
-	tape := trace.New(trace.Board{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, trace.Options{})
+	tape := trace.New(trace.Board{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, stack.Default().Rules(), trace.Options{})
 	base := nn.NewLinear(64, 32, true)
 	l := nn.NewLoRALinear(base, nn.LoRA{Rank: 4, Dropout: 0.1})
 	tree := nn.NewTree(l)

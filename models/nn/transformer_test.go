@@ -8,6 +8,7 @@ import (
 
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/stack"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
@@ -45,7 +46,7 @@ func TestTransformerStepLeavesNothingBehind(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		o := nn.TransformerOptions{Dropout: 0.1, NormFirst: rapid.Bool().Draw(rt, "norm first"), BatchFirst: rapid.Bool().Draw(rt, "batch first")}
 		encoder, decoder := nn.NewTransformerEncoderLayer(24, 4, 48, o), nn.NewTransformerDecoderLayer(24, 4, 48, o)
-		tape := trace.New(h200, trace.Options{Warm: true})
+		tape := trace.New(h200, stack.Default().Rules(), trace.Options{Warm: true})
 		tree := nn.NewTree([]any{encoder, decoder})
 		tree.To(tape)
 		batch, length := rapid.Int64Range(1, 5).Draw(rt, "batch"), rapid.Int64Range(2, 40).Draw(rt, "length")
@@ -106,7 +107,7 @@ func drawMasks(rt *rapid.T, f *trace.Frame, batch, length int64) nn.TransformerM
 func TestEvaluationTakesTheFastPath(t *testing.T) {
 	peak := func(noGrad bool) int64 {
 		l := nn.NewTransformerEncoderLayer(64, 4, 256, nn.TransformerOptions{BatchFirst: true})
-		tape := trace.New(h200, trace.Options{Warm: true})
+		tape := trace.New(h200, stack.Default().Rules(), trace.Options{Warm: true})
 		tree := nn.NewTree(l)
 		tree.To(tape)
 		tree.Train(false)
@@ -128,7 +129,7 @@ func TestEvaluationTakesTheFastPath(t *testing.T) {
 func TestRecurrentWeightsArePackedOnTheDevice(t *testing.T) {
 	l := nn.NewLSTM(8, 16, nn.RNNOptions{Layers: 2})
 	tree := nn.NewTree(l)
-	tape := trace.New(h200, trace.Options{Warm: true})
+	tape := trace.New(h200, stack.Default().Rules(), trace.Options{Warm: true})
 	tree.To(tape)
 	total, _ := tree.Numel()
 	require.Equal(t, 4*total, live(tape.Program()))
@@ -149,7 +150,7 @@ func BenchmarkTransformerStep(b *testing.B) {
 	b.ReportAllocs()
 	ops := 0
 	for b.Loop() {
-		tape := trace.New(h200, trace.Options{})
+		tape := trace.New(h200, stack.Default().Rules(), trace.Options{})
 		tree.To(tape)
 		f := tape.Frame()
 		x := f.Let(tape.New("input", program.Batch, trace.F32, 8, 128, 768))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/vprof/vprof/profiler/aten/opvectors"
 	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/stack"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
@@ -56,7 +57,7 @@ func call(t *testing.T, target string, args func(f *trace.Frame) []Arg) ([]Value
 	t.Helper()
 	op, ok := ByTarget("torch.ops.aten." + target)
 	require.True(t, ok, target)
-	tape := trace.New(opvectors.Boards["rtx-5060-ti"], trace.Options{Warm: true})
+	tape := trace.New(opvectors.Boards["rtx-5060-ti"], stack.Default().Rules(), trace.Options{Warm: true})
 	f := tape.Frame()
 	a, err := op.Bind(args(f)...)
 	if err != nil {

@@ -1,6 +1,9 @@
 package trace
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // attentionBackend is the kernel family that scaled_dot_product_attention
 // runs on.
@@ -17,9 +20,7 @@ const (
 var attentionNames = [...]string{mathAttention: "math", flashAttention: "flash", efficientAttention: "memory-efficient", cudnnAttention: "cuDNN"}
 
 // attentionBackend is select_sdp_backend of
-// ATen/native/transformers/cuda/sdp_utils.cpp with all backends enabled, as
-// built into PyTorch 2.11 with CUDA 13 and cuDNN 9.19: cuDNN comes first on
-// boards of capability 9 and 10 alone.
+// ATen/native/transformers/cuda/sdp_utils.cpp with all backends enabled.
 //
 // Why says what keeps the faster ones off; it is empty for the fastest.
 func (t *Tape) attentionBackend(q, k, v *Tensor, a AttentionArgs) (chosen attentionBackend, why string) {
@@ -32,8 +33,7 @@ func (t *Tape) attentionBackend(q, k, v *Tensor, a AttentionArgs) (chosen attent
 	}
 	heads := q.shape[1] == k.shape[1]
 	grouped := heads || (a.EnableGQA && q.shape[1]%k.shape[1] == 0)
-	major := t.board.Capability / 10
-	if (major == 9 || major == 10) && grouped && canUseCuDNN(q, k, v, a) {
+	if slices.Contains(t.rules.Attention.CuDNNFirst, t.board.Capability/10) && grouped && canUseCuDNN(q, k, v, a) {
 		return cudnnAttention, ""
 	}
 	if !grouped {

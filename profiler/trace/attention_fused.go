@@ -148,7 +148,7 @@ func (q *Tensor) cudnnAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	return c.end(y)
 }
 
-// cudnnAttentionWorkspace is what the fused kernels of cuDNN 9.19 ask for
+// cudnnAttentionWorkspace is what the fused kernels of cuDNN 9 ask for
 // beside their accumulators.
 const cudnnAttentionWorkspace = 256
 

@@ -65,7 +65,7 @@ func TestAttentionKernelFollowsBoardTypeAndMask(t *testing.T) {
 		{blackwell, trace.F16, 64, false, 2, trace.AttentionArgs{EnableGQA: true}, "Flash"},
 		{blackwell, trace.F32, 64, false, 2, trace.AttentionArgs{EnableGQA: true}, "Math"},
 	} {
-		tape := trace.New(c.board, trace.Options{Warm: true})
+		tape := trace.New(c.board, rules, trace.Options{Warm: true})
 		q := heads(tape, c.dtype, 2, 4, 33, c.size)
 		k, v := heads(tape, c.dtype, 2, c.keys, 33, c.size), heads(tape, c.dtype, 2, c.keys, 33, c.size)
 		if c.mask {
@@ -90,7 +90,7 @@ func drawAttention(rt *rapid.T) *trace.Tape {
 	d := rapid.SampledFrom([]trace.DType{trace.F32, trace.F16, trace.BF16}).Draw(rt, "dtype")
 	size := rapid.Int64Range(1, 300).Draw(rt, "head size")
 	length, keys := rapid.Int64Range(1, 700).Draw(rt, "queries"), rapid.Int64Range(1, 700).Draw(rt, "keys")
-	tape := trace.New(board, trace.Options{Warm: true})
+	tape := trace.New(board, rules, trace.Options{Warm: true})
 	a := trace.AttentionArgs{IsCausal: rapid.Bool().Draw(rt, "causal")}
 	if rapid.Bool().Draw(rt, "dropout") {
 		a.Dropout = 0.1
@@ -138,7 +138,7 @@ func TestFusedAttentionGrowsWithTheLength(t *testing.T) {
 		fused bool
 	}{{hopper, trace.F16, true}, {blackwell, trace.F16, true}, {hopper, trace.F32, true}, {turing, trace.BF16, false}} {
 		total := func(length int64) int64 {
-			tape := trace.New(c.board, trace.Options{Warm: true})
+			tape := trace.New(c.board, rules, trace.Options{Warm: true})
 			x := heads(tape, c.dtype, 8, 32, length, 64)
 			attentionNode(tape, x, x, x, trace.AttentionArgs{})
 			n := int64(0)

@@ -12,7 +12,7 @@ import (
 // A leaf that nobody names lives as long as the graph that leads to it, and so
 // does its gradient: 4 KiB each.
 func TestGraphsHoldTheLeavesTheyLeadTo(t *testing.T) {
-	tape := trace.New(trace.Board{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, trace.Options{Warm: true})
+	tape := trace.New(trace.Board{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, rules, trace.Options{Warm: true})
 	f := tape.Frame()
 	x := tape.New("randn", program.Batch, trace.F32, 1024).Leaf()
 	loss := f.Let(x.MulScalar().Sum(false))
@@ -28,7 +28,7 @@ func TestGraphsHoldTheLeavesTheyLeadTo(t *testing.T) {
 // leading size one is summed up to it, which takes a copy.
 func TestAssignedValuesGetTheirGradient(t *testing.T) {
 	for _, shape := range [][]int64{{3, 8}, {1, 8}, {8}} {
-		tape := trace.New(trace.Board{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, trace.Options{})
+		tape := trace.New(trace.Board{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, rules, trace.Options{})
 		f := tape.Frame()
 		values := f.Let(tape.New("randn", program.Batch, trace.F32, shape...).Leaf())
 		x := f.Let(tape.Zeros(trace.F32, 5, 8))
@@ -48,7 +48,7 @@ func TestAssignedValuesGetTheirGradient(t *testing.T) {
 // taken its place since.
 func TestEndedTensorsAreFoundOut(t *testing.T) {
 	for _, others := range []int{0, 1, 100} {
-		tape := trace.New(trace.Board{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, trace.Options{})
+		tape := trace.New(trace.Board{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, rules, trace.Options{})
 		f := tape.Frame()
 		x := f.Let(tape.Zeros(trace.F32, 16))
 		y := x.MulScalar()

@@ -122,7 +122,7 @@ func (t *Tape) convWorkspace(args ConvArgs, x, w, y *Tensor, dir convDirection, 
 	sizes, known := t.convs[k]
 	if !known {
 		b := t.board
-		sizes = cudnn.Workspaces(k.config, dir, cudnn.Board{
+		sizes = t.rules.Convolutions.Workspaces(k.config, dir, cudnn.Board{
 			Name: b.Name, Capability: b.Capability, Memory: b.Memory,
 		})
 		if t.convs == nil {

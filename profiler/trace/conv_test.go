@@ -39,7 +39,7 @@ func drawConv(rt *rapid.T) convCase {
 
 // run records forward and backward and returns the leaves.
 func (c convCase) run(board trace.Board, d trace.DType) (tape *trace.Tape, x, w, b *tensor) {
-	tape = trace.New(board, trace.Options{Warm: true})
+	tape = trace.New(board, rules, trace.Options{Warm: true})
 	f := tape.Frame()
 	out := c.w[0]
 	if c.args.Transposed {
@@ -89,7 +89,7 @@ func TestSamePaddingKeepsTheSize(t *testing.T) {
 		c := drawConv(rt)
 		c.args = trace.ConvArgs{Same: true, Dilation: c.args.Dilation, Groups: c.args.Groups}
 		c.w = append([]int64{c.x[1], c.x[1] / c.args.Groups}, c.w[2:]...)
-		tape := trace.New(hopper, trace.Options{Warm: true})
+		tape := trace.New(hopper, rules, trace.Options{Warm: true})
 		f := tape.Frame()
 		x, w := f.Let(tape.New("x", program.Batch, trace.F32, c.x...)), f.Let(tape.New("w", program.Weights, trace.F32, c.w...))
 		require.Equal(t, c.x, f.Let(x.Conv(w, nil, c.args)).Shape())
@@ -124,7 +124,7 @@ func TestDepthwiseConvsGoWhereATenSendsThem(t *testing.T) {
 		{"stride 2, one sample", trace.F16, []int64{1, 64, 14, 14}, []int64{3, 3}, one(3, 2, 1), cudnn},
 		{"stride 3", trace.F16, []int64{1, 64, 14, 14}, []int64{3, 3}, one(3, 3, 1), native},
 	} {
-		tape := trace.New(hopper, trace.Options{Warm: true})
+		tape := trace.New(hopper, rules, trace.Options{Warm: true})
 		f := tape.Frame()
 		channels := c.shape[1]
 		x := f.Let(tape.New("x", program.Batch, c.dtype, c.shape...))
@@ -140,7 +140,7 @@ func TestDepthwiseConvsGoWhereATenSendsThem(t *testing.T) {
 // BenchmarkConvolution records the forward and backward of one convolution
 // among many alike.
 func BenchmarkConvolution(b *testing.B) {
-	tape := trace.New(hopper, trace.Options{Warm: true})
+	tape := trace.New(hopper, rules, trace.Options{Warm: true})
 	f := tape.Frame()
 	x := f.Let(tape.New("x", program.Batch, trace.F16, 16, 64, 56, 56).Leaf())
 	w := f.Let(tape.New("w", program.Weights, trace.F16, 64, 64, 3, 3).Leaf())

@@ -2,10 +2,9 @@ package trace
 
 import "github.com/vprof/vprof/profiler/program"
 
-// The temporary storage that CUB's device-wide algorithms ask for. Sizes and
-// tunings are those of CCCL 3.0, which PyTorch 2.11 is built with:
-// dispatch_radix_sort.cuh, tuning_radix_sort.cuh and their sisters. Offsets
-// have 64 bits, as ATen's wrappers pass them.
+// The temporary storage that CUB's device-wide algorithms ask for: sizes as in
+// dispatch_radix_sort.cuh and its sisters, tunings (tuning_radix_sort.cuh) by
+// Rules.CUB. Offsets have 64 bits, as ATen's wrappers pass them.
 
 // cubBlob is the size of one allocation that holds several pieces
 // (AliasTemporaries): each is aligned, and so can the start be.
@@ -39,7 +38,7 @@ const (
 )
 
 // radixStorage is the temporary storage of DeviceRadixSort.
-func (b Board) radixStorage(s radixSort) int64 {
+func (b Board) radixStorage(cub *CUB, s radixSort) int64 {
 	width := max(s.key, s.value)
 	if s.n <= cubTile(256, 19, width) {
 		return 1 // one block does it all
@@ -50,7 +49,7 @@ func (b Board) radixStorage(s radixSort) int64 {
 		copies = 0
 	}
 	keys, values := copies*s.n*s.key, copies*s.n*s.value
-	threads, items := b.radixTuning(s)
+	threads, items := cub.radix(b, s)
 	if items == 0 {
 		return cubBlob(b.radixSpine(s)*8, s.n*s.key, s.n*s.value)
 	}
@@ -59,42 +58,6 @@ func (b Board) radixStorage(s radixSort) int64 {
 	portions := divUp(s.n, portion)
 	blocks := divUp(min(s.n, portion), tile)
 	return cubBlob(portions*passes*radixDigits*8, blocks*radixDigits*4, keys, values, portions*passes*4)
-}
-
-// radixTuning is the onesweep policy of a generation; no items if it has none
-// for such keys.
-func (b Board) radixTuning(s radixSort) (threads, items int64) {
-	switch {
-	case b.Capability >= 90:
-		return s.hopperTuning()
-	case s.key < 4:
-		return 0, 0
-	case b.Capability >= 80 && s.key == 4 && s.value > 0:
-		return 384, 17
-	case b.Capability >= 80:
-		return 384, 21
-	case s.key == 4 && s.value == 4:
-		return 256, 46
-	}
-	return 256, 23
-}
-
-// hopperTuning holds for Blackwell too, with values of eight bytes or none.
-func (s radixSort) hopperTuning() (threads, items int64) {
-	wide := s.value >= 8
-	switch {
-	case s.key >= 8 && wide:
-		return 384, 24
-	case s.key >= 8:
-		return 384, 30
-	case s.key == 4 && wide:
-		return 384, 29
-	case s.key == 4:
-		return 384, 19
-	case s.key == 2 && wide:
-		return 512, 23
-	}
-	return 384, 18
 }
 
 // radixSpine is the number of digit counts of a sort that goes up and down
@@ -123,13 +86,13 @@ func (t *Tape) scratchFor(bytes, n int64, outs, ins []*Tensor) {
 func (t *Tape) radixSort(sortedKeys, sortedValues, keys, values *Tensor, bits int) {
 	s := radixSort{n: keys.numel, key: keys.dtype.Size(), value: values.dtype.Size(), bits: bits}
 	passes := divUp(int64(bits), radixBits)
-	t.scratchFor(t.board.radixStorage(s), passes*s.n, []*Tensor{sortedKeys, sortedValues}, []*Tensor{keys, values})
+	t.scratchFor(t.board.radixStorage(&t.rules.CUB, s), passes*s.n, []*Tensor{sortedKeys, sortedValues}, []*Tensor{keys, values})
 }
 
 // radixSortKeys sorts keys alone.
 func (t *Tape) radixSortKeys(sorted, keys *Tensor, bits int) {
 	s := radixSort{n: keys.numel, key: keys.dtype.Size(), bits: bits}
-	t.scratchFor(t.board.radixStorage(s), divUp(int64(bits), radixBits)*s.n, []*Tensor{sorted}, []*Tensor{keys})
+	t.scratchFor(t.board.radixStorage(&t.rules.CUB, s), divUp(int64(bits), radixBits)*s.n, []*Tensor{sorted}, []*Tensor{keys})
 }
 
 // uniqueByKey finds where runs of equal sorted 64-bit keys begin, and how many
@@ -137,28 +100,14 @@ func (t *Tape) radixSortKeys(sorted, keys *Tensor, bits int) {
 func (t *Tape) uniqueByKey(keys, starts, count *Tensor) {
 	c := t.begin(t.native)
 	unwanted := c.let(t.empty(keys.dtype, keys.numel))
-	tile := int64(64 * 5)
-	switch capability := t.board.Capability; {
-	case capability >= 100:
-		tile = 384 * 10
-	case capability >= 90:
-		tile = 640 * 7
-	case capability == 80:
-		tile = 256 * 7
-	}
+	tile := t.rules.CUB.UniqueTile.At(t.board.Capability)
 	t.scratchFor(scanStorage(divUp(keys.numel, tile)), keys.numel, []*Tensor{unwanted, starts, count}, []*Tensor{keys})
 	c.done()
 }
 
 // scan is a prefix sum, as that of 64-bit integers is tuned.
 func (t *Tape) scan(in, out *Tensor) {
-	tile := int64(128 * 7)
-	switch capability := t.board.Capability; {
-	case capability >= 90:
-		tile = 224 * 12
-	case capability == 80:
-		tile = 288 * 11
-	}
+	tile := t.rules.CUB.ScanTile.At(t.board.Capability)
 	t.scratchFor(scanStorage(divUp(in.numel, tile)), in.numel, []*Tensor{out}, []*Tensor{in})
 }
 

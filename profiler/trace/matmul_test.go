@@ -31,7 +31,7 @@ func allocated(p *program.Program) int64 {
 // temporary x+1 (100 x 30 floats) outlives the call only if w wants one.
 func TestLinearKeepsItsInputForTheWeightAlone(t *testing.T) {
 	for _, trained := range []bool{true, false} {
-		tape := trace.New(hopper, trace.Options{Warm: true})
+		tape := trace.New(hopper, rules, trace.Options{Warm: true})
 		x, w := leaf(tape, true, 100, 30), leaf(tape, trained, 7, 30)
 		before := live(tape.Program())
 		f := tape.Frame()
@@ -51,7 +51,7 @@ func TestLinearKeepsItsInputForTheWeightAlone(t *testing.T) {
 // that of cuBLASLt; backward runs on a thread of its own.
 func TestFirstProductsBringTheirWorkspaces(t *testing.T) {
 	const blas, lt = 33_554_432, 1_048_576
-	tape := trace.New(hopper, trace.Options{})
+	tape := trace.New(hopper, rules, trace.Options{})
 	x, w, b := leaf(tape, true, 8, 8), leaf(tape, true, 8, 8), leaf(tape, true, 8)
 	workspaces := func() (sizes []int64) {
 		for _, b := range tape.Program().Buffers {
@@ -95,7 +95,7 @@ func TestMatmulOfAnyShapes(t *testing.T) {
 		if len(right) == 2 && rapid.Bool().Draw(rt, "right vector") {
 			right = right[:1]
 		}
-		tape := trace.New(hopper, trace.Options{Warm: true})
+		tape := trace.New(hopper, rules, trace.Options{Warm: true})
 		a, b := leaf(tape, true, left...), leaf(tape, rapid.Bool().Draw(rt, "right grad"), right...)
 		before := live(tape.Program())
 		f := tape.Frame()
@@ -112,7 +112,7 @@ func TestMatmulOfAnyShapes(t *testing.T) {
 // An einsum that is a product of matrices costs what the product costs.
 func TestEinsumCostsWhatItsProductCosts(t *testing.T) {
 	record := func(f func(a, b *tensor) *tensor) int64 {
-		tape := trace.New(hopper, trace.Options{Warm: true})
+		tape := trace.New(hopper, rules, trace.Options{Warm: true})
 		a, b := leaf(tape, true, 5, 7, 9), leaf(tape, true, 5, 9, 11)
 		f(a, b).Sum(false).Backward()
 		return allocated(tape.Program())
@@ -123,7 +123,7 @@ func TestEinsumCostsWhatItsProductCosts(t *testing.T) {
 }
 
 func TestEinsumNamesWhatIsWrong(t *testing.T) {
-	tape := trace.New(hopper, trace.Options{Warm: true})
+	tape := trace.New(hopper, rules, trace.Options{Warm: true})
 	a := leaf(tape, false, 5, 7)
 	require.PanicsWithValue(t, `trace: einsum "ij,jk->ik" has 2 operands, got 1`, func() { trace.Einsum("ij,jk->ik", a) })
 	require.PanicsWithValue(t, `trace: einsum "ijk->i": operand 0 has 2 dimensions`, func() { trace.Einsum("ijk->i", a) })
@@ -144,7 +144,7 @@ func TestEinsumLeavesNothingBehind(t *testing.T) {
 		{"i,j->ij", [][]int64{{3}, {4}}, []int64{3, 4}},
 		{"ij,jk", [][]int64{{3, 4}, {4, 5}}, []int64{3, 5}},
 	} {
-		tape := trace.New(hopper, trace.Options{Warm: true})
+		tape := trace.New(hopper, rules, trace.Options{Warm: true})
 		var operands []*tensor
 		for _, s := range c.shapes {
 			operands = append(operands, leaf(tape, true, s...))

@@ -13,7 +13,7 @@ import (
 // parameterScratch is the largest buffer that backward of y = f(x, weight, bias)
 // allocates beside the gradient of x.
 func parameterScratch(rows, columns int64, f func(x, weight, bias *tensor) *tensor) int64 {
-	tape := trace.New(hopper, trace.Options{Warm: true})
+	tape := trace.New(hopper, rules, trace.Options{Warm: true})
 	frame := tape.Frame()
 	x := frame.Let(tape.New("x", program.Batch, trace.F32, rows, columns))
 	weight := frame.Let(tape.New("weight", program.Weights, trace.F32, columns).Leaf())
@@ -61,7 +61,7 @@ func TestBatchNormGoesWhereATenSendsIt(t *testing.T) {
 		{"larger", trace.F32, trace.F32, []int64{880802, 1, 1}, true, native},
 		{"large batch in evaluation", trace.F32, trace.F32, []int64{65536, 1, 1}, false, native},
 	} {
-		tape := trace.New(hopper, trace.Options{Warm: true})
+		tape := trace.New(hopper, rules, trace.Options{Warm: true})
 		f := tape.Frame()
 		vector := func() *tensor { return f.Let(tape.New("p", program.Weights, c.param, c.shape[1])) }
 		s := trace.BatchNormState{Weight: vector(), Bias: vector(), Mean: vector(), Var: vector(), Training: c.training}
@@ -86,7 +86,7 @@ func TestNormsKeepTheShape(t *testing.T) {
 		shape := rapid.SliceOfN(rapid.Int64Range(1, 9), 3, 5).Draw(rt, "shape")
 		d := rapid.SampledFrom([]trace.DType{trace.F32, trace.F16, trace.BF16}).Draw(rt, "dtype")
 		norm := norms[rapid.SampledFrom(names(norms)).Draw(rt, "norm")]
-		tape := trace.New(hopper, trace.Options{Warm: true})
+		tape := trace.New(hopper, rules, trace.Options{Warm: true})
 		f := tape.Frame()
 		x := f.Let(tape.New("x", program.Batch, d, shape...).Leaf())
 		w, b := f.Let(tape.New("w", program.Weights, d, shape[1]).Leaf()), f.Let(tape.New("b", program.Weights, d, shape[1]).Leaf())

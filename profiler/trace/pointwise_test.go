@@ -130,7 +130,7 @@ func drawLeaves(rt *rapid.T, tape *trace.Tape) []*tensor {
 // that was not there.
 func TestStepLeavesNothingBehind(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		tape := trace.New(hopper, trace.Options{Warm: true})
+		tape := trace.New(hopper, rules, trace.Options{Warm: true})
 		leaves := drawLeaves(rt, tape)
 		before := live(tape.Program())
 		drawStep(rt, tape, leaves)
@@ -150,7 +150,7 @@ func TestStepLeavesNothingBehind(t *testing.T) {
 func TestNoGradKeepsResultAlone(t *testing.T) {
 	for op, f := range unaries {
 		t.Run(op, func(t *testing.T) {
-			tape := trace.New(hopper, trace.Options{Warm: true})
+			tape := trace.New(hopper, rules, trace.Options{Warm: true})
 			frame := tape.Frame()
 			x := frame.Let(tape.New("x", program.Weights, trace.F16, 33, 47).Leaf())
 			before := live(tape.Program())
@@ -179,7 +179,7 @@ func TestInPlaceAllocatesNothing(t *testing.T) {
 	}
 	for op, f := range inPlace {
 		t.Run(op, func(t *testing.T) {
-			tape := trace.New(hopper, trace.Options{Warm: true})
+			tape := trace.New(hopper, rules, trace.Options{Warm: true})
 			frame := tape.Frame()
 			x, y := frame.Let(tape.New("x", program.Batch, trace.F32, 5, 7)), frame.Let(tape.New("y", program.Batch, trace.F32, 7))
 			n := len(tape.Program().Buffers)
@@ -196,7 +196,7 @@ func TestAutocastChoosesType(t *testing.T) {
 	kept := []string{"abs", "sqrt", "sin", "neg", "relu", "gelu", "clamp", "softsign", "std", "amax", "mean"}
 	for want, ops := range map[trace.DType][]string{trace.F32: full, trace.F16: kept} {
 		for _, op := range ops {
-			tape := trace.New(hopper, trace.Options{Warm: true})
+			tape := trace.New(hopper, rules, trace.Options{Warm: true})
 			frame := tape.Frame()
 			x := frame.Let(tape.New("x", program.Batch, trace.F16, 33, 47))
 			tape.Autocast(trace.F16, func() { require.Equal(t, want, frame.Let(unaries[op](x)).DType(), op) })
@@ -209,7 +209,7 @@ func TestAutocastChoosesType(t *testing.T) {
 func TestBroadcastCommutes(t *testing.T) {
 	dtypes := rapid.SampledFrom([]trace.DType{trace.Bool, trace.I64, trace.F16, trace.BF16, trace.F32})
 	rapid.Check(t, func(rt *rapid.T) {
-		tape := trace.New(hopper, trace.Options{Warm: true})
+		tape := trace.New(hopper, rules, trace.Options{Warm: true})
 		f := tape.Frame()
 		whole := rapid.SliceOfN(rapid.Int64Range(1, 5), 0, 4).Draw(rt, "shape")
 		draw := func(name string) *tensor {
@@ -234,7 +234,7 @@ func TestBroadcastCommutes(t *testing.T) {
 func BenchmarkPointwise(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
-		tape := trace.New(hopper, trace.Options{Warm: true})
+		tape := trace.New(hopper, rules, trace.Options{Warm: true})
 		f := tape.Frame()
 		x := f.Let(tape.New("x", program.Weights, trace.F32, 64, 512).Leaf())
 		y := f.Let(x.MulScalar())

@@ -12,7 +12,7 @@ import (
 
 // fresh is a new fp32 leaf that requires grad.
 func fresh(shape ...int64) (*trace.Frame, *tensor) {
-	tape := trace.New(hopper, trace.Options{Warm: true})
+	tape := trace.New(hopper, rules, trace.Options{Warm: true})
 	f := tape.Frame()
 	return f, f.Let(tape.New("x", program.Batch, trace.F32, shape...).Leaf())
 }

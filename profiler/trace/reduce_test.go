@@ -13,7 +13,7 @@ import (
 // reduced records one reduction of a fresh tensor and returns the bytes of its
 // result and of everything else it allocated.
 func reduced(b trace.Board, d trace.DType, shape []int64, f func(*tensor) *tensor) (result, scratch int64) {
-	tape := trace.New(b, trace.Options{Warm: true})
+	tape := trace.New(b, rules, trace.Options{Warm: true})
 	frame := tape.Frame()
 	x := frame.Let(tape.New("x", program.Batch, d, shape...))
 	from := len(tape.Program().Buffers)

@@ -18,7 +18,7 @@ type rnnLayer struct {
 }
 
 func newRNNLayer(mode trace.RNNMode, length, batch, inputs, hidden, layers int64, bidirectional bool) rnnLayer {
-	t := trace.New(hopper, trace.Options{Warm: true})
+	t := trace.New(hopper, rules, trace.Options{Warm: true})
 	directions := int64(1)
 	if bidirectional {
 		directions = 2

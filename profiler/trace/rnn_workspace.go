@@ -1,6 +1,6 @@
 package trace
 
-// Sizes that cuDNN 9.19 reports for recurrent layers
+// Sizes that cuDNN 9 reports for recurrent layers
 // (cudnnGetRNNTempSpaceSizes) with its standard algorithm, in bytes.
 const (
 	rnnReserveSlack    = 256

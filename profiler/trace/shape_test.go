@@ -62,7 +62,7 @@ var writers = map[string]func(f *trace.Frame, x *tensor) *tensor{
 // and a gradient of its own shape comes back to the leaf.
 func TestRearrangedStepLeavesNothingBehind(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		tape := trace.New(hopper, trace.Options{Warm: true})
+		tape := trace.New(hopper, rules, trace.Options{Warm: true})
 		shape := rapid.SliceOfN(rapid.Int64Range(1, 70), 1, 3).Draw(rt, "shape")
 		leaf := tape.Frame().Let(tape.New("leaf", program.Weights, trace.F32, shape...).Leaf())
 		before := live(tape.Program())
@@ -104,7 +104,7 @@ func writable(x *tensor) bool {
 // the cuts cost nothing.
 func TestCatUndoesSplit(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		tape := trace.New(hopper, trace.Options{Warm: true})
+		tape := trace.New(hopper, rules, trace.Options{Warm: true})
 		f := tape.Frame()
 		shape := rapid.SliceOfN(rapid.Int64Range(1, 9), 1, 4).Draw(rt, "shape")
 		d := rapid.IntRange(-len(shape), len(shape)-1).Draw(rt, "dimension")
@@ -125,7 +125,7 @@ func TestWriteToViewReachesBaseAndSiblings(t *testing.T) {
 		"sibling": func(_, sibling *tensor) *tensor { return sibling.Sum(false) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			tape := trace.New(hopper, trace.Options{Warm: true})
+			tape := trace.New(hopper, rules, trace.Options{Warm: true})
 			f := tape.Frame()
 			x := f.Let(tape.New("x", program.Weights, trace.F32, 6, 5).Leaf())
 			w := f.Let(tape.New("w", program.Weights, trace.F32, 2, 5).Leaf())
@@ -143,7 +143,7 @@ func TestWriteToViewReachesBaseAndSiblings(t *testing.T) {
 // Slices follow Python: negative positions count from the end, and what is
 // beyond an end is cut.
 func TestSliceFollowsPython(t *testing.T) {
-	tape := trace.New(hopper, trace.Options{Warm: true})
+	tape := trace.New(hopper, rules, trace.Options{Warm: true})
 	x := tape.Frame().Let(tape.New("x", program.Batch, trace.F32, 10))
 	for _, c := range []struct{ from, to, step, want int64 }{
 		{0, 10, 1, 10}, {-3, 10, 1, 3}, {0, -3, 1, 7}, {2, 99, 1, 8}, {7, 3, 1, 0}, {0, 10, 3, 4}, {-99, 4, 2, 2},
@@ -156,7 +156,7 @@ func TestSliceFollowsPython(t *testing.T) {
 // them, and takes several times their size.
 func TestEmbeddingOfManyIndicesSorts(t *testing.T) {
 	scratch := func(n int64) int64 {
-		tape := trace.New(hopper, trace.Options{Warm: true})
+		tape := trace.New(hopper, rules, trace.Options{Warm: true})
 		f := tape.Frame()
 		weight := f.Let(tape.New("weight", program.Weights, trace.F32, 100, 8).Leaf())
 		indices := f.Let(tape.New("indices", program.Batch, trace.I64, n))
@@ -176,7 +176,7 @@ func TestEmbeddingOfManyIndicesSorts(t *testing.T) {
 func BenchmarkViews(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
-		tape := trace.New(hopper, trace.Options{Warm: true})
+		tape := trace.New(hopper, rules, trace.Options{Warm: true})
 		f := tape.Frame()
 		x := f.Let(tape.New("x", program.Weights, trace.F32, 8, 16, 32).Leaf())
 		for range 100 {

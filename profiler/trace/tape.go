@@ -20,6 +20,7 @@ type Options struct {
 type Tape struct {
 	*memory
 	board Board
+	rules Rules
 	opts  Options
 	at    uint32 // the last of the sites that something happened at
 	// atBegun is begun as it was then.
@@ -62,18 +63,19 @@ type Tape struct {
 	backwards []*backward
 }
 
-// New begins a recording for a board.
-func New(board Board, o Options) *Tape {
+// New begins a recording for a board, by the rules of a release.
+func New(board Board, rules Rules, o Options) *Tape {
 	t := &Tape{
 		memory: memories.Get().(*memory),
 		board:  board,
+		rules:  rules,
 		opts:   o,
 		scope:  &scope{python: true},
 		step:   -1,
 		class:  program.Temporaries,
 	}
 	t.place = t.placeOf("")
-	t.library.init(board, o.Warm)
+	t.library.init(o.Warm)
 	return t
 }
 

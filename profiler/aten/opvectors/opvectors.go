@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/stack"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
@@ -74,7 +75,8 @@ type Vector struct {
 	Saved    []any    `json:"saved"`
 	GradFn   string   `json:"grad_fn"`
 
-	kept []int64 // what the last recording kept for backward
+	stack *stack.Stack // what it was recorded with
+	kept  []int64      // what the last recording kept for backward
 }
 
 // Params are named parameters in the order of the recording.
@@ -145,8 +147,8 @@ func (v *Vector) String(name, def string) string {
 	return def
 }
 
-// Load reads a gzip file of JSON lines.
-func Load(path string) ([]*Vector, error) {
+// Load reads a gzip file of JSON lines, recorded with a release of PyTorch.
+func Load(path string, s *stack.Stack) ([]*Vector, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -160,7 +162,7 @@ func Load(path string) ([]*Vector, error) {
 	in.Buffer(nil, 1<<24)
 	var out []*Vector
 	for in.Scan() {
-		v := new(Vector)
+		v := &Vector{stack: s}
 		if err := json.Unmarshal(in.Bytes(), v); err != nil {
 			return nil, fmt.Errorf("%s: line %d: %w", path, len(out)+1, err)
 		}
@@ -212,7 +214,7 @@ type Procedure func(t *trace.Tape, v *Vector, params []*trace.Tensor) (run func(
 // CompareProcedure is [Vector.Compare] for procedures.
 func (v *Vector) CompareProcedure(p Procedure) (diff string) {
 	defer explain(&diff)
-	t := trace.New(Boards[v.GPU], trace.Options{Warm: true})
+	t := trace.New(Boards[v.GPU], v.stack.Rules(), trace.Options{Warm: true})
 	params, err := v.leaves(t)
 	if err != nil {
 		return err.Error()
@@ -253,7 +255,7 @@ func Difference(phase string, want, got []string) string {
 
 // record runs the call and renders its events as the vectors do.
 func (v *Vector) record(call Call, but string) (forward, backward []string) {
-	t := trace.New(Boards[v.GPU], trace.Options{Warm: true})
+	t := trace.New(Boards[v.GPU], v.stack.Rules(), trace.Options{Warm: true})
 	f := t.Frame()
 	in := make([]*trace.Tensor, len(v.In))
 	k := 0

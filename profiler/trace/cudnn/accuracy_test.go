@@ -84,7 +84,7 @@ func group(t *testing.T, key func(v *vectors.Vector, d cudnn.Direction) (string,
 			if scores[k] == nil {
 				scores[k] = &score{}
 			}
-			scores[k].add(v.Workspaces[d], cudnn.Explain(v.Config, d, v.Board).Allocations)
+			scores[k].add(v.Workspaces[d], rules.Explain(v.Config, d, v.Board).Allocations)
 		}
 	}
 	return scores
@@ -204,7 +204,7 @@ func TestFormulasGiveEveryByte(t *testing.T) {
 			continue
 		}
 		for d := cudnn.Forward; d <= cudnn.GradWeight; d++ {
-			p := cudnn.Explain(v.Config, d, v.Board)
+			p := rules.Explain(v.Config, d, v.Board)
 			want, have := largest(v.Workspaces[d]), largest(p.Allocations)
 			if p.Engine == cudnn.Direct || math.Abs(float64(want-have)) > 0.02*float64(want) {
 				continue

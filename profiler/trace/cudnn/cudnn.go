@@ -1,6 +1,7 @@
-// Package cudnn models the workspaces of cuDNN 9.19 convolutions as PyTorch
-// 2.11 uses them: cudnn.benchmark off, TF32 on. It says which transient bytes
-// one call asks the caching allocator for beside its output.
+// Package cudnn models the workspaces of cuDNN's convolutions as PyTorch uses
+// them: cudnn.benchmark off, TF32 on. It says which transient bytes one call asks
+// the caching allocator for beside its output. What differs between releases of
+// cuDNN is in the [Rules]; the engines and their formulas are those of cuDNN 9.
 //
 // cuDNN first chooses an engine and its knobs, by heuristics that time nothing,
 // and the engine says how much workspace it wants. The model does the same in
@@ -10,7 +11,7 @@
 //     mind at sharp bounds that run straight through all other sizes: they look
 //     like decision trees over sizes of the implicit matrix product, its tiles
 //     and their remainders. So the model is a vote of a few decision trees per
-//     architecture, operation and precision (rules/) on the kernel ("copies of
+//     architecture, operation and precision ([Rules]) on the kernel ("copies of
 //     x, w and y, 64x128 tiles"), and of others on how often that kernel splits
 //     the reduction. Command fit grows the trees from what cuDNN answered when
 //     it was asked (package oracle): a few hundred thousand convolutions for
@@ -43,23 +44,23 @@ type Plan struct {
 
 // Workspaces returns the transient allocations of one direction of a
 // convolution: requested bytes, in order, nil if it needs none.
-func Workspaces(c Config, d Direction, b Board) []int64 {
-	return Explain(c, d, b).Allocations
+func (r *Rules) Workspaces(c Config, d Direction, b Board) []int64 {
+	return r.Explain(c, d, b).Allocations
 }
 
 // Explain returns the chosen engine beside its allocations.
-func Explain(c Config, d Direction, b Board) Plan {
-	return rulesOf(generation(b.Capability)).explain(c, d, &b)
+func (r *Rules) Explain(c Config, d Direction, b Board) Plan {
+	return r.architectures[generation(b.Capability)].explain(c, d, &b)
 }
 
-func (r *rules) explain(c Config, d Direction, b *Board) Plan {
+func (a *architecture) explain(c Config, d Direction, b *Board) Plan {
 	p := newProblem(c, d, b)
 	if c.DType == BF16 && b.Capability < bf16Capability {
 		return p.withoutCuDNN()
 	}
 	f := p.features()
 	copied := p.weightCopy(d)
-	choice := r.choose(&p, f[:])
+	choice := a.choose(&p, f[:])
 	if p.can(choice.Engine) {
 		if n := p.bytes(choice); n+copied <= b.Memory {
 			return Plan{choice, list(copied, n)}
@@ -69,14 +70,14 @@ func (r *rules) explain(c Config, d Direction, b *Board) Plan {
 }
 
 // choose asks the rules for an operation.
-func (r *rules) choose(p *problem, f []float32) Choice {
+func (a *architecture) choose(p *problem, f []float32) Choice {
 	if p.DType == F32 {
-		return r.voters[p.kind][0]().Choose(f)
+		return a.voters[p.kind][0]().Choose(f)
 	}
-	if p.Layout == Contiguous && r.device[p.kind]().Vote(f) == DeviceVote(true) {
+	if p.Layout == Contiguous && a.device[p.kind]().Vote(f) == DeviceVote(true) {
 		return Choice{Engine: Direct}
 	}
-	return r.voters[p.kind][1]().Choose(f)
+	return a.voters[p.kind][1]().Choose(f)
 }
 
 // weightCopy is PyTorch's own channels-last copy of a contiguous weight when

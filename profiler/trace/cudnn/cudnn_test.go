@@ -45,7 +45,7 @@ func TestWorkedExamples(t *testing.T) {
 			if c.config.DType == cudnn.BF16 {
 				board = vectors.Boards["t4"]
 			}
-			require.Equal(t, c.want, cudnn.Workspaces(c.config, c.dir, board))
+			require.Equal(t, c.want, rules.Workspaces(c.config, c.dir, board))
 		})
 	}
 }
@@ -80,7 +80,7 @@ func TestChosenEnginesFitTheBoard(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c, b := drawConfig(t), drawBoard(t)
 		for d := cudnn.Forward; d <= cudnn.GradWeight; d++ {
-			p := cudnn.Explain(c, d, b)
+			p := rules.Explain(c, d, b)
 			var sum int64
 			for _, n := range p.Allocations {
 				require.Positive(t, n)
@@ -96,9 +96,9 @@ func TestChosenEnginesFitTheBoard(t *testing.T) {
 func TestTheSameCallHasTheSameAnswer(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c, b := drawConfig(t), drawBoard(t)
-		first := cudnn.Explain(c, cudnn.Forward, b)
+		first := rules.Explain(c, cudnn.Forward, b)
 		b.Name = "another name"
-		require.Equal(t, first, cudnn.Explain(c, cudnn.Forward, b))
+		require.Equal(t, first, rules.Explain(c, cudnn.Forward, b))
 	})
 }
 
@@ -123,6 +123,6 @@ func BenchmarkWorkspaces(b *testing.B) {
 	c := conv(64, 64, 64, 18, 301, 3, 16, cudnn.F16)
 	b.ReportAllocs()
 	for b.Loop() {
-		cudnn.Workspaces(c, cudnn.GradWeight, board)
+		rules.Workspaces(c, cudnn.GradWeight, board)
 	}
 }

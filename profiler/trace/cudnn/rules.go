@@ -2,7 +2,6 @@ package cudnn
 
 import (
 	"cmp"
-	"embed"
 	"fmt"
 	"io/fs"
 	"slices"
@@ -11,17 +10,26 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn/forest"
 )
 
-// ruleFiles are the decision rules; command fit writes them. They are not
-// compressed: a short run would take longer to unpack them than for all else.
-//
-//go:embed rules
-var ruleFiles embed.FS
-
 // generations are the architectures there are rules for.
 var generations = [...]int{75, 80, 86, 89, 90, 120}
 
-// rules are the decision rules of one architecture, each read on first use.
-type rules struct {
+// Rules are the decision rules of one release of cuDNN, by architecture. They
+// may be used concurrently.
+type Rules struct{ architectures map[int]*architecture }
+
+// NewRules are the rules in a directory of files (see [RuleFile]), each of
+// which is read when it is first needed. A file that cannot be read then is a bug
+// of ours and panics.
+func NewRules(files fs.FS) *Rules {
+	r := &Rules{map[int]*architecture{}}
+	for _, g := range generations {
+		r.architectures[g] = newArchitecture(files, g)
+	}
+	return r
+}
+
+// architecture is the rules of one architecture, each read on first use.
+type architecture struct {
 	// voters choose, by operation and element size.
 	voters [len(kindNames)][len(precisionNames)]func() *Voters
 	// device says, by operation, where kernels for few channels in half precision
@@ -58,32 +66,18 @@ func DeviceVote(runs bool) int {
 	return 0
 }
 
-// embedded are the rules that come with the program.
-var embedded = func() map[int]*rules {
-	m := map[int]*rules{}
-	for _, g := range generations {
-		m[g] = rulesIn(ruleFiles, "rules", g)
-	}
-	return m
-}()
-
-// rulesOf returns the rules of an architecture.
-func rulesOf(generation int) *rules { return embedded[generation] }
-
-// rulesIn are the rules in a directory. Files that cannot be read are a bug of
-// ours and panic when they are needed.
-func rulesIn(files fs.FS, dir string, generation int) *rules {
-	r := &rules{}
+func newArchitecture(files fs.FS, generation int) *architecture {
+	a := &architecture{}
 	for kind, operation := range kindNames {
 		for half := range precisionNames {
-			r.voters[kind][half] = once(files, dir+"/"+RuleFile(generation, operation, half == 1), decodeVoters)
+			a.voters[kind][half] = once(files, RuleFile(generation, operation, half == 1), decodeVoters)
 		}
-		r.device[kind] = once(files, dir+"/"+DeviceRuleFile(generation, operation), func(b []byte) (*forest.Forest, error) {
+		a.device[kind] = once(files, DeviceRuleFile(generation, operation), func(b []byte) (*forest.Forest, error) {
 			f, rest, err := forest.Decode(b, numFeatures)
 			return f, cmp.Or(err, ended(rest))
 		})
 	}
-	return r
+	return a
 }
 
 // ended tells of data behind what was decoded.

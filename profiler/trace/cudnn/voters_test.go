@@ -2,6 +2,8 @@ package cudnn
 
 import (
 	"io/fs"
+	"os"
+	"path"
 	"strconv"
 	"testing"
 
@@ -137,51 +139,60 @@ func FuzzDecodeVoters(f *testing.F) {
 	})
 }
 
-// eachRule runs a subtest for each file of rules there has to be.
-func eachRule(t *testing.T, test func(t *testing.T, name string)) {
+// shipped has the rules of each version of cuDNN, in a folder of its own.
+var shipped = os.DirFS("../../stack/cudnn")
+
+// ruleFiles are the names that files of rules can have.
+func ruleFiles() (voters, devices []string) {
 	for _, generation := range generations {
 		for _, operation := range kindNames {
+			devices = append(devices, DeviceRuleFile(generation, operation))
 			for half := range precisionNames {
-				name := RuleFile(generation, operation, half == 1)
-				t.Run(name, func(t *testing.T) { test(t, name) })
+				voters = append(voters, RuleFile(generation, operation, half == 1))
 			}
 		}
 	}
+	return voters, devices
 }
 
 func TestEveryRuleNamesEnginesWithTheKnobsTheyHave(t *testing.T) {
-	eachRule(t, func(t *testing.T, name string) {
-		b, err := ruleFiles.ReadFile("rules/" + name)
+	voters, _ := ruleFiles()
+	for _, name := range voters {
+		paths, err := fs.Glob(shipped, "*/"+name)
 		require.NoError(t, err)
-		v, err := decodeVoters(b)
-		require.NoError(t, err)
-		require.NotEmpty(t, v.choices)
-		for i, c := range v.choices {
-			split := v.splits[i].votes != nil
-			require.Zero(t, c.Splits, "%v: its splits are voted on apart", c)
-			require.Equal(t, c.TileM > 0, c.TileN > 0, "%v", c)
-			if split || c.TileM > 0 {
-				require.True(t, c.Engine.splits(), "%v, split %v", c, split)
-			}
-			if split && (Study{}.Tiled(c.Engine) || c.Engine == DepthwiseTiles) {
-				require.Positive(t, c.TileM, "%v: what it keeps of a split depends on its tile", c)
-			}
+		require.NotEmpty(t, paths, name)
+		for _, path := range paths {
+			t.Run(path, func(t *testing.T) { checkKnobs(t, path) })
 		}
-	})
+	}
+}
+
+func checkKnobs(t *testing.T, path string) {
+	b, err := fs.ReadFile(shipped, path)
+	require.NoError(t, err)
+	v, err := decodeVoters(b)
+	require.NoError(t, err)
+	require.NotEmpty(t, v.choices)
+	for i, c := range v.choices {
+		split := v.splits[i].votes != nil
+		require.Zero(t, c.Splits, "%v: its splits are voted on apart", c)
+		require.Equal(t, c.TileM > 0, c.TileN > 0, "%v", c)
+		if split || c.TileM > 0 {
+			require.True(t, c.Engine.splits(), "%v, split %v", c, split)
+		}
+		if split && (Study{}.Tiled(c.Engine) || c.Engine == DepthwiseTiles) {
+			require.Positive(t, c.TileM, "%v: what it keeps of a split depends on its tile", c)
+		}
+	}
 }
 
 func TestNoOtherFilesAreAmongTheRules(t *testing.T) {
-	known := map[string]bool{}
-	for _, generation := range generations {
-		for _, operation := range kindNames {
-			known[DeviceRuleFile(generation, operation)] = true
-			known[RuleFile(generation, operation, false)] = true
-			known[RuleFile(generation, operation, true)] = true
-		}
-	}
-	files, err := fs.ReadDir(ruleFiles, "rules")
+	voters, devices := ruleFiles()
+	known := append(voters, devices...)
+	files, err := fs.Glob(shipped, "*/*")
 	require.NoError(t, err)
+	require.NotEmpty(t, files)
 	for _, f := range files {
-		require.True(t, known[f.Name()], f.Name())
+		require.Contains(t, known, path.Base(f))
 	}
 }

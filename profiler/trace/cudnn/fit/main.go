@@ -12,7 +12,7 @@
 // what its workspace depends on is kept of it, and the splits apart: a third
 // fewer misses than with trees that learn what counts at once.
 //
-//	go run ./fit -o rules answers/sm120-*.gz
+//	go run ./fit -o ../../stack/cudnn/9.19 answers/sm120-*.gz
 package main
 
 import (

@@ -1,0 +1,126 @@
+// Package stack knows releases of PyTorch: which libraries come with each, and the
+// rules by which it and they take memory.
+//
+// Rules are written down as differences. A release has one small file, torch2_15.go,
+// with what begins in it; the rules of a release are those of all releases up to
+// it. Data that rules are made of lie in folders beside them: cudnn has the choices
+// of cuDNN, by version.
+package stack
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// Versions are what a training step runs with. What is not known is empty.
+type Versions struct {
+	Torch        string `json:"torch"`
+	CUDA         string `json:"cuda,omitempty"`
+	CuDNN        string `json:"cudnn,omitempty"`
+	CuBLAS       string `json:"cublas,omitempty"`
+	Transformers string `json:"transformers,omitempty"`
+}
+
+// A Stack is a release of PyTorch with its libraries and their rules. It does not
+// change, and may be used concurrently.
+type Stack struct {
+	versions Versions
+	// rulesOf is the release whose rules these are.
+	rulesOf string
+	rules   trace.Rules
+}
+
+// Versions are those of the libraries that the release comes with on PyPI.
+func (s *Stack) Versions() Versions { return s.versions }
+
+// Release is the name of the release: "2.11".
+func (s *Stack) Release() string { return s.versions.Torch }
+
+// Rules are those that recordings go by. The caller must not change what they
+// point to.
+func (s *Stack) Rules() trace.Rules { return s.rules }
+
+// Note says by which release's rules results come about, where nobody measured
+// the very release; else it is empty.
+func (s *Stack) Note() string {
+	if s.rulesOf == s.versions.Torch {
+		return ""
+	}
+	return fmt.Sprintf("nobody measured PyTorch %s: by the rules of %s, the nearest known", s.versions.Torch, s.rulesOf)
+}
+
+// Default is the stack of cases that name none.
+func Default() *Stack { return known[len(known)-1] }
+
+// All are the releases that are known, oldest first. The caller must not change
+// the slice.
+func All() []*Stack { return known }
+
+// Lookup finds a release by its name: "2.11", or with all that people and files
+// write around it, as in "v2.11.0+cu130". Of a release that is not known the
+// result has the rules of the nearest before it, or of the first; see
+// [Stack.Note].
+func Lookup(release string) (*Stack, error) {
+	at, err := parse(release)
+	if err != nil {
+		return nil, err
+	}
+	nearest := known[0]
+	for _, s := range known {
+		have, _ := parse(s.Release())
+		if have == at {
+			return s, nil
+		}
+		if have.before(at) {
+			nearest = s
+		}
+	}
+	other := *nearest
+	other.versions = Versions{Torch: at.String()}
+	return &other, nil
+}
+
+// version is a release without its patch, which changes no rules.
+type version struct{ major, minor int }
+
+func (v version) String() string { return fmt.Sprintf("%d.%d", v.major, v.minor) }
+
+func (v version) before(w version) bool {
+	return v.major < w.major || v.major == w.major && v.minor < w.minor
+}
+
+// parse reads the name of a release. The patch and what follows are dropped.
+func parse(s string) (version, error) {
+	var numbers [2]int
+	rest := strings.TrimPrefix(s, "v")
+	for i := range numbers {
+		var word string
+		word, rest, _ = strings.Cut(rest, ".")
+		if i == 1 {
+			word, _, _ = strings.Cut(word, "+")
+		}
+		n, err := strconv.ParseUint(word, 10, 16)
+		if err != nil {
+			return version{}, &UnknownError{Release: s}
+		}
+		numbers[i] = int(n)
+	}
+	return version{numbers[0], numbers[1]}, nil
+}
+
+// An UnknownError says that text names no release of PyTorch.
+type UnknownError struct{ Release string }
+
+func (e *UnknownError) Error() string {
+	var names []string
+	for _, s := range known {
+		names = append(names, s.Release())
+	}
+	return fmt.Sprintf("%q is no release of PyTorch; write it like 2.11; known are %s", e.Release, strings.Join(names, ", "))
+}
+
+// Usage says that the user can mend it.
+func (e *UnknownError) Usage() bool { return true }

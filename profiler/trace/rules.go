@@ -1,0 +1,84 @@
+package trace
+
+import "github.com/vprof/vprof/profiler/trace/cudnn"
+
+// Rules are what PyTorch and its libraries do one way in one release and another
+// way in the next, as plain data. A recording goes by them and changes nothing
+// in them. Package stack has those of each release.
+type Rules struct {
+	// Products are the workspaces of cuBLAS and cuBLASLt.
+	Products Workspaces
+	// Attention says which fused kernels come first.
+	Attention AttentionRules
+	// CUB are the tunings of sorts and scans.
+	CUB CUB
+	// Convolutions are cuDNN's choices and workspaces.
+	Convolutions *cudnn.Rules
+}
+
+// Workspaces says what matrix products have as scratch memory.
+type Workspaces struct {
+	// BLAS is the workspace of a handle of cuBLAS, in bytes.
+	BLAS ByCapability
+	// Epilogue is that of cuBLASLt, which adds the bias of linear layers, in bytes.
+	Epilogue int64
+}
+
+// AttentionRules say how scaled_dot_product_attention chooses its kernels.
+type AttentionRules struct {
+	// CuDNNFirst are the major compute capabilities that prefer cuDNN's kernels.
+	CuDNNFirst []int
+}
+
+// ByCapability is a number that depends on a board's compute capability: rows in
+// ascending order, of which the last that begins at or below the board's holds.
+type ByCapability []CapabilityRow
+
+// CapabilityRow is a number from a compute capability on, which is given times
+// ten: 86 for 8.6.
+type CapabilityRow struct {
+	From  int
+	Value int64
+}
+
+// At is the number for a board; zero below the first row.
+func (b ByCapability) At(capability int) int64 {
+	var n int64
+	for _, row := range b {
+		if row.From <= capability {
+			n = row.Value
+		}
+	}
+	return n
+}
+
+// CUB is how CUB's device-wide algorithms are tuned. A tile is the elements that
+// one block of threads handles.
+type CUB struct {
+	// Radix are the policies of radix sorts: the first row that fits holds.
+	Radix []RadixPolicy
+	// UniqueTile and ScanTile are the tiles of unique-by-key and of prefix sums
+	// over 64-bit integers.
+	UniqueTile, ScanTile ByCapability
+}
+
+// RadixPolicy is how a radix sort runs on boards of at least a compute
+// capability, with keys and values of at least so many bytes.
+type RadixPolicy struct {
+	Capability int
+	Key, Value int64
+	// Threads are those of a block, and Items what each of them handles if it is
+	// of four bytes. Zero stands for a sort that goes up and down over its input
+	// instead of once (no onesweep).
+	Threads, Items int64
+}
+
+// radix is the policy of a sort on a board.
+func (c *CUB) radix(b Board, s radixSort) (threads, items int64) {
+	for _, p := range c.Radix {
+		if p.Capability <= b.Capability && p.Key <= s.key && p.Value <= s.value {
+			return p.Threads, p.Items
+		}
+	}
+	return 0, 0
+}
