@@ -172,10 +172,10 @@ func (p *plan) index() {
 	if rows == 0 {
 		return
 	}
-	p.add(Index{
-		Rows: p.writes[w].Addr, Table: p.reads[r].Addr, Step: coprime(rows),
-		Count: rows, TableRows: rows, RowBytes: rowBytes,
-	}.Gather())
+	p.add(Gather{
+		From: p.reads[r].Addr, To: p.writes[w].Addr, Step: coprime(rows),
+		Rows: rows, TableRows: rows, RowBytes: rowBytes,
+	}.Launch())
 	take(p.reads, r, rows*rowBytes)
 	take(p.writes, w, rows*rowBytes)
 }

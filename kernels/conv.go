@@ -5,8 +5,8 @@ import "math/bits"
 // Conv is a convolution of two dimensions and what autograd makes of it.
 // Channels come last: images are [image][y][x][channel], weights
 // [output channel][y][x][input channel]. F16, and BF16 and TF32 from compute
-// capability 8.0 on, run on tensor cores. Operands are read by 16 bytes if their addresses
-// and the channels of a group are multiples of them, and else one by one.
+// capability 8.0 on, run on tensor cores. Addresses, and the channels of a group on
+// either side, are multiples of 16 bytes.
 type Conv struct {
 	Type Type
 	// TF32 is as in [GEMM].
@@ -44,7 +44,7 @@ var (
 // Forward computes Output from Input and Weight.
 func (k Conv) Forward(capability int) Launch {
 	p := product{m: k.positions(), n: k.OutChannels / k.Groups, k: k.taps() * k.Channels / k.Groups, batch: k.Groups}
-	l := k.launch(&convForward, p, capability, k.Channels)
+	l := k.launch(&convForward, p, capability)
 	l.Reads, l.Writes = k.visitedInput()+k.weightBytes(), k.outputBytes()
 	return l
 }
@@ -52,7 +52,7 @@ func (k Conv) Forward(capability int) Launch {
 // InputGradient computes Input, as a gradient, from Output's and Weight.
 func (k Conv) InputGradient(capability int) Launch {
 	p := product{m: k.Images * k.Height * k.Width, n: k.Channels / k.Groups, k: k.taps() * k.OutChannels / k.Groups, batch: k.Groups}
-	l := k.launch(&convInput, p, capability, k.Channels, k.OutChannels)
+	l := k.launch(&convInput, p, capability)
 	l.Reads, l.Writes = k.visitedOutput()+k.weightBytes(), k.inputBytes()
 	return l
 }
@@ -60,7 +60,7 @@ func (k Conv) InputGradient(capability int) Launch {
 // WeightGradient computes Weight, as a gradient, from Output's and Input.
 func (k Conv) WeightGradient(capability int) Launch {
 	p := product{m: k.OutChannels / k.Groups, n: k.taps() * k.Channels / k.Groups, k: k.positions(), batch: k.Groups}
-	l := k.launch(&convWeight, p, capability, k.Channels, k.OutChannels)
+	l := k.launch(&convWeight, p, capability)
 	l.Reads, l.Writes = k.outputBytes()+k.visitedInput(), k.weightBytes()
 	return l
 }
@@ -129,22 +129,20 @@ func alive(in, taps, stride, pad, dilation int64) int64 {
 	return count
 }
 
-// launch makes the launch of a product. Channels are those that run along the
-// 16 bytes of some operand.
-func (k Conv) launch(names *productNames, p product, capability int, channels ...int64) Launch {
+// launch makes the launch of a product.
+func (k Conv) launch(names *productNames, p product, capability int) Launch {
 	lanes := vectorBytes / k.Type.Size()
-	whole := (k.Input|k.Weight|k.Output)%vectorBytes == 0
-	for _, c := range channels {
-		whole = whole && c/k.Groups%lanes == 0
+	if (k.Input|k.Weight|k.Output)%vectorBytes != 0 || k.Channels/k.Groups%lanes != 0 || k.OutChannels/k.Groups%lanes != 0 {
+		panic("kernels: a convolution whose operands are no multiples of 16 bytes")
 	}
-	name, e := names.choose(k.Type, k.TF32, whole, capability)
+	name, e := names.choose(k.Type, k.TF32, capability)
 	if max(k.Images*k.Height*k.Width, k.positions()) >= 1<<30 {
 		panic("kernels: a convolution over 2^30 pixels or more")
 	}
 	p.split()
 	outHeight, outWidth := k.OutHeight(), k.OutWidth()
 	channelsIn, channelsOut := k.Channels/k.Groups, k.OutChannels/k.Groups
-	args := make([]uint64, 0, 36)
+	args := make([]uint64, 0, 32)
 	args = append(args, k.Input, k.Weight, k.Output,
 		uint64(k.Images), uint64(k.Height), uint64(k.Width), uint64(channelsIn),
 		uint64(outHeight), uint64(outWidth), uint64(channelsOut),
@@ -152,7 +150,7 @@ func (k Conv) launch(names *productNames, p product, capability int, channels ..
 		uint64(k.PadY), uint64(k.PadX), uint64(k.DilationY), uint64(k.DilationX),
 		divisor(k.Height), divisor(k.Width), divisor(channelsIn), divisor(outHeight), divisor(outWidth),
 		divisor(channelsOut), divisor(k.TapsX), divisor(k.StrideY), divisor(k.StrideX))
-	return p.launch(name, e, append(p.put(args), uint64(k.Type)))
+	return p.launch(name, e, p.put(args))
 }
 
 // divisor prepares division by d of numbers below 2^31 (Divisor of conv.cu): a

@@ -16,19 +16,17 @@ const (
 	leastShareDepth = 512
 )
 
-// Matrix is a batch of matrices. Distances are in elements; Depth is that
-// between neighbors along the side that is summed over, for an operand, or
-// along a row, for a result.
+// Matrix is a batch of matrices with dense rows. Row is the distance between the
+// beginnings of rows and Batch that between matrices, in elements.
 type Matrix struct {
-	Addr              uint64
-	Row, Depth, Batch int64
+	Addr       uint64
+	Row, Batch int64
 }
 
 // GEMM is a product of matrices, C = A times B transposed, for each of a batch:
-// A is M by K, B is N by K and C is M by N, in one type, with sums in F32. A
-// transposed operand has its Row and Depth swapped. F16 runs on tensor cores, and
-// so do BF16 and TF32 from compute capability 8.0 on, provided that operands are
-// dense along K and their rows and matrices begin at multiples of 16 bytes.
+// A is M by K, B is N by K and C is M by N, in one type, with sums in F32. Rows and
+// matrices of A and B begin at multiples of 16 bytes. F16 runs on tensor cores, and
+// so do BF16 and TF32 from compute capability 8.0 on.
 type GEMM struct {
 	Type Type
 	// TF32 lets tensor cores multiply F32, of which they take 10 bits of the
@@ -40,23 +38,20 @@ type GEMM struct {
 
 var gemmNames = forProducts("gemm")
 
-// Launch multiplies, on a GPU of the compute capability. C must be dense along
-// rows.
+// Launch multiplies, on a GPU of the compute capability.
 func (k GEMM) Launch(capability int) Launch {
-	if k.C.Depth != 1 && k.N > 1 {
-		panic("kernels: gemm: a result whose rows are not dense")
-	}
 	size := k.Type.Size()
-	whole := wholeVectors(k.A, k.M, k.Batch, size) && wholeVectors(k.B, k.N, k.Batch, size)
-	name, engine := gemmNames.choose(k.Type, k.TF32, whole, capability)
+	if !wholeVectors(k.A, k.M, k.Batch, size) || !wholeVectors(k.B, k.N, k.Batch, size) {
+		panic("kernels: gemm: a row that does not begin at a multiple of 16 bytes")
+	}
+	name, engine := gemmNames.choose(k.Type, k.TF32, capability)
 	p := product{m: k.M, n: k.N, k: k.K, batch: k.Batch}
 	p.split()
-	args := make([]uint64, 0, 18)
+	args := make([]uint64, 0, 14)
 	args = k.A.put(args)
 	args = k.B.put(args)
 	args = k.C.put(args)
-	args = append(p.put(args), uint64(k.Type))
-	l := p.launch(name, engine, args)
+	l := p.launch(name, engine, p.put(args))
 	l.Reads = k.A.visited(k.M, k.K, k.Batch, size) + k.B.visited(k.N, k.K, k.Batch, size)
 	if k.M == 0 || k.N == 0 {
 		l.Reads = 0
@@ -68,19 +63,19 @@ func (k GEMM) Launch(capability int) Launch {
 // wholeVectors tells whether rows can be read by 16 bytes.
 func wholeVectors(m Matrix, rows, batch, size int64) bool {
 	lanes := vectorBytes / size
-	return m.Depth == 1 && m.Addr%vectorBytes == 0 && (m.Row%lanes == 0 || rows <= 1) && (m.Batch%lanes == 0 || batch <= 1)
+	return m.Addr%vectorBytes == 0 && (m.Row%lanes == 0 || rows <= 1) && (m.Batch%lanes == 0 || batch <= 1)
 }
 
 // put appends the matrix as arguments of a kernel.
 func (m Matrix) put(args []uint64) []uint64 {
-	return append(args, m.Addr, uint64(m.Row), uint64(m.Depth), uint64(m.Batch))
+	return append(args, m.Addr, uint64(m.Row), uint64(m.Batch))
 }
 
 // visited is the number of different bytes of all matrices. Rows may overlap,
 // and so may matrices as a whole; apart from that, strides leave elements apart.
 func (m Matrix) visited(rows, depth, batch, size int64) int64 {
 	elements := rows * depth
-	if m.Depth == 1 && m.Row < depth && elements > 0 {
+	if m.Row < depth && elements > 0 {
 		elements = (rows-1)*m.Row + depth
 	}
 	if m.Batch == 0 {
@@ -107,24 +102,21 @@ func engineFor(t Type, tf32 bool, capability int) engine {
 	return cores
 }
 
-// productNames are a product's kernels: for each type, for F32 on tensor cores
-// and for operands in any place.
+// productNames are a product's kernels: for each type, and for F32 on tensor
+// cores.
 type productNames struct {
 	typed
-	tf32, any string
+	tf32 string
 }
 
 func forProducts(prefix string) productNames {
-	return productNames{forTypes(prefix), prefix + "_tf32", prefix + "_any"}
+	return productNames{forTypes(prefix), prefix + "_tf32"}
 }
 
-// choose is the kernel for operands, that can be read by 16 bytes or not.
-func (n *productNames) choose(t Type, tf32, whole bool, capability int) (string, engine) {
+// choose returns the kernel for a type on a GPU of the compute capability.
+func (n *productNames) choose(t Type, tf32 bool, capability int) (string, engine) {
 	e := engineFor(t, tf32, capability)
-	switch {
-	case !whole:
-		return n.any, cores
-	case t == F32 && e != cores:
+	if t == F32 && e != cores {
 		return n.tf32, e
 	}
 	return n.typed[t], e
@@ -153,6 +145,10 @@ func (p *product) tiles() int64 { return divUp(p.m, tileSide) * divUp(p.n, tileS
 func (p *product) put(args []uint64) []uint64 {
 	return append(args, uint64(p.m), uint64(p.n), uint64(p.k), uint64(p.batch), uint64(p.splits))
 }
+
+// batchBlocks is the second extent of a grid: the batch, as far as a grid can be that
+// large. The third extent is as many of those as the whole batch takes.
+func batchBlocks(batch int64) uint32 { return uint32(min(max(batch, 1), 65535)) }
 
 func (p *product) launch(name string, e engine, args []uint64) Launch {
 	l := launch(name, p.tiles()*p.splits, e.shared, args)

@@ -9,7 +9,10 @@
 package kernels
 
 import (
+	"compress/gzip"
 	_ "embed"
+	"io"
+	"strings"
 )
 
 // Launch is one start of a kernel.
@@ -36,13 +39,13 @@ const MaxShared = 48 << 10
 // kernels for.
 const MinCapability = 70
 
-//go:embed ptx/sm_70.ptx
+//go:embed ptx/sm_70.ptx.gz
 var ptxSM70 string
 
-//go:embed ptx/sm_75.ptx
+//go:embed ptx/sm_75.ptx.gz
 var ptxSM75 string
 
-//go:embed ptx/sm_80.ptx
+//go:embed ptx/sm_80.ptx.gz
 var ptxSM80 string
 
 // PTX is the module for GPUs of a compute capability times ten, such as 86, or
@@ -51,13 +54,25 @@ var ptxSM80 string
 func PTX(capability int) string {
 	switch {
 	case capability >= 80:
-		return ptxSM80
+		return unpack(ptxSM80)
 	case capability >= 75:
-		return ptxSM75
+		return unpack(ptxSM75)
 	case capability >= MinCapability:
-		return ptxSM70
+		return unpack(ptxSM70)
 	}
 	return ""
+}
+
+// unpack decompresses a module, which takes a few hundredths of a second.
+func unpack(module string) string {
+	r, err := gzip.NewReader(strings.NewReader(module))
+	if err == nil {
+		var text []byte
+		if text, err = io.ReadAll(r); err == nil {
+			return string(text)
+		}
+	}
+	panic("kernels: the PTX is damaged: " + err.Error())
 }
 
 // Range is a stretch of device memory.

@@ -71,39 +71,6 @@ func (k Cast) Launch() Launch {
 	return copyLaunch(name, from, to, divUp(k.Elements, 8*threads))
 }
 
-// Transpose swaps rows and columns of each matrix of a batch.
-type Transpose struct {
-	// Size of an element in bytes: 2 or 4.
-	Size     int64
-	From, To uint64
-	// Rows and Columns are those of From.
-	Rows, Columns, Batch int64
-	// The distances of rows and of matrices, in elements.
-	FromRow, FromBatch, ToRow, ToBatch int64
-}
-
-// Launch transposes.
-func (k Transpose) Launch() Launch {
-	const tile = 32
-	name := "transpose_32"
-	if k.Size == 2 {
-		name = "transpose_16"
-	}
-	blocks := divUp(k.Rows, tile) * divUp(k.Columns, tile)
-	l := launch(name, blocks, uint32(tile*(tile+1)*k.Size), []uint64{
-		k.From, k.To, uint64(k.Rows), uint64(k.Columns), uint64(k.Batch),
-		uint64(k.FromRow), uint64(k.FromBatch), uint64(k.ToRow), uint64(k.ToBatch),
-	})
-	l.Grid[1] = batchBlocks(k.Batch)
-	l.Reads = k.Rows * k.Columns * k.Batch * k.Size
-	l.Writes = l.Reads
-	return l
-}
-
-// batchBlocks is the second or third extent of a grid whose blocks go on to
-// further matrices where the batch is larger than a grid can be.
-func batchBlocks(batch int64) uint32 { return uint32(min(max(batch, 1), 65535)) }
-
 // MaxOperands is the largest number of inputs, and of outputs, that an
 // [Elementwise] takes.
 const MaxOperands = 8

@@ -95,30 +95,6 @@ func TestCastRoundsToNearest(t *testing.T) {
 	})
 }
 
-func TestTransposeSwapsRowsAndColumns(t *testing.T) {
-	forAll(t, func(t *rapid.T, c *cpu) {
-		side := rapid.Int64Range(0, 70)
-		rows, columns, batch := side.Draw(t, "rows"), side.Draw(t, "columns"), rapid.Int64Range(0, 3).Draw(t, "batch")
-		typ := rapid.SampledFrom([]kernels.Type{kernels.F32, kernels.BF16}).Draw(t, "type")
-		gap := rapid.Int64Range(0, 3)
-		k := kernels.Transpose{Size: typ.Size(), Rows: rows, Columns: columns, Batch: batch}
-		k.FromRow, k.ToRow = columns+gap.Draw(t, "gap"), rows+gap.Draw(t, "gap")
-		k.FromBatch, k.ToBatch = rows*k.FromRow+gap.Draw(t, "gap"), columns*k.ToRow+gap.Draw(t, "gap")
-		from, to := c.tensorOf(typ, batch*k.FromBatch, 1), c.tensorOf(typ, batch*k.ToBatch, 2)
-		k.From, k.To = from.addr(), to.addr()
-		want, x := to.get(typ), from.get(typ)
-		for b := range batch {
-			for r := range rows {
-				for j := range columns {
-					want[b*k.ToBatch+j*k.ToRow+r] = x[b*k.FromBatch+r*k.FromRow+j]
-				}
-			}
-		}
-		c.run(k.Launch())
-		require.Equal(t, want, to.get(typ), "gaps between rows stay as they were")
-	})
-}
-
 func TestElementwiseAddsScalesAndShifts(t *testing.T) {
 	forAll(t, func(t *rapid.T, c *cpu) {
 		typ := rapid.SampledFrom(types).Draw(t, "type")

@@ -49,30 +49,9 @@ func (k Update) Launch() Launch {
 	return l
 }
 
-// Adam is a step of AdamW over F32 tensors in four lists: weights, gradients,
-// first and second moments.
-type Adam struct {
-	Parts                              []Part
-	Rate, Beta1, Beta2, Epsilon, Decay float64
-	Step                               int // from 1
-}
-
-// Launch updates weights and moments, at 15 operations an element.
-func (k Adam) Launch() Launch {
-	l, sum := updateLaunch("adam", k.Parts)
-	for i, x := range []float64{
-		k.Rate, k.Beta1, k.Beta2, k.Epsilon, k.Decay,
-		1 - math.Pow(k.Beta1, float64(k.Step)), math.Sqrt(1 - math.Pow(k.Beta2, float64(k.Step))),
-	} {
-		l.Args[7+i] = math.Float64bits(x)
-	}
-	l.Reads, l.Writes, l.FLOPs = 4*sum, 3*sum, 15*sum/F32.Size()
-	return l
-}
-
 // updateLaunch is a launch with its table of parts, and their bytes.
 func updateLaunch(name string, parts []Part) (l Launch, bytes int64) {
-	const table = 14 // words before it
+	const table = 7 // words before it
 	lists := len(parts[0].Addrs)
 	if len(parts) > MaxParts(lists) {
 		panic("kernels: " + name + ": too many parts")

@@ -44,11 +44,12 @@ func (p *plan) multiply(a, b int, m, n, k, batch int64) {
 		m = out / n
 		k = (p.flops/(2*batch) + m*n/2) / (m * n)
 	}
-	x, y := p.operand(p.reads[a], m, k, batch), p.operand(p.reads[b], n, k, batch)
-	if !p.tiled(m, n, k, batch) || x.Depth == 0 || y.Depth == 0 {
+	x, fitsX := p.operand(p.reads[a], m, k, batch)
+	y, fitsY := p.operand(p.reads[b], n, k, batch)
+	if !p.tiled(m, n, k, batch) || !fitsX || !fitsY {
 		return
 	}
-	g := GEMM{Type: p.t, TF32: p.tf32, A: x, B: y, C: Matrix{Addr: p.writes[w].Addr, Row: n, Depth: 1, Batch: m * n}, M: m, N: n, K: k, Batch: batch}
+	g := GEMM{Type: p.t, TF32: p.tf32, A: x, B: y, C: Matrix{Addr: p.writes[w].Addr, Row: n, Batch: m * n}, M: m, N: n, K: k, Batch: batch}
 	l := g.Launch(p.capability)
 	visitedA, visitedB := x.extent(m, k, batch)*p.t.Size(), y.extent(n, k, batch)*p.t.Size()
 	l.Reads = visitedA + visitedB
@@ -63,13 +64,13 @@ func (p *plan) multiply(a, b int, m, n, k, batch int64) {
 }
 
 // operand lays matrices over a range so that they cover it from its beginning
-// without a gap, as far as they reach. Depth is 0 if a row does not fit.
-func (p *plan) operand(r Range, rows, depth, batch int64) Matrix {
+// without a gap, as far as they reach. It is false if a row does not fit.
+func (p *plan) operand(r Range, rows, depth, batch int64) (Matrix, bool) {
 	lanes := vectorBytes / p.t.Size()
 	whole := p.elements(r)
-	m := Matrix{Addr: r.Addr, Depth: 1}
+	m := Matrix{Addr: r.Addr}
 	if depth <= 0 || rows <= 0 || batch <= 0 || depth > whole || r.Addr%vectorBytes != 0 {
-		return Matrix{}
+		return m, false
 	}
 	m.Row = roundDown(depth, lanes)
 	if rows > 1 {
@@ -80,7 +81,7 @@ func (p *plan) operand(r Range, rows, depth, batch int64) Matrix {
 		one := (rows-1)*m.Row + depth
 		m.Batch = min(roundDown(one, lanes), roundDown((whole-one)/(batch-1), lanes))
 	}
-	return m
+	return m, true
 }
 
 // extent is the number of elements from the first to past the last of all
@@ -113,83 +114,112 @@ func (p *plan) attend(w *Work) {
 	take(p.writes, 0, p.writes[0].Bytes)
 }
 
-// convolve computes a convolution from input and weight, or a gradient from that
-// of the output, input and weight. M are the output channels of a group, N the
-// output positions, K the taps times input channels, Batch the groups.
+// convolve computes a convolution or one of its gradients. The work's M, N and K
+// are those of the product that it amounts to in each of Batch groups:
+//
+//	forward             filters by positions, taps deep
+//	gradient of input   taps by positions, filters deep
+//	gradient of weight  filters by taps, positions deep
+//
+// Filters are the output channels, positions the output pixels, taps the elements
+// of one filter. Output and weight are matrices of these sizes, which tells the
+// three apart; the input may have any size. Where two would do, as for filters of
+// one element, they are the same product.
 func (p *plan) convolve(w *Work) {
 	if len(p.reads) < 2 || len(p.writes) == 0 {
 		p.matmul(w)
 		return
 	}
-	x, weight := 0, 1
-	if len(p.reads) >= 3 {
-		x, weight = 1, 2
-	}
-	k, span, ok := p.geometry(w, p.reads[x], p.reads[weight])
+	first, second, out := p.reads[0], p.reads[1], p.writes[0]
+	mn, mk, kn := p.fits(out, w.M*w.N*w.Batch), p.fits(second, w.M*w.K*w.Batch), p.fits(first, w.K*w.N*w.Batch)
 	switch {
-	case len(p.reads) == 2 && ok && p.fits(p.writes[0], w.M*w.N*w.Batch):
-		k.Output = p.writes[0].Addr
-		p.convolution(k.Forward(p.capability), []int64{span, p.reads[1].Bytes}, p.writes[0].Bytes)
-	case len(p.reads) == 2:
-		p.multiply(0, 1, w.N, w.M, w.K, w.Batch)
-	case ok && p.writes[0].Bytes == p.reads[x].Bytes && span == p.reads[x].Bytes && p.fits(p.reads[0], w.M*w.N*w.Batch):
-		k.Output, k.Input = p.reads[0].Addr, p.writes[0].Addr
-		p.convolution(k.InputGradient(p.capability), []int64{p.reads[0].Bytes, 0, p.reads[weight].Bytes}, p.writes[0].Bytes)
-	case ok && p.writes[0].Bytes == p.reads[weight].Bytes && p.fits(p.reads[0], w.M*w.N*w.Batch):
-		k.Output, k.Weight = p.reads[0].Addr, p.writes[0].Addr
-		p.convolution(k.WeightGradient(p.capability), []int64{p.reads[0].Bytes, span}, p.writes[0].Bytes)
-	case p.writes[0].Bytes == p.reads[weight].Bytes:
-		p.multiply(0, x, w.M, w.K, w.N, w.Batch)
+	case mn && mk && p.convolveForward(convolution{w.M, w.N, w.K, w.Batch, first, second, out}):
+	case kn && mk && p.convolveInput(convolution{w.K, w.N, w.M, w.Batch, out, second, first}):
+	case mn && p.fits(first, w.M*w.K*w.Batch) && p.convolveWeight(convolution{w.M, w.K, w.N, w.Batch, second, out, first}):
+	case mn && !mk:
+		p.multiply(0, 1, w.M, w.N, w.K, w.Batch)
 	default:
-		p.multiply(0, weight, w.N, w.K, w.M, w.Batch)
+		p.multiply(0, 1, w.N, w.M, w.K, w.Batch)
 	}
 }
 
 // fits tells whether a range holds so many elements.
 func (p *plan) fits(r Range, elements int64) bool { return r.Bytes == elements*p.t.Size() }
 
-// convolution adds a launch that visits the first bytes of each input and of the
-// output.
-func (p *plan) convolution(l Launch, reads []int64, write int64) {
-	p.add(l)
-	for i, n := range reads {
-		take(p.reads, i, n)
-	}
-	take(p.writes, 0, write)
+// A convolution is its sizes, per group, and the memory of its operands.
+type convolution struct {
+	filters, positions, taps, groups int64
+	input, weight, output            Range
 }
 
-// geometry is a convolution over a single row of pixels with the sizes of the
-// work: all that matters of another's for traffic and arithmetic. Span is how
-// many bytes of the input it visits, from the beginning. There is none if no
-// number of taps fits, if channels do not come by 16 bytes, or if most of a tile
-// would be for nothing.
-func (p *plan) geometry(w *Work, x, weight Range) (k Conv, span int64, ok bool) {
+func (p *plan) convolveForward(c convolution) bool {
+	k, ok := p.geometry(c)
+	if ok {
+		p.visit(k.Forward(p.capability), k.inputBytes(), c.weight.Bytes, c.output.Bytes)
+	}
+	return ok
+}
+
+// convolveInput computes the gradient of the input. With a stride the kernel would
+// multiply zeros between the positions, which is no work of the operator.
+func (p *plan) convolveInput(c convolution) bool {
+	k, ok := p.geometry(c)
+	ok = ok && k.StrideX == 1 && p.tiled(k.Width, k.Channels/k.Groups, k.TapsX*c.filters, c.groups)
+	if ok {
+		p.visit(k.InputGradient(p.capability), c.output.Bytes, c.weight.Bytes, k.inputBytes())
+	}
+	return ok
+}
+
+func (p *plan) convolveWeight(c convolution) bool {
+	k, ok := p.geometry(c)
+	if ok {
+		p.visit(k.WeightGradient(p.capability), c.output.Bytes, k.inputBytes(), c.weight.Bytes)
+	}
+	return ok
+}
+
+// visit adds a launch that visits the first bytes of the first two inputs and of
+// the first output.
+func (p *plan) visit(l Launch, first, second, out int64) {
+	p.add(l)
+	take(p.reads, 0, first)
+	take(p.reads, 1, second)
+	take(p.writes, 0, out)
+}
+
+// geometry is a convolution over a single row of pixels with the sizes given:
+// all that matters of another's for traffic and arithmetic. It visits the input's
+// first pixels, as many as are under some filter. There is none if no number of
+// taps fits, if channels do not come by 16 bytes, or if most of a tile would be
+// for nothing.
+func (p *plan) geometry(c convolution) (k Conv, ok bool) {
 	size := p.t.Size()
 	lanes := vectorBytes / size
-	if !p.tiled(w.N, w.M, w.K, w.Batch) || !p.fits(weight, w.M*w.K*w.Batch) || w.M%lanes != 0 || (x.Addr|weight.Addr)%vectorBytes != 0 {
-		return k, 0, false
+	if !p.tiled(c.positions, c.filters, c.taps, c.groups) || c.filters%lanes != 0 || (c.input.Addr|c.weight.Addr|c.output.Addr)%vectorBytes != 0 {
+		return k, false
 	}
 	for taps := int64(1); taps <= 49; taps += 2 {
-		if w.K%taps != 0 || w.K/taps%lanes != 0 {
+		if c.taps%taps != 0 || c.taps/taps%lanes != 0 {
 			continue
 		}
-		channels := w.K / taps * w.Batch
-		pixels := x.Bytes / (channels * size)
-		if pixels == 0 || pixels*channels*size != x.Bytes {
+		channels := c.taps / taps * c.groups
+		pixels := c.input.Bytes / (channels * size)
+		if pixels == 0 || pixels*channels*size != c.input.Bytes {
 			continue
 		}
-		stride := max(pixels/w.N, 1)
-		reach := (w.N-1)*stride + taps // of all windows, one after the other
+		stride := max(pixels/c.positions, 1)
+		reach := (c.positions-1)*stride + taps // of all windows, one after the other
 		used := min(pixels, reach)
 		pad := (reach - used + 1) / 2
 		k = Conv{
-			Type: p.t, TF32: p.tf32, Input: x.Addr, Weight: weight.Addr, Images: 1, Height: 1, Width: used,
-			Channels: channels, OutChannels: w.M * w.Batch, Groups: w.Batch,
+			Type: p.t, TF32: p.tf32, Input: c.input.Addr, Weight: c.weight.Addr, Output: c.output.Addr,
+			Images: 1, Height: 1, Width: used, Channels: channels, OutChannels: c.filters * c.groups, Groups: c.groups,
 			TapsY: 1, TapsX: taps, StrideY: 1, StrideX: stride, PadX: pad, DilationY: 1, DilationX: 1,
 		}
-		if taps >= stride && pad < taps && k.OutWidth() == w.N {
-			return k, used * channels * size, true
+		if taps >= stride && pad < taps && k.OutWidth() == c.positions {
+			return k, true
 		}
 	}
-	return k, 0, false
+	return k, false
 }

@@ -55,11 +55,14 @@ var workCases = []struct {
 	{"to another type", kernels.Work{Kind: program.Matmul, FLOPs: 2 * 64 * 64 * 128, M: 64, N: 64, K: 128, Batch: 1}, []int64{64 * 128 * 2, 64 * 128 * 2}, []int64{64 * 64 * 4}, []string{"gemm_f32", "elementwise_f32"}},
 	// 32 channels of 10x10 to 64, 3x3 taps, padded: 9 taps over 100 pixels.
 	{"convolution", kernels.Work{Kind: program.Convolution, Precision: fp16, FLOPs: 2 * 64 * 100 * 288, M: 64, N: 100, K: 288, Batch: 1}, []int64{6400, 64 * 288 * 2}, []int64{12_800}, []string{"conv_forward_f16"}},
-	{"convolution, its input", kernels.Work{Kind: program.Convolution, Precision: fp16, FLOPs: 2 * 64 * 100 * 288, M: 64, N: 100, K: 288, Batch: 1}, []int64{12_800, 6400, 64 * 288 * 2}, []int64{6400}, []string{"conv_input_f16", "elementwise_f16"}},
-	{"convolution, its weight", kernels.Work{Kind: program.Convolution, Precision: fp16, FLOPs: 2 * 64 * 100 * 288, M: 64, N: 100, K: 288, Batch: 1}, []int64{12_800, 6400, 64 * 288 * 2}, []int64{64 * 288 * 2}, []string{"conv_weight_f16", "elementwise_f16"}},
+	{"convolution, its input", kernels.Work{Kind: program.Convolution, Precision: fp16, FLOPs: 2 * 64 * 100 * 288, M: 288, N: 100, K: 64, Batch: 1}, []int64{12_800, 64 * 288 * 2}, []int64{6400}, []string{"conv_input_f16"}},
+	{"convolution, its weight", kernels.Work{Kind: program.Convolution, Precision: fp16, FLOPs: 2 * 64 * 100 * 288, M: 64, N: 288, K: 100, Batch: 1}, []int64{12_800, 6400}, []int64{64 * 288 * 2}, []string{"conv_weight_f16"}},
 	// The same with a stride of 2 and no padding: windows of 9 pixels, 6 apart,
 	// reach 99 of 100.
 	{"strided", kernels.Work{Kind: program.Convolution, Precision: fp16, FLOPs: 2 * 64 * 16 * 288, M: 64, N: 16, K: 288, Batch: 1}, []int64{6400, 64 * 288 * 2}, []int64{64 * 16 * 2}, []string{"conv_forward_f16", "elementwise_f16"}},
+	{"strided, its input", kernels.Work{Kind: program.Convolution, Precision: fp16, FLOPs: 2 * 64 * 16 * 288, M: 288, N: 16, K: 64, Batch: 1}, []int64{64 * 16 * 2, 64 * 288 * 2}, []int64{6400}, []string{"gemm_f16", "elementwise_f16"}},
+	{"strided, its weight", kernels.Work{Kind: program.Convolution, Precision: fp16, FLOPs: 2 * 64 * 16 * 288, M: 64, N: 288, K: 16, Batch: 1}, []int64{64 * 16 * 2, 6400}, []int64{64 * 288 * 2}, []string{"conv_weight_f16", "elementwise_f16"}},
+	{"of one tap, its input", kernels.Work{Kind: program.Convolution, FLOPs: 2 * 64 * 100 * 64, M: 64, N: 100, K: 64, Batch: 1}, []int64{25_600, 64 * 64 * 4}, []int64{25_600}, []string{"conv_forward_f32"}},
 	{"of one tap", kernels.Work{Kind: program.Convolution, FLOPs: 2 * 64 * 100 * 32, M: 64, N: 100, K: 32, Batch: 1}, []int64{12_800, 64 * 32 * 4}, []int64{25_600}, []string{"conv_forward_f32"}},
 	{"of one tap in TF32", kernels.Work{Kind: program.Convolution, Precision: program.TF32, FLOPs: 2 * 64 * 100 * 32, M: 64, N: 100, K: 32, Batch: 1}, []int64{12_800, 64 * 32 * 4}, []int64{25_600}, []string{"conv_forward_tf32"}},
 	{"of three channels", kernels.Work{Kind: program.Convolution, Precision: fp16, FLOPs: 2 * 64 * 100 * 27, M: 64, N: 100, K: 27, Batch: 1}, []int64{600, 64 * 27 * 2}, []int64{12_800}, []string{"gemm_f16", "elementwise_f16"}},

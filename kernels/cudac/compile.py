@@ -1,14 +1,16 @@
 """Compiles kernels.cu to one PTX module per architecture, with NVRTC alone.
 
-Usage: compile.py LIBRARY OUTPUT
+Usage: compile.py LIBRARY OUTPUT [PACKED]
 
 LIBRARY is the folder that the wheel of wheels/nvrtc.txt was installed in, OUTPUT
-where sm_70.ptx and the others go. The same sources give the same bytes; each
-file begins with their digest, so that a test can tell a stale one.
+where sm_70.ptx and the others go, PACKED where they go compressed, as sm_70.ptx.gz.
+The same sources give the same PTX; each file begins with their digest, so that a
+test can tell a stale one.
 """
 
 import concurrent.futures
 import ctypes
+import gzip
 import hashlib
 import pathlib
 import sys
@@ -65,7 +67,7 @@ def compile(nvrtc, files, arch):
 
 
 def main():
-    library, output = map(pathlib.Path, sys.argv[1:])
+    library, output, *packed = map(pathlib.Path, sys.argv[1:])
     lib = library / "nvidia/cuda_nvrtc/lib"
     ctypes.CDLL(str(next(lib.glob("libnvrtc-builtins.so.*"))), ctypes.RTLD_GLOBAL)
     nvrtc = ctypes.CDLL(str(next(lib.glob("libnvrtc.so.*"))))
@@ -74,7 +76,10 @@ def main():
     with concurrent.futures.ThreadPoolExecutor() as threads:
         modules = threads.map(lambda arch: compile(nvrtc, files, arch), ARCHITECTURES)
         for arch, ptx in zip(ARCHITECTURES, modules):
-            (output / f"sm_{arch}.ptx").write_text(f"// Made from sources of SHA-256 {digest(files)}.\n{ptx}")
+            ptx = f"// Made from sources of SHA-256 {digest(files)}.\n{ptx}"
+            (output / f"sm_{arch}.ptx").write_text(ptx)
+            for folder in packed:
+                (folder / f"sm_{arch}.ptx.gz").write_bytes(gzip.compress(ptx.encode(), 9, mtime=0))
 
 
 main()

@@ -17,14 +17,13 @@ struct ConvArgs {
   i64 taps_y, taps_x, stride_y, stride_x, pad_y, pad_x, dilation_y, dilation_x;
   Divisor by_height, by_width, by_channels, by_out_height, by_out_width, by_out_channels, by_taps_x, by_stride_y, by_stride_x;
   Tiling tiling;
-  i64 type; // conv_*_any
 };
 
 // What the views have in common.
 struct ConvView {
   const ConvArgs &a;
-  int group, type, size;
-  METHOD ConvView(const ConvArgs &a, int group, int type) : a(a), group(group), type(type), size(number_size(type)) {}
+  int group, size; // bytes of an element
+  METHOD ConvView(const ConvArgs &a, int group, int size) : a(a), group(group), size(size) {}
   METHOD int input_pitch() const { return (int)(a.channels * a.tiling.batch); }
   METHOD int output_pitch() const { return (int)(a.out_channels * a.tiling.batch); }
   METHOD int taps() const { return (int)(a.taps_y * a.taps_x); }
@@ -42,7 +41,7 @@ struct Patches : ConvView {
     const u8 *p; // pixel (y, x), which may lie outside
     int y, x;
   };
-  METHOD Patches(const ConvArgs &a, int group, int type) : ConvView(a, group, type) {}
+  METHOD Patches(const ConvArgs &a, int group, int size) : ConvView(a, group, size) {}
   METHOD Place place(int i) const {
     if (i >= (int)a.tiling.m) return Place{input(), -1 << 30, 0};
     int line = a.by_out_width.divide(i), image = a.by_out_height.divide(line);
@@ -67,7 +66,7 @@ struct Spread : ConvView {
     const u8 *p; // the image
     int y, x;
   };
-  METHOD Spread(const ConvArgs &a, int group, int type) : ConvView(a, group, type) {}
+  METHOD Spread(const ConvArgs &a, int group, int size) : ConvView(a, group, size) {}
   METHOD Place place(int i) const {
     if (i >= (int)a.tiling.m) return Place{output(), -1 << 30, 0};
     int line = a.by_width.divide(i), image = a.by_height.divide(line);
@@ -93,7 +92,7 @@ struct Turned : ConvView {
     const u8 *p;
     int left;
   };
-  METHOD Turned(const ConvArgs &a, int group, int type) : ConvView(a, group, type) {}
+  METHOD Turned(const ConvArgs &a, int group, int size) : ConvView(a, group, size) {}
   METHOD Place place(int i) const {
     return Place{(const u8 *)weight() + i * size, larger(smaller(((int)a.channels - i) * size, 16), 0)};
   }
@@ -111,7 +110,7 @@ struct Channels : ConvView {
     const u8 *p;
     int left;
   };
-  METHOD Channels(const ConvArgs &a, int group, int type) : ConvView(a, group, type) {}
+  METHOD Channels(const ConvArgs &a, int group, int size) : ConvView(a, group, size) {}
   METHOD Place place(int i) const { return Place{output() + i * size, larger(smaller(((int)a.out_channels - i) * size, 16), 0)}; }
   METHOD const u8 *at(const Place &p, int k, int &valid) const {
     valid = k < (int)a.tiling.k ? p.left : 0;
@@ -126,7 +125,7 @@ struct Windows : ConvView {
     const u8 *p; // the channel at pixel (0, 0)
     int y, x;
   };
-  METHOD Windows(const ConvArgs &a, int group, int type) : ConvView(a, group, type) {}
+  METHOD Windows(const ConvArgs &a, int group, int size) : ConvView(a, group, size) {}
   METHOD Place place(int i) const {
     if (i >= (int)a.tiling.n) return Place{input(), -1 << 30, 0};
     int tap = a.by_channels.divide(i), v = a.by_taps_x.divide(tap);
@@ -144,24 +143,24 @@ struct Windows : ConvView {
 
 template <class E> DEVICE void conv_forward(const ConvArgs &a, const E &engine) {
   with_tile(a.tiling, [&](int group, int m0, int n0, const Share &s) {
-    Patches x(a, group, engine.type);
-    Rows w(x.weight(), a.tiling.k, a.tiling.n, a.tiling.k, engine.type);
+    Patches x(a, group, engine.size);
+    Rows w(x.weight(), a.tiling.k, a.tiling.n, a.tiling.k, engine.size);
     engine.product(x, w, Output{(u8 *)x.output(), x.output_pitch(), (int)a.tiling.m, (int)a.tiling.n}, m0, n0, s);
   });
 }
 
 template <class E> DEVICE void conv_input(const ConvArgs &a, const E &engine) {
   with_tile(a.tiling, [&](int group, int m0, int n0, const Share &s) {
-    Spread g(a, group, engine.type);
-    Turned w(a, group, engine.type);
+    Spread g(a, group, engine.size);
+    Turned w(a, group, engine.size);
     engine.product(g, w, Output{(u8 *)g.input(), g.input_pitch(), (int)a.tiling.m, (int)a.tiling.n}, m0, n0, s);
   });
 }
 
 template <class E> DEVICE void conv_weight(const ConvArgs &a, const E &engine) {
   with_tile(a.tiling, [&](int group, int m0, int n0, const Share &s) {
-    Channels g(a, group, engine.type);
-    Windows x(a, group, engine.type);
+    Channels g(a, group, engine.size);
+    Windows x(a, group, engine.size);
     engine.product(g, x, Output{(u8 *)g.weight(), a.tiling.n, (int)a.tiling.m, (int)a.tiling.n}, m0, n0, s);
   });
 }
@@ -172,7 +171,6 @@ KERNEL(conv_forward_bf16, Engine<bf16>::block, 2, ConvArgs) { conv_forward(a, En
 #if ARCH >= 800
 KERNEL(conv_forward_tf32, Engine<tf32>::block, 2, ConvArgs) { conv_forward(a, Engine<tf32>()); }
 #endif
-KERNEL(conv_forward_any, AnyEngine::block, 1, ConvArgs) { conv_forward(a, AnyEngine{(int)a.type}); }
 
 KERNEL(conv_input_f32, Engine<f32>::block, 2, ConvArgs) { conv_input(a, Engine<f32>()); }
 KERNEL(conv_input_f16, Engine<f16>::block, 2, ConvArgs) { conv_input(a, Engine<f16>()); }
@@ -180,7 +178,6 @@ KERNEL(conv_input_bf16, Engine<bf16>::block, 2, ConvArgs) { conv_input(a, Engine
 #if ARCH >= 800
 KERNEL(conv_input_tf32, Engine<tf32>::block, 2, ConvArgs) { conv_input(a, Engine<tf32>()); }
 #endif
-KERNEL(conv_input_any, AnyEngine::block, 1, ConvArgs) { conv_input(a, AnyEngine{(int)a.type}); }
 
 KERNEL(conv_weight_f32, Engine<f32>::block, 2, ConvArgs) { conv_weight(a, Engine<f32>()); }
 KERNEL(conv_weight_f16, Engine<f16>::block, 2, ConvArgs) { conv_weight(a, Engine<f16>()); }
@@ -188,4 +185,3 @@ KERNEL(conv_weight_bf16, Engine<bf16>::block, 2, ConvArgs) { conv_weight(a, Engi
 #if ARCH >= 800
 KERNEL(conv_weight_tf32, Engine<tf32>::block, 2, ConvArgs) { conv_weight(a, Engine<tf32>()); }
 #endif
-KERNEL(conv_weight_any, AnyEngine::block, 1, ConvArgs) { conv_weight(a, AnyEngine{(int)a.type}); }

@@ -1,4 +1,4 @@
-// Copies: as they are, with a cast, transposed.
+// Copies: as they are, or with a cast.
 #include "device.cuh"
 
 struct CopyArgs {
@@ -37,34 +37,3 @@ KERNEL(cast_f16_f32, 256, 4, CopyArgs) { widen<f16>(a); }
 KERNEL(cast_bf16_f32, 256, 4, CopyArgs) { widen<bf16>(a); }
 KERNEL(cast_f32_f16, 256, 4, CopyArgs) { narrow<f16>(a); }
 KERNEL(cast_f32_bf16, 256, 4, CopyArgs) { narrow<bf16>(a); }
-
-// Strides count elements; a row's elements lie one after the other.
-struct TransposeArgs {
-  u64 from, to;
-  i64 rows, columns, batch;
-  i64 from_row, from_batch, to_row, to_batch;
-};
-
-// A tile of 32 by 32 goes through shared memory, padded against bank conflicts.
-template <class E> DEVICE void transpose(const TransposeArgs &a) {
-  if (a.columns == 0) return;
-  E *tile = (E *)shared_memory();
-  int x = threadIdx.x & 31, y = threadIdx.x >> 5;
-  i64 across = (a.columns + 31) / 32, column = blockIdx.x % across * 32, row = blockIdx.x / across * 32;
-#pragma unroll 1
-  for (i64 b = blockIdx.y; b < a.batch; b += gridDim.y) {
-    const E *from = (const E *)a.from + b * a.from_batch;
-    E *to = (E *)a.to + b * a.to_batch;
-    sync();
-#pragma unroll
-    for (int j = y; j < 32; j += 8)
-      if (row + j < a.rows && column + x < a.columns) tile[j * 33 + x] = load(from + (row + j) * a.from_row + column + x);
-    sync();
-#pragma unroll
-    for (int j = y; j < 32; j += 8)
-      if (column + j < a.columns && row + x < a.rows) store(to + (column + j) * a.to_row + row + x, tile[x * 33 + j]);
-  }
-}
-
-KERNEL(transpose_16, 256, 4, TransposeArgs) { transpose<u16>(a); }
-KERNEL(transpose_32, 256, 4, TransposeArgs) { transpose<u32>(a); }

@@ -13,9 +13,9 @@ const int line = tile + 4; // floats; off by a bank group from line to line
 DEVICE int thread_row() { return warp() / 2 * 32 + lane() / 8 * 4; }
 DEVICE int thread_column() { return warp() % 2 * 64 + lane() % 8 * 4; }
 
-template <int Unroll> DEVICE void multiply(float *acc, const float *a, const float *b) {
+DEVICE void multiply(float *acc, const float *a, const float *b) {
   a += thread_row(), b += thread_column();
-#pragma unroll Unroll
+#pragma unroll
   for (int k = 0; k < depth; k++) {
     Vector x[2], y[2];
 #pragma unroll
@@ -31,10 +31,8 @@ template <int Unroll> DEVICE void multiply(float *acc, const float *a, const flo
   }
 }
 
-// How tiles are brought in: by 16 bytes, the next while one is multiplied; or
-// by elements, which is for little work and meant to be small.
+// How tiles are brought in: by 16 bytes, the next while one is multiplied.
 template <class View, class T> struct Chunks {
-  static const int unroll = depth;
   typedef Loader<View, T, depth, block> L;
   L loader;
   Vector v[L::chunks];
@@ -55,26 +53,10 @@ template <class View, class T> struct Chunks {
   }
 };
 
-template <class View, class T> struct Elements {
-  static const int unroll = 2;
-  const View &view;
-  typename View::Place place;
-  int from;
-  METHOD Elements(const View &view, int first) : view(view), place(view.place(first + threadIdx.x % tile)) {}
-  METHOD void get(int k) { from = k; }
-  METHOD void put(float *to) const {
-#pragma unroll 1
-    for (int k = threadIdx.x / tile; k < depth; k += block / tile) {
-      int valid;
-      const u8 *p = view.at(place, from + k, valid);
-      to[k * line + threadIdx.x % tile] = valid >= view.size ? load_number(p, view.type) : 0;
-    }
-  }
-};
-
 // Stores a thread's results, four columns at a time where they are aligned.
-DEVICE void write(const float *acc, const Output &c, int type, int m0, int n0) {
-  int size = number_size(type);
+template <class T> DEVICE void write(const float *acc, const Output &c, int m0, int n0) {
+  typedef typename T::bits bits;
+  const int size = sizeof(bits);
 #pragma unroll
   for (int i = 0; i < 8; i++) {
     int row = m0 + thread_row() + i % 4 + i / 4 * 16;
@@ -84,26 +66,26 @@ DEVICE void write(const float *acc, const Output &c, int type, int m0, int n0) {
       int column = n0 + thread_column() + 32 * h;
       u8 *to = c.address + (row * c.row + column) * size;
       const float *x = acc + i * 8 + h * 4;
-      if (type == 0 && column + 4 <= c.columns && aligned((u64)to)) {
+      if (T::lanes == 4 && column + 4 <= c.columns && aligned((u64)to)) {
         store((Vector *)to, Vector{{f32_bits(x[0]), f32_bits(x[1]), f32_bits(x[2]), f32_bits(x[3])}});
         continue;
       }
 #pragma unroll
       for (int j = 0; j < 4; j++)
-        if (column + j < c.columns) store_number(to + j * size, type, x[j]);
+        if (column + j < c.columns) store((bits *)to + j, T::narrow(x[j]));
     }
   }
 }
 
-template <class T, template <class, class> class Bring, class A, class B>
-DEVICE void product(const A &a, const B &b, const Output &c, int type, int m0, int n0, const Share &s) {
+template <class T, class A, class B>
+DEVICE void product(const A &a, const B &b, const Output &c, int m0, int n0, const Share &s) {
   float *memory = (float *)shared_memory();
   const int stage = 2 * depth * line;
   float acc[64];
 #pragma unroll
   for (int i = 0; i < 64; i++) acc[i] = 0;
-  Bring<A, T> ba(a, m0);
-  Bring<B, T> bb(b, n0);
+  Chunks<A, T> ba(a, m0);
+  Chunks<B, T> bb(b, n0);
 #pragma unroll 1
   for (int k = s.begin - depth, at = stage; k < s.end; k += depth, at = stage - at) {
     bool more = k + depth < s.end;
@@ -111,14 +93,14 @@ DEVICE void product(const A &a, const B &b, const Output &c, int type, int m0, i
       ba.get(k + depth);
       bb.get(k + depth);
     }
-    if (k >= s.begin) multiply<Bring<A, T>::unroll>(acc, memory + at, memory + at + depth * line);
+    if (k >= s.begin) multiply(acc, memory + at, memory + at + depth * line);
     if (more) {
       ba.put(memory + stage - at);
       bb.put(memory + stage - at + depth * line);
     }
     sync();
   }
-  if (combine<64, block>(acc, s)) write(acc, c, type, m0, n0);
+  if (combine<64, block>(acc, s)) write<T>(acc, c, m0, n0);
 }
 
 } // namespace cores

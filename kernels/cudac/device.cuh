@@ -35,7 +35,6 @@ DEVICE float shuffle_xor(float x, int mask) { return __shfl_xor_sync(~0u, x, mas
 DEVICE u32 atomic_add(u32 *p, u32 x) { return atomicAdd(p, x); }
 DEVICE u64 atomic_add(u64 *p, u64 x) { return atomicAdd(p, x); }
 DEVICE u64 atomic_max(u64 *p, u64 x) { return atomicMax(p, x); }
-DEVICE float atomic_add(float *p, float x) { return atomicAdd(p, x); }
 DEVICE void fence() { __threadfence(); }
 
 template <class T> DEVICE T load(const T *p) { return *p; }
@@ -95,7 +94,6 @@ DEVICE float power_of_two(float x) {
   return y;
 }
 DEVICE float reciprocal_root(float x) { return rsqrtf(x); }
-DEVICE float root(float x) { return sqrtf(x); }
 DEVICE u32 high_product(u32 a, u32 b) { return __umulhi(a, b); }
 
 #else

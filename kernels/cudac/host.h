@@ -97,7 +97,6 @@ template <class T> DEVICE T atomic_sum(T *p, T x) {
 }
 DEVICE u32 atomic_add(u32 *p, u32 x) { return atomic_sum(p, x); }
 DEVICE u64 atomic_add(u64 *p, u64 x) { return atomic_sum(p, x); }
-DEVICE float atomic_add(float *p, float x) { return atomic_sum(p, x); }
 DEVICE u64 atomic_max(u64 *p, u64 x) {
   host::touch(p, sizeof(u64), true);
   u64 old = *p;
@@ -114,5 +113,4 @@ DEVICE float fused(float a, float b, float c) { return fmaf(a, b, c); }
 DEVICE float exponential(float x) { return expf(x); }
 DEVICE float power_of_two(float x) { return exp2f(x); }
 DEVICE float reciprocal_root(float x) { return 1 / sqrtf(x); }
-DEVICE float root(float x) { return sqrtf(x); }
 DEVICE unsigned high_product(unsigned a, unsigned b) { return (unsigned)((unsigned long long)a * b >> 32); }

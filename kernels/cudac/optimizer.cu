@@ -10,7 +10,6 @@ struct UpdateArgs {
   u64 read, written; // bit l: whether list l is
   i64 rounds;
   double scale, shift;
-  double rate, beta1, beta2, epsilon, decay, correction1, correction2; // adam
   // For each tensor: the chunks of those before it, its bytes, and its address
   // in every list.
   u64 table[table_words];
@@ -64,27 +63,3 @@ template <class T> DEVICE void update(const UpdateArgs &a) {
 KERNEL(update_f32, 256, 4, UpdateArgs) { update<f32>(a); }
 KERNEL(update_f16, 256, 4, UpdateArgs) { update<f16>(a); }
 KERNEL(update_bf16, 256, 4, UpdateArgs) { update<bf16>(a); }
-
-// AdamW on F32: lists are weights, gradients, first and second moments.
-KERNEL(adam, 256, 4, UpdateArgs) {
-  const u64 *tensor = owner(a, blockIdx.x);
-  i64 bytes = tensor[1], base = ((i64)blockIdx.x - (i64)tensor[0]) * chunk_vectors;
-  Range weight = {tensor[2], bytes}, gradient = {tensor[3], bytes}, first = {tensor[4], bytes}, second = {tensor[5], bytes};
-  float beta1 = (float)a.beta1, beta2 = (float)a.beta2, step = (float)(a.rate / a.correction1), keep_weight = (float)(1 - a.rate * a.decay);
-  float root2 = (float)a.correction2, epsilon = (float)a.epsilon;
-#pragma unroll 2
-  for (i64 i = base + threadIdx.x; i < base + chunk_vectors && i < vectors(bytes); i += 256) {
-    Vector w = load_vector(weight, i), g = load_vector(gradient, i), m = load_vector(first, i), v = load_vector(second, i);
-#pragma unroll
-    for (int l = 0; l < 4; l++) {
-      float gl = f32::get(g, l);
-      float ml = f32::get(m, l) * beta1 + (1 - beta1) * gl, vl = f32::get(v, l) * beta2 + (1 - beta2) * gl * gl;
-      f32::set(m, l, ml);
-      f32::set(v, l, vl);
-      f32::set(w, l, f32::get(w, l) * keep_weight - step * ml / (root(vl) / root2 + epsilon));
-    }
-    store_vector(weight, i, w);
-    store_vector(first, i, m);
-    store_vector(second, i, v);
-  }
-}

@@ -4,15 +4,6 @@
 #include "cores.cuh"
 #include "tensor.cuh"
 
-// The kernel for operands of any type and stride, element by element.
-struct AnyEngine {
-  static constexpr int block = cores::block;
-  int type;
-  template <class A, class B> METHOD void product(const A &a, const B &b, const Output &c, int m0, int n0, const Share &s) const {
-    cores::product<f32, cores::Elements>(a, b, c, type, m0, n0, s);
-  }
-};
-
 const int share_unit = 32; // shares of the depth are whole stages
 
 // How a grid covers the tiles: x has tiles and shares, y and z the batch.
@@ -41,15 +32,15 @@ template <class Run> DEVICE void with_tile(const Tiling &t, Run run) {
 
 // The kernel for a type: tensor cores, where there are any for it.
 template <class T> struct Engine {
-  static constexpr int type = T::type, block = tensor::block;
+  static constexpr int size = sizeof(typename T::bits), block = tensor::block;
   template <class A, class B> METHOD void product(const A &a, const B &b, const Output &c, int m0, int n0, const Share &s) const {
     tensor::product<T>(a, b, c, m0, n0, s);
   }
 };
 template <class T> struct Cores {
-  static constexpr int type = T::type, block = cores::block;
+  static constexpr int size = sizeof(typename T::bits), block = cores::block;
   template <class A, class B> METHOD void product(const A &a, const B &b, const Output &c, int m0, int n0, const Share &s) const {
-    cores::product<T, cores::Chunks>(a, b, c, type, m0, n0, s);
+    cores::product<T>(a, b, c, m0, n0, s);
   }
 };
 template <> struct Engine<f32> : Cores<f32> {};

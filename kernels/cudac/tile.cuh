@@ -4,7 +4,6 @@
 //   along_depth   whether they run along the depth or along the index
 //   place(i)      what is known of an index before the depth is
 //   at(place, k, valid)  their address, and how many of them count
-//   type, size    the elements', for kernels that read one at a time
 #pragma once
 #include "device.cuh"
 
@@ -77,13 +76,13 @@ struct Rows {
   static const bool along_depth = true;
   const u8 *address;
   i64 row; // their distance, in bytes
-  int last, depth, type, size;
+  int last, depth, size;
 
   struct Place {
     const u8 *p;
   };
-  METHOD Rows(u64 address, i64 row, i64 rows, i64 depth, int type)
-      : address((const u8 *)address), row(row * number_size(type)), last((int)rows - 1), depth((int)depth), type(type), size(number_size(type)) {}
+  METHOD Rows(u64 address, i64 row, i64 rows, i64 depth, int size)
+      : address((const u8 *)address), row(row * size), last((int)rows - 1), depth((int)depth), size(size) {}
   // Past the last row, it again: nobody looks at what comes of it.
   METHOD Place place(int i) const { return Place{address + smaller(i, last) * row}; }
   METHOD const u8 *at(const Place &p, int k, int &valid) const {
