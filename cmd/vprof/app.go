@@ -108,7 +108,7 @@ func newRootCmd(a *app) *cobra.Command {
 		newSweepCmd(a), newPlanCmd(a), newFitCmd(a), newSmokeCmd(a),
 		newReportCmd(a), newExportCmd(a), newPlotCmd(a),
 		newMonitorCmd(a),
-		newModelsCmd(a), newGPUsCmd(a),
+		newCaptureCmd(a), newModelsCmd(a), newGPUsCmd(a),
 		newTimeCmd(a), newCompareCmd(a), newDiagnoseCmd(a), newCalibrateCmd(a), newCoefficientsCmd(a),
 		newEventsCmd(a), newAccuracyCmd(a),
 		newDoctorCmd(a), newSchemaCmd(a), newVersionCmd(a),

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/models/capture"
+)
+
+func newCaptureCmd(a *app) *cobra.Command {
+	var (
+		o     capture.Options
+		print bool
+	)
+	cmd := &cobra.Command{
+		Use:   "capture MODEL",
+		Short: "Make a .pt2 file of any PyTorch model, with your own Python",
+		Long: `Make a .pt2 file of a PyTorch model, for --model of every other command.
+
+Your own Python does it: it needs PyTorch 2.6 or newer (the CPU build is enough)
+and whatever the model needs; no GPU, no weights, no network. MODEL is
+
+  timm:NAME, torchvision:NAME    a model of these libraries
+  hf:[ORG/NAME@]config.json      a model of transformers, by its configuration
+  pkg.module:callable            a function, class or module of yours
+  file.py:callable               the same in a file
+
+What your model takes is told by --input, once for each argument of forward, or by
+a function that returns an example of it (--inputs-from): a tensor, a tuple or a
+dict. A dimension is a number or a name; named ones stay open, and "batch" is the
+batch. seq=512 gives the size to export with.
+
+The script is in this binary (--print-script): it builds the model without memory
+(on the meta device), exports it with torch.export, and runs forward once more
+without numbers to see when Python lets go of each tensor.`,
+		Example: `  vprof capture timm:convnext_tiny -o convnext.pt2
+  vprof capture mypkg.model:build --input 'x=float32[batch,3,224,224]' -o mine.pt2
+  vprof capture train.py:make_model --inputs-from train.py:example_batch
+  vprof capture hf:google/gemma-2-2b@config.json --task causal-lm -o gemma.pt2`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 && !print {
+				return usagef("name one model to capture, for example timm:resnet50 or train.py:make_model")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if print {
+				_, err := io.WriteString(a.stdout, capture.Script)
+				return err
+			}
+			o.Spec = args[0]
+			if o.Output == "" {
+				o.Output = captureName(o.Spec)
+			}
+			made, err := capture.Run(cmd.Context(), o)
+			if refused := (*capture.RefusedError)(nil); errors.As(err, &refused) {
+				return usageError{err}
+			}
+			if err != nil {
+				return err
+			}
+			tellCaptured(a, made)
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVarP(&o.Output, "output", "o", "", "`file` to write (default: the model's name with .pt2)")
+	f.StringArrayVar(&o.Inputs, "input", nil, "an argument of forward, as `name=dtype[dim,...]` (repeatable)")
+	f.StringVar(&o.InputsFrom, "inputs-from", "", "`function` that returns an example of the inputs, as file.py:name or pkg.module:name")
+	f.StringVar(&o.Task, "task", "", "what a model of transformers is trained for, such as causal-lm (default: what its configuration says)")
+	f.StringVar(&o.Attention, "attention", "", "attn_implementation of a model of transformers, such as eager")
+	f.IntVar(&o.Size, "size", 0, "height and width of images in `pixels` (default: the model's own)")
+	f.IntVar(&o.Seq, "seq", 0, "`tokens` of a text to export with (default 256)")
+	f.IntVar(&o.Samples, "samples", 0, "`samples` of a sound to export with (default 32000)")
+	f.StringVar(&o.Python, "python", "", "Python `interpreter` to use (default: python3 or python of the PATH)")
+	f.BoolVar(&print, "print-script", false, "print the Python script and do nothing")
+	f.BoolVar(&o.Verbose, "verbose", false, "show everything that Python says, and each attempt that failed")
+	return cmd
+}
+
+// captureName is the file of a model that is given no name: the last part of
+// its spec.
+func captureName(spec string) string {
+	spec, _, _ = strings.Cut(spec, "@")
+	spec = strings.TrimSuffix(spec, "/config.json")
+	return strings.TrimSuffix(spec[strings.LastIndexAny(spec, `:/\`)+1:], ".json") + ".pt2"
+}
+
+// tellCaptured says what has been written and what can be done with it.
+func tellCaptured(a *app, made *capture.Outcome) {
+	open := "its own batch size only"
+	if made.AnyBatch {
+		open = "any batch size"
+	}
+	for _, s := range made.Symbols {
+		if s != "batch" {
+			open += ", any " + s
+		}
+	}
+	fmt.Fprintf(a.stdout, "%s: %d nodes, %s, %s\n", made.File, made.Nodes, bytesize.Format(made.Bytes), open)
+	for _, note := range made.Notes {
+		fmt.Fprintf(a.stdout, "note: %s\n", note)
+	}
+	fmt.Fprintf(a.stdout, "next: vprof plan --model %s --batch 8\n", made.File)
+}

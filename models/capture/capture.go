@@ -1,0 +1,195 @@
+// Package capture makes .pt2 files of people's own models. It runs a script of
+// ours in the user's Python, where the model and its libraries are; vprof itself
+// executes nothing of the model.
+package capture
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Script is the Python that exports a model and watches its forward.
+//
+//go:embed capture.py
+var Script string
+
+// Options say what to capture.
+type Options struct {
+	// Spec is the model: timm:NAME, torchvision:NAME, hf:[ORG/NAME@]config.json,
+	// pkg.module:callable or file.py:callable.
+	Spec string
+	// Output is the file to write.
+	Output string
+	// Inputs are what forward takes, as name=dtype[dim,...].
+	Inputs []string
+	// InputsFrom is a Python function that returns an example of the inputs, as
+	// file.py:function or pkg.module:function.
+	InputsFrom string
+	// Task and Attention are of models of transformers: what they are trained
+	// for, and their attn_implementation. Empty: the configuration's own.
+	Task, Attention string
+	// Size is the height and width of images, in pixels, Seq the tokens of a
+	// text, and Samples those of a sound. 0 is the default of the script.
+	Size, Seq, Samples int
+	// Python is the interpreter. Empty: python3 or python of the PATH.
+	Python string
+	// Verbose shows everything that Python says on stderr of this process.
+	Verbose bool
+}
+
+// Outcome is what came of a capture.
+type Outcome struct {
+	// File is what was written, of Bytes bytes and Nodes nodes.
+	File  string `json:"file"`
+	Bytes int64  `json:"bytes"`
+	Nodes int    `json:"nodes"`
+	// Symbols are the sizes that stay open. AnyBatch tells whether the file
+	// works at any batch size, by a symbol or by the numbers that follow it.
+	Symbols  []string `json:"symbols"`
+	AnyBatch bool     `json:"batch"`
+	// Notes are what the user must know of the file.
+	Notes []string `json:"notes"`
+}
+
+// A RefusedError is something in the user's hands that stands against a capture.
+type RefusedError struct {
+	// What is wrong, and what to Do about it; Do may be empty.
+	What string `json:"error"`
+	Do   string `json:"do"`
+}
+
+func (e *RefusedError) Error() string {
+	if e.Do == "" {
+		return e.What
+	}
+	return e.What + "\n  " + e.Do
+}
+
+// Usage tells that the input is wrong, and not vprof.
+func (e *RefusedError) Usage() bool { return true }
+
+// Run captures a model. The error is a [*RefusedError] if the user can do
+// something about it.
+func Run(ctx context.Context, o Options) (*Outcome, error) {
+	python, err := find(o.Python)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "vprof-capture-")
+	if err != nil {
+		return nil, fmt.Errorf("capture: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	script, result := filepath.Join(dir, "vprof_capture.py"), filepath.Join(dir, "result.json")
+	if err := os.WriteFile(script, []byte(Script), 0o600); err != nil {
+		return nil, fmt.Errorf("capture: %w", err)
+	}
+	cmd := exec.CommandContext(ctx, python, append([]string{script, "--result", result}, o.args()...)...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 5 * time.Second
+	var said tail
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if o.Verbose {
+		cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	}
+	ended := cmd.Run()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return read(result, python, ended, said.last())
+}
+
+// read is what the script has left behind. If that is nothing, Python ended
+// before the script could say why: ended, and the last line that it said.
+func read(result, python string, ended error, last string) (*Outcome, error) {
+	text, err := os.ReadFile(result)
+	if err != nil {
+		if ended == nil {
+			ended = errors.New("it ended without a result")
+		}
+		return nil, fmt.Errorf("capture: %s: %w: %s (--verbose shows all that it said)", python, ended, last)
+	}
+	var answer struct {
+		Outcome
+		RefusedError
+	}
+	if err := json.Unmarshal(text, &answer); err != nil {
+		return nil, fmt.Errorf("capture: the script's result: %w", err)
+	}
+	if answer.What != "" {
+		return nil, &answer.RefusedError
+	}
+	return &answer.Outcome, nil
+}
+
+// find is the interpreter to run.
+func find(python string) (string, error) {
+	names := []string{"python3", "python"}
+	if python != "" {
+		names = []string{python}
+	}
+	for _, name := range names {
+		if path, err := exec.LookPath(name); err == nil {
+			return path, nil
+		}
+	}
+	return "", &RefusedError{
+		What: fmt.Sprintf("there is no Python called %s", strings.Join(names, " or ")),
+		Do:   "name the one that has your model and PyTorch with --python PATH",
+	}
+}
+
+// args are the options as the script takes them.
+func (o *Options) args() []string {
+	args := []string{"--output", o.Output}
+	for _, input := range o.Inputs {
+		args = append(args, "--input="+input)
+	}
+	for _, f := range []struct{ name, value string }{{"inputs-from", o.InputsFrom}, {"task", o.Task}, {"attention", o.Attention}} {
+		if f.value != "" {
+			args = append(args, "--"+f.name+"="+f.value)
+		}
+	}
+	for _, f := range []struct {
+		name  string
+		value int
+	}{{"size", o.Size}, {"seq", o.Seq}, {"samples", o.Samples}} {
+		if f.value != 0 {
+			args = append(args, "--"+f.name, strconv.Itoa(f.value))
+		}
+	}
+	if o.Verbose {
+		args = append(args, "--verbose")
+	}
+	return append(args, "--", o.Spec)
+}
+
+// tail keeps the end of what is written to it.
+type tail struct{ text []byte }
+
+// tailBytes is enough for the last line of a traceback.
+const tailBytes = 4096
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.text = append(t.text, p...)
+	if n := len(t.text); n > tailBytes {
+		t.text = append(t.text[:0], t.text[n-tailBytes:]...)
+	}
+	return len(p), nil
+}
+
+// last is the last line that is not empty.
+func (t *tail) last() string {
+	text := bytes.TrimSpace(t.text)
+	return string(bytes.TrimSpace(text[bytes.LastIndexByte(text, '\n')+1:]))
+}
