@@ -367,16 +367,21 @@ def observe(model, example, place, symbols):
         values[id(tensor)] = [value]
         weakref.finalize(tensor, lambda key=id(tensor): seen.deaths.append((len(seen.ops) - 1, values.pop(key))))
 
+    def below():
+        return torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView))
+
     class Mode(SchemaCheckMode):  # the one kind of mode of others that this key admits
         def __init__(self):
             super(SchemaCheckMode, self).__init__(torch._C.DispatchKey.PreDispatch)
 
         def __torch_dispatch__(self, op, types, args=(), kwargs=None):
-            out = op(*args, **(kwargs or {}))
+            with below():  # where views do not hold what they look at
+                out = op(*args, **(kwargs or {}))
             # An operator that had nothing to do (contiguous, to) gives its argument. With another precision or
             # memory format it makes a tensor, which dies at its own time; so make another one here, too.
             if isinstance(out, torch.Tensor) and not op._schema.is_mutable and any(out is a for a in args):
-                out = torch.ops.aten.alias.default(out)
+                with below():
+                    out = torch.ops.aten.alias.default(out)
             flat = tensors_of(out)
             seen.ops.append(("torch.ops." + str(op), len(flat)))
             for i, tensor in enumerate(flat):
@@ -687,7 +692,7 @@ def first_line(e):
 
 
 ADVICE = [
-    (r"data.?dependent|GuardOnDataDependent|item\(\) cannot be called|Could not guard|nonzero|Unsupported.*bool", "what runs here depends on the numbers in a tensor, which a file cannot hold. Decide it by a plain Python value or by shapes, or capture the part of the model without it"),
+    (r"data.?dependent|GuardOnDataDependent|item\(\) cannot be called|Could not guard|nonzero|_local_scalar_dense|Cannot cast .* to number", "what runs here depends on the numbers in a tensor, which a file cannot hold. Decide it by a plain Python value or by shapes, or capture the part of the model without it"),
     (r"missing \d+ required|unexpected keyword|required positional", "forward takes other inputs: name them as forward does, --input NAME=dtype[...]"),
     (r"not a supported value|unsupported (input|output) type|pytree|type is unsupported", "forward takes or gives something that is no tensor. Return tensors, tuples or dicts (use_cache=False, return_dict=True)"),
     (r"mat1 and mat2|size mismatch|must match the size|Expected .* channels|expected input|invalid for input of size|shape", "the inputs have sizes that the model does not take: change --input, --size or --seq"),

@@ -1,0 +1,246 @@
+"""Tests of capture.py. They need PyTorch, no GPU:  python -m unittest models/capture/capture_test.py"""
+
+import json
+import os
+import sys
+import tempfile
+import textwrap
+import unittest
+import zipfile
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import capture
+import torch
+import torch.nn as nn
+
+capture.watch_checkpoint()
+capture.hide_tracing()
+
+
+class Made:
+    """A captured file: its nodes and what was added."""
+
+    def __init__(self, path):
+        with zipfile.ZipFile(path) as z:
+            names = {n.partition("/")[2]: n for n in z.namelist()}
+            self.program = json.loads(z.read(names["models/model.json"]))
+            self.extra = json.loads(z.read(names["extra/vprof.json"]))
+        self.nodes = capture.nodes_of(self.program["graph_module"]["graph"])
+        self.targets = [node["target"].removeprefix("torch.ops.aten.") for node, _, _ in self.nodes]
+
+    def deaths(self):
+        """{operator after which: [operators whose results die]}, of a graph in which each operator comes once."""
+        makes = {v: self.targets[n].partition(".")[0] for n, (_, _, names) in enumerate(self.nodes) for v in names}
+        return {self.targets[n].partition(".")[0] if n >= 0 else "": [makes[v] for v in names] for n, names in self.extra["dies"]}
+
+
+class CaptureTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def capture(self, source, *options, inputs="x=float32[batch,8]"):
+        """Captures model() of a file with this source."""
+        path = os.path.join(self.folder, f"m{len(os.listdir(self.folder))}.py")
+        with open(path, "w") as f:
+            f.write("import torch\nfrom torch import nn\nfrom torch.nn import functional as F\nfrom torch.utils.checkpoint import checkpoint\n" + textwrap.dedent(source))
+        out = path.removesuffix("py") + "pt2"
+        inputs = [f"--input={inputs}"] if inputs else []
+        self.outcome = capture.capture(capture.arguments([path + ":model", "-o", out, *inputs, *options]))
+        return Made(out)
+
+    def forward(self, body, init="pass"):
+        source = "class model(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.lin = nn.Linear(8, 8)\n"
+        return self.capture(source + textwrap.indent(textwrap.dedent(init), " " * 8) + "\n    def forward(self, x):\n" + textwrap.indent(textwrap.dedent(body), " " * 8))
+
+    def refusal(self, *args, **kwargs):
+        with self.assertRaises(capture.Refusal) as raised:
+            self.capture(*args, **kwargs)
+        return raised.exception
+
+    def test_a_name_bound_again_lets_go(self):
+        made = self.forward("""
+            x = torch.sin(x)
+            y = torch.cos(x)
+            x = torch.exp(y)
+            return torch.tanh(x)
+            """)
+        self.assertEqual(made.deaths(), {"exp": ["sin"], "tanh": ["exp", "cos"]})  # locals die in the order of their first names
+
+    def test_temporaries_die_after_their_use(self):
+        made = self.forward("return torch.exp(torch.cos(torch.sin(x)))")
+        self.assertEqual(made.deaths(), {"cos": ["sin"], "exp": ["cos"]})
+
+    def test_in_place_results_are_one_tensor(self):
+        made = self.forward("""
+            y = torch.sin(x)
+            z = y.relu_()
+            del y
+            z = torch.cos(z)
+            return torch.exp(z)
+            """)
+        self.assertEqual(made.deaths(), {"cos": ["sin"], "exp": ["cos"]})
+
+    def test_what_only_hands_its_argument_on_is_a_tensor_of_its_own(self):
+        made = self.forward("""
+            y = torch.sin(x)
+            z = y.to(torch.float32)
+            del y
+            return torch.cos(z)
+            """)
+        self.assertEqual(made.deaths(), {"to": ["sin"], "cos": ["to"]})
+
+    def test_arguments_of_a_module_live_until_it_returns(self):
+        made = self.capture("""
+            class Inner(nn.Module):
+                def forward(self, x):
+                    x = torch.cos(x)
+                    return torch.exp(x)
+            class model(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.inner = Inner()
+                def forward(self, x):
+                    return self.inner(torch.sin(x))
+            """)
+        self.assertEqual(made.deaths(), {"exp": ["cos", "sin"]})
+
+    def test_results_in_lists_have_lives_of_their_own(self):
+        made = self.forward("""
+            a, b = torch.sin(x).chunk(2, dim=-1)
+            a = torch.cos(a)
+            return torch.exp(b) + a
+            """)
+        self.assertEqual(made.deaths(), {"chunk": ["sin"], "cos": ["chunk"], "add": ["exp", "cos", "chunk"]})
+
+    def test_what_a_module_keeps_does_not_die(self):
+        made = self.forward("""
+            self.kept = torch.sin(x)
+            return torch.cos(self.kept)
+            """)
+        self.assertEqual(made.deaths(), {})
+
+    def test_graphs_within_graphs_are_numbered_through(self):
+        made = self.forward("""
+            with torch.no_grad():
+                scale = torch.sin(x).mean()
+            return torch.cos(x) * scale
+            """)
+        self.assertIn("higher_order.wrap_with_set_grad_enabled", " ".join(made.targets))
+        self.assertEqual(made.deaths()["mean"], ["sin"])
+        names = [v for _, dies in made.extra["dies"] for v in dies]
+        self.assertTrue(any("/" in v for v in names), names)
+
+    def test_checkpointed_modules_are_named(self):
+        made = self.forward(
+            """
+            for block in self.blocks:
+                x = checkpoint(block, x, use_reentrant=False)
+            return checkpoint(self.lin.forward, x, use_reentrant=True)
+            """,
+            init="self.blocks = nn.ModuleList([nn.Linear(8, 8), nn.Linear(8, 8)])",
+        )
+        self.assertEqual(made.extra["checkpointed"], ["blocks.0", "blocks.1"])
+        self.assertEqual(made.extra["reentrant"], ["lin"])
+
+    def test_custom_functions_are_named_with_their_line(self):
+        made = self.capture("""
+            class Twice(torch.autograd.Function):
+                @staticmethod
+                def forward(ctx, x):
+                    return x * 2
+                @staticmethod
+                def backward(ctx, g):
+                    return g * 2
+            class model(nn.Module):
+                def forward(self, x):
+                    return Twice.apply(torch.sin(x))
+            """)
+        (function,) = made.extra["custom_functions"]
+        self.assertRegex(function["name"], r"\.Twice$")
+        self.assertRegex(function["line"], r"m0\.py:15$")
+        self.assertIn("backward of its own", " ".join(self.outcome["notes"]))
+
+    def test_frozen_tied_and_the_order_of_moving(self):
+        made = self.forward(
+            "return self.out(self.lin(x))",
+            init="""
+            self.scale = nn.Parameter(torch.ones(1), requires_grad=False)
+            self.out = nn.Linear(8, 8, bias=False)
+            self.out.weight = self.lin.weight
+            self.register_buffer("seen", torch.zeros(3, dtype=torch.int64))
+            """,
+        )
+        self.assertEqual(made.extra["frozen"], ["scale"])
+        self.assertEqual(made.extra["tied"], [["out.weight", "lin.weight"]])
+        self.assertEqual(made.extra["to"], ["lin.weight", "lin.bias", "scale", "seen"])
+
+    def test_a_batch_that_export_fixes_is_found_again(self):
+        made = self.forward("""
+            assert int(x.shape[0]) in (2, 3, 4, 5)  # a guard on the batch
+            return x.repeat(2, 1).view(2 * int(x.shape[0]) * 8)
+            """)
+        batch = made.extra["batch"]
+        self.assertEqual(batch["exported"], 2)
+        self.assertEqual(batch["inputs"], [["x", 0, 0, 1]])
+        view = next(n for n, t in enumerate(made.targets) if t.startswith("view"))
+        self.assertEqual(batch["args"], [[view, "size", 0, 0, 16]])
+        self.assertTrue(self.outcome["batch"])
+
+    def test_other_dimensions_stay_open_too(self):
+        self.capture("model = nn.Linear(8, 8)", inputs="input=float32[batch,seq=16,8]")
+        self.assertEqual(self.outcome["symbols"], ["batch", "seq"])
+
+    def test_models_that_ask_whether_they_are_exported_are_trained(self):
+        made = self.forward("return torch.sin(x) if torch.compiler.is_exporting() else torch.cos(x)")
+        self.assertEqual(made.targets, ["cos.default"])
+
+    def test_constructors_that_need_numbers_are_built_elsewhere(self):
+        made = self.forward("return x * self.rate", init="self.rate = torch.linspace(0, 1, 5).tolist()[2]")
+        self.assertNotEqual(self.outcome["place"], "meta")
+        self.assertEqual(made.targets, ["mul.Tensor"])
+
+    def test_weights_are_not_in_the_file(self):
+        self.capture("class model(nn.Linear):\n    def __init__(self):\n        super().__init__(1000, 1000)\n        assert float(torch.ones(3).sum()) == 3", inputs="input=float32[batch,1000]")
+        self.assertEqual(self.outcome["place"], "cpu")
+        self.assertLess(self.outcome["bytes"], 100_000)
+
+    def test_inputs_come_from_a_function(self):
+        source = """
+            loads = []
+            loads.append(1)
+            class model(nn.Module):
+                def forward(self, image, mask=None):
+                    return image * mask[:, None]
+            def batch():
+                return {"image": torch.zeros(6, 8), "mask": torch.zeros(6)}
+            """
+        path = os.path.join(self.folder, "m0.py")
+        made = self.capture(source, "--inputs-from", path + ":batch", inputs="")
+        self.assertEqual(self.outcome["symbols"], ["batch"])
+        self.assertEqual(made.targets[-1], "mul.Tensor")
+
+    def test_refusals_name_the_line_and_the_way_out(self):
+        said = self.refusal("""
+            class model(nn.Module):
+                def forward(self, x):
+                    if x.sum() > 0:
+                        return x
+                    return x + 1
+            """)
+        self.assertRegex(str(said), r"m0\.py:8: if x\.sum\(\) > 0:")
+        self.assertIn("depends on the numbers", said.do)
+
+        said = self.refusal("class model(nn.Module):\n    def forward(self, x, mask): return x")
+        self.assertIn("missing 1 required", str(said))
+        self.assertIn("--input NAME", said.do)
+
+        self.assertIn("gives a int, not a torch.nn.Module", str(self.refusal("def model(): return 3")))
+        self.assertIn("nothing says what", str(self.refusal("model = nn.ReLU()", inputs="")))
+        self.assertIn("is not name=dtype", str(self.refusal("model = nn.ReLU()", inputs="x")))
+        self.assertIn("float77 is not a type", str(self.refusal("model = nn.ReLU()", inputs="x=float77[2]")))
+
+
+if __name__ == "__main__":
+    unittest.main()
