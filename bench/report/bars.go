@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/printable"
 )
 
 // Bars show shares of a limit below a table: a line for each, with a stroke
@@ -83,7 +84,7 @@ func (b Bars) render(out *strings.Builder, color bool) {
 	}
 	fmt.Fprintf(out, " %s\n", b.Title)
 	for _, bar := range b.Bars {
-		fmt.Fprintf(out, " %*s  %s %4.0f %%\n", width, bar.Label, bar.Tone.paint(bar.String(), color), 100*bar.Share)
+		fmt.Fprintf(out, " %*s  %s %4.0f %%\n", width, printable.Line(bar.Label), bar.Tone.paint(bar.String(), color), 100*bar.Share)
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/vprof/vprof/internal/printable"
 )
 
 // Format is a way to write a result.
@@ -97,11 +99,21 @@ func Write(w io.Writer, f Format, d Document) error {
 		}
 		return nil
 	case CSV:
-		return csv.NewWriter(w).WriteAll(d.Records())
+		return writeCSV(w, d.Records())
 	case Table, Markdown:
 		return writeSheets(w, f, d, false)
 	}
 	panic("report: no such format: " + string(f)) // ParseFormat and FormatOf make no other
+}
+
+// writeCSV writes rows whose texts no spreadsheet takes for formulas.
+func writeCSV(w io.Writer, rows [][]string) error {
+	for _, row := range rows {
+		for i := range row {
+			row[i] = printable.Cell(row[i])
+		}
+	}
+	return csv.NewWriter(w).WriteAll(rows)
 }
 
 // WriteTable writes d as tables, perhaps in color, which is for terminals.

@@ -7,7 +7,12 @@ import (
 	"fmt"
 	"io"
 	"slices"
+
+	"github.com/vprof/vprof/internal/jsonkeys"
 )
+
+// maxFile is the largest file read, in bytes.
+const maxFile = 256 << 20
 
 // A FormatError says that a file does not hold reports.
 type FormatError struct {
@@ -22,12 +27,16 @@ func (e *FormatError) Error() string { return e.File + ": " + e.Reason }
 // [*FormatError].
 func Read(file string, r io.Reader) ([]*Report, error) {
 	var reports []*Report
-	d := json.NewDecoder(r)
+	bounded := &io.LimitedReader{R: r, N: maxFile}
+	d := json.NewDecoder(bounded)
 	for n := 1; ; n++ {
 		var one Report
-		err := d.Decode(&one)
+		err := decode(d, &one)
 		if errors.Is(err, io.EOF) {
 			break
+		}
+		if bounded.N <= 0 {
+			return nil, &FormatError{file, fmt.Sprintf("longer than %d MiB", maxFile>>20)}
 		}
 		if err == nil {
 			err = one.check()
@@ -40,49 +49,24 @@ func Read(file string, r io.Reader) ([]*Report, error) {
 	if len(reports) == 0 {
 		return nil, &FormatError{file, "is empty; make one with \"vprof sweep --export run.json\""}
 	}
+	for _, r := range reports {
+		if err := r.checkPoints(); err != nil {
+			return nil, &FormatError{file, err.Error()}
+		}
+	}
 	return reports, nil
 }
 
-// check finds what a writer of the schema cannot have written.
-func (r *Report) check() error {
-	switch {
-	case r.Schema != Schema:
-		return fmt.Errorf("its schema is %q", r.Schema)
-	case r.Kind != Plan && r.Kind != Sweep:
-		return fmt.Errorf("its kind is %q", r.Kind)
-	case r.Case.Model == "":
-		return errors.New("its case names no model")
+// decode reads the next value of a file. A key that stands twice is an error.
+func decode(d *json.Decoder, v any) error {
+	var text json.RawMessage
+	if err := d.Decode(&text); err != nil {
+		return err
 	}
-	for _, p := range r.Points {
-		_, known := r.Find(p.Device)
-		switch {
-		case p.Batch < 1:
-			return fmt.Errorf("%d is not a batch size", p.Batch)
-		case !known:
-			return fmt.Errorf("batch %d is of device %q, which it does not describe", p.Batch, p.Device)
-		case p.Estimate == nil && p.Run == nil:
-			return fmt.Errorf("batch %d has neither an estimate nor a run", p.Batch)
-		}
-		if err := p.Run.check(); err != nil {
-			return fmt.Errorf("batch %d: %w", p.Batch, err)
-		}
+	if err := jsonkeys.Unique(text); err != nil {
+		return err
 	}
-	return nil
-}
-
-// check finds bytes that no run can have seen.
-func (u *Run) check() error {
-	switch {
-	case u == nil:
-		return nil
-	case min(u.Requested, u.Allocated, u.Reserved, u.Device, u.Kernels, u.Others) < 0:
-		return errors.New("its run has negative bytes")
-	case u.Allocated > u.Reserved:
-		return fmt.Errorf("its run has %d bytes allocated of %d reserved", u.Allocated, u.Reserved)
-	case u.Device > 0 && u.Reserved > u.Device:
-		return fmt.Errorf("its run has %d bytes reserved of %d on the device", u.Reserved, u.Device)
-	}
-	return nil
+	return json.Unmarshal(text, v)
 }
 
 // join adds a report to a list: to the last one's points if the two are lines

@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"encoding/json"
 	"os/exec"
 	"strings"
 	"testing"
@@ -41,6 +42,88 @@ func TestReadSaysWhatIsWrongWithAFile(t *testing.T) {
 		require.Contains(t, err.Error(), "run.json: ")
 		require.Contains(t, err.Error(), c.want)
 	}
+}
+
+// Each is what a writer cannot have written, one change of a file it has.
+func TestReadChecksWhatTheFormatPromises(t *testing.T) {
+	var b bytes.Buffer
+	require.NoError(t, Write(&b, JSON, toySweep()))
+	for want, change := range map[string]func(r map[string]any){
+		"points.0.batch stands there twice":      nil,
+		"device \"sim:card\" stands there twice": func(r map[string]any) { r["devices"] = append(list(r["devices"]), list(r["devices"])[0]) },
+		"batch 8 on sim:card stands there twice": func(r map[string]any) { r["points"] = append(list(r["points"]), list(r["points"])[0]) },
+		"from 999999999999 to":                   func(r map[string]any) { at(r, "points", 0, "estimate", "allocated")["low_bytes"] = 999999999999 },
+		"estimate: device has":                   func(r map[string]any) { at(r, "points", 0, "estimate", "device")["bytes"] = -1 },
+		"components do not sum to":               func(r map[string]any) { at(r, "points", 0, "estimate", "components", 0)["bytes"] = 1 },
+		"has -1 bytes":                           func(r map[string]any) { at(r, "points", 0, "estimate", "components", 0)["bytes"] = -1 },
+		"the verdict \"sure\"":                   func(r map[string]any) { at(r, "points", 0, "estimate")["verdict"] = "sure" },
+		"classes do not sum to":                  func(r map[string]any) { at(r, "points", 0, "run", "classes", 0)["bytes"] = 1 },
+		"negative bytes":                         func(r map[string]any) { at(r, "points", 0, "run")["requested_bytes"] = -5 },
+		"requested of":                           func(r map[string]any) { at(r, "points", 0, "run")["requested_bytes"] = 1 << 50 },
+		"more than 1152921504606846976 bytes":    func(r map[string]any) { at(r, "points", 0, "run")["device_bytes"] = int64(1) << 62 },
+		"fits and ran out of memory":             func(r map[string]any) { at(r, "points", 0, "run")["oom"] = map[string]any{"want_bytes": 1} },
+		"phase 0:forward has 999999999999999 bytes": func(r map[string]any) {
+			at(r, "points", 0, "run")["phases"] = []any{map[string]any{"step": 0, "phase": "forward", "allocated_bytes": 999999999999999}}
+		},
+		"steps of 3 s, from 4 to 5 s": func(r map[string]any) {
+			at(r, "points", 0, "run")["step"] = map[string]any{"seconds": 3, "least_seconds": 4, "most_seconds": 5}
+		},
+		"of memory and":    func(r map[string]any) { at(r, "devices", 0)["memory_bytes"] = 1 },
+		"negative numbers": func(r map[string]any) { at(r, "case")["accumulate"] = -1 },
+	} {
+		text := b.String()
+		if change == nil {
+			text = strings.Replace(text, `"batch": 8,`, `"batch": 8, "batch": 9,`, 1)
+		} else {
+			var r map[string]any
+			require.NoError(t, json.Unmarshal(b.Bytes(), &r))
+			change(r)
+			changed, err := json.Marshal(r)
+			require.NoError(t, err)
+			text = string(changed)
+		}
+		_, err := Read("run.json", strings.NewReader(text))
+		require.ErrorContains(t, err, want)
+	}
+}
+
+func list(v any) []any { return v.([]any) }
+
+// at is the object at a path of keys and indices.
+func at(v any, path ...any) map[string]any {
+	for _, p := range path {
+		switch p := p.(type) {
+		case string:
+			v = v.(map[string]any)[p]
+		case int:
+			v = list(v)[p]
+		}
+	}
+	return v.(map[string]any)
+}
+
+// What a file holds is shown, not obeyed, in every format for people.
+func TestCommandsInFilesAreShown(t *testing.T) {
+	r := toySweep()
+	r.Case.Model = "\x1b[2Jevil<img src=x>*\u202e"
+	r.Devices[0].Title = "=1+1"
+	r.Warnings = append(r.Warnings, Warning{What: "\x1b]0;t\a"})
+	for _, f := range []Format{Table, Markdown, CSV} {
+		var b bytes.Buffer
+		require.NoError(t, Write(&b, f, r))
+		if f != CSV {
+			require.NotContains(t, b.String(), "\x1b")
+			require.NotContains(t, b.String(), "\u202e")
+		}
+		if f == Markdown {
+			require.Contains(t, b.String(), `\<img src=x>\*`)
+		}
+	}
+	r.Case.Model = "=cmd|' /C calc'!A0"
+	var b bytes.Buffer
+	require.NoError(t, Write(&b, CSV, r))
+	require.Contains(t, b.String(), "'=cmd|")
+	require.NotContains(t, b.String(), "\n=cmd")
 }
 
 func FuzzRead(f *testing.F) {

@@ -8,6 +8,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/printable"
 )
 
 // Sheet is a table for people with lines above and below it.
@@ -42,15 +43,19 @@ func (s Sheet) Markdown() string {
 
 // render writes the sheet as text, perhaps in color, or as Markdown.
 func (s Sheet) render(b *strings.Builder, f Format, color bool) {
+	show := printable.Text
+	if f == Markdown {
+		show = printable.Markdown
+	}
 	if s.Title != "" {
 		if f == Markdown {
-			b.WriteString("**" + s.Title + "**\n\n")
+			b.WriteString("**" + show(s.Title) + "**\n\n")
 		} else {
-			b.WriteString(s.Title + "\n")
+			b.WriteString(show(s.Title) + "\n")
 		}
 	}
 	if len(s.Rows) > 0 {
-		t := s.table(f)
+		t := s.table(f, show)
 		if f == Markdown {
 			b.WriteString(t.RenderMarkdown() + "\n")
 		} else {
@@ -66,11 +71,12 @@ func (s Sheet) render(b *strings.Builder, f Format, color bool) {
 		if f == Markdown && (i > 0 || len(s.Rows) > 0) {
 			b.WriteByte('\n') // a paragraph each
 		}
-		b.WriteString(note + "\n")
+		b.WriteString(show(note) + "\n")
 	}
 }
 
-func (s Sheet) table(f Format) table.Writer {
+// table is the sheet's table, each cell as show makes it safe to show.
+func (s Sheet) table(f Format, show func(string) string) table.Writer {
 	t := table.NewWriter()
 	style := table.StyleLight
 	style.Format.Header = text.FormatDefault
@@ -81,7 +87,7 @@ func (s Sheet) table(f Format) table.Writer {
 	configs := make([]table.ColumnConfig, len(s.Columns))
 	grouped := false
 	for i, c := range s.Columns {
-		groups[i], head[i] = c.Group, c.Head
+		groups[i], head[i] = show(c.Group), show(c.Head)
 		if c.Group != "" {
 			grouped = true
 			if f == Markdown { // which has one line of heads
@@ -105,7 +111,7 @@ func (s Sheet) table(f Format) table.Writer {
 		}
 		row := make(table.Row, len(cells))
 		for j, c := range cells {
-			row[j] = c
+			row[j] = show(c)
 		}
 		t.AppendRow(row)
 	}

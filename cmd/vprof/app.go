@@ -13,6 +13,7 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment"
 	"github.com/vprof/vprof/bench/observe/monitor"
+	"github.com/vprof/vprof/internal/printable"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
 	"github.com/vprof/vprof/profiler/device"
@@ -79,7 +80,8 @@ func run(ctx context.Context, a *app, args []string) (code exitCode) {
 		fmt.Fprintln(a.stderr, "vprof: interrupted")
 		return code
 	}
-	fmt.Fprintf(a.stderr, "vprof: %v\n", err)
+	// Files and their names are in it, whatever they hold.
+	fmt.Fprintf(a.stderr, "vprof: %s\n", printable.Text(err.Error()))
 	if usage := (usageError{}); errors.As(err, &usage) && cmd.HasParent() {
 		fmt.Fprintf(a.stderr, "See \"%s --help\".\n", cmd.CommandPath())
 	}

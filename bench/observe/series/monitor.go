@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/vprof/vprof/bench/observe/monitor"
+	"github.com/vprof/vprof/internal/jsonkeys"
 )
 
 // readMonitor reads what vprof monitor --csv writes.
@@ -58,6 +59,9 @@ func readJSONLines(data []byte) (*journal, error) {
 		if err := json.Unmarshal(line, &s); err != nil {
 			return j, err
 		}
+		if err := jsonkeys.Unique(line); err != nil {
+			return j, err
+		}
 		if s.Error != "" {
 			continue
 		}
@@ -81,6 +85,19 @@ func (j *journal) add(s monitor.Sample) error {
 		if bytes < 0 || bytes > maxBytes {
 			return fmt.Errorf("%d bytes are none", bytes)
 		}
+	}
+	switch {
+	case s.Total > 0 && s.Used > s.Total:
+		return fmt.Errorf("used_bytes: %d is more than the total_bytes of %d", s.Used, s.Total)
+	case s.Watched != nil && (*s.Watched < -1 || *s.Watched > maxBytes): // -1: the driver does not tell
+		return fmt.Errorf("watched_bytes: %d bytes are none", *s.Watched)
+	}
+	seen := map[int]bool{}
+	for _, p := range s.Processes {
+		if p.PID < 1 || seen[p.PID] || p.Used < -1 || p.Used > maxBytes {
+			return fmt.Errorf("processes: %d of process %d: a process has a number of its own and bytes, or -1 where the driver does not tell", p.Used, p.PID)
+		}
+		seen[p.PID] = true
 	}
 	b, err := j.board(strconv.Itoa(s.GPU)+s.UUID, strings.TrimSpace(fmt.Sprint(s.GPU, " ", s.Name)), s.Name)
 	if err != nil {

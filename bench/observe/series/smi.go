@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -40,9 +41,8 @@ func (j *journal) rows(data []byte, each func(cell map[string]string) error) err
 			}
 		}
 		if len(names) == 0 {
-			for _, cell := range row {
-				word, _, _ := strings.Cut(strings.TrimSpace(cell), " ")
-				names = append(names, word)
+			if names, err = columns(row); err != nil {
+				return err
 			}
 			continue
 		}
@@ -53,6 +53,24 @@ func (j *journal) rows(data []byte, each func(cell map[string]string) error) err
 			return err
 		}
 	}
+}
+
+// columns are the names in a header. Amounts of memory are in MiB, which
+// nvidia-smi says beside them unless it is told not to.
+func columns(header []string) ([]string, error) {
+	var names []string
+	for _, cell := range header {
+		name, unit, _ := strings.Cut(strings.TrimSpace(cell), " ")
+		if slices.Contains(names, name) && name != "" {
+			return nil, fmt.Errorf("column %s stands there twice", name)
+		}
+		memory := strings.HasPrefix(name, "memory.") || strings.HasPrefix(name, "used_")
+		if memory && unit != "" && strings.TrimSpace(unit) != "[MiB]" {
+			return nil, fmt.Errorf("column %s is in %s, want [MiB]", name, unit)
+		}
+		names = append(names, name)
+	}
+	return names, nil
 }
 
 // readBoards reads the CSV of nvidia-smi --query-gpu.
@@ -79,6 +97,9 @@ func readBoards(data []byte) (*journal, error) {
 			total, err := mebibytes("memory.total", cell)
 			if err != nil {
 				return err
+			}
+			if used > total {
+				return fmt.Errorf("memory.used: %s is more than the memory.total of %s", cell["memory.used"], cell["memory.total"])
 			}
 			b.total = max(b.total, int64(total))
 		}

@@ -159,6 +159,9 @@ func Read(r io.Reader, name string) (*File, error) {
 		}
 		return nil, &FormatError{name, "not a coefficients file: " + strings.Join(strings.Fields(strings.TrimPrefix(err.Error(), "yaml: ")), " ")}
 	}
+	if err := d.Decode(new(any)); !errors.Is(err, io.EOF) {
+		return nil, &FormatError{name, "more than one YAML document in it"}
+	}
 	if err := errors.Join(whole(data), f.check()); err != nil {
 		return nil, &FormatError{name, strings.ReplaceAll(err.Error(), "\n", "; ")}
 	}
@@ -253,11 +256,40 @@ func (e *Entry) check() error {
 			return fmt.Errorf("efficiency: %s: %w", name, err)
 		}
 	}
-	for _, c := range e.Correlations {
+	if err := e.checkHistory(); err != nil {
+		return err
+	}
+	for i, c := range e.Correlations {
+		if slices.ContainsFunc(e.Correlations[:i], func(other Correlation) bool { return other.about(c) }) {
+			return fmt.Errorf("correlations: %s and %s stand there twice", c.Between[0], c.Between[1])
+		}
 		_, a := termOf(c.Between[0])
 		_, b := termOf(c.Between[1])
 		if !a || !b || c.Between[0] == c.Between[1] || !(math.Abs(c.Value) <= 1) {
 			return fmt.Errorf("correlations: %v between %s and %s is none", c.Value, c.Between[0], c.Between[1])
+		}
+	}
+	return nil
+}
+
+// about tells whether two correlations are about the same terms.
+func (c Correlation) about(d Correlation) bool {
+	return c.Between == d.Between || c.Between == [2]string{d.Between[1], d.Between[0]}
+}
+
+// checkHistory looks at where an entry's numbers come from.
+func (e *Entry) checkHistory() error {
+	errs := map[string]*Error{"before": &e.Errors.Before, "after": &e.Errors.After, "held_out": e.Errors.HeldOut}
+	for name, n := range errs {
+		if n != nil && !(n.Median >= 0 && n.Median <= n.Max && !math.IsInf(n.Max, 0)) {
+			return fmt.Errorf("errors: %s: a median of %v and at most %v are none", name, n.Median, n.Max)
+		}
+	}
+	for _, in := range e.Inputs {
+		for i, batch := range in.Batches {
+			if batch < 1 || slices.Contains(in.Batches[:i], batch) {
+				return fmt.Errorf("inputs: %s: batch %d is none, or stands there twice", in.File, batch)
+			}
 		}
 	}
 	return nil

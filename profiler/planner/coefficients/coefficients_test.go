@@ -83,6 +83,9 @@ func TestDamageIsNamed(t *testing.T) {
 		"no work":        {"matmul:", "matmull:", `no class of work "matmull"`},
 		"too efficient":  {"value: 0.6", "value: 1.5", "value 1.5 is not between 0 and 1"},
 		"correlation":    {"value: -0.9", "value: -1.9", "correlations: -1.9"},
+		"twice":          {"    models:", "    gpu: t4\n    models:", "already defined"},
+		"two documents":  {"schema:", "schema: x\n---\nschema:", "more than one YAML document"},
+		"errors":         {"median: ", "median: -", "errors: "},
 		"no name":        {"name: rtx-5060-ti/torch-2.11.0", `name: ""`, "name or gpu is missing"},
 		"not YAML":       {"schema:", "\tschema:", "not a coefficients file"},
 	} {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/vprof/vprof/bench/observe/monitor"
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/printable"
 )
 
 // The colors are the terminal's own sixteen, so that they suit its background.
@@ -153,7 +154,7 @@ func (m Model) table(s monitor.Sample) []string {
 		if p.Used >= 0 {
 			used, peak, share = bytesize.Format(p.Used), bytesize.Format(p.Peak), fmt.Sprintf("%.0f %%", 100*float64(p.Used)/float64(max(1, s.Total)))
 		}
-		line := fmt.Sprintf(" %8d  %11s  %11s  %5s  %s", p.PID, used, peak, share, p.Name)
+		line := fmt.Sprintf(" %8d  %11s  %11s  %5s  %s", p.PID, used, peak, share, printable.Line(p.Name)) // a program chooses its own name
 		if p.PID == m.process {
 			line = chosen.Render(line)
 		}

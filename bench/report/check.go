@@ -1,0 +1,172 @@
+package report
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// maxBytes is more than any figure of memory that is meant: estimates of batch
+// sizes that no board holds are allowed.
+const maxBytes = 1 << 60
+
+// check finds what a writer of the schema cannot have written.
+func (r *Report) check() error {
+	switch {
+	case r.Schema != Schema:
+		return fmt.Errorf("its schema is %q", r.Schema)
+	case r.Kind != Plan && r.Kind != Sweep:
+		return fmt.Errorf("its kind is %q", r.Kind)
+	case r.Case.Model == "":
+		return errors.New("its case names no model")
+	case r.Case.Accumulate < 0 || r.Case.Dataset < 0:
+		return errors.New("its case has negative numbers")
+	}
+	for i, d := range r.Devices {
+		if err := d.check(); err != nil {
+			return err
+		}
+		if slices.ContainsFunc(r.Devices[:i], func(other Device) bool { return other.Name == d.Name }) {
+			return fmt.Errorf("device %q stands there twice", d.Name)
+		}
+	}
+	for _, c := range r.Coefficients {
+		if c.StdErr < 0 {
+			return fmt.Errorf("coefficient %s has a negative standard error", c.Name)
+		}
+	}
+	for _, p := range r.Points {
+		if err := p.check(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkPoints finds points that stand twice, in whatever lines.
+func (r *Report) checkPoints() error {
+	points := slices.Clone(r.Points)
+	order := func(a, b Point) int { return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Batch, b.Batch)) }
+	slices.SortFunc(points, order)
+	for i := 1; i < len(points); i++ {
+		if order(points[i-1], points[i]) == 0 {
+			return fmt.Errorf("batch %d on %s stands there twice", points[i].Batch, points[i].Device)
+		}
+	}
+	return nil
+}
+
+func (d Device) check() error {
+	if d.Memory < 0 || d.Context < 0 || d.Context > d.Memory {
+		return fmt.Errorf("device %q has %d bytes of memory and %d of context", d.Name, d.Memory, d.Context)
+	}
+	return nil
+}
+
+func (p *Point) check(r *Report) error {
+	_, known := r.Find(p.Device)
+	switch {
+	case p.Batch < 1:
+		return fmt.Errorf("%d is not a batch size", p.Batch)
+	case !known:
+		return fmt.Errorf("batch %d is of device %q, which it does not describe", p.Batch, p.Device)
+	case p.Estimate == nil && p.Run == nil:
+		return fmt.Errorf("batch %d has neither an estimate nor a run", p.Batch)
+	}
+	err := p.Estimate.check()
+	if err == nil && p.Streamed != nil {
+		err = p.Streamed.check("streamed_device")
+	}
+	if err == nil {
+		err = p.Run.check()
+	}
+	if err != nil {
+		return fmt.Errorf("batch %d: %w", p.Batch, err)
+	}
+	return nil
+}
+
+func (i Interval) check(name string) error {
+	if i.Low < 0 || i.Low > i.Bytes || i.Bytes > i.High || i.High > maxBytes {
+		return fmt.Errorf("%s has %d bytes, from %d to %d", name, i.Bytes, i.Low, i.High)
+	}
+	return nil
+}
+
+func (e *Estimate) check() error {
+	if e == nil {
+		return nil
+	}
+	if e.Verdict != Fits && e.Verdict != Tight && e.Verdict != DoesNotFit {
+		return fmt.Errorf("its estimate has the verdict %q", e.Verdict)
+	}
+	return cmp.Or(
+		e.Allocated.check("its estimate: allocated"), e.Reserved.check("its estimate: reserved"), e.Device.check("its estimate: device"),
+		sum("its estimate: components", e.Components, "device", e.Device.Bytes),
+	)
+}
+
+// sum checks that the parts of a total are that total.
+func sum(name string, parts []Component, of string, total int64) error {
+	var sum int64
+	for i, c := range parts {
+		if c.Bytes < 0 || c.Bytes > maxBytes {
+			return fmt.Errorf("%s: %s has %d bytes", name, c.Name, c.Bytes)
+		}
+		if slices.ContainsFunc(parts[:i], func(other Component) bool { return other.Name == c.Name }) {
+			return fmt.Errorf("%s: %s stands there twice", name, c.Name)
+		}
+		if sum += c.Bytes; sum > total {
+			break // before it overflows
+		}
+	}
+	if sum != total {
+		return fmt.Errorf("%s do not sum to the %d bytes of %s", name, total, of)
+	}
+	return nil
+}
+
+// check finds figures that no run can have seen.
+func (u *Run) check() error {
+	if u == nil {
+		return nil
+	}
+	switch {
+	case min(u.Requested, u.Allocated, u.Reserved, u.Device, u.Context, u.Kernels, u.Others, u.Process) < 0:
+		return errors.New("its run has negative bytes")
+	case max(u.Reserved, u.Device, u.Others, u.Process) > maxBytes:
+		return fmt.Errorf("its run has more than %d bytes", int64(maxBytes))
+	case u.Requested > u.Allocated:
+		return fmt.Errorf("its run has %d bytes requested of %d allocated", u.Requested, u.Allocated)
+	case u.Allocated > u.Reserved:
+		return fmt.Errorf("its run has %d bytes allocated of %d reserved", u.Allocated, u.Reserved)
+	case u.Device > 0 && u.Reserved > u.Device:
+		return fmt.Errorf("its run has %d bytes reserved of %d on the device", u.Reserved, u.Device)
+	case u.Fits && u.OOM != nil:
+		return errors.New("its run fits and ran out of memory")
+	case min(u.WarmUp, u.Repeat, u.Verified) < 0 || u.Retries < 0:
+		return errors.New("its run has negative counts")
+	}
+	for _, p := range u.Phases {
+		if err := u.checkPhase(p); err != nil {
+			return err
+		}
+	}
+	if t := u.Step; t != nil && (t.Least < 0 || t.Least > t.Seconds || t.Seconds > t.Most || t.SamplesPerSecond < 0) {
+		return fmt.Errorf("its run has steps of %v s, from %v to %v s", t.Seconds, t.Least, t.Most)
+	}
+	if len(u.Classes) == 0 {
+		return nil
+	}
+	return sum("its run: classes", u.Classes, "allocated_bytes", u.Allocated)
+}
+
+func (u *Run) checkPhase(p Phase) error {
+	if min(p.Allocated, p.Reserved) < 0 || p.Seconds < 0 ||
+		p.Allocated > p.PeakAllocated || p.Reserved > p.PeakReserved || p.PeakAllocated > u.Allocated || p.PeakReserved > u.Reserved {
+		return fmt.Errorf("its run: phase %d:%s has %d bytes allocated, at most %d of the run's %d, and %d reserved, at most %d of %d",
+			p.Step, p.Name, p.Allocated, p.PeakAllocated, u.Allocated, p.Reserved, p.PeakReserved, u.Reserved)
+	}
+	return nil
+}

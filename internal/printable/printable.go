@@ -1,0 +1,69 @@
+// Package printable makes text from files and other programs safe to show: on a
+// terminal, in a spreadsheet, in Markdown.
+package printable
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// Text writes out what a terminal would obey instead of show: control
+// characters, and those that change the direction of what follows. Line breaks
+// and tabs stay.
+func Text(s string) string {
+	if strings.IndexFunc(s, obeyed) < 0 {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		switch {
+		case !obeyed(r):
+			b.WriteRune(r)
+		case r < 0x80:
+			fmt.Fprintf(&b, `\x%02x`, r)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.String()
+}
+
+// Line is [Text] on one line.
+func Line(s string) string {
+	return Text(strings.NewReplacer("\r\n", " ", "\n", " ", "\t", " ").Replace(s))
+}
+
+// obeyed tells whether a terminal obeys a character. Bytes that are no UTF-8
+// are among them: some terminals take 0x9b for the beginning of a command.
+func obeyed(r rune) bool {
+	return unicode.IsControl(r) && r != '\n' && r != '\t' || unicode.Is(unicode.Bidi_Control, r) || r == unicode.ReplacementChar
+}
+
+// Cell is what a spreadsheet shows as it is: a text that would be a formula gets
+// an apostrophe before it. Numbers stay numbers.
+func Cell(s string) string {
+	if s == "" || !strings.ContainsRune("=+-@\t\r", rune(s[0])) {
+		return s
+	}
+	if _, err := strconv.ParseFloat(s, 64); err == nil {
+		return s
+	}
+	return "'" + s
+}
+
+// markdown are the characters that begin something in the middle of a line of
+// Markdown: code, emphasis, HTML, a link.
+var markdown = regexp.MustCompile("[\\\\`*]|<[A-Za-z/!?]|\\]\\(")
+
+// Markdown is [Line] as Markdown shows it.
+func Markdown(s string) string {
+	return markdown.ReplaceAllStringFunc(Line(s), func(found string) string {
+		if found == "](" {
+			return `]\(`
+		}
+		return `\` + found
+	})
+}
