@@ -1,6 +1,9 @@
 // Package rewrite replaces files that people keep: whole, all of several or
 // none, with a backup of each that overwrites no older one. Whatever happens in
-// between, a full disk or an interrupt, no file is half-written.
+// between, a full disk, an interrupt, a process that is killed or a machine that
+// loses power, no file stays half-written: a journal beside the files says what
+// was on its way, and whoever next reads or writes them through this package
+// brings back what they held ([Recover]).
 package rewrite
 
 import (
@@ -29,9 +32,63 @@ func (f File) changes() bool { return f.Before == nil || !bytes.Equal(f.Before, 
 // one already. A file that does not change is left alone; a new one has no
 // backup. A file that does not hold what was said, or that may not be written,
 // stops everything before anything is touched. After an error the files hold
-// what they held, and the backups are gone. Links stay links.
+// what they held, and the backups are gone. Links stay links, and files keep
+// their owner, mode, extended attributes and hard links. Others that write
+// through this package wait meanwhile.
 func Files(ctx context.Context, files []File) (backups []string, err error) {
+	var paths []string
+	for _, f := range files {
+		paths = append(paths, f.Path)
+	}
+	unlock, err := lockAndRecover(paths)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
 	return write(ctx, files, osDisk{})
+}
+
+// Update replaces one file by what change makes of what it holds, which is nil
+// if there is no such file. Nobody else writes it through this package in
+// between. It returns the backup, as [Files] does; empty if there is none.
+func Update(ctx context.Context, path string, change func(before []byte) ([]byte, error)) (backup string, err error) {
+	unlock, err := lockAndRecover([]string{path})
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	before, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		before, err = nil, nil
+	} else if before == nil {
+		before = []byte{}
+	}
+	if err != nil {
+		return "", err
+	}
+	after, err := change(before)
+	if err != nil {
+		return "", err
+	}
+	backups, err := write(ctx, []File{{path, before, after}}, osDisk{})
+	if len(backups) == 0 {
+		return "", err
+	}
+	return backups[0], err
+}
+
+// Recover brings back what files held that a process was replacing when it was
+// killed. To be called before they are read to be changed.
+func Recover(paths ...string) error {
+	unlock, err := lockAndRecover(paths)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // then there is nothing to read either
+	}
+	if err != nil {
+		return err
+	}
+	unlock()
+	return nil
 }
 
 // disk is what writing needs of a file system. Tests have full and failing ones.
@@ -39,6 +96,14 @@ type disk interface {
 	// Stage writes data to a new file in the directory of path, with mode, and
 	// returns its name. Nothing is left after an error.
 	Stage(path string, data []byte, mode fs.FileMode) (string, error)
+	// Overwrite gives a file other content without making it another file.
+	Overwrite(path string, data []byte) error
+	// Begin writes a journal to all directories that it names, End takes it away
+	// again.
+	Begin(j *journal) error
+	End(j *journal) error
+	// Sync makes sure that the names in a directory outlast a loss of power.
+	Sync(dir string) error
 	Rename(from, to string) error
 	// Link gives the staged file a name that nothing has; else it is an
 	// fs.ErrExist.
@@ -52,22 +117,34 @@ type target struct {
 	before, after  []byte // before is nil for a new file
 	mode           fs.FileMode
 	staged, backup string
+	// inPlace is set for a file that would lose hard links, its owner or
+	// attributes if another took its place.
+	inPlace bool
 }
+
+func (t *target) dir() string { return filepath.Dir(t.path) }
 
 func write(ctx context.Context, files []File, d disk) (backups []string, err error) {
 	targets, err := openAll(files)
 	if err != nil {
 		return nil, err
 	}
-	done := 0 // targets that have been replaced
+	if len(targets) == 0 {
+		return nil, nil
+	}
+	done := 0 // targets that have been replaced, or are about to be
+	var j *journal
 	defer func() {
-		if err = tidy(d, targets, done, err); err != nil {
+		if err = tidy(d, targets, done, j, err); err != nil {
 			backups = nil
 		}
 	}()
 	for _, t := range targets {
 		if t.staged, err = d.Stage(t.path, t.after, t.mode); err != nil {
 			return nil, fmt.Errorf("nothing was changed: %w", err)
+		}
+		if t.before != nil {
+			t.inPlace = links(t.path) > 1 || carryOver(t.path, t.staged) != nil
 		}
 	}
 	for _, t := range targets {
@@ -87,17 +164,33 @@ func write(ctx context.Context, files []File, d disk) (backups []string, err err
 			return nil, err
 		}
 	}
+	j = journalOf(targets)
+	if err := d.Begin(j); err != nil {
+		return nil, fmt.Errorf("nothing was changed: %w", err)
+	}
 	for _, t := range targets {
-		put := d.Rename
-		if t.before == nil {
-			put = d.Link // which replaces nothing that someone else made
-		}
-		if err := put(t.staged, t.path); err != nil {
+		done++
+		if err := t.put(d); err != nil {
 			return nil, fmt.Errorf("nothing was changed: %w", err)
 		}
-		done++
 	}
-	return backups, nil
+	for _, dir := range j.Dirs {
+		if err := d.Sync(dir); err != nil {
+			return nil, fmt.Errorf("nothing was changed: %w", err)
+		}
+	}
+	return backups, d.End(j)
+}
+
+// put gives a file its new content.
+func (t *target) put(d disk) error {
+	switch {
+	case t.before == nil:
+		return d.Link(t.staged, t.path) // which replaces nothing that someone else made
+	case t.inPlace:
+		return d.Overwrite(t.path, t.after)
+	}
+	return d.Rename(t.staged, t.path)
 }
 
 // openAll opens what changes.
@@ -117,12 +210,15 @@ func openAll(files []File) ([]*target, error) {
 }
 
 // tidy removes what was staged. After an error it brings the first done files
-// back to what they were and removes the backups as well.
-func tidy(d disk, targets []*target, done int, err error) error {
+// back to what they were and removes the backups and the journal as well.
+func tidy(d disk, targets []*target, done int, j *journal, err error) error {
 	failed := err != nil
+	restored := true
 	for i, t := range targets {
 		if failed && i < done {
-			err = errors.Join(err, restore(d, t))
+			if wrong := restore(d, t); wrong != nil {
+				err, restored = errors.Join(err, wrong), false
+			}
 		}
 		if t.staged != "" {
 			_ = d.Remove(t.staged) // it is gone already if all went well
@@ -130,6 +226,9 @@ func tidy(d disk, targets []*target, done int, err error) error {
 		if failed && t.backup != "" {
 			_ = d.Remove(t.backup)
 		}
+	}
+	if failed && j != nil && restored {
+		err = errors.Join(err, d.End(j))
 	}
 	return err
 }
@@ -182,6 +281,7 @@ func backUp(d disk, t *target) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	_ = carryOver(t.path, staged) // as far as it goes: it is a copy
 	defer func() { _ = d.Remove(staged) }()
 	for n := range 10_000 {
 		name := t.path + ".backup"
@@ -196,14 +296,22 @@ func backUp(d disk, t *target) (string, error) {
 	return "", fmt.Errorf("%s has ten thousand backups; remove some", t.path)
 }
 
-// restore gives a file back what it held.
+// restore gives a file back what it held, if it holds anything else.
 func restore(d disk, t *target) error {
-	if t.before == nil {
+	now, err := os.ReadFile(t.path)
+	switch {
+	case t.before == nil && err == nil && bytes.Equal(now, t.after):
 		return d.Remove(t.path)
-	}
-	staged, err := d.Stage(t.path, t.before, t.mode)
-	if err == nil {
-		err = d.Rename(staged, t.path)
+	case t.before == nil, err == nil && bytes.Equal(now, t.before):
+		return nil
+	case t.inPlace:
+		err = d.Overwrite(t.path, t.before)
+	default:
+		var staged string
+		if staged, err = d.Stage(t.path, t.before, t.mode); err == nil {
+			_ = carryOver(t.path, staged)
+			err = d.Rename(staged, t.path)
+		}
 	}
 	if err != nil {
 		// The backup is all that is left of it.
@@ -240,6 +348,29 @@ func (osDisk) Stage(path string, data []byte, mode fs.FileMode) (name string, er
 		return "", err
 	}
 	return f.Name(), f.Close()
+}
+
+// Overwrite implements [disk].
+func (osDisk) Overwrite(path string, data []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// Sync implements [disk].
+func (osDisk) Sync(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := f.Sync(); err != nil && !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, fs.ErrInvalid) {
+		return err
+	}
+	return nil
 }
 
 // Rename implements [disk].

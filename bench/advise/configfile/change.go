@@ -19,11 +19,15 @@ type Change struct {
 	Before, After []byte
 }
 
-// Prepare reads a file and makes the edits, without writing anything. The error
-// names the file.
+// Prepare reads a file and makes the edits, without writing anything, but for
+// undoing what a process that was killed left half done. The error names the
+// file.
 func Prepare(path string, edits []Edit) (Change, error) {
 	format, err := FormatOf(path)
 	if err != nil {
+		return Change{}, err
+	}
+	if err := rewrite.Recover(path); err != nil {
 		return Change{}, err
 	}
 	f, err := os.Open(path)

@@ -3,12 +3,8 @@ package coefficients
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
-	"strings"
 
 	"go.yaml.in/yaml/v3"
 
@@ -91,26 +87,20 @@ func layOut(n *yaml.Node, depth int) {
 // Add puts an entry into the file at path, in place of one of the same name, or
 // into a new file. The file is replaced whole or not at all, whatever happens,
 // and what stood there is kept beside it, in the first of PATH.backup,
-// PATH.backup.1, ... that is free. It returns the name of the backup; empty if
+// PATH.backup.1, ... that is free. Several can add at once. It returns the name of the backup; empty if
 // there was no file. A file that cannot be read is a [*FormatError] and stays.
 func Add(ctx context.Context, path, tool string, e Entry) (backup string, err error) {
-	f := &File{Schema: Schema}
-	before, err := os.ReadFile(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
-		return "", err
-	default:
-		if f, err = Read(bytes.NewReader(before), path); err != nil {
-			return "", err
+	return rewrite.Update(ctx, path, func(before []byte) ([]byte, error) {
+		f := &File{Schema: Schema}
+		if before != nil {
+			if f, err = Read(bytes.NewReader(before), path); err != nil {
+				return nil, err
+			}
 		}
-	}
-	f.Tool = tool
-	f.Put(e)
-	var after bytes.Buffer
-	if err := f.Encode(&after); err != nil {
-		return "", err
-	}
-	backups, err := rewrite.Files(ctx, []rewrite.File{{Path: path, Before: before, After: after.Bytes()}})
-	return strings.Join(backups, ""), err
+		f.Tool = tool
+		f.Put(e)
+		var after bytes.Buffer
+		err = f.Encode(&after)
+		return after.Bytes(), err
+	})
 }

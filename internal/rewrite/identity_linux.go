@@ -1,0 +1,99 @@
+package rewrite
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"strings"
+	"syscall"
+)
+
+// links is how many names a file has.
+func links(path string) uint64 {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 1
+	}
+	if s, ok := info.Sys().(*syscall.Stat_t); ok {
+		return uint64(s.Nlink) //nolint:unconvert // it has 32 bits on some architectures
+	}
+	return 1
+}
+
+// carryOver gives a file the owner, mode and extended attributes of another, ACLs
+// among them.
+func carryOver(from, to string) error {
+	info, err := os.Stat(from)
+	if err != nil {
+		return err
+	}
+	if s, ok := info.Sys().(*syscall.Stat_t); ok {
+		now, err := os.Stat(to)
+		if err != nil {
+			return err
+		}
+		if is := now.Sys().(*syscall.Stat_t); is.Uid != s.Uid || is.Gid != s.Gid {
+			if err := os.Chown(to, int(s.Uid), int(s.Gid)); err != nil {
+				return err
+			}
+		}
+	}
+	if err := os.Chmod(to, info.Mode()); err != nil {
+		return err
+	}
+	return carryAttributes(from, to)
+}
+
+func carryAttributes(from, to string) error {
+	names, err := attribute(func(b []byte) (int, error) { return syscall.Listxattr(from, b) })
+	if errors.Is(err, syscall.ENOTSUP) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for name := range strings.SplitSeq(strings.TrimRight(string(names), "\x00"), "\x00") {
+		if name == "" {
+			continue
+		}
+		value, err := attribute(func(b []byte) (int, error) { return syscall.Getxattr(from, name, b) })
+		if err != nil {
+			return err
+		}
+		has, err := attribute(func(b []byte) (int, error) { return syscall.Getxattr(to, name, b) })
+		if err == nil && bytes.Equal(has, value) {
+			continue // such as a label that the system gives to all files there
+		}
+		if err := syscall.Setxattr(to, name, value, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// attribute reads what a call first tells the length of.
+func attribute(read func([]byte) (int, error)) ([]byte, error) {
+	n, err := read(nil)
+	if err != nil || n == 0 {
+		return nil, err
+	}
+	b := make([]byte, n)
+	n, err = read(b)
+	return b[:max(0, n)], err
+}
+
+// lock waits until it has a directory for itself. File systems without locks
+// are taken without one.
+func lock(dir string) (unlock func(), err error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
+		if !errors.Is(err, syscall.EINTR) {
+			break
+		}
+	}
+	return func() { f.Close() }, nil
+}
