@@ -1,0 +1,10 @@
+// Package pt2 trains models that torch.export has written to a file (.pt2): any
+// PyTorch model that can be exported, without a description in Go.
+//
+// A file's graph has the operators that eager autograd sees, so walking it with
+// the recorder gives the step that eager PyTorch would run, at any batch size,
+// precision and optimizer. What the graph does not say is when Python lets go of
+// a tensor. Files of "vprof capture" have that beside the graph; of others it is
+// read from the source lines in the stack traces of the calls (package
+// lifetimes).
+package pt2

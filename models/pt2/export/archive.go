@@ -1,0 +1,157 @@
+package export
+
+import (
+	"archive/zip"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+)
+
+// Limits of an archive. The weights in it may be as large as they like: they are
+// not read.
+const (
+	mostEntries = 200_000
+	mostModel   = 256 << 20
+	mostExtra   = 64 << 20
+)
+
+// FormatError says that a file is not what torch.export.save writes, and why.
+type FormatError struct {
+	File   string
+	Reason string
+}
+
+func (e *FormatError) Error() string { return e.File + ": " + e.Reason }
+
+// howTo ends messages about files of other kinds.
+const howTo = "; vprof reads what torch.export.save(torch.export.export(model, args), \"model.pt2\") writes, or vprof capture"
+
+// Open reads the program of a file. Its errors are [*FormatError] or those of
+// reading the file.
+func Open(path string) (*Program, error) {
+	f, err := os.Open(path)
+	var missing *fs.PathError
+	if errors.As(err, &missing) {
+		return nil, &FormatError{File: path, Reason: missing.Err.Error()}
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, &FormatError{File: path, Reason: "is not a file" + howTo}
+	}
+	p, err := Read(f, info.Size())
+	if err != nil {
+		return nil, &FormatError{File: path, Reason: err.Error()}
+	}
+	return p, nil
+}
+
+// Read reads the program of an archive.
+func Read(r io.ReaderAt, size int64) (*Program, error) {
+	z, err := zip.NewReader(r, size)
+	if err != nil {
+		return nil, noArchive(r, size)
+	}
+	if len(z.File) > mostEntries {
+		return nil, fmt.Errorf("has %d entries; exported programs have some hundred", len(z.File))
+	}
+	var model, extra *zip.File
+	for _, f := range z.File {
+		switch {
+		case strings.HasSuffix(f.Name, "/models/model.json"):
+			model = f
+		case strings.HasSuffix(f.Name, "/serialized_exported_program.json"), f.Name == "serialized_exported_program.json":
+			return nil, errors.New("is in the format of torch before 2.7; export it again with a newer one" + howTo)
+		case strings.HasSuffix(f.Name, "/extra/vprof.json"):
+			extra = f
+		}
+	}
+	if model == nil {
+		return nil, otherArchive(z)
+	}
+	data, err := contents(model, mostModel)
+	if err != nil {
+		return nil, err
+	}
+	p, err := Decode(data)
+	if err != nil {
+		return nil, fmt.Errorf("models/model.json %w", err)
+	}
+	if extra != nil {
+		if data, err = contents(extra, mostExtra); err != nil {
+			return nil, err
+		}
+		if p.Extra, err = decodeExtra(data); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// contents reads an entry of bounded size.
+func contents(f *zip.File, most uint64) ([]byte, error) {
+	tooLarge := fmt.Errorf("%s unpacks to more than %d MiB", f.Name, most>>20)
+	if f.UncompressedSize64 > most {
+		return nil, tooLarge
+	}
+	r, err := f.Open()
+	if err != nil {
+		return nil, fmt.Errorf("%s cannot be unpacked: %w", f.Name, err)
+	}
+	defer r.Close()
+	// The size in the header may be a lie in either direction.
+	var buf bytes.Buffer
+	buf.Grow(int(min(f.UncompressedSize64, f.CompressedSize64*16, most)) + bytes.MinRead)
+	n, err := buf.ReadFrom(io.LimitReader(r, int64(most)+1))
+	if err != nil {
+		return nil, fmt.Errorf("%s is damaged: %w", f.Name, err)
+	}
+	if uint64(n) > most {
+		return nil, tooLarge
+	}
+	return buf.Bytes(), nil
+}
+
+// noArchive says what a file is that is no zip.
+func noArchive(r io.ReaderAt, size int64) error {
+	head := make([]byte, 8)
+	n, _ := r.ReadAt(head, 0)
+	head = head[:n]
+	switch {
+	case size == 0:
+		return errors.New("is empty" + howTo)
+	case bytes.HasPrefix(head, []byte("PK")):
+		return errors.New("is a zip archive that ends in the middle: it was not written or copied to its end")
+	case bytes.HasPrefix(head, []byte{0x80, 0x02}), bytes.HasPrefix(head, []byte{0x80, 0x04}):
+		return errors.New("is a pickle (torch.save), which holds weights and no graph" + howTo)
+	case n == 8 && string(head[4:]) == "ET12":
+		return errors.New("is an ExecuTorch program, which has no training graph" + howTo)
+	default:
+		return errors.New("is no exported program" + howTo)
+	}
+}
+
+// otherArchive says what a zip is that holds no program.
+func otherArchive(z *zip.Reader) error {
+	for _, f := range z.File {
+		switch {
+		case strings.Contains(f.Name, "/code/") || strings.HasSuffix(f.Name, "/constants.pkl"):
+			return errors.New("is TorchScript, whose graph autograd does not see" + howTo)
+		case strings.HasSuffix(f.Name, "/data.pkl") || strings.HasSuffix(f.Name, "/.format_version"):
+			return errors.New("is a checkpoint (torch.save), which holds weights and no graph" + howTo)
+		case strings.Contains(f.Name, "data/aotinductor/"):
+			return errors.New("is a compiled package (AOTInductor), which has no graph" + howTo)
+		}
+	}
+	return errors.New("is a zip archive without models/model.json" + howTo)
+}

@@ -1,0 +1,80 @@
+package export
+
+import "fmt"
+
+// Bounds of what is taken for a model.
+const (
+	mostDims  = 16
+	mostInput = 1 << 40 // elements of one dimension
+)
+
+// check finds what no exported program has: values that are used before they
+// are made (among them those that go round in circles), or made twice, and
+// tensors of impossible sizes.
+func (p *Program) check() error {
+	made := make([]bool, p.Values)
+	for i := range p.Inputs {
+		in := &p.Inputs[i]
+		if in.Value < 0 {
+			continue
+		}
+		if in.Role != UserInput && in.Number {
+			return fmt.Errorf("tensor_values does not say what %s is", in.Name)
+		}
+		if err := in.check(p); err != nil {
+			return err
+		}
+		made[in.Value] = true
+	}
+	for i := range p.Nodes {
+		n := &p.Nodes[i]
+		for _, a := range n.Inputs {
+			if v := unmade(made, a.Argument); v >= 0 {
+				return fmt.Errorf("node %d (%s) takes %s, which no node before it makes", n.Number, n.Target, p.Names[v])
+			}
+		}
+		for _, a := range flatten(nil, n.Outputs) {
+			if a.Kind != Ref {
+				continue
+			}
+			if made[a.Ref] {
+				return fmt.Errorf("node %d (%s) makes %s, which is there already", n.Number, n.Target, p.Names[a.Ref])
+			}
+			made[a.Ref] = true
+		}
+	}
+	for _, r := range p.Results {
+		if r.Value >= 0 && !made[r.Value] {
+			return fmt.Errorf("forward returns %s, which no node makes", p.Names[r.Value])
+		}
+	}
+	return nil
+}
+
+func (in *Input) check(p *Program) error {
+	if len(in.Sizes) > mostDims {
+		return fmt.Errorf("%s has %d dimensions", in.Name, len(in.Sizes))
+	}
+	for _, s := range in.Sizes {
+		if s.Expr == nil && (s.Int < 0 || s.Int > mostInput) {
+			return fmt.Errorf("%s has a dimension of %d", in.Name, s.Int)
+		}
+		if s.Expr != nil && in.Role != UserInput {
+			return fmt.Errorf("%s, a tensor of the model, has a size that depends on the input", in.Name)
+		}
+	}
+	return nil
+}
+
+// unmade is a value in an argument that is not there yet, -1 if there is none.
+func unmade(made []bool, a Argument) int32 {
+	if a.Kind == Ref && !made[a.Ref] {
+		return a.Ref
+	}
+	for _, x := range a.List {
+		if v := unmade(made, x); v >= 0 {
+			return v
+		}
+	}
+	return -1
+}

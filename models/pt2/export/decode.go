@@ -1,0 +1,235 @@
+package export
+
+import (
+	"fmt"
+	"strings"
+)
+
+// schemaMajor is the major version of the schema that this package reads.
+const schemaMajor = 8
+
+// decoder builds a Program from model.json.
+type decoder struct {
+	scanner
+	p      *Program
+	graphs []*graph // innermost last
+	traces map[string][]Frame
+	paths  map[string]modulePath
+	// numbered counts nodes.
+	numbered int32
+	// same has the value that another one is, where a nested graph calls it by
+	// another name.
+	same map[int32]int32
+	// inputs and outputs are what the signature says of those of the graph, names
+	// what forward calls its results.
+	inputs  []Input
+	outputs []string
+	names   []string
+}
+
+type modulePath struct{ path, class string }
+
+// graph is a graph being read: its names, and where its parts stand.
+type graph struct {
+	prefix string
+	names  map[string]int32
+	// metas is where the types and sizes of tensors stand; they may come after
+	// their first use.
+	metas, symbols int
+	inputs         []Argument
+	outputs        []Argument
+}
+
+// Decode reads the program of a model.json. Errors are of one sentence.
+func Decode(data []byte) (*Program, error) {
+	d := &decoder{scanner: scanner{data: data}, p: &Program{Ranges: map[string]Range{}}, traces: map[string][]Frame{}, paths: map[string]modulePath{}, same: map[int32]int32{}}
+	major := -1
+	sawGraph := false
+	d.object(func(key string) {
+		switch key {
+		case "graph_module":
+			sawGraph = true
+			d.module()
+		case "range_constraints":
+			d.ranges()
+		case "torch_version":
+			d.p.Torch = d.optionalText()
+		case "schema_version":
+			d.object(func(key string) {
+				if n := d.integer(); key == "major" {
+					major = int(n)
+				}
+			})
+		default:
+			d.skip()
+		}
+		if major >= 0 && major != schemaMajor && d.err == nil {
+			d.err = schemaError(major)
+		}
+	})
+	if d.err == nil && d.peek() != 0 {
+		d.fail("something follows the program")
+	}
+	switch {
+	case d.err != nil:
+		return nil, d.err
+	case major < 0:
+		return nil, fmt.Errorf("has no schema_version, as an exported program has")
+	case !sawGraph:
+		return nil, fmt.Errorf("has no graph_module, as an exported program has")
+	}
+	return d.p, nil
+}
+
+func schemaError(major int) error {
+	return fmt.Errorf("is written in version %d of the export schema; vprof reads version %d (torch 2.6 to 2.15): export the model with one of these", major, schemaMajor)
+}
+
+// optionalText is a string, or "" for null.
+func (d *decoder) optionalText() string {
+	if d.null() {
+		return ""
+	}
+	return d.text()
+}
+
+func (d *decoder) ranges() {
+	d.object(func(symbol string) {
+		var r Range
+		d.object(func(key string) {
+			if d.null() {
+				return
+			}
+			n := d.integer()
+			switch key {
+			case "min_val":
+				r.Min = n
+			case "max_val":
+				r.Max = n
+			}
+		})
+		d.p.Ranges[symbol] = r
+	})
+}
+
+// module reads graph_module: the graph, what its inputs are, and the modules.
+func (d *decoder) module() {
+	g := &graph{names: map[string]int32{}}
+	d.object(func(key string) {
+		switch key {
+		case "graph":
+			d.graph(g)
+		case "signature":
+			d.signature()
+		case "module_call_graph":
+			d.moduleCalls()
+		default:
+			d.skip()
+		}
+	})
+	if d.err == nil {
+		d.finish(g)
+	}
+}
+
+// graph reads a graph and appends its nodes to the program's.
+func (d *decoder) graph(g *graph) {
+	d.graphs = append(d.graphs, g)
+	d.object(func(key string) {
+		switch key {
+		case "inputs":
+			d.array(func() { g.inputs = append(g.inputs, d.argument()) })
+		case "nodes":
+			d.array(d.node)
+		case "outputs":
+			d.array(func() { g.outputs = append(g.outputs, d.argument()) })
+		case "tensor_values":
+			g.metas = d.at
+			d.skip()
+		case "sym_int_values":
+			g.symbols = d.at
+			d.skip()
+		default:
+			d.skip()
+		}
+	})
+	d.graphs = d.graphs[:len(d.graphs)-1]
+}
+
+// valueOf is the number of a name of the innermost graph. A name gets one where
+// it is first met: outputs of a graph stand before its nodes.
+func (d *decoder) valueOf(name string) int32 {
+	g := d.graphs[len(d.graphs)-1]
+	n, ok := g.names[name]
+	if !ok {
+		n = int32(d.p.Values)
+		d.p.Values++
+		d.p.Names = append(d.p.Names, g.prefix+name)
+		g.names[name] = n
+	}
+	return n
+}
+
+// node reads a call.
+func (d *decoder) node() {
+	i := len(d.p.Nodes)
+	d.p.Nodes = append(d.p.Nodes, Node{})
+	n := Node{Number: d.numbered}
+	d.numbered++
+	var block *nested
+	var trace string
+	d.object(func(key string) {
+		switch key {
+		case "target":
+			n.Target = d.text()
+		case "inputs":
+			block = d.nodeInputs(&n)
+		case "outputs":
+			d.array(func() { n.Outputs = append(n.Outputs, d.argument()) })
+		case "metadata":
+			d.object(func(key string) {
+				switch key {
+				case "nn_module_stack":
+					m := d.stack(d.optionalText())
+					n.Module, n.Class = m.path, m.class
+				case "stack_trace":
+					trace = d.optionalText()
+				default:
+					d.skip()
+				}
+			})
+		default:
+			d.skip()
+		}
+	})
+	if d.err != nil {
+		return
+	}
+	frames, known := d.traces[trace]
+	if !known {
+		frames = parseTrace(trace)
+		d.traces[trace] = frames
+	}
+	n.Trace = frames
+	d.p.Nodes[i] = n
+	if block != nil {
+		d.close(&d.p.Nodes[i], block)
+	}
+}
+
+// stack takes the innermost module of "key,path,class;key,path,class".
+func (d *decoder) stack(text string) modulePath {
+	if m, ok := d.paths[text]; ok {
+		return m
+	}
+	last := text[strings.LastIndexByte(text, ';')+1:]
+	_, rest, _ := strings.Cut(last, ",")
+	comma := strings.LastIndexByte(rest, ',')
+	m := modulePath{path: rest}
+	if comma >= 0 {
+		m = modulePath{path: rest[:comma], class: rest[comma+1:]}
+	}
+	m.path, _, _ = strings.Cut(m.path, "@") // the second call of one module has a number: "act@1"
+	d.paths[text] = m
+	return m
+}

@@ -1,0 +1,119 @@
+package export
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// extraVersion is the version of [Extra] that this package reads.
+const extraVersion = 1
+
+// Extra is what "vprof capture" has seen of a model in Python and the graph does
+// not say. Every part may be absent.
+type Extra struct {
+	Version   int               `json:"version"`
+	Torch     string            `json:"torch,omitempty"`
+	Libraries map[string]string `json:"libraries,omitempty"`
+	// Source is what was captured, as the user named it: "timm:convnext_tiny".
+	Source string `json:"source,omitempty"`
+	Class  string `json:"class,omitempty"`
+	// Dies says when Python let go of values; nil if nobody looked.
+	Dies []Death `json:"dies,omitempty"`
+	// Checkpointed and Reentrant are the paths of modules whose calls ran under
+	// torch.utils.checkpoint.
+	Checkpointed []string `json:"checkpointed,omitempty"`
+	Reentrant    []string `json:"reentrant,omitempty"`
+	// CustomFunctions are autograd.Functions, whose backward a graph does not have.
+	CustomFunctions []CustomFunction `json:"custom_functions,omitempty"`
+	// Frozen are parameters that do not require gradients.
+	Frozen []string `json:"frozen,omitempty"`
+	// Tied are names of one parameter: another name, and that in the graph.
+	Tied [][2]string `json:"tied,omitempty"`
+	// To has parameters and buffers in the order in which .to(device) moves them.
+	To []string `json:"to,omitempty"`
+	// Parameters and Buffers are those that the graph does not have.
+	Parameters map[string][]int64     `json:"parameters,omitempty"`
+	Buffers    map[string]ExtraBuffer `json:"buffers,omitempty"`
+	Batch      *Batch                 `json:"batch,omitempty"`
+}
+
+// CustomFunction is an autograd.Function and the line that called it.
+type CustomFunction struct {
+	Name string `json:"name"`
+	Line string `json:"line"`
+}
+
+// ExtraBuffer is a buffer that the graph does not have.
+type ExtraBuffer struct {
+	Shape []int64 `json:"shape"`
+	DType string  `json:"dtype"`
+}
+
+// Death says which values Python let go of once a node had run, in order.
+type Death struct {
+	Node   int32
+	Values []string
+}
+
+// UnmarshalJSON reads [12, ["conv2d_3", "relu"]].
+func (d *Death) UnmarshalJSON(data []byte) error {
+	return json.Unmarshal(data, &[]any{&d.Node, &d.Values})
+}
+
+// MarshalJSON writes what UnmarshalJSON reads.
+func (d Death) MarshalJSON() ([]byte, error) { return json.Marshal([]any{d.Node, d.Values}) }
+
+// Batch says which integers of a graph with fixed shapes depend on the batch.
+type Batch struct {
+	// Exported is the batch size of the graph.
+	Exported int64         `json:"exported"`
+	Inputs   []AffineInput `json:"inputs"`
+	Args     []AffineArg   `json:"args"`
+}
+
+// AffineInput is a dimension of an input of A + B * batch.
+type AffineInput struct {
+	Name      string
+	Dimension int
+	A, B      int64
+}
+
+// UnmarshalJSON reads ["x", 0, 0, 1].
+func (a *AffineInput) UnmarshalJSON(data []byte) error {
+	return json.Unmarshal(data, &[]any{&a.Name, &a.Dimension, &a.A, &a.B})
+}
+
+// MarshalJSON writes what UnmarshalJSON reads.
+func (a AffineInput) MarshalJSON() ([]byte, error) {
+	return json.Marshal([]any{a.Name, a.Dimension, a.A, a.B})
+}
+
+// AffineArg is an integer among the arguments of a node of A + B * batch.
+type AffineArg struct {
+	Node  int32
+	Name  string
+	Index int
+	A, B  int64
+}
+
+// UnmarshalJSON reads [57, "size", 0, 0, 1].
+func (a *AffineArg) UnmarshalJSON(data []byte) error {
+	return json.Unmarshal(data, &[]any{&a.Node, &a.Name, &a.Index, &a.A, &a.B})
+}
+
+// MarshalJSON writes what UnmarshalJSON reads.
+func (a AffineArg) MarshalJSON() ([]byte, error) {
+	return json.Marshal([]any{a.Node, a.Name, a.Index, a.A, a.B})
+}
+
+// decodeExtra reads extra/vprof.json.
+func decodeExtra(data []byte) (*Extra, error) {
+	e := new(Extra)
+	if err := json.Unmarshal(data, e); err != nil {
+		return nil, fmt.Errorf("extra/vprof.json: %w", err)
+	}
+	if e.Version > extraVersion {
+		return nil, fmt.Errorf("extra/vprof.json is of version %d; this vprof reads version %d: use a newer one, or capture again", e.Version, extraVersion)
+	}
+	return e, nil
+}

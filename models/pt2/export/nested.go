@@ -1,0 +1,157 @@
+package export
+
+// Higher order operators whose graph is code in a with statement.
+const (
+	setGrad    = "torch.ops.higher_order.wrap_with_set_grad_enabled"
+	autocast   = "torch.ops.higher_order.wrap_with_autocast"
+	checkpoint = "torch.ops.higher_order.tag_activation_checkpoint"
+)
+
+// nested is a graph in the arguments of a node, with what it is called with.
+type nested struct {
+	graph *graph
+	// at is its place among the arguments: before stand the operator's own,
+	// behind it the graph's.
+	at int
+}
+
+// nodeInputs reads the arguments of a call, and the nodes of the graph among
+// them if the operator does no more than run it.
+func (d *decoder) nodeInputs(n *Node) *nested {
+	var inner *nested
+	runs := n.Target == setGrad || n.Target == autocast || n.Target == checkpoint
+	d.array(func() {
+		var a Named
+		d.object(func(key string) {
+			switch key {
+			case "name":
+				a.Name = d.text()
+			case "arg":
+				d.object(func(tag string) {
+					if tag != "as_graph" || !runs {
+						a.Argument = d.tagged(tag)
+						return
+					}
+					a.Argument = Argument{Kind: Opaque}
+					inner = &nested{graph: d.nestedGraph(), at: len(n.Inputs)}
+				})
+			default:
+				d.skip()
+			}
+		})
+		n.Inputs = append(n.Inputs, a)
+	})
+	return inner
+}
+
+// nestedGraph reads {"name": ..., "graph": {...}}.
+func (d *decoder) nestedGraph() *graph {
+	outer := d.graphs[len(d.graphs)-1]
+	g := &graph{prefix: outer.prefix, names: map[string]int32{}}
+	d.object(func(key string) {
+		if key == "graph" {
+			d.graph(g)
+		} else {
+			d.skip()
+		}
+	})
+	return g
+}
+
+// close makes a node that holds a graph the beginning of a block, which ends
+// here: the graph's inputs are what the node is called with, and the node's
+// results are the graph's.
+func (d *decoder) close(n *Node, in *nested) {
+	args := n.Inputs[in.at+1:]
+	if len(args) != len(in.graph.inputs) {
+		d.fail("%s is called with %d values and its graph takes %d", n.Target, len(args), len(in.graph.inputs))
+		return
+	}
+	for i, a := range args {
+		d.alias(in.graph.inputs[i], a.Argument)
+	}
+	results, given := flatten(nil, n.Outputs), flatten(nil, in.graph.outputs)
+	if len(results) != len(given) {
+		d.fail("%s has %d results and its graph %d", n.Target, len(results), len(given))
+		return
+	}
+	for i, r := range results {
+		d.alias(r, given[i])
+	}
+	n.Block = blockOf(n)
+	n.Inputs, n.Outputs = n.Inputs[:in.at], nil
+	d.p.Nodes = append(d.p.Nodes, Node{Block: Close, Number: d.numbered - 1, Module: n.Module, Class: n.Class})
+}
+
+// alias notes that two arguments are one value.
+func (d *decoder) alias(a, b Argument) {
+	if a.Kind == Ref && b.Kind == Ref && a.Ref != b.Ref {
+		d.same[a.Ref] = b.Ref
+	}
+}
+
+func flatten(out, args []Argument) []Argument {
+	for _, a := range args {
+		if a.Kind == List {
+			out = flatten(out, a.List)
+		} else {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+func blockOf(n *Node) Block {
+	switch {
+	case n.Target == autocast:
+		return OpenAutocast
+	case n.Target == checkpoint:
+		return OpenPlain
+	case len(n.Inputs) > 0 && n.Inputs[0].Kind == Boolean && n.Inputs[0].Int == 0:
+		return OpenNoGrad
+	default:
+		return OpenGrad
+	}
+}
+
+// resolve gives values that go by several names one number.
+func (d *decoder) resolve() {
+	if len(d.same) == 0 {
+		return
+	}
+	find := func(v int32) int32 {
+		for range len(d.same) + 1 { // a file may go round in circles
+			next, ok := d.same[v]
+			if !ok {
+				return v
+			}
+			v = next
+		}
+		d.fail("values that are each other")
+		return v
+	}
+	var fix func(args []Argument)
+	fix = func(args []Argument) {
+		for i := range args {
+			if args[i].Kind == Ref {
+				args[i].Ref = find(args[i].Ref)
+			}
+			fix(args[i].List)
+		}
+	}
+	for i := range d.p.Nodes {
+		n := &d.p.Nodes[i]
+		for k := range n.Inputs {
+			if n.Inputs[k].Kind == Ref {
+				n.Inputs[k].Ref = find(n.Inputs[k].Ref)
+			}
+			fix(n.Inputs[k].List)
+		}
+		fix(n.Outputs)
+	}
+	for i := range d.p.Results {
+		if r := &d.p.Results[i]; r.Value >= 0 {
+			r.Value = find(r.Value)
+		}
+	}
+}

@@ -1,0 +1,244 @@
+package export
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// signature reads what the inputs and outputs of the graph are.
+func (d *decoder) signature() {
+	d.object(func(key string) {
+		switch key {
+		case "input_specs":
+			d.array(func() { d.object(d.inputSpec) })
+		case "output_specs":
+			d.array(func() {
+				d.object(func(kind string) {
+					d.outputs = append(d.outputs, kind)
+					d.skip()
+				})
+			})
+		default:
+			d.skip()
+		}
+	})
+}
+
+// inputSpec reads one spec: {"parameter": {"arg": ..., "parameter_name": "w"}}.
+func (d *decoder) inputSpec(kind string) {
+	role, known := map[string]Role{"parameter": Parameter, "buffer": Buffer, "tensor_constant": Constant}[kind]
+	in := Input{Role: role, Value: -1}
+	if !known {
+		in.Role = UserInput
+	}
+	d.object(func(key string) {
+		switch key {
+		case "parameter_name", "buffer_name", "tensor_constant_name", "name":
+			in.Name = d.text()
+		default:
+			d.skip()
+		}
+	})
+	d.inputs = append(d.inputs, in)
+}
+
+// moduleCalls reads the paths of the modules, and from the signature of the
+// model itself what its results are called.
+func (d *decoder) moduleCalls() {
+	d.array(func() {
+		path, spec := "", ""
+		d.object(func(key string) {
+			switch key {
+			case "fqn":
+				path = d.text()
+			case "signature":
+				if d.null() {
+					return
+				}
+				d.object(func(key string) {
+					if key == "out_spec" && path == "" {
+						spec = d.text()
+					} else {
+						d.skip()
+					}
+				})
+			default:
+				d.skip()
+			}
+		})
+		d.p.Modules = append(d.p.Modules, path)
+		if spec != "" {
+			d.names = resultNames(spec)
+		}
+	})
+}
+
+// treeSpec is a node of torch.utils._pytree's serialized structure.
+type treeSpec struct {
+	Type     *string    `json:"type"`
+	Context  string     `json:"context"`
+	Children []treeSpec `json:"children_spec"`
+}
+
+// resultNames are the names of the leaves of a structure of results: keys of
+// dicts and fields of dataclasses, numbers elsewhere; a lone result has none.
+// A structure that is not understood has no names.
+func resultNames(spec string) []string {
+	var version json.RawMessage
+	var root treeSpec
+	if json.Unmarshal([]byte(spec), &[]any{&version, &root}) != nil {
+		return nil
+	}
+	var names []string
+	var walk func(t treeSpec, path string)
+	walk = func(t treeSpec, path string) {
+		if t.Type == nil {
+			names = append(names, path)
+			return
+		}
+		var keys []any
+		_ = json.Unmarshal([]byte(t.Context), &keys) // others have numbers
+		for i, c := range t.Children {
+			key := fmt.Sprint(i)
+			if i < len(keys) {
+				key = fmt.Sprint(keys[i])
+			}
+			if path != "" {
+				key = path + "." + key
+			}
+			walk(c, key)
+		}
+	}
+	walk(root, "")
+	return names
+}
+
+// finish puts together what the outermost graph and the signature say.
+func (d *decoder) finish(g *graph) {
+	if len(g.inputs) != len(d.inputs) {
+		d.err = fmt.Errorf("the graph has %d inputs and its signature %d", len(g.inputs), len(d.inputs))
+		return
+	}
+	if len(d.outputs) > 0 && len(g.outputs) != len(d.outputs) {
+		d.err = fmt.Errorf("the graph has %d outputs and its signature %d", len(g.outputs), len(d.outputs))
+		return
+	}
+	wanted := map[int32]int{}
+	for i, a := range g.inputs {
+		if a.Kind == Ref {
+			d.inputs[i].Value = a.Ref
+			wanted[a.Ref] = i
+			if d.inputs[i].Name == "" {
+				d.inputs[i].Name = d.p.Names[a.Ref]
+			}
+			d.inputs[i].Number = true
+		}
+	}
+	d.metas(g, wanted)
+	d.symbols(g, wanted)
+	d.p.Inputs = d.inputs
+	at := 0
+	for i, a := range g.outputs {
+		if i < len(d.outputs) && d.outputs[i] != "user_output" && d.outputs[i] != "loss_output" {
+			continue // a buffer that forward has changed
+		}
+		r := Result{Value: -1}
+		if at < len(d.names) {
+			r.Name = d.names[at]
+		}
+		at++
+		if a.Kind == Ref {
+			r.Value = a.Ref
+		}
+		d.p.Results = append(d.p.Results, r)
+	}
+	d.resolve()
+	if d.err == nil {
+		d.err = d.p.check()
+	}
+}
+
+// metas reads types and sizes of the inputs, which may stand behind the nodes.
+func (d *decoder) metas(g *graph, wanted map[int32]int) {
+	if g.metas == 0 || d.err != nil {
+		return
+	}
+	end := d.at
+	d.at = g.metas
+	d.object(func(name string) {
+		v, known := g.names[name]
+		i, input := wanted[v]
+		if !known || !input {
+			d.skip()
+			return
+		}
+		d.meta(&d.inputs[i])
+	})
+	d.at = end
+}
+
+func (d *decoder) meta(in *Input) {
+	in.Number = false
+	d.object(func(key string) {
+		switch key {
+		case "dtype":
+			in.Type = ScalarType(d.integer())
+		case "requires_grad":
+			in.RequiresGrad = d.boolean()
+		case "sizes":
+			in.Sizes = nil
+			d.array(func() { in.Sizes = append(in.Sizes, d.size()) })
+		default:
+			d.skip()
+		}
+	})
+}
+
+// symbols reads the sizes that forward is given as numbers.
+func (d *decoder) symbols(g *graph, wanted map[int32]int) {
+	if g.symbols == 0 || d.err != nil {
+		return
+	}
+	end := d.at
+	d.at = g.symbols
+	d.object(func(name string) {
+		v, known := g.names[name]
+		i, input := wanted[v]
+		if !known || !input {
+			d.skip()
+			return
+		}
+		d.inputs[i].Size = d.size()
+	})
+	d.at = end
+}
+
+// size reads {"as_int": 3} or {"as_expr": {"expr_str": ..., "hint": ...}}.
+func (d *decoder) size() Size {
+	var s Size
+	d.object(func(key string) {
+		switch key {
+		case "as_int":
+			s = Size{Int: d.integer()}
+		case "as_expr":
+			d.object(func(key string) {
+				if key != "expr_str" {
+					d.skip()
+					return
+				}
+				text := d.text()
+				if d.err != nil {
+					return
+				}
+				e, err := ParseExpr(text)
+				if err != nil {
+					d.fail("%v", err)
+				}
+				s = Size{Expr: e}
+			})
+		default:
+			d.skip()
+		}
+	})
+	return s
+}

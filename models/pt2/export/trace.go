@@ -1,0 +1,31 @@
+package export
+
+import (
+	"strconv"
+	"strings"
+)
+
+// parseTrace reads Python's frames:
+//
+//	File "model.py", line 12, in forward
+//	  x = self.conv(x)
+func parseTrace(text string) []Frame {
+	var out []Frame
+	for line := range strings.SplitSeq(text, "\n") {
+		trimmed := strings.TrimSpace(line)
+		if rest, ok := strings.CutPrefix(trimmed, `File "`); ok {
+			file, rest, _ := strings.Cut(rest, `", line `)
+			number, name, _ := strings.Cut(rest, ", in ")
+			n, err := strconv.Atoi(number)
+			if err != nil {
+				continue
+			}
+			out = append(out, Frame{File: file, Line: n, Func: name})
+			continue
+		}
+		if last := len(out) - 1; last >= 0 && out[last].Source == "" {
+			out[last].Source = trimmed
+		}
+	}
+	return out
+}

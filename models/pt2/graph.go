@@ -1,0 +1,145 @@
+package pt2
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/models/pt2/export"
+	"github.com/vprof/vprof/profiler/aten"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// graph is a program made ready to be walked.
+type graph struct {
+	*export.Program
+	calls []call
+	paths map[string]*trace.Path
+	// dies has, for each node, the values that nobody refers to once it has run, in
+	// order. Results of the model are not among them.
+	dies [][]int32
+}
+
+// call is what a node does.
+type call struct {
+	op *aten.Operator
+	// number computes a size; nil for operators on tensors.
+	number func(args []aten.Value) (aten.Value, error)
+	// skip says that nothing happens: checks of the graph.
+	skip bool
+	// end is the node that closes the block that this one opens.
+	end int
+	// module is the module whose code makes the call.
+	module *place
+}
+
+// place tells the recorder where it is, see [trace.Frame.In].
+type place struct{ path trace.Path }
+
+// ModulePath is the path of a module.
+func (p *place) ModulePath() *trace.Path { return &p.path }
+
+// prepare looks up the operators of a program. The error is an
+// [*UnknownOperatorsError] if some are not known.
+func prepare(p *export.Program) (*graph, error) {
+	g := &graph{Program: p, calls: make([]call, len(p.Nodes))}
+	places := map[string]*place{}
+	unknown := map[string]*UnknownOperator{}
+	var open []int
+	for i := range p.Nodes {
+		n, c := &p.Nodes[i], &g.calls[i]
+		if places[n.Module] == nil {
+			places[n.Module] = &place{trace.Path{Name: n.Module}}
+		}
+		c.module = places[n.Module]
+		switch n.Block {
+		case export.Call:
+			if !c.find(n.Target) {
+				note(unknown, n)
+			}
+		case export.Close:
+			g.calls[open[len(open)-1]].end = i
+			open = open[:len(open)-1]
+		default:
+			open = append(open, i)
+		}
+	}
+	if len(unknown) > 0 {
+		list := slices.SortedFunc(maps.Values(unknown), func(a, b *UnknownOperator) int { return strings.Compare(a.Target, b.Target) })
+		return nil, &UnknownOperatorsError{Operators: list}
+	}
+	return g, nil
+}
+
+// find says what a target does, if it is known.
+func (c *call) find(target string) bool {
+	switch {
+	case strings.HasPrefix(target, "torch.ops.aten._assert_"), strings.HasPrefix(target, "torch.ops.aten.sym_constrain_range"):
+		c.skip = true
+		return true
+	case numbers[target] != nil:
+		c.number = numbers[target]
+		return true
+	}
+	var ok bool
+	c.op, ok = aten.ByTarget(target)
+	return ok
+}
+
+// UnknownOperator is an operator that the recorder does not know.
+type UnknownOperator struct {
+	Target string
+	// Count is how many calls there are, Module and Line where the first is.
+	Count        int
+	Module, Line string
+}
+
+func note(unknown map[string]*UnknownOperator, n *export.Node) {
+	u := unknown[n.Target]
+	if u == nil {
+		u = &UnknownOperator{Target: n.Target, Module: n.Module, Line: line(n.Trace)}
+		unknown[n.Target] = u
+	}
+	u.Count++
+}
+
+// line is the innermost line of a call that is the user's own: not of
+// torch/nn. It is "" if there is none.
+func line(trace []export.Frame) string {
+	for i := len(trace) - 1; i >= 0; i-- {
+		f := trace[i]
+		if i > 0 && strings.Contains(f.File, "/torch/nn/") {
+			continue
+		}
+		return fmt.Sprintf("%s:%d:%s", f.File[strings.LastIndexByte(f.File, '/')+1:], f.Line, f.Func)
+	}
+	return ""
+}
+
+// UnknownOperatorsError says which operators of a model the recorder does not
+// know, all of them at once.
+type UnknownOperatorsError struct {
+	File      string
+	Operators []*UnknownOperator
+}
+
+func (e *UnknownOperatorsError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: the model calls %d operators that vprof does not know:", e.File, len(e.Operators))
+	for i, u := range e.Operators {
+		if i > 0 {
+			b.WriteByte(';')
+		}
+		fmt.Fprintf(&b, " %s (%d times", strings.TrimPrefix(u.Target, "torch.ops."), u.Count)
+		if u.Module != "" {
+			fmt.Fprintf(&b, ", first in %s", u.Module)
+		}
+		if u.Line != "" {
+			fmt.Fprintf(&b, ", %s", u.Line)
+		}
+		b.WriteByte(')')
+	}
+	b.WriteString("; each needs a row in the operator table (profiler/aten) with what it allocates and keeps for backward")
+	return b.String()
+}

@@ -1,0 +1,244 @@
+package pt2
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/vprof/vprof/models/pt2/export"
+	"github.com/vprof/vprof/profiler/aten"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// walker runs the nodes of a graph on a tape. Each tensor is held by its values:
+// the frame has a name for every one that Python still refers to.
+type walker struct {
+	g      *graph
+	frame  *trace.Frame
+	values []aten.Value
+}
+
+// run runs the nodes from begin to end.
+func (w *walker) run(begin, end int) {
+	for i := begin; i < end; i++ {
+		n, c := &w.g.Nodes[i], &w.g.calls[i]
+		switch n.Block {
+		case export.Call:
+			w.frame.In(c.module)
+			w.call(n, c)
+		case export.Close:
+		default:
+			w.block(n, func() { w.run(i+1, c.end) })
+			i = c.end
+		}
+		w.release(i)
+	}
+}
+
+// release lets go of what nobody refers to after node i.
+func (w *walker) release(i int) {
+	for _, v := range w.g.dies[i] {
+		x, ok := w.values[v].(*trace.Tensor)
+		if ok && x != nil {
+			w.frame.Del(&x)
+		}
+		w.values[v] = nil
+	}
+}
+
+// block runs what stands in a with statement.
+func (w *walker) block(n *export.Node, inside func()) {
+	t := w.frame.Tape()
+	switch n.Block {
+	case export.OpenNoGrad:
+		t.NoGrad(inside)
+	case export.OpenAutocast:
+		w.autocast(n, inside)
+	default:
+		inside()
+	}
+}
+
+// autocast is torch.autocast(device, dtype, enabled, cache_enabled).
+func (w *walker) autocast(n *export.Node, inside func()) {
+	t := w.frame.Tape()
+	on, d := true, trace.F16
+	if len(n.Inputs) > 2 {
+		on = n.Inputs[2].Kind != export.Boolean || n.Inputs[2].Int != 0
+		if given, ok := dtypes[export.ScalarType(n.Inputs[1].Int)]; ok && n.Inputs[1].Kind == export.Type {
+			d = given
+		}
+	}
+	if on {
+		t.Autocast(d, inside)
+	} else {
+		t.NoAutocast(inside)
+	}
+}
+
+// call runs one operator.
+func (w *walker) call(n *export.Node, c *call) {
+	switch {
+	case c.skip:
+		return
+	case c.number != nil:
+		args := make([]aten.Value, len(n.Inputs))
+		for i := range n.Inputs {
+			args[i] = w.value(n.Inputs[i].Argument, "")
+		}
+		v, err := c.number(args)
+		if err != nil {
+			w.fail(n, err)
+		}
+		w.bind(n, []aten.Value{v})
+		return
+	}
+	given := make([]aten.Arg, len(n.Inputs))
+	for i := range n.Inputs {
+		in := &n.Inputs[i]
+		given[i] = aten.Arg{Name: in.Name, Value: w.value(in.Argument, typeOf(c.op, in.Name))}
+	}
+	args, err := c.op.Bind(given...)
+	if err != nil {
+		w.fail(n, err)
+	}
+	out, err := c.op.Call(w.frame.Tape(), args)
+	if err != nil {
+		w.fail(n, err)
+	}
+	w.bind(n, out)
+}
+
+// typeOf is the type of an argument in an operator's schema.
+func typeOf(op *aten.Operator, name string) string {
+	for i := range op.Arguments {
+		if op.Arguments[i].Name == name {
+			return op.Arguments[i].Type
+		}
+	}
+	return ""
+}
+
+// bind gives the results of a node their values' names.
+func (w *walker) bind(n *export.Node, results []aten.Value) {
+	if len(results) < len(n.Outputs) {
+		w.fail(n, fmt.Errorf("%d results where the file says %d", len(results), len(n.Outputs)))
+	}
+	for i, o := range n.Outputs {
+		switch o.Kind {
+		case export.Ref:
+			w.set(o.Ref, results[i])
+		case export.List:
+			xs, ok := results[i].([]*trace.Tensor)
+			if !ok || len(xs) != len(o.List) {
+				w.fail(n, fmt.Errorf("a list of %d tensors where the file says %d", len(xs), len(o.List)))
+			}
+			for k, e := range o.List {
+				if e.Kind == export.Ref {
+					w.set(e.Ref, xs[k])
+				} else {
+					w.frame.Discard(xs[k])
+				}
+			}
+		default:
+			if x, ok := results[i].(*trace.Tensor); ok && x != nil {
+				w.frame.Discard(x)
+			}
+		}
+	}
+}
+
+func (w *walker) set(v int32, x aten.Value) {
+	if t, ok := x.(*trace.Tensor); ok && t != nil {
+		w.frame.Let(t)
+	}
+	w.values[v] = x
+}
+
+// value is an argument with its values filled in; typ is the type that the
+// operator wants.
+func (w *walker) value(a export.Argument, typ string) aten.Value {
+	switch a.Kind {
+	case export.Ref:
+		return w.values[a.Ref]
+	case export.Integer:
+		return a.Int
+	case export.Real:
+		return a.Real
+	case export.Boolean:
+		return a.Int != 0
+	case export.Text:
+		return a.Text
+	case export.Type:
+		if d, ok := dtypes[export.ScalarType(a.Int)]; ok {
+			return d
+		}
+		return fmt.Sprintf("element type %d", a.Int)
+	case export.MemoryFormat:
+		return memoryFormats[a.Int]
+	case export.List:
+		return w.list(a.List, strings.HasPrefix(typ, "Tensor"))
+	case export.Opaque:
+		return "opaque"
+	default:
+		return nil
+	}
+}
+
+// memoryFormats are by their numbers in the schema.
+var memoryFormats = map[int64]aten.MemoryFormat{1: aten.ContiguousFormat, 2: aten.ChannelsLast, 3: aten.ChannelsLast, 4: aten.PreserveFormat}
+
+// list is a list of tensors or of numbers.
+func (w *walker) list(elements []export.Argument, tensors bool) aten.Value {
+	values := make([]aten.Value, len(elements))
+	var ints, floats, bools int
+	for i, e := range elements {
+		values[i] = w.value(e, "")
+		switch values[i].(type) {
+		case int64:
+			ints++
+		case float64:
+			floats++
+		case bool:
+			bools++
+		case *trace.Tensor:
+			tensors = true
+		}
+	}
+	switch n := len(elements); {
+	case tensors:
+		return collect[*trace.Tensor](values)
+	case ints == n:
+		return collect[int64](values)
+	case ints+floats == n:
+		out := make([]float64, n)
+		for i, v := range values {
+			out[i], _ = real(v)
+		}
+		return out
+	case bools == n:
+		return collect[bool](values)
+	default:
+		return values
+	}
+}
+
+// collect makes a typed list; what is of another type becomes the zero value.
+func collect[T any](values []aten.Value) []T {
+	out := make([]T, len(values))
+	for i, v := range values {
+		out[i], _ = v.(T)
+	}
+	return out
+}
+
+// fail ends the recording with an error that says which call it was.
+func (w *walker) fail(n *export.Node, err error) {
+	where := n.Module
+	if l := line(n.Trace); l != "" {
+		where += " (" + l + ")"
+	}
+	if where != "" {
+		err = fmt.Errorf("%s: %w", where, err)
+	}
+	w.frame.Tape().Raise(err)
+}
