@@ -37,6 +37,15 @@ type Case struct {
 	Dataset int64
 	// Task is what the model is trained for, one of its Tasks; "" is its own.
 	Task string
+	// Loss is what is differentiated, one of the model's Losses, and Output the
+	// output that it is of; "" are the model's own.
+	Loss, Output string
+	// Freeze are glob patterns of the names of parameters that are not trained,
+	// separated by commas.
+	Freeze string
+	// Blocks are glob patterns of the paths of the modules that checkpointing
+	// recomputes, separated by commas; "" are the model's own.
+	Blocks string
 	// Config is the model's Config, with which [Registry.Of] finds a model that
 	// the registry does not list.
 	Config string
@@ -74,6 +83,11 @@ type Model struct {
 	Settings []Setting
 	// Tasks are what the model can be trained for, if there is a choice.
 	Tasks []string
+	// Losses are what cases may have for a loss, if there is a choice.
+	Losses []string
+	// Free says that cases may freeze any parameters and recompute any modules,
+	// by patterns.
+	Free bool
 	// Adapts says that cases may have LoRA.
 	Adapts bool
 	// HalfWeights says that cases may have weights in half precision.

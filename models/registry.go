@@ -26,6 +26,9 @@ type Registry struct {
 type Source struct {
 	// Scheme is what stands before the colon.
 	Scheme string
+	// Suffix, if not empty, is the end of names that are references without a
+	// scheme: ".pt2".
+	Suffix string
 	// Open makes the model of what stands behind it.
 	Open func(ref string) (Model, error)
 	// Restore makes a model once more, of the name and the Config that it had.
@@ -55,10 +58,14 @@ func (r *Registry) With(s Source) *Registry {
 func (r *Registry) source(name string) (s Source, ref string, ok bool) {
 	scheme, ref, _ := strings.Cut(name, ":")
 	at := slices.IndexFunc(r.sources, func(s Source) bool { return s.Scheme == scheme })
-	if at < 0 || ref == name {
+	if at >= 0 && strings.Contains(name, ":") {
+		return r.sources[at], ref, true
+	}
+	at = slices.IndexFunc(r.sources, func(s Source) bool { return s.Suffix != "" && strings.HasSuffix(name, s.Suffix) })
+	if at < 0 {
 		return Source{}, "", false
 	}
-	return r.sources[at], ref, true
+	return r.sources[at], name, true
 }
 
 // All returns the listed models in order. The caller must not change the slice.
@@ -152,6 +159,12 @@ func (m Model) Complete(c Case) (Case, error) {
 	if c.Stage == "" {
 		c.Stage = m.Default.Stage
 	}
+	if c.Loss == "" {
+		c.Loss = m.Default.Loss
+	}
+	if c.Blocks == "" && c.Checkpointing {
+		c.Blocks = m.Default.Blocks
+	}
 	if c.Batch == 0 {
 		c.Batch = m.Default.Batch
 	}
@@ -180,6 +193,16 @@ func (m Model) Complete(c Case) (Case, error) {
 		return wrong("task", "this model has one task; the models of configurations (hf:config.json) have a choice")
 	case c.Task != "" && !slices.Contains(m.Tasks, c.Task):
 		return wrong("task", "there is no task %q; its tasks are %s", c.Task, strings.Join(m.Tasks, ", "))
+	case (c.Loss != "" || c.Output != "") && len(m.Losses) == 0:
+		return wrong("loss", "vprof describes this model with its loss; exported models (.pt2) have a choice")
+	case c.Loss != "" && !slices.Contains(m.Losses, c.Loss):
+		return wrong("loss", "there is no loss %q; use %s", c.Loss, strings.Join(m.Losses, ", "))
+	case c.Freeze != "" && !m.Free:
+		return wrong("freeze", "this model has freeze stages instead: %s", strings.Join(m.Stages, ", "))
+	case c.Blocks != "" && !m.Free:
+		return wrong("checkpoint", "vprof describes what this model recomputes; exported models (.pt2) have a choice")
+	case c.Blocks != "" && !c.Checkpointing:
+		return wrong("checkpoint", "names modules to recompute, and checkpointing is off")
 	case c.LoRA != nil && !m.Adapts:
 		return wrong("lora", "vprof does not know how to put adapters into this model; it does for those of transformers")
 	case c.Optimizer != "" && !slices.Contains(Optimizers(), c.Optimizer):

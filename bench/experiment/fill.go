@@ -40,7 +40,7 @@ func shown(c models.Case, allocConf string) report.Case {
 	out := report.Case{
 		Model: c.Model, Task: c.Task, Stage: c.Stage, AMP: cmp.Or(c.AMP, "none"), Weights: c.Weights, Checkpointing: c.Checkpointing,
 		Accumulate: c.Accumulate, Optimizer: c.Optimizer, Settings: c.Settings, Dataset: c.Dataset, AllocConf: allocConf,
-		Config: json.RawMessage(c.Config),
+		Loss: c.Loss, Output: c.Output, Freeze: c.Freeze, Blocks: c.Blocks, Config: json.RawMessage(c.Config),
 	}
 	if c.LoRA != nil {
 		out.LoRA = c.LoRA.String()

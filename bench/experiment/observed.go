@@ -194,6 +194,7 @@ func caseOfReport(c report.Case, batch int) (models.Case, error) {
 	out := models.Case{
 		Model: c.Model, Task: c.Task, Stage: c.Stage, Batch: batch, AMP: strings.TrimPrefix(c.AMP, "none"), Weights: c.Weights, Checkpointing: c.Checkpointing,
 		Accumulate: c.Accumulate, Optimizer: c.Optimizer, Settings: models.Settings(c.Settings), Dataset: c.Dataset,
+		Loss: c.Loss, Output: c.Output, Freeze: c.Freeze, Blocks: c.Blocks,
 	}
 	if c.LoRA != "" {
 		l, err := models.ParseLoRA(c.LoRA)

@@ -62,9 +62,18 @@ type Case struct {
 	// Weights is the type of the weights; absent means fp32.
 	Weights       string `json:"weights,omitempty" jsonschema:"enum=bf16,enum=fp16"`
 	Checkpointing bool   `json:"checkpointing"`
-	Accumulate    int    `json:"accumulate"`
+	// Blocks are patterns of the modules that checkpointing recomputes; absent
+	// where the model has no choice.
+	Blocks     string `json:"blocks,omitempty"`
+	Accumulate int    `json:"accumulate"`
 	// Optimizer is what replaces the system's own; absent keeps it.
 	Optimizer string `json:"optimizer,omitempty"`
+	// Loss is what is differentiated and Output the output that it is of; absent
+	// where the model has no choice.
+	Loss   string `json:"loss,omitempty"`
+	Output string `json:"output,omitempty"`
+	// Freeze are patterns of the parameters that are not trained.
+	Freeze string `json:"freeze,omitempty"`
 	// LoRA are the options of the adapters that are trained instead of the
 	// model; absent if there are none.
 	LoRA string `json:"lora,omitempty"`

@@ -30,8 +30,17 @@ func (c Case) String() string {
 		words = append(words, c.Task)
 	}
 	words = append(words, "stage "+c.Stage, c.precision())
+	if c.Loss != "" {
+		words = append(words, "loss "+c.Loss)
+	}
+	if c.Output != "" {
+		words = append(words, "of output "+c.Output)
+	}
+	if c.Freeze != "" {
+		words = append(words, "frozen "+c.Freeze)
+	}
 	if c.Checkpointing {
-		words = append(words, "checkpointing")
+		words = append(words, strings.TrimSpace("checkpointing "+c.Blocks))
 	}
 	if c.Accumulate > 1 {
 		words = append(words, fmt.Sprintf("%d micro-batches a step", c.Accumulate))

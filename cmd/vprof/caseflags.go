@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/hfconfig"
+	"github.com/vprof/vprof/models/pt2"
 	"github.com/vprof/vprof/profiler/device"
 )
 
@@ -21,16 +23,19 @@ const defaultGPU = "rtx-5060-ti"
 // choice to the model.
 type caseFlags struct {
 	model, task, stage, amp, weights, optimizer, lora, dataset, allocConf string
-	checkpointing                                                         bool
-	accumulate                                                            int
-	settings                                                              settingFlags
-	learned                                                               coefficientFlag
-	flags                                                                 *pflag.FlagSet
+	loss, output, freeze, blocks                                          string
+	// writes says that the command's --output is a file and no output of a model.
+	writes        bool
+	checkpointing bool
+	accumulate    int
+	settings      settingFlags
+	learned       coefficientFlag
+	flags         *pflag.FlagSet
 }
 
 func (f *caseFlags) register(cmd *cobra.Command, a *app) {
 	f.flags = cmd.Flags()
-	f.flags.StringVar(&f.model, "model", "", "`name` of the model (see vprof models), or hf: and a config.json of transformers")
+	f.flags.StringVar(&f.model, "model", "", "`name` of the model (see vprof models), a file of torch.export (model.pt2), or hf: and a config.json of transformers")
 	f.flags.StringVar(&f.task, "task", "", "what an hf: model is trained for: `task` is "+strings.Join(hfconfig.Tasks(), ", ")+" (default: by its architectures)")
 	f.flags.StringVar(&f.stage, "stage", "", "freeze `stage` (default: the model's)")
 	f.flags.StringVar(&f.amp, "amp", "", "autocast `precision`: none, fp16, bf16 (default: the model's)")
@@ -40,7 +45,14 @@ func (f *caseFlags) register(cmd *cobra.Command, a *app) {
 	f.flags.StringVar(&f.optimizer, "optimizer", "", "`name` of the optimizer (default: the model's): "+strings.Join(models.Optimizers(), ", "))
 	f.flags.StringVar(&f.dataset, "dataset-on-gpu", "", "also count training data that lies on the GPU for the whole run, as `size` like 3.2GiB (default: it comes from the host)")
 	f.flags.StringVar(&f.lora, "lora", "", "train low-rank adapters instead of the model: `options` like r=8,alpha=16,target=all-linear, or target=q_proj,v_proj")
+	f.flags.StringVar(&f.loss, "loss", "", "`loss` of a .pt2 model: "+strings.Join(pt2.Losses(), ", ")+" (default: output if the model returns a loss, else cross-entropy)")
+	if !f.writes {
+		f.flags.StringVar(&f.output, "output", "", "`name` or number of the output of a .pt2 model that the loss is of, also as --loss LOSS:NAME (default: the first)")
+	}
+	f.flags.StringVar(&f.freeze, "freeze", "", "parameters of a .pt2 model that are not trained, by `patterns` of their names like 'stem.*,blocks.0.*'")
+	f.flags.StringVar(&f.blocks, "checkpoint", "", "modules of a .pt2 model that are recomputed, by `patterns` of their paths like 'layers.*' (implies --checkpointing; default: the longest list of equal modules)")
 	f.settings.register(f.flags)
+	complete(cmd, "loss", pt2.Losses)
 	complete(cmd, "model", func() []string { return a.models().Names() })
 	complete(cmd, "amp", func() []string { return []string{"none", "fp16", "bf16"} })
 	complete(cmd, "weights", func() []string { return []string{"fp32", "bf16", "fp16"} })
@@ -79,6 +91,9 @@ func (f *caseFlags) resolve(a *app) (models.Model, models.Case, error) {
 	if f.stage != "" {
 		c.Stage = f.stage
 	}
+	loss, output, _ := strings.Cut(f.loss, ":")
+	c.Loss, c.Output, c.Freeze, c.Blocks = cmp.Or(loss, c.Loss), cmp.Or(f.output, output), f.freeze, f.blocks
+	c.Checkpointing = c.Checkpointing || f.blocks != ""
 	if f.flags.Changed("amp") {
 		c.AMP = strings.TrimPrefix(f.amp, "none")
 		if f.amp == "" {

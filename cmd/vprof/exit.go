@@ -13,6 +13,8 @@ import (
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/hfconfig"
+	"github.com/vprof/vprof/models/pt2"
+	"github.com/vprof/vprof/models/pt2/export"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner/calibrate"
 	"github.com/vprof/vprof/profiler/planner/coefficients"
@@ -86,8 +88,10 @@ func codeOf(err error) exitCode {
 		shot    *snapshot.FormatError
 		log     *series.FormatError
 		config  *hfconfig.FormatError
+		file    *export.FormatError
+		unknown *pt2.UnknownOperatorsError
 	)
-	for _, input := range []any{&usage, &model, &gpu, &c, &refused, &damaged, &conf, &learned, &none, &run, &other, &mixed, &few, &shot, &log, &config} {
+	for _, input := range []any{&usage, &model, &gpu, &c, &refused, &damaged, &conf, &learned, &none, &run, &other, &mixed, &few, &shot, &log, &config, &file, &unknown} {
 		if errors.As(err, input) {
 			return exitUsage
 		}

@@ -66,6 +66,7 @@ trained, as in plan.`,
 	cmd.Flags().StringVar(&o.to, "to", "", "`format`: "+strings.Join(exportFormats, ", "))
 	cmd.Flags().StringVarP(&o.path, "output", "o", "-", "`file` to write; - is standard output")
 	cmd.Flags().IntVar(&o.batch, "batch", 0, "batch `size` to show (default: the largest of the run that fits, or the model's own)")
+	o.c.writes = true
 	o.c.register(cmd, a)
 	o.c.registerAllocConf()
 	o.board.register(cmd, "`board` to simulate (see vprof gpus)")

@@ -16,9 +16,6 @@ type graph struct {
 	*export.Program
 	calls []call
 	paths map[string]*trace.Path
-	// dies has, for each node, the values that nobody refers to once it has run, in
-	// order. Results of the model are not among them.
-	dies [][]int32
 }
 
 // call is what a node does.
@@ -98,23 +95,10 @@ type UnknownOperator struct {
 func note(unknown map[string]*UnknownOperator, n *export.Node) {
 	u := unknown[n.Target]
 	if u == nil {
-		u = &UnknownOperator{Target: n.Target, Module: n.Module, Line: line(n.Trace)}
+		u = &UnknownOperator{Target: n.Target, Module: n.Module, Line: n.Line}
 		unknown[n.Target] = u
 	}
 	u.Count++
-}
-
-// line is the innermost line of a call that is the user's own: not of
-// torch/nn. It is "" if there is none.
-func line(trace []export.Frame) string {
-	for i := len(trace) - 1; i >= 0; i-- {
-		f := trace[i]
-		if i > 0 && strings.Contains(f.File, "/torch/nn/") {
-			continue
-		}
-		return fmt.Sprintf("%s:%d:%s", f.File[strings.LastIndexByte(f.File, '/')+1:], f.Line, f.Func)
-	}
-	return ""
 }
 
 // UnknownOperatorsError says which operators of a model the recorder does not

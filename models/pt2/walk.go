@@ -36,7 +36,7 @@ func (w *walker) run(begin, end int) {
 
 // release lets go of what nobody refers to after node i.
 func (w *walker) release(i int) {
-	for _, v := range w.g.dies[i] {
+	for _, v := range w.g.Nodes[i].Dies {
 		x, ok := w.values[v].(*trace.Tensor)
 		if ok && x != nil {
 			w.frame.Del(&x)
@@ -234,7 +234,7 @@ func collect[T any](values []aten.Value) []T {
 // fail ends the recording with an error that says which call it was.
 func (w *walker) fail(n *export.Node, err error) {
 	where := n.Module
-	if l := line(n.Trace); l != "" {
+	if l := n.Line; l != "" {
 		where += " (" + l + ")"
 	}
 	if where != "" {

@@ -210,7 +210,7 @@ func (d *decoder) node() {
 		frames = parseTrace(trace)
 		d.traces[trace] = frames
 	}
-	n.Trace = frames
+	n.Trace, n.Line = frames, ownLine(frames)
 	d.p.Nodes[i] = n
 	if block != nil {
 		d.close(&d.p.Nodes[i], block)
@@ -221,6 +221,10 @@ func (d *decoder) node() {
 func (d *decoder) stack(text string) modulePath {
 	if m, ok := d.paths[text]; ok {
 		return m
+	}
+	first, _, _ := strings.Cut(text, ";")
+	if _, class, ok := strings.Cut(first, ",,"); ok && d.p.Class == "" {
+		d.p.Class = class
 	}
 	last := text[strings.LastIndexByte(text, ';')+1:]
 	_, rest, _ := strings.Cut(last, ",")

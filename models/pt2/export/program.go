@@ -3,26 +3,28 @@ package export
 // Program is an exported model.
 type Program struct {
 	// Torch is the version that wrote the file, as far as the file says.
-	Torch string
+	Torch string `json:"torch,omitempty"`
+	// Class is the class of the model: "timm.models.resnet.ResNet".
+	Class string `json:"class,omitempty"`
 	// Modules are the paths of all modules in the order of named_modules(); the
 	// model itself is "".
-	Modules []string
+	Modules []string `json:"modules,omitempty"`
 	// Inputs are the inputs of the graph in order: parameters, buffers and
 	// constants of the model, then what forward is called with.
-	Inputs []Input
+	Inputs []Input `json:"inputs"`
 	// Results are what forward returns, in order, with their names if they have
 	// any (those of a dict or a dataclass).
-	Results []Result
+	Results []Result `json:"results"`
 	// Nodes are the calls in the order in which they run.
-	Nodes []Node
+	Nodes []Node `json:"nodes"`
 	// Values are how many values there are; they are numbered from 0.
-	Values int
-	// Names are the names of values in their own graphs, for messages.
-	Names []string
+	Values int `json:"values"`
+	// Names are the names of values in their own graphs.
+	Names []string `json:"-"`
 	// Ranges are the bounds of symbols.
-	Ranges map[string]Range
+	Ranges map[string]Range `json:"ranges,omitempty"`
 	// Extra is what vprof capture put beside the graph, nil if nothing.
-	Extra *Extra
+	Extra *Extra `json:"extra,omitempty"`
 }
 
 // Role is what an input of the graph is for.
@@ -38,28 +40,35 @@ const (
 
 // Input is a tensor or a number that the graph takes.
 type Input struct {
-	Role Role
+	Role Role `json:"role,omitempty"`
 	// Name is that in named_parameters() or named_buffers(); of a user input it is
 	// the argument's.
-	Name  string
-	Value int32
-	// Type and Sizes are those of a tensor; Number says that it is none.
-	Type         ScalarType
-	Sizes        []Size
-	RequiresGrad bool
-	Number       bool
-	Size         Size
+	Name  string `json:"name"`
+	Value int32  `json:"value"`
+	// Type and Sizes are those of a tensor. Number says that it is none but a
+	// whole number, Size.
+	Type         ScalarType `json:"type,omitempty"`
+	Sizes        []Size     `json:"sizes,omitempty"`
+	RequiresGrad bool       `json:"requires_grad,omitempty"`
+	Number       bool       `json:"number,omitempty"`
+	Size         Size       `json:"size,omitzero"`
 }
 
 // Result is something that forward returns.
 type Result struct {
-	Name string
+	Name string `json:"name,omitempty"`
 	// Value is -1 for what is no value of the graph: None, a number.
-	Value int32
+	Value int32 `json:"value"`
+	// Type and Dims are the element type and the number of dimensions.
+	Type ScalarType `json:"type,omitempty"`
+	Dims int        `json:"dims,omitempty"`
 }
 
 // Range bounds a symbol. Max is 0 if there is no bound.
-type Range struct{ Min, Max int64 }
+type Range struct {
+	Min int64 `json:"min,omitempty"`
+	Max int64 `json:"max,omitempty"`
+}
 
 // ScalarType is an element type by its number in the schema.
 type ScalarType uint8
@@ -100,35 +109,40 @@ const (
 
 // Argument is what a call is given, or what it returns.
 type Argument struct {
-	Kind Kind
+	Kind Kind `json:"k,omitempty"`
 	// Ref is the number of a value.
-	Ref  int32
-	Int  int64
-	Real float64
-	Text string
-	List []Argument
+	Ref  int32      `json:"v,omitempty"`
+	Int  int64      `json:"i,omitempty"`
+	Real float64    `json:"f,omitempty"`
+	Text string     `json:"t,omitempty"`
+	List []Argument `json:"l,omitempty"`
 }
 
 // Named is an argument with the name that the operator's schema gives it.
 type Named struct {
-	Name string
+	Name string `json:"n,omitempty"`
 	Argument
 }
 
 // Node is a call in the graph, or the beginning or end of a block.
 type Node struct {
 	// Target is what is called: "torch.ops.aten.layer_norm.default".
-	Target string
+	Target string `json:"target,omitempty"`
 	// Number counts the nodes of all graphs, those of a nested one after the node
 	// that holds it; a Close has that of the node before it.
-	Number  int32
-	Block   Block
-	Inputs  []Named
-	Outputs []Argument
+	Number  int32      `json:"number"`
+	Block   Block      `json:"block,omitempty"`
+	Inputs  []Named    `json:"in,omitempty"`
+	Outputs []Argument `json:"out,omitempty"`
 	// Module is the path of the module whose code made the call, Class its class.
-	Module, Class string
+	Module string `json:"module,omitempty"`
+	Class  string `json:"class,omitempty"`
+	// Line is the innermost line of the model itself, "file.py:12:forward".
+	Line string `json:"line,omitempty"`
 	// Trace are the Python frames of the call, the outermost first.
-	Trace []Frame
+	Trace []Frame `json:"-"`
+	// Dies are the values that Python lets go of once the node has run, in order.
+	Dies []int32 `json:"dies,omitempty"`
 }
 
 // Block says that a node opens or closes a block of Python's with statement.

@@ -134,8 +134,6 @@ func (d *decoder) finish(g *graph) {
 			d.inputs[i].Number = true
 		}
 	}
-	d.metas(g, wanted)
-	d.symbols(g, wanted)
 	d.p.Inputs = d.inputs
 	at := 0
 	for i, a := range g.outputs {
@@ -152,33 +150,47 @@ func (d *decoder) finish(g *graph) {
 		}
 		d.p.Results = append(d.p.Results, r)
 	}
+	d.metas(g, wanted)
+	d.symbols(g, wanted)
 	d.resolve()
 	if d.err == nil {
 		d.err = d.p.check()
 	}
 }
 
-// metas reads types and sizes of the inputs, which may stand behind the nodes.
+// metas reads types and sizes of the inputs and the results, which may stand
+// behind the nodes.
 func (d *decoder) metas(g *graph, wanted map[int32]int) {
 	if g.metas == 0 || d.err != nil {
 		return
+	}
+	results := map[int32]*Result{}
+	for i := range d.p.Results {
+		if r := &d.p.Results[i]; r.Value >= 0 {
+			results[r.Value] = r
+		}
 	}
 	end := d.at
 	d.at = g.metas
 	d.object(func(name string) {
 		v, known := g.names[name]
 		i, input := wanted[v]
-		if !known || !input {
+		switch r := results[v]; {
+		case known && input:
+			d.inputs[i].Number = false
+			d.meta(&d.inputs[i])
+		case known && r != nil:
+			var m Input
+			d.meta(&m)
+			r.Type, r.Dims = m.Type, len(m.Sizes)
+		default:
 			d.skip()
-			return
 		}
-		d.meta(&d.inputs[i])
 	})
 	d.at = end
 }
 
 func (d *decoder) meta(in *Input) {
-	in.Number = false
 	d.object(func(key string) {
 		switch key {
 		case "dtype":

@@ -1,6 +1,8 @@
 package export
 
 import (
+	"fmt"
+	"path"
 	"strconv"
 	"strings"
 )
@@ -28,4 +30,16 @@ func parseTrace(text string) []Frame {
 		}
 	}
 	return out
+}
+
+// ownLine is the innermost line that is not of PyTorch's own modules, whose
+// lines say nothing of the model.
+func ownLine(trace []Frame) string {
+	for i := len(trace) - 1; i >= 0; i-- {
+		f := trace[i]
+		if !strings.Contains(f.File, "/torch/nn/") && !strings.Contains(f.File, "-packages/torch/") {
+			return fmt.Sprintf("%s:%d:%s", path.Base(f.File), f.Line, f.Func)
+		}
+	}
+	return ""
 }

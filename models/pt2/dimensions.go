@@ -1,0 +1,166 @@
+package pt2
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/pt2/export"
+)
+
+// dimensions are the sizes that a program leaves open: the batch, and others
+// that are settings.
+type dimensions struct {
+	// batch is its symbol, "" if the file has one size, fixed.
+	batch  string
+	bounds export.Range
+	fixed  int
+	// affine has the sizes that depend on a fixed batch; nil if nobody has seen
+	// which do.
+	affine   *export.Batch
+	settings []models.Setting
+	symbols  map[string]string // of settings
+}
+
+// most is the largest size of a dimension that has no bound of its own.
+const most = 1 << 24
+
+// findDimensions takes the first dimension of the first input that has one for
+// the batch, and makes settings of the other symbols.
+func findDimensions(p *export.Program) *dimensions {
+	d := &dimensions{symbols: map[string]string{}}
+	if p.Extra != nil {
+		d.affine = p.Extra.Batch
+	}
+	for i := range p.Inputs {
+		in := &p.Inputs[i]
+		if in.Role != export.UserInput || in.Number || len(in.Sizes) == 0 {
+			continue
+		}
+		first := in.Sizes[0]
+		if d.fixed == 0 && first.Expr == nil {
+			d.fixed = int(first.Int)
+		}
+		first.Expr.Symbols(func(name string) {
+			if d.batch == "" {
+				d.batch, d.bounds = name, p.Ranges[name]
+			}
+		})
+	}
+	seen := map[string]bool{d.batch: true}
+	for i := range p.Inputs {
+		in := &p.Inputs[i]
+		for dim, s := range in.Sizes {
+			s.Expr.Symbols(func(name string) { d.setting(p, in, dim, name, seen) })
+		}
+		in.Size.Expr.Symbols(func(name string) { d.setting(p, in, -1, name, seen) })
+	}
+	return d
+}
+
+// setting makes a setting of a symbol.
+func (d *dimensions) setting(p *export.Program, in *export.Input, dim int, symbol string, seen map[string]bool) {
+	if seen[symbol] {
+		return
+	}
+	seen[symbol] = true
+	name, usage := nameOf(in, dim)
+	for d.symbols[name] != "" {
+		name += "-" + in.Name
+	}
+	d.symbols[name] = symbol
+	r := p.Ranges[symbol]
+	s := models.Setting{Name: name, Usage: usage, Min: max(r.Min, 1), Max: bounded(r.Max)}
+	s.Default = min(max(usual(in, dim), s.Min), s.Max)
+	d.settings = append(d.settings, s)
+}
+
+// nameOf is what people call a dimension: the tokens of a sequence, the height
+// and width of an image.
+func nameOf(in *export.Input, dim int) (name, usage string) {
+	switch {
+	case dim < 0:
+		return in.Name, "the number " + in.Name
+	case in.Type == export.Long && dim == 1 && len(in.Sizes) == 2:
+		return "seq-len", "tokens of a sequence (" + in.Name + ")"
+	case len(in.Sizes) == 4 && dim == 2:
+		return "height", "height of an image in pixels (" + in.Name + ")"
+	case len(in.Sizes) == 4 && dim == 3:
+		return "width", "width of an image in pixels (" + in.Name + ")"
+	default:
+		return fmt.Sprintf("%s-%d", in.Name, dim), fmt.Sprintf("size of dimension %d of %s", dim, in.Name)
+	}
+}
+
+// usual is the size that a dimension has unless another is asked for.
+func usual(in *export.Input, dim int) int64 {
+	name, _ := nameOf(in, dim)
+	switch name {
+	case "seq-len":
+		return 512
+	case "height", "width":
+		return 224
+	default:
+		return 16
+	}
+}
+
+func bounded(n int64) int64 {
+	if n <= 0 {
+		return most
+	}
+	return min(n, most)
+}
+
+// usual is the batch size of a case that names none.
+func (d *dimensions) usual() int {
+	if d.free() {
+		return int(min(max(8, d.bounds.Min), bounded(d.bounds.Max)))
+	}
+	return max(d.fixed, 1)
+}
+
+// free says that the batch can be chosen.
+func (d *dimensions) free() bool { return d.batch != "" || d.affine != nil }
+
+// batches are the sizes that a sweep tries.
+func (d *dimensions) batches() []int {
+	if !d.free() {
+		return []int{d.usual()}
+	}
+	var out []int
+	for b := 1; b <= 256; b *= 2 {
+		if int64(b) <= bounded(d.bounds.Max) {
+			out = append(out, b)
+		}
+	}
+	return out
+}
+
+// check finds batch sizes that the file does not describe. A lower bound of 2 is
+// one of export's own, which sees no difference between 1 and a constant.
+func (d *dimensions) check(file string, c models.Case) error {
+	wrong := func(format string, args ...any) error {
+		return &models.CaseError{Model: c.Model, Field: "batch", Reason: fmt.Sprintf(format, args...)}
+	}
+	switch low := d.bounds.Min; {
+	case !d.free() && c.Batch != d.usual():
+		return wrong("%d: %s was exported with a batch of %d alone; export it with dynamic_shapes={...: {0: torch.export.Dim(\"batch\", min=2, max=65536)}}, or use vprof capture", c.Batch, file, d.usual())
+	case d.batch != "" && low > 2 && int64(c.Batch) < low, d.batch != "" && int64(c.Batch) > cmp.Or(d.bounds.Max, math.MaxInt64):
+		return wrong("%d: %s was exported for batches from %d to %d", c.Batch, file, low, d.bounds.Max)
+	}
+	return nil
+}
+
+// at are the values of the symbols in a case.
+func (d *dimensions) at(c models.Case) map[string]int64 {
+	out := map[string]int64{}
+	if d.batch != "" {
+		out[d.batch] = int64(c.Batch)
+	}
+	for name, symbol := range d.symbols {
+		out[symbol] = c.Settings[name]
+	}
+	return out
+}

@@ -1,0 +1,105 @@
+package pt2
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/vprof/vprof/models/pt2/export"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// The losses.
+const (
+	CrossEntropy      = "cross-entropy"
+	TokenCrossEntropy = "token-cross-entropy"
+	MSE               = "mse"
+	BCE               = "bce"
+	L1                = "l1"
+	Sum               = "sum"
+	Output            = "output"
+)
+
+// Losses are the names of losses.
+func Losses() []string {
+	return []string{CrossEntropy, TokenCrossEntropy, MSE, BCE, L1, Sum, Output}
+}
+
+// loss computes the loss of an output; temporaries go with the statement.
+type loss func(f *trace.Frame, out *trace.Tensor) *trace.Tensor
+
+// losses are as a training loop writes them, with targets that are made on the
+// device: class numbers of zero, or zeros of the output's shape in fp32.
+var losses = map[string]loss{
+	// F.cross_entropy(out, torch.zeros(b, *out.shape[2:], dtype=torch.long))
+	CrossEntropy: func(f *trace.Frame, out *trace.Tensor) *trace.Tensor {
+		shape := append([]int64{out.Size(0)}, out.Shape()[2:]...)
+		return out.CrossEntropy(f.Tape().Zeros(trace.I64, shape...))
+	},
+	// F.cross_entropy(out.flatten(0, -2), torch.zeros(..., dtype=torch.long))
+	TokenCrossEntropy: func(f *trace.Frame, out *trace.Tensor) *trace.Tensor {
+		flat := out.Flatten(0, -2)
+		return flat.CrossEntropy(f.Tape().Zeros(trace.I64, flat.Size(0)))
+	},
+	MSE: func(f *trace.Frame, out *trace.Tensor) *trace.Tensor {
+		return out.MSELoss(f.Tape().Zeros(trace.F32, out.Shape()...), trace.ReduceMean)
+	},
+	L1: func(f *trace.Frame, out *trace.Tensor) *trace.Tensor {
+		return out.L1Loss(f.Tape().Zeros(trace.F32, out.Shape()...), trace.ReduceMean)
+	},
+	BCE: func(f *trace.Frame, out *trace.Tensor) *trace.Tensor {
+		return out.BCEWithLogits(f.Tape().Zeros(trace.F32, out.Shape()...), nil, trace.ReduceMean)
+	},
+	Sum:    func(_ *trace.Frame, out *trace.Tensor) *trace.Tensor { return out.Sum(false) },
+	Output: func(_ *trace.Frame, out *trace.Tensor) *trace.Tensor { return out },
+}
+
+// chooseOutput finds the output that the loss is of: the named one, or the first
+// that is a tensor.
+func chooseOutput(p *export.Program, name string) (int, error) {
+	var names []string
+	for i, r := range p.Results {
+		if r.Value < 0 || r.Dims < 0 {
+			continue
+		}
+		if name == "" || name == r.Name || name == fmt.Sprint(i) {
+			return i, nil
+		}
+		if r.Name == "" {
+			names = append(names, fmt.Sprint(i))
+		} else {
+			names = append(names, r.Name)
+		}
+	}
+	if name == "" {
+		return 0, fmt.Errorf("the model returns no tensor")
+	}
+	return 0, fmt.Errorf("there is no output %q; its outputs are %s", name, strings.Join(names, ", "))
+}
+
+// defaultLoss is the loss of an output for which none is named.
+func defaultLoss(r export.Result) (string, error) {
+	d, known := dtypes[r.Type]
+	switch {
+	case known && d.IsFloat() && r.Dims == 0:
+		return Output, nil
+	case known && d.IsFloat() && r.Dims >= 2:
+		return CrossEntropy, nil
+	}
+	return "", fmt.Errorf("the output is neither a loss nor logits with a dimension of classes; name the loss with --loss: %s", strings.Join(Losses(), ", "))
+}
+
+// checkLoss finds losses that an output of so many dimensions cannot have.
+func checkLoss(name string, r export.Result) error {
+	d := dtypes[r.Type]
+	switch {
+	case losses[name] == nil:
+		return fmt.Errorf("there is no loss %q; use %s", name, strings.Join(Losses(), ", "))
+	case !d.IsFloat():
+		return fmt.Errorf("the output is of type %s, of which there are no gradients; choose another with --output", d.Torch())
+	case name == Output && r.Dims != 0:
+		return fmt.Errorf("the output has %d dimensions, and a loss has none; use another loss, sum for instance", r.Dims)
+	case (name == CrossEntropy || name == TokenCrossEntropy) && r.Dims < 2:
+		return fmt.Errorf("the output has %d dimensions; cross entropy needs one of the batch and one of the classes", r.Dims)
+	}
+	return nil
+}

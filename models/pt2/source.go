@@ -1,0 +1,79 @@
+package pt2
+
+import (
+	"cmp"
+	"errors"
+	"path/filepath"
+	"strings"
+
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/pt2/export"
+)
+
+const (
+	// Scheme is what the names of these models begin with.
+	Scheme = "pt2"
+	// Suffix is what their files end in.
+	Suffix = ".pt2"
+)
+
+// Source opens files for a registry.
+func Source() models.Source {
+	return models.Source{Scheme: Scheme, Suffix: Suffix, Open: Open, Restore: restore}
+}
+
+// Open makes the model of a file. The error is an [*export.FormatError], an
+// [*UnknownOperatorsError] or that of reading the file.
+func Open(path string) (models.Model, error) {
+	if path == "" {
+		return models.Model{}, &export.FormatError{File: Scheme + ":", Reason: "names no file; use --model path/to/model.pt2"}
+	}
+	p, err := export.Open(path)
+	if err != nil {
+		return models.Model{}, err
+	}
+	lastUses(p)
+	config, err := export.Marshal(p)
+	if err != nil {
+		return models.Model{}, err
+	}
+	return newModel(path, Scheme+":"+strings.TrimSuffix(filepath.Base(path), Suffix), string(config), p)
+}
+
+// restore makes a model of the description in a result.
+func restore(name, config string) (models.Model, error) {
+	p, err := export.Unmarshal([]byte(config))
+	if err != nil {
+		return models.Model{}, &export.FormatError{File: name, Reason: err.Error()}
+	}
+	return newModel(name, name, config, p)
+}
+
+// newModel makes the entry of the registry for a program.
+func newModel(file, name, config string, p *export.Program) (models.Model, error) {
+	g, err := prepare(p)
+	var unknown *UnknownOperatorsError
+	switch {
+	case errors.As(err, &unknown):
+		unknown.File = file
+		return models.Model{}, unknown
+	case err != nil:
+		return models.Model{}, &export.FormatError{File: file, Reason: err.Error()}
+	}
+	d := findDimensions(p)
+	m := models.Model{
+		Name: name, Summary: summary(p), Source: "torch.export, torch " + cmp.Or(p.Torch, "of unknown version"),
+		Stages: []string{"full"}, Batches: d.batches(), BatchUnit: "sample",
+		Settings: d.settings, HalfWeights: true, Config: config, Losses: Losses(), Free: true,
+		Default: models.Case{Model: name, Stage: "full", Batch: d.usual(), Accumulate: 1},
+	}
+	if i, err := chooseOutput(p, ""); err == nil {
+		m.Default.Loss, _ = defaultLoss(p.Results[i]) // without one, cases must name it
+	}
+	m.Check = func(c models.Case) error { return d.check(file, c) }
+	m.Build = func(c models.Case) (models.Trainer, error) { return newTrainer(g, d, c) }
+	return m, nil
+}
+
+// summary says what a program is.
+func summary(p *export.Program) string { return cmp.Or(p.Class, "an exported PyTorch model") }

@@ -1,0 +1,192 @@
+package pt2
+
+import (
+	"fmt"
+
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/pt2/export"
+	"github.com/vprof/vprof/models/train"
+	"github.com/vprof/vprof/profiler/aten"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/optim"
+)
+
+// trainer is the training system of a graph and a case: forward and loss under
+// autocast, backward, the optimizer's step, zero_grad(set_to_none=True). The
+// batch lies on the device and stays there.
+type trainer struct {
+	g       *graph
+	c       models.Case
+	w       *weights
+	symbols map[string]int64
+	output  int
+	loss    loss
+	half    trace.DType     // of the weights, if they are in half precision
+	inputs  []*trace.Tensor // by place among the program's inputs
+}
+
+// newTrainer makes the training system of a case. The error is a
+// [*models.CaseError].
+func newTrainer(g *graph, d *dimensions, c models.Case) (models.Trainer, error) {
+	wrong := func(field string, err error) error {
+		return &models.CaseError{Model: c.Model, Field: field, Reason: err.Error()}
+	}
+	t := &trainer{g: g, c: c, w: newWeights(g.Program), symbols: d.at(c)}
+	var err error
+	if t.output, err = chooseOutput(g.Program, c.Output); err != nil {
+		return nil, wrong("output", err)
+	}
+	r := g.Results[t.output]
+	if c.Loss == "" {
+		_, err = defaultLoss(r)
+	} else {
+		err = checkLoss(c.Loss, r)
+	}
+	if err != nil {
+		return nil, wrong("loss", err)
+	}
+	t.loss = losses[c.Loss]
+	if c.Weights != "" {
+		t.half = map[string]trace.DType{"bf16": trace.BF16, "fp16": trace.F16}[c.Weights]
+		t.w.cast(t.half)
+	}
+	return t, nil
+}
+
+// Counts implements [models.Trainer].
+func (t *trainer) Counts() models.Counts { return t.w.counts() }
+
+// Record implements [models.Trainer].
+func (t *trainer) Record(tape *trace.Tape, steps int) error {
+	return tape.Try(func() {
+		t.w.to(tape)
+		tape.Mark("model")
+		s := train.NewSession(tape, t.c)
+		opt, err := t.optimizer(tape)
+		if err != nil {
+			tape.Raise(err)
+		}
+		t.load(tape)
+		tape.Mark("batch")
+		for i := range steps {
+			tape.SetStep(i)
+			t.step(s, opt)
+			tape.Mark("step_end")
+		}
+	})
+}
+
+// optimizer is AdamW, or what the case has in its place.
+func (t *trainer) optimizer(tape *trace.Tape) (*optim.Optimizer, error) {
+	config := optim.Config{Algorithm: optim.AdamW, WeightDecay: true}
+	if t.c.Optimizer != "" {
+		var err error
+		if config, err = optim.Named(t.c.Optimizer); err != nil {
+			return nil, err
+		}
+	}
+	return optim.New(tape, config, t.w.trainable())
+}
+
+// load makes the batch on the device.
+func (t *trainer) load(tape *trace.Tape) {
+	t.inputs = make([]*trace.Tensor, len(t.g.Inputs))
+	for i := range t.g.Inputs {
+		in := &t.g.Inputs[i]
+		if in.Role != export.UserInput || in.Number || in.Value < 0 {
+			continue
+		}
+		shape := make([]int64, len(in.Sizes))
+		for d, s := range in.Sizes {
+			n, err := s.Eval(t.symbols)
+			if err == nil && (n < 0 || n > mostSize) {
+				err = fmt.Errorf("%d is no size", n)
+			}
+			if err != nil {
+				tape.Raise(fmt.Errorf("%s: dimension %d: %w", in.Name, d, err))
+			}
+			shape[d] = n
+		}
+		d := dtypes[in.Type]
+		if t.half.IsHalf() && d == trace.F32 {
+			d = t.half
+		}
+		t.inputs[i] = tape.Hold(tape.New("zeros", program.Batch, d, shape...))
+	}
+}
+
+// mostSize is more than any dimension of a batch has.
+const mostSize = 1 << 40
+
+// step is one update of the optimizer.
+func (t *trainer) step(s *train.Session, opt *optim.Optimizer) {
+	f := s.Tape.Frame()
+	var outs []*trace.Tensor
+	var value *trace.Tensor
+	for range t.c.Accumulate {
+		s.Autocast(func() {
+			f.SetAll(&outs, t.forward(f))
+			s.Tape.Mark("forward")
+			l := t.loss(f, outs[t.output])
+			if t.c.Accumulate > 1 {
+				l = l.DivScalar()
+			}
+			f.Set(&value, l)
+			s.Tape.Mark("loss")
+		})
+		s.Backward(value)
+		s.Tape.Mark("backward")
+	}
+	if s.Scaler != nil {
+		s.Scaler.Step(opt)
+		s.Scaler.Update()
+	} else {
+		opt.Step()
+	}
+	s.Tape.Mark("optimizer")
+	opt.ZeroGrad()
+	s.Tape.Mark("zero_grad")
+	f.End()
+}
+
+// forward runs the model and returns its results; a result that is no tensor is
+// nil.
+func (t *trainer) forward(f *trace.Frame) []*trace.Tensor {
+	g := f.CallFrame()
+	w := &walker{g: t.g, frame: g, values: make([]aten.Value, t.g.Values)}
+	for _, x := range t.w.moved {
+		for _, v := range x.values {
+			w.values[v] = x.x
+		}
+	}
+	for i := range t.g.Inputs {
+		in := &t.g.Inputs[i]
+		switch {
+		case in.Role != export.UserInput || in.Value < 0:
+		case in.Number:
+			n, err := in.Size.Eval(t.symbols)
+			if err != nil {
+				s := fmt.Errorf("%s: %w", in.Name, err)
+				f.Tape().Raise(s)
+			}
+			w.values[in.Value] = n
+		default:
+			w.values[in.Value] = t.inputs[i]
+		}
+	}
+	w.run(0, len(t.g.Nodes))
+	outs := make([]*trace.Tensor, len(t.g.Results))
+	var alive []*trace.Tensor
+	for i, r := range t.g.Results {
+		if r.Value < 0 {
+			continue
+		}
+		if x, ok := w.values[r.Value].(*trace.Tensor); ok {
+			outs[i] = x
+			alive = append(alive, x)
+		}
+	}
+	g.End(alive...)
+	return outs
+}
