@@ -3,11 +3,13 @@ package pt2
 import (
 	"cmp"
 	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/pt2/export"
+	"github.com/vprof/vprof/models/pt2/lifetimes"
 )
 
 const (
@@ -32,7 +34,11 @@ func Open(path string) (models.Model, error) {
 	if err != nil {
 		return models.Model{}, err
 	}
-	lastUses(p)
+	if os.Getenv("LASTUSE") != "" {
+		lastUses(p)
+	} else if err := lifetimes.Find(p); err != nil {
+		return models.Model{}, &export.FormatError{File: path, Reason: err.Error()}
+	}
 	config, err := export.Marshal(p)
 	if err != nil {
 		return models.Model{}, err

@@ -27,7 +27,10 @@ type decoder struct {
 	names   []string
 }
 
-type modulePath struct{ path, class string }
+type modulePath struct {
+	path, class string
+	stack       []string
+}
 
 // graph is a graph being read: its names, and where its parts stand.
 type graph struct {
@@ -191,7 +194,7 @@ func (d *decoder) node() {
 				switch key {
 				case "nn_module_stack":
 					m := d.stack(d.optionalText())
-					n.Module, n.Class = m.path, m.class
+					n.Module, n.Class, n.Stack = m.path, m.class, m.stack
 				case "stack_trace":
 					trace = d.optionalText()
 				default:
@@ -232,6 +235,11 @@ func (d *decoder) stack(text string) modulePath {
 	m := modulePath{path: rest}
 	if comma >= 0 {
 		m = modulePath{path: rest[:comma], class: rest[comma+1:]}
+	}
+	for entry := range strings.SplitSeq(text, ";") {
+		_, path, _ := strings.Cut(entry, ",")
+		path, _, _ = strings.Cut(path, ",")
+		m.stack = append(m.stack, path)
 	}
 	m.path, _, _ = strings.Cut(m.path, "@") // the second call of one module has a number: "act@1"
 	d.paths[text] = m

@@ -139,6 +139,9 @@ type Node struct {
 	Class  string `json:"class,omitempty"`
 	// Line is the innermost line of the model itself, "file.py:12:forward".
 	Line string `json:"line,omitempty"`
+	// Stack are the paths of the modules whose calls the call is in, the outermost
+	// first; the second call of a module has "@1" behind its path.
+	Stack []string `json:"-"`
 	// Trace are the Python frames of the call, the outermost first.
 	Trace []Frame `json:"-"`
 	// Dies are the values that Python lets go of once the node has run, in order.

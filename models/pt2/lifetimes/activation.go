@@ -1,0 +1,254 @@
+package lifetimes
+
+import (
+	"github.com/vprof/vprof/models/pt2/export"
+)
+
+// activation is a call of a Python function whose frame the traces show.
+type activation struct {
+	parent *activation
+	depth  int
+	file   string
+	fn     string
+	ended  bool
+	// arguments are values from outside.
+	arguments []int32
+	names     []binding
+	// kept are in a container of the activation.
+	kept []int32
+
+	// The statement that runs: its line and text, and what its last call has made.
+	line   int
+	text   statement
+	result []int32
+	// calls counts what the statement has called.
+	calls int
+}
+
+// binding is a name with the values it is bound to.
+type binding struct {
+	name   string
+	values []int32
+	// inferred says that the statement that bound it was not seen.
+	inferred bool
+}
+
+// enter makes the stack of activations that of a call's trace.
+func (t *tracer) enter(n *export.Node) {
+	if len(n.Trace) == 0 || len(n.Stack) == 0 || n.Module == "" && n.Stack[0] != "" {
+		return // a call that export has put in
+	}
+	shared := t.shared(n)
+	for len(t.stack) > shared {
+		t.leave()
+	}
+	if shared > 0 {
+		t.stack[shared-1].advance(t, n.Trace[shared-1], shared < len(n.Trace))
+	}
+	for d := shared; d < len(n.Trace); d++ {
+		f := n.Trace[d]
+		a := &activation{depth: d, file: f.File, fn: f.Func, line: f.Line, text: parse(f.Source)}
+		if d > 0 {
+			a.parent = t.stack[d-1]
+		}
+		t.stack = append(t.stack, a)
+	}
+	t.prev = n
+}
+
+// shared is how many of the running activations a call is in. Frames are the
+// same as long as their lines are; a frame whose line has changed has gone on,
+// and what it called has returned. Where the modules part, the frame of the first
+// other module is another.
+func (t *tracer) shared(n *export.Node) int {
+	s := 0
+	for s < len(t.stack) && s < len(n.Trace) {
+		a, f := t.stack[s], n.Trace[s]
+		if a.file != f.File || a.fn != f.Func {
+			break
+		}
+		s++
+		if a.line != f.Line {
+			break
+		}
+	}
+	if t.prev == nil {
+		return s
+	}
+	common := 0
+	for common < len(n.Stack) && common < len(t.prev.Stack) && n.Stack[common] == t.prev.Stack[common] {
+		common++
+	}
+	if common < len(n.Stack) {
+		s = min(s, frameOf(n, common))
+	}
+	return s
+}
+
+// frameOf is the frame of the call of module m of a node's stack: each has one
+// forward.
+func frameOf(n *export.Node, m int) int {
+	seen := 0
+	for i := range n.Trace {
+		if n.Trace[i].Func != "forward" {
+			continue
+		}
+		if seen == m {
+			return i
+		}
+		seen++
+	}
+	return len(n.Trace)
+}
+
+// leave ends the innermost activation: its names go, in the order in which they
+// were bound, then its arguments; what it returns is the caller's.
+func (t *tracer) leave() {
+	a := t.stack[len(t.stack)-1]
+	t.stack = t.stack[:len(t.stack)-1]
+	result := a.result
+	for _, v := range result {
+		t.hold(v)
+	}
+	a.end(t)
+	a.ended = true
+	for i := range a.names {
+		for _, v := range a.names[i].values {
+			t.release(v)
+		}
+	}
+	for _, v := range a.kept {
+		t.release(v)
+	}
+	for _, v := range a.arguments {
+		t.release(v)
+	}
+	if a.parent != nil && len(result) > 0 {
+		for _, v := range result {
+			t.home[v] = a.parent
+		}
+		a.parent.yield(t, result)
+	}
+	for _, v := range result {
+		t.release(v)
+	}
+}
+
+// advance moves the activation to the line of the next call; calling says that
+// it calls what the trace shows.
+func (a *activation) advance(t *tracer, f export.Frame, calling bool) {
+	text := parse(f.Source)
+	switch {
+	case a.line == f.Line && !(a.text.single && calling && a.calls > 0):
+		return
+	case a.line != f.Line && text.goesOn:
+		a.line = f.Line // the rest of a statement of several lines
+		return
+	}
+	a.end(t)
+	a.line, a.text, a.calls = f.Line, text, 0
+}
+
+// yield makes values the result of the statement so far.
+func (a *activation) yield(t *tracer, values []int32) {
+	for _, v := range values {
+		t.hold(v)
+	}
+	old := a.result
+	a.result = values
+	a.calls++
+	for _, v := range old {
+		t.release(v)
+	}
+}
+
+// end ends the statement: its result gets its names.
+func (a *activation) end(t *tracer) {
+	result := a.result
+	a.result = nil
+	if len(result) > 0 {
+		a.bind(t, result)
+	}
+	for _, v := range result {
+		t.release(v)
+	}
+}
+
+// bind binds the names of the statement to its result.
+func (a *activation) bind(t *tracer, result []int32) {
+	names := a.text.names
+	switch {
+	case a.text.keeps:
+		for _, v := range result {
+			t.hold(v)
+		}
+		a.kept = append(a.kept, result...)
+	case len(names) == 0:
+	case len(names) == len(result):
+		for i, name := range names {
+			a.set(t, binding{name: name, values: result[i : i+1]})
+		}
+	default:
+		a.set(t, binding{name: names[0], values: result})
+	}
+}
+
+// set binds a name; what it was bound to before loses a reference.
+func (a *activation) set(t *tracer, b binding) {
+	for _, v := range b.values {
+		t.hold(v)
+		t.named[v] = true
+	}
+	for i := range a.names {
+		if a.names[i].name == b.name {
+			old := a.names[i].values
+			a.names[i] = b
+			for _, v := range old {
+				t.release(v)
+			}
+			return
+		}
+	}
+	a.names = append(a.names, b)
+}
+
+// infer finds a name that holds a value although no statement was seen that
+// bound it, such as "residual = x": the value has lost its name and is used
+// nevertheless, in a statement with one name that is not known.
+func (a *activation) infer(t *tracer, v int32) {
+	if t.count[v] > 0 || !t.named[v] {
+		return
+	}
+	unknown := ""
+	for _, name := range a.text.uses {
+		if a.bound(name) {
+			continue
+		}
+		if unknown != "" {
+			return
+		}
+		unknown = name
+	}
+	if unknown != "" {
+		a.set(t, binding{name: unknown, values: []int32{v}, inferred: true})
+	}
+}
+
+func (a *activation) bound(name string) bool {
+	for i := range a.names {
+		if a.names[i].name == name && !a.names[i].inferred {
+			return true
+		}
+	}
+	return false
+}
+
+// has reports whether v is an argument.
+func (a *activation) has(v int32) bool {
+	for _, x := range a.arguments {
+		if x == v {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,172 @@
+// Package lifetimes finds when Python lets go of the values of an exported
+// graph.
+//
+// A graph has values without names, but each of its calls has a stack trace with
+// the text of the source lines. From these the activations of forward methods
+// can be told apart, and the statements in them: which name a result is bound
+// to, and when that name is bound anew. References are then counted as Python
+// counts them:
+//
+//   - a name holds what it is bound to until it is bound anew or its activation
+//     ends;
+//   - the call of a module holds its arguments until it returns;
+//   - what has no name is gone once it has been used;
+//   - nothing goes before its last use: what then has no holder that can be seen
+//     has one that cannot (a list, an alias), and goes with that use.
+//
+// Since torch 2.8 traces have the frames of forward methods alone, so that names
+// in functions that forward calls are not seen: their values count as having
+// none.
+package lifetimes
+
+import (
+	"github.com/vprof/vprof/models/pt2/export"
+)
+
+// Find fills in the Dies of a program's nodes: from what was observed, if
+// somebody has, else from the stack traces.
+func Find(p *export.Program) error {
+	if p.Extra != nil && p.Extra.Dies != nil {
+		return observed(p)
+	}
+	t := newTracer(p)
+	for i := range p.Nodes {
+		if p.Nodes[i].Block == export.Call {
+			t.node(i)
+		}
+	}
+	t.finish()
+	return nil
+}
+
+// tracer follows the calls of a program and counts references.
+type tracer struct {
+	p     *export.Program
+	now   int // the node that has run last
+	last  []int
+	count []int // references that can be seen
+	dead  []bool
+	fixed []bool // inputs and results, which others hold
+
+	stack []*activation
+	prev  *export.Node
+	home  []*activation // where a value is an object of Python's
+	named []bool        // a name was bound to it
+}
+
+func newTracer(p *export.Program) *tracer {
+	t := &tracer{
+		p: p, last: make([]int, p.Values), count: make([]int, p.Values), dead: make([]bool, p.Values),
+		fixed: make([]bool, p.Values), home: make([]*activation, p.Values), named: make([]bool, p.Values),
+	}
+	for i := range p.Nodes {
+		n := &p.Nodes[i]
+		for k := range n.Inputs {
+			each(n.Inputs[k].Argument, func(v int32) { t.last[v] = i })
+		}
+		for _, o := range n.Outputs {
+			each(o, func(v int32) { t.last[v] = i })
+		}
+	}
+	for i := range p.Inputs {
+		if v := p.Inputs[i].Value; v >= 0 {
+			t.fixed[v] = true
+		}
+	}
+	for _, r := range p.Results {
+		if r.Value >= 0 {
+			t.fixed[r.Value] = true
+		}
+	}
+	return t
+}
+
+// each calls f for the values in an argument.
+func each(a export.Argument, f func(v int32)) {
+	if a.Kind == export.Ref {
+		f(a.Ref)
+	}
+	for _, x := range a.List {
+		each(x, f)
+	}
+}
+
+// node follows one call.
+func (t *tracer) node(i int) {
+	n := &t.p.Nodes[i]
+	t.enter(n)
+	var inputs, outputs []int32
+	for k := range n.Inputs {
+		each(n.Inputs[k].Argument, func(v int32) { inputs = append(inputs, v) })
+	}
+	for _, o := range n.Outputs {
+		each(o, func(v int32) { outputs = append(outputs, v) })
+	}
+	for _, v := range inputs {
+		t.use(v)
+	}
+	t.now = i
+	for _, v := range outputs {
+		if len(t.stack) > 0 {
+			t.home[v] = t.stack[len(t.stack)-1]
+		}
+	}
+	if len(t.stack) > 0 && len(outputs) > 0 {
+		t.stack[len(t.stack)-1].yield(t, outputs)
+	}
+	for _, v := range inputs {
+		t.settle(v)
+	}
+	for _, v := range outputs {
+		t.settle(v)
+	}
+}
+
+// use notes that the innermost activation uses a value: the activation below
+// the value's home has it for an argument, until it returns.
+func (t *tracer) use(v int32) {
+	if t.fixed[v] || len(t.stack) == 0 {
+		return
+	}
+	home := t.home[v]
+	for home != nil && home.ended {
+		home = home.parent // it has been handed out
+	}
+	t.home[v] = home
+	if home == nil {
+		return
+	}
+	if home.depth+1 < len(t.stack) {
+		callee := t.stack[home.depth+1]
+		if !callee.has(v) {
+			callee.arguments = append(callee.arguments, v)
+			t.count[v]++
+		}
+	}
+	home.infer(t, v)
+}
+
+// hold and release count references.
+func (t *tracer) hold(v int32) { t.count[v]++ }
+
+func (t *tracer) release(v int32) {
+	t.count[v]--
+	t.settle(v)
+}
+
+// settle ends a value that nobody holds and nobody will use.
+func (t *tracer) settle(v int32) {
+	if t.count[v] > 0 || t.dead[v] || t.fixed[v] || t.last[v] > t.now {
+		return
+	}
+	t.dead[v] = true
+	n := &t.p.Nodes[t.now]
+	n.Dies = append(n.Dies, v)
+}
+
+// finish ends all activations.
+func (t *tracer) finish() {
+	for len(t.stack) > 0 {
+		t.leave()
+	}
+}

@@ -1,0 +1,99 @@
+package lifetimes
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/vprof/vprof/models/pt2/export"
+)
+
+// observed takes the lifetimes that were seen in a run of forward. A value that
+// no entry names lives to the end of the step.
+func observed(p *export.Program) error {
+	at := map[int32]int{-1: 0}
+	for i := range p.Nodes {
+		at[p.Nodes[i].Number] = i // a Close is last with its number
+	}
+	values := map[string]int32{}
+	made := map[int32]bool{}
+	for i := range p.Nodes {
+		for _, o := range p.Nodes[i].Outputs {
+			each(o, func(v int32) { made[v] = true })
+		}
+	}
+	for v, name := range p.Names {
+		if made[int32(v)] {
+			values[name] = int32(v)
+		}
+	}
+	last, same := lastUses(p), aliases(p)
+	for _, d := range p.Extra.Dies {
+		i, ok := at[d.Node]
+		if !ok {
+			return fmt.Errorf("extra/vprof.json: values die after node %d, which there is not", d.Node)
+		}
+		for _, name := range d.Values {
+			v, ok := values[name]
+			if !ok {
+				v, ok = values[name[strings.IndexByte(name, '/')+1:]]
+			}
+			if !ok {
+				return fmt.Errorf("extra/vprof.json: %q dies, which no node makes", name)
+			}
+			for _, v := range same.group(v) {
+				n := &p.Nodes[max(i, last[v])]
+				n.Dies = append(n.Dies, v)
+			}
+		}
+	}
+	return nil
+}
+
+// lastUses are the nodes after which values are not used any more.
+func lastUses(p *export.Program) []int {
+	last := make([]int, p.Values)
+	for i := range p.Nodes {
+		n := &p.Nodes[i]
+		for k := range n.Inputs {
+			each(n.Inputs[k].Argument, func(v int32) { last[v] = i })
+		}
+		for _, o := range n.Outputs {
+			each(o, func(v int32) { last[v] = i })
+		}
+	}
+	return last
+}
+
+// one has values that are one tensor in Python: what an operator in place
+// returns is its argument.
+type one map[int32][]int32
+
+func aliases(p *export.Program) one {
+	same := one{}
+	for i := range p.Nodes {
+		n := &p.Nodes[i]
+		if !inPlace(n.Target) || len(n.Inputs) == 0 || len(n.Outputs) == 0 || n.Inputs[0].Kind != export.Ref || n.Outputs[0].Kind != export.Ref {
+			continue
+		}
+		a, b := n.Inputs[0].Ref, n.Outputs[0].Ref
+		all := append(same.group(a), b)
+		for _, v := range all {
+			same[v] = all
+		}
+	}
+	return same
+}
+
+func (s one) group(v int32) []int32 {
+	if g, ok := s[v]; ok {
+		return g[:len(g):len(g)]
+	}
+	return []int32{v}
+}
+
+// inPlace reports whether a target is an operator in place: aten.add_.Tensor.
+func inPlace(target string) bool {
+	name := strings.TrimPrefix(target, "torch.ops.aten.")
+	name, _, _ = strings.Cut(name, ".")
+	return strings.HasSuffix(name, "_") && !strings.HasSuffix(name, "__")
+}

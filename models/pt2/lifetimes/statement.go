@@ -1,0 +1,138 @@
+package lifetimes
+
+import "strings"
+
+// statement is what a source line says of its result.
+type statement struct {
+	// names are those that it binds, in order.
+	names []string
+	// uses are plain names on its right side that are no functions.
+	uses []string
+	// keeps says that the result goes into a container or an attribute.
+	keeps bool
+	// single says that the line makes one call and binds its result, so that a
+	// second call is that of the next iteration.
+	single bool
+	// goesOn says that the line is the rest of a statement that began before.
+	goesOn bool
+}
+
+// parse reads a line. What it does not understand binds nothing.
+func parse(text string) statement {
+	var s statement
+	text = strings.TrimSpace(text)
+	if text == "" {
+		return s
+	}
+	if strings.ContainsRune(")]}.+*/@-&|", rune(text[0])) {
+		s.goesOn = true
+		return s
+	}
+	left, right, assigned := cutAssignment(text)
+	if !assigned {
+		s.keeps = strings.Contains(text, ".append(") && !strings.HasPrefix(text, "return ")
+		return s
+	}
+	for target := range strings.SplitSeq(strings.Trim(left, "() "), ",") {
+		target = strings.Trim(target, "* ")
+		target, _, _ = strings.Cut(target, ":") // an annotation
+		switch target = strings.TrimSpace(target); {
+		case target == "":
+		case isName(target):
+			s.names = append(s.names, target)
+		default:
+			s.keeps = true
+		}
+	}
+	if s.keeps {
+		s.names = nil
+	}
+	s.uses = plainNames(right)
+	s.single = strings.Count(right, "(") == 1 && strings.HasSuffix(right, ")")
+	return s
+}
+
+// cutAssignment splits "x = f(y)" and "x += y" at the sign, if there is one
+// outside of all brackets.
+func cutAssignment(text string) (left, right string, ok bool) {
+	depth := 0
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; c {
+		case '(', '[', '{':
+			depth++
+		case ')', ']', '}':
+			depth--
+		case '\'', '"', '#':
+			return "", "", false // a string or a comment comes first
+		case '=':
+			if depth > 0 || i == 0 || i+1 < len(text) && text[i+1] == '=' || strings.IndexByte("=!<>", text[i-1]) >= 0 {
+				if i+1 < len(text) && text[i+1] == '=' {
+					i++
+				}
+				continue
+			}
+			return strings.TrimRight(text[:i], "+-*/@%&|^ "), strings.TrimSpace(text[i+1:]), true
+		}
+	}
+	return "", "", false
+}
+
+func isName(text string) bool {
+	for i := range len(text) {
+		c := text[i]
+		if c != '_' && (c|0x20 < 'a' || c|0x20 > 'z') && (i == 0 || c < '0' || c > '9') {
+			return false
+		}
+	}
+	return text != ""
+}
+
+// keywords are words of Python that are no names of tensors.
+var keywords = map[string]bool{
+	"self": true, "if": true, "else": true, "not": true, "and": true, "or": true, "in": true, "is": true, "for": true,
+	"lambda": true, "None": true, "True": true, "False": true, "torch": true, "F": true, "nn": true, "math": true, "dim": true,
+}
+
+// plainNames are the names in an expression that are neither called nor
+// attributes nor keyword arguments.
+func plainNames(text string) []string {
+	var out []string
+	for i := 0; i < len(text); {
+		c := text[i]
+		if c != '_' && (c|0x20 < 'a' || c|0x20 > 'z') {
+			if c == '\'' || c == '"' || c == '#' {
+				return out
+			}
+			i++
+			continue
+		}
+		start := i
+		for i < len(text) && isNameByte(text[i]) {
+			i++
+		}
+		name := text[start:i]
+		after := strings.TrimLeft(text[i:], " ")
+		attribute := start > 0 && text[start-1] == '.'
+		keyword := strings.HasPrefix(after, "=") && !strings.HasPrefix(after, "==")
+		called := strings.HasPrefix(after, "(")
+		digit := start > 0 && isNameByte(text[start-1])
+		if attribute || keyword || called || digit || keywords[name] || contains(out, name) {
+			continue
+		}
+		out = append(out, name)
+	}
+	return out
+}
+
+func isNameByte(c byte) bool {
+	return c == '_' || c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'z'
+}
+
+func contains(list []string, x string) bool {
+	for _, y := range list {
+		if x == y {
+			return true
+		}
+	}
+	return false
+}
