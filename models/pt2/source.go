@@ -3,7 +3,6 @@ package pt2
 import (
 	"cmp"
 	"errors"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -34,9 +33,7 @@ func Open(path string) (models.Model, error) {
 	if err != nil {
 		return models.Model{}, err
 	}
-	if os.Getenv("LASTUSE") != "" {
-		lastUses(p)
-	} else if err := lifetimes.Find(p); err != nil {
+	if err := lifetimes.Find(p); err != nil {
 		return models.Model{}, &export.FormatError{File: path, Reason: err.Error()}
 	}
 	config, err := export.Marshal(p)
