@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/pt2/export"
@@ -56,7 +57,18 @@ func findDimensions(p *export.Program) *dimensions {
 		}
 		in.Size.Expr.Symbols(func(name string) { d.setting(p, in, -1, name, seen) })
 	}
+	if images(p) {
+		d.settings = append(d.settings, models.Setting{Name: channelsLast, Usage: "1 to lay images and their filters out with channels last", Max: 1})
+	}
 	return d
+}
+
+// channelsLast is the setting of the layout of images.
+const channelsLast = "channels-last"
+
+// images reports whether a parameter is a filter of images.
+func images(p *export.Program) bool {
+	return slices.ContainsFunc(p.Inputs, func(in export.Input) bool { return in.Role == export.Parameter && len(in.Sizes) == 4 })
 }
 
 // setting makes a setting of a symbol.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/vprof/vprof/models"
@@ -36,6 +37,7 @@ func Open(path string) (models.Model, error) {
 	if err := lifetimes.Find(p); err != nil {
 		return models.Model{}, &export.FormatError{File: path, Reason: err.Error()}
 	}
+	p.Blocks = blocks(p)
 	config, err := export.Marshal(p)
 	if err != nil {
 		return models.Model{}, err
@@ -68,7 +70,11 @@ func newModel(file, name, config string, p *export.Program) (models.Model, error
 		Name: name, Summary: summary(p), Source: "torch.export, torch " + cmp.Or(p.Torch, "of unknown version"),
 		Stages: []string{"full"}, Batches: d.batches(), BatchUnit: "sample",
 		Settings: d.settings, HalfWeights: true, Config: config, Losses: Losses(), Free: true,
-		Default: models.Case{Model: name, Stage: "full", Batch: d.usual(), Accumulate: 1},
+		Default: models.Case{Model: name, Stage: "full", Batch: d.usual(), Accumulate: 1, Blocks: p.Blocks},
+	}
+	if x := p.Extra; x != nil && len(x.Checkpointed)+len(x.Reentrant) > 0 {
+		m.Default.Checkpointing = true
+		m.Default.Blocks = strings.Join(append(slices.Clone(x.Checkpointed), x.Reentrant...), ",")
 	}
 	if i, err := chooseOutput(p, ""); err == nil {
 		m.Default.Loss, _ = defaultLoss(p.Results[i]) // without one, cases must name it

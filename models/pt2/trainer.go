@@ -1,6 +1,7 @@
 package pt2
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/vprof/vprof/models"
@@ -23,6 +24,7 @@ type trainer struct {
 	output  int
 	loss    loss
 	half    trace.DType     // of the weights, if they are in half precision
+	regions []region        // that are recomputed
 	inputs  []*trace.Tensor // by place among the program's inputs
 }
 
@@ -47,6 +49,17 @@ func newTrainer(g *graph, d *dimensions, c models.Case) (models.Trainer, error) 
 		return nil, wrong("loss", err)
 	}
 	t.loss = losses[c.Loss]
+	if err = t.w.freeze(c.Freeze); err != nil {
+		return nil, wrong("freeze", err)
+	}
+	if c.Checkpointing {
+		if c.Blocks == "" {
+			return nil, wrong("checkpointing", errors.New("there is no list of equal modules; name those to recompute with --checkpoint"))
+		}
+		if t.regions, err = regions(g.Program, c.Blocks); err != nil {
+			return nil, wrong("checkpoint", err)
+		}
+	}
 	if c.Weights != "" {
 		t.half = map[string]trace.DType{"bf16": trace.BF16, "fp16": trace.F16}[c.Weights]
 		t.w.cast(t.half)
@@ -61,6 +74,9 @@ func (t *trainer) Counts() models.Counts { return t.w.counts() }
 func (t *trainer) Record(tape *trace.Tape, steps int) error {
 	return tape.Try(func() {
 		t.w.to(tape)
+		if t.channelsLast() {
+			t.w.toChannelsLast(tape)
+		}
 		tape.Mark("model")
 		s := train.NewSession(tape, t.c)
 		opt, err := t.optimizer(tape)
@@ -114,6 +130,29 @@ func (t *trainer) load(tape *trace.Tape) {
 		}
 		t.inputs[i] = tape.Hold(tape.New("zeros", program.Batch, d, shape...))
 	}
+	if t.channelsLast() {
+		t.inputsChannelsLast(tape)
+	}
+}
+
+// channelsLast says that parameters and images of four dimensions are laid out
+// with their channels last.
+func (t *trainer) channelsLast() bool { return t.c.Settings[channelsLast] == 1 }
+
+// inputsChannelsLast is {k: v.contiguous(memory_format=torch.channels_last)} of
+// the images among the inputs.
+func (t *trainer) inputsChannelsLast(tape *trace.Tape) {
+	var old []*trace.Tensor
+	for i, x := range t.inputs {
+		if x == nil || x.NDim() != 4 {
+			continue
+		}
+		t.inputs[i] = tape.Hold(tape.NewChannelsLast("contiguous", program.Batch, x.DType(), x.Shape()...))
+		old = append(old, x)
+	}
+	for _, x := range old {
+		tape.Release(x)
+	}
 }
 
 // mostSize is more than any dimension of a batch has.
@@ -154,7 +193,7 @@ func (t *trainer) step(s *train.Session, opt *optim.Optimizer) {
 // nil.
 func (t *trainer) forward(f *trace.Frame) []*trace.Tensor {
 	g := f.CallFrame()
-	w := &walker{g: t.g, frame: g, values: make([]aten.Value, t.g.Values)}
+	w := &walker{g: t.g, frame: g, values: make([]aten.Value, t.g.Values), regions: t.regions}
 	for _, x := range t.w.moved {
 		for _, v := range x.values {
 			w.values[v] = x.x

@@ -15,11 +15,22 @@ type walker struct {
 	g      *graph
 	frame  *trace.Frame
 	values []aten.Value
+	// regions are those that backward recomputes, in order; inside is the one that
+	// runs.
+	regions []region
+	inside  *region
 }
 
 // run runs the nodes from begin to end.
 func (w *walker) run(begin, end int) {
 	for i := begin; i < end; i++ {
+		if w.inside == nil && len(w.regions) > 0 && w.regions[0].begin == i {
+			r := &w.regions[0]
+			w.regions = w.regions[1:]
+			w.checkpoint(r)
+			i = r.end - 1
+			continue
+		}
 		n, c := &w.g.Nodes[i], &w.g.calls[i]
 		switch n.Block {
 		case export.Call:
@@ -37,12 +48,18 @@ func (w *walker) run(begin, end int) {
 // release lets go of what nobody refers to after node i.
 func (w *walker) release(i int) {
 	for _, v := range w.g.Nodes[i].Dies {
-		x, ok := w.values[v].(*trace.Tensor)
-		if ok && x != nil {
-			w.frame.Del(&x)
+		if w.inside == nil || !w.inside.outside(v) {
+			w.end(v)
 		}
-		w.values[v] = nil
 	}
+}
+
+// end ends the frame's hold on a value.
+func (w *walker) end(v int32) {
+	if x, ok := w.values[v].(*trace.Tensor); ok && x != nil {
+		w.frame.Del(&x)
+	}
+	w.values[v] = nil
 }
 
 // block runs what stands in a with statement.

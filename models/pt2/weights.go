@@ -1,6 +1,9 @@
 package pt2
 
 import (
+	"errors"
+	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/vprof/vprof/models"
@@ -237,6 +240,28 @@ func (w *weights) cast(d trace.DType) {
 	}
 }
 
+// freeze takes gradients from the parameters that patterns name.
+func (w *weights) freeze(names string) error {
+	globs := parsePatterns(names)
+	found := make([]bool, len(globs))
+	for _, x := range w.parameters {
+		for i := range globs {
+			if globs[i:i+1].match(x.name) == 0 {
+				x.frozen, found[i] = true, true
+			}
+		}
+	}
+	for i, ok := range found {
+		if !ok {
+			return fmt.Errorf("%q names no parameter; parameters are named like %s", globs[i], w.parameters[len(w.parameters)/2].name)
+		}
+	}
+	if !slices.ContainsFunc(w.parameters, func(x *tensor) bool { return !x.frozen }) {
+		return errors.New("all parameters are frozen; nothing is left to train")
+	}
+	return nil
+}
+
 // counts are the numbers of elements.
 func (w *weights) counts() models.Counts {
 	var c models.Counts
@@ -264,6 +289,26 @@ func (w *weights) to(t *trace.Tape) {
 		if !x.frozen {
 			x.x.Leaf()
 		}
+	}
+}
+
+// toChannelsLast is model.to(memory_format=torch.channels_last): tensors of four
+// dimensions get another storage, one after the other.
+func (w *weights) toChannelsLast(t *trace.Tape) {
+	for _, x := range w.moved {
+		if len(x.shape) != 4 || x.role == export.Constant {
+			continue
+		}
+		class := program.Buffers
+		if x.role == export.Parameter {
+			class = program.Weights
+		}
+		old := x.x
+		x.x = t.Hold(t.NewChannelsLast("to", class, x.dtype, x.shape...))
+		if !x.frozen {
+			x.x.Leaf()
+		}
+		t.Release(old)
 	}
 }
 

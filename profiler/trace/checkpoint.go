@@ -59,7 +59,7 @@ type region struct {
 	t          *Tape
 	holders    []*packed
 	alive      int // holders not yet released
-	run        func(f *Frame, inputs []*Tensor) *Tensor
+	run        func(f *Frame, inputs []*Tensor) []*Tensor
 	inputs     []*Tensor
 	recomputed bool
 	captured   []*Tensor // what run has in its closure
@@ -164,10 +164,12 @@ func (r *region) recompute() {
 	for _, x := range r.inputs {
 		f.Let(x)
 	}
-	y := r.run(f, r.inputs)
+	ys := r.run(f, r.inputs)
 	f.End()
-	if y.refs == 0 {
-		y.die()
+	for _, y := range ys {
+		if y.refs == 0 {
+			y.die()
+		}
 	}
 	leave()
 	t.hooks = hooks
@@ -185,12 +187,22 @@ func (f *Frame) Checkpoint(fn func(f *Frame, inputs []*Tensor) *Tensor, inputs .
 // CheckpointClosure is Checkpoint of a function that captures variables: they
 // live as long as the function may have to run again.
 func (f *Frame) CheckpointClosure(captured []*Tensor, fn func(f *Frame, inputs []*Tensor) *Tensor, inputs ...*Tensor) *Tensor {
+	run := func(f *Frame, inputs []*Tensor) []*Tensor { return []*Tensor{fn(f, inputs)} }
+	return f.checkpoint(captured, run, inputs)[0]
+}
+
+// CheckpointAll is Checkpoint of a function with several results.
+func (f *Frame) CheckpointAll(fn func(f *Frame, inputs []*Tensor) []*Tensor, inputs ...*Tensor) []*Tensor {
+	return f.checkpoint(nil, fn, inputs)
+}
+
+func (f *Frame) checkpoint(captured []*Tensor, fn func(f *Frame, inputs []*Tensor) []*Tensor, inputs []*Tensor) []*Tensor {
 	t := f.t
 	g := f.CallFrame(inputs...)
 	if t.noGrad {
-		y := fn(g, inputs)
-		g.End(y)
-		return y
+		ys := fn(g, inputs)
+		g.End(ys...)
+		return ys
 	}
 	r := &region{t: t, run: fn, casts: t.casts.autocastState, place: t.place, from: t.begun}
 	for _, x := range inputs {
@@ -200,11 +212,11 @@ func (f *Frame) CheckpointClosure(captured []*Tensor, fn func(f *Frame, inputs [
 		r.captured = append(r.captured, x.retain())
 	}
 	t.hooks.push(r)
-	y := fn(g, inputs)
+	ys := fn(g, inputs)
 	t.hooks.pop()
-	g.End(y)
+	g.End(ys...)
 	if r.alive == 0 {
 		r.close()
 	}
-	return y
+	return ys
 }

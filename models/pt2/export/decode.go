@@ -30,6 +30,7 @@ type decoder struct {
 type modulePath struct {
 	path, class string
 	stack       []string
+	classes     []string
 }
 
 // graph is a graph being read: its names, and where its parts stand.
@@ -194,7 +195,7 @@ func (d *decoder) node() {
 				switch key {
 				case "nn_module_stack":
 					m := d.stack(d.optionalText())
-					n.Module, n.Class, n.Stack = m.path, m.class, m.stack
+					n.Module, n.Class, n.Stack, n.Classes = m.path, m.class, m.stack, m.classes
 				case "stack_trace":
 					trace = d.optionalText()
 				default:
@@ -238,8 +239,8 @@ func (d *decoder) stack(text string) modulePath {
 	}
 	for entry := range strings.SplitSeq(text, ";") {
 		_, path, _ := strings.Cut(entry, ",")
-		path, _, _ = strings.Cut(path, ",")
-		m.stack = append(m.stack, path)
+		path, class, _ := strings.Cut(path, ",")
+		m.stack, m.classes = append(m.stack, path), append(m.classes, class)
 	}
 	m.path, _, _ = strings.Cut(m.path, "@") // the second call of one module has a number: "act@1"
 	d.paths[text] = m

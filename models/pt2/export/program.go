@@ -21,6 +21,9 @@ type Program struct {
 	Values int `json:"values"`
 	// Names are the names of values in their own graphs.
 	Names []string `json:"-"`
+	// Blocks is the pattern of the modules that checkpointing recomputes unless it
+	// is told others.
+	Blocks string `json:"blocks,omitempty"`
 	// Ranges are the bounds of symbols.
 	Ranges map[string]Range `json:"ranges,omitempty"`
 	// Extra is what vprof capture put beside the graph, nil if nothing.
@@ -140,8 +143,10 @@ type Node struct {
 	// Line is the innermost line of the model itself, "file.py:12:forward".
 	Line string `json:"line,omitempty"`
 	// Stack are the paths of the modules whose calls the call is in, the outermost
-	// first; the second call of a module has "@1" behind its path.
-	Stack []string `json:"-"`
+	// first; the second call of a module has "@1" behind its path. Classes are the
+	// classes of the modules.
+	Stack   []string `json:"-"`
+	Classes []string `json:"-"`
 	// Trace are the Python frames of the call, the outermost first.
 	Trace []Frame `json:"-"`
 	// Dies are the values that Python lets go of once the node has run, in order.

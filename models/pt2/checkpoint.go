@@ -1,0 +1,278 @@
+package pt2
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/models/pt2/export"
+	"github.com/vprof/vprof/profiler/aten"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// region is the nodes of one call of a module that is recomputed in backward,
+// as torch.utils.checkpoint(module, *inputs, use_reentrant=False) does it.
+type region struct {
+	begin, end int
+	// inputs are values of tensors from outside, outputs those that are used
+	// afterwards.
+	inputs, outputs []int32
+	// after are values from outside that go when the call has returned.
+	after []int32
+}
+
+// patterns are globs that names are matched with, as Python's fnmatch does it.
+type patterns []string
+
+func parsePatterns(text string) patterns {
+	var out patterns
+	for p := range strings.SplitSeq(text, ",") {
+		if p = strings.TrimSpace(p); p != "" {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// match is the first pattern that a name matches, -1 if none does. A broken
+// pattern matches nothing.
+func (ps patterns) match(name string) int {
+	return slices.IndexFunc(ps, func(p string) bool {
+		ok, err := path.Match(strings.ReplaceAll(p, "[!", "[^"), name)
+		return ok && err == nil
+	})
+}
+
+// regions finds the calls of the modules that patterns name; of modules within
+// modules the outermost counts. A pattern of no module is an error.
+func regions(p *export.Program, blocks string) ([]region, error) {
+	globs := parsePatterns(blocks)
+	found := make([]bool, len(globs))
+	blockOf := map[string]string{}
+	find := func(module string) string {
+		if b, known := blockOf[module]; known {
+			return b
+		}
+		b := ""
+		for end := 0; end <= len(module) && b == ""; end++ {
+			if end < len(module) && module[end] != '.' {
+				continue
+			}
+			if i := globs.match(module[:end]); i >= 0 && end > 0 {
+				b, found[i] = module[:end], true
+			}
+		}
+		blockOf[module] = b
+		return b
+	}
+	var out []region
+	last := ""
+	for i := range p.Nodes {
+		b := find(p.Nodes[i].Module)
+		switch {
+		case b == "":
+		case b == last:
+			out[len(out)-1].end = i + 1
+		default:
+			out = append(out, region{begin: i, end: i + 1})
+		}
+		last = b
+	}
+	for i, ok := range found {
+		if !ok {
+			return nil, fmt.Errorf("%q names no module that is called; modules are named like %s", globs[i], example(p))
+		}
+	}
+	for i := range out {
+		out[i].borders(p)
+	}
+	return out, nil
+}
+
+// example is the path of a module, for messages.
+func example(p *export.Program) string {
+	for i := len(p.Nodes) / 2; i < len(p.Nodes); i++ {
+		if m := p.Nodes[i].Module; strings.Contains(m, ".") {
+			return m
+		}
+	}
+	return "blocks.0"
+}
+
+// borders finds what goes into a region and what comes out of it.
+func (r *region) borders(p *export.Program) {
+	inside := map[int32]bool{}
+	seen := map[int32]bool{}
+	fixed := map[int32]bool{}
+	for i := range p.Inputs {
+		fixed[p.Inputs[i].Value] = p.Inputs[i].Role != export.UserInput
+	}
+	for i := r.begin; i < r.end; i++ {
+		n := &p.Nodes[i]
+		for _, a := range n.Inputs {
+			values(a.Argument, func(v int32) {
+				if !inside[v] && !seen[v] && !fixed[v] {
+					seen[v] = true
+					r.inputs = append(r.inputs, v)
+				}
+			})
+		}
+		for _, o := range n.Outputs {
+			values(o, func(v int32) { inside[v] = true })
+		}
+		for _, v := range n.Dies {
+			if !inside[v] {
+				r.after = append(r.after, v)
+			}
+		}
+	}
+	note := func(v int32) {
+		if inside[v] && !slices.Contains(r.outputs, v) {
+			r.outputs = append(r.outputs, v)
+		}
+	}
+	for i := r.end; i < len(p.Nodes); i++ {
+		for _, a := range p.Nodes[i].Inputs {
+			values(a.Argument, note)
+		}
+	}
+	for _, x := range p.Results {
+		note(x.Value)
+	}
+}
+
+// values calls f for the values in an argument.
+func values(a export.Argument, f func(v int32)) {
+	if a.Kind == export.Ref {
+		f(a.Ref)
+	}
+	for _, x := range a.List {
+		values(x, f)
+	}
+}
+
+// checkpoint runs a region so that backward runs it again.
+func (w *walker) checkpoint(r *region) {
+	var inputs []*trace.Tensor
+	var at []int32 // the values that they are
+	for _, v := range r.inputs {
+		if x, ok := w.values[v].(*trace.Tensor); ok && x != nil {
+			inputs, at = append(inputs, x), append(at, v)
+		}
+	}
+	known := slices.Clone(w.values)
+	var numbers []aten.Value // results that are no tensors
+	run := func(f *trace.Frame, inputs []*trace.Tensor) []*trace.Tensor {
+		inner := &walker{g: w.g, frame: f, values: slices.Clone(known), inside: r}
+		for i, v := range at {
+			inner.values[v] = inputs[i]
+		}
+		inner.run(r.begin, r.end)
+		var outs []*trace.Tensor
+		numbers = numbers[:0]
+		for _, v := range r.outputs {
+			if x, ok := inner.values[v].(*trace.Tensor); ok && x != nil {
+				outs = append(outs, x)
+				numbers = append(numbers, nil)
+			} else {
+				numbers = append(numbers, inner.values[v])
+			}
+		}
+		return outs
+	}
+	outs := w.frame.CheckpointAll(run, inputs...)
+	for i, v := range r.outputs {
+		if numbers[i] != nil {
+			w.values[v] = numbers[i]
+			continue
+		}
+		w.set(v, outs[0])
+		outs = outs[1:]
+	}
+	for _, v := range r.after {
+		w.end(v)
+	}
+	for _, v := range r.outputs {
+		if r.dies(w.g.Program, v) {
+			w.end(v)
+		}
+	}
+}
+
+// outside reports whether a value is held by the caller of the region: it comes
+// from outside, or goes there.
+func (r *region) outside(v int32) bool {
+	return slices.Contains(r.after, v) || slices.Contains(r.inputs, v) || slices.Contains(r.outputs, v)
+}
+
+// dies reports whether a result of the region goes within it.
+func (r *region) dies(p *export.Program, v int32) bool {
+	for i := r.begin; i < r.end; i++ {
+		if slices.Contains(p.Nodes[i].Dies, v) {
+			return true
+		}
+	}
+	return false
+}
+
+// blocks are the children of the longest list of equal modules that holds at
+// least a fifth of the parameters, as a pattern of their paths; "" if there is
+// none.
+func blocks(p *export.Program) string {
+	class := map[string]string{}
+	for i := range p.Nodes {
+		n := &p.Nodes[i]
+		for k, m := range n.Stack {
+			if k < len(n.Classes) {
+				m, _, _ = strings.Cut(m, "@")
+				class[m] = n.Classes[k]
+			}
+		}
+	}
+	children := map[string][]string{}
+	for _, m := range p.Modules {
+		if m != "" {
+			children[parent(m)] = append(children[parent(m)], m)
+		}
+	}
+	best, most := "", 1
+	for _, m := range p.Modules {
+		kids := children[m]
+		if len(kids) > most && equal(kids, class) && 5*share(p, m) > share(p, "") {
+			best, most = m, len(kids)
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return best + ".*"
+}
+
+// equal reports whether modules are the numbered elements of a list and of one
+// class.
+func equal(kids []string, class map[string]string) bool {
+	for i, k := range kids {
+		if k[strings.LastIndexByte(k, '.')+1:] != fmt.Sprint(i) || class[k] == "" || class[k] != class[kids[0]] {
+			return false
+		}
+	}
+	return true
+}
+
+// share is how many elements the parameters below a module have.
+func share(p *export.Program, module string) int64 {
+	var n int64
+	for i := range p.Inputs {
+		in := &p.Inputs[i]
+		if in.Role != export.Parameter || module != "" && !strings.HasPrefix(in.Name, module+".") {
+			continue
+		}
+		e := int64(1)
+		for _, s := range in.Sizes {
+			e *= s.Int
+		}
+		n += e
+	}
+	return n
+}
