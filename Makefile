@@ -15,11 +15,17 @@ CUDA_PKG := $(CUDA_LIB) ./cmd/...
 # Tests of the command line that drive a device: those with the tag. The others
 # are the plain build's.
 CUDA_RUN  = '^($(shell grep -l '^//go:build cuda' cmd/vprof/*_test.go | xargs grep -oh '^func Test[[:alnum:]]*' | cut -c6- | paste -sd '|'))$$'
-.PHONY: all build cuda test test-cuda gpu-check gpu-check-build race lint fmt bench fuzz golden pictures cover kernels kernels-check cuda-header clean
+.PHONY: all build static cuda test test-cuda gpu-check gpu-check-build race lint fmt bench fuzz golden pictures cover kernels kernels-check cuda-header clean
 
 all: build lint test
 
-build: ## the vprof binary; static, so that it runs on any Linux
+# NVML is loaded through cgo. Without a C compiler all but monitor is the same.
+HAS_CC = $(if $(shell command -v $(CC)),1,0)
+
+build: ## the vprof binary; with a C compiler, one whose monitor can watch GPUs
+	CGO_ENABLED=$(HAS_CC) $(GO) build -trimpath -o vprof ./cmd/vprof
+
+static: ## the vprof binary that runs on any Linux; its monitor cannot watch GPUs
 	CGO_ENABLED=0 $(GO) build -trimpath -o vprof ./cmd/vprof
 
 cuda: ## the vprof binary that also drives NVIDIA GPUs; needs a C compiler, no CUDA

@@ -40,6 +40,9 @@ const exitCodesHelp = `vprof ends with
   3    negative verdict, of commands that give one
   4    no usable GPU when one was asked for
   130  interrupted; what was done until then has been written
+
+but for "vprof monitor -- COMMAND", which ends with the command's own code, or
+128 and the number of the signal that ended it.
 `
 
 // A usageError says that the command line asks for something that makes no
@@ -59,11 +62,14 @@ func codeOf(err error) exitCode {
 		return exitInterrupted
 	}
 	var (
+		watched  commandError
 		verdict  negative
 		noGPU    noGPUError
 		unusable *device.UnusableError
 	)
 	switch {
+	case errors.As(err, &watched):
+		return watched.code
 	case errors.Is(err, syscall.EISDIR): // a folder for a file
 		return exitUsage
 	case errors.As(err, &verdict):

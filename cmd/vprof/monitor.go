@@ -47,7 +47,9 @@ otherwise, and with --plain, a line for each look at each board. The keys:
   +, -           less and more time in the graph
 
 After --, a command is started and watched with all its descendants; at the end
-its peak is shown and, with --run, compared with what vprof said. NVML numbers
+its peak is shown and, with --run, compared with what vprof said. Signals are
+handed on at once; the exit code is the command's, or 128 and the number of the
+signal that ended it; and nothing that it started outlives it. NVML numbers
 processes as the host does: in a container it may not know them, and then the
 rise of the board's memory stands in for them.
 
@@ -62,7 +64,7 @@ says what it missed.`,
   vprof monitor --burst --jsonl memory.jsonl --fail-above 95%
 
   # for Prometheus, at http://localhost:9400/metrics
-  vprof monitor --listen :9400 --quiet
+  vprof monitor --listen localhost:9400 --quiet
 
   # was the plan right?
   vprof plan --model redimnet-b2 --batch 16 --export plan.json
@@ -79,10 +81,10 @@ says what it missed.`,
 	f.DurationVar(&o.interval, "interval", time.Second, "`time` between looks, 1ms or more")
 	f.BoolVar(&o.burst, "burst", false, "read the memory every millisecond besides, for short peaks")
 	f.DurationVar(&o.length, "for", 0, "end after this `time` (default: at an interrupt)")
-	f.StringVar(&o.csv, "csv", "", "also write samples to `file` as CSV; - is standard output, without the lines")
-	f.StringVar(&o.jsonl, "jsonl", "", "also write samples to `file` as JSON Lines; - as above")
+	f.StringVar(&o.csv, "csv", "", "also add samples to `file` as CSV; - is standard output, without the lines")
+	f.StringVar(&o.jsonl, "jsonl", "", "also add samples to `file` as JSON Lines; - as above")
 	f.StringVar(&o.tb, "tensorboard", "", "also write an event file for TensorBoard into `folder`")
-	f.StringVar(&o.listen, "listen", "", "serve Prometheus metrics at `address`, like :9400")
+	f.StringVar(&o.listen, "listen", "", "serve Prometheus metrics at `address`, like localhost:9400; without a host, to this machine only")
 	f.StringVar(&o.above, "fail-above", "", "end with exit code 3 when a board is fuller than `limit`: 95% or 14GiB")
 	f.StringVar(&o.run, "run", "", "compare the command's peak with the estimate in `file`")
 	f.IntVar(&o.batch, "batch", 0, "batch `size` of the estimate (default: the run's only one)")

@@ -189,10 +189,53 @@ func TestMonitorFollowsACommandAndComparesWithThePlan(t *testing.T) {
 	require.Regexp(t, `estimated \S+ MiB \[.*\] for batch 16: the estimate is [+-]\S+ % off`, stderr.String())
 
 	stderr.Reset()
-	require.Equal(t, exitFailure, run(t.Context(), a, []string{"monitor", "--", "sh", "-c", "exit 7"}))
+	require.Equal(t, exitCode(7), run(t.Context(), a, []string{"monitor", "--", "sh", "-c", "exit 7"}))
 	require.Contains(t, stderr.String(), "sh: exit status 7")
+	require.Equal(t, exitCode(128+9), run(t.Context(), a, []string{"monitor", "--", "sh", "-c", "kill -KILL $$"}))
 	require.Equal(t, exitUsage, run(t.Context(), a, []string{"monitor", "--run", plan, "--", "true"}))
 	require.Contains(t, stderr.String(), "2 estimates that fit")
+}
+
+// A log that is there is continued, whatever comes of it; another file is left
+// alone.
+func TestOldLogsAreContinuedAndOtherFilesLeftAlone(t *testing.T) {
+	for flag, want := range map[string]int{"--csv": 3, "--jsonl": 2} {
+		log := filepath.Join(t.TempDir(), "old")
+		for range 2 {
+			a, _, stderr := desk()
+			a.boards = watching(fullBoard{})
+			require.Equal(t, exitFine, run(t.Context(), a, []string{"monitor", "--once", flag, log}), stderr)
+		}
+		data, err := os.ReadFile(log)
+		require.NoError(t, err)
+		require.Equal(t, want, bytes.Count(data, []byte("\n")), "a header and a line for each look")
+		for _, text := range []string{"a,b\n1,2\n", string(data[:len(data)-5])} {
+			require.NoError(t, os.WriteFile(log, []byte(text), 0o644))
+			a, _, stderr := desk()
+			a.boards = watching(fullBoard{})
+			require.Equal(t, exitUsage, run(t.Context(), a, []string{"monitor", "--once", flag, log}))
+			require.Contains(t, stderr.String(), "name another file")
+			after, err := os.ReadFile(log)
+			require.NoError(t, err)
+			require.Equal(t, text, string(after))
+		}
+	}
+}
+
+func TestMetricsAreForThisMachineAndForReading(t *testing.T) {
+	l, err := serve(":0", &monitor.Exporter{})
+	require.NoError(t, err)
+	defer l.Close()
+	require.True(t, l.Addr().(*net.TCPAddr).IP.IsLoopback())
+	url := "http://" + l.Addr().String() + "/metrics"
+	for method, want := range map[string]int{http.MethodGet: 200, http.MethodHead: 200, http.MethodPost: 405, http.MethodDelete: 405} {
+		r, err := http.NewRequestWithContext(t.Context(), method, url, nil)
+		require.NoError(t, err)
+		answer, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		answer.Body.Close()
+		require.Equal(t, want, answer.StatusCode, method)
+	}
 }
 
 func TestMonitorGoesOnWhenABoardIsLost(t *testing.T) {

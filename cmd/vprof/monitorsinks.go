@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/vprof/vprof/bench/observe/monitor"
@@ -37,17 +38,20 @@ func openSinks(o *monitorOptions) (s *sinks, err error) {
 		}
 	}()
 	if o.csv != "" {
-		to, err := s.create("csv", o.csv)
+		header := strings.Join(monitor.Header(), ",") + "\n"
+		to, continued, err := s.log("csv", o.csv, header)
 		if err != nil {
 			return s, err
 		}
 		s.csv = csv.NewWriter(to)
-		if err := s.csv.Write(monitor.Header()); err != nil {
-			return s, err
+		if !continued {
+			if err := s.csv.Write(monitor.Header()); err != nil {
+				return s, err
+			}
 		}
 	}
 	if o.jsonl != "" {
-		to, err := s.create("jsonl", o.jsonl)
+		to, _, err := s.log("jsonl", o.jsonl, `{"time":`)
 		if err != nil {
 			return s, err
 		}
@@ -58,7 +62,7 @@ func openSinks(o *monitorOptions) (s *sinks, err error) {
 		if err := os.MkdirAll(o.tb, 0o755); err != nil {
 			return s, usagef("--tensorboard: %w", err)
 		}
-		to, err := s.create("tensorboard", filepath.Join(o.tb, fmt.Sprintf("events.out.tfevents.%d.vprof", now.Unix())))
+		to, _, err := s.log("tensorboard", filepath.Join(o.tb, fmt.Sprintf("events.out.tfevents.%d.vprof", now.Unix())), "")
 		if err != nil {
 			return s, err
 		}
@@ -78,19 +82,48 @@ func openSinks(o *monitorOptions) (s *sinks, err error) {
 	return s, nil
 }
 
-// create makes a file for samples; - is standard output, which is then theirs
-// alone.
-func (s *sinks) create(flag, path string) (io.Writer, error) {
+// log opens a file to add samples to, - is standard output, which is then theirs
+// alone. A log that is there already is continued; a file that does not begin
+// like one, or ends in the middle of a line, is left alone.
+func (s *sinks) log(flag, path, begins string) (to io.Writer, continued bool, err error) {
 	if path == "-" && flag != "tensorboard" {
 		s.silent = true
-		return s.stdout, nil
+		return s.stdout, false, nil
 	}
-	f, err := os.Create(path)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644)
+	if err == nil && !regular(f) { // a pipe or a device has no past
+		f.Close()
+		f, err = os.OpenFile(path, os.O_WRONLY, 0)
+	}
 	if err != nil {
-		return nil, usagef("--%s: %w", flag, err)
+		return nil, false, usagef("--%s: %w", flag, err)
 	}
 	s.closers = append(s.closers, f)
-	return f, nil
+	if continued, err = isLog(f, begins); err != nil {
+		return nil, false, usagef("--%s: %s %w; name another file", flag, path, err)
+	}
+	return f, continued, nil
+}
+
+func regular(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Mode().IsRegular()
+}
+
+// isLog tells whether a file is a log to be continued; an empty one is none.
+func isLog(f *os.File, begins string) (bool, error) {
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
+		return false, err
+	}
+	head, last := make([]byte, len(begins)), make([]byte, 1)
+	if _, err := f.ReadAt(head, 0); err != nil || string(head) != begins || begins == "" {
+		return false, errors.New("is no log of vprof monitor in this format")
+	}
+	if _, err := f.ReadAt(last, info.Size()-1); err != nil || last[0] != '\n' {
+		return false, errors.New("ends in the middle of a line")
+	}
+	return true, nil
 }
 
 // write gives a look to every sink. Each line is complete before the next one.
@@ -138,15 +171,22 @@ func (s *sinks) close() error {
 	return err
 }
 
-// serve answers Prometheus until the listener is closed.
+// serve answers Prometheus until the listener is closed: this machine's, unless
+// the address names another interface.
 func serve(address string, e *monitor.Exporter) (net.Listener, error) {
+	if strings.HasPrefix(address, ":") {
+		address = "localhost" + address
+	}
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, usagef("--listen: %w", err)
 	}
 	mux := http.NewServeMux()
-	mux.Handle("/metrics", e)
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	mux.Handle("GET /metrics", e)
+	const soon = 10 * time.Second // a scrape takes milliseconds
+	server := &http.Server{
+		Handler: mux, ReadHeaderTimeout: soon, ReadTimeout: soon, WriteTimeout: soon, IdleTimeout: 6 * soon, MaxHeaderBytes: 16 << 10,
+	}
 	go func() { _ = server.Serve(l) }() // ends when the listener is closed
 	return l, nil
 }

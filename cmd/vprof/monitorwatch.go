@@ -14,6 +14,7 @@ import (
 	"github.com/vprof/vprof/bench/observe/monitor"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/supervisor"
 )
 
 // watch is a monitor at work.
@@ -137,53 +138,54 @@ func (w *watch) follow(pid int) bool {
 }
 
 const (
-	// A terminal gives an interrupt to the command too; one that does not end
-	// of its own accord is interrupted after mercy, and killed after patience.
+	// Within mercy of an interrupt it is known whether it came as a signal, which
+	// the command got, too. One that is told to end is killed after patience.
 	mercy    = time.Second
 	patience = 30 * time.Second
 )
 
 // command runs a command, watches it, and says what it needed.
 func (w *watch) command(ctx context.Context, command []string) error {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = w.options.app.stdin, w.options.app.stdout, w.options.app.stderr
-	cmd.WaitDelay = patience
-	cmd.Cancel = func() error {
-		time.AfterFunc(mercy, func() { _ = cmd.Process.Signal(os.Interrupt) }) // or it has ended
-		return nil
-	}
 	w.sinks.silent = true // standard output is the command's
 	if err := w.look(time.Now()); err != nil {
 		return err
 	}
-	if err := cmd.Start(); err != nil {
+	p, err := supervisor.Start(cmd, terminal(w.options.app.stdout) && w.options.app.stdin == os.Stdin)
+	if err != nil {
 		return usageError{err}
 	}
-	w.root = cmd.Process.Pid
-	var failure error
-	done := make(chan struct{})
-	go func() {
-		failure = cmd.Wait()
-		close(done)
-	}()
-	err := w.loop(ctx, done)
+	w.root = p.Pid()
+	// An interrupt that came by another way than a signal is handed on, too.
+	defer context.AfterFunc(ctx, func() {
+		time.Sleep(mercy)
+		if !p.Forwarded() {
+			p.End(patience)
+		}
+	})()
+	err = w.loop(ctx, p.Done())
 	if err != nil {
 		fmt.Fprintf(w.notices, "vprof: %v; ending %s\n", err, command[0])
-		stop()
-		<-done
+		p.End(patience)
 	}
 	w.conclude()
+	var failed *exec.ExitError
 	switch {
 	case err != nil:
 		return err
-	case ctx.Err() != nil:
+	case ctx.Err() != nil && !p.Forwarded():
 		return ctx.Err()
-	case failure != nil:
-		return fmt.Errorf("%s: %w", command[0], failure)
+	case errors.As(p.Err(), &failed):
+		return commandError{fmt.Errorf("%s: %w", command[0], failed), exitCode(supervisor.ExitCode(failed))}
 	}
-	return nil
+	return p.Err()
+}
+
+// A commandError is how a command ended that was watched: its exit code is ours.
+type commandError struct {
+	error
+	code exitCode
 }
 
 // summarize says what was seen of each board.

@@ -8,7 +8,9 @@
 package page
 
 import (
+	"crypto/sha256"
 	_ "embed" // the parts of the page
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -67,6 +69,12 @@ var style string
 //go:embed page.js
 var script string
 
+// digest is how a policy names a text of a page.
+func digest(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+}
+
 // Write writes the page. The error is that of Check or of w.
 func (p *Page) Write(w io.Writer) error {
 	if err := p.Check(); err != nil {
@@ -93,8 +101,11 @@ type view struct {
 	Good, Bad bool
 	Case      report.Case
 	Facts     []fact
-	Style     template.CSS
-	Script    template.JS
+	// Policy allows the page its own style and script, by their digests, and
+	// nothing from outside.
+	Policy string
+	Style  template.CSS
+	Script template.JS
 
 	Peaks      []peakChart
 	Breakdowns []breakdown
@@ -124,7 +135,8 @@ func (p *Page) view() (*view, error) {
 	first := p.Runs[0]
 	v := &view{
 		Title: first.Case.String(), Case: first.Case, NoStep: p.NoStep,
-		Style: template.CSS(style), Script: template.JS(script), //nolint:gosec // both are ours
+		Policy: fmt.Sprintf("default-src 'none'; script-src %s; style-src %s; img-src data:; base-uri 'none'; form-action 'none'", digest(script), digest(style)),
+		Style:  template.CSS(style), Script: template.JS(script), //nolint:gosec // both are ours
 		Facts: p.facts(),
 	}
 	v.Verdict, v.Good, v.Bad = p.verdict()

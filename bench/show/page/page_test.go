@@ -2,7 +2,10 @@ package page_test
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
+	"html"
 	"regexp"
 	"strings"
 	"testing"
@@ -71,6 +74,24 @@ func TestPageNeedsNothingFromElsewhere(t *testing.T) {
 	html := written(t, toyPage(t))
 	require.NotRegexp(t, `https?://|@import|url\(|<link[^>]+stylesheet|<script[^>]+src`, html)
 	require.Contains(t, html, "<meta charset=\"utf-8\">")
+}
+
+// A browser runs and draws with what has the policy's digests, and nothing else.
+func TestPolicyAllowsThePageAndNothingElse(t *testing.T) {
+	text := written(t, toyPage(t))
+	policy := regexp.MustCompile(`<meta http-equiv="Content-Security-Policy" content="([^"]*)">`).FindStringSubmatch(text)
+	require.NotNil(t, policy)
+	allowed := html.UnescapeString(policy[1])
+	require.Contains(t, allowed, "default-src 'none'")
+	require.NotContains(t, allowed, "unsafe")
+	require.NotContains(t, allowed, "http")
+	for _, tag := range []string{"style", "script"} {
+		inside := regexp.MustCompile(`(?s)<`+tag+`>(.*?)</`+tag+`>`).FindAllStringSubmatch(text, -1)
+		require.Len(t, inside, 1, tag)
+		sum := sha256.Sum256([]byte(inside[0][1]))
+		require.Contains(t, allowed, tag+"-src 'sha256-"+base64.StdEncoding.EncodeToString(sum[:])+"'")
+	}
+	require.NotRegexp(t, `<[^>]* (style|on[a-z]+)=`, text, "what is in the markup itself would be refused")
 }
 
 func TestPageSaysTheVerdictInASentence(t *testing.T) {

@@ -1,0 +1,94 @@
+// Package supervisor runs a command for a scheduler as if nothing stood in
+// between: it hands on signals at once and ends with the command's exit code, and
+// nothing that the command started is left behind.
+package supervisor
+
+import (
+	"os"
+	"os/exec"
+	"os/signal"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// A Process is a command at work.
+type Process struct {
+	cmd *exec.Cmd
+	// group tells whether the command has a process group of its own.
+	group     bool
+	forwarded atomic.Bool
+	done      chan struct{}
+	err       error
+}
+
+// grace is how long what a command leaves behind may take to end.
+const grace = 5 * time.Second
+
+// Start starts a command. In the foreground of a terminal it stays in the
+// terminal's group, whose keys reach it anyway; else it gets a group of its own.
+func Start(cmd *exec.Cmd, foreground bool) (*Process, error) {
+	p := &Process{cmd: cmd, group: !foreground, done: make(chan struct{})}
+	// Signals must be caught before there is somebody to hand them to.
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, forwardable(foreground)...)
+	adopt()
+	setGroup(cmd, p.group)
+	if err := cmd.Start(); err != nil {
+		signal.Stop(signals)
+		return nil, err
+	}
+	go p.forward(signals)
+	go func() {
+		awaitExit(cmd.Process.Pid)
+		p.endRest()
+		p.err = cmd.Wait()
+		signal.Stop(signals)
+		close(p.done)
+	}()
+	return p, nil
+}
+
+func (p *Process) forward(signals <-chan os.Signal) {
+	for {
+		select {
+		case s := <-signals:
+			p.forwarded.Store(true)
+			p.Signal(s)
+		case <-p.done:
+			return
+		}
+	}
+}
+
+// Pid is the command's process.
+func (p *Process) Pid() int { return p.cmd.Process.Pid }
+
+// Done is closed when the command and all that it started have ended.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Err is how the command ended, as [exec.Cmd.Wait] says it; after Done.
+func (p *Process) Err() error { return p.err }
+
+// Forwarded tells whether a signal was handed on.
+func (p *Process) Forwarded() bool { return p.forwarded.Load() }
+
+// End interrupts the command, and kills it if it has not ended after patience.
+func (p *Process) End(patience time.Duration) {
+	p.Signal(os.Interrupt)
+	select {
+	case <-p.done:
+	case <-time.After(patience):
+		p.Signal(syscall.SIGKILL)
+		<-p.done
+	}
+}
+
+// ExitCode is what a shell would say of how a command ended: its own code, or 128
+// and the signal that ended it.
+func ExitCode(err *exec.ExitError) int {
+	if s, ok := err.Sys().(syscall.WaitStatus); ok && s.Signaled() {
+		return 128 + int(s.Signal())
+	}
+	return err.ExitCode()
+}

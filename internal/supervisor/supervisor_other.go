@@ -1,0 +1,30 @@
+//go:build !linux
+
+package supervisor
+
+import (
+	"os"
+	"os/exec"
+	"syscall"
+)
+
+// forwardable are the signals that every system has. The keys of a terminal
+// reach the command without us.
+func forwardable(foreground bool) []os.Signal {
+	if foreground {
+		return []os.Signal{syscall.SIGTERM}
+	}
+	return []os.Signal{syscall.SIGTERM, os.Interrupt}
+}
+
+func adopt() {}
+
+func setGroup(*exec.Cmd, bool) {}
+
+// Signal sends a signal to the command.
+func (p *Process) Signal(s os.Signal) { _ = p.cmd.Process.Signal(s) }
+
+func awaitExit(int) {}
+
+// endRest does nothing: only Linux tells what a command has left behind.
+func (p *Process) endRest() {}
