@@ -20,6 +20,11 @@ var products = family{
 		})
 	}),
 
+	"ger(Tensor self, Tensor vec2) -> Tensor": binary((*tensor).Outer), "vdot(Tensor self, Tensor other) -> Tensor": binary((*tensor).Dot),
+	"inner(Tensor self, Tensor other) -> Tensor":                 binary(func(x, y *tensor) *tensor { return x.Matmul(transposeLast(y)) }),
+	"linalg_vecdot(Tensor x, Tensor y, *, int dim=-1) -> Tensor": one(func(a *Args) *tensor { return a.first(0).Mul(a.first(1)).Sum(false, a.Dim("dim")) }),
+	"chain_matmul(Tensor[] matrices) -> Tensor":                  one(func(a *Args) *tensor { return product(a.Tensors("matrices")) }),
+	"linalg_multi_dot(Tensor[] tensors) -> Tensor":               one(func(a *Args) *tensor { return product(a.Tensors("tensors")) }),
 	"conv1d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[1] stride=1, SymInt[1] padding=0, SymInt[1] dilation=1, SymInt groups=1) -> Tensor":                                             one(conv),
 	"conv1d.padding(Tensor input, Tensor weight, Tensor? bias=None, SymInt[1] stride=1, str padding='valid', SymInt[1] dilation=1, SymInt groups=1) -> Tensor":                                     one(conv),
 	"conv2d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] stride=1, SymInt[2] padding=0, SymInt[2] dilation=1, SymInt groups=1) -> Tensor":                                             one(conv),
@@ -44,4 +49,13 @@ func convTranspose(a *Args) *tensor {
 		Stride: a.Ints("stride"), Padding: a.Ints("padding"), Dilation: a.Ints("dilation"),
 		Groups: a.Int("groups"), OutputPadding: a.Ints("output_padding"), Transposed: true,
 	})
+}
+
+// product is that of all matrices, from left to right.
+func product(xs []*tensor) *tensor {
+	y := xs[0]
+	for _, x := range xs[1:] {
+		y = y.Matmul(x)
+	}
+	return y
 }

@@ -1,11 +1,5 @@
 package aten
 
-import (
-	"math"
-
-	"github.com/vprof/vprof/profiler/trace"
-)
-
 // reductions make one value of many, along dimensions or of all.
 var reductions = family{
 	"sum(Tensor self, *, ScalarType? dtype=None) -> Tensor":                                                                  one(func(a *Args) *tensor { return a.cast("dtype").Sum(false) }),
@@ -29,10 +23,24 @@ var reductions = family{
 	"min.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)": pair(func(a *Args) (*tensor, *tensor) { return a.first(0).MaxDim(a.Bool("keepdim"), a.Dim("dim")) }),
 	"argmax(Tensor self, int? dim=None, bool keepdim=False) -> Tensor":                     one(func(a *Args) *tensor { return a.first(0).ArgMax(a.Bool("keepdim"), a.optionalDim("dim")...) }),
 	"argmin(Tensor self, int? dim=None, bool keepdim=False) -> Tensor":                     one(func(a *Args) *tensor { return a.first(0).ArgMin(a.Bool("keepdim"), a.optionalDim("dim")...) }),
-	"any.dim(Tensor self, int dim, bool keepdim=False) -> Tensor":                          one(func(a *Args) *tensor { return a.first(0).Any(a.Bool("keepdim"), a.Dim("dim")) }),
+	"all.dim(Tensor self, int dim, bool keepdim=False) -> Tensor":                          one(func(a *Args) *tensor { return a.first(0).Any(a.Bool("keepdim"), a.Dim("dim")) }),
+	"all(Tensor self) -> Tensor": unary(func(x *tensor) *tensor { return x.Any(false) }),
+	"any.dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor":                               one(func(a *Args) *tensor { return a.first(0).Any(a.Bool("keepdim"), a.Dims("dim")...) }),
+	"all.dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor":                               one(func(a *Args) *tensor { return a.first(0).Any(a.Bool("keepdim"), a.Dims("dim")...) }),
+	"var_mean(Tensor self, bool unbiased=True) -> (Tensor, Tensor)":                                      pair(func(a *Args) (*tensor, *tensor) { return a.first(0).VarMean(false) }),
+	"var_mean.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> (Tensor, Tensor)": pair(func(a *Args) (*tensor, *tensor) { return a.first(0).VarMean(a.Bool("keepdim"), a.Dims("dim")...) }),
+	"std_mean(Tensor self, bool unbiased=True) -> (Tensor, Tensor)":                                      pair(func(a *Args) (*tensor, *tensor) { return a.first(0).StdMean(false) }),
+	"std_mean.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> (Tensor, Tensor)": pair(func(a *Args) (*tensor, *tensor) { return a.first(0).StdMean(a.Bool("keepdim"), a.Dims("dim")...) }),
+	"msort(Tensor self) -> Tensor": unary(func(x *tensor) *tensor { v, _ := x.Sort(0); return v }),
+	"frobenius_norm.dim(Tensor self, int[1] dim, bool keepdim=False) -> Tensor":                                             one(func(a *Args) *tensor { return a.first(0).Norm(2, a.Bool("keepdim"), a.Dims("dim")...) }),
+	"linalg_norm(Tensor self, Scalar? ord=None, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor": one(func(a *Args) *tensor { return a.first(0).Norm(2, a.Bool("keepdim"), a.Dims("dim")...) }),
+	"cdist(Tensor x1, Tensor x2, float p=2, int? compute_mode=None) -> Tensor":                                              one(func(a *Args) *tensor { return a.first(0).CDist(a.Tensor("x2")) }),
+	"count_nonzero(Tensor self, int? dim=None) -> Tensor":                                                                   unary(func(x *tensor) *tensor { return x.GtScalar().Sum(false) }),
+	"count_nonzero.dim_IntList(Tensor self, int[] dim) -> Tensor":                                                           one(func(a *Args) *tensor { return a.first(0).GtScalar().Sum(false, a.Dims("dim")...) }),
+	"any.dim(Tensor self, int dim, bool keepdim=False) -> Tensor":                                                           one(func(a *Args) *tensor { return a.first(0).Any(a.Bool("keepdim"), a.Dim("dim")) }),
 	"any(Tensor self) -> Tensor":                                       unary(func(x *tensor) *tensor { return x.Any(false) }),
 	"logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor": one(func(a *Args) *tensor { return a.first(0).LogSumExp(a.Bool("keepdim"), a.Dims("dim")...) }),
-	"linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor": one(func(a *Args) *tensor { return trace.VectorNorm(a.first(0), a.Bool("keepdim"), a.Dims("dim")...) }),
+	"linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor": one(func(a *Args) *tensor { return a.first(0).Norm(a.power("ord"), a.Bool("keepdim"), a.Dims("dim")...) }),
 	"cumsum(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor":                                                        one(func(a *Args) *tensor { return a.cast("dtype").CumSum(a.Dim("dim")) }),
 	"cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor":                                                       one(func(a *Args) *tensor { return a.cast("dtype").CumProd(a.Dim("dim")) }),
 	"sort(Tensor self, int dim=-1, bool descending=False) -> (Tensor values, Tensor indices)":                                  pair(func(a *Args) (*tensor, *tensor) { return a.first(0).Sort(a.Dim("dim")) }),
@@ -64,10 +72,10 @@ func (a *Args) optionalDim(name string) []int {
 	return []int{a.Dim(name)}
 }
 
-// power is the order of a norm.
-func (a *Args) power(name string) int {
+// power is the order of a norm, two unless it is told otherwise.
+func (a *Args) power(name string) float64 {
 	if a.IsNone(name) {
 		return 2
 	}
-	return int(math.Round(a.Float(name)))
+	return a.Float(name)
 }

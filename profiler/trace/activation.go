@@ -9,7 +9,7 @@ import (
 var (
 	opTanh        = unary{op: "tanh", node: "TanhBackward0", keepOut: true, flops: 10, back: kernel1("tanh_backward", 3)}
 	opSigmoid     = unary{op: "sigmoid", node: "SigmoidBackward0", keepOut: true, flops: 8, back: kernel1("sigmoid_backward", 3)}
-	opReLU        = unary{op: "relu", node: "ReluBackward0", keepOut: true, flops: 1, back: kernel1Kept("threshold_backward", 1)}
+	opReLU        = unary{op: "relu", exact: true, node: "ReluBackward0", keepOut: true, flops: 1, back: kernel1Kept("threshold_backward", 1)}
 	opGELU        = unary{op: "gelu", node: "GeluBackward0", keepIn: true, flops: 12, back: kernel1("gelu_backward", 16)}
 	opLeakyReLU   = unary{op: "leaky_relu", node: "LeakyReluBackward0", keepIn: true, flops: 2, back: kernel1Kept("leaky_relu_backward", 2)}
 	opELU         = unary{op: "elu", node: "EluBackward0", keepIn: true, flops: 10, back: kernel1("elu_backward", 10)}

@@ -104,9 +104,9 @@ func (x *Tensor) ClampMin() *Tensor { return x.unary(&opClampMin) }
 func (x *Tensor) ClampMinInPlace() *Tensor { return x.unaryInPlace(&opClampMin) }
 
 var (
-	opClamp         = unary{op: "clamp", node: "ClampBackward1", keepIn: true, flops: 2, back: clampBackward}
-	opClampOneSided = unary{op: "clamp", node: "ClampBackward1", keepIn: true, flops: 1, back: clampMinBackward}
-	opClampMin      = unary{op: "clamp_min", node: "ClampMinBackward0", keepIn: true, flops: 1, back: clampMinBackward}
+	opClamp         = unary{op: "clamp", exact: true, node: "ClampBackward1", keepIn: true, flops: 2, back: clampBackward}
+	opClampOneSided = unary{op: "clamp", exact: true, node: "ClampBackward1", keepIn: true, flops: 1, back: clampMinBackward}
+	opClampMin      = unary{op: "clamp_min", exact: true, node: "ClampMinBackward0", keepIn: true, flops: 1, back: clampMinBackward}
 )
 
 // clampBackward is clamp_backward with both bounds:

@@ -20,6 +20,23 @@ func (x *Tensor) EmptyLike() *Tensor {
 	return c.end(x.emptyLike(x.dtype))
 }
 
+// FilledLike is a tensor in the layout of x, of type d, that operator op fills
+// with numbers.
+func (x *Tensor) FilledLike(op string, d DType) *Tensor {
+	c := x.tape.begin(op, x)
+	y := x.emptyLike(d)
+	x.tape.launchFill(y)
+	return c.end(y)
+}
+
+// FilledStrided is [Tape.Filled] with strides.
+func (t *Tape) FilledStrided(op string, d DType, shape, strides []int64) *Tensor {
+	c := t.begin(op)
+	x := t.emptyStrided(d, shape, strides)
+	t.launchFill(x)
+	return c.end(x)
+}
+
 // ZerosLike is torch.zeros_like(x).
 func (x *Tensor) ZerosLike() *Tensor { return x.filledLike("zeros_like") }
 
@@ -35,11 +52,17 @@ func (x *Tensor) filledLike(op string) *Tensor {
 }
 
 // ZeroInPlace is x.zero_().
-func (x *Tensor) ZeroInPlace() *Tensor {
+func (x *Tensor) ZeroInPlace() *Tensor { return x.overwrite("zero_", "ZeroBackward0") }
+
+// FillInPlace is x.OP_() of an operator that overwrites x with numbers, such as
+// "fill_" or "normal_".
+func (x *Tensor) FillInPlace(op string) *Tensor { return x.overwrite(op, "FillBackward0") }
+
+func (x *Tensor) overwrite(op, node string) *Tensor {
 	t := x.tape
-	c := t.begin("zero_", x)
+	c := t.begin(op, x)
 	t.launchFill(x)
-	if n := t.record("ZeroBackward0", x); n != nil {
+	if n := t.record(node, x); n != nil {
 		n.apply = func(b *backward) { b.give(0, b.grad.ZerosLike()) }
 		x.rebase(n)
 	}

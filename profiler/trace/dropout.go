@@ -60,12 +60,7 @@ func (x *Tensor) FeatureDropout(p float64, training bool) *Tensor {
 	if !training || p == 0 {
 		return c.end(x)
 	}
-	shape := make([]int64, len(x.shape))
-	for d := range shape {
-		shape[d] = 1
-	}
-	copy(shape, x.shape[:2])
-	return c.end(x.Mul(c.let(x.noise(shape))))
+	return c.end(x.Mul(c.let(x.noise(x.perFeature()))))
 }
 
 // AlphaDropout is torch.nn.functional.alpha_dropout.
@@ -95,5 +90,56 @@ func (x *Tensor) noise(shape []int64) *Tensor {
 		y = t.empty(x.dtype, shape...)
 	}
 	t.launchElementwise(y, 8)
+	return c.end(y)
+}
+
+// FeatureDropoutInPlace is torch.nn.functional.dropout2d(x, p, training,
+// inplace=True).
+func (x *Tensor) FeatureDropoutInPlace(p float64, training bool) *Tensor {
+	c := x.tape.begin("feature_dropout_", x)
+	if !training || p == 0 {
+		return c.end(x)
+	}
+	return c.end(x.MulInPlace(c.let(x.noise(x.perFeature()))))
+}
+
+// perFeature is the shape of one number for each channel of each sample.
+func (x *Tensor) perFeature() []int64 {
+	shape := make([]int64, len(x.shape))
+	for d := range shape {
+		shape[d] = 1
+	}
+	copy(shape, x.shape[:2])
+	return shape
+}
+
+// NativeDropout is torch.native_dropout(x, p, True): the result and the mask.
+func (x *Tensor) NativeDropout(p float64) (y, mask *Tensor) {
+	t := x.tape
+	c := t.begin("native_dropout", x)
+	mask = c.let(x.emptyLike(Bool))
+	y = c.let(x.emptyLike(x.dtype))
+	t.launch(program.Elementwise, 8*x.numel, []*Tensor{y, mask}, []*Tensor{x})
+	if n := t.record("NativeDropoutBackward0", x); n != nil {
+		n.save(mask)
+		n.yields(y, mask)
+		n.apply = func(b *backward) { b.give(0, b.grad.dropoutBackward(b.saved(0))) }
+	}
+	return c.endPair(y, mask)
+}
+
+// RReLU is torch.nn.functional.rrelu: in training it keeps its noise.
+func (x *Tensor) RReLU(training bool) *Tensor {
+	t := x.tape
+	c := t.begin("rrelu", x)
+	noise := c.let(x.emptyLike(x.dtype))
+	y := t.map1("rrelu_with_noise", x.dtype, 8, x)
+	if n := t.record("RreluWithNoiseBackward0", x); n != nil {
+		n.save(noise, x)
+		n.yields(y)
+		n.apply = func(b *backward) {
+			b.give(0, kernel1("rrelu_with_noise_backward", 2)(b.grad, b.saved(0)))
+		}
+	}
 	return c.end(y)
 }

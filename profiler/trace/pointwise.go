@@ -25,9 +25,10 @@ type unary struct {
 	keepIn, keepOut bool
 	// full marks the operators that autocast runs in fp32.
 	full bool
-	// real marks a real result of a complex argument.
-	real  bool
-	flops int64
+	// real marks a real result of a complex argument, exact a function that
+	// keeps integers integers.
+	real, exact bool
+	flops       int64
 	// back is the gradient, given grad and what was kept (x or y).
 	back func(grad, kept *Tensor) *Tensor
 }
@@ -47,7 +48,11 @@ func (x *Tensor) unary(u *unary) *Tensor {
 // complex one.
 func (u *unary) result(t *Tape, x *Tensor) *Tensor {
 	if !u.real {
-		return t.map1(u.op, floating(x.dtype), u.flops, x)
+		d := x.dtype
+		if !u.exact {
+			d = floating(d)
+		}
+		return t.map1(u.op, d, u.flops, x)
 	}
 	y := x.emptyLike(F32)
 	c := t.begin(u.op)
@@ -144,13 +149,13 @@ var (
 	opSqrt       = unary{op: "sqrt", node: "SqrtBackward0", keepOut: true, flops: 4, back: func(g, y *Tensor) *Tensor { return g.Div(y.MulScalar()) }}
 	opRsqrt      = unary{op: "rsqrt", node: "RsqrtBackward0", keepOut: true, full: true, flops: 4, back: rsqrtBackward}
 	opReciprocal = unary{op: "reciprocal", node: "ReciprocalBackward0", keepOut: true, full: true, flops: 4, back: reciprocalBackward}
-	opAbs        = unary{op: "abs", node: "AbsBackward0", keepIn: true, flops: 1, back: func(g, x *Tensor) *Tensor { return g.Mul(x.Sgn()) }}
+	opAbs        = unary{op: "abs", exact: true, node: "AbsBackward0", keepIn: true, flops: 1, back: func(g, x *Tensor) *Tensor { return g.Mul(x.Sgn()) }}
 	opComplexAbs = unary{op: "abs", node: "AbsBackward0", keepIn: true, real: true, flops: 4, back: func(g, x *Tensor) *Tensor { return g.Mul(x.Sgn()) }}
 	opSin        = unary{op: "sin", node: "SinBackward0", keepIn: true, flops: 8, back: func(g, x *Tensor) *Tensor { return g.Mul(x.plain("cos", 8)) }}
 	opCos        = unary{op: "cos", node: "CosBackward0", keepIn: true, flops: 8, back: func(g, x *Tensor) *Tensor { return g.Mul(x.plain("sin", 8).Neg()) }}
 	opErf        = unary{op: "erf", node: "ErfBackward0", keepIn: true, flops: 10, back: erfBackward}
-	opRound      = unary{op: "round", node: "RoundBackward0", flops: 1, back: func(g, _ *Tensor) *Tensor { return g.ZerosLike() }}
-	opSgn        = unary{op: "sgn", node: "SgnBackward0", flops: 1, back: func(g, _ *Tensor) *Tensor { return g.ZerosLike() }}
+	opRound      = unary{op: "round", exact: true, node: "RoundBackward0", flops: 1, back: func(g, _ *Tensor) *Tensor { return g.ZerosLike() }}
+	opSgn        = unary{op: "sgn", exact: true, node: "SgnBackward0", flops: 1, back: zerosBackward}
 )
 
 // logScaledBackward is grad / (self * log(base)).

@@ -74,6 +74,24 @@ func (x *Tensor) maxPool(args PoolArgs) *Tensor {
 	return x.indexedPool(maxPoolNodes[len(x.shape)-2], args.outShape(x), args.window(x), x.suggestChannelsLast())
 }
 
+// MaxPoolIndices is max_pool2d or 3d with return_indices=True.
+func (x *Tensor) MaxPoolIndices(args PoolArgs) (y, indices *Tensor) {
+	c := x.tape.begin("max_pool_with_indices", x)
+	return c.endPair(x.poolWithIndices(maxPoolNodes[len(x.shape)-2], args.outShape(x), args.window(x), x.suggestChannelsLast()))
+}
+
+// AdaptiveMaxPoolIndices is adaptive_max_pool1d, 2d or 3d to the given spatial
+// sizes, with the places of the maxima.
+func (x *Tensor) AdaptiveMaxPoolIndices(sizes ...int64) (y, indices *Tensor) {
+	c := x.tape.begin("adaptive_max_pool", x)
+	if len(sizes) == 1 {
+		y, indices = x.Unsqueeze(-2).AdaptiveMaxPoolIndices(1, sizes[0])
+		return c.endPair(y.Squeeze(-2), indices.Squeeze(-2))
+	}
+	shape := append(append([]int64(nil), x.shape[:len(x.shape)-len(sizes)]...), sizes...)
+	return c.endPair(x.poolWithIndices("AdaptiveMaxPool2DBackward0", shape, x.numel/max(numel(shape), 1), false))
+}
+
 // AdaptiveMaxPool is torch.nn.functional.adaptive_max_pool2d (or 3d) to the
 // given spatial sizes.
 func (x *Tensor) AdaptiveMaxPool(sizes ...int64) *Tensor {
@@ -85,10 +103,16 @@ func (x *Tensor) AdaptiveMaxPool(sizes ...int64) *Tensor {
 // indexedPool is a pooling that remembers where its values came from. Kernels
 // that do not know channels_last copy there and back.
 func (x *Tensor) indexedPool(node string, shape []int64, window int64, last bool) *Tensor {
+	c := x.tape.begin("max_pool_with_indices", x)
+	y, _ := x.poolWithIndices(node, shape, window, last)
+	return c.end(y)
+}
+
+func (x *Tensor) poolWithIndices(node string, shape []int64, window int64, last bool) (y, indices *Tensor) {
 	t := x.tape
 	c := t.begin("max_pool_with_indices", x)
-	y := c.let(t.emptyIn(x.dtype, shape, last))
-	indices := c.let(t.emptyIn(I64, shape, last))
+	y = c.let(t.emptyIn(x.dtype, shape, last))
+	indices = c.let(t.emptyIn(I64, shape, last))
 	in := c.let(x.contiguousIn(last))
 	t.launch(program.Reduction, y.numel*window, []*Tensor{y, indices}, []*Tensor{in})
 	if n := t.record(node, x); n != nil {
@@ -96,8 +120,8 @@ func (x *Tensor) indexedPool(node string, shape []int64, window int64, last bool
 		n.yields(y)
 		n.apply = func(b *backward) { b.give(0, b.grad.unpool(b.saved(0), b.saved(1), last)) }
 	}
-	c.letGo(in, indices)
-	return c.end(y)
+	c.letGo(in)
+	return c.endPair(y, indices)
 }
 
 // unpool sends each gradient to where its maximum came from.

@@ -1,5 +1,7 @@
 package trace
 
+import "math"
+
 // Pow is x ** e for a number e.
 func (x *Tensor) Pow(e float64) *Tensor {
 	return x.powScalar("pow_Tensor_Scalar", e)
@@ -12,7 +14,11 @@ func (x *Tensor) powScalar(op string, e float64) *Tensor {
 	t := x.tape
 	c := t.begin(op, x)
 	c.full(&x)
-	z := t.map1("pow", floating(x.dtype), 8, x)
+	d := x.dtype
+	if e != math.Trunc(e) {
+		d = floating(d)
+	}
+	z := t.map1("pow", d, 8, x)
 	if n := t.record("PowBackward0", x); n != nil {
 		n.save(x)
 		n.yields(z)
@@ -100,3 +106,12 @@ func (x *Tensor) RPowScalar() *Tensor {
 	}
 	return c.end(z)
 }
+
+// PowInPlace is x.pow_(e): backward needs what x was.
+func (x *Tensor) PowInPlace(e float64) *Tensor {
+	back := func(g, x *Tensor) *Tensor { return powBackward(g, x, e) }
+	return x.unaryInPlace(&unary{op: "pow", node: "PowBackward0", keepIn: true, flops: 8, back: back})
+}
+
+// SquareInPlace is x.square_().
+func (x *Tensor) SquareInPlace() *Tensor { return x.PowInPlace(2) }

@@ -1,5 +1,7 @@
 package trace
 
+import "slices"
+
 // upsampling describes torch.nn.functional.interpolate in one mode.
 type upsampling struct {
 	op, node string
@@ -23,6 +25,34 @@ var (
 	}
 	bicubicUpsampling = upsampling{"upsample_bicubic2d", "UpsampleBicubic2DBackward0", false, 60}
 )
+
+var (
+	exactUpsampling = [...]upsampling{
+		{},
+		{"_upsample_nearest_exact1d", "UpsampleNearestExact1DBackward0", false, 1},
+		{"_upsample_nearest_exact2d", "UpsampleNearestExact2DBackward0", true, 1},
+		{"_upsample_nearest_exact3d", "UpsampleNearestExact3DBackward0", false, 1},
+	}
+	bilinearAntialiasing = upsampling{"_upsample_bilinear2d_aa", "UpsampleBilinear2DAaBackward0", false, 24}
+	bicubicAntialiasing  = upsampling{"_upsample_bicubic2d_aa", "UpsampleBicubic2DAaBackward0", false, 120}
+)
+
+// UpsampleNearestExact is interpolate(x, sizes, mode="nearest-exact").
+func (x *Tensor) UpsampleNearestExact(sizes ...int64) *Tensor {
+	return x.upsample(&exactUpsampling[len(sizes)], sizes)
+}
+
+// UpsampleLinearAntialiased is interpolate(x, sizes, mode="bilinear",
+// antialias=True).
+func (x *Tensor) UpsampleLinearAntialiased(sizes ...int64) *Tensor {
+	return x.upsample(&bilinearAntialiasing, sizes)
+}
+
+// UpsampleBicubicAntialiased is interpolate(x, sizes, mode="bicubic",
+// antialias=True).
+func (x *Tensor) UpsampleBicubicAntialiased(sizes ...int64) *Tensor {
+	return x.upsample(&bicubicAntialiasing, sizes)
+}
 
 // UpsampleNearest is torch.nn.functional.interpolate(x, sizes, mode="nearest").
 func (x *Tensor) UpsampleNearest(sizes ...int64) *Tensor {
@@ -64,13 +94,26 @@ func (g *Tensor) downsample(u *upsampling, shape []int64) *Tensor {
 	return c.end(gx)
 }
 
+// AffineGrid is torch.nn.functional.affine_grid(theta, size): a batch of
+// products of the base grid with the affine maps.
+func (x *Tensor) AffineGrid(size ...int64) *Tensor {
+	t := x.tape
+	c := t.begin("affine_grid_generator", x)
+	n, dims := size[0], int64(len(size)-2)
+	points := numel(size[2:])
+	base := c.let(t.Filled("affine_grid_base", x.dtype, slices.Concat([]int64{n}, size[2:], []int64{dims + 1})...))
+	grid := base.View(n, points, dims+1).BMM(x.Transpose(1, 2))
+	return c.end(grid.View(slices.Concat([]int64{n}, size[2:], []int64{dims})...))
+}
+
 // GridSample is torch.nn.functional.grid_sample(x, grid) of images [N, C, H, W]
-// at places [N, Hout, Wout, 2].
+// at places [N, Hout, Wout, 2], or of volumes.
 func (x *Tensor) GridSample(grid *Tensor) *Tensor {
 	t := x.tape
 	c := t.begin("grid_sampler", x, grid)
 	c.promote(&x, &grid)
-	y := c.let(t.empty(x.dtype, x.shape[0], x.shape[1], grid.shape[1], grid.shape[2]))
+	out := grid.shape[1 : len(grid.shape)-1]
+	y := c.let(t.empty(x.dtype, slices.Concat(x.shape[:2], out)...))
 	t.launchElementwise(y, 12, x, grid)
 	if n := t.record("GridSampler2DBackward0", x, grid); n != nil {
 		n.save(x, grid)

@@ -1,8 +1,10 @@
 package trace
 
-// Norm is x.norm(p, dims, keepdim) for p of 1 or 2: torch.linalg.vector_norm.
-// Autocast computes it in fp32.
-func (x *Tensor) Norm(p int, keep bool, dims ...int) *Tensor {
+import "math"
+
+// Norm is x.norm(p, dims, keepdim): torch.linalg.vector_norm. Autocast computes
+// it in fp32.
+func (x *Tensor) Norm(p float64, keep bool, dims ...int) *Tensor {
 	t := x.tape
 	c := t.begin("linalg_vector_norm", x)
 	d := c.fullResult(x.dtype)
@@ -17,20 +19,55 @@ func (x *Tensor) Norm(p int, keep bool, dims ...int) *Tensor {
 
 // normBackward is norm_backward:
 //
+//	p = 0: no gradient
 //	p = 1: self.sgn() * grad
 //	p = 2: grad * (self / norm).masked_fill_(norm == 0, 0)
-func normBackward(grad, self, norm *Tensor, p int, dims []int, keep bool) *Tensor {
+func normBackward(grad, self, norm *Tensor, p float64, dims []int, keep bool) *Tensor {
+	if p == 0 {
+		return nil
+	}
 	t := grad.tape
 	c := t.begin("norm_backward", grad, self, norm)
 	if !keep {
 		grad, norm = c.let(grad.restoreDims(self.NDim(), dims)), c.let(norm.restoreDims(self.NDim(), dims))
 	}
-	if p == 1 {
+	switch {
+	case p == 1:
 		return c.end(self.Sgn().Mul(grad))
+	case math.IsInf(p, 0):
+		return c.end(maxNormGrad(grad, self, norm, dims))
+	case p != 2:
+		return c.end(powerNormGrad(grad, self, norm, p))
 	}
 	direction := self.Div(norm)
 	direction.MaskedFillInPlace(norm.compareScalar("eq_Scalar"))
 	return c.end(grad.Mul(direction))
+}
+
+// maxNormGrad shares the gradient among the largest elements:
+//
+//	mask = self.abs().eq(norm).logical_or(self.abs().isnan())
+//	self.sgn() * ((grad / mask.sum(dim, true)) * mask)
+func maxNormGrad(grad, self, norm *Tensor, dims []int) *Tensor {
+	c := grad.tape.begin("norm_backward", grad, self, norm)
+	size := c.let(self.plain("abs", 1))
+	equal := size.compare("eq", norm)
+	mask := c.let(equal.compare("logical_or", size.IsNaN()))
+	share := grad.Div(mask.Sum(true, dims...)).Mul(mask)
+	return c.end(self.Sgn().Mul(share))
+}
+
+// powerNormGrad is the gradient for an order above two:
+//
+//	scale = (grad / norm.pow(p - 1)).masked_fill_(norm == 0, 0)
+//	self * self.abs().pow_(p - 2) * scale
+func powerNormGrad(grad, self, norm *Tensor, p float64) *Tensor {
+	c := grad.tape.begin("norm_backward", grad, self, norm)
+	scaled := c.let(self.Mul(self.plain("abs", 1)))
+	scale := c.let(grad.Div(norm.Pow(p - 1)))
+	scale.MaskedFillInPlace(norm.compareScalar("eq_Scalar"))
+	c.statement()
+	return c.end(scaled.Mul(scale))
 }
 
 // restoreDims is unsqueeze_multiple: reduced dimensions come back with size

@@ -1,0 +1,84 @@
+package trace
+
+import "slices"
+
+// ViewAsReal is torch.view_as_real(x): a last dimension of two.
+func (x *Tensor) ViewAsReal() *Tensor {
+	shape, strides := append(slices.Clone(x.shape), 2), doubled(x.strides)
+	return x.retyped("view_as_real", "ViewAsRealBackward0", F32, shape, append(strides, 1), 2*x.offset, func(b *backward) {
+		b.give(0, b.grad.contiguous().ViewAsComplex())
+	})
+}
+
+// ViewAsComplex is torch.view_as_complex(x) of a tensor whose last dimension is
+// two.
+func (x *Tensor) ViewAsComplex() *Tensor {
+	last := len(x.shape) - 1
+	strides := slices.Clone(x.strides[:last])
+	for d := range strides {
+		strides[d] /= 2
+	}
+	return x.retyped("view_as_complex", "ViewAsComplexBackward0", C64, x.shape[:last], strides, x.offset/2, func(b *backward) {
+		b.give(0, b.grad.contiguous().ViewAsReal())
+	})
+}
+
+// Real is torch.real(x), a view of a complex tensor.
+func (x *Tensor) Real() *Tensor {
+	if x.dtype != C64 {
+		return x
+	}
+	c := x.tape.begin("real", x)
+	return c.end(x.ViewAsReal().Select(-1, 0))
+}
+
+// Imag is torch.imag(x), a view of a complex tensor.
+func (x *Tensor) Imag() *Tensor {
+	c := x.tape.begin("imag", x)
+	return c.end(x.ViewAsReal().Select(-1, 1))
+}
+
+// Conj is torch.conj(x): a view that the next operator conjugates.
+func (x *Tensor) Conj() *Tensor {
+	return x.viewOf("_conj", "ConjBackward0", x.shape, x.strides, x.offset, func(b *backward) { b.give(0, b.grad.Conj()) })
+}
+
+// Complex is torch.complex(re, im).
+func Complex(re, im *Tensor) *Tensor {
+	t := re.tape
+	c := t.begin("complex", re, im)
+	z := t.map1("complex", C64, 0, re, im)
+	if n := t.record("ComplexBackward0", re, im); n != nil {
+		n.yields(z)
+		n.apply = func(b *backward) {
+			if b.needs(1) {
+				b.give(1, b.grad.Imag())
+			}
+			if b.needs(0) {
+				b.give(0, b.grad.Real())
+			}
+		}
+	}
+	return c.end(z)
+}
+
+// retyped is a view of x as elements of another type.
+func (x *Tensor) retyped(op, node string, d DType, shape, strides []int64, offset int64, back func(b *backward)) *Tensor {
+	t := x.tape
+	c := t.begin(op, x)
+	y := t.header(x.store, d, t.layout(shape, strides), offset)
+	if n := t.record(node, x); n != nil {
+		n.yields(y)
+		n.apply = back
+	}
+	y.watch(x)
+	return c.end(y)
+}
+
+func doubled(strides []int64) []int64 {
+	out := make([]int64, len(strides), len(strides)+1)
+	for d, s := range strides {
+		out[d] = 2 * s
+	}
+	return out
+}

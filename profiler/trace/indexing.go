@@ -1,0 +1,190 @@
+package trace
+
+import (
+	"slices"
+
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// IndexPutInPlace is x.index_put_(indices, values).
+func (x *Tensor) IndexPutInPlace(indices []*Tensor, values *Tensor, accumulate bool) *Tensor {
+	t := x.tape
+	c := t.beginList("index_put_", slices.Concat([]*Tensor{values}, given(indices), []*Tensor{x}))
+	x.putAt(indices, values, accumulate)
+	if n := x.indexPutNode(indices, values, accumulate); n != nil {
+		x.rebase(n)
+	}
+	return c.end(x)
+}
+
+// IndexFill is x.index_fill(d, index, number).
+func (x *Tensor) IndexFill(index *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("index_fill_int_Scalar", x, index)
+	y := x.emptyLike(x.dtype)
+	t.launchCopy(y, x)
+	t.launch(program.Index, index.numel, []*Tensor{y.touched(index.numel)}, []*Tensor{index})
+	if n := t.record("IndexFillBackward0", x); n != nil {
+		n.save(index)
+		n.yields(y)
+		n.apply = func(b *backward) { b.give(0, b.grad.IndexFill(b.saved(0))) }
+	}
+	return c.end(y)
+}
+
+// IndexFillInPlace is x.index_fill_(d, index, number).
+func (x *Tensor) IndexFillInPlace(index *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("index_fill__int_Scalar", x, index)
+	t.launch(program.Index, index.numel, []*Tensor{x.touched(index.numel)}, []*Tensor{index})
+	if n := t.record("IndexFillBackward0", x); n != nil {
+		n.save(index)
+		n.apply = func(b *backward) { b.give(0, b.grad.IndexFill(b.saved(0))) }
+		x.rebase(n)
+	}
+	return c.end(x)
+}
+
+// IndexCopy is x.index_copy(d, index, source).
+func (x *Tensor) IndexCopy(d int, index, source *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("index_copy", x, index, source)
+	y := t.empty(x.dtype, x.shape...)
+	t.launchCopy(y, x)
+	t.launch(program.Index, source.numel, []*Tensor{y.touched(source.numel)}, []*Tensor{index, source})
+	if n := t.record("IndexCopyBackward0", x, source); n != nil {
+		n.save(index)
+		n.keep(source, n.needs(1))
+		n.yields(y)
+		n.apply = indexCopyBackward(d)
+	}
+	return c.end(y)
+}
+
+// IndexCopyInPlace is x.index_copy_(d, index, source).
+func (x *Tensor) IndexCopyInPlace(d int, index, source *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("index_copy_", x, index, source)
+	t.launch(program.Index, source.numel, []*Tensor{x.touched(source.numel)}, []*Tensor{index, source})
+	if n := t.record("IndexCopyBackward0", x, source); n != nil {
+		n.save(index)
+		n.keep(source, n.needs(1))
+		n.apply = indexCopyBackward(d)
+		x.rebase(n)
+	}
+	return c.end(x)
+}
+
+func indexCopyBackward(d int) func(*backward) {
+	return func(b *backward) {
+		if b.needs(0) {
+			b.give(0, b.grad.IndexFill(b.saved(0)))
+		}
+		if b.needs(1) {
+			b.give(1, b.grad.IndexSelect(d, b.saved(0)))
+		}
+	}
+}
+
+// IndexAddInPlace is x.index_add_(d, index, source).
+func (x *Tensor) IndexAddInPlace(d int, index, source *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("index_add_", x, index, source)
+	t.launch(program.Index, source.numel, []*Tensor{x.touched(source.numel)}, []*Tensor{index, source})
+	if n := t.record("IndexAddBackward0", x, source); n != nil {
+		n.keep(index, n.needs(1))
+		n.keep(source, n.needs(1))
+		n.apply = func(b *backward) {
+			if b.needs(0) {
+				b.give(0, b.grad)
+			}
+			if b.needs(1) {
+				b.give(1, b.grad.IndexSelect(d, b.saved(0)))
+			}
+		}
+		x.rebase(n)
+	}
+	return c.end(x)
+}
+
+// ScatterValue is x.scatter(d, index, number).
+func (x *Tensor) ScatterValue(index *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("scatter_value", x, index)
+	y := x.scattered("scatter_value", index)
+	if n := t.record("ScatterBackward1", x); n != nil {
+		n.save(index)
+		n.yields(y)
+		n.apply = func(b *backward) { b.give(0, b.grad.scattered("scatter_value", b.saved(0))) }
+	}
+	return c.end(y)
+}
+
+// ScatterFromInPlace is x.scatter_(d, index, src).
+func (x *Tensor) ScatterFromInPlace(index, src *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("scatter__src", x, index, src)
+	t.launch(program.Index, index.numel, []*Tensor{x.touched(index.numel)}, []*Tensor{index, src})
+	if n := t.record("ScatterBackward0", x, src); n != nil {
+		n.save(index)
+		n.apply = func(b *backward) {
+			if b.needs(0) {
+				b.give(0, b.grad.scattered("scatter_value", b.saved(0)))
+			}
+			if b.needs(1) {
+				b.give(1, b.grad.Gather(b.saved(0)))
+			}
+		}
+		x.rebase(n)
+	}
+	return c.end(x)
+}
+
+// ScatterAddInPlace is x.scatter_add_(d, index, src).
+func (x *Tensor) ScatterAddInPlace(index, src *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("scatter_add_", x, index, src)
+	t.launch(program.Index, index.numel, []*Tensor{x.touched(index.numel)}, []*Tensor{index, src})
+	if n := t.record("ScatterAddBackward0", x, src); n != nil {
+		n.keep(index, n.needs(1))
+		n.apply = func(b *backward) {
+			if b.needs(0) {
+				b.give(0, b.grad)
+			}
+			if b.needs(1) {
+				b.give(1, b.grad.Gather(b.saved(0)))
+			}
+		}
+		x.rebase(n)
+	}
+	return c.end(x)
+}
+
+// Take is x.take(index): elements by their number in row-major order.
+func (x *Tensor) Take(index *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("take", x, index)
+	y := t.empty(x.dtype, index.shape...)
+	t.launch(program.Index, y.numel, []*Tensor{y}, []*Tensor{x.touched(y.numel), index})
+	if n := t.record("TakeBackward0", x); n != nil {
+		n.save(index, x)
+		n.yields(y)
+		n.apply = func(b *backward) {
+			c := t.begin("take_backward", b.grad)
+			g := c.let(b.saved(1).ZerosLike())
+			t.launch(program.Index, b.grad.numel, []*Tensor{g.touched(b.grad.numel)}, []*Tensor{b.saved(0), b.grad})
+			b.give(0, c.end(g))
+		}
+	}
+	return c.end(y)
+}
+
+// Search is torch.searchsorted and bucketize: for each element of x a place in
+// sorted boundaries.
+func (x *Tensor) Search(boundaries *Tensor, out DType) *Tensor {
+	t := x.tape
+	c := t.begin("searchsorted", x, boundaries)
+	y := c.let(t.empty(out, x.shape...))
+	t.launch(program.Index, x.numel*16, []*Tensor{y}, []*Tensor{c.let(x.contiguousUntracked()), boundaries})
+	return c.end(y)
+}

@@ -1,0 +1,204 @@
+package trace
+
+// WhereNumbers is torch.where(cond, number, number): both become tensors.
+func WhereNumbers(cond *Tensor, d DType) *Tensor {
+	t := cond.tape
+	c := t.begin("where_Scalar", cond)
+	y := t.scalarTensor(d)
+	x := t.scalarTensor(d)
+	return c.end(Where(cond, x, y))
+}
+
+// MaskedFillWith is x.masked_fill(mask, value) for a value that is a tensor
+// without dimensions.
+func (x *Tensor) MaskedFillWith(mask, value *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("masked_fill_Tensor", x, mask, value)
+	y := t.empty(x.dtype, broadcast(x, mask)...)
+	t.launchCopy(y, x)
+	t.launchElementwise(y, 1, y, mask)
+	if n := t.record("MaskedFillBackward1", x, value); n != nil {
+		n.save(mask)
+		n.yields(y)
+		n.apply = func(b *backward) {
+			if b.needs(0) {
+				b.give(0, b.grad.MaskedFill(b.saved(0)))
+			}
+			if b.needs(1) {
+				b.give(1, whereScalar("where_ScalarOther", b.saved(0), b.grad).Sum(false))
+			}
+		}
+	}
+	return c.end(y)
+}
+
+// Filled is a tensor like x that operator op fills with one number; no gradient
+// comes through.
+func (x *Tensor) Filled(op string) *Tensor {
+	t := x.tape
+	c := t.begin(op, x)
+	y := x.emptyLike(x.dtype)
+	t.launchFill(y)
+	if n := t.record("FillBackward0", x); n != nil {
+		n.yields(y)
+		n.apply = zeroed
+	}
+	return c.end(y)
+}
+
+// Overwrite is an operator that changes the elements of x in place and that
+// autograd does not follow, such as x.logical_and_(y).
+func (x *Tensor) Overwrite() *Tensor {
+	c := x.tape.begin("bitwise_", x)
+	x.tape.launchElementwise(x, 1, x)
+	return c.end(x)
+}
+
+// LerpBy is torch.lerp(x, end, weight) for a tensor of weights:
+//
+//	self: grad * (1 - weight), end: grad * weight, weight: grad * (end - self)
+func (x *Tensor) LerpBy(end, weight *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("lerp_Tensor", x, end, weight)
+	z := t.map1("lerp", x.dtype, 3, x, end, weight)
+	if n := t.record("LerpBackward1", x, end, weight); n != nil {
+		n.keep(end, n.needs(2))
+		n.keep(x, n.needs(2))
+		n.keep(weight, n.needs(0) || n.needs(1))
+		n.yields(z)
+		n.apply = func(b *backward) {
+			end, x, weight := b.saved(0), b.saved(1), b.saved(2)
+			if b.needs(1) {
+				b.give(1, b.grad.Mul(weight))
+			}
+			if b.needs(0) {
+				b.give(0, b.grad.Mul(weight.RSubScalar()))
+			}
+			if b.needs(2) {
+				b.give(2, b.grad.Mul(end.Sub(x)))
+			}
+		}
+	}
+	return c.end(z)
+}
+
+// Hypot is torch.hypot(x, y); the gradients are grad * self / result and
+// grad * other / result.
+func (x *Tensor) Hypot(y *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("hypot", x, y)
+	z := t.map1("hypot", resultType(x, y), 8, x, y)
+	if n := t.record("HypotBackward0", x, y); n != nil {
+		n.save(y, x, z)
+		n.yields(z)
+		n.apply = func(b *backward) {
+			for i, k := range [...]int{0, 1} {
+				if b.needs(1 - i) {
+					b.give(1-i, b.grad.Mul(b.saved(k)).Div(b.saved(2)))
+				}
+			}
+		}
+	}
+	return c.end(z)
+}
+
+// LogAddExp is torch.logaddexp(x, y), or with powers of two; the gradients are
+// grad / (1 + exp(other - self)), and the same the other way round.
+func (x *Tensor) LogAddExp(y *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("logaddexp", x, y)
+	z := t.map1("logaddexp", resultType(x, y), 20, x, y)
+	if n := t.record("LogaddexpBackward0", x, y); n != nil {
+		n.save(y, x)
+		n.yields(z)
+		n.apply = func(b *backward) {
+			y, x := b.saved(0), b.saved(1)
+			if b.needs(1) {
+				b.give(1, b.grad.Div(x.Sub(y).Exp().AddScalar()))
+			}
+			if b.needs(0) {
+				b.give(0, b.grad.Div(y.Sub(x).Exp().AddScalar()))
+			}
+		}
+	}
+	return c.end(z)
+}
+
+// ClampBetween is x.clamp(lo, hi) with tensors as bounds, either of which may
+// be nil. The bounds get no gradient.
+func (x *Tensor) ClampBetween(lo, hi *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("clamp_Tensor", x, lo, hi)
+	operands := append([]*Tensor{x}, given([]*Tensor{lo, hi})...)
+	z := t.map1("clamp", resultType(operands...), 2, operands...)
+	if n := t.record("ClampBackward0", x); n != nil {
+		n.keep(hi, true)
+		n.keep(lo, true)
+		n.save(x)
+		n.yields(z)
+		n.apply = func(b *backward) {
+			hi, lo, x := b.saved(0), b.saved(1), b.saved(2)
+			c := t.begin("clamp_backward", b.grad)
+			zero := t.scalarTensor(b.grad.dtype)
+			var inside *Tensor
+			switch {
+			case lo != nil && hi != nil:
+				inside = x.compare("ge", lo)
+				x.compare("le", hi)
+			case lo != nil:
+				inside = x.compare("ge", lo)
+			default:
+				inside = x.compare("le", hi)
+			}
+			b.give(0, c.end(Where(inside, b.grad, zero)))
+		}
+	}
+	return c.end(z)
+}
+
+// ClampBy is x.clamp_min(y), or clamp_max, for a tensor y:
+//
+//	self: where(self >= min, grad, 0), min: where(self < min, grad, 0)
+func (x *Tensor) ClampBy(y *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("clamp_min_Tensor", x, y)
+	z := t.map1("clamp_min", resultType(x, y), 1, x, y)
+	if n := t.record("ClampMinBackward1", x, y); n != nil {
+		n.save(y, x)
+		n.yields(z)
+		n.apply = func(b *backward) {
+			y, x := b.saved(0), b.saved(1)
+			for _, i := range [...]int{1, 0} {
+				if b.needs(i) {
+					zero := t.scalarTensor(b.grad.dtype)
+					b.give(i, Where(x.compare("ge", y), b.grad, zero))
+				}
+			}
+		}
+	}
+	return c.end(z)
+}
+
+// IsClose is torch.isclose(x, y).
+func (x *Tensor) IsClose(y *Tensor) *Tensor {
+	c := x.tape.begin("isclose", x, y)
+	close := c.let(x.compare("eq", y))
+	allowed := c.let(y.plain("mul", 1).plain("abs", 1).plain("add", 1))
+	actual := c.let(x.compareAs("sub", x.dtype, y).plain("abs", 1))
+	within := actual.compare("le", allowed)
+	close.tape.launchElementwise(close, 1, actual.IsFinite().compare("logical_and", within))
+	c.statement()
+	return c.end(close)
+}
+
+// IsIn is torch.isin(x, set) for a small set.
+func (x *Tensor) IsIn(set *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("isin", x, set)
+	y := c.let(t.empty(Bool, x.shape...))
+	shape := append([]int64(nil), x.shape...)
+	wide := c.let(x.alias(append(shape, 1), append(append([]int64(nil), x.strides...), 1), x.offset))
+	hits := wide.compare("eq", set)
+	hits.reduceInto(y, 1)
+	return c.end(y)
+}

@@ -1,0 +1,260 @@
+package trace
+
+import "slices"
+
+// AsStrided is x.as_strided(shape, strides, offset).
+func (x *Tensor) AsStrided(shape, strides []int64, offset int64) *Tensor {
+	whole, part, at := x.geometry, geometry{shape, strides}, offset-x.offset
+	return x.viewOf("as_strided", "AsStridedBackward0", shape, strides, offset, func(b *backward) {
+		b.give(0, b.grad.asStridedBackward(whole, part, at))
+	})
+}
+
+// SqueezeAll is x.squeeze() without some dimensions named, or
+// x.squeeze(dims): those of size one go.
+func (x *Tensor) SqueezeAll(dims ...int) *Tensor {
+	drop := make([]bool, len(x.shape))
+	for d := range drop {
+		drop[d] = len(dims) == 0 && x.shape[d] == 1
+	}
+	for _, d := range wrapDims(len(x.shape), dims) {
+		drop[d] = len(dims) > 0 && x.shape[d] == 1
+	}
+	var shape, strides []int64
+	for d, gone := range drop {
+		if !gone {
+			shape, strides = append(shape, x.shape[d]), append(strides, x.strides[d])
+		}
+	}
+	return x.viewOf("squeeze", "SqueezeBackward0", shape, strides, x.offset, func(b *backward) {
+		b.give(0, b.grad.reshape(b.input(0).shape))
+	})
+}
+
+// Diagonal is x.diagonal(offset, a, b): the diagonal comes last.
+func (x *Tensor) Diagonal(offset int64, a, b int) *Tensor {
+	a, b = x.dim(a), x.dim(b)
+	whole := x.shape
+	rows, columns := whole[a], whole[b]
+	at := x.offset
+	if offset >= 0 {
+		columns -= offset
+		at += offset * x.strides[b]
+	} else {
+		rows += offset
+		at -= offset * x.strides[a]
+	}
+	var shape, strides []int64
+	for d := range whole {
+		if d != a && d != b {
+			shape, strides = append(shape, whole[d]), append(strides, x.strides[d])
+		}
+	}
+	shape = append(shape, max(min(rows, columns), 0))
+	strides = append(strides, x.strides[a]+x.strides[b])
+	return x.viewOf("diagonal", "DiagonalBackward0", shape, strides, at, func(bw *backward) {
+		bw.give(0, bw.grad.intoZeros("diagonal_backward", whole))
+	})
+}
+
+// DiagEmbed is torch.diag_embed(x): x on the diagonal of zeros.
+func (x *Tensor) DiagEmbed(offset int64) *Tensor {
+	t := x.tape
+	c := t.begin("diag_embed", x)
+	n := x.Size(-1) + max(offset, -offset)
+	z := c.let(t.Zeros(x.dtype, slices.Concat(x.shape[:len(x.shape)-1], []int64{n, n})...))
+	z.Diagonal(offset, -2, -1).CopyInPlace(x)
+	return c.end(z)
+}
+
+// MoveDims is x.movedim(from, to) for several dimensions.
+func (x *Tensor) MoveDims(from, to []int) *Tensor {
+	c := x.tape.begin("movedim_intlist", x)
+	n := len(x.shape)
+	order, taken := make([]int, n), make([]bool, n)
+	for d := range order {
+		order[d] = -1
+	}
+	for i := range from {
+		order[x.dim(to[i])] = x.dim(from[i])
+		taken[x.dim(from[i])] = true
+	}
+	next := 0
+	for d := range order {
+		if order[d] >= 0 {
+			continue
+		}
+		for taken[next] {
+			next++
+		}
+		order[d] = next
+		next++
+	}
+	return c.end(x.Permute(order...))
+}
+
+// ViewType is x.view(dtype): the same bytes as elements of another type.
+func (x *Tensor) ViewType(d DType) *Tensor {
+	shape := slices.Clone(x.shape)
+	if last := len(shape) - 1; last >= 0 {
+		shape[last] = shape[last] * x.dtype.Size() / d.Size()
+	}
+	c := x.tape.begin("view_dtype", x)
+	y := x.tape.header(x.store, d, x.tape.contiguous(shape), x.offset*x.dtype.Size()/d.Size())
+	y.watch(x)
+	return c.end(y)
+}
+
+// Rot90 is torch.rot90(x, k, (a, b)).
+func (x *Tensor) Rot90(k int64, a, b int) *Tensor {
+	c := x.tape.begin("rot90", x)
+	switch ((k % 4) + 4) % 4 {
+	case 1:
+		return c.end(x.Flip(b).transposedInPlace(a, b))
+	case 2:
+		return c.end(x.Flip(a, b))
+	case 3:
+		return c.end(x.Flip(a).transposedInPlace(a, b))
+	default:
+		return c.end(x.cloneContiguous())
+	}
+}
+
+func (x *Tensor) transposedInPlace(a, b int) *Tensor { return x.Transpose(a, b) }
+
+// Meshgrid is torch.meshgrid(xs, indexing="ij"); "xy" swaps the first two.
+func Meshgrid(xy bool, xs ...*Tensor) []*Tensor {
+	t := xs[0].tape
+	c := t.beginList("meshgrid", xs)
+	if xy && len(xs) >= 2 {
+		xs = slices.Clone(xs)
+		xs[0], xs[1] = xs[1], xs[0]
+	}
+	shape := make([]int64, len(xs))
+	for i, x := range xs {
+		shape[i] = x.numel
+	}
+	outs := make([]*Tensor, len(xs))
+	for i, x := range xs {
+		at := make([]int64, len(xs))
+		for d := range at {
+			at[d] = 1
+		}
+		at[i] = x.numel
+		outs[i] = x.View(at...).Expand(shape...)
+	}
+	if xy && len(xs) >= 2 {
+		for i := range outs {
+			outs[i] = outs[i].Transpose(0, 1)
+		}
+		outs[0], outs[1] = outs[1], outs[0]
+	}
+	return c.endAll(outs...)
+}
+
+// TensorSplit is x.tensor_split: views that begin at the given places along
+// dimension d.
+func (x *Tensor) TensorSplit(starts []int64, d int) []*Tensor {
+	c := x.tape.begin("tensor_split", x)
+	outs := make([]*Tensor, 0, len(starts)+1)
+	from := int64(0)
+	for _, to := range append(slices.Clone(starts), x.Size(d)) {
+		outs = append(outs, x.SliceStep(d, from, to, 1))
+		from = to
+	}
+	return c.endAll(outs...)
+}
+
+// SelectScatter is torch.select_scatter(x, src, d, i): x with one slice
+// replaced.
+func (x *Tensor) SelectScatter(src *Tensor, d int, i int64) *Tensor {
+	return x.scatterInto("select_scatter", "SelectScatterBackward0", src, func(y *Tensor) *Tensor { return y.Select(d, i) })
+}
+
+// SliceScatter is torch.slice_scatter(x, src, d, from, to, step).
+func (x *Tensor) SliceScatter(src *Tensor, d int, from, to, step int64) *Tensor {
+	return x.scatterInto("slice_scatter", "SliceScatterBackward0", src, func(y *Tensor) *Tensor { return y.SliceStep(d, from, to, step) })
+}
+
+// DiagonalScatter is torch.diagonal_scatter(x, src, offset, a, b).
+func (x *Tensor) DiagonalScatter(src *Tensor, offset int64, a, b int) *Tensor {
+	return x.scatterInto("diagonal_scatter", "DiagonalScatterBackward0", src, func(y *Tensor) *Tensor { return y.Diagonal(offset, a, b) })
+}
+
+// scatterInto is a copy of x with src written to a view of it. The gradient of
+// x is the same operator with zeros for src, that of src the view.
+func (x *Tensor) scatterInto(op, node string, src *Tensor, view func(*Tensor) *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin(op, x, src)
+	y := c.let(t.elementwise(x.dtype, x))
+	t.launchCopy(y, x)
+	t.launchCopy(y.touched(src.numel), src)
+	if n := t.record(node, x, src); n != nil {
+		n.yields(y)
+		shape, d := src.shape, src.dtype
+		n.apply = func(b *backward) {
+			if b.needs(1) {
+				b.give(1, view(b.grad))
+			}
+			if b.needs(0) {
+				b.give(0, b.grad.scatterInto(op, node, t.Zeros(d, shape...), view))
+			}
+		}
+	}
+	return c.end(y)
+}
+
+// Offset is where in its storage x begins, in elements.
+func (x *Tensor) Offset() int64 { return x.offset }
+
+// BroadcastAll is torch.broadcast_tensors(xs).
+func BroadcastAll(xs ...*Tensor) []*Tensor {
+	c := xs[0].tape.beginList("broadcast_tensors", xs)
+	shape := broadcast(xs...)
+	outs := make([]*Tensor, len(xs))
+	for i, x := range xs {
+		outs[i] = x.Expand(shape...)
+	}
+	return c.endAll(outs...)
+}
+
+// ChannelShuffle is torch.channel_shuffle(x, groups): a copy.
+func (x *Tensor) ChannelShuffle(groups int64) *Tensor {
+	c := x.tape.begin("channel_shuffle", x)
+	n, channels := x.shape[0], x.shape[1]
+	y := x.View(slices.Concat([]int64{n, groups, channels / groups}, x.shape[2:])...).Transpose(1, 2).contiguous()
+	return c.end(y.View(x.shape...))
+}
+
+// CloneContiguous is x.clone(memory_format=torch.contiguous_format).
+func (x *Tensor) CloneContiguous() *Tensor { return x.cloneContiguous() }
+
+// CloneChannelsLast is x.clone(memory_format=torch.channels_last).
+func (x *Tensor) CloneChannelsLast() *Tensor { return x.cloneChannelsLast() }
+
+// ToCopy is a copy of x as type d, also where x has it.
+func (x *Tensor) ToCopy(d DType) *Tensor {
+	if x.dtype != d {
+		return x.To(d)
+	}
+	return x.clone()
+}
+
+// FlatRepeatInterleave is x.repeat_interleave(n): of the flattened x.
+func (x *Tensor) FlatRepeatInterleave(n int64) *Tensor {
+	c := x.tape.begin("repeat_interleave_self_int", x)
+	flat := c.let(x.reshape([]int64{x.numel}))
+	return c.end(flat.RepeatInterleave(n, 0))
+}
+
+// TriangleInPlace is x.tril_() and x.triu_().
+func (x *Tensor) TriangleInPlace() *Tensor {
+	t := x.tape
+	c := t.begin("tril_", x)
+	t.launchElementwise(x, 1, x)
+	if n := t.record("TrilBackward0", x); n != nil {
+		n.apply = func(b *backward) { b.give(0, b.grad.Tril()) }
+		x.rebase(n)
+	}
+	return c.end(x)
+}
