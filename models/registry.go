@@ -128,6 +128,9 @@ func (e *UnknownModelError) Error() string {
 	return fmt.Sprintf(`unknown model %q%s (list all with "vprof models")`, e.Name, near)
 }
 
+// Usage marks the error as bad input.
+func (*UnknownModelError) Usage() bool { return true }
+
 // A CaseError says that a case asks for what its model does not have.
 type CaseError struct {
 	Model string
@@ -139,6 +142,9 @@ type CaseError struct {
 func (e *CaseError) Error() string {
 	return fmt.Sprintf("%s: %s: %s", e.Model, e.Field, e.Reason)
 }
+
+// Usage marks the error as bad input.
+func (*CaseError) Usage() bool { return true }
 
 // Precisions are the values Case.AMP can have; "" is fp32 without autocast.
 func Precisions() []string { return []string{"", "fp16", "bf16"} }

@@ -148,6 +148,9 @@ type RefusedError struct{ Err error }
 func (e *RefusedError) Error() string { return e.Err.Error() }
 func (e *RefusedError) Unwrap() error { return e.Err }
 
+// Usage marks the error as bad input.
+func (*RefusedError) Usage() bool { return true }
+
 // judge puts results beside records.
 func judge(records []reference.Record, results []result) *report.Accuracy {
 	a := &report.Accuracy{Schema: report.AccuracySchema, Rows: []report.AccuracyRow{}, Unknown: []report.UnknownRecord{}}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vprof/vprof/bench/observe/snapshot"
+	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
@@ -161,7 +161,7 @@ func TestSnapshotsThatShowNoStepTeachLittleOrNothing(t *testing.T) {
 	require.EqualValues(t, 400*mib, o.Reserved)
 	for name, want := range map[string]string{"oom.pickle": "did not get through", "code.pickle": "nothing of this file was run"} {
 		_, _, err := snapshotRun(t, name, 8)
-		require.ErrorAs(t, err, new(*snapshot.FormatError))
+		require.ErrorAs(t, err, new(*input.FormatError))
 		require.ErrorContains(t, err, want)
 	}
 }

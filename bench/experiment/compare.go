@@ -11,6 +11,7 @@ import (
 	"github.com/vprof/vprof/bench/observe/snapshot"
 	"github.com/vprof/vprof/bench/reference"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/input"
 )
 
 // A Side is one of the two files of a comparison.
@@ -54,13 +55,13 @@ func ReadSide(r io.Reader, name, label string) (*Side, error) {
 	case strings.Contains(string(head), `"`+report.Schema+`"`):
 		err = side.reports(whole, name)
 	default:
-		err = &report.FormatError{File: name, Reason: "neither a report of vprof, nor reference records, nor a memory snapshot of PyTorch"}
+		err = &input.FormatError{File: name, Reason: "neither a report of vprof, nor reference records, nor a memory snapshot of PyTorch"}
 	}
 	if err != nil {
 		return nil, err
 	}
 	if len(side.Steps) == 0 {
-		return nil, &report.FormatError{File: name, Reason: "has no training step that got through"}
+		return nil, &input.FormatError{File: name, Reason: "has no training step that got through"}
 	}
 	return side, nil
 }

@@ -73,6 +73,9 @@ type AllocConfError struct{ Err error }
 func (e *AllocConfError) Error() string { return e.Err.Error() }
 func (e *AllocConfError) Unwrap() error { return e.Err }
 
+// Usage marks the error as bad input.
+func (*AllocConfError) Usage() bool { return true }
+
 // boardOf is what a recording needs of a GPU.
 func boardOf(gpu device.GPU) trace.Board {
 	return trace.Board{

@@ -14,6 +14,7 @@ import (
 	"github.com/vprof/vprof/bench/observe/snapshot"
 	"github.com/vprof/vprof/bench/reference"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/planner/coefficients"
 )
@@ -41,8 +42,8 @@ const maxObserved = 1 << 30
 // ReadObserved reads the runs of a report or of reference records. Runs that
 // did not get through are left out, since what they show is how far they came,
 // and so are those that only did since PyTorch gave back cached memory: what
-// they show is the board's size. The error is a [*report.FormatError] or a
-// [*reference.FormatError] unless reading itself failed.
+// they show is the board's size. The error is a [*input.FormatError]
+// unless reading itself failed.
 func ReadObserved(r io.Reader, name string) ([]Observed, coefficients.Input, error) {
 	data, in, err := readInput(r, name)
 	if err != nil {
@@ -51,13 +52,13 @@ func ReadObserved(r io.Reader, name string) ([]Observed, coefficients.Input, err
 	var runs []Observed
 	switch head := data[:min(len(data), 4096)]; {
 	case snapshot.Is(head):
-		err = &snapshot.FormatError{File: name, Reason: "a memory snapshot does not say what was trained; name the batch size with BATCH=" + name + ", and the rest with --model and --gpu"}
+		err = &input.FormatError{File: name, Reason: "a memory snapshot does not say what was trained; name the batch size with BATCH=" + name + ", and the rest with --model and --gpu"}
 	case strings.Contains(string(head), `"`+reference.Schema+`"`):
 		runs, err = fromReference(data, name, &in)
 	case strings.Contains(string(head), `"`+report.Schema+`"`):
 		runs, err = fromReports(data, name, &in)
 	default:
-		err = &report.FormatError{File: name, Reason: "neither a report of vprof (" + report.Schema + ") nor reference records (" + reference.Schema + ")"}
+		err = &input.FormatError{File: name, Reason: "neither a report of vprof (" + report.Schema + ") nor reference records (" + reference.Schema + ")"}
 	}
 	if err != nil {
 		return nil, in, err
@@ -78,9 +79,9 @@ func readInput(r io.Reader, name string) ([]byte, coefficients.Input, error) {
 	case err != nil:
 		err = fmt.Errorf("%s: %w", name, err)
 	case len(data) > maxObserved:
-		err = &report.FormatError{File: name, Reason: fmt.Sprintf("longer than %d bytes", maxObserved)}
+		err = &input.FormatError{File: name, Reason: fmt.Sprintf("longer than %d bytes", maxObserved)}
 	case len(bytes.TrimSpace(data)) == 0:
-		err = &report.FormatError{File: name, Reason: "empty"}
+		err = &input.FormatError{File: name, Reason: "empty"}
 	}
 	sum := sha256.Sum256(data)
 	return data, coefficients.Input{File: name, SHA256: hex.EncodeToString(sum[:])}, err
@@ -88,7 +89,7 @@ func readInput(r io.Reader, name string) ([]byte, coefficients.Input, error) {
 
 // ReadSnapshotRun reads a memory snapshot of PyTorch as a run of the case on a
 // board. What the driver adds it does not show, and where no events were recorded
-// it has no peak of the allocated bytes. The error is a [*snapshot.FormatError]
+// it has no peak of the allocated bytes. The error is a [*input.FormatError]
 // unless reading itself failed.
 func ReadSnapshotRun(r io.Reader, name string, c models.Case, gpu string) (Observed, coefficients.Input, error) {
 	data, in, err := readInput(r, name)
@@ -104,7 +105,7 @@ func ReadSnapshotRun(r io.Reader, name string, c models.Case, gpu string) (Obser
 		return Observed{}, in, err
 	}
 	if sum.OOMs > 0 {
-		return Observed{}, in, &snapshot.FormatError{File: name, Reason: "an allocation failed while it was recorded; a step that did not get through teaches nothing"}
+		return Observed{}, in, &input.FormatError{File: name, Reason: "an allocation failed while it was recorded; a step that did not get through teaches nothing"}
 	}
 	in.Kind, in.Source, in.Batches = "snapshot", "torch.cuda.memory._dump_snapshot", []int{c.Batch}
 	if s.SimulatedBy != "" {
@@ -166,7 +167,7 @@ func fromReports(data []byte, name string, in *coefficients.Input) ([]Observed, 
 			d, _ := r.Find(p.Device)
 			c, err := caseOfReport(r.Case, p.Batch)
 			if err != nil {
-				return nil, &report.FormatError{File: name, Reason: err.Error()}
+				return nil, &input.FormatError{File: name, Reason: err.Error()}
 			}
 			o := Observed{
 				File: name, Label: fmt.Sprintf("%s: batch %d", name, p.Batch),
@@ -183,7 +184,7 @@ func fromReports(data []byte, name string, in *coefficients.Input) ([]Observed, 
 		}
 	}
 	if len(runs) == 0 {
-		return nil, &report.FormatError{File: name, Reason: "has no run that got through; a plan has none, a sweep has"}
+		return nil, &input.FormatError{File: name, Reason: "has no run that got through; a plan has none, a sweep has"}
 	}
 	return runs, nil
 }
@@ -219,6 +220,9 @@ type MixError struct{ Of, A, B string }
 func (e *MixError) Error() string {
 	return fmt.Sprintf("runs of different %s: %s and %s; calibrate them apart", e.Of, e.A, e.B)
 }
+
+// Usage marks the error as bad input.
+func (*MixError) Usage() bool { return true }
 
 // together finds what runs must share and do not.
 func together(runs []Observed, pool bool) error {

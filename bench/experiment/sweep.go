@@ -34,6 +34,9 @@ type ResumeError struct{ reason string }
 
 func (e *ResumeError) Error() string { return "the report cannot be continued: " + e.reason }
 
+// Usage marks the error as bad input.
+func (*ResumeError) Usage() bool { return true }
+
 // maxFound ends the search of FindMax.
 const maxFound = maxBatch
 

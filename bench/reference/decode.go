@@ -3,6 +3,8 @@ package reference
 import (
 	"encoding/json"
 	"fmt"
+
+	"github.com/vprof/vprof/internal/input"
 )
 
 // wireRecord is a record as it stands in the file. Pointers tell what is
@@ -34,7 +36,7 @@ type wireRecord struct {
 }
 
 func bad(field, format string, args ...any) error {
-	return &FormatError{Field: field, Reason: fmt.Sprintf(format, args...)}
+	return &input.FormatError{Key: field, Reason: fmt.Sprintf(format, args...)}
 }
 
 func decodeRecord(line []byte) (Record, error) {

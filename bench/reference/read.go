@@ -10,6 +10,8 @@ import (
 	"io"
 	"os"
 	"strings"
+
+	"github.com/vprof/vprof/internal/input"
 )
 
 // File is a whole reference file.
@@ -17,23 +19,6 @@ type File struct {
 	Name    string
 	Header  Header
 	Records []Record
-}
-
-// A FormatError says where a file is damaged and what stands there.
-type FormatError struct {
-	File string
-	Line int
-	// Field is the path of the field, such as "phases[3][1]"; empty when the
-	// line as a whole is damaged.
-	Field  string
-	Reason string
-}
-
-func (e *FormatError) Error() string {
-	if e.Field == "" {
-		return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.Reason)
-	}
-	return fmt.Sprintf("%s:%d: field %s: %s", e.File, e.Line, e.Field, e.Reason)
 }
 
 // maxLine is the longest line accepted. Real records have some thousand bytes.
@@ -60,7 +45,7 @@ func Open(path string) (*File, error) {
 }
 
 // Read reads a file from r; name is used in messages. All damaged lines (at
-// most twenty) are reported together, each as a [*FormatError].
+// most twenty) are reported together, each as a [*input.FormatError].
 func Read(r io.Reader, name string) (*File, error) {
 	file := &File{Name: name}
 	var errs []error
@@ -90,11 +75,11 @@ func Read(r io.Reader, name string) (*File, error) {
 	}
 	switch err := lines.Err(); {
 	case errors.Is(err, bufio.ErrTooLong):
-		errs = append(errs, &FormatError{File: name, Line: n + 1, Reason: fmt.Sprintf("longer than %d bytes", maxLine)})
+		errs = append(errs, &input.FormatError{File: name, Line: n + 1, Reason: fmt.Sprintf("longer than %d bytes", maxLine)})
 	case err != nil:
 		errs = append(errs, fmt.Errorf("%s: after line %d: %w", name, n, err))
 	case n == 0:
-		errs = append(errs, &FormatError{File: name, Line: 1, Reason: "empty: expected a header with schema " + Schema})
+		errs = append(errs, &input.FormatError{File: name, Line: 1, Reason: "empty: expected a header with schema " + Schema})
 	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
@@ -104,7 +89,7 @@ func Read(r io.Reader, name string) (*File, error) {
 
 // at completes a FormatError with its place.
 func at(err error, name string, line int) error {
-	var f *FormatError
+	var f *input.FormatError
 	if errors.As(err, &f) {
 		f.File, f.Line = name, line
 	}
@@ -120,9 +105,9 @@ func decodeHeader(line []byte) (Header, error) {
 	case Schema:
 		return h, nil
 	case "":
-		return h, &FormatError{Field: "schema", Reason: "missing: the first line must be a header with schema " + Schema}
+		return h, &input.FormatError{Key: "schema", Reason: "missing: the first line must be a header with schema " + Schema}
 	default:
-		return h, &FormatError{Field: "schema", Reason: fmt.Sprintf("%q is not %s", h.Schema, Schema)}
+		return h, &input.FormatError{Key: "schema", Reason: fmt.Sprintf("%q is not %s", h.Schema, Schema)}
 	}
 }
 
@@ -137,13 +122,13 @@ func unmarshal(line []byte, v any) error {
 	case errors.As(err, &kind):
 		field := kind.Field
 		if field == "" {
-			return &FormatError{Reason: fmt.Sprintf("want an object, found a JSON %s", kind.Value)}
+			return &input.FormatError{Reason: fmt.Sprintf("want an object, found a JSON %s", kind.Value)}
 		}
-		return &FormatError{Field: field, Reason: fmt.Sprintf("want %s, found a JSON %s", typeName(kind.Type.Kind().String()), kind.Value)}
+		return &input.FormatError{Key: field, Reason: fmt.Sprintf("want %s, found a JSON %s", typeName(kind.Type.Kind().String()), kind.Value)}
 	case errors.As(err, &syntax):
-		return &FormatError{Reason: fmt.Sprintf("not JSON at byte %d: %v", syntax.Offset, err)}
+		return &input.FormatError{Reason: fmt.Sprintf("not JSON at byte %d: %v", syntax.Offset, err)}
 	default:
-		return &FormatError{Reason: err.Error()}
+		return &input.FormatError{Reason: err.Error()}
 	}
 }
 

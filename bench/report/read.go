@@ -8,23 +8,16 @@ import (
 	"io"
 	"slices"
 
+	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/internal/jsonkeys"
 )
 
 // maxFile is the largest file read, in bytes.
 const maxFile = 256 << 20
 
-// A FormatError says that a file does not hold reports.
-type FormatError struct {
-	File   string
-	Reason string
-}
-
-func (e *FormatError) Error() string { return e.File + ": " + e.Reason }
-
 // Read reads the reports of a file: one as JSON, or one a line. Lines of the
 // same work are put together again. File is the name for errors, which are
-// [*FormatError].
+// [*input.FormatError].
 func Read(file string, r io.Reader) ([]*Report, error) {
 	var reports []*Report
 	bounded := &io.LimitedReader{R: r, N: maxFile}
@@ -36,22 +29,22 @@ func Read(file string, r io.Reader) ([]*Report, error) {
 			break
 		}
 		if bounded.N <= 0 {
-			return nil, &FormatError{file, fmt.Sprintf("longer than %d MiB", maxFile>>20)}
+			return nil, &input.FormatError{File: file, Reason: fmt.Sprintf("longer than %d MiB", maxFile>>20)}
 		}
 		if err == nil {
 			err = one.check()
 		}
 		if err != nil {
-			return nil, &FormatError{file, fmt.Sprintf("value %d is not a %s report: %v", n, Schema, err)}
+			return nil, &input.FormatError{File: file, Reason: fmt.Sprintf("value %d is not a %s report: %v", n, Schema, err)}
 		}
 		reports = join(reports, &one)
 	}
 	if len(reports) == 0 {
-		return nil, &FormatError{file, "is empty; make one with \"vprof sweep --export run.json\""}
+		return nil, &input.FormatError{File: file, Reason: "is empty; make one with \"vprof sweep --export run.json\""}
 	}
 	for _, r := range reports {
 		if err := r.checkPoints(); err != nil {
-			return nil, &FormatError{file, err.Error()}
+			return nil, &input.FormatError{File: file, Reason: err.Error()}
 		}
 	}
 	return reports, nil

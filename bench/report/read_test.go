@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/internal/input"
 )
 
 func TestWhatIsWrittenReadsBackTheSame(t *testing.T) {
@@ -37,7 +39,7 @@ func TestReadSaysWhatIsWrongWithAFile(t *testing.T) {
 		{`{"schema":"vprof.report/v1","kind":"plan","case":{"model":"m"},"devices":[{"name":"x"}],"points":[{"batch":8,"device":"x"}]}`, "neither an estimate nor a run"},
 	} {
 		_, err := Read("run.json", strings.NewReader(c.text))
-		var format *FormatError
+		var format *input.FormatError
 		require.ErrorAs(t, err, &format, c.text)
 		require.Contains(t, err.Error(), "run.json: ")
 		require.Contains(t, err.Error(), c.want)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment"
 	"github.com/vprof/vprof/bench/reference"
+	"github.com/vprof/vprof/internal/input"
 )
 
 type accuracyOptions struct {
@@ -78,7 +79,7 @@ func (o *accuracyOptions) read() ([]reference.Record, error) {
 		} else {
 			f, err = reference.Open(path)
 		}
-		var damaged *reference.FormatError
+		var damaged *input.FormatError
 		switch {
 		case errors.As(err, &damaged):
 			errs = append(errs, err)

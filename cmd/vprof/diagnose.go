@@ -17,6 +17,7 @@ import (
 	"github.com/vprof/vprof/bench/observe/series"
 	"github.com/vprof/vprof/bench/observe/snapshot"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/profiler/device"
 )
 
@@ -95,7 +96,7 @@ func runDiagnose(ctx context.Context, o *diagnoseOptions, path string) error {
 	case series.Is(head):
 		err = o.series(ctx, d, data, name)
 	default:
-		err = &report.FormatError{File: name, Reason: "neither a report of vprof, nor a memory snapshot of PyTorch, nor a log of vprof monitor or nvidia-smi with its header"}
+		err = &input.FormatError{File: name, Reason: "neither a report of vprof, nor a memory snapshot of PyTorch, nor a log of vprof monitor or nvidia-smi with its header"}
 	}
 	if err != nil {
 		return err
@@ -127,7 +128,7 @@ func (a *app) readAll(path string) (data []byte, name string, err error) {
 	}
 	_, err = b.ReadFrom(io.LimitReader(from, maxDiagnosed+1))
 	if err == nil && b.Len() > maxDiagnosed {
-		err = &report.FormatError{File: name, Reason: fmt.Sprintf("longer than %d bytes", maxDiagnosed)}
+		err = &input.FormatError{File: name, Reason: fmt.Sprintf("longer than %d bytes", maxDiagnosed)}
 	}
 	if err == nil && isGzip(b.Bytes()) {
 		data, err = gunzip(b.Bytes(), name)
@@ -150,9 +151,9 @@ func gunzip(data []byte, name string) ([]byte, error) {
 	}
 	switch {
 	case err != nil:
-		return nil, &report.FormatError{File: name, Reason: "not a gzip file: " + err.Error()}
+		return nil, &input.FormatError{File: name, Reason: "not a gzip file: " + err.Error()}
 	case len(data) > maxExpanded:
-		return nil, &report.FormatError{File: name, Reason: fmt.Sprintf("expands to more than %d MiB; expand it first (gunzip)", maxExpanded>>20)}
+		return nil, &input.FormatError{File: name, Reason: fmt.Sprintf("expands to more than %d MiB; expand it first (gunzip)", maxExpanded>>20)}
 	}
 	return data, nil
 }

@@ -6,18 +6,8 @@ import (
 	"fmt"
 	"syscall"
 
-	"github.com/vprof/vprof/bench/experiment"
-	"github.com/vprof/vprof/bench/observe/series"
-	"github.com/vprof/vprof/bench/observe/snapshot"
-	"github.com/vprof/vprof/bench/reference"
-	"github.com/vprof/vprof/bench/report"
-	"github.com/vprof/vprof/models"
-	"github.com/vprof/vprof/models/hfconfig"
-	"github.com/vprof/vprof/models/pt2"
-	"github.com/vprof/vprof/models/pt2/export"
+	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/profiler/device"
-	"github.com/vprof/vprof/profiler/planner/calibrate"
-	"github.com/vprof/vprof/profiler/planner/coefficients"
 )
 
 // exitCode is what the process ends with. Scripts rely on the numbers.
@@ -51,6 +41,9 @@ type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
+// Usage marks the error as bad input.
+func (usageError) Usage() bool { return true }
+
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
 // codeOf finds the exit code of what a command returned.
@@ -76,31 +69,8 @@ func codeOf(err error) exitCode {
 		return exitNegative
 	case errors.As(err, &noGPU), errors.As(err, &unusable):
 		return exitNoGPU
-	}
-	var (
-		usage   usageError
-		model   *models.UnknownModelError
-		gpu     *device.UnknownGPUError
-		c       *models.CaseError
-		refused *experiment.RefusedError
-		damaged *reference.FormatError
-		conf    *experiment.AllocConfError
-		learned *coefficients.FormatError
-		none    *coefficients.NoEntryError
-		run     *report.FormatError
-		other   *experiment.ResumeError
-		mixed   *experiment.MixError
-		few     *calibrate.ConditionError
-		shot    *snapshot.FormatError
-		log     *series.FormatError
-		config  *hfconfig.FormatError
-		file    *export.FormatError
-		unknown *pt2.UnknownOperatorsError
-	)
-	for _, input := range []any{&usage, &model, &gpu, &c, &refused, &damaged, &conf, &learned, &none, &run, &other, &mixed, &few, &shot, &log, &config, &file, &unknown} {
-		if errors.As(err, input) {
-			return exitUsage
-		}
+	case input.Bad(err):
+		return exitUsage
 	}
 	return exitFailure
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/bench/experiment"
-	"github.com/vprof/vprof/bench/reference"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/toy"
 	"github.com/vprof/vprof/profiler/device"
@@ -42,7 +42,7 @@ func TestEveryKindOfErrorHasItsExitCode(t *testing.T) {
 		exitUsage: {
 			usagef("no"), &models.UnknownModelError{}, &device.UnknownGPUError{}, &models.CaseError{},
 			&experiment.RefusedError{Err: errors.New("batch norm")}, &experiment.AllocConfError{Err: errors.New("key")},
-			errors.Join(errors.New("other"), &reference.FormatError{}),
+			errors.Join(errors.New("other"), &input.FormatError{}),
 		},
 	} {
 		for _, err := range errs {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/models"
 )
 
@@ -15,13 +16,11 @@ import (
 // rule.
 func TestWrongConfigurationsAreExplained(t *testing.T) {
 	for config, want := range map[string]string{
-		`{"model_type": `:          `line 1: not JSON: unexpected end of JSON input`,
-		"{\n\"model_type\": bert}": `line 2: not JSON: invalid character 'b' looking for beginning of value`,
-		`[1]`:                      `not a JSON object, as a config.json of transformers is`,
-		`null`:                     `not a JSON object, as a config.json of transformers is`,
-		`{}`:                       `model_type: absent: it says what the model is; vprof describes bert, distilbert, gpt2, llama, mistral, qwen2, roberta, vit, wav2vec2, whisper`,
-		`{"model_type": "t5"}`:     `model_type: vprof does not describe "t5"; it describes bert, distilbert, gpt2, llama, mistral, qwen2, roberta, vit, wav2vec2, whisper`,
-		`{"model_type": 5}`:        `model_type: 5 is not a name; vprof describes bert, distilbert, gpt2, llama, mistral, qwen2, roberta, vit, wav2vec2, whisper`,
+		`[1]`:                  `not a JSON object, as a config.json of transformers is`,
+		`null`:                 `not a JSON object, as a config.json of transformers is`,
+		`{}`:                   `model_type: absent: it says what the model is; vprof describes bert, distilbert, gpt2, llama, mistral, qwen2, roberta, vit, wav2vec2, whisper`,
+		`{"model_type": "t5"}`: `model_type: vprof does not describe "t5"; it describes bert, distilbert, gpt2, llama, mistral, qwen2, roberta, vit, wav2vec2, whisper`,
+		`{"model_type": 5}`:    `model_type: 5 is not a name; vprof describes bert, distilbert, gpt2, llama, mistral, qwen2, roberta, vit, wav2vec2, whisper`,
 
 		`{"model_type": "bert", "hidden_size": "768"}`:                                           `hidden_size: "768" is not a whole number`,
 		`{"model_type": "bert", "hidden_size": 768.5}`:                                           `hidden_size: 768.5 is not a whole number`,
@@ -70,8 +69,18 @@ func TestWrongConfigurationsAreExplained(t *testing.T) {
 	} {
 		_, err := Parse("a/config.json", []byte(config))
 		require.EqualError(t, err, "a/config.json: "+want, config)
-		var format *FormatError
+		var format *input.FormatError
 		require.ErrorAs(t, err, &format)
+	}
+}
+
+func TestSyntaxErrorsNameTheLine(t *testing.T) {
+	for config, want := range map[string]string{
+		`{"model_type": `:          "a/config.json:1: not JSON: unexpected end of JSON input",
+		"{\n\"model_type\": bert}": "a/config.json:2: not JSON: invalid character 'b' looking for beginning of value",
+	} {
+		_, err := Parse("a/config.json", []byte(config))
+		require.EqualError(t, err, want)
 	}
 }
 
@@ -136,7 +145,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m, err := Parse("config.json", data)
 		if err != nil {
-			require.ErrorAs(t, err, new(*FormatError))
+			require.ErrorAs(t, err, new(*input.FormatError))
 			return
 		}
 		again, err := Source().Restore(m.Name, m.Config)

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/train"
@@ -63,10 +64,10 @@ func Source() models.Source {
 }
 
 // Open makes the model of a config.json, or of the one in a folder. The error is
-// a [*FormatError].
+// a [*input.FormatError].
 func Open(path string) (models.Model, error) {
 	if path == "" {
-		return models.Model{}, &FormatError{File: Scheme + ":", Reason: "names no file; use " + Scheme + ":path/to/config.json"}
+		return models.Model{}, &input.FormatError{File: Scheme + ":", Reason: "names no file; use " + Scheme + ":path/to/config.json"}
 	}
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		path = filepath.Join(path, usualName)
@@ -75,7 +76,7 @@ func Open(path string) (models.Model, error) {
 	var missing *fs.PathError
 	switch {
 	case errors.As(err, &missing):
-		return models.Model{}, &FormatError{File: path, Reason: missing.Err.Error()}
+		return models.Model{}, &input.FormatError{File: path, Reason: missing.Err.Error()}
 	case err != nil:
 		return models.Model{}, err
 	}
@@ -91,13 +92,13 @@ func read(path string) ([]byte, error) {
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, mostBytes+1))
 	if err == nil && len(data) > mostBytes {
-		err = &FormatError{File: path, Reason: fmt.Sprintf("has more than %d MiB; a config.json has not", mostBytes>>20)}
+		err = &input.FormatError{File: path, Reason: fmt.Sprintf("has more than %d MiB; a config.json has not", mostBytes>>20)}
 	}
 	return data, err
 }
 
 // Parse makes the model of a configuration. The file is not opened: its path
-// gives the model its name. The error is a [*FormatError].
+// gives the model its name. The error is a [*input.FormatError].
 func Parse(file string, data []byte) (models.Model, error) {
 	return parse(file, "", data)
 }
@@ -160,7 +161,7 @@ func (r *reader) affordable(m models.Model) error {
 		return err
 	}
 	if n := trainer.Counts().Total; n > mostParameters {
-		return &FormatError{File: r.file, Reason: fmt.Sprintf("describes a model of %d parameters; vprof takes %d at the most", n, int64(mostParameters))}
+		return &input.FormatError{File: r.file, Reason: fmt.Sprintf("describes a model of %d parameters; vprof takes %d at the most", n, int64(mostParameters))}
 	}
 	return nil
 }
@@ -238,13 +239,13 @@ func (r *reader) family() (kind string, f family, err error) {
 	supported := "vprof describes " + strings.Join(Types(), ", ")
 	value, _, ok := r.get("model_type")
 	if !ok {
-		return "", f, &FormatError{r.file, "model_type", "absent: it says what the model is; " + supported}
+		return "", f, &input.FormatError{File: r.file, Key: "model_type", Reason: "absent: it says what the model is; " + supported}
 	}
 	if json.Unmarshal(value, &kind) != nil {
-		return "", f, &FormatError{r.file, "model_type", shown(value) + " is not a name; " + supported}
+		return "", f, &input.FormatError{File: r.file, Key: "model_type", Reason: shown(value) + " is not a name; " + supported}
 	}
 	if f, ok = families()[kind]; !ok {
-		return "", f, &FormatError{r.file, "model_type", fmt.Sprintf("vprof does not describe %s; it describes %s", shown(value), strings.Join(Types(), ", "))}
+		return "", f, &input.FormatError{File: r.file, Key: "model_type", Reason: fmt.Sprintf("vprof does not describe %s; it describes %s", shown(value), strings.Join(Types(), ", "))}
 	}
 	return kind, f, nil
 }

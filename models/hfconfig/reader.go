@@ -8,23 +8,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/vprof/vprof/internal/input"
 )
-
-// A FormatError says what is wrong with a configuration: which key of which
-// file, its value and the rule.
-type FormatError struct {
-	File string
-	// Key is "" if it is the file as a whole.
-	Key    string
-	Reason string
-}
-
-func (e *FormatError) Error() string {
-	if e.Key == "" {
-		return e.File + ": " + e.Reason
-	}
-	return e.File + ": " + e.Key + ": " + e.Reason
-}
 
 // A reader reads the keys of a configuration. What is absent has the default of
 // transformers. It keeps the first error and reads on with defaults, so that
@@ -36,7 +22,7 @@ type reader struct {
 	also map[string]string
 	// used are the keys that were read, with the values that the file gives.
 	used map[string]json.RawMessage
-	err  *FormatError
+	err  *input.FormatError
 }
 
 // newReader takes a JSON object.
@@ -46,9 +32,9 @@ func newReader(file string, data []byte) (*reader, error) {
 	switch err := json.Unmarshal(data, &r.raw); {
 	case errors.As(err, &syntax):
 		line := 1 + bytes.Count(data[:min(int(syntax.Offset), len(data))], []byte("\n"))
-		return nil, &FormatError{File: file, Reason: fmt.Sprintf("line %d: not JSON: %v", line, err)}
+		return nil, &input.FormatError{File: file, Line: line, Reason: "not JSON: " + err.Error()}
 	case err != nil || r.raw == nil:
-		return nil, &FormatError{File: file, Reason: "not a JSON object, as a config.json of transformers is"}
+		return nil, &input.FormatError{File: file, Reason: "not a JSON object, as a config.json of transformers is"}
 	}
 	return r, nil
 }
@@ -56,7 +42,7 @@ func newReader(file string, data []byte) (*reader, error) {
 // wrong notes that a key has a value that cannot be.
 func (r *reader) wrong(key, format string, args ...any) {
 	if r.err == nil {
-		r.err = &FormatError{File: r.file, Key: key, Reason: fmt.Sprintf(format, args...)}
+		r.err = &input.FormatError{File: r.file, Key: key, Reason: fmt.Sprintf(format, args...)}
 	}
 }
 

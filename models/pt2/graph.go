@@ -127,3 +127,6 @@ func (e *UnknownOperatorsError) Error() string {
 	b.WriteString("; each needs a row in the operator table (profiler/aten) with what it allocates and keeps for backward")
 	return b.String()
 }
+
+// Usage marks the error as bad input.
+func (*UnknownOperatorsError) Usage() bool { return true }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/pt2/export"
 	"github.com/vprof/vprof/models/pt2/lifetimes"
@@ -24,18 +25,18 @@ func Source() models.Source {
 	return models.Source{Scheme: Scheme, Suffix: Suffix, Open: Open, Restore: restore}
 }
 
-// Open makes the model of a file. The error is an [*export.FormatError], an
+// Open makes the model of a file. The error is an [*input.FormatError], an
 // [*UnknownOperatorsError] or that of reading the file.
 func Open(path string) (models.Model, error) {
 	if path == "" {
-		return models.Model{}, &export.FormatError{File: Scheme + ":", Reason: "names no file; use --model path/to/model.pt2"}
+		return models.Model{}, &input.FormatError{File: Scheme + ":", Reason: "names no file; use --model path/to/model.pt2"}
 	}
 	p, err := export.Open(path)
 	if err != nil {
 		return models.Model{}, err
 	}
 	if err := lifetimes.Find(p); err != nil {
-		return models.Model{}, &export.FormatError{File: path, Reason: err.Error()}
+		return models.Model{}, &input.FormatError{File: path, Reason: err.Error()}
 	}
 	p.Blocks = blocks(p)
 	config, err := export.Marshal(p)
@@ -49,7 +50,7 @@ func Open(path string) (models.Model, error) {
 func restore(name, config string) (models.Model, error) {
 	p, err := export.Unmarshal([]byte(config))
 	if err != nil {
-		return models.Model{}, &export.FormatError{File: name, Reason: err.Error()}
+		return models.Model{}, &input.FormatError{File: name, Reason: err.Error()}
 	}
 	return newModel(name, name, config, p)
 }
@@ -63,7 +64,7 @@ func newModel(file, name, config string, p *export.Program) (models.Model, error
 		unknown.File = file
 		return models.Model{}, unknown
 	case err != nil:
-		return models.Model{}, &export.FormatError{File: file, Reason: err.Error()}
+		return models.Model{}, &input.FormatError{File: file, Reason: err.Error()}
 	}
 	d := findDimensions(p)
 	m := models.Model{

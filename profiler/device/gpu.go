@@ -135,3 +135,6 @@ func (e *UnknownGPUError) Error() string {
 	}
 	return fmt.Sprintf(`unknown GPU %q%s (list all with "vprof gpus")`, e.Name, near)
 }
+
+// Usage marks the error as bad input.
+func (*UnknownGPUError) Usage() bool { return true }

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/vprof/vprof/internal/input"
 )
 
 // Series is what a log says of one GPU. All amounts are bytes.
@@ -54,15 +56,6 @@ func (p Process) String() string {
 	return fmt.Sprintf("process %d (%s)", p.PID, p.Name)
 }
 
-// A FormatError says what is wrong with a file.
-type FormatError struct {
-	File   string
-	Line   int
-	Reason string
-}
-
-func (e *FormatError) Error() string { return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.Reason) }
-
 // maxFile is the largest file read in bytes.
 const maxFile = 256 << 20
 
@@ -95,14 +88,14 @@ func formatOf(first []byte) func([]byte) (*journal, error) {
 // nvidia-smi --query-gpu=...,memory.used,... or --query-compute-apps=pid,
 // used_memory,..., with or without units. Whatever other columns there are is
 // used or left. A last line that was cut off is left out. The error is a
-// [*FormatError] unless reading itself failed.
+// [*input.FormatError] unless reading itself failed.
 func Read(r io.Reader, name string) ([]Series, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxFile+1))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	if len(data) > maxFile {
-		return nil, &FormatError{name, 1, fmt.Sprintf("longer than %d bytes", maxFile)}
+		return nil, &input.FormatError{File: name, Line: 1, Reason: fmt.Sprintf("longer than %d bytes", maxFile)}
 	}
 	if end := bytes.LastIndexByte(data, '\n'); end >= 0 && bytes.IndexByte(data[:end], '\n') >= 0 {
 		data = data[:end+1] // whoever wrote the log may have been stopped in a line
@@ -110,18 +103,18 @@ func Read(r io.Reader, name string) ([]Series, error) {
 	first, _, _ := bytes.Cut(data, []byte("\n"))
 	read := formatOf(first)
 	if read == nil {
-		return nil, &FormatError{name, 1, "there is no column memory.used, used_memory or used_bytes (log with the header)"}
+		return nil, &input.FormatError{File: name, Line: 1, Reason: "there is no column memory.used, used_memory or used_bytes (log with the header)"}
 	}
 	j, err := read(data)
 	if err != nil {
-		wrong := &FormatError{name, 1, err.Error()}
+		wrong := &input.FormatError{File: name, Line: 1, Reason: err.Error()}
 		if j != nil {
 			wrong.Line = j.line
 		}
 		return nil, wrong
 	}
 	if len(j.boards) == 0 {
-		return nil, &FormatError{name, j.line, "there are no samples"}
+		return nil, &input.FormatError{File: name, Line: j.line, Reason: "there are no samples"}
 	}
 	all := make([]Series, len(j.boards))
 	for i, b := range j.boards {

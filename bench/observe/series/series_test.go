@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/vprof/vprof/bench/observe/monitor"
+	"github.com/vprof/vprof/internal/input"
 )
 
 const mib = 1 << 20
@@ -164,7 +165,7 @@ func TestDamageIsNamed(t *testing.T) {
 		"time,gpu,used_bytes,watched_bytes\n2026-11-05T06:00:00Z,0,1,x":  `watched_bytes: "x"`,
 	} {
 		_, err := Read(strings.NewReader(text), "log")
-		require.ErrorAs(t, err, new(*FormatError), text)
+		require.ErrorAs(t, err, new(*input.FormatError), text)
 		require.ErrorContains(t, err, want, text)
 	}
 }

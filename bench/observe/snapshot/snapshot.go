@@ -9,6 +9,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/vprof/vprof/internal/input"
 )
 
 // maxFile is the largest snapshot read, in bytes.
@@ -69,11 +71,6 @@ type Event struct {
 	Micros int64
 }
 
-// A FormatError says what is wrong with a file.
-type FormatError struct{ File, Reason string }
-
-func (e *FormatError) Error() string { return e.File + ": " + e.Reason }
-
 // Open reads the snapshot at path.
 func Open(path string) (*Snapshot, error) {
 	f, err := os.Open(path)
@@ -89,7 +86,7 @@ func Open(path string) (*Snapshot, error) {
 func Is(head []byte) bool { return len(head) > 1 && head[0] == 0x80 && head[1] <= 5 }
 
 // Read reads a snapshot; name is used in messages. The error is a
-// [*FormatError] unless reading itself failed.
+// [*input.FormatError] unless reading itself failed.
 func Read(r io.Reader, name string) (*Snapshot, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxFile+1))
 	if err != nil {
@@ -99,23 +96,23 @@ func Read(r io.Reader, name string) (*Snapshot, error) {
 }
 
 // Parse reads the snapshot that a file holds. The memory and the time that it
-// takes are bounded by the file's length. The error is a [*FormatError].
+// takes are bounded by the file's length. The error is a [*input.FormatError].
 func Parse(data []byte, name string) (*Snapshot, error) {
 	if len(data) > maxFile {
-		return nil, &FormatError{name, fmt.Sprintf("longer than %d bytes; record fewer events (max_entries)", maxFile)}
+		return nil, &input.FormatError{File: name, Reason: fmt.Sprintf("longer than %d bytes; record fewer events (max_entries)", maxFile)}
 	}
 	if !Is(data) {
-		return nil, &FormatError{name, "not a pickle; torch.cuda.memory._dump_snapshot writes one"}
+		return nil, &input.FormatError{File: name, Reason: "not a pickle; torch.cuda.memory._dump_snapshot writes one"}
 	}
 	b := newBudget(len(data))
 	v, err := unpickle(data, keys, b)
 	if err != nil {
-		return nil, &FormatError{name, "not a memory snapshot: " + err.Error()}
+		return nil, &input.FormatError{File: name, Reason: "not a memory snapshot: " + err.Error()}
 	}
 	d := newDecoder(b)
 	s := d.snapshot(v)
 	if d.err != nil {
-		return nil, &FormatError{name, "not a memory snapshot: " + d.err.Error()}
+		return nil, &input.FormatError{File: name, Reason: "not a memory snapshot: " + d.err.Error()}
 	}
 	return s, nil
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/vprof/vprof/internal/input"
 )
 
 const mib = 1 << 20
@@ -45,7 +47,7 @@ func TestTroughsAreWhereCurvesStopToFall(t *testing.T) {
 
 func TestSnapshotThatCallsCodeIsRefused(t *testing.T) {
 	_, err := Open("testdata/code.pickle")
-	require.ErrorAs(t, err, new(*FormatError))
+	require.ErrorAs(t, err, new(*input.FormatError))
 	require.ErrorContains(t, err, "nothing of this file was run")
 }
 
@@ -54,7 +56,7 @@ func TestEveryCutIsAnError(t *testing.T) {
 	require.NoError(t, err)
 	for n := range whole {
 		_, err := Read(bytes.NewReader(whole[:n]), "cut")
-		require.ErrorAs(t, err, new(*FormatError), n)
+		require.ErrorAs(t, err, new(*input.FormatError), n)
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/vprof/vprof/internal/input"
 )
 
 // Summary is what a snapshot says of one device. All amounts are bytes.
@@ -109,12 +111,12 @@ func (s *Snapshot) Of(device int) Summary {
 	return out
 }
 
-// Only sums up the one device that has memory; several are a [*FormatError] about
+// Only sums up the one device that has memory; several are a [*input.FormatError] about
 // the file called name.
 func (s *Snapshot) Only(name string) (Summary, error) {
 	devices := s.Devices()
 	if len(devices) != 1 {
-		return Summary{}, &FormatError{name, fmt.Sprintf("has memory of %d devices, want one", len(devices))}
+		return Summary{}, &input.FormatError{File: name, Reason: fmt.Sprintf("has memory of %d devices, want one", len(devices))}
 	}
 	return s.Of(devices[0]), nil
 }

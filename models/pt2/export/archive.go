@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+
+	"github.com/vprof/vprof/internal/input"
 )
 
 // Limits of an archive. The weights in it may be as large as they like: they are
@@ -19,24 +21,16 @@ const (
 	mostExtra   = 64 << 20
 )
 
-// FormatError says that a file is not what torch.export.save writes, and why.
-type FormatError struct {
-	File   string
-	Reason string
-}
-
-func (e *FormatError) Error() string { return e.File + ": " + e.Reason }
-
 // howTo ends messages about files of other kinds.
 const howTo = "; vprof reads what torch.export.save(torch.export.export(model, args), \"model.pt2\") writes, or vprof capture"
 
-// Open reads the program of a file. Its errors are [*FormatError] or those of
+// Open reads the program of a file. Its errors are [*input.FormatError] or those of
 // reading the file.
 func Open(path string) (*Program, error) {
 	f, err := os.Open(path)
 	var missing *fs.PathError
 	if errors.As(err, &missing) {
-		return nil, &FormatError{File: path, Reason: missing.Err.Error()}
+		return nil, &input.FormatError{File: path, Reason: missing.Err.Error()}
 	}
 	if err != nil {
 		return nil, err
@@ -47,11 +41,11 @@ func Open(path string) (*Program, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, &FormatError{File: path, Reason: "is not a file" + howTo}
+		return nil, &input.FormatError{File: path, Reason: "is not a file" + howTo}
 	}
 	p, err := Read(f, info.Size())
 	if err != nil {
-		return nil, &FormatError{File: path, Reason: err.Error()}
+		return nil, &input.FormatError{File: path, Reason: err.Error()}
 	}
 	return p, nil
 }

@@ -90,6 +90,9 @@ func (e *ConditionError) Error() string {
 	return fmt.Sprintf("%s are too close to tell %s (condition number %.0f; up to %d will do)", batchList(e.Batches), e.What, e.Condition, maxCondition)
 }
 
+// Usage marks the error as bad input.
+func (*ConditionError) Usage() bool { return true }
+
 func batchList(batches []int) string {
 	if len(batches) == 1 {
 		return fmt.Sprintf("batch %d alone", batches[0])

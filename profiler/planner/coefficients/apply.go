@@ -28,6 +28,9 @@ func (e *NoEntryError) Error() string {
 	return fmt.Sprintf("there are several coefficients for %s; add # and the name of one: %s", e.GPU, strings.Join(e.Found, ", "))
 }
 
+// Usage marks the error as bad input.
+func (*NoEntryError) Usage() bool { return true }
+
 // Find returns the entry of a board: the one called name, or the only one
 // there is if name is empty. Among several, those that have seen the model go
 // first. The error is a [*NoEntryError].

@@ -17,6 +17,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/program"
 )
@@ -125,12 +126,7 @@ type Input struct {
 	Batches   []int  `yaml:"batches" json:"batches"`
 }
 
-// A FormatError says what is wrong with a file.
-type FormatError struct{ File, Reason string }
-
-func (e *FormatError) Error() string { return e.File + ": " + e.Reason }
-
-// Open reads the file at path. An error is a [*FormatError] unless the file
+// Open reads the file at path. An error is a [*input.FormatError] unless the file
 // cannot be read.
 func Open(path string) (*File, error) {
 	f, err := os.Open(path)
@@ -148,22 +144,22 @@ func Read(r io.Reader, name string) (*File, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	if len(data) > maxFile {
-		return nil, &FormatError{name, fmt.Sprintf("longer than %d bytes; this is no coefficients file", maxFile)}
+		return nil, &input.FormatError{File: name, Reason: fmt.Sprintf("longer than %d bytes; this is no coefficients file", maxFile)}
 	}
 	d := yaml.NewDecoder(bytes.NewReader(data))
 	d.KnownFields(true)
 	var f File
 	if err := d.Decode(&f); err != nil {
 		if errors.Is(err, io.EOF) {
-			return nil, &FormatError{name, "empty; \"vprof calibrate\" makes coefficients files"}
+			return nil, &input.FormatError{File: name, Reason: "empty; \"vprof calibrate\" makes coefficients files"}
 		}
-		return nil, &FormatError{name, "not a coefficients file: " + strings.Join(strings.Fields(strings.TrimPrefix(err.Error(), "yaml: ")), " ")}
+		return nil, &input.FormatError{File: name, Reason: "not a coefficients file: " + strings.Join(strings.Fields(strings.TrimPrefix(err.Error(), "yaml: ")), " ")}
 	}
 	if err := d.Decode(new(any)); !errors.Is(err, io.EOF) {
-		return nil, &FormatError{name, "more than one YAML document in it"}
+		return nil, &input.FormatError{File: name, Reason: "more than one YAML document in it"}
 	}
 	if err := errors.Join(whole(data), f.check()); err != nil {
-		return nil, &FormatError{name, strings.ReplaceAll(err.Error(), "\n", "; ")}
+		return nil, &input.FormatError{File: name, Reason: strings.ReplaceAll(err.Error(), "\n", "; ")}
 	}
 	return &f, nil
 }

@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/vprof/vprof/internal/golden"
+	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/profiler/planner"
 )
 
@@ -93,7 +94,7 @@ func TestDamageIsNamed(t *testing.T) {
 			text := strings.Replace(whole, c.from, c.to, 1)
 			require.NotEqual(t, whole, text, "the case must change the file")
 			_, err := Read(strings.NewReader(text), "c.yaml")
-			require.ErrorAs(t, err, new(*FormatError))
+			require.ErrorAs(t, err, new(*input.FormatError))
 			require.ErrorContains(t, err, c.want)
 		})
 	}
@@ -105,7 +106,7 @@ func TestEveryCutIsAnError(t *testing.T) {
 	text := encode(t, sample())
 	for n := range len(text) - 1 { // without its last line break it is whole
 		_, err := Read(bytes.NewReader(text[:n]), "c.yaml")
-		require.ErrorAs(t, err, new(*FormatError), "%s", text[:n])
+		require.ErrorAs(t, err, new(*input.FormatError), "%s", text[:n])
 	}
 }
 

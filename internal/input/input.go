@@ -1,0 +1,57 @@
+// Package input has the errors that mean bad input: whoever started the program can
+// mend them, in a flag or in a file.
+package input
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+)
+
+// A usage is an error that knows whether it means bad input. Error types that do
+// have a method Usage which returns true; they need not import this package.
+type usage interface {
+	error
+	Usage() bool
+}
+
+// Bad tells whether err, or an error that it wraps, means bad input.
+func Bad(err error) bool {
+	var u usage
+	return errors.As(err, &u) && u.Usage()
+}
+
+// A FormatError says what is wrong with a file, and where in it.
+type FormatError struct {
+	// File is the file's name, or what the input is called: "stdin".
+	File string
+	// Line is counted from 1; 0 if no line in particular is wrong.
+	Line int
+	// Key is the path of the value that is wrong, such as "phases[3][1]"; "" if the
+	// line or the file is wrong as a whole.
+	Key string
+	// Reason says what was found, what is expected, and what to do where that helps.
+	Reason string
+}
+
+// Error is "FILE:LINE: KEY: REASON", without the parts that are not known.
+func (e *FormatError) Error() string {
+	var b strings.Builder
+	b.WriteString(e.File)
+	if e.Line > 0 {
+		b.WriteString(":" + strconv.Itoa(e.Line))
+	}
+	for _, part := range []string{e.Key, e.Reason} {
+		if part == "" {
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteString(": ")
+		}
+		b.WriteString(part)
+	}
+	return b.String()
+}
+
+// Usage marks a damaged file as bad input.
+func (*FormatError) Usage() bool { return true }

@@ -1,0 +1,41 @@
+package input_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/internal/input"
+)
+
+func TestFormatErrorsSayWhereAndWhat(t *testing.T) {
+	for want, e := range map[string]input.FormatError{
+		"run.json: is empty":                           {File: "run.json", Reason: "is empty"},
+		"log.csv:3: want 4 columns":                    {File: "log.csv", Line: 3, Reason: "want 4 columns"},
+		"config.json: hidden_size: -1 is below 1":      {File: "config.json", Key: "hidden_size", Reason: "-1 is below 1"},
+		"a.jsonl:7: phases[3][1]: want an array":       {File: "a.jsonl", Line: 7, Key: "phases[3][1]", Reason: "want an array"},
+		"phases[3][1]: want an array, found a boolean": {Key: "phases[3][1]", Reason: "want an array, found a boolean"},
+	} {
+		require.EqualError(t, &e, want)
+	}
+}
+
+type unless bool
+
+func (unless) Error() string   { return "an error" }
+func (u unless) Usage() bool   { return bool(u) }
+func wrapped(err error) error  { return fmt.Errorf("batch 8: %w", err) }
+func together(err error) error { return errors.Join(errors.New("another"), err) }
+
+func TestBadInputIsFoundInsideOtherErrors(t *testing.T) {
+	for _, err := range []error{&input.FormatError{}, unless(true)} {
+		require.True(t, input.Bad(err))
+		require.True(t, input.Bad(wrapped(err)))
+		require.True(t, input.Bad(together(wrapped(err))))
+	}
+	for _, err := range []error{nil, errors.New("no space left"), unless(false), wrapped(unless(false))} {
+		require.False(t, input.Bad(err))
+	}
+}
