@@ -27,7 +27,7 @@ const (
 
 // The catalog, and where a folded name is found in it.
 var catalog, index = build(
-	kepler, pascalTesla, pascal, volta, turing, ampereTesla, ampere, ada, hopper, blackwellTesla, blackwell,
+	kepler, pascalTesla, pascal, volta, turing, ampereTesla, ampere, ampereJetson, ada, hopper, blackwellTesla, blackwell, blackwellSpark,
 )
 
 func build(generations ...generation) ([]GPU, map[string]int) {
@@ -123,6 +123,13 @@ var turing = generation{"Turing", 75, 1024, []GPU{
 		Source: "NVIDIA T4 data sheet; memory: typical under Linux",
 	},
 	{
+		Name: "rtx-2070-super", Product: "NVIDIA GeForce RTX 2070 SUPER", Aliases: []string{"rtx-2070-super-8gb", "2070-super"},
+		SMs: 40, BoostMHz: 1770, Memory: 8_363_442_176, Bandwidth: 448 * gigabyte,
+		Peak:    Rates{FP32: 9.06 * tera, FP16: 36.2 * tera, FP64: 0.283 * tera},
+		Context: 110 * mib, ContextSource: estimated,
+		Source: "NVIDIA Turing GPU architecture whitepaper, rates of TU104 at its clock; memory: total capacity in PyTorch's messages under Linux",
+	},
+	{
 		Name: "rtx-2080-ti", Product: "NVIDIA GeForce RTX 2080 Ti", Aliases: []string{"2080-ti"},
 		SMs: 68, BoostMHz: 1545, Memory: 11_543_379_968, Bandwidth: 616 * gigabyte,
 		Peak:    Rates{FP32: 13.4 * tera, FP16: 53.8 * tera, FP64: 0.42 * tera},
@@ -140,6 +147,13 @@ var turing = generation{"Turing", 75, 1024, []GPU{
 
 var ampereTesla = generation{"Ampere", 80, 2048, []GPU{
 	{
+		Name: "a30", Product: "NVIDIA A30", Aliases: []string{"a30-24gb"},
+		SMs: 56, BoostMHz: 1440, Memory: 25_264_390_144, Bandwidth: 933 * gigabyte,
+		Peak:    Rates{FP32: 10.3 * tera, TF32: 82.6 * tera, FP16: 165 * tera, BF16: 165 * tera, FP64: 10.3 * tera},
+		Context: 260 * mib, ContextSource: estimated,
+		Source: "NVIDIA A30 data sheet; memory: total capacity in PyTorch's messages under Linux, ECC on",
+	},
+	{
 		Name: "a100-40", Product: "NVIDIA A100-SXM4-40GB", Aliases: []string{"a100-40gb", "A100-SXM4-40GB"},
 		SMs: 108, BoostMHz: 1410, Memory: 42_297_786_368, Bandwidth: 1555 * gigabyte,
 		Peak:    Rates{FP32: 19.5 * tera, TF32: 156 * tera, FP16: 312 * tera, BF16: 312 * tera, FP64: 19.5 * tera},
@@ -147,11 +161,35 @@ var ampereTesla = generation{"Ampere", 80, 2048, []GPU{
 		Source: "NVIDIA A100 data sheet; memory: typical under Linux",
 	},
 	{
-		Name: "a100-80", Product: "NVIDIA A100-SXM4-80GB", Aliases: []string{"a100-80gb", "NVIDIA A100 80GB PCIe"},
+		Name: "a100-40-pcie", Product: "NVIDIA A100-PCIE-40GB", Aliases: []string{"a100-pcie", "a100-pcie-40gb"},
+		SMs: 108, BoostMHz: 1410, Memory: 42_297_786_368, Bandwidth: 1555 * gigabyte,
+		Peak:    Rates{FP32: 19.5 * tera, TF32: 156 * tera, FP16: 312 * tera, BF16: 312 * tera, FP64: 19.5 * tera},
+		Context: 400 * mib, ContextSource: estimated,
+		Source: "NVIDIA A100 data sheet (PCIe); memory: as the SXM4 board's of this size",
+	},
+	{
+		Name: "a100-80", Product: "NVIDIA A100-SXM4-80GB", Aliases: []string{"a100-80gb"},
 		SMs: 108, BoostMHz: 1410, Memory: 84_987_740_160, Bandwidth: 2039 * gigabyte,
 		Peak:    Rates{FP32: 19.5 * tera, TF32: 156 * tera, FP16: 312 * tera, BF16: 312 * tera, FP64: 19.5 * tera},
 		Context: 400 * mib, ContextSource: estimatedAsReference,
 		Source: "NVIDIA A100 data sheet (SXM4); memory: typical under Linux",
+	},
+	{
+		Name: "a100-80-pcie", Product: "NVIDIA A100 80GB PCIe", Aliases: []string{"a100-pcie-80gb"},
+		SMs: 108, BoostMHz: 1410, Memory: 84_987_740_160, Bandwidth: 1935 * gigabyte,
+		Peak:    Rates{FP32: 19.5 * tera, TF32: 156 * tera, FP16: 312 * tera, BF16: 312 * tera, FP64: 19.5 * tera},
+		Context: 400 * mib, ContextSource: estimated,
+		Source: "NVIDIA A100 data sheet (PCIe); memory: as the SXM4 board's of this size",
+	},
+}}
+
+var ampereJetson = generation{"Ampere", 87, 1536, []GPU{
+	{
+		Name: "jetson-agx-orin", Product: "Orin", Aliases: []string{"jetson-orin", "jetson-agx-orin-64gb", "agx-orin"},
+		SMs: 16, BoostMHz: 1300, Memory: 65_927_118_848, Bandwidth: 204.8 * gigabyte,
+		Peak:    Rates{FP32: 5.33 * tera, TF32: 21.3 * tera, FP16: 42.6 * tera, BF16: 42.6 * tera, FP64: 0.083 * tera},
+		Context: 90 * mib, ContextSource: estimated,
+		Source: "NVIDIA Jetson AGX Orin 64 GB data sheet, sparse rates halved; memory: that of the module less what its firmware keeps, shared with programs on the CPU",
 	},
 }}
 
@@ -166,11 +204,25 @@ var ampere = generation{"Ampere", 86, 1536, []GPU{
 		Source: "NVIDIA GeForce RTX 3060 product page, rates of GA10x at its clock; memory: typical under Linux",
 	},
 	{
+		Name: "rtx-3060-ti", Product: "NVIDIA GeForce RTX 3060 Ti", Aliases: []string{"rtx-3060-ti-8gb", "3060-ti"},
+		SMs: 38, BoostMHz: 1665, Memory: 8_232_435_712, Bandwidth: 448 * gigabyte,
+		Peak:    Rates{FP32: 16.2 * tera, TF32: 16.2 * tera, FP16: 32.4 * tera, BF16: 32.4 * tera, FP64: 0.253 * tera},
+		Context: 170 * mib, ContextSource: estimated,
+		Source: "NVIDIA GeForce RTX 3060 Ti product page, rates of GA10x at its clock; memory: as the RTX 3070's, of the same chip and size",
+	},
+	{
 		Name: "rtx-3070", Product: "NVIDIA GeForce RTX 3070", Aliases: []string{"rtx-3070-8gb", "3070"},
 		SMs: 46, BoostMHz: 1725, Memory: 8_232_435_712, Bandwidth: 448 * gigabyte,
 		Peak:    Rates{FP32: 20.3 * tera, TF32: 20.3 * tera, FP16: 40.6 * tera, BF16: 40.6 * tera, FP64: 0.317 * tera},
 		Context: 190 * mib, ContextSource: estimated,
 		Source: "NVIDIA Ampere GA102 GPU architecture whitepaper; memory: deviceQuery, CUDA 12.8 driver",
+	},
+	{
+		Name: "a5000", Product: "NVIDIA RTX A5000", Aliases: []string{"a5000-24gb", "rtx-a5000-24gb"},
+		SMs: 64, BoostMHz: 1695, Memory: 25_425_870_848, Bandwidth: 768 * gigabyte,
+		Peak:    Rates{FP32: 27.8 * tera, TF32: 55.5 * tera, FP16: 111.1 * tera, BF16: 111.1 * tera, FP64: 0.434 * tera},
+		Context: 220 * mib, ContextSource: estimated,
+		Source: "NVIDIA RTX A5000 data sheet, sparse rates halved; memory: total capacity in PyTorch's messages under Linux, ECC off",
 	},
 	{
 		Name: "rtx-3080", Product: "NVIDIA GeForce RTX 3080", Aliases: []string{"rtx-3080-10gb", "3080"},
@@ -194,6 +246,13 @@ var ampere = generation{"Ampere", 86, 1536, []GPU{
 		Source: "NVIDIA Ampere GA102 GPU architecture whitepaper; memory: typical under Linux",
 	},
 	{
+		Name: "a40", Product: "NVIDIA A40", Aliases: []string{"a40-48gb"},
+		SMs: 84, BoostMHz: 1740, Memory: 47_620_030_464, Bandwidth: 696 * gigabyte,
+		Peak:    Rates{FP32: 37.4 * tera, TF32: 74.8 * tera, FP16: 149.7 * tera, BF16: 149.7 * tera, FP64: 0.585 * tera},
+		Context: 270 * mib, ContextSource: estimated,
+		Source: "NVIDIA A40 data sheet, sparse rates halved; memory: total capacity in PyTorch's messages under Linux, ECC on",
+	},
+	{
 		Name: "a6000", Product: "NVIDIA RTX A6000", Aliases: []string{"a6000-48gb", "rtx-a6000-48gb"},
 		SMs: 84, BoostMHz: 1800, Memory: 51_041_271_808, Bandwidth: 768 * gigabyte,
 		Peak:    Rates{FP32: 38.7 * tera, TF32: 77.4 * tera, FP16: 154.8 * tera, BF16: 154.8 * tera, FP64: 0.605 * tera},
@@ -203,6 +262,28 @@ var ampere = generation{"Ampere", 86, 1536, []GPU{
 }}
 
 var ada = generation{"Ada Lovelace", 89, 1536, []GPU{
+	{
+		Name: "rtx-4060", Product: "NVIDIA GeForce RTX 4060", Aliases: []string{"rtx-4060-8gb", "4060"},
+		SMs: 24, BoostMHz: 2460, Memory: 8_192_524_288, Bandwidth: 272 * gigabyte,
+		Peak:    Rates{FP32: 15.1 * tera, TF32: 15.1 * tera, FP16: 30.2 * tera, BF16: 30.2 * tera, FP64: 0.236 * tera},
+		Context: 155 * mib, ContextSource: estimated,
+		Source: "NVIDIA GeForce RTX 4060 product page, rates of AD10x at its clock; memory: total capacity in PyTorch's messages under Linux",
+	},
+	{
+		// The driver gives both sizes the name without one.
+		Name: "rtx-4060-ti-8", Product: "NVIDIA GeForce RTX 4060 Ti 8GB", Aliases: []string{"rtx-4060-ti-8gb", "4060-ti-8gb"},
+		SMs: 34, BoostMHz: 2535, Memory: 8_192_524_288, Bandwidth: 288 * gigabyte,
+		Peak:    Rates{FP32: 22.1 * tera, TF32: 22.1 * tera, FP16: 44.1 * tera, BF16: 44.1 * tera, FP64: 0.345 * tera},
+		Context: 175 * mib, ContextSource: estimated,
+		Source: "NVIDIA GeForce RTX 4060 Ti product page, rates of AD10x at its clock; memory: as the RTX 4060's of this size",
+	},
+	{
+		Name: "rtx-4060-ti-16", Product: "NVIDIA GeForce RTX 4060 Ti", Aliases: []string{"rtx-4060-ti-16gb", "4060-ti", "4060-ti-16gb", "rtx-4060-ti"},
+		SMs: 34, BoostMHz: 2535, Memory: 16_696_475_648, Bandwidth: 288 * gigabyte,
+		Peak:    Rates{FP32: 22.1 * tera, TF32: 22.1 * tera, FP16: 44.1 * tera, BF16: 44.1 * tera, FP64: 0.345 * tera},
+		Context: 175 * mib, ContextSource: estimated,
+		Source: "NVIDIA GeForce RTX 4060 Ti product page, rates of AD10x at its clock; memory: total capacity in PyTorch's messages under Linux",
+	},
 	{
 		Name: "rtx-4070", Product: "NVIDIA GeForce RTX 4070", Aliases: []string{"rtx-4070-12gb", "4070"},
 		SMs: 46, BoostMHz: 2475, Memory: 12_489_981_952, Bandwidth: 504 * gigabyte,
@@ -218,11 +299,46 @@ var ada = generation{"Ada Lovelace", 89, 1536, []GPU{
 		Source: "NVIDIA L4 data sheet, sparse rates halved; memory: typical under Linux, ECC on",
 	},
 	{
+		Name: "rtx-4070-ti-super", Product: "NVIDIA GeForce RTX 4070 Ti SUPER", Aliases: []string{"rtx-4070-ti-super-16gb", "4070-ti-super"},
+		SMs: 66, BoostMHz: 2610, Memory: 16_696_475_648, Bandwidth: 672 * gigabyte,
+		Peak:    Rates{FP32: 44.1 * tera, TF32: 44.1 * tera, FP16: 88.2 * tera, BF16: 88.2 * tera, FP64: 0.689 * tera},
+		Context: 240 * mib, ContextSource: estimated,
+		Source: "NVIDIA GeForce RTX 4070 Ti SUPER product page, rates of AD10x at its clock; memory: as the RTX 4060 Ti's of this size",
+	},
+	{
+		Name: "rtx-4080", Product: "NVIDIA GeForce RTX 4080", Aliases: []string{"rtx-4080-16gb", "4080"},
+		SMs: 76, BoostMHz: 2505, Memory: 16_696_475_648, Bandwidth: 716.8 * gigabyte,
+		Peak:    Rates{FP32: 48.7 * tera, TF32: 48.7 * tera, FP16: 97.5 * tera, BF16: 97.5 * tera, FP64: 0.761 * tera},
+		Context: 265 * mib, ContextSource: estimated,
+		Source: "NVIDIA Ada GPU architecture whitepaper; memory: as the RTX 4060 Ti's of this size",
+	},
+	{
+		Name: "rtx-4080-super", Product: "NVIDIA GeForce RTX 4080 SUPER", Aliases: []string{"rtx-4080-super-16gb", "4080-super"},
+		SMs: 80, BoostMHz: 2550, Memory: 16_696_475_648, Bandwidth: 736 * gigabyte,
+		Peak:    Rates{FP32: 52.2 * tera, TF32: 52.2 * tera, FP16: 104.4 * tera, BF16: 104.4 * tera, FP64: 0.816 * tera},
+		Context: 270 * mib, ContextSource: estimated,
+		Source: "NVIDIA GeForce RTX 4080 SUPER product page, rates of AD10x at its clock; memory: as the RTX 4060 Ti's of this size",
+	},
+	{
 		Name: "rtx-4090", Product: "NVIDIA GeForce RTX 4090", Aliases: []string{"rtx-4090-24gb", "4090"},
 		SMs: 128, BoostMHz: 2520, Memory: 25_386_352_640, Bandwidth: 1008 * gigabyte,
 		Peak:    Rates{FP32: 82.6 * tera, TF32: 82.6 * tera, FP16: 165.2 * tera, BF16: 165.2 * tera, FP64: 1.29 * tera},
 		Context: 380 * mib, ContextSource: estimatedAsReference,
 		Source: "NVIDIA Ada GPU architecture whitepaper; memory: typical under Linux",
+	},
+	{
+		Name: "l40", Product: "NVIDIA L40", Aliases: []string{"l40-48gb"},
+		SMs: 142, BoostMHz: 2490, Memory: 47_697_362_944, Bandwidth: 864 * gigabyte,
+		Peak:    Rates{FP32: 90.5 * tera, TF32: 90.5 * tera, FP16: 181 * tera, BF16: 181 * tera, FP64: 1.41 * tera},
+		Context: 400 * mib, ContextSource: estimated,
+		Source: "NVIDIA L40 data sheet, sparse rates halved; memory: as the L40S's, ECC on",
+	},
+	{
+		Name: "rtx-6000-ada", Product: "NVIDIA RTX 6000 Ada Generation", Aliases: []string{"rtx-6000-ada-48gb", "6000-ada"},
+		SMs: 142, BoostMHz: 2505, Memory: 51_041_271_808, Bandwidth: 960 * gigabyte,
+		Peak:    Rates{FP32: 91.1 * tera, TF32: 182.1 * tera, FP16: 364.2 * tera, BF16: 364.2 * tera, FP64: 1.42 * tera},
+		Context: 400 * mib, ContextSource: estimated,
+		Source: "NVIDIA RTX 6000 Ada data sheet, sparse rates halved; memory: as the RTX A6000's of this size, ECC off",
 	},
 	{
 		Name: "l40s", Product: "NVIDIA L40S", Aliases: []string{"l40s-48gb"},
@@ -242,6 +358,13 @@ var hopper = generation{"Hopper", 90, 2048, []GPU{
 		Source: "NVIDIA H100 data sheet (SXM), sparse rates halved; memory: typical under Linux",
 	},
 	{
+		Name: "gh200", Product: "NVIDIA GH200 480GB", Aliases: []string{"gh200-96gb", "grace-hopper"},
+		SMs: 132, BoostMHz: 1980, Memory: 101_468_602_368, Bandwidth: 4000 * gigabyte,
+		Peak:    Rates{FP32: 67 * tera, TF32: 494.7 * tera, FP16: 989.4 * tera, BF16: 989.4 * tera, FP64: 67 * tera},
+		Context: 500 * mib, ContextSource: estimated,
+		Source: "NVIDIA GH200 data sheet (96 GB HBM3), sparse rates halved; memory: total capacity in PyTorch's messages under Linux",
+	},
+	{
 		Name: "h200", Product: "NVIDIA H200", Aliases: []string{"h200-141", "h200-141gb"},
 		SMs: 132, BoostMHz: 1980, Memory: 150_109_093_888, Bandwidth: 4800 * gigabyte,
 		Peak:    Rates{FP32: 67 * tera, TF32: 494.7 * tera, FP16: 989.4 * tera, BF16: 989.4 * tera, FP64: 67 * tera},
@@ -258,6 +381,13 @@ var blackwellTesla = generation{"Blackwell", 100, 2048, []GPU{
 		Context: 600 * mib, ContextSource: estimatedAsReference,
 		Source: "NVIDIA HGX B200 data sheet, per GPU, sparse rates halved; memory: typical under Linux",
 	},
+	{
+		Name: "gb200", Product: "NVIDIA GB200", Aliases: []string{"gb200-186gb", "grace-blackwell"},
+		SMs: 152, BoostMHz: 2056, Memory: 197_568_495_616, Bandwidth: 8000 * gigabyte,
+		Peak:    Rates{FP32: 80 * tera, TF32: 1250 * tera, FP16: 2500 * tera, BF16: 2500 * tera, FP64: 40 * tera},
+		Context: 600 * mib, ContextSource: estimated,
+		Source: "NVIDIA GB200 NVL72 data sheet, per GPU, sparse rates halved; memory: of the 185 GiB in nvidia-smi, less what B200s keep",
+	},
 }}
 
 var blackwell = generation{"Blackwell", 120, 1536, []GPU{
@@ -269,10 +399,48 @@ var blackwell = generation{"Blackwell", 120, 1536, []GPU{
 		Source: "NVIDIA GeForce RTX 5060 Ti (16 GB) product page, rates of GB20x at its clock; memory: typical under Linux",
 	},
 	{
+		Name: "rtx-5070", Product: "NVIDIA GeForce RTX 5070", Aliases: []string{"rtx-5070-12gb", "5070"},
+		SMs: 48, BoostMHz: 2512, Memory: 12_348_030_976, Bandwidth: 672 * gigabyte,
+		Peak:    Rates{FP32: 30.9 * tera, TF32: 30.9 * tera, FP16: 61.7 * tera, BF16: 61.7 * tera, FP64: 0.482 * tera},
+		Context: 215 * mib, ContextSource: estimated,
+		Source: "NVIDIA GeForce RTX 5070 product page, rates of GB20x at its clock; memory: estimate, as much less than sold as the RTX 5060 Ti's",
+	},
+	{
+		Name: "rtx-5070-ti", Product: "NVIDIA GeForce RTX 5070 Ti", Aliases: []string{"rtx-5070-ti-16gb", "5070-ti"},
+		SMs: 70, BoostMHz: 2452, Memory: 16_615_079_936, Bandwidth: 896 * gigabyte,
+		Peak:    Rates{FP32: 43.9 * tera, TF32: 43.9 * tera, FP16: 87.9 * tera, BF16: 87.9 * tera, FP64: 0.687 * tera},
+		Context: 265 * mib, ContextSource: estimated,
+		Source: "NVIDIA GeForce RTX 5070 Ti product page, rates of GB20x at its clock; memory: as the RTX 5060 Ti's of this size",
+	},
+	{
+		Name: "rtx-5080", Product: "NVIDIA GeForce RTX 5080", Aliases: []string{"rtx-5080-16gb", "5080"},
+		SMs: 84, BoostMHz: 2617, Memory: 16_615_079_936, Bandwidth: 960 * gigabyte,
+		Peak:    Rates{FP32: 56.3 * tera, TF32: 56.3 * tera, FP16: 112.6 * tera, BF16: 112.6 * tera, FP64: 0.879 * tera},
+		Context: 295 * mib, ContextSource: estimated,
+		Source: "NVIDIA RTX Blackwell GPU architecture whitepaper; memory: as the RTX 5060 Ti's of this size",
+	},
+	{
 		Name: "rtx-5090", Product: "NVIDIA GeForce RTX 5090", Aliases: []string{"rtx-5090-32gb", "5090"},
 		SMs: 170, BoostMHz: 2407, Memory: 33_676_525_568, Bandwidth: 1792 * gigabyte,
 		Peak:    Rates{FP32: 104.8 * tera, TF32: 104.8 * tera, FP16: 209.5 * tera, BF16: 209.5 * tera, FP64: 1.64 * tera},
 		Context: 480 * mib, ContextSource: estimatedAsReference,
 		Source: "NVIDIA RTX Blackwell GPU architecture whitepaper; memory: typical under Linux",
+	},
+	{
+		Name: "rtx-pro-6000", Product: "NVIDIA RTX PRO 6000 Blackwell Workstation Edition", Aliases: []string{"rtx-pro-6000-blackwell", "rtx-pro-6000-96gb", "NVIDIA RTX PRO 6000 Blackwell Server Edition"},
+		SMs: 188, BoostMHz: 2617, Memory: 101_972_967_424, Bandwidth: 1792 * gigabyte,
+		Peak:    Rates{FP32: 126 * tera, TF32: 251.9 * tera, FP16: 503.8 * tera, BF16: 503.8 * tera, FP64: 1.97 * tera},
+		Context: 520 * mib, ContextSource: estimated,
+		Source: "NVIDIA RTX PRO 6000 Blackwell data sheet, sparse rates halved; memory: total that CUDA reports under Linux",
+	},
+}}
+
+var blackwellSpark = generation{"Blackwell", 121, 1536, []GPU{
+	{
+		Name: "dgx-spark", Product: "NVIDIA GB10", Aliases: []string{"gb10", "spark"},
+		SMs: 48, BoostMHz: 2525, Memory: 128_526_057_472, Bandwidth: 273 * gigabyte,
+		Peak:    Rates{FP32: 31 * tera, TF32: 62.5 * tera, FP16: 125 * tera, BF16: 125 * tera, FP64: 0.484 * tera},
+		Context: 215 * mib, ContextSource: estimated,
+		Source: "NVIDIA DGX Spark data sheet, FP16 rates a quarter of FP4's; memory: 128 GB less what its firmware keeps, shared with programs on the CPU",
 	},
 }}

@@ -51,8 +51,8 @@ func TestUnknownGPUSuggestsUpToThreeNames(t *testing.T) {
 		in   string
 		want []string
 	}{
-		{"a100", []string{"a100-40", "a100-80", "p100"}}, // two sizes: the user must say which
-		{"rtx-5060", []string{"rtx-5060-ti", "rtx-3060", "rtx-5090"}},
+		{"a100", []string{"a100-40", "a100-80", "a100-40-pcie"}}, // several sizes: the user must say which
+		{"rtx-5060", []string{"rtx-5060-ti", "rtx-3060", "rtx-4060"}},
 		{"v100", []string{"v100-16", "v100-32", "p100"}},
 		{"radeon-rx-7900", nil},
 		{"", nil},
@@ -87,13 +87,16 @@ func TestCatalogHasTheBoardsPeopleTrainOn(t *testing.T) {
 		"gtx-1050-ti", "gtx-1080", "gtx-1650", "rtx-3060", "rtx-3070", "rtx-3080", "rtx-3090", "rtx-4070", "rtx-4090",
 		"rtx-5060-ti", "rtx-5090", "quadro-rtx-6000", "k80", "p100", "t4", "v100-16", "v100-32", "a10", "l4", "l40s",
 		"a6000", "a100-40", "a100-80", "h100", "h200", "b200",
+		"rtx-4060", "rtx-4060-ti-8", "rtx-4060-ti-16", "rtx-4070-ti-super", "rtx-4080", "rtx-4080-super",
+		"rtx-5070", "rtx-5070-ti", "rtx-5080", "rtx-3060-ti", "rtx-2070-super", "a30", "a40", "a5000", "l40", "rtx-6000-ada",
+		"rtx-pro-6000", "a100-40-pcie", "a100-80-pcie", "gh200", "gb200", "jetson-agx-orin", "dgx-spark",
 	})
 }
 
 // coresPerSM are the FP32 lanes of a multiprocessor, from the table of
 // arithmetic throughput in NVIDIA's CUDA programming guide.
 var coresPerSM = map[device.Capability]int{
-	37: 192, 60: 64, 61: 128, 70: 64, 75: 64, 80: 64, 86: 128, 89: 128, 90: 128, 100: 128, 120: 128,
+	37: 192, 60: 64, 61: 128, 70: 64, 75: 64, 80: 64, 86: 128, 87: 128, 89: 128, 90: 128, 100: 128, 120: 128, 121: 128,
 }
 
 func TestFP32RateIsLanesTimesClock(t *testing.T) {
