@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"slices"
+	"strings"
 
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
@@ -53,6 +54,29 @@ func (l *Lab) caveats() []report.Warning {
 	var all []report.Warning
 	for _, c := range l.model.Caveats(l.c) {
 		all = append(all, report.Warning{What: c})
+	}
+	return all
+}
+
+// unsupported says which boards PyTorch does not run on, one warning for each
+// reason.
+func unsupported(gpus []device.GPU) []report.Warning {
+	var reasons []string
+	names := map[string][]string{}
+	for _, gpu := range gpus {
+		if why := gpu.Unsupported(); why != "" {
+			if names[why] == nil {
+				reasons = append(reasons, why)
+			}
+			names[why] = append(names[why], gpu.Name)
+		}
+	}
+	var all []report.Warning
+	for _, why := range reasons {
+		all = append(all, report.Warning{
+			What: strings.Join(names[why], ", ") + ": " + why,
+			Hint: "what is said of such a board holds only for a PyTorch that was built for it",
+		})
 	}
 	return all
 }

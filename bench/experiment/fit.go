@@ -71,6 +71,7 @@ func Fit(ctx context.Context, s Search) (*report.Fit, error) {
 	for _, gpu := range s.GPUs {
 		f.Devices = append(f.Devices, deviceOf(gpu))
 	}
+	f.Warnings = unsupported(s.GPUs)
 	look := s.exactly
 	if len(s.GPUs) > 1 {
 		look = func(ctx context.Context, v *survey) error { return v.run(ctx) }

@@ -192,7 +192,7 @@ func phaseName(p program.Phase) string { return fmt.Sprintf("%d:%s", p.Step, p.N
 // Plan estimates every batch size on every board.
 func (l *Lab) Plan(ctx context.Context, gpus []device.GPU, batches []int) (*report.Report, error) {
 	r := l.report(report.Plan, gpus...)
-	r.Warnings = l.caveats()
+	r.Warnings = append(l.caveats(), unsupported(gpus)...)
 	done := l.progress.counting("boards", len(gpus))
 	for _, gpu := range gpus {
 		if err := ctx.Err(); err != nil {

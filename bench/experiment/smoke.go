@@ -48,9 +48,10 @@ func Smoke(ctx context.Context, t SmokeTest) (*report.Smoke, error) {
 		Limit:  q.budget.Limit(), Safe: true,
 	}
 	m := &moments{test: t, lab: lab, gpu: q.gpu, budget: q.budget, smoke: s, rehearsed: map[string]*rehearsal{}}
+	s.Warnings = unsupported(t.GPUs)
 	if t.Device != nil {
 		s.Device = deviceOn(t.Device)
-		s.Warnings = m.neighbors.warnings(t.Device)
+		s.Warnings = append(s.Warnings, m.neighbors.warnings(t.Device)...)
 	}
 	for _, look := range []func(context.Context) error{m.training, m.later, m.longest} {
 		if err := look(ctx); err != nil {

@@ -49,7 +49,7 @@ func (l *Lab) Sweep(ctx context.Context, d device.Device, s Sweep, each func(*re
 	s.Batches = slices.Compact(slices.Sorted(slices.Values(s.Batches)))
 	w := &sweeper{lab: l, device: d, sweep: s, each: each, report: l.report(report.Sweep)}
 	w.report.Devices = append(w.report.Devices, deviceOn(d))
-	w.report.Warnings = l.caveats()
+	w.report.Warnings = append(l.caveats(), unsupported([]device.GPU{d.GPU()})...)
 	if err := w.resume(); err != nil {
 		return nil, err
 	}

@@ -2,6 +2,8 @@ package main
 
 import (
 	"cmp"
+	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -173,31 +175,61 @@ func (f *batchFlag) sizes(otherwise []int) ([]int, error) {
 
 // boardFlags say which board is simulated.
 type boardFlags struct {
-	gpu, memory string
-	flags       *pflag.FlagSet
+	gpu, spec, memory string
+	flags             *pflag.FlagSet
 }
 
 // given tells whether the user named a board.
-func (f *boardFlags) given() bool { return f.flags.Changed("gpu") || f.flags.Changed("gpu-memory") }
+func (f *boardFlags) given() bool {
+	return slices.ContainsFunc([]string{"gpu", "gpu-spec", "gpu-memory"}, f.flags.Changed)
+}
 
 func (f *boardFlags) register(cmd *cobra.Command, gpuUsage string) {
 	f.flags = cmd.Flags()
 	cmd.Flags().StringVar(&f.gpu, "gpu", defaultGPU, gpuUsage)
 	cmd.Flags().StringVar(&f.memory, "gpu-memory", "", "replace the board's total memory by `size`, like 12GiB; a bare number counts GiB")
+	cmd.Flags().StringVar(&f.spec, "gpu-spec", "", "instead of --gpu: a board of your own, described in a YAML `file` (see vprof help gpu-spec)")
 	complete(cmd, "gpu", device.Names)
 }
 
 // board finds the one board.
 func (f *boardFlags) board() (device.GPU, error) {
-	gpu, err := device.Lookup(f.gpu)
+	gpu, err := f.described()
+	if err == nil && f.spec == "" {
+		gpu, err = device.Lookup(f.gpu)
+	}
 	if err != nil {
 		return gpu, err
 	}
 	return f.resize(gpu)
 }
 
+// described is the board of --gpu-spec; the zero GPU without it.
+func (f *boardFlags) described() (device.GPU, error) {
+	if f.spec == "" {
+		return device.GPU{}, nil
+	}
+	if f.flags.Changed("gpu") {
+		return device.GPU{}, usagef("--gpu and --gpu-spec both name the board; give one")
+	}
+	file, err := os.Open(f.spec)
+	if err != nil {
+		return device.GPU{}, usagef("--gpu-spec: %w", err)
+	}
+	defer file.Close()
+	gpu, err := device.ReadSpec(file, f.spec)
+	if err != nil {
+		return gpu, usagef("--gpu-spec: %w", err)
+	}
+	return gpu, nil
+}
+
 // boards finds several, named in a list with commas, or all.
 func (f *boardFlags) boards() ([]device.GPU, error) {
+	if f.spec != "" {
+		gpu, err := f.board()
+		return []device.GPU{gpu}, err
+	}
 	if f.gpu == "all" {
 		if f.memory != "" {
 			return nil, usagef("--gpu-memory: all boards cannot have the same memory; name one with --gpu")

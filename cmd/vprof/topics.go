@@ -42,11 +42,30 @@ speed.
 
 vprof calibrate corrects estimates by measured runs.`
 
+const gpuSpecHelp = `--gpu-spec FILE simulates a board that the catalog does not have. The file is YAML:
+
+  name: my-board
+  like: rtx-4090            # what is left out is this board's
+  memory: 48GiB
+
+or, without a board that it is like, at least
+
+  name: my-board
+  memory: 20GiB             # as the driver reports it: less than what is sold
+  compute_capability: 8.9
+  multiprocessors: 46
+
+and, as far as known: context (what a CUDA context takes), threads_per_multiprocessor,
+bandwidth_gb_per_s, and the dense rates fp32_tflops, tf32_tflops, fp16_tflops,
+bf16_tflops, fp64_tflops, without which there are no times.
+`
+
 // newTopics are the help pages that belong to no command.
 func newTopics() []*cobra.Command {
 	return []*cobra.Command{
 		{Use: "exit-codes", Short: "What vprof's exit codes mean", Long: exitCodesHelp},
 		{Use: "formats", Short: "What the output formats hold", Long: formatsHelp},
+		{Use: "gpu-spec", Short: "How to describe a board of your own", Long: gpuSpecHelp},
 		{Use: "units", Short: "How amounts of memory are given and counted", Long: unitsHelp},
 	}
 }

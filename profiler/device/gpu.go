@@ -52,6 +52,25 @@ type Capability int
 // String is the capability as NVIDIA writes it: "12.0".
 func (c Capability) String() string { return fmt.Sprintf("%d.%d", c/10, c%10) }
 
+// What PyTorch 2.11 is built for: its wheels for CUDA 12.6 begin with Maxwell,
+// those for CUDA 13 with Turing, since CUDA 13 itself does.
+const (
+	oldestBuilt   Capability = 50
+	oldestCurrent Capability = 75
+)
+
+// Unsupported says why PyTorch as it is installed by default does not run on a
+// board; empty if it does.
+func (g GPU) Unsupported() string {
+	switch {
+	case g.Capability == 0 || g.Capability >= oldestCurrent:
+		return ""
+	case g.Capability < oldestBuilt:
+		return fmt.Sprintf("no build of PyTorch 2.11 has kernels for compute capability %v", g.Capability)
+	}
+	return fmt.Sprintf("of PyTorch 2.11, only the builds for CUDA 12.6 have kernels for compute capability %v", g.Capability)
+}
+
 // Rates are dense arithmetic rates in FLOP/s, a multiply-add counting as two.
 // Those of the 16-bit formats are of the tensor cores with accumulation in
 // FP32, as PyTorch uses them. Zero means that the board has no tensor cores for

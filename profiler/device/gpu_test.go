@@ -109,6 +109,20 @@ func TestFP32RateIsLanesTimesClock(t *testing.T) {
 	}
 }
 
+func TestBoardsThatPyTorchLeftBehindAreNamed(t *testing.T) {
+	for name, want := range map[string]string{
+		"k80": "no build of PyTorch 2.11", "p100": "only the builds for CUDA 12.6", "v100-16": "only the builds for CUDA 12.6", "t4": "", "b200": "",
+	} {
+		gpu, err := device.Lookup(name)
+		require.NoError(t, err)
+		if want == "" {
+			require.Empty(t, gpu.Unsupported(), name)
+			continue
+		}
+		require.Contains(t, gpu.Unsupported(), want, name)
+	}
+}
+
 func TestTensorCoresCameWithVoltaTF32AndBF16WithAmpere(t *testing.T) {
 	for _, g := range device.Catalog() {
 		hasTensorCores := g.Capability >= 70 && g.Name != "gtx-1650"

@@ -1,0 +1,151 @@
+package device
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/vprof/vprof/internal/bytesize"
+)
+
+// A SpecError says what is wrong with a file that describes a board.
+type SpecError struct{ File, Reason string }
+
+func (e *SpecError) Error() string { return e.File + ": " + e.Reason }
+
+// spec is a board that the catalog does not have, as people write it. What is
+// left out is that of the board it is like.
+type spec struct {
+	Name       string  `yaml:"name"`
+	Like       string  `yaml:"like"`
+	Memory     string  `yaml:"memory"`
+	Context    string  `yaml:"context"`
+	Capability float64 `yaml:"compute_capability"`
+	SMs        int     `yaml:"multiprocessors"`
+	Threads    int     `yaml:"threads_per_multiprocessor"`
+	Bandwidth  float64 `yaml:"bandwidth_gb_per_s"`
+	FP32       float64 `yaml:"fp32_tflops"`
+	TF32       float64 `yaml:"tf32_tflops"`
+	FP16       float64 `yaml:"fp16_tflops"`
+	BF16       float64 `yaml:"bf16_tflops"`
+	FP64       float64 `yaml:"fp64_tflops"`
+}
+
+// maxSpec is the largest file read, in bytes.
+const maxSpec = 1 << 16
+
+// ReadSpec reads a board of one's own, YAML with a name, the memory, the compute
+// capability and the number of multiprocessors, or the name of a board that it
+// is like and what differs. The file's name is for messages. The error is a
+// [*SpecError] unless reading itself failed.
+func ReadSpec(r io.Reader, file string) (GPU, error) {
+	data, err := io.ReadAll(io.LimitReader(r, maxSpec+1))
+	if err != nil {
+		return GPU{}, fmt.Errorf("%s: %w", file, err)
+	}
+	if len(data) > maxSpec {
+		return GPU{}, &SpecError{file, fmt.Sprintf("longer than %d bytes; this is no board", maxSpec)}
+	}
+	d := yaml.NewDecoder(bytes.NewReader(data))
+	d.KnownFields(true)
+	var s spec
+	if err := d.Decode(&s); err != nil {
+		if errors.Is(err, io.EOF) {
+			err = errors.New("empty; write the board's name, memory, compute_capability and multiprocessors")
+		}
+		return GPU{}, &SpecError{file, strings.Join(strings.Fields(strings.TrimPrefix(err.Error(), "yaml: ")), " ")}
+	}
+	g, err := s.gpu()
+	if err != nil {
+		return GPU{}, &SpecError{file, err.Error()}
+	}
+	g.Source = file
+	return g, nil
+}
+
+func (s spec) gpu() (g GPU, err error) {
+	if s.Like != "" {
+		if g, err = Lookup(s.Like); err != nil {
+			return g, fmt.Errorf("like: %w", err)
+		}
+	}
+	if s.Name == "" {
+		return g, errors.New("name is missing")
+	}
+	g.Name, g.Product, g.Aliases = s.Name, s.Name, nil
+	for key, of := range map[string]struct {
+		text string
+		to   *int64
+	}{"memory": {s.Memory, &g.Memory}, "context": {s.Context, &g.Context}} {
+		if of.text == "" {
+			continue
+		}
+		if *of.to, err = bytesize.Parse(of.text); err != nil {
+			return g, fmt.Errorf("%s: %w", key, err)
+		}
+		if key == "context" {
+			g.ContextSource = "the board's own file"
+		}
+	}
+	if s.Capability != 0 {
+		g.Capability = Capability(math.Round(10 * s.Capability))
+		g.Generation, g.ThreadsPerSM = ofCapability(g.Capability)
+	}
+	replace(&g.SMs, s.SMs)
+	replace(&g.ThreadsPerSM, s.Threads)
+	replace(&g.Bandwidth, s.Bandwidth*gigabyte)
+	for of, given := range map[*float64]float64{&g.Peak.FP32: s.FP32, &g.Peak.TF32: s.TF32, &g.Peak.FP16: s.FP16, &g.Peak.BF16: s.BF16, &g.Peak.FP64: s.FP64} {
+		replace(of, given*tera)
+	}
+	return g, g.check()
+}
+
+func replace[T comparable](to *T, given T) {
+	var none T
+	if given != none {
+		*to = given
+	}
+}
+
+// ofCapability is the generation of a compute capability, and how many threads a
+// multiprocessor has; those of the nearest older one that the catalog knows.
+func ofCapability(c Capability) (generation string, threads int) {
+	for _, g := range catalog {
+		if g.Capability <= c {
+			generation, threads = g.Generation, g.ThreadsPerSM
+		}
+	}
+	return generation, threads
+}
+
+// check finds what no board can be.
+func (g GPU) check() error {
+	// The widest board has 192 multiprocessors and the largest some 300 GB.
+	const mostSMs, mostMemory, mostRate = 1024, 1 << 42, 1e18
+	switch {
+	case g.Memory < 64*mib || g.Memory > mostMemory:
+		return fmt.Errorf("memory: %s; want 64 MiB to 4 TiB, like 16GiB", bytesize.Format(g.Memory))
+	case g.Context < 0 || g.Context >= g.Memory:
+		return fmt.Errorf("context: %s of a memory of %s", bytesize.Format(g.Context), bytesize.Format(g.Memory))
+	case g.Capability < 30 || g.Capability > 200:
+		return fmt.Errorf("compute_capability: %v; want 3.0 to 20.0, like 8.9", g.Capability)
+	case g.SMs < 1 || g.SMs > mostSMs:
+		return fmt.Errorf("multiprocessors: %d; want 1 to %d", g.SMs, mostSMs)
+	case g.ThreadsPerSM < 32 || g.ThreadsPerSM > 4096:
+		return fmt.Errorf("threads_per_multiprocessor: %d; want 32 to 4096", g.ThreadsPerSM)
+	}
+	for name, rate := range map[string]float64{
+		"bandwidth_gb_per_s": g.Bandwidth, "fp32_tflops": g.Peak.FP32, "tf32_tflops": g.Peak.TF32, "fp16_tflops": g.Peak.FP16,
+		"bf16_tflops": g.Peak.BF16, "fp64_tflops": g.Peak.FP64,
+	} {
+		if !(rate >= 0 && rate <= mostRate) {
+			return fmt.Errorf("%s is no rate", name)
+		}
+	}
+	return nil
+}
