@@ -24,15 +24,20 @@ var (
 	show     = flag.Int("show", 0, "print this many differences of each operator")
 )
 
-// recorded reads the vectors once for all tests.
-var recorded = sync.OnceValues(func() ([]*vector, error) {
-	release, err := stack.Lookup("2.11")
-	if err != nil {
-		return nil, err
-	}
-	all, err := opvectors.Load("testdata/ops.jsonl.gz", release)
-	return sample.Of(all), err
-})
+// recorded are the vectors of each release that there are any of; they are read
+// once for all tests.
+var recorded = map[string]func() ([]*vector, error){"2.11": vectorsOf("2.11"), "2.15": vectorsOf("2.15")}
+
+func vectorsOf(release string) func() ([]*vector, error) {
+	return sync.OnceValues(func() ([]*vector, error) {
+		s, err := stack.Lookup(release)
+		if err != nil {
+			return nil, err
+		}
+		all, err := opvectors.Load("testdata/ops-"+release+".jsonl.gz", s)
+		return sample.Of(all), err
+	})
+}
 
 type (
 	vector = opvectors.Vector
@@ -81,7 +86,17 @@ type tally struct {
 // recorder. Nothing may differ but the workspaces of convolutions, whose share
 // docs/conformance.md tells.
 func TestOperatorsAllocateAsPyTorchDoes(t *testing.T) {
-	vectors, err := recorded()
+	pages := ""
+	for _, release := range slices.Sorted(maps.Keys(recorded)) {
+		t.Run(release, func(t *testing.T) { pages += section(release, compareAll(t, release)) })
+	}
+	if *onlyOps == "" && !testing.Short() {
+		golden.Equal(t, "../../docs/conformance.md", []byte(intro+pages))
+	}
+}
+
+func compareAll(t *testing.T, release string) map[string]*tally {
+	vectors, err := recorded[release]()
 	require.NoError(t, err)
 	var only []string
 	if *onlyOps != "" {
@@ -104,9 +119,7 @@ func TestOperatorsAllocateAsPyTorchDoes(t *testing.T) {
 	for op, c := range tallies {
 		require.Equal(t, c.total, c.identical+c.bare, "%s: vectors that differ in more than workspaces of convolutions (-op %s -show 3 shows them)", op, op)
 	}
-	if only == nil && !testing.Short() {
-		golden.Equal(t, "../../docs/conformance.md", []byte(page(tallies)))
-	}
+	return tallies
 }
 
 // compare records a vector and counts it. The difference is "" if there is
@@ -153,8 +166,16 @@ var keptOtherwise = map[string]string{
 // TestGraphsKeepWhatPyTorchKeeps compares the storages saved for backward.
 // Regions that are recomputed keep their inputs outside the graph.
 func TestGraphsKeepWhatPyTorchKeeps(t *testing.T) {
-	vectors, err := recorded()
-	require.NoError(t, err)
+	for release, read := range recorded {
+		t.Run(release, func(t *testing.T) {
+			vectors, err := read()
+			require.NoError(t, err)
+			requireKept(t, vectors)
+		})
+	}
+}
+
+func requireKept(t *testing.T, vectors []*vector) {
 	calls := operators()
 	for _, v := range vectors {
 		call := calls[v.Op]
@@ -169,8 +190,8 @@ func TestGraphsKeepWhatPyTorchKeeps(t *testing.T) {
 const intro = `# Conformance
 
 What single operators allocate and free, forward and backward, set against what
-PyTorch 2.11 with cuDNN 9.19 did: event for event, in order and in size. The
-vectors are in models/nn/testdata; the test that compares them rewrites this page
+PyTorch did: event for event, in order and in size. The
+vectors of each release are in models/nn/testdata; the test that compares them rewrites this page
 (` + "`make golden`" + `).
 
 There is one kind of deviation. The workspace of a convolution depends on the engine
@@ -181,8 +202,8 @@ vectors, and a test demands it.
 
 `
 
-// page is docs/conformance.md.
-func page(tallies map[string]*tally) string {
+// section is the part of docs/conformance.md on a release.
+func section(release string, tallies map[string]*tally) string {
 	var sum tally
 	var off, rest strings.Builder
 	for _, op := range slices.Sorted(maps.Keys(tallies)) {
@@ -194,9 +215,9 @@ func page(tallies map[string]*tally) string {
 			fmt.Fprintf(&rest, "%s %d, ", op, c.total)
 		}
 	}
-	return intro + fmt.Sprintf("Of %d vectors of %d operators, %d are identical (%.1f %%), and %d (%.1f %%) but for workspaces of convolutions.\n\n",
+	return "## PyTorch " + release + fmt.Sprintf("\n\nOf %d vectors of %d operators, %d are identical (%.1f %%), and %d (%.1f %%) but for workspaces of convolutions.\n\n",
 		sum.total, len(tallies), sum.identical, 100*float64(sum.identical)/float64(sum.total),
 		sum.identical+sum.bare, 100*float64(sum.identical+sum.bare)/float64(sum.total)) +
-		"## Operators with deviations\n\n| operator | vectors | identical | but for workspaces |\n|---|---:|---:|---:|\n" + off.String() +
-		"\n## Operators without\n\nWith the number of vectors: " + strings.TrimSuffix(rest.String(), ", ") + ".\n"
+		"### Operators with deviations\n\n| operator | vectors | identical | but for workspaces |\n|---|---:|---:|---:|\n" + off.String() +
+		"\n### Operators without\n\nWith the number of vectors: " + strings.TrimSuffix(rest.String(), ", ") + ".\n\n"
 }

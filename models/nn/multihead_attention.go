@@ -143,6 +143,11 @@ func (m *MultiheadAttention) forward(f *trace.Frame, query, key, value *trace.Te
 		g.Set(&k, k.View(batch, m.heads, keys, size))
 		g.Set(&v, v.View(batch, m.heads, keys, size))
 		out = g.Let(q.ScaledDotProductAttention(k, v, trace.AttentionArgs{Mask: mask, Dropout: dropout, IsCausal: a.IsCausal}))
+		if f.Tape().Rules().Attention.MultiheadLetsGo {
+			g.Del(&q)
+			g.Del(&k)
+			g.Del(&v)
+		}
 		g.Set(&out, out.Permute(2, 0, 1, 3).Contiguous().View(batch*length, embed))
 	}
 	g.Set(&out, out.Linear(m.OutProj.Weight.T(), m.OutProj.Bias.T()))
@@ -157,7 +162,10 @@ func (m *MultiheadAttention) forward(f *trace.Frame, query, key, value *trace.Te
 
 // weighted is attention whose weights the caller wants; they stay bound in g.
 func (m *MultiheadAttention) weighted(g *trace.Frame, q, k, v, mask *trace.Tensor, dropout float64) (y, weights *trace.Tensor) {
-	scaled := g.Let(q.MulScalar())
+	scaled := q.MulScalar()
+	if !g.Tape().Rules().Attention.MultiheadLetsGo {
+		g.Let(scaled)
+	}
 	if mask != nil {
 		weights = g.Let(mask.BAddBMM(scaled, k.Transpose(-2, -1)))
 	} else {

@@ -12,7 +12,16 @@ type release struct {
 }
 
 // releases are all that are known, oldest first. A new one goes to the end.
-var releases = []release{torch2_11}
+var releases = []release{
+	torch2_08,
+	{Versions: Versions{Torch: "2.9", CUDA: "12.8", CuDNN: "9.10", CuBLAS: "12.8", Transformers: "5.23"}},
+	{Versions: Versions{Torch: "2.10", CUDA: "12.8", CuDNN: "9.10", CuBLAS: "12.8", Transformers: "5.23"}},
+	torch2_11,
+	torch2_12,
+	{Versions: Versions{Torch: "2.13", CUDA: "13.0", CuDNN: "9.20", Transformers: "5.23"}},
+	{Versions: Versions{Torch: "2.14", CUDA: "13.0", CuDNN: "9.24", Transformers: "5.23"}},
+	torch2_15,
+}
 
 // known are the stacks of releases.
 var known = func() []*Stack {

@@ -52,8 +52,17 @@ func (s *Stack) Note() string {
 	return fmt.Sprintf("nobody measured PyTorch %s: by the rules of %s, the nearest known", s.versions.Torch, s.rulesOf)
 }
 
+// defaultRelease is that of cases that name none.
+const defaultRelease = "2.11"
+
 // Default is the stack of cases that name none.
-func Default() *Stack { return known[len(known)-1] }
+func Default() *Stack {
+	s, err := Lookup(defaultRelease)
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
 
 // All are the releases that are known, oldest first. The caller must not change
 // the slice.

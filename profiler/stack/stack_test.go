@@ -39,9 +39,9 @@ func TestTextThatNamesNoReleaseIsRefused(t *testing.T) {
 	}
 }
 
-func TestReleasesAreInOrderAndTheLastIsTheDefault(t *testing.T) {
+func TestEveryKnownReleaseIsFound(t *testing.T) {
 	all := stack.All()
-	require.Same(t, all[len(all)-1], stack.Default())
+	require.Contains(t, all, stack.Default())
 	for _, s := range all {
 		have, err := stack.Lookup(s.Release())
 		require.NoError(t, err)

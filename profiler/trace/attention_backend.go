@@ -43,7 +43,7 @@ func (t *Tape) attentionBackend(q, k, v *Tensor, a AttentionArgs) (chosen attent
 	if noFlash == "" {
 		return flashAttention, ""
 	}
-	if !heads {
+	if !heads && !t.rules.Attention.EfficientGrouped {
 		return mathAttention, "the memory-efficient kernels take no shared heads; " + noFlash
 	}
 	noEfficient := t.refusesEfficient(q, k, v, a)

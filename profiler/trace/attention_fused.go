@@ -1,5 +1,11 @@
 package trace
 
+import (
+	"slices"
+
+	"github.com/vprof/vprof/profiler/program"
+)
+
 // The fused attention kernels. Shapes are [batch, heads, length, head size]
 // (BHSD); flash and memory-efficient kernels work on [batch, length, heads,
 // head size] (BSHD) views.
@@ -214,6 +220,7 @@ func (b *backward) cudnnGradients(a AttentionArgs) {
 func (q *Tensor) efficientAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	t := q.tape
 	c := t.begin("_scaled_dot_product_efficient_attention", q, k, v, a.Mask)
+	seeds := t.efficientSeeds(c, a)
 	y, lse := q.efficientForward(k, v, a, t.tracked(q, k, v))
 	c.letAll([]*Tensor{y, lse})
 	if n := t.record("ScaledDotProductEfficientAttentionBackward0", q, k, v, a.Mask); n != nil {
@@ -221,10 +228,23 @@ func (q *Tensor) efficientAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 		n.save(k, q, v)
 		n.keep(lse, true)
 		n.save(y)
+		n.save(seeds...)
 		n.yields(y)
 		n.apply = func(b *backward) { b.efficientGradients(a) }
 	}
+	slices.Reverse(seeds)
+	c.letGo(seeds...)
 	return c.end(y)
+}
+
+// efficientSeeds are the offset and the seed of the random generator, both zero;
+// none where they stay on the host, as they do with dropout.
+func (t *Tape) efficientSeeds(c *call, a AttentionArgs) []*Tensor {
+	if !t.rules.Attention.EfficientSeeds || a.Dropout > 0 {
+		return nil
+	}
+	seed, offset := c.let(t.Zeros(I64)), c.let(t.Zeros(I64))
+	return []*Tensor{offset, seed}
 }
 
 // efficientForward is _efficient_attention_forward; the row sums are padded to
@@ -256,6 +276,12 @@ func (b *backward) efficientGradients(a AttentionArgs) {
 	grad := b.let(b.grad.headsTransposed().contiguousUntracked())
 	fresh := func(x *Tensor) *Tensor { return t.empty(x.dtype, x.shape[0], x.shape[2], x.shape[1], x.shape[3]) }
 	dq, dk, dv := b.let(fresh(q)), b.let(fresh(k)), b.let(fresh(v))
+	var wide [2]*Tensor // gradients of key and value for each head of the query, summed at the end
+	if k.shape[1] != q.shape[1] {
+		for i, x := range []*Tensor{k, v} {
+			wide[i] = t.empty(x.dtype, x.shape[0], x.shape[2], q.shape[1], x.shape[3]).retain()
+		}
+	}
 	var dmask *Tensor
 	if b.needs(3) {
 		shape := append([]int64(nil), mask.shape...)
@@ -274,6 +300,12 @@ func (b *backward) efficientGradients(a AttentionArgs) {
 	b.drop(delta)
 	if work != nil {
 		work.release()
+	}
+	for i, sum := range []*Tensor{dv, dk} {
+		if x := wide[1-i]; x != nil {
+			t.launch(program.Reduction, x.numel, []*Tensor{sum}, []*Tensor{x})
+			x.release()
+		}
 	}
 	if dmask != nil {
 		dmask.retain()

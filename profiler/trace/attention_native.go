@@ -37,6 +37,7 @@ func (x *Tensor) NativeMultiheadAttention(w MultiheadWeights, needWeights bool) 
 	t.useBLAS()
 	t.launchGEMM(scores, batch*w.Heads, length, length, size, packed)
 	t.launch(program.Softmax, 5*scores.numel, []*Tensor{scores}, []*Tensor{scores})
+	t.useBLAS()
 	t.launchGEMM(packed, batch*w.Heads, length, size, length, scores, packed) // into what held the queries
 	if !needWeights {
 		c.drop(scores)

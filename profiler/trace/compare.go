@@ -189,7 +189,14 @@ func (x *Tensor) extremum(op, node string, y *Tensor) *Tensor {
 func extremumGrad(grad, x, y *Tensor) *Tensor {
 	t := grad.tape
 	c := t.begin("extremum_backward", grad, x, y)
+	var mask *Tensor
+	if t.rules.Operators.ExtremumMasksFirst {
+		mask = x.compare("gt_Tensor", y)
+	}
 	half := grad.DivScalar()
 	g := Where(x.compare("eq_Tensor", y), half, grad)
-	return c.end(g.MaskedFillInPlace(x.compare("gt_Tensor", y)))
+	if mask == nil {
+		mask = x.compare("gt_Tensor", y)
+	}
+	return c.end(g.MaskedFillInPlace(mask))
 }

@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"math/bits"
 	"slices"
 
 	"github.com/vprof/vprof/profiler/program"
@@ -41,7 +42,11 @@ func (g *Tensor) embeddingBackward(indices *Tensor, rows int64) *Tensor {
 	sorted := c.let(t.empty(indices.dtype, n))
 	order := c.let(t.empty(indices.dtype, n))
 	positions := c.let(t.Arange(n))
-	t.radixSort(sorted, order, indices, positions, int(8*indices.dtype.Size()))
+	keyBits := int(8 * indices.dtype.Size())
+	if t.rules.Operators.EmbeddingSortsFewBits {
+		keyBits = bits.Len64(uint64(rows - 1))
+	}
+	t.radixSort(sorted, order, indices, positions, keyBits)
 	c.drop(positions)
 	return c.end(grad.embeddingSegments(sorted, order, rows))
 }

@@ -67,14 +67,8 @@ func (t *Tape) launchForeach(flops int64, out []*Tensor, lists [][]*Tensor) {
 func ForeachNorm(xs []*Tensor) []*Tensor {
 	t := xs[0].tape
 	c := t.begin("_foreach_norm_Scalar")
-	chunks := int64(0)
-	for _, x := range xs {
-		chunks = max(chunks, divUp(x.numel, multiTensorChunk))
-	}
 	d := xs[0].dtype
-	t.native = "zeros_symint"
-	partial := c.let(t.empty(d.accumulate(), int64(len(xs))*chunks))
-	t.launchFill(partial)
+	partial := t.normPartials(c, xs)
 	t.native = "foreach_tensor_norm_cuda_internal"
 	out := make([]*Tensor, len(xs))
 	for i := range xs {
@@ -83,6 +77,24 @@ func ForeachNorm(xs []*Tensor) []*Tensor {
 	t.launch(program.Reduction, 2*totalNumel(xs), []*Tensor{partial}, xs)
 	t.launch(program.Reduction, partial.numel, out, []*Tensor{partial})
 	return c.endAll(out...)
+}
+
+// normPartials are the partial results of the norms of a list.
+func (t *Tape) normPartials(c *call, xs []*Tensor) *Tensor {
+	most, all := int64(0), int64(0)
+	for _, x := range xs {
+		chunks := divUp(x.numel, multiTensorChunk)
+		most, all = max(most, chunks), all+chunks
+	}
+	n, acc := int64(len(xs)), xs[0].dtype.accumulate()
+	if t.rules.Operators.ForeachNormByChunk {
+		c.let(t.empty(I64, n+1)) // where each tensor's begin, and the end
+		return c.let(t.empty(acc, all))
+	}
+	t.native = "zeros_symint"
+	partial := c.let(t.empty(acc, n*most))
+	t.launchFill(partial)
+	return partial
 }
 
 func totalNumel(xs []*Tensor) int64 {

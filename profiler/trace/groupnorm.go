@@ -20,6 +20,10 @@ func (x *Tensor) nativeGroupNorm(groups int64, weight, bias *Tensor) *Tensor {
 	}
 	y := c.let(t.empty(x.dtype, x.shape...))
 	mean, rstd := c.let(t.empty(stats, n, groups)), c.let(t.empty(stats, n, groups))
+	if t.rules.Operators.GroupNormWidens && stats != acc {
+		c.let(t.empty(acc, n, groups))
+		c.let(t.empty(acc, n, groups))
+	}
 	if x.numel > n*channels && (weight != nil || bias != nil) {
 		// The scale and shift of each channel of each sample.
 		k := t.begin("GroupNormKernelImplInternal")

@@ -15,26 +15,38 @@ func (l *libraries) init(warm bool) {
 	}
 }
 
-// useBLAS brings the workspace of this thread's cuBLAS handle to life; the
-// first product allocates its result before.
+// useBLAS is a product by cuBLAS asking for its workspace, after its result: the
+// first of a thread where handles keep it, else each, for as long as it runs.
 func (t *Tape) useBLAS() {
-	t.library.use(t, &t.library.blas, t.rules.Products.BLAS.At(t.board.Capability), "addmm_out_cuda_impl")
+	p := &t.rules.Products
+	t.library.use(t, &t.library.blas, p.BLAS.At(t.board.Capability))
 }
 
-// useLt is the same for cuBLASLt, which linear layers with bias use: its handle
-// is the cuBLAS handle.
+// useLt is the same for cuBLASLt, which adds the bias of linear layers. Where
+// handles keep workspaces, its handle is a cuBLAS handle.
 func (t *Tape) useLt() {
-	t.useBLAS()
-	t.library.use(t, &t.library.lt, t.rules.Products.Epilogue, "addmm_out_cuda_impl")
+	p := &t.rules.Products
+	if !p.PerCall {
+		t.useBLAS()
+	}
+	if p.Epilogue > 0 {
+		t.library.use(t, &t.library.lt, p.Epilogue)
+	}
 }
 
-func (l *libraries) use(t *Tape, have *[2]bool, bytes int64, native string) {
+func (l *libraries) use(t *Tape, have *[2]bool, bytes int64) {
+	if t.rules.Products.PerCall {
+		c := t.begin("addmm_out_cuda_impl")
+		c.let(t.workspace(bytes))
+		c.done()
+		return
+	}
 	if have[t.thread] || t.hooks.muted {
 		return
 	}
 	have[t.thread] = true
 	class, was := t.class, t.native
-	t.class, t.native = program.Workspace, native
+	t.class, t.native = program.Workspace, "addmm_out_cuda_impl"
 	l.held = append(l.held, t.empty(U8, bytes).retain())
 	t.class, t.native = class, was
 }

@@ -255,7 +255,9 @@ func (t *Tape) batchedProduct(y, a, b, x *Tensor) {
 	}
 	first.prepareBatch(transposed, m, k)
 	second.prepareBatch(transposed, k, n)
-	t.useBLAS()
+	if k > 1 || x != nil || !t.rules.Operators.RankOneByProduct {
+		t.useBLAS()
+	}
 	t.launchGEMM(y, batch, rows, cols, k, a, b, x)
 }
 

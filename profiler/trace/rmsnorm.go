@@ -5,6 +5,9 @@ package trace
 // in channels_last it is composed of smaller operators in fp32.
 func (x *Tensor) RMSNorm(dims int, weight *Tensor) *Tensor {
 	c := x.tape.begin("rms_norm", x, weight)
+	if x.tape.rules.Operators.RMSNormInFP32 {
+		c.full(&x, &weight)
+	}
 	if x.suggestChannelsLast() || (weight != nil && weight.dtype != x.dtype) {
 		return c.end(x.composedRMSNorm(dims, weight))
 	}

@@ -14,20 +14,58 @@ type Rules struct {
 	CUB CUB
 	// Convolutions are cuDNN's choices and workspaces.
 	Convolutions *cudnn.Rules
+	// Operators are the ways of single operators.
+	Operators Operators
 }
 
 // Workspaces says what matrix products have as scratch memory.
 type Workspaces struct {
 	// BLAS is the workspace of a handle of cuBLAS, in bytes.
 	BLAS ByCapability
-	// Epilogue is that of cuBLASLt, which adds the bias of linear layers, in bytes.
+	// Epilogue is that of cuBLASLt, which adds the bias of linear layers, in bytes;
+	// zero where it uses the handle's.
 	Epilogue int64
+	// PerCall: each product allocates its workspace and frees it. Else the first
+	// one of a thread does, and the handle keeps it.
+	PerCall bool
 }
 
 // AttentionRules say how scaled_dot_product_attention chooses its kernels.
 type AttentionRules struct {
 	// CuDNNFirst are the major compute capabilities that prefer cuDNN's kernels.
 	CuDNNFirst []int
+	// EfficientGrouped: the memory-efficient kernels take fewer heads of key and
+	// value than of the query.
+	EfficientGrouped bool
+	// EfficientSeeds: without dropout, they allocate a seed and an offset of the
+	// random generator on the device, 8 bytes each, and keep them for backward.
+	EfficientSeeds bool
+	// MultiheadLetsGo: nn.MultiheadAttention lets go of query, key and value
+	// once the scores are there.
+	MultiheadLetsGo bool
+}
+
+// Operators are the ways of operators that differ between releases.
+type Operators struct {
+	// ExtremumMasksFirst: the backward of maximum and minimum compares for the
+	// mask before it halves the gradient.
+	ExtremumMasksFirst bool
+	// RMSNormInFP32: autocast runs rms_norm in fp32. Else it runs in the type of
+	// the input.
+	RMSNormInFP32 bool
+	// GroupNormWidens: group_norm of half precision works on copies of its
+	// statistics in fp32.
+	GroupNormWidens bool
+	// EmbeddingSortsFewBits: the backward of embedding sorts its indices by the
+	// bits that rows of the weight need. Else by all.
+	EmbeddingSortsFewBits bool
+	// ForeachNormByChunk: _foreach_norm has a partial result for each chunk, and a
+	// table of where each tensor's begin. Else as many for each tensor as the
+	// longest has chunks.
+	ForeachNormByChunk bool
+	// RankOneByProduct: batched products over a single element (bmm with k = 1)
+	// multiply elements and call no cuBLAS.
+	RankOneByProduct bool
 }
 
 // ByCapability is a number that depends on a board's compute capability: rows in

@@ -85,6 +85,9 @@ func (t *Tape) Program() *program.Program { return &t.prog }
 // Board is the GPU the step is recorded for.
 func (t *Tape) Board() Board { return t.board }
 
+// Rules are those of the release that the step is recorded for.
+func (t *Tape) Rules() *Rules { return &t.rules }
+
 // Mark ends a phase.
 func (t *Tape) Mark(phase string) {
 	t.prog.Phases = append(t.prog.Phases, program.Phase{Step: t.step, Name: phase})

@@ -74,6 +74,8 @@ type Vector struct {
 	Backward []string `json:"backward"`
 	Saved    []any    `json:"saved"`
 	GradFn   string   `json:"grad_fn"`
+	// Err is what PyTorch raised.
+	Err string `json:"err"`
 
 	stack *stack.Stack // what it was recorded with
 	kept  []int64      // what the last recording kept for backward
@@ -147,7 +149,8 @@ func (v *Vector) String(name, def string) string {
 	return def
 }
 
-// Load reads a gzip file of JSON lines, recorded with a release of PyTorch.
+// Load reads a gzip file of JSON lines, recorded with a release of PyTorch. Calls
+// that PyTorch could not carry out are left out.
 func Load(path string, s *stack.Stack) ([]*Vector, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -166,7 +169,9 @@ func Load(path string, s *stack.Stack) ([]*Vector, error) {
 		if err := json.Unmarshal(in.Bytes(), v); err != nil {
 			return nil, fmt.Errorf("%s: line %d: %w", path, len(out)+1, err)
 		}
-		out = append(out, v)
+		if v.Err == "" || v.Forward != nil {
+			out = append(out, v)
+		}
 	}
 	return out, in.Err()
 }
@@ -422,6 +427,13 @@ func (r *Recorder) Events() []string {
 	return out
 }
 
+// convWorkspace is the native function that the workspaces of convolutions come
+// from. Vectors since 2.15 name the operator instead, as they do for its result;
+// there the workspace is what is freed at once.
+const convWorkspace = "run_conv_plan"
+
+var convolution = map[string]bool{"cudnn_convolution": true, "cudnn_convolution_transpose": true, "convolution_backward": true}
+
 // numbering gives recorded allocations new numbers when some are left out.
 type numbering struct {
 	kept []int // by recorded number; -1 for those left out
@@ -444,10 +456,11 @@ func (n *numbering) tokens(events []string, but string) []string {
 		return tokens(events)
 	}
 	out := make([]string, 0, len(events))
-	for _, e := range events {
+	for i, e := range events {
 		token, rest, _ := strings.Cut(e, " ")
 		if token[0] == '+' {
-			if words := strings.Fields(rest); len(words) > 1 && words[1] == but {
+			own := fmt.Sprintf("-%d", len(n.kept)) // frees it
+			if words := strings.Fields(rest); len(words) > 1 && (words[1] == but || but == convWorkspace && convolution[words[1]] && i+1 < len(events) && events[i+1] == own) {
 				n.kept = append(n.kept, -1)
 				continue
 			}

@@ -1,0 +1,16 @@
+package stack
+
+import "github.com/vprof/vprof/profiler/trace"
+
+var torch2_12 = release{
+	Versions: Versions{Torch: "2.12", CUDA: "13.0", CuDNN: "9.20", CuBLAS: "13.1", Transformers: "5.23"},
+	change: func(r *trace.Rules) {
+		// One workspace serves cuBLAS and cuBLASLt; Blackwell's is as large as Hopper's.
+		r.Products = trace.Workspaces{
+			BLAS: trace.ByCapability{
+				{From: 0, Value: blasWorkspace},
+				{From: 90, Value: blasWorkspaceHopper},
+			},
+		}
+	},
+}

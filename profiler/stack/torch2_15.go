@@ -1,0 +1,19 @@
+package stack
+
+import "github.com/vprof/vprof/profiler/trace"
+
+var torch2_15 = release{
+	Versions: Versions{Torch: "2.15", CUDA: "13.2", CuDNN: "9.26", Transformers: "5.23"},
+	change: func(r *trace.Rules) {
+		// Each product has a workspace of its own; that of cuBLASLt has its old size again.
+		r.Products.PerCall = true
+		r.Products.Epilogue = 1 << 20
+		r.Attention.EfficientGrouped = true
+		r.Attention.EfficientSeeds = true
+		r.Attention.MultiheadLetsGo = true
+		r.Operators = trace.Operators{
+			ExtremumMasksFirst: true, RMSNormInFP32: true, GroupNormWidens: true,
+			EmbeddingSortsFewBits: true, ForeachNormByChunk: true, RankOneByProduct: true,
+		}
+	},
+}
