@@ -127,6 +127,9 @@ func bounded(n int64) int64 {
 
 // usual is the batch size of a case that names none.
 func (d *dimensions) usual() int {
+	if d.batch == "" && d.affine != nil {
+		return int(max(d.affine.Exported, 1))
+	}
 	if d.free() {
 		return int(min(max(8, d.bounds.Min), bounded(d.bounds.Max)))
 	}
@@ -163,6 +166,56 @@ func (d *dimensions) check(file string, c models.Case) error {
 		return wrong("%d: %s was exported for batches from %d to %d", c.Batch, file, low, d.bounds.Max)
 	}
 	return nil
+}
+
+// scale gives a program of a fixed batch the sizes of another, where somebody has
+// seen which of its integers follow the batch; else it is the program itself.
+func (d *dimensions) scale(p *export.Program, batch int64) (*export.Program, error) {
+	if d.batch != "" || d.affine == nil || batch == d.affine.Exported {
+		return p, nil
+	}
+	out := *p
+	out.Inputs, out.Nodes = slices.Clone(p.Inputs), slices.Clone(p.Nodes)
+	for _, a := range d.affine.Inputs {
+		i := slices.IndexFunc(out.Inputs, func(in export.Input) bool { return in.Role == export.UserInput && in.Name == a.Name })
+		if i < 0 || a.Dimension < 0 || a.Dimension >= len(out.Inputs[i].Sizes) {
+			return nil, fmt.Errorf("dimension %d of %q follows the batch, and there is none", a.Dimension, a.Name)
+		}
+		out.Inputs[i].Sizes = slices.Clone(out.Inputs[i].Sizes)
+		out.Inputs[i].Sizes[a.Dimension] = export.Size{Int: a.A + a.B*batch}
+	}
+	at := map[int32]int{}
+	for i := range out.Nodes {
+		if n := &out.Nodes[i]; n.Block != export.Close {
+			at[n.Number] = i
+			n.Inputs = slices.Clone(n.Inputs)
+		}
+	}
+	for _, a := range d.affine.Args {
+		i, known := at[a.Node]
+		if !known || !setInt(out.Nodes[i].Inputs, a, a.A+a.B*batch) {
+			return nil, fmt.Errorf("argument %q of node %d follows the batch, and there is none", a.Name, a.Node)
+		}
+	}
+	return &out, nil
+}
+
+// setInt changes an integer among the arguments of a node.
+func setInt(args []export.Named, a export.AffineArg, value int64) bool {
+	i := slices.IndexFunc(args, func(n export.Named) bool { return n.Name == a.Name })
+	if i < 0 {
+		return false
+	}
+	switch arg := &args[i]; {
+	case arg.Kind == export.Integer && a.Index == 0:
+		arg.Int = value
+	case arg.Kind == export.List && a.Index >= 0 && a.Index < len(arg.List) && arg.List[a.Index].Kind == export.Integer:
+		arg.List = slices.Clone(arg.List)
+		arg.List[a.Index].Int = value
+	default:
+		return false
+	}
+	return true
 }
 
 // at are the values of the symbols in a case.

@@ -15,7 +15,6 @@ import (
 type graph struct {
 	*export.Program
 	calls []call
-	paths map[string]*trace.Path
 }
 
 // call is what a node does.
@@ -27,7 +26,7 @@ type call struct {
 	skip bool
 	// end is the node that closes the block that this one opens.
 	end int
-	// module is the module whose code makes the call.
+	// module is the module whose code makes the call, and the line.
 	module *place
 }
 
@@ -41,15 +40,16 @@ func (p *place) ModulePath() *trace.Path { return &p.path }
 // [*UnknownOperatorsError] if some are not known.
 func prepare(p *export.Program) (*graph, error) {
 	g := &graph{Program: p, calls: make([]call, len(p.Nodes))}
-	places := map[string]*place{}
+	places := map[[2]string]*place{}
 	unknown := map[string]*UnknownOperator{}
 	var open []int
 	for i := range p.Nodes {
 		n, c := &p.Nodes[i], &g.calls[i]
-		if places[n.Module] == nil {
-			places[n.Module] = &place{trace.Path{Name: n.Module}}
+		at := [2]string{n.Module, n.Line}
+		if places[at] == nil {
+			places[at] = &place{trace.Path{Name: n.Module, Line: n.Line}}
 		}
-		c.module = places[n.Module]
+		c.module = places[at]
 		switch n.Block {
 		case export.Call:
 			if !c.find(n.Target) {

@@ -34,8 +34,12 @@ func newTrainer(g *graph, d *dimensions, c models.Case) (models.Trainer, error) 
 	wrong := func(field string, err error) error {
 		return &models.CaseError{Model: c.Model, Field: field, Reason: err.Error()}
 	}
+	p, err := d.scale(g.Program, int64(c.Batch))
+	if err != nil {
+		return nil, wrong("batch", err)
+	}
+	g = &graph{Program: p, calls: g.calls}
 	t := &trainer{g: g, c: c, w: newWeights(g.Program), symbols: d.at(c)}
-	var err error
 	if t.output, err = chooseOutput(g.Program, c.Output); err != nil {
 		return nil, wrong("output", err)
 	}

@@ -14,13 +14,13 @@ type memory struct {
 	stores  slab[storage]
 	nodes   slab[Node]
 	layouts layouts
-	places  map[string]*place
+	places  map[[2]string]*place
 	sites   []site // with what the program's table of them has
 	prog    program.Program
 }
 
 // memories are those that no recording works in.
-var memories = sync.Pool{New: func() any { return &memory{places: map[string]*place{}} }}
+var memories = sync.Pool{New: func() any { return &memory{places: map[[2]string]*place{}} }}
 
 // Finish ends the recording and returns its program. Neither the tape nor
 // anything that was made on it may be used afterwards: the next recording has

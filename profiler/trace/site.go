@@ -9,9 +9,10 @@ import (
 )
 
 // place is a module, by its path, with the sites of what ran in it: there are
-// few of each, so that looking through them costs less than a map of all.
+// few of each, so that looking through them costs less than a map of all. Where
+// the recording is of a graph, a place is a line of the module's source.
 type place struct {
-	module string
+	module, line string
 	last   uint32 // of its sites, by number less one; zero if there are none
 }
 
@@ -29,6 +30,9 @@ type site struct {
 type Path struct {
 	// Name is as in named_modules().
 	Name string
+	// Line is the line of source that runs in the module, "" if the recording
+	// finds that itself.
+	Line string
 
 	tape  *Tape // the last that asked, and
 	place *place
@@ -37,25 +41,26 @@ type Path struct {
 // placeOn is the module that keeps p.
 func (t *Tape) placeOn(p *Path) *place {
 	if p.tape != t {
-		p.tape, p.place = t, t.placeOf(p.Name)
+		p.tape, p.place = t, t.placeOf(p.Name, p.Line)
 	}
 	return p.place
 }
 
-// placeOf is the module of the given path.
-func (t *Tape) placeOf(module string) *place {
-	p, known := t.places[module]
+// placeOf is the module of the given path, or a line of it.
+func (t *Tape) placeOf(module, line string) *place {
+	key := [2]string{module, line}
+	p, known := t.places[key]
 	if !known {
-		p = &place{module: module}
-		t.places[module] = p
+		p = &place{module: module, line: line}
+		t.places[key] = p
 	}
 	return p
 }
 
 // site returns the index of the place the recording is at.
 func (t *Tape) site() uint32 {
-	line := ""
-	if t.opts.Annotate && t.shown {
+	line := t.place.line
+	if line == "" && t.opts.Annotate && t.shown {
 		line = where()
 	}
 	if len(t.sites) == 0 {

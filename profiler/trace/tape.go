@@ -74,7 +74,7 @@ func New(board Board, rules Rules, o Options) *Tape {
 		step:   -1,
 		class:  program.Temporaries,
 	}
-	t.place = t.placeOf("")
+	t.place = t.placeOf("", "")
 	t.library.init(o.Warm)
 	return t
 }
