@@ -144,8 +144,11 @@ func (r *region) borders(p *export.Program) {
 
 // values calls f for the values in an argument.
 func values(a export.Argument, f func(v int32)) {
-	if a.Kind == export.Ref {
+	switch a.Kind {
+	case export.Ref:
 		f(a.Ref)
+	case export.TypeOf:
+		return // the tensors themselves are not used
 	}
 	for _, x := range a.List {
 		values(x, f)
@@ -164,7 +167,7 @@ func (w *walker) checkpoint(r *region) {
 	known := slices.Clone(w.values)
 	var numbers []aten.Value // results that are no tensors
 	run := func(f *trace.Frame, inputs []*trace.Tensor) []*trace.Tensor {
-		inner := &walker{g: w.g, frame: f, values: slices.Clone(known), inside: r}
+		inner := &walker{g: w.g, frame: f, values: slices.Clone(known), inside: r, weights: w.weights}
 		for i, v := range at {
 			inner.values[v] = inputs[i]
 		}

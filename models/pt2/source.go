@@ -38,6 +38,7 @@ func Open(path string) (models.Model, error) {
 	if err := lifetimes.Find(p); err != nil {
 		return models.Model{}, &input.FormatError{File: path, Reason: err.Error()}
 	}
+	followTypes(p)
 	p.Blocks = blocks(p)
 	config, err := export.Marshal(p)
 	if err != nil {

@@ -197,7 +197,10 @@ func (t *trainer) step(s *train.Session, opt *optim.Optimizer) {
 // nil.
 func (t *trainer) forward(f *trace.Frame) []*trace.Tensor {
 	g := f.CallFrame()
-	w := &walker{g: t.g, frame: g, values: make([]aten.Value, t.g.Values), regions: t.regions}
+	w := &walker{g: t.g, frame: g, values: make([]aten.Value, t.g.Values), regions: t.regions, weights: trace.F32}
+	if t.half.IsHalf() {
+		w.weights = t.half
+	}
 	for _, x := range t.w.moved {
 		for _, v := range x.values {
 			w.values[v] = x.x

@@ -19,6 +19,8 @@ type walker struct {
 	// runs.
 	regions []region
 	inside  *region
+	// weights is the type of the model's weights.
+	weights trace.DType
 }
 
 // run runs the nodes from begin to end.
@@ -190,6 +192,8 @@ func (w *walker) value(a export.Argument, typ string) aten.Value {
 			return d
 		}
 		return fmt.Sprintf("element type %d", a.Int)
+	case export.TypeOf:
+		return w.typeOf(a.List)
 	case export.MemoryFormat:
 		return memoryFormats[a.Int]
 	case export.List:
@@ -199,6 +203,17 @@ func (w *walker) value(a export.Argument, typ string) aten.Value {
 	default:
 		return nil
 	}
+}
+
+// typeOf is the type of the first tensor of floating point, that of the model's
+// weights if there is none.
+func (w *walker) typeOf(values []export.Argument) aten.Value {
+	for _, a := range values {
+		if x, ok := w.values[a.Ref].(*trace.Tensor); ok && x != nil && x.DType().IsFloat() {
+			return x.DType()
+		}
+	}
+	return w.weights
 }
 
 // memoryFormats are by their numbers in the schema.

@@ -1,6 +1,7 @@
 package pt2
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -148,10 +149,13 @@ func parent(name string) string {
 func ties(p *export.Program) map[string]string {
 	group := map[string]string{}
 	join := func(a, b string) {
-		if group[a] != "" {
-			a = group[a]
+		root, other := cmp.Or(group[a], group[b], a), group[b]
+		group[a], group[b] = root, root
+		for name, g := range group {
+			if other != "" && g == other {
+				group[name] = root
+			}
 		}
-		group[a], group[b] = a, a
 	}
 	if p.Extra != nil && p.Extra.Tied != nil {
 		for _, pair := range p.Extra.Tied {

@@ -71,6 +71,9 @@ func unmade(made []bool, a Argument) int32 {
 	if a.Kind == Ref && !made[a.Ref] {
 		return a.Ref
 	}
+	if a.Kind == TypeOf {
+		return -1
+	}
 	for _, x := range a.List {
 		if v := unmade(made, x); v >= 0 {
 			return v

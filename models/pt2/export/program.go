@@ -106,6 +106,8 @@ const (
 	Type
 	MemoryFormat
 	List
+	// TypeOf is the element type of the first tensor of floating point in List.
+	TypeOf
 	// Opaque is what no recording needs: a device, a layout, an object.
 	Opaque
 )

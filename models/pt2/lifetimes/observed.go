@@ -26,6 +26,9 @@ func observed(p *export.Program) error {
 			values[name] = int32(v)
 		}
 	}
+	for _, r := range p.Results {
+		delete(made, r.Value) // the caller has it
+	}
 	last, same := lastUses(p), aliases(p)
 	for _, d := range p.Extra.Dies {
 		i, ok := at[d.Node]
@@ -41,8 +44,10 @@ func observed(p *export.Program) error {
 				return fmt.Errorf("extra/vprof.json: %q dies, which no node makes", name)
 			}
 			for _, v := range same.group(v) {
-				n := &p.Nodes[max(i, last[v])]
-				n.Dies = append(n.Dies, v)
+				if made[v] {
+					n := &p.Nodes[max(i, last[v])]
+					n.Dies = append(n.Dies, v)
+				}
 			}
 		}
 	}
