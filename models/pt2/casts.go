@@ -27,7 +27,9 @@ func followTypes(p *export.Program) {
 			if x == nil || d == nil || x.Kind != export.Ref || d.Kind != export.Type || d.Int != int64(export.Float) {
 				continue
 			}
-			if was, ok := known[x.Ref]; ok && was == d.Int && !namesType(n) {
+			was, ok := known[x.Ref]
+			n.CastsNothing = ok && was == d.Int
+			if n.CastsNothing && !namesType(n) {
 				*d = export.Argument{Kind: export.TypeOf, List: calledWith(p, i)}
 			}
 		}
@@ -86,3 +88,102 @@ func calledWith(p *export.Program, i int) []export.Argument {
 }
 
 func isPrefix(a, b []string) bool { return len(a) <= len(b) && slices.Equal(a, b[:len(a)]) }
+
+// lookThrough gives what a cast that changed nothing returned back its two
+// names. Export knows tensors by their identity, and such a cast returns its
+// argument: from there on the graph calls that by the name of the cast, also
+// where the model means what went into it, such as the residual stream around a
+// norm. Uses outside of the code that made the cast, of what came from outside
+// of it, mean the argument.
+func lookThrough(p *export.Program) {
+	born := make([]int, p.Values)
+	for i := range born {
+		born[i] = -1
+	}
+	means := map[int32]int32{}
+	for i := range p.Nodes {
+		n := &p.Nodes[i]
+		for k := range n.Inputs {
+			rename(&n.Inputs[k].Argument, means, i, p, born)
+		}
+		for _, o := range n.Outputs {
+			values(o, func(v int32) { born[v] = i })
+		}
+		if x, y := castOf(n); x >= 0 && len(n.Trace) > 0 {
+			means[y] = x
+		}
+	}
+	for i := range p.Results {
+		r := &p.Results[i]
+		for range len(means) {
+			x, ok := means[r.Value]
+			if !ok || !beyond(p, born[r.Value], born[x], len(p.Nodes)) {
+				break
+			}
+			r.Value = x
+		}
+	}
+}
+
+// castOf are the argument and the result of a cast to fp32, -1 of other nodes.
+func castOf(n *export.Node) (x, y int32) {
+	switch strings.TrimPrefix(n.Target, "torch.ops.aten.") {
+	case "to.dtype", "to.dtype_layout", "to.device":
+		a := find(n, "self")
+		if a != nil && a.Kind == export.Ref && len(n.Outputs) == 1 && n.Outputs[0].Kind == export.Ref && n.CastsNothing {
+			return a.Ref, n.Outputs[0].Ref
+		}
+	}
+	return -1, -1
+}
+
+// rename replaces results of casts by their arguments where node i means these.
+func rename(a *export.Argument, means map[int32]int32, i int, p *export.Program, born []int) {
+	if a.Kind == export.Ref {
+		for range len(means) {
+			x, ok := means[a.Ref]
+			if !ok || !beyond(p, born[a.Ref], born[x], i) {
+				return
+			}
+			a.Ref = x
+		}
+	}
+	for k := range a.List {
+		rename(&a.List[k], means, i, p, born)
+	}
+}
+
+// beyond reports whether the code that made the cast at node c ended before node
+// use, and began after the argument of the cast was made. That is the call of
+// the module; if the line does not show the cast, it is the function that the
+// line calls.
+func beyond(p *export.Program, c, argument, use int) bool {
+	n := &p.Nodes[c]
+	source := n.Trace[len(n.Trace)-1].Source
+	shown := strings.Contains(source, ".to(") || strings.Contains(source, ".float()") || strings.Contains(source, ".type(")
+	within := func(k int) bool {
+		m := &p.Nodes[k]
+		if m.Block == export.Close || len(m.Trace) == 0 {
+			return true
+		}
+		if !isPrefix(n.Stack, m.Stack) || len(m.Trace) < len(n.Trace) {
+			return false
+		}
+		return shown || m.Trace[len(n.Trace)-1].Line == n.Trace[len(n.Trace)-1].Line
+	}
+	if shown && len(n.Stack) < 2 {
+		return false // the model's own forward
+	}
+	begun := c
+	for begun > 0 && within(begun-1) {
+		begun--
+	}
+	if argument >= begun {
+		return false // the code has made it itself
+	}
+	ended := c
+	for ended < use && within(ended) {
+		ended++
+	}
+	return ended < use || use == len(p.Nodes)
+}

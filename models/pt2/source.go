@@ -35,10 +35,11 @@ func Open(path string) (models.Model, error) {
 	if err != nil {
 		return models.Model{}, err
 	}
+	followTypes(p)
+	lookThrough(p)
 	if err := lifetimes.Find(p); err != nil {
 		return models.Model{}, &input.FormatError{File: path, Reason: err.Error()}
 	}
-	followTypes(p)
 	p.Blocks = blocks(p)
 	config, err := export.Marshal(p)
 	if err != nil {

@@ -144,6 +144,9 @@ type Node struct {
 	Class  string `json:"class,omitempty"`
 	// Line is the innermost line of the model itself, "file.py:12:forward".
 	Line string `json:"line,omitempty"`
+	// CastsNothing says that the node is a cast to the type that its argument had
+	// in the export.
+	CastsNothing bool `json:"-"`
 	// Stack are the paths of the modules whose calls the call is in, the outermost
 	// first; the second call of a module has "@1" behind its path. Classes are the
 	// classes of the modules.
