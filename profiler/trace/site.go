@@ -13,7 +13,7 @@ import (
 // the recording is of a graph, a place is a line of the module's source.
 type place struct {
 	module, line string
-	last   uint32 // of its sites, by number less one; zero if there are none
+	last         uint32 // of its sites, by number less one; zero if there are none
 }
 
 // site is an entry of the program's table of sites. Steps and layers repeat
