@@ -2,6 +2,7 @@
 # tools/go.mod and built on first use; `race` alone needs a C compiler.
 
 GO       ?= go
+PYTHON   ?= python3
 TOOL     := $(GO) tool -modfile=tools/go.mod
 # A number of inputs, or a time like 1m. A time can end with the error "context
 # deadline exceeded" on a busy machine, whatever was found.
@@ -15,7 +16,7 @@ CUDA_PKG := $(CUDA_LIB) ./cmd/...
 # Tests of the command line that drive a device: those with the tag. The others
 # are the plain build's.
 CUDA_RUN  = '^($(shell grep -l '^//go:build cuda' cmd/vprof/*_test.go | xargs grep -oh '^func Test[[:alnum:]]*' | cut -c6- | paste -sd '|'))$$'
-.PHONY: all build static cuda test test-cuda gpu-check gpu-check-build race lint fmt bench fuzz golden pictures cover kernels kernels-check cuda-header clean
+.PHONY: all build static cuda test test-cuda gpu-check gpu-check-build race lint fmt record-check bench fuzz golden pictures cover kernels kernels-check cuda-header clean
 
 all: build lint test
 
@@ -54,6 +55,10 @@ gpu-check-build: ## the binaries of gpu-check, in bin/gpu
 
 gpu-check: gpu-check-build ## all checks that need a GPU; results in a folder of bin/gpu-check
 	bin/gpu/gpucheck bin/gpu-check/$$(date -u +%Y%m%dT%H%M%SZ)
+
+record-check: ## the Python of tools/record and of vprof capture; needs a PYTHON with PyTorch, no GPU
+	$(PYTHON) -m unittest discover -s models/capture -p '*_test.py'
+	$(PYTHON) -m unittest discover -s tools/record -p '*_test.py'
 
 lint: ## formatting, vet and the linters of .golangci.yml
 	@unformatted="$$($(TOOL) gofumpt -l .)"; \
