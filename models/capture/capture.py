@@ -338,11 +338,13 @@ class Example:
 
 
 class Observation:
-    """What one forward in plain Python showed."""
+    """What one forward in plain Python showed. A tensor is a list of values (operator, result):
+    of the operator that made it, and of those that wrote to it in place."""
 
     def __init__(self):
-        self.ops = []  # name of each ATen operator called from Python, and how many tensors it gave
-        self.deaths = []  # (operators called by then, [(operator, result), ...] of the tensor that died)
+        self.ops = []  # name of each ATen operator called from Python, and its tensor arguments: {name: [values or None]}
+        self.results = []  # values of the tensors that forward returned
+        self.deaths = []  # (last operator called by then, values of the tensor that died)
         self.regions = []  # checkpointed calls: (module or None, first operator, last, reentrant)
         self.functions = []  # custom autograd.Functions: (name, line)
 
@@ -358,7 +360,7 @@ def observe(model, example, place, symbols):
     from torch._subclasses.schema_check_mode import SchemaCheckMode
 
     seen = Observation()
-    values = {}  # id of a living tensor -> its (operator, result) pairs
+    values = {}  # id of a living tensor -> its values
 
     def born(tensor, value):
         if id(tensor) in values:  # an operator in place gives its argument
@@ -375,6 +377,8 @@ def observe(model, example, place, symbols):
             super(SchemaCheckMode, self).__init__(torch._C.DispatchKey.PreDispatch)
 
         def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+            given = {**dict(zip((a.name for a in op._schema.arguments), args)), **(kwargs or {})}
+            arguments = {name: [values.get(id(t), [])[:] for t in tensors_of(v)] for name, v in given.items()}
             with below():  # where views do not hold what they look at
                 out = op(*args, **(kwargs or {}))
             # An operator that had nothing to do (contiguous, to) gives its argument. With another precision or
@@ -382,9 +386,8 @@ def observe(model, example, place, symbols):
             if isinstance(out, torch.Tensor) and not op._schema.is_mutable and any(out is a for a in args):
                 with below():
                     out = torch.ops.aten.alias.default(out)
-            flat = tensors_of(out)
-            seen.ops.append(("torch.ops." + str(op), len(flat)))
-            for i, tensor in enumerate(flat):
+            seen.ops.append(("torch.ops." + str(op), arguments))
+            for i, tensor in enumerate(tensors_of(out)):
                 born(tensor, (len(seen.ops) - 1, i))
             return out
 
@@ -394,6 +397,7 @@ def observe(model, example, place, symbols):
         args, kwargs = example.tensors(place, symbols)
         with torch.no_grad(), watching(model, seen), enable_python_dispatcher(), torch._C._EnablePreDispatch(), Mode():
             out = model(*args, **kwargs)
+        seen.results = [values.get(id(t), []) for t in torch.utils._pytree.tree_leaves(out) if isinstance(t, torch.Tensor)]
     deaths, seen.deaths = seen.deaths, []  # what dies from here on outlives forward
     del out
     seen.deaths = deaths
@@ -536,16 +540,20 @@ def nodes_of(graph, inside=""):
     return list(walk(graph, inside))
 
 
-def names_in(value):
-    """Names of the tensors in a tagged argument or result."""
+def tensors_in(value):
+    """The tensors in a tagged argument or result: objects with a name."""
     tag, v = next(iter(value.items()))
     if tag == "as_tensor":
-        return [v["name"]]
+        return [v]
     if tag == "as_optional_tensor":
-        return names_in(v)
+        return tensors_in(v)
     if tag in ("as_tensors", "as_optional_tensors", "as_nested_tensors"):
-        return [n for t in v for n in ([t["name"]] if "name" in t else names_in(t))]
+        return [found for t in v for found in ([t] if "name" in t else tensors_in(t))]
     return []
+
+
+def names_in(value):
+    return [t["name"] for t in tensors_in(value)]
 
 
 # ---------------------------------------------------------------- both together
@@ -582,6 +590,36 @@ def lifetimes(seen, nodes, program):
     for n, names in last_uses(number, nodes, program).items():
         dies[n] += [v for v in names if v not in named]
     return [[n, dies[n]] for n in sorted(dies) if dies[n]], len(seen.ops) - len(number)
+
+
+def rewire(seen, nodes, program):
+    """Lets the graph name the tensors that Python used. Where an operator had nothing to do and gave its
+    argument (x.float() of a float32), export takes the two for one from there on, and the graph says the later
+    name for both. With another precision they are two."""
+    number = align(seen.ops, nodes)
+
+    def names_of(values):
+        return [nodes[number[op]][2][i] for op, i in values if op in number and i < len(nodes[number[op]][2])]
+
+    def rename(tensors, observed):
+        for tensor, values in zip(tensors, observed):
+            names = names_of(values)
+            if names and tensor["name"] not in names and "/" not in names[-1]:
+                tensor["name"] = names[-1]
+
+    for k, (_, arguments) in enumerate(seen.ops):
+        if k in number and not nodes[number[k]][1]:  # in an inner graph, values of the outer ones have other names
+            node = nodes[number[k]][0]
+            for i in node["inputs"]:
+                tensors = tensors_in(i["arg"])
+                if len(tensors) == len(arguments.get(i["name"], ())):
+                    rename(tensors, arguments[i["name"]])
+    graph, signature = program["graph_module"]["graph"], program["graph_module"]["signature"]
+    results = [spec["user_output"]["arg"] for spec in signature["output_specs"] if "user_output" in spec]
+    for side in (results, graph["outputs"][len(graph["outputs"]) - len(results) :]):
+        tensors = [t for value in side for t in tensors_in(value)]
+        if len(tensors) == len(seen.results):
+            rename(tensors, seen.results)
 
 
 def last_uses(number, nodes, program):
@@ -774,6 +812,8 @@ def write(opts, model, example, place, seen, program, free, symbols):
             "args": affine([graph, *others], batches),
         }
         notes.append(f"export insists on a fixed batch; {len(extra['batch']['args'])} numbers of the graph were found to follow it")
+    rewire(seen, nodes, graph)
+    entries[name + "/models/model.json"] = json.dumps(graph).encode()
     extra["dies"], unseen = lifetimes(seen, nodes, graph)
     if unseen > len(seen.ops) // 100:
         notes.append(f"{unseen} of {len(seen.ops)} operators of forward are not in the exported graph; lifetimes around them are a guess")

@@ -91,6 +91,16 @@ class CaptureTest(unittest.TestCase):
             """)
         self.assertEqual(made.deaths(), {"to": ["sin"], "cos": ["to"]})
 
+    def test_the_graph_names_the_tensors_that_python_used(self):
+        made = self.forward("""
+            y = torch.sin(x)
+            z = torch.cos(y.float())
+            return z.float().sum(), z, y + z
+            """)
+        inputs = {names[0]: [v for i in node["inputs"] for v in capture.names_in(i["arg"])] for node, _, names in made.nodes if names}
+        self.assertEqual(inputs["add"], ["sin", "cos"])  # export says to, to_1
+        self.assertEqual([v for o in made.program["graph_module"]["graph"]["outputs"] for v in capture.names_in(o)], ["sum_1", "cos", "add"])
+
     def test_arguments_of_a_module_live_until_it_returns(self):
         made = self.capture("""
             class Inner(nn.Module):

@@ -159,7 +159,7 @@ func ties(p *export.Program) map[string]string {
 	}
 	if p.Extra != nil && p.Extra.Tied != nil {
 		for _, pair := range p.Extra.Tied {
-			join(pair[0], pair[1])
+			join(pair[1], pair[0])
 		}
 		return inOrder(p, group)
 	}
