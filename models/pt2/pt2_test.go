@@ -1,0 +1,160 @@
+package pt2_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/pt2"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+var board = trace.Board{Name: "rtx-3090", Capability: 86, SMs: 82, ThreadsPerSM: 1536, Memory: 25_438_126_080}
+
+func open(t *testing.T, name string) models.Model {
+	m, err := pt2.Open("testdata/" + name + ".pt2")
+	require.NoError(t, err)
+	return m
+}
+
+func record(t *testing.T, m models.Model, c models.Case) *program.Program {
+	r, err := m.Record(c, board, models.Options{})
+	require.NoError(t, err)
+	require.NoError(t, r.Program.Validate())
+	return r.Program
+}
+
+// TestResultsDescribeModelsWhole records each model of the test data from its
+// file, and from what a result has of it.
+func TestResultsDescribeModelsWhole(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.pt2")
+	require.NoError(t, err)
+	for _, f := range files {
+		m, err := pt2.Open(f)
+		require.NoError(t, err)
+		again, err := pt2.Source().Restore(m.Name, m.Config)
+		require.NoError(t, err)
+		c := models.Case{Batch: 2, AMP: "bf16"}
+		require.Equal(t, record(t, m, c), record(t, again, c), f)
+		require.Equal(t, m.Default, again.Default)
+		require.Equal(t, m.Settings, again.Settings)
+	}
+}
+
+func TestParametersAreCountedOnce(t *testing.T) {
+	for name, want := range map[string]int64{
+		"timm-resnet18": 11689512, "timm-vit_small_patch16_224": 22050664, "hf-gpt2": 124439808,
+		"hf-bart-base": 139420416, "hf-t5-small": 60506624, "hf-qwen3-tiny": 57943552,
+	} {
+		m := open(t, name)
+		trainer, err := m.Build(m.Default)
+		require.NoError(t, err)
+		require.Equal(t, want, trainer.Counts().Total, name)
+	}
+}
+
+func TestEverythingIsFreedButWhatStays(t *testing.T) {
+	for _, name := range []string{"timm-resnet18", "hf-gpt2", "timm-swin_tiny_patch4_window7_224", "diffusers-unet-sd15-small"} {
+		for _, checkpointing := range []bool{false, true} {
+			m := open(t, name)
+			if checkpointing && m.Default.Blocks == "" {
+				continue
+			}
+			p := record(t, m, models.Case{Batch: 2, AMP: "fp16", Checkpointing: checkpointing})
+			alive := map[uint32]bool{}
+			var ends []int64
+			now := int64(0)
+			for _, in := range p.Instructions {
+				switch in.Kind {
+				case program.Alloc:
+					alive[in.Arg] = true
+					now += p.Buffers[in.Arg].Bytes
+				case program.Free:
+					delete(alive, in.Arg)
+					now -= p.Buffers[in.Arg].Bytes
+				case program.Mark:
+					if p.Phases[in.Arg].Name == "step_end" {
+						ends = append(ends, now)
+					}
+				}
+			}
+			for b := range alive {
+				require.NotContains(t, []program.Class{program.Gradients, program.Activations}, p.Buffers[b].Class, name)
+			}
+			require.Len(t, ends, 2)
+		}
+	}
+}
+
+func TestCasesThatCannotBeAreRefused(t *testing.T) {
+	for _, c := range []struct {
+		model string
+		c     models.Case
+		want  string
+	}{
+		{"timm-resnet18", models.Case{Loss: "hinge"}, `no loss "hinge"; use cross-entropy`},
+		{"timm-resnet18", models.Case{Loss: "output"}, "the output has 2 dimensions"},
+		{"hf-gpt2", models.Case{Loss: "cross-entropy"}, "the output has 0 dimensions"},
+		{"hf-gpt2", models.Case{Output: "hidden", Loss: "sum"}, `no output "hidden"; its outputs are loss, logits`},
+		{"timm-resnet18", models.Case{Batch: 70000}, "exported for batches from 2 to 65536"},
+		{"timm-resnet18", models.Case{Freeze: "head.*"}, `"head.*" names no parameter; parameters are named like`},
+		{"timm-resnet18", models.Case{Freeze: "*"}, "all parameters are frozen"},
+		{"timm-resnet18", models.Case{Checkpointing: true, Blocks: "stages.*"}, `"stages.*" names no module that is called`},
+		{"timm-resnet18", models.Case{Blocks: "layer1"}, "checkpointing is off"},
+		{"timm-resnet18", models.Case{Settings: models.Settings{"seq-len": 8}}, "no such setting"},
+		{"timm-resnet18", models.Case{Stage: "head"}, "no stage"},
+	} {
+		m := open(t, c.model)
+		_, err := m.Record(c.c, board, models.Options{})
+		var wrong *models.CaseError
+		require.ErrorAs(t, err, &wrong, "%+v", c.c)
+		require.ErrorContains(t, err, c.want)
+	}
+}
+
+func TestLossesDifferInWhatTheyAllocate(t *testing.T) {
+	m := open(t, "own-gpt-8x768")
+	require.Equal(t, pt2.CrossEntropy, m.Default.Loss)
+	for _, loss := range pt2.Losses() {
+		if loss == pt2.Output {
+			continue
+		}
+		p := record(t, m, models.Case{Batch: 2, Loss: loss})
+		require.NotEmpty(t, p.Instructions)
+	}
+	m = open(t, "hf-gpt2")
+	require.Equal(t, pt2.Output, m.Default.Loss)
+	record(t, m, models.Case{Batch: 2, Loss: pt2.TokenCrossEntropy, Output: "logits"})
+}
+
+func TestSitesNameModulesAndLines(t *testing.T) {
+	p := record(t, open(t, "timm-resnet18"), models.Case{Batch: 2})
+	var forward, backward bool
+	for _, s := range p.Sites {
+		forward = forward || s.Module == "layer1.0.conv1" && s.Where == "resnet.py:146:forward" && s.Node == ""
+		backward = backward || s.Module == "layer1.0.conv1" && s.Where != "" && s.Node == "ConvolutionBackward0"
+	}
+	require.True(t, forward)
+	require.True(t, backward)
+}
+
+func TestUnknownOperatorsAreNamedAllAtOnce(t *testing.T) {
+	e := &pt2.UnknownOperatorsError{File: "m.pt2", Operators: []*pt2.UnknownOperator{
+		{Target: "torch.ops.aten.nonzero.default", Count: 2, Module: "head", Line: "m.py:3:forward"},
+		{Target: "torch.ops.mine.op.default", Count: 1},
+	}}
+	require.True(t, e.Usage())
+	require.Equal(t, 1, strings.Count(e.Error(), "m.pt2"))
+	require.ErrorContains(t, e, "aten.nonzero.default (2 times, first in head, m.py:3:forward); mine.op.default (1 times)")
+}
+
+func BenchmarkOpen(b *testing.B) {
+	for b.Loop() {
+		_, err := pt2.Open("testdata/timm-swin_tiny_patch4_window7_224.pt2")
+		require.NoError(b, err)
+	}
+}
