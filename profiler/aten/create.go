@@ -106,8 +106,13 @@ func like(op string) body {
 		if a.op.index("dtype") >= 0 {
 			d = a.DType("dtype", d)
 		}
-		if a.op.index("memory_format") >= 0 && a.Format("memory_format") == ContiguousFormat {
-			return a.Tape().Filled(op, d, x.Shape()...)
+		if a.op.index("memory_format") >= 0 {
+			switch a.Format("memory_format") {
+			case ContiguousFormat:
+				return a.Tape().Filled(op, d, x.Shape()...)
+			case ChannelsLast:
+				return a.Tape().FilledChannelsLast(op, d, x.Shape()...)
+			}
 		}
 		return x.FilledLike(op, d)
 	})

@@ -51,7 +51,7 @@ var pointwise = family{
 
 	"add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor":          one(func(a *Args) *tensor { return added(a, (*tensor).Add, (*tensor).AddAlpha) }),
 	"add_.Tensor(Tensor(a!) self, Tensor other, *, Scalar alpha=1) -> Tensor(a!)": arithmetic((*tensor).AddInPlace, (*tensor).AddScalarInPlace),
-	"sub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor":          one(func(a *Args) *tensor { return added(a, (*tensor).Sub, (*tensor).Sub) }),
+	"sub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor":          one(func(a *Args) *tensor { return added(a, (*tensor).Sub, (*tensor).AddAlpha) }),
 	"sub_.Tensor(Tensor(a!) self, Tensor other, *, Scalar alpha=1) -> Tensor(a!)": arithmetic((*tensor).SubInPlace, (*tensor).AddScalarInPlace),
 	"mul.Tensor(Tensor self, Tensor other) -> Tensor":                             numberOrTensor((*tensor).MulNumber, (*tensor).Mul),
 	"mul_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)":                    arithmetic((*tensor).MulInPlace, (*tensor).MulScalarInPlace),
@@ -70,9 +70,13 @@ var pointwise = family{
 	"div.Tensor_mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor": one(divRounded), "div.Scalar_mode(Tensor self, Scalar other, *, str? rounding_mode) -> Tensor": one(divRounded), "div_.Tensor_mode(Tensor(a!) self, Tensor other, *, str? rounding_mode) -> Tensor(a!)": one(divRoundedInPlace),
 	"rsub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor": number((*tensor).RSubNumber),
 
-	"pow.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor":                         one(func(a *Args) *tensor { return a.Tensor("self").Pow(a.Float("exponent")) }),
-	"pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor":                         binary((*tensor).PowTensor),
-	"pow.Scalar(Scalar self, Tensor exponent) -> Tensor":                                one(func(a *Args) *tensor { return trace.ScalarPow(a.Tensor("exponent")) }),
+	"pow.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor":              one(func(a *Args) *tensor { return a.Tensor("self").Pow(a.Float("exponent")) }),
+	"pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor":              binary((*tensor).PowTensor),
+	"pow.Scalar(Scalar self, Tensor exponent) -> Tensor":                     one(func(a *Args) *tensor { return a.Tensor("exponent").NumberPow(kindOf(a.value("self"))) }),
+	"lerp_.Scalar(Tensor(a!) self, Tensor end, Scalar weight) -> Tensor(a!)": binary((*tensor).LerpInPlace),
+	"addcmul_(Tensor(a!) self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor(a!)": one(func(a *Args) *tensor {
+		return a.Tensor("self").AddCMulInPlace(a.Tensor("tensor1"), a.Tensor("tensor2"))
+	}),
 	"lerp.Scalar(Tensor self, Tensor end, Scalar weight) -> Tensor":                     binary((*tensor).Lerp),
 	"atan2(Tensor self, Tensor other) -> Tensor":                                        binary((*tensor).Atan2),
 	"addcmul(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor": one(func(a *Args) *tensor { return a.Tensor("self").AddCMul(a.Tensor("tensor1"), a.Tensor("tensor2")) }),
@@ -87,10 +91,14 @@ var pointwise = family{
 	"clamp_min(Tensor self, Scalar min) -> Tensor":                              unary((*tensor).ClampMin),
 	"clamp_max(Tensor self, Scalar max) -> Tensor":                              unary((*tensor).ClampMin),
 
-	"where.self(Tensor condition, Tensor self, Tensor other) -> Tensor":        one(func(a *Args) *tensor { return trace.Where(a.Tensor("condition"), a.Tensor("self"), a.Tensor("other")) }),
-	"where.ScalarOther(Tensor condition, Tensor self, Scalar other) -> Tensor": one(func(a *Args) *tensor { return trace.WhereScalar(a.Tensor("condition"), a.Tensor("self")) }),
-	"where.ScalarSelf(Tensor condition, Scalar self, Tensor other) -> Tensor":  one(func(a *Args) *tensor { return trace.WhereScalar(a.Tensor("condition"), a.Tensor("other")) }),
-	"masked_fill.Scalar(Tensor self, Tensor mask, Scalar value) -> Tensor":     one(maskedFill),
+	"where.self(Tensor condition, Tensor self, Tensor other) -> Tensor": one(func(a *Args) *tensor { return trace.Where(a.Tensor("condition"), a.Tensor("self"), a.Tensor("other")) }),
+	"where.ScalarOther(Tensor condition, Tensor self, Scalar other) -> Tensor": one(func(a *Args) *tensor {
+		return trace.WhereNumber(a.Tensor("condition"), a.Tensor("self"), kindOf(a.value("other")))
+	}),
+	"where.ScalarSelf(Tensor condition, Scalar self, Tensor other) -> Tensor": one(func(a *Args) *tensor {
+		return trace.WhereNumber(a.Tensor("condition"), a.Tensor("other"), kindOf(a.value("self")))
+	}),
+	"masked_fill.Scalar(Tensor self, Tensor mask, Scalar value) -> Tensor": one(maskedFill),
 	"masked_fill_.Scalar(Tensor(a!) self, Tensor mask, Scalar value) -> Tensor(a!)": one(func(a *Args) *tensor {
 		return a.Tensor("self").MaskedFillInPlace(a.Tensor("mask"))
 	}),

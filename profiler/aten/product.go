@@ -4,16 +4,18 @@ import "github.com/vprof/vprof/profiler/trace"
 
 // products are matrix products, convolutions and attention.
 var products = family{
-	"mm(Tensor self, Tensor mat2) -> Tensor":                                                         binary((*tensor).MM),
-	"mv(Tensor self, Tensor vec) -> Tensor":                                                          binary((*tensor).MV),
-	"dot(Tensor self, Tensor tensor) -> Tensor":                                                      binary((*tensor).Dot),
-	"outer(Tensor self, Tensor vec2) -> Tensor":                                                      binary((*tensor).Outer),
-	"bmm(Tensor self, Tensor mat2) -> Tensor":                                                        binary((*tensor).BMM),
-	"matmul(Tensor self, Tensor other) -> Tensor":                                                    binary((*tensor).Matmul),
-	"addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor":       one(func(a *Args) *tensor { return a.first(0).AddMM(a.Tensor("mat1"), a.Tensor("mat2")) }),
-	"baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor": one(func(a *Args) *tensor { return a.first(0).BAddBMM(a.Tensor("batch1"), a.Tensor("batch2")) }),
-	"linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor":                               one(func(a *Args) *tensor { return a.first(0).Linear(a.Tensor("weight"), a.Tensor("bias")) }),
-	"einsum(str equation, Tensor[] tensors, *, int[]? path=None) -> Tensor":                          one(func(a *Args) *tensor { return trace.Einsum(a.Text("equation"), a.Tensors("tensors")...) }),
+	"mm(Tensor self, Tensor mat2) -> Tensor":                                                   binary((*tensor).MM),
+	"mv(Tensor self, Tensor vec) -> Tensor":                                                    binary((*tensor).MV),
+	"dot(Tensor self, Tensor tensor) -> Tensor":                                                binary((*tensor).Dot),
+	"outer(Tensor self, Tensor vec2) -> Tensor":                                                binary((*tensor).Outer),
+	"bmm(Tensor self, Tensor mat2) -> Tensor":                                                  binary((*tensor).BMM),
+	"matmul(Tensor self, Tensor other) -> Tensor":                                              binary((*tensor).Matmul),
+	"addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor": one(func(a *Args) *tensor { return a.first(0).AddMMScaled(a.Tensor("mat1"), a.Tensor("mat2"), a.factors()) }),
+	"baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor": one(func(a *Args) *tensor {
+		return a.first(0).BAddBMMScaled(a.Tensor("batch1"), a.Tensor("batch2"), a.factors())
+	}),
+	"linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor":      one(func(a *Args) *tensor { return a.first(0).Linear(a.Tensor("weight"), a.Tensor("bias")) }),
+	"einsum(str equation, Tensor[] tensors, *, int[]? path=None) -> Tensor": one(func(a *Args) *tensor { return trace.Einsum(a.Text("equation"), a.Tensors("tensors")...) }),
 	"scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float dropout_p=0.0, bool is_causal=False, *, float? scale=None, bool enable_gqa=False) -> Tensor": one(func(a *Args) *tensor {
 		return a.first(0).ScaledDotProductAttention(a.Tensor("key"), a.Tensor("value"), trace.AttentionArgs{
 			Mask: a.Tensor("attn_mask"), Dropout: a.Float("dropout_p"), IsCausal: a.Bool("is_causal"), EnableGQA: a.Bool("enable_gqa"),
@@ -58,4 +60,9 @@ func product(xs []*tensor) *tensor {
 		y = y.Matmul(x)
 	}
 	return y
+}
+
+// factors are those of beta * x + alpha * a @ b.
+func (a *Args) factors() trace.Factors {
+	return trace.Factors{Beta: a.Float("beta") != 1, Alpha: a.Float("alpha") != 1}
 }

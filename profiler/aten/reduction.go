@@ -1,11 +1,13 @@
 package aten
 
+import "github.com/vprof/vprof/profiler/trace"
+
 // reductions make one value of many, along dimensions or of all.
 var reductions = family{
-	"sum(Tensor self, *, ScalarType? dtype=None) -> Tensor":                                                                  one(func(a *Args) *tensor { return a.cast("dtype").Sum(false) }),
-	"sum.dim_IntList(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor":                     one(func(a *Args) *tensor { return a.cast("dtype").Sum(a.Bool("keepdim"), a.Dims("dim")...) }),
-	"mean(Tensor self, *, ScalarType? dtype=None) -> Tensor":                                                                 one(func(a *Args) *tensor { return a.cast("dtype").Mean(false) }),
-	"mean.dim(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor":                            one(func(a *Args) *tensor { return a.cast("dtype").Mean(a.Bool("keepdim"), a.Dims("dim")...) }),
+	"sum(Tensor self, *, ScalarType? dtype=None) -> Tensor":                                                                  typed((*tensor).Sum, (*tensor).SumTo),
+	"sum.dim_IntList(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor":                     typed((*tensor).Sum, (*tensor).SumTo),
+	"mean(Tensor self, *, ScalarType? dtype=None) -> Tensor":                                                                 typed((*tensor).Mean, (*tensor).MeanTo),
+	"mean.dim(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor":                            typed((*tensor).Mean, (*tensor).MeanTo),
 	"var(Tensor self, bool unbiased=True) -> Tensor":                                                                         unary(func(x *tensor) *tensor { return x.Var(false) }),
 	"var.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor":                                    one(func(a *Args) *tensor { return a.first(0).Var(a.Bool("keepdim"), a.Dims("dim")...) }),
 	"var.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> Tensor":                one(func(a *Args) *tensor { return a.first(0).Var(a.Bool("keepdim"), a.Dims("dim")...) }),
@@ -78,4 +80,19 @@ func (a *Args) power(name string) float64 {
 		return 2
 	}
 	return a.Float(name)
+}
+
+// typed is the body of a reduction that may be told the type of its result.
+func typed(plain func(x *tensor, keep bool, dims ...int) *tensor, to func(x *tensor, d trace.DType, keep bool, dims ...int) *tensor) body {
+	return one(func(a *Args) *tensor {
+		var dims []int
+		keep := false
+		if a.op.index("dim") >= 0 {
+			dims, keep = a.Dims("dim"), a.Bool("keepdim")
+		}
+		if a.IsNone("dtype") {
+			return plain(a.first(0), keep, dims...)
+		}
+		return to(a.first(0), a.DType("dtype", trace.F32), keep, dims...)
+	})
 }

@@ -8,12 +8,12 @@ import (
 
 // resizing are pooling, interpolation and sampling.
 var resizing = family{
-	"max_pool1d(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=0, int[1] dilation=1, bool ceil_mode=False) -> Tensor":                                       one(func(a *Args) *tensor { return a.first(0).MaxPool(a.pool()) }),
-	"max_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) -> Tensor":                                       one(func(a *Args) *tensor { return a.first(0).MaxPool(a.pool()) }),
-	"max_pool3d(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, int[3] dilation=1, bool ceil_mode=False) -> Tensor":                                       one(func(a *Args) *tensor { return a.first(0).MaxPool(a.pool()) }),
-	"avg_pool1d(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=0, bool ceil_mode=False, bool count_include_pad=True) -> Tensor":                             one(func(a *Args) *tensor { return a.first(0).AvgPool(a.pool()) }),
-	"avg_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None) -> Tensor": one(func(a *Args) *tensor { return a.first(0).AvgPool(a.pool()) }),
-	"avg_pool3d(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None) -> Tensor": one(func(a *Args) *tensor { return a.first(0).AvgPool(a.pool()) }),
+	"max_pool1d(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=0, int[1] dilation=1, bool ceil_mode=False) -> Tensor":                                       batched((*tensor).MaxPool),
+	"max_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) -> Tensor":                                       batched((*tensor).MaxPool),
+	"max_pool3d(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, int[3] dilation=1, bool ceil_mode=False) -> Tensor":                                       batched((*tensor).MaxPool),
+	"avg_pool1d(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=0, bool ceil_mode=False, bool count_include_pad=True) -> Tensor":                             batched((*tensor).AvgPool),
+	"avg_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None) -> Tensor": batched((*tensor).AvgPool),
+	"avg_pool3d(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None) -> Tensor": batched((*tensor).AvgPool),
 	"adaptive_avg_pool1d(Tensor self, int[1] output_size) -> Tensor":                                                                                                           one(adaptiveAvgPool),
 	"adaptive_avg_pool2d(Tensor self, SymInt[2] output_size) -> Tensor":                                                                                                        one(adaptiveAvgPool),
 	"adaptive_avg_pool3d(Tensor self, SymInt[3] output_size) -> Tensor":                                                                                                        one(adaptiveAvgPool),
@@ -58,7 +58,13 @@ func (a *Args) window() trace.PoolArgs {
 	return trace.PoolArgs{Kernel: a.Ints("kernel_size"), Stride: a.Ints("stride"), Padding: a.Ints("padding"), Dilation: a.Ints("dilation")}
 }
 
-func adaptiveAvgPool(a *Args) *tensor { return a.first(0).AdaptiveAvgPool(a.Ints("output_size")...) }
+func adaptiveAvgPool(a *Args) *tensor {
+	x, size := a.first(0), a.Ints("output_size")
+	if x.NDim() == len(size)+1 {
+		return x.Unsqueeze(0).AdaptiveAvgPool(size...).Squeeze(0)
+	}
+	return x.AdaptiveAvgPool(size...)
+}
 
 // resized is the size that an interpolation ends with: given, or the input's
 // times the factors (compute_output_size of UpSample.cpp).
@@ -84,4 +90,16 @@ func resized(f func(x *tensor, sizes ...int64) *tensor) body {
 
 func adaptiveMaxPool(a *Args) (y, indices *tensor) {
 	return a.first(0).AdaptiveMaxPoolIndices(a.Ints("output_size")...)
+}
+
+// batched is the body of a pooling, which adds the dimension of the batch where
+// the input has none.
+func batched(f func(x *tensor, p trace.PoolArgs) *tensor) body {
+	return one(func(a *Args) *tensor {
+		x, p := a.first(0), a.pool()
+		if x.NDim() == len(p.Kernel)+1 {
+			return f(x.Unsqueeze(0), p).Squeeze(0)
+		}
+		return f(x, p)
+	})
 }

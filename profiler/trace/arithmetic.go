@@ -21,6 +21,14 @@ func addBackward(b *backward) {
 	}
 }
 
+// conjugated is x.conj() as a product takes it: complex numbers are copied.
+func (x *Tensor) conjugated() *Tensor {
+	if x.dtype != C64 {
+		return x
+	}
+	return x.plain("conj_physical", 1)
+}
+
 // AddAlpha is torch.add(x, y, alpha=a) for an a other than one.
 func (x *Tensor) AddAlpha(y *Tensor) *Tensor {
 	t := x.tape
@@ -77,10 +85,10 @@ func (x *Tensor) Mul(y *Tensor) *Tensor {
 
 func mulBackward(b *backward) {
 	if b.needs(1) {
-		b.give(1, b.grad.Mul(b.saved(1)))
+		b.give(1, b.grad.Mul(b.saved(1).conjugated()))
 	}
 	if b.needs(0) {
-		b.give(0, b.grad.Mul(b.saved(0)))
+		b.give(0, b.grad.Mul(b.saved(0).conjugated()))
 	}
 }
 

@@ -22,7 +22,16 @@ func (x *Tensor) to(d DType) *Tensor {
 	return c.end(y)
 }
 
-func castBackward(b *backward) { b.give(0, b.grad.to(b.input(0).dtype)) }
+// castBackward is _to_copy_backward: of a complex gradient a real input gets the
+// real part, a view.
+func castBackward(b *backward) {
+	d := b.input(0).dtype
+	if b.grad.dtype == C64 && d != C64 {
+		b.give(0, b.grad.realPart().to(d))
+		return
+	}
+	b.give(0, b.grad.to(d))
+}
 
 // To is Tensor.to(dtype), .half(), .float() and the like.
 func (x *Tensor) To(d DType) *Tensor {

@@ -29,19 +29,7 @@ func (x *Tensor) AddCMul(a, b *Tensor) *Tensor {
 		n.keep(a, b.requiresGrad)
 		n.keep(b, a.requiresGrad)
 		n.yields(z)
-		n.apply = func(w *backward) {
-			if w.needs(0) {
-				w.give(0, w.grad)
-			}
-			if w.needs(1) {
-				slope := w.saved(1).MulScalar()
-				w.give(1, w.grad.Mul(slope))
-			}
-			if w.needs(2) {
-				slope := w.saved(0).MulScalar()
-				w.give(2, w.grad.Mul(slope))
-			}
-		}
+		n.apply = addcmulBackward
 	}
 	return c.end(z)
 }
@@ -118,4 +106,50 @@ func atan2Backward(b *backward, x, y *Tensor) {
 		b.out[1] = b.grad.Mul(minus).Mul(recip).retain()
 	}
 	c.done()
+}
+
+// LerpInPlace is x.lerp_(y, number).
+func (x *Tensor) LerpInPlace(y *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("lerp__Scalar", x, y)
+	t.launchElementwise(x, 3, x, y)
+	if n := t.record("LerpBackward0", x, y); n != nil {
+		n.apply = func(b *backward) {
+			for _, i := range [...]int{1, 0} {
+				if b.needs(i) {
+					b.give(i, b.grad.MulScalar())
+				}
+			}
+		}
+		x.rebase(n)
+	}
+	return c.end(x)
+}
+
+// AddCMulInPlace is x.addcmul_(a, b).
+func (x *Tensor) AddCMulInPlace(a, b *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("addcmul_", x, a, b)
+	t.launchElementwise(x, 3, x, a, b)
+	if n := t.record("AddcmulBackward0", x, a, b); n != nil {
+		n.keep(a, b.requiresGrad)
+		n.keep(b, a.requiresGrad)
+		n.apply = addcmulBackward
+		x.rebase(n)
+	}
+	return c.end(x)
+}
+
+func addcmulBackward(w *backward) {
+	if w.needs(0) {
+		w.give(0, w.grad)
+	}
+	if w.needs(1) {
+		slope := w.saved(1).MulScalar()
+		w.give(1, w.grad.Mul(slope))
+	}
+	if w.needs(2) {
+		slope := w.saved(0).MulScalar()
+		w.give(2, w.grad.Mul(slope))
+	}
 }

@@ -78,6 +78,14 @@ func Where(cond, x, y *Tensor) *Tensor {
 // way round: the number becomes a tensor on the device.
 func WhereScalar(cond, x *Tensor) *Tensor { return whereScalar("where_ScalarOther", cond, x) }
 
+// WhereNumber is WhereScalar for a number that may lift the type of the result.
+func WhereNumber(cond, x *Tensor, n Number) *Tensor {
+	t := cond.tape
+	c := t.begin("where_ScalarOther", cond, x)
+	s := c.let(t.scalarTensor(n.with(x.dtype)))
+	return c.end(Where(cond, x, s))
+}
+
 func whereScalar(op string, cond, x *Tensor) *Tensor {
 	t := cond.tape
 	c := t.begin(op, cond, x)

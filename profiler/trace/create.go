@@ -29,6 +29,11 @@ func (x *Tensor) FilledLike(op string, d DType) *Tensor {
 	return c.end(y)
 }
 
+// FilledChannelsLast is [Tape.Filled] with the channels last in memory.
+func (t *Tape) FilledChannelsLast(op string, d DType, shape ...int64) *Tensor {
+	return t.FilledStrided(op, d, shape, channelsLastStrides(nil, shape))
+}
+
 // FilledStrided is [Tape.Filled] with strides.
 func (t *Tape) FilledStrided(op string, d DType, shape, strides []int64) *Tensor {
 	c := t.begin(op)

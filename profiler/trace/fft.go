@@ -1,7 +1,9 @@
 package trace
 
 import (
+	"cmp"
 	"math/bits"
+	"slices"
 
 	"github.com/vprof/vprof/profiler/program"
 )
@@ -25,7 +27,7 @@ func (x *Tensor) fftR2C(dims ...int) *Tensor {
 	last := dims[len(dims)-1]
 	shape := append([]int64(nil), x.shape...)
 	shape[last] = shape[last]/2 + 1
-	y := c.let(t.empty(C64, shape...))
+	y := c.let(x.spectrum(C64, shape, x.sorted(dims, 1)))
 	t.execFFT(y, x, dims)
 	if n := t.record("FftR2CBackward0", x); n != nil {
 		n.save(x)
@@ -52,8 +54,12 @@ func (g *Tensor) fftR2CBackward(whole []int64, dims []int) *Tensor {
 func (x *Tensor) fftC2C(dims []int) *Tensor {
 	t := x.tape
 	c := t.begin("_fft_c2c", x)
-	y := c.let(t.empty(C64, x.shape...))
+	y := c.let(x.spectrum(C64, x.shape, x.sorted(dims, 0)))
 	t.execFFT(y, x, dims)
+	if n := t.record("FftC2CBackward0", x); n != nil {
+		n.yields(y)
+		n.apply = func(b *backward) { b.give(0, b.grad.fftC2C(dims)) }
+	}
 	return c.end(y)
 }
 
@@ -69,8 +75,133 @@ func (t *Tape) execFFT(y, x *Tensor, dims []int) {
 	for _, d := range dims {
 		length *= x.shape[d]
 	}
+	if !x.collapses(dims) {
+		x = c.let(t.empty(x.dtype, x.shape...))
+	}
 	t.launch(program.Elementwise, 5*x.numel*int64(bits.Len64(uint64(length))), []*Tensor{y}, []*Tensor{x})
 	c.done()
+}
+
+// batchDims are the dimensions that a transform over dims leaves, those with
+// the largest strides first.
+func (x *Tensor) batchDims(dims []int) []int {
+	var batch []int
+	for d := range x.shape {
+		if !slices.Contains(dims, d) {
+			batch = append(batch, d)
+		}
+	}
+	slices.SortStableFunc(batch, func(a, b int) int { return cmp.Compare(x.strides[b], x.strides[a]) })
+	return batch
+}
+
+// collapses reports whether the other dimensions can be viewed as one batch,
+// so that cuFFT needs no copy.
+func (x *Tensor) collapses(dims []int) bool {
+	var shape, strides []int64
+	for _, d := range x.batchDims(dims) {
+		shape, strides = append(shape, x.shape[d]), append(strides, x.strides[d])
+	}
+	_, ok := viewStrides(nil, shape, strides, []int64{numel(shape)})
+	return ok
+}
+
+// sorted are dims in the order of their strides but for the last fixed ones.
+func (x *Tensor) sorted(dims []int, fixed int) []int {
+	out := slices.Clone(dims)
+	slices.SortStableFunc(out[:len(out)-fixed], func(a, b int) int { return cmp.Compare(x.strides[b], x.strides[a]) })
+	return out
+}
+
+// spectrum is the result of a transform of x over dims: in memory the batch
+// comes first and the transformed dimensions last.
+func (x *Tensor) spectrum(d DType, shape []int64, dims []int) *Tensor {
+	strides := make([]int64, len(shape))
+	step := int64(1)
+	order := slices.Concat(x.batchDims(dims), dims)
+	for i := len(order) - 1; i >= 0; i-- {
+		strides[order[i]] = step
+		step *= max(shape[order[i]], 1)
+	}
+	return x.tape.emptyStrided(d, shape, strides)
+}
+
+// FFT is torch.fft.fftn(x, sizes, dims) and its inverse: x becomes complex, and
+// is cut or padded to sizes, which may be nil.
+func (x *Tensor) FFT(sizes []int64, dims ...int) *Tensor {
+	c := x.tape.begin("fft_fftn", x)
+	dims = wrapDims(len(x.shape), dims)
+	return c.end(x.to(C64).resizedFFT(sizes, dims).fftC2C(dims))
+}
+
+// RealFFT is torch.fft.rfftn(x, sizes, dims).
+func (x *Tensor) RealFFT(sizes []int64, dims ...int) *Tensor {
+	c := x.tape.begin("fft_rfftn", x)
+	dims = wrapDims(len(x.shape), dims)
+	return c.end(x.resizedFFT(sizes, dims).fftR2C(dims...))
+}
+
+// InverseRealFFT is torch.fft.irfftn(x, sizes, dims).
+func (x *Tensor) InverseRealFFT(sizes []int64, dims ...int) *Tensor {
+	c := x.tape.begin("fft_irfftn", x)
+	dims = wrapDims(len(x.shape), dims)
+	last := dims[len(dims)-1]
+	n := 2 * (x.shape[last] - 1)
+	if sizes != nil {
+		n = sizes[len(sizes)-1]
+		sizes = with(sizes, len(sizes)-1, n/2+1)
+	}
+	return c.end(x.to(C64).resizedFFT(sizes, dims).fftC2R(dims, n))
+}
+
+// resizedFFT is resize_fft_input.
+func (x *Tensor) resizedFFT(sizes []int64, dims []int) *Tensor {
+	if sizes == nil {
+		return x
+	}
+	pads := make([]int64, 2*len(x.shape))
+	grows := false
+	for i, d := range dims {
+		switch have := x.shape[d]; {
+		case sizes[i] > have:
+			pads[2*(len(x.shape)-1-d)+1] = sizes[i] - have
+			grows = true
+		case sizes[i] < have && sizes[i] >= 0:
+			x = x.SliceStep(d, 0, sizes[i], 1)
+		}
+	}
+	if grows {
+		return x.constantPad(pads)
+	}
+	return x
+}
+
+// fftC2R is _fft_c2r to n values along the last of dims. cuFFT destroys its
+// input, so that it gets a copy.
+func (x *Tensor) fftC2R(dims []int, n int64) *Tensor {
+	t := x.tape
+	c := t.begin("_fft_c2r", x)
+	y := c.let(x.spectrum(F32, with(x.shape, dims[len(dims)-1], n), dims))
+	copied := c.let(t.empty(C64, x.shape...))
+	t.launchCopy(copied, x)
+	t.execFFT(y, copied, dims)
+	if node := t.record("FftC2RBackward0", x); node != nil {
+		node.yields(y)
+		node.apply = func(b *backward) {
+			// fft_c2r_backward: the inner half counts twice.
+			g := b.let(b.grad.fftR2C(dims...))
+			t.launchElementwise(g, 1, g)
+			b.give(0, g)
+			b.drop(g)
+		}
+	}
+	return c.end(y)
+}
+
+// FFTShift is torch.fft.fftshift(x, dims) and ifftshift: a roll.
+func (x *Tensor) FFTShift(dims ...int) *Tensor {
+	c := x.tape.begin("fft_fftshift", x)
+	return c.end(x.Roll(wrapDims(len(x.shape), dims)...))
 }
 
 // realPart is at::real of a complex tensor: a view of every other number.
@@ -106,9 +237,27 @@ func (x *Tensor) STFT(n, hop int64, w *Tensor) *Tensor {
 	return z
 }
 
+// STFTUncentered is the same without padding.
+func (x *Tensor) STFTUncentered(n, hop int64, w *Tensor) *Tensor { return x.stft(n, hop, w) }
+
 func (x *Tensor) stft(n, hop int64, w *Tensor) *Tensor {
-	t := x.tape
-	c := t.begin("stft", x, w)
+	c := x.tape.begin("stft", x, w)
+	return c.end(c.stft(c.let(x), n, hop, w))
+}
+
+// STFTCentered is the operator torch.stft calls if it is told to pad.
+func (x *Tensor) STFTCentered(n, hop int64, w *Tensor) *Tensor {
+	c := x.tape.begin("stft_center", x, w)
+	batch := x.shape[0]
+	in := c.let(x.View(1, batch, x.shape[1]))
+	c.set(&in, in.PadReflect(n/2, n/2))
+	c.set(&in, in.View(batch, in.Size(-1)))
+	return c.end(c.stft(in, n, hop, w))
+}
+
+// stft transforms the frames of a local of c.
+func (c *call) stft(x *Tensor, n, hop int64, w *Tensor) *Tensor {
+	t := c.t
 	if size := w.shape[0]; size < n {
 		narrow := w
 		w = c.let(t.empty(w.dtype, n))
@@ -116,8 +265,8 @@ func (x *Tensor) stft(n, hop int64, w *Tensor) *Tensor {
 		t.launchCopy(w, narrow)
 	}
 	frames := 1 + (x.shape[1]-n)/hop
-	in := c.let(x.asStrided(geometry{[]int64{x.shape[0], frames, n}, []int64{x.strides[0], hop * x.strides[1], x.strides[1]}}, x.offset))
-	c.set(&in, in.Mul(w))
-	z := c.let(in.fftR2C(2))
-	return c.end(z.Transpose(1, 2))
+	c.set(&x, x.asStrided(geometry{[]int64{x.shape[0], frames, n}, []int64{x.strides[0], hop * x.strides[1], x.strides[1]}}, x.offset))
+	c.set(&x, x.Mul(w))
+	z := c.let(x.fftR2C(2))
+	return z.Transpose(1, 2)
 }

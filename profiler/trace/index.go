@@ -179,10 +179,12 @@ func (x *Tensor) linearIndex(indices []*Tensor) *Tensor {
 	t := x.tape
 	c := t.begin("computeLinearIndex")
 	var linear *Tensor
+	shape := broadcast(given(indices)...)
 	for _, i := range indices {
 		if i == nil {
 			continue
 		}
+		i = i.Expand(shape...)
 		wrapped := t.map1("remainder", I64, 1, i)
 		scaled := t.map1("mul", I64, 1, wrapped)
 		if linear == nil {

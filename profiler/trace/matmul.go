@@ -103,17 +103,34 @@ func mmGrad2(grad, a *Tensor, b *layout) *Tensor {
 }
 
 // AddMM is torch.addmm(bias, a, b).
-func (bias *Tensor) AddMM(a, b *Tensor) *Tensor {
+func (bias *Tensor) AddMM(a, b *Tensor) *Tensor { return bias.AddMMScaled(a, b, Factors{}) }
+
+// Factors say which factors of beta * x + alpha * a @ b are not one: each then
+// is one of the gradients, too.
+type Factors struct{ Beta, Alpha bool }
+
+// scaled multiplies a gradient with a factor, if it is not one.
+func (g *Tensor) scaledIf(factor bool) *Tensor {
+	if factor {
+		return g.MulScalar()
+	}
+	return g
+}
+
+// AddMMScaled is torch.addmm(bias, a, b, beta=..., alpha=...).
+func (bias *Tensor) AddMMScaled(a, b *Tensor, f Factors) *Tensor {
 	t := bias.tape
 	c := t.begin("addmm", bias, a, b)
 	b, a, bias = t.lower(b), t.lower(a), t.lower(bias)
 	c.belowAutocast()
-	return c.end(bias.addmm(a, b))
+	return c.end(bias.addmmScaled(a, b, f))
 }
 
 // addmm is at::addmm below autocast. A bias vector is added by cuBLASLt's
 // epilogue, unless the product has a single row or column.
-func (bias *Tensor) addmm(a, b *Tensor) *Tensor {
+func (bias *Tensor) addmm(a, b *Tensor) *Tensor { return bias.addmmScaled(a, b, Factors{}) }
+
+func (bias *Tensor) addmmScaled(a, b *Tensor, f Factors) *Tensor {
 	t := bias.tape
 	c := t.begin("addmm", bias, a, b)
 	m, k, cols := a.shape[0], a.shape[1], b.shape[1]
@@ -131,19 +148,24 @@ func (bias *Tensor) addmm(a, b *Tensor) *Tensor {
 		n.keep(b, a.requiresGrad)
 		n.yields(y)
 		n.apply = addmmBackward
+		if f != (Factors{}) {
+			n.apply = func(b *backward) { addmmBackwardScaled(b, f) }
+		}
 	}
 	return c.end(y)
 }
 
-func addmmBackward(w *backward) {
+func addmmBackward(w *backward) { addmmBackwardScaled(w, Factors{}) }
+
+func addmmBackwardScaled(w *backward, f Factors) {
 	if w.needs(1) {
-		w.give(1, mmGrad1(w.grad, w.saved(1), w.input(1).layout))
+		w.give(1, mmGrad1(w.grad, w.saved(1), w.input(1).layout).scaledIf(f.Alpha))
 	}
 	if w.needs(2) {
-		w.give(2, mmGrad2(w.grad, w.saved(0), w.input(2).layout))
+		w.give(2, mmGrad2(w.grad, w.saved(0), w.input(2).layout).scaledIf(f.Alpha))
 	}
 	if w.needs(0) {
-		w.give(0, w.grad)
+		w.give(0, w.grad.scaledIf(f.Beta))
 	}
 }
 
@@ -210,15 +232,18 @@ func (a *Tensor) bmm(b *Tensor) *Tensor {
 }
 
 // BAddBMM is torch.baddbmm(x, a, b): x + a @ b.
-func (x *Tensor) BAddBMM(a, b *Tensor) *Tensor {
+func (x *Tensor) BAddBMM(a, b *Tensor) *Tensor { return x.BAddBMMScaled(a, b, Factors{}) }
+
+// BAddBMMScaled is torch.baddbmm(x, a, b, beta=..., alpha=...).
+func (x *Tensor) BAddBMMScaled(a, b *Tensor, f Factors) *Tensor {
 	t := x.tape
 	c := t.begin("baddbmm", x, a, b)
 	b, a, x = t.lower(b), t.lower(a), t.lower(x)
 	c.belowAutocast()
-	return c.end(x.baddbmm(a, b))
+	return c.end(x.baddbmm(a, b, f))
 }
 
-func (x *Tensor) baddbmm(a, b *Tensor) *Tensor {
+func (x *Tensor) baddbmm(a, b *Tensor, f Factors) *Tensor {
 	t := x.tape
 	c := t.begin("baddbmm", x, a, b)
 	y := t.empty(a.dtype, a.shape[0], a.shape[1], b.shape[2])
@@ -229,13 +254,13 @@ func (x *Tensor) baddbmm(a, b *Tensor) *Tensor {
 		n.yields(y)
 		n.apply = func(w *backward) {
 			if w.needs(1) {
-				w.give(1, w.grad.bmm(w.saved(1).Transpose(1, 2)))
+				w.give(1, w.grad.bmm(w.saved(1).Transpose(1, 2)).scaledIf(f.Alpha))
 			}
 			if w.needs(2) {
-				w.give(2, w.saved(0).Transpose(1, 2).bmm(w.grad))
+				w.give(2, w.saved(0).Transpose(1, 2).bmm(w.grad).scaledIf(f.Alpha))
 			}
 			if w.needs(0) {
-				w.give(0, w.grad)
+				w.give(0, w.grad.scaledIf(f.Beta))
 			}
 		}
 	}

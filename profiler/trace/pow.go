@@ -115,3 +115,18 @@ func (x *Tensor) PowInPlace(e float64) *Tensor {
 
 // SquareInPlace is x.square_().
 func (x *Tensor) SquareInPlace() *Tensor { return x.PowInPlace(2) }
+
+// NumberPow is number ** x; the gradient is grad * (result * log(number)).
+func (x *Tensor) NumberPow(n Number) *Tensor {
+	t := x.tape
+	c := t.begin("pow_Scalar", x)
+	y := c.let(x.emptyLike(n.with(x.dtype)))
+	c.let(t.empty(F64))
+	t.launchElementwise(y, 8, x)
+	if node := t.record("PowBackward2", x); node != nil {
+		node.save(x, y)
+		node.yields(y)
+		node.apply = func(b *backward) { b.give(0, b.grad.Mul(b.saved(1).MulScalar())) }
+	}
+	return c.end(y)
+}

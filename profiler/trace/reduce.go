@@ -267,6 +267,33 @@ func (x *Tensor) Sum(keep bool, dims ...int) *Tensor {
 	return c.end(y)
 }
 
+// SumTo is x.sum(dims, dtype=d): the input is converted inside.
+func (x *Tensor) SumTo(d DType, keep bool, dims ...int) *Tensor {
+	t := x.tape
+	c := t.begin("sum_dim_IntList", x)
+	c.belowAutocast()
+	y := x.sumAs("sum_dim_IntList", d, dims, keep)
+	if n := t.record("SumBackward1", x); n != nil {
+		n.yields(y)
+		from := x.shape
+		n.apply = func(b *backward) { b.give(0, b.grad.spread(from, dims, keep)) }
+	}
+	return c.end(y)
+}
+
+// MeanTo is x.mean(dims, dtype=d).
+func (x *Tensor) MeanTo(d DType, keep bool, dims ...int) *Tensor {
+	t := x.tape
+	c := t.begin("mean_dim", x)
+	y := x.sumAs("mean_dim", d, dims, keep)
+	if n := t.record("MeanBackward1", x); n != nil {
+		n.yields(y)
+		from := x.shape
+		n.apply = func(b *backward) { b.give(0, b.grad.spread(from, dims, keep).DivScalar()) }
+	}
+	return c.end(y)
+}
+
 // Mean is x.mean(dims); no dims takes the mean of everything.
 func (x *Tensor) Mean(keep bool, dims ...int) *Tensor {
 	t := x.tape

@@ -123,7 +123,7 @@ func (x *Tensor) GridSample(grid *Tensor) *Tensor {
 			var gx *Tensor
 			c := t.begin("grid_sampler_2d_backward", b.grad)
 			if b.needs(0) {
-				gx = x.emptyLike(x.dtype).retain()
+				gx = t.empty(x.dtype, x.shape...).retain()
 				t.launchFill(gx)
 			}
 			places := t.empty(grid.dtype, grid.shape...).retain()

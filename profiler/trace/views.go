@@ -17,8 +17,8 @@ func (x *Tensor) SqueezeAll(dims ...int) *Tensor {
 	for d := range drop {
 		drop[d] = len(dims) == 0 && x.shape[d] == 1
 	}
-	for _, d := range wrapDims(len(x.shape), dims) {
-		drop[d] = len(dims) > 0 && x.shape[d] == 1
+	for _, d := range dims {
+		drop[x.dim(d)] = x.Size(d) == 1
 	}
 	var shape, strides []int64
 	for d, gone := range drop {
@@ -62,9 +62,8 @@ func (x *Tensor) DiagEmbed(offset int64) *Tensor {
 	t := x.tape
 	c := t.begin("diag_embed", x)
 	n := x.Size(-1) + max(offset, -offset)
-	z := c.let(t.Zeros(x.dtype, slices.Concat(x.shape[:len(x.shape)-1], []int64{n, n})...))
-	z.Diagonal(offset, -2, -1).CopyInPlace(x)
-	return c.end(z)
+	z := t.Zeros(x.dtype, slices.Concat(x.shape[:len(x.shape)-1], []int64{n, n})...)
+	return c.end(x.copied("DiagEmbedBackward0", c.let(z), func(g *Tensor) *Tensor { return g.Diagonal(offset, -2, -1) }))
 }
 
 // MoveDims is x.movedim(from, to) for several dimensions.

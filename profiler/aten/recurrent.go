@@ -1,0 +1,34 @@
+package aten
+
+import "github.com/vprof/vprof/profiler/trace"
+
+// recurrent layers run in cuDNN, all of them of a stack at once.
+var recurrent = family{
+	"lstm.input(Tensor input, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor, Tensor)": lstm,
+	"gru.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor)":            rnn(trace.GRU),
+	"rnn_tanh.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor)":       rnn(trace.SimpleRNN),
+	"rnn_relu.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor)":       rnn(trace.SimpleRNN),
+}
+
+func lstm(a *Args) []Value {
+	states := a.Tensors("hx")
+	y, h, c := a.first(0).RNN(states[0], states[1], a.rnn(trace.LSTM, states[0]))
+	return []Value{y, h, c}
+}
+
+func rnn(mode trace.RNNMode) body {
+	return func(a *Args) []Value {
+		state := a.Tensor("hx")
+		y, h, _ := a.first(0).RNN(state, nil, a.rnn(mode, state))
+		return []Value{y, h}
+	}
+}
+
+// rnn are the arguments of a stack of layers that begins with the given state.
+func (a *Args) rnn(mode trace.RNNMode, state *tensor) trace.RNNArgs {
+	return trace.RNNArgs{
+		Mode: mode, Hidden: state.Size(-1), Layers: a.Int("num_layers"),
+		Bidirectional: a.Bool("bidirectional"), BatchFirst: a.Bool("batch_first"), Training: a.Bool("train"),
+		Weights: a.Tensors("params"),
+	}
+}
