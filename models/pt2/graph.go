@@ -72,7 +72,7 @@ func prepare(p *export.Program) (*graph, error) {
 // find says what a target does, if it is known.
 func (c *call) find(target string) bool {
 	switch {
-	case strings.HasPrefix(target, "torch.ops.aten._assert_"), strings.HasPrefix(target, "torch.ops.aten.sym_constrain_range"):
+	case target == "", strings.HasPrefix(target, "torch.ops.aten._assert_"), strings.HasPrefix(target, "torch.ops.aten.sym_constrain_range"):
 		c.skip = true
 		return true
 	case numbers[target] != nil:

@@ -1,0 +1,151 @@
+package pt2
+
+import (
+	"strings"
+
+	"github.com/vprof/vprof/models/pt2/export"
+)
+
+// dropMasks takes attention masks out of a graph that are there only because it
+// was traced. The functions of transformers that make masks return None where a
+// mask would hide nothing, and where a causal one is no more than the is_causal
+// of attention, but not while a model is traced (masking_utils.py:
+// _ignore_bidirectional_mask_sdpa, _ignore_causal_mask_sdpa). Such a mask is made
+// of positions alone: one of padding or of packed sequences has other inputs.
+func dropMasks(p *export.Program) {
+	for i := 0; i < len(p.Nodes); i++ {
+		end := i
+		for end < len(p.Nodes) && makesMask(&p.Nodes[end]) && p.Nodes[end].Line == p.Nodes[i].Line {
+			end++
+		}
+		if end > i {
+			dropMask(p, i, end)
+			i = end - 1
+		}
+	}
+}
+
+// makesMask reports whether a call is within one of the two functions.
+func makesMask(n *export.Node) bool {
+	if len(n.Trace) == 0 {
+		return false
+	}
+	source := n.Trace[len(n.Trace)-1].Source
+	return strings.Contains(source, "create_bidirectional_mask(") || strings.Contains(source, "create_causal_mask(")
+}
+
+// The operators that compare positions.
+const (
+	lessOrEqual    = "le.Tensor"
+	greaterOrEqual = "ge.Scalar"
+)
+
+// ofPositions are the operators of masks that are made of positions alone.
+var ofPositions = map[string]bool{
+	"arange.default": true, "arange.start": true, "add.Tensor": true, "unsqueeze.default": true, "expand.default": true,
+	lessOrEqual: true, greaterOrEqual: true,
+}
+
+// dropMask takes the mask that the nodes from begin to end make out of the graph,
+// if it is one of positions alone and goes nowhere but into attention.
+func dropMask(p *export.Program, begin, end int) {
+	made := map[int32]bool{}
+	causal, all := false, false
+	for i := begin; i < end; i++ {
+		n := &p.Nodes[i]
+		name := strings.TrimPrefix(n.Target, "torch.ops.aten.")
+		if !ofPositions[name] && !strings.HasPrefix(name, "_assert_") {
+			return
+		}
+		causal, all = causal || name == lessOrEqual, all || name == greaterOrEqual
+		for _, a := range n.Inputs {
+			if a.Kind == export.Ref && !made[a.Ref] && name != "arange.default" && name != "arange.start" {
+				return // something else than positions
+			}
+		}
+		for _, o := range n.Outputs {
+			values(o, func(v int32) { made[v] = true })
+		}
+	}
+	if causal == all {
+		return
+	}
+	var uses []*export.Node
+	for i := end; i < len(p.Nodes); i++ {
+		n := &p.Nodes[i]
+		for _, a := range n.Inputs {
+			taken := false
+			values(a.Argument, func(v int32) { taken = taken || made[v] })
+			if !taken {
+				continue
+			}
+			if !masksWith(n, a.Name, causal) {
+				return
+			}
+			uses = append(uses, n)
+		}
+	}
+	for _, r := range p.Results {
+		if made[r.Value] {
+			return
+		}
+	}
+	for i := begin; i < end; i++ {
+		p.Nodes[i].Inputs, p.Nodes[i].Outputs, p.Nodes[i].Target = nil, nil, ""
+	}
+	for _, n := range uses {
+		unmask(p, n, causal)
+	}
+}
+
+const (
+	attention = "torch.ops.aten.scaled_dot_product_attention.default"
+	where     = "torch.ops.aten.where.ScalarOther"
+)
+
+// masksWith reports whether a node does no more with an argument than to mask.
+func masksWith(n *export.Node, argument string, causal bool) bool {
+	return n.Target == attention && argument == "attn_mask" || n.Target == where && argument == "condition" && !causal
+}
+
+// unmask runs a node without the mask.
+func unmask(p *export.Program, n *export.Node, causal bool) {
+	if n.Target == where {
+		replace(p, n.Outputs[0].Ref, find(n, "self").Ref)
+		n.Inputs, n.Outputs, n.Target = nil, nil, ""
+		return
+	}
+	kept := n.Inputs[:0:0]
+	for _, a := range n.Inputs {
+		if a.Name != "attn_mask" && a.Name != "is_causal" {
+			kept = append(kept, a)
+		}
+	}
+	if causal {
+		kept = append(kept, export.Named{Name: "is_causal", Argument: export.Argument{Kind: export.Boolean, Int: 1}})
+	}
+	n.Inputs = kept
+}
+
+// replace has everything use another value instead of one.
+func replace(p *export.Program, old, other int32) {
+	var fix func(a *export.Argument)
+	fix = func(a *export.Argument) {
+		if a.Kind == export.Ref && a.Ref == old {
+			a.Ref = other
+		}
+		for i := range a.List {
+			fix(&a.List[i])
+		}
+	}
+	for i := range p.Nodes {
+		for k := range p.Nodes[i].Inputs {
+			fix(&p.Nodes[i].Inputs[k].Argument)
+		}
+	}
+	for i := range p.Results {
+		if p.Results[i].Value == old {
+			p.Results[i].Value = other
+		}
+	}
+}
