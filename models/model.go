@@ -3,6 +3,8 @@
 package models
 
 import (
+	"context"
+
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/stack"
 	"github.com/vprof/vprof/profiler/trace"
@@ -143,6 +145,8 @@ type Options struct {
 	// Stack is the release of PyTorch that the steps run on; nil is
 	// [stack.Default].
 	Stack *stack.Stack
+	// Context ends a recording early, with its error; nil does not.
+	Context context.Context
 	// Steps is the number of training steps; zero means two: the first, and
 	// one with the optimizer's state present.
 	Steps int

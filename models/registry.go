@@ -1,6 +1,7 @@
 package models
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -185,8 +186,12 @@ func (m Model) Complete(c Case) (Case, error) {
 		return wrong("stage", "there is no stage %q; its stages are %s", c.Stage, strings.Join(m.Stages, ", "))
 	case c.Batch < 1:
 		return wrong("batch", "%d is not a batch size; the smallest is 1", c.Batch)
+	case c.Batch > MaxBatch:
+		return wrong("batch", "%d is more than any batch (%d)", c.Batch, MaxBatch)
 	case c.Accumulate < 1:
 		return wrong("accumulate", "%d is not a number of micro-batches; the smallest is 1", c.Accumulate)
+	case c.Accumulate > mostAccumulated:
+		return wrong("accumulate", "%d micro-batches are too many to record one by one; all after the second need the same memory, so say %d", c.Accumulate, mostAccumulated)
 	case !slices.Contains(Precisions(), c.AMP):
 		return wrong("amp", "there is no precision %q; use none, fp16 or bf16", c.AMP)
 	case !slices.Contains(Precisions(), c.Weights):
@@ -225,14 +230,21 @@ func (m Model) Complete(c Case) (Case, error) {
 	return c, nil
 }
 
+// MaxBatch is the largest batch size taken for meant: no trainer feeds a million
+// samples at once.
+const MaxBatch = 1 << 20
+
+// mostAccumulated is how many micro-batches of a step are recorded at most.
+const mostAccumulated = 1024
+
 // mostDataset is more than any GPU holds, in bytes.
 const mostDataset = 1 << 44
 
 // Record builds the model for c and records its training steps as they run on
 // the board. The case is completed first, see [Model.Complete]. A data set on
 // the GPU is there before the model, as one tensor.
-func (m Model) Record(c Case, board trace.Board, o Options) (*Recording, error) {
-	c, err := m.Complete(c)
+func (m Model) Record(c Case, board trace.Board, o Options) (rec *Recording, err error) {
+	c, err = m.Complete(c)
 	if err != nil {
 		return nil, err
 	}
@@ -246,7 +258,20 @@ func (m Model) Record(c Case, board trace.Board, o Options) (*Recording, error) 
 	if o.Stack == nil {
 		o.Stack = stack.Default()
 	}
-	tape := trace.New(board, o.Stack.Rules(), trace.Options{Annotate: o.Annotate})
+	options := trace.Options{Annotate: o.Annotate}
+	if o.Context != nil {
+		options.Done = o.Context.Done()
+		defer func() {
+			switch stopped := recover(); stopped {
+			case nil:
+			case trace.ErrStopped:
+				rec, err = nil, context.Cause(o.Context)
+			default:
+				panic(stopped)
+			}
+		}()
+	}
+	tape := trace.New(board, o.Stack.Rules(), options)
 	if c.Dataset > 0 {
 		tape.Hold(tape.New("to", program.Batch, trace.U8, c.Dataset))
 		tape.Mark("dataset")
@@ -254,7 +279,7 @@ func (m Model) Record(c Case, board trace.Board, o Options) (*Recording, error) 
 	if err := trainer.Record(tape, o.Steps); err != nil {
 		return nil, err
 	}
-	rec := &Recording{Case: c, Counts: trainer.Counts()}
+	rec = &Recording{Case: c, Counts: trainer.Counts()}
 	if v, ok := trainer.(Validator); ok && o.Validation > 0 {
 		rec.Validation = o.Steps
 		tape.SetStep(o.Steps)

@@ -6,12 +6,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/vprof/vprof/models"
 )
 
 const (
-	// maxBatch is the largest batch size taken for meant: no trainer feeds a
-	// million samples to one GPU at once, a typing error does.
-	maxBatch = 1 << 20
+	// maxBatch is the largest batch size.
+	maxBatch = models.MaxBatch
 	// maxBatches is how many sizes one list may have.
 	maxBatches = 4096
 )

@@ -101,7 +101,7 @@ func (c *Calibration) observe(ctx context.Context, gpu device.GPU) ([]calibrate.
 			return nil, nil, from, fmt.Errorf("%s: %w", o.Label, err)
 		}
 		if o.StepSeconds > 0 {
-			rec, err := lab.record(o.Case.Batch, boardOf(gpu))
+			rec, err := lab.record(ctx, o.Case.Batch, boardOf(gpu))
 			if err != nil {
 				return nil, nil, from, fmt.Errorf("%s: %w", o.Label, err)
 			}

@@ -314,7 +314,7 @@ func (q *quest) try(ctx context.Context, batch int) (trial, error) {
 	if err != nil {
 		return trial{}, err
 	}
-	rec, err := q.lab.record(batch, boardOf(q.gpu)) // kept by the replay
+	rec, err := q.lab.record(ctx, batch, boardOf(q.gpu)) // kept by the replay
 	if err != nil {
 		return trial{}, err
 	}

@@ -67,7 +67,7 @@ func (s *Search) measure(ctx context.Context, lab *Lab, c *report.Choice) error 
 	}
 	runs := map[int]*report.Run{}
 	batch, err := largestBatch(c.Batch, c.Batch, q.budget.Limit(), func(batch int) (int64, error) {
-		rec, err := lab.record(batch, boardOf(q.gpu))
+		rec, err := lab.record(ctx, batch, boardOf(q.gpu))
 		if err != nil {
 			return 0, err
 		}

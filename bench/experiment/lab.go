@@ -84,14 +84,14 @@ func boardOf(gpu device.GPU) trace.Board {
 }
 
 // record records the case at a batch size. The error is a [*RefusedError].
-func (l *Lab) record(batch int, board trace.Board) (*models.Recording, error) {
+func (l *Lab) record(ctx context.Context, batch int, board trace.Board) (*models.Recording, error) {
 	key := recordedFor{batch, board}
 	if rec := l.kept[key]; rec != nil {
 		return rec, nil
 	}
 	c := l.c
 	c.Batch = batch
-	rec, err := l.recording(c, board, models.Options{})
+	rec, err := l.recording(ctx, c, board, models.Options{})
 	if err != nil {
 		return nil, err
 	}
@@ -101,11 +101,12 @@ func (l *Lab) record(batch int, board trace.Board) (*models.Recording, error) {
 
 // recording records any case of the model. The error is a [*models.CaseError] if
 // the case is impossible, a [*RefusedError] if PyTorch would raise.
-func (l *Lab) recording(c models.Case, board trace.Board, o models.Options) (*models.Recording, error) {
+func (l *Lab) recording(ctx context.Context, c models.Case, board trace.Board, o models.Options) (*models.Recording, error) {
+	o.Context = ctx
 	rec, err := l.model.Record(c, board, o)
 	var impossible *models.CaseError
 	switch {
-	case errors.As(err, &impossible):
+	case errors.As(err, &impossible), err != nil && ctx.Err() != nil:
 		return nil, err
 	case err != nil:
 		return nil, &RefusedError{fmt.Errorf("%s: batch %d: %w", l.model.Name, c.Batch, err)}
@@ -119,7 +120,7 @@ const unlimited = 1 << 46
 // endless replays the case at a batch size on a board that looks like gpu but
 // whose memory never ends: an estimate must go on where the board does not.
 func (l *Lab) endless(ctx context.Context, gpu device.GPU, batch int) (*simulation, error) {
-	rec, err := l.record(batch, boardOf(gpu))
+	rec, err := l.record(ctx, batch, boardOf(gpu))
 	if err != nil {
 		return nil, err
 	}
@@ -252,10 +253,10 @@ func simName(gpu device.GPU) string { return "sim:" + gpu.Name }
 
 // Events records training steps of the case at a batch size, with the lines of
 // the model that cause them.
-func (l *Lab) Events(gpu device.GPU, batch, steps int) (*program.Program, error) {
+func (l *Lab) Events(ctx context.Context, gpu device.GPU, batch, steps int) (*program.Program, error) {
 	c := l.c
 	c.Batch = batch
-	rec, err := l.recording(c, boardOf(gpu), models.Options{Steps: steps, Annotate: true})
+	rec, err := l.recording(ctx, c, boardOf(gpu), models.Options{Steps: steps, Annotate: true})
 	if err != nil {
 		return nil, err
 	}

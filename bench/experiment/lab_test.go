@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/all"
 	"github.com/vprof/vprof/models/toy"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/device/sim"
@@ -190,9 +192,24 @@ func TestRecorderTellsRefusalsFromUnknownCases(t *testing.T) {
 }
 
 func TestEventsAreOfTheStepsAskedFor(t *testing.T) {
-	p, err := toyLab(t, models.Case{}, "").Events(card(600), 8, 3)
+	p, err := toyLab(t, models.Case{}, "").Events(t.Context(), card(600), 8, 3)
 	require.NoError(t, err)
 	require.Equal(t, 2, p.Phases[len(p.Phases)-1].Step)
-	_, err = toyLab(t, models.Case{}, "").Events(card(600), 1, 3)
+	_, err = toyLab(t, models.Case{}, "").Events(t.Context(), card(600), 1, 3)
 	require.Error(t, err)
+}
+
+// A recording looks at its context as it goes.
+func TestRecordingStopsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	m, err := all.Models().Lookup("redimnet-b2")
+	require.NoError(t, err)
+	m.Default.Accumulate = 1024
+	lab, err := NewLab(m, m.Default, "", exactly)
+	require.NoError(t, err)
+	start := time.Now()
+	_, err = lab.Events(ctx, card(600), 8, 3)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Less(t, time.Since(start), time.Second)
 }

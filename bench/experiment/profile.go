@@ -13,7 +13,7 @@ import (
 // Profile records the case at a batch size and replays it with everything
 // kept. The error is a [*RefusedError] if PyTorch would refuse the step.
 func (l *Lab) Profile(ctx context.Context, gpu device.GPU, batch int) (*profile.Profile, error) {
-	rec, err := l.record(batch, boardOf(gpu))
+	rec, err := l.record(ctx, batch, boardOf(gpu))
 	if err != nil {
 		return nil, err
 	}

@@ -96,7 +96,7 @@ func (m *moments) rehearse(ctx context.Context, c models.Case) (*rehearsal, erro
 		return r, nil
 	}
 	r := &rehearsal{batch: cmp.Or(m.test.Validation, m.test.Model.Validation, c.Batch)}
-	rec, err := m.lab.recording(c, boardOf(m.gpu), models.Options{Validation: r.batch})
+	rec, err := m.lab.recording(ctx, c, boardOf(m.gpu), models.Options{Validation: r.batch})
 	if err != nil {
 		return nil, err
 	}

@@ -104,7 +104,7 @@ func (v *survey) draw(ctx context.Context, lab *Lab, boards []int) (line, error)
 		if err != nil {
 			return l, err
 		}
-		rec, err := lab.record(batch, boardOf(gpu)) // kept by the replay
+		rec, err := lab.record(ctx, batch, boardOf(gpu)) // kept by the replay
 		if err != nil {
 			return l, err
 		}

@@ -193,7 +193,7 @@ func (w *sweeper) point(ctx context.Context, batch int) (report.Point, error) {
 		return report.Point{}, err
 	}
 	l, board := w.lab, boardOf(w.device.GPU())
-	rec, err := l.record(batch, board)
+	rec, err := l.record(ctx, batch, board)
 	if err != nil {
 		return report.Point{}, err
 	}

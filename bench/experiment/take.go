@@ -127,7 +127,7 @@ func (m *moments) components(ctx context.Context, r *rehearsal) ([]report.Compon
 
 // simulated is an estimate of the training steps of a case.
 func (m *moments) simulated(ctx context.Context, c models.Case) (e planner.Estimate, err error) {
-	rec, err := m.lab.recording(c, boardOf(m.gpu), models.Options{})
+	rec, err := m.lab.recording(ctx, c, boardOf(m.gpu), models.Options{})
 	if err != nil {
 		return e, err
 	}

@@ -148,7 +148,7 @@ func (l *Lab) step(ctx context.Context, gpu device.GPU, batch int, speed steptim
 	if err != nil {
 		return timedStep{}, err
 	}
-	rec, err := l.record(batch, boardOf(gpu))
+	rec, err := l.record(ctx, batch, boardOf(gpu))
 	if err != nil {
 		return timedStep{}, err
 	}

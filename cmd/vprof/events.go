@@ -47,7 +47,7 @@ autograd node, WHERE the line of vprof's model.`,
 			if batch == 0 {
 				batch = kase.Batch
 			}
-			p, err := lab.Events(gpu, batch, steps)
+			p, err := lab.Events(cmd.Context(), gpu, batch, steps)
 			if err != nil {
 				return err
 			}

@@ -176,7 +176,7 @@ func (o *fitOptions) search() (s experiment.Search, err error) {
 	if s, err = o.searchFlags.search(o.app, m, c); err != nil {
 		return s, err
 	}
-	s.Effective, s.MaxBatch = o.effective, o.maxBatch
+	s.Effective, s.MaxBatch = o.effective, min(o.maxBatch, models.MaxBatch)
 	if err := o.apply.check(len(s.GPUs)); err != nil {
 		return s, err
 	}

@@ -60,6 +60,9 @@ func (t *Tape) begin(op string, args ...*Tensor) *call {
 		t.begun++
 		s.point = point{ordinal: t.begun, buffers: len(t.prog.Buffers)}
 		t.hooks.arrive(t.begun)
+		if t.begun%checkEvery == 0 {
+			t.stopIfDone()
+		}
 	}
 	t.scope = s
 	return c

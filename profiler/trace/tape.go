@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -14,6 +15,22 @@ type Options struct {
 	// Warm starts with the library workspaces in place, as in a process that
 	// has run the same operators before.
 	Warm bool
+	// Done stops the recording when it is closed: it panics with [ErrStopped].
+	Done <-chan struct{}
+}
+
+// ErrStopped is the panic of a recording that was told to stop.
+var ErrStopped = errors.New("the recording was stopped")
+
+// checkEvery is how many activations pass between two looks at Done: some 100 µs.
+const checkEvery = 1024
+
+func (t *Tape) stopIfDone() {
+	select {
+	case <-t.opts.Done:
+		panic(ErrStopped)
+	default:
+	}
 }
 
 // Tape records what happens on one device. It is not safe for concurrent use.
