@@ -167,7 +167,7 @@ func (w *walker) checkpoint(r *region) {
 	known := slices.Clone(w.values)
 	var numbers []aten.Value // results that are no tensors
 	run := func(f *trace.Frame, inputs []*trace.Tensor) []*trace.Tensor {
-		inner := &walker{g: w.g, frame: f, values: slices.Clone(known), inside: r, weights: w.weights}
+		inner := &walker{g: w.g, frame: f, values: slices.Clone(known), inside: r, adapters: w.adapters, weights: w.weights}
 		for i, v := range at {
 			inner.values[v] = inputs[i]
 		}

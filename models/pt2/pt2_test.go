@@ -106,6 +106,7 @@ func TestCasesThatCannotBeAreRefused(t *testing.T) {
 		{"timm-resnet18", models.Case{Checkpointing: true, Blocks: "stages.*"}, `"stages.*" names no module that is called`},
 		{"timm-resnet18", models.Case{Blocks: "layer1"}, "checkpointing is off"},
 		{"timm-resnet18", models.Case{Settings: models.Settings{"seq-len": 8}}, "no such setting"},
+		{"hf-qwen3-tiny", models.Case{LoRA: &models.LoRA{Rank: 8, Targets: []string{"query"}}}, "no linear layer is called query; there are down_proj, gate_proj"},
 		{"timm-resnet18", models.Case{Stage: "head"}, "no stage"},
 	} {
 		m := open(t, c.model)
@@ -129,6 +130,34 @@ func TestLossesDifferInWhatTheyAllocate(t *testing.T) {
 	m = open(t, "hf-gpt2")
 	require.Equal(t, pt2.Output, m.Default.Loss)
 	record(t, m, models.Case{Batch: 2, Loss: pt2.TokenCrossEntropy, Output: "logits"})
+}
+
+func TestAdaptersAreTrainedInsteadOfTheModel(t *testing.T) {
+	m := open(t, "hf-qwen3-tiny")
+	c := models.Case{Batch: 2, LoRA: &models.LoRA{Rank: 8, Dropout: 0.1}}
+	c, err := m.Complete(c)
+	require.NoError(t, err)
+	trainer, err := m.Build(c)
+	require.NoError(t, err)
+	const layers, width, inner, query, key = 8, 512, 1536, 512, 256
+	want := int64(8 * layers * (width + query + 2*(width+key) + query + width + 3*(width+inner)))
+	require.Equal(t, want, trainer.Counts().Trainable)
+	require.Less(t, live(record(t, m, c)), live(record(t, m, models.Case{Batch: 2}))/2)
+	c.AMP, c.Checkpointing = "bf16", true
+	record(t, m, c)
+}
+
+// live is what is left when the recording ends, in bytes.
+func live(p *program.Program) (n int64) {
+	for _, in := range p.Instructions {
+		switch in.Kind {
+		case program.Alloc:
+			n += p.Buffers[in.Arg].Bytes
+		case program.Free:
+			n -= p.Buffers[in.Arg].Bytes
+		}
+	}
+	return n
 }
 
 func TestSitesNameModulesAndLines(t *testing.T) {

@@ -17,15 +17,16 @@ import (
 // autocast, backward, the optimizer's step, zero_grad(set_to_none=True). The
 // batch lies on the device and stays there.
 type trainer struct {
-	g       *graph
-	c       models.Case
-	w       *weights
-	symbols map[string]int64
-	output  int
-	loss    loss
-	half    trace.DType     // of the weights, if they are in half precision
-	regions []region        // that are recomputed
-	inputs  []*trace.Tensor // by place among the program's inputs
+	g        *graph
+	c        models.Case
+	w        *weights
+	symbols  map[string]int64
+	output   int
+	loss     loss
+	half     trace.DType        // of the weights, if they are in half precision
+	adapters map[int32]*adapter // by the weights of linear layers
+	regions  []region           // that are recomputed
+	inputs   []*trace.Tensor    // by place among the program's inputs
 }
 
 // newTrainer makes the training system of a case. The error is a
@@ -55,6 +56,11 @@ func newTrainer(g *graph, d *dimensions, c models.Case) (models.Trainer, error) 
 	t.loss = losses[c.Loss]
 	if err = t.w.freeze(c.Freeze); err != nil {
 		return nil, wrong("freeze", err)
+	}
+	if c.LoRA != nil {
+		if t.adapters, err = t.w.adapt(g.Program, *c.LoRA); err != nil {
+			return nil, wrong("lora", err)
+		}
 	}
 	if c.Checkpointing {
 		if c.Blocks == "" {
@@ -197,7 +203,7 @@ func (t *trainer) step(s *train.Session, opt *optim.Optimizer) {
 // nil.
 func (t *trainer) forward(f *trace.Frame) []*trace.Tensor {
 	g := f.CallFrame()
-	w := &walker{g: t.g, frame: g, values: make([]aten.Value, t.g.Values), regions: t.regions, weights: trace.F32}
+	w := &walker{g: t.g, frame: g, values: make([]aten.Value, t.g.Values), regions: t.regions, adapters: t.adapters, weights: trace.F32}
 	if t.half.IsHalf() {
 		w.weights = t.half
 	}

@@ -19,6 +19,8 @@ type walker struct {
 	// runs.
 	regions []region
 	inside  *region
+	// adapters are beside linear layers, by the values of their weights.
+	adapters map[int32]*adapter
 	// weights is the type of the model's weights.
 	weights trace.DType
 }
@@ -124,7 +126,23 @@ func (w *walker) call(n *export.Node, c *call) {
 	if err != nil {
 		w.fail(n, err)
 	}
+	if n.Target == linear && w.adapters != nil {
+		w.adapt(n, out)
+	}
 	w.bind(n, out)
+}
+
+// adapt adds what the adapter of a linear layer makes, if it has one.
+func (w *walker) adapt(n *export.Node, out []aten.Value) {
+	input, weight := find(n, "input"), find(n, "weight")
+	if input == nil || weight == nil || w.adapters[weight.Ref] == nil {
+		return
+	}
+	x, isTensor := w.values[input.Ref].(*trace.Tensor)
+	y, made := out[0].(*trace.Tensor)
+	if isTensor && made {
+		out[0] = w.adapters[weight.Ref].apply(w.frame, x, y)
+	}
 }
 
 // typeOf is the type of an argument in an operator's schema.

@@ -1,0 +1,100 @@
+package pt2
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/pt2/export"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// linear is the operator that adapters are put beside.
+const linear = "torch.ops.aten.linear.default"
+
+// adapter is peft's lora.Linear around a frozen linear layer: down to the rank,
+// up to the width, added to the layer's result. Its weights are in fp32
+// (autocast_adapter_dtype).
+type adapter struct {
+	a, b    *tensor
+	dropout float64
+}
+
+// apply is lora.Linear.forward after the layer itself, which made result of x.
+func (l *adapter) apply(f *trace.Frame, x, result *trace.Tensor) *trace.Tensor {
+	g := f.CallFrame(x)
+	g.Let(result)
+	dtype := result.DType()
+	g.Set(&x, x.To(l.a.dtype))
+	in := x
+	if l.dropout > 0 {
+		in = x.Dropout(l.dropout, true)
+	}
+	g.Set(&result, result.Add(in.Linear(l.a.x, nil).Linear(l.b.x, nil).MulScalar()))
+	y := result.To(dtype)
+	g.End(y)
+	return y
+}
+
+// adapt is peft.get_peft_model: it freezes all parameters and puts adapters
+// beside the linear layers that are named, or all but those whose result the
+// model returns. The adapters are by the value of the layer's weight.
+func (w *weights) adapt(p *export.Program, o models.LoRA) (map[int32]*adapter, error) {
+	for _, x := range w.parameters {
+		x.frozen = true
+	}
+	made := map[int32]*adapter{}
+	var names []string
+	for i := range p.Nodes {
+		n := &p.Nodes[i]
+		weight := find(n, "weight")
+		if n.Target != linear || weight == nil || weight.Kind != export.Ref || made[weight.Ref] != nil {
+			continue
+		}
+		at := slices.IndexFunc(w.parameters, func(x *tensor) bool { return slices.Contains(x.values, weight.Ref) })
+		if at < 0 || len(w.parameters[at].shape) != 2 {
+			continue
+		}
+		base := w.parameters[at]
+		module := parent(base.name)
+		names = append(names, module[strings.LastIndexByte(module, '.')+1:])
+		if targeted(o, module, p, n) {
+			made[weight.Ref] = w.beside(base, module, o)
+		}
+	}
+	if len(made) == 0 {
+		slices.Sort(names)
+		return nil, fmt.Errorf("no linear layer is called %s; there are %s", strings.Join(o.Targets, " or "), strings.Join(slices.Compact(names), ", "))
+	}
+	return made, nil
+}
+
+// targeted matches the path of a layer as peft does: whole, or from a dot on.
+func targeted(o models.LoRA, module string, p *export.Program, n *export.Node) bool {
+	if len(o.Targets) > 0 {
+		return slices.ContainsFunc(o.Targets, func(t string) bool { return module == t || strings.HasSuffix(module, "."+t) })
+	}
+	return !slices.ContainsFunc(p.Results, func(r export.Result) bool {
+		return len(n.Outputs) == 1 && n.Outputs[0].Kind == export.Ref && n.Outputs[0].Ref == r.Value
+	})
+}
+
+// beside makes the adapter of a layer and puts its weights after the layer's.
+func (w *weights) beside(base *tensor, module string, o models.LoRA) *adapter {
+	make2 := func(name string, rows, columns int64) *tensor {
+		return &tensor{name: module + "." + name + ".default.weight", role: export.Parameter, dtype: trace.F32, shape: []int64{rows, columns}}
+	}
+	l := &adapter{a: make2("lora_A", o.Rank, base.shape[1]), b: make2("lora_B", base.shape[0], o.Rank), dropout: o.Dropout}
+	insert := func(list []*tensor) []*tensor {
+		last := -1
+		for i, x := range list {
+			if x.role == export.Parameter && parent(x.name) == module || x == base {
+				last = i
+			}
+		}
+		return slices.Insert(list, last+1, l.a, l.b)
+	}
+	w.parameters, w.moved = insert(w.parameters), insert(w.moved)
+	return l
+}
