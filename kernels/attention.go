@@ -1,6 +1,10 @@
 package kernels
 
-import "math"
+import (
+	"math"
+
+	"github.com/vprof/vprof/internal/ceil"
+)
 
 // Attention is softmax(Q K^T Scale) V for each head, without the matrix
 // between. Operands are laid out [head][position][depth], dense. It runs on
@@ -23,12 +27,12 @@ func (k Attention) Launch(capability int) Launch {
 	}
 	const lines, tensorDepth = 64, 128 // queries of a block
 	name, block, shared := "attention_any", uint32(threads), uint32(0)
-	blocks := divUp(k.Queries, threads/32)
+	blocks := ceil.Div(k.Queries, threads/32)
 	tensorCores := k.Type == F16 && capability >= 75 || k.Type == BF16 && capability >= 80
 	if tensorCores && k.Depth <= tensorDepth && k.Depth%8 == 0 && (k.Query|k.Key|k.Value|k.Output)%vectorBytes == 0 {
 		name = [numTypes]string{F16: "attention_f16", BF16: "attention_bf16"}[k.Type]
 		block, shared = tensorThreads, 3*lines*2*tensorDepth
-		blocks = divUp(k.Queries, lines)
+		blocks = ceil.Div(k.Queries, lines)
 	}
 	l := launch(name, blocks, shared, []uint64{
 		k.Query, k.Key, k.Value, k.Output,
@@ -36,7 +40,7 @@ func (k Attention) Launch(capability int) Launch {
 	})
 	l.Block[0] = block
 	l.Grid[1] = batchBlocks(k.Heads)
-	l.Grid[2] = uint32(max(divUp(k.Heads, int64(l.Grid[1])), 1))
+	l.Grid[2] = uint32(max(ceil.Div(k.Heads, int64(l.Grid[1])), 1))
 	line := k.Depth * k.Heads * k.Type.Size()
 	l.Writes = k.Queries * line
 	if k.Queries > 0 {

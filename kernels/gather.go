@@ -1,5 +1,7 @@
 package kernels
 
+import "github.com/vprof/vprof/internal/ceil"
+
 // Gather copies rows of a table to a matrix whose rows lie one after the other:
 // row i of the matrix is row Step*i of the table, modulo the table's rows.
 type Gather struct {
@@ -14,7 +16,7 @@ type Gather struct {
 
 // Launch copies. A thread moves 16 bytes.
 func (k Gather) Launch() Launch {
-	l := launch("gather", divUp(k.Rows*divUp(k.RowBytes, vectorBytes), threads), 0, []uint64{
+	l := launch("gather", ceil.Div(k.Rows*ceil.Div(k.RowBytes, vectorBytes), threads), 0, []uint64{
 		k.From, k.To, uint64(k.Step), uint64(k.Rows), uint64(k.TableRows), uint64(k.RowBytes),
 	})
 	l.Reads, l.Writes = k.Rows*k.RowBytes, k.Rows*k.RowBytes

@@ -1,5 +1,7 @@
 package kernels
 
+import "github.com/vprof/vprof/internal/ceil"
+
 // Geometry of the kernels for products (tile.cuh, tensor.cuh, cores.cuh).
 const (
 	tileSide = 128
@@ -136,11 +138,11 @@ func (p *product) split() {
 	tiles := p.tiles() * p.batch
 	p.splits = 1
 	if tiles > 0 && tiles < scratchTickets {
-		p.splits = max(1, min(divUp(p.k, leastShareDepth), scratchFloats/tileFloats/tiles))
+		p.splits = max(1, min(ceil.Div(p.k, leastShareDepth), scratchFloats/tileFloats/tiles))
 	}
 }
 
-func (p *product) tiles() int64 { return divUp(p.m, tileSide) * divUp(p.n, tileSide) }
+func (p *product) tiles() int64 { return ceil.Div(p.m, tileSide) * ceil.Div(p.n, tileSide) }
 
 func (p *product) put(args []uint64) []uint64 {
 	return append(args, uint64(p.m), uint64(p.n), uint64(p.k), uint64(p.batch), uint64(p.splits))
@@ -154,7 +156,7 @@ func (p *product) launch(name string, e engine, args []uint64) Launch {
 	l := launch(name, p.tiles()*p.splits, e.shared, args)
 	l.Block[0] = e.threads
 	l.Grid[1] = batchBlocks(p.batch)
-	l.Grid[2] = uint32(max(divUp(p.batch, int64(l.Grid[1])), 1))
+	l.Grid[2] = uint32(max(ceil.Div(p.batch, int64(l.Grid[1])), 1))
 	l.FLOPs = 2 * p.m * p.n * p.k * p.batch
 	return l
 }

@@ -13,6 +13,8 @@ import (
 	_ "embed"
 	"io"
 	"strings"
+
+	"github.com/vprof/vprof/internal/ceil"
 )
 
 // Launch is one start of a kernel.
@@ -126,8 +128,6 @@ const threads = 256
 // vectorBytes is the widest access of a thread.
 const vectorBytes = 16
 
-func divUp(a, b int64) int64 { return (a + b - 1) / b }
-
 // launch makes a launch of blocks with the usual number of threads.
 func launch(name string, blocks int64, shared uint32, args []uint64) Launch {
 	if blocks > 1<<31-1 {
@@ -141,5 +141,5 @@ func launch(name string, blocks int64, shared uint32, args []uint64) Launch {
 
 // over is the number of blocks for n bytes, when a thread takes several vectors.
 func over(n int64, vectorsPerThread int64) int64 {
-	return divUp(n, vectorBytes*threads*vectorsPerThread)
+	return ceil.Div(n, vectorBytes*threads*vectorsPerThread)
 }

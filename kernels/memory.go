@@ -1,6 +1,10 @@
 package kernels
 
-import "math"
+import (
+	"math"
+
+	"github.com/vprof/vprof/internal/ceil"
+)
 
 // Fill writes a pattern that follows from a seed and each byte's place.
 type Fill struct {
@@ -68,7 +72,7 @@ func (k Cast) Launch() Launch {
 	}
 	from := Range{k.From, k.Elements * k.FromType.Size()}
 	to := Range{k.To, k.Elements * k.ToType.Size()}
-	return copyLaunch(name, from, to, divUp(k.Elements, 8*threads))
+	return copyLaunch(name, from, to, ceil.Div(k.Elements, 8*threads))
 }
 
 // MaxOperands is the largest number of inputs, and of outputs, that an
@@ -106,7 +110,7 @@ func (k Elementwise) Launch() Launch {
 	}
 	l := launch(elementwiseNames[k.Type], over(longest, perThread), 0, args)
 	l.Reads, l.Writes = reads, writes
-	l.FLOPs = divUp(longest, k.Type.Size()) * (int64(max(len(k.Reads)-1, 0)) + 2*k.Rounds)
+	l.FLOPs = ceil.Div(longest, k.Type.Size()) * (int64(max(len(k.Reads)-1, 0)) + 2*k.Rounds)
 	return l
 }
 

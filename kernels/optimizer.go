@@ -1,6 +1,10 @@
 package kernels
 
-import "math"
+import (
+	"math"
+
+	"github.com/vprof/vprof/internal/ceil"
+)
 
 // Part is one of many tensors: its bytes, and its addresses in lists that run
 // in parallel, such as those of weights and of gradients.
@@ -63,7 +67,7 @@ func updateLaunch(name string, parts []Part) (l Launch, bytes int64) {
 		entry := args[table+i*(2+lists):]
 		entry[0], entry[1] = uint64(chunks), uint64(p.Bytes)
 		copy(entry[2:2+lists], p.Addrs)
-		chunks += divUp(p.Bytes, chunkBytes)
+		chunks += ceil.Div(p.Bytes, chunkBytes)
 		bytes += p.Bytes
 	}
 	return launch(name, chunks, 0, args), bytes

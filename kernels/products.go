@@ -1,5 +1,7 @@
 package kernels
 
+import "github.com/vprof/vprof/internal/ceil"
+
 // The work that arithmetic bounds: products of matrices and what amounts to one.
 
 // matmul multiplies the first two inputs.
@@ -22,11 +24,10 @@ func (p *plan) tiled(m, n, k, batch int64) bool {
 	if engineFor(p.t, p.tf32, p.capability) != cores {
 		wasteful = 16
 	}
-	computed := float64(roundUp(m, tileSide)) * float64(roundUp(n, tileSide)) * float64(roundUp(k, 32))
+	computed := float64(ceil.Multiple(m, tileSide)) * float64(ceil.Multiple(n, tileSide)) * float64(ceil.Multiple(k, 32))
 	return computed <= wasteful*float64(m)*float64(n)*float64(k)
 }
 
-func roundUp(a, unit int64) int64   { return divUp(a, unit) * unit }
 func roundDown(a, unit int64) int64 { return a / unit * unit }
 
 // multiply multiplies inputs a and b to the longest output, by a product of m by

@@ -1,5 +1,7 @@
 package kernels
 
+import "github.com/vprof/vprof/internal/ceil"
+
 // The module's memory for partial results: floats, and counters of the blocks
 // that have left theirs (scratch_floats and scratch_tickets of device.cuh).
 const (
@@ -26,7 +28,7 @@ func (k ReduceRows) Launch() Launch {
 	const leastShare = 8192 // elements a block, to be worth its start
 	splits := int64(1)
 	if k.Rows < scratchTickets && k.Rows > 0 {
-		splits = max(1, min(divUp(k.Columns, leastShare), enoughBlocks/k.Rows))
+		splits = max(1, min(ceil.Div(k.Columns, leastShare), enoughBlocks/k.Rows))
 	}
 	const shared = 33 * 4 // a float for each warp, and a flag
 	l := launch(reduceRowsNames[k.Type], k.Rows*splits, shared, []uint64{k.From, k.To, uint64(k.Rows), uint64(k.Columns), uint64(splits)})

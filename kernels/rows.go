@@ -1,6 +1,10 @@
 package kernels
 
-import "math"
+import (
+	"math"
+
+	"github.com/vprof/vprof/internal/ceil"
+)
 
 // Softmax computes a softmax along each row of a matrix whose rows lie one after
 // the other.
@@ -122,5 +126,5 @@ func rowsLaunch(name string, t Type, rows, columns int64) (Launch, int64) {
 		team = threads
 	}
 	const shared = 32 * 4 // a float for each warp
-	return launch(name, divUp(rows, threads/team), shared, nil), team
+	return launch(name, ceil.Div(rows, threads/team), shared, nil), team
 }

@@ -1,6 +1,9 @@
 package kernels
 
-import "github.com/vprof/vprof/profiler/program"
+import (
+	"github.com/vprof/vprof/internal/ceil"
+	"github.com/vprof/vprof/profiler/program"
+)
 
 // Work is what an operator makes a GPU do: what it computes and the memory it
 // reads and writes. [Work.Append] finds launches with that traffic and that
@@ -142,7 +145,7 @@ func (p *plan) stream() {
 		longest = max(longest, r.Bytes)
 	}
 	if !p.begun() {
-		k.Rounds = rounds(p.flops, divUp(longest, p.t.Size()), int64(len(p.reads)))
+		k.Rounds = rounds(p.flops, ceil.Div(longest, p.t.Size()), int64(len(p.reads)))
 	}
 	p.add(k.Launch())
 	p.reads, p.writes = p.reads[:0], p.writes[:0]

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/vprof/vprof/internal/ceil"
 )
 
 // Expandable segments: one address range per pool and stream that memory is
@@ -57,7 +59,7 @@ func (a *Allocator) room(p *pool, size int64) (*Block, error) {
 	}
 	// An eighth more than the device has leaves room for pages that move.
 	total := a.source.Total()
-	length := roundUp(total+total/8, page)
+	length := ceil.Multiple(total+total/8, page)
 	addr, err := a.paged.Reserve(length)
 	if err != nil {
 		return nil, fmt.Errorf("reserve an address range of %d bytes: %w", length, err)
@@ -73,7 +75,7 @@ func (a *Allocator) room(p *pool, size int64) (*Block, error) {
 func (a *Allocator) mapPages(b *Block, size int64) (*Block, error) {
 	segment := a.segment(b)
 	p, page := segment.pool, segment.page
-	size = roundUp(size, page)
+	size = ceil.Multiple(size, page)
 	for done := int64(0); done < size; done += page {
 		err := a.paged.Map(b.addr+uint64(done), page)
 		if err == nil {
@@ -102,7 +104,7 @@ func (a *Allocator) mapPages(b *Block, size int64) (*Block, error) {
 // any memory left is released.
 func (a *Allocator) contract(b *Block) error {
 	s := a.segment(b)
-	from := roundUp(int64(b.addr-s.addr), s.page)
+	from := ceil.Multiple(int64(b.addr-s.addr), s.page)
 	to := (int64(b.addr-s.addr) + b.size) / s.page * s.page
 	if from >= to {
 		return nil

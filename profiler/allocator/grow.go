@@ -3,6 +3,8 @@ package allocator
 import (
 	"errors"
 	"fmt"
+
+	"github.com/vprof/vprof/internal/ceil"
 )
 
 // An OOMError says that a request did not fit although the cache was emptied.
@@ -36,7 +38,7 @@ func (a *Allocator) segmentSize(size int64) int64 {
 	case size < minLargeAlloc:
 		return a.config.LargeSegment
 	default:
-		return roundUp(size, roundLarge)
+		return ceil.Multiple(size, roundLarge)
 	}
 }
 
@@ -79,14 +81,6 @@ func (a *Allocator) oom(n, size int64) *OOMError {
 		Allocated: a.Allocated(), Active: a.Active(), Reserved: a.Reserved(),
 		Limit: a.limit,
 	}
-}
-
-// roundUp rounds n, which is not negative, up to a multiple of unit.
-func roundUp(n, unit int64) int64 {
-	if rest := n % unit; rest != 0 {
-		n += unit - rest
-	}
-	return n
 }
 
 // grow gets memory for size bytes from the source. The block it returns is in

@@ -3,6 +3,8 @@ package allocator
 import (
 	"errors"
 	"fmt"
+
+	"github.com/vprof/vprof/internal/ceil"
 )
 
 // ErrOutOfMemory is what a [Source] returns, wrapped or not, when the device
@@ -125,4 +127,4 @@ func (m *Memory) advance(size int64) uint64 {
 }
 
 // granules rounds size up to whole granules.
-func granules(size int64) int64 { return roundUp(size, Granule) }
+func granules(size int64) int64 { return ceil.Multiple(size, Granule) }

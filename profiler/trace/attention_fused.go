@@ -3,6 +3,7 @@ package trace
 import (
 	"slices"
 
+	"github.com/vprof/vprof/internal/ceil"
 	"github.com/vprof/vprof/profiler/program"
 )
 
@@ -39,8 +40,8 @@ func (q *Tensor) flashForward(k, v *Tensor, a AttentionArgs) (y, lse, rng, unuse
 	out := c.let(q.headsTransposed().emptyLike(q.dtype))
 	lse = c.let(t.empty(F32, batch, heads, length))
 	if a.Dropout == 0 {
-		mBlocks := batch * heads * divUp(length, 64)
-		splits := flashSplits(mBlocks, 2*int64(t.board.SMs), divUp(k.shape[2], flashBlockN(d)))
+		mBlocks := batch * heads * ceil.Div(length, 64)
+		splits := flashSplits(mBlocks, 2*int64(t.board.SMs), ceil.Div(k.shape[2], flashBlockN(d)))
 		if splits > 1 {
 			lseParts := t.empty(F32, splits, batch, heads, length)
 			outParts := t.empty(F32, splits, batch, heads, length, flashHeadSize(d))
@@ -72,9 +73,9 @@ func flashBlockN(d int64) int64 {
 // flashHeadSize is head_size_rounded.
 func flashHeadSize(d int64) int64 {
 	if d <= 128 {
-		return roundUp(d, 32)
+		return ceil.Multiple(d, 32)
 	}
-	return roundUp(d, 64)
+	return ceil.Multiple(d, 64)
 }
 
 // flashSplits is num_splits_heuristic: the smallest number of splits along the
@@ -84,10 +85,10 @@ func flashSplits(mBlocks, sms, nBlocks int64) int64 {
 		return 1
 	}
 	most := min(128, sms, nBlocks)
-	eligible := func(n int64) bool { return n == 1 || divUp(nBlocks, n) != divUp(nBlocks, n-1) }
+	eligible := func(n int64) bool { return n == 1 || ceil.Div(nBlocks, n) != ceil.Div(nBlocks, n-1) }
 	efficiency := func(n int64) float64 {
 		waves := float64(mBlocks*n) / float64(sms)
-		return waves / float64(divUp(mBlocks*n, sms))
+		return waves / float64(ceil.Div(mBlocks*n, sms))
 	}
 	best := 0.0
 	for n := int64(1); n <= most; n++ {
@@ -103,8 +104,6 @@ func flashSplits(mBlocks, sms, nBlocks int64) int64 {
 	return 1
 }
 
-func roundUp(n, multiple int64) int64 { return divUp(n, multiple) * multiple }
-
 // flashGradients is _flash_attention_backward: it wants contiguous BSHD
 // gradients and outputs, and sums the gradient of the query in fp32.
 func (b *backward) flashGradients(a AttentionArgs) {
@@ -116,7 +115,7 @@ func (b *backward) flashGradients(a AttentionArgs) {
 	dk := b.let(k.headsTransposed().emptyLike(k.dtype))
 	dv := b.let(v.headsTransposed().emptyLike(v.dtype))
 	batch, heads, keys, d := q.shape[0], q.shape[1], k.shape[2], q.shape[3]
-	rows := roundUp(q.shape[2], 128)
+	rows := ceil.Multiple(q.shape[2], 128)
 	delta := b.let(t.empty(F32, batch, heads, rows))
 	sum := b.let(t.empty(F32, batch, rows, heads, flashHeadSize(d)))
 	wideK, wideV := dk, dv
@@ -256,7 +255,7 @@ func (q *Tensor) efficientForward(k, v *Tensor, a AttentionArgs, keep bool) (y, 
 	out := c.let(t.empty(q.dtype, batch, length, heads, d))
 	rows := int64(0)
 	if keep {
-		rows = roundUp(length, 32)
+		rows = ceil.Multiple(length, 32)
 	}
 	lse = c.let(t.empty(F32, batch, heads, rows))
 	if q.dtype.IsHalf() && max(d, q.shape[3]) > 128 {
@@ -286,7 +285,7 @@ func (b *backward) efficientGradients(a AttentionArgs) {
 	if b.needs(3) {
 		shape := append([]int64(nil), mask.shape...)
 		last := len(shape) - 1
-		shape[last] = roundUp(shape[last], 16)
+		shape[last] = ceil.Multiple(shape[last], 16)
 		padded := t.empty(mask.dtype, shape...)
 		dmask = b.let(padded.alias(mask.shape, padded.strides, 0))
 	}
@@ -368,17 +367,17 @@ func (e efficientKernel) delta(grad, y *Tensor) *Tensor {
 func (e efficientKernel) workspace(q, k, v *Tensor) int64 {
 	batch, heads := q.shape[0], q.shape[1]
 	sums := q.dtype.IsHalf() && !e.inRegisters
-	splits := divUp(k.shape[2], e.j)
+	splits := ceil.Div(k.shape[2], e.j)
 	if batch*heads >= 256 && k.shape[2] <= 2*e.j {
 		splits = 1
 	}
 	elements := int64(0)
 	if sums {
 		splits = max(min(splits, 200/(batch*heads)), 1)
-		elements = splits * e.j * (roundUp(q.shape[3], e.i) + roundUp(v.Size(-1), e.i))
+		elements = splits * e.j * (ceil.Multiple(q.shape[3], e.i) + ceil.Multiple(v.Size(-1), e.i))
 	}
 	const lockBytes = 16 // lock, counter and padding before each tile
-	tiles := divUp(q.shape[2], e.i) * divUp(q.shape[3], e.j)
+	tiles := ceil.Div(q.shape[2], e.i) * ceil.Div(q.shape[3], e.j)
 	elements += tiles * (lockBytes + 4*e.i*e.j) / 4
-	return batch * heads * 4 * roundUp(elements, 4)
+	return batch * heads * 4 * ceil.Multiple(elements, 4)
 }

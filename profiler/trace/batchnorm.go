@@ -1,5 +1,7 @@
 package trace
 
+import "github.com/vprof/vprof/internal/ceil"
+
 // BatchNormState is what a batch norm layer brings: affine parameters and
 // running statistics, nil where it has none.
 type BatchNormState struct {
@@ -255,17 +257,17 @@ func (x *Tensor) channelsLastStaging(floats int64) {
 	channels := x.shape[1]
 	rows := x.numel / max(channels, 1)
 	width := min(lastPow2(channels), tileWidth)
-	height := min(lastPow2(divUp(rows, elementsPerBlock)), maxThreads/width)
+	height := min(lastPow2(ceil.Div(rows, elementsPerBlock)), maxThreads/width)
 	if width*height != maxThreads {
 		width = min(lastPow2(channels), maxThreads/height)
 	}
-	grid := min(divUp(rows, height*elementsPerBlock), maxRows)
+	grid := min(ceil.Div(rows, height*elementsPerBlock), maxRows)
 	if grid < minRows {
 		return
 	}
 	t := x.tape
 	c := t.begin("batch_norm_channels_last", x)
 	c.let(t.empty(F32, floats*channels*grid))
-	c.let(t.empty(I32, divUp(channels, width)))
+	c.let(t.empty(I32, ceil.Div(channels, width)))
 	c.done()
 }

@@ -1,6 +1,10 @@
 package trace
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"github.com/vprof/vprof/internal/ceil"
+)
 
 // cudnnBatchNormWorkspace is what cuDNN's channels-last batch norm asks for in
 // training. Blocks take tiles of rows and channels; each tile leaves two fp32
@@ -22,8 +26,8 @@ func cudnnBatchNormWorkspace(x *Tensor, forward bool) int64 {
 	if channels%vector != 0 {
 		width = 1
 	}
-	lanes := min(maxLanes, nextPow2(divUp(channels, width)))
-	columns := divUp(channels, lanes*width)
+	lanes := min(maxLanes, nextPow2(ceil.Div(channels, width)))
+	columns := ceil.Div(channels, lanes*width)
 	padded := columns * lanes * width
 
 	// Rows of a tile: so many passes of all threads.
@@ -34,7 +38,7 @@ func cudnnBatchNormWorkspace(x *Tensor, forward bool) int64 {
 			passes = 5
 		}
 	}
-	tiles := divUp(rows, passes*threads/lanes)
+	tiles := ceil.Div(rows, passes*threads/lanes)
 	if forward {
 		return F32.Size() * (fixedForward + tiles*(2*padded+columns) + columns)
 	}

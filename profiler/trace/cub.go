@@ -1,6 +1,9 @@
 package trace
 
-import "github.com/vprof/vprof/profiler/program"
+import (
+	"github.com/vprof/vprof/internal/ceil"
+	"github.com/vprof/vprof/profiler/program"
+)
 
 // The temporary storage that CUB's device-wide algorithms ask for: sizes as in
 // dispatch_radix_sort.cuh and its sisters, tunings (tuning_radix_sort.cuh) by
@@ -12,7 +15,7 @@ func cubBlob(pieces ...int64) int64 {
 	const align = 256
 	total := int64(align - 1)
 	for _, p := range pieces {
-		total += divUp(p, align) * align
+		total += ceil.Div(p, align) * align
 	}
 	return total
 }
@@ -22,7 +25,7 @@ func cubBlob(pieces ...int64) int64 {
 // items, and no more threads than 48 KiB of shared memory hold.
 func cubTile(threads, items, width int64) int64 {
 	items = max(1, items*4/max(4, width))
-	return min(threads, divUp(48<<10/(width*items), 32)*32) * items
+	return min(threads, ceil.Div(48<<10/(width*items), 32)*32) * items
 }
 
 // radixSort is what the storage of a radix sort depends on.
@@ -43,7 +46,7 @@ func (b Board) radixStorage(cub *CUB, s radixSort) int64 {
 	if s.n <= cubTile(256, 19, width) {
 		return 1 // one block does it all
 	}
-	passes := divUp(int64(s.bits), radixBits)
+	passes := ceil.Div(int64(s.bits), radixBits)
 	copies := int64(1) // the buffers that passes alternate with
 	if passes <= 1 {
 		copies = 0
@@ -55,8 +58,8 @@ func (b Board) radixStorage(cub *CUB, s radixSort) int64 {
 	}
 	tile := cubTile(threads, items, width)
 	portion := (1<<28 - 1) / tile * tile
-	portions := divUp(s.n, portion)
-	blocks := divUp(min(s.n, portion), tile)
+	portions := ceil.Div(s.n, portion)
+	blocks := ceil.Div(min(s.n, portion), tile)
 	return cubBlob(portions*passes*radixDigits*8, blocks*radixDigits*4, keys, values, portions*passes*4)
 }
 
@@ -85,14 +88,14 @@ func (t *Tape) scratchFor(bytes, n int64, outs, ins []*Tensor) {
 // radixSort sorts keys, by the given number of low bits, and values with them.
 func (t *Tape) radixSort(sortedKeys, sortedValues, keys, values *Tensor, bits int) {
 	s := radixSort{n: keys.numel, key: keys.dtype.Size(), value: values.dtype.Size(), bits: bits}
-	passes := divUp(int64(bits), radixBits)
+	passes := ceil.Div(int64(bits), radixBits)
 	t.scratchFor(t.board.radixStorage(&t.rules.CUB, s), passes*s.n, []*Tensor{sortedKeys, sortedValues}, []*Tensor{keys, values})
 }
 
 // radixSortKeys sorts keys alone.
 func (t *Tape) radixSortKeys(sorted, keys *Tensor, bits int) {
 	s := radixSort{n: keys.numel, key: keys.dtype.Size(), bits: bits}
-	t.scratchFor(t.board.radixStorage(&t.rules.CUB, s), divUp(int64(bits), radixBits)*s.n, []*Tensor{sorted}, []*Tensor{keys})
+	t.scratchFor(t.board.radixStorage(&t.rules.CUB, s), ceil.Div(int64(bits), radixBits)*s.n, []*Tensor{sorted}, []*Tensor{keys})
 }
 
 // uniqueByKey finds where runs of equal sorted 64-bit keys begin, and how many
@@ -101,14 +104,14 @@ func (t *Tape) uniqueByKey(keys, starts, count *Tensor) {
 	c := t.begin(t.native)
 	unwanted := c.let(t.empty(keys.dtype, keys.numel))
 	tile := t.rules.CUB.UniqueTile.At(t.board.Capability)
-	t.scratchFor(scanStorage(divUp(keys.numel, tile)), keys.numel, []*Tensor{unwanted, starts, count}, []*Tensor{keys})
+	t.scratchFor(scanStorage(ceil.Div(keys.numel, tile)), keys.numel, []*Tensor{unwanted, starts, count}, []*Tensor{keys})
 	c.done()
 }
 
 // scan is a prefix sum, as that of 64-bit integers is tuned.
 func (t *Tape) scan(in, out *Tensor) {
 	tile := t.rules.CUB.ScanTile.At(t.board.Capability)
-	t.scratchFor(scanStorage(divUp(in.numel, tile)), in.numel, []*Tensor{out}, []*Tensor{in})
+	t.scratchFor(scanStorage(ceil.Div(in.numel, tile)), in.numel, []*Tensor{out}, []*Tensor{in})
 }
 
 // A tile of a scan publishes its state in words of this many bytes; there are
@@ -121,6 +124,6 @@ func scanStorage(tiles int64) int64 { return cubBlob(cubBlob(tileState * (tiles 
 // inclusiveSumByKey is a prefix sum of 32-bit integers, in place, that begins
 // anew with every key.
 func (t *Tape) inclusiveSumByKey(x *Tensor) {
-	tiles := divUp(x.numel, 256*9)
+	tiles := ceil.Div(x.numel, 256*9)
 	t.scratchFor(cubBlob(tileState*(tiles+tilePadding), 4*(tiles+1)), x.numel, []*Tensor{x}, []*Tensor{x})
 }

@@ -1,6 +1,9 @@
 package trace
 
-import "github.com/vprof/vprof/profiler/program"
+import (
+	"github.com/vprof/vprof/internal/ceil"
+	"github.com/vprof/vprof/profiler/program"
+)
 
 // Operators over lists of tensors, and pointwise ones without autograd: what
 // optimizers, gradient clipping and loss scaling are made of.
@@ -83,7 +86,7 @@ func ForeachNorm(xs []*Tensor) []*Tensor {
 func (t *Tape) normPartials(c *call, xs []*Tensor) *Tensor {
 	most, all := int64(0), int64(0)
 	for _, x := range xs {
-		chunks := divUp(x.numel, multiTensorChunk)
+		chunks := ceil.Div(x.numel, multiTensorChunk)
 		most, all = max(most, chunks), all+chunks
 	}
 	n, acc := int64(len(xs)), xs[0].dtype.accumulate()

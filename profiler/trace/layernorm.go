@@ -1,5 +1,7 @@
 package trace
 
+import "github.com/vprof/vprof/internal/ceil"
+
 // LayerNorm is torch.nn.functional.layer_norm over the last dims dimensions;
 // weight and bias may be nil. Autocast runs it in fp32.
 func (x *Tensor) LayerNorm(dims int, weight, bias *Tensor) *Tensor {
@@ -85,7 +87,7 @@ func (t *Tape) parameterSums(grads []*Tensor, g, x *Tensor, rows int64) {
 		}
 		return
 	}
-	parts := min(maxGrid/divUp(columns, warp), divUp(rows, rowsPerPart))
+	parts := min(maxGrid/ceil.Div(columns, warp), ceil.Div(rows, rowsPerPart))
 	c := t.begin("GammaBetaBackward")
 	partial := make([]*Tensor, len(grads))
 	for i, p := range grads {

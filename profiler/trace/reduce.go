@@ -3,6 +3,7 @@ package trace
 import (
 	"math/bits"
 
+	"github.com/vprof/vprof/internal/ceil"
 	"github.com/vprof/vprof/profiler/program"
 )
 
@@ -117,7 +118,7 @@ func (g reduceGeometry) block(inSize, vt0 int64) reduceBlock {
 }
 
 // perThread is the number of inputs each thread adds up.
-func (b reduceBlock) perThread(g reduceGeometry) int64 { return divUp(g.inputs, b.stepIn) }
+func (b reduceBlock) perThread(g reduceGeometry) int64 { return ceil.Div(g.inputs, b.stepIn) }
 
 // reduceScratch is the second part of setReduceConfig: whether a reduction is
 // split over blocks, and the bytes of global memory and of semaphores it then
@@ -128,12 +129,12 @@ func (b Board) reduceScratch(g reduceGeometry, inSize, accSize, vt0 int64) (buff
 	}
 	k := g.block(inSize, vt0)
 	target := int64(b.SMs) * (int64(b.ThreadsPerSM) / (k.width * k.height))
-	grid := divUp(g.outputs/k.outVec, k.stepOut)
+	grid := ceil.Div(g.outputs/k.outVec, k.stepOut)
 	each := k.perThread(g)
 	if !k.acrossY || each < 256 || grid > target {
 		return 0, 0
 	}
-	blocks := max(min(divUp(target, grid), divUp(each, 16)), divUp(each, 256))
+	blocks := max(min(ceil.Div(target, grid), ceil.Div(each, 16)), ceil.Div(each, 256))
 	if blocks <= 1 {
 		return 0, 0
 	}
@@ -167,8 +168,6 @@ func lastPow2(n int64) int64 {
 	}
 	return 1 << (63 - bits.LeadingZeros64(uint64(n)))
 }
-
-func divUp(a, b int64) int64 { return (a + b - 1) / b }
 
 // reducedShape is the shape of a reduction over dims, all if none are given, and
 // which those are.

@@ -1,5 +1,7 @@
 package trace
 
+import "github.com/vprof/vprof/internal/ceil"
+
 // Sizes that cuDNN 9 reports for recurrent layers
 // (cudnnGetRNNTempSpaceSizes) with its standard algorithm, in bytes.
 const (
@@ -41,7 +43,7 @@ func (a *RNNArgs) size(x *Tensor) rnnSize {
 	in, widest, all := inputs, inputs, int64(0)
 	for range layers {
 		s.flops += d * steps * gates * hidden * (in + hidden)
-		matrices += d * (roundUp(e*gates*hidden*in, 16) + roundUp(e*gates*hidden*hidden, 16))
+		matrices += d * (ceil.Multiple(e*gates*hidden*in, 16) + ceil.Multiple(e*gates*hidden*hidden, 16))
 		all += in
 		widest = max(widest, in)
 		in = d * hidden

@@ -3,6 +3,7 @@ package trace
 import (
 	"slices"
 
+	"github.com/vprof/vprof/internal/ceil"
 	"github.com/vprof/vprof/profiler/program"
 )
 
@@ -33,7 +34,7 @@ func (x *Tensor) SliceStep(d int, from, to, step int64) *Tensor {
 	d = x.dim(d)
 	whole := x.shape
 	from, to = position(from, whole[d]), position(to, whole[d])
-	shape, strides := with(whole, d, divUp(max(to-from, 0), step)), with(x.strides, d, x.strides[d]*step)
+	shape, strides := with(whole, d, ceil.Div(max(to-from, 0), step)), with(x.strides, d, x.strides[d]*step)
 	return x.viewOf("slice", "SliceBackward0", shape, strides, x.offset+from*x.strides[d], func(b *backward) {
 		b.give(0, b.grad.intoZeros("slice_backward", whole))
 	})
@@ -72,7 +73,7 @@ func (g *Tensor) intoZeros(op string, whole []int64) *Tensor {
 // Split is x.split(size, d): pieces of the given size, the last may be smaller.
 func (x *Tensor) Split(size int64, d int) []*Tensor {
 	total := x.Size(d)
-	sizes := make([]int64, 0, divUp(total, size))
+	sizes := make([]int64, 0, ceil.Div(total, size))
 	for at := int64(0); at < total; at += size {
 		sizes = append(sizes, min(size, total-at))
 	}
@@ -87,7 +88,7 @@ func (x *Tensor) SplitSizes(sizes []int64, d int) []*Tensor {
 // Chunk is x.chunk(n, d): at most n pieces of equal size but the last.
 func (x *Tensor) Chunk(n int64, d int) []*Tensor {
 	c := x.tape.begin("chunk", x)
-	return c.endAll(x.Split(max(divUp(x.Size(d), n), 1), d)...)
+	return c.endAll(x.Split(max(ceil.Div(x.Size(d), n), 1), d)...)
 }
 
 func (x *Tensor) split(op, node string, sizes []int64, d int) []*Tensor {

@@ -4,6 +4,7 @@ import (
 	"math/bits"
 	"slices"
 
+	"github.com/vprof/vprof/internal/ceil"
 	"github.com/vprof/vprof/profiler/program"
 )
 
@@ -176,9 +177,9 @@ func (x *Tensor) topKOverBlocks(rows, n int64, values, indices *Tensor) {
 	const blocksPerSM = 65536 / (40 * threads)
 	t := x.tape
 	c := t.begin("mbtopk")
-	items := divUp(rows*n, int64(t.board.SMs)*blocksPerSM*threads)
+	items := ceil.Div(rows*n, int64(t.board.SMs)*blocksPerSM*threads)
 	items = max(4, min(items, 64))
-	blocks := rows * divUp(n, items*threads)
+	blocks := rows * ceil.Div(n, items*threads)
 	kth := c.let(t.empty(x.dtype, rows))
 	c.let(t.empty(I32, 2, rows)) // ranks looked for
 	c.let(t.empty(topKKey(x.dtype), 2, rows))

@@ -1,6 +1,10 @@
 package cudnn
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"github.com/vprof/vprof/internal/ceil"
+)
 
 // copyAlign is the alignment of each piece inside a workspace, and what an
 // engine adds for the alignment of the workspace itself.
@@ -42,12 +46,12 @@ func (p *problem) padded(h habits) shape {
 		s.c = powerOfTwo(max(s.c, s.k, 4))
 		s.k = s.c
 		if s.c < groupedChannels {
-			s.groups = roundUp(s.groups, groupedChannels/s.c)
+			s.groups = ceil.Multiple(s.groups, groupedChannels/s.c)
 		}
 		return s
 	}
 	v := vectorBytes / s.es
-	s.c, s.k = roundUp(s.c, v), roundUp(s.k, v)
+	s.c, s.k = ceil.Multiple(s.c, v), ceil.Multiple(s.k, v)
 	return s
 }
 
@@ -109,13 +113,13 @@ func (p *problem) layoutCopies(h habits) int64 {
 	}
 	var total int64
 	if x {
-		total += roundUp(p.N*s.groups*s.c*p.xs*s.es, copyAlign)
+		total += ceil.Multiple(p.N*s.groups*s.c*p.xs*s.es, copyAlign)
 	}
 	if w {
-		total += roundUp(s.groups*s.k*s.c*p.taps*s.es, copyAlign)
+		total += ceil.Multiple(s.groups*s.k*s.c*p.taps*s.es, copyAlign)
 	}
 	if y {
-		total += roundUp(p.N*s.groups*s.k*p.ys*s.es, copyAlign)
+		total += ceil.Multiple(p.N*s.groups*s.k*p.ys*s.es, copyAlign)
 	}
 	return total
 }
@@ -130,12 +134,6 @@ func (p *problem) oneGroup() problem {
 	}
 	return q
 }
-
-// roundUp rounds n up to a multiple of unit.
-func roundUp(n, unit int64) int64 { return (n + unit - 1) / unit * unit }
-
-// ceilDiv is n/d rounded up.
-func ceilDiv(n, d int64) int64 { return (n + d - 1) / d }
 
 // powerOfTwo is the smallest power of two that is at least n.
 func powerOfTwo(n int64) int64 { return 1 << bits.Len64(uint64(n-1)) }

@@ -1,5 +1,7 @@
 package cudnn
 
+import "github.com/vprof/vprof/internal/ceil"
+
 // Engine is a class of cuDNN engines with one way to use workspace. The names
 // say what the class does; the kernels behind each are named in its comment.
 type Engine uint8
@@ -200,7 +202,7 @@ func (p *problem) bytes(choice Choice) int64 {
 		return p.kernelIndices()
 	case Counters:
 		q := p.oneGroup()
-		return ceilDiv(q.k, counterTile) * ceilDiv(q.c*q.taps, counterTile) * 8 * min(p.Groups, concurrentGroups)
+		return ceil.Div(q.k, counterTile) * ceil.Div(q.c*q.taps, counterTile) * 8 * min(p.Groups, concurrentGroups)
 	case Folded:
 		return p.folded()
 	case BatchedGemm:
@@ -227,7 +229,7 @@ const counterTile = 32
 func (p *problem) kernelIndices() int64 {
 	n := 4 * p.cg * p.taps
 	if p.Groups > 1 {
-		n = roundUp(n, copyAlign) * min(p.Groups, concurrentGroups)
+		n = ceil.Multiple(n, copyAlign) * min(p.Groups, concurrentGroups)
 	}
 	return n
 }
@@ -239,13 +241,13 @@ func (p *problem) planarCopies() int64 {
 	}
 	var n int64
 	if p.xs > 1 && (p.cg > 1 || p.Groups > 1 && p.kind != dgrad) {
-		n += roundUp(p.N*p.cg*p.xs*p.es, copyAlign)
+		n += ceil.Multiple(p.N*p.cg*p.xs*p.es, copyAlign)
 	}
 	if p.kind != wgrad && p.taps > 1 && (p.cg > 1 || p.Groups > 1) {
-		n += roundUp(p.kg*p.cg*p.taps*p.es, copyAlign)
+		n += ceil.Multiple(p.kg*p.cg*p.taps*p.es, copyAlign)
 	}
 	if p.ys > 1 && (p.kg > 1 || p.Groups > 1 && p.kind != fprop) {
-		n += roundUp(p.N*p.kg*p.ys*p.es, copyAlign)
+		n += ceil.Multiple(p.N*p.kg*p.ys*p.es, copyAlign)
 	}
 	return align(n) * min(p.Groups, concurrentGroups)
 }
@@ -262,7 +264,7 @@ func (p *problem) offsetTables() int64 {
 	for i := range p.Dim {
 		coordinates += p.In[i]
 	}
-	return roundUp(4*(p.xs+coordinates)+16*(p.taps+2), 128)
+	return ceil.Multiple(4*(p.xs+coordinates)+16*(p.taps+2), 128)
 }
 
 // pointOffsets are the tables of the 5x_cudnn kernels: 6 bytes for each point of
@@ -270,9 +272,9 @@ func (p *problem) offsetTables() int64 {
 // the filter of a dgrad.
 func (p *problem) pointOffsets() int64 {
 	if p.kind == dgrad {
-		return roundUp(6*p.xs+1, 128) + 17*128
+		return ceil.Multiple(6*p.xs+1, 128) + 17*128
 	}
-	return roundUp(6*p.ys+1, 128)
+	return ceil.Multiple(6*p.ys+1, 128)
 }
 
 // align adds the alignment of a workspace that is not empty.
@@ -291,11 +293,11 @@ func (p *problem) folded() int64 {
 	for i := range p.Dim {
 		s := p.Stride[i]
 		fold *= s
-		taps *= ceilDiv(p.K[i], s)
-		xPoints *= ceilDiv(p.In[i], s)
+		taps *= ceil.Div(p.K[i], s)
+		xPoints *= ceil.Div(p.In[i], s)
 	}
 	v := vectorBytes / p.es
-	c, k := roundUp(p.cg*fold, v)*p.Groups, roundUp(p.kg, v)*p.Groups
+	c, k := ceil.Multiple(p.cg*fold, v)*p.Groups, ceil.Multiple(p.kg, v)*p.Groups
 	return p.es*(p.N*c*xPoints+p.N*k*p.ys+c*k/p.Groups*taps) + copyAlign
 }
 
@@ -306,9 +308,9 @@ const depthwiseHeader = 142
 // partial sums: tiles of so many channels and taps, with counters.
 func (p *problem) depthwiseTiles(c Choice) int64 {
 	n := align(p.layoutCopies(habits{pad: padNone, unrounded: true})) +
-		roundUp(p.k*p.cg*p.taps*p.es, 128) + depthwiseHeader
+		ceil.Multiple(p.k*p.cg*p.taps*p.es, 128) + depthwiseHeader
 	if c.Splits > 0 {
-		n += ceilDiv(p.k, c.TileM) * (c.Splits*(c.tileBytes()+4) + 4)
+		n += ceil.Div(p.k, c.TileM) * (c.Splits*(c.tileBytes()+4) + 4)
 	}
 	return n
 }

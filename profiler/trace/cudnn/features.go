@@ -1,5 +1,7 @@
 package cudnn
 
+import "github.com/vprof/vprof/internal/ceil"
+
 // numFeatures is the length of the list below.
 const numFeatures = 65
 
@@ -131,7 +133,7 @@ func (p *problem) product() (rows, columns, reduction int64) {
 }
 
 func (p *problem) tiles(rows, columns, m, n int64) float32 {
-	return float32(ceilDiv(rows, m) * ceilDiv(columns, n) * p.Groups)
+	return float32(ceil.Div(rows, m) * ceil.Div(columns, n) * p.Groups)
 }
 
 // alignment is the largest power of two up to 64 that divides n.

@@ -1,5 +1,7 @@
 package cudnn
 
+import "github.com/vprof/vprof/internal/ceil"
+
 // fft is the workspace of the FFT engines (fp32): the half spectra, complex, of
 // x, w and y. The tiled engines cut long images into overlapping tiles and hold
 // two of them per sample at a time; the old engine transforms the whole image,
@@ -28,7 +30,7 @@ func (p *problem) fft(e Engine) int64 {
 		points *= size
 	}
 	for i := first; i < p.Dim; i++ {
-		tiles *= ceilDiv(p.Out[i], max(size-p.K[i]+1, 1))
+		tiles *= ceil.Div(p.Out[i], max(size-p.K[i]+1, 1))
 	}
 	batch := p.N * min(tiles, 2)
 	return 8 * points * (batch*(p.cg+p.kg) + p.cg*p.kg) * groups

@@ -1,5 +1,7 @@
 package cudnn
 
+import "github.com/vprof/vprof/internal/ceil"
+
 // partials is the room beside the copies for a reduction that is split: partial
 // results in fp32, summed afterwards, and the counters that order the summing.
 // What the engines keep differs:
@@ -56,7 +58,7 @@ func (p *problem) tileCount(c Choice) int64 {
 			columns = max(s.c, min(c.TileN, groupTile)) * p.taps
 		}
 	}
-	return ceilDiv(rows, c.TileM) * ceilDiv(columns, c.TileN)
+	return ceil.Div(rows, c.TileM) * ceil.Div(columns, c.TileN)
 }
 
 // result32 is the size of the result in fp32 with the padding of e.

@@ -1,5 +1,7 @@
 package cudnn
 
+import "github.com/vprof/vprof/internal/ceil"
+
 // winograd is the workspace of the Winograd engines (fp32; Lavin and Gray,
 // arXiv 1509.09308). The unfused ones keep the transformed input, filter and
 // output: (m+r-1)^2 numbers per tile of m x m outputs and pair of channels. The
@@ -12,7 +14,7 @@ func (p *problem) winograd(e Engine) int64 {
 		if p.kind == dgrad {
 			in, out = out, in
 		}
-		one := (in*out*p.taps + 16*in*roundUp(out, 32) + out) * 4
+		one := (in*out*p.taps + 16*in*ceil.Multiple(out, 32) + out) * 4
 		if p.Groups == 1 {
 			return one
 		}
@@ -25,11 +27,11 @@ func (p *problem) winograd(e Engine) int64 {
 	}
 	if e == Winograd9 || p.kind != wgrad {
 		// These kernels take the samples sixteen at a time.
-		n = roundUp(n, 16)
+		n = ceil.Multiple(n, 16)
 	}
-	tiles := n * ceilDiv(p.Out[0], tile) * ceilDiv(p.Out[1], tile)
+	tiles := n * ceil.Div(p.Out[0], tile) * ceil.Div(p.Out[1], tile)
 	if p.kind == dgrad {
-		tiles = n * ceilDiv(p.In[0], tile) * ceilDiv(p.In[1], tile)
+		tiles = n * ceil.Div(p.In[0], tile) * ceil.Div(p.In[1], tile)
 	}
 	return 4 * transformed * (tiles*(p.cg+p.kg) + p.cg*p.kg) * groups
 }
