@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/internal/pickle"
 )
 
 // Parts of a pickle.
@@ -61,12 +63,12 @@ func attacks(n int) map[string]struct {
 	inUse := dictOf(str("size"), "K\x01", str("state"), str("active_allocated"), str("frames"), "h\x01")
 	return map[string]attack{
 		"lists":      {pickled(strings.Repeat("]", n)), "would take more"},
-		"nones":      {pickled(strings.Repeat("N", mostStacked+1)), "stack"},
+		"nones":      {pickled(strings.Repeat("N", pickle.MaxStacked+1)), "stack"},
 		"dicts":      {pickled("]" + strings.Repeat("}a", n/2)), "would take more"},
 		"nested":     {pickled("]" + strings.Repeat("\x85", n)), "would take more"},
 		"references": {shotOf("}q\x00"+strings.Repeat("h\x00", n/32), ""), "twice"},
 		"frames": {
-			shotOf(dictOf(str("blocks"), listOf(dictOf(str("frames"), oneStack(strings.Repeat("h\x00", min(n/2, mostStacked/2)))))), ""),
+			shotOf(dictOf(str("blocks"), listOf(dictOf(str("frames"), oneStack(strings.Repeat("h\x00", min(n/2, pickle.MaxStacked/2)))))), ""),
 			"would take more",
 		},
 		"stacks": {shotOf(dictOf(str("total_size"), num(1<<40), str("blocks"),

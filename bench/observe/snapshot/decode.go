@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	"github.com/vprof/vprof/internal/pickle"
 )
 
 const (
@@ -46,12 +48,14 @@ const (
 // segments and events that stand twice in a file are an error.
 type decoder struct {
 	err      error
-	budget   *budget
-	stacks   map[*list][]Frame
+	budget   *pickle.Budget
+	stacks   map[*pickle.List][]Frame
 	turnover int64
 }
 
-func newDecoder(b *budget) *decoder { return &decoder{budget: b, stacks: map[*list][]Frame{}} }
+func newDecoder(b *pickle.Budget) *decoder {
+	return &decoder{budget: b, stacks: map[*pickle.List][]Frame{}}
+}
 
 // A place says where in a snapshot something is, for messages: an item of what
 // is at the place above it.
@@ -81,26 +85,26 @@ func (d *decoder) fail(where *place, format string, args ...any) {
 }
 
 func (d *decoder) spend(bytes int) {
-	if err := d.budget.spend(int64(bytes)); err != nil && d.err == nil {
+	if err := d.budget.Spend(int64(bytes)); err != nil && d.err == nil {
 		d.err = err
 	}
 }
 
-func (d *decoder) dict(v any, where *place) *dict {
-	if m, ok := v.(*dict); ok {
+func (d *decoder) dict(v any, where *place) *pickle.Dict {
+	if m, ok := v.(*pickle.Dict); ok {
 		return m
 	}
 	d.fail(where, "want a dict")
-	return &dict{}
+	return &pickle.Dict{}
 }
 
 // once is a dict that may stand only in one place.
-func (d *decoder) once(v any, where *place) *dict {
+func (d *decoder) once(v any, where *place) *pickle.Dict {
 	m := d.dict(v, where)
-	if m.taken {
+	if m.Taken {
 		d.fail(where, "stands in the snapshot twice")
 	}
-	m.taken = true
+	m.Taken = true
 	return m
 }
 
@@ -109,8 +113,8 @@ func (d *decoder) list(v any, where *place) []any {
 	switch v := v.(type) {
 	case nil:
 		return nil
-	case *list:
-		return v.items
+	case *pickle.List:
+		return v.Items
 	}
 	d.fail(where, "want a list")
 	return nil
@@ -134,8 +138,8 @@ func each[T any](d *decoder, v any, above *place, name string, cost int, decode 
 	return out
 }
 
-func (d *decoder) integer(m *dict, key string, where *place, least, most int64) int64 {
-	switch v := m.get(key).(type) {
+func (d *decoder) integer(m *pickle.Dict, key string, where *place, least, most int64) int64 {
+	switch v := m.Get(key).(type) {
 	case nil:
 		return 0
 	case int64:
@@ -151,25 +155,25 @@ func (d *decoder) integer(m *dict, key string, where *place, least, most int64) 
 	return 0
 }
 
-func (d *decoder) bytes(m *dict, key string, where *place) int64 {
+func (d *decoder) bytes(m *pickle.Dict, key string, where *place) int64 {
 	return d.integer(m, key, where, 0, maxBytes)
 }
 
-func text(m *dict, key string) string {
-	s, _ := m.get(key).(string)
+func text(m *pickle.Dict, key string) string {
+	s, _ := m.Get(key).(string)
 	return s
 }
 
 func (d *decoder) snapshot(v any) *Snapshot {
 	root := &place{name: "snapshot", index: -1}
 	m := d.dict(v, root)
-	if m.get("segments") == nil {
+	if m.Get("segments") == nil {
 		d.fail(root, "there are no segments in it")
 	}
 	s := &Snapshot{SimulatedBy: text(m, "simulated_by")}
-	s.Segments = each(d, m.get("segments"), nil, "segments", costSegment, d.segment)
+	s.Segments = each(d, m.Get("segments"), nil, "segments", costSegment, d.segment)
 	d.apart(s.Segments)
-	traces := d.list(m.get("device_traces"), root.at("device_traces", -1))
+	traces := d.list(m.Get("device_traces"), root.at("device_traces", -1))
 	if len(traces) > maxDevices {
 		d.fail(root.at("device_traces", -1), "%d devices; PyTorch has at most %d", len(traces), maxDevices)
 		traces = nil
@@ -178,7 +182,7 @@ func (d *decoder) snapshot(v any) *Snapshot {
 		events := each(d, v, nil, fmt.Sprintf("device_traces[%d]", i), costEvent, d.event)
 		s.Traces = append(s.Traces, events)
 	}
-	if settings, ok := m.get("allocator_settings").(*dict); ok {
+	if settings, ok := m.Get("allocator_settings").(*pickle.Dict); ok {
 		s.AllocConf = text(settings, "PYTORCH_CUDA_ALLOC_CONF")
 	}
 	return s
@@ -210,8 +214,8 @@ func (d *decoder) segment(v any, where *place) Segment {
 		Address: d.integer(m, "address", where, 0, maxAddress),
 		Stream:  d.integer(m, "stream", where, -maxAddress, maxAddress), Type: text(m, "segment_type"),
 	}
-	s.Expandable, _ = m.get("is_expandable").(bool)
-	s.Blocks = each(d, m.get("blocks"), where, "blocks", costBlock, d.block)
+	s.Expandable, _ = m.Get("is_expandable").(bool)
+	s.Blocks = each(d, m.Get("blocks"), where, "blocks", costBlock, d.block)
 	address := s.Address
 	for i := range s.Blocks {
 		b := &s.Blocks[i]
@@ -234,20 +238,20 @@ func (d *decoder) block(v any, where *place) Block {
 
 // stack is the stack of a block or of an event. A frame's texts count as often
 // as it is referred to, since they are looked through.
-func (d *decoder) stack(m *dict, where *place) []Frame {
-	l, ok := m.get("frames").(*list)
-	if !ok || len(l.items) == 0 {
-		d.list(m.get("frames"), where.at("frames", -1))
+func (d *decoder) stack(m *pickle.Dict, where *place) []Frame {
+	l, ok := m.Get("frames").(*pickle.List)
+	if !ok || len(l.Items) == 0 {
+		d.list(m.Get("frames"), where.at("frames", -1))
 		return nil
 	}
 	if frames, ok := d.stacks[l]; ok {
 		return frames
 	}
-	d.spend(costItem + costFrame*len(l.items))
+	d.spend(pickle.CostItem + costFrame*len(l.Items))
 	var frames []Frame
-	for i := 0; i < len(l.items) && d.err == nil; i++ {
+	for i := 0; i < len(l.Items) && d.err == nil; i++ {
 		at := where.at("frames", i)
-		f := d.dict(l.items[i], at)
+		f := d.dict(l.Items[i], at)
 		frame := Frame{text(f, "filename"), d.integer(f, "line", at, -1, 1<<31), text(f, "name")}
 		d.spend(len(frame.File) + len(frame.Name))
 		frames = append(frames, frame)

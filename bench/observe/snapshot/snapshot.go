@@ -1,6 +1,6 @@
 // Package snapshot reads the memory snapshots of PyTorch, the pickles that
 // torch.cuda.memory._dump_snapshot writes, and says what is in them. Nothing of
-// a file is ever run: see the unpickler.
+// a file is ever run: see package pickle.
 package snapshot
 
 import (
@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/internal/pickle"
 )
 
 // maxFile is the largest snapshot read, in bytes.
@@ -83,7 +84,7 @@ func Open(path string) (*Snapshot, error) {
 
 // Is tells whether a file that begins with head is a pickle of protocol 2 or
 // newer, as snapshots are.
-func Is(head []byte) bool { return len(head) > 1 && head[0] == 0x80 && head[1] <= 5 }
+func Is(head []byte) bool { return pickle.Is(head) }
 
 // Read reads a snapshot; name is used in messages. The error is a
 // [*input.FormatError] unless reading itself failed.
@@ -104,8 +105,8 @@ func Parse(data []byte, name string) (*Snapshot, error) {
 	if !Is(data) {
 		return nil, &input.FormatError{File: name, Reason: "not a pickle; torch.cuda.memory._dump_snapshot writes one"}
 	}
-	b := newBudget(len(data))
-	v, err := unpickle(data, keys, b)
+	b := pickle.NewBudget(len(data))
+	v, err := pickle.Read(data, keys, b)
 	if err != nil {
 		return nil, &input.FormatError{File: name, Reason: "not a memory snapshot: " + err.Error()}
 	}

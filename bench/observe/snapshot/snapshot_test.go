@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
 	"github.com/vprof/vprof/internal/input"
 )
@@ -83,22 +82,6 @@ func TestDamageIsNamed(t *testing.T) {
 		_, err := Read(bytes.NewReader([]byte(text)), "s.pickle")
 		require.ErrorContains(t, err, want)
 	}
-}
-
-// Integers of any length up to an address, as Python writes them.
-func TestLongsReadBack(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		v := rapid.Int64().Draw(t, "v")
-		n := rapid.IntRange(1, 8).Draw(t, "n")
-		v = v << (64 - 8*n) >> (64 - 8*n)
-		text := []byte{0x80, 2, 0x8a, byte(n)}
-		for i := range n {
-			text = append(text, byte(v>>(8*i)))
-		}
-		got, err := unpickle(append(text, '.'), keys, newBudget(0))
-		require.NoError(t, err)
-		require.Equal(t, v, got)
-	})
 }
 
 func FuzzRead(f *testing.F) {

@@ -4,6 +4,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/vprof/vprof/internal/pickle"
 	"github.com/vprof/vprof/profiler/allocator"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/replay"
@@ -15,27 +16,27 @@ import (
 // it. In place of Python's frames stand the operator and the modules around it;
 // a key of its own says that it was simulated.
 func (p *Profile) WriteMemoryViz(w io.Writer) error {
-	out := newPickler(w)
+	out := pickle.NewWriter(w)
 	s := snapshot{p, out, p.owners()}
-	out.dict(func() {
-		out.key("segments").list(len(p.AtEnd.Segments), func(i int) { s.segment(p.AtEnd.Segments[i]) })
-		out.key("device_traces").list(1, func(int) {
-			out.list(len(p.Events), func(i int) { s.event(i) })
+	out.Dict(func() {
+		out.Key("segments").List(len(p.AtEnd.Segments), func(i int) { s.segment(p.AtEnd.Segments[i]) })
+		out.Key("device_traces").List(1, func(int) {
+			out.List(len(p.Events), func(i int) { s.event(i) })
 		})
-		out.key("allocator_settings").dict(func() {
-			out.key("PYTORCH_CUDA_ALLOC_CONF").string(p.Case.AllocConf)
+		out.Key("allocator_settings").Dict(func() {
+			out.Key("PYTORCH_CUDA_ALLOC_CONF").String(p.Case.AllocConf)
 		})
-		out.key("external_annotations")
+		out.Key("external_annotations")
 		s.annotations()
-		out.key("simulated_by").string(strings.TrimSpace("vprof " + p.Tool.Version))
+		out.Key("simulated_by").String(strings.TrimSpace("vprof " + p.Tool.Version))
 	})
-	return out.close()
+	return out.Close()
 }
 
 // snapshot writes the parts of a snapshot.
 type snapshot struct {
 	*Profile
-	out *pickler
+	out *pickle.Writer
 	// owners are the buffers of the events.
 	owners []uint32
 }
@@ -60,31 +61,31 @@ func (p *Profile) owners() []uint32 {
 
 func (s *snapshot) segment(g allocator.SegmentInfo) {
 	out := s.out
-	out.dict(func() {
-		out.key("device").int(0)
-		out.key("address").int(int64(g.Address))
-		out.key("total_size").int(g.Size)
-		out.key("allocated_size").int(g.Allocated)
-		out.key("active_size").int(g.Active)
-		out.key("requested_size").int(g.Requested)
-		out.key("stream").int(int64(g.Stream))
-		out.key("segment_type").string(poolName(g.Pool))
-		out.key("segment_pool_id").pair(0, 0)
-		out.key("is_expandable").bool(g.Expandable)
-		out.key("frames").list(0, nil)
-		out.key("blocks").list(len(g.Blocks), func(i int) { s.block(g.Blocks[i]) })
+	out.Dict(func() {
+		out.Key("device").Int(0)
+		out.Key("address").Int(int64(g.Address))
+		out.Key("total_size").Int(g.Size)
+		out.Key("allocated_size").Int(g.Allocated)
+		out.Key("active_size").Int(g.Active)
+		out.Key("requested_size").Int(g.Requested)
+		out.Key("stream").Int(int64(g.Stream))
+		out.Key("segment_type").String(poolName(g.Pool))
+		out.Key("segment_pool_id").Pair(0, 0)
+		out.Key("is_expandable").Bool(g.Expandable)
+		out.Key("frames").List(0, nil)
+		out.Key("blocks").List(len(g.Blocks), func(i int) { s.block(g.Blocks[i]) })
 	})
 }
 
 func (s *snapshot) block(b allocator.BlockInfo) {
 	out := s.out
-	out.dict(func() {
-		out.key("address").int(int64(b.Address))
-		out.key("size").int(b.Size)
-		out.key("requested_size").int(b.Requested)
-		out.key("state").string(b.State.String())
+	out.Dict(func() {
+		out.Key("address").Int(int64(b.Address))
+		out.Key("size").Int(b.Size)
+		out.Key("requested_size").Int(b.Requested)
+		out.Key("state").String(b.State.String())
 		buffer, held := s.AtEnd.Buffers[b.Address]
-		out.key("frames")
+		out.Key("frames")
 		if !held || b.State == allocator.Free {
 			buffer = none
 		}
@@ -94,18 +95,18 @@ func (s *snapshot) block(b allocator.BlockInfo) {
 
 func (s *snapshot) event(i int) {
 	out, e := s.out, s.Events[i]
-	out.dict(func() {
-		out.key("action").string(e.Action.String())
+	out.Dict(func() {
+		out.Key("action").String(e.Action.String())
 		if e.Action == allocator.TraceOOM {
-			out.key("device_free").int(s.GPU.Memory - s.GPU.Context - reservedOf(s.AtEnd))
+			out.Key("device_free").Int(s.GPU.Memory - s.GPU.Context - reservedOf(s.AtEnd))
 		} else {
-			out.key("addr").int(int64(e.Addr))
+			out.Key("addr").Int(int64(e.Addr))
 		}
-		out.key("size").int(e.Size)
-		out.key("stream").int(int64(e.Stream))
-		out.key("time_us").int(s.Clock[e.Instruction].Microseconds())
-		out.key("compile_context").string("N/A")
-		out.key("frames")
+		out.Key("size").Int(e.Size)
+		out.Key("stream").Int(int64(e.Stream))
+		out.Key("time_us").Int(s.Clock[e.Instruction].Microseconds())
+		out.Key("compile_context").String("N/A")
+		out.Key("frames")
 		s.frames(s.owners[i])
 	})
 }
@@ -119,17 +120,17 @@ type origin struct {
 // frames are those of PyTorch's snapshots, the innermost first.
 func (s *snapshot) frames(buffer uint32) {
 	if buffer == none {
-		s.out.list(0, nil)
+		s.out.List(0, nil)
 		return
 	}
 	b := s.Program.Buffers[buffer]
-	s.out.shared(origin{b.Class, b.Site}, func() {
+	s.out.Shared(origin{b.Class, b.Site}, func() {
 		stack := s.Stack(buffer)
-		s.out.list(len(stack), func(i int) {
-			s.out.dict(func() {
-				s.out.key("filename").string(b.Class.String())
-				s.out.key("line").int(0)
-				s.out.key("name").string(stack[len(stack)-1-i])
+		s.out.List(len(stack), func(i int) {
+			s.out.Dict(func() {
+				s.out.Key("filename").String(b.Class.String())
+				s.out.Key("line").Int(0)
+				s.out.Key("name").String(stack[len(stack)-1-i])
 			})
 		})
 	})
@@ -138,16 +139,16 @@ func (s *snapshot) frames(buffer uint32) {
 // annotations are the beginnings and ends of the phases.
 func (s *snapshot) annotations() {
 	spans := s.Spans()
-	s.out.list(2*len(spans), func(i int) {
+	s.out.List(2*len(spans), func(i int) {
 		span, stage, at := spans[i/2], "START", spans[i/2].From
 		if i%2 == 1 {
 			stage, at = "END", span.To
 		}
-		s.out.dict(func() {
-			s.out.key("device").int(0)
-			s.out.key("time_us").int(s.Clock[at].Microseconds())
-			s.out.key("name").string(phaseName(span.Phase))
-			s.out.key("stage").string(stage)
+		s.out.Dict(func() {
+			s.out.Key("device").Int(0)
+			s.out.Key("time_us").Int(s.Clock[at].Microseconds())
+			s.out.Key("name").String(phaseName(span.Phase))
+			s.out.Key("stage").String(stage)
 		})
 	})
 }

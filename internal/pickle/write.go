@@ -1,4 +1,4 @@
-package profile
+package pickle
 
 import (
 	"bufio"
@@ -6,13 +6,13 @@ import (
 	"io"
 )
 
-// pickler writes Python's pickle format, protocol 2, with the opcodes alone
-// that the memory_viz page reads. Its own methods are the values; a writer's
-// error shows in close.
-type pickler struct {
+// A Writer writes a pickle of protocol 2, with those instructions alone that the
+// page pytorch.org/memory_viz reads. Each method writes a value; the first error of
+// the writer below is that of Close.
+type Writer struct {
 	out *bufio.Writer
 	// memo numbers the values written so far that may come again: strings, and
-	// what goes through shared.
+	// what goes through Shared.
 	memo map[any]uint32
 }
 
@@ -35,29 +35,32 @@ const (
 	opLongBinGet = 'j'
 )
 
-func newPickler(w io.Writer) *pickler {
-	p := &pickler{bufio.NewWriter(w), map[any]uint32{}}
+// NewWriter begins a pickle.
+func NewWriter(w io.Writer) *Writer {
+	p := &Writer{bufio.NewWriter(w), map[any]uint32{}}
 	p.bytes(opProto, 2)
 	return p
 }
 
-func (p *pickler) close() error {
+// Close ends the pickle. It does not close the writer below.
+func (p *Writer) Close() error {
 	p.bytes(opStop)
 	return p.out.Flush() // a bufio.Writer keeps its first error
 }
 
-func (p *pickler) bytes(b ...byte) { _, _ = p.out.Write(b) }
+func (p *Writer) bytes(b ...byte) { _, _ = p.out.Write(b) }
 
-func (p *pickler) string(s string) {
-	p.shared(s, func() {
+// String writes text.
+func (p *Writer) String(s string) {
+	p.Shared(s, func() {
 		p.bytes(binary.LittleEndian.AppendUint32([]byte{opBinUnicode}, uint32(len(s)))...)
 		_, _ = p.out.WriteString(s)
 	})
 }
 
-// shared writes a value the first time and refers to it from then on. Values
+// Shared writes a value the first time and refers to it from then on. Values
 // of one key must be the same.
-func (p *pickler) shared(key any, value func()) {
+func (p *Writer) Shared(key any, value func()) {
 	if id, ok := p.memo[key]; ok {
 		p.bytes(binary.LittleEndian.AppendUint32([]byte{opLongBinGet}, id)...)
 		return
@@ -68,8 +71,8 @@ func (p *pickler) shared(key any, value func()) {
 	p.bytes(binary.LittleEndian.AppendUint32([]byte{opLongBinPut}, id)...)
 }
 
-// int writes a whole number; those beyond 32 bits, like addresses, as a long.
-func (p *pickler) int(n int64) {
+// Int writes a whole number; those beyond 32 bits, like addresses, as a long.
+func (p *Writer) Int(n int64) {
 	if n == int64(int32(n)) {
 		p.bytes(binary.LittleEndian.AppendUint32([]byte{opBinInt}, uint32(int32(n)))...)
 		return
@@ -77,7 +80,8 @@ func (p *pickler) int(n int64) {
 	p.bytes(binary.LittleEndian.AppendUint64([]byte{opLong1, 8}, uint64(n))...)
 }
 
-func (p *pickler) bool(b bool) {
+// Bool writes a truth value.
+func (p *Writer) Bool(b bool) {
 	if b {
 		p.bytes(opNewTrue)
 	} else {
@@ -85,15 +89,15 @@ func (p *pickler) bool(b bool) {
 	}
 }
 
-// pair writes a tuple of two whole numbers.
-func (p *pickler) pair(a, b int64) {
-	p.int(a)
-	p.int(b)
+// Pair writes a tuple of two whole numbers.
+func (p *Writer) Pair(a, b int64) {
+	p.Int(a)
+	p.Int(b)
 	p.bytes(opTuple2)
 }
 
-// list writes a list of n elements, each written by element.
-func (p *pickler) list(n int, element func(i int)) {
+// List writes a list of n elements, each written by element.
+func (p *Writer) List(n int, element func(i int)) {
 	p.bytes(opEmptyList, opMark)
 	for i := range n {
 		element(i)
@@ -101,16 +105,16 @@ func (p *pickler) list(n int, element func(i int)) {
 	p.bytes(opAppends)
 }
 
-// dict writes a dictionary whose entries the function writes, with p.key
+// Dict writes a dictionary whose entries the function writes, with p.Key
 // before each value.
-func (p *pickler) dict(entries func()) {
+func (p *Writer) Dict(entries func()) {
 	p.bytes(opEmptyDict, opMark)
 	entries()
 	p.bytes(opSetItems)
 }
 
-// key writes the key of an entry.
-func (p *pickler) key(s string) *pickler {
-	p.string(s)
+// Key writes the key of an entry.
+func (p *Writer) Key(s string) *Writer {
+	p.String(s)
 	return p
 }

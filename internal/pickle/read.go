@@ -1,4 +1,7 @@
-package snapshot
+// Package pickle reads and writes Python's pickle format as far as it holds plain
+// data: numbers, text, lists, tuples and dicts. The reader carries out no
+// instruction that names or calls code, so nothing of a file is ever run.
+package pickle
 
 import (
 	"encoding/binary"
@@ -7,27 +10,31 @@ import (
 	"slices"
 )
 
-// The values of a pickle that holds data: nil, bool, int64, float64, string,
-// *list (also for tuples) and *dict.
-type (
-	list struct{ items []any }
-	// dict keeps the items whose keys a snapshot is asked for. They are so few
-	// that a slice is smaller than a map and as fast.
-	dict struct {
-		items []item
-		// taken is set once the dict was decoded as one of the things of which a
-		// snapshot has each once.
-		taken bool
-	}
-	item struct {
-		key   string
-		value any
-	}
-	mark struct{}
-)
+// The values of a pickle are nil, bool, int64, float64, string, *[List] (also for
+// tuples) and *[Dict].
 
-// get is the value of a key; nil if there is none.
-func (d *dict) get(key string) any {
+// A List is a list or a tuple.
+type List struct{ Items []any }
+
+// A Dict has those items of a dict whose keys [Read] was asked for. They are so few
+// that a slice is smaller than a map and as fast.
+type Dict struct {
+	items []item
+	// Taken is for the reader's caller, who can note in it that this dict was seen:
+	// several places of a pickle may refer to one dict. Read leaves it false.
+	Taken bool
+}
+
+type item struct {
+	key   string
+	value any
+}
+
+// A mark is where the items of a collection begin on the stack.
+type mark struct{}
+
+// Get returns the value of a key; nil if there is none.
+func (d *Dict) Get(key string) any {
 	for i := range d.items {
 		if d.items[i].key == key {
 			return d.items[i].value
@@ -36,7 +43,7 @@ func (d *dict) get(key string) any {
 	return nil
 }
 
-func (d *dict) set(key string, value any) {
+func (d *Dict) set(key string, value any) {
 	for i := range d.items {
 		if d.items[i].key == key {
 			d.items[i].value = value
@@ -50,32 +57,33 @@ func (d *dict) set(key string, value any) {
 const (
 	costScalar = 8  // an integer or a float behind an interface
 	costText   = 16 // a string's header
-	costItem   = 16 // a place in a list or in the memo
+	CostItem   = 16 // a place in a list or in the memo
 	costEntry  = 32 // an item of a dict
 	costObject = 32 // a list or a dict without its items
 )
 
-// A budget bounds the memory that reading a file may take, so that a small file
-// cannot fill a machine. Snapshots that PyTorch writes take three to four times
-// their length.
-type budget struct{ left, all int64 }
+// A Budget bounds the memory that reading a file may take, so that a small file
+// cannot fill a machine.
+type Budget struct{ left, all int64 }
 
-func newBudget(file int) *budget {
+// NewBudget is the budget for a file of a length in bytes: 32 MiB and six times the
+// length. Memory snapshots that PyTorch writes take three to four times theirs.
+func NewBudget(file int) *Budget {
 	all := 32<<20 + 6*int64(file)
-	return &budget{all, all}
+	return &Budget{all, all}
 }
 
-// spend takes from the budget, or says that it is not enough.
-func (b *budget) spend(bytes int64) error {
+// Spend takes bytes from the budget. The error says that there are too few.
+func (b *Budget) Spend(bytes int64) error {
 	if b.left -= bytes; b.left < 0 {
 		return fmt.Errorf("what is in it would take more than %d MiB, which no snapshot of its length does", b.all>>20)
 	}
 	return nil
 }
 
-// mostStacked is how many values may wait to become items of a collection.
+// MaxStacked limits how many values may wait to become items of a collection.
 // Python's pickler writes collections in pieces of a thousand.
-const mostStacked = 1 << 21
+const MaxStacked = 1 << 21
 
 // unpickler is the stack machine of the pickle protocol, without the
 // instructions that name or call code: whatever a file holds, nothing of it
@@ -85,7 +93,7 @@ type unpickler struct {
 	at     int
 	stack  []any
 	memo   []any
-	budget *budget
+	budget *Budget
 	// keys are the keys of dicts that are kept.
 	keys map[string]bool
 }
@@ -98,9 +106,12 @@ type pickleError struct {
 
 func (e *pickleError) Error() string { return fmt.Sprintf("byte %d: %s", e.at, e.reason) }
 
-// unpickle reads the one value of a pickle, protocols 2 to 5. Of dicts it keeps
-// the items with the given keys.
-func unpickle(data []byte, keys map[string]bool, b *budget) (v any, err error) {
+// Is tells whether a file that begins with head is a pickle of protocol 2 or newer.
+func Is(head []byte) bool { return len(head) > 1 && head[0] == 0x80 && head[1] <= 5 }
+
+// Read reads the one value of a pickle of protocol 2 to 5. Of dicts it keeps the
+// items with the given keys. The error names the byte at which the pickle is wrong.
+func Read(data []byte, keys map[string]bool, b *Budget) (v any, err error) {
 	u := &unpickler{data: data, budget: b, keys: keys}
 	defer func() {
 		// Reading beyond the end and underflows of the stack end here instead
@@ -147,14 +158,14 @@ func (u *unpickler) number(bytes int) uint64 {
 }
 
 func (u *unpickler) spend(bytes int) {
-	if err := u.budget.spend(int64(bytes)); err != nil {
+	if err := u.budget.Spend(int64(bytes)); err != nil {
 		u.fail("%v", err)
 	}
 }
 
 func (u *unpickler) push(v any) {
-	if len(u.stack) == mostStacked {
-		u.fail("more than %d values wait on the stack", mostStacked)
+	if len(u.stack) == MaxStacked {
+		u.fail("more than %d values wait on the stack", MaxStacked)
 	}
 	u.stack = append(u.stack, v)
 }
@@ -171,8 +182,8 @@ func (u *unpickler) pushText(length uint64) {
 }
 
 func (u *unpickler) pushList(items []any) {
-	u.spend(costObject + costItem*len(items))
-	u.push(&list{slices.Clone(items)})
+	u.spend(costObject + CostItem*len(items))
+	u.push(&List{slices.Clone(items)})
 }
 
 func (u *unpickler) pop() any {
@@ -318,31 +329,31 @@ func (u *unpickler) collection(op byte) bool {
 }
 
 func (u *unpickler) extend(items []any) {
-	l, ok := u.top().(*list)
+	l, ok := u.top().(*List)
 	if !ok {
 		u.fail("appends to what is no list")
 	}
-	u.spend(costItem * len(items))
-	l.items = append(l.items, items...)
+	u.spend(CostItem * len(items))
+	l.Items = append(l.Items, items...)
 }
 
 func (u *unpickler) pushDict(items []any) {
 	u.spend(costObject)
-	d := &dict{}
+	d := &Dict{}
 	u.fill(d, items)
 	u.push(d)
 }
 
 func (u *unpickler) set(items []any) {
-	d, ok := u.top().(*dict)
+	d, ok := u.top().(*Dict)
 	if !ok {
 		u.fail("sets items of what is no dict")
 	}
 	u.fill(d, items)
 }
 
-// fill sets the items of a dict that snapshots are asked for.
-func (u *unpickler) fill(d *dict, items []any) {
+// fill sets the items of a dict whose keys are kept.
+func (u *unpickler) fill(d *Dict, items []any) {
 	if len(items)%2 != 0 {
 		u.fail("sets a key of a dict without a value")
 	}
@@ -399,7 +410,7 @@ func (u *unpickler) put(i uint64) {
 	case i > n:
 		u.fail("sets memo %d before %d", i, n)
 	case i == n:
-		u.spend(costItem)
+		u.spend(CostItem)
 		u.memo = append(u.memo, u.top())
 	default:
 		u.memo[i] = u.top()
