@@ -611,9 +611,9 @@ def rewire(seen, nodes, program):
         if k in number and not nodes[number[k]][1]:  # in an inner graph, values of the outer ones have other names
             node = nodes[number[k]][0]
             for i in node["inputs"]:
-                tensors = tensors_in(i["arg"])
-                if len(tensors) == len(arguments.get(i["name"], ())):
-                    rename(tensors, arguments[i["name"]])
+                tensors, observed = tensors_in(i["arg"]), arguments.get(i["name"], [])
+                if len(tensors) == len(observed):
+                    rename(tensors, observed)
     graph, signature = program["graph_module"]["graph"], program["graph_module"]["signature"]
     results = [spec["user_output"]["arg"] for spec in signature["output_specs"] if "user_output" in spec]
     for side in (results, graph["outputs"][len(graph["outputs"]) - len(results) :]):

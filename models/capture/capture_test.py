@@ -95,10 +95,10 @@ class CaptureTest(unittest.TestCase):
         made = self.forward("""
             y = torch.sin(x)
             z = torch.cos(y.float())
-            return z.float().sum(), z, y + z
+            return z.float().sum(), z, F.layer_norm(y, (8,)) + z
             """)
         inputs = {names[0]: [v for i in node["inputs"] for v in capture.names_in(i["arg"])] for node, _, names in made.nodes if names}
-        self.assertEqual(inputs["add"], ["sin", "cos"])  # export says to, to_1
+        self.assertEqual((inputs["layer_norm"], inputs["add"]), (["sin"], ["layer_norm", "cos"]))  # export says to, to_1
         self.assertEqual([v for o in made.program["graph_module"]["graph"]["outputs"] for v in capture.names_in(o)], ["sum_1", "cos", "add"])
 
     def test_arguments_of_a_module_live_until_it_returns(self):
