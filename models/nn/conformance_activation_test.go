@@ -1,40 +1,43 @@
 package nn_test
 
-import "github.com/vprof/vprof/profiler/aten/opvectors"
+import (
+	"github.com/vprof/vprof/profiler/aten"
+	"github.com/vprof/vprof/profiler/aten/opvectors"
+)
 
 func activationOperators() map[string]opvectors.Call {
 	return map[string]opvectors.Call{
-		"relu":        unary((*tensor).ReLU),
-		"relu_":       unary((*tensor).ReLUInPlace),
-		"relu6":       unary((*tensor).ReLU6),
-		"relu6_":      unary((*tensor).ReLU6InPlace),
-		"gelu":        unary((*tensor).GELU),
-		"gelu_tanh":   unary((*tensor).GELU),
-		"sigmoid":     unary((*tensor).Sigmoid),
-		"sigmoid_":    unary((*tensor).SigmoidInPlace),
-		"tanh":        unary((*tensor).Tanh),
-		"tanh_":       unary((*tensor).TanhInPlace),
-		"leaky_relu":  unary((*tensor).LeakyReLU),
-		"leaky_relu_": unary((*tensor).LeakyReLUInPlace),
-		"elu":         unary((*tensor).ELU),
-		"elu_":        unary((*tensor).ELUInPlace),
-		"selu":        unary((*tensor).SELU),
-		"silu":        unary((*tensor).SiLU),
-		"silu_":       unary((*tensor).SiLUInPlace),
-		"mish":        unary((*tensor).Mish),
-		"mish_":       unary((*tensor).MishInPlace),
-		"hardsigmoid": unary((*tensor).Hardsigmoid),
-		"hardswish":   unary((*tensor).Hardswish),
-		"hardswish_":  unary((*tensor).HardswishInPlace),
-		"hardtanh":    unary((*tensor).Hardtanh),
-		"softplus":    unary((*tensor).Softplus),
+		"relu":        operator("relu.default"),
+		"relu_":       operator("relu_.default"),
+		"relu6":       operator("relu6.default"),
+		"relu6_":      operator("relu6_.default"),
+		"gelu":        operator("gelu.default"),
+		"gelu_tanh":   operator("gelu.default", aten.Arg{Name: "approximate", Value: "tanh"}),
+		"sigmoid":     operator("sigmoid.default"),
+		"sigmoid_":    operator("sigmoid_.default"),
+		"tanh":        operator("tanh.default"),
+		"tanh_":       operator("tanh_.default"),
+		"leaky_relu":  operator("leaky_relu.default"),
+		"leaky_relu_": operator("leaky_relu_.default"),
+		"elu":         operator("elu.default"),
+		"elu_":        operator("elu_.default"),
+		"selu":        operator("selu.default"),
+		"silu":        operator("silu.default"),
+		"silu_":       operator("silu_.default"),
+		"mish":        operator("mish.default"),
+		"mish_":       operator("mish_.default"),
+		"hardsigmoid": operator("hardsigmoid.default"),
+		"hardswish":   operator("hardswish.default"),
+		"hardswish_":  operator("hardswish_.default"),
+		"hardtanh":    operator("hardtanh.default"),
+		"softplus":    operator("softplus.default"),
 		"softsign":    unary((*tensor).Softsign),
 		"tanhshrink":  unary((*tensor).Tanhshrink),
-		"glu":         unary(func(x *tensor) *tensor { return x.GLU(1) }),
-		"glu_last":    unary(func(x *tensor) *tensor { return x.GLU(-1) }),
+		"glu":         operator("glu.default", along(1)),
+		"glu_last":    operator("glu.default", along(-1)),
 		"prelu":       one(preluCall),
 		"prelu1":      one(preluCall),
-		"logsigmoid":  unary((*tensor).LogSigmoid),
+		"logsigmoid":  operator("log_sigmoid.default"),
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/vprof/vprof/internal/golden"
 	"github.com/vprof/vprof/internal/sample"
+	"github.com/vprof/vprof/profiler/aten"
 	"github.com/vprof/vprof/profiler/aten/opvectors"
 	"github.com/vprof/vprof/profiler/stack"
 	"github.com/vprof/vprof/profiler/trace"
@@ -59,6 +60,48 @@ func operators() map[string]opvectors.Call {
 	}
 	return all
 }
+
+// operator adapts an operator of the table: the inputs are its tensors, in the
+// order of the schema; the other arguments follow.
+func operator(target string, more ...aten.Arg) opvectors.Call {
+	op, ok := aten.ByTarget("torch.ops.aten." + target)
+	if !ok {
+		panic("not in the operator table: " + target)
+	}
+	return func(f *trace.Frame, _ *vector, in []*tensor, _ params) []*tensor {
+		given := slices.Clone(more)
+		for _, p := range op.Arguments {
+			if len(in) > 0 && strings.HasPrefix(p.Type, "Tensor") {
+				given = append(given, aten.Arg{Name: p.Name, Value: in[0]})
+				in = in[1:]
+			}
+		}
+		args, err := op.Bind(given...)
+		if err != nil {
+			panic(err)
+		}
+		values, err := op.Call(f.Tape(), args)
+		if err != nil {
+			panic(err)
+		}
+		var out []*tensor
+		for _, v := range values {
+			switch v := v.(type) {
+			case *tensor:
+				out = append(out, v)
+			case []*tensor:
+				out = append(out, v...)
+			}
+		}
+		return out
+	}
+}
+
+// number is the second operand of an operator, whose value does not matter.
+func number(v float64) aten.Arg { return aten.Arg{Name: "other", Value: v} }
+
+// along is the dimension of an operator.
+func along(dim int64) aten.Arg { return aten.Arg{Name: "dim", Value: dim} }
 
 // one adapts an operator with one output.
 func one(f func(v *vector, in []*tensor, p params) *tensor) opvectors.Call {

@@ -41,6 +41,8 @@ type weights struct {
 	buffers    []*tensor
 	// moved has all in the order in which .to(device) moves them.
 	moved []*tensor
+	// flat has the weights of each recurrent layer by the last that is moved.
+	flat map[*tensor][]*tensor
 }
 
 // newWeights finds the tensors of a program.
@@ -74,6 +76,7 @@ func newWeights(p *export.Program) *weights {
 		}
 	}
 	w.order(p)
+	w.flat = w.recurrent(p)
 	return w
 }
 
@@ -292,6 +295,9 @@ func (w *weights) to(t *trace.Tape) {
 		x.x = t.Hold(t.New(op, class, x.dtype, x.shape...))
 		if !x.frozen {
 			x.x.Leaf()
+		}
+		if layer := w.flat[x]; layer != nil {
+			flatten(t, layer)
 		}
 	}
 }
