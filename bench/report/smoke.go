@@ -67,6 +67,18 @@ type Baseline struct {
 	// Grown are components and checks that need more than before, the largest
 	// growth first.
 	Grown []Growth `json:"grown"`
+	// Changed is what else differs from the earlier result, as "batch 55 -> 96":
+	// the causes of what has grown, if anything has.
+	Changed []string `json:"changed,omitempty"`
+}
+
+// String is the largest growth, and its causes.
+func (b *Baseline) String() string {
+	text := b.Grown[0].String() + " since " + b.File
+	if len(b.Changed) > 0 {
+		text += " (" + strings.Join(b.Changed, ", ") + ")"
+	}
+	return text
 }
 
 // Growth is a figure that grew.
@@ -107,9 +119,13 @@ func (s *Smoke) Verdict() string {
 	}
 	what := fmt.Sprintf("%s, batch %d on %s: %s %s, %s may be filled",
 		s.Case.Model, s.Batch, s.Device.GPU, w.Name, needs, bytesize.Format(s.Limit))
+	grown := s.Baseline != nil && len(s.Baseline.Grown) > 0
+	if grown && !s.Safe {
+		what += "; " + s.Baseline.String()
+	}
 	switch {
-	case s.Baseline != nil && len(s.Baseline.Grown) > 0:
-		return "GROWN: " + s.Baseline.Grown[0].String() + " since " + s.Baseline.File
+	case s.Safe && grown:
+		return "GROWN: " + s.Baseline.String()
 	case s.Safe:
 		return "SAFE: " + what
 	case s.LargestBatch > 0:
@@ -182,30 +198,4 @@ func (s *Smoke) Records() [][]string {
 		})
 	}
 	return rows
-}
-
-// Since lists what needs more than in an earlier result of the same work, by
-// more than both a share and 1 MiB. A check that is not in both is left out.
-func (s *Smoke) Since(before *Smoke, tolerance float64) []Growth {
-	var grown []Growth
-	see := func(name string, was, now int64) {
-		if now-was > bytesize.MiB && float64(now) > float64(was)*(1+tolerance) {
-			grown = append(grown, Growth{name, was, now})
-		}
-	}
-	for _, c := range s.Components {
-		for _, b := range before.Components {
-			if b.Name == c.Name {
-				see(c.Name, b.Bytes, c.Bytes)
-			}
-		}
-	}
-	for _, c := range s.Checks {
-		for _, b := range before.Checks {
-			if b.Name == c.Name {
-				see("check "+strings.TrimSpace(c.Name), b.Device, c.Device)
-			}
-		}
-	}
-	return grown
 }

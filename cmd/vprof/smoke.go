@@ -1,12 +1,9 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"slices"
@@ -39,7 +36,8 @@ usable GPU for --auto, --profile or --device. The last line is the verdict.
 
 For CI without a GPU, commit the result of a good day and watch it: with
 --watch-baseline, a component that grew by more than --tolerance ends in exit
-code 3, too, and is named.`
+code 3, too, and is named with what changed. A baseline that could hide growth,
+without all checks or of a larger batch, is refused.`
 
 type smokeOptions struct {
 	app *app
@@ -113,11 +111,9 @@ func runSmoke(ctx context.Context, o *smokeOptions) (err error) {
 	}
 	s.Tool, s.Started, s.Budget.Preset = tool(), started.Truncate(time.Second), o.budget.preset
 	if before != nil {
-		if err := sameWork(before, s); err != nil {
+		if err := s.Compare(before, o.baseline, tolerance); err != nil {
 			return usagef("--watch-baseline %s: %w", o.baseline, err)
 		}
-		s.Baseline = &report.Baseline{File: o.baseline, Grown: s.Since(before, tolerance)}
-		slices.SortStableFunc(s.Baseline.Grown, func(a, b report.Growth) int { return cmp.Compare(b.Now-b.Before, a.Now-a.Before) })
 	}
 	if err := o.out.finish(s); err != nil {
 		return err
@@ -126,7 +122,7 @@ func runSmoke(ctx context.Context, o *smokeOptions) (err error) {
 	case !s.Safe:
 		return negative{fmt.Errorf("%s is not safe", s.Case.Model)}
 	case s.Baseline != nil && len(s.Baseline.Grown) > 0:
-		return negative{errors.New(s.Baseline.Grown[0].String())}
+		return negative{errors.New(s.Baseline.String())}
 	}
 	return nil
 }
@@ -250,9 +246,6 @@ func (o *smokeOptions) checkNames(m models.Model, values map[string]any) error {
 	return nil
 }
 
-// maxBaseline is the size of the largest result that is read.
-const maxBaseline = 16 << 20
-
 // before is the earlier result to compare with; nil if none is asked for.
 func (o *smokeOptions) before() (*report.Smoke, float64, error) {
 	tolerance, err := parseShare(o.tolerance)
@@ -267,22 +260,9 @@ func (o *smokeOptions) before() (*report.Smoke, float64, error) {
 		return nil, 0, usagef("--watch-baseline: %w", err)
 	}
 	defer f.Close()
-	var s report.Smoke
-	if err := json.NewDecoder(io.LimitReader(f, maxBaseline)).Decode(&s); err != nil {
-		return nil, 0, usagef("--watch-baseline %s: %w", o.baseline, err)
+	s, err := report.ReadSmoke(o.baseline, f)
+	if err != nil {
+		return nil, 0, usagef("--watch-baseline %w", err)
 	}
-	if s.Schema != report.SmokeSchema {
-		return nil, 0, usagef("--watch-baseline %s: schema %q is not %s; make it with vprof smoke --format json", o.baseline, s.Schema, report.SmokeSchema)
-	}
-	return &s, tolerance, nil
-}
-
-// sameWork refuses to compare different things. The batch is part of what may
-// have grown.
-func sameWork(before, now *report.Smoke) error {
-	if before.Case.Model != now.Case.Model || before.Case.Task != now.Case.Task || before.Device.GPU != now.Device.GPU || before.Case.Stage != now.Case.Stage {
-		return fmt.Errorf("it is about %s, stage %s on %s, not %s, stage %s on %s", before.Case.Model, before.Case.Stage, before.Device.GPU,
-			now.Case.Model, now.Case.Stage, now.Device.GPU)
-	}
-	return nil
+	return s, tolerance, nil
 }

@@ -1,0 +1,200 @@
+package report
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/input"
+)
+
+// maxSmoke is the size of the largest result of a smoke test that is read, in
+// bytes.
+const maxSmoke = 16 << 20
+
+// ReadSmoke reads an earlier result of a smoke test, to watch for growth. One
+// that could hide growth is an error: without checks, with figures that no step
+// has, or of a configuration that was not safe itself. File is the name for
+// errors, which are [*input.FormatError].
+func ReadSmoke(file string, r io.Reader) (*Smoke, error) {
+	var s Smoke
+	bounded := &io.LimitedReader{R: r, N: maxSmoke}
+	d := json.NewDecoder(bounded)
+	err := decode(d, &s)
+	switch {
+	case bounded.N <= 0:
+		err = fmt.Errorf("longer than %d MiB", maxSmoke>>20)
+	case errors.Is(err, io.EOF):
+		err = errors.New("is empty")
+	case err == nil:
+		err = s.check()
+	}
+	if err != nil {
+		return nil, &input.FormatError{File: file, Reason: err.Error() + "; make it with vprof smoke --export FILE.json"}
+	}
+	return &s, nil
+}
+
+func (s *Smoke) check() error {
+	switch {
+	case s.Schema != SmokeSchema:
+		return fmt.Errorf("schema %q is not %s", s.Schema, SmokeSchema)
+	case s.Case.Model == "" || s.Batch < 1:
+		return errors.New("it names no model or no batch")
+	case s.Device.GPU == "" || s.Device.Memory <= 0 || s.Limit <= 0 || s.Limit > s.Device.Memory:
+		return errors.New("it names no board, or may fill more than that has")
+	case len(s.Checks) == 0:
+		return errors.New("there are no checks in it")
+	}
+	if err := s.Device.check(); err != nil {
+		return err
+	}
+	safe := true
+	for i, c := range s.Checks {
+		if slices.ContainsFunc(s.Checks[:i], func(other Check) bool { return other.Name == c.Name }) {
+			return fmt.Errorf("check %q stands there twice", c.Name)
+		}
+		if err := c.check(s.Limit); err != nil {
+			return fmt.Errorf("check %q: %w", c.Name, err)
+		}
+		safe = safe && c.Safe
+	}
+	if safe != s.Safe {
+		return errors.New("its verdict is not that of its checks")
+	}
+	if !s.Safe {
+		return errors.New("it was not safe itself: a baseline is the result of a good day")
+	}
+	return s.checkComponents()
+}
+
+// check finds what no moment of training can be.
+func (c Check) check(limit int64) error {
+	if c.Allocated <= 0 || c.Allocated > c.Reserved || c.Reserved > c.Device || c.Device > maxBytes || c.Need < 0 || c.Need > maxBytes {
+		return fmt.Errorf("%d bytes allocated, %d reserved, %d on the device, %d needed: no moment of training has that", c.Allocated, c.Reserved, c.Device, c.Need)
+	}
+	if c.Safe && (c.Need > limit || c.OOM != nil || !c.Fits) {
+		return errors.New("it is called safe and is not")
+	}
+	return nil
+}
+
+// checkComponents compares the components with the training step that they are
+// the parts of.
+func (s *Smoke) checkComponents() error {
+	total := int64(0)
+	for i, c := range s.Components {
+		if c.Bytes < 0 || c.Bytes > maxBytes || slices.ContainsFunc(s.Components[:i], func(other Component) bool { return other.Name == c.Name }) {
+			return fmt.Errorf("component %s: %d bytes, or it stands there twice", c.Name, c.Bytes)
+		}
+		total += min(c.Bytes, maxBytes-total)
+	}
+	for _, c := range s.Checks {
+		if c.Name == "training step" && c.Simulated && total != c.Device {
+			return fmt.Errorf("its components sum to %d bytes, and the training step has %d", total, c.Device)
+		}
+	}
+	return nil
+}
+
+// about is what a check is about, whatever the batch in its name.
+func (c Check) about() string {
+	name, _, _ := strings.Cut(c.Name, ", batch ")
+	return strings.TrimSpace(name)
+}
+
+// Compare watches for growth since an earlier result called file, by more than
+// both a share and 1 MiB. Results of other work, or of less than this one, are an
+// error; precision, settings and a smaller batch may differ, and are named.
+func (s *Smoke) Compare(before *Smoke, file string, tolerance float64) error {
+	was, is := before.Case, s.Case
+	if was.Model != is.Model || was.Task != is.Task || before.Device.GPU != s.Device.GPU || was.Stage != is.Stage {
+		return fmt.Errorf("it is about %s, stage %s on %s, not %s, stage %s on %s",
+			was.Model, was.Stage, before.Device.GPU, is.Model, is.Stage, s.Device.GPU)
+	}
+	if before.Batch > s.Batch {
+		return fmt.Errorf("it is of batch %d, which would hide what grew with batch %d; make a new one", before.Batch, s.Batch)
+	}
+	for _, pair := range [][2][]Check{{s.Checks, before.Checks}, {before.Checks, s.Checks}} {
+		for _, c := range pair[0] {
+			if !slices.ContainsFunc(pair[1], func(b Check) bool { return b.about() == c.about() }) {
+				return fmt.Errorf("check %q is not in both; make a new one", c.about())
+			}
+		}
+	}
+	s.Baseline = &Baseline{File: file, Grown: s.since(before, tolerance), Changed: s.changed(before)}
+	slices.SortStableFunc(s.Baseline.Grown, func(a, b Growth) int { return cmp.Compare(b.Now-b.Before, a.Now-a.Before) })
+	return nil
+}
+
+// since lists what needs more than in an earlier result of the same work. A
+// component that was not there before has grown from nothing.
+func (s *Smoke) since(before *Smoke, tolerance float64) []Growth {
+	grown := []Growth{}
+	see := func(name string, was, now int64) {
+		if now-was > bytesize.MiB && float64(now) > float64(was)*(1+tolerance) {
+			grown = append(grown, Growth{name, was, now})
+		}
+	}
+	for _, c := range s.Components {
+		was := int64(0)
+		for _, b := range before.Components {
+			if b.Name == c.Name {
+				was = b.Bytes
+			}
+		}
+		see(c.Name, was, c.Bytes)
+	}
+	for _, c := range s.Checks {
+		for _, b := range before.Checks {
+			if b.about() == c.about() {
+				see("check "+c.about(), b.Device, c.Device)
+			}
+		}
+	}
+	return grown
+}
+
+// changed names what differs in what was tested.
+func (s *Smoke) changed(before *Smoke) []string {
+	var all []string
+	see := func(name string, was, is any) {
+		if was, is := fmt.Sprint(was), fmt.Sprint(is); was != is {
+			all = append(all, fmt.Sprintf("%s %s -> %s", name, cmp.Or(was, "default"), cmp.Or(is, "default")))
+		}
+	}
+	was, is := before.Case, s.Case
+	see("batch", before.Batch, s.Batch)
+	see("micro-batches", was.Accumulate, is.Accumulate)
+	see("precision", was.AMP, is.AMP)
+	see("weights", was.Weights, is.Weights)
+	see("checkpointing", was.Checkpointing, is.Checkpointing)
+	see("optimizer", was.Optimizer, is.Optimizer)
+	see("adapters", was.LoRA, is.LoRA)
+	see("data set", was.Dataset, is.Dataset)
+	see("allocator", was.AllocConf, is.AllocConf)
+	names := slices.Collect(maps.Keys(is.Settings))
+	for name := range was.Settings {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		value := func(c Case) any {
+			if v, ok := c.Settings[name]; ok {
+				return v
+			}
+			return ""
+		}
+		see(name, value(was), value(is))
+	}
+	see("vprof", before.Tool.Version, s.Tool.Version)
+	return all
+}

@@ -1,0 +1,82 @@
+package report
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/internal/input"
+)
+
+// good is the result of a good day.
+func good() *Smoke {
+	check := func(name string) Check {
+		return Check{Name: name, Simulated: true, Allocated: 80, Reserved: 90, Device: 100, Need: 100, Safe: true, Fits: true}
+	}
+	return &Smoke{
+		Schema: SmokeSchema, Case: Case{Model: "toy", Stage: "full", AMP: "fp16", Accumulate: 1}, Batch: 8,
+		Device: Device{Name: "sim:card", GPU: "card", Memory: 1000, Context: 10}, Limit: 900,
+		Checks:     []Check{check("model size"), check("training step"), check("validation, batch 8")},
+		Safe:       true,
+		Components: []Component{{"weights", 60}, {"activations", 40}},
+	}
+}
+
+func TestBaselineThatCouldHideGrowthIsRefused(t *testing.T) {
+	for want, change := range map[string]func(s *Smoke){
+		"schema":                         func(s *Smoke) { s.Schema = Schema },
+		"no model or no batch":           func(s *Smoke) { s.Batch = 0 },
+		"no board":                       func(s *Smoke) { s.Limit = 2000 },
+		"there are no checks":            func(s *Smoke) { s.Checks = nil },
+		"stands there twice":             func(s *Smoke) { s.Checks[1] = s.Checks[0] },
+		"no moment of training":          func(s *Smoke) { s.Checks[1].Device = 1 << 62 },
+		"80 bytes allocated, 0 reserved": func(s *Smoke) { s.Checks[1].Reserved = 0 },
+		"called safe and is not":         func(s *Smoke) { s.Checks[1].Need = 950 },
+		"verdict is not that":            func(s *Smoke) { s.Checks[1].Safe = false },
+		"not safe itself":                func(s *Smoke) { s.Checks[1].Safe, s.Safe = false, false },
+		"components sum to 60 bytes":     func(s *Smoke) { s.Components = s.Components[:1] },
+		"component weights: -1 bytes":    func(s *Smoke) { s.Components[0].Bytes = -1 },
+	} {
+		s := good()
+		change(s)
+		text, err := json.Marshal(s)
+		require.NoError(t, err)
+		_, err = ReadSmoke("base.json", strings.NewReader(string(text)))
+		require.ErrorAs(t, err, new(*input.FormatError))
+		require.ErrorContains(t, err, want)
+	}
+	for _, text := range []string{"", "{}", "[]", `{"schema":1}`, `{"batch":1,"batch":2}`} {
+		_, err := ReadSmoke("base.json", strings.NewReader(text))
+		require.ErrorAs(t, err, new(*input.FormatError), text)
+	}
+}
+
+func TestGrowthIsNamedWithItsCausesAndNeverHidesDanger(t *testing.T) {
+	now := good()
+	now.Batch, now.Case.AMP = 12, ""
+	now.Checks[1].Device, now.Components[1].Bytes = 100+5<<20, 40+5<<20
+	now.Checks[2].Name = "validation, batch 12"
+	require.NoError(t, now.Compare(good(), "base.json", 0.01))
+	require.Equal(t, []string{"batch 8 -> 12", "precision fp16 -> default"}, now.Baseline.Changed)
+	require.Regexp(t, `^GROWN: activations grew from .* since base.json \(batch 8 -> 12, precision fp16 -> default\)$`, now.Verdict())
+
+	now.Safe, now.Checks[1].Safe, now.Checks[1].OOM = false, false, &OOM{}
+	require.Regexp(t, `^NOT SAFE: .*activations grew from .*\(batch 8 -> 12`, now.Verdict())
+
+	missing := good()
+	missing.Checks = missing.Checks[:2]
+	require.ErrorContains(t, good().Compare(missing, "base.json", 0), `check "validation" is not in both`)
+	require.ErrorContains(t, missing.Compare(good(), "base.json", 0), `check "validation" is not in both`)
+}
+
+func FuzzReadSmoke(f *testing.F) {
+	text, err := json.Marshal(good())
+	require.NoError(f, err)
+	f.Add(text)
+	f.Fuzz(func(t *testing.T, text []byte) {
+		s, err := ReadSmoke("f", strings.NewReader(string(text)))
+		require.True(t, err != nil || s.Safe && len(s.Checks) > 0)
+	})
+}
