@@ -86,8 +86,11 @@ func parseWithin(value string, low, high int64) (int64, error) {
 	return n, nil
 }
 
-// String is what [ParseLoRA] reads.
-func (l LoRA) String() string {
+// String is what [ParseLoRA] reads; empty for nil.
+func (l *LoRA) String() string {
+	if l == nil {
+		return ""
+	}
 	target := allLinear
 	if len(l.Targets) > 0 {
 		target = strings.Join(l.Targets, "+")
@@ -97,4 +100,13 @@ func (l LoRA) String() string {
 		dropout = fmt.Sprintf("dropout=%g,", l.Dropout)
 	}
 	return fmt.Sprintf("r=%d,alpha=%d,%starget=%s", l.Rank, l.Alpha, dropout, target)
+}
+
+// MarshalText implements [encoding.TextMarshaler].
+func (l LoRA) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (l *LoRA) UnmarshalText(text []byte) (err error) {
+	*l, err = ParseLoRA(string(text))
+	return err
 }

@@ -10,49 +10,6 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Case is what is trained and how.
-type Case struct {
-	Model string
-	// Stage is the freeze stage, one of the model's Stages.
-	Stage string
-	// Batch is the number of samples of one micro-batch.
-	Batch int
-	// AMP is the autocast precision: "" (none), "fp16" or "bf16".
-	AMP string
-	// Weights is the type of the weights, and of what follows from it:
-	// gradients and the optimizer's state. "" is fp32, others are "bf16" and
-	// "fp16".
-	Weights string
-	// Checkpointing recomputes activations in backward.
-	Checkpointing bool
-	// Accumulate is the number of micro-batches of one optimizer step.
-	Accumulate int
-	// Optimizer names what replaces the system's own optimizer; "" keeps it.
-	Optimizer string
-	// Settings are the model's free numbers; those left out have its defaults.
-	Settings Settings
-	// LoRA trains adapters beside the linear layers instead of the model; nil
-	// for none.
-	LoRA *LoRA
-	// Dataset is how many bytes of training data lie on the GPU for the whole
-	// run, beside the batch; zero if all of it comes from the host.
-	Dataset int64
-	// Task is what the model is trained for, one of its Tasks; "" is its own.
-	Task string
-	// Loss is what is differentiated, one of the model's Losses, and Output the
-	// output that it is of; "" are the model's own.
-	Loss, Output string
-	// Freeze are glob patterns of the names of parameters that are not trained,
-	// separated by commas.
-	Freeze string
-	// Blocks are glob patterns of the paths of the modules that checkpointing
-	// recomputes, separated by commas; "" are the model's own.
-	Blocks string
-	// Config is the model's Config, with which [Registry.Of] finds a model that
-	// the registry does not list.
-	Config string
-}
-
 // Counts are element counts of a built model, and the size of its gradients.
 type Counts struct {
 	// Total and Trainable count the model's parameters, Criterion those of
@@ -94,9 +51,9 @@ type Model struct {
 	Adapts bool
 	// HalfWeights says that cases may have weights in half precision.
 	HalfWeights bool
-	// Config is the whole description of a model that a user has brought, JSON;
-	// "" for those that the registry lists.
-	Config string
+	// Description is all that a model that a user has brought is made of; zero for
+	// those that the registry lists.
+	Description Description
 	// Check finds values of settings that do not go together, such as a width
 	// that the number of heads does not divide; nil if all do. The error is a
 	// [*CaseError].

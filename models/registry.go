@@ -32,8 +32,9 @@ type Source struct {
 	Suffix string
 	// Open makes the model of what stands behind it.
 	Open func(ref string) (Model, error)
-	// Restore makes a model once more, of the name and the Config that it had.
-	Restore func(name, config string) (Model, error)
+	// Restore makes a model once more, of the name and the text of the
+	// description that it had.
+	Restore func(name, description string) (Model, error)
 }
 
 // NewRegistry puts the lists of the systems' packages together, in order.
@@ -93,11 +94,11 @@ func (r *Registry) Lookup(name string) (Model, error) {
 	return Model{}, &UnknownModelError{Name: name, Nearest: nearest.Names(name, r.Names(), 3)}
 }
 
-// Of finds the model of a case. That of a case with a Config is made of it and
-// of nothing else, so that results can be looked into where the file is not.
-func (r *Registry) Of(c Case) (Model, error) {
-	if s, _, ok := r.source(c.Model); ok && c.Config != "" {
-		return s.Restore(c.Model, c.Config)
+// Of finds the model of a case. That of a case with a description is made of it
+// and of nothing else, so that results can be looked into where the file is not.
+func (r *Registry) Of(c Case, d Description) (Model, error) {
+	if s, _, ok := r.source(c.Model); ok && d != (Description{}) {
+		return s.Restore(c.Model, d.Text())
 	}
 	return r.Lookup(c.Model)
 }
@@ -105,7 +106,7 @@ func (r *Registry) Of(c Case) (Model, error) {
 // Record builds the case's model and records its training steps as they run
 // on the board. The case is completed first, see [Model.Complete].
 func (r *Registry) Record(c Case, board trace.Board, o Options) (*Recording, error) {
-	m, err := r.Of(c)
+	m, err := r.Lookup(c.Model)
 	if err != nil {
 		return nil, err
 	}
@@ -147,9 +148,6 @@ func (e *CaseError) Error() string {
 // Usage marks the error as bad input.
 func (*CaseError) Usage() bool { return true }
 
-// Precisions are the values Case.AMP can have; "" is fp32 without autocast.
-func Precisions() []string { return []string{"", "fp16", "bf16"} }
-
 // Optimizers are the values Case.Optimizer can have besides "", which keeps
 // the system's own.
 func Optimizers() []string { return optim.Names() }
@@ -159,7 +157,7 @@ func Optimizers() []string { return optim.Names() }
 // weights, checkpointing and optimizer is a choice already, so those stay as they are.
 // The error is a [*CaseError].
 func (m Model) Complete(c Case) (Case, error) {
-	c.Model, c.Config = m.Name, m.Config
+	c.Model, c.ConfigHash = m.Name, m.Description.Hash()
 	if c.Task == "" {
 		c.Task = m.Default.Task
 	}
@@ -194,7 +192,7 @@ func (m Model) Complete(c Case) (Case, error) {
 		return wrong("accumulate", "%d micro-batches are too many to record one by one; all after the second need the same memory, so say %d", c.Accumulate, mostAccumulated)
 	case !slices.Contains(Precisions(), c.AMP):
 		return wrong("amp", "there is no precision %q; use none, fp16 or bf16", c.AMP)
-	case !slices.Contains(Precisions(), c.Weights):
+	case !slices.Contains(WeightTypes(), c.Weights):
 		return wrong("weights", "there is no type %q; use fp32, bf16 or fp16", c.Weights)
 	case c.Weights != "" && !m.HalfWeights:
 		return wrong("weights", "vprof describes this model with weights in fp32 only; it does the text models of transformers in %s, too", c.Weights)
@@ -236,6 +234,21 @@ const MaxBatch = 1 << 20
 
 // mostAccumulated is how many micro-batches of a step are recorded at most.
 const mostAccumulated = 1024
+
+// Canonical is a complete case without the settings that have the model's own
+// values, as files have it: however a case was asked for, it is the same then.
+func (m Model) Canonical(c Case) Case {
+	own := Settings{}
+	for _, s := range m.Settings {
+		if v, given := c.Settings[s.Name]; given && v != s.Default {
+			own[s.Name] = v
+		}
+	}
+	if c.Settings = own; len(own) == 0 {
+		c.Settings = nil
+	}
+	return c
+}
 
 // mostDataset is more than any GPU holds, in bytes.
 const mostDataset = 1 << 44

@@ -3,7 +3,6 @@ package experiment
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime"
 	"slices"
 	"strings"
@@ -80,7 +79,7 @@ type result struct {
 // recordingKey is what a recording depends on. Allocator settings are not
 // part of it: they only matter to the replay.
 type recordingKey struct {
-	c     string // the case, printed: its settings cannot be compared
+	c     models.Key
 	gpu   string
 	steps int
 }
@@ -91,7 +90,9 @@ func shareRecordings(records []reference.Record) [][]int {
 	var groups [][]int
 	at := map[recordingKey]int{}
 	for i := range records {
-		key := recordingKey{fmt.Sprintf("%+v", caseOf(&records[i])), records[i].GPU, stepsOf(&records[i])}
+		c := records[i].Case
+		c.AllocConf = ""
+		key := recordingKey{c.Key(), records[i].GPU, stepsOf(&records[i])}
 		g, seen := at[key]
 		if !seen {
 			g = len(groups)
@@ -101,13 +102,6 @@ func shareRecordings(records []reference.Record) [][]int {
 		groups[g] = append(groups[g], i)
 	}
 	return groups
-}
-
-func caseOf(r *reference.Record) models.Case {
-	return models.Case{
-		Model: r.Case, Stage: r.Stage, Batch: r.Batch, AMP: r.AMP,
-		Checkpointing: r.Checkpointing, Accumulate: r.Accumulate, Optimizer: r.Optimizer,
-	}
 }
 
 // stepsOf is how many steps a replay needs to be comparable with all records
@@ -131,7 +125,7 @@ func replayGroup(ctx context.Context, records []reference.Record, group []int, r
 		fail(err)
 		return
 	}
-	recording, err := r.Record(caseOf(first), gpu, stepsOf(first))
+	recording, err := r.Record(first.Case, gpu, stepsOf(first))
 	if err != nil {
 		fail(err)
 		return
@@ -176,7 +170,7 @@ func judge(records []reference.Record, results []result) *report.Accuracy {
 func rowOf(rec *reference.Record) report.AccuracyRow {
 	row := report.AccuracyRow{
 		AccuracyCase: report.AccuracyCase{
-			File: rec.File, Line: rec.Line, Case: rec.Case, Stage: rec.Stage, Batch: rec.Batch, AMP: optional(rec.AMP),
+			File: rec.File, Line: rec.Line, Case: rec.Model, Stage: rec.Stage, Batch: rec.Batch, AMP: optional(string(rec.AMP)),
 			Checkpointing: rec.Checkpointing, Accumulate: rec.Accumulate, Optimizer: optional(rec.Optimizer),
 			GPU: rec.GPU, AllocConf: rec.AllocConf,
 		},

@@ -45,7 +45,7 @@ func (r scriptedRecording) Replay(_ context.Context, conf string) (Outcome, erro
 // toyRecord is an OK record with one phase, of the given peaks.
 func toyRecord(allocated, reserved int64) reference.Record {
 	return reference.Record{
-		File: "toy.jsonl", Line: 2, Case: "toy", Stage: "full", Batch: 8, Accumulate: 1, GPU: "t4", Status: reference.OK,
+		File: "toy.jsonl", Line: 2, Case: models.Case{Model: "toy", Stage: "full", Batch: 8, Accumulate: 1}, GPU: "t4", Status: reference.OK,
 		PeakAllocated: allocated, PeakReserved: reserved,
 		Phases: []reference.Phase{{Step: 0, Name: "forward", MaxAllocated: allocated, MaxReserved: reserved}},
 	}

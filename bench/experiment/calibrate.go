@@ -68,10 +68,10 @@ func (c *Calibration) Run(ctx context.Context) (*report.Calibration, *coefficien
 }
 
 // labKey is what the runs of one lab share.
-func labKey(o Observed) string {
+func labKey(o Observed) models.Key {
 	k := o.Case
 	k.Batch = 0
-	return fmt.Sprintf("%+v %s", k, o.AllocConf)
+	return k.Key()
 }
 
 // observe replays the step of every run. The coefficients are those that a
@@ -79,16 +79,16 @@ func labKey(o Observed) string {
 func (c *Calibration) observe(ctx context.Context, gpu device.GPU) ([]calibrate.Observation, []calibrate.Timed, planner.Coefficients, error) {
 	var timed []calibrate.Timed
 	var from planner.Coefficients
-	labs := map[string]*Lab{}
+	labs := map[models.Key]*Lab{}
 	var seen []calibrate.Observation
 	for _, o := range c.Runs {
 		lab := labs[labKey(o)]
 		if lab == nil {
-			m, err := c.Models.Of(o.Case)
+			m, err := c.Models.Of(o.Case, o.Description)
 			if err != nil {
 				return nil, nil, from, fmt.Errorf("%s: %w", o.Label, err)
 			}
-			if lab, err = NewLab(m, o.Case, o.AllocConf, c.Residuals); err != nil {
+			if lab, err = NewLab(m, o.Case, c.Residuals); err != nil {
 				return nil, nil, from, fmt.Errorf("%s: %w", o.Label, err)
 			}
 			labs[labKey(o)] = lab
@@ -137,11 +137,11 @@ func (e *FewError) Unwrap() error { return e.ConditionError }
 // board.
 func (c *Calibration) advise(ctx context.Context, gpu device.GPU, few *calibrate.ConditionError, seen []calibrate.Observation) error {
 	o := c.Runs[0]
-	m, err := c.Models.Of(o.Case)
+	m, err := c.Models.Of(o.Case, o.Description)
 	if err != nil {
 		return err
 	}
-	lab, err := NewLab(m, o.Case, o.AllocConf, c.Residuals)
+	lab, err := NewLab(m, o.Case, c.Residuals)
 	if err != nil {
 		return err
 	}

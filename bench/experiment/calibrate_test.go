@@ -37,7 +37,7 @@ func referenceRuns(t *testing.T) map[string][]Observed {
 		require.True(t, in.Simulated, "the committed data come from a simulated driver")
 		for _, o := range runs {
 			o.Device = hidden(o.Reserved)
-			key := o.GPU + " " + o.File + " " + labKey(o)
+			key := o.GPU + " " + o.File + " " + string(labKey(o))
 			series[key] = append(series[key], o)
 		}
 	}
@@ -87,7 +87,7 @@ func predictLarger(t *testing.T, runs []Observed, onlyDevice bool) (out []predic
 	}
 	m, err := all.Models().Lookup(runs[0].Case.Model)
 	require.NoError(t, err)
-	lab, err := NewLab(m, runs[0].Case, runs[0].AllocConf, planner.Residuals)
+	lab, err := NewLab(m, runs[0].Case, planner.Residuals)
 	require.NoError(t, err)
 	gpu, err := device.Lookup(runs[0].GPU)
 	require.NoError(t, err)

@@ -55,7 +55,7 @@ func (l *Lab) claimed(gpu device.GPU, batch int) []report.Claim {
 // conditions, on the board of the claim or else on the one given. A claim of
 // conditions that PyTorch refuses is answered with that.
 func Claims(ctx context.Context, m models.Model, gpu device.GPU, residuals Residuals) ([]report.Claim, error) {
-	a := &answers{model: m, residuals: residuals, known: map[string]*outlook{}}
+	a := &answers{model: m, residuals: residuals, known: map[outlookOf]*outlook{}}
 	var out []report.Claim
 	for _, g := range guides.Naming(m.Name) {
 		for _, c := range g.Claims {
@@ -77,7 +77,13 @@ func Claims(ctx context.Context, m models.Model, gpu device.GPU, residuals Resid
 type answers struct {
 	model     models.Model
 	residuals Residuals
-	known     map[string]*outlook
+	known     map[outlookOf]*outlook
+}
+
+// outlookOf is what outlooks differ in.
+type outlookOf struct {
+	c   models.Key
+	gpu string
 }
 
 // outlook is what a case comes to.
@@ -154,11 +160,11 @@ func (a *answers) cases(c guides.Claim) []models.Case {
 
 // outlook replays a case on a board without end.
 func (a *answers) outlook(ctx context.Context, c models.Case, gpu device.GPU) (*outlook, error) {
-	key := fmt.Sprintf("%+v on %s", c, gpu.Name)
+	key := outlookOf{c.Key(), gpu.Name}
 	if seen := a.known[key]; seen != nil {
 		return seen, nil
 	}
-	lab, err := NewLab(a.model, c, "", a.residuals)
+	lab, err := NewLab(a.model, c, a.residuals)
 	if err != nil {
 		return nil, err
 	}

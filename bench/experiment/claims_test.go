@@ -77,7 +77,7 @@ func TestPointsHaveTheClaimsOfTheirCase(t *testing.T) {
 	require.NoError(t, err)
 	gpu, err := device.Lookup("t4")
 	require.NoError(t, err)
-	lab, err := NewLab(m, models.Case{}, "", exactly)
+	lab, err := NewLab(m, models.Case{}, exactly)
 	require.NoError(t, err)
 	r, err := lab.Sweep(t.Context(), on(t, gpu), batches(8, 9, 16), quietly)
 	require.NoError(t, err)
@@ -90,7 +90,7 @@ func TestPointsHaveTheClaimsOfTheirCase(t *testing.T) {
 		require.Equal(t, plan.Points[i].Claims, r.Points[i].Claims)
 		require.Nil(t, r.Points[i].Claims[0].Answer)
 	}
-	half, err := NewLab(m, models.Case{AMP: "fp16"}, "", exactly)
+	half, err := NewLab(m, models.Case{AMP: "fp16"}, exactly)
 	require.NoError(t, err)
 	r, err = half.Plan(t.Context(), []device.GPU{gpu}, []int{8})
 	require.NoError(t, err)

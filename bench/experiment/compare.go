@@ -12,6 +12,7 @@ import (
 	"github.com/vprof/vprof/bench/reference"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/models"
 )
 
 // A Side is one of the two files of a comparison.
@@ -93,7 +94,7 @@ func (s *Side) reference(r io.Reader, name string) error {
 		rec := &f.Records[i]
 		if rec.Status == reference.OK {
 			s.Steps = append(s.Steps, Amounts{
-				Of: stepName(shown(caseOf(rec), rec.AllocConf), rec.Batch), Batch: rec.Batch, GPU: rec.GPU, Kind: "reference",
+				Of: stepName(rec.Case, rec.Batch), Batch: rec.Batch, GPU: rec.GPU, Kind: "reference",
 				Allocated: rec.PeakAllocated, Reserved: rec.PeakReserved, Device: rec.PeakDevice,
 			})
 		}
@@ -109,7 +110,7 @@ func (s *Side) reports(r io.Reader, name string) error {
 	for _, r := range reports {
 		for _, p := range r.Points {
 			d, _ := r.Find(p.Device)
-			a := Amounts{Of: stepName(r.Case, p.Batch), Batch: p.Batch, GPU: d.GPU}
+			a := Amounts{Of: stepName(r.Case.Case, p.Batch), Batch: p.Batch, GPU: d.GPU}
 			switch {
 			case p.Run != nil && p.Run.Fits:
 				a.Kind = "measured"
@@ -130,7 +131,7 @@ func (s *Side) reports(r io.Reader, name string) error {
 }
 
 // stepName is what two steps must share to be compared, besides the board.
-func stepName(c report.Case, batch int) string { return fmt.Sprintf("%s, batch %d", c, batch) }
+func stepName(c models.Case, batch int) string { return fmt.Sprintf("%s, batch %d", c, batch) }
 
 // NothingToCompareError says that two files have no step in common.
 type NothingToCompareError struct{ Reason string }

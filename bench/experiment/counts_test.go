@@ -28,22 +28,22 @@ func TestParameterCountsAreThoseOfPyTorch(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, f.Close())
 		for _, r := range records.Records {
-			m, err := registry.Lookup(r.Case)
+			m, err := registry.Lookup(r.Model)
 			if err != nil {
 				continue
 			}
-			key := built{r.Case, r.Stage}
+			key := built{r.Model, r.Stage}
 			counts, ok := seen[key]
 			if !ok {
 				c, err := m.Complete(models.Case{Stage: r.Stage, Batch: 2})
-				require.NoError(t, err, r.Case)
+				require.NoError(t, err, r.Model)
 				trainer, err := m.Build(c)
-				require.NoError(t, err, r.Case)
+				require.NoError(t, err, r.Model)
 				counts = trainer.Counts()
 				seen[key] = counts
 			}
 			want := models.Counts{Total: r.Params.Total, Trainable: r.Params.Trainable, Criterion: r.Params.Criterion, Buffers: r.Params.Buffers, Gradients: 4 * r.Params.Trainable}
-			require.Equal(t, want, counts, "%s stage %s", r.Case, r.Stage)
+			require.Equal(t, want, counts, "%s stage %s", r.Model, r.Stage)
 		}
 	}
 	require.NotEmpty(t, seen)

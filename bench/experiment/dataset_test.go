@@ -48,7 +48,8 @@ func TestCaseOfAReportRecordsTheSameAgain(t *testing.T) {
 	lab, err := NewLab(m, models.Case{
 		Stage: "full", AMP: "bf16", Checkpointing: true, Accumulate: 3, Optimizer: "sgd", Settings: models.Settings{"seq-len": 64},
 		LoRA: &models.LoRA{Rank: 4, Alpha: 8, Targets: []string{"q_proj"}}, Dataset: 1 << 30,
-	}, "expandable_segments:True", exactly)
+		AllocConf: "expandable_segments:True",
+	}, exactly)
 	require.NoError(t, err)
 	r, err := lab.Plan(t.Context(), []device.GPU{gpu}, []int{2})
 	require.NoError(t, err)

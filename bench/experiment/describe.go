@@ -60,7 +60,7 @@ func countsOf(m models.Model, c models.Case) (models.Counts, error) {
 
 // factsOf are those of a step of the model's own case at a batch size, with
 // weights in fp32, which any precision goes with.
-func factsOf(m models.Model, gpu device.GPU, amp string, batch int) (trace.Facts, error) {
+func factsOf(m models.Model, gpu device.GPU, amp models.Autocast, batch int) (trace.Facts, error) {
 	c := m.Default
 	c.AMP, c.Batch, c.Weights = amp, batch, ""
 	if c.Task == "" && len(m.Tasks) > 0 {
@@ -127,7 +127,7 @@ func attentionOf(ctx context.Context, m models.Model, gpu device.GPU) ([]report.
 		}
 		for _, a := range facts.Attention {
 			out = append(out, report.Attention{
-				Precision: cmp.Or(amp, "fp32"), Backend: a.Backend, HeadWidth: a.HeadWidth, Masked: a.Masked, Why: a.Why,
+				Precision: cmp.Or(string(amp), "fp32"), Backend: a.Backend, HeadWidth: a.HeadWidth, Masked: a.Masked, Why: a.Why,
 			})
 		}
 	}

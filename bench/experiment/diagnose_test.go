@@ -129,7 +129,7 @@ func TestFreePiecesThatNoRequestFitsAreFragments(t *testing.T) {
 func TestRemediesOfAModelIncludeItsOwn(t *testing.T) {
 	m, err := all.Models().Lookup("naics-embedder-stage01")
 	require.NoError(t, err)
-	lab, err := NewLab(m, models.Case{Batch: 1, Accumulate: 1}, "", exactly)
+	lab, err := NewLab(m, models.Case{Batch: 1, Accumulate: 1}, exactly)
 	require.NoError(t, err)
 	gpu, err := device.Lookup("a100-40")
 	require.NoError(t, err)

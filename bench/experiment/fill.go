@@ -1,8 +1,6 @@
 package experiment
 
 import (
-	"cmp"
-	"encoding/json"
 	"slices"
 	"strings"
 
@@ -16,17 +14,8 @@ import (
 func (l *Lab) report(kind report.Kind, gpus ...device.GPU) *report.Report {
 	r := &report.Report{
 		Schema: report.Schema, Kind: kind,
-		Case:    shown(l.c, l.allocConf),
+		Case:    report.CaseOf(l.model, l.c),
 		Devices: []report.Device{}, Coefficients: []report.Coefficient{}, Points: []report.Point{},
-	}
-	r.Case.Model, r.Case.BatchUnit, r.Case.Settings = l.model.Name, l.model.BatchUnit, nil
-	for _, s := range l.model.Settings {
-		if v := l.c.Settings[s.Name]; v != s.Default {
-			if r.Case.Settings == nil {
-				r.Case.Settings = map[string]int64{}
-			}
-			r.Case.Settings[s.Name] = v
-		}
 	}
 	for _, gpu := range gpus {
 		r.Devices = append(r.Devices, report.Device{
@@ -34,19 +23,6 @@ func (l *Lab) report(kind report.Kind, gpus ...device.GPU) *report.Report {
 		})
 	}
 	return r
-}
-
-// shown is a case as reports show it, with all its settings.
-func shown(c models.Case, allocConf string) report.Case {
-	out := report.Case{
-		Model: c.Model, Task: c.Task, Stage: c.Stage, AMP: cmp.Or(c.AMP, "none"), Weights: c.Weights, Checkpointing: c.Checkpointing,
-		Accumulate: c.Accumulate, Optimizer: c.Optimizer, Settings: c.Settings, Dataset: c.Dataset, AllocConf: allocConf,
-		Loss: c.Loss, Output: c.Output, Freeze: c.Freeze, Blocks: c.Blocks, Config: json.RawMessage(c.Config),
-	}
-	if c.LoRA != nil {
-		out.LoRA = c.LoRA.String()
-	}
-	return out
 }
 
 // caveats are those of the case, as warnings.

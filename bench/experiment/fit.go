@@ -3,6 +3,7 @@ package experiment
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime"
@@ -23,9 +24,8 @@ import (
 type Search struct {
 	Model models.Model
 	// Cases are the configurations; their batch sizes do not matter.
-	Cases     []models.Case
-	AllocConf string
-	GPUs      []device.GPU
+	Cases []models.Case
+	GPUs  []device.GPU
 	// Budget is how much of each board may be filled; its Memory is taken
 	// from the board.
 	Budget planner.Budget
@@ -60,7 +60,7 @@ type Search struct {
 // returned.
 func Fit(ctx context.Context, s Search) (*report.Fit, error) {
 	f := &report.Fit{
-		Schema: report.FitSchema, Model: s.Model.Name, BatchUnit: s.Model.BatchUnit,
+		Schema: report.FitSchema, Model: s.Model.Name, BatchUnit: s.Model.BatchUnit, Config: json.RawMessage(s.Model.Description.Text()),
 		Budget:  report.Budget{Margin: s.Budget.Margin, Risk: s.Budget.Risk, Others: s.Others, EffectiveBatch: s.Effective, MaxBatch: s.MaxBatch},
 		Choices: make([]report.Choice, len(s.Cases)*len(s.GPUs)),
 	}
@@ -148,7 +148,7 @@ func (s *Search) rank(f *report.Fit) {
 func (s *Search) choice(ctx context.Context, gpu device.GPU, c models.Case, begin int) (out report.Choice, refused, err error) {
 	steps := c.Accumulate
 	c.Accumulate = recordedSteps(c.Accumulate)
-	lab, err := NewLab(s.Model, c, s.AllocConf, s.Residuals)
+	lab, err := NewLab(s.Model, c, s.Residuals)
 	if err != nil {
 		return s.refuse(gpu, c, err)
 	}
@@ -165,7 +165,7 @@ func (s *Search) choice(ctx context.Context, gpu device.GPU, c models.Case, begi
 	}
 	lab.c.Accumulate = steps
 	out = report.Choice{
-		Device: simName(gpu), Case: lab.report(report.Plan).Case, Own: s.own(lab.c),
+		Device: simName(gpu), Case: report.CaseOf(s.Model, lab.c).Short(), Own: s.own(lab.c),
 		Largest: largest, Capped: largest == s.MaxBatch, Batch: batch, EffectiveBatch: batch * steps * gpus,
 	}
 	lab.c.Accumulate = recordedSteps(steps)
@@ -184,8 +184,7 @@ func (s *Search) refuse(gpu device.GPU, c models.Case, cause error) (report.Choi
 	if !errors.As(cause, &refused) && !errors.As(cause, &impossible) {
 		return report.Choice{}, nil, cause
 	}
-	lab := &Lab{model: s.Model, c: c, allocConf: s.AllocConf}
-	return report.Choice{Device: simName(gpu), Case: lab.report(report.Plan).Case, Refused: cause.Error()}, cause, nil
+	return report.Choice{Device: simName(gpu), Case: report.CaseOf(s.Model, c).Short(), Refused: cause.Error()}, cause, nil
 }
 
 // own tells whether the case is trained as the model's authors do.
@@ -318,7 +317,7 @@ func (q *quest) try(ctx context.Context, batch int) (trial, error) {
 	if err != nil {
 		return trial{}, err
 	}
-	if run.device > q.budget.Memory || q.lab.allocConf != "" {
+	if run.device > q.budget.Memory || q.lab.c.AllocConf != "" {
 		// The board's end changes what the allocator does.
 		if run, err = simulate(ctx, rec.Program, q.gpu, q.lab.conf, q.others); err != nil {
 			return trial{}, err

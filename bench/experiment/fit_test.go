@@ -140,7 +140,7 @@ func TestMicroBatchesAfterTheSecondNeedNoMoreMemoryAndTheSameTime(t *testing.T) 
 		for n := 1; n <= 4; n++ {
 			c := m.Default
 			c.Batch, c.Accumulate = 4, n
-			lab, err := NewLab(m, c, "", exactly)
+			lab, err := NewLab(m, c, exactly)
 			require.NoError(t, err)
 			q, err := (&Search{Budget: planner.Budget{Margin: 1}}).quest(lab, gpu)
 			require.NoError(t, err)
@@ -164,7 +164,7 @@ func TestFitRanksByStageThenSpeed(t *testing.T) {
 		Model: m, GPUs: []device.GPU{gpu}, Budget: planner.Budget{Margin: 0.85}, MaxBatch: 512, Residuals: exactly,
 	}
 	for _, stage := range []string{"vq-only", "full"} {
-		for _, amp := range []string{"", "fp16"} {
+		for _, amp := range []models.Autocast{models.NoAutocast, "fp16"} {
 			s.Cases = append(s.Cases, models.Case{Stage: stage, AMP: amp, Accumulate: 1})
 		}
 	}

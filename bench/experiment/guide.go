@@ -117,7 +117,9 @@ func Profiles(ctx context.Context, s Search, lookup func(string) (models.Model, 
 		if s.Model, err = lookup(p.model); err != nil {
 			return nil, err
 		}
-		choice, refused, err := s.choice(ctx, s.GPUs[0], s.Model.Default, s.Model.Default.Batch)
+		c := s.Model.Default
+		c.AllocConf = s.Cases[0].AllocConf
+		choice, refused, err := s.choice(ctx, s.GPUs[0], c, c.Batch)
 		if err = errors.Join(refused, err); err != nil {
 			return nil, fmt.Errorf("%s: %w", p.name, err)
 		}
@@ -131,8 +133,9 @@ func Profiles(ctx context.Context, s Search, lookup func(string) (models.Model, 
 // budget of the search.
 func Verify(ctx context.Context, s Search, m models.Model, g *report.GuideProfile) error {
 	gpu, c := s.GPUs[0], m.Default
+	c.AllocConf = s.Cases[0].AllocConf
 	c.Accumulate = recordedSteps(g.Accumulate)
-	lab, err := NewLab(m, c, s.AllocConf, s.Residuals)
+	lab, err := NewLab(m, c, s.Residuals)
 	if err != nil {
 		return err
 	}

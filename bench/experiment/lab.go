@@ -19,7 +19,6 @@ type Lab struct {
 	model     models.Model
 	c         models.Case
 	conf      allocator.Config
-	allocConf string
 	residuals Residuals
 	learned   Learned
 	counts    models.Counts
@@ -50,18 +49,18 @@ type recordedFor struct {
 }
 
 // NewLab makes a lab for a case of the model; its batch size does not matter.
-// allocConf is what PYTORCH_CUDA_ALLOC_CONF would hold. The error is a
+// The error is a
 // [*models.CaseError] or an [*AllocConfError].
-func NewLab(m models.Model, c models.Case, allocConf string, residuals Residuals) (*Lab, error) {
+func NewLab(m models.Model, c models.Case, residuals Residuals) (*Lab, error) {
 	c, err := m.Complete(c)
 	if err != nil {
 		return nil, err
 	}
-	conf, err := allocator.ParseConfig(allocConf)
+	conf, err := allocator.ParseConfig(c.AllocConf)
 	if err != nil {
 		return nil, &AllocConfError{err}
 	}
-	return &Lab{model: m, c: c, conf: conf, allocConf: allocConf, residuals: residuals, kept: map[recordedFor]*models.Recording{}}, nil
+	return &Lab{model: m, c: c, conf: conf, residuals: residuals, kept: map[recordedFor]*models.Recording{}}, nil
 }
 
 // Model is the name of the lab's model.

@@ -24,7 +24,8 @@ func card(free int64) device.GPU {
 }
 
 func toyLab(t require.TestingT, c models.Case, conf string) *Lab {
-	lab, err := NewLab(toy.Model(), c, conf, exactly)
+	c.AllocConf = conf
+	lab, err := NewLab(toy.Model(), c, exactly)
 	require.NoError(t, err)
 	return lab
 }
@@ -132,7 +133,7 @@ func TestAllocatorSettingsReachTheRun(t *testing.T) {
 		return r.Points[0].Run.Reserved
 	}
 	require.NotEqual(t, reserved(""), reserved("expandable_segments:True"))
-	_, err := NewLab(toy.Model(), models.Case{}, "max_split:1", exactly)
+	_, err := NewLab(toy.Model(), models.Case{AllocConf: "max_split:1"}, exactly)
 	var wrong *AllocConfError
 	require.ErrorAs(t, err, &wrong)
 	require.ErrorContains(t, err, "max_split")
@@ -167,7 +168,7 @@ func TestSweepEndsWhenAResultCannotBeSaved(t *testing.T) {
 }
 
 func TestImpossibleCaseMakesNoLab(t *testing.T) {
-	_, err := NewLab(toy.Model(), models.Case{Stage: "half"}, "", exactly)
+	_, err := NewLab(toy.Model(), models.Case{Stage: "half"}, exactly)
 	var wrong *models.CaseError
 	require.ErrorAs(t, err, &wrong)
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -25,7 +24,8 @@ type Observed struct {
 	// File and Label say where it comes from: "b2.json", "b2.json: batch 8".
 	File, Label string
 	Case        models.Case
-	AllocConf   string
+	// Description is that of the case's model.
+	Description models.Description
 	// GPU is a name that [device.Lookup] takes.
 	GPU       string
 	Stack     coefficients.Stack
@@ -111,8 +111,9 @@ func ReadSnapshotRun(r io.Reader, name string, c models.Case, gpu string) (Obser
 	if s.SimulatedBy != "" {
 		in.Source, in.Simulated = s.SimulatedBy, true
 	}
+	c.AllocConf = s.AllocConf
 	o := Observed{
-		File: name, Label: fmt.Sprintf("%s: batch %d", name, c.Batch), Case: c, AllocConf: s.AllocConf, GPU: gpu,
+		File: name, Label: fmt.Sprintf("%s: batch %d", name, c.Batch), Case: c, GPU: gpu,
 		Simulated: in.Simulated, Reserved: sum.PeakReserved,
 	}
 	if sum.Traced > 0 {
@@ -144,7 +145,7 @@ func fromReference(data []byte, name string, in *coefficients.Input) ([]Observed
 		}
 		runs = append(runs, Observed{
 			File: name, Label: fmt.Sprintf("%s:%d: batch %d", name, r.Line, r.Batch),
-			Case: caseOf(r), AllocConf: r.AllocConf, GPU: r.GPU, Stack: stack,
+			Case: r.Case, GPU: r.GPU, Stack: stack,
 			Simulated: in.Simulated,
 			Allocated: r.PeakAllocated, Reserved: r.PeakReserved, Device: r.PeakDevice,
 		})
@@ -165,13 +166,11 @@ func fromReports(data []byte, name string, in *coefficients.Input) ([]Observed, 
 				continue
 			}
 			d, _ := r.Find(p.Device)
-			c, err := caseOfReport(r.Case, p.Batch)
-			if err != nil {
-				return nil, &input.FormatError{File: name, Reason: err.Error()}
-			}
+			c := r.Case.Case
+			c.Batch = p.Batch
 			o := Observed{
 				File: name, Label: fmt.Sprintf("%s: batch %d", name, p.Batch),
-				Case: c, AllocConf: r.Case.AllocConf,
+				Case: c, Description: r.Case.Description(),
 				GPU: d.GPU, Stack: coefficients.Stack{CUDA: d.CUDA, Driver: d.Driver},
 				Simulated: p.Run.Simulated || d.Simulated || strings.Contains(d.Driver, simulatedDriver),
 				// The kernels that stood for PyTorch's are not PyTorch's.
@@ -187,31 +186,6 @@ func fromReports(data []byte, name string, in *coefficients.Input) ([]Observed, 
 		return nil, &input.FormatError{File: name, Reason: "has no run that got through; a plan has none, a sweep has"}
 	}
 	return runs, nil
-}
-
-// caseOfReport is the case that a report shows, with a batch size; zero leaves
-// that open. The error is about values that no vprof has written.
-func caseOfReport(c report.Case, batch int) (models.Case, error) {
-	out := models.Case{
-		Model: c.Model, Task: c.Task, Stage: c.Stage, Batch: batch, AMP: strings.TrimPrefix(c.AMP, "none"), Weights: c.Weights, Checkpointing: c.Checkpointing,
-		Accumulate: c.Accumulate, Optimizer: c.Optimizer, Settings: models.Settings(c.Settings), Dataset: c.Dataset,
-		Loss: c.Loss, Output: c.Output, Freeze: c.Freeze, Blocks: c.Blocks,
-	}
-	if c.LoRA != "" {
-		l, err := models.ParseLoRA(c.LoRA)
-		if err != nil {
-			return out, &models.CaseError{Model: c.Model, Field: "lora", Reason: err.Error()}
-		}
-		out.LoRA = &l
-	}
-	if len(c.Config) > 0 {
-		var compact bytes.Buffer
-		if err := json.Compact(&compact, c.Config); err != nil {
-			return out, &models.CaseError{Model: c.Model, Field: "config", Reason: err.Error()}
-		}
-		out.Config = compact.String()
-	}
-	return out, nil
 }
 
 // A MixError says that runs do not belong together.

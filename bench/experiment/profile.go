@@ -29,15 +29,11 @@ func (l *Lab) Profile(ctx context.Context, gpu device.GPU, batch int) (*profile.
 // [*models.UnknownModelError], a [*models.CaseError], an [*AllocConfError], or
 // that of a source of models.
 func LabOf(r *models.Registry, c report.Case, residuals Residuals) (*Lab, error) {
-	k, err := caseOfReport(c, 0)
+	m, err := r.Of(c.Case, c.Description())
 	if err != nil {
 		return nil, err
 	}
-	m, err := r.Of(k)
-	if err != nil {
-		return nil, err
-	}
-	return NewLab(m, k, c.AllocConf, residuals)
+	return NewLab(m, c.Case, residuals)
 }
 
 // GPUOf is the board of a report's device: the catalog's, with the memory that

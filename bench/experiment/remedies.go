@@ -17,8 +17,6 @@ type relief struct {
 	batch int
 	// change makes the change of the case; nil for none.
 	change func(*models.Case)
-	// allocConf replaces the allocator's settings; empty leaves them.
-	allocConf string
 }
 
 // cuts are the settings that the guides lower, and to how much of them.
@@ -43,18 +41,18 @@ func (l *Lab) reliefs(batch int) []relief {
 			all = append(all, relief{fmt.Sprintf("%s %d instead of %d", cut.setting, to, now), batch, func(c *models.Case) {
 				c.Settings = maps.Clone(c.Settings)
 				c.Settings[cut.setting] = to
-			}, ""})
+			}})
 		}
 	}
-	if l.c.AMP == "" {
-		all = append(all, relief{"autocast in fp16", batch, func(c *models.Case) { c.AMP = "fp16" }, ""})
+	if l.c.AMP == models.NoAutocast {
+		all = append(all, relief{"autocast in fp16", batch, func(c *models.Case) { c.AMP = "fp16" }})
 	}
 	if !l.c.Checkpointing {
-		all = append(all, relief{"gradient checkpointing", batch, func(c *models.Case) { c.Checkpointing = true }, ""})
+		all = append(all, relief{"gradient checkpointing", batch, func(c *models.Case) { c.Checkpointing = true }})
 	}
 	if !l.conf.Expandable {
 		const expandable = "expandable_segments:True"
-		all = append(all, relief{"PYTORCH_CUDA_ALLOC_CONF=" + expandable, batch, nil, expandable})
+		all = append(all, relief{"PYTORCH_CUDA_ALLOC_CONF=" + expandable, batch, func(c *models.Case) { c.AllocConf = expandable }})
 	}
 	return all
 }
@@ -87,14 +85,11 @@ func (l *Lab) Remedies(ctx context.Context, gpu device.GPU, batch int) ([]report
 
 // relieved are the device bytes with a relief.
 func (l *Lab) relieved(ctx context.Context, gpu device.GPU, r relief) (int64, error) {
-	c, conf := l.c, l.allocConf
+	c := l.c
 	if r.change != nil {
 		r.change(&c)
 	}
-	if r.allocConf != "" {
-		conf = r.allocConf
-	}
-	other, err := NewLab(l.model, c, conf, l.residuals)
+	other, err := NewLab(l.model, c, l.residuals)
 	if err != nil {
 		return 0, err
 	}

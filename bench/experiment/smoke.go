@@ -33,7 +33,7 @@ type SmokeTest struct {
 // batch would be. A case that PyTorch would refuse is an error.
 func Smoke(ctx context.Context, t SmokeTest) (*report.Smoke, error) {
 	c := t.Cases[0]
-	lab, err := NewLab(t.Model, c, t.AllocConf, t.Residuals)
+	lab, err := NewLab(t.Model, c, t.Residuals)
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +47,7 @@ func Smoke(ctx context.Context, t SmokeTest) (*report.Smoke, error) {
 		Budget: report.Budget{Margin: t.Budget.Margin, Risk: t.Budget.Risk, Others: t.Others},
 		Limit:  q.budget.Limit(), Safe: true,
 	}
-	m := &moments{test: t, lab: lab, gpu: q.gpu, budget: q.budget, smoke: s, rehearsed: map[string]*rehearsal{}}
+	m := &moments{test: t, lab: lab, gpu: q.gpu, budget: q.budget, smoke: s, rehearsed: map[models.Key]*rehearsal{}}
 	s.Warnings = unsupported(t.GPUs)
 	if t.Device != nil {
 		s.Device = deviceOn(t.Device)
@@ -75,8 +75,8 @@ type moments struct {
 	gpu    device.GPU
 	budget planner.Budget
 	smoke  *report.Smoke
-	// rehearsed are the cases that were replayed, by all that they are.
-	rehearsed map[string]*rehearsal
+	// rehearsed are the cases that were replayed.
+	rehearsed map[models.Key]*rehearsal
 	neighbors neighborhood
 }
 
@@ -91,7 +91,7 @@ type rehearsal struct {
 
 // rehearse replays training steps of a case, and a validation batch after them.
 func (m *moments) rehearse(ctx context.Context, c models.Case) (*rehearsal, error) {
-	key := fmt.Sprintf("%+v", c)
+	key := c.Key()
 	if r := m.rehearsed[key]; r != nil {
 		return r, nil
 	}

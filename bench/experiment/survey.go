@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/vprof/vprof/bench/report"
-	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/planner/parallel"
@@ -69,7 +68,7 @@ func (v *survey) configuration(ctx context.Context, boards []int, at int) error 
 		steps = 2
 	}
 	c.Accumulate = recordedSteps(steps)
-	lab, cause := NewLab(s.Model, c, s.AllocConf, s.Residuals)
+	lab, cause := NewLab(s.Model, c, s.Residuals)
 	var l line
 	if cause == nil {
 		lab.Learn(s.Learned)
@@ -163,7 +162,7 @@ func (v *survey) choice(lab *Lab, l line, boards []int, board, steps int) (repor
 	if s.Effective > 0 && largest > 0 {
 		batch, steps = planner.Split((s.Effective+gpus-1)/gpus, largest, 1)
 	}
-	c := lab.report(report.Plan).Case
+	c := report.CaseOf(s.Model, lab.c).Short()
 	c.Accumulate = steps
 	out := report.Choice{
 		Device: simName(gpu), Case: c, Own: s.own(lab.c), Largest: largest, Capped: largest == s.MaxBatch,
@@ -235,7 +234,7 @@ func (s *Search) confirm(ctx context.Context, f *report.Fit) error {
 		}
 		g.Go(func() error {
 			defer done(1)
-			exact, refused, err := s.choice(ctx, byName[c.Device], s.caseOf(c), c.Largest)
+			exact, refused, err := s.choice(ctx, byName[c.Device], c.Case.Case, c.Largest)
 			if err = errors.Join(refused, err); err != nil {
 				return err
 			}
@@ -245,32 +244,4 @@ func (s *Search) confirm(ctx context.Context, f *report.Fit) error {
 		})
 	}
 	return g.Wait()
-}
-
-// caseOf is the case of the search that a choice came from.
-func (s *Search) caseOf(c *report.Choice) models.Case {
-	for _, k := range s.Cases {
-		whole, err := s.Model.Complete(k)
-		if err != nil {
-			continue // it was refused
-		}
-		lab := &Lab{model: s.Model, c: whole, allocConf: s.AllocConf}
-		r := lab.report(report.Plan).Case
-		if r.Stage == c.Case.Stage && r.AMP == c.Case.AMP && r.Checkpointing == c.Case.Checkpointing && sameSettings(r.Settings, c.Case.Settings) {
-			return k
-		}
-	}
-	panic("bench: a choice of no case") // ours
-}
-
-func sameSettings(a, b map[string]int64) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for name, v := range a {
-		if b[name] != v {
-			return false
-		}
-	}
-	return true
 }

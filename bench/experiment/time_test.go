@@ -19,7 +19,7 @@ func TestCheckpointingCostsASecondForward(t *testing.T) {
 	require.NoError(t, err)
 	var labs []*Lab
 	for _, on := range []bool{false, true} {
-		lab, err := NewLab(m, models.Case{Stage: "full", Checkpointing: on}, "", planner.Residuals)
+		lab, err := NewLab(m, models.Case{Stage: "full", Checkpointing: on}, planner.Residuals)
 		require.NoError(t, err)
 		labs = append(labs, lab)
 	}

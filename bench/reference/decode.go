@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/models"
 )
 
 // wireRecord is a record as it stands in the file. Pointers tell what is
@@ -48,15 +49,20 @@ func decodeRecord(line []byte) (Record, error) {
 		return Record{}, err
 	}
 	r := Record{
-		Case: *w.Case, Stage: *w.Stage, Batch: *w.Batch, Checkpointing: *w.Checkpointing,
-		Accumulate: *w.Accumulate, GPU: *w.GPU, Status: Status(*w.Status), Error: w.Error,
+		Case: models.Case{
+			Model: *w.Case, Stage: *w.Stage, Batch: *w.Batch, Checkpointing: *w.Checkpointing, Accumulate: *w.Accumulate,
+		},
+		GPU: *w.GPU, Status: Status(*w.Status), Error: w.Error,
 		Params: w.Params, BatchBytes: w.BatchBytes,
 		PeakAllocated: *w.PeakAllocated, PeakReserved: *w.PeakReserved, PeakRequested: w.PeakRequested,
 		PeakDevice: w.PeakDevice, Context: w.Context, SteadyPeakAllocated: w.SteadyPeakAllocated,
 		PeakPhase: w.PeakPhase, Retries: w.Retries,
 	}
 	if w.AMP != nil {
-		r.AMP = *w.AMP
+		var err error
+		if r.AMP, err = models.ParseAutocast(*w.AMP); err != nil {
+			return Record{}, bad("amp", "%v", err)
+		}
 	}
 	if !ownOptimizers[w.Optimizer] {
 		r.Optimizer = w.Optimizer
@@ -137,7 +143,7 @@ func decodePhase(raw json.RawMessage, field string) (Phase, error) {
 
 func (r *Record) validate() error {
 	switch {
-	case r.Case == "":
+	case r.Model == "":
 		return bad("case", "empty")
 	case r.GPU == "":
 		return bad("gpu", "empty")
@@ -145,8 +151,6 @@ func (r *Record) validate() error {
 		return bad("batch", "want at least 1, found %d", r.Batch)
 	case r.Accumulate < 1:
 		return bad("accumulate", "want at least 1, found %d", r.Accumulate)
-	case r.AMP != "" && r.AMP != "fp16" && r.AMP != "bf16":
-		return bad("amp", "want null, fp16 or bf16, found %q", r.AMP)
 	case r.Status != OK && r.Status != OOM && r.Status != Error:
 		return bad("status", "want ok, oom or error, found %q", r.Status)
 	case r.Status == Error && r.Error == "":

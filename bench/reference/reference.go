@@ -3,7 +3,11 @@
 // nothing; it only makes sure that what it returns is whole.
 package reference
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/vprof/vprof/models"
+)
 
 // Schema names the format that this package reads.
 const Schema = "vprof.reference/v1"
@@ -56,17 +60,10 @@ type Record struct {
 	File string
 	Line int
 
-	Case          string
-	Stage         string
-	Batch         int
-	AMP           string // "" is none
-	Checkpointing bool
-	Accumulate    int
-	// Optimizer is "" where it is the case's own.
-	Optimizer string
-	GPU       string
-	// AllocConf is the PYTORCH_CUDA_ALLOC_CONF the run had; "" the defaults.
-	AllocConf string
+	// Case has the PYTORCH_CUDA_ALLOC_CONF that the run had, and no optimizer
+	// where it is the system's own.
+	models.Case
+	GPU string
 
 	Status Status
 	// Error is what PyTorch raised; set unless Status is OK.

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/models"
 )
 
 const header = `{"schema":"vprof.reference/v1","torch":"2.11.0","gpu":"t4"}`
@@ -48,8 +49,8 @@ func TestRecordHoldsWhatTheLineSays(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []Record{{
 		File: "toy.jsonl", Line: 3,
-		Case: "toy", Stage: "full", Batch: 4, AMP: "bf16", Accumulate: 1, Optimizer: "sgd", GPU: "t4",
-		AllocConf: "max_split_size_mb:128", Status: OK, PeakAllocated: 10, PeakReserved: 20,
+		Case: models.Case{Model: "toy", Stage: "full", Batch: 4, AMP: "bf16", Accumulate: 1, Optimizer: "sgd", AllocConf: "max_split_size_mb:128"},
+		GPU:  "t4", Status: OK, PeakAllocated: 10, PeakReserved: 20,
 		Phases: []Phase{{Step: 0, Name: "forward", Allocated: 5, MaxAllocated: 10, Reserved: 20, MaxReserved: 20}},
 	}}, f.Records)
 	require.Equal(t, 1, f.Records[0].Steps())
@@ -104,7 +105,7 @@ func TestDamageIsNamedByFileLineAndField(t *testing.T) {
 		"gpu empty":          {swap(`"t4"`, `""`), "toy.jsonl:2: gpu: empty"},
 		"peak missing":       {swap(`"peak_reserved":20,`, ``), "toy.jsonl:2: peak_reserved: missing"},
 		"reserved too small": {swap(`"peak_reserved":20`, `"peak_reserved":9`), "toy.jsonl:2: peak_reserved: 9 is below the 10 allocated"},
-		"unknown amp":        {swap(`null`, `"fp8"`), `toy.jsonl:2: amp: want null, fp16 or bf16, found "fp8"`},
+		"unknown amp":        {swap(`null`, `"fp8"`), `toy.jsonl:2: amp: there is no precision "fp8"; use none, fp16 or bf16`},
 		"unknown status":     {swap(`"ok"`, `"fine"`), `toy.jsonl:2: status: want ok, oom or error, found "fine"`},
 		"error unsaid":       {swap(`"ok"`, `"error"`), "toy.jsonl:2: error: missing"},
 		"accumulate zero":    {swap(`"accumulate":1`, `"accumulate":0`), "toy.jsonl:2: accumulate: want at least 1"},

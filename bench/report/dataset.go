@@ -64,8 +64,8 @@ func (f *Fit) subject() string {
 	if c.Task != "" {
 		name += ", " + c.Task
 	}
-	if c.LoRA != "" {
-		name += ", LoRA " + c.LoRA
+	if c.LoRA != nil {
+		name += ", LoRA " + c.LoRA.String()
 	}
 	if c.Dataset == 0 {
 		return name

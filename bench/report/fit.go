@@ -1,12 +1,14 @@
 package report
 
 import (
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/models"
 )
 
 // FitSchema names this version of the format of [Fit].
@@ -20,7 +22,10 @@ type Fit struct {
 	Started   time.Time `json:"started"`
 	Model     string    `json:"model"`
 	BatchUnit string    `json:"batch_unit"`
-	Budget    Budget    `json:"budget"`
+	// Config has what the model of the choices was made of, if it is none of
+	// vprof's own; see [Case].
+	Config json.RawMessage `json:"config,omitempty" jsonschema:"type=object"`
+	Budget Budget          `json:"budget"`
 	// Devices are the boards that choices refer to by name.
 	Devices []Device `json:"devices"`
 	// Parallel says that several GPUs of a kind share the work; estimates are of
@@ -115,13 +120,13 @@ func (c Choice) Fits() bool { return c.Batch > 0 && c.Refused == "" }
 
 // configuration is what choices of several stages have in common.
 type configuration struct {
-	amp           string
+	amp           models.Autocast
 	checkpointing bool
 	settings      string
 }
 
 func (c Choice) configuration() configuration {
-	return configuration{c.Case.AMP, c.Case.Checkpointing, strings.Join(c.Case.settings(), " ")}
+	return configuration{c.Case.AMP, c.Case.Checkpointing, strings.Join(c.Case.Settings.Words(), " ")}
 }
 
 // SameConfiguration tells whether two choices differ in nothing but the stage,
@@ -239,7 +244,7 @@ func (f *Fit) choicesSheet() Sheet {
 }
 
 func (f *Fit) choiceRow(c Choice, unit column) []string {
-	row := []string{"", c.Case.Stage, c.Case.precision(), yes(c.Case.Checkpointing), strings.Join(c.Case.settings(), " ")}
+	row := []string{"", c.Case.Stage, c.Case.Precision(), yes(c.Case.Checkpointing), strings.Join(c.Case.Settings.Words(), " ")}
 	switch {
 	case c.Recommended:
 		row[0] = "▶"
@@ -326,11 +331,11 @@ func (f *Fit) Recommendation(c Choice) string {
 	if c.EffectiveBatch != c.Batch {
 		line += fmt.Sprintf(" = %d a step", c.EffectiveBatch)
 	}
-	line += ", " + c.Case.precision()
+	line += ", " + c.Case.Precision()
 	if c.Case.Checkpointing {
 		line += ", checkpointing"
 	}
-	for _, word := range c.Case.settings() {
+	for _, word := range c.Case.Settings.Words() {
 		line += ", " + word
 	}
 	if c.Scaling > 0 {
@@ -448,7 +453,7 @@ func (f *Fit) Records() [][]string {
 	}}
 	for _, c := range f.Choices {
 		row := []string{
-			f.Model, c.Device, integer(f.memory(c.Device)), c.Case.Stage, c.Case.AMP, strconv.FormatBool(c.Case.Checkpointing), strings.Join(c.Case.settings(), " "),
+			f.Model, c.Device, integer(f.memory(c.Device)), c.Case.Stage, c.Case.AMP.String(), strconv.FormatBool(c.Case.Checkpointing), strings.Join(c.Case.Settings.Words(), " "),
 			strconv.FormatBool(c.Own), strconv.FormatBool(c.Recommended), strconv.Itoa(c.Largest), strconv.FormatBool(c.Capped),
 			strconv.Itoa(c.Batch), strconv.Itoa(c.Case.Accumulate), strconv.Itoa(c.EffectiveBatch),
 		}

@@ -55,9 +55,9 @@ func (c Case) benchName() string {
 	if c.Task != "" {
 		parts = append(parts, "task="+c.Task)
 	}
-	parts = append(parts, "stage="+c.Stage, "amp="+c.AMP)
+	parts = append(parts, "stage="+c.Stage, "amp="+c.AMP.String())
 	if c.Weights != "" {
-		parts = append(parts, "weights="+c.Weights)
+		parts = append(parts, "weights="+c.Weights.String())
 	}
 	if c.Checkpointing {
 		parts = append(parts, "checkpointing=true")
@@ -68,10 +68,10 @@ func (c Case) benchName() string {
 	if c.Optimizer != "" {
 		parts = append(parts, "optimizer="+c.Optimizer)
 	}
-	if c.LoRA != "" {
-		parts = append(parts, "lora="+c.LoRA)
+	if c.LoRA != nil {
+		parts = append(parts, "lora="+c.LoRA.String())
 	}
-	parts = append(parts, c.settings()...)
+	parts = append(parts, c.Settings.Words()...)
 	if c.AllocConf != "" {
 		parts = append(parts, "alloc_conf="+c.AllocConf)
 	}

@@ -37,6 +37,8 @@ func Read(file string, r io.Reader) ([]*Report, error) {
 		if err != nil {
 			return nil, &input.FormatError{File: file, Reason: fmt.Sprintf("value %d is not a %s report: %v", n, Schema, err)}
 		}
+		// Reports of before cases had a hash have the description alone.
+		one.Case.ConfigHash = one.Case.Description().Hash()
 		reports = join(reports, &one)
 	}
 	if len(reports) == 0 {
@@ -80,14 +82,12 @@ func join(reports []*Report, r *Report) []*Report {
 	return append(reports, r)
 }
 
-// Same tells whether two cases are one.
-func (c Case) Same(d Case) bool {
-	return c.String() == d.String() && bytes.Equal(compact(c.Config), compact(d.Config))
-}
-
 // compact is JSON without the white space that a file's layout brings.
 func compact(text json.RawMessage) []byte {
 	var b bytes.Buffer
+	if len(text) == 0 {
+		return nil
+	}
 	if json.Compact(&b, text) != nil {
 		return text
 	}

@@ -1,7 +1,6 @@
 package report
 
 import (
-	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -48,8 +47,8 @@ func (r *Report) Records() [][]string {
 		"claim_of", "claim_low_bytes", "claim_high_bytes", "claim_source")}
 	for _, p := range r.Points {
 		row := []string{
-			r.Case.Model, r.Case.Task, r.Case.Stage, r.Case.AMP, cmp.Or(r.Case.Weights, "fp32"), strconv.FormatBool(r.Case.Checkpointing), strconv.Itoa(r.Case.Accumulate),
-			r.Case.Optimizer, r.Case.LoRA, strings.Join(r.Case.settings(), " "), r.Case.AllocConf, strconv.Itoa(p.Batch), p.Device,
+			r.Case.Model, r.Case.Task, r.Case.Stage, r.Case.AMP.String(), r.Case.Weights.String(), strconv.FormatBool(r.Case.Checkpointing), strconv.Itoa(r.Case.Accumulate),
+			r.Case.Optimizer, r.Case.LoRA.String(), strings.Join(r.Case.Settings.Words(), " "), r.Case.AllocConf, strconv.Itoa(p.Batch), p.Device,
 		}
 		row = append(row, p.Estimate.record(len(components))...)
 		if r.Kind == Sweep {

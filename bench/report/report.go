@@ -6,6 +6,8 @@ package report
 import (
 	"encoding/json"
 	"time"
+
+	"github.com/vprof/vprof/models"
 )
 
 // Schema names this version of the format. Readers ignore fields that they do
@@ -52,38 +54,10 @@ type Tool struct {
 	Commit  string `json:"commit,omitempty"`
 }
 
-// Case is what is trained and how; the batch sizes stand in the points.
+// Case is the case of a report, with what readers of it need besides. Where the
+// result has points, the batch sizes stand there.
 type Case struct {
-	Model string `json:"model"`
-	// Task is what the model is trained for; absent if there is no choice.
-	Task  string `json:"task,omitempty"`
-	Stage string `json:"stage"`
-	AMP   string `json:"amp" jsonschema:"enum=none,enum=fp16,enum=bf16"`
-	// Weights is the type of the weights; absent means fp32.
-	Weights       string `json:"weights,omitempty" jsonschema:"enum=bf16,enum=fp16"`
-	Checkpointing bool   `json:"checkpointing"`
-	// Blocks are patterns of the modules that checkpointing recomputes; absent
-	// where the model has no choice.
-	Blocks     string `json:"blocks,omitempty"`
-	Accumulate int    `json:"accumulate"`
-	// Optimizer is what replaces the system's own; absent keeps it.
-	Optimizer string `json:"optimizer,omitempty"`
-	// Loss is what is differentiated and Output the output that it is of; absent
-	// where the model has no choice.
-	Loss   string `json:"loss,omitempty"`
-	Output string `json:"output,omitempty"`
-	// Freeze are patterns of the parameters that are not trained.
-	Freeze string `json:"freeze,omitempty"`
-	// LoRA are the options of the adapters that are trained instead of the
-	// model; absent if there are none.
-	LoRA string `json:"lora,omitempty"`
-	// Dataset is what of the training data lies on the GPU for the whole run;
-	// absent if all of it comes from the host.
-	Dataset int64 `json:"dataset_bytes,omitempty"`
-	// Settings are those of the model's free numbers that are not its own.
-	Settings map[string]int64 `json:"settings,omitempty"`
-	// AllocConf is the PYTORCH_CUDA_ALLOC_CONF; absent means the defaults.
-	AllocConf string `json:"alloc_conf,omitempty"`
+	models.Case
 	// BatchUnit is what one element of a batch is.
 	BatchUnit string `json:"batch_unit"`
 	// Config has what the model was made of, if it is none of vprof's own: the
@@ -91,6 +65,26 @@ type Case struct {
 	// recorded again, whatever has become of the file.
 	Config json.RawMessage `json:"config,omitempty" jsonschema:"type=object"`
 }
+
+// CaseOf is a complete case of a model as reports have it.
+func CaseOf(m models.Model, c models.Case) Case {
+	c = m.Canonical(c)
+	c.Batch = 0
+	return Case{c, m.BatchUnit, json.RawMessage(m.Description.Text())}
+}
+
+// Short is the case without what its model was made of, for documents that have
+// that once for many cases.
+func (c Case) Short() Case {
+	c.Config = nil
+	return c
+}
+
+// Description is what the case's model was made of.
+func (c Case) Description() models.Description { return models.Describe(string(compact(c.Config))) }
+
+// Same tells whether two cases are one.
+func (c Case) Same(d Case) bool { return c.Key() == d.Key() }
 
 // Parameters are numbers of elements.
 type Parameters struct {

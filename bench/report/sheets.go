@@ -2,7 +2,6 @@ package report
 
 import (
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -21,66 +20,6 @@ func (r *Report) Sheets() []Sheet {
 	default:
 		return []Sheet{r.componentsSheet()}
 	}
-}
-
-// String says what is trained and how, in a line.
-func (c Case) String() string {
-	words := []string{c.Model}
-	if c.Task != "" {
-		words = append(words, c.Task)
-	}
-	words = append(words, "stage "+c.Stage, c.precision())
-	if c.Loss != "" {
-		words = append(words, "loss "+c.Loss)
-	}
-	if c.Output != "" {
-		words = append(words, "of output "+c.Output)
-	}
-	if c.Freeze != "" {
-		words = append(words, "frozen "+c.Freeze)
-	}
-	if c.Checkpointing {
-		words = append(words, strings.TrimSpace("checkpointing "+c.Blocks))
-	}
-	if c.Accumulate > 1 {
-		words = append(words, fmt.Sprintf("%d micro-batches a step", c.Accumulate))
-	}
-	if c.Optimizer != "" {
-		words = append(words, c.Optimizer)
-	}
-	if c.LoRA != "" {
-		words = append(words, "LoRA "+c.LoRA)
-	}
-	if c.Dataset > 0 {
-		words = append(words, bytesize.Format(c.Dataset)+" of data on the GPU")
-	}
-	words = append(words, c.settings()...)
-	if c.AllocConf != "" {
-		words = append(words, c.AllocConf)
-	}
-	return strings.Join(words, ", ")
-}
-
-// settings are the case's settings as the command line gives them, sorted.
-func (c Case) settings() []string {
-	var words []string
-	for _, name := range slices.Sorted(maps.Keys(c.Settings)) {
-		words = append(words, fmt.Sprintf("%s=%d", name, c.Settings[name]))
-	}
-	return words
-}
-
-// precision is the type of the arithmetic, and of the weights if that is another.
-func (c Case) precision() string {
-	switch {
-	case c.AMP != "none" && c.Weights != "":
-		return c.AMP + " autocast, " + c.Weights + " weights"
-	case c.AMP != "none":
-		return c.AMP + " autocast"
-	case c.Weights != "":
-		return c.Weights + " weights"
-	}
-	return "fp32"
 }
 
 // String says what the device is, in a few words.

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/internal/golden"
+	"github.com/vprof/vprof/models"
 )
 
 const mib = 1 << 20
@@ -32,7 +33,7 @@ func toyEstimate(allocated int64, v Verdict) *Estimate {
 func toySweep() *Report {
 	return &Report{
 		Schema: Schema, Kind: Sweep, Tool: Tool{Version: "v1.0.0"}, Started: time.Date(2026, 11, 5, 6, 7, 8, 0, time.UTC),
-		Case:         Case{Model: "toy", Stage: "full", AMP: "fp16", Accumulate: 4, Checkpointing: true, AllocConf: "expandable_segments:True", BatchUnit: "clip"},
+		Case:         Case{Case: models.Case{Model: "toy", Stage: "full", AMP: "fp16", Accumulate: 4, Checkpointing: true, AllocConf: "expandable_segments:True"}, BatchUnit: "clip"},
 		Parameters:   Parameters{Total: 3, Trainable: 2},
 		Devices:      []Device{{Name: "sim:card", GPU: "card", Title: "Card | 500", Simulated: true, Memory: 500 * mib, Context: 100 * mib}},
 		Coefficients: []Coefficient{{"allocated_residual", 0.01, 0.002, "30 reference records of toy"}},

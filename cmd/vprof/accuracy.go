@@ -89,7 +89,7 @@ func (o *accuracyOptions) read() ([]reference.Record, error) {
 			continue
 		}
 		for _, r := range f.Records {
-			if o.wanted(r.Case) {
+			if o.wanted(r.Model) {
 				records = append(records, r)
 			}
 		}

@@ -90,10 +90,8 @@ func (f *applyFlags) run(ctx context.Context, o *output, fit *report.Fit) error 
 	if err != nil {
 		return negative{err}
 	}
-	v := systems.Values{
-		Model: fit.Model, Batch: c.Batch, Accumulate: c.Case.Accumulate, Effective: c.EffectiveBatch,
-		AMP: c.Case.AMP, Checkpointing: c.Case.Checkpointing, Settings: c.Case.Settings,
-	}
+	v := systems.Values{Case: c.Case.Case, Effective: c.EffectiveBatch}
+	v.Batch = c.Batch
 	to := o.app.stdout
 	if o.chosen != report.Table && o.chosen != report.Markdown {
 		to = o.app.stderr // standard output is for a program

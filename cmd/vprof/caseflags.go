@@ -97,14 +97,13 @@ func (f *caseFlags) resolve(a *app) (models.Model, models.Case, error) {
 	c.Loss, c.Output, c.Freeze, c.Blocks = cmp.Or(loss, c.Loss), cmp.Or(f.output, output), f.freeze, f.blocks
 	c.Checkpointing = c.Checkpointing || f.blocks != ""
 	if f.flags.Changed("amp") {
-		c.AMP = strings.TrimPrefix(f.amp, "none")
-		if f.amp == "" {
-			return m, c, usagef("--amp: empty; use none, fp16 or bf16")
+		if c.AMP, err = models.ParseAutocast(f.amp); err != nil {
+			return m, c, usagef("--amp: %w", err)
 		}
 	}
 	if f.flags.Changed("weights") {
-		if c.Weights = strings.TrimPrefix(f.weights, "fp32"); f.weights == "" {
-			return m, c, usagef("--weights: empty; use fp32, bf16 or fp16")
+		if c.Weights, err = models.ParseWeightType(f.weights); err != nil {
+			return m, c, usagef("--weights: %w", err)
 		}
 	}
 	if f.flags.Changed("checkpointing") {
@@ -132,6 +131,7 @@ func (f *caseFlags) resolve(a *app) (models.Model, models.Case, error) {
 	if c.Settings, err = f.settings.values(); err != nil {
 		return m, c, err
 	}
+	c.AllocConf = f.allocConf
 	c, err = m.Complete(c)
 	return m, c, err
 }
@@ -142,7 +142,7 @@ func (f *caseFlags) lab(a *app) (*experiment.Lab, models.Model, models.Case, err
 	if err != nil {
 		return nil, m, c, err
 	}
-	lab, err := experiment.NewLab(m, c, f.allocConf, a.residuals)
+	lab, err := experiment.NewLab(m, c, a.residuals)
 	if err != nil {
 		return nil, m, c, err
 	}

@@ -197,7 +197,7 @@ func (o *fitOptions) cases(m models.Model, c models.Case) ([]models.Case, error)
 		stages = []string{c.Stage}
 	}
 	if o.c.flags.Changed("amp") {
-		amps = []string{c.AMP}
+		amps = []models.Autocast{c.AMP}
 	}
 	if o.c.flags.Changed("checkpointing") {
 		recompute = []bool{c.Checkpointing}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models"
 )
 
 // modelPage is the result of "vprof models show".
@@ -84,9 +85,9 @@ func (p modelPage) Sheets() []report.Sheet {
 // about is what the page says in words.
 func (p modelPage) about() report.Sheet {
 	s := report.Sheet{Title: p.Name + ": " + p.Summary, Notes: []string{"source: " + p.Source}}
-	words := []string{"stage " + p.Stages[0], fmt.Sprintf("batch %d (%s)", p.Batch, p.BatchUnit), "amp " + p.AMP}
-	if p.Weights != "" {
-		words = append(words, p.Weights+" weights")
+	words := []string{"stage " + p.Stages[0], fmt.Sprintf("batch %d (%s)", p.Batch, p.BatchUnit), "amp " + p.AMP.String()}
+	if p.Weights != models.FP32 {
+		words = append(words, p.Weights.String()+" weights")
 	}
 	if p.Checkpointing {
 		words = append(words, "checkpointing")

@@ -13,18 +13,18 @@ import (
 
 // modelEntry is a model as "vprof models" shows it.
 type modelEntry struct {
-	Name          string   `json:"name"`
-	Summary       string   `json:"summary"`
-	Source        string   `json:"source"`
-	Stages        []string `json:"stages"`
-	Tasks         []string `json:"tasks,omitempty"`
-	Batch         int      `json:"batch"`
-	BatchUnit     string   `json:"batch_unit"`
-	AMP           string   `json:"amp"`
-	Weights       string   `json:"weights,omitempty"`
-	Checkpointing bool     `json:"checkpointing"`
-	Accumulate    int      `json:"accumulate"`
-	Batches       []int    `json:"batches"`
+	Name          string            `json:"name"`
+	Summary       string            `json:"summary"`
+	Source        string            `json:"source"`
+	Stages        []string          `json:"stages"`
+	Tasks         []string          `json:"tasks,omitempty"`
+	Batch         int               `json:"batch"`
+	BatchUnit     string            `json:"batch_unit"`
+	AMP           models.Autocast   `json:"amp"`
+	Weights       models.WeightType `json:"weights,omitempty"`
+	Checkpointing bool              `json:"checkpointing"`
+	Accumulate    int               `json:"accumulate"`
+	Batches       []int             `json:"batches"`
 	// Validation is the batch size of validation; absent if it is that of
 	// training, or if there is none.
 	Validation int `json:"validation,omitempty"`
@@ -48,14 +48,11 @@ type settingEntry struct {
 func entryOf(m models.Model) modelEntry {
 	e := modelEntry{
 		Name: m.Name, Summary: m.Summary, Source: m.Source, Stages: m.Stages, Tasks: m.Tasks,
-		Batch: m.Default.Batch, BatchUnit: m.BatchUnit, AMP: "none", Weights: m.Default.Weights, Checkpointing: m.Default.Checkpointing,
+		Batch: m.Default.Batch, BatchUnit: m.BatchUnit, AMP: m.Default.AMP, Weights: m.Default.Weights, Checkpointing: m.Default.Checkpointing,
 		Accumulate: max(1, m.Default.Accumulate), Batches: m.Batches, Validation: m.Validation, Adapts: m.Adapts, Settings: []settingEntry{}, Notes: m.Notes,
 	}
 	for _, s := range m.Settings {
 		e.Settings = append(e.Settings, settingEntry{s.Name, s.Usage, s.Inert, s.Default, s.Min, s.Max})
-	}
-	if m.Default.AMP != "" {
-		e.AMP = m.Default.AMP
 	}
 	return e
 }
@@ -116,7 +113,7 @@ func (l modelList) Sheets() []report.Sheet {
 	}}
 	for _, m := range l.Models {
 		s.Rows = append(s.Rows, []string{
-			m.Name, m.Summary, strings.Join(m.Stages, ", "), strconv.Itoa(m.Batch), m.BatchUnit + "s", m.AMP, strconv.Itoa(m.Accumulate),
+			m.Name, m.Summary, strings.Join(m.Stages, ", "), strconv.Itoa(m.Batch), m.BatchUnit + "s", m.AMP.String(), strconv.Itoa(m.Accumulate),
 		})
 	}
 	s.Notes = []string{"hf:PATH is the model of a config.json of transformers: " + hfTypes()}
@@ -137,7 +134,7 @@ func (l modelList) Records() [][]string {
 	rows := [][]string{{"name", "summary", "source", "stages", "batch", "batch_unit", "amp", "checkpointing", "accumulate"}}
 	for _, m := range l.Models {
 		rows = append(rows, []string{
-			m.Name, m.Summary, m.Source, strings.Join(m.Stages, " "), strconv.Itoa(m.Batch), m.BatchUnit, m.AMP,
+			m.Name, m.Summary, m.Source, strings.Join(m.Stages, " "), strconv.Itoa(m.Batch), m.BatchUnit, m.AMP.String(),
 			strconv.FormatBool(m.Checkpointing), strconv.Itoa(m.Accumulate),
 		})
 	}

@@ -87,12 +87,9 @@ func runReport(ctx context.Context, o *reportOptions, paths []string) error {
 	return writeFile(o.app, o.path, p.Write)
 }
 
-// isOf tells whether a record is of the case.
+// isOf tells whether a record is of the case, whatever its batch size.
 func isOf(r reference.Record, c report.Case) bool {
-	amp := r.AMP
-	if amp == "" {
-		amp = "none"
-	}
-	return r.Case == c.Model && r.Stage == c.Stage && amp == c.AMP && r.Checkpointing == c.Checkpointing &&
-		r.Accumulate == c.Accumulate && r.Optimizer == c.Optimizer && r.AllocConf == c.AllocConf && len(c.Settings) == 0 && c.LoRA == "" && c.Dataset == 0
+	k := r.Case
+	k.Batch = 0
+	return k.Key() == c.Key()
 }

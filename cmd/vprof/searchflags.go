@@ -27,7 +27,7 @@ func (f *searchFlags) register(cmd *cobra.Command, a *app, boardUsage string) {
 // search is that of a case of the model alone. A board to measure on is then
 // open, and local closes it, even after an error.
 func (f *searchFlags) search(a *app, m models.Model, c models.Case) (experiment.Search, error) {
-	s := experiment.Search{Model: m, Cases: []models.Case{c}, AllocConf: f.c.allocConf, Residuals: a.residuals}
+	s := experiment.Search{Model: m, Cases: []models.Case{c}, Residuals: a.residuals}
 	var err error
 	if s.Budget, err = f.budget.budget(); err != nil {
 		return s, err

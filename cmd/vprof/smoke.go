@@ -177,7 +177,9 @@ func (o *smokeOptions) configured(m models.Model, c models.Case) (models.Case, e
 		c.Accumulate = int(n)
 	}
 	if amp, ok := values["amp"].(string); ok && !o.c.flags.Changed("amp") {
-		c.AMP = strings.TrimPrefix(amp, "none")
+		if c.AMP, err = models.ParseAutocast(amp); err != nil {
+			return c, usageError{err}
+		}
 	}
 	if on, ok := values["checkpointing"].(bool); ok && !o.c.flags.Changed("checkpointing") {
 		c.Checkpointing = on

@@ -147,7 +147,7 @@ func (o *timeOptions) stageLab(stage string, epochs float64) (experiment.StageLa
 		return experiment.StageLab{}, err
 	}
 	make := func(c models.Case) (*experiment.Lab, error) {
-		lab, err := experiment.NewLab(m, c, flags.allocConf, o.app.residuals)
+		lab, err := experiment.NewLab(m, c, o.app.residuals)
 		if err == nil {
 			lab.Learn(learned)
 		}

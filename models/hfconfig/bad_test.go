@@ -148,9 +148,9 @@ func FuzzParse(f *testing.F) {
 			require.ErrorAs(t, err, new(*input.FormatError))
 			return
 		}
-		again, err := Source().Restore(m.Name, m.Config)
+		again, err := Source().Restore(m.Name, m.Description.Text())
 		require.NoError(t, err)
-		require.Equal(t, m.Config, again.Config)
+		require.Equal(t, m.Description, again.Description)
 		for _, task := range m.Tasks {
 			c, err := m.Complete(models.Case{Task: task, Batch: 1, Settings: shared(m, models.Settings{"seq-len": 1, "audio-seconds": 1})})
 			if err != nil {

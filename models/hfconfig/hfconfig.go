@@ -115,7 +115,7 @@ func parse(file, name string, data []byte) (models.Model, error) {
 	r.also = f.also
 	r.common()
 	a := f.read(r)
-	weights := r.weights()
+	weights := models.WeightType(r.weights())
 	if !f.half {
 		weights = ""
 	}
@@ -133,7 +133,7 @@ func parse(file, name string, data []byte) (models.Model, error) {
 	tasks := slices.Sorted(maps.Values(f.heads))
 	m := train.Model(models.Model{
 		Name: name, Summary: a.summary, Source: "transformers 5.23, model_type " + kind,
-		Tasks: tasks, Default: models.Case{Task: trained, Weights: weights}, Config: string(config),
+		Tasks: tasks, Default: models.Case{Task: trained, Weights: weights}, Description: models.Describe(string(config)),
 		Batches: a.batches, BatchUnit: a.unit, Settings: a.settings, Adapts: true, HalfWeights: f.half, Notes: a.notes,
 		Check: func(c models.Case) error {
 			if c.Task == "" {

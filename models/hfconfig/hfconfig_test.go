@@ -191,12 +191,12 @@ func TestStepsOfAllConfigurationsAreValid(t *testing.T) {
 func TestConfigIsAllThatAModelIsMadeOf(t *testing.T) {
 	for _, dir := range configs(t) {
 		m := open(t, dir)
-		again, err := Source().Restore(m.Name, m.Config)
+		again, err := Source().Restore(m.Name, m.Description.Text())
 		require.NoError(t, err)
-		require.Equal(t, m.Config, again.Config)
+		require.Equal(t, m.Description, again.Description)
 		require.Equal(t, m.Name, again.Name)
 		require.Equal(t, m.Settings, again.Settings)
-		require.Less(t, len(m.Config), 1500, "only what was read is kept")
+		require.Less(t, len(m.Description.Text()), 1500, "only what was read is kept")
 	}
 }
 

@@ -71,7 +71,7 @@ func newTrainer(g *graph, d *dimensions, c models.Case) (models.Trainer, error) 
 		}
 	}
 	if c.Weights != "" {
-		t.half = map[string]trace.DType{"bf16": trace.BF16, "fp16": trace.F16}[c.Weights]
+		t.half = map[models.WeightType]trace.DType{"bf16": trace.BF16, "fp16": trace.F16}[c.Weights]
 		t.w.cast(t.half)
 	}
 	return t, nil

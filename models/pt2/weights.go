@@ -276,6 +276,7 @@ func (w *weights) counts() models.Counts {
 		c.Total += x.numel()
 		if !x.frozen {
 			c.Trainable += x.numel()
+			c.Gradients += x.numel() * x.dtype.Size()
 		}
 	}
 	for _, x := range w.buffers {

@@ -81,7 +81,7 @@ func newTrainer(task Task, c models.Case) (models.Trainer, error) {
 }
 
 // weightType is the type of weights as cases name it.
-func weightType(name string) trace.DType {
+func weightType(name models.WeightType) trace.DType {
 	switch name {
 	case "bf16":
 		return trace.BF16

@@ -28,7 +28,7 @@ func Counts(net, criterion *nn.Tree) models.Counts {
 // Session is a training loop in progress.
 type Session struct {
 	Tape *trace.Tape
-	amp  string
+	amp  models.Autocast
 	// Scaler is nil unless training in fp16.
 	Scaler *optim.GradScaler
 }

@@ -16,6 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/vprof/vprof/bench/advise/configfile"
+	"github.com/vprof/vprof/models"
 )
 
 //go:embed systems.yaml
@@ -65,17 +66,11 @@ func (s Stage) path(config string) string {
 	return filepath.Join(filepath.Dir(config), filepath.FromSlash(s.File))
 }
 
-// Values are what to write.
+// Values are what to write: a case, whose settings are those that were searched.
 type Values struct {
-	Model             string
-	Batch, Accumulate int
+	models.Case
 	// Effective is the number of samples of one optimizer step.
 	Effective int
-	// AMP is "none", "fp16" or "bf16".
-	AMP           string
-	Checkpointing bool
-	// Settings are those of the model that were searched.
-	Settings map[string]int64
 }
 
 // Names are what a key can be for, besides settings of a model.
@@ -91,7 +86,7 @@ func (v Values) value(name string) (any, bool) {
 	case "effective":
 		return int64(v.Effective), true
 	case "amp":
-		return v.AMP, true
+		return v.AMP.String(), true
 	case "checkpointing":
 		return v.Checkpointing, true
 	}
@@ -204,7 +199,7 @@ func Map(pairs []string, v Values) ([]configfile.Edit, error) {
 		}
 		e := configfile.Edit{Path: at, Value: value}
 		if name == "amp" {
-			e.Or = v.AMP != "none"
+			e.Or = v.AMP != models.NoAutocast
 		}
 		edits = append(edits, e)
 	}
@@ -222,7 +217,7 @@ func (s System) Paste(v Values) (string, error) {
 		Values
 		AMP     bool
 		Patches int
-	}{v, v.AMP != "none", s.Patches}
+	}{v, v.AMP != models.NoAutocast, s.Patches}
 	if err := t.Execute(&b, in); err != nil {
 		return "", fmt.Errorf("systems: %w", err)
 	}

@@ -8,9 +8,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/bench/advise/configfile"
+	"github.com/vprof/vprof/models"
 )
 
-var values = Values{Model: "naics-embedder-stage01", Batch: 15, Accumulate: 17, Effective: 255, AMP: "fp16", Checkpointing: true}
+var values = Values{models.Case{Model: "naics-embedder-stage01", Batch: 15, Accumulate: 17, AMP: "fp16", Checkpointing: true}, 255}
 
 func TestEverySystemSaysWhereToWrite(t *testing.T) {
 	all, err := All()
@@ -34,7 +35,7 @@ func TestEverySystemSaysWhereToWrite(t *testing.T) {
 			require.NotEmpty(t, s.Where)
 			continue
 		}
-		for _, amp := range []string{"none", "fp16", "bf16"} {
+		for _, amp := range models.Precisions() {
 			v := values
 			v.AMP = amp
 			_, err := s.Files("conf.yaml", v)
@@ -77,7 +78,7 @@ func TestNAICSWritesTheConfigurationAndTheCurriculum(t *testing.T) {
 func TestVQVAESnippetIsItsCommandLine(t *testing.T) {
 	s, _, err := Lookup("patch-vqvae-p8")
 	require.NoError(t, err)
-	text, err := s.Paste(Values{Batch: 4, Accumulate: 8, AMP: "none"})
+	text, err := s.Paste(Values{Case: models.Case{Batch: 4, Accumulate: 8}})
 	require.NoError(t, err)
 	require.Equal(t, "python -m src.main --device cuda \\\n  --batch_size 4 --n_patches 8 \\\n  --gradient_accumulation_steps 8\n", text)
 	text, err = s.Paste(values)
@@ -86,7 +87,7 @@ func TestVQVAESnippetIsItsCommandLine(t *testing.T) {
 }
 
 func TestMapMakesEdits(t *testing.T) {
-	edits, err := Map([]string{"batch=a.b", "amp=c", "effective=d", "n=e"}, Values{Batch: 2, Accumulate: 3, Effective: 6, AMP: "bf16", Settings: map[string]int64{"n": 5}})
+	edits, err := Map([]string{"batch=a.b", "amp=c", "effective=d", "n=e"}, Values{models.Case{Batch: 2, Accumulate: 3, AMP: "bf16", Settings: models.Settings{"n": 5}}, 6})
 	require.NoError(t, err)
 	require.Equal(t, []configfile.Edit{
 		{Path: "a.b", Value: int64(2)}, {Path: "c", Value: "bf16", Or: true}, {Path: "d", Value: int64(6)}, {Path: "e", Value: int64(5)},

@@ -16,15 +16,14 @@ import (
 // say: then it holds for every stage and every board, and otherwise for the
 // system as its authors train it.
 type Conditions struct {
-	Stage string `yaml:"stage"`
-	Batch Range  `yaml:"batch"`
-	// AMP is "none", "fp16" or "bf16".
-	AMP           string `yaml:"amp"`
-	Checkpointing *bool  `yaml:"checkpointing"`
+	Stage         string           `yaml:"stage"`
+	Batch         Range            `yaml:"batch"`
+	AMP           *models.Autocast `yaml:"amp"`
+	Checkpointing *bool            `yaml:"checkpointing"`
 	// Accumulate is no condition in [Guide.Matching]: all guides say that it
 	// does not change memory.
-	Accumulate int              `yaml:"accumulate"`
-	Settings   map[string]int64 `yaml:"settings"`
+	Accumulate int             `yaml:"accumulate"`
+	Settings   models.Settings `yaml:"settings"`
 	// Dataset is training data on the GPU.
 	Dataset Figure `yaml:"dataset"`
 	// GPU is a board of the catalog.
@@ -35,8 +34,6 @@ type Conditions struct {
 
 func (k Conditions) check() error {
 	switch {
-	case k.AMP != "" && k.AMP != "none" && !slices.Contains(models.Precisions(), k.AMP):
-		return fmt.Errorf("there is no precision %q", k.AMP)
 	case k.Accumulate < 0:
 		return fmt.Errorf("%d is no number of micro-batches", k.Accumulate)
 	case k.Dataset.Share:
@@ -51,12 +48,12 @@ func (k Conditions) String() string {
 	if k.Stage != "" {
 		words = append(words, "stage "+k.Stage)
 	}
-	switch k.AMP {
-	case "":
-	case "none":
+	switch {
+	case k.AMP == nil:
+	case *k.AMP == models.NoAutocast:
 		words = append(words, "fp32")
 	default:
-		words = append(words, k.AMP)
+		words = append(words, k.AMP.String())
 	}
 	if on := k.Checkpointing; on != nil {
 		words = append(words, map[bool]string{true: "checkpointing", false: "no checkpointing"}[*on])
@@ -67,9 +64,7 @@ func (k Conditions) String() string {
 	case k.Accumulate > 1:
 		words = append(words, fmt.Sprintf("%d micro-batches", k.Accumulate))
 	}
-	for _, name := range slices.Sorted(maps.Keys(k.Settings)) {
-		words = append(words, fmt.Sprintf("%s=%d", name, k.Settings[name]))
-	}
+	words = append(words, k.Settings.Words()...)
 	if k.Dataset.High > 0 {
 		words = append(words, bytesize.Format(int64(k.Dataset.High))+" of data on the GPU")
 	}
@@ -87,8 +82,8 @@ func (k Conditions) String() string {
 func (k Conditions) Over(c models.Case) models.Case {
 	c.Stage = cmp.Or(k.Stage, c.Stage)
 	c.Batch = cmp.Or(k.Batch.From, c.Batch)
-	if k.AMP != "" {
-		c.AMP = strings.TrimPrefix(k.AMP, "none")
+	if k.AMP != nil {
+		c.AMP = *k.AMP
 	}
 	if k.Checkpointing != nil {
 		c.Checkpointing = *k.Checkpointing
@@ -130,7 +125,7 @@ func (k Conditions) weight() int {
 		n += 2 // a table's own row
 	}
 	for _, said := range []bool{
-		k.Stage != "", k.Batch.From > 0, k.AMP != "", k.Checkpointing != nil,
+		k.Stage != "", k.Batch.From > 0, k.AMP != nil, k.Checkpointing != nil,
 		k.Dataset.High > 0, k.GPU != "",
 	} {
 		if said {

@@ -130,7 +130,7 @@ func TestReadSaysWhichClaimIsWrong(t *testing.T) {
 		"{where: a, of: device, figure: 30 %}":                                         "a share is one of trained parameters, or compares",
 		"{where: a, of: trainable, figure: 3 GB}":                                      "a share is one of trained parameters, or compares",
 		"{where: a, of: device, figure: 1 GB, amp: fp8}":                               `there is no precision "fp8"`,
-		"{where: a, of: device, figure: 30 %, than: {amp: fp8}}":                       "than: there is no precision",
+		"{where: a, of: device, figure: 30 %, than: {amp: fp8}}":                       "there is no precision",
 		"{where: a, of: device, figure: 1 GB, dataset: 10 %}":                          "a data set has bytes",
 		"{where: a, of: device, figure: 1 GB, accumulate: -1}":                         "-1 is no number of micro-batches",
 		"{where: a, of: device, figure: lots}":                                         `"lots" is no figure`,

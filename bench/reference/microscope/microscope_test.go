@@ -37,10 +37,9 @@ func caseOf(t *testing.T, name string) (models.Case, device.GPU) {
 	require.NotNil(t, m, name)
 	batch, err := strconv.Atoi(m[2])
 	require.NoError(t, err)
-	c := models.Case{Model: m[1], Batch: batch, AMP: m[3], Checkpointing: m[4] == "ckpt", Stage: m[5]}
-	if c.AMP == "none" {
-		c.AMP = ""
-	}
+	amp, err := models.ParseAutocast(m[3])
+	require.NoError(t, err)
+	c := models.Case{Model: m[1], Batch: batch, AMP: amp, Checkpointing: m[4] == "ckpt", Stage: m[5]}
 	if c.Stage == "default" {
 		c.Stage = ""
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/bench/show/profile"
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/models"
 )
 
 // Page is what a page shows.
@@ -196,12 +197,12 @@ func (p *Page) facts() []fact {
 	if r.Case.Task != "" {
 		facts = append(facts, fact{"Task", r.Case.Task})
 	}
-	facts = append(facts, fact{"Stage", r.Case.Stage}, fact{"Precision", map[bool]string{true: "fp32", false: r.Case.AMP + " autocast"}[r.Case.AMP == "none"]})
+	facts = append(facts, fact{"Stage", r.Case.Stage}, fact{"Precision", map[bool]string{true: "fp32", false: r.Case.AMP.String() + " autocast"}[r.Case.AMP == models.NoAutocast]})
 	if r.Parameters.Total > 0 {
 		facts = append(facts, fact{"Parameters", fmt.Sprintf("%s, %s trainable", count(r.Parameters.Total), count(r.Parameters.Trainable))})
 	}
-	if r.Case.Weights != "" {
-		facts = append(facts, fact{"Weights", r.Case.Weights})
+	if r.Case.Weights != models.FP32 {
+		facts = append(facts, fact{"Weights", r.Case.Weights.String()})
 	}
 	if r.Case.Checkpointing {
 		facts = append(facts, fact{"Checkpointing", "on"})
@@ -218,8 +219,8 @@ func (p *Page) facts() []fact {
 	if r.Case.Optimizer != "" {
 		facts = append(facts, fact{"Optimizer", r.Case.Optimizer})
 	}
-	if r.Case.LoRA != "" {
-		facts = append(facts, fact{"LoRA", r.Case.LoRA})
+	if r.Case.LoRA != nil {
+		facts = append(facts, fact{"LoRA", r.Case.LoRA.String()})
 	}
 	if r.Case.AllocConf != "" {
 		facts = append(facts, fact{"Allocator", r.Case.AllocConf})

@@ -36,7 +36,7 @@ func swept(t testing.TB, m models.Model, memory int64, batches ...int) *page.Pag
 }
 
 func sweptWith(t testing.TB, residuals experiment.Residuals, m models.Model, memory int64, batches ...int) *page.Page {
-	lab, err := experiment.NewLab(m, m.Default, "", residuals)
+	lab, err := experiment.NewLab(m, m.Default, residuals)
 	require.NoError(t, err)
 	gpu, err := device.Lookup("rtx-5060-ti")
 	require.NoError(t, err)
@@ -139,9 +139,9 @@ func TestStepNamesItsBoard(t *testing.T) {
 func TestPageShowsWhatThereIs(t *testing.T) {
 	p := toyPage(t)
 	p.References = []reference.Record{
-		{Batch: 16, GPU: "rtx-5060-ti", Status: reference.OK, PeakReserved: 300 << 20},
-		{Batch: 16, GPU: "t4", Status: reference.OK, PeakReserved: 111 << 20},
-		{Batch: 16, GPU: "rtx-5060-ti", Status: reference.OOM, PeakReserved: 222 << 20},
+		{Case: models.Case{Batch: 16}, GPU: "rtx-5060-ti", Status: reference.OK, PeakReserved: 300 << 20},
+		{Case: models.Case{Batch: 16}, GPU: "t4", Status: reference.OK, PeakReserved: 111 << 20},
+		{Case: models.Case{Batch: 16}, GPU: "rtx-5060-ti", Status: reference.OOM, PeakReserved: 222 << 20},
 	}
 	p.Runs[0].Points[0].Claims = []report.Claim{
 		{Of: "device", Says: "~500-600 MB", Where: "section 1", Bytes: &report.ByteRange{Low: 500 << 20, High: 600 << 20}},

@@ -14,6 +14,7 @@ import (
 	"github.com/vprof/vprof/bench/experiment"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/bench/show/plots"
+	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/toy"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
@@ -24,7 +25,7 @@ const memory = 1 << 30
 // drawn are all kinds of plots of the toy's plan.
 func drawn(t *testing.T) map[string]*plot.Plot {
 	m := toy.Model()
-	lab, err := experiment.NewLab(m, m.Default, "", func(string) (allocated, reserved planner.Residual, err error) { return })
+	lab, err := experiment.NewLab(m, m.Default, func(string) (allocated, reserved planner.Residual, err error) { return })
 	require.NoError(t, err)
 	gpu, err := device.Lookup("rtx-5060-ti")
 	require.NoError(t, err)
@@ -80,7 +81,7 @@ func TestAxesHoldEverything(t *testing.T) {
 }
 
 func TestRunsWithoutPointsCannotBeDrawn(t *testing.T) {
-	r := &report.Report{Case: report.Case{Model: "toy"}}
+	r := &report.Report{Case: report.Case{Case: models.Case{Model: "toy"}}}
 	_, err := plots.Batch(r)
 	require.ErrorContains(t, err, "no batch size")
 	_, err = plots.Breakdown(r)
@@ -90,7 +91,7 @@ func TestRunsWithoutPointsCannotBeDrawn(t *testing.T) {
 // A plan for two boards has a curve, and bars, for each.
 func TestBoardsStandApart(t *testing.T) {
 	m := toy.Model()
-	lab, err := experiment.NewLab(m, m.Default, "", func(string) (allocated, reserved planner.Residual, err error) { return })
+	lab, err := experiment.NewLab(m, m.Default, func(string) (allocated, reserved planner.Residual, err error) { return })
 	require.NoError(t, err)
 	var gpus []device.GPU
 	for _, name := range []string{"t4", "rtx-5060-ti"} {

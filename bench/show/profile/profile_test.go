@@ -29,7 +29,7 @@ func residuals(string) (allocated, reserved planner.Residual, err error) { retur
 
 // profiled is the profile of a model on a board of so much memory.
 func profiled(t testing.TB, m models.Model, batch int, memory int64) *profile.Profile {
-	lab, err := experiment.NewLab(m, m.Default, "", residuals)
+	lab, err := experiment.NewLab(m, m.Default, residuals)
 	require.NoError(t, err)
 	gpu, err := device.Lookup("rtx-5060-ti")
 	require.NoError(t, err)

@@ -1,0 +1,231 @@
+package models
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/internal/bytesize"
+)
+
+// Case is what is trained and how. Its JSON is the form that a case has in every
+// file of vprof; fields that are absent there are zero here.
+type Case struct {
+	Model string `json:"model"`
+	// Task is what the model is trained for, one of its Tasks; absent if there is
+	// no choice.
+	Task string `json:"task,omitempty"`
+	// Stage is the freeze stage, one of the model's Stages.
+	Stage string `json:"stage"`
+	// Batch is the number of samples of one micro-batch; absent where the batch
+	// sizes stand elsewhere, as in the points of a report.
+	Batch int `json:"batch,omitempty"`
+	// AMP is the precision of autocast.
+	AMP Autocast `json:"amp" jsonschema:"enum=none,enum=fp16,enum=bf16"`
+	// Weights is the type of the weights, and of what follows from it: gradients
+	// and the optimizer's state; absent means fp32.
+	Weights WeightType `json:"weights,omitempty" jsonschema:"enum=bf16,enum=fp16"`
+	// Checkpointing recomputes activations in backward.
+	Checkpointing bool `json:"checkpointing"`
+	// Blocks are glob patterns of the paths of the modules that checkpointing
+	// recomputes, separated by commas; absent for the model's own.
+	Blocks string `json:"blocks,omitempty"`
+	// Accumulate is the number of micro-batches of one optimizer step.
+	Accumulate int `json:"accumulate"`
+	// Optimizer is what replaces the system's own; absent keeps it.
+	Optimizer string `json:"optimizer,omitempty"`
+	// Loss is what is differentiated, one of the model's Losses, and Output the
+	// output that it is of; absent for the model's own.
+	Loss   string `json:"loss,omitempty"`
+	Output string `json:"output,omitempty"`
+	// Freeze are glob patterns of the names of parameters that are not trained,
+	// separated by commas.
+	Freeze string `json:"freeze,omitempty"`
+	// LoRA are the options of the adapters that are trained instead of the
+	// model; absent if there are none.
+	LoRA *LoRA `json:"lora,omitempty"`
+	// Dataset is what of the training data lies on the GPU for the whole run,
+	// beside the batch, in bytes; absent if all of it comes from the host.
+	Dataset int64 `json:"dataset_bytes,omitempty"`
+	// Settings are the model's free numbers; those left out have its defaults.
+	Settings Settings `json:"settings,omitempty"`
+	// AllocConf is the PYTORCH_CUDA_ALLOC_CONF; absent means the defaults.
+	AllocConf string `json:"alloc_conf,omitempty"`
+	// ConfigHash is the SHA-256 of the description of a model that the registry does
+	// not list, see [Description]; absent for those that it does.
+	ConfigHash string `json:"config_sha256,omitempty"`
+}
+
+// Key identifies a case: two cases are the same if their keys are equal. It is the
+// case's JSON, so keys of one version of vprof are keys of the next.
+type Key string
+
+// Key is the case's identity. A setting that is left out and one that is given the
+// model's default differ; [Model.Canonical] makes them the same.
+func (c Case) Key() Key {
+	text, err := json.Marshal(c)
+	if err != nil {
+		panic(fmt.Errorf("models: a case that JSON cannot hold: %w", err)) // its fields are plain
+	}
+	return Key(text)
+}
+
+// String says what is trained and how, in a line, without the batch size.
+func (c Case) String() string {
+	words := []string{c.Model}
+	if c.Task != "" {
+		words = append(words, c.Task)
+	}
+	words = append(words, "stage "+c.Stage, c.Precision())
+	if c.Loss != "" {
+		words = append(words, "loss "+c.Loss)
+	}
+	if c.Output != "" {
+		words = append(words, "of output "+c.Output)
+	}
+	if c.Freeze != "" {
+		words = append(words, "frozen "+c.Freeze)
+	}
+	if c.Checkpointing {
+		words = append(words, strings.TrimSpace("checkpointing "+c.Blocks))
+	}
+	if c.Accumulate > 1 {
+		words = append(words, fmt.Sprintf("%d micro-batches a step", c.Accumulate))
+	}
+	if c.Optimizer != "" {
+		words = append(words, c.Optimizer)
+	}
+	if c.LoRA != nil {
+		words = append(words, "LoRA "+c.LoRA.String())
+	}
+	if c.Dataset > 0 {
+		words = append(words, bytesize.Format(c.Dataset)+" of data on the GPU")
+	}
+	words = append(words, c.Settings.Words()...)
+	if c.AllocConf != "" {
+		words = append(words, c.AllocConf)
+	}
+	return strings.Join(words, ", ")
+}
+
+// Precision is the type of the arithmetic, and of the weights if that is another.
+func (c Case) Precision() string {
+	switch {
+	case c.AMP != NoAutocast && c.Weights != "":
+		return fmt.Sprintf("%s autocast, %s weights", c.AMP, c.Weights)
+	case c.AMP != NoAutocast:
+		return c.AMP.String() + " autocast"
+	case c.Weights != "":
+		return c.Weights.String() + " weights"
+	}
+	return "fp32"
+}
+
+// Words are the settings as the command line takes them, sorted: "seq-len=512".
+func (s Settings) Words() []string {
+	var words []string
+	for _, name := range slices.Sorted(maps.Keys(s)) {
+		words = append(words, fmt.Sprintf("%s=%d", name, s[name]))
+	}
+	return words
+}
+
+// Autocast is the precision of torch.autocast: [NoAutocast], "fp16" or "bf16".
+// The zero value is written "none", on command lines and in files.
+type Autocast string
+
+// NoAutocast computes in the type of the weights.
+const NoAutocast Autocast = ""
+
+const noAutocast = "none"
+
+// Precisions are all values of [Autocast].
+func Precisions() []Autocast { return []Autocast{NoAutocast, "fp16", "bf16"} }
+
+// ParseAutocast reads what [Autocast.String] writes.
+func ParseAutocast(text string) (Autocast, error) {
+	switch {
+	case text == "":
+		return NoAutocast, errors.New("empty; use none, fp16 or bf16")
+	case text == noAutocast:
+		return NoAutocast, nil
+	case !slices.Contains(Precisions(), Autocast(text)):
+		return NoAutocast, fmt.Errorf("there is no precision %q; use none, fp16 or bf16", text)
+	}
+	return Autocast(text), nil
+}
+
+// String is the precision as people write it.
+func (a Autocast) String() string {
+	if a == NoAutocast {
+		return noAutocast
+	}
+	return string(a)
+}
+
+// MarshalText implements [encoding.TextMarshaler].
+func (a Autocast) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (a *Autocast) UnmarshalText(text []byte) (err error) {
+	*a, err = ParseAutocast(string(text))
+	return err
+}
+
+// WeightType is the type of a model's weights: [FP32], "bf16" or "fp16". The
+// zero value is written "fp32" on command lines and left out of files.
+type WeightType string
+
+// FP32 is what weights have unless told otherwise.
+const FP32 WeightType = ""
+
+const fp32 = "fp32"
+
+// WeightTypes are all values of [WeightType].
+func WeightTypes() []WeightType { return []WeightType{FP32, "bf16", "fp16"} }
+
+// ParseWeightType reads what [WeightType.String] writes.
+func ParseWeightType(text string) (WeightType, error) {
+	switch {
+	case text == "":
+		return FP32, errors.New("empty; use fp32, bf16 or fp16")
+	case text == fp32:
+		return FP32, nil
+	case !slices.Contains(WeightTypes(), WeightType(text)):
+		return FP32, fmt.Errorf("there is no type %q; use fp32, bf16 or fp16", text)
+	}
+	return WeightType(text), nil
+}
+
+// String is the type as people write it.
+func (w WeightType) String() string {
+	if w == FP32 {
+		return fp32
+	}
+	return string(w)
+}
+
+// Description is what a model that a user has brought is made of, as JSON: the
+// values that its configuration file gave. Cases name it by its hash. The zero
+// value is that of models that the registry lists.
+type Description struct{ text, hash string }
+
+// Describe makes the description of a text.
+func Describe(text string) Description {
+	if text == "" {
+		return Description{}
+	}
+	sum := sha256.Sum256([]byte(text))
+	return Description{text, hex.EncodeToString(sum[:])}
+}
+
+// Text is the JSON that the model is made of; empty for none.
+func (d Description) Text() string { return d.text }
+
+// Hash is the SHA-256 of the text in hexadecimal; empty for none.
+func (d Description) Hash() string { return d.hash }
