@@ -173,13 +173,13 @@ func TestFitRanksByStageThenSpeed(t *testing.T) {
 	var got []string
 	for _, c := range f.Choices {
 		got = append(got, c.Case.Stage)
-		require.Equal(t, c.Case.AMP == "none", c.Own)
+		require.Equal(t, c.Case.AMP == models.NoAutocast, c.Own)
 	}
 	require.Equal(t, []string{"full", "full", "vq-only", "vq-only"}, got)
 	for _, i := range []int{0, 2} {
 		require.True(t, f.Choices[i].Recommended)
 		require.Greater(t, f.Choices[i].SamplesPerSecond, f.Choices[i+1].SamplesPerSecond)
-		require.Equal(t, "fp16", f.Choices[i].Case.AMP)
+		require.EqualValues(t, "fp16", f.Choices[i].Case.AMP)
 	}
 }
 

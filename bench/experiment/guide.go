@@ -118,7 +118,7 @@ func Profiles(ctx context.Context, s Search, lookup func(string) (models.Model, 
 			return nil, err
 		}
 		c := s.Model.Default
-		c.AllocConf = s.Cases[0].AllocConf
+		c.AllocConf = s.allocConf()
 		choice, refused, err := s.choice(ctx, s.GPUs[0], c, c.Batch)
 		if err = errors.Join(refused, err); err != nil {
 			return nil, fmt.Errorf("%s: %w", p.name, err)
@@ -128,12 +128,20 @@ func Profiles(ctx context.Context, s Search, lookup func(string) (models.Model, 
 	return out, nil
 }
 
+// allocConf is what the cases of the search have in common.
+func (s *Search) allocConf() string {
+	if len(s.Cases) == 0 {
+		return ""
+	}
+	return s.Cases[0].AllocConf
+}
+
 // Verify adds to a profile what its batch needs in truth, by the model's
 // recording with the author's precision, and the largest batch within the
 // budget of the search.
 func Verify(ctx context.Context, s Search, m models.Model, g *report.GuideProfile) error {
 	gpu, c := s.GPUs[0], m.Default
-	c.AllocConf = s.Cases[0].AllocConf
+	c.AllocConf = s.allocConf()
 	c.Accumulate = recordedSteps(g.Accumulate)
 	lab, err := NewLab(m, c, s.Residuals)
 	if err != nil {

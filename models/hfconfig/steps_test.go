@@ -91,7 +91,7 @@ func TestWeightsHaveATypeOfTheirOwn(t *testing.T) {
 	}
 	const sizes = `"model_type": "llama", "hidden_size": 512, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 512`
 	whole, half := model(t, `{`+sizes+`}`), model(t, `{`+sizes+`, "torch_dtype": "bfloat16"}`)
-	require.Equal(t, "bf16", half.Default.Weights)
+	require.EqualValues(t, "bf16", half.Default.Weights)
 	full := bytes(whole, models.Case{})
 	require.InEpsilon(t, full, 2*bytes(whole, models.Case{Weights: "bf16"}), 0.001) // but for the frequencies
 	require.InEpsilon(t, full, 2*bytes(half, half.Default), 0.001)
