@@ -36,7 +36,7 @@ func TestResultsDescribeModelsWhole(t *testing.T) {
 	for _, f := range files {
 		m, err := pt2.Open(f)
 		require.NoError(t, err)
-		again, err := pt2.Source().Restore(m.Name, m.Config)
+		again, err := pt2.Source().Restore(m.Name, m.Description.Text())
 		require.NoError(t, err)
 		c := models.Case{Batch: 2, AMP: "bf16"}
 		require.Equal(t, record(t, m, c), record(t, again, c), f)
