@@ -207,7 +207,7 @@ func TestRecordingStopsWithItsContext(t *testing.T) {
 	m, err := all.Models().Lookup("redimnet-b2")
 	require.NoError(t, err)
 	m.Default.Accumulate = 1024
-	lab, err := NewLab(m, m.Default, "", exactly)
+	lab, err := NewLab(m, m.Default, exactly)
 	require.NoError(t, err)
 	start := time.Now()
 	_, err = lab.Events(ctx, card(600), 8, 3)
