@@ -53,7 +53,7 @@ func CompareWithReference(ctx context.Context, records []reference.Record, r Rep
 	results := make([]result, len(records))
 	work, ctx := errgroup.WithContext(ctx)
 	work.SetLimit(runtime.GOMAXPROCS(0))
-	done := progress.counting("records", len(records))
+	done := progress.Counting("records", len(records))
 	for _, group := range shareRecordings(records) {
 		work.Go(func() error {
 			if err := ctx.Err(); err != nil {

@@ -67,8 +67,8 @@ func (c *Calibration) Run(ctx context.Context) (*report.Calibration, *coefficien
 	return c.report(entry, fitted), entry, nil
 }
 
-// labKey is what the runs of one lab share.
-func labKey(o Observed) models.Key {
+// setupKey is what the runs of one setup share.
+func setupKey(o Observed) models.Key {
 	k := o.Case
 	k.Batch = 0
 	return k.Key()
@@ -79,35 +79,34 @@ func labKey(o Observed) models.Key {
 func (c *Calibration) observe(ctx context.Context, gpu device.GPU) ([]calibrate.Observation, []calibrate.Timed, planner.Coefficients, error) {
 	var timed []calibrate.Timed
 	var from planner.Coefficients
-	labs := map[models.Key]*Lab{}
+	setups := map[models.Key]*Setup{}
 	var seen []calibrate.Observation
 	for _, o := range c.Runs {
-		lab := labs[labKey(o)]
-		if lab == nil {
+		setup := setups[setupKey(o)]
+		if setup == nil {
 			m, err := c.Models.Of(o.Case, o.Description)
 			if err != nil {
 				return nil, nil, from, fmt.Errorf("%s: %w", o.Label, err)
 			}
-			if lab, err = NewLab(m, o.Case, c.Residuals); err != nil {
+			if setup, err = NewSetup(m, o.Case, Evidence{Residuals: c.Residuals}); err != nil {
 				return nil, nil, from, fmt.Errorf("%s: %w", o.Label, err)
 			}
-			labs[labKey(o)] = lab
-			if from, err = lab.coefficients(gpu); err != nil {
+			setups[setupKey(o)] = setup
+			if from, err = setup.coefficients(gpu); err != nil {
 				return nil, nil, from, err
 			}
 		}
-		s, err := lab.sample(ctx, gpu, o.Case.Batch)
+		rec, err := setup.record(ctx, o.Case.Batch, gpu)
+		if err != nil {
+			return nil, nil, from, fmt.Errorf("%s: %w", o.Label, err)
+		}
+		s, err := setup.sample(ctx, gpu, rec)
 		if err != nil {
 			return nil, nil, from, fmt.Errorf("%s: %w", o.Label, err)
 		}
 		if o.StepSeconds > 0 {
-			rec, err := lab.record(ctx, o.Case.Batch, boardOf(gpu))
-			if err != nil {
-				return nil, nil, from, fmt.Errorf("%s: %w", o.Label, err)
-			}
 			timed = append(timed, calibrate.Timed{Load: steptime.Of(rec.Program, gpu, steadyStep), Seconds: o.StepSeconds})
 		}
-		clear(lab.kept)
 		seen = append(seen, calibrate.Observation{Label: o.Label, Sample: s, Allocated: o.Allocated, Reserved: o.Reserved, Device: o.Device})
 	}
 	return seen, timed, from, nil
@@ -141,7 +140,7 @@ func (c *Calibration) advise(ctx context.Context, gpu device.GPU, few *calibrate
 	if err != nil {
 		return err
 	}
-	lab, err := NewLab(m, o.Case, c.Residuals)
+	setup, err := NewSetup(m, o.Case, Evidence{Residuals: c.Residuals})
 	if err != nil {
 		return err
 	}
@@ -150,13 +149,13 @@ func (c *Calibration) advise(ctx context.Context, gpu device.GPU, few *calibrate
 		ran = append(ran, s.Sample)
 	}
 	for batch := 1; batch <= largestAdvised; batch *= 2 {
-		s, err := lab.sample(ctx, gpu, batch)
-		clear(lab.kept)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
+		rec, err := setup.record(ctx, batch, gpu)
 		if err != nil {
 			continue // PyTorch would refuse it, as a batch norm does one sample
+		}
+		s, err := setup.sample(ctx, gpu, rec)
+		if err != nil {
+			return err
 		}
 		if s.Reserved+gpu.Context > gpu.Memory {
 			break

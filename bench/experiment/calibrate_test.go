@@ -37,7 +37,7 @@ func referenceRuns(t *testing.T) map[string][]Observed {
 		require.True(t, in.Simulated, "the committed data come from a simulated driver")
 		for _, o := range runs {
 			o.Device = hidden(o.Reserved)
-			key := o.GPU + " " + o.File + " " + string(labKey(o))
+			key := o.GPU + " " + o.File + " " + string(setupKey(o))
 			series[key] = append(series[key], o)
 		}
 	}
@@ -87,21 +87,20 @@ func predictLarger(t *testing.T, runs []Observed, onlyDevice bool) (out []predic
 	}
 	m, err := all.Models().Lookup(runs[0].Case.Model)
 	require.NoError(t, err)
-	lab, err := NewLab(m, runs[0].Case, planner.Residuals)
+	setup, err := NewSetup(m, runs[0].Case, Evidence{Residuals: planner.Residuals})
 	require.NoError(t, err)
 	gpu, err := device.Lookup(runs[0].GPU)
 	require.NoError(t, err)
 	var seen []calibrate.Observation
 	for _, batch := range []int{8, 32} {
 		o := runs[at(batch)]
-		s, err := lab.sample(t.Context(), gpu, batch)
-		require.NoError(t, err)
+		s := sampled(t, setup, gpu, batch)
 		if onlyDevice {
 			o.Allocated, o.Reserved = 0, 0
 		}
 		seen = append(seen, calibrate.Observation{Label: o.Label, Sample: s, Allocated: o.Allocated, Reserved: o.Reserved, Device: o.Device})
 	}
-	from, err := lab.coefficients(gpu)
+	from, err := setup.coefficients(gpu)
 	require.NoError(t, err)
 	fitted, err := calibrate.Fit(seen, from)
 	require.NoError(t, err)
@@ -109,8 +108,7 @@ func predictLarger(t *testing.T, runs []Observed, onlyDevice bool) (out []predic
 		if at(batch) < 0 {
 			continue
 		}
-		clear(lab.kept)
-		curve, err := planner.Draw([]int{batch}, func(b int) (planner.Sample, error) { return lab.sample(t.Context(), gpu, b) })
+		curve, err := planner.Draw([]int{batch}, func(b int) (planner.Sample, error) { return sampled(t, setup, gpu, b), nil })
 		require.NoError(t, err)
 		e, err := (&planner.Planner{Curve: curve, Coefficients: fitted.Coefficients, Memory: gpu.Memory}).Estimate(batch)
 		require.NoError(t, err)
@@ -121,6 +119,15 @@ func predictLarger(t *testing.T, runs []Observed, onlyDevice bool) (out []predic
 		})
 	}
 	return out
+}
+
+// sampled records and replays a batch size.
+func sampled(t *testing.T, setup *Setup, gpu device.GPU, batch int) planner.Sample {
+	rec, err := setup.record(t.Context(), batch, gpu)
+	require.NoError(t, err)
+	s, err := setup.sample(t.Context(), gpu, rec)
+	require.NoError(t, err)
+	return s
 }
 
 // snapshotRun reads one of the pickles that bench/observe/snapshot has as a run of the toy.

@@ -39,13 +39,13 @@ func claimOf(g guides.Guide, c guides.Claim) report.Claim {
 	return out
 }
 
-// claimed are the claims of all that the lab's case needs at a batch size on a
+// claimed are the claims of all that the case needs at a batch size on a
 // board.
-func (l *Lab) claimed(gpu device.GPU, batch int) []report.Claim {
-	c := l.c
+func (s *Setup) claimed(gpu device.GPU, batch int) []report.Claim {
+	c := s.c
 	c.Batch = batch
 	var out []report.Claim
-	for _, m := range guides.Matching(l.model, c, gpu.Name) {
+	for _, m := range guides.Matching(s.model, c, gpu.Name) {
 		out = append(out, claimOf(m.Guide, m.Claim))
 	}
 	return out
@@ -164,23 +164,23 @@ func (a *answers) outlook(ctx context.Context, c models.Case, gpu device.GPU) (*
 	if seen := a.known[key]; seen != nil {
 		return seen, nil
 	}
-	lab, err := NewLab(a.model, c, a.residuals)
+	setup, err := NewSetup(a.model, c, Evidence{Residuals: a.residuals})
 	if err != nil {
 		return nil, err
 	}
-	run, err := lab.endless(ctx, gpu, c.Batch)
+	rec, err := setup.record(ctx, c.Batch, gpu)
 	if err != nil {
 		return nil, err
 	}
-	p, err := lab.plannerOver(gpu, []int{c.Batch}, func(int) (planner.Sample, error) { return sampleOf(run, c.Batch), nil })
+	run, err := setup.endless(ctx, gpu, rec.Program)
 	if err != nil {
 		return nil, err
 	}
-	e, err := p.Estimate(c.Batch)
+	e, err := setup.estimate(gpu, sampleOf(run, c.Batch))
 	if err != nil {
 		return nil, err
 	}
-	seen := &outlook{e, &take{simulation: run}, lab.counts}
+	seen := &outlook{e, &take{simulation: run}, rec.Counts}
 	a.known[key] = seen
 	return seen, nil
 }

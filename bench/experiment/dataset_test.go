@@ -18,7 +18,7 @@ func TestDatasetOnTheGPUAddsItsBytesAlone(t *testing.T) {
 	gpu, err := device.Lookup("t4")
 	require.NoError(t, err)
 	plan := func(t *rapid.T, bytes int64) report.Point {
-		r, err := toyLab(t, models.Case{Dataset: bytes}, "").Plan(t.Context(), []device.GPU{gpu}, []int{8})
+		r, err := toySetup(t, models.Case{Dataset: bytes}, "").Plan(t.Context(), gpu, []int{8})
 		require.NoError(t, err)
 		require.Equal(t, bytes, r.Case.Dataset)
 		return r.Points[0]
@@ -45,17 +45,17 @@ func TestCaseOfAReportRecordsTheSameAgain(t *testing.T) {
 	require.NoError(t, err)
 	m, err := all.Models().Lookup("llama-tiny")
 	require.NoError(t, err)
-	lab, err := NewLab(m, models.Case{
+	setup, err := NewSetup(m, models.Case{
 		Stage: "full", AMP: "bf16", Checkpointing: true, Accumulate: 3, Optimizer: "sgd", Settings: models.Settings{"seq-len": 64},
 		LoRA: &models.LoRA{Rank: 4, Alpha: 8, Targets: []string{"q_proj"}}, Dataset: 1 << 30,
 		AllocConf: "expandable_segments:True",
-	}, exactly)
+	}, Evidence{Residuals: exactly})
 	require.NoError(t, err)
-	r, err := lab.Plan(t.Context(), []device.GPU{gpu}, []int{2})
+	r, err := setup.Plan(t.Context(), gpu, []int{2})
 	require.NoError(t, err)
-	again, err := LabOf(all.Models(), r.Case, exactly)
+	again, err := SetupOf(all.Models(), r.Case, Evidence{Residuals: exactly})
 	require.NoError(t, err)
-	s, err := again.Plan(t.Context(), []device.GPU{gpu}, []int{2})
+	s, err := again.Plan(t.Context(), gpu, []int{2})
 	require.NoError(t, err)
 	require.Equal(t, r, s)
 }

@@ -27,7 +27,7 @@ func kinds(found []report.Finding) []string {
 // cache and what lies in it may add to that.
 func TestRemediesSaveWhatTheCaseWouldNeedLess(t *testing.T) {
 	saves := map[string]int64{}
-	remedies, err := toyLab(t, models.Case{}, "").Remedies(t.Context(), card(800), 16)
+	remedies, err := toySetup(t, models.Case{}, "").Remedies(t.Context(), card(800), 16)
 	require.NoError(t, err)
 	for _, r := range remedies {
 		saves[r.What] = r.Saves
@@ -129,15 +129,15 @@ func TestFreePiecesThatNoRequestFitsAreFragments(t *testing.T) {
 func TestRemediesOfAModelIncludeItsOwn(t *testing.T) {
 	m, err := all.Models().Lookup("naics-embedder-stage01")
 	require.NoError(t, err)
-	lab, err := NewLab(m, models.Case{Batch: 1, Accumulate: 1}, exactly)
+	setup, err := NewSetup(m, models.Case{Batch: 1, Accumulate: 1}, Evidence{Residuals: exactly})
 	require.NoError(t, err)
 	gpu, err := device.Lookup("a100-40")
 	require.NoError(t, err)
-	remedies, err := lab.Remedies(t.Context(), gpu, 1)
+	remedies, err := setup.Remedies(t.Context(), gpu, 1)
 	require.NoError(t, err)
 	require.Equal(t, "n-negatives 16 instead of 24", remedies[0].What)
 	require.Positive(t, remedies[0].Saves)
-	more, err := lab.Enlarged(t.Context(), gpu, 1)
+	more, err := setup.Enlarged(t.Context(), gpu, 1)
 	require.NoError(t, err)
 	require.Contains(t, more, "batch 2 instead of 1 needs ")
 }

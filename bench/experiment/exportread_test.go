@@ -23,9 +23,9 @@ func TestPeaksOfSnapshotsAreThoseOfTheReplay(t *testing.T) {
 		for _, conf := range []string{"", "expandable_segments:True", "max_split_size_mb:32"} {
 			m, err := all.Models().Lookup(name)
 			require.NoError(t, err)
-			lab, err := NewLab(m, models.Case{Stage: "full", Accumulate: 1, AllocConf: conf}, exactly)
+			setup, err := NewSetup(m, models.Case{Stage: "full", Accumulate: 1, AllocConf: conf}, Evidence{Residuals: exactly})
 			require.NoError(t, err)
-			p, err := lab.Profile(t.Context(), gpu, 4)
+			p, err := setup.Profile(t.Context(), gpu, 4)
 			require.NoError(t, err)
 			var b bytes.Buffer
 			require.NoError(t, p.WriteMemoryViz(&b))

@@ -10,11 +10,11 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 )
 
-// report begins a report of the lab's case.
-func (l *Lab) report(kind report.Kind, gpus ...device.GPU) *report.Report {
+// report begins a report of the case.
+func (s *Setup) report(kind report.Kind, gpus ...device.GPU) *report.Report {
 	r := &report.Report{
 		Schema: report.Schema, Kind: kind,
-		Case:    report.CaseOf(l.model, l.c),
+		Case:    report.CaseOf(s.model, s.c),
 		Devices: []report.Device{}, Coefficients: []report.Coefficient{}, Points: []report.Point{},
 	}
 	for _, gpu := range gpus {
@@ -26,17 +26,17 @@ func (l *Lab) report(kind report.Kind, gpus ...device.GPU) *report.Report {
 }
 
 // caveats are those of the case, as warnings.
-func (l *Lab) caveats() []report.Warning {
+func (s *Setup) caveats() []report.Warning {
 	var all []report.Warning
-	for _, c := range l.model.Caveats(l.c) {
+	for _, c := range s.model.Caveats(s.c) {
 		all = append(all, report.Warning{What: c})
 	}
 	return all
 }
 
-// unsupported says which boards PyTorch does not run on, one warning for each
+// Unsupported says which boards PyTorch does not run on, one warning for each
 // reason.
-func unsupported(gpus []device.GPU) []report.Warning {
+func Unsupported(gpus []device.GPU) []report.Warning {
 	var reasons []string
 	names := map[string][]string{}
 	for _, gpu := range gpus {
@@ -57,17 +57,22 @@ func unsupported(gpus []device.GPU) []report.Warning {
 	return all
 }
 
-// describe notes what a planner works with: the coefficients, and the element
-// counts that its recordings have shown. Coefficients that a report has
-// already, because boards share them, are not repeated.
-func (l *Lab) describe(r *report.Report, p *planner.Planner) {
-	for _, c := range p.Coefficients.List() {
+// describe notes what estimates on a board go by: the coefficients, and the element
+// counts of the model. Coefficients that a report has already, because boards share
+// them, are not repeated.
+func (s *Setup) describe(r *report.Report, gpu device.GPU, rec *models.Recording) error {
+	k, err := s.coefficients(gpu)
+	if err != nil {
+		return err
+	}
+	for _, c := range k.List() {
 		c := report.Coefficient(c)
 		if !slices.Contains(r.Coefficients, c) {
 			r.Coefficients = append(r.Coefficients, c)
 		}
 	}
-	r.Parameters = parametersOf(l.counts)
+	r.Parameters = parametersOf(rec.Counts)
+	return nil
 }
 
 func parametersOf(c models.Counts) report.Parameters {

@@ -36,10 +36,7 @@ type Search struct {
 	Effective int
 	// MaxBatch ends the search.
 	MaxBatch int
-	// Residuals say how far estimates are from PyTorch.
-	Residuals Residuals
-	// Learned is what calibration has learned; nil for nothing.
-	Learned Learned
+	Evidence
 	// Speeds say how fast boards are; nil for [steptime.Assumed].
 	Speeds Speeds
 	// Parallel is how several boards of a kind share the work; its zero value
@@ -71,7 +68,7 @@ func Fit(ctx context.Context, s Search) (*report.Fit, error) {
 	for _, gpu := range s.GPUs {
 		f.Devices = append(f.Devices, deviceOf(gpu))
 	}
-	f.Warnings = unsupported(s.GPUs)
+	f.Warnings = Unsupported(s.GPUs)
 	look := s.exactly
 	if len(s.GPUs) > 1 {
 		look = func(ctx context.Context, v *survey) error { return v.run(ctx) }
@@ -96,7 +93,7 @@ func Fit(ctx context.Context, s Search) (*report.Fit, error) {
 // exactly replays every configuration on every board as often as finding its
 // largest batch takes.
 func (s *Search) exactly(ctx context.Context, v *survey) error {
-	done := s.Progress.counting("configurations", len(v.choices))
+	done := s.Progress.Counting("configurations", len(v.choices))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0))
 	for i, gpu := range s.GPUs {
@@ -146,29 +143,26 @@ func (s *Search) rank(f *report.Fit) {
 // choice finds the batch of one configuration on one board; begin is where to
 // look first. refused is why PyTorch or the model would not train it.
 func (s *Search) choice(ctx context.Context, gpu device.GPU, c models.Case, begin int) (out report.Choice, refused, err error) {
-	steps := c.Accumulate
-	c.Accumulate = recordedSteps(c.Accumulate)
-	lab, err := NewLab(s.Model, c, s.Residuals)
+	setup, err := NewSetup(s.Model, c, s.Evidence)
 	if err != nil {
 		return s.refuse(gpu, c, err)
 	}
-	lab.Learn(s.Learned)
-	q, err := s.quest(lab, gpu)
+	q, err := s.quest(setup, gpu)
 	if err != nil {
 		return out, nil, err
 	}
 	q.begin = begin
 	gpus := max(1, s.Parallel.GPUs)
-	batch, largest, steps, err := q.find(ctx, (s.Effective+gpus-1)/gpus, steps)
+	batch, largest, steps, err := q.find(ctx, (s.Effective+gpus-1)/gpus, c.Accumulate)
 	if err != nil {
+		c.Accumulate = recordedSteps(c.Accumulate)
 		return s.refuse(gpu, c, err)
 	}
-	lab.c.Accumulate = steps
+	whole := setup.accumulating(steps).c
 	out = report.Choice{
-		Device: simName(gpu), Case: report.CaseOf(s.Model, lab.c).Short(), Own: s.own(lab.c),
+		Device: simName(gpu), Case: report.CaseOf(s.Model, whole).Short(), Own: s.own(whole),
 		Largest: largest, Capped: largest == s.MaxBatch, Batch: batch, EffectiveBatch: batch * steps * gpus,
 	}
-	lab.c.Accumulate = recordedSteps(steps)
 	return out, nil, q.describe(ctx, &out, steps)
 }
 
@@ -203,7 +197,7 @@ func (s *Search) own(c models.Case) bool {
 
 // quest is the search for the largest batch of one configuration.
 type quest struct {
-	lab    *Lab
+	setup  *Setup
 	gpu    device.GPU
 	others int64
 	budget planner.Budget
@@ -239,9 +233,9 @@ func sizesOf(rec *models.Recording, e planner.Estimate) parallel.Model {
 	return m
 }
 
-func (s *Search) quest(lab *Lab, gpu device.GPU) (*quest, error) {
-	q := &quest{lab: lab, gpu: gpu, others: s.Others, budget: s.Budget, begin: s.Model.Default.Batch, max: s.MaxBatch, parallel: s.Parallel, tried: map[trialOf]trial{}}
-	q.budget.Memory = int64(float64(gpu.Memory)*lab.conf.MemoryFraction) - s.Others
+func (s *Search) quest(setup *Setup, gpu device.GPU) (*quest, error) {
+	q := &quest{setup: setup, gpu: gpu, others: s.Others, budget: s.Budget, begin: s.Model.Default.Batch, max: s.MaxBatch, parallel: s.Parallel, tried: map[trialOf]trial{}}
+	q.budget.Memory = int64(float64(gpu.Memory)*setup.conf.MemoryFraction) - s.Others
 	if err := q.budget.Check(); err != nil {
 		return nil, fmt.Errorf("%s: %w", gpu.Name, err)
 	}
@@ -259,25 +253,24 @@ func (s *Search) quest(lab *Lab, gpu device.GPU) (*quest, error) {
 // batch with that many. Both are zero if nothing fits.
 func (q *quest) find(ctx context.Context, effective, steps int) (batch, largest, n int, err error) {
 	if effective == 0 {
-		largest, err = q.largest(ctx)
+		largest, err = q.largest(ctx, recordedSteps(steps))
 		return largest, largest, steps, err
 	}
-	q.lab.c.Accumulate = 1
-	if largest, err = q.largest(ctx); err != nil || largest == 0 || largest >= effective {
+	if largest, err = q.largest(ctx, 1); err != nil || largest == 0 || largest >= effective {
 		return min(effective, largest), largest, 1, err
 	}
-	q.lab.c.Accumulate = 2
-	if largest, err = q.largest(ctx); err != nil || largest == 0 {
+	if largest, err = q.largest(ctx, 2); err != nil || largest == 0 {
 		return 0, 0, 2, err
 	}
 	batch, n = planner.Split(effective, largest, 1)
 	return batch, largest, n, nil
 }
 
-// largest is the largest batch within the budget; zero if none is.
-func (q *quest) largest(ctx context.Context) (int, error) {
+// largest is the largest batch within the budget with a number of recorded
+// micro-batches; zero if none is.
+func (q *quest) largest(ctx context.Context, accumulate int) (int, error) {
 	need := func(batch int) (int64, error) {
-		t, err := q.try(ctx, batch)
+		t, err := q.try(ctx, batch, accumulate)
 		return q.budget.Need(t.Estimate), err
 	}
 	return largestBatch(q.begin, q.max, q.budget.Limit(), need)
@@ -293,33 +286,29 @@ func largestBatch(begin, to int, limit int64, need func(int) (int64, error)) (in
 	return largest, err
 }
 
-// try replays a batch size. On a board that it does not fit the replay goes on
-// all the same, for an estimate of what it needs.
-func (q *quest) try(ctx context.Context, batch int) (trial, error) {
-	key := trialOf{batch, q.lab.c.Accumulate}
+// try replays a batch size with a number of recorded micro-batches. On a board that
+// it does not fit the replay goes on all the same, for an estimate of what it needs.
+func (q *quest) try(ctx context.Context, batch, accumulate int) (trial, error) {
+	key := trialOf{batch, accumulate}
 	if t, done := q.tried[key]; done {
 		return t, nil
 	}
-	defer clear(q.lab.kept) // recordings are large, and a search seldom comes back
-	run, err := q.lab.endless(ctx, q.gpu, batch)
+	setup := q.setup.accumulating(accumulate)
+	rec, err := setup.record(ctx, batch, q.gpu)
 	if err != nil {
 		return trial{}, err
 	}
-	p, err := q.lab.plannerOver(q.gpu, []int{batch}, func(int) (planner.Sample, error) { return sampleOf(run, batch), nil })
+	run, err := setup.endless(ctx, q.gpu, rec.Program)
 	if err != nil {
 		return trial{}, err
 	}
-	e, err := p.Estimate(batch)
+	e, err := setup.estimate(q.gpu, sampleOf(run, batch))
 	if err != nil {
 		return trial{}, err
 	}
-	rec, err := q.lab.record(ctx, batch, boardOf(q.gpu)) // kept by the replay
-	if err != nil {
-		return trial{}, err
-	}
-	if run.device > q.budget.Memory || q.lab.c.AllocConf != "" {
+	if run.device > q.budget.Memory || setup.c.AllocConf != "" {
 		// The board's end changes what the allocator does.
-		if run, err = simulate(ctx, rec.Program, q.gpu, q.lab.conf, q.others); err != nil {
+		if run, err = simulate(ctx, rec.Program, q.gpu, setup.conf, q.others); err != nil {
 			return trial{}, err
 		}
 	}
@@ -340,10 +329,10 @@ func (q *quest) try(ctx context.Context, batch int) (trial, error) {
 // nothing fits, what the smallest batch would need.
 func (q *quest) describe(ctx context.Context, out *report.Choice, steps int) error {
 	batch := max(1, out.Batch)
-	t, err := q.try(ctx, batch)
+	t, err := q.try(ctx, batch, recordedSteps(steps))
 	var refused *RefusedError
 	if errors.As(err, &refused) && out.Batch == 0 {
-		t, err = q.try(ctx, 2)
+		t, err = q.try(ctx, 2, recordedSteps(steps))
 	}
 	if err != nil {
 		return err
@@ -356,8 +345,7 @@ func (q *quest) describe(ctx context.Context, out *report.Choice, steps int) err
 	out.Run, out.StepSeconds = t.run, t.seconds
 	if steps > 2 {
 		// Every further micro-batch takes as long as the second.
-		q.lab.c.Accumulate = 1
-		one, err := q.try(ctx, batch)
+		one, err := q.try(ctx, batch, 1)
 		if err != nil {
 			return err
 		}

@@ -21,7 +21,7 @@ import (
 func toySearch(free int64, cases ...models.Case) Search {
 	return Search{
 		Model: toy.Model(), Cases: cases, GPUs: []device.GPU{card(free)}, Budget: planner.Budget{Margin: 1},
-		MaxBatch: 4096, Residuals: exactly,
+		MaxBatch: 4096, Evidence: Evidence{Residuals: exactly},
 	}
 }
 
@@ -46,10 +46,8 @@ func TestFitIsTheEdgeOfTheBudget(t *testing.T) {
 		require.True(t, c.Run.Fits)
 		require.Zero(t, c.Run.Retries)
 		require.Equal(t, c.Estimate.Device.Bytes, c.Run.Device)
-		lab := toyLab(t, s.Cases[0], "")
-		p, err := lab.planner(context.Background(), s.GPUs[0], []int{c.Batch + 1})
-		require.NoError(t, err)
-		next, err := p.Estimate(c.Batch + 1)
+		setup := toySetup(t, s.Cases[0], "")
+		next, _, err := setup.estimated(context.Background(), s.GPUs[0], c.Batch+1)
 		require.NoError(t, err)
 		require.Greater(t, next.Device.Value, limit)
 	})
@@ -140,11 +138,11 @@ func TestMicroBatchesAfterTheSecondNeedNoMoreMemoryAndTheSameTime(t *testing.T) 
 		for n := 1; n <= 4; n++ {
 			c := m.Default
 			c.Batch, c.Accumulate = 4, n
-			lab, err := NewLab(m, c, exactly)
+			setup, err := NewSetup(m, c, Evidence{Residuals: exactly})
 			require.NoError(t, err)
-			q, err := (&Search{Budget: planner.Budget{Margin: 1}}).quest(lab, gpu)
+			q, err := (&Search{Budget: planner.Budget{Margin: 1}}).quest(setup, gpu)
 			require.NoError(t, err)
-			tries[n], err = q.try(t.Context(), 4)
+			tries[n], err = q.try(t.Context(), 4, n)
 			require.NoError(t, err)
 		}
 		require.InEpsilon(t, tries[2].Allocated.Value, tries[3].Allocated.Value, 1e-3, name)
@@ -161,7 +159,7 @@ func TestFitRanksByStageThenSpeed(t *testing.T) {
 	gpu, err := device.Lookup("rtx-3060")
 	require.NoError(t, err)
 	s := Search{
-		Model: m, GPUs: []device.GPU{gpu}, Budget: planner.Budget{Margin: 0.85}, MaxBatch: 512, Residuals: exactly,
+		Model: m, GPUs: []device.GPU{gpu}, Budget: planner.Budget{Margin: 0.85}, MaxBatch: 512, Evidence: Evidence{Residuals: exactly},
 	}
 	for _, stage := range []string{"vq-only", "full"} {
 		for _, amp := range []models.Autocast{models.NoAutocast, "fp16"} {
@@ -243,7 +241,7 @@ func TestSeveralGPUsScaleAsFarAsLinksLet(t *testing.T) {
 	speed := func(gpus int, bandwidth float64) report.Choice {
 		f, err := Fit(t.Context(), Search{
 			Model: m, Cases: []models.Case{{Stage: "full", Accumulate: 1}}, GPUs: []device.GPU{gpu}, Budget: planner.Budget{Margin: 0.85},
-			MaxBatch: 4, Residuals: exactly, Parallel: parallel.Setup{GPUs: gpus, Strategy: parallel.DDP, BucketView: true, Bandwidth: bandwidth},
+			MaxBatch: 4, Evidence: Evidence{Residuals: exactly}, Parallel: parallel.Setup{GPUs: gpus, Strategy: parallel.DDP, BucketView: true, Bandwidth: bandwidth},
 		})
 		require.NoError(t, err)
 		return f.Choices[0]

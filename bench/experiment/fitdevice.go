@@ -6,7 +6,6 @@ import (
 	"math"
 
 	"github.com/vprof/vprof/bench/report"
-	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/replay"
 )
 
@@ -49,30 +48,28 @@ func next(f *report.Fit, measured map[string]bool) *report.Choice {
 }
 
 func (s *Search) measureChoice(ctx context.Context, c *report.Choice) error {
-	lab, err := LabOf(models.NewRegistry([]models.Model{s.Model}), c.Case, s.Residuals)
+	setup, err := NewSetup(s.Model, c.Case.Case, s.Evidence)
 	if err != nil {
 		return err
 	}
-	lab.Learn(s.Learned)
-	return s.measure(ctx, lab, c)
+	return s.measure(ctx, setup, c)
 }
 
 // measure runs a choice on the device. If that takes more than the budget, the
 // batch comes down to the largest below that does not; the number of
 // micro-batches stays.
-func (s *Search) measure(ctx context.Context, lab *Lab, c *report.Choice) error {
-	q, err := s.quest(lab, s.GPUs[0])
+func (s *Search) measure(ctx context.Context, setup *Setup, c *report.Choice) error {
+	q, err := s.quest(setup, s.GPUs[0])
 	if err != nil {
 		return err
 	}
 	runs := map[int]*report.Run{}
 	batch, err := largestBatch(c.Batch, c.Batch, q.budget.Limit(), func(batch int) (int64, error) {
-		rec, err := lab.record(ctx, batch, boardOf(q.gpu))
+		rec, err := setup.record(ctx, batch, q.gpu)
 		if err != nil {
 			return 0, err
 		}
-		defer clear(lab.kept)
-		m, err := replay.Measure(ctx, s.Device, rec.Program, replay.Conditions{Config: &lab.conf, WarmUp: 1})
+		m, err := replay.Measure(ctx, s.Device, rec.Program, replay.Conditions{Config: &setup.conf, WarmUp: 1})
 		if err != nil {
 			return 0, err
 		}
@@ -93,7 +90,7 @@ func (s *Search) measure(ctx context.Context, lab *Lab, c *report.Choice) error 
 		c.StepSeconds, c.SamplesPerSecond = 0, 0
 		return nil
 	}
-	t, err := q.try(ctx, batch)
+	t, err := q.try(ctx, batch, c.Case.Accumulate)
 	if err != nil {
 		return err
 	}

@@ -143,20 +143,19 @@ func Verify(ctx context.Context, s Search, m models.Model, g *report.GuideProfil
 	gpu, c := s.GPUs[0], m.Default
 	c.AllocConf = s.allocConf()
 	c.Accumulate = recordedSteps(g.Accumulate)
-	lab, err := NewLab(m, c, s.Residuals)
+	setup, err := NewSetup(m, c, s.Evidence)
 	if err != nil {
 		return err
 	}
-	lab.Learn(s.Learned)
-	q, err := s.quest(lab, gpu)
+	q, err := s.quest(setup, gpu)
 	if err != nil {
 		return err
 	}
-	t, err := q.try(ctx, g.Batch)
+	t, err := q.try(ctx, g.Batch, c.Accumulate)
 	if err != nil {
 		return err
 	}
 	g.True = estimateOf(t.Estimate)
-	g.TrueLargest, err = q.largest(ctx)
+	g.TrueLargest, err = q.largest(ctx, c.Accumulate)
 	return err
 }

@@ -58,7 +58,7 @@ func TestGuideRecommendsOneWhereNothingFits(t *testing.T) {
 func TestProfilesAreSafeWhereTheScriptIsNot(t *testing.T) {
 	gpu, err := device.Lookup("a100-80")
 	require.NoError(t, err)
-	s := Search{GPUs: []device.GPU{gpu}, Budget: planner.Budget{Margin: 0.85}, MaxBatch: 4096, Residuals: exactly}
+	s := Search{GPUs: []device.GPU{gpu}, Budget: planner.Budget{Margin: 0.85}, MaxBatch: 4096, Evidence: Evidence{Residuals: exactly}}
 	profiles, err := Profiles(t.Context(), s, all.Models().Lookup)
 	require.NoError(t, err)
 	require.Len(t, profiles, 2)

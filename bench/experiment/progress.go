@@ -6,9 +6,9 @@ import "sync"
 // what. Nil is nobody. It is called from one goroutine at a time.
 type Progress func(what string, done, total int)
 
-// counting returns a function to call when more of a total are done, from any
+// Counting returns a function to call when more of a total are done, from any
 // goroutine.
-func (p Progress) counting(what string, total int) (more func(n int)) {
+func (p Progress) Counting(what string, total int) (more func(n int)) {
 	if p == nil {
 		return func(int) {}
 	}

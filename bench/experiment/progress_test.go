@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/models"
-	"github.com/vprof/vprof/profiler/device"
 )
 
 // notes writes down what a Progress is told.
@@ -17,16 +16,9 @@ func notes(to *[]string) Progress {
 
 func TestLongWorkSaysHowFarItIs(t *testing.T) {
 	var said []string
-	lab := toyLab(t, models.Case{}, "")
-	lab.Watch(notes(&said))
-	_, err := lab.Plan(t.Context(), []device.GPU{card(500), card(800)}, []int{8})
-	require.NoError(t, err)
-	require.Equal(t, []string{"0/2 boards", "1/2 boards", "2/2 boards"}, said)
-
-	said = nil
 	s := toySearch(800, full(models.Case{}))
 	s.Progress = notes(&said)
-	_, err = Fit(t.Context(), s)
+	_, err := Fit(t.Context(), s)
 	require.NoError(t, err)
 	require.Equal(t, []string{"0/1 configurations", "1/1 configurations"}, said)
 

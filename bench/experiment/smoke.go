@@ -33,22 +33,21 @@ type SmokeTest struct {
 // batch would be. A case that PyTorch would refuse is an error.
 func Smoke(ctx context.Context, t SmokeTest) (*report.Smoke, error) {
 	c := t.Cases[0]
-	lab, err := NewLab(t.Model, c, t.Residuals)
+	setup, err := NewSetup(t.Model, c, t.Evidence)
 	if err != nil {
 		return nil, err
 	}
-	lab.Learn(t.Learned)
-	q, err := t.quest(lab, t.GPUs[0])
+	q, err := t.quest(setup, t.GPUs[0])
 	if err != nil {
 		return nil, err
 	}
 	s := &report.Smoke{
-		Schema: report.SmokeSchema, Case: lab.report(report.Plan).Case, Batch: lab.c.Batch, Device: deviceOf(q.gpu),
+		Schema: report.SmokeSchema, Case: report.CaseOf(t.Model, setup.c), Batch: setup.c.Batch, Device: deviceOf(q.gpu),
 		Budget: report.Budget{Margin: t.Budget.Margin, Risk: t.Budget.Risk, Others: t.Others},
 		Limit:  q.budget.Limit(), Safe: true,
 	}
-	m := &moments{test: t, lab: lab, gpu: q.gpu, budget: q.budget, smoke: s, rehearsed: map[models.Key]*rehearsal{}}
-	s.Warnings = unsupported(t.GPUs)
+	m := &moments{test: t, setup: setup, gpu: q.gpu, budget: q.budget, smoke: s, rehearsed: map[models.Key]*rehearsal{}}
+	s.Warnings = Unsupported(t.GPUs)
 	if t.Device != nil {
 		s.Device = deviceOn(t.Device)
 		s.Warnings = append(s.Warnings, m.neighbors.warnings(t.Device)...)
@@ -71,7 +70,7 @@ func Smoke(ctx context.Context, t SmokeTest) (*report.Smoke, error) {
 // moments collects the checks of a smoke test.
 type moments struct {
 	test   SmokeTest
-	lab    *Lab
+	setup  *Setup
 	gpu    device.GPU
 	budget planner.Budget
 	smoke  *report.Smoke
@@ -96,7 +95,7 @@ func (m *moments) rehearse(ctx context.Context, c models.Case) (*rehearsal, erro
 		return r, nil
 	}
 	r := &rehearsal{batch: cmp.Or(m.test.Validation, m.test.Model.Validation, c.Batch)}
-	rec, err := m.lab.recording(ctx, c, boardOf(m.gpu), models.Options{Validation: r.batch})
+	rec, err := m.setup.recording(ctx, c, m.gpu, models.Options{Validation: r.batch})
 	if err != nil {
 		return nil, err
 	}
@@ -133,11 +132,7 @@ func (m *moments) estimate(run *simulation, u replay.Usage) (planner.Estimate, e
 		s.Classes = program.Breakdown{program.Activations: u.Allocated}
 	}
 	s.Reserved = u.Reserved
-	p, err := m.lab.plannerOver(m.gpu, []int{1}, func(int) (planner.Sample, error) { return s, nil })
-	if err != nil {
-		return planner.Estimate{}, err
-	}
-	return p.Estimate(1)
+	return m.setup.estimate(m.gpu, s)
 }
 
 // add adds a check of a moment of a take.
@@ -161,7 +156,7 @@ func (m *moments) add(name, note string, t *take, of moment) error {
 // training are the moments of the first steps: the guides' three tests and the
 // optimizer's first step.
 func (m *moments) training(ctx context.Context) error {
-	r, err := m.rehearse(ctx, m.lab.c)
+	r, err := m.rehearse(ctx, m.setup.c)
 	if err != nil {
 		return err
 	}
@@ -169,7 +164,7 @@ func (m *moments) training(ctx context.Context) error {
 		return err
 	}
 	loaded := "weights and buffers on the device"
-	if m.lab.c.Dataset > 0 {
+	if m.setup.c.Dataset > 0 {
 		loaded += ", and the data set"
 		if m.smoke.Streamed, err = m.streamed(ctx); err != nil {
 			return err
@@ -195,7 +190,7 @@ func (m *moments) training(ctx context.Context) error {
 // streamed is what the training step would need of the device with the data on
 // the host, by a simulation.
 func (m *moments) streamed(ctx context.Context) (int64, error) {
-	c := m.lab.c
+	c := m.setup.c
 	c.Dataset = 0
 	e, err := m.simulated(ctx, c)
 	return e.Device.Value, err
@@ -204,7 +199,7 @@ func (m *moments) streamed(ctx context.Context) (int64, error) {
 // later are the moments that come after hours: validation, saving, the next
 // stage.
 func (m *moments) later(ctx context.Context) error {
-	c := m.lab.c
+	c := m.setup.c
 	r, err := m.rehearse(ctx, c)
 	if err != nil {
 		return err
@@ -237,7 +232,7 @@ func (m *moments) longest(ctx context.Context) error {
 	if len(m.test.Longest) == 0 {
 		return nil
 	}
-	k, err := m.stretched(m.lab.c)
+	k, err := m.stretched(m.setup.c)
 	if err != nil {
 		return err
 	}
@@ -259,7 +254,7 @@ func (m *moments) stretched(c models.Case) (models.Case, error) {
 
 // largest is the batch with which every check would be within the limit.
 func (m *moments) largest(ctx context.Context) (int, error) {
-	c := m.lab.c
+	c := m.setup.c
 	return largestBatch(c.Batch, c.Batch, m.budget.Limit(), func(batch int) (int64, error) {
 		var worst int64
 		for _, k := range m.variants(batch) {
@@ -279,7 +274,7 @@ func (m *moments) largest(ctx context.Context) (int, error) {
 
 // otherStages are those that training may go on to. Adapters stay with theirs.
 func (m *moments) otherStages() []string {
-	c := m.lab.c
+	c := m.setup.c
 	if c.LoRA != nil {
 		return nil
 	}
@@ -289,7 +284,7 @@ func (m *moments) otherStages() []string {
 // variants are the cases that a batch has to be safe in: all stages, and the
 // longest samples.
 func (m *moments) variants(batch int) []models.Case {
-	c := m.lab.c
+	c := m.setup.c
 	c.Batch = batch
 	cases := []models.Case{c}
 	for _, stage := range m.otherStages() {

@@ -207,7 +207,7 @@ func BenchmarkSmoke(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				_, err := Smoke(b.Context(), SmokeTest{Search: Search{
-					Model: m, Cases: []models.Case{m.Default}, GPUs: []device.GPU{gpu}, Budget: planner.Budget{Margin: 0.85}, Residuals: planner.Residuals,
+					Model: m, Cases: []models.Case{m.Default}, GPUs: []device.GPU{gpu}, Budget: planner.Budget{Margin: 0.85}, Evidence: Evidence{Residuals: planner.Residuals},
 				}})
 				require.NoError(b, err)
 			}

@@ -3,6 +3,7 @@ package experiment
 import (
 	"context"
 	"errors"
+	"maps"
 	"runtime"
 	"slices"
 
@@ -37,7 +38,7 @@ func (v *survey) run(ctx context.Context) error {
 	for i, gpu := range v.search.GPUs {
 		kinds[kindOf(gpu)] = append(kinds[kindOf(gpu)], i)
 	}
-	done := v.search.Progress.counting("configurations", len(kinds)*len(v.search.Cases))
+	done := v.search.Progress.Counting("configurations", len(kinds)*len(v.search.Cases))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0))
 	for _, boards := range kinds {
@@ -68,11 +69,10 @@ func (v *survey) configuration(ctx context.Context, boards []int, at int) error 
 		steps = 2
 	}
 	c.Accumulate = recordedSteps(steps)
-	lab, cause := NewLab(s.Model, c, s.Residuals)
+	setup, cause := NewSetup(s.Model, c, s.Evidence)
 	var l line
 	if cause == nil {
-		lab.Learn(s.Learned)
-		l, cause = v.draw(ctx, lab, boards)
+		l, cause = v.draw(ctx, setup, boards)
 	}
 	for _, i := range boards {
 		to := i*len(s.Cases) + at
@@ -80,7 +80,7 @@ func (v *survey) configuration(ctx context.Context, boards []int, at int) error 
 		if cause != nil {
 			v.choices[to], v.refusals[to], err = s.refuse(s.GPUs[i], c, cause)
 		} else {
-			v.choices[to], err = v.choice(lab, l, boards, i, steps)
+			v.choices[to], err = v.choice(setup, l, boards, i, steps)
 		}
 		if err != nil {
 			return err
@@ -90,7 +90,7 @@ func (v *survey) configuration(ctx context.Context, boards []int, at int) error 
 }
 
 // draw records the configuration at a few batch sizes on the first board.
-func (v *survey) draw(ctx context.Context, lab *Lab, boards []int) (line, error) {
+func (v *survey) draw(ctx context.Context, setup *Setup, boards []int) (line, error) {
 	s, gpu := v.search, v.search.GPUs[boards[0]]
 	l := line{samples: map[int]planner.Sample{}, seconds: map[int][]float64{}}
 	// From the smallest boards' batches to the largest ones'.
@@ -99,17 +99,17 @@ func (v *survey) draw(ctx context.Context, lab *Lab, boards []int) (line, error)
 	}
 	l.batches = slices.Compact(l.batches)
 	for _, batch := range l.batches {
-		sample, err := lab.sample(ctx, gpu, batch)
+		rec, err := setup.record(ctx, batch, gpu)
 		if err != nil {
 			return l, err
 		}
-		rec, err := lab.record(ctx, batch, boardOf(gpu)) // kept by the replay
+		sample, err := setup.sample(ctx, gpu, rec)
 		if err != nil {
 			return l, err
 		}
 		l.samples[batch] = sample
 		for _, i := range boards {
-			q, err := s.quest(lab, s.GPUs[i])
+			q, err := s.quest(setup, s.GPUs[i])
 			if err != nil {
 				return l, err
 			}
@@ -119,28 +119,23 @@ func (v *survey) draw(ctx context.Context, lab *Lab, boards []int) (line, error)
 			}
 			l.seconds[batch] = append(l.seconds[batch], seconds)
 		}
-		p, err := lab.plannerOver(gpu, []int{batch}, func(int) (planner.Sample, error) { return sample, nil })
-		if err != nil {
-			return l, err
-		}
-		e, err := p.Estimate(batch)
+		e, err := setup.estimate(gpu, sample)
 		if err != nil {
 			return l, err
 		}
 		l.sizes = sizesOf(rec, e)
-		clear(lab.kept)
 	}
 	return l, nil
 }
 
 // choice reads the largest batch of a board off the line.
-func (v *survey) choice(lab *Lab, l line, boards []int, board, steps int) (report.Choice, error) {
+func (v *survey) choice(setup *Setup, l line, boards []int, board, steps int) (report.Choice, error) {
 	s, gpu := v.search, v.search.GPUs[board]
-	q, err := s.quest(lab, gpu)
+	q, err := s.quest(setup, gpu)
 	if err != nil {
 		return report.Choice{}, err
 	}
-	p, err := lab.plannerOver(gpu, l.batches, func(batch int) (planner.Sample, error) { return l.samples[batch], nil })
+	p, err := setup.planner(gpu, slices.Collect(maps.Values(l.samples))...)
 	if err != nil {
 		return report.Choice{}, err
 	}
@@ -162,10 +157,10 @@ func (v *survey) choice(lab *Lab, l line, boards []int, board, steps int) (repor
 	if s.Effective > 0 && largest > 0 {
 		batch, steps = planner.Split((s.Effective+gpus-1)/gpus, largest, 1)
 	}
-	c := report.CaseOf(s.Model, lab.c).Short()
+	c := report.CaseOf(s.Model, setup.c).Short()
 	c.Accumulate = steps
 	out := report.Choice{
-		Device: simName(gpu), Case: c, Own: s.own(lab.c), Largest: largest, Capped: largest == s.MaxBatch,
+		Device: simName(gpu), Case: c, Own: s.own(setup.c), Largest: largest, Capped: largest == s.MaxBatch,
 		Batch: batch, EffectiveBatch: batch * steps * gpus,
 	}
 	e, err := estimate(max(1, batch))
@@ -177,7 +172,7 @@ func (v *survey) choice(lab *Lab, l line, boards []int, board, steps int) (repor
 	if batch == 0 {
 		return out, nil
 	}
-	out.StepSeconds = l.at(batch, position(boards, board)) * float64(steps) / float64(lab.c.Accumulate)
+	out.StepSeconds = l.at(batch, position(boards, board)) * float64(steps) / float64(setup.c.Accumulate)
 	if out.StepSeconds > 0 {
 		if gpus > 1 {
 			alone := out.StepSeconds
@@ -224,7 +219,7 @@ func (s *Search) confirm(ctx context.Context, f *report.Fit) error {
 			recommended++
 		}
 	}
-	done := s.Progress.counting("recommendations", recommended)
+	done := s.Progress.Counting("recommendations", recommended)
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0))
 	for i := range f.Choices {

@@ -18,7 +18,7 @@ import (
 func everyWay(t testing.TB, model string, maxBatch int, gpus ...string) Search {
 	m, err := all.Models().Lookup(model)
 	require.NoError(t, err)
-	s := Search{Model: m, Budget: planner.Budget{Margin: 0.85}, MaxBatch: maxBatch, Residuals: exactly}
+	s := Search{Model: m, Budget: planner.Budget{Margin: 0.85}, MaxBatch: maxBatch, Evidence: Evidence{Residuals: exactly}}
 	for _, name := range gpus {
 		gpu, err := device.Lookup(name)
 		require.NoError(t, err)

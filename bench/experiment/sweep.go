@@ -9,6 +9,7 @@ import (
 
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/replay"
@@ -45,11 +46,11 @@ const maxFound = maxBatch
 // After each point, each is called with the report so far; its error ends the
 // sweep. A sweep that is interrupted, or that the device fails, returns the
 // points it has with the error.
-func (l *Lab) Sweep(ctx context.Context, d device.Device, s Sweep, each func(*report.Report) error) (*report.Report, error) {
-	s.Batches = slices.Compact(slices.Sorted(slices.Values(s.Batches)))
-	w := &sweeper{lab: l, device: d, sweep: s, each: each, report: l.report(report.Sweep)}
+func (s *Setup) Sweep(ctx context.Context, d device.Device, o Sweep, each func(*report.Report) error) (*report.Report, error) {
+	o.Batches = slices.Compact(slices.Sorted(slices.Values(o.Batches)))
+	w := &sweeper{setup: s, device: d, sweep: o, each: each, report: s.report(report.Sweep)}
 	w.report.Devices = append(w.report.Devices, deviceOn(d))
-	w.report.Warnings = append(l.caveats(), unsupported([]device.GPU{d.GPU()})...)
+	w.report.Warnings = append(s.caveats(), Unsupported([]device.GPU{d.GPU()})...)
 	if err := w.resume(); err != nil {
 		return nil, err
 	}
@@ -75,7 +76,7 @@ func deviceOn(d device.Device) report.Device {
 
 // A sweeper is a sweep under way.
 type sweeper struct {
-	lab    *Lab
+	setup  *Setup
 	device device.Device
 	sweep  Sweep
 	report *report.Report
@@ -188,18 +189,17 @@ func (w *sweeper) point(ctx context.Context, batch int) (report.Point, error) {
 	if err := ctx.Err(); err != nil {
 		return report.Point{}, err
 	}
-	e, err := w.estimate(ctx, batch)
+	gpu := w.device.GPU()
+	rec, err := w.setup.record(ctx, batch, gpu)
 	if err != nil {
 		return report.Point{}, err
 	}
-	l, board := w.lab, boardOf(w.device.GPU())
-	rec, err := l.record(ctx, batch, board)
+	e, err := w.estimate(ctx, rec)
 	if err != nil {
 		return report.Point{}, err
 	}
-	delete(l.kept, recordedFor{batch, board})
 	m, err := replay.Measure(ctx, w.device, rec.Program, replay.Conditions{
-		Config: &l.conf, WarmUp: w.sweep.WarmUp, Repeat: w.sweep.Repeat, Verify: w.sweep.Verify,
+		Config: &w.setup.conf, WarmUp: w.sweep.WarmUp, Repeat: w.sweep.Repeat, Verify: w.sweep.Verify,
 	})
 	if err != nil {
 		return report.Point{}, fmt.Errorf("batch %d: %w", batch, err)
@@ -208,33 +208,34 @@ func (w *sweeper) point(ctx context.Context, batch int) (report.Point, error) {
 		w.warn("batch "+fmt.Sprint(batch)+" did not need the same memory in every run", "what else uses the board may change; repeat it")
 	}
 	w.report.Warnings = append(w.report.Warnings, w.neighbors.warnings(w.device, m.Neighbors...)...)
-	run := measured(m, w.device, batch*max(1, l.c.Accumulate))
+	run := measured(m, w.device, batch*max(1, w.setup.c.Accumulate))
 	run.Repeat = len(m.Times)
 	if !run.Simulated {
 		run.WarmUp = w.sweep.WarmUp
 	}
-	point := report.Point{Batch: batch, Device: w.device.Name(), Estimate: estimateOf(e), Run: run, Claims: l.claimed(w.device.GPU(), batch)}
-	point.Streamed, err = l.streamed(ctx, w.device.GPU(), batch)
+	point := report.Point{Batch: batch, Device: w.device.Name(), Estimate: estimateOf(e), Run: run, Claims: w.setup.claimed(gpu, batch)}
+	point.Streamed, err = w.setup.streamed(ctx, gpu, batch)
 	return point, err
 }
 
-// estimate is that of a replay of the batch size on a board whose memory never
-// ends.
-func (w *sweeper) estimate(ctx context.Context, batch int) (planner.Estimate, error) {
-	p, err := w.lab.planner(ctx, w.device.GPU(), []int{batch})
+// estimate is that of a recording, on a board of which others may hold a part.
+func (w *sweeper) estimate(ctx context.Context, rec *models.Recording) (planner.Estimate, error) {
+	gpu := w.device.GPU()
+	sample, err := w.setup.sample(ctx, gpu, rec)
 	if err != nil {
 		return planner.Estimate{}, err
 	}
-	w.lab.describe(w.report, p)
-	w.adapt(p)
-	return p.Estimate(batch)
-}
-
-// adapt has a planner judge by what others leave of the board.
-func (w *sweeper) adapt(p *planner.Planner) {
+	p, err := w.setup.planner(gpu, sample)
+	if err != nil {
+		return planner.Estimate{}, err
+	}
 	if o, ok := w.device.(device.Observer); ok {
 		p.Memory -= o.Baseline().Others
 	}
+	if err := w.setup.describe(w.report, gpu, rec); err != nil {
+		return planner.Estimate{}, err
+	}
+	return p.Estimate(sample.Batch)
 }
 
 // findMax brackets the largest batch that fits between one that does and one

@@ -24,10 +24,10 @@ type take struct {
 func (m *moments) play(ctx context.Context, p *program.Program) (*take, error) {
 	d := m.test.Device
 	if d == nil {
-		run, err := m.lab.replayEndless(ctx, m.gpu, p)
+		run, err := m.setup.endless(ctx, m.gpu, p)
 		return &take{simulation: run}, err
 	}
-	got, err := replay.Measure(ctx, d, p, replay.Conditions{Config: &m.lab.conf})
+	got, err := replay.Measure(ctx, d, p, replay.Conditions{Config: &m.setup.conf})
 	if err != nil {
 		return nil, err
 	}
@@ -121,17 +121,17 @@ func (m *moments) components(ctx context.Context, r *rehearsal) ([]report.Compon
 		e, err := m.estimate(r.training.simulation, r.training.Max)
 		return estimateOf(e).Components, err
 	}
-	e, err := m.simulated(ctx, m.lab.c)
+	e, err := m.simulated(ctx, m.setup.c)
 	return estimateOf(e).Components, err
 }
 
 // simulated is an estimate of the training steps of a case.
 func (m *moments) simulated(ctx context.Context, c models.Case) (e planner.Estimate, err error) {
-	rec, err := m.lab.recording(ctx, c, boardOf(m.gpu), models.Options{})
+	rec, err := m.setup.recording(ctx, c, m.gpu, models.Options{})
 	if err != nil {
 		return e, err
 	}
-	run, err := m.lab.replayEndless(ctx, m.gpu, rec.Program)
+	run, err := m.setup.endless(ctx, m.gpu, rec.Program)
 	if err != nil {
 		return e, err
 	}

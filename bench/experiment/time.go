@@ -20,19 +20,19 @@ const steadyStep = 1
 // calibration has learned better.
 type Speeds func(gpu device.GPU) (steptime.Efficiency, error)
 
-// StageLab is a training stage: a lab of the case in it and its epochs.
-type StageLab struct {
+// TimedStage is a training stage: the case in it and its epochs.
+type TimedStage struct {
 	Name   string
 	Epochs float64
-	Lab    *Lab
+	Setup  *Setup
 	// Other is the same with checkpointing the other way round; nil if nobody
 	// wants to know.
-	Other *Lab
+	Other *Setup
 }
 
 // TimeTable asks how long training takes on boards.
 type TimeTable struct {
-	Stages []StageLab
+	Stages []TimedStage
 	// Batch is the batch size; zero is the largest that fits, board by board.
 	Batch int
 	// Dataset is the number of samples of an epoch; zero is unknown.
@@ -47,7 +47,7 @@ const largestTimed = 8192
 
 // Run estimates every stage on every board.
 func (t *TimeTable) Run(ctx context.Context, gpus []device.GPU) (*report.Times, error) {
-	first := t.Stages[0].Lab
+	first := t.Stages[0].Setup
 	r := first.report(report.Plan, gpus...)
 	var names []string
 	for _, s := range t.Stages {
@@ -55,7 +55,7 @@ func (t *TimeTable) Run(ctx context.Context, gpus []device.GPU) (*report.Times, 
 	}
 	r.Case.Stage = strings.Join(names, ", then ")
 	out := &report.Times{Schema: report.TimesSchema, Case: r.Case, Devices: r.Devices, Dataset: t.Dataset, Rows: []report.TimeRow{}}
-	done := t.Progress.counting("boards", len(gpus))
+	done := t.Progress.Counting("boards", len(gpus))
 	for _, gpu := range gpus {
 		speed, err := t.Speeds(gpu)
 		if err != nil {
@@ -90,15 +90,15 @@ func (t *TimeTable) Run(ctx context.Context, gpus []device.GPU) (*report.Times, 
 	return out, nil
 }
 
-func (t *TimeTable) row(ctx context.Context, gpu device.GPU, stage StageLab, speed steptime.Efficiency) (report.TimeRow, error) {
+func (t *TimeTable) row(ctx context.Context, gpu device.GPU, stage TimedStage, speed steptime.Efficiency) (report.TimeRow, error) {
 	row := report.TimeRow{Device: simName(gpu), Stage: stage.Name, Batch: t.Batch, Epochs: stage.Epochs}
 	var err error
 	if row.Batch == 0 {
-		if row.Batch, err = stage.Lab.largest(ctx, gpu); err != nil || row.Batch == 0 {
+		if row.Batch, err = stage.Setup.largest(ctx, gpu); err != nil || row.Batch == 0 {
 			return row, err
 		}
 	}
-	step, err := stage.Lab.step(ctx, gpu, row.Batch, speed)
+	step, err := stage.Setup.step(ctx, gpu, row.Batch, speed)
 	if err != nil {
 		return row, err
 	}
@@ -106,7 +106,7 @@ func (t *TimeTable) row(ctx context.Context, gpu device.GPU, stage StageLab, spe
 	if !step.load.Known() {
 		return row, nil
 	}
-	samples := float64(row.Batch * stage.Lab.c.Accumulate)
+	samples := float64(row.Batch * stage.Setup.c.Accumulate)
 	seconds := report.Seconds(step.time)
 	row.Step, row.Roofline, row.Launches = &seconds, step.load.Roofline(), step.load.Launches
 	row.SamplesPerSecond = samples / seconds.Seconds
@@ -125,7 +125,7 @@ func (t *TimeTable) row(ctx context.Context, gpu device.GPU, stage StageLab, spe
 			return row, err
 		}
 		with, without := other, step
-		if stage.Lab.c.Checkpointing {
+		if stage.Setup.c.Checkpointing {
 			with, without = step, other
 		}
 		row.Checkpointing = &report.Checkpointing{
@@ -143,17 +143,8 @@ type timedStep struct {
 	fits   bool
 }
 
-func (l *Lab) step(ctx context.Context, gpu device.GPU, batch int, speed steptime.Efficiency) (timedStep, error) {
-	p, err := l.planner(ctx, gpu, []int{batch})
-	if err != nil {
-		return timedStep{}, err
-	}
-	rec, err := l.record(ctx, batch, boardOf(gpu))
-	if err != nil {
-		return timedStep{}, err
-	}
-	clear(l.kept)
-	e, err := p.Estimate(batch)
+func (s *Setup) step(ctx context.Context, gpu device.GPU, batch int, speed steptime.Efficiency) (timedStep, error) {
+	e, rec, err := s.estimated(ctx, gpu, batch)
 	if err != nil {
 		return timedStep{}, err
 	}
@@ -163,22 +154,17 @@ func (l *Lab) step(ctx context.Context, gpu device.GPU, batch int, speed steptim
 
 // largest is the largest batch size whose estimate fits the board even at its
 // upper end; zero if none does.
-func (l *Lab) largest(ctx context.Context, gpu device.GPU) (int, error) {
+func (s *Setup) largest(ctx context.Context, gpu device.GPU) (int, error) {
 	need := func(batch int) (int64, error) {
 		if err := ctx.Err(); err != nil {
 			return 0, err
 		}
-		p, err := l.planner(ctx, gpu, []int{batch})
-		clear(l.kept)
-		if err != nil {
-			return 0, err
-		}
-		e, err := p.Estimate(batch)
+		e, _, err := s.estimated(ctx, gpu, batch)
 		return e.Device.High, err
 	}
-	n, err := largestBatch(l.model.Default.Batch, largestTimed, int64(float64(gpu.Memory)*l.conf.MemoryFraction), need)
+	n, err := largestBatch(s.model.Default.Batch, largestTimed, int64(float64(gpu.Memory)*s.conf.MemoryFraction), need)
 	if err != nil {
-		return 0, fmt.Errorf("%s: the largest batch on %s: %w", l.model.Name, gpu.Name, err)
+		return 0, fmt.Errorf("%s: the largest batch on %s: %w", s.model.Name, gpu.Name, err)
 	}
 	return n, nil
 }

@@ -17,16 +17,16 @@ import (
 func TestCheckpointingCostsASecondForward(t *testing.T) {
 	m, err := all.Models().Lookup("redimnet-b2")
 	require.NoError(t, err)
-	var labs []*Lab
+	var setups []*Setup
 	for _, on := range []bool{false, true} {
-		lab, err := NewLab(m, models.Case{Stage: "full", Checkpointing: on}, planner.Residuals)
+		setup, err := NewSetup(m, models.Case{Stage: "full", Checkpointing: on}, Evidence{Residuals: planner.Residuals})
 		require.NoError(t, err)
-		labs = append(labs, lab)
+		setups = append(setups, setup)
 	}
 	gpu, err := device.Lookup("rtx-5060-ti")
 	require.NoError(t, err)
 	table := TimeTable{
-		Stages: []StageLab{{Name: "full", Epochs: 2, Lab: labs[0], Other: labs[1]}}, Batch: 16, Dataset: 1000,
+		Stages: []TimedStage{{Name: "full", Epochs: 2, Setup: setups[0], Other: setups[1]}}, Batch: 16, Dataset: 1000,
 		Speeds: func(device.GPU) (steptime.Efficiency, error) { return steptime.Assumed(), nil },
 	}
 	r, err := table.Run(t.Context(), []device.GPU{gpu})
@@ -42,12 +42,12 @@ func TestCheckpointingCostsASecondForward(t *testing.T) {
 
 // The largest batch fits, the next does not.
 func TestLargestBatchIsTheLastThatFits(t *testing.T) {
-	lab := toyLab(t, models.Case{}, "")
+	setup := toySetup(t, models.Case{}, "")
 	gpu := card(800)
-	n, err := lab.largest(t.Context(), gpu)
+	n, err := setup.largest(t.Context(), gpu)
 	require.NoError(t, err)
 	for batch, fits := range map[int]bool{n: true, n + 1: false} {
-		s, err := lab.step(t.Context(), gpu, batch, steptime.Assumed())
+		s, err := setup.step(t.Context(), gpu, batch, steptime.Assumed())
 		require.NoError(t, err)
 		require.Equal(t, fits, s.fits, batch)
 	}

@@ -70,7 +70,11 @@ type Case struct {
 func CaseOf(m models.Model, c models.Case) Case {
 	c = m.Canonical(c)
 	c.Batch = 0
-	return Case{c, m.BatchUnit, json.RawMessage(m.Description.Text())}
+	out := Case{Case: c, BatchUnit: m.BatchUnit}
+	if text := m.Description.Text(); text != "" {
+		out.Config = json.RawMessage(text)
+	}
+	return out
 }
 
 // Short is the case without what its model was made of, for documents that have

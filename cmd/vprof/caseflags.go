@@ -136,22 +136,24 @@ func (f *caseFlags) resolve(a *app) (models.Model, models.Case, error) {
 	return m, c, err
 }
 
-// lab resolves the flags and makes a lab for the case.
-func (f *caseFlags) lab(a *app) (*experiment.Lab, models.Model, models.Case, error) {
+// evidence is what estimates go by.
+func (f *caseFlags) evidence(a *app) (experiment.Evidence, error) {
+	learned, err := f.learned.open(a)
+	return experiment.Evidence{Residuals: a.residuals, Learned: learned}, err
+}
+
+// setup resolves the flags and makes the setup of the case.
+func (f *caseFlags) setup(a *app) (*experiment.Setup, models.Case, error) {
 	m, c, err := f.resolve(a)
 	if err != nil {
-		return nil, m, c, err
+		return nil, c, err
 	}
-	lab, err := experiment.NewLab(m, c, a.residuals)
+	e, err := f.evidence(a)
 	if err != nil {
-		return nil, m, c, err
+		return nil, c, err
 	}
-	learned, err := f.learned.open(a)
-	if err != nil {
-		return nil, m, c, err
-	}
-	lab.Learn(learned)
-	return lab, m, c, nil
+	setup, err := experiment.NewSetup(m, c, e)
+	return setup, c, err
 }
 
 // batchFlag is a list of batch sizes.

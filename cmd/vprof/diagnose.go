@@ -219,16 +219,15 @@ func (o *diagnoseOptions) report(ctx context.Context, d *report.Diagnosis, data 
 	if o.c.model != "" {
 		return o.remedy(ctx, d, board.GPU)
 	}
-	lab, err := experiment.LabOf(o.app.models(), of.Case, o.app.residuals)
+	evidence, err := o.c.evidence(o.app)
 	if err != nil {
 		return err
 	}
-	learned, err := o.c.learned.open(o.app)
+	setup, err := experiment.SetupOf(o.app.models(), of.Case, evidence)
 	if err != nil {
 		return err
 	}
-	lab.Learn(learned)
-	return o.remedyFor(ctx, d, lab, of.Case.Model, at.Batch, board.GPU)
+	return o.remedyFor(ctx, d, setup, of.Case.Model, at.Batch, board.GPU)
 }
 
 // remedy adds what could be done about what the flags say was trained, if they
@@ -237,14 +236,14 @@ func (o *diagnoseOptions) remedy(ctx context.Context, d *report.Diagnosis, board
 	if o.c.model == "" {
 		return nil
 	}
-	lab, _, c, err := o.c.lab(o.app)
+	setup, c, err := o.c.setup(o.app)
 	if err != nil {
 		return err
 	}
-	return o.remedyFor(ctx, d, lab, c.Model, cmp.Or(o.batch, c.Batch), board)
+	return o.remedyFor(ctx, d, setup, c.Model, cmp.Or(o.batch, c.Batch), board)
 }
 
-func (o *diagnoseOptions) remedyFor(ctx context.Context, d *report.Diagnosis, lab *experiment.Lab, model string, batch int, board string) error {
+func (o *diagnoseOptions) remedyFor(ctx context.Context, d *report.Diagnosis, setup *experiment.Setup, model string, batch int, board string) error {
 	enlarge := slices.IndexFunc(d.Findings, func(f report.Finding) bool { return f.Kind == "under-use" })
 	if enlarge < 0 && !d.Short() {
 		return nil
@@ -261,14 +260,14 @@ func (o *diagnoseOptions) remedyFor(ctx context.Context, d *report.Diagnosis, la
 	}
 	d.Case = fmt.Sprintf("%s, batch %d on %s", model, batch, gpu.Name)
 	if enlarge >= 0 {
-		more, err := lab.Enlarged(ctx, gpu, batch)
+		more, err := setup.Enlarged(ctx, gpu, batch)
 		if err != nil {
 			return err
 		}
 		d.Findings[enlarge].Advice = append(d.Findings[enlarge].Advice, more)
 	}
 	if d.Short() {
-		d.Remedies, err = lab.Remedies(ctx, gpu, batch)
+		d.Remedies, err = setup.Remedies(ctx, gpu, batch)
 	}
 	return err
 }

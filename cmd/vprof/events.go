@@ -36,7 +36,7 @@ autograd node, WHERE the line of vprof's model.`,
 			if steps < 1 {
 				return usagef("--steps: %d is not a number of steps; the smallest is 1", steps)
 			}
-			lab, _, kase, err := c.lab(a)
+			setup, kase, err := c.setup(a)
 			if err != nil {
 				return err
 			}
@@ -47,7 +47,7 @@ autograd node, WHERE the line of vprof's model.`,
 			if batch == 0 {
 				batch = kase.Batch
 			}
-			p, err := lab.Events(cmd.Context(), gpu, batch, steps)
+			p, err := setup.Events(cmd.Context(), gpu, batch, steps)
 			if err != nil {
 				return err
 			}

@@ -129,7 +129,7 @@ func writeRuns(w io.Writer, to string, runs []*report.Report) error {
 // profile is that of the one run, or of the case that the flags describe.
 func (o *exportOptions) profile(ctx context.Context, runs []string) (*profile.Profile, error) {
 	if len(runs) == 0 {
-		lab, _, c, err := o.c.lab(o.app)
+		setup, c, err := o.c.setup(o.app)
 		if err != nil {
 			return nil, err
 		}
@@ -140,7 +140,7 @@ func (o *exportOptions) profile(ctx context.Context, runs []string) (*profile.Pr
 		if o.batch == 0 {
 			o.batch = c.Batch
 		}
-		return lab.Profile(ctx, gpu, o.batch)
+		return setup.Profile(ctx, gpu, o.batch)
 	}
 	reports, err := readRuns(o.app, runs)
 	if err != nil {

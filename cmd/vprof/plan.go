@@ -4,6 +4,10 @@ import (
 	"context"
 
 	"github.com/spf13/cobra"
+
+	"github.com/vprof/vprof/bench/experiment"
+	"github.com/vprof/vprof/bench/job"
+	"github.com/vprof/vprof/bench/report"
 )
 
 type planOptions struct {
@@ -38,7 +42,11 @@ any device. Several boards give a table of boards and batch sizes.`,
 }
 
 func runPlan(ctx context.Context, o *planOptions) error {
-	lab, _, c, err := o.c.lab(o.app)
+	m, c, err := o.c.resolve(o.app)
+	if err != nil {
+		return err
+	}
+	evidence, err := o.c.evidence(o.app)
 	if err != nil {
 		return err
 	}
@@ -55,12 +63,13 @@ func runPlan(ctx context.Context, o *planOptions) error {
 	}
 	started := o.app.now().UTC()
 	bar := startProgress(o.app, false)
-	lab.Watch(bar.step)
-	r, err := lab.Plan(ctx, gpus, batches)
+	here := &job.Local{Models: o.app.models(), Evidence: evidence}
+	r, err := job.RunAll(ctx, here, job.Plan(report.CaseOf(m, c), gpus, batches), "boards", bar.step)
 	bar.end()
 	if err != nil {
 		return err
 	}
+	r.Warnings = append(r.Warnings, experiment.Unsupported(gpus)...)
 	stamp(r, started)
 	return o.out.finish(r)
 }

@@ -56,11 +56,11 @@ func profileOf(ctx context.Context, a *app, r *report.Report, batch int) (*profi
 	if err != nil {
 		return nil, err
 	}
-	lab, err := experiment.LabOf(a.models(), r.Case, a.residuals)
+	setup, err := experiment.SetupOf(a.models(), r.Case, experiment.Evidence{Residuals: a.residuals})
 	if err != nil {
 		return nil, err
 	}
-	p, err := lab.Profile(ctx, gpu, batch)
+	p, err := setup.Profile(ctx, gpu, batch)
 	if err != nil {
 		return nil, err
 	}

@@ -27,7 +27,7 @@ func (f *searchFlags) register(cmd *cobra.Command, a *app, boardUsage string) {
 // search is that of a case of the model alone. A board to measure on is then
 // open, and local closes it, even after an error.
 func (f *searchFlags) search(a *app, m models.Model, c models.Case) (experiment.Search, error) {
-	s := experiment.Search{Model: m, Cases: []models.Case{c}, Residuals: a.residuals}
+	s := experiment.Search{Model: m, Cases: []models.Case{c}}
 	var err error
 	if s.Budget, err = f.budget.budget(); err != nil {
 		return s, err
@@ -36,6 +36,6 @@ func (f *searchFlags) search(a *app, m models.Model, c models.Case) (experiment.
 		return s, err
 	}
 	s.Device = f.local.device
-	s.Learned, err = f.c.learned.open(a)
+	s.Evidence, err = f.c.evidence(a)
 	return s, err
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -9,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/vprof/vprof/bench/experiment"
+	"github.com/vprof/vprof/bench/job"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
@@ -23,8 +24,9 @@ type sweepOptions struct {
 	out   output
 	quiet bool
 
-	sweep  experiment.Sweep
-	resume string
+	conditions job.Conditions
+	resume     string
+	done       *report.Report // what resume holds
 }
 
 func newSweepCmd(a *app) *cobra.Command {
@@ -64,21 +66,26 @@ what other processes hold.`,
 	o.on.register(cmd)
 	o.out.register(cmd)
 	f := cmd.Flags()
-	f.BoolVar(&o.sweep.FindMax, "find-max", false, "go on to the largest batch that fits, by halving")
-	f.IntVar(&o.sweep.WarmUp, "warm-up", 0, "further `runs` of every batch size before those that are timed (real GPUs)")
-	f.IntVar(&o.sweep.Repeat, "repeat", 1, "timed `runs` of every batch size (real GPUs)")
-	f.BoolVar(&o.sweep.Verify, "verify", false, "first write a pattern into every tensor and see that it stays (real GPUs)")
+	f.BoolVar(&o.conditions.FindMax, "find-max", false, "go on to the largest batch that fits, by halving")
+	f.IntVar(&o.conditions.WarmUp, "warm-up", 0, "further `runs` of every batch size before those that are timed (real GPUs)")
+	f.IntVar(&o.conditions.Repeat, "repeat", 1, "timed `runs` of every batch size (real GPUs)")
+	f.BoolVar(&o.conditions.Verify, "verify", false, "first write a pattern into every tensor and see that it stays (real GPUs)")
 	f.StringVar(&o.resume, "resume", "", "go on with the sweep of `file`, JSON or JSON Lines, and write to it")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "no progress on standard error")
 	return cmd
 }
 
-func runSweep(cmd *cobra.Command, o *sweepOptions) (err error) {
-	lab, m, c, err := o.c.lab(o.app)
+func runSweep(cmd *cobra.Command, o *sweepOptions) error {
+	m, c, err := o.c.resolve(o.app)
 	if err != nil {
 		return err
 	}
-	if o.sweep.Batches, err = o.batch.sizes(presets(m, c)); err != nil {
+	here := &job.Local{Models: o.app.models()}
+	if here.Evidence, err = o.c.evidence(o.app); err != nil {
+		return err
+	}
+	batches, err := o.batch.sizes(presets(m, c))
+	if err != nil {
 		return err
 	}
 	if err := o.check(); err != nil {
@@ -87,19 +94,13 @@ func runSweep(cmd *cobra.Command, o *sweepOptions) (err error) {
 	if err := o.out.open(); err != nil {
 		return err
 	}
-	d, err := o.on.open(cmd)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, d.Close()) }()
-	if _, ok := d.(device.Verifier); o.sweep.Verify && !ok {
-		return usagef("--verify: %s has no memory to write to; use a real GPU", d.Name())
-	}
+	here.Open, here.Done = func(string) (device.Device, error) { return o.open(cmd) }, o.done
 	bar := startProgress(o.app, o.quiet)
 	started := o.app.now().UTC()
-	r, err := lab.Sweep(cmd.Context(), d, o.sweep, func(r *report.Report) error {
+	j := job.Sweep(report.CaseOf(m, c), job.Target{Device: cmp.Or(o.on.name, "default")}, batches, o.conditions)
+	r, err := here.Run(cmd.Context(), j, func(r *report.Report) error {
 		stamp(r, started)
-		bar.step("batch sizes", len(r.Points), max(len(o.sweep.Batches), len(r.Points)))
+		bar.step("batch sizes", len(r.Points), max(len(batches), len(r.Points)))
 		return o.out.save(r)
 	})
 	bar.end()
@@ -111,10 +112,22 @@ func runSweep(cmd *cobra.Command, o *sweepOptions) (err error) {
 	return errors.Join(err, o.out.print(r))
 }
 
+// open opens the device that the flags choose.
+func (o *sweepOptions) open(cmd *cobra.Command) (device.Device, error) {
+	d, err := o.on.open(cmd)
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := d.(device.Verifier); o.conditions.Verify && !ok {
+		return nil, errors.Join(usagef("--verify: %s has no memory to write to; use a real GPU", d.Name()), d.Close())
+	}
+	return d, nil
+}
+
 // check reads the file to go on with, and refuses flags that make no sense.
 func (o *sweepOptions) check() error {
 	const most = 1000
-	for flag, n := range map[string]int{"--warm-up": o.sweep.WarmUp, "--repeat": o.sweep.Repeat - 1} {
+	for flag, n := range map[string]int{"--warm-up": o.conditions.WarmUp, "--repeat": o.conditions.Repeat - 1} {
 		if n < 0 || n > most {
 			return usagef("%s: out of range; at most %d runs", flag, most)
 		}
@@ -144,7 +157,7 @@ func (o *sweepOptions) check() error {
 	if len(reports) != 1 {
 		return usagef("--resume: %s holds %d sweeps; one can go on", o.resume, len(reports))
 	}
-	o.sweep.Done = reports[0]
+	o.done = reports[0]
 	return nil
 }
 

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vprof/vprof/bench/experiment"
-	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner/coefficients"
 	"github.com/vprof/vprof/profiler/planner/steptime"
@@ -73,11 +72,11 @@ func runTime(ctx context.Context, o *timeOptions) error {
 	if err != nil {
 		return err
 	}
-	stages, err := o.stageLabs()
+	stages, err := o.timedStages()
 	if err != nil {
 		return err
 	}
-	speeds, err := o.c.learned.speeds(stages[0].Lab.Model())
+	speeds, err := o.c.learned.speeds(stages[0].Setup.Model())
 	if err != nil {
 		return err
 	}
@@ -110,55 +109,48 @@ func (o *timeOptions) check() error {
 	return nil
 }
 
-// stageLabs are the stages of training: those of --stages, or the one of the
+// timedStages are the stages of training: those of --stages, or the one of the
 // case.
-func (o *timeOptions) stageLabs() ([]experiment.StageLab, error) {
+func (o *timeOptions) timedStages() ([]experiment.TimedStage, error) {
 	if o.stages == "" {
-		s, err := o.stageLab("", o.epochs)
-		return []experiment.StageLab{s}, err
+		s, err := o.timedStage("", o.epochs)
+		return []experiment.TimedStage{s}, err
 	}
-	var labs []experiment.StageLab
+	var stages []experiment.TimedStage
 	for item := range strings.SplitSeq(o.stages, ",") {
 		name, n, ok := strings.Cut(strings.TrimSpace(item), ":")
 		epochs, err := strconv.ParseFloat(n, 64)
 		if !ok || name == "" || err != nil || !(epochs > 0) || math.IsInf(epochs, 1) {
 			return nil, usagef("--stages: %q is not STAGE:EPOCHS", item)
 		}
-		s, err := o.stageLab(name, epochs)
+		s, err := o.timedStage(name, epochs)
 		if err != nil {
 			return nil, err
 		}
-		labs = append(labs, s)
+		stages = append(stages, s)
 	}
-	return labs, nil
+	return stages, nil
 }
 
-func (o *timeOptions) stageLab(stage string, epochs float64) (experiment.StageLab, error) {
+func (o *timeOptions) timedStage(stage string, epochs float64) (experiment.TimedStage, error) {
 	flags := o.c
 	if stage != "" {
 		flags.stage = stage
 	}
 	m, c, err := flags.resolve(o.app)
 	if err != nil {
-		return experiment.StageLab{}, err
+		return experiment.TimedStage{}, err
 	}
-	learned, err := flags.learned.open(o.app)
+	evidence, err := flags.evidence(o.app)
 	if err != nil {
-		return experiment.StageLab{}, err
+		return experiment.TimedStage{}, err
 	}
-	make := func(c models.Case) (*experiment.Lab, error) {
-		lab, err := experiment.NewLab(m, c, o.app.residuals)
-		if err == nil {
-			lab.Learn(learned)
-		}
-		return lab, err
-	}
-	out := experiment.StageLab{Name: c.Stage, Epochs: epochs}
-	if out.Lab, err = make(c); err != nil {
+	out := experiment.TimedStage{Name: c.Stage, Epochs: epochs}
+	if out.Setup, err = experiment.NewSetup(m, c, evidence); err != nil {
 		return out, err
 	}
 	c.Checkpointing = !c.Checkpointing
-	out.Other, err = make(c)
+	out.Other, err = experiment.NewSetup(m, c, evidence)
 	return out, err
 }
 

@@ -36,7 +36,7 @@ func swept(t testing.TB, m models.Model, memory int64, batches ...int) *page.Pag
 }
 
 func sweptWith(t testing.TB, residuals experiment.Residuals, m models.Model, memory int64, batches ...int) *page.Page {
-	lab, err := experiment.NewLab(m, m.Default, residuals)
+	setup, err := experiment.NewSetup(m, m.Default, experiment.Evidence{Residuals: residuals})
 	require.NoError(t, err)
 	gpu, err := device.Lookup("rtx-5060-ti")
 	require.NoError(t, err)
@@ -44,10 +44,10 @@ func sweptWith(t testing.TB, residuals experiment.Residuals, m models.Model, mem
 	board, err := sim.New(gpu, 0)
 	require.NoError(t, err)
 	defer board.Close()
-	r, err := lab.Sweep(t.Context(), board, experiment.Sweep{Batches: batches, Repeat: 1}, func(*report.Report) error { return nil })
+	r, err := setup.Sweep(t.Context(), board, experiment.Sweep{Batches: batches, Repeat: 1}, func(*report.Report) error { return nil })
 	require.NoError(t, err)
 	r.Tool, r.Started = report.Tool{Version: "v1.2.3"}, time.Date(2026, 11, 5, 6, 7, 8, 0, time.UTC)
-	step, err := lab.Profile(t.Context(), gpu, batches[0])
+	step, err := setup.Profile(t.Context(), gpu, batches[0])
 	require.NoError(t, err)
 	return &page.Page{Runs: []*report.Report{r}, Step: step}
 }

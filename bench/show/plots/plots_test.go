@@ -25,14 +25,14 @@ const memory = 1 << 30
 // drawn are all kinds of plots of the toy's plan.
 func drawn(t *testing.T) map[string]*plot.Plot {
 	m := toy.Model()
-	lab, err := experiment.NewLab(m, m.Default, func(string) (allocated, reserved planner.Residual, err error) { return })
+	setup, err := experiment.NewSetup(m, m.Default, experiment.Evidence{Residuals: func(string) (allocated, reserved planner.Residual, err error) { return }})
 	require.NoError(t, err)
 	gpu, err := device.Lookup("rtx-5060-ti")
 	require.NoError(t, err)
 	gpu.Memory = memory
-	r, err := lab.Plan(t.Context(), []device.GPU{gpu}, []int{8, 16, 64})
+	r, err := setup.Plan(t.Context(), gpu, []int{8, 16, 64})
 	require.NoError(t, err)
-	step, err := lab.Profile(t.Context(), gpu, 16)
+	step, err := setup.Profile(t.Context(), gpu, 16)
 	require.NoError(t, err)
 	all := map[string]*plot.Plot{}
 	for name, made := range map[string]func() (*plot.Plot, error){
@@ -91,15 +91,17 @@ func TestRunsWithoutPointsCannotBeDrawn(t *testing.T) {
 // A plan for two boards has a curve, and bars, for each.
 func TestBoardsStandApart(t *testing.T) {
 	m := toy.Model()
-	lab, err := experiment.NewLab(m, m.Default, func(string) (allocated, reserved planner.Residual, err error) { return })
+	setup, err := experiment.NewSetup(m, m.Default, experiment.Evidence{Residuals: func(string) (allocated, reserved planner.Residual, err error) { return }})
 	require.NoError(t, err)
-	var gpus []device.GPU
+	var boards []*report.Report
 	for _, name := range []string{"t4", "rtx-5060-ti"} {
 		gpu, err := device.Lookup(name)
 		require.NoError(t, err)
-		gpus = append(gpus, gpu)
+		r, err := setup.Plan(t.Context(), gpu, []int{8, 16})
+		require.NoError(t, err)
+		boards = append(boards, r)
 	}
-	r, err := lab.Plan(t.Context(), gpus, []int{8, 16})
+	r, err := report.Merge(boards...)
 	require.NoError(t, err)
 	for want, draw := range map[string]func(*report.Report) (*plot.Plot, error){
 		"estimate, with its interval, Tesla T4": plots.Batch,

@@ -29,12 +29,12 @@ func residuals(string) (allocated, reserved planner.Residual, err error) { retur
 
 // profiled is the profile of a model on a board of so much memory.
 func profiled(t testing.TB, m models.Model, batch int, memory int64) *profile.Profile {
-	lab, err := experiment.NewLab(m, m.Default, residuals)
+	setup, err := experiment.NewSetup(m, m.Default, experiment.Evidence{Residuals: residuals})
 	require.NoError(t, err)
 	gpu, err := device.Lookup("rtx-5060-ti")
 	require.NoError(t, err)
 	gpu.Memory = memory
-	p, err := lab.Profile(t.Context(), gpu, batch)
+	p, err := setup.Profile(t.Context(), gpu, batch)
 	require.NoError(t, err)
 	return p
 }

@@ -23,11 +23,11 @@ func card(free int64) device.GPU {
 	return device.GPU{Name: "card", Product: "Card", Capability: 80, SMs: 100, ThreadsPerSM: 2048, Memory: (free + 100) * mib, Context: 100 * mib}
 }
 
-func toyLab(t require.TestingT, c models.Case, conf string) *Lab {
+func toySetup(t require.TestingT, c models.Case, conf string) *Setup {
 	c.AllocConf = conf
-	lab, err := NewLab(toy.Model(), c, exactly)
+	setup, err := NewSetup(toy.Model(), c, Evidence{Residuals: exactly})
 	require.NoError(t, err)
-	return lab
+	return setup
 }
 
 // exactly are the residuals of a model that replays get right.
@@ -50,7 +50,7 @@ func quietly(*report.Report) error { return nil }
 // allocation that fails are the 256 MiB of temporaries, after 720.
 func TestSweepStopsAtTheFirstBatchThatDoesNotFit(t *testing.T) {
 	seen := 0
-	r, err := toyLab(t, models.Case{}, "").Sweep(t.Context(), on(t, card(800)), batches(128, 8, 64, 32, 8), func(r *report.Report) error {
+	r, err := toySetup(t, models.Case{}, "").Sweep(t.Context(), on(t, card(800)), batches(128, 8, 64, 32, 8), func(r *report.Report) error {
 		seen++
 		require.Len(t, r.Points, seen)
 		return nil
@@ -82,7 +82,7 @@ func TestClassesOfARunSumToItsPeak(t *testing.T) {
 			Stage: rapid.SampledFrom([]string{"full", "frozen"}).Draw(t, "stage"), AMP: rapid.SampledFrom(models.Precisions()).Draw(t, "amp"),
 			Checkpointing: rapid.Bool().Draw(t, "checkpointing"), Accumulate: rapid.IntRange(1, 3).Draw(t, "accumulate"),
 		}
-		r, err := toyLab(t, c, "").Sweep(context.Background(), on(t, card(4000)), batches(rapid.IntRange(2, 200).Draw(t, "batch")), quietly)
+		r, err := toySetup(t, c, "").Sweep(context.Background(), on(t, card(4000)), batches(rapid.IntRange(2, 200).Draw(t, "batch")), quietly)
 		require.NoError(t, err)
 		var sum int64
 		for _, part := range r.Points[0].Run.Classes {
@@ -93,7 +93,7 @@ func TestClassesOfARunSumToItsPeak(t *testing.T) {
 }
 
 func TestEstimateOfAReplayedBatchIsWhatTheRunNeeds(t *testing.T) {
-	r, err := toyLab(t, models.Case{}, "").Sweep(t.Context(), on(t, card(4000)), batches(8, 16, 32, 64), quietly)
+	r, err := toySetup(t, models.Case{}, "").Sweep(t.Context(), on(t, card(4000)), batches(8, 16, 32, 64), quietly)
 	require.NoError(t, err)
 	for _, p := range r.Points {
 		require.False(t, p.Estimate.Interpolated)
@@ -106,7 +106,7 @@ func TestEstimateOfAReplayedBatchIsWhatTheRunNeeds(t *testing.T) {
 // However many batch sizes are shown, each is recorded.
 func TestEveryBatchOfAPlanIsReplayed(t *testing.T) {
 	batches := []int{8, 16, 24, 32, 40, 48, 56, 64, 72}
-	r, err := toyLab(t, models.Case{}, "").Plan(t.Context(), []device.GPU{card(600)}, batches)
+	r, err := toySetup(t, models.Case{}, "").Plan(t.Context(), card(600), batches)
 	require.NoError(t, err)
 	require.EqualValues(t, 4<<20, r.Parameters.Total)
 	for _, p := range r.Points {
@@ -118,29 +118,31 @@ func TestEveryBatchOfAPlanIsReplayed(t *testing.T) {
 
 // The estimate goes on where the board ends: 64 + 15*64 MiB are 1024 MiB.
 func TestPlanEstimatesBeyondTheBoard(t *testing.T) {
-	r, err := toyLab(t, models.Case{}, "per_process_memory_fraction:0.5").Plan(t.Context(), []device.GPU{card(600), card(9000)}, []int{64})
-	require.NoError(t, err)
-	require.EqualValues(t, 1024*mib, r.Points[0].Estimate.Allocated.Bytes)
-	require.Equal(t, report.DoesNotFit, r.Points[0].Estimate.Verdict)
-	require.Equal(t, report.Fits, r.Points[1].Estimate.Verdict)
+	setup := toySetup(t, models.Case{}, "per_process_memory_fraction:0.5")
+	for free, want := range map[int64]report.Verdict{600: report.DoesNotFit, 9000: report.Fits} {
+		r, err := setup.Plan(t.Context(), card(free), []int{64})
+		require.NoError(t, err)
+		require.EqualValues(t, 1024*mib, r.Points[0].Estimate.Allocated.Bytes)
+		require.Equal(t, want, r.Points[0].Estimate.Verdict)
+	}
 }
 
 func TestAllocatorSettingsReachTheRun(t *testing.T) {
 	reserved := func(conf string) int64 {
-		r, err := toyLab(t, models.Case{}, conf).Sweep(t.Context(), on(t, card(4000)), batches(9), quietly)
+		r, err := toySetup(t, models.Case{}, conf).Sweep(t.Context(), on(t, card(4000)), batches(9), quietly)
 		require.NoError(t, err)
 		require.Equal(t, conf, r.Case.AllocConf)
 		return r.Points[0].Run.Reserved
 	}
 	require.NotEqual(t, reserved(""), reserved("expandable_segments:True"))
-	_, err := NewLab(toy.Model(), models.Case{AllocConf: "max_split:1"}, exactly)
+	_, err := NewSetup(toy.Model(), models.Case{AllocConf: "max_split:1"}, Evidence{Residuals: exactly})
 	var wrong *AllocConfError
 	require.ErrorAs(t, err, &wrong)
 	require.ErrorContains(t, err, "max_split")
 }
 
 func TestRefusedBatchIsAnErrorBeforeAnyPoint(t *testing.T) {
-	_, err := toyLab(t, models.Case{}, "").Sweep(t.Context(), on(t, card(600)), batches(1, 8), func(*report.Report) error {
+	_, err := toySetup(t, models.Case{}, "").Sweep(t.Context(), on(t, card(600)), batches(1, 8), func(*report.Report) error {
 		t.Fatal("no point can be done")
 		return nil
 	})
@@ -151,7 +153,7 @@ func TestRefusedBatchIsAnErrorBeforeAnyPoint(t *testing.T) {
 
 func TestInterruptedSweepReturnsWhatItHas(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	r, err := toyLab(t, models.Case{}, "").Sweep(ctx, on(t, card(4000)), batches(8, 16, 32), func(*report.Report) error {
+	r, err := toySetup(t, models.Case{}, "").Sweep(ctx, on(t, card(4000)), batches(8, 16, 32), func(*report.Report) error {
 		cancel()
 		return nil
 	})
@@ -162,13 +164,13 @@ func TestInterruptedSweepReturnsWhatItHas(t *testing.T) {
 
 func TestSweepEndsWhenAResultCannotBeSaved(t *testing.T) {
 	cause := errors.New("disk full")
-	r, err := toyLab(t, models.Case{}, "").Sweep(t.Context(), on(t, card(4000)), batches(8, 16), func(*report.Report) error { return cause })
+	r, err := toySetup(t, models.Case{}, "").Sweep(t.Context(), on(t, card(4000)), batches(8, 16), func(*report.Report) error { return cause })
 	require.ErrorIs(t, err, cause)
 	require.Len(t, r.Points, 1)
 }
 
 func TestImpossibleCaseMakesNoLab(t *testing.T) {
-	_, err := NewLab(toy.Model(), models.Case{Stage: "half"}, exactly)
+	_, err := NewSetup(toy.Model(), models.Case{Stage: "half"}, Evidence{Residuals: exactly})
 	var wrong *models.CaseError
 	require.ErrorAs(t, err, &wrong)
 }
@@ -193,10 +195,10 @@ func TestRecorderTellsRefusalsFromUnknownCases(t *testing.T) {
 }
 
 func TestEventsAreOfTheStepsAskedFor(t *testing.T) {
-	p, err := toyLab(t, models.Case{}, "").Events(t.Context(), card(600), 8, 3)
+	p, err := toySetup(t, models.Case{}, "").Events(t.Context(), card(600), 8, 3)
 	require.NoError(t, err)
 	require.Equal(t, 2, p.Phases[len(p.Phases)-1].Step)
-	_, err = toyLab(t, models.Case{}, "").Events(t.Context(), card(600), 1, 3)
+	_, err = toySetup(t, models.Case{}, "").Events(t.Context(), card(600), 1, 3)
 	require.Error(t, err)
 }
 
@@ -207,10 +209,10 @@ func TestRecordingStopsWithItsContext(t *testing.T) {
 	m, err := all.Models().Lookup("redimnet-b2")
 	require.NoError(t, err)
 	m.Default.Accumulate = 1024
-	lab, err := NewLab(m, m.Default, exactly)
+	setup, err := NewSetup(m, m.Default, Evidence{Residuals: exactly})
 	require.NoError(t, err)
 	start := time.Now()
-	_, err = lab.Events(ctx, card(600), 8, 3)
+	_, err = setup.Events(ctx, card(600), 8, 3)
 	require.ErrorIs(t, err, context.Canceled)
 	require.Less(t, time.Since(start), time.Second)
 }

@@ -1,0 +1,138 @@
+// Package job makes experiments things that can be sent elsewhere: a job says what
+// is trained on which board and at which batch sizes, an executor runs it and gives
+// a report, and reports of several jobs merge into one.
+package job
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/profiler/device"
+)
+
+// Schema names this version of the JSON of a [Job].
+const Schema = "vprof.job/v1"
+
+// Job is one case on one device. Its JSON has all that running it takes, wherever:
+// the description of a model that a user has brought is in the case.
+type Job struct {
+	Schema string      `json:"schema"`
+	Kind   report.Kind `json:"kind"`
+	Case   report.Case `json:"case"`
+	Target Target      `json:"target"`
+	// Batches are the batch sizes to estimate, and to run in a sweep.
+	Batches []int `json:"batches"`
+	// Conditions are those of a sweep's runs.
+	Conditions Conditions `json:"conditions,omitzero"`
+}
+
+// Target is the device of a job.
+type Target struct {
+	// Device names a GPU of the machine that runs the job, "cuda:0"; absent where
+	// the board is simulated.
+	Device string `json:"device,omitempty"`
+	// GPU is a name of the catalog and Memory the board's total in bytes; absent
+	// for a GPU of the machine, which has its own.
+	GPU    string `json:"gpu,omitempty"`
+	Memory int64  `json:"memory_bytes,omitempty"`
+}
+
+// Simulated is the target that a board of the catalog is.
+func Simulated(gpu device.GPU) Target { return Target{GPU: gpu.Name, Memory: gpu.Memory} }
+
+// Board is the simulated board. The error is a [*device.UnknownGPUError].
+func (t Target) Board() (device.GPU, error) {
+	gpu, err := device.Lookup(t.GPU)
+	if t.Memory > 0 {
+		gpu.Memory = t.Memory
+	}
+	return gpu, err
+}
+
+// Conditions say how a sweep runs, see [experiment.Sweep].
+type Conditions struct {
+	FindMax bool `json:"find_max,omitempty"`
+	WarmUp  int  `json:"warm_up,omitempty"`
+	Repeat  int  `json:"repeat,omitempty"`
+	Verify  bool `json:"verify,omitempty"`
+}
+
+// Plan makes the jobs of estimating a case on boards: one for each.
+func Plan(c report.Case, boards []device.GPU, batches []int) []Job {
+	jobs := make([]Job, len(boards))
+	for i, gpu := range boards {
+		jobs[i] = Job{Schema: Schema, Kind: report.Plan, Case: c, Target: Simulated(gpu), Batches: batches}
+	}
+	return jobs
+}
+
+// Sweep makes the job of running a case on a device.
+func Sweep(c report.Case, t Target, batches []int, k Conditions) Job {
+	return Job{Schema: Schema, Kind: report.Sweep, Case: c, Target: t, Batches: batches, Conditions: k}
+}
+
+// Shard picks those of the jobs that are part i, from zero, of n: every n-th.
+func Shard(jobs []Job, i, n int) []Job {
+	var part []Job
+	for at := i; at < len(jobs); at += n {
+		part = append(part, jobs[at])
+	}
+	return part
+}
+
+// Read reads a job. Keys that no job has are an error.
+func Read(r io.Reader) (Job, error) {
+	var j Job
+	text, err := io.ReadAll(io.LimitReader(r, maxJob+1))
+	if err != nil {
+		return j, err
+	}
+	if len(text) > maxJob {
+		return j, fmt.Errorf("job: longer than %d MiB", maxJob>>20)
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&j); err != nil {
+		return Job{}, fmt.Errorf("job: %w", err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return Job{}, errors.New("job: there is more after it")
+	}
+	return j, j.check()
+}
+
+// maxJob is the longest JSON of a job that is read, in bytes. Nearly all of it is
+// the description of a model.
+const maxJob = 256 << 20
+
+// check finds what no planner of jobs writes.
+func (j Job) check() error {
+	switch {
+	case j.Schema != Schema:
+		return fmt.Errorf("job: its schema is %q, not %s", j.Schema, Schema)
+	case j.Kind != report.Plan && j.Kind != report.Sweep:
+		return fmt.Errorf("job: its kind is %q, neither plan nor sweep", j.Kind)
+	case j.Case.Model == "":
+		return errors.New("job: its case names no model")
+	case (j.Target.Device == "") == (j.Target.GPU == ""):
+		return errors.New("job: its target is either a device or a board to simulate")
+	case j.Kind == report.Plan && j.Target.GPU == "":
+		return errors.New("job: a plan is for a board of the catalog")
+	case j.Target.Memory < 0:
+		return fmt.Errorf("job: a board with %d bytes of memory", j.Target.Memory)
+	case len(j.Batches) == 0:
+		return errors.New("job: it names no batch size")
+	case j.Case.Description().Hash() != j.Case.ConfigHash:
+		return errors.New("job: the description of its model is not the one that its case names")
+	}
+	for _, b := range j.Batches {
+		if b < 1 {
+			return fmt.Errorf("job: %d is not a batch size", b)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,166 @@
+package job
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/vprof/vprof/bench/experiment"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/toy"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
+)
+
+// here runs jobs of the toy, which replays get right.
+func here() *Local {
+	exactly := func(string) (allocated, reserved planner.Residual, err error) { return }
+	return &Local{
+		Models:   models.NewRegistry([]models.Model{toy.Model()}),
+		Evidence: experiment.Evidence{Residuals: exactly},
+	}
+}
+
+func toyCase(t require.TestingT) report.Case {
+	c, err := toy.Model().Complete(models.Case{AMP: "fp16", Settings: models.Settings{"seq-len": 2}})
+	require.NoError(t, err)
+	return report.CaseOf(toy.Model(), c)
+}
+
+func boards(t require.TestingT, names ...string) []device.GPU {
+	var all []device.GPU
+	for _, name := range names {
+		gpu, err := device.Lookup(name)
+		require.NoError(t, err)
+		all = append(all, gpu)
+	}
+	return all
+}
+
+func quietly(*report.Report) error { return nil }
+
+func TestAJobComesBackFromItsJSON(t *testing.T) {
+	gpu := boards(t, "t4")[0]
+	for _, j := range []Job{
+		Plan(toyCase(t), []device.GPU{gpu}, []int{2, 4})[0],
+		Sweep(toyCase(t), Simulated(gpu), []int{8}, Conditions{FindMax: true, Repeat: 3}),
+		Sweep(toyCase(t), Target{Device: "cuda:0"}, []int{8}, Conditions{}),
+	} {
+		text, err := json.Marshal(j)
+		require.NoError(t, err)
+		again, err := Read(bytes.NewReader(text))
+		require.NoError(t, err)
+		require.Equal(t, j, again)
+	}
+}
+
+func TestReadSaysWhatIsWrongWithAJob(t *testing.T) {
+	text, err := json.Marshal(Plan(toyCase(t), boards(t, "t4"), []int{2})[0])
+	require.NoError(t, err)
+	for _, c := range [][3]string{
+		{"vprof.job/v1", "vprof.job/v9", `its schema is "vprof.job/v9", not vprof.job/v1`},
+		{`"plan"`, `"dance"`, `its kind is "dance"`},
+		{`"toy"`, `""`, "its case names no model"},
+		{`"fp16"`, `"fp8"`, `there is no precision "fp8"`},
+		{`"gpu":"t4"`, `"gpu":""`, "either a device or a board"},
+		{`"gpu":"t4"`, `"device":"cuda:0"`, "a plan is for a board of the catalog"},
+		{"[2]", "[]", "names no batch size"},
+		{"[2]", "[0]", "0 is not a batch size"},
+		{`"batches"`, `"sizes"`, `unknown field "sizes"`},
+		{`"stage"`, `"config_sha256":"00","stage"`, "not the one that its case names"},
+	} {
+		_, err := Read(strings.NewReader(strings.Replace(string(text), c[0], c[1], 1)))
+		require.ErrorContains(t, err, c[2])
+	}
+	_, err = Read(strings.NewReader(string(text) + "{}"))
+	require.ErrorContains(t, err, "there is more after it")
+}
+
+// However the jobs are shared out, each is in one part, and the parts merge to what
+// one process gives.
+func TestShardsMergeToTheWhole(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		names := rapid.Permutation([]string{"t4", "rtx-3060", "a100-40", "h200", "rtx-5060-ti"}).Draw(t, "boards")
+		jobs := Plan(toyCase(t), boards(t, names...), []int{2, 8})
+		whole, err := RunAll(t.Context(), here(), jobs, "boards", nil)
+		require.NoError(t, err)
+
+		n := rapid.IntRange(1, 7).Draw(t, "shards")
+		ran := map[Target]*report.Report{}
+		for i := range n {
+			for _, j := range Shard(jobs, i, n) {
+				require.NotContains(t, ran, j.Target)
+				ran[j.Target], err = here().Run(t.Context(), j, quietly)
+				require.NoError(t, err)
+			}
+		}
+		var parts []*report.Report
+		for _, j := range jobs {
+			parts = append(parts, ran[j.Target])
+		}
+		merged, err := report.Merge(parts...)
+		require.NoError(t, err)
+		require.Equal(t, whole, merged)
+	})
+}
+
+// A job that was sent gives what it would have given here.
+func TestASentJobGivesTheSame(t *testing.T) {
+	gpu := boards(t, "t4")[0]
+	for _, j := range []Job{
+		Plan(toyCase(t), []device.GPU{gpu}, []int{2, 64})[0],
+		Sweep(toyCase(t), Simulated(gpu), []int{8, 16}, Conditions{FindMax: true, Repeat: 1}),
+	} {
+		text, err := json.Marshal(j)
+		require.NoError(t, err)
+		sent, err := Read(bytes.NewReader(text))
+		require.NoError(t, err)
+		want, err := here().Run(t.Context(), j, quietly)
+		require.NoError(t, err)
+		got, err := here().Run(t.Context(), sent, quietly)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+}
+
+func TestProgressCountsJobs(t *testing.T) {
+	var said []int
+	_, err := RunAll(t.Context(), here(), Plan(toyCase(t), boards(t, "t4", "h200"), []int{8}), "boards", func(_ string, done, total int) {
+		require.Equal(t, 2, total)
+		said = append(said, done)
+	})
+	require.NoError(t, err)
+	require.Equal(t, []int{0, 1, 2}, said)
+}
+
+func TestReportsOfDifferentWorkDoNotMerge(t *testing.T) {
+	run := func(c report.Case, kind report.Kind, board string, batches ...int) *report.Report {
+		r, err := here().Run(t.Context(), Job{Schema: Schema, Kind: kind, Case: c, Target: Target{GPU: board}, Batches: batches}, quietly)
+		require.NoError(t, err)
+		return r
+	}
+	one := run(toyCase(t), report.Plan, "t4", 8)
+	other := toyCase(t)
+	other.AMP = "bf16"
+	smaller := run(toyCase(t), report.Plan, "t4", 16)
+	smaller.Devices[0].Memory /= 2
+	for want, r := range map[string]*report.Report{
+		"one is a plan, another a sweep":       run(toyCase(t), report.Sweep, "h200", 8),
+		"one is of toy":                        run(other, report.Plan, "h200", 8),
+		"batch 8 on sim:t4 stands there twice": run(toyCase(t), report.Plan, "t4", 8),
+		"sim:t4 is simulated Tesla T4":         smaller,
+	} {
+		_, err := report.Merge(one, r)
+		var merge *report.MergeError
+		require.True(t, errors.As(err, &merge), want)
+		require.ErrorContains(t, err, want)
+	}
+	_, err := report.Merge()
+	require.ErrorContains(t, err, "there are none")
+}

@@ -1,0 +1,85 @@
+package job
+
+import (
+	"context"
+	"errors"
+
+	"github.com/vprof/vprof/bench/experiment"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/device/sim"
+)
+
+// Executor runs jobs.
+type Executor interface {
+	// Run runs a job. After each point of a sweep, each is called with the report
+	// so far; its error ends the job. A job that is interrupted, or that its device
+	// fails, returns the points it has with the error.
+	Run(ctx context.Context, j Job, each func(*report.Report) error) (*report.Report, error)
+}
+
+// Local runs jobs in this process.
+type Local struct {
+	Models   *models.Registry
+	Evidence experiment.Evidence
+	// Open opens a GPU of this machine by its name, for one job, which closes it; nil
+	// if jobs have none.
+	Open func(name string) (device.Device, error)
+	// Done is what an earlier sweep of the job left behind; nil for none.
+	Done *report.Report
+}
+
+// Run implements [Executor].
+func (l *Local) Run(ctx context.Context, j Job, each func(*report.Report) error) (*report.Report, error) {
+	if err := j.check(); err != nil {
+		return nil, err
+	}
+	setup, err := experiment.SetupOf(l.Models, j.Case, l.Evidence)
+	if err != nil {
+		return nil, err
+	}
+	if j.Kind == report.Plan {
+		gpu, err := j.Target.Board()
+		if err != nil {
+			return nil, err
+		}
+		return setup.Plan(ctx, gpu, j.Batches)
+	}
+	d, err := l.open(j.Target)
+	if err != nil {
+		return nil, err
+	}
+	k := j.Conditions
+	r, err := setup.Sweep(ctx, d, experiment.Sweep{
+		Batches: j.Batches, FindMax: k.FindMax, WarmUp: k.WarmUp, Repeat: k.Repeat, Verify: k.Verify, Done: l.Done,
+	}, each)
+	return r, errors.Join(err, d.Close())
+}
+
+func (l *Local) open(t Target) (device.Device, error) {
+	if t.Device != "" {
+		return l.Open(t.Device)
+	}
+	gpu, err := t.Board()
+	if err != nil {
+		return nil, err
+	}
+	return sim.New(gpu, 0)
+}
+
+// RunAll runs jobs one after the other and merges their reports. Progress is told
+// how many are done, of what.
+func RunAll(ctx context.Context, e Executor, jobs []Job, what string, progress experiment.Progress) (*report.Report, error) {
+	reports := make([]*report.Report, 0, len(jobs))
+	done := progress.Counting(what, len(jobs))
+	for _, j := range jobs {
+		r, err := e.Run(ctx, j, func(*report.Report) error { return nil })
+		if err != nil {
+			return nil, err
+		}
+		reports = append(reports, r)
+		done(1)
+	}
+	return report.Merge(reports...)
+}
