@@ -35,23 +35,13 @@ type Target struct {
 	// Device names a GPU of the machine that runs the job, "cuda:0"; absent where
 	// the board is simulated.
 	Device string `json:"device,omitempty"`
-	// GPU is a name of the catalog and Memory the board's total in bytes; absent
-	// for a GPU of the machine, which has its own.
-	GPU    string `json:"gpu,omitempty"`
-	Memory int64  `json:"memory_bytes,omitempty"`
+	// Board is the board to simulate, with all its figures, since not every board
+	// is in every catalog; absent for a GPU of the machine.
+	Board *device.GPU `json:"board,omitempty"`
 }
 
 // Simulated is the target that a board of the catalog is.
-func Simulated(gpu device.GPU) Target { return Target{GPU: gpu.Name, Memory: gpu.Memory} }
-
-// Board is the simulated board. The error is a [*device.UnknownGPUError].
-func (t Target) Board() (device.GPU, error) {
-	gpu, err := device.Lookup(t.GPU)
-	if t.Memory > 0 {
-		gpu.Memory = t.Memory
-	}
-	return gpu, err
-}
+func Simulated(gpu device.GPU) Target { return Target{Board: &gpu} }
 
 // Conditions say how a sweep runs, see [experiment.Sweep].
 type Conditions struct {
@@ -118,12 +108,12 @@ func (j Job) check() error {
 		return fmt.Errorf("job: its kind is %q, neither plan nor sweep", j.Kind)
 	case j.Case.Model == "":
 		return errors.New("job: its case names no model")
-	case (j.Target.Device == "") == (j.Target.GPU == ""):
+	case (j.Target.Device == "") == (j.Target.Board == nil):
 		return errors.New("job: its target is either a device or a board to simulate")
-	case j.Kind == report.Plan && j.Target.GPU == "":
-		return errors.New("job: a plan is for a board of the catalog")
-	case j.Target.Memory < 0:
-		return fmt.Errorf("job: a board with %d bytes of memory", j.Target.Memory)
+	case j.Kind == report.Plan && j.Target.Board == nil:
+		return errors.New("job: a plan is for a simulated board")
+	case j.Target.Board != nil && j.Target.Board.Memory <= j.Target.Board.Context:
+		return fmt.Errorf("job: a board with %d bytes of memory has no room", j.Target.Board.Memory)
 	case len(j.Batches) == 0:
 		return errors.New("job: it names no batch size")
 	case j.Case.Description().Hash() != j.Case.ConfigHash:

@@ -68,9 +68,8 @@ func TestReadSaysWhatIsWrongWithAJob(t *testing.T) {
 		{`"plan"`, `"dance"`, `its kind is "dance"`},
 		{`"toy"`, `""`, "its case names no model"},
 		{`"fp16"`, `"fp8"`, `there is no precision "fp8"`},
-		{`"gpu":"t4"`, `"gpu":""`, "either a device or a board"},
-		{`"gpu":"t4"`, `"device":"cuda:0"`, "a plan is for a board of the catalog"},
-		{"[2]", "[]", "names no batch size"},
+		{`"target":{`, `"target":{"device":"cuda:0",`, "either a device or a board"},
+				{"[2]", "[]", "names no batch size"},
 		{"[2]", "[0]", "0 is not a batch size"},
 		{`"batches"`, `"sizes"`, `unknown field "sizes"`},
 		{`"stage"`, `"config_sha256":"00","stage"`, "not the one that its case names"},
@@ -92,17 +91,17 @@ func TestShardsMergeToTheWhole(t *testing.T) {
 		require.NoError(t, err)
 
 		n := rapid.IntRange(1, 7).Draw(t, "shards")
-		ran := map[Target]*report.Report{}
+		ran := map[string]*report.Report{}
 		for i := range n {
 			for _, j := range Shard(jobs, i, n) {
-				require.NotContains(t, ran, j.Target)
-				ran[j.Target], err = here().Run(t.Context(), j, quietly)
+				require.NotContains(t, ran, j.Target.Board.Name)
+				ran[j.Target.Board.Name], err = here().Run(t.Context(), j, quietly)
 				require.NoError(t, err)
 			}
 		}
 		var parts []*report.Report
 		for _, j := range jobs {
-			parts = append(parts, ran[j.Target])
+			parts = append(parts, ran[j.Target.Board.Name])
 		}
 		merged, err := report.Merge(parts...)
 		require.NoError(t, err)
@@ -141,7 +140,7 @@ func TestProgressCountsJobs(t *testing.T) {
 
 func TestReportsOfDifferentWorkDoNotMerge(t *testing.T) {
 	run := func(c report.Case, kind report.Kind, board string, batches ...int) *report.Report {
-		r, err := here().Run(t.Context(), Job{Schema: Schema, Kind: kind, Case: c, Target: Target{GPU: board}, Batches: batches}, quietly)
+		r, err := here().Run(t.Context(), Job{Schema: Schema, Kind: kind, Case: c, Target: Simulated(boards(t, board)[0]), Batches: batches}, quietly)
 		require.NoError(t, err)
 		return r
 	}

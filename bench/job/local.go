@@ -40,11 +40,7 @@ func (l *Local) Run(ctx context.Context, j Job, each func(*report.Report) error)
 		return nil, err
 	}
 	if j.Kind == report.Plan {
-		gpu, err := j.Target.Board()
-		if err != nil {
-			return nil, err
-		}
-		return setup.Plan(ctx, gpu, j.Batches)
+		return setup.Plan(ctx, *j.Target.Board, j.Batches)
 	}
 	d, err := l.open(j.Target)
 	if err != nil {
@@ -61,11 +57,7 @@ func (l *Local) open(t Target) (device.Device, error) {
 	if t.Device != "" {
 		return l.Open(t.Device)
 	}
-	gpu, err := t.Board()
-	if err != nil {
-		return nil, err
-	}
-	return sim.New(gpu, 0)
+	return sim.New(*t.Board, 0)
 }
 
 // RunAll runs jobs one after the other and merges their reports. Progress is told
