@@ -69,7 +69,7 @@ func TestReadSaysWhatIsWrongWithAJob(t *testing.T) {
 		{`"toy"`, `""`, "its case names no model"},
 		{`"fp16"`, `"fp8"`, `there is no precision "fp8"`},
 		{`"target":{`, `"target":{"device":"cuda:0",`, "either a device or a board"},
-				{"[2]", "[]", "names no batch size"},
+		{"[2]", "[]", "names no batch size"},
 		{"[2]", "[0]", "0 is not a batch size"},
 		{`"batches"`, `"sizes"`, `unknown field "sizes"`},
 		{`"stage"`, `"config_sha256":"00","stage"`, "not the one that its case names"},
