@@ -1,10 +1,15 @@
 package aten
 
-import "github.com/vprof/vprof/profiler/trace"
+import (
+	"errors"
+	"fmt"
+
+	"github.com/vprof/vprof/profiler/trace"
+)
 
 // indexing are operators that pick elements by number.
 var indexing = family{
-	"index.Tensor(Tensor self, Tensor?[] indices) -> Tensor":                                    one(func(a *Args) *tensor { return a.first(0).Index(a.Tensors("indices")...) }),
+	"index.Tensor(Tensor self, Tensor?[] indices) -> Tensor":                                    one(picked),
 	"index_select(Tensor self, int dim, Tensor index) -> Tensor":                                one(func(a *Args) *tensor { return a.first(0).IndexSelect(a.Dim("dim"), a.Tensor("index")) }),
 	"index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor": one(func(a *Args) *tensor { return a.first(0).IndexAdd(a.Dim("dim"), a.Tensor("index"), a.Tensor("source")) }),
 	"index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor": one(func(a *Args) *tensor {
@@ -22,14 +27,19 @@ var indexing = family{
 	"index_copy_(Tensor(a!) self, int dim, Tensor index, Tensor source) -> Tensor(a!)": one(func(a *Args) *tensor {
 		return a.first(0).IndexCopyInPlace(a.Dim("dim"), a.Tensor("index"), a.Tensor("source"))
 	}),
-	"index_fill.int_Scalar(Tensor self, int dim, Tensor index, Scalar value) -> Tensor":          one(func(a *Args) *tensor { return a.first(0).IndexFill(a.Tensor("index")) }),
-	"index_fill_.int_Scalar(Tensor(a!) self, int dim, Tensor index, Scalar value) -> Tensor(a!)": one(func(a *Args) *tensor { return a.first(0).IndexFillInPlace(a.Tensor("index")) }),
-	"scatter.value(Tensor self, int dim, Tensor index, Scalar value) -> Tensor":                  one(func(a *Args) *tensor { return a.first(0).ScatterValue(a.Tensor("index")) }),
-	"scatter_.src(Tensor(a!) self, int dim, Tensor index, Tensor src) -> Tensor(a!)":             one(func(a *Args) *tensor { return a.first(0).ScatterFromInPlace(a.Tensor("index"), a.Tensor("src")) }),
-	"scatter_add_(Tensor(a!) self, int dim, Tensor index, Tensor src) -> Tensor(a!)":             one(func(a *Args) *tensor { return a.first(0).ScatterAddInPlace(a.Tensor("index"), a.Tensor("src")) }),
-	"take(Tensor self, Tensor index) -> Tensor":                                                  one(func(a *Args) *tensor { return a.first(0).Take(a.Tensor("index")) }),
-	"take_along_dim(Tensor self, Tensor indices, int? dim=None) -> Tensor":                       one(func(a *Args) *tensor { return a.first(0).Gather(a.Tensor("indices")) }),
-	"select_scatter(Tensor self, Tensor src, int dim, SymInt index) -> Tensor":                   one(func(a *Args) *tensor { return a.first(0).SelectScatter(a.Tensor("src"), a.Dim("dim"), a.Int("index")) }),
+	"index_fill.int_Scalar(Tensor self, int dim, Tensor index, Scalar value) -> Tensor":                                   one(func(a *Args) *tensor { return a.first(0).IndexFill(a.Tensor("index")) }),
+	"index_fill_.int_Scalar(Tensor(a!) self, int dim, Tensor index, Scalar value) -> Tensor(a!)":                          one(func(a *Args) *tensor { return a.first(0).IndexFillInPlace(a.Tensor("index")) }),
+	"scatter.value(Tensor self, int dim, Tensor index, Scalar value) -> Tensor":                                           one(func(a *Args) *tensor { return a.first(0).ScatterValue(a.Tensor("index")) }),
+	"scatter_.src(Tensor(a!) self, int dim, Tensor index, Tensor src) -> Tensor(a!)":                                      one(func(a *Args) *tensor { return a.first(0).ScatterFromInPlace(a.Tensor("index"), a.Tensor("src")) }),
+	"scatter_add_(Tensor(a!) self, int dim, Tensor index, Tensor src) -> Tensor(a!)":                                      one(func(a *Args) *tensor { return a.first(0).ScatterAddInPlace(a.Tensor("index"), a.Tensor("src")) }),
+	"scatter_reduce.two(Tensor self, int dim, Tensor index, Tensor src, str reduce, *, bool include_self=True) -> Tensor": one(scatterReduce),
+	"repeat_interleave.Tensor(Tensor repeats, *, SymInt? output_size=None) -> Tensor":                                     one(func(a *Args) *tensor { return a.first(0).InterleavedPlaces(a.outputSize()) }),
+	"repeat_interleave.self_Tensor(Tensor self, Tensor repeats, int? dim=None, *, SymInt? output_size=None) -> Tensor": one(func(a *Args) *tensor {
+		return a.first(0).RepeatInterleaveBy(a.Tensor("repeats"), a.Dim("dim"), a.outputSize())
+	}),
+	"take(Tensor self, Tensor index) -> Tensor":                                one(func(a *Args) *tensor { return a.first(0).Take(a.Tensor("index")) }),
+	"take_along_dim(Tensor self, Tensor indices, int? dim=None) -> Tensor":     one(func(a *Args) *tensor { return a.first(0).Gather(a.Tensor("indices")) }),
+	"select_scatter(Tensor self, Tensor src, int dim, SymInt index) -> Tensor": one(func(a *Args) *tensor { return a.first(0).SelectScatter(a.Tensor("src"), a.Dim("dim"), a.Int("index")) }),
 	"slice_scatter(Tensor self, Tensor src, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1) -> Tensor": one(func(a *Args) *tensor {
 		return a.first(0).SliceScatter(a.Tensor("src"), a.Dim("dim"), a.Int("start"), a.sliceEnd(), a.Int("step"))
 	}),
@@ -52,4 +62,30 @@ func (a *Args) indexType() trace.DType {
 		return trace.I32
 	}
 	return trace.I64
+}
+
+// picked is x[indices]. How much a boolean mask picks depends on the data.
+func picked(a *Args) *tensor {
+	for _, i := range a.Tensors("indices") {
+		if i != nil && (i.DType() == trace.Bool || i.DType() == trace.U8) {
+			a.Tape().Raise(errors.New("the size of what a boolean mask picks depends on the data"))
+		}
+	}
+	return a.first(0).Index(a.Tensors("indices")...)
+}
+
+// scatterReduce is the sum alone: the others need the values.
+func scatterReduce(a *Args) *tensor {
+	if r := a.Text("reduce"); r != "sum" {
+		a.Tape().Raise(fmt.Errorf("reduce=%q is not known, only \"sum\"", r))
+	}
+	return a.first(0).ScatterSum(a.Tensor("index"), a.Tensor("src"), a.Bool("include_self"))
+}
+
+// outputSize is the size that a call must tell: without it the data decide.
+func (a *Args) outputSize() int64 {
+	if a.IsNone("output_size") {
+		a.Tape().Raise(errors.New("without output_size the size of the result depends on the data"))
+	}
+	return a.Int("output_size")
 }

@@ -22,6 +22,9 @@ var losses = family{
 	"binary_cross_entropy_with_logits(Tensor self, Tensor target, Tensor? weight=None, Tensor? pos_weight=None, int reduction=Mean) -> Tensor": one(func(a *Args) *tensor {
 		return a.first(0).BCEWithLogits(a.Tensor("target"), a.Tensor("pos_weight"), a.reduction())
 	}),
+	"margin_ranking_loss(Tensor input1, Tensor input2, Tensor target, float margin=0.0, int reduction=Mean) -> Tensor": one(func(a *Args) *tensor {
+		return trace.MarginRankingLoss(a.Tensor("input1"), a.Tensor("input2"), a.Tensor("target"), a.reduction())
+	}),
 	"kl_div(Tensor self, Tensor target, int reduction=Mean, *, bool log_target=False) -> Tensor": one(func(a *Args) *tensor {
 		return a.first(0).KLDiv(a.Tensor("target"), a.Bool("log_target"), a.reduction())
 	}),

@@ -13,6 +13,9 @@ var norms = family{
 	"layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, Tensor? bias=None, float eps=1e-05, bool cudnn_enable=True) -> Tensor": one(func(a *Args) *tensor {
 		return a.first(0).LayerNorm(len(a.Ints("normalized_shape")), a.Tensor("weight"), a.Tensor("bias"))
 	}),
+	"native_layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight, Tensor? bias, float eps) -> (Tensor, Tensor, Tensor)": several(func(a *Args) []*tensor {
+		return a.first(0).NativeLayerNorm(len(a.Ints("normalized_shape")), a.Tensor("weight"), a.Tensor("bias"))
+	}),
 	"rms_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, float? eps=None) -> Tensor": one(func(a *Args) *tensor { return a.first(0).RMSNorm(len(a.Ints("normalized_shape")), a.Tensor("weight")) }),
 	"group_norm(Tensor input, int num_groups, Tensor? weight=None, Tensor? bias=None, float eps=1e-05, bool cudnn_enabled=True) -> Tensor": one(func(a *Args) *tensor {
 		return a.first(0).GroupNorm(a.Int("num_groups"), a.Tensor("weight"), a.Tensor("bias"))

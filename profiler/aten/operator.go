@@ -141,6 +141,17 @@ func pair(f func(a *Args) (x, y *tensor)) body {
 	}
 }
 
+// several is a body with as many results as f has.
+func several(f func(a *Args) []*tensor) body {
+	return func(a *Args) []Value {
+		var out []Value
+		for _, x := range f(a) {
+			out = append(out, x)
+		}
+		return out
+	}
+}
+
 // unary is the body of an operator whose result depends on the first argument
 // alone.
 func unary(f func(x *tensor) *tensor) body {

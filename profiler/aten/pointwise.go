@@ -51,7 +51,7 @@ var pointwise = family{
 
 	"add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor":          one(func(a *Args) *tensor { return added(a, (*tensor).Add, (*tensor).AddAlpha) }),
 	"add_.Tensor(Tensor(a!) self, Tensor other, *, Scalar alpha=1) -> Tensor(a!)": arithmetic((*tensor).AddInPlace, (*tensor).AddScalarInPlace),
-	"sub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor":          one(func(a *Args) *tensor { return added(a, (*tensor).Sub, (*tensor).AddAlpha) }),
+	"sub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor":          one(func(a *Args) *tensor { return added(a, (*tensor).Sub, (*tensor).SubAlpha) }),
 	"sub_.Tensor(Tensor(a!) self, Tensor other, *, Scalar alpha=1) -> Tensor(a!)": arithmetic((*tensor).SubInPlace, (*tensor).AddScalarInPlace),
 	"mul.Tensor(Tensor self, Tensor other) -> Tensor":                             numberOrTensor((*tensor).MulNumber, (*tensor).Mul),
 	"mul_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)":                    arithmetic((*tensor).MulInPlace, (*tensor).MulScalarInPlace),
@@ -70,9 +70,21 @@ var pointwise = family{
 	"div.Tensor_mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor": one(divRounded), "div.Scalar_mode(Tensor self, Scalar other, *, str? rounding_mode) -> Tensor": one(divRounded), "div_.Tensor_mode(Tensor(a!) self, Tensor other, *, str? rounding_mode) -> Tensor(a!)": one(divRoundedInPlace),
 	"rsub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor": number((*tensor).RSubNumber),
 
-	"pow.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor":              one(func(a *Args) *tensor { return a.Tensor("self").Pow(a.Float("exponent")) }),
-	"pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor":              binary((*tensor).PowTensor),
-	"pow.Scalar(Scalar self, Tensor exponent) -> Tensor":                     one(func(a *Args) *tensor { return a.Tensor("exponent").NumberPow(kindOf(a.value("self"))) }),
+	"pow.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor": one(func(a *Args) *tensor { return a.Tensor("self").Pow(a.Float("exponent")) }),
+	"pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor": binary((*tensor).PowTensor),
+	"pow.Scalar(Scalar self, Tensor exponent) -> Tensor":        one(func(a *Args) *tensor { return a.Tensor("exponent").NumberPow(kindOf(a.value("self"))) }),
+	"divide.Tensor(Tensor self, Tensor other) -> Tensor":        arithmetic((*tensor).Div, (*tensor).DivScalar), "true_divide.Tensor(Tensor self, Tensor other) -> Tensor": arithmetic((*tensor).Div, (*tensor).DivScalar),
+	"divide.Scalar(Tensor self, Scalar other) -> Tensor": unary((*tensor).DivScalar), "true_divide.Scalar(Tensor self, Scalar other) -> Tensor": unary((*tensor).DivScalar),
+	"multiply.Tensor(Tensor self, Tensor other) -> Tensor": numberOrTensor((*tensor).MulNumber, (*tensor).Mul), "multiply.Scalar(Tensor self, Scalar other) -> Tensor": number((*tensor).MulNumber),
+	"subtract.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor": one(func(a *Args) *tensor { return added(a, (*tensor).Sub, (*tensor).SubAlpha) }), "subtract.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor": number((*tensor).AddNumber),
+	"arccos(Tensor self) -> Tensor": function("acos"), "arcsin(Tensor self) -> Tensor": function("asin"), "arctan(Tensor self) -> Tensor": function("atan"),
+	"arccosh(Tensor self) -> Tensor": function("acosh"), "arcsinh(Tensor self) -> Tensor": function("asinh"), "arctanh(Tensor self) -> Tensor": function("atanh"), "arctan2(Tensor self, Tensor other) -> Tensor": binary((*tensor).Atan2),
+	"asin_(Tensor(a!) self) -> Tensor(a!)": functionInPlace("asin"), "acos_(Tensor(a!) self) -> Tensor(a!)": functionInPlace("acos"), "atan_(Tensor(a!) self) -> Tensor(a!)": functionInPlace("atan"), "tan_(Tensor(a!) self) -> Tensor(a!)": functionInPlace("tan"),
+	"exp2_(Tensor(a!) self) -> Tensor(a!)": functionInPlace("exp2"), "log2_(Tensor(a!) self) -> Tensor(a!)": functionInPlace("log2"), "log10_(Tensor(a!) self) -> Tensor(a!)": functionInPlace("log10"), "sign_(Tensor(a!) self) -> Tensor(a!)": functionInPlace("sign"),
+	"absolute_(Tensor(a!) self) -> Tensor(a!)": functionInPlace("abs"), "negative_(Tensor(a!) self) -> Tensor(a!)": functionInPlace("neg"), "clip_(Tensor(a!) self, Scalar? min=None, Scalar? max=None) -> Tensor(a!)": one(clampInPlace),
+	"sinh_(Tensor(a!) self) -> Tensor(a!)": functionInPlace("sinh"), "cosh_(Tensor(a!) self) -> Tensor(a!)": functionInPlace("cosh"), "erfc_(Tensor(a!) self) -> Tensor(a!)": functionInPlace("erfc"), "erfinv_(Tensor(a!) self) -> Tensor(a!)": functionInPlace("erfinv"),
+	"fmax(Tensor self, Tensor other) -> Tensor": binary((*tensor).FMax), "fmin(Tensor self, Tensor other) -> Tensor": binary((*tensor).FMax),
+	"copysign.Tensor(Tensor self, Tensor other) -> Tensor":                   binary((*tensor).CopySign),
 	"lerp_.Scalar(Tensor(a!) self, Tensor end, Scalar weight) -> Tensor(a!)": binary((*tensor).LerpInPlace),
 	"addcmul_(Tensor(a!) self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor(a!)": one(func(a *Args) *tensor {
 		return a.Tensor("self").AddCMulInPlace(a.Tensor("tensor1"), a.Tensor("tensor2"))

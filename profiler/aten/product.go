@@ -23,10 +23,18 @@ var products = family{
 	}),
 
 	"ger(Tensor self, Tensor vec2) -> Tensor": binary((*tensor).Outer), "vdot(Tensor self, Tensor other) -> Tensor": binary((*tensor).Dot),
-	"inner(Tensor self, Tensor other) -> Tensor":                 binary(func(x, y *tensor) *tensor { return x.Matmul(transposeLast(y)) }),
-	"linalg_vecdot(Tensor x, Tensor y, *, int dim=-1) -> Tensor": one(func(a *Args) *tensor { return a.first(0).Mul(a.first(1)).Sum(false, a.Dim("dim")) }),
-	"chain_matmul(Tensor[] matrices) -> Tensor":                  one(func(a *Args) *tensor { return product(a.Tensors("matrices")) }),
-	"linalg_multi_dot(Tensor[] tensors) -> Tensor":               one(func(a *Args) *tensor { return product(a.Tensors("tensors")) }),
+	"inner(Tensor self, Tensor other) -> Tensor":                                                    binary(func(x, y *tensor) *tensor { return x.Matmul(transposeLast(y)) }),
+	"linalg_vecdot(Tensor x, Tensor y, *, int dim=-1) -> Tensor":                                    one(func(a *Args) *tensor { return a.first(0).Mul(a.first(1)).Sum(false, a.Dim("dim")) }),
+	"chain_matmul(Tensor[] matrices) -> Tensor":                                                     one(func(a *Args) *tensor { return product(a.Tensors("matrices")) }),
+	"linalg_multi_dot(Tensor[] tensors) -> Tensor":                                                  one(func(a *Args) *tensor { return product(a.Tensors("tensors")) }),
+	"addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor":        one(func(a *Args) *tensor { return a.first(0).AddMV(a.Tensor("mat"), a.Tensor("vec")) }),
+	"addbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor": one(func(a *Args) *tensor { return a.first(0).AddBMM(a.Tensor("batch1"), a.Tensor("batch2")) }),
+	"tensordot(Tensor self, Tensor other, int[] dims_self, int[] dims_other) -> Tensor": one(func(a *Args) *tensor {
+		return a.first(0).TensorDot(a.first(1), a.Dims("dims_self"), a.Dims("dims_other"))
+	}),
+	"linalg_cross(Tensor self, Tensor other, *, int dim=-1) -> Tensor": binary((*tensor).Cross), "linalg_matmul(Tensor self, Tensor other) -> Tensor": binary((*tensor).Matmul),
+	"kron(Tensor self, Tensor other) -> Tensor": binary((*tensor).Kron),
+	"convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups) -> Tensor":              one(convolution),
 	"conv1d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[1] stride=1, SymInt[1] padding=0, SymInt[1] dilation=1, SymInt groups=1) -> Tensor":                                             one(conv),
 	"conv1d.padding(Tensor input, Tensor weight, Tensor? bias=None, SymInt[1] stride=1, str padding='valid', SymInt[1] dilation=1, SymInt groups=1) -> Tensor":                                     one(conv),
 	"conv2d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] stride=1, SymInt[2] padding=0, SymInt[2] dilation=1, SymInt groups=1) -> Tensor":                                             one(conv),
@@ -65,4 +73,12 @@ func product(xs []*tensor) *tensor {
 // factors are those of beta * x + alpha * a @ b.
 func (a *Args) factors() trace.Factors {
 	return trace.Factors{Beta: a.Float("beta") != 1, Alpha: a.Float("alpha") != 1}
+}
+
+// convolution is any of them, told by its arguments which.
+func convolution(a *Args) *tensor {
+	return a.first(0).Conv(a.Tensor("weight"), a.Tensor("bias"), trace.ConvArgs{
+		Stride: a.Ints("stride"), Padding: a.Ints("padding"), Dilation: a.Ints("dilation"), Groups: a.Int("groups"),
+		Transposed: a.Bool("transposed"), OutputPadding: a.Ints("output_padding"),
+	})
 }

@@ -48,6 +48,25 @@ func (x *Tensor) AddAlpha(y *Tensor) *Tensor {
 	return c.end(z)
 }
 
+// SubAlpha is torch.sub(x, y, alpha=a) for an a other than one.
+func (x *Tensor) SubAlpha(y *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("sub_Tensor", x, y)
+	z := t.map1("sub", resultType(x, y), 2, x, y)
+	if n := t.record("SubBackward0", x, y); n != nil {
+		n.yields(z)
+		n.apply = func(b *backward) {
+			if b.needs(1) {
+				b.give(1, b.grad.Neg().MulScalar())
+			}
+			if b.needs(0) {
+				b.give(0, b.grad)
+			}
+		}
+	}
+	return c.end(z)
+}
+
 // Sub is x - y.
 func (x *Tensor) Sub(y *Tensor) *Tensor {
 	t := x.tape

@@ -25,7 +25,7 @@ func (x *Tensor) CumSum(dim int) *Tensor {
 func (x *Tensor) CumProd(dim int) *Tensor {
 	t := x.tape
 	c := t.begin("cumprod", x)
-	y := x.scan("cumprod", c.fullResult(x.dtype), dim)
+	y := x.scan("cumprod", sumType(c.fullResult(x.dtype)), dim)
 	if n := t.record("CumprodBackward0", x); n != nil {
 		n.save(x, y)
 		n.yields(y)

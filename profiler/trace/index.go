@@ -163,6 +163,9 @@ func (x *Tensor) accumulateAt(indices []*Tensor, values *Tensor) {
 	c := t.begin("_index_put_impl_", x, values)
 	linear := c.let(x.linearIndex(indices))
 	c.let(values.contiguousUntracked())
+	if !adjacent(indices) { // the dimensions picked from go to the front of a copy
+		c.let(t.empty(x.dtype, x.shape...))
+	}
 	n := linear.numel
 	t.native = "index_put_with_sort_kernel"
 	sorted := c.let(t.empty(I64, n))
@@ -171,6 +174,20 @@ func (x *Tensor) accumulateAt(indices []*Tensor, values *Tensor) {
 	t.radixSort(sorted, order, linear, positions, bits.Len64(uint64((x.extent-1)/x.picks(indices).slice)))
 	t.launch(program.Index, values.numel, []*Tensor{x.touched(values.numel)}, []*Tensor{sorted, order, values})
 	c.done()
+}
+
+// adjacent reports whether the dimensions that are picked from are neighbors.
+func adjacent(indices []*Tensor) bool {
+	first, last := -1, -1
+	for d, i := range indices {
+		if i != nil {
+			last = d
+			if first < 0 {
+				first = d
+			}
+		}
+	}
+	return last-first+1 == len(given(indices))
 }
 
 // linearIndex is computeLinearIndex: one number for every position that the

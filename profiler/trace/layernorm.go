@@ -33,6 +33,29 @@ func (x *Tensor) nativeLayerNorm(dims int, weight, bias *Tensor) *Tensor {
 	return c.end(y)
 }
 
+// NativeLayerNorm is torch.native_layer_norm: the result and the statistics of
+// the rows.
+func (x *Tensor) NativeLayerNorm(dims int, weight, bias *Tensor) []*Tensor {
+	t := x.tape
+	c := t.begin("native_layer_norm", x, weight, bias)
+	acc, rows := x.dtype.accumulate(), x.normRows(dims)
+	in := c.let(x.contiguousUntracked())
+	y := c.let(t.empty(x.dtype, x.shape...))
+	mean, rstd := c.let(t.empty(acc, rows...)), c.let(t.empty(acc, rows...))
+	t.launchNorm(y, 8, in, weight, bias)
+	if n := t.record("NativeLayerNormBackward0", x, weight, bias); n != nil {
+		n.save(x, mean, rstd)
+		n.keep(weight, true)
+		n.keep(bias, true)
+		n.yields(y)
+		n.apply = func(b *backward) {
+			x, mean, rstd := b.saved(0), b.saved(1), b.saved(2)
+			b.giveAll(layerNormBackward(b, x, []*Tensor{mean, rstd}, []*Tensor{b.saved(3), b.saved(4)})...)
+		}
+	}
+	return c.endAll(y, mean, rstd)
+}
+
 // normRows is the shape of the statistics when the last dims dimensions are
 // normalized.
 func (x *Tensor) normRows(dims int) []int64 {

@@ -104,3 +104,14 @@ func (x *Tensor) CosineEmbeddingLoss(y, target *Tensor, r Reduction) *Tensor {
 	loss := c.let(apart.Add(alike))
 	return c.end(loss.reduceLoss(r))
 }
+
+// MarginRankingLoss is torch.nn.functional.margin_ranking_loss(x, y, target):
+//
+//	(-target * (x - y) + margin).clamp_min_(0)
+func MarginRankingLoss(x, y, target *Tensor, r Reduction) *Tensor {
+	c := x.tape.begin("margin_ranking_loss", x, y, target)
+	gap := x.Sub(y)
+	minus := target.Neg()
+	loss := c.let(minus.Mul(gap).AddScalarInPlace().ClampMin())
+	return c.end(loss.reduceLoss(r))
+}

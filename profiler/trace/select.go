@@ -202,3 +202,58 @@ func (x *Tensor) IsIn(set *Tensor) *Tensor {
 	hits.reduceInto(y, 1)
 	return c.end(y)
 }
+
+// CopySign is torch.copysign(x, y):
+//
+//	self: grad * (result / self), masked where self is zero
+func (x *Tensor) CopySign(y *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("copysign_Tensor", x, y)
+	z := t.map1("copysign", floating(resultType(x, y)), 1, x, y)
+	if n := t.record("CopysignBackward0", x, y); n != nil {
+		n.save(x, z)
+		n.yields(z)
+		n.apply = func(b *backward) {
+			if b.needs(1) {
+				b.give(1, t.Zeros(b.input(1).dtype, b.input(1).shape...))
+			}
+			if b.needs(0) {
+				x := b.saved(0)
+				b.give(0, copySignGrad(b.grad, x, b.saved(1)))
+			}
+		}
+	}
+	return c.end(z)
+}
+
+// copySignGrad is copysign_tensor_self_backward.
+func copySignGrad(grad, x, result *Tensor) *Tensor {
+	c := grad.tape.begin("copysign_tensor_self_backward", grad, x, result)
+	ratio := c.let(result.Div(x))
+	ratio.MaskedFillInPlace(x.compareScalar("eq"))
+	c.statement()
+	return c.end(grad.Mul(ratio))
+}
+
+// FMax is torch.fmax(x, y) and fmin: each gradient is masked where the other
+// was taken.
+func (x *Tensor) FMax(y *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("fmax", x, y)
+	z := t.map1("fmax", resultType(x, y), 1, x, y)
+	if n := t.record("FmaxBackward0", x, y); n != nil {
+		n.save(y, x)
+		n.yields(z)
+		n.apply = func(b *backward) {
+			for _, i := range [...]int{1, 0} {
+				if b.needs(i) {
+					taken := b.saved(1).compare("ge", b.saved(0))
+					nan := b.saved(0).IsNaN()
+					t.launchElementwise(taken, 1, taken, nan)
+					b.give(i, b.grad.MaskedFill(taken))
+				}
+			}
+		}
+	}
+	return c.end(z)
+}

@@ -109,17 +109,15 @@ func (x *Tensor) Rot90(k int64, a, b int) *Tensor {
 	c := x.tape.begin("rot90", x)
 	switch ((k % 4) + 4) % 4 {
 	case 1:
-		return c.end(x.Flip(b).transposedInPlace(a, b))
+		return c.end(x.Flip(b).Transpose(a, b))
 	case 2:
 		return c.end(x.Flip(a, b))
 	case 3:
-		return c.end(x.Flip(a).transposedInPlace(a, b))
+		return c.end(x.Flip(a).Transpose(a, b))
 	default:
 		return c.end(x.cloneContiguous())
 	}
 }
-
-func (x *Tensor) transposedInPlace(a, b int) *Tensor { return x.Transpose(a, b) }
 
 // Meshgrid is torch.meshgrid(xs, indexing="ij"); "xy" swaps the first two.
 func Meshgrid(xy bool, xs ...*Tensor) []*Tensor {
@@ -143,9 +141,6 @@ func Meshgrid(xy bool, xs ...*Tensor) []*Tensor {
 		outs[i] = x.View(at...).Expand(shape...)
 	}
 	if xy && len(xs) >= 2 {
-		for i := range outs {
-			outs[i] = outs[i].Transpose(0, 1)
-		}
 		outs[0], outs[1] = outs[1], outs[0]
 	}
 	return c.endAll(outs...)

@@ -1,0 +1,128 @@
+package trace
+
+import "slices"
+
+// AddMV is torch.addmv(x, a, v): x + a @ v.
+func (x *Tensor) AddMV(a, v *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("addmv", x, a, v)
+	v, a, x = t.lower(v), t.lower(a), t.lower(x)
+	c.belowAutocast()
+	y := t.empty(a.dtype, a.shape[0])
+	t.useBLAS()
+	t.launchGEMM(y, 1, a.shape[0], 1, a.shape[1], a, v, x)
+	if n := t.record("AddmvBackward0", x, a, v); n != nil {
+		n.keep(a, v.requiresGrad)
+		n.keep(v, a.requiresGrad)
+		n.yields(y)
+		n.apply = func(b *backward) {
+			if b.needs(1) {
+				b.give(1, b.grad.outer(b.saved(1)))
+			}
+			if b.needs(0) {
+				b.give(0, b.grad)
+			}
+			if b.needs(2) {
+				b.give(2, b.saved(0).T().mv(b.grad))
+			}
+		}
+	}
+	return c.end(y)
+}
+
+// AddBMM is torch.addbmm(x, a, b): x and the sum of all products of a batch.
+func (x *Tensor) AddBMM(a, b *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("addbmm", x, a, b)
+	b, a, x = t.lower(b), t.lower(a), t.lower(x)
+	c.belowAutocast()
+	y := t.empty(a.dtype, a.shape[1], b.shape[2])
+	t.useBLAS()
+	t.launchGEMM(y, a.shape[0], a.shape[1], b.shape[2], a.shape[2], a, b, x)
+	if n := t.record("AddbmmBackward0", x, a, b); n != nil {
+		n.keep(a, b.requiresGrad)
+		n.keep(b, a.requiresGrad)
+		n.yields(y)
+		wide := []int64{a.shape[0], a.shape[1], b.shape[2]}
+		n.apply = func(w *backward) {
+			if w.needs(1) {
+				w.give(1, w.grad.Unsqueeze(0).Expand(wide...).bmm(w.saved(1).Transpose(1, 2)))
+			}
+			if w.needs(2) {
+				w.give(2, w.saved(0).Transpose(1, 2).bmm(w.grad.Unsqueeze(0).Expand(wide...)))
+			}
+			if w.needs(0) {
+				w.give(0, w.grad)
+			}
+		}
+	}
+	return c.end(y)
+}
+
+// TensorDot is torch.tensordot(a, b, (dims of a, dims of b)): one product of
+// matrices.
+func (a *Tensor) TensorDot(b *Tensor, da, db []int) *Tensor {
+	c := a.tape.begin("tensordot", a, b)
+	da, db = wrapDims(len(a.shape), da), wrapDims(len(b.shape), db)
+	var left, right []int
+	var shape []int64
+	inner := int64(1)
+	for d, n := range a.shape {
+		if !slices.Contains(da, d) {
+			left, shape = append(left, d), append(shape, n)
+		} else {
+			inner *= n
+		}
+	}
+	for d, n := range b.shape {
+		if !slices.Contains(db, d) {
+			right, shape = append(right, d), append(shape, n)
+		}
+	}
+	first := c.let(a.Permute(slices.Concat(left, da)...).reshape([]int64{numel(shape[:len(left)]), inner}))
+	second := c.let(b.Permute(slices.Concat(db, right)...).reshape([]int64{inner, numel(shape[len(left):])}))
+	return c.end(first.MM(second).reshape(shape))
+}
+
+// Cross is torch.linalg.cross(x, y) of vectors of three:
+//
+//	self: other.cross(grad), other: grad.cross(self)
+func (x *Tensor) Cross(y *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("linalg_cross", x, y)
+	c.promote(&x, &y)
+	z := t.map1("linalg_cross", resultType(x, y), 5, x, y)
+	if n := t.record("LinalgCrossBackward0", x, y); n != nil {
+		n.keep(y, x.requiresGrad)
+		n.keep(x, y.requiresGrad)
+		n.yields(z)
+		n.apply = func(b *backward) {
+			if b.needs(1) {
+				b.give(1, b.grad.Cross(b.saved(1)))
+			}
+			if b.needs(0) {
+				b.give(0, b.saved(0).Cross(b.grad))
+			}
+		}
+	}
+	return c.end(z)
+}
+
+// Kron is torch.kron(x, y).
+func (x *Tensor) Kron(y *Tensor) *Tensor {
+	c := x.tape.begin("kron", x, y)
+	n := max(len(x.shape), len(y.shape))
+	var wx, wy, shape []int64
+	for d := range n {
+		sx, sy := int64(1), int64(1)
+		if k := d - (n - len(x.shape)); k >= 0 {
+			sx = x.shape[k]
+		}
+		if k := d - (n - len(y.shape)); k >= 0 {
+			sy = y.shape[k]
+		}
+		wx, wy, shape = append(wx, sx, 1), append(wy, 1, sy), append(shape, sx*sy)
+	}
+	product := c.let(x.reshape(wx).Mul(y.reshape(wy)))
+	return c.end(product.unsafeView(shape))
+}
