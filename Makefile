@@ -56,9 +56,10 @@ gpu-check-build: ## the binaries of gpu-check, in bin/gpu
 gpu-check: gpu-check-build ## all checks that need a GPU; results in a folder of bin/gpu-check
 	bin/gpu/gpucheck bin/gpu-check/$$(date -u +%Y%m%dT%H%M%SZ)
 
-record-check: ## the Python of tools/record and of vprof capture; needs a PYTHON with PyTorch, no GPU
+record-check: ## the Python of tools/ and of vprof capture; needs a PYTHON with PyTorch, no GPU
 	$(PYTHON) -m unittest discover -s models/capture -p '*_test.py'
 	$(PYTHON) -m unittest discover -s tools/record -p '*_test.py'
+	$(PYTHON) -m unittest discover -s tools/evidence -p '*_test.py'
 
 lint: ## formatting, vet and the linters of .golangci.yml
 	@unformatted="$$($(TOOL) gofumpt -l .)"; \

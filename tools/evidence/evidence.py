@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""Sets vprof against what others measured on real GPUs and published: docs/evidence.md.
+
+    python tools/evidence/evidence.py --vprof ./vprof --folder /tmp/models --models resnet18,vit_small_patch16_224
+
+Captures each model with "vprof capture timm:NAME" where the folder does not have its
+.pt2 file (with TIMM_FUSED_ATTN=0: attention as those runs had it), asks vprof for the
+published batch sizes, and writes the table. Without --models: all that are published.
+"""
+
+import argparse
+import gzip
+import json
+import os
+import statistics
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+MIB = 2**20
+
+
+def published():
+    """Peaks and brackets of timm's models, by model."""
+    peaks, brackets = {}, {}
+    with gzip.open(os.path.join(HERE, "published.jsonl.gz"), "rt") as f:
+        for line in f:
+            row = json.loads(line)
+            (peaks if "bytes" in row else brackets).setdefault(row["model"], []).append(row)
+    return peaks, brackets
+
+
+def captured(opts, model, size=0):
+    """The model's file for images of a size (0: its own), made now if need be; None if it cannot be captured."""
+    path = os.path.join(opts.folder, model + (f"@{size}" if size else "") + ".pt2")
+    if not os.path.exists(path):
+        command = [opts.vprof, "capture", "timm:" + model, "-o", path, "--size", str(size), *(["--python", opts.python] if opts.python else [])]
+        made = subprocess.run(command, env={**os.environ, "TIMM_FUSED_ATTN": "0"}, capture_output=True, text=True)
+        if made.returncode:
+            print(f"{model}: not captured: {made.stderr.strip().splitlines()[:1]}", file=sys.stderr)
+            return None
+    return path
+
+
+def plan(opts, path, gpu, batches, *flags):
+    """Estimates by batch size, None where vprof cannot plan the model."""
+    command = [opts.vprof, "plan", "--model", path, "--gpu", gpu, "--batch", ",".join(map(str, sorted(set(batches)))), "--format", "json", *flags]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        print(f"{path}: not planned: {done.stderr.strip().splitlines()[:1]}", file=sys.stderr)
+        return None
+    return {p["batch"]: p["estimate"] for p in json.loads(done.stdout)["points"]}
+
+
+def compare_peaks(opts, peaks, models):
+    """(model, batch, measured, reserved, device) of each published peak that was no out-of-memory."""
+    rows = []
+    for model in models:
+        wanted = [r for r in peaks.get(model, []) if not r["oom"]]
+        path = captured(opts, model) if wanted else None
+        found = plan(opts, path, "a100-40", [r["batch"] for r in wanted], "--optimizer", "sgd-momentum-wd") if path else None
+        for r in wanted if found else []:
+            e = found[r["batch"]]
+            rows.append((model, r["batch"], r["bytes"], e["reserved"]["bytes"], e["device"]["bytes"]))
+    return rows
+
+
+def compare_brackets(opts, brackets, models):
+    """(model, fits, does not fit, what vprof says of either) of each bracket of contiguous tensors."""
+    rows = []
+    for model in models:
+        for r in brackets.get(model, []):
+            path = captured(opts, model, r["image"]) if r["layout"] == "nchw" else None
+            if not path:
+                continue
+            batches = [b for b in (r["fits"], r["oom"]) if b]
+            found = plan(opts, path, "rtx-3090", batches, "--optimizer", "sgd-momentum", "--amp", "fp16" if r["precision"] == "amp" else "none")
+            if found:
+                rows.append((f"{model} ({r['image']})", r["precision"], r["fits"], r["oom"], *(found[b]["verdict"] if b else None for b in (r["fits"], r["oom"]))))
+    return rows
+
+
+def quantile(values, q):
+    values = sorted(values)
+    return values[min(len(values) - 1, int(q * len(values)))]
+
+
+def errors(rows, context=None):
+    """Relative errors of the device's bytes, or of reserved bytes and one context for all."""
+    return [(device if context is None else reserved + context) / measured - 1 for _, _, measured, reserved, device in rows]
+
+
+def summary(name, values):
+    absolute = [abs(v) for v in values]
+    return f"| {name} | {len(values)} | {statistics.median(absolute):.1%} | {quantile(absolute, 0.95):.1%} | {max(absolute):.1%} | {statistics.median(values):+.1%} |"
+
+
+def increments(rows):
+    """Errors of the growth from a model's smallest batch to its largest, in which no context is."""
+    by = {}
+    for row in rows:
+        by.setdefault(row[0], []).append(row)
+    return [(max(r, key=lambda x: x[1])[3] - min(r, key=lambda x: x[1])[3]) / (max(r, key=lambda x: x[1])[2] - min(r, key=lambda x: x[1])[2]) - 1 for r in by.values() if len(r) > 1]
+
+
+def write(opts, peaks, brackets):
+    context = int(statistics.median(measured - reserved for _, _, measured, reserved, _ in peaks))
+    with open(os.path.join(HERE, "preface.md")) as f:
+        preface = f.read()
+    lines = [
+        preface.rstrip(),
+        "",
+        "## Peaks of an A100",
+        "",
+        f"{len(peaks)} peaks of {len({r[0] for r in peaks})} models. The context that fits them best is {context // MIB} MiB.",
+        "",
+        "| against `nvidia-smi` | peaks | error: median | p95 | max | signed median |",
+        "|:--- | ---:| ---:| ---:| ---:| ---:|",
+        summary("device bytes as vprof says them", errors(peaks)),
+        summary("reserved bytes and one context for all", errors(peaks, context)),
+        summary("growth from the smallest batch to the largest", increments(peaks)),
+        "",
+        "| model | batches | measured, MiB | reserved + context, MiB | error |",
+        "|:--- |:--- |:--- |:--- |:--- |",
+    ]
+    for model in dict.fromkeys(r[0] for r in peaks):
+        own = sorted((r for r in peaks if r[0] == model), key=lambda r: r[1])
+        row = [[str(r[1]) for r in own], [f"{r[2] // MIB:,}" for r in own], [f"{(r[3] + context) // MIB:,}" for r in own], [f"{e:+.1%}" for e in errors(own, context)]]
+        lines.append(f"| {model} | " + " | ".join("; ".join(cells) for cells in row) + " |")
+    if brackets:
+        fits = [r for r in brackets if r[4]]
+        fails = [r for r in brackets if r[5]]
+        right = [sum(r[4] != "does not fit" for r in fits), sum(r[5] != "fits" for r in fails)]
+        lines += ["", "## What fits on an RTX 3090", "", f"Of {len(fits)} batch sizes that fitted, vprof says of {right[0]} that they fit or may; of {len(fails)} that did not, of {right[1]} that they do not or may not.", ""]
+        lines += ["| model | precision | fitted | vprof | out of memory | vprof |", "|:--- |:--- | ---:|:--- | ---:|:--- |"]
+        lines += [f"| {m} | {p} | {fit} | {a or ''} | {oom or 'not tried'} | {b or ''} |" for m, p, fit, oom, a, b in sorted(set(brackets), key=str)]
+    with open(opts.out, "w") as f:
+        f.write("\n".join(lines) + "\n")
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--vprof", default="./vprof")
+    p.add_argument("--python", default="", help="Python with torch and timm, for capture")
+    p.add_argument("--folder", required=True, help="where the .pt2 files are, or are made")
+    p.add_argument("--models", default="", help="names, with commas between")
+    p.add_argument("--out", default=os.path.join(HERE, "..", "..", "docs", "evidence.md"))
+    opts = p.parse_args()
+    peaks, brackets = published()
+    models = opts.models.split(",") if opts.models else sorted({*peaks, *brackets})
+    os.makedirs(opts.folder, exist_ok=True)
+    measured = compare_peaks(opts, peaks, models)
+    if not measured:
+        sys.exit("no published peak could be asked for")
+    write(opts, measured, compare_brackets(opts, brackets, models))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""Tests of the comparison, with a vprof that is a script:  python -m unittest discover -s tools/evidence -p '*_test.py'"""
+
+import json
+import os
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import evidence
+
+VPROF = """#!/bin/sh
+case "$*" in
+*bad*) echo "vprof: no" >&2; exit 2 ;;
+esac
+echo '{"points": [{"batch": 8, "estimate": {"reserved": {"bytes": 800}, "device": {"bytes": 900}, "verdict": "fits"}},
+  {"batch": 16, "estimate": {"reserved": {"bytes": 1600}, "device": {"bytes": 1700}, "verdict": "does not fit"}}]}'
+"""
+
+
+class EvidenceTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.vprof = os.path.join(folder.name, "vprof")
+        with open(self.vprof, "w") as f:
+            f.write(VPROF)
+        os.chmod(self.vprof, 0o700)
+        for name in ("net.pt2", "net@64.pt2", "bad.pt2"):
+            open(os.path.join(folder.name, name), "w").close()
+        self.opts = type("", (), {"vprof": self.vprof, "folder": folder.name, "python": "", "out": os.path.join(folder.name, "out.md")})()
+
+    def test_peaks_and_brackets_are_compared(self):
+        peaks = {m: [{"batch": 8, "bytes": 1000, "oom": False}, {"batch": 16, "bytes": 1800, "oom": False}, {"batch": 32, "bytes": 9, "oom": True}] for m in ("net", "bad")}
+        rows = evidence.compare_peaks(self.opts, peaks, ["net", "bad"])
+        self.assertEqual(rows, [("net", 8, 1000, 800, 900), ("net", 16, 1800, 1600, 1700)])
+        self.assertEqual([round(e, 3) for e in evidence.errors(rows)], [-0.1, -0.056])
+        self.assertEqual(evidence.errors(rows, 200), [0, 0])
+        self.assertEqual(evidence.increments(rows), [0])
+        brackets = {"net": [{"image": 64, "precision": "amp", "layout": layout, "fits": 8, "oom": 16} for layout in ("nchw", "nhwc")]}
+        found = evidence.compare_brackets(self.opts, brackets, ["net"])
+        self.assertEqual(found, [("net (64)", "amp", 8, 16, "fits", "does not fit")])
+        evidence.write(self.opts, rows, found)
+        with open(self.opts.out) as f:
+            self.assertIn("Of 1 batch sizes that fitted, vprof says of 1", f.read())
+
+    def test_published_figures_have_their_sources(self):
+        peaks, brackets = evidence.published()
+        for row in (r for by in (peaks, brackets) for rows in by.values() for r in rows):
+            self.assertTrue(row["source"] and row["gpu"], json.dumps(row))
+        self.assertGreater(sum(map(len, peaks.values())), 2000)
+
+
+if __name__ == "__main__":
+    unittest.main()
