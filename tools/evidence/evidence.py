@@ -4,8 +4,8 @@
     python tools/evidence/evidence.py --vprof ./vprof --folder /tmp/models --models resnet18,vit_small_patch16_224
 
 Captures each model with "vprof capture timm:NAME" where the folder does not have its
-.pt2 file (with TIMM_FUSED_ATTN=0: attention as those runs had it), asks vprof for the
-published batch sizes, and writes the table. Without --models: all that are published.
+.pt2 file, asks vprof for the published batch sizes, and writes the table. Without
+--models: all that are published.
 """
 
 import argparse
@@ -30,12 +30,13 @@ def published():
     return peaks, brackets
 
 
-def captured(opts, model, size=0):
-    """The model's file for images of a size (0: its own), made now if need be; None if it cannot be captured."""
+def captured(opts, model, size=0, fused=True):
+    """The model's file for images of a size (0: its own), made now if need be; None if it cannot be captured.
+    Not fused: with attention computed step by step, as before PyTorch 2.0."""
     path = os.path.join(opts.folder, model + (f"@{size}" if size else "") + ".pt2")
     if not os.path.exists(path):
         command = [opts.vprof, "capture", "timm:" + model, "-o", path, "--size", str(size), *(["--python", opts.python] if opts.python else [])]
-        made = subprocess.run(command, env={**os.environ, "TIMM_FUSED_ATTN": "0"}, capture_output=True, text=True)
+        made = subprocess.run(command, env={**os.environ, "TIMM_FUSED_ATTN": "1" if fused else "0"}, capture_output=True, text=True)
         if made.returncode:
             print(f"{model}: not captured: {made.stderr.strip().splitlines()[:1]}", file=sys.stderr)
             return None
@@ -70,7 +71,7 @@ def compare_brackets(opts, brackets, models):
     rows = []
     for model in models:
         for r in brackets.get(model, []):
-            path = captured(opts, model, r["image"]) if r["layout"] == "nchw" else None
+            path = captured(opts, model, r["image"], fused=False) if r["layout"] == "nchw" else None
             if not path:
                 continue
             batches = [b for b in (r["fits"], r["oom"]) if b]
@@ -128,12 +129,13 @@ def write(opts, peaks, brackets):
         row = [[str(r[1]) for r in own], [f"{r[2] // MIB:,}" for r in own], [f"{(r[3] + context) // MIB:,}" for r in own], [f"{e:+.1%}" for e in errors(own, context)]]
         lines.append(f"| {model} | " + " | ".join("; ".join(cells) for cells in row) + " |")
     if brackets:
+        brackets = sorted(set(brackets), key=str)  # several releases gave the same
         fits = [r for r in brackets if r[4]]
         fails = [r for r in brackets if r[5]]
         right = [sum(r[4] != "does not fit" for r in fits), sum(r[5] != "fits" for r in fails)]
         lines += ["", "## What fits on an RTX 3090", "", f"Of {len(fits)} batch sizes that fitted, vprof says of {right[0]} that they fit or may; of {len(fails)} that did not, of {right[1]} that they do not or may not.", ""]
         lines += ["| model | precision | fitted | vprof | out of memory | vprof |", "|:--- |:--- | ---:|:--- | ---:|:--- |"]
-        lines += [f"| {m} | {p} | {fit} | {a or ''} | {oom or 'not tried'} | {b or ''} |" for m, p, fit, oom, a, b in sorted(set(brackets), key=str)]
+        lines += [f"| {m} | {p} | {fit} | {a or ''} | {oom or 'not tried'} | {b or ''} |" for m, p, fit, oom, a, b in brackets]
     with open(opts.out, "w") as f:
         f.write("\n".join(lines) + "\n")
 
