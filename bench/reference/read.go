@@ -51,11 +51,23 @@ func Read(r io.Reader, name string) (*File, error) {
 	var errs []error
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 0, 64<<10), maxLine)
-	n := 0
+	n, exported := 0, false
 	for lines.Scan() && len(errs) < maxErrors {
 		n++
 		line := bytes.TrimSpace(lines.Bytes())
 		switch {
+		case n == 1 && isExported(line):
+			file.Header = Header{Schema: Schema}
+			exported = true
+			fallthrough
+		case n > 1 && len(line) > 0:
+			rec, err := decodeAny(line, exported)
+			if err != nil {
+				errs = append(errs, at(err, name, n))
+				continue
+			}
+			rec.File, rec.Line = name, n
+			file.Records = append(file.Records, rec)
 		case n == 1:
 			h, err := decodeHeader(line)
 			if err != nil {
@@ -63,14 +75,6 @@ func Read(r io.Reader, name string) (*File, error) {
 				return nil, at(err, name, n)
 			}
 			file.Header = h
-		case len(line) > 0:
-			rec, err := decodeRecord(line)
-			if err != nil {
-				errs = append(errs, at(err, name, n))
-				continue
-			}
-			rec.File, rec.Line = name, n
-			file.Records = append(file.Records, rec)
 		}
 	}
 	switch err := lines.Err(); {

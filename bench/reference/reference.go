@@ -64,6 +64,11 @@ type Record struct {
 	// where it is the system's own.
 	models.Case
 	GPU string
+	// Exported says that the model is one of another library, which is in a file of
+	// torch.export called [FileName].
+	Exported bool
+	// Runs is how many steps were run, of records without phases.
+	Runs int
 
 	Status Status
 	// Error is what PyTorch raised; set unless Status is OK.
@@ -85,7 +90,7 @@ type Record struct {
 // Steps is the number of training steps a replay must run to be comparable:
 // one more than the last step among the phases.
 func (r *Record) Steps() int {
-	steps := 1
+	steps := max(1, r.Runs)
 	for _, p := range r.Phases {
 		steps = max(steps, p.Step+1)
 	}

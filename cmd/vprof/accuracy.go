@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -15,8 +16,10 @@ type accuracyOptions struct {
 	app   *app
 	files []string
 	cases []string
-	out   output
-	quiet bool
+	// models is the folder of the files of exported models.
+	models string
+	out    output
+	quiet  bool
 }
 
 func newAccuracyCmd(a *app) *cobra.Command {
@@ -30,6 +33,9 @@ PyTorch. Records that cannot be estimated are listed, never dropped.
 
 ` + accuracyHelp,
 		Example: `  vprof accuracy bench/reference/data/redimnet-*.jsonl
+
+  # models of other libraries, from their .pt2 files
+  vprof accuracy anymodel.jsonl --models captured
 
   # everything, record by record and phase by phase
   vprof accuracy bench/reference/data/*.jsonl --format json`,
@@ -45,6 +51,7 @@ PyTorch. Records that cannot be estimated are listed, never dropped.
 		},
 	}
 	cmd.Flags().StringSliceVar(&o.cases, "case", nil, "only records of these `cases`")
+	cmd.Flags().StringVar(&o.models, "models", "", "`folder` with the .pt2 files of records of exported models, such as timm-resnet18.pt2 for timm:resnet18")
 	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "no progress on standard error")
 	o.out.register(cmd)
 	return cmd
@@ -89,9 +96,16 @@ func (o *accuracyOptions) read() ([]reference.Record, error) {
 			continue
 		}
 		for _, r := range f.Records {
-			if o.wanted(r.Model) {
-				records = append(records, r)
+			if !o.wanted(r.Model) {
+				continue
 			}
+			if r.Exported {
+				if o.models == "" {
+					return nil, usagef("%s has records of exported models: name the folder of their files with --models", path)
+				}
+				r.Model = filepath.Join(o.models, reference.FileName(r.Model))
+			}
+			records = append(records, r)
 		}
 	}
 	if len(errs) == 0 && len(records) == 0 {

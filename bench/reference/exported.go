@@ -1,0 +1,96 @@
+package reference
+
+import (
+	"bytes"
+	"strings"
+
+	"github.com/vprof/vprof/models"
+)
+
+// wireExported is a record of a model that other libraries have and torch.export
+// can write, measured over some steps of a plain training loop. Files of such
+// records have no header.
+type wireExported struct {
+	Spec          string     `json:"spec"`
+	Batch         int        `json:"batch"`
+	AMP           string     `json:"amp"`
+	Optimizer     string     `json:"optimizer"`
+	Loss          string     `json:"loss"`
+	Freeze        string     `json:"freeze"`
+	ChannelsLast  bool       `json:"channels_last"`
+	Checkpointing bool       `json:"checkpointing"`
+	Steps         int        `json:"steps"`
+	Status        string     `json:"status"`
+	Error         string     `json:"error"`
+	GPU           string     `json:"gpu"`
+	Params        int64      `json:"params"`
+	Trainable     int64      `json:"trainable"`
+	PeakAllocated int64      `json:"peak_allocated"`
+	PeakReserved  int64      `json:"peak_reserved"`
+	ByStep        [][3]int64 `json:"by_step"`
+}
+
+// isExported reports whether a file begins with a record of an exported model.
+func isExported(line []byte) bool { return bytes.HasPrefix(line, []byte(`{"spec"`)) }
+
+// exportedLosses are the losses by the library of the model, of records that do
+// not say: a model of transformers returns its loss.
+var exportedLosses = map[string]string{"hf": "output", "diffusers": "mse", "own": "token-cross-entropy"}
+
+// decodeExported reads a record of an exported model.
+func decodeExported(line []byte) (Record, error) {
+	var w wireExported
+	if err := unmarshal(line, &w); err != nil {
+		return Record{}, err
+	}
+	library, _, named := strings.Cut(w.Spec, ":")
+	r := Record{
+		Case: models.Case{
+			Model: w.Spec, Batch: w.Batch, Checkpointing: w.Checkpointing, Accumulate: 1, Loss: w.Loss, Freeze: w.Freeze,
+		},
+		Exported: true, GPU: w.GPU, Status: Status(w.Status), Error: w.Error, Runs: w.Steps,
+		Params:        Params{Total: w.Params, Trainable: w.Trainable},
+		PeakAllocated: w.PeakAllocated, PeakReserved: w.PeakReserved,
+	}
+	var err error
+	if r.AMP, err = models.ParseAutocast(w.AMP); err != nil {
+		return r, bad("amp", "%v", err)
+	}
+	if w.Optimizer != "adamw" {
+		r.Optimizer = w.Optimizer
+	}
+	if r.Loss == "" {
+		r.Loss = "cross-entropy"
+		if own := exportedLosses[library]; own != "" {
+			r.Loss = own
+		}
+	}
+	if w.ChannelsLast {
+		r.Settings = models.Settings{"channels-last": 1}
+	}
+	switch {
+	case !named:
+		return r, bad("spec", "%q is not LIBRARY:NAME", w.Spec)
+	case w.Steps < 1 || w.Steps > mostSteps:
+		return r, bad("steps", "want from 1 to %d, found %d", mostSteps, w.Steps)
+	case r.Status == OK && r.PeakAllocated < 1:
+		return r, bad("peak_allocated", "want bytes, found %d", r.PeakAllocated)
+	}
+	return r, r.validate()
+}
+
+// mostSteps is more than anybody records.
+const mostSteps = 1000
+
+// FileName is what the file of an exported model is called.
+func FileName(spec string) string {
+	return strings.ReplaceAll(strings.Replace(spec, ":", "-", 1), "/", "_") + ".pt2"
+}
+
+// decodeAny reads a line behind the first.
+func decodeAny(line []byte, exported bool) (Record, error) {
+	if exported {
+		return decodeExported(line)
+	}
+	return decodeRecord(line)
+}

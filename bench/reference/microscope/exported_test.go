@@ -1,0 +1,84 @@
+package microscope_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/bench/reference/eventlist"
+	"github.com/vprof/vprof/bench/reference/microscope"
+	"github.com/vprof/vprof/internal/sample"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/all"
+	"github.com/vprof/vprof/profiler/device"
+)
+
+// exportedLosses are those of the libraries whose models are not classifiers.
+var exportedLosses = map[string]string{"diffusers": "mse", "hf": "output"}
+
+// TestExportedModelsRunAsInPyTorch compares recorded steps of models of other
+// libraries with what the recorder makes of their files.
+func TestExportedModelsRunAsInPyTorch(t *testing.T) {
+	paths, err := filepath.Glob("testdata/exported/*.txt.gz")
+	require.NoError(t, err)
+	require.NotEmpty(t, paths)
+	var table strings.Builder
+	var shares []float64
+	for _, path := range sample.Of(paths) {
+		name := strings.TrimSuffix(filepath.Base(path), ".txt.gz")
+		m := regexp.MustCompile(`^((\w+)-.+)-b(\d+)-(none|bf16)-adamw$`).FindStringSubmatch(name)
+		require.NotNil(t, m, name)
+		c := models.Case{Model: "../../../models/pt2/testdata/" + m[1] + ".pt2", Batch: 4, Loss: exportedLosses[m[2]]}
+		if m[4] == "bf16" {
+			c.AMP = "bf16"
+		}
+		model, err := all.Models().Lookup(c.Model)
+		require.NoError(t, err)
+		gpu, err := device.Lookup("rtx-3090")
+		require.NoError(t, err)
+		r, err := model.Record(c, board(gpu), models.Options{})
+		require.NoError(t, err, name)
+		result, err := microscope.Compare(readList(t, path), steps(ours(t, r.Program)))
+		require.NoError(t, err, name)
+		shares = append(shares, result.Allocations.Share())
+		fmt.Fprintf(&table, "%-52s allocations %6.2f %%  events %6.2f %%  peak %+.3f %%\n", name,
+			100*result.Allocations.Share(), 100*result.Events.Share(), 100*(float64(result.PeakOurs)/float64(result.PeakReference)-1))
+	}
+	slices.Sort(shares)
+	require.GreaterOrEqual(t, shares[0], 0.9)
+	require.GreaterOrEqual(t, shares[len(shares)/2], 0.98)
+	if testing.Short() {
+		return
+	}
+	const golden = "testdata/exported.golden"
+	if *update {
+		require.NoError(t, os.WriteFile(golden, []byte(table.String()), 0o644))
+	}
+	want, err := os.ReadFile(golden)
+	require.NoError(t, err)
+	require.Equal(t, string(want), table.String(), "the table changed; run with -update if that is right")
+}
+
+// steps has the set-up and whole steps as phases, as the lists of these models.
+func steps(events []eventlist.Event) []eventlist.Event {
+	var out []eventlist.Event
+	for _, e := range events {
+		if e.Kind == eventlist.Mark {
+			switch e.Phase.Name {
+			case "step_end":
+				e.Phase.Name = "step"
+			case "batch":
+			default:
+				continue
+			}
+		}
+		out = append(out, e)
+	}
+	return out
+}
