@@ -167,7 +167,10 @@ func (m Model) Complete(c Case) (Case, error) {
 	if c.Loss == "" {
 		c.Loss = m.Default.Loss
 	}
-	if c.Blocks == "" && c.Checkpointing {
+	switch {
+	case !c.Checkpointing:
+		c.Blocks = ""
+	case c.Blocks == "":
 		c.Blocks = m.Default.Blocks
 	}
 	if c.Batch == 0 {
@@ -210,8 +213,6 @@ func (m Model) Complete(c Case) (Case, error) {
 		return wrong("freeze", "this model has freeze stages instead: %s", strings.Join(m.Stages, ", "))
 	case c.Blocks != "" && !m.Free:
 		return wrong("checkpoint", "vprof describes what this model recomputes; exported models (.pt2) have a choice")
-	case c.Blocks != "" && !c.Checkpointing:
-		return wrong("checkpoint", "names modules to recompute, and checkpointing is off")
 	case c.LoRA != nil && !m.Adapts:
 		return wrong("lora", "vprof does not know how to put adapters into this model; it does for those of transformers")
 	case c.Optimizer != "" && !slices.Contains(Optimizers(), c.Optimizer):

@@ -251,7 +251,9 @@ type OOM struct {
 	// Node is the autograd node; absent in forward.
 	Node   string `json:"node,omitempty"`
 	Module string `json:"module,omitempty"`
-	Phase  string `json:"phase"`
+	// Line is the line of source, file:line:function; absent if it is not known.
+	Line  string `json:"line,omitempty"`
+	Phase string `json:"phase"`
 }
 
 // Stopped says why the rest of a sweep did not run.

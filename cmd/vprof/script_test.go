@@ -18,6 +18,7 @@ import (
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
 	"github.com/vprof/vprof/models/hfconfig"
+	"github.com/vprof/vprof/models/pt2"
 	"github.com/vprof/vprof/models/toy"
 	"github.com/vprof/vprof/profiler/planner"
 )
@@ -32,7 +33,7 @@ func TestMain(m *testing.M) {
 // withToy adds the toy model to an app.
 func withToy(a *app) *app {
 	a.models = func() *models.Registry {
-		return models.NewRegistry([]models.Model{toy.Model()}, all.Models().All()).With(hfconfig.Source())
+		return models.NewRegistry([]models.Model{toy.Model()}, all.Models().All()).With(hfconfig.Source()).With(pt2.Source())
 	}
 	a.residuals = toyResiduals(a.residuals)
 	return a
@@ -61,7 +62,9 @@ func TestScripts(t *testing.T) {
 			// Whatever GPU the machine has is not there.
 			e.Setenv("VPROF_LIBCUDA", "libcuda-of-nobody.so")
 			e.Setenv("VPROF_LIBNVML", "libnvml-of-nobody.so")
-			return nil
+			exported, err := filepath.Abs("../../models/pt2/testdata")
+			e.Setenv("EXPORTED", exported)
+			return err
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
 	})

@@ -104,7 +104,6 @@ func TestCasesThatCannotBeAreRefused(t *testing.T) {
 		{"timm-resnet18", models.Case{Freeze: "head.*"}, `"head.*" names no parameter; parameters are named like`},
 		{"timm-resnet18", models.Case{Freeze: "*"}, "all parameters are frozen"},
 		{"timm-resnet18", models.Case{Checkpointing: true, Blocks: "stages.*"}, `"stages.*" names no module that is called`},
-		{"timm-resnet18", models.Case{Blocks: "layer1"}, "checkpointing is off"},
 		{"timm-resnet18", models.Case{Settings: models.Settings{"seq-len": 8}}, "no such setting"},
 		{"hf-qwen3-tiny", models.Case{LoRA: &models.LoRA{Rank: 8, Targets: []string{"query"}}}, "no linear layer is called query; there are down_proj, gate_proj"},
 		{"timm-resnet18", models.Case{Stage: "head"}, "no stage"},

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/vprof/vprof/bench/show/profile"
 	"github.com/vprof/vprof/internal/bytesize"
@@ -94,7 +95,7 @@ func stepOf(p *profile.Profile) *step {
 	total := p.Run.Peak.Usage.Allocated
 	for _, h := range p.Run.Peak.Largest(largest) {
 		site := p.Site(h.Buffer)
-		s.Largest = append(s.Largest, tensor{h.Allocated, h.Class.String(), key(h.Class.String()), profile.Operator(site), site.Module, float64(h.Allocated) / float64(max(1, total))})
+		s.Largest = append(s.Largest, tensor{h.Allocated, h.Class.String(), key(h.Class.String()), profile.Operator(site), place(site), float64(h.Allocated) / float64(max(1, total))})
 	}
 	if more := len(p.Run.Peak.Live) - len(s.Largest); more > 0 {
 		var rest int64
@@ -109,6 +110,14 @@ func stepOf(p *profile.Profile) *step {
 	return s
 }
 
+// place is the module of a site, with the line of source if it is known.
+func place(s program.Site) string {
+	if s.Where == "" {
+		return s.Module
+	}
+	return strings.TrimSpace(s.Module + " " + s.Where)
+}
+
 // sites numbers sites as the page's data refers to them.
 type sites struct {
 	data  *stepData
@@ -117,7 +126,7 @@ type sites struct {
 
 func (s *sites) of(p *profile.Profile, buffer uint32) int {
 	site := p.Site(buffer)
-	key := [2]string{profile.Operator(site), site.Module}
+	key := [2]string{profile.Operator(site), place(site)}
 	i, seen := s.index[key]
 	if !seen {
 		i = len(s.data.Sites)

@@ -77,6 +77,9 @@ func (p *Profile) kernels(out *events) {
 			if site.Module != "" {
 				e.Arguments["module"] = site.Module
 			}
+			if site.Where != "" {
+				e.Arguments["line"] = site.Where
+			}
 		}
 		out.event(e)
 	}
