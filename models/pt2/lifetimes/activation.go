@@ -127,7 +127,9 @@ func (t *tracer) leave() {
 		for _, v := range result {
 			t.home[v] = a.parent
 		}
-		a.parent.yield(t, result)
+		for _, v := range a.parent.yield(t, result) {
+			t.settle(v)
+		}
 	}
 	for _, v := range result {
 		t.release(v)
@@ -149,17 +151,19 @@ func (a *activation) advance(t *tracer, f export.Frame, calling bool) {
 	a.line, a.text, a.calls = f.Line, text, 0
 }
 
-// yield makes values the result of the statement so far.
-func (a *activation) yield(t *tracer, values []int32) {
+// yield makes values the result of the statement so far, and returns those that
+// were before, which have lost a reference and are to be settled.
+func (a *activation) yield(t *tracer, values []int32) (old []int32) {
 	for _, v := range values {
 		t.hold(v)
 	}
-	old := a.result
+	old = a.result
 	a.result = values
 	a.calls++
 	for _, v := range old {
-		t.release(v)
+		t.count[v]--
 	}
+	return old
 }
 
 // end ends the statement: its result gets its names.

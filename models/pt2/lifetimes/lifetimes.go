@@ -111,14 +111,14 @@ func (t *tracer) node(i int) {
 			t.home[v] = t.stack[len(t.stack)-1]
 		}
 	}
+	var before []int32
 	if len(t.stack) > 0 && len(outputs) > 0 {
-		t.stack[len(t.stack)-1].yield(t, outputs)
+		before = t.stack[len(t.stack)-1].yield(t, outputs)
 	}
-	for _, v := range inputs {
-		t.settle(v)
-	}
-	for _, v := range outputs {
-		t.settle(v)
+	for _, values := range [][]int32{inputs, before, outputs} {
+		for _, v := range values {
+			t.settle(v)
+		}
 	}
 }
 
