@@ -70,9 +70,9 @@ func regions(p *export.Program, blocks string) ([]region, error) {
 	last := ""
 	for i := range p.Nodes {
 		b := find(p.Nodes[i].Module)
-		switch {
-		case b == "":
-		case b == last:
+		switch b {
+		case "":
+		case last:
 			out[len(out)-1].end = i + 1
 		default:
 			out = append(out, region{begin: i, end: i + 1})

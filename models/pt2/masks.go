@@ -49,25 +49,8 @@ var ofPositions = map[string]bool{
 // dropMask takes the mask that the nodes from begin to end make out of the graph,
 // if it is one of positions alone and goes nowhere but into attention.
 func dropMask(p *export.Program, begin, end int) {
-	made := map[int32]bool{}
-	causal, all := false, false
-	for i := begin; i < end; i++ {
-		n := &p.Nodes[i]
-		name := strings.TrimPrefix(n.Target, "torch.ops.aten.")
-		if !ofPositions[name] && !strings.HasPrefix(name, "_assert_") {
-			return
-		}
-		causal, all = causal || name == lessOrEqual, all || name == greaterOrEqual
-		for _, a := range n.Inputs {
-			if a.Kind == export.Ref && !made[a.Ref] && name != "arange.default" && name != "arange.start" {
-				return // something else than positions
-			}
-		}
-		for _, o := range n.Outputs {
-			values(o, func(v int32) { made[v] = true })
-		}
-	}
-	if causal == all {
+	made, causal, ok := positions(p.Nodes[begin:end])
+	if !ok {
 		return
 	}
 	var uses []*export.Node
@@ -96,6 +79,30 @@ func dropMask(p *export.Program, begin, end int) {
 	for _, n := range uses {
 		unmask(p, n, causal)
 	}
+}
+
+// positions finds what nodes make of positions alone, and whether they compare
+// these with each other; ok is false for any other mask.
+func positions(nodes []export.Node) (made map[int32]bool, causal, ok bool) {
+	made = map[int32]bool{}
+	all := false
+	for i := range nodes {
+		n := &nodes[i]
+		name := strings.TrimPrefix(n.Target, "torch.ops.aten.")
+		if !ofPositions[name] && !strings.HasPrefix(name, "_assert_") {
+			return nil, false, false
+		}
+		causal, all = causal || name == lessOrEqual, all || name == greaterOrEqual
+		for _, a := range n.Inputs {
+			if a.Kind == export.Ref && !made[a.Ref] && name != "arange.default" && name != "arange.start" {
+				return nil, false, false // something else than positions
+			}
+		}
+		for _, o := range n.Outputs {
+			values(o, func(v int32) { made[v] = true })
+		}
+	}
+	return made, causal, causal != all
 }
 
 const (

@@ -18,29 +18,14 @@ func (p *Program) check() error {
 		if in.Value < 0 {
 			continue
 		}
-		if in.Role != UserInput && in.Number {
-			return fmt.Errorf("tensor_values does not say what %s is", in.Name)
-		}
-		if err := in.check(p); err != nil {
+		if err := in.check(); err != nil {
 			return err
 		}
 		made[in.Value] = true
 	}
 	for i := range p.Nodes {
-		n := &p.Nodes[i]
-		for _, a := range n.Inputs {
-			if v := unmade(made, a.Argument); v >= 0 {
-				return fmt.Errorf("node %d (%s) takes %s, which no node before it makes", n.Number, n.Target, p.Names[v])
-			}
-		}
-		for _, a := range flatten(nil, n.Outputs) {
-			if a.Kind != Ref {
-				continue
-			}
-			if made[a.Ref] {
-				return fmt.Errorf("node %d (%s) makes %s, which is there already", n.Number, n.Target, p.Names[a.Ref])
-			}
-			made[a.Ref] = true
+		if err := p.checkNode(&p.Nodes[i], made); err != nil {
+			return err
 		}
 	}
 	for _, r := range p.Results {
@@ -51,7 +36,29 @@ func (p *Program) check() error {
 	return nil
 }
 
-func (in *Input) check(p *Program) error {
+// checkNode notes what a node makes, of what has been made.
+func (p *Program) checkNode(n *Node, made []bool) error {
+	for _, a := range n.Inputs {
+		if v := unmade(made, a.Argument); v >= 0 {
+			return fmt.Errorf("node %d (%s) takes %s, which no node before it makes", n.Number, n.Target, p.Names[v])
+		}
+	}
+	for _, a := range flatten(nil, n.Outputs) {
+		if a.Kind != Ref {
+			continue
+		}
+		if made[a.Ref] {
+			return fmt.Errorf("node %d (%s) makes %s, which is there already", n.Number, n.Target, p.Names[a.Ref])
+		}
+		made[a.Ref] = true
+	}
+	return nil
+}
+
+func (in *Input) check() error {
+	if in.Role != UserInput && in.Number {
+		return fmt.Errorf("tensor_values does not say what %s is", in.Name)
+	}
 	if len(in.Sizes) > mostDims {
 		return fmt.Errorf("%s has %d dimensions", in.Name, len(in.Sizes))
 	}

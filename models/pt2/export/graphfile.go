@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 )
 
 // graphFormat names what Marshal writes.
@@ -76,36 +77,11 @@ func (p *Program) complete() error {
 	if p.Values < 0 || p.Values > mostValues {
 		return fmt.Errorf("%d values", p.Values)
 	}
-	within := func(v int32) bool { return v >= 0 && int(v) < p.Values }
-	var check func(a Argument, depth int) bool
-	check = func(a Argument, depth int) bool {
-		if a.Kind == Ref && !within(a.Ref) || depth > mostDepth {
-			return false
-		}
-		for _, e := range a.List {
-			if !check(e, depth+1) {
-				return false
-			}
-		}
-		return true
-	}
 	open := 0
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
-		for _, a := range n.Inputs {
-			if !check(a.Argument, 0) {
-				return fmt.Errorf("node %d takes a value that there is not", i)
-			}
-		}
-		for _, a := range n.Outputs {
-			if !check(a, 0) {
-				return fmt.Errorf("node %d makes a value that there is not", i)
-			}
-		}
-		for _, v := range n.Dies {
-			if !within(v) {
-				return fmt.Errorf("node %d ends a value that there is not", i)
-			}
+		if !p.refersWithin(n) {
+			return fmt.Errorf("node %d refers to a value that there is not", i)
 		}
 		switch n.Block {
 		case Call:
@@ -121,6 +97,7 @@ func (p *Program) complete() error {
 	if open != 0 {
 		return errors.New("a block that is not closed")
 	}
+	within := func(v int32) bool { return v >= 0 && int(v) < p.Values }
 	for i := range p.Inputs {
 		if v := p.Inputs[i].Value; v != -1 && !within(v) {
 			return fmt.Errorf("input %d is a value that there is not", i)
@@ -136,4 +113,17 @@ func (p *Program) complete() error {
 		p.Names[i] = fmt.Sprintf("value %d", i)
 	}
 	return p.check()
+}
+
+// refersWithin reports whether all values that a node names are there.
+func (p *Program) refersWithin(n *Node) bool {
+	within := func(v int32) bool { return v >= 0 && int(v) < p.Values }
+	var check func(a Argument, depth int) bool
+	check = func(a Argument, depth int) bool {
+		return depth <= mostDepth && (a.Kind != Ref || within(a.Ref)) &&
+			!slices.ContainsFunc(a.List, func(e Argument) bool { return !check(e, depth+1) })
+	}
+	return !slices.ContainsFunc(n.Inputs, func(a Named) bool { return !check(a.Argument, 0) }) &&
+		!slices.ContainsFunc(n.Outputs, func(a Argument) bool { return !check(a, 0) }) &&
+		!slices.ContainsFunc(n.Dies, func(v int32) bool { return !within(v) })
 }

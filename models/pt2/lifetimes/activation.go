@@ -140,8 +140,9 @@ func (t *tracer) leave() {
 // it calls what the trace shows.
 func (a *activation) advance(t *tracer, f export.Frame, calling bool) {
 	text := parse(f.Source)
+	again := a.text.single && calling && a.calls > 0 // of a loop over one line
 	switch {
-	case a.line == f.Line && !(a.text.single && calling && a.calls > 0):
+	case a.line == f.Line && !again:
 		return
 	case a.line != f.Line && text.goesOn:
 		a.line = f.Line // the rest of a statement of several lines

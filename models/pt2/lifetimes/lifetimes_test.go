@@ -2,6 +2,7 @@ package lifetimes
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -49,8 +50,10 @@ func program(calls []traced) *export.Program {
 		for d, f := range c.frames {
 			where, source, _ := strings.Cut(f, ": ")
 			module, line, _ := strings.Cut(where, "/")
-			var number int
-			fmt.Sscan(line, &number)
+			number, err := strconv.Atoi(line)
+			if err != nil {
+				panic(err)
+			}
 			n.Trace = append(n.Trace, export.Frame{File: fmt.Sprint("m", d, ".py"), Line: number, Func: "forward", Source: source})
 			n.Stack = append(n.Stack, module)
 		}

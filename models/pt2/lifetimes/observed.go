@@ -30,6 +30,14 @@ func observed(p *export.Program) error {
 		delete(made, r.Value) // the caller has it
 	}
 	last, same := lastUses(p), aliases(p)
+	end := func(group []int32, i int) {
+		for _, v := range group {
+			if made[v] {
+				n := &p.Nodes[max(i, last[v])]
+				n.Dies = append(n.Dies, v)
+			}
+		}
+	}
 	for _, d := range p.Extra.Dies {
 		i, ok := at[d.Node]
 		if !ok {
@@ -43,12 +51,7 @@ func observed(p *export.Program) error {
 			if !ok {
 				return fmt.Errorf("extra/vprof.json: %q dies, which no node makes", name)
 			}
-			for _, v := range same.group(v) {
-				if made[v] {
-					n := &p.Nodes[max(i, last[v])]
-					n.Dies = append(n.Dies, v)
-				}
-			}
+			end(same.group(v), i)
 		}
 	}
 	return nil
