@@ -17,7 +17,7 @@ import (
 // not read.
 const (
 	mostEntries = 200_000
-	mostModel   = 256 << 20
+	mostModel   = 128 << 20
 	mostExtra   = 64 << 20
 )
 

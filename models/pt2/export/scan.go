@@ -8,11 +8,11 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of a program's JSON. The largest graphs in use have some 10^5 nodes of
+// Limits of a program's JSON. The largest graphs in use have some 10^4 nodes of
 // about 60 values each.
 const (
 	mostDepth  = 100
-	mostValues = 8_000_000
+	mostValues = 3_000_000
 )
 
 // scanner pulls values from JSON in one pass, without building a tree: most of a
