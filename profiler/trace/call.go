@@ -91,7 +91,7 @@ func (c *call) statement() {
 		x.listed--
 		switch {
 		case x.dead && x.listed == 0:
-			t.bury(x)
+			t.expire(x)
 		case x.refs == 0:
 			x.die()
 		}

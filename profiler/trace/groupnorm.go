@@ -31,7 +31,7 @@ func (x *Tensor) nativeGroupNorm(groups int64, weight, bias *Tensor) *Tensor {
 		k.let(t.empty(acc, n, channels))
 		k.done()
 	}
-	t.launchNorm(y, 8, x, weight, bias)
+	t.launchNorm(y, normFLOPs, x, weight, bias)
 	if node := t.record("NativeGroupNormBackward0", x, weight, bias); node != nil {
 		node.save(x, mean, rstd)
 		node.keep(weight, true)
@@ -52,12 +52,12 @@ func groupNormBackward(b *backward, groups int64) []*Tensor {
 	out := make([]*Tensor, 3)
 	if b.needs(0) {
 		out[0] = t.empty(x.dtype, x.shape...).retain()
-		t.launchNorm(out[0], 12, g, x)
+		t.launchNorm(out[0], normBackwardFLOPs, g, x)
 	}
 	for i := 1; i <= 2; i++ {
 		if b.needs(i) {
 			out[i] = t.empty(weight.dtype, channels).retain()
-			t.launchNorm(out[i], 2*n, g, x)
+			t.launchNorm(out[i], groupNormParameterFLOPs*n, g, x)
 		}
 	}
 	k := t.begin("GroupNormBackwardKernelImplInternal")

@@ -18,7 +18,7 @@ func (x *Tensor) nativeLayerNorm(dims int, weight, bias *Tensor) *Tensor {
 	in := c.let(x.contiguousUntracked())
 	y := c.let(t.empty(x.dtype, x.shape...))
 	mean, rstd := c.let(t.empty(acc, rows...)), c.let(t.empty(acc, rows...))
-	t.launchNorm(y, 8, in, weight, bias)
+	t.launchNorm(y, normFLOPs, in, weight, bias)
 	if n := t.record("NativeLayerNormBackward0", x, weight, bias); n != nil {
 		n.save(x, mean, rstd)
 		n.keep(weight, true)
@@ -84,7 +84,7 @@ func layerNormBackward(b *backward, x *Tensor, stats, params []*Tensor) []*Tenso
 	c.statement()
 	g = g.contiguousUntracked()
 	if out[0] != nil {
-		t.launchNorm(out[0], 12, g, in, stats[0], params[0])
+		t.launchNorm(out[0], normBackwardFLOPs, g, in, stats[0], params[0])
 	}
 	t.parameterSums(out[1:], g, in, stats[0].numel)
 	c.done()
@@ -105,7 +105,7 @@ func (t *Tape) parameterSums(grads []*Tensor, g, x *Tensor, rows int64) {
 	if rows <= manyRows || columns/warp >= int64(t.board.SMs)/2 {
 		for _, p := range grads {
 			if p != nil {
-				t.launchNorm(p, 4*rows, g, x)
+				t.launchNorm(p, normParameterFLOPs*rows, g, x)
 			}
 		}
 		return
@@ -116,7 +116,7 @@ func (t *Tape) parameterSums(grads []*Tensor, g, x *Tensor, rows int64) {
 	for i, p := range grads {
 		if p != nil {
 			partial[i] = c.let(t.empty(p.dtype, parts, p.numel))
-			t.launchNorm(partial[i], 4*rows/parts, g, x)
+			t.launchNorm(partial[i], normParameterFLOPs*rows/parts, g, x)
 		}
 	}
 	for i, p := range grads {

@@ -28,8 +28,8 @@ type layout struct {
 // geometry is a shape and strides, such as those of a view.
 type geometry struct{ shape, strides []int64 }
 
-// buried is the layout of dead tensors: its shape fits no strides.
-var buried = &layout{geometry: geometry{shape: []int64{-1}}}
+// expired is the layout of dead tensors: its shape fits no strides.
+var expired = &layout{geometry: geometry{shape: []int64{-1}}}
 
 // layouts are those of a recording: a hash table with open addresses.
 type layouts struct {

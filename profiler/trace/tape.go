@@ -67,8 +67,10 @@ type Tape struct {
 	library libraries
 	convs   map[convCall][]int64 // workspaces of cuDNN, once found
 
-	graves [64]*Tensor // the last that have died
-	grave  int         // the oldest of them
+	// quarantine is a ring of the tensors that ended last, oldest at the index
+	// oldest. Their memory is not used again while they are in it.
+	quarantine [64]*Tensor
+	oldest     int
 
 	products [61]uint32 // numbers of matrix products, by their sizes
 
@@ -215,19 +217,20 @@ func (t *Tape) list(x *Tensor) {
 	t.temps = append(t.temps, x)
 }
 
-// bury puts a dead tensor where its memory is used again after many others
-// have died, so that one that is used after its end is found out. What dies
-// while a recomputation unwinds is looked at again.
-func (t *Tape) bury(x *Tensor) {
+// expire puts a tensor whose last reference went into quarantine: only after 64
+// others may a new tensor take its memory, so that a model that goes on using it is
+// found out. Tensors that end while a recomputation unwinds are left alone, because
+// the unwinding looks at them again.
+func (t *Tape) expire(x *Tensor) {
 	if t.hooks.muted {
 		return
 	}
-	x.layout, x.store = buried, nil
-	if old := t.graves[t.grave]; old != nil {
+	x.layout, x.store = expired, nil
+	if old := t.quarantine[t.oldest]; old != nil {
 		t.tensors.give(old)
 	}
-	t.graves[t.grave] = x
-	t.grave = (t.grave + 1) % len(t.graves)
+	t.quarantine[t.oldest] = x
+	t.oldest = (t.oldest + 1) % len(t.quarantine)
 }
 
 // layout is the layout with the given shape and strides.

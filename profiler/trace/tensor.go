@@ -125,7 +125,7 @@ func (x *Tensor) die() {
 		v.release()
 	}
 	if x.listed == 0 {
-		x.tape.bury(x)
+		x.tape.expire(x)
 	}
 }
 

@@ -11,7 +11,7 @@ func WeightNorm(v, g *Tensor) *Tensor {
 		acc = F32
 	}
 	norms := c.let(t.fresh(acc, g.layout))
-	t.launchNorm(w, 4, v, g)
+	t.launchNorm(w, weightNormFLOPs, v, g)
 	if n := t.record("WeightNormInterfaceBackward0", v, g); n != nil {
 		n.save(v, g, norms)
 		n.yields(w)
@@ -19,7 +19,7 @@ func WeightNorm(v, g *Tensor) *Tensor {
 			v, g := b.saved(0), b.saved(1)
 			in := b.grad.contiguousUntracked()
 			gv, gg := t.empty(v.dtype, v.shape...).retain(), t.empty(g.dtype, g.shape...).retain()
-			t.launchNorm(gv, 8, in, v, g)
+			t.launchNorm(gv, weightNormBackwardFLOPs, in, v, g)
 			b.giveAll(gv, gg)
 		}
 	}
