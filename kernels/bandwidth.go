@@ -55,7 +55,8 @@ func (p *plan) reduce() {
 	take(p.writes, w, rows*p.t.Size())
 }
 
-// rowElements is the length of rows where nothing says what it is.
+// rowElements is the assumed length of a row, in elements, of operators whose operands
+// do not tell it.
 const rowElements = 1024
 
 // softmax works on rows of the longest input, with the next as its gradient if
@@ -83,8 +84,8 @@ func (p *plan) softmax() {
 	p.add(Softmax{Type: p.t, Input: input, Output: output, Rows: rows, Columns: columns}.Launch())
 }
 
-// equal is the place of a range with so many whole bytes, other than one; -1 if
-// there is none.
+// equal returns the index of the first range of so many bytes, other than the range
+// at index but; -1 if there is none.
 func equal(ranges []Range, bytes int64, but int) int {
 	for i, r := range ranges {
 		if i != but && r.Bytes == bytes {
@@ -94,8 +95,9 @@ func equal(ranges []Range, bytes int64, but int) int {
 	return -1
 }
 
-// pair is the places of two ranges of one length, below that of the n elements
-// of a matrix, that hold a number in F32 for each of as many rows as divide n.
+// pair finds the statistics of a normalization: two ranges of equal length, shorter
+// than the matrix of n elements and whole bytes, with one F32 number for each row. It
+// returns their indices, or -1 and -1.
 func pair(ranges []Range, n, whole int64) (first, second int) {
 	for i, r := range ranges {
 		rows := r.Bytes / F32.Size()
@@ -109,9 +111,9 @@ func pair(ranges []Range, n, whole int64) (first, second int) {
 	return -1, -1
 }
 
-// normalize works on rows of the longest input. Two outputs of a number per row
-// are mean and deviation; two such inputs, beside another as long as the
-// longest, are those of a backward step.
+// normalize normalizes the rows of the longest input. Two outputs with one number per
+// row are mean and deviation. If there is a second input as long as the longest, the
+// work is a backward step, whose mean and deviation are two inputs.
 func (p *plan) normalize() {
 	r, w := largest(p.reads), largest(p.writes)
 	if r < 0 || w < 0 || p.reads[r].Bytes != p.writes[w].Bytes {
@@ -161,7 +163,7 @@ func (p *plan) normalizeBackward(input, gradient, result, mean, deviation int) {
 }
 
 // index moves rows of the longest input to the longest output in an order of no
-// pattern. What indices there are is only read: they are not real.
+// pattern. The operator's index tensor holds no real indices and is only read.
 func (p *plan) index() {
 	const rowBytes = 256
 	r, w := largest(p.reads), largest(p.writes)

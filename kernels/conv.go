@@ -2,7 +2,7 @@ package kernels
 
 import "math/bits"
 
-// Conv is a convolution of two dimensions and what autograd makes of it.
+// Conv is a two-dimensional convolution, with kernels for its output and both gradients.
 // Channels come last: images are [image][y][x][channel], weights
 // [output channel][y][x][input channel]. F16, and BF16 and TF32 from compute
 // capability 8.0 on, run on tensor cores. Addresses, and the channels of a group on
@@ -12,7 +12,7 @@ type Conv struct {
 	// TF32 is as in [GEMM].
 	TF32                  bool
 	Input, Weight, Output uint64
-	// Channels and OutChannels are those of all groups.
+	// Channels and OutChannels are totals over all groups.
 	Images, Height, Width, Channels, OutChannels, Groups int64
 	// TapsY and TapsX are the extent of the weights.
 	TapsY, TapsX         int64
@@ -21,12 +21,12 @@ type Conv struct {
 	DilationY, DilationX int64
 }
 
-// OutHeight and OutWidth are the extents of the output.
+// OutHeight is the height of the output.
 func (k Conv) OutHeight() int64 {
 	return outExtent(k.Height, k.TapsY, k.StrideY, k.PadY, k.DilationY)
 }
 
-// OutWidth is the other.
+// OutWidth is the width of the output.
 func (k Conv) OutWidth() int64 {
 	return outExtent(k.Width, k.TapsX, k.StrideX, k.PadX, k.DilationX)
 }
@@ -84,7 +84,7 @@ func (k Conv) visitedInput() int64 {
 	return k.Images * rows * columns * k.Channels * k.Type.Size()
 }
 
-// covered is the number of places along one side that some window takes in.
+// covered is the number of pixels along one side that at least one window contains.
 func covered(in, taps, stride, pad, dilation int64) int64 {
 	out := outExtent(in, taps, stride, pad, dilation)
 	if dilation == 1 && taps >= stride {
@@ -103,15 +103,15 @@ func covered(in, taps, stride, pad, dilation int64) int64 {
 	return count
 }
 
-// visitedOutput is how many bytes of the output some pixel had a part in: all,
-// unless windows lie in the padding as a whole.
+// visitedOutput is the number of bytes of the output that depend on some pixel: all,
+// unless whole windows lie in the padding.
 func (k Conv) visitedOutput() int64 {
 	rows := alive(k.Height, k.TapsY, k.StrideY, k.PadY, k.DilationY)
 	columns := alive(k.Width, k.TapsX, k.StrideX, k.PadX, k.DilationX)
 	return k.Images * rows * columns * k.OutChannels * k.Type.Size()
 }
 
-// alive is the number of windows along one side that take in some place.
+// alive is the number of windows along one side that contain at least one pixel.
 func alive(in, taps, stride, pad, dilation int64) int64 {
 	out := outExtent(in, taps, stride, pad, dilation)
 	if dilation == 1 && pad < taps {

@@ -5,16 +5,16 @@ import "github.com/vprof/vprof/internal/ceil"
 // Geometry of the kernels for products (tile.cuh, tensor.cuh, cores.cuh).
 const (
 	tileSide = 128
-	// Shared memory and threads of those on tensor cores, which hold two or,
-	// from sm_80 on, three stages of 16 KiB; and of those on other cores, which
-	// hold two of two tiles, 16 deep, with lines four floats longer.
+	// Threads and shared memory of a block. On tensor cores it holds two stages of
+	// 16 KiB, from sm_80 on three; on other cores two stages of two tiles that are
+	// 16 deep, with lines four floats longer than a tile.
 	tensorThreads = 128
 	stageBytes    = 16 << 10
 	coreThreads   = 256
 	coreBytes     = 2 * 2 * 16 * (tileSide + 4) * 4
-	// Floats that a block leaves for the others of its tile.
+	// Floats of a partial sum, which a block leaves for the block that adds up its tile.
 	tileFloats = tileSide * tileSide
-	// A share of the depth that is worth a block.
+	// The least depth that is worth a block of its own, where blocks share a tile.
 	leastShareDepth = 512
 )
 
@@ -93,7 +93,8 @@ type engine struct {
 
 var cores = engine{coreThreads, coreBytes}
 
-// engineFor is what the module for a GPU has for a type: Engine of product.cuh.
+// engineFor chooses between tensor cores and other cores for a type, as Engine of
+// product.cuh does in the module for the GPU.
 func engineFor(t Type, tf32 bool, capability int) engine {
 	switch {
 	case capability >= 80 && (t != F32 || tf32):
@@ -148,8 +149,8 @@ func (p *product) put(args []uint64) []uint64 {
 	return append(args, uint64(p.m), uint64(p.n), uint64(p.k), uint64(p.batch), uint64(p.splits))
 }
 
-// batchBlocks is the second extent of a grid: the batch, as far as a grid can be that
-// large. The third extent is as many of those as the whole batch takes.
+// batchBlocks is the second extent of a grid over a batch, at most the 65535 that CUDA
+// allows; the third extent multiplies it where the batch is larger.
 func batchBlocks(batch int64) uint32 { return uint32(min(max(batch, 1), 65535)) }
 
 func (p *product) launch(name string, e engine, args []uint64) Launch {

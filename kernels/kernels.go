@@ -34,7 +34,7 @@ type Launch struct {
 }
 
 // MaxShared is the most that any launch asks for as [Launch.Shared], in bytes.
-// It is at most what every GPU gives without being asked.
+// Every GPU grants that much without cuFuncSetAttribute.
 const MaxShared = 48 << 10
 
 // MinCapability is the lowest compute capability, times ten, that there are
@@ -94,7 +94,7 @@ const (
 	numTypes
 )
 
-// Size is that of an element, in bytes.
+// Size is the size of an element, in bytes.
 func (t Type) Size() int64 {
 	if t == F32 {
 		return 4
@@ -139,7 +139,8 @@ func launch(name string, blocks int64, shared uint32, args []uint64) Launch {
 	}
 }
 
-// over is the number of blocks for n bytes, when a thread takes several vectors.
+// over is the number of blocks that cover n bytes, if each thread takes the given number
+// of vectors.
 func over(n int64, vectorsPerThread int64) int64 {
 	return ceil.Div(n, vectorBytes*threads*vectorsPerThread)
 }

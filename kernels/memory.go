@@ -57,7 +57,7 @@ type Cast struct {
 	Elements         int64
 }
 
-// casts are the names of the conversions, by what they come from and lead to.
+// casts are the names of the conversion kernels, by source and destination type.
 var casts = [numTypes][numTypes]string{
 	F32:  {F16: "cast_f32_f16", BF16: "cast_f32_bf16"},
 	F16:  {F32: "cast_f16_f32"},

@@ -6,8 +6,8 @@ import (
 	"github.com/vprof/vprof/internal/ceil"
 )
 
-// Part is one of many tensors: its bytes, and its addresses in lists that run
-// in parallel, such as those of weights and of gradients.
+// Part is one parameter of an update. Addrs are the addresses of its tensors, one for
+// each parallel list (weight, gradient, moments), and Bytes the size of each of them.
 type Part struct {
 	Bytes int64
 	Addrs []uint64

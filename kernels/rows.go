@@ -92,7 +92,8 @@ func (k Normalize) ofRows(addr uint64) int64 {
 }
 
 // NormalizeBackward computes the gradient of a [Normalize]'s input, Result, from
-// what it read and left and from its output's gradient.
+// the normalization's input, the mean and deviation that it wrote, and the gradient of
+// its output.
 type NormalizeBackward struct {
 	Type                    Type
 	Input, Gradient, Result uint64

@@ -5,8 +5,8 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Work is what an operator makes a GPU do: what it computes and the memory it
-// reads and writes. [Work.Append] finds launches with that traffic and that
+// Work is the work of one operator: its arithmetic, and the memory that it reads and
+// writes. [Work.Append] finds launches with that traffic and that
 // arithmetic over that memory. What is computed has no meaning: it takes
 // as long, and touches every byte.
 type Work struct {
@@ -20,8 +20,8 @@ type Work struct {
 	Reads, Writes  []Range
 }
 
-// elements is the type in which arithmetic of a precision is done. That of FP64
-// is done in F32: there are as many operations, but not as slow ones.
+// elements is the element type whose kernels do the arithmetic of a precision. FP64
+// has no kernels; F32 takes its place, with as many operations at a higher speed.
 func elements(p program.Precision) Type {
 	switch p {
 	case program.FP16:
@@ -32,10 +32,10 @@ func elements(p program.Precision) Type {
 	return F32
 }
 
-// Append appends to launches those that do the work on a GPU of a compute
+// Append appends to launches the launches of this work, for a GPU of a compute
 // capability times ten. Together they read and write every byte of the work's
-// ranges. Operations are those of the work where it is a product whose output
-// has the size that M, N and Batch say, and near to them elsewhere.
+// ranges. Their operations equal the work's FLOPs for a product whose output has the
+// size that M, N and Batch give, and come near them for other work.
 func (w *Work) Append(launches []Launch, capability int) []Launch {
 	var buffers [2][8]Range
 	p := plan{
@@ -77,11 +77,11 @@ func occupied(to, ranges []Range) []Range {
 	return to
 }
 
-// A plan is work of which a part is done. Each kernel takes from reads and
-// writes the memory that it visits, and from flops what it computes.
+// A plan is the rest of some work while its launches are chosen. Each launch reduces
+// reads and writes by the memory that it visits and flops by what it computes.
 type plan struct {
 	launches      []Launch
-	before        int // how many of them are not the work's
+	before        int // the number of launches that were there before the work
 	capability    int
 	t             Type
 	tf32          bool
@@ -115,14 +115,14 @@ func largest(ranges []Range) int {
 	return at
 }
 
-// What rounds compute is x*scale + shift; these keep numbers what they are.
+// A round computes x*scale + shift; with these values it leaves x unchanged.
 const (
 	streamScale = 1
 	streamShift = 0
 )
 
-// begun tells whether there is a launch for the work already. Then the rest is
-// no place for arithmetic: there may be little of it.
+// begun tells whether the work has a launch already. Its remaining memory is then
+// streamed without arithmetic, because it may be too small to take much.
 func (p *plan) begun() bool { return len(p.launches) > p.before }
 
 // stream reads and writes all that is left, in one launch if there are few
