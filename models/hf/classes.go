@@ -8,7 +8,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Problem is what a model for classification learns: its config's problem_type.
+// Problem is the kind of labels that a classifier learns from: problem_type of its
+// configuration.
 type Problem int
 
 const (
@@ -20,8 +21,8 @@ const (
 	Values
 )
 
-// UsualProblem is what a model learns unless its configuration says: with a
-// single class a value.
+// UsualProblem is the problem of a configuration that names none, as transformers
+// chooses it: regression for a single label, classes that exclude each other for more.
 func UsualProblem(classes int64) Problem {
 	if classes == 1 {
 		return Values
@@ -29,16 +30,18 @@ func UsualProblem(classes int64) Problem {
 	return OneOf
 }
 
-// Classes is what a model tells of each row.
+// Classes describes a classification head.
 type Classes struct {
-	Count   int64
+	// Count is the number of labels, the width of the head's output.
+	Count int64
+	// Problem says whether a row has one label, several, or a number for each.
 	Problem Problem
 }
 
-// classesSetting is the name of the setting of their number.
+// classesSetting is the name of the setting that chooses the number of classes.
 const classesSetting = "classes"
 
-// ClassesSetting is the number of classes.
+// ClassesSetting is the setting that chooses the number of classes.
 func ClassesSetting(usual int64) models.Setting {
 	return models.Setting{Name: classesSetting, Usage: "classes to tell apart", Default: usual, Min: 1, Max: 1 << 20}
 }
@@ -46,7 +49,8 @@ func ClassesSetting(usual int64) models.Setting {
 // ClassesOf reads the number of classes of a case.
 func ClassesOf(c models.Case) int64 { return c.Settings[classesSetting] }
 
-// Labels are those of a batch of n rows.
+// Labels makes the labels of a batch of n rows: class numbers [n], or a number for
+// each row [n] or for each row and class [n, Count].
 func (c *Classes) Labels(t *trace.Tape, n int64) *tensor {
 	switch {
 	case c.Problem == OneOf:

@@ -204,7 +204,8 @@ func (a *Allocator) Requested() int64 { return a.stats.RequestedBytes[All].Curre
 // Allocated is the current memory_allocated() in bytes.
 func (a *Allocator) Allocated() int64 { return a.stats.AllocatedBytes[All].Current }
 
-// Active is what Allocated is, and the freed blocks that wait for events.
+// Active is the bytes of blocks that cannot be given out: allocated ones, and freed
+// ones that still wait for another stream's event.
 func (a *Allocator) Active() int64 {
 	if !a.shares {
 		return a.Allocated()

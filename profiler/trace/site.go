@@ -67,10 +67,10 @@ func (t *Tape) site() uint32 {
 		t.at = t.newSite(line)
 	}
 	here := &t.sites[t.at]
-	if t.atBegun == t.begun && here.native == t.native && here.place == t.place && here.where == line {
+	if t.siteActivations == t.begun && here.native == t.native && here.place == t.place && here.where == line {
 		return t.at // in the same activation, as a kernel is where its result was allocated
 	}
-	t.atBegun = t.begun
+	t.siteActivations = t.begun
 	switch {
 	case t.isAt(&t.sites[here.next], line):
 		t.at = here.next

@@ -39,9 +39,10 @@ type Tape struct {
 	board Board
 	rules Rules
 	opts  Options
-	at    uint32 // the last of the sites that something happened at
-	// atBegun is begun as it was then.
-	atBegun int
+	at    uint32 // index of the site where something was recorded last
+	// siteActivations is the value of begun when at was found; if begun has grown
+	// since, another activation is running and the site must be found again.
+	siteActivations int
 
 	// Interpreter state.
 	*scope

@@ -53,15 +53,15 @@ type Reading struct {
 
 // Memory is the memory of a board, in bytes.
 type Memory struct {
-	// Total is what the board has. Reserved is what the driver keeps for
-	// itself, Used what contexts hold, Free the rest. An old driver counts
-	// Reserved into Used and says zero.
+	// Total is the board's memory in bytes. Reserved is the driver's own share, Used
+	// that of contexts, and Free the rest. An old driver counts its share in Used and
+	// reports a Reserved of zero.
 	Total, Reserved, Used, Free int64
 }
 
-// Held is what contexts hold, bytes, of a board of whose memory programs see
-// visible. Where an old driver counts what it keeps for itself as used, that is
-// the rest.
+// Held is the memory in bytes that contexts of programs hold. Visible is the total
+// that programs see of the board. An old driver counts its own share of the memory
+// as used; that share is what programs do not see, and is subtracted.
 func (m Memory) Held(visible int64) int64 {
 	if m.Reserved > 0 {
 		return m.Used
