@@ -1,6 +1,7 @@
 package models
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -11,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/profiler/stack"
 )
 
 // Case is what is trained and how. Its JSON is the form that a case has in every
@@ -56,6 +58,9 @@ type Case struct {
 	Settings Settings `json:"settings,omitempty"`
 	// AllocConf is the PYTORCH_CUDA_ALLOC_CONF; absent means the defaults.
 	AllocConf string `json:"alloc_conf,omitempty"`
+	// Torch is the release of PyTorch that trains, by whose rules memory is taken, as
+	// [ParseRelease] writes it; absent is 2.11.
+	Torch string `json:"torch,omitempty"`
 	// ConfigHash is the SHA-256 of the description of a model that the registry does
 	// not list, see [Description]; absent for those that it does.
 	ConfigHash string `json:"config_sha256,omitempty"`
@@ -107,10 +112,30 @@ func (c Case) String() string {
 		words = append(words, bytesize.Format(c.Dataset)+" of data on the GPU")
 	}
 	words = append(words, c.Settings.Words()...)
+	if c.Torch != "" {
+		words = append(words, "PyTorch "+c.Torch)
+	}
 	if c.AllocConf != "" {
 		words = append(words, c.AllocConf)
 	}
 	return strings.Join(words, ", ")
+}
+
+// unnamedRelease is the release of PyTorch of cases that name none: the only one
+// there was before files named it.
+const unnamedRelease = "2.11"
+
+// Release is the release of PyTorch that trains.
+func (c Case) Release() (*stack.Stack, error) { return stack.Lookup(cmp.Or(c.Torch, unnamedRelease)) }
+
+// ParseRelease reads the name of a release as [stack.Lookup] does, and returns it as
+// cases have it: "2.15", and nothing for the release of cases that name none.
+func ParseRelease(text string) (string, error) {
+	s, err := stack.Lookup(text)
+	if err != nil || s.Release() == unnamedRelease {
+		return "", err
+	}
+	return s.Release(), nil
 }
 
 // Precision is the type of the arithmetic, and of the weights if that is another.

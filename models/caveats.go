@@ -1,6 +1,8 @@
 package models
 
-import "fmt"
+import (
+	"fmt"
+)
 
 // Caveats are what a user must know of a complete case that its figures do not
 // show, a sentence each without its full stop.
@@ -10,6 +12,9 @@ func (m Model) Caveats(c Case) []string {
 		if v, given := c.Settings[s.Name]; s.Inert != "" && given && v != s.Default {
 			caveats = append(caveats, fmt.Sprintf("%s does not change memory: %s", s.Name, s.Inert))
 		}
+	}
+	if s, err := c.Release(); err == nil && s.Note() != "" {
+		caveats = append(caveats, s.Note())
 	}
 	if m.Caveat != nil {
 		caveats = append(caveats, m.Caveat(c)...)

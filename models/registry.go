@@ -8,7 +8,6 @@ import (
 
 	"github.com/vprof/vprof/internal/nearest"
 	"github.com/vprof/vprof/profiler/program"
-	"github.com/vprof/vprof/profiler/stack"
 	"github.com/vprof/vprof/profiler/trace"
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
@@ -220,6 +219,11 @@ func (m Model) Complete(c Case) (Case, error) {
 			strings.Join(nearest.Names(c.Optimizer, Optimizers(), 2), ", "), strings.Join(Optimizers(), ", "))
 	}
 	var err error
+	if c.Torch != "" {
+		if c.Torch, err = ParseRelease(c.Torch); err != nil {
+			return wrong("torch", "%v", err)
+		}
+	}
 	if c.Settings, err = m.settings(c.Settings); err != nil {
 		return c, err
 	}
@@ -269,8 +273,9 @@ func (m Model) Record(c Case, board trace.Board, o Options) (rec *Recording, err
 	if o.Steps == 0 {
 		o.Steps = 2
 	}
-	if o.Stack == nil {
-		o.Stack = stack.Default()
+	release, err := c.Release()
+	if err != nil {
+		return nil, err
 	}
 	options := trace.Options{Annotate: o.Annotate}
 	if o.Context != nil {
@@ -285,7 +290,7 @@ func (m Model) Record(c Case, board trace.Board, o Options) (rec *Recording, err
 			}
 		}()
 	}
-	tape := trace.New(board, o.Stack.Rules(), options)
+	tape := trace.New(board, release.Rules(), options)
 	if c.Dataset > 0 {
 		tape.Hold(tape.New("to", program.Batch, trace.U8, c.Dataset))
 		tape.Mark("dataset")

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/models"
 )
 
 // File is a whole reference file.
@@ -51,7 +52,7 @@ func Read(r io.Reader, name string) (*File, error) {
 	var errs []error
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 0, 64<<10), maxLine)
-	n, exported := 0, false
+	n, exported, torch := 0, false, ""
 	for lines.Scan() && len(errs) < maxErrors {
 		n++
 		line := bytes.TrimSpace(lines.Bytes())
@@ -66,13 +67,18 @@ func Read(r io.Reader, name string) (*File, error) {
 				errs = append(errs, at(err, name, n))
 				continue
 			}
-			rec.File, rec.Line = name, n
+			rec.File, rec.Line, rec.Torch = name, n, torch
 			file.Records = append(file.Records, rec)
 		case n == 1:
 			h, err := decodeHeader(line)
 			if err != nil {
 				// Nothing that follows can be trusted to be of this format.
 				return nil, at(err, name, n)
+			}
+			if h.Torch != "" {
+				if torch, err = models.ParseRelease(h.Torch); err != nil {
+					return nil, &input.FormatError{File: name, Line: n, Key: "torch", Reason: err.Error()}
+				}
 			}
 			file.Header = h
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/vprof/vprof/models/hfconfig"
 	"github.com/vprof/vprof/models/pt2"
 	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/stack"
 )
 
 // defaultGPU is the board that is simulated unless another is named.
@@ -25,7 +26,7 @@ const defaultGPU = "rtx-5060-ti"
 // choice to the model.
 type caseFlags struct {
 	model, task, stage, amp, weights, optimizer, lora, dataset, allocConf string
-	loss, output, freeze, blocks                                          string
+	loss, output, freeze, blocks, torch                                   string
 	// writes says that the command's --output is a file and no output of a model.
 	writes        bool
 	checkpointing bool
@@ -53,7 +54,9 @@ func (f *caseFlags) register(cmd *cobra.Command, a *app) {
 	}
 	f.flags.StringVar(&f.freeze, "freeze", "", "parameters of a .pt2 model that are not trained, by `patterns` of their names like 'stem.*,blocks.0.*'")
 	f.flags.StringVar(&f.blocks, "checkpoint", "", "modules of a .pt2 model that are recomputed, by `patterns` of their paths like 'layers.*' (implies --checkpointing; default: the longest list of equal modules)")
+	f.flags.StringVar(&f.torch, "torch", "", "`release` of PyTorch that trains, like 2.15, by whose rules memory is taken (default "+stack.Default().Release()+")")
 	f.settings.register(f.flags)
+	complete(cmd, "torch", stack.Releases)
 	complete(cmd, "loss", pt2.Losses)
 	complete(cmd, "model", func() []string { return a.models().Names() })
 	complete(cmd, "amp", func() []string { return []string{"none", "fp16", "bf16"} })
@@ -92,6 +95,9 @@ func (f *caseFlags) resolve(a *app) (models.Model, models.Case, error) {
 	}
 	if f.stage != "" {
 		c.Stage = f.stage
+	}
+	if c.Torch, err = models.ParseRelease(cmp.Or(f.torch, stack.Default().Release())); err != nil {
+		return m, c, usagef("--torch: %w", err)
 	}
 	loss, output, _ := strings.Cut(f.loss, ":")
 	c.Loss, c.Output, c.Freeze, c.Blocks = cmp.Or(loss, c.Loss), cmp.Or(f.output, output), f.freeze, f.blocks

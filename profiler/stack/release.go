@@ -6,6 +6,9 @@ import "github.com/vprof/vprof/profiler/trace"
 type release struct {
 	// Versions are what PyPI's wheel of the release asks for.
 	Versions
+	// asked is the version of cuDNN whose choices hold from this release on, the
+	// nearest of those that were asked; empty if they are those of the release before.
+	asked string
 	// change makes the rules of the release of those of the one before; nil if
 	// nothing changes.
 	change func(*trace.Rules)
@@ -19,7 +22,7 @@ var releases = []release{
 	torch2_11,
 	torch2_12,
 	{Versions: Versions{Torch: "2.13", CUDA: "13.0", CuDNN: "9.20", Transformers: "5.23"}},
-	{Versions: Versions{Torch: "2.14", CUDA: "13.0", CuDNN: "9.24", Transformers: "5.23"}},
+	{Versions: Versions{Torch: "2.14", CUDA: "13.0", CuDNN: "9.24", Transformers: "5.23"}, asked: "9.26"},
 	torch2_15,
 }
 
@@ -27,11 +30,16 @@ var releases = []release{
 var known = func() []*Stack {
 	var all []*Stack
 	var rules trace.Rules
+	var asked []string
 	for _, r := range releases {
+		if r.asked != "" {
+			asked = append(asked, r.asked)
+			rules.Convolutions = convolutions(asked...)
+		}
 		if r.change != nil {
 			r.change(&rules)
 		}
-		all = append(all, &Stack{versions: r.Versions, rulesOf: r.Torch, rules: rules})
+		all = append(all, &Stack{versions: r.Versions, rulesOf: r.Torch, cudnnOf: asked[len(asked)-1], rules: rules})
 	}
 	return all
 }()

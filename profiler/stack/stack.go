@@ -30,6 +30,8 @@ type Stack struct {
 	versions Versions
 	// rulesOf is the release whose rules these are.
 	rulesOf string
+	// cudnnOf is the version of cuDNN whose choices the rules have.
+	cudnnOf string
 	rules   trace.Rules
 }
 
@@ -43,13 +45,17 @@ func (s *Stack) Release() string { return s.versions.Torch }
 // point to.
 func (s *Stack) Rules() trace.Rules { return s.rules }
 
-// Note says by which release's rules results come about, where nobody measured
-// the very release; else it is empty.
+// Note says by whose rules results come about, where nobody measured the very
+// release or asked its very cuDNN; else it is empty.
 func (s *Stack) Note() string {
-	if s.rulesOf == s.versions.Torch {
-		return ""
+	switch {
+	case s.rulesOf != s.versions.Torch:
+		return fmt.Sprintf("nobody measured PyTorch %s: by the rules of %s, the nearest known", s.versions.Torch, s.rulesOf)
+	case s.cudnnOf != s.versions.CuDNN:
+		return fmt.Sprintf("PyTorch %s comes with cuDNN %s; workspaces of convolutions are those of %s, the nearest that was asked",
+			s.versions.Torch, s.versions.CuDNN, s.cudnnOf)
 	}
-	return fmt.Sprintf("nobody measured PyTorch %s: by the rules of %s, the nearest known", s.versions.Torch, s.rulesOf)
+	return ""
 }
 
 // defaultRelease is that of cases that name none.
@@ -67,6 +73,15 @@ func Default() *Stack {
 // All are the releases that are known, oldest first. The caller must not change
 // the slice.
 func All() []*Stack { return known }
+
+// Releases are the names of all that are known, oldest first.
+func Releases() []string {
+	names := make([]string, len(known))
+	for i, s := range known {
+		names[i] = s.Release()
+	}
+	return names
+}
 
 // Lookup finds a release by its name: "2.11", or with all that people and files
 // write around it, as in "v2.11.0+cu130". Of a release that is not known the
@@ -124,11 +139,7 @@ func parse(s string) (version, error) {
 type UnknownError struct{ Release string }
 
 func (e *UnknownError) Error() string {
-	var names []string
-	for _, s := range known {
-		names = append(names, s.Release())
-	}
-	return fmt.Sprintf("%q is no release of PyTorch; write it like 2.11; known are %s", e.Release, strings.Join(names, ", "))
+	return fmt.Sprintf("%q is no release of PyTorch; write it like 2.11; known are %s", e.Release, strings.Join(Releases(), ", "))
 }
 
 // Usage says that the user can mend it.

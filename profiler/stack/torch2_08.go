@@ -6,6 +6,7 @@ import "github.com/vprof/vprof/profiler/trace"
 // cuDNN is older than all that were asked.
 var torch2_08 = release{
 	Versions: Versions{Torch: "2.8", CUDA: "12.8", CuDNN: "9.10", CuBLAS: "12.8", Transformers: "5.23"},
+	asked:    "9.19",
 	change: func(r *trace.Rules) {
 		// As a handle without a workspace was recorded to ask for it.
 		r.Products = trace.Workspaces{
@@ -17,7 +18,6 @@ var torch2_08 = release{
 			Epilogue: 1 << 20,
 		}
 		r.CUB = cccl3_0
-		r.Convolutions = convolutions("9.19")
 	},
 }
 

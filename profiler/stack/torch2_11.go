@@ -7,6 +7,5 @@ var torch2_11 = release{
 	change: func(r *trace.Rules) {
 		// check_prefer_cudnn_attention asks for a cuDNN above 9.15.
 		r.Attention.CuDNNFirst = []int{9, 10}
-		r.Convolutions = convolutions("9.19")
 	},
 }

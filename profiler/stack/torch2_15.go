@@ -13,7 +13,7 @@ var torch2_15 = release{
 		r.Attention.MultiheadLetsGo = true
 		r.Operators = trace.Operators{
 			ExtremumMasksFirst: true, RMSNormInFP32: true, GroupNormWidens: true,
-			EmbeddingSortsFewBits: true, ForeachNormByChunk: true, RankOneByProduct: true,
+			EmbeddingSortsFewBits: true, ForeachNormByChunk: true, RankOneByProduct: true, FusedAdagrad: true,
 		}
 	},
 }

@@ -66,6 +66,8 @@ type Operators struct {
 	// RankOneByProduct: batched products over a single element (bmm with k = 1)
 	// multiply elements and call no cuBLAS.
 	RankOneByProduct bool
+	// FusedAdagrad: Adagrad has an implementation in one kernel.
+	FusedAdagrad bool
 }
 
 // ByCapability is a number that depends on a board's compute capability: rows in

@@ -71,12 +71,26 @@ func ours(t *testing.T, p *program.Program) []eventlist.Event {
 	return events
 }
 
+// oldest is the release whose lists lie in testdata itself; those of others have
+// a folder each.
+const oldest = "2.11"
+
+func releaseOf(path string) string {
+	if folder := filepath.Base(filepath.Dir(path)); folder != "testdata" {
+		return folder
+	}
+	return oldest
+}
+
 // TestRecordedStepsAreThoseOfPyTorch compares every recorded list of real
 // PyTorch with what the recorder makes of the same case. A list of a model
 // that is not there yet shows as such in the table.
 func TestRecordedStepsAreThoseOfPyTorch(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.txt.gz")
 	require.NoError(t, err)
+	later, err := filepath.Glob("testdata/2.*/*.txt.gz")
+	require.NoError(t, err)
+	paths = append(paths, later...)
 	require.NotEmpty(t, paths)
 	registry := all.Models()
 	var table strings.Builder
@@ -86,6 +100,7 @@ func TestRecordedStepsAreThoseOfPyTorch(t *testing.T) {
 			continue
 		}
 		c, gpu := caseOf(t, name)
+		c.Torch = releaseOf(path)
 		if _, err := registry.Lookup(c.Model); err != nil {
 			fmt.Fprintf(&table, "%-60s no such model yet\n", name)
 			continue
@@ -98,6 +113,9 @@ func TestRecordedStepsAreThoseOfPyTorch(t *testing.T) {
 		var report strings.Builder
 		result.Print(&report, *show)
 		t.Logf("%s\n%s", name, report.String())
+		if c.Torch != oldest {
+			name = c.Torch + " " + name
+		}
 		fmt.Fprintf(&table, "%-60s allocations %6.2f %%  events %6.2f %%  peak %+.3f %%\n", name,
 			100*result.Allocations.Share(), 100*result.Events.Share(),
 			100*(float64(result.PeakOurs)/float64(result.PeakReference)-1))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/vprof/vprof/profiler/aten/opvectors"
 	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/stack"
 	"github.com/vprof/vprof/profiler/trace"
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
@@ -40,8 +41,8 @@ type recording struct {
 	Step3  steps
 }
 
-func load(t *testing.T) []recording {
-	f, err := os.Open("testdata/optimizers.jsonl.gz")
+func load(t *testing.T, release string) []recording {
+	f, err := os.Open("testdata/optimizers-" + release + ".jsonl.gz")
 	require.NoError(t, err)
 	defer f.Close()
 	z, err := gzip.NewReader(f)
@@ -89,7 +90,7 @@ func (r *recording) config() optim.Config {
 }
 
 // compare replays the three steps and returns the first difference.
-func (r *recording) compare(t *testing.T) string {
+func (r *recording) compare(t *testing.T, rules trace.Rules) string {
 	tape := trace.New(opvectors.Boards[r.GPU], rules, trace.Options{Warm: true})
 	f := tape.Frame()
 	d := map[string]trace.DType{"f32": trace.F32, "f16": trace.F16, "bf16": trace.BF16}[r.DType]
@@ -119,12 +120,16 @@ func (r *recording) compare(t *testing.T) string {
 
 // TestOptimizersAllocateAsPyTorchDoes replays every recording, event for event.
 func TestOptimizersAllocateAsPyTorchDoes(t *testing.T) {
-	for _, r := range load(t) {
-		t.Run(fmt.Sprintf("%s %v %s", r.Opt, r.Args, r.DType), func(t *testing.T) {
-			if r.Opt == "LBFGS" {
-				t.Skip("recorded where every value reads zero, which for LBFGS decides what it keeps")
-			}
-			require.Empty(t, r.compare(t))
-		})
+	for _, release := range []string{"2.11", "2.15"} {
+		s, err := stack.Lookup(release)
+		require.NoError(t, err)
+		for _, r := range load(t, release) {
+			t.Run(fmt.Sprintf("%s %s %v %s", release, r.Opt, r.Args, r.DType), func(t *testing.T) {
+				if r.Opt == "LBFGS" {
+					t.Skip("recorded where every value reads zero, which for LBFGS decides what it keeps")
+				}
+				require.Empty(t, r.compare(t, s.Rules()))
+			})
+		}
 	}
 }

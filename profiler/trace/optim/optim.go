@@ -112,7 +112,7 @@ var rules = [numAlgorithms]rule{
 	RAdam:     {init: initMoments, foreach: foreachRAdam, single: singleRAdam},
 	Adamax:    {init: initMoments, foreach: foreachAdamax, single: singleAdamax},
 	RMSprop:   {init: initRMSprop, foreach: foreachRMSprop, single: singleRMSprop},
-	Adagrad:   {init: initAdagrad, foreach: foreachAdagrad, single: singleAdagrad, eager: true},
+	Adagrad:   {init: initAdagrad, foreach: foreachAdagrad, single: singleAdagrad, fused: fusedAdagrad, eager: true},
 	Adadelta:  {init: initMoments, foreach: foreachAdadelta, single: singleAdadelta},
 	Rprop:     {init: initRprop, foreach: foreachRprop, single: singleRprop},
 	ASGD:      {init: initASGD, foreach: foreachASGD, single: singleASGD},
@@ -125,7 +125,8 @@ func New(t *trace.Tape, c Config, groups ...[]*trace.Tensor) (*Optimizer, error)
 		return nil, fmt.Errorf("unknown optimizer %v", c.Algorithm)
 	}
 	o := &Optimizer{config: c, rule: &rules[c.Algorithm], tape: t, held: t.Frame()}
-	if c.Implementation == Fused && o.rule.fused == nil {
+	fused := o.rule.fused != nil && (c.Algorithm != Adagrad || t.Rules().Operators.FusedAdagrad)
+	if c.Implementation == Fused && !fused {
 		return nil, fmt.Errorf("%v has no fused implementation; take SGD, Adam or AdamW, or leave it out", c.Algorithm)
 	}
 	for _, params := range groups {

@@ -75,7 +75,15 @@ func singleRMSprop(o *Optimizer, f *trace.Frame, l *lists) {
 	}
 }
 
-func initAdagrad(o *Optimizer, s *slot) { o.like("full_like", s, sumOfSquares) }
+func initAdagrad(o *Optimizer, s *slot) {
+	o.deviceStep(s)
+	o.like("full_like", s, sumOfSquares)
+}
+
+func fusedAdagrad(_ *Optimizer, _ *trace.Frame, l *lists) {
+	l.tick()
+	trace.ForeachUpdate("_fused_adagrad_", 6, l.params, l.grads, l.state[sumOfSquares])
+}
 
 func foreachAdagrad(o *Optimizer, f *trace.Frame, l *lists) {
 	grads, own := o.foreachGradients(f, l)
