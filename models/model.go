@@ -25,6 +25,9 @@ type Model struct {
 	Name    string
 	Summary string
 	Source  string
+	// Torch is the release of PyTorch that wrote the model's file; empty if none did
+	// or it does not say.
+	Torch string
 	// Stages are the freeze stages, the default first.
 	Stages []string
 	// Trains says what is trained in a stage; see [Model.StageNote].

@@ -54,9 +54,9 @@ func (f *caseFlags) register(cmd *cobra.Command, a *app) {
 	}
 	f.flags.StringVar(&f.freeze, "freeze", "", "parameters of a .pt2 model that are not trained, by `patterns` of their names like 'stem.*,blocks.0.*'")
 	f.flags.StringVar(&f.blocks, "checkpoint", "", "modules of a .pt2 model that are recomputed, by `patterns` of their paths like 'layers.*' (implies --checkpointing; default: the longest list of equal modules)")
-	f.flags.StringVar(&f.torch, "torch", "", "`release` of PyTorch that trains, like 2.15, by whose rules memory is taken (default "+stack.Default().Release()+")")
+	f.flags.StringVar(&f.torch, "torch", "", "`release` of PyTorch that trains, like 2.15, by whose rules memory is taken; auto reads it from a .pt2 model, or else from uv.lock, requirements.txt or pyproject.toml beside "+projectFile+" (default "+stack.Default().Release()+")")
 	f.settings.register(f.flags)
-	complete(cmd, "torch", stack.Releases)
+	complete(cmd, "torch", func() []string { return append(stack.Releases(), autoRelease) })
 	complete(cmd, "loss", pt2.Losses)
 	complete(cmd, "model", func() []string { return a.models().Names() })
 	complete(cmd, "amp", func() []string { return []string{"none", "fp16", "bf16"} })
@@ -96,8 +96,8 @@ func (f *caseFlags) resolve(a *app) (models.Model, models.Case, error) {
 	if f.stage != "" {
 		c.Stage = f.stage
 	}
-	if c.Torch, err = models.ParseRelease(cmp.Or(f.torch, stack.Default().Release())); err != nil {
-		return m, c, usagef("--torch: %w", err)
+	if c.Torch, err = f.release(m); err != nil {
+		return m, c, err
 	}
 	loss, output, _ := strings.Cut(f.loss, ":")
 	c.Loss, c.Output, c.Freeze, c.Blocks = cmp.Or(loss, c.Loss), cmp.Or(f.output, output), f.freeze, f.blocks

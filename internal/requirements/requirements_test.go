@@ -1,0 +1,55 @@
+package requirements_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/internal/requirements"
+)
+
+func TestVersionsAreReadAsPeopleWriteThem(t *testing.T) {
+	for _, c := range []struct{ file, text, want string }{
+		{"requirements.txt", "numpy==2.0\ntorch==2.11.0+cu130 # CUDA 13\n", "2.11.0+cu130"},
+		{"requirements.txt", "torchvision==0.26\ntorch >= 2.8,<3\n", "2.8"},
+		{"requirements.txt", "torch[opt-einsum]~=2.9.1\n", "2.9.1"},
+		{"requirements.txt", "torch\n# torch==2.1\n", ""},
+		{"pyproject.toml", "dependencies = [\"torchmetrics>=1\", \"torch>=2.12\"]\n", "2.12"},
+		{"pyproject.toml", "[tool.poetry.dependencies]\ntorch = \"^2.13\"\n", "2.13"},
+		{"pyproject.toml", "dependencies = [\"torch\"]\n", ""},
+		{"uv.lock", "[[package]]\nname = \"torch\"\nversion = \"2.15.0+cu132\"\n", "2.15.0+cu132"},
+		{"uv.lock", "[[package]]\nname = \"torchvision\"\nversion = \"0.26.0\"\n", ""},
+	} {
+		require.Equal(t, c.want, requirements.Version(c.file, []byte(c.text), "torch"), c.text)
+	}
+}
+
+func TestTheLockFileComesFirst(t *testing.T) {
+	dir := t.TempDir()
+	_, err := requirements.Find(dir, "torch")
+	require.ErrorIs(t, err, requirements.ErrNotFound)
+	write := func(file, text string) {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600))
+	}
+	write("requirements.txt", "torch>=2.8\n")
+	pin, err := requirements.Find(dir, "torch")
+	require.NoError(t, err)
+	require.Equal(t, requirements.Pin{Version: "2.8", File: filepath.Join(dir, "requirements.txt")}, pin)
+	write("uv.lock", "[[package]]\nname = \"torch\"\nversion = \"2.11.0\"\n")
+	pin, err = requirements.Find(dir, "torch")
+	require.NoError(t, err)
+	require.Equal(t, "2.11.0", pin.Version)
+}
+
+func FuzzVersion(f *testing.F) {
+	f.Add("requirements.txt", []byte("torch==2.11"))
+	f.Add("pyproject.toml", []byte("\"torch>=2\""))
+	f.Add("uv.lock", []byte("name = \"torch\"\nversion = \"2.1\""))
+	f.Fuzz(func(t *testing.T, file string, text []byte) {
+		if v := requirements.Version(file, text, "torch"); v != "" {
+			require.Contains(t, string(text), v)
+		}
+	})
+}
