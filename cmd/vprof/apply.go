@@ -15,6 +15,7 @@ import (
 	"github.com/vprof/vprof/bench/advise/configfile"
 	"github.com/vprof/vprof/bench/advise/systems"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models"
 )
 
 // applyFlags write a recommendation into a project's files.
@@ -53,6 +54,65 @@ func (f *applyFlags) check(boards int) error {
 	return nil
 }
 
+// hold fixes of a case what the user's file fixes and --map does not reach: the
+// recommendation must hold with the rest of the file as it is. It says which of
+// our names were fixed.
+func (f *applyFlags) hold(c *models.Case) (held map[string]bool, err error) {
+	held = map[string]bool{}
+	if !f.apply || len(f.pairs) == 0 {
+		return held, nil
+	}
+	says, err := systems.ReadBeside(f.config, f.pairs)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	for _, name := range []string{"amp", "checkpointing", "accumulate"} {
+		held[name] = !systems.Mapped(f.pairs, name) && !f.flags.Changed(name)
+	}
+	if on, ok := says["checkpointing"].(bool); ok && held["checkpointing"] {
+		c.Checkpointing = on
+	}
+	if amp, ok := says["amp"].(string); ok && held["amp"] {
+		c.AMP = strings.TrimPrefix(amp, "none")
+	}
+	if n, ok := says["accumulate"].(int64); ok && held["accumulate"] {
+		c.Accumulate = int(n)
+	}
+	return held, nil
+}
+
+// alike is how much slower what the user has may be and still be kept.
+const alike = 0.99
+
+// keep is the choice with the precision that the user's file has, if that is as
+// good: whoever wrote it there had a reason.
+func (f *applyFlags) keep(fit *report.Fit, best report.Choice) report.Choice {
+	if !systems.Mapped(f.pairs, "amp") {
+		return best
+	}
+	var pairs []string
+	for _, pair := range f.pairs {
+		if strings.HasPrefix(pair, "amp=") {
+			pairs = append(pairs, pair)
+		}
+	}
+	says, err := systems.ReadMapped(f.config, pairs)
+	if err != nil {
+		return best // writing says what is wrong
+	}
+	theirs := *fit
+	theirs.Choices = nil
+	for _, c := range fit.Choices {
+		if c.Case.AMP == says["amp"] {
+			theirs.Choices = append(theirs.Choices, c)
+		}
+	}
+	if c, ok := theirs.Overall(best.Device); ok && c.SamplesPerSecond >= alike*best.SamplesPerSecond {
+		return c
+	}
+	return best
+}
+
 // choose is the choice to write: one that all stages are safe with, and, where
 // the project cannot be told otherwise, as its authors train it.
 func (f *applyFlags) choose(fit *report.Fit, s systems.System) (c report.Choice, note string, err error) {
@@ -74,7 +134,7 @@ func (f *applyFlags) choose(fit *report.Fit, s systems.System) (c report.Choice,
 	if !ok {
 		return c, "", errors.New("no configuration fits in every stage; choose one with --stage")
 	}
-	return c, note, nil
+	return f.keep(fit, c), note, nil
 }
 
 // run writes, or shows, the changes that the recommendation makes.

@@ -192,14 +192,21 @@ func (o *fitOptions) search() (s experiment.Search, err error) {
 
 // cases are the configurations: everything that no flag fixes.
 func (o *fitOptions) cases(m models.Model, c models.Case) ([]models.Case, error) {
+	held, err := o.apply.hold(&c)
+	if err != nil {
+		return nil, err
+	}
+	if held["accumulate"] && o.effective > 0 {
+		return nil, usagef("--target-effective-batch: say where the file has the number of micro-batches, with --map accumulate=path.to.key")
+	}
 	stages, amps, recompute := m.Stages, models.Precisions(), []bool{false, true}
 	if o.c.stage != "" || c.LoRA != nil { // adapters belong to one stage
 		stages = []string{c.Stage}
 	}
-	if o.c.flags.Changed("amp") {
+	if o.c.flags.Changed("amp") || held["amp"] {
 		amps = []models.Autocast{c.AMP}
 	}
-	if o.c.flags.Changed("checkpointing") {
+	if o.c.flags.Changed("checkpointing") || held["checkpointing"] {
 		recompute = []bool{c.Checkpointing}
 	}
 	tuned, err := o.tuned(c.Settings)

@@ -1,0 +1,83 @@
+package systems
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/bench/advise/configfile"
+)
+
+// beside are the keys under which trainers keep what a map does not name, in the
+// group where they keep the batch: those of transformers and Lightning.
+var beside = map[string][]string{
+	"checkpointing": {"gradient_checkpointing", "use_gradient_checkpointing", "activation_checkpointing"},
+	"accumulate":    {"gradient_accumulation_steps", "accumulate_grad_batches", "accumulation_steps"},
+	"amp":           {"bf16", "fp16", "precision", "mixed_precision"},
+}
+
+// Mapped tells whether pairs of "name=path" reach a name.
+func Mapped(pairs []string, name string) bool {
+	return slices.ContainsFunc(pairs, func(pair string) bool { return strings.HasPrefix(pair, name+"=") })
+}
+
+// ReadBeside takes what a file fixes and pairs of "name=path" do not reach, by the
+// keys that trainers use, beside the mapped batch. What no such key says is left
+// out.
+func ReadBeside(config string, pairs []string) (map[string]any, error) {
+	group := ""
+	for _, pair := range pairs {
+		if at, ok := strings.CutPrefix(pair, "batch="); ok {
+			group = at[:strings.LastIndexByte(at, '.')+1]
+		}
+	}
+	values := map[string]any{}
+	for name, keys := range beside {
+		if Mapped(pairs, name) {
+			continue
+		}
+		var paths []string
+		for _, key := range keys {
+			paths = append(paths, group+key)
+		}
+		have, err := configfile.Read(config, paths)
+		if err != nil {
+			return nil, err
+		}
+		for i, at := range paths {
+			v, ok := have[at]
+			if !ok {
+				continue
+			}
+			value, err := fixed(name, keys[i], v)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %s: %w", config, at, err)
+			}
+			if _, seen := values[name]; !seen || value != "none" {
+				values[name] = value // one of bf16 and fp16 is false where the other is true
+			}
+		}
+	}
+	return values, nil
+}
+
+// fixed is a value in our words.
+func fixed(name, key string, v any) (any, error) {
+	switch name {
+	case "amp":
+		on, isBool := v.(bool)
+		if isBool && on && key == "bf16" {
+			return "bf16", nil
+		}
+		return precision(v)
+	case "checkpointing":
+		if on, ok := v.(bool); ok {
+			return on, nil
+		}
+		return nil, fmt.Errorf("%v is neither true nor false", v)
+	}
+	if n, ok := v.(int64); ok && n > 0 {
+		return n, nil
+	}
+	return nil, fmt.Errorf("%v is not a number of micro-batches", v)
+}
