@@ -25,15 +25,29 @@ var cuts = []struct {
 	num, den int64
 }{{"n-negatives", 2, 3}, {"n-patches", 1, 2}}
 
-// reliefs are what the guides advise against too much memory, in their order.
+// reliefs are what the guides advise against too much memory, by what they cost:
+// first what costs nothing, then time, then precision, then what is trained.
 func (s *Setup) reliefs(batch int) []relief {
 	var all []relief
-	if half := batch / 2; half > 0 {
-		micro := 2 * s.c.Accumulate
-		all = append(all, relief{what: fmt.Sprintf("batch %d instead of %d", half, batch), batch: half}, relief{
+	if !s.conf.Expandable {
+		const expandable = "expandable_segments:True"
+		all = append(all, relief{"PYTORCH_CUDA_ALLOC_CONF=" + expandable, batch, func(c *models.Case) { c.AllocConf = expandable }})
+	}
+	half, micro := batch/2, 2*s.c.Accumulate
+	if half > 0 {
+		all = append(all, relief{
 			what:  fmt.Sprintf("batch %d with %d micro-batches a step: as many samples a step as now", half, micro),
 			batch: half, change: func(c *models.Case) { c.Accumulate = micro },
 		})
+	}
+	if !s.c.Checkpointing {
+		all = append(all, relief{"gradient checkpointing", batch, func(c *models.Case) { c.Checkpointing = true }})
+	}
+	if s.c.AMP == models.NoAutocast {
+		all = append(all, relief{"autocast in fp16", batch, func(c *models.Case) { c.AMP = "fp16" }})
+	}
+	if half > 0 {
+		all = append(all, relief{what: fmt.Sprintf("batch %d instead of %d", half, batch), batch: half})
 	}
 	for _, cut := range cuts {
 		if now := s.c.Settings[cut.setting]; now > 1 {
@@ -43,16 +57,6 @@ func (s *Setup) reliefs(batch int) []relief {
 				c.Settings[cut.setting] = to
 			}})
 		}
-	}
-	if s.c.AMP == models.NoAutocast {
-		all = append(all, relief{"autocast in fp16", batch, func(c *models.Case) { c.AMP = "fp16" }})
-	}
-	if !s.c.Checkpointing {
-		all = append(all, relief{"gradient checkpointing", batch, func(c *models.Case) { c.Checkpointing = true }})
-	}
-	if !s.conf.Expandable {
-		const expandable = "expandable_segments:True"
-		all = append(all, relief{"PYTORCH_CUDA_ALLOC_CONF=" + expandable, batch, func(c *models.Case) { c.AllocConf = expandable }})
 	}
 	return all
 }

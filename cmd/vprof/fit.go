@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/vprof/vprof/bench/advise/systems"
 	"github.com/vprof/vprof/bench/experiment"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
@@ -152,10 +153,32 @@ func (o *fitOptions) run(ctx context.Context, s experiment.Search) (*report.Fit,
 	if o.formula == "guide" {
 		return f, o.guide(ctx, s, f)
 	}
+	if err := warnOfUnread(f); err != nil {
+		return nil, err
+	}
 	if slices.Contains(experiment.GuideModels(), s.Model.Name) && len(s.GPUs) == 1 && s.Device == nil {
 		f.Profiles, err = experiment.Profiles(ctx, s, o.app.models().Lookup)
 	}
 	return f, err
+}
+
+// warnOfUnread says where a recommendation is of what the model's own trainer
+// cannot be told to do.
+func warnOfUnread(f *report.Fit) error {
+	s, known, err := systems.Lookup(f.Model)
+	if err != nil || !known || s.Reads("amp") && s.Reads("checkpointing") {
+		return err
+	}
+	for _, c := range f.Choices {
+		if c.Recommended && !c.Own {
+			f.Warnings = append(f.Warnings, report.Warning{
+				What: fmt.Sprintf("%s does not read its %s: what differs from \"as its authors train it\" needs a change of its code", s.Project, strings.Join(s.Unread, " and ")),
+				Hint: "--apply writes what it can do as it is",
+			})
+			return nil
+		}
+	}
+	return nil
 }
 
 // search is what the flags ask for.
