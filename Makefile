@@ -16,7 +16,7 @@ CUDA_PKG := $(CUDA_LIB) ./cmd/...
 # Tests of the command line that drive a device: those with the tag. The others
 # are the plain build's.
 CUDA_RUN  = '^($(shell grep -l '^//go:build cuda' cmd/vprof/*_test.go | xargs grep -oh '^func Test[[:alnum:]]*' | cut -c6- | paste -sd '|'))$$'
-.PHONY: all build static cuda test test-cuda gpu-check gpu-check-build race lint fmt record-check bench fuzz golden pictures cover kernels kernels-check cuda-header clean
+.PHONY: all build static cuda test test-cuda gpu-check gpu-check-build race lint fmt record-check bench fuzz fuzz-nightly golden pictures cover kernels kernels-check cuda-header clean
 
 all: build lint test
 
@@ -80,6 +80,21 @@ fuzz: ## every fuzz target for FUZZTIME each
 	  pkg=./$$(dirname "$$file") target=$${func#func }; \
 	  echo "fuzz $$pkg $$target"; \
 	  $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$pkg" </dev/null; \
+	done
+
+# What was found interesting stays in .cache/fuzz for the next night. The limit on
+# the address space is of each process, in KiB: a parser that a small input makes
+# take more than 4 GiB is wrong.
+NIGHTLY ?= 1000000x
+
+fuzz-nightly: ## every fuzz target for a million inputs, with memory limited and the corpora kept
+	@set -e; grep -r --include='*_test.go' -o '^func Fuzz[[:alnum:]]*' bench cmd internal kernels models profiler | sort | \
+	while IFS=: read -r file func; do \
+	  dir=$$(dirname "$$file") target=$${func#func }; kept=$(CURDIR)/.cache/fuzz/$$dir; mkdir -p "$$kept"; \
+	  echo "fuzz ./$$dir $$target"; \
+	  $(GO) test -c -fuzz "^$$target\$$" -o "$$kept/test" "./$$dir" </dev/null; \
+	  (cd "$$dir" && ulimit -v 4194304 && "$$kept/test" -test.run '^$$' -test.fuzz "^$$target\$$" -test.fuzztime $(NIGHTLY) \
+	    -test.fuzzcachedir "$$kept" </dev/null); \
 	done
 
 golden: ## rewrite golden files, residuals and the accuracy table (for a change that is meant)

@@ -139,22 +139,8 @@ func write(ctx context.Context, files []File, d disk) (backups []string, err err
 			backups = nil
 		}
 	}()
-	for _, t := range targets {
-		if t.staged, err = d.Stage(t.path, t.after, t.mode); err != nil {
-			return nil, fmt.Errorf("nothing was changed: %w", err)
-		}
-		if t.before != nil {
-			t.inPlace = links(t.path) > 1 || carryOver(t.path, t.staged) != nil
-		}
-	}
-	for _, t := range targets {
-		if t.before == nil {
-			continue
-		}
-		if t.backup, err = backUp(d, t); err != nil {
-			return nil, fmt.Errorf("nothing was changed: %w", err)
-		}
-		backups = append(backups, t.backup)
+	if backups, err = stageAll(d, targets); err != nil {
+		return nil, fmt.Errorf("nothing was changed: %w", err)
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -180,6 +166,28 @@ func write(ctx context.Context, files []File, d disk) (backups []string, err err
 		}
 	}
 	return backups, d.End(j)
+}
+
+// stageAll writes what files are to hold, and what they held, beside them.
+func stageAll(d disk, targets []*target) (backups []string, err error) {
+	for _, t := range targets {
+		if t.staged, err = d.Stage(t.path, t.after, t.mode); err != nil {
+			return nil, err
+		}
+		if t.before != nil {
+			t.inPlace = links(t.path) > 1 || carryOver(t.path, t.staged) != nil
+		}
+	}
+	for _, t := range targets {
+		if t.before == nil {
+			continue
+		}
+		if t.backup, err = backUp(d, t); err != nil {
+			return nil, err
+		}
+		backups = append(backups, t.backup)
+	}
+	return backups, nil
 }
 
 // put gives a file its new content.
