@@ -215,8 +215,8 @@ func (m Model) Complete(c Case) (Case, error) {
 	case c.LoRA != nil && !m.Adapts:
 		return wrong("lora", "vprof does not know how to put adapters into this model; it does for those of transformers")
 	case c.Optimizer != "" && !slices.Contains(Optimizers(), c.Optimizer):
-		return wrong("optimizer", "there is no optimizer %q; near it: %s; all: %s", c.Optimizer,
-			strings.Join(nearest.Names(c.Optimizer, Optimizers(), 2), ", "), strings.Join(Optimizers(), ", "))
+		return wrong("optimizer", "there is no optimizer %q%s; all: %s", c.Optimizer,
+			nearest.Hint(c.Optimizer, Optimizers(), 2), strings.Join(Optimizers(), ", "))
 	}
 	var err error
 	if c.Torch != "" {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -116,7 +117,25 @@ func newRootCmd(a *app) *cobra.Command {
 		newDoctorCmd(a), newSchemaCmd(a), newVersionCmd(a),
 	)
 	root.AddCommand(newTopics()...)
+	root.Version = thisVersion().Version
+	root.SetVersionTemplate("vprof {{.Version}}\n")
+	root.SetHelpCommand(newHelpCmd())
 	return root
+}
+
+// newHelpCmd is cobra's own, but for an error where there is no such page.
+func newHelpCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [command]",
+		Short: "Help about any command",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			page, rest, err := cmd.Root().Find(args)
+			if err != nil || len(rest) > 0 {
+				return usagef("there is no command or help page %q (list them with \"vprof help\")", strings.Join(args, " "))
+			}
+			return page.Help()
+		},
+	}
 }
 
 // noArgs refuses arguments of a command that takes none.

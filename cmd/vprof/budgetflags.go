@@ -60,8 +60,8 @@ func (b *budgetFlags) budget() (planner.Budget, error) {
 	case b.preset != "":
 		margin, ok := marginOf[b.preset]
 		if !ok {
-			return out, usagef("--preset: there is no preset %q; near it: %s; all: %s", b.preset,
-				strings.Join(nearest.Names(b.preset, presetNames(), 1), ", "), strings.Join(presetNames(), ", "))
+			return out, usagef("--preset: there is no preset %q%s; all: %s", b.preset,
+				nearest.Hint(b.preset, presetNames(), 1), strings.Join(presetNames(), ", "))
 		}
 		out.Margin = margin
 	case b.flags.Changed("risk"):

@@ -19,6 +19,16 @@ func Fold(name string) string {
 	}, name)
 }
 
+// Hint is a part of a message: up to n of the names that a word may have meant,
+// after a semicolon; empty if none is near.
+func Hint(word string, names []string, n int) string {
+	near := Names(word, names, n)
+	if len(near) == 0 {
+		return ""
+	}
+	return "; near it: " + strings.Join(near, ", ")
+}
+
 // Names returns up to n of the names, those nearest to word first, and names
 // at the same distance in their given order. Names that contain the word come
 // first. Names that would need more than half of the longer of both rewritten
