@@ -73,7 +73,9 @@ func (f *applyFlags) hold(c *models.Case) (held map[string]bool, err error) {
 		c.Checkpointing = on
 	}
 	if amp, ok := says["amp"].(string); ok && held["amp"] {
-		c.AMP = strings.TrimPrefix(amp, "none")
+		if c.AMP, err = models.ParseAutocast(amp); err != nil {
+			return nil, usageError{err}
+		}
 	}
 	if n, ok := says["accumulate"].(int64); ok && held["accumulate"] {
 		c.Accumulate = int(n)
