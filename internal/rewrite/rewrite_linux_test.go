@@ -10,13 +10,14 @@ import (
 )
 
 // A disk that fills in the middle of a write is a limit on the size of files:
-// half of the text gets through.
+// half of the text gets through. The limit leaves room for what the testing package
+// writes meanwhile.
 func TestNothingIsLeftOfAWriteThatStopsHalfway(t *testing.T) {
 	var was syscall.Rlimit
 	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_FSIZE, &was))
-	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 50, Max: was.Max}))
+	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 1 << 20, Max: was.Max}))
 	dir := t.TempDir()
-	_, err := Files(t.Context(), []File{{filepath.Join(dir, "c"), nil, make([]byte, 100)}})
+	_, err := Files(t.Context(), []File{{filepath.Join(dir, "c"), nil, make([]byte, 2<<20)}})
 	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &was))
 	require.ErrorIs(t, err, syscall.EFBIG)
 	require.Empty(t, contents(t, dir))
