@@ -102,10 +102,14 @@ func (f *applyFlags) keep(fit *report.Fit, best report.Choice) report.Choice {
 	if err != nil {
 		return best // writing says what is wrong
 	}
+	amp, err := models.ParseAutocast(fmt.Sprint(says["amp"]))
+	if err != nil {
+		return best
+	}
 	theirs := *fit
 	theirs.Choices = nil
 	for _, c := range fit.Choices {
-		if c.Case.AMP == says["amp"] {
+		if c.Case.AMP == amp {
 			theirs.Choices = append(theirs.Choices, c)
 		}
 	}
