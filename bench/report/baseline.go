@@ -58,7 +58,7 @@ func (s *Smoke) check() error {
 	safe := true
 	for i, c := range s.Checks {
 		if slices.ContainsFunc(s.Checks[:i], func(other Check) bool { return other.Name == c.Name }) {
-			return fmt.Errorf("check %q stands there twice", c.Name)
+			return fmt.Errorf("check %q appears twice", c.Name)
 		}
 		if err := c.check(s.Limit); err != nil {
 			return fmt.Errorf("check %q: %w", c.Name, err)
@@ -91,7 +91,7 @@ func (s *Smoke) checkComponents() error {
 	total := int64(0)
 	for i, c := range s.Components {
 		if c.Bytes < 0 || c.Bytes > maxBytes || slices.ContainsFunc(s.Components[:i], func(other Component) bool { return other.Name == c.Name }) {
-			return fmt.Errorf("component %s: %d bytes, or it stands there twice", c.Name, c.Bytes)
+			return fmt.Errorf("component %s: %d bytes, or it appears twice", c.Name, c.Bytes)
 		}
 		total += min(c.Bytes, maxBytes-total)
 	}

@@ -28,7 +28,7 @@ func (r *Report) check() error {
 			return err
 		}
 		if slices.ContainsFunc(r.Devices[:i], func(other Device) bool { return other.Name == d.Name }) {
-			return fmt.Errorf("device %q stands there twice", d.Name)
+			return fmt.Errorf("device %q appears twice", d.Name)
 		}
 	}
 	for _, c := range r.Coefficients {
@@ -51,7 +51,7 @@ func (r *Report) checkPoints() error {
 	slices.SortFunc(points, order)
 	for i := 1; i < len(points); i++ {
 		if order(points[i-1], points[i]) == 0 {
-			return fmt.Errorf("batch %d on %s stands there twice", points[i].Batch, points[i].Device)
+			return fmt.Errorf("batch %d on %s appears twice", points[i].Batch, points[i].Device)
 		}
 	}
 	return nil
@@ -115,7 +115,7 @@ func sum(name string, parts []Component, of string, total int64) error {
 			return fmt.Errorf("%s: %s has %d bytes", name, c.Name, c.Bytes)
 		}
 		if slices.ContainsFunc(parts[:i], func(other Component) bool { return other.Name == c.Name }) {
-			return fmt.Errorf("%s: %s stands there twice", name, c.Name)
+			return fmt.Errorf("%s: %s appears twice", name, c.Name)
 		}
 		if sum += c.Bytes; sum > total {
 			break // before it overflows

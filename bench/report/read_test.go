@@ -51,9 +51,9 @@ func TestReadChecksWhatTheFormatPromises(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, Write(&b, JSON, toySweep()))
 	for want, change := range map[string]func(r map[string]any){
-		"points.0.batch stands there twice":      nil,
-		"device \"sim:card\" stands there twice": func(r map[string]any) { r["devices"] = append(list(r["devices"]), list(r["devices"])[0]) },
-		"batch 8 on sim:card stands there twice": func(r map[string]any) { r["points"] = append(list(r["points"]), list(r["points"])[0]) },
+		"points.0.batch appears twice":      nil,
+		"device \"sim:card\" appears twice": func(r map[string]any) { r["devices"] = append(list(r["devices"]), list(r["devices"])[0]) },
+		"batch 8 on sim:card appears twice": func(r map[string]any) { r["points"] = append(list(r["points"]), list(r["points"])[0]) },
 		"from 999999999999 to":                   func(r map[string]any) { at(r, "points", 0, "estimate", "allocated")["low_bytes"] = 999999999999 },
 		"estimate: device has":                   func(r map[string]any) { at(r, "points", 0, "estimate", "device")["bytes"] = -1 },
 		"components do not sum to":               func(r map[string]any) { at(r, "points", 0, "estimate", "components", 0)["bytes"] = 1 },

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,10 +26,13 @@ const sweepJSON = `{"schema":"vprof.report/v1","kind":"sweep","tool":{"version":
 // folder is what the steps leave behind when n batch sizes ran.
 func folder(t *testing.T, n int) string {
 	dir := t.TempDir()
-	point := `{"batch":8,"device":"cuda:0","run":{"fits":true}}`
+	points := make([]string, n)
+	for i := range points {
+		points[i] = fmt.Sprintf(`{"batch":%d,"device":"cuda:0","run":{"fits":true}}`, 8*(i+1))
+	}
 	for name, text := range map[string]string{
 		"kernels.txt":      kernels,
-		"sweep.json":       strings.Replace(sweepJSON, "%s", strings.Repeat(point+",", n-1)+point, 1),
+		"sweep.json":       strings.Replace(sweepJSON, "%s", strings.Join(points, ","), 1),
 		"calibration.json": `{"errors":{"before":{"max":0.08},"after":{"max":0.011},"held_out":{"max":0.013}}}`,
 	} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))

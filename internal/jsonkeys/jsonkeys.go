@@ -27,7 +27,7 @@ func Unique(data []byte) error {
 // twiceError is about a key, named with those that lead to it.
 type twiceError struct{ key string }
 
-func (e *twiceError) Error() string { return e.key + " stands there twice" }
+func (e *twiceError) Error() string { return e.key + " appears twice" }
 
 // within says in which object or list a key stands.
 func within(name any, err error) error {

@@ -86,9 +86,9 @@ func convert(v Value, typ string) (Value, error) {
 		if optional || base == "Tensor" {
 			return nil, nil
 		}
-		return nil, fmt.Errorf("None where the schema says %s", typ)
+		return nil, fmt.Errorf("no value where the schema says %s", typ)
 	}
-	ok := true
+	var ok bool
 	switch element, list := listOf(base); {
 	case list && (element == "Tensor" || element == "Tensor?"):
 		_, ok = v.([]*trace.Tensor)

@@ -62,7 +62,7 @@ func columns(header []string) ([]string, error) {
 	for _, cell := range header {
 		name, unit, _ := strings.Cut(strings.TrimSpace(cell), " ")
 		if slices.Contains(names, name) && name != "" {
-			return nil, fmt.Errorf("column %s stands there twice", name)
+			return nil, fmt.Errorf("column %s appears twice", name)
 		}
 		memory := strings.HasPrefix(name, "memory.") || strings.HasPrefix(name, "used_")
 		if memory && unit != "" && strings.TrimSpace(unit) != "[MiB]" {

@@ -284,7 +284,7 @@ func (e *Entry) checkHistory() error {
 	for _, in := range e.Inputs {
 		for i, batch := range in.Batches {
 			if batch < 1 || slices.Contains(in.Batches[:i], batch) {
-				return fmt.Errorf("inputs: %s: batch %d is none, or stands there twice", in.File, batch)
+				return fmt.Errorf("inputs: %s: batch %d is none, or appears twice", in.File, batch)
 			}
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -188,7 +189,7 @@ func checkKnobs(t *testing.T, path string) {
 
 func TestNoOtherFilesAreAmongTheRules(t *testing.T) {
 	voters, devices := ruleFiles()
-	known := append(voters, devices...)
+	known := slices.Concat(voters, devices)
 	files, err := fs.Glob(shipped, "*/*")
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
