@@ -150,10 +150,10 @@ func TestReportsOfDifferentWorkDoNotMerge(t *testing.T) {
 	smaller := run(toyCase(t), report.Plan, "t4", 16)
 	smaller.Devices[0].Memory /= 2
 	for want, r := range map[string]*report.Report{
-		"one is a plan, another a sweep":       run(toyCase(t), report.Sweep, "h200", 8),
-		"one is of toy":                        run(other, report.Plan, "h200", 8),
+		"one is a plan, another a sweep":  run(toyCase(t), report.Sweep, "h200", 8),
+		"one is of toy":                   run(other, report.Plan, "h200", 8),
 		"batch 8 on sim:t4 appears twice": run(toyCase(t), report.Plan, "t4", 8),
-		"sim:t4 is simulated Tesla T4":         smaller,
+		"sim:t4 is simulated Tesla T4":    smaller,
 	} {
 		_, err := report.Merge(one, r)
 		var merge *report.MergeError

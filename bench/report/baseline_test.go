@@ -32,7 +32,7 @@ func TestBaselineThatCouldHideGrowthIsRefused(t *testing.T) {
 		"no model or no batch":           func(s *Smoke) { s.Batch = 0 },
 		"no board":                       func(s *Smoke) { s.Limit = 2000 },
 		"there are no checks":            func(s *Smoke) { s.Checks = nil },
-		"appears twice":             func(s *Smoke) { s.Checks[1] = s.Checks[0] },
+		"appears twice":                  func(s *Smoke) { s.Checks[1] = s.Checks[0] },
 		"no moment of training":          func(s *Smoke) { s.Checks[1].Device = 1 << 62 },
 		"80 bytes allocated, 0 reserved": func(s *Smoke) { s.Checks[1].Reserved = 0 },
 		"called safe and is not":         func(s *Smoke) { s.Checks[1].Need = 950 },
