@@ -9,6 +9,7 @@ import (
 
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/pt2"
+	"github.com/vprof/vprof/models/pt2/export"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -185,4 +186,20 @@ func BenchmarkOpen(b *testing.B) {
 		_, err := pt2.Open("testdata/timm-swin_tiny_patch4_window7_224.pt2")
 		require.NoError(b, err)
 	}
+}
+
+func TestCustomFunctionsAreWarnedOf(t *testing.T) {
+	m := open(t, "timm-resnet18")
+	require.Empty(t, m.Caveats(m.Default))
+	p, err := export.Unmarshal([]byte(m.Description.Text()))
+	require.NoError(t, err)
+	clip := export.CustomFunction{Name: "mine.Clip", Line: "m.py:17"}
+	p.Extra = &export.Extra{CustomFunctions: []export.CustomFunction{clip, clip}}
+	description, err := export.Marshal(p)
+	require.NoError(t, err)
+	captured, err := pt2.Source().Restore(m.Name, string(description))
+	require.NoError(t, err)
+	caveats := captured.Caveats(captured.Default)
+	require.Len(t, caveats, 1)
+	require.Contains(t, caveats[0], "mine.Clip (m.py:17) is a custom autograd.Function")
 }

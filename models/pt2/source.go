@@ -83,6 +83,7 @@ func newModel(file, name, config string, p *export.Program) (models.Model, error
 	if i, err := chooseOutput(p, ""); err == nil {
 		m.Default.Loss, _ = defaultLoss(p.Results[i]) // without one, cases must name it
 	}
+	m.Caveat = caveats(p)
 	m.Check = func(c models.Case) error { return d.check(file, c) }
 	m.Build = func(c models.Case) (models.Trainer, error) { return newTrainer(g, d, c) }
 	return m, nil
