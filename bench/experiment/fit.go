@@ -147,7 +147,7 @@ func (s *Search) choice(ctx context.Context, gpu device.GPU, c models.Case, begi
 	if err != nil {
 		return s.refuse(gpu, c, err)
 	}
-	q, err := s.quest(setup, gpu)
+	q, err := s.batchSearch(setup, gpu)
 	if err != nil {
 		return out, nil, err
 	}
@@ -195,8 +195,8 @@ func (s *Search) own(c models.Case) bool {
 	return c.AMP == d.AMP && c.Weights == d.Weights && c.Checkpointing == d.Checkpointing && c.Optimizer == d.Optimizer && c.LoRA == nil && c.Task == d.Task
 }
 
-// quest is the search for the largest batch of one configuration.
-type quest struct {
+// batchSearch is the search for the largest batch of one configuration.
+type batchSearch struct {
 	setup  *Setup
 	gpu    device.GPU
 	others int64
@@ -208,7 +208,7 @@ type quest struct {
 	tried      map[trialOf]trial
 }
 
-// trialOf is what trials of a quest differ in.
+// trialOf identifies a trial of a batchSearch.
 type trialOf struct{ batch, accumulate int }
 
 // trial is what one replay of the configuration came to.
@@ -233,8 +233,8 @@ func sizesOf(rec *models.Recording, e planner.Estimate) parallel.Model {
 	return m
 }
 
-func (s *Search) quest(setup *Setup, gpu device.GPU) (*quest, error) {
-	q := &quest{setup: setup, gpu: gpu, others: s.Others, budget: s.Budget, begin: s.Model.Default.Batch, max: s.MaxBatch, parallel: s.Parallel, tried: map[trialOf]trial{}}
+func (s *Search) batchSearch(setup *Setup, gpu device.GPU) (*batchSearch, error) {
+	q := &batchSearch{setup: setup, gpu: gpu, others: s.Others, budget: s.Budget, begin: s.Model.Default.Batch, max: s.MaxBatch, parallel: s.Parallel, tried: map[trialOf]trial{}}
 	q.budget.Memory = int64(float64(gpu.Memory)*setup.conf.MemoryFraction) - s.Others
 	if err := q.budget.Check(); err != nil {
 		return nil, fmt.Errorf("%s: %w", gpu.Name, err)
@@ -251,7 +251,7 @@ func (s *Search) quest(setup *Setup, gpu device.GPU) (*quest, error) {
 
 // find is the batch to use and its number of micro-batches, and the largest
 // batch with that many. Both are zero if nothing fits.
-func (q *quest) find(ctx context.Context, effective, steps int) (batch, largest, n int, err error) {
+func (q *batchSearch) find(ctx context.Context, effective, steps int) (batch, largest, n int, err error) {
 	if effective == 0 {
 		largest, err = q.largest(ctx, recordedSteps(steps))
 		return largest, largest, steps, err
@@ -268,7 +268,7 @@ func (q *quest) find(ctx context.Context, effective, steps int) (batch, largest,
 
 // largest is the largest batch within the budget with a number of recorded
 // micro-batches; zero if none is.
-func (q *quest) largest(ctx context.Context, accumulate int) (int, error) {
+func (q *batchSearch) largest(ctx context.Context, accumulate int) (int, error) {
 	need := func(batch int) (int64, error) {
 		t, err := q.try(ctx, batch, accumulate)
 		return q.budget.Need(t.Estimate), err
@@ -288,7 +288,7 @@ func largestBatch(begin, to int, limit int64, need func(int) (int64, error)) (in
 
 // try replays a batch size with a number of recorded micro-batches. On a board that
 // it does not fit the replay goes on all the same, for an estimate of what it needs.
-func (q *quest) try(ctx context.Context, batch, accumulate int) (trial, error) {
+func (q *batchSearch) try(ctx context.Context, batch, accumulate int) (trial, error) {
 	key := trialOf{batch, accumulate}
 	if t, done := q.tried[key]; done {
 		return t, nil
@@ -327,7 +327,7 @@ func (q *quest) try(ctx context.Context, batch, accumulate int) (trial, error) {
 
 // describe fills in what the chosen batch needs and how long it takes; or, if
 // nothing fits, what the smallest batch would need.
-func (q *quest) describe(ctx context.Context, out *report.Choice, steps int) error {
+func (q *batchSearch) describe(ctx context.Context, out *report.Choice, steps int) error {
 	batch := max(1, out.Batch)
 	t, err := q.try(ctx, batch, recordedSteps(steps))
 	var refused *RefusedError

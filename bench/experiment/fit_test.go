@@ -140,7 +140,7 @@ func TestMicroBatchesAfterTheSecondNeedNoMoreMemoryAndTheSameTime(t *testing.T) 
 			c.Batch, c.Accumulate = 4, n
 			setup, err := NewSetup(m, c, Evidence{Residuals: exactly})
 			require.NoError(t, err)
-			q, err := (&Search{Budget: planner.Budget{Margin: 1}}).quest(setup, gpu)
+			q, err := (&Search{Budget: planner.Budget{Margin: 1}}).batchSearch(setup, gpu)
 			require.NoError(t, err)
 			tries[n], err = q.try(t.Context(), 4, n)
 			require.NoError(t, err)

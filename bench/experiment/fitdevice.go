@@ -59,7 +59,7 @@ func (s *Search) measureChoice(ctx context.Context, c *report.Choice) error {
 // batch comes down to the largest below that does not; the number of
 // micro-batches stays.
 func (s *Search) measure(ctx context.Context, setup *Setup, c *report.Choice) error {
-	q, err := s.quest(setup, s.GPUs[0])
+	q, err := s.batchSearch(setup, s.GPUs[0])
 	if err != nil {
 		return err
 	}

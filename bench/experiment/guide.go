@@ -147,7 +147,7 @@ func Verify(ctx context.Context, s Search, m models.Model, g *report.GuideProfil
 	if err != nil {
 		return err
 	}
-	q, err := s.quest(setup, gpu)
+	q, err := s.batchSearch(setup, gpu)
 	if err != nil {
 		return err
 	}

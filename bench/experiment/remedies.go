@@ -11,8 +11,8 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// A relief is a change that takes less memory.
-type relief struct {
+// A mitigation is a change that takes less memory.
+type mitigation struct {
 	what  string
 	batch int
 	// change makes the change of the case; nil for none.
@@ -25,34 +25,34 @@ var cuts = []struct {
 	num, den int64
 }{{"n-negatives", 2, 3}, {"n-patches", 1, 2}}
 
-// reliefs are what the guides advise against too much memory, by what they cost:
+// mitigations are the changes that the guides advise against too much memory, by what they cost:
 // first what costs nothing, then time, then precision, then what is trained.
-func (s *Setup) reliefs(batch int) []relief {
-	var all []relief
+func (s *Setup) mitigations(batch int) []mitigation {
+	var all []mitigation
 	if !s.conf.Expandable {
 		const expandable = "expandable_segments:True"
-		all = append(all, relief{"PYTORCH_CUDA_ALLOC_CONF=" + expandable, batch, func(c *models.Case) { c.AllocConf = expandable }})
+		all = append(all, mitigation{"PYTORCH_CUDA_ALLOC_CONF=" + expandable, batch, func(c *models.Case) { c.AllocConf = expandable }})
 	}
 	half, micro := batch/2, 2*s.c.Accumulate
 	if half > 0 {
-		all = append(all, relief{
+		all = append(all, mitigation{
 			what:  fmt.Sprintf("batch %d with %d micro-batches a step: as many samples a step as now", half, micro),
 			batch: half, change: func(c *models.Case) { c.Accumulate = micro },
 		})
 	}
 	if !s.c.Checkpointing {
-		all = append(all, relief{"gradient checkpointing", batch, func(c *models.Case) { c.Checkpointing = true }})
+		all = append(all, mitigation{"gradient checkpointing", batch, func(c *models.Case) { c.Checkpointing = true }})
 	}
 	if s.c.AMP == models.NoAutocast {
-		all = append(all, relief{"autocast in fp16", batch, func(c *models.Case) { c.AMP = "fp16" }})
+		all = append(all, mitigation{"autocast in fp16", batch, func(c *models.Case) { c.AMP = "fp16" }})
 	}
 	if half > 0 {
-		all = append(all, relief{what: fmt.Sprintf("batch %d instead of %d", half, batch), batch: half})
+		all = append(all, mitigation{what: fmt.Sprintf("batch %d instead of %d", half, batch), batch: half})
 	}
 	for _, cut := range cuts {
 		if now := s.c.Settings[cut.setting]; now > 1 {
 			to := now * cut.num / cut.den
-			all = append(all, relief{fmt.Sprintf("%s %d instead of %d", cut.setting, to, now), batch, func(c *models.Case) {
+			all = append(all, mitigation{fmt.Sprintf("%s %d instead of %d", cut.setting, to, now), batch, func(c *models.Case) {
 				c.Settings = maps.Clone(c.Settings)
 				c.Settings[cut.setting] = to
 			}})
@@ -70,7 +70,7 @@ func (s *Setup) Remedies(ctx context.Context, gpu device.GPU, batch int) ([]repo
 		return nil, err
 	}
 	var out []report.Remedy
-	for _, r := range s.reliefs(batch) {
+	for _, r := range s.mitigations(batch) {
 		then, err := s.relieved(ctx, gpu, r)
 		var refused *RefusedError
 		if errors.As(err, &refused) {
@@ -90,8 +90,8 @@ func (s *Setup) Remedies(ctx context.Context, gpu device.GPU, batch int) ([]repo
 	return append(out, report.Remedy{What: "torch.cuda.empty_cache(), until the next peak", Saves: sample.Slack()}), err
 }
 
-// relieved are the device bytes with a relief.
-func (s *Setup) relieved(ctx context.Context, gpu device.GPU, r relief) (int64, error) {
+// relieved is how many bytes the device needs with a mitigation.
+func (s *Setup) relieved(ctx context.Context, gpu device.GPU, r mitigation) (int64, error) {
 	c := s.c
 	if r.change != nil {
 		r.change(&c)

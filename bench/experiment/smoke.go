@@ -37,7 +37,7 @@ func Smoke(ctx context.Context, t SmokeTest) (*report.Smoke, error) {
 	if err != nil {
 		return nil, err
 	}
-	q, err := t.quest(setup, t.GPUs[0])
+	q, err := t.batchSearch(setup, t.GPUs[0])
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +46,7 @@ func Smoke(ctx context.Context, t SmokeTest) (*report.Smoke, error) {
 		Budget: report.Budget{Margin: t.Budget.Margin, Risk: t.Budget.Risk, Others: t.Others},
 		Limit:  q.budget.Limit(), Safe: true,
 	}
-	m := &moments{test: t, setup: setup, gpu: q.gpu, budget: q.budget, smoke: s, rehearsed: map[models.Key]*rehearsal{}}
+	m := &smokeChecks{test: t, setup: setup, gpu: q.gpu, budget: q.budget, smoke: s, replayed: map[models.Key]*caseReplay{}}
 	s.Warnings = Unsupported(t.GPUs)
 	if t.Device != nil {
 		s.Device = deviceOn(t.Device)
@@ -67,48 +67,48 @@ func Smoke(ctx context.Context, t SmokeTest) (*report.Smoke, error) {
 	return s, err
 }
 
-// moments collects the checks of a smoke test.
-type moments struct {
+// smokeChecks collects the checks of a smoke test.
+type smokeChecks struct {
 	test   SmokeTest
 	setup  *Setup
 	gpu    device.GPU
 	budget planner.Budget
 	smoke  *report.Smoke
-	// rehearsed are the cases that were replayed.
-	rehearsed map[models.Key]*rehearsal
+	// replayed are the cases that were replayed.
+	replayed  map[models.Key]*caseReplay
 	neighbors neighborhood
 }
 
-// rehearsal is a replay of the steps of a case.
-type rehearsal struct {
+// caseReplay is a replay of the steps of a case.
+type caseReplay struct {
 	// training are the steps alone, with validation what follows them besides;
 	// the same if the project does not validate.
-	training, with *take
+	training, with *smokeRun
 	// step is the one of the validation batch, of size batch; zero for none.
 	step, batch int
 }
 
-// rehearse replays training steps of a case, and a validation batch after them.
-func (m *moments) rehearse(ctx context.Context, c models.Case) (*rehearsal, error) {
+// replayCase replays training steps of a case, and a validation batch after them.
+func (m *smokeChecks) replayCase(ctx context.Context, c models.Case) (*caseReplay, error) {
 	key := c.Key()
-	if r := m.rehearsed[key]; r != nil {
+	if r := m.replayed[key]; r != nil {
 		return r, nil
 	}
-	r := &rehearsal{batch: cmp.Or(m.test.Validation, m.test.Model.Validation, c.Batch)}
+	r := &caseReplay{batch: cmp.Or(m.test.Validation, m.test.Model.Validation, c.Batch)}
 	rec, err := m.setup.recording(ctx, c, m.gpu, models.Options{Validation: r.batch})
 	if err != nil {
 		return nil, err
 	}
-	if r.with, err = m.play(ctx, rec.Program); err != nil {
+	if r.with, err = m.replay(ctx, rec.Program); err != nil {
 		return nil, err
 	}
 	r.training = r.with
 	if r.step = rec.Validation; r.step > 0 {
-		if r.training, err = m.play(ctx, before(rec.Program, r.step)); err != nil {
+		if r.training, err = m.replay(ctx, before(rec.Program, r.step)); err != nil {
 			return nil, err
 		}
 	}
-	m.rehearsed[key] = r
+	m.replayed[key] = r
 	return r, nil
 }
 
@@ -125,7 +125,7 @@ func before(p *program.Program, step int) *program.Program {
 
 // estimate is what the memory in use at a moment comes to, corrected by the
 // coefficients, with its interval.
-func (m *moments) estimate(run *simulation, u replay.Usage) (planner.Estimate, error) {
+func (m *smokeChecks) estimate(run *simulation, u replay.Usage) (planner.Estimate, error) {
 	s := sampleOf(run, 1)
 	if u != run.Max {
 		// Of other moments only the sum is known, not what it is made of.
@@ -135,8 +135,8 @@ func (m *moments) estimate(run *simulation, u replay.Usage) (planner.Estimate, e
 	return m.setup.estimate(m.gpu, s)
 }
 
-// add adds a check of a moment of a take.
-func (m *moments) add(name, note string, t *take, of moment) error {
+// add adds a check of the memory at a moment of a run.
+func (m *smokeChecks) add(name, note string, t *smokeRun, of usageAt) error {
 	if t.measured != nil {
 		m.smoke.Checks = append(m.smoke.Checks, m.measuredCheck(name, note, t, of))
 		return nil
@@ -155,8 +155,8 @@ func (m *moments) add(name, note string, t *take, of moment) error {
 
 // training are the moments of the first steps: the guides' three tests and the
 // optimizer's first step.
-func (m *moments) training(ctx context.Context) error {
-	r, err := m.rehearse(ctx, m.setup.c)
+func (m *smokeChecks) training(ctx context.Context) error {
+	r, err := m.replayCase(ctx, m.setup.c)
 	if err != nil {
 		return err
 	}
@@ -173,7 +173,7 @@ func (m *moments) training(ctx context.Context) error {
 	t := r.training
 	for _, check := range []struct {
 		name, note string
-		of         moment
+		of         usageAt
 	}{
 		{"model size", loaded, t.end(-1, "model")},
 		{"forward", "the first, with the graph kept", t.peak(0, "forward")},
@@ -189,7 +189,7 @@ func (m *moments) training(ctx context.Context) error {
 
 // streamed is what the training step would need of the device with the data on
 // the host, by a simulation.
-func (m *moments) streamed(ctx context.Context) (int64, error) {
+func (m *smokeChecks) streamed(ctx context.Context) (int64, error) {
 	c := m.setup.c
 	c.Dataset = 0
 	e, err := m.simulated(ctx, c)
@@ -198,9 +198,9 @@ func (m *moments) streamed(ctx context.Context) (int64, error) {
 
 // later are the moments that come after hours: validation, saving, the next
 // stage.
-func (m *moments) later(ctx context.Context) error {
+func (m *smokeChecks) later(ctx context.Context) error {
 	c := m.setup.c
-	r, err := m.rehearse(ctx, c)
+	r, err := m.replayCase(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -216,7 +216,7 @@ func (m *moments) later(ctx context.Context) error {
 	for _, stage := range m.otherStages() {
 		k := c
 		k.Stage = stage
-		r, err := m.rehearse(ctx, k)
+		r, err := m.replayCase(ctx, k)
 		if err != nil {
 			return fmt.Errorf("stage %s: %w", stage, err)
 		}
@@ -228,7 +228,7 @@ func (m *moments) later(ctx context.Context) error {
 }
 
 // longest is a batch of the longest samples, if they are not all alike.
-func (m *moments) longest(ctx context.Context) error {
+func (m *smokeChecks) longest(ctx context.Context) error {
 	if len(m.test.Longest) == 0 {
 		return nil
 	}
@@ -236,7 +236,7 @@ func (m *moments) longest(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r, err := m.rehearse(ctx, k)
+	r, err := m.replayCase(ctx, k)
 	if err != nil {
 		return fmt.Errorf("longest sample: %w", err)
 	}
@@ -244,7 +244,7 @@ func (m *moments) longest(ctx context.Context) error {
 }
 
 // stretched is a case with the longest samples.
-func (m *moments) stretched(c models.Case) (models.Case, error) {
+func (m *smokeChecks) stretched(c models.Case) (models.Case, error) {
 	settings := models.Settings{}
 	maps.Copy(settings, c.Settings)
 	maps.Copy(settings, m.test.Longest)
@@ -253,12 +253,12 @@ func (m *moments) stretched(c models.Case) (models.Case, error) {
 }
 
 // largest is the batch with which every check would be within the limit.
-func (m *moments) largest(ctx context.Context) (int, error) {
+func (m *smokeChecks) largest(ctx context.Context) (int, error) {
 	c := m.setup.c
 	return largestBatch(c.Batch, c.Batch, m.budget.Limit(), func(batch int) (int64, error) {
 		var worst int64
 		for _, k := range m.variants(batch) {
-			r, err := m.rehearse(ctx, k)
+			r, err := m.replayCase(ctx, k)
 			if err != nil {
 				return 0, err
 			}
@@ -273,7 +273,7 @@ func (m *moments) largest(ctx context.Context) (int, error) {
 }
 
 // otherStages are those that training may go on to. Adapters stay with theirs.
-func (m *moments) otherStages() []string {
+func (m *smokeChecks) otherStages() []string {
 	c := m.setup.c
 	if c.LoRA != nil {
 		return nil
@@ -283,7 +283,7 @@ func (m *moments) otherStages() []string {
 
 // variants are the cases that a batch has to be safe in: all stages, and the
 // longest samples.
-func (m *moments) variants(batch int) []models.Case {
+func (m *smokeChecks) variants(batch int) []models.Case {
 	c := m.setup.c
 	c.Batch = batch
 	cases := []models.Case{c}

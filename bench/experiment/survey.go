@@ -28,15 +28,15 @@ type survey struct {
 	refusals []error
 }
 
-// kindOf tells boards apart whose steps differ much: libraries choose their
+// architecture tells boards apart whose steps differ much: libraries choose their
 // kernels by the architecture.
-func kindOf(gpu device.GPU) device.Capability { return gpu.Capability / 10 }
+func architecture(gpu device.GPU) device.Capability { return gpu.Capability / 10 }
 
 // run fills in all choices.
 func (v *survey) run(ctx context.Context) error {
 	kinds := map[device.Capability][]int{}
 	for i, gpu := range v.search.GPUs {
-		kinds[kindOf(gpu)] = append(kinds[kindOf(gpu)], i)
+		kinds[architecture(gpu)] = append(kinds[architecture(gpu)], i)
 	}
 	done := v.search.Progress.Counting("configurations", len(kinds)*len(v.search.Cases))
 	g, ctx := errgroup.WithContext(ctx)
@@ -109,7 +109,7 @@ func (v *survey) draw(ctx context.Context, setup *Setup, boards []int) (line, er
 		}
 		l.samples[batch] = sample
 		for _, i := range boards {
-			q, err := s.quest(setup, s.GPUs[i])
+			q, err := s.batchSearch(setup, s.GPUs[i])
 			if err != nil {
 				return l, err
 			}
@@ -131,7 +131,7 @@ func (v *survey) draw(ctx context.Context, setup *Setup, boards []int) (line, er
 // choice reads the largest batch of a board off the line.
 func (v *survey) choice(setup *Setup, l line, boards []int, board, steps int) (report.Choice, error) {
 	s, gpu := v.search, v.search.GPUs[board]
-	q, err := s.quest(setup, gpu)
+	q, err := s.batchSearch(setup, gpu)
 	if err != nil {
 		return report.Choice{}, err
 	}

@@ -55,7 +55,7 @@ func (s *Setup) claimed(gpu device.GPU, batch int) []report.Claim {
 // conditions, on the board of the claim or else on the one given. A claim of
 // conditions that PyTorch refuses is answered with that.
 func Claims(ctx context.Context, m models.Model, gpu device.GPU, residuals Residuals) ([]report.Claim, error) {
-	a := &answers{model: m, residuals: residuals, known: map[outlookOf]*outlook{}}
+	a := &answers{model: m, residuals: residuals, known: map[projectionKey]*projection{}}
 	var out []report.Claim
 	for _, g := range guides.Naming(m.Name) {
 		for _, c := range g.Claims {
@@ -77,19 +77,19 @@ func Claims(ctx context.Context, m models.Model, gpu device.GPU, residuals Resid
 type answers struct {
 	model     models.Model
 	residuals Residuals
-	known     map[outlookOf]*outlook
+	known     map[projectionKey]*projection
 }
 
-// outlookOf is what outlooks differ in.
-type outlookOf struct {
+// projectionKey identifies a projection: the case and the board.
+type projectionKey struct {
 	c   models.Key
 	gpu string
 }
 
-// outlook is what a case comes to.
-type outlook struct {
+// projection is the estimate of a case, with its replay and its parameter counts.
+type projection struct {
 	planner.Estimate
-	run    *take
+	run    *smokeRun
 	counts models.Counts
 }
 
@@ -112,7 +112,7 @@ func (a *answers) answer(ctx context.Context, c guides.Claim, gpu device.GPU) (*
 		return out, nil
 	}
 	for _, k := range a.cases(c) {
-		seen, err := a.outlook(ctx, k, gpu)
+		seen, err := a.project(ctx, k, gpu)
 		var refused *RefusedError
 		if errors.As(err, &refused) {
 			out.Refused = refused.Error()
@@ -123,7 +123,7 @@ func (a *answers) answer(ctx context.Context, c guides.Claim, gpu device.GPU) (*
 		}
 		value, share := seen.value(c), c.Of == guides.Trainable
 		if c.Than != nil {
-			than, err := a.outlook(ctx, c.Than.Over(k), gpu)
+			than, err := a.project(ctx, c.Than.Over(k), gpu)
 			if err != nil {
 				return nil, err
 			}
@@ -158,9 +158,9 @@ func (a *answers) cases(c guides.Claim) []models.Case {
 	return all
 }
 
-// outlook replays a case on a board without end.
-func (a *answers) outlook(ctx context.Context, c models.Case, gpu device.GPU) (*outlook, error) {
-	key := outlookOf{c.Key(), gpu.Name}
+// project records a case and replays it on a simulated board without a memory limit.
+func (a *answers) project(ctx context.Context, c models.Case, gpu device.GPU) (*projection, error) {
+	key := projectionKey{c.Key(), gpu.Name}
 	if seen := a.known[key]; seen != nil {
 		return seen, nil
 	}
@@ -180,13 +180,13 @@ func (a *answers) outlook(ctx context.Context, c models.Case, gpu device.GPU) (*
 	if err != nil {
 		return nil, err
 	}
-	seen := &outlook{e, &take{simulation: run}, rec.Counts}
+	seen := &projection{e, &smokeRun{simulation: run}, rec.Counts}
 	a.known[key] = seen
 	return seen, nil
 }
 
 // value is what a claim's figure counts, in bytes or as a share.
-func (o *outlook) value(c guides.Claim) float64 {
+func (o *projection) value(c guides.Claim) float64 {
 	if part, ok := c.Of.Component(); ok {
 		return float64(o.Components[part])
 	}
@@ -214,7 +214,7 @@ func (o *outlook) value(c guides.Claim) float64 {
 }
 
 // phase is what is allocated when the last phase of a name begins and ends.
-func (o *outlook) phase(name string) (begin, end int64) {
+func (o *projection) phase(name string) (begin, end int64) {
 	for i, p := range slices.Backward(o.run.Phases) {
 		if p.Name != name {
 			continue

@@ -12,20 +12,20 @@ import (
 	"github.com/vprof/vprof/profiler/replay"
 )
 
-// A take is a replay of a smoke test: on the device if there is one, else on a
+// A smokeRun is a replay of a smoke test: on the device if there is one, else on a
 // simulated board without limit.
-type take struct {
+type smokeRun struct {
 	*simulation
 	// measured is what the device came to; nil if the board is simulated.
 	measured *report.Run
 }
 
-// play makes a take of a program.
-func (m *moments) play(ctx context.Context, p *program.Program) (*take, error) {
+// replay runs a program.
+func (m *smokeChecks) replay(ctx context.Context, p *program.Program) (*smokeRun, error) {
 	d := m.test.Device
 	if d == nil {
 		run, err := m.setup.endless(ctx, m.gpu, p)
-		return &take{simulation: run}, err
+		return &smokeRun{simulation: run}, err
 	}
 	got, err := replay.Measure(ctx, d, p, replay.Conditions{Config: &m.setup.conf})
 	if err != nil {
@@ -33,38 +33,38 @@ func (m *moments) play(ctx context.Context, p *program.Program) (*take, error) {
 	}
 	m.smoke.Warnings = append(m.smoke.Warnings, m.neighbors.warnings(d, got.Neighbors...)...)
 	run := measured(got, d, 1)
-	return &take{&simulation{got.Run, run.Device, d.GPU()}, run}, nil
+	return &smokeRun{&simulation{got.Run, run.Device, d.GPU()}, run}, nil
 }
 
-// A moment is the memory in use then. It is missed if the take ran out of
+// A usageAt is the memory in use at a moment. It is missed if the run ran out of
 // memory before; what is in use is then what was.
-type moment struct {
+type usageAt struct {
 	replay.Usage
 	missed bool
 }
 
-// whole is the peak of the take.
-func (t *take) whole() moment { return moment{t.Max, t.OOM != nil} }
+// whole is the peak of the run.
+func (t *smokeRun) whole() usageAt { return usageAt{t.Max, t.OOM != nil} }
 
 // end is when the last phase of a step ends, or the last of a name; the zero
 // moment if there is none.
-func (t *take) end(step int, name string) moment {
+func (t *smokeRun) end(step int, name string) usageAt {
 	if t.missed(step, name) {
-		return moment{t.Max, true}
+		return usageAt{t.Max, true}
 	}
 	for _, p := range slices.Backward(t.Phases) {
 		if p.Step == step && (name == "" || p.Name == name) {
-			return moment{p.End, false}
+			return usageAt{p.End, false}
 		}
 	}
-	return moment{}
+	return usageAt{}
 }
 
 // peak is the highest usage in the phases of a step that have a name; a step
 // without such a phase counts whole.
-func (t *take) peak(step int, name string) moment {
+func (t *smokeRun) peak(step int, name string) usageAt {
 	if t.missed(step, name) {
-		return moment{t.Max, true}
+		return usageAt{t.Max, true}
 	}
 	var u replay.Usage
 	named := slices.ContainsFunc(t.Phases, func(p replay.Phase) bool { return p.Step == step && p.Name == name })
@@ -74,12 +74,12 @@ func (t *take) peak(step int, name string) moment {
 			u.Active, u.Reserved = max(u.Active, p.Max.Active), max(u.Reserved, p.Max.Reserved)
 		}
 	}
-	return moment{u, false}
+	return usageAt{u, false}
 }
 
-// missed tells whether the take ended before a phase of a step did; before the
+// missed tells whether the run ended before a phase of a step did; before the
 // step, if the phase has no name.
-func (t *take) missed(step int, name string) bool {
+func (t *smokeRun) missed(step int, name string) bool {
 	if t.OOM == nil || t.OOM.Phase.Step > step {
 		return false
 	}
@@ -88,7 +88,7 @@ func (t *take) missed(step int, name string) bool {
 
 // measuredCheck is the check of a moment on the device. Besides the segments
 // the device holds then what it held besides them at the peak.
-func (m *moments) measuredCheck(name, note string, t *take, of moment) report.Check {
+func (m *smokeChecks) measuredCheck(name, note string, t *smokeRun, of usageAt) report.Check {
 	c := report.Check{
 		Name: name, Note: note, Simulated: t.measured.Simulated,
 		Allocated: of.Allocated, Reserved: of.Reserved, Device: of.Reserved + t.measured.Device - t.measured.Reserved,
@@ -102,8 +102,8 @@ func (m *moments) measuredCheck(name, note string, t *take, of moment) report.Ch
 	return c
 }
 
-// need is what the budget asks the worst moment of a take to stay within.
-func (m *moments) need(t *take) (int64, error) {
+// need is what the budget asks the worst moment of a run to stay within.
+func (m *smokeChecks) need(t *smokeRun) (int64, error) {
 	switch {
 	case t.OOM != nil:
 		return math.MaxInt64, nil
@@ -116,7 +116,7 @@ func (m *moments) need(t *take) (int64, error) {
 
 // components are what the training step is made of at its peak. A device may
 // not get there, so they are simulated in any case.
-func (m *moments) components(ctx context.Context, r *rehearsal) ([]report.Component, error) {
+func (m *smokeChecks) components(ctx context.Context, r *caseReplay) ([]report.Component, error) {
 	if r.training.measured == nil {
 		e, err := m.estimate(r.training.simulation, r.training.Max)
 		return estimateOf(e).Components, err
@@ -126,7 +126,7 @@ func (m *moments) components(ctx context.Context, r *rehearsal) ([]report.Compon
 }
 
 // simulated is an estimate of the training steps of a case.
-func (m *moments) simulated(ctx context.Context, c models.Case) (e planner.Estimate, err error) {
+func (m *smokeChecks) simulated(ctx context.Context, c models.Case) (e planner.Estimate, err error) {
 	rec, err := m.setup.recording(ctx, c, m.gpu, models.Options{})
 	if err != nil {
 		return e, err
