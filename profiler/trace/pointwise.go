@@ -136,23 +136,35 @@ func kernel1Kept(op string, flops int64) func(grad, kept *Tensor) *Tensor {
 	}
 }
 
+// Operations per element of elementwise functions, where an addition, a multiplication
+// and a comparison are one each. Functions that are not one instruction of the GPU are
+// counted roughly, as the approximations named here need in single precision.
+// Elementwise kernels wait for memory on every board of the catalog, so a count off by
+// a factor of two changes no estimate.
+const (
+	rootFLOPs           = 4  // sqrt, rsqrt, reciprocal: an approximation and a Newton step
+	transcendentalFLOPs = 8  // exp, log, sin, cos: range reduction and a polynomial
+	composedFLOPs       = 16 // hyperbolic and inverse functions: made of two of the above
+	specialFLOPs        = 40 // gamma and Bessel functions: series
+)
+
 var (
-	opExp        = unary{op: "exp", node: "ExpBackward0", keepOut: true, full: true, flops: 8, back: func(g, y *Tensor) *Tensor { return g.Mul(y) }}
-	opLog        = unary{op: "log", node: "LogBackward0", keepIn: true, full: true, flops: 8, back: func(g, x *Tensor) *Tensor { return g.Div(x) }}
-	opLog1p      = unary{op: "log1p", node: "Log1PBackward0", keepIn: true, full: true, flops: 8, back: func(g, x *Tensor) *Tensor { return g.Div(x.AddScalar()) }}
-	opLog2       = unary{op: "log2", node: "Log2Backward0", keepIn: true, full: true, flops: 8, back: logScaledBackward}
-	opLog10      = unary{op: "log10", node: "Log10Backward0", keepIn: true, full: true, flops: 8, back: logScaledBackward}
-	opExpm1      = unary{op: "expm1", node: "Expm1Backward0", keepOut: true, full: true, flops: 8, back: func(g, y *Tensor) *Tensor { return g.Mul(y.AddScalar()) }}
-	opSinh       = unary{op: "sinh", node: "SinhBackward0", keepIn: true, full: true, flops: 16, back: func(g, x *Tensor) *Tensor { return g.Mul(x.plain("cosh", 16)) }}
-	opCosh       = unary{op: "cosh", node: "CoshBackward0", keepIn: true, full: true, flops: 16, back: func(g, x *Tensor) *Tensor { return g.Mul(x.plain("sinh", 16)) }}
-	opAcosh      = unary{op: "acosh", node: "AcoshBackward0", keepIn: true, flops: 16, back: acoshBackward}
-	opSqrt       = unary{op: "sqrt", node: "SqrtBackward0", keepOut: true, flops: 4, back: func(g, y *Tensor) *Tensor { return g.Div(y.MulScalar()) }}
-	opRsqrt      = unary{op: "rsqrt", node: "RsqrtBackward0", keepOut: true, full: true, flops: 4, back: rsqrtBackward}
-	opReciprocal = unary{op: "reciprocal", node: "ReciprocalBackward0", keepOut: true, full: true, flops: 4, back: reciprocalBackward}
+	opExp        = unary{op: "exp", node: "ExpBackward0", keepOut: true, full: true, flops: transcendentalFLOPs, back: func(g, y *Tensor) *Tensor { return g.Mul(y) }}
+	opLog        = unary{op: "log", node: "LogBackward0", keepIn: true, full: true, flops: transcendentalFLOPs, back: func(g, x *Tensor) *Tensor { return g.Div(x) }}
+	opLog1p      = unary{op: "log1p", node: "Log1PBackward0", keepIn: true, full: true, flops: transcendentalFLOPs, back: func(g, x *Tensor) *Tensor { return g.Div(x.AddScalar()) }}
+	opLog2       = unary{op: "log2", node: "Log2Backward0", keepIn: true, full: true, flops: transcendentalFLOPs, back: logScaledBackward}
+	opLog10      = unary{op: "log10", node: "Log10Backward0", keepIn: true, full: true, flops: transcendentalFLOPs, back: logScaledBackward}
+	opExpm1      = unary{op: "expm1", node: "Expm1Backward0", keepOut: true, full: true, flops: transcendentalFLOPs, back: func(g, y *Tensor) *Tensor { return g.Mul(y.AddScalar()) }}
+	opSinh       = unary{op: "sinh", node: "SinhBackward0", keepIn: true, full: true, flops: composedFLOPs, back: func(g, x *Tensor) *Tensor { return g.Mul(x.plain("cosh", composedFLOPs)) }}
+	opCosh       = unary{op: "cosh", node: "CoshBackward0", keepIn: true, full: true, flops: composedFLOPs, back: func(g, x *Tensor) *Tensor { return g.Mul(x.plain("sinh", composedFLOPs)) }}
+	opAcosh      = unary{op: "acosh", node: "AcoshBackward0", keepIn: true, flops: composedFLOPs, back: acoshBackward}
+	opSqrt       = unary{op: "sqrt", node: "SqrtBackward0", keepOut: true, flops: rootFLOPs, back: func(g, y *Tensor) *Tensor { return g.Div(y.MulScalar()) }}
+	opRsqrt      = unary{op: "rsqrt", node: "RsqrtBackward0", keepOut: true, full: true, flops: rootFLOPs, back: rsqrtBackward}
+	opReciprocal = unary{op: "reciprocal", node: "ReciprocalBackward0", keepOut: true, full: true, flops: rootFLOPs, back: reciprocalBackward}
 	opAbs        = unary{op: "abs", exact: true, node: "AbsBackward0", keepIn: true, flops: 1, back: func(g, x *Tensor) *Tensor { return g.Mul(x.Sgn()) }}
-	opComplexAbs = unary{op: "abs", node: "AbsBackward0", keepIn: true, real: true, flops: 4, back: func(g, x *Tensor) *Tensor { return g.Mul(x.Sgn()) }}
-	opSin        = unary{op: "sin", node: "SinBackward0", keepIn: true, flops: 8, back: func(g, x *Tensor) *Tensor { return g.Mul(x.plain("cos", 8)) }}
-	opCos        = unary{op: "cos", node: "CosBackward0", keepIn: true, flops: 8, back: func(g, x *Tensor) *Tensor { return g.Mul(x.plain("sin", 8).Neg()) }}
+	opComplexAbs = unary{op: "abs", node: "AbsBackward0", keepIn: true, real: true, flops: rootFLOPs, back: func(g, x *Tensor) *Tensor { return g.Mul(x.Sgn()) }}
+	opSin        = unary{op: "sin", node: "SinBackward0", keepIn: true, flops: transcendentalFLOPs, back: func(g, x *Tensor) *Tensor { return g.Mul(x.plain("cos", transcendentalFLOPs)) }}
+	opCos        = unary{op: "cos", node: "CosBackward0", keepIn: true, flops: transcendentalFLOPs, back: func(g, x *Tensor) *Tensor { return g.Mul(x.plain("sin", transcendentalFLOPs).Neg()) }}
 	opErf        = unary{op: "erf", node: "ErfBackward0", keepIn: true, flops: 10, back: erfBackward}
 	opRound      = unary{op: "round", exact: true, node: "RoundBackward0", flops: 1, back: func(g, _ *Tensor) *Tensor { return g.ZerosLike() }}
 	opSgn        = unary{op: "sgn", exact: true, node: "SgnBackward0", flops: 1, back: zerosBackward}
