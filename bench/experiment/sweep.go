@@ -116,6 +116,10 @@ func (w *sweeper) resume() error {
 			w.done[p.Batch] = p
 		}
 	}
+	if len(w.done) > 0 {
+		// Unless a batch size is left to record, nothing else tells of them.
+		now.Parameters, now.Coefficients = old.Parameters, slices.Clone(old.Coefficients)
+	}
 	return nil
 }
 
@@ -232,6 +236,8 @@ func (w *sweeper) estimate(ctx context.Context, rec *models.Recording) (planner.
 	if o, ok := w.device.(device.Observer); ok {
 		p.Memory -= o.Baseline().Others
 	}
+	// What a resumed sweep took over may be of coefficients before a calibration.
+	w.report.Coefficients = []report.Coefficient{}
 	if err := w.setup.describe(w.report, gpu, rec); err != nil {
 		return planner.Estimate{}, err
 	}
