@@ -170,7 +170,11 @@ func (c *recordedCall) compare() string {
 	if !ok {
 		return "not in the table"
 	}
-	t := trace.New(opvectors.Boards["rtx-5060-ti"], stack.Default().Rules(), trace.Options{Warm: true})
+	recorded, err := stack.Lookup("2.11")
+	if err != nil {
+		return err.Error()
+	}
+	t := trace.New(opvectors.Boards["rtx-5060-ti"], recorded.Rules(), trace.Options{Warm: true})
 	f := t.Frame()
 	in := make([]*trace.Tensor, len(c.In))
 	for i := range in {

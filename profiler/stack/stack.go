@@ -59,7 +59,7 @@ func (s *Stack) Note() string {
 }
 
 // defaultRelease is that of cases that name none.
-const defaultRelease = "2.11"
+const defaultRelease = "2.15"
 
 // Default is the stack of cases that name none.
 func Default() *Stack {
