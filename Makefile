@@ -38,12 +38,18 @@ test: ## all tests
 race: ## all tests under the race detector, those of many cases on a sample
 	CGO_ENABLED=1 $(GO) test -race -short ./...
 
+# The race detector sees what the tag adds: `race` has the rest. Of the command
+# line those tests run under it in which more than one goroutine works, as a
+# signal or a monitor makes it; the others are one goroutine over the same code.
+CUDA_RACE := ./internal/cudalib ./internal/nvmllib ./profiler/device/cuda ./profiler/device/nvml
+CUDA_RACE_RUN := '^Test(AnInterrupt|Monitor|Burst|FitAndSmokeGive|TheFirstGPU|MeasuredOn)'
+
 test-cuda: ## the CUDA build against a driver without a GPU, also under the race detector
 	$(CUDA_ENV) $(GO) vet -tags cuda $(CUDA_PKG)
 	$(CUDA_ENV) $(GO) test -tags cuda $(CUDA_LIB)
 	$(CUDA_ENV) $(GO) test -tags cuda -run $(CUDA_RUN) ./cmd/vprof
-	$(CUDA_ENV) $(GO) test -race -short -tags cuda ./internal/... ./profiler/device/...
-	$(CUDA_ENV) $(GO) test -race -short -tags cuda -run $(CUDA_RUN) ./cmd/vprof
+	$(CUDA_ENV) $(GO) test -race -short -tags cuda $(CUDA_RACE)
+	$(CUDA_ENV) $(GO) test -race -short -tags cuda -run $(CUDA_RACE_RUN) ./cmd/vprof
 
 # What gpu-check runs; on a machine that has only the driver, carry this folder
 # there and run gpucheck in it.

@@ -10,9 +10,9 @@ package kernels
 
 import (
 	"compress/gzip"
-	_ "embed"
+	"embed"
 	"io"
-	"strings"
+	"sync"
 
 	"github.com/vprof/vprof/internal/ceil"
 )
@@ -41,14 +41,15 @@ const MaxShared = 48 << 10
 // kernels for.
 const MinCapability = 70
 
-//go:embed ptx/sm_70.ptx.gz
-var ptxSM70 string
+//go:embed ptx/sm_70.ptx.gz ptx/sm_75.ptx.gz ptx/sm_80.ptx.gz
+var packed embed.FS
 
-//go:embed ptx/sm_75.ptx.gz
-var ptxSM75 string
-
-//go:embed ptx/sm_80.ptx.gz
-var ptxSM80 string
+// The modules, which a process unpacks once.
+var (
+	ptxSM70 = sync.OnceValue(func() string { return unpack("ptx/sm_70.ptx.gz") })
+	ptxSM75 = sync.OnceValue(func() string { return unpack("ptx/sm_75.ptx.gz") })
+	ptxSM80 = sync.OnceValue(func() string { return unpack("ptx/sm_80.ptx.gz") })
+)
 
 // PTX is the module for GPUs of a compute capability times ten, such as 86, or
 // nothing below [MinCapability]. The driver compiles it for the GPU at hand. It is
@@ -56,25 +57,28 @@ var ptxSM80 string
 func PTX(capability int) string {
 	switch {
 	case capability >= 80:
-		return unpack(ptxSM80)
+		return ptxSM80()
 	case capability >= 75:
-		return unpack(ptxSM75)
+		return ptxSM75()
 	case capability >= MinCapability:
-		return unpack(ptxSM70)
+		return ptxSM70()
 	}
 	return ""
 }
 
 // unpack decompresses a module, which takes a few hundredths of a second.
-func unpack(module string) string {
-	r, err := gzip.NewReader(strings.NewReader(module))
+func unpack(name string) string {
+	file, err := packed.Open(name)
 	if err == nil {
-		var text []byte
-		if text, err = io.ReadAll(r); err == nil {
-			return string(text)
+		var r *gzip.Reader
+		if r, err = gzip.NewReader(file); err == nil {
+			var text []byte
+			if text, err = io.ReadAll(r); err == nil {
+				return string(text)
+			}
 		}
 	}
-	panic("kernels: the PTX is damaged: " + err.Error())
+	panic("kernels: " + name + " is damaged: " + err.Error())
 }
 
 // Range is a stretch of device memory.
