@@ -31,6 +31,9 @@ type Amounts struct {
 	Of    string
 	Batch int
 	GPU   string
+	// Board is the name of the very board, and UUID the driver's; empty where
+	// the file does not say.
+	Board, UUID string
 	// Kind is "measured", "simulated", "estimate", "reference", "snapshot" or
 	// "simulated snapshot".
 	Kind                        string
@@ -107,10 +110,11 @@ func (s *Side) reports(r io.Reader, name string) error {
 	if err != nil {
 		return err
 	}
+	report.Apart(reports...)
 	for _, r := range reports {
 		for _, p := range r.Points {
 			d, _ := r.Find(p.Device)
-			a := Amounts{Of: stepName(r.Case.Case, p.Batch), Batch: p.Batch, GPU: d.GPU}
+			a := Amounts{Of: stepName(r.Case.Case, p.Batch), Batch: p.Batch, GPU: d.GPU, Board: d.Name, UUID: d.UUID}
 			switch {
 			case p.Run != nil && p.Run.Fits:
 				a.Kind = "measured"
@@ -172,28 +176,74 @@ func ofBatch(steps []Amounts, batch int) []Amounts {
 	return slices.DeleteFunc(slices.Clone(steps), func(s Amounts) bool { return s.Batch != batch && s.Of != "" })
 }
 
-// pair compares steps of one name, on the same board if both sides have it.
+// pair compares steps of one name: on the same board where both sides have it, else
+// on boards of one kind. Boards of different kinds are compared only where each
+// side is of one board, which is what such a comparison asks for.
 func pair(out *report.Comparison, as, bs []Amounts) {
-	used := make([]bool, len(bs))
-	for _, x := range as {
-		best := -1
-		for j, y := range bs {
-			if !used[j] && y.Of == x.Of && (best < 0 || y.GPU == x.GPU && bs[best].GPU != x.GPU) {
-				best = j
+	several := boardsOf(as) > 1 || boardsOf(bs) > 1
+	name := func(a Amounts) string {
+		if several && a.Board != "" {
+			return a.Of + " on " + a.Board
+		}
+		return a.Of
+	}
+	matched, used := make([]int, len(as)), make([]bool, len(bs))
+	for i := range matched {
+		matched[i] = -1
+	}
+	for nearness := sameBoard; nearness >= otherGPU; nearness-- {
+		if nearness == otherGPU && several {
+			break
+		}
+		for i, x := range as {
+			for j, y := range bs {
+				if matched[i] < 0 && !used[j] && y.Of == x.Of && x.near(y) >= nearness {
+					matched[i], used[j] = j, true
+				}
 			}
 		}
-		if best < 0 {
-			out.OnlyA = append(out.OnlyA, x.Of)
+	}
+	for i, x := range as {
+		if matched[i] < 0 {
+			out.OnlyA = append(out.OnlyA, name(x))
 			continue
 		}
-		used[best] = true
-		out.Match(x.row(), bs[best].row(), x.Of)
+		out.Match(x.row(), bs[matched[i]].row(), name(x))
 	}
 	for j, y := range bs {
 		if !used[j] {
-			out.OnlyB = append(out.OnlyB, y.Of)
+			out.OnlyB = append(out.OnlyB, name(y))
 		}
 	}
+}
+
+// How near the boards of two steps are.
+const (
+	otherGPU = iota
+	sameGPU
+	sameName
+	sameBoard
+)
+
+func (a Amounts) near(b Amounts) int {
+	switch {
+	case a.UUID != "" && a.UUID == b.UUID:
+		return sameBoard
+	case a.GPU == b.GPU && a.Board == b.Board:
+		return sameName
+	case a.GPU == b.GPU:
+		return sameGPU
+	}
+	return otherGPU
+}
+
+// boardsOf counts the boards of steps.
+func boardsOf(steps []Amounts) int {
+	boards := map[string]bool{}
+	for _, s := range steps {
+		boards[s.GPU+" "+s.Board] = true
+	}
+	return len(boards)
 }
 
 func (a Amounts) row() report.Amounts {

@@ -2,6 +2,7 @@ package experiment
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -27,7 +28,9 @@ type Observed struct {
 	// Description is that of the case's model.
 	Description models.Description
 	// GPU is a name that [device.Lookup] takes.
-	GPU       string
+	GPU string
+	// Board is the very board, in words; empty where the file does not say.
+	Board     string
 	Stack     coefficients.Stack
 	Simulated bool
 
@@ -171,7 +174,7 @@ func fromReports(data []byte, name string, in *coefficients.Input) ([]Observed, 
 			o := Observed{
 				File: name, Label: fmt.Sprintf("%s: batch %d", name, p.Batch),
 				Case: c, Description: r.Case.Description(),
-				GPU: d.GPU, Stack: coefficients.Stack{CUDA: d.CUDA, Driver: d.Driver},
+				GPU: d.GPU, Board: d.String(), Stack: coefficients.Stack{CUDA: d.CUDA, Driver: d.Driver},
 				Simulated: p.Run.Simulated || d.Simulated || strings.Contains(d.Driver, simulatedDriver),
 				// The kernels that stood for PyTorch's are not PyTorch's.
 				Allocated: p.Run.Allocated, Reserved: p.Run.Reserved, Device: p.Run.Device - p.Run.Kernels,
@@ -207,7 +210,7 @@ func together(runs []Observed, pool bool) error {
 	for _, r := range runs[1:] {
 		switch {
 		case r.GPU != first.GPU:
-			return &MixError{"GPUs", first.GPU, r.GPU}
+			return &MixError{"GPUs", cmp.Or(first.Board, first.GPU), cmp.Or(r.Board, r.GPU)}
 		case r.Stack != first.Stack:
 			return &MixError{"software stacks", first.Stack.String(), r.Stack.String()}
 		case r.Case.Model != first.Case.Model && !pool:

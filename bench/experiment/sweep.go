@@ -71,6 +71,9 @@ func deviceOn(d device.Device) report.Device {
 	if real, ok := d.(device.Driven); ok {
 		out.Driver, out.CUDA = real.Driver().Release, real.Driver().CUDA
 	}
+	if known, ok := d.(device.Identified); ok {
+		out.UUID, out.MIG = known.Identity().UUID, known.Identity().MIG
+	}
 	return out
 }
 
@@ -110,9 +113,15 @@ func (w *sweeper) resume() error {
 			d.Name, was.Title, bytesize.Format(was.Memory), d.Title, bytesize.Format(d.Memory))}
 	case was.Driver != d.Driver:
 		return &ResumeError{fmt.Sprintf("its driver is %q, not %q", was.Driver, d.Driver)}
+	case was.UUID != "" && d.UUID != "" && was.UUID != d.UUID:
+		return &ResumeError{fmt.Sprintf("its %s is the board %s, not %s", d.Name, was.UUID, d.UUID)}
 	}
 	for _, p := range old.Points {
 		if p.Run != nil && p.Device == d.Name {
+			if !p.Run.Simulated && p.Run.At.IsZero() {
+				run := *p.Run
+				run.At, p.Run = old.Started, &run
+			}
 			w.done[p.Batch] = p
 		}
 	}

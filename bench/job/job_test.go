@@ -153,13 +153,15 @@ func TestReportsOfDifferentWorkDoNotMerge(t *testing.T) {
 		"one is a plan, another a sweep":  run(toyCase(t), report.Sweep, "h200", 8),
 		"one is of toy":                   run(other, report.Plan, "h200", 8),
 		"batch 8 on sim:t4 appears twice": run(toyCase(t), report.Plan, "t4", 8),
-		"sim:t4 is simulated Tesla T4":    smaller,
 	} {
 		_, err := report.Merge(one, r)
 		var merge *report.MergeError
 		require.True(t, errors.As(err, &merge), want)
 		require.ErrorContains(t, err, want)
 	}
-	_, err := report.Merge()
+	merged, err := report.Merge(one, smaller)
+	require.NoError(t, err)
+	require.Equal(t, []string{"sim:t4 (14.74 GiB)", "sim:t4 (7.37 GiB)"}, []string{merged.Points[0].Device, merged.Points[1].Device})
+	_, err = report.Merge()
 	require.ErrorContains(t, err, "there are none")
 }

@@ -107,7 +107,7 @@ func (r *Report) bars() Bars {
 		}
 		label := "batch " + strconv.Itoa(p.Batch)
 		if len(r.Devices) > 1 {
-			label = d.GPU + ", " + label
+			label = r.called(d) + ", " + label
 		}
 		bytes, tone := p.need()
 		b.Bars = append(b.Bars, Bar{label, float64(bytes) / float64(d.Memory), tone})

@@ -41,12 +41,27 @@ func WriteGoBench(w io.Writer, reports []*Report) error {
 				add(word+"-device-B", u.Device)
 			}
 			if len(values) > 0 {
-				fmt.Fprintf(&b, "BenchmarkStep/%s/device=%s/batch=%d 1 %s\n", r.Case.benchName(), word(p.Device), p.Batch, strings.Join(values, " "))
+				fmt.Fprintf(&b, "BenchmarkStep/%s/device=%s/batch=%d 1 %s\n", r.Case.benchName(), r.benchDevice(p), p.Batch, strings.Join(values, " "))
 			}
 		}
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// benchDevice is the device of a point as parts of a benchmark's name: of a measured
+// one, the board and its machine, too.
+func (r *Report) benchDevice(p Point) string {
+	name := word(p.Device)
+	d, ok := r.Find(p.Device)
+	if !ok || d.Simulated {
+		return name
+	}
+	name += "/gpu=" + word(d.GPU)
+	if d.Host != "" {
+		name += "/host=" + word(d.Host)
+	}
+	return name
 }
 
 // benchName is the case as parts of a benchmark's name.

@@ -21,6 +21,12 @@ func Merge(reports ...*Report) (*Report, error) {
 	if len(reports) == 0 {
 		return nil, &MergeError{"there are none"}
 	}
+	reports = slices.Clone(reports)
+	for i, r := range reports {
+		part := *r
+		reports[i] = &part
+	}
+	Apart(reports...)
 	whole := *reports[0]
 	whole.Devices, whole.Coefficients = slices.Clone(whole.Devices), slices.Clone(whole.Coefficients)
 	whole.Points, whole.Warnings = slices.Clone(whole.Points), slices.Clone(whole.Warnings)

@@ -69,7 +69,7 @@ func decode(d *json.Decoder, v any) error {
 func join(reports []*Report, r *Report) []*Report {
 	if n := len(reports); n > 0 {
 		last := reports[n-1]
-		if last.Kind == r.Kind && last.Started.Equal(r.Started) && last.Case.Same(r.Case) {
+		if last.Kind == r.Kind && last.Started.Equal(r.Started) && last.Case.Same(r.Case) && last.agrees(r) {
 			for _, d := range r.Devices {
 				if _, known := last.Find(d.Name); !known {
 					last.Devices = append(last.Devices, d)
@@ -80,6 +80,14 @@ func join(reports []*Report, r *Report) []*Report {
 		}
 	}
 	return append(reports, r)
+}
+
+// agrees tells whether devices of one name are one device in two reports.
+func (r *Report) agrees(other *Report) bool {
+	return !slices.ContainsFunc(other.Devices, func(d Device) bool {
+		known, ok := r.Find(d.Name)
+		return ok && known.identity() != d.identity()
+	})
 }
 
 // compact is JSON without the white space that a file's layout brings.

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Lines are reports of one point each, so that files of lines can be cut and
@@ -44,7 +45,8 @@ func (r *Report) Records() [][]string {
 			"run_context_bytes", "run_kernels_bytes", "run_others_bytes", "run_process_bytes")
 	}
 	rows := [][]string{append(head, "dataset_bytes", "streamed_device_bytes",
-		"claim_of", "claim_low_bytes", "claim_high_bytes", "claim_source")}
+		"claim_of", "claim_low_bytes", "claim_high_bytes", "claim_source",
+		"gpu", "board", "board_memory_bytes", "board_uuid", "board_mig", "host", "driver", "cuda", "run_at")}
 	for _, p := range r.Points {
 		row := []string{
 			r.Case.Model, r.Case.Task, r.Case.Stage, r.Case.AMP.String(), r.Case.Weights.String(), strconv.FormatBool(r.Case.Checkpointing), strconv.Itoa(r.Case.Accumulate),
@@ -55,9 +57,23 @@ func (r *Report) Records() [][]string {
 			row = append(row, p.Run.record()...)
 			row = append(row, p.timing()...)
 		}
-		rows = append(rows, slices.Concat(row, r.dataset(p), p.claimRecord()))
+		rows = append(rows, slices.Concat(row, r.dataset(p), p.claimRecord(), r.boardRecord(p)))
 	}
 	return rows
+}
+
+// boardRecord are the cells of which board a point is of, and when it ran.
+func (r *Report) boardRecord(p Point) []string {
+	d, _ := r.Find(p.Device)
+	at := ""
+	if p.Run != nil && !p.Run.At.IsZero() {
+		at = p.Run.At.UTC().Format(time.RFC3339)
+	}
+	mig := ""
+	if !d.Simulated && d.UUID != "" {
+		mig = strconv.FormatBool(d.MIG)
+	}
+	return []string{d.GPU, d.Title, integer(d.Memory), d.UUID, mig, d.Host, d.Driver, d.CUDA, at}
 }
 
 // componentNames are the names of the components of every estimate, which has

@@ -112,6 +112,12 @@ type Device struct {
 	// CUDA the newest version that it speaks.
 	Driver string `json:"driver,omitempty"`
 	CUDA   string `json:"cuda,omitempty"`
+	// UUID is the driver's name of a real board or of the slice of one, MIG tells
+	// that it is a slice, and Host the machine that it is in; absent in older
+	// files and where nobody tells.
+	UUID string `json:"uuid,omitempty"`
+	MIG  bool   `json:"mig,omitempty"`
+	Host string `json:"host,omitempty"`
 }
 
 // Coefficient is a number that measurement can correct.
@@ -179,7 +185,9 @@ type Component struct {
 type Run struct {
 	// Simulated is true if no GPU was touched.
 	Simulated bool `json:"simulated"`
-	Fits      bool `json:"fits"`
+	// At is when a measured run ended, UTC; absent in older files.
+	At   time.Time `json:"at,omitzero"`
+	Fits bool      `json:"fits"`
 	// The peaks; of a run that did not fit, up to its failure.
 	Requested int64 `json:"requested_bytes"`
 	Allocated int64 `json:"allocated_bytes"`

@@ -13,6 +13,12 @@ import (
 // Sheets are the tables of a report.
 func (r *Report) Sheets() []Sheet {
 	switch {
+	case r.Kind == Sweep && len(r.Devices) > 1:
+		var sheets []Sheet
+		for _, d := range r.Devices {
+			sheets = append(sheets, r.on(d).sweepSheet())
+		}
+		return sheets
 	case r.Kind == Sweep:
 		return []Sheet{r.sweepSheet()}
 	case len(r.Devices) > 1:
@@ -29,10 +35,25 @@ func (d Device) String() string {
 		kind = "simulated "
 	}
 	s := fmt.Sprintf("%s%s with %s", kind, d.Title, bytesize.Format(d.Memory))
+	if place := d.place(); place != "" {
+		s += ", " + place
+	}
 	if d.Driver != "" {
 		s += ", driver " + d.Driver
 	}
 	return s
+}
+
+// on is what the report says of one of its devices.
+func (r *Report) on(d Device) *Report {
+	part := *r
+	part.Devices, part.Points = []Device{d}, nil
+	for _, p := range r.Points {
+		if p.Device == d.Name {
+			part.Points = append(part.Points, p)
+		}
+	}
+	return &part
 }
 
 // word for a run: a simulated one is never called measured.
@@ -384,7 +405,7 @@ func (r *Report) boardsSheet() Sheet {
 	}
 	for _, d := range r.Devices {
 		row := make([]string, len(s.Columns))
-		row[0], row[1] = d.GPU, m.scale.Format(d.Memory)
+		row[0], row[1] = r.called(d), m.scale.Format(d.Memory)
 		for _, p := range r.Points {
 			if p.Device != d.Name {
 				continue

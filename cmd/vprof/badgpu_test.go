@@ -158,6 +158,8 @@ func TestASliceIsABoardAndAMachineOfNoneHasNoGPU(t *testing.T) {
 		require.Equal(t, slice.Product, r.Devices[0].Title)
 		require.EqualValues(t, 4864*mib, r.Devices[0].Memory)
 		require.Positive(t, r.Points[0].Run.Process, "NVML knows it by its own name")
+		require.True(t, r.Devices[0].MIG)
+		require.Equal(t, "MIG-fa000000-0000-0000-0000-00000000000"+map[string]string{"cuda:0": "1", "cuda:1": "2"}[name], r.Devices[0].UUID)
 	}
 	got := command(t, "sweep", "--model", "toy", "--device", "cuda:2")
 	require.Equal(t, exitNoGPU, got.code)

@@ -78,12 +78,12 @@ func sweep(t testing.TB, args ...string) *report.Report {
 func plainly(r *report.Report) *report.Report {
 	for i := range r.Devices {
 		d := &r.Devices[i]
-		d.Name, d.Simulated, d.Driver, d.CUDA = "device", false, "", ""
+		d.Name, d.Simulated, d.Driver, d.CUDA, d.UUID, d.MIG, d.Host = "device", false, "", "", "", false, ""
 	}
 	for i := range r.Points {
 		r.Points[i].Device = "device"
 		u := r.Points[i].Run
-		u.Simulated, u.Step, u.Process = false, nil, 0
+		u.Simulated, u.Step, u.Process, u.At = false, nil, 0, time.Time{}
 		for j := range u.Phases {
 			u.Phases[j].Seconds = 0
 		}

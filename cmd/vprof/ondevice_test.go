@@ -4,10 +4,13 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -212,6 +215,9 @@ func TestMeasuredOnASimulatedDriverIsNoCalibration(t *testing.T) {
 	r := sweep(t, "--model", "toy", "--batch", "8,32", "--device", "cuda:0", "--export", file)
 	require.Equal(t, "580.65.06 (simulated driver)", r.Devices[0].Driver)
 	require.Equal(t, "13.0", r.Devices[0].CUDA)
+	require.Equal(t, "GPU-fa000000-0000-0000-0000-000000000000", r.Devices[0].UUID)
+	require.NotEmpty(t, r.Devices[0].Host)
+	require.False(t, r.Points[0].Run.At.IsZero())
 	got := command(t, "calibrate", file, "--output", learned)
 	require.Equal(t, exitUsage, got.code)
 	require.Contains(t, got.stderr, "is simulated, so there is nothing to learn of a real GPU")
@@ -228,4 +234,49 @@ func TestMeasuredOnASimulatedDriverIsNoCalibration(t *testing.T) {
 	got = command(t, "sweep", "--model", "toy", "--batch", "8,32,64", "--device", "cuda:0", "--resume", file)
 	require.Equal(t, exitUsage, got.code)
 	require.Contains(t, got.stderr, `its driver is "570.10 (simulated driver)", not "580.65.06 (simulated driver)"`)
+
+	// Nor on another board of the kind.
+	other := fakecuda.Simulated(board(t, "t4"))
+	other.Boards[0].ID = 7
+	other.Restart(t)
+	require.NoError(t, os.WriteFile(file, raw, 0o600))
+	got = command(t, "sweep", "--model", "toy", "--batch", "8,32,64", "--device", "cuda:0", "--resume", file)
+	require.Equal(t, exitUsage, got.code)
+	require.Contains(t, got.stderr, "its cuda:0 is the board GPU-fa000000-0000-0000-0000-000000000000, not GPU-fa000000-0000-0000-0000-000000000700")
+}
+
+// Sweeps of cuda:0 on several machines stay apart, however they are put together.
+func TestBoardsOfSeveralMachinesStayApart(t *testing.T) {
+	dir := t.TempDir()
+	var files []string
+	for i, gpu := range []string{"t4", "h100", "t4"} {
+		setup := fakecuda.Simulated(board(t, gpu))
+		setup.Boards[0].ID = i + 1
+		setup.Restart(t)
+		t.Setenv("VPROF_NODE", fmt.Sprintf("n%d", i+1))
+		file := filepath.Join(dir, fmt.Sprintf("%d.json", i))
+		sweep(t, "--model", "toy", "--batch", "8,4096", "--device", "cuda:0", "--export", file)
+		files = append(files, file)
+	}
+	names := []string{"n1/cuda:0", "n2/cuda:0", "n3/cuda:0"}
+	for _, to := range []string{"csv", "json", "jsonl", "markdown", "gobench"} {
+		got := command(t, append([]string{"export", "--to", to}, files...)...)
+		require.Equal(t, exitFine, got.code, got.stderr)
+		for i, name := range names {
+			want := map[string]string{"markdown": "cuda:0 of n" + fmt.Sprint(i+1), "gobench": strings.ReplaceAll(name, "/", "_")}[to]
+			require.Contains(t, got.stdout, cmp.Or(want, name), to)
+		}
+	}
+	html := filepath.Join(dir, "report.html")
+	got := command(t, append([]string{"report", "-o", html, "--step=false"}, files...)...)
+	require.Equal(t, exitFine, got.code, got.stderr)
+	text, err := os.ReadFile(html)
+	require.NoError(t, err)
+	for _, want := range []string{"Tesla T4 with 14.74 GiB, cuda:0 of n1", "NVIDIA H100 80GB HBM3 with 79.19 GiB, cuda:0 of n2", "cuda:0 of n3"} {
+		require.True(t, strings.Contains(string(text), want), want)
+	}
+	got = command(t, "calibrate", files[0], files[1], "--allow-simulated", "--dry-run")
+	require.Equal(t, exitUsage, got.code)
+	require.Contains(t, got.stderr, "runs of different GPUs: ")
+	require.Contains(t, got.stderr, "cuda:0 of n1")
 }

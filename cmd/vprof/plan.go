@@ -70,6 +70,6 @@ func runPlan(ctx context.Context, o *planOptions) error {
 		return err
 	}
 	r.Warnings = append(r.Warnings, experiment.Unsupported(gpus)...)
-	stamp(r, started)
+	o.app.stamp(r, started)
 	return o.out.finish(r)
 }

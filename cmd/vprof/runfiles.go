@@ -22,6 +22,7 @@ func readRuns(a *app, paths []string) ([]*report.Report, error) {
 		}
 		all = append(all, reports...)
 	}
+	report.Apart(all...)
 	return all, nil
 }
 

@@ -99,7 +99,7 @@ func runSweep(cmd *cobra.Command, o *sweepOptions) error {
 	started := o.app.now().UTC()
 	j := job.Sweep(report.CaseOf(m, c), job.Target{Device: cmp.Or(o.on.name, "default")}, batches, o.conditions)
 	r, err := here.Run(cmd.Context(), j, func(r *report.Report) error {
-		stamp(r, started)
+		o.app.stamp(r, started)
 		bar.step("batch sizes", len(r.Points), max(len(batches), len(r.Points)))
 		return o.out.save(r)
 	})
@@ -108,7 +108,7 @@ func runSweep(cmd *cobra.Command, o *sweepOptions) error {
 		return err
 	}
 	// One that ends early shows what it has.
-	stamp(r, started)
+	o.app.stamp(r, started)
 	return errors.Join(err, o.out.print(r))
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"runtime"
 	"runtime/debug"
 	"time"
@@ -45,9 +46,25 @@ func thisVersion() version {
 }
 
 // stamp notes on a report what made it and when.
-func stamp(r *report.Report, started time.Time) {
+func (a *app) stamp(r *report.Report, started time.Time) {
 	r.Tool = tool()
 	r.Started = started.Truncate(time.Second)
+	r.Measured(hostName(), a.now().UTC().Truncate(time.Second))
+}
+
+// hostName is this machine as results name it: by the scheduler's name of the node
+// where one runs us, since a container has a name of its own.
+func hostName() string {
+	for _, variable := range []string{"VPROF_NODE", "SLURMD_NODENAME"} {
+		if name := os.Getenv(variable); name != "" {
+			return name
+		}
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return "" // which is said of it: not known
+	}
+	return name
 }
 
 // tool is this program as results name it.

@@ -32,6 +32,20 @@ type Driver struct {
 	CUDA string
 }
 
+// An Identified is a device that can be told from others of its kind.
+type Identified interface {
+	Identity() Identity
+}
+
+// An Identity tells a board from others of its kind.
+type Identity struct {
+	// UUID is the driver's name of the board, "GPU-...", or of the slice of one,
+	// "MIG-..."; empty if it does not tell.
+	UUID string
+	// MIG tells the slice of a board (multi-instance GPU) from a whole one.
+	MIG bool
+}
+
 // A Baseline is memory of a board that is in use without any segment, in
 // bytes.
 type Baseline struct {

@@ -27,6 +27,8 @@ type Device struct {
 	context cu.CUContext
 	stream  cu.Stream
 	work    *workload
+	// identity is what the driver and NVML say of which board it is.
+	identity device.Identity
 
 	// segments, ranges and pages are what is to be given back, by address,
 	// with its size.

@@ -5,6 +5,7 @@ package cuda
 import (
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/vprof/vprof/internal/cudalib"
 	"github.com/vprof/vprof/profiler/device"
@@ -12,17 +13,40 @@ import (
 )
 
 var (
-	_ device.Observer = (*Device)(nil)
-	_ device.Driven   = (*Device)(nil)
+	_ device.Observer   = (*Device)(nil)
+	_ device.Driven     = (*Device)(nil)
+	_ device.Identified = (*Device)(nil)
 )
 
 // Driver implements [device.Driven].
 func (d *Device) Driver() device.Driver { return d.driver }
 
+// Identity implements [device.Identified].
+func (d *Device) Identity() device.Identity { return d.identity }
+
+// identify asks which board it is. Whether that is the slice of one shows in the
+// product's name, and in that by which NVML knows it.
+func (d *Device) identify() (id string) {
+	id, err := cudalib.UUID(int(d.id))
+	if err != nil {
+		return ""
+	}
+	d.identity.MIG = strings.Contains(d.gpu.Product, " MIG ")
+	d.identity.UUID = map[bool]string{false: wholeID, true: sliceID}[d.identity.MIG] + id
+	return id
+}
+
+// What comes before the identifier of a board and that of a slice.
+const (
+	wholeID = "GPU-"
+	sliceID = "MIG-"
+)
+
 // observe finds the board in NVML and says what is in use on it, in bytes, or
 // -1 if NVML does not tell. That NVML is missing or does not know the board is
 // no failure: it only stands beside the driver.
 func (d *Device) observe() int64 {
+	id := d.identify()
 	library, err := nvml.Open()
 	if err != nil {
 		return -1
@@ -31,14 +55,14 @@ func (d *Device) observe() int64 {
 	if v, err := library.Versions(); err == nil {
 		d.driver.Release = v.Driver
 	}
-	id, err := cudalib.UUID(int(d.id))
-	if err != nil {
+	if id == "" {
 		return -1
 	}
-	if d.board, err = library.Find("GPU-" + id); err != nil {
-		if d.board, err = library.Find("MIG-" + id); err != nil {
+	if d.board, err = library.Find(wholeID + id); err != nil {
+		if d.board, err = library.Find(sliceID + id); err != nil {
 			return -1
 		}
+		d.identity = device.Identity{UUID: sliceID + id, MIG: true}
 	}
 	memory, err := d.board.Memory()
 	if err != nil {

@@ -48,6 +48,9 @@ type Board struct {
 	// MIG makes it one of the slices of the board before, or the board that is
 	// cut into them.
 	MIG MIG
+	// ID is a number, less than 256, of which its UUID is made: boards of several
+	// machines need different ones.
+	ID int
 	// Module is what loading a module takes, bytes.
 	Module int64
 	Others []Process
@@ -142,6 +145,9 @@ func number(n int) string {
 func (b Board) String() string {
 	text := fmt.Sprintf("name=%s,cc=%d,sms=%d,threads=%d,memory=%d,context=%d,module=%d,mode=%d",
 		b.Product, int(b.Capability), b.SMs, b.ThreadsPerSM, b.Memory, b.Context, b.Module, b.Mode)
+	if b.ID != 0 {
+		text += fmt.Sprintf(",id=%d", b.ID)
+	}
 	if b.MIG != Whole {
 		text += fmt.Sprintf(",mig=%d", b.MIG)
 	}

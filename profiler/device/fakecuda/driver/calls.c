@@ -1,7 +1,7 @@
 /* calls.c: what every call goes through, and the environment that tells the fake how to be.
  *
  *   FAKECUDA        boards, divided by ';', each of fields divided by ',': name=, cc=86, sms=, threads=,
- *                   memory=, context=, module=, mode=, mig=, other=PID:NAME:BYTES (repeatable)
+ *                   memory=, context=, module=, mode=, mig=, id=, other=PID:NAME:BYTES (repeatable)
  *   FAKECUDA_FAIL   failures, divided by ',': N:RESULT fails the Nth call, NAME:N:RESULT the Nth call of
  *                   that name, counted from 1
  *   FAKECUDA_STATS  a file for the statistics
@@ -88,6 +88,7 @@ static void read_field(board *b, const char *key, const char *value)
     else if (!strcmp(key, "module")) b->module = n;
     else if (!strcmp(key, "mode")) b->mode = (int)n;
     else if (!strcmp(key, "mig")) b->mig = (int)n;
+    else if (!strcmp(key, "id")) b->id = (int)n;
     else if (!strcmp(key, "other") && b->nothers < MAX_OTHERS) {
         unsigned long long bytes = 0;
         if (sscanf(value, "%u:%31[^:]:%llu", &b->others[b->nothers].pid, b->others[b->nothers].name, &bytes) == 3)

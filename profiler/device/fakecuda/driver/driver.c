@@ -74,6 +74,7 @@ static void uuid_of(unsigned char *uuid, int device)
 {
     memset(uuid, 0, 16);
     uuid[0] = 0xfa;
+    uuid[14] = (unsigned char)boards[device].id;
     uuid[15] = (unsigned char)device;
 }
 

@@ -34,6 +34,7 @@ enum { WHOLE, SLICE, SLICED };
 typedef struct {
     char name[96];
     int major, minor, sms, threads, mode;
+    int id;           /* a number that no board of another machine has; zero is the first's */
     int mig;          /* SLICED: cut into the SLICEs that follow it, which CUDA sees in its place */
     uint64_t memory;  /* what the driver reports as total                         */
     uint64_t context; /* what a context takes                                     */

@@ -114,7 +114,8 @@ API int nvmlDeviceGetHandleByIndex_v2(unsigned i, board **b)
 
 static void uuid_of(const board *b, char out[64])
 {
-    snprintf(out, 64, "%s-fa000000-0000-0000-0000-0000000000%02x", b->mig == SLICE ? "MIG" : "GPU", (unsigned)(b - boards));
+    snprintf(out, 64, "%s-fa000000-0000-0000-0000-00000000%02x%02x", b->mig == SLICE ? "MIG" : "GPU", (unsigned)b->id & 0xff,
+        (unsigned)(b - boards));
 }
 
 API int nvmlDeviceGetHandleByUUID(const char *uuid, board **b)

@@ -1,0 +1,195 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/vprof/vprof/internal/bytesize"
+)
+
+// Measured notes where and when the runs were measured that do not say it yet.
+func (r *Report) Measured(host string, at time.Time) {
+	for i := range r.Devices {
+		if d := &r.Devices[i]; !d.Simulated && d.Host == "" {
+			d.Host = host
+		}
+	}
+	for i := range r.Points {
+		if u := r.Points[i].Run; u != nil && !u.Simulated && u.At.IsZero() {
+			u.At = at
+		}
+	}
+}
+
+// identity is what two devices share if and only if they are one board under one
+// driver, as far as files tell.
+type identity struct {
+	simulated              bool
+	uuid                   string
+	name, host, gpu, title string
+	memory, context        int64
+	driver, cuda           string
+}
+
+func (d Device) identity() identity {
+	switch {
+	case d.Simulated:
+		return identity{simulated: true, name: d.Name, gpu: d.GPU, title: d.Title, memory: d.Memory, context: d.Context}
+	case d.UUID != "":
+		return identity{uuid: d.UUID, memory: d.Memory, driver: d.Driver, cuda: d.CUDA}
+	}
+	return identity{name: d.Name, host: d.Host, gpu: d.GPU, title: d.Title, memory: d.Memory, driver: d.Driver, cuda: d.CUDA}
+}
+
+// qualifiers are what is added to a name that several boards have, one after the
+// other until no two are called the same.
+var qualifiers = []func(Device) string{
+	func(d Device) string { return d.GPU },
+	func(d Device) string { return bytesize.Format(d.Memory) },
+	func(d Device) string { return prefixed("driver ", d.Driver) },
+	func(d Device) string { return d.UUID },
+	func(d Device) string { return prefixed("CUDA ", d.CUDA) },
+}
+
+func prefixed(prefix, s string) string {
+	if s == "" {
+		return ""
+	}
+	return prefix + s
+}
+
+// Apart gives each board of the reports a name of its own, and the same board the
+// same name in all of them: "cuda:0" of five machines becomes "n1/cuda:0" and so on.
+// Where files do not say which board it was, the first of their reports gets a
+// warning: what may be several boards is then taken for one.
+func Apart(reports ...*Report) {
+	var boards []Device // one for each identity, in order
+	at := map[identity]int{}
+	first := map[identity]*Report{} // that has it
+	for _, r := range reports {
+		for _, d := range r.Devices {
+			id := d.identity()
+			before, known := first[id]
+			if !known {
+				at[id], first[id] = len(boards), r
+				boards = append(boards, d)
+			} else if before != r && !d.Simulated && d.UUID == "" {
+				before.warnOfUntold(d)
+			}
+		}
+	}
+	names := distinct(boards)
+	for _, r := range reports {
+		r.rename(func(d Device) string { return names[at[d.identity()]] })
+	}
+}
+
+func (r *Report) warnOfUntold(d Device) {
+	w := Warning{
+		What: fmt.Sprintf("which board %s is the files do not say: all runs on %s are taken for one board's", d.Name, d),
+		Hint: "measure again with this vprof, which notes it",
+	}
+	if !slices.Contains(r.Warnings, w) {
+		r.Warnings = append(slices.Clone(r.Warnings), w)
+	}
+}
+
+// distinct are names for boards, their own where no other has it.
+func distinct(boards []Device) []string {
+	names := make([]string, len(boards))
+	groups := map[string][]int{}
+	for i, d := range boards {
+		names[i] = d.Name
+		groups[d.Name] = append(groups[d.Name], i)
+	}
+	taken := map[string]bool{}
+	for name, group := range groups {
+		if len(group) == 1 {
+			taken[name] = true
+		}
+	}
+	for i, d := range boards {
+		if group := groups[d.Name]; len(group) > 1 && group[0] == i {
+			qualify(boards, names, group)
+		}
+		// A qualified name may be that of another board already.
+		for base, n := names[i], 2; len(groups[d.Name]) > 1 && taken[names[i]]; n++ {
+			names[i] = fmt.Sprintf("%s #%d", base, n)
+		}
+		taken[names[i]] = true
+	}
+	return names
+}
+
+// qualify tells the boards of a group apart that have one name.
+func qualify(boards []Device, names []string, group []int) {
+	for _, i := range group {
+		if host := boards[i].Host; host != "" && !boards[i].Simulated {
+			names[i] = host + "/" + boards[i].Name
+		}
+	}
+	suffix := map[int][]string{}
+	for _, of := range qualifiers {
+		same := map[string][]int{}
+		for _, i := range group {
+			key := names[i] + strings.Join(suffix[i], ", ")
+			same[key] = append(same[key], i)
+		}
+		for _, alike := range same {
+			if slices.IndexFunc(alike, func(i int) bool { return of(boards[i]) != of(boards[alike[0]]) }) < 0 {
+				continue // it tells none apart
+			}
+			for _, i := range alike {
+				suffix[i] = append(suffix[i], cmp.Or(of(boards[i]), "unknown"))
+			}
+		}
+	}
+	for _, i := range group {
+		if len(suffix[i]) > 0 {
+			names[i] += " (" + strings.Join(suffix[i], ", ") + ")"
+		}
+	}
+}
+
+// rename calls the devices by other names, in points too. What other reports may
+// share is copied first.
+func (r *Report) rename(name func(Device) string) {
+	to := map[string]string{}
+	for _, d := range r.Devices {
+		if n := name(d); n != d.Name {
+			to[d.Name] = n
+		}
+	}
+	if len(to) == 0 {
+		return
+	}
+	r.Devices, r.Points = slices.Clone(r.Devices), slices.Clone(r.Points)
+	for i, d := range r.Devices {
+		r.Devices[i].Name = cmp.Or(to[d.Name], d.Name)
+	}
+	for i, p := range r.Points {
+		r.Points[i].Device = cmp.Or(to[p.Device], p.Device)
+	}
+}
+
+// place is where a measured board is, "cuda:0 of n1"; empty if that is not known.
+func (d Device) place() string {
+	if d.Host == "" || d.Simulated {
+		return ""
+	}
+	return strings.TrimPrefix(d.Name, d.Host+"/") + " of " + d.Host
+}
+
+// called is what a board of the report is called in tables: the GPU, unless
+// another of its boards is one, too.
+func (r *Report) called(d Device) string {
+	for _, other := range r.Devices {
+		if other.GPU == d.GPU && other.Name != d.Name {
+			return d.Name
+		}
+	}
+	return d.GPU
+}
