@@ -104,7 +104,7 @@ fuzz-nightly: ## every fuzz target for a million inputs, with memory limited and
 	done
 
 golden: ## rewrite golden files, residuals and the accuracy table (for a change that is meant)
-	$(GO) test -p 1 ./bench/experiment ./bench/reference/microscope ./bench/show/profile ./bench/report ./cmd/vprof ./models/nn -update
+	$(GO) test -p 1 ./bench/experiment/accuracy ./bench/reference/microscope ./bench/show/profile ./bench/report ./cmd/vprof ./models/nn -update
 
 pictures: ## the README's pictures; needs Chromium
 	$(GO) test -count=1 ./cmd/vprof -run TestPictureOfTheTerminalIsCurrent -update

@@ -43,7 +43,7 @@ type Target struct {
 // Simulated is the target that a board of the catalog is.
 func Simulated(gpu device.GPU) Target { return Target{Board: &gpu} }
 
-// Conditions say how a sweep runs, see [experiment.Sweep].
+// Conditions say how a sweep runs, see [sweep.Options].
 type Conditions struct {
 	FindMax bool `json:"find_max,omitempty"`
 	WarmUp  int  `json:"warm_up,omitempty"`

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/vprof/vprof/bench/experiment"
+	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/toy"
@@ -23,7 +23,7 @@ func here() *Local {
 	exactly := func(string) (allocated, reserved planner.Residual, err error) { return }
 	return &Local{
 		Models:   models.NewRegistry([]models.Model{toy.Model()}),
-		Evidence: experiment.Evidence{Residuals: exactly},
+		Evidence: step.Evidence{Residuals: exactly},
 	}
 }
 

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 
-	"github.com/vprof/vprof/bench/experiment"
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/experiment/sweep"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/progress"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/device/sim"
@@ -22,7 +24,7 @@ type Executor interface {
 // Local runs jobs in this process.
 type Local struct {
 	Models   *models.Registry
-	Evidence experiment.Evidence
+	Evidence step.Evidence
 	// Open opens a GPU of this machine by its name, for one job, which closes it; nil
 	// if jobs have none.
 	Open func(name string) (device.Device, error)
@@ -35,19 +37,19 @@ func (l *Local) Run(ctx context.Context, j Job, each func(*report.Report) error)
 	if err := j.check(); err != nil {
 		return nil, err
 	}
-	setup, err := experiment.SetupOf(l.Models, j.Case, l.Evidence)
+	setup, err := step.Of(l.Models, j.Case, l.Evidence)
 	if err != nil {
 		return nil, err
 	}
 	if j.Kind == report.Plan {
-		return setup.Plan(ctx, *j.Target.Board, j.Batches)
+		return sweep.Plan(ctx, setup, *j.Target.Board, j.Batches)
 	}
 	d, err := l.open(j.Target)
 	if err != nil {
 		return nil, err
 	}
 	k := j.Conditions
-	r, err := setup.Sweep(ctx, d, experiment.Sweep{
+	r, err := sweep.Run(ctx, setup, d, sweep.Options{
 		Batches: j.Batches, FindMax: k.FindMax, WarmUp: k.WarmUp, Repeat: k.Repeat, Verify: k.Verify, Done: l.Done,
 	}, each)
 	return r, errors.Join(err, d.Close())
@@ -62,7 +64,7 @@ func (l *Local) open(t Target) (device.Device, error) {
 
 // RunAll runs jobs one after the other and merges their reports. Progress is told
 // how many are done, of what.
-func RunAll(ctx context.Context, e Executor, jobs []Job, what string, progress experiment.Progress) (*report.Report, error) {
+func RunAll(ctx context.Context, e Executor, jobs []Job, what string, progress progress.Func) (*report.Report, error) {
 	reports := make([]*report.Report, 0, len(jobs))
 	done := progress.Counting(what, len(jobs))
 	for _, j := range jobs {

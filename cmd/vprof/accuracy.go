@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/vprof/vprof/bench/experiment"
+	"github.com/vprof/vprof/bench/experiment/accuracy"
 	"github.com/vprof/vprof/bench/reference"
 	"github.com/vprof/vprof/internal/input"
 )
@@ -66,7 +66,7 @@ func runAccuracy(ctx context.Context, o *accuracyOptions) error {
 		return err
 	}
 	bar := startProgress(o.app, o.quiet)
-	a, err := experiment.CompareWithReference(ctx, records, experiment.Recorder{Models: o.app.models()}, bar.step)
+	a, err := accuracy.Compare(ctx, records, accuracy.Recorder{Models: o.app.models()}, bar.step)
 	bar.end()
 	if err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/vprof/vprof/bench/experiment"
+	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/observe/monitor"
 	"github.com/vprof/vprof/internal/printable"
 	"github.com/vprof/vprof/models"
@@ -32,7 +32,7 @@ type app struct {
 	// not need it do not pay for it.
 	models func() *models.Registry
 	// residuals say how far estimates of a model are from PyTorch.
-	residuals experiment.Residuals
+	residuals step.Residuals
 	// detect finds this machine's first GPU. The error is a noGPUError.
 	detect func() (localGPU, error)
 	// openGPU opens one by its index to measure on. The error is a

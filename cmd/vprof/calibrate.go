@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/vprof/vprof/bench/experiment"
+	"github.com/vprof/vprof/bench/experiment/calibration"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner/coefficients"
@@ -121,7 +121,7 @@ func runCalibrate(ctx context.Context, o *calibrateOptions) error {
 	if err := o.out.open(); err != nil {
 		return err
 	}
-	c := experiment.Calibration{
+	c := calibration.Calibration{
 		Models: o.app.models(), Residuals: o.app.residuals, Runs: runs, Inputs: inputs,
 		Name: o.name, Stack: stack, Pool: o.pool, Tool: tool(), Now: o.app.now().UTC(),
 	}
@@ -139,7 +139,7 @@ func runCalibrate(ctx context.Context, o *calibrateOptions) error {
 }
 
 // read reads the runs that the flags choose.
-func (o *calibrateOptions) read() ([]experiment.Observed, []coefficients.Input, error) {
+func (o *calibrateOptions) read() ([]calibration.Observed, []coefficients.Input, error) {
 	wanted, err := o.wanted()
 	if err != nil {
 		return nil, nil, err
@@ -147,14 +147,14 @@ func (o *calibrateOptions) read() ([]experiment.Observed, []coefficients.Input, 
 	if err := o.checkDescribed(); err != nil {
 		return nil, nil, err
 	}
-	var runs []experiment.Observed
+	var runs []calibration.Observed
 	var inputs []coefficients.Input
 	for _, arg := range o.runs {
 		all, in, err := o.readRun(arg)
 		if err != nil {
 			return nil, nil, err
 		}
-		all = slices.DeleteFunc(all, func(r experiment.Observed) bool { return !wanted(r) })
+		all = slices.DeleteFunc(all, func(r calibration.Observed) bool { return !wanted(r) })
 		if len(all) == 0 {
 			return nil, nil, usagef("%s: no run is left to learn from (batches %v, of which the flags leave none)", arg, in.Batches)
 		}
@@ -198,7 +198,7 @@ func (o *calibrateOptions) checkDescribed() error {
 }
 
 // wanted tells which runs the flags choose.
-func (o *calibrateOptions) wanted() (func(experiment.Observed) bool, error) {
+func (o *calibrateOptions) wanted() (func(calibration.Observed) bool, error) {
 	batches, err := o.batch.sizes(nil)
 	if err != nil {
 		return nil, err
@@ -210,14 +210,14 @@ func (o *calibrateOptions) wanted() (func(experiment.Observed) bool, error) {
 		}
 		o.gpu = gpu.Name
 	}
-	return func(r experiment.Observed) bool {
+	return func(r calibration.Observed) bool {
 		return (len(batches) == 0 || slices.Contains(batches, r.Case.Batch)) &&
 			(o.c.model == "" || r.Case.Model == o.c.model) && (o.gpu == "" || r.GPU == o.gpu)
 	}, nil
 }
 
 // readRun reads the runs of a file, or of standard input for "-".
-func (o *calibrateOptions) readRun(arg string) ([]experiment.Observed, coefficients.Input, error) {
+func (o *calibrateOptions) readRun(arg string) ([]calibration.Observed, coefficients.Input, error) {
 	batch, path := batchAndFile(arg)
 	from, name := o.app.stdin, "stdin"
 	if path != "-" {
@@ -229,14 +229,14 @@ func (o *calibrateOptions) readRun(arg string) ([]experiment.Observed, coefficie
 		from, name = io.Reader(f), path
 	}
 	if batch == 0 {
-		return experiment.ReadObserved(from, name)
+		return calibration.ReadObserved(from, name)
 	}
 	c, err := o.snapshotCase(batch)
 	if err != nil {
 		return nil, coefficients.Input{}, err
 	}
-	run, in, err := experiment.ReadSnapshotRun(from, name, c, o.gpu)
-	return []experiment.Observed{run}, in, err
+	run, in, err := calibration.ReadSnapshotRun(from, name, c, o.gpu)
+	return []calibration.Observed{run}, in, err
 }
 
 // snapshotCase is what the flags say of a snapshot with a batch size.

@@ -10,7 +10,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/vprof/vprof/bench/experiment"
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/experiment/sweep"
 	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/hfconfig"
@@ -143,13 +144,13 @@ func (f *caseFlags) resolve(a *app) (models.Model, models.Case, error) {
 }
 
 // evidence is what estimates go by.
-func (f *caseFlags) evidence(a *app) (experiment.Evidence, error) {
+func (f *caseFlags) evidence(a *app) (step.Evidence, error) {
 	learned, err := f.learned.open(a)
-	return experiment.Evidence{Residuals: a.residuals, Learned: learned}, err
+	return step.Evidence{Residuals: a.residuals, Learned: learned}, err
 }
 
 // setup resolves the flags and makes the setup of the case.
-func (f *caseFlags) setup(a *app) (*experiment.Setup, models.Case, error) {
+func (f *caseFlags) setup(a *app) (*step.Setup, models.Case, error) {
 	m, c, err := f.resolve(a)
 	if err != nil {
 		return nil, c, err
@@ -158,7 +159,7 @@ func (f *caseFlags) setup(a *app) (*experiment.Setup, models.Case, error) {
 	if err != nil {
 		return nil, c, err
 	}
-	setup, err := experiment.NewSetup(m, c, e)
+	setup, err := step.New(m, c, e)
 	return setup, c, err
 }
 
@@ -174,7 +175,7 @@ func (f *batchFlag) sizes(otherwise []int) ([]int, error) {
 	if f.list == "" {
 		return otherwise, nil
 	}
-	sizes, err := experiment.ParseBatches(f.list)
+	sizes, err := sweep.ParseBatches(f.list)
 	if err != nil {
 		return nil, usagef("--batch: %w", err)
 	}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/vprof/vprof/bench/experiment"
+	"github.com/vprof/vprof/bench/experiment/calibration"
 	"github.com/vprof/vprof/profiler/planner/coefficients"
 )
 
@@ -36,7 +36,7 @@ func newCoefficientsShowCmd(a *app) *cobra.Command {
 			if err := out.open(); err != nil {
 				return err
 			}
-			return out.finish(experiment.ShowCoefficients(f))
+			return out.finish(calibration.ShowCoefficients(f))
 		},
 	}
 	out.register(cmd)
@@ -70,7 +70,7 @@ the two standard errors together.`,
 			if err := out.open(); err != nil {
 				return err
 			}
-			return out.finish(experiment.DiffCoefficients(old, now))
+			return out.finish(calibration.DiffCoefficients(old, now))
 		},
 	}
 	out.register(cmd)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/vprof/vprof/bench/experiment"
+	"github.com/vprof/vprof/bench/experiment/compare"
 )
 
 type compareOptions struct {
@@ -63,7 +63,7 @@ func runCompare(o *compareOptions, args []string) error {
 	if args[0] == "-" && args[1] == "-" {
 		return usagef("standard input cannot be both files")
 	}
-	var sides [2]*experiment.Side
+	var sides [2]*compare.Side
 	for i, arg := range args {
 		if sides[i], err = o.app.readSide(arg); err != nil {
 			return err
@@ -75,7 +75,7 @@ func runCompare(o *compareOptions, args []string) error {
 	if err := o.out.open(); err != nil {
 		return err
 	}
-	c, err := experiment.Compare(sides[0], sides[1], tolerance, o.batch)
+	c, err := compare.Sides(sides[0], sides[1], tolerance, o.batch)
 	if err != nil {
 		return usageError{err}
 	}
@@ -90,7 +90,7 @@ func runCompare(o *compareOptions, args []string) error {
 }
 
 // readSide reads LABEL=FILE or FILE.
-func (a *app) readSide(arg string) (*experiment.Side, error) {
+func (a *app) readSide(arg string) (*compare.Side, error) {
 	label, path, labeled := strings.Cut(arg, "=")
 	if !labeled {
 		path = arg
@@ -100,14 +100,14 @@ func (a *app) readSide(arg string) (*experiment.Side, error) {
 		if !labeled {
 			label = "stdin"
 		}
-		return experiment.ReadSide(a.stdin, "stdin", label)
+		return compare.Read(a.stdin, "stdin", label)
 	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, usageError{err}
 	}
 	defer f.Close()
-	return experiment.ReadSide(io.Reader(f), path, label)
+	return compare.Read(io.Reader(f), path, label)
 }
 
 // parseTolerance reads a share that can be as large as a hundred.

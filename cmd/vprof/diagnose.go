@@ -13,7 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/vprof/vprof/bench/experiment"
+	"github.com/vprof/vprof/bench/advise/diagnose"
+	"github.com/vprof/vprof/bench/advise/remedy"
+	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/observe/series"
 	"github.com/vprof/vprof/bench/observe/snapshot"
 	"github.com/vprof/vprof/bench/report"
@@ -165,7 +167,7 @@ func (o *diagnoseOptions) snapshot(ctx context.Context, d *report.Diagnosis, dat
 	}
 	devices := s.Devices()
 	for _, device := range devices {
-		found := experiment.DiagnoseSnapshot(s.Of(device))
+		found := diagnose.Snapshot(s.Of(device))
 		for i := range found {
 			if len(devices) > 1 {
 				found[i].GPU = fmt.Sprint(device)
@@ -183,7 +185,7 @@ func (o *diagnoseOptions) series(ctx context.Context, d *report.Diagnosis, data 
 	}
 	product := ""
 	for _, s := range all {
-		found := experiment.DiagnoseSeries(s)
+		found := diagnose.Series(s)
 		for i := range found {
 			if product == "" {
 				product = s.Product
@@ -215,7 +217,7 @@ func (o *diagnoseOptions) report(ctx context.Context, d *report.Diagnosis, data 
 		return usagef("%s: there is no run in it to diagnose", name)
 	}
 	board, _ := of.Find(at.Device)
-	d.Findings = append(d.Findings, experiment.DiagnoseRun(board, at.Run)...)
+	d.Findings = append(d.Findings, diagnose.Run(board, at.Run)...)
 	if o.c.model != "" {
 		return o.remedy(ctx, d, board.GPU)
 	}
@@ -223,7 +225,7 @@ func (o *diagnoseOptions) report(ctx context.Context, d *report.Diagnosis, data 
 	if err != nil {
 		return err
 	}
-	setup, err := experiment.SetupOf(o.app.models(), of.Case, evidence)
+	setup, err := step.Of(o.app.models(), of.Case, evidence)
 	if err != nil {
 		return err
 	}
@@ -243,7 +245,7 @@ func (o *diagnoseOptions) remedy(ctx context.Context, d *report.Diagnosis, board
 	return o.remedyFor(ctx, d, setup, c.Model, cmp.Or(o.batch, c.Batch), board)
 }
 
-func (o *diagnoseOptions) remedyFor(ctx context.Context, d *report.Diagnosis, setup *experiment.Setup, model string, batch int, board string) error {
+func (o *diagnoseOptions) remedyFor(ctx context.Context, d *report.Diagnosis, setup *step.Setup, model string, batch int, board string) error {
 	enlarge := slices.IndexFunc(d.Findings, func(f report.Finding) bool { return f.Kind == "under-use" })
 	if enlarge < 0 && !d.Short() {
 		return nil
@@ -260,14 +262,14 @@ func (o *diagnoseOptions) remedyFor(ctx context.Context, d *report.Diagnosis, se
 	}
 	d.Case = fmt.Sprintf("%s, batch %d on %s", model, batch, gpu.Name)
 	if enlarge >= 0 {
-		more, err := setup.Enlarged(ctx, gpu, batch)
+		more, err := remedy.Enlarge(ctx, setup, gpu, batch)
 		if err != nil {
 			return err
 		}
 		d.Findings[enlarge].Advice = append(d.Findings[enlarge].Advice, more)
 	}
 	if d.Short() {
-		d.Remedies, err = setup.Remedies(ctx, gpu, batch)
+		d.Remedies, err = remedy.For(ctx, setup, gpu, batch)
 	}
 	return err
 }

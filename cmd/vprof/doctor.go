@@ -66,7 +66,7 @@ libnvidia-ml.so.1.`,
 			if err := out.open(); err != nil {
 				return err
 			}
-			d := diagnose()
+			d := examine()
 			return errors.Join(out.finish(d), d.err)
 		},
 	}
@@ -74,8 +74,8 @@ libnvidia-ml.so.1.`,
 	return cmd
 }
 
-// diagnose looks at the machine.
-func diagnose() *diagnosis {
+// examine looks at the machine.
+func examine() *diagnosis {
 	d := &diagnosis{Schema: "vprof.doctor/v1", Built: cuda.Built, GPUs: []checkedGPU{}, Problems: []report.Warning{}}
 	boards := d.askNVML()
 	s := cuda.Probe()

@@ -11,7 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vprof/vprof/bench/advise/systems"
-	"github.com/vprof/vprof/bench/experiment"
+	"github.com/vprof/vprof/bench/experiment/fit"
+	"github.com/vprof/vprof/bench/experiment/sweep"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
 )
@@ -140,11 +141,11 @@ func runFit(ctx context.Context, o *fitOptions) (err error) {
 	return nil
 }
 
-func (o *fitOptions) run(ctx context.Context, s experiment.Search) (*report.Fit, error) {
+func (o *fitOptions) run(ctx context.Context, s fit.Search) (*report.Fit, error) {
 	started := o.app.now().UTC()
 	bar := startProgress(o.app, false)
 	s.Progress = bar.step
-	f, err := experiment.Fit(ctx, s)
+	f, err := fit.Run(ctx, s)
 	bar.end()
 	if err != nil {
 		return nil, err
@@ -156,8 +157,8 @@ func (o *fitOptions) run(ctx context.Context, s experiment.Search) (*report.Fit,
 	if err := warnOfUnread(f); err != nil {
 		return nil, err
 	}
-	if slices.Contains(experiment.GuideModels(), s.Model.Name) && len(s.GPUs) == 1 && s.Device == nil {
-		f.Profiles, err = experiment.Profiles(ctx, s, o.app.models().Lookup)
+	if slices.Contains(fit.GuideModels(), s.Model.Name) && len(s.GPUs) == 1 && s.Device == nil {
+		f.Profiles, err = fit.Profiles(ctx, s, o.app.models().Lookup)
 	}
 	return f, err
 }
@@ -182,7 +183,7 @@ func warnOfUnread(f *report.Fit) error {
 }
 
 // search is what the flags ask for.
-func (o *fitOptions) search() (s experiment.Search, err error) {
+func (o *fitOptions) search() (s fit.Search, err error) {
 	if o.formula != "" && o.formula != "guide" {
 		return s, usagef("--formula: there is no formula %q; use guide", o.formula)
 	}
@@ -263,7 +264,7 @@ func (o *fitOptions) tuned(settings models.Settings) ([]models.Settings, error) 
 		if strings.Contains(list, "..") && !strings.ContainsAny(list, "x+") {
 			list += "+1"
 		}
-		values, err := experiment.ParseBatches(list)
+		values, err := sweep.ParseBatches(list)
 		if err != nil {
 			return nil, usagef("--tune %s: %w", name, err)
 		}
@@ -290,23 +291,23 @@ func (o *fitOptions) tuned(settings models.Settings) ([]models.Settings, error) 
 const maxTuned = 256
 
 // guide adds what the project's script says, and what is true of it.
-func (o *fitOptions) guide(ctx context.Context, s experiment.Search, f *report.Fit) error {
-	if !slices.Contains(experiment.GuideModels(), s.Model.Name) {
-		return usagef("--formula guide: only %s come from a project with such a script", strings.Join(experiment.GuideModels(), ", "))
+func (o *fitOptions) guide(ctx context.Context, s fit.Search, f *report.Fit) error {
+	if !slices.Contains(fit.GuideModels(), s.Model.Name) {
+		return usagef("--formula guide: only %s come from a project with such a script", strings.Join(fit.GuideModels(), ", "))
 	}
 	if len(s.GPUs) != 1 {
 		return usagef("--formula guide: name one board with --gpu")
 	}
 	if s.Effective == 0 {
-		s.Effective = experiment.GuideEffectiveBatch
+		s.Effective = fit.GuideEffectiveBatch
 	}
-	f.Guide = experiment.Guide(s.GPUs[0].Memory, s.Effective)
-	for i, name := range experiment.GuideModels() {
+	f.Guide = fit.Guide(s.GPUs[0].Memory, s.Effective)
+	for i, name := range fit.GuideModels() {
 		m, err := o.app.models().Lookup(name)
 		if err != nil {
 			return err
 		}
-		if err := experiment.Verify(ctx, s, m, &f.Guide[i]); err != nil {
+		if err := fit.Verify(ctx, s, m, &f.Guide[i]); err != nil {
 			return err
 		}
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/vprof/vprof/bench/experiment"
+	"github.com/vprof/vprof/bench/experiment/modelcard"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
 )
@@ -55,7 +55,7 @@ the same conditions.`,
 			if err := out.open(); err != nil {
 				return err
 			}
-			page, err := experiment.Describe(cmd.Context(), m, gpu, a.residuals)
+			page, err := modelcard.Describe(cmd.Context(), m, gpu, a.residuals)
 			if err != nil {
 				return err
 			}

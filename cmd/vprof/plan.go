@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/vprof/vprof/bench/experiment"
+	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/job"
 	"github.com/vprof/vprof/bench/report"
 )
@@ -69,7 +69,7 @@ func runPlan(ctx context.Context, o *planOptions) error {
 	if err != nil {
 		return err
 	}
-	r.Warnings = append(r.Warnings, experiment.Unsupported(gpus)...)
+	r.Warnings = append(r.Warnings, step.Unsupported(gpus)...)
 	o.app.stamp(r, started)
 	return o.out.finish(r)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/vprof/vprof/bench/experiment"
+	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/planner/coefficients"
@@ -99,7 +99,7 @@ func (f *coefficientFlag) load() (file *coefficients.File, entry string, err err
 
 // open makes the correction of a lab; nil if there is none. A board that the
 // file does not have keeps its defaults, and standard error says so.
-func (f *coefficientFlag) open(a *app) (experiment.Learned, error) {
+func (f *coefficientFlag) open(a *app) (step.Learned, error) {
 	file, name, err := f.load()
 	if file == nil || err != nil {
 		return nil, err

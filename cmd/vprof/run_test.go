@@ -12,7 +12,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
 
-	"github.com/vprof/vprof/bench/experiment"
+	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/models"
@@ -41,7 +41,7 @@ func TestEveryKindOfErrorHasItsExitCode(t *testing.T) {
 		exitNoGPU:       {noGPUError{"no driver", instead}},
 		exitUsage: {
 			usagef("no"), &models.UnknownModelError{}, &device.UnknownGPUError{}, &models.CaseError{},
-			&experiment.RefusedError{Err: errors.New("batch norm")}, &experiment.AllocConfError{Err: errors.New("key")},
+			&step.RefusedError{Err: errors.New("batch norm")}, &step.AllocConfError{Err: errors.New("key")},
 			errors.Join(errors.New("other"), &input.FormatError{}),
 		},
 	} {

@@ -6,7 +6,7 @@ import (
 	"os"
 	"slices"
 
-	"github.com/vprof/vprof/bench/experiment"
+	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/bench/show/profile"
 )
@@ -53,11 +53,11 @@ func profileOf(ctx context.Context, a *app, r *report.Report, batch int) (*profi
 		return nil, usagef("--batch: the run has no batch size %d; it has %v", batch, r.Batches())
 	}
 	d, _ := r.Find(r.Points[at].Device)
-	gpu, err := experiment.GPUOf(d)
+	gpu, err := step.GPUOf(d)
 	if err != nil {
 		return nil, err
 	}
-	setup, err := experiment.SetupOf(a.models(), r.Case, experiment.Evidence{Residuals: a.residuals})
+	setup, err := step.Of(a.models(), r.Case, step.Evidence{Residuals: a.residuals})
 	if err != nil {
 		return nil, err
 	}

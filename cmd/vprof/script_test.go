@@ -12,7 +12,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/require"
 
-	"github.com/vprof/vprof/bench/experiment"
+	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/internal/golden"
 	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/models"
@@ -41,7 +41,7 @@ func withToy(a *app) *app {
 
 // toyResiduals knows how far estimates of the toy are off: 1 % of the allocated
 // and 2 % of the reserved bytes.
-func toyResiduals(others experiment.Residuals) experiment.Residuals {
+func toyResiduals(others step.Residuals) step.Residuals {
 	return func(model string) (allocated, reserved planner.Residual, err error) {
 		if model == "toy" {
 			return planner.Residual{Low: -0.01, High: 0.01, Records: 50, Group: model}, planner.Residual{Low: -0.02, High: 0.02, Records: 50, Group: model}, nil

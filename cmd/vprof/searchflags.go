@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/vprof/vprof/bench/experiment"
+	"github.com/vprof/vprof/bench/experiment/fit"
 	"github.com/vprof/vprof/models"
 )
 
@@ -26,8 +26,8 @@ func (f *searchFlags) register(cmd *cobra.Command, a *app, boardUsage string) {
 
 // search is that of a case of the model alone. A board to measure on is then
 // open, and local closes it, even after an error.
-func (f *searchFlags) search(a *app, m models.Model, c models.Case) (experiment.Search, error) {
-	s := experiment.Search{Model: m, Cases: []models.Case{c}}
+func (f *searchFlags) search(a *app, m models.Model, c models.Case) (fit.Search, error) {
+	s := fit.Search{Model: m, Cases: []models.Case{c}}
 	var err error
 	if s.Budget, err = f.budget.budget(); err != nil {
 		return s, err

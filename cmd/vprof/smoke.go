@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vprof/vprof/bench/advise/systems"
-	"github.com/vprof/vprof/bench/experiment"
+	"github.com/vprof/vprof/bench/experiment/smoke"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
 )
@@ -105,7 +105,7 @@ func runSmoke(ctx context.Context, o *smokeOptions) (err error) {
 		return err
 	}
 	started := o.app.now().UTC()
-	s, err := experiment.Smoke(ctx, t)
+	s, err := smoke.Run(ctx, t)
 	if err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func runSmoke(ctx context.Context, o *smokeOptions) (err error) {
 }
 
 // test is what the flags and the configuration ask for.
-func (o *smokeOptions) test() (t experiment.SmokeTest, err error) {
+func (o *smokeOptions) test() (t smoke.Test, err error) {
 	m, c, err := o.c.resolve(o.app)
 	if err != nil {
 		return t, err
@@ -147,13 +147,17 @@ func (o *smokeOptions) test() (t experiment.SmokeTest, err error) {
 	if o.batch > 0 {
 		c.Batch = o.batch
 	}
-	if t.Search, err = o.search(o.app, m, c); err != nil {
+	s, err := o.search(o.app, m, c)
+	if err != nil {
 		return t, err
 	}
-	if len(t.GPUs) != 1 {
+	if len(s.GPUs) != 1 {
 		return t, usagef("--gpu: a smoke test is for one board")
 	}
-	t.Validation, t.MaxBatch = o.validation, c.Batch
+	t = smoke.Test{
+		Model: m, Case: c, GPU: s.GPUs[0], Budget: s.Budget, Others: s.Others, Evidence: s.Evidence, Device: s.Device,
+		Validation: o.validation,
+	}
 	if len(o.longest) > 0 {
 		s := settingFlags{flags: o.c.flags, pairs: o.longest}
 		if t.Longest, err = s.pairValues("--longest"); err != nil {

@@ -10,7 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/vprof/vprof/bench/experiment"
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/experiment/timing"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner/coefficients"
 	"github.com/vprof/vprof/profiler/planner/steptime"
@@ -76,7 +77,7 @@ func runTime(ctx context.Context, o *timeOptions) error {
 	if err != nil {
 		return err
 	}
-	speeds, err := o.c.learned.speeds(stages[0].Setup.Model())
+	speeds, err := o.c.learned.speeds(stages[0].Setup.Model().Name)
 	if err != nil {
 		return err
 	}
@@ -85,7 +86,7 @@ func runTime(ctx context.Context, o *timeOptions) error {
 	}
 	started := o.app.now().UTC()
 	bar := startProgress(o.app, false)
-	t := experiment.TimeTable{Stages: stages, Batch: o.batch, Dataset: o.dataset, Speeds: speeds, Progress: bar.step}
+	t := timing.Table{Stages: stages, Batch: o.batch, Dataset: o.dataset, Speeds: speeds, Progress: bar.step}
 	r, err := t.Run(ctx, gpus)
 	bar.end()
 	if err != nil {
@@ -111,12 +112,12 @@ func (o *timeOptions) check() error {
 
 // timedStages are the stages of training: those of --stages, or the one of the
 // case.
-func (o *timeOptions) timedStages() ([]experiment.TimedStage, error) {
+func (o *timeOptions) timedStages() ([]timing.Stage, error) {
 	if o.stages == "" {
 		s, err := o.timedStage("", o.epochs)
-		return []experiment.TimedStage{s}, err
+		return []timing.Stage{s}, err
 	}
-	var stages []experiment.TimedStage
+	var stages []timing.Stage
 	for item := range strings.SplitSeq(o.stages, ",") {
 		name, n, ok := strings.Cut(strings.TrimSpace(item), ":")
 		epochs, err := strconv.ParseFloat(n, 64)
@@ -132,31 +133,31 @@ func (o *timeOptions) timedStages() ([]experiment.TimedStage, error) {
 	return stages, nil
 }
 
-func (o *timeOptions) timedStage(stage string, epochs float64) (experiment.TimedStage, error) {
+func (o *timeOptions) timedStage(stage string, epochs float64) (timing.Stage, error) {
 	flags := o.c
 	if stage != "" {
 		flags.stage = stage
 	}
 	m, c, err := flags.resolve(o.app)
 	if err != nil {
-		return experiment.TimedStage{}, err
+		return timing.Stage{}, err
 	}
 	evidence, err := flags.evidence(o.app)
 	if err != nil {
-		return experiment.TimedStage{}, err
+		return timing.Stage{}, err
 	}
-	out := experiment.TimedStage{Name: c.Stage, Epochs: epochs}
-	if out.Setup, err = experiment.NewSetup(m, c, evidence); err != nil {
+	out := timing.Stage{Name: c.Stage, Epochs: epochs}
+	if out.Setup, err = step.New(m, c, evidence); err != nil {
 		return out, err
 	}
 	c.Checkpointing = !c.Checkpointing
-	out.Other, err = experiment.NewSetup(m, c, evidence)
+	out.Other, err = step.New(m, c, evidence)
 	return out, err
 }
 
 // speeds finds the efficiencies that calibration has learned; what it has not
 // is assumed.
-func (f *coefficientFlag) speeds(model string) (experiment.Speeds, error) {
+func (f *coefficientFlag) speeds(model string) (step.Speeds, error) {
 	file, name, err := f.load()
 	if err != nil {
 		return nil, err

@@ -13,7 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vprof/vprof/bench/experiment"
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/experiment/sweep"
 	"github.com/vprof/vprof/bench/reference"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/bench/show/page"
@@ -35,8 +36,8 @@ func swept(t testing.TB, m models.Model, memory int64, batches ...int) *page.Pag
 	return sweptWith(t, residuals, m, memory, batches...)
 }
 
-func sweptWith(t testing.TB, residuals experiment.Residuals, m models.Model, memory int64, batches ...int) *page.Page {
-	setup, err := experiment.NewSetup(m, m.Default, experiment.Evidence{Residuals: residuals})
+func sweptWith(t testing.TB, residuals step.Residuals, m models.Model, memory int64, batches ...int) *page.Page {
+	setup, err := step.New(m, m.Default, step.Evidence{Residuals: residuals})
 	require.NoError(t, err)
 	gpu, err := device.Lookup("rtx-5060-ti")
 	require.NoError(t, err)
@@ -44,7 +45,7 @@ func sweptWith(t testing.TB, residuals experiment.Residuals, m models.Model, mem
 	board, err := sim.New(gpu, 0)
 	require.NoError(t, err)
 	defer board.Close()
-	r, err := setup.Sweep(t.Context(), board, experiment.Sweep{Batches: batches, Repeat: 1}, func(*report.Report) error { return nil })
+	r, err := sweep.Run(t.Context(), setup, board, sweep.Options{Batches: batches, Repeat: 1}, func(*report.Report) error { return nil })
 	require.NoError(t, err)
 	r.Tool, r.Started = report.Tool{Version: "v1.2.3"}, time.Date(2026, 11, 5, 6, 7, 8, 0, time.UTC)
 	step, err := setup.Profile(t.Context(), gpu, batches[0])

@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"gonum.org/v1/plot"
 
-	"github.com/vprof/vprof/bench/experiment"
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/experiment/sweep"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/bench/show/plots"
 	"github.com/vprof/vprof/models"
@@ -25,12 +26,12 @@ const memory = 1 << 30
 // drawn are all kinds of plots of the toy's plan.
 func drawn(t *testing.T) map[string]*plot.Plot {
 	m := toy.Model()
-	setup, err := experiment.NewSetup(m, m.Default, experiment.Evidence{Residuals: func(string) (allocated, reserved planner.Residual, err error) { return }})
+	setup, err := step.New(m, m.Default, step.Evidence{Residuals: func(string) (allocated, reserved planner.Residual, err error) { return }})
 	require.NoError(t, err)
 	gpu, err := device.Lookup("rtx-5060-ti")
 	require.NoError(t, err)
 	gpu.Memory = memory
-	r, err := setup.Plan(t.Context(), gpu, []int{8, 16, 64})
+	r, err := sweep.Plan(t.Context(), setup, gpu, []int{8, 16, 64})
 	require.NoError(t, err)
 	step, err := setup.Profile(t.Context(), gpu, 16)
 	require.NoError(t, err)
@@ -91,13 +92,13 @@ func TestRunsWithoutPointsCannotBeDrawn(t *testing.T) {
 // A plan for two boards has a curve, and bars, for each.
 func TestBoardsStandApart(t *testing.T) {
 	m := toy.Model()
-	setup, err := experiment.NewSetup(m, m.Default, experiment.Evidence{Residuals: func(string) (allocated, reserved planner.Residual, err error) { return }})
+	setup, err := step.New(m, m.Default, step.Evidence{Residuals: func(string) (allocated, reserved planner.Residual, err error) { return }})
 	require.NoError(t, err)
 	var boards []*report.Report
 	for _, name := range []string{"t4", "rtx-5060-ti"} {
 		gpu, err := device.Lookup(name)
 		require.NoError(t, err)
-		r, err := setup.Plan(t.Context(), gpu, []int{8, 16})
+		r, err := sweep.Plan(t.Context(), setup, gpu, []int{8, 16})
 		require.NoError(t, err)
 		boards = append(boards, r)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
 
-	"github.com/vprof/vprof/bench/experiment"
+	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/show/profile"
 	"github.com/vprof/vprof/internal/golden"
 	"github.com/vprof/vprof/models"
@@ -29,7 +29,7 @@ func residuals(string) (allocated, reserved planner.Residual, err error) { retur
 
 // profiled is the profile of a model on a board of so much memory.
 func profiled(t testing.TB, m models.Model, batch int, memory int64) *profile.Profile {
-	setup, err := experiment.NewSetup(m, m.Default, experiment.Evidence{Residuals: residuals})
+	setup, err := step.New(m, m.Default, step.Evidence{Residuals: residuals})
 	require.NoError(t, err)
 	gpu, err := device.Lookup("rtx-5060-ti")
 	require.NoError(t, err)

@@ -1,0 +1,247 @@
+package diagnose
+
+import (
+	"fmt"
+
+	"github.com/vprof/vprof/bench/observe/series"
+	"github.com/vprof/vprof/bench/observe/snapshot"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/profiler/device"
+)
+
+// Limits of what counts as a finding. The guides of the recipes give the first
+// two; the others leave out what nobody would act on.
+const (
+	underUsed    = 0.5  // of the board, at the peak
+	nearlyFull   = 0.95 // of the board, at the peak
+	noticeable   = 256 << 20
+	leakP        = 0.001
+	cacheOverUse = 1.3  // reserved over allocated
+	inPieces     = 0.05 // of what is reserved
+	unsteady     = 0.10 // between the 5 % and the 95 % quantile, of the median
+	warmUp       = 0.2  // of the samples, in which caches fill
+)
+
+// Series finds patterns in what a monitor saw. A board whose size the log
+// does not have is looked up in the catalog.
+func Series(s series.Series) []report.Finding {
+	if gpu, err := device.Lookup(s.Product); s.Total == 0 && err == nil {
+		s.Total = gpu.Memory
+	}
+	var found []report.Finding
+	steady := s.Mine[int(warmUp*float64(len(s.Mine))):]
+	high := series.Quantile(steady, 1)
+	growing := false
+	if f, ok := leak(s, steady); ok {
+		found, growing = append(found, f), true
+	}
+	p95 := series.Quantile(steady, 0.95)
+	if high-p95 > noticeable && high > 1.2*p95 {
+		found = append(found, report.Finding{
+			Kind: "spike", Problem: true,
+			What:     "a few samples need far more than all others: a larger batch (validation, the last one), a longer sequence, a tensor made at once",
+			Evidence: []string{fmt.Sprintf("at most %s, but 95 %% of the samples at most %s", size(high), size(p95))},
+			Advice: []string{
+				"move batches to the GPU one by one, never the data set: tensors are made on the host",
+				"validate in model.eval() and under torch.no_grad(), with a smaller batch",
+				"vprof smoke looks at validation and, with --longest, at the longest sample",
+			},
+		})
+	}
+	// A cache that still fills is not unsteady.
+	filled := steady[len(steady)/2:]
+	low, top := series.Quantile(filled, 0.05), series.Quantile(filled, 0.95)
+	if !growing && top-low > unsteady*series.Median(filled) && top-low > noticeable {
+		found = append(found, report.Finding{
+			Kind:     "variable input",
+			What:     "memory goes up and down from step to step, as with inputs of different lengths",
+			Evidence: []string{fmt.Sprintf("in the second half, 90 %% of the samples lie between %s and %s", size(low), size(top))},
+			Advice:   []string{"pad to a fixed length (padding: max_length)", "lower the batch by 10 to 20 %, for the longest input"},
+		})
+	}
+	var others int64
+	var evidence []string
+	for _, p := range s.Others {
+		if others += p.Peak; p.Peak > noticeable/8 {
+			evidence = append(evidence, fmt.Sprintf("%v had up to %s", p, bytesize.Format(p.Peak)))
+		}
+	}
+	if others > noticeable {
+		found = append(found, othersUse(others, evidence))
+	}
+	return append(found, use(s.Peak, s.Total)...)
+}
+
+// othersUse is the finding that other processes use the board.
+func othersUse(bytes int64, evidence []string) report.Finding {
+	return report.Finding{
+		Kind: "other processes", Problem: true, What: "other processes use the board", Evidence: evidence,
+		Advice: []string{fmt.Sprintf("end them, which frees %s: nvidia-smi or fuser -v /dev/nvidia* lists them", bytesize.Format(bytes))},
+	}
+}
+
+// againstLeaks is what the guides advise.
+func againstLeaks() []string {
+	return []string{
+		"keep numbers and not tensors: total += loss.item(), outputs.append(y.detach().cpu())",
+		"begin lists of results anew in each epoch",
+		"del what a step made (loss, outputs) before the next one, then torch.cuda.empty_cache()",
+	}
+}
+
+const leaks = "memory grows and does not stop: something keeps tensors of earlier steps (a list of losses with their graph, outputs without detach())"
+
+// leak tests for growth that goes on to the end: a cache that fills grows, too,
+// but stops.
+func leak(s series.Series, steady []float64) (report.Finding, bool) {
+	whole, end := series.TrendOf(steady), series.TrendOf(steady[len(steady)/2:])
+	growth := whole.PerSample * float64(len(steady)-1)
+	if whole.P > leakP || end.P > leakP || growth < noticeable/4 || end.PerSample < whole.PerSample/4 {
+		return report.Finding{}, false
+	}
+	f := report.Finding{
+		Kind: "leak", Problem: true, What: leaks, Advice: againstLeaks(),
+		Evidence: []string{
+			fmt.Sprintf("%s over %d samples, %s a sample (Theil-Sen)", size(growth), len(steady), size(whole.PerSample)),
+			fmt.Sprintf("probability of such an order without growth: %.2g (Mann-Kendall), in the second half %.2g", whole.P, end.P),
+		},
+	}
+	if s.Process.PID != 0 {
+		f.Evidence = append(f.Evidence, fmt.Sprintf("it is %v that grows", s.Process))
+	}
+	inUse := max(float64(s.Last), s.Mine[len(s.Mine)-1])
+	if left := float64(s.Total) - inUse; s.Total > 0 && s.Elapsed > 0 && left > 0 {
+		hours := left / whole.PerSample * s.Elapsed.Hours() / float64(len(s.Mine)-1)
+		f.Evidence = append(f.Evidence, fmt.Sprintf("the board is full in %.1f hours at this rate", hours))
+	}
+	return f, true
+}
+
+// use finds boards that are nearly full or half empty.
+func use(peak, total int64) []report.Finding {
+	if total <= 0 || peak <= 0 {
+		return nil
+	}
+	share := float64(peak) / float64(total)
+	evidence := []string{fmt.Sprintf("at most %s of %s in use (%.0f %%)", bytesize.Format(peak), bytesize.Format(total), 100*share)}
+	switch {
+	case share < underUsed:
+		return []report.Finding{{Kind: "under-use", What: "less than half of the board is in use; a larger batch would train faster", Evidence: evidence}}
+	case share > nearlyFull:
+		return []report.Finding{{Kind: "nearly full", Problem: true, What: "hardly anything is left for a longer input or another process", Evidence: evidence}}
+	}
+	return nil
+}
+
+// Snapshot finds what is wrong in a snapshot of PyTorch's allocator.
+func Snapshot(s snapshot.Summary) []report.Finding {
+	var found []report.Finding
+	if s.OOMs > 0 {
+		found = append(found, report.Finding{
+			Kind: "out of memory", Problem: true, What: "allocations failed",
+			Evidence: []string{fmt.Sprintf("%d times in the recorded events, the largest asked for %s", s.OOMs, bytesize.Format(s.Failed))},
+		})
+	}
+	if f, ok := leakOfSteps(s); ok {
+		found = append(found, f)
+	}
+	// What a peak left in the cache is no fragment, so the peaks are compared.
+	return append(found, fragmentation(cache{s.PeakAllocated, s.PeakReserved, s.Free, s.LargestFree, s.Failed})...)
+}
+
+// Limits of growth from step to step in a snapshot, whose bytes are exact.
+const (
+	firstSteps = 2 // in which state and caches come to life
+	fewSteps   = 6 // that a trend needs
+	stepLeakP  = 0.01
+	stepLeak   = 16 << 20
+)
+
+// leakOfSteps looks at what is left when steps end.
+func leakOfSteps(s snapshot.Summary) (report.Finding, bool) {
+	if len(s.Troughs) < firstSteps+fewSteps {
+		return report.Finding{}, false
+	}
+	var ends []float64
+	for _, t := range s.Troughs[firstSteps:] {
+		ends = append(ends, float64(t))
+	}
+	trend := series.TrendOf(ends)
+	growth := trend.PerSample * float64(len(ends)-1)
+	if trend.P > stepLeakP || growth < stepLeak {
+		return report.Finding{}, false
+	}
+	f := report.Finding{
+		Kind: "leak", Problem: true, What: leaks, Advice: againstLeaks(),
+		Evidence: []string{fmt.Sprintf("%d steps leave %s more and more, %s a step (Theil-Sen; probability without growth %.2g, Mann-Kendall)",
+			len(ends), size(growth), size(trend.PerSample), trend.P)},
+	}
+	for _, site := range s.Sites {
+		if site.Blocks >= len(ends)/2 {
+			f.Evidence = append(f.Evidence, fmt.Sprintf("%d blocks in use, %s, are of %s", site.Blocks, bytesize.Format(site.Bytes), site.Where))
+		}
+	}
+	return f, true
+}
+
+// cache is the state of an allocator in bytes; what is not known is zero.
+type cache struct {
+	allocated, reserved int64 // at their peaks
+	// free is what was in the cache when an allocation of failed bytes did, and
+	// largest the largest piece of it.
+	free, largest, failed int64
+}
+
+// fragmentation finds a cache that is far larger than what is in it, or that has
+// enough for an allocation that failed, but in pieces.
+func fragmentation(c cache) []report.Finding {
+	over := float64(c.reserved) >= cacheOverUse*float64(c.allocated) && c.reserved-c.allocated >= noticeable
+	// A little is always in pieces.
+	pieces := c.failed > 0 && c.free >= c.failed && c.largest < c.failed && float64(c.free) > inPieces*float64(c.reserved)
+	if !over && !pieces {
+		return nil
+	}
+	f := report.Finding{
+		Kind: "fragmentation", Problem: true,
+		What:     "the allocator holds far more than tensors need: free pieces that no request fits, or a cache from before",
+		Evidence: []string{fmt.Sprintf("%s reserved, %s allocated", bytesize.Format(c.reserved), bytesize.Format(c.allocated))},
+		Advice:   []string{"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", "torch.cuda.empty_cache() between training and validation, and after each epoch"},
+	}
+	if c.largest > 0 {
+		f.Evidence = append(f.Evidence, fmt.Sprintf("the largest free piece has %s of %s", bytesize.Format(c.largest), bytesize.Format(c.free)))
+	}
+	if pieces {
+		f.Evidence = append(f.Evidence, fmt.Sprintf("%s were asked for while %s were free in the cache, in pieces too small", bytesize.Format(c.failed), bytesize.Format(c.free)))
+	}
+	return []report.Finding{f}
+}
+
+// Run finds what is wrong with one run of a report.
+func Run(d report.Device, u *report.Run) []report.Finding {
+	var found []report.Finding
+	c := cache{allocated: u.Allocated, reserved: u.Reserved}
+	if u.OOM != nil {
+		found = append(found, report.Finding{Kind: "out of memory", Problem: true, What: "the step does not fit", Evidence: []string{u.OOM.String()}})
+		if n := len(u.Phases); n > 0 { // the last one is when it happened
+			c.free, c.failed = u.Phases[n-1].Reserved-u.Phases[n-1].Allocated, u.OOM.Want
+		}
+	}
+	if u.OOM == nil && u.Retries > 0 {
+		found = append(found, report.Finding{
+			Kind: "cache given back", Problem: true,
+			What:     "the step fits only since PyTorch gives back cached memory, which is slow",
+			Evidence: []string{fmt.Sprintf("%d times", u.Retries)},
+		})
+	}
+	found = append(found, fragmentation(c)...)
+	if u.Others > noticeable {
+		found = append(found, othersUse(u.Others, []string{bytesize.Format(u.Others) + " are theirs"}))
+	}
+	if u.OOM == nil {
+		found = append(found, use(u.Device+u.Others, d.Memory)...)
+	}
+	return found
+}
+
+func size(bytes float64) string { return bytesize.Format(int64(bytes)) }

@@ -1,0 +1,250 @@
+package accuracy
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/reference"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/progress"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/device"
+)
+
+// Differences below these count as none: they are below what anybody plans
+// with, and reserved bytes come in segments.
+const (
+	negligibleAllocated = 4 << 20
+	negligibleReserved  = 20 << 20 // one segment of the large pool
+)
+
+// An Outcome is what a replay says of a case, in the terms of a reference
+// record.
+type Outcome struct {
+	OOM       bool
+	Allocated int64
+	Reserved  int64
+	Phases    []reference.Phase
+}
+
+// A Replayer records cases and replays the recordings. Several goroutines use
+// it at once.
+type Replayer interface {
+	// Record records a case for a board. A [*step.RefusedError] says that PyTorch
+	// would not run it, any other error that vprof does not know the case.
+	Record(c models.Case, gpu device.GPU, steps int) (Replayable, error)
+}
+
+// Replayable is a recording.
+type Replayable interface {
+	// Replay replays the recording under allocator settings.
+	Replay(ctx context.Context, allocConf string) (Outcome, error)
+}
+
+// Compare estimates every record and returns how far the
+// estimates are from PyTorch, on all cores. Records of one case and board
+// share a recording. After each recording, progress is called with how many
+// records are done; calls do not overlap.
+func Compare(ctx context.Context, records []reference.Record, r Replayer, progress progress.Func) (*report.Accuracy, error) {
+	results := make([]result, len(records))
+	work, ctx := errgroup.WithContext(ctx)
+	work.SetLimit(runtime.GOMAXPROCS(0))
+	done := progress.Counting("records", len(records))
+	for _, group := range shareRecordings(records) {
+		work.Go(func() error {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			replayGroup(ctx, records, group, r, results)
+			done(len(group))
+			return nil
+		})
+	}
+	if err := work.Wait(); err != nil {
+		return nil, err
+	}
+	return judge(records, results), nil
+}
+
+// result is what became of one record: an outcome or why there is none.
+type result struct {
+	outcome Outcome
+	err     error
+}
+
+// recordingKey is what a recording depends on. Allocator settings are not
+// part of it: they only matter to the replay.
+type recordingKey struct {
+	c     models.Key
+	gpu   string
+	steps int
+}
+
+// shareRecordings groups the indices of records that one recording serves, in
+// the order of their first records.
+func shareRecordings(records []reference.Record) [][]int {
+	var groups [][]int
+	at := map[recordingKey]int{}
+	for i := range records {
+		c := records[i].Case
+		c.AllocConf = ""
+		key := recordingKey{c.Key(), records[i].GPU, stepsOf(&records[i])}
+		g, seen := at[key]
+		if !seen {
+			g = len(groups)
+			at[key] = g
+			groups = append(groups, nil)
+		}
+		groups[g] = append(groups[g], i)
+	}
+	return groups
+}
+
+// stepsOf is how many steps a replay needs to be comparable with all records
+// of a case. An OOM record stops early, but only because PyTorch did.
+func stepsOf(r *reference.Record) int {
+	if r.Status == reference.OK {
+		return r.Steps()
+	}
+	return max(3, r.Steps())
+}
+
+func replayGroup(ctx context.Context, records []reference.Record, group []int, r Replayer, results []result) {
+	first := &records[group[0]]
+	fail := func(err error) {
+		for _, i := range group {
+			results[i].err = err
+		}
+	}
+	gpu, err := device.Lookup(first.GPU)
+	if err != nil {
+		fail(err)
+		return
+	}
+	recording, err := r.Record(first.Case, gpu, stepsOf(first))
+	if err != nil {
+		fail(err)
+		return
+	}
+	for _, i := range group {
+		results[i].outcome, results[i].err = recording.Replay(ctx, records[i].AllocConf)
+	}
+}
+
+// judge puts results beside records.
+func judge(records []reference.Record, results []result) *report.Accuracy {
+	a := &report.Accuracy{Schema: report.AccuracySchema, Rows: []report.AccuracyRow{}, Unknown: []report.UnknownRecord{}}
+	for i := range records {
+		rec, res := &records[i], &results[i]
+		row := rowOf(rec)
+		var refused *step.RefusedError
+		switch {
+		case errors.As(res.err, &refused) && rec.Status == reference.Error:
+			row.Estimate.Refused = refused.Error()
+		case res.err != nil:
+			a.Unknown = append(a.Unknown, report.UnknownRecord{AccuracyCase: row.AccuracyCase, Reason: res.err.Error()})
+			continue
+		default:
+			fill(&row, rec, &res.outcome)
+		}
+		a.Rows = append(a.Rows, row)
+	}
+	a.Summarize()
+	return a
+}
+
+func rowOf(rec *reference.Record) report.AccuracyRow {
+	row := report.AccuracyRow{
+		AccuracyCase: report.AccuracyCase{
+			File: rec.File, Line: rec.Line, Case: rec.Model, Stage: rec.Stage, Batch: rec.Batch, AMP: optional(string(rec.AMP)),
+			Checkpointing: rec.Checkpointing, Accumulate: rec.Accumulate, Optimizer: optional(rec.Optimizer),
+			GPU: rec.GPU, AllocConf: rec.AllocConf,
+		},
+		Reference: report.AccuracySide{
+			OOM: rec.Status == reference.OOM, Allocated: rec.PeakAllocated, Reserved: rec.PeakReserved,
+		},
+	}
+	if rec.Status == reference.Error {
+		row.Reference.Refused = reason(rec.Error)
+	}
+	return row
+}
+
+// reason takes the name of the exception off what PyTorch raised.
+func reason(raised string) string {
+	if name, rest, ok := strings.Cut(raised, ": "); ok && !strings.Contains(name, " ") {
+		return rest
+	}
+	return raised
+}
+
+func optional(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+// fill puts an outcome into a row. Bytes can be compared where PyTorch got
+// through: what an OOM record shows is how far it came, not what it needs.
+func fill(row *report.AccuracyRow, rec *reference.Record, o *Outcome) {
+	row.Estimate.OOM, row.Estimate.Allocated, row.Estimate.Reserved = o.OOM, o.Allocated, o.Reserved
+	if rec.Status != reference.OK {
+		return
+	}
+	row.Error = compare(o.Allocated, rec.PeakAllocated, o.Reserved, rec.PeakReserved)
+	if o.OOM {
+		return
+	}
+	ours := samePhases(rec.Phases, o.Phases)
+	if ours == nil {
+		row.PhasesDiffer = true
+		return
+	}
+	for i, ref := range rec.Phases {
+		row.Phases = append(row.Phases, report.AccuracyPhase{
+			Step: ref.Step, Name: ref.Name,
+			Reference: report.PhaseBytes{Allocated: ref.MaxAllocated, Reserved: ref.MaxReserved},
+			Estimate:  report.PhaseBytes{Allocated: ours[i].MaxAllocated, Reserved: ours[i].MaxReserved},
+			Error:     *compare(ours[i].MaxAllocated, ref.MaxAllocated, ours[i].MaxReserved, ref.MaxReserved),
+		})
+	}
+}
+
+// compare returns the relative errors of an estimate, negative where it is
+// too low.
+func compare(allocated, refAllocated, reserved, refReserved int64) *report.RelativeError {
+	return &report.RelativeError{
+		Allocated: relative(allocated, refAllocated, negligibleAllocated),
+		Reserved:  relative(reserved, refReserved, negligibleReserved),
+	}
+}
+
+func relative(estimate, reference, negligible int64) float64 {
+	diff := estimate - reference
+	if max(diff, -diff) < negligible {
+		return 0
+	}
+	return float64(diff) / float64(max(1, reference))
+}
+
+// samePhases picks of ours the phases of the steps that the reference shows,
+// or returns nil if those are not the same phases in the same order.
+func samePhases(ref, ours []reference.Phase) []reference.Phase {
+	steps := map[int]bool{}
+	for _, p := range ref {
+		steps[p.Step] = true
+	}
+	ours = slices.DeleteFunc(slices.Clone(ours), func(p reference.Phase) bool { return !steps[p.Step] })
+	same := slices.EqualFunc(ref, ours, func(a, b reference.Phase) bool { return a.Step == b.Step && a.Name == b.Name })
+	if !same {
+		return nil
+	}
+	return ours
+}

@@ -1,0 +1,55 @@
+package accuracy
+
+import (
+	"context"
+	"errors"
+
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/reference"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/allocator"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// Recorder is the [Replayer] over a registry and simulated boards.
+type Recorder struct{ Models *models.Registry }
+
+// Record implements [Replayer].
+func (r Recorder) Record(c models.Case, gpu device.GPU, steps int) (Replayable, error) {
+	rec, err := r.Models.Record(c, step.BoardOf(gpu), models.Options{Steps: steps})
+	var unknown *models.UnknownModelError
+	var impossible *models.CaseError
+	switch {
+	case errors.As(err, &unknown) || errors.As(err, &impossible):
+		return nil, err
+	case err != nil:
+		return nil, &step.RefusedError{Err: err}
+	}
+	return recorded{rec.Program, gpu}, nil
+}
+
+type recorded struct {
+	p   *program.Program
+	gpu device.GPU
+}
+
+// Replay implements [Replayable].
+func (r recorded) Replay(ctx context.Context, allocConf string) (Outcome, error) {
+	conf, err := allocator.ParseConfig(allocConf)
+	if err != nil {
+		return Outcome{}, &step.AllocConfError{Err: err}
+	}
+	run, err := step.Simulate(ctx, r.p, r.gpu, conf, 0)
+	if err != nil {
+		return Outcome{}, err
+	}
+	o := Outcome{OOM: run.OOM != nil, Allocated: run.Max.Allocated, Reserved: run.Max.Reserved}
+	for _, p := range run.Phases {
+		o.Phases = append(o.Phases, reference.Phase{
+			Step: p.Step, Name: p.Name, Allocated: p.End.Allocated, MaxAllocated: p.Max.Allocated,
+			Reserved: p.End.Reserved, MaxReserved: p.Max.Reserved,
+		})
+	}
+	return o, nil
+}

@@ -1,0 +1,153 @@
+package accuracy_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/bench/experiment/accuracy"
+	"github.com/vprof/vprof/bench/reference"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/golden"
+	"github.com/vprof/vprof/internal/sample"
+	"github.com/vprof/vprof/models/all"
+	"github.com/vprof/vprof/profiler/planner"
+)
+
+// committed compares the committed records of PyTorch 2.11 once for all tests.
+var committed = sync.OnceValues(func() (*report.Accuracy, error) { return accuracyOf("../../reference/data/*.jsonl") })
+
+func accuracyOf(files string) (*report.Accuracy, error) {
+	paths, err := filepath.Glob(files)
+	if err != nil {
+		return nil, err
+	}
+	var records []reference.Record
+	for _, path := range paths {
+		f, err := reference.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		records = append(records, f.Records...)
+	}
+	records = sample.Of(records)
+	return accuracy.Compare(context.Background(), records, accuracy.Recorder{Models: all.Models()}, nil)
+}
+
+// The figures that PyTorch 2.15 must reach, by its own rules: the records name
+// their release.
+func TestRecordsAreJudgedByTheRulesOfTheirRelease(t *testing.T) {
+	a, err := accuracyOf("../../reference/data/2.15/*.jsonl.gz")
+	require.NoError(t, err)
+	require.NotEmpty(t, a.Rows)
+	require.Empty(t, a.Unknown)
+	require.Zero(t, a.Summary.OOM.Wrong)
+	require.Zero(t, a.Summary.Allocated.Median)
+	require.LessOrEqual(t, a.Summary.Allocated.P95, 0.005)
+	require.LessOrEqual(t, a.Summary.Allocated.Max, 0.03)
+	require.LessOrEqual(t, a.Summary.Reserved.Median, 0.002)
+}
+
+func compared(t *testing.T) *report.Accuracy {
+	t.Helper()
+	sample.Whole(t)
+	a, err := committed()
+	require.NoError(t, err)
+	return a
+}
+
+func TestEveryRecordIsComparedOrListedAsUnknown(t *testing.T) {
+	a, err := committed()
+	require.NoError(t, err)
+	records := 895
+	if testing.Short() {
+		records = 90
+	}
+	require.Equal(t, records, a.Summary.Records)
+	require.Equal(t, records, len(a.Rows)+len(a.Unknown))
+	for _, u := range a.Unknown {
+		require.NotContains(t, all.Models().Names(), u.Case, "%s:%d is of a model we have: %s", u.File, u.Line, u.Reason)
+	}
+}
+
+// The figures that estimates of ReDimNet must reach. What they do reach, and
+// other models with them, is in the table of the README; these say what is
+// still good enough to plan with.
+func TestEstimatesOfReDimNetAreGoodEnoughToPlanWith(t *testing.T) {
+	a := &report.Accuracy{Rows: slices.DeleteFunc(slices.Clone(compared(t).Rows), func(r report.AccuracyRow) bool {
+		return !strings.HasPrefix(r.Case, "redimnet-")
+	})}
+	a.Summarize()
+	for _, g := range append(slices.Clone(a.Summary.ByModel), allOf(a)) {
+		t.Run(g.Name, func(t *testing.T) {
+			require.LessOrEqual(t, g.Allocated.Median, 0.005)
+			require.LessOrEqual(t, g.Allocated.P95, 0.02)
+			require.LessOrEqual(t, g.Allocated.Max, 0.04)
+			require.LessOrEqual(t, g.Reserved.Median, 0.02)
+			require.LessOrEqual(t, g.Reserved.Max, 0.12)
+			require.GreaterOrEqual(t, float64(g.OOM.Right), 0.99*float64(g.OOM.Right+g.OOM.Wrong))
+		})
+	}
+	require.LessOrEqual(t, a.Summary.Reserved.P95, 0.06)
+	require.Zero(t, a.Summary.Refusals.Wrong)
+	require.Zero(t, a.Summary.PhasesDiffer)
+}
+
+func allOf(a *report.Accuracy) report.AccuracyGroup {
+	return report.AccuracyGroup{Name: "all", Compared: a.Summary.Compared, AccuracyFigures: a.Summary.AccuracyFigures}
+}
+
+func TestPlannersResidualsAreThoseOfTheReferenceRecords(t *testing.T) {
+	var seen []planner.Observation
+	for _, r := range compared(t).Rows {
+		if r.Error == nil || r.Estimate.OOM {
+			continue // one of both did not get through
+		}
+		seen = append(seen, planner.Observation{
+			Model:              r.Case,
+			EstimatedAllocated: r.Estimate.Allocated, EstimatedReserved: r.Estimate.Reserved,
+			ReferenceAllocated: r.Reference.Allocated, ReferenceReserved: r.Reference.Reserved,
+		})
+	}
+	data, err := planner.EncodeResiduals("bench/reference/data: PyTorch 2.11.0+cu130 on a simulated driver", seen)
+	require.NoError(t, err)
+	golden.Equal(t, "../../../profiler/planner/residuals.json", data)
+}
+
+func TestAccuracyTableOfTheREADMEIsCurrent(t *testing.T) {
+	a := compared(t)
+	table := report.Sheet{Columns: []report.Column{
+		{Head: "model"},
+		{Head: "records", Right: true},
+		{Head: "allocated: median", Right: true},
+		{Head: "p95", Right: true},
+		{Head: "max", Right: true},
+		{Head: "reserved: median", Right: true},
+		{Head: "p95", Right: true},
+		{Head: "max", Right: true},
+		{Head: "OOM right", Right: true},
+	}}
+	for _, g := range append(slices.Clone(a.Summary.ByModel), allOf(a)) {
+		row := []string{g.Name, fmt.Sprint(g.Compared)}
+		for _, e := range []report.ErrorFigures{g.Allocated, g.Reserved} {
+			for _, f := range []float64{e.Median, e.P95, e.Max} {
+				row = append(row, fmt.Sprintf("%.1f%%", 100*f))
+			}
+		}
+		table.Rows = append(table.Rows, append(row, fmt.Sprintf("%d/%d", g.OOM.Right, g.OOM.Right+g.OOM.Wrong)))
+	}
+	readme, err := os.ReadFile("../../../README.md")
+	require.NoError(t, err)
+	before, rest, found := strings.Cut(string(readme), "<!-- accuracy -->\n")
+	require.True(t, found)
+	_, after, found := strings.Cut(rest, "<!-- /accuracy -->\n")
+	require.True(t, found)
+	golden.Equal(t, "../../../README.md", []byte(before+"<!-- accuracy -->\n"+table.Markdown()+"<!-- /accuracy -->\n"+after))
+}

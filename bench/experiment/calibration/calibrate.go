@@ -1,0 +1,273 @@
+package calibration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/planner/calibrate"
+	"github.com/vprof/vprof/profiler/planner/coefficients"
+	"github.com/vprof/vprof/profiler/planner/steptime"
+)
+
+// A Calibration is what to learn from and how.
+type Calibration struct {
+	Models    *models.Registry
+	Residuals step.Residuals
+	Runs      []Observed
+	Inputs    []coefficients.Input
+	// Name of the entry; empty is the board's with the stack's.
+	Name string
+	// Stack, where it is not empty, is what ran, whatever the runs say.
+	Stack coefficients.Stack
+	// Pool lets runs of several models share one set of coefficients.
+	Pool bool
+	Tool report.Tool
+	Now  time.Time
+}
+
+// Run fits coefficients to the runs. The error is a [*MixError] for runs that
+// do not belong together, a [*calibrate.ConditionError] for too few.
+func (c *Calibration) Run(ctx context.Context) (*report.Calibration, *coefficients.Entry, error) {
+	if err := together(c.Runs, c.Pool); err != nil {
+		return nil, nil, err
+	}
+	gpu, err := device.Lookup(c.Runs[0].GPU)
+	if err != nil {
+		return nil, nil, err
+	}
+	seen, timed, from, err := c.observe(ctx, gpu)
+	if err != nil {
+		return nil, nil, err
+	}
+	fitted, err := calibrate.Fit(seen, from)
+	if few := (*calibrate.ConditionError)(nil); errors.As(err, &few) {
+		return nil, nil, c.advise(ctx, gpu, few, seen)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	entry := c.entry(gpu, fitted)
+	if len(timed) > 0 {
+		speed, err := calibrate.FitSpeed(timed, steptime.Assumed())
+		if err != nil {
+			return nil, nil, err
+		}
+		entry.SetSpeed(speed)
+	}
+	return c.report(entry, fitted), entry, nil
+}
+
+// setupKey is what the runs of one setup share.
+func setupKey(o Observed) models.Key {
+	k := o.Case
+	k.Batch = 0
+	return k.Key()
+}
+
+// observe replays the step of every run. The coefficients are those that a
+// plan would use without any calibration.
+func (c *Calibration) observe(ctx context.Context, gpu device.GPU) ([]calibrate.Observation, []calibrate.Timed, planner.Coefficients, error) {
+	var timed []calibrate.Timed
+	var from planner.Coefficients
+	setups := map[models.Key]*step.Setup{}
+	var seen []calibrate.Observation
+	for _, o := range c.Runs {
+		setup := setups[setupKey(o)]
+		if setup == nil {
+			m, err := c.Models.Of(o.Case, o.Description)
+			if err != nil {
+				return nil, nil, from, fmt.Errorf("%s: %w", o.Label, err)
+			}
+			if setup, err = step.New(m, o.Case, step.Evidence{Residuals: c.Residuals}); err != nil {
+				return nil, nil, from, fmt.Errorf("%s: %w", o.Label, err)
+			}
+			setups[setupKey(o)] = setup
+			if from, err = setup.Coefficients(gpu); err != nil {
+				return nil, nil, from, err
+			}
+		}
+		rec, err := setup.Record(ctx, o.Case.Batch, gpu)
+		if err != nil {
+			return nil, nil, from, fmt.Errorf("%s: %w", o.Label, err)
+		}
+		s, err := setup.Sample(ctx, gpu, rec)
+		if err != nil {
+			return nil, nil, from, fmt.Errorf("%s: %w", o.Label, err)
+		}
+		if o.StepSeconds > 0 {
+			timed = append(timed, calibrate.Timed{Load: steptime.Of(rec.Program, gpu, step.SteadyStep), Seconds: o.StepSeconds})
+		}
+		seen = append(seen, calibrate.Observation{Label: o.Label, Sample: s, Allocated: o.Allocated, Reserved: o.Reserved, Device: o.Device})
+	}
+	return seen, timed, from, nil
+}
+
+// largestAdvised is the largest batch size that a run is asked for.
+const largestAdvised = 4096
+
+// A FewError says that the runs do not determine the coefficients, and which
+// batch size would help most.
+type FewError struct {
+	*calibrate.ConditionError
+	// Add is a batch size to run; zero if none on this board would do.
+	Add int
+}
+
+func (e *FewError) Error() string {
+	if e.Add == 0 {
+		return e.ConditionError.Error() + "; nor would any other batch that fits this board"
+	}
+	return fmt.Sprintf("%v; add a run at batch %d", e.ConditionError, e.Add)
+}
+
+func (e *FewError) Unwrap() error { return e.ConditionError }
+
+// advise adds to the error what run would help: one whose replay fits the
+// board.
+func (c *Calibration) advise(ctx context.Context, gpu device.GPU, few *calibrate.ConditionError, seen []calibrate.Observation) error {
+	o := c.Runs[0]
+	m, err := c.Models.Of(o.Case, o.Description)
+	if err != nil {
+		return err
+	}
+	setup, err := step.New(m, o.Case, step.Evidence{Residuals: c.Residuals})
+	if err != nil {
+		return err
+	}
+	var ran, candidates []planner.Sample
+	for _, s := range seen {
+		ran = append(ran, s.Sample)
+	}
+	for batch := 1; batch <= largestAdvised; batch *= 2 {
+		rec, err := setup.Record(ctx, batch, gpu)
+		if err != nil {
+			continue // PyTorch would refuse it, as a batch norm does one sample
+		}
+		s, err := setup.Sample(ctx, gpu, rec)
+		if err != nil {
+			return err
+		}
+		if s.Reserved+gpu.Context > gpu.Memory {
+			break
+		}
+		candidates = append(candidates, s)
+	}
+	return &FewError{few, calibrate.Advise(ran, candidates)}
+}
+
+// entry is what goes into the coefficients file.
+func (c *Calibration) entry(gpu device.GPU, r *calibrate.Result) *coefficients.Entry {
+	e := &coefficients.Entry{
+		Name: c.Name, GPU: gpu.Name, Stack: c.Runs[0].Stack, Simulated: c.Runs[0].Simulated, Fitted: c.Now,
+		Memory: map[string]coefficients.Number{}, Undetermined: r.Undetermined, Inputs: c.Inputs,
+	}
+	if c.Stack != (coefficients.Stack{}) {
+		e.Stack = c.Stack
+	}
+	if e.Name == "" {
+		e.Name = gpu.Name + "/" + nameOf(e.Stack)
+	}
+	for _, o := range c.Runs {
+		if !slices.Contains(e.Models, o.Case.Model) {
+			e.Models = append(e.Models, o.Case.Model)
+		}
+	}
+	slices.Sort(e.Models)
+	for i, t := range r.Terms {
+		k := r.Coefficients.Term(t)
+		e.Memory[t.String()] = coefficients.Number{Value: round(k.Value), StdErr: round(k.StdErr), Source: k.Source}
+		for _, u := range r.Terms[:i] {
+			if rho := r.Coefficients.Correlation[t][u]; rho != 0 {
+				e.Correlations = append(e.Correlations, coefficients.Correlation{Between: [2]string{u.String(), t.String()}, Value: round(rho)})
+			}
+		}
+	}
+	before, after, heldOut := errorsOf(r.Points)
+	e.Errors = coefficients.Errors{Before: before, After: after, HeldOut: heldOut}
+	return e
+}
+
+// round keeps seven digits, more than any measurement of memory has: files are
+// read by people, and the last digits of a float differ between machines.
+func round(v float64) float64 {
+	short, err := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 7, 64), 64)
+	if err != nil {
+		panic(err) // what FormatFloat writes is a number
+	}
+	return short
+}
+
+// nameOf is the stack as part of an entry's name.
+func nameOf(s coefficients.Stack) string {
+	switch {
+	case s.Torch != "":
+		return "torch-" + s.Torch
+	case s.Driver != "":
+		return "driver-" + s.Driver
+	}
+	return "replay"
+}
+
+// errorsOf sums up how far the points are from what was observed. Held-out
+// errors need all points to have one.
+func errorsOf(points []calibrate.Point) (before, after coefficients.Error, heldOut *coefficients.Error) {
+	var b, a, h []float64
+	for _, p := range points {
+		b = append(b, math.Abs(share(p.Before, p.Observed)))
+		a = append(a, math.Abs(share(p.After, p.Observed)))
+		if p.HeldOut > 0 {
+			h = append(h, math.Abs(share(p.HeldOut, p.Observed)))
+		}
+	}
+	if len(h) == len(points) {
+		e := summary(h)
+		heldOut = &e
+	}
+	return summary(b), summary(a), heldOut
+}
+
+func share(estimate, observed int64) float64 {
+	return float64(estimate-observed) / float64(max(1, observed))
+}
+
+func summary(errs []float64) coefficients.Error {
+	slices.Sort(errs)
+	// The nearest rank, as accuracy reports have it.
+	return coefficients.Error{Median: round(errs[(len(errs)-1)/2]), Max: round(errs[len(errs)-1])}
+}
+
+func (c *Calibration) report(e *coefficients.Entry, r *calibrate.Result) *report.Calibration {
+	out := &report.Calibration{
+		Schema: report.CalibrationSchema, Tool: c.Tool, Started: c.Now, Entry: e.Name, GPU: e.GPU, Stack: e.Stack.String(),
+		Models: e.Models, Simulated: e.Simulated, Errors: report.CalibrationErrors{
+			Before: report.ErrorSummary(e.Errors.Before), After: report.ErrorSummary(e.Errors.After),
+		},
+		Coefficients: []report.Coefficient{}, Points: []report.CalibrationPoint{}, Undetermined: r.Undetermined,
+	}
+	if e.Errors.HeldOut != nil {
+		h := report.ErrorSummary(*e.Errors.HeldOut)
+		out.Errors.HeldOut = &h
+	}
+	for _, t := range r.Terms {
+		k := r.Coefficients.Term(t)
+		out.Coefficients = append(out.Coefficients, report.Coefficient{Name: t.String(), Value: k.Value, StdErr: k.StdErr, Source: k.Source})
+	}
+	for _, name := range slices.Sorted(maps.Keys(e.Efficiency)) {
+		out.Coefficients = append(out.Coefficients, *coefficientOf("efficiency:"+name, e.Efficiency[name]))
+	}
+	for _, p := range r.Points {
+		out.Points = append(out.Points, report.CalibrationPoint(p))
+	}
+	return out
+}

@@ -1,0 +1,176 @@
+package calibration
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/experiment/steptest"
+	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/internal/sample"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/all"
+	"github.com/vprof/vprof/models/toy"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/planner/calibrate"
+	"github.com/vprof/vprof/profiler/planner/coefficients"
+)
+
+// hidden is what nobody recorded: on top of what PyTorch reserved.
+func hidden(reserved int64) int64 { return int64(1.3*(1<<30) + 1.03*float64(reserved)) }
+
+// referenceRuns are the committed reference runs by case, from ascending
+// batches, with the hidden overhead as device bytes.
+func referenceRuns(t *testing.T) map[string][]Observed {
+	paths, err := filepath.Glob("../../reference/data/*.jsonl")
+	require.NoError(t, err)
+	series := map[string][]Observed{}
+	for _, path := range paths {
+		f, err := os.Open(path)
+		require.NoError(t, err)
+		runs, in, err := ReadObserved(f, filepath.Base(path))
+		require.NoError(t, err)
+		require.True(t, in.Simulated, "the committed data come from a simulated driver")
+		for _, o := range runs {
+			o.Device = hidden(o.Reserved)
+			key := o.GPU + " " + o.File + " " + string(setupKey(o))
+			series[key] = append(series[key], o)
+		}
+	}
+	return series
+}
+
+// From batches 8 and 32 of a series, larger batches are predicted, whether the
+// runs saw PyTorch's own figures or only what nvidia-smi shows.
+func TestTwoBatchesPredictHiddenOverhead(t *testing.T) {
+	sample.Whole(t)
+	for name, onlyDevice := range map[string]bool{"all levels": false, "only device bytes": true} {
+		t.Run(name, func(t *testing.T) {
+			var errs []float64
+			covered := 0
+			for _, runs := range referenceRuns(t) {
+				for _, p := range predictLarger(t, runs, onlyDevice) {
+					errs = append(errs, p.err)
+					if p.inside {
+						covered++
+					}
+				}
+			}
+			slices.Sort(errs)
+			n := len(errs)
+			t.Logf("%d predictions: median %.5f, max %.5f; %d in their intervals", n, errs[n/2], errs[n-1], covered)
+			require.GreaterOrEqual(t, n, 60)
+			require.Less(t, errs[n/2], 0.01)
+			require.Less(t, errs[n-1], 0.04)
+			require.GreaterOrEqual(t, float64(covered), 0.9*float64(n))
+		})
+	}
+}
+
+// A prediction is how far the device bytes of a batch are off, and whether they
+// are inside the interval.
+type prediction struct {
+	err    float64
+	inside bool
+}
+
+func predictLarger(t *testing.T, runs []Observed, onlyDevice bool) (out []prediction) {
+	at := func(batch int) int {
+		return slices.IndexFunc(runs, func(o Observed) bool { return o.Case.Batch == batch })
+	}
+	if at(8) < 0 || at(32) < 0 || at(64) < 0 && at(128) < 0 {
+		return nil
+	}
+	m, err := all.Models().Lookup(runs[0].Case.Model)
+	require.NoError(t, err)
+	setup, err := step.New(m, runs[0].Case, step.Evidence{Residuals: planner.Residuals})
+	require.NoError(t, err)
+	gpu, err := device.Lookup(runs[0].GPU)
+	require.NoError(t, err)
+	var seen []calibrate.Observation
+	for _, batch := range []int{8, 32} {
+		o := runs[at(batch)]
+		s := sampled(t, setup, gpu, batch)
+		if onlyDevice {
+			o.Allocated, o.Reserved = 0, 0
+		}
+		seen = append(seen, calibrate.Observation{Label: o.Label, Sample: s, Allocated: o.Allocated, Reserved: o.Reserved, Device: o.Device})
+	}
+	from, err := setup.Coefficients(gpu)
+	require.NoError(t, err)
+	fitted, err := calibrate.Fit(seen, from)
+	require.NoError(t, err)
+	for _, batch := range []int{64, 128} {
+		if at(batch) < 0 {
+			continue
+		}
+		curve, err := planner.Draw([]int{batch}, func(b int) (planner.Sample, error) { return sampled(t, setup, gpu, b), nil })
+		require.NoError(t, err)
+		e, err := (&planner.Planner{Curve: curve, Coefficients: fitted.Coefficients, Memory: gpu.Memory}).Estimate(batch)
+		require.NoError(t, err)
+		truth := runs[at(batch)].Device
+		out = append(out, prediction{
+			err:    math.Abs(float64(e.Device.Value-truth)) / float64(truth),
+			inside: e.Device.Low <= truth && truth <= e.Device.High,
+		})
+	}
+	return out
+}
+
+// sampled records and replays a batch size.
+func sampled(t *testing.T, setup *step.Setup, gpu device.GPU, batch int) planner.Sample {
+	rec, err := setup.Record(t.Context(), batch, gpu)
+	require.NoError(t, err)
+	s, err := setup.Sample(t.Context(), gpu, rec)
+	require.NoError(t, err)
+	return s
+}
+
+// snapshotRun reads one of the pickles that bench/observe/snapshot has as a run of the toy.
+func snapshotRun(t *testing.T, name string, batch int) (Observed, coefficients.Input, error) {
+	f, err := os.Open("../../observe/snapshot/testdata/" + name)
+	require.NoError(t, err)
+	defer f.Close()
+	return ReadSnapshotRun(f, name, steptest.Full(models.Case{Model: "toy", Batch: batch}), "t4")
+}
+
+// testdata/README.md of bench/observe/snapshot says what the GPU behind them adds: 64 MiB,
+// 5 % of tensors and 10 % of cache.
+func TestSnapshotsTeachWhatLibrariesAndTheCacheTake(t *testing.T) {
+	var runs []Observed
+	var inputs []coefficients.Input
+	for name, batch := range map[string]int{"toy8.pickle": 8, "toy32.pickle": 32} {
+		o, in, err := snapshotRun(t, name, batch)
+		require.NoError(t, err)
+		require.Equal(t, "snapshot", in.Kind)
+		require.False(t, o.Simulated)
+		runs, inputs = append(runs, o), append(inputs, in)
+	}
+	c := Calibration{Models: models.NewRegistry([]models.Model{toy.Model()}), Residuals: steptest.Exactly, Runs: runs, Inputs: inputs}
+	r, entry, err := c.Run(t.Context())
+	require.NoError(t, err)
+	require.InEpsilon(t, 64*steptest.MiB, entry.Memory["library_workspace"].Value, 1e-3)
+	require.InEpsilon(t, 0.05, entry.Memory["allocated_slack"].Value, 1e-3)
+	require.InEpsilon(t, 0.10, entry.Memory["reserved_slack"].Value, 1e-3)
+	require.NotContains(t, entry.Memory, "context", "a snapshot does not show what the driver adds")
+	require.Less(t, r.Errors.After.Max, 1e-5)
+	require.Greater(t, r.Errors.Before.Median, 0.1)
+}
+
+func TestSnapshotsThatShowNoStepTeachLittleOrNothing(t *testing.T) {
+	o, _, err := snapshotRun(t, "untraced.pickle", 8)
+	require.NoError(t, err)
+	require.Zero(t, o.Allocated, "without events there is no peak")
+	require.EqualValues(t, 400*steptest.MiB, o.Reserved)
+	for name, want := range map[string]string{"oom.pickle": "did not get through", "code.pickle": "nothing of this file was run"} {
+		_, _, err := snapshotRun(t, name, 8)
+		require.ErrorAs(t, err, new(*input.FormatError))
+		require.ErrorContains(t, err, want)
+	}
+}

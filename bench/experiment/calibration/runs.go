@@ -1,0 +1,223 @@
+package calibration
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/bench/observe/snapshot"
+	"github.com/vprof/vprof/bench/reference"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/planner/coefficients"
+)
+
+// Observed is a training step that ran: what was trained, on what, and the
+// peaks that were seen. Bytes that were not are zero.
+type Observed struct {
+	// File and Label say where it comes from: "b2.json", "b2.json: batch 8".
+	File, Label string
+	Case        models.Case
+	// Description is that of the case's model.
+	Description models.Description
+	// GPU is a name that [device.Lookup] takes.
+	GPU string
+	// Board is the very board, in words; empty where the file does not say.
+	Board     string
+	Stack     coefficients.Stack
+	Simulated bool
+
+	Allocated, Reserved, Device int64
+	// StepSeconds is the time of a step; zero was not taken.
+	StepSeconds float64
+}
+
+// maxObserved is the largest file of runs read, in bytes.
+const maxObserved = 1 << 30
+
+// ReadObserved reads the runs of a report or of reference records. Runs that
+// did not get through are left out, since what they show is how far they came,
+// and so are those that only did since PyTorch gave back cached memory: what
+// they show is the board's size. The error is a [*input.FormatError]
+// unless reading itself failed.
+func ReadObserved(r io.Reader, name string) ([]Observed, coefficients.Input, error) {
+	data, in, err := readInput(r, name)
+	if err != nil {
+		return nil, in, err
+	}
+	var runs []Observed
+	switch head := data[:min(len(data), 4096)]; {
+	case snapshot.Is(head):
+		err = &input.FormatError{File: name, Reason: "a memory snapshot does not say what was trained; name the batch size with BATCH=" + name + ", and the rest with --model and --gpu"}
+	case strings.Contains(string(head), `"`+reference.Schema+`"`):
+		runs, err = fromReference(data, name, &in)
+	case strings.Contains(string(head), `"`+report.Schema+`"`):
+		runs, err = fromReports(data, name, &in)
+	default:
+		err = &input.FormatError{File: name, Reason: "neither a report of vprof (" + report.Schema + ") nor reference records (" + reference.Schema + ")"}
+	}
+	if err != nil {
+		return nil, in, err
+	}
+	for _, o := range runs {
+		in.Simulated = in.Simulated || o.Simulated
+		in.Batches = append(in.Batches, o.Case.Batch)
+	}
+	slices.Sort(in.Batches)
+	in.Batches = slices.Compact(in.Batches)
+	return runs, in, nil
+}
+
+// readInput reads a file of runs and notes what it was.
+func readInput(r io.Reader, name string) ([]byte, coefficients.Input, error) {
+	data, err := io.ReadAll(io.LimitReader(r, maxObserved+1))
+	switch {
+	case err != nil:
+		err = fmt.Errorf("%s: %w", name, err)
+	case len(data) > maxObserved:
+		err = &input.FormatError{File: name, Reason: fmt.Sprintf("longer than %d bytes", maxObserved)}
+	case len(bytes.TrimSpace(data)) == 0:
+		err = &input.FormatError{File: name, Reason: "empty"}
+	}
+	sum := sha256.Sum256(data)
+	return data, coefficients.Input{File: name, SHA256: hex.EncodeToString(sum[:])}, err
+}
+
+// ReadSnapshotRun reads a memory snapshot of PyTorch as a run of the case on a
+// board. What the driver adds it does not show, and where no events were recorded
+// it has no peak of the allocated bytes. The error is a [*input.FormatError]
+// unless reading itself failed.
+func ReadSnapshotRun(r io.Reader, name string, c models.Case, gpu string) (Observed, coefficients.Input, error) {
+	data, in, err := readInput(r, name)
+	if err != nil {
+		return Observed{}, in, err
+	}
+	s, err := snapshot.Parse(data, name)
+	if err != nil {
+		return Observed{}, in, err
+	}
+	sum, err := s.Only(name)
+	if err != nil {
+		return Observed{}, in, err
+	}
+	if sum.OOMs > 0 {
+		return Observed{}, in, &input.FormatError{File: name, Reason: "an allocation failed while it was recorded; a step that did not get through teaches nothing"}
+	}
+	in.Kind, in.Source, in.Batches = "snapshot", "torch.cuda.memory._dump_snapshot", []int{c.Batch}
+	if s.SimulatedBy != "" {
+		in.Source, in.Simulated = s.SimulatedBy, true
+	}
+	c.AllocConf = s.AllocConf
+	o := Observed{
+		File: name, Label: fmt.Sprintf("%s: batch %d", name, c.Batch), Case: c, GPU: gpu,
+		Simulated: in.Simulated, Reserved: sum.PeakReserved,
+	}
+	if sum.Traced > 0 {
+		o.Allocated = sum.PeakAllocated
+	}
+	return o, in, nil
+}
+
+// simulatedDriver is what the source of a reference file, or the release of a
+// driver, says if the driver was none.
+const simulatedDriver = "simulated driver"
+
+func fromReference(data []byte, name string, in *coefficients.Input) ([]Observed, error) {
+	f, err := reference.Read(bytes.NewReader(data), name)
+	if err != nil {
+		return nil, err
+	}
+	in.Kind, in.Source = "reference", f.Header.Source
+	in.Simulated = strings.Contains(f.Header.Source, simulatedDriver)
+	stack := coefficients.Stack{Torch: f.Header.Torch, CUDA: f.Header.CUDA}
+	if f.Header.CUDNN != 0 {
+		stack.CUDNN = fmt.Sprint(f.Header.CUDNN)
+	}
+	var runs []Observed
+	for i := range f.Records {
+		r := &f.Records[i]
+		if r.Status != reference.OK || r.Retries > 0 {
+			continue
+		}
+		runs = append(runs, Observed{
+			File: name, Label: fmt.Sprintf("%s:%d: batch %d", name, r.Line, r.Batch),
+			Case: r.Case, GPU: r.GPU, Stack: stack,
+			Simulated: in.Simulated,
+			Allocated: r.PeakAllocated, Reserved: r.PeakReserved, Device: r.PeakDevice,
+		})
+	}
+	return runs, nil
+}
+
+func fromReports(data []byte, name string, in *coefficients.Input) ([]Observed, error) {
+	reports, err := report.Read(name, bytes.NewReader(data))
+	if err != nil {
+		return nil, err
+	}
+	in.Kind, in.Source = "report", "vprof "+reports[0].Tool.Version
+	var runs []Observed
+	for _, r := range reports {
+		for _, p := range r.Points {
+			if p.Run == nil || !p.Run.Fits || p.Run.Retries > 0 {
+				continue
+			}
+			d, _ := r.Find(p.Device)
+			c := r.Case.Case
+			c.Batch = p.Batch
+			o := Observed{
+				File: name, Label: fmt.Sprintf("%s: batch %d", name, p.Batch),
+				Case: c, Description: r.Case.Description(),
+				GPU: d.GPU, Board: d.String(), Stack: coefficients.Stack{CUDA: d.CUDA, Driver: d.Driver},
+				Simulated: p.Run.Simulated || d.Simulated || strings.Contains(d.Driver, simulatedDriver),
+				// The kernels that stood for PyTorch's are not PyTorch's.
+				Allocated: p.Run.Allocated, Reserved: p.Run.Reserved, Device: p.Run.Device - p.Run.Kernels,
+			}
+			if p.Run.Step != nil {
+				o.StepSeconds = p.Run.Step.Seconds
+			}
+			runs = append(runs, o)
+		}
+	}
+	if len(runs) == 0 {
+		return nil, &input.FormatError{File: name, Reason: "has no run that got through; a plan has none, a sweep has"}
+	}
+	return runs, nil
+}
+
+// A MixError says that runs do not belong together.
+type MixError struct{ Of, A, B string }
+
+func (e *MixError) Error() string {
+	return fmt.Sprintf("runs of different %s: %s and %s; calibrate them apart", e.Of, e.A, e.B)
+}
+
+// Usage marks the error as bad input.
+func (*MixError) Usage() bool { return true }
+
+// together finds what runs must share and do not.
+func together(runs []Observed, pool bool) error {
+	if len(runs) == 0 {
+		return errors.New("there are no runs to learn from")
+	}
+	first := runs[0]
+	for _, r := range runs[1:] {
+		switch {
+		case r.GPU != first.GPU:
+			return &MixError{"GPUs", cmp.Or(first.Board, first.GPU), cmp.Or(r.Board, r.GPU)}
+		case r.Stack != first.Stack:
+			return &MixError{"software stacks", first.Stack.String(), r.Stack.String()}
+		case r.Case.Model != first.Case.Model && !pool:
+			return &MixError{"models", first.Case.Model, r.Case.Model}
+		case r.Simulated != first.Simulated:
+			return &MixError{"kinds", "measured", "simulated"}
+		}
+	}
+	return nil
+}

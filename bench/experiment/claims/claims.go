@@ -1,0 +1,229 @@
+package claims
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/reference/guides"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
+)
+
+// claimOf is a claim as reports show it.
+func claimOf(g guides.Guide, c guides.Claim) report.Claim {
+	out := report.Claim{
+		Guide: g.Title, Project: g.Project, Where: c.Where, Of: c.String(), Says: c.Says(),
+		Conditions: c.Conditions.String(), Doubted: c.Doubted, Note: c.Note,
+	}
+	if c.Batch.From > 0 {
+		out.Batch = c.Batch.String()
+	}
+	switch {
+	case c.Of == guides.Fits:
+	case c.Figure.Share:
+		out.Share = &report.ShareRange{Low: c.Figure.Low, High: c.Figure.High}
+	default:
+		out.Bytes = &report.ByteRange{Low: int64(c.Figure.Low), High: int64(c.Figure.High)}
+	}
+	if c.Than != nil {
+		out.Than = c.Than.String()
+		if c.Than.Batch.From > 0 {
+			out.Than = cmp.Or(out.Than, "batch "+c.Than.Batch.String())
+		}
+	}
+	return out
+}
+
+// Of returns the claims of all that the case needs at a batch size on a
+// board.
+func Of(s *step.Setup, gpu device.GPU, batch int) []report.Claim {
+	c := s.Case()
+	c.Batch = batch
+	var out []report.Claim
+	for _, m := range guides.Matching(s.Model(), c, gpu.Name) {
+		out = append(out, claimOf(m.Guide, m.Claim))
+	}
+	return out
+}
+
+// Answered are what guides say of a model, each with what vprof says for the same
+// conditions, on the board of the claim or else on the one given. A claim of
+// conditions that PyTorch refuses is answered with that.
+func Answered(ctx context.Context, m models.Model, gpu device.GPU, residuals step.Residuals) ([]report.Claim, error) {
+	a := &answers{model: m, residuals: residuals, known: map[projectionKey]*projection{}}
+	var out []report.Claim
+	for _, g := range guides.Naming(m.Name) {
+		for _, c := range g.Claims {
+			if !c.About(m.Name) {
+				continue
+			}
+			claim := claimOf(g, c)
+			var err error
+			if claim.Answer, err = a.answer(ctx, c, gpu); err != nil {
+				return nil, fmt.Errorf("%s: %w", claim.Source(), err)
+			}
+			out = append(out, claim)
+		}
+	}
+	return out, nil
+}
+
+// answers replays what claims are said of, each case once.
+type answers struct {
+	model     models.Model
+	residuals step.Residuals
+	known     map[projectionKey]*projection
+}
+
+// projectionKey identifies a projection: the case and the board.
+type projectionKey struct {
+	c   models.Key
+	gpu string
+}
+
+// projection is the estimate of a case, with its replay and its parameter counts.
+type projection struct {
+	planner.Estimate
+	run    *step.Simulation
+	counts models.Counts
+}
+
+// noCompile is why there is no answer to claims of torch.compile.
+const noCompile = "vprof does not record torch.compile"
+
+func (a *answers) answer(ctx context.Context, c guides.Claim, gpu device.GPU) (*report.Answer, error) {
+	if c.GPU != "" {
+		var err error
+		if gpu, err = device.Lookup(c.GPU); err != nil {
+			return nil, err
+		}
+	}
+	out := &report.Answer{GPU: gpu.Name}
+	switch {
+	case c.Of == guides.Tensor:
+		return nil, nil
+	case c.Compile:
+		out.Refused = noCompile
+		return out, nil
+	}
+	for _, k := range a.cases(c) {
+		seen, err := a.project(ctx, k, gpu)
+		var refused *step.RefusedError
+		if errors.As(err, &refused) {
+			out.Refused = refused.Error()
+			return out, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		value, share := seen.value(c), c.Of == guides.Trainable
+		if c.Than != nil {
+			than, err := a.project(ctx, c.Than.Over(k), gpu)
+			if err != nil {
+				return nil, err
+			}
+			if value, share = than.value(c)-value, c.Figure.Share; share {
+				value /= max(1, than.value(c))
+			}
+		}
+		out.Add(value, share)
+		if c.Of == guides.Fits {
+			out.Judged(report.Verdict(seen.Verdict.String()))
+		}
+	}
+	return out, nil
+}
+
+// cases are those that a claim is said of: every stage if it does not say
+// which, and the ends of its batch sizes.
+func (a *answers) cases(c guides.Claim) []models.Case {
+	k := c.Over(a.model.Default)
+	k.Accumulate = step.RecordedSteps(max(1, k.Accumulate))
+	stages := a.model.Stages
+	if c.Stage != "" {
+		stages = []string{c.Stage}
+	}
+	var all []models.Case
+	for _, stage := range stages {
+		for _, batch := range slices.Compact([]int{k.Batch, max(k.Batch, c.Batch.To)}) {
+			k.Stage, k.Batch = stage, batch
+			all = append(all, k)
+		}
+	}
+	return all
+}
+
+// project records a case and replays it on a simulated board without a memory limit.
+func (a *answers) project(ctx context.Context, c models.Case, gpu device.GPU) (*projection, error) {
+	key := projectionKey{c.Key(), gpu.Name}
+	if seen := a.known[key]; seen != nil {
+		return seen, nil
+	}
+	setup, err := step.New(a.model, c, step.Evidence{Residuals: a.residuals})
+	if err != nil {
+		return nil, err
+	}
+	rec, err := setup.Record(ctx, c.Batch, gpu)
+	if err != nil {
+		return nil, err
+	}
+	run, err := setup.ReplayUnlimited(ctx, gpu, rec.Program)
+	if err != nil {
+		return nil, err
+	}
+	e, err := setup.Estimate(gpu, step.SampleOf(run, c.Batch))
+	if err != nil {
+		return nil, err
+	}
+	seen := &projection{e, run, rec.Counts}
+	a.known[key] = seen
+	return seen, nil
+}
+
+// value is what a claim's figure counts, in bytes or as a share.
+func (o *projection) value(c guides.Claim) float64 {
+	if part, ok := c.Of.Component(); ok {
+		return float64(o.Components[part])
+	}
+	switch c.Of {
+	case guides.Allocated:
+		return float64(o.Allocated.Value)
+	case guides.ModelState:
+		var sum int64
+		for _, class := range guides.States() {
+			sum += o.Components[class]
+		}
+		return float64(sum)
+	case guides.Trainable:
+		return float64(o.counts.Trainable) / float64(max(1, o.counts.Total))
+	case guides.AllocatedAfter:
+		_, end := o.phase(c.Phase)
+		return float64(end)
+	case guides.AddedBy:
+		begin, end := o.phase(c.Phase)
+		return float64(end - begin)
+	case guides.PeakOf:
+		return float64(o.run.PeakOf(0, c.Phase).Allocated)
+	}
+	return float64(o.Device.Value)
+}
+
+// phase is what is allocated when the last phase of a name begins and ends.
+func (o *projection) phase(name string) (begin, end int64) {
+	for i, p := range slices.Backward(o.run.Phases) {
+		if p.Name != name {
+			continue
+		}
+		if i > 0 {
+			begin = o.run.Phases[i-1].End.Allocated
+		}
+		return begin, p.End.Allocated
+	}
+	return 0, 0
+}

@@ -1,0 +1,282 @@
+package compare
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/bench/observe/snapshot"
+	"github.com/vprof/vprof/bench/reference"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/models"
+)
+
+// A Side is one of the two files of a comparison.
+type Side struct {
+	Label string
+	// Steps are what the file says of training steps.
+	Steps []Amounts
+	// Snapshot is what a snapshot holds besides; nil for other files.
+	Snapshot *snapshot.Summary
+}
+
+// Amounts are the peaks of one training step in bytes; zero was not seen.
+type Amounts struct {
+	// Of names the step; steps of both sides with the same name are compared.
+	// It is empty for a snapshot, which does not know what was trained.
+	Of    string
+	Batch int
+	GPU   string
+	// Board is the name of the very board, and UUID the driver's; empty where
+	// the file does not say.
+	Board, UUID string
+	// Kind is "measured", "simulated", "estimate", "reference", "snapshot" or
+	// "simulated snapshot".
+	Kind                        string
+	Allocated, Reserved, Device int64
+}
+
+// Read reads a report (runs where it has some, else estimates), reference
+// records or a snapshot of PyTorch.
+func Read(r io.Reader, name, label string) (*Side, error) {
+	head := make([]byte, 4096)
+	n, err := io.ReadFull(r, head)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	head = head[:n]
+	whole := io.MultiReader(strings.NewReader(string(head)), r)
+	side := &Side{Label: label}
+	switch {
+	case snapshot.Is(head):
+		err = side.snapshot(whole, name)
+	case strings.Contains(string(head), `"`+reference.Schema+`"`):
+		err = side.reference(whole, name)
+	case strings.Contains(string(head), `"`+report.Schema+`"`):
+		err = side.reports(whole, name)
+	default:
+		err = &input.FormatError{File: name, Reason: "neither a report of vprof, nor reference records, nor a memory snapshot of PyTorch"}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(side.Steps) == 0 {
+		return nil, &input.FormatError{File: name, Reason: "has no training step that got through"}
+	}
+	return side, nil
+}
+
+func (s *Side) snapshot(r io.Reader, name string) error {
+	shot, err := snapshot.Read(r, name)
+	if err != nil {
+		return err
+	}
+	sum, err := shot.Only(name)
+	if err != nil {
+		return err
+	}
+	s.Snapshot = &sum
+	kind := "snapshot"
+	if shot.SimulatedBy != "" {
+		kind = "simulated snapshot"
+	}
+	s.Steps = []Amounts{{Kind: kind, Allocated: sum.PeakAllocated, Reserved: sum.PeakReserved}}
+	return nil
+}
+
+func (s *Side) reference(r io.Reader, name string) error {
+	f, err := reference.Read(r, name)
+	if err != nil {
+		return err
+	}
+	for i := range f.Records {
+		rec := &f.Records[i]
+		if rec.Status == reference.OK {
+			s.Steps = append(s.Steps, Amounts{
+				Of: stepName(rec.Case, rec.Batch), Batch: rec.Batch, GPU: rec.GPU, Kind: "reference",
+				Allocated: rec.PeakAllocated, Reserved: rec.PeakReserved, Device: rec.PeakDevice,
+			})
+		}
+	}
+	return nil
+}
+
+func (s *Side) reports(r io.Reader, name string) error {
+	reports, err := report.Read(name, r)
+	if err != nil {
+		return err
+	}
+	report.Apart(reports...)
+	for _, r := range reports {
+		for _, p := range r.Points {
+			d, _ := r.Find(p.Device)
+			a := Amounts{Of: stepName(r.Case.Case, p.Batch), Batch: p.Batch, GPU: d.GPU, Board: d.Name, UUID: d.UUID}
+			switch {
+			case p.Run != nil && p.Run.Fits:
+				a.Kind = "measured"
+				if p.Run.Simulated {
+					a.Kind = "simulated"
+				}
+				a.Allocated, a.Reserved, a.Device = p.Run.Allocated, p.Run.Reserved, p.Run.Device
+			case p.Run == nil && p.Estimate != nil:
+				a.Kind = "estimate"
+				a.Allocated, a.Reserved, a.Device = p.Estimate.Allocated.Bytes, p.Estimate.Reserved.Bytes, p.Estimate.Device.Bytes
+			default:
+				continue
+			}
+			s.Steps = append(s.Steps, a)
+		}
+	}
+	return nil
+}
+
+// stepName is what two steps must share to be compared, besides the board.
+func stepName(c models.Case, batch int) string { return fmt.Sprintf("%s, batch %d", c, batch) }
+
+// NothingToCompareError says that two files have no step in common.
+type NothingToCompareError struct{ Reason string }
+
+func (e *NothingToCompareError) Error() string { return e.Reason }
+
+// Sides puts b beside a. Differences are relative to a; a row is over the
+// tolerance if the larger side is off by more than that. Batch, if not zero,
+// chooses the steps of that batch size.
+func Sides(a, b *Side, tolerance float64, batch int) (*report.Comparison, error) {
+	out := &report.Comparison{
+		Schema: report.ComparisonSchema, A: a.Label, B: b.Label, Tolerance: tolerance, Rows: []report.ComparisonRow{},
+	}
+	as, bs := ofBatch(a.Steps, batch), ofBatch(b.Steps, batch)
+	if a.Snapshot != nil || b.Snapshot != nil {
+		if len(as) != 1 || len(bs) != 1 {
+			return nil, &NothingToCompareError{fmt.Sprintf("a snapshot does not say what was trained, so it can be compared with one step only; choose one with --batch (%s has %d, %s has %d)", a.Label, len(as), b.Label, len(bs))}
+		}
+		out.Match(as[0].row(), bs[0].row(), cmpName(as[0], bs[0]))
+	} else {
+		pair(out, as, bs)
+	}
+	if len(out.Rows) == 0 {
+		return nil, &NothingToCompareError{fmt.Sprintf("no step is in both files: %s has %s, %s has %s", a.Label, example(as), b.Label, example(bs))}
+	}
+	for _, s := range []*Side{a, b} {
+		if s.Snapshot != nil {
+			out.Snapshots = append(out.Snapshots, snapshotOf(s.Label, s.Snapshot))
+		}
+	}
+	return out, nil
+}
+
+func ofBatch(steps []Amounts, batch int) []Amounts {
+	if batch == 0 {
+		return steps
+	}
+	return slices.DeleteFunc(slices.Clone(steps), func(s Amounts) bool { return s.Batch != batch && s.Of != "" })
+}
+
+// pair compares steps of one name: on the same board where both sides have it, else
+// on boards of one kind. Boards of different kinds are compared only where each
+// side is of one board, which is what such a comparison asks for.
+func pair(out *report.Comparison, as, bs []Amounts) {
+	several := boardsOf(as) > 1 || boardsOf(bs) > 1
+	name := func(a Amounts) string {
+		if several && a.Board != "" {
+			return a.Of + " on " + a.Board
+		}
+		return a.Of
+	}
+	matched, used := make([]int, len(as)), make([]bool, len(bs))
+	for i := range matched {
+		matched[i] = -1
+	}
+	for nearness := sameBoard; nearness >= otherGPU; nearness-- {
+		if nearness == otherGPU && several {
+			break
+		}
+		for i, x := range as {
+			for j, y := range bs {
+				if matched[i] < 0 && !used[j] && y.Of == x.Of && x.near(y) >= nearness {
+					matched[i], used[j] = j, true
+				}
+			}
+		}
+	}
+	for i, x := range as {
+		if matched[i] < 0 {
+			out.OnlyA = append(out.OnlyA, name(x))
+			continue
+		}
+		out.Match(x.row(), bs[matched[i]].row(), name(x))
+	}
+	for j, y := range bs {
+		if !used[j] {
+			out.OnlyB = append(out.OnlyB, name(y))
+		}
+	}
+}
+
+// How near the boards of two steps are.
+const (
+	otherGPU = iota
+	sameGPU
+	sameName
+	sameBoard
+)
+
+func (a Amounts) near(b Amounts) int {
+	switch {
+	case a.UUID != "" && a.UUID == b.UUID:
+		return sameBoard
+	case a.GPU == b.GPU && a.Board == b.Board:
+		return sameName
+	case a.GPU == b.GPU:
+		return sameGPU
+	}
+	return otherGPU
+}
+
+// boardsOf counts the boards of steps.
+func boardsOf(steps []Amounts) int {
+	boards := map[string]bool{}
+	for _, s := range steps {
+		boards[s.GPU+" "+s.Board] = true
+	}
+	return len(boards)
+}
+
+func (a Amounts) row() report.Amounts {
+	return report.Amounts{GPU: a.GPU, Kind: a.Kind, Allocated: a.Allocated, Reserved: a.Reserved, Device: a.Device}
+}
+
+func cmpName(a, b Amounts) string {
+	if a.Of != "" {
+		return a.Of
+	}
+	if b.Of != "" {
+		return b.Of
+	}
+	return "snapshot"
+}
+
+func example(steps []Amounts) string {
+	if len(steps) == 0 {
+		return "none of that batch size"
+	}
+	return fmt.Sprintf("%q", steps[0].Of)
+}
+
+func snapshotOf(label string, s *snapshot.Summary) report.SnapshotSummary {
+	out := report.SnapshotSummary{
+		Label: label, Allocated: s.Allocated, Reserved: s.Reserved, Requested: s.Requested, Events: s.Traced, OOMs: s.OOMs,
+		Free: s.Free, LargestFree: s.LargestFree, Fragmentation: math.Round(s.Fragmentation()*1e4) / 1e4, Segments: s.Segments,
+	}
+	for _, c := range s.Categories {
+		out.Categories = append(out.Categories, report.Component{Name: c.Name, Bytes: c.Bytes})
+	}
+	for _, b := range s.Largest {
+		out.Largest = append(out.Largest, report.Component{Name: b.String(), Bytes: b.Size})
+	}
+	return out
+}

@@ -1,0 +1,344 @@
+package fit
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"runtime"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/progress"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/planner/parallel"
+	"github.com/vprof/vprof/profiler/planner/steptime"
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// Search says where [Run] looks and what it may take.
+type Search struct {
+	Model models.Model
+	// Cases are the configurations; their batch sizes do not matter.
+	Cases []models.Case
+	GPUs  []device.GPU
+	// Budget is how much of each board may be filled; its Memory is taken
+	// from the board.
+	Budget planner.Budget
+	// Others is what other processes hold of each board, bytes.
+	Others int64
+	// Effective is the number of samples that an optimizer step should see;
+	// zero keeps the accumulation of the cases.
+	Effective int
+	// MaxBatch ends the search.
+	MaxBatch int
+	step.Evidence
+	// Speeds say how fast boards are; nil for [steptime.Assumed].
+	Speeds step.Speeds
+	// Parallel is how several boards of a kind share the work; its zero value
+	// is one board.
+	Parallel parallel.Setup
+	// Device, if not nil, is the one board: what is recommended is measured
+	// on it, and comes down until it fits there, too.
+	Device device.Device
+	// Progress is told how many configurations are done.
+	Progress progress.Func
+}
+
+// Run finds the largest batch within the budget for every configuration on
+// every board, and recommends the fastest for each stage of a board: the one
+// with the most samples per second. What it recommends has been replayed on the
+// simulated board at that very batch. A configuration that PyTorch or the model
+// refuses is part of the result, unless all are: then the first's error is
+// returned.
+func Run(ctx context.Context, s Search) (*report.Fit, error) {
+	f := &report.Fit{
+		Schema: report.FitSchema, Model: s.Model.Name, BatchUnit: s.Model.BatchUnit, Config: json.RawMessage(s.Model.Description.Text()),
+		Budget:  report.Budget{Margin: s.Budget.Margin, Risk: s.Budget.Risk, Others: s.Others, EffectiveBatch: s.Effective, MaxBatch: s.MaxBatch},
+		Choices: make([]report.Choice, len(s.Cases)*len(s.GPUs)),
+	}
+	if p := s.Parallel; p.GPUs > 1 {
+		f.Parallel = &report.Parallel{GPUs: p.GPUs, Strategy: string(p.Strategy), BucketView: p.BucketView, Bandwidth: p.Bandwidth}
+	}
+	v := &survey{search: &s, choices: f.Choices, refusals: make([]error, len(f.Choices))}
+	for _, gpu := range s.GPUs {
+		f.Devices = append(f.Devices, step.DeviceOf(gpu))
+	}
+	f.Warnings = step.Unsupported(s.GPUs)
+	look := s.exactly
+	if len(s.GPUs) > 1 {
+		look = func(ctx context.Context, v *survey) error { return v.run(ctx) }
+	}
+	if err := look(ctx, v); err != nil {
+		return nil, err
+	}
+	refusals := v.refusals
+	if !slices.Contains(refusals, nil) {
+		return nil, refusals[0]
+	}
+	s.rank(f)
+	if len(s.GPUs) > 1 {
+		return f, s.confirm(ctx, f)
+	}
+	if s.Device != nil {
+		return f, s.onDevice(ctx, f)
+	}
+	return f, nil
+}
+
+// exactly replays every configuration on every board as often as finding its
+// largest batch takes.
+func (s *Search) exactly(ctx context.Context, v *survey) error {
+	done := s.Progress.Counting("configurations", len(v.choices))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for i, gpu := range s.GPUs {
+		for j, c := range s.Cases {
+			at := i*len(s.Cases) + j
+			g.Go(func() (err error) {
+				v.choices[at], v.refusals[at], err = s.choice(ctx, gpu, c, s.Model.Default.Batch)
+				done(1)
+				return err
+			})
+		}
+	}
+	return g.Wait()
+}
+
+// rank sorts the choices and recommends the first that fits of every stage.
+func (s *Search) rank(f *report.Fit) {
+	for i := range f.Choices {
+		f.Choices[i].Recommended = false
+	}
+	at := map[string]int{}
+	for i, d := range f.Devices {
+		at[d.Name] = i
+	}
+	slices.SortStableFunc(f.Choices, func(a, b report.Choice) int {
+		return cmp.Or(
+			cmp.Compare(at[a.Device], at[b.Device]),
+			cmp.Compare(slices.Index(s.Model.Stages, a.Case.Stage), slices.Index(s.Model.Stages, b.Case.Stage)),
+			-cmp.Compare(a.SamplesPerSecond, b.SamplesPerSecond),
+			cmp.Compare(a.Refused, b.Refused),
+		)
+	})
+	seen := map[[2]string]bool{}
+	for i := range f.Choices {
+		c := &f.Choices[i]
+		key := [2]string{c.Device, c.Case.Stage}
+		if c.Fits() && !seen[key] {
+			seen[key], c.Recommended = true, true
+		}
+	}
+}
+
+// choice finds the batch of one configuration on one board; begin is where to
+// look first. refused is why PyTorch or the model would not train it.
+func (s *Search) choice(ctx context.Context, gpu device.GPU, c models.Case, begin int) (out report.Choice, refused, err error) {
+	setup, err := step.New(s.Model, c, s.Evidence)
+	if err != nil {
+		return s.refuse(gpu, c, err)
+	}
+	q, err := s.batchSearch(setup, gpu)
+	if err != nil {
+		return out, nil, err
+	}
+	q.begin = begin
+	gpus := max(1, s.Parallel.GPUs)
+	batch, largest, steps, err := q.find(ctx, (s.Effective+gpus-1)/gpus, c.Accumulate)
+	if err != nil {
+		c.Accumulate = step.RecordedSteps(c.Accumulate)
+		return s.refuse(gpu, c, err)
+	}
+	whole := setup.Accumulating(steps).Case()
+	out = report.Choice{
+		Device: step.SimName(gpu), Case: report.CaseOf(s.Model, whole).Short(), Own: s.own(whole),
+		Largest: largest, Capped: largest == s.MaxBatch, Batch: batch, EffectiveBatch: batch * steps * gpus,
+	}
+	return out, nil, q.describe(ctx, &out, steps)
+}
+
+// refuse is the choice that says why there is none; other errors stay errors.
+func (s *Search) refuse(gpu device.GPU, c models.Case, cause error) (report.Choice, error, error) {
+	var refused *step.RefusedError
+	var impossible *models.CaseError
+	if !errors.As(cause, &refused) && !errors.As(cause, &impossible) {
+		return report.Choice{}, nil, cause
+	}
+	return report.Choice{Device: step.SimName(gpu), Case: report.CaseOf(s.Model, c).Short(), Refused: cause.Error()}, cause, nil
+}
+
+// own tells whether the case is trained as the model's authors do.
+func (s *Search) own(c models.Case) bool {
+	d, err := s.Model.Complete(s.Model.Default)
+	if err != nil {
+		return false
+	}
+	for name, v := range d.Settings {
+		if c.Settings[name] != v {
+			return false
+		}
+	}
+	return c.AMP == d.AMP && c.Weights == d.Weights && c.Checkpointing == d.Checkpointing && c.Optimizer == d.Optimizer && c.LoRA == nil && c.Task == d.Task
+}
+
+// batchSearch is the search for the largest batch of one configuration.
+type batchSearch struct {
+	setup  *step.Setup
+	gpu    device.GPU
+	others int64
+	budget planner.Budget
+	// begin is where to look first, max where to end.
+	begin, max int
+	speed      steptime.Efficiency
+	parallel   parallel.Setup
+	tried      map[trialOf]trial
+}
+
+// trialOf identifies a trial of a batchSearch.
+type trialOf struct{ batch, accumulate int }
+
+// trial is what one replay of the configuration came to.
+type trial struct {
+	planner.Estimate
+	run     *report.Run
+	seconds float64
+	// sizes are what communication depends on, of several boards.
+	sizes parallel.Model
+}
+
+// sizesOf are the sizes of a recorded model that communication depends on. Its
+// largest layer is taken for its largest parameter, which is all of it but
+// biases.
+func sizesOf(rec *models.Recording, e planner.Estimate) parallel.Model {
+	m := parallel.Model{Weights: e.Components[program.Weights], Gradients: rec.Counts.Gradients, Trainable: rec.Counts.Trainable}
+	for _, b := range rec.Program.Buffers {
+		if b.Class == program.Weights {
+			m.LargestLayer = max(m.LargestLayer, b.Bytes)
+		}
+	}
+	return m
+}
+
+func (s *Search) batchSearch(setup *step.Setup, gpu device.GPU) (*batchSearch, error) {
+	budget, err := setup.Budget(s.Budget, gpu, s.Others)
+	if err != nil {
+		return nil, err
+	}
+	q := &batchSearch{setup: setup, gpu: gpu, others: s.Others, budget: budget, begin: s.Model.Default.Batch, max: s.MaxBatch, parallel: s.Parallel, tried: map[trialOf]trial{}}
+	q.speed = steptime.Assumed()
+	if s.Speeds != nil {
+		if q.speed, err = s.Speeds(gpu); err != nil {
+			return nil, err
+		}
+	}
+	return q, nil
+}
+
+// find is the batch to use and its number of micro-batches, and the largest
+// batch with that many. Both are zero if nothing fits.
+func (q *batchSearch) find(ctx context.Context, effective, steps int) (batch, largest, n int, err error) {
+	if effective == 0 {
+		largest, err = q.largest(ctx, step.RecordedSteps(steps))
+		return largest, largest, steps, err
+	}
+	if largest, err = q.largest(ctx, 1); err != nil || largest == 0 || largest >= effective {
+		return min(effective, largest), largest, 1, err
+	}
+	if largest, err = q.largest(ctx, 2); err != nil || largest == 0 {
+		return 0, 0, 2, err
+	}
+	batch, n = planner.Split(effective, largest, 1)
+	return batch, largest, n, nil
+}
+
+// largest is the largest batch within the budget with a number of recorded
+// micro-batches; zero if none is.
+func (q *batchSearch) largest(ctx context.Context, accumulate int) (int, error) {
+	need := func(batch int) (int64, error) {
+		t, err := q.try(ctx, batch, accumulate)
+		return q.budget.Need(t.Estimate), err
+	}
+	return step.LargestBatch(q.begin, q.max, q.budget.Limit(), need)
+}
+
+// try replays a batch size with a number of recorded micro-batches. On a board that
+// it does not fit the replay goes on all the same, for an estimate of what it needs.
+func (q *batchSearch) try(ctx context.Context, batch, accumulate int) (trial, error) {
+	key := trialOf{batch, accumulate}
+	if t, done := q.tried[key]; done {
+		return t, nil
+	}
+	setup := q.setup.Accumulating(accumulate)
+	rec, err := setup.Record(ctx, batch, q.gpu)
+	if err != nil {
+		return trial{}, err
+	}
+	run, err := setup.ReplayUnlimited(ctx, q.gpu, rec.Program)
+	if err != nil {
+		return trial{}, err
+	}
+	e, err := setup.Estimate(q.gpu, step.SampleOf(run, batch))
+	if err != nil {
+		return trial{}, err
+	}
+	if run.Device > q.budget.Memory || setup.Case().AllocConf != "" {
+		// The board's end changes what the allocator does.
+		if run, err = step.Simulate(ctx, rec.Program, q.gpu, setup.Allocator(), q.others); err != nil {
+			return trial{}, err
+		}
+	}
+	t := trial{Estimate: e, run: run.Report()}
+	if q.parallel.GPUs > 1 {
+		// The replay was of one board alone.
+		t.sizes, t.run = sizesOf(rec, e), nil
+		t.Estimate = q.parallel.Apply(e, t.sizes)
+	}
+	if load := steptime.Of(rec.Program, q.gpu, step.SteadyStep); load.Known() {
+		t.seconds = q.speed.Time(load).Seconds
+	}
+	q.tried[key] = t
+	return t, nil
+}
+
+// describe fills in what the chosen batch needs and how long it takes; or, if
+// nothing fits, what the smallest batch would need.
+func (q *batchSearch) describe(ctx context.Context, out *report.Choice, steps int) error {
+	batch := max(1, out.Batch)
+	t, err := q.try(ctx, batch, step.RecordedSteps(steps))
+	var refused *step.RefusedError
+	if errors.As(err, &refused) && out.Batch == 0 {
+		t, err = q.try(ctx, 2, step.RecordedSteps(steps))
+	}
+	if err != nil {
+		return err
+	}
+	out.Estimate = step.EstimateOf(t.Estimate)
+	out.Utilization = float64(t.Device.Value) / float64(q.gpu.Memory)
+	if out.Batch == 0 {
+		return nil
+	}
+	out.Run, out.StepSeconds = t.run, t.seconds
+	if steps > 2 {
+		// Every further micro-batch takes as long as the second.
+		one, err := q.try(ctx, batch, 1)
+		if err != nil {
+			return err
+		}
+		out.StepSeconds += float64(steps-2) * (t.seconds - one.seconds)
+	}
+	if out.StepSeconds > 0 {
+		if q.parallel.GPUs > 1 {
+			alone := out.StepSeconds
+			out.StepSeconds = q.parallel.Step(alone, t.sizes)
+			out.Scaling = alone / out.StepSeconds
+		}
+		out.SamplesPerSecond = float64(out.EffectiveBatch) / out.StepSeconds
+	}
+	return nil
+}

@@ -1,0 +1,278 @@
+package fit
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/experiment/steptest"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/progress"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/all"
+	"github.com/vprof/vprof/models/toy"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/device/sim"
+	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/planner/parallel"
+)
+
+// toySearch looks for the toy in everything that a card has free.
+func toySearch(free int64, cases ...models.Case) Search {
+	return Search{
+		Model: toy.Model(), Cases: cases, GPUs: []device.GPU{steptest.Card(free)}, Budget: planner.Budget{Margin: 1},
+		MaxBatch: 4096, Evidence: steptest.Exact(),
+	}
+}
+
+// The device needs 100 MiB, and reserves what the toy allocates, 64 MiB + 15 MiB
+// per sample, and slack.
+func TestFitIsTheEdgeOfTheBudget(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := toySearch(rapid.Int64Range(200, 4000).Draw(t, "free"), steptest.Full(models.Case{
+			AMP: rapid.SampledFrom(models.Precisions()).Draw(t, "amp"), Checkpointing: rapid.Bool().Draw(t, "checkpointing"),
+		}))
+		s.Budget.Margin = rapid.Float64Range(0.7, 1).Draw(t, "margin")
+		f, err := Run(context.Background(), s)
+		require.NoError(t, err)
+		c := f.Choices[0]
+		limit := int64(float64(s.GPUs[0].Memory) * s.Budget.Margin)
+		require.LessOrEqual(t, c.Estimate.Device.Bytes, limit)
+		require.True(t, c.Run.Fits)
+		require.Zero(t, c.Run.Retries)
+		require.Equal(t, c.Estimate.Device.Bytes, c.Run.Device)
+		setup := steptest.Toy(t, s.Cases[0], "")
+		next, _, err := setup.Estimated(context.Background(), s.GPUs[0], c.Batch+1)
+		require.NoError(t, err)
+		require.Greater(t, next.Device.Value, limit)
+	})
+}
+
+// 250 MiB of other processes leave as much less.
+func TestOtherProcessesTakeFromTheBudget(t *testing.T) {
+	alone, err := Run(t.Context(), toySearch(1000, steptest.Full(models.Case{})))
+	require.NoError(t, err)
+	s := toySearch(1250, steptest.Full(models.Case{}))
+	s.Others = 250 * steptest.MiB
+	beside, err := Run(t.Context(), s)
+	require.NoError(t, err)
+	require.Equal(t, alone.Choices[0].Batch, beside.Choices[0].Batch)
+	require.Equal(t, alone.Choices[0].Run, beside.Choices[0].Run)
+}
+
+func TestEffectiveBatchIsSplitIntoFewMicroBatches(t *testing.T) {
+	s := toySearch(700, steptest.Full(models.Case{}))
+	s.Effective = 256
+	f, err := Run(t.Context(), s)
+	require.NoError(t, err)
+	c := f.Choices[0]
+	require.InEpsilon(t, 256, c.EffectiveBatch, 0.02)
+	require.Equal(t, c.EffectiveBatch, c.Batch*c.Case.Accumulate)
+	require.LessOrEqual(t, c.Batch, c.Largest)
+	require.Equal(t, (256+c.Largest-1)/c.Largest, c.Case.Accumulate)
+
+	s = toySearch(70000, steptest.Full(models.Case{}))
+	s.Effective = 256
+	f, err = Run(t.Context(), s)
+	require.NoError(t, err)
+	require.Equal(t, []int{256, 1}, []int{f.Choices[0].Batch, f.Choices[0].Case.Accumulate})
+}
+
+// The smallest batch that PyTorch does not refuse, two, needs 94 MiB.
+func TestNothingFitsIsAResult(t *testing.T) {
+	f, err := Run(t.Context(), toySearch(60, steptest.Full(models.Case{})))
+	require.NoError(t, err)
+	c := f.Choices[0]
+	require.False(t, c.Fits())
+	require.EqualValues(t, 94*steptest.MiB, c.Estimate.Allocated.Bytes)
+	_, ok := f.Overall("sim:card")
+	require.False(t, ok)
+	require.Contains(t, f.Sheets()[0].Notes[0], "nothing fits: the smallest batch")
+}
+
+func TestRefusedConfigurationsStandAsideUnlessAllAre(t *testing.T) {
+	bad := steptest.Full(models.Case{Settings: models.Settings{"seq-len": 3, "heads": 2}})
+	f, err := Run(t.Context(), toySearch(1000, bad, steptest.Full(models.Case{})))
+	require.NoError(t, err)
+	require.Contains(t, f.Choices[1].Refused, "2 does not divide seq-len 3")
+	require.True(t, f.Choices[0].Recommended)
+
+	_, err = Run(t.Context(), toySearch(1000, bad))
+	var impossible *models.CaseError
+	require.ErrorAs(t, err, &impossible)
+}
+
+// Frozen takes fewer bytes than full; what is safe for both is full's batch.
+func TestOverallIsSafeInEveryStage(t *testing.T) {
+	s := toySearch(1000, steptest.Full(models.Case{}), models.Case{Stage: "frozen", Accumulate: 1})
+	f, err := Run(t.Context(), s)
+	require.NoError(t, err)
+	require.Less(t, f.Choices[0].Batch, f.Choices[1].Batch)
+	c, ok := f.Overall("sim:card")
+	require.True(t, ok)
+	require.Equal(t, "full", c.Case.Stage)
+}
+
+func TestCappedSearchSaysSo(t *testing.T) {
+	s := toySearch(100000, steptest.Full(models.Case{}))
+	s.MaxBatch = 10
+	f, err := Run(t.Context(), s)
+	require.NoError(t, err)
+	require.Equal(t, 10, f.Choices[0].Batch)
+	require.True(t, f.Choices[0].Capped)
+}
+
+// What lets Fit record two micro-batches for any number of them.
+func TestMicroBatchesAfterTheSecondNeedNoMoreMemoryAndTheSameTime(t *testing.T) {
+	gpu, err := device.Lookup("rtx-5060-ti")
+	require.NoError(t, err)
+	for _, name := range []string{"redimnet-b0", "patch-vqvae-p8", "spectrogram-gan"} {
+		m, err := all.Models().Lookup(name)
+		require.NoError(t, err)
+		var tries [5]trial
+		for n := 1; n <= 4; n++ {
+			c := m.Default
+			c.Batch, c.Accumulate = 4, n
+			setup, err := step.New(m, c, steptest.Exact())
+			require.NoError(t, err)
+			q, err := (&Search{Budget: planner.Budget{Margin: 1}}).batchSearch(setup, gpu)
+			require.NoError(t, err)
+			tries[n], err = q.try(t.Context(), 4, n)
+			require.NoError(t, err)
+		}
+		require.InEpsilon(t, tries[2].Allocated.Value, tries[3].Allocated.Value, 1e-3, name)
+		require.InEpsilon(t, tries[2].Allocated.Value, tries[4].Allocated.Value, 1e-3, name)
+		micro := tries[2].seconds - tries[1].seconds
+		require.InEpsilon(t, tries[2].seconds+micro, tries[3].seconds, 1e-3, name)
+		require.InEpsilon(t, tries[2].seconds+2*micro, tries[4].seconds, 1e-3, name)
+	}
+}
+
+func TestFitRanksByStageThenSpeed(t *testing.T) {
+	m, err := all.Models().Lookup("patch-vqvae")
+	require.NoError(t, err)
+	gpu, err := device.Lookup("rtx-3060")
+	require.NoError(t, err)
+	s := Search{
+		Model: m, GPUs: []device.GPU{gpu}, Budget: planner.Budget{Margin: 0.85}, MaxBatch: 512, Evidence: steptest.Exact(),
+	}
+	for _, stage := range []string{"vq-only", "full"} {
+		for _, amp := range []models.Autocast{models.NoAutocast, "fp16"} {
+			s.Cases = append(s.Cases, models.Case{Stage: stage, AMP: amp, Accumulate: 1})
+		}
+	}
+	f, err := Run(t.Context(), s)
+	require.NoError(t, err)
+	var got []string
+	for _, c := range f.Choices {
+		got = append(got, c.Case.Stage)
+		require.Equal(t, c.Case.AMP == models.NoAutocast, c.Own)
+	}
+	require.Equal(t, []string{"full", "full", "vq-only", "vq-only"}, got)
+	for _, i := range []int{0, 2} {
+		require.True(t, f.Choices[i].Recommended)
+		require.Greater(t, f.Choices[i].SamplesPerSecond, f.Choices[i+1].SamplesPerSecond)
+		require.EqualValues(t, "fp16", f.Choices[i].Case.AMP)
+	}
+}
+
+// The board holds what the budget of the search does not know of.
+func TestProfileComesDownUntilTheDeviceHoldsIt(t *testing.T) {
+	s := toySearch(1000, steptest.Full(models.Case{}))
+	plain, err := Run(t.Context(), s)
+	require.NoError(t, err)
+	s.Device, err = sim.New(s.GPUs[0], 0)
+	require.NoError(t, err)
+	same, err := Run(t.Context(), s)
+	require.NoError(t, err)
+	require.Equal(t, plain.Choices[0].Batch, same.Choices[0].Batch)
+	require.Equal(t, plain.Choices[0].Run.Device, same.Choices[0].Run.Device)
+
+	s.Device, err = sim.New(steptest.Card(700), 0)
+	require.NoError(t, err)
+	less, err := Run(t.Context(), s)
+	require.NoError(t, err)
+	c := less.Choices[0]
+	require.Less(t, c.Batch, plain.Choices[0].Batch)
+	require.True(t, c.Run.Fits)
+	require.True(t, c.Recommended)
+	require.Equal(t, c.Batch, c.EffectiveBatch)
+
+	s.Device, err = sim.New(steptest.Card(60), 0)
+	require.NoError(t, err)
+	none, err := Run(t.Context(), s)
+	require.NoError(t, err)
+	require.False(t, none.Choices[0].Fits())
+}
+
+// Each of four GPUs holds another 16 MiB of buckets and what NCCL takes, or, with
+// the state split, 24 MiB of it less.
+func TestFitOnSeveralGPUsCountsWhatEachHolds(t *testing.T) {
+	one, err := Run(t.Context(), toySearch(2000, steptest.Full(models.Case{})))
+	require.NoError(t, err)
+	need := func(setup parallel.Setup) report.Choice {
+		s := toySearch(2000, steptest.Full(models.Case{}))
+		s.MaxBatch, s.Parallel = one.Choices[0].Batch/2, setup
+		f, err := Run(t.Context(), s)
+		require.NoError(t, err)
+		require.Equal(t, setup.GPUs, f.Parallel.GPUs)
+		return f.Choices[0]
+	}
+	ddp := need(parallel.Setup{GPUs: 4, Strategy: parallel.DDP, Bandwidth: 1e10})
+	view := need(parallel.Setup{GPUs: 4, Strategy: parallel.DDP, BucketView: true, Bandwidth: 1e10})
+	zero := need(parallel.Setup{GPUs: 4, Strategy: parallel.ZeRO1, BucketView: true, Bandwidth: 1e10})
+	require.EqualValues(t, 16*steptest.MiB, ddp.Estimate.Device.Bytes-view.Estimate.Device.Bytes)
+	require.EqualValues(t, 24*steptest.MiB, view.Estimate.Device.Bytes-zero.Estimate.Device.Bytes)
+	require.Equal(t, 4*ddp.Batch, ddp.EffectiveBatch)
+	require.Nil(t, ddp.Run) // no run of one GPU shows what four do
+}
+
+// Over links that are slow enough, four GPUs are not four times as fast as one.
+func TestSeveralGPUsScaleAsFarAsLinksLet(t *testing.T) {
+	m, err := all.Models().Lookup("gpt2")
+	require.NoError(t, err)
+	gpu, err := device.Lookup("rtx-3090")
+	require.NoError(t, err)
+	speed := func(gpus int, bandwidth float64) report.Choice {
+		f, err := Run(t.Context(), Search{
+			Model: m, Cases: []models.Case{{Stage: "full", Accumulate: 1}}, GPUs: []device.GPU{gpu}, Budget: planner.Budget{Margin: 0.85},
+			MaxBatch: 4, Evidence: steptest.Exact(), Parallel: parallel.Setup{GPUs: gpus, Strategy: parallel.DDP, BucketView: true, Bandwidth: bandwidth},
+		})
+		require.NoError(t, err)
+		return f.Choices[0]
+	}
+	one, fast, slow := speed(1, 1e12), speed(4, 1e12), speed(4, 1e9)
+	require.Zero(t, one.Scaling)
+	require.InDelta(t, 1, fast.Scaling, 1e-9)
+	require.InEpsilon(t, 4*one.SamplesPerSecond, fast.SamplesPerSecond, 1e-9)
+	require.Less(t, slow.Scaling, 0.8)
+	require.InEpsilon(t, 4*one.SamplesPerSecond*slow.Scaling, slow.SamplesPerSecond, 1e-9)
+}
+
+var _ report.Document = (*report.Fit)(nil)
+
+// notes writes down what a progress.Func is told.
+func notes(to *[]string) progress.Func {
+	return func(what string, done, total int) { *to = append(*to, fmt.Sprintf("%d/%d %s", done, total, what)) }
+}
+
+func TestLongWorkSaysHowFarItIs(t *testing.T) {
+	var said []string
+	s := toySearch(800, steptest.Full(models.Case{}))
+	s.Progress = notes(&said)
+	_, err := Run(t.Context(), s)
+	require.NoError(t, err)
+	require.Equal(t, []string{"0/1 configurations", "1/1 configurations"}, said)
+
+	said = nil
+	other := steptest.Card(500)
+	other.Name, other.Capability = "other", 90
+	s.GPUs = append(s.GPUs, other)
+	_, err = Run(t.Context(), s)
+	require.NoError(t, err)
+	require.Equal(t, []string{"0/2 configurations", "1/2 configurations", "2/2 configurations", "0/2 recommendations", "1/2 recommendations", "2/2 recommendations"}, said)
+}

@@ -1,0 +1,104 @@
+package fit
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/profiler/replay"
+)
+
+// onDevice measures what is recommended, for each stage and for all of them,
+// until nothing is that was not measured: what turns out slower than another
+// should be, or not to fit, makes way for that.
+func (s *Search) onDevice(ctx context.Context, f *report.Fit) error {
+	f.Devices[0] = step.DeviceOn(s.Device)
+	for i := range f.Choices {
+		f.Choices[i].Device = s.Device.Name()
+	}
+	var neighbors step.Neighborhood
+	measured := map[string]bool{}
+	for {
+		f.Warnings = append(f.Warnings, neighbors.Warnings(s.Device)...)
+		c := next(f, measured)
+		if c == nil {
+			return nil
+		}
+		measured[c.Case.String()] = true
+		if err := s.measureChoice(ctx, c); err != nil {
+			return fmt.Errorf("%s: %w", s.Device.Name(), err)
+		}
+		s.rank(f)
+	}
+}
+
+// next is a choice to measure: one that is recommended, or of the configuration
+// that is for all stages; nil if all such are.
+func next(f *report.Fit, measured map[string]bool) *report.Choice {
+	overall, ok := f.Overall(f.Devices[0].Name)
+	for i := range f.Choices {
+		c := &f.Choices[i]
+		recommended := c.Recommended || (ok && c.Fits() && c.SameConfiguration(overall))
+		if recommended && !measured[c.Case.String()] {
+			return c
+		}
+	}
+	return nil
+}
+
+func (s *Search) measureChoice(ctx context.Context, c *report.Choice) error {
+	setup, err := step.New(s.Model, c.Case.Case, s.Evidence)
+	if err != nil {
+		return err
+	}
+	return s.measure(ctx, setup, c)
+}
+
+// measure runs a choice on the device. If that takes more than the budget, the
+// batch comes down to the largest below that does not; the number of
+// micro-batches stays.
+func (s *Search) measure(ctx context.Context, setup *step.Setup, c *report.Choice) error {
+	q, err := s.batchSearch(setup, s.GPUs[0])
+	if err != nil {
+		return err
+	}
+	conf := setup.Allocator()
+	runs := map[int]*report.Run{}
+	batch, err := step.LargestBatch(c.Batch, c.Batch, q.budget.Limit(), func(batch int) (int64, error) {
+		rec, err := setup.Record(ctx, batch, q.gpu)
+		if err != nil {
+			return 0, err
+		}
+		m, err := replay.Measure(ctx, s.Device, rec.Program, replay.Conditions{Config: &conf, WarmUp: 1})
+		if err != nil {
+			return 0, err
+		}
+		runs[batch] = step.Measured(m, s.Device, batch*c.Case.Accumulate)
+		if m.OOM != nil {
+			return math.MaxInt64, nil
+		}
+		return runs[batch].Device, nil
+	})
+	if err != nil {
+		return err
+	}
+	if batch < c.Batch {
+		c.Largest, c.Capped = batch, false
+	}
+	c.Batch, c.EffectiveBatch, c.Run = batch, batch*c.Case.Accumulate, runs[batch]
+	if batch == 0 {
+		c.StepSeconds, c.SamplesPerSecond = 0, 0
+		return nil
+	}
+	t, err := q.try(ctx, batch, c.Case.Accumulate)
+	if err != nil {
+		return err
+	}
+	c.Estimate, c.Utilization = step.EstimateOf(t.Estimate), float64(c.Run.Device)/float64(q.gpu.Memory)
+	if c.Run.Step != nil {
+		c.StepSeconds, c.SamplesPerSecond = c.Run.Step.Seconds, c.Run.Step.SamplesPerSecond
+	}
+	return nil
+}

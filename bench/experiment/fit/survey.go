@@ -1,0 +1,243 @@
+package fit
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"runtime"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/planner/parallel"
+	"github.com/vprof/vprof/profiler/planner/steptime"
+)
+
+// A survey estimates every configuration on every board from few recordings:
+// three batch sizes of each configuration, with straight lines between them, on
+// one board for all of its kind. What differs between boards of a kind is scratch
+// space of some kernels. It is good for finding what to look at; whatever is
+// recommended is replayed for itself.
+type survey struct {
+	search *Search
+	// choices has those of a board after those of the board before.
+	choices  []report.Choice
+	refusals []error
+}
+
+// architecture tells boards apart whose steps differ much: libraries choose their
+// kernels by the architecture.
+func architecture(gpu device.GPU) device.Capability { return gpu.Capability / 10 }
+
+// run fills in all choices.
+func (v *survey) run(ctx context.Context) error {
+	kinds := map[device.Capability][]int{}
+	for i, gpu := range v.search.GPUs {
+		kinds[architecture(gpu)] = append(kinds[architecture(gpu)], i)
+	}
+	done := v.search.Progress.Counting("configurations", len(kinds)*len(v.search.Cases))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for _, boards := range kinds {
+		for j := range v.search.Cases {
+			g.Go(func() error {
+				defer done(1)
+				return v.configuration(ctx, boards, j)
+			})
+		}
+	}
+	return g.Wait()
+}
+
+// line is what a few recordings say of a configuration on all boards of a kind.
+type line struct {
+	batches []int
+	samples map[int]planner.Sample
+	// seconds are step times by batch and board.
+	seconds map[int][]float64
+	sizes   parallel.Model
+}
+
+// configuration fills in the choices of one configuration on some boards.
+func (v *survey) configuration(ctx context.Context, boards []int, at int) error {
+	s, c := v.search, v.search.Cases[at]
+	steps := c.Accumulate
+	if s.Effective > 0 {
+		steps = 2
+	}
+	c.Accumulate = step.RecordedSteps(steps)
+	setup, cause := step.New(s.Model, c, s.Evidence)
+	var l line
+	if cause == nil {
+		l, cause = v.draw(ctx, setup, boards)
+	}
+	for _, i := range boards {
+		to := i*len(s.Cases) + at
+		var err error
+		if cause != nil {
+			v.choices[to], v.refusals[to], err = s.refuse(s.GPUs[i], c, cause)
+		} else {
+			v.choices[to], err = v.choice(setup, l, boards, i, steps)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// draw records the configuration at a few batch sizes on the first board.
+func (v *survey) draw(ctx context.Context, setup *step.Setup, boards []int) (line, error) {
+	s, gpu := v.search, v.search.GPUs[boards[0]]
+	l := line{samples: map[int]planner.Sample{}, seconds: map[int][]float64{}}
+	// From the smallest boards' batches to the largest ones'.
+	for _, batch := range []int{max(2, s.Model.Default.Batch/4), max(4, 2*s.Model.Default.Batch), max(8, 16*s.Model.Default.Batch)} {
+		l.batches = append(l.batches, min(batch, s.MaxBatch))
+	}
+	l.batches = slices.Compact(l.batches)
+	for _, batch := range l.batches {
+		rec, err := setup.Record(ctx, batch, gpu)
+		if err != nil {
+			return l, err
+		}
+		sample, err := setup.Sample(ctx, gpu, rec)
+		if err != nil {
+			return l, err
+		}
+		l.samples[batch] = sample
+		for _, i := range boards {
+			q, err := s.batchSearch(setup, s.GPUs[i])
+			if err != nil {
+				return l, err
+			}
+			seconds := 0.0
+			if load := steptime.Of(rec.Program, s.GPUs[i], step.SteadyStep); load.Known() {
+				seconds = q.speed.Time(load).Seconds
+			}
+			l.seconds[batch] = append(l.seconds[batch], seconds)
+		}
+		e, err := setup.Estimate(gpu, sample)
+		if err != nil {
+			return l, err
+		}
+		l.sizes = sizesOf(rec, e)
+	}
+	return l, nil
+}
+
+// choice reads the largest batch of a board off the line.
+func (v *survey) choice(setup *step.Setup, l line, boards []int, board, steps int) (report.Choice, error) {
+	s, gpu := v.search, v.search.GPUs[board]
+	q, err := s.batchSearch(setup, gpu)
+	if err != nil {
+		return report.Choice{}, err
+	}
+	p, err := setup.Planner(gpu, slices.Collect(maps.Values(l.samples))...)
+	if err != nil {
+		return report.Choice{}, err
+	}
+	estimate := func(batch int) (planner.Estimate, error) {
+		e, err := p.Estimate(batch)
+		if err == nil && s.Parallel.GPUs > 1 {
+			e = s.Parallel.Apply(e, l.sizes)
+		}
+		return e, err
+	}
+	largest, err := planner.Largest(1, l.batches[len(l.batches)/2], s.MaxBatch, q.budget.Limit(), func(batch int) (int64, error) {
+		e, err := estimate(batch)
+		return q.budget.Need(e), err
+	})
+	if err != nil {
+		return report.Choice{}, err
+	}
+	gpus, batch := max(1, s.Parallel.GPUs), largest
+	if s.Effective > 0 && largest > 0 {
+		batch, steps = planner.Split((s.Effective+gpus-1)/gpus, largest, 1)
+	}
+	c := report.CaseOf(s.Model, setup.Case()).Short()
+	c.Accumulate = steps
+	out := report.Choice{
+		Device: step.SimName(gpu), Case: c, Own: s.own(setup.Case()), Largest: largest, Capped: largest == s.MaxBatch,
+		Batch: batch, EffectiveBatch: batch * steps * gpus,
+	}
+	e, err := estimate(max(1, batch))
+	if err != nil {
+		return out, err
+	}
+	e.Interpolated = true // maybe not in the batch, but from another board
+	out.Estimate, out.Utilization = step.EstimateOf(e), float64(e.Device.Value)/float64(gpu.Memory)
+	if batch == 0 {
+		return out, nil
+	}
+	out.StepSeconds = l.at(batch, position(boards, board)) * float64(steps) / float64(setup.Case().Accumulate)
+	if out.StepSeconds > 0 {
+		if gpus > 1 {
+			alone := out.StepSeconds
+			out.StepSeconds = s.Parallel.Step(alone, l.sizes)
+			out.Scaling = alone / out.StepSeconds
+		}
+		out.SamplesPerSecond = float64(out.EffectiveBatch) / out.StepSeconds
+	}
+	return out, nil
+}
+
+func position(boards []int, board int) int {
+	for i, b := range boards {
+		if b == board {
+			return i
+		}
+	}
+	panic("bench: a board of another kind") // ours
+}
+
+// at reads the step time of a batch off the line; it is never less than in
+// proportion to the smallest batch known.
+func (l line) at(batch, board int) float64 {
+	a := l.batches[0]
+	first := l.seconds[a][board]
+	if len(l.batches) == 1 {
+		return first * float64(batch) / float64(a)
+	}
+	b := l.batches[len(l.batches)-1]
+	slope := (l.seconds[b][board] - first) / float64(b-a)
+	return max(first+slope*float64(batch-a), first*min(1, float64(batch)/float64(a)))
+}
+
+// confirm replays what a survey recommends at the very batch and puts what it
+// finds in its place.
+func (s *Search) confirm(ctx context.Context, f *report.Fit) error {
+	byName := map[string]device.GPU{}
+	for _, gpu := range s.GPUs {
+		byName[step.SimName(gpu)] = gpu
+	}
+	recommended := 0
+	for _, c := range f.Choices {
+		if c.Recommended {
+			recommended++
+		}
+	}
+	done := s.Progress.Counting("recommendations", recommended)
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for i := range f.Choices {
+		c := &f.Choices[i]
+		if !c.Recommended {
+			continue
+		}
+		g.Go(func() error {
+			defer done(1)
+			exact, refused, err := s.choice(ctx, byName[c.Device], c.Case.Case, c.Largest)
+			if err = errors.Join(refused, err); err != nil {
+				return err
+			}
+			exact.Recommended = exact.Fits()
+			*c = exact
+			return nil
+		})
+	}
+	return g.Wait()
+}

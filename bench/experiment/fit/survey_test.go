@@ -1,0 +1,131 @@
+package fit
+
+import (
+	"runtime/debug"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/bench/experiment/steptest"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/sample"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/all"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
+)
+
+// everyWay is a search over precision, checkpointing and stage of a model.
+func everyWay(t testing.TB, model string, maxBatch int, gpus ...string) Search {
+	m, err := all.Models().Lookup(model)
+	require.NoError(t, err)
+	s := Search{Model: m, Budget: planner.Budget{Margin: 0.85}, MaxBatch: maxBatch, Evidence: steptest.Exact()}
+	for _, name := range gpus {
+		gpu, err := device.Lookup(name)
+		require.NoError(t, err)
+		s.GPUs = append(s.GPUs, gpu)
+	}
+	for _, stage := range m.Stages {
+		for _, amp := range models.Precisions() {
+			for _, checkpointing := range []bool{false, true} {
+				s.Cases = append(s.Cases, models.Case{Stage: stage, AMP: amp, Checkpointing: checkpointing, Accumulate: 1})
+			}
+		}
+	}
+	return s
+}
+
+// What a survey of several boards recommends has been replayed on the very
+// board, as if that had been the only one; the rest is near.
+func TestSurveyRecommendsWhatEachBoardWouldAlone(t *testing.T) {
+	s := everyWay(t, "redimnet-b0", 4096, "t4", "rtx-3060", "h100")
+	s.Cases = sample.Of(s.Cases)
+	together, err := Run(t.Context(), s)
+	require.NoError(t, err)
+	require.Len(t, together.Choices, 3*len(s.Cases))
+	at := 0
+	for _, gpu := range s.GPUs {
+		alone := s
+		alone.GPUs = []device.GPU{gpu}
+		f, err := Run(t.Context(), alone)
+		require.NoError(t, err)
+		exact := map[string]report.Choice{}
+		for _, c := range f.Choices {
+			exact[c.Case.String()] = c
+		}
+		for range f.Choices {
+			c := together.Choices[at]
+			at++
+			want := exact[c.Case.String()]
+			require.Equal(t, want.Device, c.Device)
+			if c.Recommended {
+				// Slack makes the need jump, so another way to the edge may end
+				// a few samples off.
+				require.InEpsilon(t, want.Batch, c.Batch, 0.03, c.Case)
+				require.True(t, c.Run.Fits)
+				require.False(t, c.Estimate.Interpolated)
+				require.LessOrEqual(t, c.Estimate.Device.Bytes, int64(0.85*float64(gpu.Memory)))
+				continue
+			}
+			require.Nil(t, c.Run, "only what is recommended is replayed")
+			require.InEpsilon(t, want.Batch, c.Batch, 0.1, "batch of %s on %s", c.Case, c.Device)
+			require.InEpsilon(t, want.SamplesPerSecond, c.SamplesPerSecond, 0.1, "speed of %s on %s", c.Case, c.Device)
+		}
+	}
+}
+
+func TestSurveySaysWhatIsRefused(t *testing.T) {
+	s := toySearch(1000, steptest.Full(models.Case{Settings: models.Settings{"seq-len": 3, "heads": 2}}), steptest.Full(models.Case{}))
+	other := steptest.Card(500)
+	other.Name = "other"
+	s.GPUs = append(s.GPUs, other)
+	f, err := Run(t.Context(), s)
+	require.NoError(t, err)
+	refused := 0
+	for _, c := range f.Choices {
+		if c.Refused != "" {
+			refused++
+			require.Contains(t, c.Refused, "2 does not divide seq-len 3")
+			require.False(t, c.Recommended)
+		}
+	}
+	require.Equal(t, 2, refused)
+	s.Cases = s.Cases[:1]
+	_, err = Run(t.Context(), s)
+	require.Error(t, err)
+}
+
+func TestSurveyAimsAtTheEffectiveBatch(t *testing.T) {
+	s := toySearch(700, steptest.Full(models.Case{}))
+	other := steptest.Card(2000)
+	other.Name = "other"
+	s.GPUs = append(s.GPUs, other)
+	s.Effective = 256
+	f, err := Run(t.Context(), s)
+	require.NoError(t, err)
+	for _, c := range f.Choices {
+		require.InEpsilon(t, 256, c.EffectiveBatch, 0.02)
+		require.Equal(t, c.EffectiveBatch, c.Batch*c.Case.Accumulate)
+	}
+}
+
+// 3 models x 64 batch sizes x 3 precisions x checkpointing or not x 2 stages x 5
+// boards are 11,520 configurations. Two cores should search them in a second.
+func BenchmarkFitTenThousandConfigurations(b *testing.B) {
+	var searches []Search
+	configurations := 0
+	for _, model := range []string{"redimnet-b0", "redimnet-b2", "redimnet-M"} {
+		s := everyWay(b, model, 64, "rtx-3060", "rtx-5060-ti", "rtx-3090", "a100-40", "a100-80") // those of the guide
+		searches = append(searches, s)
+		configurations += s.MaxBatch * len(s.Cases) * len(s.GPUs)
+	}
+	require.GreaterOrEqual(b, configurations, 10_000)
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // as the program runs
+	for b.Loop() {
+		for _, s := range searches {
+			_, err := Run(b.Context(), s)
+			require.NoError(b, err)
+		}
+	}
+	b.ReportMetric(float64(configurations), "configurations")
+}

@@ -1,0 +1,137 @@
+package modelcard
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/vprof/vprof/bench/experiment/claims"
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// Describe fills in what a model's page shows that only recordings know: what
+// is trained in each stage, what a batch is made of, what attention runs on in
+// each precision, and how the guide's figures compare.
+func Describe(ctx context.Context, m models.Model, gpu device.GPU, residuals step.Residuals) (*report.Model, error) {
+	out := &report.Model{GPU: gpu.Name}
+	tasks := m.Tasks
+	if len(tasks) == 0 {
+		tasks = []string{""}
+	}
+	for _, task := range tasks {
+		for _, stage := range m.Stages {
+			c := m.Default
+			c.Task, c.Stage = task, stage
+			counts, err := countsOf(m, c)
+			if err != nil {
+				return nil, err
+			}
+			out.Parameters = append(out.Parameters, report.Stage{Task: task, Stage: stage, Trains: m.StageNote(stage), Parameters: step.ParametersOf(counts)})
+		}
+	}
+	var err error
+	var refused *step.RefusedError
+	if out.Inputs, err = inputsOf(m, gpu); err != nil && !errors.As(err, &refused) {
+		return nil, err
+	}
+	if out.Attention, err = attentionOf(ctx, m, gpu); err != nil && !errors.As(err, &refused) {
+		return nil, err
+	}
+	out.Claims, err = claims.Answered(ctx, m, gpu, residuals)
+	return out, err
+}
+
+func countsOf(m models.Model, c models.Case) (models.Counts, error) {
+	c, err := m.Complete(c)
+	if err != nil {
+		return models.Counts{}, err
+	}
+	trainer, err := m.Build(c)
+	if err != nil {
+		return models.Counts{}, fmt.Errorf("%s: %w", m.Name, err)
+	}
+	return trainer.Counts(), nil
+}
+
+// factsOf are those of a step of the model's own case at a batch size, with
+// weights in fp32, which any precision goes with.
+func factsOf(m models.Model, gpu device.GPU, amp models.Autocast, batch int) (trace.Facts, error) {
+	c := m.Default
+	c.AMP, c.Batch, c.Weights = amp, batch, ""
+	if c.Task == "" && len(m.Tasks) > 0 {
+		c.Task = m.Tasks[0]
+	}
+	rec, err := m.Record(c, step.BoardOf(gpu), models.Options{Steps: 1})
+	if err != nil {
+		return trace.Facts{}, &step.RefusedError{Err: fmt.Errorf("%s: batch %d: %w", m.Name, batch, err)}
+	}
+	return rec.Facts, nil
+}
+
+// inputsOf are the tensors of a batch. Which of their sizes grow with the batch
+// size shows in the shapes of two.
+func inputsOf(m models.Model, gpu device.GPU) ([]report.Input, error) {
+	const small, large = 2, 3
+	a, err := factsOf(m, gpu, m.Default.AMP, small)
+	if err != nil {
+		return nil, err
+	}
+	b, err := factsOf(m, gpu, m.Default.AMP, large)
+	if err != nil {
+		return nil, err
+	}
+	var out []report.Input
+	for i, x := range a.Inputs {
+		in := report.Input{Type: x.DType.Torch(), Count: 1}
+		for j, n := range x.Shape {
+			in.Shape = append(in.Shape, sizeOf(n, b.Inputs[i].Shape[j], small, large))
+		}
+		if n := len(out) - 1; n >= 0 && out[n].Type == in.Type && slices.Equal(out[n].Shape, in.Shape) {
+			out[n].Count++
+			continue
+		}
+		out = append(out, in)
+	}
+	return out, nil
+}
+
+// sizeOf writes a size that is n and m at batch sizes a and b: "48000", "B",
+// "8·B".
+func sizeOf(n, m, a, b int64) string {
+	switch {
+	case n == m:
+		return strconv.FormatInt(n, 10)
+	case n == a && m == b:
+		return "B"
+	case n%a == 0 && n/a*b == m:
+		return strconv.FormatInt(n/a, 10) + "·B"
+	}
+	return fmt.Sprintf("%d at B=%d", n, a)
+}
+
+// attentionOf is what attention runs on in each precision.
+func attentionOf(ctx context.Context, m models.Model, gpu device.GPU) ([]report.Attention, error) {
+	var out []report.Attention
+	for _, amp := range models.Precisions() {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		facts, err := factsOf(m, gpu, amp, 2)
+		if err != nil {
+			return nil, err
+		}
+		for _, a := range facts.Attention {
+			out = append(out, report.Attention{
+				Precision: cmp.Or(string(amp), "fp32"), Backend: a.Backend, HeadWidth: a.HeadWidth, Masked: a.Masked, Why: a.Why,
+			})
+		}
+	}
+	return out, nil
+}

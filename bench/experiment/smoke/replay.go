@@ -1,0 +1,90 @@
+package smoke
+
+import (
+	"context"
+	"math"
+
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/replay"
+)
+
+// A replayed is a replay of a smoke test: on the device if there is one, else on a
+// simulated board without limit.
+type replayed struct {
+	*step.Simulation
+	// measured is what the device came to; nil if the board is simulated.
+	measured *report.Run
+}
+
+// replay runs a program.
+func (m *checks) replay(ctx context.Context, p *program.Program) (*replayed, error) {
+	d := m.test.Device
+	if d == nil {
+		run, err := m.setup.ReplayUnlimited(ctx, m.gpu, p)
+		return &replayed{Simulation: run}, err
+	}
+	conf := m.setup.Allocator()
+	got, err := replay.Measure(ctx, d, p, replay.Conditions{Config: &conf})
+	if err != nil {
+		return nil, err
+	}
+	m.smoke.Warnings = append(m.smoke.Warnings, m.neighbors.Warnings(d, got.Neighbors...)...)
+	run := step.Measured(got, d, 1)
+	return &replayed{&step.Simulation{Run: got.Run, Device: run.Device, GPU: d.GPU()}, run}, nil
+}
+
+// measuredCheck is the check of a moment on the device. Besides the segments
+// the device holds then what it held besides them at the peak.
+func (m *checks) measuredCheck(name, note string, t *replayed, of replay.PhaseUsage) report.Check {
+	c := report.Check{
+		Name: name, Note: note, Simulated: t.measured.Simulated,
+		Allocated: of.Allocated, Reserved: of.Reserved, Device: of.Reserved + t.measured.Device - t.measured.Reserved,
+	}
+	c.Need = c.Device
+	if of.Missed {
+		c.OOM = t.measured.OOM
+		return c
+	}
+	c.Safe, c.Fits = c.Need <= m.smoke.Limit, c.Device <= m.budget.Memory
+	return c
+}
+
+// need is what the budget asks the worst moment of a run to stay within.
+func (m *checks) need(t *replayed) (int64, error) {
+	switch {
+	case t.OOM != nil:
+		return math.MaxInt64, nil
+	case t.measured != nil:
+		return t.measured.Device, nil
+	}
+	e, err := m.estimate(t.Simulation, t.Max)
+	return m.budget.Need(e), err
+}
+
+// components are what the training step is made of at its peak. A device may
+// not get there, so they are simulated in any case.
+func (m *checks) components(ctx context.Context, r *caseReplay) ([]report.Component, error) {
+	if r.training.measured == nil {
+		e, err := m.estimate(r.training.Simulation, r.training.Max)
+		return step.EstimateOf(e).Components, err
+	}
+	e, err := m.simulated(ctx, m.setup.Case())
+	return step.EstimateOf(e).Components, err
+}
+
+// simulated is an estimate of the training steps of a case.
+func (m *checks) simulated(ctx context.Context, c models.Case) (e planner.Estimate, err error) {
+	rec, err := m.setup.RecordCase(ctx, c, m.gpu, models.Options{})
+	if err != nil {
+		return e, err
+	}
+	run, err := m.setup.ReplayUnlimited(ctx, m.gpu, rec.Program)
+	if err != nil {
+		return e, err
+	}
+	return m.estimate(run, run.Max)
+}

@@ -1,0 +1,310 @@
+package smoke
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/replay"
+)
+
+// Test says what [Run] checks.
+type Test struct {
+	Model models.Model
+	// Case is what is trained, at its batch size.
+	Case models.Case
+	GPU  device.GPU
+	// Budget is how much of the board may be filled; its Memory is taken from the
+	// board.
+	Budget planner.Budget
+	// Others is what other processes hold of the board, bytes.
+	Others int64
+	step.Evidence
+	// Device, if not nil, is the board itself, where every check is played.
+	Device device.Device
+	// Validation is the batch size of validation; zero is the project's, or
+	// else that of training.
+	Validation int
+	// Longest are settings of the longest sample, nil if all are alike.
+	Longest models.Settings
+}
+
+// Run replays the training step of a case and looks at the moments at which
+// training runs out of memory: in the order of a training run, with those that
+// only come after hours last. If not all are within the budget, it says which
+// batch would be. A case that PyTorch would refuse is an error.
+func Run(ctx context.Context, t Test) (*report.Smoke, error) {
+	setup, err := step.New(t.Model, t.Case, t.Evidence)
+	if err != nil {
+		return nil, err
+	}
+	budget, err := setup.Budget(t.Budget, t.GPU, t.Others)
+	if err != nil {
+		return nil, err
+	}
+	s := &report.Smoke{
+		Schema: report.SmokeSchema, Case: report.CaseOf(t.Model, setup.Case()), Batch: setup.Case().Batch, Device: step.DeviceOf(t.GPU),
+		Budget: report.Budget{Margin: t.Budget.Margin, Risk: t.Budget.Risk, Others: t.Others},
+		Limit:  budget.Limit(), Safe: true,
+	}
+	m := &checks{test: t, setup: setup, gpu: t.GPU, budget: budget, smoke: s, replayed: map[models.Key]*caseReplay{}}
+	s.Warnings = step.Unsupported([]device.GPU{t.GPU})
+	if t.Device != nil {
+		s.Device = step.DeviceOn(t.Device)
+		s.Warnings = append(s.Warnings, m.neighbors.Warnings(t.Device)...)
+	}
+	for _, look := range []func(context.Context) error{m.training, m.later, m.longest} {
+		if err := look(ctx); err != nil {
+			return nil, err
+		}
+	}
+	for _, check := range s.Checks {
+		s.Safe = s.Safe && check.Safe
+	}
+	if s.Safe {
+		return s, nil
+	}
+	s.LargestBatch, err = m.largest(ctx)
+	return s, err
+}
+
+// checks collects the checks of a smoke test.
+type checks struct {
+	test   Test
+	setup  *step.Setup
+	gpu    device.GPU
+	budget planner.Budget
+	smoke  *report.Smoke
+	// replayed are the cases that were replayed.
+	replayed  map[models.Key]*caseReplay
+	neighbors step.Neighborhood
+}
+
+// caseReplay is a replay of the steps of a case.
+type caseReplay struct {
+	// training are the steps alone, with validation what follows them besides;
+	// the same if the project does not validate.
+	training, with *replayed
+	// step is the one of the validation batch, of size batch; zero for none.
+	step, batch int
+}
+
+// replayCase replays training steps of a case, and a validation batch after them.
+func (m *checks) replayCase(ctx context.Context, c models.Case) (*caseReplay, error) {
+	key := c.Key()
+	if r := m.replayed[key]; r != nil {
+		return r, nil
+	}
+	r := &caseReplay{batch: cmp.Or(m.test.Validation, m.test.Model.Validation, c.Batch)}
+	rec, err := m.setup.RecordCase(ctx, c, m.gpu, models.Options{Validation: r.batch})
+	if err != nil {
+		return nil, err
+	}
+	if r.with, err = m.replay(ctx, rec.Program); err != nil {
+		return nil, err
+	}
+	r.training = r.with
+	if r.step = rec.Validation; r.step > 0 {
+		if r.training, err = m.replay(ctx, before(rec.Program, r.step)); err != nil {
+			return nil, err
+		}
+	}
+	m.replayed[key] = r
+	return r, nil
+}
+
+// before is a program up to a step.
+func before(p *program.Program, step int) *program.Program {
+	short := *p
+	for i, in := range p.Instructions {
+		if in.Kind == program.Mark && p.Phases[in.Arg].Step < step {
+			short.Instructions = p.Instructions[:i+1]
+		}
+	}
+	return &short
+}
+
+// estimate is what the memory in use at a moment comes to, corrected by the
+// coefficients, with its interval.
+func (m *checks) estimate(run *step.Simulation, u replay.Usage) (planner.Estimate, error) {
+	s := step.SampleOf(run, 1)
+	if u != run.Max {
+		// Of other moments only the sum is known, not what it is made of.
+		s.Classes = program.Breakdown{program.Activations: u.Allocated}
+	}
+	s.Reserved = u.Reserved
+	return m.setup.Estimate(m.gpu, s)
+}
+
+// add adds a check of the memory at a moment of a run.
+func (m *checks) add(name, note string, t *replayed, of replay.PhaseUsage) error {
+	if t.measured != nil {
+		m.smoke.Checks = append(m.smoke.Checks, m.measuredCheck(name, note, t, of))
+		return nil
+	}
+	e, err := m.estimate(t.Simulation, of.Usage)
+	if err != nil {
+		return err
+	}
+	need := m.budget.Need(e)
+	m.smoke.Checks = append(m.smoke.Checks, report.Check{
+		Name: name, Note: note, Simulated: true, Allocated: e.Allocated.Value, Reserved: e.Reserved.Value, Device: e.Device.Value,
+		Need: need, Safe: need <= m.smoke.Limit, Fits: e.Device.Value <= m.budget.Memory,
+	})
+	return nil
+}
+
+// training are the moments of the first steps: the guides' three tests and the
+// optimizer's first step.
+func (m *checks) training(ctx context.Context) error {
+	r, err := m.replayCase(ctx, m.setup.Case())
+	if err != nil {
+		return err
+	}
+	if m.smoke.Components, err = m.components(ctx, r); err != nil {
+		return err
+	}
+	loaded := "weights and buffers on the device"
+	if m.setup.Case().Dataset > 0 {
+		loaded += ", and the data set"
+		if m.smoke.Streamed, err = m.streamed(ctx); err != nil {
+			return err
+		}
+	}
+	t := r.training
+	for _, check := range []struct {
+		name, note string
+		of         replay.PhaseUsage
+	}{
+		{"model size", loaded, t.EndOf(-1, "model")},
+		{"forward", "the first, with the graph kept", t.PeakOf(0, "forward")},
+		{"first optimizer step", "its state comes to life", t.PeakOf(0, "optimizer")},
+		{"training step", fmt.Sprintf("the highest, in %s", step.PhaseName(t.Peak.Phase)), t.Whole()},
+	} {
+		if err := m.add(check.name, check.note, t, check.of); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// streamed is what the training step would need of the device with the data on
+// the host, by a simulation.
+func (m *checks) streamed(ctx context.Context) (int64, error) {
+	c := m.setup.Case()
+	c.Dataset = 0
+	e, err := m.simulated(ctx, c)
+	return e.Device.Value, err
+}
+
+// later are the moments that come after hours: validation, saving, the next
+// stage.
+func (m *checks) later(ctx context.Context) error {
+	c := m.setup.Case()
+	r, err := m.replayCase(ctx, c)
+	if err != nil {
+		return err
+	}
+	if r.step > 0 {
+		name := fmt.Sprintf("validation, batch %d", r.batch)
+		if err := m.add(name, "without gradients, after training steps", r.with, r.with.PeakOf(r.step, "")); err != nil {
+			return err
+		}
+	}
+	if err := m.add("checkpoint save", "copies to the host; the device holds what it held", r.training, r.training.EndOf(1, "")); err != nil {
+		return err
+	}
+	for _, stage := range m.otherStages() {
+		k := c
+		k.Stage = stage
+		r, err := m.replayCase(ctx, k)
+		if err != nil {
+			return fmt.Errorf("stage %s: %w", stage, err)
+		}
+		if err := m.add("stage "+stage, "if training goes on to it with this batch", r.training, r.training.Whole()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// longest is a batch of the longest samples, if they are not all alike.
+func (m *checks) longest(ctx context.Context) error {
+	if len(m.test.Longest) == 0 {
+		return nil
+	}
+	k, err := m.stretched(m.setup.Case())
+	if err != nil {
+		return err
+	}
+	r, err := m.replayCase(ctx, k)
+	if err != nil {
+		return fmt.Errorf("longest sample: %w", err)
+	}
+	return m.add("longest sample", "a batch of nothing else", r.with, r.with.Whole())
+}
+
+// stretched is a case with the longest samples.
+func (m *checks) stretched(c models.Case) (models.Case, error) {
+	settings := models.Settings{}
+	maps.Copy(settings, c.Settings)
+	maps.Copy(settings, m.test.Longest)
+	c.Settings = settings
+	return m.test.Model.Complete(c)
+}
+
+// largest is the batch with which every check would be within the limit.
+func (m *checks) largest(ctx context.Context) (int, error) {
+	c := m.setup.Case()
+	return step.LargestBatch(c.Batch, c.Batch, m.budget.Limit(), func(batch int) (int64, error) {
+		var worst int64
+		for _, k := range m.variants(batch) {
+			r, err := m.replayCase(ctx, k)
+			if err != nil {
+				return 0, err
+			}
+			need, err := m.need(r.with)
+			if err != nil {
+				return 0, err
+			}
+			worst = max(worst, need)
+		}
+		return worst, nil
+	})
+}
+
+// otherStages are those that training may go on to. Adapters stay with theirs.
+func (m *checks) otherStages() []string {
+	c := m.setup.Case()
+	if c.LoRA != nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(m.test.Model.Stages), func(stage string) bool { return stage == c.Stage })
+}
+
+// variants are the cases that a batch has to be safe in: all stages, and the
+// longest samples.
+func (m *checks) variants(batch int) []models.Case {
+	c := m.setup.Case()
+	c.Batch = batch
+	cases := []models.Case{c}
+	for _, stage := range m.otherStages() {
+		k := c
+		k.Stage = stage
+		cases = append(cases, k)
+	}
+	if len(m.test.Longest) > 0 {
+		if k, err := m.stretched(c); err == nil { // an error was found before
+			cases = append(cases, k)
+		}
+	}
+	return cases
+}

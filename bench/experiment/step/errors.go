@@ -1,0 +1,20 @@
+package step
+
+// An AllocConfError says that PyTorch would refuse the allocator settings.
+type AllocConfError struct{ Err error }
+
+func (e *AllocConfError) Error() string { return e.Err.Error() }
+func (e *AllocConfError) Unwrap() error { return e.Err }
+
+// Usage marks the error as bad input.
+func (*AllocConfError) Usage() bool { return true }
+
+// A RefusedError says that PyTorch would raise an error instead of running a
+// case, in its words.
+type RefusedError struct{ Err error }
+
+func (e *RefusedError) Error() string { return e.Err.Error() }
+func (e *RefusedError) Unwrap() error { return e.Err }
+
+// Usage marks the error as bad input.
+func (*RefusedError) Usage() bool { return true }

@@ -1,0 +1,73 @@
+package step
+
+import (
+	"slices"
+	"time"
+
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/replay"
+)
+
+// Measured is a measurement as reports show it; a step trains a number of
+// samples.
+func Measured(m *replay.Measurement, d device.Device, samples int) *report.Run {
+	b := m.Baseline
+	out := reportOf(m.Run, d.GPU().Memory-b.Total())
+	out.Simulated = d.Simulated()
+	out.Device = max(m.Device, b.Total()) - b.Others
+	out.Context, out.Kernels, out.Others = b.Context, b.Kernels, b.Others
+	out.Process = max(m.Process, 0)
+	out.Shared = len(m.Neighbors) > 0
+	out.Verified = m.Verified
+	if len(m.Times) == 0 {
+		return out
+	}
+	for i := range out.Phases {
+		var times []time.Duration
+		for _, t := range m.Times {
+			times = append(times, t[i])
+		}
+		out.Phases[i].Seconds = median(times).Seconds()
+	}
+	steps := m.Step()
+	if step := median(steps); step > 0 {
+		out.Step = &report.Timing{
+			Seconds: step.Seconds(), Least: slices.Min(steps).Seconds(), Most: slices.Max(steps).Seconds(),
+			SamplesPerSecond: float64(samples) / step.Seconds(),
+		}
+	}
+	return out
+}
+
+// median is the middle of some times, the lower of two.
+func median(times []time.Duration) time.Duration {
+	return slices.Sorted(slices.Values(times))[(len(times)-1)/2]
+}
+
+// reportOf is a run as reports show it; free is what the board has for
+// segments, bytes.
+func reportOf(run *replay.Run, free int64) *report.Run {
+	out := &report.Run{
+		Fits:      run.OOM == nil,
+		Requested: run.Max.Requested, Allocated: run.Max.Allocated, Reserved: run.Max.Reserved,
+		Retries: run.Stats.NumAllocRetries, PeakPhase: PhaseName(run.Peak.Phase),
+	}
+	for class, bytes := range run.Peak.Allocated {
+		out.Classes = append(out.Classes, report.Component{Name: program.Class(class).String(), Bytes: bytes})
+	}
+	for _, p := range run.Phases {
+		out.Phases = append(out.Phases, report.Phase{
+			Step: p.Step, Name: p.Name, Allocated: p.End.Allocated, PeakAllocated: p.Max.Allocated,
+			Reserved: p.End.Reserved, PeakReserved: p.Max.Reserved,
+		})
+	}
+	if o := run.OOM; o != nil {
+		out.OOM = &report.OOM{
+			Want: o.Requested, Free: free - o.Cause.Reserved,
+			Class: o.Class.String(), Op: o.Site.Op, Node: o.Site.Node, Module: o.Site.Module, Line: o.Site.Where, Phase: PhaseName(o.Phase),
+		}
+	}
+	return out
+}

@@ -1,0 +1,35 @@
+package step
+
+import (
+	"fmt"
+
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/profiler/device"
+)
+
+// A Neighborhood is the set of other processes on a device that were warned of, by
+// process id.
+type Neighborhood map[int]bool
+
+// Warnings are about the processes that use the device now, or were seen on it,
+// and were not warned of yet: what fits depends on them.
+func (n *Neighborhood) Warnings(d device.Device, seen ...device.Neighbor) []report.Warning {
+	if o, ok := d.(device.Observer); ok {
+		seen = append(seen, o.Neighbors()...)
+	}
+	if *n == nil {
+		*n = Neighborhood{}
+	}
+	var all []report.Warning
+	for _, p := range seen {
+		if (*n)[p.PID] {
+			continue
+		}
+		(*n)[p.PID] = true
+		all = append(all, report.Warning{
+			What: fmt.Sprintf("%s is also used by %v", d.Name(), p),
+			Hint: "what fits depends on it; end it and try again to be sure",
+		})
+	}
+	return all
+}

@@ -1,0 +1,126 @@
+package step
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// Report begins a report of the case on simulated boards.
+func (s *Setup) Report(kind report.Kind, gpus ...device.GPU) *report.Report {
+	r := &report.Report{
+		Schema: report.Schema, Kind: kind,
+		Case:    report.CaseOf(s.model, s.c),
+		Devices: []report.Device{}, Coefficients: []report.Coefficient{}, Points: []report.Point{},
+	}
+	for _, gpu := range gpus {
+		r.Devices = append(r.Devices, DeviceOf(gpu))
+	}
+	return r
+}
+
+// Warnings are the caveats of the model for this case.
+func (s *Setup) Warnings() []report.Warning {
+	var all []report.Warning
+	for _, c := range s.model.Caveats(s.c) {
+		all = append(all, report.Warning{What: c})
+	}
+	return all
+}
+
+// Unsupported says which boards PyTorch does not run on, one warning for each
+// reason.
+func Unsupported(gpus []device.GPU) []report.Warning {
+	var reasons []string
+	names := map[string][]string{}
+	for _, gpu := range gpus {
+		if why := gpu.Unsupported(); why != "" {
+			if names[why] == nil {
+				reasons = append(reasons, why)
+			}
+			names[why] = append(names[why], gpu.Name)
+		}
+	}
+	var all []report.Warning
+	for _, why := range reasons {
+		all = append(all, report.Warning{
+			What: strings.Join(names[why], ", ") + ": " + why,
+			Hint: "what is said of such a board holds only for a PyTorch that was built for it",
+		})
+	}
+	return all
+}
+
+// Describe notes what estimates on a board go by: the coefficients, and the element
+// counts of the model. Coefficients that a report has already, because boards share
+// them, are not repeated.
+func (s *Setup) Describe(r *report.Report, gpu device.GPU, rec *models.Recording) error {
+	k, err := s.Coefficients(gpu)
+	if err != nil {
+		return err
+	}
+	for _, c := range k.List() {
+		c := report.Coefficient(c)
+		if !slices.Contains(r.Coefficients, c) {
+			r.Coefficients = append(r.Coefficients, c)
+		}
+	}
+	r.Parameters = ParametersOf(rec.Counts)
+	return nil
+}
+
+// ParametersOf is the element counts of a model as reports show them.
+func ParametersOf(c models.Counts) report.Parameters {
+	return report.Parameters{Total: c.Total, Trainable: c.Trainable, Criterion: c.Criterion, Buffers: c.Buffers}
+}
+
+// EstimateOf is an estimate as reports show it.
+func EstimateOf(e planner.Estimate) *report.Estimate {
+	out := &report.Estimate{
+		Allocated: IntervalOf(e.Allocated), Reserved: IntervalOf(e.Reserved), Device: IntervalOf(e.Device),
+		PeakPhase: e.PeakPhase, Verdict: report.Verdict(e.Verdict.String()), Interpolated: e.Interpolated,
+	}
+	for i, bytes := range e.Components {
+		out.Components = append(out.Components, report.Component{Name: planner.Component(i).String(), Bytes: bytes})
+	}
+	return out
+}
+
+// IntervalOf is a number of bytes with its interval, as reports show it.
+func IntervalOf(i planner.Interval) report.Interval {
+	return report.Interval{Bytes: i.Value, Low: i.Low, High: i.High}
+}
+
+// DeviceOf is a simulated board as reports show it.
+func DeviceOf(gpu device.GPU) report.Device {
+	return report.Device{Name: SimName(gpu), GPU: gpu.Name, Title: gpu.Product, Simulated: true, Memory: gpu.Memory, Context: gpu.Context}
+}
+
+// DeviceOn is a device as reports show it: with its driver and the context that it measured, if it
+// is a real one.
+func DeviceOn(d device.Device) report.Device {
+	gpu := d.GPU()
+	out := report.Device{Name: d.Name(), GPU: gpu.Name, Title: gpu.Product, Simulated: d.Simulated(), Memory: gpu.Memory, Context: gpu.Context}
+	if o, ok := d.(device.Observer); ok && !d.Simulated() {
+		out.Context = o.Baseline().Context
+	}
+	if real, ok := d.(device.Driven); ok {
+		out.Driver, out.CUDA = real.Driver().Release, real.Driver().CUDA
+	}
+	if known, ok := d.(device.Identified); ok {
+		out.UUID, out.MIG = known.Identity().UUID, known.Identity().MIG
+	}
+	return out
+}
+
+// PhaseName is a phase as reports name it: "1:backward".
+func PhaseName(p program.Phase) string { return fmt.Sprintf("%d:%s", p.Step, p.Name) }
+
+// SimName is the name of a simulated board: "sim:rtx4090".
+func SimName(gpu device.GPU) string { return "sim:" + gpu.Name }

@@ -1,0 +1,60 @@
+package step
+
+import (
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/allocator"
+)
+
+// Setup is a complete case of a model with what its estimates go by. It does not
+// change: recordings and replays are returned, and another case is another setup.
+type Setup struct {
+	model    models.Model
+	c        models.Case
+	conf     allocator.Config
+	evidence Evidence
+}
+
+// New completes a case of the model. The error is a [*models.CaseError] or an
+// [*AllocConfError].
+func New(m models.Model, c models.Case, e Evidence) (*Setup, error) {
+	c, err := m.Complete(c)
+	if err != nil {
+		return nil, err
+	}
+	conf, err := allocator.ParseConfig(c.AllocConf)
+	if err != nil {
+		return nil, &AllocConfError{err}
+	}
+	return &Setup{model: m, c: c, conf: conf, evidence: e}, nil
+}
+
+// Of is the setup whose work a report holds. The error is a
+// [*models.UnknownModelError], a [*models.CaseError], an [*AllocConfError], or
+// that of a source of models.
+func Of(r *models.Registry, c report.Case, e Evidence) (*Setup, error) {
+	m, err := r.Of(c.Case, c.Description())
+	if err != nil {
+		return nil, err
+	}
+	return New(m, c.Case, e)
+}
+
+// Model is what is trained.
+func (s *Setup) Model() models.Model { return s.model }
+
+// Case is the complete case, with every default filled in.
+func (s *Setup) Case() models.Case { return s.c }
+
+// Allocator is the case's allocator settings, parsed.
+func (s *Setup) Allocator() allocator.Config { return s.conf }
+
+// Evidence is what estimates of the setup go by.
+func (s *Setup) Evidence() Evidence { return s.evidence }
+
+// Accumulating returns the setup with another number of micro-batches of a step.
+func (s *Setup) Accumulating(n int) *Setup {
+	other := *s
+	other.c.Accumulate = n
+	return &other
+}

@@ -1,0 +1,56 @@
+package step
+
+import (
+	"context"
+
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/profiler/allocator"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/device/sim"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/replay"
+)
+
+// Simulation is a replay on a simulated board.
+type Simulation struct {
+	*replay.Run
+	// Device is the most memory of the board that was in use, without that of
+	// other processes, bytes.
+	Device int64
+	GPU    device.GPU
+}
+
+// Simulate replays a program on a simulated board of which other processes
+// hold some bytes.
+func Simulate(ctx context.Context, p *program.Program, gpu device.GPU, conf allocator.Config, others int64) (*Simulation, error) {
+	board, err := sim.New(gpu, others)
+	if err != nil {
+		return nil, err
+	}
+	defer board.Close()
+	run, err := replay.Replay(ctx, p, replay.Options{Config: &conf, Source: board})
+	if err != nil {
+		return nil, err
+	}
+	return &Simulation{run, board.Peak() - others, gpu}, nil
+}
+
+// Report is the simulation as reports show it.
+func (s *Simulation) Report() *report.Run {
+	out := reportOf(s.Run, s.GPU.Memory-s.GPU.Context)
+	out.Simulated, out.Device = true, s.Device
+	return out
+}
+
+// unlimited is more memory than any step needs.
+const unlimited = 1 << 46
+
+// ReplayUnlimited replays a program on a simulated board that is like gpu but has
+// more memory than any step needs, since an estimate must go on where the board's
+// memory ends.
+func (s *Setup) ReplayUnlimited(ctx context.Context, gpu device.GPU, p *program.Program) (*Simulation, error) {
+	conf := s.conf
+	gpu.Memory = unlimited
+	conf.MemoryFraction, conf.GarbageCollection = 1, 0
+	return Simulate(ctx, p, gpu, conf, 0)
+}

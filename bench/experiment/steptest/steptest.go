@@ -1,0 +1,49 @@
+// Package steptest has boards and setups that tests of experiments share.
+package steptest
+
+import (
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/toy"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/device/sim"
+	"github.com/vprof/vprof/profiler/planner"
+)
+
+// MiB is 2^20 bytes.
+const MiB = 1 << 20
+
+// Card is a board with this many MiB left after a context of 100 MiB.
+func Card(free int64) device.GPU {
+	return device.GPU{Name: "card", Product: "Card", Capability: 80, SMs: 100, ThreadsPerSM: 2048, Memory: (free + 100) * MiB, Context: 100 * MiB}
+}
+
+// Toy is the setup of a case of the toy model with allocator settings.
+func Toy(t require.TestingT, c models.Case, conf string) *step.Setup {
+	c.AllocConf = conf
+	setup, err := step.New(toy.Model(), c, Exact())
+	require.NoError(t, err)
+	return setup
+}
+
+// Full is a case that trains in the stage "full", with one micro-batch a step unless
+// it says more.
+func Full(c models.Case) models.Case {
+	c.Stage, c.Accumulate = "full", max(1, c.Accumulate)
+	return c
+}
+
+// Exact is the evidence that replays are PyTorch's very numbers, without residuals.
+func Exact() step.Evidence { return step.Evidence{Residuals: Exactly} }
+
+// Exactly are the residuals of a model that replays get right.
+func Exactly(string) (allocated, reserved planner.Residual, err error) { return }
+
+// On is a simulated board.
+func On(t require.TestingT, gpu device.GPU) device.Device {
+	d, err := sim.New(gpu, 0)
+	require.NoError(t, err)
+	return d
+}

@@ -1,0 +1,95 @@
+package sweep
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vprof/vprof/models"
+)
+
+const (
+	// maxBatch is the largest batch size.
+	maxBatch = models.MaxBatch
+	// maxBatches is how many sizes one list may have.
+	maxBatches = 4096
+)
+
+// ParseBatches reads a list of batch sizes: sizes and ranges between commas.
+// A range runs from its first size up to at most its last, by a factor or by
+// a difference: "8,16,32", "8..128x2" (8, 16, 32, 64, 128), "8..64+8". The
+// result is ascending and has every size once.
+func ParseBatches(list string) ([]int, error) {
+	var sizes []int
+	for item := range strings.SplitSeq(list, ",") {
+		part, err := parseBatchItem(strings.TrimSpace(item))
+		if err != nil {
+			return nil, fmt.Errorf("batch list %q: %w", list, err)
+		}
+		sizes = append(sizes, part...)
+		if len(sizes) > maxBatches {
+			return nil, fmt.Errorf("batch list %q: more than %d sizes", list, maxBatches)
+		}
+	}
+	slices.Sort(sizes)
+	return slices.Compact(sizes), nil
+}
+
+func parseBatchItem(item string) ([]int, error) {
+	first, rest, isRange := strings.Cut(item, "..")
+	from, err := parseBatch(first)
+	if err != nil || !isRange {
+		return []int{from}, err
+	}
+	at := strings.IndexAny(rest, "x+")
+	if at < 0 {
+		return nil, fmt.Errorf("the range %s needs a step: %sx2 doubles, %s+8 adds 8", item, item, item)
+	}
+	to, err := parseBatch(rest[:at])
+	if err != nil {
+		return nil, err
+	}
+	if to < from {
+		return nil, fmt.Errorf("the range %s ends below its start", item)
+	}
+	by, err := strconv.Atoi(rest[at+1:])
+	switch grows := rest[at] == 'x'; {
+	case err != nil || by > maxBatch:
+		return nil, fmt.Errorf("%q is not a step", rest[at:])
+	case grows && by < 2:
+		return nil, fmt.Errorf("a range by the factor %d never ends; the smallest factor is 2", by)
+	case by < 1:
+		return nil, fmt.Errorf("a range by the difference %d never ends; the smallest difference is 1", by)
+	case (to-from)/by >= maxBatches && !grows:
+		return nil, fmt.Errorf("the range %s has more than %d sizes", item, maxBatches)
+	case grows:
+		return ranged(from, to, func(b int) int { return b * by }), nil
+	default:
+		return ranged(from, to, func(b int) int { return b + by }), nil
+	}
+}
+
+func ranged(from, to int, next func(int) int) []int {
+	var sizes []int
+	for b := from; b <= to; b = next(b) {
+		sizes = append(sizes, b)
+	}
+	return sizes
+}
+
+func parseBatch(s string) (int, error) {
+	b, err := strconv.Atoi(s)
+	switch {
+	case s == "":
+		return 0, errors.New("a size is missing")
+	case errors.Is(err, strconv.ErrRange) || err == nil && b > maxBatch:
+		return 0, fmt.Errorf("%s is more than any batch (%d)", s, maxBatch)
+	case err != nil:
+		return 0, fmt.Errorf("%q is not a whole number", s)
+	case b < 1:
+		return 0, fmt.Errorf("%d is not a batch size; the smallest is 1", b)
+	}
+	return b, nil
+}

@@ -1,0 +1,295 @@
+package sweep
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/vprof/vprof/bench/experiment/claims"
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/replay"
+)
+
+// Options say which batch sizes are tried on a device, and how.
+type Options struct {
+	// Batches are the sizes, in any order.
+	Batches []int
+	// FindMax goes on where the sizes end, to the largest that fits.
+	FindMax bool
+	// WarmUp, Repeat and Verify are those of [replay.Conditions].
+	WarmUp, Repeat int
+	Verify         bool
+	// Done is what an earlier sweep left behind; nil for none. Its runs are
+	// taken over. It must be of the same case, board and settings, or the error
+	// is a [*ResumeError].
+	Done *report.Report
+}
+
+// A ResumeError says that a report is not of the sweep that is to go on.
+type ResumeError struct{ reason string }
+
+func (e *ResumeError) Error() string { return "the report cannot be continued: " + e.reason }
+
+// Usage marks the error as bad input.
+func (*ResumeError) Usage() bool { return true }
+
+// maxFound ends the search of FindMax.
+const maxFound = maxBatch
+
+// Run estimates every batch size and runs each on the device, in ascending
+// order. It ends at the first that does not fit, since no larger one would.
+// After each point, each is called with the report so far; its error ends the
+// sweep. A sweep that is interrupted, or that the device fails, returns the
+// points it has with the error.
+func Run(ctx context.Context, s *step.Setup, d device.Device, o Options, each func(*report.Report) error) (*report.Report, error) {
+	o.Batches = slices.Compact(slices.Sorted(slices.Values(o.Batches)))
+	w := &sweeper{setup: s, device: d, options: o, each: each, report: s.Report(report.Sweep)}
+	w.report.Devices = append(w.report.Devices, step.DeviceOn(d))
+	w.report.Warnings = append(s.Warnings(), step.Unsupported([]device.GPU{d.GPU()})...)
+	if err := w.resume(); err != nil {
+		return nil, err
+	}
+	w.report.Warnings = append(w.report.Warnings, w.neighbors.Warnings(d)...)
+	if err := w.run(ctx); err != nil {
+		return w.report, err
+	}
+	return w.report, nil
+}
+
+// A sweeper is a sweep under way.
+type sweeper struct {
+	setup   *step.Setup
+	device  device.Device
+	options Options
+	report  *report.Report
+	each    func(*report.Report) error
+	// done are the points of an earlier sweep by batch.
+	done      map[int]report.Point
+	neighbors step.Neighborhood
+}
+
+// resume takes over what an earlier sweep has.
+func (w *sweeper) resume() error {
+	w.done = map[int]report.Point{}
+	old := w.options.Done
+	if old == nil {
+		return nil
+	}
+	now := w.report
+	d := now.Devices[0]
+	was, ok := old.Find(d.Name)
+	switch {
+	case old.Kind != report.Sweep:
+		return &ResumeError{"it is no sweep"}
+	case old.Case.String() != now.Case.String():
+		return &ResumeError{fmt.Sprintf("its case is %s, not %s", old.Case, now.Case)}
+	case !old.Case.Same(now.Case):
+		return &ResumeError{fmt.Sprintf("the configuration of %s has changed since", now.Case.Model)}
+	case !ok:
+		return &ResumeError{"it is not of " + d.Name}
+	case was.GPU != d.GPU || was.Memory != d.Memory:
+		return &ResumeError{fmt.Sprintf("its %s is %s with %s, not %s with %s",
+			d.Name, was.Title, bytesize.Format(was.Memory), d.Title, bytesize.Format(d.Memory))}
+	case was.Driver != d.Driver:
+		return &ResumeError{fmt.Sprintf("its driver is %q, not %q", was.Driver, d.Driver)}
+	case was.UUID != "" && d.UUID != "" && was.UUID != d.UUID:
+		return &ResumeError{fmt.Sprintf("its %s is the board %s, not %s", d.Name, was.UUID, d.UUID)}
+	}
+	for _, p := range old.Points {
+		if p.Run != nil && p.Device == d.Name {
+			if !p.Run.Simulated && p.Run.At.IsZero() {
+				run := *p.Run
+				run.At, p.Run = old.Started, &run
+			}
+			w.done[p.Batch] = p
+		}
+	}
+	if len(w.done) > 0 {
+		// Unless a batch size is left to record, nothing else tells of them.
+		now.Parameters, now.Coefficients = old.Parameters, slices.Clone(old.Coefficients)
+	}
+	return nil
+}
+
+// run tries the batch sizes.
+func (w *sweeper) run(ctx context.Context) error {
+	batches := w.options.Batches
+	for i, batch := range batches {
+		fits, err := w.try(ctx, batch, batches[i+1:])
+		if err != nil {
+			return w.stop(ctx, err, batch, batches[i:])
+		}
+		if !fits {
+			break
+		}
+	}
+	if w.options.FindMax {
+		return w.findMax(ctx)
+	}
+	return nil
+}
+
+// stop notes why a sweep ends early.
+func (w *sweeper) stop(ctx context.Context, cause error, batch int, left []int) error {
+	var save saveError
+	if errors.As(cause, &save) {
+		return save.error
+	}
+	stopped := &report.Stopped{Batch: batch, Left: left, Reason: "interrupted"}
+	if interrupted := ctx.Err(); interrupted != nil {
+		// What else went wrong follows from that.
+		w.report.Stopped = stopped
+		return errors.Join(interrupted, w.each(w.report))
+	}
+	if len(w.report.Points) > 0 {
+		stopped.Reason = cause.Error()
+		w.report.Stopped = stopped
+		return errors.Join(cause, w.each(w.report))
+	}
+	return cause
+}
+
+// A saveError is one of each.
+type saveError struct{ error }
+
+// try runs a batch size, unless that was done before, and adds its point. If it
+// does not fit, the sizes left will not run.
+func (w *sweeper) try(ctx context.Context, batch int, left []int) (fits bool, err error) {
+	for _, p := range w.report.Points {
+		if p.Batch == batch {
+			return p.Run.Fits, nil
+		}
+	}
+	point, ok := w.done[batch]
+	if !ok {
+		if point, err = w.point(ctx, batch); err != nil {
+			return false, err
+		}
+	}
+	w.report.Points = append(w.report.Points, point)
+	slices.SortStableFunc(w.report.Points, func(a, b report.Point) int { return cmp.Compare(a.Batch, b.Batch) })
+	if !point.Run.Fits {
+		w.report.Stopped = &report.Stopped{Batch: batch, Left: left, Reason: "out of memory at batch " + fmt.Sprint(batch)}
+	}
+	if err := w.each(w.report); err != nil {
+		return false, saveError{err}
+	}
+	return point.Run.Fits, nil
+}
+
+func (w *sweeper) point(ctx context.Context, batch int) (report.Point, error) {
+	if err := ctx.Err(); err != nil {
+		return report.Point{}, err
+	}
+	gpu := w.device.GPU()
+	rec, err := w.setup.Record(ctx, batch, gpu)
+	if err != nil {
+		return report.Point{}, err
+	}
+	e, err := w.estimate(ctx, rec)
+	if err != nil {
+		return report.Point{}, err
+	}
+	conf := w.setup.Allocator()
+	m, err := replay.Measure(ctx, w.device, rec.Program, replay.Conditions{
+		Config: &conf, WarmUp: w.options.WarmUp, Repeat: w.options.Repeat, Verify: w.options.Verify,
+	})
+	if err != nil {
+		return report.Point{}, fmt.Errorf("batch %d: %w", batch, err)
+	}
+	if m.Varied {
+		w.warn("batch "+fmt.Sprint(batch)+" did not need the same memory in every run", "what else uses the board may change; repeat it")
+	}
+	w.report.Warnings = append(w.report.Warnings, w.neighbors.Warnings(w.device, m.Neighbors...)...)
+	run := step.Measured(m, w.device, batch*max(1, w.setup.Case().Accumulate))
+	run.Repeat = len(m.Times)
+	if !run.Simulated {
+		run.WarmUp = w.options.WarmUp
+	}
+	point := report.Point{Batch: batch, Device: w.device.Name(), Estimate: step.EstimateOf(e), Run: run, Claims: claims.Of(w.setup, gpu, batch)}
+	point.Streamed, err = w.setup.Streamed(ctx, gpu, batch)
+	return point, err
+}
+
+// estimate is that of a recording, on a board of which others may hold a part.
+func (w *sweeper) estimate(ctx context.Context, rec *models.Recording) (planner.Estimate, error) {
+	gpu := w.device.GPU()
+	sample, err := w.setup.Sample(ctx, gpu, rec)
+	if err != nil {
+		return planner.Estimate{}, err
+	}
+	p, err := w.setup.Planner(gpu, sample)
+	if err != nil {
+		return planner.Estimate{}, err
+	}
+	if o, ok := w.device.(device.Observer); ok {
+		p.Memory -= o.Baseline().Others
+	}
+	// What a resumed sweep took over may be of coefficients before a calibration.
+	w.report.Coefficients = []report.Coefficient{}
+	if err := w.setup.Describe(w.report, gpu, rec); err != nil {
+		return planner.Estimate{}, err
+	}
+	return p.Estimate(sample.Batch)
+}
+
+// findMax brackets the largest batch that fits between one that does and one
+// that does not, and halves the bracket until they are neighbors. What it
+// reports has been tried.
+func (w *sweeper) findMax(ctx context.Context) error {
+	fits, fails := 0, maxFound+1
+	for _, p := range w.report.Points {
+		if p.Run.Fits {
+			fits = max(fits, p.Batch)
+		} else {
+			fails = min(fails, p.Batch)
+		}
+	}
+	for fails-fits > 1 {
+		next := fits + (fails-fits)/2
+		if fails > maxFound { // nothing has failed yet
+			next = min(2*max(fits, 1), maxFound)
+		}
+		ok, err := w.try(ctx, next, nil)
+		if err != nil {
+			var refused *step.RefusedError
+			if errors.As(err, &refused) && fits == 0 {
+				fits = next // PyTorch would refuse it; what fits is larger, if anything
+				continue
+			}
+			return w.stop(ctx, err, next, []int{next})
+		}
+		if ok {
+			fits = next
+		} else {
+			fails = next
+		}
+	}
+	w.report.Largest = w.largest()
+	w.report.Stopped = nil
+	return w.each(w.report)
+}
+
+// largest is what the search has found.
+func (w *sweeper) largest() *report.Largest {
+	out := &report.Largest{}
+	for _, p := range w.report.Points {
+		if p.Run.Fits {
+			out.Batch = p.Batch
+		} else if out.Fails == 0 {
+			out.Fails = p.Batch
+		}
+	}
+	return out
+}
+
+func (w *sweeper) warn(what, hint string) {
+	w.report.Warnings = append(w.report.Warnings, report.Warning{What: what, Hint: hint})
+}

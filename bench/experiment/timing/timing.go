@@ -1,0 +1,164 @@
+package timing
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/progress"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/planner/steptime"
+)
+
+// Stage is a training stage: the case in it and its epochs.
+type Stage struct {
+	Name   string
+	Epochs float64
+	Setup  *step.Setup
+	// Other is the same with checkpointing the other way round; nil if nobody
+	// wants to know.
+	Other *step.Setup
+}
+
+// Table asks how long training takes on boards.
+type Table struct {
+	Stages []Stage
+	// Batch is the batch size; zero is the largest that fits, board by board.
+	Batch int
+	// Dataset is the number of samples of an epoch; zero is unknown.
+	Dataset int64
+	Speeds  step.Speeds
+	// Progress is told how many boards are done.
+	Progress progress.Func
+}
+
+// largestTimed is the largest batch size that a table looks for.
+const largestTimed = 8192
+
+// Run estimates every stage on every board.
+func (t *Table) Run(ctx context.Context, gpus []device.GPU) (*report.Times, error) {
+	first := t.Stages[0].Setup
+	r := first.Report(report.Plan, gpus...)
+	var names []string
+	for _, s := range t.Stages {
+		names = append(names, s.Name)
+	}
+	r.Case.Stage = strings.Join(names, ", then ")
+	out := &report.Times{Schema: report.TimesSchema, Case: r.Case, Devices: r.Devices, Dataset: t.Dataset, Rows: []report.TimeRow{}}
+	done := t.Progress.Counting("boards", len(gpus))
+	for _, gpu := range gpus {
+		speed, err := t.Speeds(gpu)
+		if err != nil {
+			return nil, err
+		}
+		total, whole := steptime.Estimate{}, t.Dataset > 0
+		for _, stage := range t.Stages {
+			row, err := t.row(ctx, gpu, stage, speed)
+			if err != nil {
+				return nil, err
+			}
+			if row.Total != nil {
+				total = total.Plus(steptime.Estimate(*row.Total))
+			} else {
+				whole = false
+			}
+			out.Rows = append(out.Rows, row)
+		}
+		if whole && len(t.Stages) > 1 {
+			all := report.Seconds(total)
+			out.Rows = append(out.Rows, report.TimeRow{Device: step.SimName(gpu), Stage: "all", Total: &all})
+		}
+		done(1)
+	}
+	e, err := t.Speeds(gpus[0])
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range append(e.Share[:], e.Launch) {
+		out.Coefficients = append(out.Coefficients, report.Coefficient(c))
+	}
+	return out, nil
+}
+
+func (t *Table) row(ctx context.Context, gpu device.GPU, stage Stage, speed steptime.Efficiency) (report.TimeRow, error) {
+	row := report.TimeRow{Device: step.SimName(gpu), Stage: stage.Name, Batch: t.Batch, Epochs: stage.Epochs}
+	var err error
+	if row.Batch == 0 {
+		if row.Batch, err = largest(ctx, stage.Setup, gpu); err != nil || row.Batch == 0 {
+			return row, err
+		}
+	}
+	one, err := timed(ctx, stage.Setup, gpu, row.Batch, speed)
+	if err != nil {
+		return row, err
+	}
+	row.Fits, row.Memory = one.fits, one.memory
+	if !one.load.Known() {
+		return row, nil
+	}
+	samples := float64(row.Batch * stage.Setup.Case().Accumulate)
+	seconds := report.Seconds(one.time)
+	row.Step, row.Roofline, row.Launches = &seconds, one.load.Roofline(), one.load.Launches
+	row.SamplesPerSecond = samples / seconds.Seconds
+	if t.Dataset > 0 {
+		epoch := one.time.Times(math.Ceil(float64(t.Dataset) / samples))
+		seconds := report.Seconds(epoch)
+		row.Epoch = &seconds
+		if stage.Epochs > 0 {
+			all := report.Seconds(epoch.Times(stage.Epochs))
+			row.Total = &all
+		}
+	}
+	if stage.Other != nil {
+		other, err := timed(ctx, stage.Other, gpu, row.Batch, speed)
+		if err != nil {
+			return row, err
+		}
+		with, without := other, one
+		if stage.Setup.Case().Checkpointing {
+			with, without = one, other
+		}
+		row.Checkpointing = &report.Checkpointing{
+			Time: with.time.Seconds/without.time.Seconds - 1, Memory: with.memory - without.memory,
+		}
+	}
+	return row, nil
+}
+
+// timedStep is a step of a case on a board.
+type timedStep struct {
+	load   steptime.Load
+	time   steptime.Estimate
+	memory int64 // device bytes
+	fits   bool
+}
+
+func timed(ctx context.Context, s *step.Setup, gpu device.GPU, batch int, speed steptime.Efficiency) (timedStep, error) {
+	e, rec, err := s.Estimated(ctx, gpu, batch)
+	if err != nil {
+		return timedStep{}, err
+	}
+	load := steptime.Of(rec.Program, gpu, step.SteadyStep)
+	return timedStep{load, speed.Time(load), e.Device.Value, e.Verdict == planner.Fits}, nil
+}
+
+// largest is the largest batch size whose estimate fits the board even at its
+// upper end; zero if none does.
+func largest(ctx context.Context, s *step.Setup, gpu device.GPU) (int, error) {
+	need := func(batch int) (int64, error) {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		e, _, err := s.Estimated(ctx, gpu, batch)
+		return e.Device.High, err
+	}
+	n, err := step.LargestBatch(s.Model().Default.Batch, largestTimed, int64(float64(gpu.Memory)*s.Allocator().MemoryFraction), need)
+	if err != nil {
+		return 0, fmt.Errorf("%s: the largest batch on %s: %w", s.Model().Name, gpu.Name, err)
+	}
+	return n, nil
+}

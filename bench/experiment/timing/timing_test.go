@@ -1,0 +1,56 @@
+package timing
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/experiment/steptest"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/all"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/planner/steptime"
+)
+
+// The guide of the recipe says that checkpointing takes about 30 % longer and
+// saves about 40 % of the memory: a second forward is a third of a step.
+func TestCheckpointingCostsASecondForward(t *testing.T) {
+	m, err := all.Models().Lookup("redimnet-b2")
+	require.NoError(t, err)
+	var setups []*step.Setup
+	for _, on := range []bool{false, true} {
+		setup, err := step.New(m, models.Case{Stage: "full", Checkpointing: on}, step.Evidence{Residuals: planner.Residuals})
+		require.NoError(t, err)
+		setups = append(setups, setup)
+	}
+	gpu, err := device.Lookup("rtx-5060-ti")
+	require.NoError(t, err)
+	table := Table{
+		Stages: []Stage{{Name: "full", Epochs: 2, Setup: setups[0], Other: setups[1]}}, Batch: 16, Dataset: 1000,
+		Speeds: func(device.GPU) (steptime.Efficiency, error) { return steptime.Assumed(), nil },
+	}
+	r, err := table.Run(t.Context(), []device.GPU{gpu})
+	require.NoError(t, err)
+	row := r.Rows[0]
+	require.InDelta(t, 0.3, row.Checkpointing.Time, 0.1)
+	require.Less(t, row.Checkpointing.Memory, -row.Memory/3)
+	// 1000 samples are 63 steps of 16.
+	require.InEpsilon(t, 63*row.Step.Seconds, row.Epoch.Seconds, 1e-9)
+	require.InEpsilon(t, 126*row.Step.Seconds, row.Total.Seconds, 1e-9)
+	require.Greater(t, row.Step.Low, 0.99*row.Roofline)
+}
+
+// The largest batch fits, the next does not.
+func TestLargestBatchIsTheLastThatFits(t *testing.T) {
+	setup := steptest.Toy(t, models.Case{}, "")
+	gpu := steptest.Card(800)
+	n, err := largest(t.Context(), setup, gpu)
+	require.NoError(t, err)
+	for batch, fits := range map[int]bool{n: true, n + 1: false} {
+		s, err := timed(t.Context(), setup, gpu, batch, steptime.Assumed())
+		require.NoError(t, err)
+		require.Equal(t, fits, s.fits, batch)
+	}
+}
