@@ -99,6 +99,8 @@ func TestASimulatedDriverMeasuresNothing(t *testing.T) {
 
 	require.NoError(t, r.diagnose([]byte(`{"driver":"580.65.06"}`)))
 	require.False(t, r.Simulated)
+	require.NoError(t, r.diagnose([]byte(`{"driver":"580.65.06","gpus":[{"name":"NVIDIA H200","simulated":true}]}`)))
+	require.True(t, r.Simulated, "its kernels do not run")
 	require.Error(t, r.diagnose([]byte(`no driver`)))
 }
 

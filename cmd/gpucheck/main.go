@@ -190,7 +190,10 @@ func (c *check) do(ctx context.Context, name string, command ...string) error {
 func (r *result) diagnose(doctor []byte) error {
 	var d struct {
 		Driver, CUDA string
-		GPUs         []struct{ Name string }
+		GPUs         []struct {
+			Name      string
+			Simulated bool
+		}
 	}
 	if err := json.Unmarshal(doctor, &d); err != nil {
 		return fmt.Errorf("vprof doctor: %w", err)
@@ -198,7 +201,7 @@ func (r *result) diagnose(doctor []byte) error {
 	r.Driver, r.CUDA = d.Driver, d.CUDA
 	r.Simulated = strings.Contains(d.Driver, simulatedDriver)
 	if len(d.GPUs) > 0 {
-		r.GPU = d.GPUs[0].Name
+		r.GPU, r.Simulated = d.GPUs[0].Name, r.Simulated || d.GPUs[0].Simulated
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ import (
 func TestWhatIsWrongWithAMachineIsSaidInASentence(t *testing.T) {
 	gpu := board(t, "rtx-5060-ti")
 	one := func(change func(*fakecuda.Setup)) fakecuda.Setup {
-		s := fakecuda.Simulated(gpu)
+		s := fakecuda.Genuine(gpu)
 		change(&s)
 		return s
 	}
@@ -51,7 +51,7 @@ func TestWhatIsWrongWithAMachineIsSaidInASentence(t *testing.T) {
 			"cuda: the driver is too old: it speaks CUDA 11.4, the kernels need 11.8; install driver 520.61 or newer",
 		},
 		{
-			"old board", fakecuda.Simulated(board(t, "gtx-1080")), "", exitNoGPU,
+			"old board", fakecuda.Genuine(board(t, "gtx-1080")), "", exitNoGPU,
 			"cuda:0: NVIDIA GeForce GTX 1080 is too old: it has compute capability 6.1, the kernels need 7.0; simulate it with --device sim:gtx-1080",
 		},
 		{
@@ -114,7 +114,7 @@ func TestWhatIsWrongWithAMachineIsSaidInASentence(t *testing.T) {
 			"batch 8: cuEventRecord: uncorrectable memory error (CUDA_ERROR_ECC_UNCORRECTABLE); the kernel log has the cause as an Xid (dmesg | grep -i xid); reset the GPU (nvidia-smi --gpu-reset) or restart the machine",
 		},
 		{
-			"fallen off the bus", fails("cuMemAlloc", 999), "", exitFailure,
+			"fallen off the bus", one(func(s *fakecuda.Setup) { s.Fail = []string{fakecuda.FailCall("cuMemAlloc", 3, 999)} }), "", exitFailure,
 			"batch 8: replay: instruction 0: malloc of 16777216 bytes: get a segment of 16777216 bytes: cuMemAlloc of 16.00 MiB: unknown error (CUDA_ERROR_UNKNOWN); the kernel log has the cause as an Xid (dmesg | grep -i xid)",
 		},
 	} {
@@ -215,7 +215,7 @@ func TestLibrariesThatAreNoDriver(t *testing.T) {
 // Without --device the first GPU is taken, and a simulated board where there is
 // none or where one is named.
 func TestTheFirstGPUIsTheDefault(t *testing.T) {
-	fakecuda.Simulated(board(t, "t4")).Restart(t)
+	fakecuda.Genuine(board(t, "t4")).Restart(t)
 	r := sweep(t, "--model", "toy", "--batch", "8")
 	require.Equal(t, "cuda:0", r.Devices[0].Name)
 	require.Equal(t, "t4", r.Devices[0].GPU)
@@ -227,7 +227,7 @@ func TestTheFirstGPUIsTheDefault(t *testing.T) {
 
 // fit --auto asks the driver, and leaves what others hold alone.
 func TestFitFindsTheGPU(t *testing.T) {
-	setup := fakecuda.Simulated(sized(board(t, "t4"), 8<<30))
+	setup := fakecuda.Genuine(sized(board(t, "t4"), 8<<30))
 	setup.Boards[0].Others = []fakecuda.Process{{PID: 5, Name: "python3", Used: 1 << 30}}
 	driver := setup.Restart(t)
 	found, err := detectGPU()

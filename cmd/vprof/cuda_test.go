@@ -112,7 +112,7 @@ func TestMeasuredIsSimulatedToTheByte(t *testing.T) {
 			if testing.Short() && tt.args[1] != "toy" {
 				t.Skip("a model that takes its time")
 			}
-			driver := fakecuda.Simulated(board(t, tt.gpu)).Restart(t)
+			driver := fakecuda.Genuine(board(t, tt.gpu)).Restart(t)
 			measured := sweep(t, append(tt.args, "--device", "cuda:0")...)
 			requireBalanced(t, driver)
 			require.False(t, measured.Devices[0].Simulated)
@@ -136,7 +136,7 @@ func TestTheLargestBatchIsTheSame(t *testing.T) {
 	gpu := board(t, "rtx-5060-ti")
 	for _, conf := range []string{"", "expandable_segments:True"} {
 		for _, memory := range []int64{1024 * mib, 1500 * mib, 3000*mib + 12345, 6 << 30, gpu.Memory} {
-			driver := fakecuda.Simulated(sized(gpu, memory)).Restart(t)
+			driver := fakecuda.Genuine(sized(gpu, memory)).Restart(t)
 			args := []string{"--model", "toy", "--batch", "4", "--find-max", "--alloc-conf", conf}
 			measured := sweep(t, append(args, "--device", "cuda:0")...)
 			requireBalanced(t, driver)
@@ -156,7 +156,7 @@ func TestTheLargestBatchIsTheSame(t *testing.T) {
 // 900 MiB of another process and 50 of kernels are as if the board were smaller.
 func TestOthersMakeTheBoardSmaller(t *testing.T) {
 	gpu := board(t, "rtx-5060-ti")
-	setup := fakecuda.Simulated(sized(gpu, 3000*mib))
+	setup := fakecuda.Genuine(sized(gpu, 3000*mib))
 	setup.Boards[0].Others = []fakecuda.Process{{PID: 4321, Name: "python3", Used: 900 * mib}}
 	setup.Boards[0].Module = 50 * mib
 	driver := setup.Restart(t)
@@ -190,8 +190,8 @@ func TestOthersMakeTheBoardSmaller(t *testing.T) {
 // Whichever call of the driver fails, and with whatever: an exit code that
 // says so, one sentence, nothing left.
 func TestEveryDriverCallMayFail(t *testing.T) {
-	setup := fakecuda.Simulated(sized(board(t, "rtx-5060-ti"), 1024*mib))
-	args := []string{"sweep", "--model", "toy", "--batch", "4,64", "--device", "cuda:0", "--verify"}
+	setup := fakecuda.Genuine(sized(board(t, "rtx-5060-ti"), 1024*mib))
+	args := []string{"sweep", "--model", "toy", "--batch", "4,64", "--device", "cuda:0"}
 	for _, conf := range []string{"", "expandable_segments:True"} {
 		args := append(args, "--alloc-conf", conf)
 		driver := setup.Restart(t)
@@ -201,7 +201,7 @@ func TestEveryDriverCallMayFail(t *testing.T) {
 		require.Subset(t, calls, []string{
 			"cuInit", "cuDeviceGetAttribute", "cuDevicePrimaryCtxRetain", "cuCtxSetCurrent", "cuStreamCreate", "cuModuleLoadDataEx",
 			"cuModuleGetFunction", "cuMemGetInfo", "cuMemAlloc", "cuMemFree", "cuMemsetD8Async", "cuLaunchKernel", "cuStreamSynchronize",
-			"cuMemcpyDtoH", "cuEventCreate", "cuEventRecord", "cuEventSynchronize", "cuEventElapsedTime", "cuEventDestroy",
+			"cuMemcpyHtoD", "cuMemcpyDtoH", "cuEventCreate", "cuEventRecord", "cuEventSynchronize", "cuEventElapsedTime", "cuEventDestroy",
 			"cuModuleUnload", "cuStreamDestroy", "cuDevicePrimaryCtxRelease",
 		})
 		if conf != "" {
@@ -241,7 +241,7 @@ func TestEveryDriverCallMayFail(t *testing.T) {
 
 // A launch may fail as well, wherever it is.
 func TestEveryLaunchMayFail(t *testing.T) {
-	setup := fakecuda.Simulated(board(t, "t4"))
+	setup := fakecuda.Genuine(board(t, "t4"))
 	args := []string{"sweep", "--model", "resnet18", "--stage", "head", "--batch", "2", "--device", "cuda:0"}
 	driver := setup.Restart(t)
 	require.Equal(t, exitFine, command(t, args...).code)
@@ -282,7 +282,7 @@ func TestAnInterruptLeavesNothing(t *testing.T) {
 	for name, reached := range moments {
 		for _, conf := range []string{"", "expandable_segments:True"} {
 			t.Run(name+" "+conf, func(t *testing.T) {
-				driver := fakecuda.Simulated(board(t, "rtx-5060-ti")).Driver(t)
+				driver := fakecuda.Genuine(board(t, "rtx-5060-ti")).Driver(t)
 				file := filepath.Join(t.TempDir(), "run.json")
 				cmd := vprof(t, driver, "sweep", "--model", "toy", "--batch", "4,8", "--device", "cuda:0",
 					"--warm-up", "1000", "--repeat", "1000", "--alloc-conf", conf, "--export", file)
@@ -312,7 +312,7 @@ func TestAnInterruptLeavesNothing(t *testing.T) {
 // comes to what an unbroken one comes to.
 func TestABrokenSweepGoesOn(t *testing.T) {
 	t.Setenv("SOURCE_DATE_EPOCH", "1793858400")
-	setup := fakecuda.Simulated(sized(board(t, "rtx-5060-ti"), 4096*mib))
+	setup := fakecuda.Genuine(sized(board(t, "rtx-5060-ti"), 4096*mib))
 	args := []string{"--model", "toy", "--batch", "4,8,16,512", "--find-max", "--device", "cuda:0"}
 	setup.Restart(t)
 	whole := sweep(t, args...)
@@ -336,7 +336,7 @@ func TestABrokenSweepGoesOn(t *testing.T) {
 		driver = setup.Restart(t)
 		require.Equal(t, whole, sweep(t, args...), "and once more, without running anything")
 		require.Less(t, driver.Stats(t).Calls, ran)
-		require.Zero(t, driver.Stats(t).Peak-uint64(board(t, "rtx-5060-ti").Context), "only the context")
+		require.EqualValues(t, 4*mib, driver.Stats(t).Peak-uint64(board(t, "rtx-5060-ti").Context), "only the context and what a device is tried with")
 
 		for flag, value := range map[string]string{"--stage": "frozen", "--device": "sim:t4"} {
 			got := command(t, append(append([]string{"sweep"}, args...), flag, value)...)
@@ -363,4 +363,27 @@ func TestVerifyTriesRealMemory(t *testing.T) {
 	got := command(t, "sweep", "--model", "toy", "--device", "sim:t4", "--verify")
 	require.Equal(t, exitUsage, got.code)
 	require.Contains(t, got.stderr, "sim:t4 has no memory to write to")
+}
+
+// A driver that runs no kernels is simulated in every output, and has nothing to
+// verify; one whose products are wrong is a failure, not a missing GPU.
+func TestADriverWithoutKernelsAndASickBoardAreNamed(t *testing.T) {
+	fakecuda.Simulated(board(t, "t4")).Restart(t)
+	r := sweep(t, "--model", "toy", "--batch", "8", "--device", "cuda:0")
+	require.True(t, r.Devices[0].Simulated)
+	require.True(t, r.Points[0].Run.Simulated)
+	require.Contains(t, command(t, "sweep", "--model", "toy", "--batch", "8", "--device", "cuda:0").stdout, "simulated Tesla T4")
+	got := command(t, "sweep", "--model", "toy", "--batch", "8", "--device", "cuda:0", "--verify")
+	require.Equal(t, exitFailure, got.code)
+	require.Contains(t, got.stderr, "cuda:0: its driver runs no kernels, so no pattern can be written or found again")
+	require.Contains(t, command(t, "doctor").stdout, "cuda:0 is simulated: its driver runs no kernels or says that it is none")
+	require.Contains(t, command(t, "doctor", "--format", "json").stdout, `"simulated": true`)
+
+	setup := fakecuda.Simulated(board(t, "t4"))
+	setup.Backed, setup.Sick = true, true
+	driver := setup.Restart(t)
+	got = command(t, "sweep", "--model", "toy", "--device", "cuda:0")
+	require.Equal(t, exitFailure, got.code)
+	require.Contains(t, got.stderr, "cuda:0: the GPU gives wrong results: 1 of 2304 elements of a product in f32 are wrong; look for memory errors")
+	requireBalanced(t, driver)
 }

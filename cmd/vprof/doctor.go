@@ -45,6 +45,8 @@ type checkedGPU struct {
 	Mode       string `json:"compute_mode,omitempty"`
 	MIG        bool   `json:"mig,omitempty"`
 	Usable     bool   `json:"usable"`
+	// Simulated tells that there is a driver and no GPU.
+	Simulated bool `json:"simulated,omitempty"`
 }
 
 func newDoctorCmd(a *app) *cobra.Command {
@@ -89,8 +91,11 @@ func examine() *diagnosis {
 		d.problem(b.Err)
 		d.GPUs = append(d.GPUs, checkedGPU{
 			Device: b.Name, Name: b.GPU.Product, Capability: b.GPU.Capability.String(), Memory: b.GPU.Memory,
-			Context: b.Baseline.Context, Kernels: b.Baseline.Kernels, Others: b.Baseline.Others, Usable: b.Err == nil,
+			Context: b.Baseline.Context, Kernels: b.Baseline.Kernels, Others: b.Baseline.Others, Usable: b.Err == nil, Simulated: b.Simulated,
 		})
+		if b.Simulated {
+			d.Problems = append(d.Problems, report.Warning{What: b.Name + " is simulated: its driver runs no kernels or says that it is none", Hint: "what is run on it counts memory and measures nothing"})
+		}
 		for _, n := range b.Neighbors {
 			d.Problems = append(d.Problems, report.Warning{What: fmt.Sprintf("%s is also used by %v", b.Name, n)})
 		}

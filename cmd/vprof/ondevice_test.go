@@ -34,7 +34,7 @@ func decoded[T any](t testing.TB, code exitCode, args ...string) *T {
 // Each check of a smoke test is run on the GPU, and is there what it is when
 // simulated, but for what only a GPU knows: 8 MiB of kernels.
 func TestASmokeTestRunsOnTheGPU(t *testing.T) {
-	setup := fakecuda.Simulated(sized(board(t, "rtx-5060-ti"), 1024*mib))
+	setup := fakecuda.Genuine(sized(board(t, "rtx-5060-ti"), 1024*mib))
 	setup.Boards[0].Module = 8 * mib
 	args := []string{"smoke", "--model", "toy", "--batch", "8", "--longest", "seq-len=2"}
 	driver := setup.Restart(t)
@@ -62,7 +62,7 @@ func TestASmokeTestRunsOnTheGPU(t *testing.T) {
 // 64 + 15 MiB a sample, the context and the kernels must fit beside 400 MiB of
 // another process, within 85 % of what it leaves.
 func TestASmokeTestSeesWhoElseUsesTheGPU(t *testing.T) {
-	setup := fakecuda.Simulated(sized(board(t, "rtx-5060-ti"), 1024*mib))
+	setup := fakecuda.Genuine(sized(board(t, "rtx-5060-ti"), 1024*mib))
 	setup.Boards[0].Others = []fakecuda.Process{{PID: 4321, Name: "python3", Used: 400 * mib}}
 	driver := setup.Restart(t)
 	s := decoded[report.Smoke](t, exitNegative, "smoke", "--model", "toy", "--batch", "30", "--device", "cuda:0")
@@ -92,7 +92,7 @@ func jsonNumber(n int) string {
 // it holds.
 func TestFitRecommendsOnlyWhatWasMeasured(t *testing.T) {
 	gpu := sized(board(t, "rtx-5060-ti"), 4096*mib)
-	setup := fakecuda.Simulated(gpu)
+	setup := fakecuda.Genuine(gpu)
 	setup.Boards[0].Module = 300 * mib
 	driver := setup.Restart(t)
 	f := decoded[report.Fit](t, exitFine, "fit", "--model", "toy", "--profile")
@@ -137,7 +137,7 @@ func TestFitRecommendsOnlyWhatWasMeasured(t *testing.T) {
 
 // Nothing is recommended that a board full of others does not hold.
 func TestFitOnAGPUThatHoldsNothing(t *testing.T) {
-	setup := fakecuda.Simulated(sized(board(t, "rtx-5060-ti"), 512*mib))
+	setup := fakecuda.Genuine(sized(board(t, "rtx-5060-ti"), 512*mib))
 	setup.Boards[0].Module = 200 * mib
 	driver := setup.Restart(t)
 	f := decoded[report.Fit](t, exitNegative, "fit", "--model", "toy", "--stage", "full", "--profile")
@@ -150,7 +150,7 @@ func TestFitOnAGPUThatHoldsNothing(t *testing.T) {
 
 // Whatever fails while fit and smoke measure: a code that says so, nothing left.
 func TestFitAndSmokeGiveTheGPUBack(t *testing.T) {
-	setup := fakecuda.Simulated(sized(board(t, "rtx-5060-ti"), 1024*mib))
+	setup := fakecuda.Genuine(sized(board(t, "rtx-5060-ti"), 1024*mib))
 	for _, verb := range []string{"fit", "smoke"} {
 		args := []string{verb, "--model", "toy", "--stage", "frozen", "--amp", "none", "--device", "cuda:0"}
 		setup.Fail = nil
@@ -192,7 +192,7 @@ func TestFitAndSmokeGiveTheGPUBack(t *testing.T) {
 // An interrupt while fit and smoke measure gives the GPU back, too.
 func TestAnInterruptOfFitAndSmokeLeavesNothing(t *testing.T) {
 	for _, verb := range []string{"fit", "smoke"} {
-		driver := fakecuda.Simulated(board(t, "rtx-5060-ti")).Driver(t)
+		driver := fakecuda.Genuine(board(t, "rtx-5060-ti")).Driver(t)
 		cmd := vprof(t, driver, verb, "--model", "redimnet-b2", "--stage", "full", "--device", "cuda:0")
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr

@@ -2,6 +2,7 @@ package device
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/vprof/vprof/internal/bytesize"
 )
@@ -22,6 +23,15 @@ type Observer interface {
 // A Driven is a device with a driver below it.
 type Driven interface {
 	Driver() Driver
+}
+
+// A Timed is a device that knows what its work takes at least, by the speed of the
+// board.
+type Timed interface {
+	// Floor is that time for everything launched so far; the difference of two
+	// is that of the launches between them. It stays zero on a board whose speed
+	// is not known.
+	Floor() time.Duration
 }
 
 // A Driver is the software below a device.

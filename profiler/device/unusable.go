@@ -28,3 +28,18 @@ func (e *UnusableError) Error() string {
 }
 
 func (e *UnusableError) Unwrap() error { return e.Err }
+
+// A DefectError says that a GPU does its work and does it wrong: memory that
+// does not keep what was written, or arithmetic that comes to another result
+// than the CPU's.
+type DefectError struct {
+	// Device is which, "cuda:0".
+	Device string
+	// Finding is what came out wrong.
+	Finding string
+}
+
+func (e *DefectError) Error() string {
+	return e.Device + ": the GPU gives wrong results: " + e.Finding +
+		"; look for memory errors (nvidia-smi -q -d ECC) and Xids (dmesg | grep -i xid), and use another board"
+}

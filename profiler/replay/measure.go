@@ -17,8 +17,8 @@ type Conditions struct {
 	// [allocator.DefaultConfig].
 	Config *allocator.Config
 	// WarmUp is how many further replays come before those that are timed,
-	// Repeat how many are timed; zero is one. On a simulated device, whose time
-	// is always the same, it is one without warm-up.
+	// Repeat how many are timed; zero is one. On a device that computes its time,
+	// which is always the same, it is one without warm-up.
 	WarmUp, Repeat int
 	// Verify tries the memory in a replay before all others: every buffer gets
 	// a pattern when it is allocated, which must be there when it is freed. The
@@ -83,6 +83,8 @@ func Measure(ctx context.Context, d device.Device, p *program.Program, c Conditi
 		w.observer = o
 		m.Baseline = o.Baseline()
 	}
+	_, driven := d.(device.Driven)
+	w.computed = d.Simulated() && !driven
 	if c.Verify {
 		if err := w.verify(ctx); err != nil {
 			return m, err
@@ -91,7 +93,7 @@ func Measure(ctx context.Context, d device.Device, p *program.Program, c Conditi
 	if err := w.watch(ctx); err != nil || m.OOM != nil {
 		return m, err
 	}
-	if d.Simulated() {
+	if w.computed {
 		return m, nil
 	}
 	for i := range c.WarmUp + max(c.Repeat, 1) {
@@ -107,8 +109,11 @@ type measurer struct {
 	measurement *Measurement
 	device      device.Device
 	observer    device.Observer // nil if the device is none
-	program     *program.Program
-	config      *allocator.Config
+	// computed tells that times and bytes are the same in every replay. A driver
+	// that simulates is taken through all that a real one is.
+	computed bool
+	program  *program.Program
+	config   *allocator.Config
 
 	marks  []device.Event // the start of a replay, and the end of every phase
 	kernel device.Kernel  // its slices are used for one launch after the other
@@ -119,7 +124,7 @@ type measurer struct {
 // be used. Looking takes time, which a simulated device does not feel.
 func (w *measurer) watch(ctx context.Context) error {
 	l := &ledger{program: w.program}
-	if !w.device.Simulated() {
+	if !w.computed {
 		l.use = newTouching(w.device, w.program)
 	}
 	o := Options{Config: w.config, Source: &gauge{PagedSource: w.device, of: w}, Hooks: Hooks{
@@ -131,7 +136,7 @@ func (w *measurer) watch(ctx context.Context) error {
 		Trace: l.trace,
 		End:   l.end,
 	}}
-	run, err := w.replay(ctx, o, w.device.Simulated())
+	run, err := w.replay(ctx, o, w.computed)
 	w.measurement.Run = run
 	return err
 }
@@ -160,6 +165,7 @@ func (w *measurer) replay(ctx context.Context, o Options, counts bool) (run *Run
 	if err := w.mark(); err != nil {
 		return nil, err
 	}
+	before := w.floor()
 	run, err = Replay(ctx, w.program, o)
 	if err != nil || !counts || run.OOM != nil {
 		return run, err
@@ -171,7 +177,41 @@ func (w *measurer) replay(ctx context.Context, o Options, counts bool) (run *Run
 		}
 	}
 	w.measurement.Times = append(w.measurement.Times, times)
-	return run, nil
+	return run, w.possible(times, w.floor()-before)
+}
+
+// floor is what the device's work so far takes at least; zero if it does not
+// know.
+func (w *measurer) floor() time.Duration {
+	if t, ok := w.device.(device.Timed); ok {
+		return t.Floor()
+	}
+	return 0
+}
+
+// possible refuses times that no board can have. Those of a simulated device are
+// never called measured, so they may be what they like.
+func (w *measurer) possible(times []time.Duration, floor time.Duration) error {
+	var took time.Duration
+	for _, t := range times {
+		took += t
+	}
+	if took >= floor || w.device.Simulated() {
+		return nil
+	}
+	return &ImpossibleError{Device: w.device.Name(), Product: w.device.GPU().Product, Took: took, Floor: floor}
+}
+
+// An ImpossibleError says that a replay took less time than the board can do its
+// work in: kernels did not run, or the device's clock is wrong.
+type ImpossibleError struct {
+	Device, Product string
+	Took, Floor     time.Duration
+}
+
+func (e *ImpossibleError) Error() string {
+	return fmt.Sprintf("%s: a replay took %v by the device's clock, and no %s can do its work in less than %v; its times are not to be trusted",
+		e.Device, e.Took.Round(time.Microsecond), e.Product, e.Floor.Round(time.Microsecond))
 }
 
 func (w *measurer) mark() error {

@@ -107,7 +107,7 @@ func DeviceOf(gpu device.GPU) report.Device {
 func DeviceOn(d device.Device) report.Device {
 	gpu := d.GPU()
 	out := report.Device{Name: d.Name(), GPU: gpu.Name, Title: gpu.Product, Simulated: d.Simulated(), Memory: gpu.Memory, Context: gpu.Context}
-	if o, ok := d.(device.Observer); ok && !d.Simulated() {
+	if o, ok := d.(device.Observer); ok {
 		out.Context = o.Baseline().Context
 	}
 	if real, ok := d.(device.Driven); ok {

@@ -210,7 +210,7 @@ func (w *sweeper) point(ctx context.Context, batch int) (report.Point, error) {
 	w.report.Warnings = append(w.report.Warnings, w.neighbors.Warnings(w.device, m.Neighbors...)...)
 	run := step.Measured(m, w.device, batch*max(1, w.setup.Case().Accumulate))
 	run.Repeat = len(m.Times)
-	if !run.Simulated {
+	if _, driven := w.device.(device.Driven); driven {
 		run.WarmUp = w.options.WarmUp
 	}
 	point := report.Point{Batch: batch, Device: w.device.Name(), Estimate: step.EstimateOf(e), Run: run, Claims: claims.Of(w.setup, gpu, batch)}

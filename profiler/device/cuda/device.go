@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"reflect"
 	"runtime"
+	"time"
 
 	"gorgonia.org/cu"
 
@@ -41,6 +42,11 @@ type Device struct {
 	baseline device.Baseline
 	// strangers are the processes that used the board before this one did.
 	strangers map[int]bool
+
+	// runs tells whether kernels run: see prove.
+	runs bool
+	// floor is the time that all launches must have taken at least.
+	floor time.Duration
 
 	// queued tells whether work may be pending.
 	queued bool
@@ -93,6 +99,9 @@ func (d *Device) open(index int) error {
 	}
 	d.defers(func() error { return d.check("cuStreamDestroy", 0, d.stream.Destroy()) })
 	if d.work, err = d.load(); err != nil {
+		return err
+	}
+	if err := d.prove(); err != nil {
 		return err
 	}
 	used, err := d.used()
@@ -162,9 +171,6 @@ func (d *Device) Name() string { return d.name }
 
 // GPU implements [device.Device].
 func (d *Device) GPU() device.GPU { return d.gpu }
-
-// Simulated implements [device.Device].
-func (d *Device) Simulated() bool { return false }
 
 // check turns what a call of the driver returned into a [*CallError], and notes
 // if it took the context. Once that is lost, each call fails for that reason;

@@ -60,7 +60,7 @@ func TestEveryBoardOfTheCatalogDescribesItself(t *testing.T) {
 		if gpu.Capability < 70 {
 			continue
 		}
-		driver := fakecuda.Simulated(gpu).Restart(t)
+		driver := fakecuda.Genuine(gpu).Restart(t)
 		d := open(t)
 		require.Equal(t, "cuda:0", d.Name())
 		require.Equal(t, gpu, d.GPU())

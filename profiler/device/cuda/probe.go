@@ -46,7 +46,7 @@ func try(index int) Board {
 		}
 		return b
 	}
-	b.GPU, b.Baseline, b.Neighbors = d.GPU(), d.Baseline(), d.Neighbors()
+	b.GPU, b.Baseline, b.Neighbors, b.Simulated = d.GPU(), d.Baseline(), d.Neighbors(), d.Simulated()
 	b.Err = d.Close()
 	return b
 }

@@ -24,6 +24,8 @@ type Board struct {
 	// Neighbors the other processes seen.
 	Baseline  device.Baseline
 	Neighbors []device.Neighbor
+	// Simulated tells that the driver runs no kernels, or says that it is none.
+	Simulated bool
 	// Err is why the GPU cannot be used; nil if it can.
 	Err error
 }

@@ -6,12 +6,14 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"time"
 	"unsafe"
 
 	"gorgonia.org/cu"
 
 	"github.com/vprof/vprof/kernels"
 	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/program"
 )
 
 // A workload is the kernels of a device.
@@ -78,8 +80,26 @@ func (d *Device) Launch(k device.Kernel) error {
 		if err := d.start(&w.planned[i]); err != nil {
 			return err
 		}
+		d.floor += d.floorOf(&w.planned[i], k.Precision)
 	}
 	return nil
+}
+
+var _ device.Timed = (*Device)(nil)
+
+// Floor implements [device.Timed].
+func (d *Device) Floor() time.Duration { return d.floor }
+
+// floorOf is the time below which a launch cannot be. Caches hold what a launch
+// before has left, at most 128 MiB (the data sheets have 126 MB for B200), and
+// boards clock up to a fifth higher than the peaks of data sheets hold for. FP64
+// is computed in FP32.
+func (d *Device) floorOf(l *kernels.Launch, p program.Precision) time.Duration {
+	const caches, boost = 128 << 20, 1.25
+	if p == program.FP64 {
+		p = program.FP32
+	}
+	return time.Duration(float64(d.gpu.Roofline(l.FLOPs, max(0, l.Reads+l.Writes-caches), p)) / boost)
 }
 
 // start puts one launch into the queue.
@@ -132,6 +152,9 @@ const verdictBytes = 16
 
 // Patterns implements [device.Verifier].
 func (d *Device) Patterns() (device.Patterns, error) {
+	if !d.runs {
+		return nil, fmt.Errorf("%s: its driver runs no kernels, so no pattern can be written or found again", d.name)
+	}
 	verdict, err := d.Get(verdictBytes)
 	if err != nil {
 		return nil, err

@@ -27,6 +27,14 @@ type Setup struct {
 	Wave int
 	// Backed gives device memory host memory, and runs the kernels.
 	Backed bool
+	// Genuine passes for a GPU: memory is there and kernels run until a context
+	// has launched enough to be believed, each launch takes 100 ms, and NVML does
+	// not say that the driver is simulated.
+	Genuine bool
+	// Fast has such a driver's launches take the 10 us of others, which no GPU could.
+	Fast bool
+	// Sick has products of matrices come out wrong, where kernels run.
+	Sick bool
 	// Quiet leaves the log of all calls out, for benchmarks.
 	Quiet bool
 }
@@ -82,6 +90,9 @@ func FailCall(name string, n, result int) string { return fmt.Sprintf("%s:%d:%d"
 // Simulated is a machine with one board of the catalog.
 func Simulated(gpu device.GPU) Setup { return Setup{Boards: []Board{{GPU: gpu}}} }
 
+// Genuine is such a machine that passes for one with the board.
+func Genuine(gpu device.GPU) Setup { return Setup{Boards: []Board{{GPU: gpu}}, Genuine: true} }
+
 // A Driver is a setup in the environment of a test or of its children.
 type Driver struct {
 	// Library is the file that is both libcuda and libnvidia-ml.
@@ -122,6 +133,9 @@ func (s Setup) Driver(tb testing.TB) *Driver {
 	set("FAKENVML_LOSE", lose)
 	set("FAKENVML_OLD", flag(s.OldNVML))
 	set("FAKECUDA_BACKED", flag(s.Backed))
+	set("FAKECUDA_GENUINE", flag(s.Genuine))
+	set("FAKECUDA_FAST", flag(s.Fast))
+	set("FAKECUDA_SICK", flag(s.Sick))
 	return d
 }
 

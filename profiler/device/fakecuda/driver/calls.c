@@ -7,7 +7,10 @@
  *   FAKECUDA_STATS  a file for the statistics
  *   FAKECUDA_LOG    a file with a line for each call: its name, and why it failed if it did
  *   FAKECUDA_VERSION  what cuDriverGetVersion says
- *   FAKECUDA_BACKED=1 gives device memory host memory, so that copies and kernels happen */
+ *   FAKECUDA_BACKED=1 gives device memory host memory, so that copies and kernels happen
+ *   FAKECUDA_GENUINE=1 does so for the first launches of a context, after which a launch takes 100 ms;
+ *   with FAKECUDA_FAST=1 10 us as ever
+ *   FAKECUDA_SICK=1 has products come out wrong, where kernels happen */
 #define _GNU_SOURCE
 #include "fake.h"
 
@@ -21,7 +24,7 @@
 #include <unistd.h>
 
 board boards[MAX_BOARDS];
-int nboards, backed;
+int nboards, backed, genuine, fast, sick;
 static statistics own; /* while nobody wants them */
 statistics *stats = &own;
 
@@ -135,6 +138,9 @@ static void read_environment(void)
         close(fd);
     }
     backed = configured("FAKECUDA_BACKED", text, sizeof text);
+    genuine = configured("FAKECUDA_GENUINE", text, sizeof text);
+    fast = configured("FAKECUDA_FAST", text, sizeof text);
+    sick = configured("FAKECUDA_SICK", text, sizeof text);
 }
 
 /* ---- calls ---------------------------------------------------------------------------------- */

@@ -83,6 +83,12 @@ extern int lost;           /* the failure that took the context; 0 while it work
 extern int eager;          /* modules take their memory when they are loaded, not when they are used: so
                               said CUDA_MODULE_LOADING to cuInit                         */
 extern int backed;         /* device memory is host memory, and kernels run        */
+extern int genuine;        /* so it is until a context has had PROOF launches: enough to pass for a GPU */
+extern int fast;           /* launches take 10 us even so                           */
+extern int sick;           /* products come out wrong                              */
+enum { PROOF = 5 };
+void believe(void);        /* memory was freed                                   */
+int backs(void);           /* whether memory is there now                          */
 int configured(const char *name, char *value, size_t size); /* an environment variable */
 
 void end_context(void);     /* gives back everything  */

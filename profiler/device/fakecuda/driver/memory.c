@@ -84,7 +84,7 @@ static uint64_t reserve(uint64_t bytes)
 
 static void set_backing(uint64_t at, uint64_t bytes, int on)
 {
-    if (backed)
+    if (backs())
         mmap((void *)(uintptr_t)at, round_up(bytes, GRANULE), on ? PROT_READ | PROT_WRITE : PROT_NONE,
              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
@@ -132,6 +132,7 @@ API int cuMemFree_v2(uint64_t at)
     if (!b)
         return violation(INVALID_VALUE, "%#llx is not allocated", (unsigned long long)at);
     set_backing(b->at, b->bytes, 0);
+    believe();
     drop(b);
     return SUCCESS;
 }
@@ -282,7 +283,7 @@ API int cuMemsetD8Async(uint64_t at, unsigned char value, size_t n, void *stream
     (void)stream;
     if (!in_memory(at, n))
         return stray(at, n);
-    if (backed)
+    if (backs())
         memset((void *)(uintptr_t)at, value, n);
     spend_on(n);
     return SUCCESS;
@@ -294,9 +295,19 @@ API int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t n, void *stream)
     (void)stream;
     if (!in_memory(to, n) || !in_memory(from, n))
         return stray(to, n);
-    if (backed)
+    if (backs())
         memmove((void *)(uintptr_t)to, (void *)(uintptr_t)from, n);
     spend_on(2 * n);
+    return SUCCESS;
+}
+
+API int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t n)
+{
+    CALL(cuMemcpyHtoD, CONTEXT);
+    if (!in_memory(to, n))
+        return stray(to, n);
+    if (backs())
+        memcpy((void *)(uintptr_t)to, from, n);
     return SUCCESS;
 }
 
@@ -305,7 +316,7 @@ API int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t n)
     CALL(cuMemcpyDtoH, CONTEXT);
     if (!in_memory(from, n))
         return stray(from, n);
-    if (backed)
+    if (backs())
         memcpy(to, (void *)(uintptr_t)from, n);
     else
         memset(to, 0, n);

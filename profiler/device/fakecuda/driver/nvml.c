@@ -77,7 +77,10 @@ static int text(char *out, unsigned size, const char *s)
     return SUCCESS;
 }
 
-API int nvmlSystemGetDriverVersion(char *out, unsigned size) { return text(out, size, "580.65.06 (simulated driver)"); }
+API int nvmlSystemGetDriverVersion(char *out, unsigned size)
+{
+    return text(out, size, genuine ? "580.65.06" : "580.65.06 (simulated driver)");
+}
 API int nvmlSystemGetNVMLVersion(char *out, unsigned size) { return text(out, size, "13.580.65.06"); }
 
 API int nvmlSystemGetCudaDriverVersion(int *version)

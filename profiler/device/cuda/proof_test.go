@@ -1,0 +1,89 @@
+//go:build cuda && linux && cgo
+
+package cuda_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/device/cuda"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/replay"
+)
+
+// A device is believed when its kernels run and come to the CPU's results, and
+// its driver does not call itself simulated.
+func TestKernelsThatDoNotRunMakeADeviceSimulated(t *testing.T) {
+	for name, tt := range map[string]struct{ backed, genuine, simulated bool }{
+		"nothing runs":                {simulated: true},
+		"runs, and says what it is":   {backed: true, simulated: true},
+		"passes for a GPU":            {genuine: true},
+		"runs, and passes for a GPU ": {backed: true, genuine: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			setup := small(t)
+			setup.Backed, setup.Genuine = tt.backed, tt.genuine
+			driver := setup.Restart(t)
+			d := open(t)
+			require.Equal(t, tt.simulated, d.Simulated())
+			_, err := d.Patterns()
+			if tt.backed || tt.genuine {
+				require.NoError(t, err)
+			} else {
+				require.EqualError(t, err, "cuda:0: its driver runs no kernels, so no pattern can be written or found again")
+			}
+			require.NoError(t, d.Close())
+			requireClean(t, driver)
+		})
+	}
+}
+
+// A product with one wrong byte is a defect, on every architecture that has its
+// own kernels for it.
+func TestAWrongProductIsADefect(t *testing.T) {
+	for _, name := range []string{"v100-16", "t4", "a100-40", "h100", "rtx-5060-ti"} {
+		setup := small(t)
+		setup.Boards[0].Capability = board(t, name).Capability
+		setup.Backed, setup.Sick = true, true
+		driver := setup.Restart(t)
+		_, err := cuda.Open(0)
+		var defect *device.DefectError
+		require.ErrorAs(t, err, &defect, name)
+		require.Contains(t, err.Error(), "1 of 2304 elements of a product in f32 are wrong")
+		requireClean(t, driver)
+	}
+}
+
+// 4096 products of a matrix of 2^12 would take 24 ms each at full speed on an RTX
+// 5060 Ti; the fake's clock says 10 us, which is no measurement. A slow clock is.
+func TestTimesThatNoBoardCanHaveAreRefused(t *testing.T) {
+	p := &program.Program{
+		Phases: []program.Phase{{Step: 1, Name: "step"}}, Sites: []program.Site{{}},
+		Buffers:      []program.Buffer{{Bytes: 48 * mib}},
+		Products:     []program.Product{{M: 2048, N: 2048, K: 2048, Batch: 1}},
+		Operands:     []program.Operand{{Bytes: 16 * mib}, {Bytes: 16 * mib}, {Bytes: 16 * mib}},
+		Ops:          []program.Op{{Work: program.Matmul, FLOPs: 2 << 33, Product: 1, Reads: program.Span{To: 2}, Writes: program.Span{From: 2, To: 3}}},
+		Instructions: []program.Instruction{{Kind: program.Alloc}, {Kind: program.Launch}, {Kind: program.Mark}},
+	}
+	for _, slow := range []bool{false, true} {
+		setup := small(t)
+		setup.Genuine, setup.Fast = true, !slow
+		driver := setup.Restart(t)
+		d := open(t)
+		m, err := replay.Measure(t.Context(), d, p, replay.Conditions{})
+		if slow {
+			require.NoError(t, err)
+			require.Equal(t, []time.Duration{100 * time.Millisecond}, m.Step())
+		} else {
+			var impossible *replay.ImpossibleError
+			require.ErrorAs(t, err, &impossible)
+			require.InDelta(t, float64(2<<33)/d.GPU().Peak.FP32/1.25, impossible.Floor.Seconds(), 1e-6)
+			require.Contains(t, err.Error(), "no NVIDIA GeForce RTX 5060 Ti can do its work in less than")
+		}
+		require.NoError(t, d.Close())
+		requireClean(t, driver)
+	}
+}
