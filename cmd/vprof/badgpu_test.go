@@ -154,7 +154,7 @@ func TestASliceIsABoardAndAMachineOfNoneHasNoGPU(t *testing.T) {
 	setup := fakecuda.Setup{Boards: []fakecuda.Board{whole, slice, slice}}
 	driver := setup.Restart(t)
 	for _, name := range []string{"cuda:0", "cuda:1"} {
-		r := sweep(t, "--model", "toy", "--batch", "8", "--device", name)
+		r := swept(t, "--model", "toy", "--batch", "8", "--device", name)
 		require.Equal(t, slice.Product, r.Devices[0].Title)
 		require.EqualValues(t, 4864*mib, r.Devices[0].Memory)
 		require.Positive(t, r.Points[0].Run.Process, "NVML knows it by its own name")
@@ -216,13 +216,13 @@ func TestLibrariesThatAreNoDriver(t *testing.T) {
 // none or where one is named.
 func TestTheFirstGPUIsTheDefault(t *testing.T) {
 	fakecuda.Genuine(board(t, "t4")).Restart(t)
-	r := sweep(t, "--model", "toy", "--batch", "8")
+	r := swept(t, "--model", "toy", "--batch", "8")
 	require.Equal(t, "cuda:0", r.Devices[0].Name)
 	require.Equal(t, "t4", r.Devices[0].GPU)
-	require.Equal(t, "sim:t4", sweep(t, "--model", "toy", "--batch", "8", "--gpu", "t4").Devices[0].Name)
-	require.Equal(t, "sim:"+defaultGPU, sweep(t, "--model", "toy", "--batch", "8", "--gpu-memory", "8GiB").Devices[0].Name)
+	require.Equal(t, "sim:t4", swept(t, "--model", "toy", "--batch", "8", "--gpu", "t4").Devices[0].Name)
+	require.Equal(t, "sim:"+defaultGPU, swept(t, "--model", "toy", "--batch", "8", "--gpu-memory", "8GiB").Devices[0].Name)
 	fakecuda.Setup{}.Restart(t)
-	require.Equal(t, "sim:"+defaultGPU, sweep(t, "--model", "toy", "--batch", "8").Devices[0].Name)
+	require.Equal(t, "sim:"+defaultGPU, swept(t, "--model", "toy", "--batch", "8").Devices[0].Name)
 }
 
 // fit --auto asks the driver, and leaves what others hold alone.

@@ -63,8 +63,8 @@ func requireBalanced(t testing.TB, driver *fakecuda.Driver) {
 	require.Zero(t, s.NVML)
 }
 
-// sweep is the report of a sweep that must end well.
-func sweep(t testing.TB, args ...string) *report.Report {
+// swept is the report of a sweep that must end well.
+func swept(t testing.TB, args ...string) *report.Report {
 	t.Helper()
 	got := command(t, append([]string{"sweep", "--format", "json"}, args...)...)
 	require.Equal(t, exitFine, got.code, got.stderr)
@@ -113,7 +113,7 @@ func TestMeasuredIsSimulatedToTheByte(t *testing.T) {
 				t.Skip("a model that takes its time")
 			}
 			driver := fakecuda.Genuine(board(t, tt.gpu)).Restart(t)
-			measured := sweep(t, append(tt.args, "--device", "cuda:0")...)
+			measured := swept(t, append(tt.args, "--device", "cuda:0")...)
 			requireBalanced(t, driver)
 			require.False(t, measured.Devices[0].Simulated)
 			for _, p := range measured.Points {
@@ -124,7 +124,7 @@ func TestMeasuredIsSimulatedToTheByte(t *testing.T) {
 					require.Positive(t, p.Run.Process)
 				}
 			}
-			simulated := sweep(t, append(tt.args, "--device", "sim:"+tt.gpu)...)
+			simulated := swept(t, append(tt.args, "--device", "sim:"+tt.gpu)...)
 			require.Equal(t, plainly(simulated), plainly(measured))
 		})
 	}
@@ -138,9 +138,9 @@ func TestTheLargestBatchIsTheSame(t *testing.T) {
 		for _, memory := range []int64{1024 * mib, 1500 * mib, 3000*mib + 12345, 6 << 30, gpu.Memory} {
 			driver := fakecuda.Genuine(sized(gpu, memory)).Restart(t)
 			args := []string{"--model", "toy", "--batch", "4", "--find-max", "--alloc-conf", conf}
-			measured := sweep(t, append(args, "--device", "cuda:0")...)
+			measured := swept(t, append(args, "--device", "cuda:0")...)
 			requireBalanced(t, driver)
-			simulated := sweep(t, append(args, "--device", "sim:"+gpu.Name, "--gpu-memory", strconv.FormatInt(memory, 10))...)
+			simulated := swept(t, append(args, "--device", "sim:"+gpu.Name, "--gpu-memory", strconv.FormatInt(memory, 10))...)
 			require.Equal(t, simulated.Largest, measured.Largest)
 			require.Equal(t, measured.Largest.Batch+1, measured.Largest.Fails, "neighbors, and both tried")
 			tried := map[int]bool{}
@@ -161,9 +161,9 @@ func TestOthersMakeTheBoardSmaller(t *testing.T) {
 	setup.Boards[0].Module = 50 * mib
 	driver := setup.Restart(t)
 	args := []string{"--model", "toy", "--batch", "16", "--find-max"}
-	measured := sweep(t, append(args, "--device", "cuda:0")...)
+	measured := swept(t, append(args, "--device", "cuda:0")...)
 	requireBalanced(t, driver)
-	simulated := sweep(t, append(args, "--device", "sim:"+gpu.Name, "--gpu-memory", "2050MiB")...)
+	simulated := swept(t, append(args, "--device", "sim:"+gpu.Name, "--gpu-memory", "2050MiB")...)
 	require.Equal(t, simulated.Largest, measured.Largest)
 
 	require.Contains(t, measured.Warnings, report.Warning{
@@ -315,7 +315,7 @@ func TestABrokenSweepGoesOn(t *testing.T) {
 	setup := fakecuda.Genuine(sized(board(t, "rtx-5060-ti"), 4096*mib))
 	args := []string{"--model", "toy", "--batch", "4,8,16,512", "--find-max", "--device", "cuda:0"}
 	setup.Restart(t)
-	whole := sweep(t, args...)
+	whole := swept(t, args...)
 
 	for _, name := range []string{"run.json", "run.jsonl"} {
 		file := filepath.Join(t.TempDir(), name)
@@ -330,11 +330,11 @@ func TestABrokenSweepGoesOn(t *testing.T) {
 
 		setup.Fail = nil
 		driver = setup.Restart(t)
-		rest := sweep(t, args...)
+		rest := swept(t, args...)
 		require.Equal(t, whole, rest)
 		ran := driver.Stats(t).Calls
 		driver = setup.Restart(t)
-		require.Equal(t, whole, sweep(t, args...), "and once more, without running anything")
+		require.Equal(t, whole, swept(t, args...), "and once more, without running anything")
 		require.Less(t, driver.Stats(t).Calls, ran)
 		require.EqualValues(t, 4*mib, driver.Stats(t).Peak-uint64(board(t, "rtx-5060-ti").Context), "only the context and what a device is tried with")
 
@@ -352,7 +352,7 @@ func TestVerifyTriesRealMemory(t *testing.T) {
 	setup := fakecuda.Simulated(board(t, "a100-40"))
 	setup.Backed = true
 	driver := setup.Restart(t)
-	r := sweep(t, "--model", "toy", "--stage", "frozen", "--batch", "2", "--device", "cuda:0", "--verify")
+	r := swept(t, "--model", "toy", "--stage", "frozen", "--batch", "2", "--device", "cuda:0", "--verify")
 	// Weights and batch data; activations and temporaries of two steps.
 	require.Equal(t, 2+2*2, r.Points[0].Run.Verified)
 	requireBalanced(t, driver)
@@ -369,7 +369,7 @@ func TestVerifyTriesRealMemory(t *testing.T) {
 // verify; one whose products are wrong is a failure, not a missing GPU.
 func TestADriverWithoutKernelsAndASickBoardAreNamed(t *testing.T) {
 	fakecuda.Simulated(board(t, "t4")).Restart(t)
-	r := sweep(t, "--model", "toy", "--batch", "8", "--device", "cuda:0")
+	r := swept(t, "--model", "toy", "--batch", "8", "--device", "cuda:0")
 	require.True(t, r.Devices[0].Simulated)
 	require.True(t, r.Points[0].Run.Simulated)
 	require.Contains(t, command(t, "sweep", "--model", "toy", "--batch", "8", "--device", "cuda:0").stdout, "simulated Tesla T4")

@@ -212,7 +212,7 @@ func TestAnInterruptOfFitAndSmokeLeavesNothing(t *testing.T) {
 func TestMeasuredOnASimulatedDriverIsNoCalibration(t *testing.T) {
 	fakecuda.Simulated(board(t, "t4")).Restart(t)
 	file, learned := filepath.Join(t.TempDir(), "sweep.json"), filepath.Join(t.TempDir(), "coefficients.yaml")
-	r := sweep(t, "--model", "toy", "--batch", "8,32", "--device", "cuda:0", "--export", file)
+	r := swept(t, "--model", "toy", "--batch", "8,32", "--device", "cuda:0", "--export", file)
 	require.Equal(t, "580.65.06 (simulated driver)", r.Devices[0].Driver)
 	require.Equal(t, "13.0", r.Devices[0].CUDA)
 	require.Equal(t, "GPU-fa000000-0000-0000-0000-000000000000", r.Devices[0].UUID)
@@ -255,7 +255,7 @@ func TestBoardsOfSeveralMachinesStayApart(t *testing.T) {
 		setup.Restart(t)
 		t.Setenv("VPROF_NODE", fmt.Sprintf("n%d", i+1))
 		file := filepath.Join(dir, fmt.Sprintf("%d.json", i))
-		sweep(t, "--model", "toy", "--batch", "8,4096", "--device", "cuda:0", "--export", file)
+		swept(t, "--model", "toy", "--batch", "8,4096", "--device", "cuda:0", "--export", file)
 		files = append(files, file)
 	}
 	names := []string{"n1/cuda:0", "n2/cuda:0", "n3/cuda:0"}
