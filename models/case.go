@@ -125,8 +125,11 @@ func (c Case) String() string {
 // there was before files named it.
 const unnamedRelease = "2.11"
 
-// Release is the release of PyTorch that trains.
-func (c Case) Release() (*stack.Stack, error) { return stack.Lookup(cmp.Or(c.Torch, unnamedRelease)) }
+// ReleaseName is the release of PyTorch that trains: "2.15".
+func (c Case) ReleaseName() string { return cmp.Or(c.Torch, unnamedRelease) }
+
+// Release is the release of PyTorch that trains, with its rules.
+func (c Case) Release() (*stack.Stack, error) { return stack.Lookup(c.ReleaseName()) }
 
 // ParseRelease reads the name of a release as [stack.Lookup] does, and returns it as
 // cases have it: "2.15", and nothing for the release of cases that name none.

@@ -20,7 +20,7 @@ import (
 
 // here runs jobs of the toy, which replays get right.
 func here() *Local {
-	exactly := func(string) (allocated, reserved planner.Residual, err error) { return }
+	exactly := func(planner.Subject) (allocated, reserved planner.Residual, err error) { return }
 	return &Local{
 		Models:   models.NewRegistry([]models.Model{toy.Model()}),
 		Evidence: step.Evidence{Residuals: exactly},

@@ -31,8 +31,11 @@ type AccuracyCase struct {
 	Checkpointing bool    `json:"checkpointing"`
 	Accumulate    int     `json:"accumulate"`
 	Optimizer     *string `json:"optimizer" jsonschema:"nullable"`
-	GPU           string  `json:"gpu"`
-	AllocConf     string  `json:"alloc_conf,omitempty"`
+	// Torch is the release of PyTorch that the record is of, and by whose rules it
+	// was estimated: "2.15".
+	Torch     string `json:"torch"`
+	GPU       string `json:"gpu"`
+	AllocConf string `json:"alloc_conf,omitempty"`
 }
 
 // AccuracyRow is one record beside its estimate.
@@ -103,6 +106,8 @@ type AccuracySummary struct {
 	ByAMP        []AccuracyGroup `json:"by_amp"`
 	ByStage      []AccuracyGroup `json:"by_stage"`
 	ByGPU        []AccuracyGroup `json:"by_gpu"`
+	// ByTorch tells releases of PyTorch apart.
+	ByTorch []AccuracyGroup `json:"by_torch"`
 	// ByPhase has the errors of the peaks within phases of a name.
 	ByPhase []AccuracyGroup `json:"by_phase"`
 }
@@ -207,7 +212,7 @@ func (g groups) result() []AccuracyGroup {
 // Summarize computes the summary from rows and unknown records.
 func (a *Accuracy) Summarize() {
 	var all figures
-	byModel, byAMP, byStage, byGPU, byPhase := groups{}, groups{}, groups{}, groups{}, groups{}
+	byModel, byAMP, byStage, byGPU, byTorch, byPhase := groups{}, groups{}, groups{}, groups{}, groups{}, groups{}
 	s := AccuracySummary{Records: len(a.Rows) + len(a.Unknown), Unknown: len(a.Unknown)}
 	for i := range a.Rows {
 		row := &a.Rows[i]
@@ -219,7 +224,7 @@ func (a *Accuracy) Summarize() {
 			s.PhasesDiffer++
 		}
 		for _, f := range []*figures{
-			&all, byModel.of(row.Case), byAMP.of(ampName(row.AMP)), byStage.of(row.Stage), byGPU.of(row.GPU),
+			&all, byModel.of(row.Case), byAMP.of(ampName(row.AMP)), byStage.of(row.Stage), byGPU.of(row.GPU), byTorch.of(row.Torch),
 		} {
 			f.oom.count(row.Reference.OOM == row.Estimate.OOM)
 			if row.Error != nil {
@@ -232,7 +237,8 @@ func (a *Accuracy) Summarize() {
 	}
 	s.Compared = len(all.allocated)
 	s.AccuracyFigures = all.result()
-	s.ByModel, s.ByAMP, s.ByStage, s.ByGPU, s.ByPhase = byModel.result(), byAMP.result(), byStage.result(), byGPU.result(), byPhase.result()
+	s.ByModel, s.ByAMP, s.ByStage, s.ByGPU = byModel.result(), byAMP.result(), byStage.result(), byGPU.result()
+	s.ByTorch, s.ByPhase = byTorch.result(), byPhase.result()
 	a.Summary = s
 }
 

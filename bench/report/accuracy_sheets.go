@@ -27,7 +27,7 @@ func (a *Accuracy) Lines() []any {
 // column.
 func (a *Accuracy) Records() [][]string {
 	rows := [][]string{{
-		"file", "line", "case", "stage", "batch", "amp", "checkpointing", "accumulate", "optimizer", "gpu", "alloc_conf",
+		"file", "line", "case", "stage", "batch", "amp", "checkpointing", "accumulate", "optimizer", "gpu", "alloc_conf", "torch",
 		"reference_oom", "reference_allocated_bytes", "reference_reserved_bytes",
 		"estimate_oom", "estimate_allocated_bytes", "estimate_reserved_bytes",
 		"error_allocated", "error_reserved", "reason",
@@ -57,7 +57,7 @@ func (c *AccuracyCase) record() []string {
 	}
 	return []string{
 		c.File, strconv.Itoa(c.Line), c.Case, c.Stage, strconv.Itoa(c.Batch), ampName(c.AMP), strconv.FormatBool(c.Checkpointing),
-		strconv.Itoa(c.Accumulate), optimizer, c.GPU, c.AllocConf,
+		strconv.Itoa(c.Accumulate), optimizer, c.GPU, c.AllocConf, c.Torch,
 	}
 }
 
@@ -97,6 +97,9 @@ func (a *Accuracy) summarySheet() Sheet {
 	add("amp ", a.Summary.ByAMP)
 	add("stage ", a.Summary.ByStage)
 	add("gpu ", a.Summary.ByGPU)
+	if len(a.Summary.ByTorch) > 1 {
+		add("PyTorch ", a.Summary.ByTorch)
+	}
 	s.Rows = append(s.Rows, append([]string{"all"}, figureCells(a.Summary.Compared, a.Summary.AccuracyFigures)...))
 	s.Notes = []string{
 		"median, p95 and max of the absolute relative error, mean with its sign; <-5%: share of estimates more than 5 % too low.",
@@ -218,7 +221,7 @@ func (c AccuracyCase) String() string {
 	if c.AllocConf != "" {
 		words = append(words, c.AllocConf)
 	}
-	return strings.Join(append(words, c.GPU), " ")
+	return strings.Join(append(words, c.GPU, "PyTorch "+c.Torch), " ")
 }
 
 func (a *Accuracy) unknownSheet() Sheet {

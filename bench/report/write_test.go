@@ -92,7 +92,7 @@ func claimed(r *Report) *Report {
 func toyAccuracy() *Accuracy {
 	fp16 := "fp16"
 	row := func(line int, amp *string, ref, est AccuracySide, e *RelativeError) AccuracyRow {
-		return AccuracyRow{AccuracyCase: AccuracyCase{File: "toy.jsonl", Line: line, Case: "toy", Stage: "full", Batch: 8, AMP: amp, Accumulate: 1, GPU: "card"}, Reference: ref, Estimate: est, Error: e}
+		return AccuracyRow{AccuracyCase: AccuracyCase{File: "toy.jsonl", Line: line, Case: "toy", Stage: "full", Batch: 8, AMP: amp, Accumulate: 1, GPU: "card", Torch: "2.11"}, Reference: ref, Estimate: est, Error: e}
 	}
 	side := func(n int64) AccuracySide { return AccuracySide{Allocated: n * mib, Reserved: 2 * n * mib} }
 	a := &Accuracy{Schema: AccuracySchema, Rows: []AccuracyRow{

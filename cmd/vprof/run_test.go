@@ -28,7 +28,7 @@ func desk() (a *app, stdout, stderr *bytes.Buffer) {
 		stdin: strings.NewReader(""), stdout: stdout, stderr: stderr,
 		now:       func() time.Time { return time.Unix(1793858400, 0) },
 		models:    func() *models.Registry { return models.NewRegistry([]models.Model{toy.Model()}) },
-		residuals: func(string) (allocated, reserved planner.Residual, err error) { return },
+		residuals: func(planner.Subject) (allocated, reserved planner.Residual, err error) { return },
 	}, stdout, stderr
 }
 

@@ -42,11 +42,11 @@ func withToy(a *app) *app {
 // toyResiduals knows how far estimates of the toy are off: 1 % of the allocated
 // and 2 % of the reserved bytes.
 func toyResiduals(others step.Residuals) step.Residuals {
-	return func(model string) (allocated, reserved planner.Residual, err error) {
-		if model == "toy" {
-			return planner.Residual{Low: -0.01, High: 0.01, Records: 50, Group: model}, planner.Residual{Low: -0.02, High: 0.02, Records: 50, Group: model}, nil
+	return func(of planner.Subject) (allocated, reserved planner.Residual, err error) {
+		if of.Model == "toy" {
+			return planner.Residual{Low: -0.01, High: 0.01, Records: 50, Group: of.Model}, planner.Residual{Low: -0.02, High: 0.02, Records: 50, Group: of.Model}, nil
 		}
-		return others(model)
+		return others(of)
 	}
 }
 

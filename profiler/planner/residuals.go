@@ -1,11 +1,13 @@
 package planner
 
 import (
+	"cmp"
 	_ "embed" // residuals.json
 	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -14,17 +16,24 @@ import (
 // positive figure means that PyTorch needed more.
 type Residual struct {
 	Low, High float64
-	// Records is how many there were, Group what they had in common: a model,
-	// or "all models".
+	// Records is how many there were, Group what they had in common: "gpt2 on
+	// PyTorch 2.15", or "all models on PyTorch 2.15 (none of my-model)".
 	Records int
 	Group   string
+}
+
+// Subject is what an estimate is of, as far as residuals are told apart.
+type Subject struct {
+	Model string
+	// Release is the release of PyTorch: "2.15".
+	Release string
 }
 
 // everything is the group of all records.
 const everything = "all models"
 
 // fewRecords is below how many records of its own a model takes the residuals
-// of all models: with fewer than 20, the middle 95 % leaves nothing out and
+// of all models on its release: with fewer than 20, the middle 95 % leaves nothing out and
 // the next record would fall outside more often than not.
 const fewRecords = 20
 
@@ -37,24 +46,26 @@ type residualFile struct {
 }
 
 type residualGroup struct {
+	Release   string     `json:"release"`
 	Group     string     `json:"group"`
 	Records   int        `json:"records"`
 	Allocated [2]float64 `json:"allocated"`
 	Reserved  [2]float64 `json:"reserved"`
 }
 
-const residualSchema = "vprof.residuals/v1"
+const residualSchema = "vprof.residuals/v2"
 
 //go:embed residuals.json
 var shipped []byte
 
-// Residuals returns the shipped residuals of a model: its own if there are
-// enough records of it, those of all models otherwise.
-func Residuals(model string) (allocated, reserved Residual, err error) {
-	return readResiduals(shipped, model)
+// Residuals returns the shipped residuals of a subject: those of its model if
+// there are enough records of it on its release, else those of all models on that
+// release. A release without records goes by the last before it that has some.
+func Residuals(s Subject) (allocated, reserved Residual, err error) {
+	return readResiduals(shipped, s)
 }
 
-func readResiduals(data []byte, model string) (allocated, reserved Residual, err error) {
+func readResiduals(data []byte, s Subject) (allocated, reserved Residual, err error) {
 	var f residualFile
 	if err := json.Unmarshal(data, &f); err != nil {
 		return allocated, reserved, fmt.Errorf("planner: residuals: %w", err)
@@ -62,40 +73,86 @@ func readResiduals(data []byte, model string) (allocated, reserved Residual, err
 	if f.Schema != residualSchema {
 		return allocated, reserved, fmt.Errorf("planner: residuals: schema %q is not %s", f.Schema, residualSchema)
 	}
-	at := slices.IndexFunc(f.Groups, func(g residualGroup) bool { return g.Group == model && g.Records >= fewRecords })
-	if at < 0 {
-		at = slices.IndexFunc(f.Groups, func(g residualGroup) bool { return g.Group == everything })
+	group, own := f.of(s)
+	if group == nil {
+		return allocated, reserved, fmt.Errorf("planner: residuals: no group for %s", s.Model)
 	}
-	if at < 0 {
-		return allocated, reserved, fmt.Errorf("planner: residuals: no group for %s", model)
+	name := group.Group + " on PyTorch " + group.Release
+	switch {
+	case group.Group != everything:
+	case own == 0:
+		name += " (none of " + s.Model + ")"
+	default:
+		name += fmt.Sprintf(" (%d of %s)", own, s.Model)
 	}
-	g := f.Groups[at]
-	return Residual{g.Allocated[0], g.Allocated[1], g.Records, g.Group},
-		Residual{g.Reserved[0], g.Reserved[1], g.Records, g.Group}, nil
+	return Residual{group.Allocated[0], group.Allocated[1], group.Records, name},
+		Residual{group.Reserved[0], group.Reserved[1], group.Records, name}, nil
+}
+
+// of finds the group of a subject, nil if there is none, and how many of its
+// records are of the subject's model. Groups are in the order of releases.
+func (f *residualFile) of(s Subject) (found *residualGroup, own int) {
+	for i := range f.Groups {
+		g := &f.Groups[i]
+		if g.Group == everything && (found == nil || compareReleases(g.Release, s.Release) <= 0) {
+			found, own = g, 0
+		}
+	}
+	if found == nil {
+		return nil, 0
+	}
+	for i := range f.Groups {
+		g := &f.Groups[i]
+		if g.Group != s.Model || g.Release != found.Release {
+			continue
+		}
+		own = g.Records
+		if own >= fewRecords {
+			return g, own
+		}
+	}
+	return found, own
+}
+
+// compareReleases orders names of releases, "2.9" before "2.11".
+func compareReleases(a, b string) int {
+	return slices.Compare(numbersOf(a), numbersOf(b))
+}
+
+func numbersOf(release string) []int {
+	var numbers []int
+	for _, word := range strings.Split(release, ".") {
+		n, _ := strconv.Atoi(word) // releases are of package stack, which reads them
+		numbers = append(numbers, n)
+	}
+	return numbers
 }
 
 // Observation is an estimate of one record beside what PyTorch needed.
 type Observation struct {
-	Model                                 string
+	Subject
 	EstimatedAllocated, EstimatedReserved int64
 	ReferenceAllocated, ReferenceReserved int64
 }
 
-// EncodeResiduals computes the residuals of observations, by model and over
-// all, in the form that [Residuals] reads. Equal input gives equal output.
+// EncodeResiduals computes the residuals of observations, by release and model and
+// by release over all, in the form that [Residuals] reads. Equal input gives equal
+// output.
 func EncodeResiduals(source string, seen []Observation) ([]byte, error) {
-	allocated, reserved := map[string][]float64{}, map[string][]float64{}
+	allocated, reserved := map[Subject][]float64{}, map[Subject][]float64{}
 	for _, o := range seen {
-		for _, group := range []string{o.Model, everything} {
+		for _, group := range []Subject{o.Subject, {everything, o.Release}} {
 			allocated[group] = append(allocated[group], residual(o.ReferenceAllocated, o.EstimatedAllocated))
 			reserved[group] = append(reserved[group], residual(o.ReferenceReserved, o.EstimatedReserved))
 		}
 	}
 	f := residualFile{Schema: residualSchema, Source: source}
 	for group, a := range allocated {
-		f.Groups = append(f.Groups, residualGroup{group, len(a), middle95(a), middle95(reserved[group])})
+		f.Groups = append(f.Groups, residualGroup{group.Release, group.Model, len(a), middle95(a), middle95(reserved[group])})
 	}
-	slices.SortFunc(f.Groups, func(a, b residualGroup) int { return strings.Compare(a.Group, b.Group) })
+	slices.SortFunc(f.Groups, func(a, b residualGroup) int {
+		return cmp.Or(compareReleases(a.Release, b.Release), strings.Compare(a.Group, b.Group))
+	})
 	data, err := json.MarshalIndent(f, "", " ")
 	return append(data, '\n'), err
 }

@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -9,11 +10,11 @@ import (
 
 // observations of a model whose reference needs shift per mille more than
 // estimated, for shift = 0, 1, ..., n-1.
-func observations(model string, n int) []Observation {
+func observations(model, release string, n int) []Observation {
 	var seen []Observation
 	for i := range n {
 		seen = append(seen, Observation{
-			Model: model, EstimatedAllocated: 1000, EstimatedReserved: 2000,
+			Subject: Subject{model, release}, EstimatedAllocated: 1000, EstimatedReserved: 2000,
 			ReferenceAllocated: 1000 + int64(i), ReferenceReserved: 2000,
 		})
 	}
@@ -22,22 +23,36 @@ func observations(model string, n int) []Observation {
 
 // Of 40 residuals 0.000 ... 0.039 the middle 95 % leaves one out on each side.
 func TestResidualsAreTheMiddle95PercentOfTheModel(t *testing.T) {
-	data, err := EncodeResiduals("test", append(observations("toy", 40), observations("rare", 3)...))
+	data, err := EncodeResiduals("test", append(observations("toy", "2.11", 40), observations("rare", "2.11", 3)...))
 	require.NoError(t, err)
-	allocated, reserved, err := readResiduals(data, "toy")
+	allocated, reserved, err := readResiduals(data, Subject{"toy", "2.11"})
 	require.NoError(t, err)
-	require.Equal(t, Residual{0.001, 0.038, 40, "toy"}, allocated)
-	require.Equal(t, Residual{0, 0, 40, "toy"}, reserved)
+	require.Equal(t, Residual{0.001, 0.038, 40, "toy on PyTorch 2.11"}, allocated)
+	require.Equal(t, Residual{0, 0, 40, "toy on PyTorch 2.11"}, reserved)
 }
 
-func TestModelWithFewRecordsTakesTheResidualsOfAll(t *testing.T) {
-	data, err := EncodeResiduals("test", append(observations("toy", 40), observations("rare", 3)...))
+func TestResidualsAreOfTheNearestGroupThatHasRecords(t *testing.T) {
+	seen := slices.Concat(observations("toy", "2.9", 40), observations("rare", "2.9", 3), observations("toy", "2.15", 5))
+	data, err := EncodeResiduals("test", seen)
 	require.NoError(t, err)
-	for _, model := range []string{"rare", "unheard-of"} {
-		allocated, _, err := readResiduals(data, model)
+	for _, c := range []struct {
+		of    Subject
+		group string
+		count int
+	}{
+		{Subject{"toy", "2.9"}, "toy on PyTorch 2.9", 40},
+		{Subject{"toy", "2.14"}, "toy on PyTorch 2.9", 40},
+		{Subject{"toy", "2.8"}, "toy on PyTorch 2.9", 40},
+		{Subject{"rare", "2.9"}, "all models on PyTorch 2.9 (3 of rare)", 43},
+		{Subject{"unheard-of", "2.11"}, "all models on PyTorch 2.9 (none of unheard-of)", 43},
+		{Subject{"toy", "2.15"}, "all models on PyTorch 2.15 (5 of toy)", 5},
+		{Subject{"toy", "2.16"}, "all models on PyTorch 2.15 (5 of toy)", 5},
+	} {
+		allocated, reserved, err := readResiduals(data, c.of)
 		require.NoError(t, err)
-		require.Equal(t, "all models", allocated.Group)
-		require.Equal(t, 43, allocated.Records)
+		require.Equal(t, c.group, allocated.Group)
+		require.Equal(t, c.group, reserved.Group)
+		require.Equal(t, c.count, allocated.Records)
 	}
 }
 
@@ -56,9 +71,9 @@ func TestAtMostFivePercentLieOutside(t *testing.T) {
 }
 
 func TestShippedResidualsHoldEveryGroupTheyName(t *testing.T) {
-	allocated, reserved, err := Residuals("no such model")
+	allocated, reserved, err := Residuals(Subject{"no such model", "2.11"})
 	require.NoError(t, err)
-	require.Equal(t, "all models", allocated.Group)
+	require.Equal(t, "all models on PyTorch 2.11 (none of no such model)", allocated.Group)
 	require.LessOrEqual(t, allocated.Low, allocated.High)
 	require.LessOrEqual(t, reserved.Low, reserved.High)
 }
@@ -66,17 +81,17 @@ func TestShippedResidualsHoldEveryGroupTheyName(t *testing.T) {
 func TestDamagedResidualsAreRefused(t *testing.T) {
 	for data, want := range map[string]string{
 		"{":                               "residuals: unexpected end",
-		`{"schema":"other"}`:              `schema "other" is not vprof.residuals/v1`,
-		`{"schema":"vprof.residuals/v1"}`: "no group for toy",
+		`{"schema":"other"}`:              `schema "other" is not vprof.residuals/v2`,
+		`{"schema":"vprof.residuals/v2"}`: "no group for toy",
 	} {
-		_, _, err := readResiduals([]byte(data), "toy")
+		_, _, err := readResiduals([]byte(data), Subject{"toy", "2.11"})
 		require.ErrorContains(t, err, want)
 	}
 }
 
 func FuzzReadResiduals(f *testing.F) {
-	f.Add(shipped, "redimnet-b2")
-	f.Fuzz(func(t *testing.T, data []byte, model string) {
-		_, _, _ = readResiduals(data, model) // must not panic
+	f.Add(shipped, "redimnet-b2", "2.15")
+	f.Fuzz(func(t *testing.T, data []byte, model, release string) {
+		_, _, _ = readResiduals(data, Subject{model, release}) // must not panic
 	})
 }

@@ -164,7 +164,7 @@ func rowOf(rec *reference.Record) report.AccuracyRow {
 		AccuracyCase: report.AccuracyCase{
 			File: rec.File, Line: rec.Line, Case: rec.Model, Stage: rec.Stage, Batch: rec.Batch, AMP: optional(string(rec.AMP)),
 			Checkpointing: rec.Checkpointing, Accumulate: rec.Accumulate, Optimizer: optional(rec.Optimizer),
-			GPU: rec.GPU, AllocConf: rec.AllocConf,
+			GPU: rec.GPU, AllocConf: rec.AllocConf, Torch: rec.ReleaseName(),
 		},
 		Reference: report.AccuracySide{
 			OOM: rec.Status == reference.OOM, Allocated: rec.PeakAllocated, Reserved: rec.PeakReserved,

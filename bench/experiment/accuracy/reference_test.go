@@ -21,8 +21,11 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 )
 
-// committed compares the committed records of PyTorch 2.11 once for all tests.
-var committed = sync.OnceValues(func() (*report.Accuracy, error) { return accuracyOf("../../reference/data/*.jsonl") })
+// The committed records of PyTorch 2.11 and of 2.15, compared once for all tests.
+var (
+	committed     = sync.OnceValues(func() (*report.Accuracy, error) { return accuracyOf("../../reference/data/*.jsonl") })
+	committed2_15 = sync.OnceValues(func() (*report.Accuracy, error) { return accuracyOf("../../reference/data/2.15/*.jsonl.gz") })
+)
 
 func accuracyOf(files string) (*report.Accuracy, error) {
 	paths, err := filepath.Glob(files)
@@ -44,7 +47,7 @@ func accuracyOf(files string) (*report.Accuracy, error) {
 // The figures that PyTorch 2.15 must reach, by its own rules: the records name
 // their release.
 func TestRecordsAreJudgedByTheRulesOfTheirRelease(t *testing.T) {
-	a, err := accuracyOf("../../reference/data/2.15/*.jsonl.gz")
+	a, err := committed2_15()
 	require.NoError(t, err)
 	require.NotEmpty(t, a.Rows)
 	require.Empty(t, a.Unknown)
@@ -106,25 +109,40 @@ func allOf(a *report.Accuracy) report.AccuracyGroup {
 
 func TestPlannersResidualsAreThoseOfTheReferenceRecords(t *testing.T) {
 	var seen []planner.Observation
-	for _, r := range compared(t).Rows {
+	later, err := committed2_15()
+	require.NoError(t, err)
+	for _, r := range slices.Concat(compared(t).Rows, later.Rows) {
 		if r.Error == nil || r.Estimate.OOM {
 			continue // one of both did not get through
 		}
 		seen = append(seen, planner.Observation{
-			Model:              r.Case,
+			Subject:            planner.Subject{Model: r.Case, Release: r.Torch},
 			EstimatedAllocated: r.Estimate.Allocated, EstimatedReserved: r.Estimate.Reserved,
 			ReferenceAllocated: r.Reference.Allocated, ReferenceReserved: r.Reference.Reserved,
 		})
 	}
-	data, err := planner.EncodeResiduals("bench/reference/data: PyTorch 2.11.0+cu130 on a simulated driver", seen)
+	data, err := planner.EncodeResiduals("bench/reference/data: PyTorch 2.11.0+cu130 and 2.15.0+cu132 on a simulated driver", seen)
 	require.NoError(t, err)
 	golden.Equal(t, "../../../profiler/planner/residuals.json", data)
 }
 
-func TestAccuracyTableOfTheREADMEIsCurrent(t *testing.T) {
-	a := compared(t)
+func TestAccuracyTablesOfTheREADMEAreCurrent(t *testing.T) {
+	later, err := committed2_15()
+	require.NoError(t, err)
+	tables := accuracyTable("PyTorch 2.15", later) + "\n" + accuracyTable("PyTorch 2.11", compared(t))
+	readme, err := os.ReadFile("../../../README.md")
+	require.NoError(t, err)
+	before, rest, found := strings.Cut(string(readme), "<!-- accuracy -->\n")
+	require.True(t, found)
+	_, after, found := strings.Cut(rest, "<!-- /accuracy -->\n")
+	require.True(t, found)
+	golden.Equal(t, "../../../README.md", []byte(before+"<!-- accuracy -->\n"+tables+"<!-- /accuracy -->\n"+after))
+}
+
+// accuracyTable is the table of the README, in Markdown.
+func accuracyTable(head string, a *report.Accuracy) string {
 	table := report.Sheet{Columns: []report.Column{
-		{Head: "model"},
+		{Head: head},
 		{Head: "records", Right: true},
 		{Head: "allocated: median", Right: true},
 		{Head: "p95", Right: true},
@@ -143,11 +161,5 @@ func TestAccuracyTableOfTheREADMEIsCurrent(t *testing.T) {
 		}
 		table.Rows = append(table.Rows, append(row, fmt.Sprintf("%d/%d", g.OOM.Right, g.OOM.Right+g.OOM.Wrong)))
 	}
-	readme, err := os.ReadFile("../../../README.md")
-	require.NoError(t, err)
-	before, rest, found := strings.Cut(string(readme), "<!-- accuracy -->\n")
-	require.True(t, found)
-	_, after, found := strings.Cut(rest, "<!-- /accuracy -->\n")
-	require.True(t, found)
-	golden.Equal(t, "../../../README.md", []byte(before+"<!-- accuracy -->\n"+table.Markdown()+"<!-- /accuracy -->\n"+after))
+	return table.Markdown()
 }

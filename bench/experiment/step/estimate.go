@@ -79,7 +79,7 @@ func (s *Setup) Estimated(ctx context.Context, gpu device.GPU, batch int) (plann
 // Coefficients are the planner's coefficients for the case on a board: the shipped
 // ones, corrected by calibration.
 func (s *Setup) Coefficients(gpu device.GPU) (planner.Coefficients, error) {
-	allocated, reserved, err := s.evidence.Residuals(s.model.Name)
+	allocated, reserved, err := s.evidence.Residuals(planner.Subject{Model: s.model.Name, Release: s.c.ReleaseName()})
 	if err != nil {
 		return planner.Coefficients{}, err
 	}

@@ -15,9 +15,9 @@ type Evidence struct {
 	Learned Learned
 }
 
-// Residuals finds how far estimates of a model are from PyTorch:
+// Residuals finds how far estimates are from PyTorch:
 // [planner.Residuals], unless a test has its own.
-type Residuals func(model string) (allocated, reserved planner.Residual, err error)
+type Residuals func(of planner.Subject) (allocated, reserved planner.Residual, err error)
 
 // Learned corrects coefficients of a model on a board by what calibration has
 // learned; an error ends the experiment.

@@ -39,7 +39,7 @@ func Full(c models.Case) models.Case {
 func Exact() step.Evidence { return step.Evidence{Residuals: Exactly} }
 
 // Exactly are the residuals of a model that replays get right.
-func Exactly(string) (allocated, reserved planner.Residual, err error) { return }
+func Exactly(planner.Subject) (allocated, reserved planner.Residual, err error) { return }
 
 // On is a simulated board.
 func On(t require.TestingT, gpu device.GPU) device.Device {

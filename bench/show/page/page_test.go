@@ -29,7 +29,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-func residuals(string) (allocated, reserved planner.Residual, err error) { return }
+func residuals(planner.Subject) (allocated, reserved planner.Residual, err error) { return }
 
 // swept is the page of a sweep of a model on a board with so much memory.
 func swept(t testing.TB, m models.Model, memory int64, batches ...int) *page.Page {

@@ -25,7 +25,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-func residuals(string) (allocated, reserved planner.Residual, err error) { return }
+func residuals(planner.Subject) (allocated, reserved planner.Residual, err error) { return }
 
 // profiled is the profile of a model on a board of so much memory.
 func profiled(t testing.TB, m models.Model, batch int, memory int64) *profile.Profile {
