@@ -5,6 +5,8 @@ package job
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner/coefficients"
 )
 
 // Schema names this version of the JSON of a [Job].
@@ -28,17 +31,34 @@ type Job struct {
 	Batches []int `json:"batches"`
 	// Conditions are those of a sweep's runs.
 	Conditions Conditions `json:"conditions,omitzero"`
+	// Calibrated are the coefficients that estimates are corrected by; absent for the
+	// shipped defaults.
+	Calibrated *coefficients.Selection `json:"calibrated,omitempty"`
+}
+
+// Key identifies a job: the SHA-256 of its JSON, in hexadecimal. Jobs of equal keys
+// give equal reports, but for what was measured.
+func (j Job) Key() string {
+	text, err := json.Marshal(j)
+	if err != nil {
+		panic(err) // a job is plain data
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
 }
 
 // Target is the device of a job.
 type Target struct {
-	// Device names a GPU of the machine that runs the job, "cuda:0"; absent where
-	// the board is simulated.
+	// Device names a GPU of the machine that runs the job, "cuda:0", or is [Auto]; absent where the board is simulated.
 	Device string `json:"device,omitempty"`
 	// Board is the board to simulate, with all its figures, since not every board
 	// is in every catalog; absent for a GPU of the machine.
 	Board *device.GPU `json:"board,omitempty"`
 }
+
+// Auto is the [Target.Device] that is the first GPU of the machine that runs the job,
+// or else a simulated board.
+const Auto = "auto"
 
 // Simulated is the target that a board of the catalog is.
 func Simulated(gpu device.GPU) Target { return Target{Board: &gpu} }

@@ -16,6 +16,7 @@ import (
 	"github.com/vprof/vprof/models/toy"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/planner/coefficients"
 )
 
 // here runs jobs of the toy, which replays get right.
@@ -58,6 +59,44 @@ func TestAJobComesBackFromItsJSON(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, j, again)
 	}
+}
+
+func TestAKeyIsOfAllThatAJobSays(t *testing.T) {
+	gpu := boards(t, "t4")[0]
+	j := Sweep(toyCase(t), Simulated(gpu), []int{8}, Conditions{Repeat: 1})
+	same := Sweep(toyCase(t), Simulated(gpu), []int{8}, Conditions{Repeat: 1})
+	require.Equal(t, j.Key(), same.Key())
+	keys := map[string]bool{j.Key(): true}
+	for _, change := range []func(*Job){
+		func(j *Job) { j.Kind = report.Plan },
+		func(j *Job) { j.Case.AMP = "bf16" },
+		func(j *Job) { j.Target = Target{Device: "cuda:0"} },
+		func(j *Job) { j.Batches = []int{16} },
+		func(j *Job) { j.Conditions.Repeat = 2 },
+		func(j *Job) { j.Calibrated = &coefficients.Selection{Name: "x"} },
+	} {
+		other := j
+		change(&other)
+		require.False(t, keys[other.Key()])
+		keys[other.Key()] = true
+	}
+}
+
+// Coefficients travel with the job.
+func TestAJobIsEstimatedByItsOwnCoefficients(t *testing.T) {
+	j := Plan(toyCase(t), boards(t, "t4"), []int{8})[0]
+	plain, err := here().Run(t.Context(), j, quietly)
+	require.NoError(t, err)
+	j.Calibrated = &coefficients.Selection{Entries: []coefficients.Entry{{
+		GPU: "t4", Models: []string{"toy"}, Memory: map[string]coefficients.Number{planner.LibraryWorkspace.String(): {Value: 1 << 20}},
+	}}}
+	text, err := json.Marshal(j)
+	require.NoError(t, err)
+	sent, err := Read(bytes.NewReader(text))
+	require.NoError(t, err)
+	more, err := here().Run(t.Context(), sent, quietly)
+	require.NoError(t, err)
+	require.Equal(t, plain.Points[0].Estimate.Allocated.Bytes+1<<20, more.Points[0].Estimate.Allocated.Bytes)
 }
 
 func TestReadSaysWhatIsWrongWithAJob(t *testing.T) {

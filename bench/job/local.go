@@ -23,7 +23,8 @@ type Executor interface {
 
 // Local runs jobs in this process.
 type Local struct {
-	Models   *models.Registry
+	Models *models.Registry
+	// Evidence is what estimates go by besides the coefficients of a job.
 	Evidence step.Evidence
 	// Open opens a GPU of this machine by its name, for one job, which closes it; nil
 	// if jobs have none.
@@ -37,7 +38,9 @@ func (l *Local) Run(ctx context.Context, j Job, each func(*report.Report) error)
 	if err := j.check(); err != nil {
 		return nil, err
 	}
-	setup, err := step.Of(l.Models, j.Case, l.Evidence)
+	evidence := l.Evidence
+	evidence.Calibrated = j.Calibrated
+	setup, err := step.Of(l.Models, j.Case, evidence)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"fmt"
 	"os"
 	"slices"
 	"strconv"
@@ -145,8 +146,9 @@ func (f *caseFlags) resolve(a *app) (models.Model, models.Case, error) {
 
 // evidence is what estimates go by.
 func (f *caseFlags) evidence(a *app) (step.Evidence, error) {
-	learned, err := f.learned.open(a)
-	return step.Evidence{Residuals: a.residuals, Learned: learned}, err
+	calibrated, err := f.learned.selection()
+	missed := func(err error) { fmt.Fprintf(a.stderr, "vprof: %v; the defaults stand\n", err) }
+	return step.Evidence{Residuals: a.residuals, Calibrated: calibrated, Missed: missed}, err
 }
 
 // setup resolves the flags and makes the setup of the case.

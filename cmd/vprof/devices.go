@@ -2,11 +2,13 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/vprof/vprof/bench/job"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/device/cuda"
 	"github.com/vprof/vprof/profiler/device/nvml"
@@ -65,34 +67,48 @@ func parseDevice(text string) (deviceName, error) {
 	return deviceName{}, usagef("--device: %q is neither cuda:N nor sim:NAME (list boards with \"vprof gpus\")", text)
 }
 
-// open opens the device. Close gives it back; until then the goroutine is its
-// only user.
-func (f *deviceFlags) open(cmd *cobra.Command) (device.Device, error) {
+// target is what the flags name. The error is a usage error.
+func (f *deviceFlags) target(cmd *cobra.Command) (job.Target, error) {
 	board := cmd.Flags().Changed("gpu")
 	switch {
 	case board && f.name != "":
-		return nil, usagef("--device and --gpu both name what to run on; give one")
+		return job.Target{}, usagef("--device and --gpu both name what to run on; give one")
 	case f.name != "":
 		named, err := parseDevice(f.name)
 		if err != nil {
-			return nil, err
+			return job.Target{}, err
 		}
 		if !named.real {
 			f.board.gpu = named.board
 			break
 		}
 		if f.board.memory != "" {
-			return nil, usagef("--gpu-memory: the memory of a real board is what it is; simulate one with --device sim:NAME")
+			return job.Target{}, usagef("--gpu-memory: the memory of a real board is what it is; simulate one with --device sim:NAME")
 		}
-		return openGPU(named.index)
-	case !board && f.board.memory == "":
-		d, err := cuda.Open(0)
-		var unusable *device.UnusableError
-		if !errors.As(err, &unusable) {
-			return d, err
-		}
+		return job.Target{Device: fmt.Sprintf("cuda:%d", named.index)}, nil
+	case !board && f.board.memory == "" && f.board.spec == "":
+		return job.Target{Device: job.Auto}, nil
 	}
 	gpu, err := f.board.board()
+	return job.Simulated(gpu), err
+}
+
+// openDevice opens the device of a job on this machine. Close gives it back; until
+// then the goroutine is its only user.
+func openDevice(name string) (device.Device, error) {
+	if name != job.Auto {
+		named, err := parseDevice(name)
+		if err != nil {
+			return nil, err
+		}
+		return openGPU(named.index)
+	}
+	d, err := cuda.Open(0)
+	var unusable *device.UnusableError
+	if !errors.As(err, &unusable) {
+		return d, err
+	}
+	gpu, err := device.Lookup(defaultGPU)
 	if err != nil {
 		return nil, err
 	}

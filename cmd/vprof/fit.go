@@ -207,10 +207,7 @@ func (o *fitOptions) search() (s fit.Search, err error) {
 	if s.Parallel, err = o.group.setup(s.Device != nil); err != nil {
 		return s, err
 	}
-	if s.Cases, err = o.cases(m, c); err != nil {
-		return s, err
-	}
-	s.Speeds, err = o.c.learned.speeds(m.Name)
+	s.Cases, err = o.cases(m, c)
 	return s, err
 }
 

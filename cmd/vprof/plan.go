@@ -64,7 +64,11 @@ func runPlan(ctx context.Context, o *planOptions) error {
 	started := o.app.now().UTC()
 	bar := startProgress(o.app, false)
 	here := &job.Local{Models: o.app.models(), Evidence: evidence}
-	r, err := job.RunAll(ctx, here, job.Plan(report.CaseOf(m, c), gpus, batches), "boards", bar.step)
+	jobs := job.Plan(report.CaseOf(m, c), gpus, batches)
+	for i := range jobs {
+		jobs[i].Calibrated = evidence.Calibrated
+	}
+	r, err := job.RunAll(ctx, here, jobs, "boards", bar.step)
 	bar.end()
 	if err != nil {
 		return err

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -13,9 +12,6 @@ import (
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/vprof/vprof/bench/experiment/step"
-	"github.com/vprof/vprof/profiler/device"
-	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/planner/coefficients"
 )
 
@@ -97,24 +93,11 @@ func (f *coefficientFlag) load() (file *coefficients.File, entry string, err err
 	return file, entry, err
 }
 
-// open makes the correction of a lab; nil if there is none. A board that the
-// file does not have keeps its defaults, and standard error says so.
-func (f *coefficientFlag) open(a *app) (step.Learned, error) {
+// selection is what estimates are corrected by; nil if there is nothing.
+func (f *coefficientFlag) selection() (*coefficients.Selection, error) {
 	file, name, err := f.load()
 	if file == nil || err != nil {
 		return nil, err
 	}
-	return func(gpu device.GPU, model string, c *planner.Coefficients) error {
-		e, err := file.Find(gpu.Name, model, name)
-		var none *coefficients.NoEntryError
-		if errors.As(err, &none) && len(none.Found) == 0 && name == "" {
-			fmt.Fprintf(a.stderr, "vprof: %v; the defaults stand\n", err)
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		e.Apply(model, c)
-		return nil
-	}, nil
+	return &coefficients.Selection{Entries: file.Entries, Name: name}, nil
 }

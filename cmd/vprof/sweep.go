@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/job"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
@@ -94,10 +94,18 @@ func runSweep(cmd *cobra.Command, o *sweepOptions) error {
 	if err := o.out.open(); err != nil {
 		return err
 	}
-	here.Open, here.Done = func(string) (device.Device, error) { return o.open(cmd) }, o.done
+	target, err := o.on.target(cmd)
+	if err != nil {
+		return err
+	}
+	if target.Board != nil && o.conditions.Verify {
+		return o.unverifiable(step.SimName(*target.Board))
+	}
+	here.Open, here.Done = o.openDevice, o.done
 	bar := startProgress(o.app, o.quiet)
 	started := o.app.now().UTC()
-	j := job.Sweep(report.CaseOf(m, c), job.Target{Device: cmp.Or(o.on.name, "default")}, batches, o.conditions)
+	j := job.Sweep(report.CaseOf(m, c), target, batches, o.conditions)
+	j.Calibrated = here.Evidence.Calibrated
 	r, err := here.Run(cmd.Context(), j, func(r *report.Report) error {
 		o.app.stamp(r, started)
 		bar.step("batch sizes", len(r.Points), max(len(batches), len(r.Points)))
@@ -112,16 +120,21 @@ func runSweep(cmd *cobra.Command, o *sweepOptions) error {
 	return errors.Join(err, o.out.print(r))
 }
 
-// open opens the device that the flags choose.
-func (o *sweepOptions) open(cmd *cobra.Command) (device.Device, error) {
-	d, err := o.on.open(cmd)
+// openDevice opens the device of the sweep, which must be able to do what the flags
+// ask for.
+func (o *sweepOptions) openDevice(name string) (device.Device, error) {
+	d, err := openDevice(name)
 	if err != nil {
 		return nil, err
 	}
 	if _, ok := d.(device.Verifier); o.conditions.Verify && !ok {
-		return nil, errors.Join(usagef("--verify: %s has no memory to write to; use a real GPU", d.Name()), d.Close())
+		return nil, errors.Join(o.unverifiable(d.Name()), d.Close())
 	}
 	return d, nil
+}
+
+func (*sweepOptions) unverifiable(device string) error {
+	return usagef("--verify: %s has no memory to write to; use a real GPU", device)
 }
 
 // check reads the file to go on with, and refuses flags that make no sense.

@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -12,9 +10,6 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/experiment/timing"
-	"github.com/vprof/vprof/profiler/device"
-	"github.com/vprof/vprof/profiler/planner/coefficients"
-	"github.com/vprof/vprof/profiler/planner/steptime"
 )
 
 // guideBoards are the boards that a table has unless others are named: those
@@ -77,16 +72,12 @@ func runTime(ctx context.Context, o *timeOptions) error {
 	if err != nil {
 		return err
 	}
-	speeds, err := o.c.learned.speeds(stages[0].Setup.Model().Name)
-	if err != nil {
-		return err
-	}
 	if err := o.out.open(); err != nil {
 		return err
 	}
 	started := o.app.now().UTC()
 	bar := startProgress(o.app, false)
-	t := timing.Table{Stages: stages, Batch: o.batch, Dataset: o.dataset, Speeds: speeds, Progress: bar.step}
+	t := timing.Table{Stages: stages, Batch: o.batch, Dataset: o.dataset, Progress: bar.step}
 	r, err := t.Run(ctx, gpus)
 	bar.end()
 	if err != nil {
@@ -153,29 +144,4 @@ func (o *timeOptions) timedStage(stage string, epochs float64) (timing.Stage, er
 	c.Checkpointing = !c.Checkpointing
 	out.Other, err = step.New(m, c, evidence)
 	return out, err
-}
-
-// speeds finds the efficiencies that calibration has learned; what it has not
-// is assumed.
-func (f *coefficientFlag) speeds(model string) (step.Speeds, error) {
-	file, name, err := f.load()
-	if err != nil {
-		return nil, err
-	}
-	return func(gpu device.GPU) (steptime.Efficiency, error) {
-		e := steptime.Assumed()
-		if file == nil {
-			return e, nil
-		}
-		entry, err := file.Find(gpu.Name, model, name)
-		var none *coefficients.NoEntryError
-		if errors.As(err, &none) && len(none.Found) == 0 {
-			return e, nil // the memory's estimate has said so
-		}
-		if err != nil {
-			return e, fmt.Errorf("efficiency: %w", err)
-		}
-		entry.Speed(&e)
-		return e, nil
-	}, nil
 }

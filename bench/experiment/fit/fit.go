@@ -38,8 +38,6 @@ type Search struct {
 	// MaxBatch ends the search.
 	MaxBatch int
 	step.Evidence
-	// Speeds say how fast boards are; nil for [steptime.Assumed].
-	Speeds step.Speeds
 	// Parallel is how several boards of a kind share the work; its zero value
 	// is one board.
 	Parallel parallel.Setup
@@ -231,11 +229,8 @@ func (s *Search) batchSearch(setup *step.Setup, gpu device.GPU) (*batchSearch, e
 		return nil, err
 	}
 	q := &batchSearch{setup: setup, gpu: gpu, others: s.Others, budget: budget, begin: s.Model.Default.Batch, max: s.MaxBatch, parallel: s.Parallel, tried: map[trialOf]trial{}}
-	q.speed = steptime.Assumed()
-	if s.Speeds != nil {
-		if q.speed, err = s.Speeds(gpu); err != nil {
-			return nil, err
-		}
+	if q.speed, err = s.Speed(gpu, s.Model.Name); err != nil {
+		return nil, err
 	}
 	return q, nil
 }

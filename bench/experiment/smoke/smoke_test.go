@@ -15,6 +15,7 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/device/sim"
 	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/planner/coefficients"
 )
 
 func toySmoke(free int64, c models.Case) Test {
@@ -86,11 +87,12 @@ func TestSmokeUsesWhatWasLearned(t *testing.T) {
 	plain, err := Run(t.Context(), toySmoke(1000, models.Case{Batch: 8}))
 	require.NoError(t, err)
 	test := toySmoke(1000, models.Case{Batch: 8})
-	test.Learned = func(_ device.GPU, _ string, c *planner.Coefficients) error {
-		c.Set(planner.LibraryWorkspace, planner.Coefficient{Name: "w", Value: 50 * steptest.MiB})
-		c.Set(planner.DeviceSlack, planner.Coefficient{Name: "d", Value: 0.1})
-		return nil
-	}
+	test.Calibrated = &coefficients.Selection{Entries: []coefficients.Entry{{
+		GPU: "card", Models: []string{"toy"}, Memory: map[string]coefficients.Number{
+			planner.LibraryWorkspace.String(): {Value: 50 * steptest.MiB},
+			planner.DeviceSlack.String():      {Value: 0.1},
+		},
+	}}}
 	s, err := Run(t.Context(), test)
 	require.NoError(t, err)
 	for i, c := range s.Checks {

@@ -76,18 +76,9 @@ func (s *Setup) Estimated(ctx context.Context, gpu device.GPU, batch int) (plann
 	return e, rec, err
 }
 
-// Coefficients are the planner's coefficients for the case on a board: the shipped
-// ones, corrected by calibration.
+// Coefficients are the planner's coefficients for the case on a board.
 func (s *Setup) Coefficients(gpu device.GPU) (planner.Coefficients, error) {
-	allocated, reserved, err := s.evidence.Residuals(planner.Subject{Model: s.model.Name, Release: s.c.ReleaseName()})
-	if err != nil {
-		return planner.Coefficients{}, err
-	}
-	c := planner.Coefficients{Context: planner.ContextOf(gpu), Allocated: allocated, Reserved: reserved}
-	if s.evidence.Learned != nil {
-		err = s.evidence.Learned(gpu, s.model.Name, &c)
-	}
-	return c, err
+	return s.evidence.Coefficients(gpu, planner.Subject{Model: s.model.Name, Release: s.c.ReleaseName()})
 }
 
 // Streamed estimates what the device would show at a batch size if the data

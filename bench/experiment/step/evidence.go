@@ -1,8 +1,11 @@
 package step
 
 import (
+	"errors"
+
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/planner/coefficients"
 	"github.com/vprof/vprof/profiler/planner/steptime"
 )
 
@@ -10,19 +13,38 @@ import (
 type Evidence struct {
 	// Residuals say how far estimates are from PyTorch.
 	Residuals Residuals
-	// Learned is what calibration has learned; nil for nothing, which leaves the
-	// shipped defaults.
-	Learned Learned
+	// Calibrated are coefficients that vprof calibrate has fitted; nil for none,
+	// which leaves the shipped defaults.
+	Calibrated *coefficients.Selection
+	// Missed, if not nil, is told of a board that Calibrated has no coefficients of.
+	Missed func(error)
 }
 
 // Residuals finds how far estimates are from PyTorch:
 // [planner.Residuals], unless a test has its own.
 type Residuals func(of planner.Subject) (allocated, reserved planner.Residual, err error)
 
-// Learned corrects coefficients of a model on a board by what calibration has
-// learned; an error ends the experiment.
-type Learned func(gpu device.GPU, model string, c *planner.Coefficients) error
+// Coefficients are the planner's coefficients for a model and release on a board: the
+// shipped ones, corrected by calibration. The error is a [*coefficients.NoEntryError].
+func (e Evidence) Coefficients(gpu device.GPU, of planner.Subject) (planner.Coefficients, error) {
+	allocated, reserved, err := e.Residuals(of)
+	if err != nil {
+		return planner.Coefficients{}, err
+	}
+	c := planner.Coefficients{Context: planner.ContextOf(gpu), Allocated: allocated, Reserved: reserved}
+	err = e.Calibrated.Correct(gpu.Name, of.Model, &c)
+	var none *coefficients.NoEntryError
+	if errors.As(err, &none) && none.Unknown() {
+		if e.Missed != nil {
+			e.Missed(err)
+		}
+		err = nil
+	}
+	return c, err
+}
 
-// Speeds finds the efficiencies of a board; [steptime.Assumed], unless
-// calibration has learned better.
-type Speeds func(gpu device.GPU) (steptime.Efficiency, error)
+// Speed is how much of its peak rates a board reaches with a model: what calibration
+// has found, else [steptime.Assumed]. The error is a [*coefficients.NoEntryError].
+func (e Evidence) Speed(gpu device.GPU, model string) (steptime.Efficiency, error) {
+	return e.Calibrated.Speed(gpu.Name, model)
+}

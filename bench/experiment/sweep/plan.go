@@ -15,7 +15,7 @@ import (
 func Plan(ctx context.Context, s *step.Setup, gpu device.GPU, batches []int) (*report.Report, error) {
 	r := s.Report(report.Plan, gpu)
 	r.Warnings = s.Warnings()
-	for _, batch := range batches {
+	for i, batch := range batches {
 		if err := ctx.Err(); err != nil {
 			return r, err
 		}
@@ -23,8 +23,10 @@ func Plan(ctx context.Context, s *step.Setup, gpu device.GPU, batches []int) (*r
 		if err != nil {
 			return nil, err
 		}
-		if err := s.Describe(r, gpu, rec); err != nil {
-			return nil, err
+		if i == 0 {
+			if err := s.Describe(r, gpu, rec); err != nil {
+				return nil, err
+			}
 		}
 		point := report.Point{Batch: batch, Device: step.SimName(gpu), Estimate: step.EstimateOf(e), Claims: claims.Of(s, gpu, batch)}
 		if err := settle(ctx, s, point.Estimate, gpu, rec); err != nil {

@@ -71,7 +71,9 @@ type sweeper struct {
 	report  *report.Report
 	each    func(*report.Report) error
 	// done are the points of an earlier sweep by batch.
-	done      map[int]report.Point
+	done map[int]report.Point
+	// described says that the report has the coefficients and the model's counts.
+	described bool
 	neighbors step.Neighborhood
 }
 
@@ -232,10 +234,12 @@ func (w *sweeper) estimate(ctx context.Context, rec *models.Recording) (planner.
 	if o, ok := w.device.(device.Observer); ok {
 		p.Memory -= o.Baseline().Others
 	}
-	// What a resumed sweep took over may be of coefficients before a calibration.
-	w.report.Coefficients = []report.Coefficient{}
-	if err := w.setup.Describe(w.report, gpu, rec); err != nil {
-		return planner.Estimate{}, err
+	if !w.described {
+		// What a resumed sweep took over may be of coefficients before a calibration.
+		w.described, w.report.Coefficients = true, []report.Coefficient{}
+		if err := w.setup.Describe(w.report, gpu, rec); err != nil {
+			return planner.Estimate{}, err
+		}
 	}
 	return p.Estimate(sample.Batch)
 }

@@ -31,7 +31,6 @@ type Table struct {
 	Batch int
 	// Dataset is the number of samples of an epoch; zero is unknown.
 	Dataset int64
-	Speeds  step.Speeds
 	// Progress is told how many boards are done.
 	Progress progress.Func
 }
@@ -51,7 +50,7 @@ func (t *Table) Run(ctx context.Context, gpus []device.GPU) (*report.Times, erro
 	out := &report.Times{Schema: report.TimesSchema, Case: r.Case, Devices: r.Devices, Dataset: t.Dataset, Rows: []report.TimeRow{}}
 	done := t.Progress.Counting("boards", len(gpus))
 	for _, gpu := range gpus {
-		speed, err := t.Speeds(gpu)
+		speed, err := first.Evidence().Speed(gpu, first.Model().Name)
 		if err != nil {
 			return nil, err
 		}
@@ -74,7 +73,7 @@ func (t *Table) Run(ctx context.Context, gpus []device.GPU) (*report.Times, erro
 		}
 		done(1)
 	}
-	e, err := t.Speeds(gpus[0])
+	e, err := first.Evidence().Speed(gpus[0], first.Model().Name)
 	if err != nil {
 		return nil, err
 	}

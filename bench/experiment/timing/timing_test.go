@@ -29,7 +29,6 @@ func TestCheckpointingCostsASecondForward(t *testing.T) {
 	require.NoError(t, err)
 	table := Table{
 		Stages: []Stage{{Name: "full", Epochs: 2, Setup: setups[0], Other: setups[1]}}, Batch: 16, Dataset: 1000,
-		Speeds: func(device.GPU) (steptime.Efficiency, error) { return steptime.Assumed(), nil },
 	}
 	r, err := table.Run(t.Context(), []device.GPU{gpu})
 	require.NoError(t, err)

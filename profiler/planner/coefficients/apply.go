@@ -28,6 +28,10 @@ func (e *NoEntryError) Error() string {
 	return fmt.Sprintf("there are several coefficients for %s; add # and the name of one: %s", e.GPU, strings.Join(e.Found, ", "))
 }
 
+// Unknown tells whether nobody asked for an entry by name and the board has none, so
+// that the defaults stand.
+func (e *NoEntryError) Unknown() bool { return e.Name == "" && len(e.Found) == 0 }
+
 // Usage marks the error as bad input.
 func (*NoEntryError) Usage() bool { return true }
 
