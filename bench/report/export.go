@@ -1,12 +1,15 @@
 package report
 
 import (
+	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 
+	"github.com/google/renameio/v2"
 	"github.com/google/renameio/v2/maybe"
 )
 
@@ -82,4 +85,33 @@ func (e Export) write(write func(io.Writer) error) error {
 		return os.WriteFile(e.path, b.Bytes(), e.mode)
 	}
 	return maybe.WriteFile(e.path, b.Bytes(), e.mode)
+}
+
+// Stream writes what a function makes to a file as it comes, which may be more than
+// fits into memory: a reader sees either all of the old or all of the new.
+func Stream(path string, write func(io.Writer) error) error {
+	e, err := create(path)
+	if err != nil {
+		return err
+	}
+	if e.direct {
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		if err != nil {
+			return err
+		}
+		return errors.Join(buffered(f, write), f.Close())
+	}
+	f, err := renameio.NewPendingFile(e.path, renameio.WithPermissions(e.mode))
+	if err != nil {
+		return err
+	}
+	if err := buffered(f, write); err != nil {
+		return errors.Join(fmt.Errorf("%s: %w", e.path, err), f.Cleanup())
+	}
+	return f.CloseAtomicallyReplace()
+}
+
+func buffered(w io.Writer, write func(io.Writer) error) error {
+	b := bufio.NewWriterSize(w, 1<<20)
+	return errors.Join(write(b), b.Flush())
 }

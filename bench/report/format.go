@@ -85,6 +85,14 @@ type Document interface {
 func Write(w io.Writer, f Format, d Document) error {
 	switch f {
 	case JSON:
+		if several, ok := d.(Several); ok { // one after the other, as Read takes them
+			for _, r := range several {
+				if err := Write(w, f, r); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
 		e := json.NewEncoder(w)
 		e.SetEscapeHTML(false)
 		e.SetIndent("", "  ")

@@ -75,3 +75,38 @@ func union[T comparable](a, b []T) []T {
 	}
 	return a
 }
+
+// MergeSweeps puts the parts of a sweep over batch sizes together, in ascending order
+// of them: what one process would have given, which ends at the first that does not
+// fit. Parts that ran on several boards are several sweeps. Batches are those of the
+// whole. The error is a [*MergeError].
+func MergeSweeps(batches []int, parts ...*Report) ([]*Report, error) {
+	for i, r := range parts {
+		part := *r
+		part.Stopped = nil // of the whole, not of a part
+		parts[i] = &part
+	}
+	whole, err := Merge(parts...)
+	if err != nil {
+		return nil, err
+	}
+	var sweeps []*Report
+	for _, d := range whole.Devices {
+		r := whole.on(d)
+		i := slices.IndexFunc(r.Points, func(p Point) bool { return p.Run != nil && !p.Run.Fits })
+		if i >= 0 {
+			failed := r.Points[i].Batch
+			r.Points = r.Points[:i+1]
+			left := slices.DeleteFunc(slices.Clone(batches), func(b int) bool { return b <= failed })
+			r.Stopped = OutOfMemory(failed, left)
+		}
+		sweeps = append(sweeps, r)
+	}
+	return sweeps, nil
+}
+
+// OutOfMemory is why a sweep ends at the first batch size that does not fit; left are
+// those that do not run.
+func OutOfMemory(batch int, left []int) *Stopped {
+	return &Stopped{Batch: batch, Left: left, Reason: fmt.Sprintf("out of memory at batch %d", batch)}
+}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"path/filepath"
 
@@ -18,6 +19,7 @@ type accuracyOptions struct {
 	cases []string
 	// models is the folder of the files of exported models.
 	models string
+	part   shardFlags
 	out    output
 	quiet  bool
 }
@@ -31,7 +33,8 @@ func newAccuracyCmd(a *app) *cobra.Command {
 or plain, - for standard input) and print how far the estimates are from
 PyTorch. Records that cannot be estimated are listed, never dropped.
 
-` + accuracyHelp,
+` + accuracyHelp + `
+` + shardsHelp,
 		Example: `  vprof accuracy bench/reference/data/redimnet-*.jsonl
 
   # models of other libraries, from their .pt2 files
@@ -53,6 +56,7 @@ PyTorch. Records that cannot be estimated are listed, never dropped.
 	cmd.Flags().StringSliceVar(&o.cases, "case", nil, "only records of these `cases`")
 	cmd.Flags().StringVar(&o.models, "models", "", "`folder` with the .pt2 files of records of exported models, such as timm-resnet18.pt2 for timm:resnet18")
 	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "no progress on standard error")
+	o.part.register(cmd.Flags())
 	o.out.register(cmd)
 	return cmd
 }
@@ -61,6 +65,12 @@ func runAccuracy(ctx context.Context, o *accuracyOptions) error {
 	records, err := o.read()
 	if err != nil {
 		return err
+	}
+	if part, err := o.part.open(); part || err != nil {
+		if err != nil {
+			return err
+		}
+		return o.shard(ctx, records)
 	}
 	if err := o.out.open(); err != nil {
 		return err
@@ -124,4 +134,20 @@ func (o *accuracyOptions) wanted(name string) bool {
 		}
 	}
 	return false
+}
+
+// atOnce is how many records are compared before what they gave is written.
+const atOnce = 256
+
+// shard compares a part of the records.
+func (o *accuracyOptions) shard(ctx context.Context, records []reference.Record) error {
+	p, err := planOf("accuracy", len(records), coefficientFlag{file: "none"}, records)
+	if err != nil {
+		return err
+	}
+	return o.part.run(ctx, o.app, p, nil, func(ctx context.Context, from, to int, _ json.RawMessage, _ func(any) error) (int, any, error) {
+		to = min(to, from+atOnce)
+		a, err := experiment.CompareWithReference(ctx, records[from:to], experiment.Recorder{Models: o.app.models()}, nil)
+		return to - from, a, err
+	})
 }

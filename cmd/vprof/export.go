@@ -111,19 +111,10 @@ func runExport(ctx context.Context, o *exportOptions, runs []string) error {
 
 // writeRuns writes runs as rows of what other programs read.
 func writeRuns(w io.Writer, to string, runs []*report.Report) error {
-	switch f := report.Format(to); {
-	case to == "gobench":
+	if to == "gobench" {
 		return report.WriteGoBench(w, runs)
-	case f == report.JSON: // one after the other, as vprof reads them
-		for _, r := range runs {
-			if err := report.Write(w, f, r); err != nil {
-				return err
-			}
-		}
-		return nil
-	default:
-		return report.Write(w, f, report.Several(runs))
 	}
+	return report.Write(w, report.Format(to), report.Several(runs))
 }
 
 // profile is that of the one run, or of the case that the flags describe.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
@@ -21,6 +22,7 @@ type sweepOptions struct {
 	c     caseFlags
 	batch batchFlag
 	on    deviceFlags
+	part  shardFlags
 	out   output
 	quiet bool
 
@@ -42,7 +44,9 @@ batch size that does not fit, and says which allocation failed.
 On a GPU every batch size runs once to watch the memory, and then to take the
 time, of which the median is shown. What a GPU shows as in use beyond the
 reserved bytes is the CUDA context and the kernels; they are told apart, as is
-what other processes hold.`,
+what other processes hold.
+
+` + shardsHelp + ` A part that ran on another board is a sweep of its own.`,
 		Example: `  # the model's usual batch sizes, on the default board
   vprof sweep --model redimnet-b2
 
@@ -66,6 +70,7 @@ what other processes hold.`,
 	o.on.register(cmd)
 	o.out.register(cmd)
 	f := cmd.Flags()
+	o.part.register(f, "resume", "find-max")
 	f.BoolVar(&o.conditions.FindMax, "find-max", false, "go on to the largest batch that fits, by halving")
 	f.IntVar(&o.conditions.WarmUp, "warm-up", 0, "further `runs` of every batch size before those that are timed (real GPUs)")
 	f.IntVar(&o.conditions.Repeat, "repeat", 1, "timed `runs` of every batch size (real GPUs)")
@@ -91,9 +96,6 @@ func runSweep(cmd *cobra.Command, o *sweepOptions) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	if err := o.out.open(); err != nil {
-		return err
-	}
 	target, err := o.on.target(cmd)
 	if err != nil {
 		return err
@@ -102,10 +104,19 @@ func runSweep(cmd *cobra.Command, o *sweepOptions) error {
 		return o.unverifiable(step.SimName(*target.Board))
 	}
 	here.Open, here.Done = o.openDevice, o.done
-	bar := startProgress(o.app, o.quiet)
-	started := o.app.now().UTC()
 	j := job.Sweep(report.CaseOf(m, c), target, batches, o.conditions)
 	j.Calibrated = here.Evidence.Calibrated
+	if part, err := o.part.open(); part || err != nil {
+		if err != nil {
+			return err
+		}
+		return o.shard(cmd.Context(), here, j)
+	}
+	if err := o.out.open(); err != nil {
+		return err
+	}
+	bar := startProgress(o.app, o.quiet)
+	started := o.app.now().UTC()
 	r, err := here.Run(cmd.Context(), j, func(r *report.Report) error {
 		o.app.stamp(r, started)
 		bar.step("batch sizes", len(r.Points), max(len(batches), len(r.Points)))
@@ -180,4 +191,34 @@ func presets(m models.Model, c models.Case) []int {
 		return []int{c.Batch}
 	}
 	return slices.Sorted(slices.Values(m.Batches))
+}
+
+// shard runs a part of the batch sizes, to the first that does not fit: no larger one
+// would.
+func (o *sweepOptions) shard(ctx context.Context, here *job.Local, j job.Job) error {
+	j.Batches = slices.Compact(slices.Sorted(slices.Values(j.Batches)))
+	p, err := planOf("sweep", len(j.Batches), j)
+	if err != nil {
+		return err
+	}
+	return o.part.run(ctx, o.app, p, j.Batches, func(ctx context.Context, from, to int, partial json.RawMessage, keep func(any) error) (int, any, error) {
+		part := j
+		part.Batches = j.Batches[from:to]
+		if partial != nil {
+			here.Done = &report.Report{}
+			if err := json.Unmarshal(partial, here.Done); err != nil {
+				return 0, nil, err
+			}
+		}
+		started := o.app.now().UTC()
+		r, err := here.Run(ctx, part, func(r *report.Report) error {
+			o.app.stamp(r, started)
+			return keep(r)
+		})
+		if err != nil {
+			return 0, nil, err
+		}
+		o.app.stamp(r, started)
+		return to - from, r, nil
+	})
 }

@@ -178,7 +178,7 @@ func (w *sweeper) try(ctx context.Context, batch int, left []int) (fits bool, er
 	w.report.Points = append(w.report.Points, point)
 	slices.SortStableFunc(w.report.Points, func(a, b report.Point) int { return cmp.Compare(a.Batch, b.Batch) })
 	if !point.Run.Fits {
-		w.report.Stopped = &report.Stopped{Batch: batch, Left: left, Reason: "out of memory at batch " + fmt.Sprint(batch)}
+		w.report.Stopped = report.OutOfMemory(batch, left)
 	}
 	if err := w.each(w.report); err != nil {
 		return false, saveError{err}

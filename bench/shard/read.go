@@ -1,0 +1,324 @@
+package shard
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/vprof/vprof/internal/input"
+)
+
+// maxLine is the longest line read, in bytes: a unit with a model's description.
+const maxLine = 256 << 20
+
+// errCut is a line without an end: its writer was ended.
+var errCut = errors.New("the last line is cut off")
+
+// reader reads the lines of a file.
+type reader struct {
+	file string
+	r    *bufio.Reader
+	// offset is where the next line begins, number its number.
+	offset int64
+	number int
+}
+
+func newReader(file string, r io.Reader) *reader {
+	return &reader{file: file, r: bufio.NewReaderSize(r, 64<<10)}
+}
+
+func (r *reader) wrong(reason string) error {
+	return &input.FormatError{File: r.file, Line: r.number, Reason: reason}
+}
+
+// text reads a line. The error is [io.EOF] at the end, [errCut] for a line without
+// one.
+func (r *reader) text() ([]byte, error) {
+	var text []byte
+	for {
+		piece, err := r.r.ReadSlice('\n')
+		text = append(text, piece...)
+		switch {
+		case len(text) > maxLine:
+			return nil, r.wrong(fmt.Sprintf("longer than %d MiB", maxLine>>20))
+		case err == nil:
+			r.offset += int64(len(text))
+			r.number++
+			return text, nil
+		case errors.Is(err, bufio.ErrBufferFull):
+		case errors.Is(err, io.EOF) && len(text) > 0:
+			return nil, errCut
+		default:
+			return nil, err
+		}
+	}
+}
+
+func (r *reader) header() (Header, error) {
+	var h Header
+	text, err := r.text()
+	if err != nil {
+		return h, err
+	}
+	if err := json.Unmarshal(text, &h); err != nil {
+		return h, r.wrong("not the header of a shard: " + err.Error())
+	}
+	if err := h.check(); err != nil {
+		return h, r.wrong("not a shard of vprof: " + err.Error())
+	}
+	return h, nil
+}
+
+func (r *reader) line() (line, error) {
+	var l line
+	text, err := r.text()
+	if err != nil {
+		return l, err
+	}
+	if err := json.Unmarshal(text, &l); err != nil {
+		return l, r.wrong("not a line of a shard: " + err.Error())
+	}
+	if l.Unit != nil && l.Result != nil && l.Units < 1 {
+		return l, r.wrong("a result of no unit")
+	}
+	return l, nil
+}
+
+// State is how far a shard is.
+type State struct {
+	Shard int
+	// Done of Units units are done.
+	Done, Units int
+	Whole       bool
+	// Failure is the last one; nil if there was none since a unit was done.
+	Failure *Failure
+}
+
+// A Set are the shards of a folder.
+type Set struct {
+	Plan
+	Of int
+	// Common is that of the headers, Host and Started are of the first.
+	First  Header
+	dir    string
+	whole  []string // file by shard; empty is missing
+	states []State
+}
+
+// A FolderError says what is wrong with a folder of shards.
+type FolderError struct{ Dir, Reason string }
+
+func (e *FolderError) Error() string { return e.Dir + ": " + e.Reason }
+
+// Usage marks the error as bad input.
+func (*FolderError) Usage() bool { return true }
+
+// ReadDir looks at the shards of a folder. The error is a [*PlanError] if they are of
+// different plans or of several versions of vprof, an [*input.FormatError] if one is
+// no shard, a [*FolderError] if there is none.
+func ReadDir(dir string) (*Set, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	s := &Set{dir: dir}
+	first := ""
+	for _, e := range entries {
+		name, part := strings.CutSuffix(e.Name(), unfinished)
+		if ok, _ := filepath.Match("shard-*-of-*.jsonl", name); !ok || e.IsDir() {
+			continue
+		}
+		path := filepath.Join(dir, e.Name())
+		h, err := headerOf(path)
+		var damaged *input.FormatError
+		if part && errors.As(err, &damaged) && damaged.Line == 0 {
+			continue // it was begun and no more
+		}
+		if err != nil {
+			return nil, err
+		}
+		if first == "" {
+			first = path
+			s.Plan, s.Of, s.First = h.Plan, h.Of, h
+			s.whole, s.states = make([]string, h.Of), make([]State, h.Of)
+			for i := range s.states {
+				from, to := Part{i, h.Of}.Range(h.Units)
+				s.states[i] = State{Shard: i, Units: to - from}
+			}
+		}
+		switch {
+		case h.Tool != s.Tool:
+			return nil, &PlanError{path, fmt.Sprintf("was made by vprof %s, and %s by %s; run the older ones again with one version", nameOf(h.Tool), filepath.Base(first), nameOf(s.Tool))}
+		case h.Plan != s.Plan || h.Of != s.Of:
+			return nil, &PlanError{path, fmt.Sprintf("is of another plan than %s: %s of %d units in %d shards, not %s of %d in %d; a folder holds one plan",
+				filepath.Base(first), h.Verb, h.Units, h.Of, s.Verb, s.Units, s.Of)}
+		}
+		state := &s.states[h.Shard]
+		switch {
+		case !part:
+			s.whole[h.Shard] = path
+			*state = State{Shard: h.Shard, Done: state.Units, Units: state.Units, Whole: true}
+		case !state.Whole:
+			if err := state.look(path, h); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if first == "" {
+		return nil, &FolderError{dir, "has no shards (shard-i-of-n.jsonl); make some with --shard i/n --into " + dir}
+	}
+	return s, nil
+}
+
+// look reads how far an unfinished file is.
+func (s *State) look(path string, h Header) error {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // it has just become whole
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	r := newReader(path, f)
+	if _, err := r.header(); err != nil {
+		return err
+	}
+	for {
+		l, err := r.line()
+		switch {
+		case errors.Is(err, io.EOF) || errors.Is(err, errCut):
+			return nil
+		case err != nil:
+			return err
+		case l.Failure != nil:
+			s.Failure = l.Failure
+		case l.Unit != nil && l.Result != nil:
+			s.Done, s.Failure = min(*l.Unit+l.Units, h.To)-h.From, nil
+		}
+	}
+}
+
+// States are those of all shards.
+func (s *Set) States() []State { return s.states }
+
+// An IncompleteError says which shards are not there.
+type IncompleteError struct {
+	Dir string
+	Of  int
+	// Missing have not begun, Unfinished have.
+	Missing    []int
+	Unfinished []State
+}
+
+func (e *IncompleteError) Error() string {
+	var words []string
+	if len(e.Missing) > 0 {
+		words = append(words, fmt.Sprintf("missing: shard %s of %d", ranges(e.Missing), e.Of))
+	}
+	for i, s := range e.Unfinished {
+		if i == 5 {
+			words = append(words, fmt.Sprintf("and %d more unfinished", len(e.Unfinished)-i))
+			break
+		}
+		words = append(words, s.String())
+	}
+	return e.Dir + ": " + strings.Join(words, "; ") + "; run these again, they go on where they were"
+}
+
+// Usage marks the error as bad input.
+func (*IncompleteError) Usage() bool { return true }
+
+// String says how far the shard is.
+func (s State) String() string {
+	text := fmt.Sprintf("shard %d has %d of %d units", s.Shard, s.Done, s.Units)
+	if f := s.Failure; f != nil {
+		text += " and failed"
+		if f.Host != "" {
+			text += " on " + f.Host
+		}
+		text += ": " + f.Reason
+	}
+	return text
+}
+
+// Incomplete says what is missing; nil if nothing is.
+func (s *Set) Incomplete() error {
+	e := &IncompleteError{Dir: s.dir, Of: s.Of}
+	for _, state := range s.states {
+		switch {
+		case state.Whole || state.Units == 0:
+		case state.Done == 0 && state.Failure == nil:
+			e.Missing = append(e.Missing, state.Shard)
+		default:
+			e.Unfinished = append(e.Unfinished, state)
+		}
+	}
+	if len(e.Missing)+len(e.Unfinished) == 0 {
+		return nil
+	}
+	return e
+}
+
+// Results gives what the units of all shards gave, in the order of the plan, one
+// shard open at a time. The error is that of Incomplete, an [*input.FormatError] or
+// that of each.
+func (s *Set) Results(each func(unit, units int, result json.RawMessage) error) error {
+	if err := s.Incomplete(); err != nil {
+		return err
+	}
+	for i, path := range s.whole {
+		if path == "" {
+			continue // a shard without units
+		}
+		if err := s.results(i, path, each); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Set) results(shard int, path string, each func(unit, units int, result json.RawMessage) error) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	r := newReader(path, f)
+	h, err := r.header()
+	if err != nil {
+		return err
+	}
+	if h.Shard != shard || h.Plan != s.Plan {
+		return r.wrong("it has changed while it was read")
+	}
+	next := h.From
+	for {
+		l, err := r.line()
+		switch {
+		case errors.Is(err, io.EOF) || errors.Is(err, errCut):
+			return r.wrong(fmt.Sprintf("half-written: it ends after %d of %d units; remove it and run shard %d again", next-h.From, h.To-h.From, shard))
+		case err != nil:
+			return err
+		case l.Done != nil:
+			if next != h.To {
+				return r.wrong(fmt.Sprintf("it has %d of %d units; remove it and run shard %d again", next-h.From, h.To-h.From, shard))
+			}
+			return nil
+		case l.Unit == nil || l.Result == nil:
+			continue
+		case *l.Unit != next || l.Units > h.To-next:
+			return r.wrong(fmt.Sprintf("unit %d stands where %d should; remove it and run shard %d again", *l.Unit, next, shard))
+		}
+		if err := each(next, l.Units, l.Result); err != nil {
+			return err
+		}
+		next += l.Units
+	}
+}

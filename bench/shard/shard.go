@@ -1,0 +1,195 @@
+// Package shard keeps what parts of a plan gave in files, one for each part, and
+// puts them together again.
+//
+// A plan is a number of units of work in an order, cut into shards of neighbors. A
+// shard's file is JSON Lines: a header, a line for each unit that is done, and an
+// end. It grows under another name and is renamed once it is whole, so that a file
+// is complete or not there, and work that was broken off goes on where it was.
+package shard
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/vprof/vprof/bench/report"
+)
+
+// Schema names this version of the files.
+const Schema = "vprof.shard/v1"
+
+// A Plan is what all shards of one share. Shards of different plans do not merge.
+type Plan struct {
+	// Verb is what is done: "plan", "sweep", "accuracy", "fit", "fleet".
+	Verb string `json:"verb"`
+	// Hash identifies what is to be done, see [Hash].
+	Hash string `json:"plan"`
+	// Units is the number of units of work.
+	Units int         `json:"units"`
+	Tool  report.Tool `json:"tool"`
+}
+
+// A Header is the first line of a file.
+type Header struct {
+	Schema string `json:"schema"`
+	Plan
+	// Shard counts from zero; there are Of of them.
+	Shard int `json:"shard"`
+	Of    int `json:"of"`
+	// From and To are the units of the shard, To not among them.
+	From int `json:"from"`
+	To   int `json:"to"`
+	// Common is what is to be said of the whole, the same in all shards.
+	Common json.RawMessage `json:"common,omitempty"`
+	// Started is when the work on the shard began, UTC, and Host where.
+	Started time.Time `json:"started"`
+	Host    string    `json:"host,omitempty"`
+}
+
+// line is every other line: what units gave, why it went no further, or the end.
+type line struct {
+	// Unit is the first unit of a result, and Units how many it is of.
+	Unit   *int            `json:"unit,omitempty"`
+	Units  int             `json:"units,omitempty"`
+	Result json.RawMessage `json:"result,omitempty"`
+	// Partial is what a unit has given that is not done.
+	Partial json.RawMessage `json:"partial,omitempty"`
+	Failure *Failure        `json:"failure,omitempty"`
+	// Done ends the file: the number of units in it.
+	Done *int `json:"done,omitempty"`
+}
+
+// A Failure is why work on a shard ended before its end.
+type Failure struct {
+	// Reason is the error in words, Code the exit code that it stands for.
+	Reason string    `json:"reason"`
+	Code   int       `json:"code"`
+	At     time.Time `json:"at"`
+	Host   string    `json:"host,omitempty"`
+}
+
+// Part is one shard of several.
+type Part struct{ Index, Of int }
+
+// Range are the units of a part: neighbors, so that what they can share they do;
+// sizes of parts differ by at most one.
+func (p Part) Range(units int) (from, to int) {
+	return p.Index * units / p.Of, (p.Index + 1) * units / p.Of
+}
+
+func (p Part) String() string { return fmt.Sprintf("%d/%d", p.Index, p.Of) }
+
+// MaxShards is how many shards a plan may have: more are files that nobody can list.
+const MaxShards = 100_000
+
+// Auto is the value of --shard that has the scheduler say which shard it is.
+const Auto = "auto"
+
+// Parse reads "i/n" with i from 0, "auto", or "auto/n" where the scheduler says which
+// it is and not of how many. Getenv looks up an environment variable.
+func Parse(s string, getenv func(string) string) (Part, error) {
+	which, many, given := strings.Cut(s, "/")
+	if which != Auto {
+		p, err := parse(which, many)
+		if err == nil && !given {
+			err = fmt.Errorf("%q is not i/n, like 0/4", s)
+		}
+		return p, err
+	}
+	if id := getenv("SLURM_ARRAY_TASK_ID"); id != "" {
+		return ofArray(id, many, getenv)
+	}
+	if index := getenv("JOB_COMPLETION_INDEX"); index != "" {
+		if !given {
+			return Part{}, fmt.Errorf("JOB_COMPLETION_INDEX is %s, and Kubernetes does not say of how many; use auto/n", index)
+		}
+		return parse(index, many)
+	}
+	return Part{}, fmt.Errorf("auto: neither SLURM_ARRAY_TASK_ID nor JOB_COMPLETION_INDEX is set; say which with i/n, like 0/4")
+}
+
+// ofArray is a task of Slurm's, whose numbers may begin anywhere and have steps.
+func ofArray(id, many string, getenv func(string) string) (Part, error) {
+	first, step := cmp.Or(getenv("SLURM_ARRAY_TASK_MIN"), "0"), cmp.Or(getenv("SLURM_ARRAY_TASK_STEP"), "1")
+	numbers := make([]int, 3)
+	for i, text := range []string{id, first, step} {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 0 || i == 2 && n == 0 {
+			return Part{}, fmt.Errorf("SLURM_ARRAY_TASK_ID, _MIN and _STEP are %q, %q and %q", id, first, step)
+		}
+		numbers[i] = n
+	}
+	many = cmp.Or(many, getenv("SLURM_ARRAY_TASK_COUNT"))
+	if many == "" {
+		return Part{}, fmt.Errorf("SLURM_ARRAY_TASK_COUNT is not set; use auto/n")
+	}
+	return parse(strconv.Itoa((numbers[0]-numbers[1])/numbers[2]), many)
+}
+
+func parse(which, many string) (Part, error) {
+	i, err := strconv.Atoi(which)
+	n, errN := strconv.Atoi(many)
+	switch {
+	case err != nil || errN != nil:
+		return Part{}, fmt.Errorf("%q is not i/n, like 0/4", which+"/"+many)
+	case n < 1 || n > MaxShards:
+		return Part{}, fmt.Errorf("%d shards; there can be 1 to %d", n, MaxShards)
+	case i < 0 || i >= n:
+		return Part{}, fmt.Errorf("%d/%d: shards count from 0, so the last of %d is %d/%d", i, n, n, n-1, n)
+	}
+	return Part{i, n}, nil
+}
+
+// file is the name of a shard's file.
+func (h Header) file() string {
+	width := len(strconv.Itoa(h.Of))
+	return fmt.Sprintf("shard-%0*d-of-%d.jsonl", width, h.Shard, h.Of)
+}
+
+// unfinished is what is added to the name of a file that grows.
+const unfinished = ".part"
+
+// check finds what no writer of the schema makes.
+func (h Header) check() error {
+	from, to := Part{h.Shard, max(1, h.Of)}.Range(h.Units)
+	switch {
+	case h.Schema != Schema:
+		return fmt.Errorf("its schema is %q, not %s", h.Schema, Schema)
+	case h.Of < 1 || h.Of > MaxShards || h.Shard < 0 || h.Shard >= h.Of:
+		return fmt.Errorf("it is shard %d of %d", h.Shard, h.Of)
+	case h.Units < 0 || h.From != from || h.To != to:
+		return fmt.Errorf("it has units %d to %d of %d, as shard %d of %d does not", h.From, h.To, h.Units, h.Shard, h.Of)
+	}
+	return nil
+}
+
+// ranges says shards in few words: "0-3, 7".
+func ranges(shards []int) string {
+	slices.Sort(shards)
+	var words []string
+	for i := 0; i < len(shards); {
+		j := i
+		for j+1 < len(shards) && shards[j+1] == shards[j]+1 {
+			j++
+		}
+		word := strconv.Itoa(shards[i])
+		if j > i {
+			word += "-" + strconv.Itoa(shards[j])
+		}
+		words = append(words, word)
+		i = j + 1
+	}
+	return strings.Join(words, ", ")
+}
+
+// nameOf is the version of a program, with what it was built of.
+func nameOf(t report.Tool) string {
+	if t.Commit == "" {
+		return t.Version
+	}
+	return t.Version + " (" + t.Commit[:min(8, len(t.Commit))] + ")"
+}

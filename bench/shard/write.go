@@ -1,0 +1,225 @@
+package shard
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Hash identifies what is to be done by its JSON.
+func Hash(work any) (string, error) {
+	text, err := json.Marshal(work)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:16]), nil
+}
+
+// A PlanError says that a folder has shards of something else.
+type PlanError struct{ File, Reason string }
+
+func (e *PlanError) Error() string { return e.File + ": " + e.Reason }
+
+// Usage marks the error as bad input.
+func (*PlanError) Usage() bool { return true }
+
+// A BusyError says that another process works on the shard.
+type BusyError struct{ File string }
+
+func (e *BusyError) Error() string {
+	return e.File + ": another process is at work on this shard; wait for it, or end it"
+}
+
+// A File is a shard under way. It is not safe for concurrent use.
+type File struct {
+	header  Header
+	path    string // without .part
+	f       *os.File
+	next    int
+	partial json.RawMessage
+}
+
+// Open goes on with a shard in a folder, which is made if it is not there, or begins
+// it. Nil says that the shard is whole already. The error is a [*PlanError] if the
+// folder has shards of another plan or of another version, a [*BusyError] if another
+// process is at work on the shard.
+func Open(dir string, h Header) (*File, error) {
+	h.Schema = Schema
+	h.From, h.To = Part{h.Shard, h.Of}.Range(h.Units)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	s := &File{header: h, path: filepath.Join(dir, h.file())}
+	if whole, err := headerOf(s.path); err == nil {
+		return nil, whole.same(s.path, h)
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var err error
+	if s.f, err = os.OpenFile(s.path+unfinished, os.O_RDWR|os.O_CREATE, 0o644); err != nil {
+		return nil, err
+	}
+	if err := s.resume(); err != nil {
+		return nil, errors.Join(err, s.f.Close())
+	}
+	return s, nil
+}
+
+// same tells whether a file of a header goes on as another.
+func (h Header) same(path string, other Header) error {
+	switch {
+	case h.Tool != other.Tool:
+		return &PlanError{path, fmt.Sprintf("was made by vprof %s, this is %s; use another folder, or remove it", nameOf(h.Tool), nameOf(other.Tool))}
+	case h.Plan != other.Plan:
+		return &PlanError{path, fmt.Sprintf("is of another plan (%s of %d units, not %s of %d: other flags, files or models); use another folder, or remove it",
+			h.Verb, h.Units, other.Verb, other.Units)}
+	}
+	return nil
+}
+
+// resume takes over what an earlier process has left behind. A line that it did not
+// get to write to its end is cut off.
+func (s *File) resume() error {
+	if err := lock(s.f); err != nil {
+		return &BusyError{s.path + unfinished}
+	}
+	s.next = s.header.From
+	r := newReader(s.path+unfinished, s.f)
+	was, err := r.header()
+	if errors.Is(err, io.EOF) || errors.Is(err, errCut) {
+		return s.begin()
+	}
+	if err == nil {
+		err = was.same(s.path+unfinished, s.header)
+	}
+	if err != nil {
+		return err
+	}
+	for {
+		at := r.offset
+		l, err := r.line()
+		switch {
+		case errors.Is(err, io.EOF) || errors.Is(err, errCut):
+			if err := s.f.Truncate(at); err != nil {
+				return err
+			}
+			_, err := s.f.Seek(at, io.SeekStart)
+			return err
+		case err != nil:
+			return err
+		case l.Unit != nil && l.Result != nil:
+			if *l.Unit != s.next {
+				return r.wrong(fmt.Sprintf("unit %d stands where %d should", *l.Unit, s.next))
+			}
+			s.next += l.Units
+			s.partial = nil
+		case l.Partial != nil:
+			s.partial = l.Partial
+		}
+	}
+}
+
+// begin writes the header.
+func (s *File) begin() error {
+	if err := s.f.Truncate(0); err != nil {
+		return err
+	}
+	if _, err := s.f.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	return s.write(s.header)
+}
+
+// write adds a line, whole and on the disk or not at all.
+func (s *File) write(v any) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	at, err := s.f.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return err
+	}
+	_, err = s.f.Write(append(text, '\n'))
+	if err == nil {
+		err = s.f.Sync()
+	}
+	if err != nil {
+		// What was written of it is no line.
+		return errors.Join(err, s.f.Truncate(at))
+	}
+	return nil
+}
+
+// Next is the first unit that is not done, and what an earlier process has of it
+// already, nil for nothing. It is the end of the shard if all are done.
+func (s *File) Next() (unit int, partial json.RawMessage) { return s.next, s.partial }
+
+// To is the end of the shard's units.
+func (s *File) To() int { return s.header.To }
+
+// Put adds what the next units gave.
+func (s *File) Put(units int, result any) error {
+	text, err := json.Marshal(result)
+	if err != nil {
+		return err
+	}
+	at := s.next
+	if err := s.write(line{Unit: &at, Units: units, Result: text}); err != nil {
+		return err
+	}
+	s.next, s.partial = s.next+units, nil
+	return nil
+}
+
+// Keep adds what the next unit has given so far.
+func (s *File) Keep(partial any) error {
+	text, err := json.Marshal(partial)
+	if err != nil {
+		return err
+	}
+	at := s.next
+	return s.write(line{Unit: &at, Partial: text})
+}
+
+// Fail notes why the work ends here, as well as it can, and closes the file.
+func (s *File) Fail(cause error, code int, host string, at time.Time) error {
+	return errors.Join(s.write(line{Failure: &Failure{cause.Error(), code, at, host}}), s.f.Close())
+}
+
+// Finish ends the shard: its file then has its own name.
+func (s *File) Finish() error {
+	if s.next != s.header.To {
+		return errors.Join(fmt.Errorf("%s: %d units are missing", s.path, s.header.To-s.next), s.f.Close())
+	}
+	n := s.header.To - s.header.From
+	err := s.write(line{Done: &n})
+	if err := errors.Join(err, s.f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(s.path+unfinished, s.path)
+}
+
+// headerOf reads the first line of a file.
+func headerOf(path string) (Header, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return Header{}, err
+	}
+	defer f.Close()
+	r := &reader{file: path, r: bufio.NewReaderSize(f, 4096)}
+	h, err := r.header()
+	if errors.Is(err, io.EOF) || errors.Is(err, errCut) {
+		err = r.wrong("half-written: it has no header")
+	}
+	return h, err
+}

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"encoding/json"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/bench/shard"
+)
+
+const mergeHelp = `Put the parts together that --shard has written into a folder: exactly what one
+process would have given, in its order. Parts that are missing or have failed are
+named, and parts of different plans or versions are refused.`
+
+type mergeOptions struct {
+	app  *app
+	path string
+	out  output
+}
+
+func newMergeCmd(a *app) *cobra.Command {
+	o := &mergeOptions{app: a, out: output{app: a}}
+	cmd := &cobra.Command{
+		Use:   "merge FOLDER",
+		Short: "Put the shards of a plan, sweep, accuracy or fit together",
+		Long:  mergeHelp + "\n\n" + shardsHelp,
+		Example: `  vprof plan --model redimnet-b2 --gpu all --batch 8..256x2 --shard 0/2
+  vprof plan --model redimnet-b2 --gpu all --batch 8..256x2 --shard 1/2
+  vprof merge shards -o all.json
+
+  # in a job array of Slurm
+  sbatch --array=0-7 --gres=gpu:1 --wrap "vprof sweep --model redimnet-b2 --device cuda:0 --shard auto"`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usagef("name the folder of the shards, which --into says (default: shards)")
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error { return runMerge(o, args[0]) },
+	}
+	o.out.register(cmd)
+	cmd.Flags().StringVarP(&o.path, "output", "o", "", "`file` to write, in the format of its suffix, in place of standard output")
+	return cmd
+}
+
+func runMerge(o *mergeOptions, dir string) error {
+	set, err := shard.ReadDir(dir)
+	if err != nil {
+		return usageError{err}
+	}
+	if o.path != "" {
+		o.out.exports = append(o.out.exports, o.path)
+	}
+	// A file that cannot be written, and a part that is missing, before the work.
+	if err := set.Incomplete(); err != nil {
+		return err
+	}
+	if err := o.out.open(); err != nil {
+		return err
+	}
+	merge, ok := mergers[set.Verb]
+	if !ok {
+		return usagef("%s: there is no merging shards of %q", dir, set.Verb)
+	}
+	d, err := merge(o.app, set)
+	if err != nil {
+		return err
+	}
+	if err := o.out.save(d); err != nil || o.path != "" {
+		return err
+	}
+	return o.out.print(d)
+}
+
+// mergers make the whole of the shards of a verb.
+var mergers = map[string]func(*app, *shard.Set) (report.Document, error){
+	"plan": mergePlan, "sweep": mergeSweep, "accuracy": mergeAccuracy,
+}
+
+// results are what the units gave, in order.
+func results[T any](set *shard.Set) ([]*T, error) {
+	var all []*T
+	err := set.Results(func(unit, _ int, result json.RawMessage) error {
+		v := new(T)
+		if err := json.Unmarshal(result, v); err != nil {
+			return usagef("unit %d: %w", unit, err)
+		}
+		all = append(all, v)
+		return nil
+	})
+	return all, err
+}
+
+func mergePlan(_ *app, set *shard.Set) (report.Document, error) {
+	var warnings []report.Warning
+	if err := json.Unmarshal(set.First.Common, &warnings); err != nil {
+		return nil, err
+	}
+	parts, err := results[report.Report](set)
+	if err != nil {
+		return nil, err
+	}
+	r, err := report.Merge(parts...)
+	if err != nil {
+		return nil, err
+	}
+	began(r, parts)
+	r.Warnings = append(r.Warnings, warnings...)
+	return r, nil
+}
+
+// began gives the whole the time at which the first of its parts began.
+func began(r *report.Report, parts []*report.Report) {
+	for _, p := range parts {
+		if p.Started.Before(r.Started) {
+			r.Started = p.Started
+		}
+	}
+}
+
+func mergeSweep(_ *app, set *shard.Set) (report.Document, error) {
+	var batches []int
+	if err := json.Unmarshal(set.First.Common, &batches); err != nil {
+		return nil, err
+	}
+	parts, err := results[report.Report](set)
+	if err != nil {
+		return nil, err
+	}
+	sweeps, err := report.MergeSweeps(batches, slices.Clone(parts)...)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range sweeps {
+		began(r, parts)
+	}
+	if len(sweeps) == 1 {
+		return sweeps[0], nil
+	}
+	return report.Several(sweeps), nil
+}
+
+func mergeAccuracy(_ *app, set *shard.Set) (report.Document, error) {
+	parts, err := results[report.Accuracy](set)
+	if err != nil {
+		return nil, err
+	}
+	whole := &report.Accuracy{Schema: report.AccuracySchema, Rows: []report.AccuracyRow{}, Unknown: []report.UnknownRecord{}}
+	for _, p := range parts {
+		whole.Rows, whole.Unknown = append(whole.Rows, p.Rows...), append(whole.Unknown, p.Unknown...)
+	}
+	whole.Summarize()
+	return whole, nil
+}

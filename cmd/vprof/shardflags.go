@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/vprof/vprof/bench/shard"
+	"github.com/vprof/vprof/profiler/planner/coefficients"
+)
+
+const shardsHelp = `--shard i/n does one part of n of the work, i from 0, and writes what it gives to a
+file of its own in the folder of --into; vprof merge puts the parts together. Work
+that was broken off goes on where it was when it is run again. --shard auto takes
+the part from SLURM_ARRAY_TASK_ID and SLURM_ARRAY_TASK_COUNT, --shard auto/n from
+JOB_COMPLETION_INDEX of Kubernetes.`
+
+// shardFlags say which part of the work to do.
+type shardFlags struct {
+	shard, into string
+	flags       *pflag.FlagSet
+	// whole are flags that a part of the work cannot obey.
+	whole []string
+	part  shard.Part
+}
+
+func (f *shardFlags) register(flags *pflag.FlagSet, whole ...string) {
+	f.flags, f.whole = flags, append(whole, "export", "format")
+	flags.StringVar(&f.shard, "shard", "", "do `part` i/n of the work, i from 0, or auto in a job array (see vprof merge)")
+	flags.StringVar(&f.into, "into", "shards", "`folder` for the result of --shard")
+}
+
+// open reads the flags; false without --shard. Results of a part are not printed.
+func (f *shardFlags) open() (bool, error) {
+	if f.shard == "" {
+		if f.flags.Changed("into") {
+			return false, usagef("--into is the folder of --shard i/n, which is missing")
+		}
+		return false, nil
+	}
+	for _, other := range f.whole {
+		if f.flags.Changed(other) {
+			return false, usagef("--%s needs the whole, and --shard does a part of it; leave one out (vprof merge has --export and --format)", other)
+		}
+	}
+	var err error
+	if f.part, err = shard.Parse(f.shard, os.Getenv); err != nil {
+		return false, usagef("--shard: %w", err)
+	}
+	return true, nil
+}
+
+// A stint does the units of work from one on, at most to another, and returns how many
+// it did and what they gave. Partial is what an earlier process has of them, and keep
+// keeps that for a later one.
+type stint func(ctx context.Context, from, to int, partial json.RawMessage, keep func(any) error) (units int, result any, err error)
+
+// run does the part of the work. Common is what is said of the whole.
+func (f *shardFlags) run(ctx context.Context, a *app, p shard.Plan, common any, do stint) (err error) {
+	p.Tool = tool()
+	h := shard.Header{Plan: p, Shard: f.part.Index, Of: f.part.Of, Started: a.now().UTC().Truncate(time.Second), Host: hostName()}
+	if h.Common, err = json.Marshal(common); err != nil {
+		return err
+	}
+	s, err := shard.Open(f.into, h)
+	if err != nil {
+		return err
+	}
+	if s == nil {
+		fmt.Fprintf(a.stdout, "shard %v is done already, in %s\n", f.part, f.into)
+		return nil
+	}
+	for {
+		from, partial := s.Next()
+		if from == s.To() {
+			break
+		}
+		units, result, err := do(ctx, from, s.To(), partial, s.Keep)
+		if err == nil {
+			err = s.Put(units, result)
+		}
+		if err != nil {
+			// What stands in the file by then stays, even if this cannot be noted.
+			return errors.Join(err, s.Fail(err, int(codeOf(err)), h.Host, a.now().UTC().Truncate(time.Second)))
+		}
+	}
+	if err := s.Finish(); err != nil {
+		return err
+	}
+	from, to := f.part.Range(p.Units)
+	fmt.Fprintf(a.stdout, "shard %v is done: %d of %d units, in %s\n", f.part, to-from, p.Units, f.into)
+	return nil
+}
+
+// planOf is the plan of some work. Estimates go by what was learned, so that is part
+// of it.
+func planOf(verb string, units int, learned coefficientFlag, work any) (shard.Plan, error) {
+	file, entry, err := learned.load()
+	if err != nil {
+		return shard.Plan{}, err
+	}
+	hash, err := shard.Hash(struct {
+		Work    any
+		Learned *coefficients.File
+		Entry   string
+	}{work, file, entry})
+	return shard.Plan{Verb: verb, Hash: hash, Units: units}, err
+}
