@@ -13,6 +13,7 @@ import (
 	"io"
 
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/bench/shard"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner/coefficients"
 )
@@ -85,13 +86,10 @@ func Sweep(c report.Case, t Target, batches []int, k Conditions) Job {
 	return Job{Schema: Schema, Kind: report.Sweep, Case: c, Target: t, Batches: batches, Conditions: k}
 }
 
-// Shard picks those of the jobs that are part i, from zero, of n: every n-th.
+// Shard picks those of the jobs that are part i, from zero, of n: neighbors.
 func Shard(jobs []Job, i, n int) []Job {
-	var part []Job
-	for at := i; at < len(jobs); at += n {
-		part = append(part, jobs[at])
-	}
-	return part
+	from, to := shard.Part{Index: i, Of: n}.Range(len(jobs))
+	return jobs[from:to]
 }
 
 // Read reads a job. Keys that no job has are an error.

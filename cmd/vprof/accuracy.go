@@ -141,13 +141,13 @@ const atOnce = 256
 
 // shard compares a part of the records.
 func (o *accuracyOptions) shard(ctx context.Context, records []reference.Record) error {
-	p, err := planOf("accuracy", len(records), coefficientFlag{file: "none"}, records)
+	p, err := planOf("accuracy", len(records), records)
 	if err != nil {
 		return err
 	}
 	return o.part.run(ctx, o.app, p, nil, func(ctx context.Context, from, to int, _ json.RawMessage, _ func(any) error) (int, any, error) {
 		to = min(to, from+atOnce)
-		a, err := experiment.CompareWithReference(ctx, records[from:to], experiment.Recorder{Models: o.app.models()}, nil)
+		a, err := accuracy.Compare(ctx, records[from:to], accuracy.Recorder{Models: o.app.models()}, nil)
 		return to - from, a, err
 	})
 }

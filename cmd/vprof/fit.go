@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -58,6 +59,9 @@ choose stay as they are.
 With --profile, what is recommended has been measured on the GPU at that very
 batch, which comes down until it is within the margin there, too.
 
+` + shardsHelp + ` A part has some of the
+configurations, each on all boards.
+
 Exit code 3 says that nothing fits, 4 that there is no usable GPU for --auto,
 --profile or --device.`
 
@@ -70,6 +74,7 @@ type fitOptions struct {
 
 	effective, maxBatch int
 	formula             string
+	part                shardFlags
 	out                 output
 }
 
@@ -112,6 +117,7 @@ func newFitCmd(a *app) *cobra.Command {
 	f.StringArrayVar(&o.tune, "tune", nil, "also search a setting of the model, as `name=values` with values like 8..24+8 (repeatable)")
 	f.StringVar(&o.formula, "formula", "", "`guide`: also what the project's own script would say, where it has one")
 	complete(cmd, "formula", func() []string { return []string{"guide"} })
+	o.part.register(f, "formula", "apply", "auto", "profile", "device")
 	o.out.register(cmd)
 	return cmd
 }
@@ -121,6 +127,12 @@ func runFit(ctx context.Context, o *fitOptions) (err error) {
 	s, err := o.search()
 	if err != nil {
 		return err
+	}
+	if part, err := o.part.open(); part || err != nil {
+		if err != nil {
+			return err
+		}
+		return o.shard(ctx, s)
 	}
 	if err := o.out.open(); err != nil {
 		return err
@@ -132,11 +144,19 @@ func runFit(ctx context.Context, o *fitOptions) (err error) {
 	if err := o.out.finish(f); err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(f.Choices, report.Choice.Fits) {
-		return negative{fmt.Errorf("%s does not fit", f.Model)}
+	if err := verdictOf(f); err != nil {
+		return err
 	}
 	if o.apply.apply {
 		return o.apply.run(ctx, &o.out, f)
+	}
+	return nil
+}
+
+// verdictOf is an error if nothing fits.
+func verdictOf(f *report.Fit) error {
+	if !slices.ContainsFunc(f.Choices, report.Choice.Fits) {
+		return negative{fmt.Errorf("%s does not fit", f.Model)}
 	}
 	return nil
 }
@@ -157,10 +177,42 @@ func (o *fitOptions) run(ctx context.Context, s fit.Search) (*report.Fit, error)
 	if err := warnOfUnread(f); err != nil {
 		return nil, err
 	}
-	if slices.Contains(fit.GuideModels(), s.Model.Name) && len(s.GPUs) == 1 && s.Device == nil {
-		f.Profiles, err = fit.Profiles(ctx, s, o.app.models().Lookup)
-	}
+	f.Profiles, err = o.profiles(ctx, s)
 	return f, err
+}
+
+// profiles are recommendations for the project's curriculum, where it has one.
+func (o *fitOptions) profiles(ctx context.Context, s fit.Search) ([]report.Profile, error) {
+	if !slices.Contains(fit.GuideModels(), s.Model.Name) || len(s.GPUs) != 1 || s.Device != nil {
+		return nil, nil
+	}
+	return fit.Profiles(ctx, s, o.app.models().Lookup)
+}
+
+// fitHead is what the parts of a search have in common.
+type fitHead struct {
+	Fit    report.Fit `json:"fit"`
+	Stages []string   `json:"stages"`
+}
+
+// shard searches a part of the configurations on all boards.
+func (o *fitOptions) shard(ctx context.Context, s fit.Search) error {
+	head := s.Head()
+	head.Budget.Preset = o.budget.preset
+	p, err := planOf("fit", len(s.Cases), []any{head, s.Cases, s.GPUs, s.Evidence.Calibrated})
+	if err != nil {
+		return err
+	}
+	head.Started = o.app.now().UTC().Truncate(time.Second)
+	return o.part.run(ctx, o.app, p, fitHead{head, s.Model.Stages}, func(ctx context.Context, from, to int, _ json.RawMessage, _ func(any) error) (int, any, error) {
+		mine := s
+		mine.Cases = s.Cases[from:to]
+		part, err := fit.RunPart(ctx, mine)
+		if err == nil && from == 0 {
+			part.Profiles, err = o.profiles(ctx, s)
+		}
+		return to - from, part, err
+	})
 }
 
 // warnOfUnread says where a recommendation is of what the model's own trainer

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/vprof/vprof/bench/experiment/fit"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/bench/shard"
 )
@@ -68,15 +69,23 @@ func runMerge(o *mergeOptions, dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := o.out.save(d); err != nil || o.path != "" {
+	if err := o.out.save(d); err != nil {
 		return err
 	}
-	return o.out.print(d)
+	if o.path == "" {
+		if err := o.out.print(d); err != nil {
+			return err
+		}
+	}
+	if f, ok := d.(*report.Fit); ok {
+		return verdictOf(f)
+	}
+	return nil
 }
 
 // mergers make the whole of the shards of a verb.
 var mergers = map[string]func(*app, *shard.Set) (report.Document, error){
-	"plan": mergePlan, "sweep": mergeSweep, "accuracy": mergeAccuracy,
+	"plan": mergePlan, "sweep": mergeSweep, "accuracy": mergeAccuracy, "fit": mergeFit,
 }
 
 // results are what the units gave, in order.
@@ -153,4 +162,21 @@ func mergeAccuracy(_ *app, set *shard.Set) (report.Document, error) {
 	}
 	whole.Summarize()
 	return whole, nil
+}
+
+func mergeFit(_ *app, set *shard.Set) (report.Document, error) {
+	var head fitHead
+	if err := json.Unmarshal(set.First.Common, &head); err != nil {
+		return nil, err
+	}
+	parts, err := results[fit.Part](set)
+	if err != nil {
+		return nil, err
+	}
+	f, err := fit.Join(head.Fit, head.Stages, parts)
+	if err != nil {
+		return nil, err
+	}
+	f.Tool = set.Tool
+	return f, warnOfUnread(f)
 }

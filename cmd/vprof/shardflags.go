@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/vprof/vprof/bench/shard"
-	"github.com/vprof/vprof/profiler/planner/coefficients"
 )
 
 const shardsHelp = `--shard i/n does one part of n of the work, i from 0, and writes what it gives to a
@@ -30,7 +30,7 @@ type shardFlags struct {
 }
 
 func (f *shardFlags) register(flags *pflag.FlagSet, whole ...string) {
-	f.flags, f.whole = flags, append(whole, "export", "format")
+	f.flags, f.whole = flags, slices.Concat(whole, []string{"export", "format"})
 	flags.StringVar(&f.shard, "shard", "", "do `part` i/n of the work, i from 0, or auto in a job array (see vprof merge)")
 	flags.StringVar(&f.into, "into", "shards", "`folder` for the result of --shard")
 }
@@ -97,17 +97,8 @@ func (f *shardFlags) run(ctx context.Context, a *app, p shard.Plan, common any, 
 	return nil
 }
 
-// planOf is the plan of some work. Estimates go by what was learned, so that is part
-// of it.
-func planOf(verb string, units int, learned coefficientFlag, work any) (shard.Plan, error) {
-	file, entry, err := learned.load()
-	if err != nil {
-		return shard.Plan{}, err
-	}
-	hash, err := shard.Hash(struct {
-		Work    any
-		Learned *coefficients.File
-		Entry   string
-	}{work, file, entry})
+// planOf is the plan of some work, which has all that its results depend on.
+func planOf(verb string, units int, work any) (shard.Plan, error) {
+	hash, err := shard.Hash(work)
 	return shard.Plan{Verb: verb, Hash: hash, Units: units}, err
 }

@@ -1,3 +1,4 @@
+// Package fit finds the largest batch that is safe on a board, for every way to train.
 package fit
 
 import (
@@ -55,6 +56,26 @@ type Search struct {
 // refuses is part of the result, unless all are: then the first's error is
 // returned.
 func Run(ctx context.Context, s Search) (*report.Fit, error) {
+	f := s.begin()
+	v, err := s.look(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.Contains(v.refusals, nil) {
+		return nil, v.refusals[0]
+	}
+	rank(f, s.Model.Stages)
+	if len(s.GPUs) > 1 {
+		return f, s.confirm(ctx, f)
+	}
+	if s.Device != nil {
+		return f, s.onDevice(ctx, f)
+	}
+	return f, nil
+}
+
+// begin is the result before any configuration was looked at.
+func (s *Search) begin() *report.Fit {
 	f := &report.Fit{
 		Schema: report.FitSchema, Model: s.Model.Name, BatchUnit: s.Model.BatchUnit, Config: json.RawMessage(s.Model.Description.Text()),
 		Budget:  report.Budget{Margin: s.Budget.Margin, Risk: s.Budget.Risk, Others: s.Others, EffectiveBatch: s.Effective, MaxBatch: s.MaxBatch},
@@ -63,30 +84,20 @@ func Run(ctx context.Context, s Search) (*report.Fit, error) {
 	if p := s.Parallel; p.GPUs > 1 {
 		f.Parallel = &report.Parallel{GPUs: p.GPUs, Strategy: string(p.Strategy), BucketView: p.BucketView, Bandwidth: p.Bandwidth}
 	}
-	v := &survey{search: &s, choices: f.Choices, refusals: make([]error, len(f.Choices))}
 	for _, gpu := range s.GPUs {
 		f.Devices = append(f.Devices, step.DeviceOf(gpu))
 	}
 	f.Warnings = step.Unsupported(s.GPUs)
-	look := s.exactly
+	return f
+}
+
+// look fills in the choices: from lines on several boards, exactly on one.
+func (s *Search) look(ctx context.Context, f *report.Fit) (*survey, error) {
+	v := &survey{search: s, choices: f.Choices, refusals: make([]error, len(f.Choices))}
 	if len(s.GPUs) > 1 {
-		look = func(ctx context.Context, v *survey) error { return v.run(ctx) }
+		return v, v.run(ctx)
 	}
-	if err := look(ctx, v); err != nil {
-		return nil, err
-	}
-	refusals := v.refusals
-	if !slices.Contains(refusals, nil) {
-		return nil, refusals[0]
-	}
-	s.rank(f)
-	if len(s.GPUs) > 1 {
-		return f, s.confirm(ctx, f)
-	}
-	if s.Device != nil {
-		return f, s.onDevice(ctx, f)
-	}
-	return f, nil
+	return v, s.exactly(ctx, v)
 }
 
 // exactly replays every configuration on every board as often as finding its
@@ -109,7 +120,7 @@ func (s *Search) exactly(ctx context.Context, v *survey) error {
 }
 
 // rank sorts the choices and recommends the first that fits of every stage.
-func (s *Search) rank(f *report.Fit) {
+func rank(f *report.Fit, stages []string) {
 	for i := range f.Choices {
 		f.Choices[i].Recommended = false
 	}
@@ -120,7 +131,7 @@ func (s *Search) rank(f *report.Fit) {
 	slices.SortStableFunc(f.Choices, func(a, b report.Choice) int {
 		return cmp.Or(
 			cmp.Compare(at[a.Device], at[b.Device]),
-			cmp.Compare(slices.Index(s.Model.Stages, a.Case.Stage), slices.Index(s.Model.Stages, b.Case.Stage)),
+			cmp.Compare(slices.Index(stages, a.Case.Stage), slices.Index(stages, b.Case.Stage)),
 			-cmp.Compare(a.SamplesPerSecond, b.SamplesPerSecond),
 			cmp.Compare(a.Refused, b.Refused),
 		)

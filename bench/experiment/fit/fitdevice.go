@@ -30,7 +30,7 @@ func (s *Search) onDevice(ctx context.Context, f *report.Fit) error {
 		if err := s.measureChoice(ctx, c); err != nil {
 			return fmt.Errorf("%s: %w", s.Device.Name(), err)
 		}
-		s.rank(f)
+		rank(f, s.Model.Stages)
 	}
 }
 

@@ -1,0 +1,106 @@
+package fit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/report"
+)
+
+// A Part is what some of a search's configurations came to. Parts join to what the
+// whole search gives.
+type Part struct {
+	// Choices are those of the part's configurations on all boards, those of a board
+	// after those of the board before.
+	Choices []report.Choice `json:"choices"`
+	// Confirmed are the replays of what would be recommended if the part were all
+	// there is, by the place in Choices; only of several boards, where Choices are
+	// read off lines.
+	Confirmed map[int]report.Choice `json:"confirmed,omitempty"`
+	// Profiles are those of the whole, which the first part has.
+	Profiles []report.Profile `json:"profiles,omitempty"`
+}
+
+// RunPart searches the configurations of a part, which the search has and no others.
+// Several boards are searched in simulation; there is no measuring.
+func RunPart(ctx context.Context, s Search) (*Part, error) {
+	f := s.begin()
+	v, err := s.look(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	p := &Part{Choices: slices.Clone(v.choices)}
+	if len(s.GPUs) == 1 {
+		return p, nil
+	}
+	at := map[string]int{}
+	for i, c := range p.Choices {
+		at[placeOf(c)] = i
+	}
+	rank(f, s.Model.Stages)
+	var places []int
+	for _, c := range f.Choices {
+		places = append(places, at[placeOf(c)])
+	}
+	recommended := slices.Clone(f.Choices)
+	if err := s.confirm(ctx, f); err != nil {
+		return nil, err
+	}
+	p.Confirmed = map[int]report.Choice{}
+	for i, c := range recommended {
+		if c.Recommended {
+			p.Confirmed[places[i]] = f.Choices[i]
+		}
+	}
+	return p, nil
+}
+
+// placeOf identifies a configuration on a board.
+func placeOf(c report.Choice) string {
+	text, err := json.Marshal(c.Case)
+	if err != nil {
+		panic(err) // it came from JSON, or goes there
+	}
+	return c.Device + " " + string(text)
+}
+
+// Join makes the whole of the parts, which have the configurations in order. Head is
+// the whole without choices, stages those of the model. The error says that PyTorch
+// or the model refuses every configuration.
+func Join(head report.Fit, stages []string, parts []*Part) (*report.Fit, error) {
+	f := &head
+	f.Choices = []report.Choice{}
+	confirmed := map[string]report.Choice{}
+	for i := range f.Devices {
+		for _, p := range parts {
+			n := len(p.Choices) / len(f.Devices)
+			f.Choices = append(f.Choices, p.Choices[i*n:(i+1)*n]...)
+		}
+	}
+	for _, p := range parts {
+		f.Profiles = append(f.Profiles, p.Profiles...)
+		for at, c := range p.Confirmed {
+			confirmed[placeOf(p.Choices[at])] = c
+		}
+	}
+	if !slices.ContainsFunc(f.Choices, func(c report.Choice) bool { return c.Refused == "" }) && len(f.Choices) > 0 {
+		return nil, &step.RefusedError{Err: errors.New(f.Choices[0].Refused)}
+	}
+	rank(f, stages)
+	for i := range f.Choices {
+		if c, ok := confirmed[placeOf(f.Choices[i])]; ok && f.Choices[i].Recommended {
+			f.Choices[i] = c
+		}
+	}
+	return f, nil
+}
+
+// Head is the result of the search without choices, which is the same for all parts.
+func (s *Search) Head() report.Fit {
+	f := s.begin()
+	f.Choices = nil
+	return *f
+}
