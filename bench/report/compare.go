@@ -39,6 +39,9 @@ type ComparisonRow struct {
 	KindB string `json:"b_kind"`
 	GPUA  string `json:"a_gpu,omitempty"`
 	GPUB  string `json:"b_gpu,omitempty"`
+	// The releases of PyTorch; absent of a snapshot.
+	TorchA string `json:"a_torch,omitempty"`
+	TorchB string `json:"b_torch,omitempty"`
 	// Difference is B less A, relative to A.
 	Difference float64 `json:"difference"`
 	Over       bool    `json:"over"`
@@ -46,7 +49,7 @@ type ComparisonRow struct {
 
 // Amounts are the peaks of a step in bytes; zero was not seen.
 type Amounts struct {
-	GPU, Kind                   string
+	GPU, Torch, Kind            string
 	Allocated, Reserved, Device int64
 }
 
@@ -82,7 +85,7 @@ func (c *Comparison) Match(a, b Amounts, step string) {
 		}
 		d := float64(count.b-count.a) / float64(count.a)
 		row := ComparisonRow{
-			Step: step, Count: count.name, A: count.a, B: count.b, KindA: a.Kind, KindB: b.Kind, GPUA: a.GPU, GPUB: b.GPU,
+			Step: step, Count: count.name, A: count.a, B: count.b, KindA: a.Kind, KindB: b.Kind, GPUA: a.GPU, GPUB: b.GPU, TorchA: a.Torch, TorchB: b.Torch,
 			Difference: d, Over: max(d, -d) > c.Tolerance,
 		}
 		if row.Over {
@@ -127,8 +130,12 @@ func (c *Comparison) Sheets() []Sheet {
 	}
 	if len(c.Rows) > 0 {
 		r := c.Rows[0]
+		withA, withB := "", ""
+		if r.TorchA != r.TorchB && r.TorchA != "" && r.TorchB != "" {
+			withA, withB = " with PyTorch "+r.TorchA, " with PyTorch "+r.TorchB
+		}
 		s.Notes = append(s.Notes, fmt.Sprintf("%s is %s, %s is %s; %d of %d rows differ by more than %.4g %%.",
-			c.A, kindOn(r.KindA, r.GPUA), c.B, kindOn(r.KindB, r.GPUB), c.Over, len(c.Rows), 100*c.Tolerance))
+			c.A, kindOn(r.KindA, r.GPUA)+withA, c.B, kindOn(r.KindB, r.GPUB)+withB, c.Over, len(c.Rows), 100*c.Tolerance))
 	}
 	s.Notes = append(s.Notes, onlyIn(c.A, c.OnlyA)...)
 	s.Notes = append(s.Notes, onlyIn(c.B, c.OnlyB)...)
@@ -200,10 +207,10 @@ func (c *Comparison) Lines() []any {
 
 // Records implement [Document].
 func (c *Comparison) Records() [][]string {
-	rows := [][]string{{"step", "count", "a", "a_kind", "a_gpu", "a_bytes", "b", "b_kind", "b_gpu", "b_bytes", "difference", "over"}}
+	rows := [][]string{{"step", "count", "a", "a_kind", "a_gpu", "a_torch", "a_bytes", "b", "b_kind", "b_gpu", "b_torch", "b_bytes", "difference", "over"}}
 	for _, r := range c.Rows {
 		rows = append(rows, []string{
-			r.Step, r.Count, c.A, r.KindA, r.GPUA, integer(r.A), c.B, r.KindB, r.GPUB, integer(r.B),
+			r.Step, r.Count, c.A, r.KindA, r.GPUA, r.TorchA, integer(r.A), c.B, r.KindB, r.GPUB, r.TorchB, integer(r.B),
 			strconv.FormatFloat(r.Difference, 'g', 6, 64), strconv.FormatBool(r.Over),
 		})
 	}

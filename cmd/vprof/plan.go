@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -26,14 +28,18 @@ func newPlanCmd(a *app) *cobra.Command {
 		Use:   "plan",
 		Short: "Estimate the memory of a training step, component by component",
 		Long: `Estimate what a training step needs, component by component, without touching
-any device. Several boards give a table of boards and batch sizes.
+any device. Several boards give a table of boards and batch sizes; several releases
+of PyTorch a table of what each needs.
 
 ` + shardsHelp,
 		Example: `  # what the model needs as its authors train it
   vprof plan --model redimnet-b2
 
   # which of these boards takes which batch size?
-  vprof plan --model redimnet-b2 --batch 16..128x2 --gpu rtx-3060,rtx-4090,a100-80`,
+  vprof plan --model redimnet-b2 --batch 16..128x2 --gpu rtx-3060,rtx-4090,a100-80
+
+  # what does an update of PyTorch change?
+  vprof plan --model gpt2 --batch 4 --torch 2.11,2.14,2.15`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runPlan(cmd.Context(), o) },
 	}
@@ -47,7 +53,7 @@ any device. Several boards give a table of boards and batch sizes.
 }
 
 func runPlan(ctx context.Context, o *planOptions) error {
-	m, c, err := o.c.resolve(o.app)
+	cases, own, err := o.cases()
 	if err != nil {
 		return err
 	}
@@ -59,34 +65,74 @@ func runPlan(ctx context.Context, o *planOptions) error {
 	if err != nil {
 		return err
 	}
-	batches, err := o.batch.sizes([]int{c.Batch})
+	batches, err := o.batch.sizes([]int{own})
 	if err != nil {
 		return err
 	}
 	here := &job.Local{Models: o.app.models(), Evidence: evidence}
-	jobs := job.Plan(report.CaseOf(m, c), gpus, batches)
-	for i := range jobs {
-		jobs[i].Calibrated = evidence.Calibrated
+	jobs := make([][]job.Job, len(cases))
+	for i, c := range cases {
+		jobs[i] = job.Plan(c, gpus, batches)
+		for j := range jobs[i] {
+			jobs[i][j].Calibrated = evidence.Calibrated
+		}
 	}
 	if part, err := o.part.open(); part || err != nil {
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
+		case len(jobs) > 1:
+			return usagef("--torch: %q are several releases; a plan in shards is of one", o.c.torch)
 		}
-		return o.shard(ctx, here, jobs, step.Unsupported(gpus))
+		return o.shard(ctx, here, jobs[0], step.Unsupported(gpus))
 	}
 	if err := o.out.open(); err != nil {
 		return err
 	}
+	plans, err := o.plan(ctx, here, jobs, step.Unsupported(gpus))
+	switch {
+	case err != nil:
+		return err
+	case len(plans) == 1:
+		return o.out.finish(plans[0])
+	}
+	return o.out.finish(plans)
+}
+
+// cases are the case of the flags by each release of PyTorch that --torch names,
+// and the batch size that the model is trained with.
+func (o *planOptions) cases() (cases []report.Case, batch int, err error) {
+	for release := range strings.SplitSeq(o.c.torch, ",") {
+		flags := o.c
+		flags.torch = strings.TrimSpace(release)
+		m, c, err := flags.resolve(o.app)
+		if err != nil {
+			return nil, 0, err
+		}
+		if slices.ContainsFunc(cases, func(other report.Case) bool { return other.Torch == c.Torch }) {
+			return nil, 0, usagef("--torch: PyTorch %s is named twice in %q", c.ReleaseName(), o.c.torch)
+		}
+		cases, batch = append(cases, report.CaseOf(m, c)), c.Batch
+	}
+	return cases, batch, nil
+}
+
+// plan does the jobs of each release.
+func (o *planOptions) plan(ctx context.Context, here *job.Local, releases [][]job.Job, warnings []report.Warning) (report.Releases, error) {
 	started := o.app.now().UTC()
 	bar := startProgress(o.app, false)
-	r, err := job.RunAll(ctx, here, jobs, "boards", bar.step)
-	bar.end()
-	if err != nil {
-		return err
+	defer bar.end()
+	var plans report.Releases
+	for _, jobs := range releases {
+		r, err := job.RunAll(ctx, here, jobs, "boards", bar.step)
+		if err != nil {
+			return nil, err
+		}
+		r.Warnings = append(r.Warnings, warnings...)
+		o.app.stamp(r, started)
+		plans = append(plans, r)
 	}
-	r.Warnings = append(r.Warnings, step.Unsupported(gpus)...)
-	o.app.stamp(r, started)
-	return o.out.finish(r)
+	return plans, nil
 }
 
 // shard estimates a part of all boards and batch sizes: the batch sizes of a board

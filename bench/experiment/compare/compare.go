@@ -28,9 +28,12 @@ type Side struct {
 type Amounts struct {
 	// Of names the step; steps of both sides with the same name are compared.
 	// It is empty for a snapshot, which does not know what was trained.
-	Of    string
-	Batch int
-	GPU   string
+	Of string
+	// Release is that of PyTorch, and Anyway the name of the step without it: steps
+	// of different releases are compared where each side is of one.
+	Release, Anyway string
+	Batch           int
+	GPU             string
 	// Board is the name of the very board, and UUID the driver's; empty where
 	// the file does not say.
 	Board, UUID string
@@ -97,7 +100,7 @@ func (s *Side) reference(r io.Reader, name string) error {
 		rec := &f.Records[i]
 		if rec.Status == reference.OK {
 			s.Steps = append(s.Steps, Amounts{
-				Of: stepName(rec.Case, rec.Batch), Batch: rec.Batch, GPU: rec.GPU, Kind: "reference",
+				Of: stepName(rec.Case, rec.Batch), Release: rec.ReleaseName(), Anyway: anyway(rec.Case, rec.Batch), Batch: rec.Batch, GPU: rec.GPU, Kind: "reference",
 				Allocated: rec.PeakAllocated, Reserved: rec.PeakReserved, Device: rec.PeakDevice,
 			})
 		}
@@ -114,7 +117,10 @@ func (s *Side) reports(r io.Reader, name string) error {
 	for _, r := range reports {
 		for _, p := range r.Points {
 			d, _ := r.Find(p.Device)
-			a := Amounts{Of: stepName(r.Case.Case, p.Batch), Batch: p.Batch, GPU: d.GPU, Board: d.Name, UUID: d.UUID}
+			a := Amounts{
+				Of: stepName(r.Case.Case, p.Batch), Release: r.Case.ReleaseName(), Anyway: anyway(r.Case.Case, p.Batch), Batch: p.Batch,
+				GPU: d.GPU, Board: d.Name, UUID: d.UUID,
+			}
 			switch {
 			case p.Run != nil && p.Run.Fits:
 				a.Kind = "measured"
@@ -136,6 +142,12 @@ func (s *Side) reports(r io.Reader, name string) error {
 
 // stepName is what two steps must share to be compared, besides the board.
 func stepName(c models.Case, batch int) string { return fmt.Sprintf("%s, batch %d", c, batch) }
+
+// anyway is the name of a step whatever the release of PyTorch is.
+func anyway(c models.Case, batch int) string {
+	c.Torch = ""
+	return stepName(c, batch)
+}
 
 // NothingToCompareError says that two files have no step in common.
 type NothingToCompareError struct{ Reason string }
@@ -178,14 +190,19 @@ func ofBatch(steps []Amounts, batch int) []Amounts {
 
 // pair compares steps of one name: on the same board where both sides have it, else
 // on boards of one kind. Boards of different kinds are compared only where each
-// side is of one board, which is what such a comparison asks for.
+// side is of one board, which is what such a comparison asks for, and so are
+// releases of PyTorch.
 func pair(out *report.Comparison, as, bs []Amounts) {
 	several := boardsOf(as) > 1 || boardsOf(bs) > 1
+	step := func(a Amounts) string { return a.Of }
+	if releases := [2]string{releaseOf(as), releaseOf(bs)}; releases[0] != releases[1] && releases[0] != "" && releases[1] != "" {
+		step = func(a Amounts) string { return a.Anyway }
+	}
 	name := func(a Amounts) string {
 		if several && a.Board != "" {
-			return a.Of + " on " + a.Board
+			return step(a) + " on " + a.Board
 		}
-		return a.Of
+		return step(a)
 	}
 	matched, used := make([]int, len(as)), make([]bool, len(bs))
 	for i := range matched {
@@ -197,7 +214,7 @@ func pair(out *report.Comparison, as, bs []Amounts) {
 		}
 		for i, x := range as {
 			for j, y := range bs {
-				if matched[i] < 0 && !used[j] && y.Of == x.Of && x.near(y) >= nearness {
+				if matched[i] < 0 && !used[j] && step(y) == step(x) && x.near(y) >= nearness {
 					matched[i], used[j] = j, true
 				}
 			}
@@ -237,6 +254,14 @@ func (a Amounts) near(b Amounts) int {
 	return otherGPU
 }
 
+// releaseOf is the release of PyTorch that all steps are of; empty if there is none.
+func releaseOf(steps []Amounts) string {
+	if len(steps) == 0 || slices.ContainsFunc(steps, func(s Amounts) bool { return s.Release != steps[0].Release }) {
+		return ""
+	}
+	return steps[0].Release
+}
+
 // boardsOf counts the boards of steps.
 func boardsOf(steps []Amounts) int {
 	boards := map[string]bool{}
@@ -247,7 +272,7 @@ func boardsOf(steps []Amounts) int {
 }
 
 func (a Amounts) row() report.Amounts {
-	return report.Amounts{GPU: a.GPU, Kind: a.Kind, Allocated: a.Allocated, Reserved: a.Reserved, Device: a.Device}
+	return report.Amounts{GPU: a.GPU, Torch: a.Release, Kind: a.Kind, Allocated: a.Allocated, Reserved: a.Reserved, Device: a.Device}
 }
 
 func cmpName(a, b Amounts) string {
