@@ -67,6 +67,9 @@ type Model struct {
 	// show: that the system itself would not train so, or that a choice changes
 	// nothing. Nil if there is never any.
 	Caveat func(Case) []string
+	// Script is the calculation of batch sizes that the system's project ships; nil if
+	// it has none.
+	Script Script
 	// Build makes the training system for a complete case.
 	Build func(Case) (Trainer, error)
 }
