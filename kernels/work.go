@@ -43,7 +43,8 @@ func (w *Work) Append(launches []Launch, capability int) []Launch {
 		reads: occupied(buffers[0][:0], w.Reads), writes: occupied(buffers[1][:0], w.Writes), flops: w.FLOPs,
 	}
 	switch w.Kind {
-	case program.Copy:
+	case program.Copy, program.AllGather, program.ReduceScatter, program.AllReduce, program.Broadcast, program.Send, program.Receive:
+		// A board that is alone copies what ranks would exchange.
 		p.copy()
 	case program.Reduction:
 		p.reduce()

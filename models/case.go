@@ -58,6 +58,10 @@ type Case struct {
 	Settings Settings `json:"settings,omitempty"`
 	// AllocConf is the PYTORCH_CUDA_ALLOC_CONF; absent means the defaults.
 	AllocConf string `json:"alloc_conf,omitempty"`
+	// GPUs is the number of ranks that train together, one on each GPU, and Strategy
+	// how; absent for one alone.
+	GPUs     int       `json:"gpus,omitempty"`
+	Strategy *Strategy `json:"strategy,omitempty"`
 	// Torch is the release of PyTorch that trains, by whose rules memory is taken, as
 	// [ParseRelease] writes it; absent is 2.11.
 	Torch string `json:"torch,omitempty"`
@@ -112,6 +116,9 @@ func (c Case) String() string {
 		words = append(words, bytesize.Format(c.Dataset)+" of data on the GPU")
 	}
 	words = append(words, c.Settings.Words()...)
+	if c.Strategy != nil {
+		words = append(words, fmt.Sprintf("%d GPUs with %v", c.GPUs, c.Strategy))
+	}
 	if c.Torch != "" {
 		words = append(words, "PyTorch "+c.Torch)
 	}

@@ -23,6 +23,10 @@ func cases(t *rapid.T) Case {
 	if rapid.Bool().Draw(t, "lora") {
 		c.LoRA = &LoRA{Rank: rapid.Int64Range(1, 64).Draw(t, "rank"), Alpha: 16, Targets: rapid.SliceOfN(word, 1, 3).Draw(t, "targets")}
 	}
+	if rapid.Bool().Draw(t, "ranks") {
+		s := strategies().Draw(t, "strategy")
+		c.GPUs, c.Strategy = rapid.IntRange(1, 64).Draw(t, "gpus"), &s
+	}
 	if s := rapid.MapOfN(word, rapid.Int64(), 0, 4).Draw(t, "settings"); len(s) > 0 {
 		c.Settings = s
 	}

@@ -54,6 +54,8 @@ type Model struct {
 	Adapts bool
 	// HalfWeights says that cases may have weights in half precision.
 	HalfWeights bool
+	// Distributes says that cases may have a strategy for several GPUs.
+	Distributes bool
 	// Description is all that a model that a user has brought is made of; zero for
 	// those that the registry lists.
 	Description Description
@@ -67,9 +69,6 @@ type Model struct {
 	// show: that the system itself would not train so, or that a choice changes
 	// nothing. Nil if there is never any.
 	Caveat func(Case) []string
-	// Script is the calculation of batch sizes that the system's project ships; nil if
-	// it has none.
-	Script Script
 	// Build makes the training system for a complete case.
 	Build func(Case) (Trainer, error)
 }

@@ -218,6 +218,9 @@ func (m Model) Complete(c Case) (Case, error) {
 		return wrong("optimizer", "there is no optimizer %q%s; all: %s", c.Optimizer,
 			nearest.Hint(c.Optimizer, Optimizers(), 2), strings.Join(Optimizers(), ", "))
 	}
+	if err := c.checkRanks(m); err != nil {
+		return wrong("strategy", "%v", err)
+	}
 	var err error
 	if c.Torch != "" {
 		if c.Torch, err = ParseRelease(c.Torch); err != nil {

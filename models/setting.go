@@ -20,13 +20,7 @@ type Setting struct {
 	Inert string
 	// Default is the value of the real system, Min and Max bound it.
 	Default, Min, Max int64
-	// Lower is the share of its value that the system's guide advises against too
-	// much memory; zero for a setting that it does not name.
-	Lower Fraction
 }
-
-// A Fraction is a rational number.
-type Fraction struct{ Num, Den int64 }
 
 // Settings are the values of settings by name.
 type Settings map[string]int64

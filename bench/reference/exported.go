@@ -87,10 +87,14 @@ func FileName(spec string) string {
 	return strings.ReplaceAll(strings.Replace(spec, ":", "-", 1), "/", "_") + ".pt2"
 }
 
-// decodeAny reads a line behind the first.
-func decodeAny(line []byte, exported bool) (Record, error) {
-	if exported {
-		return decodeExported(line)
+// decoderOf is what reads the lines of a file, by its first. Files without a header
+// have a record there already.
+func decoderOf(first []byte) (decode func([]byte) (Record, error), header bool) {
+	switch {
+	case isExported(first):
+		return decodeExported, false
+	case isRank(first):
+		return decodeRank, false
 	}
-	return decodeRecord(line)
+	return decodeRecord, true
 }

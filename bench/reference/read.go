@@ -52,24 +52,26 @@ func Read(r io.Reader, name string) (*File, error) {
 	var errs []error
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 0, 64<<10), maxLine)
-	n, exported, torch := 0, false, ""
+	n, torch := 0, ""
+	var decode func([]byte) (Record, error)
 	for lines.Scan() && len(errs) < maxErrors {
 		n++
 		line := bytes.TrimSpace(lines.Bytes())
-		switch {
-		case n == 1 && isExported(line):
+		header := false
+		if n == 1 {
+			decode, header = decoderOf(line)
 			file.Header = Header{Schema: Schema}
-			exported = true
-			fallthrough
-		case n > 1 && len(line) > 0:
-			rec, err := decodeAny(line, exported)
+		}
+		switch {
+		case !header && len(line) > 0:
+			rec, err := decode(line)
 			if err != nil {
 				errs = append(errs, at(err, name, n))
 				continue
 			}
 			rec.File, rec.Line, rec.Torch = name, n, torch
 			file.Records = append(file.Records, rec)
-		case n == 1:
+		case header:
 			h, err := decodeHeader(line)
 			if err != nil {
 				// Nothing that follows can be trusted to be of this format.

@@ -183,6 +183,7 @@ func DistilledMaskedLM(c DistilledConfig, text hf.Text) *hf.TextTask {
 		Text: text, Net: net, Inputs: m.Embeddings.WordEmbeddings, Output: net.VocabProjector, Bidirectional: true,
 		Call: func(f *frame, b hf.TextBatch) *tensor {
 			g := f.CallFrame(b.IDs, b.Padding, b.Labels)
+			g.In(net)
 			states := g.Let(m.Call(g, b.IDs, b.Padding, text))
 			scores := g.Let(g.Call(net.VocabTransform, states))
 			g.Set(&scores, g.Call(net.Activation, scores))
@@ -215,6 +216,7 @@ func DistilledClassification(c DistilledConfig, classes hf.Classes, dropout floa
 		Heads: []*nn.Layer{&net.PreClassifier, &net.Classifier},
 		Call: func(f *frame, b hf.TextBatch) *tensor {
 			g := f.CallFrame(b.IDs, b.Padding, b.Labels)
+			g.In(net)
 			states := g.Let(m.Call(g, b.IDs, b.Padding, text))
 			x := g.Let(states.Select(1, 0))
 			g.Set(&x, g.Call(net.PreClassifier, x))

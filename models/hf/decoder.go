@@ -15,6 +15,7 @@ func CausalLM(net any, m Decoder, inputs *nn.Embedding, output *nn.Linear, text 
 		Text: text, Net: net, Inputs: inputs, Output: output,
 		Call: func(f *frame, b TextBatch) *tensor {
 			g := f.CallFrame(b.IDs, b.Padding, b.Labels)
+			g.In(net)
 			x := g.Let(m.Call(g, b.IDs, b.Padding, text))
 			logits := g.Let(g.Call(output, x))
 			return Taken(g, g.Let(CausalLMLoss(g, logits, b.Labels)), logits)
@@ -30,6 +31,7 @@ func SequenceClassification(net any, m Decoder, inputs *nn.Embedding, score *nn.
 		Text: text, Net: net, Inputs: inputs, Output: *score, Classes: &classes, Heads: []*nn.Layer{score},
 		Call: func(f *frame, b TextBatch) *tensor {
 			g := f.CallFrame(b.IDs, b.Padding, b.Labels)
+			g.In(net)
 			x := g.Let(m.Call(g, b.IDs, b.Padding, text))
 			scores := g.Let(g.Call(*score, x))
 			logits := lastTokenScores(g, b.IDs, scores, padToken)

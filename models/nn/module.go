@@ -87,6 +87,7 @@ type Tree struct {
 	moved      []any // parameters and buffers as .to(device) moves them
 	modules    []*Module
 	seen       map[uintptr]bool
+	lists      []list
 }
 
 // parameterName is the path of a module and what it calls a parameter.
@@ -120,6 +121,7 @@ func (t *Tree) walk(v reflect.Value, path string) {
 	}
 	switch v.Kind() {
 	case reflect.Slice:
+		t.note(v, path)
 		for i := range v.Len() {
 			t.walk(v.Index(i), join(path, strconv.Itoa(i)))
 		}

@@ -46,8 +46,9 @@ func find(n *export.Node, name string) *export.Argument {
 	return nil
 }
 
-// typeNames are how source lines name fp32. A line that is not known may.
-var typeNames = []string{"torch.float", ".float()", "dtype=float"}
+// typeNames are how source lines name fp32, or call the losses of transformers, which
+// compute in fp32. A line that is not known may.
+var typeNames = []string{"torch.float", ".float()", "dtype=float", "self.loss_function("}
 
 func namesType(n *export.Node) bool {
 	if len(n.Trace) == 0 {

@@ -164,10 +164,11 @@ func (w *walker) checkpoint(r *region) {
 			inputs, at = append(inputs, x), append(at, v)
 		}
 	}
-	known := slices.Clone(w.values)
+	known, wraps := slices.Clone(w.values), within(w.wraps, r)
+	w.wraps = w.wraps[len(wraps):]
 	var numbers []aten.Value // results that are no tensors
 	run := func(f *trace.Frame, inputs []*trace.Tensor) []*trace.Tensor {
-		inner := &walker{g: w.g, frame: f, values: slices.Clone(known), inside: r, adapters: w.adapters, weights: w.weights}
+		inner := &walker{g: w.g, frame: f, values: slices.Clone(known), inside: r, adapters: w.adapters, weights: w.weights, wraps: wraps}
 		for i, v := range at {
 			inner.values[v] = inputs[i]
 		}

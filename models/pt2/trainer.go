@@ -27,6 +27,10 @@ type trainer struct {
 	adapters map[int32]*adapter // by the weights of linear layers
 	regions  []region           // that are recomputed
 	inputs   []*trace.Tensor    // by place among the program's inputs
+	// ranks is the model as one rank of several has it, nil on one GPU; wraps are the
+	// calls of its wrapped modules, in order, the outer before the inner.
+	ranks *train.Ranks
+	wraps []*wrapped
 }
 
 // newTrainer makes the training system of a case. The error is a
@@ -89,7 +93,15 @@ func (t *trainer) Record(tape *trace.Tape, steps int) error {
 		}
 		tape.Mark("model")
 		s := train.NewSession(tape, t.c)
-		opt, err := t.optimizer(tape)
+		trained := t.w.trainable()
+		if t.c.Strategy != nil {
+			var err error
+			if t.ranks, err = t.distribute(tape); err != nil {
+				tape.Raise(err)
+			}
+			trained = t.ranks.Parameters
+		}
+		opt, err := s.OptimizerOf(t.c, optim.Config{Algorithm: optim.AdamW, WeightDecay: true}, t.ranks, trained)
 		if err != nil {
 			tape.Raise(err)
 		}
@@ -101,18 +113,6 @@ func (t *trainer) Record(tape *trace.Tape, steps int) error {
 			tape.Mark("step_end")
 		}
 	})
-}
-
-// optimizer is AdamW, or what the case has in its place.
-func (t *trainer) optimizer(tape *trace.Tape) (*optim.Optimizer, error) {
-	config := optim.Config{Algorithm: optim.AdamW, WeightDecay: true}
-	if t.c.Optimizer != "" {
-		var err error
-		if config, err = optim.Named(t.c.Optimizer); err != nil {
-			return nil, err
-		}
-	}
-	return optim.New(tape, config, t.w.trainable())
 }
 
 // load makes the batch on the device.
@@ -173,7 +173,8 @@ func (t *trainer) step(s *train.Session, opt *optim.Optimizer) {
 	f := s.Tape.Frame()
 	var outs []*trace.Tensor
 	var value *trace.Tensor
-	for range t.c.Accumulate {
+	for i := range t.c.Accumulate {
+		t.ranks.Begin(i, t.c.Accumulate)
 		s.Autocast(func() {
 			f.SetAll(&outs, t.forward(f))
 			s.Tape.Mark("forward")
@@ -193,6 +194,7 @@ func (t *trainer) step(s *train.Session, opt *optim.Optimizer) {
 	} else {
 		opt.Step()
 	}
+	t.ranks.End(s.Tape)
 	s.Tape.Mark("optimizer")
 	opt.ZeroGrad()
 	s.Tape.Mark("zero_grad")
@@ -203,7 +205,10 @@ func (t *trainer) step(s *train.Session, opt *optim.Optimizer) {
 // nil.
 func (t *trainer) forward(f *trace.Frame) []*trace.Tensor {
 	g := f.CallFrame()
-	w := &walker{g: t.g, frame: g, values: make([]aten.Value, t.g.Values), regions: t.regions, adapters: t.adapters, weights: trace.F32}
+	w := &walker{g: t.g, frame: g, values: make([]aten.Value, t.g.Values), regions: t.regions, adapters: t.adapters, weights: trace.F32, wraps: t.wraps}
+	if d, cast := t.ranks.ParameterType(); cast {
+		w.weights = d
+	}
 	if t.half.IsHalf() {
 		w.weights = t.half
 	}
@@ -240,5 +245,6 @@ func (t *trainer) forward(f *trace.Frame) []*trace.Tensor {
 		}
 	}
 	g.End(alive...)
+	t.ranks.LeaveRoot(alive)
 	return outs
 }

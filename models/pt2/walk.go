@@ -23,16 +23,23 @@ type walker struct {
 	adapters map[int32]*adapter
 	// weights is the type of the model's weights.
 	weights trace.DType
+	// wraps are the calls of wrapped modules that come, open those that run, the
+	// innermost last.
+	wraps, open []*wrapped
 }
 
 // run runs the nodes from begin to end.
 func (w *walker) run(begin, end int) {
 	for i := begin; i < end; i++ {
+		if len(w.wraps) > 0 {
+			w.enter(i)
+		}
 		if w.inside == nil && len(w.regions) > 0 && w.regions[0].begin == i {
 			r := &w.regions[0]
 			w.regions = w.regions[1:]
 			w.checkpoint(r)
 			i = r.end - 1
+			w.leave(i)
 			continue
 		}
 		n, c := &w.g.Nodes[i], &w.g.calls[i]
@@ -46,6 +53,9 @@ func (w *walker) run(begin, end int) {
 			i = c.end
 		}
 		w.release(i)
+		if len(w.open) > 0 {
+			w.leave(i)
+		}
 	}
 }
 

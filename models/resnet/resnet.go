@@ -162,6 +162,8 @@ func newResNet(blocks [4]int64, classes int64, newBlock func(in, planes, stride 
 // call maps images [B, 3, H, W] to scores [B, classes].
 func (m *resNet) call(f *frame, x *tensor, checkpointing bool) *tensor {
 	g := f.CallFrame(x)
+	g.In(m)
+	x = g.Argument(x)
 	y := g.Let(m.features(g, x, checkpointing))
 	g.Set(&y, m.head(g, y))
 	g.End(y)

@@ -44,7 +44,7 @@ type Adaptable interface {
 // task, usually with batches of a size. Its freeze stages are to train all of
 // it, or its last layer alone.
 func Model(m models.Model, batch int, task func(models.Case) Task) models.Model {
-	m.Stages = []string{"full", "head"}
+	m.Stages, m.Distributes = []string{"full", "head"}, true
 	m.Default.Model, m.Default.Stage, m.Default.Batch, m.Default.Accumulate = m.Name, m.Stages[0], batch, 1
 	m.Build = func(c models.Case) (models.Trainer, error) { return newTrainer(task(c), c) }
 	return m
@@ -55,6 +55,10 @@ type taskTrainer struct {
 	task Task
 	c    models.Case
 	net  *nn.Tree
+	// ranks is the model as one rank of several has it, nil on one GPU; clipped are
+	// the parameters whose gradients are clipped.
+	ranks   *Ranks
+	clipped []*trace.Tensor
 }
 
 // newTrainer makes the training system of a task for a case. The error is a [*models.CaseError].
@@ -139,8 +143,14 @@ func (t *taskTrainer) Record(tape *trace.Tape, steps int) error {
 		t.net.To(tape)
 		tape.Mark("model")
 		s := NewSession(tape, t.c)
+		trained := Tensors(Trainable(t.net.Parameters))
+		t.clipped = Tensors(t.net.Parameters)
+		if t.c.Strategy != nil {
+			t.ranks = s.distribute(t.c, t.net)
+			trained, t.clipped = t.ranks.Parameters, t.ranks.Parameters
+		}
 		own := optim.Config{Algorithm: optim.AdamW, WeightDecay: true}
-		opt, err := s.Optimizer(t.c, own, Trainable(t.net.Parameters))
+		opt, err := s.OptimizerOf(t.c, own, t.ranks, trained)
 		if err != nil {
 			tape.Raise(err)
 		}
@@ -165,7 +175,8 @@ func (t *taskTrainer) step(s *Session, opt *optim.Optimizer) {
 	f := s.Tape.Frame()
 	t.net.Train(true)
 	var loss *trace.Tensor
-	for range t.c.Accumulate {
+	for i := range t.c.Accumulate {
+		t.ranks.Begin(i, t.c.Accumulate)
 		s.Autocast(func() {
 			t.task.Loss(f, &loss)
 			f.Set(&loss, loss.DivScalar())
@@ -174,7 +185,8 @@ func (t *taskTrainer) step(s *Session, opt *optim.Optimizer) {
 		s.Backward(loss)
 		s.Tape.Mark("backward")
 	}
-	s.Step(opt, t.net.Parameters)
+	s.StepOver(opt, t.clipped)
+	t.ranks.End(s.Tape)
 	s.Tape.Mark("optimizer")
 	opt.ZeroGrad()
 	s.Tape.Mark("zero_grad")

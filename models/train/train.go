@@ -45,17 +45,23 @@ func NewSession(t *trace.Tape, c models.Case) *Session {
 // Optimizer makes the optimizer of case c over groups of parameters: the
 // system's own, or the one the case puts in its place.
 func (s *Session) Optimizer(c models.Case, own optim.Config, groups ...[]*nn.Parameter) (*optim.Optimizer, error) {
+	tensors := make([][]*trace.Tensor, len(groups))
+	for i, params := range groups {
+		tensors[i] = Tensors(params)
+	}
+	return s.OptimizerOf(c, own, nil, tensors...)
+}
+
+// OptimizerOf is Optimizer of tensors. Of ranks that share the optimizer's state, each
+// keeps a part.
+func (s *Session) OptimizerOf(c models.Case, own optim.Config, r *Ranks, groups ...[]*trace.Tensor) (*optim.Optimizer, error) {
 	if c.Optimizer != "" {
 		var err error
 		if own, err = optim.Named(c.Optimizer); err != nil {
 			return nil, err
 		}
 	}
-	tensors := make([][]*trace.Tensor, len(groups))
-	for i, params := range groups {
-		tensors[i] = Tensors(params)
-	}
-	return optim.New(s.Tape, own, tensors...)
+	return optim.NewShare(s.Tape, own, r.Shared(), groups...)
 }
 
 // Tensors are the tensors of parameters.
@@ -107,11 +113,20 @@ func (s *Session) Backward(loss *trace.Tensor) {
 // Step is one update: unscale, clip, step, update the scale. Clipped are the
 // parameters whose gradient norm is clipped, nil for none.
 func (s *Session) Step(o *optim.Optimizer, clipped []*nn.Parameter) {
+	var tensors []*trace.Tensor
+	if clipped != nil {
+		tensors = Tensors(clipped)
+	}
+	s.StepOver(o, tensors)
+}
+
+// StepOver is Step of tensors.
+func (s *Session) StepOver(o *optim.Optimizer, clipped []*trace.Tensor) {
 	if s.Scaler != nil {
 		s.Scaler.Unscale(o)
 	}
 	if clipped != nil {
-		Clip(s.Tape, clipped)
+		clip(s.Tape, clipped)
 	}
 	o.Step()
 	if s.Scaler != nil {
@@ -120,9 +135,11 @@ func (s *Session) Step(o *optim.Optimizer, clipped []*nn.Parameter) {
 }
 
 // Clip is torch.nn.utils.clip_grad_norm_; the norm it returns is not kept.
-func Clip(t *trace.Tape, params []*nn.Parameter) {
+func Clip(t *trace.Tape, params []*nn.Parameter) { clip(t, Tensors(params)) }
+
+func clip(t *trace.Tape, params []*trace.Tensor) {
 	f := t.Frame()
-	f.Let(optim.ClipGradNorm(Tensors(params), optim.Foreach))
+	f.Let(optim.ClipGradNorm(params, optim.Foreach))
 	f.End()
 }
 

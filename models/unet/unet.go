@@ -85,6 +85,8 @@ func newUNet(width, classes int64) *uNet {
 // call maps images [B, 3, H, W] to scores [B, classes, H, W].
 func (m *uNet) call(f *frame, x *tensor, checkpointing bool) *tensor {
 	g := f.CallFrame(x)
+	g.In(m)
+	x = g.Argument(x)
 	run := func(block *nn.Sequential, x *tensor) *tensor {
 		if !checkpointing {
 			return g.Call(block, x)

@@ -78,6 +78,8 @@ type imageClassifier struct {
 // call is the loss of classifying images.
 func (m *imageClassifier) call(f *frame, pixels, labels *tensor, classes hf.Classes, checkpointing bool) *tensor {
 	g := f.CallFrame(pixels, labels)
+	g.In(m)
+	pixels = g.Argument(pixels)
 	x := g.Let(m.Vit.Call(g, pixels, checkpointing))
 	class := g.Let(x.Select(1, 0))
 	logits := g.Let(g.Call(m.Classifier, class))

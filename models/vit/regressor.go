@@ -63,6 +63,8 @@ func newRegressor(c Config) *regressor {
 // call maps images to values [batch, 2].
 func (m *regressor) call(f *frame, pixels *tensor, checkpointing bool) *tensor {
 	g := f.CallFrame(pixels)
+	g.In(m)
+	pixels = g.Argument(pixels)
 	y := g.Call(m.Head, m.Vit.Call(g, pixels, checkpointing).Select(1, 0))
 	g.End(y)
 	return y

@@ -186,6 +186,8 @@ func newRecognizer(c Config) *recognizer {
 // call gives scores [batch, frames, labels].
 func (m *recognizer) call(f *frame, samples *tensor, checkpointing bool) *tensor {
 	g := f.CallFrame(samples)
+	g.In(m)
+	samples = g.Argument(samples)
 	x, features := m.Wav2vec2.Call(g, samples, checkpointing)
 	g.Let(x)
 	g.Let(features)

@@ -143,6 +143,8 @@ func newGeneration(c Config) *generation {
 // call is the loss of predicting labels [batch, length] from log-mel frames.
 func (m *generation) call(f *frame, features, labels *tensor, packed, checkpointing bool) *tensor {
 	g := f.CallFrame(features, labels)
+	g.In(m)
+	features = g.Argument(features)
 	ids := g.Let(shiftRight(g, labels))
 	h := g.CallFrame(features, ids)
 	states := h.Let(m.Model.Encoder.call(h, features, checkpointing))

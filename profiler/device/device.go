@@ -48,6 +48,15 @@ type Device interface {
 	Close() error
 }
 
+// A Streamer is a device whose streams of work run side by side. Others do all work
+// in the order of the calls, which keeps to every wait.
+type Streamer interface {
+	// RecordOn puts an event into the queue of a stream.
+	RecordOn(s program.Stream) (Event, error)
+	// Await holds up a stream until an event was reached.
+	Await(s program.Stream, e Event) error
+}
+
 // A Verifier is a device whose memory can be tried.
 type Verifier interface {
 	// Patterns prepares for writing and verifying patterns.
@@ -99,6 +108,11 @@ type Kernel struct {
 	// M, N, K and Batch are the matrix product that the op amounts to, zero if
 	// it is none.
 	M, N, K, Batch int64
+	// Stream is the queue that the kernel waits in.
+	Stream program.Stream
+	// Sent is what goes to other boards, in bytes: zero but for collectives. A device
+	// that is alone copies instead, from Reads to Writes.
+	Sent int64
 	// Reads and Writes are the memory touched.
 	Reads, Writes []Range
 }

@@ -38,6 +38,10 @@ type GPU struct {
 	Bandwidth float64
 	// Peak is the arithmetic throughput.
 	Peak Rates
+	// Link is the speed at which the board sends to others of its kind, in bytes per
+	// second and direction, by its data sheet: NVLink of boards that come with it, of
+	// others PCIe with all the lanes that the board has. Zero is a board without others.
+	Link float64
 	// Context is what one CUDA context takes of Memory before the first
 	// allocation, in bytes, and ContextSource where the figure comes from.
 	Context       int64
@@ -110,6 +114,15 @@ func (g GPU) Roofline(flops, bytes int64, p program.Precision) time.Duration {
 	}
 	seconds := max(float64(flops)/rate, float64(bytes)/g.Bandwidth)
 	return time.Duration(seconds * float64(time.Second))
+}
+
+// Transfer is the time below which the board cannot send bytes to others. It is zero
+// for a board whose links are not known.
+func (g GPU) Transfer(bytes int64) time.Duration {
+	if g.Link == 0 {
+		return 0
+	}
+	return time.Duration(float64(bytes) / g.Link * float64(time.Second))
 }
 
 // Names returns the names of all GPUs of the catalog, in its order.

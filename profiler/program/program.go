@@ -19,10 +19,14 @@ const (
 	// EmptyCache gives cached memory back to the device, as
 	// torch.cuda.empty_cache() does. Arg is unused.
 	EmptyCache
+	// Record puts event Arg into the queue of its stream.
+	Record
+	// Await is wait Arg: a stream goes on only once an event was reached.
+	Await
 )
 
 // Instruction is one entry of a program. Arg indexes the table that Kind
-// names: Buffers, Ops or Phases.
+// names: Buffers, Ops, Phases, Events or Waits.
 type Instruction struct {
 	Kind Kind
 	Arg  uint32
@@ -35,6 +39,9 @@ type Buffer struct {
 	Bytes int64
 	// Class says what the buffer was for, over its whole life.
 	Class Class
+	// Stream is the one that was current when it was allocated: its memory is
+	// taken from that stream's pool and goes back there.
+	Stream Stream
 	// Site indexes Sites: where the buffer was allocated.
 	Site uint32
 }
@@ -51,7 +58,9 @@ type Op struct {
 	Work Work
 	// Precision of the arithmetic.
 	Precision Precision
-	Site      uint32
+	// Stream is the queue that the op waits in.
+	Stream Stream
+	Site   uint32
 	// Reads and Writes are half-open ranges of Program.Operands.
 	Reads, Writes Span
 	// FLOPs counts a multiply-add as two.
@@ -60,6 +69,22 @@ type Op struct {
 	// op of Work [Matmul], [Convolution] or [Attention] amounts to, counted from
 	// one; zero is none. Ops may share one.
 	Product uint32
+	// Group is the number of ranks that take part in a collective; zero for other
+	// works.
+	Group uint32
+}
+
+// Stream is a queue of work on the device, an index into [Program.Streams]. Zero is
+// the stream that computes, the only one unless ranks communicate.
+type Stream uint8
+
+// Event is a point in the work of a stream.
+type Event struct{ Stream Stream }
+
+// Wait holds up a stream until an event was reached.
+type Wait struct {
+	Stream Stream
+	Event  uint32
 }
 
 // Product is Batch matrix products of [M, K] with [K, N].
@@ -83,10 +108,26 @@ const (
 	Convolution
 	Attention
 	OptimizerUpdate
+
+	// The collectives, in which the ranks of a group exchange data. They read what
+	// a rank gives and write what it gets.
+
+	AllGather
+	ReduceScatter
+	AllReduce
+	Broadcast
+	Send
+	Receive
 	numWorks
 )
 
-var workNames = [numWorks]string{"elementwise", "copy", "reduction", "normalization", "softmax", "index", "matmul", "convolution", "attention", "optimizer-update"}
+var workNames = [numWorks]string{
+	"elementwise", "copy", "reduction", "normalization", "softmax", "index", "matmul", "convolution", "attention", "optimizer-update",
+	"all-gather", "reduce-scatter", "all-reduce", "broadcast", "send", "receive",
+}
+
+// Collective reports whether ranks take part in the work together.
+func (w Work) Collective() bool { return w >= AllGather && w < numWorks }
 
 func (w Work) String() string {
 	if w < numWorks {
@@ -147,6 +188,11 @@ type Program struct {
 	Products     []Product
 	Sites        []Site
 	Phases       []Phase
+	// Streams are the names of the streams, the computing one first; empty for a
+	// program that has only that one.
+	Streams []string
+	Events  []Event
+	Waits   []Wait
 }
 
 // ProductOf is the matrix product that an op amounts to; zero if it is none.
@@ -155,4 +201,36 @@ func (p *Program) ProductOf(op *Op) Product {
 		return Product{}
 	}
 	return p.Products[op.Product-1]
+}
+
+// Traffic is what a rank sends over its links in a collective, in bytes: a ring
+// moves every byte of the whole once for each of the other ranks, divided among them;
+// a sum that all get goes around twice. It is zero for other ops.
+func (p *Program) Traffic(op *Op) int64 {
+	if op.Group < 2 {
+		return 0
+	}
+	others := func(bytes int64) int64 { return bytes / int64(op.Group) * int64(op.Group-1) }
+	switch op.Work {
+	case AllGather:
+		return others(p.bytes(op.Writes))
+	case ReduceScatter:
+		return others(p.bytes(op.Reads))
+	case AllReduce:
+		return 2 * others(p.bytes(op.Writes))
+	case Broadcast, Receive:
+		return p.bytes(op.Writes)
+	case Send:
+		return p.bytes(op.Reads)
+	default:
+		return 0
+	}
+}
+
+func (p *Program) bytes(s Span) int64 {
+	var sum int64
+	for _, o := range p.Operands[s.From:s.To] {
+		sum += o.Bytes
+	}
+	return sum
 }

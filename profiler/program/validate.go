@@ -7,7 +7,7 @@ import "fmt"
 // it, is freed at most once and not used after. The error names the first
 // instruction that does not.
 func (p *Program) Validate() error {
-	v := validator{p: p, state: make([]life, len(p.Buffers))}
+	v := validator{p: p, state: make([]life, len(p.Buffers)), recorded: make([]bool, len(p.Events))}
 	for at, i := range p.Instructions {
 		if err := v.instruction(i); err != nil {
 			return fmt.Errorf("instruction %d: %w", at, err)
@@ -30,6 +30,8 @@ func (l life) String() string { return [...]string{"not allocated yet", "allocat
 type validator struct {
 	p     *Program
 	state []life
+	// recorded are the events that are in a queue.
+	recorded []bool
 }
 
 func (v *validator) instruction(i Instruction) error {
@@ -48,6 +50,10 @@ func (v *validator) instruction(i Instruction) error {
 			return fmt.Errorf("mark: there is no phase %d", i.Arg)
 		}
 	case EmptyCache:
+	case Record:
+		return v.record(i.Arg)
+	case Await:
+		return v.await(i.Arg)
 	default:
 		return fmt.Errorf("unknown kind %d", i.Kind)
 	}
@@ -66,6 +72,8 @@ func (v *validator) alloc(b uint32) error {
 		return fmt.Errorf("alloc: buffer %d is of unknown class %d", b, buffer.Class)
 	case int(buffer.Site) >= len(v.p.Sites):
 		return fmt.Errorf("alloc: buffer %d is from unknown site %d", b, buffer.Site)
+	case !v.known(buffer.Stream):
+		return fmt.Errorf("alloc: buffer %d is of unknown stream %d", b, buffer.Stream)
 	}
 	v.state[b] = living
 	return nil
@@ -78,6 +86,9 @@ func (v *validator) launch(op uint32) error {
 	o := v.p.Ops[op]
 	if o.Work >= numWorks || o.Precision >= numPrecisions || int(o.Site) >= len(v.p.Sites) {
 		return fmt.Errorf("launch: op %d is of unknown work, precision or site", op)
+	}
+	if !v.known(o.Stream) {
+		return fmt.Errorf("launch: op %d is in unknown stream %d", op, o.Stream)
 	}
 	if int(o.Product) > len(v.p.Products) {
 		return fmt.Errorf("launch: op %d is product %d of %d", op, o.Product, len(v.p.Products))
@@ -104,6 +115,36 @@ func (v *validator) expect(b uint32, want life) error {
 	}
 	if v.state[b] != want {
 		return fmt.Errorf("buffer %d is %v", b, v.state[b])
+	}
+	return nil
+}
+
+// known reports whether the program has a stream.
+func (v *validator) known(s Stream) bool { return int(s) < max(1, len(v.p.Streams)) }
+
+func (v *validator) record(event uint32) error {
+	switch {
+	case int(event) >= len(v.p.Events):
+		return fmt.Errorf("record: there is no event %d", event)
+	case !v.known(v.p.Events[event].Stream):
+		return fmt.Errorf("record: event %d is of unknown stream %d", event, v.p.Events[event].Stream)
+	case v.recorded[event]:
+		return fmt.Errorf("record: event %d a second time", event)
+	}
+	v.recorded[event] = true
+	return nil
+}
+
+func (v *validator) await(wait uint32) error {
+	if int(wait) >= len(v.p.Waits) {
+		return fmt.Errorf("wait: there is no wait %d", wait)
+	}
+	w := v.p.Waits[wait]
+	switch {
+	case !v.known(w.Stream):
+		return fmt.Errorf("wait: %d is of unknown stream %d", wait, w.Stream)
+	case int(w.Event) >= len(v.recorded) || !v.recorded[w.Event]:
+		return fmt.Errorf("wait: event %d is not recorded yet", w.Event)
 	}
 	return nil
 }

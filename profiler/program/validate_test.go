@@ -42,6 +42,22 @@ func TestUnsoundProgramIsNamed(t *testing.T) {
 		{"no such site", func(p *Program) { p.Buffers[0].Site = 3 }, "unknown site 3"},
 		{"no such product", func(p *Program) { p.Ops[0].Product = 1 }, "op 0 is product 1 of 0"},
 		{"no such operand", func(p *Program) { p.Ops[0].Writes.To = 3 }, "operands 1 to 3 of 2"},
+		{"no such stream of a buffer", func(p *Program) { p.Buffers[0].Stream = 1 }, "buffer 0 is of unknown stream 1"},
+		{"no such stream of an op", func(p *Program) { p.Ops[0].Stream = 1 }, "op 0 is in unknown stream 1"},
+		{"no such event", func(p *Program) { p.Instructions[3] = Instruction{Record, 0} }, "record: there is no event 0"},
+		{"an event twice", func(p *Program) {
+			p.Events = []Event{{}}
+			p.Instructions = []Instruction{{Record, 0}, {Record, 0}}
+		}, "instruction 1: record: event 0 a second time"},
+		{"no such wait", func(p *Program) { p.Instructions[3] = Instruction{Await, 0} }, "wait: there is no wait 0"},
+		{"waited for before", func(p *Program) {
+			p.Events, p.Waits = []Event{{}}, []Wait{{}}
+			p.Instructions[3] = Instruction{Await, 0}
+		}, "wait: event 0 is not recorded yet"},
+		{"a wait of no stream", func(p *Program) {
+			p.Events, p.Waits = []Event{{}}, []Wait{{Stream: 2}}
+			p.Instructions = []Instruction{{Record, 0}, {Await, 0}}
+		}, "wait: 0 is of unknown stream 2"},
 		{"more than it has", func(p *Program) { p.Operands[1].Bytes = 17 }, "touches 17 bytes of buffer 1, which has 16"},
 	}
 	for _, c := range cases {
@@ -50,5 +66,30 @@ func TestUnsoundProgramIsNamed(t *testing.T) {
 			c.spoil(p)
 			require.ErrorContains(t, p.Validate(), c.want)
 		})
+	}
+}
+
+func TestStreamsAndEventsAreValid(t *testing.T) {
+	p := toy()
+	p.Streams = []string{"compute", "communicate"}
+	p.Buffers[1].Stream, p.Ops[0].Stream = 1, 1
+	p.Events, p.Waits = []Event{{Stream: 1}}, []Wait{{Stream: 0, Event: 0}}
+	p.Instructions = append(p.Instructions, Instruction{Record, 0}, Instruction{Await, 0})
+	require.NoError(t, p.Validate())
+}
+
+func TestCollectivesSendWhatARingDoes(t *testing.T) {
+	cases := []struct {
+		work Work
+		want int64
+	}{{AllGather, 700}, {ReduceScatter, 1400}, {AllReduce, 2 * 700}, {Broadcast, 800}, {Send, 1600}, {Receive, 800}, {Copy, 0}}
+	p := toy()
+	p.Operands = []Operand{{0, 1600}, {1, 800}}
+	for _, c := range cases {
+		op := &Op{Work: c.work, Group: 8, Reads: Span{0, 1}, Writes: Span{1, 2}}
+		require.Equal(t, c.want, p.Traffic(op), c.work)
+		require.Equal(t, c.work != Copy, c.work.Collective(), c.work)
+		op.Group = 1
+		require.Zero(t, p.Traffic(op), c.work)
 	}
 }

@@ -116,6 +116,7 @@ type measurer struct {
 	config   *allocator.Config
 
 	marks  []device.Event // the start of a replay, and the end of every phase
+	events []device.Event // of streams that run side by side, by their numbers
 	kernel device.Kernel  // its slices are used for one launch after the other
 }
 
@@ -128,7 +129,7 @@ func (w *measurer) watch(ctx context.Context) error {
 		l.use = newTouching(w.device, w.program)
 	}
 	o := Options{Config: w.config, Source: &gauge{PagedSource: w.device, of: w}, Hooks: Hooks{
-		Launch: w.launch,
+		Launch: w.launch, Record: w.record, Await: w.await,
 		Mark: func(p program.Phase) error {
 			w.meet()
 			return errors.Join(l.mark(p), w.mark())
@@ -144,8 +145,8 @@ func (w *measurer) watch(ctx context.Context) error {
 // time replays with nothing but the work; a counted replay leaves its times.
 func (w *measurer) time(ctx context.Context, counts bool) error {
 	run, err := w.replay(ctx, Options{Config: w.config, Source: w.device, Hooks: Hooks{
-		Launch: w.launch,
-		Mark:   func(program.Phase) error { return w.mark() },
+		Launch: w.launch, Record: w.record, Await: w.await,
+		Mark: func(program.Phase) error { return w.mark() },
 	}}, counts)
 	if err != nil {
 		return err
@@ -228,7 +229,39 @@ func (w *measurer) closeMarks() error {
 		errs = append(errs, e.Close())
 	}
 	w.marks = w.marks[:0]
+	for _, e := range w.events {
+		if e != nil {
+			errs = append(errs, e.Close())
+		}
+	}
+	w.events = nil
 	return errors.Join(errs...)
+}
+
+// record puts an event of the program into a stream of the device.
+func (w *measurer) record(event uint32) error {
+	s, ok := w.device.(device.Streamer)
+	if !ok {
+		return nil
+	}
+	if w.events == nil {
+		w.events = make([]device.Event, len(w.program.Events))
+	}
+	e, err := s.RecordOn(w.program.Events[event].Stream)
+	w.events[event] = e
+	return err
+}
+
+// await holds up a stream of the device.
+func (w *measurer) await(wait program.Wait) error {
+	s, ok := w.device.(device.Streamer)
+	switch {
+	case !ok:
+		return nil
+	case int(wait.Event) >= len(w.events) || w.events[wait.Event] == nil:
+		return fmt.Errorf("a wait for event %d, which is not recorded", wait.Event)
+	}
+	return s.Await(wait.Stream, w.events[wait.Event])
 }
 
 // meet notes who else uses the board.
@@ -260,6 +293,7 @@ func merge(known, seen []device.Neighbor) []device.Neighbor {
 func (w *measurer) launch(op *program.Op, address func(uint32) uint64) error {
 	k := &w.kernel
 	k.Work, k.Precision, k.FLOPs = op.Work, op.Precision, op.FLOPs
+	k.Stream, k.Sent = op.Stream, w.program.Traffic(op)
 	x := w.program.ProductOf(op)
 	k.M, k.N, k.K, k.Batch = x.M, x.N, x.K, x.Batch
 	k.Reads = w.ranges(k.Reads[:0], op.Reads, address)

@@ -35,6 +35,10 @@ type Options struct {
 type Hooks struct {
 	// Launch runs an op. Address gives the device address of a live buffer.
 	Launch func(op *program.Op, address func(buffer uint32) uint64) error
+	// Record puts an event into the queue of its stream, Await holds up a stream
+	// until an event of its own was reached.
+	Record func(event uint32) error
+	Await  func(program.Wait) error
 	// Mark is called when a phase ends, before the peaks are reset.
 	Mark func(phase program.Phase) error
 	// End is called when the last instruction is carried out, or when one does
@@ -190,7 +194,7 @@ func (r *replayer) run(ctx context.Context) error {
 		if i%checkEvery == 0 && ctx.Err() != nil {
 			return fmt.Errorf("replay stopped at instruction %d: %w", i, context.Cause(ctx))
 		}
-		if in.Kind == program.Launch && idle {
+		if idle && (in.Kind == program.Launch || in.Kind == program.Record || in.Kind == program.Await) {
 			continue
 		}
 		r.at = i
@@ -206,6 +210,8 @@ func (r *replayer) run(ctx context.Context) error {
 			err = r.mark(in.Arg)
 		case program.EmptyCache:
 			err = r.heap.EmptyCache()
+		case program.Record, program.Await:
+			err = r.queue(in)
 		default:
 			err = fmt.Errorf("there is no instruction of kind %d", in.Kind)
 		}
@@ -216,9 +222,30 @@ func (r *replayer) run(ctx context.Context) error {
 			}
 			return fmt.Errorf("replay: instruction %d: %w", i, err)
 		}
-		if r.options.Timeline && in.Kind != program.Launch && in.Kind != program.Mark {
+		if r.options.Timeline && changesMemory(in.Kind) {
 			r.point(in)
 		}
+	}
+	return nil
+}
+
+// changesMemory tells whether an instruction of a kind has a point in the timeline.
+func changesMemory(k program.Kind) bool {
+	return k == program.Alloc || k == program.Free || k == program.EmptyCache
+}
+
+// queue hands an event or a wait to the device.
+func (r *replayer) queue(in program.Instruction) error {
+	h := &r.options.Hooks
+	switch {
+	case in.Kind == program.Record && int(in.Arg) >= len(r.program.Events):
+		return fmt.Errorf("there is no event %d to record", in.Arg)
+	case in.Kind == program.Record && h.Record != nil:
+		return h.Record(in.Arg)
+	case in.Kind == program.Await && int(in.Arg) >= len(r.program.Waits):
+		return fmt.Errorf("there is no wait %d", in.Arg)
+	case in.Kind == program.Await && h.Await != nil:
+		return h.Await(r.program.Waits[in.Arg])
 	}
 	return nil
 }
@@ -234,7 +261,7 @@ func (r *replayer) alloc(buffer uint32) error {
 	if spec.Bytes <= 0 || spec.Class >= program.NumClasses {
 		return fmt.Errorf("buffer %d has %d bytes and the class %d", buffer, spec.Bytes, spec.Class)
 	}
-	b, err := r.heap.Malloc(spec.Bytes)
+	b, err := r.heap.MallocOn(allocator.Stream(spec.Stream), spec.Bytes)
 	if err != nil {
 		return err
 	}

@@ -8,10 +8,13 @@ import (
 	"fmt"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/profiler/allocator"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/device/sim"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/replay"
 )
@@ -390,4 +393,53 @@ func BenchmarkReplay(b *testing.B) {
 			b.ReportMetric(float64(len(p.Instructions)), "instructions")
 		})
 	}
+}
+
+func TestStreamsHavePoolsOfTheirOwn(t *testing.T) {
+	p := &program.Program{
+		Buffers: []program.Buffer{{Bytes: 4 << 20, Stream: 1}, {Bytes: 4 << 20}, {Bytes: 4 << 20, Stream: 1}},
+		Sites:   []program.Site{{}}, Streams: []string{"compute", "communicate"},
+		Instructions: []program.Instruction{
+			{Kind: program.Alloc, Arg: 0},
+			{Kind: program.Free, Arg: 0},
+			{Kind: program.Alloc, Arg: 1}, // what the other stream has freed does not serve it
+			{Kind: program.Alloc, Arg: 2},
+		},
+	}
+	require.NoError(t, p.Validate())
+	run, err := replay.Replay(context.Background(), p, replay.Options{})
+	require.NoError(t, err)
+	require.Equal(t, int64(40<<20), run.Max.Reserved)
+	require.Equal(t, int64(8<<20), run.Max.Allocated)
+
+	p.Buffers[1].Stream = 1
+	run, err = replay.Replay(context.Background(), p, replay.Options{})
+	require.NoError(t, err)
+	require.Equal(t, int64(20<<20), run.Max.Reserved)
+}
+
+func TestEventsHoldUpStreamsOfADevice(t *testing.T) {
+	p := &program.Program{
+		Buffers:  []program.Buffer{{Bytes: 1 << 30, Stream: 1}},
+		Ops:      []program.Op{{Work: program.AllGather, Stream: 1, Group: 2, Writes: program.Span{From: 0, To: 1}}},
+		Operands: []program.Operand{{Buffer: 0, Bytes: 1 << 30}}, Sites: []program.Site{{}}, Streams: []string{"compute", "communicate"},
+		Phases: []program.Phase{{Name: "sent"}, {Name: "waited"}},
+		Events: []program.Event{{Stream: 1}}, Waits: []program.Wait{{Stream: 0, Event: 0}},
+		Instructions: []program.Instruction{
+			{Kind: program.Alloc, Arg: 0},
+			{Kind: program.Launch, Arg: 0},
+			{Kind: program.Record, Arg: 0},
+			{Kind: program.Mark, Arg: 0},
+			{Kind: program.Await, Arg: 0},
+			{Kind: program.Mark, Arg: 1},
+		},
+	}
+	require.NoError(t, p.Validate())
+	gpu, err := device.Lookup("a100-80")
+	require.NoError(t, err)
+	d, err := sim.New(gpu, 0)
+	require.NoError(t, err)
+	m, err := replay.Measure(context.Background(), d, p, replay.Conditions{})
+	require.NoError(t, err)
+	require.Equal(t, [][]time.Duration{{0, gpu.Transfer(1 << 29)}}, m.Times)
 }

@@ -39,8 +39,9 @@ type Usage struct {
 	Requested int64
 	// Allocated are the blocks in use: rounded, with what was not split off.
 	Allocated int64
-	// Active are Allocated and freed blocks that still wait for a stream. A
-	// program has one stream, so the two are equal.
+	// Active are Allocated and freed blocks that still wait for a stream. No
+	// program uses a block on another stream than its own without waiting for it,
+	// so the two are equal.
 	Active int64
 	// Reserved is what the allocator holds from the device.
 	Reserved int64

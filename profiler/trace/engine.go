@@ -7,6 +7,8 @@ import "slices"
 type graphTask struct {
 	t     *Tape
 	ready readyQueue
+	// after is called when the last node has run.
+	after []func()
 	// outer is the call whose node this one was made from, if any; shared are
 	// the nodes that it waits for too, as it left them.
 	outer  *graphTask
@@ -108,6 +110,9 @@ func (t *Tape) backward(roots, grads []*Tensor) {
 		task.run(n)
 	}
 	task.giveBack()
+	for _, f := range task.after {
+		t.hook(f)
+	}
 	t.task = task.outer
 	t.noGrad, t.node, t.place, t.python, t.thread = noGrad, node, place, python, thread
 }
@@ -200,11 +205,7 @@ func (g *graphTask) run(n *Node) {
 	t := g.t
 	t.node, t.place, t.op, t.native, t.shown = n.name, n.place, "", "", false
 	grads := n.incoming()
-	if n.flags&isLeafNode != 0 {
-		grad := grads[0]
-		grads[0] = nil
-		n.leaf.accumulate(grad)
-		n.release()
+	if n.flags&(isLeafNode|isHooked) != 0 && g.runHooked(n, grads) {
 		return
 	}
 	if x := n.relayed(); x != nil {

@@ -10,6 +10,8 @@ type Frame struct {
 	t     *Tape
 	names []*Tensor
 	held  []*Tensor // the argument tuple of a module call
+	// wrapper is that of the module that runs in the frame, nil for most.
+	wrapper Wrapper
 	// activation to return to
 	python bool
 	place  *place
@@ -127,6 +129,10 @@ func (f *Frame) End(results ...*Tensor) {
 	}
 	f.names = f.names[:0]
 	t := f.t
+	if w := f.wrapper; w != nil {
+		f.wrapper = nil
+		w.Leave(results)
+	}
 	t.python, t.place = f.python, f.place
 	for _, x := range f.held {
 		x.release()
@@ -190,6 +196,9 @@ func (t *Tape) funcFrame(args ...*Tensor) *Frame {
 func (f *Frame) In(m any) {
 	if p, ok := m.(interface{ ModulePath() *Path }); ok {
 		f.t.place = f.t.placeOn(p.ModulePath())
+		if f.t.wrappers != nil {
+			f.wrapped(p.ModulePath())
+		}
 	}
 }
 

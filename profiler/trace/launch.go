@@ -20,7 +20,7 @@ func (t *Tape) launch(w program.Work, flops int64, writes, reads []*Tensor) *pro
 	}
 	t.emit(program.Launch, uint32(len(p.Ops)))
 	op := extend(&p.Ops)
-	op.Work, op.Precision, op.FLOPs, op.Product = w, precision, flops, 0
+	op.Work, op.Precision, op.FLOPs, op.Product, op.Stream, op.Group = w, precision, flops, 0, t.stream, 0
 	op.Reads.From, op.Reads.To, op.Writes.From, op.Writes.To = from, mid, mid, uint32(len(p.Operands))
 	op.Site = t.site()
 	return op

@@ -33,6 +33,10 @@ func (t *Tape) Finish() *program.Program {
 		Ops: handOver(&m.prog.Ops), Operands: handOver(&m.prog.Operands),
 		Products: handOver(&m.prog.Products), Sites: handOver(&m.prog.Sites), Phases: handOver(&m.prog.Phases),
 	}
+	if len(m.prog.Streams) > 0 {
+		p.Streams, p.Events, p.Waits = m.prog.Streams, handOver(&m.prog.Events), handOver(&m.prog.Waits)
+		m.prog.Streams = nil
+	}
 	m.empty()
 	memories.Put(m)
 	return p

@@ -39,6 +39,7 @@ const (
 	isSpent                          // it has let go of what it kept
 	isReshape                        // its gradient is the one that came, in the shape of the input
 	isMatrixT                        // its gradient is the one that came, a matrix, transposed
+	isHooked                         // functions are called when it runs, see [Tape.hooked]
 )
 
 // exceeding is the number of inputs of a node whose lists are elsewhere.

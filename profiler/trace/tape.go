@@ -56,13 +56,17 @@ type Tape struct {
 	step   int
 	begun  int           // activations so far, but for casts
 	class  program.Class // of new buffers
+	stream program.Stream
+	// wrappers are called around the forward passes of modules; nil if there are none.
+	wrappers map[*Path]Wrapper
 
 	// Autograd state.
 	noGrad  bool
 	seq     int64
 	visit   int32
 	task    *graphTask // the call of backward that is running
-	thread  int        // 0 the main thread, 1 the autograd device thread
+	hooked  map[*Node][]func()
+	thread  int // 0 the main thread, 1 the autograd device thread
 	hooks   savedHooks
 	casts   autocast
 	library libraries
@@ -175,7 +179,7 @@ func (t *Tape) allocate(bytes int64) *storage {
 		panic(fmt.Sprintf("trace: %s asks for %d bytes", t.op, bytes))
 	}
 	s.buffer = uint32(len(t.prog.Buffers))
-	push(&t.prog.Buffers, program.Buffer{Bytes: bytes, Class: t.class, Site: t.site()})
+	push(&t.prog.Buffers, program.Buffer{Bytes: bytes, Class: t.class, Stream: t.stream, Site: t.site()})
 	t.emit(program.Alloc, s.buffer)
 	return s
 }

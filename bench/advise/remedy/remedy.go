@@ -21,6 +21,12 @@ type mitigation struct {
 	change func(*models.Case)
 }
 
+// cuts are the settings that the guides lower, and to how much of them.
+var cuts = []struct {
+	setting  string
+	num, den int64
+}{{"n-negatives", 2, 3}, {"n-patches", 1, 2}}
+
 // mitigations are the changes that the guides advise against too much memory, by what they cost:
 // first what costs nothing, then time, then precision, then what is trained.
 func mitigations(s *step.Setup, batch int) []mitigation {
@@ -45,12 +51,12 @@ func mitigations(s *step.Setup, batch int) []mitigation {
 	if half > 0 {
 		all = append(all, mitigation{what: fmt.Sprintf("batch %d instead of %d", half, batch), batch: half})
 	}
-	for _, setting := range s.Model().Settings {
-		if now := s.Case().Settings[setting.Name]; now > 1 && setting.Lower.Num > 0 {
-			to := now * setting.Lower.Num / setting.Lower.Den
-			all = append(all, mitigation{fmt.Sprintf("%s %d instead of %d", setting.Name, to, now), batch, func(c *models.Case) {
+	for _, cut := range cuts {
+		if now := s.Case().Settings[cut.setting]; now > 1 {
+			to := now * cut.num / cut.den
+			all = append(all, mitigation{fmt.Sprintf("%s %d instead of %d", cut.setting, to, now), batch, func(c *models.Case) {
 				c.Settings = maps.Clone(c.Settings)
-				c.Settings[setting.Name] = to
+				c.Settings[cut.setting] = to
 			}})
 		}
 	}

@@ -3,7 +3,8 @@
 // PyTorch. It makes two recordings comparable line by line.
 //
 //	m STEP:PHASE                      the phase that ends here; step -1 is set-up
-//	a ID BYTES OP NATIVE NODE WHERE   an allocation, in bytes as requested
+//	a ID BYTES OP NATIVE NODE WHERE   an allocation, in bytes as requested; stream=N
+//	                                  follows where it is not the default stream
 //	f ID                              a free
 //
 // IDs count allocations from 1. A dash stands for what is not known or does
@@ -32,7 +33,11 @@ func Write(w io.Writer, p *program.Program) error {
 			ids[in.Arg] = last
 			b := p.Buffers[in.Arg]
 			s := p.Sites[b.Site]
-			fmt.Fprintf(out, "a %d %d %s %s %s %s\n", last, b.Bytes, word(s.Op), word(s.Native), word(s.Node), word(s.Where))
+			fmt.Fprintf(out, "a %d %d %s %s %s %s", last, b.Bytes, word(s.Op), word(s.Native), word(s.Node), word(s.Where))
+			if b.Stream != 0 {
+				fmt.Fprintf(out, " %s%d", streamField, b.Stream)
+			}
+			fmt.Fprintln(out)
 		case program.Free:
 			fmt.Fprintf(out, "f %d\n", ids[in.Arg])
 		case program.Mark:
@@ -42,6 +47,9 @@ func Write(w io.Writer, p *program.Program) error {
 	}
 	return out.Flush() // a bufio.Writer keeps its first error
 }
+
+// streamField begins the field of an allocation's stream.
+const streamField = "stream="
 
 // word makes s one field of a line.
 func word(s string) string {
@@ -70,6 +78,8 @@ type Event struct {
 	Bytes int64
 	// Site is where, of Alloc; "" where the list has a dash.
 	Site program.Site
+	// Stream that an Alloc was made on.
+	Stream program.Stream
 	// Phase that ends; of Mark.
 	Phase program.Phase
 }
@@ -122,7 +132,7 @@ func parse(f []string) (Event, error) {
 			return Event{}, fmt.Errorf("%q is not STEP:PHASE", f[1])
 		}
 		return Event{Kind: Mark, Phase: program.Phase{Step: n, Name: name}}, nil
-	case f[0] == "a" && len(f) == 7:
+	case f[0] == "a" && (len(f) == 7 || len(f) == 8):
 		id, err := strconv.Atoi(f[1])
 		if err != nil {
 			return Event{}, fmt.Errorf("%q is not an ID", f[1])
@@ -132,7 +142,16 @@ func parse(f []string) (Event, error) {
 			return Event{}, fmt.Errorf("%q is not a number of bytes", f[2])
 		}
 		site := program.Site{Op: blank(f[3]), Native: blank(f[4]), Node: blank(f[5]), Where: blank(f[6])}
-		return Event{Kind: Alloc, ID: id, Bytes: bytes, Site: site}, nil
+		e := Event{Kind: Alloc, ID: id, Bytes: bytes, Site: site}
+		if len(f) == 8 {
+			text, ok := strings.CutPrefix(f[7], streamField)
+			n, err := strconv.ParseUint(text, 10, 8)
+			if !ok || err != nil {
+				return Event{}, fmt.Errorf("%q is not %sN", f[7], streamField)
+			}
+			e.Stream = program.Stream(n)
+		}
+		return e, nil
 	case f[0] == "f" && len(f) == 2:
 		id, err := strconv.Atoi(f[1])
 		if err != nil {

@@ -13,7 +13,7 @@ import (
 // toy loads one weight, then allocates and frees an output in forward.
 func toy() *program.Program {
 	return &program.Program{
-		Buffers: []program.Buffer{{Bytes: 8}, {Bytes: 693504, Site: 1}},
+		Buffers: []program.Buffer{{Bytes: 8}, {Bytes: 693504, Site: 1, Stream: 2}},
 		Sites:   []program.Site{{Op: "to_dtype_layout"}, {Op: "mm", Native: "gpu reduce", Node: "MmBackward0", Where: "models/toy.go:3:Forward"}},
 		Phases:  []program.Phase{{Step: -1, Name: "model"}, {Step: 0, Name: "forward"}},
 		Instructions: []program.Instruction{
@@ -30,7 +30,7 @@ func toy() *program.Program {
 
 const toyList = `a 1 8 to_dtype_layout - - -
 m -1:model
-a 2 693504 mm gpu_reduce MmBackward0 models/toy.go:3:Forward
+a 2 693504 mm gpu_reduce MmBackward0 models/toy.go:3:Forward stream=2
 f 2
 m 0:forward
 `
@@ -47,7 +47,7 @@ func TestReadUndoesWrite(t *testing.T) {
 	require.Equal(t, []Event{
 		{Kind: Alloc, ID: 1, Bytes: 8, Site: program.Site{Op: "to_dtype_layout"}},
 		{Kind: Mark, Phase: program.Phase{Step: -1, Name: "model"}},
-		{Kind: Alloc, ID: 2, Bytes: 693504, Site: program.Site{Op: "mm", Native: "gpu_reduce", Node: "MmBackward0", Where: "models/toy.go:3:Forward"}},
+		{Kind: Alloc, ID: 2, Bytes: 693504, Site: program.Site{Op: "mm", Native: "gpu_reduce", Node: "MmBackward0", Where: "models/toy.go:3:Forward"}, Stream: 2},
 		{Kind: Free, ID: 2},
 		{Kind: Mark, Phase: program.Phase{Step: 0, Name: "forward"}},
 	}, events)
@@ -59,6 +59,8 @@ func TestBadEventNamesItsLine(t *testing.T) {
 		"\n\na 1 8":                    "line 3: \"a\" with 3 fields",
 		"a one 8 - - - -":              `line 1: "one" is not an ID`,
 		"a 1 -8 - - - -":               `line 1: "-8" is not a number of bytes`,
+		"a 1 8 - - - - stream=x":       `line 1: "stream=x" is not stream=N`,
+		"a 1 8 - - - - stream=999":     `line 1: "stream=999" is not stream=N`,
 		"f 1":                          "line 1: buffer 1 is freed but does not live",
 		"f one":                        `line 1: "one" is not an ID`,
 		"a 1 8 - - - -\na 1 8 - - - -": "line 2: buffer 1 is allocated twice",

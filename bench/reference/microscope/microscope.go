@@ -73,7 +73,11 @@ func split(events []eventlist.Event) list {
 			sizes[e.ID] = e.Bytes
 			now += e.Bytes
 			l.peak = max(l.peak, now)
-			tokens = append(tokens, fmt.Sprintf("a %d", e.Bytes))
+			token := fmt.Sprintf("a %d", e.Bytes)
+			if e.Stream != 0 {
+				token += fmt.Sprintf(" on stream %d", e.Stream)
+			}
+			tokens = append(tokens, token)
 			labels = append(labels, fmt.Sprintf("%s %s %s %s", e.Site.Op, e.Site.Native, e.Site.Node, e.Site.Where))
 		case eventlist.Free:
 			now -= sizes[e.ID]

@@ -21,12 +21,14 @@ type Device struct {
 	gpu device.GPU
 	// taken is what libraries and other processes hold, bytes.
 	taken int64
-	// now is the simulated time since the device was made.
-	now time.Duration
+	// now is the simulated time since the device was made, of each stream that
+	// ran something.
+	now []time.Duration
 }
 
 var (
 	_ device.Device   = (*Device)(nil)
+	_ device.Streamer = (*Device)(nil)
 	_ device.Observer = (*Device)(nil)
 )
 
@@ -41,7 +43,7 @@ func New(gpu device.GPU, taken int64) (*Device, error) {
 		return nil, fmt.Errorf("sim:%s: nothing left of %s: the context takes %s, others %s",
 			gpu.Name, bytesize.Format(gpu.Memory), bytesize.Format(gpu.Context), bytesize.Format(taken))
 	}
-	return &Device{Memory: allocator.NewMemory(gpu.Memory, gpu.Context+taken), gpu: gpu, taken: taken}, nil
+	return &Device{Memory: allocator.NewMemory(gpu.Memory, gpu.Context+taken), gpu: gpu, taken: taken, now: make([]time.Duration, 1)}, nil
 }
 
 // Name implements [device.Device].
@@ -69,31 +71,53 @@ func (d *Device) Neighbors() []device.Neighbor { return nil }
 
 // Fill implements [device.Device].
 func (d *Device) Fill(_ uint64, _ byte, bytes int64) error {
-	d.spend(0, bytes, program.FP32)
+	d.spend(0, d.gpu.Roofline(0, bytes, program.FP32))
 	return nil
 }
 
 // Copy implements [device.Device]. Each byte is read and written.
 func (d *Device) Copy(_, _ uint64, bytes int64) error {
-	d.spend(0, 2*bytes, program.FP32)
+	d.spend(0, d.gpu.Roofline(0, 2*bytes, program.FP32))
 	return nil
 }
 
-// Launch implements [device.Device].
+// Launch implements [device.Device]. A collective takes as long as the links or the
+// memory do, whichever is slower.
 func (d *Device) Launch(k device.Kernel) error {
-	d.spend(k.FLOPs, k.Traffic(), k.Precision)
+	d.spend(k.Stream, max(d.gpu.Roofline(k.FLOPs, k.Traffic(), k.Precision), d.gpu.Transfer(k.Sent)))
 	return nil
 }
 
-func (d *Device) spend(flops, bytes int64, p program.Precision) {
-	d.now += d.gpu.Roofline(flops, bytes, p)
+// spend lets time pass on a stream.
+func (d *Device) spend(s program.Stream, t time.Duration) { *d.clock(s) += t }
+
+// clock is the time on a stream. One that has run nothing yet is at the start.
+func (d *Device) clock(s program.Stream) *time.Duration {
+	for int(s) >= len(d.now) {
+		d.now = append(d.now, 0)
+	}
+	return &d.now[s]
+}
+
+// RecordOn implements [device.Streamer].
+func (d *Device) RecordOn(s program.Stream) (device.Event, error) { return event{d, *d.clock(s)}, nil }
+
+// Await implements [device.Streamer].
+func (d *Device) Await(s program.Stream, e device.Event) error {
+	of, ok := e.(event)
+	if !ok || of.device != d {
+		return fmt.Errorf("%s: a wait for an event of another device", d.Name())
+	}
+	now := d.clock(s)
+	*now = max(*now, of.at)
+	return nil
 }
 
 // Synchronize implements [device.Device]. Nothing is ever pending.
 func (d *Device) Synchronize() error { return nil }
 
 // Record implements [device.Device].
-func (d *Device) Record() (device.Event, error) { return event{d, d.now}, nil }
+func (d *Device) Record() (device.Event, error) { return event{d, d.now[0]}, nil }
 
 // Close implements [device.Device]. There is nothing to give back.
 func (d *Device) Close() error { return nil }

@@ -220,3 +220,32 @@ func BenchmarkLaunch(b *testing.B) {
 		}
 	}
 }
+
+func TestStreamsRunSideBySide(t *testing.T) {
+	gpu, err := device.Lookup("h100")
+	require.NoError(t, err)
+	d, err := sim.New(gpu, 0)
+	require.NoError(t, err)
+	start, err := d.Record()
+	require.NoError(t, err)
+	compute := device.Kernel{FLOPs: 1e9}
+	send := device.Kernel{Work: program.AllGather, Stream: 1, Sent: 900e9}
+	require.NoError(t, d.Launch(send))
+	require.NoError(t, d.Launch(compute))
+	sent, err := d.RecordOn(1)
+	require.NoError(t, err)
+	since := func() time.Duration {
+		now, err := d.Record()
+		require.NoError(t, err)
+		took, err := now.Since(start)
+		require.NoError(t, err)
+		return took
+	}
+	require.Equal(t, gpu.Roofline(1e9, 0, program.FP32), since())
+	require.NoError(t, d.Await(0, sent))
+	require.Equal(t, 2*time.Second, since())
+
+	other, err := sim.New(gpu, 0)
+	require.NoError(t, err)
+	require.ErrorContains(t, other.Await(0, sent), "an event of another device")
+}

@@ -12,7 +12,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// NumWorks is the number of classes of work.
+// NumWorks is the number of classes of work on the board itself: all but collectives.
 const NumWorks = int(program.OptimizerUpdate) + 1
 
 // Load is the work of one step on one board.
@@ -24,6 +24,8 @@ type Load struct {
 	Launches int
 	// FLOPs and Bytes are what the kernels compute and move.
 	FLOPs, Bytes int64
+	// Sent is what collectives send to other boards, in bytes.
+	Sent int64
 }
 
 // Of adds up the work of a step of a program on a board. It is all zero for a
@@ -45,6 +47,10 @@ func Of(p *program.Program, gpu device.GPU, step int) Load {
 }
 
 func (l *Load) add(p *program.Program, op *program.Op, gpu device.GPU) {
+	if op.Work.Collective() {
+		l.Sent += p.Traffic(op)
+		return
+	}
 	var bytes int64
 	for _, span := range []program.Span{op.Reads, op.Writes} {
 		for _, o := range p.Operands[span.From:span.To] {
@@ -68,6 +74,7 @@ func (l Load) plus(m Load) Load {
 	l.Launches += m.Launches
 	l.FLOPs += m.FLOPs
 	l.Bytes += m.Bytes
+	l.Sent += m.Sent
 	return l
 }
 

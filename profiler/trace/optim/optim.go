@@ -6,6 +6,7 @@ package optim
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
@@ -80,6 +81,8 @@ type Optimizer struct {
 	tape   *trace.Tape
 	held   *trace.Frame // keeps the state alive
 	groups [][]*slot
+	// share are those that this rank updates, in order, if others update the rest.
+	share []*slot
 }
 
 // slot is a parameter and its state (optimizer.state[p]).
@@ -121,6 +124,12 @@ var rules = [numAlgorithms]rule{
 
 // New is the optimizer of the given configuration over groups of parameters.
 func New(t *trace.Tape, c Config, groups ...[]*trace.Tensor) (*Optimizer, error) {
+	return NewShare(t, c, nil, groups...)
+}
+
+// NewShare is New of a rank that updates only some of the parameters, in an order of
+// its own, and has the state of those; nil for all.
+func NewShare(t *trace.Tape, c Config, share []*trace.Tensor, groups ...[]*trace.Tensor) (*Optimizer, error) {
 	if c.Algorithm >= numAlgorithms {
 		return nil, fmt.Errorf("unknown optimizer %v", c.Algorithm)
 	}
@@ -129,11 +138,18 @@ func New(t *trace.Tape, c Config, groups ...[]*trace.Tensor) (*Optimizer, error)
 	if c.Implementation == Fused && !fused {
 		return nil, fmt.Errorf("%v has no fused implementation; take SGD, Adam or AdamW, or leave it out", c.Algorithm)
 	}
+	if share != nil {
+		o.share = make([]*slot, len(share))
+	}
 	for _, params := range groups {
 		group := make([]*slot, len(params))
 		for i, p := range params {
 			group[i] = &slot{param: p}
-			if o.rule.eager {
+			at := slices.Index(share, p)
+			if at >= 0 {
+				o.share[at] = group[i]
+			}
+			if o.rule.eager && (share == nil || at >= 0) {
 				o.rule.init(o, group[i])
 				group[i].ready = true
 			}
@@ -174,6 +190,10 @@ func (o *Optimizer) ZeroGradInPlace() {
 // what state is missing.
 func (o *Optimizer) Step() {
 	o.tape.NoGrad(func() {
+		if o.share != nil {
+			o.stepGroup(o.share)
+			return
+		}
 		for _, g := range o.groups {
 			o.stepGroup(g)
 		}

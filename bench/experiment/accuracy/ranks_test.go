@@ -1,0 +1,48 @@
+package accuracy_test
+
+import (
+	"math"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/bench/experiment/accuracy"
+	"github.com/vprof/vprof/bench/reference"
+	"github.com/vprof/vprof/internal/sample"
+	"github.com/vprof/vprof/models/all"
+)
+
+// TestRanksNeedWhatPyTorchSays estimates the records of single ranks of several.
+func TestRanksNeedWhatPyTorchSays(t *testing.T) {
+	f, err := reference.Open("../../reference/data/ranks/ranks.jsonl.gz")
+	require.NoError(t, err)
+	require.Greater(t, len(f.Records), 50)
+	for i := range f.Records {
+		r := &f.Records[i]
+		require.True(t, r.Exported)
+		r.Model = filepath.Join("../../../models/pt2/testdata", reference.FileName(r.Model))
+	}
+	records := sample.Of(f.Records)
+	a, err := accuracy.Compare(t.Context(), records, accuracy.Recorder{Models: all.Models()}, nil)
+	require.NoError(t, err)
+	require.Empty(t, a.Unknown)
+	require.Len(t, a.Rows, len(records))
+	var allocated, reserved []float64
+	for _, r := range a.Rows {
+		require.NotNil(t, r.Error)
+		allocated = append(allocated, math.Abs(r.Error.Allocated))
+		reserved = append(reserved, math.Abs(r.Error.Reserved))
+	}
+	at := func(errors []float64, share float64) float64 {
+		slices.Sort(errors)
+		return errors[int(share*float64(len(errors)-1))]
+	}
+	require.LessOrEqual(t, at(allocated, 0.5), 0.001)
+	require.LessOrEqual(t, at(allocated, 0.95), 0.015)
+	require.LessOrEqual(t, at(allocated, 1), 0.05)
+	require.LessOrEqual(t, at(reserved, 0.5), 0.01)
+	require.LessOrEqual(t, at(reserved, 0.95), 0.05)
+	require.LessOrEqual(t, at(reserved, 1), 0.1)
+}

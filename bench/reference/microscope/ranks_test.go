@@ -1,0 +1,86 @@
+package microscope_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/bench/reference/microscope"
+	"github.com/vprof/vprof/internal/sample"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/all"
+	"github.com/vprof/vprof/profiler/device"
+)
+
+// rankList is the name of an event list of a rank: model, strategy, option, world, batch.
+var rankList = regexp.MustCompile(`^((\w+)-[\w-]+?)-(ddp|fsdp2|zero1|tp|pp)-(\S+?)-w(\d+)-b(\d+)-none-adamw$`)
+
+// TestRanksRunAsInPyTorch compares recorded steps of one rank of several with what
+// PyTorch allocated there.
+func TestRanksRunAsInPyTorch(t *testing.T) {
+	paths, err := filepath.Glob("testdata/ranks/*.txt.gz")
+	require.NoError(t, err)
+	require.NotEmpty(t, paths)
+	var table strings.Builder
+	var shares []float64
+	for _, path := range sample.Of(paths) {
+		name := strings.TrimSuffix(filepath.Base(path), ".txt.gz")
+		c := rankCase(t, name)
+		model, err := all.Models().Lookup(c.Model)
+		require.NoError(t, err)
+		gpu, err := device.Lookup("a100-80")
+		require.NoError(t, err)
+		r, err := model.Record(c, board(gpu), models.Options{})
+		require.NoError(t, err, name)
+		require.NoError(t, r.Program.Validate(), name)
+		result, err := microscope.Compare(readList(t, path), steps(ours(t, r.Program), "model", "wrap", "batch"))
+		require.NoError(t, err, name)
+		shares = append(shares, result.Allocations.Share())
+		fmt.Fprintf(&table, "%-56s allocations %6.2f %%  events %6.2f %%  peak %+.3f %%\n", name,
+			100*result.Allocations.Share(), 100*result.Events.Share(), 100*(float64(result.PeakOurs)/float64(result.PeakReference)-1))
+		if testing.Verbose() {
+			result.Print(os.Stdout, 8)
+		}
+	}
+	slices.Sort(shares)
+	require.GreaterOrEqual(t, shares[0], 0.97)
+	if testing.Short() {
+		return
+	}
+	const golden = "testdata/ranks.golden"
+	if *update {
+		require.NoError(t, os.WriteFile(golden, []byte(table.String()), 0o644))
+	}
+	want, err := os.ReadFile(golden)
+	require.NoError(t, err)
+	require.Equal(t, string(want), table.String(), "the table changed; run with -update if that is right")
+}
+
+// rankCase is the case that a list is of.
+func rankCase(t *testing.T, name string) models.Case {
+	m := rankList.FindStringSubmatch(name)
+	require.NotNil(t, m, name)
+	options := "rank=0"
+	if m[4] != "default" {
+		options += "," + m[4]
+	}
+	if m[3] == models.DDP || m[3] == models.ZeRO1 {
+		options += ",bucket_cap_mb=25"
+	}
+	s, err := models.ParseStrategy(m[3] + ":" + options)
+	require.NoError(t, err, name)
+	c := models.Case{Model: "../../../models/pt2/testdata/" + m[1] + ".pt2", Accumulate: 1, Strategy: &s}
+	c.Batch, err = strconv.Atoi(m[6])
+	require.NoError(t, err)
+	c.GPUs, err = strconv.Atoi(m[5])
+	require.NoError(t, err)
+	c.Loss = map[string]string{"hf": "output", "own": "token-cross-entropy"}[m[2]]
+	return c
+}

@@ -1,0 +1,101 @@
+package reference
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/models"
+)
+
+// wireRank is a record of one rank of several, measured over three steps of a plain
+// training loop. Files of such records have no header.
+type wireRank struct {
+	Model         string                     `json:"model"`
+	Strategy      string                     `json:"strategy"`
+	Options       map[string]json.RawMessage `json:"options"`
+	World         int                        `json:"world"`
+	Batch         int                        `json:"batch"`
+	AMP           string                     `json:"amp"`
+	Optimizer     string                     `json:"optimizer"`
+	Params        int64                      `json:"params"`
+	Status        string                     `json:"status"`
+	Error         string                     `json:"error"`
+	PeakAllocated int64                      `json:"peak_allocated"`
+	PeakReserved  int64                      `json:"peak_reserved"`
+	ByStep        [][3]int64                 `json:"by_step"`
+	GPU           string                     `json:"gpu"`
+}
+
+// isRank reports whether a file begins with a record of a rank.
+func isRank(line []byte) bool {
+	return bytes.HasPrefix(line, []byte(`{"model"`)) && bytes.Contains(line, []byte(`"strategy"`))
+}
+
+// single is what records call the strategy of one GPU alone.
+const single = "single"
+
+// decodeRank reads a record of a rank.
+func decodeRank(line []byte) (Record, error) {
+	var w wireRank
+	if err := unmarshal(line, &w); err != nil {
+		return Record{}, err
+	}
+	library, _, named := strings.Cut(w.Model, ":")
+	r := Record{
+		Case:     models.Case{Model: w.Model, Batch: w.Batch, Accumulate: 1, Loss: "cross-entropy"},
+		Exported: true, GPU: w.GPU, Status: Status(w.Status), Error: w.Error, Runs: max(len(w.ByStep), 3),
+		Params:        Params{Total: w.Params},
+		PeakAllocated: w.PeakAllocated, PeakReserved: w.PeakReserved,
+	}
+	if own := exportedLosses[library]; own != "" {
+		r.Loss = own
+	}
+	if w.Optimizer != "adamw" {
+		r.Optimizer = w.Optimizer
+	}
+	var err error
+	if r.AMP, err = models.ParseAutocast(w.AMP); err != nil {
+		return r, bad("amp", "%v", err)
+	}
+	switch {
+	case !named:
+		return r, bad("model", "%q is not LIBRARY:NAME", w.Model)
+	case r.Status == OK && r.PeakAllocated < 1:
+		return r, bad("peak_allocated", "want bytes, found %d", r.PeakAllocated)
+	case w.World < 1:
+		return r, bad("world", "want a number of ranks, found %d", w.World)
+	}
+	if w.Strategy != single {
+		s, err := w.strategy()
+		if err != nil {
+			return r, bad("strategy", "%v", err)
+		}
+		r.GPUs, r.Strategy = w.World, &s
+	}
+	return r, r.validate()
+}
+
+// strategy is how the record's script called PyTorch: with a bucket_cap_mb of 25 and
+// rank 0 unless the options say otherwise.
+func (w *wireRank) strategy() (models.Strategy, error) {
+	var fields []string
+	add := func(key, value string) { fields = append(fields, key+"="+value) }
+	for key, value := range w.Options {
+		add(key, strings.Trim(string(value), `"`))
+	}
+	if _, given := w.Options["rank"]; !given {
+		add("rank", "0")
+	}
+	if _, given := w.Options["bucket_cap_mb"]; !given && (w.Strategy == models.DDP || w.Strategy == models.ZeRO1) {
+		add("bucket_cap_mb", "25")
+	}
+	slices.Sort(fields)
+	s, err := models.ParseStrategy(w.Strategy + ":" + strings.Join(fields, ","))
+	if err != nil {
+		return s, fmt.Errorf("%s: %w", w.Strategy, err)
+	}
+	return s, nil
+}

@@ -1,0 +1,77 @@
+package nn
+
+import (
+	"reflect"
+	"strconv"
+
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// list is the elements of a list of modules.
+type list struct {
+	path  string
+	kids  []string
+	kinds map[reflect.Type]bool
+}
+
+// note remembers a list of modules that a field holds.
+func (t *Tree) note(v reflect.Value, path string) {
+	l := list{path: path, kinds: map[reflect.Type]bool{}}
+	for i := range v.Len() {
+		e := v.Index(i)
+		for e.Kind() == reflect.Interface {
+			e = e.Elem()
+		}
+		l.kids = append(l.kids, join(path, strconv.Itoa(i)))
+		l.kinds[e.Type()] = true
+	}
+	t.lists = append(t.lists, l)
+}
+
+// Blocks are the paths of the children of the longest list of equal modules that holds
+// at least a fifth of the parameters; none if there is no such list.
+func (t *Tree) Blocks() []string {
+	total := t.below("")
+	var best []string
+	for _, l := range t.lists {
+		if len(l.kids) > max(1, len(best)) && len(l.kinds) == 1 && 5*t.below(l.path) > total {
+			best = l.kids
+		}
+	}
+	return best
+}
+
+// below is the number of elements of the parameters below a module.
+func (t *Tree) below(path string) int64 {
+	n := int64(0)
+	for i, p := range t.Parameters {
+		if Below(join(t.names[i].module, t.names[i].own), path) {
+			n += p.Numel()
+		}
+	}
+	return n
+}
+
+// Below reports whether a name is that of something in a module.
+func Below(name, module string) bool {
+	return module == "" || len(name) > len(module) && name[:len(module)] == module && name[len(module)] == '.'
+}
+
+// Modules are the paths of the modules, in the order of modules().
+func (t *Tree) Modules() []string {
+	out := make([]string, len(t.modules))
+	for i, m := range t.modules {
+		out[i] = m.path.Name
+	}
+	return out
+}
+
+// Path finds the module of a path; nil if there is none.
+func (t *Tree) Path(name string) *trace.Path {
+	for _, m := range t.modules {
+		if m.path.Name == name {
+			return &m.path
+		}
+	}
+	return nil
+}

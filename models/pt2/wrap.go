@@ -1,0 +1,147 @@
+package pt2
+
+import (
+	"slices"
+
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/models/pt2/export"
+	"github.com/vprof/vprof/models/train"
+	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/distributed"
+)
+
+// wrapped is a call of a module that a strategy has wrapped.
+type wrapped struct {
+	region
+	wrapper trace.Wrapper
+	// casts are arguments in the wrapper's type while the call runs.
+	casts []castArgument
+}
+
+// castArgument is a value's tensor and what the module gets in its place.
+type castArgument struct {
+	value    int32
+	own, got *trace.Tensor
+}
+
+// distribute puts the model under the strategy of the case.
+func (t *trainer) distribute(tape *trace.Tape) (*train.Ranks, error) {
+	l := train.Layout{Modules: t.g.Modules}
+	for _, x := range t.w.parameters {
+		l.Params = append(l.Params, distributed.Param{Name: x.name, Tensor: &x.x})
+	}
+	for _, x := range t.w.buffers {
+		if x.role == export.Buffer {
+			l.Buffers = append(l.Buffers, x.x)
+		}
+	}
+	if t.g.Blocks != "" {
+		l.Blocks = train.Matching(t.g.Blocks, t.g.Modules)
+	}
+	r, err := train.Distribute(tape, t.c, l)
+	if err != nil {
+		return nil, err
+	}
+	for m, w := range r.Wrappers {
+		for _, call := range calls(t.g.Program, m) {
+			t.wraps = append(t.wraps, &wrapped{region: call, wrapper: w})
+		}
+	}
+	slices.SortFunc(t.wraps, func(a, b *wrapped) int {
+		if a.begin != b.begin {
+			return a.begin - b.begin
+		}
+		return b.end - a.end // the outer one first
+	})
+	tape.Mark("wrap")
+	return r, nil
+}
+
+// calls finds the calls of a module; all of a program is one of the root.
+func calls(p *export.Program, module string) []region {
+	var out []region
+	last := false
+	for i := range p.Nodes {
+		m := p.Nodes[i].Module
+		inside := m == module || nn.Below(m, module)
+		switch {
+		case inside && last:
+			out[len(out)-1].end = i + 1
+		case inside:
+			out = append(out, region{begin: i, end: i + 1})
+		}
+		last = inside
+	}
+	for i := range out {
+		out[i].borders(p)
+	}
+	return out
+}
+
+// enter runs what comes before the calls that begin with node i.
+func (w *walker) enter(i int) {
+	for len(w.wraps) > 0 && w.wraps[0].begin == i {
+		c := w.wraps[0]
+		w.wraps = w.wraps[1:]
+		w.open = append(w.open, c)
+		c.wrapper.Enter(w.tensors(c.inputs))
+		d, cast := c.wrapper.Inputs()
+		c.casts = c.casts[:0]
+		for _, v := range c.inputs {
+			x, ok := w.values[v].(*trace.Tensor)
+			if !cast || !ok || x == nil || !x.DType().IsFloat() || x.DType() == d {
+				continue
+			}
+			got := w.frame.Let(x.To(d))
+			c.casts = append(c.casts, castArgument{v, x, got})
+			w.values[v] = got
+		}
+	}
+}
+
+// leave runs what comes after the calls that end with node i.
+func (w *walker) leave(i int) {
+	for len(w.open) > 0 && w.open[len(w.open)-1].end <= i+1 {
+		c := w.open[len(w.open)-1]
+		w.open = w.open[:len(w.open)-1]
+		if c.end == len(w.g.Nodes) && c.begin == 0 {
+			continue // the root's are known when its names are gone
+		}
+		c.wrapper.Leave(w.tensors(c.outputs))
+		w.giveBack(c)
+	}
+}
+
+// giveBack ends the casts of a call's arguments.
+func (w *walker) giveBack(c *wrapped) {
+	for _, a := range c.casts {
+		if w.values[a.value] == any(a.got) {
+			w.frame.Del(&a.got)
+			w.values[a.value] = a.own
+		} else if slices.Contains(c.after, a.value) {
+			w.frame.Del(&a.own)
+		}
+	}
+}
+
+// tensors are those among values.
+func (w *walker) tensors(values []int32) []*trace.Tensor {
+	var out []*trace.Tensor
+	for _, v := range values {
+		if x, ok := w.values[v].(*trace.Tensor); ok && x != nil {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+// within are the wrapped calls inside a region that is not one of them itself.
+func within(wraps []*wrapped, r *region) []*wrapped {
+	var out []*wrapped
+	for _, c := range wraps {
+		if c.begin >= r.begin && c.end <= r.end && (c.begin != r.begin || c.end != r.end) {
+			out = append(out, c)
+		}
+	}
+	return out
+}

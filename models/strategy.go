@@ -1,0 +1,214 @@
+package models
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vprof/vprof/internal/nearest"
+)
+
+// Strategy is how the ranks of a job train a model together: one rank on each GPU.
+type Strategy struct {
+	// Name is one of [Strategies].
+	Name string
+	// Rank is the rank that is recorded, nil for the one that needs most memory.
+	Rank *int64
+
+	// BucketCap is DDP's bucket_cap_mb, in MiB; zero is PyTorch's, which begins with
+	// a bucket of 1 MiB. BucketView is gradient_as_bucket_view.
+	BucketCap                           int64
+	BucketView, StaticGraph, FindUnused bool
+
+	// Reshard is reshard_after_forward of fully_shard: "true", "false", or "auto"
+	// for PyTorch's None, which frees all but the root's parameters.
+	Reshard string
+	// MP is param_dtype of its MixedPrecisionPolicy, "bf16" or "fp16", and Reduce
+	// reduce_dtype; empty keeps the types that there are.
+	MP, Reduce string
+	// Replicate is the number of groups that each hold a whole model (HSDP).
+	Replicate int64
+	// Wrap are glob patterns of the paths of the modules that are wrapped beside the
+	// root; none means the children of the longest list of equal modules.
+	Wrap []string
+
+	// EachSync reduces gradients after every micro-batch of a step, and not after the
+	// last only.
+	EachSync bool
+}
+
+// The strategies.
+const (
+	DDP   = "ddp"
+	FSDP2 = "fsdp2"
+	ZeRO1 = "zero1"
+)
+
+// Strategies are the names of all strategies that can be recorded.
+func Strategies() []string { return []string{DDP, FSDP2, ZeRO1} }
+
+// strategyKeys are the options of each strategy, in the order in which they are
+// written.
+var strategyKeys = map[string][]string{
+	DDP:   {"bucket_view", "bucket_cap_mb", "static_graph", "find_unused", "no_sync", "rank"},
+	FSDP2: {"reshard", "mp", "reduce", "replicate", "wrap", "no_sync", "rank"},
+	ZeRO1: {"bucket_view", "bucket_cap_mb", "static_graph", "find_unused", "no_sync", "rank"},
+}
+
+// ParseStrategy reads a strategy like "fsdp2:mp=bf16,replicate=2". Patterns of wrap
+// are joined by "+".
+func ParseStrategy(text string) (Strategy, error) {
+	name, options, colon := strings.Cut(text, ":")
+	keys, ok := strategyKeys[name]
+	if !ok {
+		return Strategy{}, fmt.Errorf("there is no strategy %q%s; all: %s", name, nearest.Hint(name, Strategies(), 2), strings.Join(Strategies(), ", "))
+	}
+	s := Strategy{Name: name}
+	if !colon {
+		return s, nil
+	}
+	seen := map[string]bool{}
+	for field := range strings.SplitSeq(options, ",") {
+		key, value, given := strings.Cut(strings.TrimSpace(field), "=")
+		switch {
+		case !given:
+			return Strategy{}, fmt.Errorf("%q is not key=value; the keys of %s are %s", field, name, strings.Join(keys, ", "))
+		case !slices.Contains(keys, key):
+			return Strategy{}, fmt.Errorf("%s has no key %q%s; its keys are %s", name, key, nearest.Hint(key, keys, 2), strings.Join(keys, ", "))
+		case seen[key]:
+			return Strategy{}, fmt.Errorf("%s: given twice", key)
+		}
+		seen[key] = true
+		if err := s.set(key, value); err != nil {
+			return Strategy{}, fmt.Errorf("%s: %w", key, err)
+		}
+	}
+	return s, nil
+}
+
+// The largest values of options: more than anybody uses.
+const (
+	mostRanks     = 1 << 20
+	mostBucketMiB = 1 << 20
+)
+
+func (s *Strategy) set(key, value string) (err error) {
+	switch key {
+	case "rank":
+		var n int64
+		n, err = parseWithin(value, 0, mostRanks)
+		s.Rank = &n
+	case "bucket_cap_mb":
+		s.BucketCap, err = parseWithin(value, 1, mostBucketMiB)
+	case "replicate":
+		if s.Replicate, err = parseWithin(value, 1, mostRanks); s.Replicate == 1 {
+			s.Replicate = 0
+		}
+	case "bucket_view":
+		s.BucketView, err = parseTruth(value)
+	case "static_graph":
+		s.StaticGraph, err = parseTruth(value)
+	case "find_unused":
+		s.FindUnused, err = parseTruth(value)
+	case "no_sync":
+		var on bool
+		on, err = parseTruth(value)
+		s.EachSync = !on
+	case "reshard":
+		s.Reshard, err = oneOf(strings.ToLower(value), "true", "false", "auto")
+		if s.Reshard == "true" {
+			s.Reshard = ""
+		}
+	case "mp":
+		s.MP, err = oneOf(value, "bf16", "fp16")
+	case "reduce":
+		s.Reduce, err = oneOf(value, "fp32", "bf16", "fp16")
+	case "wrap":
+		s.Wrap = strings.Split(value, "+")
+		if slices.Contains(s.Wrap, "") {
+			err = fmt.Errorf("%q has an empty pattern", value)
+		}
+	}
+	return err
+}
+
+func parseTruth(value string) (bool, error) {
+	word, err := oneOf(strings.ToLower(value), "true", "false")
+	return word == "true", err
+}
+
+func oneOf(value string, words ...string) (string, error) {
+	if !slices.Contains(words, value) {
+		return "", fmt.Errorf("%q is none of %s", value, strings.Join(words, ", "))
+	}
+	return value, nil
+}
+
+// String is what [ParseStrategy] reads; empty for nil. Options that have PyTorch's
+// own values are left out.
+func (s *Strategy) String() string {
+	if s == nil {
+		return ""
+	}
+	var fields []string
+	add := func(key, value string, differs bool) {
+		if differs {
+			fields = append(fields, key+"="+value)
+		}
+	}
+	add("bucket_view", "true", s.BucketView)
+	add("bucket_cap_mb", strconv.FormatInt(s.BucketCap, 10), s.BucketCap > 0)
+	add("static_graph", "true", s.StaticGraph)
+	add("find_unused", "true", s.FindUnused)
+	add("reshard", s.Reshard, s.Reshard != "")
+	add("mp", s.MP, s.MP != "")
+	add("reduce", s.Reduce, s.Reduce != "")
+	add("replicate", strconv.FormatInt(s.Replicate, 10), s.Replicate > 1)
+	add("wrap", strings.Join(s.Wrap, "+"), len(s.Wrap) > 0)
+	add("no_sync", "false", s.EachSync)
+	if s.Rank != nil {
+		add("rank", strconv.FormatInt(*s.Rank, 10), true)
+	}
+	if len(fields) == 0 {
+		return s.Name
+	}
+	return s.Name + ":" + strings.Join(fields, ",")
+}
+
+// MarshalText implements [encoding.TextMarshaler].
+func (s Strategy) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (s *Strategy) UnmarshalText(text []byte) (err error) {
+	*s, err = ParseStrategy(string(text))
+	return err
+}
+
+// check says what is wrong with a strategy of some GPUs.
+func (s *Strategy) check(gpus int) error {
+	switch {
+	case gpus < 1 || gpus > mostRanks:
+		return fmt.Errorf("%d is not a number of GPUs", gpus)
+	case s.Rank != nil && *s.Rank >= int64(gpus):
+		return fmt.Errorf("there is no rank %d of %d; ranks begin with 0", *s.Rank, gpus)
+	case s.Replicate > 1 && int64(gpus)%s.Replicate != 0:
+		return fmt.Errorf("%d GPUs cannot be divided into %d replicas", gpus, s.Replicate)
+	case s.StaticGraph && s.FindUnused:
+		return fmt.Errorf("static_graph and find_unused exclude each other")
+	}
+	return nil
+}
+
+// checkRanks says what is wrong with the strategy of a case of model m.
+func (c Case) checkRanks(m Model) error {
+	switch {
+	case c.Strategy == nil && c.GPUs > 1:
+		return fmt.Errorf("%d GPUs need a strategy, one of %s", c.GPUs, strings.Join(Strategies(), ", "))
+	case c.Strategy == nil:
+		return nil
+	case !m.Distributes:
+		return fmt.Errorf("vprof does not record this model's own training loop on several GPUs; it does the models of its common loop and exported ones (.pt2)")
+	}
+	return c.Strategy.check(c.GPUs)
+}

@@ -1,0 +1,107 @@
+package models
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// strategies draws strategies with any choice of options that they have.
+func strategies() *rapid.Generator[Strategy] {
+	return rapid.Custom(func(t *rapid.T) Strategy {
+		s := Strategy{Name: rapid.SampledFrom(Strategies()).Draw(t, "name"), EachSync: rapid.Bool().Draw(t, "each")}
+		if rapid.Bool().Draw(t, "ranked") {
+			rank := rapid.Int64Range(0, 63).Draw(t, "rank")
+			s.Rank = &rank
+		}
+		if s.Name != FSDP2 {
+			s.BucketCap = rapid.Int64Range(0, 100).Draw(t, "cap")
+			s.BucketView, s.StaticGraph, s.FindUnused = rapid.Bool().Draw(t, "view"), rapid.Bool().Draw(t, "static"), rapid.Bool().Draw(t, "unused")
+			return s
+		}
+		s.Reshard = rapid.SampledFrom([]string{"", "false", "auto"}).Draw(t, "reshard")
+		s.MP = rapid.SampledFrom([]string{"", "bf16", "fp16"}).Draw(t, "mp")
+		s.Reduce = rapid.SampledFrom([]string{"", "fp32", "bf16"}).Draw(t, "reduce")
+		s.Replicate = rapid.SampledFrom([]int64{0, 2, 4}).Draw(t, "replicate")
+		s.Wrap = rapid.SampledFrom([][]string{nil, {"h.*"}, {"h.*", "wte"}}).Draw(t, "wrap")
+		return s
+	})
+}
+
+func TestStrategiesAreReadAsPyTorchNamesTheirOptions(t *testing.T) {
+	five := int64(5)
+	for text, want := range map[string]Strategy{
+		"ddp":                                             {Name: DDP},
+		"ddp:bucket_view=True,bucket_cap_mb=100":          {Name: DDP, BucketView: true, BucketCap: 100},
+		"zero1:static_graph=true,rank=5":                  {Name: ZeRO1, StaticGraph: true, Rank: &five},
+		"fsdp2:reshard=false,mp=bf16,reduce=fp32":         {Name: FSDP2, Reshard: "false", MP: "bf16", Reduce: "fp32"},
+		"fsdp2:replicate=2,wrap=h.*+wte,no_sync=false":    {Name: FSDP2, Replicate: 2, Wrap: []string{"h.*", "wte"}, EachSync: true},
+		"fsdp2:reshard=true,replicate=1,no_sync=true":     {Name: FSDP2},
+		"ddp:find_unused=true,bucket_view=false,rank=005": {Name: DDP, FindUnused: true, Rank: &five},
+	} {
+		got, err := ParseStrategy(text)
+		require.NoError(t, err, text)
+		require.Equal(t, want, got, text)
+	}
+}
+
+func TestStrategyErrorsNameTheKey(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                          `there is no strategy ""`,
+		"fsdp":                      `there is no strategy "fsdp"; did you mean`,
+		"ddp:":                      `"" is not key=value; the keys of ddp are bucket_view`,
+		"ddp:mp=bf16":               `ddp has no key "mp"`,
+		"fsdp2:mp":                  `"mp" is not key=value`,
+		"fsdp2:mp=fp8":              `mp: "fp8" is none of bf16, fp16`,
+		"fsdp2:mp=bf16,mp=bf16":     "mp: given twice",
+		"fsdp2:replicate=0":         `replicate: "0" is not a whole number`,
+		"fsdp2:reshard=maybe":       `reshard: "maybe" is none of true, false, auto`,
+		"fsdp2:wrap=h.*+":           "has an empty pattern",
+		"ddp:bucket_cap_mb=1e3":     `bucket_cap_mb: "1e3" is not a whole number`,
+		"zero1:bucket_view=perhaps": `bucket_view: "perhaps" is none of true, false`,
+	} {
+		_, err := ParseStrategy(text)
+		require.ErrorContains(t, err, want, text)
+	}
+}
+
+func TestStrategiesThatRanksCannotFollowAreRefused(t *testing.T) {
+	for text, want := range map[string]string{
+		"ddp:rank=8":                               "there is no rank 8 of 8",
+		"fsdp2:replicate=3":                        "8 GPUs cannot be divided into 3 replicas",
+		"ddp:static_graph=true,find_unused=true":   "exclude each other",
+		"zero1:static_graph=true,find_unused=true": "exclude each other",
+		"fsdp2:replicate=16":                       "8 GPUs cannot be divided into 16 replicas",
+	} {
+		s, err := ParseStrategy(text)
+		require.NoError(t, err, text)
+		require.ErrorContains(t, s.check(8), want, text)
+	}
+	require.ErrorContains(t, (&Strategy{Name: DDP}).check(0), "0 is not a number of GPUs")
+}
+
+func TestStrategiesComeBackFromTheirText(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := strategies().Draw(t, "strategy")
+		again, err := ParseStrategy(s.String())
+		require.NoError(t, err)
+		require.Equal(t, s, again)
+	})
+}
+
+// FuzzParseStrategy: what has been read reads the same when printed.
+func FuzzParseStrategy(f *testing.F) {
+	for _, text := range []string{"ddp:bucket_view=true", "fsdp2:mp=bf16,wrap=a+b.*", "zero1:rank=3", "fsdp2:", "=", "ddp:rank=-1", "fsdp2:replicate=99999999999999999999"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		s, err := ParseStrategy(text)
+		if err != nil {
+			return
+		}
+		again, err := ParseStrategy(s.String())
+		require.NoError(t, err)
+		require.Equal(t, s, again)
+	})
+}

@@ -1,0 +1,275 @@
+package train
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/distributed"
+)
+
+// Ranks is a model as one rank of several has it. On one GPU it is nil, and its methods
+// do nothing.
+type Ranks struct {
+	// Parameters are what the optimizer is given, in the order of parameters().
+	Parameters []*trace.Tensor
+	// Wrappers are to be called around the forward passes of modules, by their paths.
+	Wrappers map[string]trace.Wrapper
+
+	sync  func(on bool)
+	share []*trace.Tensor
+	end   func()
+	check func() error
+	each  bool // micro-batches reduce their gradients
+}
+
+// Layout is what a strategy has to know of a model on the device.
+type Layout struct {
+	// Params are all parameters, in the order of parameters().
+	Params []distributed.Param
+	// Buffers are those of the modules.
+	Buffers []*trace.Tensor
+	// Modules are the paths of the modules, Blocks of those that are wrapped unless
+	// the strategy names others.
+	Modules, Blocks []string
+}
+
+// Distribute puts a model under the strategy of a case, as one rank does.
+func Distribute(t *trace.Tape, c models.Case, l Layout) (*Ranks, error) {
+	s := c.Strategy
+	w := distributed.World{Size: int64(c.GPUs)}
+	if s.Rank != nil {
+		w.Rank = *s.Rank
+	}
+	if s.Name == models.FSDP2 {
+		return fullyShard(t, w, s, l)
+	}
+	return dataParallel(t, w, s, l)
+}
+
+// dataParallel is DistributedDataParallel, with ZeroRedundancyOptimizer if the strategy
+// says so.
+func dataParallel(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout) (*Ranks, error) {
+	o := distributed.DDPOptions{Cap: s.BucketCap << 20, BucketView: s.BucketView, FindUnused: s.FindUnused}
+	d, err := distributed.DistributedDataParallel(t, w, o, l.Params, l.Buffers)
+	if err != nil {
+		return nil, err
+	}
+	r := &Ranks{Wrappers: map[string]trace.Wrapper{"": d}, sync: d.Sync, each: s.EachSync}
+	for _, p := range l.Params {
+		if x := *p.Tensor; x.RequiresGrad() {
+			r.Parameters = append(r.Parameters, x)
+		}
+	}
+	if s.Name == models.ZeRO1 {
+		parts := distributed.Partition(r.Parameters, w.Size)
+		rank := w.Rank
+		if s.Rank == nil {
+			rank = distributed.Largest(parts)
+		}
+		r.share = append([]*trace.Tensor{}, parts[rank]...)
+		r.end = func() { distributed.SendParameters(t, r.Parameters, w.Size) }
+	}
+	return r, nil
+}
+
+// fullyShard is fully_shard of the blocks, then of the model.
+func fullyShard(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout) (*Ranks, error) {
+	groups, err := groupsOf(s, l)
+	if err != nil {
+		return nil, err
+	}
+	o := distributed.Options{Replicate: s.Replicate}
+	switch s.Reshard {
+	case "auto":
+		o.Reshard = distributed.ReshardAuto
+	case "false":
+		o.Reshard = distributed.ReshardNone
+	}
+	if s.MP != "" {
+		d := typeOf(s.MP)
+		o.ParamType = &d
+		o.ReduceType = &d
+		if s.Reduce == "" { // as MixedPrecisionPolicy(param_dtype, reduce_dtype=torch.float32)
+			f32 := trace.F32
+			o.ReduceType = &f32
+		}
+	}
+	if s.Reduce != "" {
+		d := typeOf(s.Reduce)
+		o.ReduceType = &d
+	}
+	f, err := distributed.FullyShard(t, w, o, groups)
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, len(l.Params))
+	for i, p := range l.Params {
+		names[i] = p.Name
+	}
+	r := &Ranks{Parameters: f.Parameters(names), Wrappers: map[string]trace.Wrapper{}, sync: f.Sync, each: s.EachSync, check: f.Check}
+	for _, g := range f.Groups() {
+		r.Wrappers[g.Module()] = g
+	}
+	return r, nil
+}
+
+func typeOf(name string) trace.DType {
+	switch name {
+	case "bf16":
+		return trace.BF16
+	case "fp16":
+		return trace.F16
+	default:
+		return trace.F32
+	}
+}
+
+// groupsOf are the wrapped modules with their parameters, the root last. A parameter is
+// of the innermost module that holds it.
+func groupsOf(s *models.Strategy, l Layout) ([]distributed.Group, error) {
+	modules := l.Blocks
+	if len(s.Wrap) > 0 {
+		modules = nil
+		for _, pattern := range s.Wrap {
+			found := Matching(pattern, l.Modules)
+			if len(found) == 0 {
+				return nil, fmt.Errorf("wrap: %q names no module; modules are named like %s", pattern, l.Modules[len(l.Modules)/2])
+			}
+			modules = append(modules, found...)
+		}
+		depth := func(m string) int { return strings.Count(m, ".") }
+		slices.SortStableFunc(modules, func(a, b string) int { return depth(b) - depth(a) })
+		modules = slices.Compact(modules)
+	}
+	groups := make([]distributed.Group, len(modules)+1)
+	for i, m := range modules {
+		groups[i].Module = m
+	}
+	for _, p := range l.Params {
+		at := len(modules)
+		for i, m := range modules {
+			if nn.Below(p.Name, m) && (at == len(modules) || len(m) > len(modules[at])) {
+				at = i
+			}
+		}
+		groups[at].Params = append(groups[at].Params, p)
+	}
+	after := afterChildren(l.Modules)
+	for _, g := range groups {
+		slices.SortStableFunc(g.Params, func(a, b distributed.Param) int { return after[owner(a.Name)] - after[owner(b.Name)] })
+	}
+	return groups, nil
+}
+
+// owner is the path of the module that has a parameter.
+func owner(name string) string { return name[:max(strings.LastIndexByte(name, '.'), 0)] }
+
+// afterChildren numbers modules, given in the order of modules(), so that each comes
+// after those in it: fully_shard collects parameters in that order.
+func afterChildren(modules []string) map[string]int {
+	numbers := map[string]int{}
+	var open []string
+	leave := func(until func(m string) bool) {
+		for len(open) > 0 && !until(open[len(open)-1]) {
+			numbers[open[len(open)-1]] = len(numbers)
+			open = open[:len(open)-1]
+		}
+	}
+	for _, m := range modules {
+		leave(func(outer string) bool { return nn.Below(m, outer) })
+		open = append(open, m)
+	}
+	leave(func(string) bool { return false })
+	return numbers
+}
+
+// Matching are the modules whose paths a glob pattern matches, but for the root. A star
+// stands for one name of a path.
+func Matching(pattern string, modules []string) []string {
+	slashed := func(m string) string { return strings.ReplaceAll(m, ".", "/") }
+	var out []string
+	for _, m := range modules {
+		if ok, err := path.Match(slashed(pattern), slashed(m)); ok && err == nil && m != "" {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// Begin begins micro-batch i of n.
+func (r *Ranks) Begin(i, n int) {
+	if r != nil && r.sync != nil {
+		r.sync(r.each || i == n-1)
+	}
+}
+
+// End is what a rank does after the optimizer's step.
+func (r *Ranks) End(t *trace.Tape) {
+	switch {
+	case r == nil:
+		return
+	case r.end != nil:
+		r.end()
+	}
+	if r.check != nil {
+		if err := r.check(); err != nil {
+			t.Raise(err)
+		}
+	}
+}
+
+// Shared are the parameters that the rank's optimizer updates, nil for all.
+func (r *Ranks) Shared() []*trace.Tensor {
+	if r == nil {
+		return nil
+	}
+	return r.share
+}
+
+// distribute puts a model of layers under the strategy of a case.
+func (s *Session) distribute(c models.Case, net *nn.Tree) *Ranks {
+	l := Layout{Modules: net.Modules(), Blocks: net.Blocks()}
+	names := net.Names()
+	for i, p := range net.Parameters {
+		l.Params = append(l.Params, distributed.Param{Name: names[i], Tensor: &p.Tensor})
+	}
+	for _, b := range net.Buffers {
+		l.Buffers = append(l.Buffers, b.Tensor)
+	}
+	r, err := Distribute(s.Tape, c, l)
+	if err != nil {
+		s.Tape.Raise(err)
+	}
+	for m, w := range r.Wrappers {
+		p := net.Path(m)
+		if p == nil {
+			s.Tape.Raise(errors.New("there is no module " + m + " to wrap"))
+		}
+		s.Tape.Wrap(p, w)
+	}
+	s.Tape.Mark("wrap")
+	return r
+}
+
+// ParameterType is the type that the strategy has parameters in where they are used, if
+// it is not their own.
+func (r *Ranks) ParameterType() (d trace.DType, cast bool) {
+	if r == nil || r.Wrappers[""] == nil {
+		return d, false
+	}
+	return r.Wrappers[""].Inputs()
+}
+
+// LeaveRoot ends the forward pass of the whole model where no frame is that of its
+// call.
+func (r *Ranks) LeaveRoot(results []*trace.Tensor) {
+	if r != nil && r.Wrappers[""] != nil {
+		r.Wrappers[""].Leave(results)
+	}
+}

@@ -1,0 +1,287 @@
+package distributed
+
+import (
+	"math"
+	"slices"
+
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// communication is the stream that collectives of DDP run on: NCCL's own, from whose
+// pool nothing is allocated.
+const communication program.Stream = 1
+
+const mib = 1 << 20
+
+// The sizes of DDP's buckets, in bytes.
+const (
+	defaultBucket = 25 * mib // bucket_cap_mb
+	firstBucket   = 1 * mib  // _DEFAULT_FIRST_BUCKET_BYTES, unless a cap is given
+	buffersBucket = 250 * mib
+)
+
+// DDPOptions are those of DistributedDataParallel.
+type DDPOptions struct {
+	// Cap is bucket_cap_mb in bytes; zero is the default, with a small first bucket.
+	Cap int64
+	// BucketView is gradient_as_bucket_view: gradients lie in the buckets.
+	BucketView bool
+	// FindUnused is find_unused_parameters: buckets are never rebuilt.
+	FindUnused bool
+}
+
+// DDP is a model under DistributedDataParallel. It implements [trace.Wrapper], around
+// the model.
+type DDP struct {
+	tape    *trace.Tape
+	world   World
+	options DDPOptions
+	params  []*trace.Tensor // those that train
+	buffers []*trace.Tensor
+
+	buckets []*bucket
+	of      []int // the bucket of each parameter
+	views   []*trace.Tensor
+	ready   []int // parameters in the order in which their gradients came
+	rebuilt bool
+	syncs   bool // the next backward reduces
+	expects bool // and hooks are waited for
+	queued  bool
+	used    *trace.Tensor
+}
+
+// bucket are gradients that are reduced together (Reducer::Bucket).
+type bucket struct {
+	params  []int
+	flat    *trace.Tensor
+	pending int
+}
+
+// DistributedDataParallel makes the buckets of a model's parameters and hooks them.
+func DistributedDataParallel(t *trace.Tape, w World, o DDPOptions, params []Param, buffers []*trace.Tensor) (*DDP, error) {
+	if err := w.Check(); err != nil {
+		return nil, err
+	}
+	d := &DDP{tape: t, world: w, options: o, buffers: buffers, syncs: true}
+	t.Streams("compute", "communication")
+	for _, p := range params {
+		if x := *p.Tensor; x.RequiresGrad() {
+			d.params = append(d.params, x)
+		}
+	}
+	order := make([]int, len(d.params))
+	for i := range order {
+		order[i] = i
+	}
+	limits := []int64{math.MaxInt64}
+	if o.FindUnused {
+		limits = d.limits()
+	}
+	assigned := d.assign(order, limits)
+	slices.SortStableFunc(assigned, func(a, b []int) int { return a[0] - b[0] })
+	slices.Reverse(assigned)
+	d.makeBuckets(assigned)
+	if o.FindUnused {
+		d.used = t.Hold(t.New("empty_memory_format", program.Buffers, trace.I32, int64(len(d.params))))
+	}
+	for i, x := range d.params {
+		x.OnAccumulated(func() { d.accumulated(i) })
+	}
+	return d, nil
+}
+
+// limits are the sizes of the first bucket and of the others.
+func (d *DDP) limits() []int64 {
+	if d.options.Cap > 0 {
+		return []int64{d.options.Cap, d.options.Cap}
+	}
+	return []int64{firstBucket, defaultBucket}
+}
+
+// assign fills buckets with parameters of one type, in an order, up to limits
+// (compute_bucket_assignment_by_size).
+func (d *DDP) assign(order []int, limits []int64) [][]int { return fill(d.params, order, limits) }
+
+func fill(tensors []*trace.Tensor, order []int, limits []int64) [][]int {
+	type open struct {
+		members []int
+		bytes   int64
+		limit   int
+	}
+	var out [][]int
+	byType := map[trace.DType]*open{}
+	var types []trace.DType
+	for _, i := range order {
+		x := tensors[i]
+		b := byType[x.DType()]
+		if b == nil {
+			b = &open{}
+			byType[x.DType()] = b
+			types = append(types, x.DType())
+		}
+		b.members = append(b.members, i)
+		b.bytes += x.Bytes()
+		if b.bytes >= limits[b.limit] {
+			out = append(out, b.members)
+			b.members, b.bytes, b.limit = nil, 0, min(b.limit+1, len(limits)-1)
+		}
+	}
+	for _, t := range types {
+		if b := byType[t]; len(b.members) > 0 {
+			out = append(out, b.members)
+		}
+	}
+	return out
+}
+
+// makeBuckets allocates buckets (initialize_buckets). Those that were there are gone
+// then.
+func (d *DDP) makeBuckets(assigned [][]int) {
+	t := d.tape
+	for _, v := range d.views {
+		t.Release(v)
+	}
+	for _, b := range d.buckets {
+		t.Release(b.flat)
+	}
+	d.buckets, d.of, d.views = nil, make([]int, len(d.params)), make([]*trace.Tensor, len(d.params))
+	for k, members := range assigned {
+		b := &bucket{params: members}
+		n := int64(0)
+		for _, i := range members {
+			n += d.params[i].Numel()
+		}
+		b.flat = t.Hold(empty(t, program.Gradients, d.params[members[0]].DType(), n))
+		at := int64(0)
+		for _, i := range members {
+			d.of[i] = k
+			d.views[i] = t.Hold(b.flat.PartLike(at, d.params[i]))
+			at += d.params[i].Numel()
+		}
+		d.buckets = append(d.buckets, b)
+	}
+}
+
+// Sync says whether the backward passes that follow reduce gradients (no_sync).
+func (d *DDP) Sync(on bool) { d.syncs = on }
+
+// Inputs implements [trace.Wrapper].
+func (d *DDP) Inputs() (t trace.DType, cast bool) { return t, false }
+
+// Enter implements [trace.Wrapper]: it is what runs before forward (_pre_forward).
+func (d *DDP) Enter([]*trace.Tensor) {
+	if !d.tape.Tracks(d.params...) {
+		return
+	}
+	d.rebuild()
+	if d.syncs {
+		d.sendBuffers()
+	}
+}
+
+// Leave implements [trace.Wrapper]: it is what runs after forward.
+func (d *DDP) Leave([]*trace.Tensor) {
+	if !d.tape.Tracks(d.params...) {
+		return
+	}
+	d.expects = d.syncs
+	if !d.syncs {
+		return
+	}
+	for _, b := range d.buckets {
+		b.pending = len(b.params)
+	}
+}
+
+// rebuild orders the buckets as gradients came in the first backward, once: the ranks
+// agree on the order on the device.
+func (d *DDP) rebuild() {
+	if d.rebuilt || d.options.FindUnused || len(d.ready) == 0 {
+		return
+	}
+	d.rebuilt = true
+	assigned := d.assign(d.ready, d.limits())
+	t := d.tape
+	frame := t.Frame()
+	indices := frame.Let(t.New("empty_memory_format", program.Temporaries, trace.I32, int64(len(d.ready))+1))
+	t.Collective(program.Broadcast, d.world.Size, indices, nil)
+	sizes := t.New("empty_memory_format", program.Temporaries, trace.I32, int64(len(assigned)))
+	t.Collective(program.Broadcast, d.world.Size, sizes, nil)
+	frame.Discard(sizes)
+	frame.End()
+	d.makeBuckets(assigned)
+}
+
+// sendBuffers brings the first rank's buffers to the others
+// (_distributed_broadcast_coalesced).
+func (d *DDP) sendBuffers() {
+	if len(d.buffers) == 0 {
+		return
+	}
+	t := d.tape
+	order := make([]int, len(d.buffers))
+	for i := range order {
+		order[i] = i
+	}
+	frame := t.Frame()
+	t.NoGrad(func() {
+		for _, members := range fill(d.buffers, order, []int64{buffersBucket}) {
+			flat := d.buffers[members[0]]
+			if len(members) > 1 {
+				n := int64(0)
+				for _, i := range members {
+					n += d.buffers[i].Numel()
+				}
+				flat = frame.Let(t.New("flatten_dense_tensors", program.Temporaries, flat.DType(), n))
+			}
+			t.Collective(program.Broadcast, d.world.Size, flat, flat)
+		}
+	})
+	frame.End()
+}
+
+// accumulated runs when a gradient is complete (autograd_hook).
+func (d *DDP) accumulated(i int) {
+	if !d.expects {
+		return
+	}
+	t := d.tape
+	if !d.rebuilt && !d.options.FindUnused {
+		d.ready = append(d.ready, i)
+	}
+	if !d.queued {
+		d.queued = true
+		t.AfterBackward(d.finish)
+	}
+	x, view := d.params[i], d.views[i]
+	if g := x.Grad(); !g.SharesStorage(view) {
+		t.NoGrad(func() { trace.Update("mul_out", 1, view, g) })
+		if d.options.BucketView {
+			x.SetGrad(view)
+		}
+	}
+	b := d.buckets[d.of[i]]
+	if b.pending--; b.pending == 0 {
+		t.WaitStream(communication, 0)
+		t.On(communication, func() { t.Collective(program.AllReduce, d.world.Size, b.flat, b.flat) })
+	}
+}
+
+// finish waits for the reductions and brings the sums to the gradients
+// (finalize_backward).
+func (d *DDP) finish() {
+	t := d.tape
+	d.queued, d.expects = false, false
+	t.WaitStream(0, communication)
+	if d.options.BucketView {
+		return
+	}
+	t.NoGrad(func() {
+		for i, x := range d.params {
+			if x.Grad() != nil {
+				trace.Update("copy_", 0, x.Grad(), d.views[i])
+			}
+		}
+	})
+}

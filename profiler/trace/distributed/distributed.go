@@ -1,0 +1,46 @@
+// Package distributed records what a rank allocates when several train a model
+// together: PyTorch's fully_shard (FSDP2), DistributedDataParallel and
+// ZeroRedundancyOptimizer. Each follows its original of PyTorch 2.11 statement by
+// statement (torch/distributed/fsdp/_fully_shard, torch/csrc/distributed/c10d/reducer.cpp,
+// torch/distributed/optim). What NCCL allocates itself is not in a recording.
+package distributed
+
+import (
+	"fmt"
+
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// World is a rank among others.
+type World struct {
+	// Size is the number of ranks, Rank which of them is recorded.
+	Size, Rank int64
+}
+
+// Check says what is wrong with a world.
+func (w World) Check() error {
+	switch {
+	case w.Size < 1 || w.Size > mostRanks:
+		return fmt.Errorf("%d is not a number of ranks", w.Size)
+	case w.Rank < 0 || w.Rank >= w.Size:
+		return fmt.Errorf("there is no rank %d of %d", w.Rank, w.Size)
+	}
+	return nil
+}
+
+// mostRanks is more than anybody trains on.
+const mostRanks = 1 << 20
+
+// Param is a parameter of a model.
+type Param struct {
+	// Name is as in named_parameters().
+	Name string
+	// Tensor is where the model finds the parameter's tensor.
+	Tensor **trace.Tensor
+}
+
+// empty is torch.empty on the device.
+func empty(t *trace.Tape, c program.Class, d trace.DType, n int64) *trace.Tensor {
+	return t.New("empty_memory_format", c, d, n)
+}

@@ -1,0 +1,113 @@
+package distributed
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/stack"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+func newTape() *trace.Tape {
+	return trace.New(trace.Board{Name: "a100-80", Capability: 80, SMs: 108, ThreadsPerSM: 2048, Memory: 80 << 30}, stack.Default().Rules(), trace.Options{})
+}
+
+// The shares of a rank of eight, in bytes, of a block of width 768, and the tables that
+// PyTorch brought to an A100 for it.
+func TestTablesOfTheCopiesAreAsLargeAsPyTorchs(t *testing.T) {
+	block := []int64{384, 384, 884736, 1152, 294912, 384, 384, 384, 1179648, 1536, 1179648, 384}
+	root := []int64{6144000, 196608, 384, 384, 6144000}
+	const blocks = 108 * 2048 / 128 * 2
+	require.Equal(t, int64(7368/8), splitTable(block, 8, blocks))
+	require.Equal(t, int64(12376/8), splitTable(root, 8, blocks))
+	require.Equal(t, int64(14480/8), chunkTable(block))
+}
+
+func params(t *trace.Tape, shapes ...[]int64) []Param {
+	out := make([]Param, len(shapes))
+	for i, s := range shapes {
+		x := t.Hold(t.New("to", program.Weights, trace.F32, s...)).Leaf()
+		out[i] = Param{Name: string(rune('a' + i)), Tensor: &x}
+	}
+	return out
+}
+
+func TestShardsCoverEveryRowOnce(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		rows, ranks := rapid.Int64Range(1, 100).Draw(rt, "rows"), rapid.Int64Range(1, 20).Draw(rt, "ranks")
+		sum := int64(0)
+		for r := range ranks {
+			tape := newTape()
+			p := params(tape, []int64{rows, 3})
+			f, err := FullyShard(tape, World{Size: ranks, Rank: r}, Options{}, []Group{{Params: p}})
+			require.NoError(rt, err)
+			local := f.Parameters([]string{"a"})[0]
+			sum += local.Size(0)
+			shard := f.root.params[0]
+			require.LessOrEqual(rt, local.Size(0), shard.rows)
+			require.GreaterOrEqual(rt, shard.padded(f.world), rows*3)
+			tape.Finish()
+		}
+		require.Equal(rt, rows, sum)
+	})
+}
+
+func TestPartitionsHaveEveryParameterOnce(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		tape := newTape()
+		var xs []*trace.Tensor
+		for _, n := range rapid.SliceOfN(rapid.Int64Range(1, 1000), 1, 20).Draw(rt, "sizes") {
+			xs = append(xs, *params(tape, []int64{n})[0].Tensor)
+		}
+		parts := Partition(xs, rapid.Int64Range(1, 9).Draw(rt, "ranks"))
+		seen := map[*trace.Tensor]bool{}
+		most, least := int64(0), int64(1<<40)
+		for _, part := range parts {
+			n := int64(0)
+			for _, x := range part {
+				require.False(rt, seen[x])
+				seen[x] = true
+				n += x.Numel()
+			}
+			most, least = max(most, n), min(least, n)
+		}
+		require.Len(rt, seen, len(xs))
+		n := int64(0)
+		for _, x := range parts[Largest(parts)] {
+			n += x.Numel()
+		}
+		require.Equal(rt, most, n)
+		require.LessOrEqual(rt, most-least, int64(1000)) // no rank is ahead by more than one
+		tape.Finish()
+	})
+}
+
+func TestBucketsAreFilledToTheirLimits(t *testing.T) {
+	tape := newTape()
+	var xs []*trace.Tensor
+	for _, p := range params(tape, []int64{1 << 18}, []int64{10}, []int64{1 << 20}, []int64{1 << 20}, []int64{10}) {
+		xs = append(xs, *p.Tensor)
+	}
+	require.Equal(t, [][]int{{0}, {1, 2, 3}, {4}}, fill(xs, []int{0, 1, 2, 3, 4}, []int64{1 << 20, 8 << 20}))
+	require.Equal(t, [][]int{{4, 3}, {2}, {1, 0}}, fill(xs, []int{4, 3, 2, 1, 0}, []int64{1 << 20, 4 << 20}))
+	tape.Finish()
+}
+
+func TestWhatRanksCannotShareIsRefused(t *testing.T) {
+	tape := newTape()
+	p := params(tape, []int64{8, 8}, nil)
+	_, err := FullyShard(tape, World{Size: 8, Rank: 8}, Options{}, []Group{{Params: p[:1]}})
+	require.ErrorContains(t, err, "there is no rank 8 of 8")
+	_, err = FullyShard(tape, World{Size: 8}, Options{Replicate: 3}, []Group{{Params: p[:1]}})
+	require.ErrorContains(t, err, "8 ranks cannot be divided into 3 replicas")
+	_, err = FullyShard(tape, World{Size: 8}, Options{}, []Group{{Params: p[1:]}})
+	require.ErrorContains(t, err, "invalid for 0D tensor")
+	_, err = DistributedDataParallel(tape, World{}, DDPOptions{}, p, nil)
+	require.ErrorContains(t, err, "0 is not a number of ranks")
+	f, err := FullyShard(tape, World{Size: 2}, Options{}, []Group{{Module: "head", Params: p[:1]}})
+	require.NoError(t, err)
+	require.ErrorContains(t, f.Check(), `the forward pass of module "head" is never called`)
+}

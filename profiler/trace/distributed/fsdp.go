@@ -1,0 +1,203 @@
+package distributed
+
+import (
+	"fmt"
+
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// The streams of FSDP2, behind the one that computes. Their order is that of their
+// first use by the allocator.
+const (
+	computeStream program.Stream = iota
+	copyInStream
+	reduceScatterStream
+	allGatherStream
+	allReduceStream
+)
+
+// streamNames are those of [trace.Tape.Streams].
+var streamNames = []string{"compute", "all-gather copy-in", "reduce-scatter", "all-gather", "all-reduce"}
+
+// Reshard says what becomes of whole parameters after forward.
+type Reshard uint8
+
+// The values of fully_shard's reshard_after_forward.
+const (
+	// ReshardAll frees them in every group (True).
+	ReshardAll Reshard = iota
+	// ReshardAuto keeps those of the root, which backward needs first (None,
+	// PyTorch's default).
+	ReshardAuto
+	// ReshardNone keeps all until backward has used them (False).
+	ReshardNone
+)
+
+// Options of fully_shard.
+type Options struct {
+	Reshard Reshard
+	// ParamType and ReduceType are those of MixedPrecisionPolicy; nil keeps the
+	// parameters' and the gradients'.
+	ParamType, ReduceType *trace.DType
+	// Replicate is the number of groups of ranks that each hold a whole model (HSDP);
+	// one for plain sharding.
+	Replicate int64
+}
+
+// Group are the parameters of a module that are gathered together.
+type Group struct {
+	// Module is the path of the module, empty for the root.
+	Module string
+	Params []Param
+}
+
+// FSDP is a model under fully_shard.
+type FSDP struct {
+	tape    *trace.Tape
+	world   World // the ranks that a parameter is divided among, and the rank there
+	copies  int64 // of the world
+	options Options
+	root    *ParamGroup
+	groups  []*ParamGroup // the root first, as in modules()
+
+	// What the groups share (FSDPCommContext).
+	forward  []*ParamGroup // in the order of their use
+	gathered *gathered     // the last of forward, kept until the next was copied out
+	reducing *reduction    // the one reduce-scatter in flight
+	rooted   bool          // the root's forward is running
+	queued   bool          // the root's callback after backward is
+	syncs    bool          // gradients are reduced
+}
+
+// phase of a group (TrainingState).
+type phase uint8
+
+const (
+	idle phase = iota
+	inForward
+	beforeBackward
+	afterBackward
+)
+
+// FullyShard shards the parameters of groups, the root's last. Where a group has no
+// parameters only its hooks run.
+func FullyShard(t *trace.Tape, w World, o Options, groups []Group) (*FSDP, error) {
+	o.Replicate = max(1, o.Replicate)
+	if err := w.Check(); err != nil {
+		return nil, err
+	}
+	if w.Size%o.Replicate != 0 {
+		return nil, fmt.Errorf("%d ranks cannot be divided into %d replicas", w.Size, o.Replicate)
+	}
+	each := w.Size / o.Replicate
+	f := &FSDP{tape: t, world: World{Size: each, Rank: w.Rank % each}, copies: o.Replicate, options: o, syncs: true}
+	t.Streams(streamNames...)
+	for i, g := range groups {
+		p := &ParamGroup{fsdp: f, module: g.Module, reshards: o.Reshard == ReshardAll || o.Reshard == ReshardAuto && i < len(groups)-1}
+		var old []*trace.Tensor
+		for _, param := range g.Params {
+			s, err := newShardedParam(param, f.world, o)
+			if err != nil {
+				return nil, err
+			}
+			s.shard(t, f.world)
+			old = append(old, *param.Tensor)
+			*param.Tensor = s.whole
+			p.params = append(p.params, s)
+		}
+		for _, x := range old {
+			t.Release(x)
+		}
+		f.groups = append(f.groups, p)
+	}
+	last := len(f.groups) - 1
+	f.root = f.groups[last]
+	f.groups = append([]*ParamGroup{f.root}, f.groups[:last]...)
+	return f, nil
+}
+
+// Groups are the groups in the order in which they were given.
+func (f *FSDP) Groups() []*ParamGroup { return append(f.groups[1:len(f.groups):len(f.groups)], f.root) }
+
+// Parameters are the shards that train, in the order of the names given.
+func (f *FSDP) Parameters(names []string) []*trace.Tensor {
+	byName := map[string]*trace.Tensor{}
+	for _, g := range f.groups {
+		for _, s := range g.params {
+			if s.trains {
+				byName[s.name] = s.local
+			}
+		}
+	}
+	var out []*trace.Tensor
+	for _, n := range names {
+		if x := byName[n]; x != nil {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+// Sync says whether the backward passes that follow reduce gradients
+// (set_requires_gradient_sync).
+func (f *FSDP) Sync(on bool) { f.syncs = on }
+
+// enterRoot begins a forward pass: the streams wait for what came before.
+func (f *FSDP) enterRoot() {
+	f.rooted = true
+	f.tape.WaitStream(copyInStream, computeStream)
+	f.tape.WaitStream(allGatherStream, computeStream)
+}
+
+// leaveRoot ends a forward pass: nothing is copied out any more.
+func (f *FSDP) leaveRoot() {
+	if g := f.gathered; g != nil {
+		f.gathered = nil
+		f.streamsWait(g.copied)
+		f.tape.Release(g.output)
+	}
+	f.rooted = false
+}
+
+// streamsWait holds up the streams that gather until an event of the computing one.
+func (f *FSDP) streamsWait(event uint32) {
+	f.tape.WaitEvent(copyInStream, event)
+	f.tape.WaitEvent(allGatherStream, event)
+}
+
+// afterBackward is what runs when backward has ended: what groups have left over.
+func (f *FSDP) afterBackward() {
+	for _, g := range f.groups {
+		if g.phase != afterBackward {
+			g.postBackward()
+		}
+		g.phase = idle
+		g.finalize()
+	}
+	f.forward = f.forward[:0]
+	f.forget()
+	f.queued = false
+}
+
+// forget ends the hold on the input of the reduce-scatter that was in flight.
+func (f *FSDP) forget() {
+	if r := f.reducing; r != nil {
+		f.reducing = nil
+		f.tape.WaitEvent(computeStream, r.done)
+		f.tape.Release(r.input)
+	}
+}
+
+// Check finds a group that was wrapped and whose module nobody calls: its parameters
+// are never whole. It is called after a step.
+func (f *FSDP) Check() error {
+	for _, g := range f.groups {
+		for _, s := range g.params {
+			if !s.used {
+				return fmt.Errorf("the forward pass of module %q is never called, and so fully_shard never gathers its parameters, such as %s; wrap another module", g.module, s.name)
+			}
+		}
+	}
+	return nil
+}

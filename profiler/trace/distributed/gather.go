@@ -1,0 +1,160 @@
+package distributed
+
+import (
+	"math"
+
+	"github.com/vprof/vprof/internal/ceil"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// gathered is the flat result of an all-gather (AllGatherResult).
+type gathered struct {
+	output *trace.Tensor
+	splits []int64 // what a rank has of each parameter, in elements
+	done   uint32
+	copied uint32 // an event behind its copy-out
+}
+
+// unshard gathers the group's parameters (foreach_all_gather). They are whole only
+// after [ParamGroup.wait].
+func (g *ParamGroup) unshard() {
+	f, t := g.fsdp, g.fsdp.tape
+	if g.gathered != nil || g.whole {
+		return
+	}
+	out := &gathered{}
+	t.NoGrad(func() {
+		t.On(copyInStream, func() { g.copyIn(out) })
+		t.WaitStream(allGatherStream, copyInStream)
+		t.On(allGatherStream, func() {
+			if f.world.Size > 1 {
+				own := t.Hold(out.output.Part(0, out.output.Numel()/f.world.Size))
+				t.Collective(program.AllGather, f.world.Size, out.output, own)
+				t.Release(own)
+			}
+			out.done = t.RecordEvent(allGatherStream)
+		})
+	})
+	g.gathered = out
+}
+
+// copyIn brings the rank's shards to their place in the output.
+func (g *ParamGroup) copyIn(out *gathered) {
+	f, t := g.fsdp, g.fsdp.tape
+	frame := t.Frame()
+	dtype, sum, cast := g.params[0].gathered, int64(0), int64(0)
+	inputs := make([]*trace.Tensor, len(g.params))
+	for i, s := range g.params {
+		inputs[i] = s.data
+		out.splits = append(out.splits, s.data.Numel())
+		sum += s.data.Numel()
+		if s.dtype != s.gathered {
+			cast += s.data.Numel()
+		}
+		if s.gathered != dtype {
+			dtype = trace.U8
+		}
+	}
+	if cast > 0 {
+		flat := frame.Let(empty(t, program.Temporaries, g.params[0].gathered, cast))
+		var to, from []*trace.Tensor
+		at := int64(0)
+		for i, s := range g.params {
+			if s.dtype != s.gathered {
+				inputs[i] = frame.Let(flat.Part(at, s.data.Numel()))
+				at += s.data.Numel()
+				to, from = append(to, inputs[i]), append(from, s.data)
+			}
+		}
+		trace.ForeachUpdate("_foreach_copy_", 0, to, from)
+	}
+	if dtype == trace.U8 {
+		sum = 0
+		for i, s := range g.params {
+			out.splits[i] *= s.gathered.Size()
+			sum += out.splits[i]
+		}
+	}
+	out.output = t.Hold(empty(t, program.Temporaries, dtype, sum*f.world.Size))
+	own := frame.Let(out.output.Part(0, sum))
+	trace.ForeachUpdate("_foreach_copy_", 0, []*trace.Tensor{own}, inputs)
+	frame.End()
+}
+
+// wait copies what was gathered to the parameters (wait_for_unshard). In forward the
+// buffer stays until the next group's was copied out, so that the two overlap.
+func (g *ParamGroup) wait() {
+	f, t := g.fsdp, g.fsdp.tape
+	now := g.gathered
+	if now == nil {
+		return
+	}
+	var before *gathered
+	if g.phase == inForward && f.gathered != nil {
+		before = f.gathered
+		f.streamsWait(before.copied)
+		f.gathered = nil
+	}
+	t.NoGrad(func() { g.copyOut(now) })
+	g.whole = true
+	now.copied = t.RecordEvent(computeStream)
+	g.gathered = nil
+	if g.phase == inForward {
+		f.gathered = now
+	} else {
+		f.streamsWait(now.copied)
+		t.Release(now.output)
+	}
+	if before != nil {
+		t.Release(before.output)
+	}
+}
+
+// copyOut is foreach_all_gather_copy_out.
+func (g *ParamGroup) copyOut(from *gathered) {
+	f, t := g.fsdp, g.fsdp.tape
+	t.WaitEvent(computeStream, from.done)
+	outputs := make([]*trace.Tensor, len(g.params))
+	chunks := make([]int64, len(g.params))
+	element := from.output.DType().Size()
+	for i, s := range g.params {
+		s.allocate()
+		outputs[i] = s.output
+		chunks[i] = from.splits[i] * element
+	}
+	frame := t.Frame()
+	board := t.Board()
+	blocks := int64(board.SMs) * int64(board.ThreadsPerSM) / copyBlock * 2
+	table := frame.Let(t.New("split_with_sizes_copy_out", program.Temporaries, trace.I64, splitTable(chunks, f.world.Size, blocks)))
+	trace.ForeachUpdate("split_with_sizes_copy_out", 0, outputs, []*trace.Tensor{from.output, table})
+	frame.End()
+}
+
+// The blocks of the kernels that copy between flat buffers and parameters
+// (ATen/native/cuda/TensorShape.cu): threads, and bytes that a block copies at a time.
+const (
+	copyBlock = 128
+	copyTile  = 16 * copyBlock
+)
+
+// splitTable is the number of elements of the table that
+// split_with_sizes_copy_out_cuda_contiguous_no_cast brings to the device: for each
+// split its source, destination and size, for each block which split it is of, and
+// where the blocks of each split begin. Chunks are the sizes of splits in bytes, of
+// which each of n ranks has one; most is how many blocks the board runs at once,
+// twice.
+func splitTable(chunks []int64, n, most int64) int64 {
+	blocks := int64(0)
+	for _, c := range chunks {
+		blocks += ceil.Div(c, copyTile)
+	}
+	work := ceil.Div(blocks*n, max(1, most)) // tiles of a block
+	perBlock := min(int64(math.Ceil(math.Sqrt(float64(work)))), n)
+	perChunk := ceil.Div(work, max(1, perBlock))
+	table := 4*int64(len(chunks)) + 1
+	for _, c := range chunks {
+		table += ceil.Div(c, copyTile*max(1, perChunk))
+	}
+	return table
+}

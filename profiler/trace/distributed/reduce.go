@@ -1,0 +1,128 @@
+package distributed
+
+import (
+	"github.com/vprof/vprof/internal/ceil"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// reduction is a reduce-scatter in flight (ReduceScatterState).
+type reduction struct {
+	input *trace.Tensor
+	done  uint32
+}
+
+// reduce shares gradients out among the ranks, each of which sums its rows
+// (foreach_reduce). It takes over the references to the gradients but for the last,
+// which PyTorch's loop variable keeps until it returns.
+func (g *ParamGroup) reduce(params []*shardedParam, grads []*trace.Tensor) *reduction {
+	t := g.fsdp.tape
+	r := &reduction{}
+	t.NoGrad(func() { g.reduceInto(r, params, grads) })
+	return r
+}
+
+func (g *ParamGroup) reduceInto(r *reduction, params []*shardedParam, grads []*trace.Tensor) {
+	f, t := g.fsdp, g.fsdp.tape
+	n := f.world.Size
+	dtype := grads[0].DType()
+	if d := f.options.ReduceType; d != nil {
+		dtype = *d
+	}
+	total := int64(0)
+	for _, s := range params {
+		total += s.rows * s.row * n
+	}
+	r.input = t.Hold(empty(t, program.Gradients, dtype, total))
+	copyGradients(t, r.input, grads, params, n)
+	for i := len(grads) - 2; i >= 0; i-- {
+		t.Release(grads[i])
+	}
+	t.WaitStream(reduceScatterStream, computeStream)
+	frame := t.Frame()
+	var output *trace.Tensor
+	t.On(reduceScatterStream, func() {
+		frame.Set(&output, empty(t, program.Gradients, dtype, total/n))
+		divide(r.input, n*f.copies, dtype)
+		if n > 1 {
+			t.Collective(program.ReduceScatter, n, output, r.input)
+		} else {
+			trace.Update("copy_", 0, output, r.input)
+		}
+		r.done = t.RecordEvent(reduceScatterStream)
+	})
+	post := reduceScatterStream
+	if f.copies > 1 {
+		post = allReduceStream
+		t.WaitStream(allReduceStream, reduceScatterStream)
+		t.On(allReduceStream, func() { t.Collective(program.AllReduce, f.copies, output, output) })
+		g.summed = t.Hold(output)
+	}
+	t.On(post, func() {
+		divide(output, n*f.copies, dtype)
+		if own := params[0].dtype; own != dtype {
+			frame.Set(&output, output.To(own))
+		}
+		g.distribute(params, output)
+		done := t.RecordEvent(post)
+		g.reduced = &done
+	})
+	frame.End()
+}
+
+// divide is the division by the number of ranks where NCCL's average could overflow:
+// half before, half after.
+func divide(x *trace.Tensor, ranks int64, d trace.DType) {
+	if d == trace.F16 && ranks > 1 {
+		trace.Update("div__Scalar", 1, x)
+	}
+}
+
+// distribute makes the rows of a reduced buffer the gradients of the shards, or adds
+// them to those that are there.
+func (g *ParamGroup) distribute(params []*shardedParam, output *trace.Tensor) {
+	at := int64(0)
+	for _, s := range params {
+		part := output.Part(at, s.local.Shape()...)
+		if s.local.Grad() != nil {
+			trace.Update("add__Tensor", 1, s.local.Grad(), part)
+		} else {
+			s.local.SetGrad(part)
+		}
+		at += s.rows * s.row
+	}
+}
+
+// copyGradients lays gradients out by rank (torch._chunk_cat).
+func copyGradients(t *trace.Tape, into *trace.Tensor, grads []*trace.Tensor, params []*shardedParam, n int64) {
+	frame := t.Frame()
+	same := grads[0].DType() == into.DType() || grads[0].DType() == trace.BF16 && into.DType() == trace.F32
+	if same {
+		chunks := make([]int64, len(params))
+		for i, s := range params {
+			chunks[i] = s.rows * s.row * into.DType().Size()
+		}
+		frame.Let(t.New("_chunk_cat_out", program.Temporaries, trace.I64, chunkTable(chunks)))
+	} else { // the composite one pads what is uneven and concatenates
+		for i, s := range params {
+			if s.shape[0]%n != 0 {
+				frame.Let(t.New("constant_pad_nd", program.Temporaries, grads[i].DType(), s.padded(World{Size: n})))
+			}
+		}
+	}
+	trace.ForeachUpdate("_chunk_cat_out", 0, []*trace.Tensor{into}, grads)
+	frame.End()
+}
+
+// chunkTable is the number of elements of the table that _chunk_cat_out_cuda brings
+// to the device: for each tensor its address, sizes and number of blocks, where its
+// bytes and blocks begin, and for each block which tensor it is of. Chunks are what a
+// rank gets of each tensor, in bytes.
+func chunkTable(chunks []int64) int64 {
+	n := int64(len(chunks))
+	table := 4*n + 2*(n+1)
+	for _, c := range chunks {
+		table += ceil.Div(c, copyTile)
+	}
+	return table
+}

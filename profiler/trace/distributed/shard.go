@@ -1,0 +1,82 @@
+package distributed
+
+import (
+	"fmt"
+
+	"github.com/vprof/vprof/internal/ceil"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// shardedParam is a parameter of which the rank keeps its rows (FSDPParam).
+type shardedParam struct {
+	name  string
+	shape []int64
+	// row is the number of elements of a row, rows how many of them every rank has
+	// room for.
+	row, rows int64
+	dtype     trace.DType // of the shard
+	gathered  trace.DType // of the whole
+	trains    bool
+
+	// data is the padded shard, local the rows that the rank has of it, which the
+	// optimizer updates.
+	data, local *trace.Tensor
+	// output is the flat buffer of the whole parameter, empty between uses; whole is
+	// the parameter over it. The model computes with it.
+	output, whole *trace.Tensor
+	used          bool // it was gathered before
+	// accumulated is a gradient in the type of the reduction that was not reduced yet.
+	accumulated *trace.Tensor
+}
+
+// newShardedParam lays a parameter out over the ranks of a world: rows of the first
+// dimension, as torch.chunk has them, padded to equal shares. Its memory is allocated
+// by shard.
+func newShardedParam(p Param, w World, o Options) (*shardedParam, error) {
+	x := *p.Tensor
+	shape := x.Shape()
+	if len(shape) == 0 {
+		return nil, fmt.Errorf("AssertionError: Shard dim 0 is invalid for 0D tensor: %s; give it a dimension", p.Name)
+	}
+	s := &shardedParam{name: p.Name, shape: shape, row: 1, dtype: x.DType(), gathered: x.DType(), trains: x.RequiresGrad()}
+	for _, d := range shape[1:] {
+		s.row *= d
+	}
+	s.rows = ceil.Div(shape[0], w.Size)
+	if o.ParamType != nil {
+		s.gathered = *o.ParamType
+	}
+	return s, nil
+}
+
+// shard allocates the rank's rows.
+func (s *shardedParam) shard(t *trace.Tape, w World) {
+	padded := append([]int64{s.rows}, s.shape[1:]...)
+	x := t.Hold(t.New("new_zeros", program.Weights, s.dtype, padded...))
+	s.data = t.Hold(x.Part(0, s.rows*s.row))
+	own := min(s.rows, max(0, s.shape[0]-w.Rank*s.rows))
+	s.local = t.Hold(x.Part(0, append([]int64{own}, s.shape[1:]...)...))
+	t.Release(x)
+	s.output = t.Hold(t.Unallocated(s.gathered, s.padded(w)))
+	s.whole = t.Hold(s.output.Part(0, s.shape...))
+	if s.trains {
+		s.local.Leaf()
+		s.whole.Leaf()
+	}
+}
+
+// padded is the number of elements of the whole with its padding.
+func (s *shardedParam) padded(w World) int64 { return s.rows * s.row * w.Size }
+
+// allocate gives the whole parameter its memory.
+func (s *shardedParam) allocate() {
+	op := "resize_bytes_cuda"
+	if !s.used {
+		op, s.used = "empty_memory_format", true
+	}
+	s.output.AllocStorage(op, program.Weights)
+}
+
+// free takes the memory of the whole parameter back.
+func (s *shardedParam) free() { s.output.FreeStorage() }

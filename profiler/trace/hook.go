@@ -1,0 +1,163 @@
+package trace
+
+// A Wrapper runs around the forward pass of a module, as forward hooks do.
+type Wrapper interface {
+	// Enter is called with the arguments before the module's code runs.
+	Enter(args []*Tensor)
+	// Inputs is the type that arguments of floating point are cast to, if they are.
+	Inputs() (d DType, cast bool)
+	// Leave is called with the results when the code has returned and its names are
+	// gone; the arguments still live. Results may be nil.
+	Leave(results []*Tensor)
+}
+
+// Wrap has a wrapper called around the calls of a module.
+func (t *Tape) Wrap(p *Path, w Wrapper) {
+	if t.wrappers == nil {
+		t.wrappers = map[*Path]Wrapper{}
+	}
+	t.wrappers[p] = w
+}
+
+// wrapped enters the wrapper of the module whose code the frame runs.
+func (f *Frame) wrapped(p *Path) {
+	w := f.t.wrappers[p]
+	if w == nil || f.wrapper != nil {
+		return
+	}
+	f.wrapper = w
+	w.Enter(f.held)
+}
+
+// Argument is an argument of the module that runs in the frame as its code gets it:
+// in the type of the module's wrapper.
+func (f *Frame) Argument(x *Tensor) *Tensor {
+	if f.wrapper == nil || !x.dtype.IsFloat() {
+		return x
+	}
+	if d, cast := f.wrapper.Inputs(); cast && d != x.dtype {
+		return f.Let(x.To(d))
+	}
+	return x
+}
+
+// hook runs a Python function that autograd calls.
+func (t *Tape) hook(f func()) {
+	op, native, node, python, place := t.op, t.native, t.node, t.python, t.place
+	t.op, t.native, t.node, t.python, t.place = "-", "-", "", true, t.placeOf("", "")
+	f()
+	t.op, t.native, t.node, t.python, t.place = op, native, node, python, place
+}
+
+// OnGradient has f called in backward once the gradient of x is complete, before
+// that of what x was made of is computed (Tensor.register_hook).
+func (x *Tensor) OnGradient(f func()) { x.tape.addHook(x.gradEdge().node, f) }
+
+// OnAccumulated has f called in every backward after a gradient went into x.Grad, a
+// leaf (a post hook of its AccumulateGrad).
+func (x *Tensor) OnAccumulated(f func()) {
+	n := x.gradEdge().node
+	n.retain()
+	x.tape.addHook(n, f)
+}
+
+func (t *Tape) addHook(n *Node, f func()) {
+	if t.hooked == nil {
+		t.hooked = map[*Node][]func(){}
+	}
+	n.flags |= isHooked
+	t.hooked[n] = append(t.hooked[n], f)
+}
+
+// AfterBackward has f called when the backward that is running has run its last node
+// (queue_callback of the engine).
+func (t *Tape) AfterBackward(f func()) { t.task.after = append(t.task.after, f) }
+
+// runHooked runs a leaf's node, or the hooks before another one. It reports whether
+// that was all there is to run.
+func (g *graphTask) runHooked(n *Node, grads []*Tensor) (done bool) {
+	var hooks []func()
+	if n.flags&isHooked != 0 {
+		hooks = g.t.hooked[n]
+	}
+	leaf := n.flags&isLeafNode != 0
+	if leaf {
+		grad := grads[0]
+		grads[0] = nil
+		n.leaf.accumulate(grad)
+	}
+	for _, f := range hooks {
+		g.t.hook(f)
+	}
+	if leaf {
+		n.release()
+		return true
+	}
+	if hooks != nil { // another node may get the memory of this one
+		delete(g.t.hooked, n)
+		n.flags &^= isHooked
+	}
+	return false
+}
+
+// BeforeInputs puts a node of an autograd.Function that returns its inputs between xs
+// and what made them: f is called in backward when the gradients of all of them have
+// come. What is computed from xs until the returned function is called is computed
+// from the Function's results. xs that no gradient flows to are left alone.
+func (t *Tape) BeforeInputs(name string, f func(), xs []*Tensor) (restore func()) {
+	var inputs []*Tensor
+	for _, x := range xs {
+		if x != nil && x.requiresGrad {
+			inputs = append(inputs, x)
+		}
+	}
+	n := t.record(name, inputs...)
+	if n == nil {
+		return func() {}
+	}
+	type maker struct {
+		node *Node
+		out  int32
+	}
+	made := make([]maker, len(inputs))
+	for i, x := range inputs {
+		made[i] = maker{x.node, x.out}
+		n.addOutput(x)
+		n.retain()
+		x.retain()
+		x.node, x.out = n, int32(i)
+	}
+	n.apply = func(b *backward) {
+		t.hook(f)
+		for i, g := range b.grads {
+			if g == nil {
+				g = b.zeros(i)
+			}
+			b.out[i] = g.retain()
+		}
+		b.statement()
+	}
+	return func() {
+		for i, x := range inputs {
+			n.release()
+			x.node, x.out = made[i].node, made[i].out
+			x.release()
+		}
+	}
+}
+
+// zeros stands for a gradient that did not come, as Functions get it.
+func (b *backward) zeros(i int) *Tensor {
+	m := b.input(i)
+	x := b.t.fresh(m.dtype, m.layout)
+	b.t.launchFill(x)
+	return x
+}
+
+// TakeGrad takes the gradient of a leaf away from it, nil if there is none. The caller
+// lets go of it with [Tape.Release].
+func (x *Tensor) TakeGrad() *Tensor {
+	g := x.grad
+	x.grad = nil
+	return g
+}

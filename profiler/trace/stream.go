@@ -1,0 +1,93 @@
+package trace
+
+import "github.com/vprof/vprof/profiler/program"
+
+// Streams names the streams of the recording, the computing one first. It is called
+// before anything runs on another.
+func (t *Tape) Streams(names ...string) { t.prog.Streams = names }
+
+// On runs f with a stream current, as torch.cuda.stream does: what is allocated comes
+// from its pool, and kernels wait in its queue.
+func (t *Tape) On(s program.Stream, f func()) {
+	was := t.stream
+	t.stream = s
+	f()
+	t.stream = was
+}
+
+// RecordEvent puts an event into the queue of a stream.
+func (t *Tape) RecordEvent(s program.Stream) uint32 {
+	e := uint32(len(t.prog.Events))
+	push(&t.prog.Events, program.Event{Stream: s})
+	t.emit(program.Record, e)
+	return e
+}
+
+// WaitEvent holds up a stream until an event was reached.
+func (t *Tape) WaitEvent(s program.Stream, event uint32) {
+	if t.prog.Events[event].Stream == s {
+		return // its own work is in order
+	}
+	push(&t.prog.Waits, program.Wait{Stream: s, Event: event})
+	t.emit(program.Await, uint32(len(t.prog.Waits)-1))
+}
+
+// WaitStream holds up a stream until another has done all it was given so far.
+func (t *Tape) WaitStream(s, on program.Stream) {
+	if s != on {
+		t.WaitEvent(s, t.RecordEvent(on))
+	}
+}
+
+// Collective records a collective of a group of ranks: it reads in and writes out.
+func (t *Tape) Collective(w program.Work, group int64, out, in *Tensor) {
+	if op := t.launch(w, 0, []*Tensor{out}, []*Tensor{in}); op != nil {
+		op.Group = uint32(group)
+	}
+}
+
+// FreeStorage is untyped_storage().resize_(0): the memory goes, the tensors over it
+// stay.
+func (x *Tensor) FreeStorage() {
+	s := x.store
+	if !s.blank {
+		x.tape.emit(program.Free, s.buffer)
+		s.blank = true
+	}
+}
+
+// Unallocated is a flat tensor whose storage is empty until [Tensor.AllocStorage].
+func (t *Tape) Unallocated(d DType, n int64) *Tensor {
+	s := t.stores.take()
+	s.bytes, s.blank = n*d.Size(), true
+	return t.header(s, d, t.contiguous([]int64{n}), 0)
+}
+
+// AllocStorage is untyped_storage().resize_() to what the tensor needs, if its storage
+// is empty; op is what PyTorch calls.
+func (x *Tensor) AllocStorage(op string, c program.Class) {
+	s, t := x.store, x.tape
+	if !s.blank || s.bytes == 0 {
+		return
+	}
+	wasOp, wasNative, class := t.op, t.native, t.class
+	t.op, t.native, t.class = op, op, c
+	fresh := t.allocate(s.bytes)
+	s.buffer, s.blank = fresh.buffer, fresh.blank
+	t.stores.give(fresh)
+	t.op, t.native, t.class = wasOp, wasNative, class
+}
+
+// Part is a view of n elements of a flat tensor, from an offset on, in a shape.
+func (x *Tensor) Part(offset int64, shape ...int64) *Tensor {
+	var buf [8]int64
+	return x.alias(shape, contiguousStrides(buf[:0], shape), x.offset+offset)
+}
+
+// PartLike is a view of a flat tensor, from an offset on, laid out as another tensor is.
+func (x *Tensor) PartLike(offset int64, y *Tensor) *Tensor {
+	if !y.dense {
+		return x.Part(offset, y.shape...)
+	}
+	return x.alias(y.shape, y.strides, x.offset+offset)
+}
