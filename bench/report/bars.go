@@ -121,24 +121,21 @@ func (p Point) Verdict() Verdict {
 	switch {
 	case p.Run == nil:
 		return p.Estimate.Verdict
-	case p.Run.Fits:
-		return Fits
+	case p.Estimate == nil:
+		return p.Run.Judge("")
 	}
-	return DoesNotFit
+	return p.Run.Judge(p.Estimate.Verdict)
 }
+
+// tones are the colors of verdicts.
+var tones = map[Verdict]Tone{Fits: Good, Tight: Doubtful, Slow: Doubtful, DoesNotFit: Bad}
 
 // need is what a point needs of the device: what its run took, or else what is
 // estimated.
 func (p Point) need() (int64, Tone) {
-	switch {
-	case p.Run != nil && p.Run.Fits && p.Run.Retries > 0:
-		return p.Run.Device, Doubtful
-	case p.Run != nil && p.Run.Fits:
-		return p.Run.Device, Good
-	case p.Run != nil && p.Estimate != nil:
-		return p.Estimate.Device.Bytes, Bad
-	case p.Run != nil:
-		return p.Run.Device, Bad
+	tone := tones[p.Verdict()]
+	if p.Run != nil && (p.Run.Fits || p.Estimate == nil) {
+		return p.Run.Device, tone
 	}
-	return p.Estimate.Device.Bytes, map[Verdict]Tone{Fits: Good, Tight: Doubtful, DoesNotFit: Bad}[p.Estimate.Verdict]
+	return p.Estimate.Device.Bytes, tone
 }

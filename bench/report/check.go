@@ -78,6 +78,9 @@ func (p *Point) check(r *Report) error {
 	if err == nil && p.Streamed != nil {
 		err = p.Streamed.check("streamed_device")
 	}
+	if err == nil && p.Expandable != nil {
+		err = p.Expandable.check("expandable_device")
+	}
 	if err == nil {
 		err = p.Run.check()
 	}
@@ -98,7 +101,7 @@ func (e *Estimate) check() error {
 	if e == nil {
 		return nil
 	}
-	if e.Verdict != Fits && e.Verdict != Tight && e.Verdict != DoesNotFit {
+	if !slices.Contains(verdicts, e.Verdict) {
 		return fmt.Errorf("its estimate has the verdict %q", e.Verdict)
 	}
 	return cmp.Or(

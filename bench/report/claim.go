@@ -56,7 +56,7 @@ type Answer struct {
 	Bytes *ByteRange  `json:"bytes,omitempty"`
 	Share *ShareRange `json:"share,omitempty"`
 	// Verdict is said of claims that a batch fits.
-	Verdict Verdict `json:"verdict,omitempty" jsonschema:"enum=fits,enum=tight,enum=does not fit"`
+	Verdict Verdict `json:"verdict,omitempty" jsonschema:"enum=fits,enum=tight,enum=fits slowly,enum=does not fit"`
 	// Refused says why there is no answer.
 	Refused string `json:"refused,omitempty"`
 }
@@ -79,10 +79,7 @@ func (a *Answer) Add(value float64, share bool) {
 
 // Judged notes the verdict on one of the answer's cases; the worst stays.
 func (a *Answer) Judged(v Verdict) {
-	worse := []Verdict{"", Fits, Tight, DoesNotFit}
-	if slices.Index(worse, v) > slices.Index(worse, a.Verdict) {
-		a.Verdict = v
-	}
+	a.Verdict = a.Verdict.Worse(v)
 }
 
 // Source says where the claim stands.
@@ -134,7 +131,7 @@ func (c Claim) Judge() string {
 	case c.Doubted && a.Verdict == DoesNotFit:
 		return "right"
 	case a.Verdict != "":
-		return map[Verdict]string{Fits: "right", Tight: "tight", DoesNotFit: "wrong"}[a.Verdict]
+		return map[Verdict]string{Fits: "right", Tight: "tight", Slow: "slow", DoesNotFit: "wrong"}[a.Verdict]
 	case c.Share != nil && a.Share != nil:
 		return judgeShares(*c.Share, *a.Share)
 	case c.Bytes != nil && a.Bytes != nil:

@@ -109,6 +109,9 @@ type Choice struct {
 	// communication does not hide; absent for one.
 	Scaling          float64 `json:"scaling,omitempty"`
 	SamplesPerSecond float64 `json:"samples_per_second"`
+	// Expandable estimates what the device would show at Batch with expandable
+	// segments; absent where they are on already or would spare little.
+	Expandable *Interval `json:"expandable_device,omitempty"`
 	// Run is the step at Batch, replayed on the device.
 	Run *Run `json:"run,omitempty"`
 	// Refused is why PyTorch or the model would not train this way.
@@ -259,7 +262,11 @@ func (f *Fit) choiceRow(c Choice, unit column) []string {
 		device, use = unit.interval(c.Estimate.Device), fmt.Sprintf("%.0f%%", 100*c.Utilization)
 	}
 	if !c.Fits() {
-		return append(row, "none", "", "", device, use, "-")
+		batch := "none"
+		if c.Estimate != nil && c.Estimate.Verdict == Slow {
+			batch = "none, 1 " + string(Slow)
+		}
+		return append(row, batch, "", "", device, use, "-")
 	}
 	batch := strconv.Itoa(c.Batch)
 	if c.Capped && c.Batch == c.Largest {
@@ -281,6 +288,11 @@ func (f *Fit) notes() []string {
 		notes = append(notes, f.nothing())
 	case len(notes) > 1 && ok:
 		notes = append(notes, "  for all stages: "+f.Recommendation(all))
+	}
+	for _, c := range f.Choices {
+		if c.Recommended && c.Expandable != nil {
+			notes = append(notes, fmt.Sprintf("stage %s, batch %d: %s, which leaves room for a larger batch (--alloc-conf %s).", c.Case.Stage, c.Batch, slackWords(c.Estimate, *c.Expandable), ExpandableSegments))
+		}
 	}
 	for _, c := range f.Choices {
 		if c.Own && !c.Recommended {

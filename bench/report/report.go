@@ -5,6 +5,7 @@ package report
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/vprof/vprof/models"
@@ -137,6 +138,9 @@ type Point struct {
 	// Streamed estimates the bytes that the device would show if the data set
 	// on it came from the host instead, batch by batch; absent without one.
 	Streamed *Interval `json:"streamed_device,omitempty"`
+	// Expandable estimates the bytes that the device would show with expandable
+	// segments; absent where they are on already or would spare little.
+	Expandable *Interval `json:"expandable_device,omitempty"`
 	// Claims are what the project's guide documents of this very case, the one
 	// that says most about its conditions first; absent without any.
 	Claims []Claim `json:"claims,omitempty"`
@@ -152,12 +156,28 @@ type Interval struct {
 // Verdict says whether an estimate fits a device.
 type Verdict string
 
-// The verdicts.
+// The verdicts, from good to bad.
 const (
-	Fits       Verdict = "fits"
-	Tight      Verdict = "tight"
+	Fits Verdict = "fits"
+	// Tight says that the step gets through as it is expected, but the upper end
+	// of what it may need is more than there is.
+	Tight Verdict = "tight"
+	// Slow says that the step gets through only since PyTorch gives cached memory
+	// back to the driver and asks for it again, in every step.
+	Slow       Verdict = "fits slowly"
 	DoesNotFit Verdict = "does not fit"
 )
+
+// verdicts in their order.
+var verdicts = []Verdict{Fits, Tight, Slow, DoesNotFit}
+
+// Worse is the worse of two verdicts; the empty one is the best.
+func (v Verdict) Worse(w Verdict) Verdict {
+	if slices.Index(verdicts, w) > slices.Index(verdicts, v) {
+		return w
+	}
+	return v
+}
 
 // Estimate is what the planner says without running anything.
 type Estimate struct {
@@ -170,7 +190,7 @@ type Estimate struct {
 	// Components sum to Device.Bytes.
 	Components []Component `json:"components"`
 	PeakPhase  string      `json:"peak_phase"`
-	Verdict    Verdict     `json:"verdict" jsonschema:"enum=fits,enum=tight,enum=does not fit"`
+	Verdict    Verdict     `json:"verdict" jsonschema:"enum=fits,enum=tight,enum=fits slowly,enum=does not fit"`
 	// Interpolated is false where this very batch size was replayed.
 	Interpolated bool `json:"interpolated"`
 }
@@ -219,6 +239,24 @@ type Run struct {
 	Classes []Component `json:"classes"`
 	Phases  []Phase     `json:"phases"`
 	OOM     *OOM        `json:"oom,omitempty"`
+}
+
+// Strained tells whether the run was out of memory, or only got through by giving
+// cached memory back: no batch that does is safe.
+func (u *Run) Strained() bool { return !u.Fits || u.Retries > 0 }
+
+// Judge is the verdict on a step of which an estimate has one and that was run. A run
+// that fits says nothing of the upper end of the estimate, unless it was measured.
+func (u *Run) Judge(estimated Verdict) Verdict {
+	switch {
+	case !u.Fits:
+		return DoesNotFit
+	case u.Retries > 0:
+		return Slow
+	case u.Simulated && estimated != "":
+		return estimated
+	}
+	return Fits
 }
 
 // Phase is a stretch of a run. Peaks are those within it.

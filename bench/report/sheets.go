@@ -72,12 +72,15 @@ func (r *Report) notes() []string {
 			notes = append(notes, "[low, high]: 95 % of "+c.Source+" lie in such a range; device adds what is not known of the context.")
 		}
 	}
+	if slices.ContainsFunc(r.Points, func(p Point) bool { return p.Run == nil && p.Verdict() == Slow }) {
+		notes = append(notes, slowWords)
+	}
 	return append(append(notes, r.sideNotes()...), warningNotes(r.Warnings)...)
 }
 
-// sideNotes say what streaming would save and where the guide's figures stand.
+// sideNotes say what streaming and expandable segments would save, and where the guide's figures stand.
 func (r *Report) sideNotes() []string {
-	return slices.DeleteFunc([]string{r.StreamingNote(), r.claimNote()}, func(note string) bool { return note == "" })
+	return slices.DeleteFunc([]string{r.StreamingNote(), r.slackNote(), r.claimNote()}, func(note string) bool { return note == "" })
 }
 
 // warningNotes is a line for each warning.
@@ -213,9 +216,9 @@ func peakCell(p Point) string {
 func fitsCell(p Point) string {
 	switch {
 	case p.Run != nil:
-		word := "no"
-		if p.Run.Fits {
-			word = "yes"
+		word := map[Verdict]string{Fits: "yes", DoesNotFit: "no"}[p.Verdict()]
+		if word == "" {
+			word = string(p.Verdict())
 		}
 		if p.Run.Shared {
 			word += ", beside others"
@@ -417,13 +420,19 @@ func (r *Report) boardsSheet() Sheet {
 		}
 		s.Rows = append(s.Rows, row)
 	}
-	s.Notes = append([]string{"? tight: depends on how much cache PyTorch can give back; ! does not fit."}, append(r.sideNotes(), s.Notes...)...)
+	s.Notes = append([]string{marks}, append(r.sideNotes(), s.Notes...)...)
 	return s
 }
 
+// slowWords says what [Slow] means.
+const slowWords = "fits slowly: only since PyTorch gives cached memory back to the driver and asks for it again."
+
+// marks says what the marks mean.
+const marks = "? tight: the upper end of what it may need is more than the board has; ~ fits slowly: only since PyTorch gives back cached memory; ! does not fit."
+
 // mark is what a cell shows of a verdict besides the number.
 func mark(v Verdict) string {
-	return map[Verdict]string{Fits: "  ", Tight: " ?", DoesNotFit: " !"}[v]
+	return map[Verdict]string{Fits: "  ", Tight: " ?", Slow: " ~", DoesNotFit: " !"}[v]
 }
 
 // timesOver says how often something happened.

@@ -56,6 +56,9 @@ type Check struct {
 	// Safe is true within the limit, Fits within all that is free.
 	Safe bool `json:"safe"`
 	Fits bool `json:"fits"`
+	// GivesBack says that training gets past the moment only since PyTorch gives
+	// cached memory back, which is slow.
+	GivesBack bool `json:"gives_back_cache,omitempty"`
 	// Note says what the figure stands for.
 	Note string `json:"note,omitempty"`
 	OOM  *OOM   `json:"oom,omitempty"`
@@ -112,8 +115,12 @@ func (s *Smoke) Verdict() string {
 	w := s.Worst()
 	needs := "needs " + bytesize.Format(w.Need)
 	switch {
+	case w.OOM != nil && w.Need > s.Limit:
+		needs += " and runs out of memory"
 	case w.OOM != nil:
 		needs = "runs out of memory"
+	case w.GivesBack:
+		needs = "fits slowly: it needs " + bytesize.Format(w.Need) + " and gets through only since PyTorch gives back cached memory"
 	case w.Need != w.Device:
 		needs = "may need " + bytesize.Format(w.Need)
 	}
@@ -157,7 +164,9 @@ func (s *Smoke) Sheets() []Sheet {
 		switch {
 		case c.OOM != nil:
 			verdict = "out of memory"
-		case !c.Fits: // PyTorch may still get by, giving back what it caches
+		case c.GivesBack:
+			verdict = string(Slow)
+		case !c.Fits:
 			verdict = "over the memory"
 		case !c.Safe:
 			verdict = "over the limit"
@@ -176,6 +185,9 @@ func (s *Smoke) Sheets() []Sheet {
 	if s.Streamed > 0 {
 		sheet.Notes = append(sheet.Notes, fmt.Sprintf("with the %s of data on the host and a batch at a time on the GPU, the training step needs %s",
 			bytesize.Format(s.Case.Dataset), bytesize.Format(s.Streamed)))
+	}
+	if slices.ContainsFunc(s.Checks, func(c Check) bool { return c.GivesBack }) {
+		sheet.Notes = append(sheet.Notes, slowWords)
 	}
 	sheet.Notes = append(sheet.Notes, warningNotes(s.Warnings)...)
 	if !slices.ContainsFunc(s.Checks, func(c Check) bool { return strings.HasPrefix(c.Name, "validation") }) {

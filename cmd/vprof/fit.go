@@ -33,6 +33,9 @@ Safe means that the estimate fills at most a share of the memory:
   --risk 1%               all of it, but for one run in a hundred, by the
                           interval of the estimate
 
+A batch that fits slowly, only since PyTorch gives cached memory back to the driver
+in every step, is not safe.
+
 With --target-effective-batch, batch and micro-batches are chosen to see that
 many samples in an optimizer step, with as few micro-batches as can come within
 2 % of it.

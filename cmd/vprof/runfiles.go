@@ -73,7 +73,7 @@ func profileOf(ctx context.Context, a *app, r *report.Report, batch int) (*profi
 // largestFit is the largest batch size that fits the first device, or else one
 // that may fit, or else the smallest.
 func largestFit(r *report.Report) int {
-	for _, verdict := range []report.Verdict{report.Fits, report.Tight} {
+	for _, verdict := range []report.Verdict{report.Fits, report.Tight, report.Slow} {
 		best := 0
 		for _, p := range r.Points {
 			if p.Device == r.Points[0].Device && p.Verdict() == verdict {

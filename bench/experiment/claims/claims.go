@@ -90,8 +90,9 @@ type projectionKey struct {
 // projection is the estimate of a case, with its replay and its parameter counts.
 type projection struct {
 	planner.Estimate
-	run    *step.Simulation
-	counts models.Counts
+	verdict report.Verdict
+	run     *step.Simulation
+	counts  models.Counts
 }
 
 // noCompile is why there is no answer to claims of torch.compile.
@@ -134,7 +135,7 @@ func (a *answers) answer(ctx context.Context, c guides.Claim, gpu device.GPU) (*
 		}
 		out.Add(value, share)
 		if c.Of == guides.Fits {
-			out.Judged(report.Verdict(seen.Verdict.String()))
+			out.Judged(seen.verdict)
 		}
 	}
 	return out, nil
@@ -181,7 +182,11 @@ func (a *answers) project(ctx context.Context, c models.Case, gpu device.GPU) (*
 	if err != nil {
 		return nil, err
 	}
-	seen := &projection{e, run, rec.Counts}
+	judged, err := setup.Judge(ctx, e, gpu, rec.Program, 0)
+	if err != nil {
+		return nil, err
+	}
+	seen := &projection{e, judged.Verdict, run, rec.Counts}
 	a.known[key] = seen
 	return seen, nil
 }

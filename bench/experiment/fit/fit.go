@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"runtime"
 	"slices"
 
@@ -215,6 +216,7 @@ type trialOf struct{ batch, accumulate int }
 // trial is what one replay of the configuration came to.
 type trial struct {
 	planner.Estimate
+	rec     *models.Recording
 	run     *report.Run
 	seconds float64
 	// sizes are what communication depends on, of several boards.
@@ -268,6 +270,9 @@ func (q *batchSearch) find(ctx context.Context, effective, steps int) (batch, la
 func (q *batchSearch) largest(ctx context.Context, accumulate int) (int, error) {
 	need := func(batch int) (int64, error) {
 		t, err := q.try(ctx, batch, accumulate)
+		if err == nil && t.run != nil && t.run.Strained() {
+			return math.MaxInt64, nil
+		}
 		return q.budget.Need(t.Estimate), err
 	}
 	return step.LargestBatch(q.begin, q.max, q.budget.Limit(), need)
@@ -289,7 +294,12 @@ func (q *batchSearch) try(ctx context.Context, batch, accumulate int) (trial, er
 	if err != nil {
 		return trial{}, err
 	}
-	e, err := setup.Estimate(q.gpu, step.SampleOf(run, batch))
+	p, err := setup.Planner(q.gpu, step.SampleOf(run, batch))
+	if err != nil {
+		return trial{}, err
+	}
+	p.Memory = q.budget.Memory
+	e, err := p.Estimate(batch)
 	if err != nil {
 		return trial{}, err
 	}
@@ -299,7 +309,7 @@ func (q *batchSearch) try(ctx context.Context, batch, accumulate int) (trial, er
 			return trial{}, err
 		}
 	}
-	t := trial{Estimate: e, run: run.Report()}
+	t := trial{Estimate: e, rec: rec, run: run.Report()}
 	if q.parallel.GPUs > 1 {
 		// The replay was of one board alone.
 		t.sizes, t.run = sizesOf(rec, e), nil
@@ -325,11 +335,17 @@ func (q *batchSearch) describe(ctx context.Context, out *report.Choice, steps in
 		return err
 	}
 	out.Estimate = step.EstimateOf(t.Estimate)
+	if t.run != nil {
+		out.Estimate.Verdict = t.run.Judge(out.Estimate.Verdict)
+	}
 	out.Utilization = float64(t.Device.Value) / float64(q.gpu.Memory)
 	if out.Batch == 0 {
 		return nil
 	}
 	out.Run, out.StepSeconds = t.run, t.seconds
+	if err := q.expandable(ctx, out, t); err != nil {
+		return err
+	}
 	if steps > 2 {
 		// Every further micro-batch takes as long as the second.
 		one, err := q.try(ctx, batch, 1)
@@ -347,4 +363,14 @@ func (q *batchSearch) describe(ctx context.Context, out *report.Choice, steps in
 		out.SamplesPerSecond = float64(out.EffectiveBatch) / out.StepSeconds
 	}
 	return nil
+}
+
+// expandable notes what expandable segments would spare at the chosen batch of one
+// board.
+func (q *batchSearch) expandable(ctx context.Context, out *report.Choice, t trial) (err error) {
+	if q.parallel.GPUs > 1 {
+		return nil
+	}
+	out.Expandable, err = q.setup.Expandable(ctx, out.Estimate, q.gpu, t.rec)
+	return err
 }

@@ -76,7 +76,7 @@ func (s *Search) measure(ctx context.Context, setup *step.Setup, c *report.Choic
 			return 0, err
 		}
 		runs[batch] = step.Measured(m, s.Device, batch*c.Case.Accumulate)
-		if m.OOM != nil {
+		if runs[batch].Strained() {
 			return math.MaxInt64, nil
 		}
 		return runs[batch].Device, nil
@@ -96,7 +96,12 @@ func (s *Search) measure(ctx context.Context, setup *step.Setup, c *report.Choic
 	if err != nil {
 		return err
 	}
-	c.Estimate, c.Utilization = step.EstimateOf(t.Estimate), float64(c.Run.Device)/float64(q.gpu.Memory)
+	c.Estimate = step.EstimateOf(t.Estimate)
+	c.Estimate.Verdict = c.Run.Judge(c.Estimate.Verdict)
+	c.Utilization = float64(c.Run.Device) / float64(q.gpu.Memory)
+	if err := q.expandable(ctx, c, t); err != nil {
+		return err
+	}
 	if c.Run.Step != nil {
 		c.StepSeconds, c.SamplesPerSecond = c.Run.Step.Seconds, c.Run.Step.SamplesPerSecond
 	}

@@ -18,6 +18,9 @@ type replayed struct {
 	*step.Simulation
 	// measured is what the device came to; nil if the board is simulated.
 	measured *report.Run
+	// within is the replay on the simulated board itself, with its end; nil if the
+	// one without limit needs less than there is.
+	within *step.Simulation
 }
 
 // replay runs a program.
@@ -25,7 +28,14 @@ func (m *checks) replay(ctx context.Context, p *program.Program) (*replayed, err
 	d := m.test.Device
 	if d == nil {
 		run, err := m.setup.ReplayUnlimited(ctx, m.gpu, p)
-		return &replayed{Simulation: run}, err
+		if err != nil {
+			return nil, err
+		}
+		out := &replayed{Simulation: run}
+		if run.Device > m.budget.Memory {
+			out.within, err = step.Simulate(ctx, p, m.gpu, m.setup.Allocator(), m.test.Others)
+		}
+		return out, err
 	}
 	conf := m.setup.Allocator()
 	got, err := replay.Measure(ctx, d, p, replay.Conditions{Config: &conf})
@@ -34,7 +44,7 @@ func (m *checks) replay(ctx context.Context, p *program.Program) (*replayed, err
 	}
 	m.smoke.Warnings = append(m.smoke.Warnings, m.neighbors.Warnings(d, got.Neighbors...)...)
 	run := step.Measured(got, d, 1)
-	return &replayed{&step.Simulation{Run: got.Run, Device: run.Device, GPU: d.GPU()}, run}, nil
+	return &replayed{Simulation: &step.Simulation{Run: got.Run, Device: run.Device, GPU: d.GPU()}, measured: run}, nil
 }
 
 // measuredCheck is the check of a moment on the device. Besides the segments
@@ -50,13 +60,31 @@ func (m *checks) measuredCheck(name, note string, t *replayed, of replay.PhaseUs
 		return c
 	}
 	c.Safe, c.Fits = c.Need <= m.smoke.Limit, c.Device <= m.budget.Memory
+	if t.measured.Retries > 0 && of == t.Whole() {
+		c.Safe, c.GivesBack = false, true
+	}
 	return c
+}
+
+// onBoard completes a check of a simulated board by the replay on the board itself:
+// what runs out of memory there, or gets through only by giving back cached memory,
+// does so whatever the estimate says.
+func (t *replayed) onBoard(c *report.Check, of moment) {
+	if t.within == nil {
+		return
+	}
+	switch on := of(t.within.Run); {
+	case on.Missed:
+		c.OOM, c.Fits, c.Safe = t.within.Report().OOM, false, false
+	case !c.Fits:
+		c.GivesBack, c.Safe = true, false
+	}
 }
 
 // need is what the budget asks the worst moment of a run to stay within.
 func (m *checks) need(t *replayed) (int64, error) {
 	switch {
-	case t.OOM != nil:
+	case t.OOM != nil || t.within != nil || t.measured != nil && t.measured.Strained():
 		return math.MaxInt64, nil
 	case t.measured != nil:
 		return t.measured.Device, nil

@@ -144,21 +144,38 @@ func (m *checks) estimate(run *step.Simulation, u replay.Usage) (planner.Estimat
 	return m.setup.Estimate(m.gpu, s)
 }
 
+// moment is a moment of a run.
+type moment func(*replay.Run) replay.PhaseUsage
+
+// peakOf and endOf are moments of a phase, whole is the peak of all.
+func peakOf(step int, name string) moment {
+	return func(r *replay.Run) replay.PhaseUsage { return r.PeakOf(step, name) }
+}
+
+func endOf(step int, name string) moment {
+	return func(r *replay.Run) replay.PhaseUsage { return r.EndOf(step, name) }
+}
+
+func whole(r *replay.Run) replay.PhaseUsage { return r.Whole() }
+
 // add adds a check of the memory at a moment of a run.
-func (m *checks) add(name, note string, t *replayed, of replay.PhaseUsage) error {
+func (m *checks) add(name, note string, t *replayed, of moment) error {
+	at := of(t.Run)
 	if t.measured != nil {
-		m.smoke.Checks = append(m.smoke.Checks, m.measuredCheck(name, note, t, of))
+		m.smoke.Checks = append(m.smoke.Checks, m.measuredCheck(name, note, t, at))
 		return nil
 	}
-	e, err := m.estimate(t.Simulation, of.Usage)
+	e, err := m.estimate(t.Simulation, at.Usage)
 	if err != nil {
 		return err
 	}
 	need := m.budget.Need(e)
-	m.smoke.Checks = append(m.smoke.Checks, report.Check{
+	check := report.Check{
 		Name: name, Note: note, Simulated: true, Allocated: e.Allocated.Value, Reserved: e.Reserved.Value, Device: e.Device.Value,
 		Need: need, Safe: need <= m.smoke.Limit, Fits: e.Device.Value <= m.budget.Memory,
-	})
+	}
+	t.onBoard(&check, of)
+	m.smoke.Checks = append(m.smoke.Checks, check)
 	return nil
 }
 
@@ -182,12 +199,12 @@ func (m *checks) training(ctx context.Context) error {
 	t := r.training
 	for _, check := range []struct {
 		name, note string
-		of         replay.PhaseUsage
+		of         moment
 	}{
-		{"model size", loaded, t.EndOf(-1, "model")},
-		{"forward", "the first, with the graph kept", t.PeakOf(0, "forward")},
-		{"first optimizer step", "its state comes to life", t.PeakOf(0, "optimizer")},
-		{"training step", fmt.Sprintf("the highest, in %s", step.PhaseName(t.Peak.Phase)), t.Whole()},
+		{"model size", loaded, endOf(-1, "model")},
+		{"forward", "the first, with the graph kept", peakOf(0, "forward")},
+		{"first optimizer step", "its state comes to life", peakOf(0, "optimizer")},
+		{"training step", fmt.Sprintf("the highest, in %s", step.PhaseName(t.Peak.Phase)), whole},
 	} {
 		if err := m.add(check.name, check.note, t, check.of); err != nil {
 			return err
@@ -215,11 +232,11 @@ func (m *checks) later(ctx context.Context) error {
 	}
 	if r.step > 0 {
 		name := fmt.Sprintf("validation, batch %d", r.batch)
-		if err := m.add(name, "without gradients, after training steps", r.with, r.with.PeakOf(r.step, "")); err != nil {
+		if err := m.add(name, "without gradients, after training steps", r.with, peakOf(r.step, "")); err != nil {
 			return err
 		}
 	}
-	if err := m.add("checkpoint save", "copies to the host; the device holds what it held", r.training, r.training.EndOf(1, "")); err != nil {
+	if err := m.add("checkpoint save", "copies to the host; the device holds what it held", r.training, endOf(1, "")); err != nil {
 		return err
 	}
 	for _, stage := range m.otherStages() {
@@ -229,7 +246,7 @@ func (m *checks) later(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("stage %s: %w", stage, err)
 		}
-		if err := m.add("stage "+stage, "if training goes on to it with this batch", r.training, r.training.Whole()); err != nil {
+		if err := m.add("stage "+stage, "if training goes on to it with this batch", r.training, whole); err != nil {
 			return err
 		}
 	}
@@ -249,7 +266,7 @@ func (m *checks) longest(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("longest sample: %w", err)
 	}
-	return m.add("longest sample", "a batch of nothing else", r.with, r.with.Whole())
+	return m.add("longest sample", "a batch of nothing else", r.with, whole)
 }
 
 // stretched is a case with the longest samples.

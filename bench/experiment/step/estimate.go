@@ -97,6 +97,33 @@ func (s *Setup) Streamed(ctx context.Context, gpu device.GPU, batch int) (*repor
 	return &device, nil
 }
 
+// What expandable segments must spare of the device bytes to be worth saying.
+const (
+	sparedBytes = 256 << 20
+	sparedShare = 0.05
+)
+
+// Expandable estimates what the device would show with expandable segments; nil if
+// they are on already, or would spare little of an estimate.
+func (s *Setup) Expandable(ctx context.Context, e *report.Estimate, gpu device.GPU, rec *models.Recording) (*report.Interval, error) {
+	worth := max(sparedBytes, int64(sparedShare*float64(e.Device.Bytes)))
+	if s.conf.Expandable || e.Reserved.Bytes-e.Allocated.Bytes < worth {
+		return nil, nil
+	}
+	other := *s
+	other.conf.Expandable = true
+	sample, err := other.Sample(ctx, gpu, rec)
+	if err != nil {
+		return nil, err
+	}
+	then, err := other.Estimate(gpu, sample)
+	if err != nil || e.Device.Bytes-then.Device.Value < worth {
+		return nil, err
+	}
+	device := IntervalOf(then.Device)
+	return &device, nil
+}
+
 // SteadyStep is the step of a recording whose work is that of all further
 // ones: the first makes the optimizer's state besides.
 const SteadyStep = 1

@@ -6,7 +6,6 @@ import (
 	"github.com/vprof/vprof/bench/experiment/claims"
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
-	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 )
 
@@ -28,8 +27,11 @@ func Plan(ctx context.Context, s *step.Setup, gpu device.GPU, batches []int) (*r
 				return nil, err
 			}
 		}
-		point := report.Point{Batch: batch, Device: step.SimName(gpu), Estimate: step.EstimateOf(e), Claims: claims.Of(s, gpu, batch)}
-		if err := settle(ctx, s, point.Estimate, gpu, rec); err != nil {
+		point := report.Point{Batch: batch, Device: step.SimName(gpu), Claims: claims.Of(s, gpu, batch)}
+		if point.Estimate, err = s.Judge(ctx, e, gpu, rec.Program, 0); err != nil {
+			return nil, err
+		}
+		if point.Expandable, err = s.Expandable(ctx, point.Estimate, gpu, rec); err != nil {
 			return nil, err
 		}
 		if point.Streamed, err = s.Streamed(ctx, gpu, batch); err != nil {
@@ -38,18 +40,4 @@ func Plan(ctx context.Context, s *step.Setup, gpu device.GPU, batches []int) (*r
 		r.Points = append(r.Points, point)
 	}
 	return r, nil
-}
-
-// settle tries a tight fit: whether PyTorch can give back enough of its cache is
-// what a replay on the board itself tells. One that runs out of memory does not
-// fit, however wide the estimate's interval is.
-func settle(ctx context.Context, s *step.Setup, e *report.Estimate, gpu device.GPU, rec *models.Recording) error {
-	if e.Verdict != report.Tight {
-		return nil
-	}
-	run, err := step.Simulate(ctx, rec.Program, gpu, s.Allocator(), 0)
-	if err == nil && run.OOM != nil {
-		e.Verdict = report.DoesNotFit
-	}
-	return err
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
-	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/replay"
 )
 
@@ -215,33 +214,42 @@ func (w *sweeper) point(ctx context.Context, batch int) (report.Point, error) {
 	if _, driven := w.device.(device.Driven); driven {
 		run.WarmUp = w.options.WarmUp
 	}
-	point := report.Point{Batch: batch, Device: w.device.Name(), Estimate: step.EstimateOf(e), Run: run, Claims: claims.Of(w.setup, gpu, batch)}
+	point := report.Point{Batch: batch, Device: w.device.Name(), Estimate: e, Run: run, Claims: claims.Of(w.setup, gpu, batch)}
+	if point.Expandable, err = w.setup.Expandable(ctx, e, gpu, rec); err != nil {
+		return report.Point{}, err
+	}
 	point.Streamed, err = w.setup.Streamed(ctx, gpu, batch)
 	return point, err
 }
 
 // estimate is that of a recording, on a board of which others may hold a part.
-func (w *sweeper) estimate(ctx context.Context, rec *models.Recording) (planner.Estimate, error) {
+func (w *sweeper) estimate(ctx context.Context, rec *models.Recording) (*report.Estimate, error) {
 	gpu := w.device.GPU()
 	sample, err := w.setup.Sample(ctx, gpu, rec)
 	if err != nil {
-		return planner.Estimate{}, err
+		return nil, err
 	}
 	p, err := w.setup.Planner(gpu, sample)
 	if err != nil {
-		return planner.Estimate{}, err
+		return nil, err
 	}
+	var others int64
 	if o, ok := w.device.(device.Observer); ok {
-		p.Memory -= o.Baseline().Others
+		others = o.Baseline().Others
 	}
+	p.Memory -= others
 	if !w.described {
 		// What a resumed sweep took over may be of coefficients before a calibration.
 		w.described, w.report.Coefficients = true, []report.Coefficient{}
 		if err := w.setup.Describe(w.report, gpu, rec); err != nil {
-			return planner.Estimate{}, err
+			return nil, err
 		}
 	}
-	return p.Estimate(sample.Batch)
+	e, err := p.Estimate(sample.Batch)
+	if err != nil {
+		return nil, err
+	}
+	return w.setup.Judge(ctx, e, gpu, rec.Program, others)
 }
 
 // findMax brackets the largest batch that fits between one that does and one

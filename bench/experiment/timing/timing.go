@@ -10,7 +10,6 @@ import (
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/progress"
 	"github.com/vprof/vprof/profiler/device"
-	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/planner/steptime"
 )
 
@@ -141,8 +140,12 @@ func timed(ctx context.Context, s *step.Setup, gpu device.GPU, batch int, speed 
 	if err != nil {
 		return timedStep{}, err
 	}
+	judged, err := s.Judge(ctx, e, gpu, rec.Program, 0)
+	if err != nil {
+		return timedStep{}, err
+	}
 	load := steptime.Of(rec.Program, gpu, step.SteadyStep)
-	return timedStep{load, speed.Time(load), e.Device.Value, e.Verdict == planner.Fits}, nil
+	return timedStep{load, speed.Time(load), e.Device.Value, judged.Verdict == report.Fits}, nil
 }
 
 // largest is the largest batch size whose estimate fits the board even at its

@@ -52,18 +52,21 @@ func (p *Page) verdict() (sentence string, good, bad bool) {
 	return strings.Join(clauses, "; ") + ".", good, bad
 }
 
-// tightWords says what tight means.
-const tightWords = "depends on how much cache PyTorch can give back"
+// unsureWords say what verdicts between yes and no mean of a batch.
+var unsureWords = map[report.Verdict]string{
+	report.Tight: "is tight: the upper end of what it may need is more than that",
+	report.Slow:  "fits slowly: only since PyTorch gives back cached memory",
+}
 
 func (s series) verdict(model string) (clause string, v report.Verdict) {
-	var best, tight, failed *report.Point
+	var best, unsure, failed *report.Point
 	for i := range s.points {
 		p := &s.points[i]
 		switch p.Verdict() {
 		case report.Fits:
-			best, tight = p, nil
-		case report.Tight:
-			tight = p
+			best, unsure = p, nil
+		case report.Tight, report.Slow:
+			unsure = p
 		default:
 			if failed == nil {
 				failed = p
@@ -72,15 +75,15 @@ func (s series) verdict(model string) (clause string, v report.Verdict) {
 	}
 	board := s.device.String()
 	switch {
-	case best == nil && tight == nil:
+	case best == nil && unsure == nil:
 		return fmt.Sprintf("%s does not fit a %s, not even with batch %d", model, board, s.points[0].Batch), report.DoesNotFit
 	case best == nil:
-		return fmt.Sprintf("whether %s fits a %s with batch %d %s", model, board, tight.Batch, tightWords), report.Tight
+		return fmt.Sprintf("%s on a %s: batch %d %s", model, board, unsure.Batch, unsureWords[unsure.Verdict()]), unsure.Verdict()
 	}
 	need := deviceBytes(*best)
 	clause = fmt.Sprintf("%s fits a %s up to batch %d, which needs %s and leaves %s", model, board, best.Batch, bytesize.Format(need), bytesize.Format(max(0, s.device.Memory-need)))
-	if tight != nil {
-		clause += fmt.Sprintf("; batch %d %s", tight.Batch, tightWords)
+	if unsure != nil {
+		clause += fmt.Sprintf("; batch %d %s", unsure.Batch, unsureWords[unsure.Verdict()])
 	}
 	switch {
 	case failed == nil:
@@ -126,9 +129,10 @@ type peakChart struct {
 // peakRow is a batch size.
 type peakRow struct {
 	Batch string
-	// OOM says that it does not fit, Tight that it may not. Value is what it reserved, and Beside
-	// the estimate.
-	OOM, Tight    bool
+	// OOM says that it does not fit; Unsure is another verdict than that it does.
+	// Value is what it reserved, and Beside the estimate.
+	OOM           bool
+	Unsure        report.Verdict
 	Value, Beside string
 	Interval      *span
 	// Claim is the range of what the guide says, nil if it says nothing.
@@ -188,7 +192,10 @@ func (p *Page) peakChart(s series) peakChart {
 // peakRow shows a batch size, and notes in the chart which kinds of marks there
 // are.
 func (p *Page) peakRow(c *peakChart, d report.Device, point report.Point, share func(int64) float64) peakRow {
-	row := peakRow{Batch: fmt.Sprint(point.Batch), OOM: point.Verdict() == report.DoesNotFit, Tight: point.Verdict() == report.Tight}
+	row := peakRow{Batch: fmt.Sprint(point.Batch), OOM: point.Verdict() == report.DoesNotFit}
+	if v := point.Verdict(); unsureWords[v] != "" {
+		row.Unsure = v
+	}
 	add := func(kind string, n int64, what string) {
 		row.Marks = append(row.Marks, mark{kind, share(n), lanes[kind], what + " " + bytesize.Format(n)})
 	}
@@ -220,7 +227,7 @@ func (p *Page) peakRow(c *peakChart, d report.Device, point report.Point, share 
 		words = append(words, m.Label)
 	}
 	row.Label = fmt.Sprintf("batch %d: %s", point.Batch, strings.Join(words, ", "))
-	if row.OOM || row.Tight {
+	if row.OOM || row.Unsure != "" {
 		row.Label += ", " + string(point.Verdict())
 	}
 	return row

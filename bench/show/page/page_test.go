@@ -116,10 +116,20 @@ func TestTightIsNotFitting(t *testing.T) {
 		points[i].Run, points[i].Estimate.Verdict = nil, []report.Verdict{report.Fits, report.Fits, report.Tight, report.DoesNotFit}[i]
 	}
 	html := written(t, p)
-	require.Regexp(t, `class="verdict good">toy fits a .* up to batch 16, which needs .*; batch 32 depends on how much cache PyTorch can give back; batch 64 does not fit\.`, html)
+	require.Regexp(t, `class="verdict good">toy fits a .* up to batch 16, which needs .*; batch 32 is tight: [^;]*; batch 64 does not fit\.`, html)
 	require.Equal(t, 1, strings.Count(html, "<b>tight</b>"))
 	points[0].Estimate.Verdict, points[1].Estimate.Verdict = report.Tight, report.Tight
-	require.Regexp(t, `class="verdict">whether toy fits a .* with batch 32 depends on`, written(t, p))
+	require.Regexp(t, `class="verdict">toy on a .*: batch 32 is tight`, written(t, p))
+}
+
+// What fits only since cached memory is given back is not green.
+func TestSlowIsNotFitting(t *testing.T) {
+	p := toyPage(t)
+	p.Runs[0].Points = p.Runs[0].Points[:1]
+	p.Runs[0].Points[0].Run.Retries = 3
+	html := written(t, p)
+	require.Regexp(t, `class="verdict">toy on a .*: batch 8 fits slowly: only since PyTorch gives back cached memory\.`, html)
+	require.Equal(t, 1, strings.Count(html, "<b>fits slowly</b>"))
 }
 
 // Of several boards it is said whose step is shown.
