@@ -51,6 +51,7 @@ type Case struct {
 	// LoRA are the options of the adapters that are trained instead of the
 	// model; absent if there are none.
 	LoRA *LoRA `json:"lora,omitempty"`
+	Levers
 	// Dataset is what of the training data lies on the GPU for the whole run,
 	// beside the batch, in bytes; absent if all of it comes from the host.
 	Dataset int64 `json:"dataset_bytes,omitempty"`
@@ -112,6 +113,7 @@ func (c Case) String() string {
 	if c.LoRA != nil {
 		words = append(words, "LoRA "+c.LoRA.String())
 	}
+	words = append(words, c.Levers.Words()...)
 	if c.Dataset > 0 {
 		words = append(words, bytesize.Format(c.Dataset)+" of data on the GPU")
 	}

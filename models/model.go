@@ -52,6 +52,8 @@ type Model struct {
 	Free bool
 	// Adapts says that cases may have LoRA.
 	Adapts bool
+	// Levers says which levers cases may turn.
+	Levers LeverSet
 	// HalfWeights says that cases may have weights in half precision.
 	HalfWeights bool
 	// Distributes says that cases may have a strategy for several GPUs.

@@ -227,6 +227,9 @@ func (m Model) Complete(c Case) (Case, error) {
 			return wrong("torch", "%v", err)
 		}
 	}
+	if field, reason := c.Levers.check(&m, &c); reason != "" {
+		return wrong(field, "%s", reason)
+	}
 	if c.Settings, err = m.settings(c.Settings); err != nil {
 		return c, err
 	}

@@ -95,6 +95,8 @@ func decoderOf(first []byte) (decode func([]byte) (Record, error), header bool) 
 		return decodeExported, false
 	case isRank(first):
 		return decodeRank, false
+	case isFineTune(first):
+		return decodeFineTune, false
 	}
 	return decodeRecord, true
 }

@@ -3,6 +3,7 @@ package reference
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
@@ -69,7 +70,7 @@ func Read(r io.Reader, name string) (*File, error) {
 				errs = append(errs, at(err, name, n))
 				continue
 			}
-			rec.File, rec.Line, rec.Torch = name, n, torch
+			rec.File, rec.Line, rec.Torch = name, n, cmp.Or(rec.Torch, torch)
 			file.Records = append(file.Records, rec)
 		case header:
 			h, err := decodeHeader(line)

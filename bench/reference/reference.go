@@ -67,6 +67,9 @@ type Record struct {
 	// Exported says that the model is one of another library, which is in a file of
 	// torch.export called [FileName].
 	Exported bool
+	// FineTuned says that the model is one of [FineTuned], or a configuration of
+	// transformers of that name.
+	FineTuned bool
 	// Runs is how many steps were run, of records without phases.
 	Runs int
 

@@ -76,7 +76,7 @@ func runAccuracy(ctx context.Context, o *accuracyOptions) error {
 		return err
 	}
 	bar := startProgress(o.app, o.quiet)
-	a, err := accuracy.Compare(ctx, records, accuracy.Recorder{Models: o.app.models()}, bar.step)
+	a, err := accuracy.Compare(ctx, records, accuracy.Recorder{Models: o.app.models().With(reference.FineTuned())}, bar.step)
 	bar.end()
 	if err != nil {
 		return err

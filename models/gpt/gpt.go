@@ -147,8 +147,8 @@ func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 		g.Let(mask)
 	}
 	g.Set(&x, g.Call(m.Drop, x))
-	for _, b := range m.H {
-		g.Set(&x, hf.CallLayer(g, b, text.Checkpointing, b.forward, x, mask))
+	for i, b := range m.H {
+		g.Set(&x, text.CallLayer(g, i, b, b.forward, []*tensor{x}, mask))
 	}
 	g.Set(&x, g.Call(m.LnF, x))
 	g.Set(&x, x.View(ids.Size(0), ids.Size(1), -1))

@@ -1,6 +1,9 @@
 package hf
 
-import "github.com/vprof/vprof/models/nn"
+import (
+	"github.com/vprof/vprof/models/liger"
+	"github.com/vprof/vprof/models/nn"
+)
 
 // Decoder maps token ids [batch, length], with a padding mask of that shape or
 // nil, to hidden states [batch, length, width].
@@ -17,6 +20,9 @@ func CausalLM(net any, m Decoder, inputs *nn.Embedding, output *nn.Linear, text 
 			g := f.CallFrame(b.IDs, b.Padding, b.Labels)
 			g.In(net)
 			x := g.Let(m.Call(g, b.IDs, b.Padding, text))
+			if text.Liger {
+				return Taken(g, g.Let(liger.CausalLMLoss(g, x, output.Weight.Tensor, b.Labels)))
+			}
 			logits := g.Let(g.Call(output, x))
 			return Taken(g, g.Let(CausalLMLoss(g, logits, b.Labels)), logits)
 		},

@@ -14,8 +14,14 @@ type Text struct {
 	// Padded says that some row is padded, Packed that some row holds several
 	// sequences. Attention needs a mask in both cases.
 	Padded, Packed bool
-	// Checkpointing recomputes layers in backward.
+	// Checkpointing recomputes layers in backward: every one, or every Every-th;
+	// Reentrant has another way of doing it.
 	Checkpointing bool
+	Reentrant     bool
+	Every         int
+	// Liger has the kernels of liger-kernel, LossChunks the loss in chunks of tokens.
+	Liger      bool
+	LossChunks int
 }
 
 // The names of the settings of texts.
@@ -51,7 +57,8 @@ func TextOf(c models.Case) Text {
 	return Text{
 		Length: c.Settings[lengthSetting],
 		Padded: c.Settings[paddingSetting] == 1, Packed: c.Settings[packedSetting] == 1,
-		Checkpointing: c.Checkpointing,
+		Checkpointing: c.Checkpointing, Reentrant: c.Recompute == models.Reentrant, Every: c.EveryLayers(),
+		Liger: c.Liger, LossChunks: c.LossChunks,
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 // settings. positions is how many tokens a row can have.
 func decoder(name string, layers, width, positions, classes int64) architecture {
 	return architecture{
+		levers:  models.LeverSet{Loop: true, Recompute: true},
 		summary: fmt.Sprintf("%s decoder, %d layers of width %d", name, layers, width),
 		unit:    "sequence", batch: 1, batches: []int{1, 2, 4, 8, 16, 32},
 		settings: []models.Setting{rowLength(2048, positions, "max_position_embeddings"), hf.PaddingSetting(0), hf.PackedSetting(0), hf.ClassesSetting(classes)},
@@ -83,6 +84,7 @@ func llamaFamily(name string, read func(*reader) (c llama.Config, positions int6
 			labels := r.labels()
 			problem := r.problem(labels)
 			a := decoder(name, c.Layers, c.Width, positions, labels)
+			a.levers.Liger = true
 			a.task = func(k models.Case) train.Task {
 				if k.Task == classification {
 					return llama.Classification(c, classesOf(k, problem), padded, hf.TextOf(k))
@@ -95,8 +97,9 @@ func llamaFamily(name string, read func(*reader) (c llama.Config, positions int6
 }
 
 // llamaSizes reads the sizes of a decoder. kvHeads is how many there are if the
-// file does not say; zero stands for as many as there are heads.
-func (r *reader) llamaSizes(vocab, inner, kvHeads int64) llama.Config {
+// file does not say, headSize how wide a head is; zero stands for as many as there
+// are heads, and for the width shared out among them.
+func (r *reader) llamaSizes(vocab, inner, kvHeads, headSize int64) llama.Config {
 	c := llama.Config{
 		Vocab: r.size("vocab_size", vocab, mostVocab), Width: r.size("hidden_size", 4096, mostWidth),
 		Layers: r.size("num_hidden_layers", 32, mostLayers), Heads: r.size("num_attention_heads", 32, mostWidth),
@@ -107,7 +110,7 @@ func (r *reader) llamaSizes(vocab, inner, kvHeads int64) llama.Config {
 	}
 	c.KVHeads = r.sizeOr("num_key_value_heads", kvHeads, c.Heads, mostWidth)
 	r.must(c.Heads%c.KVHeads == 0, "num_key_value_heads", "%d do not divide num_attention_heads %d", c.KVHeads, c.Heads)
-	if c.HeadSize = r.sizeOr("head_dim", 0, 0, mostWidth); c.HeadSize == 0 {
+	if c.HeadSize = r.sizeOr("head_dim", headSize, 0, mostWidth); c.HeadSize == 0 {
 		r.heads("num_attention_heads", c.Heads, "hidden_size", c.Width)
 		c.HeadSize = max(1, c.Width/c.Heads)
 		r.must(c.HeadSize%2 == 0, "num_attention_heads", "%d heads of hidden_size %d are %d wide; rotary positions need an even number", c.Heads, c.Width, c.HeadSize)
@@ -117,7 +120,7 @@ func (r *reader) llamaSizes(vocab, inner, kvHeads int64) llama.Config {
 }
 
 func readLlama(r *reader) (c llama.Config, positions int64) {
-	c = r.llamaSizes(32000, 11008, 0)
+	c = r.llamaSizes(32000, 11008, 0, 0)
 	r.heads("num_attention_heads", c.Heads, "hidden_size", c.Width)
 	c.QKVBias = r.flag("attention_bias", false)
 	c.OutputBias, c.MLPBias = c.QKVBias, r.flag("mlp_bias", false)
@@ -125,16 +128,30 @@ func readLlama(r *reader) (c llama.Config, positions int64) {
 }
 
 func readMistral(r *reader) (c llama.Config, positions int64) {
-	c = r.llamaSizes(32000, 14336, 8)
+	c = r.llamaSizes(32000, 14336, 8, 0)
 	if c.Window = r.sizeOr("sliding_window", 4096, 0, mostPositions); c.Window > 0 {
 		c.Windowed = windowed(c.Layers, func(int64) bool { return true })
 	}
 	return c, r.size("max_position_embeddings", 4096*32, mostPositions)
 }
 
-func readQwen(r *reader) (c llama.Config, positions int64) {
-	c = r.llamaSizes(151936, 22016, 32)
-	c.QKVBias, c.BothMasks = true, true
+func readQwen2(r *reader) (c llama.Config, positions int64) {
+	c = r.llamaSizes(151936, 22016, 32, 0)
+	c.QKVBias = true
+	return r.qwenWindows(c)
+}
+
+func readQwen3(r *reader) (c llama.Config, positions int64) {
+	c = r.llamaSizes(151936, 22016, 32, 128)
+	c.QKNorm = true
+	c.QKVBias = r.flag("attention_bias", false)
+	c.OutputBias = c.QKVBias
+	return r.qwenWindows(c)
+}
+
+// qwenWindows reads which layers see a window.
+func (r *reader) qwenWindows(c llama.Config) (_ llama.Config, positions int64) {
+	c.BothMasks = true
 	window, from := r.sizeOr("sliding_window", 4096, 0, mostPositions), r.number("max_window_layers", 28, 0, mostPositions)
 	if r.flag("use_sliding_window", false) {
 		c.Window = window

@@ -134,7 +134,7 @@ func parse(file, name string, data []byte) (models.Model, error) {
 	m := train.Model(models.Model{
 		Name: name, Summary: a.summary, Source: "transformers 5.23, model_type " + kind,
 		Tasks: tasks, Default: models.Case{Task: trained, Weights: weights}, Description: models.Describe(string(config)),
-		Batches: a.batches, BatchUnit: a.unit, Settings: a.settings, Adapts: true, HalfWeights: f.half, Notes: a.notes,
+		Batches: a.batches, BatchUnit: a.unit, Settings: a.settings, Adapts: true, HalfWeights: f.half, Levers: a.levers, Notes: a.notes,
 		Check: func(c models.Case) error {
 			if c.Task == "" {
 				return &models.CaseError{Model: c.Model, Field: "task", Reason: fmt.Sprintf(
@@ -197,6 +197,8 @@ type architecture struct {
 	// only are settings that matter to some tasks alone.
 	only  map[string][]string
 	notes []string
+	// levers are those that cases may turn.
+	levers models.LeverSet
 	// check finds a setting of a case that cannot be, and says why; nil if all
 	// can be.
 	check func(models.Case) (setting, reason string)
@@ -224,7 +226,8 @@ func families() map[string]family {
 		"gpt2":       gptFamily(),
 		"llama":      llamaFamily("Llama", readLlama),
 		"mistral":    llamaFamily("Mistral", readMistral),
-		"qwen2":      llamaFamily("Qwen2", readQwen),
+		"qwen2":      llamaFamily("Qwen2", readQwen2),
+		"qwen3":      llamaFamily("Qwen3", readQwen3),
 		"vit":        vitFamily(),
 		"whisper":    whisperFamily(),
 		"wav2vec2":   wav2vec2Family(),

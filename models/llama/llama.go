@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/vprof/vprof/models/hf"
+	"github.com/vprof/vprof/models/liger"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -31,6 +32,11 @@ type Config struct {
 	Window   int64
 	// BothMasks makes the mask of full attention even if no layer has it.
 	BothMasks bool
+	// QKNorm normalizes each head of query and key, as Qwen3 does.
+	QKNorm bool
+	// Liger has the kernels of liger-kernel compute norms, rotary positions and
+	// feed-forward layers.
+	Liger bool
 	// Tied says that the output layer shares the weight of the embeddings.
 	Tied bool
 }
@@ -39,11 +45,17 @@ type Config struct {
 type rmsNorm struct {
 	nn.Module
 	Weight *nn.Parameter
+	liger  bool
 }
 
-func newRMSNorm(width int64) *rmsNorm { return &rmsNorm{Weight: nn.NewParameter(width)} }
+func newRMSNorm(c Config, width int64) *rmsNorm {
+	return &rmsNorm{Weight: nn.NewParameter(width), liger: c.Liger}
+}
 
 func (n *rmsNorm) Forward(f *frame, x *tensor) *tensor {
+	if n.liger {
+		return liger.Norm{}.RMSNorm(f, x, n.Weight.Tensor)
+	}
 	d := x.DType()
 	f.Set(&x, x.To(trace.F32))
 	variance := f.Let(x.Pow(2).Mean(true, -1))
@@ -104,26 +116,35 @@ func rotate(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor) {
 type attention struct {
 	nn.Module
 	QProj, KProj, VProj, OProj nn.Layer
+	QNorm, KNorm               *rmsNorm
 	c                          Config
 }
 
 func newAttention(c Config) *attention {
-	return &attention{
+	a := &attention{
 		QProj: nn.NewLinear(c.Width, c.Heads*c.HeadSize, c.QKVBias),
 		KProj: nn.NewLinear(c.Width, c.KVHeads*c.HeadSize, c.QKVBias),
 		VProj: nn.NewLinear(c.Width, c.KVHeads*c.HeadSize, c.QKVBias),
 		OProj: nn.NewLinear(c.Heads*c.HeadSize, c.Width, c.OutputBias),
 		c:     c,
 	}
+	if c.QKNorm {
+		a.QNorm, a.KNorm = newRMSNorm(c, c.HeadSize), newRMSNorm(c, c.HeadSize)
+	}
+	return a
 }
 
 func (a *attention) call(f *frame, x, mask, cos, sin *tensor) *tensor {
 	g := f.CallFrame(x, mask, cos, sin)
 	g.In(a)
-	q := g.Let(hf.Heads(g.Call(a.QProj, x), a.c.HeadSize))
-	k := g.Let(hf.Heads(g.Call(a.KProj, x), a.c.HeadSize))
+	q := g.Let(a.heads(g, a.QProj, a.QNorm, x))
+	k := g.Let(a.heads(g, a.KProj, a.KNorm, x))
 	v := g.Let(hf.Heads(g.Call(a.VProj, x), a.c.HeadSize))
-	turnedQ, turnedK := rotate(g, q, k, cos, sin)
+	turn := rotate
+	if a.c.Liger {
+		turn = liger.Rotate
+	}
+	turnedQ, turnedK := turn(g, q, k, cos, sin)
 	g.Set(&q, turnedQ)
 	g.Set(&k, turnedK)
 	o := hf.AttentionOptions{Causal: true, Groups: a.c.Heads / a.c.KVHeads}
@@ -137,21 +158,34 @@ func (a *attention) call(f *frame, x, mask, cos, sin *tensor) *tensor {
 	return y
 }
 
+// heads projects x and normalizes its heads, if they have a norm.
+func (a *attention) heads(f *frame, project nn.Layer, norm *rmsNorm, x *tensor) *tensor {
+	y := f.Call(project, x)
+	if norm == nil {
+		return hf.Heads(y, a.c.HeadSize)
+	}
+	return f.Call(norm, y.View(y.Size(0), y.Size(1), -1, a.c.HeadSize)).Transpose(1, 2)
+}
+
 // mlp is the gated feed-forward half of a layer.
 type mlp struct {
 	nn.Module
 	GateProj, UpProj, DownProj nn.Layer
 	ActFn                      *nn.Func
+	liger                      bool
 }
 
 func newMLP(c Config) *mlp {
 	return &mlp{
 		GateProj: nn.NewLinear(c.Width, c.Inner, c.MLPBias), UpProj: nn.NewLinear(c.Width, c.Inner, c.MLPBias),
-		DownProj: nn.NewLinear(c.Inner, c.Width, c.MLPBias), ActFn: hf.Activation(c.Activation),
+		DownProj: nn.NewLinear(c.Inner, c.Width, c.MLPBias), ActFn: hf.Activation(c.Activation), liger: c.Liger,
 	}
 }
 
 func (m *mlp) Forward(f *frame, x *tensor) *tensor {
+	if m.liger {
+		return f.Let(f.Call(m.DownProj, liger.GatedProduct(f, f.Call(m.GateProj, x), f.Call(m.UpProj, x))))
+	}
 	return f.Let(f.Call(m.DownProj, f.Call(m.ActFn, f.Call(m.GateProj, x)).Mul(f.Call(m.UpProj, x))))
 }
 
@@ -166,7 +200,7 @@ type layer struct {
 func newLayer(c Config) *layer {
 	return &layer{
 		SelfAttn: newAttention(c), Mlp: newMLP(c),
-		InputLayernorm: newRMSNorm(c.Width), PostAttentionLayernorm: newRMSNorm(c.Width),
+		InputLayernorm: newRMSNorm(c, c.Width), PostAttentionLayernorm: newRMSNorm(c, c.Width),
 	}
 }
 
@@ -196,7 +230,7 @@ type Model struct {
 
 // New builds the model.
 func New(c Config) *Model {
-	m := &Model{EmbedTokens: nn.NewEmbedding(c.Vocab, c.Width), Norm: newRMSNorm(c.Width), RotaryEmb: newRotary(c.HeadSize), c: c}
+	m := &Model{EmbedTokens: nn.NewEmbedding(c.Vocab, c.Width), Norm: newRMSNorm(c, c.Width), RotaryEmb: newRotary(c.HeadSize), c: c}
 	for range c.Layers {
 		m.Layers = append(m.Layers, newLayer(c))
 	}
@@ -219,7 +253,7 @@ func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 		if m.c.windowed(i) {
 			mask = window
 		}
-		g.Set(&x, hf.CallLayer(g, l, text.Checkpointing, l.forward, x, mask, positions, cos, sin))
+		g.Set(&x, text.CallLayer(g, i, l, l.forward, []*tensor{x}, mask, positions, cos, sin))
 	}
 	g.Set(&x, g.Call(m.Norm, x))
 	g.End(x)
@@ -254,6 +288,7 @@ type languageModel struct {
 
 // CausalLM is the task of predicting each next token.
 func CausalLM(c Config, text hf.Text) *hf.TextTask {
+	c.Liger = text.Liger
 	m := New(c)
 	head := nn.NewLinear(c.Width, c.Vocab, false)
 	if c.Tied {
@@ -272,6 +307,7 @@ type classifier struct {
 // Classification is the task of telling something of each sequence. padToken
 // says that the model knows which token is padding.
 func Classification(c Config, classes hf.Classes, padToken bool, text hf.Text) *hf.TextTask {
+	c.Liger = text.Liger
 	m := New(c)
 	net := &classifier{Model: m, Score: nn.NewLinear(c.Width, classes.Count, false)}
 	return hf.SequenceClassification(net, m, m.EmbedTokens, &net.Score, classes, padToken, text)

@@ -138,7 +138,7 @@ func bind(m nn.Layer, p params) nn.Layer {
 func checkpointed(f *trace.Frame, v *vector, m nn.Layer, x *tensor) *tensor {
 	body := func(f *trace.Frame, in []*tensor) *tensor { return f.Call(m, in[0]) }
 	if v.Bool("reentrant", false) {
-		return f.CheckpointReentrant(body, x)
+		return f.CheckpointReentrant(body, nil, x)
 	}
 	return f.Checkpoint(body, x)
 }

@@ -133,7 +133,7 @@ func graphOperators() map[string]opvectors.Call {
 		calls["ckpt_graph_"+name] = func(f *trace.Frame, v *vector, in []*tensor, _ params) []*tensor {
 			body := func(f *trace.Frame, in []*tensor) *tensor { return g(f, in) }
 			if v.Bool("reentrant", false) {
-				return []*tensor{f.CheckpointReentrant(body, in...)}
+				return []*tensor{f.CheckpointReentrant(body, nil, in...)}
 			}
 			return []*tensor{f.Checkpoint(body, in...)}
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
@@ -26,9 +27,13 @@ type Projection interface {
 	Layer
 	// widths are those of its input and its output.
 	widths() (in, out int64)
+	// adapterType is the type that peft makes adapters beside it in.
+	adapterType() trace.DType
 }
 
 func (l *Linear) widths() (in, out int64) { return l.Weight.Dims[1], l.Weight.Dims[0] }
+
+func (l *Linear) adapterType() trace.DType { return l.Weight.DType }
 
 // Conv1D is transformers' Conv1D: a linear layer with its weight transposed.
 type Conv1D struct {
@@ -42,6 +47,8 @@ func NewConv1D(out, in int64) *Conv1D {
 }
 
 func (c *Conv1D) widths() (in, out int64) { return c.Weight.Dims[0], c.Weight.Dims[1] }
+
+func (c *Conv1D) adapterType() trace.DType { return c.Weight.DType }
 
 // Forward maps [..., in] to [..., out].
 func (c *Conv1D) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
@@ -81,6 +88,35 @@ func adapt(base Projection, o LoRA) *LoRALinear {
 		l.LoraDropout = NewDropout(o.Dropout)
 	}
 	return l
+}
+
+// Later keeps adapters back when the model moves to a device; [MoveAdapters] brings
+// them there.
+func Later(adapters []*LoRALinear) {
+	for _, l := range adapters {
+		l.LoraA.Weight.added, l.LoraB.Weight.added = true, true
+	}
+}
+
+// MoveAdapters brings adapters to where the model is, as peft does when it adds them:
+// in the type of the layers beside them, and then all of them in fp32
+// (autocast_adapter_dtype).
+func MoveAdapters(tape *trace.Tape, adapters []*LoRALinear) {
+	var made []*Parameter
+	for _, l := range adapters {
+		d := l.BaseLayer.adapterType()
+		for _, p := range []*Parameter{l.LoraA.Weight, l.LoraB.Weight} {
+			p.Tensor = tape.Hold(tape.New("to_device", program.Weights, d, p.Dims...))
+			made = append(made, p)
+		}
+	}
+	for _, p := range made {
+		if old := p.Tensor; old.DType() != p.DType {
+			p.Tensor = tape.Hold(tape.New("to_dtype", program.Weights, p.DType, p.Dims...))
+			tape.Release(old)
+		}
+		p.Leaf()
+	}
 }
 
 // Forward maps [..., in] to [..., out] in the type of the base layer's result.

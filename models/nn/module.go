@@ -35,6 +35,10 @@ type Parameter struct {
 	Dims   []int64
 	DType  trace.DType
 	Frozen bool // requires_grad is off
+	// load brings the parameter to the device in another way than a copy; added says
+	// that it comes there after the model.
+	load  func(t *trace.Tape)
+	added bool
 }
 
 // NewParameter is an fp32 parameter.
@@ -269,6 +273,13 @@ func (t *Tree) To(tape *trace.Tape) {
 	for _, m := range t.moved {
 		switch x := m.(type) {
 		case *Parameter:
+			if x.added {
+				continue
+			}
+			if x.load != nil {
+				x.load(tape)
+				continue
+			}
 			x.Tensor = tape.Hold(tape.New(op, program.Weights, x.DType, x.Dims...))
 			if !x.Frozen {
 				x.Leaf()

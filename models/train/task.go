@@ -55,6 +55,8 @@ type taskTrainer struct {
 	task Task
 	c    models.Case
 	net  *nn.Tree
+	// adapters come to the device after the model.
+	adapters []*nn.LoRALinear
 	// ranks is the model as one rank of several has it, nil on one GPU; clipped are
 	// the parameters whose gradients are clipped.
 	ranks   *Ranks
@@ -66,12 +68,14 @@ func newTrainer(task Task, c models.Case) (models.Trainer, error) {
 	for _, p := range nn.NewTree(task.Model()).Parameters {
 		p.DType = weightType(c.Weights)
 	}
+	t := &taskTrainer{task: task, c: c}
 	if c.LoRA != nil {
-		if err := adapt(task, c); err != nil {
+		var err error
+		if t.adapters, err = adapt(task, c); err != nil {
 			return nil, err
 		}
 	}
-	t := &taskTrainer{task: task, c: c, net: nn.NewTree(task.Model())}
+	t.net = nn.NewTree(task.Model())
 	if c.Stage == "head" {
 		for _, p := range t.net.Parameters {
 			p.Frozen = true
@@ -102,9 +106,9 @@ var errUnscale = errors.New("ValueError: Attempting to unscale FP16 gradients: a
 // adapt puts adapters into the task's model as peft does. With checkpointing
 // on, peft has the input embeddings require gradients. Adapters are in fp32
 // whatever the weights are in (autocast_adapter_dtype).
-func adapt(task Task, c models.Case) error {
-	wrong := func(reason string) error {
-		return &models.CaseError{Model: c.Model, Field: "lora", Reason: reason}
+func adapt(task Task, c models.Case) ([]*nn.LoRALinear, error) {
+	wrong := func(reason string) ([]*nn.LoRALinear, error) {
+		return nil, &models.CaseError{Model: c.Model, Field: "lora", Reason: reason}
 	}
 	a, ok := task.(Adaptable)
 	switch {
@@ -118,7 +122,11 @@ func adapt(task Task, c models.Case) error {
 	for _, l := range a.Saved() {
 		but = append(but, *l)
 	}
-	if len(nn.AdaptLinears(a.Model(), options, but...)) == 0 {
+	if c.Quantize != "" {
+		nn.QuantizeLinears(a.Model(), quantizations[c.Quantize], computeType(c), but...)
+	}
+	made := nn.AdaptLinears(a.Model(), options, but...)
+	if len(made) == 0 {
 		return wrong(fmt.Sprintf("no linear layer is called %s; there are %s",
 			strings.Join(options.Targets, " or "), strings.Join(nn.LinearNames(a.Model(), but...), ", ")))
 	}
@@ -128,7 +136,22 @@ func adapt(task Task, c models.Case) error {
 	if c.Checkpointing {
 		a.RequireInputGrads()
 	}
-	return nil
+	nn.Later(made)
+	return made, nil
+}
+
+var quantizations = map[string]nn.Quantization{"nf4": nn.NF4, "nf4-dq": nn.NF4Double, "int8": nn.Int8}
+
+// computeType is the type that packed layers compute in: that of the rest of the
+// model, or of autocast, as people set bnb_4bit_compute_dtype.
+func computeType(c models.Case) trace.DType {
+	switch {
+	case c.Weights == "fp16" || c.Weights == models.FP32 && c.AMP == "fp16":
+		return trace.F16
+	case c.Weights == models.FP32 && c.AMP == models.NoAutocast:
+		return trace.F32
+	}
+	return trace.BF16
 }
 
 // Counts implements [models.Trainer].
@@ -141,6 +164,7 @@ func (t *taskTrainer) Record(tape *trace.Tape, steps int) error {
 			tape.Raise(errUnscale)
 		}
 		t.net.To(tape)
+		nn.MoveAdapters(tape, t.adapters)
 		tape.Mark("model")
 		s := NewSession(tape, t.c)
 		trained := Tensors(Trainable(t.net.Parameters))
@@ -153,6 +177,11 @@ func (t *taskTrainer) Record(tape *trace.Tape, steps int) error {
 		opt, err := s.OptimizerOf(t.c, own, t.ranks, trained)
 		if err != nil {
 			tape.Raise(err)
+		}
+		if t.c.InBackward {
+			if err := s.InBackward(t.c, own, Trainable(t.net.Parameters)); err != nil {
+				tape.Raise(err)
+			}
 		}
 		t.task.Load(tape, int64(t.c.Batch))
 		tape.Mark("batch")
@@ -177,7 +206,7 @@ func (t *taskTrainer) step(s *Session, opt *optim.Optimizer) {
 	var loss *trace.Tensor
 	for i := range t.c.Accumulate {
 		t.ranks.Begin(i, t.c.Accumulate)
-		s.Autocast(func() {
+		s.Forward(t.c, func() {
 			t.task.Loss(f, &loss)
 			f.Set(&loss, loss.DivScalar())
 			s.Tape.Mark("loss")
@@ -185,7 +214,13 @@ func (t *taskTrainer) step(s *Session, opt *optim.Optimizer) {
 		s.Backward(loss)
 		s.Tape.Mark("backward")
 	}
-	s.StepOver(opt, t.clipped)
+	switch {
+	case t.c.InBackward:
+	case t.c.Clip == models.ClipNone:
+		s.StepOver(opt, nil)
+	default:
+		s.StepOver(opt, t.clipped)
+	}
 	t.ranks.End(s.Tape)
 	s.Tape.Mark("optimizer")
 	opt.ZeroGrad()

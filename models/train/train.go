@@ -64,6 +64,38 @@ func (s *Session) OptimizerOf(c models.Case, own optim.Config, r *Ranks, groups 
 	return optim.NewShare(s.Tape, own, r.Shared(), groups...)
 }
 
+// InBackward gives every parameter an optimizer of its own, which steps as soon as
+// backward has left a gradient there, and frees it.
+func (s *Session) InBackward(c models.Case, own optim.Config, params []*nn.Parameter) error {
+	optimizers := map[*trace.Tensor]*optim.Optimizer{}
+	for _, p := range params {
+		o, err := s.Optimizer(c, own, []*nn.Parameter{p})
+		if err != nil {
+			return err
+		}
+		optimizers[p.Tensor] = o
+	}
+	s.Tape.OnAccumulated(func(leaf *trace.Tensor) {
+		if o := optimizers[leaf]; o != nil {
+			o.Step()
+			o.ZeroGrad()
+		}
+	})
+	return nil
+}
+
+// Forward runs f, the forward pass of case c, in the case's precision, and with what
+// it saves in the host's memory if the case says so.
+func (s *Session) Forward(c models.Case, f func()) {
+	s.Autocast(func() {
+		if c.Offload {
+			s.Tape.SaveOnCPU(f)
+		} else {
+			f()
+		}
+	})
+}
+
 // Tensors are the tensors of parameters.
 func Tensors(params []*nn.Parameter) []*trace.Tensor {
 	out := make([]*trace.Tensor, len(params))

@@ -42,6 +42,17 @@ func (h *savedHooks) pack(t *Tape, x *Tensor) saved {
 	return saved{x: holdForBackward(x)}
 }
 
+// hold keeps an input of a checkpointed region: the tensor itself, or what a hook in
+// force makes of it.
+func (h *savedHooks) hold(t *Tape, x *Tensor) saved {
+	if n := len(h.stack); n > 0 {
+		if o, ok := h.stack[n-1].(offload); ok {
+			return o.pack(t, x)
+		}
+	}
+	return saved{x: x.retain()}
+}
+
 func (h *savedHooks) push(k savedHook) { h.stack = append(h.stack, k) }
 func (h *savedHooks) pop()             { h.stack = h.stack[:len(h.stack)-1] }
 
@@ -51,6 +62,7 @@ type packed struct {
 	region *region
 	value  *Tensor // present between recomputation and use
 	dead   bool    // its node is gone
+	host   *hostCopy
 }
 
 // region is one checkpointed call (_CheckpointFrame): its holders, and what is
@@ -60,7 +72,7 @@ type region struct {
 	holders    []*packed
 	alive      int // holders not yet released
 	run        func(f *Frame, inputs []*Tensor) []*Tensor
-	inputs     []*Tensor
+	inputs     []saved
 	recomputed bool
 	captured   []*Tensor // what run has in its closure
 	next       int
@@ -88,6 +100,9 @@ func (r *region) pack(t *Tape, x *Tensor) saved {
 // ends the region and its hold on the inputs.
 func (p *packed) release() {
 	p.dead = true
+	if p.host != nil {
+		return
+	}
 	if p.value != nil {
 		p.value.release()
 		p.value = nil
@@ -102,8 +117,12 @@ func (p *packed) release() {
 func (r *region) close() {
 	inputs, captured := r.inputs, r.captured
 	r.inputs, r.captured = nil, nil
-	for _, x := range inputs {
-		x.release()
+	for _, s := range inputs {
+		if s.pack != nil {
+			s.pack.release()
+		} else if s.x != nil {
+			s.x.release()
+		}
 	}
 	for _, x := range captured {
 		x.release()
@@ -136,6 +155,9 @@ func (t *Tape) unpack(s saved) *Tensor {
 	if s.pack == nil {
 		return s.x
 	}
+	if s.pack.host != nil {
+		return s.pack.host.back(t)
+	}
 	r := s.pack.region
 	if !r.recomputed {
 		r.recomputed = true
@@ -161,10 +183,15 @@ func (r *region) recompute() {
 	t.hooks.push(recomputation{r})
 	leave := t.casts.restore(r.casts)
 	f := t.enter()
-	for _, x := range r.inputs {
-		f.Let(x)
+	inputs := make([]*Tensor, len(r.inputs))
+	for i, s := range r.inputs {
+		x := t.unpack(s)
+		inputs[i] = f.Let(x)
+		if s.pack != nil {
+			x.release() // it is the frame's alone
+		}
 	}
-	ys := r.run(f, r.inputs)
+	ys := r.run(f, inputs)
 	f.End()
 	for _, y := range ys {
 		if y.refs == 0 {
@@ -206,7 +233,7 @@ func (f *Frame) checkpoint(captured []*Tensor, fn func(f *Frame, inputs []*Tenso
 	}
 	r := &region{t: t, run: fn, casts: t.casts.autocastState, place: t.place, from: t.begun}
 	for _, x := range inputs {
-		r.inputs = append(r.inputs, x.retain())
+		r.inputs = append(r.inputs, t.hooks.hold(t, x))
 	}
 	for _, x := range captured {
 		r.captured = append(r.captured, x.retain())

@@ -65,7 +65,7 @@ func (b block) run(f *trace.Frame, x *tensor, w []*tensor, how int) *tensor {
 	case 1:
 		return f.Checkpoint(body, x)
 	case 2:
-		return f.CheckpointReentrant(body, x)
+		return f.CheckpointReentrant(body, nil, x)
 	case 3:
 		return f.Checkpoint(func(f *trace.Frame, in []*tensor) *tensor {
 			return f.Checkpoint(body, in[0]).GELU()

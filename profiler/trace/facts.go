@@ -13,6 +13,13 @@ type Facts struct {
 	// Attention has what calls of scaled_dot_product_attention ran on, each
 	// different kind once, in the order of first use.
 	Attention []Attention
+	// Managed is the size of state in managed memory (cudaMallocManaged), in bytes:
+	// the driver moves it to the device when it is touched, and away from it when the
+	// device is full.
+	Managed int64
+	// HostSaved is what all steps together have saved in the host's memory for
+	// backward, in bytes.
+	HostSaved int64
 }
 
 // Input is a tensor of the batch.
@@ -33,6 +40,9 @@ type Attention struct {
 	// Why says what keeps faster kernels off; empty where none is faster.
 	Why string
 }
+
+// Managed notes memory that the driver pages, of which the allocator knows nothing.
+func (t *Tape) Managed(bytes int64) { t.facts.Managed += bytes }
 
 // Facts are those of the recording so far.
 func (t *Tape) Facts() Facts { return t.facts }

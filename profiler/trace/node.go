@@ -52,7 +52,8 @@ type nodeExcess struct {
 	saved []saved
 	metas []meta
 	grads []*Tensor
-	inner *Node // CopySlices: what the view went through
+	attrs []*Tensor // of a Function's context
+	inner *Node     // CopySlices: what the view went through
 }
 
 type edge struct {
@@ -117,6 +118,10 @@ func (t *Tape) excess() *nodeExcess {
 func (n *Node) end(t *Tape) {
 	if n.inputs == exceeding {
 		e := n.more
+		for _, x := range e.attrs {
+			x.release()
+		}
+		e.attrs = nil
 		clear(e.edges)
 		clear(e.grads)
 		e.edges, e.saved, e.metas, e.grads = e.edges[:0], e.saved[:0], e.metas[:0], e.grads[:0]

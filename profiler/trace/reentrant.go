@@ -3,8 +3,9 @@ package trace
 // CheckpointReentrant runs fn on inputs without autograd; backward runs it
 // again, all of it, and then backward through it, from within a node of the
 // graph: torch.utils.checkpoint.checkpoint(fn, *inputs, use_reentrant=True).
-// Nothing is differentiated unless one of the inputs requires a gradient.
-func (f *Frame) CheckpointReentrant(fn func(f *Frame, inputs []*Tensor) *Tensor, inputs ...*Tensor) *Tensor {
+// Nothing is differentiated unless one of the inputs requires a gradient. What fn
+// captures, some of it nil, lives as long as it may have to run again.
+func (f *Frame) CheckpointReentrant(fn func(f *Frame, inputs []*Tensor) *Tensor, captured []*Tensor, inputs ...*Tensor) *Tensor {
 	t := f.t
 	g := f.CallFrame(inputs...)
 	var y *Tensor
@@ -15,6 +16,11 @@ func (f *Frame) CheckpointReentrant(fn func(f *Frame, inputs []*Tensor) *Tensor,
 	})
 	if n := t.record("CheckpointFunctionBackward", inputs...); n != nil {
 		n.save(inputs...)
+		for _, x := range captured {
+			if x != nil {
+				n.exceed().attrs = append(n.more.attrs, x.retain())
+			}
+		}
 		n.yields(y)
 		r := &rerun{fn: fn, casts: t.casts.autocastState, place: t.place}
 		n.apply = r.backward

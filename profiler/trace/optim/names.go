@@ -28,6 +28,11 @@ var named = []struct {
 	{"nadam", Config{Algorithm: NAdam}},
 	{"radam", Config{Algorithm: RAdam}},
 	{"rprop", Config{Algorithm: Rprop}},
+	{"muon", Config{Algorithm: Muon, Implementation: SingleTensor}}, // of the matrices; others keep their gradients
+	{"adamw8bit", Config{Algorithm: AdamW8bit, Implementation: SingleTensor}},
+	{"paged-adamw8bit", Config{Algorithm: AdamW8bit, Implementation: SingleTensor, Paged: true}},
+	{"paged-adamw32bit", Config{Algorithm: AdamW32bit, Implementation: SingleTensor, Paged: true}},
+	{"lion8bit", Config{Algorithm: Lion8bit, Implementation: SingleTensor}},
 }
 
 // Named is the configuration of that name.

@@ -12,7 +12,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Algorithm is a class of torch.optim.
+// Algorithm is a class of torch.optim, or of bitsandbytes.optim.
 type Algorithm uint8
 
 // The algorithms.
@@ -29,12 +29,17 @@ const (
 	Rprop
 	ASGD
 	Adafactor
+	Muon
+	AdamW8bit
+	AdamW32bit
+	Lion8bit
 	numAlgorithms
 )
 
 var algorithmNames = [numAlgorithms]string{
 	"SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adamax",
 	"RMSprop", "Adagrad", "Adadelta", "Rprop", "ASGD", "Adafactor",
+	"Muon", "AdamW8bit", "AdamW32bit", "Lion8bit",
 }
 
 func (a Algorithm) String() string {
@@ -72,6 +77,7 @@ type Config struct {
 	Centered       bool // RMSprop
 	Maximize       bool
 	Capturable     bool // Adam, AdamW
+	Paged          bool // AdamW8bit, AdamW32bit: state in managed memory
 }
 
 // Optimizer owns the state of its parameters.
@@ -83,6 +89,7 @@ type Optimizer struct {
 	groups [][]*slot
 	// share are those that this rank updates, in order, if others update the rest.
 	share []*slot
+	maps   int // tables of 8-bit values on the device
 }
 
 // slot is a parameter and its state (optimizer.state[p]).
@@ -95,7 +102,7 @@ type slot struct {
 }
 
 // maxStates is the largest number of state tensors of a parameter's size.
-const maxStates = 3
+const maxStates = 4
 
 // rule is how an algorithm is computed.
 type rule struct {
@@ -103,8 +110,9 @@ type rule struct {
 	init func(o *Optimizer, s *slot)
 	// foreach and single take one step on parameters of one group and type.
 	foreach, single, fused func(o *Optimizer, f *trace.Frame, l *lists)
-	// eager says that the constructor makes the state.
-	eager bool
+	// eager says that the constructor makes the state, matrices that only matrices
+	// are updated.
+	eager, matrices bool
 }
 
 var rules = [numAlgorithms]rule{
@@ -120,6 +128,11 @@ var rules = [numAlgorithms]rule{
 	Rprop:     {init: initRprop, foreach: foreachRprop, single: singleRprop},
 	ASGD:      {init: initASGD, foreach: foreachASGD, single: singleASGD},
 	Adafactor: {init: initAdafactor, foreach: foreachAdafactor, single: singleAdafactor},
+	Muon:      {init: initMuon, single: singleMuon, matrices: true},
+
+	AdamW8bit:  {init: initBits8, single: stepBits8},
+	AdamW32bit: {init: initBits8, single: stepBits8},
+	Lion8bit:   {init: initBits8, single: stepBits8},
 }
 
 // New is the optimizer of the given configuration over groups of parameters.
@@ -143,6 +156,10 @@ func NewShare(t *trace.Tape, c Config, share []*trace.Tensor, groups ...[]*trace
 	}
 	for _, params := range groups {
 		group := make([]*slot, len(params))
+		if o.rule.matrices {
+			params = slices.DeleteFunc(slices.Clone(params), func(p *trace.Tensor) bool { return p.NDim() != 2 })
+			group = group[:len(params)]
+		}
 		for i, p := range params {
 			group[i] = &slot{param: p}
 			at := slices.Index(share, p)

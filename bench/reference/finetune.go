@@ -1,0 +1,159 @@
+package reference
+
+import (
+	"embed"
+	"encoding/json"
+	"io/fs"
+	"strings"
+
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/hfconfig"
+)
+
+// wireFineTune is a record of a fine-tuning step with the libraries that people use:
+// transformers, peft, bitsandbytes, liger-kernel. Files of such records have no
+// header.
+type wireFineTune struct {
+	Model         string          `json:"model"`
+	Weights       string          `json:"weights"`
+	AMP           string          `json:"amp"`
+	Adapter       string          `json:"adapter"`
+	Rank          int64           `json:"rank"`
+	Targets       string          `json:"targets"`
+	Optimizer     string          `json:"optimizer"`
+	Checkpointing json.RawMessage `json:"checkpointing"`
+	Liger         bool            `json:"liger"`
+	Offload       bool            `json:"offload"`
+	InBackward    bool            `json:"in_backward"`
+	Accumulate    int             `json:"accumulate"`
+	Batch         int             `json:"batch"`
+	Seq           int64           `json:"seq"`
+	Params        int64           `json:"params"`
+	Trainable     int64           `json:"trainable"`
+	Status        string          `json:"status"`
+	Error         string          `json:"error"`
+	GPU           string          `json:"gpu"`
+	Torch         string          `json:"torch"`
+	PeakAllocated int64           `json:"peak_allocated"`
+	PeakReserved  int64           `json:"peak_reserved"`
+	ByStep        [][3]int64      `json:"by_step"`
+}
+
+// isFineTune reports whether a line is a record of fine-tuning.
+func isFineTune(line []byte) bool {
+	var w struct {
+		Model   *string `json:"model"`
+		Adapter *string `json:"adapter"`
+	}
+	return json.Unmarshal(line, &w) == nil && w.Model != nil && w.Adapter != nil
+}
+
+// Recorded adapters: dropout in front of them, and the matrices that they are.
+const adapterDropout = 0.05
+
+// decodeFineTune reads a record of fine-tuning.
+func decodeFineTune(line []byte) (Record, error) {
+	var w wireFineTune
+	if err := unmarshal(line, &w); err != nil {
+		return Record{}, err
+	}
+	r := Record{
+		Case: models.Case{
+			Model: FineTunedScheme + ":" + w.Model, Batch: w.Batch, Accumulate: w.Accumulate,
+			// A simulated device says of any positions that they are of several
+			// sequences, so transformers makes a mask.
+			Settings: models.Settings{"seq-len": w.Seq, "packed": 1},
+			Levers:   models.Levers{Liger: w.Liger, Offload: w.Offload, InBackward: w.InBackward, Clip: models.ClipNone},
+		},
+		FineTuned: true, GPU: w.GPU, Status: Status(w.Status), Error: w.Error, Runs: len(w.ByStep),
+		Params:        Params{Total: w.Params, Trainable: w.Trainable},
+		PeakAllocated: w.PeakAllocated, PeakReserved: w.PeakReserved,
+	}
+	var err error
+	if r.AMP, err = models.ParseAutocast(w.AMP); err != nil {
+		return r, bad("amp", "%v", err)
+	}
+	if r.Weights, err = models.ParseWeightType(w.Weights); err != nil {
+		return r, bad("weights", "%v", err)
+	}
+	if w.Torch != "" {
+		if r.Torch, err = models.ParseRelease(w.Torch); err != nil {
+			return r, bad("torch", "%v", err)
+		}
+	}
+	if w.Optimizer != "adamw" {
+		r.Optimizer = w.Optimizer
+	}
+	if err := w.checkpointing(&r.Case); err != nil {
+		return r, err
+	}
+	if err := w.adapter(&r.Case); err != nil {
+		return r, err
+	}
+	if r.Status == OK && len(w.ByStep) == 0 {
+		return r, bad("by_step", "missing")
+	}
+	return r, r.validate()
+}
+
+// checkpointing reads false, or how it is done.
+func (w *wireFineTune) checkpointing(c *models.Case) error {
+	var how string
+	switch string(w.Checkpointing) {
+	case "", "null", "false":
+		return nil
+	case "true":
+		c.Checkpointing = true
+		return nil
+	}
+	if json.Unmarshal(w.Checkpointing, &how) != nil {
+		return bad("checkpointing", "%s is neither false nor the name of a kind", w.Checkpointing)
+	}
+	var err error
+	c.Checkpointing = true
+	if c.Recompute, err = models.ParseRecompute(how); err != nil {
+		return bad("checkpointing", "%v", err)
+	}
+	return nil
+}
+
+// adapters are the kinds of adapters, by what holds the layers below them.
+var adapters = map[string]string{"lora": "", "qlora": "nf4", "qlora-dq": "nf4-dq", "qlora-int8": "int8"}
+
+// adapter reads the kind of adapters.
+func (w *wireFineTune) adapter(c *models.Case) error {
+	quantize, ok := adapters[w.Adapter]
+	switch {
+	case w.Adapter == "none":
+		return nil
+	case !ok:
+		return bad("adapter", "there is no adapter %q", w.Adapter)
+	case w.Rank < 1:
+		return bad("rank", "want at least 1, found %d", w.Rank)
+	}
+	c.Quantize = quantize
+	c.LoRA = &models.LoRA{Rank: w.Rank, Alpha: 2 * w.Rank, Dropout: adapterDropout}
+	if w.Targets != "all-linear" && w.Targets != "" {
+		c.LoRA.Targets = strings.Split(w.Targets, ",")
+	}
+	return nil
+}
+
+// FineTunedScheme is what the names of fine-tuned models begin with.
+const FineTunedScheme = "finetune"
+
+// configs are the configurations of the models that were fine-tuned.
+//
+//go:embed data/finetune/*.json
+var configs embed.FS
+
+// FineTuned is the source of the models that records of fine-tuning name.
+func FineTuned() models.Source {
+	return models.Source{Scheme: FineTunedScheme, Open: func(name string) (models.Model, error) {
+		text, err := fs.ReadFile(configs, "data/finetune/"+name+".json")
+		if err != nil {
+			return models.Model{}, &models.UnknownModelError{Name: name}
+		}
+		return hfconfig.Parse(name+".json", text)
+	}}
+}

@@ -1,0 +1,89 @@
+package microscope_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/bench/reference"
+	"github.com/vprof/vprof/bench/reference/eventlist"
+	"github.com/vprof/vprof/bench/reference/microscope"
+	"github.com/vprof/vprof/internal/sample"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/all"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// fineTuned are the cases of the lists of fine-tuning steps, by the names of the
+// lists: of llama-8x1024 on an RTX 3090, three steps of one row of 512 tokens.
+var fineTuned = map[string]models.Case{
+	"llama-adamw8bit":  {Optimizer: "adamw8bit"},
+	"llama-inbackward": {Levers: models.Levers{InBackward: true}},
+	"llama-liger":      {Levers: models.Levers{Liger: true}},
+	"llama-muon":       {Optimizer: "muon"},
+	"llama-offload":    {Levers: models.Levers{Offload: true}},
+	"llama-paged32":    {Optimizer: "paged-adamw32bit"},
+	"llama-qlora-ckpt": {Checkpointing: true, LoRA: recordedLoRA(), Levers: models.Levers{Quantize: "nf4"}},
+	"llama-qlora-dq":   {LoRA: recordedLoRA(), Levers: models.Levers{Quantize: "nf4-dq"}},
+	"llama-reentrant":  {Checkpointing: true, Levers: models.Levers{Recompute: models.Reentrant}},
+}
+
+func recordedLoRA() *models.LoRA { return &models.LoRA{Rank: 16, Alpha: 32, Dropout: 0.05} }
+
+// TestFineTuningRunsAsInPyTorch compares recorded fine-tuning steps, event by event,
+// with what the recorder makes of the same levers. The lists have no phases.
+func TestFineTuningRunsAsInPyTorch(t *testing.T) {
+	paths, err := filepath.Glob("testdata/finetune/*.txt.gz")
+	require.NoError(t, err)
+	require.Len(t, paths, len(fineTuned))
+	gpu, err := device.Lookup("rtx-3090")
+	require.NoError(t, err)
+	var table strings.Builder
+	for _, path := range sample.Of(paths) {
+		name := strings.TrimSuffix(filepath.Base(path), ".txt.gz")
+		if !strings.Contains(name, *only) {
+			continue
+		}
+		c, ok := fineTuned[name]
+		require.True(t, ok, name)
+		c.Model, c.Batch, c.Weights, c.Clip = reference.FineTunedScheme+":llama-8x1024", 1, "bf16", models.ClipNone
+		c.Torch, c.Settings = "2.11", models.Settings{"seq-len": 512, "packed": 1}
+		r, err := all.Models().With(reference.FineTuned()).Record(c, board(gpu), models.Options{Steps: 3, Annotate: true})
+		require.NoError(t, err, name)
+		result, err := microscope.Compare(unmarked(readList(t, path)), unmarked(ours(t, r.Program)))
+		require.NoError(t, err, name)
+		if *only != "" {
+			result.Print(os.Stdout, *show)
+		}
+		require.GreaterOrEqual(t, result.Allocations.Share(), 0.98, name)
+		require.InDelta(t, 1, float64(result.PeakOurs)/float64(result.PeakReference), 0.001, name)
+		fmt.Fprintf(&table, "%-20s allocations %6.2f %%  events %6.2f %%  peak %+.3f %%\n", name,
+			100*result.Allocations.Share(), 100*result.Events.Share(), 100*(float64(result.PeakOurs)/float64(result.PeakReference)-1))
+	}
+	if testing.Short() || *only != "" {
+		return
+	}
+	const golden = "testdata/finetune.golden"
+	if *update {
+		require.NoError(t, os.WriteFile(golden, []byte(table.String()), 0o644))
+	}
+	want, err := os.ReadFile(golden)
+	require.NoError(t, err)
+	require.Equal(t, string(want), table.String(), "the table changed; run with -update if that is right")
+}
+
+// unmarked has all events in one phase.
+func unmarked(events []eventlist.Event) []eventlist.Event {
+	var out []eventlist.Event
+	for _, e := range events {
+		if e.Kind != eventlist.Mark {
+			out = append(out, e)
+		}
+	}
+	return append(out, eventlist.Event{Kind: eventlist.Mark, Phase: program.Phase{Name: "all"}})
+}

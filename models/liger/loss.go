@@ -1,0 +1,108 @@
+package liger
+
+import (
+	"github.com/vprof/vprof/internal/ceil"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// CausalLMLoss is LigerForCausalLMLoss: the loss of hidden states [batch, length,
+// width] and an output weight [vocabulary, width], without all scores at once.
+func CausalLMLoss(f *frame, x, weight, labels *tensor) *tensor {
+	g := f.FuncFrame(x, labels)
+	g.Set(&labels, labels.Pad(0, 1))
+	shifted := g.Let(labels.Slice(-1, 1, labels.Size(-1)).Contiguous())
+	g.Set(&x, x.View(-1, x.Size(-1)))
+	g.Set(&shifted, shifted.View(-1))
+	loss := g.Apply(fusedLinearCrossEntropy(), x, weight, shifted)[0]
+	g.End(loss)
+	return loss
+}
+
+// chunkRows is how many rows of n have their scores at a time: about as many bytes of
+// scores as of hidden states.
+func chunkRows(n, width, vocabulary int64) int64 {
+	want := ceil.Div(n, ceil.Div(vocabulary, width))
+	rows := int64(1)
+	for rows < want {
+		rows *= 2
+	}
+	return min(rows, n)
+}
+
+// fusedLinearCrossEntropy is LigerFusedLinearCrossEntropyFunction, of hidden states
+// [n, width], a weight [vocabulary, width] and labels [n]. Gradients are computed on
+// the way, so that backward only hands them over.
+func fusedLinearCrossEntropy() *trace.Function {
+	return &trace.Function{
+		Name: "LigerFusedLinearCrossEntropyFunctionBackward", AMP: true,
+		Forward: func(f *frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {
+			g := f.FuncFrame(in...)
+			loss, dx, dw := lossAndGradients(g, in[0], in[1], in[2], ctx.NeedsInputGrad(1))
+			g.End(loss, dx, dw)
+			f.Let(dx)
+			if dw != nil {
+				f.Let(dw)
+			}
+			ctx.SaveForBackward(dx, dw)
+			return []*tensor{loss}
+		},
+		Backward: func(f *frame, ctx *trace.FunctionContext, grads []*tensor) []*tensor {
+			one := f.Tape().Full(trace.F32)
+			f.Discard(trace.Pointwise("equal", 1, grads[0], one))
+			return []*tensor{ctx.Saved(0), ctx.Saved(1), nil}
+		},
+	}
+}
+
+// lossAndGradients is fused_linear_cross_entropy_forward.
+func lossAndGradients(f *frame, x, weight, labels *tensor, weightNeeds bool) (loss, dx, dw *tensor) {
+	t := f.Tape()
+	rows, vocabulary := x.Size(0), weight.Size(0)
+	chunk := chunkRows(rows, x.Size(1), vocabulary)
+	dx = f.Let(x.ZerosLike())
+	if weightNeeds {
+		dw = f.Let(weight.ZerosLike())
+	}
+	losses := f.Let(t.Zeros(trace.F32, rows))
+	valid := f.Let(labels.EqScalar())
+	f.Discard(valid.Sum(false))
+	half, casting := t.Autocasting()
+	var scores *tensor
+	if x.DType() == weight.DType() && (!casting || x.DType() == half) {
+		scores = f.Let(t.Empty(x.DType(), chunk, vocabulary))
+	}
+	for from := int64(0); from < rows; from += chunk {
+		chunkGradients(f, scores, x.Slice(0, from, min(from+chunk, rows)), weight, dx, dw)
+		t.Kernel("liger_cross_entropy", 8*chunk*vocabulary, []*tensor{losses}, []*tensor{labels})
+	}
+	if scores != nil {
+		f.Del(&scores)
+	}
+	return losses.Sum(false), dx, dw
+}
+
+// chunkGradients computes the scores of some rows, their gradients in their place, and
+// what follows from those for the rows and the weight. scores is memory for them, nil
+// where autocast has every product make its own.
+func chunkGradients(f *frame, scores, x, weight, dx, dw *tensor) {
+	t := f.Tape()
+	g := f.FuncFrame(x)
+	rows, work := x.Size(0), 2*x.Numel()*weight.Size(0)
+	if scores != nil {
+		y := g.Let(scores.Slice(0, 0, rows))
+		t.Kernel("mm_out", work, []*tensor{y}, []*tensor{x, weight})
+		t.Kernel("mm_out", work, []*tensor{dx}, []*tensor{y, weight})
+		if dw != nil {
+			t.Kernel("addmm_out", work, []*tensor{dw}, []*tensor{y, x, dw})
+		}
+		g.End()
+		return
+	}
+	y := g.Let(x.Matmul(weight.T()))
+	g.Discard(y.Matmul(weight))
+	if dw != nil {
+		part := g.Let(x.To(y.DType()))
+		t.Kernel("addmm_out", work, []*tensor{dw}, []*tensor{y, part, dw})
+	}
+	g.End()
+}

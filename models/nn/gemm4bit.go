@@ -1,0 +1,169 @@
+package nn
+
+import (
+	"github.com/vprof/vprof/internal/ceil"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// fusedGemm4bit is _gemm_4bit_use_custom_cuda of bitsandbytes 0.50: whether a product
+// of m rows with a packed weight [n, k] runs in one kernel, or the weight is unpacked
+// first. More rows than training ever has fewer of are always unpacked.
+func fusedGemm4bit(b trace.Board, d trace.DType, m, n, k int64) bool {
+	const always, never = 4, 1536
+	switch {
+	case m <= always:
+		return true
+	case m > never:
+		return false
+	}
+	major, minor := b.Capability/10, b.Capability%10
+	switch {
+	case d == trace.F32 || major < 7 || major == 7 && (minor < 5 || d != trace.F16):
+		return m < 8
+	case major == 8 && minor == 7 || major == 11:
+		return false
+	}
+	sms, blocks := int64(b.SMs), ceil.Div(n, 64)
+	if major == 10 {
+		switch {
+		case blocks >= 3*sms:
+			return m <= 32
+		case blocks >= sms:
+			return k < n && m <= 8
+		}
+		return false
+	}
+	if n*k < 4<<20 {
+		return m <= smallWeightRows(b.Capability, sms, blocks, m, n, k)
+	}
+	if m > 512 {
+		return false
+	}
+	if m < 8 {
+		return !tallWeightUnpacks(b.Capability, sms, blocks, m, n, k)
+	}
+	return m <= largeWeightRows(b.Capability, sms, blocks, n, k)
+}
+
+// smallWeightRows is up to how many rows the kernel is faster for weights below 4 Mi
+// elements.
+func smallWeightRows(capability int, sms, blocks, m, n, k int64) int64 {
+	ampere, hopper := capability == 80, capability == 90
+	turing, fast := capability == 75, ampere || hopper
+	if 2*k < n {
+		switch {
+		case fast:
+			return pick(3*blocks < sms, pick(ampere, 1536, 512), pick(ampere, 512, 320))
+		case turing && blocks >= 3*sms:
+			return 320
+		case turing:
+			return pick(k >= 1024, 64, pick(k >= 704, 96, 320))
+		case blocks >= sms:
+			return 320
+		}
+		return pick(blocks*k > 320*sms, 192, 320)
+	}
+	quarter := 4*blocks <= sms
+	switch {
+	case ampere && quarter:
+		return pick(k >= n, pick(8*blocks <= sms, 32, 128), 384)
+	case turing && blocks < sms && m > 8:
+		return 64
+	case quarter:
+		return pick(k < n || fast, 32, 23)
+	case 2*blocks <= sms:
+		return 16
+	}
+	return 0
+}
+
+// tallWeightUnpacks are the six and seven rows for which unpacking is faster.
+func tallWeightUnpacks(capability int, sms, blocks, m, n, k int64) bool {
+	ampere, hopper := capability == 80, capability == 90
+	if !ampere && !hopper || m < 6 || blocks < pick(hopper, 36, 48) {
+		return false
+	}
+	below75, below60 := 4*blocks < 3*sms, 5*blocks < 3*sms
+	return k > n && below75 || k == n && (ampere && below60 || hopper && below75 && !below60)
+}
+
+// largeWeightRows is up to how many rows the kernel is faster for larger weights.
+func largeWeightRows(capability int, sms, blocks, n, k int64) int64 {
+	half := blocks >= sms/2
+	switch capability {
+	case 75:
+		return pick(blocks >= 3*sms, pick(k < n, 128, 64), pick(half, 64, 32))
+	case 80:
+		switch {
+		case blocks >= 3*sms:
+			return 128
+		case blocks >= sms:
+			return pick(k < n, 64, 32)
+		case k >= 3*n && 4*blocks > sms, k == n && blocks >= 48 && 5*blocks < 3*sms:
+			return 0
+		case 2*blocks < sms && k <= n:
+			return 128
+		case 2*blocks < sms && 3*blocks >= sms:
+			return 0
+		}
+		return pick(half && k < n, 128, 16)
+	case 86:
+		return pick(blocks >= sms, 128, pick(half, 64, 16))
+	case 90:
+		switch {
+		case blocks >= sms:
+			return pick(blocks >= 3*sms, 64, pick(blocks >= 2*sms, 48, 32))
+		case half:
+			return pick(k >= n && 4*blocks < 3*sms, 0, 16)
+		}
+		return 0
+	case 120:
+		return blackwellRows(sms, blocks, n, k)
+	case 121:
+		if blocks >= sms {
+			return 256
+		}
+	}
+	return adaRows(sms, blocks, n, k)
+}
+
+func blackwellRows(sms, blocks, n, k int64) int64 {
+	switch {
+	case blocks >= 3*sms:
+		return 256
+	case blocks >= 2*sms:
+		return 128
+	case 5*blocks >= 4*sms:
+		return pick(k >= n, 96, 64)
+	case blocks >= sms:
+		return 64
+	case blocks >= sms/2:
+		return pick(2*k >= n && blocks >= 128, 64, 8)
+	}
+	return pick(k > 2*n && blocks > 64, 16, 8)
+}
+
+func adaRows(sms, blocks, n, k int64) int64 {
+	tall := k > 2*n
+	switch {
+	case blocks >= 3*sms:
+		return 256
+	case blocks >= 2*sms:
+		return 128
+	case 5*blocks >= 4*sms:
+		return pick(tall || blocks >= 200, 128, pick(k >= n, pick(sms >= 60, 128, 32), 64))
+	case blocks >= sms/2:
+		return pick(tall, 64, pick(blocks >= 64, 8, 32))
+	case k > n && blocks <= 48:
+		return pick(k >= 3*n, 12, 10)
+	}
+	return pick(tall || blocks < 48, 16, 8)
+}
+
+// pick is yes if the condition holds, else no.
+func pick(condition bool, yes, no int64) int64 {
+	if condition {
+		return yes
+	}
+	return no
+}

@@ -1,0 +1,79 @@
+package optim
+
+import (
+	"github.com/vprof/vprof/internal/ceil"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// The optimizers of bitsandbytes 0.50 keep their state in 8 or 32 bits and update one
+// parameter after the other, in place.
+
+// Where state of a parameter is in fewer bits, and where it is paged, in elements.
+const (
+	min8bit  = 4096
+	minPaged = 100_000
+)
+
+// block is how many elements of 8-bit state share a scale.
+const block = 256
+
+// The states of bitsandbytes' optimizers, beside their scales.
+const (
+	bnbState1 = iota
+	bnbState2
+	bnbScale1
+	bnbScale2
+)
+
+// initBits8 makes the state of Optimizer2State and Optimizer1State.
+func initBits8(o *Optimizer, s *slot) {
+	states := 2
+	if o.config.Algorithm == Lion8bit {
+		states = 1
+	}
+	small := s.param.Numel() < min8bit
+	bits8 := !small && o.config.Algorithm != AdamW32bit
+	d := trace.F32
+	if bits8 {
+		d = trace.U8
+		for ; o.maps < states; o.maps++ { // name2qmap, of the values that a byte stands for
+			o.keep(func() *trace.Tensor {
+				return o.tape.New("to_dtype_layout", program.OptimizerState, trace.F32, 256)
+			})
+		}
+	}
+	for k := range states {
+		s.state[bnbState1+k] = o.stateBuffer(s.param, d)
+	}
+	if bits8 {
+		for k := range states {
+			s.state[bnbScale1+k] = o.keep(func() *trace.Tensor { return o.tape.Zeros(trace.F32, ceil.Div(s.param.Numel(), block)) })
+		}
+	}
+}
+
+// stateBuffer is get_state_buffer: large ones of paged optimizers are in managed
+// memory, of which the caching allocator knows nothing.
+func (o *Optimizer) stateBuffer(p *trace.Tensor, d trace.DType) *trace.Tensor {
+	if o.config.Paged && p.Numel() >= minPaged {
+		o.tape.Managed(p.Numel() * d.Size())
+		return nil
+	}
+	return o.keep(func() *trace.Tensor { return p.FilledLike("zeros_like", d) })
+}
+
+// stepBits8 updates every parameter in a kernel of its own.
+func stepBits8(o *Optimizer, _ *trace.Frame, l *lists) {
+	const flops = 16
+	for i, p := range l.params {
+		s := l.slots[i]
+		written := []*trace.Tensor{p}
+		for _, x := range s.state {
+			if x != nil {
+				written = append(written, x)
+			}
+		}
+		o.tape.Kernel("optimizer_update_8bit_blockwise", flops*p.Numel(), written, append([]*trace.Tensor{l.grads[i]}, written...))
+	}
+}

@@ -1,0 +1,159 @@
+package trace
+
+import "github.com/vprof/vprof/profiler/program"
+
+// Function is a torch.autograd.Function: Python code that autograd does not look
+// into, with a backward of its own. Inputs and results may be nil.
+type Function struct {
+	// Name is that of its node: "MatMul4BitBackward".
+	Name string
+	// Forward runs without autograd. Its frame holds the inputs by name.
+	Forward func(f *Frame, ctx *FunctionContext, inputs []*Tensor) []*Tensor
+	// Backward gives a gradient for each input, nil for none. Its frame holds the
+	// incoming gradients by name.
+	Backward func(f *Frame, ctx *FunctionContext, grads []*Tensor) []*Tensor
+	// AMP marks one with custom_fwd and custom_bwd: backward runs under the
+	// autocast of forward.
+	AMP bool
+}
+
+// FunctionContext is the ctx of a [Function].
+type FunctionContext struct {
+	needs []bool
+	saved []*Tensor
+	attrs []*Tensor
+}
+
+// NeedsInputGrad is ctx.needs_input_grad[i].
+func (c *FunctionContext) NeedsInputGrad(i int) bool { return c.needs[i] }
+
+// SaveForBackward is ctx.save_for_backward(*xs).
+func (c *FunctionContext) SaveForBackward(xs ...*Tensor) {
+	for _, x := range xs {
+		if x != nil {
+			x.retain()
+		}
+	}
+	c.saved = xs
+}
+
+// Saved is ctx.saved_tensors[i], in backward.
+func (c *FunctionContext) Saved(i int) *Tensor { return c.saved[i] }
+
+// Keep is ctx.name = x: an attribute, of which saved-tensor hooks know nothing and
+// which lives as long as the node.
+func (c *FunctionContext) Keep(xs ...*Tensor) {
+	for _, x := range xs {
+		c.attrs = append(c.attrs, x.retain())
+	}
+}
+
+// Kept is the i-th attribute.
+func (c *FunctionContext) Kept(i int) *Tensor { return c.attrs[i] }
+
+// release lets go of what forward has given to the context.
+func (c *FunctionContext) release() {
+	for _, x := range c.saved {
+		if x != nil {
+			x.release()
+		}
+	}
+	c.saved = nil
+}
+
+// Apply is fn.apply(*inputs).
+func (f *Frame) Apply(fn *Function, inputs ...*Tensor) []*Tensor {
+	t := f.t
+	g := f.CallFrame(inputs...)
+	ctx := &FunctionContext{needs: make([]bool, len(inputs))}
+	for i, x := range inputs {
+		ctx.needs[i] = t.tracked(x)
+	}
+	var ys []*Tensor
+	state := t.casts.autocastState
+	t.NoGrad(func() { ys = fn.Forward(g, ctx, inputs) })
+	for _, y := range ys {
+		if y != nil {
+			y.retain()
+		}
+	}
+	if n := t.record(fn.Name, inputs...); n != nil {
+		n.save(ctx.saved...)
+		if len(ctx.attrs) > 0 {
+			n.exceed().attrs = ctx.attrs
+		}
+		n.yields(ys...)
+		r := &functionCall{fn: fn, needs: ctx.needs, attrs: ctx.attrs, casts: state, place: t.place}
+		n.apply = r.backward
+	} else {
+		for _, x := range ctx.attrs {
+			x.release()
+		}
+	}
+	ctx.release()
+	for _, y := range ys {
+		if y != nil {
+			y.refs--
+		}
+	}
+	g.End(ys...)
+	return ys
+}
+
+// functionCall is what a node of a [Function] needs to run.
+type functionCall struct {
+	fn    *Function
+	needs []bool
+	attrs []*Tensor
+	casts autocastState
+	place *place
+}
+
+// backward is PyNode::apply.
+func (r *functionCall) backward(b *backward) {
+	t := b.t
+	f := t.enter()
+	t.place = r.place
+	for _, g := range b.grads {
+		if g != nil {
+			f.held = append(f.held, g.retain())
+			f.names = append(f.names, g.retain())
+		}
+	}
+	ctx := &FunctionContext{needs: r.needs, saved: b.kept, attrs: r.attrs}
+	run := func() []*Tensor { return r.fn.Backward(f, ctx, b.grads) }
+	var grads []*Tensor
+	if r.fn.AMP {
+		leave := t.casts.restore(r.casts)
+		grads = run()
+		leave()
+	} else {
+		grads = run()
+	}
+	for i, x := range grads {
+		if x != nil && b.needs(i) {
+			b.out[i] = x.retain()
+		}
+	}
+	f.End(grads...)
+	for i, x := range grads {
+		if x != nil && !b.needs(i) && x.refs == 0 {
+			x.die()
+		}
+	}
+	b.statement()
+}
+
+// Empty is torch.empty(shape) on the device.
+func (t *Tape) Empty(d DType, shape ...int64) *Tensor {
+	c := t.begin("empty_memory_format")
+	return c.end(t.empty(d, shape...))
+}
+
+// Kernel launches a kernel of Python code, such as one of Triton: it reads and
+// writes tensors that are there, with a number of operations in all.
+func (t *Tape) Kernel(name string, flops int64, writes, reads []*Tensor) {
+	c := t.begin(name)
+	t.launch(program.Elementwise, flops, writes, reads)
+	c.done()
+}
