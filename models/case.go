@@ -113,7 +113,7 @@ func (c Case) String() string {
 	if c.LoRA != nil {
 		words = append(words, "LoRA "+c.LoRA.String())
 	}
-	words = append(words, c.Levers.Words()...)
+	words = append(words, c.leverWords()...)
 	if c.Dataset > 0 {
 		words = append(words, bytesize.Format(c.Dataset)+" of data on the GPU")
 	}

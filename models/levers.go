@@ -16,10 +16,6 @@ type Levers struct {
 	// Liger replaces norms, rotary positions, gated feed-forward layers and the loss
 	// with the kernels of liger-kernel.
 	Liger bool `json:"liger,omitempty"`
-	// LossChunks is the number of chunks of tokens that the logits and their loss
-	// are computed in, one after the other, as torchtune does; absent for all at
-	// once.
-	LossChunks int `json:"loss_chunks,omitempty"`
 	// Recompute is how checkpointing does it, see [ParseRecompute]; absent is
 	// non-reentrant, every layer.
 	Recompute string `json:"recompute,omitempty"`
@@ -37,12 +33,12 @@ type Levers struct {
 type LeverSet struct {
 	// Loop: offload, the optimizer in backward, and clipping.
 	Loop bool
+	// Quantize: frozen layers below adapters.
+	Quantize bool
 	// Recompute: how checkpointing does it.
 	Recompute bool
 	// Liger: the kernels of liger-kernel.
 	Liger bool
-	// ChunkedLoss: the loss in chunks.
-	ChunkedLoss bool
 }
 
 // Quantizations are the values of [Levers.Quantize]: 4-bit NormalFloat, the same
@@ -61,11 +57,10 @@ const Reentrant = "reentrant"
 const (
 	nonReentrant = "non-reentrant"
 	everyPrefix  = "every="
-	opsPrefix    = "selective="
 )
 
-// Words say which levers are turned, as in a line about a case.
-func (l Levers) Words() []string {
+// leverWords say which levers are turned, as in a line about a case.
+func (l Levers) leverWords() []string {
 	var words []string
 	add := func(on bool, word string) {
 		if on {
@@ -74,7 +69,6 @@ func (l Levers) Words() []string {
 	}
 	add(l.Quantize != "", l.Quantize)
 	add(l.Liger, "liger")
-	add(l.LossChunks > 0, fmt.Sprintf("loss in %d chunks", l.LossChunks))
 	add(l.Recompute != "", "recompute "+l.Recompute)
 	add(l.Offload, "activations on the host")
 	add(l.InBackward, "optimizer in backward")
@@ -83,11 +77,9 @@ func (l Levers) Words() []string {
 }
 
 // ParseRecompute reads how checkpointing is done: "non-reentrant" (which is ""),
-// "reentrant", "every=N" for every N-th layer, or "selective=OP+OP" for all but
-// the results of some operators.
+// "reentrant", or "every=N" for every N-th layer.
 func ParseRecompute(text string) (string, error) {
 	n, every := strings.CutPrefix(text, everyPrefix)
-	ops, selective := strings.CutPrefix(text, opsPrefix)
 	switch {
 	case text == nonReentrant:
 		return "", nil
@@ -102,25 +94,12 @@ func ParseRecompute(text string) (string, error) {
 			return "", nil
 		}
 		return everyPrefix + strconv.FormatInt(k, 10), nil
-	case selective:
-		names := strings.Split(ops, "+")
-		for _, name := range names {
-			if !slices.Contains(SelectableOps(), name) {
-				return "", fmt.Errorf("there is no operator %q whose results can be kept; there are %s", name, strings.Join(SelectableOps(), ", "))
-			}
-		}
-		slices.Sort(names)
-		return opsPrefix + strings.Join(slices.Compact(names), "+"), nil
 	}
-	return "", fmt.Errorf("there is no such checkpointing as %q; use %s, %s, every=N or selective=%s", text, nonReentrant, Reentrant, strings.Join(SelectableOps(), "+"))
+	return "", fmt.Errorf("there is no such checkpointing as %q; use %s, %s or every=N", text, nonReentrant, Reentrant)
 }
 
 // mostLayersApart bounds every=N.
 const mostLayersApart = 1 << 10
-
-// SelectableOps are the operators whose results selective checkpointing can keep:
-// matrix products, and attention.
-func SelectableOps() []string { return []string{"attention", "mm"} }
 
 // EveryLayers is the N of every=N; 1 if every layer is recomputed.
 func (l Levers) EveryLayers() int {
@@ -131,41 +110,26 @@ func (l Levers) EveryLayers() int {
 	return n
 }
 
-// KeptOps are the operators whose results selective checkpointing keeps; nil if it
-// keeps none.
-func (l Levers) KeptOps() []string {
-	ops, ok := strings.CutPrefix(l.Recompute, opsPrefix)
-	if !ok {
-		return nil
-	}
-	return strings.Split(ops, "+")
-}
-
-// mostChunks is more than anybody cuts a loss into.
-const mostChunks = 1 << 12
-
-// check finds levers that do not go together, with the model, or with the rest of
+// checkLevers finds levers that do not go together, with the model, or with the rest of
 // the case.
-func (l Levers) check(m *Model, c *Case) (field, reason string) {
+func (l Levers) checkLevers(m *Model, c *Case) (field, reason string) {
 	switch {
 	case l.Quantize != "" && !slices.Contains(Quantizations(), l.Quantize):
 		return "quantize", fmt.Sprintf("there is no quantization %q; use %s", l.Quantize, strings.Join(Quantizations(), ", "))
+	case l.Quantize != "" && !m.Levers.Quantize:
+		return "quantize", "vprof does not know how to quantize this model; it does for those of transformers"
 	case l.Quantize != "" && c.LoRA == nil:
 		return "quantize", "quantized layers cannot be trained; train adapters beside them with --lora"
 	case l.Liger && !m.Levers.Liger:
 		return "liger", "liger-kernel has nothing for this model that vprof describes; it has for the decoders of transformers"
-	case l.Liger && l.LossChunks > 0:
-		return "loss-chunks", "the fused loss of liger-kernel goes through chunks of its own; give one of the two"
-	case l.LossChunks != 0 && (l.LossChunks < 1 || l.LossChunks > mostChunks):
-		return "loss-chunks", fmt.Sprintf("%d is not a number of chunks from 1 to %d", l.LossChunks, mostChunks)
-	case l.LossChunks > 0 && !m.Levers.ChunkedLoss:
-		return "loss-chunks", "this model has no loss over tokens that could be cut; causal language models of transformers have"
 	case l.Recompute != "" && !c.Checkpointing:
 		return "checkpointing", l.Recompute + " says how to recompute; it needs checkpointing on"
 	case l.Recompute != "" && !m.Levers.Recompute:
-		return "checkpointing", "vprof describes how this model recomputes; the decoders of transformers and exported models (.pt2) have a choice"
+		return "checkpointing", "vprof describes how this model recomputes; the decoders of transformers have a choice"
 	case l.InBackward && c.Accumulate > 1:
 		return "optimizer-in-backward", "gradients of several micro-batches cannot add up if each is used and freed at once; leave out accumulation"
+	case l.InBackward && c.Strategy != nil:
+		return "optimizer-in-backward", "vprof describes it on one GPU; leave out --strategy"
 	case l.InBackward && c.AMP == "fp16":
 		return "optimizer-in-backward", "the loss scaler must see all gradients before a step; use bf16"
 	case l.InBackward && l.Clip == ClipNorm:

@@ -227,7 +227,7 @@ func (m Model) Complete(c Case) (Case, error) {
 			return wrong("torch", "%v", err)
 		}
 	}
-	if field, reason := c.Levers.check(&m, &c); reason != "" {
+	if field, reason := c.checkLevers(&m, &c); reason != "" {
 		return wrong(field, "%s", reason)
 	}
 	if c.Settings, err = m.settings(c.Settings); err != nil {

@@ -71,7 +71,7 @@ func run(ctx context.Context, a *app, args []string) (code exitCode) {
 		}
 	}()
 	root := newRootCmd(a)
-	root.SetArgs(args)
+	root.SetArgs(joinCheckpointing(args))
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exitFine

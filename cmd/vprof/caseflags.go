@@ -31,7 +31,8 @@ type caseFlags struct {
 	loss, output, freeze, blocks, torch                                   string
 	// writes says that the command's --output is a file and no output of a model.
 	writes        bool
-	checkpointing bool
+	checkpointing string
+	levers        leverFlags
 	accumulate    int
 	settings      settingFlags
 	learned       coefficientFlag
@@ -45,7 +46,9 @@ func (f *caseFlags) register(cmd *cobra.Command, a *app) {
 	f.flags.StringVar(&f.stage, "stage", "", "freeze `stage` (default: the model's)")
 	f.flags.StringVar(&f.amp, "amp", "", "autocast `precision`: none, fp16, bf16 (default: the model's)")
 	f.flags.StringVar(&f.weights, "weights", "", "`type` of the weights: fp32, bf16, fp16 (default: the model's, of an hf: model its configuration's dtype)")
-	f.flags.BoolVar(&f.checkpointing, "checkpointing", false, "recompute activations in backward (default: the model's)")
+	f.flags.StringVar(&f.checkpointing, "checkpointing", "", "recompute activations in backward, and `how`: true, false, "+recomputeHelp+" (default: the model's)")
+	f.flags.Lookup("checkpointing").NoOptDefVal = "true"
+	f.levers.register(f.flags)
 	f.flags.IntVar(&f.accumulate, "accumulate", 0, "micro-batches `n` of one optimizer step (default: the model's)")
 	f.flags.StringVar(&f.optimizer, "optimizer", "", "`name` of the optimizer (default: the model's): "+strings.Join(models.Optimizers(), ", "))
 	f.flags.StringVar(&f.dataset, "dataset-on-gpu", "", "also count training data that lies on the GPU for the whole run, as `size` like 3.2GiB (default: it comes from the host)")
@@ -115,7 +118,12 @@ func (f *caseFlags) resolve(a *app) (models.Model, models.Case, error) {
 		}
 	}
 	if f.flags.Changed("checkpointing") {
-		c.Checkpointing = f.checkpointing
+		if c.Checkpointing, c.Recompute, err = parseCheckpointing(f.checkpointing); err != nil {
+			return m, c, usagef("--checkpointing: %w", err)
+		}
+	}
+	if err := f.levers.turn(&c.Levers); err != nil {
+		return m, c, err
 	}
 	if f.flags.Changed("accumulate") {
 		if f.accumulate < 1 {

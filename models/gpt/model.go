@@ -38,7 +38,8 @@ func entry(name string, width, layers, heads int64) models.Model {
 			hf.PackedSetting(1),
 		},
 		Adapts: true, HalfWeights: true,
-		Notes: []string{"stage head trains the output layer, whose weight is that of the word embeddings", hf.PackedNote},
+		Levers: models.LeverSet{Loop: true, Quantize: true, Recompute: true},
+		Notes:  []string{"stage head trains the output layer, whose weight is that of the word embeddings", hf.PackedNote},
 	}, 4, func(c models.Case) train.Task {
 		return CausalLM(Config{
 			Vocab: vocab, Width: width, Layers: c.Settings["layers"], Heads: heads, Inner: 4 * width, Positions: positions,

@@ -19,9 +19,8 @@ type Text struct {
 	Checkpointing bool
 	Reentrant     bool
 	Every         int
-	// Liger has the kernels of liger-kernel, LossChunks the loss in chunks of tokens.
-	Liger      bool
-	LossChunks int
+	// Liger has the kernels of liger-kernel.
+	Liger bool
 }
 
 // The names of the settings of texts.
@@ -58,7 +57,7 @@ func TextOf(c models.Case) Text {
 		Length: c.Settings[lengthSetting],
 		Padded: c.Settings[paddingSetting] == 1, Packed: c.Settings[packedSetting] == 1,
 		Checkpointing: c.Checkpointing, Reentrant: c.Recompute == models.Reentrant, Every: c.EveryLayers(),
-		Liger: c.Liger, LossChunks: c.LossChunks,
+		Liger: c.Liger,
 	}
 }
 

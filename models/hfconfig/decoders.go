@@ -15,7 +15,7 @@ import (
 // settings. positions is how many tokens a row can have.
 func decoder(name string, layers, width, positions, classes int64) architecture {
 	return architecture{
-		levers:  models.LeverSet{Loop: true, Recompute: true},
+		levers:  models.LeverSet{Recompute: true},
 		summary: fmt.Sprintf("%s decoder, %d layers of width %d", name, layers, width),
 		unit:    "sequence", batch: 1, batches: []int{1, 2, 4, 8, 16, 32},
 		settings: []models.Setting{rowLength(2048, positions, "max_position_embeddings"), hf.PaddingSetting(0), hf.PackedSetting(0), hf.ClassesSetting(classes)},

@@ -134,7 +134,7 @@ func parse(file, name string, data []byte) (models.Model, error) {
 	m := train.Model(models.Model{
 		Name: name, Summary: a.summary, Source: "transformers 5.23, model_type " + kind,
 		Tasks: tasks, Default: models.Case{Task: trained, Weights: weights}, Description: models.Describe(string(config)),
-		Batches: a.batches, BatchUnit: a.unit, Settings: a.settings, Adapts: true, HalfWeights: f.half, Levers: a.levers, Notes: a.notes,
+		Batches: a.batches, BatchUnit: a.unit, Settings: a.settings, Adapts: true, HalfWeights: f.half, Levers: a.leverSet(), Notes: a.notes,
 		Check: func(c models.Case) error {
 			if c.Task == "" {
 				return &models.CaseError{Model: c.Model, Field: "task", Reason: fmt.Sprintf(
@@ -203,6 +203,13 @@ type architecture struct {
 	// can be.
 	check func(models.Case) (setting, reason string)
 	task  func(models.Case) train.Task
+}
+
+// leverSet are the levers of an architecture: all have those of the training loop.
+func (a *architecture) leverSet() models.LeverSet {
+	l := a.levers
+	l.Loop, l.Quantize = true, true
+	return l
 }
 
 // A family is a model_type of transformers.

@@ -41,7 +41,8 @@ func entry(name string, s shape) models.Model {
 		},
 		Check:  check,
 		Adapts: true, HalfWeights: true,
-		Notes: []string{"stage head trains the output layer", hf.PackedNote},
+		Levers: models.LeverSet{Loop: true, Quantize: true, Recompute: true, Liger: true},
+		Notes:  []string{"stage head trains the output layer", hf.PackedNote},
 	}, int(s.batch), func(c models.Case) train.Task { return CausalLM(configOf(c.Settings), hf.TextOf(c)) })
 }
 

@@ -127,7 +127,8 @@ func (l *LoRALinear) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	dtype := result.DType()
 	f.Set(&x, x.To(l.LoraA.Weight.DType))
 	f.Set(&result, result.Add(f.Call(l.LoraB, f.Call(l.LoraA, f.Call(l.LoraDropout, x))).MulScalar()))
-	return result.To(dtype)
+	f.Set(&result, result.To(dtype))
+	return result
 }
 
 // AdaptLinears is peft.get_peft_model(model, LoraConfig(...)): it freezes the

@@ -264,7 +264,7 @@ func (l *Linear8bit) function() *trace.Function {
 				shape[len(shape)-1] = l.in
 				d := ctx.Kept(0).DType()
 				f.Set(&grad, grad.Reshape(-1, l.out).Contiguous())
-				w := f.Let(trace.Update("mul__Tensor", 1, l.Weight.Tensor.FilledLike("to_dtype", d), trace.Pointwise("mul_Tensor", 1, l.scales)))
+				w := f.Let(trace.Update("mul__Tensor", 1, l.Weight.FilledLike("to_dtype", d), trace.Pointwise("mul_Tensor", 1, l.scales)))
 				out[0] = f.Let(grad.To(d).Matmul(w).View(shape...))
 			}
 			return out

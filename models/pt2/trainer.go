@@ -101,9 +101,14 @@ func (t *trainer) Record(tape *trace.Tape, steps int) error {
 			}
 			trained = t.ranks.Parameters
 		}
-		opt, err := s.OptimizerOf(t.c, optim.Config{Algorithm: optim.AdamW, WeightDecay: true}, t.ranks, trained)
+		opt, err := s.OptimizerOf(t.c, ownOptimizer, t.ranks, trained)
 		if err != nil {
 			tape.Raise(err)
+		}
+		if t.c.InBackward {
+			if err := s.InBackward(t.c, ownOptimizer, t.w.trainable()); err != nil {
+				tape.Raise(err)
+			}
 		}
 		t.load(tape)
 		tape.Mark("batch")
@@ -114,6 +119,9 @@ func (t *trainer) Record(tape *trace.Tape, steps int) error {
 		}
 	})
 }
+
+// ownOptimizer is that of cases that name none.
+var ownOptimizer = optim.Config{Algorithm: optim.AdamW, WeightDecay: true}
 
 // load makes the batch on the device.
 func (t *trainer) load(tape *trace.Tape) {
@@ -175,7 +183,7 @@ func (t *trainer) step(s *train.Session, opt *optim.Optimizer) {
 	var value *trace.Tensor
 	for i := range t.c.Accumulate {
 		t.ranks.Begin(i, t.c.Accumulate)
-		s.Autocast(func() {
+		s.Forward(t.c, func() {
 			f.SetAll(&outs, t.forward(f))
 			s.Tape.Mark("forward")
 			l := t.loss(f, outs[t.output])
@@ -188,10 +196,14 @@ func (t *trainer) step(s *train.Session, opt *optim.Optimizer) {
 		s.Backward(value)
 		s.Tape.Mark("backward")
 	}
-	if s.Scaler != nil {
+	switch {
+	case t.c.InBackward:
+	case s.Scaler != nil && t.c.Clip != models.ClipNorm:
 		s.Scaler.Step(opt)
 		s.Scaler.Update()
-	} else {
+	case t.c.Clip == models.ClipNorm:
+		s.StepOver(opt, t.w.trainable())
+	default:
 		opt.Step()
 	}
 	t.ranks.End(s.Tape)

@@ -179,7 +179,7 @@ func (t *taskTrainer) Record(tape *trace.Tape, steps int) error {
 			tape.Raise(err)
 		}
 		if t.c.InBackward {
-			if err := s.InBackward(t.c, own, Trainable(t.net.Parameters)); err != nil {
+			if err := s.InBackward(t.c, own, Tensors(Trainable(t.net.Parameters))); err != nil {
 				tape.Raise(err)
 			}
 		}

@@ -66,21 +66,17 @@ func (s *Session) OptimizerOf(c models.Case, own optim.Config, r *Ranks, groups 
 
 // InBackward gives every parameter an optimizer of its own, which steps as soon as
 // backward has left a gradient there, and frees it.
-func (s *Session) InBackward(c models.Case, own optim.Config, params []*nn.Parameter) error {
-	optimizers := map[*trace.Tensor]*optim.Optimizer{}
+func (s *Session) InBackward(c models.Case, own optim.Config, params []*trace.Tensor) error {
 	for _, p := range params {
-		o, err := s.Optimizer(c, own, []*nn.Parameter{p})
+		o, err := s.OptimizerOf(c, own, nil, []*trace.Tensor{p})
 		if err != nil {
 			return err
 		}
-		optimizers[p.Tensor] = o
-	}
-	s.Tape.OnAccumulated(func(leaf *trace.Tensor) {
-		if o := optimizers[leaf]; o != nil {
+		p.OnAccumulated(func() {
 			o.Step()
 			o.ZeroGrad()
-		}
-	})
+		})
+	}
 	return nil
 }
 

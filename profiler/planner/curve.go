@@ -21,6 +21,8 @@ type Sample struct {
 	Segments int64
 	// PeakPhase is where the allocated bytes peaked, as "STEP:PHASE".
 	PeakPhase string
+	// Managed is the state in managed memory, which the allocator knows nothing of.
+	Managed int64
 }
 
 // Allocated is the peak of allocated bytes.
@@ -91,6 +93,7 @@ func between(a, b Sample, batch int) Sample {
 	}
 	s.Reserved = s.Allocated() + line(a.Slack(), b.Slack())
 	s.Segments = line(a.Segments, b.Segments)
+	s.Managed = line(a.Managed, b.Managed)
 	return s
 }
 

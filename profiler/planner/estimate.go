@@ -19,9 +19,11 @@ const (
 	Slack Component = program.NumClasses + iota
 	// Context is what CUDA takes before the first tensor.
 	Context
+	// Paged is state in managed memory, as far as it finds room on the board.
+	Paged
 
 	// NumComponents is the number of components.
-	NumComponents = program.NumClasses + 2
+	NumComponents = program.NumClasses + 3
 )
 
 func (c Component) String() string {
@@ -32,6 +34,8 @@ func (c Component) String() string {
 		return "allocator slack"
 	case c == Context:
 		return "context"
+	case c == Paged:
+		return "paged state"
 	}
 	return "unknown"
 }
@@ -90,7 +94,20 @@ func (p *Planner) Estimate(batch int) (Estimate, error) {
 	e := p.Coefficients.apply(s, held)
 	e.Batch, e.PeakPhase, e.Interpolated = batch, s.PeakPhase, !exact
 	e.Verdict = p.verdict(e)
+	e.page(s.Managed, p.Memory)
 	return e, nil
+}
+
+// page adds managed memory, which the driver keeps on the board while there is room
+// and takes away where there is none: no verdict depends on it.
+func (e *Estimate) page(managed, memory int64) {
+	within := func(device int64) int64 { return min(managed, max(0, memory-device)) }
+	e.Components[Paged] = within(e.Device.Value)
+	e.Device = Interval{
+		Value: e.Device.Value + e.Components[Paged],
+		Low:   e.Device.Low + within(e.Device.Low),
+		High:  e.Device.High + within(e.Device.High),
+	}
 }
 
 func (p *Planner) verdict(e Estimate) Verdict {

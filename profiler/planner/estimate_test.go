@@ -93,13 +93,28 @@ func TestVerdictComparesBothEndsWithTheMemory(t *testing.T) {
 	}
 }
 
-func TestComponentNamesAreTheClassesThenSlackAndContext(t *testing.T) {
+func TestComponentNamesAreTheClassesThenWhatIsNoTensor(t *testing.T) {
 	var names []string
 	for c := range Component(NumComponents) {
 		names = append(names, c.String())
 	}
 	require.Equal(t, []string{
 		"weights", "buffers", "gradients", "optimizer state", "activations", "batch data",
-		"temporaries", "workspace", "allocator slack", "context",
+		"temporaries", "workspace", "allocator slack", "context", "paged state",
 	}, names)
+}
+
+// Managed memory is on the board as far as there is room, and no verdict goes by it.
+func TestPagedStateTakesTheRoomThatIsLeft(t *testing.T) {
+	sample := Sample{Batch: 1, Reserved: 600, Managed: 300}
+	sample.Classes[0] = 600
+	for memory, want := range map[int64]int64{2000: 300, 700: 100, 600: 0, 500: 0} {
+		curve, err := Draw([]int{1}, func(int) (Sample, error) { return sample, nil })
+		require.NoError(t, err)
+		e, err := (&Planner{Curve: curve, Memory: memory}).Estimate(1)
+		require.NoError(t, err)
+		require.Equal(t, want, e.Components[Paged])
+		require.Equal(t, 600+want, e.Device.Value)
+		require.Equal(t, memory >= 600, e.Verdict == Fits)
+	}
 }

@@ -99,10 +99,14 @@ func (r *region) pack(t *Tape, x *Tensor) saved {
 // release is called when the node that held p lets go of it; the last one
 // ends the region and its hold on the inputs.
 func (p *packed) release() {
-	p.dead = true
 	if p.host != nil {
+		if !p.dead {
+			p.host.release()
+		}
+		p.dead = true
 		return
 	}
+	p.dead = true
 	if p.value != nil {
 		p.value.release()
 		p.value = nil

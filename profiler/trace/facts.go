@@ -17,8 +17,8 @@ type Facts struct {
 	// the driver moves it to the device when it is touched, and away from it when the
 	// device is full.
 	Managed int64
-	// HostSaved is what all steps together have saved in the host's memory for
-	// backward, in bytes.
+	// HostSaved is the most that lay in the host's memory for backward at a time, in
+	// bytes.
 	HostSaved int64
 }
 

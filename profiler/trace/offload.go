@@ -6,6 +6,7 @@ type offload struct{}
 
 // hostCopy is a saved tensor in the host's memory.
 type hostCopy struct {
+	tape         *Tape
 	dtype        DType
 	layout       *layout
 	requiresGrad bool
@@ -19,16 +20,23 @@ func (t *Tape) SaveOnCPU(f func()) {
 }
 
 func (offload) pack(t *Tape, x *Tensor) saved {
-	l := x.layout
-	if !x.dense {
-		l = t.contiguous(x.shape)
-	}
 	if x.store.blank {
 		return saved{x: holdForBackward(x)}
 	}
-	t.facts.HostSaved += x.Bytes()
-	return saved{pack: &packed{host: &hostCopy{x.dtype, l, x.requiresGrad}}}
+	l := x.layout
+	if !x.dense { // it is laid out in rows on the device first
+		l = t.contiguous(x.shape)
+		c := t.begin("clone", x)
+		t.launchCopy(t.empty(x.dtype, x.shape...), x)
+		c.done()
+	}
+	t.hostSaved += x.Bytes()
+	t.facts.HostSaved = max(t.facts.HostSaved, t.hostSaved)
+	return saved{pack: &packed{host: &hostCopy{t, x.dtype, l, x.requiresGrad}}}
 }
+
+// release is called when the node that held the copy lets go of it.
+func (h *hostCopy) release() { h.tape.hostSaved -= h.layout.numel * h.dtype.Size() }
 
 // back brings the tensor to the device again. The caller releases it.
 func (h *hostCopy) back(t *Tape) *Tensor {

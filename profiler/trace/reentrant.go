@@ -16,9 +16,10 @@ func (f *Frame) CheckpointReentrant(fn func(f *Frame, inputs []*Tensor) *Tensor,
 	})
 	if n := t.record("CheckpointFunctionBackward", inputs...); n != nil {
 		n.save(inputs...)
+		more := n.exceed()
 		for _, x := range captured {
 			if x != nil {
-				n.exceed().attrs = append(n.more.attrs, x.retain())
+				more.attrs = append(more.attrs, x.retain())
 			}
 		}
 		n.yields(y)

@@ -71,6 +71,8 @@ type Tape struct {
 	casts   autocast
 	library libraries
 	convs   map[convCall][]int64 // workspaces of cuDNN, once found
+	// hostSaved is what lies in the host's memory for backward, in bytes.
+	hostSaved int64
 
 	// quarantine is a ring of the tensors that ended last, oldest at the index
 	// oldest. Their memory is not used again while they are in it.

@@ -18,7 +18,9 @@ func (s *Setup) Sample(ctx context.Context, gpu device.GPU, rec *models.Recordin
 	if err != nil {
 		return planner.Sample{}, err
 	}
-	return SampleOf(run, rec.Case.Batch), nil
+	sample := SampleOf(run, rec.Case.Batch)
+	sample.Managed = rec.Facts.Managed
+	return sample, nil
 }
 
 // SampleOf is the peak of a run at a batch size, as the planner takes it.

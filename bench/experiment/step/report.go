@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
@@ -72,7 +73,29 @@ func (s *Setup) Describe(r *report.Report, gpu device.GPU, rec *models.Recording
 		}
 	}
 	r.Parameters = ParametersOf(rec.Counts)
+	for _, w := range outside(rec) {
+		if !slices.ContainsFunc(r.Warnings, func(x report.Warning) bool { return x.What == w.What }) {
+			r.Warnings = append(r.Warnings, w)
+		}
+	}
 	return nil
+}
+
+// outside says what a recorded step needs that the caching allocator knows nothing of.
+func outside(rec *models.Recording) []report.Warning {
+	var all []report.Warning
+	if n := rec.Facts.Managed; n > 0 {
+		all = append(all, report.Warning{
+			What: fmt.Sprintf("%s of optimizer state are in managed memory: not in allocated or reserved bytes, and on the device as far as there is room", bytesize.Format(n)),
+		})
+	}
+	if n := rec.Facts.HostSaved; n > 0 {
+		all = append(all, report.Warning{
+			What: fmt.Sprintf("batch %d keeps %s in the host's memory for backward", rec.Case.Batch, bytesize.Format(n)),
+			Hint: "it is pinned if the project says so, and every process of a machine needs as much",
+		})
+	}
+	return all
 }
 
 // ParametersOf is the element counts of a model as reports show them.
@@ -87,6 +110,9 @@ func EstimateOf(e planner.Estimate) *report.Estimate {
 		PeakPhase: e.PeakPhase, Verdict: report.Verdict(e.Verdict.String()), Interpolated: e.Interpolated,
 	}
 	for i, bytes := range e.Components {
+		if planner.Component(i) == planner.Paged && bytes == 0 {
+			continue // as good as all optimizers
+		}
 		out.Components = append(out.Components, report.Component{Name: planner.Component(i).String(), Bytes: bytes})
 	}
 	return out

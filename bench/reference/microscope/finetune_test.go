@@ -20,7 +20,7 @@ import (
 )
 
 // fineTuned are the cases of the lists of fine-tuning steps, by the names of the
-// lists: of llama-8x1024 on an RTX 3090, three steps of one row of 512 tokens.
+// lists: of llama-8x1024 on an RTX 3090, three steps of two rows of 256 tokens.
 var fineTuned = map[string]models.Case{
 	"llama-adamw8bit":  {Optimizer: "adamw8bit"},
 	"llama-inbackward": {Levers: models.Levers{InBackward: true}},
@@ -51,8 +51,8 @@ func TestFineTuningRunsAsInPyTorch(t *testing.T) {
 		}
 		c, ok := fineTuned[name]
 		require.True(t, ok, name)
-		c.Model, c.Batch, c.Weights, c.Clip = reference.FineTunedScheme+":llama-8x1024", 1, "bf16", models.ClipNone
-		c.Torch, c.Settings = "2.11", models.Settings{"seq-len": 512, "packed": 1}
+		c.Model, c.Batch, c.Weights, c.Clip = reference.FineTunedScheme+":llama-8x1024", 2, "bf16", models.ClipNone
+		c.Torch, c.Settings = "2.11", models.Settings{"seq-len": 256, "packed": 1}
 		r, err := all.Models().With(reference.FineTuned()).Record(c, board(gpu), models.Options{Steps: 3, Annotate: true})
 		require.NoError(t, err, name)
 		result, err := microscope.Compare(unmarked(readList(t, path)), unmarked(ours(t, r.Program)))
@@ -60,8 +60,8 @@ func TestFineTuningRunsAsInPyTorch(t *testing.T) {
 		if *only != "" {
 			result.Print(os.Stdout, *show)
 		}
-		require.GreaterOrEqual(t, result.Allocations.Share(), 0.98, name)
-		require.InDelta(t, 1, float64(result.PeakOurs)/float64(result.PeakReference), 0.001, name)
+		require.GreaterOrEqual(t, result.Allocations.Share(), 0.99, name)
+		require.InDelta(t, 1, float64(result.PeakOurs)/float64(result.PeakReference), 0.0001, name)
 		fmt.Fprintf(&table, "%-20s allocations %6.2f %%  events %6.2f %%  peak %+.3f %%\n", name,
 			100*result.Allocations.Share(), 100*result.Events.Share(), 100*(float64(result.PeakOurs)/float64(result.PeakReference)-1))
 	}

@@ -50,6 +50,7 @@ func TestStateIsAllThatAStepLeaves(t *testing.T) {
 		"adam": 800, "adam-wd": 800, "adamw": 800, "adamw-single": 800, "amsgrad": 1200, "adamw-fused": 804,
 		"nadam": 800, "radam": 800, "adamax": 800, "adadelta": 800, "rprop": 800, "rmsprop": 400, "adagrad": 400,
 		"adafactor": 80, "adafactor-foreach": 80, // a row and a column of ten
+		"muon": 400, "adamw8bit": 800, "paged-adamw8bit": 800, "paged-adamw32bit": 800, "lion8bit": 400, // below 4096 elements
 	}
 	require.Len(t, optim.Names(), len(want))
 	for _, name := range optim.Names() {

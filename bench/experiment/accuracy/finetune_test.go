@@ -1,0 +1,35 @@
+package accuracy_test
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/bench/experiment/accuracy"
+	"github.com/vprof/vprof/bench/reference"
+	"github.com/vprof/vprof/internal/sample"
+	"github.com/vprof/vprof/models/all"
+)
+
+// TestFineTuningNeedsWhatPyTorchSays estimates the records of fine-tuning steps: of
+// quantized layers, 8-bit optimizers, liger-kernel and the other levers.
+func TestFineTuningNeedsWhatPyTorchSays(t *testing.T) {
+	f, err := reference.Open("../../reference/data/finetune/steps.jsonl.gz")
+	require.NoError(t, err)
+	require.Len(t, f.Records, 56)
+	records := sample.Of(f.Records)
+	a, err := accuracy.Compare(t.Context(), records, accuracy.Recorder{Models: all.Models().With(reference.FineTuned())}, nil)
+	require.NoError(t, err)
+	require.Empty(t, a.Unknown)
+	require.Len(t, a.Rows, len(records))
+	var allocated, reserved []float64
+	for _, r := range a.Rows {
+		off := func(estimate, reference int64) float64 { return math.Abs(float64(estimate)/float64(reference) - 1) }
+		allocated = append(allocated, off(r.Estimate.Allocated, r.Reference.Allocated))
+		reserved = append(reserved, off(r.Estimate.Reserved, r.Reference.Reserved))
+	}
+	require.LessOrEqual(t, slices.Max(allocated), 0.001)
+	require.LessOrEqual(t, slices.Max(reserved), 0.01)
+}

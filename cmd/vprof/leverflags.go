@@ -1,0 +1,72 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/vprof/vprof/models"
+)
+
+// recomputeHelp are the ways of checkpointing beside on and off.
+const recomputeHelp = "non-reentrant, reentrant, every=2 for every second layer"
+
+// leverFlags turn the levers of fine-tuning.
+type leverFlags struct {
+	quantize, clip             string
+	liger, offload, inBackward bool
+	flags                      *pflag.FlagSet
+}
+
+func (f *leverFlags) register(flags *pflag.FlagSet) {
+	f.flags = flags
+	flags.StringVar(&f.quantize, "quantize", "", "hold the frozen layers below adapters (--lora) as bitsandbytes does: `type` is "+strings.Join(models.Quantizations(), ", "))
+	flags.BoolVar(&f.liger, "liger", false, "compute norms, rotary positions, feed-forward layers and the loss with liger-kernel")
+	flags.BoolVar(&f.offload, "offload", false, "keep what backward needs in the host's memory (save_on_cpu)")
+	flags.BoolVar(&f.inBackward, "optimizer-in-backward", false, "step the optimizer of each parameter when its gradient is there, and free the gradient")
+	flags.StringVar(&f.clip, "clip", "", "clip gradients by their `norm` before the optimizer's step: norm, none (default: as the model's system does)")
+}
+
+// turn sets the levers that were given.
+func (f *leverFlags) turn(l *models.Levers) error {
+	if f.flags.Changed("quantize") && !slices.Contains(models.Quantizations(), f.quantize) {
+		return usagef("--quantize: there is no quantization %q; use %s", f.quantize, strings.Join(models.Quantizations(), ", "))
+	}
+	if f.flags.Changed("clip") && f.clip != models.ClipNorm && f.clip != models.ClipNone {
+		return usagef("--clip: %q is neither norm nor none", f.clip)
+	}
+	l.Quantize, l.Liger, l.Offload, l.InBackward, l.Clip = f.quantize, f.liger, f.offload, f.inBackward, f.clip
+	return nil
+}
+
+// parseCheckpointing reads whether to recompute, or how.
+func parseCheckpointing(text string) (on bool, how string, err error) {
+	if on, err := strconv.ParseBool(text); err == nil {
+		return on, "", nil
+	}
+	if how, err = models.ParseRecompute(text); err != nil {
+		return false, "", fmt.Errorf("%w, or true and false", err)
+	}
+	return true, how, nil
+}
+
+// joinCheckpointing has "--checkpointing reentrant" mean "--checkpointing=reentrant":
+// the flag may stand alone, so a word behind it would be an argument.
+func joinCheckpointing(args []string) []string {
+	const flag = "--checkpointing"
+	var out []string
+	for i := 0; i < len(args); i++ {
+		if args[i] == flag && i+1 < len(args) && !strings.HasPrefix(args[i+1], "-") {
+			if _, _, err := parseCheckpointing(args[i+1]); err == nil || strings.Contains(args[i+1], "=") {
+				out = append(out, flag+"="+args[i+1])
+				i++
+				continue
+			}
+		}
+		out = append(out, args[i])
+	}
+	return out
+}

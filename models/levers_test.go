@@ -1,0 +1,56 @@
+package models
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestRecomputingIsReadAsItIsWritten(t *testing.T) {
+	for text, want := range map[string]string{"non-reentrant": "", "reentrant": "reentrant", "every=1": "", "every=02": "every=2"} {
+		got, err := ParseRecompute(text)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+	require.Equal(t, 2, Levers{Recompute: "every=2"}.EveryLayers())
+	require.Equal(t, 1, Levers{Recompute: "reentrant"}.EveryLayers())
+	for _, text := range []string{"", "every=0", "every=x", "every=9999999", "sometimes"} {
+		_, err := ParseRecompute(text)
+		require.Error(t, err, text)
+	}
+}
+
+func TestLeversThatContradictAreExplained(t *testing.T) {
+	every := LeverSet{Loop: true, Quantize: true, Recompute: true, Liger: true}
+	m := Model{Name: "it", Stages: []string{"full"}, Default: Case{Stage: "full", Batch: 1}, Adapts: true, Levers: every}
+	lora := &LoRA{Rank: 8}
+	for want, c := range map[string]Case{
+		`it: quantize: there is no quantization "nf3"; use nf4, nf4-dq, int8`:                                        {Levers: Levers{Quantize: "nf3"}},
+		"it: quantize: quantized layers cannot be trained; train adapters beside them with --lora":                   {Levers: Levers{Quantize: "nf4"}},
+		"it: checkpointing: reentrant says how to recompute; it needs checkpointing on":                              {Levers: Levers{Recompute: Reentrant}},
+		"it: optimizer-in-backward: the loss scaler must see all gradients before a step; use bf16":                  {AMP: "fp16", Levers: Levers{InBackward: true}},
+		`it: clip: "value" is neither norm nor none`:                                                                 {Levers: Levers{Clip: "value"}},
+		"it: clip: the norm of all gradients is not known while the optimizer steps in backward; leave out clipping": {Levers: Levers{InBackward: true, Clip: ClipNorm}},
+		"it: optimizer-in-backward: gradients of several micro-batches cannot add up if each is used and freed at once; leave out accumulation": {
+			Accumulate: 4, Levers: Levers{InBackward: true},
+		},
+	} {
+		_, err := m.Complete(c)
+		require.EqualError(t, err, want)
+	}
+	all := Case{LoRA: lora, Checkpointing: true, Levers: Levers{Quantize: "nf4", Liger: true, Recompute: "every=2", Offload: true, InBackward: true}}
+	_, err := m.Complete(all)
+	require.NoError(t, err)
+	m.Levers = LeverSet{}
+	for want, c := range map[string]Case{
+		"it: quantize: vprof does not know how to quantize this model; it does for those of transformers":                             {LoRA: lora, Levers: Levers{Quantize: "nf4"}},
+		"it: liger: liger-kernel has nothing for this model that vprof describes; it has for the decoders of transformers":            {Levers: Levers{Liger: true}},
+		"it: offload: vprof describes this model's own training loop; those of transformers and exported models (.pt2) have a choice": {Levers: Levers{Offload: true}},
+		"it: checkpointing: vprof describes how this model recomputes; the decoders of transformers have a choice":                    {Checkpointing: true, Levers: Levers{Recompute: Reentrant}},
+	} {
+		_, err := m.Complete(c)
+		require.EqualError(t, err, want)
+	}
+	require.Equal(t, "it, stage full, fp32, checkpointing, LoRA r=8,alpha=0,target=all-linear, nf4, liger, recompute every=2, activations on the host, optimizer in backward",
+		Case{Model: "it", Stage: "full", LoRA: lora, Checkpointing: true, Levers: all.Levers}.String())
+}
