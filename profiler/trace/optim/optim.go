@@ -89,7 +89,7 @@ type Optimizer struct {
 	groups [][]*slot
 	// share are those that this rank updates, in order, if others update the rest.
 	share []*slot
-	maps   int // tables of 8-bit values on the device
+	maps  int // tables of 8-bit values on the device
 }
 
 // slot is a parameter and its state (optimizer.state[p]).
