@@ -62,6 +62,9 @@ type Remedy struct {
 	// Saves are the device bytes that this case would need less, by the
 	// estimate; negative if it would need more.
 	Saves int64 `json:"saves_bytes"`
+	// Needs is what has to be done first, because the project's own trainer does not
+	// read the setting; absent if it does.
+	Needs string `json:"needs,omitempty"`
 }
 
 // Problems counts the findings that are problems.
@@ -98,7 +101,11 @@ func (d *Diagnosis) Sheets() []Sheet {
 			if remedy.Saves < 0 {
 				saves = "needs " + bytesize.Format(-remedy.Saves) + " more"
 			}
-			r.Rows = append(r.Rows, []string{remedy.What, saves})
+			what := remedy.What
+			if remedy.Needs != "" {
+				what += " (needs " + remedy.Needs + ")"
+			}
+			r.Rows = append(r.Rows, []string{what, saves})
 		}
 		r.Notes = []string{
 			"estimates of device bytes at the peak, each remedy alone, in the order to try them.",

@@ -36,6 +36,12 @@ libraries' workspaces), shares of what a step takes (slacks), and what the drive
 adds to each segment. Two batch sizes that are a factor of four apart are enough
 for most; what the runs cannot tell is refused, with the batch size to add.
 
+Runs that are not of what they are said to be are refused: those whose allocated bytes
+are more than 25 % from the replay, and those that even fitted coefficients leave more
+than 10 % off; --force learns from them nevertheless. Runs of vprof itself, with kernels
+of its own, do not know what PyTorch's libraries load into the context: the error of
+that term stays as wide as it was.
+
 The coefficients go into a YAML file, with their errors and where they come from.
 Entries of other GPUs and stacks in it are kept, and so is a copy of the file as
 it was (FILE.backup). plan, sweep, fit and smoke use the file with --coefficients,
@@ -54,6 +60,7 @@ type calibrateOptions struct {
 	name, file     string
 	allowSimulated bool
 	pool, dryRun   bool
+	force          bool
 	out            output
 }
 
@@ -98,6 +105,7 @@ func newCalibrateCmd(a *app) *cobra.Command {
 	f.StringVar(&o.stack, "stack", "", "what ran, if the runs do not say: a `list` like torch=2.11.0,cuda=13.0,cudnn=9.19,driver=580")
 	f.BoolVar(&o.pool, "pool", false, "fit one set of coefficients to runs of several models")
 	f.BoolVar(&o.allowSimulated, "allow-simulated", false, "learn from simulated devices and drivers, too; the entry says so")
+	f.BoolVar(&o.force, "force", false, "learn from runs, too, that are further from the replay than other work of the same kind can be")
 	f.BoolVar(&o.dryRun, "dry-run", false, "write nothing")
 	o.batch.register(cmd, "all in the runs")
 	o.out.register(cmd)
@@ -123,7 +131,7 @@ func runCalibrate(ctx context.Context, o *calibrateOptions) error {
 	}
 	c := calibration.Calibration{
 		Models: o.app.models(), Residuals: o.app.residuals, Runs: runs, Inputs: inputs,
-		Name: o.name, Stack: stack, Pool: o.pool, Tool: tool(), Now: o.app.now().UTC(),
+		Name: o.name, Stack: stack, Pool: o.pool, Force: o.force, Tool: tool(), Now: o.app.now().UTC(),
 	}
 	r, entry, err := c.Run(ctx)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 
+	"github.com/vprof/vprof/bench/advise/systems"
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/bytesize"
@@ -17,6 +18,9 @@ import (
 type mitigation struct {
 	what  string
 	batch int
+	// reads is what the project's trainer must read for it, as [systems.Names] has
+	// it; empty if nothing.
+	reads string
 	// change makes the change of the case; nil for none.
 	change func(*models.Case)
 }
@@ -32,21 +36,24 @@ var cuts = []struct {
 func mitigations(s *step.Setup, batch int) []mitigation {
 	var all []mitigation
 	if !s.Allocator().Expandable {
-		const expandable = "expandable_segments:True"
-		all = append(all, mitigation{"PYTORCH_CUDA_ALLOC_CONF=" + expandable, batch, func(c *models.Case) { c.AllocConf = expandable }})
+		conf := report.ExpandableSegments
+		if old := s.Case().AllocConf; old != "" {
+			conf = old + "," + conf
+		}
+		all = append(all, mitigation{what: "PYTORCH_CUDA_ALLOC_CONF=" + conf, batch: batch, change: func(c *models.Case) { c.AllocConf = conf }})
 	}
 	half, micro := batch/2, 2*s.Case().Accumulate
 	if half > 0 {
 		all = append(all, mitigation{
 			what:  fmt.Sprintf("batch %d with %d micro-batches a step: as many samples a step as now", half, micro),
-			batch: half, change: func(c *models.Case) { c.Accumulate = micro },
+			batch: half, reads: "accumulate", change: func(c *models.Case) { c.Accumulate = micro },
 		})
 	}
 	if !s.Case().Checkpointing {
-		all = append(all, mitigation{"gradient checkpointing", batch, func(c *models.Case) { c.Checkpointing = true }})
+		all = append(all, mitigation{"gradient checkpointing", batch, "checkpointing", func(c *models.Case) { c.Checkpointing = true }})
 	}
 	if s.Case().AMP == models.NoAutocast {
-		all = append(all, mitigation{"autocast in fp16", batch, func(c *models.Case) { c.AMP = "fp16" }})
+		all = append(all, mitigation{"autocast in fp16", batch, "amp", func(c *models.Case) { c.AMP = "fp16" }})
 	}
 	if half > 0 {
 		all = append(all, mitigation{what: fmt.Sprintf("batch %d instead of %d", half, batch), batch: half})
@@ -54,7 +61,7 @@ func mitigations(s *step.Setup, batch int) []mitigation {
 	for _, cut := range cuts {
 		if now := s.Case().Settings[cut.setting]; now > 1 {
 			to := now * cut.num / cut.den
-			all = append(all, mitigation{fmt.Sprintf("%s %d instead of %d", cut.setting, to, now), batch, func(c *models.Case) {
+			all = append(all, mitigation{fmt.Sprintf("%s %d instead of %d", cut.setting, to, now), batch, "", func(c *models.Case) {
 				c.Settings = maps.Clone(c.Settings)
 				c.Settings[cut.setting] = to
 			}})
@@ -63,15 +70,20 @@ func mitigations(s *step.Setup, batch int) []mitigation {
 	return all
 }
 
-// For returns what the guides advise, in their order, each with what it would
+// For returns what the guides advise, by what it costs, each with what it would
 // change in the device bytes of the case at this batch size. What PyTorch
-// would refuse is left out.
+// would refuse is left out; what the project's trainer does not read comes last, with
+// what it needs.
 func For(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) ([]report.Remedy, error) {
 	now, err := deviceBytes(ctx, s, gpu, batch)
 	if err != nil {
 		return nil, err
 	}
-	var out []report.Remedy
+	system, known, err := systems.Lookup(s.Model().Name)
+	if err != nil {
+		return nil, err
+	}
+	var out, dear []report.Remedy
 	for _, r := range mitigations(s, batch) {
 		then, err := relieved(ctx, s, gpu, r)
 		var refused *step.RefusedError
@@ -81,6 +93,10 @@ func For(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) ([]repor
 		if err != nil {
 			return nil, err
 		}
+		if known && r.reads != "" && !system.Reads(r.reads) {
+			dear = append(dear, report.Remedy{What: r.what, Saves: now - then, Needs: "a change of the code: " + system.Project + " does not read its " + r.reads})
+			continue
+		}
 		out = append(out, report.Remedy{What: r.what, Saves: now - then})
 	}
 	rec, err := s.Record(ctx, batch, gpu)
@@ -89,7 +105,8 @@ func For(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) ([]repor
 	}
 	sample, err := s.Sample(ctx, gpu, rec)
 	// What the cache does not use at the peak is the least that it can spare.
-	return append(out, report.Remedy{What: "torch.cuda.empty_cache(), until the next peak", Saves: sample.Slack()}), err
+	out = append(out, report.Remedy{What: "torch.cuda.empty_cache(), until the next peak", Saves: sample.Slack()})
+	return append(out, dear...), err
 }
 
 // relieved is how many bytes the device needs with a mitigation.

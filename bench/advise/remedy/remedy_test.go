@@ -48,3 +48,24 @@ func TestRemediesOfAModelIncludeItsOwn(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, more, "batch 2 instead of 1 needs ")
 }
+
+// What the project's trainer does not read comes last and says what it needs; settings
+// of the allocator that are there stay.
+func TestRemediesSayWhatTheTrainerDoesNotRead(t *testing.T) {
+	m, err := all.Models().Lookup("redimnet-b2")
+	require.NoError(t, err)
+	setup, err := step.New(m, models.Case{Batch: 4, Accumulate: 1, Stage: "full", AllocConf: "max_split_size_mb:128"}, steptest.Exact())
+	require.NoError(t, err)
+	gpu, err := device.Lookup("t4")
+	require.NoError(t, err)
+	remedies, err := For(t.Context(), setup, gpu, 4)
+	require.NoError(t, err)
+	require.Equal(t, "PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128,expandable_segments:True", remedies[0].What)
+	last := remedies[len(remedies)-2:]
+	require.Equal(t, "gradient checkpointing", last[0].What)
+	require.Equal(t, "a change of the code: sappho192/redimnet-mrl does not read its checkpointing", last[0].Needs)
+	require.Equal(t, "autocast in fp16", last[1].What)
+	for _, r := range remedies[:len(remedies)-2] {
+		require.Empty(t, r.Needs)
+	}
+}

@@ -32,12 +32,16 @@ type Calibration struct {
 	Stack coefficients.Stack
 	// Pool lets runs of several models share one set of coefficients.
 	Pool bool
-	Tool report.Tool
-	Now  time.Time
+	// Force learns from runs that are further from their replays than [MaxReplay]
+	// and [MaxFitted] allow.
+	Force bool
+	Tool  report.Tool
+	Now   time.Time
 }
 
 // Run fits coefficients to the runs. The error is a [*MixError] for runs that
-// do not belong together, a [*calibrate.ConditionError] for too few.
+// do not belong together, a [*ResidualError] for those that are not of their case, a
+// [*calibrate.ConditionError] for too few.
 func (c *Calibration) Run(ctx context.Context) (*report.Calibration, *coefficients.Entry, error) {
 	if err := together(c.Runs, c.Pool); err != nil {
 		return nil, nil, err
@@ -50,12 +54,22 @@ func (c *Calibration) Run(ctx context.Context) (*report.Calibration, *coefficien
 	if err != nil {
 		return nil, nil, err
 	}
+	if err := ofCase(seen); err != nil && !c.Force {
+		return nil, nil, err
+	}
 	fitted, err := calibrate.Fit(seen, from)
 	if few := (*calibrate.ConditionError)(nil); errors.As(err, &few) {
 		return nil, nil, c.advise(ctx, gpu, few, seen)
 	}
 	if err != nil {
 		return nil, nil, err
+	}
+	if err := ofOneKind(fitted.Points); err != nil && !c.Force {
+		return nil, nil, err
+	}
+	ofVprof := func(o Observed) bool { return o.Synthetic }
+	if slices.Contains(fitted.Terms, planner.ContextBytes) && slices.ContainsFunc(c.Runs, ofVprof) {
+		keepLibraries(fitted, from.Context)
 	}
 	entry := c.entry(gpu, fitted)
 	if len(timed) > 0 {

@@ -33,6 +33,9 @@ type Observed struct {
 	Board     string
 	Stack     coefficients.Stack
 	Simulated bool
+	// Synthetic says that kernels of vprof's own ran in place of PyTorch's, which
+	// know nothing of what cuBLAS and cuDNN load.
+	Synthetic bool
 
 	Allocated, Reserved, Device int64
 	// StepSeconds is the time of a step; zero was not taken.
@@ -175,6 +178,7 @@ func fromReports(data []byte, name string, in *coefficients.Input) ([]Observed, 
 				File: name, Label: fmt.Sprintf("%s: batch %d", name, p.Batch),
 				Case: c, Description: r.Case.Description(),
 				GPU: d.GPU, Board: d.String(), Stack: coefficients.Stack{CUDA: d.CUDA, Driver: d.Driver},
+				Synthetic: true,
 				Simulated: p.Run.Simulated || d.Simulated || strings.Contains(d.Driver, simulatedDriver),
 				// The kernels that stood for PyTorch's are not PyTorch's.
 				Allocated: p.Run.Allocated, Reserved: p.Run.Reserved, Device: p.Run.Device - p.Run.Kernels,

@@ -10,6 +10,7 @@ import (
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/planner/coefficients"
 	"github.com/vprof/vprof/profiler/program"
 )
 
@@ -68,8 +69,15 @@ func (s *Setup) Describe(r *report.Report, gpu device.GPU, rec *models.Recording
 	}
 	for _, c := range k.List() {
 		c := report.Coefficient(c)
-		if !slices.Contains(r.Coefficients, c) {
-			r.Coefficients = append(r.Coefficients, c)
+		if slices.Contains(r.Coefficients, c) {
+			continue
+		}
+		r.Coefficients = append(r.Coefficients, c)
+		if strings.HasSuffix(c.Source, coefficients.SimulatedSource) {
+			r.Warnings = append(r.Warnings, report.Warning{
+				What: c.Name + " was learned from a simulated device or driver, which says nothing of a real GPU",
+				Hint: "calibrate on the GPU, or go without (--coefficients none)",
+			})
 		}
 	}
 	r.Parameters = ParametersOf(rec.Counts)

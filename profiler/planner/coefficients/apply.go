@@ -95,11 +95,14 @@ func (e *Entry) Apply(model string, c *planner.Coefficients) {
 	}
 }
 
+// SimulatedSource ends the source of a number that was learned where there was no GPU.
+const SimulatedSource = " (simulated)"
+
 // source is where a number comes from, as estimates show it.
 func (e *Entry) source(n Number) string {
 	s := n.Source + "; " + e.Name
 	if e.Simulated {
-		s += " (simulated)"
+		s += SimulatedSource
 	}
 	return s
 }

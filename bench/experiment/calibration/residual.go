@@ -1,0 +1,84 @@
+package calibration
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/planner/calibrate"
+)
+
+// Bounds of what coefficients may be learned from. The replay of a step has all but
+// what libraries hide, so runs that are further off are of something else; so are
+// those that no coefficients bring together.
+const (
+	// MaxReplay is how far, as a share of what was seen, the tensors of a replay
+	// may be from a run, and MaxFitted how far the calibrated estimate.
+	MaxReplay = 0.25
+	MaxFitted = 0.10
+	// hiddenBytes are always allowed: libraries' workspaces in a small model.
+	hiddenBytes = 128 << 20
+)
+
+// A ResidualError says that a run is not of the case that it is called.
+type ResidualError struct {
+	Label          string
+	What           string
+	Observed, Says int64
+	Bound          float64
+}
+
+func (e *ResidualError) Error() string {
+	return fmt.Sprintf("%s: %s are %s, and vprof says %s (%.0f %% off, %.0f %% may be): it is of another model, batch size or setting, or has no whole step; --force learns from it nevertheless",
+		e.Label, e.What, bytesize.Format(e.Observed), bytesize.Format(e.Says), 100*residual(e.Observed, e.Says), 100*e.Bound)
+}
+
+// Usage marks the error as bad input.
+func (*ResidualError) Usage() bool { return true }
+
+func residual(observed, says int64) float64 { return math.Abs(share(says, observed)) }
+
+// beyond tells whether a figure is further from what was seen than a bound.
+func beyond(observed, says int64, bound float64) bool {
+	return observed > 0 && residual(observed, says) > bound && math.Abs(float64(says-observed)) > hiddenBytes
+}
+
+// ofCase finds runs whose replays are not theirs.
+func ofCase(seen []calibrate.Observation) error {
+	for _, o := range seen {
+		switch {
+		case beyond(o.Allocated, o.Sample.Allocated(), MaxReplay):
+			return &ResidualError{o.Label, "its allocated bytes", o.Allocated, o.Sample.Allocated(), MaxReplay}
+		case beyond(o.Reserved, o.Sample.Reserved, MaxReplay) && o.Allocated == 0:
+			return &ResidualError{o.Label, "its reserved bytes", o.Reserved, o.Sample.Reserved, MaxReplay}
+		}
+	}
+	return nil
+}
+
+// ofOneKind finds runs that the fitted coefficients do not explain.
+func ofOneKind(points []calibrate.Point) error {
+	for _, p := range points {
+		if beyond(p.Observed, p.After, MaxFitted) {
+			return &ResidualError{p.Label, "even after calibration its bytes", p.Observed, p.After, MaxFitted}
+		}
+	}
+	return nil
+}
+
+// keepLibraries widens the error of a context that was learned from kernels of vprof's
+// own: what cuBLAS and cuDNN load into a context of PyTorch's is as unknown as before.
+func keepLibraries(r *calibrate.Result, before planner.Coefficient) {
+	learned := r.Coefficients.Context
+	to := math.Hypot(learned.StdErr, before.StdErr)
+	scale := learned.StdErr / to
+	learned.StdErr = to
+	learned.Source += ", without the kernels that PyTorch's libraries load"
+	r.Coefficients.Context = learned
+	for t := range planner.Term(planner.NumTerms) {
+		// The new error goes together with no other.
+		r.Coefficients.Correlation[planner.ContextBytes][t] *= scale
+		r.Coefficients.Correlation[t][planner.ContextBytes] *= scale
+	}
+}

@@ -1,0 +1,85 @@
+package calibration
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/bench/experiment/steptest"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/toy"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
+)
+
+// toyRuns are runs of the toy whose tensors take factor times what they do.
+func toyRuns(t *testing.T, factor float64) []Observed {
+	gpu, err := device.Lookup("t4")
+	require.NoError(t, err)
+	setup := steptest.Toy(t, models.Case{}, "")
+	var runs []Observed
+	for _, batch := range []int{32, 128} {
+		s := sampled(t, setup, gpu, batch)
+		c := setup.Case()
+		c.Batch = batch
+		reserved := int64(factor * float64(s.Reserved))
+		runs = append(runs, Observed{
+			Label: "run", Case: c, GPU: "t4",
+			Allocated: int64(factor * float64(s.Allocated())), Reserved: reserved, Device: reserved + 300*steptest.MiB,
+		})
+	}
+	return runs
+}
+
+func calibrationOf(runs []Observed) *Calibration {
+	return &Calibration{
+		Models: models.NewRegistry([]models.Model{toy.Model()}), Residuals: steptest.Exactly, Runs: runs,
+		Now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
+	}
+}
+
+// Runs of another model teach nothing, unless somebody insists.
+func TestRunsOfSomethingElseAreRefused(t *testing.T) {
+	c := calibrationOf(toyRuns(t, 2.46))
+	_, _, err := c.Run(t.Context())
+	var far *ResidualError
+	require.ErrorAs(t, err, &far)
+	require.ErrorContains(t, err, "--force")
+	c.Force = true
+	_, _, err = c.Run(t.Context())
+	require.NoError(t, err)
+
+	_, _, err = calibrationOf(toyRuns(t, 1.2)).Run(t.Context())
+	require.NoError(t, err, "what libraries may hide is learned")
+
+	// Two runs of which no coefficients can be true.
+	bent := toyRuns(t, 1)
+	bent[0].Device = bent[1].Device
+	_, _, err = calibrationOf(bent).Run(t.Context())
+	require.ErrorContains(t, err, "even after calibration")
+}
+
+// Kernels of vprof's own know nothing of what cuBLAS and cuDNN load.
+func TestSyntheticRunsLeaveTheErrorOfTheContext(t *testing.T) {
+	runs := toyRuns(t, 1)
+	_, measured, err := calibrationOf(runs).Run(t.Context())
+	require.NoError(t, err)
+	for i := range runs {
+		runs[i].Synthetic = true
+	}
+	_, synthetic, err := calibrationOf(runs).Run(t.Context())
+	require.NoError(t, err)
+	gpu, err := device.Lookup("t4")
+	require.NoError(t, err)
+	libraries := planner.ContextOf(gpu).StdErr
+	learned := measured.Memory["context"]
+	require.Less(t, learned.StdErr, libraries)
+	require.Equal(t, learned.Value, synthetic.Memory["context"].Value)
+	require.InEpsilon(t, math.Hypot(learned.StdErr, libraries), synthetic.Memory["context"].StdErr, 1e-6)
+	require.Contains(t, synthetic.Memory["context"].Source, "without the kernels")
+	for i, k := range synthetic.Correlations {
+		require.LessOrEqual(t, math.Abs(k.Value), math.Abs(measured.Correlations[i].Value))
+	}
+}
