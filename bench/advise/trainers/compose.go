@@ -1,0 +1,80 @@
+package trainers
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/internal/input"
+)
+
+// flags are the facts that are flags as they are, in the order of a command line.
+var flags = []string{
+	"task", "batch", "accumulate", "seq-len", "weights", "amp", "checkpointing", "optimizer", "lora", "quantize",
+	"liger", "chunked-loss", "offload", "optimizer-in-backward", "clip", "gpus", "strategy", "alloc-conf",
+}
+
+// sets are facts that --set takes.
+var sets = []string{"packed", "padding", "num-labels"}
+
+// compose makes the settings of the facts.
+func (c *Config) compose() error {
+	if m, ok := c.facts["model"]; ok {
+		if strings.Contains(m.value, "$") {
+			return &input.FormatError{File: m.from.file, Line: m.from.line, Key: m.from.key, Reason: m.value + " is a variable, whose value stands in no file; write the value"}
+		}
+		c.Model = Model{Name: m.value, Revision: c.facts["revision"].value, Folder: c.facts["folder"].value, from: m.from}
+	}
+	if err := c.adapters(); err != nil {
+		return err
+	}
+	for _, name := range flags {
+		if f, ok := c.facts[name]; ok {
+			c.Settings = append(c.Settings, Setting{name, f.value, key(f.from)})
+		}
+	}
+	for _, name := range sets {
+		if f, ok := c.facts[name]; ok {
+			c.Settings = append(c.Settings, Setting{"set", name + "=" + f.value, key(f.from)})
+		}
+	}
+	for i := range c.Settings {
+		if c.Settings[i].From.File == "" {
+			c.Settings[i].From.File = c.File
+		}
+	}
+	return nil
+}
+
+func key(o origin) Key { return Key{o.file, o.line, o.key} }
+
+// adapters makes the options of --lora.
+func (c *Config) adapters() error {
+	if c.facts["tuner"].value != "lora" {
+		return nil
+	}
+	options := []string{"r=" + cmp.Or(c.facts["lora-r"].value, "8")}
+	if a := c.facts["lora-alpha"].value; a != "" {
+		options = append(options, "alpha="+a)
+	}
+	if d := c.facts["lora-dropout"].value; d != "" && strings.Trim(d, "0.") != "" {
+		options = append(options, "dropout="+d)
+	}
+	t := c.facts["lora-target"]
+	targets := strings.Split(t.value, ",")
+	switch {
+	case t.value == "" || slices.Contains([]string{"all-linear", "all"}, targets[0]):
+		options = append(options, "target=all-linear")
+	case strings.ContainsAny(t.value, `\*()[]|^$`):
+		return &input.FormatError{File: t.from.file, Line: t.from.line, Key: t.from.key, Reason: "is a regular expression; list the names of the layers instead, or say all-linear with --lora"}
+	default:
+		options = append(options, "target="+strings.Join(targets, "+"))
+	}
+	r := c.facts["lora-r"]
+	from := r.from
+	if from.key == "" {
+		from = c.facts["tuner"].from
+	}
+	c.facts.set("lora", strings.Join(options, ","), from)
+	return nil
+}

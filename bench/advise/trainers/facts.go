@@ -1,0 +1,50 @@
+package trainers
+
+import (
+	"slices"
+	"strconv"
+)
+
+// origin is where a fact comes from: a key of a file. The zero value is what a
+// trainer does if nothing is said.
+type origin struct {
+	file, key string
+	line      int
+}
+
+// fact is something that a configuration says, in vprof's words.
+type fact struct {
+	value string
+	from  origin
+}
+
+// facts are by name. Most are named as the flag that takes them: "batch". Others
+// ("tuner", "lora-r") are what rules and flags are made of.
+type facts map[string]fact
+
+func (f facts) set(name, value string, from origin) { f[name] = fact{value, from} }
+
+// counts are the facts that are whole numbers from 1 on.
+var counts = []string{"batch", "accumulate", "seq-len", "lora-r", "lora-alpha", "gpus", "chunked-loss", "num-labels"}
+
+// checked is what is wrong with the value of a fact; empty if nothing is.
+func checked(name, value string) string {
+	if !slices.Contains(counts, name) {
+		return ""
+	}
+	if n, err := strconv.ParseInt(value, 10, 64); err != nil || n < 1 || n > 1<<40 {
+		return "is not a whole number from 1 on"
+	}
+	return ""
+}
+
+// matches tells whether the facts are as a rule says.
+func (f facts) matches(when map[string]Any) bool {
+	for name, values := range when {
+		is := f[name].value
+		if !slices.Contains(values, is) && (is == "" || !slices.Contains(values, "*")) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,86 @@
+package trainers
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/vprof/vprof/internal/input"
+)
+
+// Model is what a configuration trains: a folder, or a repository of a hub.
+type Model struct {
+	Name, Revision string
+	// Folder is where the configuration says that its files lie; empty if it does not.
+	Folder string
+	from   origin
+}
+
+// usualName is how transformers calls the description of a model.
+const usualName = "config.json"
+
+// Find finds the model's config.json: in the folder that the name is, seen from here
+// or from the configuration's folder, or in the caches of Hugging Face's hub and of
+// ModelScope's. Nothing is downloaded; the error says the command that does.
+func (m Model) Find() (path string, err error) {
+	for _, dir := range append(m.folders(), m.snapshots()...) {
+		path := filepath.Join(dir, usualName)
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
+			return path, nil
+		}
+	}
+	reason := fmt.Sprintf("the model's %s is not in this machine's caches; get it with: hf download %s %s", usualName, m.Name, usualName)
+	if m.Revision != "" {
+		reason += " --revision " + m.Revision
+	}
+	if !m.repository() {
+		reason = fmt.Sprintf("there is no %s in the folder %s; name the model's with --model hf:FOLDER", usualName, m.Name)
+	}
+	return "", &input.FormatError{File: m.from.file, Line: m.from.line, Key: m.from.key, Reason: m.Name + ": " + reason}
+}
+
+// repository tells whether the name can be that of a repository.
+func (m Model) repository() bool {
+	return strings.Count(m.Name, "/") <= 1 && !strings.HasPrefix(m.Name, ".") && !strings.HasPrefix(m.Name, "/") && !strings.Contains(m.Name, "..")
+}
+
+func (m Model) folders() []string {
+	var dirs []string
+	for _, name := range []string{m.Folder, m.Name} {
+		if name == "" {
+			continue
+		}
+		dirs = append(dirs, name)
+		if !filepath.IsAbs(name) {
+			dirs = append(dirs, filepath.Join(filepath.Dir(m.from.file), name))
+		}
+	}
+	return dirs
+}
+
+// snapshots are the folders of the caches that can hold the repository.
+func (m Model) snapshots() []string {
+	if !m.repository() {
+		return nil
+	}
+	home, _ := os.UserHomeDir()
+	cache := cmp.Or(os.Getenv("XDG_CACHE_HOME"), filepath.Join(home, ".cache"))
+	hub := cmp.Or(os.Getenv("HF_HUB_CACHE"), os.Getenv("HUGGINGFACE_HUB_CACHE"),
+		filepath.Join(cmp.Or(os.Getenv("HF_HOME"), filepath.Join(cache, "huggingface")), "hub"))
+	repository := filepath.Join(hub, "models--"+strings.ReplaceAll(m.Name, "/", "--"))
+	revision := cmp.Or(m.Revision, "main")
+	var dirs []string
+	if !strings.Contains(revision, "..") {
+		if commit, err := os.ReadFile(filepath.Join(repository, "refs", filepath.FromSlash(revision))); err == nil && len(commit) < 256 {
+			dirs = append(dirs, filepath.Join(repository, "snapshots", strings.TrimSpace(string(commit))))
+		}
+		dirs = append(dirs, filepath.Join(repository, "snapshots", revision))
+	}
+	scope := cmp.Or(os.Getenv("MODELSCOPE_CACHE"), filepath.Join(cache, "modelscope", "hub"))
+	for _, name := range []string{m.Name, strings.ReplaceAll(m.Name, ".", "___")} {
+		dirs = append(dirs, filepath.Join(scope, "models", filepath.FromSlash(name)), filepath.Join(scope, filepath.FromSlash(name)))
+	}
+	return dirs
+}

@@ -1,0 +1,209 @@
+package trainers
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/internal/input"
+)
+
+// reader takes the facts from the keys of a document.
+type reader struct {
+	doc    *document
+	table  *Table
+	config *Config
+	facts  facts
+}
+
+// group reads the keys of a group; path ends in a dot, or is empty for the file.
+func (r *reader) group(path string, v *value) error {
+	for _, e := range v.entries {
+		key := path + e.key
+		if e.twice > 0 {
+			r.config.Notes = append(r.config.Notes, fmt.Sprintf("%s:%d: %s stands in line %d, too; the trainer takes the later one", r.doc.file, e.line, key, e.twice))
+		}
+		if err := r.key(key, e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *reader) key(key string, e entry) error {
+	row, known := r.table.Keys[key]
+	switch {
+	case known:
+		r.config.Mapped++
+		return r.row(key, row, e)
+	case r.table.harmless(key):
+		r.config.Harmless++
+	case e.value.kind == group && r.table.holds(key):
+		return r.group(key+".", e.value)
+	case e.value.kind == null && r.table.holds(key):
+		r.config.Harmless++
+	default:
+		r.config.Unknown = append(r.config.Unknown, Key{r.doc.file, e.line, key})
+	}
+	return nil
+}
+
+// row takes the facts of one key.
+func (r *reader) row(key string, row Row, e entry) error {
+	v, err := r.resolved(key, e.value, 0)
+	if err != nil {
+		return err
+	}
+	wrong := func(format string, args ...any) error {
+		return r.doc.wrong(e.line, key, format, args...)
+	}
+	texts, ok := v.scalars()
+	from := origin{r.doc.file, key, e.line}
+	switch {
+	case len(row.Unless) > 0 || row.Needs != "" || row.Bound != "":
+		if v.kind == null || ok && len(texts) == 1 && slices.Contains(row.Unless, texts[0]) || (v.kind == list || v.kind == group) && len(v.items)+len(v.entries) == 0 {
+			return nil
+		}
+		if row.Needs != "" {
+			return wrong("is %s: %s", v.shown(), row.Needs)
+		}
+		r.config.Notes = append(r.config.Notes, fmt.Sprintf("%s:%d: %s: %s", r.doc.file, e.line, key, row.Bound))
+		return nil
+	case !ok:
+		return wrong("is %s, where a value is expected", v.shown())
+	case len(row.Words) > 0:
+		return r.words(row, v, texts, from)
+	case v.kind == null:
+		return nil
+	}
+	joined := strings.Join(texts, ",")
+	if reason := checked(row.Is, joined); reason != "" {
+		return wrong("%s %s", v.shown(), reason)
+	}
+	r.facts.set(row.Is, joined, from)
+	return nil
+}
+
+// words takes the facts that words stand for.
+func (r *reader) words(row Row, v *value, texts []string, from origin) error {
+	if len(texts) == 0 {
+		texts = []string{""}
+	}
+	if len(texts) > 1 && !row.Each {
+		return r.doc.wrong(from.line, from.key, "is %s, where one value is expected", v.shown())
+	}
+	for _, t := range texts {
+		w, ok := row.Words[t]
+		if !ok {
+			w, ok = row.Words[strings.ToLower(t)]
+		}
+		switch {
+		case ok:
+		case t == "":
+			return nil
+		case row.Is != "" && slices.Contains(counts, row.Is):
+			if reason := checked(row.Is, t); reason != "" {
+				return r.doc.wrong(from.line, from.key, "%s %s", v.shown(), reason)
+			}
+			w = Words{Own: t}
+		default:
+			w, ok = row.Words["*"]
+		}
+		if !ok && w.Own == "" {
+			return r.doc.wrong(from.line, from.key, "vprof does not know what %q needs; it knows %s", t, known(row.Words))
+		}
+		if w.Own == "=" {
+			w.Own = t
+		}
+		if w.Own != "" {
+			r.facts.set(row.Is, w.Own, from)
+		}
+		for name, value := range w.Facts {
+			switch name {
+			case "refuse":
+				return r.doc.wrong(from.line, from.key, "is %s: %s", t, value)
+			case "note":
+				r.config.Notes = append(r.config.Notes, fmt.Sprintf("%s:%d: %s: %s", r.doc.file, from.line, from.key, value))
+			default:
+				if more, adds := strings.CutPrefix(value, "+"); adds {
+					if value = more; r.facts[name].value != "" {
+						value = r.facts[name].value + "," + more
+					}
+				}
+				r.facts.set(name, value, from)
+			}
+		}
+	}
+	return nil
+}
+
+// known are the words that a key may have, without those that are refused.
+func known(words map[string]Words) string {
+	var names []string
+	for name, w := range words {
+		if _, refused := w.Facts["refuse"]; !refused && name != "" {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}
+
+// resolved is a value without references to other keys, as OmegaConf writes them:
+// "${batch_size}".
+func (r *reader) resolved(key string, v *value, depth int) (*value, error) {
+	if v.kind != text || !strings.Contains(v.text, "$") {
+		return v, nil
+	}
+	name, whole := strings.CutPrefix(v.text, "${")
+	name, ended := strings.CutSuffix(name, "}")
+	if whole && ended && !r.doc.command && depth < mostDepth {
+		if other := r.doc.root.at(name); other != nil {
+			return r.resolved(key, other, depth+1)
+		}
+	}
+	return nil, r.doc.wrong(v.line, key, "%s is a variable, whose value stands in no file; write the value", v.shown())
+}
+
+// rules applies a table's rules to facts.
+func (c *Config) rules(t *Table, f facts) error {
+	for _, rule := range t.Rules {
+		if !f.matches(rule.When) || len(rule.Unless) > 0 && f.matches(rule.Unless) {
+			continue
+		}
+		at := f[rule.At].from
+		if rule.Refuse != "" {
+			return &input.FormatError{File: orFile(at.file, c.File), Line: at.line, Key: at.key, Reason: rule.Refuse}
+		}
+		if rule.Note != "" {
+			where := orFile(at.file, c.File)
+			if at.key != "" {
+				where = Key{at.file, at.line, at.key}.String()
+			}
+			c.Notes = append(c.Notes, where+": "+rule.Note)
+		}
+		for name, v := range rule.Set {
+			if _, has := f[name]; has {
+				continue
+			}
+			from := at
+			if other, reference := strings.CutPrefix(v, "="); reference {
+				v, from = f[other].value, f[other].from
+			}
+			if v != "" {
+				f.set(name, v, from)
+			}
+		}
+		for _, name := range rule.Clear {
+			delete(f, name)
+		}
+	}
+	return nil
+}
+
+func orFile(file, otherwise string) string {
+	if file != "" {
+		return file
+	}
+	return otherwise
+}

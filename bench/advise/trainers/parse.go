@@ -1,0 +1,281 @@
+package trainers
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/vprof/vprof/internal/input"
+)
+
+// open reads a configuration or a script, by its suffix.
+func open(path string) (*document, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		var at *os.PathError
+		if errors.As(err, &at) {
+			err = &input.FormatError{File: path, Reason: at.Err.Error()}
+		}
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, mostBytes+1))
+	if err != nil {
+		return nil, &input.FormatError{File: path, Reason: "is not a file that can be read"}
+	}
+	return parse(path, data)
+}
+
+// parse reads data as what the file's suffix says: JSON, a shell script, or else
+// YAML.
+func parse(path string, data []byte) (*document, error) {
+	d := &document{file: path}
+	data = bytes.TrimPrefix(data, []byte("\ufeff"))
+	switch {
+	case len(data) > mostBytes:
+		return nil, d.wrong(0, "", "has more than %d MiB; a configuration has not", mostBytes>>20)
+	case !utf8.Valid(data) || bytes.IndexByte(data, 0) >= 0:
+		return nil, d.wrong(0, "", "is not UTF-8 text")
+	}
+	var err error
+	switch strings.ToLower(filepath.Ext(path)) {
+	case ".json":
+		d.root, err = parseJSON(d, data)
+	case ".sh", ".bash", ".slurm", ".sbatch":
+		return parseScript(path, string(data))
+	default:
+		d.root, err = parseYAML(d, data)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if d.root.kind != group {
+		return nil, d.wrong(d.root.line, "", "is %s, not a group of keys; it is no trainer's configuration", d.root.shown())
+	}
+	return d, nil
+}
+
+// yamlLine is how the library says where it stopped.
+var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)
+
+// parseYAML reads the one document of a YAML file. Anchors and merge keys are
+// resolved.
+func parseYAML(d *document, data []byte) (root *value, err error) {
+	defer func() {
+		if p := recover(); p != nil { // the library panics on some malformed input
+			root, err = nil, d.wrong(0, "", "is not YAML: %v", p)
+		}
+	}()
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	var first, more yaml.Node
+	if err := decoder.Decode(&first); err != nil {
+		if errors.Is(err, io.EOF) {
+			return nil, d.wrong(0, "", "is empty")
+		}
+		line, reason := 0, err.Error()
+		if m := yamlLine.FindStringSubmatch(strings.Join(strings.Fields(reason), " ")); m != nil {
+			line, _ = strconv.Atoi(m[1])
+			reason = m[2]
+		}
+		return nil, d.wrong(line, "", "is not YAML: %s", reason)
+	}
+	if err := decoder.Decode(&more); !errors.Is(err, io.EOF) {
+		return nil, d.wrong(more.Line, "", "holds several documents; a configuration is one")
+	}
+	if first.Kind != yaml.DocumentNode || len(first.Content) != 1 {
+		return nil, d.wrong(0, "", "is empty")
+	}
+	y := yamlReader{d: d}
+	return y.value(first.Content[0], 0)
+}
+
+type yamlReader struct {
+	d     *document
+	count int
+}
+
+func (y *yamlReader) value(n *yaml.Node, depth int) (*value, error) {
+	if y.count++; y.count > mostValues || depth > mostDepth {
+		return nil, y.d.wrong(n.Line, "", "nests or repeats its values too often (anchors count each time)")
+	}
+	switch n.Kind {
+	case yaml.AliasNode:
+		v, err := y.value(n.Alias, depth+1)
+		if v != nil {
+			v.line = n.Line
+		}
+		return v, err
+	case yaml.SequenceNode:
+		v := &value{kind: list, line: n.Line}
+		for _, c := range n.Content {
+			item, err := y.value(c, depth+1)
+			if err != nil {
+				return nil, err
+			}
+			v.items = append(v.items, item)
+		}
+		return v, nil
+	case yaml.MappingNode:
+		return y.group(n, depth)
+	}
+	return yamlScalar(n), nil
+}
+
+func (y *yamlReader) group(n *yaml.Node, depth int) (*value, error) {
+	v, merged := &value{kind: group, line: n.Line}, &value{kind: group}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key := n.Content[i]
+		for depth := 0; key.Kind == yaml.AliasNode && depth < mostDepth; depth++ {
+			key = key.Alias
+		}
+		if key.Kind != yaml.ScalarNode {
+			return nil, y.d.wrong(n.Content[i].Line, "", "a key is not a word")
+		}
+		in, err := y.value(n.Content[i+1], depth+1)
+		if err != nil {
+			return nil, err
+		}
+		if key.ShortTag() != "!!merge" {
+			v.add(entry{key: key.Value, line: n.Content[i].Line, value: in})
+			continue
+		}
+		groups := []*value{in}
+		if in.kind == list {
+			groups = in.items
+		}
+		for _, g := range groups {
+			if g.kind != group {
+				return nil, y.d.wrong(key.Line, "<<", "merges %s, which is no group", g.shown())
+			}
+			for _, e := range g.entries {
+				if merged.own(e.key) == nil {
+					merged.entries = append(merged.entries, e)
+				}
+			}
+		}
+	}
+	for _, e := range merged.entries {
+		if v.own(e.key) == nil {
+			v.entries = append(v.entries, e)
+		}
+	}
+	return v, nil
+}
+
+// oldBooleans are what PyYAML, which reads YAML 1.1, takes for booleans, too.
+var oldBooleans = map[string]string{"yes": "true", "on": "true", "no": "false", "off": "false"}
+
+func yamlScalar(n *yaml.Node) *value {
+	v := &value{kind: text, text: n.Value, line: n.Line}
+	switch n.ShortTag() {
+	case "!!null":
+		v.kind, v.text = null, ""
+	case "!!bool":
+		v.kind, v.text = boolean, strings.ToLower(n.Value)
+	case "!!int":
+		v.kind = number
+		var whole int64
+		if n.Decode(&whole) == nil {
+			v.text = strconv.FormatInt(whole, 10)
+		}
+	case "!!float":
+		v.kind = number
+	}
+	if old, ok := oldBooleans[strings.ToLower(n.Value)]; ok && n.Style == 0 {
+		v.kind, v.text = boolean, old
+	}
+	return v
+}
+
+// parseJSON reads a JSON document.
+func parseJSON(d *document, data []byte) (*value, error) {
+	j := jsonReader{d: d, data: data, decoder: json.NewDecoder(bytes.NewReader(data)), line: 1}
+	j.decoder.UseNumber()
+	v, err := j.value(0)
+	if err != nil {
+		var known *input.FormatError
+		if errors.As(err, &known) {
+			return nil, err
+		}
+		j.here()
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			err = errors.New("it ends too early")
+		}
+		return nil, d.wrong(j.line, "", "is not JSON: %v", err)
+	}
+	if _, err := j.decoder.Token(); !errors.Is(err, io.EOF) {
+		return nil, d.wrong(j.here(), "", "is not JSON: something follows the document")
+	}
+	return v, nil
+}
+
+type jsonReader struct {
+	d           *document
+	data        []byte
+	decoder     *json.Decoder
+	line, count int
+	offset      int64
+}
+
+// here is the line that the decoder has come to.
+func (j *jsonReader) here() int {
+	to := j.decoder.InputOffset()
+	j.line += bytes.Count(j.data[j.offset:to], []byte("\n"))
+	j.offset = to
+	return j.line
+}
+
+func (j *jsonReader) value(depth int) (*value, error) {
+	t, err := j.decoder.Token()
+	if err != nil {
+		return nil, err
+	}
+	v := &value{line: j.here()}
+	if j.count++; j.count > mostValues || depth > mostDepth {
+		return nil, j.d.wrong(v.line, "", "nests its values too deep, or has too many")
+	}
+	switch t := t.(type) {
+	case nil:
+	case bool:
+		v.kind, v.text = boolean, strconv.FormatBool(t)
+	case json.Number:
+		v.kind, v.text = number, t.String()
+	case string:
+		v.kind, v.text = text, t
+	case json.Delim:
+		v.kind = group
+		if t == '[' {
+			v.kind = list
+		}
+		for j.decoder.More() {
+			var e entry
+			if v.kind == group {
+				key, err := j.decoder.Token()
+				if err != nil {
+					return nil, err
+				}
+				e.key, e.line = fmt.Sprint(key), j.here()
+			}
+			if e.value, err = j.value(depth + 1); err != nil {
+				return nil, err
+			}
+			if v.kind == group {
+				v.add(e)
+			} else {
+				v.items = append(v.items, e.value)
+			}
+		}
+		_, err = j.decoder.Token() // the closing one
+	}
+	return v, err
+}

@@ -1,0 +1,176 @@
+package trainers
+
+import "strings"
+
+// splitScript cuts a script into its commands, with what is known of variables put
+// in for them; those of the environment stay as they are written.
+func splitScript(d *document, script string) (commands [][]token, vars map[string]token, err error) {
+	s := scanner{d: d, text: script, line: 1, vars: map[string]token{}}
+	for s.at < len(s.text) {
+		c, err := s.command()
+		if err != nil {
+			return nil, nil, err
+		}
+		if s.count += len(c); s.count > mostValues || s.written > 2*mostBytes {
+			return nil, nil, d.wrong(s.line, "", "has too many words for a script that starts a trainer")
+		}
+		env, rest := assignments(c)
+		if len(rest) == 0 {
+			for name, v := range env {
+				s.vars[name] = v
+			}
+			continue
+		}
+		commands = append(commands, c)
+	}
+	return commands, s.vars, nil
+}
+
+// scanner reads the words of a shell script: quotes, comments, continued lines and
+// variables; nothing is run.
+type scanner struct {
+	d         *document
+	text      string
+	at, line  int
+	count     int
+	written   int
+	vars      map[string]token
+	word      strings.Builder
+	begun     bool
+	wordLine  int
+	collected []token
+}
+
+// command reads up to the end of one command.
+func (s *scanner) command() ([]token, error) {
+	s.collected = nil
+	for s.at < len(s.text) {
+		c := s.text[s.at]
+		switch {
+		case c == '\\':
+			s.escape()
+			continue
+		case c == '\'' || c == '"':
+			if err := s.quoted(c); err != nil {
+				return nil, err
+			}
+			continue
+		case c == '$':
+			s.expand()
+			continue
+		case c == '#' && !s.begun:
+			for s.at < len(s.text) && s.text[s.at] != '\n' {
+				s.at++
+			}
+			continue
+		}
+		s.at++
+		switch c {
+		case ' ', '\t', '\r':
+			s.end()
+		case '\n', ';', '|', '&', '(', ')':
+			s.end()
+			if c == '\n' {
+				s.line++
+			}
+			return s.collected, nil
+		default:
+			s.put(s.text[s.at-1 : s.at])
+		}
+	}
+	s.end()
+	return s.collected, nil
+}
+
+func (s *scanner) put(text string) {
+	if !s.begun {
+		s.begun, s.wordLine = true, s.line
+	}
+	if s.written += len(text); s.written <= 2*mostBytes { // variables may hold each other, so words can grow
+		s.word.WriteString(text)
+	}
+}
+
+// end ends a word, if one has begun.
+func (s *scanner) end() {
+	if s.begun {
+		s.collected = append(s.collected, token{s.word.String(), s.wordLine})
+	}
+	s.word.Reset()
+	s.begun = false
+}
+
+func (s *scanner) escape() {
+	s.at++
+	if s.at >= len(s.text) {
+		return
+	}
+	rest := s.text[s.at:]
+	if strings.HasPrefix(rest, "\r\n") {
+		s.at++
+	}
+	if s.text[s.at] == '\n' {
+		s.line++
+	} else {
+		s.put(s.text[s.at : s.at+1])
+	}
+	s.at++
+}
+
+func (s *scanner) quoted(quote byte) error {
+	from := s.line
+	s.put("")
+	s.at++
+	for s.at < len(s.text) {
+		c := s.text[s.at]
+		switch {
+		case c == quote:
+			s.at++
+			return nil
+		case quote == '"' && c == '\\' && s.at+1 < len(s.text) && strings.IndexByte("\"\\$`\n", s.text[s.at+1]) >= 0:
+			s.escape()
+			continue
+		case quote == '"' && c == '$':
+			s.expand()
+			continue
+		case c == '\n':
+			s.line++
+		}
+		s.put(s.text[s.at : s.at+1])
+		s.at++
+	}
+	return s.d.wrong(from, "", "a quote is not closed")
+}
+
+// expand puts in the value of a variable of the script; others stay.
+func (s *scanner) expand() {
+	rest := s.text[s.at+1:]
+	name, length := "", 0
+	if braced, ok := strings.CutPrefix(rest, "{"); ok {
+		if end := strings.IndexByte(braced, '}'); end >= 0 {
+			name, length = braced[:end], end+2
+		}
+	} else {
+		for length < len(rest) && isName(rest[length]) {
+			length++
+		}
+		name = rest[:length]
+	}
+	whole := s.text[s.at : s.at+1+length]
+	s.at += 1 + length
+	s.line += strings.Count(whole, "\n")
+	name, otherwise, hasDefault := strings.Cut(name, ":-")
+	v, known := s.vars[name]
+	switch {
+	case known:
+		s.put(v.text)
+	case hasDefault:
+		s.put(otherwise)
+	default:
+		s.put(whole)
+	}
+}
+
+func isName(c byte) bool {
+	return c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+}

@@ -1,0 +1,219 @@
+package trainers
+
+import (
+	"bytes"
+	"embed"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+
+	"go.yaml.in/yaml/v3"
+)
+
+//go:embed tables/*.yaml
+var files embed.FS
+
+// Table is what is known of the keys of one trainer.
+type Table struct {
+	// Trainer is how people call it, Version the one whose schema was read.
+	Trainer string `yaml:"trainer"`
+	Version string `yaml:"version"`
+	// Extends names a table whose keys and rules are this one's, too, after its own.
+	Extends string `yaml:"extends"`
+	// Order is the place among the tables that a file is held against: the ones with
+	// keys of their own first.
+	Order int `yaml:"order"`
+	// Recognized are alternatives: a file is the trainer's if it has all keys of
+	// one. A key may have a value: "model._component_=torchtune.".
+	Recognized [][]string `yaml:"recognized"`
+	// Strategy says that such a file only tells how several GPUs share the work of a
+	// trainer.
+	Strategy bool `yaml:"strategy"`
+	// Keys are the keys that matter, by path.
+	Keys map[string]Row `yaml:"keys"`
+	// Harmless are the known keys that do not change what a step needs, or groups of
+	// them; "wandb_*" stands for all that begin so.
+	Harmless []string `yaml:"harmless"`
+	// Rules follow in order from the facts that the keys gave.
+	Rules []Rule `yaml:"rules"`
+}
+
+// Row is what a key means.
+type Row struct {
+	// Is is the fact that the value is.
+	Is string `yaml:"is"`
+	// Words are the facts that a value stands for, by value; "" stands for null.
+	// A value that is no word is not described, unless there is a word "*"; "=" stands
+	// for the value itself, and a fact that begins with + is added to a list.
+	Words map[string]Words `yaml:"words"`
+	// Each says that the value is a list of words.
+	Each bool `yaml:"each"`
+	// Unless are the values that change nothing; any other needs what Needs says and
+	// is refused, or makes less than is planned, as Bound says.
+	Unless []string `yaml:"unless"`
+	Needs  string   `yaml:"needs"`
+	Bound  string   `yaml:"bound"`
+	// Note is for readers of the table.
+	Note string `yaml:"note"`
+}
+
+// Words are facts by name: one word is the row's own fact.
+type Words struct {
+	// Own is the value of the row's own fact.
+	Own string
+	// Facts are further facts.
+	Facts map[string]string
+}
+
+// UnmarshalYAML reads a scalar as the row's own fact, a group as facts.
+func (w *Words) UnmarshalYAML(n *yaml.Node) error {
+	if n.Kind == yaml.ScalarNode {
+		if n.ShortTag() != "!!null" {
+			w.Own = n.Value
+		}
+		return nil
+	}
+	return n.Decode(&w.Facts)
+}
+
+// Rule sets facts, refuses or notes where others are as it says.
+type Rule struct {
+	// When are facts and the values that they may have; "" stands for a fact that
+	// nothing gave, "*" for one that something gave.
+	// Unless excepts such facts.
+	When   map[string]Any `yaml:"when"`
+	Unless map[string]Any `yaml:"unless"`
+	// Set are facts that get their value if they have none; a value "=name" is that
+	// of another fact.
+	Set map[string]string `yaml:"set"`
+	// Clear are facts that are forgotten.
+	Clear []string `yaml:"clear"`
+	// Refuse says why the configuration cannot be, or cannot be planned; At is the
+	// fact whose key is to blame.
+	Refuse string `yaml:"refuse"`
+	At     string `yaml:"at"`
+	// Note is said to the user.
+	Note string `yaml:"note"`
+}
+
+// Any is one value or several.
+type Any []string
+
+// UnmarshalYAML reads a scalar as a list of one.
+func (a *Any) UnmarshalYAML(n *yaml.Node) error {
+	if n.Kind == yaml.ScalarNode {
+		*a = Any{n.Value}
+		if n.ShortTag() == "!!null" {
+			*a = Any{""}
+		}
+		return nil
+	}
+	for _, item := range n.Content {
+		v := item.Value
+		if item.ShortTag() == "!!null" {
+			v = ""
+		}
+		*a = append(*a, v)
+	}
+	return nil
+}
+
+// Tables are those of all trainers, in the order in which a file is held against
+// them.
+func Tables() []*Table {
+	all, err := tables()
+	if err != nil {
+		panic(err) // a bug in an embedded table, which a test shows
+	}
+	return all
+}
+
+var tables = sync.OnceValues(func() ([]*Table, error) {
+	names, err := files.ReadDir("tables")
+	if err != nil {
+		return nil, err
+	}
+	byName := map[string]*Table{}
+	var all []*Table
+	for _, n := range names {
+		data, err := files.ReadFile(path.Join("tables", n.Name()))
+		if err != nil {
+			return nil, err
+		}
+		t := &Table{}
+		d := yaml.NewDecoder(bytes.NewReader(data))
+		d.KnownFields(true)
+		if err := d.Decode(t); err != nil {
+			return nil, fmt.Errorf("trainers: %s: %w", n.Name(), err)
+		}
+		byName[t.Trainer] = t
+		all = append(all, t)
+	}
+	slices.SortFunc(all, func(a, b *Table) int { return a.Order - b.Order })
+	done := map[string]bool{}
+	var extend func(t *Table)
+	extend = func(t *Table) {
+		if t.Extends == "" || done[t.Trainer] {
+			return
+		}
+		done[t.Trainer] = true
+		base := byName[t.Extends]
+		extend(base)
+		keys := maps.Clone(base.Keys)
+		maps.Copy(keys, t.Keys)
+		t.Keys = keys
+		t.Harmless = append(slices.Clone(t.Harmless), base.Harmless...)
+		t.Rules = append(slices.Clone(t.Rules), base.Rules...)
+	}
+	for _, t := range all {
+		extend(t)
+	}
+	return all, nil
+})
+
+// Named is the table of a trainer; nil if there is none.
+func Named(trainer string) *Table {
+	for _, t := range Tables() {
+		if t.Trainer == trainer {
+			return t
+		}
+	}
+	return nil
+}
+
+// recognizes tells whether a document is the trainer's.
+func (t *Table) recognizes(d *document) bool {
+	return slices.ContainsFunc(t.Recognized, func(keys []string) bool {
+		for _, k := range keys {
+			key, begins, valued := strings.Cut(k, "=")
+			v := d.root.at(key)
+			if v == nil || valued && !strings.HasPrefix(v.text, begins) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// harmless tells whether a key, or a group that it is in, changes nothing.
+func (t *Table) harmless(key string) bool {
+	return slices.ContainsFunc(t.Harmless, func(h string) bool {
+		if begins, ok := strings.CutSuffix(h, "*"); ok {
+			return strings.HasPrefix(key, begins)
+		}
+		return key == h
+	})
+}
+
+// holds tells whether some key of the table is inside the group.
+func (t *Table) holds(group string) bool {
+	for key := range t.Keys {
+		if strings.HasPrefix(key, group+".") {
+			return true
+		}
+	}
+	return slices.ContainsFunc(t.Harmless, func(h string) bool { return strings.HasPrefix(h, group+".") })
+}

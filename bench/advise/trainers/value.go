@@ -1,0 +1,138 @@
+package trainers
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/vprof/vprof/internal/input"
+)
+
+// What a file may hold at the most. Configurations of trainers have a few hundred
+// values; what an alias stands for counts each time.
+const (
+	mostBytes  = 4 << 20
+	mostValues = 1 << 13
+	mostDepth  = 64
+)
+
+// kind is what a value is.
+type kind int
+
+const (
+	null kind = iota
+	boolean
+	number
+	text
+	list
+	group
+)
+
+// value is a value of a file, with where it stands.
+type value struct {
+	kind kind
+	// text is a scalar as tables have it: true and false for all spellings of a
+	// boolean, whole numbers in decimal.
+	text string
+	line int
+	// items are those of a list, entries those of a group, in the file's order.
+	items   []*value
+	entries []entry
+}
+
+// entry is a key of a group with its value. A key that stands twice has its last
+// value, as in Python; twice is then the line of an earlier one.
+type entry struct {
+	key   string
+	line  int
+	twice int
+	value *value
+}
+
+// at finds the value under a path of keys between dots; nil if there is none.
+func (v *value) at(path string) *value {
+	key, rest, deeper := strings.Cut(path, ".")
+	in := v.own(key)
+	if in == nil || !deeper {
+		return in
+	}
+	return in.at(rest)
+}
+
+// own is the value of a key; nil if there is none.
+func (v *value) own(key string) *value {
+	for _, e := range v.entries {
+		if e.key == key {
+			return e.value
+		}
+	}
+	return nil
+}
+
+// add adds an entry, or replaces that of its key.
+func (v *value) add(e entry) {
+	for i, old := range v.entries {
+		if old.key == e.key {
+			e.twice = old.line
+			v.entries[i] = e
+			return
+		}
+	}
+	v.entries = append(v.entries, e)
+}
+
+// shown is a value in a message.
+func (v *value) shown() string {
+	const most = 40
+	switch v.kind {
+	case null:
+		return "null"
+	case list:
+		return "the list"
+	case group:
+		return "the group"
+	}
+	if r := []rune(v.text); len(r) > most {
+		return fmt.Sprintf("%q", string(r[:most])+"...")
+	}
+	if v.kind == text {
+		return fmt.Sprintf("%q", v.text)
+	}
+	return v.text
+}
+
+// scalars are the texts of a scalar that is not null, or of a list of them; ok is
+// false for other values.
+func (v *value) scalars() (texts []string, ok bool) {
+	if v.kind != list {
+		if v.kind == group || v.kind == null {
+			return nil, v.kind == null
+		}
+		return []string{v.text}, true
+	}
+	for _, item := range v.items {
+		if item.kind == list || item.kind == group || item.kind == null {
+			return nil, false
+		}
+		texts = append(texts, item.text)
+	}
+	return texts, true
+}
+
+// document is a file that was read.
+type document struct {
+	file string
+	root *value
+	// command says that the values are arguments of a command line.
+	command bool
+	// facts are what the command line says beside the trainer's own arguments.
+	facts facts
+	// trainer names the table if the command line does.
+	trainer string
+	// config is a further file that the command line names.
+	config string
+}
+
+// wrong is an error about a place in the document.
+func (d *document) wrong(line int, key, format string, args ...any) error {
+	return &input.FormatError{File: d.file, Line: line, Key: key, Reason: fmt.Sprintf(format, args...)}
+}
