@@ -14,6 +14,7 @@ import (
 
 	"github.com/vprof/vprof/bench/advise/configfile"
 	"github.com/vprof/vprof/bench/advise/systems"
+	"github.com/vprof/vprof/bench/advise/trainers"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
 )
@@ -24,6 +25,8 @@ type applyFlags struct {
 	apply, dryRun bool
 	config        string
 	pairs         []string
+	// trainer is the trainer's configuration to write into; nil if none was named.
+	trainer *trainers.Config
 }
 
 func (f *applyFlags) register(cmd *cobra.Command) {
@@ -48,6 +51,8 @@ func (f *applyFlags) check(boards int) error {
 	switch {
 	case boards > 1:
 		return usagef("--apply: the configuration is for one board; name it with --gpu")
+	case f.trainer != nil && f.config != "" && len(f.pairs) == 0:
+		return usagef("--config-path: the recommendation is written into %s; leave it out", f.trainer.File)
 	case len(f.pairs) > 0 && f.config == "":
 		return usagef("--map: name the file with --config-path")
 	}
@@ -149,7 +154,7 @@ func (f *applyFlags) run(ctx context.Context, o *output, fit *report.Fit) error 
 	if err != nil {
 		return err
 	}
-	if !known && len(f.pairs) == 0 {
+	if !known && len(f.pairs) == 0 && f.trainer == nil {
 		return usagef("--apply: vprof does not know where the project of %s keeps its settings; say so with --config-path and --map", fit.Model)
 	}
 	c, note, err := f.choose(fit, s)
@@ -166,10 +171,17 @@ func (f *applyFlags) run(ctx context.Context, o *output, fit *report.Fit) error 
 	if note != "" {
 		fmt.Fprintf(o.app.stderr, "vprof: warning: %s\n", note)
 	}
-	if len(f.pairs) == 0 && s.Config == "" {
+	if f.trainer != nil && len(f.pairs) == 0 && !f.trainer.Writable() {
+		text, err := f.trainer.Paste(trainerValues(c))
+		if err == nil {
+			_, err = fmt.Fprintf(to, "\nset in the command of %s:\n\n%s\n", f.trainer.File, text)
+		}
+		return err
+	}
+	if f.trainer == nil && len(f.pairs) == 0 && s.Config == "" {
 		return f.paste(to, s, v)
 	}
-	changes, err := f.changes(s, v)
+	changes, err := f.changes(s, v, c)
 	if err != nil {
 		return usageError{err}
 	}
@@ -209,11 +221,22 @@ func (f *applyFlags) paste(to io.Writer, s systems.System, v systems.Values) err
 	return err
 }
 
+// trainerValues are what is written into a trainer's configuration.
+func trainerValues(c report.Choice) trainers.Values {
+	return trainers.Values{Batch: c.Batch, Accumulate: c.Case.Accumulate, Checkpointing: c.Case.Checkpointing}
+}
+
 // changes are the files with what is to be in them.
-func (f *applyFlags) changes(s systems.System, v systems.Values) ([]configfile.Change, error) {
+func (f *applyFlags) changes(s systems.System, v systems.Values, c report.Choice) ([]configfile.Change, error) {
 	var files []systems.File
 	var err error
-	if len(f.pairs) > 0 {
+	if f.trainer != nil && len(f.pairs) == 0 {
+		edits, err := f.trainer.Edits(trainerValues(c))
+		if err != nil {
+			return nil, err
+		}
+		files = []systems.File{{Path: f.trainer.File, Edits: edits}}
+	} else if len(f.pairs) > 0 {
 		edits, err := systems.Map(f.pairs, v)
 		if err != nil {
 			return nil, fmt.Errorf("--map: %w", err)

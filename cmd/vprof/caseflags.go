@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/vprof/vprof/bench/advise/trainers"
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/experiment/sweep"
 	"github.com/vprof/vprof/internal/bytesize"
@@ -37,6 +38,9 @@ type caseFlags struct {
 	settings      settingFlags
 	learned       coefficientFlag
 	flags         *pflag.FlagSet
+	// trainer is the trainer's configuration that flags come from; nil if there is
+	// none.
+	trainer *trainers.Config
 }
 
 func (f *caseFlags) register(cmd *cobra.Command, a *app) {
@@ -149,7 +153,7 @@ func (f *caseFlags) resolve(a *app) (models.Model, models.Case, error) {
 	}
 	c.AllocConf = f.allocConf
 	c, err = m.Complete(c)
-	return m, c, err
+	return m, c, f.blame(err)
 }
 
 // evidence is what estimates go by.

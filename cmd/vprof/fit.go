@@ -54,7 +54,9 @@ how uncertain they are.
 
 --apply writes the batch, micro-batches, precision and checkpointing that are safe
 in every stage into the files of the model's project: single values, so that
-comments, order and quoting stay. All files are written or none, each with a
+comments, order and quoting stay. Into a trainer's configuration it writes the
+batch, the micro-batches that keep the samples of a step as they were, and
+checkpointing; what else the file says is kept. All files are written or none, each with a
 backup beside it. Where the project has a notebook or a command line, it prints
 what to paste. Precision and checkpointing that a project does not let its users
 choose stay as they are.
@@ -108,10 +110,10 @@ func newFitCmd(a *app) *cobra.Command {
   # show what would be written into the project's configuration, then write it
   vprof fit --model redimnet-b2 --stage full --apply --config-path config.yaml --dry-run
   vprof fit --model redimnet-b2 --stage full --apply --config-path config.yaml`,
-		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runFit(cmd.Context(), o) },
 	}
 	o.register(cmd, a, "`boards`: one like rtx-3060, a list, or all (see vprof gpus)")
+	o.c.takesTrainer(cmd, a, "batch", "accumulate", "checkpointing")
 	o.apply.register(cmd)
 	o.group.register(cmd)
 	f := cmd.Flags()
@@ -251,6 +253,10 @@ func (o *fitOptions) search() (s fit.Search, err error) {
 	m, c, err := o.c.resolve(o.app)
 	if err != nil {
 		return s, err
+	}
+	o.apply.trainer = o.c.trainer
+	if t := o.c.trainer; t != nil && o.effective == 0 && !o.c.flags.Changed("accumulate") {
+		o.effective = t.Effective() // what is learned should stay as it is
 	}
 	if s, err = o.searchFlags.search(o.app, m, c); err != nil {
 		return s, err

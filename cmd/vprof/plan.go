@@ -40,10 +40,10 @@ of PyTorch a table of what each needs.
 
   # what does an update of PyTorch change?
   vprof plan --model gpt2 --batch 4 --torch 2.11,2.14,2.15`,
-		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runPlan(cmd.Context(), o) },
 	}
 	o.c.register(cmd, a)
+	o.c.takesTrainer(cmd, a)
 	o.c.registerAllocConf()
 	o.batch.register(cmd, "the model's own batch")
 	o.board.register(cmd, "`boards`: a list like rtx-3060,a100-80, or all (see vprof gpus)")

@@ -71,10 +71,10 @@ func newSmokeCmd(a *app) *cobra.Command {
   # in CI: commit a baseline, then watch it
   vprof smoke --model redimnet-b2 --batch 32 --export baseline.json
   vprof smoke --model redimnet-b2 --batch 32 --watch-baseline baseline.json`,
-		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runSmoke(cmd.Context(), o) },
 	}
 	o.register(cmd, a, "`board` to simulate (see vprof gpus)")
+	o.c.takesTrainer(cmd, a)
 	f := cmd.Flags()
 	f.IntVar(&o.batch, "batch", 0, "batch size `n` (default: the configuration's, or the model's)")
 	f.IntVar(&o.validation, "validation-batch", 0, "batch size `n` of validation (default: the project's, or that of training)")

@@ -61,10 +61,10 @@ what other processes hold.
 
   # to a file for a program and to another for people
   vprof sweep --model redimnet-b2 --export b2.json --export b2.md`,
-		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runSweep(cmd, o) },
 	}
 	o.c.register(cmd, a)
+	o.c.takesTrainer(cmd, a, "batch")
 	o.c.registerAllocConf()
 	o.batch.register(cmd, "the model's own")
 	o.on.register(cmd)

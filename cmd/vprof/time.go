@@ -43,10 +43,10 @@ Without --batch, every board has the largest batch that fits it.`,
 
   # what does a step take here, and what would checkpointing cost?
   vprof time --model redimnet-b2 --gpu rtx-5060-ti --batch 32`,
-		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runTime(cmd.Context(), o) },
 	}
 	o.c.register(cmd, a)
+	o.c.takesTrainer(cmd, a)
 	o.c.registerAllocConf()
 	o.board.register(cmd, "`boards`: a list like rtx-3060,a100-80, or all (see vprof gpus)")
 	f := cmd.Flags()

@@ -31,8 +31,13 @@ var launches = []launch{
 // starters run a Python program, on one GPU or several. Their own options stand
 // before it.
 var starters = [][]string{
-	{"accelerate", "launch"}, {"torchrun"}, {"python", "-m", "torch.distributed.run"}, {"python", "-m", "torch.distributed.launch"},
-	{"deepspeed"}, {"python"}, {"python3"},
+	{"accelerate", "launch"},
+	{"torchrun"},
+	{"python", "-m", "torch.distributed.run"},
+	{"python", "-m", "torch.distributed.launch"},
+	{"deepspeed"},
+	{"python"},
+	{"python3"},
 }
 
 // starterOptions are options of starters that say something about memory, by fact.

@@ -14,8 +14,8 @@ var flags = []string{
 	"liger", "chunked-loss", "offload", "optimizer-in-backward", "clip", "gpus", "strategy", "alloc-conf",
 }
 
-// sets are facts that --set takes.
-var sets = []string{"packed", "padding", "num-labels"}
+// sets are facts that --set takes, by the names of the settings.
+var sets = []struct{ fact, setting string }{{"packed", "packed"}, {"padding", "padding"}, {"num-labels", "classes"}}
 
 // compose makes the settings of the facts.
 func (c *Config) compose() error {
@@ -33,9 +33,9 @@ func (c *Config) compose() error {
 			c.Settings = append(c.Settings, Setting{name, f.value, key(f.from)})
 		}
 	}
-	for _, name := range sets {
-		if f, ok := c.facts[name]; ok {
-			c.Settings = append(c.Settings, Setting{"set", name + "=" + f.value, key(f.from)})
+	for _, s := range sets {
+		if f, ok := c.facts[s.fact]; ok {
+			c.Settings = append(c.Settings, Setting{"set", s.setting + "=" + f.value, key(f.from)})
 		}
 	}
 	for i := range c.Settings {

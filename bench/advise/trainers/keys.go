@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/internal/nearest"
 )
 
 // reader takes the facts from the keys of a document.
@@ -110,7 +111,7 @@ func (r *reader) words(row Row, v *value, texts []string, from origin) error {
 			w, ok = row.Words["*"]
 		}
 		if !ok && w.Own == "" {
-			return r.doc.wrong(from.line, from.key, "vprof does not know what %q needs; it knows %s", t, known(row.Words))
+			return r.doc.wrong(from.line, from.key, "vprof does not know what %q needs; it knows %s", t, known(t, row.Words))
 		}
 		if w.Own == "=" {
 			w.Own = t
@@ -137,8 +138,10 @@ func (r *reader) words(row Row, v *value, texts []string, from origin) error {
 	return nil
 }
 
-// known are the words that a key may have, without those that are refused.
-func known(words map[string]Words) string {
+// known are the words that a key may have, without those that are refused; of many
+// those near the one given.
+func known(given string, words map[string]Words) string {
+	const most = 8
 	var names []string
 	for name, w := range words {
 		if _, refused := w.Facts["refuse"]; !refused && name != "" {
@@ -146,6 +149,13 @@ func known(words map[string]Words) string {
 		}
 	}
 	slices.Sort(names)
+	if len(names) > most {
+		near := nearest.Names(given, names, 3)
+		if len(near) == 0 {
+			near = names[:3]
+		}
+		return strings.Join(near, ", ") + fmt.Sprintf(" and %d more", len(names)-len(near))
+	}
 	return strings.Join(names, ", ")
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/vprof/vprof/internal/input"
@@ -31,6 +32,8 @@ type Config struct {
 	doc   *document
 	table *Table
 	facts facts
+	// total is the batch of a whole step, if that is what the file says.
+	total int
 }
 
 // Key is a key of a file.
@@ -114,10 +117,25 @@ func read(docs []*document) (*Config, error) {
 	if err := c.strategy(); err != nil {
 		return nil, err
 	}
+	c.divide()
 	if err := c.rules(c.table, c.facts); err != nil {
 		return nil, err
 	}
 	return c, c.compose()
+}
+
+// totalBatch is the fact of a batch that counts the micro-batches of a step.
+const totalBatch = "total-batch"
+
+// divide finds the number of micro-batches where the file has the batch of a step.
+func (c *Config) divide() {
+	f, ok := c.facts[totalBatch]
+	if _, given := c.facts["accumulate"]; !ok || given {
+		return
+	}
+	batch, _ := strconv.Atoi(c.facts["batch"].value)
+	c.total, _ = strconv.Atoi(f.value)
+	c.facts.set("accumulate", strconv.Itoa(max(1, c.total/max(1, batch))), f.from)
 }
 
 // trainerKey tells whether a key of a command line is one of the trainer's.
@@ -198,20 +216,13 @@ func beside(file, name string) string {
 	if _, err := os.Stat(name); err == nil || filepath.IsAbs(name) {
 		return name
 	}
-	dir, err := filepath.Abs(filepath.Dir(file))
-	if err != nil {
-		return name
-	}
+	dir := filepath.Dir(file)
 	for range 8 {
 		path := filepath.Join(dir, name)
 		if _, err := os.Stat(path); err == nil {
 			return path
 		}
-		up := filepath.Dir(dir)
-		if up == dir {
-			break
-		}
-		dir = up
+		dir = filepath.Join(dir, "..")
 	}
 	return name
 }

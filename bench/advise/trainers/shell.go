@@ -1,6 +1,9 @@
 package trainers
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+)
 
 // splitScript cuts a script into its commands, with what is known of variables put
 // in for them; those of the environment stay as they are written.
@@ -145,6 +148,10 @@ func (s *scanner) quoted(quote byte) error {
 // expand puts in the value of a variable of the script; others stay.
 func (s *scanner) expand() {
 	rest := s.text[s.at+1:]
+	if strings.HasPrefix(rest, "(") {
+		s.substitute(rest)
+		return
+	}
 	name, length := "", 0
 	if braced, ok := strings.CutPrefix(rest, "{"); ok {
 		if end := strings.IndexByte(braced, '}'); end >= 0 {
@@ -169,6 +176,73 @@ func (s *scanner) expand() {
 	default:
 		s.put(whole)
 	}
+}
+
+// substitute puts in what "$(expr 16 / $n)" and "$((16 / n))" come to; other commands
+// stay as they are written, for nothing is run.
+func (s *scanner) substitute(rest string) {
+	depth, end := 0, -1
+	for i := 0; i < len(rest) && i < 1<<10 && end < 0; i++ {
+		switch rest[i] {
+		case '(':
+			depth++
+		case ')':
+			if depth--; depth == 0 {
+				end = i
+			}
+		}
+	}
+	if end < 0 {
+		s.put("$")
+		s.at++
+		return
+	}
+	whole := rest[:end+1]
+	s.at += 1 + len(whole)
+	s.line += strings.Count(whole, "\n")
+	if n, ok := s.sum(whole); ok {
+		s.put(strconv.Itoa(n))
+		return
+	}
+	s.put("$" + whole)
+}
+
+// sum works out two numbers, or variables, and the sign between them.
+func (s *scanner) sum(text string) (int, bool) {
+	inner, ok := strings.CutPrefix(strings.Trim(text, "()"), "expr ")
+	if !ok && !strings.HasPrefix(text, "((") {
+		return 0, false
+	}
+	for _, sign := range []string{"+", "-", "*", "/"} {
+		inner = strings.ReplaceAll(inner, sign, " "+sign+" ")
+	}
+	words := strings.Fields(strings.NewReplacer("$", "", "{", "", "}", "", "\\", "").Replace(inner))
+	if len(words) != 3 {
+		return 0, false
+	}
+	number := func(word string) (int, bool) {
+		if v, known := s.vars[word]; known {
+			word = v.text
+		}
+		n, err := strconv.ParseInt(word, 10, 32)
+		return int(n), err == nil
+	}
+	a, okA := number(words[0])
+	b, okB := number(words[2])
+	if !okA || !okB || words[1] == "/" && b == 0 {
+		return 0, false
+	}
+	switch words[1] {
+	case "+":
+		return a + b, true
+	case "-":
+		return a - b, true
+	case "*":
+		return a * b, true
+	case "/":
+		return a / b, true
+	}
+	return 0, false
 }
 
 func isName(c byte) bool {

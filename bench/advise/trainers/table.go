@@ -34,6 +34,9 @@ type Table struct {
 	Strategy bool `yaml:"strategy"`
 	// Keys are the keys that matter, by path.
 	Keys map[string]Row `yaml:"keys"`
+	// Written are the keys that say batch, accumulate and checkpointing in a file that
+	// does not say them yet.
+	Written map[string]string `yaml:"written"`
 	// Harmless are the known keys that do not change what a step needs, or groups of
 	// them; "wandb_*" stands for all that begin so.
 	Harmless []string `yaml:"harmless"`
@@ -165,6 +168,9 @@ var tables = sync.OnceValues(func() ([]*Table, error) {
 		keys := maps.Clone(base.Keys)
 		maps.Copy(keys, t.Keys)
 		t.Keys = keys
+		if t.Written == nil {
+			t.Written = base.Written
+		}
 		t.Harmless = append(slices.Clone(t.Harmless), base.Harmless...)
 		t.Rules = append(slices.Clone(t.Rules), base.Rules...)
 	}

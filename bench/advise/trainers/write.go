@@ -1,0 +1,107 @@
+package trainers
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/vprof/vprof/bench/advise/configfile"
+	"github.com/vprof/vprof/internal/input"
+)
+
+// Values are what a recommendation writes back.
+type Values struct {
+	// Batch is that of one GPU, Accumulate the micro-batches of a step.
+	Batch, Accumulate int
+	Checkpointing     bool
+}
+
+// Effective is the number of samples of an optimizer step that the configuration
+// asks for, on all GPUs that it names; 0 if it does not say.
+func (c *Config) Effective() int {
+	n := 1
+	for _, name := range []string{"batch", "accumulate", "gpus"} {
+		k, err := strconv.Atoi(c.facts[name].value)
+		if err != nil && name == "gpus" {
+			continue
+		}
+		const most = 1 << 30
+		if err != nil || k < 1 || k > most/n {
+			return 0
+		}
+		n *= k
+	}
+	return n
+}
+
+// Writable tells whether values can be written into the file; those of a command
+// line are pasted.
+func (c *Config) Writable() bool { return !c.doc.command }
+
+// Edits are the changes of the configuration file that make it say the values, by
+// the table that it was read by. What it says already stays as it is.
+func (c *Config) Edits(v Values) ([]configfile.Edit, error) {
+	var edits []configfile.Edit
+	for _, name := range []string{"batch", "accumulate", "checkpointing"} {
+		key, value, same, err := c.written(name, v)
+		if err != nil {
+			return nil, err
+		}
+		if !same {
+			edits = append(edits, configfile.Edit{Path: key, Value: value, Create: true})
+		}
+	}
+	return edits, nil
+}
+
+// Paste are the arguments of the command line that say the values.
+func (c *Config) Paste(v Values) (string, error) {
+	var words []string
+	for _, name := range []string{"batch", "accumulate", "checkpointing"} {
+		key, value, _, err := c.written(name, v)
+		if err != nil {
+			return "", err
+		}
+		words = append(words, fmt.Sprintf("--%s %v", key, value))
+	}
+	return strings.Join(words, " "), nil
+}
+
+// written is the key that says a fact, and how it says a value of ours; same if it
+// says so already.
+func (c *Config) written(name string, v Values) (key string, value any, same bool, err error) {
+	ours := map[string]string{
+		"batch": strconv.Itoa(v.Batch), "accumulate": strconv.Itoa(v.Accumulate), "checkpointing": strconv.FormatBool(v.Checkpointing),
+	}[name]
+	f := c.facts[name]
+	key = c.table.Written[name]
+	if own := f.from; own.file == c.doc.file && own.key != "" {
+		key = own.key
+	}
+	row := c.table.Keys[key]
+	switch {
+	case f.value == ours:
+		same = true
+	case f.from.file != "" && f.from.file != c.doc.file:
+		return "", nil, false, &input.FormatError{File: f.from.file, Line: f.from.line, Key: f.from.key, Reason: "decides " + name + ", and vprof writes the trainer's own file only; change it there to " + ours}
+	}
+	if row.Is == totalBatch {
+		total := int64(v.Batch) * int64(v.Accumulate)
+		return key, total, total == int64(c.total), nil
+	}
+	if len(row.Words) == 0 {
+		n, err := strconv.ParseInt(ours, 10, 64)
+		return key, n, same, err
+	}
+	for word, w := range row.Words {
+		if w.Own != ours && !(len(w.Facts) == 1 && w.Facts[name] == ours) {
+			continue
+		}
+		if on, err := strconv.ParseBool(word); err == nil {
+			return key, on, same, nil
+		}
+		return key, word, same, nil
+	}
+	n, err := strconv.ParseInt(ours, 10, 64)
+	return key, n, same, err
+}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vprof/vprof/bench/advise/trainers"
+	"github.com/vprof/vprof/models"
+)
+
+// trainerHelp says how a trainer's own configuration stands for flags.
+const trainerHelp = `Instead of flags, name the configuration of a trainer: that of axolotl,
+LLaMA-Factory, torchtune, ms-swift, TRL or the Trainer of transformers, as YAML,
+JSON or the script that starts it, and beside it a file of DeepSpeed or accelerate.
+After --, the command line that starts it will do. Flags stand over what files say.
+See docs/trainers.md.`
+
+// takesTrainer makes a command take the configuration of a trainer as its arguments:
+// what it says is then set as flags, but for those that the command searches itself.
+func (f *caseFlags) takesTrainer(cmd *cobra.Command, a *app, searched ...string) {
+	cmd.Use += " [config...] [-- command]"
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if f.model != "" && len(args) > 0 && cmd.ArgsLenAtDash() < 0 && !looksLikeFile(args[0]) {
+			return noArgs(cmd, args)
+		}
+		return nil
+	}
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		if cmd.ArgsLenAtDash() < 0 && !looksLikeFile(args[0]) {
+			return usagef("%s takes flags, and files of trainers (.yaml, .json, .sh), not %q", cmd.CommandPath(), args[0])
+		}
+		var err error
+		if at := cmd.ArgsLenAtDash(); at >= 0 {
+			if at > 0 {
+				return usagef("%s: give files before --, or a command behind it, not both", cmd.CommandPath())
+			}
+			f.trainer, err = trainers.Command(args[at:])
+		} else {
+			f.trainer, err = trainers.Open(args)
+		}
+		if err != nil {
+			return err
+		}
+		return f.follow(cmd, a, searched)
+	}
+}
+
+// looksLikeFile tells a file from a mistyped flag.
+func looksLikeFile(arg string) bool {
+	return slices.ContainsFunc([]string{".yaml", ".yml", ".json", ".sh", ".bash", ".slurm", ".sbatch"}, func(suffix string) bool {
+		return strings.HasSuffix(strings.ToLower(arg), suffix)
+	})
+}
+
+// follow sets the flags that the trainer's configuration stands for, and says so.
+func (f *caseFlags) follow(cmd *cobra.Command, a *app, searched []string) error {
+	t := f.trainer
+	words := []string{}
+	if f.model == "" {
+		if t.Model.Name == "" {
+			return usagef("%s: says not which model is trained; name it with --model", t.File)
+		}
+		path, err := t.Model.Find()
+		if err != nil {
+			return err
+		}
+		f.model = "hf:" + path
+		words = append(words, "--model hf:"+path)
+	}
+	given := map[string]bool{}
+	for _, s := range t.Settings {
+		given[s.Flag] = f.flags.Changed(s.Flag)
+	}
+	for _, s := range t.Settings {
+		flag := f.flags.Lookup(s.Flag)
+		name, _, _ := strings.Cut(s.Value, "=")
+		switch {
+		case slices.Contains(searched, s.Flag), given[s.Flag] && s.Flag != "set":
+			continue
+		case s.Flag == "set" && slices.ContainsFunc(f.settings.pairs, func(pair string) bool { return strings.HasPrefix(pair, name+"=") }):
+			continue
+		case flag == nil && s.Flag == "gpus" && s.Value == "1":
+			continue
+		case flag == nil:
+			return s.Wrong("needs --%s %s, which %s does not have", s.Flag, s.Value, cmd.CommandPath())
+		}
+		if err := f.flags.Set(s.Flag, s.Value); err != nil {
+			return s.Wrong("%q is no value of --%s", s.Value, s.Flag)
+		}
+		words = append(words, "--"+s.Flag+separator(flag.NoOptDefVal)+s.Value)
+	}
+	fmt.Fprintf(a.stderr, "vprof: %s is of %s (read as of %s): %d keys matter, %d do not\n", t.File, t.Trainer, t.Version, t.Mapped, t.Harmless)
+	fmt.Fprintf(a.stderr, "vprof: as flags: %s\n", strings.Join(words, " "))
+	for _, note := range t.Notes {
+		fmt.Fprintf(a.stderr, "vprof: warning: %s\n", note)
+	}
+	for _, key := range t.Unknown {
+		fmt.Fprintf(a.stderr, "vprof: warning: %s: is no key of %s that vprof knows; it is left out of account\n", key, t.Trainer)
+	}
+	return nil
+}
+
+// separator stands between a flag and its value on a command line.
+func separator(noOption string) string {
+	if noOption != "" {
+		return "="
+	}
+	return " "
+}
+
+// blame puts an error about a case where the trainer's configuration says so.
+func (f *caseFlags) blame(err error) error {
+	var wrong *models.CaseError
+	if f.trainer == nil || !errors.As(err, &wrong) {
+		return err
+	}
+	for _, s := range f.trainer.Settings {
+		name, _, _ := strings.Cut(s.Value, "=")
+		if s.Flag == wrong.Field || s.Flag == "set" && name == wrong.Field {
+			return s.Wrong("%v", wrong)
+		}
+	}
+	return err
+}
