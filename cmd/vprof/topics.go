@@ -66,6 +66,7 @@ func newTopics() []*cobra.Command {
 		{Use: "exit-codes", Short: "What vprof's exit codes mean", Long: exitCodesHelp},
 		{Use: "formats", Short: "What the output formats hold", Long: formatsHelp},
 		{Use: "gpu-spec", Short: "How to describe a board of your own", Long: gpuSpecHelp},
+		{Use: "trainers", Short: "How to plan from a trainer's configuration", Long: trainerHelp},
 		{Use: "units", Short: "How amounts of memory are given and counted", Long: unitsHelp},
 	}
 }

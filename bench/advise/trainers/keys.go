@@ -94,46 +94,62 @@ func (r *reader) words(row Row, v *value, texts []string, from origin) error {
 		return r.doc.wrong(from.line, from.key, "is %s, where one value is expected", v.shown())
 	}
 	for _, t := range texts {
-		w, ok := row.Words[t]
-		if !ok {
-			w, ok = row.Words[strings.ToLower(t)]
-		}
-		switch {
-		case ok:
-		case t == "":
+		w, ok := row.word(t)
+		if !ok && t == "" {
 			return nil
-		case row.Is != "" && slices.Contains(counts, row.Is):
-			if reason := checked(row.Is, t); reason != "" {
-				return r.doc.wrong(from.line, from.key, "%s %s", v.shown(), reason)
-			}
-			w = Words{Own: t}
-		default:
-			w, ok = row.Words["*"]
 		}
-		if !ok && w.Own == "" {
+		if !ok {
 			return r.doc.wrong(from.line, from.key, "vprof does not know what %q needs; it knows %s", t, known(t, row.Words))
 		}
-		if w.Own == "=" {
-			w.Own = t
+		if reason := checked(row.Is, w.Own); w.Own != "" && reason != "" {
+			return r.doc.wrong(from.line, from.key, "%s %s", v.shown(), reason)
 		}
-		if w.Own != "" {
-			r.facts.set(row.Is, w.Own, from)
+		if err := r.say(row, t, w, from); err != nil {
+			return err
 		}
-		for name, value := range w.Facts {
-			switch name {
-			case "refuse":
-				return r.doc.wrong(from.line, from.key, "is %s: %s", t, value)
-			case "note":
-				r.config.Notes = append(r.config.Notes, fmt.Sprintf("%s:%d: %s: %s", r.doc.file, from.line, from.key, value))
-			default:
-				if more, adds := strings.CutPrefix(value, "+"); adds {
-					if value = more; r.facts[name].value != "" {
-						value = r.facts[name].value + "," + more
-					}
-				}
-				r.facts.set(name, value, from)
+	}
+	return nil
+}
+
+// word finds what a value stands for. A number stands for itself where one is
+// expected.
+func (row Row) word(text string) (w Words, ok bool) {
+	for _, t := range []string{text, strings.ToLower(text)} {
+		if w, ok = row.Words[t]; ok {
+			return w, true
+		}
+	}
+	if text == "" {
+		return w, false
+	}
+	if slices.Contains(counts, row.Is) {
+		return Words{Own: text}, true
+	}
+	if w, ok = row.Words["*"]; w.Own == "=" {
+		w.Own = text
+	}
+	return w, ok
+}
+
+// say takes the facts of one word.
+func (r *reader) say(row Row, word string, w Words, from origin) error {
+	if w.Own != "" {
+		r.facts.set(row.Is, w.Own, from)
+	}
+	for name, value := range w.Facts {
+		switch name {
+		case "refuse":
+			return r.doc.wrong(from.line, from.key, "is %s: %s", word, value)
+		case "note":
+			r.config.Notes = append(r.config.Notes, fmt.Sprintf("%s:%d: %s: %s", r.doc.file, from.line, from.key, value))
+			continue
+		}
+		if more, adds := strings.CutPrefix(value, "+"); adds {
+			if value = more; r.facts[name].value != "" {
+				value = r.facts[name].value + "," + more
 			}
 		}
+		r.facts.set(name, value, from)
 	}
 	return nil
 }

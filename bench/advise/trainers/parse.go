@@ -149,19 +149,8 @@ func (y *yamlReader) group(n *yaml.Node, depth int) (*value, error) {
 			v.add(entry{key: key.Value, line: n.Content[i].Line, value: in})
 			continue
 		}
-		groups := []*value{in}
-		if in.kind == list {
-			groups = in.items
-		}
-		for _, g := range groups {
-			if g.kind != group {
-				return nil, y.d.wrong(key.Line, "<<", "merges %s, which is no group", g.shown())
-			}
-			for _, e := range g.entries {
-				if merged.own(e.key) == nil {
-					merged.entries = append(merged.entries, e)
-				}
-			}
+		if err := y.merge(merged, in, key.Line); err != nil {
+			return nil, err
 		}
 	}
 	for _, e := range merged.entries {
@@ -170,6 +159,26 @@ func (y *yamlReader) group(n *yaml.Node, depth int) (*value, error) {
 		}
 	}
 	return v, nil
+}
+
+// merge takes the keys of a group, or of several, of which the first stand over the
+// others.
+func (y *yamlReader) merge(into, in *value, line int) error {
+	groups := []*value{in}
+	if in.kind == list {
+		groups = in.items
+	}
+	for _, g := range groups {
+		if g.kind != group {
+			return y.d.wrong(line, "<<", "merges %s, which is no group", g.shown())
+		}
+		for _, e := range g.entries {
+			if into.own(e.key) == nil {
+				into.entries = append(into.entries, e)
+			}
+		}
+	}
+	return nil
 }
 
 // oldBooleans are what PyYAML, which reads YAML 1.1, takes for booleans, too.

@@ -94,7 +94,7 @@ func (c *Config) written(name string, v Values) (key string, value any, same boo
 		return key, n, same, err
 	}
 	for word, w := range row.Words {
-		if w.Own != ours && !(len(w.Facts) == 1 && w.Facts[name] == ours) {
+		if alone := len(w.Facts) == 1 && w.Facts[name] == ours; w.Own != ours && !alone {
 			continue
 		}
 		if on, err := strconv.ParseBool(word); err == nil {
