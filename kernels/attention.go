@@ -7,9 +7,10 @@ import (
 )
 
 // Attention is softmax(Q K^T Scale) V for each head, without the matrix
-// between. Operands are laid out [head][position][depth], dense. It runs on
-// tensor cores for F16 from compute capability 7.5 on, and for BF16 from 8.0 on,
-// if addresses and Depth are multiples of 16 bytes and Depth is 128 at most.
+// between. Operands are laid out [head][position][depth], dense. Where Depth is 128
+// at most, and addresses and Depth are multiples of 16 bytes, it runs in tiles: on
+// tensor cores for F16 from compute capability 7.5 on, and for BF16 from 8.0 on, on
+// other cores else. The rest has a warp for each query, which is slow.
 type Attention struct {
 	Type                        Type
 	Query, Key, Value, Output   uint64
@@ -20,19 +21,24 @@ type Attention struct {
 // MaxAttentionDepth is the largest Depth of an [Attention].
 const MaxAttentionDepth = 256
 
+var attentionNames = forTypes("attention")
+
 // Launch computes. Keys must not be zero.
 func (k Attention) Launch(capability int) Launch {
 	if k.Depth > MaxAttentionDepth {
 		panic("kernels: attention: depth above 256")
 	}
-	const lines, tensorDepth = 64, 128 // queries of a block
+	const lines, tiledDepth = 64, 128 // queries of a block
 	name, block, shared := "attention_any", uint32(threads), uint32(0)
 	blocks := ceil.Div(k.Queries, threads/32)
 	tensorCores := k.Type == F16 && capability >= 75 || k.Type == BF16 && capability >= 80
-	if tensorCores && k.Depth <= tensorDepth && k.Depth%8 == 0 && (k.Query|k.Key|k.Value|k.Output)%vectorBytes == 0 {
-		name = [numTypes]string{F16: "attention_f16", BF16: "attention_bf16"}[k.Type]
-		block, shared = tensorThreads, 3*lines*2*tensorDepth
+	if k.Depth <= tiledDepth && k.Depth*k.Type.Size()%vectorBytes == 0 && (k.Query|k.Key|k.Value|k.Output)%vectorBytes == 0 {
+		name = attentionNames[k.Type]
 		blocks = ceil.Div(k.Queries, lines)
+		block, shared = coreThreads, lines*(36+36+68)*4 // lines of operands and weights
+		if tensorCores {
+			block, shared = tensorThreads, 3*lines*2*tiledDepth
+		}
 	}
 	l := launch(name, blocks, shared, []uint64{
 		k.Query, k.Key, k.Value, k.Output,

@@ -61,7 +61,7 @@ func TestAttentionOverSeveralBlocksOfKeys(t *testing.T) {
 	})
 }
 
-func TestAttentionRunsOnTensorCoresWhereThereAreAny(t *testing.T) {
+func TestAttentionRunsInTilesWhereItCan(t *testing.T) {
 	for _, tt := range []struct {
 		typ        kernels.Type
 		depth      int64
@@ -70,12 +70,13 @@ func TestAttentionRunsOnTensorCoresWhereThereAreAny(t *testing.T) {
 	}{
 		{kernels.F16, 64, 90, "attention_f16"},
 		{kernels.F16, 64, 75, "attention_f16"},
-		{kernels.F16, 64, 70, "attention_any"},
+		{kernels.F16, 64, 70, "attention_f16"},
 		{kernels.BF16, 128, 80, "attention_bf16"},
-		{kernels.BF16, 128, 75, "attention_any"},
+		{kernels.BF16, 128, 75, "attention_bf16"},
 		{kernels.F16, 160, 90, "attention_any"},
 		{kernels.F16, 20, 90, "attention_any"},
-		{kernels.F32, 64, 90, "attention_any"},
+		{kernels.F32, 64, 90, "attention_f32"},
+		{kernels.F32, 130, 90, "attention_any"},
 	} {
 		l := kernels.Attention{Type: tt.typ, Queries: 1, Keys: 1, Heads: 1, Depth: tt.depth}.Launch(tt.capability)
 		require.Equal(t, tt.want, l.Name)

@@ -1,5 +1,7 @@
 package kernels
 
+import "github.com/vprof/vprof/internal/ceil"
+
 // The work that memory bounds: which kernel, over which part of the ranges.
 
 // copy fills, copies or casts, if there is one range or a pair that fits.
@@ -111,15 +113,42 @@ func pair(ranges []Range, n, whole int64) (first, second int) {
 	return -1, -1
 }
 
+// cachedRow is the longest row in bytes whose second reading still finds it in a
+// cache.
+const cachedRow = 64 << 10
+
+// normalizeApart reads all operands to sum them, and leaves it to the stream to read
+// them again and write: so are groups normalized that are long, or lie apart as the
+// channels of images do.
+func (p *plan) normalizeApart() {
+	first, size := p.reads[largest(p.reads)], p.t.Size()
+	reads := make([]Range, 0, MaxOperands)
+	for _, r := range p.reads {
+		if r.Bytes == first.Bytes && len(reads) < MaxOperands {
+			reads = append(reads, r)
+		}
+	}
+	k := Elementwise{Type: p.t, Reads: reads, Scale: streamScale, Shift: streamShift}
+	k.Rounds = rounds(p.flops, ceil.Div(first.Bytes, size), int64(len(reads)))
+	l := k.Launch()
+	l.Again = l.Reads
+	p.add(l)
+}
+
 // normalize normalizes the rows of the longest input. Two outputs with one number per
 // row are mean and deviation. If there is a second input as long as the longest, the
 // work is a backward step, whose mean and deviation are two inputs.
-func (p *plan) normalize() {
+func (p *plan) normalize(of *Work) {
 	r, w := largest(p.reads), largest(p.writes)
 	if r < 0 || w < 0 || p.reads[r].Bytes != p.writes[w].Bytes {
 		return
 	}
 	n := p.elements(p.reads[r])
+	known := of.M > 0 && of.M*of.N*of.Batch == n
+	if known && (of.Batch > 1 || of.N*p.t.Size() > cachedRow) {
+		p.normalizeApart()
+		return
+	}
 	whole := n * p.t.Size()
 	if g := equal(p.reads, whole, r); g >= 0 && whole == p.reads[r].Bytes {
 		if mean, deviation := pair(p.reads, n, whole); mean >= 0 {
@@ -133,6 +162,9 @@ func (p *plan) normalize() {
 		k.Columns = n / (p.writes[mean].Bytes / F32.Size())
 		take(p.writes, mean, p.writes[mean].Bytes)
 		take(p.writes, deviation, p.writes[deviation].Bytes)
+	}
+	if known {
+		k.Columns = of.N
 	}
 	if k.Columns == 0 {
 		return
@@ -163,13 +195,14 @@ func (p *plan) normalizeBackward(input, gradient, result, mean, deviation int) {
 }
 
 // index moves rows of the longest input to the longest output in an order of no
-// pattern. The operator's index tensor holds no real indices and is only read.
+// pattern. The operator's index tensor holds no real indices and is only read; how
+// many it has tells how long rows are.
 func (p *plan) index() {
-	const rowBytes = 256
 	r, w := largest(p.reads), largest(p.writes)
 	if r < 0 || w < 0 {
 		return
 	}
+	rowBytes := p.indexedRow(r, min(p.reads[r].Bytes, p.writes[w].Bytes))
 	rows := min(p.reads[r].Bytes, p.writes[w].Bytes) / rowBytes
 	if rows == 0 {
 		return
@@ -180,6 +213,19 @@ func (p *plan) index() {
 	}.Launch())
 	take(p.reads, r, rows*rowBytes)
 	take(p.writes, w, rows*rowBytes)
+}
+
+// indexedRow is the length of the rows that so many bytes are moved in: an index of
+// 8 bytes is for each. Where no input can be the indices, it is a guess.
+func (p *plan) indexedRow(table int, bytes int64) int64 {
+	const index, guess = 8, 256
+	for i, r := range p.reads {
+		rows := r.Bytes / index
+		if i != table && rows > 0 && r.Bytes%index == 0 && bytes%rows == 0 && bytes/rows >= p.t.Size() {
+			return bytes / rows
+		}
+	}
+	return guess
 }
 
 // coprime is a large step that visits all of n rows before it comes back.
@@ -219,7 +265,7 @@ func (p *plan) update() {
 		inPlace = inPlace && own[0] == w.Addr
 		parts[i] = Part{Bytes: w.Bytes, Addrs: own}
 	}
-	k := Update{Type: p.t, Read: 1<<lists - 1, Written: 1 << lists, Scale: streamScale, Shift: streamShift}
+	k := Update{Type: p.t, Read: 1<<lists - 1, Written: 1 << lists, Scale: streamScale, Shift: streamShift, Settled: true}
 	if inPlace {
 		k.Written = 1
 		for i := range parts {

@@ -19,6 +19,8 @@ type Conv struct {
 	StrideY, StrideX     int64
 	PadY, PadX           int64
 	DilationY, DilationX int64
+	// Scale multiplies the result; zero is one.
+	Scale float64
 }
 
 // OutHeight is the height of the output.
@@ -139,10 +141,11 @@ func (k Conv) launch(names *productNames, p product, capability int) Launch {
 	if max(k.Images*k.Height*k.Width, k.positions()) >= 1<<30 {
 		panic("kernels: a convolution over 2^30 pixels or more")
 	}
+	p.scale = k.Scale
 	p.split()
 	outHeight, outWidth := k.OutHeight(), k.OutWidth()
 	channelsIn, channelsOut := k.Channels/k.Groups, k.OutChannels/k.Groups
-	args := make([]uint64, 0, 32)
+	args := make([]uint64, 0, 33)
 	args = append(args, k.Input, k.Weight, k.Output,
 		uint64(k.Images), uint64(k.Height), uint64(k.Width), uint64(channelsIn),
 		uint64(outHeight), uint64(outWidth), uint64(channelsOut),

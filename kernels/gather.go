@@ -14,10 +14,17 @@ type Gather struct {
 	RowBytes        int64
 }
 
-// Launch copies. A thread moves 16 bytes.
+// Launch copies. A thread moves 16 bytes, or a single element of short rows.
 func (k Gather) Launch() Launch {
-	l := launch("gather", ceil.Div(k.Rows*ceil.Div(k.RowBytes, vectorBytes), threads), 0, []uint64{
-		k.From, k.To, uint64(k.Step), uint64(k.Rows), uint64(k.TableRows), uint64(k.RowBytes),
+	unit := int64(vectorBytes)
+	for _, element := range []int64{4, 2} {
+		if k.RowBytes < vectorBytes && (uint64(k.RowBytes)|k.From|k.To)%uint64(element) == 0 {
+			unit = element
+			break
+		}
+	}
+	l := launch("gather", ceil.Div(k.Rows*ceil.Div(k.RowBytes, unit), threads), 0, []uint64{
+		k.From, k.To, uint64(k.Step), uint64(k.Rows), uint64(k.TableRows), uint64(k.RowBytes), uint64(unit),
 	})
 	l.Reads, l.Writes = k.Rows*k.RowBytes, k.Rows*k.RowBytes
 	return l

@@ -1,17 +1,21 @@
 package kernels
 
-import "github.com/vprof/vprof/internal/ceil"
+import (
+	"cmp"
+	"math"
+
+	"github.com/vprof/vprof/internal/ceil"
+)
 
 // Geometry of the kernels for products (tile.cuh, tensor.cuh, cores.cuh).
 const (
 	tileSide = 128
 	// Threads and shared memory of a block. On tensor cores it holds two stages of
 	// 16 KiB, from sm_80 on three; on other cores two stages of two tiles that are
-	// 16 deep, with lines four floats longer than a tile.
+	// two vectors of the type deep, with lines four floats longer than a tile.
 	tensorThreads = 128
 	stageBytes    = 16 << 10
 	coreThreads   = 256
-	coreBytes     = 2 * 2 * 16 * (tileSide + 4) * 4
 	// Floats of a partial sum, which a block leaves for the block that adds up its tile.
 	tileFloats = tileSide * tileSide
 	// The least depth that is worth a block of its own, where blocks share a tile.
@@ -36,6 +40,8 @@ type GEMM struct {
 	TF32           bool
 	A, B, C        Matrix
 	M, N, K, Batch int64
+	// Scale multiplies the result; zero is one.
+	Scale float64
 }
 
 var gemmNames = forProducts("gemm")
@@ -47,9 +53,9 @@ func (k GEMM) Launch(capability int) Launch {
 		panic("kernels: gemm: a row that does not begin at a multiple of 16 bytes")
 	}
 	name, engine := gemmNames.choose(k.Type, k.TF32, capability)
-	p := product{m: k.M, n: k.N, k: k.K, batch: k.Batch}
+	p := product{m: k.M, n: k.N, k: k.K, batch: k.Batch, scale: k.Scale}
 	p.split()
-	args := make([]uint64, 0, 14)
+	args := make([]uint64, 0, 15)
 	args = k.A.put(args)
 	args = k.B.put(args)
 	args = k.C.put(args)
@@ -91,7 +97,10 @@ type engine struct {
 	threads, shared uint32
 }
 
-var cores = engine{coreThreads, coreBytes}
+// cores is the engine without tensor cores for a type.
+func cores(t Type) engine {
+	return engine{coreThreads, uint32(2 * 2 * (2 * vectorBytes / t.Size()) * (tileSide + 4) * 4)}
+}
 
 // engineFor chooses between tensor cores and other cores for a type, as Engine of
 // product.cuh does in the module for the GPU.
@@ -102,7 +111,7 @@ func engineFor(t Type, tf32 bool, capability int) engine {
 	case t == F16:
 		return engine{tensorThreads, 2 * stageBytes}
 	}
-	return cores
+	return cores(t)
 }
 
 // productNames are a product's kernels: for each type, and for F32 on tensor
@@ -119,7 +128,7 @@ func forProducts(prefix string) productNames {
 // choose returns the kernel for a type on a GPU of the compute capability.
 func (n *productNames) choose(t Type, tf32 bool, capability int) (string, engine) {
 	e := engineFor(t, tf32, capability)
-	if t == F32 && e != cores {
+	if t == F32 && e != cores(t) {
 		return n.tf32, e
 	}
 	return n.typed[t], e
@@ -128,6 +137,7 @@ func (n *productNames) choose(t Type, tf32 bool, capability int) (string, engine
 // A product is how a grid covers the tiles of a result.
 type product struct {
 	m, n, k, batch, splits int64
+	scale                  float64 // of the result; zero is one
 }
 
 // split lets several blocks share the depth of a tile, where there are few
@@ -146,7 +156,7 @@ func (p *product) split() {
 func (p *product) tiles() int64 { return ceil.Div(p.m, tileSide) * ceil.Div(p.n, tileSide) }
 
 func (p *product) put(args []uint64) []uint64 {
-	return append(args, uint64(p.m), uint64(p.n), uint64(p.k), uint64(p.batch), uint64(p.splits))
+	return append(args, uint64(p.m), uint64(p.n), uint64(p.k), uint64(p.batch), uint64(p.splits), math.Float64bits(cmp.Or(p.scale, 1)))
 }
 
 // batchBlocks is the second extent of a grid over a batch, at most the 65535 that CUDA

@@ -31,6 +31,8 @@ type Launch struct {
 	// Reads and Writes are the bytes of device memory that the kernel visits,
 	// each counted once, and FLOPs its operations, a multiply-add being two.
 	Reads, Writes, FLOPs int64
+	// Again is how many of Reads a launch before, for the same [Work], reads too.
+	Again int64
 }
 
 // MaxShared is the most that any launch asks for as [Launch.Shared], in bytes.

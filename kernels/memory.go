@@ -89,6 +89,9 @@ type Elementwise struct {
 	// Rounds of x = Scale*x + Shift.
 	Rounds       int64
 	Scale, Shift float64
+	// Settled brings results between a half and one, with their sign and
+	// fraction: see settle in device.cuh.
+	Settled bool
 }
 
 var elementwiseNames = forTypes("elementwise")
@@ -98,11 +101,11 @@ func (k Elementwise) Launch() Launch {
 	if len(k.Reads) > MaxOperands || len(k.Writes) > MaxOperands {
 		panic("kernels: elementwise: too many operands")
 	}
-	args := make([]uint64, 5+4*MaxOperands)
-	args[0], args[1], args[2] = uint64(len(k.Reads)), uint64(len(k.Writes)), uint64(k.Rounds)
-	args[3], args[4] = math.Float64bits(k.Scale), math.Float64bits(k.Shift)
-	reads, longestRead := putRanges(args[5:], k.Reads)
-	writes, longestWrite := putRanges(args[5+2*MaxOperands:], k.Writes)
+	args := make([]uint64, 6+4*MaxOperands)
+	args[0], args[1], args[2], args[3] = uint64(len(k.Reads)), uint64(len(k.Writes)), uint64(k.Rounds), word(k.Settled)
+	args[4], args[5] = math.Float64bits(k.Scale), math.Float64bits(k.Shift)
+	reads, longestRead := putRanges(args[6:], k.Reads)
+	writes, longestWrite := putRanges(args[6+2*MaxOperands:], k.Writes)
 	longest := max(longestRead, longestWrite)
 	perThread := int64(4)
 	if k.Type != F32 {
@@ -112,6 +115,14 @@ func (k Elementwise) Launch() Launch {
 	l.Reads, l.Writes = reads, writes
 	l.FLOPs = ceil.Div(longest, k.Type.Size()) * (int64(max(len(k.Reads)-1, 0)) + 2*k.Rounds)
 	return l
+}
+
+// word is a flag as an argument.
+func word(on bool) uint64 {
+	if on {
+		return 1
+	}
+	return 0
 }
 
 // putRanges writes ranges into arguments and returns their bytes: of all, and

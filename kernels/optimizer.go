@@ -32,6 +32,8 @@ type Update struct {
 	Parts         []Part
 	Rounds        int64
 	Scale, Shift  float64
+	// Settled is as in [Elementwise].
+	Settled bool
 }
 
 var updateNames = forTypes("update")
@@ -46,8 +48,8 @@ func (k Update) Launch() Launch {
 		read += int64(k.Read >> list & 1)
 		written += int64(k.Written >> list & 1)
 	}
-	l.Args[2], l.Args[3], l.Args[4] = k.Read, k.Written, uint64(k.Rounds)
-	l.Args[5], l.Args[6] = math.Float64bits(k.Scale), math.Float64bits(k.Shift)
+	l.Args[2], l.Args[3], l.Args[4], l.Args[5] = k.Read, k.Written, uint64(k.Rounds), word(k.Settled)
+	l.Args[6], l.Args[7] = math.Float64bits(k.Scale), math.Float64bits(k.Shift)
 	l.Reads, l.Writes = read*sum, written*sum
 	l.FLOPs = sum / k.Type.Size() * (max(read-1, 0) + 2*k.Rounds)
 	return l
@@ -55,7 +57,7 @@ func (k Update) Launch() Launch {
 
 // updateLaunch is a launch with its table of parts, and their bytes.
 func updateLaunch(name string, parts []Part) (l Launch, bytes int64) {
-	const table = 7 // words before it
+	const table = 8 // words before it
 	lists := len(parts[0].Addrs)
 	if len(parts) > MaxParts(lists) {
 		panic("kernels: " + name + ": too many parts")

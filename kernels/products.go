@@ -1,6 +1,10 @@
 package kernels
 
-import "github.com/vprof/vprof/internal/ceil"
+import (
+	"math"
+
+	"github.com/vprof/vprof/internal/ceil"
+)
 
 // The work that arithmetic bounds: products of matrices and what amounts to one.
 
@@ -21,12 +25,15 @@ func (p *plan) tiled(m, n, k, batch int64) bool {
 		return false
 	}
 	wasteful := 4.0
-	if engineFor(p.t, p.tf32, p.capability) != cores {
+	if engineFor(p.t, p.tf32, p.capability) != cores(p.t) {
 		wasteful = 16
 	}
 	computed := float64(ceil.Multiple(m, tileSide)) * float64(ceil.Multiple(n, tileSide)) * float64(ceil.Multiple(k, 32))
 	return computed <= wasteful*float64(m)*float64(n)*float64(k)
 }
+
+// productScale keeps the sums of products of random numbers as large as these are.
+func productScale(depth int64) float64 { return 1 / math.Sqrt(float64(max(depth, 1))) }
 
 func roundDown(a, unit int64) int64 { return a / unit * unit }
 
@@ -50,7 +57,7 @@ func (p *plan) multiply(a, b int, m, n, k, batch int64) {
 	if !p.tiled(m, n, k, batch) || !fitsX || !fitsY {
 		return
 	}
-	g := GEMM{Type: p.t, TF32: p.tf32, A: x, B: y, C: Matrix{Addr: p.writes[w].Addr, Row: n, Batch: m * n}, M: m, N: n, K: k, Batch: batch}
+	g := GEMM{Type: p.t, TF32: p.tf32, A: x, B: y, C: Matrix{Addr: p.writes[w].Addr, Row: n, Batch: m * n}, M: m, N: n, K: k, Batch: batch, Scale: productScale(k)}
 	l := g.Launch(p.capability)
 	visitedA, visitedB := x.extent(m, k, batch)*p.t.Size(), y.extent(n, k, batch)*p.t.Size()
 	l.Reads = visitedA + visitedB
@@ -89,30 +96,6 @@ func (p *plan) operand(r Range, rows, depth, batch int64) (Matrix, bool) {
 // matrices, which is as many as are visited if they leave no gaps.
 func (m Matrix) extent(rows, depth, batch int64) int64 {
 	return (batch-1)*m.Batch + (rows-1)*m.Row + depth
-}
-
-// attend computes attention, if the sizes of its ranges are those of queries,
-// keys, values and output, and else a product with as many operations.
-func (p *plan) attend(w *Work) {
-	size := p.t.Size()
-	queries, keys := w.Batch*w.M*w.K*size, w.Batch*w.N*w.K*size
-	if len(p.reads) < 3 || len(p.writes) == 0 {
-		p.matmul(w)
-		return
-	}
-	if p.reads[0].Bytes != queries || p.reads[1].Bytes != keys || p.reads[2].Bytes != keys || p.writes[0].Bytes != queries || w.K > MaxAttentionDepth {
-		p.matmul(w)
-		return
-	}
-	l := Attention{
-		Type: p.t, Query: p.reads[0].Addr, Key: p.reads[1].Addr, Value: p.reads[2].Addr, Output: p.writes[0].Addr,
-		Queries: w.M, Keys: w.N, Depth: w.K, Heads: w.Batch, Scale: 1,
-	}.Launch(p.capability)
-	p.add(l)
-	for i := range 3 {
-		take(p.reads, i, p.reads[i].Bytes)
-	}
-	take(p.writes, 0, p.writes[0].Bytes)
 }
 
 // convolve computes a convolution or one of its gradients. The work's M, N and K
@@ -216,7 +199,7 @@ func (p *plan) geometry(c convolution) (k Conv, ok bool) {
 		k = Conv{
 			Type: p.t, TF32: p.tf32, Input: c.input.Addr, Weight: c.weight.Addr, Output: c.output.Addr,
 			Images: 1, Height: 1, Width: used, Channels: channels, OutChannels: c.filters * c.groups, Groups: c.groups,
-			TapsY: 1, TapsX: taps, StrideY: 1, StrideX: stride, PadX: pad, DilationY: 1, DilationX: 1,
+			TapsY: 1, TapsX: taps, StrideY: 1, StrideX: stride, PadX: pad, DilationY: 1, DilationX: 1, Scale: productScale(c.taps),
 		}
 		if taps >= stride && pad < taps && k.OutWidth() == c.positions {
 			return k, true

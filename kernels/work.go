@@ -15,7 +15,8 @@ type Work struct {
 	// FLOPs counts a multiply-add as two.
 	FLOPs int64
 	// M, N, K and Batch are the product of matrices that a product, a
-	// convolution or attention amounts to.
+	// convolution or attention amounts to. A normalization has M groups with a
+	// mean each, in Batch stretches of N elements; zero if that is not known.
 	M, N, K, Batch int64
 	Reads, Writes  []Range
 }
@@ -42,6 +43,9 @@ func (w *Work) Append(launches []Launch, capability int) []Launch {
 		launches: launches, before: len(launches), capability: capability, t: elements(w.Precision), tf32: w.Precision == program.TF32,
 		reads: occupied(buffers[0][:0], w.Reads), writes: occupied(buffers[1][:0], w.Writes), flops: w.FLOPs,
 	}
+	for i, r := range p.reads[:min(len(p.reads), len(p.visited))] {
+		p.visited[i].Addr = r.Addr
+	}
 	switch w.Kind {
 	case program.Copy, program.AllGather, program.ReduceScatter, program.AllReduce, program.Broadcast, program.Send, program.Receive:
 		// A board that is alone copies what ranks would exchange.
@@ -49,7 +53,7 @@ func (w *Work) Append(launches []Launch, capability int) []Launch {
 	case program.Reduction:
 		p.reduce()
 	case program.Normalization:
-		p.normalize()
+		p.normalize(w)
 	case program.Softmax:
 		p.softmax()
 	case program.Index:
@@ -88,6 +92,8 @@ type plan struct {
 	tf32          bool
 	reads, writes []Range
 	flops         int64
+	// visited is where the inputs begin and what of each was read.
+	visited [8]Range
 }
 
 // add adds a launch.
@@ -137,7 +143,7 @@ func (p *plan) stream() {
 		p.streamMany()
 		return
 	}
-	k := Elementwise{Type: p.t, Reads: p.reads, Writes: p.writes, Scale: streamScale, Shift: streamShift}
+	k := Elementwise{Type: p.t, Reads: p.reads, Writes: p.writes, Scale: streamScale, Shift: streamShift, Settled: true}
 	longest := int64(0)
 	for _, r := range p.reads {
 		longest = max(longest, r.Bytes)
@@ -171,7 +177,7 @@ func (p *plan) streamMany() {
 	for _, r := range p.writes {
 		bytes += r.Bytes
 	}
-	k := Update{Type: p.t, Scale: streamScale, Shift: streamShift}
+	k := Update{Type: p.t, Scale: streamScale, Shift: streamShift, Settled: true}
 	if !p.begun() {
 		k.Rounds = rounds(p.flops, bytes/p.t.Size(), 1)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/google/renameio/v2/maybe"
 )
 
-// Export is an output file of a result.
+// Export is a file that a result goes to.
 type Export struct {
 	path   string // with symbolic links followed
 	format Format

@@ -131,7 +131,7 @@ func (r *Report) sweepSheet() Sheet {
 		s.Columns = append(s.Columns, Column{Head: "guide " + c.scale.Unit(), Right: true})
 	}
 	s.Columns = append(s.Columns, Column{Head: "error", Right: true},
-		Column{Head: "ms/step", Right: true}, Column{Head: r.Case.BatchUnit + "s/s", Right: true},
+		Column{Head: r.stepHead(), Right: true}, Column{Head: r.Case.BatchUnit + "s/s", Right: true},
 		Column{Head: "peak in"}, Column{Head: "fits"})
 	for _, p := range r.Points {
 		row := append([]string{strconv.Itoa(p.Batch)}, estimateCells(p.Estimate, c)...)
@@ -193,7 +193,11 @@ func timeCells(u *Run) []string {
 	if u == nil || u.Step == nil {
 		return []string{"-", "-"}
 	}
-	return []string{threeDigits(1e3 * u.Step.Seconds), threeDigits(u.Step.SamplesPerSecond)}
+	step := threeDigits(1e3 * u.Step.Seconds)
+	if u.Step.Most > u.Step.Least {
+		step += fmt.Sprintf(" (%s to %s)", threeDigits(1e3*u.Step.Least), threeDigits(1e3*u.Step.Most))
+	}
+	return []string{step, threeDigits(u.Step.SamplesPerSecond)}
 }
 
 // threeDigits shows a figure that is not negative as exactly as a timing is.
@@ -253,8 +257,8 @@ func (r *Report) findingNotes(word string) []string {
 		}
 		notes = append(notes, fmt.Sprintf("not run: batch %s (%s).", strings.Join(left, ", "), r.Stopped.Reason))
 	}
-	if slices.ContainsFunc(r.Points, func(p Point) bool { return p.Run != nil && p.Run.Simulated && p.Run.Step != nil }) {
-		notes = append(notes, "ms/step is the time below which the board cannot be; nothing ran.")
+	if note := r.stepNote(); note != "" {
+		notes = append(notes, note)
 	}
 	if note := r.besidesNote(); note != "" {
 		notes = append(notes, note)
@@ -263,6 +267,57 @@ func (r *Report) findingNotes(word string) []string {
 		notes = append(notes, fmt.Sprintf("verified: each tensor's pattern was found again, %d at batch %d.", r.Points[i].Run.Verified, r.Points[i].Batch))
 	}
 	return notes
+}
+
+// driven is the device below which there is a driver, if the report has one.
+func (r *Report) driven() (Device, bool) {
+	i := slices.IndexFunc(r.Devices, func(d Device) bool { return d.CUDA != "" })
+	if i < 0 {
+		return Device{}, false
+	}
+	return r.Devices[i], true
+}
+
+// stepHead is the head of step times. What ran on a GPU are kernels that stand for
+// PyTorch's.
+func (r *Report) stepHead() string {
+	if d, ok := r.driven(); ok && !d.Simulated {
+		return "synthetic ms/step"
+	}
+	return "ms/step"
+}
+
+// stepNote says what the step times are; empty without any.
+func (r *Report) stepNote() string {
+	i := slices.IndexFunc(r.Points, func(p Point) bool { return p.Run != nil && p.Run.Step != nil })
+	if i < 0 {
+		return ""
+	}
+	d, driven := r.driven()
+	switch u := r.Points[i].Run; {
+	case u.Simulated && driven:
+		return "ms/step is what the clock of a simulated driver says; no GPU ran."
+	case u.Simulated:
+		return "ms/step is the time below which the board cannot be; nothing ran."
+	default:
+		note := fmt.Sprintf("synthetic ms/step: kernels with the traffic and the arithmetic of PyTorch's, the median of %d after %d to warm up", u.Repeat, u.WarmUp)
+		slowest := &Timing{}
+		for _, p := range r.Points {
+			if p.Run == nil || p.Run.Step == nil {
+				continue
+			}
+			if s := p.Run.Step; slowest.SMMHz == 0 || s.SMMHz < slowest.SMMHz {
+				slowest = s
+			}
+		}
+		if slowest.SMMHz > 0 {
+			note += fmt.Sprintf("; clocks of %s down to %d MHz", d.Name, slowest.SMMHz)
+		}
+		if len(slowest.Slowdowns) > 0 {
+			note += " for " + strings.Join(slowest.Slowdowns, ", ")
+		}
+		return note + "."
+	}
 }
 
 // besidesNote says what measured device bytes have besides the reserved ones;

@@ -83,7 +83,7 @@ func plainly(r *report.Report) *report.Report {
 	for i := range r.Points {
 		r.Points[i].Device = "device"
 		u := r.Points[i].Run
-		u.Simulated, u.Step, u.Process, u.At = false, nil, 0, time.Time{}
+		u.Simulated, u.Step, u.Process, u.At, u.WarmUp, u.Repeat = false, nil, 0, time.Time{}, 0, 0
 		for j := range u.Phases {
 			u.Phases[j].Seconds = 0
 		}
@@ -176,6 +176,7 @@ func TestOthersMakeTheBoardSmaller(t *testing.T) {
 	require.Equal(t, run.Reserved+run.Context+50*mib, run.Device, "without the others")
 	table := command(t, append([]string{"sweep", "--device", "cuda:0"}, args...)...)
 	for _, want := range []string{
+		"synthetic ms/step", "the median of 5 after 1 to warm up; clocks of cuda:0 down to 1500 MHz.",
 		"yes, beside others", "no, beside others", "measured GiB", "warning: cuda:0 is also used by python3 (4321)",
 		"device: besides the reserved bytes the GPU shows 190.00 MiB of context and 50.00 MiB of the kernels that stand for PyTorch's, " +
 			"which the error leaves out; the 900.00 MiB of other processes are not in it; NVML shows up to ",
@@ -191,7 +192,7 @@ func TestOthersMakeTheBoardSmaller(t *testing.T) {
 // says so, one sentence, nothing left.
 func TestEveryDriverCallMayFail(t *testing.T) {
 	setup := fakecuda.Genuine(sized(board(t, "rtx-5060-ti"), 1024*mib))
-	args := []string{"sweep", "--model", "toy", "--batch", "4,64", "--device", "cuda:0"}
+	args := []string{"sweep", "--model", "toy", "--batch", "4,64", "--device", "cuda:0", "--warm-up", "0", "--repeat", "1"}
 	for _, conf := range []string{"", "expandable_segments:True"} {
 		args := append(args, "--alloc-conf", conf)
 		driver := setup.Restart(t)
@@ -313,7 +314,7 @@ func TestAnInterruptLeavesNothing(t *testing.T) {
 func TestABrokenSweepGoesOn(t *testing.T) {
 	t.Setenv("SOURCE_DATE_EPOCH", "1793858400")
 	setup := fakecuda.Genuine(sized(board(t, "rtx-5060-ti"), 4096*mib))
-	args := []string{"--model", "toy", "--batch", "4,8,16,512", "--find-max", "--device", "cuda:0"}
+	args := []string{"--model", "toy", "--batch", "4,8,16,512", "--find-max", "--device", "cuda:0", "--warm-up", "0", "--repeat", "1"}
 	setup.Restart(t)
 	whole := swept(t, args...)
 

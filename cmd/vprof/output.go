@@ -4,7 +4,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/vprof/vprof/bench/report"
 )
@@ -77,13 +76,6 @@ func (o *output) finish(d report.Document) error {
 		return err
 	}
 	return o.print(d)
-}
-
-// hide keeps a flag out of the help.
-func hide(flags *pflag.FlagSet, name string) {
-	if err := flags.MarkHidden(name); err != nil {
-		panic(err)
-	}
 }
 
 // complete offers words for the values of a flag in shell completion.

@@ -35,21 +35,35 @@ DEVICE void bring_lines(char *to, u64 from, i64 first, i64 count, int depth) {
   }
 }
 
-DEVICE void arrived() {
+DEVICE void close_lines() {
 #if ARCH >= 800
   close_group();
-  wait_groups<0>();
+#endif
+}
+
+// wait_lines waits until at most so many closed groups are still on their way.
+template <int Pending> DEVICE void wait_lines() {
+#if ARCH >= 800
+  wait_groups<Pending>();
 #endif
   sync();
 }
 
+// Three tiles of shared memory: the queries, which go to registers, then keys,
+// values and the next keys in turn. While one product is computed, the other's
+// operand is on its way (from sm_80 on).
 template <class T> DEVICE void attention(const AttentionArgs &a) {
-  char *q = shared_memory(), *k = q + attention_tile, *v = k + attention_tile;
+  char *k = shared_memory(), *v = k + attention_tile, *next = v + attention_tile;
   int depth = (int)a.depth, keys = (int)a.keys, size = 2;
   i64 head = blockIdx.y + (i64)blockIdx.z * gridDim.y, first = (i64)blockIdx.x * attention_lines;
   if (head >= a.heads) return;
   u64 key = a.key + head * a.keys * depth * size, value = a.value + head * a.keys * depth * size;
-  bring_lines(q, a.query + head * a.queries * depth * size, first, a.queries, depth);
+  bring_lines(next, a.query + head * a.queries * depth * size, first, a.queries, depth);
+  close_lines();
+  bring_lines(k, key, 0, keys, depth);
+  close_lines();
+  bring_lines(v, value, 0, keys, depth);
+  close_lines();
   // Lane 4g+t holds columns 2t and 2t+1 of rows g and g+8 of each 16 by 8.
   float out[16][4], most[2] = {least, least}, sum[2] = {0, 0};
 #pragma unroll
@@ -58,12 +72,17 @@ template <class T> DEVICE void attention(const AttentionArgs &a) {
     for (int j = 0; j < 4; j++) out[i][j] = 0;
   int l = lane() & 7, low = lane() >> 3 & 1, high = lane() >> 4, own = warp() * 16;
   float scale = (float)a.scale * 1.44269504f; // for powers of two
+  wait_lines<2>();
+  u32 x[8][4];
+#pragma unroll
+  for (int d = 0; d < 8; d++)
+    if (16 * d < depth) load_matrices(x[d], shared_at(next + swizzled(own + 8 * low + l, 2 * d + high)));
 #pragma unroll 1
   for (int begin = 0; begin < keys; begin += attention_lines) {
-    sync();
-    bring_lines(k, key, begin, keys, depth);
-    bring_lines(v, value, begin, keys, depth);
-    arrived();
+    bool more = begin + attention_lines < keys;
+    wait_lines<1>(); // the keys are there, and nobody needs what next holds
+    if (more) bring_lines(next, key, begin + attention_lines, keys, depth);
+    close_lines();
     float s[8][4];
 #pragma unroll
     for (int i = 0; i < 8; i++)
@@ -72,14 +91,12 @@ template <class T> DEVICE void attention(const AttentionArgs &a) {
 #pragma unroll
     for (int d = 0; d < 8; d++) {
       if (16 * d >= depth) continue;
-      u32 x[4];
-      load_matrices(x, shared_at(q + swizzled(own + 8 * low + l, 2 * d + high)));
 #pragma unroll
       for (int n = 0; n < 4; n++) {
         u32 y[4];
         load_matrices(y, shared_at(k + swizzled(16 * n + 8 * high + l, 2 * d + low)));
-        multiply_fragments(T(), s[2 * n], x, y[0], y[1]);
-        multiply_fragments(T(), s[2 * n + 1], x, y[2], y[3]);
+        multiply_fragments(T(), s[2 * n], x[d], y[0], y[1]);
+        multiply_fragments(T(), s[2 * n + 1], x[d], y[2], y[3]);
       }
     }
     float now[2] = {most[0], most[1]};
@@ -108,19 +125,24 @@ template <class T> DEVICE void attention(const AttentionArgs &a) {
         s[i][j] = power_of_two(s[i][j] - most[j / 2]);
         sum[j / 2] += s[i][j];
       }
+    wait_lines<1>(); // the values are there, and nobody needs the keys
+    if (more) bring_lines(k, value, begin + attention_lines, keys, depth);
+    close_lines();
 #pragma unroll
     for (int n = 0; n < 4; n++) {
-      u32 x[4] = {T::pair(s[2 * n][0], s[2 * n][1]), T::pair(s[2 * n][2], s[2 * n][3]), T::pair(s[2 * n + 1][0], s[2 * n + 1][1]),
+      u32 p[4] = {T::pair(s[2 * n][0], s[2 * n][1]), T::pair(s[2 * n][2], s[2 * n][3]), T::pair(s[2 * n + 1][0], s[2 * n + 1][1]),
                   T::pair(s[2 * n + 1][2], s[2 * n + 1][3])};
 #pragma unroll
       for (int d = 0; d < 8; d++) {
         if (16 * d >= depth) continue;
         u32 y[4];
         load_matrices_transposed(y, shared_at(v + swizzled(16 * n + 8 * low + l, 2 * d + high)));
-        multiply_fragments(T(), out[2 * d], x, y[0], y[1]);
-        multiply_fragments(T(), out[2 * d + 1], x, y[2], y[3]);
+        multiply_fragments(T(), out[2 * d], p, y[0], y[1]);
+        multiply_fragments(T(), out[2 * d + 1], p, y[2], y[3]);
       }
     }
+    char *used = v;
+    v = k, k = next, next = used;
   }
 #pragma unroll
   for (int h = 0; h < 2; h++) {
@@ -136,9 +158,7 @@ template <class T> DEVICE void attention(const AttentionArgs &a) {
       if (column < depth) store((u32 *)(to + column * size), T::pair(out[i][2 * h] * share, out[i][2 * h + 1] * share));
     }
   }
-#if ARCH >= 800
-  wait_groups<0>();
-#endif
+  wait_lines<0>();
 }
 
 KERNEL(attention_f16, 128, 2, AttentionArgs) { attention<f16>(a); }
@@ -146,6 +166,156 @@ KERNEL(attention_f16, 128, 2, AttentionArgs) { attention<f16>(a); }
 KERNEL(attention_bf16, 128, 2, AttentionArgs) { attention<bf16>(a); }
 #endif
 
+#endif
+
+// On cores for f32, for what tensor cores do not take: 64 queries and 64 keys a
+// tile, 32 elements deep at a time, depth up to 128. A thread has four queries
+// and each sixteenth key of the scores, then pairs of columns of the output.
+// Shared memory has lines of 36 floats for operands and of 68 for weights, so
+// that lines lie a bank group apart.
+const int scores_side = 64, scores_depth = 32, scores_line = 36, weights_line = 68;
+
+// Brings 64 lines in, scores_depth elements of each from column on; zeros past the
+// last line and the depth.
+template <class T> DEVICE void bring_numbers(float *to, u64 from, i64 first, i64 count, int depth, int column) {
+  typedef typename T::bits bits;
+#pragma unroll
+  for (int i = 0; i < 2; i++) {
+    int line = threadIdx.x / 8 + 32 * i, at = threadIdx.x % 8 * 4;
+    bool in = first + line < count && column + at < depth;
+    const bits *p = (const bits *)from + (first + line) * depth + column + at;
+    Vector v = {{0, 0, 0, 0}};
+    if (in) {
+      if constexpr (T::lanes == 4) {
+        v = load((const Vector *)p);
+      } else {
+#pragma unroll
+        for (int j = 0; j < 4; j++) v.w[j] = f32_bits(T::widen(load(p + j)));
+      }
+    }
+    *(Vector *)(to + line * scores_line + at) = v;
+  }
+}
+
+// Reductions over the 16 threads that share queries.
+DEVICE float sixteen_max(float x) {
+#pragma unroll
+  for (int m = 8; m; m >>= 1) x = larger(x, shuffle_xor(x, m));
+  return x;
+}
+DEVICE float sixteen_sum(float x) {
+#pragma unroll
+  for (int m = 8; m; m >>= 1) x += shuffle_xor(x, m);
+  return x;
+}
+
+template <class T> DEVICE void attention_on_cores(const AttentionArgs &a) {
+  const int side = scores_side;
+  float *q = (float *)shared_memory(), *k = q + side * scores_line, *weights = k + side * scores_line;
+  const i64 size = sizeof(typename T::bits);
+  int depth = (int)a.depth, keys = (int)a.keys, row = threadIdx.x / 16 * 4, column = threadIdx.x % 16;
+  i64 head = blockIdx.y + (i64)blockIdx.z * gridDim.y, first = (i64)blockIdx.x * side;
+  if (head >= a.heads) return;
+  u64 query = a.query + head * a.queries * depth * size, key = a.key + head * a.keys * depth * size;
+  u64 value = a.value + head * a.keys * depth * size;
+  float out[4][8], most[4], sum[4];
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    most[i] = least, sum[i] = 0;
+#pragma unroll
+    for (int j = 0; j < 8; j++) out[i][j] = 0;
+  }
+#pragma unroll 1
+  for (int begin = 0; begin < keys; begin += side) {
+    float s[4][4];
+#pragma unroll
+    for (int i = 0; i < 16; i++) s[i / 4][i % 4] = 0;
+#pragma unroll 1
+    for (int d = 0; d < depth; d += scores_depth) {
+      sync();
+      bring_numbers<T>(q, query, first, a.queries, depth, d);
+      bring_numbers<T>(k, key, begin, keys, depth, d);
+      sync();
+#pragma unroll
+      for (int e = 0; e < scores_depth; e += 4) {
+        Vector x[4], y[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+          x[i] = *(const Vector *)(q + (row + i) * scores_line + e);
+          y[i] = *(const Vector *)(k + (column + 16 * i) * scores_line + e);
+        }
+#pragma unroll
+        for (int i = 0; i < 16; i++)
+#pragma unroll
+          for (int j = 0; j < 4; j++) s[i / 4][i % 4] = fused(bits_f32(x[i / 4].w[j]), bits_f32(y[i % 4].w[j]), s[i / 4][i % 4]);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      float now = most[i], part = 0;
+#pragma unroll
+      for (int j = 0; j < 4; j++) {
+        s[i][j] = begin + column + 16 * j < keys ? s[i][j] * (float)a.scale : least;
+        now = larger(now, s[i][j]);
+      }
+      now = sixteen_max(now);
+      float fade = exponential(most[i] - now);
+      most[i] = now;
+#pragma unroll
+      for (int j = 0; j < 4; j++) {
+        float weight = begin + column + 16 * j < keys ? exponential(s[i][j] - now) : 0;
+        weights[(row + i) * weights_line + column + 16 * j] = weight;
+        part += weight;
+      }
+      sum[i] = sum[i] * fade + sixteen_sum(part);
+#pragma unroll
+      for (int j = 0; j < 8; j++) out[i][j] *= fade;
+    }
+#pragma unroll
+    for (int c = 0; c < 4; c++) {
+      if (c * scores_depth >= depth) continue;
+      sync();
+      bring_numbers<T>(k, value, begin, keys, depth, c * scores_depth);
+      sync();
+#pragma unroll 4
+      for (int e = 0; e < side; e += 4) {
+        Vector x[4];
+        float y[4][2];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+          x[i] = *(const Vector *)(weights + (row + i) * weights_line + e);
+          const float *p = k + (e + i) * scores_line + 2 * column;
+          y[i][0] = p[0], y[i][1] = p[1];
+        }
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+#pragma unroll
+          for (int j = 0; j < 4; j++) {
+            out[i][2 * c] = fused(bits_f32(x[i].w[j]), y[j][0], out[i][2 * c]);
+            out[i][2 * c + 1] = fused(bits_f32(x[i].w[j]), y[j][1], out[i][2 * c + 1]);
+          }
+      }
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    i64 line = first + row + i;
+    if (line >= a.queries) continue;
+    typename T::bits *to = (typename T::bits *)a.output + (head * a.queries + line) * depth;
+#pragma unroll
+    for (int j = 0; j < 8; j++) {
+      int at = j / 2 * scores_depth + 2 * column + j % 2;
+      if (at < depth) store(to + at, T::narrow(out[i][j] / sum[i]));
+    }
+  }
+}
+
+KERNEL(attention_f32, 256, 2, AttentionArgs) { attention_on_cores<f32>(a); }
+#if ARCH < 750
+KERNEL(attention_f16, 256, 2, AttentionArgs) { attention_on_cores<f16>(a); }
+#endif
+#if ARCH < 800
+KERNEL(attention_bf16, 256, 2, AttentionArgs) { attention_on_cores<bf16>(a); }
 #endif
 
 // Any type and any depth up to 256: a warp has a query, a lane up to eight of

@@ -38,23 +38,23 @@ DEVICE bool within(int i, i64 n) { return (u32)i < (u32)n; }
 struct Patches : ConvView {
   static const bool along_depth = true;
   struct Place {
-    const u8 *p; // pixel (y, x), which may lie outside
+    int p; // pixel (y, x), which may lie outside: from the input, by 16 bytes
     int y, x;
   };
   METHOD Patches(const ConvArgs &a, int group, int size) : ConvView(a, group, size) {}
   METHOD Place place(int i) const {
-    if (i >= (int)a.tiling.m) return Place{input(), -1 << 30, 0};
+    if (i >= (int)a.tiling.m) return Place{0, -1 << 30, 0};
     int line = a.by_out_width.divide(i), image = a.by_out_height.divide(line);
     int y = (line - image * (int)a.out_height) * (int)a.stride_y - (int)a.pad_y;
     int x = (i - line * (int)a.out_width) * (int)a.stride_x - (int)a.pad_x;
-    return Place{input() + ((image * a.height + y) * a.width + x) * input_pitch() * size, y, x};
+    return Place{(int)(((image * a.height + y) * a.width + x) * (input_pitch() * size / 16)), y, x};
   }
   METHOD const u8 *at(const Place &p, int k, int &valid) const {
     int tap = a.by_channels.divide(k), channel = k - tap * (int)a.channels;
     int v = a.by_taps_x.divide(tap), u = tap - v * (int)a.taps_x;
     int dy = v * (int)a.dilation_y, dx = u * (int)a.dilation_x;
     valid = k < (int)a.tiling.k && within(p.y + dy, a.height) && within(p.x + dx, a.width) ? 16 : 0;
-    return p.p + ((i64)(dy * (int)a.width + dx) * input_pitch() + channel) * size;
+    return input() + (i64)(p.p + (dy * (int)a.width + dx) * (input_pitch() * size / 16)) * 16 + channel * size;
   }
 };
 

@@ -9,10 +9,8 @@ KERNEL(copy, 256, 4, CopyArgs) {
   const int unroll = 4;
   i64 base = (i64)blockIdx.x * (256 * unroll) + threadIdx.x;
   Vector v[unroll];
-#pragma unroll
-  for (int u = 0; u < unroll; u++) v[u] = load_vector(a.from, base + u * 256);
-#pragma unroll
-  for (int u = 0; u < unroll; u++) store_vector(a.to, base + u * 256, v[u]);
+  load_vectors<unroll>(v, a.from, base);
+  store_vectors<unroll>(a.to, base, v);
 }
 
 // Eight elements a thread: one vector of the narrow type, two of the wide.

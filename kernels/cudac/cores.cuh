@@ -1,11 +1,14 @@
-// Tiles on cores for f32: 256 threads with 8 by 8 each, 16 deep. Operands are of
-// any type.
+// Tiles on cores for f32: 256 threads with 8 by 8 each, 8 deep, or 16 for 16-bit
+// operands.
 #pragma once
 #include "tile.cuh"
 
 namespace cores {
 
-const int depth = 16, block = 256;
+const int block = 256;
+// Of a stage: one chunk of each operand a thread. More takes registers that the
+// addresses of convolutions need.
+template <class T> constexpr int depth = 2 * T::lanes;
 const int line = tile + 4; // floats; off by a bank group from line to line
 
 // The threads of a warp take 4 by 8 squares of 4 by 4 twice each way, so that
@@ -13,10 +16,10 @@ const int line = tile + 4; // floats; off by a bank group from line to line
 DEVICE int thread_row() { return warp() / 2 * 32 + lane() / 8 * 4; }
 DEVICE int thread_column() { return warp() % 2 * 64 + lane() % 8 * 4; }
 
-DEVICE void multiply(float *acc, const float *a, const float *b) {
+template <class T> DEVICE void multiply(float *acc, const float *a, const float *b) {
   a += thread_row(), b += thread_column();
 #pragma unroll
-  for (int k = 0; k < depth; k++) {
+  for (int k = 0; k < depth<T>; k++) {
     Vector x[2], y[2];
 #pragma unroll
     for (int h = 0; h < 2; h++) {
@@ -33,7 +36,7 @@ DEVICE void multiply(float *acc, const float *a, const float *b) {
 
 // How tiles are brought in: by 16 bytes, the next while one is multiplied.
 template <class View, class T> struct Chunks {
-  typedef Loader<View, T, depth, block> L;
+  typedef Loader<View, T, depth<T>, block> L;
   L loader;
   Vector v[L::chunks];
   METHOD Chunks(const View &view, int first) : loader(view, first) {}
@@ -80,27 +83,30 @@ template <class T> DEVICE void write(const float *acc, const Output &c, int m0, 
 template <class T, class A, class B>
 DEVICE void product(const A &a, const B &b, const Output &c, int m0, int n0, const Share &s) {
   float *memory = (float *)shared_memory();
-  const int stage = 2 * depth * line;
+  const int stage = 2 * depth<T> * line;
   float acc[64];
 #pragma unroll
   for (int i = 0; i < 64; i++) acc[i] = 0;
   Chunks<A, T> ba(a, m0);
   Chunks<B, T> bb(b, n0);
 #pragma unroll 1
-  for (int k = s.begin - depth, at = stage; k < s.end; k += depth, at = stage - at) {
-    bool more = k + depth < s.end;
+  for (int k = s.begin - depth<T>, at = stage; k < s.end; k += depth<T>, at = stage - at) {
+    bool more = k + depth<T> < s.end;
     if (more) {
-      ba.get(k + depth);
-      bb.get(k + depth);
+      ba.get(k + depth<T>);
+      bb.get(k + depth<T>);
     }
-    if (k >= s.begin) multiply(acc, memory + at, memory + at + depth * line);
+    if (k >= s.begin) multiply<T>(acc, memory + at, memory + at + depth<T> * line);
     if (more) {
       ba.put(memory + stage - at);
-      bb.put(memory + stage - at + depth * line);
+      bb.put(memory + stage - at + depth<T> * line);
     }
     sync();
   }
-  if (combine<64, block>(acc, s)) write<T>(acc, c, m0, n0);
+  if (!combine<64, block>(acc, s)) return;
+#pragma unroll
+  for (int i = 0; i < 64; i++) acc[i] *= s.scale;
+  write<T>(acc, c, m0, n0);
 }
 
 } // namespace cores

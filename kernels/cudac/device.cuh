@@ -37,10 +37,36 @@ DEVICE u64 atomic_add(u64 *p, u64 x) { return atomicAdd(p, x); }
 DEVICE u64 atomic_max(u64 *p, u64 x) { return atomicMax(p, x); }
 DEVICE void fence() { __threadfence(); }
 
-template <class T> DEVICE T load(const T *p) { return *p; }
-template <class T> DEVICE void store(T *p, T x) { *p = x; }
-// Memory that the launch does not write. The compiler cannot see everywhere that
-// an address is device memory's, and would have the hardware find out.
+// The compiler cannot see everywhere that an address is device memory's, and would
+// have the hardware find out. Volatile keeps loads and stores in their order.
+DEVICE u8 load(const u8 *p) {
+  u32 x;
+  asm volatile("ld.global.u8 %0, [%1];" : "=r"(x) : "l"(p));
+  return (u8)x;
+}
+DEVICE u16 load(const u16 *p) {
+  u16 x;
+  asm volatile("ld.global.u16 %0, [%1];" : "=h"(x) : "l"(p));
+  return x;
+}
+DEVICE u32 load(const u32 *p) {
+  u32 x;
+  asm volatile("ld.global.u32 %0, [%1];" : "=r"(x) : "l"(p));
+  return x;
+}
+DEVICE Vector load(const Vector *p) {
+  Vector v;
+  asm volatile("ld.global.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3]) : "l"(p));
+  return v;
+}
+DEVICE void store(u8 *p, u8 x) { asm volatile("st.global.u8 [%0], %1;" ::"l"(p), "r"((u32)x)); }
+DEVICE void store(u16 *p, u16 x) { asm volatile("st.global.u16 [%0], %1;" ::"l"(p), "h"(x)); }
+DEVICE void store(u32 *p, u32 x) { asm volatile("st.global.u32 [%0], %1;" ::"l"(p), "r"(x)); }
+DEVICE void store(u64 *p, u64 x) { asm volatile("st.global.u64 [%0], %1;" ::"l"(p), "l"(x)); }
+DEVICE void store(Vector *p, Vector x) {
+  asm volatile("st.global.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(p), "r"(x.w[0]), "r"(x.w[1]), "r"(x.w[2]), "r"(x.w[3]));
+}
+// Memory that the launch does not write.
 DEVICE u16 load_input(const u16 *p) {
   u16 x;
   asm("ld.global.u16 %0, [%1];" : "=h"(x) : "l"(p));
@@ -58,11 +84,6 @@ DEVICE Vector load_input(const Vector *p) {
 }
 // What another block wrote, past this multiprocessor's cache.
 DEVICE float load_fresh(const float *p) { return __ldcg(p); }
-DEVICE Vector load(const Vector *p) {
-  uint4 v = *(const uint4 *)p;
-  return Vector{{v.x, v.y, v.z, v.w}};
-}
-DEVICE void store(Vector *p, Vector x) { *(uint4 *)p = make_uint4(x.w[0], x.w[1], x.w[2], x.w[3]); }
 
 DEVICE float f16_to_f32(u16 h) {
   float f;
@@ -111,6 +132,7 @@ struct f32 {
   typedef u32 bits;
   static constexpr int type = 0; // as load_number knows it
   static const int lanes = 4; // per Vector
+  static const u32 fraction = 0x807fffff, half = 0x3f000000; // of a word: see settle
   DEVICE float get(const Vector &v, int i) { return bits_f32(v.w[i]); }
   DEVICE void set(Vector &v, int i, float x) { v.w[i] = f32_bits(x); }
   DEVICE float widen(bits b) { return bits_f32(b); }
@@ -130,6 +152,7 @@ template <class T> struct half_width {
 
 struct f16 : half_width<f16> {
   static constexpr int type = 1;
+  static const u32 fraction = 0x83ff83ff, half = 0x38003800;
   DEVICE float widen(bits b) { return f16_to_f32(b); }
   DEVICE bits narrow(float x) { return f32_to_f16(x); }
   DEVICE u32 pair(float x, float y) { return f16_pair(x, y); }
@@ -137,6 +160,7 @@ struct f16 : half_width<f16> {
 
 struct bf16 : half_width<bf16> {
   static constexpr int type = 2;
+  static const u32 fraction = 0x807f807f, half = 0x3f003f00;
   DEVICE float widen(bits b) { return bits_f32((u32)b << 16); }
   // To nearest, ties to even; NaN stays one.
   DEVICE bits narrow(float x) {
@@ -154,6 +178,14 @@ struct bf16 : half_width<bf16> {
 #endif
   }
 };
+
+// settle keeps sign and fraction of numbers and brings them between a half and one,
+// so that work upon work neither dies out nor overflows, and the bits stay as
+// mixed as those of real data: power and clocks depend on that.
+template <class T> DEVICE void settle(Vector &v) {
+#pragma unroll
+  for (int j = 0; j < 4; j++) v.w[j] = (v.w[j] & T::fraction) | T::half;
+}
 
 // A number of a type that is known only at run time, by its place in Go's list.
 DEVICE float load_number(const u8 *p, int type) {
@@ -212,6 +244,29 @@ struct Range {
 DEVICE i64 vectors(i64 bytes) { return (bytes + 15) >> 4; }
 DEVICE Vector load_vector(const Range &r, i64 i) { return load_some((const u8 *)r.address + 16 * i, r.bytes - 16 * i); }
 DEVICE void store_vector(const Range &r, i64 i, Vector v) { store_some((u8 *)r.address + 16 * i, r.bytes - 16 * i, v); }
+
+// load_vectors reads Count vectors, 256 apart. Where all of them are whole the
+// loads are under way together, and one question serves for them.
+template <int Count> DEVICE void load_vectors(Vector *v, const Range &r, i64 base) {
+  const Vector *p = (const Vector *)r.address + base;
+  if (aligned(r.address) && 16 * (base + 256 * (Count - 1)) + 16 <= r.bytes) {
+#pragma unroll
+    for (int u = 0; u < Count; u++) v[u] = load(p + u * 256);
+  } else {
+#pragma unroll
+    for (int u = 0; u < Count; u++) v[u] = load_vector(r, base + u * 256);
+  }
+}
+template <int Count> DEVICE void store_vectors(const Range &r, i64 base, const Vector *v) {
+  Vector *p = (Vector *)r.address + base;
+  if (aligned(r.address) && 16 * (base + 256 * (Count - 1)) + 16 <= r.bytes) {
+#pragma unroll
+    for (int u = 0; u < Count; u++) store(p + u * 256, v[u]);
+  } else {
+#pragma unroll
+    for (int u = 0; u < Count; u++) store_vector(r, base + u * 256, v[u]);
+  }
+}
 
 // aligned_off takes from r what lies before its first whole vector.
 DEVICE Range aligned_off(Range &r) {

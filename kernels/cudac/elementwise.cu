@@ -4,7 +4,7 @@
 const int most_operands = 8; // of each kind
 
 struct ElementwiseArgs {
-  i64 reads, writes, rounds;
+  i64 reads, writes, rounds, settled;
   double scale, shift;
   Range read[most_operands], write[most_operands];
 };
@@ -22,8 +22,7 @@ template <class T> DEVICE void elementwise(const ElementwiseArgs &a) {
 #pragma unroll 1
   for (int r = 0; r < (int)a.reads; r++) {
     Vector v[unroll];
-#pragma unroll
-    for (int u = 0; u < unroll; u++) v[u] = load_vector(a.read[r], base + u * 256);
+    load_vectors<unroll>(v, a.read[r], base);
 #pragma unroll
     for (int u = 0; u < unroll; u++)
 #pragma unroll
@@ -41,10 +40,11 @@ template <class T> DEVICE void elementwise(const ElementwiseArgs &a) {
   for (int u = 0; u < unroll; u++)
 #pragma unroll
     for (int l = 0; l < T::lanes; l++) T::set(v[u], l, sum[u][l]);
-#pragma unroll 1
-  for (int w = 0; w < (int)a.writes; w++)
+  if (a.settled)
 #pragma unroll
-    for (int u = 0; u < unroll; u++) store_vector(a.write[w], base + u * 256, v[u]);
+    for (int u = 0; u < unroll; u++) settle<T>(v[u]);
+#pragma unroll 1
+  for (int w = 0; w < (int)a.writes; w++) store_vectors<unroll>(a.write[w], base, v);
   if (a.writes == 0)
 #pragma unroll
     for (int u = 0; u < unroll; u++) keep(v[u].w[0] ^ v[u].w[1] ^ v[u].w[2] ^ v[u].w[3]);

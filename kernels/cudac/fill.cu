@@ -1,5 +1,6 @@
 // Patterns: what a byte must be follows from its place and a seed, so that a
-// stray write shows wherever it lands.
+// stray write shows wherever it lands. As numbers of any type they are random and
+// between 2^-15 and 1, so that they serve as data.
 #include "device.cuh"
 
 const int unroll = 4; // vectors in flight per thread and operand
@@ -12,7 +13,7 @@ struct FillArgs {
 DEVICE u32 pattern_word(u64 seed, u64 i) {
   u32 x = (u32)i * 0x9e3779b1u ^ (u32)(i >> 32) ^ (u32)seed;
   x = (x ^ x >> 15) * 0x85ebca6bu;
-  return x ^ x >> 13;
+  return ((x ^ x >> 13) & f16::fraction) | f16::half;
 }
 
 DEVICE Vector pattern(u64 seed, i64 i) {

@@ -8,7 +8,7 @@ const i64 chunk_vectors = 2048; // 32 KiB: what a block takes of every list
 struct UpdateArgs {
   i64 tensors, lists;
   u64 read, written; // bit l: whether list l is
-  i64 rounds;
+  i64 rounds, settled;
   double scale, shift;
   // For each tensor: the chunks of those before it, its bytes, and its address
   // in every list.
@@ -53,6 +53,7 @@ template <class T> DEVICE void update(const UpdateArgs &a) {
     Vector v;
 #pragma unroll
     for (int l = 0; l < T::lanes; l++) T::set(v, l, sum[l]);
+    if (a.settled) settle<T>(v);
 #pragma unroll 1
     for (int list = 0; list < (int)a.lists; list++)
       if (a.written >> list & 1) store_vector(Range{tensor[2 + list], bytes}, i, v);

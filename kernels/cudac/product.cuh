@@ -9,6 +9,7 @@ const int share_unit = 32; // shares of the depth are whole stages
 // How a grid covers the tiles: x has tiles and shares, y and z the batch.
 struct Tiling {
   i64 m, n, k, batch, splits;
+  double scale;
 };
 
 // with_tile calls run(batch, m0, n0, share) for the block's tile. Tiles go in
@@ -27,6 +28,7 @@ template <class Run> DEVICE void with_tile(const Tiling &t, Run run) {
   s.end = smaller(s.begin + share, (int)t.k);
   s.ticket = b * down * across + id;
   s.split = split, s.splits = splits;
+  s.scale = (float)t.scale;
   run(b, m0, n0, s);
 }
 

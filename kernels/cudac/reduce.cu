@@ -27,8 +27,20 @@ template <class T> DEVICE void reduce_rows(const ReduceArgs &a) {
 #pragma unroll
     for (int l = 0; l < T::lanes; l++) sum += T::get(v, l);
   }
+  // Where all of a round is there, the loads are under way together.
+  i64 base = threadIdx.x, whole = part.bytes >> 4;
 #pragma unroll 1
-  for (i64 base = threadIdx.x; base < n; base += 256 * unroll) {
+  for (; base + 256 * (unroll - 1) < whole; base += 256 * unroll) {
+    Vector v[unroll];
+#pragma unroll
+    for (int u = 0; u < unroll; u++) v[u] = load((const Vector *)part.address + base + u * 256);
+#pragma unroll
+    for (int u = 0; u < unroll; u++)
+#pragma unroll
+      for (int l = 0; l < T::lanes; l++) sum += T::get(v[u], l);
+  }
+#pragma unroll 1
+  for (; base < n; base += 256 * unroll) {
     Vector v[unroll];
 #pragma unroll
     for (int u = 0; u < unroll; u++) v[u] = load_vector(part, base + u * 256);
@@ -60,9 +72,23 @@ template <class T> DEVICE void reduce_columns(const ReduceArgs &a) {
   float sum[T::lanes];
 #pragma unroll
   for (int l = 0; l < T::lanes; l++) sum[l] = 0;
-#pragma unroll 4
-  for (i64 r = 0; r < a.rows; r++) {
-    Vector v = load_some((const u8 *)a.from + r * a.columns * size + at, left);
+  const u8 *from = (const u8 *)a.from + at;
+  const int unroll = 4;
+  i64 r = 0, pitch = a.columns * size;
+  if (left >= 16 && aligned((u64)from) && (pitch & 15) == 0)
+#pragma unroll 1
+    for (; r + unroll <= a.rows; r += unroll) {
+      Vector v[unroll];
+#pragma unroll
+      for (int u = 0; u < unroll; u++) v[u] = load((const Vector *)(from + (r + u) * pitch));
+#pragma unroll
+      for (int u = 0; u < unroll; u++)
+#pragma unroll
+        for (int l = 0; l < T::lanes; l++) sum[l] += T::get(v[u], l);
+    }
+#pragma unroll 1
+  for (; r < a.rows; r++) {
+    Vector v = load_some(from + r * pitch, left);
 #pragma unroll
     for (int l = 0; l < T::lanes; l++) sum[l] += T::get(v, l);
   }

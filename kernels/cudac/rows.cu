@@ -1,5 +1,6 @@
 // Softmax and normalization: work on the rows of a matrix, one after the
-// other in memory. Rows are read more than once, but from caches.
+// other in memory. A thread holds its first vectors of a row in registers, all
+// on their way at a time; what a row has beyond them is read again, from caches.
 #include "device.cuh"
 
 // A row has a warp, or the whole block.
@@ -40,13 +41,54 @@ template <class T> struct Row {
   METHOD i64 column(i64 i) const { return i < 0 ? 0 : head.bytes / (i64)sizeof(typename T::bits) + i * T::lanes; }
 };
 
-// each calls run(vector, lane count) for the vectors of a row that are the
-// thread's; -1 is what lies before the first whole one.
-template <class T, class Run> DEVICE void each(const Team &team, const Row<T> &row, Run run) {
-  i64 n = vectors(row.body.bytes);
+// The vectors of a row that are the thread's; -1 is what lies before the first
+// whole one. Rows of whole vectors are read without asking each.
+template <class T, int Count> struct Held {
+  Vector v[Count];
+  METHOD Held(const Team &team, const Row<T> &row) {
+    i64 n = vectors(row.body.bytes), first = team.thread - (row.head.bytes > 0);
+    if (row.head.bytes == 0 && (row.body.bytes & 15) == 0 && aligned(row.body.address)) {
+#pragma unroll
+      for (int u = 0; u < Count; u++) {
+        i64 i = first + u * team.size;
+        if (i < n) v[u] = load((const Vector *)row.body.address + i);
+      }
+    } else {
+#pragma unroll
+      for (int u = 0; u < Count; u++) {
+        i64 i = first + u * team.size;
+        if (i < n) v[u] = row.get(i);
+      }
+    }
+  }
+};
+
+// each calls run(place, lane count, vectors) for them: of one row, or of two that
+// are cut alike.
+template <class T, int Count, class Run> DEVICE void each(const Team &team, const Row<T> &row, const Held<T, Count> &held, Run run) {
+  i64 n = vectors(row.body.bytes), first = team.thread - (row.head.bytes > 0);
+#pragma unroll
+  for (int u = 0; u < Count; u++) {
+    i64 i = first + u * team.size;
+    if (i < n) run(i, row.lanes(i), held.v[u]);
+  }
 #pragma unroll 1
-  for (i64 i = team.thread - (row.head.bytes > 0); i < n; i += team.size) run(i, row.lanes(i));
+  for (i64 i = first + Count * team.size; i < n; i += team.size) run(i, row.lanes(i), row.get(i));
 }
+template <class T, int Count, class Run>
+DEVICE void each(const Team &team, const Row<T> &x, const Held<T, Count> &of_x, const Row<T> &y, const Held<T, Count> &of_y, Run run) {
+  i64 n = vectors(x.body.bytes), first = team.thread - (x.head.bytes > 0);
+#pragma unroll
+  for (int u = 0; u < Count; u++) {
+    i64 i = first + u * team.size;
+    if (i < n) run(i, x.lanes(i), of_x.v[u], of_y.v[u]);
+  }
+#pragma unroll 1
+  for (i64 i = first + Count * team.size; i < n; i += team.size) run(i, x.lanes(i), x.get(i), y.get(i));
+}
+
+// Vectors held: with three blocks on a multiprocessor a thread has 80 registers.
+const int held_of_one = 6, held_of_two = 3;
 
 struct SoftmaxArgs {
   u64 input, output, gradient; // backward: of the output; 0: forward
@@ -58,23 +100,22 @@ template <class T> DEVICE void softmax(const SoftmaxArgs &a) {
   bool in = team.row < a.rows; // all threads of a block go to its barriers
   i64 columns = in ? a.columns : 0;
   Row<T> x(a.input, team.row, columns), y(a.output, team.row, columns, x);
+  Held<T, held_of_one> held(team, x);
   float most = -3.4e38f, sum = 0;
-  each<T>(team, x, [&](i64 i, int lanes) {
-    Vector v = x.get(i);
+  each<T>(team, x, held, [&](i64 i, int lanes, const Vector &v) {
 #pragma unroll
     for (int l = 0; l < T::lanes; l++)
       if (l < lanes) most = larger(most, T::get(v, l));
   });
   most = team.max(most);
-  each<T>(team, x, [&](i64 i, int lanes) {
-    Vector v = x.get(i);
+  each<T>(team, x, held, [&](i64 i, int lanes, const Vector &v) {
 #pragma unroll
     for (int l = 0; l < T::lanes; l++)
       if (l < lanes) sum += exponential(T::get(v, l) - most);
   });
   float scale = 1 / team.sum(sum);
-  each<T>(team, x, [&](i64 i, int lanes) {
-    Vector v = x.get(i), out;
+  each<T>(team, x, held, [&](i64 i, int lanes, const Vector &v) {
+    Vector out;
 #pragma unroll
     for (int l = 0; l < T::lanes; l++) T::set(out, l, exponential(T::get(v, l) - most) * scale);
     y.put(i, out);
@@ -86,16 +127,16 @@ template <class T> DEVICE void softmax_backward(const SoftmaxArgs &a) {
   Team team(a.team);
   i64 columns = team.row < a.rows ? a.columns : 0;
   Row<T> y(a.input, team.row, columns), g(a.gradient, team.row, columns, y), out(a.output, team.row, columns, y);
+  Held<T, held_of_two> of_y(team, y), of_g(team, g);
   float sum = 0;
-  each<T>(team, y, [&](i64 i, int lanes) {
-    Vector v = y.get(i), w = g.get(i);
+  each<T>(team, y, of_y, g, of_g, [&](i64 i, int lanes, const Vector &v, const Vector &w) {
 #pragma unroll
     for (int l = 0; l < T::lanes; l++)
       if (l < lanes) sum += T::get(v, l) * T::get(w, l);
   });
   sum = team.sum(sum);
-  each<T>(team, y, [&](i64 i, int lanes) {
-    Vector v = y.get(i), w = g.get(i), r;
+  each<T>(team, y, of_y, g, of_g, [&](i64 i, int lanes, const Vector &v, const Vector &w) {
+    Vector r;
 #pragma unroll
     for (int l = 0; l < T::lanes; l++) T::set(r, l, T::get(v, l) * (T::get(w, l) - sum));
     out.put(i, r);
@@ -110,10 +151,18 @@ struct NormalizeArgs {
   double epsilon;
 };
 
-// A number of a column, or another if there are none.
-template <class T> DEVICE float column(u64 address, i64 i, float otherwise) {
+// The numbers of so many columns, or another if there are none.
+template <class T> DEVICE Vector columns_of(u64 address, i64 first, int lanes, float otherwise) {
   typedef typename T::bits bits;
-  return address ? T::widen(load((const bits *)address + i)) : otherwise;
+  Vector v;
+#pragma unroll
+  for (int l = 0; l < T::lanes; l++) T::set(v, l, otherwise);
+  if (!address) return v;
+  const bits *p = (const bits *)address + first;
+  if (lanes == T::lanes && aligned((u64)p)) return load((const Vector *)p);
+#pragma unroll
+  for (int l = 0; l < T::lanes; l++) T::set(v, l, l < lanes ? T::widen(load(p + l)) : otherwise);
+  return v;
 }
 
 template <class T> DEVICE void normalize(const NormalizeArgs &a) {
@@ -121,16 +170,15 @@ template <class T> DEVICE void normalize(const NormalizeArgs &a) {
   bool in = team.row < a.rows;
   i64 columns = in ? a.columns : 0;
   Row<T> x(a.input, team.row, columns), y(a.output, team.row, columns, x);
+  Held<T, held_of_one> held(team, x);
   float sum = 0, squares = 0;
-  each<T>(team, x, [&](i64 i, int lanes) {
-    Vector v = x.get(i);
+  each<T>(team, x, held, [&](i64 i, int lanes, const Vector &v) {
 #pragma unroll
     for (int l = 0; l < T::lanes; l++)
       if (l < lanes) sum += T::get(v, l);
   });
   float mean = team.sum(sum) / (float)a.columns;
-  each<T>(team, x, [&](i64 i, int lanes) {
-    Vector v = x.get(i);
+  each<T>(team, x, held, [&](i64 i, int lanes, const Vector &v) {
 #pragma unroll
     for (int l = 0; l < T::lanes; l++) {
       float d = T::get(v, l) - mean;
@@ -138,15 +186,11 @@ template <class T> DEVICE void normalize(const NormalizeArgs &a) {
     }
   });
   float deviation = reciprocal_root(team.sum(squares) / (float)a.columns + (float)a.epsilon);
-  each<T>(team, x, [&](i64 i, int lanes) {
-    Vector v = x.get(i), out;
-    i64 c = x.column(i);
+  each<T>(team, x, held, [&](i64 i, int lanes, const Vector &v) {
+    Vector out;
+    Vector weight = columns_of<T>(a.weight, x.column(i), lanes, 1), bias = columns_of<T>(a.bias, x.column(i), lanes, 0);
 #pragma unroll
-    for (int l = 0; l < T::lanes; l++) {
-      float r = (T::get(v, l) - mean) * deviation;
-      if (l < lanes) r = r * column<T>(a.weight, c + l, 1) + column<T>(a.bias, c + l, 0);
-      T::set(out, l, r);
-    }
+    for (int l = 0; l < T::lanes; l++) T::set(out, l, (T::get(v, l) - mean) * deviation * T::get(weight, l) + T::get(bias, l));
     y.put(i, out);
   });
   if (in && team.thread == 0) {
@@ -163,44 +207,43 @@ template <class T> DEVICE void normalize_backward(const NormalizeArgs &a) {
   Row<T> x(a.input, team.row, columns), g(a.gradient, team.row, columns, x), out(a.output, team.row, columns, x);
   float mean = in ? bits_f32(load((const u32 *)a.mean + team.row)) : 0;
   float deviation = in ? bits_f32(load((const u32 *)a.deviation + team.row)) : 0;
+  Held<T, held_of_two> of_x(team, x), of_g(team, g);
   float sum = 0, product = 0;
-  each<T>(team, x, [&](i64 i, int lanes) {
-    Vector v = x.get(i), w = g.get(i);
-    i64 c = x.column(i);
+  each<T>(team, x, of_x, g, of_g, [&](i64 i, int lanes, const Vector &v, const Vector &w) {
+    Vector weight = columns_of<T>(a.weight, x.column(i), lanes, 1);
 #pragma unroll
     for (int l = 0; l < T::lanes; l++)
       if (l < lanes) {
-        float d = T::get(w, l) * column<T>(a.weight, c + l, 1);
+        float d = T::get(w, l) * T::get(weight, l);
         sum += d;
         product += d * (T::get(v, l) - mean) * deviation;
       }
   });
   sum = team.sum(sum) / (float)a.columns;
   product = team.sum(product) / (float)a.columns;
-  each<T>(team, x, [&](i64 i, int lanes) {
-    Vector v = x.get(i), w = g.get(i), r;
-    i64 c = x.column(i);
+  each<T>(team, x, of_x, g, of_g, [&](i64 i, int lanes, const Vector &v, const Vector &w) {
+    Vector r, weight = columns_of<T>(a.weight, x.column(i), lanes, 1);
 #pragma unroll
     for (int l = 0; l < T::lanes; l++) {
-      float d = T::get(w, l) * (l < lanes ? column<T>(a.weight, c + l, 1) : 0);
+      float d = T::get(w, l) * T::get(weight, l);
       T::set(r, l, deviation * (d - sum - (T::get(v, l) - mean) * deviation * product));
     }
     out.put(i, r);
   });
 }
 
-KERNEL(softmax_f32, 256, 4, SoftmaxArgs) { softmax<f32>(a); }
-KERNEL(softmax_f16, 256, 4, SoftmaxArgs) { softmax<f16>(a); }
-KERNEL(softmax_bf16, 256, 4, SoftmaxArgs) { softmax<bf16>(a); }
+KERNEL(softmax_f32, 256, 3, SoftmaxArgs) { softmax<f32>(a); }
+KERNEL(softmax_f16, 256, 3, SoftmaxArgs) { softmax<f16>(a); }
+KERNEL(softmax_bf16, 256, 3, SoftmaxArgs) { softmax<bf16>(a); }
 
-KERNEL(softmax_backward_f32, 256, 4, SoftmaxArgs) { softmax_backward<f32>(a); }
-KERNEL(softmax_backward_f16, 256, 4, SoftmaxArgs) { softmax_backward<f16>(a); }
-KERNEL(softmax_backward_bf16, 256, 4, SoftmaxArgs) { softmax_backward<bf16>(a); }
+KERNEL(softmax_backward_f32, 256, 3, SoftmaxArgs) { softmax_backward<f32>(a); }
+KERNEL(softmax_backward_f16, 256, 3, SoftmaxArgs) { softmax_backward<f16>(a); }
+KERNEL(softmax_backward_bf16, 256, 3, SoftmaxArgs) { softmax_backward<bf16>(a); }
 
-KERNEL(normalize_f32, 256, 4, NormalizeArgs) { normalize<f32>(a); }
-KERNEL(normalize_f16, 256, 4, NormalizeArgs) { normalize<f16>(a); }
-KERNEL(normalize_bf16, 256, 4, NormalizeArgs) { normalize<bf16>(a); }
+KERNEL(normalize_f32, 256, 3, NormalizeArgs) { normalize<f32>(a); }
+KERNEL(normalize_f16, 256, 3, NormalizeArgs) { normalize<f16>(a); }
+KERNEL(normalize_bf16, 256, 3, NormalizeArgs) { normalize<bf16>(a); }
 
-KERNEL(normalize_backward_f32, 256, 4, NormalizeArgs) { normalize_backward<f32>(a); }
-KERNEL(normalize_backward_f16, 256, 4, NormalizeArgs) { normalize_backward<f16>(a); }
-KERNEL(normalize_backward_bf16, 256, 4, NormalizeArgs) { normalize_backward<bf16>(a); }
+KERNEL(normalize_backward_f32, 256, 3, NormalizeArgs) { normalize_backward<f32>(a); }
+KERNEL(normalize_backward_f16, 256, 3, NormalizeArgs) { normalize_backward<f16>(a); }
+KERNEL(normalize_backward_bf16, 256, 3, NormalizeArgs) { normalize_backward<bf16>(a); }

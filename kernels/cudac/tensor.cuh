@@ -286,6 +286,8 @@ template <class T, class A, class B> DEVICE void product(const A &a, const B &b,
   for (int i = 0; i < 128; i++) acc[i] = 0;
   accumulate<T>(acc, a, b, m0, n0, s);
   if (!combine<128, block>(acc, s)) return;
+#pragma unroll
+  for (int i = 0; i < 128; i++) acc[i] *= s.scale;
   if constexpr (T::lanes == 8)
     write_halves<T>(acc, c, m0, n0);
   else

@@ -18,6 +18,7 @@ struct Output {
 // A share of the depth: blocks with the same ticket add theirs.
 struct Share {
   int begin, end, ticket, split, splits;
+  float scale; // of the result
 };
 
 // The chunks of a view's tile that a thread brings in, Depth elements deep.

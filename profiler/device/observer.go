@@ -34,7 +34,20 @@ type Timed interface {
 	Floor() time.Duration
 }
 
-// A Driver is the NVIDIA driver below a device.
+// A Clocked is a device that tells how fast its board runs.
+type Clocked interface {
+	// Clocks is how fast it runs now; false if that cannot be told.
+	Clocks() (Clocks, bool)
+}
+
+// Clocks are those of a board in MHz, zero if it does not tell, and why they are
+// lower than they could be: "power cap", "thermal".
+type Clocks struct {
+	SM, Memory int
+	Slowdowns  []string
+}
+
+// A Driver is the software below a device.
 type Driver struct {
 	// Release is its version, "580.65.06"; empty if it does not tell.
 	Release string
@@ -47,7 +60,7 @@ type Identified interface {
 	Identity() Identity
 }
 
-// An Identity identifies the physical board of a device.
+// An Identity tells a board from others of its kind.
 type Identity struct {
 	// UUID is the driver's name of the board, "GPU-...", or of the slice of one,
 	// "MIG-..."; empty if it does not tell.

@@ -7,11 +7,10 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Interval is an estimated value and its 95 % interval.
+// Interval is a value and the range it is expected in.
 type Interval struct{ Value, Low, High int64 }
 
-// Component is a part of the device bytes: a class of tensors, the allocator's slack, or
-// the CUDA context. Components sum to the device bytes.
+// Component is a part of the memory that the driver shows.
 type Component uint8
 
 // The components: the classes of the program, then what is not a tensor.
@@ -41,8 +40,7 @@ func (c Component) String() string {
 	return "unknown"
 }
 
-// Estimate is the estimated memory of a training step at one batch size on one board, in
-// bytes.
+// Estimate is what the planner says of one batch size on one board.
 type Estimate struct {
 	Batch int
 	// Components sum to Device.Value; the classes among them to
@@ -75,8 +73,7 @@ func (v Verdict) String() string {
 	return [...]string{"fits", "tight", "does not fit"}[v]
 }
 
-// Planner estimates what a training step needs on a board, from a curve of replays and
-// the coefficients of the board.
+// Planner turns a curve into estimates for a board.
 type Planner struct {
 	Curve        *Curve
 	Coefficients Coefficients

@@ -66,8 +66,9 @@ type Op struct {
 	// FLOPs counts a multiply-add as two.
 	FLOPs int64
 	// Product is the number of the matrix product in Program.Products that an
-	// op of Work [Matmul], [Convolution] or [Attention] amounts to, counted from
-	// one; zero is none. Ops may share one.
+	// op of Work [Matmul], [Convolution] or [Attention] amounts to, or of the
+	// groups of a [Normalization], counted from one; zero is none. Ops may share
+	// one.
 	Product uint32
 	// Group is the number of ranks that take part in a collective; zero for other
 	// works.
@@ -87,7 +88,8 @@ type Wait struct {
 	Event  uint32
 }
 
-// Product is Batch matrix products of [M, K] with [K, N].
+// Product is Batch matrix products of [M, K] with [K, N]. Of a [Normalization] it is
+// M groups that have a mean each, of Batch stretches of N elements; K is zero.
 type Product struct{ M, N, K, Batch int64 }
 
 // Span is a half-open range of indices.

@@ -10,19 +10,18 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// A ledger records every address range that an allocator has handed out, and reports an
-// error if two live ranges overlap.
+// A ledger follows what an allocator hands out and finds it handing out memory
+// twice.
 type ledger struct {
 	program *program.Program
 	live    []entry // by address
 	next    uint64  // the number of the next entry
-	// use is called for each allocation and free, to read or write the memory; nil does
-	// nothing.
+	// use does something with the memory; nil does nothing.
 	use memoryUse
 	err error // the first thing found
 }
 
-// An entry is a live allocation.
+// An entry is an allocation that lives.
 type entry struct {
 	addr   uint64
 	bytes  int64
@@ -30,17 +29,16 @@ type entry struct {
 	number uint64 // no other has it
 }
 
-// memoryUse is called when a range of memory is allocated and when it is freed.
+// memoryUse is told of allocations when they come and when they go.
 type memoryUse interface {
 	begin(e entry) error
 	end(e entry) error
 }
 
-// errOverlap says that the same memory was handed out twice, by the allocator or by the
-// device.
+// errOverlap is a bug of ours, or memory got from a device twice.
 var errOverlap = errors.New("the allocator gave out the same memory twice")
 
-// trace is the Trace hook of [Replay]. What it finds is in l.err.
+// trace is a hook of [Replay]. What it finds is in l.err.
 func (l *ledger) trace(instruction int, e allocator.TraceEvent) {
 	if l.err != nil {
 		return
@@ -87,10 +85,10 @@ func (l *ledger) remove(addr uint64) error {
 	return l.use.end(e)
 }
 
-// mark is the Mark hook of [Replay]; it ends the replay once an overlap was found.
+// mark is a hook of [Replay]: it ends it once something was found.
 func (l *ledger) mark(program.Phase) error { return l.err }
 
-// end is the End hook of [Replay]; it drops what is still allocated.
+// end is a hook of [Replay]: what still lives goes.
 func (l *ledger) end() error {
 	for _, e := range l.live {
 		if l.err == nil && l.use != nil {

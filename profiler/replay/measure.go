@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/vprof/vprof/profiler/allocator"
@@ -11,7 +12,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Conditions are the settings of a measurement.
+// Conditions say how a program is measured.
 type Conditions struct {
 	// Config are the settings of the allocator; nil is
 	// [allocator.DefaultConfig].
@@ -26,8 +27,8 @@ type Conditions struct {
 	Verify bool
 }
 
-// A Measurement is the result of replaying a program on a device several times, with a
-// kernel launch for every op.
+// A Measurement is what replays of a program on a device came to, with the
+// work of every op.
 type Measurement struct {
 	// Run is the first replay, which is not timed but watched, and also touches
 	// what no op does, such as libraries' workspaces. The others had
@@ -49,6 +50,9 @@ type Measurement struct {
 	// Times has a list for every timed replay: how long each of Run.Phases took
 	// on the device. It is empty if the program did not fit.
 	Times [][]time.Duration
+	// Clocks are those after the timed replays: the lowest, and every reason why
+	// they were low; zero if the device does not tell.
+	Clocks device.Clocks
 	// Verified is the number of buffers whose pattern was found again.
 	Verified int
 }
@@ -104,7 +108,7 @@ func Measure(ctx context.Context, d device.Device, p *program.Program, c Conditi
 	return m, nil
 }
 
-// A measurer is a measurement in progress.
+// A measurer is a measurement under way.
 type measurer struct {
 	measurement *Measurement
 	device      device.Device
@@ -120,9 +124,9 @@ type measurer struct {
 	kernel device.Kernel  // its slices are used for one launch after the other
 }
 
-// watch replays once and watches the memory: how much of the board is in use, what others
-// see of it, that nothing is handed out twice, and that all of it can be written and
-// read. Looking takes time, which a simulated device does not count.
+// watch replays with an eye on the memory: how much of the board is in use,
+// what others see of it, that nothing is given out twice, and that all of it can
+// be used. Looking takes time, which a simulated device does not feel.
 func (w *measurer) watch(ctx context.Context) error {
 	l := &ledger{program: w.program}
 	if !w.computed {
@@ -142,7 +146,7 @@ func (w *measurer) watch(ctx context.Context) error {
 	return err
 }
 
-// time replays with kernel launches only and, if counted, keeps the times of the phases.
+// time replays with nothing but the work; a counted replay leaves its times.
 func (w *measurer) time(ctx context.Context, counts bool) error {
 	run, err := w.replay(ctx, Options{Config: w.config, Source: w.device, Hooks: Hooks{
 		Launch: w.launch, Record: w.record, Await: w.await,
@@ -152,6 +156,11 @@ func (w *measurer) time(ctx context.Context, counts bool) error {
 		return err
 	}
 	m := w.measurement
+	if c, ok := w.device.(device.Clocked); ok && counts {
+		if now, ok := c.Clocks(); ok {
+			m.Clocks = lower(m.Clocks, now)
+		}
+	}
 	if run.Max != m.Max || run.OOM != nil {
 		m.Varied = true
 	}
@@ -159,6 +168,19 @@ func (w *measurer) time(ctx context.Context, counts bool) error {
 		m.Run, m.Times = run, nil
 	}
 	return nil
+}
+
+// lower is the lower of two readings, with the reasons of both; the first may be
+// none.
+func lower(a, b device.Clocks) device.Clocks {
+	if a.SM == 0 {
+		return b
+	}
+	out := device.Clocks{SM: min(a.SM, b.SM), Memory: min(a.Memory, b.Memory)}
+	out.Slowdowns = slices.Concat(a.Slowdowns, b.Slowdowns)
+	slices.Sort(out.Slowdowns)
+	out.Slowdowns = slices.Compact(out.Slowdowns)
+	return out
 }
 
 func (w *measurer) replay(ctx context.Context, o Options, counts bool) (run *Run, err error) {
@@ -264,7 +286,7 @@ func (w *measurer) await(wait program.Wait) error {
 	return s.Await(wait.Stream, w.events[wait.Event])
 }
 
-// meet adds other processes seen on the board to the result.
+// meet notes who else uses the board.
 func (w *measurer) meet() {
 	if w.observer != nil {
 		w.measurement.Neighbors = merge(w.measurement.Neighbors, w.observer.Neighbors())
@@ -325,8 +347,8 @@ func (w *measurer) verify(ctx context.Context) error {
 	return errors.Join(err, patterns.Close())
 }
 
-// A gauge is a device's memory that records, after each segment, how much of the board is
-// in use in all and by this process.
+// A gauge is a device's memory that notes how much of the board is in use, and
+// by this process, after each segment.
 type gauge struct {
 	allocator.PagedSource
 	of *measurer

@@ -10,15 +10,14 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Options are the settings of a replay. The zero value is an allocator with default
-// settings on a board without a memory limit.
+// Options say on what a program is replayed. The zero value is an allocator
+// with default settings and as much memory as it wants.
 type Options struct {
 	// Config are the settings of the allocator; nil is
 	// [allocator.DefaultConfig].
 	Config *allocator.Config
-	// Source is where the allocator gets its segments from. Everything got from it is
-	// given back when the replay ends. Nil is a counter of addresses with the next two
-	// sizes, which no memory stands behind.
+	// Source is where segments come from. Everything got from it is given
+	// back when the replay ends. Nil is counted memory of the next two sizes.
 	Source allocator.Source
 	// Total is the memory of the board; zero is no limit.
 	Total int64
@@ -126,15 +125,14 @@ func SnapshotAt(ctx context.Context, p *program.Program, o Options, instruction 
 	return layout, nil
 }
 
-// Layout is the content of an allocator's memory: its segments, their blocks, and the
-// buffers in them.
+// Layout is where everything lies in the memory of an allocator.
 type Layout struct {
 	Segments []allocator.SegmentInfo
 	// Buffers maps the address of a block to the buffer in it.
 	Buffers map[uint64]uint32
 }
 
-// A replayer is a replay in progress.
+// A replayer is a replay under way.
 type replayer struct {
 	program *program.Program
 	heap    *allocator.Allocator
@@ -148,16 +146,15 @@ type replayer struct {
 	peak peak
 }
 
-// life is what a replay knows of a buffer: the size of its block in bytes, and the
-// indices of the instructions that allocated and freed it, counted from one; zero stands
-// for not yet.
+// life is what a replay keeps of a buffer: the size of its block, and the
+// instructions at which it came and went, counted from one; zero is not yet.
 type life struct {
 	size       int64
 	born, died uint32
 }
 
-// peak is the state when the allocated bytes were highest so far; the rest of a [Moment]
-// follows from the program.
+// peak is what is noted when the allocated bytes are higher than ever; the
+// rest of a Moment follows from the program.
 type peak struct {
 	instruction         int
 	allocated, reserved int64
@@ -392,7 +389,7 @@ func (r *replayer) giveBack() error {
 	return nil
 }
 
-// moment is the state right after an instruction.
+// moment is the state after an instruction that was carried out.
 func (r *replayer) moment(instruction int, reserved int64) Moment {
 	m := Moment{Instruction: instruction, Phase: r.phase(instruction)}
 	now := uint32(instruction + 1)

@@ -2,8 +2,8 @@ package trace
 
 import "github.com/vprof/vprof/internal/ceil"
 
-// BatchNormState is the tensors of a batch norm layer: affine parameters and running
-// statistics, nil where it has none.
+// BatchNormState is what a batch norm layer brings: affine parameters and
+// running statistics, nil where it has none.
 type BatchNormState struct {
 	Weight, Bias, Mean, Var *Tensor
 	// Training says whether the batch's own statistics are used.
@@ -71,7 +71,7 @@ func (x *Tensor) cudnnBatchNorm(s BatchNormState) *Tensor {
 			out.done()
 		}
 	}
-	t.launchNorm(y, normFLOPs, x, s.Weight, s.Bias)
+	t.launchNormOf(x.byChannel(), y, normFLOPs, x, s.Weight, s.Bias)
 	if n := t.record("CudnnBatchNormBackward0", x, s.Weight, s.Bias); n != nil {
 		n.save(x, s.Weight)
 		n.keep(s.Mean, true)
@@ -96,7 +96,7 @@ func (x *Tensor) nativeBatchNorm(s BatchNormState) *Tensor {
 	if s.Training && x.batchNormLayout() == normChannelsLast {
 		x.channelsLastStaging(4)
 	}
-	t.launchNorm(y, normFLOPs, x, s.Weight, s.Bias)
+	t.launchNormOf(x.byChannel(), y, normFLOPs, x, s.Weight, s.Bias)
 	if n := t.record("NativeBatchNormBackward0", x, s.Weight, s.Bias); n != nil {
 		n.save(x)
 		n.keep(s.Weight, true)
@@ -135,7 +135,7 @@ func (b *backward) cudnnBatchNormBackward() []*Tensor {
 	if last {
 		t.workspace(cudnnBatchNormWorkspace(x, false))
 	}
-	t.launchNorm(gx, normBackwardFLOPs, g, x)
+	t.launchNormOf(x.byChannel(), gx, normBackwardFLOPs, g, x)
 	c.done()
 	return []*Tensor{gx, gw, gb}
 }
@@ -160,7 +160,7 @@ func (b *backward) nativeBatchNormBackward(training bool) []*Tensor {
 		if needB {
 			out[2] = t.empty(w.dtype, channels).retain()
 		}
-		t.launchNorm(out[0], normBackwardFLOPs, g, x)
+		t.launchNormOf(x.byChannel(), out[0], normBackwardFLOPs, g, x)
 		c.done()
 		return out[:]
 	}

@@ -31,7 +31,7 @@ func (x *Tensor) nativeGroupNorm(groups int64, weight, bias *Tensor) *Tensor {
 		k.let(t.empty(acc, n, channels))
 		k.done()
 	}
-	t.launchNorm(y, normFLOPs, x, weight, bias)
+	t.launchNormOf(x.byRow(n*groups), y, normFLOPs, x, weight, bias)
 	if node := t.record("NativeGroupNormBackward0", x, weight, bias); node != nil {
 		node.save(x, mean, rstd)
 		node.keep(weight, true)
@@ -52,7 +52,7 @@ func groupNormBackward(b *backward, groups int64) []*Tensor {
 	out := make([]*Tensor, 3)
 	if b.needs(0) {
 		out[0] = t.empty(x.dtype, x.shape...).retain()
-		t.launchNorm(out[0], normBackwardFLOPs, g, x)
+		t.launchNormOf(x.byRow(n*groups), out[0], normBackwardFLOPs, g, x)
 	}
 	for i := 1; i <= 2; i++ {
 		if b.needs(i) {

@@ -18,7 +18,7 @@ func (x *Tensor) nativeLayerNorm(dims int, weight, bias *Tensor) *Tensor {
 	in := c.let(x.contiguousUntracked())
 	y := c.let(t.empty(x.dtype, x.shape...))
 	mean, rstd := c.let(t.empty(acc, rows...)), c.let(t.empty(acc, rows...))
-	t.launchNorm(y, normFLOPs, in, weight, bias)
+	t.launchNormOf(y.byRow(mean.numel), y, normFLOPs, in, weight, bias)
 	if n := t.record("NativeLayerNormBackward0", x, weight, bias); n != nil {
 		n.save(x, mean, rstd)
 		n.keep(weight, true)
@@ -42,7 +42,7 @@ func (x *Tensor) NativeLayerNorm(dims int, weight, bias *Tensor) []*Tensor {
 	in := c.let(x.contiguousUntracked())
 	y := c.let(t.empty(x.dtype, x.shape...))
 	mean, rstd := c.let(t.empty(acc, rows...)), c.let(t.empty(acc, rows...))
-	t.launchNorm(y, 8, in, weight, bias)
+	t.launchNormOf(y.byRow(mean.numel), y, 8, in, weight, bias)
 	if n := t.record("NativeLayerNormBackward0", x, weight, bias); n != nil {
 		n.save(x, mean, rstd)
 		n.keep(weight, true)
@@ -84,7 +84,7 @@ func layerNormBackward(b *backward, x *Tensor, stats, params []*Tensor) []*Tenso
 	c.statement()
 	g = g.contiguousUntracked()
 	if out[0] != nil {
-		t.launchNorm(out[0], normBackwardFLOPs, g, in, stats[0], params[0])
+		t.launchNormOf(in.byRow(stats[0].numel), out[0], normBackwardFLOPs, g, in, stats[0], params[0])
 	}
 	t.parameterSums(out[1:], g, in, stats[0].numel)
 	c.done()

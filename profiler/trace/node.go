@@ -61,8 +61,7 @@ type edge struct {
 	input int32
 }
 
-// meta is the shape, type and layout that the engine checks a gradient against
-// (InputMetadata).
+// meta is what the engine checks a gradient against (InputMetadata).
 type meta struct {
 	*layout
 	dtype DType

@@ -29,8 +29,25 @@ const (
 )
 
 // launchNorm records a normalization with a number of operations per element of y.
-func (t *Tape) launchNorm(y *Tensor, flops int64, ins ...*Tensor) {
-	t.launch(program.Normalization, flops*y.numel, []*Tensor{y}, ins)
+func (t *Tape) launchNorm(y *Tensor, flops int64, ins ...*Tensor) *program.Op {
+	return t.launch(program.Normalization, flops*y.numel, []*Tensor{y}, ins)
+}
+
+// launchNormOf records one over groups of y's elements, as [program.Product] has
+// them.
+func (t *Tape) launchNormOf(groups program.Product, y *Tensor, flops int64, ins ...*Tensor) {
+	t.amountsTo(t.launchNorm(y, flops, ins...), groups)
+}
+
+// byChannel are the groups of batch norm: a channel of all images.
+func (x *Tensor) byChannel() program.Product {
+	channels, images := max(x.shape[1], 1), max(x.shape[0], 1)
+	return program.Product{M: channels, N: x.numel / (channels * images), Batch: images}
+}
+
+// byRow are so many groups whose elements lie one after the other.
+func (x *Tensor) byRow(rows int64) program.Product {
+	return program.Product{M: rows, N: x.numel / max(rows, 1), Batch: 1}
 }
 
 // keepIf retains x as a result that is wanted.

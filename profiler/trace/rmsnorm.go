@@ -38,7 +38,7 @@ func (x *Tensor) fusedRMSNorm(dims int, weight *Tensor) *Tensor {
 	in := c.let(x.contiguousUntracked())
 	y := c.let(t.empty(x.dtype, x.shape...))
 	rstd := c.let(t.empty(x.dtype.accumulate(), x.normRows(dims)...))
-	t.launchNorm(y, rmsNormFLOPs, in, weight)
+	t.launchNormOf(y.byRow(rstd.numel), y, rmsNormFLOPs, in, weight)
 	if n := t.record("FusedRmsNormBackward0", x, weight); n != nil {
 		n.save(x, rstd)
 		n.keep(weight, true)

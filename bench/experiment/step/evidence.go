@@ -9,10 +9,9 @@ import (
 	"github.com/vprof/vprof/profiler/planner/steptime"
 )
 
-// Evidence is the data that turns replays into estimates: how far replays are from
-// PyTorch, and calibrated coefficients.
+// Evidence is what estimates go by besides recordings.
 type Evidence struct {
-	// Residuals returns how far replays are from PyTorch.
+	// Residuals say how far estimates are from PyTorch.
 	Residuals Residuals
 	// Calibrated are coefficients that vprof calibrate has fitted; nil for none,
 	// which leaves the shipped defaults.

@@ -10,7 +10,8 @@ import (
 	"github.com/vprof/vprof/profiler/replay"
 )
 
-// Measured converts a measurement for a report; a step trains a number of samples.
+// Measured is a measurement as reports show it; a step trains a number of
+// samples.
 func Measured(m *replay.Measurement, d device.Device, samples int) *report.Run {
 	b := m.Baseline
 	out := reportOf(m.Run, d.GPU().Memory-b.Total())
@@ -35,6 +36,7 @@ func Measured(m *replay.Measurement, d device.Device, samples int) *report.Run {
 		out.Step = &report.Timing{
 			Seconds: step.Seconds(), Least: slices.Min(steps).Seconds(), Most: slices.Max(steps).Seconds(),
 			SamplesPerSecond: float64(samples) / step.Seconds(),
+			SMMHz:            m.Clocks.SM, MemoryMHz: m.Clocks.Memory, Slowdowns: m.Clocks.Slowdowns,
 		}
 	}
 	return out
@@ -45,8 +47,8 @@ func median(times []time.Duration) time.Duration {
 	return slices.Sorted(slices.Values(times))[(len(times)-1)/2]
 }
 
-// reportOf converts a run for a report; free is the memory in bytes that the board has
-// for segments.
+// reportOf is a run as reports show it; free is what the board has for
+// segments, bytes.
 func reportOf(run *replay.Run, free int64) *report.Run {
 	out := &report.Run{
 		Fits:      run.OOM == nil,

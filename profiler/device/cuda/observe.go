@@ -139,3 +139,23 @@ func (d *Device) processes() (own *nvml.Process, others []nvml.Process) {
 	own = &nvml.Process{PID: all[i].PID, Name: all[i].Name, Used: all[i].Used}
 	return own, slices.Delete(all, i, i+1)
 }
+
+var _ device.Clocked = (*Device)(nil)
+
+// Clocks implements [device.Clocked].
+func (d *Device) Clocks() (device.Clocks, bool) {
+	if d.board == nil {
+		return device.Clocks{}, false
+	}
+	c, err := d.board.Clocks()
+	if err != nil || c.SM == 0 {
+		return device.Clocks{}, false
+	}
+	out := device.Clocks{SM: c.SM, Memory: c.Memory}
+	for _, s := range c.Slowdowns {
+		if s != nvml.Idle { // which it is since the queue has run empty
+			out.Slowdowns = append(out.Slowdowns, string(s))
+		}
+	}
+	return out, true
+}

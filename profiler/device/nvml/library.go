@@ -318,6 +318,26 @@ func (b *Board) Read() (Reading, error) {
 	return r, f.err
 }
 
+// Clocks reads how fast the board runs, and nothing else.
+func (b *Board) Clocks() (Clocks, error) {
+	f := figures{}
+	var c Clocks
+	for _, one := range []struct {
+		kind api.ClockType
+		to   *int
+	}{{api.CLOCK_SM, &c.SM}, {api.CLOCK_MEM, &c.Memory}} {
+		mhz, code := b.device.GetClockInfo(one.kind)
+		if v := f.add("nvmlDeviceGetClockInfo", mhz, code); v != nil {
+			*one.to = *v
+		}
+	}
+	mask, code := b.device.GetCurrentClocksThrottleReasons()
+	if f.add("nvmlDeviceGetCurrentClocksThrottleReasons", 0, code) != nil {
+		c.Slowdowns = slowdownsOf(mask)
+	}
+	return c, f.err
+}
+
 // figures keeps the first failure of several calls.
 type figures struct{ err error }
 

@@ -51,6 +51,13 @@ type Reading struct {
 	Slowdowns []Slowdown
 }
 
+// Clocks are those of a board in MHz, zero if it does not tell.
+type Clocks struct {
+	SM, Memory int
+	// Slowdowns are as in [Reading].
+	Slowdowns []Slowdown
+}
+
 // Memory is the memory of a board, in bytes.
 type Memory struct {
 	// Total is the board's memory in bytes. Reserved is the driver's own share, Used

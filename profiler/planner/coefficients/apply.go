@@ -10,7 +10,8 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// A NoEntryError says that a coefficients file has no entry, or several, for a GPU.
+// A NoEntryError says that a file has nothing, or not one thing, for what was
+// asked.
 type NoEntryError struct {
 	GPU, Name string
 	// Found are the names of the entries that fit; none or several.

@@ -34,8 +34,7 @@
 // reverse; 1-D runs as 2-D with one row.
 package cudnn
 
-// Plan is the engine that the rules predict for one direction of a convolution, and its
-// workspace.
+// Plan is what the model thinks cuDNN does for one direction.
 type Plan struct {
 	// Choice is the chosen engine with its knobs.
 	Choice
