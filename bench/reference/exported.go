@@ -9,7 +9,7 @@ import (
 
 // wireExported is a record of a model that other libraries have and torch.export
 // can write, measured over some steps of a plain training loop. Files of such
-// records have no header.
+// records have no header; each record names its release of PyTorch.
 type wireExported struct {
 	Spec          string     `json:"spec"`
 	Batch         int        `json:"batch"`
@@ -28,6 +28,7 @@ type wireExported struct {
 	PeakAllocated int64      `json:"peak_allocated"`
 	PeakReserved  int64      `json:"peak_reserved"`
 	ByStep        [][3]int64 `json:"by_step"`
+	Torch         string     `json:"torch"`
 }
 
 // isExported reports whether a file begins with a record of an exported model.
@@ -55,6 +56,11 @@ func decodeExported(line []byte) (Record, error) {
 	var err error
 	if r.AMP, err = models.ParseAutocast(w.AMP); err != nil {
 		return r, bad("amp", "%v", err)
+	}
+	if w.Torch != "" {
+		if r.Torch, err = models.ParseRelease(w.Torch); err != nil {
+			return r, bad("torch", "%v", err)
+		}
 	}
 	if w.Optimizer != "adamw" {
 		r.Optimizer = w.Optimizer
