@@ -16,12 +16,11 @@ import (
 	"github.com/vprof/vprof/models/all"
 )
 
-// TestExportedModelsNeedWhatPyTorchSays estimates the records of models of other
-// libraries whose files are test data.
-func TestExportedModelsNeedWhatPyTorchSays(t *testing.T) {
-	f, err := reference.Open("testdata/anymodel.jsonl.gz")
+// exported are the records of a file, of the models whose files are test data.
+func exported(t *testing.T, path string) []reference.Record {
+	t.Helper()
+	f, err := reference.Open(path)
 	require.NoError(t, err)
-	require.Greater(t, len(f.Records), 300)
 	var records []reference.Record
 	for _, r := range f.Records {
 		require.True(t, r.Exported)
@@ -30,7 +29,38 @@ func TestExportedModelsNeedWhatPyTorchSays(t *testing.T) {
 			records = append(records, r)
 		}
 	}
-	records = sample.Of(records)
+	require.NotEmpty(t, records)
+	return sample.Of(records)
+}
+
+// Five models, on seven releases of PyTorch: all but a few to the byte. What is off
+// are convolutions of releases whose cuDNN nobody asked.
+func TestReleasesAllocateAsTheyDid(t *testing.T) {
+	records := exported(t, "../../reference/data/releases/releases.jsonl.gz")
+	a, err := accuracy.Compare(context.Background(), records, accuracy.Recorder{Models: all.Models()}, nil)
+	require.NoError(t, err)
+	require.Empty(t, a.Unknown)
+	off := 0
+	for _, r := range a.Rows {
+		require.NotNil(t, r.Error)
+		if math.Abs(r.Error.Allocated) > 0.01 {
+			off++
+		}
+	}
+	require.LessOrEqual(t, off, 2, "of %d records", len(records))
+	if !testing.Short() {
+		require.Len(t, a.Summary.ByTorch, 7)
+	}
+	for _, g := range a.Summary.ByTorch {
+		require.Zero(t, g.Allocated.Median, g.Name)
+		require.LessOrEqual(t, g.Allocated.Max, 0.02, g.Name)
+	}
+}
+
+// TestExportedModelsNeedWhatPyTorchSays estimates the records of models of other
+// libraries whose files are test data.
+func TestExportedModelsNeedWhatPyTorchSays(t *testing.T) {
+	records := exported(t, "testdata/anymodel.jsonl.gz")
 	a, err := accuracy.Compare(context.Background(), records, accuracy.Recorder{Models: all.Models()}, nil)
 	require.NoError(t, err)
 	require.Empty(t, a.Unknown)
