@@ -170,7 +170,7 @@ func FuzzRead(f *testing.F) {
 }
 
 func TestRecordOfAnExportedModelNamesItsRelease(t *testing.T) {
-	const line = `{"spec":"timm:resnet18","batch":4,"amp":"none","optimizer":"adamw","steps":3,"status":"ok","peak_allocated":1,"gpu":"t4","torch":"2.15.0+cu132"}`
+	const line = `{"spec":"timm:resnet18","batch":4,"amp":"none","optimizer":"adamw","steps":3,"status":"ok","peak_allocated":1,"peak_reserved":1,"gpu":"t4","torch":"2.15.0+cu132"}`
 	f, err := read(line, strings.Replace(line, "2.15.0+cu132", "2.11.0", 1))
 	require.NoError(t, err)
 	require.Equal(t, "2.15", f.Records[0].ReleaseName())
