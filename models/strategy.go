@@ -212,3 +212,15 @@ func (c Case) checkRanks(m Model) error {
 	}
 	return c.Strategy.check(c.GPUs)
 }
+
+// Communicators is how many groups of ranks a rank communicates with.
+func (s *Strategy) Communicators() int {
+	if s.Replicate > 1 {
+		return 2
+	}
+	return 1
+}
+
+// Samples is how many samples all ranks see in one step of the optimizer, with micro-
+// batches of a size on each.
+func (c Case) Samples(batch int) int { return batch * max(1, c.Accumulate) * max(1, c.GPUs) }

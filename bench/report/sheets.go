@@ -75,7 +75,24 @@ func (r *Report) notes() []string {
 	if slices.ContainsFunc(r.Points, func(p Point) bool { return p.Run == nil && p.Verdict() == Slow }) {
 		notes = append(notes, slowWords)
 	}
+	notes = append(notes, rankNotes(r.Case, slices.ContainsFunc(r.Points, func(p Point) bool { return p.Run != nil }))...)
 	return append(append(notes, r.sideNotes()...), warningNotes(r.Warnings)...)
+}
+
+// rankNotes say what figures of several GPUs are of, and what runs of them are.
+func rankNotes(c Case, runs bool) []string {
+	if c.Strategy == nil {
+		return nil
+	}
+	which := "the rank that needs most"
+	if c.Strategy.Rank != nil {
+		which = fmt.Sprintf("rank %d", *c.Strategy.Rank)
+	}
+	notes := []string{fmt.Sprintf("figures are of %s of %d; samples per second are of all. What NCCL takes (communication) is an assumption.", which, c.GPUs)}
+	if runs {
+		notes = append(notes, "a run has one rank on one board: its buffers are there, and collectives are copies of the same bytes; NCCL itself is not.")
+	}
+	return notes
 }
 
 // sideNotes say what streaming and expandable segments would save, and where the guide's figures stand.
@@ -178,8 +195,17 @@ func (p Point) Error() (float64, bool) {
 		return 0, false
 	}
 	needed := p.Run.Device - p.Run.Kernels
-	return float64(p.Estimate.Device.Bytes-needed) / float64(needed), true
+	expected := p.Estimate.Device.Bytes
+	for _, c := range p.Estimate.Components {
+		if c.Name == communication { // one board alone does not communicate
+			expected -= c.Bytes
+		}
+	}
+	return float64(expected-needed) / float64(needed), true
 }
+
+// communication is the component of what NCCL takes.
+const communication = "communication"
 
 func errorCell(p Point) string {
 	share, ok := p.Error()

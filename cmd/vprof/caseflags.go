@@ -36,8 +36,12 @@ type caseFlags struct {
 	levers        leverFlags
 	accumulate    int
 	settings      settingFlags
-	learned       coefficientFlag
-	flags         *pflag.FlagSet
+	ranks         rankFlags
+	// alone says that the command has flags of its own for several GPUs, or is about
+	// one.
+	alone   bool
+	learned coefficientFlag
+	flags   *pflag.FlagSet
 	// trainer is the trainer's configuration that flags come from; nil if there is
 	// none.
 	trainer *trainers.Config
@@ -65,6 +69,9 @@ func (f *caseFlags) register(cmd *cobra.Command, a *app) {
 	f.flags.StringVar(&f.blocks, "checkpoint", "", "modules of a .pt2 model that are recomputed, by `patterns` of their paths like 'layers.*' (implies --checkpointing; default: the longest list of equal modules)")
 	f.flags.StringVar(&f.torch, "torch", "", "`release` of PyTorch that trains, like 2.15, by whose rules memory is taken; auto reads it from a .pt2 model, or else from uv.lock, requirements.txt or pyproject.toml beside "+projectFile+" (default "+stack.Default().Release()+")")
 	f.settings.register(f.flags)
+	if !f.alone {
+		f.ranks.register(cmd)
+	}
 	complete(cmd, "torch", func() []string { return append(stack.Releases(), autoRelease) })
 	complete(cmd, "loss", pt2.Losses)
 	complete(cmd, "model", func() []string { return a.models().Names() })
@@ -152,6 +159,9 @@ func (f *caseFlags) resolve(a *app) (models.Model, models.Case, error) {
 		return m, c, err
 	}
 	c.AllocConf = f.allocConf
+	if err := f.ranks.apply(&c); err != nil {
+		return m, c, err
+	}
 	c, err = m.Complete(c)
 	return m, c, f.blame(err)
 }

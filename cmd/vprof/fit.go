@@ -112,6 +112,7 @@ func newFitCmd(a *app) *cobra.Command {
   vprof fit --model redimnet-b2 --stage full --apply --config-path config.yaml`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runFit(cmd.Context(), o) },
 	}
+	o.c.alone = true
 	o.register(cmd, a, "`boards`: one like rtx-3060, a list, or all (see vprof gpus)")
 	o.c.takesTrainer(cmd, a, "batch", "accumulate", "checkpointing")
 	o.apply.register(cmd)

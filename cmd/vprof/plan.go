@@ -65,6 +65,7 @@ func runPlan(ctx context.Context, o *planOptions) error {
 	if err != nil {
 		return err
 	}
+	gpus = o.c.ranks.linked(gpus)
 	batches, err := o.batch.sizes([]int{own})
 	if err != nil {
 		return err

@@ -68,6 +68,7 @@ func runTime(ctx context.Context, o *timeOptions) error {
 	if err != nil {
 		return err
 	}
+	gpus = o.c.ranks.linked(gpus)
 	stages, err := o.timedStages()
 	if err != nil {
 		return err

@@ -42,6 +42,34 @@ speed.
 
 vprof calibrate corrects estimates by measured runs.`
 
+const strategiesHelp = `With --gpus N, N ranks train together, one on each GPU, by a --strategy: its name,
+and options behind a colon. vprof records what one rank allocates, in the order in
+which it does and on the stream on which it does; --rank says which, and without it
+it is the one that needs most.
+
+  ddp     DistributedDataParallel
+            bucket_view=true       gradient_as_bucket_view
+            bucket_cap_mb=N        size of the buckets (default: 25, the first 1)
+            static_graph=true
+            find_unused=true       find_unused_parameters
+  zero1   the same with ZeroRedundancyOptimizer: a rank has a share of the state
+  fsdp2   fully_shard of the children of the longest list of equal modules, then of
+          the model
+            reshard=true|false|auto  reshard_after_forward: all, none, or all but the
+                                     root, as PyTorch does if it is not told
+            mp=bf16|fp16           MixedPrecisionPolicy(param_dtype), with gradients
+                                     reduced in fp32
+            reduce=fp32|bf16|fp16  reduce_dtype
+            replicate=R            R copies of the model, each on N/R ranks (HSDP)
+            wrap=PATTERNS          modules to wrap, like h.*+wte
+
+All have no_sync=false, which reduces gradients after every micro-batch of a step and
+not after the last only.
+
+The batch size is that of one rank. Device bytes count what NCCL takes for itself,
+which is an assumption with a wide range.
+`
+
 const gpuSpecHelp = `--gpu-spec FILE simulates a board that the catalog does not have. The file is YAML:
 
   name: my-board
@@ -67,6 +95,7 @@ func newTopics() []*cobra.Command {
 		{Use: "formats", Short: "What the output formats hold", Long: formatsHelp},
 		{Use: "gpu-spec", Short: "How to describe a board of your own", Long: gpuSpecHelp},
 		{Use: "trainers", Short: "How to plan from a trainer's configuration", Long: trainerHelp},
+		{Use: "strategies", Short: "How several GPUs can train together", Long: strategiesHelp},
 		{Use: "units", Short: "How amounts of memory are given and counted", Long: unitsHelp},
 	}
 }

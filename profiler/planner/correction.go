@@ -51,6 +51,8 @@ func (t Term) String() string {
 type Coefficients struct {
 	// Context is the bytes of the CUDA context and its libraries.
 	Context Coefficient
+	// Communication is what NCCL takes of device bytes; zero for one GPU alone.
+	Communication Coefficient
 	// Learned are the other terms; zero where nothing was measured. What it
 	// says of [ContextBytes] is not used: that is Context.
 	Learned [NumTerms]Coefficient
@@ -84,6 +86,9 @@ func (c *Coefficients) Set(t Term, to Coefficient) {
 // that range would have.
 func (c Coefficients) List() []Coefficient {
 	list := []Coefficient{c.Context}
+	if c.Communication.Name != "" {
+		list = append(list, c.Communication)
+	}
 	for t, k := range c.Learned {
 		if Term(t) != ContextBytes && k.Name != "" {
 			list = append(list, k)
@@ -150,8 +155,13 @@ func (c *Coefficients) apply(s Sample, held relative) Estimate {
 	e.Reserved = plain.by(reservedErr)
 	e.Reserved.Low = max(e.Reserved.Low, e.Allocated.Low)
 	plain.Low = max(plain.Low, e.Allocated.Low)
+	if k := c.Communication; k.Name != "" {
+		e.Components[Communication] = int64(math.Round(k.Value))
+		device += e.Components[Communication]
+		deviceErr = math.Hypot(deviceErr, k.StdErr)
+	}
 	e.Device = Interval{
-		Value: e.Reserved.Value + e.Components[Context],
+		Value: e.Reserved.Value + e.Components[Context] + e.Components[Communication],
 		Low:   plain.Low + max(0, int64(float64(device-reserved)-z95*deviceErr)),
 		High:  plain.High + int64(math.Ceil(float64(device-reserved)+z95*deviceErr)),
 	}

@@ -21,9 +21,11 @@ const (
 	Context
 	// Paged is state in managed memory, as far as it finds room on the board.
 	Paged
+	// Communication is what NCCL takes for itself, of several ranks.
+	Communication
 
 	// NumComponents is the number of components.
-	NumComponents = program.NumClasses + 3
+	NumComponents = program.NumClasses + 4
 )
 
 func (c Component) String() string {
@@ -36,6 +38,8 @@ func (c Component) String() string {
 		return "context"
 	case c == Paged:
 		return "paged state"
+	case c == Communication:
+		return "communication"
 	}
 	return "unknown"
 }

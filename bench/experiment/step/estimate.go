@@ -80,7 +80,11 @@ func (s *Setup) Estimated(ctx context.Context, gpu device.GPU, batch int) (plann
 
 // Coefficients are the planner's coefficients for the case on a board.
 func (s *Setup) Coefficients(gpu device.GPU) (planner.Coefficients, error) {
-	return s.evidence.Coefficients(gpu, planner.Subject{Model: s.model.Name, Release: s.c.ReleaseName()})
+	c, err := s.evidence.Coefficients(gpu, planner.Subject{Model: s.model.Name, Release: s.c.ReleaseName()})
+	if r := s.c.Strategy; r != nil {
+		c.Communication = planner.CommunicationOf(gpu, r.Communicators())
+	}
+	return c, err
 }
 
 // Streamed estimates what the device would show at a batch size if the data

@@ -118,8 +118,9 @@ func EstimateOf(e planner.Estimate) *report.Estimate {
 		PeakPhase: e.PeakPhase, Verdict: report.Verdict(e.Verdict.String()), Interpolated: e.Interpolated,
 	}
 	for i, bytes := range e.Components {
-		if planner.Component(i) == planner.Paged && bytes == 0 {
-			continue // as good as all optimizers
+		c := planner.Component(i)
+		if bytes == 0 && (c == planner.Paged || c == planner.Communication) {
+			continue // as of all optimizers but paged ones, and of one GPU alone
 		}
 		out.Components = append(out.Components, report.Component{Name: planner.Component(i).String(), Bytes: bytes})
 	}

@@ -209,7 +209,7 @@ func (w *sweeper) point(ctx context.Context, batch int) (report.Point, error) {
 		w.warn("batch "+fmt.Sprint(batch)+" did not need the same memory in every run", "what else uses the board may change; repeat it")
 	}
 	w.report.Warnings = append(w.report.Warnings, w.neighbors.Warnings(w.device, m.Neighbors...)...)
-	run := step.Measured(m, w.device, batch*max(1, w.setup.Case().Accumulate))
+	run := step.Measured(m, w.device, w.setup.Case().Samples(batch))
 	run.Repeat = len(m.Times)
 	if _, driven := w.device.(device.Driven); driven {
 		run.WarmUp = w.options.WarmUp

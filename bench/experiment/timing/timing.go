@@ -98,7 +98,7 @@ func (t *Table) row(ctx context.Context, gpu device.GPU, stage Stage, speed step
 	if !one.load.Known() {
 		return row, nil
 	}
-	samples := float64(row.Batch * stage.Setup.Case().Accumulate)
+	samples := float64(stage.Setup.Case().Samples(row.Batch))
 	seconds := report.Seconds(one.time)
 	row.Step, row.Roofline, row.Launches = &seconds, one.load.Roofline(), one.load.Launches
 	row.SamplesPerSecond = samples / seconds.Seconds

@@ -26,6 +26,8 @@ type Load struct {
 	FLOPs, Bytes int64
 	// Sent is what collectives send to other boards, in bytes.
 	Sent int64
+	// streams is the order of the work, where it is of several streams.
+	streams schedule
 }
 
 // Of adds up the work of a step of a program on a board. It is all zero for a
@@ -33,6 +35,9 @@ type Load struct {
 func Of(p *program.Program, gpu device.GPU, step int) Load {
 	var total, pending Load
 	for _, in := range p.Instructions {
+		if len(p.Streams) > 1 {
+			pending.streams.add(p, in, gpu)
+		}
 		switch in.Kind {
 		case program.Launch:
 			pending.add(p, &p.Ops[in.Arg], gpu)
@@ -75,6 +80,7 @@ func (l Load) plus(m Load) Load {
 	l.FLOPs += m.FLOPs
 	l.Bytes += m.Bytes
 	l.Sent += m.Sent
+	l.streams = append(l.streams, m.streams...)
 	return l
 }
 
@@ -131,8 +137,24 @@ func (e Efficiency) Time(l Load) Estimate {
 		sum += s / k.Value
 		spread += s / k.Value * k.StdErr / k.Value
 	}
+	if len(l.streams) > 0 {
+		// What communication adds is what kernels do not hide.
+		sum += max(0, l.streams.seconds(&e)-sum)
+	}
 	// No board is faster than its roofline.
 	return Estimate{sum, max(l.Roofline(), sum-1.96*spread), sum + 1.96*spread}
+}
+
+// kernels is the time of the kernels of a load, one after the other.
+func (e *Efficiency) kernels(l *Load) float64 {
+	if l.Launches == 0 {
+		return 0
+	}
+	sum := float64(l.Launches) * e.Launch.Value
+	for w, s := range l.Seconds {
+		sum += s / e.Share[w].Value
+	}
+	return sum
 }
 
 // Times the estimate n times.

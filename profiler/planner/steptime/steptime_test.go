@@ -63,3 +63,37 @@ func TestNoStepBeatsItsRoofline(t *testing.T) {
 		require.GreaterOrEqual(t, got.High, got.Seconds)
 	})
 }
+
+// An all-gather of a second beside a product that the board does in a millisecond: the
+// step waits for it if the program says so.
+func TestCommunicationHidesBehindKernels(t *testing.T) {
+	gpu := device.GPU{Bandwidth: 1e12, Peak: device.Rates{FP32: 1e12}, Link: 1e9}
+	p := &program.Program{
+		Buffers: []program.Buffer{{Bytes: 2e9, Stream: 1}}, Operands: []program.Operand{{Buffer: 0, Bytes: 2e9}}, Sites: []program.Site{{}},
+		Ops: []program.Op{
+			{Work: program.AllGather, Stream: 1, Group: 2, Writes: program.Span{From: 0, To: 1}},
+			{Work: program.Matmul, FLOPs: 1e9},
+		},
+		Phases: []program.Phase{{Step: 1, Name: "step"}}, Streams: []string{"compute", "gather"},
+		Events: []program.Event{{Stream: 1}}, Waits: []program.Wait{{Event: 0}},
+		Instructions: []program.Instruction{
+			{Kind: program.Alloc},
+			{Kind: program.Launch, Arg: 0},
+			{Kind: program.Record, Arg: 0},
+			{Kind: program.Await, Arg: 0},
+			{Kind: program.Launch, Arg: 1},
+			{Kind: program.Mark},
+		},
+	}
+	require.NoError(t, p.Validate())
+	e := Assumed()
+	load := Of(p, gpu, 1)
+	require.Equal(t, int64(1e9), load.Sent)
+	require.Equal(t, 1, load.Launches)
+	kernel := 1e-3/e.Share[program.Matmul].Value + e.Launch.Value
+	require.InDelta(t, 1+kernel, e.Time(load).Seconds, 1e-9)
+	p.Instructions[3], p.Instructions[4] = p.Instructions[4], p.Instructions[3]
+	p.Ops[1].FLOPs = 2e12
+	slow := 2/e.Share[program.Matmul].Value + e.Launch.Value
+	require.InDelta(t, slow, e.Time(Of(p, gpu, 1)).Seconds, 1e-9)
+}

@@ -37,7 +37,8 @@ func params(t *trace.Tape, shapes ...[]int64) []Param {
 
 func TestShardsCoverEveryRowOnce(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		rows, ranks := rapid.Int64Range(1, 100).Draw(rt, "rows"), rapid.Int64Range(1, 20).Draw(rt, "ranks")
+		rows := rapid.Int64Range(1, 100).Draw(rt, "rows")
+		ranks := rapid.Int64Range(1, min(rows, 20)).Draw(rt, "ranks")
 		sum := int64(0)
 		for r := range ranks {
 			tape := newTape()
@@ -103,7 +104,9 @@ func TestWhatRanksCannotShareIsRefused(t *testing.T) {
 	require.ErrorContains(t, err, "there is no rank 8 of 8")
 	_, err = FullyShard(tape, World{Size: 8}, Options{Replicate: 3}, []Group{{Params: p[:1]}})
 	require.ErrorContains(t, err, "8 ranks cannot be divided into 3 replicas")
-	_, err = FullyShard(tape, World{Size: 8}, Options{}, []Group{{Params: p[1:]}})
+	_, err = FullyShard(tape, World{Size: 9}, Options{}, []Group{{Params: p[:1]}})
+	require.ErrorContains(t, err, "9 ranks share out rows of parameters, and the longest has 8")
+	_, err = FullyShard(tape, World{Size: 1}, Options{}, []Group{{Params: p[1:]}})
 	require.ErrorContains(t, err, "invalid for 0D tensor")
 	_, err = DistributedDataParallel(tape, World{}, DDPOptions{}, p, nil)
 	require.ErrorContains(t, err, "0 is not a number of ranks")

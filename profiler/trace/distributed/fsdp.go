@@ -92,6 +92,9 @@ func FullyShard(t *trace.Tape, w World, o Options, groups []Group) (*FSDP, error
 	}
 	each := w.Size / o.Replicate
 	f := &FSDP{tape: t, world: World{Size: each, Rank: w.Rank % each}, copies: o.Replicate, options: o, syncs: true}
+	if rows := mostRows(groups); rows < each {
+		return nil, fmt.Errorf("%d ranks share out rows of parameters, and the longest has %d: some ranks would hold nothing; use fewer GPUs, or replicas", each, rows)
+	}
 	t.Streams(streamNames...)
 	for i, g := range groups {
 		p := &ParamGroup{fsdp: f, module: g.Module, reshards: o.Reshard == ReshardAll || o.Reshard == ReshardAuto && i < len(groups)-1}
@@ -115,6 +118,19 @@ func FullyShard(t *trace.Tape, w World, o Options, groups []Group) (*FSDP, error
 	f.root = f.groups[last]
 	f.groups = append([]*ParamGroup{f.root}, f.groups[:last]...)
 	return f, nil
+}
+
+// mostRows is the length of the longest parameter's first dimension.
+func mostRows(groups []Group) int64 {
+	most := int64(1)
+	for _, g := range groups {
+		for _, p := range g.Params {
+			if s := (*p.Tensor).Shape(); len(s) > 0 {
+				most = max(most, s[0])
+			}
+		}
+	}
+	return most
 }
 
 // Groups are the groups in the order in which they were given.

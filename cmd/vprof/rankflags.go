@@ -1,0 +1,80 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/device"
+)
+
+// rankFlags say how several GPUs train together, and which of their ranks is looked at.
+type rankFlags struct {
+	flags    *pflag.FlagSet
+	gpus     int
+	strategy string
+	rank     int64
+	link     float64
+}
+
+func (f *rankFlags) register(cmd *cobra.Command) {
+	f.flags = cmd.Flags()
+	f.flags.IntVar(&f.gpus, "gpus", 1, "train on `n` GPUs of the kind, one rank on each; figures are those of one rank")
+	f.flags.StringVar(&f.strategy, "strategy", models.DDP, "how the ranks share the work, by `name` and options like fsdp2:mp=bf16,replicate=2: "+strings.Join(models.Strategies(), ", ")+" (see vprof help strategies)")
+	f.flags.Int64Var(&f.rank, "rank", 0, "the rank `n` that is looked at (default: the one that needs most)")
+	f.flags.Float64Var(&f.link, "link", 0, "speed at which a GPU sends to others, in `GB/s` (default: the board's NVLink, else PCIe)")
+	complete(cmd, "strategy", models.Strategies)
+}
+
+// check finds flags that are about several GPUs where there is one.
+func (f *rankFlags) check() error {
+	if f.gpus < 1 {
+		return usagef("--gpus: %d is not a number of GPUs", f.gpus)
+	}
+	if f.link < 0 || f.flags.Changed("link") && !(f.link > 0) {
+		return usagef("--link: %v is not a speed; give GB/s, like 450 of an H100's NVLink", f.link)
+	}
+	if f.gpus > 1 {
+		return nil
+	}
+	for _, name := range []string{"strategy", "rank", "link"} {
+		if f.flags.Changed(name) {
+			return usagef("--%s is about several GPUs; say how many with --gpus", name)
+		}
+	}
+	return nil
+}
+
+// apply puts the strategy into a case.
+func (f *rankFlags) apply(c *models.Case) error {
+	if f.flags == nil {
+		return nil
+	}
+	if err := f.check(); err != nil || f.gpus == 1 {
+		return err
+	}
+	s, err := models.ParseStrategy(f.strategy)
+	if err != nil {
+		return usagef("--strategy: %w", err)
+	}
+	if f.flags.Changed("rank") {
+		if f.rank < 0 || f.rank >= int64(f.gpus) {
+			return usagef("--rank: there is no rank %d of %d; ranks begin with 0", f.rank, f.gpus)
+		}
+		s.Rank = &f.rank
+	}
+	c.GPUs, c.Strategy = f.gpus, &s
+	return nil
+}
+
+// linked gives boards the speed of --link.
+func (f *rankFlags) linked(gpus []device.GPU) []device.GPU {
+	if f.link > 0 {
+		for i := range gpus {
+			gpus[i].Link = f.link * 1e9
+		}
+	}
+	return gpus
+}
