@@ -16,6 +16,7 @@ func (m Model) Caveats(c Case) []string {
 	if s, err := c.Release(); err == nil && s.Note() != "" {
 		caveats = append(caveats, s.Note())
 	}
+	caveats = append(caveats, c.leverCaveats(&c)...)
 	if m.Caveat != nil {
 		caveats = append(caveats, m.Caveat(c)...)
 	}

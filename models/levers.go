@@ -126,8 +126,6 @@ func (l Levers) checkLevers(m *Model, c *Case) (field, reason string) {
 		return "checkpointing", l.Recompute + " says how to recompute; it needs checkpointing on"
 	case l.Recompute != "" && !m.Levers.Recompute:
 		return "checkpointing", "vprof describes how this model recomputes; the decoders of transformers have a choice"
-	case l.InBackward && c.Accumulate > 1:
-		return "optimizer-in-backward", "gradients of several micro-batches cannot add up if each is used and freed at once; leave out accumulation"
 	case l.InBackward && c.Strategy != nil:
 		return "optimizer-in-backward", "vprof describes it on one GPU; leave out --strategy"
 	case l.InBackward && c.AMP == "fp16":
@@ -140,4 +138,13 @@ func (l Levers) checkLevers(m *Model, c *Case) (field, reason string) {
 		return "clip", fmt.Sprintf("%q is neither norm nor none", l.Clip)
 	}
 	return "", ""
+}
+
+// leverCaveats are what a user must know of levers.
+func (l Levers) leverCaveats(c *Case) []string {
+	var all []string
+	if l.InBackward && c.Accumulate > 1 {
+		all = append(all, fmt.Sprintf("optimizer-in-backward: every one of the %d micro-batches is a step of its own, since its gradients are used and freed at once", c.Accumulate))
+	}
+	return all
 }

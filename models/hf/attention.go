@@ -43,6 +43,31 @@ func Attention(f *frame, q, k, v, mask *tensor, o AttentionOptions) *tensor {
 	return y
 }
 
+// EagerAttention is eager_attention_forward of Gemma 2 over [batch, heads, length, head
+// size]: scores are computed and kept, and their size is held down if softcap says so.
+// The results are [batch, length, heads, head size], and the weights.
+func EagerAttention(f *frame, q, k, v, mask *tensor, o AttentionOptions, softcap bool) (y, weights *tensor) {
+	g := f.FuncFrame(q, k, v, mask)
+	keys, values := k, v
+	if o.Groups > 1 {
+		keys = g.Let(repeatHeads(g, k, o.Groups))
+		values = g.Let(repeatHeads(g, v, o.Groups))
+	}
+	weights = g.Let(q.Matmul(keys.Transpose(2, 3)).MulScalar())
+	if softcap {
+		g.Set(&weights, weights.DivScalar())
+		g.Set(&weights, weights.Tanh())
+		g.Set(&weights, weights.MulScalar())
+	}
+	g.Set(&weights, weights.Add(mask))
+	g.Set(&weights, weights.SoftmaxTo(-1, trace.F32).To(q.DType()))
+	g.Set(&weights, weights.Dropout(o.Dropout, o.Dropout > 0))
+	y = g.Let(weights.Matmul(values))
+	g.Set(&y, y.Transpose(1, 2).Contiguous())
+	g.End(y, weights)
+	return y, weights
+}
+
 // SelfAttention projects x [batch, length, width] to query, key and value,
 // attends, and puts the heads side by side again: the common part of encoders'
 // attention modules, in their frames. mask may be nil.

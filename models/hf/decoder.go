@@ -24,6 +24,11 @@ func CausalLM(net any, m Decoder, inputs *nn.Embedding, output *nn.Linear, text 
 				return Taken(g, g.Let(liger.CausalLMLoss(g, x, output.Weight.Tensor, b.Labels)))
 			}
 			logits := g.Let(g.Call(output, x))
+			if text.ScoreCap {
+				g.Set(&logits, logits.DivScalar())
+				g.Set(&logits, logits.Tanh())
+				g.Set(&logits, logits.MulScalar())
+			}
 			return Taken(g, g.Let(CausalLMLoss(g, logits, b.Labels)), logits)
 		},
 	}

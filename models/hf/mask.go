@@ -25,18 +25,29 @@ func BidirectionalMask(f *frame, queries int64, padding *tensor, padded bool) *t
 // sequences are packed into a row and makes no mask if none are, since the
 // attention kernels know plain causality; packed says so here.
 func CausalMask(f *frame, batch int64, positions, padding *tensor, packed bool) *tensor {
-	return sequenceMask(f, batch, positions, padding, packed, false, notLater)
+	return sequenceMask(f, batch, positions, padding, packed, false, notLater, sdpaMask)
+}
+
+// EagerCausalMask is create_causal_mask for eager attention, which always needs one: of
+// numbers, in the type of x.
+func EagerCausalMask(f *frame, x, positions, padding *tensor, packed bool) *tensor {
+	return sequenceMask(f, x.Size(0), positions, padding, packed, true, notLater, eagerMask(x.DType()))
+}
+
+// EagerWindowMask is create_sliding_window_causal_mask for eager attention.
+func EagerWindowMask(f *frame, x, positions, padding *tensor, packed bool) *tensor {
+	return sequenceMask(f, x.Size(0), positions, padding, packed, true, allOf(withinWindow, notLater), eagerMask(x.DType()))
 }
 
 // WindowMask is create_sliding_window_causal_mask: tokens see those before them
 // up to a distance. A sequence as long as that needs a mask in any case.
 func WindowMask(f *frame, batch int64, positions, padding *tensor, packed bool, window int64) *tensor {
-	return sequenceMask(f, batch, positions, padding, packed, positions.Size(1) >= window, allOf(withinWindow, notLater))
+	return sequenceMask(f, batch, positions, padding, packed, positions.Size(1) >= window, allOf(withinWindow, notLater), sdpaMask)
 }
 
 // sequenceMask makes a mask of a function of queries and keys if rows are
-// padded or packed, or it is needed anyway.
-func sequenceMask(f *frame, batch int64, positions, padding *tensor, packed, needed bool, mask maskFunction) *tensor {
+// padded or packed, or it is needed anyway, in the form that attention takes it in.
+func sequenceMask(f *frame, batch int64, positions, padding *tensor, packed, needed bool, mask maskFunction, form maskForm) *tensor {
 	g := f.CallFrame(positions, padding)
 	length := positions.Size(1)
 	if padding != nil {
@@ -57,7 +68,7 @@ func sequenceMask(f *frame, batch int64, positions, padding *tensor, packed, nee
 		g.End()
 		return nil
 	}
-	y := sdpaMask(g, batch, length, length, mask)
+	y := form(g, batch, length, length, mask)
 	g.End(y)
 	return y
 }
@@ -130,6 +141,20 @@ func allOf(masks ...maskFunction) maskFunction {
 		}
 		g.End(result)
 		return result
+	}
+}
+
+// maskForm makes the mask of a function for a kind of attention.
+type maskForm func(f *frame, batch, queries, keys int64, mask maskFunction) *tensor
+
+// eagerMask is eager_mask: what sdpaMask says as numbers of a type, to be added.
+func eagerMask(d trace.DType) maskForm {
+	return func(f *frame, batch, queries, keys int64, mask maskFunction) *tensor {
+		g := f.FuncFrame()
+		m := g.Let(sdpaMask(g, batch, queries, keys, mask))
+		y := g.Let(trace.WhereScalar(m, g.Tape().Zeros(d)))
+		g.End(y)
+		return y
 	}
 }
 

@@ -21,6 +21,8 @@ type Text struct {
 	Every         int
 	// Liger has the kernels of liger-kernel.
 	Liger bool
+	// ScoreCap holds the scores of words down by a tanh.
+	ScoreCap bool
 }
 
 // The names of the settings of texts.

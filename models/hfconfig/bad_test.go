@@ -18,9 +18,9 @@ func TestWrongConfigurationsAreExplained(t *testing.T) {
 	for config, want := range map[string]string{
 		`[1]`:                  `not a JSON object, as a config.json of transformers is`,
 		`null`:                 `not a JSON object, as a config.json of transformers is`,
-		`{}`:                   `model_type: absent: it says what the model is; vprof describes bert, distilbert, gpt2, llama, mistral, qwen2, qwen3, roberta, vit, wav2vec2, whisper`,
-		`{"model_type": "t5"}`: `model_type: vprof does not describe "t5"; it describes bert, distilbert, gpt2, llama, mistral, qwen2, qwen3, roberta, vit, wav2vec2, whisper`,
-		`{"model_type": 5}`:    `model_type: 5 is not a name; vprof describes bert, distilbert, gpt2, llama, mistral, qwen2, qwen3, roberta, vit, wav2vec2, whisper`,
+		`{}`:                   `model_type: absent: it says what the model is; vprof describes bert, distilbert, gemma2, gpt2, llama, mistral, qwen2, qwen3, roberta, vit, wav2vec2, whisper`,
+		`{"model_type": "t5"}`: `model_type: vprof does not describe "t5"; it describes bert, distilbert, gemma2, gpt2, llama, mistral, qwen2, qwen3, roberta, vit, wav2vec2, whisper`,
+		`{"model_type": 5}`:    `model_type: 5 is not a name; vprof describes bert, distilbert, gemma2, gpt2, llama, mistral, qwen2, qwen3, roberta, vit, wav2vec2, whisper`,
 
 		`{"model_type": "bert", "hidden_size": "768"}`:                                           `hidden_size: "768" is not a whole number`,
 		`{"model_type": "bert", "hidden_size": 768.5}`:                                           `hidden_size: 768.5 is not a whole number`,

@@ -77,9 +77,11 @@ func llamaFamily(name string, read func(*reader) (c llama.Config, positions int6
 		read: func(r *reader) architecture {
 			c, positions := read(r)
 			r.rotary()
-			c.Activation = r.word("hidden_act", "silu", hf.Activations())
+			if c.Activation == "" {
+				c.Activation = r.word("hidden_act", "silu", hf.Activations())
+			}
 			c.AttentionDropout = r.probability("attention_dropout", 0)
-			c.Tied = r.flag("tie_word_embeddings", false)
+			c.Tied = r.flag("tie_word_embeddings", c.Gemma != nil)
 			_, padded := r.token("pad_token_id", -1, c.Vocab)
 			labels := r.labels()
 			problem := r.problem(labels)
@@ -147,6 +149,35 @@ func readQwen3(r *reader) (c llama.Config, positions int64) {
 	c.QKVBias = r.flag("attention_bias", false)
 	c.OutputBias = c.QKVBias
 	return r.qwenWindows(c)
+}
+
+// readGemma2 reads a decoder whose attention is eager: that of PyTorch knows no tanh.
+func readGemma2(r *reader) (c llama.Config, positions int64) {
+	r.refuse("use_bidirectional_attention", "false")
+	c = llama.Config{
+		Vocab: r.size("vocab_size", 256000, mostVocab), Width: r.size("hidden_size", 2304, mostWidth),
+		Layers: r.size("num_hidden_layers", 26, mostLayers), Heads: r.size("num_attention_heads", 8, mostWidth),
+		KVHeads: r.size("num_key_value_heads", 4, mostWidth), HeadSize: r.size("head_dim", 256, mostWidth),
+		Inner: r.size("intermediate_size", 9216, mostInner), QKVBias: r.flag("attention_bias", false),
+		Activation: r.word("hidden_activation", "gelu_pytorch_tanh", hf.Activations()),
+		Gemma:      &llama.Gemma{AttentionCap: r.capped("attn_logit_softcapping"), ScoreCap: r.capped("final_logit_softcapping")},
+	}
+	c.OutputBias = c.QKVBias
+	r.must(c.Heads%c.KVHeads == 0, "num_key_value_heads", "%d do not divide num_attention_heads %d", c.KVHeads, c.Heads)
+	r.must(c.HeadSize%2 == 0, "head_dim", "%d is odd; rotary positions need an even number", c.HeadSize)
+	c.Window = r.sizeOr("sliding_window", 4096, 0, mostPositions)
+	if types := r.words("layer_types"); types != nil {
+		c.Windowed = r.layerTypes(types, c)
+	} else {
+		c.Windowed = windowed(c.Layers, func(i int64) bool { return i%2 == 0 })
+	}
+	return c, r.size("max_position_embeddings", 8192, mostPositions)
+}
+
+// capped says whether scores are held down: a number, unless the file has null.
+func (r *reader) capped(key string) bool {
+	value, _, ok := r.get(key)
+	return !ok || !null(value)
 }
 
 // qwenWindows reads which layers see a window.

@@ -235,6 +235,7 @@ func families() map[string]family {
 		"mistral":    llamaFamily("Mistral", readMistral),
 		"qwen2":      llamaFamily("Qwen2", readQwen2),
 		"qwen3":      llamaFamily("Qwen3", readQwen3),
+		"gemma2":     llamaFamily("Gemma2", readGemma2),
 		"vit":        vitFamily(),
 		"whisper":    whisperFamily(),
 		"wav2vec2":   wav2vec2Family(),

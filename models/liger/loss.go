@@ -92,17 +92,30 @@ func chunkGradients(f *frame, scores, x, weight, dx, dw *tensor) {
 		y := g.Let(scores.Slice(0, 0, rows))
 		t.Kernel("mm_out", work, []*tensor{y}, []*tensor{x, weight})
 		t.Kernel("mm_out", work, []*tensor{dx}, []*tensor{y, weight})
-		if dw != nil {
-			t.Kernel("addmm_out", work, []*tensor{dw}, []*tensor{y, x, dw})
-		}
+		weightGradient(g, y, x, dw)
 		g.End()
 		return
 	}
 	y := g.Let(x.Matmul(weight.T()))
 	g.Discard(y.Matmul(weight))
-	if dw != nil {
-		part := g.Let(x.To(y.DType()))
-		t.Kernel("addmm_out", work, []*tensor{dw}, []*tensor{y, part, dw})
+	weightGradient(g, y, x, dw)
+	g.End()
+}
+
+// weightGradient adds what some rows give to the gradient of the weight, which may be
+// nil: in its place where tensor cores of Ampere or later multiply in half precision,
+// else by way of a product of its own.
+func weightGradient(f *frame, scores, x, dw *tensor) {
+	if dw == nil {
+		return
+	}
+	t := f.Tape()
+	g := f.FuncFrame()
+	if scores.DType().IsHalf() && t.Board().Capability >= 80 && (dw.DType() == trace.F32 || dw.DType() == scores.DType()) {
+		part := g.Let(x.To(scores.DType()))
+		t.Kernel("addmm_out", 2*x.Numel()*dw.Size(0), []*tensor{dw}, []*tensor{scores, part, dw})
+	} else {
+		g.Discard(trace.Update("add__Tensor", 1, dw, scores.T().Matmul(x).To(trace.F32)))
 	}
 	g.End()
 }

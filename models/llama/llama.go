@@ -1,5 +1,5 @@
 // Package llama is the Llama family of decoders as transformers builds them,
-// with Mistral and Qwen2, trained as causal language models and as classifiers.
+// with Mistral, Qwen2, Qwen3 and Gemma 2, trained as causal language models and as classifiers.
 // Linear layers are held as layers, so that adapters can take their places.
 package llama
 
@@ -37,6 +37,8 @@ type Config struct {
 	// Liger has the kernels of liger-kernel compute norms, rotary positions and
 	// feed-forward layers.
 	Liger bool
+	// Gemma is what Gemma 2 does otherwise; nil for the others.
+	Gemma *Gemma
 	// Tied says that the output layer shares the weight of the embeddings.
 	Tied bool
 }
@@ -46,15 +48,19 @@ type rmsNorm struct {
 	nn.Module
 	Weight *nn.Parameter
 	liger  bool
+	gemma  bool
 }
 
 func newRMSNorm(c Config, width int64) *rmsNorm {
-	return &rmsNorm{Weight: nn.NewParameter(width), liger: c.Liger}
+	return &rmsNorm{Weight: nn.NewParameter(width), liger: c.Liger, gemma: c.Gemma != nil}
 }
 
 func (n *rmsNorm) Forward(f *frame, x *tensor) *tensor {
 	if n.liger {
-		return liger.Norm{}.RMSNorm(f, x, n.Weight.Tensor)
+		return liger.Norm{Fresh: n.gemma}.RMSNorm(f, x, n.Weight.Tensor)
+	}
+	if n.gemma {
+		return n.gemmaForward(f, x)
 	}
 	d := x.DType()
 	f.Set(&x, x.To(trace.F32))
@@ -151,7 +157,14 @@ func (a *attention) call(f *frame, x, mask, cos, sin *tensor) *tensor {
 	if a.Training() {
 		o.Dropout = a.c.AttentionDropout
 	}
-	y := g.Let(hf.Attention(g, q, k, v, mask, o))
+	var y *tensor
+	if a.c.Gemma != nil {
+		scores, weights := hf.EagerAttention(g, q, k, v, mask, o, a.c.Gemma.AttentionCap)
+		y = g.Let(scores)
+		g.Let(weights)
+	} else {
+		y = g.Let(hf.Attention(g, q, k, v, mask, o))
+	}
 	g.Set(&y, hf.Merge(y))
 	g.Set(&y, g.Call(a.OProj, y))
 	g.End(y)
@@ -195,17 +208,26 @@ type layer struct {
 	SelfAttn                               *attention
 	Mlp                                    *mlp
 	InputLayernorm, PostAttentionLayernorm *rmsNorm
+	// Gemma 2 normalizes what each half makes, too.
+	PreFeedforwardLayernorm, PostFeedforwardLayernorm *rmsNorm
 }
 
 func newLayer(c Config) *layer {
-	return &layer{
+	l := &layer{
 		SelfAttn: newAttention(c), Mlp: newMLP(c),
 		InputLayernorm: newRMSNorm(c, c.Width), PostAttentionLayernorm: newRMSNorm(c, c.Width),
 	}
+	if c.Gemma != nil {
+		l.PreFeedforwardLayernorm, l.PostFeedforwardLayernorm = newRMSNorm(c, c.Width), newRMSNorm(c, c.Width)
+	}
+	return l
 }
 
 // forward takes hidden states, a mask, positions, cosines and sines.
 func (l *layer) forward(f *frame, args []*tensor) *tensor {
+	if l.PreFeedforwardLayernorm != nil {
+		return l.gemmaForward(f, args)
+	}
 	x, mask, cos, sin := args[0], args[1], args[3], args[4]
 	residual := f.Let(x)
 	f.Set(&x, f.Call(l.InputLayernorm, x))
@@ -222,6 +244,7 @@ func (l *layer) forward(f *frame, args []*tensor) *tensor {
 type Model struct {
 	nn.Module
 	EmbedTokens *nn.Embedding
+	EmbedScale  *nn.Buffer // of Gemma 2
 	Layers      []*layer
 	Norm        *rmsNorm
 	RotaryEmb   *rotary
@@ -231,6 +254,9 @@ type Model struct {
 // New builds the model.
 func New(c Config) *Model {
 	m := &Model{EmbedTokens: nn.NewEmbedding(c.Vocab, c.Width), Norm: newRMSNorm(c, c.Width), RotaryEmb: newRotary(c.HeadSize), c: c}
+	if c.Gemma != nil {
+		m.EmbedScale = nn.NewBuffer(trace.F32)
+	}
 	for range c.Layers {
 		m.Layers = append(m.Layers, newLayer(c))
 	}
@@ -240,10 +266,10 @@ func New(c Config) *Model {
 // Call implements [hf.Decoder].
 func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	g := f.CallFrame(ids, padding)
-	words := g.Let(g.Call(m.EmbedTokens, ids))
+	words := g.Let(m.embed(g, ids))
 	positions := g.Let(g.Tape().Arange(ids.Size(1)).AddScalar())
 	g.Set(&positions, positions.Unsqueeze(0))
-	full, window := m.masks(g, ids.Size(0), positions, padding, text.Packed)
+	full, window := m.masks(g, words, positions, padding, text.Packed)
 	x := g.Let(words)
 	cos, sin := m.RotaryEmb.call(g, x, positions)
 	g.Let(cos)
@@ -265,7 +291,12 @@ func (c Config) windowed(i int) bool { return i < len(c.Windowed) && c.Windowed[
 
 // masks are those of full attention and of a window; nil where the kernels
 // need none or no layer does.
-func (m *Model) masks(f *frame, batch int64, positions, padding *tensor, packed bool) (full, window *tensor) {
+func (m *Model) masks(f *frame, words, positions, padding *tensor, packed bool) (full, window *tensor) {
+	if m.c.Gemma != nil {
+		full = f.Let(hf.EagerCausalMask(f, words, positions, padding, packed))
+		return full, f.Let(hf.EagerWindowMask(f, words, positions, padding, packed))
+	}
+	batch := words.Size(0)
 	if m.c.BothMasks || len(m.c.Windowed) == 0 || slices.Contains(m.c.Windowed, false) {
 		if full = hf.CausalMask(f, batch, positions, padding, packed); full != nil {
 			f.Let(full)
@@ -294,6 +325,7 @@ func CausalLM(c Config, text hf.Text) *hf.TextTask {
 	if c.Tied {
 		head.Weight = m.EmbedTokens.Weight
 	}
+	text.ScoreCap = c.Gemma != nil && c.Gemma.ScoreCap
 	return hf.CausalLM(&languageModel{Model: m, LmHead: head}, m, m.EmbedTokens, head, text)
 }
 

@@ -52,6 +52,7 @@ type Linear4bit struct {
 	in, out      int64
 	double       bool
 	compute      trace.DType
+	from         *Parameter // the weight as it was stored: unpacked, it has its type again
 	// The state: scales, and if those are quantized their own scales, the table of
 	// their values, and what was subtracted from them.
 	absmax, absmax2, code2, offset *trace.Tensor
@@ -63,10 +64,9 @@ func newLinear4bit(l *Linear, double bool, compute trace.DType, shared *bool) *L
 	in, out := l.widths()
 	q := &Linear4bit{
 		Weight: &Parameter{Dims: []int64{ceil.Div(in*out, 2), 1}, DType: trace.U8, Frozen: true},
-		Bias:   l.Bias, in: in, out: out, double: double, compute: compute, shared: shared,
+		Bias:   l.Bias, in: in, out: out, double: double, compute: compute, from: l.Weight, shared: shared,
 	}
-	from := l.Weight
-	q.Weight.load = func(t *trace.Tape) { q.quantize(t, from.DType) }
+	q.Weight.load = q.quantize
 	return q
 }
 
@@ -77,9 +77,9 @@ func (l *Linear4bit) adapterType() trace.DType { return l.compute }
 
 // quantize is Params4bit._quantize: the weights come to the device as they are
 // stored, and are packed there.
-func (l *Linear4bit) quantize(t *trace.Tape, stored trace.DType) {
+func (l *Linear4bit) quantize(t *trace.Tape) {
 	f := t.Frame()
-	w := f.Let(t.New("to_dtype_layout", program.Temporaries, stored, l.out, l.in))
+	w := f.Let(t.New("to_dtype_layout", program.Temporaries, l.from.DType, l.out, l.in))
 	g := f.FuncFrame(w)
 	t.In(program.Weights, func() {
 		absmax := g.Let(t.Empty(trace.F32, ceil.Div(w.Numel(), weightBlock)))
@@ -183,7 +183,7 @@ func (l *Linear4bit) dequantize(f *trace.Frame) *trace.Tensor {
 		absmax = g.Let(absmax.FilledLike("empty_like", trace.F32))
 		trace.Update("add__Tensor", 1, absmax)
 	}
-	w := l.unpacked(t, l.compute, absmax)
+	w := l.unpacked(t, l.from.DType, absmax)
 	g.End(w)
 	return w
 }

@@ -142,14 +142,11 @@ func adapt(task Task, c models.Case) ([]*nn.LoRALinear, error) {
 
 var quantizations = map[string]nn.Quantization{"nf4": nn.NF4, "nf4-dq": nn.NF4Double, "int8": nn.Int8}
 
-// computeType is the type that packed layers compute in: that of the rest of the
-// model, or of autocast, as people set bnb_4bit_compute_dtype.
+// computeType is the type that packed layers compute in, as people set
+// bnb_4bit_compute_dtype: bf16, or fp16 where the rest is.
 func computeType(c models.Case) trace.DType {
-	switch {
-	case c.Weights == "fp16" || c.Weights == models.FP32 && c.AMP == "fp16":
+	if c.Weights == "fp16" || c.AMP == "fp16" {
 		return trace.F16
-	case c.Weights == models.FP32 && c.AMP == models.NoAutocast:
-		return trace.F32
 	}
 	return trace.BF16
 }

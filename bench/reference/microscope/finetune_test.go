@@ -15,6 +15,7 @@ import (
 	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
+	"github.com/vprof/vprof/models/hfconfig"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/program"
 )
@@ -86,4 +87,35 @@ func unmarked(events []eventlist.Event) []eventlist.Event {
 		}
 	}
 	return append(out, eventlist.Event{Kind: eventlist.Mark, Phase: program.Phase{Name: "all"}})
+}
+
+// TestConfigurationsRunAsInPyTorch compares recorded steps of decoders of transformers
+// with what the recorder makes of their configurations: four rows of 256 tokens.
+func TestConfigurationsRunAsInPyTorch(t *testing.T) {
+	gpu, err := device.Lookup("rtx-3090")
+	require.NoError(t, err)
+	for name, config := range map[string]string{
+		"hf-gemma2-tiny-b4-none-adamw": `{"model_type": "gemma2", "hidden_size": 640, "intermediate_size": 2048, "num_hidden_layers": 6,
+			"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 160, "vocab_size": 32000}`,
+		"hf-qwen3-tiny-b4-bf16-adamw": `{"model_type": "qwen3", "hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 8,
+			"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 64, "vocab_size": 32000}`,
+	} {
+		m, err := hfconfig.Parse("it.json", []byte(config))
+		require.NoError(t, err)
+		c := models.Case{Batch: 4, Torch: "2.11", Settings: models.Settings{"seq-len": 256, "packed": 1}, Levers: models.Levers{Clip: models.ClipNone}}
+		if strings.Contains(name, "bf16") {
+			c.AMP = "bf16"
+		}
+		r, err := m.Record(c, board(gpu), models.Options{Steps: 2, Annotate: true})
+		require.NoError(t, err)
+		result, err := microscope.Compare(unmarked(readList(t, "testdata/exported/"+name+".txt.gz")), unmarked(ours(t, r.Program)))
+		require.NoError(t, err)
+		if strings.Contains(name, *only) && *only != "" {
+			result.Print(os.Stdout, *show)
+		}
+		// The lists are of a loop that keeps the scores until the next step, so frees and
+		// peaks differ.
+		require.GreaterOrEqual(t, result.Allocations.Share(), 0.995, name)
+		require.GreaterOrEqual(t, result.Events.Share(), 0.99, name)
+	}
 }
