@@ -74,7 +74,7 @@ func cells(units, width int) string {
 	return s + strings.Repeat(" ", width-(units+7)/8)
 }
 
-func (b Bars) render(out *strings.Builder, color bool) {
+func (b Bars) render(out *strings.Builder, l Layout) {
 	if len(b.Bars) == 0 {
 		return
 	}
@@ -82,9 +82,12 @@ func (b Bars) render(out *strings.Builder, color bool) {
 	for _, bar := range b.Bars {
 		width = max(width, len(bar.Label))
 	}
+	if l.Width > 0 && width+barCells+beyondCells+len("   │ 100 % ") > l.Width {
+		return
+	}
 	fmt.Fprintf(out, " %s\n", b.Title)
 	for _, bar := range b.Bars {
-		fmt.Fprintf(out, " %*s  %s %4.0f %%\n", width, printable.Line(bar.Label), bar.Tone.paint(bar.String(), color), 100*bar.Share)
+		fmt.Fprintf(out, " %*s  %s %4.0f %%\n", width, printable.Line(bar.Label), bar.Tone.paint(bar.String(), l.Color), 100*bar.Share)
 	}
 }
 

@@ -41,13 +41,13 @@ func TestBarsHaveOneWidthAndGrowWithTheShare(t *testing.T) {
 func TestColorSaysNothingMore(t *testing.T) {
 	for _, r := range []*Report{toySweep(), toyPlan(1), toyPlan(2)} {
 		var plain, colored bytes.Buffer
-		require.NoError(t, WriteTable(&plain, r, false))
-		require.NoError(t, WriteTable(&colored, r, true))
+		require.NoError(t, WriteTable(&plain, r, Layout{}))
+		require.NoError(t, WriteTable(&colored, r, Layout{Color: true}))
 		require.NotContains(t, plain.String(), "\x1b")
 		require.Equal(t, plain.String(), regexp.MustCompile("\x1b\\[\\d+m").ReplaceAllString(colored.String(), ""))
 	}
 	var b bytes.Buffer
-	require.NoError(t, WriteTable(&b, toySweep(), true))
+	require.NoError(t, WriteTable(&b, toySweep(), Layout{Color: true}))
 	require.Contains(t, b.String(), "\x1b[31m")
 }
 

@@ -102,9 +102,9 @@ func (c *Calibration) pointSheet() Sheet {
 	s := Sheet{Columns: []Column{
 		{Head: "run"},
 		{Head: "observed", Group: col.head("bytes"), Right: true},
-		{Head: "default", Group: col.head("bytes"), Right: true},
+		{Head: "default", Group: col.head("bytes"), Right: true, Minor: 3},
 		{Head: "calibrated", Group: col.head("bytes"), Right: true},
-		{Head: "default", Group: "error", Right: true},
+		{Head: "default", Group: "error", Right: true, Minor: 2},
 		{Head: "calibrated", Group: "error", Right: true},
 		{Head: "held out", Group: "error", Right: true},
 	}}

@@ -232,11 +232,11 @@ func (f *Fit) choicesSheet() Sheet {
 		{Head: "checkpointing"},
 		{Head: "settings"},
 		{Head: "batch", Right: true},
-		{Head: "micro-batches", Right: true},
-		{Head: "effective", Right: true},
+		{Head: "micro-batches", Right: true, Minor: 2},
+		{Head: "effective", Right: true, Minor: 4},
 		{Head: unit.head("device"), Right: true},
-		{Head: "use", Right: true},
-		{Head: "samples/s ~", Right: true},
+		{Head: "use", Right: true, Minor: 3},
+		{Head: "samples/s ~", Right: true, Minor: 1},
 	}
 	for _, c := range f.Choices {
 		s.Rows = append(s.Rows, f.choiceRow(c, unit))
@@ -371,17 +371,17 @@ func (f *Fit) boardsSheet() Sheet {
 	s := Sheet{Title: fmt.Sprintf("%s; a device may fill %s", f.subject(), f.Budget)}
 	s.Columns = []Column{
 		{Head: "gpu"},
-		{Head: "memory GiB", Right: true},
+		{Head: "memory GiB", Right: true, Minor: 3},
 		{Head: "stage"},
 		{Head: "precision"},
 		{Head: "checkpointing"},
 		{Head: "settings"},
 		{Head: "batch", Right: true},
-		{Head: "micro-batches", Right: true},
-		{Head: "effective", Right: true},
+		{Head: "micro-batches", Right: true, Minor: 2},
+		{Head: "effective", Right: true, Minor: 4},
 		{Head: "device GiB", Right: true},
-		{Head: "use", Right: true},
-		{Head: "samples/s ~", Right: true},
+		{Head: "use", Right: true, Minor: 3},
+		{Head: "samples/s ~", Right: true, Minor: 1},
 	}
 	gib := columnOf(bytesize.GiB)
 	for _, d := range f.Devices {

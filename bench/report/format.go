@@ -109,7 +109,7 @@ func Write(w io.Writer, f Format, d Document) error {
 	case CSV:
 		return writeCSV(w, d.Records())
 	case Table, Markdown:
-		return writeSheets(w, f, d, false)
+		return writeSheets(w, f, d, Layout{})
 	}
 	panic("report: no such format: " + string(f)) // ParseFormat and FormatOf make no other
 }
@@ -124,16 +124,18 @@ func writeCSV(w io.Writer, rows [][]string) error {
 	return csv.NewWriter(w).WriteAll(rows)
 }
 
-// WriteTable writes d as tables, perhaps in color, which is for terminals.
-func WriteTable(w io.Writer, d Document, color bool) error { return writeSheets(w, Table, d, color) }
+// WriteTable writes d as tables in a layout.
+func WriteTable(w io.Writer, d Document, l Layout) error { return writeSheets(w, Table, d, l) }
 
-func writeSheets(w io.Writer, f Format, d Document, color bool) error {
+func writeSheets(w io.Writer, f Format, d Document, l Layout) error {
 	var b strings.Builder
 	for i, s := range d.Sheets() {
 		if i > 0 {
 			b.WriteByte('\n')
+		} else if l.Defaults != "" {
+			s.Title += "; " + l.Defaults
 		}
-		s.render(&b, f, color)
+		s.render(&b, f, l)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -32,17 +32,30 @@ type Column struct {
 	Group string
 	// Right aligns numbers by their last digit.
 	Right bool
+	// Minor is how little the column matters where not all have room: the highest
+	// is left out first, zero never.
+	Minor int
+}
+
+// Layout is how tables are shown.
+type Layout struct {
+	// Color is for terminals.
+	Color bool
+	// Width is what lines have room for, in characters; zero is any.
+	Width int
+	// Defaults say what nobody chose and decides; they end the first title.
+	Defaults string
 }
 
 // Markdown is the sheet as Markdown.
 func (s Sheet) Markdown() string {
 	var b strings.Builder
-	s.render(&b, Markdown, false)
+	s.render(&b, Markdown, Layout{})
 	return b.String()
 }
 
-// render writes the sheet as text, perhaps in color, or as Markdown.
-func (s Sheet) render(b *strings.Builder, f Format, color bool) {
+// render writes the sheet as text or as Markdown, which has no layout.
+func (s Sheet) render(b *strings.Builder, f Format, l Layout) {
 	show := printable.Text
 	if f == Markdown {
 		show = printable.Markdown
@@ -51,32 +64,55 @@ func (s Sheet) render(b *strings.Builder, f Format, color bool) {
 		if f == Markdown {
 			b.WriteString("**" + show(s.Title) + "**\n\n")
 		} else {
-			b.WriteString(show(s.Title) + "\n")
+			b.WriteString(l.lines(show(s.Title)) + "\n")
 		}
 	}
-	if len(s.Rows) > 0 {
-		t := s.table(f, show)
-		if f == Markdown {
-			b.WriteString(t.RenderMarkdown() + "\n")
-		} else {
-			for line := range strings.Lines(t.Render()) {
-				b.WriteString(strings.TrimRight(line, " \n") + "\n")
-			}
+	notes := s.Notes
+	switch {
+	case len(s.Rows) > 0 && f == Markdown:
+		b.WriteString(s.table(f, show, nil).RenderMarkdown() + "\n")
+	case len(s.Rows) > 0:
+		tables, left := s.fitted(l.Width, show)
+		b.WriteString(strings.Join(tables, "\n"))
+		if len(left) > 0 {
+			notes = append([]string{"not shown for want of room: " + strings.Join(left, ", ") + " (--wide)."}, notes...)
 		}
 	}
 	if f == Table {
-		s.Bars.render(b, color)
+		s.Bars.render(b, l)
 	}
-	for i, note := range s.Notes {
+	for i, note := range notes {
 		if f == Markdown && (i > 0 || len(s.Rows) > 0) {
 			b.WriteByte('\n') // a paragraph each
 		}
-		b.WriteString(show(note) + "\n")
+		b.WriteString(l.lines(show(note)) + "\n")
 	}
 }
 
-// table is the sheet's table, each cell as show makes it safe to show.
-func (s Sheet) table(f Format, show func(string) string) table.Writer {
+// lines breaks a text between words.
+func (l Layout) lines(s string) string {
+	if l.Width <= 0 || text.StringWidthWithoutEscSequences(s) <= l.Width {
+		return s
+	}
+	var b strings.Builder
+	for line := range strings.Lines(text.WrapSoft(s, l.Width)) {
+		b.WriteString(strings.TrimRight(line, " \n") + "\n")
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// drawn is the table as text, its columns at most so wide; zero and nil is any.
+func (s Sheet) drawn(show func(string) string, most []int) string {
+	var b strings.Builder
+	for line := range strings.Lines(s.table(Table, show, most).Render()) {
+		b.WriteString(strings.TrimRight(line, " \n") + "\n")
+	}
+	return b.String()
+}
+
+// table is the sheet's table, each cell as show makes it safe to show and columns at
+// most so wide; zero and nil is any.
+func (s Sheet) table(f Format, show func(string) string, most []int) table.Writer {
 	t := table.NewWriter()
 	style := table.StyleLight
 	style.Format.Header = text.FormatDefault
@@ -99,6 +135,9 @@ func (s Sheet) table(f Format, show func(string) string) table.Writer {
 			align = text.AlignRight
 		}
 		configs[i] = table.ColumnConfig{Number: i + 1, Align: align, AlignHeader: align}
+		if i < len(most) && most[i] > 0 {
+			configs[i].WidthMax, configs[i].WidthMaxEnforcer = most[i], text.WrapSoft
+		}
 	}
 	if grouped && f != Markdown {
 		t.AppendHeader(groups, table.RowConfig{AutoMerge: true, AutoMergeAlign: text.AlignCenter})

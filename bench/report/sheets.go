@@ -137,19 +137,20 @@ func (r *Report) sweepSheet() Sheet {
 	if r.Case.Dataset > 0 {
 		estimated = append(estimated, "streamed")
 	}
+	minor := map[string]int{"allocated": 5, "reserved": 4, "streamed": 1}
 	for _, head := range estimated {
-		s.Columns = append(s.Columns, Column{Head: head, Group: c.head("estimate"), Right: true})
+		s.Columns = append(s.Columns, Column{Head: head, Group: c.head("estimate"), Right: true, Minor: minor[head]})
 	}
 	for _, head := range []string{"allocated", "reserved", "device"} {
-		s.Columns = append(s.Columns, Column{Head: head, Group: c.head(word), Right: true})
+		s.Columns = append(s.Columns, Column{Head: head, Group: c.head(word), Right: true, Minor: minor[head]})
 	}
 	claimed := r.claimed()
 	if claimed {
-		s.Columns = append(s.Columns, Column{Head: "guide " + c.scale.Unit(), Right: true})
+		s.Columns = append(s.Columns, Column{Head: "guide " + c.scale.Unit(), Right: true, Minor: 2})
 	}
-	s.Columns = append(s.Columns, Column{Head: "error", Right: true},
-		Column{Head: r.stepHead(), Right: true}, Column{Head: r.Case.BatchUnit + "s/s", Right: true},
-		Column{Head: "peak in"}, Column{Head: "fits"})
+	s.Columns = append(s.Columns, Column{Head: "error", Right: true, Minor: 2},
+		Column{Head: r.stepHead(), Right: true, Minor: 3}, Column{Head: r.Case.BatchUnit + "s/s", Right: true, Minor: 3},
+		Column{Head: "peak in", Minor: 2}, Column{Head: "fits"})
 	for _, p := range r.Points {
 		row := append([]string{strconv.Itoa(p.Batch)}, estimateCells(p.Estimate, c)...)
 		if r.Case.Dataset > 0 {
@@ -418,7 +419,7 @@ func (r *Report) componentsSheet() Sheet {
 		high = append(high, p.Estimate.Device.High)
 	}
 	c := columnOf(high...)
-	s.Columns[0].Head = c.scale.Unit()
+	s.Columns[0].Head = c.scale.Unit() + " at the peak"
 	for i := range r.Points[0].Estimate.Components {
 		s.Rows = append(s.Rows, []string{r.Points[0].Estimate.Components[i].Name})
 	}

@@ -153,13 +153,13 @@ func (s *Smoke) Sheets() []Sheet {
 	unit := columnOf(high...)
 	sheet.Columns = []Column{
 		{Head: "check"},
-		{Head: unit.head("allocated"), Right: true},
-		{Head: unit.head("reserved"), Right: true},
+		{Head: unit.head("allocated"), Right: true, Minor: 3},
+		{Head: unit.head("reserved"), Right: true, Minor: 2},
 		{Head: unit.head("device"), Right: true},
 		{Head: "verdict"},
-		{Head: ""},
+		{Head: "", Minor: 1},
 	}
-	for _, c := range s.Checks {
+	for i, c := range s.Checks {
 		verdict := "safe"
 		switch {
 		case c.OOM != nil:
@@ -174,6 +174,9 @@ func (s *Smoke) Sheets() []Sheet {
 		note := c.Note
 		if c.OOM != nil {
 			note = c.OOM.String()
+			if i > 0 && s.Checks[i-1].OOM != nil && s.Checks[i-1].OOM.String() == note {
+				note = "does not get there"
+			}
 		}
 		sheet.Rows = append(sheet.Rows, []string{c.Name, unit.scale.Format(c.Allocated), unit.scale.Format(c.Reserved), unit.scale.Format(c.Device), verdict, note})
 	}

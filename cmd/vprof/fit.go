@@ -270,6 +270,7 @@ func (o *fitOptions) search() (s fit.Search, err error) {
 		return s, err
 	}
 	s.Cases, err = o.cases(m, c)
+	o.out.defaults = defaultsOf(m, s.Cases...)
 	return s, err
 }
 

@@ -1,16 +1,20 @@
 package main
 
 import (
+	"os"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/vprof/vprof/bench/report"
 )
 
 const formatsHelp = `--format chooses what goes to standard output:
 
-  table     for reading; one unit per column, colors on a terminal (--color)
+  table     for reading; one unit per column, colors on a terminal (--color) and
+            no more columns than it has room for (--wide shows all)
   markdown  the same as Markdown tables
   json      everything, bytes as integers (schema: vprof schema)
   jsonl     one JSON object a line, each complete in itself
@@ -29,6 +33,9 @@ type output struct {
 	app     *app
 	format  string
 	exports []string
+	wide    bool
+	// defaults say what nobody chose and decides.
+	defaults string
 
 	chosen report.Format
 	files  []report.Export
@@ -38,6 +45,7 @@ func (o *output) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.format, "format", string(report.Table), "output `format`: "+strings.Join(report.Formats(), ", "))
 	f.StringArrayVar(&o.exports, "export", nil, "also write `file`, in the format of its suffix (repeatable)")
+	f.BoolVar(&o.wide, "wide", false, "show all columns of tables, however narrow the terminal is")
 	complete(cmd, "format", report.Formats)
 }
 
@@ -65,9 +73,26 @@ func (o *output) save(d report.Document) error {
 // print writes to standard output.
 func (o *output) print(d report.Document) error {
 	if o.chosen == report.Table {
-		return report.WriteTable(o.app.stdout, d, o.app.colored())
+		return report.WriteTable(o.app.stdout, d, o.layout())
 	}
 	return report.Write(o.app.stdout, o.chosen, d)
+}
+
+// layout is that of tables on standard output: in a terminal they are as wide as that,
+// or as COLUMNS says; otherwise as wide as they are.
+func (o *output) layout() report.Layout {
+	l := report.Layout{Color: o.app.colored(), Defaults: o.defaults}
+	if o.wide {
+		return l
+	}
+	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 0 {
+		l.Width = n
+	} else if out, isFile := o.app.stdout.(*os.File); isFile {
+		if n, _, err := term.GetSize(int(out.Fd())); err == nil {
+			l.Width = n
+		}
+	}
+	return l
 }
 
 // finish writes everything once.

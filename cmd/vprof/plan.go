@@ -114,6 +114,7 @@ func (o *planOptions) cases() (cases []report.Case, batch int, err error) {
 			return nil, 0, usagef("--torch: PyTorch %s is named twice in %q", c.ReleaseName(), o.c.torch)
 		}
 		cases, batch = append(cases, report.CaseOf(m, c)), c.Batch
+		o.out.defaults = defaultsOf(m, c)
 	}
 	return cases, batch, nil
 }

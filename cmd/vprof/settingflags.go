@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -78,4 +80,27 @@ func (f *settingFlags) pairValues(flag string) (models.Settings, error) {
 		s[name] = n
 	}
 	return s, nil
+}
+
+// defaultsOf says which settings decide what a step takes and were not chosen in any of
+// the cases; empty if the model has none that have a flag.
+func defaultsOf(m models.Model, cases ...models.Case) string {
+	var words []string
+	for _, named := range namedSettings {
+		i := slices.IndexFunc(m.Settings, func(s models.Setting) bool { return s.Name == named.name && s.Inert == "" })
+		if i < 0 {
+			continue
+		}
+		chosen := func(c models.Case) bool {
+			v, given := c.Settings[named.name]
+			return given && v != m.Settings[i].Default
+		}
+		if !slices.ContainsFunc(cases, chosen) {
+			words = append(words, fmt.Sprintf("%s %d", named.name, m.Settings[i].Default))
+		}
+	}
+	if len(words) == 0 {
+		return ""
+	}
+	return "by default " + strings.Join(words, ", ")
 }

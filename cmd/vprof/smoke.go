@@ -147,6 +147,7 @@ func (o *smokeOptions) test() (t smoke.Test, err error) {
 	if o.batch > 0 {
 		c.Batch = o.batch
 	}
+	o.out.defaults = defaultsOf(m, c)
 	s, err := o.search(o.app, m, c)
 	if err != nil {
 		return t, err

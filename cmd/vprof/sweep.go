@@ -85,6 +85,7 @@ func runSweep(cmd *cobra.Command, o *sweepOptions) error {
 	if err != nil {
 		return err
 	}
+	o.out.defaults = defaultsOf(m, c)
 	here := &job.Local{Models: o.app.models()}
 	if here.Evidence, err = o.c.evidence(o.app); err != nil {
 		return err

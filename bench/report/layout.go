@@ -1,0 +1,140 @@
+package report
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/text"
+)
+
+// leastText is how far a column of text is wrapped at most, in characters.
+const leastText = 20
+
+// fitted are tables that show the sheet within a width: columns of text wrap, then the
+// columns that matter least are left out, and what is still too wide goes on below with
+// the first column again. Left are the heads of what was left out.
+func (s Sheet) fitted(width int, show func(string) string) (tables []string, left []string) {
+	if width <= 0 {
+		return []string{s.drawn(show, nil)}, nil
+	}
+	for {
+		drawn, ok := s.wrapped(width, show)
+		if ok {
+			return []string{drawn}, left
+		}
+		at := s.least()
+		if at < 0 {
+			break
+		}
+		if head := strings.TrimSpace(s.Columns[at].Group + " " + s.Columns[at].Head); head != "" {
+			left = append(left, head)
+		}
+		s = s.without(at)
+	}
+	for _, part := range s.split(width, show) {
+		drawn, _ := part.wrapped(width, show)
+		tables = append(tables, drawn)
+	}
+	return tables, left
+}
+
+// wrapped draws the sheet with its text columns as narrow as the width asks for, the
+// widest first; ok is false if that is not enough.
+func (s Sheet) wrapped(width int, show func(string) string) (drawn string, ok bool) {
+	most := make([]int, len(s.Columns))
+	for {
+		drawn = s.drawn(show, most)
+		excess := widthOf(drawn) - width
+		if excess <= 0 {
+			return drawn, true
+		}
+		at, widest := -1, leastText
+		for i, c := range s.Columns {
+			w := s.widthOf(i)
+			if most[i] > 0 {
+				w = most[i]
+			}
+			if !c.Right && w > widest {
+				at, widest = i, w
+			}
+		}
+		if at < 0 {
+			return drawn, false
+		}
+		most[at] = max(leastText, widest-excess)
+	}
+}
+
+// widthOf is the width of a column's widest cell.
+func (s Sheet) widthOf(at int) int {
+	width := text.StringWidthWithoutEscSequences(s.Columns[at].Head)
+	for _, r := range s.Rows {
+		if at < len(r) {
+			width = max(width, text.StringWidthWithoutEscSequences(r[at]))
+		}
+	}
+	return width
+}
+
+// widthOf is the width of a text's widest line.
+func widthOf(drawn string) int {
+	width := 0
+	for line := range strings.Lines(drawn) {
+		width = max(width, text.StringWidthWithoutEscSequences(strings.TrimRight(line, " \n")))
+	}
+	return width
+}
+
+// least is the column that matters least, the last of equals; -1 if all are needed.
+func (s Sheet) least() int {
+	at := -1
+	for i, c := range s.Columns {
+		if c.Minor > 0 && (at < 0 || c.Minor >= s.Columns[at].Minor) {
+			at = i
+		}
+	}
+	return at
+}
+
+// without is the sheet without a column.
+func (s Sheet) without(at int) Sheet {
+	s.Columns = slices.Delete(slices.Clone(s.Columns), at, at+1)
+	rows := make([][]string, len(s.Rows))
+	for i, r := range s.Rows {
+		rows[i] = r
+		if at < len(r) {
+			rows[i] = slices.Delete(slices.Clone(r), at, at+1)
+		}
+	}
+	s.Rows = rows
+	return s
+}
+
+// split takes the sheet apart into ones that are not too wide, each with the first
+// column.
+func (s Sheet) split(width int, show func(string) string) []Sheet {
+	var parts []Sheet
+	for from := 1; from < len(s.Columns); {
+		to := from + 1
+		for to < len(s.Columns) {
+			if _, ok := s.part(from, to+1).wrapped(width, show); !ok {
+				break
+			}
+			to++
+		}
+		parts = append(parts, s.part(from, to))
+		from = to
+	}
+	return parts
+}
+
+// part is the sheet with its first column and those from one up to another.
+func (s Sheet) part(from, to int) Sheet {
+	out := s
+	out.Columns = append([]Column{s.Columns[0]}, s.Columns[from:to]...)
+	out.Rows = make([][]string, len(s.Rows))
+	for i, r := range s.Rows {
+		out.Rows[i] = append([]string{r[0]}, r[min(from, len(r)):min(to, len(r))]...)
+	}
+	return out
+}
