@@ -39,10 +39,11 @@ type Case struct {
 	Blocks string `json:"blocks,omitempty"`
 	// Accumulate is the number of micro-batches of one optimizer step.
 	Accumulate int `json:"accumulate"`
-	// Optimizer is what replaces the system's own; absent keeps it.
+	// Optimizer is one of [Optimizers], in place of the system's own; absent keeps the
+	// system's.
 	Optimizer string `json:"optimizer,omitempty"`
-	// Loss is what is differentiated, one of the model's Losses, and Output the
-	// output that it is of; absent for the model's own.
+	// Loss is the function that is differentiated, one of the model's Losses, and Output
+	// the model output that it takes; absent for the model's own.
 	Loss   string `json:"loss,omitempty"`
 	Output string `json:"output,omitempty"`
 	// Freeze are glob patterns of the names of parameters that are not trained,
@@ -52,8 +53,8 @@ type Case struct {
 	// model; absent if there are none.
 	LoRA *LoRA `json:"lora,omitempty"`
 	Levers
-	// Dataset is what of the training data lies on the GPU for the whole run,
-	// beside the batch, in bytes; absent if all of it comes from the host.
+	// Dataset is the size in bytes of training data that stays on the GPU for the whole
+	// run, beside the batch; absent if all of it comes from the host.
 	Dataset int64 `json:"dataset_bytes,omitempty"`
 	// Settings are the model's free numbers; those left out have its defaults.
 	Settings Settings `json:"settings,omitempty"`
@@ -214,11 +215,11 @@ func (a *Autocast) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// WeightType is the type of a model's weights: [FP32], "bf16" or "fp16". The
-// zero value is written "fp32" on command lines and left out of files.
+// WeightType is the data type of a model's weights: [FP32], "bf16" or "fp16". The zero
+// value is written "fp32" on command lines and left out of files.
 type WeightType string
 
-// FP32 is what weights have unless told otherwise.
+// FP32 is the default type of weights.
 const FP32 WeightType = ""
 
 const fp32 = "fp32"
@@ -247,9 +248,9 @@ func (w WeightType) String() string {
 	return string(w)
 }
 
-// Description is what a model that a user has brought is made of, as JSON: the
-// values that its configuration file gave. Cases name it by its hash. The zero
-// value is that of models that the registry lists.
+// Description is the definition of a model that the registry does not list, as JSON: the
+// values of its configuration file, or its graph. Cases refer to it by its hash. The zero
+// value stands for a model of the registry.
 type Description struct{ text, hash string }
 
 // Describe makes the description of a text.

@@ -41,11 +41,12 @@ type Model struct {
 	Validation int
 	// BatchUnit names what one element of a batch is: "clip", "image".
 	BatchUnit string
-	// Settings are the numbers that a case may choose.
+	// Settings are the numbers that a case may choose, such as the length of a sequence.
 	Settings []Setting
 	// Tasks are what the model can be trained for, if there is a choice.
 	Tasks []string
-	// Losses are what cases may have for a loss, if there is a choice.
+	// Losses are the loss functions that cases may choose from; empty if there is no
+	// choice.
 	Losses []string
 	// Free says that cases may freeze any parameters and recompute any modules,
 	// by patterns.
@@ -58,8 +59,8 @@ type Model struct {
 	HalfWeights bool
 	// Distributes says that cases may have a strategy for several GPUs.
 	Distributes bool
-	// Description is all that a model that a user has brought is made of; zero for
-	// those that the registry lists.
+	// Description is the definition of a model that a user has brought; zero for those of
+	// the registry.
 	Description Description
 	// Check finds values of settings that do not go together, such as a width
 	// that the number of heads does not divide; nil if all do. The error is a
@@ -71,20 +72,23 @@ type Model struct {
 	// show: that the system itself would not train so, or that a choice changes
 	// nothing. Nil if there is never any.
 	Caveat func(Case) []string
+	// Script is the calculation of batch sizes that the system's project ships; nil if
+	// it has none.
+	Script Script
 	// Build makes the training system for a complete case.
 	Build func(Case) (Trainer, error)
 }
 
-// Trainer is a training system of one case.
+// Trainer is a complete training system (model, loss, optimizer) for one case.
 type Trainer interface {
-	// Counts are known without recording.
+	// Counts returns the element counts of the model; it needs no recording.
 	Counts() Counts
 	// Record runs set-up and then the given number of steps on the tape.
 	// A step that PyTorch would refuse is an error.
 	Record(t *trace.Tape, steps int) error
 }
 
-// A Validator is a [Trainer] whose project also looks at how well it does.
+// A Validator is a [Trainer] whose project also runs validation.
 type Validator interface {
 	// Validate runs one batch of n samples after Record's steps: its forward
 	// pass and its loss, in evaluation mode and without gradients. A batch
@@ -92,12 +96,12 @@ type Validator interface {
 	Validate(t *trace.Tape, n int) error
 }
 
-// Recording is a recorded case.
+// Recording is the recorded training steps of a case.
 type Recording struct {
 	Case    Case
 	Counts  Counts
 	Program *program.Program
-	// Facts are what else the recording shows.
+	// Facts are further properties of the recorded model, such as its attention backends.
 	Facts trace.Facts
 	// Validation is the step that the phases of the validation batch are of,
 	// the one after the last of training; zero if none was recorded.

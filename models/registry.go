@@ -12,27 +12,25 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// Registry is a list of models with their names, and the sources of models that
-// users bring. Package models/all makes the one that the program uses; tests
-// make their own.
+// Registry is the list of known models, with the sources of models that users bring.
+// Package models/all makes the one that the program uses; tests make their own.
 type Registry struct {
 	models  []Model
 	index   map[string]int
 	sources []Source
 }
 
-// Source makes models that are not listed, of what a user names after a scheme
-// and a colon: "hf:config.json".
+// Source is a kind of model that users bring, named by a scheme and a reference:
+// "hf:config.json".
 type Source struct {
 	// Scheme is what stands before the colon.
 	Scheme string
 	// Suffix, if not empty, is the end of names that are references without a
 	// scheme: ".pt2".
 	Suffix string
-	// Open makes the model of what stands behind it.
+	// Open makes the model that a reference names.
 	Open func(ref string) (Model, error)
-	// Restore makes a model once more, of the name and the text of the
-	// description that it had.
+	// Restore makes a model again from its name and the text of its description.
 	Restore func(name, description string) (Model, error)
 }
 
@@ -132,7 +130,7 @@ func (e *UnknownModelError) Error() string {
 // Usage marks the error as bad input.
 func (*UnknownModelError) Usage() bool { return true }
 
-// A CaseError says that a case asks for what its model does not have.
+// A CaseError says that a case has a value that its model does not allow.
 type CaseError struct {
 	Model string
 	// Field is what is wrong, in the words of the command line: "stage".
@@ -239,8 +237,8 @@ func (m Model) Complete(c Case) (Case, error) {
 	return c, nil
 }
 
-// MaxBatch is the largest batch size taken for meant: no trainer feeds a million
-// samples at once.
+// MaxBatch is the largest batch size that is accepted; a larger one is taken for a
+// mistake.
 const MaxBatch = 1 << 20
 
 // mostAccumulated is how many micro-batches of a step are recorded at most.
@@ -261,7 +259,7 @@ func (m Model) Canonical(c Case) Case {
 	return c
 }
 
-// mostDataset is more than any GPU holds, in bytes.
+// mostDataset is the largest accepted data set, in bytes: more than any GPU holds.
 const mostDataset = 1 << 44
 
 // Record builds the model for c and records its training steps as they run on

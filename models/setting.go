@@ -14,13 +14,19 @@ import (
 type Setting struct {
 	// Name is its name on the command line: "seq-len".
 	Name string
-	// Usage says what it counts: "tokens of a sequence".
+	// Usage says what the number counts: "tokens of a sequence".
 	Usage string
 	// Inert says why it does not change memory; empty if it does.
 	Inert string
 	// Default is the value of the real system, Min and Max bound it.
 	Default, Min, Max int64
+	// Lower is the share of its value that the system's guide recommends when memory is
+	// short; zero for a setting that it does not name.
+	Lower Fraction
 }
+
+// A Fraction is a rational number.
+type Fraction struct{ Num, Den int64 }
 
 // Settings are the values of settings by name.
 type Settings map[string]int64

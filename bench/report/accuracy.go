@@ -19,8 +19,8 @@ type Accuracy struct {
 	Unknown []UnknownRecord `json:"unknown"`
 }
 
-// AccuracyCase is what a record was made of. AMP and Optimizer are null for
-// none and for the model's own.
+// AccuracyCase identifies a reference record. AMP and Optimizer are null for none and for
+// the model's own.
 type AccuracyCase struct {
 	File          string  `json:"file"`
 	Line          int     `json:"line"`
@@ -52,8 +52,8 @@ type AccuracyRow struct {
 	PhasesDiffer bool `json:"phases_differ,omitempty"`
 }
 
-// AccuracySide is what PyTorch or the estimate says. After an OOM, the bytes
-// are those reached.
+// AccuracySide is the result of one side, PyTorch's or the estimate's. After an
+// out-of-memory error, the bytes are those reached.
 type AccuracySide struct {
 	OOM       bool  `json:"oom"`
 	Allocated int64 `json:"allocated_bytes"`
@@ -112,10 +112,10 @@ type AccuracySummary struct {
 	ByPhase []AccuracyGroup `json:"by_phase"`
 }
 
-// AccuracyGroup are the figures of rows that have something in common.
+// AccuracyGroup is the figures of a group of rows.
 type AccuracyGroup struct {
 	Name string `json:"name"`
-	// Compared is how many errors the figures are made of.
+	// Compared is the number of rows whose errors the figures summarize.
 	Compared int `json:"compared"`
 	AccuracyFigures
 }
@@ -141,7 +141,7 @@ type ErrorFigures struct {
 	Under float64 `json:"share_under_5_percent"`
 }
 
-// Verdicts counts right and wrong ones.
+// Verdicts counts right and wrong predictions.
 type Verdicts struct {
 	Right int `json:"right"`
 	Wrong int `json:"wrong"`
@@ -155,7 +155,7 @@ func (v *Verdicts) count(right bool) {
 	}
 }
 
-// figures collects what AccuracyFigures are made of.
+// figures collects the values that AccuracyFigures summarize.
 type figures struct {
 	allocated, reserved []float64
 	oom                 Verdicts

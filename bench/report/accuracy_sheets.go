@@ -183,7 +183,7 @@ func (a *Accuracy) worstSheet(n int) Sheet {
 	return s
 }
 
-// badness orders rows by how far they are off; zero is not off at all.
+// badness orders rows by the size of their errors; zero is no error.
 func badness(r *AccuracyRow) float64 {
 	switch {
 	case r.Reference.Refused != "" && !strings.Contains(r.Estimate.Refused, r.Reference.Refused):

@@ -9,10 +9,10 @@ import (
 	"github.com/vprof/vprof/internal/printable"
 )
 
-// Bars show shares of a limit below a table: a line for each, with a stroke
-// where the limit is. They stand in tables for people only.
+// Bars is a bar chart below a table: a line for each share, with a stroke where the limit
+// is. It is left out of formats for programs.
 type Bars struct {
-	// Title says of what the shares are.
+	// Title names the quantity whose shares are shown.
 	Title string
 	Bars  []Bar
 }
@@ -24,7 +24,7 @@ type Bar struct {
 	Tone  Tone
 }
 
-// Tone is what a color stands for. It never says more than the text beside it.
+// Tone is the meaning of a color. The text beside it always says the same.
 type Tone uint8
 
 // The tones.

@@ -12,7 +12,7 @@ import (
 // CalibrationSchema names the format of a calibration's result.
 const CalibrationSchema = "vprof.calibration/v1"
 
-// Calibration says what was learned from runs.
+// Calibration is the result of fitting coefficients to runs.
 type Calibration struct {
 	Schema  string    `json:"schema" jsonschema:"const=vprof.calibration/v1"`
 	Tool    Tool      `json:"tool"`
@@ -20,7 +20,7 @@ type Calibration struct {
 	// Entry is the name of the coefficients in File.
 	Entry string `json:"entry"`
 	File  string `json:"file"`
-	// Backup is what File had before; absent if there was none.
+	// Backup is the name of a copy of File as it was before; absent if File is new.
 	Backup    string   `json:"backup,omitempty"`
 	GPU       string   `json:"gpu"`
 	Stack     string   `json:"stack"`
@@ -49,8 +49,8 @@ type ErrorSummary struct {
 	Max    float64 `json:"max"`
 }
 
-// CalibrationPoint is one run and what estimates say of it: bytes of the
-// highest level that the run saw (device, else reserved, else allocated).
+// CalibrationPoint is one run beside its estimates, in bytes of the highest level that
+// the run measured (device, else reserved, else allocated).
 type CalibrationPoint struct {
 	Label    string `json:"label"`
 	Batch    int    `json:"batch"`

@@ -9,13 +9,13 @@ import (
 	"github.com/vprof/vprof/internal/bytesize"
 )
 
-// Claim is a figure that a project's own guide documents.
+// Claim is a figure from a project's own guide.
 type Claim struct {
 	// Guide is its title, Project whose it is, Where the section.
 	Guide   string `json:"guide"`
 	Project string `json:"project"`
 	Where   string `json:"where"`
-	// Of is what the figure counts: "device", "allocated", "weights".
+	// Of is the quantity that the figure is of: "device", "allocated", "weights".
 	Of string `json:"of"`
 	// Says is the figure as the guide writes it.
 	Says string `json:"says"`
@@ -29,7 +29,7 @@ type Claim struct {
 	Batch      string `json:"batch,omitempty"`
 	Conditions string `json:"conditions,omitempty"`
 	Than       string `json:"than,omitempty"`
-	// Note is what a reader of the figure should know.
+	// Note is a remark on the figure for the reader.
 	Note string `json:"note,omitempty"`
 	// Answer is what vprof says for the same conditions; absent where a claim
 	// stands beside an estimate.
@@ -48,14 +48,14 @@ type ShareRange struct {
 	High float64 `json:"high"`
 }
 
-// Answer is what vprof says of a claim. Its range is over the batch sizes and
-// stages that the claim leaves open.
+// Answer is vprof's own figure for a claim: a range over the batch sizes and stages that
+// the claim leaves open.
 type Answer struct {
-	// GPU is the board it is for.
+	// GPU is the board that the figure is for.
 	GPU   string      `json:"gpu"`
 	Bytes *ByteRange  `json:"bytes,omitempty"`
 	Share *ShareRange `json:"share,omitempty"`
-	// Verdict is said of claims that a batch fits.
+	// Verdict answers a claim that a batch fits.
 	Verdict Verdict `json:"verdict,omitempty" jsonschema:"enum=fits,enum=tight,enum=fits slowly,enum=does not fit"`
 	// Refused says why there is no answer.
 	Refused string `json:"refused,omitempty"`

@@ -8,7 +8,7 @@ import (
 // CoefficientsSchema names the format of a list of coefficients.
 const CoefficientsSchema = "vprof.coefficient-list/v1"
 
-// Coefficients are those of one file, or of two beside each other.
+// Coefficients is a listing of a coefficients file, or a comparison of two.
 type Coefficients struct {
 	Schema string           `json:"schema" jsonschema:"const=vprof.coefficient-list/v1"`
 	Rows   []CoefficientRow `json:"rows"`
@@ -17,8 +17,8 @@ type Coefficients struct {
 	Notes    []string `json:"notes,omitempty"`
 }
 
-// CoefficientRow is a coefficient of an entry. Old is what it was: absent if
-// files are not compared, or if it is new.
+// CoefficientRow is a coefficient of an entry. Old is its former value: absent if files
+// are not compared, or if it is new.
 type CoefficientRow struct {
 	Entry string       `json:"entry"`
 	Name  string       `json:"name"`

@@ -10,7 +10,7 @@ import (
 // ComparisonSchema names the format of a comparison.
 const ComparisonSchema = "vprof.comparison/v1"
 
-// Comparison is two files beside each other, step by step.
+// Comparison is the comparison of two files, step by step.
 type Comparison struct {
 	Schema string `json:"schema" jsonschema:"const=vprof.comparison/v1"`
 	Tool   Tool   `json:"tool"`
@@ -53,22 +53,23 @@ type Amounts struct {
 	Allocated, Reserved, Device int64
 }
 
-// SnapshotSummary is what a memory snapshot of PyTorch holds besides its peaks.
+// SnapshotSummary summarizes a memory snapshot of PyTorch.
 type SnapshotSummary struct {
 	Label     string `json:"label"`
 	Allocated int64  `json:"allocated_bytes"`
 	Requested int64  `json:"requested_bytes"`
 	Reserved  int64  `json:"reserved_bytes"`
-	// Events are those the peaks come from; with none, they are the moment's.
+	// Events is the number of events that the peaks are computed from; with none, the
+	// peaks are the amounts at the time of the snapshot.
 	Events int `json:"events"`
 	// OOMs is how many allocations failed.
 	OOMs        int   `json:"ooms"`
 	Free        int64 `json:"free_bytes"`
 	LargestFree int64 `json:"largest_free_bytes"`
-	// Fragmentation is the share of Free that LargestFree is not.
+	// Fragmentation is the share of Free that the largest free block is not.
 	Fragmentation float64 `json:"fragmentation"`
 	Segments      int     `json:"segments"`
-	// Categories are what stacks say that blocks in use are for.
+	// Categories are the blocks in use by purpose, as their stacks suggest.
 	Categories []Component `json:"categories"`
 	// Largest are the largest blocks in use, by where they were allocated.
 	Largest []Component `json:"largest"`

@@ -12,7 +12,7 @@ import (
 // DiagnosisSchema names the format of a diagnosis.
 const DiagnosisSchema = "vprof.diagnosis/v1"
 
-// Diagnosis is what was found in a run, a snapshot or a log, and what to do.
+// Diagnosis is the findings in a run, a snapshot or a log, with remedies.
 type Diagnosis struct {
 	Schema   string    `json:"schema" jsonschema:"const=vprof.diagnosis/v1"`
 	Tool     Tool      `json:"tool"`
@@ -21,14 +21,14 @@ type Diagnosis struct {
 	// Remedies are in the order to try them; absent if it is not known what
 	// was trained.
 	Remedies []Remedy `json:"remedies,omitempty"`
-	// Case is what the remedies were estimated for.
+	// Case is the case that the remedies were estimated for.
 	Case string `json:"case,omitempty"`
 }
 
-// Finding is one thing that was found.
+// Finding is one observation about a run.
 type Finding struct {
 	Kind string `json:"kind"`
-	// Problem is false for what only could be better.
+	// Problem is false for an observation that only suggests an improvement.
 	Problem  bool     `json:"problem"`
 	What     string   `json:"what"`
 	Evidence []string `json:"evidence"`
@@ -56,7 +56,7 @@ func (f Finding) name() string {
 	return f.Kind + " on " + f.GPU
 }
 
-// Remedy is what could be done.
+// Remedy is a change that may help.
 type Remedy struct {
 	What string `json:"what"`
 	// Saves are the device bytes that this case would need less, by the

@@ -13,7 +13,7 @@ import (
 	"github.com/google/renameio/v2/maybe"
 )
 
-// Export is a file that a result goes to.
+// Export is an output file of a result.
 type Export struct {
 	path   string // with symbolic links followed
 	format Format

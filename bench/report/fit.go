@@ -114,14 +114,15 @@ type Choice struct {
 	Expandable *Interval `json:"expandable_device,omitempty"`
 	// Run is the step at Batch, replayed on the device.
 	Run *Run `json:"run,omitempty"`
-	// Refused is why PyTorch or the model would not train this way.
+	// Refused is the reason why PyTorch or the model would not train this configuration;
+	// absent if it would.
 	Refused string `json:"refused,omitempty"`
 }
 
 // Fits tells whether a batch was found.
 func (c Choice) Fits() bool { return c.Batch > 0 && c.Refused == "" }
 
-// configuration is what choices of several stages have in common.
+// configuration is the part of a case that choices of several stages can share.
 type configuration struct {
 	amp           models.Autocast
 	checkpointing bool

@@ -2,19 +2,24 @@ package report
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/models"
 )
 
-// Profile is a recommendation for a part of a curriculum.
+// Profile is a recommendation for a part of a project's training.
 type Profile struct {
-	Name      string `json:"name"`
-	Negatives int    `json:"n_negatives"`
-	Choice    Choice `json:"choice"`
+	Name string `json:"name"`
+	// Settings are those in which the parts differ.
+	Settings models.Settings `json:"settings,omitempty"`
+	Choice   Choice          `json:"choice"`
 }
 
-// GuideProfile is what a script's formula says, and what is true of it.
+// GuideProfile is what the script of a model's project recommends for a part of its
+// training, see [models.Script], and what is true of it.
 type GuideProfile struct {
 	Profile        string  `json:"profile"`
 	Batch          int     `json:"batch"`
@@ -68,22 +73,29 @@ func (f *Fit) profilesSheet() Sheet {
 		high = append(high, p.Choice.Estimate.Device.High)
 	}
 	unit := columnOf(high...)
-	s.Columns = []Column{
-		{Head: "profile"},
-		{Head: "negatives", Right: true},
-		{Head: "batch", Right: true},
-		{Head: "micro-batches", Right: true},
-		{Head: "effective", Right: true},
-		{Head: unit.head("device"), Right: true},
-		{Head: "use", Right: true},
+	s.Columns = []Column{{Head: "profile"}}
+	settings := slices.Sorted(maps.Keys(f.Profiles[0].Settings))
+	for _, name := range settings {
+		s.Columns = append(s.Columns, Column{Head: name, Right: true})
 	}
+	s.Columns = append(s.Columns,
+		Column{Head: "batch", Right: true},
+		Column{Head: "micro-batches", Right: true},
+		Column{Head: "effective", Right: true},
+		Column{Head: unit.head("device"), Right: true},
+		Column{Head: "use", Right: true},
+	)
 	for _, p := range f.Profiles {
 		c := p.Choice
 		batch, steps, effective := "none fits", "-", "-"
 		if c.Batch > 0 {
 			batch, steps, effective = strconv.Itoa(c.Batch), strconv.Itoa(c.Case.Accumulate), strconv.Itoa(c.EffectiveBatch)
 		}
-		s.Rows = append(s.Rows, []string{p.Name, strconv.Itoa(p.Negatives), batch, steps, effective, unit.interval(c.Estimate.Device), fmt.Sprintf("%.0f%%", 100*c.Utilization)})
+		row := []string{p.Name}
+		for _, name := range settings {
+			row = append(row, strconv.FormatInt(p.Settings[name], 10))
+		}
+		s.Rows = append(s.Rows, append(row, batch, steps, effective, unit.interval(c.Estimate.Device), fmt.Sprintf("%.0f%%", 100*c.Utilization)))
 	}
 	s.Notes = []string{"--formula guide shows beside it what the project's own script would say."}
 	return s

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Model is what the page of a model shows besides its registry entry.
+// Model is the content of a model's page beside its registry entry.
 type Model struct {
 	// GPU is the board that attention and answers are for, where a claim names
 	// no other.
@@ -16,8 +16,8 @@ type Model struct {
 	Parameters []Stage `json:"parameters"`
 	// Inputs are the tensors of a batch.
 	Inputs []Input `json:"inputs"`
-	// Attention is what calls of scaled_dot_product_attention run on; empty if
-	// there are none.
+	// Attention are the backends of scaled_dot_product_attention; empty if the model does
+	// not call it.
 	Attention []Attention `json:"attention"`
 	// Claims are what the project's guide says; empty if vprof knows of none.
 	Claims []Claim `json:"claims"`
@@ -28,7 +28,7 @@ type Stage struct {
 	// Task is what the model is trained for; absent if there is no choice.
 	Task  string `json:"task,omitempty"`
 	Stage string `json:"stage"`
-	// Trains says what is trained.
+	// Trains describes the parameters that are trained.
 	Trains string `json:"trains"`
 	Parameters
 }
@@ -50,7 +50,7 @@ func (i Input) String() string {
 	return s
 }
 
-// Attention is what a kind of attention call runs on in a precision.
+// Attention is the backend of a kind of attention call in a precision.
 type Attention struct {
 	// Precision is fp32, or that of autocast.
 	Precision string `json:"precision"`
@@ -58,7 +58,7 @@ type Attention struct {
 	Backend   string `json:"backend"`
 	HeadWidth int64  `json:"head_width"`
 	Masked    bool   `json:"masked"`
-	// Why says what keeps faster kernels off; absent where none is faster.
+	// Why is the reason why no faster backend is used; absent where none is faster.
 	Why string `json:"why,omitempty"`
 }
 

@@ -15,7 +15,7 @@ import (
 // not know; taking a field away or changing its meaning makes a new version.
 const Schema = "vprof.report/v1"
 
-// Kind says what made a report.
+// Kind is the experiment that a report is of.
 type Kind string
 
 // The kinds of reports.
@@ -42,9 +42,9 @@ type Report struct {
 	// correct.
 	Coefficients []Coefficient `json:"coefficients"`
 	Points       []Point       `json:"points"`
-	// Largest is what a search for the largest batch has found; absent without.
+	// Largest is the result of a search for the largest batch size; absent without one.
 	Largest *Largest `json:"largest,omitempty"`
-	// Stopped says why a sweep left batch sizes out; absent if it did not.
+	// Stopped is the reason why a sweep left out batch sizes; absent if it ran all.
 	Stopped  *Stopped  `json:"stopped,omitempty"`
 	Warnings []Warning `json:"warnings,omitempty"`
 }
@@ -179,7 +179,7 @@ func (v Verdict) Worse(w Verdict) Verdict {
 	return v
 }
 
-// Estimate is what the planner says without running anything.
+// Estimate is the planner's estimate of one batch size, made without running anything.
 type Estimate struct {
 	// Allocated is the peak of tensors as rounded by the caching allocator,
 	// Reserved what that holds from the driver, Device what the driver shows,
@@ -195,13 +195,13 @@ type Estimate struct {
 	Interpolated bool `json:"interpolated"`
 }
 
-// Component is a named part of a total.
+// Component is a named part of a total, in bytes.
 type Component struct {
 	Name  string `json:"name"`
 	Bytes int64  `json:"bytes"`
 }
 
-// Run is what a replay on a device left behind.
+// Run is the result of a replay on a device.
 type Run struct {
 	// Simulated is true if no GPU was touched.
 	Simulated bool `json:"simulated"`

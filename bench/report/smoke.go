@@ -12,8 +12,8 @@ import (
 // SmokeSchema names this version of the format of [Smoke].
 const SmokeSchema = "vprof.smoke/v1"
 
-// Smoke is the result of a test before training: the moments at which training
-// may run out of memory, and whether there is enough.
+// Smoke is the result of a test before training: the points of training at which memory
+// may run out, and whether there is enough.
 type Smoke struct {
 	Schema  string    `json:"schema" jsonschema:"const=vprof.smoke/v1"`
 	Tool    Tool      `json:"tool"`
@@ -42,7 +42,7 @@ type Smoke struct {
 	Warnings []Warning `json:"warnings,omitempty"`
 }
 
-// Check is one moment of training.
+// Check is the memory in use at one point of training.
 type Check struct {
 	Name string `json:"name"`
 	// Simulated is false for what was measured on a device.
@@ -50,8 +50,8 @@ type Check struct {
 	Allocated int64 `json:"allocated_bytes"`
 	Reserved  int64 `json:"reserved_bytes"`
 	Device    int64 `json:"device_bytes"`
-	// Need is what must stay within the limit: Device, or what it is only
-	// above with the budget's risk.
+	// Need is the number of bytes that must stay within the limit: Device, or its upper
+	// quantile at the budget's risk.
 	Need int64 `json:"need_bytes"`
 	// Safe is true within the limit, Fits within all that is free.
 	Safe bool `json:"safe"`
@@ -59,7 +59,7 @@ type Check struct {
 	// GivesBack says that training gets past the moment only since PyTorch gives
 	// cached memory back, which is slow.
 	GivesBack bool `json:"gives_back_cache,omitempty"`
-	// Note says what the figure stands for.
+	// Note describes the point of training.
 	Note string `json:"note,omitempty"`
 	OOM  *OOM   `json:"oom,omitempty"`
 }

@@ -11,7 +11,7 @@ import (
 // TimesSchema names the format of a time table.
 const TimesSchema = "vprof.times/v1"
 
-// Times say how long training takes on boards.
+// Times is a table of training times on boards.
 type Times struct {
 	Schema  string    `json:"schema" jsonschema:"const=vprof.times/v1"`
 	Tool    Tool      `json:"tool"`
@@ -50,7 +50,7 @@ type TimeRow struct {
 	Epoch            *Seconds `json:"epoch,omitempty"`
 	Epochs           float64  `json:"epochs,omitempty"`
 	Total            *Seconds `json:"total,omitempty"`
-	// Checkpointing is what recomputing costs at this batch.
+	// Checkpointing is the cost of recomputing activations at this batch size.
 	Checkpointing *Checkpointing `json:"checkpointing,omitempty"`
 }
 

@@ -79,6 +79,15 @@ func (f *caseFlags) register(cmd *cobra.Command, a *app) {
 	complete(cmd, "weights", func() []string { return []string{"fp32", "bf16", "fp16"} })
 	complete(cmd, "optimizer", models.Optimizers)
 	complete(cmd, "task", hfconfig.Tasks)
+	complete(cmd, "set", func() []string {
+		var names []string
+		if m, err := a.models().Lookup(f.model); err == nil {
+			for _, s := range m.Settings {
+				names = append(names, s.Name+"=")
+			}
+		}
+		return names
+	})
 	complete(cmd, "stage", func() []string {
 		m, err := a.models().Lookup(f.model)
 		if err != nil {

@@ -123,6 +123,7 @@ func newFitCmd(a *app) *cobra.Command {
 	f.StringArrayVar(&o.tune, "tune", nil, "also search a setting of the model, as `name=values` with values like 8..24+8 (repeatable)")
 	f.StringVar(&o.formula, "formula", "", "`guide`: also what the project's own script would say, where it has one")
 	complete(cmd, "formula", func() []string { return []string{"guide"} })
+	hide(f, "formula")
 	o.part.register(f, "formula", "apply", "auto", "profile", "device")
 	o.out.register(cmd)
 	return cmd
@@ -178,7 +179,7 @@ func (o *fitOptions) run(ctx context.Context, s fit.Search) (*report.Fit, error)
 	}
 	f.Tool, f.Started, f.Budget.Preset = tool(), started.Truncate(time.Second), o.budget.preset
 	if o.formula == "guide" {
-		return f, o.guide(ctx, s, f)
+		return f, o.script(ctx, s, f)
 	}
 	if err := warnOfUnread(f); err != nil {
 		return nil, err
@@ -189,7 +190,7 @@ func (o *fitOptions) run(ctx context.Context, s fit.Search) (*report.Fit, error)
 
 // profiles are recommendations for the project's curriculum, where it has one.
 func (o *fitOptions) profiles(ctx context.Context, s fit.Search) ([]report.Profile, error) {
-	if !slices.Contains(fit.GuideModels(), s.Model.Name) || len(s.GPUs) != 1 || s.Device != nil {
+	if s.Model.Script == nil || len(s.GPUs) != 1 || s.Device != nil {
 		return nil, nil
 	}
 	return fit.Profiles(ctx, s, o.app.models().Lookup)
@@ -350,26 +351,25 @@ func (o *fitOptions) tuned(settings models.Settings) ([]models.Settings, error) 
 // maxTuned is how many combinations of settings a search goes through at most.
 const maxTuned = 256
 
-// guide adds what the project's script says, and what is true of it.
-func (o *fitOptions) guide(ctx context.Context, s fit.Search, f *report.Fit) error {
-	if !slices.Contains(fit.GuideModels(), s.Model.Name) {
-		return usagef("--formula guide: only %s come from a project with such a script", strings.Join(fit.GuideModels(), ", "))
+// scripted are the models whose projects have a script.
+func (o *fitOptions) scripted() []string {
+	var names []string
+	for _, m := range o.app.models().All() {
+		if m.Script != nil {
+			names = append(names, m.Name)
+		}
+	}
+	return names
+}
+
+// script adds what the script of the model's project says, and what is true of it.
+func (o *fitOptions) script(ctx context.Context, s fit.Search, f *report.Fit) (err error) {
+	if s.Model.Script == nil {
+		return usagef("--formula guide: only %s come from a project with such a script", strings.Join(o.scripted(), ", "))
 	}
 	if len(s.GPUs) != 1 {
 		return usagef("--formula guide: name one board with --gpu")
 	}
-	if s.Effective == 0 {
-		s.Effective = fit.GuideEffectiveBatch
-	}
-	f.Guide = fit.Guide(s.GPUs[0].Memory, s.Effective)
-	for i, name := range fit.GuideModels() {
-		m, err := o.app.models().Lookup(name)
-		if err != nil {
-			return err
-		}
-		if err := fit.Verify(ctx, s, m, &f.Guide[i]); err != nil {
-			return err
-		}
-	}
-	return nil
+	f.Guide, err = fit.Script(ctx, s, o.app.models().Lookup)
+	return err
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"github.com/vprof/vprof/bench/report"
@@ -101,6 +102,13 @@ func (o *output) finish(d report.Document) error {
 		return err
 	}
 	return o.print(d)
+}
+
+// hide keeps a flag out of the help.
+func hide(flags *pflag.FlagSet, name string) {
+	if err := flags.MarkHidden(name); err != nil {
+		panic(err)
+	}
 }
 
 // complete offers words for the values of a flag in shell completion.

@@ -11,19 +11,23 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// namedSetting is a setting with a flag.
-type namedSetting struct{ name, usage string }
+// namedSetting is a setting with a flag. Hidden are flags from before --set, of settings
+// that only one project has.
+type namedSetting struct {
+	name, usage string
+	hidden      bool
+}
 
 // namedSettings are the settings that have a flag of their own.
 var namedSettings = []namedSetting{
-	{"seq-len", "tokens `n` of a sequence, where the model has any (default: the model's)"},
-	{"image-size", "height and width `n` of an image in pixels, where the model has any (default: the model's)"},
-	{"audio-seconds", "seconds `n` of a clip, where the model has any (default: the model's)"},
-	{"max-length", "tokens `n` of a text, where the model has any (default: the model's)"},
-	{"n-negatives", "negatives `n` of an anchor, where the model has any (default: the model's)"},
-	{"n-positives", "positives `n` of an anchor, where the model has any (default: the model's)"},
-	{"stride", "frames `n` from one patch to the next, where the model has any (default: the model's)"},
-	{"n-patches", "patches `n` of a spectrogram, where the model has any (default: the model's)"},
+	{"seq-len", "tokens `n` of a sequence, where the model has any (default: the model's)", false},
+	{"image-size", "height and width `n` of an image in pixels, where the model has any (default: the model's)", false},
+	{"audio-seconds", "seconds `n` of a clip, where the model has any (default: the model's)", false},
+	{"max-length", "tokens `n` of a text, where the model has any (default: the model's)", false},
+	{"n-negatives", "negatives `n` of an anchor, where the model has any (default: the model's)", true},
+	{"n-positives", "positives `n` of an anchor, where the model has any (default: the model's)", true},
+	{"stride", "frames `n` from one patch to the next, where the model has any (default: the model's)", true},
+	{"n-patches", "patches `n` of a spectrogram, where the model has any (default: the model's)", true},
 }
 
 // settingFlags choose a model's free numbers: --set name=value for any of
@@ -37,6 +41,9 @@ func (f *settingFlags) register(flags *pflag.FlagSet) {
 	f.flags = flags
 	for _, s := range namedSettings {
 		flags.Int64(s.name, 0, s.usage)
+		if s.hidden {
+			hide(flags, s.name)
+		}
 	}
 	flags.StringArrayVar(&f.pairs, "set", nil, "another setting of the model, as `name=value` (see vprof models show); may be repeated")
 }

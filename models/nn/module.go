@@ -97,7 +97,7 @@ type Tree struct {
 // parameterName is the path of a module and what it calls a parameter.
 type parameterName struct{ module, own string }
 
-// Names are those of the parameters, as in named_parameters().
+// Names returns the names of the parameters, as in named_parameters().
 func (t *Tree) Names() []string {
 	out := make([]string, len(t.names))
 	for i, n := range t.names {
@@ -188,7 +188,7 @@ type field struct {
 	name  string
 }
 
-// fields are those of a type of layer that hold something for a [Tree].
+// fields returns the fields of a type of layer that hold something for a [Tree].
 type fields struct{ tensors, children []field }
 
 // knownFields holds the fields of types that were met before.

@@ -36,7 +36,7 @@ func Models() []models.Model {
 			Batches:   []int{1, 8, 16, 32, 64, 128},
 			BatchUnit: "spectrogram",
 			Settings: []models.Setting{
-				{Name: "n-patches", Usage: "patches of a spectrogram", Default: patches, Min: 1, Max: 4096},
+				{Name: "n-patches", Usage: "patches of a spectrogram", Default: patches, Min: 1, Max: 4096, Lower: models.Fraction{Num: 1, Den: 2}},
 				{
 					Name: "stride", Usage: "frames from one patch to the next", Default: stride, Min: 1, Max: 4096,
 					Inert: "it says which patches there are, not how many; n-patches does",

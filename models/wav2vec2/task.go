@@ -10,7 +10,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// sampleRate is that of the audio, in samples a second.
+// sampleRate is the sampling rate of the audio, in samples a second.
 const sampleRate = 16_000
 
 // The names of the settings.

@@ -30,7 +30,7 @@ func fourier1(f transform) body {
 	})
 }
 
-// fourier is that of one along several.
+// fourier is the body of a transform along several dimensions.
 func fourier(f transform) body {
 	return one(func(a *Args) *tensor {
 		dims, sizes := a.Dims("dim"), a.Ints("s")

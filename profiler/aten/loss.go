@@ -2,7 +2,7 @@ package aten
 
 import "github.com/vprof/vprof/profiler/trace"
 
-// losses are those of torch.nn.functional.
+// losses are the operators of the losses in torch.nn.functional.
 var losses = family{
 	"cross_entropy_loss(Tensor self, Tensor target, Tensor? weight=None, int reduction=Mean, SymInt ignore_index=-100, float label_smoothing=0.0) -> Tensor": one(func(a *Args) *tensor {
 		return a.first(0).CrossEntropyWith(a.Tensor("target"), trace.CrossEntropyArgs{

@@ -158,7 +158,7 @@ func unary(f func(x *tensor) *tensor) body {
 	return func(a *Args) []Value { return []Value{f(a.first(0))} }
 }
 
-// binary is that of an operator of its first two arguments, which are tensors.
+// binary is the body of an operator of its first two arguments, which are tensors.
 func binary(f func(x, y *tensor) *tensor) body {
 	return func(a *Args) []Value { return []Value{f(a.first(0), a.first(1))} }
 }

@@ -225,7 +225,8 @@ func number(f func(x *tensor, n trace.Number) *tensor) body {
 	return one(func(a *Args) *tensor { return f(a.first(0), kindOf(a.values[1])) })
 }
 
-// numberOrTensor is that of one whose second argument may be either.
+// numberOrTensor is the body of an operator whose argument "other" is a number or a
+// tensor.
 func numberOrTensor(with func(x *tensor, n trace.Number) *tensor, of func(x, y *tensor) *tensor) body {
 	return one(func(a *Args) *tensor {
 		if y := a.Tensor("other"); y != nil {
@@ -267,8 +268,8 @@ func divRoundedInPlace(a *Args) *tensor {
 // comparison is the body of one with a tensor or a number.
 var comparison = arithmetic((*tensor).Gt, (*tensor).GtScalar)
 
-// bitwise is that of an operator on bits, which keeps the type.
+// bitwise is the body of an operator on bits, whose result has the type of its input.
 var bitwise = arithmetic((*tensor).And, bitwiseNot)
 
-// overwritten is that of an operator on bits in place.
+// overwritten is the body of an operator on bits in place.
 var overwritten = unary((*tensor).Overwrite)

@@ -61,7 +61,7 @@ func convTranspose(a *Args) *tensor {
 	})
 }
 
-// product is that of all matrices, from left to right.
+// product multiplies all matrices, from left to right.
 func product(xs []*tensor) *tensor {
 	y := xs[0]
 	for _, x := range xs[1:] {

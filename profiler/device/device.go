@@ -57,14 +57,14 @@ type Streamer interface {
 	Await(s program.Stream, e Event) error
 }
 
-// A Verifier is a device whose memory can be tried.
+// A Verifier is a device whose memory can be tested with patterns.
 type Verifier interface {
 	// Patterns prepares for writing and verifying patterns.
 	Patterns() (Patterns, error)
 }
 
-// Patterns try memory: a pattern that is written and found again says that
-// nobody else writes there.
+// Patterns write and check patterns in memory: one that is found again shows that nobody
+// else writes there.
 type Patterns interface {
 	// Write fills a range with a pattern that follows from a seed and each
 	// byte's place.
@@ -76,7 +76,7 @@ type Patterns interface {
 	Close() error
 }
 
-// A PatternError says that memory does not hold what was written.
+// A PatternError says that memory does not hold the pattern that was written.
 type PatternError struct {
 	Range Range
 	// Offset is where the first difference is, within 16 bytes, and Bytes how
@@ -98,8 +98,8 @@ type Event interface {
 	Close() error
 }
 
-// A Kernel is the work of one launch: what a synthetic kernel has to read,
-// write and compute to cost what the op it stands for costs.
+// A Kernel is the work of one launch: the bytes to read and write and the operations to
+// compute, so that a synthetic kernel costs what the op it stands for costs.
 type Kernel struct {
 	Work      program.Work
 	Precision program.Precision

@@ -10,9 +10,9 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// GPU says what a board is: what PyTorch and its libraries ask of it before
-// they decide how much to allocate, and how fast it is. Entries of the catalog
-// are typical boards under Linux; a real device fills in its own figures.
+// GPU is the description of a board: the properties that PyTorch and its libraries query
+// before they decide how much to allocate, and its speed. Entries of the catalog are
+// typical boards under Linux; a real device fills in its own figures.
 type GPU struct {
 	// Name is how users call it, such as "rtx-5060-ti".
 	Name string
@@ -63,8 +63,8 @@ const (
 	oldestCurrent Capability = 75
 )
 
-// Unsupported says why PyTorch as it is installed by default does not run on a
-// board; empty if it does.
+// Unsupported is the reason why the PyTorch that is installed by default does not run on
+// a board; empty if it does.
 func (g GPU) Unsupported() string {
 	switch {
 	case g.Capability == 0 || g.Capability >= oldestCurrent:

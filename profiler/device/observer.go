@@ -47,7 +47,7 @@ type Clocks struct {
 	Slowdowns  []string
 }
 
-// A Driver is the software below a device.
+// A Driver is the NVIDIA driver below a device.
 type Driver struct {
 	// Release is its version, "580.65.06"; empty if it does not tell.
 	Release string
@@ -60,7 +60,7 @@ type Identified interface {
 	Identity() Identity
 }
 
-// An Identity tells a board from others of its kind.
+// An Identity identifies the physical board of a device.
 type Identity struct {
 	// UUID is the driver's name of the board, "GPU-...", or of the slice of one,
 	// "MIG-..."; empty if it does not tell.

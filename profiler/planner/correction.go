@@ -6,7 +6,8 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Term is a coefficient by which measurement corrects a replay.
+// Term names a coefficient that calibration fits: an amount or a share that runs need
+// beyond what a replay shows.
 type Term uint8
 
 // The terms. Workspace, Context and Granularity are bytes, the slacks shares
@@ -17,19 +18,22 @@ type Term uint8
 //	reserved  = R + w + a·A + r·R
 //	device    = R + w + a·A + r·R + c + g·S + d·R
 const (
-	// LibraryWorkspace is what libraries take through the allocator and no
-	// recording shows, whatever the batch.
+	// LibraryWorkspace is memory in bytes that libraries allocate through PyTorch's
+	// allocator and no recording shows, the same at every batch size.
 	LibraryWorkspace Term = iota
 	// ContextBytes are the CUDA context and what libraries load beside the
 	// allocator.
 	ContextBytes
-	// Granularity is what the driver adds to each segment.
+	// Granularity is what the driver adds to each segment, in bytes.
 	Granularity
-	// AllocatedSlack is the share by which tensors outgrow the recording.
+	// AllocatedSlack is the share of the recorded allocated bytes that real tensors need
+	// beyond them.
 	AllocatedSlack
-	// ReservedSlack is what the allocator's cache adds to that.
+	// ReservedSlack is the share of the replayed reserved bytes that the real cache holds
+	// beyond them.
 	ReservedSlack
-	// DeviceSlack is what grows with the cache but lies outside.
+	// DeviceSlack is the share of the reserved bytes that the device shows beyond them,
+	// besides the context.
 	DeviceSlack
 
 	// NumTerms is the number of terms.
@@ -97,22 +101,23 @@ func (c Coefficients) List() []Coefficient {
 	return append(list, c.Allocated.coefficient("allocated_residual"), c.Reserved.coefficient("reserved_residual"))
 }
 
-// Row are the factors of the terms in a total.
+// Row is the factors of all terms in a total: the total is corrected by the sum of term
+// times factor.
 type Row [NumTerms]float64
 
-// AllocatedRow are the factors of the terms in allocated bytes.
+// AllocatedRow is the factors of the terms in the allocated bytes of a sample.
 func (s Sample) AllocatedRow() Row {
 	return Row{LibraryWorkspace: 1, AllocatedSlack: float64(s.Allocated())}
 }
 
-// ReservedRow are the factors in reserved bytes.
+// ReservedRow is the factors of the terms in the reserved bytes of a sample.
 func (s Sample) ReservedRow() Row {
 	r := s.AllocatedRow()
 	r[ReservedSlack] = float64(s.Reserved)
 	return r
 }
 
-// DeviceRow are the factors in device bytes.
+// DeviceRow is the factors of the terms in the device bytes of a sample.
 func (s Sample) DeviceRow() Row {
 	r := s.ReservedRow()
 	r[ContextBytes], r[Granularity], r[DeviceSlack] = 1, float64(s.Segments), float64(s.Reserved)
@@ -173,7 +178,7 @@ func (i Interval) by(stderr float64) Interval {
 	return Interval{i.Value, max(0, int64(math.Floor(float64(i.Low)-z95*stderr))), int64(math.Ceil(float64(i.High) + z95*stderr))}
 }
 
-// Totals are corrected bytes.
+// Totals are allocated, reserved and device bytes after correction.
 type Totals struct{ Allocated, Reserved, Device int64 }
 
 // Totals are the corrected bytes of a sample.

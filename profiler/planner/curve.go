@@ -9,14 +9,15 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Sample is what a replay on a device without limit says of one batch size.
+// Sample is the memory that a training step needs at one batch size, from a replay
+// without a memory limit. All amounts are in bytes.
 type Sample struct {
 	Batch int
 	// Classes are the allocated bytes at their peak. Their total is the peak.
 	Classes program.Breakdown
 	// Reserved is the peak that the allocator held from the device.
 	Reserved int64
-	// Segments is how many pieces the allocator held from the device at the
+	// Segments is the number of segments that the allocator held from the device at the
 	// end.
 	Segments int64
 	// PeakPhase is where the allocated bytes peaked, as "STEP:PHASE".
@@ -32,7 +33,7 @@ func (s Sample) Allocated() int64 { return s.Classes.Total() }
 // unused parts of segments and fragments.
 func (s Sample) Slack() int64 { return s.Reserved - s.Allocated() }
 
-// Curve estimates samples between samples, piecewise linear in the batch.
+// Curve interpolates samples, piecewise linearly in the batch size.
 type Curve struct {
 	samples []Sample // ascending batches
 	held    relative
@@ -63,9 +64,9 @@ func Draw(batches []int, replay func(batch int) (Sample, error)) (*Curve, error)
 	return c, nil
 }
 
-// At estimates the batch size; exact says that it was replayed. Beyond the
-// ends of the curve its outermost pieces go on, and a curve through a single
-// sample knows only that.
+// At is the sample of a batch size; exact says that it was replayed and not interpolated.
+// Beyond the ends of the curve its outermost pieces are continued; a curve through a
+// single sample is known at that batch size only.
 func (c *Curve) At(batch int) (s Sample, exact bool, err error) {
 	i, exact := slices.BinarySearchFunc(c.samples, batch, func(s Sample, b int) int { return s.Batch - b })
 	switch {
@@ -78,7 +79,7 @@ func (c *Curve) At(batch int) (s Sample, exact bool, err error) {
 	return between(c.samples[i-1], c.samples[i], batch), false, nil
 }
 
-// between puts a straight line through a and b and reads it at batch.
+// between interpolates linearly between samples a and b, at a batch size.
 func between(a, b Sample, batch int) Sample {
 	line := func(y0, y1 int64) int64 {
 		slope := float64(y1-y0) / float64(b.Batch-a.Batch)
@@ -97,9 +98,9 @@ func between(a, b Sample, batch int) Sample {
 	return s
 }
 
-// heldOut is the largest relative error that the curve would make on one of
-// its inner samples if that were not there. It is the measure of what the
-// curve may be off between samples; zero if there is no inner sample.
+// heldOut is the largest relative error with which the curve predicts one of its inner
+// samples from the others: an estimate of its error between samples. It is zero if there
+// is no inner sample.
 func (c *Curve) heldOut() relative {
 	var worst relative
 	for i := 1; i < len(c.samples)-1; i++ {
@@ -111,7 +112,7 @@ func (c *Curve) heldOut() relative {
 	return worst
 }
 
-// off is the relative error of an estimate.
+// off is the relative error of an estimated sample.
 func off(estimate, truth int64) float64 {
 	if truth == 0 {
 		return 0

@@ -7,10 +7,11 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Interval is a value and the range it is expected in.
+// Interval is an estimated value and its 95 % interval.
 type Interval struct{ Value, Low, High int64 }
 
-// Component is a part of the memory that the driver shows.
+// Component is a part of the device bytes: a class of tensors, the allocator's slack, or
+// the CUDA context. Components sum to the device bytes.
 type Component uint8
 
 // The components: the classes of the program, then what is not a tensor.
@@ -44,7 +45,8 @@ func (c Component) String() string {
 	return "unknown"
 }
 
-// Estimate is what the planner says of one batch size on one board.
+// Estimate is the estimated memory of a training step at one batch size on one board, in
+// bytes.
 type Estimate struct {
 	Batch int
 	// Components sum to Device.Value; the classes among them to
@@ -77,7 +79,8 @@ func (v Verdict) String() string {
 	return [...]string{"fits", "tight", "does not fit"}[v]
 }
 
-// Planner turns a curve into estimates for a board.
+// Planner estimates what a training step needs on a board, from a curve of replays and
+// the coefficients of the board.
 type Planner struct {
 	Curve        *Curve
 	Coefficients Coefficients

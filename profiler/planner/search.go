@@ -6,7 +6,8 @@ import (
 	"slices"
 )
 
-// Budget says how much of a board an estimate may take.
+// Budget is the limit that a search for a batch size keeps to: a board's memory with a
+// margin or a risk.
 type Budget struct {
 	// Memory is what there is to take, context included: the board's total
 	// less what other processes hold, in bytes.
@@ -18,8 +19,8 @@ type Budget struct {
 	Risk float64
 }
 
-// Need is the memory that the budget asks an estimate to stay within, see
-// [Budget.Limit]: the estimate itself, or its quantile at the risk.
+// Need is the number of bytes of an estimate that must not exceed [Budget.Limit]: its
+// device bytes or, with a risk, their upper quantile.
 func (b Budget) Need(e Estimate) int64 {
 	if b.Risk == 0 {
 		return e.Device.Value
@@ -29,7 +30,7 @@ func (b Budget) Need(e Estimate) int64 {
 	return e.Device.Value + int64(math.Ceil(float64(e.Device.High-e.Device.Value)*z/z95))
 }
 
-// Limit is how much [Budget.Need] may be.
+// Limit is the largest [Budget.Need] that is allowed, in bytes.
 func (b Budget) Limit() int64 {
 	if b.Risk == 0 {
 		return int64(float64(b.Memory) * b.Margin)
@@ -37,7 +38,7 @@ func (b Budget) Limit() int64 {
 	return b.Memory
 }
 
-// Check says what is wrong with a budget.
+// Check returns an error if the margin or the risk is out of range, or no memory is left.
 func (b Budget) Check() error {
 	switch {
 	case b.Memory <= 0:
@@ -74,8 +75,8 @@ func Largest(from, begin, to int, limit int64, need func(batch int) (int64, erro
 	return s.fits, nil
 }
 
-// edge is a search for the last batch that fits: fits does, or is below all, and
-// fails does not, or is above all.
+// edge is a search for the last batch size that fits: fits is one that does, or below
+// all, and fails one that does not, or above all.
 type edge struct {
 	need        func(int) (int64, error)
 	known       map[int]int64
@@ -127,8 +128,8 @@ func (s *edge) guess(step int) int {
 	return int(at)
 }
 
-// nearest are two known batches to put the line through, ascending: the two
-// around the edge, or the two next to it.
+// nearest returns the two known batch sizes through which the next guess is interpolated,
+// ascending: the two around the edge, or the two next to it.
 func (s *edge) nearest() (a, b int) {
 	var sizes []int
 	for batch := range s.known {

@@ -10,18 +10,19 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// A ledger follows what an allocator hands out and finds it handing out memory
-// twice.
+// A ledger records every address range that an allocator has handed out, and reports an
+// error if two live ranges overlap.
 type ledger struct {
 	program *program.Program
 	live    []entry // by address
 	next    uint64  // the number of the next entry
-	// use does something with the memory; nil does nothing.
+	// use is called for each allocation and free, to read or write the memory; nil does
+	// nothing.
 	use memoryUse
 	err error // the first thing found
 }
 
-// An entry is an allocation that lives.
+// An entry is a live allocation.
 type entry struct {
 	addr   uint64
 	bytes  int64
@@ -29,16 +30,17 @@ type entry struct {
 	number uint64 // no other has it
 }
 
-// memoryUse is told of allocations when they come and when they go.
+// memoryUse is called when a range of memory is allocated and when it is freed.
 type memoryUse interface {
 	begin(e entry) error
 	end(e entry) error
 }
 
-// errOverlap is a bug of ours, or memory got from a device twice.
+// errOverlap says that the same memory was handed out twice, by the allocator or by the
+// device.
 var errOverlap = errors.New("the allocator gave out the same memory twice")
 
-// trace is a hook of [Replay]. What it finds is in l.err.
+// trace is the Trace hook of [Replay]. What it finds is in l.err.
 func (l *ledger) trace(instruction int, e allocator.TraceEvent) {
 	if l.err != nil {
 		return
@@ -85,10 +87,10 @@ func (l *ledger) remove(addr uint64) error {
 	return l.use.end(e)
 }
 
-// mark is a hook of [Replay]: it ends it once something was found.
+// mark is the Mark hook of [Replay]; it ends the replay once an overlap was found.
 func (l *ledger) mark(program.Phase) error { return l.err }
 
-// end is a hook of [Replay]: what still lives goes.
+// end is the End hook of [Replay]; it drops what is still allocated.
 func (l *ledger) end() error {
 	for _, e := range l.live {
 		if l.err == nil && l.use != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Conditions say how a program is measured.
+// Conditions are the settings of a measurement.
 type Conditions struct {
 	// Config are the settings of the allocator; nil is
 	// [allocator.DefaultConfig].
@@ -27,8 +27,8 @@ type Conditions struct {
 	Verify bool
 }
 
-// A Measurement is what replays of a program on a device came to, with the
-// work of every op.
+// A Measurement is the result of replaying a program on a device several times, with a
+// kernel launch for every op.
 type Measurement struct {
 	// Run is the first replay, which is not timed but watched, and also touches
 	// what no op does, such as libraries' workspaces. The others had
@@ -108,7 +108,7 @@ func Measure(ctx context.Context, d device.Device, p *program.Program, c Conditi
 	return m, nil
 }
 
-// A measurer is a measurement under way.
+// A measurer is a measurement in progress.
 type measurer struct {
 	measurement *Measurement
 	device      device.Device
@@ -124,9 +124,9 @@ type measurer struct {
 	kernel device.Kernel  // its slices are used for one launch after the other
 }
 
-// watch replays with an eye on the memory: how much of the board is in use,
-// what others see of it, that nothing is given out twice, and that all of it can
-// be used. Looking takes time, which a simulated device does not feel.
+// watch replays once and watches the memory: how much of the board is in use, what others
+// see of it, that nothing is handed out twice, and that all of it can be written and
+// read. Looking takes time, which a simulated device does not count.
 func (w *measurer) watch(ctx context.Context) error {
 	l := &ledger{program: w.program}
 	if !w.computed {
@@ -146,7 +146,7 @@ func (w *measurer) watch(ctx context.Context) error {
 	return err
 }
 
-// time replays with nothing but the work; a counted replay leaves its times.
+// time replays with kernel launches only and, if counted, keeps the times of the phases.
 func (w *measurer) time(ctx context.Context, counts bool) error {
 	run, err := w.replay(ctx, Options{Config: w.config, Source: w.device, Hooks: Hooks{
 		Launch: w.launch, Record: w.record, Await: w.await,
@@ -286,7 +286,7 @@ func (w *measurer) await(wait program.Wait) error {
 	return s.Await(wait.Stream, w.events[wait.Event])
 }
 
-// meet notes who else uses the board.
+// meet adds other processes seen on the board to the result.
 func (w *measurer) meet() {
 	if w.observer != nil {
 		w.measurement.Neighbors = merge(w.measurement.Neighbors, w.observer.Neighbors())
@@ -347,8 +347,8 @@ func (w *measurer) verify(ctx context.Context) error {
 	return errors.Join(err, patterns.Close())
 }
 
-// A gauge is a device's memory that notes how much of the board is in use, and
-// by this process, after each segment.
+// A gauge is a device's memory that records, after each segment, how much of the board is
+// in use in all and by this process.
 type gauge struct {
 	allocator.PagedSource
 	of *measurer

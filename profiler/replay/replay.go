@@ -10,14 +10,15 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Options say on what a program is replayed. The zero value is an allocator
-// with default settings and as much memory as it wants.
+// Options are the settings of a replay. The zero value is an allocator with default
+// settings on a board without a memory limit.
 type Options struct {
 	// Config are the settings of the allocator; nil is
 	// [allocator.DefaultConfig].
 	Config *allocator.Config
-	// Source is where segments come from. Everything got from it is given
-	// back when the replay ends. Nil is counted memory of the next two sizes.
+	// Source is where the allocator gets its segments from. Everything got from it is
+	// given back when the replay ends. Nil is a counter of addresses with the next two
+	// sizes, which no memory stands behind.
 	Source allocator.Source
 	// Total is the memory of the board; zero is no limit.
 	Total int64
@@ -125,14 +126,15 @@ func SnapshotAt(ctx context.Context, p *program.Program, o Options, instruction 
 	return layout, nil
 }
 
-// Layout is where everything lies in the memory of an allocator.
+// Layout is the content of an allocator's memory: its segments, their blocks, and the
+// buffers in them.
 type Layout struct {
 	Segments []allocator.SegmentInfo
 	// Buffers maps the address of a block to the buffer in it.
 	Buffers map[uint64]uint32
 }
 
-// A replayer is a replay under way.
+// A replayer is a replay in progress.
 type replayer struct {
 	program *program.Program
 	heap    *allocator.Allocator
@@ -146,15 +148,16 @@ type replayer struct {
 	peak peak
 }
 
-// life is what a replay keeps of a buffer: the size of its block, and the
-// instructions at which it came and went, counted from one; zero is not yet.
+// life is what a replay knows of a buffer: the size of its block in bytes, and the
+// indices of the instructions that allocated and freed it, counted from one; zero stands
+// for not yet.
 type life struct {
 	size       int64
 	born, died uint32
 }
 
-// peak is what is noted when the allocated bytes are higher than ever; the
-// rest of a Moment follows from the program.
+// peak is the state when the allocated bytes were highest so far; the rest of a [Moment]
+// follows from the program.
 type peak struct {
 	instruction         int
 	allocated, reserved int64
@@ -389,7 +392,7 @@ func (r *replayer) giveBack() error {
 	return nil
 }
 
-// moment is the state after an instruction that was carried out.
+// moment is the state right after an instruction.
 func (r *replayer) moment(instruction int, reserved int64) Moment {
 	m := Moment{Instruction: instruction, Phase: r.phase(instruction)}
 	now := uint32(instruction + 1)

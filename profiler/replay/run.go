@@ -10,7 +10,8 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Run is what a replay leaves behind. All amounts are in bytes.
+// Run is the result of a replay: peaks, phases and statistics of the allocator. All
+// amounts are in bytes.
 type Run struct {
 	// Max has the highest value of each count, which may fall into different
 	// moments.
@@ -90,8 +91,8 @@ type Moment struct {
 	Instruction int
 	// Phase is the phase that goes on: the one that the next mark ends.
 	Phase program.Phase
-	// Buffer is the buffer whose allocation the moment follows, and Site
-	// where the program allocated it.
+	// Buffer is the index of the buffer that was just allocated, and Site where the
+	// program allocated it.
 	Buffer uint32
 	Site   program.Site
 	// Requested and Allocated are the bytes of the live buffers by class.
@@ -132,9 +133,9 @@ type OOM struct {
 	Phase       program.Phase
 	// Requested is what it asked for.
 	Requested int64
-	// Cause is the allocator's account of it.
+	// Cause is the allocator's error, with the bytes that it held.
 	Cause *allocator.OOMError
-	// At is the state it met.
+	// At is the state before the failed allocation.
 	At Moment
 }
 

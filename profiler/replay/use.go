@@ -5,8 +5,8 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// verification tries memory: each allocation has a pattern of its own as long as
-// it lives.
+// verification checks memory with patterns: each allocation is filled with a pattern of
+// its own, which must still be there when it is freed.
 type verification struct {
 	patterns device.Patterns
 	verified int
@@ -24,9 +24,9 @@ func (v *verification) end(e entry) error {
 	return nil
 }
 
-// touching writes and reads what ops leave alone: libraries' workspaces, scratch
-// of reductions, data that come from the host. So all memory handed out is
-// really used, and a board that only promised it shows.
+// touching writes and reads the buffers that no op touches: libraries' workspaces,
+// scratch of reductions, data that come from the host. So every byte handed out is really
+// used, and a driver that overcommits memory shows it.
 type touching struct {
 	device  device.Device
 	program *program.Program

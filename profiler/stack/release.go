@@ -2,7 +2,7 @@ package stack
 
 import "github.com/vprof/vprof/profiler/trace"
 
-// release is what begins with a release of PyTorch.
+// release is the differences of a release of PyTorch from the one before.
 type release struct {
 	// Versions are what PyPI's wheel of the release asks for.
 	Versions

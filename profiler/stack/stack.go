@@ -15,7 +15,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Versions are what a training step runs with. What is not known is empty.
+// Versions are the library versions of a training step. What is not known is empty.
 type Versions struct {
 	Torch        string `json:"torch"`
 	CUDA         string `json:"cuda,omitempty"`
@@ -35,14 +35,14 @@ type Stack struct {
 	rules   trace.Rules
 }
 
-// Versions are those of the libraries that the release comes with on PyPI.
+// Versions returns the versions of the libraries that the release comes with on PyPI.
 func (s *Stack) Versions() Versions { return s.versions }
 
 // Release is the name of the release: "2.11".
 func (s *Stack) Release() string { return s.versions.Torch }
 
-// Rules are those that recordings go by. The caller must not change what they
-// point to.
+// Rules returns the rules that recordings on this stack follow. The caller must not
+// change what they point to.
 func (s *Stack) Rules() trace.Rules { return s.rules }
 
 // Note says by whose rules results come about, where nobody measured the very
@@ -58,7 +58,7 @@ func (s *Stack) Note() string {
 	return ""
 }
 
-// defaultRelease is that of cases that name none.
+// defaultRelease is the release of cases that name none.
 const defaultRelease = "2.15"
 
 // Default is the stack of cases that name none.

@@ -153,7 +153,7 @@ func (q *Tensor) cudnnAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	return c.end(y)
 }
 
-// cudnnAttentionWorkspace is what the fused kernels of cuDNN 9 ask for
+// cudnnAttentionWorkspace is the workspace in bytes of cuDNN 9's fused attention kernels,
 // beside their accumulators.
 const cudnnAttentionWorkspace = 256
 

@@ -9,7 +9,7 @@ type autocast struct {
 	cached []*Tensor
 }
 
-// autocastState is what a region switches.
+// autocastState is the settings that a region of autocast changes.
 type autocastState struct {
 	enabled bool
 	noCache bool

@@ -2,8 +2,8 @@ package trace
 
 import "github.com/vprof/vprof/internal/ceil"
 
-// BatchNormState is what a batch norm layer brings: affine parameters and
-// running statistics, nil where it has none.
+// BatchNormState is the tensors of a batch norm layer: affine parameters and running
+// statistics, nil where it has none.
 type BatchNormState struct {
 	Weight, Bias, Mean, Var *Tensor
 	// Training says whether the batch's own statistics are used.

@@ -3,8 +3,8 @@
 // free that PyTorch would do comes out as a program.
 package trace
 
-// Board is what PyTorch and its libraries ask of a GPU before they decide how
-// much to allocate. The GPU catalog fills it.
+// Board is the figures of a GPU that PyTorch and its libraries look at before they decide
+// how much to allocate. The GPU catalog has them.
 type Board struct {
 	// Name is the catalog's name, such as "rtx-5060-ti".
 	Name string

@@ -109,7 +109,7 @@ func cudnnConvBackward(g, x, w *Tensor, args ConvArgs, needX, needW bool) (gx, g
 	return c.endPair(gx, gw)
 }
 
-// convCall is what a workspace is remembered by.
+// convCall is the key under which the workspace of a convolution is cached.
 type convCall struct {
 	config cudnn.Config
 	dir    convDirection

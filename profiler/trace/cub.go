@@ -28,7 +28,7 @@ func cubTile(threads, items, width int64) int64 {
 	return min(threads, ceil.Div(48<<10/(width*items), 32)*32) * items
 }
 
-// radixSort is what the storage of a radix sort depends on.
+// radixSort is the parameters that determine the storage of a radix sort.
 type radixSort struct {
 	n          int64
 	key, value int64 // bytes; no value if 0

@@ -1,7 +1,7 @@
 package trace
 
-// Exception is what the recorded program would have raised, on its way up
-// through the model's code.
+// exception is a Python exception that the recorded program would have raised. It is
+// thrown as a panic, through the model's code.
 type exception struct{ err error }
 
 // Raise ends the recording as a Python exception ends the training step; the

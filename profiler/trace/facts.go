@@ -6,7 +6,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Facts are what a recording shows of a model besides its memory.
+// Facts are properties of a recorded model other than its memory.
 type Facts struct {
 	// Inputs are the batch, in the order in which it was brought to the device.
 	Inputs []Input
@@ -44,7 +44,7 @@ type Attention struct {
 // Managed notes memory that the driver pages, of which the allocator knows nothing.
 func (t *Tape) Managed(bytes int64) { t.facts.Managed += bytes }
 
-// Facts are those of the recording so far.
+// Facts returns the facts of the recording so far.
 func (t *Tape) Facts() Facts { return t.facts }
 
 func (f *Facts) attention(a Attention) {

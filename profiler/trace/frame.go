@@ -149,7 +149,7 @@ func (f *Frame) End(results ...*Tensor) {
 	}
 }
 
-// Module is what can be called with one tensor, as nn.Module.__call__ is.
+// Module is a callable with one tensor as argument, as nn.Module.__call__ is.
 type Module interface {
 	Forward(f *Frame, x *Tensor) *Tensor
 }

@@ -121,8 +121,8 @@ func given(indices []*Tensor) []*Tensor {
 	return out
 }
 
-// picks is what indexing looks at: the shape of the result, and the number of
-// elements behind one position of the indices.
+// picks is the geometry of an indexing operator: the shape of the result, and the number
+// of elements at each position of the indices.
 type picks struct {
 	shape []int64
 	slice int64

@@ -31,7 +31,7 @@ type geometry struct{ shape, strides []int64 }
 // expired is the layout of dead tensors: its shape fits no strides.
 var expired = &layout{geometry: geometry{shape: []int64{-1}}}
 
-// layouts are those of a recording: a hash table with open addresses.
+// layouts is the table of the layouts of a recording: a hash table with open addressing.
 type layouts struct {
 	table []*layout // a power of two, at most half full
 	count int

@@ -2,7 +2,8 @@ package trace
 
 import "github.com/vprof/vprof/profiler/program"
 
-// libraries is what the CUDA libraries keep for themselves.
+// libraries is the state that CUDA libraries keep between calls: handles and their
+// workspaces.
 type libraries struct {
 	blas [2]bool // by thread: the cuBLAS handle has its workspace
 	lt   [2]bool

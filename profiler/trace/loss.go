@@ -2,7 +2,7 @@ package trace
 
 import "github.com/vprof/vprof/profiler/program"
 
-// Reduction says what a loss does with the losses of the elements.
+// Reduction is how a loss combines the losses of the elements: mean, sum, or not at all.
 type Reduction uint8
 
 // The reductions of torch.nn.functional.

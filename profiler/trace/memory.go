@@ -7,8 +7,8 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// memory is what a recording works in: thousands of small things that come and
-// go, and tables of unknown length. Recordings hand it on to one another.
+// memory is the working memory of a recording: pools of small objects that come and go,
+// and tables of unknown length. It is reused by later recordings.
 type memory struct {
 	tensors slab[Tensor]
 	stores  slab[storage]
@@ -19,7 +19,7 @@ type memory struct {
 	prog    program.Program
 }
 
-// memories are those that no recording works in.
+// memories are those that no recording uses at present.
 var memories = sync.Pool{New: func() any { return &memory{places: map[[2]string]*place{}} }}
 
 // Finish ends the recording and returns its program. Neither the tape nor

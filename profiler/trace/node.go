@@ -61,7 +61,8 @@ type edge struct {
 	input int32
 }
 
-// meta is what the engine checks a gradient against (InputMetadata).
+// meta is the shape, type and layout that the engine checks a gradient against
+// (InputMetadata).
 type meta struct {
 	*layout
 	dtype DType

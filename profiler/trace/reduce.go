@@ -7,8 +7,8 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// reduceGeometry is what ATen's reduction kernels see of a tensor after
-// TensorIterator has sorted and merged its dimensions.
+// reduceGeometry is the shape of a reduction as ATen's kernels see it, after
+// TensorIterator has sorted and merged dimensions.
 type reduceGeometry struct {
 	dims            []reduceDim // fastest first, the reduced ones in front
 	reducedDims     int

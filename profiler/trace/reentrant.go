@@ -30,7 +30,7 @@ func (f *Frame) CheckpointReentrant(fn func(f *Frame, inputs []*Tensor) *Tensor,
 	return y
 }
 
-// rerun is what a reentrant checkpoint needs to run its region again.
+// rerun is the state that a reentrant checkpoint keeps to run its region again.
 type rerun struct {
 	fn    func(f *Frame, inputs []*Tensor) *Tensor
 	casts autocastState

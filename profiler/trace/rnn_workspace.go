@@ -10,7 +10,7 @@ const (
 	rnnStreamWorkspace = 8 << 20 // of each layer and direction: they run on streams of their own
 )
 
-// rnnSize is what cuDNN works out of a recurrent layer's shape.
+// rnnSize is the sizes that cuDNN derives from a recurrent layer's shape.
 type rnnSize struct {
 	length, batch      int64
 	reserve, workspace int64

@@ -2,13 +2,13 @@ package trace
 
 import "github.com/vprof/vprof/profiler/trace/cudnn"
 
-// Rules are what PyTorch and its libraries do one way in one release and another
-// way in the next, as plain data. A recording goes by them and changes nothing
-// in them. Package stack has those of each release.
+// Rules are the behavior of PyTorch and its libraries that differs between releases, as
+// plain data. A recording reads them and changes nothing in them. Package stack has the
+// rules of each release.
 type Rules struct {
 	// Products are the workspaces of cuBLAS and cuBLASLt.
 	Products Workspaces
-	// Attention says which fused kernels come first.
+	// Attention is the order in which PyTorch tries the fused attention kernels.
 	Attention AttentionRules
 	// CUB are the tunings of sorts and scans.
 	CUB CUB
@@ -18,7 +18,7 @@ type Rules struct {
 	Operators Operators
 }
 
-// Workspaces says what matrix products have as scratch memory.
+// Workspaces are the scratch memory that matrix products take.
 type Workspaces struct {
 	// BLAS is the workspace of a handle of cuBLAS, in bytes.
 	BLAS ByCapability

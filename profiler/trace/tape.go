@@ -105,13 +105,13 @@ func New(board Board, rules Rules, o Options) *Tape {
 	return t
 }
 
-// Program is what has been recorded so far. It grows with the recording.
+// Program returns what has been recorded so far. It grows with the recording.
 func (t *Tape) Program() *program.Program { return &t.prog }
 
 // Board is the GPU the step is recorded for.
 func (t *Tape) Board() Board { return t.board }
 
-// Rules are those of the release that the step is recorded for.
+// Rules returns the rules of the release that the step is recorded for.
 func (t *Tape) Rules() *Rules { return &t.rules }
 
 // Mark ends a phase.

@@ -23,8 +23,8 @@ const (
 	warmUp       = 0.2  // of the samples, in which caches fill
 )
 
-// Series finds patterns in what a monitor saw. A board whose size the log
-// does not have is looked up in the catalog.
+// Series finds patterns in a log of memory over time. A board whose size the log does not
+// have is looked up in the catalog.
 func Series(s series.Series) []report.Finding {
 	if gpu, err := device.Lookup(s.Product); s.Total == 0 && err == nil {
 		s.Total = gpu.Memory
@@ -81,7 +81,7 @@ func othersUse(bytes int64, evidence []string) report.Finding {
 	}
 }
 
-// againstLeaks is what the guides advise.
+// againstLeaks is the advice against a leak.
 func againstLeaks() []string {
 	return []string{
 		"keep numbers and not tensors: total += loss.item(), outputs.append(y.detach().cpu())",
@@ -92,8 +92,8 @@ func againstLeaks() []string {
 
 const leaks = "memory grows and does not stop: something keeps tensors of earlier steps (a list of losses with their graph, outputs without detach())"
 
-// leak tests for growth that goes on to the end: a cache that fills grows, too,
-// but stops.
+// leak tests for growth that continues to the end. Memory also grows while a cache fills,
+// but then stops.
 func leak(s series.Series, steady []float64) (report.Finding, bool) {
 	whole, end := series.TrendOf(steady), series.TrendOf(steady[len(steady)/2:])
 	growth := whole.PerSample * float64(len(steady)-1)
@@ -118,7 +118,7 @@ func leak(s series.Series, steady []float64) (report.Finding, bool) {
 	return f, true
 }
 
-// use finds boards that are nearly full or half empty.
+// use reports boards that are nearly full or half empty.
 func use(peak, total int64) []report.Finding {
 	if total <= 0 || peak <= 0 {
 		return nil
@@ -134,7 +134,7 @@ func use(peak, total int64) []report.Finding {
 	return nil
 }
 
-// Snapshot finds what is wrong in a snapshot of PyTorch's allocator.
+// Snapshot finds problems in a snapshot of PyTorch's allocator.
 func Snapshot(s snapshot.Summary) []report.Finding {
 	var found []report.Finding
 	if s.OOMs > 0 {
@@ -217,7 +217,7 @@ func fragmentation(c cache) []report.Finding {
 	return []report.Finding{f}
 }
 
-// Run finds what is wrong with one run of a report.
+// Run finds problems in one run of a report.
 func Run(d report.Device, u *report.Run) []report.Finding {
 	var found []report.Finding
 	c := cache{allocated: u.Allocated, reserved: u.Reserved}

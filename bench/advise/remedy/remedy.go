@@ -14,7 +14,7 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// A mitigation is a change that takes less memory.
+// A mitigation is a change of the case or the batch size that needs less memory.
 type mitigation struct {
 	what  string
 	batch int
@@ -25,14 +25,9 @@ type mitigation struct {
 	change func(*models.Case)
 }
 
-// cuts are the settings that the guides lower, and to how much of them.
-var cuts = []struct {
-	setting  string
-	num, den int64
-}{{"n-negatives", 2, 3}, {"n-patches", 1, 2}}
-
-// mitigations are the changes that the guides advise against too much memory, by what they cost:
-// first what costs nothing, then time, then precision, then what is trained.
+// mitigations are the changes that guides advise against too much memory, ordered by
+// cost: first free ones, then those that cost time, precision, and finally training
+// quality.
 func mitigations(s *step.Setup, batch int) []mitigation {
 	var all []mitigation
 	if !s.Allocator().Expandable {
@@ -58,22 +53,20 @@ func mitigations(s *step.Setup, batch int) []mitigation {
 	if half > 0 {
 		all = append(all, mitigation{what: fmt.Sprintf("batch %d instead of %d", half, batch), batch: half})
 	}
-	for _, cut := range cuts {
-		if now := s.Case().Settings[cut.setting]; now > 1 {
-			to := now * cut.num / cut.den
-			all = append(all, mitigation{fmt.Sprintf("%s %d instead of %d", cut.setting, to, now), batch, "", func(c *models.Case) {
+	for _, setting := range s.Model().Settings {
+		if now := s.Case().Settings[setting.Name]; now > 1 && setting.Lower.Num > 0 {
+			to := now * setting.Lower.Num / setting.Lower.Den
+			all = append(all, mitigation{fmt.Sprintf("%s %d instead of %d", setting.Name, to, now), batch, setting.Name, func(c *models.Case) {
 				c.Settings = maps.Clone(c.Settings)
-				c.Settings[cut.setting] = to
+				c.Settings[setting.Name] = to
 			}})
 		}
 	}
 	return all
 }
 
-// For returns what the guides advise, by what it costs, each with what it would
-// change in the device bytes of the case at this batch size. What PyTorch
-// would refuse is left out; what the project's trainer does not read comes last, with
-// what it needs.
+// For returns the mitigations for a case at a batch size, in their order, each with the
+// device bytes that it saves. Those that PyTorch would refuse are left out.
 func For(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) ([]report.Remedy, error) {
 	now, err := deviceBytes(ctx, s, gpu, batch)
 	if err != nil {
@@ -109,7 +102,7 @@ func For(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) ([]repor
 	return append(out, dear...), err
 }
 
-// relieved is how many bytes the device needs with a mitigation.
+// relieved is the device bytes that the case needs after a mitigation.
 func relieved(ctx context.Context, s *step.Setup, gpu device.GPU, r mitigation) (int64, error) {
 	c := s.Case()
 	if r.change != nil {
@@ -122,8 +115,8 @@ func relieved(ctx context.Context, s *step.Setup, gpu device.GPU, r mitigation) 
 	return deviceBytes(ctx, other, gpu, r.batch)
 }
 
-// Enlarge says what a quarter more of a batch would need, which is what the
-// guides advise on a board that is not full.
+// Enlarge describes what a quarter more samples a batch would need: the advice for a
+// board that is not full.
 func Enlarge(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) (string, error) {
 	now, err := deviceBytes(ctx, s, gpu, batch)
 	if err != nil {

@@ -22,7 +22,8 @@ import (
 //go:embed systems.yaml
 var data []byte
 
-// System is a project that trains some of the models.
+// System is a project that trains some of the models, and where its configuration files
+// keep the values that vprof recommends.
 type System struct {
 	// Models are names, or patterns as of [path.Match].
 	Models []string `yaml:"models"`
@@ -32,7 +33,7 @@ type System struct {
 	// a Snippet is all there is.
 	Config string         `yaml:"config"`
 	Keys   map[string]Key `yaml:"keys"`
-	// Unread are the names of what the project does not let its users choose.
+	// Unread are the names of values that the project does not let its users choose.
 	Unread []string `yaml:"unread"`
 	Stages []Stage  `yaml:"stages"`
 	// Where says what Snippet replaces, a text/template over [Values].
@@ -42,17 +43,17 @@ type System struct {
 	Patches int `yaml:"patches"`
 }
 
-// Key is where a file has a value.
+// Key is the place of a value in a configuration file.
 type Key struct {
 	Path string `yaml:"path"`
-	// Default is what the project does if the key is not there: then it is only
-	// added for another value.
+	// Default is the value that the project uses if the key is missing: the key is then
+	// added only for another value.
 	Default any `yaml:"default"`
-	// Values are how the file says ours; empty if it says them as we do.
+	// Values map our words to the file's; empty if they are the same.
 	Values map[string]any `yaml:"values"`
 }
 
-// Stage is a file of a curriculum, from the folder of the configuration.
+// Stage is a file of a curriculum, relative to the folder of the configuration.
 type Stage struct {
 	File string `yaml:"file"`
 	// Model is the one that stands for the stage.
@@ -66,14 +67,15 @@ func (s Stage) path(config string) string {
 	return filepath.Join(filepath.Dir(config), filepath.FromSlash(s.File))
 }
 
-// Values are what to write: a case, whose settings are those that were searched.
+// Values are a recommended case to be written into files; its settings are those that
+// were searched.
 type Values struct {
 	models.Case
 	// Effective is the number of samples of one optimizer step.
 	Effective int
 }
 
-// Names are what a key can be for, besides settings of a model.
+// Names are the values that a key can hold, besides settings of a model.
 func Names() []string { return []string{"batch", "accumulate", "amp", "checkpointing", "effective"} }
 
 // value is one of the values by its name.

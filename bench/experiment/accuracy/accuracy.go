@@ -24,8 +24,8 @@ const (
 	negligibleReserved  = 20 << 20 // one segment of the large pool
 )
 
-// An Outcome is what a replay says of a case, in the terms of a reference
-// record.
+// An Outcome is the result of replaying a case: peaks in bytes, as a reference record has
+// them.
 type Outcome struct {
 	OOM       bool
 	Allocated int64
@@ -41,7 +41,7 @@ type Replayer interface {
 	Record(c models.Case, gpu device.GPU, steps int) (Replayable, error)
 }
 
-// Replayable is a recording.
+// Replayable is a recorded case that can be replayed under several allocator settings.
 type Replayable interface {
 	// Replay replays the recording under allocator settings.
 	Replay(ctx context.Context, allocConf string) (Outcome, error)
@@ -72,14 +72,14 @@ func Compare(ctx context.Context, records []reference.Record, r Replayer, progre
 	return judge(records, results), nil
 }
 
-// result is what became of one record: an outcome or why there is none.
+// result is the outcome of one record, or the error why there is none.
 type result struct {
 	outcome Outcome
 	err     error
 }
 
-// recordingKey is what a recording depends on. Allocator settings are not
-// part of it: they only matter to the replay.
+// recordingKey identifies the recordings that records can share. Allocator settings are
+// not part of it: they only matter to the replay.
 type recordingKey struct {
 	c     models.Key
 	gpu   string
@@ -137,7 +137,7 @@ func replayGroup(ctx context.Context, records []reference.Record, group []int, r
 	}
 }
 
-// judge puts results beside records.
+// judge makes the rows of the report: each record beside its result.
 func judge(records []reference.Record, results []result) *report.Accuracy {
 	a := &report.Accuracy{Schema: report.AccuracySchema, Rows: []report.AccuracyRow{}, Unknown: []report.UnknownRecord{}}
 	for i := range records {
@@ -176,7 +176,7 @@ func rowOf(rec *reference.Record) report.AccuracyRow {
 	return row
 }
 
-// reason takes the name of the exception off what PyTorch raised.
+// reason removes the name of the exception from a message of PyTorch.
 func reason(raised string) string {
 	if name, rest, ok := strings.Cut(raised, ": "); ok && !strings.Contains(name, " ") {
 		return rest
@@ -191,8 +191,8 @@ func optional(s string) *string {
 	return &s
 }
 
-// fill puts an outcome into a row. Bytes can be compared where PyTorch got
-// through: what an OOM record shows is how far it came, not what it needs.
+// fill completes a row by an outcome. Bytes are compared only where PyTorch got through:
+// an OOM record shows how far it came, not what it needs.
 func fill(row *report.AccuracyRow, rec *reference.Record, o *Outcome) {
 	row.Estimate.OOM, row.Estimate.Allocated, row.Estimate.Reserved = o.OOM, o.Allocated, o.Reserved
 	if rec.Status != reference.OK {
@@ -234,8 +234,8 @@ func relative(estimate, reference, negligible int64) float64 {
 	return float64(diff) / float64(max(1, reference))
 }
 
-// samePhases picks of ours the phases of the steps that the reference shows,
-// or returns nil if those are not the same phases in the same order.
+// samePhases returns our phases of the steps that the reference has; nil if those are not
+// the same phases in the same order.
 func samePhases(ref, ours []reference.Phase) []reference.Phase {
 	steps := map[int]bool{}
 	for _, p := range ref {

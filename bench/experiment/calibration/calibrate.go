@@ -20,15 +20,15 @@ import (
 	"github.com/vprof/vprof/profiler/planner/steptime"
 )
 
-// A Calibration is what to learn from and how.
+// A Calibration is a fit of coefficients to runs: its input and settings.
 type Calibration struct {
 	Models    *models.Registry
 	Residuals step.Residuals
 	Runs      []Observed
 	Inputs    []coefficients.Input
-	// Name of the entry; empty is the board's with the stack's.
+	// Name is the name of the entry; empty is made of the board's and the stack's.
 	Name string
-	// Stack, where it is not empty, is what ran, whatever the runs say.
+	// Stack, where it is not empty, replaces the stack that the runs name.
 	Stack coefficients.Stack
 	// Pool lets runs of several models share one set of coefficients.
 	Pool bool
@@ -82,7 +82,7 @@ func (c *Calibration) Run(ctx context.Context) (*report.Calibration, *coefficien
 	return c.report(entry, fitted), entry, nil
 }
 
-// setupKey is what the runs of one setup share.
+// setupKey identifies runs of the same case at different batch sizes.
 func setupKey(o Observed) models.Key {
 	k := o.Case
 	k.Batch = 0
@@ -127,7 +127,7 @@ func (c *Calibration) observe(ctx context.Context, gpu device.GPU) ([]calibrate.
 	return seen, timed, from, nil
 }
 
-// largestAdvised is the largest batch size that a run is asked for.
+// largestAdvised is the largest batch size that [FewError.Add] may name.
 const largestAdvised = 4096
 
 // A FewError says that the runs do not determine the coefficients, and which
@@ -147,8 +147,8 @@ func (e *FewError) Error() string {
 
 func (e *FewError) Unwrap() error { return e.ConditionError }
 
-// advise adds to the error what run would help: one whose replay fits the
-// board.
+// advise makes a [FewError] that names the further run that would help most, among those
+// whose replay fits the board.
 func (c *Calibration) advise(ctx context.Context, gpu device.GPU, few *calibrate.ConditionError, seen []calibrate.Observation) error {
 	o := c.Runs[0]
 	m, err := c.Models.Of(o.Case, o.Description)
@@ -180,7 +180,7 @@ func (c *Calibration) advise(ctx context.Context, gpu device.GPU, few *calibrate
 	return &FewError{few, calibrate.Advise(ran, candidates)}
 }
 
-// entry is what goes into the coefficients file.
+// entry makes the entry of the coefficients file.
 func (c *Calibration) entry(gpu device.GPU, r *calibrate.Result) *coefficients.Entry {
 	e := &coefficients.Entry{
 		Name: c.Name, GPU: gpu.Name, Stack: c.Runs[0].Stack, Simulated: c.Runs[0].Simulated, Fitted: c.Now,

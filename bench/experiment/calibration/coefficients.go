@@ -10,8 +10,8 @@ import (
 	"github.com/vprof/vprof/profiler/planner/coefficients"
 )
 
-// numbers are the coefficients of an entry by name; those of efficiency have
-// their heading before it.
+// numbers are all coefficients of an entry by name; names of efficiencies begin with
+// "efficiency:".
 func numbers(e *coefficients.Entry) map[string]coefficients.Number {
 	all := maps.Clone(e.Memory)
 	if all == nil {
@@ -27,7 +27,7 @@ func coefficientOf(name string, n coefficients.Number) *report.Coefficient {
 	return &report.Coefficient{Name: name, Value: n.Value, StdErr: n.StdErr, Source: n.Source}
 }
 
-// ShowCoefficients lists a file.
+// ShowCoefficients lists the coefficients of a file.
 func ShowCoefficients(f *coefficients.File) *report.Coefficients {
 	out := &report.Coefficients{Schema: report.CoefficientsSchema, Rows: []report.CoefficientRow{}}
 	for i := range f.Entries {
@@ -46,7 +46,7 @@ func ShowCoefficients(f *coefficients.File) *report.Coefficients {
 	return out
 }
 
-// DiffCoefficients puts two files beside each other, by the names of entries.
+// DiffCoefficients compares the coefficients of two files, entry by entry.
 func DiffCoefficients(old, now *coefficients.File) *report.Coefficients {
 	out := &report.Coefficients{Schema: report.CoefficientsSchema, Rows: []report.CoefficientRow{}, Compared: true}
 	before, after := map[string]map[string]coefficients.Number{}, map[string]map[string]coefficients.Number{}

@@ -19,8 +19,8 @@ import (
 	"github.com/vprof/vprof/profiler/planner/coefficients"
 )
 
-// Observed is a training step that ran: what was trained, on what, and the
-// peaks that were seen. Bytes that were not are zero.
+// Observed is a training step that ran: its case, its board, and the peaks that were
+// measured, in bytes; a peak that was not measured is zero.
 type Observed struct {
 	// File and Label say where it comes from: "b2.json", "b2.json: batch 8".
 	File, Label string
@@ -29,7 +29,7 @@ type Observed struct {
 	Description models.Description
 	// GPU is a name that [device.Lookup] takes.
 	GPU string
-	// Board is the very board, in words; empty where the file does not say.
+	// Board identifies the physical board, in words; empty where the file does not say.
 	Board     string
 	Stack     coefficients.Stack
 	Simulated bool
@@ -38,7 +38,7 @@ type Observed struct {
 	Synthetic bool
 
 	Allocated, Reserved, Device int64
-	// StepSeconds is the time of a step; zero was not taken.
+	// StepSeconds is the time of a step; zero if it was not measured.
 	StepSeconds float64
 }
 
@@ -78,7 +78,8 @@ func ReadObserved(r io.Reader, name string) ([]Observed, coefficients.Input, err
 	return runs, in, nil
 }
 
-// readInput reads a file of runs and notes what it was.
+// readInput reads a whole file of runs, with its name and SHA-256 for the coefficients
+// file.
 func readInput(r io.Reader, name string) ([]byte, coefficients.Input, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxObserved+1))
 	switch {
@@ -128,8 +129,8 @@ func ReadSnapshotRun(r io.Reader, name string, c models.Case, gpu string) (Obser
 	return o, in, nil
 }
 
-// simulatedDriver is what the source of a reference file, or the release of a
-// driver, says if the driver was none.
+// simulatedDriver occurs in the source of reference files, and in the release of a
+// driver, that are simulated.
 const simulatedDriver = "simulated driver"
 
 func fromReference(data []byte, name string, in *coefficients.Input) ([]Observed, error) {
@@ -195,7 +196,8 @@ func fromReports(data []byte, name string, in *coefficients.Input) ([]Observed, 
 	return runs, nil
 }
 
-// A MixError says that runs do not belong together.
+// A MixError says that runs cannot be calibrated together, because they are of different
+// GPUs, models, software stacks or kinds.
 type MixError struct{ Of, A, B string }
 
 func (e *MixError) Error() string {
@@ -205,7 +207,7 @@ func (e *MixError) Error() string {
 // Usage marks the error as bad input.
 func (*MixError) Usage() bool { return true }
 
-// together finds what runs must share and do not.
+// together returns a [*MixError] for runs that cannot be calibrated together.
 func together(runs []Observed, pool bool) error {
 	if len(runs) == 0 {
 		return errors.New("there are no runs to learn from")

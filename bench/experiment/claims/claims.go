@@ -15,7 +15,7 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 )
 
-// claimOf is a claim as reports show it.
+// claimOf converts a claim for a report.
 func claimOf(g guides.Guide, c guides.Claim) report.Claim {
 	out := report.Claim{
 		Guide: g.Title, Project: g.Project, Where: c.Where, Of: c.String(), Says: c.Says(),
@@ -40,8 +40,8 @@ func claimOf(g guides.Guide, c guides.Claim) report.Claim {
 	return out
 }
 
-// Of returns the claims of all that the case needs at a batch size on a
-// board.
+// Of returns the figures of guides that hold for the setup's case at a batch size on a
+// board and count all that a training step needs.
 func Of(s *step.Setup, gpu device.GPU, batch int) []report.Claim {
 	c := s.Case()
 	c.Batch = batch
@@ -52,9 +52,9 @@ func Of(s *step.Setup, gpu device.GPU, batch int) []report.Claim {
 	return out
 }
 
-// Answered are what guides say of a model, each with what vprof says for the same
-// conditions, on the board of the claim or else on the one given. A claim of
-// conditions that PyTorch refuses is answered with that.
+// Answered returns all figures that guides give for a model, each with vprof's own figure
+// for the same conditions, on the board of the claim or else on the one given. A claim of
+// conditions that PyTorch refuses is answered with the refusal.
 func Answered(ctx context.Context, m models.Model, gpu device.GPU, residuals step.Residuals) ([]report.Claim, error) {
 	a := &answers{model: m, residuals: residuals, known: map[projectionKey]*projection{}}
 	var out []report.Claim
@@ -74,7 +74,7 @@ func Answered(ctx context.Context, m models.Model, gpu device.GPU, residuals ste
 	return out, nil
 }
 
-// answers replays what claims are said of, each case once.
+// answers computes vprof's figures for claims, each case once.
 type answers struct {
 	model     models.Model
 	residuals step.Residuals
@@ -95,7 +95,7 @@ type projection struct {
 	counts  models.Counts
 }
 
-// noCompile is why there is no answer to claims of torch.compile.
+// noCompile is the answer to claims about torch.compile.
 const noCompile = "vprof does not record torch.compile"
 
 func (a *answers) answer(ctx context.Context, c guides.Claim, gpu device.GPU) (*report.Answer, error) {
@@ -141,8 +141,8 @@ func (a *answers) answer(ctx context.Context, c guides.Claim, gpu device.GPU) (*
 	return out, nil
 }
 
-// cases are those that a claim is said of: every stage if it does not say
-// which, and the ends of its batch sizes.
+// cases are those that a claim is about: every stage if it names none, and both ends of
+// its range of batch sizes.
 func (a *answers) cases(c guides.Claim) []models.Case {
 	k := c.Over(a.model.Default)
 	k.Accumulate = step.RecordedSteps(max(1, k.Accumulate))
@@ -191,7 +191,7 @@ func (a *answers) project(ctx context.Context, c models.Case, gpu device.GPU) (*
 	return seen, nil
 }
 
-// value is what a claim's figure counts, in bytes or as a share.
+// value is the quantity that a claim's figure counts, in bytes or as a share.
 func (o *projection) value(c guides.Claim) float64 {
 	if part, ok := c.Of.Component(); ok {
 		return float64(o.Components[part])
@@ -219,7 +219,7 @@ func (o *projection) value(c guides.Claim) float64 {
 	return float64(o.Device.Value)
 }
 
-// phase is what is allocated when the last phase of a name begins and ends.
+// phase is the allocated bytes when the last phase of a name begins and ends.
 func (o *projection) phase(name string) (begin, end int64) {
 	for i, p := range slices.Backward(o.run.Phases) {
 		if p.Name != name {

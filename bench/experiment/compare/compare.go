@@ -18,9 +18,9 @@ import (
 // A Side is one of the two files of a comparison.
 type Side struct {
 	Label string
-	// Steps are what the file says of training steps.
+	// Steps are the training steps of the file.
 	Steps []Amounts
-	// Snapshot is what a snapshot holds besides; nil for other files.
+	// Snapshot is the summary of a memory snapshot; nil for other files.
 	Snapshot *snapshot.Summary
 }
 
@@ -140,7 +140,8 @@ func (s *Side) reports(r io.Reader, name string) error {
 	return nil
 }
 
-// stepName is what two steps must share to be compared, besides the board.
+// stepName is the description that two steps must share to be compared, besides the
+// board.
 func stepName(c models.Case, batch int) string { return fmt.Sprintf("%s, batch %d", c, batch) }
 
 // anyway is the name of a step whatever the release of PyTorch is.

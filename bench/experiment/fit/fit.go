@@ -23,7 +23,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Search says where [Run] looks and what it may take.
+// Search is the input of [Run]: configurations, boards and the budget.
 type Search struct {
 	Model models.Model
 	// Cases are the configurations; their batch sizes do not matter.
@@ -147,8 +147,8 @@ func rank(f *report.Fit, stages []string) {
 	}
 }
 
-// choice finds the batch of one configuration on one board; begin is where to
-// look first. refused is why PyTorch or the model would not train it.
+// choice finds the largest batch size of one configuration on one board, beginning the
+// search at begin. refused says why PyTorch or the model would not train it.
 func (s *Search) choice(ctx context.Context, gpu device.GPU, c models.Case, begin int) (out report.Choice, refused, err error) {
 	setup, err := step.New(s.Model, c, s.Evidence)
 	if err != nil {
@@ -173,7 +173,8 @@ func (s *Search) choice(ctx context.Context, gpu device.GPU, c models.Case, begi
 	return out, nil, q.describe(ctx, &out, steps)
 }
 
-// refuse is the choice that says why there is none; other errors stay errors.
+// refuse makes the choice of a configuration that PyTorch or the model refuses; other
+// errors are returned as such.
 func (s *Search) refuse(gpu device.GPU, c models.Case, cause error) (report.Choice, error, error) {
 	var refused *step.RefusedError
 	var impossible *models.CaseError
@@ -183,7 +184,8 @@ func (s *Search) refuse(gpu device.GPU, c models.Case, cause error) (report.Choi
 	return report.Choice{Device: step.SimName(gpu), Case: report.CaseOf(s.Model, c).Short(), Refused: cause.Error()}, cause, nil
 }
 
-// own tells whether the case is trained as the model's authors do.
+// own tells whether the case is trained as the model's authors do: with their precision,
+// settings, optimizer and checkpointing.
 func (s *Search) own(c models.Case) bool {
 	d, err := s.Model.Complete(s.Model.Default)
 	if err != nil {
@@ -248,8 +250,8 @@ func (s *Search) batchSearch(setup *step.Setup, gpu device.GPU) (*batchSearch, e
 	return q, nil
 }
 
-// find is the batch to use and its number of micro-batches, and the largest
-// batch with that many. Both are zero if nothing fits.
+// find returns the batch size to use and its number of micro-batches, and the largest
+// batch size with that many. Both sizes are zero if nothing fits.
 func (q *batchSearch) find(ctx context.Context, effective, steps int) (batch, largest, n int, err error) {
 	if effective == 0 {
 		largest, err = q.largest(ctx, step.RecordedSteps(steps))
@@ -322,8 +324,8 @@ func (q *batchSearch) try(ctx context.Context, batch, accumulate int) (trial, er
 	return t, nil
 }
 
-// describe fills in what the chosen batch needs and how long it takes; or, if
-// nothing fits, what the smallest batch would need.
+// describe completes the choice with the estimate and the time of its batch size; if
+// nothing fits, with the estimate of the smallest one.
 func (q *batchSearch) describe(ctx context.Context, out *report.Choice, steps int) error {
 	batch := max(1, out.Batch)
 	t, err := q.try(ctx, batch, step.RecordedSteps(steps))

@@ -10,9 +10,9 @@ import (
 	"github.com/vprof/vprof/profiler/replay"
 )
 
-// onDevice measures what is recommended, for each stage and for all of them,
-// until nothing is that was not measured: what turns out slower than another
-// should be, or not to fit, makes way for that.
+// onDevice measures what is recommended, for each stage and for all of them together. A
+// choice that turns out slower than another, or not to fit, loses its recommendation to
+// the next, until every recommended choice was measured.
 func (s *Search) onDevice(ctx context.Context, f *report.Fit) error {
 	f.Devices[0] = step.DeviceOn(s.Device)
 	for i := range f.Choices {
@@ -34,8 +34,8 @@ func (s *Search) onDevice(ctx context.Context, f *report.Fit) error {
 	}
 }
 
-// next is a choice to measure: one that is recommended, or of the configuration
-// that is for all stages; nil if all such are.
+// next returns a choice that is recommended, or of the configuration recommended for all
+// stages, and was not measured yet; nil if there is none.
 func next(f *report.Fit, measured map[string]bool) *report.Choice {
 	overall, ok := f.Overall(f.Devices[0].Name)
 	for i := range f.Choices {

@@ -29,8 +29,8 @@ type survey struct {
 	refusals []error
 }
 
-// architecture tells boards apart whose steps differ much: libraries choose their
-// kernels by the architecture.
+// architecture is the major compute capability. Libraries choose kernels by it, so
+// recordings are shared among boards of one architecture only.
 func architecture(gpu device.GPU) device.Capability { return gpu.Capability / 10 }
 
 // run fills in all choices.
@@ -53,7 +53,8 @@ func (v *survey) run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// line is what a few recordings say of a configuration on all boards of a kind.
+// line is the recordings of one configuration at a few batch sizes, which estimates for
+// all boards of an architecture are interpolated from.
 type line struct {
 	batches []int
 	samples map[int]planner.Sample
@@ -90,7 +91,7 @@ func (v *survey) configuration(ctx context.Context, boards []int, at int) error 
 	return nil
 }
 
-// draw records the configuration at a few batch sizes on the first board.
+// draw records a configuration at a few batch sizes, on the first of the boards.
 func (v *survey) draw(ctx context.Context, setup *step.Setup, boards []int) (line, error) {
 	s, gpu := v.search, v.search.GPUs[boards[0]]
 	l := line{samples: map[int]planner.Sample{}, seconds: map[int][]float64{}}
@@ -129,7 +130,7 @@ func (v *survey) draw(ctx context.Context, setup *step.Setup, boards []int) (lin
 	return l, nil
 }
 
-// choice reads the largest batch of a board off the line.
+// choice finds the largest batch size on a board by interpolation.
 func (v *survey) choice(setup *step.Setup, l line, boards []int, board, steps int) (report.Choice, error) {
 	s, gpu := v.search, v.search.GPUs[board]
 	q, err := s.batchSearch(setup, gpu)
@@ -194,8 +195,8 @@ func position(boards []int, board int) int {
 	panic("bench: a board of another kind") // ours
 }
 
-// at reads the step time of a batch off the line; it is never less than in
-// proportion to the smallest batch known.
+// at is the step time in seconds at a batch size on a board, extrapolated linearly; it is
+// never less than in proportion to the smallest recorded batch size.
 func (l line) at(batch, board int) float64 {
 	a := l.batches[0]
 	first := l.seconds[a][board]
@@ -207,8 +208,8 @@ func (l line) at(batch, board int) float64 {
 	return max(first+slope*float64(batch-a), first*min(1, float64(batch)/float64(a)))
 }
 
-// confirm replays what a survey recommends at the very batch and puts what it
-// finds in its place.
+// confirm replays each recommended choice of a survey at its own batch size and board,
+// and replaces the interpolated figures.
 func (s *Search) confirm(ctx context.Context, f *report.Fit) error {
 	byName := map[string]device.GPU{}
 	for _, gpu := range s.GPUs {

@@ -16,9 +16,9 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Describe fills in what a model's page shows that only recordings know: what
-// is trained in each stage, what a batch is made of, what attention runs on in
-// each precision, and how the guide's figures compare.
+// Describe records a model to find what its page shows beyond the registry: element
+// counts of each stage, the tensors of a batch, attention backends by precision, and the
+// guide's figures beside vprof's.
 func Describe(ctx context.Context, m models.Model, gpu device.GPU, residuals step.Residuals) (*report.Model, error) {
 	out := &report.Model{GPU: gpu.Name}
 	tasks := m.Tasks
@@ -60,8 +60,8 @@ func countsOf(m models.Model, c models.Case) (models.Counts, error) {
 	return trainer.Counts(), nil
 }
 
-// factsOf are those of a step of the model's own case at a batch size, with
-// weights in fp32, which any precision goes with.
+// factsOf records one step of the model's default case at a batch size, with fp32
+// weights, which go with any precision, and returns the recording's facts.
 func factsOf(m models.Model, gpu device.GPU, amp models.Autocast, batch int) (trace.Facts, error) {
 	c := m.Default
 	c.AMP, c.Batch, c.Weights = amp, batch, ""
@@ -75,8 +75,8 @@ func factsOf(m models.Model, gpu device.GPU, amp models.Autocast, batch int) (tr
 	return rec.Facts, nil
 }
 
-// inputsOf are the tensors of a batch. Which of their sizes grow with the batch
-// size shows in the shapes of two.
+// inputsOf lists the tensors of a batch. Recordings of two batch sizes show which
+// dimensions grow with the batch size.
 func inputsOf(m models.Model, gpu device.GPU) ([]report.Input, error) {
 	const small, large = 2, 3
 	a, err := factsOf(m, gpu, m.Default.AMP, small)
@@ -102,8 +102,7 @@ func inputsOf(m models.Model, gpu device.GPU) ([]report.Input, error) {
 	return out, nil
 }
 
-// sizeOf writes a size that is n and m at batch sizes a and b: "48000", "B",
-// "8·B".
+// sizeOf writes a dimension that is n and m at batch sizes a and b: "48000", "B", "8·B".
 func sizeOf(n, m, a, b int64) string {
 	switch {
 	case n == m:
@@ -116,7 +115,7 @@ func sizeOf(n, m, a, b int64) string {
 	return fmt.Sprintf("%d at B=%d", n, a)
 }
 
-// attentionOf is what attention runs on in each precision.
+// attentionOf lists the backend of each attention call by precision.
 func attentionOf(ctx context.Context, m models.Model, gpu device.GPU) ([]report.Attention, error) {
 	var out []report.Attention
 	for _, amp := range models.Precisions() {

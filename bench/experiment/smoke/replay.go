@@ -12,8 +12,8 @@ import (
 	"github.com/vprof/vprof/profiler/replay"
 )
 
-// A replayed is a replay of a smoke test: on the device if there is one, else on a
-// simulated board without limit.
+// A replayed is a run of a smoke test: on the device if there is one, else simulated
+// without a memory limit.
 type replayed struct {
 	*step.Simulation
 	// measured is what the device came to; nil if the board is simulated.
@@ -47,8 +47,8 @@ func (m *checks) replay(ctx context.Context, p *program.Program) (*replayed, err
 	return &replayed{Simulation: &step.Simulation{Run: got.Run, Device: run.Device, GPU: d.GPU()}, measured: run}, nil
 }
 
-// measuredCheck is the check of a moment on the device. Besides the segments
-// the device holds then what it held besides them at the peak.
+// measuredCheck is a check on the device. Besides the segments, the device is taken to
+// hold what it held besides them at the peak.
 func (m *checks) measuredCheck(name, note string, t *replayed, of replay.PhaseUsage) report.Check {
 	c := report.Check{
 		Name: name, Note: note, Simulated: t.measured.Simulated,
@@ -81,7 +81,8 @@ func (t *replayed) onBoard(c *report.Check, of moment) {
 	}
 }
 
-// need is what the budget asks the worst moment of a run to stay within.
+// need is the number of bytes of a run's peak that must stay within the budget's limit;
+// [math.MaxInt64] if the run ran out of memory.
 func (m *checks) need(t *replayed) (int64, error) {
 	switch {
 	case t.OOM != nil || t.within != nil || t.measured != nil && t.measured.Strained():
@@ -93,8 +94,8 @@ func (m *checks) need(t *replayed) (int64, error) {
 	return m.budget.Need(e), err
 }
 
-// components are what the training step is made of at its peak. A device may
-// not get there, so they are simulated in any case.
+// components are the parts of the training step's peak. They are simulated in any case,
+// since a run on a device may end before the peak.
 func (m *checks) components(ctx context.Context, r *caseReplay) ([]report.Component, error) {
 	if r.training.measured == nil {
 		e, err := m.estimate(r.training.Simulation, r.training.Max)

@@ -16,7 +16,7 @@ import (
 	"github.com/vprof/vprof/profiler/replay"
 )
 
-// Test says what [Run] checks.
+// Test is the input of [Run].
 type Test struct {
 	Model models.Model
 	// Case is what is trained, at its batch size.
@@ -76,7 +76,7 @@ func Run(ctx context.Context, t Test) (*report.Smoke, error) {
 	return s, err
 }
 
-// checks collects the checks of a smoke test.
+// checks is a smoke test in progress.
 type checks struct {
 	test   Test
 	setup  *step.Setup
@@ -88,7 +88,7 @@ type checks struct {
 	neighbors step.Neighborhood
 }
 
-// caseReplay is a replay of the steps of a case.
+// caseReplay is the replayed steps of a case.
 type caseReplay struct {
 	// training are the steps alone, with validation what follows them besides;
 	// the same if the project does not validate.
@@ -121,7 +121,7 @@ func (m *checks) replayCase(ctx context.Context, c models.Case) (*caseReplay, er
 	return r, nil
 }
 
-// before is a program up to a step.
+// before is the beginning of a program, up to the first instruction of a step.
 func before(p *program.Program, step int) *program.Program {
 	short := *p
 	for i, in := range p.Instructions {
@@ -132,8 +132,8 @@ func before(p *program.Program, step int) *program.Program {
 	return &short
 }
 
-// estimate is what the memory in use at a moment comes to, corrected by the
-// coefficients, with its interval.
+// estimate is the memory in use at a point of a run as an estimate: corrected by the
+// coefficients, with an interval.
 func (m *checks) estimate(run *step.Simulation, u replay.Usage) (planner.Estimate, error) {
 	s := step.SampleOf(run, 1)
 	if u != run.Max {
@@ -158,7 +158,7 @@ func endOf(step int, name string) moment {
 
 func whole(r *replay.Run) replay.PhaseUsage { return r.Whole() }
 
-// add adds a check of the memory at a moment of a run.
+// add appends a check of the memory in use at a point of a run.
 func (m *checks) add(name, note string, t *replayed, of moment) error {
 	at := of(t.Run)
 	if t.measured != nil {
@@ -179,8 +179,8 @@ func (m *checks) add(name, note string, t *replayed, of moment) error {
 	return nil
 }
 
-// training are the moments of the first steps: the guides' three tests and the
-// optimizer's first step.
+// training checks the first steps: loading the model, the first forward pass, the first
+// optimizer step, and the step with the highest peak.
 func (m *checks) training(ctx context.Context) error {
 	r, err := m.replayCase(ctx, m.setup.Case())
 	if err != nil {
@@ -213,8 +213,8 @@ func (m *checks) training(ctx context.Context) error {
 	return nil
 }
 
-// streamed is what the training step would need of the device with the data on
-// the host, by a simulation.
+// streamed estimates the device bytes of the training step with the data set on the host,
+// in bytes.
 func (m *checks) streamed(ctx context.Context) (int64, error) {
 	c := m.setup.Case()
 	c.Dataset = 0
@@ -222,8 +222,8 @@ func (m *checks) streamed(ctx context.Context) (int64, error) {
 	return e.Device.Value, err
 }
 
-// later are the moments that come after hours: validation, saving, the next
-// stage.
+// later checks what comes after hours of training: validation, saving a checkpoint, the
+// next stage.
 func (m *checks) later(ctx context.Context) error {
 	c := m.setup.Case()
 	r, err := m.replayCase(ctx, c)
@@ -253,7 +253,7 @@ func (m *checks) later(ctx context.Context) error {
 	return nil
 }
 
-// longest is a batch of the longest samples, if they are not all alike.
+// longest checks a batch of the longest samples, if samples differ in length.
 func (m *checks) longest(ctx context.Context) error {
 	if len(m.test.Longest) == 0 {
 		return nil
@@ -269,7 +269,7 @@ func (m *checks) longest(ctx context.Context) error {
 	return m.add("longest sample", "a batch of nothing else", r.with, whole)
 }
 
-// stretched is a case with the longest samples.
+// stretched is a case with the settings of the longest sample.
 func (m *checks) stretched(c models.Case) (models.Case, error) {
 	settings := models.Settings{}
 	maps.Copy(settings, c.Settings)
@@ -278,7 +278,8 @@ func (m *checks) stretched(c models.Case) (models.Case, error) {
 	return m.test.Model.Complete(c)
 }
 
-// largest is the batch with which every check would be within the limit.
+// largest is the largest batch size at which every check stays within the limit; zero if
+// none does.
 func (m *checks) largest(ctx context.Context) (int, error) {
 	c := m.setup.Case()
 	return step.LargestBatch(c.Batch, c.Batch, m.budget.Limit(), func(batch int) (int64, error) {
@@ -298,7 +299,8 @@ func (m *checks) largest(ctx context.Context) (int, error) {
 	})
 }
 
-// otherStages are those that training may go on to. Adapters stay with theirs.
+// otherStages are the stages that training may go on to. A case with adapters stays in
+// its own.
 func (m *checks) otherStages() []string {
 	c := m.setup.Case()
 	if c.LoRA != nil {
@@ -307,8 +309,8 @@ func (m *checks) otherStages() []string {
 	return slices.DeleteFunc(slices.Clone(m.test.Model.Stages), func(stage string) bool { return stage == c.Stage })
 }
 
-// variants are the cases that a batch has to be safe in: all stages, and the
-// longest samples.
+// variants are the cases that a batch size must be safe in: all stages, and the longest
+// samples.
 func (m *checks) variants(batch int) []models.Case {
 	c := m.setup.Case()
 	c.Batch = batch

@@ -9,9 +9,10 @@ import (
 	"github.com/vprof/vprof/profiler/planner/steptime"
 )
 
-// Evidence is what estimates go by besides recordings.
+// Evidence is the data that turns replays into estimates: how far replays are from
+// PyTorch, and calibrated coefficients.
 type Evidence struct {
-	// Residuals say how far estimates are from PyTorch.
+	// Residuals returns how far replays are from PyTorch.
 	Residuals Residuals
 	// Calibrated are coefficients that vprof calibrate has fitted; nil for none,
 	// which leaves the shipped defaults.

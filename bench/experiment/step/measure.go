@@ -10,8 +10,7 @@ import (
 	"github.com/vprof/vprof/profiler/replay"
 )
 
-// Measured is a measurement as reports show it; a step trains a number of
-// samples.
+// Measured converts a measurement for a report; a step trains a number of samples.
 func Measured(m *replay.Measurement, d device.Device, samples int) *report.Run {
 	b := m.Baseline
 	out := reportOf(m.Run, d.GPU().Memory-b.Total())
@@ -47,8 +46,8 @@ func median(times []time.Duration) time.Duration {
 	return slices.Sorted(slices.Values(times))[(len(times)-1)/2]
 }
 
-// reportOf is a run as reports show it; free is what the board has for
-// segments, bytes.
+// reportOf converts a run for a report; free is the memory in bytes that the board has
+// for segments.
 func reportOf(run *replay.Run, free int64) *report.Run {
 	out := &report.Run{
 		Fits:      run.OOM == nil,

@@ -11,8 +11,8 @@ import (
 // process id.
 type Neighborhood map[int]bool
 
-// Warnings are about the processes that use the device now, or were seen on it,
-// and were not warned of yet: what fits depends on them.
+// Warnings returns a warning for each process that uses the device now, or was seen on
+// it, and was not warned of before.
 func (n *Neighborhood) Warnings(d device.Device, seen ...device.Neighbor) []report.Warning {
 	if o, ok := d.(device.Observer); ok {
 		seen = append(seen, o.Neighbors()...)

@@ -6,8 +6,8 @@ import (
 	"github.com/vprof/vprof/profiler/allocator"
 )
 
-// Setup is a complete case of a model with what its estimates go by. It does not
-// change: recordings and replays are returned, and another case is another setup.
+// Setup is a complete case of a model, ready to be recorded and estimated. It is
+// immutable: recordings and replays are returned, and another case is another setup.
 type Setup struct {
 	model    models.Model
 	c        models.Case
@@ -29,9 +29,9 @@ func New(m models.Model, c models.Case, e Evidence) (*Setup, error) {
 	return &Setup{model: m, c: c, conf: conf, evidence: e}, nil
 }
 
-// Of is the setup whose work a report holds. The error is a
-// [*models.UnknownModelError], a [*models.CaseError], an [*AllocConfError], or
-// that of a source of models.
+// Of makes the setup of a report's case, of which the report holds everything. The error
+// is a [*models.UnknownModelError], a [*models.CaseError], an [*AllocConfError], or that
+// of a source of models.
 func Of(r *models.Registry, c report.Case, e Evidence) (*Setup, error) {
 	m, err := r.Of(c.Case, c.Description())
 	if err != nil {
@@ -40,7 +40,7 @@ func Of(r *models.Registry, c report.Case, e Evidence) (*Setup, error) {
 	return New(m, c.Case, e)
 }
 
-// Model is what is trained.
+// Model is the model that is trained.
 func (s *Setup) Model() models.Model { return s.model }
 
 // Case is the complete case, with every default filled in.
@@ -49,7 +49,7 @@ func (s *Setup) Case() models.Case { return s.c }
 // Allocator is the case's allocator settings, parsed.
 func (s *Setup) Allocator() allocator.Config { return s.conf }
 
-// Evidence is what estimates of the setup go by.
+// Evidence is the residuals and coefficients that estimates use.
 func (s *Setup) Evidence() Evidence { return s.evidence }
 
 // Accumulating returns the setup with another number of micro-batches of a step.

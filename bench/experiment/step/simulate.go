@@ -35,7 +35,7 @@ func Simulate(ctx context.Context, p *program.Program, gpu device.GPU, conf allo
 	return &Simulation{run, board.Peak() - others, gpu}, nil
 }
 
-// Report is the simulation as reports show it.
+// Report converts the simulation for a report.
 func (s *Simulation) Report() *report.Run {
 	out := reportOf(s.Run, s.GPU.Memory-s.GPU.Context)
 	out.Simulated, out.Device = true, s.Device

@@ -9,8 +9,8 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// Plan estimates every batch size on a board. What is to be said of all boards of a
-// plan together, as [step.Unsupported] does, its report does not have.
+// Plan estimates every batch size on a board. Warnings that depend on all boards of a
+// plan, as those of [step.Unsupported] do, are left to the caller.
 func Plan(ctx context.Context, s *step.Setup, gpu device.GPU, batches []int) (*report.Report, error) {
 	r := s.Report(report.Plan, gpu)
 	r.Warnings = s.Warnings()

@@ -16,7 +16,7 @@ import (
 	"github.com/vprof/vprof/profiler/replay"
 )
 
-// Options say which batch sizes are tried on a device, and how.
+// Options are the batch sizes of a sweep and how each is run.
 type Options struct {
 	// Batches are the sizes, in any order.
 	Batches []int
@@ -62,7 +62,7 @@ func Run(ctx context.Context, s *step.Setup, d device.Device, o Options, each fu
 	return w.report, nil
 }
 
-// A sweeper is a sweep under way.
+// A sweeper is a sweep in progress.
 type sweeper struct {
 	setup   *step.Setup
 	device  device.Device
@@ -76,7 +76,8 @@ type sweeper struct {
 	neighbors step.Neighborhood
 }
 
-// resume takes over what an earlier sweep has.
+// resume takes over the points of an earlier sweep, after checking that it is of the same
+// case, board and driver.
 func (w *sweeper) resume() error {
 	w.done = map[int]report.Point{}
 	old := w.options.Done
@@ -137,7 +138,7 @@ func (w *sweeper) run(ctx context.Context) error {
 	return nil
 }
 
-// stop notes why a sweep ends early.
+// stop records in the report why the sweep ends early.
 func (w *sweeper) stop(ctx context.Context, cause error, batch int, left []int) error {
 	var save saveError
 	if errors.As(cause, &save) {
@@ -157,7 +158,7 @@ func (w *sweeper) stop(ctx context.Context, cause error, batch int, left []int) 
 	return cause
 }
 
-// A saveError is one of each.
+// A saveError is an error of the each function, which saves the report.
 type saveError struct{ error }
 
 // try runs a batch size, unless that was done before, and adds its point. If it
@@ -222,7 +223,8 @@ func (w *sweeper) point(ctx context.Context, batch int) (report.Point, error) {
 	return point, err
 }
 
-// estimate is that of a recording, on a board of which others may hold a part.
+// estimate is the estimate of a recording on the device, of whose memory other processes
+// may hold a part.
 func (w *sweeper) estimate(ctx context.Context, rec *models.Recording) (*report.Estimate, error) {
 	gpu := w.device.GPU()
 	sample, err := w.setup.Sample(ctx, gpu, rec)
@@ -289,7 +291,8 @@ func (w *sweeper) findMax(ctx context.Context) error {
 	return w.each(w.report)
 }
 
-// largest is what the search has found.
+// largest is the result of findMax: the largest batch size that fits and the smallest
+// that does not.
 func (w *sweeper) largest() *report.Largest {
 	out := &report.Largest{}
 	for _, p := range w.report.Points {

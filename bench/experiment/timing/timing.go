@@ -13,17 +13,17 @@ import (
 	"github.com/vprof/vprof/profiler/planner/steptime"
 )
 
-// Stage is a training stage: the case in it and its epochs.
+// Stage is a training stage to be timed: its case and its epochs.
 type Stage struct {
 	Name   string
 	Epochs float64
 	Setup  *step.Setup
-	// Other is the same with checkpointing the other way round; nil if nobody
-	// wants to know.
+	// Other is the same case with checkpointing the other way round, to show what it
+	// costs; nil to leave that out.
 	Other *step.Setup
 }
 
-// Table asks how long training takes on boards.
+// Table is the input of a time estimate: stages, batch size and data set.
 type Table struct {
 	Stages []Stage
 	// Batch is the batch size; zero is the largest that fits, board by board.
@@ -34,7 +34,7 @@ type Table struct {
 	Progress progress.Func
 }
 
-// largestTimed is the largest batch size that a table looks for.
+// largestTimed is the largest batch size that is looked for.
 const largestTimed = 8192
 
 // Run estimates every stage on every board.
@@ -127,7 +127,7 @@ func (t *Table) row(ctx context.Context, gpu device.GPU, stage Stage, speed step
 	return row, nil
 }
 
-// timedStep is a step of a case on a board.
+// timedStep is the estimated time and memory of one step on a board.
 type timedStep struct {
 	load   steptime.Load
 	time   steptime.Estimate

@@ -25,7 +25,7 @@ type History struct {
 	notices []Notice
 }
 
-// Notice is something lost or back.
+// Notice is a message that a board was lost or came back.
 type Notice struct {
 	Time time.Time
 	Text string

@@ -39,11 +39,11 @@ type Session struct {
 // A Source opens NVML.
 type Source func() (Session, error)
 
-// A Look is what the monitor saw at one moment.
+// A Look is one sample of all boards.
 type Look struct {
 	// Samples has one for each board, in their order.
 	Samples []Sample
-	// Notices say in words what was lost, and what came back.
+	// Notices are messages about boards that were lost or came back.
 	Notices []string
 }
 
@@ -118,8 +118,8 @@ func (m *Monitor) Look(now time.Time) Look {
 	return out
 }
 
-// Glance reads nothing but memory, and shows in the peaks of the next look.
-// A millisecond apart, glances find short peaks.
+// Glance reads memory only; the next look includes it in its peaks. Glances a millisecond
+// apart find short peaks.
 func (m *Monitor) Glance(now time.Time) {
 	for _, b := range m.boards {
 		if !b.lostSince.IsZero() {

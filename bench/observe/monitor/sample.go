@@ -10,8 +10,8 @@ import (
 	"github.com/vprof/vprof/profiler/device/nvml"
 )
 
-// Sample is what one look at one board saw. Bytes are integers; what the
-// driver does not tell is absent.
+// Sample is one reading of one board. Amounts are bytes; those that the driver does not
+// report are absent.
 type Sample struct {
 	Time time.Time `json:"time"`
 	GPU  int       `json:"gpu"`

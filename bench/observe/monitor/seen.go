@@ -2,7 +2,7 @@ package monitor
 
 import "time"
 
-// Seen is what a monitor saw of a board in all.
+// Seen is the summary of all samples of a board.
 type Seen struct {
 	GPU        int
 	Name, UUID string

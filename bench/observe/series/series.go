@@ -14,16 +14,17 @@ import (
 	"github.com/vprof/vprof/internal/input"
 )
 
-// Series is what a log says of one GPU. All amounts are bytes.
+// Series is the memory of one GPU over time, read from a log. All amounts are bytes.
 type Series struct {
 	// GPU names it in the log, with its number where there is one: "0 Tesla T4".
 	// Product is the name alone; empty if the log does not say.
 	GPU, Product string
-	// Mine is what the training has, sample by sample: the processes that were
-	// watched, or the one that takes most, or, where only the whole board was
-	// looked at, all that is in use.
+	// Mine is the memory of the training, sample by sample: of the watched processes, or
+	// of the one that takes most, or, where only the whole board was logged, all that is
+	// in use.
 	Mine []float64
-	// Process is whose memory Mine is; the zero Process where all is.
+	// Process is the process that Mine belongs to; the zero Process where Mine is the
+	// whole board.
 	Process Process
 	// Others are the processes besides, the largest first. Where they are not
 	// listed one by one there is one without a number.
@@ -123,20 +124,20 @@ func Read(r io.Reader, name string) ([]Series, error) {
 	return all, nil
 }
 
-// journal collects what a log says, whatever its format.
+// journal collects the samples of a log, whatever its format.
 type journal struct {
 	line   int // that is read, from 1
 	boards []*board
 }
 
-// board is what is said of one of them.
+// board is the samples of one GPU.
 type board struct {
 	key, name, product string
 	total              int64
 	moments            []moment
 }
 
-// moment is one look at a board. Amounts that are not known are negative.
+// moment is one sample of a GPU. Amounts that are not known are negative.
 type moment struct {
 	when                   time.Time
 	used, highest, watched float64

@@ -10,9 +10,8 @@ import (
 	"github.com/vprof/vprof/profiler/allocator"
 )
 
-// A heap follows where blocks lie, since events say what was asked for and not
-// how large a block was given: of a free block that is a little too large the
-// allocator splits nothing off.
+// A heap reconstructs the sizes of blocks from events, which have requested sizes only:
+// the allocator does not split a free block that is only a little too large.
 type heap struct {
 	conf allocator.Config
 	// free are the sizes of the unused blocks by where they begin.
@@ -136,7 +135,7 @@ func (h *heap) freeUpTo(at int64) (from, size int64, ok bool) {
 // mostSmall is the size up to which blocks come from the pool of small ones.
 const mostSmall = 1 << 20
 
-// take is the size of the block that an allocation gets.
+// take is the size in bytes of the block that an allocation gets.
 func (h *heap) take(at, asked int64) int64 {
 	size := rounded(asked)
 	if whole, ok := h.free.Get(at); ok && whole >= size {
@@ -156,7 +155,7 @@ func (h *heap) take(at, asked int64) int64 {
 	return size
 }
 
-// change is what an event adds to the allocated and the reserved bytes.
+// change is the change of the allocated and reserved bytes by an event.
 func (h *heap) change(e Event) (allocated, reserved int64) {
 	switch e.Action {
 	case "alloc":

@@ -9,7 +9,7 @@ import (
 	"github.com/vprof/vprof/internal/input"
 )
 
-// Summary is what a snapshot says of one device. All amounts are bytes.
+// Summary is the memory of one device according to a snapshot. All amounts are bytes.
 type Summary struct {
 	Device int
 	// At the moment of the snapshot.
@@ -183,8 +183,7 @@ func troughs(values []int64) []int64 {
 // rounded is what the allocator makes of a request: a multiple of 512 bytes.
 func rounded(n int64) int64 { return max(512, (n+511)/512*512) }
 
-// signs are what a stack has somewhere if a block is for a purpose, the more
-// telling first.
+// signs are words in a stack that show what a block is for, the more specific first.
 var signs = []struct{ category, file, name string }{
 	{"workspace", "", "CUDABlas"},
 	{"workspace", "", "cudnn"},
@@ -199,7 +198,7 @@ var signs = []struct{ category, file, name string }{
 	{"activations", "", "forward"},
 }
 
-// stacks are what the stacks of blocks say. Blocks share them, and looking
+// stacks caches the purposes that stacks suggest. Blocks share stacks, and looking
 // through one takes a while.
 type stacks map[*Frame]stack
 

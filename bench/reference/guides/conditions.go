@@ -12,9 +12,9 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// Conditions are what a figure is said of. What is left out the guide does not
-// say: then it holds for every stage and every board, and otherwise for the
-// system as its authors train it.
+// Conditions are the circumstances for which a guide gives a figure. Those left out are
+// not stated by the guide: the figure then holds for every stage and every board, and
+// otherwise for the system as its authors train it.
 type Conditions struct {
 	Stage         string           `yaml:"stage"`
 	Batch         Range            `yaml:"batch"`
@@ -99,8 +99,7 @@ func (k Conditions) Over(c models.Case) models.Case {
 	return c
 }
 
-// hold tells whether a complete case of the model on a board is what the
-// conditions say.
+// hold tells whether the conditions hold for a complete case of the model on a board.
 func (k Conditions) hold(m models.Model, c models.Case, gpu string) bool {
 	said, err := m.Complete(k.Over(m.Default))
 	if err != nil || k.Compile || !k.Batch.Holds(c.Batch) || k.GPU != "" && k.GPU != gpu {
@@ -118,7 +117,8 @@ func (k Conditions) hold(m models.Model, c models.Case, gpu string) bool {
 		said.Optimizer == c.Optimizer && c.LoRA == nil && said.Dataset == c.Dataset
 }
 
-// weight is how much the conditions say: of two that hold, the heavier is meant.
+// weight is the number of conditions stated: of two figures that hold, the more specific
+// is used.
 func (k Conditions) weight() int {
 	n := len(k.Settings)
 	if k.Batch.From > 0 && k.Batch.From == k.Batch.To {

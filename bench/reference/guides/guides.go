@@ -25,7 +25,7 @@ import (
 //go:embed data/*.yaml
 var data embed.FS
 
-// Guide is what a project tells its users about memory.
+// Guide is a document in which a project states the memory that training needs.
 type Guide struct {
 	Title   string `yaml:"title"`
 	Project string `yaml:"project"`
@@ -34,15 +34,15 @@ type Guide struct {
 	Claims []Claim  `yaml:"claims"`
 }
 
-// Claim is a figure that a guide documents.
+// Claim is one figure of a guide.
 type Claim struct {
 	// Models are those of the guide's that the figure is about.
 	Models []string `yaml:"models"`
 	// Where is the guide's section.
 	Where string `yaml:"where"`
-	// Of is what the figure counts.
+	// Of is the quantity that the figure is of.
 	Of Quantity `yaml:"of"`
-	// Phase is the one that Of speaks of, if it does: "forward".
+	// Phase is the phase of a step that Of refers to, where it refers to one: "forward".
 	Phase  string `yaml:"phase"`
 	Figure Figure `yaml:"figure"`
 	// Words are the guide's own where it writes no figure.
@@ -52,12 +52,12 @@ type Claim struct {
 	// Note is what a reader of the figure should know.
 	Note       string `yaml:"note"`
 	Conditions `yaml:",inline"`
-	// Than are conditions that the figure compares with: what changes, the
-	// others stay. Nil if it does not compare.
+	// Than are the conditions that the figure compares with: only what changes, the
+	// others stay. Nil if the figure is no comparison.
 	Than *Conditions `yaml:"than"`
 }
 
-// Quantity is what a figure counts: one of the constants, or a component of
+// Quantity is the quantity that a figure is of: one of the constants, or a component of
 // memory by its name: "weights".
 type Quantity string
 
@@ -101,7 +101,7 @@ func (q Quantity) Component() (planner.Component, bool) {
 // tables show beside the estimate of the whole.
 func (q Quantity) Total() bool { return q == Device || q == Allocated }
 
-// States are the components of [ModelState].
+// States are the components that make up [ModelState].
 func States() []program.Class {
 	return []program.Class{program.Weights, program.Gradients, program.OptimizerState}
 }
@@ -183,7 +183,7 @@ func Read(text []byte) (Guide, error) {
 	return g, nil
 }
 
-// A file is a guide that is read when somebody asks for it.
+// A file is a guide that is parsed on first use.
 type file struct {
 	text []byte
 	read func() Guide

@@ -13,7 +13,7 @@ import (
 	"github.com/vprof/vprof/bench/reference/eventlist"
 )
 
-// Count is how many of a number of things match.
+// Count is a number of matching items among a total.
 type Count struct{ Matched, Of int }
 
 // Share is the part that matches, 1 for none of none.
@@ -38,11 +38,11 @@ type Phase struct {
 	Differences         []Difference
 }
 
-// Difference is a stretch where the lists disagree.
+// Difference is a stretch of events in which the two lists disagree.
 type Difference struct {
 	// Reference and Ours are the tokens "a BYTES" and "f BYTES".
 	Reference, Ours []string
-	// Where names what the reference was doing there.
+	// Where is the site of the reference's events.
 	Where string
 }
 
@@ -54,7 +54,7 @@ type Comparison struct {
 	PeakReference, PeakOurs int64
 }
 
-// list is one side of a comparison: tokens and labels by phase.
+// list is one of the two event lists: its events as tokens, and their labels, by phase.
 type list struct {
 	names  []string
 	tokens [][]string
@@ -151,7 +151,7 @@ func (p *Phase) note(d Difference) {
 	}
 }
 
-// alphabet gives every token a letter of its own, beyond the surrogates.
+// alphabet maps every token to a rune of its own, beyond the surrogates.
 type alphabet map[string]rune
 
 func (a alphabet) spell(tokens []string) []rune {

@@ -135,7 +135,7 @@ type peakRow struct {
 	Unsure        report.Verdict
 	Value, Beside string
 	Interval      *span
-	// Claim is the range of what the guide says, nil if it says nothing.
+	// Claim is the range of the guide's figure, nil without one.
 	Claim *span
 	Marks []mark
 	// Label is the row in words.
@@ -156,7 +156,7 @@ type mark struct {
 	Label string
 }
 
-// lanes are those of the kinds.
+// lanes are the vertical positions of the kinds of marks.
 var lanes = map[string]int{"reference": 7, "claim": 7, "estimate": 17, "simulated": 27, "measured": 27}
 
 // tick is a labeled position on an axis.
@@ -233,8 +233,8 @@ func (p *Page) peakRow(c *peakChart, d report.Device, point report.Point, share 
 	return row
 }
 
-// claimed is what the guide says of a point, without the context that a figure of
-// the whole device has: the chart is of what PyTorch reserves.
+// claimed is the guide's figure for a point, less the context where it is of the whole
+// device: the chart shows what PyTorch reserves.
 func claimed(p report.Point, context int64) (report.ByteRange, bool) {
 	if len(p.Claims) == 0 || p.Claims[0].Bytes == nil {
 		return report.ByteRange{}, false

@@ -25,7 +25,7 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// Page is what a page shows.
+// Page is the content of an HTML report.
 type Page struct {
 	// Runs are of one case and have points. Several may be of several devices.
 	Runs []*report.Report
@@ -95,7 +95,7 @@ func (p *Page) Write(w io.Writer) error {
 	return t.Execute(w, v)
 }
 
-// view is what the template shows.
+// view is the data of the page's template.
 type view struct {
 	Title, Verdict string
 	// Good, Bad tell the verdict's color.

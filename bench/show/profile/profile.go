@@ -19,7 +19,7 @@ import (
 	"github.com/vprof/vprof/profiler/replay"
 )
 
-// Profile is the recorded steps of a case and their replay on a counted memory
+// Profile is the recorded steps of a case with a full replay of them, on simulated memory
 // of a board's size. Nothing in it is measured.
 type Profile struct {
 	Tool  report.Tool
@@ -30,7 +30,7 @@ type Profile struct {
 	Program *program.Program
 	// Run has its timeline.
 	Run *replay.Run
-	// Events are what happened in the allocator, in order.
+	// Events are the events of the allocator, in order.
 	Events []Event
 	// AtPeak and AtEnd are the layouts of the heap at the first moment with
 	// the most allocated bytes, and when the steps, or the memory, ended.
@@ -40,15 +40,15 @@ type Profile struct {
 	Clock []time.Duration
 }
 
-// Event is something that happened in the allocator.
+// Event is an event of the allocator.
 type Event struct {
-	// Instruction is what made it happen, an index in the program.
+	// Instruction is the index of the program's instruction that caused it.
 	Instruction int
 	allocator.TraceEvent
 }
 
-// Of replays a program with allocator settings on a board and keeps all of it.
-// The caller fills in tool, case and batch.
+// Of replays a program with allocator settings on a board and keeps timeline, events and
+// layouts. The caller fills in tool, case and batch.
 func Of(ctx context.Context, p *program.Program, gpu device.GPU, conf allocator.Config) (*Profile, error) {
 	pr := &Profile{GPU: gpu, Program: p, Clock: clock(p, gpu)}
 	o := replay.Options{Config: &conf, Total: gpu.Memory, Available: gpu.Memory - gpu.Context, Timeline: true}

@@ -21,22 +21,23 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 )
 
-// Observation is a run beside the replay of the same step.
+// Observation is the measured memory of a run, with the replay of the same step.
 type Observation struct {
 	// Label names the run in messages: "b2.json: batch 8".
 	Label string
-	// Sample is what the replay says; its batch is the run's.
+	// Sample is the replay of the step, at the run's batch size.
 	Sample planner.Sample
 	// Allocated, Reserved and Device are the peaks in bytes; zero was not seen.
 	Allocated, Reserved, Device int64
 }
 
-// observed is the highest level that was seen.
+// observed is the highest level that was measured (device, else reserved, else
+// allocated), in bytes.
 func (o Observation) observed() int64 {
 	return cmp.Or(o.Device, o.Reserved, o.Allocated)
 }
 
-// estimated is what coefficients make of the level that observed returns.
+// estimated is the estimate of that level by coefficients, in bytes.
 func (o Observation) estimated(c planner.Coefficients) int64 {
 	t := c.Totals(o.Sample)
 	switch {
@@ -48,28 +49,28 @@ func (o Observation) estimated(c planner.Coefficients) int64 {
 	return t.Allocated
 }
 
-// Result is what a fit learned.
+// Result is the outcome of a fit.
 type Result struct {
 	// Coefficients are those that the fit began with, with the terms that it
 	// determined replaced.
 	Coefficients planner.Coefficients
-	// Terms are those that were determined.
+	// Terms are the terms that the observations determined.
 	Terms []planner.Term
-	// Undetermined says of the others why not.
+	// Undetermined has a sentence for each of the other terms: why it was not fitted.
 	Undetermined []string
 	// Points are in the order of the observations.
 	Points []Point
 }
 
-// Point is one observation and what coefficients make of it. All amounts are
-// bytes of the highest level that was observed.
+// Point is an observation and its estimates, in bytes of the highest level that was
+// observed.
 type Point struct {
 	Label    string
 	Batch    int
 	Observed int64
-	// Before is with the coefficients that the fit began with, After with the
-	// result, HeldOut with a fit to the other observations; HeldOut is zero
-	// where those do not determine one.
+	// Before is the estimate by the coefficients that the fit began with, After by the
+	// fitted ones, HeldOut by a fit to the other observations; HeldOut is zero where
+	// those do not determine one.
 	Before, After, HeldOut int64
 }
 
@@ -126,7 +127,7 @@ func Fit(observations []Observation, from planner.Coefficients) (*Result, error)
 	return r, nil
 }
 
-// check refuses what no run can have seen.
+// check returns an error for an observation that no run can have made.
 func check(observations []Observation) error {
 	if len(observations) == 0 {
 		return errors.New("there are no runs to learn from")

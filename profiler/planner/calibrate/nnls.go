@@ -9,8 +9,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// errNoEnd says that the active set went in circles, which rounding can make
-// it do on columns that hardly differ.
+// errNoEnd says that the active set cycles, which rounding errors cause where columns are
+// nearly dependent.
 var errNoEnd = errors.New("calibrate: the least squares found no end; the columns hardly differ")
 
 // NNLS finds the x with no negative element for which |a·x - b| is smallest,

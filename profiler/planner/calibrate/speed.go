@@ -13,7 +13,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Timed is a step that was timed beside the work that it did.
+// Timed is a step's measured time and its work.
 type Timed struct {
 	Load    steptime.Load
 	Seconds float64

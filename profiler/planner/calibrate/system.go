@@ -16,8 +16,8 @@ import (
 // Diagnostics, 1980, section 3.2.
 const maxCondition = 30
 
-// system are the equations of one level: each row says which bytes are missing
-// and how well that is known.
+// system is the equations of one level: each row is the bytes that are missing from the
+// estimate of a run, and their standard error.
 type system struct {
 	terms []planner.Term
 	// optional are terms to add if the rows determine them, too.
@@ -39,7 +39,7 @@ func (s *system) add(o Observation, factors planner.Row, missing int64, sigma fl
 	s.batches = append(s.batches, o.Sample.Batch)
 }
 
-// solution are the values of terms and how well they are known.
+// solution is the fitted values of terms and their covariance.
 type solution struct {
 	terms          []planner.Term
 	values, stderr []float64
@@ -185,10 +185,9 @@ func covariance(a *mat.Dense, spread float64) (*mat.SymDense, error) {
 	return &inverse, nil
 }
 
-// Advise picks of the candidates, in ascending batches, one that a run at would
-// tell what is constant from what grows, beside those that ran: the smallest
-// that does so well, or else the one that does it best. Zero means that none
-// would do.
+// Advise picks, from candidates in ascending batch sizes, the run that would best
+// separate constant from growing memory, beside those that ran: the smallest that does so
+// well enough, else the one that does it best. Zero means that none would.
 func Advise(ran, candidates []planner.Sample) int {
 	best, lowest := 0, float64(maxCondition)
 	for _, c := range candidates {

@@ -37,7 +37,7 @@ type File struct {
 	Entries []Entry `yaml:"entries" json:"entries"`
 }
 
-// Entry is what was learned of one GPU under one software stack.
+// Entry is the fitted coefficients of one GPU under one software stack.
 type Entry struct {
 	// Name is how users choose the entry: "rtx-5060-ti/torch-2.11.0".
 	Name  string `yaml:"name" json:"name"`
@@ -114,7 +114,7 @@ type Error struct {
 	Max    float64 `yaml:"max" json:"max"`
 }
 
-// Input is a file that was learned from.
+// Input is a file of runs that an entry was fitted to.
 type Input struct {
 	File string `yaml:"file" json:"file"`
 	// SHA256 of the content, hexadecimal.
@@ -126,8 +126,8 @@ type Input struct {
 	Batches   []int  `yaml:"batches" json:"batches"`
 }
 
-// Open reads the file at path. An error is a [*input.FormatError] unless the file
-// cannot be read.
+// Open reads the coefficients file at path. The error is a [*input.FormatError] unless
+// the file cannot be read.
 func Open(path string) (*File, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -137,7 +137,8 @@ func Open(path string) (*File, error) {
 	return Read(f, path)
 }
 
-// Read reads a file from r; name is used in messages.
+// Read reads a coefficients file; name is used in messages. The error is a
+// [*input.FormatError] unless reading fails.
 func Read(r io.Reader, name string) (*File, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxFile+1))
 	if err != nil {

@@ -13,12 +13,12 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Strategy is how the work is shared out.
+// Strategy is how several GPUs share the training of one model.
 type Strategy string
 
 // The strategies. All split the batch; they differ in what else they split.
 const (
-	// DDP is DistributedDataParallel: nothing else.
+	// DDP is DistributedDataParallel: every GPU has the whole model.
 	DDP Strategy = "ddp"
 	// ZeRO1 splits the optimizer's state, as DDP with ZeroRedundancyOptimizer
 	// or DeepSpeed stage 1.
@@ -31,10 +31,10 @@ const (
 	FSDP Strategy = "fsdp"
 )
 
-// Strategies are all of them.
+// Strategies lists all strategies.
 func Strategies() []Strategy { return []Strategy{DDP, ZeRO1, ZeRO2, ZeRO3, FSDP} }
 
-// Setup is a group of GPUs.
+// Setup is a group of GPUs that train one model together.
 type Setup struct {
 	// GPUs is how many there are, each with a process.
 	GPUs     int
@@ -46,7 +46,7 @@ type Setup struct {
 	Bandwidth float64
 }
 
-// Check says what is wrong with a setup.
+// Check returns an error for a strategy that does not exist, or impossible numbers.
 func (s Setup) Check() error {
 	switch {
 	case s.GPUs < 1 || s.GPUs > 1<<20:
@@ -63,7 +63,7 @@ func (s Setup) Check() error {
 	return nil
 }
 
-// Model are the sizes that communication depends on.
+// Model is the sizes of a recorded model that communication depends on.
 type Model struct {
 	// Weights and Gradients are those of all parameters, in bytes.
 	Weights, Gradients int64
@@ -74,7 +74,7 @@ type Model struct {
 	LargestLayer int64
 }
 
-// splits tells what of a class each GPU keeps a share of only.
+// splits tells whether each GPU keeps only a share of the memory of a class.
 func (s Strategy) splits(c program.Class) bool {
 	switch c {
 	case program.OptimizerState:
@@ -87,7 +87,7 @@ func (s Strategy) splits(c program.Class) bool {
 	return false
 }
 
-// share is the largest part of n bytes that one of the GPUs has.
+// share is the largest part of n bytes that one of the GPUs holds.
 func (s Setup) share(n int64) int64 { return (n + int64(s.GPUs) - 1) / int64(s.GPUs) }
 
 const (
@@ -112,8 +112,8 @@ func (m Model) bucket() int64 {
 	return int64(float64(m.Gradients) / float64(m.Trainable) * bucketElements)
 }
 
-// Buffers are what communication needs on each GPU, in bytes, by the class that
-// the components count them as.
+// Buffers is the memory in bytes that communication needs on each GPU, by the component
+// that it is counted as.
 func (s Setup) Buffers(m Model) program.Breakdown {
 	var b program.Breakdown
 	if s.GPUs == 1 {
@@ -135,9 +135,9 @@ func (s Setup) Buffers(m Model) program.Breakdown {
 	return b
 }
 
-// Apply makes of the estimate of one GPU that of each GPU of the setup with the
-// same batch each. Bounds keep their distance in proportion, and NCCL adds to
-// the context's.
+// Apply turns the estimate for one GPU into that for each GPU of the setup, with the same
+// batch size each. Intervals keep their relative width, and NCCL's memory is added to the
+// context.
 func (s Setup) Apply(e planner.Estimate, m Model) planner.Estimate {
 	if s.GPUs == 1 {
 		return e
@@ -166,7 +166,7 @@ func (s Setup) Apply(e planner.Estimate, m Model) planner.Estimate {
 	return e
 }
 
-// moved is an interval around another value with the same relative bounds.
+// moved is an interval around another value, of the same relative width.
 func moved(i planner.Interval, to int64) planner.Interval {
 	if i.Value == 0 {
 		return planner.Interval{Value: to, Low: to, High: to}

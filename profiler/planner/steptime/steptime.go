@@ -15,7 +15,7 @@ import (
 // NumWorks is the number of classes of work on the board itself: all but collectives.
 const NumWorks = int(program.OptimizerUpdate) + 1
 
-// Load is the work of one step on one board.
+// Load is the work of one training step on one board.
 type Load struct {
 	// Seconds is the roofline by class of work: what the step would take if
 	// every kernel ran at the board's peak.
@@ -30,8 +30,8 @@ type Load struct {
 	streams schedule
 }
 
-// Of adds up the work of a step of a program on a board. It is all zero for a
-// board whose speed is not known.
+// Of adds up the work of one step of a program on a board. It is all zero for a board
+// whose speed is not known.
 func Of(p *program.Program, gpu device.GPU, step int) Load {
 	var total, pending Load
 	for _, in := range p.Instructions {
@@ -93,7 +93,7 @@ func (l Load) Roofline() float64 {
 	return sum
 }
 
-// Efficiency says how far kernels are from the roofline.
+// Efficiency is the share of a board's peak rates that kernels reach, by class of work.
 type Efficiency struct {
 	// Share is the share of the peak that kernels of a class reach, in (0, 1].
 	Share [NumWorks]planner.Coefficient
@@ -165,5 +165,5 @@ func (t Estimate) Plus(u Estimate) Estimate {
 	return Estimate{t.Seconds + u.Seconds, t.Low + u.Low, t.High + u.High}
 }
 
-// Known tells whether there is a time at all: that of an unknown board is not.
+// Known tells whether the board's speed is known; if not, the load is all zero.
 func (l Load) Known() bool { return l.Roofline() > 0 && !math.IsInf(l.Roofline(), 0) }

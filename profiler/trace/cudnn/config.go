@@ -87,8 +87,8 @@ type Config struct {
 	Layout Layout
 }
 
-// Board is what decides about engines on a GPU. Its number of multiprocessors
-// does not (see the package comment).
+// Board is the figures of a GPU that determine which engines cuDNN chooses. Its number of
+// multiprocessors is not among them (see the package comment).
 type Board struct {
 	// Name appears in error texts and explanations only.
 	Name string

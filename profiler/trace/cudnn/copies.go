@@ -29,8 +29,8 @@ const (
 	padGroup
 )
 
-// shape is what the copies of an engine look like: channels per group on both
-// sides, groups, and bytes per element.
+// shape is the size of the copies that an engine makes: channels per group on both sides,
+// groups, and bytes per element.
 type shape struct{ c, k, groups, es int64 }
 
 // padded is the shape of the copies of an engine with habits h.
@@ -55,8 +55,8 @@ func (p *problem) padded(h habits) shape {
 	return s
 }
 
-// groupedChannels is what the grouped xmma kernels pad the channels of all
-// groups to a multiple of.
+// groupedChannels is the multiple to which the grouped xmma kernels pad the channels of
+// all groups.
 const groupedChannels = 8
 
 // vectorBytes is the width of the loads of tensor-core kernels.

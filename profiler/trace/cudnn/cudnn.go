@@ -34,7 +34,8 @@
 // reverse; 1-D runs as 2-D with one row.
 package cudnn
 
-// Plan is what the model thinks cuDNN does for one direction.
+// Plan is the engine that the rules predict for one direction of a convolution, and its
+// workspace.
 type Plan struct {
 	// Choice is the chosen engine with its knobs.
 	Choice

@@ -252,8 +252,8 @@ func (p *problem) planarCopies() int64 {
 	return align(n) * min(p.Groups, concurrentGroups)
 }
 
-// hopperHeader is what the fprop and dgrad kernels of sm90 keep in the workspace
-// beside copies: 128 bytes at any alignment of 4.
+// hopperHeader is the bytes that the fprop and dgrad kernels of sm90 keep in the
+// workspace beside copies: 128 at any alignment of 4.
 const hopperHeader = 131
 
 // offsetTables are the tables of an indexed dgrad: 4 bytes for each point of x

@@ -1,0 +1,95 @@
+package fit
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models"
+)
+
+// Profiles are recommendations for the parts of training that the script of the
+// model's project tells apart, with the precision of its authors, within the budget of
+// the search on its one board. The effective batch is that of the search, or else the
+// script's.
+func Profiles(ctx context.Context, s Search, lookup func(string) (models.Model, error)) ([]report.Profile, error) {
+	script := s.Model.Script
+	s.Effective = cmp.Or(s.Effective, script.EffectiveBatch())
+	var out []report.Profile
+	for _, p := range script.Parts() {
+		var err error
+		if s.Model, err = lookup(p.Model); err != nil {
+			return nil, err
+		}
+		c := s.Model.Default
+		c.AllocConf = s.allocConf()
+		choice, refused, err := s.choice(ctx, s.GPUs[0], c, c.Batch)
+		if err = errors.Join(refused, err); err != nil {
+			return nil, fmt.Errorf("%s: %w", p.Name, err)
+		}
+		out = append(out, report.Profile{Name: p.Name, Settings: p.Settings, Choice: choice})
+	}
+	return out, nil
+}
+
+// Script is what the script of the model's project recommends for the one board of a
+// search, part by part, each with what its batch needs in truth and the largest batch
+// within the budget: by a recording with the authors' precision.
+func Script(ctx context.Context, s Search, lookup func(string) (models.Model, error)) ([]report.GuideProfile, error) {
+	script := s.Model.Script
+	effective := cmp.Or(s.Effective, script.EffectiveBatch())
+	var out []report.GuideProfile
+	for _, p := range script.Parts() {
+		advice := script.Recommend(p, s.GPUs[0].Memory, effective)
+		g := report.GuideProfile{
+			Profile: p.Name, Batch: advice.Batch, Accumulate: advice.Accumulate, EffectiveBatch: advice.Batch * advice.Accumulate,
+			Utilization: advice.Utilization,
+		}
+		for _, c := range advice.Components {
+			g.Components = append(g.Components, report.Component(c))
+			g.Total += c.Bytes
+		}
+		m, err := lookup(p.Model)
+		if err != nil {
+			return nil, err
+		}
+		if err := s.verify(ctx, m, &g); err != nil {
+			return nil, err
+		}
+		out = append(out, g)
+	}
+	return out, nil
+}
+
+// verify adds to what a script says what is true.
+func (s *Search) verify(ctx context.Context, m models.Model, g *report.GuideProfile) error {
+	c := m.Default
+	c.AllocConf = s.allocConf()
+	c.Accumulate = step.RecordedSteps(g.Accumulate)
+	setup, err := step.New(m, c, s.Evidence)
+	if err != nil {
+		return err
+	}
+	q, err := s.batchSearch(setup, s.GPUs[0])
+	if err != nil {
+		return err
+	}
+	t, err := q.try(ctx, g.Batch, c.Accumulate)
+	if err != nil {
+		return err
+	}
+	g.True = step.EstimateOf(t.Estimate)
+	g.TrueLargest, err = q.largest(ctx, c.Accumulate)
+	return err
+}
+
+// allocConf is what the cases of the search have in common.
+func (s *Search) allocConf() string {
+	if len(s.Cases) == 0 {
+		return ""
+	}
+	return s.Cases[0].AllocConf
+}

@@ -1,0 +1,41 @@
+package fit
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/bench/experiment/steptest"
+	"github.com/vprof/vprof/models/all"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
+)
+
+// On the A100 with 80 GiB the script of the NAICS embedder recommends 128 anchors for
+// both parts; a hundred would not fit.
+func TestProfilesAreSafeWhereTheScriptIsNot(t *testing.T) {
+	gpu, err := device.Lookup("a100-80")
+	require.NoError(t, err)
+	m, err := all.Models().Lookup("naics-embedder")
+	require.NoError(t, err)
+	s := Search{Model: m, GPUs: []device.GPU{gpu}, Budget: planner.Budget{Margin: 0.85}, MaxBatch: 4096, Evidence: steptest.Exact()}
+	profiles, err := Profiles(t.Context(), s, all.Models().Lookup)
+	require.NoError(t, err)
+	require.Len(t, profiles, 2)
+	for _, p := range profiles {
+		require.Positive(t, p.Choice.Batch)
+		require.Less(t, p.Choice.Batch, 100)
+		require.InEpsilon(t, m.Script.EffectiveBatch(), p.Choice.EffectiveBatch, 0.02)
+		require.LessOrEqual(t, p.Choice.Estimate.Device.Bytes, int64(0.85*float64(gpu.Memory)))
+	}
+	require.Less(t, profiles[0].Choice.Batch, profiles[1].Choice.Batch, "24 negatives take more than 8")
+
+	said, err := Script(t.Context(), s, all.Models().Lookup)
+	require.NoError(t, err)
+	for i, g := range said {
+		require.Equal(t, 128, g.Batch)
+		require.Less(t, g.TrueLargest, 100)
+		require.Equal(t, profiles[i].Name, g.Profile)
+		require.Greater(t, g.True.Device.Bytes, g.Total)
+	}
+}
