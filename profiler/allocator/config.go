@@ -57,14 +57,18 @@ func DefaultConfig() Config {
 	}
 }
 
-// ParseConfig reads the value of PYTORCH_CUDA_ALLOC_CONF (or
-// PYTORCH_ALLOC_CONF): key:value pairs divided by commas, spaces ignored.
+// ParseConfig reads the value of PYTORCH_CUDA_ALLOC_CONF by the rules of the newest
+// release, see [Rules.Parse].
+func ParseConfig(s string) (Config, error) { return Rules{}.Parse(s) }
+
+// Parse reads the value of PYTORCH_CUDA_ALLOC_CONF (or PYTORCH_ALLOC_CONF): key:value
+// pairs divided by commas, spaces ignored.
 //
-// What PyTorch 2.11 rejects is rejected. So is what it silently misreads: a
-// missing colon, or a number with something behind it. Settings without an
-// effect on device memory are checked and dropped. The error names the key.
-func ParseConfig(s string) (Config, error) {
-	settings, err := splitSettings(s)
+// What PyTorch rejects is rejected. So is what it silently misreads: a missing colon, or
+// a number with something behind it. Settings without an effect on device memory are
+// checked and dropped. The error names the key.
+func (r Rules) Parse(s string) (Config, error) {
+	settings, err := r.split(s)
 	if err != nil {
 		return Config{}, err
 	}
@@ -78,6 +82,9 @@ func ParseConfig(s string) (Config, error) {
 			}
 			if err := parsers[set.key](&c, set.value); err != nil {
 				return Config{}, fmt.Errorf("allocator configuration: %s: %w", set.key, err)
+			}
+			if set.key == "max_split_size_mb" && r.MaxSplitAbove && c.MaxSplit <= c.LargeSegment {
+				return Config{}, fmt.Errorf("allocator configuration: %s: must be more than %d", set.key, c.LargeSegment/mib)
 			}
 		}
 		if pass {
@@ -123,9 +130,9 @@ func (c Config) String() string {
 // setting is a known key with its value; a list keeps its brackets.
 type setting struct{ key, value string }
 
-// splitSettings cuts a configuration into settings. Commas inside brackets
+// split cuts a configuration into settings. Commas inside brackets
 // belong to the value; one comma at the end is allowed.
-func splitSettings(s string) ([]setting, error) {
+func (r Rules) split(s string) ([]setting, error) {
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsSpace(r) {
 			return -1
@@ -136,7 +143,7 @@ func splitSettings(s string) ([]setting, error) {
 	for s != "" {
 		key, rest, _ := strings.Cut(s, ",")
 		key, _, colon := strings.Cut(key, ":")
-		if _, known := parsers[key]; !known {
+		if !r.knows(key) {
 			return nil, fmt.Errorf("unrecognized key %q in the allocator configuration", key)
 		}
 		if !colon {
@@ -162,7 +169,7 @@ func splitSettings(s string) ([]setting, error) {
 	return settings, nil
 }
 
-// parsers has a function for every key PyTorch 2.11 knows. Those of settings
+// parsers has a function for every key that some release of PyTorch knows. Those of settings
 // that change no device memory only check.
 var parsers = map[string]func(c *Config, value string) error{
 	"expandable_segments": func(c *Config, v string) (err error) {

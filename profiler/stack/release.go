@@ -1,6 +1,9 @@
 package stack
 
-import "github.com/vprof/vprof/profiler/trace"
+import (
+	"github.com/vprof/vprof/profiler/allocator"
+	"github.com/vprof/vprof/profiler/trace"
+)
 
 // release is the differences of a release of PyTorch from the one before.
 type release struct {
@@ -12,13 +15,21 @@ type release struct {
 	// change makes the rules of the release of those of the one before; nil if
 	// nothing changes.
 	change func(*trace.Rules)
+	// settings changes the rules for allocator settings; nil if nothing changes.
+	settings func(*allocator.Rules)
 }
 
 // releases are all that are known, oldest first. A new one goes to the end.
 var releases = []release{
 	torch2_08,
-	{Versions: Versions{Torch: "2.9", CUDA: "12.8", CuDNN: "9.10", CuBLAS: "12.8", Transformers: "5.23"}},
-	{Versions: Versions{Torch: "2.10", CUDA: "12.8", CuDNN: "9.10", CuBLAS: "12.8", Transformers: "5.23"}},
+	{
+		Versions: Versions{Torch: "2.9", CUDA: "12.8", CuDNN: "9.10", CuBLAS: "12.8", Transformers: "5.23"},
+		settings: func(r *allocator.Rules) { r.MaxSplitAbove = false },
+	},
+	{
+		Versions: Versions{Torch: "2.10", CUDA: "12.8", CuDNN: "9.10", CuBLAS: "12.8", Transformers: "5.23"},
+		settings: func(r *allocator.Rules) { r.Unknown = []string{"large_segment_size_mb"} },
+	},
 	torch2_11,
 	torch2_12,
 	{Versions: Versions{Torch: "2.13", CUDA: "13.0", CuDNN: "9.20", Transformers: "5.23"}},
@@ -30,6 +41,7 @@ var releases = []release{
 var known = func() []*Stack {
 	var all []*Stack
 	var rules trace.Rules
+	var settings allocator.Rules
 	var asked []string
 	for _, r := range releases {
 		if r.asked != "" {
@@ -39,7 +51,10 @@ var known = func() []*Stack {
 		if r.change != nil {
 			r.change(&rules)
 		}
-		all = append(all, &Stack{versions: r.Versions, rulesOf: r.Torch, cudnnOf: asked[len(asked)-1], rules: rules})
+		if r.settings != nil {
+			r.settings(&settings)
+		}
+		all = append(all, &Stack{allocator: settings, versions: r.Versions, rulesOf: r.Torch, cudnnOf: asked[len(asked)-1], rules: rules})
 	}
 	return all
 }()

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/vprof/vprof/profiler/allocator"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
@@ -31,8 +32,9 @@ type Stack struct {
 	// rulesOf is the release whose rules these are.
 	rulesOf string
 	// cudnnOf is the version of cuDNN whose choices the rules have.
-	cudnnOf string
-	rules   trace.Rules
+	cudnnOf   string
+	rules     trace.Rules
+	allocator allocator.Rules
 }
 
 // Versions returns the versions of the libraries that the release comes with on PyPI.
@@ -44,6 +46,9 @@ func (s *Stack) Release() string { return s.versions.Torch }
 // Rules returns the rules that recordings on this stack follow. The caller must not
 // change what they point to.
 func (s *Stack) Rules() trace.Rules { return s.rules }
+
+// Allocator returns the rules for allocator settings.
+func (s *Stack) Allocator() allocator.Rules { return s.allocator }
 
 // Note says by whose rules results come about, where nobody measured the very
 // release or asked its very cuDNN; else it is empty.

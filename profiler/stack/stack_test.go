@@ -63,3 +63,21 @@ func FuzzLookup(f *testing.F) {
 		require.Equal(t, s.Versions(), again.Versions())
 	})
 }
+
+func TestAllocatorSettingsAreThoseOfTheRelease(t *testing.T) {
+	for conf, first := range map[string]string{
+		"expandable_segments:True":        "2.8",
+		"max_split_size_mb:21":            "2.8",
+		"max_split_size_mb:20":            "2.9",
+		"per_process_memory_fraction:0.5": "2.10",
+		"large_segment_size_mb:30":        "2.11",
+	} {
+		known := false
+		for _, s := range stack.All() {
+			known = known || s.Release() == first
+			_, err := s.Allocator().Parse(conf)
+			require.Equal(t, known, err == nil, "%s on %s: %v", conf, s.Release(), err)
+		}
+		require.True(t, known)
+	}
+}

@@ -1,12 +1,18 @@
 package stack
 
-import "github.com/vprof/vprof/profiler/trace"
+import (
+	"github.com/vprof/vprof/profiler/allocator"
+	"github.com/vprof/vprof/profiler/trace"
+)
 
 // torch2_08 is the first release that is known; all its rules begin with it. Its
 // cuDNN is older than all that were asked.
 var torch2_08 = release{
 	Versions: Versions{Torch: "2.8", CUDA: "12.8", CuDNN: "9.10", CuBLAS: "12.8", Transformers: "5.23"},
 	asked:    "9.19",
+	settings: func(r *allocator.Rules) {
+		r.MaxSplitAbove, r.Unknown = true, []string{"large_segment_size_mb", "per_process_memory_fraction"}
+	},
 	change: func(r *trace.Rules) {
 		// As a handle without a workspace was recorded to ask for it.
 		r.Products = trace.Workspaces{

@@ -56,7 +56,7 @@ func mitigations(s *step.Setup, batch int) []mitigation {
 	for _, setting := range s.Model().Settings {
 		if now := s.Case().Settings[setting.Name]; now > 1 && setting.Lower.Num > 0 {
 			to := now * setting.Lower.Num / setting.Lower.Den
-			all = append(all, mitigation{fmt.Sprintf("%s %d instead of %d", setting.Name, to, now), batch, setting.Name, func(c *models.Case) {
+			all = append(all, mitigation{fmt.Sprintf("%s %d instead of %d", setting.Name, to, now), batch, "", func(c *models.Case) {
 				c.Settings = maps.Clone(c.Settings)
 				c.Settings[setting.Name] = to
 			}})

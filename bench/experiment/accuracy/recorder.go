@@ -26,17 +26,22 @@ func (r Recorder) Record(c models.Case, gpu device.GPU, steps int) (Replayable, 
 	case err != nil:
 		return nil, &step.RefusedError{Err: err}
 	}
-	return recorded{rec.Program, gpu}, nil
+	release, err := rec.Case.Release()
+	if err != nil {
+		return nil, err
+	}
+	return recorded{rec.Program, gpu, release.Allocator()}, nil
 }
 
 type recorded struct {
-	p   *program.Program
-	gpu device.GPU
+	p        *program.Program
+	gpu      device.GPU
+	settings allocator.Rules
 }
 
 // Replay implements [Replayable].
 func (r recorded) Replay(ctx context.Context, allocConf string) (Outcome, error) {
-	conf, err := allocator.ParseConfig(allocConf)
+	conf, err := r.settings.Parse(allocConf)
 	if err != nil {
 		return Outcome{}, &step.AllocConfError{Err: err}
 	}

@@ -22,7 +22,11 @@ func New(m models.Model, c models.Case, e Evidence) (*Setup, error) {
 	if err != nil {
 		return nil, err
 	}
-	conf, err := allocator.ParseConfig(c.AllocConf)
+	release, err := c.Release()
+	if err != nil {
+		return nil, err
+	}
+	conf, err := release.Allocator().Parse(c.AllocConf)
 	if err != nil {
 		return nil, &AllocConfError{err}
 	}

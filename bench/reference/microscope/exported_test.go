@@ -1,8 +1,6 @@
 package microscope_test
 
 import (
-	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -47,8 +45,7 @@ func TestExportedModelsRunAsInPyTorch(t *testing.T) {
 		result, err := microscope.Compare(readList(t, path), steps(ours(t, r.Program), "batch"))
 		require.NoError(t, err, name)
 		shares = append(shares, result.Allocations.Share())
-		fmt.Fprintf(&table, "%-52s allocations %6.2f %%  events %6.2f %%  peak %+.3f %%\n", name,
-			100*result.Allocations.Share(), 100*result.Events.Share(), 100*(float64(result.PeakOurs)/float64(result.PeakReference)-1))
+		addRow(&table, 52, name, result)
 	}
 	slices.Sort(shares)
 	require.GreaterOrEqual(t, shares[0], 0.9)
@@ -56,13 +53,7 @@ func TestExportedModelsRunAsInPyTorch(t *testing.T) {
 	if testing.Short() {
 		return
 	}
-	const golden = "testdata/exported.golden"
-	if *update {
-		require.NoError(t, os.WriteFile(golden, []byte(table.String()), 0o644))
-	}
-	want, err := os.ReadFile(golden)
-	require.NoError(t, err)
-	require.Equal(t, string(want), table.String(), "the table changed; run with -update if that is right")
+	requireTable(t, "testdata/exported.golden", table.String())
 }
 
 // steps has phases of the set-up and whole steps as phases, as the lists of these models.

@@ -1,7 +1,6 @@
 package microscope_test
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -63,19 +62,12 @@ func TestFineTuningRunsAsInPyTorch(t *testing.T) {
 		}
 		require.GreaterOrEqual(t, result.Allocations.Share(), 0.99, name)
 		require.InDelta(t, 1, float64(result.PeakOurs)/float64(result.PeakReference), 0.0001, name)
-		fmt.Fprintf(&table, "%-20s allocations %6.2f %%  events %6.2f %%  peak %+.3f %%\n", name,
-			100*result.Allocations.Share(), 100*result.Events.Share(), 100*(float64(result.PeakOurs)/float64(result.PeakReference)-1))
+		addRow(&table, 20, name, result)
 	}
 	if testing.Short() || *only != "" {
 		return
 	}
-	const golden = "testdata/finetune.golden"
-	if *update {
-		require.NoError(t, os.WriteFile(golden, []byte(table.String()), 0o644))
-	}
-	want, err := os.ReadFile(golden)
-	require.NoError(t, err)
-	require.Equal(t, string(want), table.String(), "the table changed; run with -update if that is right")
+	requireTable(t, "testdata/finetune.golden", table.String())
 }
 
 // unmarked has all events in one phase.

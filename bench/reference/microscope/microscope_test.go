@@ -116,18 +116,26 @@ func TestRecordedStepsAreThoseOfPyTorch(t *testing.T) {
 		if c.Torch != oldest {
 			name = c.Torch + " " + name
 		}
-		fmt.Fprintf(&table, "%-60s allocations %6.2f %%  events %6.2f %%  peak %+.3f %%\n", name,
-			100*result.Allocations.Share(), 100*result.Events.Share(),
-			100*(float64(result.PeakOurs)/float64(result.PeakReference)-1))
+		addRow(&table, 60, name, result)
 	}
 	if *only != "" || testing.Short() {
 		return
 	}
-	const golden = "testdata/microscope.golden"
+	requireTable(t, "testdata/microscope.golden", table.String())
+}
+
+// addRow adds a comparison to a table whose first column has this many characters.
+func addRow(table *strings.Builder, width int, name string, c *microscope.Comparison) {
+	fmt.Fprintf(table, "%-*s allocations %6.2f %%  events %6.2f %%  peak %+.3f %%\n", width, name,
+		100*c.Allocations.Share(), 100*c.Events.Share(), 100*(float64(c.PeakOurs)/float64(c.PeakReference)-1))
+}
+
+// requireTable compares a table with the golden file, or rewrites that with -update.
+func requireTable(t *testing.T, golden, table string) {
 	if *update {
-		require.NoError(t, os.WriteFile(golden, []byte(table.String()), 0o644))
+		require.NoError(t, os.WriteFile(golden, []byte(table), 0o644))
 	}
 	want, err := os.ReadFile(golden)
 	require.NoError(t, err)
-	require.Equal(t, string(want), table.String(), "the table changed; run with -update if that is right")
+	require.Equal(t, string(want), table, "the table changed; run with -update if that is right")
 }

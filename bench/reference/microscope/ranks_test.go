@@ -1,7 +1,6 @@
 package microscope_test
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -43,8 +42,7 @@ func TestRanksRunAsInPyTorch(t *testing.T) {
 		result, err := microscope.Compare(readList(t, path), steps(ours(t, r.Program), "model", "wrap", "batch"))
 		require.NoError(t, err, name)
 		shares = append(shares, result.Allocations.Share())
-		fmt.Fprintf(&table, "%-56s allocations %6.2f %%  events %6.2f %%  peak %+.3f %%\n", name,
-			100*result.Allocations.Share(), 100*result.Events.Share(), 100*(float64(result.PeakOurs)/float64(result.PeakReference)-1))
+		addRow(&table, 56, name, result)
 		if testing.Verbose() {
 			result.Print(os.Stdout, 8)
 		}
@@ -54,13 +52,7 @@ func TestRanksRunAsInPyTorch(t *testing.T) {
 	if testing.Short() {
 		return
 	}
-	const golden = "testdata/ranks.golden"
-	if *update {
-		require.NoError(t, os.WriteFile(golden, []byte(table.String()), 0o644))
-	}
-	want, err := os.ReadFile(golden)
-	require.NoError(t, err)
-	require.Equal(t, string(want), table.String(), "the table changed; run with -update if that is right")
+	requireTable(t, "testdata/ranks.golden", table.String())
 }
 
 // rankCase is the case that a list is of.
