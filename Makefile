@@ -123,16 +123,19 @@ $(WHEELS)/%/installed: kernels/cudac/wheels/%.txt
 	PIP_ROOT_USER_ACTION=ignore python3 -m pip install --quiet --no-deps --require-hashes --target $(@D) -r $<
 	touch $@
 
-kernels: $(WHEELS)/nvrtc/installed ## kernels/ptx from kernels/cudac
+kernels: $(WHEELS)/nvrtc/installed $(WHEELS)/ptxas-12.9/installed ## kernels/ptx and kernels/cubin from kernels/cudac
 	python3 kernels/cudac/compile.py $(WHEELS)/nvrtc $(WHEELS)/ptx kernels/ptx
+	python3 kernels/cudac/cubins.py $(WHEELS)/ptxas-12.9 $(WHEELS)/ptx kernels/cubin
 
-# Every module goes through the assembler as every GPU's driver would do it:
-# sm_70.ptx for sm_70, sm_75.ptx for sm_75, sm_80.ptx for all later ones.
-kernels-check: $(WHEELS)/nvrtc/installed $(WHEELS)/ptxas-11.8/installed $(WHEELS)/ptxas-12.9/installed cuda-header ## the PTX is that of the sources, and assembles
+# Every module goes through the oldest assembler as every GPU's driver would do it
+# (sm_70.ptx for sm_70, sm_75.ptx for sm_75, sm_80.ptx for all later ones), and
+# through the one that the cubins come from.
+kernels-check: $(WHEELS)/nvrtc/installed $(WHEELS)/ptxas-11.8/installed $(WHEELS)/ptxas-12.9/installed cuda-header ## PTX and cubins are those of the sources
 	python3 kernels/cudac/compile.py $(WHEELS)/nvrtc $(WHEELS)/ptx
 	for m in sm_70 sm_75 sm_80; do gunzip -c kernels/ptx/$$m.ptx.gz | cmp - $(WHEELS)/ptx/$$m.ptx || exit 1; done
-	kernels/cudac/assemble $(WHEELS)/ptxas-11.8 $(WHEELS)/ptx 70 75 80 86 89 90
-	kernels/cudac/assemble $(WHEELS)/ptxas-12.9 $(WHEELS)/ptx 75 90 100 103 120
+	kernels/cudac/assemble $(WHEELS)/ptxas-11.8 $(WHEELS)/ptx 70 75 80 90
+	python3 kernels/cudac/cubins.py $(WHEELS)/ptxas-12.9 $(WHEELS)/ptx $(WHEELS)/cubin
+	diff -r kernels/cubin $(WHEELS)/cubin
 
 cuda-header: $(WHEELS)/header/installed ## our header of the driver says what NVIDIA's does
 	VPROF_CUDA_INCLUDE=$(CURDIR)/$(WHEELS)/header/nvidia/cuda_runtime/include \

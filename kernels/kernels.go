@@ -1,5 +1,5 @@
 // Package kernels is the work that vprof gives a GPU: kernels in CUDA C, the
-// PTX made from them (make kernels), and one Go type per kernel that says what
+// PTX and the cubins made from them (make kernels), and one Go type per kernel that says what
 // it takes and turns into a [Launch]. Everything here is arithmetic over
 // addresses; starting a launch is the device's part.
 //
@@ -11,6 +11,7 @@ package kernels
 import (
 	"compress/gzip"
 	"embed"
+	"fmt"
 	"io"
 	"sync"
 
@@ -43,7 +44,7 @@ const MaxShared = 48 << 10
 // kernels for.
 const MinCapability = 70
 
-//go:embed ptx/sm_70.ptx.gz ptx/sm_75.ptx.gz ptx/sm_80.ptx.gz
+//go:embed ptx/*.ptx.gz cubin/*.cubin.gz
 var packed embed.FS
 
 // The modules, which a process unpacks once.
@@ -64,6 +65,21 @@ func PTX(capability int) string {
 		return ptxSM75()
 	case capability >= MinCapability:
 		return ptxSM70()
+	}
+	return ""
+}
+
+// cubins are the architectures that there are cubins for, the newest first.
+var cubins = []int{120, 100, 90, 89, 86, 80, 75}
+
+// Cubin is the module as an assembler made it for GPUs of a compute capability times
+// ten, ready to load; empty if there is none. A GPU takes what was made for an
+// earlier one of the same major number.
+func Cubin(capability int) string {
+	for _, c := range cubins {
+		if c <= capability && c/10 == capability/10 {
+			return unpack(fmt.Sprintf("cubin/sm_%d.cubin.gz", c))
+		}
 	}
 	return ""
 }

@@ -2,7 +2,9 @@ package kernels_test
 
 import (
 	"crypto/sha256"
+	"encoding/csv"
 	"encoding/hex"
+	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -26,6 +28,53 @@ func TestPTXIsMadeFromTheSources(t *testing.T) {
 	for _, arch := range archs {
 		first, _, _ := strings.Cut(kernels.PTX(arch), "\n")
 		require.Contains(t, first, hex.EncodeToString(sum.Sum(nil)), "stale: run make kernels")
+	}
+	usage, err := os.ReadFile("cubin/usage.csv")
+	require.NoError(t, err)
+	first, _, _ := strings.Cut(string(usage), "\n")
+	require.Contains(t, first, hex.EncodeToString(sum.Sum(nil)), "the cubins are stale: run make kernels")
+}
+
+// Every cubin has the kernels of the PTX that it was made of, in as many registers
+// as its blocks leave, and hardly any of them in local memory.
+func TestCubinsHaveAllKernelsAndHardlySpill(t *testing.T) {
+	file, err := os.Open("cubin/usage.csv")
+	require.NoError(t, err)
+	defer file.Close()
+	r := csv.NewReader(file)
+	r.Comment = '#'
+	rows, err := r.ReadAll()
+	require.NoError(t, err)
+	require.Equal(t, []string{"capability", "kernel", "registers", "stack_bytes", "spill_store_bytes", "spill_load_bytes"}, rows[0])
+	used := map[int]map[string]bool{}
+	for _, row := range rows[1:] {
+		var n [5]int
+		for i, at := range []int{0, 2, 3, 4, 5} {
+			n[i], err = strconv.Atoi(row[at])
+			require.NoError(t, err)
+		}
+		require.LessOrEqual(t, n[1], 255, row)
+		require.LessOrEqual(t, n[3]+n[4], 32, "%v: local memory is as slow as the device's", row)
+		if used[n[0]] == nil {
+			used[n[0]] = map[string]bool{}
+		}
+		used[n[0]][row[1]] = true
+	}
+	require.Len(t, used, 7)
+	for capability, names := range used {
+		ptx := kernels.PTX(capability)
+		require.Len(t, names, strings.Count(ptx, ".entry"))
+		for _, k := range entry.FindAllStringSubmatch(ptx, -1) {
+			require.True(t, names[k[1]], "%s for %d", k[1], capability)
+		}
+		// debug/elf does not know the files of sm_100 and later.
+		cubin := kernels.Cubin(capability)
+		for name := range names {
+			require.True(t, strings.Contains(cubin, ".text."+name+"\x00"), "%s for %d", name, capability)
+		}
+	}
+	for capability, none := range map[int]bool{61: true, 70: true, 75: false, 87: false, 103: false, 110: true, 121: false, 130: true} {
+		require.Equal(t, none, kernels.Cubin(capability) == "", capability)
 	}
 }
 

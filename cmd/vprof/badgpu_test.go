@@ -26,6 +26,13 @@ func TestWhatIsWrongWithAMachineIsSaidInASentence(t *testing.T) {
 	fails := func(call string, result int) fakecuda.Setup {
 		return one(func(s *fakecuda.Setup) { s.Fail = []string{fakecuda.FailCall(call, 1, result)} })
 	}
+	// The driver does not take the kernels as they were assembled, and fails to
+	// compile them.
+	compiling := func(result int) fakecuda.Setup {
+		return one(func(s *fakecuda.Setup) {
+			s.Fail = []string{fakecuda.FailCall("cuModuleLoadDataEx", 1, 209), fakecuda.FailCall("cuModuleLoadDataEx", 2, result)}
+		})
+	}
 	for _, tt := range []struct {
 		name  string
 		setup fakecuda.Setup
@@ -90,23 +97,23 @@ func TestWhatIsWrongWithAMachineIsSaidInASentence(t *testing.T) {
 			"cuda: the driver does not start (cuInit: the driver library and the kernel module differ in version (CUDA_ERROR_SYSTEM_DRIVER_MISMATCH); restart the machine, or load the kernel module that belongs to the library)",
 		},
 		{
-			"no compiler", fails("cuModuleLoadDataEx", 221), "", exitNoGPU,
+			"no compiler", compiling(221), "", exitNoGPU,
 			`cuda:0: the driver's PTX compiler is missing (CUDA_ERROR_JIT_COMPILER_NOT_FOUND); install its libnvidia-ptxjitcompiler.so.1; containers need the capability "compute"`,
 		},
 		{
-			"compiler turned off", fails("cuModuleLoadDataEx", 223), "", exitNoGPU,
+			"compiler turned off", compiling(223), "", exitNoGPU,
 			"cuda:0: compiling kernels is turned off (CUDA_ERROR_JIT_COMPILATION_DISABLED); unset CUDA_DISABLE_PTX_JIT",
 		},
 		{
-			"compiler too old", fails("cuModuleLoadDataEx", 222), "", exitNoGPU,
+			"compiler too old", compiling(222), "", exitNoGPU,
 			"cuda:0: the driver is too old for the kernels (CUDA_ERROR_UNSUPPORTED_PTX_VERSION); install driver 520.61 or newer",
 		},
 		{
-			"board too new for the compiler", fails("cuModuleLoadDataEx", 209), "", exitNoGPU,
+			"board too new for the compiler", compiling(209), "", exitNoGPU,
 			"cuda:0: the driver does not compile the kernels for this GPU (CUDA_ERROR_NO_BINARY_FOR_GPU); install the newest driver, and unset CUDA_DISABLE_PTX_JIT",
 		},
 		{
-			"damaged kernels", fails("cuModuleLoadDataEx", 218), "", exitFailure,
+			"damaged kernels", compiling(218), "", exitFailure,
 			"cuModuleLoadDataEx: the driver's compiler refuses the kernels (CUDA_ERROR_INVALID_PTX); this is a bug of vprof, please report it",
 		},
 		{

@@ -176,7 +176,6 @@ func TestOthersMakeTheBoardSmaller(t *testing.T) {
 	require.Equal(t, run.Reserved+run.Context+50*mib, run.Device, "without the others")
 	table := command(t, append([]string{"sweep", "--device", "cuda:0"}, args...)...)
 	for _, want := range []string{
-		"synthetic ms/step", "the median of 5 after 1 to warm up; clocks of cuda:0 down to 1500 MHz.",
 		"yes, beside others", "no, beside others", "measured GiB", "warning: cuda:0 is also used by python3 (4321)",
 		"device: besides the reserved bytes the GPU shows 190.00 MiB of context and 50.00 MiB of the kernels that stand for PyTorch's, " +
 			"which the error leaves out; the 900.00 MiB of other processes are not in it; NVML shows up to ",
@@ -379,6 +378,11 @@ func TestADriverWithoutKernelsAndASickBoardAreNamed(t *testing.T) {
 	require.Contains(t, got.stderr, "cuda:0: its driver runs no kernels, so no pattern can be written or found again")
 	require.Contains(t, command(t, "doctor").stdout, "cuda:0 is simulated: its driver runs no kernels or says that it is none")
 	require.Contains(t, command(t, "doctor", "--format", "json").stdout, `"simulated": true`)
+
+	fakecuda.Genuine(board(t, "t4")).Restart(t)
+	table := command(t, "sweep", "--model", "resnet18", "--stage", "head", "--batch", "2", "--device", "cuda:0").stdout
+	require.Contains(t, table, "synthetic ms/step  samples/s")
+	require.Contains(t, table, "the median of 5 after 1 to warm up; clocks of cuda:0 down to 1500 MHz.")
 
 	setup := fakecuda.Simulated(board(t, "t4"))
 	setup.Backed, setup.Sick = true, true

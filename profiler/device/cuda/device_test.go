@@ -349,9 +349,39 @@ func TestEveryCallMayFail(t *testing.T) {
 				continue // cu does not tell of the one, the other is for NVML
 			case code.result == 2 && slices.Contains([]string{"cuMemAlloc", "cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemRelease"}, call):
 				continue // the allocator empties its cache and tries again
+			case call == "cuModuleLoadDataEx" && code.result != 2 && !code.fatal:
+				continue // the driver compiles the kernels then
 			}
 			require.Error(t, err, "%d: %s", i, call)
 			require.Empty(t, driver.Violations(t), "%d: %s fails with %d", i, call, code.result)
 		}
+	}
+}
+
+// Kernels that were assembled need no compiler: neither on the boards they were made
+// for nor on later ones of the same major number. Others, and drivers that refuse
+// them, compile.
+func TestTheDriverCompilesOnlyWhatWasNotAssembled(t *testing.T) {
+	for _, tt := range []struct {
+		capability device.Capability
+		refused    bool
+		loads      int
+	}{{70, false, 1}, {75, false, 1}, {86, false, 1}, {87, false, 1}, {90, false, 1}, {103, false, 1}, {121, false, 1}, {110, false, 1}, {90, true, 2}} {
+		setup := small(t)
+		setup.Boards[0].Capability, setup.Backed = tt.capability, true
+		if tt.refused {
+			setup.Fail = []string{fakecuda.FailCall("cuModuleLoadDataEx", 1, 200)}
+		}
+		driver := setup.Restart(t)
+		d := open(t)
+		require.NoError(t, d.Close())
+		loads := 0
+		for _, call := range driver.Calls(t) {
+			if call == "cuModuleLoadDataEx" {
+				loads++
+			}
+		}
+		require.Equal(t, tt.loads, loads, "%v", tt.capability)
+		requireClean(t, driver)
 	}
 }

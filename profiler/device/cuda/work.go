@@ -27,11 +27,12 @@ type workload struct {
 	args    []unsafe.Pointer
 }
 
-// load has the driver compile the kernels for the board.
+// load loads the kernels as they were assembled for the board, or, where there are
+// none for it or the driver does not take them, has the driver compile them.
 func (d *Device) load() (*workload, error) {
 	capability := d.gpu.Capability
-	ptx := kernels.PTX(int(capability))
-	if ptx == "" {
+	ptx := func() string { return kernels.PTX(int(capability)) }
+	if capability < kernels.MinCapability {
 		return nil, &device.UnusableError{
 			Device: d.name,
 			Reason: fmt.Sprintf("%s is too old: it has compute capability %v, the kernels need %v", d.gpu.Product, capability, device.Capability(kernels.MinCapability)),
@@ -39,13 +40,27 @@ func (d *Device) load() (*workload, error) {
 		}
 	}
 	log := make([]byte, 4096)
-	module, err := cu.LoadDataEx(ptx, &cu.JITErrorLogBuffer{Buffer: log})
+	module, err := assembled(int(capability))
+	var refused *CallError
+	if errors.As(failure("", 0, err), &refused) && refused.Code != outOfMemory && !refused.Lost() {
+		module, err = cu.LoadDataEx(ptx(), &cu.JITErrorLogBuffer{Buffer: log})
+	}
 	if err != nil {
 		line, _, _ := bytes.Cut(log, []byte("\n"))
 		return nil, d.moduleError(d.check("cuModuleLoadDataEx", 0, err), string(bytes.TrimRight(line, "\x00")))
 	}
 	d.defers(func() error { return d.check("cuModuleUnload", 0, module.Unload()) })
 	return &workload{module: module, functions: map[string]cu.Function{}}, nil
+}
+
+// assembled loads the cubin for a compute capability. Without one it fails as the
+// driver does.
+func assembled(capability int) (cu.Module, error) {
+	cubin := kernels.Cubin(capability)
+	if cubin == "" {
+		return cu.Module{}, cu.NoBinaryForGpu
+	}
+	return cu.LoadDataEx(cubin)
 }
 
 // moduleError says why the kernels could not be loaded; log is the first line of

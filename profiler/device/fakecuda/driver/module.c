@@ -2,6 +2,7 @@
 #include "fake.h"
 #include "run.h" /* of kernels/cudac */
 
+#include <elf.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,7 @@ typedef struct { module *module; char name[64]; } function;
 struct module {
     int alive, arch;
     uint64_t phys;
-    function functions[MAX_FUNCTIONS]; /* the entries of the PTX */
+    function functions[MAX_FUNCTIONS];
     int nfunctions;
     module *next;
 };
@@ -53,35 +54,71 @@ static int occupy(module *m)
     return 1;
 }
 
-static void read_entries(module *m, const char *ptx)
+static void add_function(module *m, const char *name, size_t length)
+{
+    if (m->nfunctions == MAX_FUNCTIONS)
+        return;
+    function *f = &m->functions[m->nfunctions++];
+    f->module = m;
+    snprintf(f->name, sizeof f->name, "%.*s", (int)length, name);
+}
+
+/* PTX: its entries, and the version and target that it says. */
+static int read_ptx(module *m, const char *ptx)
 {
     static const char entry[] = ".entry ";
-    for (const char *p = ptx; (p = strstr(p, entry)) && m->nfunctions < MAX_FUNCTIONS;) {
-        function *f = &m->functions[m->nfunctions++];
-        f->module = m;
+    int major, minor;
+    const char *version = strstr(ptx, ".version "), *target = strstr(ptx, ".target sm_");
+    if (!version || sscanf(version, ".version %d.%d", &major, &minor) != 2)
+        return violation(INVALID_IMAGE, "neither PTX nor a cubin");
+    if (10 * major + minor > newest_ptx())
+        return UNSUPPORTED_PTX_VERSION;
+    for (const char *p = ptx; (p = strstr(p, entry));) {
         p += strlen(entry);
-        snprintf(f->name, sizeof f->name, "%.*s", (int)strcspn(p, "( \n"), p);
+        add_function(m, p, strcspn(p, "( \n"));
     }
+    m->arch = target ? atoi(target + strlen(".target sm_")) : 0;
+    return SUCCESS;
+}
+
+/* A cubin: an ELF file whose flags have the architecture and whose sections are called after kernels. It
+ * runs on boards of the same major number from its own minor one on. */
+static int read_cubin(module *m, const char *image)
+{
+    enum { CUDA = 190, EARLIER_ABI = 0x33 };
+    static const char text[] = ".text.";
+    const Elf64_Ehdr *elf = (const void *)image;
+    const board *b = &boards[current_board];
+    if (elf->e_machine != CUDA)
+        return violation(INVALID_IMAGE, "an ELF file for machine %d", elf->e_machine);
+    int arch = image[EI_OSABI] == EARLIER_ABI ? elf->e_flags & 0xff : elf->e_flags >> 8 & 0xff;
+    if (arch / 10 != b->major || arch % 10 > b->minor)
+        return NO_BINARY;
+    const Elf64_Shdr *sections = (const void *)(image + elf->e_shoff);
+    const char *names = image + sections[elf->e_shstrndx].sh_offset;
+    for (int i = 0; i < elf->e_shnum; i++) {
+        const char *name = names + sections[i].sh_name;
+        if (!strncmp(name, text, strlen(text)))
+            add_function(m, name + strlen(text), strlen(name) - strlen(text));
+    }
+    m->arch = arch < 80 ? arch : 80; /* the sources that it was made of */
+    return SUCCESS;
 }
 
 API int cuModuleLoadDataEx(module **out, const char *image, unsigned n, void *options, void *values)
 {
-    int major, minor;
     CALL(cuModuleLoadDataEx, CONTEXT);
     (void)n, (void)options, (void)values;
-    const char *version = strstr(image, ".version ");
-    if (!version || sscanf(version, ".version %d.%d", &major, &minor) != 2)
-        return violation(INVALID_IMAGE, "no PTX");
-    if (10 * major + minor > newest_ptx())
-        return UNSUPPORTED_PTX_VERSION;
     module *m = calloc(1, sizeof *m);
-    if (eager && !occupy(m))
-        return free(m), OUT_OF_MEMORY;
+    int result = memcmp(image, ELFMAG, SELFMAG) ? read_ptx(m, image) : read_cubin(m, image);
+    if (!result && eager && !occupy(m))
+        result = OUT_OF_MEMORY;
+    if (result) {
+        free(m);
+        return result;
+    }
     m->alive = 1;
     m->next = modules;
-    read_entries(m, image);
-    const char *target = strstr(image, ".target sm_");
-    m->arch = target ? atoi(target + strlen(".target sm_")) : 0;
     modules = m;
     stats->modules++;
     *out = m;
