@@ -68,6 +68,12 @@ type Parallel struct {
 	BucketView bool `json:"gradient_as_bucket_view,omitempty"`
 	// Bandwidth is that of the links of one GPU, bytes a second.
 	Bandwidth float64 `json:"link_bytes_per_second"`
+	// Recorded says that a rank of each configuration was recorded; others are by
+	// formulas.
+	Recorded bool `json:"recorded,omitempty"`
+	// Least is the smallest power of two of GPUs, or all of them, on which a
+	// configuration fits with one sample each; absent if it was not looked for.
+	Least int `json:"least_gpus,omitempty"`
 }
 
 // String is the group in a few words.
@@ -232,6 +238,7 @@ func (f *Fit) choicesSheet() Sheet {
 		{Head: "precision"},
 		{Head: "checkpointing"},
 		{Head: "settings"},
+		{Head: "strategy"},
 		{Head: "batch", Right: true},
 		{Head: "micro-batches", Right: true, Minor: 2},
 		{Head: "effective", Right: true, Minor: 4},
@@ -242,13 +249,14 @@ func (f *Fit) choicesSheet() Sheet {
 	for _, c := range f.Choices {
 		s.Rows = append(s.Rows, f.choiceRow(c, unit))
 	}
+	s.Rows, s.Columns = dropEmpty(s.Rows, s.Columns, 5)
 	s.Rows, s.Columns = dropEmpty(s.Rows, s.Columns, 4)
 	s.Notes = append(f.notes(), warningNotes(f.Warnings)...)
 	return s
 }
 
 func (f *Fit) choiceRow(c Choice, unit column) []string {
-	row := []string{"", c.Case.Stage, c.Case.Precision(), yes(c.Case.Checkpointing), strings.Join(c.Case.Settings.Words(), " ")}
+	row := []string{"", c.Case.Stage, c.Case.Precision(), yes(c.Case.Checkpointing), strings.Join(c.Case.Settings.Words(), " "), c.Case.Strategy.String()}
 	switch {
 	case c.Recommended:
 		row[0] = "▶"
@@ -312,7 +320,14 @@ func (f *Fit) notes() []string {
 			break
 		}
 	}
-	if f.Parallel != nil {
+	switch {
+	case f.Parallel == nil:
+	case f.Parallel.Recorded:
+		notes = append(notes, fmt.Sprintf("each of several GPUs: a rank is recorded; NCCL's memory, and links at their full %.0f GB/s beside the kernels, are assumptions.", f.Parallel.Bandwidth/1e9))
+		if f.Parallel.Least > 0 {
+			notes = append(notes, fmt.Sprintf("the smallest number of GPUs that does it (of powers of two): %d.", f.Parallel.Least))
+		}
+	default:
 		notes = append(notes, fmt.Sprintf("each of several GPUs: by arithmetic from the replay of one; NCCL's memory and links of %.0f GB/s are assumptions.", f.Parallel.Bandwidth/1e9))
 	}
 	return append(notes, "samples/s ~: an estimate that ranks; vprof time shows how uncertain it is.")
@@ -340,6 +355,9 @@ func (f *Fit) Recommendation(c Choice) string {
 	}
 	if f.Parallel != nil {
 		line += fmt.Sprintf(" x %d GPUs", f.Parallel.GPUs)
+		if c.Case.Strategy != nil {
+			line += " with " + c.Case.Strategy.String()
+		}
 	}
 	if c.EffectiveBatch != c.Batch {
 		line += fmt.Sprintf(" = %d a step", c.EffectiveBatch)
@@ -377,6 +395,7 @@ func (f *Fit) boardsSheet() Sheet {
 		{Head: "precision"},
 		{Head: "checkpointing"},
 		{Head: "settings"},
+		{Head: "strategy"},
 		{Head: "batch", Right: true},
 		{Head: "micro-batches", Right: true, Minor: 2},
 		{Head: "effective", Right: true, Minor: 4},

@@ -127,15 +127,8 @@ func (f *caseFlags) resolve(a *app) (models.Model, models.Case, error) {
 	loss, output, _ := strings.Cut(f.loss, ":")
 	c.Loss, c.Output, c.Freeze, c.Blocks = cmp.Or(loss, c.Loss), cmp.Or(f.output, output), f.freeze, f.blocks
 	c.Checkpointing = c.Checkpointing || f.blocks != ""
-	if f.flags.Changed("amp") {
-		if c.AMP, err = models.ParseAutocast(f.amp); err != nil {
-			return m, c, usagef("--amp: %w", err)
-		}
-	}
-	if f.flags.Changed("weights") {
-		if c.Weights, err = models.ParseWeightType(f.weights); err != nil {
-			return m, c, usagef("--weights: %w", err)
-		}
+	if err := f.precision(&c); err != nil {
+		return m, c, err
 	}
 	if f.flags.Changed("checkpointing") {
 		if c.Checkpointing, c.Recompute, err = parseCheckpointing(f.checkpointing); err != nil {
@@ -173,6 +166,21 @@ func (f *caseFlags) resolve(a *app) (models.Model, models.Case, error) {
 	}
 	c, err = m.Complete(c)
 	return m, c, f.blame(err)
+}
+
+// precision puts the types of autocast and of the weights into a case.
+func (f *caseFlags) precision(c *models.Case) (err error) {
+	if f.flags.Changed("amp") {
+		if c.AMP, err = models.ParseAutocast(f.amp); err != nil {
+			return usagef("--amp: %w", err)
+		}
+	}
+	if f.flags.Changed("weights") {
+		if c.Weights, err = models.ParseWeightType(f.weights); err != nil {
+			return usagef("--weights: %w", err)
+		}
+	}
+	return nil
 }
 
 // evidence is what estimates go by.

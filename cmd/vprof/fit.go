@@ -43,11 +43,18 @@ many samples in an optimizer step, with as few micro-batches as can come within
 With --gpus, each of several GPUs holds what the --strategy leaves it, and the
 effective batch counts them all:
 
-  ddp     everything, and buckets of gradients (none with --bucket-view)
+  ddp     everything, and buckets of gradients
   zero1   a share of the optimizer's state
-  zero2   and of the gradients
+  fsdp2   shares of weights, gradients and state; PyTorch's fully_shard on every layer
+  auto    whichever of these is fastest, with their options; and the smallest number
+          of GPUs on which one fits
+
+These record what a rank allocates (see vprof help strategies). By formulas, and for
+models whose training loop is their own:
+
+  zero2   DeepSpeed: a share of the state and of the gradients
   zero3   and of the weights, with whole layers while they work
-  fsdp    as zero3, PyTorch's fully_shard on every layer
+  fsdp    as zero3
 
 Samples per second are those of vprof time, good for a ranking; that command shows
 how uncertain they are.
@@ -267,12 +274,11 @@ func (o *fitOptions) search() (s fit.Search, err error) {
 	if err := o.apply.check(len(s.GPUs)); err != nil {
 		return s, err
 	}
-	if s.Parallel, err = o.group.setup(s.Device != nil); err != nil {
+	if s.Cases, err = o.cases(m, c); err != nil {
 		return s, err
 	}
-	s.Cases, err = o.cases(m, c)
 	o.out.defaults = defaultsOf(m, s.Cases...)
-	return s, err
+	return s, o.group.apply(&s)
 }
 
 // cases are the configurations: everything that no flag fixes.

@@ -43,6 +43,10 @@ type Search struct {
 	// Parallel is how several boards of a kind share the work; its zero value
 	// is one board.
 	Parallel parallel.Setup
+	// Ranks says that the cases have strategies, of which each records a rank; its
+	// zero value is that they have none. Of strategies that are searched, several at a
+	// time are read off lines, and the smallest number of GPUs is looked for.
+	Ranks report.Parallel
 	// Device, if not nil, is the one board: what is recommended is measured
 	// on it, and comes down until it fits there, too.
 	Device device.Device
@@ -66,7 +70,12 @@ func Run(ctx context.Context, s Search) (*report.Fit, error) {
 		return nil, v.refusals[0]
 	}
 	rank(f, s.Model.Stages)
-	if len(s.GPUs) > 1 {
+	if s.Ranks.Strategy == AnyStrategy {
+		if f.Parallel.Least, err = s.leastGPUs(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if s.surveys() {
 		return f, s.confirm(ctx, f)
 	}
 	if s.Device != nil {
@@ -82,6 +91,14 @@ func (s *Search) begin() *report.Fit {
 		Budget:  report.Budget{Margin: s.Budget.Margin, Risk: s.Budget.Risk, Others: s.Others, EffectiveBatch: s.Effective, MaxBatch: s.MaxBatch},
 		Choices: make([]report.Choice, len(s.Cases)*len(s.GPUs)),
 	}
+	if s.Ranks.GPUs > 1 {
+		r := s.Ranks
+		r.Recorded = true
+		if r.Bandwidth == 0 {
+			r.Bandwidth = s.GPUs[0].Link
+		}
+		f.Parallel = &r
+	}
 	if p := s.Parallel; p.GPUs > 1 {
 		f.Parallel = &report.Parallel{GPUs: p.GPUs, Strategy: string(p.Strategy), BucketView: p.BucketView, Bandwidth: p.Bandwidth}
 	}
@@ -95,7 +112,7 @@ func (s *Search) begin() *report.Fit {
 // look fills in the choices: from lines on several boards, exactly on one.
 func (s *Search) look(ctx context.Context, f *report.Fit) (*survey, error) {
 	v := &survey{search: s, choices: f.Choices, refusals: make([]error, len(f.Choices))}
-	if len(s.GPUs) > 1 {
+	if s.surveys() {
 		return v, v.run(ctx)
 	}
 	return v, s.exactly(ctx, v)
@@ -159,7 +176,7 @@ func (s *Search) choice(ctx context.Context, gpu device.GPU, c models.Case, begi
 		return out, nil, err
 	}
 	q.begin = begin
-	gpus := max(1, s.Parallel.GPUs)
+	gpus := s.gpusOf(c)
 	batch, largest, steps, err := q.find(ctx, (s.Effective+gpus-1)/gpus, c.Accumulate)
 	if err != nil {
 		c.Accumulate = step.RecordedSteps(c.Accumulate)

@@ -155,7 +155,7 @@ func (v *survey) choice(setup *step.Setup, l line, boards []int, board, steps in
 	if err != nil {
 		return report.Choice{}, err
 	}
-	gpus, batch := max(1, s.Parallel.GPUs), largest
+	gpus, batch := s.gpusOf(setup.Case()), largest
 	if s.Effective > 0 && largest > 0 {
 		batch, steps = planner.Split((s.Effective+gpus-1)/gpus, largest, 1)
 	}
@@ -176,7 +176,7 @@ func (v *survey) choice(setup *step.Setup, l line, boards []int, board, steps in
 	}
 	out.StepSeconds = l.at(batch, position(boards, board)) * float64(steps) / float64(setup.Case().Accumulate)
 	if out.StepSeconds > 0 {
-		if gpus > 1 {
+		if s.Parallel.GPUs > 1 {
 			alone := out.StepSeconds
 			out.StepSeconds = s.Parallel.Step(alone, l.sizes)
 			out.Scaling = alone / out.StepSeconds
