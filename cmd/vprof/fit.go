@@ -311,6 +311,9 @@ func (o *fitOptions) cases(m models.Model, c models.Case) ([]models.Case, error)
 				for _, checkpointing := range recompute {
 					k := c
 					k.Stage, k.Settings, k.AMP, k.Checkpointing = stage, settings, amp, checkpointing
+					if checkpointing && o.c.trainer != nil && !o.c.flags.Changed("checkpointing") {
+						k.Recompute = o.c.trainer.Recompute()
+					}
 					cases = append(cases, k)
 				}
 			}

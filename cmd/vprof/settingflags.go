@@ -24,6 +24,7 @@ var namedSettings = []namedSetting{
 	{"image-size", "height and width `n` of an image in pixels, where the model has any (default: the model's)", false},
 	{"audio-seconds", "seconds `n` of a clip, where the model has any (default: the model's)", false},
 	{"max-length", "tokens `n` of a text, where the model has any (default: the model's)", false},
+	{"chunked-loss", "chunks `n` of tokens that scores and loss of a language model are computed in, one after the other, as torchtune does (default: all at once)", false},
 	{"n-negatives", "negatives `n` of an anchor, where the model has any (default: the model's)", true},
 	{"n-positives", "positives `n` of an anchor, where the model has any (default: the model's)", true},
 	{"stride", "frames `n` from one patch to the next, where the model has any (default: the model's)", true},

@@ -20,18 +20,26 @@ func CausalLM(net any, m Decoder, inputs *nn.Embedding, output *nn.Linear, text 
 			g := f.CallFrame(b.IDs, b.Padding, b.Labels)
 			g.In(net)
 			x := g.Let(m.Call(g, b.IDs, b.Padding, text))
-			if text.Liger {
+			switch {
+			case text.FusedLoss:
 				return Taken(g, g.Let(liger.CausalLMLoss(g, x, output.Weight.Tensor, b.Labels)))
+			case text.LossChunks > 1:
+				return Taken(g, g.Let(chunkedCausalLMLoss(g, x, output, b.Labels, text)))
 			}
 			logits := g.Let(g.Call(output, x))
 			if text.ScoreCap {
-				g.Set(&logits, logits.DivScalar())
-				g.Set(&logits, logits.Tanh())
-				g.Set(&logits, logits.MulScalar())
+				capScores(g, &logits)
 			}
 			return Taken(g, g.Let(CausalLMLoss(g, logits, b.Labels)), logits)
 		},
 	}
+}
+
+// capScores holds scores down by a tanh, as Gemma 2 does.
+func capScores(f *frame, scores **tensor) {
+	f.Set(scores, (*scores).DivScalar())
+	f.Set(scores, (*scores).Tanh())
+	f.Set(scores, (*scores).MulScalar())
 }
 
 // SequenceClassification is the task of telling something of each row with a

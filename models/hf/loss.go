@@ -1,6 +1,10 @@
 package hf
 
-import "github.com/vprof/vprof/profiler/trace"
+import (
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
 
 // CausalLMLoss is ForCausalLMLoss: in fp32, every token predicts the next.
 func CausalLMLoss(f *frame, logits, labels *tensor) *tensor {
@@ -13,6 +17,40 @@ func CausalLMLoss(f *frame, logits, labels *tensor) *tensor {
 	loss := logits.CrossEntropy(shifted)
 	g.End(loss)
 	return loss
+}
+
+// chunkedCausalLMLoss is the LinearCrossEntropyLoss of torchtune 0.7 over hidden states
+// [batch, length, width]: the scores of some tokens at a time, with the output layer of
+// the model. Autograd keeps the log-softmax of every chunk, so what is spared are the
+// scores themselves and their copies. All labels but the last of a row are counted.
+func chunkedCausalLMLoss(f *frame, x *tensor, output *nn.Linear, labels *tensor, text Text) *tensor {
+	t, chunks := f.Tape(), text.LossChunks
+	g := f.FuncFrame(x, labels)
+	g.Set(&labels, g.Let(labels.Pad(0, 1)).Slice(-1, 1, labels.Size(-1)+1).Contiguous())
+	g.Set(&labels, labels.View(-1))
+	g.Set(&x, x.View(-1, x.Size(-1)))
+	counted := g.Let(t.New("nonzero", program.Activations, trace.I64, labels.Numel()))
+	g.Set(&x, x.IndexSelect(0, counted))
+	g.Set(&labels, labels.IndexSelect(0, counted))
+	rows := x.Size(0)
+	var starts []int64
+	for i := int64(1); i < min(chunks, rows); i++ {
+		starts = append(starts, (rows*i+chunks-1)/chunks)
+	}
+	targets := g.LetAll(labels.TensorSplit(starts, 0))
+	total := g.Let(t.Zeros(trace.F32))
+	for i, part := range g.LetAll(x.TensorSplit(starts, 0)) {
+		scores := g.Let(g.Call(output, part))
+		if text.ScoreCap {
+			capScores(g, &scores)
+		}
+		loss := scores.To(trace.F32).CrossEntropyWith(targets[i], trace.CrossEntropyArgs{Reduction: trace.ReduceSum})
+		g.Set(&total, total.Add(g.Let(loss)))
+		g.Del(&scores)
+	}
+	g.Set(&total, total.DivScalar())
+	g.End(total)
+	return total
 }
 
 // Taken gives back the loss of an output object: what else the object holds,

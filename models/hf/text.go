@@ -23,6 +23,11 @@ type Text struct {
 	Liger bool
 	// ScoreCap holds the scores of words down by a tanh.
 	ScoreCap bool
+	// FusedLoss has the scores and their loss computed as liger-kernel does, and nothing
+	// else; LossChunks is the number of chunks of tokens that they are computed in, one
+	// after the other, as torchtune does.
+	FusedLoss  bool
+	LossChunks int64
 }
 
 // The names of the settings of texts.
@@ -30,6 +35,8 @@ const (
 	lengthSetting  = "seq-len"
 	paddingSetting = "padding"
 	packedSetting  = "packed"
+	chunksSetting  = "chunked-loss"
+	fusedSetting   = "fused-loss"
 )
 
 // LengthSetting is the number of tokens of a row.
@@ -53,13 +60,32 @@ func PackedSetting(usual int64) models.Setting {
 // PackedNote tells what packing costs.
 const PackedNote = "rows that hold one sequence each need no attention mask, and flash attention serves them in half precision: --set packed=0"
 
+// LossSettings are how the scores of a language model and their loss are computed.
+func LossSettings() []models.Setting {
+	return []models.Setting{
+		{Name: chunksSetting, Usage: "chunks of tokens whose scores and loss are computed one after the other, as torchtune's LinearCrossEntropyLoss does; 1 for all at once", Default: 1, Min: 1, Max: 1 << 12},
+		{Name: fusedSetting, Usage: "1 if liger-kernel's fused linear cross entropy computes scores and loss, 0 if PyTorch does", Default: 0, Min: 0, Max: 1},
+	}
+}
+
+// LossSettingNames are their names.
+func LossSettingNames() []string { return []string{chunksSetting, fusedSetting} }
+
+// CheckLoss finds settings of the loss that do not go together, and says why.
+func CheckLoss(c models.Case) (setting, reason string) {
+	if c.Settings[chunksSetting] > 1 && (c.Liger || c.Settings[fusedSetting] == 1) {
+		return chunksSetting, "the fused loss of liger-kernel goes through chunks of its own; give one of the two"
+	}
+	return "", ""
+}
+
 // TextOf reads the settings of a case.
 func TextOf(c models.Case) Text {
 	return Text{
 		Length: c.Settings[lengthSetting],
 		Padded: c.Settings[paddingSetting] == 1, Packed: c.Settings[packedSetting] == 1,
 		Checkpointing: c.Checkpointing, Reentrant: c.Recompute == models.Reentrant, Every: c.EveryLayers(),
-		Liger: c.Liger,
+		Liger: c.Liger, FusedLoss: c.Liger || c.Settings[fusedSetting] == 1, LossChunks: c.Settings[chunksSetting],
 	}
 }
 

@@ -3,6 +3,7 @@ package hfconfig
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/gpt"
@@ -18,8 +19,8 @@ func decoder(name string, layers, width, positions, classes int64) architecture 
 		levers:  models.LeverSet{Recompute: true},
 		summary: fmt.Sprintf("%s decoder, %d layers of width %d", name, layers, width),
 		unit:    "sequence", batch: 1, batches: []int{1, 2, 4, 8, 16, 32},
-		settings: []models.Setting{rowLength(2048, positions, "max_position_embeddings"), hf.PaddingSetting(0), hf.PackedSetting(0), hf.ClassesSetting(classes)},
-		only:     onlyClassification,
+		settings: append([]models.Setting{rowLength(2048, positions, "max_position_embeddings"), hf.PaddingSetting(0), hf.PackedSetting(0), hf.ClassesSetting(classes)}, hf.LossSettings()...),
+		only:     onlyDecoders(),
 		notes: []string{
 			"trained without the cache of keys and values, as the Trainer of transformers does",
 			"rows that are padded, or hold several sequences, need an attention mask, which flash attention does not take: --set padding=1, --set packed=1",
@@ -28,9 +29,18 @@ func decoder(name string, layers, width, positions, classes int64) architecture 
 			if c.Settings["padding"] == 1 && c.Settings["packed"] == 1 {
 				return "packed", "rows that come with a padding mask are not looked at for several sequences; leave out padding"
 			}
-			return "", ""
+			return hf.CheckLoss(c)
 		},
 	}
+}
+
+// onlyDecoders are the settings of decoders that one task alone has a use for.
+func onlyDecoders() map[string][]string {
+	only := maps.Clone(onlyClassification)
+	for _, name := range hf.LossSettingNames() {
+		only[name] = []string{causalLM}
+	}
+	return only
 }
 
 func gptFamily() family {

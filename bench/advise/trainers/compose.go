@@ -15,7 +15,7 @@ var flags = []string{
 }
 
 // sets are facts that --set takes, by the names of the settings.
-var sets = []struct{ fact, setting string }{{"packed", "packed"}, {"padding", "padding"}, {"num-labels", "classes"}}
+var sets = []struct{ fact, setting string }{{"packed", "packed"}, {"padding", "padding"}, {"num-labels", "classes"}, {"fused-loss", "fused-loss"}}
 
 // compose makes the settings of the facts.
 func (c *Config) compose() error {
@@ -29,9 +29,14 @@ func (c *Config) compose() error {
 		return err
 	}
 	for _, name := range flags {
-		if f, ok := c.facts[name]; ok {
-			c.Settings = append(c.Settings, Setting{name, f.value, key(f.from)})
+		f, ok := c.facts[name]
+		if !ok {
+			continue
 		}
+		if how := c.Recompute(); name == "checkpointing" && f.value == "true" && how != "" {
+			f.value = how
+		}
+		c.Settings = append(c.Settings, Setting{name, f.value, key(f.from)})
 	}
 	for _, s := range sets {
 		if f, ok := c.facts[s.fact]; ok {
@@ -44,6 +49,15 @@ func (c *Config) compose() error {
 		}
 	}
 	return nil
+}
+
+// Recompute is how checkpointing does it where that is not PyTorch's own choice, as
+// the flag --checkpointing says it.
+func (c *Config) Recompute() string {
+	if c.facts["reentrant"].value == "true" {
+		return "reentrant"
+	}
+	return ""
 }
 
 func key(o origin) Key { return Key{o.file, o.line, o.key} }

@@ -68,38 +68,40 @@ func one(t *testing.T, name, content string) (*Config, error) {
 func TestBadConfigurationsAreNamedByFileLineAndKey(t *testing.T) {
 	axolotl := "base_model: a/b\nmicro_batch_size: 1\nsequence_len: 512\nlora_r: 8\n"
 	for name, k := range map[string]struct{ file, content, want string }{
-		"contradiction":        {"c.yaml", axolotl + "adapter: qlora\n", "c.yaml:5: adapter: qlora needs load_in_4bit: true"},
-		"contradiction, false": {"c.yaml", axolotl + "adapter: qlora\nload_in_4bit: no\n", "c.yaml:5: adapter: qlora needs load_in_4bit"},
-		"quantized twice":      {"c.yaml", axolotl + "adapter: lora\nload_in_4bit: true\nload_in_8bit: true\n", "c.yaml:6: load_in_4bit: load_in_8bit is on, too"},
-		"quantized and full":   {"c.yaml", axolotl + "load_in_4bit: true\n", "c.yaml:5: load_in_4bit: a model in 4 bits needs an adapter"},
-		"qlora in 8 bits":      {"c.yaml", axolotl + "adapter: qlora\nload_in_8bit: true\n", "c.yaml:6: load_in_8bit: axolotl cannot train qlora"},
-		"zero3 and 4 bits":     {"c.yaml", axolotl + "adapter: qlora\nload_in_4bit: true\ndeepspeed: zero3\n", "c.yaml:7: deepspeed: ZeRO-3 does not share out"},
-		"swift zero3":          {"c.json", `{"model": "a/b", "tuner_type": "lora",` + "\n" + `"quant_bits": 4, "deepspeed": "zero3"}`, "c.json:2: deepspeed: ZeRO-3"},
-		"full and quantized":   {"c.yaml", "model_name_or_path: a\nstage: sft\nfinetuning_type: full\nquantization_bit: 4\n", "c.yaml:4: quantization_bit: a quantized model cannot be trained as a whole"},
-		"backward accumulates": {"c.yaml", "model: {_component_: torchtune.models.llama3.llama3_8b}\noptimizer: {_component_: torch.optim.AdamW}\noptimizer_in_bwd: True\ngradient_accumulation_steps: 8\n", "c.yaml:4: gradient_accumulation_steps: torchtune takes optimizer_in_bwd without"},
-		"beyond vprof":         {"c.yaml", axolotl + "rl: dpo\n", `c.yaml:5: rl: is "dpo": vprof records supervised training`},
-		"unknown word":         {"c.yaml", axolotl + "optimizer: adamw_torch_fuse\n", `c.yaml:5: optimizer: vprof does not know what "adamw_torch_fuse" needs; it knows adamw_torch_fused`},
-		"not a number":         {"c.yaml", "base_model: a/b\nmicro_batch_size: many\n", `c.yaml:2: micro_batch_size: "many" is not a whole number from 1 on`},
-		"zero":                 {"c.yaml", "base_model: a/b\nmicro_batch_size: 0\n", `c.yaml:2: micro_batch_size: 0 is not a whole number`},
-		"a group":              {"c.yaml", "base_model: a/b\nmicro_batch_size: {a: 1}\n", "c.yaml:2: micro_batch_size: is the group, where a value is expected"},
-		"a variable":           {"c.yaml", "base_model: ${MODEL}\nmicro_batch_size: 1\n", `c.yaml:1: base_model: "${MODEL}" is a variable`},
-		"a script's variable":  {"c.sh", "swift sft --model $MODEL --tuner_type lora\n", "c.sh:1: model: \"$MODEL\" is a variable"},
-		"no file":              {"c.yaml", axolotl + "deepspeed: no.json\n", "c.yaml:5: deepspeed: no.json: no such file or directory"},
-		"unknown trainer":      {"c.yaml", "base_modell: x\nlayers: 3\n", "c.yaml: has the keys of no trainer that vprof knows: axolotl, torchtune,"},
-		"near a trainer":       {"c.yaml", "base_modell: x\nlayers: 3\n", "line 1: did you mean base_model for base_modell?"},
-		"strategy alone":       {"c.json", `{"zero_optimization": {"stage": 1}}`, "c.json: says how several GPUs share the work and not what is trained"},
-		"not YAML":             {"c.yaml", "a: 1\n b: [\n", "c.yaml:2: is not YAML:"},
-		"not JSON":             {"c.json", "{\n\"a\": ,}", "c.json:2: is not JSON:"},
-		"two documents":        {"c.yaml", "a: 1\n---\nb: 1\n", "c.yaml:2: holds several documents"},
-		"empty":                {"c.yaml", "# nothing\n", "c.yaml: is empty"},
-		"a list":               {"c.yaml", "- a\n", "c.yaml:1: is the list, not a group of keys"},
-		"bytes":                {"c.yaml", "a: \xff\n", "c.yaml: is not UTF-8 text"},
-		"bomb":                 {"c.yaml", "a: &a [1,1,1,1,1,1,1,1,1]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c]\ne: [*d,*d,*d,*d,*d,*d,*d]\n", "nests or repeats its values too often"},
-		"a loop":               {"c.yaml", "a: &a {b: *a}\n", "c.yaml:1: "},
-		"no launch":            {"c.sh", "echo hello\n", "c.sh: starts no trainer that vprof knows"},
-		"two launches":         {"c.sh", "swift sft --model a\n\nswift sft --model b\n", "c.sh:3: starts a second trainer"},
-		"open quote":           {"c.sh", "swift sft \\\n --model 'a\n", "c.sh:2: a quote is not closed"},
-		"a method":             {"c.sh", "swift rlhf --model a --rlhf_type dpo", `c.sh:1: rlhf_type: is "dpo"`},
+		"contradiction":           {"c.yaml", axolotl + "adapter: qlora\n", "c.yaml:5: adapter: qlora needs load_in_4bit: true"},
+		"contradiction, false":    {"c.yaml", axolotl + "adapter: qlora\nload_in_4bit: no\n", "c.yaml:5: adapter: qlora needs load_in_4bit"},
+		"quantized twice":         {"c.yaml", axolotl + "adapter: lora\nload_in_4bit: true\nload_in_8bit: true\n", "c.yaml:6: load_in_4bit: load_in_8bit is on, too"},
+		"quantized and full":      {"c.yaml", axolotl + "load_in_4bit: true\n", "c.yaml:5: load_in_4bit: a model in 4 bits needs an adapter"},
+		"qlora in 8 bits":         {"c.yaml", axolotl + "adapter: qlora\nload_in_8bit: true\n", "c.yaml:6: load_in_8bit: axolotl cannot train qlora"},
+		"zero3 and 4 bits":        {"c.yaml", axolotl + "adapter: qlora\nload_in_4bit: true\ndeepspeed: zero3\n", "c.yaml:7: deepspeed: ZeRO-3 does not share out"},
+		"swift zero3":             {"c.json", `{"model": "a/b", "tuner_type": "lora",` + "\n" + `"quant_bits": 4, "deepspeed": "zero3"}`, "c.json:2: deepspeed: ZeRO-3"},
+		"full and quantized":      {"c.yaml", "model_name_or_path: a\nstage: sft\nfinetuning_type: full\nquantization_bit: 4\n", "c.yaml:4: quantization_bit: a quantized model cannot be trained as a whole"},
+		"backward accumulates":    {"c.yaml", "model: {_component_: torchtune.models.llama3.llama3_8b}\noptimizer: {_component_: torch.optim.AdamW}\noptimizer_in_bwd: True\ngradient_accumulation_steps: 8\n", "c.yaml:4: gradient_accumulation_steps: torchtune takes optimizer_in_bwd without"},
+		"beyond vprof":            {"c.yaml", axolotl + "rl: dpo\n", `c.yaml:5: rl: is "dpo": vprof records supervised training`},
+		"unknown word":            {"c.yaml", axolotl + "optimizer: adamw_torch_fuse\n", `c.yaml:5: optimizer: vprof does not know what "adamw_torch_fuse" needs; it knows adamw_torch_fused`},
+		"not a number":            {"c.yaml", "base_model: a/b\nmicro_batch_size: many\n", `c.yaml:2: micro_batch_size: "many" is not a whole number from 1 on`},
+		"zero":                    {"c.yaml", "base_model: a/b\nmicro_batch_size: 0\n", `c.yaml:2: micro_batch_size: 0 is not a whole number`},
+		"a group":                 {"c.yaml", "base_model: a/b\nmicro_batch_size: {a: 1}\n", "c.yaml:2: micro_batch_size: is the group, where a value is expected"},
+		"a variable":              {"c.yaml", "base_model: ${MODEL}\nmicro_batch_size: 1\n", `c.yaml:1: base_model: "${MODEL}" is a variable`},
+		"a script's variable":     {"c.sh", "swift sft --model $MODEL --tuner_type lora\n", "c.sh:1: model: \"$MODEL\" is a variable"},
+		"no file":                 {"c.yaml", axolotl + "deepspeed: no.json\n", "c.yaml:5: deepspeed: no.json: no such file or directory"},
+		"unknown trainer":         {"c.yaml", "base_modell: x\nlayers: 3\n", "c.yaml: has the keys of no trainer that vprof knows: axolotl, torchtune,"},
+		"near a trainer":          {"c.yaml", "base_modell: x\nlayers: 3\n", "line 1: did you mean base_model for base_modell?"},
+		"strategy alone":          {"c.json", `{"zero_optimization": {"stage": 1}}`, "c.json: says how several GPUs share the work and not what is trained"},
+		"not YAML":                {"c.yaml", "a: 1\n b: [\n", "c.yaml:2: is not YAML:"},
+		"not JSON":                {"c.json", "{\n\"a\": ,}", "c.json:2: is not JSON:"},
+		"two documents":           {"c.yaml", "a: 1\n---\nb: 1\n", "c.yaml:2: holds several documents"},
+		"empty":                   {"c.yaml", "# nothing\n", "c.yaml: is empty"},
+		"a list":                  {"c.yaml", "- a\n", "c.yaml:1: is the list, not a group of keys"},
+		"bytes":                   {"c.yaml", "a: \xff\n", "c.yaml: is not UTF-8 text"},
+		"bomb":                    {"c.yaml", "a: &a [1,1,1,1,1,1,1,1,1]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c]\ne: [*d,*d,*d,*d,*d,*d,*d]\n", "nests or repeats its values too often"},
+		"a loop":                  {"c.yaml", "a: &a {b: *a}\n", "c.yaml:1: "},
+		"no launch":               {"c.sh", "echo hello\n", "c.sh: starts no trainer that vprof knows"},
+		"two launches":            {"c.sh", "swift sft --model a\n\nswift sft --model b\n", "c.sh:3: starts a second trainer"},
+		"open quote":              {"c.sh", "swift sft \\\n --model 'a\n", "c.sh:2: a quote is not closed"},
+		"chunks and a fused loss": {"c.yaml", axolotl + "chunked_cross_entropy: true\ncut_cross_entropy: true\n", "c.yaml:5: chunked_cross_entropy: another fused loss is on, too"},
+		"half of liger":           {"c.yaml", axolotl + "liger_rms_norm: true\n", "c.yaml:5: liger_rms_norm: vprof describes the kernels of liger-kernel together"},
+		"a method":                {"c.sh", "swift rlhf --model a --rlhf_type dpo", `c.sh:1: rlhf_type: is "dpo"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := one(t, k.file, k.content)
@@ -134,7 +136,7 @@ func TestAnchorsMergesAndOldBooleansAreResolved(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "3", setting(c, "batch"))
 	require.Equal(t, "512", setting(c, "seq-len"))
-	require.Equal(t, "true", setting(c, "checkpointing"))
+	require.Equal(t, "reentrant", setting(c, "checkpointing"))
 	require.Equal(t, []Key{{"c.yaml", 1, "base"}}, c.Unknown)
 	require.Contains(t, c.Notes, "c.yaml:7: micro_batch_size stands in line 6, too; the trainer takes the later one")
 }
@@ -199,7 +201,7 @@ func TestWrittenValuesAreReadAgain(t *testing.T) {
 		path := filepath.Join("testdata", "configs", files[0])
 		c, err := Open([]string{path})
 		require.NoError(t, err)
-		v := Values{Batch: 7, Accumulate: 3, Checkpointing: setting(c, "checkpointing") != "true"}
+		v := Values{Batch: 7, Accumulate: 3, Checkpointing: setting(c, "checkpointing") == "false"}
 		if setting(c, "optimizer-in-backward") != "" {
 			v.Accumulate = 1
 		}
@@ -223,7 +225,7 @@ func TestWrittenValuesAreReadAgain(t *testing.T) {
 		require.NoError(t, err, "%s\n%s", path, after)
 		require.Equal(t, "7", setting(got, "batch"), path)
 		require.Equal(t, strconv.Itoa(v.Accumulate), setting(got, "accumulate"), path)
-		require.Equal(t, fmt.Sprint(v.Checkpointing), setting(got, "checkpointing"), path)
+		require.Equal(t, v.Checkpointing, setting(got, "checkpointing") != "false", path)
 		again, err := got.Edits(v)
 		require.NoError(t, err)
 		require.Empty(t, again, "what the file says already stays")

@@ -207,42 +207,39 @@ func (s *scanner) substitute(rest string) {
 	s.put("$" + whole)
 }
 
-// sum works out two numbers, or variables, and the sign between them.
+// sum works out numbers, or variables, and the signs between them, from left to right:
+// scripts share out a batch that way, by division alone.
 func (s *scanner) sum(text string) (int, bool) {
 	inner, ok := strings.CutPrefix(strings.Trim(text, "()"), "expr ")
 	if !ok && !strings.HasPrefix(text, "((") {
 		return 0, false
 	}
-	for _, sign := range []string{"+", "-", "*", "/"} {
+	for _, sign := range []string{"*", "/"} {
 		inner = strings.ReplaceAll(inner, sign, " "+sign+" ")
 	}
 	words := strings.Fields(strings.NewReplacer("$", "", "{", "", "}", "", "\\", "").Replace(inner))
-	if len(words) != 3 {
-		return 0, false
-	}
-	number := func(word string) (int, bool) {
+	total, sign := 1, "*"
+	for i, word := range words {
+		if i%2 == 1 {
+			sign = word
+			continue
+		}
 		if v, known := s.vars[word]; known {
 			word = v.text
 		}
-		n, err := strconv.ParseInt(word, 10, 32)
-		return int(n), err == nil
+		n, err := strconv.ParseInt(word, 10, 16)
+		switch {
+		case err != nil || n < 1 || total > 1<<32:
+			return 0, false
+		case sign == "*":
+			total *= int(n)
+		case sign == "/":
+			total /= int(n)
+		default:
+			return 0, false
+		}
 	}
-	a, okA := number(words[0])
-	b, okB := number(words[2])
-	if !okA || !okB || words[1] == "/" && b == 0 {
-		return 0, false
-	}
-	switch words[1] {
-	case "+":
-		return a + b, true
-	case "-":
-		return a - b, true
-	case "*":
-		return a * b, true
-	case "/":
-		return a / b, true
-	}
-	return 0, false
+	return total, len(words)%2 == 1
 }
 
 func isName(c byte) bool {

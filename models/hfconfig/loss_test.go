@@ -1,0 +1,73 @@
+package hfconfig
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// The loss in chunks: what the first forward pass leaves and what the peak of its
+// backward is, beyond the model, of transformers' LlamaModel and the statements of
+// torchtune's LinearCrossEntropyLoss over its output (2 rows of 256 tokens, on the CPU,
+// counted by a TorchDispatchMode).
+func TestChunkedLossNeedsWhatTorchtuneNeeds(t *testing.T) {
+	const config = `{"model_type": "llama", "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 20000, "tie_word_embeddings": false}`
+	m := model(t, config)
+	for _, want := range []struct {
+		weights       models.WeightType
+		chunks        int64
+		forward, peak int64
+	}{
+		{models.FP32, 1, 61578240, 143494144},
+		{models.FP32, 4, 61579776, 102801920},
+		{models.FP32, 8, 61581824, 112912896},
+		{"bf16", 1, 52599808, 134515712},
+		{"bf16", 4, 52601344, 73146880},
+		{"bf16", 8, 52603392, 73148928},
+	} {
+		r, err := m.Record(models.Case{Batch: 2, Weights: want.weights, Settings: models.Settings{"seq-len": 256, "chunked-loss": want.chunks}}, board, models.Options{Steps: 1})
+		require.NoError(t, err)
+		forward, peak := firstStep(r.Program)
+		require.InEpsilon(t, want.forward, forward, 0.0003, "%+v", want)
+		require.InEpsilon(t, want.peak, peak, 0.0003, "%+v", want)
+	}
+}
+
+// firstStep is what lies there after the first forward pass beyond the model, and the
+// peak up to the end of its backward.
+func firstStep(p *program.Program) (forward, peak int64) {
+	for at, i := range p.Instructions {
+		if i.Kind == program.Mark && p.Phases[i.Arg].Name == "backward" {
+			until := *p
+			until.Instructions = p.Instructions[:at]
+			a := allocated(&until)
+			return a.forward - a.model, a.peak - a.model
+		}
+	}
+	return 0, 0
+}
+
+func TestLossesDoNotMix(t *testing.T) {
+	m := model(t, `{"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 5000}`)
+	for _, c := range []models.Case{
+		{Settings: models.Settings{"chunked-loss": 4, "fused-loss": 1}},
+		{Levers: models.Levers{Liger: true}, Settings: models.Settings{"chunked-loss": 4}},
+	} {
+		_, err := m.Complete(c)
+		require.ErrorContains(t, err, "chunked-loss: the fused loss of liger-kernel goes through chunks of its own")
+	}
+	_, err := m.Complete(models.Case{Task: classification, Settings: models.Settings{"fused-loss": 1}})
+	require.ErrorContains(t, err, "fused-loss: has no influence on task classification")
+	peak := func(s models.Settings) int64 {
+		r, err := m.Record(models.Case{Batch: 2, Settings: s}, board, models.Options{Steps: 1})
+		require.NoError(t, err)
+		_, peak := firstStep(r.Program)
+		return peak
+	}
+	whole, chunked, fused := peak(nil), peak(models.Settings{"chunked-loss": 8}), peak(models.Settings{"fused-loss": 1})
+	require.Less(t, chunked, whole)
+	require.Less(t, fused, chunked, "the fused loss keeps no scores at all")
+}
