@@ -297,8 +297,11 @@ func (o *fitOptions) cases(m models.Model, c models.Case) ([]models.Case, error)
 	if o.c.flags.Changed("amp") || held["amp"] {
 		amps = []models.Autocast{c.AMP}
 	}
+	how := map[bool]string{true: c.Recompute}
 	if o.c.flags.Changed("checkpointing") || held["checkpointing"] {
 		recompute = []bool{c.Checkpointing}
+	} else if o.c.trainer != nil {
+		how[true] = o.c.trainer.Recompute()
 	}
 	tuned, err := o.tuned(c.Settings)
 	if err != nil {
@@ -311,9 +314,7 @@ func (o *fitOptions) cases(m models.Model, c models.Case) ([]models.Case, error)
 				for _, checkpointing := range recompute {
 					k := c
 					k.Stage, k.Settings, k.AMP, k.Checkpointing = stage, settings, amp, checkpointing
-					if checkpointing && o.c.trainer != nil && !o.c.flags.Changed("checkpointing") {
-						k.Recompute = o.c.trainer.Recompute()
-					}
+					k.Recompute = how[checkpointing]
 					cases = append(cases, k)
 				}
 			}
