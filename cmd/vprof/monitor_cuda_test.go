@@ -103,8 +103,8 @@ func BenchmarkDriverLook(b *testing.B) {
 	benchmarkMonitor(b, func(m *monitor.Monitor) { m.Look(time.Now()) })
 }
 
-func BenchmarkDriverGlance(b *testing.B) {
-	benchmarkMonitor(b, func(m *monitor.Monitor) { m.Glance(time.Now()) })
+func BenchmarkDriverReadMemory(b *testing.B) {
+	benchmarkMonitor(b, func(m *monitor.Monitor) { m.ReadMemory(time.Now()) })
 }
 
 func benchmarkMonitor(b *testing.B, step func(*monitor.Monitor)) {

@@ -108,7 +108,7 @@ func (w *watch) loop(ctx context.Context, done <-chan struct{}) error {
 				return err
 			}
 		} else {
-			w.monitor.Glance(now)
+			w.monitor.ReadMemory(now)
 		}
 		select {
 		case <-ended:
@@ -138,10 +138,10 @@ func (w *watch) follow(pid int) bool {
 }
 
 const (
-	// Within mercy of an interrupt it is known whether it came as a signal, which
-	// the command got, too. One that is told to end is killed after patience.
-	mercy    = time.Second
-	patience = 30 * time.Second
+	// signalGrace is how long after an interrupt it is known whether it came as a signal,
+	// which the command got, too. A command that is told to end is killed after endGrace.
+	signalGrace = time.Second
+	endGrace    = 30 * time.Second
 )
 
 // command runs a command, watches it, and says what it needed.
@@ -159,15 +159,15 @@ func (w *watch) command(ctx context.Context, command []string) error {
 	w.root = p.Pid()
 	// An interrupt that came by another way than a signal is handed on, too.
 	defer context.AfterFunc(ctx, func() {
-		time.Sleep(mercy)
+		time.Sleep(signalGrace)
 		if !p.Forwarded() {
-			p.End(patience)
+			p.End(endGrace)
 		}
 	})()
 	err = w.loop(ctx, p.Done())
 	if err != nil {
 		fmt.Fprintf(w.notices, "vprof: %v; ending %s\n", err, command[0])
-		p.End(patience)
+		p.End(endGrace)
 	}
 	w.conclude()
 	var failed *exec.ExitError

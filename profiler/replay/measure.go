@@ -135,7 +135,7 @@ func (w *measurer) watch(ctx context.Context) error {
 	o := Options{Config: w.config, Source: &gauge{PagedSource: w.device, of: w}, Hooks: Hooks{
 		Launch: w.launch, Record: w.record, Await: w.await,
 		Mark: func(p program.Phase) error {
-			w.meet()
+			w.noteNeighbors()
 			return errors.Join(l.mark(p), w.mark())
 		},
 		Trace: l.trace,
@@ -286,8 +286,8 @@ func (w *measurer) await(wait program.Wait) error {
 	return s.Await(wait.Stream, w.events[wait.Event])
 }
 
-// meet adds other processes seen on the board to the result.
-func (w *measurer) meet() {
+// noteNeighbors adds other processes seen on the board to the result.
+func (w *measurer) noteNeighbors() {
 	if w.observer != nil {
 		w.measurement.Neighbors = merge(w.measurement.Neighbors, w.observer.Neighbors())
 	}

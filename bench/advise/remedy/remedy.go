@@ -78,7 +78,7 @@ func For(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) ([]repor
 	}
 	var out, dear []report.Remedy
 	for _, r := range mitigations(s, batch) {
-		then, err := relieved(ctx, s, gpu, r)
+		then, err := bytesAfter(ctx, s, gpu, r)
 		var refused *step.RefusedError
 		if errors.As(err, &refused) {
 			continue
@@ -102,8 +102,8 @@ func For(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) ([]repor
 	return append(out, dear...), err
 }
 
-// relieved is the device bytes that the case needs after a mitigation.
-func relieved(ctx context.Context, s *step.Setup, gpu device.GPU, r mitigation) (int64, error) {
+// bytesAfter is the device bytes that the case needs after a mitigation.
+func bytesAfter(ctx context.Context, s *step.Setup, gpu device.GPU, r mitigation) (int64, error) {
 	c := s.Case()
 	if r.change != nil {
 		r.change(&c)

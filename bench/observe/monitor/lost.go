@@ -14,8 +14,8 @@ const (
 	lastPause  = time.Minute
 )
 
-// lose notes that a board cannot be read.
-func (m *Monitor) lose(b *watchedBoard, now time.Time, why error) {
+// markLost notes that a board cannot be read.
+func (m *Monitor) markLost(b *watchedBoard, now time.Time, why error) {
 	b.seen.Lost++
 	if !b.lostSince.IsZero() {
 		return

@@ -107,7 +107,7 @@ func (m *Monitor) Look(now time.Time) Look {
 		r, err := b.Reader.Read()
 		if err != nil {
 			b.missed++
-			m.lose(b, now, err)
+			m.markLost(b, now, err)
 			out.Samples[i] = Sample{Time: now.UTC(), GPU: b.Index, Name: b.Name, UUID: b.UUID, Peak: b.seen.held(m.watched), Error: err.Error()}
 			continue
 		}
@@ -118,9 +118,9 @@ func (m *Monitor) Look(now time.Time) Look {
 	return out
 }
 
-// Glance reads memory only; the next look includes it in its peaks. Glances a millisecond
+// ReadMemory reads memory only; the next look includes it in its peaks. Readings a millisecond
 // apart find short peaks.
-func (m *Monitor) Glance(now time.Time) {
+func (m *Monitor) ReadMemory(now time.Time) {
 	for _, b := range m.boards {
 		if !b.lostSince.IsZero() {
 			continue // the next look tries again
@@ -131,7 +131,7 @@ func (m *Monitor) Glance(now time.Time) {
 			processes, err = b.Reader.Processes()
 		}
 		if err != nil {
-			m.lose(b, now, err)
+			m.markLost(b, now, err)
 			continue
 		}
 		_, watched := m.pick(processes)
@@ -181,7 +181,7 @@ func (m *Monitor) sample(b *watchedBoard, now time.Time, r nvml.Reading) Sample 
 		b.processesPeak[p.PID] = max(b.processesPeak[p.PID], p.Used)
 		p.Peak = b.processesPeak[p.PID]
 	}
-	m.gone(b, processes)
+	m.noteEnded(b, processes)
 	b.processes = processes
 	s := Sample{
 		Time: now.UTC(), GPU: b.Index, Name: b.Name, UUID: b.UUID,
@@ -206,9 +206,9 @@ func watts(milliwatts *int) *float64 {
 	return &w
 }
 
-// gone notes processes that no longer use the board. Only of those that
+// noteEnded notes processes that no longer use the board. Only of those that
 // somebody asked for is that worth a word.
-func (m *Monitor) gone(b *watchedBoard, now []Process) {
+func (m *Monitor) noteEnded(b *watchedBoard, now []Process) {
 	for _, p := range b.processes {
 		if slices.ContainsFunc(now, func(q Process) bool { return q.PID == p.PID }) {
 			continue

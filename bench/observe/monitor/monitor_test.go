@@ -128,7 +128,7 @@ func TestGlancesFindWhatLooksMiss(t *testing.T) {
 			if i == 50 {
 				c.says = reading(800, 700, 100)
 			}
-			m.Glance(after(i))
+			m.ReadMemory(after(i))
 		}
 		c.says = reading(100, 50, 50)
 		s := m.Look(after(100)).Samples[0]
@@ -222,8 +222,8 @@ func TestALossDuringABurstIsNoticed(t *testing.T) {
 	m := monitor.New(session(c), nil, nil)
 	m.Look(start)
 	c.says = nil
-	m.Glance(after(1))
-	m.Glance(after(2))
+	m.ReadMemory(after(1))
+	m.ReadMemory(after(2))
 	c.says = reading(300, 100, 200)
 	require.Equal(t, []string{
 		"gpu 0 is lost: " + errLost.Error(),

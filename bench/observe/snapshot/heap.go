@@ -135,8 +135,8 @@ func (h *heap) freeUpTo(at int64) (from, size int64, ok bool) {
 // mostSmall is the size up to which blocks come from the pool of small ones.
 const mostSmall = 1 << 20
 
-// take is the size in bytes of the block that an allocation gets.
-func (h *heap) take(at, asked int64) int64 {
+// allocate is the size in bytes of the block that an allocation gets.
+func (h *heap) allocate(at, asked int64) int64 {
 	size := rounded(asked)
 	if whole, ok := h.free.Get(at); ok && whole >= size {
 		h.free.Delete(at)
@@ -159,7 +159,7 @@ func (h *heap) take(at, asked int64) int64 {
 func (h *heap) change(e Event) (allocated, reserved int64) {
 	switch e.Action {
 	case "alloc":
-		return h.take(e.Address, e.Size), 0
+		return h.allocate(e.Address, e.Size), 0
 	case "free_completed", "free":
 		size, ok := h.live[e.Address]
 		if !ok {

@@ -162,7 +162,7 @@ func fit(observations []Observation, from planner.Coefficients) (*Result, error)
 			return nil, err
 		}
 		r.Undetermined = append(r.Undetermined, solved.undetermined...)
-		r.take(solved, len(s.rows))
+		r.adopt(solved, len(s.rows))
 	}
 	if len(r.Terms) == 0 {
 		return nil, errors.New("there are no runs to learn from")
@@ -170,8 +170,8 @@ func fit(observations []Observation, from planner.Coefficients) (*Result, error)
 	return r, nil
 }
 
-// take puts the solution of a level into the coefficients.
-func (r *Result) take(s *solution, runs int) {
+// adopt puts the solution of a level into the coefficients.
+func (r *Result) adopt(s *solution, runs int) {
 	word := "runs"
 	if runs == 1 {
 		word = "run"

@@ -73,12 +73,12 @@ func (a *architecture) explain(c Config, d Direction, b *Board) Plan {
 // choose asks the rules for an operation.
 func (a *architecture) choose(p *problem, f []float32) Choice {
 	if p.DType == F32 {
-		return a.voters[p.kind][0]().Choose(f)
+		return a.ensemble[p.kind][0]().Choose(f)
 	}
 	if p.Layout == Contiguous && a.device[p.kind]().Vote(f) == DeviceVote(true) {
 		return Choice{Engine: Direct}
 	}
-	return a.voters[p.kind][1]().Choose(f)
+	return a.ensemble[p.kind][1]().Choose(f)
 }
 
 // weightCopy is PyTorch's own channels-last copy of a contiguous weight when

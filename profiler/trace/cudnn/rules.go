@@ -30,8 +30,8 @@ func NewRules(files fs.FS) *Rules {
 
 // architecture is the rules of one architecture, each read on first use.
 type architecture struct {
-	// voters choose, by operation and element size.
-	voters [len(kindNames)][len(precisionNames)]func() *Voters
+	// ensemble choose, by operation and element size.
+	ensemble [len(kindNames)][len(precisionNames)]func() *Ensemble
 	// device says, by operation, where kernels for few channels in half precision
 	// run instead, which need no workspace and which cuDNN proposes only if
 	// there is a device.
@@ -70,7 +70,7 @@ func newArchitecture(files fs.FS, generation int) *architecture {
 	a := &architecture{}
 	for kind, operation := range kindNames {
 		for half := range precisionNames {
-			a.voters[kind][half] = once(files, RuleFile(generation, operation, half == 1), decodeVoters)
+			a.ensemble[kind][half] = once(files, RuleFile(generation, operation, half == 1), decodeEnsemble)
 		}
 		a.device[kind] = once(files, DeviceRuleFile(generation, operation), func(b []byte) (*forest.Forest, error) {
 			f, rest, err := forest.Decode(b, numFeatures)

@@ -89,12 +89,12 @@ func TestAnswersThatNoFormulaGivesHaveNoExplanation(t *testing.T) {
 	require.Empty(t, explanations(cudnn.NewStudy(a.Config, a.Operation, board), &a))
 }
 
-func TestTheCommonestMannerIsPickedAndOfEqualsTheFirstEngine(t *testing.T) {
+func TestTheCommonestVariantIsPickedAndOfEqualsTheFirstEngine(t *testing.T) {
 	a := &oracle.Answer{Engine: 5}
 	direct, copies := cudnn.Choice{Engine: cudnn.Direct}, cudnn.Choice{Engine: cudnn.Copies}
 	found := []cudnn.Choice{copies, direct}
 	require.Equal(t, direct, census{}.pick(a, found))
-	n := census{mannerOf(a, copies): 2, mannerOf(a, direct): 1}
+	n := census{variantOf(a, copies): 2, variantOf(a, direct): 1}
 	require.Equal(t, copies, n.pick(a, found))
 	// What other engines of cuDNN's do says nothing of this one.
 	require.Equal(t, direct, n.pick(&oracle.Answer{Engine: 6}, found))
@@ -144,19 +144,19 @@ func manyMadeUp(t require.TestingT, seed uint64, n int) []oracle.Answer {
 }
 
 func label(answers []oracle.Answer) ([]labeled, census) {
-	cases, manners := make([]labeled, len(answers)), census{}
+	cases, variants := make([]labeled, len(answers)), census{}
 	for i, a := range answers {
 		s := cudnn.NewStudy(a.Config, a.Operation, board)
 		cases[i] = labeled{Answer: a, study: s, found: explanations(s, &a)}
 		for _, c := range cases[i].found {
-			manners[mannerOf(&a, c)]++
+			variants[variantOf(&a, c)]++
 		}
 	}
-	return cases, manners
+	return cases, variants
 }
 
-// misses counts the cases whose bytes voters get wrong.
-func misses(v *cudnn.Voters, cases []labeled) int {
+// misses counts the cases whose bytes ensemble get wrong.
+func misses(v *cudnn.Ensemble, cases []labeled) int {
 	n := 0
 	for _, c := range cases {
 		if c.study.Bytes(v.Choose(c.study.Features())) != c.Bytes {
@@ -167,17 +167,17 @@ func misses(v *cudnn.Voters, cases []labeled) int {
 }
 
 func TestARuleIsLearnedFromItsAnswers(t *testing.T) {
-	train, manners := label(manyMadeUp(t, 1, 400))
+	train, variants := label(manyMadeUp(t, 1, 400))
 	unseen, _ := label(manyMadeUp(t, 2, 400))
 	one := fitter{trees: 1, support: 1, splitSupport: 1}
-	v, err := one.learn(train, manners)
+	v, err := one.learn(train, variants)
 	require.NoError(t, err)
 	require.Zero(t, misses(v, train))
 	require.Zero(t, misses(v, unseen), "boundaries lie where the answers change")
 	require.Equal(t, "exact 100.0 %, within 2 % and 64 KiB 100.0 %", examine(v, unseen))
 
 	three := fitter{trees: 3, support: 1, splitSupport: 1}
-	v, err = three.learn(train, manners)
+	v, err = three.learn(train, variants)
 	require.NoError(t, err)
 	require.Zero(t, misses(v, train))
 }
@@ -251,8 +251,8 @@ func TestFitWritesWhatItLearnsOfEachFileOfAnswers(t *testing.T) {
 	f := fitter{dir: t.TempDir(), trees: 2, support: 1, splitSupport: 1, fold: -1}
 	require.NoError(t, f.fit(board.Capability, []string{path}))
 
-	cases, manners := label(answers)
-	v, err := f.learn(cases, manners)
+	cases, variants := label(answers)
+	v, err := f.learn(cases, variants)
 	require.NoError(t, err)
 	written, err := os.ReadFile(filepath.Join(f.dir, cudnn.RuleFile(90, "wgrad", false)))
 	require.NoError(t, err)

@@ -110,8 +110,8 @@ func splitsOf(a *oracle.Answer) []int64 {
 	return splits
 }
 
-// manner is how a choice of an engine of cuDNN's looks, whatever its knobs.
-type manner struct {
+// variant is how a choice of an engine of cuDNN's looks, whatever its knobs.
+type variant struct {
 	kind         cudnn.Direction
 	half         bool
 	engine       int
@@ -119,16 +119,16 @@ type manner struct {
 	tiled, split bool
 }
 
-func mannerOf(a *oracle.Answer, c cudnn.Choice) manner {
-	return manner{a.Operation, a.Config.DType != cudnn.F32, a.Engine, c.Engine, c.TileM > 0, c.Splits > 0}
+func variantOf(a *oracle.Answer, c cudnn.Choice) variant {
+	return variant{a.Operation, a.Config.DType != cudnn.F32, a.Engine, c.Engine, c.TileM > 0, c.Splits > 0}
 }
 
-// census counts how often each manner explains an answer.
-type census map[manner]int
+// census counts how often each variant explains an answer.
+type census map[variant]int
 
-// pick is the explanation whose manner is commonest.
+// pick is the explanation whose variant is commonest.
 func (n census) pick(a *oracle.Answer, found []cudnn.Choice) cudnn.Choice {
 	return slices.MaxFunc(found, func(x, y cudnn.Choice) int {
-		return cmp.Or(cmp.Compare(n[mannerOf(a, x)], n[mannerOf(a, y)]), cmp.Compare(y.Engine, x.Engine))
+		return cmp.Or(cmp.Compare(n[variantOf(a, x)], n[variantOf(a, y)]), cmp.Compare(y.Engine, x.Engine))
 	})
 }

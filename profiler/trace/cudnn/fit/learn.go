@@ -48,7 +48,7 @@ func splitOf(a *oracle.Answer, c cudnn.Choice) split {
 
 // learn grows the trees that vote on kernels, and for each kernel that splits the
 // reduction those that vote on how often.
-func (f *fitter) learn(train []labeled, manners census) (*cudnn.Voters, error) {
+func (f *fitter) learn(train []labeled, variants census) (*cudnn.Ensemble, error) {
 	if len(train) == 0 {
 		return nil, errors.New("no answer to learn from")
 	}
@@ -60,7 +60,7 @@ func (f *fitter) learn(train []labeled, manners census) (*cudnn.Voters, error) {
 	class, often := make([]int32, len(train)), make([]int32, len(train))
 	for i := range train {
 		a := &train[i].Answer
-		choice := manners.pick(a, train[i].found)
+		choice := variants.pick(a, train[i].found)
 		k := kernels.of(kernelOf(a, choice))
 		all[i], class[i] = int32(i), k
 		if int(k) == len(splits) {
@@ -71,7 +71,7 @@ func (f *fitter) learn(train []labeled, manners census) (*cudnn.Voters, error) {
 			samples[k] = append(samples[k], int32(i))
 		}
 	}
-	manner := func(k int) string {
+	variant := func(k int) string {
 		name := kernels.all[k].choice.String()
 		if kernels.all[k].splits {
 			name += "@" + strconv.Itoa(k)
@@ -82,13 +82,13 @@ func (f *fitter) learn(train []labeled, manners census) (*cudnn.Voters, error) {
 	for k, samples := range samples {
 		if len(samples) > 0 {
 			trees := t.plant(f.trees, f.splitSupport, samples, often, len(splits[k].all))
-			votes[manner(k)] = vote(trees, len(splits[k].all), func(i int) string {
+			votes[variant(k)] = vote(trees, len(splits[k].all), func(i int) string {
 				return strconv.FormatInt(splits[k].all[i].count, 10)
 			})
 		}
 	}
 	trees := t.plant(f.trees, f.support, all, class, len(kernels.all))
-	return cudnn.NewVoters(vote(trees, len(kernels.all), manner), votes)
+	return cudnn.NewEnsemble(vote(trees, len(kernels.all), variant), votes)
 }
 
 // vote makes a forest of trees that tell more classes apart than there are names.

@@ -92,13 +92,13 @@ func (o operation) String() string {
 func (f *fitter) fit(generation int, paths []string) error {
 	board := cudnn.Board{Capability: generation, Memory: 1 << 60}
 	cases := map[operation][]labeled{}
-	manners := census{}
+	variants := census{}
 	for _, path := range paths {
 		err := oracle.Read(path, func(a oracle.Answer) {
 			s := cudnn.NewStudy(a.Config, a.Operation, board)
 			c := labeled{Answer: a, study: s, found: explanations(s, &a)}
 			for _, choice := range c.found {
-				manners[mannerOf(&a, choice)]++
+				variants[variantOf(&a, choice)]++
 			}
 			o := operationOf(&a)
 			cases[o] = append(cases[o], c)
@@ -119,7 +119,7 @@ func (f *fitter) fit(generation int, paths []string) error {
 	var wait sync.WaitGroup
 	errs := make(chan error, len(cases))
 	for o, all := range cases {
-		wait.Go(func() { errs <- f.operation(generation, o, all, manners) })
+		wait.Go(func() { errs <- f.operation(generation, o, all, variants) })
 	}
 	wait.Wait()
 	close(errs)
@@ -132,7 +132,7 @@ func (f *fitter) fit(generation int, paths []string) error {
 }
 
 // operation finds and writes the rules of one operation.
-func (f *fitter) operation(generation int, o operation, cases []labeled, manners census) error {
+func (f *fitter) operation(generation int, o operation, cases []labeled, variants census) error {
 	var train, held []labeled
 	unexplained := 0
 	for _, c := range cases {
@@ -147,21 +147,21 @@ func (f *fitter) operation(generation int, o operation, cases []labeled, manners
 			train = append(train, c)
 		}
 	}
-	voters, err := f.learn(train, manners)
+	ensemble, err := f.learn(train, variants)
 	if err != nil {
 		return fmt.Errorf("sm%d %v: %w", generation, o, err)
 	}
-	rules := voters.Append(nil)
+	rules := ensemble.Append(nil)
 	if len(held) > 0 {
-		log.Printf("sm%d %v: held out %d cases, %v", generation, o, len(held), examine(voters, held))
+		log.Printf("sm%d %v: held out %d cases, %v", generation, o, len(held), examine(ensemble, held))
 	}
 	log.Printf("sm%d %v: %d cases, %d more without a formula, %d KiB", generation, o, len(train), unexplained, len(rules)>>10)
 	name := filepath.Join(f.dir, cudnn.RuleFile(generation, cases[0].study.Operation(), o.half))
 	return os.WriteFile(name, rules, 0o644)
 }
 
-// examine tells how often voters give every byte, or nearly.
-func examine(v *cudnn.Voters, held []labeled) string {
+// examine tells how often ensemble give every byte, or nearly.
+func examine(v *cudnn.Ensemble, held []labeled) string {
 	exact, near := 0, 0
 	for _, c := range held {
 		d := c.study.Bytes(v.Choose(c.study.Features())) - c.Bytes

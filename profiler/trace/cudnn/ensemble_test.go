@@ -26,15 +26,15 @@ func steps(feature int, classes ...string) *forest.Forest {
 }
 
 // caseOf has two features that tell cases apart, and no others.
-func caseOf(manner, count int) []float32 {
+func caseOf(variant, count int) []float32 {
 	x := make([]float32, numFeatures)
-	x[0], x[1] = float32(manner), float32(count)
+	x[0], x[1] = float32(variant), float32(count)
 	return x
 }
 
-// someVoters take a manner by the first feature, and splits by the second.
-func someVoters(t require.TestingT) *Voters {
-	v, err := NewVoters(steps(0, "direct", "copies@1", "copies/64x128@2", "copies/64x128", "copies@4"),
+// someEnsemble take a variant by the first feature, and splits by the second.
+func someEnsemble(t require.TestingT) *Ensemble {
+	v, err := NewEnsemble(steps(0, "direct", "copies@1", "copies/64x128@2", "copies/64x128", "copies@4"),
 		map[string]*forest.Forest{
 			"copies@1":        steps(1, "2", "12"),
 			"copies/64x128@2": steps(1, "3"),
@@ -44,9 +44,9 @@ func someVoters(t require.TestingT) *Voters {
 	return v
 }
 
-func TestOnlyMannersThatSplitHaveSplitsAndEachItsOwn(t *testing.T) {
-	v := someVoters(t)
-	for manner, want := range [][3]string{
+func TestOnlyVariantsThatSplitHaveSplitsAndEachItsOwn(t *testing.T) {
+	v := someEnsemble(t)
+	for variant, want := range [][3]string{
 		{"direct", "direct", "direct"},
 		{"copies*2", "copies*12", "copies*12"},
 		{"copies/64x128*3", "copies/64x128*3", "copies/64x128*3"},
@@ -54,17 +54,17 @@ func TestOnlyMannersThatSplitHaveSplitsAndEachItsOwn(t *testing.T) {
 		{"copies*7", "copies*2", "copies*1"},
 	} {
 		for count, choice := range want {
-			require.Equal(t, choice, v.Choose(caseOf(manner, count)).String(), "manner %d, count %d", manner, count)
+			require.Equal(t, choice, v.Choose(caseOf(variant, count)).String(), "variant %d, count %d", variant, count)
 		}
 	}
 }
 
-func TestVotersThatCannotChooseAreRefused(t *testing.T) {
+func TestEnsembleThatCannotChooseAreRefused(t *testing.T) {
 	for _, c := range []struct {
-		name   string
-		manner string
-		counts map[string]*forest.Forest
-		want   string
+		name    string
+		variant string
+		counts  map[string]*forest.Forest
+		want    string
 	}{
 		{"unknown engine", "warp-drive", nil, `unknown engine "warp-drive"`},
 		{"half a tile", "copies/64", nil, `choice "copies/64"`},
@@ -75,17 +75,17 @@ func TestVotersThatCannotChooseAreRefused(t *testing.T) {
 		{"a count that is no number", "copies@1", map[string]*forest.Forest{"copies@1": steps(0, "many")}, `count "many"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := NewVoters(steps(0, "direct", c.manner), c.counts)
+			_, err := NewEnsemble(steps(0, "direct", c.variant), c.counts)
 			require.ErrorContains(t, err, c.want)
 		})
 	}
 }
 
-func TestVotersChooseAsTheyWereWritten(t *testing.T) {
+func TestEnsembleChooseAsTheyWereWritten(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var manners []string
+		var variants []string
 		counts := map[string]*forest.Forest{}
-		for i := range rapid.IntRange(1, 6).Draw(t, "manners") {
+		for i := range rapid.IntRange(1, 6).Draw(t, "variants") {
 			c := Choice{Engine: Engine(rapid.IntRange(0, numEngines-1).Draw(t, "engine"))}
 			if rapid.Bool().Draw(t, "tiled") {
 				c.TileM, c.TileN = 64, rapid.Int64Range(1, 256).Draw(t, "n")
@@ -99,38 +99,38 @@ func TestVotersChooseAsTheyWereWritten(t *testing.T) {
 				}
 				counts[name] = steps(1, classes...)
 			}
-			manners = append(manners, name)
+			variants = append(variants, name)
 		}
-		want, err := NewVoters(steps(0, manners...), counts)
+		want, err := NewEnsemble(steps(0, variants...), counts)
 		require.NoError(t, err)
 		b := want.Append(nil)
-		have, err := decodeVoters(b)
+		have, err := decodeEnsemble(b)
 		require.NoError(t, err)
-		for manner := range manners {
+		for variant := range variants {
 			for count := range 4 {
-				x := caseOf(manner, count)
-				require.Equal(t, want.Choose(x), have.Choose(x), "%s, count %d", manners[manner], count)
+				x := caseOf(variant, count)
+				require.Equal(t, want.Choose(x), have.Choose(x), "%s, count %d", variants[variant], count)
 			}
 		}
-		_, err = decodeVoters(append(b, 0))
+		_, err = decodeEnsemble(append(b, 0))
 		require.EqualError(t, err, "1 bytes too many")
 		cut := rapid.IntRange(0, len(b)-1).Draw(t, "cut")
-		_, err = decodeVoters(b[:cut])
+		_, err = decodeEnsemble(b[:cut])
 		require.Error(t, err, "the first %d of %d bytes", cut, len(b))
 	})
 }
 
-func FuzzDecodeVoters(f *testing.F) {
-	b := someVoters(f).Append(nil)
+func FuzzDecodeEnsemble(f *testing.F) {
+	b := someEnsemble(f).Append(nil)
 	f.Add(b, float32(1), float32(2))
 	f.Add(b[:len(b)-1], float32(0), float32(0))
 	f.Add(steps(0, "copies@1", "copies@1").Append(nil), float32(0), float32(0))
 	f.Fuzz(func(t *testing.T, b []byte, one, two float32) {
-		first, err := decodeVoters(b)
+		first, err := decodeEnsemble(b)
 		if err != nil {
 			return
 		}
-		again, err := decodeVoters(first.Append(nil))
+		again, err := decodeEnsemble(first.Append(nil))
 		require.NoError(t, err)
 		x := make([]float32, numFeatures)
 		for i := range x {
@@ -144,21 +144,21 @@ func FuzzDecodeVoters(f *testing.F) {
 var shipped = os.DirFS("../../stack/cudnn")
 
 // ruleFiles are the names that files of rules can have.
-func ruleFiles() (voters, devices []string) {
+func ruleFiles() (ensemble, devices []string) {
 	for _, generation := range generations {
 		for _, operation := range kindNames {
 			devices = append(devices, DeviceRuleFile(generation, operation))
 			for half := range precisionNames {
-				voters = append(voters, RuleFile(generation, operation, half == 1))
+				ensemble = append(ensemble, RuleFile(generation, operation, half == 1))
 			}
 		}
 	}
-	return voters, devices
+	return ensemble, devices
 }
 
 func TestEveryRuleNamesEnginesWithTheKnobsTheyHave(t *testing.T) {
-	voters, _ := ruleFiles()
-	for _, name := range voters {
+	ensemble, _ := ruleFiles()
+	for _, name := range ensemble {
 		paths, err := fs.Glob(shipped, "*/"+name)
 		require.NoError(t, err)
 		require.NotEmpty(t, paths, name)
@@ -171,7 +171,7 @@ func TestEveryRuleNamesEnginesWithTheKnobsTheyHave(t *testing.T) {
 func checkKnobs(t *testing.T, path string) {
 	b, err := fs.ReadFile(shipped, path)
 	require.NoError(t, err)
-	v, err := decodeVoters(b)
+	v, err := decodeEnsemble(b)
 	require.NoError(t, err)
 	require.NotEmpty(t, v.choices)
 	for i, c := range v.choices {
@@ -188,8 +188,8 @@ func checkKnobs(t *testing.T, path string) {
 }
 
 func TestNoOtherFilesAreAmongTheRules(t *testing.T) {
-	voters, devices := ruleFiles()
-	known := slices.Concat(voters, devices)
+	ensemble, devices := ruleFiles()
+	known := slices.Concat(ensemble, devices)
 	files, err := fs.Glob(shipped, "*/*")
 	require.NoError(t, err)
 	require.NotEmpty(t, files)

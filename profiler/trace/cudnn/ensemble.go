@@ -1,0 +1,110 @@
+package cudnn
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/vprof/vprof/profiler/trace/cudnn/forest"
+)
+
+// An Ensemble chooses an engine with its knobs in two votes, as cuDNN's heuristics do:
+// first on the variant, that is an engine and its tile, then, if that variant
+// splits the reduction, on how often.
+type Ensemble struct {
+	variants *forest.Forest
+	choices  []Choice // by variant, without splits
+	splits   []splits // by variant
+}
+
+// splits vote on how often a variant splits the reduction; without votes it does
+// not.
+type splits struct {
+	votes  *forest.Forest
+	counts []int64 // by class of the votes
+}
+
+// NewEnsemble joins the votes on variants with those on their splits, whose classes
+// are counts. A variant is named as a choice without splits is; that of a kernel
+// that splits the reduction has a number behind it, since each has habits of its
+// own: "copies", "copies/64x128@3".
+func NewEnsemble(variants *forest.Forest, counts map[string]*forest.Forest) (*Ensemble, error) {
+	v := &Ensemble{
+		variants: variants,
+		choices:  make([]Choice, len(variants.Classes)),
+		splits:   make([]splits, len(variants.Classes)),
+	}
+	for i, variant := range variants.Classes {
+		name, _, split := strings.Cut(variant, "@")
+		var err error
+		if v.choices[i], err = parseChoice(name); err != nil {
+			return nil, err
+		}
+		if v.choices[i].Splits > 0 {
+			return nil, fmt.Errorf("variant %q: its splits are voted on apart", variant)
+		}
+		if !split {
+			continue
+		}
+		if v.splits[i], err = newSplits(counts[variant]); err != nil {
+			return nil, fmt.Errorf("splits of %s: %w", variant, err)
+		}
+	}
+	return v, nil
+}
+
+func newSplits(votes *forest.Forest) (s splits, err error) {
+	if votes == nil {
+		return s, fmt.Errorf("no votes")
+	}
+	s = splits{votes, make([]int64, len(votes.Classes))}
+	for i, c := range votes.Classes {
+		if s.counts[i], err = strconv.ParseInt(c, 10, 64); err != nil || s.counts[i] < 1 {
+			return s, fmt.Errorf("count %q: want a number above zero", c)
+		}
+	}
+	return s, nil
+}
+
+// Choose votes on a case with these features (Study.Features).
+func (v *Ensemble) Choose(x []float32) Choice {
+	variant := v.variants.Vote(x)
+	choice := v.choices[variant]
+	if s := &v.splits[variant]; s.votes != nil {
+		choice.Splits = s.counts[s.votes.Vote(x)]
+	}
+	return choice
+}
+
+// Append appends the ensemble in their compact form: the votes on variants, and
+// those on splits in the order of the variants that have them.
+func (v *Ensemble) Append(b []byte) []byte {
+	b = v.variants.Append(b)
+	for _, s := range v.splits {
+		if s.votes != nil {
+			b = s.votes.Append(b)
+		}
+	}
+	return b
+}
+
+// decodeEnsemble reads what Append wrote.
+func decodeEnsemble(b []byte) (*Ensemble, error) {
+	variants, b, err := forest.Decode(b, numFeatures)
+	if err != nil {
+		return nil, err
+	}
+	counts := map[string]*forest.Forest{}
+	for _, variant := range variants.Classes {
+		if !strings.Contains(variant, "@") {
+			continue
+		}
+		if counts[variant], b, err = forest.Decode(b, numFeatures); err != nil {
+			return nil, fmt.Errorf("splits of %s: %w", variant, err)
+		}
+	}
+	if err := ended(b); err != nil {
+		return nil, err
+	}
+	return NewEnsemble(variants, counts)
+}
