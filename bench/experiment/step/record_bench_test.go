@@ -3,8 +3,11 @@ package step_test
 import (
 	"testing"
 
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/experiment/steptest"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
+	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
@@ -18,5 +21,44 @@ func BenchmarkRecord(b *testing.B) {
 		if _, err := registry.Record(c, board, models.Options{}); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// BenchmarkRanks records and replays two steps of gpt2: alone, and as one rank of eight
+// under fully_shard, which is to take no more than three times as long.
+func BenchmarkRanks(b *testing.B) {
+	gpu, err := device.Lookup("a100-80")
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, strategy := range []string{"", "fsdp2", "ddp"} {
+		c := models.Case{Stage: "full", Batch: 4}
+		if strategy != "" {
+			s, err := models.ParseStrategy(strategy)
+			if err != nil {
+				b.Fatal(err)
+			}
+			c.GPUs, c.Strategy = 8, &s
+		}
+		m, err := all.Models().Lookup("gpt2")
+		if err != nil {
+			b.Fatal(err)
+		}
+		setup, err := step.New(m, c, steptest.Exact())
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run("strategy="+strategy, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				rec, err := setup.Record(b.Context(), 4, gpu)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if _, err := setup.ReplayUnlimited(b.Context(), gpu, rec.Program); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
