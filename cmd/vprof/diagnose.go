@@ -16,6 +16,7 @@ import (
 	"github.com/vprof/vprof/bench/advise/diagnose"
 	"github.com/vprof/vprof/bench/advise/remedy"
 	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/observe/oomtext"
 	"github.com/vprof/vprof/bench/observe/series"
 	"github.com/vprof/vprof/bench/observe/snapshot"
 	"github.com/vprof/vprof/bench/report"
@@ -34,11 +35,13 @@ type diagnoseOptions struct {
 func newDiagnoseCmd(a *app) *cobra.Command {
 	o := &diagnoseOptions{app: a, out: output{app: a}}
 	cmd := &cobra.Command{
-		Use:   "diagnose FILE",
+		Use:   "diagnose FILE...",
 		Short: "Find leaks, spikes, fragmentation and waste in a run, a snapshot or a log",
 		Long: `Find out what is wrong with the memory of a training: in a report of vprof sweep
-(the last run, or --batch), in a memory snapshot of PyTorch, in a log of
-vprof monitor (--csv or --jsonl), or in one of nvidia-smi, of boards or processes:
+(the last run, or --batch), in memory snapshots of PyTorch (one file a rank, .gz
+too), in what PyTorch said when memory ran out (OutOfMemoryError, pasted, or a log
+with it; - is standard input), in a log of vprof monitor (--csv or --jsonl), or in
+one of nvidia-smi, of boards or processes:
 
   nvidia-smi --query-gpu=timestamp,name,memory.used,memory.total --format=csv -l 1
   nvidia-smi --query-compute-apps=timestamp,gpu_name,pid,name,used_memory --format=csv -l 1
@@ -58,14 +61,18 @@ The exit code is 3 if there is a problem.`,
   # while it trains: is that a leak?
   vprof monitor --for 10m --jsonl memory.jsonl --quiet; vprof diagnose memory.jsonl
 
-  vprof diagnose snapshot.pickle --model redimnet-b2 --batch 32 --gpu rtx-3060`,
+  vprof diagnose snapshot.pickle --model redimnet-b2 --batch 32 --gpu rtx-3060
+
+  # who asked, who holds it, and what would have fitted
+  python train.py 2>&1 | tee train.log | vprof diagnose -
+  vprof diagnose rank0.pickle rank1.pickle`,
 		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return usagef("name one file: a report, a snapshot, or a log of vprof monitor or nvidia-smi")
+			if len(args) == 0 {
+				return usagef("name a file: a report, a snapshot, the text of an error, or a log of vprof monitor or nvidia-smi")
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return runDiagnose(cmd.Context(), o, args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error { return runDiagnose(cmd.Context(), o, args) },
 	}
 	o.c.register(cmd, a)
 	o.c.registerAllocConf()
@@ -78,27 +85,16 @@ The exit code is 3 if there is a problem.`,
 // maxDiagnosed is the largest file read, in bytes.
 const maxDiagnosed = 1 << 30
 
-func runDiagnose(ctx context.Context, o *diagnoseOptions, path string) error {
+func runDiagnose(ctx context.Context, o *diagnoseOptions, paths []string) error {
 	if o.batch < 0 {
 		return usagef("--batch: %d is not a batch size; the smallest is 1", o.batch)
 	}
-	data, name, err := o.app.readAll(path)
-	if err != nil {
-		return err
-	}
-	if err := o.out.open(); err != nil {
-		return err
-	}
-	d := &report.Diagnosis{Schema: report.DiagnosisSchema, Tool: tool(), Of: name, Findings: []report.Finding{}}
-	switch head := data[:min(len(data), 4096)]; {
-	case snapshot.Is(head):
-		err = o.snapshot(ctx, d, data, name)
-	case strings.Contains(string(head), `"`+report.Schema+`"`):
-		err = o.report(ctx, d, data, name)
-	case series.Is(head):
-		err = o.series(ctx, d, data, name)
-	default:
-		err = &input.FormatError{File: name, Reason: "neither a report of vprof, nor a memory snapshot of PyTorch, nor a log of vprof monitor or nvidia-smi with its header"}
+	d := &report.Diagnosis{Schema: report.DiagnosisSchema, Tool: tool(), Findings: []report.Finding{}}
+	var err error
+	if len(paths) == 1 {
+		err = o.diagnose(ctx, d, paths[0])
+	} else {
+		err = o.ranks(ctx, d, paths)
 	}
 	if err != nil {
 		return err
@@ -110,6 +106,69 @@ func runDiagnose(ctx context.Context, o *diagnoseOptions, path string) error {
 		return negative{fmt.Errorf("problems found: %d", n)}
 	}
 	return nil
+}
+
+// ranks diagnoses snapshots of several ranks, each under its file's name.
+func (o *diagnoseOptions) ranks(ctx context.Context, d *report.Diagnosis, paths []string) error {
+	if err := o.out.open(); err != nil {
+		return err
+	}
+	var names []string
+	var peaks []int64
+	for _, path := range paths {
+		data, name, err := o.app.readAll(path)
+		if err != nil {
+			return err
+		}
+		if !snapshot.Is(data) {
+			return &input.FormatError{File: name, Reason: "not a memory snapshot of PyTorch; of several files all must be, one a rank"}
+		}
+		s, err := snapshot.Parse(data, name)
+		if err != nil {
+			return err
+		}
+		for _, device := range s.Devices() {
+			label := name
+			if len(s.Devices()) > 1 {
+				label = fmt.Sprintf("%s device %d", name, device)
+			}
+			sum := s.Of(device)
+			names, peaks = append(names, label), append(peaks, sum.PeakAllocated)
+			for _, f := range diagnose.Snapshot(sum) {
+				f.GPU = label
+				d.Findings = append(d.Findings, f)
+			}
+		}
+	}
+	d.Of = strings.Join(names, ", ")
+	d.Findings = append(d.Findings, diagnose.Ranks(names, peaks)...)
+	return o.remedy(ctx, d, "")
+}
+
+// diagnose diagnoses one file.
+func (o *diagnoseOptions) diagnose(ctx context.Context, d *report.Diagnosis, path string) error {
+	data, name, err := o.app.readAll(path)
+	if err != nil {
+		return err
+	}
+	if err := o.out.open(); err != nil {
+		return err
+	}
+	d.Of = name
+	switch head := data[:min(len(data), 4096)]; {
+	case snapshot.Is(head):
+		err = o.snapshot(ctx, d, data, name)
+	case strings.Contains(string(head), `"`+report.Schema+`"`):
+		err = o.report(ctx, d, data, name)
+	case series.Is(head):
+		err = o.series(ctx, d, data, name)
+	case oomtext.Is(data):
+		d.Findings = append(d.Findings, diagnose.Errors(oomtext.Parse(string(data)))...)
+		err = o.remedy(ctx, d, "")
+	default:
+		err = &input.FormatError{File: name, Reason: "neither a report of vprof, nor a memory snapshot of PyTorch, nor the text of an OutOfMemoryError, nor a log of vprof monitor or nvidia-smi with its header"}
+	}
+	return err
 }
 
 // readAll reads a file, or standard input for "-".

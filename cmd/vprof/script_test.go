@@ -64,7 +64,9 @@ func TestScripts(t *testing.T) {
 			e.Setenv("VPROF_LIBNVML", "libnvml-of-nobody.so")
 			exported, err := filepath.Abs("../../models/pt2/testdata")
 			e.Setenv("EXPORTED", exported)
-			return err
+			snapshots, failed := filepath.Abs("../../bench/observe/snapshot/testdata")
+			e.Setenv("SNAPSHOTS", snapshots)
+			return errors.Join(err, failed)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
 	})

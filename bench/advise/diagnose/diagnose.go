@@ -138,10 +138,7 @@ func use(peak, total int64) []report.Finding {
 func Snapshot(s snapshot.Summary) []report.Finding {
 	var found []report.Finding
 	if s.OOMs > 0 {
-		found = append(found, report.Finding{
-			Kind: "out of memory", Problem: true, What: "allocations failed",
-			Evidence: []string{fmt.Sprintf("%d times in the recorded events, the largest asked for %s", s.OOMs, bytesize.Format(s.Failed))},
-		})
+		found = append(found, outOfMemory(s))
 	}
 	if f, ok := leakOfSteps(s); ok {
 		found = append(found, f)

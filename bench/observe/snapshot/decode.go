@@ -28,7 +28,7 @@ var keys = func() map[string]bool {
 		"segments", "device_traces", "allocator_settings", "PYTORCH_CUDA_ALLOC_CONF", "simulated_by",
 		"device", "address", "total_size", "stream", "segment_type", "is_expandable", "blocks",
 		"size", "requested_size", "state", "frames", "filename", "line", "name",
-		"action", "addr", "time_us",
+		"action", "addr", "time_us", "device_free",
 	} {
 		keys[key] = true
 	}
@@ -51,7 +51,13 @@ type decoder struct {
 	budget   *pickle.Budget
 	stacks   map[*pickle.List][]Frame
 	turnover int64
+	// device is the one whose events are read, failures what failed in them.
+	device   int
+	failures []Failure
 }
+
+// maxFailures is how many failed allocations are kept.
+const maxFailures = 1024
 
 func newDecoder(b *pickle.Budget) *decoder {
 	return &decoder{budget: b, stacks: map[*pickle.List][]Frame{}}
@@ -179,9 +185,11 @@ func (d *decoder) snapshot(v any) *Snapshot {
 		traces = nil
 	}
 	for i, v := range traces {
+		d.device = i
 		events := each(d, v, nil, fmt.Sprintf("device_traces[%d]", i), costEvent, d.event)
 		s.Traces = append(s.Traces, events)
 	}
+	s.Failures = d.failures
 	if settings, ok := m.Get("allocator_settings").(*pickle.Dict); ok {
 		s.AllocConf = text(settings, "PYTORCH_CUDA_ALLOC_CONF")
 	}
@@ -265,6 +273,9 @@ func (d *decoder) event(v any, where *place) Event {
 	e := Event{
 		text(m, "action"), d.integer(m, "addr", where, 0, maxAddress), d.bytes(m, "size", where),
 		d.integer(m, "time_us", where, 0, 1<<62),
+	}
+	if e.Action == "oom" && len(d.failures) < maxFailures {
+		d.failures = append(d.failures, Failure{d.device, e.Size, d.bytes(m, "device_free", where), d.stack(m, where)})
 	}
 	if d.turnover += e.Size; d.turnover > maxTurnover {
 		d.fail(where, "the events add up to more than %d bytes", int64(maxTurnover))

@@ -23,6 +23,8 @@ type Snapshot struct {
 	// Traces are the events of each device, in order; empty unless recording
 	// was on.
 	Traces [][]Event
+	// Failures are the allocations that failed, in order.
+	Failures []Failure
 	// AllocConf is the PYTORCH_CUDA_ALLOC_CONF of the process.
 	AllocConf string
 	// SimulatedBy is the program that wrote the snapshot of a simulation; PyTorch
@@ -71,6 +73,17 @@ type Event struct {
 	// Micros is when, in microseconds; zero is unknown.
 	Micros int64
 }
+
+// Failure is an allocation that failed.
+type Failure struct {
+	Device int
+	// Requested is what was asked for, Free what the driver had left, bytes.
+	Requested, Free int64
+	Frames          []Frame
+}
+
+// String is where it was asked for; see [Block.String].
+func (f Failure) String() string { return Block{Frames: f.Frames}.String() }
 
 // Open reads the snapshot at path.
 func Open(path string) (*Snapshot, error) {

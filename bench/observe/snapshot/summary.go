@@ -3,6 +3,7 @@ package snapshot
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -25,6 +26,9 @@ type Summary struct {
 	// asked for.
 	OOMs   int
 	Failed int64
+	// Failure is the last allocation that failed; nil if none did. Snapshots are
+	// dumped right after it, so what is in use then was in use when it failed.
+	Failure *Failure
 	// Troughs are the allocated bytes at the ends of the recorded steps.
 	Troughs []int64
 	// LargestFree is the largest free block, Free all of them.
@@ -37,6 +41,9 @@ type Summary struct {
 	// Sites are where the blocks in use were allocated, those with the most
 	// bytes first; at most ten. It is empty unless stacks were recorded.
 	Sites []Site
+	// Modules are the forward methods in which the blocks in use were allocated, as
+	// Sites.
+	Modules []Site
 }
 
 // Site is a line that allocated blocks which are in use.
@@ -67,7 +74,7 @@ const largestShown = 10
 // Of sums up a device.
 func (s *Snapshot) Of(device int) Summary {
 	out := Summary{Device: device}
-	by, sites, stacks := map[string]int64{}, map[string]Site{}, stacks{}
+	by, sites, modules, stacks := map[string]int64{}, map[string]Site{}, map[string]Site{}, stacks{}
 	for _, g := range s.Segments {
 		if g.Device != device {
 			continue
@@ -82,9 +89,8 @@ func (s *Snapshot) Of(device int) Summary {
 				of := stacks.of(b)
 				by[of.category] += b.Size
 				out.Largest = append(out.Largest, b)
-				if where := of.where; where != "" {
-					sites[where] = Site{where, sites[where].Blocks + 1, sites[where].Bytes + b.Size}
-				}
+				count(sites, of.where, b.Size)
+				count(modules, of.module, b.Size)
 			case b.Free():
 				out.Free += b.Size
 				out.LargestFree = max(out.LargestFree, b.Size)
@@ -93,11 +99,12 @@ func (s *Snapshot) Of(device int) Summary {
 	}
 	slices.SortStableFunc(out.Largest, func(a, b Block) int { return cmp.Compare(b.Size, a.Size) })
 	out.Largest = slices.Clip(out.Largest[:min(len(out.Largest), largestShown)])
-	for _, site := range sites {
-		out.Sites = append(out.Sites, site)
+	out.Sites, out.Modules = top(sites), top(modules)
+	for i := range s.Failures {
+		if s.Failures[i].Device == device {
+			out.Failure = &s.Failures[i]
+		}
 	}
-	slices.SortFunc(out.Sites, func(a, b Site) int { return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), strings.Compare(a.Where, b.Where)) })
-	out.Sites = slices.Clip(out.Sites[:min(len(out.Sites), largestShown)])
 	for name, bytes := range by {
 		out.Categories = append(out.Categories, Category{name, bytes})
 	}
@@ -109,6 +116,21 @@ func (s *Snapshot) Of(device int) Summary {
 		out.follow(newHeap(s, device, s.Traces[device]), s.Traces[device])
 	}
 	return out
+}
+
+// count adds a block to a place; none has no name.
+func count(places map[string]Site, where string, size int64) {
+	if where != "" {
+		places[where] = Site{where, places[where].Blocks + 1, places[where].Bytes + size}
+	}
+}
+
+// top are the places with the most bytes.
+func top(places map[string]Site) []Site {
+	all := slices.SortedFunc(maps.Values(places), func(a, b Site) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), strings.Compare(a.Where, b.Where))
+	})
+	return slices.Clip(all[:min(len(all), largestShown)])
 }
 
 // Only sums up the one device that has memory; several are a [*input.FormatError] about
@@ -202,7 +224,7 @@ var signs = []struct{ category, file, name string }{
 // through one takes a while.
 type stacks map[*Frame]stack
 
-type stack struct{ category, where string }
+type stack struct{ category, where, module string }
 
 func (s stacks) of(b Block) stack {
 	if len(b.Frames) == 0 {
@@ -211,10 +233,26 @@ func (s stacks) of(b Block) stack {
 	key := &b.Frames[0]
 	of, ok := s[key]
 	if !ok {
-		of = stack{category(b), b.String()}
+		of = stack{category(b), b.String(), module(b)}
 		s[key] = of
 	}
 	return of
+}
+
+// module is the innermost forward method on the stack, with its file and without its
+// line; empty outside of any.
+func module(b Block) string {
+	for _, f := range b.Frames {
+		if f.Name != "forward" && !strings.HasSuffix(f.Name, ".forward") || strings.HasSuffix(f.File, "torch/nn/modules/module.py") {
+			continue
+		}
+		file := f.File
+		if at := strings.LastIndex(file, "torch/nn/"); at >= 0 {
+			file = file[at:]
+		}
+		return f.Name + " of " + file
+	}
+	return ""
 }
 
 // category guesses from the stack what a block is for.

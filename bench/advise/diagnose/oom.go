@@ -1,0 +1,202 @@
+package diagnose
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/vprof/vprof/bench/observe/oomtext"
+	"github.com/vprof/vprof/bench/observe/snapshot"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/bytesize"
+)
+
+// shortage is an allocation that failed, whoever tells of it. Bytes that nobody tells
+// of are zero.
+type shortage struct {
+	want, free, cached int64
+	// largest is the largest free piece of the cache; -1 if nobody tells.
+	largest int64
+	// held is what tensors have.
+	held  int64
+	where string
+}
+
+// missing is by how much the memory fell short, were the cache in one piece.
+func (s shortage) missing() int64 { return max(0, s.want-s.free-s.cached) }
+
+// evidence says who asked, and what would have fitted.
+func (s shortage) evidence() []string {
+	asked := "asked for " + bytesize.Format(s.want)
+	if s.where != "" {
+		asked += " at " + s.where
+	}
+	lines := []string{asked}
+	if s.free+s.cached == 0 {
+		return lines
+	}
+	left := fmt.Sprintf("%s were free on the device and %s in PyTorch's cache", bytesize.Format(s.free), bytesize.Format(s.cached))
+	fits := s.free
+	if s.largest >= 0 {
+		left += ", in pieces of up to " + bytesize.Format(s.largest)
+		fits = max(fits, s.largest)
+	}
+	lines = append(lines, left, "an allocation of up to "+bytesize.Format(fits)+" would have fitted")
+	if missing := s.missing(); missing > 0 {
+		lines = append(lines, fmt.Sprintf("with the cache in one piece, %s would still have been missing", bytesize.Format(missing)))
+	} else {
+		lines = append(lines, "with the cache in one piece, it would have fitted")
+	}
+	return lines
+}
+
+// advice says what to do, what costs least first.
+func (s shortage) advice() []string {
+	var todo []string
+	if s.cached > 0 && s.cached+s.free >= s.want {
+		todo = append(todo, "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: the free memory is in pieces, which that avoids")
+	} else if s.cached >= noticeable {
+		todo = append(todo, "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: a part of what was missing lay in the cache in pieces")
+	}
+	if grows := s.held + s.want; s.missing() > 0 && grows > s.missing() {
+		todo = append(todo, fmt.Sprintf("a batch that is smaller by %.0f %% or more, in more micro-batches: so much if all that tensors have grows with the batch, which weights and state do not",
+			math.Ceil(100*float64(s.missing())/float64(grows))))
+	}
+	return append(todo, "vprof fit --model M --gpu G finds the largest batch that is safe; --model, --batch and --gpu here show what each remedy would save")
+}
+
+// holders are what has the memory, for people.
+func holders(of string, places []snapshot.Site) []string {
+	var lines []string
+	for _, p := range places[:min(len(places), mostHolders)] {
+		lines = append(lines, fmt.Sprintf("%s holds %s in %s", of+" "+p.Where, bytesize.Format(p.Bytes), plural(p.Blocks, "tensor")))
+	}
+	return lines
+}
+
+// mostHolders is how many places are listed.
+const mostHolders = 5
+
+func plural(n int, unit string) string {
+	if n == 1 {
+		return "1 " + unit
+	}
+	return fmt.Sprintf("%d %ss", n, unit)
+}
+
+// outOfMemory says of a snapshot who asked, who holds, and what to do.
+func outOfMemory(s snapshot.Summary) report.Finding {
+	f := report.Finding{Kind: "out of memory", Problem: true, What: "an allocation failed"}
+	if s.OOMs > 1 {
+		f.What = fmt.Sprintf("allocations failed, %d times; this is the last", s.OOMs)
+	}
+	short := shortage{want: s.Failed, cached: s.Free, largest: s.LargestFree, held: s.Allocated}
+	if s.Failure != nil {
+		short.want, short.free, short.where = s.Failure.Requested, s.Failure.Free, s.Failure.String()
+	}
+	f.Evidence = short.evidence()
+	if s.Failed > short.want {
+		f.Evidence = append(f.Evidence, "the largest that failed asked for "+bytesize.Format(s.Failed))
+	}
+	for _, c := range s.Categories[:min(len(s.Categories), mostHolders)] {
+		f.Evidence = append(f.Evidence, fmt.Sprintf("%s: %s", c.Name, bytesize.Format(c.Bytes)))
+	}
+	f.Evidence = append(f.Evidence, holders("line", s.Sites)...)
+	f.Evidence = append(f.Evidence, holders("module", s.Modules)...)
+	if len(s.Sites) == 0 && s.Allocated > 0 {
+		f.Evidence = append(f.Evidence, "no stacks were recorded; torch.cuda.memory._record_memory_history() before the first step records them")
+	}
+	f.Advice = short.advice()
+	return f
+}
+
+// Errors finds out what the text of PyTorch's OutOfMemoryError says.
+func Errors(messages []oomtext.Message) []report.Finding {
+	var found []report.Finding
+	seen := map[oomtext.Message]bool{}
+	for _, m := range messages {
+		if seen[m] {
+			continue // a log repeats itself
+		}
+		seen[m] = true
+		found = append(found, errorOf(m))
+		if m.Others > noticeable {
+			found = append(found, othersUse(m.Others, []string{bytesize.Format(m.Others) + " were theirs when it failed"}))
+			found[len(found)-1].GPU = found[len(found)-2].GPU
+		}
+	}
+	return found
+}
+
+// errorOf is the finding of one error.
+func errorOf(m oomtext.Message) report.Finding {
+	f := report.Finding{Kind: "out of memory", Problem: true, What: "an allocation failed"}
+	switch {
+	case m.Rank >= 0:
+		f.GPU = fmt.Sprintf("rank %d", m.Rank)
+	case m.GPU >= 0:
+		f.GPU = fmt.Sprintf("GPU %d", m.GPU)
+	}
+	if m.Tried == 0 {
+		f.What = "the driver or a library had no memory left, outside of PyTorch's allocator"
+		f.Evidence = []string{"the text names no sizes"}
+		if m.Where != "" {
+			f.Evidence = append(f.Evidence, "it happened at "+m.Where)
+		}
+		f.Advice = []string{
+			"look for other processes on the GPU: nvidia-smi",
+			"leave room beside PyTorch: torch.cuda.set_per_process_memory_fraction(0.95), or a smaller batch",
+		}
+		return f
+	}
+	free := m.Free
+	if m.Allowed > 0 {
+		free = max(0, min(free, m.Allowed-m.Allocated-m.Cached))
+	}
+	s := shortage{want: m.Tried, free: free, cached: m.Cached, largest: -1, held: m.Allocated, where: m.Where}
+	f.Evidence = s.evidence()
+	held := "tensors held " + bytesize.Format(m.Allocated)
+	if m.Pools > 0 {
+		held += ", " + bytesize.Format(m.Pools) + " of it in private pools (CUDA graphs)"
+	}
+	if m.Total > 0 {
+		held += " of the device's " + bytesize.Format(m.Total)
+	}
+	if m.Allocated > 0 {
+		f.Evidence = append(f.Evidence, held)
+	}
+	if m.Allowed > 0 {
+		f.Evidence = append(f.Evidence, "the process may have "+bytesize.Format(m.Allowed)+" (set_per_process_memory_fraction)")
+	}
+	if beside := m.Process - m.Allocated - m.Cached; m.Process > 0 && m.Allocated > 0 && beside > noticeable {
+		f.Evidence = append(f.Evidence, bytesize.Format(beside)+" of the process are outside of PyTorch's allocator: the CUDA context, libraries, NCCL")
+	}
+	f.Advice = append(s.advice(), "a snapshot says who holds it: torch.cuda.memory._record_memory_history() before, torch.cuda.memory._dump_snapshot(\"oom.pickle\") when it fails, then vprof diagnose oom.pickle")
+	return f
+}
+
+// apart is how far the peaks of ranks may be from each other.
+const apart = 0.10
+
+// Ranks compares the peaks of several ranks' snapshots, by name.
+func Ranks(names []string, peaks []int64) []report.Finding {
+	if len(peaks) < 2 {
+		return nil
+	}
+	low, high := 0, 0
+	for i, p := range peaks {
+		if p < peaks[low] {
+			low = i
+		}
+		if p > peaks[high] {
+			high = i
+		}
+	}
+	if float64(peaks[high]-peaks[low]) <= apart*float64(peaks[high]) || peaks[high]-peaks[low] < noticeable/4 {
+		return nil
+	}
+	return []report.Finding{{
+		Kind: "ranks differ", What: "one rank needs far more than another: uneven batches, or what only the first rank does",
+		Evidence: []string{fmt.Sprintf("%s peaks at %s, %s at %s", names[high], bytesize.Format(peaks[high]), names[low], bytesize.Format(peaks[low]))},
+		Advice:   []string{"map checkpoints to the rank's own device (map_location), and give all ranks samples of like length"},
+	}}
+}

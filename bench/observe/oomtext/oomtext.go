@@ -1,0 +1,129 @@
+// Package oomtext reads what PyTorch says when memory runs out: the text of
+// torch.OutOfMemoryError as releases 2.1 to 2.15 word it, alone or anywhere in a log,
+// with the traceback before it.
+package oomtext
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/vprof/vprof/internal/bytesize"
+)
+
+// Message is one error. Bytes that it does not name are zero.
+type Message struct {
+	// Rank is that of torchrun, and GPU the device; -1 where the text names none.
+	Rank, GPU int
+	// Tried is what was asked for; zero where the driver or a library failed.
+	Tried int64
+	// Total is the device's memory, Free what was free of it, Process what the
+	// process had of it, Others what other processes had.
+	Total, Free, Process, Others int64
+	// Allowed is what the process may have (set_per_process_memory_fraction).
+	Allowed int64
+	// Allocated is what tensors held, Pools the part of it in private pools (CUDA
+	// graphs), and Cached what the allocator held beyond.
+	Allocated, Pools, Cached int64
+	// Where is the line that asked, the last of the traceback outside of PyTorch; empty
+	// without one.
+	Where string
+}
+
+// begins finds the errors. The wordings without sizes are the driver's and cuBLAS's.
+var begins = regexp.MustCompile(`(?:CUDA|HIP|XPU) out of memory\. Tried to allocate|CUDA (?:driver )?error: out of memory|CUBLAS_STATUS_ALLOC_FAILED`)
+
+const (
+	size = `([0-9]+(?:\.[0-9]+)? (?:[KMGT]iB|bytes?))`
+	// most is how far a message reaches at most, in bytes, mostBefore its traceback.
+	most, mostBefore = 4096, 1 << 16
+	// MaxMessages is how many errors of a log are read: those of the last ranks
+	// say no more.
+	MaxMessages = 1024
+)
+
+// parts are the figures of a message. Lines may be broken anywhere between words.
+var parts = []struct {
+	find *regexp.Regexp
+	put  func(*Message, int64)
+}{
+	{regexp.MustCompile(`Tried to allocate ` + size), func(m *Message, n int64) { m.Tried = n }},
+	{regexp.MustCompile(`has a total capaci?ty of ` + size), func(m *Message, n int64) { m.Total = n }},
+	{regexp.MustCompile(`of which ` + size + ` is free`), func(m *Message, n int64) { m.Free = n }},
+	{regexp.MustCompile(`this process has ` + size + ` memory in use`), func(m *Message, n int64) { m.Process = n }},
+	{regexp.MustCompile(size + ` allowed;`), func(m *Message, n int64) { m.Allowed = n }},
+	{regexp.MustCompile(`Of the allocated memory ` + size + ` is allocated by PyTorch`), func(m *Message, n int64) { m.Allocated = n }},
+	{regexp.MustCompile(`with ` + size + ` allocated in private pools`), func(m *Message, n int64) { m.Pools = n }},
+	{regexp.MustCompile(size + ` is reserved by PyTorch but unallocated`), func(m *Message, n int64) { m.Cached = n }},
+}
+
+var (
+	others = regexp.MustCompile(`Process [0-9]+ has ` + size + ` memory in use`)
+	gpu    = regexp.MustCompile(`GPU ([0-9]{1,4}) has`)
+	rank   = regexp.MustCompile(`^\[rank([0-9]{1,6})\]:`)
+	frame  = regexp.MustCompile(`File "([^"]+)", line ([0-9]+), in (\S+)`)
+	prefix = regexp.MustCompile(`(?m)^\[rank[0-9]+\]: ?`)
+)
+
+// Is tells whether a text has such an error in it.
+func Is(text []byte) bool { return begins.Match(text) }
+
+// Parse reads all errors of a text, in their order.
+func Parse(text string) []Message {
+	var all []Message
+	found := begins.FindAllStringIndex(text, MaxMessages)
+	for i, at := range found {
+		from, to := 0, len(text)
+		if i > 0 {
+			from = found[i-1][1]
+		}
+		if i+1 < len(found) {
+			to = found[i+1][0]
+		}
+		all = append(all, message(text[max(from, at[0]-mostBefore):at[0]], text[at[0]:min(to, at[0]+most)]))
+	}
+	return all
+}
+
+// message reads one error and what stands before it.
+func message(before, text string) Message {
+	m := Message{Rank: -1, GPU: -1, Where: requester(before)}
+	line := before[strings.LastIndexByte(before, '\n')+1:]
+	if r := rank.FindStringSubmatch(line); r != nil {
+		m.Rank, _ = strconv.Atoi(r[1])
+	}
+	words := strings.Join(strings.Fields(prefix.ReplaceAllString(text, "")), " ")
+	if g := gpu.FindStringSubmatch(words); g != nil {
+		m.GPU, _ = strconv.Atoi(g[1])
+	}
+	for _, p := range parts {
+		if s := p.find.FindStringSubmatch(words); s != nil {
+			p.put(&m, bytes(s[1]))
+		}
+	}
+	for _, s := range others.FindAllStringSubmatch(words, -1) {
+		m.Others += bytes(s[1])
+	}
+	return m
+}
+
+// requester is the last line of a traceback outside of PyTorch, or the last of all.
+func requester(before string) string {
+	before = before[max(0, strings.LastIndex(before, "Traceback (most recent call last)")):]
+	where := ""
+	for _, f := range frame.FindAllStringSubmatch(before, -1) {
+		if where == "" || !strings.Contains(f[1], "/torch/") {
+			where = f[1] + ":" + f[2] + " " + f[3]
+		}
+	}
+	return where
+}
+
+// bytes is what a size says; one beyond all GPUs is zero, as if it were not there.
+func bytes(s string) int64 {
+	n, err := bytesize.Parse(strings.TrimSuffix(strings.TrimSuffix(s, " bytes"), " byte"))
+	if err != nil || n > 1<<50 {
+		return 0
+	}
+	return n
+}
