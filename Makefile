@@ -58,9 +58,11 @@ gpu-check-build: ## the binaries of gpu-check, in bin/gpu
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/gpu/gpucheck ./cmd/gpucheck
 	$(CUDA_ENV) $(GO) build -trimpath -tags cuda -o bin/gpu/vprof ./cmd/vprof
 	$(CUDA_ENV) $(GO) test -c -trimpath -tags cuda -o bin/gpu/cuda.test ./profiler/device/cuda
+	mkdir -p bin/gpu/record && cp tools/record/*.py bin/gpu/record
 
-gpu-check: gpu-check-build ## all checks that need a GPU; results in a folder of bin/gpu-check
-	bin/gpu/gpucheck bin/gpu-check/$$(date -u +%Y%m%dT%H%M%SZ)
+WITH_TORCH ?=
+gpu-check: gpu-check-build ## all checks that need a GPU; results in a folder of bin/gpu-check. WITH_TORCH=python judges vprof by PyTorch, too
+	bin/gpu/gpucheck $(if $(WITH_TORCH),--with-torch $(WITH_TORCH)) bin/gpu-check/$$(date -u +%Y%m%dT%H%M%SZ)
 
 record-check: ## the Python of tools/ and of vprof capture; needs a PYTHON with PyTorch, no GPU
 	$(PYTHON) -m unittest discover -s models/capture -p '*_test.py'

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/profiler/device"
 )
 
 // schema names the format of result.json.
@@ -33,6 +34,14 @@ type result struct {
 	Started   time.Time   `json:"started"`
 	Steps     []step      `json:"steps"`
 	Figures   []figure    `json:"figures"`
+	// Verdict is what it all comes to; empty on a simulated driver.
+	Verdict verdict `json:"verdict,omitempty"`
+	// Defects are what was found wrong with the board, Missing the figures that no
+	// step left.
+	Defects []string `json:"defects,omitempty"`
+	Missing []string `json:"missing,omitempty"`
+
+	memory int64 // of the board, bytes
 }
 
 // A figure is a number and how high or low it should be.
@@ -43,12 +52,18 @@ type figure struct {
 	// AtLeast and AtMost are the bar; absent where there is none.
 	AtLeast float64 `json:"at_least,omitempty"`
 	AtMost  float64 `json:"at_most,omitempty"`
+	// Impossible is what no board of the kind can have: whoever says it did not
+	// measure. Absent where there is none.
+	Impossible float64 `json:"impossible,omitempty"`
 }
 
 // reached tells whether the value is on the right side of its bar.
 func (f figure) reached() bool {
-	return f.Value >= f.AtLeast && (f.AtMost == 0 || f.Value <= f.AtMost)
+	return f.Value >= f.AtLeast && (f.AtMost == 0 || f.Value <= f.AtMost) && f.possible()
 }
+
+// possible tells whether a board can have the value.
+func (f figure) possible() bool { return f.Impossible == 0 || f.Value <= f.Impossible }
 
 func (f figure) bar() string {
 	switch {
@@ -60,17 +75,53 @@ func (f figure) bar() string {
 	return ""
 }
 
-// shares are the shares of the board's peak that kernels should reach, percent.
-var shares = map[string]float64{
-	"fill": 90, "elementwise-f32": 85, "elementwise-f16": 85, "gemm-f16": 50, "gemm-f32": 50,
+// shares are the shares of the board's peak that kernels should reach, percent, on
+// a board of a compute capability. Those of products fall from Hopper on, whose
+// peak is of instructions that the kernels do not have (docs/gpu.md), and are low
+// for Turing, whose boards for servers are short of power.
+func shares(c device.Capability) map[string]float64 {
+	products := 50.0
+	switch {
+	case c >= 120:
+		products = 45
+	case c >= 100:
+		products = 15
+	case c >= 90:
+		products = 30
+	case c < 80:
+		products = 30
+	}
+	return map[string]float64{"fill": 85, "elementwise-f32": 80, "elementwise-f16": 80, "gemm-f16": products, "gemm-f32": 40}
 }
+
+// No rate is above the board's: a little more is its clock, which data sheets have
+// lower.
+const (
+	impossibleBandwidth = 110
+	impossibleProducts  = 130
+)
 
 // The bars of the sweep.
 const (
 	sweepBatches = 8
-	sweepSeconds = 15
 	deviceError  = 2 // percent, after calibration
 )
+
+// sweepSeconds is how long the sweep may take: of a board of 20 TFLOP/s in FP32 a
+// quarter of a minute, of a slower one as much more as it is slower.
+func sweepSeconds(gpu device.GPU) float64 {
+	const seconds, rate = 15, 20e12
+	if gpu.Peak.FP32 == 0 {
+		return 0 // not known
+	}
+	return math.Round(seconds * max(1, rate/gpu.Peak.FP32))
+}
+
+// board is the checked one as the catalog has it; the zero GPU if it has not.
+func (r *result) board() device.GPU {
+	gpu, _ := device.Lookup(r.GPU)
+	return gpu
+}
 
 // read takes the figures from what the steps left in a folder. What a failed
 // step did not leave is missing, and the error says so.
@@ -95,7 +146,11 @@ func (r *result) kernels(file string) error {
 			}
 			switch unit := words[i+1]; unit {
 			case "%peak":
-				r.Figures = append(r.Figures, figure{Name: m[1], Value: value, Unit: "% of the peak", AtLeast: shares[m[1]]})
+				impossible := float64(impossibleBandwidth)
+				if strings.HasPrefix(m[1], "gemm") {
+					impossible = impossibleProducts
+				}
+				r.Figures = append(r.Figures, figure{Name: m[1], Value: value, Unit: "% of the peak", AtLeast: shares(r.board().Capability)[m[1]], Impossible: impossible})
 			case "GB/s", "TFLOP/s":
 				r.Figures = append(r.Figures, figure{Name: m[1], Value: value, Unit: unit})
 			}
@@ -124,7 +179,7 @@ func (r *result) sweep(out string) error {
 	r.Figures = append(r.Figures, figure{Name: "batch sizes of the sweep", Value: float64(ran), AtLeast: sweepBatches})
 	for _, s := range r.Steps {
 		if s.Name == "sweep" {
-			r.Figures = append(r.Figures, figure{Name: "time of the sweep", Value: s.Seconds, Unit: "s", AtMost: sweepSeconds})
+			r.Figures = append(r.Figures, figure{Name: "time of the sweep", Value: s.Seconds, Unit: "s", AtMost: sweepSeconds(r.board())})
 		}
 	}
 	return nil
@@ -169,6 +224,15 @@ func (r *result) summary() string {
 	if r.Simulated {
 		b.WriteString("**SIMULATED: there was no GPU. No figure here was measured; none belongs into bench/reference.**\n\n")
 	}
+	if r.Verdict != "" {
+		fmt.Fprintf(&b, "**%s**\n\n", r.Verdict)
+	}
+	for _, d := range r.Defects {
+		fmt.Fprintf(&b, "- %s\n", d)
+	}
+	if len(r.Defects) > 0 {
+		b.WriteString("\n")
+	}
 	fmt.Fprintf(&b, "vprof %s %s, %s\n\n", r.Tool.Version, r.Tool.Commit, r.Started.Format(time.RFC3339))
 	b.WriteString("| figure | value | bar | |\n|:--- | ---:| ---:|:--- |\n")
 	for _, f := range r.Figures {
@@ -179,39 +243,58 @@ func (r *result) summary() string {
 				mark = "MISSED"
 			}
 		}
+		if !f.possible() && !r.Simulated {
+			mark = "IMPOSSIBLE"
+		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", f.Name, strings.TrimSpace(strconv.FormatFloat(math.Round(f.Value*100)/100, 'g', -1, 64)+" "+f.Unit), f.bar(), mark)
 	}
-	b.WriteString("\n| step | exit code | time |\n|:--- | ---:| ---:|\n")
+	b.WriteString("\n| step | exit code | time | |\n|:--- | ---:| ---:|:--- |\n")
 	for _, s := range r.Steps {
-		fmt.Fprintf(&b, "| %s | %d | %.1f s |\n", s.Name, s.Exit, s.Seconds)
+		fmt.Fprintf(&b, "| %s | %d | %.1f s | %s |\n", s.Name, s.Exit, s.Seconds, s.Verdict)
 	}
 	return b.String()
 }
 
-// verdict is an error if a step failed or a figure fell short of its bar. Those
+// judge comes to a verdict, and returns what is wrong as a [*verdictError]. Figures
 // of a simulated driver have nothing to reach, but must be there.
-func (r *result) verdict() error {
-	var wrong []string
+func (r *result) judge() error {
+	found := map[verdict][]string{defect: r.Defects}
 	for _, s := range r.Steps {
-		if s.Exit != 0 {
-			wrong = append(wrong, s.Name+" failed")
+		if s.Verdict == couldNotRun || (s.Exit != 0 && s.Verdict == "") {
+			found[couldNotRun] = append(found[couldNotRun], s.Name+" failed")
 		}
 	}
-	barred := 0
+	barred, wanted := 0, len(shares(0))+3
 	for _, f := range r.Figures {
 		if f.bar() == "" {
 			continue
 		}
 		barred++
-		if !r.Simulated && !f.reached() {
-			wrong = append(wrong, fmt.Sprintf("%s is %.4g, not %s", f.Name, f.Value, f.bar()))
+		switch {
+		case r.Simulated:
+		case !f.possible():
+			found[couldNotRun] = append(found[couldNotRun], fmt.Sprintf("%s is %.4g %s, which no board can have", f.Name, f.Value, f.Unit))
+		case !f.reached():
+			found[slow] = append(found[slow], fmt.Sprintf("%s is %.4g, not %s", f.Name, f.Value, f.bar()))
 		}
 	}
-	if want := len(shares) + 3; barred < want {
-		wrong = append(wrong, fmt.Sprintf("%d of %d figures are missing", want-barred, want))
+	if sweepSeconds(r.board()) == 0 {
+		wanted-- // nobody knows how long it should take
+	}
+	if barred < wanted {
+		found[couldNotRun] = append(found[couldNotRun], fmt.Sprintf("%d of %d figures are missing", wanted-barred, wanted))
+	}
+	worst, wrong := healthy, []string(nil)
+	for _, v := range []verdict{slow, couldNotRun, defect} {
+		if len(found[v]) > 0 {
+			worst, wrong = v, append(found[v], wrong...)
+		}
+	}
+	if !r.Simulated {
+		r.Verdict = worst
 	}
 	if len(wrong) > 0 {
-		return errors.New(strings.Join(wrong, "; "))
+		return &verdictError{worst, wrong}
 	}
 	return nil
 }

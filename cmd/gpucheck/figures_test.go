@@ -50,30 +50,73 @@ func figures(t *testing.T, r *result) map[string]figure {
 
 func TestFiguresAreReadAndJudged(t *testing.T) {
 	dir := folder(t, 8)
-	r := &result{GPU: "board", Steps: []step{{Name: "sweep", Seconds: 14}}}
+	r := &result{GPU: "a100-40", Steps: []step{{Name: "sweep", Seconds: 14}}}
 	require.NoError(t, r.read(dir))
 	f := figures(t, r)
-	require.Equal(t, figure{"fill", 93.1, "% of the peak", 90, 0}, f["fill % of the peak"])
-	require.Equal(t, figure{"copy", 1500, "GB/s", 0, 0}, f["copy GB/s"])
-	require.Equal(t, figure{"gemm-f16", 400, "TFLOP/s", 0, 0}, f["gemm-f16 TFLOP/s"])
-	require.Equal(t, figure{"batch sizes of the sweep", 8, "", 8, 0}, f["batch sizes of the sweep "])
-	require.Equal(t, figure{"time of the sweep", 14, "s", 0, 15}, f["time of the sweep s"])
+	require.Equal(t, figure{Name: "fill", Value: 93.1, Unit: "% of the peak", AtLeast: 85, Impossible: 110}, f["fill % of the peak"])
+	require.Equal(t, figure{Name: "copy", Value: 1500, Unit: "GB/s"}, f["copy GB/s"])
+	require.Equal(t, figure{Name: "gemm-f16", Value: 400, Unit: "TFLOP/s"}, f["gemm-f16 TFLOP/s"])
+	require.Equal(t, figure{Name: "batch sizes of the sweep", Value: 8, AtLeast: 8}, f["batch sizes of the sweep "])
+	require.Equal(t, figure{Name: "time of the sweep", Value: 14, Unit: "s", AtMost: 15}, f["time of the sweep s"])
 	require.InDelta(t, 1.1, f["error of device bytes, calibrated %"].Value, 1e-9)
-	require.EqualError(t, r.verdict(), "gemm-f16 is 49.9, not >= 50")
+	require.EqualError(t, r.judge(), "slow: gemm-f16 is 49.9, not >= 50")
+	require.Equal(t, slow, r.Verdict)
 	require.Contains(t, r.summary(), "| gemm-f16 | 49.9 % of the peak | >= 50 | MISSED |")
-	require.Contains(t, r.summary(), "| fill | 93.1 % of the peak | >= 90 | reached |")
+	require.Contains(t, r.summary(), "| fill | 93.1 % of the peak | >= 85 | reached |")
 
-	r = &result{Steps: []step{{Name: "sweep", Seconds: 16}, {Name: "tests", Exit: 1}}}
+	// The worst is named first: a step that failed says more than a slow figure.
+	r = &result{GPU: "a100-40", Steps: []step{{Name: "sweep", Seconds: 16}, {Name: "tests", Exit: 1}}}
 	require.NoError(t, r.read(folder(t, 7)))
-	require.EqualError(t, r.verdict(), "tests failed; gemm-f16 is 49.9, not >= 50; batch sizes of the sweep is 7, not >= 8; time of the sweep is 16, not <= 15")
+	require.EqualError(t, r.judge(), "could not run: tests failed; gemm-f16 is 49.9, not >= 50; batch sizes of the sweep is 7, not >= 8; time of the sweep is 16, not <= 15")
+	r.Defects = []string{"2 uncorrected memory errors while it ran"}
+	require.ErrorContains(t, r.judge(), "defect: 2 uncorrected memory errors while it ran; tests failed")
+	require.Equal(t, defect, r.Verdict)
+}
+
+// Bars are those of the board: what a healthy one of its kind reaches.
+func TestBarsAreOfTheBoard(t *testing.T) {
+	for _, tt := range []struct {
+		gpu      string
+		products float64
+		seconds  float64
+	}{{"t4", 30, 37}, {"a100-40", 50, 15}, {"rtx-4090", 50, 15}, {"h100", 30, 15}, {"b200", 15, 15}, {"rtx-5060-ti", 45, 15}} {
+		gpu := (&result{GPU: tt.gpu}).board()
+		require.InDelta(t, tt.products, shares(gpu.Capability)["gemm-f16"], 0, tt.gpu)
+		require.InDelta(t, tt.seconds, sweepSeconds(gpu), 0, tt.gpu)
+	}
+	require.Zero(t, sweepSeconds((&result{GPU: "a board that nobody knows"}).board()))
+	for memory, first := range map[int64]string{0: "4,8,12,16,24", 16 << 30: "4,8,12,16,24", 12 << 30: "4,8,12,16,20", 8 << 30: "1,2,3"} {
+		require.Contains(t, batches(memory), first)
+		require.Len(t, strings.Split(batches(memory), ","), 8)
+	}
+}
+
+// A rate that no board has is no rate.
+func TestRatesAbovePhysicsAreNotReached(t *testing.T) {
+	dir := folder(t, 8)
+	text, err := os.ReadFile(filepath.Join(dir, "kernels.txt"))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "kernels.txt"), []byte(strings.Replace(string(text), "49.9", "340138", 1)), 0o600))
+	r := &result{GPU: "a100-40", Steps: []step{{Name: "sweep", Seconds: 14}}}
+	require.NoError(t, r.read(dir))
+	require.EqualError(t, r.judge(), "could not run: gemm-f16 is 3.401e+05 % of the peak, which no board can have")
+	require.Contains(t, r.summary(), "| IMPOSSIBLE |")
 }
 
 func TestAMissingFileIsAMissingFigure(t *testing.T) {
 	dir := folder(t, 8)
 	require.NoError(t, os.Remove(filepath.Join(dir, "kernels.txt")))
-	r := &result{Simulated: true, Steps: []step{{Name: "sweep", Seconds: 14}}}
+	r := &result{GPU: "a100-40", Simulated: true, Steps: []step{{Name: "sweep", Seconds: 14}}}
 	require.ErrorContains(t, r.read(dir), "kernels.txt")
-	require.EqualError(t, r.verdict(), "5 of 8 figures are missing")
+	require.EqualError(t, r.judge(), "could not run: 5 of 8 figures are missing")
+	require.Empty(t, r.Verdict)
+}
+
+func TestErrorsOfTheBoardAreThoseThatCameMeanwhile(t *testing.T) {
+	before := boardErrors{uncorrected: 1, xids: []string{"old"}}
+	require.Empty(t, before.since(before))
+	require.Equal(t, []string{"2 uncorrected memory errors while it ran", "the kernel log: NVRM: Xid 48"},
+		boardErrors{uncorrected: 3, xids: []string{"old", "NVRM: Xid 48"}}.since(before))
 }
 
 // What a simulated driver gave is not judged, and says so wherever it stands.
@@ -84,7 +127,7 @@ func TestASimulatedDriverMeasuresNothing(t *testing.T) {
 	require.Equal(t, "NVIDIA H200", r.GPU)
 	dir := folder(t, 8)
 	require.NoError(t, r.read(dir))
-	require.NoError(t, r.verdict())
+	require.NoError(t, r.judge())
 	require.NoError(t, r.write(dir))
 	summary, err := os.ReadFile(filepath.Join(dir, "summary.md"))
 	require.NoError(t, err)
@@ -115,6 +158,6 @@ func TestCommittedResultsAreOfRealGPUs(t *testing.T) {
 		require.NoError(t, json.Unmarshal(raw, &r), file)
 		require.False(t, r.Simulated, file)
 		require.NotEmpty(t, r.Driver, file)
-		require.NoError(t, r.verdict(), file)
+		require.NoError(t, r.judge(), file)
 	}
 }

@@ -3,13 +3,15 @@
 // driver and the binaries beside it, which "make gpu-check-build" makes and
 // which can be carried to another machine.
 //
-//	gpucheck FOLDER
+//	gpucheck [--with-torch PYTHON] FOLDER
 //
 // The folder has the output of every step, result.json with the figures and where
-// they come from, and summary.md. It goes on after a failure, and ends with 1 if
-// there was one or a figure fell short, with 4 without a usable GPU. On a
-// simulated driver it tries the same, and says in both files that nothing was
-// measured.
+// they come from, and summary.md; it is ready to be attached to an issue. With
+// --with-torch five models are trained with the PyTorch of an interpreter, and what
+// vprof says of them is judged by what they needed. It goes on after a failure, and
+// ends with 0 on a healthy board, 1 if a step could not run, 3 if the board has a
+// defect, 4 without a usable GPU, 5 if a figure fell short. On a simulated driver it
+// tries the same, and says in both files that nothing was measured.
 package main
 
 import (
@@ -17,6 +19,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -28,25 +31,34 @@ import (
 )
 
 func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: gpucheck FOLDER")
+	python := flag.String("with-torch", "", "Python `interpreter` with PyTorch for CUDA, to judge vprof by it")
+	flag.Usage = func() {
+		fmt.Fprintln(os.Stderr, "usage: gpucheck [--with-torch PYTHON] FOLDER")
+	}
+	flag.Parse()
+	if flag.NArg() != 1 {
+		flag.Usage()
 		os.Exit(2)
 	}
-	os.Exit(checked(os.Args[1]))
+	os.Exit(checked(flag.Arg(0), *python))
 }
 
 // checked checks this machine and returns the exit code.
-func checked(out string) int {
+func checked(out, python string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	self, err := os.Executable()
 	if err == nil {
-		c := &check{bin: filepath.Dir(self), out: out, screen: os.Stdout}
+		c := &check{bin: filepath.Dir(self), out: out, python: python, screen: os.Stdout}
 		err = c.run(ctx)
 	}
+	var found *verdictError
 	switch {
 	case errors.As(err, new(noGPU)):
 		return 4
+	case errors.As(err, &found):
+		fmt.Fprintln(os.Stderr, "gpucheck:", err)
+		return found.verdict.exit()
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "gpucheck:", err)
 		return 1
@@ -61,8 +73,10 @@ type noGPU struct{ error }
 type check struct {
 	// bin has the binaries vprof and cuda.test, out takes the results.
 	bin, out string
-	screen   io.Writer
-	result   result
+	// python has PyTorch; empty to leave it out.
+	python string
+	screen io.Writer
+	result result
 }
 
 // A step is a command and how it ended.
@@ -71,6 +85,8 @@ type step struct {
 	Command []string `json:"command"`
 	Exit    int      `json:"exit_code"`
 	Seconds float64  `json:"seconds"`
+	// Verdict is what a failure says of the board; empty without one.
+	Verdict verdict `json:"verdict,omitempty"`
 }
 
 func (c *check) run(ctx context.Context) error {
@@ -81,7 +97,12 @@ func (c *check) run(ctx context.Context) error {
 		return err
 	}
 	c.nvidiaSMI(ctx)
-	for _, s := range c.steps() {
+	before := errorsOfBoard(ctx)
+	withTorch, err := c.torchSteps()
+	if err != nil {
+		return err
+	}
+	for _, s := range append(c.steps(), withTorch...) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -89,14 +110,21 @@ func (c *check) run(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := c.result.read(c.out); err != nil {
-		fmt.Fprintln(c.screen, err) // a step before it failed, or it would be there
+	c.result.Defects = append(c.result.Defects, errorsOfBoard(ctx).since(before)...)
+	err = c.result.read(c.out)
+	if c.python != "" {
+		err = errors.Join(err, c.result.torch(c.out))
 	}
+	if err != nil {
+		fmt.Fprintln(c.screen, err) // a step before it failed, or it would be there
+		c.result.Missing = strings.Split(err.Error(), "\n")
+	}
+	judged := c.result.judge()
 	if err := c.result.write(c.out); err != nil {
 		return err
 	}
 	fmt.Fprintf(c.screen, "\n== summary, in %s\n%s", c.out, c.result.summary())
-	return c.result.verdict()
+	return judged
 }
 
 // doctor sees what there is to check.
@@ -117,7 +145,11 @@ func (c *check) doctor(ctx context.Context) error {
 	if err := c.do(ctx, "doctor", vprof, "doctor"); err != nil {
 		return err
 	}
-	if ended != nil {
+	if s := (step{Exit: 1}); ended != nil {
+		// A board that computes wrongly is there.
+		if s.classify(string(out)); s.Verdict == defect {
+			return &verdictError{defect, []string{"the doctor says what, in " + c.out}}
+		}
 		return noGPU{ended}
 	}
 	return nil
@@ -131,8 +163,18 @@ func (c *check) nvidiaSMI(ctx context.Context) {
 	}
 }
 
-// steps are the commands by name. Batch sizes of the timed sweep fit into 16
-// GiB.
+// batches are eight batch sizes that fit the memory of a board, bytes.
+func batches(memory int64) string {
+	switch {
+	case memory == 0 || memory >= 15<<30:
+		return "4,8,12,16,24,32,40,48"
+	case memory >= 11<<30:
+		return "4,8,12,16,20,24,28,32"
+	}
+	return "1,2,3,4,6,8,10,12"
+}
+
+// steps are the commands by name.
 func (c *check) steps() [][]string {
 	vprof, tests := filepath.Join(c.bin, "vprof"), filepath.Join(c.bin, "cuda.test")
 	file := func(name string) string { return filepath.Join(c.out, name) }
@@ -146,7 +188,7 @@ func (c *check) steps() [][]string {
 	return [][]string{
 		{"tests", tests, "-test.v", "-test.run", "^TestReal", "-test.timeout", "10m"},
 		{"kernels", tests, "-test.run", "^$", "-test.bench", "^BenchmarkReal", "-test.benchtime", "50x"},
-		sweep("sweep", "--model", "redimnet-b2", "--stage", "full", "--batch", "4,8,12,16,24,32,40,48"),
+		sweep("sweep", "--model", "redimnet-b2", "--stage", "full", "--batch", batches(c.result.memory), "--warm-up", "0", "--repeat", "1"),
 		calibrate,
 		sweep("sweep-expandable", "--model", "redimnet-b2", "--batch", "16,64", "--alloc-conf", "expandable_segments:True"),
 		sweep("sweep-fp16", "--model", "redimnet-b2", "--amp", "fp16", "--batch", "16,64", "--repeat", "3", "--warm-up", "1"),
@@ -182,6 +224,10 @@ func (c *check) do(ctx context.Context, name string, command ...string) error {
 	for i, word := range s.Command {
 		s.Command[i] = strings.ReplaceAll(word, c.out+string(filepath.Separator), "")
 	}
+	s.classify(out.String())
+	if s.Verdict == defect {
+		c.result.Defects = append(c.result.Defects, s.Name+": "+lastLine(out.String()))
+	}
 	c.result.Steps = append(c.result.Steps, s)
 	return os.WriteFile(filepath.Join(c.out, name+".txt"), out.Bytes(), 0o644)
 }
@@ -192,6 +238,7 @@ func (r *result) diagnose(doctor []byte) error {
 		Driver, CUDA string
 		GPUs         []struct {
 			Name      string
+			Memory    int64 `json:"memory_bytes"`
 			Simulated bool
 		}
 	}
@@ -201,7 +248,7 @@ func (r *result) diagnose(doctor []byte) error {
 	r.Driver, r.CUDA = d.Driver, d.CUDA
 	r.Simulated = strings.Contains(d.Driver, simulatedDriver)
 	if len(d.GPUs) > 0 {
-		r.GPU, r.Simulated = d.GPUs[0].Name, r.Simulated || d.GPUs[0].Simulated
+		r.GPU, r.Simulated, r.memory = d.GPUs[0].Name, r.Simulated || d.GPUs[0].Simulated, d.GPUs[0].Memory
 	}
 	return nil
 }

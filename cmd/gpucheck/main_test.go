@@ -4,9 +4,14 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/internal/golden"
 )
 
 // machine is a folder with programs that say what vprof and the tests would.
@@ -19,7 +24,7 @@ func machine(t *testing.T, vprof, tests string) *check {
 }
 
 const (
-	doctor = `[ "$1" != doctor ] || { echo '{"driver":"580.65.06","gpus":[{"name":"NVIDIA H200"}]}'; exit 0; }
+	doctor = `[ "$1" != doctor ] || { echo '{"driver":"580.65.06","gpus":[{"name":"NVIDIA A100-SXM4-40GB","memory_bytes":42300000000}]}'; exit 0; }
 `
 	works = doctor + `
 while [ $# -gt 1 ]; do [ "$1" != --export ] || file="$2"; shift; done
@@ -39,7 +44,7 @@ func TestEveryStepLeavesItsOutput(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(c.bin, name), bytes.ReplaceAll(text, []byte("49.9"), []byte("50")), 0o600))
 	}
 	require.NoError(t, c.run(t.Context()), "%s", c.screen)
-	require.Equal(t, "NVIDIA H200", c.result.GPU)
+	require.Equal(t, "NVIDIA A100-SXM4-40GB", c.result.GPU)
 	for _, s := range c.result.Steps {
 		require.FileExists(t, filepath.Join(c.out, s.Name+".txt"))
 		require.Zero(t, s.Exit)
@@ -55,7 +60,7 @@ func TestEveryStepLeavesItsOutput(t *testing.T) {
 func TestAFailureDoesNotEndTheCheck(t *testing.T) {
 	c := machine(t, doctor+"exit 3\n", "exit 1\n")
 	err := c.run(t.Context())
-	require.ErrorContains(t, err, "tests failed; kernels failed; sweep failed")
+	require.ErrorContains(t, err, "could not run: tests failed; kernels failed; sweep failed")
 	require.ErrorContains(t, err, "8 of 8 figures are missing")
 	require.FileExists(t, filepath.Join(c.out, "summary.md"))
 	require.Len(t, c.result.Steps, 1+len(c.steps()))
@@ -67,4 +72,62 @@ func TestWithoutAGPUThereIsNothingToCheck(t *testing.T) {
 	require.ErrorAs(t, c.run(t.Context()), &none)
 	require.FileExists(t, filepath.Join(c.out, "doctor.txt"))
 	require.Len(t, c.result.Steps, 1)
+}
+
+// What a check says of three boards: one that is healthy, one that computes wrongly,
+// and a driver that runs nothing. docs/gpu.md shows them.
+func TestThreeBoards(t *testing.T) {
+	took := regexp.MustCompile(`\d+\.\d s`)
+	for name, tt := range map[string]struct {
+		vprof   string
+		verdict verdict
+		wrong   bool
+	}{
+		"healthy": {works, healthy, false},
+		"sick":    {doctor + `echo "vprof: cuda:0: the GPU gives wrong results: 1 of 2304 elements of a product in f32 are wrong" >&2; exit 1`, defect, true},
+		"idle":    {strings.Replace(works, `"memory_bytes"`, `"simulated":true,"memory_bytes"`, 1), "", false},
+	} {
+		c := machine(t, tt.vprof, fast)
+		for _, file := range []string{"sweep.json", "kernels.txt"} {
+			text, err := os.ReadFile(filepath.Join(folder(t, 8), file))
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(filepath.Join(c.bin, file), bytes.ReplaceAll(text, []byte("49.9"), []byte("58")), 0o600))
+		}
+		require.Equal(t, tt.wrong, c.run(t.Context()) != nil, name)
+		require.Equal(t, tt.verdict, c.result.Verdict, name)
+		c.result.Started = time.Unix(1793858400, 0).UTC()
+		golden.Equal(t, filepath.Join("testdata", name+".md"), took.ReplaceAll([]byte(c.result.summary()), []byte("0.1 s")))
+	}
+}
+
+func TestADefectThatTheDoctorFindsIsNoMissingGPU(t *testing.T) {
+	c := machine(t, `echo '{"gpus":[{}],"problems":[{"what":"cuda:0: the GPU gives wrong results: all"}]}'; exit 4`, "")
+	var found *verdictError
+	require.ErrorAs(t, c.run(t.Context()), &found)
+	require.Equal(t, defect, found.verdict)
+	require.Equal(t, 3, found.verdict.exit())
+}
+
+// With PyTorch beside it, five cases are captured, recorded and judged. Here a script
+// stands for the interpreter.
+func TestWithTorchFiveCasesAreJudged(t *testing.T) {
+	c := machine(t, doctor+`
+while [ $# -gt 1 ]; do [ "$1" != --export ] || file="$2"; shift; done
+case "$file" in *-accuracy.json) echo '{"summary":{"compared":4,"reserved":{"max":0.02}}}' >"$file" ;; esac
+`, "")
+	c.python = filepath.Join(c.bin, "python")
+	require.NoError(t, os.WriteFile(c.python, []byte("#!/bin/sh\necho \"$@\"\n"), 0o700))
+	require.Error(t, c.run(t.Context()), "figures of other steps are missing")
+	var judged []figure
+	for _, f := range c.result.Figures {
+		if strings.HasPrefix(f.Name, "PyTorch, ") {
+			require.True(t, f.reached(), f.Name)
+			judged = append(judged, f)
+		}
+	}
+	require.Len(t, judged, 5)
+	text, err := os.ReadFile(filepath.Join(c.out, "record-mlp.txt"))
+	require.NoError(t, err)
+	require.Contains(t, string(text), "peaks "+filepath.Join(c.out, "torch", "torch_models.py")+":mlp")
+	require.Contains(t, string(text), "--device cuda:0")
 }

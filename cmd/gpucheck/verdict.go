@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A verdict is what a check comes to.
+type verdict string
+
+// The verdicts, the worst last. A defect is a board that computes or keeps wrongly;
+// what could not run may have any reason, and says nothing of the board; slow is a
+// board that works and falls short.
+const (
+	healthy     verdict = "healthy"
+	slow        verdict = "slow"
+	couldNotRun verdict = "could not run"
+	defect      verdict = "defect"
+)
+
+// exit is the exit code of a verdict.
+func (v verdict) exit() int {
+	return map[verdict]int{healthy: 0, slow: 5, couldNotRun: 1, defect: 3}[v]
+}
+
+// A verdictError says what is wrong with the board or the check.
+type verdictError struct {
+	verdict verdict
+	wrong   []string
+}
+
+func (e *verdictError) Error() string { return string(e.verdict) + ": " + strings.Join(e.wrong, "; ") }
+
+// defects are what commands say where the board computed or kept wrongly.
+var defects = []string{
+	"the GPU gives wrong results", "do not hold what was written", "CUDA_ERROR_ECC_UNCORRECTABLE", "CUDA_ERROR_HARDWARE_STACK_ERROR",
+	"CUDA_ERROR_NVLINK_UNCORRECTABLE",
+}
+
+// classify says what a failed step's output means.
+func (s *step) classify(output string) {
+	if s.Exit == 0 {
+		return
+	}
+	s.Verdict = couldNotRun
+	if slices.ContainsFunc(defects, func(d string) bool { return strings.Contains(output, d) }) {
+		s.Verdict = defect
+	}
+}
+
+// lastLine is the last line of a text that is not empty.
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return lines[len(lines)-1]
+}
+
+// boardErrors are what the driver counts: uncorrected errors of memory, and the Xids
+// of the kernel log.
+type boardErrors struct {
+	uncorrected int
+	xids        []string
+}
+
+// errorsOfBoard asks nvidia-smi and dmesg. What they do not tell is not there.
+func errorsOfBoard(ctx context.Context) boardErrors {
+	var e boardErrors
+	out, err := exec.CommandContext(ctx, "nvidia-smi", "--query-gpu=ecc.errors.uncorrected.volatile.total", "--format=csv,noheader", "--id=0").Output()
+	if err == nil {
+		e.uncorrected, _ = strconv.Atoi(strings.TrimSpace(string(out))) // "[N/A]" without ECC
+	}
+	if out, err = exec.CommandContext(ctx, "dmesg").Output(); err == nil {
+		for line := range strings.Lines(string(out)) {
+			if strings.Contains(line, "NVRM: Xid") {
+				e.xids = append(e.xids, strings.TrimSpace(line))
+			}
+		}
+	}
+	return e
+}
+
+// since are the errors that came after an earlier look.
+func (e boardErrors) since(before boardErrors) []string {
+	var found []string
+	if n := e.uncorrected - before.uncorrected; n > 0 {
+		found = append(found, fmt.Sprintf("%d uncorrected memory errors while it ran", n))
+	}
+	for _, line := range e.xids[min(len(before.xids), len(e.xids)):] {
+		found = append(found, "the kernel log: "+line)
+	}
+	return found
+}
