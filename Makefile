@@ -16,7 +16,7 @@ CUDA_PKG := $(CUDA_LIB) ./cmd/...
 # Tests of the command line that drive a device: those with the tag. The others
 # are the plain build's.
 CUDA_RUN  = '^($(shell grep -l '^//go:build cuda' cmd/vprof/*_test.go | xargs grep -oh '^func Test[[:alnum:]]*' | cut -c6- | paste -sd '|'))$$'
-.PHONY: all build static cuda test test-cuda gpu-check gpu-check-build race lint fmt record-check bench fuzz fuzz-nightly golden pictures cover kernels kernels-check cuda-header clean
+.PHONY: all build static cuda test test-cuda test-slurm gpu-check gpu-check-build race lint fmt record-check bench fuzz fuzz-nightly golden pictures cover kernels kernels-check cuda-header clean
 
 all: build lint test
 
@@ -50,6 +50,10 @@ test-cuda: ## the CUDA build against a driver without a GPU, also under the race
 	$(CUDA_ENV) $(GO) test -tags cuda -run $(CUDA_RUN) ./cmd/vprof
 	$(CUDA_ENV) $(GO) test -race -short -tags cuda $(CUDA_RACE)
 	$(CUDA_ENV) $(GO) test -race -short -tags cuda -run $(CUDA_RACE_RUN) ./cmd/vprof
+
+test-slurm: ## a fleet on Slurm as Debian packages it, with a driver without GPUs; needs root, installs what it needs
+	command -v slurmctld slurmd munged >/dev/null || { apt-get update -q && apt-get install -y -q --no-install-recommends slurm-wlm munge; }
+	$(CUDA_ENV) $(GO) test -count=1 -timeout 5m -tags 'cuda slurm' ./bench/fleet/slurm
 
 # What gpu-check runs; on a machine that has only the driver, carry this folder
 # there and run gpucheck in it.

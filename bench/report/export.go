@@ -89,11 +89,17 @@ func (e Export) write(write func(io.Writer) error) error {
 
 // Stream writes what a function makes to a file as it comes, which may be more than
 // fits into memory: a reader sees either all of the old or all of the new.
-func Stream(path string, write func(io.Writer) error) error {
+func Stream(path string, write func(io.Writer) error) (err error) {
+	_, missing := os.Lstat(path)
 	e, err := create(path)
 	if err != nil {
 		return err
 	}
+	defer func() {
+		if err != nil && errors.Is(missing, os.ErrNotExist) {
+			err = errors.Join(err, os.Remove(path)) // nothing is better than nothing in it
+		}
+	}()
 	if e.direct {
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)
 		if err != nil {
@@ -106,7 +112,7 @@ func Stream(path string, write func(io.Writer) error) error {
 		return err
 	}
 	if err := buffered(f, write); err != nil {
-		return errors.Join(fmt.Errorf("%s: %w", e.path, err), f.Cleanup())
+		return errors.Join(err, f.Cleanup())
 	}
 	return f.CloseAtomicallyReplace()
 }

@@ -54,7 +54,7 @@ func WriteGoBench(w io.Writer, reports []*Report) error {
 func (r *Report) benchDevice(p Point) string {
 	name := word(p.Device)
 	d, ok := r.Find(p.Device)
-	if !ok || d.Simulated {
+	if !ok || !d.driven() {
 		return name
 	}
 	name += "/gpu=" + word(d.GPU)

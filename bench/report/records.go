@@ -70,7 +70,7 @@ func (r *Report) boardRecord(p Point) []string {
 		at = p.Run.At.UTC().Format(time.RFC3339)
 	}
 	mig := ""
-	if !d.Simulated && d.UUID != "" {
+	if d.UUID != "" {
 		mig = strconv.FormatBool(d.MIG)
 	}
 	return []string{d.GPU, d.Title, integer(d.Memory), d.UUID, mig, d.Host, d.Driver, d.CUDA, at}

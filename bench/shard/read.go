@@ -96,6 +96,9 @@ type State struct {
 	// Done of Units units are done.
 	Done, Units int
 	Whole       bool
+	// Running tells that a process of this machine, or of one that shares its file
+	// system's locks, is at work on it.
+	Running bool
 	// Failure is the last one; nil if there was none since a unit was done.
 	Failure *Failure
 }
@@ -186,6 +189,7 @@ func (s *State) look(path string, h Header) error {
 		return err
 	}
 	defer f.Close()
+	s.Running = held(f)
 	r := newReader(path, f)
 	if _, err := r.header(); err != nil {
 		return err
@@ -193,7 +197,7 @@ func (s *State) look(path string, h Header) error {
 	for {
 		l, err := r.line()
 		switch {
-		case errors.Is(err, io.EOF) || errors.Is(err, errCut):
+		case errors.Is(err, io.EOF) || ended(err):
 			return nil
 		case err != nil:
 			return err
@@ -238,6 +242,9 @@ func (*IncompleteError) Usage() bool { return true }
 // String says how far the shard is.
 func (s State) String() string {
 	text := fmt.Sprintf("shard %d has %d of %d units", s.Shard, s.Done, s.Units)
+	if s.Running {
+		return text + " and is being worked on"
+	}
 	if f := s.Failure; f != nil {
 		text += " and failed"
 		if f.Host != "" {
@@ -254,7 +261,7 @@ func (s *Set) Incomplete() error {
 	for _, state := range s.states {
 		switch {
 		case state.Whole || state.Units == 0:
-		case state.Done == 0 && state.Failure == nil:
+		case state.Done == 0 && state.Failure == nil && !state.Running:
 			e.Missing = append(e.Missing, state.Shard)
 		default:
 			e.Unfinished = append(e.Unfinished, state)

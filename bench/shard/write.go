@@ -12,6 +12,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/vprof/vprof/internal/input"
 )
 
 // Hash identifies what is to be done by its JSON.
@@ -108,7 +110,7 @@ func (s *File) resume() error {
 		at := r.offset
 		l, err := r.line()
 		switch {
-		case errors.Is(err, io.EOF) || errors.Is(err, errCut):
+		case errors.Is(err, io.EOF) || ended(err):
 			if err := s.f.Truncate(at); err != nil {
 				return err
 			}
@@ -126,6 +128,13 @@ func (s *File) resume() error {
 			s.partial = l.Partial
 		}
 	}
+}
+
+// ended tells whether a line is one that its writer did not get to write: without an
+// end, or with something else where a disk was full or lost its power.
+func ended(err error) bool {
+	var damaged *input.FormatError
+	return errors.Is(err, errCut) || errors.As(err, &damaged)
 }
 
 // begin writes the header.
@@ -155,7 +164,8 @@ func (s *File) write(v any) error {
 	}
 	if err != nil {
 		// What was written of it is no line.
-		return errors.Join(err, s.f.Truncate(at))
+		_, seekErr := s.f.Seek(at, io.SeekStart)
+		return errors.Join(err, s.f.Truncate(at), seekErr)
 	}
 	return nil
 }

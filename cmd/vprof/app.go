@@ -113,7 +113,7 @@ func newRootCmd(a *app) *cobra.Command {
 		newMonitorCmd(a),
 		newCaptureCmd(a), newModelsCmd(a), newGPUsCmd(a),
 		newTimeCmd(a), newCompareCmd(a), newDiagnoseCmd(a), newCalibrateCmd(a), newCoefficientsCmd(a),
-		newEventsCmd(a), newAccuracyCmd(a), newMergeCmd(a),
+		newEventsCmd(a), newAccuracyCmd(a), newMergeCmd(a), newFleetCmd(a),
 		newDoctorCmd(a), newSchemaCmd(a), newVersionCmd(a),
 	)
 	root.AddCommand(newTopics()...)

@@ -213,7 +213,7 @@ type fitHead struct {
 func (o *fitOptions) shard(ctx context.Context, s fit.Search) error {
 	head := s.Head()
 	head.Budget.Preset = o.budget.preset
-	p, err := planOf("fit", len(s.Cases), []any{head, s.Cases, s.GPUs, s.Evidence.Calibrated})
+	p, err := planOf("fit", len(s.Cases), []any{head, s.Cases, s.GPUs, s.Calibrated})
 	if err != nil {
 		return err
 	}

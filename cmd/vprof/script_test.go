@@ -66,7 +66,9 @@ func TestScripts(t *testing.T) {
 			e.Setenv("EXPORTED", exported)
 			snapshots, failed := filepath.Abs("../../bench/observe/snapshot/testdata")
 			e.Setenv("SNAPSHOTS", snapshots)
-			return errors.Join(err, failed)
+			vprof, missing := exec.LookPath("vprof")
+			e.Setenv("VPROF", vprof)
+			return errors.Join(err, failed, missing)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
 	})

@@ -48,6 +48,14 @@ func (f *shardFlags) open() (bool, error) {
 			return false, usagef("--%s needs the whole, and --shard does a part of it; leave one out (vprof merge has --export and --format)", other)
 		}
 	}
+	return f.parse()
+}
+
+// parse reads which part it is; false without --shard.
+func (f *shardFlags) parse() (bool, error) {
+	if f.shard == "" {
+		return false, nil
+	}
 	var err error
 	if f.part, err = shard.Parse(f.shard, os.Getenv); err != nil {
 		return false, usagef("--shard: %w", err)

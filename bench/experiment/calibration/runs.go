@@ -168,32 +168,65 @@ func fromReports(data []byte, name string, in *coefficients.Input) ([]Observed, 
 	in.Kind, in.Source = "report", "vprof "+reports[0].Tool.Version
 	var runs []Observed
 	for _, r := range reports {
-		for _, p := range r.Points {
-			if p.Run == nil || !p.Run.Fits || p.Run.Retries > 0 {
-				continue
-			}
-			d, _ := r.Find(p.Device)
-			c := r.Case.Case
-			c.Batch = p.Batch
-			o := Observed{
-				File: name, Label: fmt.Sprintf("%s: batch %d", name, p.Batch),
-				Case: c, Description: r.Case.Description(),
-				GPU: d.GPU, Board: d.String(), Stack: coefficients.Stack{CUDA: d.CUDA, Driver: d.Driver},
-				Synthetic: true,
-				Simulated: p.Run.Simulated || d.Simulated || strings.Contains(d.Driver, simulatedDriver),
-				// The kernels that stood for PyTorch's are not PyTorch's.
-				Allocated: p.Run.Allocated, Reserved: p.Run.Reserved, Device: p.Run.Device - p.Run.Kernels,
-			}
-			if p.Run.Step != nil {
-				o.StepSeconds = p.Run.Step.Seconds
-			}
-			runs = append(runs, o)
-		}
+		runs = append(runs, observed(r, name)...)
 	}
 	if len(runs) == 0 {
 		return nil, &input.FormatError{File: name, Reason: "has no run that got through; a plan has none, a sweep has"}
 	}
 	return runs, nil
+}
+
+// Of are the runs of a report, as [ReadObserved] reads them from a file.
+func Of(r *report.Report) []Observed { return observed(r, r.Case.Model) }
+
+// observed are the runs of a report from a file of some name.
+func observed(r *report.Report, name string) []Observed {
+	var runs []Observed
+	for _, p := range r.Points {
+		if p.Run == nil || !p.Run.Fits || p.Run.Retries > 0 {
+			continue
+		}
+		d, _ := r.Find(p.Device)
+		c := r.Case.Case
+		c.Batch = p.Batch
+		o := Observed{
+			File: name, Label: fmt.Sprintf("%s: batch %d", name, p.Batch),
+			Case: c, Description: r.Case.Description(),
+			GPU: d.GPU, Board: d.String(), Stack: coefficients.Stack{CUDA: d.CUDA, Driver: d.Driver},
+			Synthetic: true,
+			Simulated: p.Run.Simulated || d.Simulated || strings.Contains(d.Driver, simulatedDriver),
+			// The kernels that stood for PyTorch's are not PyTorch's.
+			Allocated: p.Run.Allocated, Reserved: p.Run.Reserved, Device: p.Run.Device - p.Run.Kernels,
+		}
+		if p.Run.Step != nil {
+			o.StepSeconds = p.Run.Step.Seconds
+		}
+		runs = append(runs, o)
+	}
+	return runs
+}
+
+// Apart shares runs out by what must not mix: the board's kind, its driver, and
+// whether they were measured, in the order in which these first come.
+func Apart(runs []Observed) [][]Observed {
+	type kind struct {
+		gpu       string
+		stack     coefficients.Stack
+		simulated bool
+	}
+	at := map[kind]int{}
+	var groups [][]Observed
+	for _, r := range runs {
+		k := kind{r.GPU, r.Stack, r.Simulated}
+		i, seen := at[k]
+		if !seen {
+			i = len(groups)
+			at[k] = i
+			groups = append(groups, nil)
+		}
+		groups[i] = append(groups[i], r)
+	}
+	return groups
 }
 
 // A MixError says that runs cannot be calibrated together, because they are of different

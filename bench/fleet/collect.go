@@ -1,0 +1,66 @@
+package fleet
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/bench/shard"
+	"github.com/vprof/vprof/internal/input"
+)
+
+// Result is what a job gave: a report, or why there is none.
+type Result struct {
+	Report  *report.Report `json:"report,omitempty"`
+	Case    report.Case    `json:"case,omitzero"`
+	Refused string         `json:"refused,omitempty"`
+}
+
+// Results gives what the jobs of all boards gave, in the order of the fleet, one shard
+// open at a time. The error names every board of which something is missing.
+func (f *Folder) Results(each func(b BoardTasks, r Result) error) error {
+	sets := make([]*shard.Set, len(f.Boards))
+	var missing error
+	for i, b := range f.Boards {
+		set, err := shard.ReadDir(f.Path(b))
+		if err == nil && (set.Hash != b.Hash || set.Of != b.Tasks) {
+			err = &FolderError{f.Path(b), "its shards are of another fleet"}
+		}
+		if err == nil {
+			err = set.Incomplete()
+		}
+		var none *shard.FolderError
+		if errors.As(err, &none) {
+			err = &shard.IncompleteError{Dir: f.Path(b), Of: b.Tasks, Missing: indexes(b.Tasks)}
+		}
+		missing = errors.Join(missing, err)
+		sets[i] = set
+	}
+	if missing != nil {
+		return missing
+	}
+	for i, b := range f.Boards {
+		if err := sets[i].Results(func(unit, _ int, text json.RawMessage) error {
+			var r Result
+			if err := json.Unmarshal(text, &r); err != nil {
+				return &input.FormatError{File: f.Path(b), Reason: fmt.Sprintf("job %d: %v", unit, err)}
+			}
+			if r.Report != nil && len(r.Report.Devices) > 1 {
+				return &input.FormatError{File: f.Path(b), Reason: fmt.Sprintf("job %d: a sweep of several boards", unit)}
+			}
+			return each(b, r)
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func indexes(n int) []int {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}

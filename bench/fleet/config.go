@@ -1,0 +1,363 @@
+// Package fleet runs sweeps of many cases on the boards of a cluster, by the schedulers
+// that it has, and puts what they give into one answer.
+//
+// A [Config] says what to train where. Its [Plan] has the jobs of each board, in a
+// folder that all machines see; tasks work them off, each a shard of a board's jobs,
+// wherever an [Engine] starts them. What is done is told by the shards' files alone,
+// so that whoever looks at the folder later knows as much as who began.
+package fleet
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/vprof/vprof/bench/experiment/sweep"
+	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/internal/yamlkeys"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/device"
+)
+
+// Config is a fleet as people write it.
+type Config struct {
+	// Name is that of its jobs and of its folder.
+	Name string `yaml:"name"`
+	// Models are what is trained, each in every one of the Cases.
+	Models []Case `yaml:"models"`
+	Cases  []Case `yaml:"cases"`
+	// Batches are the batch sizes; empty for each model's own.
+	Batches  Batches  `yaml:"batches"`
+	Boards   []Board  `yaml:"boards"`
+	Strategy Strategy `yaml:"strategy"`
+
+	Slurm      Slurm      `yaml:"slurm"`
+	Kubernetes Kubernetes `yaml:"kubernetes"`
+	source     []byte
+}
+
+// Case is a model or a part of a case: what is left out is the model's.
+type Case struct {
+	Model         string          `yaml:"model"`
+	Task          string          `yaml:"task"`
+	Stage         string          `yaml:"stage"`
+	AMP           *string         `yaml:"amp"`
+	Weights       *string         `yaml:"weights"`
+	Checkpointing *bool           `yaml:"checkpointing"`
+	Accumulate    int             `yaml:"accumulate"`
+	Optimizer     string          `yaml:"optimizer"`
+	LoRA          string          `yaml:"lora"`
+	Dataset       string          `yaml:"dataset-on-gpu"`
+	Loss          string          `yaml:"loss"`
+	Output        string          `yaml:"output"`
+	Freeze        string          `yaml:"freeze"`
+	Torch         string          `yaml:"torch"`
+	AllocConf     string          `yaml:"alloc-conf"`
+	Settings      models.Settings `yaml:"settings"`
+	line          int
+}
+
+// Board is a kind of board of the cluster and how to ask for one.
+type Board struct {
+	// GPU is its name in the catalog.
+	GPU string `yaml:"gpu"`
+	// Partition is that of Slurm, and Gres what to ask it for; empty is gpu:1.
+	Partition string `yaml:"partition"`
+	Gres      string `yaml:"gres"`
+	// Selector are the labels of Kubernetes's nodes that have it.
+	Selector map[string]string `yaml:"node-selector"`
+	line     int
+}
+
+// Strategy says how the work is done.
+type Strategy struct {
+	// Device is what tasks run on: "cuda:0", or "sim" for a simulated board; empty is
+	// cuda:0 where a scheduler runs them, sim on this machine.
+	Device  string `yaml:"device"`
+	FindMax bool   `yaml:"find-max"`
+	WarmUp  int    `yaml:"warm-up"`
+	Repeat  int    `yaml:"repeat"`
+	Verify  bool   `yaml:"verify"`
+	// Tasks is into how many the jobs of a board are cut at most; zero is 100.
+	Tasks int `yaml:"tasks"`
+	// AtOnce is how many of a board's tasks run at the same time; zero is as many as
+	// the scheduler will.
+	AtOnce int `yaml:"at-once"`
+	// Attempts is how often a task is begun at most; zero is 3.
+	Attempts int `yaml:"attempts"`
+}
+
+// Slurm is what jobs of Slurm need besides.
+type Slurm struct {
+	Account string `yaml:"account"`
+	QOS     string `yaml:"qos"`
+	Time    string `yaml:"time"`
+	CPUs    int    `yaml:"cpus"`
+	Memory  string `yaml:"memory"`
+	// Container is the image that tasks run in, by Apptainer or, with Runtime
+	// "pyxis", by srun.
+	Container string `yaml:"container"`
+	Runtime   string `yaml:"container-runtime"`
+	// Setup are lines of the shell before the task, Options further lines of #SBATCH.
+	Setup   string   `yaml:"setup"`
+	Options []string `yaml:"options"`
+	// Vprof is the program on the nodes; empty is the one that is running.
+	Vprof string `yaml:"vprof"`
+}
+
+// Kubernetes is what jobs of Kubernetes need besides.
+type Kubernetes struct {
+	Namespace string `yaml:"namespace"`
+	Image     string `yaml:"image"`
+	// Claim is the volume claim that the fleet's folder is on, Path where in it.
+	Claim string `yaml:"claim"`
+	Path  string `yaml:"path"`
+	// Resource is what a board is asked for by; empty is nvidia.com/gpu.
+	Resource       string `yaml:"resource"`
+	CPU            string `yaml:"cpu"`
+	Memory         string `yaml:"memory"`
+	ServiceAccount string `yaml:"service-account"`
+	RuntimeClass   string `yaml:"runtime-class"`
+	Queue          string `yaml:"queue"`
+}
+
+// Batches are batch sizes: a number, a list of them, or text as --batch takes it.
+type Batches []int
+
+// UnmarshalYAML implements [yaml.Unmarshaler].
+func (b *Batches) UnmarshalYAML(n *yaml.Node) error {
+	text := n.Value
+	if n.Kind == yaml.SequenceNode {
+		var words []string
+		for _, item := range n.Content {
+			words = append(words, item.Value)
+		}
+		text = strings.Join(words, ",")
+	}
+	sizes, err := sweep.ParseBatches(text)
+	if err != nil {
+		return fmt.Errorf("line %d: batches: %w", n.Line, err)
+	}
+	*b = sizes
+	return nil
+}
+
+// UnmarshalYAML implements [yaml.Unmarshaler]: a name alone is a model.
+func (c *Case) UnmarshalYAML(n *yaml.Node) error {
+	c.line = n.Line
+	if n.Kind == yaml.ScalarNode {
+		c.Model = n.Value
+		return nil
+	}
+	type plain Case
+	return n.Decode((*plain)(c))
+}
+
+// UnmarshalYAML implements [yaml.Unmarshaler]: a name alone is a board of the catalog
+// and of the partition of that name.
+func (b *Board) UnmarshalYAML(n *yaml.Node) error {
+	b.line = n.Line
+	if n.Kind == yaml.ScalarNode {
+		b.GPU = n.Value
+		return nil
+	}
+	type plain Board
+	return n.Decode((*plain)(b))
+}
+
+// maxConfig is the largest file read, in bytes: ten thousand cases are a megabyte.
+const maxConfig = 16 << 20
+
+// Read reads a fleet. The error is an [*input.FormatError] unless reading itself
+// failed.
+func Read(r io.Reader, file string) (*Config, error) {
+	data, err := io.ReadAll(io.LimitReader(r, maxConfig+1))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	if len(data) > maxConfig {
+		return nil, &input.FormatError{File: file, Reason: fmt.Sprintf("longer than %d MiB; this is no fleet", maxConfig>>20)}
+	}
+	c := &Config{source: data}
+	if err := yamlkeys.Decode(file, data, c); err != nil {
+		return nil, err
+	}
+	return c, c.check(file)
+}
+
+// names are what folders, jobs of Slurm and of Kubernetes may all be called.
+var names = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$`)
+
+func (c *Config) check(file string) error {
+	wrong := func(line int, key, format string, args ...any) error {
+		return &input.FormatError{File: file, Line: line, Key: key, Reason: fmt.Sprintf(format, args...)}
+	}
+	if c.Name == "" {
+		c.Name = "fleet"
+	}
+	s := c.Strategy
+	switch {
+	case !names.MatchString(c.Name):
+		return wrong(0, "name", "%q; want lower-case letters, digits and -, at most 40, as Kubernetes takes", c.Name)
+	case len(c.Models) == 0:
+		return wrong(0, "models", "names no model; list them with \"vprof models\"")
+	case len(c.Boards) == 0:
+		return wrong(0, "boards", "names no board; list them with \"vprof gpus\"")
+	case s.Tasks < 0 || s.Tasks > maxTasks:
+		return wrong(0, "strategy.tasks", "%d; a board can have 1 to %d tasks", s.Tasks, maxTasks)
+	case s.AtOnce < 0 || s.Attempts < 0 || s.WarmUp < 0 || s.Repeat < 0:
+		return wrong(0, "strategy", "has a negative number")
+	case s.WarmUp > maxRuns || s.Repeat > maxRuns:
+		return wrong(0, "strategy", "more than %d runs of a batch size", maxRuns)
+	case s.Device != "" && s.Device != "sim" && !strings.HasPrefix(s.Device, "cuda"):
+		return wrong(0, "strategy.device", "%q is neither cuda:0 nor sim", s.Device)
+	case c.Slurm.Runtime != "" && c.Slurm.Runtime != "apptainer" && c.Slurm.Runtime != "pyxis":
+		return wrong(0, "slurm.container-runtime", "%q is neither apptainer nor pyxis", c.Slurm.Runtime)
+	}
+	for i, m := range c.Models {
+		if m.Model == "" {
+			return wrong(m.line, fmt.Sprintf("models[%d]", i), "names no model")
+		}
+	}
+	for i, k := range c.Cases {
+		if k.Model != "" {
+			return wrong(k.line, fmt.Sprintf("cases[%d]", i), "names a model (%s); cases are how each of the models is trained", k.Model)
+		}
+	}
+	seen := map[string]bool{}
+	for i := range c.Boards {
+		b := &c.Boards[i]
+		if b.GPU == "" {
+			return wrong(b.line, fmt.Sprintf("boards[%d]", i), "names no gpu; list them with \"vprof gpus\"")
+		}
+		gpu, err := device.Lookup(b.GPU)
+		if err != nil {
+			return wrong(b.line, fmt.Sprintf("boards[%d].gpu", i), "%v", err)
+		}
+		b.GPU = gpu.Name
+		b.Partition = cmp.Or(b.Partition, gpu.Name)
+		b.Gres = cmp.Or(b.Gres, "gpu:1")
+		if seen[b.Key()] {
+			return wrong(b.line, fmt.Sprintf("boards[%d]", i), "%s appears twice", b.Key())
+		}
+		seen[b.Key()] = true
+	}
+	return c.checkShell(wrong)
+}
+
+// maxTasks is how many tasks Slurm takes in an array unless it is told otherwise.
+const maxTasks = 1000
+
+// maxRuns is how often a batch size may run.
+const maxRuns = 1000
+
+// checkShell refuses line ends in what becomes a line of a script.
+func (c *Config) checkShell(wrong func(line int, key, format string, args ...any) error) error {
+	values := map[string]string{
+		"slurm.account": c.Slurm.Account, "slurm.qos": c.Slurm.QOS, "slurm.time": c.Slurm.Time, "slurm.memory": c.Slurm.Memory,
+		"slurm.container": c.Slurm.Container, "slurm.vprof": c.Slurm.Vprof, "slurm.options": strings.Join(c.Slurm.Options, " "),
+	}
+	for _, b := range c.Boards {
+		values["boards.partition"] += b.Partition
+		values["boards.gres"] += b.Gres
+	}
+	for key, v := range values {
+		if strings.ContainsAny(v, "\n\r") {
+			return wrong(0, key, "has a line end")
+		}
+	}
+	return nil
+}
+
+// Key is what the board's part of the fleet is called: the GPU, or its partition if
+// that has a name of its own.
+func (b Board) Key() string {
+	key := b.GPU
+	if b.Partition != b.GPU {
+		key += "." + b.Partition
+	}
+	return strings.Map(func(r rune) rune {
+		if r == '/' || r == '\\' || r <= ' ' {
+			return '_'
+		}
+		return r
+	}, key)
+}
+
+// over lays a case over one of a model.
+func (c Case) over(to models.Case) (models.Case, error) {
+	for _, text := range []struct {
+		from string
+		to   *string
+	}{{c.Task, &to.Task}, {c.Stage, &to.Stage}, {c.Optimizer, &to.Optimizer}, {c.Loss, &to.Loss}, {c.Output, &to.Output}, {c.Freeze, &to.Freeze}, {c.AllocConf, &to.AllocConf}} {
+		*text.to = cmp.Or(text.from, *text.to)
+	}
+	to.Accumulate = cmp.Or(c.Accumulate, to.Accumulate)
+	if c.Checkpointing != nil {
+		to.Checkpointing = *c.Checkpointing
+	}
+	var err error
+	if c.AMP != nil {
+		if to.AMP, err = models.ParseAutocast(*c.AMP); err != nil {
+			return to, fmt.Errorf("amp: %w", err)
+		}
+	}
+	if c.Weights != nil {
+		if to.Weights, err = models.ParseWeightType(*c.Weights); err != nil {
+			return to, fmt.Errorf("weights: %w", err)
+		}
+	}
+	if c.LoRA != "" {
+		l, err := models.ParseLoRA(c.LoRA)
+		if err != nil {
+			return to, fmt.Errorf("lora: %w", err)
+		}
+		to.LoRA = &l
+	}
+	if c.Dataset != "" {
+		if to.Dataset, err = bytesize.Parse(c.Dataset); err != nil {
+			return to, fmt.Errorf("dataset-on-gpu: %w", err)
+		}
+	}
+	if c.Torch != "" {
+		if to.Torch, err = models.ParseRelease(c.Torch); err != nil {
+			return to, fmt.Errorf("torch: %w", err)
+		}
+	}
+	settings := models.Settings{}
+	for _, from := range []models.Settings{to.Settings, c.Settings} {
+		for name, v := range from {
+			settings[strings.ReplaceAll(name, "_", "-")] = v
+		}
+	}
+	if len(settings) > 0 {
+		to.Settings = settings
+	}
+	return to, nil
+}
+
+// batchesOf are the batch sizes of a model.
+func (c *Config) batchesOf(m models.Model, k models.Case) []int {
+	switch {
+	case len(c.Batches) > 0:
+		return slices.Compact(slices.Sorted(slices.Values(c.Batches)))
+	case len(m.Batches) > 0:
+		return slices.Sorted(slices.Values(m.Batches))
+	}
+	return []int{k.Batch}
+}
+
+// place is where in the file a case comes from, for errors.
+func place(file string, m, k Case) string {
+	if k.line > 0 {
+		return file + ":" + strconv.Itoa(k.line)
+	}
+	return file + ":" + strconv.Itoa(m.line)
+}

@@ -1,0 +1,348 @@
+package fleet
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/vprof/vprof/bench/job"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/bench/shard"
+	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner/coefficients"
+	"github.com/vprof/vprof/profiler/stack"
+)
+
+// Schema names this version of fleet.json.
+const Schema = "vprof.fleet/v1"
+
+// A Unit is a model in a case.
+type Unit struct {
+	Model   models.Model
+	Case    models.Case
+	Batches []int
+}
+
+// Units are all models in all cases, in the order of the file.
+func (c *Config) Units(file string, r *models.Registry) ([]Unit, error) {
+	cases := c.Cases
+	if len(cases) == 0 {
+		cases = []Case{{}}
+	}
+	release, err := models.ParseRelease(stack.Default().Release())
+	if err != nil {
+		return nil, err
+	}
+	var units []Unit
+	seen := map[models.Key]string{}
+	for _, of := range c.Models {
+		m, err := r.Lookup(of.Model)
+		if err != nil {
+			return nil, &input.FormatError{File: file, Line: of.line, Key: "models", Reason: err.Error()}
+		}
+		for _, k := range cases {
+			full := m.Default
+			full.Model, full.Torch = m.Name, cmp.Or(m.Torch, release)
+			for _, part := range []Case{of, k} {
+				if full, err = part.over(full); err != nil {
+					return nil, fmt.Errorf("%s: %w", place(file, of, k), &input.FormatError{Reason: err.Error()})
+				}
+			}
+			if full, err = m.Complete(full); err != nil {
+				return nil, fmt.Errorf("%s: %w", place(file, of, k), err)
+			}
+			key := m.Canonical(full).Key()
+			if before, twice := seen[key]; twice {
+				return nil, &input.FormatError{File: place(file, of, k), Reason: fmt.Sprintf("is the same case as %s: %v", before, full)}
+			}
+			seen[key] = place(file, of, k)
+			units = append(units, Unit{Model: m, Case: full, Batches: c.batchesOf(m, full)})
+		}
+	}
+	return units, nil
+}
+
+// Engines are the names of what runs tasks.
+const (
+	OnLocal      = "local"
+	OnSlurm      = "slurm"
+	OnKubernetes = "kubernetes"
+)
+
+// Manifest is fleet.json: what a folder is for.
+type Manifest struct {
+	Schema  string       `json:"schema"`
+	Name    string       `json:"name"`
+	Tool    report.Tool  `json:"tool"`
+	Engine  string       `json:"engine"`
+	Boards  []BoardTasks `json:"boards"`
+	Created time.Time    `json:"created"`
+}
+
+// BoardTasks are the tasks of a board.
+type BoardTasks struct {
+	Board `json:"-"`
+	// Key is the name of its folder; Jobs of them there are, in Tasks shards. Hash
+	// identifies them.
+	Key   string `json:"key"`
+	Jobs  int    `json:"jobs"`
+	Tasks int    `json:"tasks"`
+	Hash  string `json:"hash"`
+}
+
+// ShardPlan is that of the board's shards.
+func (b BoardTasks) ShardPlan(tool report.Tool) shard.Plan {
+	return shard.Plan{Verb: "fleet", Hash: b.Hash, Units: b.Jobs, Tool: tool}
+}
+
+// A Folder is a fleet's, on a disk that all machines see.
+type Folder struct {
+	Dir string
+	Manifest
+	Config *Config
+}
+
+// jobsOf are the jobs of a board.
+func (c *Config) jobsOf(b Board, engine string, units []Unit, learned *coefficients.Selection) ([]job.Job, error) {
+	target := job.Target{Device: cmp.Or(c.Strategy.Device, "cuda:0")}
+	if c.Strategy.Device == "sim" || c.Strategy.Device == "" && engine == OnLocal {
+		gpu, err := device.Lookup(b.GPU)
+		if err != nil {
+			return nil, err
+		}
+		target = job.Simulated(gpu)
+	}
+	s := c.Strategy
+	var jobs []job.Job
+	for _, u := range units {
+		j := job.Sweep(report.CaseOf(u.Model, u.Case), target, u.Batches, job.Conditions{FindMax: s.FindMax, WarmUp: s.WarmUp, Repeat: max(1, s.Repeat), Verify: s.Verify})
+		j.Calibrated = learned
+		jobs = append(jobs, j)
+	}
+	return jobs, nil
+}
+
+// A FolderError says that a folder is not the fleet's.
+type FolderError struct{ Dir, Reason string }
+
+func (e *FolderError) Error() string { return e.Dir + ": " + e.Reason }
+
+// Usage marks the error as bad input.
+func (*FolderError) Usage() bool { return true }
+
+const (
+	manifestName = "fleet.json"
+	configName   = "fleet.yaml"
+)
+
+// Prepare makes the folder of a fleet, or finds that it is there already. A folder of
+// another fleet, or of another version of vprof, is an error: what it holds stays.
+func Prepare(dir, engine string, c *Config, units []Unit, learned *coefficients.Selection, tool report.Tool, now time.Time) (*Folder, error) {
+	f := &Folder{dir, Manifest{Schema: Schema, Name: c.Name, Tool: tool, Engine: engine, Created: now}, c}
+	jobs := map[string][]job.Job{}
+	for _, b := range c.Boards {
+		of, err := c.jobsOf(b, engine, units, learned)
+		if err != nil {
+			return nil, err
+		}
+		hash, err := shard.Hash(of)
+		if err != nil {
+			return nil, err
+		}
+		jobs[b.Key()] = of
+		f.Boards = append(f.Boards, BoardTasks{Board: b, Key: b.Key(), Jobs: len(of), Tasks: min(len(of), cmp.Or(c.Strategy.Tasks, 100)), Hash: hash})
+	}
+	was, err := Open(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, err
+	case was.Tool != tool:
+		return nil, &FolderError{dir, fmt.Sprintf("was made by vprof %s, this is %s; go on with that one, or use another folder (--dir)", was.Tool.Version, tool.Version)}
+	case was.Engine != engine:
+		return nil, &FolderError{dir, fmt.Sprintf("runs on %s, not on %s; use another folder (--dir)", was.Engine, engine)}
+	case !sameJobs(was.Boards, f.Boards):
+		return nil, &FolderError{dir, "holds another fleet, or this one before its file was changed; use another folder (--dir), or remove it"}
+	default:
+		f.Created = was.Created
+		return f, f.write() // what is asked of the scheduler may have changed
+	}
+	for _, b := range f.Boards {
+		if err := f.writeJobs(b, jobs[b.Key]); err != nil {
+			return nil, err
+		}
+	}
+	return f, f.write()
+}
+
+func sameJobs(a, b []BoardTasks) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i].Key != b[i].Key || a[i].Hash != b[i].Hash || a[i].Tasks != b[i].Tasks {
+			return false
+		}
+	}
+	return true
+}
+
+// write writes the manifest last: with it the folder is a fleet's.
+func (f *Folder) write() error {
+	if err := report.WriteFile(filepath.Join(f.Dir, configName), func(w io.Writer) error { _, err := w.Write(f.Config.source); return err }); err != nil {
+		return err
+	}
+	text, err := json.MarshalIndent(f.Manifest, "", "  ")
+	if err != nil {
+		return err
+	}
+	return report.WriteFile(filepath.Join(f.Dir, manifestName), func(w io.Writer) error {
+		_, err := w.Write(append(text, '\n'))
+		return err
+	})
+}
+
+// writeJobs writes a job a line. Descriptions of models are files of their own, since
+// many jobs have the same.
+func (f *Folder) writeJobs(b BoardTasks, jobs []job.Job) error {
+	for _, dir := range []string{filepath.Join(f.Dir, b.Key, "log"), filepath.Join(f.Dir, "models")} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	written := map[string]bool{}
+	return report.Stream(filepath.Join(f.Dir, b.Key, "jobs.jsonl"), func(w io.Writer) error {
+		e := json.NewEncoder(w)
+		e.SetEscapeHTML(false)
+		for _, j := range jobs {
+			if hash := j.Case.ConfigHash; hash != "" && !written[hash] {
+				written[hash] = true
+				config := j.Case.Config
+				if err := report.WriteFile(f.model(hash), func(w io.Writer) error { _, err := w.Write(config); return err }); err != nil {
+					return err
+				}
+			}
+			j.Case = j.Case.Short()
+			if err := e.Encode(j); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (f *Folder) model(hash string) string { return filepath.Join(f.Dir, "models", hash+".json") }
+
+// Open opens the folder of a fleet. The error wraps [fs.ErrNotExist] if it is none.
+func Open(dir string) (*Folder, error) {
+	path := filepath.Join(dir, manifestName)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	f := &Folder{Dir: dir}
+	if err := json.Unmarshal(text, &f.Manifest); err != nil {
+		return nil, &input.FormatError{File: path, Reason: "not the manifest of a fleet: " + err.Error()}
+	}
+	if f.Schema != Schema {
+		return nil, &input.FormatError{File: path, Reason: fmt.Sprintf("its schema is %q, not %s", f.Schema, Schema)}
+	}
+	source, err := os.Open(filepath.Join(dir, configName))
+	if err != nil {
+		return nil, &FolderError{dir, err.Error()}
+	}
+	defer source.Close()
+	if f.Config, err = Read(source, filepath.Join(dir, configName)); err != nil {
+		return nil, err
+	}
+	for i := range f.Boards {
+		for _, b := range f.Config.Boards {
+			if b.Key() == f.Boards[i].Key {
+				f.Boards[i].Board = b
+			}
+		}
+		if f.Boards[i].GPU == "" {
+			return nil, &FolderError{dir, "its fleet.yaml has no board " + f.Boards[i].Key + "; it was changed"}
+		}
+	}
+	return f, nil
+}
+
+// Board finds a board by the name of its folder.
+func (f *Folder) Board(key string) (BoardTasks, bool) {
+	for _, b := range f.Boards {
+		if b.Key == key {
+			return b, true
+		}
+	}
+	return BoardTasks{}, false
+}
+
+// Path is the folder of a board.
+func (f *Folder) Path(b BoardTasks) string { return filepath.Join(f.Dir, b.Key) }
+
+// Jobs reads some of a board's jobs, from one to another, which is not among them.
+func (f *Folder) Jobs(b BoardTasks, from, to int) ([]job.Job, error) {
+	path := filepath.Join(f.Path(b), "jobs.jsonl")
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	lines := bufio.NewReaderSize(file, 1<<20)
+	var jobs []job.Job
+	for n := 0; n < to; n++ {
+		text, err := lines.ReadBytes('\n')
+		if err != nil {
+			return nil, &input.FormatError{File: path, Reason: fmt.Sprintf("has %d jobs, not %d", n, b.Jobs)}
+		}
+		if n < from {
+			continue
+		}
+		j, err := f.readJob(text)
+		if err != nil {
+			return nil, &input.FormatError{File: path, Line: n + 1, Reason: err.Error()}
+		}
+		jobs = append(jobs, j)
+	}
+	return jobs, nil
+}
+
+// readJob reads a job and gives it the description of its model again.
+func (f *Folder) readJob(text []byte) (job.Job, error) {
+	var j job.Job
+	if err := json.Unmarshal(text, &j); err != nil || j.Case.ConfigHash == "" {
+		if err == nil {
+			return job.Read(bytes.NewReader(text))
+		}
+		return j, err
+	}
+	config, err := os.ReadFile(f.model(j.Case.ConfigHash))
+	if err != nil {
+		return j, err
+	}
+	j.Case.Config = config
+	if text, err = json.Marshal(j); err != nil {
+		return j, err
+	}
+	return job.Read(bytes.NewReader(text))
+}
+
+// Lock keeps other commands that change the fleet away until the function is called.
+func (f *Folder) Lock(who string) (release func() error, err error) {
+	release, by, err := shard.Lock(filepath.Join(f.Dir, "lock"), who)
+	if errors.Is(err, shard.ErrLocked) {
+		return nil, &FolderError{f.Dir, "another command is at work on this fleet (" + by + "); look on with \"vprof fleet status\", or wait for it"}
+	}
+	return release, err
+}

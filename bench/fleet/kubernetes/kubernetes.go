@@ -1,0 +1,286 @@
+// Package kubernetes runs the tasks of a fleet as Indexed Jobs of Kubernetes, one for
+// each board, whose policy begins failed tasks anew by vprof's exit codes.
+package kubernetes
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/vprof/vprof/bench/fleet"
+	"github.com/vprof/vprof/internal/input"
+)
+
+// mount is where the fleet's folder is in pods.
+const mount = "/fleet"
+
+// queueLabel is by which KAI's and Kueue's schedulers know a queue; ours is KAI's.
+const queueLabel = "kai.scheduler/queue"
+
+type object = map[string]any
+
+// Check finds what the configuration leaves open that manifests need. The error is an
+// [*input.FormatError].
+func Check(file string, k fleet.Kubernetes) error {
+	switch {
+	case k.Image == "":
+		return &input.FormatError{File: file, Key: "kubernetes.image", Reason: "is missing: the image that has vprof"}
+	case k.Claim == "":
+		return &input.FormatError{File: file, Key: "kubernetes.claim", Reason: "is missing: the volume claim that the fleet's folder is on"}
+	}
+	return nil
+}
+
+// Jobs are the manifests, a Job of batch/v1 for each board, as YAML documents.
+func Jobs(f *fleet.Folder) ([]byte, error) {
+	var out bytes.Buffer
+	e := yaml.NewEncoder(&out)
+	e.SetIndent(2)
+	for _, b := range f.Boards {
+		if err := e.Encode(job(f, b)); err != nil {
+			return nil, err
+		}
+	}
+	return out.Bytes(), e.Close()
+}
+
+// job is the manifest of a board.
+func job(f *fleet.Folder, b fleet.BoardTasks) object {
+	k, s := f.Config.Kubernetes, f.Config.Strategy
+	labels := object{"app.kubernetes.io/name": "vprof", "vprof.dev/fleet": f.Name, "vprof.dev/board": label(b.Key)}
+	if k.Queue != "" {
+		labels[queueLabel] = k.Queue
+	}
+	limits := object{cmp.Or(k.Resource, "nvidia.com/gpu"): 1}
+	requests := object{}
+	for name, v := range map[string]string{"cpu": k.CPU, "memory": k.Memory} {
+		if v != "" {
+			requests[name] = v
+		}
+	}
+	container := object{
+		"name": "vprof", "image": k.Image,
+		"command": []string{"vprof", "fleet", "task", mount + "/" + b.Key, "--shard", fmt.Sprintf("auto/%d", b.Tasks)},
+		// A pod's own name says nothing of the machine that has the board.
+		"env":          []object{{"name": "VPROF_NODE", "valueFrom": object{"fieldRef": object{"fieldPath": "spec.nodeName"}}}},
+		"resources":    object{"limits": limits, "requests": requests},
+		"volumeMounts": []object{{"name": "fleet", "mountPath": mount, "subPath": strings.Trim(cmp.Or(k.Path, f.Name), "/")}},
+	}
+	pod := object{
+		"restartPolicy": "Never", "containers": []object{container},
+		"volumes": []object{{"name": "fleet", "persistentVolumeClaim": object{"claimName": k.Claim}}},
+	}
+	if len(b.Selector) > 0 {
+		pod["nodeSelector"] = b.Selector
+	}
+	if k.ServiceAccount != "" {
+		pod["serviceAccountName"] = k.ServiceAccount
+	}
+	if k.RuntimeClass != "" {
+		pod["runtimeClassName"] = k.RuntimeClass
+	}
+	metadata := object{"name": "vprof-" + f.Name + "-" + label(b.Key), "labels": labels}
+	if k.Namespace != "" {
+		metadata["namespace"] = k.Namespace
+	}
+	return object{
+		"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata,
+		"spec": object{
+			"completionMode": "Indexed", "completions": b.Tasks, "parallelism": cmp.Or(s.AtOnce, b.Tasks),
+			"backoffLimitPerIndex": cmp.Or(s.Attempts, 3) - 1,
+			"podFailurePolicy":     policy(),
+			"template":             object{"metadata": object{"labels": labels}, "spec": pod},
+		},
+	}
+}
+
+// policy begins tasks anew by their exit codes: a node that was drained or a task that
+// was interrupted does not count, what will fail again fails at once, and the rest, such
+// as a node whose GPU cannot be used, counts.
+func policy() object {
+	return object{"rules": []object{
+		{"action": "Ignore", "onPodConditions": []object{{"type": "DisruptionTarget", "status": "True"}}},
+		{"action": "Ignore", "onExitCodes": object{"containerName": "vprof", "operator": "In", "values": []int{130}}},
+		{"action": "FailIndex", "onExitCodes": object{"containerName": "vprof", "operator": "In", "values": []int{1, 2, 3}}},
+		{"action": "Count", "onExitCodes": object{"containerName": "vprof", "operator": "In", "values": []int{4}}},
+	}}
+}
+
+// label is a name that labels and jobs may have.
+func label(key string) string {
+	return strings.Trim(strings.Map(func(r rune) rune {
+		if (r < 'a' || r > 'z') && (r < '0' || r > '9') {
+			return '-'
+		}
+		return r
+	}, strings.ToLower(key)), "-")
+}
+
+// Engine is Kubernetes, by kubectl.
+type Engine struct{ Folder *fleet.Folder }
+
+var _ fleet.Engine = (*Engine)(nil)
+
+// A MissingError says that this machine has no kubectl.
+type MissingError struct{}
+
+func (*MissingError) Error() string {
+	return "there is no kubectl on this machine; without --apply the manifests are printed, to be applied elsewhere"
+}
+
+// Usage marks the error as bad input.
+func (*MissingError) Usage() bool { return true }
+
+// kubectl runs a command in the namespace of the fleet.
+func (e *Engine) kubectl(ctx context.Context, stdin []byte, args ...string) ([]byte, error) {
+	if ns := e.Folder.Config.Kubernetes.Namespace; ns != "" {
+		args = append(args, "--namespace", ns)
+	}
+	cmd := exec.CommandContext(ctx, "kubectl", args...)
+	cmd.Stdin = bytes.NewReader(stdin)
+	var out, said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &said
+	err := cmd.Run()
+	switch {
+	case errors.Is(err, exec.ErrNotFound):
+		return nil, &MissingError{}
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case err != nil:
+		return nil, fmt.Errorf("kubectl %s: %s", args[0], cmp.Or(strings.Join(strings.Fields(said.String()), " "), err.Error()))
+	}
+	return out.Bytes(), nil
+}
+
+// Check implements [fleet.Engine].
+func (e *Engine) Check(context.Context) error {
+	if _, err := exec.LookPath("kubectl"); err != nil {
+		return &MissingError{}
+	}
+	return nil
+}
+
+// Again implements [fleet.Engine]: the policy of the Jobs begins failed tasks anew.
+func (*Engine) Again() bool { return true }
+
+// Start implements [fleet.Engine]. All tasks of a board are one Job, in which those
+// that are done end at once.
+func (e *Engine) Start(ctx context.Context, b fleet.BoardTasks, _ []int, _ []string) error {
+	manifest := job(e.Folder, b)
+	text, err := json.Marshal(manifest)
+	if err != nil {
+		return err
+	}
+	// A Job that has ended cannot be changed; its tasks' files stay.
+	name := manifest["metadata"].(object)["name"].(string)
+	if _, err := e.kubectl(ctx, nil, "delete", "job", name, "--ignore-not-found", "--wait=true"); err != nil {
+		return err
+	}
+	_, err = e.kubectl(ctx, text, "apply", "--filename", "-")
+	return err
+}
+
+// jobs is what kubectl says of Jobs, as far as it is read.
+type jobs struct {
+	Items []struct {
+		Metadata struct {
+			Labels map[string]string `json:"labels"`
+		} `json:"metadata"`
+		Status struct {
+			Active     int    `json:"active"`
+			Ready      int    `json:"ready"`
+			Completed  string `json:"completedIndexes"`
+			Failed     string `json:"failedIndexes"`
+			Conditions []struct {
+				Type   string `json:"type"`
+				Status string `json:"status"`
+			} `json:"conditions"`
+		} `json:"status"`
+	} `json:"items"`
+}
+
+// Active implements [fleet.Engine]. Of a Job that has not ended, the tasks that have
+// not count as active.
+func (e *Engine) Active(ctx context.Context) (map[fleet.Task]string, error) {
+	out, err := e.kubectl(ctx, nil, "get", "jobs", "--selector", "vprof.dev/fleet="+e.Folder.Name, "--output", "json")
+	if err != nil {
+		return nil, err
+	}
+	return active(out, e.Folder.Boards)
+}
+
+// active reads what kubectl prints.
+func active(out []byte, boards []fleet.BoardTasks) (map[fleet.Task]string, error) {
+	var list jobs
+	if err := json.Unmarshal(out, &list); err != nil {
+		return nil, fmt.Errorf("kubectl get jobs: %w", err)
+	}
+	tasks := map[fleet.Task]string{}
+	for _, j := range list.Items {
+		ended := map[int]bool{}
+		for _, text := range []string{j.Status.Completed, j.Status.Failed} {
+			for _, i := range indexes(text) {
+				ended[i] = true
+			}
+		}
+		over := false
+		for _, c := range j.Status.Conditions {
+			over = over || c.Status == "True" && (c.Type == "Complete" || c.Type == "Failed")
+		}
+		for _, b := range boards {
+			if label(b.Key) != j.Metadata.Labels["vprof.dev/board"] || over {
+				continue
+			}
+			running := j.Status.Ready
+			for i := range b.Tasks {
+				if ended[i] {
+					continue
+				}
+				word := "pending"
+				if running > 0 {
+					word = fleet.Running
+					running--
+				}
+				tasks[fleet.Task{Board: b.Key, Index: i}] = word
+			}
+		}
+	}
+	return tasks, nil
+}
+
+// maxIndexes bounds what is believed of a range.
+const maxIndexes = 100_000
+
+// indexes reads "1,3-5".
+func indexes(text string) []int {
+	var all []int
+	for word := range strings.SplitSeq(text, ",") {
+		var from, to int
+		switch n, _ := fmt.Sscanf(word, "%d-%d", &from, &to); n { //nolint:errcheck // n says how many there are
+		case 1:
+			all = append(all, from)
+		case 2:
+			for i := from; i <= min(to, from+maxIndexes); i++ {
+				all = append(all, i)
+			}
+		}
+	}
+	return all
+}
+
+// Cancel implements [fleet.Engine].
+func (e *Engine) Cancel(ctx context.Context) (int, error) {
+	tasks, err := e.Active(ctx)
+	if err != nil || len(tasks) == 0 {
+		return 0, err
+	}
+	_, err = e.kubectl(ctx, nil, "delete", "jobs", "--selector", "vprof.dev/fleet="+e.Folder.Name)
+	return len(tasks), err
+}

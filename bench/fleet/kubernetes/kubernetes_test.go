@@ -1,0 +1,128 @@
+package kubernetes
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	validator "github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/vprof/vprof/bench/fleet"
+	"github.com/vprof/vprof/internal/golden"
+)
+
+const config = `name: lab
+models: [resnet18]
+boards:
+  - t4
+  - {gpu: a100-80, partition: Big.Ones, node-selector: {nvidia.com/gpu.product: NVIDIA-A100-SXM4-80GB}}
+strategy: {at-once: 2, attempts: 4}
+kubernetes:
+  namespace: research
+  image: registry.example/vprof:1
+  claim: lab
+  path: runs/lab
+  cpu: "4"
+  memory: 16Gi
+  service-account: runner
+  runtime-class: nvidia
+  queue: team-a
+`
+
+func folder(t *testing.T, text string) *fleet.Folder {
+	c, err := fleet.Read(strings.NewReader(text), "lab.yaml")
+	require.NoError(t, err)
+	f := &fleet.Folder{Config: c}
+	f.Name = c.Name
+	for i, b := range c.Boards {
+		f.Boards = append(f.Boards, fleet.BoardTasks{Board: b, Key: b.Key(), Jobs: 12, Tasks: 6 + i})
+	}
+	return f
+}
+
+// schema is what Kubernetes 1.37 publishes of a kind, without descriptions; keys that
+// it does not have are refused.
+func schema(t *testing.T, kind string) *validator.Schema {
+	t.Helper()
+	f, err := os.Open("testdata/schema-1.37.json.gz")
+	require.NoError(t, err)
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	require.NoError(t, err)
+	doc, err := validator.UnmarshalJSON(z)
+	require.NoError(t, err)
+	c := validator.NewCompiler()
+	require.NoError(t, c.AddResource("kubernetes.json", doc))
+	s, err := c.Compile("kubernetes.json#/$defs/" + kind)
+	require.NoError(t, err)
+	return s
+}
+
+// documents are those of a YAML stream, as JSON has them.
+func documents(t *testing.T, text []byte) []any {
+	t.Helper()
+	var all []any
+	for d := yaml.NewDecoder(bytes.NewReader(text)); ; {
+		var v any
+		err := d.Decode(&v)
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		require.NoError(t, err)
+		plain, err := json.Marshal(v)
+		require.NoError(t, err)
+		doc, err := validator.UnmarshalJSON(bytes.NewReader(plain))
+		require.NoError(t, err)
+		all = append(all, doc)
+	}
+}
+
+// No cluster is there to take them: the manifests are checked against the schemas that
+// Kubernetes publishes.
+func TestManifestsAreWhatKubernetesTakes(t *testing.T) {
+	text, err := Jobs(folder(t, config))
+	require.NoError(t, err)
+	golden.Equal(t, "testdata/jobs.yaml", text)
+	jobs := documents(t, text)
+	require.Len(t, jobs, 2)
+	s := schema(t, "io.k8s.api.batch.v1.Job")
+	for _, j := range jobs {
+		require.NoError(t, s.Validate(j))
+	}
+	// The schema can refuse.
+	for _, wrong := range []string{"completionMode: Indexed\n", "onExitCodes:", "mountPath:"} {
+		broken := strings.Replace(string(text), wrong, "not"+wrong, 1)
+		require.NotEqual(t, string(text), broken, wrong)
+		require.Error(t, s.Validate(documents(t, []byte(broken))[0]), wrong)
+	}
+}
+
+func TestTheSmallestManifestIsTaken(t *testing.T) {
+	text, err := Jobs(folder(t, "models: [resnet18]\nboards: [t4]\nkubernetes: {image: i, claim: c}\n"))
+	require.NoError(t, err)
+	require.NoError(t, schema(t, "io.k8s.api.batch.v1.Job").Validate(documents(t, text)[0]))
+}
+
+func TestWhatManifestsNeedIsAskedFor(t *testing.T) {
+	require.ErrorContains(t, Check("lab.yaml", fleet.Kubernetes{}), "lab.yaml: kubernetes.image: is missing")
+	require.ErrorContains(t, Check("lab.yaml", fleet.Kubernetes{Image: "i"}), "kubernetes.claim: is missing")
+	require.NoError(t, Check("lab.yaml", fleet.Kubernetes{Image: "i", Claim: "c"}))
+}
+
+func TestActiveTasksAreThoseThatHaveNotEnded(t *testing.T) {
+	f := folder(t, config)
+	tasks, err := active([]byte(`{"items":[
+		{"metadata":{"labels":{"vprof.dev/board":"t4"}},"status":{"active":3,"ready":2,"completedIndexes":"0,2-3","failedIndexes":"5"}},
+		{"metadata":{"labels":{"vprof.dev/board":"a100-80-big-ones"}},"status":{"conditions":[{"type":"Failed","status":"True"}]}}]}`), f.Boards)
+	require.NoError(t, err)
+	require.Equal(t, map[fleet.Task]string{{Board: "t4", Index: 1}: fleet.Running, {Board: "t4", Index: 4}: fleet.Running}, tasks)
+	_, err = active([]byte("no"), f.Boards)
+	require.Error(t, err)
+}

@@ -1,0 +1,144 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+)
+
+// Local runs tasks as processes of this machine, some at a time.
+type Local struct {
+	Folder *Folder
+	// Program is vprof, Most how many run at once.
+	Program string
+	Most    int
+
+	mu      sync.Mutex
+	queue   []Task
+	running map[Task]bool
+}
+
+// Check implements [Engine].
+func (*Local) Check(context.Context) error { return nil }
+
+// Again implements [Engine].
+func (*Local) Again() bool { return false }
+
+// Start implements [Engine].
+func (l *Local) Start(_ context.Context, b BoardTasks, tasks []int, _ []string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, i := range tasks {
+		l.queue = append(l.queue, Task{b.Key, i})
+	}
+	return l.next()
+}
+
+// next starts what there is room for. The lock is held.
+func (l *Local) next() error {
+	for len(l.running) < max(1, l.Most) && len(l.queue) > 0 {
+		t := l.queue[0]
+		l.queue = l.queue[1:]
+		cmd, err := l.command(t)
+		if err != nil {
+			return err
+		}
+		if l.running == nil {
+			l.running = map[Task]bool{}
+		}
+		l.running[t] = true
+		go func() {
+			// How it ended is in its shard.
+			_ = cmd.Wait()
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			delete(l.running, t)
+			if err := l.next(); err != nil {
+				l.queue = nil // they are seen to be missing
+			}
+		}()
+	}
+	return nil
+}
+
+// command starts a process that an interrupt of this one does not reach.
+func (l *Local) command(t Task) (*exec.Cmd, error) {
+	b, _ := l.Folder.Board(t.Board)
+	log, err := os.OpenFile(filepath.Join(l.Folder.Path(b), "log", fmt.Sprintf("task-%d.txt", t.Index)), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	cmd := exec.Command(l.Program, "fleet", "task", l.Folder.Path(b), "--shard", fmt.Sprintf("%d/%d", t.Index, b.Tasks))
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = detached()
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	pids, err := os.OpenFile(l.pids(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, errors.Join(err, cmd.Process.Kill())
+	}
+	defer pids.Close()
+	_, err = fmt.Fprintln(pids, cmd.Process.Pid)
+	return cmd, err
+}
+
+func (l *Local) pids() string { return filepath.Join(l.Folder.Dir, "local.pids") }
+
+// Active implements [Engine]: tasks of an earlier process are seen by the locks of
+// their shards.
+func (l *Local) Active(context.Context) (map[Task]string, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	active := map[Task]string{}
+	for t := range l.running {
+		active[t] = Running
+	}
+	for _, t := range l.queue {
+		active[t] = "waiting"
+	}
+	return active, nil
+}
+
+// Cancel implements [Engine]: processes that are tasks of this fleet are interrupted,
+// and write what they have.
+func (l *Local) Cancel(context.Context) (int, error) {
+	text, err := os.ReadFile(l.pids())
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for _, word := range strings.Fields(string(text)) {
+		pid, err := strconv.Atoi(word)
+		if err != nil || !l.isTask(pid) {
+			continue // it has ended, and another process may have its number
+		}
+		if err := syscall.Kill(pid, syscall.SIGINT); err == nil {
+			n++
+		}
+	}
+	return n, nil
+}
+
+// isTask tells whether a process is a task of the fleet.
+func (l *Local) isTask(pid int) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil {
+		return false
+	}
+	args := strings.Split(string(text), "\x00")
+	return len(args) > 3 && args[1] == "fleet" && args[2] == "task" && filepath.Dir(args[3]) == filepath.Clean(l.Folder.Dir)
+}
+
+func detached() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -1,0 +1,273 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/vprof/vprof/bench/shard"
+)
+
+// An Engine has tasks run: a scheduler, or this machine. Task i of a board is shard i
+// of its jobs.
+type Engine interface {
+	// Check finds what would be refused later: programs and partitions that are not
+	// there.
+	Check(ctx context.Context) error
+	// Start has tasks of a board run, on none of the nodes to avoid, and returns as
+	// soon as that is arranged.
+	Start(ctx context.Context, b BoardTasks, tasks []int, avoid []string) error
+	// Active are the tasks that wait or run, with a word for how.
+	Active(ctx context.Context) (map[Task]string, error)
+	// Cancel ends all tasks that wait or run, and says how many there were.
+	Cancel(ctx context.Context) (int, error)
+	// Again tells whether the engine itself begins failed tasks anew.
+	Again() bool
+}
+
+// Task is one of a board.
+type Task struct {
+	Board string
+	Index int
+}
+
+// Status is how far a fleet is.
+type Status struct {
+	Boards []BoardStatus `json:"boards"`
+}
+
+// BoardStatus is how far the tasks of a board are.
+type BoardStatus struct {
+	Board string `json:"board"`
+	// Done of Jobs jobs are done, Whole of Tasks tasks.
+	Done  int `json:"jobs_done"`
+	Jobs  int `json:"jobs"`
+	Whole int `json:"tasks_done"`
+	Tasks int `json:"tasks"`
+	// Running and Waiting tasks are with the engine, in words of its own in States.
+	Running int            `json:"running"`
+	Waiting int            `json:"waiting"`
+	States  map[string]int `json:"states,omitempty"`
+	// Failed are tasks that ended early and are not with the engine.
+	Failed []shard.State `json:"failed,omitempty"`
+
+	missing []int // neither whole nor with the engine
+	failure map[int]*shard.Failure
+}
+
+// Complete tells whether all is done.
+func (s *Status) Complete() bool {
+	return !slices.ContainsFunc(s.Boards, func(b BoardStatus) bool { return b.Whole < b.Tasks })
+}
+
+// Active tells whether tasks wait or run.
+func (s *Status) Active() bool {
+	return slices.ContainsFunc(s.Boards, func(b BoardStatus) bool { return b.Running+b.Waiting > 0 })
+}
+
+// Status looks at the shards of all boards; active is what the engine says, nil if it
+// was not asked.
+func (f *Folder) Status(active map[Task]string) (*Status, error) {
+	out := &Status{}
+	for _, b := range f.Boards {
+		s := BoardStatus{Board: b.Key, Jobs: b.Jobs, Tasks: b.Tasks, States: map[string]int{}, failure: map[int]*shard.Failure{}}
+		states := make([]shard.State, b.Tasks)
+		for i := range states {
+			from, to := shard.Part{Index: i, Of: b.Tasks}.Range(b.Jobs)
+			states[i] = shard.State{Shard: i, Units: to - from}
+		}
+		set, err := shard.ReadDir(f.Path(b))
+		var none *shard.FolderError
+		switch {
+		case errors.As(err, &none), errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			return nil, err
+		case set.Hash != b.Hash || set.Of != b.Tasks:
+			return nil, &FolderError{f.Path(b), "its shards are of another fleet; use another folder (--dir)"}
+		default:
+			states = set.States()
+		}
+		for _, state := range states {
+			s.add(b, state, active)
+		}
+		out.Boards = append(out.Boards, s)
+	}
+	return out, nil
+}
+
+func (s *BoardStatus) add(b BoardTasks, state shard.State, active map[Task]string) {
+	s.Done += state.Done
+	word, with := active[Task{b.Key, state.Shard}]
+	switch {
+	case state.Whole:
+		s.Whole++
+		return
+	case with && word == Running, state.Running:
+		s.Running++
+	case with:
+		s.Waiting++
+	default:
+		s.missing = append(s.missing, state.Shard)
+		s.failure[state.Shard] = state.Failure
+		if state.Failure != nil {
+			s.Failed = append(s.Failed, state)
+		}
+		return
+	}
+	if with {
+		s.States[word]++
+	}
+}
+
+// Running is the word of [Engine.Active] for a task that runs.
+const Running = "running"
+
+// The exit codes of tasks after which to try again.
+const (
+	codeNoGPU       = 4
+	codeInterrupted = 130
+)
+
+// A Runner has the tasks of a fleet run until all are done.
+type Runner struct {
+	Folder *Folder
+	Engine Engine
+	// Poll is the time between two looks.
+	Poll time.Duration
+	// Tell is told how far the fleet is at each look.
+	Tell func(*Status)
+
+	attempts map[Task]int
+	gone     map[Task]int
+	avoid    map[string][]string // nodes, by board
+}
+
+// A LeftError says that a command stops looking on while tasks go on.
+type LeftError struct{ Status *Status }
+
+func (e *LeftError) Error() string { return "tasks go on" }
+
+func (e *LeftError) Unwrap() error { return context.Canceled }
+
+// An UnfinishedError says that tasks have failed for good.
+type UnfinishedError struct{ Status *Status }
+
+func (e *UnfinishedError) Error() string {
+	var words []string
+	for _, b := range e.Status.Boards {
+		if left := b.Tasks - b.Whole; left > 0 {
+			words = append(words, fmt.Sprintf("%s: %d of %d tasks are not done", b.Board, left, b.Tasks))
+		}
+		for i, f := range b.Failed {
+			if i == 3 {
+				words = append(words, fmt.Sprintf("and %d more", len(b.Failed)-i))
+				break
+			}
+			words = append(words, f.String())
+		}
+	}
+	return strings.Join(words, "; ") + ". What is done stays; mend the cause and run the fleet again"
+}
+
+// Run starts what is not done and waits until all is. A task that was ended or
+// interrupted is begun again, one that found no usable GPU on another node, at most as
+// often as the strategy says; one that failed otherwise is not. The error is a
+// [*LeftError] if ctx ends first: tasks then go on.
+func (r *Runner) Run(ctx context.Context) error {
+	r.attempts, r.gone, r.avoid = map[Task]int{}, map[Task]int{}, map[string][]string{}
+	var last *Status
+	for {
+		active, err := r.Engine.Active(ctx)
+		if err == nil {
+			last, err = r.Folder.Status(active)
+		}
+		if err == nil {
+			if r.Tell != nil {
+				r.Tell(last)
+			}
+			if last.Complete() {
+				return nil
+			}
+			var settled bool
+			if settled, err = r.start(ctx, last); settled && err == nil {
+				return &UnfinishedError{last}
+			}
+		}
+		if ctx.Err() != nil {
+			return &LeftError{last}
+		}
+		if err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return &LeftError{last}
+		case <-time.After(r.Poll):
+		}
+	}
+}
+
+// start starts the tasks that are neither done nor on their way; settled says that
+// nothing is on its way any more.
+func (r *Runner) start(ctx context.Context, s *Status) (settled bool, err error) {
+	settled = !s.Active()
+	for i, b := range s.Boards {
+		var tasks []int
+		for _, at := range b.missing {
+			t := Task{b.Board, at}
+			if r.attempts[t] > 0 {
+				// The scheduler may know the end of a task before its file is seen here.
+				if r.gone[t]++; r.gone[t] < looks {
+					settled = false
+					continue
+				}
+			}
+			if !r.again(t, b.failure[at]) {
+				continue
+			}
+			r.attempts[t]++
+			r.gone[t] = 0
+			tasks = append(tasks, at)
+		}
+		if len(tasks) == 0 {
+			continue
+		}
+		settled = false
+		if err := r.Engine.Start(ctx, r.Folder.Boards[i], tasks, r.avoid[b.Board]); err != nil {
+			return false, err
+		}
+	}
+	return settled, nil
+}
+
+// looks is how often a task must be seen gone before it counts as ended.
+const looks = 2
+
+// again tells whether a task is begun, or begun anew after a failure.
+func (r *Runner) again(t Task, f *shard.Failure) bool {
+	n := r.attempts[t]
+	if n == 0 {
+		return true // whoever runs a fleet again has mended what was wrong
+	}
+	most := r.Folder.Config.Strategy.Attempts
+	if most == 0 {
+		most = 3
+	}
+	if n >= most || r.Engine.Again() {
+		return false
+	}
+	switch {
+	case f == nil, f.Code == codeInterrupted:
+		return true
+	case f.Code == codeNoGPU:
+		if f.Host != "" && !slices.Contains(r.avoid[t.Board], f.Host) {
+			r.avoid[t.Board] = append(r.avoid[t.Board], f.Host)
+		}
+		return true
+	}
+	return false
+}

@@ -1,0 +1,292 @@
+// Package slurm runs the tasks of a fleet as job arrays of Slurm, one for each
+// partition, by its own commands.
+package slurm
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vprof/vprof/bench/fleet"
+	"github.com/vprof/vprof/internal/nearest"
+)
+
+// Engine is Slurm.
+type Engine struct {
+	Folder *fleet.Folder
+	// Program is vprof where the tasks run.
+	Program string
+}
+
+var _ fleet.Engine = (*Engine)(nil)
+
+// A CommandError is a command of Slurm that failed, or is not there.
+type CommandError struct{ Command, Reason string }
+
+func (e *CommandError) Error() string { return e.Command + ": " + e.Reason }
+
+// A MissingError says that this machine does not have Slurm.
+type MissingError struct{ Command string }
+
+func (e *MissingError) Error() string {
+	return fmt.Sprintf("there is no %s on this machine; run the fleet where jobs are submitted, on a login node", e.Command)
+}
+
+// Usage marks the error as bad input.
+func (*MissingError) Usage() bool { return true }
+
+// run runs a command of Slurm and returns what it prints.
+func run(ctx context.Context, stdin, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Stdin = strings.NewReader(stdin)
+	var out, said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &said
+	err := cmd.Run()
+	switch {
+	case errors.Is(err, exec.ErrNotFound):
+		return "", &MissingError{name}
+	case ctx.Err() != nil:
+		return "", ctx.Err()
+	case err != nil:
+		reason := strings.Join(strings.Fields(said.String()), " ")
+		return "", &CommandError{name, cmp.Or(reason, err.Error())}
+	}
+	return strings.TrimSpace(out.String()), nil
+}
+
+// A PartitionError says that there is no partition of a name.
+type PartitionError struct {
+	Board, Name string
+	There       []string
+}
+
+func (e *PartitionError) Error() string {
+	near := nearest.Hint(e.Name, e.There, 3)
+	return fmt.Sprintf("board %s: there is no partition %q%s (sinfo lists %s); name it with partition:", e.Board, e.Name, near, strings.Join(e.There, ", "))
+}
+
+// Usage marks the error as bad input.
+func (*PartitionError) Usage() bool { return true }
+
+// Check implements [fleet.Engine].
+func (e *Engine) Check(ctx context.Context) error {
+	for _, name := range []string{"sbatch", "squeue", "scancel"} {
+		if _, err := exec.LookPath(name); err != nil {
+			return &MissingError{name}
+		}
+	}
+	out, err := run(ctx, "", "sinfo", "--noheader", "--format=%R")
+	if err != nil {
+		return err
+	}
+	there := slices.Compact(slices.Sorted(slices.Values(strings.Fields(out))))
+	for _, b := range e.Folder.Boards {
+		if !slices.Contains(there, b.Partition) {
+			return &PartitionError{b.GPU, b.Partition, there}
+		}
+	}
+	return nil
+}
+
+// Again implements [fleet.Engine]: what Slurm requeues is that of nodes that failed.
+func (*Engine) Again() bool { return false }
+
+// array is a job array that was submitted.
+type array struct {
+	Job   string `json:"job"`
+	Board string `json:"board"`
+	Tasks []int  `json:"tasks"`
+}
+
+func (e *Engine) arraysFile() string { return filepath.Join(e.Folder.Dir, "slurm.jsonl") }
+
+// arrays are those that were submitted, and the board of each.
+func (e *Engine) arrays() (map[string]string, error) {
+	text, err := os.ReadFile(e.arraysFile())
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	boards := map[string]string{}
+	for row := range bytes.Lines(text) {
+		var a array
+		if err := json.Unmarshal(row, &a); err != nil {
+			continue // its writer was ended; that array is found by its name
+		}
+		boards[a.Job] = a.Board
+	}
+	return boards, nil
+}
+
+// Start implements [fleet.Engine].
+func (e *Engine) Start(ctx context.Context, b fleet.BoardTasks, tasks []int, avoid []string) error {
+	script := e.Script(b, tasks, avoid)
+	if err := os.WriteFile(filepath.Join(e.Folder.Path(b), "job.sh"), []byte(script), 0o644); err != nil {
+		return err
+	}
+	id, err := run(ctx, script, "sbatch", "--parsable")
+	if err != nil {
+		return fmt.Errorf("board %s: %w", b.Key, err)
+	}
+	id, _, _ = strings.Cut(id, ";") // the cluster follows, where there are several
+	text, err := json.Marshal(array{id, b.Key, tasks})
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(e.arraysFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(text, '\n'))
+	return errors.Join(err, f.Close())
+}
+
+// Script is the batch script of some tasks of a board.
+func (e *Engine) Script(b fleet.BoardTasks, tasks []int, avoid []string) string {
+	c, s := e.Folder.Config, e.Folder.Config.Slurm
+	dir := e.Folder.Path(b)
+	var out strings.Builder
+	option := func(name, value string) {
+		if strings.Contains(value, " ") {
+			value = `"` + value + `"` // as sbatch reads its lines
+		}
+		if value != "" {
+			fmt.Fprintf(&out, "#SBATCH --%s=%s\n", name, value)
+		}
+	}
+	out.WriteString("#!/bin/bash\n")
+	option("job-name", e.jobName(b))
+	option("partition", b.Partition)
+	option("gres", b.Gres)
+	option("array", indices(tasks, c.Strategy.AtOnce))
+	option("output", filepath.Join(dir, "log", "task-%a-%A.txt"))
+	option("account", s.Account)
+	option("qos", s.QOS)
+	option("time", s.Time)
+	option("mem", s.Memory)
+	if s.CPUs > 0 {
+		option("cpus-per-task", strconv.Itoa(s.CPUs))
+	}
+	option("exclude", strings.Join(avoid, ","))
+	out.WriteString("#SBATCH --requeue\n")
+	for _, o := range s.Options {
+		out.WriteString("#SBATCH " + o + "\n")
+	}
+	if s.Setup != "" {
+		out.WriteString(strings.TrimSpace(s.Setup) + "\n")
+	}
+	task := fmt.Sprintf("%s fleet task %s --shard \"$SLURM_ARRAY_TASK_ID/%d\"", quote(cmp.Or(s.Vprof, e.Program)), quote(dir), b.Tasks)
+	switch {
+	case s.Container != "" && s.Runtime == "pyxis":
+		task = fmt.Sprintf("srun --container-image=%s --container-mounts=%s %s", quote(s.Container), quote(e.Folder.Dir+":"+e.Folder.Dir), task)
+	case s.Container != "":
+		task = fmt.Sprintf("apptainer exec --nv --bind %s %s %s", quote(e.Folder.Dir), quote(s.Container), task)
+	}
+	out.WriteString("exec " + task + "\n")
+	return out.String()
+}
+
+func (e *Engine) jobName(b fleet.BoardTasks) string {
+	return "vprof-" + e.Folder.Name + "-" + b.Key
+}
+
+// indices are tasks as --array takes them: "0-3,7%2".
+func indices(tasks []int, atOnce int) string {
+	tasks = slices.Sorted(slices.Values(tasks))
+	var words []string
+	for i := 0; i < len(tasks); {
+		j := i
+		for j+1 < len(tasks) && tasks[j+1] == tasks[j]+1 {
+			j++
+		}
+		word := strconv.Itoa(tasks[i])
+		if j > i {
+			word += "-" + strconv.Itoa(tasks[j])
+		}
+		words = append(words, word)
+		i = j + 1
+	}
+	text := strings.Join(words, ",")
+	if atOnce > 0 {
+		text += "%" + strconv.Itoa(atOnce)
+	}
+	return text
+}
+
+// quote makes one word of the shell.
+func quote(s string) string {
+	if s != "" && !strings.ContainsFunc(s, func(r rune) bool {
+		return !strings.ContainsRune("/._-+=:,@%", r) && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
+	}) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// Active implements [fleet.Engine].
+func (e *Engine) Active(ctx context.Context) (map[fleet.Task]string, error) {
+	boards, err := e.arrays()
+	if err != nil || len(boards) == 0 {
+		return nil, err
+	}
+	out, err := run(ctx, "", "squeue", "--noheader", "--array", "--me", "--format=%F|%K|%T|%r")
+	if err != nil {
+		return nil, err
+	}
+	return active(out, boards), nil
+}
+
+// active reads what squeue prints.
+func active(out string, boards map[string]string) map[fleet.Task]string {
+	tasks := map[fleet.Task]string{}
+	for row := range strings.Lines(out) {
+		cells := strings.Split(strings.TrimSpace(row), "|")
+		if len(cells) != 4 {
+			continue
+		}
+		board, ours := boards[cells[0]]
+		index, err := strconv.Atoi(cells[1])
+		if !ours || err != nil {
+			continue
+		}
+		t := fleet.Task{Board: board, Index: index}
+		switch cells[2] {
+		case "RUNNING":
+			tasks[t] = fleet.Running
+		case "COMPLETING", "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "BOOT_FAIL", "DEADLINE":
+			// It has ended, and shows for a while.
+		default:
+			tasks[t] = strings.ToLower(cells[2])
+			if reason := cells[3]; reason != "" && reason != "None" {
+				tasks[t] += ": " + reason
+			}
+		}
+	}
+	return tasks
+}
+
+// Cancel implements [fleet.Engine].
+func (e *Engine) Cancel(ctx context.Context) (int, error) {
+	boards, err := e.arrays()
+	if err != nil {
+		return 0, err
+	}
+	tasks, err := e.Active(ctx)
+	if err != nil || len(tasks) == 0 {
+		return 0, err
+	}
+	args := []string{"--quiet"}
+	for job := range boards {
+		args = append(args, job)
+	}
+	_, err = run(ctx, "", "scancel", args...)
+	return len(tasks), err
+}

@@ -1,0 +1,73 @@
+package slurm
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/bench/fleet"
+	"github.com/vprof/vprof/internal/golden"
+)
+
+const config = `name: lab
+models: [resnet18]
+boards: [{gpu: t4, partition: gpu-small, gres: "gpu:t4:1"}]
+strategy: {at-once: 4}
+slurm:
+  account: team
+  qos: long
+  time: 2:00:00
+  cpus: 4
+  memory: 16G
+  setup: |
+    module load cuda
+    ulimit -n 4096
+  options: [--constraint=nvlink]
+  container: /images/it's vprof.sif
+`
+
+func engine(t *testing.T, text string) *Engine {
+	c, err := fleet.Read(strings.NewReader(text), "lab.yaml")
+	require.NoError(t, err)
+	f := &fleet.Folder{Dir: "/shared/my lab.fleet", Config: c}
+	f.Name = c.Name
+	for _, b := range c.Boards {
+		f.Boards = append(f.Boards, fleet.BoardTasks{Board: b, Key: b.Key(), Jobs: 12, Tasks: 12})
+	}
+	return &Engine{Folder: f, Program: "/usr/bin/vprof"}
+}
+
+// A script is one that a shell reads, whatever names are in it.
+func TestScripts(t *testing.T) {
+	e := engine(t, config)
+	text := e.Script(e.Folder.Boards[0], []int{7, 0, 1, 2, 11}, []string{"n3", "n4"})
+	golden.Equal(t, "testdata/job.sh", []byte(text))
+	pyxis := engine(t, strings.Replace(config, "  account", "  container-runtime: pyxis\n  account", 1))
+	more := pyxis.Script(pyxis.Folder.Boards[0], []int{0}, nil)
+	require.Contains(t, more, `exec srun --container-image='/images/it'\''s vprof.sif' --container-mounts='/shared/my lab.fleet:/shared/my lab.fleet' /usr/bin/vprof fleet task`)
+	for _, script := range []string{text, more} {
+		file := filepath.Join(t.TempDir(), "job.sh")
+		require.NoError(t, os.WriteFile(file, []byte(script), 0o600))
+		out, err := exec.Command("bash", "-n", file).CombinedOutput()
+		require.NoError(t, err, string(out))
+	}
+}
+
+func TestActiveTasksAreReadFromSqueue(t *testing.T) {
+	tasks := active("12|0|RUNNING|None\n12|1|PENDING|Resources\n12|2|COMPLETING|None\n13|0|PENDING|None\n12|N/A|PENDING|x\n99|3|RUNNING|None\nnonsense\n",
+		map[string]string{"12": "t4", "13": "h100"})
+	require.Equal(t, map[fleet.Task]string{
+		{Board: "t4", Index: 0}: fleet.Running, {Board: "t4", Index: 1}: "pending: Resources", {Board: "h100", Index: 0}: "pending",
+	}, tasks)
+}
+
+func TestIndicesOfArrays(t *testing.T) {
+	for want, tasks := range map[string][]int{"0": {0}, "0-3": {3, 1, 2, 0}, "0,2,4-6": {0, 2, 4, 5, 6}} {
+		require.Equal(t, want, indices(tasks, 0))
+		require.Equal(t, want+"%2", indices(tasks, 2))
+	}
+}

@@ -1,0 +1,394 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/nearest"
+)
+
+// MatrixSchema names this version of the format of [Matrix].
+const MatrixSchema = "vprof.matrix/v1"
+
+// Matrix says which case fits which board.
+type Matrix struct {
+	Schema  string       `json:"schema" jsonschema:"const=vprof.matrix/v1"`
+	Tool    Tool         `json:"tool"`
+	Started time.Time    `json:"started"`
+	Name    string       `json:"name"`
+	Rows    []MatrixCell `json:"rows"`
+	// Notes say what the figures rest on.
+	Notes    []string  `json:"notes,omitempty"`
+	Warnings []Warning `json:"warnings,omitempty"`
+	// Wanted are the columns to show, one row a cell; empty shows cases by boards.
+	Wanted []string `json:"-"`
+}
+
+// MatrixCell is a case on a board.
+type MatrixCell struct {
+	Model string `json:"model"`
+	// Case is how it is trained, in words.
+	Case string `json:"case"`
+	GPU  string `json:"gpu"`
+	// Device is the board's name in its report; Title, Host and UUID are of a measured
+	// one.
+	Device string `json:"device"`
+	Title  string `json:"title"`
+	Host   string `json:"host,omitempty"`
+	UUID   string `json:"uuid,omitempty"`
+	Memory int64  `json:"memory_bytes"`
+	// Run is "estimated", "simulated" or "measured".
+	Run string `json:"run" jsonschema:"enum=estimated,enum=simulated,enum=measured"`
+	// Fits is of Batch: the largest of the batch sizes asked for that fits, or else the
+	// smallest.
+	Fits  Verdict `json:"fits,omitempty"`
+	Batch int     `json:"batch"`
+	// Largest is the largest batch size that fits at all; zero if none does or it was
+	// not looked for.
+	Largest int `json:"largest,omitempty"`
+	// Needs are the device's bytes at Batch.
+	Needs Interval `json:"needs"`
+	// Error is how far the estimate is from a run, as a share of it; absent without.
+	Error *float64 `json:"error,omitempty"`
+	// Refused is why the case cannot be trained, or why there is no result.
+	Refused string `json:"refused,omitempty"`
+}
+
+// A matrixColumn is one of the rows' columns. Numbers compare as such.
+type matrixColumn struct {
+	name   string
+	text   func(MatrixCell) string
+	number func(MatrixCell) float64
+}
+
+var matrixColumns = []matrixColumn{
+	{"model", func(c MatrixCell) string { return c.Model }, nil},
+	{"case", func(c MatrixCell) string { return c.Case }, nil},
+	{"gpu", func(c MatrixCell) string { return c.GPU }, nil},
+	{"device", func(c MatrixCell) string { return c.Device }, nil},
+	{"host", func(c MatrixCell) string { return c.Host }, nil},
+	{"uuid", func(c MatrixCell) string { return c.UUID }, nil},
+	{"run", func(c MatrixCell) string { return c.Run }, nil},
+	gib("memory", func(c MatrixCell) int64 { return c.Memory }),
+	{"fits", func(c MatrixCell) string { return string(c.Fits) }, nil},
+	counted("batch", func(c MatrixCell) int { return c.Batch }),
+	counted("largest", func(c MatrixCell) int { return c.Largest }),
+	gib("needs", func(c MatrixCell) int64 { return c.Needs.Bytes }),
+	gib("low", func(c MatrixCell) int64 { return c.Needs.Low }),
+	gib("high", func(c MatrixCell) int64 { return c.Needs.High }),
+	{"error", func(c MatrixCell) string {
+		if c.Error == nil {
+			return "-"
+		}
+		return fmt.Sprintf("%+.1f %%", 100**c.Error)
+	}, func(c MatrixCell) float64 {
+		if c.Error == nil {
+			return 0
+		}
+		return 100 * *c.Error
+	}},
+	{"refused", func(c MatrixCell) string { return c.Refused }, nil},
+}
+
+func gib(name string, of func(MatrixCell) int64) matrixColumn {
+	number := func(c MatrixCell) float64 { return float64(of(c)) / bytesize.GiB }
+	return matrixColumn{name, func(c MatrixCell) string { return strconv.FormatFloat(number(c), 'f', 2, 64) }, number}
+}
+
+func counted(name string, of func(MatrixCell) int) matrixColumn {
+	return matrixColumn{name, func(c MatrixCell) string {
+		if of(c) == 0 {
+			return "-"
+		}
+		return strconv.Itoa(of(c))
+	}, func(c MatrixCell) float64 { return float64(of(c)) }}
+}
+
+// MatrixColumns are the names that Columns, Sort and Filter take.
+func MatrixColumns() []string {
+	var all []string
+	for _, c := range matrixColumns {
+		all = append(all, c.name)
+	}
+	return all
+}
+
+func columnNamed(name string) (matrixColumn, error) {
+	i := slices.IndexFunc(matrixColumns, func(c matrixColumn) bool { return c.name == name })
+	if i < 0 {
+		return matrixColumn{}, fmt.Errorf("there is no column %q%s (there are %s)", name, nearest.Hint(name, MatrixColumns(), 3), strings.Join(MatrixColumns(), ", "))
+	}
+	return matrixColumns[i], nil
+}
+
+// Columns chooses what a row for each cell shows.
+func (m *Matrix) Columns(names []string) error {
+	for _, name := range names {
+		if _, err := columnNamed(name); err != nil {
+			return err
+		}
+	}
+	m.Wanted = names
+	return nil
+}
+
+// Sort sorts the rows by columns, the first first; one with a - before it, from the
+// largest down.
+func (m *Matrix) Sort(names []string) error {
+	var orders []func(a, b MatrixCell) int
+	for _, name := range names {
+		bare, down := strings.CutPrefix(name, "-")
+		c, err := columnNamed(bare)
+		if err != nil {
+			return err
+		}
+		order := func(a, b MatrixCell) int { return cmp.Compare(c.text(a), c.text(b)) }
+		if c.number != nil {
+			order = func(a, b MatrixCell) int { return cmp.Compare(c.number(a), c.number(b)) }
+		}
+		if down {
+			up := order
+			order = func(a, b MatrixCell) int { return -up(a, b) }
+		}
+		orders = append(orders, order)
+	}
+	slices.SortStableFunc(m.Rows, func(a, b MatrixCell) int {
+		for _, order := range orders {
+			if n := order(a, b); n != 0 {
+				return n
+			}
+		}
+		return 0
+	})
+	return nil
+}
+
+// operators of conditions, the longer ones first.
+var operators = []string{"!=", "<=", ">=", "=", "<", ">"}
+
+// Filter keeps the rows that meet all conditions: COLUMN=PATTERN and COLUMN!=PATTERN
+// with * for anything, and COLUMN<NUMBER and so on of numbers, of which bytes count GiB.
+func (m *Matrix) Filter(conditions []string) error {
+	for _, text := range conditions {
+		meets, err := condition(text)
+		if err != nil {
+			return err
+		}
+		m.Rows = slices.DeleteFunc(m.Rows, func(c MatrixCell) bool { return !meets(c) })
+	}
+	return nil
+}
+
+func condition(text string) (func(MatrixCell) bool, error) {
+	at, op := len(text), ""
+	for _, o := range operators {
+		if i := strings.Index(text, o); i >= 0 && i < at {
+			at, op = i, o
+		}
+	}
+	if op == "" {
+		return nil, fmt.Errorf("%q is no condition, like gpu=a100* or needs<16", text)
+	}
+	name, want := strings.TrimSpace(text[:at]), strings.TrimSpace(text[at+len(op):])
+	c, err := columnNamed(name)
+	if err != nil {
+		return nil, err
+	}
+	if c.number == nil {
+		if _, err := path.Match(want, ""); err != nil || op != "=" && op != "!=" {
+			return nil, fmt.Errorf("%q: %s is text; compare it with = or != and a pattern like a100*", text, name)
+		}
+		return func(cell MatrixCell) bool {
+			ok, _ := path.Match(want, c.text(cell))
+			return ok == (op == "=")
+		}, nil
+	}
+	n, err := strconv.ParseFloat(want, 64)
+	if err != nil {
+		return nil, fmt.Errorf("%q: %q is not a number", text, want)
+	}
+	return func(cell MatrixCell) bool {
+		v := c.number(cell)
+		switch op {
+		case "=":
+			return v == n
+		case "!=":
+			return v != n
+		case "<":
+			return v < n
+		case "<=":
+			return v <= n
+		case ">":
+			return v > n
+		}
+		return v >= n
+	}, nil
+}
+
+// Sheets implement [Document].
+func (m *Matrix) Sheets() []Sheet {
+	if len(m.Wanted) > 0 {
+		return []Sheet{m.list()}
+	}
+	return []Sheet{m.square()}
+}
+
+// list has a row for each cell.
+func (m *Matrix) list() Sheet {
+	s := Sheet{Title: m.Name, Notes: m.notes()}
+	var of []matrixColumn
+	for _, name := range m.Wanted {
+		c, err := columnNamed(name)
+		if err != nil {
+			panic(err) // Columns has checked them
+		}
+		head := name
+		if slices.Contains([]string{"memory", "needs", "low", "high"}, name) {
+			head += " GiB"
+		}
+		of = append(of, c)
+		s.Columns = append(s.Columns, Column{Head: head, Right: c.number != nil})
+	}
+	for _, r := range m.Rows {
+		var row []string
+		for _, c := range of {
+			row = append(row, c.text(r))
+		}
+		s.Rows = append(s.Rows, row)
+	}
+	return s
+}
+
+// square has a row for each case and a column for each board.
+func (m *Matrix) square() Sheet {
+	s := Sheet{Title: m.Name, Columns: []Column{{Head: "model"}, {Head: "case"}}, Notes: m.notes()}
+	boards, cases := map[string]int{}, map[[2]string]int{}
+	for _, r := range m.Rows {
+		if _, seen := boards[r.Device]; !seen {
+			boards[r.Device] = 2 + len(boards)
+			name := r.GPU
+			if r.UUID != "" || r.Host != "" {
+				name = r.Device
+			}
+			s.Columns = append(s.Columns, Column{Head: fmt.Sprintf("%.1f GiB", float64(r.Memory)/bytesize.GiB), Group: name, Right: true})
+		}
+		key := [2]string{r.Model, r.Case}
+		if _, seen := cases[key]; !seen {
+			cases[key] = len(cases)
+			s.Rows = append(s.Rows, []string{r.Model, r.Case})
+		}
+	}
+	for i := range s.Rows {
+		s.Rows[i] = append(s.Rows[i], make([]string, len(boards))...)
+	}
+	for _, r := range m.Rows {
+		s.Rows[cases[[2]string{r.Model, r.Case}]][boards[r.Device]] = r.String()
+	}
+	s.Notes = append([]string{"batch (largest that fits): GiB needed at batch; ? tight, ! does not fit, x refused."}, s.Notes...)
+	return s
+}
+
+// String is the cell in a few signs: "64 (97): 10.31".
+func (c MatrixCell) String() string {
+	if c.Refused != "" {
+		return "x"
+	}
+	text := strconv.Itoa(c.Batch)
+	if c.Largest > 0 {
+		text += fmt.Sprintf(" (%d)", c.Largest)
+	}
+	return text + fmt.Sprintf(": %.2f", float64(c.Needs.Bytes)/bytesize.GiB) + mark(c.Fits)
+}
+
+func (m *Matrix) notes() []string {
+	notes := slices.Clone(m.Notes)
+	seen := map[string]bool{}
+	for _, r := range m.Rows {
+		if r.Refused != "" && !seen[r.Refused] && len(seen) < 5 {
+			seen[r.Refused] = true
+			notes = append(notes, fmt.Sprintf("x %s, %s on %s: %s", r.Model, r.Case, r.GPU, r.Refused))
+		}
+	}
+	return append(notes, warningNotes(m.Warnings)...)
+}
+
+// Lines implement [Document].
+func (m *Matrix) Lines() []any {
+	lines := make([]any, len(m.Rows))
+	for i, r := range m.Rows {
+		lines[i] = struct {
+			Schema string `json:"schema"`
+			MatrixCell
+		}{m.Schema, r}
+	}
+	return lines
+}
+
+// Records implement [Document].
+func (m *Matrix) Records() [][]string {
+	rows := [][]string{{
+		"model", "case", "gpu", "device", "board", "host", "board_uuid", "board_memory_bytes", "run", "fits", "batch", "largest",
+		"needs_bytes", "needs_low_bytes", "needs_high_bytes", "error", "refused",
+	}}
+	for _, c := range m.Rows {
+		share := ""
+		if c.Error != nil {
+			share = number(*c.Error)
+		}
+		rows = append(rows, []string{
+			c.Model, c.Case, c.GPU, c.Device, c.Title, c.Host, c.UUID, integer(c.Memory), c.Run, string(c.Fits), strconv.Itoa(c.Batch), strconv.Itoa(c.Largest),
+			integer(c.Needs.Bytes), integer(c.Needs.Low), integer(c.Needs.High), share, c.Refused,
+		})
+	}
+	return rows
+}
+
+// Cell is what a report of one device says, in a cell: of a sweep what ran, of a plan
+// what is estimated.
+func (r *Report) Cell() MatrixCell {
+	c := MatrixCell{Model: r.Case.Model, Case: r.Case.Manner(), Run: "estimated"}
+	if len(r.Devices) > 0 {
+		d := r.Devices[0]
+		c.GPU, c.Device, c.Title, c.Host, c.UUID, c.Memory = d.GPU, d.Name, d.Title, d.Host, d.UUID, d.Memory
+		if r.Kind == Sweep {
+			c.Run = d.run()
+		}
+	}
+	if r.Largest != nil {
+		c.Largest = r.Largest.Batch
+	}
+	var best *Point
+	for i := range r.Points {
+		p := &r.Points[i]
+		if best == nil || p.Verdict() == Fits && (best.Verdict() != Fits || p.Batch > best.Batch) {
+			best = p
+		}
+	}
+	if best == nil {
+		c.Refused = "no batch size ran"
+		return c
+	}
+	c.Batch, c.Fits = best.Batch, best.Verdict()
+	switch {
+	case best.Run != nil && best.Run.Fits:
+		needed := best.Run.Device
+		c.Needs = Interval{needed, needed, needed}
+		if share, ok := best.Error(); ok {
+			c.Error = &share
+		}
+	case best.Estimate != nil:
+		c.Needs = best.Estimate.Device
+	}
+	return c
+}
+
+// Manner is how the case trains its model, in words.
+func (c Case) Manner() string {
+	return strings.TrimPrefix(strings.TrimPrefix(c.String(), c.Model), ", ")
+}

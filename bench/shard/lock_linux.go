@@ -1,0 +1,19 @@
+package shard
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// lock keeps other processes from a file until it is closed. The kernel lets go when
+// the process ends, however it ends.
+func lock(f *os.File) error {
+	return unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
+}
+
+// held tells whether another process has locked the file. Asking locks nothing.
+func held(f *os.File) bool {
+	l := unix.Flock_t{Type: unix.F_RDLCK}
+	return unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &l) == nil && l.Type != unix.F_UNLCK
+}

@@ -1,0 +1,87 @@
+package page
+
+import (
+	_ "embed" // the page of a fleet
+	"fmt"
+	"html/template"
+	"io"
+
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/bytesize"
+)
+
+// Matrix is a page of models by boards.
+type Matrix struct{ *report.Matrix }
+
+//go:embed matrix.html.tmpl
+var matrixMarkup string
+
+// matrixView is what the template shows.
+type matrixView struct {
+	*report.Matrix
+	Policy string
+	Style  template.CSS
+	Boards []matrixBoard
+	Cases  []matrixCase
+}
+
+// matrixBoard is a column.
+type matrixBoard struct{ Name, Title, Memory string }
+
+// matrixCase is a row.
+type matrixCase struct {
+	Model, Case string
+	Cells       []matrixCell
+}
+
+// matrixCell is a case on a board. Class colors it, Words say it in full.
+type matrixCell struct{ Class, Largest, Needs, Words string }
+
+// Write writes the page.
+func (m *Matrix) Write(w io.Writer) error {
+	t, err := template.New("matrix").Parse(matrixMarkup)
+	if err != nil {
+		panic(err) // the template is ours
+	}
+	v := matrixView{
+		Matrix: m.Matrix,
+		Policy: fmt.Sprintf("default-src 'none'; style-src %s; img-src data:; base-uri 'none'; form-action 'none'", digest(style)),
+		Style:  template.CSS(style), //nolint:gosec // it is ours
+	}
+	boards, cases := map[string]int{}, map[[2]string]int{}
+	for _, r := range m.Rows {
+		if _, seen := boards[r.Device]; !seen {
+			boards[r.Device] = len(v.Boards)
+			name := r.GPU
+			if r.UUID != "" || r.Host != "" {
+				name = r.Device
+			}
+			v.Boards = append(v.Boards, matrixBoard{name, r.Title, bytesize.Format(r.Memory)})
+		}
+	}
+	for _, r := range m.Rows {
+		key := [2]string{r.Model, r.Case}
+		i, seen := cases[key]
+		if !seen {
+			i = len(v.Cases)
+			cases[key] = i
+			v.Cases = append(v.Cases, matrixCase{r.Model, r.Case, make([]matrixCell, len(v.Boards))})
+		}
+		v.Cases[i].Cells[boards[r.Device]] = cellOf(r)
+	}
+	return t.Execute(w, v)
+}
+
+func cellOf(r report.MatrixCell) matrixCell {
+	if r.Refused != "" {
+		return matrixCell{Class: "refused", Largest: "x", Words: r.Refused}
+	}
+	c := matrixCell{Largest: fmt.Sprint(r.Batch), Needs: bytesize.Format(r.Needs.Bytes)}
+	c.Class = map[report.Verdict]string{report.Fits: "fits", report.Tight: "tight", report.DoesNotFit: "not"}[r.Fits]
+	c.Words = fmt.Sprintf("%s, %s, on %s: batch %d %s and needs %s, %s", r.Model, r.Case, r.Title, r.Batch, r.Fits, c.Needs, r.Run)
+	if r.Largest > 0 {
+		c.Largest += fmt.Sprintf(" (%d)", r.Largest)
+		c.Words += fmt.Sprintf("; the largest batch that fits is %d", r.Largest)
+	}
+	return c
+}

@@ -1,0 +1,408 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/fleet"
+	"github.com/vprof/vprof/bench/fleet/kubernetes"
+	"github.com/vprof/vprof/bench/fleet/slurm"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/bench/show/page"
+	"github.com/vprof/vprof/profiler/device"
+)
+
+const fleetHelp = `Which model fits which GPU of a cluster? A fleet is a YAML file of models, cases, batch
+sizes and boards. Its plan is simulated; its runs are job arrays of Slurm, Indexed
+Jobs of Kubernetes, or processes of this machine, each of which does a shard of a
+board's work into a folder that all machines see.
+
+  vprof fleet plan fleet.yaml             models by boards, simulated
+  vprof fleet run fleet.yaml --on slurm   the sweeps, on the cluster's boards
+  vprof fleet status fleet.yaml           how far they are
+  vprof fleet collect fleet.yaml          one answer of them
+  vprof fleet cancel fleet.yaml           end what waits or runs
+
+What is done stays, whatever happens: run the fleet again, and it goes on where it
+was.`
+
+func newFleetCmd(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "fleet",
+		Short: "Sweep many models over a cluster's GPUs, by Slurm, Kubernetes or processes",
+		Long:  fleetHelp,
+		Args:  noArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newFleetPlanCmd(a), newFleetRunCmd(a), newFleetStatusCmd(a), newFleetCollectCmd(a), newFleetCancelCmd(a), newFleetTaskCmd(a))
+	return cmd
+}
+
+// oneFile takes the fleet's file.
+func oneFile(cmd *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return usagef("%s needs one file that describes the fleet", cmd.CommandPath())
+	}
+	return nil
+}
+
+// readFleet reads the file and all its cases.
+func readFleet(a *app, path string) (*fleet.Config, []fleet.Unit, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, nil, usageError{err}
+	}
+	defer f.Close()
+	c, err := fleet.Read(f, path)
+	if err != nil {
+		return nil, nil, err
+	}
+	units, err := c.Units(path, a.models())
+	return c, units, err
+}
+
+// matrixFlags say what of a matrix is shown.
+type matrixFlags struct {
+	sort, filter, columns []string
+	page                  string
+}
+
+func (f *matrixFlags) register(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringSliceVar(&f.sort, "sort", nil, "sort by `columns`, -NAME from the largest down: "+strings.Join(report.MatrixColumns(), ", "))
+	flags.StringArrayVar(&f.filter, "filter", nil, "only cells that meet a `condition` like gpu=a100*, fits!=fits or needs<16, in GiB (repeatable)")
+	flags.StringSliceVar(&f.columns, "columns", nil, "a row for each cell, with these `columns`")
+	flags.StringVar(&f.page, "page", "", "also write an HTML page to `file`")
+}
+
+// apply chooses, and writes the page.
+func (f *matrixFlags) apply(m *report.Matrix) error {
+	for flag, do := range map[string]func() error{
+		"--filter": func() error { return m.Filter(f.filter) }, "--sort": func() error { return m.Sort(f.sort) }, "--columns": func() error { return m.Columns(f.columns) },
+	} {
+		if err := do(); err != nil {
+			return usagef("%s: %w", flag, err)
+		}
+	}
+	if f.page == "" {
+		return nil
+	}
+	return report.WriteFile(f.page, (&page.Matrix{Matrix: m}).Write)
+}
+
+type fleetPlanOptions struct {
+	app     *app
+	show    matrixFlags
+	learned coefficientFlag
+	out     output
+}
+
+func newFleetPlanCmd(a *app) *cobra.Command {
+	o := &fleetPlanOptions{app: a, out: output{app: a}}
+	cmd := &cobra.Command{
+		Use:   "plan FLEET.YAML",
+		Short: "Models by boards in one table, simulated",
+		Long: `Estimate every case of a fleet on each of its boards: the largest of its batch sizes
+that fits, in brackets the largest of all, and what that batch needs. Each case is
+recorded at two batch sizes for every architecture; the rest is read off the line
+between them.`,
+		Example: `  vprof fleet plan fleet.yaml
+  vprof fleet plan fleet.yaml --filter 'gpu=a100*' --filter 'fits=fits' --sort -largest --columns model,case,gpu,batch,largest,needs
+  vprof fleet plan fleet.yaml --page fleet.html --export fleet.csv`,
+		Args: oneFile,
+		RunE: func(cmd *cobra.Command, args []string) error { return runFleetPlan(cmd.Context(), o, args[0]) },
+	}
+	o.show.register(cmd)
+	o.learned.register(cmd.Flags())
+	o.out.register(cmd)
+	return cmd
+}
+
+func runFleetPlan(ctx context.Context, o *fleetPlanOptions, path string) error {
+	c, units, err := readFleet(o.app, path)
+	if err != nil {
+		return err
+	}
+	var gpus []device.GPU
+	for _, b := range c.Boards {
+		gpu, err := device.Lookup(b.GPU)
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(gpus, func(g device.GPU) bool { return g.Name == gpu.Name }) {
+			gpus = append(gpus, gpu)
+		}
+	}
+	evidence := step.Evidence{Residuals: o.app.residuals}
+	if evidence.Calibrated, err = o.learned.selection(); err != nil {
+		return err
+	}
+	if err := o.out.open(); err != nil {
+		return err
+	}
+	bar := startProgress(o.app, false)
+	m, err := fleet.Matrix(ctx, units, gpus, evidence, bar.step)
+	bar.end()
+	if err != nil {
+		return err
+	}
+	m.Name, m.Tool, m.Started = c.Name+", simulated", tool(), o.app.now().UTC().Truncate(time.Second)
+	if err := o.show.apply(m); err != nil {
+		return err
+	}
+	return o.out.finish(m)
+}
+
+// fleetDir finds the folder of a fleet: that of --dir, or NAME.fleet beside its file.
+func fleetDir(dir, path string, c *fleet.Config) string {
+	if dir != "" {
+		return dir
+	}
+	return filepath.Join(filepath.Dir(path), c.Name+".fleet")
+}
+
+type fleetRunOptions struct {
+	app     *app
+	on, dir string
+	apply   bool
+	poll    time.Duration
+	learned coefficientFlag
+	quiet   bool
+}
+
+func newFleetRunCmd(a *app) *cobra.Command {
+	o := &fleetRunOptions{app: a}
+	cmd := &cobra.Command{
+		Use:   "run FLEET.YAML --on ENGINE",
+		Short: "Run the sweeps of a fleet, or go on with them",
+		Long: `Run the sweeps of a fleet and wait until all are done. Each board's jobs are cut into
+tasks, whose results are files in the fleet's folder.
+
+  --on local       processes of this machine, one at a time; local:4 runs four. Boards
+                   are simulated, unless the strategy names a device
+  --on slurm       a job array for each partition, by sbatch
+  --on kubernetes  prints an Indexed Job for each board; --apply applies them
+
+A batch size that is out of memory is a result. A task that was ended or interrupted
+(exit code 130) is begun again, one that found no usable GPU (4) on another node; one
+that failed otherwise is named. Ctrl-C ends the looking on, not the tasks.`,
+		Example: `  vprof fleet run fleet.yaml --on local:2
+  vprof fleet run fleet.yaml --on slurm
+  vprof fleet run fleet.yaml --on kubernetes | kubectl apply -f -`,
+		Args: oneFile,
+		RunE: func(cmd *cobra.Command, args []string) error { return runFleet(cmd.Context(), o, args[0]) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.on, "on", "", "`engine`: local, local:N, slurm, kubernetes")
+	f.StringVar(&o.dir, "dir", "", "`folder` of the fleet, which all machines see (default: NAME.fleet beside its file)")
+	f.BoolVar(&o.apply, "apply", false, "apply the manifests of --on kubernetes by kubectl, and wait")
+	f.DurationVar(&o.poll, "poll", 2*time.Second, "`time` between two looks at the tasks")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "no progress on standard error")
+	o.learned.register(f)
+	complete(cmd, "on", func() []string { return []string{fleet.OnLocal, fleet.OnSlurm, fleet.OnKubernetes} })
+	return cmd
+}
+
+// parseEngine reads local, local:N, slurm or kubernetes.
+func parseEngine(on string) (name string, most int, err error) {
+	name, many, given := strings.Cut(on, ":")
+	most = 1
+	switch {
+	case name == fleet.OnLocal && given:
+		if most, err = strconv.Atoi(many); err != nil || most < 1 || most > 1024 {
+			return "", 0, usagef("--on: %q is not a number of processes, like local:4", many)
+		}
+	case given || !slices.Contains([]string{fleet.OnLocal, fleet.OnSlurm, fleet.OnKubernetes}, name):
+		return "", 0, usagef("--on: %q is neither local, local:N, slurm nor kubernetes", on)
+	}
+	return name, most, nil
+}
+
+func runFleet(ctx context.Context, o *fleetRunOptions, path string) (err error) {
+	name, most, err := parseEngine(o.on)
+	if err != nil {
+		return err
+	}
+	if o.apply && name != fleet.OnKubernetes {
+		return usagef("--apply is of --on kubernetes")
+	}
+	if o.poll < 10*time.Millisecond {
+		return usagef("--poll: %v is too short; the shortest is 10ms", o.poll)
+	}
+	c, units, err := readFleet(o.app, path)
+	if err != nil {
+		return err
+	}
+	if name == fleet.OnKubernetes {
+		if err := kubernetes.Check(path, c.Kubernetes); err != nil {
+			return err
+		}
+	}
+	learned, err := o.learned.selection()
+	if err != nil {
+		return err
+	}
+	dir, err := filepath.Abs(fleetDir(o.dir, path, c))
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	f := &fleet.Folder{Dir: dir}
+	release, err := f.Lock(fmt.Sprintf("vprof fleet run, process %d of %s", os.Getpid(), hostName()))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, release()) }()
+	if f, err = fleet.Prepare(dir, name, c, units, learned, tool(), o.app.now().UTC().Truncate(time.Second)); err != nil {
+		return err
+	}
+	if name == fleet.OnKubernetes && !o.apply {
+		text, err := kubernetes.Jobs(f)
+		if err != nil {
+			return err
+		}
+		_, err = o.app.stdout.Write(text)
+		return err
+	}
+	engine, err := engineOf(f, most)
+	if err != nil {
+		return err
+	}
+	if err := engine.Check(ctx); err != nil {
+		return err
+	}
+	return o.wait(ctx, path, &fleet.Runner{Folder: f, Engine: engine, Poll: o.poll})
+}
+
+// engineOf is what runs the tasks of a folder.
+func engineOf(f *fleet.Folder, most int) (fleet.Engine, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	switch f.Engine {
+	case fleet.OnSlurm:
+		return &slurm.Engine{Folder: f, Program: program}, nil
+	case fleet.OnKubernetes:
+		return &kubernetes.Engine{Folder: f}, nil
+	}
+	return &fleet.Local{Folder: f, Program: program, Most: most}, nil
+}
+
+// wait has the tasks run and shows how far they are.
+func (o *fleetRunOptions) wait(ctx context.Context, path string, r *fleet.Runner) error {
+	screen := startFleetScreen(o.app, o.quiet)
+	r.Tell = screen.show
+	err := r.Run(ctx)
+	screen.end()
+	var left *fleet.LeftError
+	if errors.As(err, &left) {
+		fmt.Fprintf(o.app.stderr, "vprof: tasks that run go on; come back with\n  vprof fleet status %[1]s\n  vprof fleet run %[1]s --on %[2]s     (begins what waits on this machine or has failed)\n  vprof fleet collect %[1]s\n  vprof fleet cancel %[1]s\n", path, o.on)
+		return context.Canceled
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(o.app.stdout, "all is done; see it with\n  vprof fleet collect %s\n", path)
+	return nil
+}
+
+// openFleet opens the folder of a fleet that was run.
+func openFleet(path, dir string) (*fleet.Folder, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	defer file.Close()
+	c, err := fleet.Read(file, path)
+	if err != nil {
+		return nil, err
+	}
+	if dir, err = filepath.Abs(fleetDir(dir, path, c)); err != nil {
+		return nil, err
+	}
+	f, err := fleet.Open(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, usagef("%s: this fleet has not been run; begin with \"vprof fleet run %s --on ENGINE\", or name its folder with --dir", dir, path)
+	}
+	return f, err
+}
+
+func newFleetStatusCmd(a *app) *cobra.Command {
+	var dir, format string
+	cmd := &cobra.Command{
+		Use:   "status FLEET.YAML",
+		Short: "How far the tasks of a fleet are",
+		Args:  oneFile,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if format != "table" && format != "json" {
+				return usagef("--format: there is no format %q; use table, json", format)
+			}
+			f, err := openFleet(args[0], dir)
+			if err != nil {
+				return err
+			}
+			engine, err := engineOf(f, 1)
+			if err != nil {
+				return err
+			}
+			var active map[fleet.Task]string
+			if err := engine.Check(cmd.Context()); err != nil {
+				fmt.Fprintf(a.stderr, "vprof: %v; what follows is what the folder says\n", err)
+			} else if active, err = engine.Active(cmd.Context()); err != nil {
+				return err
+			}
+			s, err := f.Status(active)
+			if err != nil {
+				return err
+			}
+			return writeFleetStatus(a, s, format)
+		},
+	}
+	cmd.Flags().StringVar(&dir, "dir", "", "`folder` of the fleet (default: NAME.fleet beside its file)")
+	cmd.Flags().StringVar(&format, "format", "table", "output `format`: table, json")
+	return cmd
+}
+
+func newFleetCancelCmd(a *app) *cobra.Command {
+	var dir string
+	cmd := &cobra.Command{
+		Use:   "cancel FLEET.YAML",
+		Short: "End the tasks of a fleet that wait or run",
+		Long:  "End the tasks of a fleet that wait or run. What they have done stays.",
+		Args:  oneFile,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f, err := openFleet(args[0], dir)
+			if err != nil {
+				return err
+			}
+			engine, err := engineOf(f, 1)
+			if err != nil {
+				return err
+			}
+			if err := engine.Check(cmd.Context()); err != nil {
+				return err
+			}
+			n, err := engine.Cancel(cmd.Context())
+			if err == nil {
+				fmt.Fprintf(a.stdout, "ended %d tasks\n", n)
+			}
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&dir, "dir", "", "`folder` of the fleet (default: NAME.fleet beside its file)")
+	return cmd
+}

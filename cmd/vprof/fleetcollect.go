@@ -1,0 +1,185 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vprof/vprof/bench/experiment/calibration"
+	"github.com/vprof/vprof/bench/fleet"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner/coefficients"
+)
+
+type fleetCollectOptions struct {
+	app            *app
+	dir, path      string
+	calibrate      string
+	allowSimulated bool
+	show           matrixFlags
+	out            output
+}
+
+func newFleetCollectCmd(a *app) *cobra.Command {
+	o := &fleetCollectOptions{app: a, out: output{app: a}}
+	cmd := &cobra.Command{
+		Use:   "collect FLEET.YAML",
+		Short: "Put what a fleet's tasks gave into one answer",
+		Long: `Put what the tasks of a fleet gave together: the sweeps of all boards in one file, in
+the order of the fleet; models by boards in one table; and with --calibrate the
+coefficients of each board, learned from all of its runs.
+
+Sweeps are written as JSON Lines, a line for each batch size. A name that ends in /
+is a folder of pages of at most 32 MiB, each a file that vprof reads.`,
+		Example: `  vprof fleet collect fleet.yaml -o all.jsonl
+  vprof fleet collect fleet.yaml --page fleet.html --calibrate coefficients.yaml`,
+		Args: oneFile,
+		RunE: func(cmd *cobra.Command, args []string) error { return runFleetCollect(cmd.Context(), o, args[0]) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.dir, "dir", "", "`folder` of the fleet (default: NAME.fleet beside its file)")
+	f.StringVarP(&o.path, "output", "o", "", "write all sweeps to `file`, .jsonl or .json, or to pages in a folder (NAME/)")
+	f.StringVar(&o.calibrate, "calibrate", "", "add coefficients of each board to `file`")
+	f.BoolVar(&o.allowSimulated, "allow-simulated", false, "calibrate from simulated boards and drivers, too; the entries say so")
+	o.show.register(cmd)
+	o.out.register(cmd)
+	return cmd
+}
+
+func runFleetCollect(ctx context.Context, o *fleetCollectOptions, path string) (err error) {
+	f, err := openFleet(path, o.dir)
+	if err != nil {
+		return err
+	}
+	release, err := f.Lock(fmt.Sprintf("vprof fleet collect, process %d of %s", os.Getpid(), hostName()))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, release()) }()
+	if err := o.out.open(); err != nil {
+		return err
+	}
+	m := &report.Matrix{Schema: report.MatrixSchema, Name: f.Name, Tool: tool(), Started: f.Created, Rows: []report.MatrixCell{}}
+	collect := func(each func(*report.Report) error) error {
+		return f.Results(func(b fleet.BoardTasks, r fleet.Result) error {
+			cell := report.MatrixCell{Model: r.Case.Model, Case: r.Case.Manner(), GPU: b.GPU, Device: b.GPU, Refused: r.Refused}
+			if r.Report != nil {
+				cell = r.Report.Cell()
+				warnOfOtherBoard(m, b, cell)
+				if err := each(r.Report); err != nil {
+					return err
+				}
+			}
+			m.Rows = append(m.Rows, cell)
+			return nil
+		})
+	}
+	var runs []calibration.Observed
+	each := func(r *report.Report) error {
+		if o.calibrate != "" {
+			runs = append(runs, calibration.Of(r)...)
+		}
+		return nil
+	}
+	if err := o.write(collect, each); err != nil {
+		return err
+	}
+	tellApart(m)
+	if err := o.show.apply(m); err != nil {
+		return err
+	}
+	if err := o.out.finish(m); err != nil {
+		return err
+	}
+	if o.calibrate != "" {
+		return o.fit(ctx, runs)
+	}
+	return nil
+}
+
+// warnOfOtherBoard says where a partition gave another board than the fleet names.
+func warnOfOtherBoard(m *report.Matrix, b fleet.BoardTasks, c report.MatrixCell) {
+	if c.GPU == b.GPU {
+		return
+	}
+	w := report.Warning{What: fmt.Sprintf("%s was asked for as %s, and is %s", b.Partition, b.GPU, c.Title), Hint: "its figures are of what it is"}
+	for _, before := range m.Warnings {
+		if before == w {
+			return
+		}
+	}
+	m.Warnings = append(m.Warnings, w)
+}
+
+// tellApart calls measured boards by names that no other has, as reports do.
+func tellApart(m *report.Matrix) {
+	var all []*report.Report
+	for _, c := range m.Rows {
+		all = append(all, &report.Report{Devices: []report.Device{{
+			Name: c.Device, GPU: c.GPU, Title: c.Title, Memory: c.Memory, UUID: c.UUID, Host: c.Host, Simulated: c.Run != "measured",
+		}}})
+	}
+	report.Apart(all...)
+	for i, r := range all {
+		m.Rows[i].Device = r.Devices[0].Name
+	}
+}
+
+// write goes over all reports once, and writes them on the way where a file is named.
+func (o *fleetCollectOptions) write(collect func(func(*report.Report) error) error, each func(*report.Report) error) error {
+	if o.path == "" {
+		return collect(each)
+	}
+	if os.IsPathSeparator(o.path[len(o.path)-1]) {
+		pages := &report.Pages{Dir: o.path, Size: pageSize}
+		err := collect(func(r *report.Report) error { return errors.Join(each(r), pages.Write(r)) })
+		return errors.Join(err, pages.Close(err))
+	}
+	format, err := report.FormatOf(o.path)
+	if err != nil || format != report.JSON && format != report.JSONL {
+		return usagef("--output: %s: sweeps are written as .jsonl or .json, or as pages in a folder (%s/)", o.path, filepath.Base(o.path))
+	}
+	return report.Stream(o.path, func(w io.Writer) error {
+		return collect(func(r *report.Report) error { return errors.Join(each(r), report.Write(w, format, r)) })
+	})
+}
+
+// pageSize is how large a page of JSON Lines becomes, in bytes: less than what vprof
+// reads at once, and what an editor opens.
+const pageSize = 32 << 20
+
+// fit calibrates each board by all of its runs.
+func (o *fleetCollectOptions) fit(ctx context.Context, runs []calibration.Observed) error {
+	now := o.app.now().UTC()
+	for _, board := range calibration.Apart(runs) {
+		if board[0].Simulated && !o.allowSimulated {
+			return usagef("--calibrate: runs on %s are simulated, so there is nothing to learn of a real GPU; --allow-simulated learns from them nevertheless", board[0].GPU)
+		}
+		if _, err := device.Lookup(board[0].GPU); err != nil {
+			fmt.Fprintf(o.app.stderr, "vprof: %s is not in the catalog and is not calibrated\n", board[0].GPU)
+			continue
+		}
+		c := calibration.Calibration{
+			Models: o.app.models(), Residuals: o.app.residuals, Runs: board, Pool: true, Tool: tool(), Now: now,
+			Inputs: []coefficients.Input{{File: cmp.Or(o.path, "fleet"), Kind: "report", Source: "vprof " + tool().Version, Simulated: board[0].Simulated}},
+		}
+		r, entry, err := c.Run(ctx)
+		if err != nil {
+			fmt.Fprintf(o.app.stderr, "vprof: %s is not calibrated: %v\n", board[0].GPU, err)
+			continue
+		}
+		if _, err := coefficients.Add(ctx, o.calibrate, r.Tool.Version, *entry); err != nil {
+			return fmt.Errorf("--calibrate: %w", err)
+		}
+		fmt.Fprintf(o.app.stderr, "vprof: %s: calibrated from %d runs on %s, median error %.2f %% before, %.2f %% after\n",
+			entry.Name, len(board), board[0].GPU, 100*r.Errors.Before.Median, 100*r.Errors.After.Median)
+	}
+	return nil
+}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/bench/fleet"
+)
+
+// fleetScreen shows the tasks of all boards, a line for each, drawn over itself on a
+// terminal; elsewhere a line for each change.
+type fleetScreen struct {
+	app   *app
+	quiet bool
+	lines int
+	last  string
+}
+
+func startFleetScreen(a *app, quiet bool) *fleetScreen { return &fleetScreen{app: a, quiet: quiet} }
+
+func (s *fleetScreen) show(status *fleet.Status) {
+	text := fleetText(status)
+	if s.quiet || text == s.last {
+		return
+	}
+	if terminal(s.app.stderr) && s.lines > 0 {
+		fmt.Fprintf(s.app.stderr, "\x1b[%dA\x1b[J", s.lines)
+	}
+	fmt.Fprint(s.app.stderr, text)
+	s.lines, s.last = strings.Count(text, "\n"), text
+}
+
+func (*fleetScreen) end() {}
+
+// fleetText has a line for each board.
+func fleetText(s *fleet.Status) string {
+	var b strings.Builder
+	for _, board := range s.Boards {
+		fmt.Fprintf(&b, "%-16s %d of %d jobs, %d of %d tasks done", board.Board, board.Done, board.Jobs, board.Whole, board.Tasks)
+		if board.Running > 0 {
+			fmt.Fprintf(&b, ", %d running", board.Running)
+		}
+		for _, word := range slices.Sorted(maps.Keys(board.States)) {
+			if word != fleet.Running {
+				fmt.Fprintf(&b, ", %d %s", board.States[word], word)
+			}
+		}
+		if n := len(board.Failed); n > 0 {
+			fmt.Fprintf(&b, ", %d failed (%s)", n, board.Failed[n-1].Failure.Reason)
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+func writeFleetStatus(a *app, s *fleet.Status, format string) error {
+	if format == "json" {
+		e := json.NewEncoder(a.stdout)
+		e.SetIndent("", "  ")
+		return e.Encode(s)
+	}
+	fmt.Fprint(a.stdout, fleetText(s))
+	for _, b := range s.Boards {
+		for _, f := range b.Failed {
+			fmt.Fprintf(a.stdout, "%s: %s\n", b.Board, f)
+		}
+	}
+	return nil
+}

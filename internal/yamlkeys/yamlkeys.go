@@ -1,0 +1,105 @@
+// Package yamlkeys reads YAML that people write into structs, strictly: a key that
+// there is not is an error that names the line and the keys that may have been meant.
+package yamlkeys
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/internal/nearest"
+)
+
+// Decode reads the one document of data into the struct that v points to. The error
+// is an [*input.FormatError].
+func Decode(file string, data []byte, v any) error {
+	d := yaml.NewDecoder(bytes.NewReader(data))
+	var doc yaml.Node
+	if err := d.Decode(&doc); err != nil {
+		if errors.Is(err, io.EOF) {
+			err = errors.New("is empty")
+		}
+		return wrong(file, err)
+	}
+	if err := d.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return &input.FormatError{File: file, Reason: "has more than one document"}
+	}
+	if err := check(file, doc.Content[0], reflect.TypeOf(v).Elem(), ""); err != nil {
+		return err
+	}
+	if err := doc.Decode(v); err != nil {
+		return wrong(file, err)
+	}
+	return nil
+}
+
+// wrong is what yaml says, in a line.
+func wrong(file string, err error) error {
+	var kept *input.FormatError
+	if errors.As(err, &kept) {
+		return err
+	}
+	text := strings.Join(strings.Fields(strings.TrimPrefix(err.Error(), "yaml: ")), " ")
+	e := &input.FormatError{File: file, Reason: strings.TrimPrefix(text, "unmarshal errors: ")}
+	if n, scanErr := fmt.Sscanf(e.Reason, "line %d: ", &e.Line); n == 1 && scanErr == nil {
+		_, e.Reason, _ = strings.Cut(e.Reason, ": ")
+	}
+	return e
+}
+
+// check finds keys that a type does not have. What decodes itself is left to that.
+func check(file string, n *yaml.Node, t reflect.Type, path string) error {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	for n.Kind == yaml.AliasNode {
+		// What it stands for has been checked where it stands, and may lead back here.
+		return nil
+	}
+	_, own := reflect.New(t).Interface().(yaml.Unmarshaler)
+	switch {
+	case own && !(n.Kind == yaml.MappingNode && t.Kind() == reflect.Struct):
+		return nil
+	case n.Kind == yaml.SequenceNode && t.Kind() == reflect.Slice:
+		for i, item := range n.Content {
+			if err := check(file, item, t.Elem(), fmt.Sprintf("%s[%d]", path, i)); err != nil {
+				return err
+			}
+		}
+	case n.Kind == yaml.MappingNode && t.Kind() == reflect.Struct:
+		return checkMapping(file, n, t, path)
+	}
+	return nil
+}
+
+func checkMapping(file string, n *yaml.Node, t reflect.Type, path string) error {
+	fields, names := map[string]reflect.Type{}, []string{}
+	for i := range t.NumField() {
+		name, _, _ := strings.Cut(t.Field(i).Tag.Get("yaml"), ",")
+		if name != "" && name != "-" {
+			fields[name] = t.Field(i).Type
+			names = append(names, name)
+		}
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key := n.Content[i]
+		of, known := fields[key.Value]
+		if !known {
+			near := nearest.Hint(key.Value, names, 3)
+			if near == "" {
+				near = "; there are " + strings.Join(names, ", ")
+			}
+			return &input.FormatError{File: file, Line: key.Line, Key: path, Reason: fmt.Sprintf("there is no key %q%s", key.Value, near)}
+		}
+		if err := check(file, n.Content[i+1], of, strings.TrimPrefix(path+"."+key.Value, ".")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
