@@ -22,7 +22,7 @@ func TestMistakesAreNamedWithTheirLine(t *testing.T) {
 		"": "f.yaml: is empty",
 		"models: [toy]\nboards: [t4]\n---\nmodels: []":        "has more than one document",
 		"models: [toy]\nboard: [t4]":                          `f.yaml:2: there is no key "board"; near it: boards`,
-		"models: [{modle: toy}]\nboards: [t4]":                `f.yaml:1: models[0]: there is no key "modle"; near it: model`,
+		"models: [{models: toy}]\nboards: [t4]":               `f.yaml:1: models[0]: there is no key "models"; near it: model`,
 		"models: [toy]\nboards: [{gpu: t4, zone: a}]":         `f.yaml:2: boards[0]: there is no key "zone"`,
 		"models: [toy]\nmodels: [toy]\nboards: [t4]":          "already defined",
 		"models: [toy]\nboards: [t4, T4]":                     "f.yaml:2: boards[1]: t4 appears twice",

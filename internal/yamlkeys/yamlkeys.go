@@ -63,8 +63,9 @@ func check(file string, n *yaml.Node, t reflect.Type, path string) error {
 		return nil
 	}
 	_, own := reflect.New(t).Interface().(yaml.Unmarshaler)
+	mapping := n.Kind == yaml.MappingNode && t.Kind() == reflect.Struct
 	switch {
-	case own && !(n.Kind == yaml.MappingNode && t.Kind() == reflect.Struct):
+	case own && !mapping:
 		return nil
 	case n.Kind == yaml.SequenceNode && t.Kind() == reflect.Slice:
 		for i, item := range n.Content {
@@ -72,7 +73,7 @@ func check(file string, n *yaml.Node, t reflect.Type, path string) error {
 				return err
 			}
 		}
-	case n.Kind == yaml.MappingNode && t.Kind() == reflect.Struct:
+	case mapping:
 		return checkMapping(file, n, t, path)
 	}
 	return nil

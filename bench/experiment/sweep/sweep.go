@@ -106,7 +106,7 @@ func (w *sweeper) resume() error {
 	}
 	for _, p := range old.Points {
 		if p.Run != nil && p.Device == d.Name {
-			if !p.Run.Simulated && p.Run.At.IsZero() {
+			if (!p.Run.Simulated || d.Driver != "") && p.Run.At.IsZero() {
 				run := *p.Run
 				run.At, p.Run = old.Started, &run
 			}

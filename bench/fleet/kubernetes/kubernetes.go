@@ -193,17 +193,28 @@ type jobs struct {
 		Metadata struct {
 			Labels map[string]string `json:"labels"`
 		} `json:"metadata"`
-		Status struct {
-			Active     int    `json:"active"`
-			Ready      int    `json:"ready"`
-			Completed  string `json:"completedIndexes"`
-			Failed     string `json:"failedIndexes"`
-			Conditions []struct {
-				Type   string `json:"type"`
-				Status string `json:"status"`
-			} `json:"conditions"`
-		} `json:"status"`
+		Status status `json:"status"`
 	} `json:"items"`
+}
+
+type status struct {
+	Ready      int    `json:"ready"`
+	Completed  string `json:"completedIndexes"`
+	Failed     string `json:"failedIndexes"`
+	Conditions []struct {
+		Type   string `json:"type"`
+		Status string `json:"status"`
+	} `json:"conditions"`
+}
+
+// over tells whether the Job has ended.
+func (s status) over() bool {
+	for _, c := range s.Conditions {
+		if c.Status == "True" && (c.Type == "Complete" || c.Type == "Failed") {
+			return true
+		}
+	}
+	return false
 }
 
 // Active implements [fleet.Engine]. Of a Job that has not ended, the tasks that have
@@ -224,35 +235,33 @@ func active(out []byte, boards []fleet.BoardTasks) (map[fleet.Task]string, error
 	}
 	tasks := map[fleet.Task]string{}
 	for _, j := range list.Items {
-		ended := map[int]bool{}
-		for _, text := range []string{j.Status.Completed, j.Status.Failed} {
-			for _, i := range indexes(text) {
-				ended[i] = true
-			}
-		}
-		over := false
-		for _, c := range j.Status.Conditions {
-			over = over || c.Status == "True" && (c.Type == "Complete" || c.Type == "Failed")
-		}
 		for _, b := range boards {
-			if label(b.Key) != j.Metadata.Labels["vprof.dev/board"] || over {
-				continue
-			}
-			running := j.Status.Ready
-			for i := range b.Tasks {
-				if ended[i] {
-					continue
-				}
-				word := "pending"
-				if running > 0 {
-					word = fleet.Running
-					running--
-				}
-				tasks[fleet.Task{Board: b.Key, Index: i}] = word
+			if label(b.Key) == j.Metadata.Labels["vprof.dev/board"] && !j.Status.over() {
+				j.Status.active(b, tasks)
 			}
 		}
 	}
 	return tasks, nil
+}
+
+// active adds the tasks of a board that have not ended. Which of them run is not said;
+// the first of them are taken for those.
+func (s status) active(b fleet.BoardTasks, tasks map[fleet.Task]string) {
+	ended := map[int]bool{}
+	for _, i := range append(indexes(s.Completed), indexes(s.Failed)...) {
+		ended[i] = true
+	}
+	for i := range b.Tasks {
+		if ended[i] {
+			continue
+		}
+		word := "pending"
+		if s.Ready > 0 {
+			word = fleet.Running
+			s.Ready--
+		}
+		tasks[fleet.Task{Board: b.Key, Index: i}] = word
+	}
 }
 
 // maxIndexes bounds what is believed of a range.
@@ -263,7 +272,7 @@ func indexes(text string) []int {
 	var all []int
 	for word := range strings.SplitSeq(text, ",") {
 		var from, to int
-		switch n, _ := fmt.Sscanf(word, "%d-%d", &from, &to); n { //nolint:errcheck // n says how many there are
+		switch n, _ := fmt.Sscanf(word, "%d-%d", &from, &to); n {
 		case 1:
 			all = append(all, from)
 		case 2:

@@ -261,14 +261,12 @@ func active(out string, boards map[string]string) map[fleet.Task]string {
 		switch cells[2] {
 		case "RUNNING":
 			tasks[t] = fleet.Running
-		case "COMPLETING", "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "BOOT_FAIL", "DEADLINE":
-			// It has ended, and shows for a while.
-		default:
+		case "PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT":
 			tasks[t] = strings.ToLower(cells[2])
 			if reason := cells[3]; reason != "" && reason != "None" {
 				tasks[t] += ": " + reason
 			}
-		}
+		} // in any other it has ended, and shows for a while
 	}
 	return tasks
 }

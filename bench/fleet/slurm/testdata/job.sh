@@ -3,7 +3,7 @@
 #SBATCH --partition=gpu-small
 #SBATCH --gres=gpu:t4:1
 #SBATCH --array=0-2,7,11%4
-#SBATCH --output=/shared/my lab.fleet/t4.gpu-small/log/task-%a-%A.txt
+#SBATCH --output="/shared/my lab.fleet/t4.gpu-small/log/task-%a-%A.txt"
 #SBATCH --account=team
 #SBATCH --qos=long
 #SBATCH --time=2:00:00
