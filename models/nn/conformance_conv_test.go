@@ -1,37 +1,45 @@
 package nn_test
 
 import (
+	"github.com/vprof/vprof/profiler/aten"
 	"github.com/vprof/vprof/profiler/aten/opvectors"
-	"github.com/vprof/vprof/profiler/trace"
 )
 
 func convOperators() map[string]opvectors.Call {
+	conv2d := convolution("conv2d")
 	return map[string]opvectors.Call{
-		"conv1d":           one(convolution),
-		"conv1d_nc":        one(convolution),
-		"conv2d":           one(convolution),
-		"conv2d_cl":        one(convolution),
-		"conv2d_cl_x_only": one(convolution),
-		"conv3d":           one(convolution),
-		"conv_transpose1d": one(transposedConvolution),
-		"conv_transpose2d": one(transposedConvolution),
+		"conv1d":           convolution("conv1d"),
+		"conv1d_nc":        convolution("conv1d"),
+		"conv2d":           conv2d,
+		"conv2d_cl":        conv2d,
+		"conv2d_cl_x_only": conv2d,
+		"conv3d":           convolution("conv3d"),
+		"conv_transpose1d": operatorWith("conv_transpose1d.default", convArgs),
+		"conv_transpose2d": operatorWith("conv_transpose2d.input", convArgs),
 	}
 }
 
-func convArgs(v *vector) trace.ConvArgs {
-	return trace.ConvArgs{
-		Stride: v.Ints("stride"), Padding: v.Ints("padding"), Dilation: v.Ints("dilation"),
-		OutputPadding: v.Ints("output_padding"),
-		Groups:        v.Int("groups", 1), Same: v.String("padding", "") == "same",
+// convolution is the overload whose padding is a number, or the one whose padding is a
+// word, as the vector says.
+func convolution(name string) opvectors.Call {
+	numbers, words := operatorWith(name+".default", convArgs), operatorWith(name+".padding", convArgs)
+	return func(f *frame, v *vector, in []*tensor, p params) []*tensor {
+		if v.String("padding", "") != "" {
+			return words(f, v, in, p)
+		}
+		return numbers(f, v, in, p)
 	}
 }
 
-func convolution(v *vector, in []*tensor, p params) *tensor {
-	return in[0].Conv(p["weight"], p["bias"], convArgs(v))
-}
-
-func transposedConvolution(v *vector, in []*tensor, p params) *tensor {
-	args := convArgs(v)
-	args.Transposed = true
-	return in[0].Conv(p["weight"], p["bias"], args)
+func convArgs(v *vector, _ *tensor, p params) []aten.Arg {
+	given := append(learned(p, "weight", "bias"), arg("groups", v.Int("groups", 1)))
+	for _, name := range []string{"stride", "padding", "dilation", "output_padding"} {
+		if n := v.Ints(name); n != nil {
+			given = append(given, ints(name, n...))
+		}
+	}
+	if word := v.String("padding", ""); word != "" {
+		given = append(given, arg("padding", word))
+	}
+	return given
 }

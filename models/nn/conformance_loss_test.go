@@ -1,31 +1,32 @@
 package nn_test
 
 import (
+	"github.com/vprof/vprof/profiler/aten"
 	"github.com/vprof/vprof/profiler/aten/opvectors"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
 func lossOperators() map[string]opvectors.Call {
 	return map[string]opvectors.Call{
-		"cross_entropy":        binary((*tensor).CrossEntropy),
-		"cross_entropy_2d":     binary((*tensor).CrossEntropy),
-		"cross_entropy_soft":   binary((*tensor).CrossEntropy),
-		"cross_entropy_ls":     crossEntropy(trace.CrossEntropyArgs{LabelSmoothing: 0.1}),
-		"cross_entropy_none":   crossEntropy(trace.CrossEntropyArgs{Reduction: trace.ReduceNone}),
-		"cross_entropy_weight": crossEntropy(trace.CrossEntropyArgs{}),
+		"cross_entropy":        operator("cross_entropy_loss.default"),
+		"cross_entropy_2d":     operator("cross_entropy_loss.default"),
+		"cross_entropy_soft":   operator("cross_entropy_loss.default"),
+		"cross_entropy_ls":     operator("cross_entropy_loss.default", arg("label_smoothing", 0.1)),
+		"cross_entropy_none":   operator("cross_entropy_loss.default", reduction(trace.ReduceNone)),
+		"cross_entropy_weight": operator("cross_entropy_loss.default"),
 		"nll": binary(func(x, target *tensor) *tensor {
 			return x.LogSoftmax(1).NLLLoss(target)
 		}),
-		"mse":              loss((*tensor).MSELoss, trace.ReduceMean),
-		"mse_both":         loss((*tensor).MSELoss, trace.ReduceMean),
-		"mse_sum":          loss((*tensor).MSELoss, trace.ReduceSum),
-		"mse_none":         loss((*tensor).MSELoss, trace.ReduceNone),
-		"l1":               loss((*tensor).L1Loss, trace.ReduceMean),
-		"l1_both":          loss((*tensor).L1Loss, trace.ReduceMean),
-		"smooth_l1":        loss((*tensor).SmoothL1Loss, trace.ReduceMean),
-		"smooth_l1_both":   loss((*tensor).SmoothL1Loss, trace.ReduceMean),
-		"huber":            loss((*tensor).HuberLoss, trace.ReduceMean),
-		"bce":              loss((*tensor).BCELoss, trace.ReduceMean),
+		"mse":              operator("mse_loss.default"),
+		"mse_both":         operator("mse_loss.default"),
+		"mse_sum":          operator("mse_loss.default", reduction(trace.ReduceSum)),
+		"mse_none":         operator("mse_loss.default", reduction(trace.ReduceNone)),
+		"l1":               operator("l1_loss.default"),
+		"l1_both":          operator("l1_loss.default"),
+		"smooth_l1":        operator("smooth_l1_loss.default"),
+		"smooth_l1_both":   operator("smooth_l1_loss.default"),
+		"huber":            operator("huber_loss.default"),
+		"bce":              operator("binary_cross_entropy.default"),
 		"bce_logits":       binary(bceWithLogits),
 		"bce_logits_ones":  unary(func(x *tensor) *tensor { return bceWithLogits(x, x.OnesLike()) }),
 		"kl_div":           binary(func(x, y *tensor) *tensor { return x.KLDivBatchMean(y, false) }),
@@ -47,20 +48,9 @@ func lossOperators() map[string]opvectors.Call {
 	}
 }
 
-// loss adapts a loss of two tensors with a reduction.
-func loss(f func(x, y *tensor, r trace.Reduction) *tensor, r trace.Reduction) opvectors.Call {
-	return binary(func(x, y *tensor) *tensor { return f(x, y, r) })
-}
-
-// crossEntropy adapts a cross entropy; a third input is the weight.
-func crossEntropy(a trace.CrossEntropyArgs) opvectors.Call {
-	return one(func(_ *vector, in []*tensor, _ params) *tensor {
-		a := a
-		if len(in) > 2 {
-			a.Weight = in[2]
-		}
-		return in[0].CrossEntropyWith(in[1], a)
-	})
+// reduction is an argument as torch.nn._reduction numbers it.
+func reduction(r trace.Reduction) aten.Arg {
+	return arg("reduction", map[trace.Reduction]int64{trace.ReduceNone: 0, trace.ReduceMean: 1, trace.ReduceSum: 2}[r])
 }
 
 func bceWithLogits(x, target *tensor) *tensor {

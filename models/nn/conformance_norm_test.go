@@ -2,6 +2,7 @@ package nn_test
 
 import (
 	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/aten"
 	"github.com/vprof/vprof/profiler/aten/opvectors"
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -17,42 +18,48 @@ func normOperators() map[string]opvectors.Call {
 		"weight_norm_param_linear":   weightNorm(true),
 		"weight_norm_param_conv2d":   weightNorm(true),
 
-		"batch_norm1d":             one(batchNorm),
-		"batch_norm2d":             one(batchNorm),
-		"batch_norm2d_cl":          one(batchNorm),
-		"batch_norm2d_noaffine":    one(batchNorm),
-		"batch_norm2d_nostats":     one(batchNorm),
-		"batch_norm3d":             one(batchNorm),
-		"layer_norm":               one(layerNorm),
-		"layer_norm_nc":            one(layerNorm),
-		"layer_norm_noaffine":      one(layerNorm),
-		"layer_norm_2d":            one(func(_ *vector, in []*tensor, _ params) *tensor { return in[0].LayerNorm(3, nil, nil) }),
+		"batch_norm1d":             batchNorm(),
+		"batch_norm2d":             batchNorm(),
+		"batch_norm2d_cl":          batchNorm(),
+		"batch_norm2d_noaffine":    batchNorm(),
+		"batch_norm2d_nostats":     batchNorm(),
+		"batch_norm3d":             batchNorm(),
+		"layer_norm":               layerNorm(1),
+		"layer_norm_nc":            layerNorm(1),
+		"layer_norm_noaffine":      layerNorm(1),
+		"layer_norm_2d":            layerNorm(3),
 		"layer_norm_channel_first": layerNormChannelFirst,
-		"rms_norm":                 one(func(_ *vector, in []*tensor, p params) *tensor { return in[0].RMSNorm(1, p["weight"]) }),
+		"rms_norm":                 operatorWith("rms_norm.default", func(_ *vector, x *tensor, p params) []aten.Arg { return append(learned(p, "weight"), last(x, 1)) }),
 		"rms_norm_hand":            one(func(_ *vector, in []*tensor, _ params) *tensor { return rmsNormByHand(in[0], in[1]) }),
-		"group_norm": one(func(v *vector, in []*tensor, p params) *tensor {
-			return in[0].GroupNorm(v.Int("groups", 1), p["weight"], p["bias"])
+		"group_norm": operatorWith("group_norm.default", func(v *vector, _ *tensor, p params) []aten.Arg {
+			return append(learned(p, "weight", "bias"), arg("num_groups", v.Int("groups", 1)))
 		}),
-		"instance_norm1d":          one(instanceNorm),
-		"instance_norm2d":          one(instanceNorm),
-		"instance_norm2d_noaffine": one(instanceNorm),
+		"instance_norm1d":          instanceNorm(),
+		"instance_norm2d":          instanceNorm(),
+		"instance_norm2d_noaffine": instanceNorm(),
 	}
 }
 
 // batchNorm is nn.BatchNorm's forward: without running statistics it always
 // uses those of the batch.
-func batchNorm(v *vector, in []*tensor, p params) *tensor {
-	s := trace.BatchNormState{Weight: p["weight"], Bias: p["bias"], Mean: p["running_mean"], Var: p["running_var"]}
-	s.Training = v.Eval == 0 || s.Mean == nil
-	return in[0].BatchNorm(s)
+func batchNorm() opvectors.Call {
+	return operatorWith("batch_norm.default", func(v *vector, _ *tensor, p params) []aten.Arg {
+		return append(learned(p, "weight", "bias", "running_mean", "running_var"),
+			arg("training", v.Eval == 0 || p["running_mean"] == nil), arg("momentum", 0.1), arg("eps", 1e-5), arg("cudnn_enabled", true))
+	})
 }
 
-func layerNorm(_ *vector, in []*tensor, p params) *tensor {
-	return in[0].LayerNorm(1, p["weight"], p["bias"])
+func layerNorm(dims int) opvectors.Call {
+	return operatorWith("layer_norm.default", func(_ *vector, x *tensor, p params) []aten.Arg {
+		return append(learned(p, "weight", "bias"), last(x, dims))
+	})
 }
 
-func instanceNorm(_ *vector, in []*tensor, p params) *tensor {
-	return in[0].InstanceNorm(p["weight"], p["bias"])
+func instanceNorm() opvectors.Call {
+	return operatorWith("instance_norm.default", func(_ *vector, _ *tensor, p params) []aten.Arg {
+		return append(learned(p, "weight", "bias", "running_mean", "running_var"),
+			arg("use_input_stats", true), arg("momentum", 0.1), arg("eps", 1e-5), arg("cudnn_enabled", true))
+	})
 }
 
 // layerNormChannelFirst is the layer norm over channels that ConvNeXt brought:

@@ -1,46 +1,40 @@
 package nn_test
 
 import (
+	"github.com/vprof/vprof/profiler/aten"
 	"github.com/vprof/vprof/profiler/aten/opvectors"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
 func poolOperators() map[string]opvectors.Call {
-	three := trace.PoolArgs{Kernel: []int64{3}, Stride: []int64{2}, Padding: []int64{1}}
-	two := trace.PoolArgs{Kernel: []int64{2}}
-	maxPool := unary(func(x *tensor) *tensor { return x.MaxPool(three) })
-	avgPool := unary(func(x *tensor) *tensor { return x.AvgPool(two) })
+	three := []aten.Arg{ints("kernel_size", 3), ints("stride", 2), ints("padding", 1)}
 	return map[string]opvectors.Call{
-		"max_pool1d":       maxPool,
-		"max_pool2d":       maxPool,
-		"max_pool2d_big":   maxPool,
-		"max_pool3d":       maxPool,
-		"avg_pool1d":       avgPool,
-		"avg_pool2d":       avgPool,
-		"adaptive_avg_1":   sized((*tensor).AdaptiveAvgPool, 1, 1),
-		"adaptive_avg_7":   sized((*tensor).AdaptiveAvgPool, 7, 7),
-		"interpolate_area": sized((*tensor).AdaptiveAvgPool, 7, 7),
-		"adaptive_avg1d_1": sized((*tensor).AdaptiveAvgPool, 1),
-		"adaptive_avg1d_5": sized((*tensor).AdaptiveAvgPool, 5),
+		"max_pool1d":       operator("max_pool1d.default", three...),
+		"max_pool2d":       operator("max_pool2d.default", three...),
+		"max_pool2d_big":   operator("max_pool2d.default", three...),
+		"max_pool3d":       operator("max_pool3d.default", three...),
+		"avg_pool1d":       operator("avg_pool1d.default", ints("kernel_size", 2)),
+		"avg_pool2d":       operator("avg_pool2d.default", ints("kernel_size", 2)),
+		"adaptive_avg_1":   operator("adaptive_avg_pool2d.default", ints("output_size", 1, 1)),
+		"adaptive_avg_7":   operator("adaptive_avg_pool2d.default", ints("output_size", 7, 7)),
+		"interpolate_area": operator("adaptive_avg_pool2d.default", ints("output_size", 7, 7)),
+		"adaptive_avg1d_1": operator("adaptive_avg_pool1d.default", ints("output_size", 1)),
+		"adaptive_avg1d_5": operator("adaptive_avg_pool1d.default", ints("output_size", 5)),
 		"adaptive_max_1":   sized((*tensor).AdaptiveMaxPool, 1, 1),
 		"lp_pool":          unary(func(x *tensor) *tensor { return x.LPPool2D(2, 2) }),
 
-		"upsample_nearest":   sized((*tensor).UpsampleNearest, 46, 58),
-		"upsample_nearest1d": sized((*tensor).UpsampleNearest, 154),
-		"upsample_bilinear":  sized((*tensor).UpsampleLinear, 46, 58),
-		"upsample_linear":    sized((*tensor).UpsampleLinear, 100),
-		"upsample_trilinear": sized((*tensor).UpsampleLinear, 16, 20, 24),
-		"upsample_bicubic":   sized((*tensor).UpsampleBicubic, 31, 31),
+		"upsample_nearest":   operator("upsample_nearest2d.vec", ints("output_size", 46, 58), arg("scale_factors", nil)),
+		"upsample_nearest1d": operator("upsample_nearest1d.vec", ints("output_size", 154), arg("scale_factors", nil)),
+		"upsample_bilinear":  linear("upsample_bilinear2d.vec", 46, 58),
+		"upsample_linear":    linear("upsample_linear1d.vec", 100),
+		"upsample_trilinear": linear("upsample_trilinear3d.vec", 16, 20, 24),
+		"upsample_bicubic":   linear("upsample_bicubic2d.vec", 31, 31),
 		"grid_sample":        binary((*tensor).GridSample),
 
-		"F_unfold": unary(func(x *tensor) *tensor {
-			return x.Im2Col(trace.PoolArgs{Kernel: []int64{3}, Padding: []int64{1}})
-		}),
-		"fold": unary(func(x *tensor) *tensor {
-			return x.Col2Im(16, 16, trace.PoolArgs{Kernel: []int64{2}, Stride: []int64{2}})
-		}),
-		"pixel_shuffle":   unary(func(x *tensor) *tensor { return x.PixelShuffle(2) }),
-		"pixel_unshuffle": unary(func(x *tensor) *tensor { return x.PixelUnshuffle(2) }),
+		"F_unfold":        operator("im2col.default", ints("kernel_size", 3, 3), ints("dilation", 1, 1), ints("padding", 1, 1), ints("stride", 1, 1)),
+		"fold":            operator("col2im.default", ints("output_size", 16, 16), ints("kernel_size", 2, 2), ints("dilation", 1, 1), ints("padding", 0, 0), ints("stride", 2, 2)),
+		"pixel_shuffle":   operator("pixel_shuffle.default", arg("upscale_factor", int64(2))),
+		"pixel_unshuffle": operator("pixel_unshuffle.default", arg("downscale_factor", int64(2))),
 		"channel_shuffle": unary(func(x *tensor) *tensor {
 			s := x.Shape()
 			return x.Reshape(s[0], 4, s[1]/4, s[2], s[3]).Transpose(1, 2).Reshape(s...)
@@ -52,6 +46,11 @@ func poolOperators() map[string]opvectors.Call {
 // statsPool is torch.cat([x.mean(-1), x.std(-1)], dim=1).
 func statsPool(_ *trace.Frame, _ *vector, in []*tensor, _ params) []*tensor {
 	return []*tensor{trace.Cat(1, in[0].Mean(false, -1), in[0].Std(false, -1))}
+}
+
+// linear is an interpolation to a size, without aligned corners.
+func linear(target string, sizes ...int64) opvectors.Call {
+	return operator(target, ints("output_size", sizes...), arg("align_corners", false), arg("scale_factors", nil))
 }
 
 // sized adapts an operator that is told the sizes of its result.

@@ -10,7 +10,7 @@ func shapeOperators() map[string]opvectors.Call {
 	return map[string]opvectors.Call{
 		"view":         unary(func(x *tensor) *tensor { return x.View(x.Size(0), -1) }),
 		"reshape_view": unary(func(x *tensor) *tensor { return x.Reshape(x.Size(0), -1) }),
-		"permute":      unary(func(x *tensor) *tensor { return x.Permute(0, 2, 3, 1) }),
+		"permute":      operator("permute.default", ints("dims", 0, 2, 3, 1)),
 		"permute_contiguous": unary(func(x *tensor) *tensor {
 			return x.Permute(0, 2, 3, 1).Contiguous()
 		}),
@@ -24,41 +24,39 @@ func shapeOperators() map[string]opvectors.Call {
 		}),
 		"flatten_noncontig": unary(func(x *tensor) *tensor { return x.Transpose(1, 2).Flatten(1, -1) }),
 		"squeeze_unsq":      unary(func(x *tensor) *tensor { return x.Unsqueeze(1).Squeeze(1) }),
-		"expand":            unary(func(x *tensor) *tensor { return x.Expand(16, -1, -1) }),
+		"expand":            operator("expand.default", ints("size", 16, -1, -1)),
 		"expand_contig":     unary(func(x *tensor) *tensor { return x.Expand(16, -1, -1).Contiguous() }),
 		"expand_cat": binary(func(x, token *tensor) *tensor {
 			return trace.Cat(1, token.Expand(x.Size(0), -1, -1), x)
 		}),
-		"narrow":     unary(func(x *tensor) *tensor { return x.Narrow(1, 5, 11) }),
-		"slice0":     unary(func(x *tensor) *tensor { return x.Select(1, 0) }),
-		"slice_step": unary(func(x *tensor) *tensor { return x.SliceStep(1, 0, x.Size(1), 2) }),
+		"narrow":     operator("narrow.default", along(1), arg("start", int64(5)), arg("length", int64(11))),
+		"slice0":     operator("select.int", along(1), arg("index", int64(0))),
+		"slice_step": operator("slice.Tensor", along(1), arg("step", int64(2))),
 		"select_two": unary(func(x *tensor) *tensor { return x.Select(2, 0).Add(x.Select(2, 1)) }),
-		"split":      some(func(x *tensor) []*tensor { return x.Split(16, 1) }),
+		"split":      operator("split.Tensor", arg("split_size", int64(16)), along(1)),
 		"split_one":  unary(func(x *tensor) *tensor { return x.Split(16, 1)[0] }),
-		"chunk":      some(func(x *tensor) []*tensor { return x.Chunk(3, -1) }),
+		"chunk":      operator("chunk.default", arg("chunks", int64(3)), along(-1)),
 		"chunk2_mul": func(f *trace.Frame, _ *vector, in []*tensor, _ params) []*tensor {
 			halves := f.LetAll(in[0].Chunk(2, 1))
 			return []*tensor{halves[0].Mul(halves[1].Sigmoid())}
 		},
-		"unbind": some(func(x *tensor) []*tensor { return x.Unbind(0) }),
-		"unfold": unary(func(x *tensor) *tensor { return x.Unfold(2, 5, 2) }),
-		"diff":   unary(func(x *tensor) *tensor { return x.Diff(1) }),
-		"flip":   unary(func(x *tensor) *tensor { return x.Flip(1) }),
-		"roll":   unary(func(x *tensor) *tensor { return x.Roll(1) }),
-		"roll2":  unary(func(x *tensor) *tensor { return x.Roll(1, 2) }),
-		"tril":   unary((*tensor).Tril),
-		"repeat": unary(func(x *tensor) *tensor { return x.Repeat(3, 2) }),
-		"tile":   unary(func(x *tensor) *tensor { return x.Tile(2, 3) }),
-		"repeat_interleave": unary(func(x *tensor) *tensor {
-			return x.RepeatInterleave(3, 1)
-		}),
-		"window_partition": unary(windowPartition),
-		"cat0":             binary(func(a, b *tensor) *tensor { return trace.Cat(0, a, b) }),
-		"cat1":             binary(func(a, b *tensor) *tensor { return trace.Cat(1, a, b) }),
-		"cat1_big":         binary(func(a, b *tensor) *tensor { return trace.Cat(1, a, b) }),
-		"cat1_list4":       binary(func(a, b *tensor) *tensor { return trace.Cat(1, a, b, a, b) }),
-		"cat_same":         unary(func(x *tensor) *tensor { return trace.Cat(1, x, x) }),
-		"stack":            binary(func(a, b *tensor) *tensor { return trace.Stack(1, a, b) }),
+		"unbind":            operator("unbind.int"),
+		"unfold":            operator("unfold.default", arg("dimension", int64(2)), arg("size", int64(5)), arg("step", int64(2))),
+		"diff":              unary(func(x *tensor) *tensor { return x.Diff(1) }),
+		"flip":              operator("flip.default", ints("dims", 1)),
+		"roll":              operator("roll.default", ints("shifts", 3), ints("dims", 1)),
+		"roll2":             operator("roll.default", ints("shifts", 3, 3), ints("dims", 1, 2)),
+		"tril":              operator("tril.default"),
+		"repeat":            operator("repeat.default", ints("repeats", 3, 2)),
+		"tile":              operator("tile.default", ints("dims", 2, 3)),
+		"repeat_interleave": operator("repeat_interleave.self_int", arg("repeats", int64(3)), along(1)),
+		"window_partition":  unary(windowPartition),
+		"cat0":              operator("cat.default"),
+		"cat1":              operator("cat.default", along(1)),
+		"cat1_big":          operator("cat.default", along(1)),
+		"cat1_list4":        binary(func(a, b *tensor) *tensor { return trace.Cat(1, a, b, a, b) }),
+		"cat_same":          unary(func(x *tensor) *tensor { return trace.Cat(1, x, x) }),
+		"stack":             operator("stack.default", along(1)),
 		"setitem": func(f *trace.Frame, _ *vector, in []*tensor, _ params) []*tensor {
 			y := f.Let(f.Tape().Zeros(in[0].DType(), 9, 40))
 			f.Discard(y.Narrow(0, 1, 7).Narrow(1, 2, 33).CopyInPlace(in[0]))

@@ -43,6 +43,7 @@ func vectorsOf(release string) func() ([]*vector, error) {
 type (
 	vector = opvectors.Vector
 	tensor = trace.Tensor
+	frame  = trace.Frame
 	params = map[string]*trace.Tensor
 )
 
@@ -64,16 +65,28 @@ func operators() map[string]opvectors.Call {
 // operator adapts an operator of the table: the inputs are its tensors, in the
 // order of the schema; the other arguments follow.
 func operator(target string, more ...aten.Arg) opvectors.Call {
+	return operatorWith(target, func(*vector, *tensor, params) []aten.Arg { return more })
+}
+
+// operatorWith is operator with arguments that depend on the vector, on its first
+// input, and on its parameters.
+func operatorWith(target string, more func(v *vector, x *tensor, p params) []aten.Arg) opvectors.Call {
 	op, ok := aten.ByTarget("torch.ops.aten." + target)
 	if !ok {
 		panic("not in the operator table: " + target)
 	}
-	return func(f *trace.Frame, _ *vector, in []*tensor, _ params) []*tensor {
-		given := slices.Clone(more)
+	return func(f *trace.Frame, v *vector, in []*tensor, p params) []*tensor {
+		given := slices.Clone(more(v, in[0], p))
+		has := func(name string) bool {
+			return slices.ContainsFunc(given, func(a aten.Arg) bool { return a.Name == name })
+		}
 		for _, p := range op.Arguments {
-			if len(in) > 0 && strings.HasPrefix(p.Type, "Tensor") {
-				given = append(given, aten.Arg{Name: p.Name, Value: in[0]})
-				in = in[1:]
+			switch {
+			case len(in) == 0 || has(p.Name) || !strings.HasPrefix(p.Type, "Tensor"):
+			case strings.HasPrefix(p.Type, "Tensor["):
+				given, in = append(given, aten.Arg{Name: p.Name, Value: in}), nil
+			default:
+				given, in = append(given, aten.Arg{Name: p.Name, Value: in[0]}), in[1:]
 			}
 		}
 		args, err := op.Bind(given...)
@@ -95,6 +108,31 @@ func operator(target string, more ...aten.Arg) opvectors.Call {
 		}
 		return out
 	}
+}
+
+// ints is an argument that is a list of numbers.
+func ints(name string, values ...int64) aten.Arg { return aten.Arg{Name: name, Value: values} }
+
+// arg is any other argument.
+func arg(name string, value any) aten.Arg { return aten.Arg{Name: name, Value: value} }
+
+// learned are arguments that are the layer's parameters and buffers; None where it has
+// none.
+func learned(p params, names ...string) []aten.Arg {
+	var given []aten.Arg
+	for _, name := range names {
+		if x := p[name]; x != nil {
+			given = append(given, arg(name, x))
+		} else {
+			given = append(given, arg(name, nil))
+		}
+	}
+	return given
+}
+
+// last is the normalized_shape of a normalization over the last n dimensions.
+func last(x *tensor, n int) aten.Arg {
+	return ints("normalized_shape", x.Shape()[len(x.Shape())-n:]...)
 }
 
 // number is the second operand of an operator, whose value does not matter.

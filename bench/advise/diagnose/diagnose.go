@@ -1,3 +1,5 @@
+// Package diagnose finds what is wrong with a training run from what was observed: a
+// log of memory over time, a snapshot of PyTorch's allocator, or a run of a report.
 package diagnose
 
 import (

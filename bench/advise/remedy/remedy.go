@@ -1,3 +1,5 @@
+// Package remedy tries out what would make a training step need less memory: each
+// remedy is the case with one change, replayed.
 package remedy
 
 import (

@@ -1,3 +1,5 @@
+// Package accuracy compares estimates with what PyTorch needed: it replays the cases of
+// reference records and reports the errors.
 package accuracy
 
 import (

@@ -1,3 +1,5 @@
+// Package calibration fits the planner's coefficients to runs that were observed, and
+// lists and compares files of coefficients.
 package calibration
 
 import (

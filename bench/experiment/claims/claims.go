@@ -1,3 +1,5 @@
+// Package claims sets the figures that projects' guides give against vprof's own for
+// the same conditions.
 package claims
 
 import (

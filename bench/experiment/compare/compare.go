@@ -1,3 +1,5 @@
+// Package compare compares the training steps of two files: reports, reference records
+// or memory snapshots.
 package compare
 
 import (
@@ -205,22 +207,11 @@ func pair(out *report.Comparison, as, bs []Amounts) {
 		}
 		return step(a)
 	}
-	matched, used := make([]int, len(as)), make([]bool, len(bs))
-	for i := range matched {
-		matched[i] = -1
+	least := otherGPU
+	if several {
+		least = sameGPU
 	}
-	for nearness := sameBoard; nearness >= otherGPU; nearness-- {
-		if nearness == otherGPU && several {
-			break
-		}
-		for i, x := range as {
-			for j, y := range bs {
-				if matched[i] < 0 && !used[j] && step(y) == step(x) && x.near(y) >= nearness {
-					matched[i], used[j] = j, true
-				}
-			}
-		}
-	}
+	matched, used := nearest(as, bs, least, func(x, y Amounts) bool { return step(x) == step(y) })
 	for i, x := range as {
 		if matched[i] < 0 {
 			out.OnlyA = append(out.OnlyA, name(x))
@@ -233,6 +224,23 @@ func pair(out *report.Comparison, as, bs []Amounts) {
 			out.OnlyB = append(out.OnlyB, name(y))
 		}
 	}
+}
+
+// nearest matches steps that are the same one to one, those of the nearest boards first
+// and none whose boards are less near than least. For each of as it returns the index of
+// its match in bs, -1 without one, and for each of bs whether it has a match.
+func nearest(as, bs []Amounts, least int, same func(x, y Amounts) bool) (matched []int, used []bool) {
+	matched, used = slices.Repeat([]int{-1}, len(as)), make([]bool, len(bs))
+	for nearness := sameBoard; nearness >= least; nearness-- {
+		for i, x := range as {
+			for j, y := range bs {
+				if matched[i] < 0 && !used[j] && same(x, y) && x.near(y) >= nearness {
+					matched[i], used[j] = j, true
+				}
+			}
+		}
+	}
+	return matched, used
 }
 
 // How near the boards of two steps are.

@@ -1,3 +1,5 @@
+// Package modelcard collects what there is to know of a model: element counts, the
+// tensors of a batch, attention backends, and its guide's figures.
 package modelcard
 
 import (

@@ -1,3 +1,5 @@
+// Package smoke tests before training whether a case is safe on a board, at every point
+// of training at which memory may run out.
 package smoke
 
 import (

@@ -1,3 +1,5 @@
+// Package sweep estimates a case at several batch sizes, and runs each of them on a
+// device.
 package sweep
 
 import (

@@ -1,3 +1,4 @@
+// Package timing estimates how long training steps and epochs take on boards.
 package timing
 
 import (
