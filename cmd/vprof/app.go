@@ -21,7 +21,8 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 )
 
-// app is what commands need of the world. Tests put their own together.
+// app is the environment of commands: streams, clock, models and devices. Tests make
+// their own.
 type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
@@ -31,14 +32,14 @@ type app struct {
 	// models opens the registry. It is a function so that commands that do
 	// not need it do not pay for it.
 	models func() *models.Registry
-	// residuals say how far estimates of a model are from PyTorch.
+	// residuals returns how far replays of a model are from PyTorch.
 	residuals step.Residuals
 	// detect finds this machine's first GPU. The error is a noGPUError.
 	detect func() (localGPU, error)
-	// openGPU opens one by its index to measure on. The error is a
+	// openGPU opens a GPU of this machine by its index. The error is a
 	// [*device.UnusableError].
 	openGPU func(index int) (device.Device, error)
-	// boards opens what monitor watches.
+	// boards opens NVML for monitor.
 	boards monitor.Source
 }
 

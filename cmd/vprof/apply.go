@@ -38,7 +38,7 @@ func (f *applyFlags) register(cmd *cobra.Command) {
 		strings.Join(systems.Names(), ", ")+" and settings (repeatable)")
 }
 
-// check finds flags that make no sense together.
+// check refuses flags that contradict each other.
 func (f *applyFlags) check(boards int) error {
 	if !f.apply {
 		for _, name := range []string{"dry-run", "config-path", "map"} {
@@ -59,9 +59,9 @@ func (f *applyFlags) check(boards int) error {
 	return nil
 }
 
-// hold fixes of a case what the user's file fixes and --map does not reach: the
-// recommendation must hold with the rest of the file as it is. It says which of
-// our names were fixed.
+// hold fixes in the case what the user's file fixes and --map does not reach: the
+// recommendation must hold with the rest of the file as it is. It returns the names, in
+// our words, that were fixed.
 func (f *applyFlags) hold(c *models.Case) (held map[string]bool, err error) {
 	held = map[string]bool{}
 	if !f.apply || len(f.pairs) == 0 {
@@ -88,11 +88,11 @@ func (f *applyFlags) hold(c *models.Case) (held map[string]bool, err error) {
 	return held, nil
 }
 
-// alike is how much slower what the user has may be and still be kept.
+// alike is the relative loss of speed up to which the user's own setting is kept.
 const alike = 0.99
 
-// keep is the choice with the precision that the user's file has, if that is as
-// good: whoever wrote it there had a reason.
+// keep prefers the choice with the precision that the user's file has, if it is about as
+// good.
 func (f *applyFlags) keep(fit *report.Fit, best report.Choice) report.Choice {
 	if !systems.Mapped(f.pairs, "amp") {
 		return best
@@ -124,8 +124,8 @@ func (f *applyFlags) keep(fit *report.Fit, best report.Choice) report.Choice {
 	return best
 }
 
-// choose is the choice to write: one that all stages are safe with, and, where
-// the project cannot be told otherwise, as its authors train it.
+// choose picks the choice to write: one that is safe in all stages and, where the project
+// cannot be configured otherwise, trained as by its authors.
 func (f *applyFlags) choose(fit *report.Fit, s systems.System) (c report.Choice, note string, err error) {
 	device := fit.Devices[0].Name
 	if len(f.pairs) == 0 && (!s.Reads("amp") || !s.Reads("checkpointing")) {
@@ -148,7 +148,7 @@ func (f *applyFlags) choose(fit *report.Fit, s systems.System) (c report.Choice,
 	return f.keep(fit, c), note, nil
 }
 
-// run writes, or shows, the changes that the recommendation makes.
+// run writes the recommended changes, or shows them with --dry-run.
 func (f *applyFlags) run(ctx context.Context, o *output, fit *report.Fit) error {
 	s, known, err := systems.Lookup(fit.Model)
 	if err != nil {

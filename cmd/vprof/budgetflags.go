@@ -15,8 +15,8 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 )
 
-// defaultMargin is the share of the memory that is safe to fill: what is left
-// takes up libraries' own memory and fragments of longer runs.
+// defaultMargin is the share of the memory that is filled unless told otherwise: the rest
+// is for libraries' own memory and for the fragments of longer runs.
 const defaultMargin = 0.85
 
 // marginOf are the presets: the upper ends of the utilization that speech and
@@ -30,7 +30,7 @@ func presetNames() []string {
 	return names
 }
 
-// budgetFlags say how much of a board may be filled.
+// budgetFlags are the flags for how much of a board may be filled.
 type budgetFlags struct {
 	flags        *pflag.FlagSet
 	margin       float64

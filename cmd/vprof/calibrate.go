@@ -205,7 +205,7 @@ func (o *calibrateOptions) checkDescribed() error {
 	return nil
 }
 
-// wanted tells which runs the flags choose.
+// wanted returns the predicate of the runs that the flags choose.
 func (o *calibrateOptions) wanted() (func(calibration.Observed) bool, error) {
 	batches, err := o.batch.sizes(nil)
 	if err != nil {
@@ -247,7 +247,7 @@ func (o *calibrateOptions) readRun(arg string) ([]calibration.Observed, coeffici
 	return []calibration.Observed{run}, in, err
 }
 
-// snapshotCase is what the flags say of a snapshot with a batch size.
+// snapshotCase is the case of a snapshot, by the flags.
 func (o *calibrateOptions) snapshotCase(batch int) (models.Case, error) {
 	if o.gpu == "" {
 		return models.Case{}, usagef("--gpu is missing: a memory snapshot does not say on which board it was made")
@@ -260,7 +260,7 @@ func (o *calibrateOptions) snapshotCase(batch int) (models.Case, error) {
 	return m.Complete(c)
 }
 
-// parseStack reads what --stack says.
+// parseStack reads the value of --stack.
 func parseStack(list string) (coefficients.Stack, error) {
 	var s coefficients.Stack
 	if list == "" {

@@ -22,11 +22,11 @@ import (
 	"github.com/vprof/vprof/profiler/stack"
 )
 
-// defaultGPU is the board that is simulated unless another is named.
+// defaultGPU is the board that is simulated by default.
 const defaultGPU = "rtx-5060-ti"
 
-// caseFlags say what is trained and how. A flag that is not given leaves the
-// choice to the model.
+// caseFlags are the flags that choose a case. A flag that is not given leaves the choice
+// to the model.
 type caseFlags struct {
 	model, task, stage, amp, weights, optimizer, lora, dataset, allocConf string
 	loss, output, freeze, blocks, torch                                   string
@@ -183,7 +183,7 @@ func (f *caseFlags) precision(c *models.Case) (err error) {
 	return nil
 }
 
-// evidence is what estimates go by.
+// evidence is the residuals and coefficients that estimates use.
 func (f *caseFlags) evidence(a *app) (step.Evidence, error) {
 	calibrated, err := f.learned.selection()
 	missed := func(err error) { fmt.Fprintf(a.stderr, "vprof: %v; the defaults stand\n", err) }
@@ -223,7 +223,7 @@ func (f *batchFlag) sizes(otherwise []int) ([]int, error) {
 	return sizes, nil
 }
 
-// boardFlags say which board is simulated.
+// boardFlags are the flags that choose simulated boards.
 type boardFlags struct {
 	gpu, spec, memory string
 	flags             *pflag.FlagSet

@@ -15,8 +15,8 @@ import (
 	"github.com/vprof/vprof/profiler/device/sim"
 )
 
-// deviceFlags say what a program is run on: a real GPU, or a board that is
-// simulated.
+// deviceFlags are the flags that choose the device of a sweep: a real GPU or a simulated
+// board.
 type deviceFlags struct {
 	name  string
 	board boardFlags
@@ -37,7 +37,7 @@ func deviceNames() []string {
 	return names
 }
 
-// A deviceName is what --device says.
+// A deviceName is the parsed value of --device.
 type deviceName struct {
 	// real tells a GPU of this machine, by its index, from a simulated board,
 	// by its name.
@@ -67,7 +67,7 @@ func parseDevice(text string) (deviceName, error) {
 	return deviceName{}, usagef("--device: %q is neither cuda:N nor sim:NAME (list boards with \"vprof gpus\")", text)
 }
 
-// target is what the flags name. The error is a usage error.
+// target is the job target that the flags choose. The error is a usage error.
 func (f *deviceFlags) target(cmd *cobra.Command) (job.Target, error) {
 	board := cmd.Flags().Changed("gpu")
 	switch {

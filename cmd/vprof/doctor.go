@@ -26,10 +26,10 @@ type diagnosis struct {
 	Library string `json:"library,omitempty"`
 	// GPUs are those that the driver shows, or NVML where the driver does not.
 	GPUs []checkedGPU `json:"gpus"`
-	// Problems are what is missing and what to do about it.
+	// Problems are the reasons why a GPU cannot be used, with hints.
 	Problems []report.Warning `json:"problems"`
 
-	// err is why no GPU can be used; nil if one can.
+	// err is the reason why no GPU can be used; nil if one can.
 	err error
 }
 

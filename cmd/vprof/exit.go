@@ -10,7 +10,7 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// exitCode is what the process ends with. Scripts rely on the numbers.
+// exitCode is the exit status of the process. Scripts rely on the numbers.
 type exitCode int
 
 const (
@@ -35,8 +35,7 @@ but for "vprof monitor -- COMMAND", which ends with the command's own code, or
 128 and the number of the signal that ended it.
 `
 
-// A usageError says that the command line asks for something that makes no
-// sense.
+// A usageError says that the command line is wrong.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
@@ -46,7 +45,7 @@ func (usageError) Usage() bool { return true }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// codeOf finds the exit code of what a command returned.
+// codeOf returns the exit code for the error of a command.
 func codeOf(err error) exitCode {
 	if err == nil {
 		return exitFine

@@ -13,7 +13,7 @@ import (
 	"github.com/vprof/vprof/profiler/planner/parallel"
 )
 
-// groupFlags say how several GPUs share the work of what fits.
+// groupFlags are the flags for training on several GPUs.
 type groupFlags struct {
 	flags      *pflag.FlagSet
 	gpus       int

@@ -11,7 +11,7 @@ import (
 // localGPU is a GPU of this machine.
 type localGPU struct {
 	GPU device.GPU
-	// Others is what other processes hold of its memory now, bytes.
+	// Others is the memory in bytes that other processes hold on it now.
 	Others int64
 }
 
@@ -23,7 +23,8 @@ func (e noGPUError) Error() string { return "no usable GPU: " + e.reason + " (" 
 // instead is the hint of commands that can simulate a GPU.
 const instead = `name one of "vprof gpus" with --gpu instead`
 
-// negative is a verdict against the user's plan. The output holds it already.
+// negative is the error of a negative verdict, exit code 3. The output holds the verdict
+// already.
 type negative struct{ error }
 
 // openGPU opens a GPU of this machine to measure on. The error is a
@@ -36,8 +37,8 @@ func openGPU(index int) (device.Device, error) {
 	return d, nil
 }
 
-// othersOn is what other processes hold of a device's memory, bytes; zero if
-// that cannot be told.
+// othersOn is the memory in bytes that other processes hold on a device; zero if that is
+// unknown.
 func othersOn(d device.Device) int64 {
 	if o, ok := d.(device.Observer); ok {
 		return o.Baseline().Others
@@ -45,7 +46,7 @@ func othersOn(d device.Device) int64 {
 	return 0
 }
 
-// localFlags choose boards: those of the catalog, or this machine's.
+// localFlags are the flags that choose boards: of the catalog, or of this machine.
 type localFlags struct {
 	auto, profile bool
 	name, others  string

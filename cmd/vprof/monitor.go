@@ -156,8 +156,8 @@ func (o *monitorOptions) check(command []string) (ceiling, error) {
 	return parseCeiling(o.above)
 }
 
-// ceiling is what --fail-above allows: a share of the board, or bytes. The zero
-// value allows everything.
+// ceiling is the limit of --fail-above: a share of the board, or bytes. The zero value is
+// no limit.
 type ceiling struct {
 	text  string
 	share float64

@@ -16,7 +16,7 @@ import (
 	"github.com/vprof/vprof/bench/observe/monitor"
 )
 
-// sinks are where samples go.
+// sinks are the outputs of the monitor: terminal, files, Prometheus.
 type sinks struct {
 	stdout io.Writer
 	// silent leaves the lines on standard output out.

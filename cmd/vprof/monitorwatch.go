@@ -17,7 +17,7 @@ import (
 	"github.com/vprof/vprof/internal/supervisor"
 )
 
-// watch is a monitor at work.
+// watch is a running monitor.
 type watch struct {
 	options *monitorOptions
 	monitor *monitor.Monitor
@@ -199,7 +199,7 @@ func (w *watch) summarize() {
 	}
 }
 
-// effort says how closely a board was looked at.
+// effort describes how closely a board was watched.
 func effort(s monitor.Seen) string {
 	text := fmt.Sprintf("%d readings, up to %s apart", s.Samples, monitor.Apart(s.Gap))
 	if s.Samples == 1 {

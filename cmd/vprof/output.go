@@ -28,8 +28,8 @@ the work begins, and replaced whole after each result.
 Progress and errors go to standard error.
 `
 
-// output is where a command's result goes: standard output in one format, and
-// any number of files.
+// output is the destination of a command's result: standard output in one format, and any
+// number of files.
 type output struct {
 	app     *app
 	format  string

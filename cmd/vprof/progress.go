@@ -8,10 +8,10 @@ import (
 )
 
 const (
-	// silence is how long work may take before progress shows. Most commands
-	// are done long before.
+	// silence is how long work may take before progress is shown. Most commands are done
+	// before.
 	silence = time.Second
-	// pace is the time between two pictures of it.
+	// pace is the time between two updates.
 	pace = 200 * time.Millisecond
 )
 

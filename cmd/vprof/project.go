@@ -61,7 +61,7 @@ func readProject(path string, data []byte) (project, error) {
 	return p, nil
 }
 
-// coefficientFlag chooses what calibration has learned.
+// coefficientFlag is the flag that chooses calibrated coefficients.
 type coefficientFlag struct{ file string }
 
 func (f *coefficientFlag) register(flags *pflag.FlagSet) {
@@ -93,7 +93,7 @@ func (f *coefficientFlag) load() (file *coefficients.File, entry string, err err
 	return file, entry, err
 }
 
-// selection is what estimates are corrected by; nil if there is nothing.
+// selection is the coefficients that estimates are corrected by; nil for none.
 func (f *coefficientFlag) selection() (*coefficients.Selection, error) {
 	file, name, err := f.load()
 	if file == nil || err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// searchFlags say what is to fit where: a case, boards of the catalog or of this
-// machine, and how much of them may be filled.
+// searchFlags are the flags of searches for a batch size: a case, boards of the catalog
+// or of this machine, and how much of them may be filled.
 type searchFlags struct {
 	c      caseFlags
 	board  boardFlags
@@ -24,8 +24,8 @@ func (f *searchFlags) register(cmd *cobra.Command, a *app, boardUsage string) {
 	f.local.register(cmd)
 }
 
-// search is that of a case of the model alone. A board to measure on is then
-// open, and local closes it, even after an error.
+// search makes the search for a single case. A board to measure on is then open, and
+// local closes it, even after an error.
 func (f *searchFlags) search(a *app, m models.Model, c models.Case) (fit.Search, error) {
 	s := fit.Search{Model: m, Cases: []models.Case{c}}
 	var err error

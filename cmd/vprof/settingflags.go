@@ -31,8 +31,8 @@ var namedSettings = []namedSetting{
 	{"n-patches", "patches `n` of a spectrogram, where the model has any (default: the model's)", true},
 }
 
-// settingFlags choose a model's free numbers: --set name=value for any of
-// them, and flags for the usual ones.
+// settingFlags are the flags for the numbers that a model leaves to the case: --set
+// name=value for any of them, and a flag each for the usual ones.
 type settingFlags struct {
 	flags *pflag.FlagSet
 	pairs []string

@@ -12,7 +12,7 @@ import (
 	"github.com/vprof/vprof/profiler/stack"
 )
 
-// autoRelease is the --torch that finds the release itself.
+// autoRelease is the value of --torch that finds the release by itself.
 const autoRelease = "auto"
 
 // release is the release of PyTorch that the flags name for a model, as cases have

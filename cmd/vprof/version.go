@@ -67,7 +67,7 @@ func hostName() string {
 	return name
 }
 
-// tool is this program as results name it.
+// tool identifies this program in results.
 func tool() report.Tool {
 	v := thisVersion()
 	return report.Tool{Version: v.Version, Commit: v.Commit}

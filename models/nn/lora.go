@@ -22,7 +22,7 @@ type LoRA struct {
 	Targets []string
 }
 
-// Projection is a layer that adapters can be put beside.
+// Projection is a layer that an adapter can be put beside.
 type Projection interface {
 	Layer
 	// widths are those of its input and its output.
@@ -59,8 +59,8 @@ func (c *Conv1D) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	return x
 }
 
-// LoRALinear is peft's lora.Linear with one adapter: a frozen linear layer and
-// a trained bottleneck beside it.
+// LoRALinear is peft's lora.Linear with one adapter: a frozen linear layer and a trained
+// low-rank bottleneck beside it.
 type LoRALinear struct {
 	Module
 	BaseLayer   Projection

@@ -11,9 +11,9 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Module is what every layer embeds, as layers derive from torch.nn.Module.
-// Its parameters, buffers and children are the exported fields of the layer,
-// in the order of their declaration, which must be PyTorch's order.
+// Module is embedded by every layer, as layers derive from torch.nn.Module. Its
+// parameters, buffers and children are the exported fields of the layer, in the order of
+// their declaration, which must be PyTorch's order.
 type Module struct {
 	path trace.Path
 	eval bool
@@ -106,8 +106,7 @@ func (t *Tree) Names() []string {
 	return out
 }
 
-// mover is a layer that has to do something once its parameters have moved to
-// a device.
+// mover is a layer with work to do after its parameters have moved to a device.
 type mover interface{ afterMove(t *trace.Tape) }
 
 // NewTree walks a model: a pointer to a struct that embeds [Module].
@@ -188,7 +187,7 @@ type field struct {
 	name  string
 }
 
-// fields returns the fields of a type of layer that hold something for a [Tree].
+// fields returns the fields of a layer's type that hold parameters, buffers or layers.
 type fields struct{ tensors, children []field }
 
 // knownFields holds the fields of types that were met before.

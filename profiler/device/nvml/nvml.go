@@ -30,8 +30,8 @@ type Versions struct {
 	CUDA int
 }
 
-// A Reading is the state of a board at one moment. What a board or its driver
-// does not tell is nil.
+// A Reading is the state of a board at one moment. What a board or its driver does not
+// report is nil.
 type Reading struct {
 	At     time.Time
 	Memory Memory
@@ -85,7 +85,7 @@ type Process struct {
 	// is not printable; empty if NVML does not tell, as of the processes of
 	// other users.
 	Name string
-	// Used is the device memory it holds in bytes, -1 if NVML does not tell.
+	// Used is the device memory it holds in bytes, -1 if NVML does not report it.
 	Used int64
 }
 
