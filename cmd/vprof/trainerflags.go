@@ -77,8 +77,7 @@ func looksLikeFile(arg string) bool {
 
 // follow sets the flags that the trainer's configuration stands for, and says so.
 func (f *caseFlags) follow(cmd *cobra.Command, a *app, searched []string) error {
-	t := f.trainer
-	words := []string{}
+	t, words := f.trainer, []string{}
 	if f.model == "" {
 		if t.Model.Name == "" {
 			return usagef("%s: says not which model is trained; name it with --model", t.File)
@@ -94,15 +93,17 @@ func (f *caseFlags) follow(cmd *cobra.Command, a *app, searched []string) error 
 	for _, s := range t.Settings {
 		given[s.Flag] = f.flags.Changed(s.Flag)
 	}
-	for _, s := range t.Settings {
+	settings, err := f.shared(cmd, t.Settings)
+	if err != nil {
+		return err
+	}
+	for _, s := range settings {
 		flag := f.flags.Lookup(s.Flag)
 		name, _, _ := strings.Cut(s.Value, "=")
 		switch {
 		case slices.Contains(searched, s.Flag), given[s.Flag] && s.Flag != "set":
 			continue
 		case s.Flag == "set" && slices.ContainsFunc(f.settings.pairs, func(pair string) bool { return strings.HasPrefix(pair, name+"=") }):
-			continue
-		case flag == nil && s.Flag == "gpus" && s.Value == "1":
 			continue
 		case flag == nil:
 			return s.Wrong("needs --%s %s, which %s does not have", s.Flag, s.Value, cmd.CommandPath())
@@ -121,6 +122,35 @@ func (f *caseFlags) follow(cmd *cobra.Command, a *app, searched []string) error 
 		fmt.Fprintf(a.stderr, "vprof: warning: %s: is no key of %s that vprof knows; it is left out of account\n", key, t.Trainer)
 	}
 	return nil
+}
+
+// shared are the settings with those about several GPUs as the command takes them.
+func (f *caseFlags) shared(cmd *cobra.Command, settings []trainers.Setting) ([]trainers.Setting, error) {
+	gpus := ""
+	for _, s := range settings {
+		if s.Flag == "gpus" {
+			gpus = s.Value
+		}
+	}
+	if f.flags.Changed("gpus") {
+		gpus = f.flags.Lookup("gpus").Value.String()
+	}
+	var out []trainers.Setting
+	for _, s := range settings {
+		switch {
+		case s.Flag == "gpus" && s.Value == "1", s.Flag == "strategy" && gpus == "1":
+			continue
+		case s.Flag != "strategy" || f.flags.Changed("strategy"):
+		case gpus == "":
+			return nil, s.Wrong("several GPUs share the work (%s), and no file says how many; say so with --gpus N", s.Value)
+		case cmd.Name() != "fit":
+			if _, err := models.ParseStrategy(s.Value); err != nil {
+				return nil, s.Wrong("vprof records %s, and not %s; vprof fit has a formula for it", strings.Join(models.Strategies(), ", "), s.Value)
+			}
+		}
+		out = append(out, s)
+	}
+	return out, nil
 }
 
 // separator stands between a flag and its value on a command line.

@@ -234,7 +234,8 @@ func (c *Config) strategy() error {
 		return nil
 	}
 	delete(c.facts, "deepspeed")
-	if stage, short := strings.CutPrefix(f.value, "zero"); short && len(stage) == 1 {
+	switch f.value {
+	case "zero2", "zero3": // as ms-swift shortens them
 		c.facts.set("strategy", f.value, f.from)
 		return nil
 	}

@@ -87,7 +87,7 @@ func TestBadConfigurationsAreNamedByFileLineAndKey(t *testing.T) {
 		"no file":                 {"c.yaml", axolotl + "deepspeed: no.json\n", "c.yaml:5: deepspeed: no.json: no such file or directory"},
 		"unknown trainer":         {"c.yaml", "base_modell: x\nlayers: 3\n", "c.yaml: has the keys of no trainer that vprof knows: axolotl, torchtune,"},
 		"near a trainer":          {"c.yaml", "base_modell: x\nlayers: 3\n", "line 1: did you mean base_model for base_modell?"},
-		"strategy alone":          {"c.json", `{"zero_optimization": {"stage": 1}}`, "c.json: says how several GPUs share the work and not what is trained"},
+		"strategy alone":          {"c.json", `{"zero_optimization": {"stage": 2}}`, "c.json: says how several GPUs share the work and not what is trained"},
 		"not YAML":                {"c.yaml", "a: 1\n b: [\n", "c.yaml:2: is not YAML:"},
 		"not JSON":                {"c.json", "{\n\"a\": ,}", "c.json:2: is not JSON:"},
 		"two documents":           {"c.yaml", "a: 1\n---\nb: 1\n", "c.yaml:2: holds several documents"},
@@ -101,6 +101,7 @@ func TestBadConfigurationsAreNamedByFileLineAndKey(t *testing.T) {
 		"open quote":              {"c.sh", "swift sft \\\n --model 'a\n", "c.sh:2: a quote is not closed"},
 		"chunks and a fused loss": {"c.yaml", axolotl + "chunked_cross_entropy: true\ncut_cross_entropy: true\n", "c.yaml:5: chunked_cross_entropy: another fused loss is on, too"},
 		"half of liger":           {"c.yaml", axolotl + "liger_rms_norm: true\n", "c.yaml:5: liger_rms_norm: vprof describes the kernels of liger-kernel together"},
+		"stage 1": {"c.json", `{"model": "a/b", "tuner_type": "full", "deepspeed": "zero1"}`, "c.json:1: deepspeed: is zero1: vprof records the sharded optimizer of PyTorch"},
 		"a method":                {"c.sh", "swift rlhf --model a --rlhf_type dpo", `c.sh:1: rlhf_type: is "dpo"`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -124,7 +125,7 @@ func setting(c *Config, flag string) string {
 func TestFilesThatDisagreeAreRefused(t *testing.T) {
 	t.Chdir(t.TempDir())
 	require.NoError(t, os.WriteFile("a.json", []byte("{\"output_dir\": \"o\", \"bf16\": true,\n\"per_device_train_batch_size\": 4}"), 0o600))
-	require.NoError(t, os.WriteFile("ds.json", []byte("{\"zero_optimization\": {\"stage\": 1},\n\n\"train_micro_batch_size_per_gpu\": 8}"), 0o600))
+	require.NoError(t, os.WriteFile("ds.json", []byte("{\"zero_optimization\": {\"stage\": 2},\n\n\"train_micro_batch_size_per_gpu\": 8}"), 0o600))
 	_, err := Open([]string{"a.json", "ds.json"})
 	require.ErrorContains(t, err, "ds.json:3: train_micro_batch_size_per_gpu: says 8, and a.json:2: per_device_train_batch_size says 4; make them agree")
 	_, err = Open([]string{"a.json", "a.json"})
