@@ -20,8 +20,8 @@ type launch struct {
 
 // launches are the programs that start trainers by themselves.
 var launches = []launch{
-	{words: []string{"swift", "sft"}, trainer: "ms-swift"},
-	{words: []string{"swift", "pt"}, trainer: "ms-swift"},
+	{words: []string{"swift", "sft"}, trainer: "ms-swift", reads: true},
+	{words: []string{"swift", "pt"}, trainer: "ms-swift", reads: true},
 	{words: []string{"swift", "rlhf"}, trainer: "ms-swift"},
 	{words: []string{"llamafactory-cli", "train"}, trainer: "LLaMA-Factory", reads: true},
 	{words: []string{"axolotl", "train"}, trainer: "axolotl", reads: true},

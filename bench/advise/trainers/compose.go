@@ -28,6 +28,7 @@ func (c *Config) compose() error {
 	if err := c.adapters(); err != nil {
 		return err
 	}
+	c.shard()
 	for _, name := range flags {
 		f, ok := c.facts[name]
 		if !ok {
@@ -58,6 +59,26 @@ func (c *Config) Recompute() string {
 		return "reentrant"
 	}
 	return ""
+}
+
+// shard adds the options of fully_shard to the strategy: whether gathered weights go
+// after forward, and how many groups of GPUs hold a whole model each.
+func (c *Config) shard() {
+	s, ok := c.facts["strategy"]
+	if !ok || !strings.HasPrefix(s.value, "fsdp2") {
+		return
+	}
+	name, options, _ := strings.Cut(s.value, ":")
+	list := strings.FieldsFunc(options, func(r rune) bool { return r == ',' })
+	for _, o := range []string{"reshard", "replicate"} {
+		if v := c.facts[o].value; v != "" && v != "1" {
+			list = append(list, o+"="+v)
+		}
+	}
+	if len(list) > 0 {
+		name += ":" + strings.Join(list, ",")
+	}
+	c.facts.set("strategy", name, s.from)
 }
 
 func key(o origin) Key { return Key{o.file, o.line, o.key} }

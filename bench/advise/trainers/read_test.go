@@ -101,7 +101,7 @@ func TestBadConfigurationsAreNamedByFileLineAndKey(t *testing.T) {
 		"open quote":              {"c.sh", "swift sft \\\n --model 'a\n", "c.sh:2: a quote is not closed"},
 		"chunks and a fused loss": {"c.yaml", axolotl + "chunked_cross_entropy: true\ncut_cross_entropy: true\n", "c.yaml:5: chunked_cross_entropy: another fused loss is on, too"},
 		"half of liger":           {"c.yaml", axolotl + "liger_rms_norm: true\n", "c.yaml:5: liger_rms_norm: vprof describes the kernels of liger-kernel together"},
-		"stage 1": {"c.json", `{"model": "a/b", "tuner_type": "full", "deepspeed": "zero1"}`, "c.json:1: deepspeed: is zero1: vprof records the sharded optimizer of PyTorch"},
+		"stage 1":                 {"c.json", `{"model": "a/b", "tuner_type": "full", "deepspeed": "zero1"}`, "c.json:1: deepspeed: is zero1: vprof records the sharded optimizer of PyTorch"},
 		"a method":                {"c.sh", "swift rlhf --model a --rlhf_type dpo", `c.sh:1: rlhf_type: is "dpo"`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -140,6 +140,13 @@ func TestAnchorsMergesAndOldBooleansAreResolved(t *testing.T) {
 	require.Equal(t, "reentrant", setting(c, "checkpointing"))
 	require.Equal(t, []Key{{"c.yaml", 1, "base"}}, c.Unknown)
 	require.Contains(t, c.Notes, "c.yaml:7: micro_batch_size stands in line 6, too; the trainer takes the later one")
+}
+
+func TestShardingHasItsOptions(t *testing.T) {
+	c, err := one(t, "c.yaml", "base_model: x/y\nmicro_batch_size: 1\nbf16: true\ndp_replicate_size: 2\nfsdp_version: 2\nfsdp_config:\n  reshard_after_forward: false\n  transformer_layer_cls_to_wrap: L\n")
+	require.NoError(t, err)
+	require.Equal(t, "fsdp2:mp=bf16,reduce=bf16,reshard=false,replicate=2", setting(c, "strategy"))
+	require.Equal(t, "fp32", setting(c, "weights"), "accelerate casts what is trained")
 }
 
 func TestCommandLinesAreRead(t *testing.T) {
