@@ -114,7 +114,7 @@ func (c Case) String() string {
 	if c.LoRA != nil {
 		words = append(words, "LoRA "+c.LoRA.String())
 	}
-	words = append(words, c.leverWords()...)
+	words = append(words, c.LeverWords()...)
 	if c.Dataset > 0 {
 		words = append(words, bytesize.Format(c.Dataset)+" of data on the GPU")
 	}

@@ -59,8 +59,8 @@ const (
 	everyPrefix  = "every="
 )
 
-// leverWords say which levers are turned, as in a line about a case.
-func (l Levers) leverWords() []string {
+// LeverWords say which levers are turned, as in a line about a case.
+func (l Levers) LeverWords() []string {
 	var words []string
 	add := func(on bool, word string) {
 		if on {

@@ -120,9 +120,22 @@ type Choice struct {
 	Expandable *Interval `json:"expandable_device,omitempty"`
 	// Run is the step at Batch, replayed on the device.
 	Run *Run `json:"run,omitempty"`
+	// Waterfall is how levers bring the need down at Batch, one after the other: the
+	// first entry is without any. Absent unless levers were searched.
+	Waterfall []Lever `json:"waterfall,omitempty"`
 	// Refused is the reason why PyTorch or the model would not train this configuration;
 	// absent if it would.
 	Refused string `json:"refused,omitempty"`
+}
+
+// Lever is one step of a waterfall: what is needed once it is turned.
+type Lever struct {
+	// Name is what is turned, as on the command line; empty for the case without.
+	Name   string `json:"name,omitempty"`
+	Device int64  `json:"device_bytes"`
+	// Saves is what that spares, SamplesPerSecond how fast it then is.
+	Saves            int64   `json:"saves_bytes"`
+	SamplesPerSecond float64 `json:"samples_per_second"`
 }
 
 // Fits tells whether a batch was found.
@@ -133,10 +146,21 @@ type configuration struct {
 	amp           models.Autocast
 	checkpointing bool
 	settings      string
+	levers        string
 }
 
 func (c Choice) configuration() configuration {
-	return configuration{c.Case.AMP, c.Case.Checkpointing, strings.Join(c.Case.Settings.Words(), " ")}
+	return configuration{c.Case.AMP, c.Case.Checkpointing, strings.Join(c.Case.Settings.Words(), " "), c.levers()}
+}
+
+// levers are the words for what is turned, with the optimizer that replaces the
+// system's own.
+func (c Choice) levers() string {
+	words := c.Case.LeverWords()
+	if c.Case.Optimizer != "" {
+		words = append(words, c.Case.Optimizer)
+	}
+	return strings.Join(words, " + ")
 }
 
 // SameConfiguration tells whether two choices differ in nothing but the stage,
@@ -189,6 +213,7 @@ func (f *Fit) Sheets() []Sheet {
 	} else if len(f.Choices) > 0 {
 		sheets = append(sheets, f.choicesSheet())
 	}
+	sheets = append(sheets, f.waterfalls()...)
 	if len(f.Profiles) > 0 {
 		sheets = append(sheets, f.profilesSheet())
 	}
@@ -239,6 +264,7 @@ func (f *Fit) choicesSheet() Sheet {
 		{Head: "checkpointing"},
 		{Head: "settings"},
 		{Head: "strategy"},
+		{Head: "levers"},
 		{Head: "batch", Right: true},
 		{Head: "micro-batches", Right: true, Minor: 2},
 		{Head: "effective", Right: true, Minor: 4},
@@ -249,14 +275,15 @@ func (f *Fit) choicesSheet() Sheet {
 	for _, c := range f.Choices {
 		s.Rows = append(s.Rows, f.choiceRow(c, unit))
 	}
-	s.Rows, s.Columns = dropEmpty(s.Rows, s.Columns, 5)
-	s.Rows, s.Columns = dropEmpty(s.Rows, s.Columns, 4)
+	for _, at := range []int{6, 5, 4} {
+		s.Rows, s.Columns = dropEmpty(s.Rows, s.Columns, at)
+	}
 	s.Notes = append(f.notes(), warningNotes(f.Warnings)...)
 	return s
 }
 
 func (f *Fit) choiceRow(c Choice, unit column) []string {
-	row := []string{"", c.Case.Stage, c.Case.Precision(), yes(c.Case.Checkpointing), strings.Join(c.Case.Settings.Words(), " "), c.Case.Strategy.String()}
+	row := []string{"", c.Case.Stage, c.Case.Precision(), yes(c.Case.Checkpointing), strings.Join(c.Case.Settings.Words(), " "), c.Case.Strategy.String(), c.levers()}
 	switch {
 	case c.Recommended:
 		row[0] = "▶"
@@ -369,6 +396,9 @@ func (f *Fit) Recommendation(c Choice) string {
 	for _, word := range c.Case.Settings.Words() {
 		line += ", " + word
 	}
+	if levers := c.levers(); levers != "" {
+		line += ", " + levers
+	}
 	if c.Scaling > 0 {
 		line += fmt.Sprintf("; %.2g times as fast as one GPU (%.0f %% of %d)", c.Scaling*float64(f.Parallel.GPUs), 100*c.Scaling, f.Parallel.GPUs)
 	}
@@ -396,6 +426,7 @@ func (f *Fit) boardsSheet() Sheet {
 		{Head: "checkpointing"},
 		{Head: "settings"},
 		{Head: "strategy"},
+		{Head: "levers"},
 		{Head: "batch", Right: true},
 		{Head: "micro-batches", Right: true, Minor: 2},
 		{Head: "effective", Right: true, Minor: 4},
@@ -417,7 +448,9 @@ func (f *Fit) boardsSheet() Sheet {
 			s.Rows = append(s.Rows, []string{d.GPU, gib.scale.Format(d.Memory), "", "", "", "", "none", "", "", "", "", ""})
 		}
 	}
-	s.Rows, s.Columns = dropEmpty(s.Rows, s.Columns, 5)
+	for _, at := range []int{7, 6, 5} {
+		s.Rows, s.Columns = dropEmpty(s.Rows, s.Columns, at)
+	}
 	s.Notes = append([]string{"The fastest configuration of each stage. samples/s ~: an estimate that ranks; vprof time shows how uncertain it is."}, warningNotes(f.Warnings)...)
 	return s
 }

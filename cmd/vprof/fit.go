@@ -33,6 +33,12 @@ Safe means that the estimate fills at most a share of the memory:
   --risk 1%               all of it, but for one run in a hundred, by the
                           interval of the estimate
 
+With --levers the search is over what makes fine-tuning fit instead: liger-kernel,
+checkpointing, 8-bit and paged optimizers, the optimizer in backward, quantized layers
+below --lora, and offload, in every combination that makes sense; precision and stage
+stay. What is recommended is explained: what the batch needs without levers, and
+what each of them saves and costs.
+
 A batch that fits slowly, only since PyTorch gives cached memory back to the driver
 in every step, is not safe.
 
@@ -82,7 +88,9 @@ type fitOptions struct {
 	searchFlags
 	apply applyFlags
 	tune  []string
-	group groupFlags
+	// levers says to search the levers of fine-tuning, too.
+	levers bool
+	group  groupFlags
 
 	effective, maxBatch int
 	formula             string
@@ -128,6 +136,7 @@ func newFitCmd(a *app) *cobra.Command {
 	f.IntVar(&o.effective, "target-effective-batch", 0, "samples `n` that an optimizer step should see (default: any; the accumulation stays)")
 	f.IntVar(&o.maxBatch, "max-batch", 4096, "largest batch `n` to try")
 	f.StringArrayVar(&o.tune, "tune", nil, "also search a setting of the model, as `name=values` with values like 8..24+8 (repeatable)")
+	f.BoolVar(&o.levers, "levers", false, "search what makes fine-tuning fit instead: liger-kernel, 8-bit and paged optimizers, the optimizer in backward, quantized layers, offload; and explain what each saves")
 	f.StringVar(&o.formula, "formula", "", "`guide`: also what the project's own script would say, where it has one")
 	complete(cmd, "formula", func() []string { return []string{"guide"} })
 	hide(f, "formula")
@@ -270,7 +279,7 @@ func (o *fitOptions) search() (s fit.Search, err error) {
 	if s, err = o.searchFlags.search(o.app, m, c); err != nil {
 		return s, err
 	}
-	s.Effective, s.MaxBatch = o.effective, min(o.maxBatch, models.MaxBatch)
+	s.Levers, s.Effective, s.MaxBatch = o.levers, o.effective, min(o.maxBatch, models.MaxBatch)
 	if err := o.apply.check(len(s.GPUs)); err != nil {
 		return s, err
 	}
@@ -289,6 +298,12 @@ func (o *fitOptions) cases(m models.Model, c models.Case) ([]models.Case, error)
 	}
 	if held["accumulate"] && o.effective > 0 {
 		return nil, usagef("--target-effective-batch: say where the file has the number of micro-batches, with --map accumulate=path.to.key")
+	}
+	if o.levers {
+		if len(o.tune) > 0 {
+			return nil, usagef("--levers and --tune: search one of the two")
+		}
+		return fit.Levered(m, c, func(flag string) bool { return o.c.flags.Changed(flag) || held[flag] }), nil
 	}
 	stages, amps, recompute := m.Stages, models.Precisions(), []bool{false, true}
 	if o.c.stage != "" || c.LoRA != nil { // adapters belong to one stage

@@ -90,8 +90,8 @@ func chunkGradients(f *frame, scores, x, weight, dx, dw *tensor) {
 	rows, work := x.Size(0), 2*x.Numel()*weight.Size(0)
 	if scores != nil {
 		y := g.Let(scores.Slice(0, 0, rows))
-		t.Kernel("mm_out", work, []*tensor{y}, []*tensor{x, weight})
-		t.Kernel("mm_out", work, []*tensor{dx}, []*tensor{y, weight})
+		t.Product("mm_out", work, []*tensor{y}, []*tensor{x, weight})
+		t.Product("mm_out", work, []*tensor{dx}, []*tensor{y, weight})
 		weightGradient(g, y, x, dw)
 		g.End()
 		return
@@ -113,7 +113,7 @@ func weightGradient(f *frame, scores, x, dw *tensor) {
 	g := f.FuncFrame()
 	if scores.DType().IsHalf() && t.Board().Capability >= 80 && (dw.DType() == trace.F32 || dw.DType() == scores.DType()) {
 		part := g.Let(x.To(scores.DType()))
-		t.Kernel("addmm_out", 2*x.Numel()*dw.Size(0), []*tensor{dw}, []*tensor{scores, part, dw})
+		t.Product("addmm_out", 2*x.Numel()*dw.Size(0), []*tensor{dw}, []*tensor{scores, part, dw})
 	} else {
 		g.Discard(trace.Update("add__Tensor", 1, dw, scores.T().Matmul(x).To(trace.F32)))
 	}

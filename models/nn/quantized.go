@@ -159,7 +159,7 @@ func (l *Linear4bit) multiply(f *trace.Frame, x, bias *trace.Tensor) *trace.Tens
 	rows := x.Numel() / l.in
 	if l.in%weightBlock == 0 && fusedGemm4bit(t.Board(), x.DType(), rows, l.out, l.in) {
 		y := t.Empty(x.DType(), append(append([]int64(nil), x.Shape()[:x.NDim()-1]...), l.out)...)
-		t.Kernel("gemm_4bit", 2*rows*l.in*l.out, []*trace.Tensor{y}, []*trace.Tensor{x, l.Weight.Tensor, l.absmax})
+		t.Product("gemm_4bit", 2*rows*l.in*l.out, []*trace.Tensor{y}, []*trace.Tensor{x, l.Weight.Tensor, l.absmax})
 		return y
 	}
 	g := f.FuncFrame(x, l.absmax)
@@ -284,7 +284,7 @@ func (l *Linear8bit) multiply(f *trace.Frame, x, bias *trace.Tensor) *trace.Tens
 	t.Kernel("int8_vectorwise_quant", 4*half.Numel(), []*trace.Tensor{q, scales}, []*trace.Tensor{half})
 	g.Del(&half)
 	sums := g.Let(t.Empty(trace.I32, rows, l.out))
-	t.Kernel("int8_linear_matmul", 2*rows*l.in*l.out, []*trace.Tensor{sums}, []*trace.Tensor{q, l.Weight.Tensor})
+	t.Product("int8_linear_matmul", 2*rows*l.in*l.out, []*trace.Tensor{sums}, []*trace.Tensor{q, l.Weight.Tensor})
 	y := g.Let(sums.FilledLike("int8_mm_dequant", trace.F16))
 	if bias != nil {
 		trace.Update("add__Tensor", 1, y, bias)

@@ -157,3 +157,10 @@ func (t *Tape) Kernel(name string, flops int64, writes, reads []*Tensor) {
 	t.launch(program.Elementwise, flops, writes, reads)
 	c.done()
 }
+
+// Product launches a matrix product whose result has its place already (out=).
+func (t *Tape) Product(name string, flops int64, writes, reads []*Tensor) {
+	c := t.begin(name)
+	t.launch(program.Matmul, flops, writes, reads)
+	c.done()
+}

@@ -50,6 +50,9 @@ type Search struct {
 	// Device, if not nil, is the one board: what is recommended is measured
 	// on it, and comes down until it fits there, too.
 	Device device.Device
+	// Levers says that the cases differ by levers, so that what is recommended is
+	// explained by them.
+	Levers bool
 	// Progress is told how many configurations are done.
 	Progress progress.Func
 }
@@ -76,7 +79,17 @@ func Run(ctx context.Context, s Search) (*report.Fit, error) {
 		}
 	}
 	if s.surveys() {
-		return f, s.confirm(ctx, f)
+		if err := s.confirm(ctx, f); err != nil {
+			return f, err
+		}
+	}
+	if s.Levers {
+		if err := s.explain(ctx, f); err != nil {
+			return f, err
+		}
+	}
+	if s.surveys() {
+		return f, nil
 	}
 	if s.Device != nil {
 		return f, s.onDevice(ctx, f)
@@ -213,7 +226,7 @@ func (s *Search) own(c models.Case) bool {
 			return false
 		}
 	}
-	return c.AMP == d.AMP && c.Weights == d.Weights && c.Checkpointing == d.Checkpointing && c.Optimizer == d.Optimizer && c.LoRA == nil && c.Task == d.Task
+	return c.AMP == d.AMP && c.Weights == d.Weights && c.Checkpointing == d.Checkpointing && c.Optimizer == d.Optimizer && c.Levers == d.Levers && c.LoRA == nil && c.Task == d.Task
 }
 
 // batchSearch is the search for the largest batch of one configuration.
@@ -335,7 +348,7 @@ func (q *batchSearch) try(ctx context.Context, batch, accumulate int) (trial, er
 		t.Estimate = q.parallel.Apply(e, t.sizes)
 	}
 	if load := steptime.Of(rec.Program, q.gpu, step.SteadyStep); load.Known() {
-		t.seconds = q.speed.Time(load).Seconds
+		t.seconds = q.speed.Time(load).Seconds + hostSeconds(rec, load)
 	}
 	q.tried[key] = t
 	return t, nil

@@ -1,0 +1,169 @@
+package fit
+
+import (
+	"context"
+
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner/steptime"
+)
+
+// A turn is a lever that a search may turn.
+type turn struct {
+	name string
+	// flag is that of the command line which fixes it.
+	flag  string
+	apply func(c *models.Case)
+	is    func(c *models.Case) bool
+}
+
+// turns are the levers, those that cost least time first.
+func turns() []turn {
+	optimizer := func(name string) turn {
+		return turn{name, "optimizer", func(c *models.Case) { c.Optimizer = name }, func(c *models.Case) bool { return c.Optimizer == name }}
+	}
+	quantize := func(kind string) turn {
+		return turn{kind, "quantize", func(c *models.Case) { c.Quantize = kind }, func(c *models.Case) bool { return c.Quantize == kind }}
+	}
+	return []turn{
+		{"liger", "liger", func(c *models.Case) { c.Liger = true }, func(c *models.Case) bool { return c.Liger }},
+		{"optimizer in backward", "optimizer-in-backward", func(c *models.Case) { c.InBackward, c.Clip = true, "" }, func(c *models.Case) bool { return c.InBackward }},
+		optimizer("adamw8bit"),
+		optimizer("paged-adamw8bit"),
+		quantize("nf4"),
+		quantize("nf4-dq"),
+		{"checkpointing", "checkpointing", func(c *models.Case) { c.Checkpointing = true }, func(c *models.Case) bool { return c.Checkpointing }},
+		{"offload", "offload", func(c *models.Case) { c.Offload = true }, func(c *models.Case) bool { return c.Offload }},
+	}
+}
+
+// Levered are the cases that come of turning levers, the case itself first: every
+// combination that makes sense for the model, of levers that no flag fixes.
+func Levered(m models.Model, c models.Case, fixed func(flag string) bool) []models.Case {
+	cases := []models.Case{c}
+	for _, t := range turns() {
+		if fixed(t.flag) || !worthwhile(t, c) {
+			continue
+		}
+		for _, k := range cases {
+			if t.is(&k) || excluded(t, &k) {
+				continue
+			}
+			t.apply(&k)
+			if _, err := m.Complete(k); err == nil {
+				cases = append(cases, k)
+			}
+		}
+	}
+	return cases
+}
+
+// worthwhile says whether a lever could spare much in a case: the state and the
+// gradients of adapters are small.
+func worthwhile(t turn, c models.Case) bool {
+	switch t.flag {
+	case "optimizer":
+		return c.LoRA == nil
+	case "optimizer-in-backward":
+		return c.LoRA == nil && c.Accumulate <= 1
+	}
+	return true
+}
+
+// excluded says that another lever of a case is in the way of one, or that it would
+// only follow another: activations are offloaded where they are recomputed already.
+func excluded(t turn, c *models.Case) bool {
+	switch t.flag {
+	case "optimizer":
+		return c.Optimizer != "" && c.Optimizer != "adamw"
+	case "quantize":
+		return c.Quantize != ""
+	case "offload":
+		return !c.Checkpointing
+	}
+	return false
+}
+
+// explain fills in the waterfalls of what is recommended.
+func (s *Search) explain(ctx context.Context, f *report.Fit) (err error) {
+	boards := map[string]device.GPU{}
+	for _, gpu := range s.GPUs {
+		boards[step.SimName(gpu)] = gpu
+	}
+	for i := range f.Choices {
+		c := &f.Choices[i]
+		gpu, simulated := boards[c.Device]
+		if !c.Recommended || !simulated {
+			continue
+		}
+		if c.Waterfall, err = s.waterfall(ctx, gpu, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// waterfall replays a choice at its batch without its levers, and then with one after
+// the other.
+func (s *Search) waterfall(ctx context.Context, gpu device.GPU, c *report.Choice) ([]report.Lever, error) {
+	whole := c.Case.Case
+	k := whole
+	k.Levers, k.Checkpointing, k.Optimizer = models.Levers{Clip: whole.Clip}, false, s.Cases[0].Optimizer
+	first, err := s.need(ctx, gpu, k, c.Batch)
+	if err != nil {
+		return nil, err
+	}
+	out := []report.Lever{first}
+	for _, t := range turns() {
+		if !t.is(&whole) || t.is(&k) {
+			continue
+		}
+		t.apply(&k)
+		if k.Checkpointing {
+			k.Recompute = whole.Recompute
+		}
+		l, err := s.need(ctx, gpu, k, c.Batch)
+		if err != nil {
+			return nil, err
+		}
+		l.Name, l.Saves = t.name, out[len(out)-1].Device-l.Device
+		out = append(out, l)
+	}
+	return out, nil
+}
+
+// need is what a case needs at a batch size, whatever the board has.
+func (s *Search) need(ctx context.Context, gpu device.GPU, k models.Case, batch int) (report.Lever, error) {
+	setup, err := step.New(s.Model, k, s.Evidence)
+	if err != nil {
+		return report.Lever{}, err
+	}
+	q, err := s.batchSearch(setup, gpu)
+	if err != nil {
+		return report.Lever{}, err
+	}
+	micro := step.RecordedSteps(max(1, k.Accumulate))
+	t, err := q.try(ctx, batch, micro)
+	if err != nil {
+		return report.Lever{}, err
+	}
+	l := report.Lever{Device: t.Device.Value}
+	if t.seconds > 0 {
+		l.SamplesPerSecond = float64(batch*micro) / t.seconds
+	}
+	return l, nil
+}
+
+// hostLink is what a GPU exchanges with the host, in bytes a second: PCIe 4.0 x8, or
+// x16 with memory that is not pinned.
+const hostLink = 12e9
+
+// hostSeconds is how long what a step keeps on the host takes there and back.
+func hostSeconds(rec *models.Recording, load steptime.Load) float64 {
+	if !load.Known() {
+		return 0
+	}
+	return 2 * float64(rec.Facts.HostSaved) / hostLink
+}

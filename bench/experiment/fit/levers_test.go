@@ -1,0 +1,65 @@
+package fit
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/bench/experiment/steptest"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/all"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
+)
+
+func nothingFixed(string) bool { return false }
+
+func TestLeversAreTurnedInEveryCombinationThatMakesSense(t *testing.T) {
+	m, err := all.Models().Lookup("llama-tiny")
+	require.NoError(t, err)
+	full := Levered(m, m.Default, nothingFixed)
+	seen := map[models.Key]bool{}
+	for _, c := range full {
+		require.False(t, seen[c.Key()], c.String())
+		seen[c.Key()] = true
+		require.False(t, c.Offload && !c.Checkpointing, c.String())
+		require.Empty(t, c.Quantize, "full weights are trained")
+		_, err := m.Complete(c)
+		require.NoError(t, err)
+	}
+	require.Len(t, full, 2*2*3*3) // liger, in backward, optimizers, and nothing, checkpointing or offload
+	require.Equal(t, m.Default.Key(), full[0].Key())
+	adapted := m.Default
+	adapted.LoRA = &models.LoRA{Rank: 8}
+	require.Len(t, Levered(m, adapted, nothingFixed), 2*3*3) // liger, quantizations, and the same three
+	require.Len(t, Levered(m, adapted, func(flag string) bool { return flag == "quantize" || flag == "liger" }), 3)
+}
+
+// A waterfall begins with the case without levers and ends with what is recommended,
+// and its parts add up.
+func TestWaterfallsAddUp(t *testing.T) {
+	m, err := all.Models().Lookup("llama-tiny")
+	require.NoError(t, err)
+	gpu, err := device.Lookup("rtx-3060")
+	require.NoError(t, err)
+	gpu.Memory = 2 << 30
+	f, err := Run(t.Context(), Search{
+		Model: m, Cases: Levered(m, m.Default, nothingFixed), GPUs: []device.GPU{gpu}, Budget: planner.Budget{Margin: 0.85},
+		Effective: 16, MaxBatch: 16, Evidence: steptest.Exact(), Levers: true,
+	})
+	require.NoError(t, err)
+	best := f.Choices[0]
+	require.True(t, best.Recommended)
+	require.Greater(t, len(best.Waterfall), 1, "llama-tiny at batch 16 needs levers on 2 GiB")
+	need := best.Waterfall[0].Device
+	for _, l := range best.Waterfall[1:] {
+		require.NotEmpty(t, l.Name)
+		need -= l.Saves
+		require.Equal(t, need, l.Device)
+		require.Positive(t, l.SamplesPerSecond)
+	}
+	require.Equal(t, best.Estimate.Device.Bytes, need)
+	for _, c := range f.Choices[1:] {
+		require.Nil(t, c.Waterfall)
+	}
+}
