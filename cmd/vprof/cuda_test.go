@@ -161,7 +161,7 @@ func TestOthersMakeTheBoardSmaller(t *testing.T) {
 	setup.Boards[0].Module = 50 * mib
 	driver := setup.Restart(t)
 	args := []string{"--model", "toy", "--batch", "16", "--find-max"}
-	measured := swept(t, append(args, "--device", "cuda:0")...)
+	measured := swept(t, append(args, "--device", "cuda:0", "--leave", "0")...)
 	requireBalanced(t, driver)
 	simulated := swept(t, append(args, "--device", "sim:"+gpu.Name, "--gpu-memory", "2050MiB")...)
 	require.Equal(t, simulated.Largest, measured.Largest)
@@ -174,7 +174,7 @@ func TestOthersMakeTheBoardSmaller(t *testing.T) {
 	require.EqualValues(t, 900*mib, run.Others)
 	require.EqualValues(t, 50*mib, run.Kernels)
 	require.Equal(t, run.Reserved+run.Context+50*mib, run.Device, "without the others")
-	table := command(t, append([]string{"sweep", "--device", "cuda:0"}, args...)...)
+	table := command(t, append([]string{"sweep", "--device", "cuda:0", "--leave", "0"}, args...)...)
 	for _, want := range []string{
 		"yes, beside others", "no, beside others", "measured GiB", "warning: cuda:0 is also used by python3 (4321)",
 		"device: besides the reserved bytes the GPU shows 190.00 MiB of context and 50.00 MiB of the kernels that stand for PyTorch's, " +
@@ -391,4 +391,32 @@ func TestADriverWithoutKernelsAndASickBoardAreNamed(t *testing.T) {
 	require.Equal(t, exitFailure, got.code)
 	require.Contains(t, got.stderr, "cuda:0: the GPU gives wrong results: 1 of 2304 elements of a product in f32 are wrong; look for memory errors")
 	requireBalanced(t, driver)
+}
+
+// Beside others that compute, a GPU is taken only by its name, and 1 GiB of it stays
+// free unless the user says otherwise. Those that only draw do not count.
+func TestASweepLeavesRoomForOthers(t *testing.T) {
+	gpu := sized(board(t, "rtx-5060-ti"), 4000*mib)
+	setup := fakecuda.Genuine(gpu)
+	setup.Boards[0].Others = []fakecuda.Process{{PID: 4321, Name: "python3", Used: 500 * mib}}
+	driver := setup.Restart(t)
+	args := []string{"--model", "toy", "--batch", "16", "--find-max"}
+	got := command(t, append([]string{"sweep"}, args...)...)
+	require.Equal(t, exitUsage, got.code)
+	require.Contains(t, got.stderr, "cuda:0 is used by python3 (4321), which holds 500.00 MiB; name it with --device cuda:0 to run beside that")
+	requireBalanced(t, driver)
+
+	filled := func(leave ...string) int64 {
+		driver := setup.Restart(t)
+		r := swept(t, append(append(args, "--device", "cuda:0"), leave...)...)
+		require.Positive(t, r.Largest.Batch)
+		return gpu.Memory - 500*mib - int64(driver.Stats(t).Peak)
+	}
+	require.GreaterOrEqual(t, filled(), int64(1024*mib))
+	require.GreaterOrEqual(t, filled("--leave", "2GiB"), int64(2048*mib))
+	require.Less(t, filled("--leave", "0"), int64(100*mib))
+	require.Equal(t, exitUsage, command(t, append([]string{"sweep", "--leave", "some"}, args...)...).code)
+	setup.Boards[0].Others = nil
+	setup.Restart(t)
+	require.Equal(t, "cuda:0", swept(t, args...).Devices[0].Name, "nobody is there")
 }

@@ -104,6 +104,12 @@ func openDevice(name string) (device.Device, error) {
 		return openGPU(named.index)
 	}
 	d, err := cuda.Open(0)
+	if err == nil {
+		if others := computing(d); len(others) > 0 {
+			return nil, errors.Join(usagef("%s is used by %v; name it with --device %s to run beside that (--leave says how much memory stays free, 1GiB unless given), or simulate a board with --device sim:NAME",
+				d.Name(), others[0], d.Name()), d.Close())
+		}
+	}
 	var unusable *device.UnusableError
 	if !errors.As(err, &unusable) {
 		return d, err

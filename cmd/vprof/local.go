@@ -1,6 +1,8 @@
 package main
 
 import (
+	"slices"
+
 	"github.com/spf13/cobra"
 
 	"github.com/vprof/vprof/internal/bytesize"
@@ -35,6 +37,11 @@ func openGPU(index int) (device.Device, error) {
 		return nil, err
 	}
 	return d, nil
+}
+
+// computing are the other processes that compute on a device.
+func computing(d device.Observer) []device.Neighbor {
+	return slices.DeleteFunc(d.Neighbors(), func(n device.Neighbor) bool { return !n.Computes })
 }
 
 // othersOn is the memory in bytes that other processes hold on a device; zero if that is

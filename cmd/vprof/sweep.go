@@ -27,6 +27,8 @@ type sweepOptions struct {
 	quiet bool
 
 	conditions job.Conditions
+	leave      string
+	leaves     int64 // bytes
 	resume     string
 	done       *report.Report // what resume holds
 }
@@ -75,6 +77,7 @@ what other processes hold.
 	f.IntVar(&o.conditions.WarmUp, "warm-up", 1, "further `runs` of every batch size before those that are timed (real GPUs)")
 	f.IntVar(&o.conditions.Repeat, "repeat", 5, "timed `runs` of every batch size (real GPUs)")
 	f.BoolVar(&o.conditions.Verify, "verify", false, "first write a pattern into every tensor and see that it stays (real GPUs)")
+	f.StringVar(&o.leave, "leave", "", "memory to leave free on a GPU, as `size` like 1GiB or 0 (default: 1GiB where other processes compute on it, else 0)")
 	f.StringVar(&o.resume, "resume", "", "go on with the sweep of `file`, JSON or JSON Lines, and write to it")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "no progress on standard error")
 	return cmd
@@ -142,7 +145,21 @@ func (o *sweepOptions) openDevice(name string) (device.Device, error) {
 	if _, ok := d.(device.Verifier); o.conditions.Verify && !ok {
 		return nil, errors.Join(o.unverifiable(d.Name()), d.Close())
 	}
+	if shared, ok := d.(device.Sharer); ok {
+		shared.Leave(o.margin(d))
+	}
 	return d, nil
+}
+
+// margin is what the sweep leaves free on a GPU, bytes: what --leave says, or where
+// others compute enough for a training of theirs that needs a little more.
+func (o *sweepOptions) margin(d device.Device) int64 {
+	const beside = 1 << 30
+	seen, ok := d.(device.Observer)
+	if o.leave == "" && ok && len(computing(seen)) > 0 {
+		return beside
+	}
+	return o.leaves
 }
 
 func (*sweepOptions) unverifiable(device string) error {
@@ -156,6 +173,10 @@ func (o *sweepOptions) check() error {
 		if n < 0 || n > most {
 			return usagef("%s: out of range; at most %d runs", flag, most)
 		}
+	}
+	var err error
+	if o.leaves, err = parseSize("--leave", o.leave); err != nil {
+		return err
 	}
 	if o.resume == "" {
 		return nil

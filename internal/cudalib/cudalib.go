@@ -58,9 +58,21 @@ func Load() error {
 
 func load() error {
 	path := os.Getenv(PathVariable)
-	if path == "" {
-		path = soname
+	if path != "" {
+		return loadFrom(path)
 	}
+	err := loadFrom(soname)
+	if err != nil && loadFrom(wslLibrary) == nil {
+		return nil
+	}
+	return err
+}
+
+// wslLibrary is where WSL2 has the driver, which distributions do not always look
+// in.
+const wslLibrary = "/usr/lib/wsl/lib/" + soname
+
+func loadFrom(path string) error {
 	name := C.CString(path)
 	defer C.free(unsafe.Pointer(name))
 	if why := C.vprof_cuda_load(name); why != nil {

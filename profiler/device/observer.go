@@ -20,6 +20,13 @@ type Observer interface {
 	Neighbors() []Neighbor
 }
 
+// A Sharer is a device on which others may run.
+type Sharer interface {
+	// Leave has allocations fail for want of memory where fewer free bytes than
+	// these would be left.
+	Leave(bytes int64)
+}
+
 // A Driven is a device with a driver below it.
 type Driven interface {
 	Driver() Driver
@@ -91,6 +98,8 @@ type Neighbor struct {
 	Name string
 	// Used is the memory it holds in bytes, -1 if it is not known.
 	Used int64
+	// Computes tells that it uses the board for computing, not only to draw.
+	Computes bool
 }
 
 // String names the process and what it holds: "python3 (1234), which holds

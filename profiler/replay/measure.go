@@ -43,7 +43,8 @@ type Measurement struct {
 	// was got, bytes, others and the context included.
 	Device int64
 	// Process is the most that the board held for this process as seen from
-	// outside, asked whenever Device was, bytes; -1 if that could not be told.
+	// outside, asked when Device had risen, before memory is given back and at the
+	// ends of phases, bytes; -1 if that could not be told.
 	Process int64
 	// Neighbors are other processes seen on the board.
 	Neighbors []device.Neighbor
@@ -119,6 +120,10 @@ type measurer struct {
 	program  *program.Program
 	config   *allocator.Config
 
+	// unseen tells that the board holds more than when others were last asked what
+	// they see.
+	unseen bool
+
 	marks  []device.Event // the start of a replay, and the end of every phase
 	events []device.Event // of streams that run side by side, by their numbers
 	kernel device.Kernel  // its slices are used for one launch after the other
@@ -135,11 +140,15 @@ func (w *measurer) watch(ctx context.Context) error {
 	o := Options{Config: w.config, Source: &gauge{PagedSource: w.device, of: w}, Hooks: Hooks{
 		Launch: w.launch, Record: w.record, Await: w.await,
 		Mark: func(p program.Phase) error {
+			w.see()
 			w.noteNeighbors()
 			return errors.Join(l.mark(p), w.mark())
 		},
 		Trace: l.trace,
-		End:   l.end,
+		End: func() error {
+			w.see()
+			return l.end()
+		},
 	}}
 	run, err := w.replay(ctx, o, w.computed)
 	w.measurement.Run = run
@@ -383,11 +392,33 @@ func (g *gauge) read() error {
 		return err
 	}
 	m := g.of.measurement
-	m.Device = max(m.Device, g.Total()-free)
-	if o := g.of.observer; o != nil {
-		if bytes, ok := o.ProcessMemory(); ok {
-			m.Process = max(m.Process, bytes)
-		}
+	if used := g.Total() - free; used > m.Device {
+		m.Device, g.of.unseen = used, true
 	}
 	return nil
+}
+
+// Put implements [allocator.Source].
+func (g *gauge) Put(addr uint64, size int64) error {
+	g.of.see()
+	return g.PagedSource.Put(addr, size)
+}
+
+// Unmap implements [allocator.PagedSource].
+func (g *gauge) Unmap(addr uint64, size int64) error {
+	g.of.see()
+	return g.PagedSource.Unmap(addr, size)
+}
+
+// see asks what others see of this process, if it holds more than ever before:
+// before some of that is given back, and at the ends of phases. Asking for each
+// segment would take longer than the segments.
+func (w *measurer) see() {
+	if !w.unseen || w.observer == nil {
+		return
+	}
+	w.unseen = false
+	if bytes, ok := w.observer.ProcessMemory(); ok {
+		w.measurement.Process = max(w.measurement.Process, bytes)
+	}
 }

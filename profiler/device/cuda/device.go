@@ -48,6 +48,14 @@ type Device struct {
 	// floor is the time that all launches must have taken at least.
 	floor time.Duration
 
+	// leave is the memory that is not taken, so that others find it; hosts is the
+	// part of it that the host needs; spills tells that the driver hands out more
+	// than the board has: see room.
+	leave, hosts int64
+	spills       bool
+	// pageable tells whether memory can be mapped page by page.
+	pageable bool
+
 	// queued tells whether work may be pending.
 	queued bool
 	// lost is the failure that took the context, nil while it works.
@@ -87,6 +95,9 @@ func (d *Device) open(index int) error {
 		return err
 	}
 	d.driver.CUDA = cudaVersion(cu.Version())
+	if err := d.limits(); err != nil {
+		return err
+	}
 	before := d.observe()
 	if err := d.makeContext(); err != nil {
 		return err
@@ -213,6 +224,9 @@ func (d *Device) Available() (int64, error) {
 
 // Get implements [allocator.Source].
 func (d *Device) Get(size int64) (uint64, error) {
+	if err := d.room("cuMemAlloc", size); err != nil {
+		return 0, err
+	}
 	addr, err := cu.MemAlloc(size)
 	if err != nil {
 		return 0, d.check("cuMemAlloc", size, err)
@@ -231,6 +245,12 @@ func (d *Device) Put(addr uint64, size int64) error {
 
 // Reserve implements [allocator.PagedSource].
 func (d *Device) Reserve(size int64) (uint64, error) {
+	if !d.pageable {
+		return 0, &device.UnusableError{
+			Device: d.name, Reason: "it cannot map memory page by page, as expandable segments do",
+			Remedy: "leave expandable_segments away, as PyTorch has to on it",
+		}
+	}
 	addr, err := cudalib.ReserveAddresses(size)
 	if err != nil {
 		return 0, d.check("cuMemAddressReserve", size, err)
@@ -241,6 +261,9 @@ func (d *Device) Reserve(size int64) (uint64, error) {
 
 // Map implements [allocator.PagedSource].
 func (d *Device) Map(addr uint64, size int64) error {
+	if err := d.room("cuMemCreate", size); err != nil {
+		return err
+	}
 	h, err := cudalib.Create(size, int(d.id))
 	if err != nil {
 		return d.check("cuMemCreate", size, err)

@@ -151,7 +151,7 @@ func TestWhatIsInUseIsToldApart(t *testing.T) {
 	own, ok := d.ProcessMemory()
 	require.True(t, ok)
 	require.Equal(t, int64(118*mib), own)
-	require.Equal(t, []device.Neighbor{{PID: 7, Name: "python3", Used: 100 * mib}, {PID: 9, Name: "Xorg", Used: 200 * mib}}, d.Neighbors())
+	require.Equal(t, []device.Neighbor{{PID: 7, Name: "python3", Used: 100 * mib, Computes: true}, {PID: 9, Name: "Xorg", Used: 200 * mib, Computes: true}}, d.Neighbors())
 	require.NoError(t, d.Close())
 	requireClean(t, driver)
 	require.Zero(t, driver.Stats(t).NVML, "NVML is given back too")

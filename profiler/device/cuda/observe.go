@@ -92,6 +92,9 @@ func (d *Device) sizeContext(before int64) error {
 		d.baseline.Others, d.baseline.OthersKnown = before, true
 	}
 	d.baseline.Context = used - d.baseline.Others
+	if d.gpu.Context == 0 && d.baseline.Context > 0 { // the catalog does not have the board
+		d.gpu.Context, d.gpu.ContextSource = d.baseline.Context, "measured when the device was opened"
+	}
 	return err
 }
 
@@ -136,7 +139,7 @@ func (d *Device) processes() (own *nvml.Process, others []nvml.Process) {
 	if i < 0 {
 		return nil, all
 	}
-	own = &nvml.Process{PID: all[i].PID, Name: all[i].Name, Used: all[i].Used}
+	own = &nvml.Process{PID: all[i].PID, Name: all[i].Name, Used: all[i].Used, Computes: all[i].Computes}
 	return own, slices.Delete(all, i, i+1)
 }
 

@@ -35,6 +35,8 @@ type Setup struct {
 	Fast bool
 	// Sick has products of matrices come out wrong, where kernels run.
 	Sick bool
+	// Addresses is the order of addresses: "falling", "random", or rising.
+	Addresses string
 	// Quiet leaves the log of all calls out, for benchmarks.
 	Quiet bool
 }
@@ -59,6 +61,10 @@ type Board struct {
 	// ID is a number, less than 256, of which its UUID is made: boards of several
 	// machines need different ones.
 	ID int
+	// Integrated has the board share the host's memory; Unpaged cannot map memory
+	// page by page; Spills hands out host memory once the board is full, as WSL2
+	// does.
+	Integrated, Unpaged, Spills bool
 	// Module is what loading a module takes, bytes.
 	Module int64
 	Others []Process
@@ -136,6 +142,7 @@ func (s Setup) Driver(tb testing.TB) *Driver {
 	set("FAKECUDA_GENUINE", flag(s.Genuine))
 	set("FAKECUDA_FAST", flag(s.Fast))
 	set("FAKECUDA_SICK", flag(s.Sick))
+	set("FAKECUDA_ADDRESSES", s.Addresses)
 	return d
 }
 
@@ -164,6 +171,11 @@ func (b Board) String() string {
 	}
 	if b.MIG != Whole {
 		text += fmt.Sprintf(",mig=%d", b.MIG)
+	}
+	for field, on := range map[string]bool{"integrated": b.Integrated, "unpaged": b.Unpaged, "spills": b.Spills} {
+		if on {
+			text += "," + field + "=1"
+		}
 	}
 	for _, p := range b.Others {
 		text += fmt.Sprintf(",other=%d:%s:%d", p.PID, p.Name, p.Used)

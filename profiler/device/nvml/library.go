@@ -229,14 +229,15 @@ const noValue = ^uint64(0)
 // Processes lists those that use the board, for computing, also by way of an MPS
 // server, or for graphics.
 func (b *Board) Processes() ([]Process, error) {
-	byPID := map[uint32]uint64{}
+	byPID, computes := map[uint32]uint64{}, map[uint32]bool{}
 	for _, list := range []struct {
-		call string
-		of   func() ([]api.ProcessInfo, api.Return)
+		call      string
+		computing bool
+		of        func() ([]api.ProcessInfo, api.Return)
 	}{
-		{"nvmlDeviceGetComputeRunningProcesses", b.device.GetComputeRunningProcesses},
-		{"nvmlDeviceGetMPSComputeRunningProcesses", b.device.GetMPSComputeRunningProcesses},
-		{"nvmlDeviceGetGraphicsRunningProcesses", b.device.GetGraphicsRunningProcesses},
+		{"nvmlDeviceGetComputeRunningProcesses", true, b.device.GetComputeRunningProcesses},
+		{"nvmlDeviceGetMPSComputeRunningProcesses", true, b.device.GetMPSComputeRunningProcesses},
+		{"nvmlDeviceGetGraphicsRunningProcesses", false, b.device.GetGraphicsRunningProcesses},
 	} {
 		infos, code := list.of()
 		if code != api.SUCCESS && !untold(code) {
@@ -245,12 +246,13 @@ func (b *Board) Processes() ([]Process, error) {
 		for _, p := range infos {
 			// One that does several is in each list with the same figure.
 			byPID[p.Pid] = max(byPID[p.Pid], p.UsedGpuMemory)
+			computes[p.Pid] = computes[p.Pid] || list.computing
 		}
 	}
 	var processes []Process
 	names := make(map[int]string, len(byPID))
 	for pid, used := range byPID {
-		p := Process{PID: int(pid), Used: int64(used)}
+		p := Process{PID: int(pid), Used: int64(used), Computes: computes[pid]}
 		if used == noValue {
 			p.Used = -1
 		}

@@ -88,7 +88,7 @@ func TestAReadingHasEverythingThatIsTold(t *testing.T) {
 		Memory: Memory{Total: 100 * mib, Reserved: 10 * mib, Used: 60 * mib, Free: 30 * mib},
 		// 9 computes and draws, and is listed once; 3 is somebody else's, 8 a
 		// client of an MPS server.
-		Processes:  []Process{{3, "", -1}, {7, "python3", 20 * mib}, {8, "python3", 5 * mib}, {9, "python3", 40 * mib}},
+		Processes:  []Process{{3, "", -1, false}, {7, "python3", 20 * mib, true}, {8, "python3", 5 * mib, true}, {9, "python3", 40 * mib, true}},
 		GPUPercent: ptr(90), MemoryPercent: ptr(50),
 		SMMHz: ptr(1001), MemoryMHz: ptr(1002), Celsius: ptr(83),
 		Milliwatts: ptr(299_000), LimitMilliwatts: ptr(300_000),

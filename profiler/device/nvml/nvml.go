@@ -87,6 +87,8 @@ type Process struct {
 	Name string
 	// Used is the device memory it holds in bytes, -1 if NVML does not report it.
 	Used int64
+	// Computes tells that it uses the board for computing, not only to draw.
+	Computes bool
 }
 
 // A Slowdown is a reason for lower clocks.

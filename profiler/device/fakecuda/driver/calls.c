@@ -91,6 +91,9 @@ static void read_field(board *b, const char *key, const char *value)
     else if (!strcmp(key, "module")) b->module = n;
     else if (!strcmp(key, "mode")) b->mode = (int)n;
     else if (!strcmp(key, "mig")) b->mig = (int)n;
+    else if (!strcmp(key, "integrated")) b->integrated = (int)n;
+    else if (!strcmp(key, "unpaged")) b->unpaged = (int)n;
+    else if (!strcmp(key, "spills")) b->spills = (int)n;
     else if (!strcmp(key, "id")) b->id = (int)n;
     else if (!strcmp(key, "other") && b->nothers < MAX_OTHERS) {
         unsigned long long bytes = 0;
@@ -251,7 +254,7 @@ uint64_t used_by_others(const board *b)
 int charge(board *b, uint64_t bytes)
 {
     uint64_t taken = b->used + used_by_others(b);
-    if (taken > b->memory || bytes > b->memory - taken)
+    if (!b->spills && (taken > b->memory || bytes > b->memory - taken))
         return 0;
     b->used += bytes;
     stats->used += bytes;

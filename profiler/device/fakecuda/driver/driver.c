@@ -105,11 +105,12 @@ API int cuDeviceGetAttribute(int *value, int attribute, int device)
     const board *b = &boards[device];
     switch (attribute) {
     case 16: *value = b->sms; break;
+    case 18: *value = b->integrated; break;
     case 20: *value = b->mode; break;
     case 39: *value = b->threads; break;
     case 75: *value = b->major; break;
     case 76: *value = b->minor; break;
-    case 102: *value = 1; break; /* virtual memory management */
+    case 102: *value = !b->unpaged; break; /* virtual memory management */
     default: return violation(INVALID_VALUE, "attribute %d", attribute);
     }
     return SUCCESS;

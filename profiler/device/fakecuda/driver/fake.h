@@ -36,6 +36,9 @@ typedef struct {
     char name[96];
     int major, minor, sms, threads, mode;
     int id;           /* a number that no board of another machine has; zero is the first's */
+    int integrated;   /* its memory is the host's                                 */
+    int unpaged;      /* it cannot map page by page                               */
+    int spills;       /* allocations go on in host memory once the board is full  */
     int mig;          /* SLICED: cut into the SLICEs that follow it, which CUDA sees in its place */
     uint64_t memory;  /* what the driver reports as total                         */
     uint64_t context; /* what a context takes                                     */

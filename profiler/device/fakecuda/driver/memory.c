@@ -62,23 +62,41 @@ static block *find(enum kind kind, uint64_t at)
     return NULL;
 }
 
+static int overlaps_any(uint64_t at, uint64_t bytes)
+{
+    for (block *b = blocks; b; b = b->next)
+        if (b->kind != HANDLE && at < b->at + b->bytes && b->at < at + bytes)
+            return 1;
+    return 0;
+}
+
 /* Addresses rise and are not used twice: the caching allocator prefers lower ones, so where it puts things
  * depends on their order, and that of the simulated boards is this. They come from an arena of addresses
- * that cost nothing. */
+ * that cost nothing. FAKECUDA_ADDRESSES has them fall, or come in no order. */
 static uint64_t reserve(uint64_t bytes)
 {
-    static uint64_t next, end;
+    static uint64_t next, end, begin, random = 1;
     uint64_t size = round_up(bytes, GRANULE);
     for (uint64_t arena = 16ull << 40; end - next < size; arena /= 2) {
         void *p = arena < size ? MAP_FAILED : mmap(NULL, arena, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (p != MAP_FAILED) {
-            next = round_up((uint64_t)(uintptr_t)p, GRANULE);
-            end = (uint64_t)(uintptr_t)p + arena;
+            begin = next = round_up((uint64_t)(uintptr_t)p, GRANULE);
+            end = ((uint64_t)(uintptr_t)p + arena) / GRANULE * GRANULE;
         } else if (arena < size) {
             return 0;
         }
     }
     next += size;
+    char order[16] = "";
+    configured("FAKECUDA_ADDRESSES", order, sizeof order);
+    if (!strcmp(order, "falling"))
+        return end - (next - begin);
+    for (int tries = 0; !strcmp(order, "random") && tries < 1000; tries++) {
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        uint64_t at = begin + (random >> 20) % ((end - begin - size) / GRANULE) * GRANULE;
+        if (!overlaps_any(at, size))
+            return at;
+    }
     return next - size;
 }
 
@@ -106,7 +124,8 @@ API int cuMemGetInfo_v2(size_t *available, size_t *total)
     CALL(cuMemGetInfo, CONTEXT);
     const board *b = &boards[current_board];
     *total = b->memory;
-    *available = b->memory - b->used - used_by_others(b);
+    uint64_t taken = b->used + used_by_others(b);
+    *available = taken < b->memory ? b->memory - taken : 0; /* less where allocations spill */
     return SUCCESS;
 }
 

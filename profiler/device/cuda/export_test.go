@@ -1,0 +1,10 @@
+//go:build cuda && linux && cgo
+
+package cuda
+
+// SetWSL has another file tell that this is WSL2, until the result is called.
+func SetWSL(file string) (restore func()) {
+	before := wslNode
+	wslNode = file
+	return func() { wslNode = before }
+}

@@ -1,0 +1,58 @@
+//go:build cuda && linux && cgo
+
+package cuda
+
+import (
+	"os"
+
+	"gorgonia.org/cu"
+
+	"github.com/vprof/vprof/profiler/device"
+)
+
+// wslNode is there under WSL2, whose driver hands out the host's memory once that of
+// the board is full, so that an allocation never fails. Tests have another.
+var wslNode = "/dev/dxg"
+
+// virtualMemory is CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: old
+// boards, vGPUs and some WSL2 drivers lack it.
+const virtualMemory cu.DeviceAttribute = 102
+
+// hostShare is the part of its memory that a board which shares the host's leaves to
+// the host: whoever fills it takes the machine down.
+const hostShare = 8
+
+// limits asks what the board's memory is.
+func (d *Device) limits() error {
+	_, err := os.Stat(wslNode)
+	d.spills = err == nil
+	integrated, err := d.id.Attribute(cu.Integrated)
+	if err != nil {
+		return failure("cuDeviceGetAttribute", 0, err)
+	}
+	if integrated != 0 {
+		d.hosts = d.gpu.Memory / hostShare
+		d.leave = d.hosts
+	}
+	pageable, err := d.id.Attribute(virtualMemory)
+	d.pageable = err == nil && pageable != 0
+	return nil
+}
+
+var _ device.Sharer = (*Device)(nil)
+
+// Leave implements [device.Sharer]. A board that shares the host's memory leaves an
+// eighth of it in any case.
+func (d *Device) Leave(bytes int64) { d.leave = max(d.hosts, bytes) }
+
+// room fails, as the driver would, if so many bytes more are not to be had.
+func (d *Device) room(call string, size int64) error {
+	if d.leave == 0 && !d.spills {
+		return nil
+	}
+	free, err := d.Available()
+	if err == nil && free-size < d.leave {
+		err = &CallError{Call: call, Bytes: size, Code: outOfMemory}
+	}
+	return err
+}

@@ -1,0 +1,117 @@
+//go:build cuda && linux && cgo
+
+package cuda_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/models"
+	registry "github.com/vprof/vprof/models/all"
+	"github.com/vprof/vprof/profiler/allocator"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/device/cuda"
+	"github.com/vprof/vprof/profiler/replay"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// Under WSL2 the driver goes on in the host's memory once the board is full. The
+// device ends where the board does.
+func TestUnderWSLMemoryEndsWithTheBoard(t *testing.T) {
+	setup := small(t)
+	setup.Boards[0].Spills = true
+	for _, wsl := range []bool{false, true} {
+		node := filepath.Join(t.TempDir(), "dxg")
+		if wsl {
+			require.NoError(t, os.WriteFile(node, nil, 0o600))
+		}
+		restore := cuda.SetWSL(node)
+		driver := setup.Restart(t)
+		d := open(t)
+		_, err := d.Get(2000 * mib)
+		require.Equal(t, wsl, err != nil)
+		if wsl {
+			require.ErrorIs(t, err, allocator.ErrOutOfMemory)
+			r, err := d.Reserve(2000 * mib)
+			require.NoError(t, err)
+			require.ErrorIs(t, d.Map(r, 2000*mib), allocator.ErrOutOfMemory)
+		}
+		require.NoError(t, d.Close())
+		requireClean(t, driver)
+		restore()
+	}
+}
+
+// A board that shares the host's memory is never filled: an eighth of it stays.
+func TestAnIntegratedBoardLeavesTheHostItsShare(t *testing.T) {
+	setup := small(t)
+	setup.Boards[0].Integrated = true
+	driver := setup.Restart(t)
+	d := open(t)
+	d.Leave(0)
+	_, err := d.Get(800 * mib) // of 924
+	require.ErrorIs(t, err, allocator.ErrOutOfMemory)
+	_, err = d.Get(790 * mib)
+	require.NoError(t, err)
+	d.Leave(500 * mib)
+	_, err = d.Get(2 * mib)
+	require.ErrorIs(t, err, allocator.ErrOutOfMemory)
+	require.NoError(t, d.Close())
+	requireClean(t, driver)
+}
+
+func TestWithoutVirtualMemoryThereAreNoExpandableSegments(t *testing.T) {
+	setup := small(t)
+	setup.Boards[0].Unpaged = true
+	setup.Restart(t)
+	d := open(t)
+	_, err := d.Reserve(20 * mib)
+	require.ErrorAs(t, err, new(*device.UnusableError))
+	require.ErrorContains(t, err, "leave expandable_segments away")
+	_, err = d.Get(20 * mib)
+	require.NoError(t, err)
+	require.NoError(t, d.Close())
+}
+
+// A board that the catalog does not have is said to take what its context took.
+func TestTheContextOfAnUnknownBoardIsMeasured(t *testing.T) {
+	setup := small(t)
+	setup.Boards[0].Product = "NVIDIA Future X1"
+	setup.Restart(t)
+	d := open(t)
+	require.Equal(t, int64(100*mib), d.GPU().Context)
+	require.NoError(t, d.Close())
+}
+
+// Drivers need not hand out rising addresses, and the caching allocator takes the
+// lowest of blocks that are equally good. Allocated bytes are the same whatever the
+// order, and reserved ones differ by little.
+func TestTheOrderOfAddressesHardlyMatters(t *testing.T) {
+	gpu := board(t, "rtx-3090")
+	spec := trace.Board{Name: gpu.Name, Capability: int(gpu.Capability), SMs: gpu.SMs, ThreadsPerSM: gpu.ThreadsPerSM, Memory: gpu.Memory}
+	for _, c := range []models.Case{{Model: "redimnet-b2", Batch: 16}, {Model: "resnet50", Batch: 32, AMP: "fp16"}, {Model: "gpt2", Batch: 4}} {
+		rec, err := registry.Models().Record(c, spec, models.Options{})
+		require.NoError(t, err)
+		want, err := replay.Replay(t.Context(), rec.Program, replay.Options{})
+		require.NoError(t, err)
+		for _, order := range []string{"", "falling", "random"} {
+			setup := small(t)
+			setup.Boards[0].GPU, setup.Quiet, setup.Addresses = gpu, true, order
+			setup.Restart(t)
+			d := open(t)
+			m, err := replay.Measure(t.Context(), d, rec.Program, replay.Conditions{})
+			require.NoError(t, err)
+			require.NoError(t, d.Close())
+			require.Equal(t, want.Max.Requested, m.Max.Requested)
+			t.Logf("%s %s: reserved %+.2f %%", c.Model, order, 100*(float64(m.Max.Reserved)/float64(want.Max.Reserved)-1))
+			require.InEpsilon(t, want.Max.Allocated, m.Max.Allocated, 0.01, "%s %s", c.Model, order)
+			require.InEpsilon(t, want.Max.Reserved, m.Max.Reserved, 0.05, "%s %s", c.Model, order)
+			if order == "" {
+				require.Equal(t, want.Max, m.Max)
+			}
+		}
+	}
+}
