@@ -58,6 +58,10 @@ type Budget struct {
 	EffectiveBatch int `json:"target_effective_batch,omitempty"`
 	// MaxBatch ends the search.
 	MaxBatch int `json:"max_batch"`
+	// Multiple is what batches are multiples of; absent for any.
+	Multiple int `json:"batch_multiple,omitempty"`
+	// Batch is the one batch size that was tried; absent for the largest that fits.
+	Batch int `json:"batch,omitempty"`
 }
 
 // Parallel is a group of GPUs.

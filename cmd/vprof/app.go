@@ -107,7 +107,7 @@ func newRootCmd(a *app) *cobra.Command {
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagError(err) })
 	root.AddCommand(
 		newSweepCmd(a), newPlanCmd(a), newFitCmd(a), newSmokeCmd(a),
 		newReportCmd(a), newExportCmd(a), newPlotCmd(a),

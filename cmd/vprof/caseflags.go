@@ -49,7 +49,7 @@ type caseFlags struct {
 
 func (f *caseFlags) register(cmd *cobra.Command, a *app) {
 	f.flags = cmd.Flags()
-	f.flags.StringVar(&f.model, "model", "", "`name` of the model (see vprof models), a file of torch.export (model.pt2), or hf: and a config.json of transformers")
+	f.flags.Var(&once{to: &f.model}, "model", "`name` of the model (see vprof models), a file of torch.export (model.pt2), or hf: and a config.json of transformers")
 	f.flags.StringVar(&f.task, "task", "", "what an hf: model is trained for: `task` is "+strings.Join(hfconfig.Tasks(), ", ")+" (default: by its architectures)")
 	f.flags.StringVar(&f.stage, "stage", "", "freeze `stage` (default: the model's)")
 	f.flags.StringVar(&f.amp, "amp", "", "autocast `precision`: none, fp16, bf16 (default: the model's)")

@@ -93,6 +93,7 @@ type fitOptions struct {
 	group  groupFlags
 
 	effective, maxBatch int
+	batch, multiple     int
 	formula             string
 	part                shardFlags
 	out                 output
@@ -109,6 +110,10 @@ func newFitCmd(a *app) *cobra.Command {
 
   # 256 samples a step, in fp32, with all parameters trained
   vprof fit --model redimnet-b2 --stage full --amp none --target-effective-batch 256
+
+  # in multiples of 8; or, which configurations hold batch 48?
+  vprof fit --model redimnet-b2 --stage full --batch-multiple 8
+  vprof fit --model redimnet-b2 --stage full --batch 48
 
   # the best configuration on each board
   vprof fit --model redimnet-b2 --stage full --gpu all
@@ -135,6 +140,8 @@ func newFitCmd(a *app) *cobra.Command {
 	f := cmd.Flags()
 	f.IntVar(&o.effective, "target-effective-batch", 0, "samples `n` that an optimizer step should see (default: any; the accumulation stays)")
 	f.IntVar(&o.maxBatch, "max-batch", 4096, "largest batch `n` to try")
+	f.IntVar(&o.batch, "batch", 0, "which configurations hold batch `n`, and how fast they are (default: the largest batch of each)")
+	f.IntVar(&o.multiple, "batch-multiple", 1, "batches that are multiples of `n`, 8 for tensor cores")
 	f.StringArrayVar(&o.tune, "tune", nil, "also search a setting of the model, as `name=values` with values like 8..24+8 (repeatable)")
 	f.BoolVar(&o.levers, "levers", false, "search what makes fine-tuning fit instead: liger-kernel, 8-bit and paged optimizers, the optimizer in backward, quantized layers, offload; and explain what each saves")
 	f.StringVar(&o.formula, "formula", "", "`guide`: also what the project's own script would say, where it has one")
@@ -265,6 +272,12 @@ func (o *fitOptions) search() (s fit.Search, err error) {
 	if o.effective < 0 || o.maxBatch < 1 {
 		return s, usagef("--target-effective-batch and --max-batch are numbers of samples; the smallest is 1")
 	}
+	if o.batch < 0 || o.batch > models.MaxBatch || o.multiple < 1 || o.multiple > models.MaxBatch {
+		return s, usagef("--batch and --batch-multiple are numbers of samples; the smallest is 1, the largest %d", models.MaxBatch)
+	}
+	if o.batch > 0 && (o.effective > 0 || o.multiple > 1 || o.c.flags.Changed("max-batch")) {
+		return s, usagef("--batch names the one batch to try; leave --target-effective-batch, --batch-multiple and --max-batch out")
+	}
 	if o.effective > 0 && o.c.flags.Changed("accumulate") {
 		return s, usagef("--accumulate and --target-effective-batch contradict each other; give one")
 	}
@@ -280,6 +293,10 @@ func (o *fitOptions) search() (s fit.Search, err error) {
 		return s, err
 	}
 	s.Levers, s.Effective, s.MaxBatch = o.levers, o.effective, min(o.maxBatch, models.MaxBatch)
+	s.Batch, s.Multiple = o.batch, o.multiple
+	if s.Multiple == 1 {
+		s.Multiple = 0 // any
+	}
 	if err := o.apply.check(len(s.GPUs)); err != nil {
 		return s, err
 	}

@@ -2,13 +2,16 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"slices"
 
 	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/observe/snapshot"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/bench/show/profile"
+	"github.com/vprof/vprof/internal/input"
 )
 
 // readRuns reads the reports of files that sweep and plan wrote; "-" is
@@ -35,6 +38,14 @@ func readRun(a *app, path string) ([]*report.Report, error) {
 		return nil, err
 	}
 	defer f.Close()
+	// A snapshot is no run, but people have both.
+	head := make([]byte, 16)
+	n, err := f.ReadAt(head, 0)
+	if err == nil || errors.Is(err, io.EOF) {
+		if snapshot.Is(head[:n]) || isGzip(head[:n]) {
+			return nil, &input.FormatError{File: path, Reason: "a memory snapshot of PyTorch, or another binary file, and no run of vprof; \"vprof diagnose " + path + "\" says what is in a snapshot, https://docs.pytorch.org/memory_viz draws it, and \"vprof sweep --export run.json\" makes a run"}
+		}
+	}
 	return report.Read(path, f)
 }
 

@@ -73,7 +73,7 @@ func parse(s string) (int64, error) {
 	}
 	scale, ok := suffixes[strings.ToLower(suffix)]
 	if !ok {
-		return 0, fmt.Errorf("unknown unit %q", suffix)
+		return 0, fmt.Errorf("unknown unit %q; K, M, G and T are powers of 1024, as KiB is, KB of 1000", suffix)
 	}
 	// Rationals, not floats: 0.1 GB is 100,000,000 bytes, and int64 values
 	// above 2^53 keep their last digits.

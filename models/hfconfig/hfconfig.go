@@ -11,6 +11,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -76,11 +77,24 @@ func Open(path string) (models.Model, error) {
 	var missing *fs.PathError
 	switch {
 	case errors.As(err, &missing):
-		return models.Model{}, &input.FormatError{File: path, Reason: missing.Err.Error()}
+		return models.Model{}, &input.FormatError{File: path, Reason: missing.Err.Error() + howToGet(path)}
 	case err != nil:
 		return models.Model{}, err
 	}
 	return Parse(path, data)
+}
+
+// hubName is what a model is called on the Hugging Face hub.
+var hubName = regexp.MustCompile(`^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$`)
+
+// howToGet says where the configuration of a model on the hub comes from: nothing is
+// fetched. It is empty for what is no model's name.
+func howToGet(path string) string {
+	if !hubName.MatchString(path) || strings.HasSuffix(path, ".json") {
+		return ""
+	}
+	folder := filepath.Base(path)
+	return fmt.Sprintf("; vprof fetches nothing: \"hf download %s config.json --local-dir %s\" gets the configuration of a model on the Hugging Face hub, then use %s:%s/%s", path, folder, Scheme, folder, usualName)
 }
 
 // read reads a file of bounded size.

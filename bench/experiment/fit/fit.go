@@ -39,6 +39,11 @@ type Search struct {
 	Effective int
 	// MaxBatch ends the search.
 	MaxBatch int
+	// Multiple is what batches are multiples of, where they are not smaller; zero and
+	// one are any.
+	Multiple int
+	// Batch is the one batch size to try; zero is the largest that fits.
+	Batch int
 	step.Evidence
 	// Parallel is how several boards of a kind share the work; its zero value
 	// is one board.
@@ -101,7 +106,7 @@ func Run(ctx context.Context, s Search) (*report.Fit, error) {
 func (s *Search) begin() *report.Fit {
 	f := &report.Fit{
 		Schema: report.FitSchema, Model: s.Model.Name, BatchUnit: s.Model.BatchUnit, Config: json.RawMessage(s.Model.Description.Text()),
-		Budget:  report.Budget{Margin: s.Budget.Margin, Risk: s.Budget.Risk, Others: s.Others, EffectiveBatch: s.Effective, MaxBatch: s.MaxBatch},
+		Budget:  report.Budget{Margin: s.Budget.Margin, Risk: s.Budget.Risk, Others: s.Others, EffectiveBatch: s.Effective, MaxBatch: s.MaxBatch, Multiple: s.Multiple, Batch: s.Batch},
 		Choices: make([]report.Choice, len(s.Cases)*len(s.GPUs)),
 	}
 	if s.Ranks.GPUs > 1 {
@@ -235,11 +240,13 @@ type batchSearch struct {
 	gpu    device.GPU
 	others int64
 	budget planner.Budget
-	// begin is where to look first, max where to end.
-	begin, max int
-	speed      steptime.Efficiency
-	parallel   parallel.Setup
-	tried      map[trialOf]trial
+	// begin is where to look first, max where to end; given is the one batch to try,
+	// zero for none.
+	begin, max, given int
+	multiple          int
+	speed             steptime.Efficiency
+	parallel          parallel.Setup
+	tried             map[trialOf]trial
 }
 
 // trialOf identifies a trial of a batchSearch.
@@ -273,7 +280,7 @@ func (s *Search) batchSearch(setup *step.Setup, gpu device.GPU) (*batchSearch, e
 	if err != nil {
 		return nil, err
 	}
-	q := &batchSearch{setup: setup, gpu: gpu, others: s.Others, budget: budget, begin: s.Model.Default.Batch, max: s.MaxBatch, parallel: s.Parallel, tried: map[trialOf]trial{}}
+	q := &batchSearch{setup: setup, gpu: gpu, others: s.Others, budget: budget, begin: s.Model.Default.Batch, max: s.MaxBatch, given: s.Batch, multiple: s.Multiple, parallel: s.Parallel, tried: map[trialOf]trial{}}
 	if q.speed, err = s.Speed(gpu, s.Model.Name); err != nil {
 		return nil, err
 	}
@@ -285,7 +292,7 @@ func (s *Search) batchSearch(setup *step.Setup, gpu device.GPU) (*batchSearch, e
 func (q *batchSearch) find(ctx context.Context, effective, steps int) (batch, largest, n int, err error) {
 	if effective == 0 {
 		largest, err = q.largest(ctx, step.RecordedSteps(steps))
-		return largest, largest, steps, err
+		return rounded(largest, q.multiple), largest, steps, err
 	}
 	if largest, err = q.largest(ctx, 1); err != nil || largest == 0 || largest >= effective {
 		return min(effective, largest), largest, 1, err
@@ -293,8 +300,26 @@ func (q *batchSearch) find(ctx context.Context, effective, steps int) (batch, la
 	if largest, err = q.largest(ctx, 2); err != nil || largest == 0 {
 		return 0, 0, 2, err
 	}
-	batch, n = planner.Split(effective, largest, 1)
+	batch, n = split(effective, largest, q.multiple)
 	return batch, largest, n, nil
+}
+
+// rounded is a batch size as a multiple, unless it is smaller than that.
+func rounded(batch, multiple int) int {
+	if multiple < 2 || batch < multiple {
+		return batch
+	}
+	return batch - batch%multiple
+}
+
+// split divides an effective batch among micro-batches that are multiples.
+func split(effective, largest, multiple int) (batch, steps int) {
+	if multiple < 2 || largest < multiple {
+		return planner.Split(effective, largest, 1)
+	}
+	// In units of the multiple it is the same question.
+	units, steps := planner.Split(max(1, (effective+multiple/2)/multiple), largest/multiple, 1)
+	return units * multiple, steps
 }
 
 // largest is the largest batch within the budget with a number of recorded
@@ -307,7 +332,24 @@ func (q *batchSearch) largest(ctx context.Context, accumulate int) (int, error) 
 		}
 		return q.budget.Need(t.Estimate), err
 	}
-	return step.LargestBatch(q.begin, q.max, q.budget.Limit(), need)
+	return q.search(q.begin, need)
+}
+
+// search is the largest batch whose need is within the budget, or the given one if its
+// is; zero if none is.
+func (q *batchSearch) search(begin int, need func(int) (int64, error)) (int, error) {
+	if q.given == 0 {
+		return step.LargestBatch(begin, q.max, q.budget.Limit(), need)
+	}
+	if n, err := need(q.given); err != nil || n > q.budget.Limit() {
+		return 0, err
+	}
+	return q.given, nil
+}
+
+// shown is the batch to describe: what was found, or else the given or the smallest.
+func (q *batchSearch) shown(batch int) int {
+	return cmp.Or(batch, q.given, 1)
 }
 
 // try replays a batch size with a number of recorded micro-batches. On a board that
@@ -357,10 +399,10 @@ func (q *batchSearch) try(ctx context.Context, batch, accumulate int) (trial, er
 // describe completes the choice with the estimate and the time of its batch size; if
 // nothing fits, with the estimate of the smallest one.
 func (q *batchSearch) describe(ctx context.Context, out *report.Choice, steps int) error {
-	batch := max(1, out.Batch)
+	batch := q.shown(out.Batch)
 	t, err := q.try(ctx, batch, step.RecordedSteps(steps))
 	var refused *step.RefusedError
-	if errors.As(err, &refused) && out.Batch == 0 {
+	if errors.As(err, &refused) && batch == 1 && out.Batch == 0 {
 		t, err = q.try(ctx, 2, step.RecordedSteps(steps))
 	}
 	if err != nil {

@@ -276,3 +276,29 @@ func TestLongWorkSaysHowFarItIs(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"0/2 configurations", "1/2 configurations", "2/2 configurations", "0/2 recommendations", "1/2 recommendations", "2/2 recommendations"}, said)
 }
+
+// Batches are multiples where they are not smaller than one, and a given batch is the
+// only one tried.
+func TestBatchesAreMultiplesOrGiven(t *testing.T) {
+	for _, c := range []struct{ batch, multiple, want int }{{81, 8, 80}, {7, 8, 7}, {80, 8, 80}, {81, 0, 81}, {81, 1, 81}} {
+		require.Equal(t, c.want, rounded(c.batch, c.multiple))
+	}
+	batch, steps := split(256, 60, 8)
+	require.Equal(t, []int{32, 8}, []int{batch, steps})
+	batch, steps = split(256, 5, 8)
+	require.LessOrEqual(t, batch, 5)
+	require.InEpsilon(t, 256, batch*steps, 0.03)
+
+	need := func(batch int) (int64, error) { return int64(batch), nil }
+	q := batchSearch{budget: planner.Budget{Memory: 100, Margin: 1}, max: 1000}
+	n, err := q.search(16, need)
+	require.NoError(t, err)
+	require.Equal(t, 100, n)
+	for given, want := range map[int]int{48: 48, 101: 0} {
+		q.given = given
+		n, err = q.search(16, need)
+		require.NoError(t, err)
+		require.Equal(t, want, n)
+		require.Equal(t, given, q.shown(n))
+	}
+}

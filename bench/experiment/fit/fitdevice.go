@@ -64,9 +64,10 @@ func (s *Search) measure(ctx context.Context, setup *step.Setup, c *report.Choic
 	if err != nil {
 		return err
 	}
+	q.max = c.Batch
 	conf := setup.Allocator()
 	runs := map[int]*report.Run{}
-	batch, err := step.LargestBatch(c.Batch, c.Batch, q.budget.Limit(), func(batch int) (int64, error) {
+	need := func(batch int) (int64, error) {
 		rec, err := setup.Record(ctx, batch, q.gpu)
 		if err != nil {
 			return 0, err
@@ -80,7 +81,14 @@ func (s *Search) measure(ctx context.Context, setup *step.Setup, c *report.Choic
 			return math.MaxInt64, nil
 		}
 		return runs[batch].Device, nil
-	})
+	}
+	batch, err := q.search(c.Batch, need)
+	if whole := rounded(batch, q.multiple); err == nil && whole != batch {
+		batch = whole
+		if runs[batch] == nil {
+			_, err = need(batch)
+		}
+	}
 	if err != nil {
 		return err
 	}

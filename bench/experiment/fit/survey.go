@@ -148,16 +148,16 @@ func (v *survey) choice(setup *step.Setup, l line, boards []int, board, steps in
 		}
 		return e, err
 	}
-	largest, err := planner.Largest(1, l.batches[len(l.batches)/2], s.MaxBatch, q.budget.Limit(), func(batch int) (int64, error) {
+	largest, err := q.search(l.batches[len(l.batches)/2], func(batch int) (int64, error) {
 		e, err := estimate(batch)
 		return q.budget.Need(e), err
 	})
 	if err != nil {
 		return report.Choice{}, err
 	}
-	gpus, batch := s.gpusOf(setup.Case()), largest
+	gpus, batch := s.gpusOf(setup.Case()), rounded(largest, s.Multiple)
 	if s.Effective > 0 && largest > 0 {
-		batch, steps = planner.Split((s.Effective+gpus-1)/gpus, largest, 1)
+		batch, steps = split((s.Effective+gpus-1)/gpus, largest, s.Multiple)
 	}
 	c := report.CaseOf(s.Model, setup.Case()).Short()
 	c.Accumulate = steps
@@ -165,7 +165,7 @@ func (v *survey) choice(setup *step.Setup, l line, boards []int, board, steps in
 		Device: step.SimName(gpu), Case: c, Own: s.own(setup.Case()), Largest: largest, Capped: largest == s.MaxBatch,
 		Batch: batch, EffectiveBatch: batch * steps * gpus,
 	}
-	e, err := estimate(max(1, batch))
+	e, err := estimate(q.shown(batch))
 	if err != nil {
 		return out, err
 	}
