@@ -47,12 +47,19 @@ const MinCapability = 70
 //go:embed ptx/*.ptx.gz cubin/*.cubin.gz
 var packed embed.FS
 
-// The modules, which a process unpacks once.
-var (
-	ptxSM70 = sync.OnceValue(func() string { return unpack("ptx/sm_70.ptx.gz") })
-	ptxSM75 = sync.OnceValue(func() string { return unpack("ptx/sm_75.ptx.gz") })
-	ptxSM80 = sync.OnceValue(func() string { return unpack("ptx/sm_80.ptx.gz") })
-)
+// A source is a module as PTX, which a process unpacks once. It is made so, and not
+// by sync.OnceValue, that a program without a CUDA device does not have the files.
+type source struct {
+	once sync.Once
+	text string
+}
+
+func (s *source) unpacked(name string) string {
+	s.once.Do(func() { s.text = unpack(name) })
+	return s.text
+}
+
+var ptxSM70, ptxSM75, ptxSM80 source
 
 // PTX is the module for GPUs of a compute capability times ten, such as 86, or
 // nothing below [MinCapability]. The driver compiles it for the GPU at hand. It is
@@ -60,11 +67,11 @@ var (
 func PTX(capability int) string {
 	switch {
 	case capability >= 80:
-		return ptxSM80()
+		return ptxSM80.unpacked("ptx/sm_80.ptx.gz")
 	case capability >= 75:
-		return ptxSM75()
+		return ptxSM75.unpacked("ptx/sm_75.ptx.gz")
 	case capability >= MinCapability:
-		return ptxSM70()
+		return ptxSM70.unpacked("ptx/sm_70.ptx.gz")
 	}
 	return ""
 }
