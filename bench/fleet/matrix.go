@@ -32,6 +32,7 @@ func Matrix(ctx context.Context, units []Unit, gpus []device.GPU, e step.Evidenc
 		m.Notes = append(m.Notes, fmt.Sprintf("many cases: all are recorded for %s alone, whose convolutions' workspaces may differ from those of other architectures; a plan of at most %d cases records each.", gpus[kinds[0][0]].Name, mostRecorded/len(kindsOf(gpus, 0))))
 	}
 	e.Residuals = remembered(e.Residuals)
+	known := &recordings{}
 	done := tell.Counting("cases", len(units))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0))
@@ -40,7 +41,7 @@ func Matrix(ctx context.Context, units []Unit, gpus []device.GPU, e step.Evidenc
 			defer done(1)
 			row := m.Rows[i*len(gpus) : (i+1)*len(gpus)]
 			for _, kind := range kinds {
-				if err := u.estimate(ctx, row, kind, gpus, e); err != nil {
+				if err := u.estimate(ctx, row, kind, gpus, e, known); err != nil {
 					return err
 				}
 			}
@@ -92,7 +93,7 @@ func remembered(of step.Residuals) step.Residuals {
 }
 
 // estimate fills in the cells of some boards, which one recording serves.
-func (u Unit) estimate(ctx context.Context, row []report.MatrixCell, boards []int, gpus []device.GPU, e step.Evidence) error {
+func (u Unit) estimate(ctx context.Context, row []report.MatrixCell, boards []int, gpus []device.GPU, e step.Evidence, known *recordings) error {
 	c := report.CaseOf(u.Model, u.Case)
 	for _, i := range boards {
 		gpu := gpus[i]
@@ -103,7 +104,7 @@ func (u Unit) estimate(ctx context.Context, row []report.MatrixCell, boards []in
 	setup, err := step.New(u.Model, u.Case, e)
 	var samples []planner.Sample
 	if err == nil {
-		samples, err = u.samples(ctx, setup, gpus[boards[0]])
+		samples, err = known.samples(ctx, u, setup, gpus[boards[0]])
 	}
 	var refused *step.RefusedError
 	var impossible *models.CaseError
@@ -128,13 +129,50 @@ func (u Unit) estimate(ctx context.Context, row []report.MatrixCell, boards []in
 	return nil
 }
 
+// recordings are those that were made: units that differ in their number of
+// micro-batches alone share them, since all after the second meet the same memory.
+type recordings struct {
+	mu  sync.Mutex
+	all map[recordingOf]*recorded
+}
+
+// recordingOf identifies the recordings of a unit.
+type recordingOf struct {
+	c        models.Key
+	gpu      string
+	from, to int
+}
+
+type recorded struct {
+	once    sync.Once
+	samples []planner.Sample
+	err     error
+}
+
 // samples are replays at the smallest and the largest batch size, and so that there is
 // a line, at a larger one of a single.
-func (u Unit) samples(ctx context.Context, setup *step.Setup, gpu device.GPU) ([]planner.Sample, error) {
-	batches := []int{u.Batches[0], u.Batches[len(u.Batches)-1]}
-	if batches[0] == batches[1] {
-		batches[1] = min(4*batches[0], models.MaxBatch)
+func (k *recordings) samples(ctx context.Context, u Unit, setup *step.Setup, gpu device.GPU) ([]planner.Sample, error) {
+	setup = setup.Accumulating(step.RecordedSteps(u.Case.Accumulate))
+	from, to := u.Batches[0], u.Batches[len(u.Batches)-1]
+	if from == to {
+		to = min(4*from, models.MaxBatch)
 	}
+	key := recordingOf{setup.Case().Key(), gpu.Name, from, to}
+	k.mu.Lock()
+	if k.all == nil {
+		k.all = map[recordingOf]*recorded{}
+	}
+	r, ok := k.all[key]
+	if !ok {
+		r = &recorded{}
+		k.all[key] = r
+	}
+	k.mu.Unlock()
+	r.once.Do(func() { r.samples, r.err = record(ctx, setup, gpu, from, to) })
+	return r.samples, r.err
+}
+
+func record(ctx context.Context, setup *step.Setup, gpu device.GPU, batches ...int) ([]planner.Sample, error) {
 	var samples []planner.Sample
 	for _, batch := range slices.Compact(batches) {
 		rec, err := setup.Record(ctx, batch, gpu)

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/fleet"
 	"github.com/vprof/vprof/bench/job"
 	"github.com/vprof/vprof/bench/report"
 )
@@ -20,6 +21,8 @@ type planOptions struct {
 	board boardFlags
 	part  shardFlags
 	out   output
+	// request is the scheduler that is to be asked for the memory; empty for none.
+	request string
 }
 
 func newPlanCmd(a *app) *cobra.Command {
@@ -38,6 +41,9 @@ of PyTorch a table of what each needs.
   # which of these boards takes which batch size?
   vprof plan --model redimnet-b2 --batch 16..128x2 --gpu rtx-3060,rtx-4090,a100-80
 
+  # what is a cluster asked for?
+  vprof plan --model redimnet-b2 --batch 32 --gpu a100-80 --request slurm
+
   # what does an update of PyTorch change?
   vprof plan --model gpt2 --batch 4 --torch 2.11,2.14,2.15`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runPlan(cmd.Context(), o) },
@@ -47,12 +53,17 @@ of PyTorch a table of what each needs.
 	o.c.registerAllocConf()
 	o.batch.register(cmd, "the model's own batch")
 	o.board.register(cmd, "`boards`: a list like rtx-3060,a100-80, or all (see vprof gpus)")
-	o.part.register(cmd.Flags())
+	o.part.register(cmd.Flags(), "request")
+	cmd.Flags().StringVar(&o.request, "request", "", "print how to ask a `scheduler` for the memory, by the upper end of the estimate: "+strings.Join(fleet.Requests, ", "))
+	complete(cmd, "request", func() []string { return fleet.Requests })
 	o.out.register(cmd)
 	return cmd
 }
 
 func runPlan(ctx context.Context, o *planOptions) error {
+	if o.request != "" && !slices.Contains(fleet.Requests, o.request) {
+		return usagef("--request: there is no request %q; use %s", o.request, strings.Join(fleet.Requests, ", "))
+	}
 	cases, own, err := o.cases()
 	if err != nil {
 		return err
@@ -94,6 +105,8 @@ func runPlan(ctx context.Context, o *planOptions) error {
 	switch {
 	case err != nil:
 		return err
+	case o.request != "":
+		return o.ask(plans)
 	case len(plans) == 1:
 		return o.out.finish(plans[0])
 	}
@@ -156,4 +169,21 @@ func (o *planOptions) shard(ctx context.Context, here *job.Local, jobs []job.Job
 		o.app.stamp(r, o.app.now().UTC())
 		return len(j.Batches), r, nil
 	})
+}
+
+// ask prints requests in place of the plans, which go to files alone.
+func (o *planOptions) ask(plans report.Releases) error {
+	var d report.Document = plans
+	if len(plans) == 1 {
+		d = plans[0]
+	}
+	if err := o.out.save(d); err != nil {
+		return err
+	}
+	for _, r := range plans {
+		if err := fleet.WriteRequests(o.app.stdout, r, o.request); err != nil {
+			return err
+		}
+	}
+	return nil
 }

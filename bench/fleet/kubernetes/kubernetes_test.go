@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/vprof/vprof/bench/fleet"
+	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/golden"
 )
 
@@ -125,4 +126,32 @@ func TestActiveTasksAreThoseThatHaveNotEnded(t *testing.T) {
 	require.Equal(t, map[fleet.Task]string{{Board: "t4", Index: 1}: fleet.Running, {Board: "t4", Index: 4}: fleet.Running}, tasks)
 	_, err = active([]byte("no"), f.Boards)
 	require.Error(t, err)
+}
+
+// A request is the upper end of the interval, rounded up, and what Kubernetes takes.
+func TestRequestsAreTheUpperEndOfTheInterval(t *testing.T) {
+	const mib = 1 << 20
+	r := &report.Report{
+		Devices: []report.Device{{Name: "sim:t4", GPU: "t4", Memory: 15 << 30}},
+		Points: []report.Point{
+			{Batch: 8, Device: "sim:t4", Estimate: &report.Estimate{Device: report.Interval{Bytes: 900 * mib, Low: 800 * mib, High: 1024*mib + 1}, Verdict: report.Fits}},
+			{Batch: 16, Device: "sim:t4", Estimate: &report.Estimate{Device: report.Interval{High: 99 << 30}, Verdict: report.DoesNotFit}},
+		},
+	}
+	for name, want := range map[string]string{
+		"slurm": "#SBATCH --gres=shard:2\n", "k8s": "nvidia.com/gpumem: 1025 ", "kai": `gpu-memory: "1025"`, "dra": `compareTo(quantity("1025Mi")) >= 0`,
+	} {
+		var out bytes.Buffer
+		require.NoError(t, fleet.WriteRequests(&out, r, name))
+		require.Contains(t, out.String(), want)
+		require.Contains(t, out.String(), "# t4: does not fit\n")
+		if name == "dra" {
+			claims := documents(t, out.Bytes())
+			require.Len(t, claims, 2)
+			s := schema(t, "io.k8s.api.resource.v1.ResourceClaimTemplate")
+			for _, claim := range claims {
+				require.NoError(t, s.Validate(claim))
+			}
+		}
+	}
 }
