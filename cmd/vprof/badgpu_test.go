@@ -121,7 +121,7 @@ func TestWhatIsWrongWithAMachineIsSaidInASentence(t *testing.T) {
 			"batch 8: cuEventRecord: uncorrectable memory error (CUDA_ERROR_ECC_UNCORRECTABLE); the kernel log has the cause as an Xid (dmesg | grep -i xid); reset the GPU (nvidia-smi --gpu-reset) or restart the machine",
 		},
 		{
-			"fallen off the bus", one(func(s *fakecuda.Setup) { s.Fail = []string{fakecuda.FailCall("cuMemAlloc", 3, 999)} }), "", exitFailure,
+			"fallen off the bus", one(func(s *fakecuda.Setup) { s.Fail = []string{fakecuda.FailCall("cuMemAlloc", 4, 999)} }), "", exitFailure,
 			"batch 8: replay: instruction 0: malloc of 16777216 bytes: get a segment of 16777216 bytes: cuMemAlloc of 16.00 MiB: unknown error (CUDA_ERROR_UNKNOWN); the kernel log has the cause as an Xid (dmesg | grep -i xid)",
 		},
 	} {

@@ -115,6 +115,9 @@ func (d *Device) open(index int) error {
 	if err := d.prove(); err != nil {
 		return err
 	}
+	if err := d.warmUp(); err != nil {
+		return err
+	}
 	used, err := d.used()
 	d.baseline.Kernels = max(0, used-d.baseline.Total())
 	return err

@@ -16,6 +16,7 @@ import (
 	"github.com/vprof/vprof/kernels"
 	"github.com/vprof/vprof/profiler/allocator"
 	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/program"
 )
 
 // What a device is tried with when it is opened: a pattern, and products of
@@ -157,4 +158,43 @@ const simulatedDriver = "simulated driver"
 // that only counts.
 func (d *Device) Simulated() bool {
 	return !d.runs || strings.Contains(d.driver.Release, simulatedDriver)
+}
+
+// warmUp has kernels of every kind run, since a driver takes some memory at the
+// first launch of a kernel: it belongs to them and not to the first segments.
+func (d *Device) warmUp() error {
+	if d.Simulated() {
+		return nil
+	}
+	const side, room = 64, 1 << 20
+	addr, err := d.Get(room)
+	if errors.Is(err, allocator.ErrOutOfMemory) {
+		return &device.UnusableError{Device: d.name, Reason: "the board has no room to try the kernels", Remedy: "other processes fill it (see nvidia-smi)"}
+	} else if err != nil {
+		return err
+	}
+	var errs []error
+	for work := program.Elementwise; work <= program.OptimizerUpdate; work++ {
+		for _, p := range []program.Precision{program.FP32, program.TF32, program.FP16, program.BF16} {
+			bytes := side * side * elementSize(p)
+			k := device.Kernel{Work: work, Precision: p, FLOPs: 4 * side * side * side, M: side, N: side, K: side, Batch: 1}
+			for i := range int64(3) {
+				k.Reads = append(k.Reads, device.Range{Addr: addr + uint64(i*bytes), Bytes: bytes})
+			}
+			k.Writes = []device.Range{{Addr: addr + uint64(3*bytes), Bytes: bytes}}
+			if errs = append(errs, d.Launch(k)); errs[len(errs)-1] != nil {
+				break
+			}
+		}
+	}
+	errs = append(errs, d.Put(addr, room)) // waits
+	d.floor = 0
+	return errors.Join(errs...)
+}
+
+func elementSize(p program.Precision) int64 {
+	if p == program.FP16 || p == program.BF16 {
+		return 2
+	}
+	return 4
 }

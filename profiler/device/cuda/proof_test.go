@@ -87,3 +87,16 @@ func TestTimesThatNoBoardCanHaveAreRefused(t *testing.T) {
 		requireClean(t, driver)
 	}
 }
+
+// What a driver takes at first launches is the kernels': on a GPU most of them run
+// before the baseline is sized.
+func TestKernelsAreWarmBeforeTheBaseline(t *testing.T) {
+	setup := small(t)
+	setup.Genuine = true
+	driver := setup.Restart(t)
+	d := open(t)
+	require.Greater(t, driver.Stats(t).Launches, uint64(40))
+	require.Zero(t, d.Floor())
+	require.NoError(t, d.Close())
+	requireClean(t, driver)
+}
