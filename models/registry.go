@@ -216,10 +216,10 @@ func (m Model) Complete(c Case) (Case, error) {
 		return wrong("optimizer", "there is no optimizer %q%s; all: %s", c.Optimizer,
 			nearest.Hint(c.Optimizer, Optimizers(), 2), strings.Join(Optimizers(), ", "))
 	}
-	if err := c.checkRanks(m); err != nil {
+	err := c.checkRanks(m)
+	if err != nil {
 		return wrong("strategy", "%v", err)
 	}
-	var err error
 	if c.Torch != "" {
 		if c.Torch, err = ParseRelease(c.Torch); err != nil {
 			return wrong("torch", "%v", err)
@@ -269,6 +269,9 @@ func (m Model) Record(c Case, board trace.Board, o Options) (rec *Recording, err
 	c, err = m.Complete(c)
 	if err != nil {
 		return nil, err
+	}
+	if s := c.Strategy; s != nil && s.Name == PP && s.Rank == nil {
+		return m.recordWorst(c, board, o)
 	}
 	trainer, err := m.Build(c)
 	if err != nil {

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/internal/nearest"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
 )
 
 // Strategy is how the ranks of a job train a model together: one rank on each GPU.
@@ -33,6 +35,11 @@ type Strategy struct {
 	// root; none means the children of the longest list of equal modules.
 	Wrap []string
 
+	// Schedule is that of a pipeline, "1f1b" or "gpipe", and Micro how many micro-
+	// batches it has in a step; zero is as many as stages.
+	Schedule string
+	Micro    int64
+
 	// EachSync reduces gradients after every micro-batch of a step, and not after the
 	// last only.
 	EachSync bool
@@ -43,16 +50,18 @@ const (
 	DDP   = "ddp"
 	FSDP2 = "fsdp2"
 	ZeRO1 = "zero1"
+	PP    = "pp"
 )
 
 // Strategies are the names of all strategies that can be recorded.
-func Strategies() []string { return []string{DDP, FSDP2, ZeRO1} }
+func Strategies() []string { return []string{DDP, FSDP2, ZeRO1, PP} }
 
 // strategyKeys are the options of each strategy, in the order in which they are
 // written.
 var strategyKeys = map[string][]string{
 	DDP:   {"bucket_view", "bucket_cap_mb", "static_graph", "find_unused", "no_sync", "rank"},
 	FSDP2: {"reshard", "mp", "reduce", "replicate", "wrap", "no_sync", "rank"},
+	PP:    {"schedule", "micro", "rank"},
 	ZeRO1: {"bucket_view", "bucket_cap_mb", "static_graph", "find_unused", "no_sync", "rank"},
 }
 
@@ -124,6 +133,12 @@ func (s *Strategy) set(key, value string) (err error) {
 		s.MP, err = oneOf(value, "bf16", "fp16")
 	case "reduce":
 		s.Reduce, err = oneOf(value, "fp32", "bf16", "fp16")
+	case "schedule":
+		if s.Schedule, err = oneOf(value, "1f1b", "gpipe"); s.Schedule == "1f1b" {
+			s.Schedule = ""
+		}
+	case "micro":
+		s.Micro, err = parseWithin(value, 1, mostAccumulated)
 	case "wrap":
 		s.Wrap = strings.Split(value, "+")
 		if slices.Contains(s.Wrap, "") {
@@ -166,6 +181,8 @@ func (s *Strategy) String() string {
 	add("reduce", s.Reduce, s.Reduce != "")
 	add("replicate", strconv.FormatInt(s.Replicate, 10), s.Replicate > 1)
 	add("wrap", strings.Join(s.Wrap, "+"), len(s.Wrap) > 0)
+	add("schedule", s.Schedule, s.Schedule != "")
+	add("micro", strconv.FormatInt(s.Micro, 10), s.Micro > 0)
 	add("no_sync", "false", s.EachSync)
 	if s.Rank != nil {
 		add("rank", strconv.FormatInt(*s.Rank, 10), true)
@@ -194,6 +211,8 @@ func (s *Strategy) check(gpus int) error {
 		return fmt.Errorf("there is no rank %d of %d; ranks begin with 0", *s.Rank, gpus)
 	case s.Replicate > 1 && int64(gpus)%s.Replicate != 0:
 		return fmt.Errorf("%d GPUs cannot be divided into %d replicas", gpus, s.Replicate)
+	case s.Micro > 0 && s.Micro < int64(gpus):
+		return fmt.Errorf("%d micro-batches do not fill a pipeline of %d stages; take at least as many", s.Micro, gpus)
 	case s.StaticGraph && s.FindUnused:
 		return fmt.Errorf("static_graph and find_unused exclude each other")
 	}
@@ -210,6 +229,12 @@ func (c Case) checkRanks(m Model) error {
 	case !m.Distributes:
 		return fmt.Errorf("vprof does not record this model's own training loop on several GPUs; it does the models of its common loop and exported ones (.pt2)")
 	}
+	if c.Strategy.Name == PP && !m.Free {
+		return fmt.Errorf("vprof cuts exported models (.pt2) into the stages of a pipeline, and no others")
+	}
+	if c.Strategy.Name == PP && c.Accumulate > 1 {
+		return fmt.Errorf("a pipeline has its micro-batches in the strategy (micro=N), not as accumulation")
+	}
 	return c.Strategy.check(c.GPUs)
 }
 
@@ -224,3 +249,37 @@ func (s *Strategy) Communicators() int {
 // Samples is how many samples all ranks see in one step of the optimizer, with micro-
 // batches of a size on each.
 func (c Case) Samples(batch int) int { return batch * max(1, c.Accumulate) * max(1, c.GPUs) }
+
+// recordWorst records every rank, and returns the one that needs most.
+func (m Model) recordWorst(c Case, board trace.Board, o Options) (*Recording, error) {
+	var worst *Recording
+	most := int64(-1)
+	for rank := range int64(c.GPUs) {
+		s := *c.Strategy
+		s.Rank = &rank
+		c.Strategy = &s
+		rec, err := m.Record(c, board, o)
+		if err != nil {
+			return nil, err
+		}
+		if n := peak(rec.Program); n > most {
+			most, worst = n, rec
+		}
+	}
+	return worst, nil
+}
+
+// peak is the most that a program holds at once, in requested bytes.
+func peak(p *program.Program) (most int64) {
+	now := int64(0)
+	for _, in := range p.Instructions {
+		switch in.Kind {
+		case program.Alloc:
+			now += p.Buffers[in.Arg].Bytes
+			most = max(most, now)
+		case program.Free:
+			now -= p.Buffers[in.Arg].Bytes
+		}
+	}
+	return most
+}

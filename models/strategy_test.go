@@ -15,6 +15,11 @@ func strategies() *rapid.Generator[Strategy] {
 			rank := rapid.Int64Range(0, 63).Draw(t, "rank")
 			s.Rank = &rank
 		}
+		if s.Name == PP {
+			s.EachSync, s.Micro = false, rapid.Int64Range(0, 100).Draw(t, "micro")
+			s.Schedule = rapid.SampledFrom([]string{"", "gpipe"}).Draw(t, "schedule")
+			return s
+		}
 		if s.Name != FSDP2 {
 			s.BucketCap = rapid.Int64Range(0, 100).Draw(t, "cap")
 			s.BucketView, s.StaticGraph, s.FindUnused = rapid.Bool().Draw(t, "view"), rapid.Bool().Draw(t, "static"), rapid.Bool().Draw(t, "unused")
@@ -71,6 +76,7 @@ func TestStrategiesThatRanksCannotFollowAreRefused(t *testing.T) {
 		"ddp:rank=8":                               "there is no rank 8 of 8",
 		"fsdp2:replicate=3":                        "8 GPUs cannot be divided into 3 replicas",
 		"ddp:static_graph=true,find_unused=true":   "exclude each other",
+		"pp:micro=4":                               "4 micro-batches do not fill a pipeline of 8 stages",
 		"zero1:static_graph=true,find_unused=true": "exclude each other",
 		"fsdp2:replicate=16":                       "8 GPUs cannot be divided into 16 replicas",
 	} {

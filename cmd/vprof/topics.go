@@ -62,8 +62,13 @@ it is the one that needs most.
             reduce=fp32|bf16|fp16  reduce_dtype
             replicate=R            R copies of the model, each on N/R ranks (HSDP)
             wrap=PATTERNS          modules to wrap, like h.*+wte
+  pp      a pipeline of a .pt2 model (torch.distributed.pipelining): a stage on each
+          GPU, with the blocks of the longest list of equal modules shared out evenly.
+          The batch is that of one micro-batch.
+            schedule=1f1b|gpipe
+            micro=N                micro-batches of a step (default: as many as stages)
 
-All have no_sync=false, which reduces gradients after every micro-batch of a step and
+Those that share a batch have no_sync=false, which reduces gradients after every micro-batch of a step and
 not after the last only.
 
 The batch size is that of one rank. Device bytes count what NCCL takes for itself,

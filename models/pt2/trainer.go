@@ -86,6 +86,9 @@ func (t *trainer) Counts() models.Counts { return t.w.counts() }
 
 // Record implements [models.Trainer].
 func (t *trainer) Record(tape *trace.Tape, steps int) error {
+	if t.c.Strategy != nil && t.c.Strategy.Name == models.PP {
+		return t.recordPipeline(tape, steps)
+	}
 	return tape.Try(func() {
 		t.w.to(tape)
 		if t.channelsLast() {
@@ -213,10 +216,9 @@ func (t *trainer) step(s *train.Session, opt *optim.Optimizer) {
 	f.End()
 }
 
-// forward runs the model and returns its results; a result that is no tensor is
-// nil.
-func (t *trainer) forward(f *trace.Frame) []*trace.Tensor {
-	g := f.CallFrame()
+// walker is one at the beginning of the graph, in a frame, with weights and inputs in
+// place.
+func (t *trainer) walker(g *trace.Frame) *walker {
 	w := &walker{g: t.g, frame: g, values: make([]aten.Value, t.g.Values), regions: t.regions, adapters: t.adapters, weights: trace.F32, wraps: t.wraps}
 	if d, cast := t.ranks.ParameterType(); cast {
 		w.weights = d
@@ -236,14 +238,21 @@ func (t *trainer) forward(f *trace.Frame) []*trace.Tensor {
 		case in.Number:
 			n, err := in.Size.Eval(t.symbols)
 			if err != nil {
-				s := fmt.Errorf("%s: %w", in.Name, err)
-				f.Tape().Raise(s)
+				g.Tape().Raise(fmt.Errorf("%s: %w", in.Name, err))
 			}
 			w.values[in.Value] = n
 		default:
 			w.values[in.Value] = t.inputs[i]
 		}
 	}
+	return w
+}
+
+// forward runs the model and returns its results; a result that is no tensor is
+// nil.
+func (t *trainer) forward(f *trace.Frame) []*trace.Tensor {
+	g := f.CallFrame()
+	w := t.walker(g)
 	w.run(0, len(t.g.Nodes))
 	outs := make([]*trace.Tensor, len(t.g.Results))
 	var alive []*trace.Tensor

@@ -39,9 +39,14 @@ func (t *Tape) WaitStream(s, on program.Stream) {
 	}
 }
 
-// Collective records a collective of a group of ranks: it reads in and writes out.
+// Collective records a collective of a group of ranks: it reads in and writes out, of
+// which one may be nil.
 func (t *Tape) Collective(w program.Work, group int64, out, in *Tensor) {
-	if op := t.launch(w, 0, []*Tensor{out}, []*Tensor{in}); op != nil {
+	var writes []*Tensor
+	if out != nil {
+		writes = append(writes, out)
+	}
+	if op := t.launch(w, 0, writes, []*Tensor{in}); op != nil {
 		op.Group = uint32(group)
 	}
 }

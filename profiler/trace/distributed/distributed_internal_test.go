@@ -1,6 +1,8 @@
 package distributed
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -113,4 +115,19 @@ func TestWhatRanksCannotShareIsRefused(t *testing.T) {
 	f, err := FullyShard(tape, World{Size: 2}, Options{}, []Group{{Module: "head", Params: p[:1]}})
 	require.NoError(t, err)
 	require.ErrorContains(t, f.Check(), `the forward pass of module "head" is never called`)
+}
+
+// The order of four micro-batches on the stages of a pipeline of three.
+func TestSchedulesAreThoseOfPyTorch(t *testing.T) {
+	text := func(actions []Action) string {
+		var b strings.Builder
+		for _, a := range actions {
+			fmt.Fprintf(&b, "%s%d ", map[bool]string{false: "F", true: "B"}[a.Backward], a.Micro)
+		}
+		return strings.TrimSpace(b.String())
+	}
+	require.Equal(t, "F0 F1 F2 B0 F3 B1 B2 B3", text(Schedule("1f1b", 4, 3, 0)))
+	require.Equal(t, "F0 F1 B0 F2 B1 F3 B2 B3", text(Schedule("1f1b", 4, 3, 1)))
+	require.Equal(t, "F0 B0 F1 B1 F2 B2 F3 B3", text(Schedule("", 4, 3, 2)))
+	require.Equal(t, "F0 F1 F2 F3 B0 B1 B2 B3", text(Schedule("gpipe", 4, 3, 2)))
 }
