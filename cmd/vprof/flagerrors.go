@@ -33,8 +33,8 @@ func flagError(err error) error {
 	return usagef("--%s: %q: %w", flag.Name, value, errors.Unwrap(invalid))
 }
 
-// once is a text that a flag takes at most once: of two, nobody can say which was
-// meant.
+// once is a text that a flag takes at most once: of two that differ, nobody can say which
+// was meant. Completion reads all flags twice.
 type once struct {
 	to  *string
 	set bool
@@ -50,7 +50,7 @@ func (o *once) String() string {
 
 // Set implements pflag.Value.
 func (o *once) Set(s string) error {
-	if o.set {
+	if o.set && s != *o.to {
 		return fmt.Errorf("it is given twice, and was %q before", *o.to)
 	}
 	*o.to, o.set = s, true
