@@ -287,7 +287,7 @@ func (o *fitOptions) search() (s fit.Search, err error) {
 	}
 	o.apply.trainer = o.c.trainer
 	if t := o.c.trainer; t != nil && o.effective == 0 && !o.c.flags.Changed("accumulate") {
-		o.effective = t.Effective() // what is learned should stay as it is
+		o.effective = t.Effective(o.group.gpus) // what is learned should stay as it is
 	}
 	if s, err = o.searchFlags.search(o.app, m, c); err != nil {
 		return s, err
@@ -323,7 +323,7 @@ func (o *fitOptions) cases(m models.Model, c models.Case) ([]models.Case, error)
 		return fit.Levered(m, c, func(flag string) bool { return o.c.flags.Changed(flag) || held[flag] }), nil
 	}
 	stages, amps, recompute := m.Stages, models.Precisions(), []bool{false, true}
-	if o.c.stage != "" || c.LoRA != nil { // adapters belong to one stage
+	if o.c.stage != "" || c.LoRA != nil || o.c.trainer != nil { // adapters belong to one stage, and so do trainers
 		stages = []string{c.Stage}
 	}
 	if o.c.flags.Changed("amp") || held["amp"] {

@@ -96,7 +96,7 @@ func defaultsOf(m models.Model, cases ...models.Case) string {
 	var words []string
 	for _, named := range namedSettings {
 		i := slices.IndexFunc(m.Settings, func(s models.Setting) bool { return s.Name == named.name && s.Inert == "" })
-		if i < 0 {
+		if i < 0 || m.Settings[i].Default == 0 { // none: a lever that is not turned
 			continue
 		}
 		chosen := func(c models.Case) bool {

@@ -63,7 +63,7 @@ const PackedNote = "rows that hold one sequence each need no attention mask, and
 // LossSettings are how the scores of a language model and their loss are computed.
 func LossSettings() []models.Setting {
 	return []models.Setting{
-		{Name: chunksSetting, Usage: "chunks of tokens whose scores and loss are computed one after the other, as torchtune's LinearCrossEntropyLoss does; 1 for all at once", Default: 1, Min: 1, Max: 1 << 12},
+		{Name: chunksSetting, Usage: "chunks of tokens whose scores and loss are computed one after the other, as torchtune's LinearCrossEntropyLoss does; 0 for all at once", Default: 0, Min: 0, Max: 1 << 12},
 		{Name: fusedSetting, Usage: "1 if liger-kernel's fused linear cross entropy computes scores and loss, 0 if PyTorch does", Default: 0, Min: 0, Max: 1},
 	}
 }

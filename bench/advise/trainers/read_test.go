@@ -243,7 +243,7 @@ func TestWrittenValuesAreReadAgain(t *testing.T) {
 func TestEffectiveBatchCountsGPUs(t *testing.T) {
 	c, err := Open([]string{filepath.Join("testdata", "configs", "swift.sh")})
 	require.NoError(t, err)
-	require.Equal(t, 2*4*4, c.Effective())
+	require.Equal(t, 2*4*4, c.Effective(4))
 	require.True(t, slices.ContainsFunc(c.Settings, func(s Setting) bool {
 		return s.Flag == "alloc-conf" && s.Value == "expandable_segments:True" && s.From.Line == 4
 	}))

@@ -97,7 +97,7 @@ func FuzzConfigurations(f *testing.F) {
 					require.NotEmpty(t, s.From.File)
 				}
 				_, _ = c.Edits(Values{Batch: 1, Accumulate: 1})
-				require.GreaterOrEqual(t, c.Effective(), 0)
+				require.GreaterOrEqual(t, c.Effective(3), 0)
 			}
 		}
 		if err != nil {

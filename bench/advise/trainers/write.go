@@ -17,14 +17,11 @@ type Values struct {
 }
 
 // Effective is the number of samples of an optimizer step that the configuration
-// asks for, on all GPUs that it names; 0 if it does not say.
-func (c *Config) Effective() int {
-	n := 1
-	for _, name := range []string{"batch", "accumulate", "gpus"} {
+// asks for on so many GPUs; 0 if it does not say.
+func (c *Config) Effective(gpus int) int {
+	n := max(1, gpus)
+	for _, name := range []string{"batch", "accumulate"} {
 		k, err := strconv.Atoi(c.facts[name].value)
-		if err != nil && name == "gpus" {
-			continue
-		}
 		const most = 1 << 30
 		if err != nil || k < 1 || k > most/n {
 			return 0
