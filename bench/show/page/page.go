@@ -8,6 +8,7 @@
 package page
 
 import (
+	"cmp"
 	"crypto/sha256"
 	_ "embed" // the parts of the page
 	"encoding/base64"
@@ -82,8 +83,9 @@ func (p *Page) Write(w io.Writer) error {
 		return err
 	}
 	t, err := template.New("page").Funcs(template.FuncMap{
-		"bytes":   bytesize.Format,
-		"percent": func(x float64) string { return fmt.Sprintf("%.2f%%", 100*x) },
+		"bytes":       bytesize.Format,
+		"coefficient": amount,
+		"percent":     func(x float64) string { return fmt.Sprintf("%.2f%%", 100*x) },
 	}).Parse(markup)
 	if err != nil {
 		panic(err) // the template is ours
@@ -102,6 +104,9 @@ type view struct {
 	Good, Bad bool
 	Case      report.Case
 	Facts     []fact
+	// Next is what to do, and Command a line to paste for it.
+	Next    []string
+	Command string
 	// Policy allows the page its own style and script, by their digests, and
 	// nothing from outside.
 	Policy string
@@ -141,6 +146,7 @@ func (p *Page) view() (*view, error) {
 		Facts: p.facts(),
 	}
 	v.Verdict, v.Good, v.Bad = p.verdict()
+	v.Next, v.Command = p.next()
 	for _, s := range p.series() {
 		v.Peaks = append(v.Peaks, p.peakChart(s))
 		v.Breakdowns = append(v.Breakdowns, breakdownOf(s))
@@ -201,9 +207,7 @@ func (p *Page) facts() []fact {
 	if r.Parameters.Total > 0 {
 		facts = append(facts, fact{"Parameters", fmt.Sprintf("%s, %s trainable", count(r.Parameters.Total), count(r.Parameters.Trainable))})
 	}
-	if r.Case.Weights != models.FP32 {
-		facts = append(facts, fact{"Weights", r.Case.Weights.String()})
-	}
+	facts = append(facts, fact{"Weights", cmp.Or(r.Case.Weights.String(), "fp32")})
 	if r.Case.Checkpointing {
 		facts = append(facts, fact{"Checkpointing", "on"})
 	}

@@ -133,10 +133,17 @@ function labelAxis({g, y}) {
 function labelPhases(view) {
   const {g} = view;
   g.textAlign = "left"; g.fillStyle = ink;
-  let free = gutter;
+  // Names that their phase has no room for stand a line below, as near as they fit.
+  let free = gutter, below = gutter;
   for (const p of data.phases) {
     const [a, b] = visible(p, view), w = g.measureText(p.name).width;
+    if (b <= a) continue;
     if (b - a - 4 > w && a + 4 >= free) { g.fillText(p.name, a + 4, 14); free = a + w + 10; }
+    else {
+      const at = Math.min(Math.max(a, below), view.width - w - 2);
+      if (at < below || at > b) continue;
+      g.fillText(p.name, at, 27); below = at + w + 8;
+    }
   }
 }
 function markPeak({g, width, x, y}) {
@@ -161,7 +168,7 @@ function describe(i) {
     site[0] + (site[1] ? " in " + site[1] : ""),
     (phase ? phase.name + ", " : "") + "event " + (i + 1) + " of " + n,
     size(totals[i + 1]) + " allocated, " + size(reserved[i + 1]) + " reserved" + (i === data.peak ? " (the peak)" : ""),
-  ];
+  ].concat(i === data.peak && data.top ? ["largest then: " + data.top] : []);
 }
 function moveTo(i, aloud) {
   cursor = Math.max(0, Math.min(n - 1, i));

@@ -251,3 +251,21 @@ func long(t testing.TB, n int) *page.Page {
 	require.NoError(t, err)
 	return out
 }
+
+// The page says what to do next, with a line to paste.
+func TestPageSaysWhatToDoNext(t *testing.T) {
+	p := toyPage(t)
+	html := written(t, p)
+	require.Contains(t, html, "Largest safe batch of those shown: 32.")
+	require.Contains(t, html, "vprof fit --model toy --stage full --gpu rtx-5060-ti")
+	require.Contains(t, html, `<path class="limit-mark"`)
+	require.Regexp(t, `<dt>Weights</dt><dd>fp32</dd>`, html)
+	require.Contains(t, html, `"top":"`)
+
+	p.Runs[0].Points[3].Expandable = &report.Interval{Bytes: 512 << 20}
+	require.Contains(t, written(t, p), "Cheapest remedy: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; batch 64 then needs 512.00 MiB of the device.")
+	for i := range p.Runs[0].Points {
+		p.Runs[0].Points[i].Run.Retries = 1
+	}
+	require.Contains(t, written(t, p), "None of the batch sizes shown is safe")
+}

@@ -59,7 +59,9 @@ type stepData struct {
 	Sites  [][2]string `json:"sites"`
 	Phases []phaseData `json:"phases"`
 	// Peak is the event with the most allocated bytes.
-	Peak  int        `json:"peak"`
+	Peak int `json:"peak"`
+	// Top says in words which tensor is the largest then.
+	Top   string     `json:"top,omitempty"`
 	Limit int64      `json:"limit"`
 	Flame *flameNode `json:"flame"`
 	// Segments are lists of blocks: size, class (-1 for a hole), site.
@@ -105,6 +107,10 @@ func stepOf(p *profile.Profile) *step {
 		s.Rest = fmt.Sprintf("and %d smaller ones with %s together", more, bytesize.Format(rest))
 	}
 	s.Data = timeline(p, from, to)
+	if len(s.Largest) > 0 {
+		t := s.Largest[0]
+		s.Data.Top = fmt.Sprintf("%s of %s, %s", bytesize.Format(t.Bytes), t.Class, strings.TrimSpace(t.Op+" "+t.Module))
+	}
 	s.Data.Flame = flame(p)
 	s.Data.Segments, s.Heap = heapMap(p, &s.Data)
 	return s

@@ -1,0 +1,82 @@
+package page
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/models"
+)
+
+// next is what to do with the result, and the command that does more: of the first
+// device, where there are several.
+func (p *Page) next() (todo []string, command string) {
+	s := p.series()[0]
+	var best, remedied *report.Point
+	for i := range s.points {
+		q := &s.points[i]
+		if q.Verdict() == report.Fits {
+			best = q
+		}
+		if q.Expandable != nil {
+			remedied = q
+		}
+	}
+	if best != nil {
+		todo = append(todo, fmt.Sprintf("Largest safe batch of those shown: %d.", best.Batch))
+	} else {
+		todo = append(todo, "None of the batch sizes shown is safe: try a smaller one, gradient checkpointing or a half precision.")
+	}
+	if remedied != nil {
+		todo = append(todo, fmt.Sprintf("Cheapest remedy: PYTORCH_CUDA_ALLOC_CONF=%s; batch %d then needs %s of the device.",
+			report.ExpandableSegments, remedied.Batch, bytesize.Format(remedied.Expandable.Bytes)))
+	}
+	return append(todo, "The largest batch that leaves a margin, over precision and checkpointing:"), fitCommand(p.Runs[0].Case, s.device)
+}
+
+// fitCommand is the line that searches the case's largest batch.
+func fitCommand(c report.Case, d report.Device) string {
+	words := []string{"vprof", "fit", "--model", c.Model}
+	if c.ConfigHash != "" {
+		words[3] = "FILE" // what it was made of has a name that the run does not keep
+	}
+	words = append(words, "--stage", c.Stage, "--gpu", d.GPU)
+	if c.Torch != "" {
+		words = append(words, "--torch", c.Torch)
+	}
+	if c.Accumulate > 1 {
+		words = append(words, "--accumulate", fmt.Sprint(c.Accumulate))
+	}
+	if c.Weights != models.FP32 {
+		words = append(words, "--weights", c.Weights.String())
+	}
+	if c.Optimizer != "" {
+		words = append(words, "--optimizer", c.Optimizer)
+	}
+	if c.AllocConf != "" {
+		words = append(words, "--alloc-conf", c.AllocConf)
+	}
+	for _, word := range c.Settings.Words() {
+		words = append(words, "--set", word)
+	}
+	return strings.Join(words, " ")
+}
+
+// byteTerms are the coefficients that are bytes; the others are shares, or seconds.
+var byteTerms = []string{"context", "library_workspace", "granularity"}
+
+// amount shows a number that belongs to a coefficient in its unit.
+func amount(name string, v float64) string {
+	term, _, _ := strings.Cut(strings.TrimSuffix(name, "_bytes"), ":")
+	term = strings.TrimSuffix(term, "_bytes")
+	switch {
+	case slices.Contains(byteTerms, term):
+		return bytesize.Format(int64(math.Round(v)))
+	case strings.HasSuffix(term, "_slack"), strings.HasSuffix(term, "_residual"):
+		return fmt.Sprintf("%.2f %%", 100*v)
+	}
+	return fmt.Sprintf("%.3g", v)
+}

@@ -1,0 +1,32 @@
+package page
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models"
+)
+
+func TestFitCommandHasTheCase(t *testing.T) {
+	c := report.Case{Case: models.Case{
+		Model: "gpt2", Stage: "full", Torch: "2.15", Accumulate: 2, Optimizer: "adamw", AllocConf: "expandable_segments:True",
+		Settings: models.Settings{"seq-len": 512},
+	}}
+	require.Equal(t, "vprof fit --model gpt2 --stage full --gpu t4 --torch 2.15 --accumulate 2 --optimizer adamw --alloc-conf expandable_segments:True --set seq-len=512",
+		fitCommand(c, report.Device{GPU: "t4"}))
+	c.ConfigHash = "abc"
+	require.Contains(t, fitCommand(c, report.Device{GPU: "t4"}), "--model FILE ")
+}
+
+// Bytes are shown as bytes.
+func TestCoefficientsHaveUnits(t *testing.T) {
+	for name, want := range map[string]string{
+		"context_bytes:rtx-5060-ti": "190.00 MiB", "context:t4": "190.00 MiB", "library_workspace:t4": "190.00 MiB",
+	} {
+		require.Equal(t, want, amount(name, 190<<20))
+	}
+	require.Equal(t, "1.50 %", amount("allocated_residual", 0.015))
+	require.Equal(t, "0.6", amount("efficiency:matmul", 0.6))
+}
