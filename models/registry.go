@@ -231,10 +231,15 @@ func (m Model) Complete(c Case) (Case, error) {
 	if c.Settings, err = m.settings(c.Settings); err != nil {
 		return c, err
 	}
-	if m.Check != nil {
-		return c, m.Check(c)
+	return c, m.checkOwn(c)
+}
+
+// checkOwn finds what does not go together in a case by the model's own rules.
+func (m Model) checkOwn(c Case) error {
+	if m.Check == nil {
+		return nil
 	}
-	return c, nil
+	return m.Check(c)
 }
 
 // MaxBatch is the largest batch size that is accepted; a larger one is taken for a
