@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"log"
 	"slices"
 
 	"github.com/vprof/vprof/models"
@@ -20,13 +21,28 @@ var batches = []int{
 	160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 1024,
 }
 
-// ofModels are the convolutions of all models, at all batches and precisions, with
+// ofFiles are those of exported models. What cannot be planned is named and left out.
+func ofFiles(files []string, batches []int) ([]oracle.Question, error) {
+	registry := all.Models()
+	var found []models.Model
+	for _, path := range files {
+		m, err := registry.Lookup(path)
+		if err != nil {
+			log.Print(err)
+			continue
+		}
+		found = append(found, m)
+	}
+	return ofModels(found, batches)
+}
+
+// ofModels are the convolutions of models, at all batches and precisions, with
 // their settings as they are, halved and doubled: in each direction, since what a
 // model leaves out (a gradient of its input) others do, and in both layouts.
-func ofModels() ([]oracle.Question, error) {
+func ofModels(known []models.Model, batches []int) ([]oracle.Question, error) {
 	asked := map[oracle.Question]bool{}
-	for _, m := range all.Models().All() {
-		for _, c := range casesOf(m) {
+	for _, m := range known {
+		for _, c := range casesOf(m, batches) {
 			if err := record(m, c, asked); err != nil {
 				return nil, err
 			}
@@ -41,7 +57,7 @@ func ofModels() ([]oracle.Question, error) {
 }
 
 // casesOf are the cases of a model that differ in the shapes of convolutions.
-func casesOf(m models.Model) []models.Case {
+func casesOf(m models.Model, batches []int) []models.Case {
 	settings := []models.Settings{nil}
 	for _, s := range m.Settings {
 		for _, v := range []int64{s.Default / 2, s.Default * 2} {

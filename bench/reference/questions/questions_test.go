@@ -1,10 +1,9 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"math/rand/v2"
-	"strings"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -80,13 +79,15 @@ func TestDrawsReachAllThatNetworksHave(t *testing.T) {
 	}
 }
 
-// lines are what write writes of drawn questions.
+// lines are drawn questions.
 func lines(t *testing.T, n int, seed uint64) []string {
-	var b bytes.Buffer
-	out := bufio.NewWriter(&b)
-	require.NoError(t, write(out, false, n, seed))
-	require.NoError(t, out.Flush())
-	return strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
+	drawn, err := chosen(false, nil, "", "", n, seed)
+	require.NoError(t, err)
+	written := make([]string, len(drawn))
+	for i, q := range drawn {
+		written[i] = q.String()
+	}
+	return written
 }
 
 func TestASeedStandsForItsQuestions(t *testing.T) {
@@ -139,7 +140,7 @@ func TestModelsAreAskedInAllBatchesAndPrecisionsWithEachSettingHalvedAndDoubled(
 			{Name: "inert", Default: 100, Min: 1, Max: 1000, Inert: "no tensor has it"},
 		},
 	}
-	cases := casesOf(m)
+	cases := casesOf(m, batches)
 	for _, settings := range []models.Settings{nil, {"side": 50}, {"side": 200}} {
 		for _, amp := range models.Precisions() {
 			for _, batch := range batches {
@@ -150,7 +151,7 @@ func TestModelsAreAskedInAllBatchesAndPrecisionsWithEachSettingHalvedAndDoubled(
 	require.Len(t, cases, 3*len(models.Precisions())*len(batches))
 
 	m.Stages = []string{"head", "all"}
-	require.Equal(t, "head", casesOf(m)[0].Stage, "the default, where no stage is called full")
+	require.Equal(t, "head", casesOf(m, batches)[0].Stage, "the default, where no stage is called full")
 }
 
 func TestOneChannelAndOneRowHaveOneLayout(t *testing.T) {
@@ -158,4 +159,33 @@ func TestOneChannelAndOneRowHaveOneLayout(t *testing.T) {
 	require.Equal(t, both, layoutsOf(cudnn.Config{Dim: 2, Ci: 3}))
 	require.Equal(t, both[:1], layoutsOf(cudnn.Config{Dim: 2, Ci: 1}))
 	require.Equal(t, both[:1], layoutsOf(cudnn.Config{Dim: 1, Ci: 3}))
+}
+
+func TestListsAreDrawnFromAtAnyBatch(t *testing.T) {
+	list := filepath.Join(t.TempDir(), "libraries.txt")
+	text := "2 0 1 3 64 1 224 224 7 7 2 2 3 3 1 1 112 112\n1 0 4 8 8 8 100 5 1 2 1 100\n3 1 1 16 8 1 8 8 8 2 2 2 2 2 2 0 0 0 1 1 1 16 16 16\n"
+	require.NoError(t, os.WriteFile(list, []byte(text), 0o600))
+	asked, err := chosen(false, nil, list, "2,4", 500, 1)
+	require.NoError(t, err)
+	require.Len(t, asked, 500)
+	seen := map[[3]int64]bool{}
+	for _, q := range asked {
+		seen[[3]int64{int64(q.Config.Dim), q.Config.N, q.Config.In[0]}] = true
+	}
+	require.Equal(t, map[[3]int64]bool{
+		{2, 2, 224}: true, {2, 4, 224}: true,
+		{2, 8, 1}: true, {2, 16, 1}: true, // a signal of four windows for each of the batch
+		{3, 2, 16}: true, {3, 4, 16}: true, // from the transposed convolution's output to its input
+	}, seen)
+}
+
+func TestListsThatAreNoneAreRefused(t *testing.T) {
+	for _, text := range []string{"", "2 0 1 3", "4 0 1 3 64 1", "2 0 1 3 64 2 1 1 1 1 1 1 0 0 1 1 1 1", "x"} {
+		list := filepath.Join(t.TempDir(), "libraries.txt")
+		require.NoError(t, os.WriteFile(list, []byte(text), 0o600))
+		_, err := chosen(false, nil, list, "", 1, 1)
+		require.Error(t, err, text)
+	}
+	_, err := chosen(false, nil, "", "8,none", 1, 1)
+	require.ErrorContains(t, err, "none")
 }
