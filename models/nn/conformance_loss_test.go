@@ -40,8 +40,8 @@ func lossOperators() map[string]opvectors.Call {
 			return x.CosineSimilarity(y, -1)
 		}),
 		"ctc_loss":    binary(func(x, targets *tensor) *tensor { return x.LogSoftmax(-1).CTCLoss(targets, trace.CTCLossArgs{}) }),
-		"cdist":       binary((*tensor).CDist),
-		"cdist_mm":    binary((*tensor).CDist),
+		"cdist":       binary(func(x, y *tensor) *tensor { return x.CDist(y, 2, trace.ProductsOfMany) }),
+		"cdist_mm":    binary(func(x, y *tensor) *tensor { return x.CDist(y, 2, trace.ProductsOfMany) }),
 		"vicreg_cov":  vicregCovariance,
 		"vq_distance": vqDistance,
 		"aam_softmax": aamSoftmax,

@@ -74,12 +74,17 @@ func picked(a *Args) *tensor {
 	return a.first(0).Index(a.Tensors("indices")...)
 }
 
-// scatterReduce is the sum alone: the others need the values.
 func scatterReduce(a *Args) *tensor {
-	if r := a.Text("reduce"); r != "sum" {
-		a.Tape().Raise(fmt.Errorf("reduce=%q is not known, only \"sum\"", r))
+	x, index, src, withSelf := a.first(0), a.Tensor("index"), a.Tensor("src"), a.Bool("include_self")
+	switch how := a.Text("reduce"); how {
+	case "sum":
+		return x.ScatterSum(index, src, withSelf)
+	case "prod", "mean", "amax", "amin":
+		return x.ScatterReduce(how, index, src, withSelf)
+	default:
+		a.Tape().Raise(fmt.Errorf("reduce=%q is not one of sum, prod, mean, amax and amin", how))
+		return nil
 	}
-	return a.first(0).ScatterSum(a.Tensor("index"), a.Tensor("src"), a.Bool("include_self"))
 }
 
 // outputSize is the size that a call must tell: without it the data decide.

@@ -4,6 +4,8 @@ import "github.com/vprof/vprof/profiler/trace"
 
 // losses are the operators of the losses in torch.nn.functional.
 var losses = family{
+	"ctc_loss.Tensor(Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, int blank=0, int reduction=Mean, bool zero_infinity=False) -> Tensor": one(ctc),
+	"ctc_loss.IntList(Tensor log_probs, Tensor targets, int[] input_lengths, int[] target_lengths, int blank=0, int reduction=Mean, bool zero_infinity=False) -> Tensor":  one(ctc),
 	"cross_entropy_loss(Tensor self, Tensor target, Tensor? weight=None, int reduction=Mean, SymInt ignore_index=-100, float label_smoothing=0.0) -> Tensor": one(func(a *Args) *tensor {
 		return a.first(0).CrossEntropyWith(a.Tensor("target"), trace.CrossEntropyArgs{
 			Weight: a.Tensor("weight"), LabelSmoothing: a.Float("label_smoothing"), Reduction: a.reduction(),
@@ -47,4 +49,8 @@ func loss(f func(x, y *tensor, r trace.Reduction) *tensor) body {
 
 func nll(a *Args) *tensor {
 	return a.first(0).NLLLossWith(a.Tensor("target"), a.Tensor("weight"), a.reduction())
+}
+
+func ctc(a *Args) *tensor {
+	return a.Tensor("log_probs").CTCLoss(a.Tensor("targets"), trace.CTCLossArgs{Reduction: a.reduction(), ZeroInfinity: a.Bool("zero_infinity")})
 }

@@ -133,6 +133,7 @@ var pointwise = family{
 	"clamp_min.Tensor(Tensor self, Tensor min) -> Tensor":                     binary((*tensor).ClampBy), "clamp_max.Tensor(Tensor self, Tensor max) -> Tensor": binary((*tensor).ClampBy),
 	"clamp_min_(Tensor(a!) self, Scalar min) -> Tensor(a!)": unary((*tensor).ClampMinInPlace), "clamp_max_(Tensor(a!) self, Scalar max) -> Tensor(a!)": unary((*tensor).ClampMinInPlace),
 	"clip(Tensor self, Scalar? min=None, Scalar? max=None) -> Tensor":                                                     one(clamp),
+	"isin.Tensor_Scalar(Tensor elements, Scalar test_element, *, bool assume_unique=False, bool invert=False) -> Tensor":  unary(func(x *tensor) *tensor { return x.GtScalar() }),
 	"isin.Tensor_Tensor(Tensor elements, Tensor test_elements, *, bool assume_unique=False, bool invert=False) -> Tensor": one(func(a *Args) *tensor { return a.Tensor("elements").IsIn(a.Tensor("test_elements")) }),
 	"isclose(Tensor self, Tensor other, float rtol=1e-05, float atol=1e-08, bool equal_nan=False) -> Tensor":              binary((*tensor).IsClose),
 	"isnan(Tensor self) -> Tensor": unary((*tensor).IsNaN), "isinf(Tensor self) -> Tensor": unary((*tensor).IsInf),

@@ -14,7 +14,10 @@ var products = family{
 	"baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor": one(func(a *Args) *tensor {
 		return a.first(0).BAddBMMScaled(a.Tensor("batch1"), a.Tensor("batch2"), a.factors())
 	}),
-	"linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor":      one(func(a *Args) *tensor { return a.first(0).Linear(a.Tensor("weight"), a.Tensor("bias")) }),
+	"linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor": one(func(a *Args) *tensor { return a.first(0).Linear(a.Tensor("weight"), a.Tensor("bias")) }),
+	"bilinear(Tensor input1, Tensor input2, Tensor weight, Tensor? bias=None) -> Tensor": one(func(a *Args) *tensor {
+		return a.Tensor("input1").Bilinear(a.Tensor("input2"), a.Tensor("weight"), a.Tensor("bias"))
+	}),
 	"einsum(str equation, Tensor[] tensors, *, int[]? path=None) -> Tensor": one(func(a *Args) *tensor { return trace.Einsum(a.Text("equation"), a.Tensors("tensors")...) }),
 	"scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float dropout_p=0.0, bool is_causal=False, *, float? scale=None, bool enable_gqa=False) -> Tensor": one(func(a *Args) *tensor {
 		return a.first(0).ScaledDotProductAttention(a.Tensor("key"), a.Tensor("value"), trace.AttentionArgs{

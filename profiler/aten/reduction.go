@@ -33,21 +33,23 @@ var reductions = family{
 	"var_mean.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> (Tensor, Tensor)": pair(func(a *Args) (*tensor, *tensor) { return a.first(0).VarMean(a.Bool("keepdim"), a.Dims("dim")...) }),
 	"std_mean(Tensor self, bool unbiased=True) -> (Tensor, Tensor)":                                      pair(func(a *Args) (*tensor, *tensor) { return a.first(0).StdMean(false) }),
 	"std_mean.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> (Tensor, Tensor)": pair(func(a *Args) (*tensor, *tensor) { return a.first(0).StdMean(a.Bool("keepdim"), a.Dims("dim")...) }),
-	"msort(Tensor self) -> Tensor": unary(func(x *tensor) *tensor { v, _ := x.Sort(0); return v }),
-	"frobenius_norm.dim(Tensor self, int[1] dim, bool keepdim=False) -> Tensor":                                             one(func(a *Args) *tensor { return a.first(0).Norm(2, a.Bool("keepdim"), a.Dims("dim")...) }),
+	"msort(Tensor self) -> Tensor":                                              unary(func(x *tensor) *tensor { v, _ := x.Sort(0); return v }),
+	"frobenius_norm.dim(Tensor self, int[1] dim, bool keepdim=False) -> Tensor": one(func(a *Args) *tensor { return a.first(0).Norm(2, a.Bool("keepdim"), a.Dims("dim")...) }),
 	"linalg_norm(Tensor self, Scalar? ord=None, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor": one(func(a *Args) *tensor { return a.first(0).Norm(2, a.Bool("keepdim"), a.Dims("dim")...) }),
-	"cdist(Tensor x1, Tensor x2, float p=2, int? compute_mode=None) -> Tensor":                                              one(func(a *Args) *tensor { return a.first(0).CDist(a.Tensor("x2")) }),
-	"count_nonzero(Tensor self, int? dim=None) -> Tensor":                                                                   unary(func(x *tensor) *tensor { return x.GtScalar().Sum(false) }),
-	"count_nonzero.dim_IntList(Tensor self, int[] dim) -> Tensor":                                                           one(func(a *Args) *tensor { return a.first(0).GtScalar().Sum(false, a.Dims("dim")...) }),
-	"median.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)":                               pair(func(a *Args) (*tensor, *tensor) { return a.first(0).PickDim(a.Bool("keepdim"), a.Dim("dim")) }),
-	"cummax(Tensor self, int dim) -> (Tensor values, Tensor indices)":                                                       pair(func(a *Args) (*tensor, *tensor) { return a.first(0).CumMax() }),
-	"cummin(Tensor self, int dim) -> (Tensor values, Tensor indices)":                                                       pair(func(a *Args) (*tensor, *tensor) { return a.first(0).CumMax() }),
-	"any.dim(Tensor self, int dim, bool keepdim=False) -> Tensor":                                                           one(func(a *Args) *tensor { return a.first(0).Any(a.Bool("keepdim"), a.Dim("dim")) }),
-	"any(Tensor self) -> Tensor":                                       unary(func(x *tensor) *tensor { return x.Any(false) }),
-	"logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor": one(func(a *Args) *tensor { return a.first(0).LogSumExp(a.Bool("keepdim"), a.Dims("dim")...) }),
+	"cdist(Tensor x1, Tensor x2, float p=2, int? compute_mode=None) -> Tensor": one(func(a *Args) *tensor {
+		return a.first(0).CDist(a.Tensor("x2"), a.Float("p"), trace.Products(a.Int("compute_mode")))
+	}),
+	"count_nonzero(Tensor self, int? dim=None) -> Tensor":                                                                      unary(func(x *tensor) *tensor { return x.GtScalar().Sum(false) }),
+	"count_nonzero.dim_IntList(Tensor self, int[] dim) -> Tensor":                                                              one(func(a *Args) *tensor { return a.first(0).GtScalar().Sum(false, a.Dims("dim")...) }),
+	"median.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)":                                  pair(func(a *Args) (*tensor, *tensor) { return a.first(0).PickDim(a.Bool("keepdim"), a.Dim("dim")) }),
+	"cummax(Tensor self, int dim) -> (Tensor values, Tensor indices)":                                                          pair(func(a *Args) (*tensor, *tensor) { return a.first(0).CumMax() }),
+	"cummin(Tensor self, int dim) -> (Tensor values, Tensor indices)":                                                          pair(func(a *Args) (*tensor, *tensor) { return a.first(0).CumMax() }),
+	"any.dim(Tensor self, int dim, bool keepdim=False) -> Tensor":                                                              one(func(a *Args) *tensor { return a.first(0).Any(a.Bool("keepdim"), a.Dim("dim")) }),
+	"any(Tensor self) -> Tensor":                                                                                               unary(func(x *tensor) *tensor { return x.Any(false) }),
+	"logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor":                                                         one(func(a *Args) *tensor { return a.first(0).LogSumExp(a.Bool("keepdim"), a.Dims("dim")...) }),
 	"linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor": one(func(a *Args) *tensor { return a.first(0).Norm(a.power("ord"), a.Bool("keepdim"), a.Dims("dim")...) }),
-	"cumsum(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor":                                                        one(func(a *Args) *tensor { return a.cast("dtype").CumSum(a.Dim("dim")) }),
-	"cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor":                                                       one(func(a *Args) *tensor { return a.cast("dtype").CumProd(a.Dim("dim")) }),
+	"cumsum(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor":                                                        one(func(a *Args) *tensor { return scanned(a, (*tensor).CumSum, (*tensor).CumSumTo) }),
+	"cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor":                                                       one(func(a *Args) *tensor { return scanned(a, (*tensor).CumProd, (*tensor).CumProdTo) }),
 	"sort(Tensor self, int dim=-1, bool descending=False) -> (Tensor values, Tensor indices)":                                  pair(func(a *Args) (*tensor, *tensor) { return a.first(0).Sort(a.Dim("dim")) }),
 	"sort.stable(Tensor self, *, bool? stable, int dim=-1, bool descending=False) -> (Tensor values, Tensor indices)":          pair(func(a *Args) (*tensor, *tensor) { return a.first(0).Sort(a.Dim("dim")) }),
 	"argsort(Tensor self, int dim=-1, bool descending=False) -> Tensor":                                                        one(func(a *Args) *tensor { return a.first(0).ArgSort(a.Dim("dim")) }),
@@ -55,7 +57,7 @@ var reductions = family{
 	"topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor values, Tensor indices)":          pair(func(a *Args) (*tensor, *tensor) { return a.first(0).TopK(a.Int("k"), a.Dim("dim")) }),
 
 	"cosine_similarity(Tensor x1, Tensor x2, int dim=1, float eps=1e-08) -> Tensor":                     one(func(a *Args) *tensor { return a.Tensor("x1").CosineSimilarity(a.Tensor("x2"), a.Dim("dim")) }),
-	"pairwise_distance(Tensor x1, Tensor x2, float p=2, float eps=1e-06, bool keepdim=False) -> Tensor": one(func(a *Args) *tensor { return a.Tensor("x1").PairwiseDistance(a.Tensor("x2")) }),
+	"pairwise_distance(Tensor x1, Tensor x2, float p=2, float eps=1e-06, bool keepdim=False) -> Tensor": one(func(a *Args) *tensor { return a.Tensor("x1").PairwiseDistance(a.Tensor("x2"), a.Float("p")) }),
 	"norm.ScalarOpt_dim(Tensor self, Scalar? p, int[1] dim, bool keepdim=False) -> Tensor":              one(func(a *Args) *tensor { return a.first(0).Norm(a.power("p"), a.Bool("keepdim"), a.Dims("dim")...) }),
 	"norm.Scalar(Tensor self, Scalar p=2) -> Tensor":                                                    one(func(a *Args) *tensor { return a.first(0).Norm(a.power("p"), false) }),
 }
@@ -67,6 +69,14 @@ func (a *Args) cast(name string) *tensor {
 		return x.To(d)
 	}
 	return x
+}
+
+// scanned is a running sum or product, of the type that the call asks for.
+func scanned(a *Args, plain func(x *tensor, dim int) *tensor, to func(x *tensor, d trace.DType, dim int) *tensor) *tensor {
+	if a.IsNone("dtype") {
+		return plain(a.first(0), a.Dim("dim"))
+	}
+	return to(a.first(0), a.DType("dtype", trace.F32), a.Dim("dim"))
 }
 
 // optionalDim is an argument that names a dimension or None.

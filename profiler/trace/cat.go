@@ -11,12 +11,22 @@ func Cat(dim int, xs ...*Tensor) *Tensor {
 	t := xs[0].tape
 	c := t.beginList("cat", xs)
 	d := xs[0].dtype
-	shape := slices.Clone(xs[0].shape)
-	dim = xs[0].dim(dim)
+	like := xs[0]
+	for _, x := range xs {
+		if !x.legacyEmpty() {
+			like = x
+			break
+		}
+	}
+	shape := slices.Clone(like.shape)
+	dim = like.dim(dim)
 	shape[dim] = 0
 	last := true
 	for _, x := range xs {
 		d = promote(d, x.dtype)
+		if x.legacyEmpty() {
+			continue
+		}
 		shape[dim] += x.shape[dim]
 		last = last && x.suggestChannelsLast()
 	}
@@ -31,12 +41,12 @@ func Cat(dim int, xs ...*Tensor) *Tensor {
 		n.yields(y)
 		sizes := make([]int64, len(xs))
 		for i, x := range xs {
-			sizes[i] = x.shape[dim]
+			sizes[i] = x.shape[min(dim, len(x.shape)-1)]
 		}
 		n.apply = func(b *backward) {
 			from := int64(0)
 			for i, size := range sizes {
-				if b.needs(i) {
+				if b.needs(i) && size > 0 {
 					b.out[i] = b.grad.Slice(dim, from, from+size).retain()
 				}
 				from += size
@@ -46,6 +56,10 @@ func Cat(dim int, xs ...*Tensor) *Tensor {
 	}
 	return c.end(y)
 }
+
+// legacyEmpty says that x has one dimension and no element: cat skips such
+// tensors whatever the others' dimensions.
+func (x *Tensor) legacyEmpty() bool { return len(x.shape) == 1 && x.numel == 0 }
 
 // Stack is torch.stack(xs, dim).
 func Stack(dim int, xs ...*Tensor) *Tensor {

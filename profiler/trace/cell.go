@@ -103,3 +103,21 @@ func (in *Tensor) fusedGRUCell(hidden, h *Tensor, w CellWeights) *Tensor {
 	}
 	return c.end(hy)
 }
+
+// RNNCell is torch.rnn_tanh_cell or, if rectified, torch.rnn_relu_cell: x is
+// [batch, inputs], h [batch, hidden].
+func (x *Tensor) RNNCell(h *Tensor, w CellWeights, rectified bool) *Tensor {
+	c := x.tape.begin("rnn_cell", x, h)
+	c.lower(&x, &h, &w.InWeight, &w.HiddenWeight, &w.InBias, &w.HiddenBias)
+	return c.end(x.rnnCell(h, w, rectified))
+}
+
+func (x *Tensor) rnnCell(h *Tensor, w CellWeights, rectified bool) *Tensor {
+	c := x.tape.begin("rnn_cell", x, h)
+	hidden := h.linear(w.HiddenWeight, w.HiddenBias)
+	sum := hidden.AddInPlace(x.linear(w.InWeight, w.InBias))
+	if rectified {
+		return c.end(sum.ReLU())
+	}
+	return c.end(sum.Tanh())
+}

@@ -4,9 +4,15 @@ import "github.com/vprof/vprof/profiler/program"
 
 // CumSum is x.cumsum(dim). Autocast runs it in fp32.
 func (x *Tensor) CumSum(dim int) *Tensor {
+	c := x.tape.begin("cumsum", x)
+	return c.end(x.CumSumTo(sumType(c.fullResult(x.dtype)), dim))
+}
+
+// CumSumTo is x.cumsum(dim, dtype=d).
+func (x *Tensor) CumSumTo(d DType, dim int) *Tensor {
 	t := x.tape
 	c := t.begin("cumsum", x)
-	y := x.scan("cumsum", sumType(c.fullResult(x.dtype)), dim)
+	y := x.scan("cumsum", d, dim)
 	if n := t.record("CumsumBackward0", x); n != nil {
 		n.yields(y)
 		from := x.dtype
@@ -23,9 +29,15 @@ func (x *Tensor) CumSum(dim int) *Tensor {
 
 // CumProd is x.cumprod(dim). Autocast runs it in fp32.
 func (x *Tensor) CumProd(dim int) *Tensor {
+	c := x.tape.begin("cumprod", x)
+	return c.end(x.CumProdTo(sumType(c.fullResult(x.dtype)), dim))
+}
+
+// CumProdTo is x.cumprod(dim, dtype=d).
+func (x *Tensor) CumProdTo(d DType, dim int) *Tensor {
 	t := x.tape
 	c := t.begin("cumprod", x)
-	y := x.scan("cumprod", sumType(c.fullResult(x.dtype)), dim)
+	y := x.scan("cumprod", d, dim)
 	if n := t.record("CumprodBackward0", x); n != nil {
 		n.save(x, y)
 		n.yields(y)

@@ -2,21 +2,21 @@ package trace
 
 import "slices"
 
-// CDist is torch.cdist(x, y), the Euclidean distances between the rows of x
-// and of y. Autocast runs it in fp32. From more than 25 rows on it is made of
-// matrix products.
-func (x *Tensor) CDist(y *Tensor) *Tensor {
+// CDist is torch.cdist(x, y, p), the distances between the rows of x and of y in
+// the norm of order p. Autocast runs it in fp32. Euclidean distances are made of
+// matrix products, from more than 25 rows on or as products says.
+func (x *Tensor) CDist(y *Tensor, p float64, products Products) *Tensor {
 	c := x.tape.begin("cdist", x, y)
 	c.full(&x, &y)
 	r1, r2, m := x.Size(-2), y.Size(-2), x.Size(-1)
 	lead := broadcast(x.lead(), y.lead())
 	batch := numel(lead)
 	shape := append(slices.Clone(lead), r1, r2)
-	if r1 <= 25 && r2 <= 25 {
+	if p != 2 || products == NoProducts || products == ProductsOfMany && r1 <= 25 && r2 <= 25 {
 		x, y = c.let(x.contiguous()), c.let(y.contiguous())
 		x = c.let(x.Expand(append(slices.Clone(lead), r1, m)...).contiguous())
 		y = c.let(y.Expand(append(slices.Clone(lead), r2, m)...).contiguous())
-		return c.end(x.pairwiseDistances(y, shape))
+		return c.end(x.pairwiseDistances(y, p, shape))
 	}
 	if batch > 1 {
 		x = c.let(x.Expand(append(slices.Clone(lead), r1, m)...).contiguous().View(batch, r1, m))
@@ -24,6 +24,17 @@ func (x *Tensor) CDist(y *Tensor) *Tensor {
 	}
 	return c.end(x.euclideanDistance(y).View(shape...))
 }
+
+// Products says when Euclidean distances are made of matrix products, in the
+// numbers of cdist's compute_mode.
+type Products int64
+
+// The ways of cdist.
+const (
+	ProductsOfMany Products = iota
+	AlwaysProducts
+	NoProducts
+)
 
 // euclideanDistance is _euclidean_dist, one product of padded matrices:
 //
@@ -94,7 +105,7 @@ func euclideanDistanceGrads(grad, x, y, res *Tensor) (gx, gy *Tensor) {
 }
 
 // pairwiseDistances is _cdist_forward.
-func (x *Tensor) pairwiseDistances(y *Tensor, shape []int64) *Tensor {
+func (x *Tensor) pairwiseDistances(y *Tensor, p float64, shape []int64) *Tensor {
 	t := x.tape
 	c := t.begin("_cdist_forward", x, y)
 	z := t.empty(x.dtype, shape...)
@@ -105,10 +116,10 @@ func (x *Tensor) pairwiseDistances(y *Tensor, shape []int64) *Tensor {
 		n.apply = func(b *backward) {
 			x, y, z := b.saved(0), b.saved(1), b.saved(2)
 			if b.needs(0) {
-				b.give(0, pairwiseDistancesGrad(b.grad.contiguous(), x, y, z))
+				b.give(0, pairwiseDistancesGrad(b.grad.contiguous(), x, y, z, p))
 			}
 			if b.needs(1) {
-				b.give(1, pairwiseDistancesGrad(b.grad.Transpose(-2, -1).contiguous(), y, x, z.Transpose(-2, -1).contiguous()))
+				b.give(1, pairwiseDistancesGrad(b.grad.Transpose(-2, -1).contiguous(), y, x, z.Transpose(-2, -1).contiguous(), p))
 			}
 		}
 	}
@@ -116,12 +127,17 @@ func (x *Tensor) pairwiseDistances(y *Tensor, shape []int64) *Tensor {
 }
 
 // pairwiseDistancesGrad is _cdist_backward: the contributions of all pairs are
-// written out and then summed.
-func pairwiseDistancesGrad(grad, x, y, z *Tensor) *Tensor {
+// written out and then summed; the norm of order zero has none.
+func pairwiseDistancesGrad(grad, x, y, z *Tensor, p float64) *Tensor {
 	t := x.tape
 	c := t.begin("_cdist_backward", grad, x, y, z)
+	if p == 0 {
+		return c.end(t.Filled("_cdist_backward", x.dtype, x.shape...))
+	}
 	r1, r2, m := x.Size(-2), y.Size(-2), x.Size(-1)
+	result := c.let(t.empty(x.dtype, x.shape...))
 	pairs := c.let(t.empty(x.dtype, numel(z.shape)/(r1*r2), r2, r1, m))
 	t.launchElementwise(pairs, 4, grad, x, y, z)
-	return c.end(pairs.Sum(false, 1).View(x.shape...))
+	c.drop(pairs)
+	return c.end(result)
 }

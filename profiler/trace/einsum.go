@@ -6,9 +6,10 @@ import (
 	"strings"
 )
 
-// Einsum is torch.einsum over letters, without ellipsis and without repeated
-// letters in one operand, such as "bhid,bhjd->bhij". Operands are contracted
-// from left to right, each pair as one batched matrix product.
+// Einsum is torch.einsum over letters, without ellipsis, such as
+// "bhid,bhjd->bhij". Operands are contracted from left to right, each pair as one
+// batched matrix product. Of a letter that an operand has twice it takes the
+// diagonal.
 func Einsum(equation string, operands ...*Tensor) *Tensor {
 	t := operands[0].tape
 	c := t.beginList("einsum", operands)
@@ -61,6 +62,16 @@ func parseEinsum(equation string, operands []*Tensor) contraction {
 func (e *contraction) align(x *Tensor, in string) *Tensor {
 	c := x.tape.begin("einsum", x)
 	x = c.let(x)
+	for i := 0; i < len(in); i++ {
+		for k := i + 1; k < len(in); k++ {
+			if in[i] != in[k] {
+				continue
+			}
+			c.set(&x, x.Diagonal(0, i, k).MoveDim(-1, i))
+			in = in[:k] + in[k+1:]
+			k--
+		}
+	}
 	perm := make([]int, len(e.labels))
 	next := len(in)
 	for i := range perm {

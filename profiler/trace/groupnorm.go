@@ -6,11 +6,13 @@ func (x *Tensor) GroupNorm(groups int64, weight, bias *Tensor) *Tensor {
 	c := x.tape.begin("group_norm", x, weight, bias)
 	c.full(&x, &weight, &bias)
 	in := c.let(x.contiguous())
-	return c.end(in.nativeGroupNorm(groups, weight, bias))
+	y, _, _ := in.NativeGroupNorm(groups, weight, bias)
+	return c.end(y)
 }
 
-// nativeGroupNorm is native_group_norm with its CUDA kernel.
-func (x *Tensor) nativeGroupNorm(groups int64, weight, bias *Tensor) *Tensor {
+// NativeGroupNorm is native_group_norm with its CUDA kernel: the result, and the
+// means and reciprocal deviations of the groups, whose gradients are not followed.
+func (x *Tensor) NativeGroupNorm(groups int64, weight, bias *Tensor) (y, mean, rstd *Tensor) {
 	t := x.tape
 	c := t.begin("native_group_norm", x, weight, bias)
 	n, channels, acc := x.shape[0], x.shape[1], x.dtype.accumulate()
@@ -18,8 +20,8 @@ func (x *Tensor) nativeGroupNorm(groups int64, weight, bias *Tensor) *Tensor {
 	if weight != nil && weight.dtype != x.dtype {
 		stats = acc
 	}
-	y := c.let(t.empty(x.dtype, x.shape...))
-	mean, rstd := c.let(t.empty(stats, n, groups)), c.let(t.empty(stats, n, groups))
+	y = c.let(t.empty(x.dtype, x.shape...))
+	mean, rstd = c.let(t.empty(stats, n, groups)), c.let(t.empty(stats, n, groups))
 	if t.rules.Operators.GroupNormWidens && stats != acc {
 		c.let(t.empty(acc, n, groups))
 		c.let(t.empty(acc, n, groups))
@@ -38,8 +40,8 @@ func (x *Tensor) nativeGroupNorm(groups int64, weight, bias *Tensor) *Tensor {
 		node.yields(y)
 		node.apply = func(b *backward) { b.giveAll(groupNormBackward(b, groups)...) }
 	}
-	c.letGo(mean, rstd)
-	return c.end(y)
+	c.endAll(y, mean, rstd)
+	return y, mean, rstd
 }
 
 // groupNormBackward is native_group_norm_backward with its CUDA kernel; results

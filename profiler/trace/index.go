@@ -23,7 +23,7 @@ func (x *Tensor) Index(indices ...*Tensor) *Tensor {
 		n.apply = func(b *backward) {
 			c := t.begin("index_backward", b.grad)
 			zeros := t.Filled("new_zeros", d, from...)
-			zeros.accumulateAt(b.kept, b.grad)
+			zeros.accumulateAt(b.kept, b.grad, false)
 			b.give(0, c.end(zeros))
 		}
 	}
@@ -82,7 +82,7 @@ func (x *Tensor) SetItem(values *Tensor, indices ...*Tensor) {
 // putAt writes values to the places that the indices pick.
 func (x *Tensor) putAt(indices []*Tensor, values *Tensor, accumulate bool) {
 	if accumulate {
-		x.accumulateAt(indices, values)
+		x.accumulateAt(indices, values, true)
 		return
 	}
 	x.tape.launch(program.Index, values.numel, []*Tensor{x.touched(values.numel)}, append([]*Tensor{values}, given(indices)...))
@@ -157,12 +157,16 @@ func (x *Tensor) picks(indices []*Tensor) picks {
 }
 
 // accumulateAt is index_put_with_sort_kernel: x[indices] += values, in order.
-// It sorts the positions written to.
-func (x *Tensor) accumulateAt(indices []*Tensor, values *Tensor) {
+// It sorts the positions written to, whose range is checked unless autograd calls.
+func (x *Tensor) accumulateAt(indices []*Tensor, values *Tensor, check bool) {
 	t := x.tape
 	c := t.begin("_index_put_impl_", x, values)
-	linear := c.let(x.linearIndex(indices))
-	c.let(values.contiguousUntracked())
+	linear := c.let(x.linearIndex(indices, check))
+	if shape := x.picks(indices).shape; values.numel < numel(shape) {
+		values = c.let(values.Expand(shape...).contiguousUntracked())
+	} else {
+		c.let(values.contiguousUntracked())
+	}
 	if !adjacent(indices) { // the dimensions picked from go to the front of a copy
 		c.let(t.empty(x.dtype, x.shape...))
 	}
@@ -192,7 +196,7 @@ func adjacent(indices []*Tensor) bool {
 
 // linearIndex is computeLinearIndex: one number for every position that the
 // indices pick.
-func (x *Tensor) linearIndex(indices []*Tensor) *Tensor {
+func (x *Tensor) linearIndex(indices []*Tensor, check bool) *Tensor {
 	t := x.tape
 	c := t.begin("computeLinearIndex")
 	var linear *Tensor
@@ -200,6 +204,9 @@ func (x *Tensor) linearIndex(indices []*Tensor) *Tensor {
 	for _, i := range indices {
 		if i == nil {
 			continue
+		}
+		if check {
+			i.checkRange()
 		}
 		i = i.Expand(shape...)
 		wrapped := t.map1("remainder", I64, 1, i)
@@ -213,6 +220,20 @@ func (x *Tensor) linearIndex(indices []*Tensor) *Tensor {
 		c.drop(part)
 	}
 	return c.end(linear)
+}
+
+// checkRange looks whether the indices x are within a dimension: the largest and
+// the smallest are compared with it on the host.
+func (x *Tensor) checkRange() {
+	t := x.tape
+	c := t.begin("wrapIndices", x)
+	for range 2 {
+		extreme := c.let(t.empty(x.dtype))
+		t.launch(program.Reduction, x.numel, []*Tensor{extreme}, []*Tensor{x})
+		c.drop(c.let(t.empty(Bool)))
+		c.drop(extreme)
+	}
+	c.done()
 }
 
 // IndexSelect is x.index_select(d, index).

@@ -55,16 +55,16 @@ func (x *Tensor) xlogy(y *Tensor) *Tensor {
 func TripletMarginLoss(anchor, positive, negative *Tensor, r Reduction) *Tensor {
 	c := anchor.tape.begin("triplet_margin_loss", anchor, positive, negative)
 	c.full(&anchor, &positive, &negative)
-	near := c.let(anchor.PairwiseDistance(positive))
-	far := c.let(anchor.PairwiseDistance(negative))
+	near := c.let(anchor.PairwiseDistance(positive, 2))
+	far := c.let(anchor.PairwiseDistance(negative, 2))
 	loss := c.let(near.AddScalar().Sub(far).ClampMin())
 	return c.end(loss.reduceLoss(r))
 }
 
 // PairwiseDistance is torch.nn.functional.pairwise_distance(x, y).
-func (x *Tensor) PairwiseDistance(y *Tensor) *Tensor {
+func (x *Tensor) PairwiseDistance(y *Tensor, p float64) *Tensor {
 	c := x.tape.begin("pairwise_distance", x, y)
-	return c.end(x.Sub(y).AddScalar().Norm(2, false, -1))
+	return c.end(x.Sub(y).AddScalar().Norm(p, false, -1))
 }
 
 // CosineSimilarity is torch.nn.functional.cosine_similarity(x, y, dim).

@@ -79,8 +79,10 @@ func TestNormsKeepTheShape(t *testing.T) {
 		"batch": func(x, w, b *tensor) *tensor {
 			return x.BatchNorm(trace.BatchNormState{Weight: w, Bias: b, Training: true})
 		},
-		"group":    func(x, w, b *tensor) *tensor { return x.GroupNorm(1, w, b) },
-		"instance": func(x, w, b *tensor) *tensor { return x.InstanceNorm(w, b) },
+		"group": func(x, w, b *tensor) *tensor { return x.GroupNorm(1, w, b) },
+		"instance": func(x, w, b *tensor) *tensor {
+			return x.InstanceNorm(trace.BatchNormState{Weight: w, Bias: b, Training: true})
+		},
 	}
 	rapid.Check(t, func(rt *rapid.T) {
 		shape := rapid.SliceOfN(rapid.Int64Range(1, 9), 3, 5).Draw(rt, "shape")

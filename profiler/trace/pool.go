@@ -89,7 +89,42 @@ func (x *Tensor) AdaptiveMaxPoolIndices(sizes ...int64) (y, indices *Tensor) {
 		return c.endPair(y.Squeeze(-2), indices.Squeeze(-2))
 	}
 	shape := append(append([]int64(nil), x.shape[:len(x.shape)-len(sizes)]...), sizes...)
-	return c.endPair(x.poolWithIndices("AdaptiveMaxPool2DBackward0", shape, x.numel/max(numel(shape), 1), false))
+	return c.endPair(x.adaptiveMaxPool(shape))
+}
+
+// adaptiveMaxPool keeps the layout of x, but its kernels want contiguous tensors
+// and copy others there and back.
+func (x *Tensor) adaptiveMaxPool(shape []int64) (y, indices *Tensor) {
+	t := x.tape
+	c := t.begin("adaptive_max_pool2d", x)
+	last := x.suggestChannelsLast()
+	y, indices = c.let(t.emptyIn(x.dtype, shape, last)), c.let(t.emptyIn(I64, shape, last))
+	var out, places *Tensor
+	if !y.isContiguous() {
+		out, places = c.let(t.empty(x.dtype, shape...)), c.let(t.empty(I64, shape...))
+	}
+	in := c.let(x.contiguousUntracked())
+	t.launch(program.Reduction, x.numel, []*Tensor{y, indices}, []*Tensor{in})
+	if n := t.record("AdaptiveMaxPool2DBackward0", x); n != nil {
+		n.save(x, indices)
+		n.yields(y)
+		n.apply = func(b *backward) { b.give(0, adaptiveUnpool(b.grad, b.saved(0), b.saved(1))) }
+	}
+	c.letGo(in, places, out)
+	return c.endPair(y, indices)
+}
+
+// adaptiveUnpool is adaptive_max_pool2d_backward.
+func adaptiveUnpool(g, x, indices *Tensor) *Tensor {
+	t := g.tape
+	c := t.begin("adaptive_max_pool2d_backward", g)
+	gx := c.let(t.emptyIn(x.dtype, x.shape, x.suggestChannelsLast()))
+	g, indices = c.let(g.contiguousUntracked()), c.let(indices.contiguousUntracked())
+	if !gx.isContiguous() {
+		c.let(t.empty(x.dtype, x.shape...))
+	}
+	t.launch(program.Index, g.numel, []*Tensor{gx}, []*Tensor{g, indices})
+	return c.end(gx)
 }
 
 // AdaptiveMaxPool is torch.nn.functional.adaptive_max_pool2d (or 3d) to the
@@ -97,7 +132,8 @@ func (x *Tensor) AdaptiveMaxPoolIndices(sizes ...int64) (y, indices *Tensor) {
 func (x *Tensor) AdaptiveMaxPool(sizes ...int64) *Tensor {
 	c := x.tape.begin("adaptive_max_pool2d", x)
 	shape := append(append([]int64(nil), x.shape[:2]...), sizes...)
-	return c.end(x.indexedPool("AdaptiveMaxPool2DBackward0", shape, x.numel/max(numel(shape), 1), false))
+	y, _ := x.adaptiveMaxPool(shape)
+	return c.end(y)
 }
 
 // indexedPool is a pooling that remembers where its values came from. Kernels

@@ -1,5 +1,7 @@
 package trace
 
+import "github.com/vprof/vprof/profiler/program"
+
 // WhereNumbers is torch.where(cond, number, number): both become tensors.
 func WhereNumbers(cond *Tensor, d DType) *Tensor {
 	t := cond.tape
@@ -198,8 +200,10 @@ func (x *Tensor) IsIn(set *Tensor) *Tensor {
 	y := c.let(t.empty(Bool, x.shape...))
 	shape := append([]int64(nil), x.shape...)
 	wide := c.let(x.alias(append(shape, 1), append(append([]int64(nil), x.strides...), 1), x.offset))
-	hits := wide.compare("eq", set)
-	hits.reduceInto(y, 1)
+	hits := c.let(wide.compare("eq", set))
+	found := c.let(t.empty(Bool, x.shape...)) // any(-1), which is then copied
+	t.launch(program.Reduction, hits.numel, []*Tensor{found}, []*Tensor{hits})
+	t.launchCopy(y, found)
 	return c.end(y)
 }
 

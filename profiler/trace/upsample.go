@@ -8,33 +8,35 @@ type upsampling struct {
 	// channelsLast says whether the backward kernel knows that layout.
 	channelsLast bool
 	flops        int64 // of one output
+	// contiguous kernels write and read contiguous tensors alone, and copy others.
+	contiguous bool
 }
 
 var (
 	nearestUpsampling = [...]upsampling{
 		{},
-		{"upsample_nearest1d", "UpsampleNearest1DBackward0", false, 1},
-		{"upsample_nearest2d", "UpsampleNearest2DBackward0", true, 1},
-		{"upsample_nearest3d", "UpsampleNearest3DBackward0", false, 1},
+		{"upsample_nearest1d", "UpsampleNearest1DBackward0", false, 1, false},
+		{"upsample_nearest2d", "UpsampleNearest2DBackward0", true, 1, false},
+		{"upsample_nearest3d", "UpsampleNearest3DBackward0", false, 1, false},
 	}
 	linearUpsampling = [...]upsampling{
 		{},
-		{"upsample_linear1d", "UpsampleLinear1DBackward0", false, 4},
-		{"upsample_bilinear2d", "UpsampleBilinear2DBackward0", true, 12},
-		{"upsample_trilinear3d", "UpsampleTrilinear3DBackward0", false, 28},
+		{"upsample_linear1d", "UpsampleLinear1DBackward0", false, 4, false},
+		{"upsample_bilinear2d", "UpsampleBilinear2DBackward0", true, 12, false},
+		{"upsample_trilinear3d", "UpsampleTrilinear3DBackward0", false, 28, false},
 	}
-	bicubicUpsampling = upsampling{"upsample_bicubic2d", "UpsampleBicubic2DBackward0", false, 60}
+	bicubicUpsampling = upsampling{"upsample_bicubic2d", "UpsampleBicubic2DBackward0", false, 60, false}
 )
 
 var (
 	exactUpsampling = [...]upsampling{
 		{},
-		{"_upsample_nearest_exact1d", "UpsampleNearestExact1DBackward0", false, 1},
-		{"_upsample_nearest_exact2d", "UpsampleNearestExact2DBackward0", true, 1},
-		{"_upsample_nearest_exact3d", "UpsampleNearestExact3DBackward0", false, 1},
+		{"_upsample_nearest_exact1d", "UpsampleNearestExact1DBackward0", false, 1, false},
+		{"_upsample_nearest_exact2d", "UpsampleNearestExact2DBackward0", true, 1, false},
+		{"_upsample_nearest_exact3d", "UpsampleNearestExact3DBackward0", false, 1, false},
 	}
-	bilinearAntialiasing = upsampling{"_upsample_bilinear2d_aa", "UpsampleBilinear2DAaBackward0", false, 24}
-	bicubicAntialiasing  = upsampling{"_upsample_bicubic2d_aa", "UpsampleBicubic2DAaBackward0", false, 120}
+	bilinearAntialiasing = upsampling{"_upsample_bilinear2d_aa", "UpsampleBilinear2DAaBackward0", true, 24, true}
+	bicubicAntialiasing  = upsampling{"_upsample_bicubic2d_aa", "UpsampleBicubic2DAaBackward0", false, 120, true}
 )
 
 // UpsampleNearestExact is interpolate(x, sizes, mode="nearest-exact").
@@ -76,7 +78,15 @@ func (x *Tensor) upsample(u *upsampling, sizes []int64) *Tensor {
 	c.full(&x)
 	shape := append(append([]int64(nil), x.shape[:2]...), sizes...)
 	y := c.let(t.emptyIn(x.dtype, shape, x.suggestChannelsLast()))
-	t.launchElementwise(y, u.flops, x)
+	if in := x; u.contiguous && !y.isContiguous() {
+		out := c.let(t.empty(x.dtype, shape...))
+		in = c.let(x.contiguousUntracked())
+		t.launchElementwise(out, u.flops, in)
+		t.launchCopy(y, out)
+		c.letGo(in, out)
+	} else {
+		t.launchElementwise(y, u.flops, in)
+	}
 	if n := t.record(u.node, x); n != nil {
 		n.yields(y)
 		from := x.shape
@@ -90,7 +100,7 @@ func (g *Tensor) downsample(u *upsampling, shape []int64) *Tensor {
 	c := t.begin(u.op+"_backward", g)
 	last := u.channelsLast && g.suggestChannelsLast()
 	gx := c.let(t.emptyIn(g.dtype, shape, last))
-	t.launchElementwise(gx, u.flops, c.let(g.contiguousIn(last)))
+	t.launchElementwise(gx, u.flops, c.let(g.contiguousIn(last && !u.contiguous)))
 	return c.end(gx)
 }
 

@@ -36,6 +36,8 @@ func normBackward(grad, self, norm *Tensor, p float64, dims []int, keep bool) *T
 		return c.end(self.Sgn().Mul(grad))
 	case math.IsInf(p, 0):
 		return c.end(maxNormGrad(grad, self, norm, dims))
+	case p < 1:
+		return c.end(fractionNormGrad(grad, self, norm, p))
 	case p != 2:
 		return c.end(powerNormGrad(grad, self, norm, p))
 	}
@@ -57,13 +59,33 @@ func maxNormGrad(grad, self, norm *Tensor, dims []int) *Tensor {
 	return c.end(self.Sgn().Mul(share))
 }
 
-// powerNormGrad is the gradient for an order above two:
+// fractionNormGrad is the gradient for an order below one:
+//
+//	self_scaled = self.sgn() * self.abs().pow_(p - 1).masked_fill_(self == 0, 0)
+//	self_scaled * grad * norm.pow(1 - p)
+func fractionNormGrad(grad, self, norm *Tensor, p float64) *Tensor {
+	c := grad.tape.begin("norm_backward", grad, self, norm)
+	size := self.plain("abs", 1)
+	size.MaskedFillInPlace(self.compareScalar("eq_Scalar"))
+	scaled := c.let(self.Sgn().Mul(size))
+	power := norm.Pow(1 - p)
+	return c.end(scaled.Mul(grad).Mul(power))
+}
+
+// powerNormGrad is the gradient for an order above one but two:
 //
 //	scale = (grad / norm.pow(p - 1)).masked_fill_(norm == 0, 0)
-//	self * self.abs().pow_(p - 2) * scale
+//	self * self.abs().pow_(p - 2) * scale        (p > 2)
+//	self.sgn() * self.abs().pow_(p - 1) * scale  (p < 2)
 func powerNormGrad(grad, self, norm *Tensor, p float64) *Tensor {
 	c := grad.tape.begin("norm_backward", grad, self, norm)
-	scaled := c.let(self.Mul(self.plain("abs", 1)))
+	var scaled *Tensor
+	if p < 2 {
+		direction := self.Sgn()
+		scaled = c.let(direction.Mul(self.plain("abs", 1)))
+	} else {
+		scaled = c.let(self.Mul(self.plain("abs", 1)))
+	}
 	scale := c.let(grad.Div(norm.Pow(p - 1)))
 	scale.MaskedFillInPlace(norm.compareScalar("eq_Scalar"))
 	c.statement()

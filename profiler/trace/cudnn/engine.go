@@ -83,6 +83,8 @@ const (
 	// Im2col is PyTorch's own fallback where cuDNN has no engine (bf16 on
 	// boards before Ampere): one sample's columns at a time.
 	Im2col
+	// Kept is no engine: corrections of rules choose it where the rules are right.
+	Kept
 
 	numEngines = iota
 )
@@ -92,7 +94,7 @@ var engineNames = [numEngines]string{
 	"looped", "looped-serial", "grouped", "contiguous-out", "unpadded",
 	"group-pairs", "unrounded", "hopper", "folded", "batched-gemm", "winograd4", "winograd9",
 	"winograd-fused", "fft1d-32", "fft1d-256", "fft2d-16", "fft2d-32",
-	"fft2d-64", "whole-fft", "depthwise-tiles", "offsets", "offset-copies", "planar", "indices", "counters", "im2col",
+	"fft2d-64", "whole-fft", "depthwise-tiles", "offsets", "offset-copies", "planar", "indices", "counters", "im2col", "kept",
 }
 
 func (e Engine) String() string {
@@ -149,8 +151,8 @@ func (p *problem) can(e Engine) bool {
 		return p.kind == fprop
 	case Counters:
 		return p.kind == wgrad
-	case Im2col:
-		return false // PyTorch's own, which cuDNN never chooses
+	case Im2col, Kept:
+		return false // never cuDNN's own choice
 	}
 	return true
 }

@@ -88,11 +88,11 @@ func (v *Ensemble) Append(b []byte) []byte {
 	return b
 }
 
-// decodeEnsemble reads what Append wrote.
-func decodeEnsemble(b []byte) (*Ensemble, error) {
+// DecodeEnsemble reads what Append wrote, and returns what follows.
+func DecodeEnsemble(b []byte) (v *Ensemble, rest []byte, err error) {
 	variants, b, err := forest.Decode(b, numFeatures)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	counts := map[string]*forest.Forest{}
 	for _, variant := range variants.Classes {
@@ -100,11 +100,35 @@ func decodeEnsemble(b []byte) (*Ensemble, error) {
 			continue
 		}
 		if counts[variant], b, err = forest.Decode(b, numFeatures); err != nil {
-			return nil, fmt.Errorf("splits of %s: %w", variant, err)
+			return nil, nil, fmt.Errorf("splits of %s: %w", variant, err)
 		}
 	}
-	if err := ended(b); err != nil {
-		return nil, err
+	v, err = NewEnsemble(variants, counts)
+	return v, b, err
+}
+
+// corrected is an ensemble with another behind it in the file, if there is any, that
+// learned where the first is wrong: it chooses [Kept] where that is right.
+type corrected struct{ first, corrections *Ensemble }
+
+func decodeCorrected(b []byte) (*corrected, error) {
+	first, rest, err := DecodeEnsemble(b)
+	if err != nil || len(rest) == 0 {
+		return &corrected{first: first}, err
 	}
-	return NewEnsemble(variants, counts)
+	corrections, rest, err := DecodeEnsemble(rest)
+	if err != nil {
+		return nil, fmt.Errorf("corrections: %w", err)
+	}
+	return &corrected{first, corrections}, ended(rest)
+}
+
+// Choose asks the corrections first.
+func (c *corrected) Choose(x []float32) Choice {
+	if c.corrections != nil {
+		if choice := c.corrections.Choose(x); choice.Engine != Kept {
+			return choice
+		}
+	}
+	return c.first.Choose(x)
 }

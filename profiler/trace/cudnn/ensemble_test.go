@@ -113,7 +113,7 @@ func TestEnsembleChooseAsTheyWereWritten(t *testing.T) {
 			}
 		}
 		_, err = decodeEnsemble(append(b, 0))
-		require.EqualError(t, err, "1 bytes too many")
+		require.ErrorContains(t, err, "corrections")
 		cut := rapid.IntRange(0, len(b)-1).Draw(t, "cut")
 		_, err = decodeEnsemble(b[:cut])
 		require.Error(t, err, "the first %d of %d bytes", cut, len(b))
@@ -196,4 +196,34 @@ func TestNoOtherFilesAreAmongTheRules(t *testing.T) {
 	for _, f := range files {
 		require.Contains(t, known, path.Base(f))
 	}
+}
+
+// decodeEnsemble reads an ensemble without corrections.
+func decodeEnsemble(b []byte) (*Ensemble, error) {
+	c, err := decodeCorrected(b)
+	if err != nil {
+		return nil, err
+	}
+	return c.first, nil
+}
+
+func TestCorrectionsHoldWhereTheyDoNotKeepTheRules(t *testing.T) {
+	small, large := make([]float32, numFeatures), make([]float32, numFeatures)
+	large[0] = 100
+	leaf := func(class int) *forest.Branch { return &forest.Branch{Class: class} }
+	first, err := NewEnsemble(forest.New([]string{"copies"}, leaf(0)), nil)
+	require.NoError(t, err)
+	corrections, err := NewEnsemble(forest.New([]string{"kept", "direct"}, &forest.Branch{Threshold: 10, Less: leaf(0), Other: leaf(1)}), nil)
+	require.NoError(t, err)
+
+	rules, err := decodeCorrected(first.Append(nil))
+	require.NoError(t, err)
+	require.Equal(t, Copies, rules.Choose(large).Engine)
+	rules, err = decodeCorrected(corrections.Append(first.Append(nil)))
+	require.NoError(t, err)
+	require.Equal(t, Copies, rules.Choose(small).Engine)
+	require.Equal(t, Direct, rules.Choose(large).Engine)
+
+	_, err = decodeCorrected(append(corrections.Append(first.Append(nil)), 0))
+	require.Error(t, err)
 }

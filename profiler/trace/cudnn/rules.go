@@ -31,7 +31,7 @@ func NewRules(files fs.FS) *Rules {
 // architecture is the rules of one architecture, each read on first use.
 type architecture struct {
 	// ensemble choose, by operation and element size.
-	ensemble [len(kindNames)][len(precisionNames)]func() *Ensemble
+	ensemble [len(kindNames)][len(precisionNames)]func() *corrected
 	// device says, by operation, where kernels for few channels in half precision
 	// run instead, which need no workspace and which cuDNN proposes only if
 	// there is a device.
@@ -70,7 +70,7 @@ func newArchitecture(files fs.FS, generation int) *architecture {
 	a := &architecture{}
 	for kind, operation := range kindNames {
 		for half := range precisionNames {
-			a.ensemble[kind][half] = once(files, RuleFile(generation, operation, half == 1), decodeEnsemble)
+			a.ensemble[kind][half] = once(files, RuleFile(generation, operation, half == 1), decodeCorrected)
 		}
 		a.device[kind] = once(files, DeviceRuleFile(generation, operation), func(b []byte) (*forest.Forest, error) {
 			f, rest, err := forest.Decode(b, numFeatures)

@@ -174,7 +174,7 @@ func TestARuleIsLearnedFromItsAnswers(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, misses(v, train))
 	require.Zero(t, misses(v, unseen), "boundaries lie where the answers change")
-	require.Equal(t, "exact 100.0 %, within 2 % and 64 KiB 100.0 %", examine(v, unseen))
+	require.Equal(t, "exact 100.0 %, within 2 % and 64 KiB 100.0 %", examine(nil, v, unseen))
 
 	three := fitter{trees: 3, support: 1, splitSupport: 1}
 	v, err = three.learn(train, variants)

@@ -40,6 +40,8 @@ type labeled struct {
 	found []cudnn.Choice
 	// check marks answers to compare with, not to learn from.
 	check bool
+	// trusted marks questions whose answers the rules to be corrected know.
+	trusted bool
 }
 
 // fold puts a geometry into one of five parts, by a hash of everything but

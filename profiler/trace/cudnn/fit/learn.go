@@ -21,6 +21,9 @@ type kernel struct {
 }
 
 func kernelOf(a *oracle.Answer, c cudnn.Choice) kernel {
+	if c.Engine == cudnn.Kept {
+		return kernel{choice: c}
+	}
 	k := kernel{choice: c, splits: c.Splits > 0, name: strconv.Itoa(a.Engine)}
 	k.choice.Splits = 0
 	for _, knob := range slices.Sorted(maps.Keys(a.Knobs)) {

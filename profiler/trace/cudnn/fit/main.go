@@ -13,6 +13,9 @@
 // fewer misses than with trees that learn what counts at once.
 //
 //	go run ./fit -o ../../stack/cudnn/9.19 answers/sm120-*.gz
+//
+// With -correct the rules stay as they are, and further trees learn from other
+// answers where they are wrong and what holds there.
 package main
 
 import (
@@ -38,6 +41,8 @@ func main() {
 	flag.IntVar(&f.splitSupport, "split-support", 1, "the same for how often engines split")
 	flag.StringVar(&f.check, "check", "", "tell how well the rules do on the answers in `file`")
 	flag.Int64Var(&f.fold, "held-out", -1, "leave out `fold` 0 to 4 of the geometries, and tell how well the rules do on it")
+	flag.BoolVar(&f.correct, "correct", false, "keep the rules that there are, and find where they are wrong on the answers")
+	flag.StringVar(&f.trusted, "trusted", "", "with -correct: `file` of questions that the rules were grown from")
 	records := flag.String("records", "", "find from recorded calls in `file` where kernels run that cuDNN proposes only if there is a device")
 	flag.Parse()
 	if f.trees < 1 || f.trees > forest.MostTrees {
@@ -69,6 +74,8 @@ type fitter struct {
 	trees, support, splitSupport int
 	fold                         int64
 	check                        string
+	correct                      bool
+	trusted                      string
 }
 
 // operation is what has rules of its own.
@@ -116,6 +123,16 @@ func (f *fitter) fit(generation int, paths []string) error {
 			return err
 		}
 	}
+	if f.trusted != "" {
+		err := oracle.ReadQuestions(f.trusted, func(q oracle.Question) {
+			a := oracle.Answer{Question: q}
+			o := operationOf(&a)
+			cases[o] = append(cases[o], labeled{Answer: a, study: cudnn.NewStudy(q.Config, q.Operation, board), trusted: true})
+		})
+		if err != nil {
+			return err
+		}
+	}
 	var wait sync.WaitGroup
 	errs := make(chan error, len(cases))
 	for o, all := range cases {
@@ -134,12 +151,24 @@ func (f *fitter) fit(generation int, paths []string) error {
 // operation finds and writes the rules of one operation.
 func (f *fitter) operation(generation int, o operation, cases []labeled, variants census) error {
 	var train, held []labeled
+	name := filepath.Join(f.dir, cudnn.RuleFile(generation, cases[0].study.Operation(), o.half))
+	var first *cudnn.Ensemble
+	if f.correct {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		if first, _, err = cudnn.DecodeEnsemble(b); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		keep(first, cases)
+	}
 	unexplained := 0
 	for _, c := range cases {
 		switch {
 		case c.check:
 			held = append(held, c)
-		case f.fold >= 0 && fold(c.Config) == f.fold:
+		case f.fold >= 0 && !c.trusted && fold(c.Config) == f.fold:
 			held = append(held, c)
 		case len(c.found) == 0:
 			unexplained++
@@ -152,19 +181,51 @@ func (f *fitter) operation(generation int, o operation, cases []labeled, variant
 		return fmt.Errorf("sm%d %v: %w", generation, o, err)
 	}
 	rules := ensemble.Append(nil)
+	if first != nil {
+		rules = ensemble.Append(first.Append(nil))
+	}
 	if len(held) > 0 {
-		log.Printf("sm%d %v: held out %d cases, %v", generation, o, len(held), examine(ensemble, held))
+		log.Printf("sm%d %v: held out %d cases, %v", generation, o, len(held), examine(first, ensemble, held))
 	}
 	log.Printf("sm%d %v: %d cases, %d more without a formula, %d KiB", generation, o, len(train), unexplained, len(rules)>>10)
-	name := filepath.Join(f.dir, cudnn.RuleFile(generation, cases[0].study.Operation(), o.half))
 	return os.WriteFile(name, rules, 0o644)
 }
 
-// examine tells how often ensemble give every byte, or nearly.
-func examine(v *cudnn.Ensemble, held []labeled) string {
-	exact, near := 0, 0
+// keep marks the cases that rules get right, or are trusted with.
+func keep(rules *cudnn.Ensemble, cases []labeled) {
+	for i := range cases {
+		c := &cases[i]
+		if c.trusted || !c.check && given(c.study, rules.Choose(c.study.Features())) == c.Bytes {
+			c.found = []cudnn.Choice{{Engine: cudnn.Kept}}
+		}
+	}
+}
+
+// given is the workspace that a choice leads to.
+func given(s cudnn.Study, c cudnn.Choice) int64 {
+	if !s.Can(c.Engine) {
+		return 0
+	}
+	return s.Bytes(c)
+}
+
+// examine tells how often ensemble give every byte, or nearly; with rules that they
+// correct, also how often those alone do.
+func examine(first, v *cudnn.Ensemble, held []labeled) string {
+	exact, near, before := 0, 0, 0
 	for _, c := range held {
-		d := c.study.Bytes(v.Choose(c.study.Features())) - c.Bytes
+		x := c.study.Features()
+		choice := v.Choose(x)
+		if first != nil {
+			old := first.Choose(x)
+			if given(c.study, old) == c.Bytes {
+				before++
+			}
+			if choice.Engine == cudnn.Kept {
+				choice = old
+			}
+		}
+		d := given(c.study, choice) - c.Bytes
 		if d == 0 {
 			exact++
 		}
@@ -173,5 +234,9 @@ func examine(v *cudnn.Ensemble, held []labeled) string {
 		}
 	}
 	n := float64(len(held))
-	return fmt.Sprintf("exact %.1f %%, within 2 %% and 64 KiB %.1f %%", 100*float64(exact)/n, 100*float64(near)/n)
+	text := fmt.Sprintf("exact %.1f %%, within 2 %% and 64 KiB %.1f %%", 100*float64(exact)/n, 100*float64(near)/n)
+	if first != nil {
+		text += fmt.Sprintf("; exact without corrections %.1f %%", 100*float64(before)/n)
+	}
+	return text
 }

@@ -140,6 +140,24 @@ func parseAnswer(q Question, line string) (a Answer, ok bool, err error) {
 	return a, true, nil
 }
 
+// ReadQuestions calls visit with every question of a file, one a line.
+func ReadQuestions(path string, visit func(Question)) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	s := bufio.NewScanner(f)
+	for n := 1; s.Scan(); n++ {
+		q, err := parseQuestion(s.Text())
+		if err != nil {
+			return fmt.Errorf("%s: line %d: %w", path, n, err)
+		}
+		visit(q)
+	}
+	return s.Err()
+}
+
 // Read calls visit with every question of a file that cuDNN has an engine for.
 // Each line is a question and its answer, with a bar between. Names that end in
 // .gz are compressed.

@@ -1,0 +1,62 @@
+package trace
+
+import "slices"
+
+// Bilinear is torch.nn.functional.bilinear(x, z, weight, bias): one product of both
+// inputs with a matrix for each output. Autocast leaves it as it is.
+func (x *Tensor) Bilinear(z, weight, bias *Tensor) *Tensor {
+	c := x.tape.begin("bilinear", x, z, weight, bias)
+	lead := slices.Clone(x.shape[:len(x.shape)-1])
+	outs := weight.shape[0]
+	rows := numel(lead)
+	a, b := c.let(x.Reshape(rows, x.shape[len(lead)])), c.let(z.Reshape(rows, z.shape[len(lead)]))
+	y := c.let(a.trilinear(b, weight).Reshape(append(lead, outs)...))
+	if bias != nil {
+		c.set(&y, y.Add(bias))
+	}
+	return c.end(y)
+}
+
+// trilinear is _trilinear as bilinear calls it, which takes the outputs one after
+// the other.
+func (x *Tensor) trilinear(z, weight *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("_trilinear", x, weight, z)
+	rows, inner, outer, outs := x.shape[0], x.shape[1], z.shape[1], weight.shape[0]
+	y := c.let(t.Filled("_trilinear", x.dtype, rows, outs))
+	for range outs {
+		c.eachOutput(x.dtype, y, rows*outer, rows)
+	}
+	if n := t.record("TrilinearBackward0", x, weight, z); n != nil {
+		n.save(x, weight, z)
+		n.yields(y)
+		n.apply = func(b *backward) {
+			sizes := [3][]int64{{inner * outer * rows, rows * inner}, {rows * inner, inner * outer}, {rows * outer, rows * outer}}
+			shapes := [3][]int64{{rows, inner}, {outs, inner, outer}, {rows, outer}}
+			for i := range sizes {
+				if !b.needs(i) {
+					continue
+				}
+				c := t.begin("_trilinear", b.grad)
+				g := c.let(t.Filled("_trilinear", b.grad.dtype, shapes[i]...))
+				for range outs {
+					c.eachOutput(g.dtype, g, sizes[i]...)
+				}
+				b.out[i] = c.end(g).retain()
+			}
+			b.statement()
+		}
+	}
+	return c.end(y)
+}
+
+// eachOutput is a step of _trilinear's loop: products, and what is summed of them.
+func (c *call) eachOutput(d DType, into *Tensor, sizes ...int64) {
+	t := c.t
+	var parts []*Tensor
+	for _, n := range sizes {
+		parts = append(parts, c.let(t.empty(d, n)))
+	}
+	t.launchElementwise(into, 1, parts...)
+	c.letGo(parts...)
+}

@@ -1,0 +1,117 @@
+package trace
+
+// ScatterReduce is x.scatter_reduce(d, index, src, how) for "prod", "mean", "amax"
+// and "amin"; without x itself its places are not counted.
+func (x *Tensor) ScatterReduce(how string, index, src *Tensor, withSelf bool) *Tensor {
+	t := x.tape
+	c := t.begin("scatter_reduce_two", x, index, src)
+	y := c.let(x.scattered("scatter_reduce_two", index, src))
+	if how == "mean" {
+		y.scatterCounts(index, src)
+	}
+	if n := t.record("ScatterReduceBackward0", x, src); n != nil {
+		n.save(index, x, src, y)
+		n.yields(y)
+		gradient := map[string]func(*backward, *Tensor) (*Tensor, *Tensor){
+			"prod": scatterProductGrads, "mean": scatterMeanGrads, "amax": scatterExtremeGrads, "amin": scatterExtremeGrads,
+		}[how]
+		n.apply = func(b *backward) {
+			c := t.begin("scatter_reduce_backward", b.grad)
+			gx, gsrc := gradient(b, c.let(b.grad))
+			if !withSelf {
+				gx = gx.scattered("scatter_value", b.saved(0))
+			}
+			b.out[0], b.out[1] = keepIf(gx, b.needs(0)), keepIf(gsrc, b.needs(1))
+			c.done()
+			b.statement()
+		}
+	}
+	return c.end(y)
+}
+
+// scatterCounts are the divisors of means: how many numbers meet in each place.
+func (x *Tensor) scatterCounts(index, src *Tensor) {
+	c := x.tape.begin("scatter_reduce_two", x)
+	ones := c.let(src.OnesLike())
+	count := c.let(x.OnesLike())
+	x.tape.launchElementwise(count, 1, index, ones)
+	c.let(count.compareScalar("eq_Scalar"))
+	c.done()
+}
+
+// scatterMeanGrads is the part of scatter_reduce_backward for means:
+//
+//	N = ones_like(grad).scatter_add(dim, index, ones_like(src)).masked_fill_(N == 0, 1)
+//	grad / N, grad.gather(dim, index) / N.gather(dim, index)
+func scatterMeanGrads(b *backward, grad *Tensor) (gx, gsrc *Tensor) {
+	index, src := b.saved(0), b.saved(2)
+	c := grad.tape.begin("scatter_reduce_backward", grad)
+	n := c.let(grad.OnesLike())
+	c.set(&n, n.ScatterAdd(index, src.OnesLike()))
+	n.MaskedFillInPlace(n.compareScalar("eq_Scalar"))
+	c.statement()
+	gx = grad.Div(n)
+	counts := n.Gather(index)
+	gsrc = grad.Gather(index).Div(counts)
+	return c.endPair(gx, gsrc)
+}
+
+// scatterExtremeGrads is that for maxima and minima, which share a gradient:
+//
+//	value = result.gather(dim, index)
+//	N = (self == result).scatter_add(dim, index, src == value)
+//	(self == result) * (grad / N), (src == value) * (grad / N).gather(dim, index)
+func scatterExtremeGrads(b *backward, grad *Tensor) (gx, gsrc *Tensor) {
+	index, self, src, result := b.saved(0), b.saved(1), b.saved(2), b.saved(3)
+	c := grad.tape.begin("scatter_reduce_backward", grad)
+	value := c.let(result.Gather(index))
+	own := c.let(self.compare("eq", result).to(self.dtype))
+	from := c.let(src.compare("eq", value).to(src.dtype))
+	n := c.let(own.ScatterAdd(index, from))
+	share := c.let(grad.Div(n))
+	gx = c.let(self.compare("eq", result).Mul(share))
+	picked := share.Gather(index)
+	gsrc = c.let(src.compare("eq", value).Mul(picked))
+	return c.endPair(gx, gsrc)
+}
+
+// scatterProductGrads is that for products, with the cases of none, one and more
+// zeros apart.
+func scatterProductGrads(b *backward, grad *Tensor) (gx, gsrc *Tensor) {
+	index, self, src, result := b.saved(0), b.saved(1), b.saved(2), b.saved(3)
+	t := grad.tape
+	c := t.begin("scatter_reduce_backward", grad)
+	masked := c.let(self.maskedCopy())
+	others := c.let(masked.scattered("scatter_reduce_two", index, src))
+	product := grad.Mul(others)
+	gx = c.let(product.Div(masked))
+	zero := c.let(src.compareScalar("eq"))
+	zeros := self.ZerosLike()
+	counts := zeros.ScatterAdd(index, zero.to(src.dtype)).Gather(index)
+	counts = c.let(counts)
+	single := counts.compareScalar("eq")
+	single = c.let(single.compare("bitwise_and", zero))
+	c.let(src.like())
+	masked = c.let(result.like())
+	c.let(src.like())
+	c.let(result.like())
+	c.let(src.like())
+	c.let(src.like())
+	c.let(result.like())
+	c.let(src.like())
+	gsrc = c.let(src.like())
+	t.launchElementwise(gsrc, 4, grad, masked, single)
+	return c.endPair(gx, gsrc)
+}
+
+// maskedCopy is x.masked_fill(x == 0, 1).
+func (x *Tensor) maskedCopy() *Tensor {
+	c := x.tape.begin("masked_fill", x)
+	zero := c.let(x.compareScalar("eq"))
+	y := x.like()
+	x.tape.launchElementwise(y, 1, x, zero)
+	return c.end(y)
+}
+
+// like is an empty tensor of the shape and type of x.
+func (x *Tensor) like() *Tensor { return x.emptyLike(x.dtype) }
