@@ -159,8 +159,10 @@ def hf_inputs(model, config, opts):
     """The inputs of a model of transformers with its labels, so that it makes its own loss."""
     import torch
 
+    longest = getattr(getattr(config, "text_config", config), "max_position_embeddings", None) or opts.seq
+
     def text(symbol="seq"):
-        return Input(torch.int64, [("batch", EXAMPLE_BATCH), (symbol, opts.seq)])
+        return Input(torch.int64, [("batch", EXAMPLE_BATCH), (symbol, min(opts.seq, longest))])
 
     takes = inspect.signature(model.forward).parameters
     kind = type(model).__name__
@@ -172,6 +174,11 @@ def hf_inputs(model, config, opts):
             inputs["decoder_input_ids"] = text("target")
         if not re.search("SequenceClassification|MultipleChoice", kind):
             labels = text("target" if "decoder_input_ids" in takes else "seq")
+        if "pixel_values" in takes and hasattr(config, "vision_config"):  # images with their captions
+            size = opts.size or config.vision_config.image_size
+            inputs["pixel_values"] = image(getattr(config.vision_config, "num_channels", 3), size, size)
+        if "return_loss" in takes:
+            inputs["return_loss"] = True
     elif main == "pixel_values":
         vision = getattr(config, "vision_config", config)
         size = opts.size or getattr(vision, "image_size", 224)
@@ -183,6 +190,11 @@ def hf_inputs(model, config, opts):
         inputs[main] = Input(torch.float32, [("batch", EXAMPLE_BATCH), config.max_length, config.num_mel_bins])
     elif main == "input_values":
         inputs[main] = Input(torch.float32, [("batch", EXAMPLE_BATCH), opts.samples])
+    elif main == "input_features" and hasattr(config, "num_mel_bins") and hasattr(config, "max_source_positions"):  # Whisper and its kin
+        inputs[main] = Input(torch.float32, [("batch", EXAMPLE_BATCH), config.num_mel_bins, 2 * config.max_source_positions])
+        if "decoder_input_ids" in takes:
+            inputs["decoder_input_ids"] = text("target")
+            labels = text("target")
     else:
         raise Refusal(f"what {kind} takes as {main} is not known", f"give it with --input '{main}=float32[batch,...]'")
     if "labels" in takes:
@@ -281,6 +293,8 @@ def resolve(opts):
 def as_eager(model):
     """The model as it is trained."""
     for m in model.modules():
+        if hasattr(m, "warn_if_padding_and_no_attention_mask"):
+            m.warn_if_padding_and_no_attention_mask = lambda *args, **kwargs: None  # looks at the tokens
         if hasattr(getattr(m, "config", None), "use_cache"):
             m.config.use_cache = False  # a cache of keys is not a tensor, and of no use in training
     return model.train()
@@ -347,6 +361,7 @@ class Observation:
         self.deaths = []  # (last operator called by then, values of the tensor that died)
         self.regions = []  # checkpointed calls: (module or None, first operator, last, reentrant)
         self.functions = []  # custom autograd.Functions: (name, line)
+        self.notes = []  # what the user must know
 
 
 def observe(model, example, place, symbols):
@@ -758,16 +773,16 @@ def capture(opts):
     """Writes the file. Returns what to tell the user."""
     global hiding
     build, inputs_of = resolve(opts)
-    failure = None
+    failure = failed = None
     for place in ("meta", "fake", "cpu"):
         for hiding in (True, False):
             doing = "building the model"
             try:
                 model = build_on(place, build)
-                example = Example(model, inputs_of(model))
-                symbols = dict(example.symbols)
+                inputs = inputs_of(model)
                 doing = "forward"
-                seen = observe(model, example, place, symbols)
+                example, seen = observe_with_loss(model, inputs, place, opts)
+                symbols = dict(example.symbols)
                 doing = "torch.export"
                 return write(opts, model, example, place, seen, *freest(model, example, place, symbols))
             except Refusal:
@@ -775,10 +790,25 @@ def capture(opts):
             except Exception as e:
                 if opts.verbose:
                     traceback.print_exc()
-                failure = failure or refusal(e, opts, doing)
+                if failed in (None, "building the model"):  # elsewhere it fails for another reason, the user's own
+                    failure, failed = refusal(e, opts, doing), doing
                 if doing != "torch.export":
                     break
     raise failure
+
+
+def observe_with_loss(model, inputs, place, opts):
+    """Observes forward; without labels, should they be ours and the model's own loss not run without numbers."""
+    try:
+        example = Example(model, inputs)
+        return example, observe(model, example, place, dict(example.symbols))
+    except Exception:
+        if not opts.spec.startswith("hf:") or "labels" not in inputs or any(i.startswith("labels=") for i in opts.input):
+            raise
+    example = Example(model, {n: i for n, i in inputs.items() if n != "labels"})
+    seen = observe(model, example, place, dict(example.symbols))
+    seen.notes.append("captured without its own loss, which looks at the numbers in the labels: choose one with --loss")
+    return example, seen
 
 
 def freest(model, example, place, symbols):
@@ -801,7 +831,7 @@ def write(opts, model, example, place, seen, program, free, symbols):
     entries, graph = saved(program, name)
     nodes = nodes_of(graph["graph_module"]["graph"])
     extra = {"version": 1, "source": opts.spec, **facts(model, graph)}
-    notes = []
+    notes = list(seen.notes)
     if "batch" in symbols and not free:
         seen = observe(model, example, place, symbols)
         batches = (2, 3, 5)

@@ -211,6 +211,20 @@ class CaptureTest(unittest.TestCase):
         self.assertNotEqual(self.outcome["place"], "meta")
         self.assertEqual(made.targets, ["mul.Tensor"])
 
+    def test_what_fails_everywhere_is_told_as_it_fails_on_the_cpu(self):
+        said = self.refusal("class model(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.n = torch.ones(1).item()\n        raise RuntimeError('no such file')")
+        self.assertIn("no such file", str(said))
+
+    def test_checks_of_tokens_that_only_warn_are_left_out(self):
+        made = self.forward("""
+            self.warn_if_padding_and_no_attention_mask(x)
+            return torch.cos(x)
+
+        def warn_if_padding_and_no_attention_mask(self, x):
+            assert float(x.sum()) == 0
+            """)
+        self.assertEqual(made.targets, ["cos.default"])
+
     def test_weights_are_not_in_the_file(self):
         self.capture("class model(nn.Linear):\n    def __init__(self):\n        super().__init__(1000, 1000)\n        assert float(torch.ones(3).sum()) == 3", inputs="input=float32[batch,1000]")
         self.assertEqual(self.outcome["place"], "cpu")

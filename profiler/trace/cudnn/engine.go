@@ -66,6 +66,9 @@ const (
 	FFT2D64
 	// WholeFFT is the oldest FFT engine, over whole images.
 	WholeFFT
+	// TurnsFFT is the FFT engine of wgrad over whole images, whose spectra take
+	// turns in two regions.
+	TurnsFFT
 	// DepthwiseTiles (xmma_depthwise_convolution_*) is the tensor-core
 	// depthwise engine of half precision.
 	DepthwiseTiles
@@ -94,7 +97,7 @@ var engineNames = [numEngines]string{
 	"looped", "looped-serial", "grouped", "contiguous-out", "unpadded",
 	"group-pairs", "unrounded", "hopper", "folded", "batched-gemm", "winograd4", "winograd9",
 	"winograd-fused", "fft1d-32", "fft1d-256", "fft2d-16", "fft2d-32",
-	"fft2d-64", "whole-fft", "depthwise-tiles", "offsets", "offset-copies", "planar", "indices", "counters", "im2col", "kept",
+	"fft2d-64", "whole-fft", "turns-fft", "depthwise-tiles", "offsets", "offset-copies", "planar", "indices", "counters", "im2col", "kept",
 }
 
 func (e Engine) String() string {
@@ -141,6 +144,8 @@ func (p *problem) can(e Engine) bool {
 			size = 256
 		}
 		return p.plain() && p.K[p.Dim-1] <= size && (e == WholeFFT || p.flat())
+	case TurnsFFT:
+		return p.kind == wgrad && p.DType == F32 && p.plain()
 	case FFT2D16, FFT2D32, FFT2D64:
 		return p.plain() && p.Dim < 3
 	case DepthwiseTiles:
@@ -211,7 +216,7 @@ func (p *problem) bytes(choice Choice) int64 {
 		return p.N * p.k * p.cg * 4
 	case Winograd4, Winograd9, WinogradFused:
 		return p.winograd(e)
-	case FFT1D32, FFT1D256, FFT2D16, FFT2D32, FFT2D64, WholeFFT:
+	case FFT1D32, FFT1D256, FFT2D16, FFT2D32, FFT2D64, WholeFFT, TurnsFFT:
 		return p.fft(e)
 	case DepthwiseTiles:
 		return p.depthwiseTiles(choice)

@@ -21,6 +21,8 @@ func (p *problem) fft(e Engine) int64 {
 		size = 64
 	case WholeFFT:
 		return p.wholeFFT()
+	case TurnsFFT:
+		return p.turnsFFT()
 	}
 	points, tiles := size/2+1, int64(1)
 	first := 0
@@ -36,11 +38,32 @@ func (p *problem) fft(e Engine) int64 {
 	return 8 * points * (batch*(p.cg+p.kg) + p.cg*p.kg) * groups
 }
 
-func (p *problem) wholeFFT() int64 {
+// side is that of the square that holds an image with the borders of the filter.
+func (p *problem) side() int64 {
 	side := int64(1)
 	for i := range p.Dim {
 		side = max(side, powerOfTwo(p.In[i]+p.K[i]-1))
 	}
+	return side
+}
+
+// turnsFFT has two regions, each for the spectra of x and y together or those of
+// w, and a copy of y; channels-last tensors are all copied first.
+func (p *problem) turnsFFT() int64 {
+	side := p.side()
+	spectra := 8 * side * (side/2 + 1) * 2 * max(p.N*(p.cg+p.kg), p.cg*p.kg)
+	n := spectra + p.N*p.kg*p.ys*p.es
+	if p.Layout != Contiguous {
+		n += p.N*(p.cg*p.xs+p.kg*p.ys)*p.es + ceil.Multiple(p.kg*p.cg*p.taps*p.es, copyAlign)
+		if p.Groups == 1 {
+			n += copyAlign
+		}
+	}
+	return n * min(p.Groups, concurrentGroups)
+}
+
+func (p *problem) wholeFFT() int64 {
+	side := p.side()
 	a, b, c := p.N*p.cg, p.N*p.kg, p.cg*p.kg
 	spectra := 8 * side * (side/2 + 1) * (a + b + c + max(a, b, c))
 	images := p.N * p.c * p.xs * p.es
