@@ -216,12 +216,13 @@ class CaptureTest(unittest.TestCase):
         self.assertIn("no such file", str(said))
 
     def test_checks_of_tokens_that_only_warn_are_left_out(self):
-        made = self.forward("""
-            self.warn_if_padding_and_no_attention_mask(x)
-            return torch.cos(x)
-
-        def warn_if_padding_and_no_attention_mask(self, x):
-            assert float(x.sum()) == 0
+        made = self.capture("""
+            class model(nn.Module):
+                def forward(self, x):
+                    self.warn_if_padding_and_no_attention_mask(x)
+                    return torch.cos(x)
+                def warn_if_padding_and_no_attention_mask(self, x):
+                    assert float(x.sum()) == 0
             """)
         self.assertEqual(made.targets, ["cos.default"])
 
