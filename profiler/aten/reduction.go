@@ -33,8 +33,8 @@ var reductions = family{
 	"var_mean.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> (Tensor, Tensor)": pair(func(a *Args) (*tensor, *tensor) { return a.first(0).VarMean(a.Bool("keepdim"), a.Dims("dim")...) }),
 	"std_mean(Tensor self, bool unbiased=True) -> (Tensor, Tensor)":                                      pair(func(a *Args) (*tensor, *tensor) { return a.first(0).StdMean(false) }),
 	"std_mean.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> (Tensor, Tensor)": pair(func(a *Args) (*tensor, *tensor) { return a.first(0).StdMean(a.Bool("keepdim"), a.Dims("dim")...) }),
-	"msort(Tensor self) -> Tensor":                                              unary(func(x *tensor) *tensor { v, _ := x.Sort(0); return v }),
-	"frobenius_norm.dim(Tensor self, int[1] dim, bool keepdim=False) -> Tensor": one(func(a *Args) *tensor { return a.first(0).Norm(2, a.Bool("keepdim"), a.Dims("dim")...) }),
+	"msort(Tensor self) -> Tensor": unary(func(x *tensor) *tensor { v, _ := x.Sort(0); return v }),
+	"frobenius_norm.dim(Tensor self, int[1] dim, bool keepdim=False) -> Tensor":                                             one(func(a *Args) *tensor { return a.first(0).Norm(2, a.Bool("keepdim"), a.Dims("dim")...) }),
 	"linalg_norm(Tensor self, Scalar? ord=None, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor": one(func(a *Args) *tensor { return a.first(0).Norm(2, a.Bool("keepdim"), a.Dims("dim")...) }),
 	"cdist(Tensor x1, Tensor x2, float p=2, int? compute_mode=None) -> Tensor": one(func(a *Args) *tensor {
 		return a.first(0).CDist(a.Tensor("x2"), a.Float("p"), trace.Products(a.Int("compute_mode")))
