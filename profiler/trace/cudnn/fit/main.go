@@ -209,8 +209,8 @@ func given(s cudnn.Study, c cudnn.Choice) int64 {
 	return s.Bytes(c)
 }
 
-// examine tells how often ensemble give every byte, or nearly; with rules that they
-// correct, also how often those alone do.
+// examine tells how often an ensemble gives every byte, or nearly; with rules that it
+// corrects, also how often those alone do.
 func examine(first, v *cudnn.Ensemble, held []labeled) string {
 	exact, near, before := 0, 0, 0
 	for _, c := range held {
