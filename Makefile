@@ -53,7 +53,7 @@ test-cuda: ## the CUDA build against a driver without a GPU, also under the race
 	$(CUDA_ENV) $(GO) test -race -short -tags cuda -run $(CUDA_RACE_RUN) ./cmd/vprof
 
 test-slurm: ## a fleet on Slurm as Debian packages it, with a driver without GPUs; needs root, installs what it needs
-	command -v slurmctld slurmd munged >/dev/null || { apt-get update -q && apt-get install -y -q --no-install-recommends slurm-wlm munge; }
+	{ command -v slurmctld && command -v munged; } >/dev/null || { apt-get update -q && apt-get install -y -q --no-install-recommends slurm-wlm munge; }
 	$(CUDA_ENV) $(GO) test -count=1 -timeout 5m -tags 'cuda slurm' ./bench/fleet/slurm
 
 # What gpu-check runs; on a machine that has only the driver, carry this folder
