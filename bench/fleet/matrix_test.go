@@ -21,7 +21,7 @@ func many(t testing.TB, cases int) []Unit {
 	var text strings.Builder
 	text.WriteString("models: [toy]\nboards: [t4]\nbatches: 8..64x2\ncases:\n")
 	for i := range cases {
-		fmt.Fprintf(&text, "  - {accumulate: %d, settings: {seq-len: %d}}\n", 1+i%50, 1+i/50)
+		fmt.Fprintf(&text, "  - {accumulate: %d, settings: {seq-len: %d}}\n", 1+i%160, 1+i/160)
 	}
 	c, err := Read(strings.NewReader(text.String()), "f.yaml")
 	require.NoError(t, err)
