@@ -285,7 +285,9 @@ func (o *fitOptions) search() (s fit.Search, err error) {
 	if err != nil {
 		return s, err
 	}
-	o.apply.trainer = o.c.trainer
+	if o.apply.trainer = o.c.trainer; o.apply.trainer != nil && o.apply.apply && o.levers {
+		return s, usagef("--apply and --levers: into a trainer's configuration go batch, micro-batches and checkpointing; turn the levers in %s yourself, then run fit --apply on it", o.c.trainer.File)
+	}
 	if t := o.c.trainer; t != nil && o.effective == 0 && !o.c.flags.Changed("accumulate") {
 		o.effective = t.Effective(o.group.gpus) // what is learned should stay as it is
 	}
