@@ -139,7 +139,7 @@ kernels: $(WHEELS)/nvrtc/installed $(WHEELS)/ptxas-12.9/installed ## kernels/ptx
 # through the one that the cubins come from.
 kernels-check: $(WHEELS)/nvrtc/installed $(WHEELS)/ptxas-11.8/installed $(WHEELS)/ptxas-12.9/installed cuda-header ## PTX and cubins are those of the sources
 	python3 kernels/cudac/compile.py $(WHEELS)/nvrtc $(WHEELS)/ptx
-	for m in sm_70 sm_75 sm_80; do gunzip -c kernels/ptx/$$m.ptx.gz | cmp - $(WHEELS)/ptx/$$m.ptx || exit 1; done
+	for m in sm_70 sm_75 sm_80; do python3 -c "import bz2, sys; sys.stdout.buffer.write(bz2.open(sys.argv[1]).read())" kernels/ptx/$$m.ptx.bz2 | cmp - $(WHEELS)/ptx/$$m.ptx || exit 1; done
 	kernels/cudac/assemble $(WHEELS)/ptxas-11.8 $(WHEELS)/ptx 70 75 80 90
 	python3 kernels/cudac/cubins.py $(WHEELS)/ptxas-12.9 $(WHEELS)/ptx $(WHEELS)/cubin
 	diff -r kernels/cubin $(WHEELS)/cubin

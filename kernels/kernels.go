@@ -9,7 +9,7 @@
 package kernels
 
 import (
-	"compress/gzip"
+	"compress/bzip2"
 	"embed"
 	"fmt"
 	"io"
@@ -44,7 +44,7 @@ const MaxShared = 48 << 10
 // kernels for.
 const MinCapability = 70
 
-//go:embed ptx/*.ptx.gz cubin/*.cubin.gz
+//go:embed ptx/*.ptx.bz2 cubin/*.cubin.bz2
 var packed embed.FS
 
 // A source is a module as PTX, which a process unpacks once. It is made so, and not
@@ -67,17 +67,17 @@ var ptxSM70, ptxSM75, ptxSM80 source
 func PTX(capability int) string {
 	switch {
 	case capability >= 80:
-		return ptxSM80.unpacked("ptx/sm_80.ptx.gz")
+		return ptxSM80.unpacked("ptx/sm_80.ptx.bz2")
 	case capability >= 75:
-		return ptxSM75.unpacked("ptx/sm_75.ptx.gz")
+		return ptxSM75.unpacked("ptx/sm_75.ptx.bz2")
 	case capability >= MinCapability:
-		return ptxSM70.unpacked("ptx/sm_70.ptx.gz")
+		return ptxSM70.unpacked("ptx/sm_70.ptx.bz2")
 	}
 	return ""
 }
 
 // cubins are the architectures that there are cubins for, the newest first.
-var cubins = []int{120, 100, 90, 89, 86, 80, 75}
+var cubins = []int{120, 100, 90, 86, 80, 75}
 
 // Cubin is the module as an assembler made it for GPUs of a compute capability times
 // ten, ready to load; empty if there is none. A GPU takes what was made for an
@@ -85,22 +85,19 @@ var cubins = []int{120, 100, 90, 89, 86, 80, 75}
 func Cubin(capability int) string {
 	for _, c := range cubins {
 		if c <= capability && c/10 == capability/10 {
-			return unpack(fmt.Sprintf("cubin/sm_%d.cubin.gz", c))
+			return unpack(fmt.Sprintf("cubin/sm_%d.cubin.bz2", c))
 		}
 	}
 	return ""
 }
 
-// unpack decompresses a module, which takes a few hundredths of a second.
+// unpack decompresses a module, which takes a few tenths of a second.
 func unpack(name string) string {
 	file, err := packed.Open(name)
 	if err == nil {
-		var r *gzip.Reader
-		if r, err = gzip.NewReader(file); err == nil {
-			var text []byte
-			if text, err = io.ReadAll(r); err == nil {
-				return string(text)
-			}
+		var text []byte
+		if text, err = io.ReadAll(bzip2.NewReader(file)); err == nil {
+			return string(text)
 		}
 	}
 	panic("kernels: " + name + " is damaged: " + err.Error())

@@ -3,14 +3,14 @@
 Usage: compile.py LIBRARY OUTPUT [PACKED]
 
 LIBRARY is the folder that the wheel of wheels/nvrtc.txt was installed in, OUTPUT
-where sm_70.ptx and the others go, PACKED where they go compressed, as sm_70.ptx.gz.
+where sm_70.ptx and the others go, PACKED where they go compressed, as sm_70.ptx.bz2.
 The same sources give the same PTX; each file begins with their digest, so that a
 test can tell a stale one.
 """
 
+import bz2
 import concurrent.futures
 import ctypes
-import gzip
 import hashlib
 import pathlib
 import sys
@@ -79,7 +79,7 @@ def main():
             ptx = f"// Made from sources of SHA-256 {digest(files)}.\n{ptx}"
             (output / f"sm_{arch}.ptx").write_text(ptx)
             for folder in packed:
-                (folder / f"sm_{arch}.ptx.gz").write_bytes(gzip.compress(ptx.encode(), 9, mtime=0))
+                (folder / f"sm_{arch}.ptx.bz2").write_bytes(bz2.compress(ptx.encode(), 9))
 
 
 main()

@@ -328,6 +328,10 @@ func TestEveryCallMayFail(t *testing.T) {
 		fatal  bool
 	}{{1, false}, {2, false}, {201, false}, {304, false}, {214, true}, {719, true}, {999, true}, {12345, false}} {
 		for i, call := range calls {
+			// Results that mean nothing of their own are tried at some calls.
+			if slices.Contains([]int{201, 304, 12345}, code.result) && i%4 != code.result%4 {
+				continue
+			}
 			setup := small(t)
 			setup.Fail = []string{fakecuda.FailNth(i+1, code.result)}
 			driver := setup.Restart(t)
