@@ -6,7 +6,8 @@ func (x *Tensor) GroupNorm(groups int64, weight, bias *Tensor) *Tensor {
 	c := x.tape.begin("group_norm", x, weight, bias)
 	c.full(&x, &weight, &bias)
 	in := c.let(x.contiguous())
-	y, _, _ := in.NativeGroupNorm(groups, weight, bias)
+	y, mean, rstd := in.NativeGroupNorm(groups, weight, bias)
+	c.letAll([]*Tensor{y, mean, rstd}) // a tuple
 	return c.end(y)
 }
 
