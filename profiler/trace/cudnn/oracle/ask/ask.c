@@ -1,4 +1,4 @@
-/* ask BOARD.json: asks cuDNN which engine its heuristics take for convolutions,
+/* ask [-no-products] BOARD.json: asks cuDNN which engine its heuristics take for convolutions,
  * without a GPU: cuDNN compiles ahead of time for the device that the file
  * describes (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, since cuDNN 9.8). It
  * does what PyTorch 2.11 does with cudnn.benchmark off: of the proposals of mode
@@ -10,11 +10,16 @@
  * (operation 0 forward, 1 gradient of x, 2 gradient of w; dtype 0 fp32, 1 fp16,
  * 2 bf16; layout 1 channels last; dims 2 or 3). Writes a line for each:
  *   bytes engine,knob=value,.. proposals-before[f]
- * with f for fallback, or "none". */
+ * with f for fallback, or "none".
+ *
+ * -no-products leaves out engines that have cuBLASLt compute the forward pass or the
+ * gradient of x as a matrix product: where cuBLASLt has no kernel for them, which
+ * its stand-in cannot know, cuDNN goes on to its next proposal. */
 #include <cudnn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 typedef cudnnBackendDescriptor_t desc;
 
@@ -107,6 +112,28 @@ static int ruled_out(desc config)
 
 enum { most_knobs = 32 };
 
+/* Engines that call cuBLASLt have this knob: of 1x1 filters those that are one
+ * product, of others those that transform (Winograd, FFT). */
+enum { product_knob = 25 };
+static int no_products, skip_products;
+
+static int is_product(desc config)
+{
+    int found = 0;
+    desc knobs[most_knobs];
+    for (int i = 0; i < most_knobs; i++)
+        knobs[i] = make(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR);
+    int64_t n = get(config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR, most_knobs, knobs);
+    for (int i = 0; i < n; i++) {
+        cudnnBackendKnobType_t type = 0;
+        get(knobs[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, 1, &type);
+        found |= (int)type == product_knob;
+    }
+    for (int i = 0; i < most_knobs; i++)
+        drop(knobs[i]);
+    return found;
+}
+
 static void print_config(desc config)
 {
     int64_t id = -1;
@@ -138,7 +165,7 @@ static int answer_of(desc heuristics, int64_t most, const char *mark)
         configs[i] = make(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
     int64_t n = get(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, most, configs);
     for (int i = 0; i < n && i < most && !found; i++) {
-        if (ruled_out(configs[i]))
+        if (ruled_out(configs[i]) || (skip_products && is_product(configs[i])))
             continue;
         desc plan = make(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
         set(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &configs[i]);
@@ -235,11 +262,12 @@ static void convolution(int op, int dtype, int last, int dims, int64_t n, int64_
 
 int main(int argc, char **argv)
 {
-    if (argc != 2) {
-        fprintf(stderr, "usage: ask BOARD.json < questions > answers\n");
+    no_products = argc == 3 && !strcmp(argv[1], "-no-products");
+    if (argc != 2 && !no_products) {
+        fprintf(stderr, "usage: ask [-no-products] BOARD.json < questions > answers\n");
         return 2;
     }
-    describe_device(argv[1]);
+    describe_device(argv[argc - 1]);
     char line[4096];
     for (long number = 1; fgets(line, sizeof line, stdin); number++) {
         char *at = line;
@@ -253,6 +281,7 @@ int main(int argc, char **argv)
         for (int i = 0; i < 6; i++)
             for (int j = 0; j < head[3]; j++)
                 v[i][j] = strtoll(at, &at, 10);
+        skip_products = no_products && head[0] < 2 && v[1][0] * v[1][1] * (head[3] > 2 ? v[1][2] : 1) == 1;
         convolution((int)head[0], (int)head[1], (int)head[2], (int)head[3], head[4], head[5], head[6], head[7], v);
     }
     return 0;
