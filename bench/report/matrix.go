@@ -294,6 +294,27 @@ func (m *Matrix) square() Sheet {
 	return s
 }
 
+// simulated names the boards whose runs no GPU did; empty if there are none.
+func (m *Matrix) simulated() string {
+	var boards []string
+	measured := false
+	for _, c := range m.Rows {
+		switch {
+		case c.Run == "measured":
+			measured = true
+		case c.Run == "simulated" && !slices.Contains(boards, c.Device):
+			boards = append(boards, c.Device)
+		}
+	}
+	switch {
+	case len(boards) == 0:
+		return ""
+	case !measured:
+		return "all runs were simulated; no GPU was touched."
+	}
+	return "simulated, not measured: " + strings.Join(boards, ", ") + "."
+}
+
 // String is the cell in a few signs: "64 (97): 10.31".
 func (c MatrixCell) String() string {
 	if c.Refused != "" {
@@ -308,6 +329,9 @@ func (c MatrixCell) String() string {
 
 func (m *Matrix) notes() []string {
 	notes := slices.Clone(m.Notes)
+	if note := m.simulated(); note != "" {
+		notes = append(notes, note)
+	}
 	seen := map[string]bool{}
 	for _, r := range m.Rows {
 		if r.Refused != "" && !seen[r.Refused] && len(seen) < 5 {
