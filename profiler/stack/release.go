@@ -12,6 +12,9 @@ type release struct {
 	// asked is the version of cuDNN whose choices hold from this release on, the
 	// nearest of those that were asked; empty if they are those of the release before.
 	asked string
+	// askedFor is the compute capability that was asked about; empty for all of
+	// those whose answers differ.
+	askedFor string
 	// change makes the rules of the release of those of the one before; nil if
 	// nothing changes.
 	change func(*trace.Rules)
@@ -37,15 +40,20 @@ var releases = []release{
 	torch2_15,
 }
 
+// complete is the version of cuDNN that was asked about every architecture.
+const complete = "9.19"
+
 // known are the stacks of releases.
 var known = func() []*Stack {
 	var all []*Stack
 	var rules trace.Rules
+	partOf := ""
 	var settings allocator.Rules
-	var asked []string
+	// The first has every architecture; of others lie here those that differ.
+	asked := []string{complete}
 	for _, r := range releases {
 		if r.asked != "" {
-			asked = append(asked, r.asked)
+			asked, partOf = append(asked, r.asked), r.askedFor
 			rules.Convolutions = convolutions(asked...)
 		}
 		if r.change != nil {
@@ -54,7 +62,7 @@ var known = func() []*Stack {
 		if r.settings != nil {
 			r.settings(&settings)
 		}
-		all = append(all, &Stack{allocator: settings, versions: r.Versions, rulesOf: r.Torch, cudnnOf: asked[len(asked)-1], rules: rules})
+		all = append(all, &Stack{allocator: settings, versions: r.Versions, rulesOf: r.Torch, cudnnOf: asked[len(asked)-1], askedFor: partOf, rules: rules})
 	}
 	return all
 }()

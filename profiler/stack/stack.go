@@ -32,7 +32,9 @@ type Stack struct {
 	// rulesOf is the release whose rules these are.
 	rulesOf string
 	// cudnnOf is the version of cuDNN whose choices the rules have.
-	cudnnOf   string
+	cudnnOf string
+	// askedFor is the compute capability that was asked about; empty for all.
+	askedFor  string
 	rules     trace.Rules
 	allocator allocator.Rules
 }
@@ -56,6 +58,9 @@ func (s *Stack) Note() string {
 	switch {
 	case s.rulesOf != s.versions.Torch:
 		return fmt.Sprintf("nobody measured PyTorch %s: by the rules of %s, the nearest known", s.versions.Torch, s.rulesOf)
+	case s.askedFor != "":
+		return fmt.Sprintf("PyTorch %s comes with cuDNN %s, which was asked about compute capability %s alone; elsewhere workspaces of convolutions are those of %s",
+			s.versions.Torch, s.versions.CuDNN, s.askedFor, complete)
 	case s.cudnnOf != s.versions.CuDNN:
 		return fmt.Sprintf("PyTorch %s comes with cuDNN %s; workspaces of convolutions are those of %s, the nearest that was asked",
 			s.versions.Torch, s.versions.CuDNN, s.cudnnOf)

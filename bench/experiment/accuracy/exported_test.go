@@ -33,8 +33,8 @@ func exported(t *testing.T, path string) []reference.Record {
 	return sample.Of(records)
 }
 
-// Five models, on seven releases of PyTorch: all but a few to the byte. What is off
-// are convolutions of releases whose cuDNN nobody asked.
+// Five models, on seven releases of PyTorch: all but a few to the byte. What is off by
+// 1.5 % is a convolution of 2.14, whose cuDNN, 9.24, nobody asked.
 func TestReleasesAllocateAsTheyDid(t *testing.T) {
 	records := exported(t, "../../reference/data/releases/releases.jsonl.gz")
 	a, err := accuracy.Compare(context.Background(), records, accuracy.Recorder{Models: all.Models()}, nil)
@@ -47,7 +47,7 @@ func TestReleasesAllocateAsTheyDid(t *testing.T) {
 			off++
 		}
 	}
-	require.LessOrEqual(t, off, 2, "of %d records", len(records))
+	require.LessOrEqual(t, off, 1, "of %d records", len(records))
 	if !testing.Short() {
 		require.Len(t, a.Summary.ByTorch, 7)
 	}

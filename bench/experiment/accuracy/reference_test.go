@@ -56,6 +56,8 @@ func TestRecordsAreJudgedByTheRulesOfTheirRelease(t *testing.T) {
 	require.LessOrEqual(t, a.Summary.Allocated.P95, 0.005)
 	require.LessOrEqual(t, a.Summary.Allocated.Max, 0.03)
 	require.LessOrEqual(t, a.Summary.Reserved.Median, 0.002)
+	require.LessOrEqual(t, a.Summary.Reserved.P95, 0.03)
+	require.LessOrEqual(t, a.Summary.Reserved.Max, 0.08)
 }
 
 func compared(t *testing.T) *report.Accuracy {
