@@ -55,7 +55,7 @@ func (r *Report) dataset(p Point) []string {
 }
 
 // subject is the model and what all choices have in common: its task, adapters,
-// and what of its data lies on the GPU.
+// the PyTorch that was asked for, and what of its data lies on the GPU.
 func (f *Fit) subject() string {
 	if len(f.Choices) == 0 {
 		return f.Model
@@ -66,6 +66,9 @@ func (f *Fit) subject() string {
 	}
 	if c.LoRA != nil {
 		name += ", LoRA " + c.LoRA.String()
+	}
+	if c.Torch != "" {
+		name += ", PyTorch " + c.ReleaseName()
 	}
 	if c.Dataset == 0 {
 		return name

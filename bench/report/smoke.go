@@ -38,7 +38,8 @@ type Smoke struct {
 	Components []Component `json:"components"`
 	// Baseline is the comparison with an earlier result, if there was one.
 	Baseline *Baseline `json:"baseline,omitempty"`
-	// Warnings are about other processes on the device.
+	// Warnings are about other processes on the device, and what the figures do
+	// not show of the case.
 	Warnings []Warning `json:"warnings,omitempty"`
 }
 

@@ -58,7 +58,7 @@ func Run(ctx context.Context, t Test) (*report.Smoke, error) {
 		Limit:  budget.Limit(), Safe: true,
 	}
 	m := &checks{test: t, setup: setup, gpu: t.GPU, budget: budget, smoke: s, replayed: map[models.Key]*caseReplay{}}
-	s.Warnings = step.Unsupported([]device.GPU{t.GPU})
+	s.Warnings = append(setup.Warnings(), step.Unsupported([]device.GPU{t.GPU})...)
 	if t.Device != nil {
 		s.Device = step.DeviceOn(t.Device)
 		s.Warnings = append(s.Warnings, m.neighbors.Warnings(t.Device)...)
