@@ -96,10 +96,10 @@ func TestEveryPartIsDrawn(t *testing.T) {
 	b := open(t, p, 1100, 900)
 	require.Equal(t, 4, js[int](t, b, `document.querySelectorAll(".peaks .row[role=listitem]").length`))
 	// The canvases are not of one color, and the flame has its root.
-	for _, canvas := range []string{"#timeline", "#heap"} {
+	for _, canvas := range []string{".timeline", ".heap"} {
 		require.Greater(t, js[int](t, b, `(() => { const c = document.querySelector("`+canvas+` canvas"), d = c.getContext("2d").getImageData(0, 0, c.width, c.height).data, s = new Set(); for (let i = 0; i < d.length; i += 4) s.add(d[i] << 16 | d[i+1] << 8 | d[i+2]); return s.size; })()`), 5, canvas)
 	}
-	require.Contains(t, js[string](t, b, `document.querySelector("#flame button").getAttribute("aria-label")`), "toy: ")
+	require.Contains(t, js[string](t, b, `document.querySelector(".flame button").getAttribute("aria-label")`), "toy: ")
 	b.quiet(t)
 }
 
@@ -107,27 +107,27 @@ func TestHoverAndKeysShowTheTensor(t *testing.T) {
 	p := swept(t, redimnetB2(), 16<<30, 8)
 	b := open(t, p, 1100, 900)
 	// The pointer over the middle of the timeline.
-	js[any](t, b, `(() => { const c = document.querySelector("#timeline canvas"); c.scrollIntoView(); const r = c.getBoundingClientRect();
+	js[any](t, b, `(() => { const c = document.querySelector(".timeline canvas"); c.scrollIntoView(); const r = c.getBoundingClientRect();
 		c.dispatchEvent(new PointerEvent("pointermove", {clientX: r.left + r.width / 2, clientY: r.top + 150, bubbles: true})); return null; })()`)
-	tip := js[string](t, b, `(() => { const t = document.querySelector("#timeline .tip"); return t.hidden ? "hidden" : t.textContent; })()`)
+	tip := js[string](t, b, `(() => { const t = document.querySelector(".timeline .tip"); return t.hidden ? "hidden" : t.textContent; })()`)
 	require.Regexp(t, `(allocates|frees) \S+ \S+ of [a-z ]+.*event \d+ of \d+.*allocated, .* reserved`, tip)
 	require.Contains(t, tip, " in ", "the tip names the module")
 
-	b.press(t, "#timeline canvas", "p")
-	said := js[string](t, b, `document.querySelector("#timeline-text").textContent`)
+	b.press(t, ".timeline canvas", "p")
+	said := js[string](t, b, `document.querySelector(".timeline ~ .controls .live").textContent`)
 	require.Contains(t, said, "(the peak)")
 	require.Contains(t, said, "backward")
-	b.press(t, "#timeline canvas", "+", "+", kb.ArrowRight)
-	next := js[string](t, b, `document.querySelector("#timeline-text").textContent`)
+	b.press(t, ".timeline canvas", "+", "+", kb.ArrowRight)
+	next := js[string](t, b, `document.querySelector(".timeline ~ .controls .live").textContent`)
 	require.NotEqual(t, said, next)
 	require.NotContains(t, next, "(the peak)")
 
-	b.press(t, "#heap canvas", kb.ArrowRight)
-	require.Contains(t, js[string](t, b, `document.querySelector("#heap-text").textContent`), "in segment 1")
+	b.press(t, ".heap canvas", kb.ArrowRight)
+	require.Contains(t, js[string](t, b, `document.querySelector(".heap ~ .live").textContent`), "in segment 1")
 
-	b.press(t, "#flame button:nth-child(2)", kb.Enter)
-	require.Contains(t, js[string](t, b, `document.querySelector("#flame-text").textContent`), "redimnet-b2")
-	b.press(t, "#flame button", kb.Escape)
+	b.press(t, ".flame button:nth-child(2)", kb.Enter)
+	require.Contains(t, js[string](t, b, `document.querySelector(".flame ~ .live").textContent`), "redimnet-b2")
+	b.press(t, ".flame button", kb.Escape)
 	b.quiet(t)
 }
 
@@ -135,7 +135,7 @@ func TestHoverAndKeysShowTheTensor(t *testing.T) {
 func TestTimelinePeaksWhereTheRunDoes(t *testing.T) {
 	p := swept(t, redimnetB2(), 16<<30, 8)
 	b := open(t, p, 1100, 900)
-	raw := js[string](t, b, `(() => { const d = JSON.parse(document.getElementById("step-data").textContent);
+	raw := js[string](t, b, `(() => { const d = JSON.parse(document.querySelector(".step-data").textContent);
 		let now = d.start.reduce((a, b) => a + b, 0), top = 0, at = 0;
 		d.events.forEach((e, i) => { now += e < 0 ? -d.bytes[-1 - e] : d.bytes[e]; if (now > top) { top = now; at = i; } });
 		return JSON.stringify([top, at, d.peak, d.flame.b, d.segments.flat().reduce((a, b) => a + b[0], 0)]); })()`)
@@ -153,7 +153,7 @@ func TestThirtyThousandEventsPaintWithinASecond(t *testing.T) {
 	b := open(t, long(t, 30000), 1100, 900)
 	drawn := js[float64](t, b, `+document.documentElement.dataset.drawn`)
 	paint := js[float64](t, b, `new Promise(done => { const look = () => document.documentElement.dataset.painted ? done(+document.documentElement.dataset.painted) : setTimeout(look, 5); look(); })`)
-	frame := js[float64](t, b, `(() => { const c = document.querySelector("#timeline canvas"), r = c.getBoundingClientRect(), t = performance.now();
+	frame := js[float64](t, b, `(() => { const c = document.querySelector(".timeline canvas"), r = c.getBoundingClientRect(), t = performance.now();
 		for (let i = 0; i < 20; i++) c.dispatchEvent(new PointerEvent("pointermove", {clientX: r.left + 100 + 40 * i, clientY: r.top + 150, bubbles: true}));
 		return (performance.now() - t) / 20; })()`)
 	t.Logf("everything drawn after %.0f ms, painted after %.0f ms, a move takes %.1f ms", drawn, paint, frame)
@@ -173,7 +173,7 @@ func TestPageFitsAPhoneAndTheDark(t *testing.T) {
 	b := open(t, swept(t, redimnetB2(), 16<<30, 8, 16), 360, 740, dark)
 	require.LessOrEqual(t, js[int](t, b, `document.documentElement.scrollWidth`), 360)
 	require.Equal(t, "rgb(18, 20, 23)", js[string](t, b, `getComputedStyle(document.body).backgroundColor`))
-	require.Positive(t, js[int](t, b, `document.querySelector("#timeline canvas").width`))
+	require.Positive(t, js[int](t, b, `document.querySelector(".timeline canvas").width`))
 	b.quiet(t)
 }
 
@@ -190,7 +190,7 @@ func TestPageIsWholeOnPaper(t *testing.T) {
 		media(ctx, "screen")
 		return nil
 	}))
-	corner := `(() => { const c = document.querySelector("#timeline canvas"); return c.getContext("2d").getImageData(c.width - 1, c.height - 1, 1, 1).data.slice(0, 3).join(); })()`
+	corner := `(() => { const c = document.querySelector(".timeline canvas"); return c.getContext("2d").getImageData(c.width - 1, c.height - 1, 1, 1).data.slice(0, 3).join(); })()`
 	dark := js[string](t, b, corner)
 	media(b, "print")
 	js[any](t, b, `(window.dispatchEvent(new Event("beforeprint")), null)`)

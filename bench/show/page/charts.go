@@ -165,7 +165,8 @@ type tick struct {
 	Label string
 }
 
-func (p *Page) peakChart(s series) peakChart {
+// peaksTop is where the chart of peaks ends, in bytes.
+func (s series) peaksTop() int64 {
 	limit := s.device.Memory - s.device.Context
 	top := limit
 	for _, point := range s.points {
@@ -177,7 +178,13 @@ func (p *Page) peakChart(s series) peakChart {
 		}
 	}
 	// A plan far beyond the board must not squeeze the rest to nothing.
-	top = min(top+top/25, 4*limit)
+	return min(top+top/25, 4*limit)
+}
+
+// peakChart draws the peaks of one device on an axis of at least so many bytes.
+func (p *Page) peakChart(s series, least int64) peakChart {
+	limit := s.device.Memory - s.device.Context
+	top := max(least, s.peaksTop())
 	share := func(n int64) float64 { return min(1, float64(n)/float64(top)) }
 	c := peakChart{
 		Device: s.device.String(), Limit: share(limit), Ticks: ticks(top),
@@ -294,16 +301,29 @@ type part struct {
 	Share float64
 }
 
-func breakdownOf(s series) breakdown {
-	b := breakdown{Device: s.device.String()}
+// partsTop is the total of the largest bar of components, in bytes.
+func (s series) partsTop() int64 {
 	var top int64
+	for _, p := range s.points {
+		var total int64
+		for _, c := range p.Components() {
+			total += c.Bytes
+		}
+		top = max(top, total)
+	}
+	return top
+}
+
+// breakdownOf draws components on an axis of at least so many bytes.
+func breakdownOf(s series, least int64) breakdown {
+	b := breakdown{Device: s.device.String()}
+	top := max(least, s.partsTop())
 	for _, p := range s.points {
 		row := breakdownRow{Batch: fmt.Sprint(p.Batch)}
 		for _, c := range p.Components() {
 			row.Parts = append(row.Parts, part{Name: c.Name, Key: key(c.Name), Bytes: c.Bytes, From: float64(row.Total)})
 			row.Total += c.Bytes
 		}
-		top = max(top, row.Total)
 		b.Rows = append(b.Rows, row)
 	}
 	for _, row := range b.Rows {

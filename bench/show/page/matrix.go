@@ -3,7 +3,6 @@ package page
 import (
 	_ "embed" // the page of a fleet
 	"fmt"
-	"html/template"
 	"io"
 
 	"github.com/vprof/vprof/bench/report"
@@ -19,8 +18,7 @@ var matrixMarkup string
 // matrixView is what the template shows.
 type matrixView struct {
 	*report.Matrix
-	Policy string
-	Style  template.CSS
+	frame
 	Boards []matrixBoard
 	Cases  []matrixCase
 }
@@ -39,15 +37,7 @@ type matrixCell struct{ Class, Largest, Needs, Words string }
 
 // Write writes the page.
 func (m *Matrix) Write(w io.Writer) error {
-	t, err := template.New("matrix").Parse(matrixMarkup)
-	if err != nil {
-		panic(err) // the template is ours
-	}
-	v := matrixView{
-		Matrix: m.Matrix,
-		Policy: fmt.Sprintf("default-src 'none'; style-src %s; img-src data:; base-uri 'none'; form-action 'none'", digest(style)),
-		Style:  template.CSS(style), //nolint:gosec // it is ours
-	}
+	v := matrixView{Matrix: m.Matrix, frame: framed(m.Name, false)}
 	boards, cases := map[string]int{}, map[[2]string]int{}
 	for _, r := range m.Rows {
 		if _, seen := boards[r.Device]; !seen {
@@ -69,7 +59,7 @@ func (m *Matrix) Write(w io.Writer) error {
 		}
 		v.Cases[i].Cells[boards[r.Device]] = cellOf(r)
 	}
-	return t.Execute(w, v)
+	return execute(w, matrixMarkup, v)
 }
 
 func cellOf(r report.MatrixCell) matrixCell {

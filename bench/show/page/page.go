@@ -9,13 +9,10 @@ package page
 
 import (
 	"cmp"
-	"crypto/sha256"
-	_ "embed" // the parts of the page
-	"encoding/base64"
+	_ "embed" // the page
 	"encoding/json"
 	"errors"
 	"fmt"
-	"html/template"
 	"io"
 	"strings"
 
@@ -65,41 +62,22 @@ func (p *Page) Check() error {
 //go:embed page.html.tmpl
 var markup string
 
-//go:embed page.css
-var style string
-
-//go:embed page.js
-var script string
-
-// digest is how a policy names a text of a page.
-func digest(text string) string {
-	sum := sha256.Sum256([]byte(text))
-	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
-}
-
 // Write writes the page. The error is that of Check or of w.
 func (p *Page) Write(w io.Writer) error {
 	if err := p.Check(); err != nil {
 		return err
 	}
-	t, err := template.New("page").Funcs(template.FuncMap{
-		"bytes":       bytesize.Format,
-		"coefficient": amount,
-		"percent":     func(x float64) string { return fmt.Sprintf("%.2f%%", 100*x) },
-	}).Parse(markup)
-	if err != nil {
-		panic(err) // the template is ours
-	}
-	v, err := p.view()
+	v, err := p.view(scales{})
 	if err != nil {
 		return err
 	}
-	return t.Execute(w, v)
+	return execute(w, markup, v)
 }
 
 // view is the data of the page's template.
 type view struct {
-	Title, Verdict string
+	frame
+	Verdict string
 	// Good, Bad tell the verdict's color.
 	Good, Bad bool
 	Case      report.Case
@@ -107,11 +85,6 @@ type view struct {
 	// Next is what to do, and Command a line to paste for it.
 	Next    []string
 	Command string
-	// Policy allows the page its own style and script, by their digests, and
-	// nothing from outside.
-	Policy string
-	Style  template.CSS
-	Script template.JS
 
 	Peaks      []peakChart
 	Breakdowns []breakdown
@@ -137,19 +110,39 @@ type provenance struct {
 	Case                  string
 }
 
-func (p *Page) view() (*view, error) {
-	first := p.Runs[0]
-	v := &view{
-		Title: first.Case.String(), Case: first.Case, NoStep: p.NoStep,
-		Policy: fmt.Sprintf("default-src 'none'; script-src %s; style-src %s; img-src data:; base-uri 'none'; form-action 'none'", digest(script), digest(style)),
-		Style:  template.CSS(style), Script: template.JS(script), //nolint:gosec // both are ours
-		Facts: p.facts(),
+// scales are what the charts of a page end at, in bytes, at the least: so that those
+// of two pages can be held beside each other.
+type scales struct{ peaks, parts, step int64 }
+
+func (s scales) max(t scales) scales {
+	return scales{max(s.peaks, t.peaks), max(s.parts, t.parts), max(s.step, t.step)}
+}
+
+// scales are what the page's charts take of themselves.
+func (p *Page) scales() scales {
+	var out scales
+	for _, s := range p.series() {
+		out = out.max(scales{peaks: s.peaksTop(), parts: s.partsTop()})
 	}
+	if p.Step != nil {
+		_, from, to := p.Step.PeakStep()
+		for _, point := range p.Step.Run.Timeline {
+			if point.Instruction >= from && point.Instruction < to {
+				out.step = max(out.step, point.Usage.Reserved)
+			}
+		}
+	}
+	return out
+}
+
+func (p *Page) view(least scales) (*view, error) {
+	first := p.Runs[0]
+	v := &view{frame: framed(first.Case.String(), true), Case: first.Case, NoStep: p.NoStep, Facts: p.facts()}
 	v.Verdict, v.Good, v.Bad = p.verdict()
 	v.Next, v.Command = p.next()
 	for _, s := range p.series() {
-		v.Peaks = append(v.Peaks, p.peakChart(s))
-		v.Breakdowns = append(v.Breakdowns, breakdownOf(s))
+		v.Peaks = append(v.Peaks, p.peakChart(s, least.peaks))
+		v.Breakdowns = append(v.Breakdowns, breakdownOf(s, least.parts))
 	}
 	for _, s := range p.series() {
 		if t := timesOf(s, p.Runs[0].Case.BatchUnit); len(t.Rows) > 0 {
@@ -170,6 +163,7 @@ func (p *Page) view() (*view, error) {
 	}
 	if p.Step != nil {
 		v.Step = stepOf(p.Step)
+		v.Step.Data.Scale = least.step
 		v.Step.Note = p.differs()
 		if len(v.Peaks) > 1 {
 			v.Step.On = p.Step.GPU.Product

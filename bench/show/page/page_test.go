@@ -169,7 +169,7 @@ func TestPageShowsWhatThereIs(t *testing.T) {
 	p.Step, p.NoStep = nil, "The step cannot be shown: unknown model."
 	html = written(t, p)
 	require.True(t, strings.Contains(html, "unknown model"))
-	require.False(t, strings.Contains(html, `id="step-data"`))
+	require.False(t, strings.Contains(html, `class="step-data"`))
 }
 
 // The step is recorded anew; one of another version may differ from the run's.

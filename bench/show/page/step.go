@@ -14,6 +14,8 @@ import (
 
 // step is a step as the page shows it.
 type step struct {
+	// ID ends the names of the step's elements, where a page has two.
+	ID          string
 	Batch, Step int
 	// On is the board, if the page shows several.
 	On  string
@@ -63,6 +65,8 @@ type stepData struct {
 	// Top says in words which tensor is the largest then.
 	Top   string     `json:"top,omitempty"`
 	Limit int64      `json:"limit"`
+	// Scale is what the axis has to reach at the least, in bytes.
+	Scale int64 `json:"scale,omitempty"`
 	Flame *flameNode `json:"flame"`
 	// Segments are lists of blocks: size, class (-1 for a hole), site.
 	Segments [][][3]int64 `json:"segments"`
