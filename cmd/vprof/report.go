@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -17,6 +18,7 @@ type reportOptions struct {
 	batch      int
 	references []string
 	step       bool
+	sideBySide bool
 }
 
 func newReportCmd(a *app) *cobra.Command {
@@ -30,11 +32,17 @@ training step, the largest tensors, a flame view by module, and the allocator's
 memory with its holes.
 
 RUN is a file that sweep or plan wrote with --export run.json, - standard input.
-Several runs must be of the same case; they may be of several devices. A run
-holds no timeline: the step that it describes is recorded and simulated again,
-which always gives the same one.`,
+Several runs of one case, on several devices, make one page. Runs of two cases
+are shown side by side on one scale, with what differs: A, the first, and B. So
+are two runs of one case with --side-by-side. A run holds no timeline: the step
+that it describes is recorded and simulated again, which always gives the same
+one.`,
 		Example: `  vprof sweep --model redimnet-b2 --export run.json
   vprof report run.json -o report.html
+
+  # what does checkpointing change?
+  vprof sweep --model redimnet-b2 --checkpointing --export less.json
+  vprof report run.json less.json
 
   # with what PyTorch itself needed
   vprof report run.json --reference records.jsonl`,
@@ -51,6 +59,7 @@ which always gives the same one.`,
 	f.IntVar(&o.batch, "batch", 0, "batch `size` of the step to show (default: the largest that fits)")
 	f.StringArrayVar(&o.references, "reference", nil, "also show records of PyTorch in `file` (repeatable)")
 	f.BoolVar(&o.step, "step", true, "show a training step; --step=false leaves it out")
+	f.BoolVar(&o.sideBySide, "side-by-side", false, "show two runs side by side although they are of one case")
 	return cmd
 }
 
@@ -59,10 +68,57 @@ func runReport(ctx context.Context, o *reportOptions, paths []string) error {
 	if err != nil {
 		return err
 	}
+	sides := byCase(runs)
+	if o.sideBySide {
+		if len(runs) != 2 {
+			return usagef("--side-by-side shows two runs; these are %d", len(runs))
+		}
+		sides = [][]*report.Report{runs[:1], runs[1:]}
+	}
+	if len(sides) == 2 {
+		return o.writePair(ctx, &page.Pair{A: &page.Page{Runs: sides[0]}, B: &page.Page{Runs: sides[1]}})
+	}
 	p := &page.Page{Runs: runs}
+	if err := o.fill(ctx, p, p.Check(), o.batch); err != nil {
+		return err
+	}
+	return writeFile(o.app, o.path, p.Write)
+}
+
+// byCase groups runs by what they are of, in the order of the first of each.
+func byCase(runs []*report.Report) [][]*report.Report {
+	var groups [][]*report.Report
+	for _, r := range runs {
+		i := slices.IndexFunc(groups, func(g []*report.Report) bool { return g[0].Case.Same(r.Case) })
+		if i < 0 {
+			i, groups = len(groups), append(groups, nil)
+		}
+		groups[i] = append(groups[i], r)
+	}
+	return groups
+}
+
+// writePair writes the page of two runs. Without a batch size of their own they show the
+// steps of one that both have.
+func (o *reportOptions) writePair(ctx context.Context, p *page.Pair) error {
+	err, batch := p.Check(), o.batch
+	if err == nil && batch == 0 {
+		batch = p.Batch()
+	}
+	for _, side := range []*page.Page{p.A, p.B} {
+		if err := o.fill(ctx, side, err, batch); err != nil {
+			return err
+		}
+	}
+	return writeFile(o.app, o.path, p.Write)
+}
+
+// fill adds references and a step of the batch size to a page, of which problem is what
+// its Check found. Batch zero is the largest that fits.
+func (o *reportOptions) fill(ctx context.Context, p *page.Page, problem error, batch int) error {
 	var mixed *page.MixedError
-	if err := p.Check(); errors.As(err, &mixed) || errors.Is(err, page.ErrEmpty) {
-		return usageError{err}
+	if errors.As(problem, &mixed) || errors.Is(problem, page.ErrEmpty) {
+		return usageError{problem}
 	}
 	for _, path := range o.references {
 		f, err := reference.Open(path)
@@ -70,21 +126,23 @@ func runReport(ctx context.Context, o *reportOptions, paths []string) error {
 			return usageError{err}
 		}
 		for _, r := range f.Records {
-			if isOf(r, runs[0].Case) {
+			if isOf(r, p.Runs[0].Case) {
 				p.References = append(p.References, r)
 			}
 		}
 	}
-	if o.step {
-		p.Step, err = profileOf(ctx, o.app, runs[0], o.batch)
-		switch {
-		case err != nil && (o.batch != 0 || errors.Is(err, context.Canceled)):
-			return err
-		case err != nil: // the rest of the page does not need it
-			p.NoStep = "The step cannot be shown: " + err.Error() + "."
-		}
+	if !o.step {
+		return nil
 	}
-	return writeFile(o.app, o.path, p.Write)
+	var err error
+	p.Step, err = profileOf(ctx, o.app, p.Runs[0], batch)
+	switch {
+	case err != nil && (o.batch != 0 || errors.Is(err, context.Canceled)):
+		return err
+	case err != nil: // the rest of the page does not need it
+		p.NoStep = "The step cannot be shown: " + err.Error() + "."
+	}
+	return nil
 }
 
 // isOf tells whether a record is of the case, whatever its batch size.

@@ -35,6 +35,11 @@ type browser struct {
 // open opens the page. Without a Chromium the test is skipped, unless
 // VPROF_BROWSER=required.
 func open(t *testing.T, p *page.Page, width, height int64, actions ...chromedp.Action[chromedp.Void]) *browser {
+	return openText(t, written(t, p), width, height, actions...)
+}
+
+// openText opens the text of a page.
+func openText(t *testing.T, text string, width, height int64, actions ...chromedp.Action[chromedp.Void]) *browser {
 	found := ""
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
 		if path, err := exec.LookPath(name); err == nil {
@@ -49,7 +54,7 @@ func open(t *testing.T, p *page.Page, width, height int64, actions ...chromedp.A
 		t.Skip("there is no Chromium")
 	}
 	path := filepath.Join(t.TempDir(), "report.html")
-	require.NoError(t, os.WriteFile(path, []byte(written(t, p)), 0o600))
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(found), chromedp.NoSandbox, chromedp.DisableGPU)
 	ctx, cancel := chromedp.NewExecAllocator(t.Context(), options...)
 	t.Cleanup(cancel)

@@ -41,7 +41,7 @@ var ErrEmpty = errors.New("the runs have no batch size in them")
 type MixedError struct{ One, Other report.Case }
 
 func (e *MixedError) Error() string {
-	return fmt.Sprintf("a page shows one case; these are two: %v, and %v", e.One, e.Other)
+	return fmt.Sprintf("a page shows one case, or two side by side; these are more: %v, %v, ...", e.One, e.Other)
 }
 
 // Check finds runs that no page can show: [ErrEmpty] or a [*MixedError].

@@ -79,7 +79,12 @@ func TestPageNeedsNothingFromElsewhere(t *testing.T) {
 
 // A browser runs and draws with what has the policy's digests, and nothing else.
 func TestPolicyAllowsThePageAndNothingElse(t *testing.T) {
-	text := written(t, toyPage(t))
+	for _, text := range []string{written(t, toyPage(t)), writtenPair(t, toyPair(t))} {
+		allowsItselfAlone(t, text)
+	}
+}
+
+func allowsItselfAlone(t *testing.T, text string) {
 	policy := regexp.MustCompile(`<meta http-equiv="Content-Security-Policy" content="([^"]*)">`).FindStringSubmatch(text)
 	require.NotNil(t, policy)
 	allowed := html.UnescapeString(policy[1])

@@ -63,10 +63,10 @@ type stepData struct {
 	// Peak is the event with the most allocated bytes.
 	Peak int `json:"peak"`
 	// Top says in words which tensor is the largest then.
-	Top   string     `json:"top,omitempty"`
-	Limit int64      `json:"limit"`
+	Top   string `json:"top,omitempty"`
+	Limit int64  `json:"limit"`
 	// Scale is what the axis has to reach at the least, in bytes.
-	Scale int64 `json:"scale,omitempty"`
+	Scale int64      `json:"scale,omitempty"`
 	Flame *flameNode `json:"flame"`
 	// Segments are lists of blocks: size, class (-1 for a hole), site.
 	Segments [][][3]int64 `json:"segments"`

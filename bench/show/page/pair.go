@@ -1,0 +1,275 @@
+package page
+
+import (
+	"bytes"
+	"cmp"
+	_ "embed" // the page of two runs
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/bytesize"
+)
+
+// Pair is a page that shows two results side by side, A and B, on axes of one scale.
+type Pair struct{ A, B *Page }
+
+//go:embed pair.html.tmpl
+var pairMarkup string
+
+// Check finds what no page can show: [ErrEmpty], or a [*MixedError] of one side.
+func (p *Pair) Check() error { return cmp.Or(p.A.Check(), p.B.Check()) }
+
+// pairView is what the template shows.
+type pairView struct {
+	frame
+	// Heading is the model, or both.
+	Heading string
+	Verdict string
+	// Facts are the same of both sides, Differs are not.
+	Facts   []fact
+	Differs []difference
+	Sides   []side
+	// At says of which batch sizes the components are.
+	At         string
+	Components []difference
+	Legend     []part
+}
+
+// side is A or B.
+type side struct {
+	Letter string
+	*view
+}
+
+// difference is something that is not the same of both sides. Key colors it, and By is
+// how much more B has, if that can be said.
+type difference struct{ Name, Key, A, B, By string }
+
+// Write writes the page. The error is that of Check or of w.
+func (p *Pair) Write(w io.Writer) error {
+	if err := p.Check(); err != nil {
+		return err
+	}
+	v, err := p.view()
+	if err != nil {
+		return err
+	}
+	return execute(w, pairMarkup, v)
+}
+
+func (p *Pair) view() (*pairView, error) {
+	one := p.A.scales().max(p.B.scales())
+	a, err := p.A.view(one)
+	if err != nil {
+		return nil, err
+	}
+	b, err := p.B.view(one)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range []side{{"a", a}, {"b", b}} {
+		if s.Step != nil {
+			s.Step.ID = "-" + s.Letter
+		}
+	}
+	heading := a.Case.Model
+	if b.Case.Model != heading {
+		heading += " and " + b.Case.Model
+	}
+	v := &pairView{
+		frame: framed("A: "+a.Title+" · B: "+b.Title, true), Heading: heading,
+		Sides: []side{{"A", a}, {"B", b}}, Legend: legend(append(a.Breakdowns, b.Breakdowns...)),
+	}
+	for _, f := range a.Facts {
+		if slices.Contains(b.Facts, f) {
+			v.Facts = append(v.Facts, f)
+		}
+	}
+	if v.Differs, err = p.differs(); err != nil {
+		return nil, err
+	}
+	x, y := p.shown()
+	v.Verdict = p.verdict(x, y)
+	v.At = fmt.Sprintf("batch %d", x.Batch)
+	if x.Batch != y.Batch {
+		v.At = fmt.Sprintf("batch %d of A and %d of B", x.Batch, y.Batch)
+	}
+	v.Components = componentsApart(x, y)
+	return v, nil
+}
+
+// Batch is the batch size at which the sides are compared: the largest that fits the
+// first device of both, or else the largest that both have, or zero.
+func (p *Pair) Batch() int {
+	fits, common := 0, 0
+	for _, x := range p.A.series()[0].points {
+		for _, y := range p.B.series()[0].points {
+			if x.Batch != y.Batch {
+				continue
+			}
+			common = max(common, x.Batch)
+			if x.Verdict() == report.Fits && y.Verdict() == report.Fits {
+				fits = max(fits, x.Batch)
+			}
+		}
+	}
+	return cmp.Or(fits, common)
+}
+
+// shown are the points of A and B that are compared: those of the steps shown, or of the
+// batch size that both have, or each side's largest that fits.
+func (p *Pair) shown() (a, b report.Point) {
+	return p.A.shown(p.Batch()), p.B.shown(p.Batch())
+}
+
+func (p *Page) shown(batch int) report.Point {
+	points := p.series()[0].points
+	if p.Step != nil {
+		batch = p.Step.Batch
+	}
+	best := points[0]
+	for _, q := range points {
+		switch {
+		case q.Batch == batch:
+			return q
+		case q.Verdict() == report.Fits && (best.Verdict() != report.Fits || q.Batch > best.Batch):
+			best = q
+		}
+	}
+	return best
+}
+
+// verdict is the page in two sentences: what B needs more or less at the batch sizes
+// compared, and up to which batch each side fits.
+func (p *Pair) verdict(a, b report.Point) string {
+	needA, needB := deviceBytes(a), deviceBytes(b)
+	words := "as much as A"
+	if d := needB - needA; d != 0 {
+		words = fmt.Sprintf("%s %s than A", bytesize.Format(max(d, -d)), map[bool]string{true: "more", false: "less"}[d > 0])
+		if share := 100 * float64(d) / float64(max(1, needA)); max(share, -share) >= 0.1 {
+			words += fmt.Sprintf(" (%+.1f %%)", share)
+		}
+	}
+	at := fmt.Sprintf("At batch %d", a.Batch)
+	if a.Batch != b.Batch {
+		at = fmt.Sprintf("The runs have no batch size in common; with batch %d where A has %d", b.Batch, a.Batch)
+	}
+	fit := upTo(p.A) + " with A and " + upTo(p.B) + " with B"
+	if upTo(p.A) == upTo(p.B) {
+		fit = upTo(p.A) + " with either"
+	}
+	return fmt.Sprintf("%s, B needs %s of the device, %s. Of the batch sizes shown, %s.", at, bytesize.Format(needB), words, fit)
+}
+
+// upTo says which of the page's batch sizes is the largest that fits.
+func upTo(p *Page) string {
+	best := 0
+	for _, q := range p.series()[0].points {
+		if q.Verdict() == report.Fits {
+			best = max(best, q.Batch)
+		}
+	}
+	if best == 0 {
+		return "none fits"
+	}
+	return fmt.Sprintf("%d is the largest that fits", best)
+}
+
+// componentsApart holds the components of two points beside each other.
+func componentsApart(a, b report.Point) []difference {
+	var names []string
+	amounts := [2]map[string]int64{{}, {}}
+	for i, p := range []report.Point{a, b} {
+		for _, c := range p.Components() {
+			if !slices.Contains(names, c.Name) {
+				names = append(names, c.Name)
+			}
+			amounts[i][c.Name] += c.Bytes
+		}
+	}
+	row := func(name, key string, x, y int64) difference {
+		return difference{name, key, bytesize.Format(x), bytesize.Format(y), signed(y - x)}
+	}
+	var rows []difference
+	var totals [2]int64
+	for _, n := range names {
+		x, y := amounts[0][n], amounts[1][n]
+		totals[0], totals[1] = totals[0]+x, totals[1]+y
+		rows = append(rows, row(n, key(n), x, y))
+	}
+	return append(rows, row("together", "", totals[0], totals[1]))
+}
+
+// signed says how much more there is: "+1.00 MiB", "-1.00 MiB", "same".
+func signed(n int64) string {
+	switch {
+	case n == 0:
+		return "same"
+	case n < 0:
+		return "-" + bytesize.Format(-n)
+	}
+	return "+" + bytesize.Format(n)
+}
+
+// differs is everything that is not the same of both cases, under the names that run
+// files have for it, and then of the boards and of the vprof that made the runs.
+func (p *Pair) differs() ([]difference, error) {
+	var sides [2]map[string]string
+	for i, page := range []*Page{p.A, p.B} {
+		r := page.Runs[0]
+		text, err := json.Marshal(r.Case)
+		if err != nil {
+			return nil, err
+		}
+		d := json.NewDecoder(bytes.NewReader(text))
+		d.UseNumber()
+		var tree any
+		if err := d.Decode(&tree); err != nil {
+			return nil, err
+		}
+		sides[i] = map[string]string{}
+		flatten(sides[i], "", tree)
+		delete(sides[i], "config_hash") // the keys of the configuration say more
+		// What is not in the case comes behind it.
+		sides[i]["~PyTorch"] = r.Case.ReleaseName()
+		sides[i]["~kind"] = string(r.Kind)
+		sides[i]["~made by"] = strings.TrimSpace("vprof " + r.Tool.Version + " " + r.Tool.Commit)
+		var boards []string
+		for _, s := range page.series() {
+			boards = append(boards, s.device.String())
+		}
+		sides[i]["~device"] = strings.Join(boards, ", ")
+	}
+	keys := maps.Clone(sides[0])
+	maps.Copy(keys, sides[1])
+	var out []difference
+	for _, k := range slices.Sorted(maps.Keys(keys)) {
+		a, b := sides[0][k], sides[1][k]
+		if a != b && k != "torch" {
+			name := strings.ReplaceAll(strings.TrimPrefix(k, "~"), "_", " ")
+			out = append(out, difference{Name: name, A: cmp.Or(a, "–"), B: cmp.Or(b, "–")})
+		}
+	}
+	return out, nil
+}
+
+// flatten puts the values of a JSON tree under their paths: "settings.length".
+func flatten(into map[string]string, path string, tree any) {
+	object, ok := tree.(map[string]any)
+	if !ok {
+		text, err := json.Marshal(tree)
+		if err != nil {
+			panic(err) // it was JSON
+		}
+		into[path] = strings.Trim(string(text), `"`)
+		return
+	}
+	for k, v := range object {
+		flatten(into, strings.TrimPrefix(path+"."+k, "."), v)
+	}
+}
