@@ -141,9 +141,19 @@ type Point struct {
 	// Expandable estimates the bytes that the device would show with expandable
 	// segments; absent where they are on already or would spare little.
 	Expandable *Interval `json:"expandable_device,omitempty"`
+	// Workspaces says of how many convolutions cuDNN itself told the workspace; absent
+	// where nobody asked it about the model.
+	Workspaces *Workspaces `json:"convolution_workspaces,omitempty"`
 	// Claims are what the project's guide documents of this very case, the one
 	// that says most about its conditions first; absent without any.
 	Claims []Claim `json:"claims,omitempty"`
+}
+
+// Workspaces counts the different convolutions of a step, forward and backward.
+type Workspaces struct {
+	// Asked are those whose workspace is cuDNN's own answer, Modeled the others.
+	Asked   int `json:"asked"`
+	Modeled int `json:"modeled"`
 }
 
 // Interval is an amount of bytes and the range it is expected in.

@@ -97,7 +97,27 @@ func rankNotes(c Case, runs bool) []string {
 
 // sideNotes say what streaming and expandable segments would save, and where the guide's figures stand.
 func (r *Report) sideNotes() []string {
-	return slices.DeleteFunc([]string{r.StreamingNote(), r.slackNote(), r.claimNote()}, func(note string) bool { return note == "" })
+	return slices.DeleteFunc([]string{r.StreamingNote(), r.slackNote(), r.workspaceNote(), r.claimNote()}, func(note string) bool { return note == "" })
+}
+
+// workspaceNote says which workspaces of convolutions are cuDNN's own answers.
+func (r *Report) workspaceNote() string {
+	var parts []string
+	modeled := false
+	for _, p := range r.Points {
+		if w := p.Workspaces; w != nil {
+			parts = append(parts, fmt.Sprintf("batch %d: %d of %d", p.Batch, w.Asked, w.Asked+w.Modeled))
+			modeled = modeled || w.Modeled > 0
+		}
+	}
+	if parts == nil {
+		return ""
+	}
+	note := "workspaces of convolutions as cuDNN itself said: " + strings.Join(parts, ", ")
+	if modeled {
+		note += "; the others are modeled (vprof cudnn ask asks for them)"
+	}
+	return note
 }
 
 // warningNotes is a line for each warning.

@@ -112,7 +112,7 @@ func newRootCmd(a *app) *cobra.Command {
 		newSweepCmd(a), newPlanCmd(a), newFitCmd(a), newSmokeCmd(a),
 		newReportCmd(a), newExportCmd(a), newPlotCmd(a),
 		newMonitorCmd(a),
-		newCaptureCmd(a), newModelsCmd(a), newGPUsCmd(a),
+		newCaptureCmd(a), newCuDNNCmd(a), newModelsCmd(a), newGPUsCmd(a),
 		newTimeCmd(a), newCompareCmd(a), newDiagnoseCmd(a), newCalibrateCmd(a), newCoefficientsCmd(a),
 		newEventsCmd(a), newAccuracyCmd(a), newMergeCmd(a), newFleetCmd(a),
 		newDoctorCmd(a), newSchemaCmd(a), newVersionCmd(a),

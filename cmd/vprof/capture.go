@@ -16,6 +16,8 @@ func newCaptureCmd(a *app) *cobra.Command {
 	var (
 		o     capture.Options
 		print bool
+		// boards are those that cuDNN is asked about, library another libcudnn to ask.
+		boards, library string
 	)
 	cmd := &cobra.Command{
 		Use:   "capture MODEL",
@@ -39,6 +41,7 @@ The script is in this binary (--print-script): it builds the model without memor
 (on the meta device), exports it with torch.export, and runs forward once more
 without numbers to see when Python lets go of each tensor.`,
 		Example: `  vprof capture timm:convnext_tiny -o convnext.pt2
+  vprof capture timm:convnext_tiny -o convnext.pt2 --ask-cudnn
   vprof capture mypkg.model:build --input 'x=float32[batch,3,224,224]' -o mine.pt2
   vprof capture train.py:make_model --inputs-from train.py:example_batch
   vprof capture hf:google/gemma-2-2b@config.json --task causal-lm -o gemma.pt2`,
@@ -65,7 +68,10 @@ without numbers to see when Python lets go of each tensor.`,
 				return err
 			}
 			tellCaptured(a, made)
-			return nil
+			if boards == "" {
+				return nil
+			}
+			return askAbout(cmd.Context(), a, capture.Asking{Python: o.Python, Library: library, Verbose: o.Verbose}, made.File, boards)
 		},
 	}
 	f := cmd.Flags()
@@ -78,10 +84,16 @@ without numbers to see when Python lets go of each tensor.`,
 	f.IntVar(&o.Seq, "seq", 0, "`tokens` of a text to export with (default 256)")
 	f.IntVar(&o.Samples, "samples", 0, "`samples` of a sound to export with (default 32000)")
 	f.StringVar(&o.Python, "python", "", "Python `interpreter` to use (default: python3 or python of the PATH)")
+	f.StringVar(&boards, "ask-cudnn", "", "also ask the cuDNN of your Python for the workspaces of convolutions on `boards` like rtx-3090,a100-40 (default: one of each architecture since Ampere; see vprof cudnn ask)")
+	f.Lookup("ask-cudnn").NoOptDefVal = strings.Join(askedBoards, ",")
+	f.StringVar(&library, "cudnn", "", "with --ask-cudnn, ask this libcudnn.so.9: a `file`")
 	f.BoolVar(&print, "print-script", false, "print the Python script and do nothing")
 	f.BoolVar(&o.Verbose, "verbose", false, "show everything that Python says, and each attempt that failed")
 	return cmd
 }
+
+// askedBoards are one of each architecture that cuDNN answers about quickly.
+var askedBoards = []string{"a100-80", "rtx-3090", "rtx-4090", "h100", "rtx-5090"}
 
 // captureName is the file of a model that is given no name: the last part of
 // its spec.

@@ -4,18 +4,9 @@
 package capture
 
 import (
-	"bytes"
 	"context"
 	_ "embed"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
-	"strings"
-	"time"
 )
 
 // Script is the Python that exports a model and watches its forward.
@@ -81,72 +72,12 @@ func (e *RefusedError) Usage() bool { return true }
 // Run captures a model. The error is a [*RefusedError] if the user can do
 // something about it.
 func Run(ctx context.Context, o Options) (*Outcome, error) {
-	python, err := find(o.Python)
-	if err != nil {
+	s := script{name: "vprof_capture.py", text: Script, purpose: "capture", python: o.Python, verbose: o.Verbose}
+	made := new(Outcome)
+	if err := s.run(ctx, func(string) []string { return o.args() }, made); err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "vprof-capture-")
-	if err != nil {
-		return nil, fmt.Errorf("capture: %w", err)
-	}
-	defer os.RemoveAll(dir)
-	script, result := filepath.Join(dir, "vprof_capture.py"), filepath.Join(dir, "result.json")
-	if err := os.WriteFile(script, []byte(Script), 0o600); err != nil {
-		return nil, fmt.Errorf("capture: %w", err)
-	}
-	cmd := exec.CommandContext(ctx, python, append([]string{script, "--result", result}, o.args()...)...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.WaitDelay = 5 * time.Second
-	var said tail
-	cmd.Stdout, cmd.Stderr = &said, &said
-	if o.Verbose {
-		cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
-	}
-	ended := cmd.Run()
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	return read(result, python, ended, said.last())
-}
-
-// read is what the script has left behind. If that is nothing, Python ended
-// before the script could say why: ended, and the last line that it said.
-func read(result, python string, ended error, last string) (*Outcome, error) {
-	text, err := os.ReadFile(result)
-	if err != nil {
-		if ended == nil {
-			ended = errors.New("it ended without a result")
-		}
-		return nil, fmt.Errorf("capture: %s: %w: %s (--verbose shows all that it said)", python, ended, last)
-	}
-	var answer struct {
-		Outcome
-		RefusedError
-	}
-	if err := json.Unmarshal(text, &answer); err != nil {
-		return nil, fmt.Errorf("capture: the script's result: %w", err)
-	}
-	if answer.What != "" {
-		return nil, &answer.RefusedError
-	}
-	return &answer.Outcome, nil
-}
-
-// find is the interpreter to run.
-func find(python string) (string, error) {
-	names := []string{"python3", "python"}
-	if python != "" {
-		names = []string{python}
-	}
-	for _, name := range names {
-		if path, err := exec.LookPath(name); err == nil {
-			return path, nil
-		}
-	}
-	return "", &RefusedError{
-		What: fmt.Sprintf("there is no Python called %s", strings.Join(names, " or ")),
-		Do:   "name the one that has your model and PyTorch with --python PATH",
-	}
+	return made, nil
 }
 
 // args are the options as the script takes them.
@@ -172,24 +103,4 @@ func (o *Options) args() []string {
 		args = append(args, "--verbose")
 	}
 	return append(args, "--", o.Spec)
-}
-
-// tail keeps the end of what is written to it.
-type tail struct{ text []byte }
-
-// tailBytes is enough for the last line of a traceback.
-const tailBytes = 4096
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.text = append(t.text, p...)
-	if n := len(t.text); n > tailBytes {
-		t.text = append(t.text[:0], t.text[n-tailBytes:]...)
-	}
-	return len(p), nil
-}
-
-// last is the last line that is not empty.
-func (t *tail) last() string {
-	text := bytes.TrimSpace(t.text)
-	return string(bytes.TrimSpace(text[bytes.LastIndexByte(text, '\n')+1:]))
 }

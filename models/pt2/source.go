@@ -9,6 +9,7 @@ import (
 
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/pt2/asked"
 	"github.com/vprof/vprof/models/pt2/export"
 	"github.com/vprof/vprof/models/pt2/lifetimes"
 )
@@ -33,6 +34,9 @@ func Open(path string) (models.Model, error) {
 	}
 	p, err := export.Open(path)
 	if err != nil {
+		return models.Model{}, err
+	}
+	if p.Asked, err = asked.Read(asked.Beside(path)); err != nil {
 		return models.Model{}, err
 	}
 	followTypes(p)

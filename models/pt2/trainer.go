@@ -10,6 +10,7 @@ import (
 	"github.com/vprof/vprof/profiler/aten"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/cudnn"
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
@@ -86,6 +87,9 @@ func (t *trainer) Counts() models.Counts { return t.w.counts() }
 
 // Record implements [models.Trainer].
 func (t *trainer) Record(tape *trace.Tape, steps int) error {
+	if err := t.answerConvolutions(tape); err != nil {
+		return err
+	}
 	if t.c.Strategy != nil && t.c.Strategy.Name == models.PP {
 		return t.recordPipeline(tape, steps)
 	}
@@ -121,6 +125,21 @@ func (t *trainer) Record(tape *trace.Tape, steps int) error {
 			tape.Mark("step_end")
 		}
 	})
+}
+
+// answerConvolutions gives a tape what the release's cuDNN said itself about
+// convolutions on its board.
+func (t *trainer) answerConvolutions(tape *trace.Tape) error {
+	if len(t.g.Asked) == 0 {
+		return nil
+	}
+	release, err := t.c.Release()
+	if err != nil {
+		return err
+	}
+	generation := cudnn.Generation(cudnn.Board{Capability: tape.Board().Capability})
+	tape.AnswerConvolutions(t.g.Asked.For(release.Versions().CuDNN, generation))
+	return nil
 }
 
 // ownOptimizer is that of cases that name none.

@@ -121,10 +121,7 @@ func (t *Tape) convWorkspace(args ConvArgs, x, w, y *Tensor, dir convDirection, 
 	k := convCall{convConfig(args, x, w, y, channelsLast), dir}
 	sizes, known := t.convs[k]
 	if !known {
-		b := t.board
-		sizes = t.rules.Convolutions.Workspaces(k.config, dir, cudnn.Board{
-			Name: b.Name, Capability: b.Capability, Memory: b.Memory,
-		})
+		sizes = t.findWorkspace(k)
 		if t.convs == nil {
 			t.convs = make(map[convCall][]int64)
 		}
@@ -139,6 +136,26 @@ func (t *Tape) convWorkspace(args ConvArgs, x, w, y *Tensor, dir convDirection, 
 	}
 	c.done()
 }
+
+// findWorkspace is what cuDNN asks for in a call: as it said itself, or by the rules.
+func (t *Tape) findWorkspace(k convCall) []int64 {
+	b := cudnn.Board{Name: t.board.Name, Capability: t.board.Capability, Memory: t.board.Memory}
+	call := Convolution{Config: k.config, Direction: k.dir}
+	var sizes []int64
+	if t.answer == nil {
+		sizes = t.rules.Convolutions.Workspaces(k.config, k.dir, b)
+	} else {
+		sizes, call.Asked = t.rules.Convolutions.Answered(k.config, k.dir, b, t.answer)
+	}
+	if b.Runs(k.config) {
+		t.facts.Convolutions = append(t.facts.Convolutions, call)
+	}
+	return sizes
+}
+
+// AnswerConvolutions gives what cuDNN said itself about convolutions on the tape's
+// board, which goes before the rules. It must come before the first of them.
+func (t *Tape) AnswerConvolutions(answer cudnn.Answer) { t.answer, t.facts.Answered = answer, true }
 
 func convConfig(args ConvArgs, x, w, y *Tensor, channelsLast bool) cudnn.Config {
 	from := 0 // the first spatial dimension that is one

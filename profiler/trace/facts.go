@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace/cudnn"
 )
 
 // Facts are properties of a recorded model other than its memory.
@@ -13,6 +14,11 @@ type Facts struct {
 	// Attention has what calls of scaled_dot_product_attention ran on, each
 	// different kind once, in the order of first use.
 	Attention []Attention
+	// Convolutions are the calls of cuDNN's convolutions, each different one once, in
+	// the order of first use.
+	Convolutions []Convolution
+	// Answered says that the recording knew answers of cuDNN's, if not about these calls.
+	Answered bool
 	// Managed is the size of state in managed memory (cudaMallocManaged), in bytes:
 	// the driver moves it to the device when it is touched, and away from it when the
 	// device is full.
@@ -26,6 +32,14 @@ type Facts struct {
 type Input struct {
 	DType DType
 	Shape []int64
+}
+
+// Convolution is a call of cuDNN.
+type Convolution struct {
+	Config    cudnn.Config
+	Direction cudnn.Direction
+	// Asked says that its workspace is what cuDNN said itself, else it is modeled.
+	Asked bool
 }
 
 // Attention is a kind of call of scaled_dot_product_attention.

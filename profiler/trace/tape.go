@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace/cudnn"
 )
 
 // Options say how to record.
@@ -71,6 +72,8 @@ type Tape struct {
 	casts   autocast
 	library libraries
 	convs   map[convCall][]int64 // workspaces of cuDNN, once found
+	// answer is what cuDNN said of convolutions; nil if it was not asked.
+	answer cudnn.Answer
 	// hostSaved is what lies in the host's memory for backward, in bytes.
 	hostSaved int64
 

@@ -106,6 +106,23 @@ func outside(rec *models.Recording) []report.Warning {
 	return all
 }
 
+// WorkspacesOf counts the convolutions of a recording that cuDNN was asked about; nil
+// if the model comes without its answers.
+func WorkspacesOf(rec *models.Recording) *report.Workspaces {
+	if !rec.Facts.Answered || len(rec.Facts.Convolutions) == 0 {
+		return nil
+	}
+	w := &report.Workspaces{}
+	for _, c := range rec.Facts.Convolutions {
+		if c.Asked {
+			w.Asked++
+		} else {
+			w.Modeled++
+		}
+	}
+	return w
+}
+
 // ParametersOf is the element counts of a model as reports show them.
 func ParametersOf(c models.Counts) report.Parameters {
 	return report.Parameters{Total: c.Total, Trainable: c.Trainable, Criterion: c.Criterion, Buffers: c.Buffers}

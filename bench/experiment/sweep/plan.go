@@ -27,7 +27,7 @@ func Plan(ctx context.Context, s *step.Setup, gpu device.GPU, batches []int) (*r
 				return nil, err
 			}
 		}
-		point := report.Point{Batch: batch, Device: step.SimName(gpu), Claims: claims.Of(s, gpu, batch)}
+		point := report.Point{Batch: batch, Device: step.SimName(gpu), Claims: claims.Of(s, gpu, batch), Workspaces: step.WorkspacesOf(rec)}
 		if point.Estimate, err = s.Judge(ctx, e, gpu, rec.Program, 0); err != nil {
 			return nil, err
 		}

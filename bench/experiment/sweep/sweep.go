@@ -217,7 +217,10 @@ func (w *sweeper) point(ctx context.Context, batch int) (report.Point, error) {
 	if _, driven := w.device.(device.Driven); driven {
 		run.WarmUp = w.options.WarmUp
 	}
-	point := report.Point{Batch: batch, Device: w.device.Name(), Estimate: e, Run: run, Claims: claims.Of(w.setup, gpu, batch)}
+	point := report.Point{
+		Batch: batch, Device: w.device.Name(), Estimate: e, Run: run,
+		Claims: claims.Of(w.setup, gpu, batch), Workspaces: step.WorkspacesOf(rec),
+	}
 	if point.Expandable, err = w.setup.Expandable(ctx, e, gpu, rec); err != nil {
 		return report.Point{}, err
 	}

@@ -1,5 +1,7 @@
 package export
 
+import "github.com/vprof/vprof/models/pt2/asked"
+
 // Program is an exported model.
 type Program struct {
 	// Torch is the version that wrote the file, as far as the file says.
@@ -28,6 +30,8 @@ type Program struct {
 	Ranges map[string]Range `json:"ranges,omitempty"`
 	// Extra is what vprof capture put beside the graph, nil if nothing.
 	Extra *Extra `json:"extra,omitempty"`
+	// Asked is what cuDNN said itself about the convolutions, nil if nobody asked.
+	Asked asked.Answers `json:"asked,omitempty"`
 }
 
 // Role is what an input of the graph is for.

@@ -38,6 +38,8 @@
 // reverse; 1-D runs as 2-D with one row.
 package cudnn
 
+import "github.com/vprof/vprof/profiler/trace/cudnn/forest"
+
 // Plan is the engine that the rules predict for one direction of a convolution, and its
 // workspace.
 type Plan struct {
@@ -60,7 +62,7 @@ func (r *Rules) Explain(c Config, d Direction, b Board) Plan {
 
 func (a *architecture) explain(c Config, d Direction, b *Board) Plan {
 	p := newProblem(c, d, b)
-	if c.DType == BF16 && b.Capability < bf16Capability {
+	if !b.Runs(c) {
 		return p.withoutCuDNN()
 	}
 	f := p.features()
@@ -79,10 +81,16 @@ func (a *architecture) choose(p *problem, f []float32) Choice {
 	if p.DType == F32 {
 		return a.ensemble[p.kind][0]().Choose(f)
 	}
-	if p.Layout == Contiguous && a.device[p.kind]().Vote(f) == DeviceVote(true) {
+	if p.onlyOnDevice(a.device[p.kind](), f) {
 		return Choice{Engine: Direct}
 	}
 	return a.ensemble[p.kind][1]().Choose(f)
+}
+
+// onlyOnDevice says whether a kernel for few channels runs, which cuDNN proposes
+// only where there is a device.
+func (p *problem) onlyOnDevice(device *forest.Forest, f []float32) bool {
+	return p.DType != F32 && p.Layout == Contiguous && device.Vote(f) == DeviceVote(true)
 }
 
 // weightCopy is PyTorch's own channels-last copy of a contiguous weight when

@@ -39,14 +39,16 @@ func (q *Question) sizes() [6]*[3]int64 {
 // String writes a question in one line, as the asking program reads it.
 func (q Question) String() string {
 	c := q.Config
-	line := fmt.Sprint(uint8(q.Operation), " ", uint8(c.DType), " ", uint8(c.Layout), " ", c.Dim,
-		" ", c.N, " ", c.Ci, " ", c.Co, " ", c.Groups)
+	line := make([]byte, 0, 96)
+	for _, n := range [...]int64{int64(q.Operation), int64(c.DType), int64(c.Layout), int64(c.Dim), c.N, c.Ci, c.Co, c.Groups} {
+		line = append(strconv.AppendInt(line, n, 10), ' ')
+	}
 	for _, v := range q.sizes() {
 		for i := range c.Dim {
-			line += fmt.Sprint(" ", v[i])
+			line = append(strconv.AppendInt(line, v[i], 10), ' ')
 		}
 	}
-	return line
+	return string(line[:len(line)-1])
 }
 
 // parseQuestion reads what String writes.

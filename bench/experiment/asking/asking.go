@@ -1,0 +1,71 @@
+// Package asking finds the convolutions of training steps that cuDNN has not been
+// asked about.
+package asking
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/cudnn"
+	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
+)
+
+// Topic is what there is to ask about boards of a generation, each question once.
+type Topic struct {
+	// Generation is the boards' architecture, as [cudnn.Generation] has it.
+	Generation int
+	Questions  []oracle.Question
+	known      map[oracle.Question]bool
+}
+
+// Options say what to ask about.
+type Options struct {
+	// Setups are recorded at all batch sizes on all boards.
+	Setups  []*step.Setup
+	GPUs    []device.GPU
+	Batches []int
+	// Possible leaves out batch sizes that PyTorch refuses.
+	Possible bool
+	// Again asks about convolutions that have an answer, too.
+	Again bool
+}
+
+// Topics are the convolutions of all steps. The error is that of [step.Setup.Record].
+func Topics(ctx context.Context, o Options) ([]*Topic, error) {
+	var topics []*Topic
+	for _, gpu := range o.GPUs {
+		generation := cudnn.Generation(cudnn.Board{Capability: int(gpu.Capability)})
+		i := slices.IndexFunc(topics, func(t *Topic) bool { return t.Generation == generation })
+		if i < 0 {
+			i = len(topics)
+			topics = append(topics, &Topic{Generation: generation, known: map[oracle.Question]bool{}})
+		}
+		for _, s := range o.Setups {
+			for _, batch := range o.Batches {
+				rec, err := s.Record(ctx, batch, gpu)
+				if refused := (*step.RefusedError)(nil); o.Possible && errors.As(err, &refused) {
+					continue
+				}
+				if err != nil {
+					return nil, err
+				}
+				topics[i].add(rec.Facts.Convolutions, o.Again)
+			}
+		}
+	}
+	return topics, nil
+}
+
+func (t *Topic) add(calls []trace.Convolution, again bool) {
+	for _, c := range calls {
+		q := oracle.Of(c.Config, c.Direction)
+		if !t.known[q] && (again || !c.Asked) {
+			t.known[q] = true
+			t.Questions = append(t.Questions, q)
+		}
+	}
+}

@@ -1,0 +1,214 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vprof/vprof/bench/experiment/asking"
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/capture"
+	"github.com/vprof/vprof/models/pt2"
+	"github.com/vprof/vprof/models/pt2/asked"
+	"github.com/vprof/vprof/profiler/stack"
+)
+
+func newCuDNNCmd(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "cudnn",
+		Short: "Ask cuDNN itself for the workspaces of a model's convolutions",
+		Args:  noArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newCuDNNAskCmd(a))
+	return cmd
+}
+
+type askOptions struct {
+	app   *app
+	c     caseFlags
+	batch batchFlag
+	board boardFlags
+	whom  capture.Asking
+	again bool
+}
+
+func newCuDNNAskCmd(a *app) *cobra.Command {
+	o := &askOptions{app: a}
+	var print bool
+	cmd := &cobra.Command{
+		Use:   "ask MODEL.pt2",
+		Short: "Ask the cuDNN of your Python, without a GPU, and keep the answers beside the model",
+		Long: `Ask cuDNN for the workspaces of a model's convolutions, and keep the answers.
+
+cuDNN chooses how to compute a convolution by heuristics of its own, and the choice
+decides how much workspace the step needs. vprof has rules for it that were learned
+from millions of answers, and are right to the byte for most convolutions. Where your
+Python has the CUDA build of PyTorch (2.8 or newer, on Linux), its libcudnn can be
+asked about exactly your model: it compiles for a board that is only described, so
+that no GPU and no driver are needed. A question takes a millisecond or two (on T4 ten).
+
+The answers lie beside the model, in MODEL.cudnn.json, and are used by every command
+from then on, for the releases of PyTorch with that version of cuDNN. Results say how
+many workspaces are cuDNN's own answers and how many are modeled. Without --amp,
+fp32, fp16 and bf16 are asked about. Boards of one architecture get the same answers.
+
+The script that asks is in this binary (--print-script).`,
+		Example: `  vprof cudnn ask convnext.pt2 --gpu rtx-3090,a100-40 --batch 8,16,32
+  vprof plan --model convnext.pt2 --gpu rtx-3090 --batch 16 --torch auto`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if print || len(args) == 1 && o.c.model == "" || len(args) == 0 && o.c.model != "" {
+				return nil
+			}
+			return usagef("name one .pt2 file to ask about, for example convnext.pt2")
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if print {
+				_, err := io.WriteString(a.stdout, capture.AskScript)
+				return err
+			}
+			if len(args) == 1 {
+				o.c.model = args[0]
+			}
+			return o.run(cmd.Context())
+		},
+	}
+	o.c.alone = true
+	o.c.register(cmd, a)
+	o.batch.register(cmd, "1..64x2, or the model's own where that is fixed")
+	o.board.register(cmd, "`boards`: a list like rtx-3090,a100-40, or all (see vprof gpus)")
+	cmd.Flags().StringVar(&o.whom.Python, "python", "", "Python `interpreter` whose cuDNN is asked (default: python3 or python of the PATH)")
+	cmd.Flags().StringVar(&o.whom.Library, "cudnn", "", "ask this libcudnn.so.9 instead: a `file`")
+	cmd.Flags().BoolVar(&o.again, "again", false, "ask about convolutions that have an answer, too")
+	cmd.Flags().BoolVar(&print, "print-script", false, "print the Python script that asks and do nothing")
+	cmd.Flags().BoolVar(&o.whom.Verbose, "verbose", false, "show everything that Python says")
+	return cmd
+}
+
+func (o *askOptions) run(ctx context.Context) error {
+	file := strings.TrimPrefix(o.c.model, pt2.Scheme+":")
+	if filepath.Ext(file) != pt2.Suffix {
+		return usagef("%s: cuDNN is asked about .pt2 files (vprof capture makes one)", o.c.model)
+	}
+	m, c, err := o.c.resolve(o.app)
+	if err != nil {
+		return err
+	}
+	precisions := models.Precisions()
+	if o.c.flags.Changed("amp") || c.Weights != "" {
+		precisions = []models.Autocast{c.AMP}
+	}
+	q := question{file: file}
+	if q.Setups, err = inPrecisions(o.app, m, c, precisions); err != nil {
+		return err
+	}
+	if q.GPUs, err = o.board.boards(); err != nil {
+		return err
+	}
+	if q.Batches, err = o.batch.sizes(usualBatches(m)); err != nil {
+		return err
+	}
+	q.Possible, q.Again = o.batch.list == "", o.again
+	return ask(ctx, o.app, o.whom, q)
+}
+
+// usualBatches are what is asked about unless --batch names others.
+func usualBatches(m models.Model) []int {
+	return slices.DeleteFunc(slices.Clone(m.Batches), func(n int) bool { return n > 64 && len(m.Batches) > 1 })
+}
+
+// inPrecisions is a case in several precisions.
+func inPrecisions(a *app, m models.Model, c models.Case, precisions []models.Autocast) ([]*step.Setup, error) {
+	var setups []*step.Setup
+	for _, c.AMP = range precisions {
+		s, err := step.New(m, c, step.Evidence{Residuals: a.residuals})
+		if err != nil {
+			return nil, err
+		}
+		setups = append(setups, s)
+	}
+	return setups, nil
+}
+
+// question is what cuDNN is asked about a model's file.
+type question struct {
+	file string
+	asking.Options
+}
+
+// askAbout asks about a file that was just captured, on boards.
+func askAbout(ctx context.Context, a *app, whom capture.Asking, file, boards string) error {
+	gpus, err := (&boardFlags{gpu: boards}).boards()
+	if err != nil {
+		return err
+	}
+	m, err := a.models().Lookup(file)
+	if err != nil {
+		return err
+	}
+	c := m.Default
+	c.Model = m.Name
+	setups, err := inPrecisions(a, m, c, models.Precisions())
+	if err != nil {
+		return err
+	}
+	return ask(ctx, a, whom, question{file, asking.Options{Setups: setups, GPUs: gpus, Batches: usualBatches(m), Possible: true}})
+}
+
+// ask asks cuDNN and keeps its answers beside the model.
+func ask(ctx context.Context, a *app, whom capture.Asking, q question) error {
+	topics, err := asking.Topics(ctx, q.Options)
+	if err != nil {
+		return err
+	}
+	file := asked.Beside(q.file)
+	for _, t := range topics {
+		if len(t.Questions) == 0 {
+			fmt.Fprintf(a.stdout, "sm_%d: nothing left to ask\n", t.Generation)
+			continue
+		}
+		version, bytes, err := whom.Ask(ctx, t.Generation, t.Questions)
+		if refused := (*capture.RefusedError)(nil); errors.As(err, &refused) {
+			return usageError{err}
+		}
+		if err != nil {
+			return err
+		}
+		s := asked.Set{CuDNN: version, Capability: t.Generation, Bytes: map[string]int64{}}
+		for i, n := range bytes {
+			if n >= 0 {
+				s.Bytes[t.Questions[i].String()] = n
+			}
+		}
+		if err := asked.Save(ctx, file, s); err != nil {
+			return err
+		}
+		fmt.Fprintf(a.stdout, "sm_%d: cuDNN %s told the workspaces of %d convolutions (forward and backward); %s\n",
+			t.Generation, version, len(s.Bytes), whoUses(version))
+	}
+	return nil
+}
+
+// whoUses says which releases of PyTorch come with a version of cuDNN.
+func whoUses(version string) string {
+	var releases []string
+	for _, s := range stack.All() {
+		if s.Versions().CuDNN == version {
+			releases = append(releases, s.Release())
+		}
+	}
+	switch {
+	case len(releases) == 0:
+		return "no release of PyTorch that is known comes with it"
+	case slices.Contains(releases, stack.Default().Release()):
+		return "for PyTorch " + strings.Join(releases, ", ")
+	}
+	return fmt.Sprintf("for PyTorch %s: plan with --torch %s", strings.Join(releases, ", "), releases[len(releases)-1])
+}

@@ -1,0 +1,73 @@
+package capture
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"runtime"
+	"strings"
+
+	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
+)
+
+// AskScript is the Python that asks cuDNN.
+//
+//go:embed ask.py
+var AskScript string
+
+// Asking says whom to ask about convolutions.
+type Asking struct {
+	// Python is the interpreter whose cuDNN is asked. Empty: python3 or python of the
+	// PATH. Library is another libcudnn.so.9 than that beside its PyTorch.
+	Python, Library string
+	// Verbose shows what Python says on stderr of this process.
+	Verbose bool
+}
+
+// blackwell is the generation of boards of which cuDNN proposes products that cuBLASLt
+// has no kernel for, and productless the version from which on it does.
+const (
+	blackwell   = 120
+	productless = "9.26"
+)
+
+// Ask asks cuDNN for the workspaces of convolutions on boards of a generation, as
+// [cudnn.Generation] has it. It returns the version that answered ("9.19") and the bytes
+// of each, -1 where it has no engine. The error is a [*RefusedError] if the user can do
+// something about it.
+func (a Asking) Ask(ctx context.Context, generation int, questions []oracle.Question) (version string, workspaces []int64, err error) {
+	standIns := oracle.StandIns()
+	if standIns == nil {
+		return "", nil, &RefusedError{What: fmt.Sprintf("cuDNN can be asked on Linux (x86-64 and arm64), not on %s/%s", runtime.GOOS, runtime.GOARCH)}
+	}
+	files := map[string][]byte{"board.json": oracle.Board(generation)}
+	for name, library := range standIns {
+		files["standins/"+name] = library
+	}
+	var lines strings.Builder
+	for _, q := range questions {
+		lines.WriteString(q.String() + "\n")
+	}
+	s := script{name: "vprof_ask.py", text: AskScript, purpose: "asking cuDNN", python: a.Python, files: files, stdin: strings.NewReader(lines.String()), verbose: a.Verbose}
+	var answer struct {
+		CuDNN string  `json:"cudnn"`
+		Bytes []int64 `json:"bytes"`
+	}
+	err = s.run(ctx, func(dir string) []string {
+		args := []string{"--standins", dir + "/standins", "--board", dir + "/board.json"}
+		if generation == blackwell {
+			args = append(args, "--no-products-from", productless)
+		}
+		if a.Library != "" {
+			args = append(args, "--cudnn", a.Library)
+		}
+		return args
+	}, &answer)
+	if err != nil {
+		return "", nil, err
+	}
+	if len(answer.Bytes) != len(questions) || answer.CuDNN == "" {
+		return "", nil, fmt.Errorf("asking cuDNN: %d questions have %d answers", len(questions), len(answer.Bytes))
+	}
+	return answer.CuDNN, answer.Bytes, nil
+}

@@ -1,0 +1,265 @@
+"""Asks cuDNN which workspaces it wants for convolutions, without a GPU.
+
+    python ask.py --result answers.json --standins FOLDER --board sm86.json < questions
+
+cuDNN 9.8 and newer compile for a device that is only described. What is done here is
+what PyTorch does with cudnn.benchmark off: of the proposals of mode instant, then
+fallback, the first that no numerical note rules out and that builds. A question is a line:
+operation dtype layout dims N C K groups x.. kernel.. y.. stride.. pad.. dilation..
+(operation 0 forward, 1 gradient of x, 2 gradient of w; dtype 0 fp32, 1 fp16, 2 bf16;
+layout 1 channels last; dims 2 or 3). The result has bytes for each, -1 for none.
+
+cuDNN asks cuBLASLt whether it has a kernel for a product, which it cannot say without a
+GPU. The folder of stand-ins has libraries of its name that say yes.
+"""
+
+import argparse
+import ctypes
+import importlib.metadata
+import importlib.util
+import json
+import os
+import sys
+
+OLDEST = (9, 8)
+
+# Numbers of cudnn_graph.h, which are the same in all of cuDNN 9.
+CONVOLUTION, ENGINE, ENGINECFG, ENGINEHEUR, PLAN, KNOB, GRAPH, TENSOR, DEVICEPROP = 1, 2, 3, 4, 5, 7, 15, 17, 38
+OPERATIONS = [(10, 700), (12, 706), (11, 712)]  # descriptor and first attribute: forward, gradient of x, of w
+DATA_TYPE, INT64, FLOAT, CONVOLUTION_MODE, HEUR_MODE, KNOB_TYPE, NOTE, DESCRIPTOR, CHAR = 1, 3, 4, 7, 8, 9, 11, 15, 24
+DOWN_CONVERT_INPUTS = 1
+INSTANT, FALLBACK = 0, 2
+DTYPES = [0, 2, 9]  # float, half, bfloat16
+# Engines that call cuBLASLt have this knob: of 1x1 filters those that are one product.
+PRODUCT_KNOB = 25
+MOST_KNOBS = 32
+
+
+class Refusal(Exception):
+    """Something that the user can mend: what is wrong, and what to do."""
+
+    def __init__(self, what, do=""):
+        super().__init__(what)
+        self.do = do
+
+
+def find_cudnn(named):
+    """The path of libcudnn of this Python."""
+    if named:
+        return named
+    places = []
+    for package, inside in (("nvidia.cudnn", "lib"), ("torch", "lib")):
+        try:
+            spec = importlib.util.find_spec(package)
+        except ModuleNotFoundError:
+            spec = None
+        for folder in (spec.submodule_search_locations or []) if spec else []:
+            places.append(os.path.join(folder, inside, "libcudnn.so.9"))
+    places.append(os.path.join(sys.prefix, "lib", "libcudnn.so.9"))  # conda
+    for path in places:
+        if os.path.exists(path):
+            return path
+    do = "install the CUDA build of torch there (no GPU is needed), name another Python with --python, or a library with --cudnn"
+    try:
+        torch = importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        raise Refusal(f"there is no libcudnn.so.9 beside {sys.executable}, which has no PyTorch", do) from None
+    raise Refusal(f"there is no libcudnn.so.9 beside PyTorch {torch} of {sys.executable}", do)
+
+
+class CuDNN:
+    def __init__(self, path, standins):
+        # Whoever looks for cuBLASLt finds what is loaded under its name already.
+        for name in sorted(os.listdir(standins)):
+            ctypes.CDLL(os.path.join(standins, name), ctypes.RTLD_GLOBAL)
+        try:
+            self.lib = ctypes.CDLL(path, ctypes.RTLD_GLOBAL)
+            self.lib.cudnnGetVersion.restype = ctypes.c_size_t
+            number = self.lib.cudnnGetVersion()
+        except (OSError, AttributeError) as e:
+            raise Refusal(f"cannot load {path}: {e}") from e
+        self.version = (number // 10000, number // 100 % 100)
+        if self.version < OLDEST:
+            raise Refusal(
+                f"{path} is cuDNN {self.name}; asking without a GPU begins with 9.8",
+                "PyTorch 2.8 and newer bring one: name the Python that has it with --python",
+            )
+        b = "cudnnBackend"
+        self.create, self.destroy = self.lib[b + "CreateDescriptor"], self.lib[b + "DestroyDescriptor"]
+        self.finalize_, self.set_, self.get_ = (self.lib[b + n] for n in ("Finalize", "SetAttribute", "GetAttribute"))
+        self.destroy.argtypes = self.finalize_.argtypes = [ctypes.c_void_p]
+        self.create.argtypes = [ctypes.c_int, ctypes.c_void_p]
+        self.set_.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_void_p]
+        self.get_.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p]
+
+    @property
+    def name(self):
+        return "%d.%d" % self.version
+
+    def describe(self, board):
+        """Says which device the questions are about."""
+        text = board.encode()
+        self.device = self.make(DEVICEPROP)
+        self.set(self.device, 2702, CHAR, ctypes.create_string_buffer(text, len(text)), len(text))
+        if not self.finalize(self.device):
+            raise Refusal(f"cuDNN {self.name} refuses the description of the board")
+
+    def make(self, kind):
+        d = ctypes.c_void_p()
+        if self.create(kind, ctypes.byref(d)):
+            raise RuntimeError(f"cuDNN makes no descriptor of type {kind}")
+        return d
+
+    def drop(self, *descriptors):
+        for d in descriptors:
+            self.destroy(d)
+
+    def finalize(self, d):
+        return self.finalize_(d) == 0
+
+    def set(self, d, attribute, kind, array, n):
+        if self.set_(d, attribute, kind, n, array):
+            raise RuntimeError(f"cuDNN does not take attribute {attribute}")
+
+    def ints(self, d, attribute, *values, kind=INT64):
+        c = ctypes.c_int64 if kind == INT64 else ctypes.c_int
+        self.set(d, attribute, kind, (c * len(values))(*values), len(values))
+
+    def points(self, d, attribute, other):
+        self.set(d, attribute, DESCRIPTOR, ctypes.byref(other), 1)
+
+    def get(self, d, attribute, kind, most, array):
+        n = ctypes.c_int64()
+        return 0 if self.get_(d, attribute, kind, most, ctypes.byref(n), array) else n.value
+
+    def tensor(self, sizes, channels_last, name, dtype):
+        order = [0, *range(2, len(sizes)), 1] if channels_last else range(len(sizes))
+        strides, step = [0] * len(sizes), 1
+        for i in reversed(order):
+            strides[i], step = step, step * sizes[i]
+        d = self.make(TENSOR)
+        self.ints(d, 900, 32)  # alignment
+        self.ints(d, 901, dtype, kind=DATA_TYPE)
+        self.ints(d, 902, *sizes)
+        self.ints(d, 903, *strides)
+        self.ints(d, 906, ord(name))
+        if not self.finalize(d):
+            raise RuntimeError("cuDNN refuses a tensor")
+        return d
+
+    def ruled_out(self, config):
+        """PyTorch leaves out engines that convert their inputs down."""
+        engine, notes = self.make(ENGINE), (ctypes.c_int * 64)()
+        self.get(config, 300, DESCRIPTOR, 1, ctypes.byref(engine))
+        n = self.get(engine, 1303, NOTE, 64, notes)
+        self.drop(engine)
+        return DOWN_CONVERT_INPUTS in notes[:n]
+
+    def is_product(self, config):
+        knobs = (ctypes.c_void_p * MOST_KNOBS)(*(self.make(KNOB).value for _ in range(MOST_KNOBS)))
+        n, found, kind = self.get(config, 302, DESCRIPTOR, MOST_KNOBS, knobs), False, ctypes.c_int()
+        for k in knobs[:n]:
+            self.get(k, 600, KNOB_TYPE, 1, ctypes.byref(kind))
+            found |= kind.value == PRODUCT_KNOB
+        self.drop(*knobs)
+        return found
+
+    def workspace(self, config):
+        """The bytes of the plan for a proposal, None if it does not build."""
+        plan, n = self.make(PLAN), None
+        self.points(plan, 401, config)
+        self.points(plan, 407, self.device)
+        if self.finalize(plan):
+            n = ctypes.c_int64(-1)
+            self.get(plan, 402, INT64, 1, ctypes.byref(n))
+        self.drop(plan)
+        return None if n is None else n.value
+
+    def first(self, heuristics, most, products):
+        """The bytes of the first of so many proposals that works, None if none does."""
+        configs = (ctypes.c_void_p * most)(*(self.make(ENGINECFG).value for _ in range(most)))
+        n, bytes_ = self.get(heuristics, 202, DESCRIPTOR, most, configs), None
+        for c in configs[: min(n, most)]:
+            c = ctypes.c_void_p(c)
+            if not self.ruled_out(c) and (products or not self.is_product(c)):
+                bytes_ = self.workspace(c)
+            if bytes_ is not None:
+                break
+        self.drop(*configs)
+        return bytes_
+
+    def proposed(self, graph, mode, products):
+        h, bytes_ = self.make(ENGINEHEUR), None
+        self.points(h, 201, graph)
+        self.ints(h, 200, mode, kind=HEUR_MODE)
+        self.points(h, 204, self.device)
+        if self.finalize(h):
+            n = self.get(h, 202, DESCRIPTOR, 0, None)
+            if n > 0:  # the first nearly always works, and the others take ten times as long
+                bytes_ = self.first(h, 1, products)
+                if bytes_ is None and n > 1:
+                    bytes_ = self.first(h, n, products)
+        self.drop(h)
+        return bytes_
+
+    def ask(self, question, products=True):
+        """The bytes that cuDNN wants for a question, -1 if it has no engine."""
+        operation, dtype, last, dims, n, c, k, groups, *rest = question
+        x, kernel, y, stride, pad, dilation = (rest[i * dims : (i + 1) * dims] for i in range(6))
+        products = products or operation == 2 or max(kernel) > 1
+        dtype = DTYPES[dtype]
+        tensors = [self.tensor(s, last, name, dtype) for s, name in (([k, c // groups, *kernel], "w"), ([n, c, *x], "x"), ([n, k, *y], "y"))]
+        conv = self.make(CONVOLUTION)
+        self.ints(conv, 100, 0, kind=DATA_TYPE)  # computes in fp32
+        self.ints(conv, 101, 1, kind=CONVOLUTION_MODE)  # cross-correlation
+        self.ints(conv, 102, *dilation)
+        self.ints(conv, 103, *stride)
+        self.ints(conv, 104, *pad)
+        self.ints(conv, 105, *pad)
+        self.ints(conv, 106, dims)
+        kind, at = OPERATIONS[operation]
+        op, graph = self.make(kind), self.make(GRAPH)
+        try:
+            if not self.finalize(conv):
+                return -1
+            self.set(op, at, FLOAT, ctypes.byref(ctypes.c_float(1)), 1)
+            self.set(op, at + 1, FLOAT, ctypes.byref(ctypes.c_float(0)), 1)
+            for i, d in enumerate((conv, *tensors)):
+                self.points(op, at + 2 + i, d)
+            if not self.finalize(op):
+                return -1
+            self.points(graph, 801, op)
+            if not self.finalize(graph):
+                return -1
+            bytes_ = self.proposed(graph, INSTANT, products)
+            if bytes_ is None:
+                bytes_ = self.proposed(graph, FALLBACK, products)
+            return -1 if bytes_ is None else bytes_
+        finally:
+            self.drop(graph, op, conv, *tensors)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--result", required=True)
+    parser.add_argument("--standins", required=True)
+    parser.add_argument("--board", required=True)
+    parser.add_argument("--cudnn", default="")
+    # cuBLASLt has no kernel for many products on these boards, where cuDNN goes on to its next proposal.
+    parser.add_argument("--no-products-from", default="", help="version of cuDNN from which 1x1 convolutions are no products")
+    opts = parser.parse_args()
+    try:
+        cudnn = CuDNN(find_cudnn(opts.cudnn), opts.standins)
+        with open(opts.board) as f:
+            cudnn.describe(f.read())
+        products = not opts.no_products_from or cudnn.version < tuple(map(int, opts.no_products_from.split(".")))
+        answer = {"cudnn": cudnn.name, "bytes": [cudnn.ask([int(n) for n in line.split()], products) for line in sys.stdin]}
+    except Refusal as e:
+        answer = {"error": str(e), "do": e.do}
+    with open(opts.result, "w") as f:
+        json.dump(answer, f)
+    return 2 if "error" in answer else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

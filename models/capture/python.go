@@ -1,0 +1,132 @@
+package capture
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// script is a Python program of ours and how it is run. It leaves its result, or
+// why there is none, in the file that --result names.
+type script struct {
+	name, text string
+	// purpose is what errors begin with.
+	purpose string
+	// python is the interpreter; empty: python3 or python of the PATH.
+	python string
+	// files are what lies beside the script, by name.
+	files   map[string][]byte
+	stdin   io.Reader
+	verbose bool
+}
+
+// run runs the script with arguments, which may name files in the folder that they are
+// given, and reads its result. The error is a [*RefusedError] if the user can do
+// something about it.
+func (s *script) run(ctx context.Context, args func(dir string) []string, result any) error {
+	err := s.execute(ctx, args, result)
+	if refused := (*RefusedError)(nil); err == nil || errors.As(err, &refused) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", s.purpose, err)
+}
+
+func (s *script) execute(ctx context.Context, args func(dir string) []string, result any) error {
+	python, err := find(s.python)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "vprof-capture-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	program, out := filepath.Join(dir, s.name), filepath.Join(dir, "result.json")
+	if err := os.WriteFile(program, []byte(s.text), 0o600); err != nil {
+		return err
+	}
+	for name, data := range s.files {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, data, 0o600)); err != nil {
+			return err
+		}
+	}
+	cmd := exec.CommandContext(ctx, python, append([]string{program, "--result", out}, args(dir)...)...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 5 * time.Second
+	var said tail
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = s.stdin, &said, &said
+	if s.verbose {
+		cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	}
+	ended := cmd.Run()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return read(out, python, ended, said.last(), result)
+}
+
+// read is what the script has left behind. If that is nothing, Python ended
+// before the script could say why: ended, and the last line that it said.
+func read(path, python string, ended error, last string, result any) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		if ended == nil {
+			ended = errors.New("it ended without a result")
+		}
+		return fmt.Errorf("%s: %w: %s (--verbose shows all that it said)", python, ended, last)
+	}
+	refused := new(RefusedError)
+	if err := errors.Join(json.Unmarshal(text, refused), json.Unmarshal(text, result)); err != nil {
+		return fmt.Errorf("the script's result: %w", err)
+	}
+	if refused.What != "" {
+		return refused
+	}
+	return nil
+}
+
+// find is the interpreter to run.
+func find(python string) (string, error) {
+	names := []string{"python3", "python"}
+	if python != "" {
+		names = []string{python}
+	}
+	for _, name := range names {
+		if path, err := exec.LookPath(name); err == nil {
+			return path, nil
+		}
+	}
+	return "", &RefusedError{
+		What: fmt.Sprintf("there is no Python called %s", strings.Join(names, " or ")),
+		Do:   "name the one that has your model and PyTorch with --python PATH",
+	}
+}
+
+// tail keeps the end of what is written to it.
+type tail struct{ text []byte }
+
+// tailBytes is enough for the last line of a traceback.
+const tailBytes = 4096
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.text = append(t.text, p...)
+	if n := len(t.text); n > tailBytes {
+		t.text = append(t.text[:0], t.text[n-tailBytes:]...)
+	}
+	return len(p), nil
+}
+
+// last is the last line that is not empty.
+func (t *tail) last() string {
+	text := bytes.TrimSpace(t.text)
+	return string(bytes.TrimSpace(text[bytes.LastIndexByte(text, '\n')+1:]))
+}

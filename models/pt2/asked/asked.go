@@ -1,0 +1,144 @@
+// Package asked keeps what cuDNN answered about the convolutions of a model, in a
+// file beside the model's.
+package asked
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/internal/rewrite"
+	"github.com/vprof/vprof/profiler/trace/cudnn"
+	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
+)
+
+// format names what Write writes.
+const format = "vprof.cudnn/v1"
+
+// mostBytes bounds a file: some hundred thousand answers.
+const mostBytes = 64 << 20
+
+// Answers are what versions of cuDNN said for architectures.
+type Answers []Set
+
+// Set is what one version said for one architecture.
+type Set struct {
+	// CuDNN is the version, as "9.19".
+	CuDNN string `json:"cudnn"`
+	// Capability is the generation of boards, as [cudnn.Generation] has it.
+	Capability int `json:"capability"`
+	// Bytes are the workspaces by question, as [oracle.Question.String] writes it.
+	Bytes map[string]int64 `json:"bytes"`
+}
+
+// file is what lies beside a model.
+type file struct {
+	Format  string  `json:"format"`
+	Answers Answers `json:"answers"`
+}
+
+// Beside is the name of the file for the answers about a model's file.
+func Beside(model string) string { return strings.TrimSuffix(model, ".pt2") + ".cudnn.json" }
+
+// Read reads a file of answers. Without one, there are none. The error is an
+// [*input.FormatError] or that of reading.
+func Read(path string) (Answers, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, mostBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return parse(path, text)
+}
+
+func parse(path string, text []byte) (Answers, error) {
+	const again = "; remove it and ask again with vprof cudnn ask"
+	damaged := func(reason string) error { return &input.FormatError{File: path, Reason: reason + again} }
+	if len(text) > mostBytes {
+		return nil, damaged("has more than 64 MiB")
+	}
+	var of file
+	if err := json.Unmarshal(text, &of); err != nil {
+		return nil, damaged("is damaged: " + err.Error())
+	}
+	if of.Format != format {
+		return nil, damaged(fmt.Sprintf("is in the format %q; this vprof reads %s", of.Format, format))
+	}
+	for _, s := range of.Answers {
+		for question, n := range s.Bytes {
+			if n < 0 {
+				return nil, damaged(fmt.Sprintf("has %d bytes for %q", n, question))
+			}
+		}
+	}
+	return of.Answers, nil
+}
+
+// Add is the answers and those of another set, which go before older ones.
+func (a Answers) Add(s Set) Answers {
+	a = slices.Clone(a)
+	i := slices.IndexFunc(a, func(o Set) bool { return o.CuDNN == s.CuDNN && o.Capability == s.Capability })
+	if i < 0 {
+		a = append(a, s)
+	} else {
+		both := make(map[string]int64, len(a[i].Bytes)+len(s.Bytes))
+		for _, bytes := range []map[string]int64{a[i].Bytes, s.Bytes} {
+			for q, n := range bytes {
+				both[q] = n
+			}
+		}
+		a[i].Bytes = both
+	}
+	slices.SortFunc(a, func(x, y Set) int {
+		return cmp.Or(cmp.Compare(x.Capability, y.Capability), cmp.Compare(x.CuDNN, y.CuDNN))
+	})
+	return a
+}
+
+// Save adds a set to a file, which is replaced whole; it is made if there is none.
+func Save(ctx context.Context, path string, s Set) error {
+	backup, err := rewrite.Update(ctx, path, func(before []byte) ([]byte, error) {
+		var a Answers
+		if before != nil {
+			var err error
+			if a, err = parse(path, before); err != nil {
+				return nil, err
+			}
+		}
+		text, err := json.MarshalIndent(file{format, a.Add(s)}, "", " ")
+		return append(text, '\n'), err
+	})
+	if err != nil || backup == "" {
+		return err
+	}
+	return os.Remove(backup) // what it held is in the new one
+}
+
+// For has the answers of one version about one architecture.
+func (a Answers) For(version string, generation int) cudnn.Answer {
+	var bytes map[string]int64
+	for _, s := range a {
+		if s.CuDNN == version && s.Capability == generation {
+			bytes = s.Bytes
+		}
+	}
+	return func(c cudnn.Config, d cudnn.Direction) (int64, bool) {
+		n, ok := bytes[oracle.Question{Operation: d, Config: c}.String()]
+		return n, ok
+	}
+}

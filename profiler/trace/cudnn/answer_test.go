@@ -1,0 +1,58 @@
+package cudnn_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/profiler/trace/cudnn"
+)
+
+func TestAnswersGoBeforeTheRules(t *testing.T) {
+	board := cudnn.Board{Capability: 86, Memory: 24 << 30}
+	c := cudnn.Config{
+		Dim: 2, N: 8, Ci: 64, Co: 64, Groups: 1, In: [3]int64{56, 56}, K: [3]int64{3, 3}, Stride: [3]int64{1, 1},
+		Pad: [3]int64{1, 1}, Dilation: [3]int64{1, 1}, Layout: cudnn.ChannelsLast,
+	}
+	answer := func(n int64, known bool) cudnn.Answer {
+		return func(cudnn.Config, cudnn.Direction) (int64, bool) { return n, known }
+	}
+	modeled := rules.Workspaces(c, cudnn.GradWeight, board)
+	for _, tt := range []struct {
+		name   string
+		change func(*cudnn.Config, *cudnn.Board)
+		answer cudnn.Answer
+		want   []int64 // nil for the rules'
+		asked  bool
+	}{
+		{"an answer", nil, answer(123, true), []int64{123}, true},
+		{"no workspace", nil, answer(0, true), nil, true},
+		{"nobody asked", nil, answer(0, false), modeled, false},
+		{"more than the board has", nil, answer(25<<30, true), modeled, false},
+	} {
+		got, asked := rules.Answered(c, cudnn.GradWeight, board, tt.answer)
+		require.Equal(t, tt.asked, asked, tt.name)
+		require.Equal(t, tt.want, got, tt.name)
+	}
+	// PyTorch calls no cuDNN for bfloat16 on boards before Ampere.
+	old := cudnn.Board{Capability: 75, Memory: 16 << 30}
+	c.DType = cudnn.BF16
+	require.False(t, old.Runs(c))
+	got, asked := rules.Answered(c, cudnn.GradWeight, old, answer(123, true))
+	require.False(t, asked)
+	require.Equal(t, rules.Workspaces(c, cudnn.GradWeight, old), got)
+}
+
+func TestAnswersAreAskedInCuDNNsTerms(t *testing.T) {
+	transposed := cudnn.Config{
+		Dim: 1, Transposed: true, N: 2, Ci: 8, Co: 4, Groups: 1, In: [3]int64{50}, K: [3]int64{4}, Stride: [3]int64{2},
+		Pad: [3]int64{1}, Dilation: [3]int64{1},
+	}
+	rules.Answered(transposed, cudnn.Forward, cudnn.Board{Capability: 86, Memory: 24 << 30}, func(c cudnn.Config, d cudnn.Direction) (int64, bool) {
+		require.Equal(t, cudnn.GradInput, d)
+		require.False(t, c.Transposed)
+		require.Equal(t, [2]int64{4, 8}, [2]int64{c.Ci, c.Co})
+		require.Equal(t, 2, c.Dim)
+		return 0, false
+	})
+}
