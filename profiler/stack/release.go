@@ -9,9 +9,11 @@ import (
 type release struct {
 	// Versions are what PyPI's wheel of the release asks for.
 	Versions
-	// asked is the version of cuDNN whose choices hold from this release on, the
-	// nearest of those that were asked; empty if they are those of the release before.
-	asked string
+	// asked are the versions of cuDNN whose choices hold from this release on, the
+	// nearest of those that were asked last and before it those that it was compared
+	// with: of each lies here where its answers differ from those before it, and of
+	// [complete] all. Nil if they are those of the release before.
+	asked []string
 	// askedFor is the compute capability that was asked about; empty for all of
 	// those whose answers differ.
 	askedFor string
@@ -36,7 +38,7 @@ var releases = []release{
 	torch2_11,
 	torch2_12,
 	{Versions: Versions{Torch: "2.13", CUDA: "13.0", CuDNN: "9.20", Transformers: "5.23"}},
-	{Versions: Versions{Torch: "2.14", CUDA: "13.0", CuDNN: "9.24", Transformers: "5.23"}, asked: "9.26"},
+	{Versions: Versions{Torch: "2.14", CUDA: "13.0", CuDNN: "9.24", Transformers: "5.23"}, asked: []string{"9.26", "9.24"}},
 	torch2_15,
 }
 
@@ -49,12 +51,11 @@ var known = func() []*Stack {
 	var rules trace.Rules
 	partOf := ""
 	var settings allocator.Rules
-	// The first has every architecture; of others lie here those that differ.
-	asked := []string{complete}
+	nearest := ""
 	for _, r := range releases {
-		if r.asked != "" {
-			asked, partOf = append(asked, r.asked), r.askedFor
-			rules.Convolutions = convolutions(asked...)
+		if r.asked != nil {
+			nearest, partOf = r.asked[len(r.asked)-1], r.askedFor
+			rules.Convolutions = convolutions(append([]string{complete}, r.asked...)...)
 		}
 		if r.change != nil {
 			r.change(&rules)
@@ -62,7 +63,7 @@ var known = func() []*Stack {
 		if r.settings != nil {
 			r.settings(&settings)
 		}
-		all = append(all, &Stack{allocator: settings, versions: r.Versions, rulesOf: r.Torch, cudnnOf: asked[len(asked)-1], askedFor: partOf, rules: rules})
+		all = append(all, &Stack{allocator: settings, versions: r.Versions, rulesOf: r.Torch, cudnnOf: nearest, askedFor: partOf, rules: rules})
 	}
 	return all
 }()

@@ -107,28 +107,32 @@ func DecodeEnsemble(b []byte) (v *Ensemble, rest []byte, err error) {
 	return v, b, err
 }
 
-// corrected is an ensemble with another behind it in the file, if there is any, that
-// learned where the first is wrong: it chooses [Kept] where that is right.
-type corrected struct{ first, corrections *Ensemble }
+// Corrected are the rules of one operation: ensembles, of which each but the first learned where
+// those before it are wrong: it chooses [Kept] where they are right.
+type Corrected []*Ensemble
 
-func decodeCorrected(b []byte) (*corrected, error) {
-	first, rest, err := DecodeEnsemble(b)
-	if err != nil || len(rest) == 0 {
-		return &corrected{first: first}, err
+// DecodeRules reads ensembles, one at least, that lie one behind the other.
+func DecodeRules(b []byte) (Corrected, error) {
+	var c Corrected
+	for len(c) == 0 || len(b) > 0 {
+		e, rest, err := DecodeEnsemble(b)
+		if err != nil && len(c) > 0 {
+			err = fmt.Errorf("corrections: %w", err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		c, b = append(c, e), rest
 	}
-	corrections, rest, err := DecodeEnsemble(rest)
-	if err != nil {
-		return nil, fmt.Errorf("corrections: %w", err)
-	}
-	return &corrected{first, corrections}, ended(rest)
+	return c, nil
 }
 
-// Choose asks the corrections first.
-func (c *corrected) Choose(x []float32) Choice {
-	if c.corrections != nil {
-		if choice := c.corrections.Choose(x); choice.Engine != Kept {
+// Choose asks the last corrections first.
+func (c Corrected) Choose(x []float32) Choice {
+	for i := len(c) - 1; i > 0; i-- {
+		if choice := c[i].Choose(x); choice.Engine != Kept {
 			return choice
 		}
 	}
-	return c.first.Choose(x)
+	return c[0].Choose(x)
 }

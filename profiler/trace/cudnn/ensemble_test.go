@@ -144,24 +144,25 @@ func FuzzDecodeEnsemble(f *testing.F) {
 var shipped = os.DirFS("../../stack/cudnn")
 
 // ruleFiles are the names that files of rules can have.
-func ruleFiles() (ensemble, devices []string) {
+func ruleFiles() (ensemble, corrections, devices []string) {
 	for _, generation := range generations {
 		for _, operation := range kindNames {
 			devices = append(devices, DeviceRuleFile(generation, operation))
 			for half := range precisionNames {
 				ensemble = append(ensemble, RuleFile(generation, operation, half == 1))
+				corrections = append(corrections, CorrectionsFile(generation, operation, half == 1))
 			}
 		}
 	}
-	return ensemble, devices
+	return ensemble, corrections, devices
 }
 
 func TestEveryRuleNamesEnginesWithTheKnobsTheyHave(t *testing.T) {
-	ensemble, _ := ruleFiles()
-	for _, name := range ensemble {
+	ensemble, corrections, _ := ruleFiles()
+	for i, name := range slices.Concat(ensemble, corrections) {
 		paths, err := fs.Glob(shipped, "*/"+name)
 		require.NoError(t, err)
-		require.NotEmpty(t, paths, name)
+		require.True(t, len(paths) > 0 || i >= len(ensemble), name)
 		for _, path := range paths {
 			t.Run(path, func(t *testing.T) { checkKnobs(t, path) })
 		}
@@ -171,8 +172,14 @@ func TestEveryRuleNamesEnginesWithTheKnobsTheyHave(t *testing.T) {
 func checkKnobs(t *testing.T, path string) {
 	b, err := fs.ReadFile(shipped, path)
 	require.NoError(t, err)
-	v, err := decodeEnsemble(b)
+	rules, err := DecodeRules(b)
 	require.NoError(t, err)
+	for _, v := range rules {
+		checkKnobsOf(t, v)
+	}
+}
+
+func checkKnobsOf(t *testing.T, v *Ensemble) {
 	require.NotEmpty(t, v.choices)
 	for i, c := range v.choices {
 		split := v.splits[i].votes != nil
@@ -188,8 +195,8 @@ func checkKnobs(t *testing.T, path string) {
 }
 
 func TestNoOtherFilesAreAmongTheRules(t *testing.T) {
-	ensemble, devices := ruleFiles()
-	known := slices.Concat(ensemble, devices)
+	ensemble, corrections, devices := ruleFiles()
+	known := slices.Concat(ensemble, corrections, devices)
 	files, err := fs.Glob(shipped, "*/*")
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
@@ -200,11 +207,11 @@ func TestNoOtherFilesAreAmongTheRules(t *testing.T) {
 
 // decodeEnsemble reads an ensemble without corrections.
 func decodeEnsemble(b []byte) (*Ensemble, error) {
-	c, err := decodeCorrected(b)
+	c, err := DecodeRules(b)
 	if err != nil {
 		return nil, err
 	}
-	return c.first, nil
+	return c[0], nil
 }
 
 func TestCorrectionsHoldWhereTheyDoNotKeepTheRules(t *testing.T) {
@@ -216,14 +223,24 @@ func TestCorrectionsHoldWhereTheyDoNotKeepTheRules(t *testing.T) {
 	corrections, err := NewEnsemble(forest.New([]string{"kept", "direct"}, &forest.Branch{Threshold: 10, Less: leaf(0), Other: leaf(1)}), nil)
 	require.NoError(t, err)
 
-	rules, err := decodeCorrected(first.Append(nil))
+	rules, err := DecodeRules(first.Append(nil))
 	require.NoError(t, err)
 	require.Equal(t, Copies, rules.Choose(large).Engine)
-	rules, err = decodeCorrected(corrections.Append(first.Append(nil)))
+	rules, err = DecodeRules(corrections.Append(first.Append(nil)))
 	require.NoError(t, err)
 	require.Equal(t, Copies, rules.Choose(small).Engine)
 	require.Equal(t, Direct, rules.Choose(large).Engine)
 
-	_, err = decodeCorrected(append(corrections.Append(first.Append(nil)), 0))
+	// Those behind them, as of another release, are asked before them.
+	others, err := NewEnsemble(forest.New([]string{"kept", "serial"}, &forest.Branch{Threshold: 200, Less: leaf(0), Other: leaf(1)}), nil)
+	require.NoError(t, err)
+	rules, err = DecodeRules(others.Append(corrections.Append(first.Append(nil))))
+	require.NoError(t, err)
+	require.Equal(t, Copies, rules.Choose(small).Engine)
+	require.Equal(t, Direct, rules.Choose(large).Engine)
+	large[0] = 300
+	require.Equal(t, Serial, rules.Choose(large).Engine)
+
+	_, err = DecodeRules(append(corrections.Append(first.Append(nil)), 0))
 	require.Error(t, err)
 }

@@ -2,6 +2,7 @@ package cudnn
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io/fs"
 	"slices"
@@ -31,7 +32,7 @@ func NewRules(files fs.FS) *Rules {
 // architecture is the rules of one architecture, each read on first use.
 type architecture struct {
 	// ensemble choose, by operation and element size.
-	ensemble [len(kindNames)][len(precisionNames)]func() *corrected
+	ensemble [len(kindNames)][len(precisionNames)]func() Corrected
 	// device says, by operation, where kernels for few channels in half precision
 	// run instead, which need no workspace and which cuDNN proposes only if
 	// there is a device.
@@ -52,6 +53,13 @@ func RuleFile(generation int, operation string, half bool) string {
 	return fmt.Sprintf("sm%d-%s-%s", generation, operation, precision)
 }
 
+// CorrectionsFile is the name of the file of corrections to such rules: all that a
+// release has that answers nearly as the one whose rules it takes over. There need
+// not be one.
+func CorrectionsFile(generation int, operation string, half bool) string {
+	return RuleFile(generation, operation, half) + "-corrections"
+}
+
 // DeviceRuleFile is the name of the file of rules on kernels that cuDNN proposes
 // only if there is a device.
 func DeviceRuleFile(generation int, operation string) string {
@@ -70,12 +78,13 @@ func newArchitecture(files fs.FS, generation int) *architecture {
 	a := &architecture{}
 	for kind, operation := range kindNames {
 		for half := range precisionNames {
-			a.ensemble[kind][half] = once(files, RuleFile(generation, operation, half == 1), decodeCorrected)
+			a.ensemble[kind][half] = once(files, DecodeRules,
+				RuleFile(generation, operation, half == 1), CorrectionsFile(generation, operation, half == 1))
 		}
-		a.device[kind] = once(files, DeviceRuleFile(generation, operation), func(b []byte) (*forest.Forest, error) {
+		a.device[kind] = once(files, func(b []byte) (*forest.Forest, error) {
 			f, rest, err := forest.Decode(b, numFeatures)
 			return f, cmp.Or(err, ended(rest))
-		})
+		}, DeviceRuleFile(generation, operation), "")
 	}
 	return a
 }
@@ -88,10 +97,17 @@ func ended(rest []byte) error {
 	return nil
 }
 
-// once decodes a file when it is first needed.
-func once[T any](files fs.FS, name string, decode func([]byte) (T, error)) func() T {
+// once decodes a file, and what lies in another to be read behind it if there is
+// one, when they are first needed.
+func once[T any](files fs.FS, decode func([]byte) (T, error), name, behind string) func() T {
 	return sync.OnceValue(func() T {
 		b, err := fs.ReadFile(files, name)
+		if err == nil && behind != "" {
+			more, missing := fs.ReadFile(files, behind)
+			if b = append(b, more...); !errors.Is(missing, fs.ErrNotExist) {
+				err = missing
+			}
+		}
 		if err == nil {
 			var v T
 			if v, err = decode(b); err == nil {

@@ -15,10 +15,13 @@
 //	go run ./fit -o ../../stack/cudnn/9.19 answers/sm120-*.gz
 //
 // With -correct the rules stay as they are, and further trees learn from other
-// answers where they are wrong and what holds there.
+// answers where they are wrong and what holds there. With -over they are those of
+// another release of cuDNN that answers nearly alike, and only the further trees are
+// written.
 package main
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"log"
@@ -43,6 +46,7 @@ func main() {
 	flag.Int64Var(&f.fold, "held-out", -1, "leave out `fold` 0 to 4 of the geometries, and tell how well the rules do on it")
 	flag.BoolVar(&f.correct, "correct", false, "keep the rules that there are, and find where they are wrong on the answers")
 	flag.StringVar(&f.trusted, "trusted", "", "with -correct: `file` of questions that the rules were grown from")
+	flag.StringVar(&f.over, "over", "", "with -correct: the rules that there are lie in another `directory`, and stay there")
 	records := flag.String("records", "", "find from recorded calls in `file` where kernels run that cuDNN proposes only if there is a device")
 	flag.Parse()
 	if f.trees < 1 || f.trees > forest.MostTrees {
@@ -76,6 +80,7 @@ type fitter struct {
 	check                        string
 	correct                      bool
 	trusted                      string
+	over                         string
 }
 
 // operation is what has rules of its own.
@@ -151,16 +156,11 @@ func (f *fitter) fit(generation int, paths []string) error {
 // operation finds and writes the rules of one operation.
 func (f *fitter) operation(generation int, o operation, cases []labeled, variants census) error {
 	var train, held []labeled
-	name := filepath.Join(f.dir, cudnn.RuleFile(generation, cases[0].study.Operation(), o.half))
-	var first *cudnn.Ensemble
-	if f.correct {
-		b, err := os.ReadFile(name)
-		if err != nil {
-			return err
-		}
-		if first, _, err = cudnn.DecodeEnsemble(b); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
+	first, before, err := f.first(generation, cases[0].study.Operation(), o)
+	if err != nil {
+		return err
+	}
+	if first != nil {
 		keep(first, cases)
 	}
 	unexplained := 0
@@ -180,19 +180,55 @@ func (f *fitter) operation(generation int, o operation, cases []labeled, variant
 	if err != nil {
 		return fmt.Errorf("sm%d %v: %w", generation, o, err)
 	}
-	rules := ensemble.Append(nil)
-	if first != nil {
-		rules = ensemble.Append(first.Append(nil))
-	}
+	rules := ensemble.Append(before)
 	if len(held) > 0 {
 		log.Printf("sm%d %v: held out %d cases, %v", generation, o, len(held), examine(first, ensemble, held))
 	}
 	log.Printf("sm%d %v: %d cases, %d more without a formula, %d KiB", generation, o, len(train), unexplained, len(rules)>>10)
-	return os.WriteFile(name, rules, 0o644)
+	return os.WriteFile(filepath.Join(f.dir, f.file(generation, cases[0].study.Operation(), o)), rules, 0o644)
+}
+
+// file is the name of the file that is written.
+func (f *fitter) file(generation int, name string, o operation) string {
+	if f.over != "" {
+		return cudnn.CorrectionsFile(generation, name, o.half)
+	}
+	return cudnn.RuleFile(generation, name, o.half)
+}
+
+// chooser is rules that choose for a case with these features.
+type chooser interface {
+	Choose(x []float32) cudnn.Choice
+}
+
+// first are the rules to be corrected, nil if none are, and what of them comes before
+// the corrections in the file that is written.
+func (f *fitter) first(generation int, name string, o operation) (rules chooser, before []byte, err error) {
+	if !f.correct {
+		return nil, nil, nil
+	}
+	path := filepath.Join(cmp.Or(f.over, f.dir), cudnn.RuleFile(generation, name, o.half))
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	if f.over != "" {
+		rules, err = cudnn.DecodeRules(b)
+	} else {
+		var first *cudnn.Ensemble
+		first, _, err = cudnn.DecodeEnsemble(b)
+		if err == nil {
+			rules, before = first, first.Append(nil)
+		}
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return rules, before, nil
 }
 
 // keep marks the cases that rules get right, or are trusted with.
-func keep(rules *cudnn.Ensemble, cases []labeled) {
+func keep(rules chooser, cases []labeled) {
 	for i := range cases {
 		c := &cases[i]
 		if c.trusted || !c.check && given(c.study, rules.Choose(c.study.Features())) == c.Bytes {
@@ -211,7 +247,7 @@ func given(s cudnn.Study, c cudnn.Choice) int64 {
 
 // examine tells how often an ensemble gives every byte, or nearly; with rules that it
 // corrects, also how often those alone do.
-func examine(first, v *cudnn.Ensemble, held []labeled) string {
+func examine(first chooser, v *cudnn.Ensemble, held []labeled) string {
 	exact, near, before := 0, 0, 0
 	for _, c := range held {
 		x := c.study.Features()
