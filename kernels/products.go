@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/vprof/vprof/internal/ceil"
+	"github.com/vprof/vprof/profiler/program"
 )
 
 // The work that arithmetic bounds: products of matrices and what amounts to one.
@@ -117,9 +118,9 @@ func (p *plan) convolve(w *Work) {
 	first, second, out := p.reads[0], p.reads[1], p.writes[0]
 	mn, mk, kn := p.fits(out, w.M*w.N*w.Batch), p.fits(second, w.M*w.K*w.Batch), p.fits(first, w.K*w.N*w.Batch)
 	switch {
-	case mn && mk && p.convolveForward(convolution{w.M, w.N, w.K, w.Batch, first, second, out}):
-	case kn && mk && p.convolveInput(convolution{w.K, w.N, w.M, w.Batch, out, second, first}):
-	case mn && p.fits(first, w.M*w.K*w.Batch) && p.convolveWeight(convolution{w.M, w.K, w.N, w.Batch, second, out, first}):
+	case mn && mk && p.convolveForward(convolution{w.M, w.N, w.K, w.Batch, w.Window, first, second, out}):
+	case kn && mk && p.convolveInput(convolution{w.K, w.N, w.M, w.Batch, w.Window, out, second, first}):
+	case mn && p.fits(first, w.M*w.K*w.Batch) && p.convolveWeight(convolution{w.M, w.K, w.N, w.Batch, w.Window, second, out, first}):
 	case mn && !mk:
 		p.multiply(0, 1, w.M, w.N, w.K, w.Batch)
 	default:
@@ -133,6 +134,7 @@ func (p *plan) fits(r Range, elements int64) bool { return r.Bytes == elements*p
 // A convolution is its sizes, per group, and the memory of its operands.
 type convolution struct {
 	filters, positions, taps, groups int64
+	window                           program.Window
 	input, weight, output            Range
 }
 
@@ -148,7 +150,7 @@ func (p *plan) convolveForward(c convolution) bool {
 // multiply zeros between the positions, which is no work of the operator.
 func (p *plan) convolveInput(c convolution) bool {
 	k, ok := p.geometry(c)
-	ok = ok && k.StrideX == 1 && p.tiled(k.Width, k.Channels/k.Groups, k.TapsX*c.filters, c.groups)
+	ok = ok && k.StrideY == 1 && k.StrideX == 1 && p.tiled(k.Images*k.Height*k.Width, k.Channels/k.Groups, k.taps()*c.filters, c.groups)
 	if ok {
 		p.visit(k.InputGradient(p.capability), c.output.Bytes, c.weight.Bytes, k.inputBytes())
 	}
@@ -172,17 +174,46 @@ func (p *plan) visit(l Launch, first, second, out int64) {
 	take(p.writes, 0, out)
 }
 
-// geometry is a convolution over a single row of pixels with the sizes given:
-// all that matters of another's for traffic and arithmetic. It visits the input's
-// first pixels, as many as are under some filter. There is none if no number of
-// taps fits, if channels do not come by 16 bytes, or if most of a tile would be
-// for nothing.
-func (p *plan) geometry(c convolution) (k Conv, ok bool) {
-	size := p.t.Size()
-	lanes := vectorBytes / size
+// geometry is the convolution that a kernel can do: the one at hand, or, where its
+// windows leave pixels out or its geometry is not known, one over a row of pixels.
+// There is none if channels do not come by 16 bytes, or if most of a tile would be for
+// nothing.
+func (p *plan) geometry(c convolution) (Conv, bool) {
+	lanes := vectorBytes / p.t.Size()
 	if !p.tiled(c.positions, c.filters, c.taps, c.groups) || c.filters%lanes != 0 || (c.input.Addr|c.weight.Addr|c.output.Addr)%vectorBytes != 0 {
+		return Conv{}, false
+	}
+	if k, ok := p.overImages(c); ok {
+		return k, true
+	}
+	return p.overRow(c)
+}
+
+// overImages is the convolution at hand, with channels last. Every pixel lies under
+// some window, and every window over some pixel, so that all memory is visited.
+func (p *plan) overImages(c convolution) (k Conv, ok bool) {
+	w := c.window
+	if w.Images == 0 || c.taps%(w.TapsY*w.TapsX) != 0 {
 		return k, false
 	}
+	k = Conv{
+		Type: p.t, TF32: p.tf32, Input: c.input.Addr, Weight: c.weight.Addr, Output: c.output.Addr,
+		Images: w.Images, Height: w.Height, Width: w.Width,
+		Channels: c.taps / (w.TapsY * w.TapsX) * c.groups, OutChannels: c.filters * c.groups, Groups: c.groups,
+		TapsY: w.TapsY, TapsX: w.TapsX, StrideY: w.StrideY, StrideX: w.StrideX, PadY: w.PadY, PadX: w.PadX,
+		DilationY: w.DilationY, DilationX: w.DilationX, Scale: productScale(c.taps),
+	}
+	lanes := vectorBytes / p.t.Size()
+	return k, k.Channels/k.Groups%lanes == 0 && k.positions() == c.positions && w.Images*w.Height*w.Width < 1<<30 &&
+		k.inputBytes() == c.input.Bytes && k.visitedInput() == c.input.Bytes && k.visitedOutput() == k.outputBytes()
+}
+
+// overRow is a convolution over a single row of pixels with the sizes given: all that
+// matters of another's for traffic and arithmetic. It visits the input's first pixels,
+// as many as are under some filter. There is none if no number of taps fits.
+func (p *plan) overRow(c convolution) (k Conv, ok bool) {
+	size := p.t.Size()
+	lanes := vectorBytes / size
 	for taps := int64(1); taps <= 49; taps += 2 {
 		if c.taps%taps != 0 || c.taps/taps%lanes != 0 {
 			continue

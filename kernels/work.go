@@ -18,7 +18,9 @@ type Work struct {
 	// convolution or attention amounts to. A normalization has M groups with a
 	// mean each, in Batch stretches of N elements; zero if that is not known.
 	M, N, K, Batch int64
-	Reads, Writes  []Range
+	// Window is the geometry of a convolution in two dimensions, zero for others.
+	Window        program.Window
+	Reads, Writes []Range
 }
 
 // elements is the element type whose kernels do the arithmetic of a precision. FP64

@@ -108,6 +108,8 @@ type Kernel struct {
 	// M, N, K and Batch are the matrix product that the op amounts to, zero if
 	// it is none.
 	M, N, K, Batch int64
+	// Window is the geometry of a convolution in two dimensions, zero for others.
+	Window program.Window
 	// Stream is the queue that the kernel waits in.
 	Stream program.Stream
 	// Sent is what goes to other boards, in bytes: zero but for collectives. A device

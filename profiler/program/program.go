@@ -90,7 +90,20 @@ type Wait struct {
 
 // Product is Batch matrix products of [M, K] with [K, N]. Of a [Normalization] it is
 // M groups that have a mean each, of Batch stretches of N elements; K is zero.
-type Product struct{ M, N, K, Batch int64 }
+type Product struct {
+	M, N, K, Batch int64
+	// Window is the geometry of a convolution in two dimensions.
+	Window Window
+}
+
+// Window is how the filters of a convolution in two dimensions lie over its images:
+// the input, or of a transposed convolution the output. All is in pixels; the zero
+// value is no window.
+type Window struct {
+	Images, Height, Width int64
+	// TapsY and TapsX are the extent of a filter.
+	TapsY, TapsX, StrideY, StrideX, PadY, PadX, DilationY, DilationX int64
+}
 
 // Span is a half-open range of indices.
 type Span struct{ From, To uint32 }

@@ -326,7 +326,7 @@ func (w *measurer) launch(op *program.Op, address func(uint32) uint64) error {
 	k.Work, k.Precision, k.FLOPs = op.Work, op.Precision, op.FLOPs
 	k.Stream, k.Sent = op.Stream, w.program.Traffic(op)
 	x := w.program.ProductOf(op)
-	k.M, k.N, k.K, k.Batch = x.M, x.N, x.K, x.Batch
+	k.M, k.N, k.K, k.Batch, k.Window = x.M, x.N, x.K, x.Batch, x.Window
 	k.Reads = w.ranges(k.Reads[:0], op.Reads, address)
 	k.Writes = w.ranges(k.Writes[:0], op.Writes, address)
 	return w.device.Launch(*k)

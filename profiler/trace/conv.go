@@ -188,7 +188,7 @@ func (a ConvArgs) launch(x, w, y *Tensor, dir convDirection, out *Tensor, ins ..
 	}
 	filters, taps := w.shape[0]/a.Groups, numel(w.shape[1:])
 	positions := features.numel / max(features.shape[1], 1)
-	p := program.Product{Batch: a.Groups}
+	p := program.Product{Batch: a.Groups, Window: a.window(x, w, y)}
 	switch {
 	case dir == convWeight:
 		p.M, p.N, p.K = filters, taps, positions
@@ -201,6 +201,23 @@ func (a ConvArgs) launch(x, w, y *Tensor, dir convDirection, out *Tensor, ins ..
 	x.tape.amountsTo(op, p)
 	if op != nil && x.dtype == F32 && x.tape.board.Capability >= 80 && !a.nativeDepthwise(x, w) {
 		op.Precision = program.TF32 // torch.backends.cudnn.allow_tf32 is on by default
+	}
+}
+
+// window is how the filters of a convolution in two dimensions lie over its images.
+func (a ConvArgs) window(x, w, y *Tensor) program.Window {
+	if len(w.shape) != 4 {
+		return program.Window{}
+	}
+	images := x
+	if a.Transposed {
+		images = y
+	}
+	stride, pad, dilation := spatial(a.Stride, 2, 1), spatial(a.Padding, 2, 0), spatial(a.Dilation, 2, 1)
+	return program.Window{
+		Images: images.shape[0], Height: images.shape[2], Width: images.shape[3],
+		TapsY: w.shape[2], TapsX: w.shape[3], StrideY: stride[0], StrideX: stride[1],
+		PadY: pad[0], PadX: pad[1], DilationY: dilation[0], DilationX: dilation[1],
 	}
 }
 

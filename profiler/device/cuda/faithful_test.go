@@ -42,7 +42,7 @@ func TestLaunchesHaveTheArithmeticOfTheProgram(t *testing.T) {
 					return r
 				}
 				w = workOf(w, device.Kernel{
-					Work: op.Work, Precision: op.Precision, FLOPs: op.FLOPs, M: x.M, N: x.N, K: x.K, Batch: x.Batch,
+					Work: op.Work, Precision: op.Precision, FLOPs: op.FLOPs, M: x.M, N: x.N, K: x.K, Batch: x.Batch, Window: x.Window,
 					Reads: ranges(op.Reads), Writes: ranges(op.Writes),
 				})
 				launches = w.Append(launches[:0], int(gpu.Capability))

@@ -10,7 +10,7 @@ import (
 func workOf(w kernels.Work, k device.Kernel) kernels.Work {
 	return kernels.Work{
 		Kind: k.Work, Precision: k.Precision, FLOPs: k.FLOPs,
-		M: k.M, N: k.N, K: k.K, Batch: k.Batch,
+		M: k.M, N: k.N, K: k.K, Batch: k.Batch, Window: k.Window,
 		Reads: ranges(w.Reads[:0], k.Reads), Writes: ranges(w.Writes[:0], k.Writes),
 	}
 }
