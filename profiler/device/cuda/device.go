@@ -53,6 +53,8 @@ type Device struct {
 	// than the board has: see room.
 	leave, hosts int64
 	spills       bool
+	// timed tells that kernels have a time limit: see most.
+	timed bool
 	// pageable tells whether memory can be mapped page by page.
 	pageable bool
 

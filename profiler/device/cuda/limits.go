@@ -4,10 +4,12 @@ package cuda
 
 import (
 	"os"
+	"time"
 
 	"gorgonia.org/cu"
 
 	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/program"
 )
 
 // wslNode is there under WSL2, whose driver hands out the host's memory once that of
@@ -22,7 +24,7 @@ const virtualMemory cu.DeviceAttribute = 102
 // the host: whoever fills it takes the machine down.
 const hostShare = 8
 
-// limits asks what the board's memory is.
+// limits asks what the board's memory is, and whether kernels have a time limit.
 func (d *Device) limits() error {
 	_, err := os.Stat(wslNode)
 	d.spills = err == nil
@@ -34,9 +36,35 @@ func (d *Device) limits() error {
 		d.hosts = d.gpu.Memory / hostShare
 		d.leave = d.hosts
 	}
+	timed, err := d.id.Attribute(cu.KernelExecTimeout)
+	if err != nil {
+		return failure("cuDeviceGetAttribute", 0, err)
+	}
+	d.timed = timed != 0 || d.spills
 	pageable, err := d.id.Attribute(virtualMemory)
 	d.pageable = err == nil && pageable != 0
 	return nil
+}
+
+// A board that drives a display ends kernels after two seconds on Windows and some more
+// on Linux. So that even one at a twentieth of the peak takes no longer than a second,
+// none has more operations than the peak does in this time.
+const shortLaunch = 50 * time.Millisecond
+
+// mostUnknown is that many operations of the slowest boards there are kernels for, for
+// boards whose rates are not known.
+const mostUnknown = 50e9
+
+// most is the number of operations of one launch in a precision, zero if there is no
+// limit.
+func (d *Device) most(p program.Precision) int64 {
+	if !d.timed {
+		return 0
+	}
+	if rate := d.gpu.Peak.Of(p); rate > 0 {
+		return int64(rate * shortLaunch.Seconds())
+	}
+	return mostUnknown
 }
 
 var _ device.Sharer = (*Device)(nil)

@@ -14,6 +14,8 @@ import (
 	"github.com/vprof/vprof/profiler/allocator"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/device/cuda"
+	"github.com/vprof/vprof/profiler/device/fakecuda"
+	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/replay"
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -61,6 +63,31 @@ func TestAnIntegratedBoardLeavesTheHostItsShare(t *testing.T) {
 	require.ErrorIs(t, err, allocator.ErrOutOfMemory)
 	require.NoError(t, d.Close())
 	requireClean(t, driver)
+}
+
+// A board with a display ends long kernels: none has more than so many operations.
+func TestABoardWithADisplayTakesLongProductsInParts(t *testing.T) {
+	const m, n, k = 1 << 16, 1 << 10, 1 << 9 // 69 billion operations
+	for display, launches := range map[bool]uint64{false: 1, true: 2} {
+		setup := fakecuda.Simulated(device.GPU{Product: "NVIDIA Future X1 (2 TB)", Capability: 86, SMs: 50, ThreadsPerSM: 1536, Memory: 1 << 31})
+		setup.Boards[0].Display = display
+		driver := setup.Restart(t)
+		d := open(t)
+		var ranges []device.Range
+		for _, bytes := range []int64{2 * m * k, 2 * n * k, 2 * m * n} {
+			addr, err := d.Get(bytes)
+			require.NoError(t, err)
+			ranges = append(ranges, device.Range{Addr: addr, Bytes: bytes})
+		}
+		before := driver.Stats(t).Launches
+		require.NoError(t, d.Launch(device.Kernel{
+			Work: program.Matmul, Precision: program.FP16, FLOPs: 2 * m * n * k, M: m, N: n, K: k, Batch: 1,
+			Reads: ranges[:2], Writes: ranges[2:],
+		}))
+		require.Equal(t, launches, driver.Stats(t).Launches-before, "with a display: %v", display)
+		require.NoError(t, d.Close())
+		requireClean(t, driver)
+	}
 }
 
 func TestWithoutVirtualMemoryThereAreNoExpandableSegments(t *testing.T) {

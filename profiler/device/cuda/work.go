@@ -90,7 +90,14 @@ func (d *Device) moduleError(err error, log string) error {
 func (d *Device) Launch(k device.Kernel) error {
 	w := d.work
 	w.next = workOf(w.next, k)
-	w.planned = w.next.Append(w.planned[:0], int(d.gpu.Capability))
+	w.planned = w.planned[:0]
+	if most := d.most(k.Precision); most > 0 {
+		for _, part := range w.next.Split(most) {
+			w.planned = part.Append(w.planned, int(d.gpu.Capability))
+		}
+	} else {
+		w.planned = w.next.Append(w.planned, int(d.gpu.Capability))
+	}
 	for i := range w.planned {
 		if err := d.start(&w.planned[i]); err != nil {
 			return err

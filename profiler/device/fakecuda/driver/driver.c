@@ -105,6 +105,7 @@ API int cuDeviceGetAttribute(int *value, int attribute, int device)
     const board *b = &boards[device];
     switch (attribute) {
     case 16: *value = b->sms; break;
+    case 17: *value = b->display; break; /* kernels have a time limit */
     case 18: *value = b->integrated; break;
     case 20: *value = b->mode; break;
     case 39: *value = b->threads; break;

@@ -1,0 +1,122 @@
+package kernels
+
+import (
+	"slices"
+
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// Split shares out a product, a convolution or attention among works of at most so
+// many operations each, which follow each other: a board that also drives a display
+// ends kernels that take longer than a second or two. It is shared out evenly, by
+// matrices, images or rows; work that cannot be, or is of another kind, stays whole.
+func (w *Work) Split(most int64) []Work {
+	whole := []Work{*w}
+	if most <= 0 || w.FLOPs <= most || len(w.Reads) < 2 || len(w.Writes) == 0 {
+		return whole
+	}
+	s := share{work: w, least: (w.FLOPs + most - 1) / most, size: elements(w.Precision).Size()}
+	switch w.Kind {
+	case program.Matmul:
+		return s.matmul()
+	case program.Convolution:
+		return s.convolution()
+	case program.Attention:
+		return s.attention()
+	}
+	return whole
+}
+
+// share is work that is to be shared out among at least so many.
+type share struct {
+	work        *Work
+	least, size int64
+}
+
+// parts is the smallest number of parts, not below the least and not far above it, that
+// all sizes can be shared out to; one if there is none.
+func (s *share) parts(sizes ...int64) int64 {
+	for n := s.least; n <= min(sizes[0], 8*s.least); n++ {
+		if !slices.ContainsFunc(sizes, func(size int64) bool { return size%n != 0 }) {
+			return n
+		}
+	}
+	return 1
+}
+
+// matmul shares out matrices, or the rows of one.
+func (s *share) matmul() []Work {
+	w := s.work
+	if w.Batch > 1 {
+		n := s.parts(w.Batch)
+		return s.among(n, func(part *Work) { part.Batch /= n }, true)
+	}
+	// Rows begin at multiples of 16 bytes, so that parts do.
+	n := s.parts(w.M)
+	if w.Reads[0].Bytes != w.M*w.K*s.size || w.M/n*w.K*s.size%vectorBytes != 0 {
+		n = 1
+	}
+	return s.among(n, func(part *Work) { part.M /= n }, false)
+}
+
+// convolution shares out images. Where its second input is the weight, all need that.
+func (s *share) convolution() []Work {
+	w := s.work
+	n := s.parts(max(w.Window.Images, 1))
+	toWeight := w.Writes[0].Bytes == w.M*w.N*w.Batch*s.size && w.Reads[1].Bytes != w.M*w.K*w.Batch*s.size
+	parts := s.among(n, func(part *Work) {
+		part.Window.Images /= n
+		if toWeight {
+			part.K /= n
+		} else {
+			part.N /= n
+		}
+	}, toWeight)
+	if toWeight {
+		for i := range parts { // each adds to the same weight
+			parts[i].Writes = w.Writes
+		}
+	}
+	return parts
+}
+
+// attention shares out heads; those that share keys stay together.
+func (s *share) attention() []Work {
+	w := s.work
+	keys := max(w.N*w.K*s.size, 1)
+	n := s.parts(w.Batch, w.Reads[1].Bytes/keys)
+	return s.among(n, func(part *Work) { part.Batch /= n }, true)
+}
+
+// among makes n parts, each smaller in one size. Either all ranges are shared out, or
+// the first input and output alone, and the second input is for all. What cannot be
+// shared out evenly goes to the first part.
+func (s *share) among(n int64, smaller func(*Work), all bool) []Work {
+	w := s.work
+	even := func(r Range) bool { return r.Bytes%(n*vectorBytes) == 0 }
+	if n <= 1 || !even(w.Reads[0]) || !even(w.Writes[0]) || all && !even(w.Reads[1]) {
+		return []Work{*w}
+	}
+	parts := make([]Work, n)
+	for i := range parts {
+		p := *w
+		p.FLOPs /= n
+		smaller(&p)
+		p.Reads, p.Writes = slices.Clone(w.Reads), slices.Clone(w.Writes)
+		for _, ranges := range [][]Range{p.Reads, p.Writes} {
+			for j, r := range ranges {
+				switch {
+				case j == 0 || all && even(r):
+					ranges[j] = Range{Addr: r.Addr + uint64(int64(i)*(r.Bytes/n)), Bytes: r.Bytes / n}
+				case i > 0:
+					ranges[j].Bytes = 0
+				}
+			}
+		}
+		if !all {
+			p.Reads[1] = w.Reads[1]
+		}
+		parts[i] = p
+	}
+	return parts
+}
