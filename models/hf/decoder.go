@@ -27,16 +27,21 @@ func CausalLM(net any, m Decoder, inputs *nn.Embedding, output *nn.Linear, text 
 				return Taken(g, g.Let(chunkedCausalLMLoss(g, x, output, b.Labels, text)))
 			}
 			logits := g.Let(g.Call(output, x))
-			if text.ScoreCap {
-				capScores(g, &logits)
-			}
+			text.adjustScores(g, &logits)
 			return Taken(g, g.Let(CausalLMLoss(g, logits, b.Labels)), logits)
 		},
 	}
 }
 
-// capScores holds scores down by a tanh, as Gemma 2 does.
-func capScores(f *frame, scores **tensor) {
+// adjustScores scales scores, as Granite does, and holds them down by a tanh, as Gemma 2
+// does, if the model is such a one.
+func (t Text) adjustScores(f *frame, scores **tensor) {
+	if t.ScoreScaled {
+		f.Set(scores, (*scores).MulScalar())
+	}
+	if !t.ScoreCap {
+		return
+	}
 	f.Set(scores, (*scores).DivScalar())
 	f.Set(scores, (*scores).Tanh())
 	f.Set(scores, (*scores).MulScalar())

@@ -41,9 +41,7 @@ func chunkedCausalLMLoss(f *frame, x *tensor, output *nn.Linear, labels *tensor,
 	total := g.Let(t.Zeros(trace.F32))
 	for i, part := range g.LetAll(x.TensorSplit(starts, 0)) {
 		scores := g.Let(g.Call(output, part))
-		if text.ScoreCap {
-			capScores(g, &scores)
-		}
+		text.adjustScores(g, &scores)
 		loss := scores.To(trace.F32).CrossEntropyWith(targets[i], trace.CrossEntropyArgs{Reduction: trace.ReduceSum})
 		g.Set(&total, total.Add(g.Let(loss)))
 		g.Del(&scores)

@@ -21,8 +21,8 @@ type Text struct {
 	Every         int
 	// Liger has the kernels of liger-kernel.
 	Liger bool
-	// ScoreCap holds the scores of words down by a tanh.
-	ScoreCap bool
+	// ScoreCap holds the scores of words down by a tanh; ScoreScaled scales them.
+	ScoreCap, ScoreScaled bool
 	// FusedLoss has the scores and their loss computed as liger-kernel does, and nothing
 	// else; LossChunks is the number of chunks of tokens that they are computed in, one
 	// after the other, as torchtune does.

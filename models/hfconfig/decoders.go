@@ -91,7 +91,7 @@ func llamaFamily(name string, read func(*reader) (c llama.Config, positions int6
 				c.Activation = r.word("hidden_act", "silu", hf.Activations())
 			}
 			c.AttentionDropout = r.probability("attention_dropout", 0)
-			c.Tied = r.flag("tie_word_embeddings", c.Gemma != nil)
+			c.Tied = r.flag("tie_word_embeddings", c.Words == llama.ByBuffer)
 			_, padded := r.token("pad_token_id", -1, c.Vocab)
 			labels := r.labels()
 			problem := r.problem(labels)
@@ -155,7 +155,7 @@ func readQwen2(r *reader) (c llama.Config, positions int64) {
 
 func readQwen3(r *reader) (c llama.Config, positions int64) {
 	c = r.llamaSizes(151936, 22016, 32, 128)
-	c.QKNorm = true
+	c.QKNorm = llama.HeadsNorm
 	c.QKVBias = r.flag("attention_bias", false)
 	c.OutputBias = c.QKVBias
 	return r.qwenWindows(c)
@@ -170,7 +170,8 @@ func readGemma2(r *reader) (c llama.Config, positions int64) {
 		KVHeads: r.size("num_key_value_heads", 4, mostWidth), HeadSize: r.size("head_dim", 256, mostWidth),
 		Inner: r.size("intermediate_size", 9216, mostInner), QKVBias: r.flag("attention_bias", false),
 		Activation: r.word("hidden_activation", "gelu_pytorch_tanh", hf.Activations()),
-		Gemma:      &llama.Gemma{AttentionCap: r.capped("attn_logit_softcapping"), ScoreCap: r.capped("final_logit_softcapping")},
+		Norm:       llama.GemmaNorm, Order: llama.NormAround, Words: llama.ByBuffer,
+		Eager: true, AttentionCap: r.capped("attn_logit_softcapping"), ScoreCap: r.capped("final_logit_softcapping"),
 	}
 	c.OutputBias = c.QKVBias
 	r.must(c.Heads%c.KVHeads == 0, "num_key_value_heads", "%d do not divide num_attention_heads %d", c.KVHeads, c.Heads)

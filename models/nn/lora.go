@@ -4,6 +4,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/vprof/vprof/profiler/program"
@@ -188,16 +189,17 @@ func (w *linearWalk) walk(v reflect.Value, path string) {
 		w.place(v, path)
 	case reflect.Slice:
 		for i := range v.Len() {
-			w.walk(v.Index(i), path)
+			w.walk(v.Index(i), join(path, strconv.Itoa(i)))
 		}
 	case reflect.Pointer:
 		if v.IsNil() || v.Elem().Kind() != reflect.Struct || w.seen[v.Pointer()] {
 			return
 		}
 		w.seen[v.Pointer()] = true
+		named := namesOf(v.Elem())
 		for i := range v.Elem().NumField() {
 			if f := v.Elem().Type().Field(i); f.IsExported() {
-				w.walk(v.Elem().Field(i), join(path, fieldName(f)))
+				w.walk(v.Elem().Field(i), join(path, named(fieldName(f))))
 			}
 		}
 	}

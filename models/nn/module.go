@@ -156,6 +156,7 @@ func (t *Tree) module(v reflect.Value, path string) {
 		}
 	}
 	fields := fieldsOf(v.Type())
+	named := namesOf(v)
 	for _, f := range fields.tensors {
 		switch x := v.Field(f.index).Interface().(type) {
 		case *Parameter:
@@ -173,7 +174,7 @@ func (t *Tree) module(v reflect.Value, path string) {
 		}
 	}
 	for _, f := range fields.children {
-		t.walk(v.Field(f.index), join(path, f.name))
+		t.walk(v.Field(f.index), join(path, named(f.name)))
 	}
 	t.moved = append(append(t.moved, own...), buffers...)
 	if l, ok := layer.(mover); ok {
@@ -233,6 +234,15 @@ func fieldName(f reflect.StructField) string {
 		b.WriteRune(r)
 	}
 	return b.String()
+}
+
+// namesOf gives the names of the children of a layer in PyTorch by those of its fields,
+// which a layer that several models share may change.
+func namesOf(layer reflect.Value) func(own string) string {
+	if l, ok := layer.Addr().Interface().(interface{ TorchName(own string) string }); ok {
+		return l.TorchName
+	}
+	return func(own string) string { return own }
 }
 
 func join(path, name string) string {

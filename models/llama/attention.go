@@ -1,0 +1,152 @@
+package llama
+
+import (
+	"github.com/vprof/vprof/models/hf"
+	"github.com/vprof/vprof/models/liger"
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// attention is causal self attention with rotary positions; several heads of
+// the query may share one of key and value.
+type attention struct {
+	nn.Module
+	Names
+	QkvProj                    nn.Layer // instead of the three
+	QProj, KProj, VProj, OProj nn.Layer
+	QNorm, KNorm               nn.Layer
+	c                          *Config
+	turned                     bool
+}
+
+func newAttention(c *Config, i int) *attention {
+	query, shared := c.Heads*c.HeadSize, c.KVHeads*c.HeadSize
+	a := &attention{Names: c.Names, c: c, turned: c.turned(i)}
+	if c.QKV == ThreeProjections {
+		a.QProj = nn.NewLinear(c.Width, query, c.QKVBias)
+		a.KProj, a.VProj = nn.NewLinear(c.Width, shared, c.QKVBias), nn.NewLinear(c.Width, shared, c.QKVBias)
+	} else {
+		a.QkvProj = nn.NewLinear(c.Width, query+2*shared, c.QKVBias)
+	}
+	a.OProj = nn.NewLinear(query, c.Width, c.OutputBias)
+	switch c.QKNorm {
+	case NoQKNorm:
+	case WholeNorm:
+		a.QNorm, a.KNorm = newNorm(c, query), newNorm(c, shared)
+	default:
+		a.QNorm, a.KNorm = newNorm(c, c.HeadSize), newNorm(c, c.HeadSize)
+	}
+	return a
+}
+
+func (a *attention) call(f *frame, x, mask, positions, cos, sin *tensor) *tensor {
+	g := f.CallFrame(x, mask, positions, cos, sin)
+	g.In(a)
+	q, k, v := a.project(g, x)
+	if a.turned {
+		a.turn(g, &q, &k, cos, sin)
+	}
+	if a.c.QKNorm == TurnedNorm {
+		g.Set(&q, g.Call(a.QNorm, q))
+		g.Set(&k, g.Call(a.KNorm, k))
+	}
+	if a.c.QueryScaled {
+		g.Set(&q, q.Mul(queryScale(g, positions).To(q.DType())))
+	}
+	y := g.Let(a.attend(g, q, k, v, mask))
+	g.Set(&y, hf.Merge(y))
+	g.Set(&y, g.Call(a.OProj, y))
+	if a.c.DropoutInside {
+		g.Set(&y, y.Dropout(a.c.ResidualDropout, a.Training()))
+	}
+	g.End(y)
+	return y
+}
+
+// attend is the attention interface.
+func (a *attention) attend(f *frame, q, k, v, mask *tensor) *tensor {
+	o := hf.AttentionOptions{Causal: true, Groups: a.c.Heads / a.c.KVHeads}
+	if a.Training() {
+		o.Dropout = a.c.AttentionDropout
+	}
+	if !a.c.Eager {
+		return hf.Attention(f, q, k, v, mask, o)
+	}
+	scores, weights := hf.EagerAttention(f, q, k, v, mask, o, a.c.AttentionCap)
+	f.Let(weights)
+	return scores
+}
+
+// project gives the heads of query, key and value.
+func (a *attention) project(f *frame, x *tensor) (q, k, v *tensor) {
+	c := a.c
+	switch c.QKV {
+	case OneProjection:
+		all := f.Let(f.Call(a.QkvProj, x))
+		query, shared := c.Heads*c.HeadSize, c.KVHeads*c.HeadSize
+		q = f.Let(all.Slice(-1, 0, query))
+		k = f.Let(all.Slice(-1, query, query+shared))
+		v = f.Let(all.Slice(-1, query+shared, query+2*shared))
+		for _, y := range []**tensor{&q, &k, &v} {
+			f.Set(y, hf.Heads(*y, c.HeadSize))
+		}
+	case HeadsProjection:
+		all := f.Let(hf.Heads(f.Call(a.QkvProj, x), 3*c.HeadSize))
+		parts := f.LetAll(all.Chunk(3, -1))
+		q, k, v = parts[0], parts[1], parts[2]
+	default:
+		q = f.Let(a.heads(f, a.QProj, a.QNorm, x))
+		k = f.Let(a.heads(f, a.KProj, a.KNorm, x))
+		v = f.Let(hf.Heads(f.Call(a.VProj, x), c.HeadSize))
+		if c.QKNorm == TransposedNorm {
+			f.Set(&q, f.Call(a.QNorm, q))
+			f.Set(&k, f.Call(a.KNorm, k))
+		}
+	}
+	return q, k, v
+}
+
+// heads projects x and normalizes it, if that comes here.
+func (a *attention) heads(f *frame, project, norm nn.Layer, x *tensor) *tensor {
+	y := f.Call(project, x)
+	switch a.c.QKNorm {
+	case HeadsNorm:
+		return f.Call(norm, y.View(y.Size(0), y.Size(1), -1, a.c.HeadSize)).Transpose(1, 2)
+	case WholeNorm:
+		return hf.Heads(f.Call(norm, y), a.c.HeadSize)
+	default:
+		return hf.Heads(y, a.c.HeadSize)
+	}
+}
+
+// turn binds query and key to what rotary positions make of them.
+func (a *attention) turn(f *frame, q, k **tensor, cos, sin *tensor) {
+	if a.c.Liger {
+		turnedQ, turnedK := liger.Rotate(f, *q, *k, cos, sin)
+		f.Set(q, turnedQ)
+		f.Set(k, turnedK)
+		return
+	}
+	r := a.c.Rotary
+	if !r.Split {
+		turnedQ, turnedK := r.rotate(f, *q, *k, cos, sin)
+		f.Set(q, turnedQ)
+		f.Set(k, turnedK)
+		return
+	}
+	qs, ks := r.cut(f, *q, r.Size), r.cut(f, *k, r.Size)
+	turnedQ, turnedK := r.rotate(f, qs[0], ks[0], cos, sin)
+	f.Set(&qs[0], turnedQ)
+	f.Set(&ks[0], turnedK)
+	f.Set(q, trace.Cat(-1, qs[0], qs[1]))
+	f.Set(k, trace.Cat(-1, ks[0], ks[1]))
+}
+
+// queryScale is get_llama_4_attn_scale.
+func queryScale(f *frame, positions *tensor) *tensor {
+	g := f.FuncFrame(positions)
+	scaling := g.Let(positions.DivScalar().Function("floor").AddScalar().Log().MulScalar().AddScalar())
+	y := scaling.Unsqueeze(1).Unsqueeze(-1)
+	g.End(y)
+	return y
+}

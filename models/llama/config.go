@@ -1,0 +1,177 @@
+package llama
+
+// Config is what the configuration of a decoder holds that matters to memory. What is
+// left out is as in Llama.
+type Config struct {
+	Vocab, Width, Layers, Heads, KVHeads, HeadSize, Inner int64
+	// QKVBias is the bias of query, key and value, OutputBias that of what
+	// follows, MLPBias that of the feed-forward layers.
+	QKVBias, OutputBias, MLPBias bool
+	// HeadBias is the bias of the output layer.
+	HeadBias         bool
+	AttentionDropout float64
+	// EmbedDropout is of the words, ResidualDropout of what the halves of a layer give:
+	// in the layer, or, with DropoutInside, in its halves.
+	EmbedDropout, ResidualDropout float64
+	DropoutInside                 bool
+	// Activation is the name of a function, see [hf.Activations].
+	Activation string
+	// Windowed says of each layer whether its tokens see only those up to
+	// Window before them; nil says that none does.
+	Windowed []bool
+	Window   int64
+	// BothMasks makes the mask of full attention even if no layer has it.
+	BothMasks bool
+	// Liger has the kernels of liger-kernel compute norms, rotary positions and
+	// feed-forward layers.
+	Liger bool
+	// Tied says that the output layer shares the weight of the embeddings.
+	Tied bool
+
+	Norm   Norm
+	Order  Order
+	QKNorm QKNorm
+	QKV    QKV
+	MLP    MLP
+	Rotary Rotary
+	// Unturned says of each layer whether it has no rotary positions; nil says that
+	// all have.
+	Unturned []bool
+	// QueryScaled scales queries by their positions, as Ministral 3 does.
+	QueryScaled bool
+	// Eager has scores computed and kept, as Gemma 2 does; AttentionCap holds them
+	// down by a tanh.
+	Eager, AttentionCap bool
+	// Words says how words are scaled.
+	Words Scale
+	// ResidualScaled scales what the halves of a layer give.
+	ResidualScaled bool
+	// ScoreCap holds the scores of words down by a tanh, ScoreScaled scales them.
+	ScoreCap, ScoreScaled bool
+	// Names are the names of modules by those of Llama, where they differ.
+	Names Names
+}
+
+// Norm is the kind of the norms.
+type Norm int
+
+const (
+	// RMSNorm is LlamaRMSNorm.
+	RMSNorm Norm = iota
+	// GemmaNorm is GemmaRMSNorm: all in fp32, with a weight beside one.
+	GemmaNorm
+	// OlmoNorm is Olmo2RMSNorm: the weight is applied in fp32, too.
+	OlmoNorm
+	// LayerNorm is torch.nn.LayerNorm.
+	LayerNorm
+	// CohereNorm is CohereLayerNorm: written out in fp32, without a bias.
+	CohereNorm
+)
+
+// Order is where the norms of a layer stand.
+type Order int
+
+const (
+	// NormFirst normalizes before each half of a layer.
+	NormFirst Order = iota
+	// NormAround normalizes after each half, too, as Gemma 2 does.
+	NormAround
+	// NormLast normalizes after each half alone, as OLMo 2 does.
+	NormLast
+	// PhiParallel has both halves see the same norm, and adds the input last.
+	PhiParallel
+	// CohereParallel is PhiParallel that begins with the input.
+	CohereParallel
+	// StableLM is NormFirst whose second norm is of the residual stream.
+	StableLM
+	// NeoX is NormFirst, and NeoXParallel has both halves see the input, each through
+	// a norm of its own, as GPT-NeoX.
+	NeoX
+	NeoXParallel
+)
+
+// QKNorm is what is normalized of query and key.
+type QKNorm int
+
+const (
+	// NoQKNorm is none.
+	NoQKNorm QKNorm = iota
+	// HeadsNorm is each head, before the heads come before the tokens.
+	HeadsNorm
+	// TransposedNorm is each head, after that.
+	TransposedNorm
+	// TurnedNorm is each head, after rotary positions.
+	TurnedNorm
+	// WholeNorm is the whole projection.
+	WholeNorm
+)
+
+// QKV is how query, key and value are projected.
+type QKV int
+
+const (
+	// ThreeProjections is a layer for each.
+	ThreeProjections QKV = iota
+	// OneProjection is a layer for all, one after the other, as in Phi-3.
+	OneProjection
+	// HeadsProjection is a layer for all, by heads, as in GPT-NeoX.
+	HeadsProjection
+)
+
+// MLP is the kind of the feed-forward half.
+type MLP int
+
+const (
+	// Gated is two layers in, one of which gates the other.
+	Gated MLP = iota
+	// FusedGated has both in one.
+	FusedGated
+	// Plain is one layer in.
+	Plain
+)
+
+// Rotary says how positions turn query and key.
+type Rotary struct {
+	// Size is how many elements of a head are turned; zero means all.
+	Size int64
+	// Split cuts heads before they are turned and joins them after that, as Phi does;
+	// Inside does so within the function, as Phi-3 does in one statement and, Stepwise,
+	// GPT-NeoX in several.
+	Split, Inside, Stepwise bool
+	// Pairs turns neighbours; Doubled has their angles repeated each time, as GLM does.
+	Pairs, Doubled bool
+	// Whole turns in fp32: query and key, as Cohere does, or, with Angles, cosines and
+	// sines alone, as OLMo 2 does.
+	Whole, Angles bool
+	// Kinds is the number of kinds of layers that have angles of their own; zero is one.
+	Kinds int
+}
+
+// Scale is how the embeddings are scaled.
+type Scale int
+
+const (
+	// Unscaled leaves them.
+	Unscaled Scale = iota
+	// ByBuffer multiplies by a buffer, as Gemma does.
+	ByBuffer
+	// ByNumber multiplies by a number, as Granite does.
+	ByNumber
+)
+
+// Names are names of modules by others.
+type Names map[string]string
+
+// TorchName gives the name of a module.
+func (n Names) TorchName(own string) string {
+	if other, ok := n[own]; ok {
+		return other
+	}
+	return own
+}
+
+// windowed reports whether the tokens of layer i see a window.
+func (c *Config) windowed(i int) bool { return i < len(c.Windowed) && c.Windowed[i] }
+
+// turned reports whether layer i has rotary positions.
+func (c *Config) turned(i int) bool { return i >= len(c.Unturned) || !c.Unturned[i] }

@@ -1,0 +1,138 @@
+package llama
+
+import (
+	"github.com/vprof/vprof/models/nn"
+)
+
+// layer is a decoder layer.
+type layer struct {
+	nn.Module
+	Names
+	SelfAttn                               *attention
+	Mlp                                    *mlp
+	InputLayernorm, PostAttentionLayernorm nn.Layer
+	// Those that normalize what each half makes, too, have two more.
+	PreFeedforwardLayernorm, PostFeedforwardLayernorm nn.Layer
+	c                                                 *Config
+}
+
+func newLayer(c *Config, i int) *layer {
+	l := &layer{Names: c.Names, SelfAttn: newAttention(c, i), Mlp: newMLP(c), c: c}
+	made := func() nn.Layer { return newNorm(c, c.Width) }
+	switch c.Order {
+	case PhiParallel, CohereParallel:
+		l.InputLayernorm = made()
+	case NormLast:
+		l.PostAttentionLayernorm, l.PostFeedforwardLayernorm = made(), made()
+	case NormAround:
+		l.PreFeedforwardLayernorm, l.PostFeedforwardLayernorm = made(), made()
+		fallthrough
+	default:
+		l.InputLayernorm, l.PostAttentionLayernorm = made(), made()
+	}
+	return l
+}
+
+// forward takes hidden states, a mask, positions, cosines and sines.
+func (l *layer) forward(f *frame, args []*tensor) *tensor {
+	attend := func(x *tensor) *tensor { return l.SelfAttn.call(f, x, args[1], args[2], args[3], args[4]) }
+	x := args[0]
+	switch l.c.Order {
+	case NormAround, NormLast:
+		return l.normLast(f, x, attend)
+	case PhiParallel, CohereParallel:
+		return l.parallel(f, x, attend)
+	case StableLM:
+		return l.stable(f, x, attend)
+	case NeoX, NeoXParallel:
+		return l.neox(f, x, attend)
+	}
+	residual := f.Let(x)
+	f.Set(&x, f.Call(l.InputLayernorm, x))
+	f.Set(&x, attend(x))
+	f.Set(&x, residual.Add(l.scaled(l.drop(x))))
+	f.Set(&residual, x)
+	f.Set(&x, f.Call(l.PostAttentionLayernorm, x))
+	f.Set(&x, f.Call(l.Mlp, x))
+	f.Set(&x, residual.Add(l.scaled(l.drop(x))))
+	return x
+}
+
+// normLast is Gemma2DecoderLayer.forward, and that of OLMo 2.
+func (l *layer) normLast(f *frame, x *tensor, attend func(*tensor) *tensor) *tensor {
+	residual := f.Let(x)
+	if l.c.Order == NormAround {
+		f.Set(&x, f.Call(l.InputLayernorm, x))
+	}
+	f.Set(&x, attend(x))
+	f.Set(&x, f.Call(l.PostAttentionLayernorm, x))
+	f.Set(&x, residual.Add(x))
+	f.Set(&residual, x)
+	if l.c.Order == NormAround {
+		f.Set(&x, f.Call(l.PreFeedforwardLayernorm, x))
+	}
+	f.Set(&x, f.Call(l.Mlp, x))
+	f.Set(&x, f.Call(l.PostFeedforwardLayernorm, x))
+	f.Set(&x, residual.Add(x))
+	return x
+}
+
+// parallel is PhiDecoderLayer.forward, and that of Cohere.
+func (l *layer) parallel(f *frame, x *tensor, attend func(*tensor) *tensor) *tensor {
+	residual := f.Let(x)
+	f.Set(&x, f.Call(l.InputLayernorm, x))
+	attended := f.Let(attend(x))
+	f.Set(&attended, l.drop(attended))
+	fed := f.Let(l.drop(f.Call(l.Mlp, x)))
+	if l.c.Order == PhiParallel {
+		f.Set(&x, attended.Add(fed).Add(residual))
+	} else {
+		f.Set(&x, residual.Add(attended).Add(fed))
+	}
+	return x
+}
+
+// stable is StableLmDecoderLayer.forward.
+func (l *layer) stable(f *frame, x *tensor, attend func(*tensor) *tensor) *tensor {
+	residual := f.Let(x)
+	f.Set(&x, f.Call(l.InputLayernorm, x))
+	attended := f.Let(attend(x))
+	f.Set(&residual, residual.Add(attended))
+	fed := f.Let(f.Call(l.Mlp, f.Call(l.PostAttentionLayernorm, residual)))
+	f.Set(&fed, l.drop(fed))
+	f.Set(&x, residual.Add(fed))
+	return x
+}
+
+// neox is GPTNeoXLayer.forward.
+func (l *layer) neox(f *frame, x *tensor, attend func(*tensor) *tensor) *tensor {
+	attended := f.Let(attend(f.Call(l.InputLayernorm, x)))
+	f.Set(&attended, l.drop(attended))
+	if l.c.Order == NeoXParallel {
+		fed := f.Let(f.Call(l.Mlp, f.Call(l.PostAttentionLayernorm, x)))
+		f.Set(&fed, l.drop(fed))
+		f.Set(&x, fed.Add(attended).Add(x))
+		return x
+	}
+	f.Set(&attended, attended.Add(x))
+	fed := f.Let(f.Call(l.Mlp, f.Call(l.PostAttentionLayernorm, attended)))
+	f.Set(&fed, l.drop(fed))
+	f.Set(&x, fed.Add(attended))
+	return x
+}
+
+// drop is the layer's dropout.
+func (l *layer) drop(x *tensor) *tensor {
+	if l.c.DropoutInside {
+		return x
+	}
+	return x.Dropout(l.c.ResidualDropout, l.Training())
+}
+
+// scaled is what goes to the residual stream.
+func (l *layer) scaled(x *tensor) *tensor {
+	if !l.c.ResidualScaled {
+		return x
+	}
+	return x.MulScalar()
+}

@@ -1,0 +1,56 @@
+package llama
+
+import (
+	"github.com/vprof/vprof/models/hf"
+	"github.com/vprof/vprof/models/liger"
+	"github.com/vprof/vprof/models/nn"
+)
+
+// mlp is the feed-forward half of a layer.
+type mlp struct {
+	nn.Module
+	Names
+	GateProj, GateUpProj, UpProj, DownProj nn.Layer // those of the kind that c names
+	ActFn                                  *nn.Func
+	c                                      *Config
+}
+
+func newMLP(c *Config) *mlp {
+	m := &mlp{Names: c.Names, DownProj: nn.NewLinear(c.Inner, c.Width, c.MLPBias), ActFn: hf.Activation(c.Activation), c: c}
+	switch c.MLP {
+	case FusedGated:
+		m.GateUpProj = nn.NewLinear(c.Width, 2*c.Inner, c.MLPBias)
+	case Gated:
+		m.GateProj = nn.NewLinear(c.Width, c.Inner, c.MLPBias)
+		fallthrough
+	case Plain:
+		m.UpProj = nn.NewLinear(c.Width, c.Inner, c.MLPBias)
+	}
+	return m
+}
+
+func (m *mlp) Forward(f *frame, x *tensor) *tensor {
+	y := f.Let(m.forward(f, x))
+	if m.c.DropoutInside {
+		f.Set(&y, y.Dropout(m.c.ResidualDropout, m.Training()))
+	}
+	return y
+}
+
+func (m *mlp) forward(f *frame, x *tensor) *tensor {
+	switch {
+	case m.c.MLP == Plain:
+		return f.Call(m.DownProj, f.Call(m.ActFn, f.Call(m.UpProj, x)))
+	case m.c.MLP == FusedGated:
+		up := f.Let(f.Call(m.GateUpProj, x))
+		parts := f.LetAll(up.Chunk(2, -1))
+		f.Set(&up, parts[1])
+		f.Del(&parts[1])
+		f.Set(&up, up.Mul(f.Call(m.ActFn, parts[0])))
+		return f.Call(m.DownProj, up)
+	case m.c.Liger:
+		return f.Call(m.DownProj, liger.GatedProduct(f, f.Call(m.GateProj, x), f.Call(m.UpProj, x)))
+	default:
+		return f.Call(m.DownProj, f.Call(m.ActFn, f.Call(m.GateProj, x)).Mul(f.Call(m.UpProj, x)))
+	}
+}

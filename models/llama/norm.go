@@ -1,0 +1,63 @@
+package llama
+
+import (
+	"github.com/vprof/vprof/models/liger"
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// newNorm is a norm of the kind that c names.
+func newNorm(c *Config, width int64) nn.Layer {
+	if c.Norm == LayerNorm {
+		return nn.NewLayerNorm(width)
+	}
+	return &norm{Weight: nn.NewParameter(width), kind: c.Norm, liger: c.Liger}
+}
+
+// norm is a norm that transformers writes out.
+type norm struct {
+	nn.Module
+	Weight *nn.Parameter
+	kind   Norm
+	liger  bool
+}
+
+func (n *norm) Forward(f *frame, x *tensor) *tensor {
+	switch {
+	case n.liger:
+		return liger.Norm{Fresh: n.kind == GemmaNorm}.RMSNorm(f, x, n.Weight.Tensor)
+	case n.kind == GemmaNorm:
+		output := f.Let(gemmaNormalized(f, x.To(trace.F32)))
+		f.Set(&output, output.Mul(n.Weight.To(trace.F32).AddScalar()))
+		return output.To(x.DType())
+	case n.kind == CohereNorm:
+		return n.cohere(f, x)
+	}
+	d := x.DType()
+	f.Set(&x, x.To(trace.F32))
+	variance := f.Let(x.Pow(2).Mean(true, -1))
+	f.Set(&x, x.Mul(variance.AddScalar().Rsqrt()))
+	if n.kind == OlmoNorm {
+		return n.Weight.Mul(x).To(d)
+	}
+	return n.Weight.Mul(x.To(d))
+}
+
+// gemmaNormalized is GemmaRMSNorm._norm.
+func gemmaNormalized(f *frame, x *tensor) *tensor {
+	g := f.FuncFrame(x)
+	y := x.Mul(x.Pow(2).Mean(true, -1).AddScalar().Rsqrt())
+	g.End(y)
+	return y
+}
+
+// cohere is CohereLayerNorm.forward.
+func (n *norm) cohere(f *frame, x *tensor) *tensor {
+	d := x.DType()
+	f.Set(&x, x.To(trace.F32))
+	mean := f.Let(x.Mean(true, -1))
+	variance := f.Let(x.Sub(mean).Pow(2).Mean(true, -1))
+	f.Set(&x, x.Sub(mean).Mul(variance.AddScalar().Rsqrt()))
+	f.Set(&x, n.Weight.To(trace.F32).Mul(x))
+	return x.To(d)
+}

@@ -1,0 +1,135 @@
+package llama
+
+import (
+	"slices"
+
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// size is how many elements of a head are turned.
+func (c *Config) rotarySize() int64 {
+	if c.Rotary.Size > 0 {
+		return c.Rotary.Size
+	}
+	return c.HeadSize
+}
+
+// frequencies are those of a kind of layers.
+type frequencies struct {
+	nn.Module
+	InvFreq, OriginalInvFreq *nn.Buffer
+}
+
+// rotary is LlamaRotaryEmbedding, or that of several kinds of layers.
+type rotary struct {
+	nn.Module
+	Kinds []*frequencies `torch:""`
+	r     Rotary
+}
+
+func newRotary(c *Config) *rotary {
+	half := c.rotarySize() / 2
+	m := &rotary{r: c.Rotary}
+	for range max(c.Rotary.Kinds, 1) {
+		m.Kinds = append(m.Kinds, &frequencies{InvFreq: nn.NewBuffer(trace.F32, half), OriginalInvFreq: nn.NewBuffer(trace.F32, half)})
+	}
+	return m
+}
+
+// call gives the cosines and sines of positions [1, length] for a kind of layers, in the
+// type of x.
+func (m *rotary) call(f *frame, kind int, x, positions *tensor) (cos, sin *tensor) {
+	g := f.CallFrame(x, positions)
+	g.In(m)
+	g.Tape().NoGrad(func() {
+		freqs := g.Let(positions.Unsqueeze(-1).To(trace.F32).Mul(m.Kinds[kind].InvFreq.Tensor))
+		var emb *tensor
+		if m.r.Pairs && !m.r.Doubled {
+			emb = g.Let(freqs.RepeatInterleave(2, -1))
+		} else {
+			emb = g.Let(trace.Cat(-1, freqs, freqs))
+		}
+		cos = g.Let(emb.Cos().MulScalar())
+		sin = g.Let(emb.Sin().MulScalar())
+		if !m.r.Angles {
+			cos, sin = cos.To(x.DType()), sin.To(x.DType())
+		}
+	})
+	g.End(cos, sin)
+	return cos, sin
+}
+
+// rotateHalf is rotate_half.
+func (r Rotary) rotateHalf(f *frame, x *tensor) *tensor {
+	g := f.FuncFrame(x)
+	if r.Pairs {
+		x1 := g.Let(x.SliceStep(-1, 0, x.Size(-1), 2))
+		x2 := g.Let(x.SliceStep(-1, 1, x.Size(-1), 2))
+		y := trace.Stack(-1, x2.Neg(), x1).Flatten(-2, -1)
+		g.End(y)
+		return y
+	}
+	half := x.Size(-1) / 2
+	x1 := g.Let(x.Slice(-1, 0, half))
+	x2 := g.Let(x.Slice(-1, half, x.Size(-1)))
+	y := trace.Cat(-1, x2.Neg(), x1)
+	g.End(y)
+	return y
+}
+
+// rotate is apply_rotary_pos_emb.
+func (r Rotary) rotate(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor) {
+	if r.Inside {
+		return r.rotateParts(f, q, k, cos, sin)
+	}
+	g := f.FuncFrame(q, k, cos, sin)
+	d := q.DType()
+	if r.Whole {
+		g.Set(&q, q.To(trace.F32))
+		g.Set(&k, k.To(trace.F32))
+	}
+	g.Set(&cos, cos.Unsqueeze(1))
+	g.Set(&sin, sin.Unsqueeze(1))
+	a := g.Let(r.turn(g, q, cos, sin))
+	b := g.Let(r.turn(g, k, cos, sin))
+	if r.Whole || r.Angles {
+		a, b = a.To(d), b.To(d)
+	}
+	g.End(a, b)
+	return a, b
+}
+
+func (r Rotary) turn(f *frame, x, cos, sin *tensor) *tensor {
+	return x.Mul(cos).Add(r.rotateHalf(f, x).Mul(sin))
+}
+
+// rotateParts is apply_rotary_pos_emb that turns the beginning of each head.
+func (r Rotary) rotateParts(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor) {
+	g := f.FuncFrame(q, k, cos, sin)
+	g.Set(&cos, cos.Unsqueeze(1))
+	g.Set(&sin, sin.Unsqueeze(1))
+	if r.Doubled {
+		g.Set(&cos, cos.Slice(-1, 0, cos.Size(-1)/2).RepeatInterleave(2, -1))
+		g.Set(&sin, sin.Slice(-1, 0, sin.Size(-1)/2).RepeatInterleave(2, -1))
+	}
+	qs := r.cut(g, q, cos.Size(-1))
+	ks := r.cut(g, k, cos.Size(-1))
+	if !r.Stepwise {
+		a := g.Let(trace.Cat(-1, r.turn(g, qs[0], cos, sin), qs[1]))
+		b := g.Let(trace.Cat(-1, r.turn(g, ks[0], cos, sin), ks[1]))
+		g.End(a, b)
+		return a, b
+	}
+	a := g.Let(r.turn(g, qs[0], cos, sin))
+	b := g.Let(r.turn(g, ks[0], cos, sin))
+	g.Set(&a, trace.Cat(-1, a, qs[1]))
+	g.Set(&b, trace.Cat(-1, b, ks[1]))
+	g.End(a, b)
+	return a, b
+}
+
+// cut gives the elements of each head that are turned, and the others.
+func (r Rotary) cut(f *frame, x *tensor, size int64) []*tensor {
+	return slices.Clone([]*tensor{f.Let(x.Slice(-1, 0, size)), f.Let(x.Slice(-1, size, x.Size(-1)))})
+}
