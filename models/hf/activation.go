@@ -26,6 +26,11 @@ func fastGELU() *nn.Func {
 	})
 }
 
+// squaredReLU is ReLUSquaredActivation.
+func squaredReLU() *nn.Func {
+	return nn.NewFunc(func(x *tensor) *tensor { return x.ReLU().Square() })
+}
+
 // activations are the functions of ACT2FN that models use.
 var activations = map[string]func() *nn.Func{
 	"gelu":              nn.NewGELU,
@@ -34,6 +39,7 @@ var activations = map[string]func() *nn.Func{
 	"gelu_fast":         fastGELU,
 	"quick_gelu":        quickGELU,
 	"relu":              nn.NewReLU,
+	"relu2":             squaredReLU,
 	"silu":              nn.NewSiLU,
 	"swish":             nn.NewSiLU,
 	"tanh":              func() *nn.Func { return nn.NewFunc((*tensor).Tanh) },

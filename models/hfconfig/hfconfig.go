@@ -240,20 +240,19 @@ type family struct {
 }
 
 func families() map[string]family {
-	return map[string]family{
+	all := map[string]family{
 		"bert":       bertFamily(),
 		"roberta":    robertaFamily(),
 		"distilbert": distilFamily(),
 		"gpt2":       gptFamily(),
-		"llama":      llamaFamily("Llama", readLlama),
-		"mistral":    llamaFamily("Mistral", readMistral),
-		"qwen2":      llamaFamily("Qwen2", readQwen2),
-		"qwen3":      llamaFamily("Qwen3", readQwen3),
-		"gemma2":     llamaFamily("Gemma2", readGemma2),
 		"vit":        vitFamily(),
 		"whisper":    whisperFamily(),
 		"wav2vec2":   wav2vec2Family(),
 	}
+	for kind, d := range relatives {
+		all[kind] = d.family()
+	}
+	return all
 }
 
 // Types are the model types that vprof describes, sorted.
@@ -270,7 +269,9 @@ func (r *reader) family() (kind string, f family, err error) {
 		return "", f, &input.FormatError{File: r.file, Key: "model_type", Reason: shown(value) + " is not a name; " + supported}
 	}
 	if f, ok = families()[kind]; !ok {
-		return "", f, &input.FormatError{File: r.file, Key: "model_type", Reason: fmt.Sprintf("vprof does not describe %s; it describes %s", shown(value), strings.Join(Types(), ", "))}
+		return "", f, &input.FormatError{File: r.file, Key: "model_type", Reason: fmt.Sprintf(
+			"vprof does not describe %s; it describes %s. Of others your own Python makes a file that --model takes: vprof capture %s:%s -o model.pt2",
+			shown(value), strings.Join(Types(), ", "), Scheme, r.file)}
 	}
 	return kind, f, nil
 }

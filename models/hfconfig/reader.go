@@ -138,6 +138,26 @@ func (r *reader) sizes(key string, otherwise []int64, most int64) []int64 {
 	return out
 }
 
+// numbers is a list of whole numbers within bounds; nil if there is none.
+func (r *reader) numbers(key string, least, most int64) []int64 {
+	value, name, ok := r.get(key)
+	if !ok || null(value) {
+		return nil
+	}
+	var list []json.RawMessage
+	if err := json.Unmarshal(value, &list); err != nil || len(list) > mostLayers {
+		r.wrong(name, "%s is not a list of whole numbers", shown(value))
+		return nil
+	}
+	out := make([]int64, len(list))
+	for i, v := range list {
+		if out[i], ok = r.whole(v, name, least, most); !ok {
+			return nil
+		}
+	}
+	return out
+}
+
 // square is a size in two dimensions: one number, or two that are equal.
 func (r *reader) square(key string, otherwise, most int64) int64 {
 	value, name, ok := r.get(key)

@@ -84,9 +84,11 @@ const (
 	CohereParallel
 	// StableLM is NormFirst whose second norm is of the residual stream.
 	StableLM
-	// NeoX is NormFirst, and NeoXParallel has both halves see the input, each through
-	// a norm of its own, as GPT-NeoX.
+	// StableLMParallel is CohereParallel with a dropout of the feed-forward half alone.
+	StableLMParallel
+	// NeoX is NormFirst as GPT-NeoX writes it.
 	NeoX
+	// NeoXParallel has both halves see the input, each through a norm of its own.
 	NeoXParallel
 )
 
@@ -138,7 +140,7 @@ type Rotary struct {
 	// Inside does so within the function, as Phi-3 does in one statement and, Stepwise,
 	// GPT-NeoX in several.
 	Split, Inside, Stepwise bool
-	// Pairs turns neighbours; Doubled has their angles repeated each time, as GLM does.
+	// Pairs turns neighbors; Doubled has their angles repeated each time, as GLM does.
 	Pairs, Doubled bool
 	// Whole turns in fp32: query and key, as Cohere does, or, with Angles, cosines and
 	// sines alone, as OLMo 2 does.

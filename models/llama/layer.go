@@ -20,7 +20,7 @@ func newLayer(c *Config, i int) *layer {
 	l := &layer{Names: c.Names, SelfAttn: newAttention(c, i), Mlp: newMLP(c), c: c}
 	made := func() nn.Layer { return newNorm(c, c.Width) }
 	switch c.Order {
-	case PhiParallel, CohereParallel:
+	case PhiParallel, CohereParallel, StableLMParallel:
 		l.InputLayernorm = made()
 	case NormLast:
 		l.PostAttentionLayernorm, l.PostFeedforwardLayernorm = made(), made()
@@ -40,7 +40,7 @@ func (l *layer) forward(f *frame, args []*tensor) *tensor {
 	switch l.c.Order {
 	case NormAround, NormLast:
 		return l.normLast(f, x, attend)
-	case PhiParallel, CohereParallel:
+	case PhiParallel, CohereParallel, StableLMParallel:
 		return l.parallel(f, x, attend)
 	case StableLM:
 		return l.stable(f, x, attend)
@@ -82,7 +82,9 @@ func (l *layer) parallel(f *frame, x *tensor, attend func(*tensor) *tensor) *ten
 	residual := f.Let(x)
 	f.Set(&x, f.Call(l.InputLayernorm, x))
 	attended := f.Let(attend(x))
-	f.Set(&attended, l.drop(attended))
+	if l.c.Order == PhiParallel {
+		f.Set(&attended, l.drop(attended))
+	}
 	fed := f.Let(l.drop(f.Call(l.Mlp, x)))
 	if l.c.Order == PhiParallel {
 		f.Set(&x, attended.Add(fed).Add(residual))

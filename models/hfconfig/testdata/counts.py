@@ -26,6 +26,17 @@ CLASSES = {
     "whisper": ["WhisperForConditionalGeneration"],
     "wav2vec2": ["Wav2Vec2ForCTC"],
 }
+AUTO = (transformers.AutoModelForCausalLM, transformers.AutoModelForSequenceClassification)
+
+
+def classes(path):
+    """The names of the classes of a configuration's type."""
+    with open(path) as f:
+        kind = json.load(f)["model_type"]
+    if kind in CLASSES:
+        return CLASSES[kind]
+    config = type(transformers.AutoConfig.from_pretrained(path))
+    return [a._model_mapping[config].__name__ for a in AUTO if config in a._model_mapping]
 
 
 def count(path, name):
@@ -62,9 +73,7 @@ def adapted(model, kind):
 def main():
     models = []
     for path in sys.argv[1:]:
-        with open(path) as f:
-            kind = json.load(f)["model_type"]
-        models += [count(path, name) for name in CLASSES[kind]]
+        models += [count(path, name) for name in classes(path)]
     head = {"transformers": transformers.__version__, "torch": torch.__version__, "peft": peft.__version__}
     rows = ",\n".join("    " + json.dumps(m) for m in models)
     print(json.dumps(head)[:-1] + ', "models": [\n' + rows + "\n]}")

@@ -1,0 +1,372 @@
+package hfconfig
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/hf"
+	"github.com/vprof/vprof/models/llama"
+	"github.com/vprof/vprof/models/train"
+)
+
+// family makes models of a relative's configurations.
+func (d relative) family() family {
+	heads := map[string]string{d.name + "ForCausalLM": causalLM}
+	if !d.noClasses {
+		classes := d.name
+		if d.name == "Gemma3" {
+			classes += "Text"
+		}
+		heads[classes+"ForSequenceClassification"] = classification
+	}
+	return family{heads: heads, usual: causalLM, half: true, read: d.architecture}
+}
+
+func (d relative) architecture(r *reader) architecture {
+	c := d.config(r)
+	_, padded := r.token("pad_token_id", -1, c.Vocab)
+	labels := r.labels()
+	problem := r.problem(labels)
+	a := decoder(d.name, c.Layers, c.Width, labels, r.turnedLength(d.positions))
+	a.levers.Liger = d.liger
+	a.task = func(k models.Case) train.Task {
+		if k.Task == classification {
+			return llama.Classification(c, classesOf(k, problem), padded, hf.TextOf(k))
+		}
+		return llama.CausalLM(c, hf.TextOf(k))
+	}
+	return a
+}
+
+// turnedLength is the setting of the tokens of a row where positions turn queries: they
+// are computed for any number, whatever the model was made for.
+func (r *reader) turnedLength(positions int64) models.Setting {
+	const most = 1 << 20
+	made := r.size(positionsKey, positions, mostPositions)
+	s := hf.LengthSetting(min(2048, made), most)
+	s.Usage += fmt.Sprintf(" (%s of the configuration: %d)", positionsKey, made)
+	return s
+}
+
+// config reads a configuration.
+func (d relative) config(r *reader) llama.Config {
+	c := d.base
+	c.Vocab = r.size("vocab_size", d.vocab, mostVocab)
+	c.Width = r.size("hidden_size", or(d.width, 4096), mostWidth)
+	c.Layers = r.size("num_hidden_layers", or(d.layers, 32), mostLayers)
+	c.Heads = r.size("num_attention_heads", or(d.heads, 32), mostWidth)
+	c.Inner = r.size("intermediate_size", d.inner, mostInner)
+	c.KVHeads = r.sizeOr("num_key_value_heads", or(d.kvHeads, c.Heads), c.Heads, mostWidth)
+	r.must(c.Heads%c.KVHeads == 0, "num_key_value_heads", "%d do not divide num_attention_heads %d", c.KVHeads, c.Heads)
+	if c.HeadSize = r.sizeOr("head_dim", d.headSize, 0, mostWidth); c.HeadSize == 0 {
+		r.heads("num_attention_heads", c.Heads, "hidden_size", c.Width)
+		c.HeadSize = max(1, c.Width/c.Heads)
+		r.must(c.HeadSize%2 == 0, "num_attention_heads", "%d heads of hidden_size %d are %d wide; rotary positions need an even number", c.Heads, c.Width, c.HeadSize)
+	}
+	r.must(c.HeadSize%2 == 0, "head_dim", "%d is odd; rotary positions need an even number", c.HeadSize)
+	part := r.rotary(or(d.part, 1), c.Rotary.Split || c.Rotary.Inside)
+	if size := int64(part * float64(c.HeadSize)); c.Rotary.Split || c.Rotary.Inside {
+		c.Rotary.Size = size
+		r.must(size > 0 && size%2 == 0 && size <= c.HeadSize, "partial_rotary_factor", "%g of heads of %d is no even number of elements", part, c.HeadSize)
+	}
+	c.AttentionDropout = r.probability("attention_dropout", 0)
+	c.Tied = r.flag("tie_word_embeddings", d.tied)
+	if d.read != nil {
+		d.read(r, &c)
+	}
+	if c.Activation == "" || c.MLP == llama.Plain || d.name == "Gemma" {
+		usual := c.Activation
+		if usual == "" {
+			usual = "silu"
+		}
+		c.Activation = r.word("hidden_act", usual, hf.Activations())
+	}
+	return c
+}
+
+// or is n, or another if n is zero.
+func or[T int64 | float64](n, other T) T {
+	if n == 0 {
+		return other
+	}
+	return n
+}
+
+// biases reads attention_bias, which is off unless given.
+func (r *reader) biases(c *llama.Config) {
+	c.QKVBias = r.flag("attention_bias", false)
+	c.OutputBias = c.QKVBias
+}
+
+func readLlama(r *reader, c *llama.Config) {
+	r.biases(c)
+	c.MLPBias = r.flag("mlp_bias", false)
+	if c.MLP != llama.Plain {
+		r.heads("num_attention_heads", c.Heads, "hidden_size", c.Width)
+	}
+}
+
+// allWindowed has all layers see a window, if there is one.
+func (r *reader) allWindowed(c *llama.Config, window int64) {
+	if value, _, ok := r.get("sliding_window"); !ok && window == 0 || ok && null(value) {
+		return
+	}
+	c.Window = r.size("sliding_window", window, mostPositions)
+	c.Windowed = layers(c, func(int64) bool { return true })
+}
+
+func readMinistral(r *reader, c *llama.Config) {
+	c.BothMasks = true
+	r.windows(c, 4096, func(int64) bool { return true })
+}
+
+func readQwen3(r *reader, c *llama.Config) {
+	r.biases(c)
+	r.qwenWindows(c)
+}
+
+// readGemma reads keys of the first Gemma.
+func readGemma(r *reader, c *llama.Config) {
+	r.refuse("use_bidirectional_attention", "false")
+	r.biases(c)
+	if value, _, ok := r.get("hidden_activation"); ok && !null(value) {
+		c.Activation = r.word("hidden_activation", c.Activation, hf.Activations())
+	}
+}
+
+// readGemma2 reads a decoder whose attention is eager: that of PyTorch knows no tanh.
+func readGemma2(r *reader, c *llama.Config) {
+	r.refuse("use_bidirectional_attention", "false")
+	r.biases(c)
+	c.Activation = r.word("hidden_activation", "gelu_pytorch_tanh", hf.Activations())
+	c.AttentionCap, c.ScoreCap = r.capped("attn_logit_softcapping"), r.capped("final_logit_softcapping")
+	r.windows(c, 4096, func(i int64) bool { return i%2 == 0 })
+}
+
+func readGemma3(r *reader, c *llama.Config) {
+	r.refuse("use_bidirectional_attention", "false")
+	r.refuse("attn_logit_softcapping")
+	r.biases(c)
+	c.Activation = r.word("hidden_activation", "gelu_pytorch_tanh", hf.Activations())
+	value, _, ok := r.get("final_logit_softcapping")
+	c.ScoreCap, c.BothMasks = ok && !null(value), true
+	every := r.size("_sliding_window_pattern", r.size("sliding_window_pattern", 6, mostLayers), mostLayers)
+	r.windows(c, 4096, func(i int64) bool { return (i+1)%every != 0 })
+}
+
+func readPhi(r *reader, c *llama.Config) {
+	r.refuse("qk_layernorm", "false")
+	c.ResidualDropout, c.EmbedDropout = r.probability("resid_pdrop", 0), r.probability("embd_pdrop", 0)
+}
+
+func readPhi3(r *reader, c *llama.Config) {
+	c.ResidualDropout = r.probability("resid_pdrop", 0)
+	r.allWindowed(c, 0)
+}
+
+func readOlmo3(r *reader, c *llama.Config) {
+	r.biases(c)
+	c.BothMasks = true
+	r.windows(c, 4096, func(i int64) bool { return (i+1)%4 != 0 })
+}
+
+func readCohere(r *reader, c *llama.Config) {
+	r.biases(c)
+	r.refuse("use_qk_norm", "false")
+}
+
+// readCohere2 reads a decoder whose layers with full attention know no positions.
+func readCohere2(r *reader, c *llama.Config) {
+	r.biases(c)
+	c.BothMasks = true
+	every := r.size("_sliding_window_pattern", r.size("sliding_window_pattern", 4, mostLayers), mostLayers)
+	r.windows(c, 4096, func(i int64) bool { return (i+1)%every != 0 })
+	c.Unturned = layers(c, func(i int64) bool { return int(i) < len(c.Windowed) && !c.Windowed[i] })
+}
+
+func readStarcoder2(r *reader, c *llama.Config) {
+	c.QKVBias = r.flag("use_bias", true)
+	c.OutputBias, c.MLPBias = c.QKVBias, c.QKVBias
+	c.ResidualDropout, c.EmbedDropout = r.probability("residual_dropout", 0), r.probability("embedding_dropout", 0)
+	r.allWindowed(c, 0)
+}
+
+func readStableLM(r *reader, c *llama.Config) {
+	r.refuse("qk_layernorm", "false")
+	c.QKVBias = r.flag("use_qkv_bias", false)
+	c.ResidualDropout = r.probability("hidden_dropout", 0)
+	if r.flag("use_parallel_residual", false) {
+		c.Order = llama.StableLMParallel
+	}
+}
+
+func readGLM(r *reader, c *llama.Config) { c.QKVBias = r.flag("attention_bias", true) }
+
+func readNeoX(r *reader, c *llama.Config) {
+	c.QKVBias = r.flag("attention_bias", true)
+	c.OutputBias = c.QKVBias
+	c.ResidualDropout = r.probability("hidden_dropout", 0)
+	c.EmbedDropout = c.ResidualDropout
+	c.Order = llama.NeoX
+	if r.flag("use_parallel_residual", true) {
+		c.Order = llama.NeoXParallel
+	}
+	r.must(c.KVHeads == c.Heads, "num_key_value_heads", "%d: GPT-NeoX has as many as num_attention_heads", c.KVHeads)
+}
+
+// readSmolLM3 reads a decoder some of whose layers know no positions.
+func readSmolLM3(r *reader, c *llama.Config) {
+	readLlama(r, c)
+	r.refuse("use_sliding_window", "false")
+	every := r.size("no_rope_layer_interval", 4, mostLayers)
+	c.Unturned = layers(c, func(i int64) bool { return (i+1)%every == 0 })
+	if turned := r.numbers("no_rope_layers", 0, 1); turned != nil {
+		if int64(len(turned)) != c.Layers {
+			r.wrong("no_rope_layers", "has %d layers; num_hidden_layers is %d", len(turned), c.Layers)
+			return
+		}
+		c.Unturned = layers(c, func(i int64) bool { return turned[i] == 0 })
+	}
+}
+
+func readSeedOSS(r *reader, c *llama.Config) {
+	c.QKVBias, c.OutputBias, c.MLPBias = r.flag("attention_bias", true), r.flag("attention_out_bias", false), r.flag("mlp_bias", false)
+	c.AttentionDropout, c.ResidualDropout = r.probability("attention_dropout", 0.1), r.probability("residual_dropout", 0.1)
+}
+
+// capped says whether scores are held down: a number, unless the file has null.
+func (r *reader) capped(key string) bool {
+	value, _, ok := r.get(key)
+	return !ok || !null(value)
+}
+
+// qwenWindows reads which layers see a window.
+func (r *reader) qwenWindows(c *llama.Config) {
+	c.BothMasks = true
+	window, from := r.sizeOr("sliding_window", 4096, 0, mostPositions), r.number("max_window_layers", 28, 0, mostPositions)
+	if r.flag("use_sliding_window", false) {
+		c.Window = window
+	}
+	if types := r.words("layer_types"); types != nil {
+		c.Windowed = r.layerTypes(types, c)
+	} else if c.Window > 0 {
+		c.Windowed = layers(c, func(i int64) bool { return i >= from })
+	}
+}
+
+// windows reads which layers see a window: layer_types says so, or the usual ones do.
+func (r *reader) windows(c *llama.Config, window int64, usual func(layer int64) bool) {
+	c.Window = r.sizeOr("sliding_window", window, 0, mostPositions)
+	if types := r.words("layer_types"); types != nil {
+		c.Windowed = r.layerTypes(types, c)
+	} else {
+		c.Windowed = layers(c, usual)
+	}
+}
+
+// layers asks for every layer.
+func layers(c *llama.Config, is func(layer int64) bool) []bool {
+	out := make([]bool, c.Layers)
+	for i := range out {
+		out[i] = is(int64(i))
+	}
+	return out
+}
+
+// The kinds of attention that layer_types names.
+const (
+	fullAttention    = "full_attention"
+	slidingAttention = "sliding_attention"
+)
+
+// layerTypes are the layers that layer_types says see a window.
+func (r *reader) layerTypes(types []string, c *llama.Config) []bool {
+	const full, sliding = fullAttention, slidingAttention
+	if int64(len(types)) != c.Layers {
+		r.wrong("layer_types", "has %d layers; num_hidden_layers is %d", len(types), c.Layers)
+		return nil
+	}
+	out := make([]bool, len(types))
+	for i, t := range types {
+		out[i] = t == sliding
+		r.must(t == full || t == sliding, "layer_types", "vprof does not know %q; it knows %s, %s", t, full, sliding)
+		r.must(t != sliding || c.Window > 0, "layer_types", "%s without a window: use_sliding_window and sliding_window say there is none", sliding)
+	}
+	return out
+}
+
+// rotary reads how positions are turned into angles, to which memory is
+// indifferent as long as the angles are computed once, and which part of each head they
+// turn; there may be others than all only if some is set. Layers of several kinds may have
+// their own.
+func (r *reader) rotary(part float64, some bool) float64 {
+	for _, key := range []string{"rope_parameters", "rope_scaling"} {
+		value, name, ok := r.get(key)
+		if !ok || null(value) {
+			continue
+		}
+		var kinds map[string]json.RawMessage
+		if json.Unmarshal(value, &kinds) != nil {
+			r.wrong(name, "%s is not an object with rope_type", shown(value))
+			continue
+		}
+		ropes := []json.RawMessage{value}
+		for _, kind := range []string{fullAttention, slidingAttention} {
+			if v, ok := kinds[kind]; ok {
+				ropes = append(ropes, v)
+			}
+		}
+		for _, rope := range ropes {
+			r.rope(rope, name, &part)
+		}
+	}
+	if value, name, ok := r.get("partial_rotary_factor"); ok && !null(value) {
+		part = r.fraction(value, name, part)
+	}
+	if value, name, ok := r.get("rotary_pct"); ok && some && !null(value) {
+		part = r.fraction(value, name, part)
+	}
+	r.must(some || part == 1, "partial_rotary_factor", "%g: vprof describes 1 only for this model_type", part)
+	return part
+}
+
+// rope reads one description.
+func (r *reader) rope(value json.RawMessage, name string, part *float64) {
+	var rope struct {
+		Type   *string  `json:"rope_type"`
+		Legacy *string  `json:"type"`
+		Part   *float64 `json:"partial_rotary_factor"`
+		Alpha  *float64 `json:"alpha"`
+	}
+	if null(value) {
+		return
+	}
+	if json.Unmarshal(value, &rope) != nil {
+		r.wrong(name, "%s is not an object with rope_type", shown(value))
+		return
+	}
+	if rope.Type == nil {
+		rope.Type = rope.Legacy
+	}
+	if rope.Type != nil {
+		switch *rope.Type {
+		case "default", "linear", "llama3", "yarn", "longrope", "su":
+		default:
+			r.must(*rope.Type == "dynamic" && rope.Alpha != nil, name, "vprof does not describe rope_type %q; it describes default, linear, llama3, yarn, longrope", *rope.Type)
+		}
+	}
+	if rope.Part != nil {
+		*part = *rope.Part
+	}
+}
+
+// fraction is a number above 0 and up to 1.
+func (r *reader) fraction(value json.RawMessage, name string, otherwise float64) float64 {
+	var p float64
+	if json.Unmarshal(value, &p) != nil || !(p > 0 && p <= 1) {
+		r.wrong(name, "%s is not a number above 0, up to 1", shown(value))
+		return otherwise
+	}
+	return p
+}

@@ -1,0 +1,117 @@
+package hfconfig
+
+import "github.com/vprof/vprof/models/llama"
+
+// relative is a model_type of Llama's family: what transformers takes where a file says
+// nothing, and what its classes do otherwise than Llama's.
+type relative struct {
+	// name is what the names of its classes begin with.
+	name string
+	// The sizes that a file may leave out: heads of key and value are as many as heads
+	// if there are none here, and heads as wide as the width shared out among them.
+	vocab, width, layers, heads, kvHeads, headSize, inner, positions int64
+	// part of each head is turned by positions; zero is all of it.
+	part float64
+	tied bool
+	// noClasses says that there is no class for sequence classification, liger that
+	// liger-kernel has its kernels for it.
+	noClasses, liger bool
+	// base is what its classes do otherwise; read reads keys of its own.
+	base llama.Config
+	read func(r *reader, c *llama.Config)
+}
+
+// relatives are the types of Llama's family, as transformers defines them.
+var relatives = map[string]relative{
+	"llama":      {name: "Llama", vocab: 32000, inner: 11008, positions: 2048, liger: true, read: readLlama},
+	"mistral":    {name: "Mistral", vocab: 32000, kvHeads: 8, inner: 14336, positions: 131072, liger: true, read: func(r *reader, c *llama.Config) { r.allWindowed(c, 4096) }},
+	"ministral":  {name: "Ministral", vocab: 32000, kvHeads: 8, inner: 14336, positions: 131072, read: readMinistral},
+	"ministral3": {name: "Ministral3", vocab: 131072, layers: 34, kvHeads: 8, headSize: 128, inner: 14336, positions: 262144, base: llama.Config{QueryScaled: true}, read: func(r *reader, c *llama.Config) { r.allWindowed(c, 0) }},
+	"qwen2":      {name: "Qwen2", vocab: 151936, kvHeads: 32, inner: 22016, positions: 32768, liger: true, base: llama.Config{QKVBias: true}, read: (*reader).qwenWindows},
+	"qwen3":      {name: "Qwen3", vocab: 151936, kvHeads: 32, headSize: 128, inner: 22016, positions: 32768, liger: true, base: llama.Config{QKNorm: llama.HeadsNorm}, read: readQwen3},
+	"gemma": {
+		name: "Gemma", vocab: 256000, width: 3072, layers: 28, heads: 16, headSize: 256, inner: 24576, positions: 8192, tied: true,
+		base: llama.Config{Norm: llama.GemmaNorm, Words: llama.ByBuffer, Activation: "gelu_pytorch_tanh"}, read: readGemma,
+	},
+	"gemma2": {
+		name: "Gemma2", vocab: 256000, width: 2304, layers: 26, heads: 8, kvHeads: 4, headSize: 256, inner: 9216, positions: 8192, tied: true, liger: true,
+		base: llama.Config{Norm: llama.GemmaNorm, Order: llama.NormAround, Words: llama.ByBuffer, Eager: true}, read: readGemma2,
+	},
+	"gemma3_text": {
+		name: "Gemma3", vocab: 262208, width: 2304, layers: 26, heads: 8, kvHeads: 4, headSize: 256, inner: 9216, positions: 131072, tied: true,
+		base: llama.Config{Norm: llama.GemmaNorm, Order: llama.NormAround, Words: llama.ByBuffer, QKNorm: llama.TransposedNorm, Rotary: llama.Rotary{Kinds: 2}}, read: readGemma3,
+	},
+	"phi": {
+		name: "Phi", vocab: 51200, width: 2048, layers: 24, inner: 8192, positions: 2048, part: 0.5,
+		base: llama.Config{
+			Norm: llama.LayerNorm, Order: llama.PhiParallel, MLP: llama.Plain, Activation: "gelu_new", QKVBias: true, OutputBias: true, MLPBias: true, HeadBias: true,
+			Rotary: llama.Rotary{Split: true},
+			Names:  llama.Names{"o_proj": "dense", "up_proj": "fc1", "down_proj": "fc2", "norm": "final_layernorm"},
+		}, read: readPhi,
+	},
+	"phi3": {
+		name: "Phi3", vocab: 32064, width: 3072, inner: 8192, positions: 4096,
+		base: llama.Config{QKV: llama.OneProjection, MLP: llama.FusedGated, Rotary: llama.Rotary{Inside: true}}, read: readPhi3,
+	},
+	"granite": {
+		name: "Granite", vocab: 32000, inner: 11008, positions: 2048, noClasses: true,
+		base: llama.Config{Words: llama.ByNumber, ResidualScaled: true, ScoreScaled: true}, read: readLlama,
+	},
+	"olmo2": {
+		name: "Olmo2", vocab: 50304, inner: 11008, positions: 2048,
+		base: llama.Config{Norm: llama.OlmoNorm, Order: llama.NormLast, QKNorm: llama.WholeNorm, Rotary: llama.Rotary{Angles: true}}, read: (*reader).biases,
+	},
+	"olmo3": {
+		name: "Olmo3", vocab: 50304, inner: 11008, positions: 2048,
+		base: llama.Config{Norm: llama.OlmoNorm, Order: llama.NormLast, QKNorm: llama.WholeNorm, Rotary: llama.Rotary{Angles: true, Kinds: 2}}, read: readOlmo3,
+	},
+	"cohere": {
+		name: "Cohere", vocab: 256000, width: 8192, layers: 40, heads: 64, inner: 22528, positions: 8192, tied: true, noClasses: true,
+		base: llama.Config{Norm: llama.CohereNorm, Order: llama.CohereParallel, ScoreScaled: true, Rotary: llama.Rotary{Pairs: true, Whole: true}}, read: readCohere,
+	},
+	"cohere2": {
+		name: "Cohere2", vocab: 256000, width: 8192, layers: 40, heads: 64, headSize: 128, inner: 22528, positions: 8192, tied: true, noClasses: true,
+		base: llama.Config{Norm: llama.CohereNorm, Order: llama.CohereParallel, ScoreScaled: true, Rotary: llama.Rotary{Pairs: true, Whole: true}}, read: readCohere2,
+	},
+	"starcoder2": {
+		name: "Starcoder2", vocab: 49152, width: 3072, layers: 30, heads: 24, kvHeads: 2, inner: 12288, positions: 4096, tied: true,
+		base: llama.Config{Norm: llama.LayerNorm, MLP: llama.Plain, Activation: "gelu_pytorch_tanh", DropoutInside: true, Names: llama.Names{"up_proj": "c_fc", "down_proj": "c_proj", "act_fn": "act"}}, read: readStarcoder2,
+	},
+	"stablelm": {
+		name: "StableLm", vocab: 50304, width: 2560, inner: 6912, positions: 4096, part: 0.25,
+		base: llama.Config{Norm: llama.LayerNorm, Order: llama.StableLM, Rotary: llama.Rotary{Split: true}}, read: readStableLM,
+	},
+	"glm": {
+		name: "Glm", vocab: 151552, layers: 40, kvHeads: 2, headSize: 128, inner: 13696, positions: 131072, part: 0.5,
+		base: llama.Config{MLP: llama.FusedGated, Rotary: llama.Rotary{Inside: true, Stepwise: true, Pairs: true, Doubled: true}}, read: readGLM,
+	},
+	"glm4": {
+		name: "Glm4", vocab: 151552, layers: 40, kvHeads: 2, headSize: 128, inner: 13696, positions: 131072, part: 0.5,
+		base: llama.Config{Order: llama.NormAround, MLP: llama.FusedGated, Rotary: llama.Rotary{Inside: true, Stepwise: true, Pairs: true, Doubled: true}, Names: llama.Names{
+			"post_attention_layernorm": "post_self_attn_layernorm", "pre_feedforward_layernorm": "post_attention_layernorm", "post_feedforward_layernorm": "post_mlp_layernorm",
+		}}, read: readGLM,
+	},
+	"gpt_neox": {
+		name: "GPTNeoX", vocab: 50432, width: 6144, layers: 44, heads: 64, inner: 24576, positions: 2048, part: 0.25,
+		base: llama.Config{
+			Norm: llama.LayerNorm, MLP: llama.Plain, QKV: llama.HeadsProjection, Activation: "gelu", MLPBias: true, Rotary: llama.Rotary{Inside: true, Stepwise: true},
+			Names: llama.Names{
+				"model": "gpt_neox", "embed_tokens": "embed_in", "norm": "final_layer_norm", "lm_head": "embed_out", "self_attn": "attention",
+				"qkv_proj": "query_key_value", "o_proj": "dense", "up_proj": "dense_h_to_4h", "down_proj": "dense_4h_to_h", "act_fn": "act",
+			},
+		}, read: readNeoX,
+	},
+	"arcee": {
+		name: "Arcee", vocab: 32000, width: 2560, inner: 18432, positions: 4096,
+		base: llama.Config{MLP: llama.Plain, Activation: "relu2"}, read: readLlama,
+	},
+	"smollm3": {name: "SmolLM3", vocab: 128256, width: 2048, layers: 36, heads: 16, kvHeads: 4, inner: 11008, positions: 32768, tied: true, read: readSmolLM3},
+	"seed_oss": {
+		name: "SeedOss", vocab: 155136, layers: 64, heads: 80, kvHeads: 8, headSize: 128, inner: 27648, positions: 524288,
+		base: llama.Config{DropoutInside: true}, read: readSeedOSS,
+	},
+	"hunyuan_v1_dense": {
+		name: "HunYuanDenseV1", vocab: 290943, inner: 11008, positions: 2048,
+		base: llama.Config{QKNorm: llama.TurnedNorm, Names: llama.Names{"q_norm": "query_layernorm", "k_norm": "key_layernorm"}}, read: (*reader).biases,
+	},
+}
