@@ -18,6 +18,9 @@ type Setting struct {
 	Usage string
 	// Inert says why it does not change memory; empty if it does.
 	Inert string
+	// Length says that the samples of a data set differ in it, and that a batch is as long
+	// as its longest.
+	Length bool
 	// Default is the value of the real system, Min and Max bound it.
 	Default, Min, Max int64
 	// Lower is the share of its value that the system's guide recommends when memory is

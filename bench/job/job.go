@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/vprof/vprof/bench/experiment/epoch"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/bench/shard"
 	"github.com/vprof/vprof/profiler/device"
@@ -30,6 +31,9 @@ type Job struct {
 	Target Target      `json:"target"`
 	// Batches are the batch sizes to estimate, and to run in a sweep.
 	Batches []int `json:"batches"`
+	// Lengths are those of the samples of a plan's data set; absent where all have that of
+	// the case.
+	Lengths *epoch.Lengths `json:"lengths,omitempty"`
 	// Conditions are those of a sweep's runs.
 	Conditions Conditions `json:"conditions,omitzero"`
 	// Calibrated are the coefficients that estimates are corrected by; absent for the
@@ -132,6 +136,8 @@ func (j Job) check() error {
 		return errors.New("job: a plan is for a simulated board")
 	case j.Target.Board != nil && j.Target.Board.Memory <= j.Target.Board.Context:
 		return fmt.Errorf("job: a board with %d bytes of memory has no room", j.Target.Board.Memory)
+	case j.Kind != report.Plan && j.Lengths != nil:
+		return errors.New("job: lengths of samples are for a plan")
 	case len(j.Batches) == 0:
 		return errors.New("job: it names no batch size")
 	case j.Case.Description().Hash() != j.Case.ConfigHash:
@@ -140,6 +146,11 @@ func (j Job) check() error {
 	for _, b := range j.Batches {
 		if b < 1 {
 			return fmt.Errorf("job: %d is not a batch size", b)
+		}
+	}
+	if j.Lengths != nil {
+		if err := j.Lengths.Check(); err != nil {
+			return fmt.Errorf("job: %w", err)
 		}
 	}
 	return nil

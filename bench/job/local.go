@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/vprof/vprof/bench/experiment/epoch"
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/experiment/sweep"
 	"github.com/vprof/vprof/bench/report"
@@ -29,6 +30,8 @@ type Local struct {
 	// Open opens a GPU of this machine by its name, for one job, which closes it; nil
 	// if jobs have none.
 	Open func(name string) (device.Device, error)
+	// Progress is told how far work on lengths is.
+	Progress progress.Func
 	// Done is what an earlier sweep of the job left behind; nil for none.
 	Done *report.Report
 }
@@ -45,7 +48,7 @@ func (l *Local) Run(ctx context.Context, j Job, each func(*report.Report) error)
 		return nil, err
 	}
 	if j.Kind == report.Plan {
-		return sweep.Plan(ctx, setup, *j.Target.Board, j.Batches)
+		return l.plan(ctx, setup, j)
 	}
 	d, err := l.open(j.Target)
 	if err != nil {
@@ -56,6 +59,22 @@ func (l *Local) Run(ctx context.Context, j Job, each func(*report.Report) error)
 		Batches: j.Batches, FindMax: k.FindMax, WarmUp: k.WarmUp, Repeat: k.Repeat, Verify: k.Verify, Done: l.Done,
 	}, each)
 	return r, errors.Join(err, d.Close())
+}
+
+// plan estimates the batch sizes, and epochs over the lengths of samples if the job has
+// any.
+func (l *Local) plan(ctx context.Context, s *step.Setup, j Job) (*report.Report, error) {
+	r, err := sweep.Plan(ctx, s, *j.Target.Board, j.Batches)
+	if err != nil || j.Lengths == nil {
+		return r, err
+	}
+	for i := range r.Points {
+		p := &r.Points[i]
+		if p.Lengths, err = epoch.Run(ctx, s, *j.Target.Board, p.Batch, j.Lengths, epoch.Options{Progress: l.Progress}); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
 }
 
 func (l *Local) open(t Target) (device.Device, error) {

@@ -81,6 +81,9 @@ func (p *Point) check(r *Report) error {
 	if err == nil && p.Expandable != nil {
 		err = p.Expandable.check("expandable_device")
 	}
+	if err == nil && p.Lengths != nil {
+		err = p.Lengths.check()
+	}
 	if err == nil {
 		err = p.Run.check()
 	}

@@ -144,6 +144,9 @@ type Point struct {
 	// Workspaces says of how many convolutions cuDNN itself told the workspace; absent
 	// where nobody asked it about the model.
 	Workspaces *Workspaces `json:"convolution_workspaces,omitempty"`
+	// Lengths is what epochs over samples of different lengths come to; absent where all
+	// are taken to have one.
+	Lengths *Lengths `json:"lengths,omitempty"`
 	// Claims are what the project's guide documents of this very case, the one
 	// that says most about its conditions first; absent without any.
 	Claims []Claim `json:"claims,omitempty"`

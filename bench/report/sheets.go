@@ -22,9 +22,9 @@ func (r *Report) Sheets() []Sheet {
 	case r.Kind == Sweep:
 		return []Sheet{r.sweepSheet()}
 	case len(r.Devices) > 1:
-		return []Sheet{r.boardsSheet()}
+		return append([]Sheet{r.boardsSheet()}, r.lengthsSheets()...)
 	default:
-		return []Sheet{r.componentsSheet()}
+		return append([]Sheet{r.componentsSheet()}, r.lengthsSheets()...)
 	}
 }
 

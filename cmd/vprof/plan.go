@@ -12,6 +12,7 @@ import (
 	"github.com/vprof/vprof/bench/fleet"
 	"github.com/vprof/vprof/bench/job"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models"
 )
 
 type planOptions struct {
@@ -21,6 +22,8 @@ type planOptions struct {
 	board boardFlags
 	part  shardFlags
 	out   output
+	// lengths are those of the samples, an epoch of which is replayed.
+	lengths lengthFlags
 	// request is the scheduler that is to be asked for the memory; empty for none.
 	request string
 }
@@ -34,25 +37,29 @@ func newPlanCmd(a *app) *cobra.Command {
 any device. Several boards give a table of boards and batch sizes; several releases
 of PyTorch a table of what each needs.
 
-` + shardsHelp,
+` + lengthsHelp + "\n\n" + shardsHelp,
 		Example: `  # what the model needs as its authors train it
   vprof plan --model redimnet-b2
 
   # which of these boards takes which batch size?
   vprof plan --model redimnet-b2 --batch 16..128x2 --gpu rtx-3060,rtx-4090,a100-80
 
+  # will an epoch run out of memory, whose samples differ in length?
+  vprof plan --model gpt2 --batch 8 --gpu rtx-3060 --lengths lognormal:mean=300,p95=800
+
   # what is a cluster asked for?
   vprof plan --model redimnet-b2 --batch 32 --gpu a100-80 --request slurm
 
   # what does an update of PyTorch change?
   vprof plan --model gpt2 --batch 4 --torch 2.11,2.14,2.15`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runPlan(cmd.Context(), o) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return runPlan(cmd, o) },
 	}
 	o.c.register(cmd, a)
 	o.c.takesTrainer(cmd, a)
 	o.c.registerAllocConf()
 	o.batch.register(cmd, "the model's own batch")
 	o.board.register(cmd, "`boards`: a list like rtx-3060,a100-80, or all (see vprof gpus)")
+	o.lengths.register(cmd)
 	o.part.register(cmd.Flags(), "request")
 	cmd.Flags().StringVar(&o.request, "request", "", "print how to ask a `scheduler` for the memory, by the upper end of the estimate: "+strings.Join(fleet.Requests, ", "))
 	complete(cmd, "request", func() []string { return fleet.Requests })
@@ -60,11 +67,12 @@ of PyTorch a table of what each needs.
 	return cmd
 }
 
-func runPlan(ctx context.Context, o *planOptions) error {
+func runPlan(cmd *cobra.Command, o *planOptions) error {
+	ctx := cmd.Context()
 	if o.request != "" && !slices.Contains(fleet.Requests, o.request) {
 		return usagef("--request: there is no request %q; use %s", o.request, strings.Join(fleet.Requests, ", "))
 	}
-	cases, own, err := o.cases()
+	m, cases, own, err := o.cases()
 	if err != nil {
 		return err
 	}
@@ -81,12 +89,16 @@ func runPlan(ctx context.Context, o *planOptions) error {
 	if err != nil {
 		return err
 	}
+	lengths, err := o.lengths.read(cmd, &o.c, m)
+	if err != nil {
+		return err
+	}
 	here := &job.Local{Models: o.app.models(), Evidence: evidence}
 	jobs := make([][]job.Job, len(cases))
 	for i, c := range cases {
 		jobs[i] = job.Plan(c, gpus, batches)
 		for j := range jobs[i] {
-			jobs[i][j].Calibrated = evidence.Calibrated
+			jobs[i][j].Calibrated, jobs[i][j].Lengths = evidence.Calibrated, lengths
 		}
 	}
 	if part, err := o.part.open(); part || err != nil {
@@ -114,22 +126,22 @@ func runPlan(ctx context.Context, o *planOptions) error {
 }
 
 // cases are the case of the flags by each release of PyTorch that --torch names,
-// and the batch size that the model is trained with.
-func (o *planOptions) cases() (cases []report.Case, batch int, err error) {
+// its model, and the batch size that it is trained with.
+func (o *planOptions) cases() (m models.Model, cases []report.Case, batch int, err error) {
 	for release := range strings.SplitSeq(o.c.torch, ",") {
 		flags := o.c
 		flags.torch = strings.TrimSpace(release)
-		m, c, err := flags.resolve(o.app)
-		if err != nil {
-			return nil, 0, err
+		var c models.Case
+		if m, c, err = flags.resolve(o.app); err != nil {
+			return m, nil, 0, err
 		}
 		if slices.ContainsFunc(cases, func(other report.Case) bool { return other.Torch == c.Torch }) {
-			return nil, 0, usagef("--torch: PyTorch %s is named twice in %q", c.ReleaseName(), o.c.torch)
+			return m, nil, 0, usagef("--torch: PyTorch %s is named twice in %q", c.ReleaseName(), o.c.torch)
 		}
 		cases, batch = append(cases, report.CaseOf(m, c)), c.Batch
 		o.out.defaults = defaultsOf(m, c)
 	}
-	return cases, batch, nil
+	return m, cases, batch, nil
 }
 
 // plan does the jobs of each release.
@@ -137,6 +149,7 @@ func (o *planOptions) plan(ctx context.Context, here *job.Local, releases [][]jo
 	started := o.app.now().UTC()
 	bar := startProgress(o.app, false)
 	defer bar.end()
+	here.Progress = bar.step
 	var plans report.Releases
 	for _, jobs := range releases {
 		r, err := job.RunAll(ctx, here, jobs, "boards", bar.step)

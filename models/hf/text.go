@@ -32,21 +32,23 @@ type Text struct {
 
 // The names of the settings of texts.
 const (
-	lengthSetting  = "seq-len"
-	paddingSetting = "padding"
-	packedSetting  = "packed"
-	chunksSetting  = "chunked-loss"
-	fusedSetting   = "fused-loss"
+	lengthSetting = "seq-len"
+	packedSetting = "packed"
+	chunksSetting = "chunked-loss"
+	fusedSetting  = "fused-loss"
 )
 
 // LengthSetting is the number of tokens of a row.
 func LengthSetting(usual, most int64) models.Setting {
-	return models.Setting{Name: lengthSetting, Usage: "tokens of a sequence", Default: min(usual, most), Min: 1, Max: most}
+	return models.Setting{Name: lengthSetting, Usage: "tokens of a sequence", Length: true, Default: min(usual, most), Min: 1, Max: most}
 }
+
+// Padding is the name of the setting that says whether rows are padded.
+const Padding = "padding"
 
 // PaddingSetting says whether rows are padded, which needs a mask.
 func PaddingSetting(usual int64) models.Setting {
-	return models.Setting{Name: paddingSetting, Usage: "1 if a sequence of the batch is padded, 0 if none is", Default: usual, Min: 0, Max: 1}
+	return models.Setting{Name: Padding, Usage: "1 if a sequence of the batch is padded, 0 if none is", Default: usual, Min: 0, Max: 1}
 }
 
 // PaddingNote tells what padding costs.
@@ -83,7 +85,7 @@ func CheckLoss(c models.Case) (setting, reason string) {
 func TextOf(c models.Case) Text {
 	return Text{
 		Length: c.Settings[lengthSetting],
-		Padded: c.Settings[paddingSetting] == 1, Packed: c.Settings[packedSetting] == 1,
+		Padded: c.Settings[Padding] == 1, Packed: c.Settings[packedSetting] == 1,
 		Checkpointing: c.Checkpointing, Reentrant: c.Recompute == models.Reentrant, Every: c.EveryLayers(),
 		Liger: c.Liger, FusedLoss: c.Liger || c.Settings[fusedSetting] == 1, LossChunks: c.Settings[chunksSetting],
 	}

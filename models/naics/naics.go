@@ -31,7 +31,7 @@ func Models() []models.Model {
 					Name: "n-positives", Usage: "positives of an anchor, of which a batch holds one", Default: positives, Min: 1, Max: 1024,
 					Inert: "a batch holds one positive of each anchor; the others make further triplets of the epoch",
 				},
-				{Name: "max-length", Usage: "tokens of a text", Default: maxPositions, Min: 1, Max: maxPositions},
+				{Name: "max-length", Usage: "tokens of a text", Length: true, Default: maxPositions, Min: 1, Max: maxPositions},
 				{Name: "adapter-dropout", Usage: "1 if adapters drop out beside frozen encoders in evaluation mode, 0 if they do not", Default: 0, Min: 0, Max: 1},
 			},
 			Notes: []string{

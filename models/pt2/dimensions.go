@@ -63,6 +63,9 @@ func findDimensions(p *export.Program) *dimensions {
 	return d
 }
 
+// textLength is the setting of the length of a text.
+const textLength = "seq-len"
+
 // channelsLast is the setting of the layout of images.
 const channelsLast = "channels-last"
 
@@ -83,7 +86,7 @@ func (d *dimensions) setting(p *export.Program, in *export.Input, dim int, symbo
 	}
 	d.symbols[name] = symbol
 	r := p.Ranges[symbol]
-	s := models.Setting{Name: name, Usage: usage, Min: max(r.Min, 1), Max: bounded(r.Max)}
+	s := models.Setting{Name: name, Usage: usage, Length: name == textLength, Min: max(r.Min, 1), Max: bounded(r.Max)}
 	s.Default = min(max(usual(in, dim), s.Min), s.Max)
 	d.settings = append(d.settings, s)
 }
@@ -95,7 +98,7 @@ func nameOf(in *export.Input, dim int) (name, usage string) {
 	case dim < 0:
 		return in.Name, "the number " + in.Name
 	case in.Type == export.Long && dim == 1 && len(in.Sizes) == 2:
-		return "seq-len", "tokens of a sequence (" + in.Name + ")"
+		return textLength, "tokens of a sequence (" + in.Name + ")"
 	case len(in.Sizes) == 4 && dim == 2:
 		return "height", "height of an image in pixels (" + in.Name + ")"
 	case len(in.Sizes) == 4 && dim == 3:
@@ -109,7 +112,7 @@ func nameOf(in *export.Input, dim int) (name, usage string) {
 func usual(in *export.Input, dim int) int64 {
 	name, _ := nameOf(in, dim)
 	switch name {
-	case "seq-len":
+	case textLength:
 		return 512
 	case "height", "width":
 		return 224

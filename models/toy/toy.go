@@ -28,7 +28,7 @@ func Model() models.Model {
 		Stages: []string{"full", "frozen"}, Batches: []int{8, 16, 32, 64},
 		Default: models.Case{Stage: "full", Batch: 16, Accumulate: 1},
 		Settings: []models.Setting{
-			{Name: "seq-len", Usage: "tokens of a sample", Default: 1, Min: 1, Max: 64},
+			{Name: "seq-len", Usage: "tokens of a sample", Length: true, Default: 1, Min: 1, Max: 64},
 			{Name: "heads", Usage: "heads that share the tokens", Default: 1, Min: 1, Max: 64},
 		},
 		Check: check,

@@ -22,7 +22,7 @@ const (
 // Settings are the sizes of clips.
 func Settings() []models.Setting {
 	return []models.Setting{
-		{Name: secondsSetting, Usage: "seconds of a clip", Default: 5, Min: 1, Max: 3600},
+		{Name: secondsSetting, Usage: "seconds of a clip", Length: true, Default: 5, Min: 1, Max: 3600},
 		{Name: labelsSetting, Usage: "labels of a clip", Default: 50, Min: 1, Max: 1 << 16},
 	}
 }

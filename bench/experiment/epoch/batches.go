@@ -1,0 +1,179 @@
+package epoch
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"slices"
+)
+
+// Batching is how batches are made of samples of different lengths.
+type Batching string
+
+// The ways of making batches.
+const (
+	// Padded takes samples in random order and pads them to the longest of their batch.
+	Padded Batching = "padded"
+	// Grouped puts samples of like lengths into a batch, as group_by_length of
+	// transformers' Trainer does, with the longest sample of all first.
+	Grouped Batching = "grouped"
+	// Packed puts several samples into rows of the model's length, each of which is
+	// filled up: every batch is as large as any other.
+	Packed Batching = "packed"
+)
+
+// Batchings are all values of [Batching].
+func Batchings() []Batching { return []Batching{Padded, Grouped, Packed} }
+
+// A plan of an epoch is the lengths of its batches, as many as are carried out.
+type plan struct {
+	// lengths are those of the batches in their order, to which rows are padded.
+	lengths []int64
+	// batches is the number of batches of the whole epoch, samples that of its samples.
+	batches, samples int
+	// tokens is the length of all samples of the batches, positions what the batches
+	// have room for: their difference is padding.
+	tokens, positions int64
+	// longest is the length of the longest sample, cut the number of those that were cut
+	// off at the limit, total the length of all samples.
+	longest, cut, total int64
+	p95                 int64
+}
+
+// epoch plans an epoch of batches of a size: no batch is longer than a limit, at which
+// samples are cut off, and no more than most are planned. Where an epoch has more, the
+// one with the longest sample is the last.
+func (l *Lengths) epoch(r *rand.Rand, size int, limit int64, most int) plan {
+	samples := l.samples(r)
+	p := plan{samples: len(samples), batches: (len(samples) + size - 1) / size}
+	for i, n := range samples {
+		if int64(n) > limit {
+			p.cut++
+			samples[i] = int32(limit) //nolint:gosec // shorter than n
+		}
+		p.total += int64(samples[i])
+	}
+	sorted := slices.Clone(samples)
+	slices.Sort(sorted)
+	p.longest, p.p95 = int64(sorted[len(sorted)-1]), int64(sorted[(len(sorted)-1)*95/100])
+	if l.Batching == Packed {
+		l.pack(&p, sorted, size, limit, most)
+		return p
+	}
+	r.Shuffle(len(samples), func(i, j int) { samples[i], samples[j] = samples[j], samples[i] })
+	if l.Batching == Grouped {
+		group(samples, size)
+	}
+	for i := 0; i < len(samples) && len(p.lengths) < most; i += size {
+		p.add(samples[i:min(i+size, len(samples))], l.Multiple, limit)
+	}
+	if longest := l.padded(p.longest, limit); len(p.lengths) < p.batches && !slices.Contains(p.lengths, longest) {
+		p.lengths[len(p.lengths)-1] = longest
+	}
+	return p
+}
+
+// add adds a batch of samples.
+func (p *plan) add(batch []int32, multiple, limit int64) {
+	length := padded(int64(slices.Max(batch)), multiple, limit)
+	p.lengths = append(p.lengths, length)
+	p.positions += length * int64(len(batch))
+	for _, n := range batch {
+		p.tokens += int64(n)
+	}
+}
+
+func (l *Lengths) padded(length, limit int64) int64 { return padded(length, l.Multiple, limit) }
+
+// padded is a length as a multiple, within the limit.
+func padded(length, multiple, limit int64) int64 {
+	if multiple > 1 {
+		length = (length + multiple - 1) / multiple * multiple
+	}
+	return min(length, limit)
+}
+
+// group orders samples as get_length_grouped_indices of transformers does: within
+// stretches of up to fifty batches the longest first, and the longest of all before
+// everything else.
+func group(samples []int32, size int) {
+	const batches = 50
+	stretch := max(min(len(samples)/(4*size), batches), 1) * size
+	at, longest := 0, int32(0)
+	for i := 0; i < len(samples); i += stretch {
+		part := samples[i:min(i+stretch, len(samples))]
+		slices.SortFunc(part, func(a, b int32) int { return cmp.Compare(b, a) })
+		if part[0] > longest {
+			at, longest = i, part[0]
+		}
+	}
+	samples[0], samples[at] = samples[at], samples[0]
+}
+
+// pack fills rows of the limit's length, the longest samples first, each into the fullest
+// row that has room for it (best fit decreasing, as TRL and axolotl pack).
+func (l *Lengths) pack(p *plan, sorted []int32, size int, limit int64, most int) {
+	room := newRooms(limit)
+	rows := 0
+	for _, n := range slices.Backward(sorted) {
+		left, ok := room.take(int64(n))
+		if !ok {
+			rows++
+			left = limit
+		}
+		room.put(left - int64(n))
+	}
+	p.batches = (rows + size - 1) / size
+	p.tokens, p.positions = p.total, int64(rows)*limit
+	p.lengths = slices.Repeat([]int64{limit}, min(p.batches, most))
+}
+
+// rooms are the rows that are being filled, by the tokens that they have room for: a tree
+// of how many rows there are in each half of the sizes, and in each half of that.
+type rooms struct {
+	tree []int32
+	base int // where the leaves begin, one for each size
+}
+
+func newRooms(limit int64) *rooms {
+	base := 1
+	for int64(base) <= limit {
+		base *= 2
+	}
+	return &rooms{tree: make([]int32, 2*base), base: base}
+}
+
+// put adds a row with so many free tokens.
+func (r *rooms) put(free int64) { r.change(free, 1) }
+
+func (r *rooms) change(free int64, by int32) {
+	for i := r.base + int(free); i > 0; i /= 2 {
+		r.tree[i] += by
+	}
+}
+
+// take removes the row with the least room for n tokens, and says how much it has.
+func (r *rooms) take(n int64) (free int64, ok bool) {
+	i := r.base + int(n)
+	// Up, until a tree to the right has a row; then down to its first.
+	for r.tree[i] == 0 {
+		for i&1 == 1 {
+			i /= 2
+		}
+		if i == 0 {
+			return 0, false
+		}
+		i++
+		if i >= 2*r.base {
+			return 0, false
+		}
+	}
+	for i < r.base {
+		i *= 2
+		if r.tree[i] == 0 {
+			i++
+		}
+	}
+	free = int64(i - r.base)
+	r.change(free, -1)
+	return free, true
+}

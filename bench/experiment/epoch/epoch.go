@@ -1,0 +1,276 @@
+package epoch
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/progress"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/replay"
+)
+
+// Options bound the work of [Run]. The zero value has the usual bounds.
+type Options struct {
+	// Epochs is how many are replayed, in different orders; zero is 20.
+	Epochs int
+	// Actions is about how many allocations and frees are replayed in all; zero is 100
+	// million, some ten seconds.
+	Actions int
+	// Progress is told how far it is.
+	Progress progress.Func
+}
+
+const (
+	usualEpochs  = 20
+	usualActions = 100_000_000
+	// maxRecorded is how many lengths are recorded at most; more are rounded up.
+	maxRecorded = 160
+	// fewest and most are the steps of an epoch that are replayed.
+	fewestSteps, mostSteps = 40, 5000
+)
+
+// A LengthError says that a model or a case cannot have lengths.
+type LengthError struct{ reason string }
+
+func (e *LengthError) Error() string { return e.reason }
+
+// Usage marks the error as bad input.
+func (*LengthError) Usage() bool { return true }
+
+// Run replays epochs over samples of different lengths on a simulated board, at a batch
+// size: the steps of each in one allocator, from the first on. Samples longer than what
+// the case says are cut off, as trainers do. The same input gives the same result.
+func Run(ctx context.Context, s *step.Setup, gpu device.GPU, batch int, l *Lengths, o Options) (*report.Lengths, error) {
+	if o.Epochs == 0 {
+		o.Epochs = usualEpochs
+	}
+	if l.Batching == Packed {
+		o.Epochs = 1 // every batch is as long as any other
+	}
+	if o.Actions == 0 {
+		o.Actions = usualActions
+	}
+	setting, err := settingOf(s.Model(), l.Setting)
+	if err != nil {
+		return nil, err
+	}
+	e := &experiment{
+		setup: s.Accumulating(step.RecordedSteps(s.Case().Accumulate)), gpu: gpu, batch: batch, lengths: l, options: o,
+		setting: setting, limit: s.Case().Settings[setting.Name], microBatches: s.Case().Accumulate,
+		recorded: map[int64]*replay.Steps{},
+	}
+	if err := e.plan(ctx); err != nil {
+		return nil, err
+	}
+	if err := e.record(ctx); err != nil {
+		return nil, err
+	}
+	return e.report(ctx, s)
+}
+
+// settingOf is the setting of a model that is the length of a sample.
+func settingOf(m models.Model, name string) (models.Setting, error) {
+	var lengths []string
+	for _, s := range m.Settings {
+		if s.Name == name || name == "" && s.Length {
+			return s, nil
+		}
+		lengths = append(lengths, s.Name)
+	}
+	switch {
+	case len(lengths) == 0:
+		return models.Setting{}, &LengthError{fmt.Sprintf("the samples of %s have one size; lengths are of models that take sequences", m.Name)}
+	case name != "":
+		return models.Setting{}, &LengthError{fmt.Sprintf("%s has no setting %q; its settings are %s", m.Name, name, strings.Join(lengths, ", "))}
+	}
+	return models.Setting{}, &LengthError{fmt.Sprintf("which setting of %s is the length of a sample? Write %s=FILE; its settings are %s", m.Name, lengths[0], strings.Join(lengths, ", "))}
+}
+
+// An experiment is a Run in progress.
+type experiment struct {
+	setup        *step.Setup
+	gpu          device.GPU
+	batch        int
+	lengths      *Lengths
+	options      Options
+	setting      models.Setting
+	limit        int64
+	microBatches int
+
+	plans []plan
+	// multiple is what lengths were rounded up to, to record fewer of them; zero if
+	// none were.
+	multiple int64
+	recorded map[int64]*replay.Steps
+}
+
+// random is the source of an epoch's chances. One seed serves everybody, so that results
+// can be repeated.
+func random(epoch int) *rand.Rand { return rand.New(rand.NewPCG(uint64(epoch), 2026)) } //nolint:gosec // no secret
+
+// plan plans the epochs: as many steps of each as the bounds allow.
+func (e *experiment) plan(ctx context.Context) error {
+	first := e.lengths.epoch(random(0), e.batch, e.limit, 1)
+	longest := max(e.lengths.padded(first.longest, e.limit), e.setting.Min)
+	if e.lengths.Batching == Packed {
+		longest = e.limit
+	}
+	steps, err := e.cut(ctx, longest)
+	if err != nil {
+		return err
+	}
+	e.recorded[longest] = steps
+	each := max(steps.Actions(), 1) * e.microBatches / step.RecordedSteps(e.microBatches)
+	most := min(max(e.options.Actions/(e.options.Epochs*max(each, 1)), fewestSteps), mostSteps)
+	for i := range e.options.Epochs {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		e.plans = append(e.plans, e.lengths.epoch(random(i), e.batch, e.limit, most*e.microBatches))
+	}
+	e.round()
+	return nil
+}
+
+// round rounds the lengths of the plans up to a multiple, so that few enough are
+// recorded, and to what the model takes at least.
+func (e *experiment) round() {
+	for multiple := max(e.lengths.Multiple, 1); ; multiple *= 2 {
+		different := map[int64]bool{}
+		for _, p := range e.plans {
+			for _, n := range p.lengths {
+				different[max(padded(n, multiple, e.limit), e.setting.Min)] = true
+			}
+		}
+		if len(different) > maxRecorded {
+			continue
+		}
+		for _, p := range e.plans {
+			for i, n := range p.lengths {
+				p.lengths[i] = max(padded(n, multiple, e.limit), e.setting.Min)
+			}
+		}
+		if multiple > max(e.lengths.Multiple, 1) {
+			e.multiple = multiple
+		}
+		return
+	}
+}
+
+// of is the case with samples of a length.
+func (e *experiment) of(length int64) models.Case {
+	c := e.setup.Case()
+	c.Settings = maps.Clone(c.Settings)
+	c.Settings[e.setting.Name] = length
+	e.lengths.mask(e.setup.Model(), e.batch, c.Settings)
+	c.Batch = e.batch
+	return c
+}
+
+// cut records the case with samples of a length and cuts the recording into steps.
+func (e *experiment) cut(ctx context.Context, length int64) (*replay.Steps, error) {
+	c := e.of(length)
+	rec, err := e.setup.RecordCase(ctx, c, e.gpu, models.Options{})
+	if err != nil {
+		return nil, fmt.Errorf("samples of length %d: %w", length, err)
+	}
+	return replay.Cut(rec.Program, c.Accumulate)
+}
+
+// record records all lengths of the plans.
+func (e *experiment) record(ctx context.Context) error {
+	missing := map[int64]bool{}
+	for _, p := range e.plans {
+		for _, n := range p.lengths {
+			missing[n] = e.recorded[n] == nil
+		}
+	}
+	maps.DeleteFunc(missing, func(_ int64, is bool) bool { return !is })
+	lengths := slices.Sorted(maps.Keys(missing))
+	cuts := make([]*replay.Steps, len(lengths))
+	done := e.options.Progress.Counting("lengths", len(lengths))
+	err := e.each(ctx, len(lengths), func(ctx context.Context, i int) (err error) {
+		cuts[i], err = e.cut(ctx, lengths[i])
+		done(1)
+		return err
+	})
+	for i, n := range lengths {
+		e.recorded[n] = cuts[i]
+	}
+	return err
+}
+
+// each runs a function for each of n, several at a time.
+func (e *experiment) each(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for i := range n {
+		g.Go(func() error { return do(ctx, i) })
+	}
+	return g.Wait()
+}
+
+// report replays the epochs and says what they come to.
+func (e *experiment) report(ctx context.Context, s *step.Setup) (*report.Lengths, error) {
+	out := e.describe()
+	worst := slices.Max(slices.Collect(maps.Keys(e.recorded)))
+	c := s.Case()
+	c.Settings = e.of(worst).Settings
+	alone, err := step.New(s.Model(), c, s.Evidence())
+	if err != nil {
+		return nil, err
+	}
+	estimate, rec, err := alone.Estimated(ctx, e.gpu, e.batch)
+	if err != nil {
+		return nil, err
+	}
+	if out.Worst, err = alone.Judge(ctx, estimate, e.gpu, rec.Program, 0); err != nil {
+		return nil, err
+	}
+	out.WorstLength = worst
+	conf := s.Allocator()
+	if out.Epochs, err = e.epochs(ctx, conf); err != nil {
+		return nil, err
+	}
+	if !conf.Expandable && out.Epochs.Strained() {
+		conf.Expandable = true
+		expandable, err := e.epochs(ctx, conf)
+		if err != nil {
+			return nil, err
+		}
+		out.Expandable = &expandable
+	}
+	return out, nil
+}
+
+// describe says what the data set and its batches are.
+func (e *experiment) describe() *report.Lengths {
+	out := &report.Lengths{
+		Simulated: true, Source: e.lengths.Source, Setting: e.setting.Name, Batching: string(e.lengths.Batching), Multiple: e.lengths.Multiple,
+		Rounded: e.multiple, Limit: e.limit,
+	}
+	var tokens, positions, total, samples int64
+	for _, p := range e.plans {
+		tokens, positions = tokens+p.tokens, positions+p.positions
+		total, samples = total+p.total, samples+int64(p.samples)
+		out.Longest, out.P95, out.Cut = max(out.Longest, p.longest), max(out.P95, p.p95), max(out.Cut, p.cut)
+	}
+	first := e.plans[0]
+	out.Samples, out.Mean = int64(first.samples), float64(total)/float64(samples)
+	if positions > 0 {
+		out.Padding = 1 - float64(tokens)/float64(positions)
+	}
+	out.Steps = e.steps(first.batches)
+	out.Replayed = e.steps(len(first.lengths))
+	return out
+}

@@ -1,0 +1,127 @@
+package epoch_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/bench/experiment/epoch"
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/experiment/steptest"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/all"
+	"github.com/vprof/vprof/profiler/device"
+)
+
+var few = epoch.Options{Epochs: 4, Actions: 1}
+
+func setupOf(t *testing.T, name string, c models.Case) *step.Setup {
+	m, err := all.Models().Lookup(name)
+	require.NoError(t, err)
+	s, err := step.New(m, c, steptest.Exact())
+	require.NoError(t, err)
+	return s
+}
+
+func board(t *testing.T, name string) device.GPU {
+	gpu, err := device.Lookup(name)
+	require.NoError(t, err)
+	return gpu
+}
+
+func lengths(t *testing.T, text string, b epoch.Batching) *epoch.Lengths {
+	l, err := epoch.ParseLengths(text)
+	require.NoError(t, err)
+	l.Batching = b
+	return l
+}
+
+// Samples of one length need what the plan of that length says, however many micro-batches
+// a step has.
+func TestEqualLengthsNeedWhatTheirPlanSays(t *testing.T) {
+	for _, accumulate := range []int{1, 3} {
+		s := setupOf(t, "llama-tiny", models.Case{Accumulate: accumulate, Settings: models.Settings{"seq-len": 64, "packed": 0}})
+		r, err := epoch.Run(t.Context(), s, board(t, "t4"), 2, lengths(t, "uniform:min=64,max=64,samples=40", epoch.Padded), few)
+		require.NoError(t, err)
+		require.Zero(t, r.Padding)
+		require.Equal(t, int64(64), r.WorstLength)
+		last := r.Epochs.Reserved[len(r.Epochs.Reserved)-1]
+		require.Equal(t, r.Worst.Reserved.Bytes, last.Median)
+		require.Equal(t, last.Median, last.Most)
+		require.Equal(t, (20+accumulate-1)/accumulate, r.Steps)
+		require.Equal(t, r.Steps, r.Replayed)
+	}
+}
+
+// The cache grows as lengths vary, to more than the worst batch needs alone; with
+// expandable segments it does not.
+func TestTheCacheGrowsOverLengths(t *testing.T) {
+	s := setupOf(t, "llama-tiny", models.Case{Settings: models.Settings{"seq-len": 2048, "packed": 0, "vocab": 32000}})
+	l := lengths(t, "lognormal:mean=500,p95=1500,samples=160", epoch.Padded)
+	grows, err := epoch.Run(t.Context(), s, board(t, "a100-80"), 4, l, few)
+	require.NoError(t, err)
+	require.Greater(t, grows.Epochs.Most, grows.Worst.Reserved.Bytes+grows.Worst.Reserved.Bytes/10)
+	before := int64(0)
+	for _, g := range grows.Epochs.Reserved {
+		require.GreaterOrEqual(t, g.Median, before)
+		before = g.Median
+	}
+	again, err := epoch.Run(t.Context(), s, board(t, "a100-80"), 4, l, few)
+	require.NoError(t, err)
+	require.Equal(t, grows, again)
+
+	// On a board that has room for the worst batch, some epochs are short of it.
+	small := board(t, "a100-80")
+	small.Memory = grows.Worst.Device.Bytes + 64*steptest.MiB
+	late, err := epoch.Run(t.Context(), s, small, 4, l, few)
+	require.NoError(t, err)
+	require.True(t, late.Epochs.Strained())
+	require.NotNil(t, late.Expandable)
+	require.LessOrEqual(t, late.Expandable.OutOfMemory, late.Epochs.OutOfMemory)
+}
+
+func TestABatchThatDoesNotFitRunsOutOfMemory(t *testing.T) {
+	s := setupOf(t, "llama-tiny", models.Case{Settings: models.Settings{"seq-len": 512, "packed": 0}})
+	small := board(t, "t4")
+	small.Memory = small.Context + 20*steptest.MiB
+	for _, b := range epoch.Batchings() {
+		r, err := epoch.Run(t.Context(), s, small, 8, lengths(t, "uniform:min=400,max=512,samples=80", b), few)
+		require.NoError(t, err)
+		require.Equal(t, report.DoesNotFit, r.Worst.Verdict)
+		require.Equal(t, r.Epochs.Count, r.Epochs.OutOfMemory)
+		require.Equal(t, 1, r.Epochs.FirstOOM)
+		require.Equal(t, b == epoch.Packed, r.Epochs.Low == r.Epochs.High)
+	}
+}
+
+// Padding brings a mask where the lengths say so.
+func TestPaddingBringsAMask(t *testing.T) {
+	s := setupOf(t, "bert-base", models.Case{Settings: models.Settings{"seq-len": 512, "padding": 0, "layers": 1}})
+	l := lengths(t, "uniform:min=500,max=512,samples=64", epoch.Padded)
+	plain, err := epoch.Run(t.Context(), s, board(t, "a100-80"), 32, l, few)
+	require.NoError(t, err)
+	l.Masked = true
+	masked, err := epoch.Run(t.Context(), s, board(t, "a100-80"), 32, l, few)
+	require.NoError(t, err)
+	require.Greater(t, masked.Worst.Allocated.Bytes, plain.Worst.Allocated.Bytes)
+}
+
+func TestWhatHasNoLengthsSaysSo(t *testing.T) {
+	s := setupOf(t, "resnet50", models.Case{})
+	_, err := epoch.Run(t.Context(), s, board(t, "t4"), 4, lengths(t, "uniform:max=9", epoch.Padded), few)
+	var wrong *epoch.LengthError
+	require.ErrorAs(t, err, &wrong)
+	l := lengths(t, "uniform:max=9", epoch.Padded)
+	l.Setting = "depth"
+	_, err = epoch.Run(t.Context(), setupOf(t, "llama-tiny", models.Case{}), board(t, "t4"), 4, l, few)
+	require.ErrorContains(t, err, `llama-tiny has no setting "depth"`)
+}
+
+func TestAnEpochCanBeStopped(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := epoch.Run(ctx, setupOf(t, "llama-tiny", models.Case{}), board(t, "t4"), 4, lengths(t, "uniform:max=9", epoch.Padded), few)
+	require.ErrorIs(t, err, context.Canceled)
+}

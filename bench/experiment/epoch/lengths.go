@@ -1,0 +1,184 @@
+// Package epoch answers what an epoch needs whose samples differ in length: which batch
+// is the worst, how the allocator's cache grows from step to step, and how likely it is
+// that memory runs out.
+package epoch
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/hf"
+)
+
+// Lengths are how long the samples of a data set are, and how batches are made of them.
+// Its JSON is a part of jobs.
+type Lengths struct {
+	// Source is the file or the law that the user named.
+	Source string `json:"source"`
+	// Setting is the model's setting that is the length of a sample; empty for the only
+	// one there is.
+	Setting string `json:"setting,omitempty"`
+	// Counts are the lengths of a file in ascending order, Law what lengths are drawn
+	// by instead.
+	Counts []Count `json:"counts,omitempty"`
+	Law    *Law    `json:"law,omitempty"`
+	// Batching is how batches are made; Multiple what their length is a multiple of, zero
+	// for one.
+	Batching Batching `json:"batching"`
+	Multiple int64    `json:"multiple,omitempty"`
+	// Masked says that batches with padding have an attention mask, where the model makes
+	// one (its setting [hf.Padding]).
+	Masked bool `json:"masked,omitempty"`
+}
+
+// Count is the number of samples of a length.
+type Count struct {
+	Length  int64 `json:"length"`
+	Samples int64 `json:"samples"`
+}
+
+// Bounds of what is read: more is taken for a mistake.
+const (
+	maxLength  = 1 << 24
+	maxSamples = 10_000_000
+	maxFile    = 256 << 20
+)
+
+// ParseLengths reads a law such as "lognormal:mean=512,p95=1500", or the name of a file
+// with a length on each line, or a length and the number of its samples: "512,1000".
+func ParseLengths(text string) (*Lengths, error) {
+	if law, ok, err := parseLaw(text); ok {
+		if err != nil {
+			return nil, err
+		}
+		return &Lengths{Source: text, Law: law}, nil
+	}
+	f, err := os.Open(text)
+	if err != nil {
+		return nil, fmt.Errorf("%w; name a file with a length on each line, or a law such as lognormal:mean=512,p95=1500", err)
+	}
+	defer f.Close()
+	counts, err := readLengths(text, f)
+	if err != nil {
+		return nil, err
+	}
+	return &Lengths{Source: text, Counts: counts}, nil
+}
+
+// readLengths reads the lines of a file. Empty ones and those that begin with # say
+// nothing, nor does a first line of words.
+func readLengths(name string, r io.Reader) ([]Count, error) {
+	samples := map[int64]int64{}
+	limited := &io.LimitedReader{R: r, N: maxFile}
+	lines := bufio.NewScanner(limited)
+	var total int64
+	seen := false // a line that is not empty
+	for at := 1; lines.Scan(); at++ {
+		line := strings.TrimSpace(strings.TrimPrefix(lines.Text(), "\ufeff"))
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		c, err := parseCount(line)
+		if err != nil && !seen && heading(line) {
+			seen = true
+			continue
+		}
+		seen = true
+		if err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", name, at, err)
+		}
+		if total += c.Samples; total > maxSamples {
+			return nil, fmt.Errorf("%s:%d: more than %d samples; give a part of them", name, at, maxSamples)
+		}
+		samples[c.Length] += c.Samples
+	}
+	switch err := lines.Err(); {
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", name, err)
+	case limited.N <= 0:
+		return nil, fmt.Errorf("%s: longer than %d MiB; give lengths with their counts", name, maxFile>>20)
+	case total == 0:
+		return nil, fmt.Errorf("%s: there is no length in it; write one on each line", name)
+	}
+	var counts []Count
+	for length, n := range samples {
+		counts = append(counts, Count{length, n})
+	}
+	slices.SortFunc(counts, func(a, b Count) int { return cmp.Compare(a.Length, b.Length) })
+	return counts, nil
+}
+
+// heading tells whether a line has no number: "length,count".
+func heading(line string) bool { return !strings.ContainsAny(line, "0123456789") }
+
+// parseCount reads "512" or "512,1000"; a tab or a semicolon separates as well.
+func parseCount(line string) (Count, error) {
+	fields := strings.FieldsFunc(line, func(r rune) bool { return strings.ContainsRune(",;\t ", r) })
+	if len(fields) == 0 || len(fields) > 2 {
+		return Count{}, fmt.Errorf("%q is neither a length nor a length and a count", line)
+	}
+	c := Count{Samples: 1}
+	var err error
+	if c.Length, err = strconv.ParseInt(fields[0], 10, 64); err != nil || c.Length < 1 || c.Length > maxLength {
+		return Count{}, fmt.Errorf("%q is not a length from 1 to %d", fields[0], maxLength)
+	}
+	if len(fields) == 2 {
+		if c.Samples, err = strconv.ParseInt(fields[1], 10, 64); err != nil || c.Samples < 0 || c.Samples > maxSamples {
+			return Count{}, fmt.Errorf("%q is not a number of samples from 0 to %d", fields[1], maxSamples)
+		}
+	}
+	return c, nil
+}
+
+// mask turns padding on in a case whose batches have some.
+func (l *Lengths) mask(m models.Model, batch int, s models.Settings) {
+	padded := l.Masked && batch > 1 && l.Batching != Packed
+	if padded && slices.ContainsFunc(m.Settings, func(s models.Setting) bool { return s.Name == hf.Padding }) {
+		s[hf.Padding] = 1
+	}
+}
+
+// samples are the lengths of all samples of a data set, in no order. Of a law they are
+// drawn.
+func (l *Lengths) samples(r *rand.Rand) []int32 {
+	if l.Law != nil {
+		return l.Law.draw(r)
+	}
+	var all []int32
+	for _, c := range l.Counts {
+		all = append(all, slices.Repeat([]int32{int32(c.Length)}, int(c.Samples))...) //nolint:gosec // bounded by maxLength
+	}
+	return all
+}
+
+// Check finds what no command line gives.
+func (l *Lengths) Check() error {
+	var total int64
+	for _, c := range l.Counts {
+		if c.Length < 1 || c.Length > maxLength || c.Samples < 0 || c.Samples > maxSamples {
+			return fmt.Errorf("lengths: %d samples of length %d are out of range", c.Samples, c.Length)
+		}
+		total += c.Samples
+	}
+	switch {
+	case l.Law != nil && len(l.Counts) > 0:
+		return fmt.Errorf("lengths: %s is both a law and counts", l.Source)
+	case l.Law == nil && (total == 0 || total > maxSamples):
+		return fmt.Errorf("lengths: %d samples are no data set", total)
+	case !slices.Contains(Batchings(), l.Batching):
+		return fmt.Errorf("lengths: there is no batching %q", l.Batching)
+	case l.Multiple < 0 || l.Multiple > maxLength:
+		return fmt.Errorf("lengths: %d is nothing that a length is a multiple of", l.Multiple)
+	case l.Law != nil:
+		return l.Law.check()
+	}
+	return nil
+}

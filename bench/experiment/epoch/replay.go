@@ -1,0 +1,148 @@
+package epoch
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"gonum.org/v1/gonum/stat/distuv"
+
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/profiler/allocator"
+	"github.com/vprof/vprof/profiler/device/sim"
+	"github.com/vprof/vprof/profiler/replay"
+)
+
+// An outcome is what became of an epoch.
+type outcome struct {
+	// reserved are the highest reserved bytes up to each milestone that it reached, peak
+	// those of all.
+	reserved []int64
+	peak     int64
+	// retries counts how often the cache was given back, oomStep is the step that ran
+	// out of memory, counted from one, with batches of oomLength; zero if none did.
+	retries   int64
+	oomStep   int
+	oomLength int64
+}
+
+// milestones are the steps after which growth is reported: 1, 10, 100 and so on, and the
+// last.
+func milestones(steps int) []int {
+	var at []int
+	for n := 1; n < steps; n *= 10 {
+		at = append(at, n)
+	}
+	return append(at, steps)
+}
+
+// epochs replays all epochs under allocator settings.
+func (e *experiment) epochs(ctx context.Context, conf allocator.Config) (report.Epochs, error) {
+	outcomes := make([]outcome, len(e.plans))
+	done := e.options.Progress.Counting("epochs", len(e.plans))
+	err := e.each(ctx, len(e.plans), func(ctx context.Context, i int) (err error) {
+		outcomes[i], err = e.epoch(ctx, conf, e.plans[i].lengths)
+		done(1)
+		return err
+	})
+	if err != nil {
+		return report.Epochs{}, err
+	}
+	all := summary(outcomes, milestones(e.steps(len(e.plans[0].lengths))))
+	if e.lengths.Batching == Packed { // nothing is left to chance
+		all.Low, all.High = float64(all.OutOfMemory), float64(all.OutOfMemory)
+	}
+	return all, nil
+}
+
+// steps is the number of optimizer steps of so many batches.
+func (e *experiment) steps(batches int) int {
+	return (batches + e.microBatches - 1) / e.microBatches
+}
+
+// epoch replays the steps of an epoch on a board of its own.
+func (e *experiment) epoch(ctx context.Context, conf allocator.Config, lengths []int64) (o outcome, err error) {
+	board, err := sim.New(e.gpu, 0)
+	if err != nil {
+		return o, err
+	}
+	defer func() { err = errors.Join(err, board.Close()) }()
+	loop, err := replay.NewLoop(replay.Options{Config: &conf, Source: board})
+	if err != nil {
+		return o, err
+	}
+	at := milestones(e.steps(len(lengths)))
+	for n := 1; len(lengths) > 0; n++ {
+		batches := lengths[:min(e.microBatches, len(lengths))]
+		lengths = lengths[len(batches):]
+		var steps []*replay.Steps
+		for _, length := range batches {
+			steps = append(steps, e.recorded[length])
+		}
+		err := loop.Step(ctx, steps...)
+		stats := loop.Stats()
+		o.peak, o.retries = stats.ReservedBytes[allocator.All].Peak, stats.NumAllocRetries
+		var oom *allocator.OOMError
+		switch {
+		case errors.As(err, &oom):
+			o.oomStep, o.oomLength = n, slices.Max(batches)
+			return o, nil
+		case err != nil:
+			return o, err
+		case len(at) > 0 && n == at[0]:
+			o.reserved, at = append(o.reserved, o.peak), at[1:]
+		}
+	}
+	return o, nil
+}
+
+// summary counts outcomes.
+func summary(outcomes []outcome, at []int) report.Epochs {
+	e := report.Epochs{Count: len(outcomes)}
+	var steps []int
+	for _, o := range outcomes {
+		e.Most = max(e.Most, o.peak)
+		switch {
+		case o.oomStep > 0:
+			e.OutOfMemory++
+			steps = append(steps, o.oomStep)
+			if e.ShortestOOM == 0 || o.oomLength < e.ShortestOOM {
+				e.ShortestOOM = o.oomLength
+			}
+		case o.retries > 0:
+			e.Slow++
+		}
+	}
+	if len(steps) > 0 {
+		slices.Sort(steps)
+		e.FirstOOM, e.MedianOOM = steps[0], steps[len(steps)/2]
+	}
+	e.Low, e.High = clopperPearson(e.OutOfMemory, e.Count)
+	for i, step := range at {
+		var reserved []int64
+		for _, o := range outcomes {
+			if i < len(o.reserved) {
+				reserved = append(reserved, o.reserved[i])
+			}
+		}
+		if len(reserved) == 0 {
+			break
+		}
+		slices.Sort(reserved)
+		e.Reserved = append(e.Reserved, report.ReservedBy{Step: step, Epochs: len(reserved), Median: reserved[len(reserved)/2], Most: reserved[len(reserved)-1]})
+	}
+	return e
+}
+
+// clopperPearson is the exact interval that holds a probability with 95 %, of which k of
+// n trials came true.
+func clopperPearson(k, n int) (low, high float64) {
+	low, high = 0, 1
+	if k > 0 {
+		low = distuv.Beta{Alpha: float64(k), Beta: float64(n - k + 1)}.Quantile(0.025)
+	}
+	if k < n {
+		high = distuv.Beta{Alpha: float64(k + 1), Beta: float64(n - k)}.Quantile(0.975)
+	}
+	return low, high
+}

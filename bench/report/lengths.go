@@ -1,0 +1,189 @@
+package report
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/vprof/vprof/internal/bytesize"
+)
+
+// Lengths is what epochs over samples of different lengths come to on a board, of which
+// steps were replayed in one allocator.
+type Lengths struct {
+	// Simulated is true: no GPU was touched.
+	Simulated bool `json:"simulated"`
+	// Source is the file or the law of the lengths, Setting the model's setting that they
+	// are values of, and Limit the length at which samples are cut off.
+	Source  string `json:"source"`
+	Setting string `json:"setting"`
+	Limit   int64  `json:"limit"`
+	// Batching is how batches are made: padded, grouped or packed. Multiple is what their
+	// length is a multiple of; absent for one.
+	Batching string `json:"batching" jsonschema:"enum=padded,enum=grouped,enum=packed"`
+	Multiple int64  `json:"multiple,omitempty"`
+	// Samples is the number of samples of an epoch, Mean, P95 and Longest are their lengths
+	// once cut off, and Cut is how many are.
+	Samples int64   `json:"samples"`
+	Mean    float64 `json:"mean_length"`
+	P95     int64   `json:"p95_length"`
+	Longest int64   `json:"longest"`
+	Cut     int64   `json:"cut_samples,omitempty"`
+	// Padding is the share of the batches' positions that no sample fills.
+	Padding float64 `json:"padding_share"`
+	// Steps are the optimizer steps of an epoch, and Replayed those of them that were
+	// replayed, the longest batch among them.
+	Steps    int `json:"steps"`
+	Replayed int `json:"replayed_steps"`
+	// Rounded is what lengths were rounded up to so that fewer had to be recorded; absent
+	// if none were.
+	Rounded int64 `json:"rounded_to,omitempty"`
+	// Worst estimates a process that begins with the worst batch, whose samples are of
+	// WorstLength.
+	WorstLength int64     `json:"worst_length"`
+	Worst       *Estimate `json:"worst"`
+	// Epochs is what became of the epochs, Expandable the same with expandable segments;
+	// absent where nothing would change.
+	Epochs     Epochs  `json:"epochs"`
+	Expandable *Epochs `json:"expandable,omitempty"`
+}
+
+// Epochs are replayed epochs, each in an order of its own.
+type Epochs struct {
+	Count int `json:"count"`
+	// OutOfMemory is how many ran out of memory, and Low and High hold the probability
+	// that one does with 95 % (Clopper and Pearson).
+	OutOfMemory int     `json:"out_of_memory"`
+	Low         float64 `json:"probability_low"`
+	High        float64 `json:"probability_high"`
+	// FirstOOM and MedianOOM are the steps at which they did, counted from one, and
+	// ShortestOOM the length of the shortest batch with which one did; absent if none did.
+	FirstOOM    int   `json:"first_oom_step,omitempty"`
+	MedianOOM   int   `json:"median_oom_step,omitempty"`
+	ShortestOOM int64 `json:"shortest_oom_length,omitempty"`
+	// Slow is how many got through only by giving cached memory back.
+	Slow int `json:"slow,omitempty"`
+	// Most is the most that was reserved in any, bytes.
+	Most     int64        `json:"most_reserved_bytes"`
+	Reserved []ReservedBy `json:"reserved"`
+}
+
+// ReservedBy is what the allocator has reserved at most up to a step, in bytes: the median
+// and the most of the epochs that got so far.
+type ReservedBy struct {
+	Step   int   `json:"step"`
+	Epochs int   `json:"epochs"`
+	Median int64 `json:"median_reserved_bytes"`
+	Most   int64 `json:"most_reserved_bytes"`
+}
+
+// Strained tells whether an epoch ran out of memory or gave cached memory back.
+func (e *Epochs) Strained() bool { return e.OutOfMemory > 0 || e.Slow > 0 }
+
+// lengthsSheets are tables of what epochs came to, one for each point that has any.
+func (r *Report) lengthsSheets() []Sheet {
+	var sheets []Sheet
+	for _, p := range r.Points {
+		if p.Lengths != nil {
+			d, _ := r.Find(p.Device)
+			sheets = append(sheets, p.Lengths.sheet(p.Batch, d))
+		}
+	}
+	return sheets
+}
+
+func (l *Lengths) sheet(batch int, d Device) Sheet {
+	s := Sheet{
+		Title:   fmt.Sprintf("An epoch over samples of different lengths; %s", d),
+		Columns: []Column{{Head: fmt.Sprintf("epoch at batch %d", batch)}, {Head: "simulated"}},
+	}
+	row := func(name, format string, args ...any) {
+		s.Rows = append(s.Rows, []string{name, fmt.Sprintf(format, args...)})
+	}
+	cut := ""
+	if l.Cut > 0 {
+		cut = fmt.Sprintf("; %d cut off at %d", l.Cut, l.Limit)
+	}
+	row("lengths", "%s, %s", l.Source, l.Batching)
+	row("samples", "%d, of length %.0f on average, 95 %% up to %d, the longest %d%s", l.Samples, l.Mean, l.P95, l.Longest, cut)
+	row("padding", "%.0f %% of all positions", 100*l.Padding)
+	epochs := "in one epoch"
+	if l.Epochs.Count > 1 {
+		epochs = fmt.Sprintf("in each of %d epochs", l.Epochs.Count)
+	}
+	row("steps", "%d, of which %d are replayed %s", l.Steps, l.Replayed, epochs)
+	row("worst batch alone", "%d x %d: %s reserved, %s on the device: %s", batch, l.WorstLength, bytesize.Format(l.Worst.Reserved.Bytes), bytesize.Format(l.Worst.Device.Bytes), l.Worst.Verdict)
+	row("reserved, median", "%s", l.Epochs.reservedWords())
+	row("out of memory", "%s", l.Epochs.words())
+	if l.Expandable != nil {
+		row("with "+ExpandableSegments, "%s", l.Expandable.words())
+	}
+	s.Notes = l.notes()
+	return s
+}
+
+// reservedWords say how the cache grows.
+func (e *Epochs) reservedWords() string {
+	var parts []string
+	for i, g := range e.Reserved {
+		word := fmt.Sprintf("%d", g.Step)
+		if i == 0 {
+			word = fmt.Sprintf("step %d", g.Step)
+		}
+		parts = append(parts, fmt.Sprintf("%s by %s", bytesize.Format(g.Median), word))
+	}
+	if len(parts) == 0 {
+		return "none got through the first step"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// words say how likely it is that memory runs out.
+func (e *Epochs) words() string {
+	if e.Low == e.High { // nothing is left to chance
+		text := "no"
+		if e.OutOfMemory > 0 {
+			text = fmt.Sprintf("yes, at step %d", e.FirstOOM)
+		} else if e.Slow > 0 {
+			text = "no, but only since PyTorch gives cached memory back"
+		}
+		return text + ": all batches have one length"
+	}
+	text := fmt.Sprintf("%d of %d epochs, so with a probability of %.0f to %.0f %%", e.OutOfMemory, e.Count, 100*e.Low, 100*e.High)
+	if e.OutOfMemory > 0 {
+		text += fmt.Sprintf("; at step %d first, %d in the median, with batches of length %d and more", e.FirstOOM, e.MedianOOM, e.ShortestOOM)
+	}
+	if e.Slow > 0 {
+		text += fmt.Sprintf("; %d more get through only since PyTorch gives cached memory back", e.Slow)
+	}
+	return text
+}
+
+func (l *Lengths) notes() []string {
+	notes := []string{"simulated: training steps in one allocator, in random orders of a fixed seed; the range holds the probability with 95 % (Clopper-Pearson) and is of the order of samples alone."}
+	if l.Epochs.Low == l.Epochs.High {
+		notes = []string{"simulated: training steps in one allocator."}
+	}
+	if l.Epochs.OutOfMemory > 0 && l.Worst.Verdict != DoesNotFit && l.Worst.Verdict != Slow {
+		notes = append(notes, "the worst batch fits a process that begins with it; what runs out of memory late is the cache that batches of other lengths have left in pieces.")
+	}
+	if l.Replayed < l.Steps && l.Epochs.Low != l.Epochs.High {
+		notes = append(notes, fmt.Sprintf("of %d steps the first %d are replayed, with the longest batch at their end if it is not among them.", l.Steps, l.Replayed))
+	}
+	if l.Rounded > 0 {
+		notes = append(notes, fmt.Sprintf("lengths are rounded up to multiples of %d, so that few enough are recorded.", l.Rounded))
+	}
+	return notes
+}
+
+// check finds what no writer of the schema has written.
+func (l *Lengths) check() error {
+	e := &l.Epochs
+	switch {
+	case l.Worst == nil:
+		return errors.New("its lengths have no worst batch")
+	case e.Count < 1 || e.OutOfMemory < 0 || e.OutOfMemory > e.Count:
+		return fmt.Errorf("%d of %d epochs are out of memory", e.OutOfMemory, e.Count)
+	}
+	return l.Worst.check()
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vprof/vprof/bench/experiment/epoch"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/hf"
+)
+
+// lengthFlags say how long the samples of the data set are.
+type lengthFlags struct {
+	source, batching string
+	multiple         int64
+}
+
+const lengthsHelp = `With --lengths, epochs over samples of different lengths are replayed, step after step
+in one allocator, whose cache grows as lengths vary: which batch is the worst, how
+likely it is that memory runs out, and with which step. The lengths are a file with
+one on each line (or length,count), or a law:
+
+  lognormal:mean=512,p95=1500    or median=; also min=, max=, samples= of an epoch
+  normal:mean=512,p95=900        uniform:min=64,max=2048
+
+Longer samples are cut off at the model's own length (--set seq-len=N). Another
+setting's lengths are given as NAME=FILE.`
+
+func (f *lengthFlags) register(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.source, "lengths", "", "replay epochs over samples of different `lengths`: a file of them, or a law such as lognormal:mean=512,p95=1500")
+	flags.StringVar(&f.batching, "batching", string(epoch.Padded), "how batches are made of samples: `kind` is padded (to the longest of each), grouped (by length), packed (several to a row)")
+	flags.Int64Var(&f.multiple, "pad-to-multiple-of", 1, "the length of batches is a multiple of `n`")
+	complete(cmd, "batching", func() []string {
+		var names []string
+		for _, b := range epoch.Batchings() {
+			names = append(names, string(b))
+		}
+		return names
+	})
+}
+
+// read reads the lengths; nil if none are asked for.
+func (f *lengthFlags) read(cmd *cobra.Command, c *caseFlags, m models.Model) (*epoch.Lengths, error) {
+	if f.source == "" {
+		for _, flag := range []string{"batching", "pad-to-multiple-of"} {
+			if cmd.Flags().Changed(flag) {
+				return nil, usagef("--%s: say with --lengths how long the samples are", flag)
+			}
+		}
+		return nil, nil
+	}
+	if !slices.Contains(epoch.Batchings(), epoch.Batching(f.batching)) {
+		return nil, usagef("--batching: there is no %q; use padded, grouped or packed", f.batching)
+	}
+	const most = 1 << 16
+	if f.multiple < 1 || f.multiple > most {
+		return nil, usagef("--pad-to-multiple-of: %d is out of range; use 1 to %d", f.multiple, most)
+	}
+	setting, source := "", f.source
+	if name, rest, ok := strings.Cut(source, "="); ok && slices.ContainsFunc(m.Settings, func(s models.Setting) bool { return s.Name == name }) {
+		setting, source = name, rest
+	}
+	l, err := epoch.ParseLengths(source)
+	if err != nil {
+		return nil, usagef("--lengths: %w", err)
+	}
+	given, err := c.settings.values()
+	if err != nil {
+		return nil, err
+	}
+	_, chosen := given[hf.Padding]
+	l.Setting, l.Batching = setting, epoch.Batching(f.batching)
+	l.Masked = !chosen && c.trainer == nil // rules for trainers know the kind of attention
+	if f.multiple > 1 {
+		l.Multiple = f.multiple
+	}
+	return l, nil
+}

@@ -1,0 +1,198 @@
+package replay
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// Steps are the training steps of a program, cut at the places where a training loop
+// takes its next batch, so that a [Loop] may go on with the steps of another program
+// there: of the same model, with a batch of another length.
+type Steps struct {
+	setup *part
+	// first is the step that makes the optimizer's state, later any other.
+	first, later cutStep
+}
+
+// A cutStep is a training step: its micro-batches, and what follows the last of them.
+// It has the first micro-batch, and one that stands for all others.
+type cutStep struct {
+	batches []*part
+	rest    *part
+}
+
+// batch is the part of the i-th micro-batch.
+func (s *cutStep) batch(i int) *part { return s.batches[min(i, len(s.batches)-1)] }
+
+// A part is a stretch of a program by itself. Its buffers have numbers of their own.
+type part struct {
+	actions []action
+	// enter are the buffers that live when it begins, leave those that live when it
+	// ends, in the order of their allocation.
+	enter, leave []uint32
+	buffers      []program.Buffer
+}
+
+// An action is an instruction that changes the memory; its argument is a number of the
+// part's buffers.
+type action struct {
+	kind   program.Kind
+	buffer uint32
+}
+
+// Actions is the number of allocations and frees of a step after the first.
+func (s *Steps) Actions() int {
+	n := 0
+	for _, p := range append(s.later.batches, s.later.rest) {
+		n += len(p.actions)
+	}
+	return n
+}
+
+// Cut cuts a recording of two training steps or more, of so many micro-batches each. One
+// of two micro-batches stands for steps of more.
+func Cut(p *program.Program, microBatches int) (*Steps, error) {
+	if microBatches < 1 {
+		return nil, fmt.Errorf("replay: %d micro-batches are no step", microBatches)
+	}
+	c := &cutter{program: p}
+	s := &Steps{}
+	from, steps := 0, 0
+	for i, in := range p.Instructions {
+		if in.Kind != program.Mark {
+			continue
+		}
+		phase := p.Phases[in.Arg]
+		if i+1 < len(p.Instructions) && c.nextStep(i+1) == phase.Step {
+			continue
+		}
+		switch {
+		case phase.Step < 0:
+			s.setup = c.part(from, i+1)
+		default:
+			s.later = c.step(from, i+1, microBatches)
+			if steps++; steps == 1 {
+				s.first = s.later
+			}
+		}
+		from = i + 1
+	}
+	if c.err == nil && (s.setup == nil || steps < 2) {
+		c.err = errors.New("the program is not of a set-up and two training steps")
+	}
+	if c.err != nil {
+		return nil, fmt.Errorf("replay: %w", c.err)
+	}
+	return s, nil
+}
+
+// A cutter walks through a program once.
+type cutter struct {
+	program *program.Program
+	// live are the buffers that live where the walk has come to, by allocation.
+	live []uint32
+	err  error
+}
+
+// nextStep is the step of the first phase that ends at an instruction or behind it; no
+// step if none does.
+func (c *cutter) nextStep(from int) int {
+	const none = -2
+	for _, in := range c.program.Instructions[from:] {
+		if in.Kind == program.Mark {
+			return c.program.Phases[in.Arg].Step
+		}
+	}
+	return none
+}
+
+// step cuts the instructions of a step behind the backward pass of each micro-batch.
+func (c *cutter) step(from, to, microBatches int) cutStep {
+	var s cutStep
+	if microBatches > 1 {
+		for _, end := range c.backwards(from, to, microBatches) {
+			s.batches = append(s.batches, c.part(from, end))
+			from = end
+		}
+	}
+	s.rest = c.part(from, to)
+	if microBatches == 1 {
+		s.batches, s.rest = []*part{s.rest}, &part{}
+		s.rest.enter, s.rest.buffers = s.batches[0].left()
+		s.rest.leave = s.rest.enter
+	}
+	return s
+}
+
+// left are the buffers that a part leaves, as a part that does nothing has them.
+func (p *part) left() (numbers []uint32, buffers []program.Buffer) {
+	for i, b := range p.leave {
+		numbers, buffers = append(numbers, uint32(i)), append(buffers, p.buffers[b])
+	}
+	return numbers, buffers
+}
+
+// backwards are the ends of the micro-batches' backward passes, of which each may have
+// several.
+func (c *cutter) backwards(from, to, microBatches int) []int {
+	var ends []int
+	for i, in := range c.program.Instructions[from:to] {
+		if in.Kind == program.Mark && c.program.Phases[in.Arg].Name == "backward" {
+			ends = append(ends, from+i+1)
+		}
+	}
+	each := len(ends) / microBatches
+	if each == 0 || len(ends)%microBatches != 0 {
+		c.err = fmt.Errorf("a step has %d backward passes, which are not those of %d micro-batches", len(ends), microBatches)
+		return nil
+	}
+	var last []int
+	for i := each - 1; i < len(ends); i += each {
+		last = append(last, ends[i])
+	}
+	return last
+}
+
+// part takes the instructions of a range out of the program.
+func (c *cutter) part(from, to int) *part {
+	p := &part{}
+	number := make(map[uint32]uint32, len(c.live))
+	add := func(buffer uint32) uint32 {
+		n := uint32(len(p.buffers))
+		number[buffer] = n
+		p.buffers = append(p.buffers, c.program.Buffers[buffer])
+		return n
+	}
+	for _, b := range c.live {
+		p.enter = append(p.enter, add(b))
+	}
+	dead := map[uint32]bool{}
+	for _, in := range c.program.Instructions[from:to] {
+		switch in.Kind {
+		case program.Alloc:
+			p.actions = append(p.actions, action{in.Kind, add(in.Arg)})
+			c.live = append(c.live, in.Arg)
+		case program.Free:
+			n, lives := number[in.Arg]
+			if !lives {
+				c.err = fmt.Errorf("buffer %d is freed but does not live", in.Arg)
+				return p
+			}
+			p.actions = append(p.actions, action{in.Kind, n})
+			dead[in.Arg] = true
+		case program.EmptyCache:
+			p.actions = append(p.actions, action{kind: in.Kind})
+		}
+	}
+	live := c.live[:0:0]
+	for _, b := range c.live {
+		if !dead[b] {
+			live = append(live, b)
+			p.leave = append(p.leave, number[b])
+		}
+	}
+	c.live = live
+	return p
+}

@@ -1,0 +1,180 @@
+package replay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/vprof/vprof/profiler/allocator"
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// Loop is a training loop over batches of different lengths: steps of several programs,
+// one after the other in one allocator, whose cache stays between them as it does in
+// training.
+type Loop struct {
+	heap *allocator.Allocator
+	// live are the blocks that live now by class, in the order of the program that was
+	// carried out last; those that it does not know come last.
+	live   [program.NumClasses][]holding
+	blocks []*allocator.Block // of the part that is carried out
+	began  bool
+}
+
+// A holding of the loop is a block with the size that was asked for, in bytes.
+type holding struct {
+	block *allocator.Block
+	bytes int64
+}
+
+// NewLoop makes a loop on the memory that the options name, of which nothing is given
+// back. Timeline and Hooks have no meaning here.
+func NewLoop(o Options) (*Loop, error) {
+	source, err := o.source()
+	if err != nil {
+		return nil, err
+	}
+	config := allocator.DefaultConfig()
+	if o.Config != nil {
+		config = *o.Config
+	}
+	heap, err := allocator.New(source, config)
+	if err != nil {
+		return nil, fmt.Errorf("replay: %w", err)
+	}
+	return &Loop{heap: heap}, nil
+}
+
+// Step carries out a training step with a program for each micro-batch; the first one
+// also sets up the model, and makes the optimizer's state. An allocation that does not
+// fit is an [*allocator.OOMError]; the loop is over then.
+func (l *Loop) Step(ctx context.Context, batches ...*Steps) error {
+	if len(batches) == 0 {
+		return errors.New("replay: a step without a batch")
+	}
+	if !l.began {
+		if err := l.carryOut(ctx, batches[0].setup); err != nil {
+			return err
+		}
+	}
+	step := func(s *Steps) *cutStep {
+		if l.began {
+			return &s.later
+		}
+		return &s.first
+	}
+	for i, s := range batches {
+		if err := l.carryOut(ctx, step(s).batch(i)); err != nil {
+			return err
+		}
+	}
+	err := l.carryOut(ctx, step(batches[len(batches)-1]).rest)
+	l.began = true
+	return err
+}
+
+// Usage is the memory in use now.
+func (l *Loop) Usage() Usage {
+	h := l.heap
+	return Usage{h.Requested(), h.Allocated(), h.Active(), h.Reserved()}
+}
+
+// Stats are the allocator's statistics, with peaks since the loop began.
+func (l *Loop) Stats() allocator.Stats { return l.heap.Stats() }
+
+// carryOut carries out a part.
+func (l *Loop) carryOut(ctx context.Context, p *part) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	err := l.enter(p)
+	if err != nil {
+		return err
+	}
+	for _, a := range p.actions {
+		switch a.kind {
+		case program.Alloc:
+			if l.blocks[a.buffer], err = l.malloc(p.buffers[a.buffer]); err != nil {
+				return err
+			}
+		case program.Free:
+			l.heap.Free(l.blocks[a.buffer])
+			l.blocks[a.buffer] = nil
+		default:
+			if err := l.heap.EmptyCache(); err != nil {
+				return err
+			}
+		}
+	}
+	l.leave(p)
+	return nil
+}
+
+func (l *Loop) malloc(b program.Buffer) (*allocator.Block, error) {
+	return l.heap.MallocOn(allocator.Stream(b.Stream), b.Bytes)
+}
+
+// enter finds the block of each buffer that lives when a part begins: those of a class
+// are in one order in all programs of a model. Those that the part does not know stay in
+// l.live.
+func (l *Loop) enter(p *part) error {
+	var known [program.NumClasses]int
+	l.blocks = append(l.blocks[:0], make([]*allocator.Block, len(p.buffers))...)
+	for _, n := range p.enter {
+		b := p.buffers[n]
+		lives := &l.live[b.Class]
+		at := known[b.Class]
+		known[b.Class]++
+		if at >= len(*lives) { // a workspace that other lengths have no need of
+			block, err := l.malloc(b)
+			if err != nil {
+				return err
+			}
+			*lives = append(*lives, holding{block, b.Bytes})
+		}
+		h := &(*lives)[at]
+		if h.bytes != b.Bytes {
+			if err := l.change(h, b); err != nil {
+				return err
+			}
+		}
+		l.blocks[n] = h.block
+	}
+	for class, n := range known {
+		l.live[class] = append(l.live[class][:0:0], l.live[class][n:]...)
+	}
+	return nil
+}
+
+// change takes account of a buffer whose size is another in this part: a batch is
+// another one, which comes to the device before the name of the last is bound to it;
+// what the last step has left is as large as that step made it.
+func (l *Loop) change(h *holding, b program.Buffer) error {
+	switch b.Class {
+	case program.Batch:
+		block, err := l.malloc(b)
+		if err != nil {
+			return err
+		}
+		l.heap.Free(h.block)
+		*h = holding{block, b.Bytes}
+		return nil
+	case program.Weights, program.OptimizerState:
+		return fmt.Errorf("replay: %v of %d bytes follow such of %d: the programs are not of one model", b.Class, b.Bytes, h.bytes)
+	default:
+		return nil
+	}
+}
+
+// leave keeps the blocks that live when a part ends, before those that it does not know.
+func (l *Loop) leave(p *part) {
+	var live [program.NumClasses][]holding
+	for _, n := range p.leave {
+		b := p.buffers[n]
+		live[b.Class] = append(live[b.Class], holding{l.blocks[n], b.Bytes})
+	}
+	for class := range live {
+		l.live[class] = append(live[class], l.live[class]...)
+	}
+	l.blocks = l.blocks[:0]
+}
