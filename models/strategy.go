@@ -35,6 +35,12 @@ type Strategy struct {
 	// root; none means the children of the longest list of equal modules.
 	Wrap []string
 
+	// TP is the number of ranks that share each linear layer; fully_shard shards over the
+	// others. Col and Row are the names of the layers that are shared column-wise and
+	// row-wise, none for those of Llama and its like.
+	TP       int64
+	Col, Row []string
+
 	// Schedule is that of a pipeline, "1f1b" or "gpipe", and Micro how many micro-
 	// batches it has in a step; zero is as many as stages.
 	Schedule string
@@ -51,10 +57,11 @@ const (
 	FSDP2 = "fsdp2"
 	ZeRO1 = "zero1"
 	PP    = "pp"
+	TP    = "tp"
 )
 
 // Strategies are the names of all strategies that can be recorded.
-func Strategies() []string { return []string{DDP, FSDP2, ZeRO1, PP} }
+func Strategies() []string { return []string{DDP, FSDP2, TP, ZeRO1, PP} }
 
 // strategyKeys are the options of each strategy, in the order in which they are
 // written.
@@ -62,6 +69,7 @@ var strategyKeys = map[string][]string{
 	DDP:   {"bucket_view", "bucket_cap_mb", "static_graph", "find_unused", "no_sync", "rank"},
 	FSDP2: {"reshard", "mp", "reduce", "replicate", "wrap", "no_sync", "rank"},
 	PP:    {"schedule", "micro", "rank"},
+	TP:    {"tp", "col", "row", "reshard", "mp", "reduce", "wrap", "no_sync", "rank"},
 	ZeRO1: {"bucket_view", "bucket_cap_mb", "static_graph", "find_unused", "no_sync", "rank"},
 }
 
@@ -126,7 +134,7 @@ func (s *Strategy) set(key, value string) (err error) {
 		s.EachSync = !on
 	case "reshard":
 		s.Reshard, err = oneOf(strings.ToLower(value), "true", "false", "auto")
-		if s.Reshard == "true" {
+		if s.Reshard == s.defaultReshard() {
 			s.Reshard = ""
 		}
 	case "mp":
@@ -140,12 +148,41 @@ func (s *Strategy) set(key, value string) (err error) {
 	case "micro":
 		s.Micro, err = parseWithin(value, 1, mostAccumulated)
 	case "wrap":
-		s.Wrap = strings.Split(value, "+")
-		if slices.Contains(s.Wrap, "") {
-			err = fmt.Errorf("%q has an empty pattern", value)
-		}
+		s.Wrap, err = parseNames(value)
+	case "tp":
+		s.TP, err = parseWithin(value, 2, mostRanks)
+	case "col":
+		s.Col, err = parseNames(value)
+	case "row":
+		s.Row, err = parseNames(value)
 	}
 	return err
+}
+
+// defaultReshard is the value of reshard that a strategy has unless told: that of its
+// records, which is PyTorch's own under tensor parallelism.
+func (s *Strategy) defaultReshard() string {
+	if s.Name == TP {
+		return "auto"
+	}
+	return "true"
+}
+
+// Resharding is the value of reshard.
+func (s *Strategy) Resharding() string {
+	if s.Reshard == "" {
+		return s.defaultReshard()
+	}
+	return s.Reshard
+}
+
+// parseNames reads names or patterns joined by "+".
+func parseNames(value string) ([]string, error) {
+	names := strings.Split(value, "+")
+	if slices.Contains(names, "") {
+		return nil, fmt.Errorf("%q has an empty pattern", value)
+	}
+	return names, nil
 }
 
 func parseTruth(value string) (bool, error) {
@@ -181,6 +218,9 @@ func (s *Strategy) String() string {
 	add("reduce", s.Reduce, s.Reduce != "")
 	add("replicate", strconv.FormatInt(s.Replicate, 10), s.Replicate > 1)
 	add("wrap", strings.Join(s.Wrap, "+"), len(s.Wrap) > 0)
+	add("tp", strconv.FormatInt(s.TP, 10), s.TP > 0)
+	add("col", strings.Join(s.Col, "+"), len(s.Col) > 0)
+	add("row", strings.Join(s.Row, "+"), len(s.Row) > 0)
 	add("schedule", s.Schedule, s.Schedule != "")
 	add("micro", strconv.FormatInt(s.Micro, 10), s.Micro > 0)
 	add("no_sync", "false", s.EachSync)
@@ -215,6 +255,21 @@ func (s *Strategy) check(gpus int) error {
 		return fmt.Errorf("%d micro-batches do not fill a pipeline of %d stages; take at least as many", s.Micro, gpus)
 	case s.StaticGraph && s.FindUnused:
 		return fmt.Errorf("static_graph and find_unused exclude each other")
+	case s.Name == TP:
+		return s.checkTensorParallel(int64(gpus))
+	}
+	return nil
+}
+
+// checkTensorParallel says what is wrong with tensor parallelism on some GPUs.
+func (s *Strategy) checkTensorParallel(gpus int64) error {
+	switch {
+	case s.TP == 0:
+		return fmt.Errorf("tensor parallelism needs the number of ranks that share a layer, such as tp:tp=2")
+	case gpus%s.TP != 0:
+		return fmt.Errorf("%d GPUs cannot be divided into groups of %d (tp=%d)", gpus, s.TP, s.TP)
+	case gpus == s.TP:
+		return fmt.Errorf("with tp=%d on %d GPUs nothing is left for fully_shard, and PyTorch's optimizers refuse a mix of sharded and plain parameters; take a multiple of %d GPUs", s.TP, gpus, s.TP)
 	}
 	return nil
 }
@@ -235,20 +290,42 @@ func (c Case) checkRanks(m Model) error {
 	if c.Strategy.Name == PP && c.Accumulate > 1 {
 		return fmt.Errorf("a pipeline has its micro-batches in the strategy (micro=N), not as accumulation")
 	}
+	if c.Strategy.Name == TP {
+		switch {
+		case c.LoRA != nil || c.Quantize != "":
+			return fmt.Errorf("adapters and packed weights stand in the place of linear layers, which parallelize_module then does not find; use another strategy")
+		case c.Clip == ClipNorm || c.Clip == "" && !m.Free:
+			return fmt.Errorf("clip_grad_norm_ raises under tensor parallelism (\"All operands in aten.stack.default must have the same mesh\"); train with --clip none")
+		}
+	}
 	return c.Strategy.check(c.GPUs)
 }
 
 // Communicators is how many groups of ranks a rank communicates with.
 func (s *Strategy) Communicators() int {
-	if s.Replicate > 1 {
+	if s.Replicate > 1 || s.TP > 1 {
 		return 2
 	}
 	return 1
 }
 
+// Batches is how many batches the ranks see between them for each that one is given: one
+// each, those of a tensor-parallel group one together, and a pipeline its micro-batches.
+func (c Case) Batches() int {
+	switch s := c.Strategy; {
+	case s == nil:
+		return max(1, c.GPUs)
+	case s.Name == PP && s.Micro > 0:
+		return int(s.Micro)
+	case s.Name == TP:
+		return c.GPUs / int(max(1, s.TP))
+	}
+	return max(1, c.GPUs)
+}
+
 // Samples is how many samples all ranks see in one step of the optimizer, with micro-
 // batches of a size on each.
-func (c Case) Samples(batch int) int { return batch * max(1, c.Accumulate) * max(1, c.GPUs) }
+func (c Case) Samples(batch int) int { return batch * max(1, c.Accumulate) * c.Batches() }
 
 // recordWorst records every rank, and returns the one that needs most.
 func (m Model) recordWorst(c Case, board trace.Board, o Options) (*Recording, error) {

@@ -20,15 +20,21 @@ func strategies() *rapid.Generator[Strategy] {
 			s.Schedule = rapid.SampledFrom([]string{"", "gpipe"}).Draw(t, "schedule")
 			return s
 		}
-		if s.Name != FSDP2 {
+		if s.Name != FSDP2 && s.Name != TP {
 			s.BucketCap = rapid.Int64Range(0, 100).Draw(t, "cap")
 			s.BucketView, s.StaticGraph, s.FindUnused = rapid.Bool().Draw(t, "view"), rapid.Bool().Draw(t, "static"), rapid.Bool().Draw(t, "unused")
 			return s
 		}
-		s.Reshard = rapid.SampledFrom([]string{"", "false", "auto"}).Draw(t, "reshard")
+		others := map[string][]string{FSDP2: {"", "false", "auto"}, TP: {"", "false", "true"}}
+		s.Reshard = rapid.SampledFrom(others[s.Name]).Draw(t, "reshard")
 		s.MP = rapid.SampledFrom([]string{"", "bf16", "fp16"}).Draw(t, "mp")
 		s.Reduce = rapid.SampledFrom([]string{"", "fp32", "bf16"}).Draw(t, "reduce")
-		s.Replicate = rapid.SampledFrom([]int64{0, 2, 4}).Draw(t, "replicate")
+		if s.Name == TP {
+			s.TP = rapid.Int64Range(2, 8).Draw(t, "tp")
+			s.Col = rapid.SampledFrom([][]string{nil, {"query"}, {"query", "output.dense"}}).Draw(t, "col")
+		} else {
+			s.Replicate = rapid.SampledFrom([]int64{0, 2, 4}).Draw(t, "replicate")
+		}
 		s.Wrap = rapid.SampledFrom([][]string{nil, {"h.*"}, {"h.*", "wte"}}).Draw(t, "wrap")
 		return s
 	})
@@ -43,6 +49,8 @@ func TestStrategiesAreReadAsPyTorchNamesTheirOptions(t *testing.T) {
 		"fsdp2:reshard=false,mp=bf16,reduce=fp32":         {Name: FSDP2, Reshard: "false", MP: "bf16", Reduce: "fp32"},
 		"fsdp2:replicate=2,wrap=h.*+wte,no_sync=false":    {Name: FSDP2, Replicate: 2, Wrap: []string{"h.*", "wte"}, EachSync: true},
 		"fsdp2:reshard=true,replicate=1,no_sync=true":     {Name: FSDP2},
+		"tp:tp=2,reshard=auto,col=query+key,row=dense":    {Name: TP, TP: 2, Col: []string{"query", "key"}, Row: []string{"dense"}},
+		"tp:tp=4,reshard=true":                            {Name: TP, TP: 4, Reshard: "true"},
 		"ddp:find_unused=true,bucket_view=false,rank=005": {Name: DDP, FindUnused: true, Rank: &five},
 	} {
 		got, err := ParseStrategy(text)
@@ -64,6 +72,7 @@ func TestStrategyErrorsNameTheKey(t *testing.T) {
 		"fsdp2:reshard=maybe":       `reshard: "maybe" is none of true, false, auto`,
 		"fsdp2:wrap=h.*+":           "has an empty pattern",
 		"ddp:bucket_cap_mb=1e3":     `bucket_cap_mb: "1e3" is not a whole number`,
+		"tp:tp=1":                   `tp: "1" is not a whole number`,
 		"zero1:bucket_view=perhaps": `bucket_view: "perhaps" is none of true, false`,
 	} {
 		_, err := ParseStrategy(text)

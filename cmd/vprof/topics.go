@@ -62,6 +62,12 @@ it is the one that needs most.
             reduce=fp32|bf16|fp16  reduce_dtype
             replicate=R            R copies of the model, each on N/R ranks (HSDP)
             wrap=PATTERNS          modules to wrap, like h.*+wte
+  tp      parallelize_module of the linear layers of each block over the ranks of a
+          group, and fully_shard over the groups: q_proj, k_proj, v_proj, gate_proj,
+          up_proj and up column-wise, o_proj, down_proj and down row-wise
+            tp=N                   ranks of a group; there are at least two groups
+            col=NAMES row=NAMES    other layers, like col=query+key+value,row=dense
+            reshard=, mp=, reduce=, wrap=   as of fsdp2 (default: reshard=auto)
   pp      a pipeline of a .pt2 model (torch.distributed.pipelining): a stage on each
           GPU, with the blocks of the longest list of equal modules shared out evenly.
           The batch is that of one micro-batch.

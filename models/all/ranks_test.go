@@ -41,6 +41,46 @@ func TestModelsOfTheCommonLoopRunOnSeveralGPUs(t *testing.T) {
 	}
 }
 
+// TestTensorParallelRanksHaveTheirPart: of the layers of Llama's blocks a rank has a half
+// of a fourth, of the others a fourth.
+func TestTensorParallelRanksHaveTheirPart(t *testing.T) {
+	board := trace.Board{Name: "a100-80", Capability: 80, SMs: 108, ThreadsPerSM: 2048, Memory: 80 << 30}
+	m, err := all.Models().Lookup("llama-tiny")
+	require.NoError(t, err)
+	record := func(text string, mod func(*models.Case)) (*models.Recording, error) {
+		s, err := models.ParseStrategy(text)
+		require.NoError(t, err)
+		c := models.Case{Batch: 1, Accumulate: 2, GPUs: 8, Strategy: &s, Levers: models.Levers{Clip: models.ClipNone}, Settings: models.Settings{"vocab": 4000}}
+		mod(&c)
+		return m.Record(c, board, models.Options{})
+	}
+	plain := func(*models.Case) {}
+	half, err := record("fsdp2:replicate=2", plain)
+	require.NoError(t, err)
+	for _, mod := range []func(*models.Case){plain, func(c *models.Case) { c.Checkpointing = true }, func(c *models.Case) { c.AMP = "bf16" }} {
+		r, err := record("tp:tp=2", mod)
+		require.NoError(t, err)
+		require.NoError(t, r.Program.Validate())
+		const split = 4 * (2*256*256 + 2*256*128 + 3*256*688) * 4 // of 4 layers, bytes
+		require.Equal(t, left(half.Program, program.Weights)-split/4/2, left(r.Program, program.Weights))
+	}
+	for text, want := range map[string]string{
+		"tp:tp=2,col=q,row=o": "no linear layer of the blocks is called q, o",
+		"tp:tp=8,col=q":       "nothing is left for fully_shard",
+		"tp:tp=3":             "8 GPUs cannot be divided into groups of 3",
+		"tp:col=q_proj":       "needs the number of ranks",
+	} {
+		_, err = record(text, plain)
+		require.ErrorContains(t, err, want, text)
+	}
+	_, err = record("tp:tp=8", func(c *models.Case) { c.GPUs = 16 })
+	require.ErrorContains(t, err, "does not fit the model's shapes")
+	_, err = record("tp:tp=2", func(c *models.Case) { c.Clip = models.ClipNorm })
+	require.ErrorContains(t, err, "train with --clip none")
+	_, err = record("tp:tp=2", func(c *models.Case) { c.LoRA = &models.LoRA{Rank: 4} })
+	require.ErrorContains(t, err, "adapters and packed weights stand in the place of linear layers")
+}
+
 // left are the bytes of a class that live at the end of a program.
 func left(p *program.Program, c program.Class) int64 {
 	sum := int64(0)

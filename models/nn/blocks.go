@@ -66,6 +66,9 @@ func (t *Tree) Modules() []string {
 	return out
 }
 
+// Linears are the paths of the linear layers, in the order of modules().
+func (t *Tree) Linears() []string { return t.linears }
+
 // Path finds the module of a path; nil if there is none.
 func (t *Tree) Path(name string) *trace.Path {
 	for _, m := range t.modules {

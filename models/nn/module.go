@@ -90,6 +90,7 @@ type Tree struct {
 	names      []parameterName
 	moved      []any // parameters and buffers as .to(device) moves them
 	modules    []*Module
+	linears    []string
 	seen       map[uintptr]bool
 	lists      []list
 }
@@ -136,6 +137,9 @@ func (t *Tree) walk(v reflect.Value, path string) {
 		if m, ok := v.Interface().(interface{ base() *Module }); ok {
 			m.base().path = trace.Path{Name: path}
 			t.modules = append(t.modules, m.base())
+		}
+		if _, linear := v.Interface().(*Linear); linear {
+			t.linears = append(t.linears, path)
 		}
 		t.module(v.Elem(), path)
 	}

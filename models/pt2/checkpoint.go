@@ -168,7 +168,7 @@ func (w *walker) checkpoint(r *region) {
 	w.wraps = w.wraps[len(wraps):]
 	var numbers []aten.Value // results that are no tensors
 	run := func(f *trace.Frame, inputs []*trace.Tensor) []*trace.Tensor {
-		inner := &walker{g: w.g, frame: f, values: slices.Clone(known), inside: r, adapters: w.adapters, weights: w.weights, wraps: wraps}
+		inner := &walker{g: w.g, frame: f, values: slices.Clone(known), inside: r, adapters: w.adapters, weights: w.weights, wraps: wraps, whole: w.whole}
 		for i, v := range at {
 			inner.values[v] = inputs[i]
 		}

@@ -32,6 +32,9 @@ type trainer struct {
 	// calls of its wrapped modules, in order, the outer before the inner.
 	ranks *train.Ranks
 	wraps []*wrapped
+	// whole are the shapes of values where no rank has a part only; nil but under
+	// tensor parallelism.
+	whole [][]int64
 }
 
 // newTrainer makes the training system of a case. The error is a
@@ -94,6 +97,9 @@ func (t *trainer) Record(tape *trace.Tape, steps int) error {
 		return t.recordPipeline(tape, steps)
 	}
 	return tape.Try(func() {
+		if t.c.Strategy != nil && t.c.Strategy.Name == models.TP {
+			t.whole = t.wholeShapes(tape)
+		}
 		t.w.to(tape)
 		if t.channelsLast() {
 			t.w.toChannelsLast(tape)
@@ -121,7 +127,7 @@ func (t *trainer) Record(tape *trace.Tape, steps int) error {
 		tape.Mark("batch")
 		for i := range steps {
 			tape.SetStep(i)
-			t.step(s, opt)
+			t.step(s, opt, trained)
 			tape.Mark("step_end")
 		}
 	})
@@ -198,8 +204,8 @@ func (t *trainer) inputsChannelsLast(tape *trace.Tape) {
 // mostSize is more than any dimension of a batch has.
 const mostSize = 1 << 40
 
-// step is one update of the optimizer.
-func (t *trainer) step(s *train.Session, opt *optim.Optimizer) {
+// step is one update of the optimizer, to the parameters that the rank trains.
+func (t *trainer) step(s *train.Session, opt *optim.Optimizer, trained []*trace.Tensor) {
 	f := s.Tape.Frame()
 	var outs []*trace.Tensor
 	var value *trace.Tensor
@@ -224,7 +230,7 @@ func (t *trainer) step(s *train.Session, opt *optim.Optimizer) {
 		s.Scaler.Step(opt)
 		s.Scaler.Update()
 	case t.c.Clip == models.ClipNorm:
-		s.StepOver(opt, t.w.trainable())
+		s.StepOver(opt, trained)
 	default:
 		opt.Step()
 	}
@@ -238,7 +244,7 @@ func (t *trainer) step(s *train.Session, opt *optim.Optimizer) {
 // walker is one at the beginning of the graph, in a frame, with weights and inputs in
 // place.
 func (t *trainer) walker(g *trace.Frame) *walker {
-	w := &walker{g: t.g, frame: g, values: make([]aten.Value, t.g.Values), regions: t.regions, adapters: t.adapters, weights: trace.F32, wraps: t.wraps}
+	w := &walker{g: t.g, frame: g, values: make([]aten.Value, t.g.Values), regions: t.regions, adapters: t.adapters, weights: trace.F32, wraps: t.wraps, whole: t.whole}
 	if d, cast := t.ranks.ParameterType(); cast {
 		w.weights = d
 	}

@@ -26,6 +26,10 @@ type walker struct {
 	// wraps are the calls of wrapped modules that come, open those that run, the
 	// innermost last.
 	wraps, open []*wrapped
+	// whole are the shapes of values where a rank may have a part only, note takes
+	// them down; nil for most.
+	whole [][]int64
+	note  func(v int32, x *trace.Tensor)
 }
 
 // run runs the nodes from begin to end.
@@ -128,6 +132,9 @@ func (w *walker) call(n *export.Node, c *call) {
 		in := &n.Inputs[i]
 		given[i] = aten.Arg{Name: in.Name, Value: w.value(in.Argument, typeOf(c.op, in.Name))}
 	}
+	if w.whole != nil {
+		w.localize(n, given)
+	}
 	args, err := c.op.Bind(given...)
 	if err != nil {
 		w.fail(n, err)
@@ -197,6 +204,9 @@ func (w *walker) bind(n *export.Node, results []aten.Value) {
 func (w *walker) set(v int32, x aten.Value) {
 	if t, ok := x.(*trace.Tensor); ok && t != nil {
 		w.frame.Let(t)
+		if w.note != nil {
+			w.note(v, t)
+		}
 	}
 	w.values[v] = x
 }

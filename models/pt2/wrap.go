@@ -26,7 +26,7 @@ type castArgument struct {
 
 // distribute puts the model under the strategy of the case.
 func (t *trainer) distribute(tape *trace.Tape) (*train.Ranks, error) {
-	l := train.Layout{Modules: t.g.Modules}
+	l := train.Layout{Modules: t.g.Modules, Linears: t.linears()}
 	for _, x := range t.w.parameters {
 		l.Params = append(l.Params, distributed.Param{Name: x.name, Tensor: &x.x})
 	}

@@ -37,6 +37,8 @@ type Layout struct {
 	// Modules are the paths of the modules, Blocks of those that are wrapped unless
 	// the strategy names others.
 	Modules, Blocks []string
+	// Linears are the paths of the linear layers.
+	Linears []string
 }
 
 // Distribute puts a model under the strategy of a case, as one rank does.
@@ -46,8 +48,11 @@ func Distribute(t *trace.Tape, c models.Case, l Layout) (*Ranks, error) {
 	if s.Rank != nil {
 		w.Rank = *s.Rank
 	}
-	if s.Name == models.FSDP2 {
+	switch s.Name {
+	case models.FSDP2:
 		return fullyShard(t, w, s, l)
+	case models.TP:
+		return tensorParallel(t, w, s, l)
 	}
 	return dataParallel(t, w, s, l)
 }
@@ -85,7 +90,7 @@ func fullyShard(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout
 		return nil, err
 	}
 	o := distributed.Options{Replicate: s.Replicate}
-	switch s.Reshard {
+	switch s.Resharding() {
 	case "auto":
 		o.Reshard = distributed.ReshardAuto
 	case "false":
@@ -117,6 +122,63 @@ func fullyShard(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout
 		r.Wrappers[g.Module()] = g
 	}
 	return r, nil
+}
+
+// The linear layers that tensor parallelism splits unless told, by their names: those of
+// attention and of the feed-forward half in Llama and its like.
+var (
+	columnWise = []string{"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "up"}
+	rowWise    = []string{"o_proj", "down_proj", "down"}
+)
+
+// tensorParallel is parallelize_module of each block over the ranks of a group, then
+// fully_shard over the groups. Ranks of a group are next to each other.
+func tensorParallel(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout) (*Ranks, error) {
+	layers, err := splitLayers(s, l)
+	if err != nil {
+		return nil, err
+	}
+	group := distributed.World{Size: s.TP, Rank: w.Rank % s.TP}
+	if err := distributed.ParallelizeModule(t, group, layers); err != nil {
+		return nil, err
+	}
+	return fullyShard(t, distributed.World{Size: w.Size / s.TP, Rank: w.Rank / s.TP}, s, l)
+}
+
+// splitLayers are the linear layers of the blocks that ranks share: in each block those
+// column by column first.
+func splitLayers(s *models.Strategy, l Layout) ([]distributed.Linear, error) {
+	params := map[string]**trace.Tensor{}
+	for _, p := range l.Params {
+		params[p.Name] = p.Tensor
+	}
+	plan := []struct {
+		names []string
+		split trace.Split
+	}{{s.Col, trace.ByColumn}, {s.Row, trace.ByRow}}
+	if len(s.Col)+len(s.Row) == 0 {
+		plan[0].names, plan[1].names = columnWise, rowWise
+	}
+	var out []distributed.Linear
+	for _, b := range l.Blocks {
+		for _, part := range plan {
+			for _, m := range l.Linears {
+				if nn.Below(m, b) && slices.ContainsFunc(part.names, func(name string) bool { return m == name || strings.HasSuffix(m, "."+name) }) {
+					out = append(out, distributed.Linear{Path: m, Split: part.split, Weight: params[m+".weight"], Bias: params[m+".bias"]})
+				}
+			}
+		}
+	}
+	switch {
+	case len(out) > 0:
+		return out, nil
+	case len(l.Blocks) == 0:
+		return nil, errors.New("tp: the model has no list of equal modules that holds a fifth of its parameters; take another strategy")
+	case len(l.Linears) == 0:
+		return nil, errors.New("tp: the model has no linear layers; take another strategy")
+	}
+	return nil, fmt.Errorf("tp: no linear layer of the blocks is called %s; name yours with col=... and row=..., as in %s",
+		strings.Join(slices.Concat(plan[0].names, plan[1].names), ", "), l.Linears[len(l.Linears)/2])
 }
 
 func typeOf(name string) trace.DType {
@@ -234,7 +296,7 @@ func (r *Ranks) Shared() []*trace.Tensor {
 
 // distribute puts a model of layers under the strategy of a case.
 func (s *Session) distribute(c models.Case, net *nn.Tree) *Ranks {
-	l := Layout{Modules: net.Modules(), Blocks: net.Blocks()}
+	l := Layout{Modules: net.Modules(), Blocks: net.Blocks(), Linears: net.Linears()}
 	names := net.Names()
 	for i, p := range net.Parameters {
 		l.Params = append(l.Params, distributed.Param{Name: names[i], Tensor: &p.Tensor})

@@ -13,10 +13,15 @@ func (t *Tape) Try(f func()) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			e, ok := r.(exception)
-			if !ok {
+			what, described := r.(string)
+			switch {
+			case ok:
+				err = e.err
+			case described && len(t.splits) > 0:
+				err = misfit(what)
+			default:
 				panic(r)
 			}
-			err = e.err
 		}
 	}()
 	f()

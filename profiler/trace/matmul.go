@@ -171,8 +171,20 @@ func addmmBackwardScaled(w *backward, f Factors) {
 
 // Linear is torch.nn.functional.linear(x, weight, bias); bias may be nil.
 func (x *Tensor) Linear(weight, bias *Tensor) *Tensor {
+	if of, split := x.tape.splits[weight]; split {
+		return x.parallelLinear(weight, bias, of)
+	}
+	return x.linearOf(weight, bias, false)
+}
+
+// linearOf is Linear of what a rank has of the weight. Where the result is a part of a
+// sum over ranks, so must the bias be: it is divided.
+func (x *Tensor) linearOf(weight, bias *Tensor, part bool) *Tensor {
 	c := x.tape.begin("linear", x, weight, bias)
 	c.lower(&x, &weight, &bias)
+	if part && bias != nil {
+		x.tape.NoGrad(func() { c.let(bias.DivScalar()) })
+	}
 	return c.end(c.linear(x, weight, bias))
 }
 

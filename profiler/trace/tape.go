@@ -60,6 +60,8 @@ type Tape struct {
 	stream program.Stream
 	// wrappers are called around the forward passes of modules; nil if there are none.
 	wrappers map[*Path]Wrapper
+	// splits are the weights that ranks share; nil if there are none.
+	splits map[*Tensor]splitAmong
 
 	// Autograd state.
 	noGrad  bool

@@ -207,7 +207,7 @@ func (s *Search) choice(ctx context.Context, gpu device.GPU, c models.Case, begi
 		return out, nil, err
 	}
 	q.begin = begin
-	gpus := s.gpusOf(c)
+	gpus := s.batchesOf(c)
 	batch, largest, steps, err := q.find(ctx, (s.Effective+gpus-1)/gpus, c.Accumulate)
 	if err != nil {
 		c.Accumulate = step.RecordedSteps(c.Accumulate)

@@ -21,8 +21,8 @@ func StrategiesFor(c models.Case) []string {
 	return all
 }
 
-// gpusOf is the number of GPUs that train a case.
-func (s *Search) gpusOf(c models.Case) int { return max(1, s.Parallel.GPUs, c.GPUs) }
+// batchesOf is how many batches the GPUs that train a case see at a time.
+func (s *Search) batchesOf(c models.Case) int { return max(1, s.Parallel.GPUs, c.Batches()) }
 
 // surveys reports whether configurations are read off lines, and what is recommended
 // is confirmed.

@@ -155,7 +155,7 @@ func (v *survey) choice(setup *step.Setup, l line, boards []int, board, steps in
 	if err != nil {
 		return report.Choice{}, err
 	}
-	gpus, batch := s.gpusOf(setup.Case()), rounded(largest, s.Multiple)
+	gpus, batch := s.batchesOf(setup.Case()), rounded(largest, s.Multiple)
 	if s.Effective > 0 && largest > 0 {
 		batch, steps = split((s.Effective+gpus-1)/gpus, largest, s.Multiple)
 	}

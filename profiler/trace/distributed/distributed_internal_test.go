@@ -117,6 +117,42 @@ func TestWhatRanksCannotShareIsRefused(t *testing.T) {
 	require.ErrorContains(t, f.Check(), `the forward pass of module "head" is never called`)
 }
 
+func TestRanksShareLinearLayers(t *testing.T) {
+	tape := newTape()
+	p := params(tape, []int64{8, 6}, []int64{8}, []int64{6, 8}, []int64{6})
+	layers := []Linear{
+		{Path: "up", Split: trace.ByColumn, Weight: p[0].Tensor, Bias: p[1].Tensor},
+		{Path: "down", Split: trace.ByRow, Weight: p[2].Tensor, Bias: p[3].Tensor},
+	}
+	require.NoError(t, ParallelizeModule(tape, World{Size: 2, Rank: 1}, layers))
+	for i, want := range [][]int64{{4, 6}, {4}, {6, 4}, {6}} {
+		require.Equal(t, want, (*p[i].Tensor).Shape())
+		require.True(t, (*p[i].Tensor).RequiresGrad())
+	}
+
+	// The sums over ranks: the output of the second in forward, the gradient of the
+	// input of the first in backward.
+	f := tape.Frame()
+	x := f.Let(tape.New("zeros", program.Batch, trace.F32, 5, 6).Leaf())
+	y := f.Let(f.Let(x.Linear(*p[0].Tensor, *p[1].Tensor)).ReLU().Linear(*p[2].Tensor, *p[3].Tensor))
+	require.Equal(t, []int64{5, 6}, y.Shape())
+	f.Let(y.Sum(false)).Backward()
+	require.Equal(t, []int64{8 / 2, 6}, (*p[0].Tensor).Grad().Shape())
+	f.End()
+	var sums []uint32
+	for _, op := range tape.Finish().Ops {
+		if op.Work == program.AllReduce {
+			sums = append(sums, op.Group)
+		}
+	}
+	require.Equal(t, []uint32{2, 2}, sums)
+
+	tape = newTape()
+	p = params(tape, []int64{9, 6})
+	err := ParallelizeModule(tape, World{Size: 2}, []Linear{{Path: "up", Split: trace.ByColumn, Weight: p[0].Tensor}})
+	require.ErrorContains(t, err, "2 ranks cannot share the 9 outputs of up evenly")
+}
+
 // The order of four micro-batches on the stages of a pipeline of three.
 func TestSchedulesAreThoseOfPyTorch(t *testing.T) {
 	text := func(actions []Action) string {

@@ -106,6 +106,7 @@ func FullyShard(t *trace.Tape, w World, o Options, groups []Group) (*FSDP, error
 			}
 			s.shard(t, f.world)
 			old = append(old, *param.Tensor)
+			s.whole.SplitLike(*param.Tensor)
 			*param.Tensor = s.whole
 			p.params = append(p.params, s)
 		}

@@ -1,0 +1,187 @@
+package pt2
+
+import (
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/models/pt2/export"
+	"github.com/vprof/vprof/profiler/aten"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// linears are the paths of the modules whose weights linear layers use.
+func (t *trainer) linears() []string {
+	weight := map[int32]string{}
+	for _, x := range t.w.parameters {
+		if path, ok := strings.CutSuffix(x.name, ".weight"); ok {
+			for _, v := range x.values {
+				weight[v] = path
+			}
+		}
+	}
+	var out []string
+	for i := range t.g.Nodes {
+		n := &t.g.Nodes[i]
+		if n.Target != linear {
+			continue
+		}
+		if w := find(n, "weight"); w != nil {
+			if path := weight[w.Ref]; path != "" && !slices.Contains(out, path) {
+				out = append(out, path)
+			}
+		}
+	}
+	return out
+}
+
+// wholeShapes are the shapes of the graph's values where no rank shares a layer: a forward
+// pass on a tape of its own shows them. A file has sizes as the model computed them then,
+// and a rank that has a part of a tensor computes smaller ones.
+func (t *trainer) wholeShapes(tape *trace.Tape) [][]int64 {
+	scratch := trace.New(tape.Board(), *tape.Rules(), trace.Options{})
+	t.w.to(scratch)
+	t.load(scratch)
+	f := scratch.Frame()
+	w := t.walker(f.CallFrame())
+	w.regions = nil
+	shapes := make([][]int64, t.g.Values)
+	w.note = func(v int32, x *trace.Tensor) { shapes[v] = slices.Clone(x.Shape()) }
+	for v, x := range w.values {
+		if x, ok := x.(*trace.Tensor); ok && x != nil {
+			w.note(int32(v), x)
+		}
+	}
+	w.run(0, len(t.g.Nodes))
+	scratch.Finish()
+	return shapes
+}
+
+// localize brings the sizes among the arguments of a call to those of the part of the
+// tensor that the rank has.
+func (w *walker) localize(n *export.Node, given []aten.Arg) {
+	if len(n.Inputs) == 0 || len(n.Outputs) == 0 {
+		return
+	}
+	x, ok := given[0].Value.(*trace.Tensor)
+	if !ok || x == nil || n.Inputs[0].Kind != export.Ref {
+		return
+	}
+	p, split := partOf(x.Shape(), w.whole[n.Inputs[0].Ref])
+	if !split {
+		return
+	}
+	var out []int64
+	if n.Outputs[0].Kind == export.Ref {
+		out = w.whole[n.Outputs[0].Ref]
+	}
+	name := strings.TrimPrefix(n.Target, "torch.ops.aten.")
+	name, _, _ = strings.Cut(name, ".")
+	switch name {
+	case "view", "reshape", "_unsafe_view":
+		given[1].Value = p.reshaped(out)
+	case "expand":
+		size := slices.Clone(out)
+		d := p.dim + len(out) - len(p.whole)
+		size[d] = p.of(size[d])
+		given[1].Value = size
+	case "unflatten":
+		dim := int(integer(given, "dim", 0))
+		if dim < 0 {
+			dim += len(p.whole)
+		}
+		set(given, "sizes", p.reshaped(out)[dim:dim+len(out)-len(p.whole)+1])
+	case "slice", "narrow", "split", "split_with_sizes", "unsafe_split", "unsafe_split_with_sizes":
+		if dim := int(integer(given, "dim", 0)); dim == p.dim || dim+len(p.whole) == p.dim {
+			p.cut(given)
+		}
+	}
+}
+
+// part is a tensor of which a rank has a part of one dimension.
+type part struct {
+	whole       []int64
+	dim         int
+	has, wholly int64 // sizes of the dimension
+}
+
+// partOf compares the shape of a rank's tensor with that of the whole one.
+func partOf(shape, whole []int64) (part, bool) {
+	p := part{whole: whole, dim: -1}
+	if len(shape) != len(whole) {
+		return p, false
+	}
+	for d := range shape {
+		if shape[d] == whole[d] {
+			continue
+		}
+		if p.dim >= 0 {
+			return p, false
+		}
+		p.dim, p.has, p.wholly = d, shape[d], whole[d]
+	}
+	return p, p.dim >= 0
+}
+
+// of is the rank's part of a size or an index of the dimension.
+func (p part) of(n int64) int64 {
+	if n > math.MaxInt64/max(1, p.has) {
+		return n // to the end
+	}
+	return n * p.has / p.wholly
+}
+
+// reshaped is another shape of the whole tensor as the rank has it: the dimension is in
+// the one whose elements lie as far apart.
+func (p part) reshaped(to []int64) []int64 {
+	before := int64(1) // elements of the dimensions outside
+	for _, n := range p.whole[:p.dim] {
+		before *= n
+	}
+	out, outside := slices.Clone(to), int64(1)
+	for d, n := range to {
+		if outside <= before && before < outside*n {
+			out[d] = p.of(n)
+			return out
+		}
+		outside *= n
+	}
+	return out
+}
+
+// cut scales where a tensor is cut along the dimension.
+func (p part) cut(given []aten.Arg) {
+	for i := range given {
+		switch given[i].Name {
+		case "start", "end", "length", "split_size", "split_sizes":
+			switch v := given[i].Value.(type) {
+			case int64:
+				given[i].Value = p.of(v)
+			case []int64:
+				sizes := slices.Clone(v)
+				for k := range sizes {
+					sizes[k] = p.of(sizes[k])
+				}
+				given[i].Value = sizes
+			}
+		}
+	}
+}
+
+// integer is an argument by its name.
+func integer(given []aten.Arg, name string, or int64) int64 {
+	for i := range given {
+		if v, ok := given[i].Value.(int64); ok && given[i].Name == name {
+			return v
+		}
+	}
+	return or
+}
+
+func set(given []aten.Arg, name string, v aten.Value) {
+	for i := range given {
+		if given[i].Name == name {
+			given[i].Value = v
+		}
+	}
+}
