@@ -201,7 +201,7 @@ func (u Unit) fill(cell *report.MatrixCell, p *planner.Planner) error {
 		cell.Batch, cell.Fits, cell.Needs = batch, report.Verdict(e.Verdict.String()), step.IntervalOf(e.Device)
 	}
 	var err error
-	cell.Largest, err = planner.Largest(1, cell.Batch, models.MaxBatch, p.Memory, func(batch int) (int64, error) {
+	cell.Largest, err = planner.Largest(1, planner.Start{Batch: cell.Batch}, models.MaxBatch, p.Memory, func(batch int) (int64, error) {
 		e, err := p.Estimate(batch)
 		return e.Device.High, err
 	})

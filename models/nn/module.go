@@ -112,7 +112,7 @@ type mover interface{ afterMove(t *trace.Tape) }
 
 // NewTree walks a model: a pointer to a struct that embeds [Module].
 func NewTree(model any) *Tree {
-	t := &Tree{seen: map[uintptr]bool{}}
+	t := &Tree{seen: make(map[uintptr]bool, 512)} // a small model has as many layers and parameters
 	t.walk(reflect.ValueOf(model), "")
 	return t
 }
@@ -147,16 +147,15 @@ func (t *Tree) walk(v reflect.Value, path string) {
 
 // module visits the fields of a layer.
 func (t *Tree) module(v reflect.Value, path string) {
-	var own, buffers []any
+	parameters, buffers := len(t.Parameters), len(t.Buffers)
 	layer := v.Addr().Interface()
 	if l, ok := layer.(interface {
 		ownParameters() ([]string, []*Parameter)
 	}); ok {
-		names, parameters := l.ownParameters()
-		for i, p := range parameters {
+		names, own := l.ownParameters()
+		for i, p := range own {
 			t.Parameters = append(t.Parameters, p)
 			t.names = append(t.names, parameterName{path, names[i]})
-			own = append(own, p)
 		}
 	}
 	fields := fieldsOf(v.Type())
@@ -168,19 +167,23 @@ func (t *Tree) module(v reflect.Value, path string) {
 				t.seen[v.Field(f.index).Pointer()] = true
 				t.Parameters = append(t.Parameters, x)
 				t.names = append(t.names, parameterName{path, f.name})
-				own = append(own, x)
 			}
 		case *Buffer:
 			if x != nil {
 				t.Buffers = append(t.Buffers, x)
-				buffers = append(buffers, x)
 			}
 		}
 	}
+	parametersEnd, buffersEnd := len(t.Parameters), len(t.Buffers)
 	for _, f := range fields.children {
 		t.walk(v.Field(f.index), join(path, named(f.name)))
 	}
-	t.moved = append(append(t.moved, own...), buffers...)
+	for _, p := range t.Parameters[parameters:parametersEnd] {
+		t.moved = append(t.moved, p)
+	}
+	for _, b := range t.Buffers[buffers:buffersEnd] {
+		t.moved = append(t.moved, b)
+	}
 	if l, ok := layer.(mover); ok {
 		t.moved = append(t.moved, l)
 	}

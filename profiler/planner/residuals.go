@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // Residual says how far PyTorch was from our replays, relative to the replay:
@@ -62,17 +63,29 @@ var shipped []byte
 // there are enough records of it on its release, else those of all models on that
 // release. A release without records goes by the last before it that has some.
 func Residuals(s Subject) (allocated, reserved Residual, err error) {
-	return readResiduals(shipped, s)
+	f, err := shippedResiduals()
+	if err != nil {
+		return allocated, reserved, err
+	}
+	return f.residuals(s)
 }
 
-func readResiduals(data []byte, s Subject) (allocated, reserved Residual, err error) {
+// shippedResiduals are read once: a search asks for those of thousands of cases.
+var shippedResiduals = sync.OnceValues(func() (*residualFile, error) { return readResiduals(shipped) })
+
+func readResiduals(data []byte) (*residualFile, error) {
 	var f residualFile
 	if err := json.Unmarshal(data, &f); err != nil {
-		return allocated, reserved, fmt.Errorf("planner: residuals: %w", err)
+		return nil, fmt.Errorf("planner: residuals: %w", err)
 	}
 	if f.Schema != residualSchema {
-		return allocated, reserved, fmt.Errorf("planner: residuals: schema %q is not %s", f.Schema, residualSchema)
+		return nil, fmt.Errorf("planner: residuals: schema %q is not %s", f.Schema, residualSchema)
 	}
+	return &f, nil
+}
+
+// residuals are those of a subject.
+func (f *residualFile) residuals(s Subject) (allocated, reserved Residual, err error) {
 	group, own := f.of(s)
 	if group == nil {
 		return allocated, reserved, fmt.Errorf("planner: residuals: no group for %s", s.Model)

@@ -25,7 +25,7 @@ func observations(model, release string, n int) []Observation {
 func TestResidualsAreTheMiddle95PercentOfTheModel(t *testing.T) {
 	data, err := EncodeResiduals("test", append(observations("toy", "2.11", 40), observations("rare", "2.11", 3)...))
 	require.NoError(t, err)
-	allocated, reserved, err := readResiduals(data, Subject{"toy", "2.11"})
+	allocated, reserved, err := residualsIn(data, Subject{"toy", "2.11"})
 	require.NoError(t, err)
 	require.Equal(t, Residual{0.001, 0.038, 40, "toy on PyTorch 2.11"}, allocated)
 	require.Equal(t, Residual{0, 0, 40, "toy on PyTorch 2.11"}, reserved)
@@ -48,7 +48,7 @@ func TestResidualsAreOfTheNearestGroupThatHasRecords(t *testing.T) {
 		{Subject{"toy", "2.15"}, "all models on PyTorch 2.15 (5 of toy)", 5},
 		{Subject{"toy", "2.16"}, "all models on PyTorch 2.15 (5 of toy)", 5},
 	} {
-		allocated, reserved, err := readResiduals(data, c.of)
+		allocated, reserved, err := residualsIn(data, c.of)
 		require.NoError(t, err)
 		require.Equal(t, c.group, allocated.Group)
 		require.Equal(t, c.group, reserved.Group)
@@ -84,7 +84,7 @@ func TestDamagedResidualsAreRefused(t *testing.T) {
 		`{"schema":"other"}`:              `schema "other" is not vprof.residuals/v2`,
 		`{"schema":"vprof.residuals/v2"}`: "no group for toy",
 	} {
-		_, _, err := readResiduals([]byte(data), Subject{"toy", "2.11"})
+		_, _, err := residualsIn([]byte(data), Subject{"toy", "2.11"})
 		require.ErrorContains(t, err, want)
 	}
 }
@@ -92,6 +92,15 @@ func TestDamagedResidualsAreRefused(t *testing.T) {
 func FuzzReadResiduals(f *testing.F) {
 	f.Add(shipped, "redimnet-b2", "2.15")
 	f.Fuzz(func(t *testing.T, data []byte, model, release string) {
-		_, _, _ = readResiduals(data, Subject{model, release}) // must not panic
+		_, _, _ = residualsIn(data, Subject{model, release}) // must not panic
 	})
+}
+
+// residualsIn are a subject's residuals in the text of a file.
+func residualsIn(data []byte, s Subject) (allocated, reserved Residual, err error) {
+	f, err := readResiduals(data)
+	if err != nil {
+		return allocated, reserved, err
+	}
+	return f.residuals(s)
 }

@@ -55,14 +55,13 @@ func (b Budget) Check() error {
 // is not, among from..to; 0 if not even from is within, and to if that is. Where
 // need grows with the batch, which it does but for the allocator's slack, this
 // is the largest. It asks for the need of few sizes: memory is nearly linear in
-// the batch, so the line through two of them points to the edge. begin is where
-// to look first.
-func Largest(from, begin, to int, limit int64, need func(batch int) (int64, error)) (int, error) {
+// the batch, so the line through two of them points to the edge.
+func Largest(from int, begin Start, to int, limit int64, need func(batch int) (int64, error)) (int, error) {
 	if from < 1 || to < from {
 		return 0, fmt.Errorf("planner: no batch sizes from %d to %d", from, to)
 	}
-	s := edge{need: need, known: map[int]int64{}, limit: limit, fits: from - 1, fails: to + 1}
-	next := min(max(begin, from), to)
+	s := edge{need: need, known: map[int]int64{}, limit: limit, fits: from - 1, fails: to + 1, near: begin.Near}
+	next := min(max(begin.Batch, from), to)
 	for step := 0; s.fails-s.fits > 1; step++ {
 		if err := s.try(next); err != nil {
 			return 0, err
@@ -75,6 +74,14 @@ func Largest(from, begin, to int, limit int64, need func(batch int) (int64, erro
 	return s.fits, nil
 }
 
+// Start is where a search for a batch size looks first. Near says that the edge is
+// expected there, as of an estimate, so that the neighbor comes next and not a size as far
+// off again.
+type Start struct {
+	Batch int
+	Near  bool
+}
+
 // edge is a search for the last batch size that fits: fits is one that does, or below
 // all, and fails one that does not, or above all.
 type edge struct {
@@ -82,6 +89,7 @@ type edge struct {
 	known       map[int]int64
 	limit       int64
 	fits, fails int
+	near        bool
 }
 
 func (s *edge) try(batch int) error {
@@ -102,8 +110,11 @@ func (s *edge) try(batch int) error {
 func (s *edge) guess(step int) int {
 	low, high := s.fits+1, s.fails-1
 	middle := low + (high-low)/2
-	if len(s.known) == 1 { // a second point for the line, as far off again
+	if len(s.known) == 1 { // a second point for the line
 		for batch := range s.known {
+			if s.near {
+				return min(max(s.beside(batch), low), high)
+			}
 			if s.fits == batch {
 				return min(2*batch, high)
 			}
@@ -126,6 +137,14 @@ func (s *edge) guess(step int) int {
 		return low
 	}
 	return int(at)
+}
+
+// beside is the batch to try after one near the edge: where the line through nothing at
+// batch zero meets the limit. What does not grow with the batch makes the true edge lie
+// beyond that, so the next is the neighbor unless the first was off by more.
+func (s *edge) beside(batch int) int {
+	at := float64(batch) * float64(s.limit) / float64(max(1, s.known[batch]))
+	return int(min(at, 2*float64(batch)))
 }
 
 // nearest returns the two known batch sizes through which the next guess is interpolated,

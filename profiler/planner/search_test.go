@@ -24,7 +24,7 @@ func TestLargestIsTheLastThatFitsWhereNeedGrows(t *testing.T) {
 				want = b
 			}
 		}
-		got, err := Largest(1, rapid.IntRange(0, 400).Draw(t, "begin"), len(steps), limit, func(b int) (int64, error) { return needs[b], nil })
+		got, err := Largest(1, drawStart(t, 400), len(steps), limit, func(b int) (int64, error) { return needs[b], nil })
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 	})
@@ -36,7 +36,7 @@ func TestLargestFitsAndTheNextDoesNot(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		needs := rapid.SliceOfN(rapid.Int64Range(0, 100), 1, 200).Draw(t, "needs")
 		limit := rapid.Int64Range(0, 100).Draw(t, "limit")
-		got, err := Largest(1, rapid.IntRange(1, 200).Draw(t, "begin"), len(needs), limit, func(b int) (int64, error) { return needs[b-1], nil })
+		got, err := Largest(1, drawStart(t, 200), len(needs), limit, func(b int) (int64, error) { return needs[b-1], nil })
 		require.NoError(t, err)
 		if got > 0 {
 			require.LessOrEqual(t, needs[got-1], limit)
@@ -51,7 +51,7 @@ func TestLargestFitsAndTheNextDoesNot(t *testing.T) {
 // 2^20 sizes asks 20 times.
 func TestLargestAsksForFewSizes(t *testing.T) {
 	asked := 0
-	got, err := Largest(1, 64, 1<<20, 80<<30, func(b int) (int64, error) {
+	got, err := Largest(1, Start{Batch: 64}, 1<<20, 80<<30, func(b int) (int64, error) {
 		asked++
 		return 3<<30 + int64(b)*(215<<20) + int64(b%7)*(20<<20), nil
 	})
@@ -60,11 +60,30 @@ func TestLargestAsksForFewSizes(t *testing.T) {
 	require.LessOrEqual(t, asked, 6)
 }
 
+func drawStart(t *rapid.T, to int) Start {
+	return Start{rapid.IntRange(0, to).Draw(t, "begin"), rapid.Bool().Draw(t, "near")}
+}
+
+// A search that begins at the edge, or one off it, asks for it and its neighbor alone.
+func TestLargestNearTheEdgeAsksForTheNeighbor(t *testing.T) {
+	need := func(b int) int64 { return 3<<30 + int64(b)*(215<<20) }
+	for begin, want := range map[int][]int{366: {366, 367}, 367: {367, 366}, 365: {365, 366, 367}} {
+		var asked []int
+		got, err := Largest(1, Start{begin, true}, 1<<20, need(366)+1, func(b int) (int64, error) {
+			asked = append(asked, b)
+			return need(b), nil
+		})
+		require.NoError(t, err)
+		require.Equal(t, 366, got)
+		require.Equal(t, want, asked)
+	}
+}
+
 func TestLargestPassesErrorsOn(t *testing.T) {
 	cause := errors.New("norm")
-	_, err := Largest(1, 1, 8, 1, func(int) (int64, error) { return 0, cause })
+	_, err := Largest(1, Start{Batch: 1}, 8, 1, func(int) (int64, error) { return 0, cause })
 	require.ErrorIs(t, err, cause)
-	_, err = Largest(3, 1, 2, 1, nil)
+	_, err = Largest(3, Start{Batch: 1}, 2, 1, nil)
 	require.Error(t, err)
 }
 

@@ -159,7 +159,7 @@ func (s *Search) exactly(ctx context.Context, v *survey) error {
 		for j, c := range s.Cases {
 			at := i*len(s.Cases) + j
 			g.Go(func() (err error) {
-				v.choices[at], v.refusals[at], err = s.choice(ctx, gpu, c, s.Model.Default.Batch)
+				v.choices[at], v.refusals[at], err = s.choice(ctx, gpu, c, planner.Start{Batch: s.Model.Default.Batch})
 				done(1)
 				return err
 			})
@@ -195,9 +195,9 @@ func rank(f *report.Fit, stages []string) {
 	}
 }
 
-// choice finds the largest batch size of one configuration on one board, beginning the
-// search at begin. refused says why PyTorch or the model would not train it.
-func (s *Search) choice(ctx context.Context, gpu device.GPU, c models.Case, begin int) (out report.Choice, refused, err error) {
+// choice finds the largest batch size of one configuration on one board, from where the
+// search begins. refused says why PyTorch or the model would not train it.
+func (s *Search) choice(ctx context.Context, gpu device.GPU, c models.Case, begin planner.Start) (out report.Choice, refused, err error) {
 	setup, err := step.New(s.Model, c, s.Evidence)
 	if err != nil {
 		return s.refuse(gpu, c, err)
@@ -253,13 +253,13 @@ type batchSearch struct {
 	gpu    device.GPU
 	others int64
 	budget planner.Budget
-	// begin is where to look first, max where to end; given is the one batch to try,
-	// zero for none.
-	begin, max, given int
-	multiple          int
-	speed             steptime.Efficiency
-	parallel          parallel.Setup
-	tried             map[trialOf]trial
+	begin  planner.Start
+	// max is where to end; given is the one batch to try, zero for none.
+	max, given int
+	multiple   int
+	speed      steptime.Efficiency
+	parallel   parallel.Setup
+	tried      map[trialOf]trial
 }
 
 // trialOf identifies a trial of a batchSearch.
@@ -293,7 +293,7 @@ func (s *Search) batchSearch(setup *step.Setup, gpu device.GPU) (*batchSearch, e
 	if err != nil {
 		return nil, err
 	}
-	q := &batchSearch{setup: setup, gpu: gpu, others: s.Others, budget: budget, begin: s.Model.Default.Batch, max: s.MaxBatch, given: s.Batch, multiple: s.Multiple, parallel: s.Parallel, tried: map[trialOf]trial{}}
+	q := &batchSearch{setup: setup, gpu: gpu, others: s.Others, budget: budget, begin: planner.Start{Batch: s.Model.Default.Batch}, max: s.MaxBatch, given: s.Batch, multiple: s.Multiple, parallel: s.Parallel, tried: map[trialOf]trial{}}
 	if q.speed, err = s.Speed(gpu, s.Model.Name); err != nil {
 		return nil, err
 	}
@@ -350,7 +350,7 @@ func (q *batchSearch) largest(ctx context.Context, accumulate int) (int, error) 
 
 // search is the largest batch whose need is within the budget, or the given one if its
 // is; zero if none is.
-func (q *batchSearch) search(begin int, need func(int) (int64, error)) (int, error) {
+func (q *batchSearch) search(begin planner.Start, need func(int) (int64, error)) (int, error) {
 	if q.given == 0 {
 		return step.LargestBatch(begin, q.max, q.budget.Limit(), need)
 	}

@@ -291,12 +291,12 @@ func TestBatchesAreMultiplesOrGiven(t *testing.T) {
 
 	need := func(batch int) (int64, error) { return int64(batch), nil }
 	q := batchSearch{budget: planner.Budget{Memory: 100, Margin: 1}, max: 1000}
-	n, err := q.search(16, need)
+	n, err := q.search(planner.Start{Batch: 16}, need)
 	require.NoError(t, err)
 	require.Equal(t, 100, n)
 	for given, want := range map[int]int{48: 48, 101: 0} {
 		q.given = given
-		n, err = q.search(16, need)
+		n, err = q.search(planner.Start{Batch: 16}, need)
 		require.NoError(t, err)
 		require.Equal(t, want, n)
 		require.Equal(t, given, q.shown(n))

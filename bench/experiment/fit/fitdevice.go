@@ -7,6 +7,7 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/replay"
 )
 
@@ -82,7 +83,7 @@ func (s *Search) measure(ctx context.Context, setup *step.Setup, c *report.Choic
 		}
 		return runs[batch].Device, nil
 	}
-	batch, err := q.search(c.Batch, need)
+	batch, err := q.search(planner.Start{Batch: c.Batch}, need)
 	if whole := rounded(batch, q.multiple); err == nil && whole != batch {
 		batch = whole
 		if runs[batch] == nil {

@@ -5,10 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/planner"
 )
 
 // Profiles are recommendations for the parts of training that the script of the
@@ -18,19 +22,28 @@ import (
 func Profiles(ctx context.Context, s Search, lookup func(string) (models.Model, error)) ([]report.Profile, error) {
 	script := s.Model.Script
 	s.Effective = cmp.Or(s.Effective, script.EffectiveBatch())
-	var out []report.Profile
-	for _, p := range script.Parts() {
-		var err error
-		if s.Model, err = lookup(p.Model); err != nil {
-			return nil, err
-		}
-		c := s.Model.Default
-		c.AllocConf = s.allocConf()
-		choice, refused, err := s.choice(ctx, s.GPUs[0], c, c.Batch)
-		if err = errors.Join(refused, err); err != nil {
-			return nil, fmt.Errorf("%s: %w", p.Name, err)
-		}
-		out = append(out, report.Profile{Name: p.Name, Settings: p.Settings, Choice: choice})
+	parts := script.Parts()
+	out := make([]report.Profile, len(parts))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for i, p := range parts {
+		g.Go(func() (err error) {
+			s := s
+			if s.Model, err = lookup(p.Model); err != nil {
+				return err
+			}
+			c := s.Model.Default
+			c.AllocConf = s.allocConf()
+			choice, refused, err := s.choice(ctx, s.GPUs[0], c, planner.Start{Batch: c.Batch})
+			if err = errors.Join(refused, err); err != nil {
+				return fmt.Errorf("%s: %w", p.Name, err)
+			}
+			out[i] = report.Profile{Name: p.Name, Settings: p.Settings, Choice: choice}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
 	}
 	return out, nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/planner/parallel"
 	"github.com/vprof/vprof/profiler/planner/steptime"
+	"github.com/vprof/vprof/profiler/program"
 )
 
 // A survey estimates every configuration on every board from few recordings:
@@ -58,7 +59,7 @@ func (v *survey) run(ctx context.Context) error {
 type line struct {
 	batches []int
 	samples map[int]planner.Sample
-	// seconds are step times by batch and board.
+	// seconds are step times of the smallest and the largest of the batches, by board.
 	seconds map[int][]float64
 	sizes   parallel.Model
 }
@@ -110,16 +111,14 @@ func (v *survey) draw(ctx context.Context, setup *step.Setup, boards []int) (lin
 			return l, err
 		}
 		l.samples[batch] = sample
-		for _, i := range boards {
-			q, err := s.batchSearch(setup, s.GPUs[i])
-			if err != nil {
-				return l, err
+		if batch == l.batches[0] || batch == l.batches[len(l.batches)-1] { // between which times are a line
+			for _, i := range boards {
+				seconds, err := s.seconds(rec.Program, s.GPUs[i])
+				if err != nil {
+					return l, err
+				}
+				l.seconds[batch] = append(l.seconds[batch], seconds)
 			}
-			seconds := 0.0
-			if load := steptime.Of(rec.Program, s.GPUs[i], step.SteadyStep); load.Known() {
-				seconds = q.speed.Time(load).Seconds
-			}
-			l.seconds[batch] = append(l.seconds[batch], seconds)
 		}
 		e, err := setup.Estimate(gpu, sample)
 		if err != nil {
@@ -128,6 +127,19 @@ func (v *survey) draw(ctx context.Context, setup *step.Setup, boards []int) (lin
 		l.sizes = sizesOf(rec, e)
 	}
 	return l, nil
+}
+
+// seconds is how long a step of a program takes on a board; zero if that is not known.
+func (s *Search) seconds(p *program.Program, gpu device.GPU) (float64, error) {
+	speed, err := s.Speed(gpu, s.Model.Name)
+	if err != nil {
+		return 0, err
+	}
+	load := steptime.Of(p, gpu, step.SteadyStep)
+	if !load.Known() {
+		return 0, nil
+	}
+	return speed.Time(load).Seconds, nil
 }
 
 // choice finds the largest batch size on a board by interpolation.
@@ -148,7 +160,7 @@ func (v *survey) choice(setup *step.Setup, l line, boards []int, board, steps in
 		}
 		return e, err
 	}
-	largest, err := q.search(l.batches[len(l.batches)/2], func(batch int) (int64, error) {
+	largest, err := q.search(planner.Start{Batch: l.batches[len(l.batches)/2]}, func(batch int) (int64, error) {
 		e, err := estimate(batch)
 		return q.budget.Need(e), err
 	})
@@ -231,7 +243,7 @@ func (s *Search) confirm(ctx context.Context, f *report.Fit) error {
 		}
 		g.Go(func() error {
 			defer done(1)
-			exact, refused, err := s.choice(ctx, byName[c.Device], c.Case.Case, c.Largest)
+			exact, refused, err := s.choice(ctx, byName[c.Device], c.Case.Case, planner.Start{Batch: c.Largest, Near: true})
 			if err = errors.Join(refused, err); err != nil {
 				return err
 			}

@@ -284,7 +284,7 @@ func (m *checks) stretched(c models.Case) (models.Case, error) {
 // none does.
 func (m *checks) largest(ctx context.Context) (int, error) {
 	c := m.setup.Case()
-	return step.LargestBatch(c.Batch, c.Batch, m.budget.Limit(), func(batch int) (int64, error) {
+	return step.LargestBatch(planner.Start{Batch: c.Batch}, c.Batch, m.budget.Limit(), func(batch int) (int64, error) {
 		var worst int64
 		for _, k := range m.variants(batch) {
 			r, err := m.replayCase(ctx, k)

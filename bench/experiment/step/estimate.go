@@ -137,7 +137,7 @@ const SteadyStep = 1
 // LargestBatch is the largest batch size up to a maximum whose need, in bytes, is
 // within a limit; zero if none is. The search begins at one size and goes from one,
 // or from two if PyTorch refuses one, as batch norm does.
-func LargestBatch(begin, to int, limit int64, need func(int) (int64, error)) (int, error) {
+func LargestBatch(begin planner.Start, to int, limit int64, need func(int) (int64, error)) (int, error) {
 	largest, err := planner.Largest(1, begin, to, limit, need)
 	var refused *RefusedError
 	if errors.As(err, &refused) && to > 1 {

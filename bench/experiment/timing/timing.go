@@ -11,6 +11,7 @@ import (
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/progress"
 	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/planner/steptime"
 )
 
@@ -159,7 +160,7 @@ func largest(ctx context.Context, s *step.Setup, gpu device.GPU) (int, error) {
 		e, _, err := s.Estimated(ctx, gpu, batch)
 		return e.Device.High, err
 	}
-	n, err := step.LargestBatch(s.Model().Default.Batch, largestTimed, int64(float64(gpu.Memory)*s.Allocator().MemoryFraction), need)
+	n, err := step.LargestBatch(planner.Start{Batch: s.Model().Default.Batch}, largestTimed, int64(float64(gpu.Memory)*s.Allocator().MemoryFraction), need)
 	if err != nil {
 		return 0, fmt.Errorf("%s: the largest batch on %s: %w", s.Model().Name, gpu.Name, err)
 	}

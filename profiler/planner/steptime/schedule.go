@@ -22,7 +22,7 @@ type entry struct {
 }
 
 // add appends an instruction of a program.
-func (s *schedule) add(p *program.Program, in program.Instruction, gpu device.GPU) {
+func (s *schedule) add(p *program.Program, in program.Instruction, gpu *device.GPU) {
 	switch in.Kind {
 	case program.Launch:
 		op := &p.Ops[in.Arg]

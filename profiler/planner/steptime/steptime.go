@@ -36,11 +36,11 @@ func Of(p *program.Program, gpu device.GPU, step int) Load {
 	var total, pending Load
 	for _, in := range p.Instructions {
 		if len(p.Streams) > 1 {
-			pending.streams.add(p, in, gpu)
+			pending.streams.add(p, in, &gpu)
 		}
 		switch in.Kind {
 		case program.Launch:
-			pending.add(p, &p.Ops[in.Arg], gpu)
+			pending.add(p, &p.Ops[in.Arg], &gpu)
 		case program.Mark: // the phase that ends here is what the ops were for
 			if p.Phases[in.Arg].Step == step {
 				total = total.plus(pending)
@@ -51,7 +51,7 @@ func Of(p *program.Program, gpu device.GPU, step int) Load {
 	return total
 }
 
-func (l *Load) add(p *program.Program, op *program.Op, gpu device.GPU) {
+func (l *Load) add(p *program.Program, op *program.Op, gpu *device.GPU) {
 	if op.Work.Collective() {
 		l.Sent += p.Traffic(op)
 		return
