@@ -50,11 +50,15 @@ of PyTorch a table of what each needs.
   # what is a cluster asked for?
   vprof plan --model redimnet-b2 --batch 32 --gpu a100-80 --request slurm
 
+  # what does each rank of eight hold?
+  vprof plan --model gpt2 --batch 4 --gpu a100-80 --gpus 8 --strategy fsdp2 --rank all
+
   # what does an update of PyTorch change?
   vprof plan --model gpt2 --batch 4 --torch 2.11,2.14,2.15`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runPlan(cmd, o) },
 	}
 	o.c.register(cmd, a)
+	o.c.ranks.tabled = true
 	o.c.takesTrainer(cmd, a)
 	o.c.registerAllocConf()
 	o.batch.register(cmd, "the model's own batch")
@@ -94,6 +98,9 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 		return err
 	}
 	here := &job.Local{Models: o.app.models(), Evidence: evidence}
+	if o.c.ranks.all() {
+		return o.planRanks(ctx, here, m, cases, gpus, batches)
+	}
 	jobs := make([][]job.Job, len(cases))
 	for i, c := range cases {
 		jobs[i] = job.Plan(c, gpus, batches)

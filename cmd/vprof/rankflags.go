@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,15 +16,17 @@ type rankFlags struct {
 	flags    *pflag.FlagSet
 	gpus     int
 	strategy string
-	rank     int64
+	rank     string
 	link     float64
+	// tabled says that the verb makes a table of all ranks.
+	tabled bool
 }
 
 func (f *rankFlags) register(cmd *cobra.Command) {
 	f.flags = cmd.Flags()
 	f.flags.IntVar(&f.gpus, "gpus", 1, "train on `n` GPUs of the kind, one rank on each; figures are those of one rank")
 	f.flags.StringVar(&f.strategy, "strategy", models.DDP, "how the ranks share the work, by `name` and options like fsdp2:mp=bf16,replicate=2: "+strings.Join(models.Strategies(), ", ")+" (see vprof help strategies)")
-	f.flags.Int64Var(&f.rank, "rank", 0, "the rank `n` that is looked at (default: the one that needs most)")
+	f.flags.StringVar(&f.rank, "rank", "", "the rank `n` that is looked at, or all of which plan makes a table (default: the one that needs most)")
 	f.flags.Float64Var(&f.link, "link", 0, "speed at which a GPU sends to others, in `GB/s` (default: the board's NVLink, else PCIe)")
 	complete(cmd, "strategy", models.Strategies)
 }
@@ -59,15 +62,31 @@ func (f *rankFlags) apply(c *models.Case) error {
 	if err != nil {
 		return usagef("--strategy: %w", err)
 	}
-	if f.flags.Changed("rank") {
-		if f.rank < 0 || f.rank >= int64(f.gpus) {
-			return usagef("--rank: there is no rank %d of %d; ranks begin with 0", f.rank, f.gpus)
+	if f.flags.Changed("rank") && f.rank != allRanks {
+		rank, err := strconv.ParseInt(f.rank, 10, 64)
+		if err != nil {
+			return usagef("--rank: %q is neither a rank nor %s", f.rank, allRanks)
 		}
-		s.Rank = &f.rank
+		if rank < 0 || rank >= int64(f.gpus) {
+			return usagef("--rank: there is no rank %d of %d; ranks begin with 0", rank, f.gpus)
+		}
+		s.Rank = &rank
+	}
+	if f.rank == allRanks && !f.tabled {
+		return usagef("--rank: a table of all ranks is made by plan; name one here")
+	}
+	if f.rank == allRanks && s.Rank != nil {
+		return usagef("--rank: %s asks for all ranks, and --strategy names one", allRanks)
 	}
 	c.GPUs, c.Strategy = f.gpus, &s
 	return nil
 }
+
+// allRanks is the value of --rank that asks for all that differ.
+const allRanks = "all"
+
+// all reports whether all ranks are asked for.
+func (f *rankFlags) all() bool { return f.rank == allRanks && f.gpus > 1 }
 
 // linked gives boards the speed of --link.
 func (f *rankFlags) linked(gpus []device.GPU) []device.GPU {

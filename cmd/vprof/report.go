@@ -135,6 +135,9 @@ func (o *reportOptions) fill(ctx context.Context, p *page.Page, problem error, b
 		return nil
 	}
 	var err error
+	if p.Ranks, err = ranksOf(ctx, o.app, p.Runs[0], batch); err != nil {
+		return err
+	}
 	p.Step, err = profileOf(ctx, o.app, p.Runs[0], batch)
 	switch {
 	case err != nil && (o.batch != 0 || errors.Is(err, context.Canceled)):

@@ -45,7 +45,7 @@ vprof calibrate corrects estimates by measured runs.`
 const strategiesHelp = `With --gpus N, N ranks train together, one on each GPU, by a --strategy: its name,
 and options behind a colon. vprof records what one rank allocates, in the order in
 which it does and on the stream on which it does; --rank says which, and without it
-it is the one that needs most.
+it is the one that needs most. plan --rank all is a table of all that differ.
 
   ddp     DistributedDataParallel
             bucket_view=true       gradient_as_bucket_view

@@ -1,6 +1,7 @@
 package all_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -79,6 +80,40 @@ func TestTensorParallelRanksHaveTheirPart(t *testing.T) {
 	require.ErrorContains(t, err, "train with --clip none")
 	_, err = record("tp:tp=2", func(c *models.Case) { c.LoRA = &models.LoRA{Rank: 4} })
 	require.ErrorContains(t, err, "adapters and packed weights stand in the place of linear layers")
+}
+
+// TestRanksThatDifferAreAllFound compares the search with looking at each rank.
+func TestRanksThatDifferAreAllFound(t *testing.T) {
+	board := trace.Board{Name: "a100-80", Capability: 80, SMs: 108, ThreadsPerSM: 2048, Memory: 80 << 30}
+	m, err := all.Models().Lookup("llama-tiny")
+	require.NoError(t, err)
+	for _, text := range []string{"fsdp2", "tp:tp=2", "ddp"} {
+		s, err := models.ParseStrategy(text)
+		require.NoError(t, err)
+		c := models.Case{Batch: 1, Accumulate: 1, GPUs: 24, Strategy: &s, Levers: models.Levers{Clip: models.ClipNone}, Settings: models.Settings{"vocab": 1000, "layers": 4, "inner": 1000, "seq-len": 8}}
+		found, err := m.DifferentRanks(c, board, models.Options{Steps: 1})
+		require.NoError(t, err)
+		var want []models.RankRange
+		last := ""
+		for rank := range int64(c.GPUs) {
+			one := s
+			one.Rank = &rank
+			c.Strategy = &one
+			r, err := m.Record(c, board, models.Options{Steps: 1})
+			require.NoError(t, err)
+			now := fmt.Sprint(r.Program.Instructions, r.Program.Buffers)
+			if now == last {
+				want[len(want)-1].Last = rank
+			} else {
+				want = append(want, models.RankRange{First: rank, Last: rank})
+			}
+			last = now
+		}
+		require.Equal(t, want, found, text)
+		if text == "fsdp2" {
+			require.Greater(t, len(want), 2) // rows are left over
+		}
+	}
 }
 
 // left are the bytes of a class that live at the end of a program.

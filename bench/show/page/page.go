@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/vprof/vprof/bench/reference"
@@ -30,6 +31,9 @@ type Page struct {
 	// Step is a step of the case; nil shows none, and NoStep says why.
 	Step   *profile.Profile
 	NoStep string
+	// Ranks are plans of the ranks of the case that differ, at one batch size; nil shows
+	// none.
+	Ranks report.Ranks
 	// References are records of the case from PyTorch.
 	References []reference.Record
 }
@@ -90,6 +94,7 @@ type view struct {
 	Breakdowns []breakdown
 	Legend     []part
 	Times      []times
+	Ranks      *breakdown
 	Sheets     []report.Sheet
 
 	Step   *step
@@ -149,7 +154,11 @@ func (p *Page) view(least scales) (*view, error) {
 			v.Times = append(v.Times, t)
 		}
 	}
+	v.Ranks = ranksOf(p.Ranks)
 	v.Legend = legend(v.Breakdowns)
+	if v.Ranks != nil {
+		v.Legend = legend(append(slices.Clip(v.Breakdowns), *v.Ranks))
+	}
 	for _, r := range p.Runs {
 		v.Sheets = append(v.Sheets, r.Sheets()...)
 		text, err := json.MarshalIndent(r.Case, "", "  ")

@@ -27,7 +27,9 @@ type step struct {
 	Largest []tensor
 	Rest    string
 	Heap    heapSums
-	Data    stepData
+	// Lanes are the streams of the step, none if it has one alone.
+	Lanes []lane
+	Data  stepData
 }
 
 // tensor is a row of the table of the largest.
@@ -115,6 +117,7 @@ func stepOf(p *profile.Profile) *step {
 		t := s.Largest[0]
 		s.Data.Top = fmt.Sprintf("%s of %s, %s", bytesize.Format(t.Bytes), t.Class, strings.TrimSpace(t.Op+" "+t.Module))
 	}
+	s.Lanes = lanesOf(p, from, to)
 	s.Data.Flame = flame(p)
 	s.Data.Segments, s.Heap = heapMap(p, &s.Data)
 	return s

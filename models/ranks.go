@@ -1,0 +1,139 @@
+package models
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// RankRange are ranks that run the same program: those from First to Last.
+type RankRange struct {
+	First int64 `json:"first"`
+	Last  int64 `json:"last"`
+}
+
+// String is "3" or "0-6".
+func (r RankRange) String() string {
+	if r.First == r.Last {
+		return strconv.FormatInt(r.First, 10)
+	}
+	return fmt.Sprintf("%d-%d", r.First, r.Last)
+}
+
+// mostCompared is how many ranks are recorded one by one to be compared.
+const mostCompared = 64
+
+// DifferentRanks finds which ranks of a case differ, by recording them: one range for
+// each program. Of replicas (HSDP) it has the ranks of the first.
+func (m Model) DifferentRanks(c Case, board trace.Board, o Options) ([]RankRange, error) {
+	c, err := m.Complete(c)
+	if err != nil {
+		return nil, err
+	}
+	s := c.Strategy
+	if s == nil {
+		return nil, fmt.Errorf("one GPU has one rank")
+	}
+	f := &rankFinder{record: func(rank int64) (*program.Program, error) {
+		one := *s
+		one.Rank = &rank
+		c.Strategy = &one
+		rec, err := m.Record(c, board, o)
+		if err != nil {
+			return nil, err
+		}
+		return rec.Program, nil
+	}}
+	world := int64(c.GPUs)
+	switch s.Name {
+	case DDP:
+		return []RankRange{{0, world - 1}}, nil
+	case FSDP2:
+		return f.ordered(world/max(1, s.Replicate), 1)
+	case TP:
+		return f.ordered(world/s.TP, s.TP)
+	}
+	if world > mostCompared {
+		return nil, fmt.Errorf("each of %d ranks of %s has something else, and no more than %d are compared; name one with --rank", world, s.Name, mostCompared)
+	}
+	return f.each(world)
+}
+
+// rankFinder compares ranks by what they run.
+type rankFinder struct {
+	record func(rank int64) (*program.Program, error)
+}
+
+// each compares every rank with the one before.
+func (f *rankFinder) each(world int64) ([]RankRange, error) {
+	var out []RankRange
+	var last *program.Program
+	for rank := range world {
+		p, err := f.record(rank)
+		if err != nil {
+			return nil, err
+		}
+		if last != nil && same(last, p) {
+			out[len(out)-1].Last = rank
+			continue
+		}
+		out, last = append(out, RankRange{rank, rank}), p
+	}
+	return out, nil
+}
+
+// ordered compares n units of neighboring ranks that run the same, of which a later one
+// has no more rows of any parameter than an earlier one: if two run the same, so do all
+// between them.
+func (f *rankFinder) ordered(n, each int64) ([]RankRange, error) {
+	first, err := f.record(0)
+	if err != nil {
+		return nil, err
+	}
+	last, err := f.record((n - 1) * each)
+	if err != nil {
+		return nil, err
+	}
+	begins := []int64{0}
+	var search func(from, to int64, a, b *program.Program) error
+	search = func(from, to int64, a, b *program.Program) error {
+		switch {
+		case same(a, b):
+			return nil
+		case to == from+1:
+			begins = append(begins, to)
+			return nil
+		}
+		mid := (from + to) / 2
+		p, err := f.record(mid * each)
+		if err != nil {
+			return err
+		}
+		if err := search(from, mid, a, p); err != nil {
+			return err
+		}
+		return search(mid, to, p, b)
+	}
+	if err := search(0, n-1, first, last); err != nil {
+		return nil, err
+	}
+	slices.Sort(begins)
+	out := make([]RankRange, len(begins))
+	for i, b := range begins {
+		end := n
+		if i+1 < len(begins) {
+			end = begins[i+1]
+		}
+		out[i] = RankRange{b * each, end*each - 1}
+	}
+	return out, nil
+}
+
+// same reports whether two ranks allocate the same in the same order.
+func same(a, b *program.Program) bool {
+	return slices.Equal(a.Instructions, b.Instructions) && reflect.DeepEqual(a.Buffers, b.Buffers)
+}
