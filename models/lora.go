@@ -1,7 +1,10 @@
 package models
 
 import (
+	"errors"
 	"fmt"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -16,6 +19,11 @@ type LoRA struct {
 	// Targets are names of layers, or ends of their paths; none means all
 	// linear layers but the output layer of a language model.
 	Targets []string
+	// Match is a regular expression instead of names: the layers whose whole paths it
+	// matches, as peft takes target_modules that is text.
+	Match string
+	// Save are names of modules that are trained as a whole, in a copy: modules_to_save.
+	Save []string
 }
 
 // allLinear is how a command line and peft name all linear layers.
@@ -26,12 +34,22 @@ const maxRank = 1 << 16
 
 // ParseLoRA reads options like "r=8,alpha=16,dropout=0.05,target=all-linear".
 // Several targets are joined by "+", or follow each other:
-// "target=q_proj,v_proj". What is left out is as in peft: rank 8, alpha 8, no
+// "target=q_proj,v_proj"; so are modules to save, "save=embed_tokens+lm_head". A regular
+// expression comes last: "match=REGEX". What is left out is as in peft: rank 8, alpha 8, no
 // dropout; all linear layers.
 func ParseLoRA(text string) (LoRA, error) {
 	l := LoRA{Rank: 8, Alpha: 8}
 	seen := map[string]bool{}
 	last := ""
+	text, match, matched := strings.Cut(text, "match=")
+	if matched {
+		if err := l.set("match", match); err != nil {
+			return LoRA{}, fmt.Errorf("match: %w", err)
+		}
+		if text = strings.TrimSuffix(text, ","); text == "" {
+			return l, nil
+		}
+	}
 	for field := range strings.SplitSeq(text, ",") {
 		key, value, ok := strings.Cut(strings.TrimSpace(field), "=")
 		switch {
@@ -39,16 +57,23 @@ func ParseLoRA(text string) (LoRA, error) {
 			return LoRA{}, fmt.Errorf("%s: given twice", key)
 		case !ok && last == "target" && len(l.Targets) > 0:
 			key, value = last, strings.Join(l.Targets, "+")+"+"+key
+		case !ok && last == "save":
+			key, value = last, strings.Join(l.Save, "+")+"+"+key
 		case !ok:
-			return LoRA{}, fmt.Errorf("%q is not key=value; the keys are r, alpha, dropout and target", field)
+			return LoRA{}, fmt.Errorf("%q is not key=value; %s", field, keysOfLoRA)
 		}
 		last, seen[key] = key, true
 		if err := l.set(key, value); err != nil {
 			return LoRA{}, fmt.Errorf("%s: %w", key, err)
 		}
 	}
+	if matched && seen["target"] {
+		return LoRA{}, errors.New("match: target is given, too; layers are chosen one way")
+	}
 	return l, nil
 }
+
+const keysOfLoRA = "the keys are r, alpha, dropout, target, save and match"
 
 func (l *LoRA) set(key, value string) (err error) {
 	switch key {
@@ -66,14 +91,20 @@ func (l *LoRA) set(key, value string) (err error) {
 		if value == allLinear {
 			return nil
 		}
-		l.Targets = strings.Split(value, "+")
-		for _, t := range l.Targets {
-			if t == "" {
-				return fmt.Errorf("%q has an empty name; use %s, or names like q_proj+v_proj", value, allLinear)
-			}
+		if l.Targets = strings.Split(value, "+"); slices.Contains(l.Targets, "") {
+			return fmt.Errorf("%q has an empty name; use %s, or names like q_proj+v_proj", value, allLinear)
 		}
+	case "save":
+		if l.Save = strings.Split(value, "+"); slices.Contains(l.Save, "") {
+			return fmt.Errorf("%q has an empty name; use names like embed_tokens+lm_head", value)
+		}
+	case "match":
+		if _, err = regexp.Compile(value); err != nil || value == "" {
+			return fmt.Errorf("%q is no regular expression that vprof reads, which has no look-ahead", value)
+		}
+		l.Match = value
 	default:
-		return fmt.Errorf("there is no such key; the keys are r, alpha, dropout and target")
+		return fmt.Errorf("there is no such key; %s", keysOfLoRA)
 	}
 	return err
 }
@@ -91,15 +122,42 @@ func (l *LoRA) String() string {
 	if l == nil {
 		return ""
 	}
-	target := allLinear
-	if len(l.Targets) > 0 {
-		target = strings.Join(l.Targets, "+")
+	target := "target=" + allLinear
+	switch {
+	case l.Match != "":
+		target = "match=" + l.Match
+	case len(l.Targets) > 0:
+		target = "target=" + strings.Join(l.Targets, "+")
+	}
+	if len(l.Save) > 0 {
+		target = "save=" + strings.Join(l.Save, "+") + "," + target
 	}
 	dropout := ""
 	if l.Dropout > 0 {
 		dropout = fmt.Sprintf("dropout=%g,", l.Dropout)
 	}
-	return fmt.Sprintf("r=%d,alpha=%d,%starget=%s", l.Rank, l.Alpha, dropout, target)
+	return fmt.Sprintf("r=%d,alpha=%d,%s%s", l.Rank, l.Alpha, dropout, target)
+}
+
+// Adapts tells whether the layer of a path gets an adapter; all do if neither Targets
+// nor Match says.
+func (l *LoRA) Adapts(path string) bool {
+	switch {
+	case l.Match != "":
+		return regexp.MustCompile("^(?:" + l.Match + ")$").MatchString(path)
+	case len(l.Targets) > 0:
+		return slices.ContainsFunc(l.Targets, func(t string) bool { return path == t || strings.HasSuffix(path, "."+t) })
+	default:
+		return true
+	}
+}
+
+// Wanted is what is said where no layer gets an adapter.
+func (l *LoRA) Wanted() string {
+	if l.Match != "" {
+		return "no linear layer's path is matched by " + l.Match
+	}
+	return "no linear layer is called " + strings.Join(l.Targets, " or ")
 }
 
 // MarshalText implements [encoding.TextMarshaler].

@@ -160,7 +160,7 @@ func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 type languageModel struct {
 	nn.Module
 	Transformer *Model
-	LmHead      *nn.Linear
+	LmHead      nn.Layer
 }
 
 // CausalLM is the task of predicting each next token.
@@ -170,7 +170,8 @@ func CausalLM(c Config, text hf.Text) *hf.TextTask {
 	if c.Untied {
 		head = nn.NewLinear(c.Width, c.Vocab, false)
 	}
-	return hf.CausalLM(&languageModel{Transformer: m, LmHead: head}, m, m.Wte, head, text)
+	net := &languageModel{Transformer: m, LmHead: head}
+	return hf.CausalLM(net, m, m.Wte, &net.LmHead, text)
 }
 
 // classifier is GPT2ForSequenceClassification.

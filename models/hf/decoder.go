@@ -12,21 +12,21 @@ type Decoder interface {
 }
 
 // CausalLM is the task of predicting each next token with a decoder and an
-// output layer, which net holds.
-func CausalLM(net any, m Decoder, inputs *nn.Embedding, output *nn.Linear, text Text) *TextTask {
+// output layer, which net holds and adapters may replace.
+func CausalLM(net any, m Decoder, inputs *nn.Embedding, output *nn.Layer, text Text) *TextTask {
 	return &TextTask{
-		Text: text, Net: net, Inputs: inputs, Output: output,
+		Text: text, Net: net, Inputs: inputs, Output: *output,
 		Call: func(f *frame, b TextBatch) *tensor {
 			g := f.CallFrame(b.IDs, b.Padding, b.Labels)
 			g.In(net)
 			x := g.Let(m.Call(g, b.IDs, b.Padding, text))
 			switch {
 			case text.FusedLoss:
-				return Taken(g, g.Let(liger.CausalLMLoss(g, x, output.Weight.Tensor, b.Labels)))
+				return Taken(g, g.Let(liger.CausalLMLoss(g, x, nn.Trained(*output).(*nn.Linear).Weight.Tensor, b.Labels)))
 			case text.LossChunks > 1:
-				return Taken(g, g.Let(chunkedCausalLMLoss(g, x, output, b.Labels, text)))
+				return Taken(g, g.Let(chunkedCausalLMLoss(g, x, *output, b.Labels, text)))
 			}
-			logits := g.Let(g.Call(output, x))
+			logits := g.Let(g.Call(*output, x))
 			text.adjustScores(g, &logits)
 			return Taken(g, g.Let(CausalLMLoss(g, logits, b.Labels)), logits)
 		},

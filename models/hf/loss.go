@@ -23,7 +23,7 @@ func CausalLMLoss(f *frame, logits, labels *tensor) *tensor {
 // [batch, length, width]: the scores of some tokens at a time, with the output layer of
 // the model. Autograd keeps the log-softmax of every chunk, so what is spared are the
 // scores themselves and their copies. All labels but the last of a row are counted.
-func chunkedCausalLMLoss(f *frame, x *tensor, output *nn.Linear, labels *tensor, text Text) *tensor {
+func chunkedCausalLMLoss(f *frame, x *tensor, output nn.Layer, labels *tensor, text Text) *tensor {
 	t, chunks := f.Tape(), text.LossChunks
 	g := f.FuncFrame(x, labels)
 	g.Set(&labels, g.Let(labels.Pad(0, 1)).Slice(-1, 1, labels.Size(-1)+1).Contiguous())

@@ -73,6 +73,53 @@ func TestCountsAreThoseOfTransformers(t *testing.T) {
 	}
 }
 
+// Modules that peft trains as a whole beside adapters are there twice, even if their
+// weights are tied, and a regular expression is held against whole paths: the counts are
+// those of peft 0.21.
+func TestAdaptersOfOthersAreThoseOfPeft(t *testing.T) {
+	for _, k := range []struct {
+		config, lora     string
+		total, trainable int64
+	}{
+		{"llama-3.2-1b", "r=4,target=q_proj+v_proj,save=embed_tokens+lm_head", 1761576960, 525762560},
+		{"phi", "r=4,target=q_proj,save=lm_head", 1523572736, 105302016},
+		{"llama-3.2-1b", `r=4,match=model\.layers\.\d+\.mlp\.(up|down)_proj`, 1237125120, 1310720},
+		{"gpt_neox", `r=4,save=embed_in,match=.*\.layers\.[0-3]\.attention\.dense`, 20864618496, 310050816},
+		{"gemma", "r=4,save=embed_tokens", 9336613888, 798932992},
+	} {
+		m := open(t, k.config)
+		l, err := models.ParseLoRA(k.lora)
+		require.NoError(t, err)
+		trainer, err := m.Build(complete(t, m, models.Case{Task: causalLM, LoRA: &l}))
+		require.NoError(t, err)
+		require.Equal(t, k.total, trainer.Counts().Total, k.lora)
+		require.Equal(t, k.trainable, trainer.Counts().Trainable, k.lora)
+	}
+	m := open(t, "llama-3.2-1b")
+	for lora, want := range map[string]string{
+		"save=pooler":        "no module that can be trained as a whole is called pooler",
+		"match=.*experts.*x": "no linear layer's path is matched by .*experts.*x",
+	} {
+		l, err := models.ParseLoRA(lora)
+		require.NoError(t, err)
+		_, err = m.Build(complete(t, m, models.Case{LoRA: &l}))
+		require.ErrorContains(t, err, want)
+	}
+}
+
+// A step that trains the embeddings and the output layer in copies leaves nothing behind,
+// whatever computes the loss.
+func TestSavedModulesAreUsedInTheirPlaces(t *testing.T) {
+	m := model(t, `{"model_type": "gemma", "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 512}`)
+	l, err := models.ParseLoRA("r=4,save=embed_tokens+lm_head")
+	require.NoError(t, err)
+	for _, s := range []models.Settings{{"seq-len": 32}, {"seq-len": 32, "chunked-loss": 4}, {"seq-len": 32, "fused-loss": 1}} {
+		r, err := m.Record(models.Case{LoRA: &l, Checkpointing: true, Batch: 2, Settings: s}, board, models.Options{Steps: 2})
+		require.NoError(t, err)
+		require.NoError(t, r.Program.Validate())
+	}
+}
+
 // A configuration with the sizes of a model of the registry is that model: the
 // same instructions in the same order, whatever is trained and how.
 func TestModelsOfTheRegistryComeOutTheSame(t *testing.T) {

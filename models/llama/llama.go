@@ -22,17 +22,19 @@ type (
 type Model struct {
 	nn.Module
 	Names
-	EmbedTokens *nn.Embedding
+	EmbedTokens nn.Layer
 	EmbedScale  *nn.Buffer
 	Layers      []*layer
 	Norm        nn.Layer
 	RotaryEmb   *rotary
+	words       *nn.Embedding
 	c           *Config
 }
 
 // New builds the model.
 func New(c Config) *Model {
-	m := &Model{Names: c.Names, EmbedTokens: nn.NewEmbedding(c.Vocab, c.Width), Norm: newNorm(&c, c.Width), RotaryEmb: newRotary(&c), c: &c}
+	words := nn.NewEmbedding(c.Vocab, c.Width)
+	m := &Model{Names: c.Names, EmbedTokens: words, words: words, Norm: newNorm(&c, c.Width), RotaryEmb: newRotary(&c), c: &c}
 	if c.Words == ByBuffer {
 		m.EmbedScale = nn.NewBuffer(trace.F32)
 	}
@@ -77,8 +79,9 @@ func (m *Model) embed(f *frame, ids *tensor) *tensor {
 		return f.Call(m.EmbedTokens, ids)
 	}
 	g := f.CallFrame(ids)
-	g.In(m.EmbedTokens)
-	y := m.EmbedTokens.Forward(g, ids).Mul(m.EmbedScale.To(m.EmbedTokens.Weight.DType))
+	words := nn.Trained(m.EmbedTokens)
+	g.In(words)
+	y := words.Forward(g, ids).Mul(m.EmbedScale.To(m.words.Weight.DType))
 	g.End(y)
 	return y
 }
@@ -109,7 +112,7 @@ type languageModel struct {
 	nn.Module
 	Names
 	Model  *Model
-	LmHead *nn.Linear
+	LmHead nn.Layer
 }
 
 // CausalLM is the task of predicting each next token.
@@ -118,10 +121,11 @@ func CausalLM(c Config, text hf.Text) *hf.TextTask {
 	m := New(c)
 	head := nn.NewLinear(c.Width, c.Vocab, c.HeadBias)
 	if c.Tied {
-		head.Weight = m.EmbedTokens.Weight
+		head.Weight = m.words.Weight
 	}
 	text.ScoreCap, text.ScoreScaled = c.ScoreCap, c.ScoreScaled
-	return hf.CausalLM(&languageModel{Names: c.Names, Model: m, LmHead: head}, m, m.EmbedTokens, head, text)
+	net := &languageModel{Names: c.Names, Model: m, LmHead: head}
+	return hf.CausalLM(net, m, m.words, &net.LmHead, text)
 }
 
 // classifier is LlamaForSequenceClassification.
@@ -138,5 +142,5 @@ func Classification(c Config, classes hf.Classes, padToken bool, text hf.Text) *
 	c.Liger = text.Liger
 	m := New(c)
 	net := &classifier{Names: c.Names, Model: m, Score: nn.NewLinear(c.Width, classes.Count, false)}
-	return hf.SequenceClassification(net, m, m.EmbedTokens, &net.Score, classes, padToken, text)
+	return hf.SequenceClassification(net, m, m.words, &net.Score, classes, padToken, text)
 }

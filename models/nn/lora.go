@@ -21,6 +21,8 @@ type LoRA struct {
 	// Targets are the names of the layers that get one, or the ends of their
 	// paths; none means all linear layers.
 	Targets []string
+	// Adapts tells instead of Targets whether the layer of a path gets one.
+	Adapts func(path string) bool
 }
 
 // Projection is a layer that an adapter can be put beside.
@@ -153,6 +155,9 @@ func AdaptLinears(model any, o LoRA, but ...Layer) []*LoRALinear {
 
 // targets matches a path as peft does: whole or from a dot on.
 func (o LoRA) targets(path string) bool {
+	if o.Adapts != nil {
+		return o.Adapts(path)
+	}
 	return len(o.Targets) == 0 || slices.ContainsFunc(o.Targets, func(t string) bool {
 		return path == t || strings.HasSuffix(path, "."+t)
 	})
@@ -171,19 +176,24 @@ func LinearNames(model any, but ...Layer) []string {
 // walkLinears visits the places of a model that hold linear layers and could
 // hold others.
 func walkLinears(model any, but []Layer, visit func(v reflect.Value, path string)) {
-	w := linearWalk{seen: map[uintptr]bool{}, visit: visit}
+	w := layerWalk{seen: map[uintptr]bool{}, visit: visit, wanted: func(l Layer, _ string) bool {
+		_, linear := l.(Projection)
+		return linear
+	}}
 	for _, l := range but {
 		w.seen[reflect.ValueOf(l).Pointer()] = true
 	}
 	w.walk(reflect.ValueOf(model), "")
 }
 
-type linearWalk struct {
-	seen  map[uintptr]bool
-	visit func(v reflect.Value, path string)
+// layerWalk visits the places of a model that hold layers that are wanted.
+type layerWalk struct {
+	seen   map[uintptr]bool
+	wanted func(l Layer, path string) bool
+	visit  func(v reflect.Value, path string)
 }
 
-func (w *linearWalk) walk(v reflect.Value, path string) {
+func (w *layerWalk) walk(v reflect.Value, path string) {
 	switch v.Kind() {
 	case reflect.Interface:
 		w.place(v, path)
@@ -206,11 +216,11 @@ func (w *linearWalk) walk(v reflect.Value, path string) {
 }
 
 // place looks at a field or element that holds any layer.
-func (w *linearWalk) place(v reflect.Value, path string) {
+func (w *layerWalk) place(v reflect.Value, path string) {
 	if v.IsNil() {
 		return
 	}
-	if _, linear := v.Interface().(Projection); !linear {
+	if l, layer := v.Interface().(Layer); !layer || !w.wanted(l, path) {
 		w.walk(v.Elem(), path)
 		return
 	}

@@ -2,6 +2,7 @@ package nn
 
 import (
 	"reflect"
+	"strings"
 
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -22,6 +23,37 @@ func NewModulesToSave(l Layer) *ModulesToSave {
 	}
 	Freeze(l)
 	return &ModulesToSave{OriginalModule: l, Saved: saved}
+}
+
+// Places are those of a model that hold layers of the given names, or ends of paths, and
+// could hold others: fields, and elements of lists, of type [Layer]. The second result are
+// names of which there is none.
+func Places(model any, names []string) (places []*Layer, missing []string) {
+	found := map[string]bool{}
+	w := layerWalk{seen: map[uintptr]bool{}, wanted: func(_ Layer, path string) bool {
+		for _, n := range names {
+			if path == n || strings.HasSuffix(path, "."+n) {
+				found[n] = true
+				return true
+			}
+		}
+		return false
+	}, visit: func(v reflect.Value, _ string) { places = append(places, v.Addr().Interface().(*Layer)) }}
+	w.walk(reflect.ValueOf(model), "")
+	for _, n := range names {
+		if !found[n] {
+			missing = append(missing, n)
+		}
+	}
+	return places, missing
+}
+
+// Trained is the layer that is used in the place of l: the copy if there is one.
+func Trained(l Layer) Layer {
+	if m, ok := l.(*ModulesToSave); ok {
+		return m.Saved
+	}
+	return l
 }
 
 // Forward is the copy's.

@@ -41,6 +41,9 @@ func (l *adapter) apply(f *trace.Frame, x, result *trace.Tensor) *trace.Tensor {
 // beside the linear layers that are named, or all but those whose result the
 // model returns. The adapters are by the value of the layer's weight.
 func (w *weights) adapt(p *export.Program, o models.LoRA) (map[int32]*adapter, error) {
+	if len(o.Save) > 0 {
+		return nil, fmt.Errorf("save: %s: vprof trains modules as a whole beside adapters in models of hf: and its own, not in graphs", strings.Join(o.Save, "+"))
+	}
 	for _, x := range w.parameters {
 		x.frozen = true
 	}
@@ -65,15 +68,15 @@ func (w *weights) adapt(p *export.Program, o models.LoRA) (map[int32]*adapter, e
 	}
 	if len(made) == 0 {
 		slices.Sort(names)
-		return nil, fmt.Errorf("no linear layer is called %s; there are %s", strings.Join(o.Targets, " or "), strings.Join(slices.Compact(names), ", "))
+		return nil, fmt.Errorf("%s; there are %s", o.Wanted(), strings.Join(slices.Compact(names), ", "))
 	}
 	return made, nil
 }
 
 // targeted matches the path of a layer as peft does: whole, or from a dot on.
 func targeted(o models.LoRA, module string, p *export.Program, n *export.Node) bool {
-	if len(o.Targets) > 0 {
-		return slices.ContainsFunc(o.Targets, func(t string) bool { return module == t || strings.HasSuffix(module, "."+t) })
+	if len(o.Targets) > 0 || o.Match != "" {
+		return o.Adapts(module)
 	}
 	return !slices.ContainsFunc(p.Results, func(r export.Result) bool {
 		return len(n.Outputs) == 1 && n.Outputs[0].Kind == export.Ref && n.Outputs[0].Ref == r.Value

@@ -117,9 +117,18 @@ func adapt(task Task, c models.Case) ([]*nn.LoRALinear, error) {
 	case c.Stage != "full":
 		return wrong(fmt.Sprintf("stage %s trains what adapters freeze; use stage full", c.Stage))
 	}
-	options := nn.LoRA{Rank: c.LoRA.Rank, Dropout: c.LoRA.Dropout, Targets: c.LoRA.Targets}
+	options := nn.LoRA{Rank: c.LoRA.Rank, Dropout: c.LoRA.Dropout, Adapts: c.LoRA.Adapts}
 	but := a.Unadapted()
+	saved, missing := nn.Places(a.Model(), c.LoRA.Save)
+	if len(missing) > 0 {
+		return wrong(fmt.Sprintf("no module that can be trained as a whole is called %s; there are embed_tokens and lm_head, or linear layers", strings.Join(missing, " or ")))
+	}
 	for _, l := range a.Saved() {
+		if !slices.Contains(saved, l) {
+			saved = append(saved, l)
+		}
+	}
+	for _, l := range saved {
 		but = append(but, *l)
 	}
 	if c.Quantize != "" {
@@ -127,10 +136,9 @@ func adapt(task Task, c models.Case) ([]*nn.LoRALinear, error) {
 	}
 	made := nn.AdaptLinears(a.Model(), options, but...)
 	if len(made) == 0 {
-		return wrong(fmt.Sprintf("no linear layer is called %s; there are %s",
-			strings.Join(options.Targets, " or "), strings.Join(nn.LinearNames(a.Model(), but...), ", ")))
+		return wrong(fmt.Sprintf("%s; there are %s", c.LoRA.Wanted(), strings.Join(nn.LinearNames(a.Model(), but...), ", ")))
 	}
-	for _, l := range a.Saved() {
+	for _, l := range saved {
 		*l = nn.NewModulesToSave(*l)
 	}
 	if c.Checkpointing {

@@ -2,6 +2,7 @@ package trainers
 
 import (
 	"cmp"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -16,6 +17,13 @@ var flags = []string{
 
 // sets are facts that --set takes, by the names of the settings.
 var sets = []struct{ fact, setting string }{{"packed", "packed"}, {"padding", "padding"}, {"num-labels", "classes"}, {"fused-loss", "fused-loss"}}
+
+// loraTarget is the fact of which layers get adapters: names, or a regular expression,
+// which is one if it has any of these.
+const (
+	loraTarget = "lora-target"
+	expression = `\*()[]|^$`
+)
 
 // compose makes the settings of the facts.
 func (c *Config) compose() error {
@@ -95,13 +103,19 @@ func (c *Config) adapters() error {
 	if d := c.facts["lora-dropout"].value; d != "" && strings.Trim(d, "0.") != "" {
 		options = append(options, "dropout="+d)
 	}
-	t := c.facts["lora-target"]
+	if s := c.facts["lora-save"].value; s != "" {
+		options = append(options, "save="+strings.ReplaceAll(s, ",", "+"))
+	}
+	t := c.facts[loraTarget]
 	targets := strings.Split(t.value, ",")
 	switch {
 	case t.value == "" || slices.Contains([]string{"all-linear", "all"}, targets[0]):
 		options = append(options, "target=all-linear")
-	case strings.ContainsAny(t.value, `\*()[]|^$`):
-		return &input.FormatError{File: t.from.file, Line: t.from.line, Key: t.from.key, Reason: "is a regular expression; list the names of the layers instead, or say all-linear with --lora"}
+	case strings.ContainsAny(t.value, expression):
+		if _, err := regexp.Compile(t.value); err != nil {
+			return &input.FormatError{File: t.from.file, Line: t.from.line, Key: t.from.key, Reason: "is a regular expression that vprof cannot read; list the names of the layers instead, or say all-linear with --lora"}
+		}
+		options = append(options, "match="+t.value)
 	default:
 		options = append(options, "target="+strings.Join(targets, "+"))
 	}

@@ -81,6 +81,9 @@ func (r *reader) row(key string, row Row, e entry) error {
 	if reason := checked(row.Is, joined); reason != "" {
 		return wrong("%s %s", v.shown(), reason)
 	}
+	if row.Is == loraTarget && len(texts) > 1 && strings.ContainsAny(joined, expression) {
+		return wrong("lists regular expressions, which peft takes for names; give one as text, or list names")
+	}
 	r.facts.set(row.Is, joined, from)
 	return nil
 }

@@ -102,6 +102,8 @@ func TestBadConfigurationsAreNamedByFileLineAndKey(t *testing.T) {
 		"chunks and a fused loss": {"c.yaml", axolotl + "chunked_cross_entropy: true\ncut_cross_entropy: true\n", "c.yaml:5: chunked_cross_entropy: another fused loss is on, too"},
 		"half of liger":           {"c.yaml", axolotl + "liger_rms_norm: true\n", "c.yaml:5: liger_rms_norm: vprof describes the kernels of liger-kernel together"},
 		"stage 1":                 {"c.json", `{"model": "a/b", "tuner_type": "full", "deepspeed": "zero1"}`, "c.json:1: deepspeed: is zero1: vprof records the sharded optimizer of PyTorch"},
+		"look-ahead":              {"c.yaml", axolotl + "adapter: lora\nlora_target_modules: 'model(?!.vision).*_proj'\n", "c.yaml:6: lora_target_modules: is a regular expression that vprof cannot read"},
+		"expressions":             {"c.yaml", axolotl + "adapter: lora\nlora_target_modules: ['.*_proj', up_proj]\n", "c.yaml:6: lora_target_modules: lists regular expressions, which peft takes for names"},
 		"a method":                {"c.sh", "swift rlhf --model a --rlhf_type dpo", `c.sh:1: rlhf_type: is "dpo"`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -140,6 +142,19 @@ func TestAnchorsMergesAndOldBooleansAreResolved(t *testing.T) {
 	require.Equal(t, "reentrant", setting(c, "checkpointing"))
 	require.Equal(t, []Key{{"c.yaml", 1, "base"}}, c.Unknown)
 	require.Contains(t, c.Notes, "c.yaml:7: micro_batch_size stands in line 6, too; the trainer takes the later one")
+}
+
+func TestAdaptersHaveTheirOptions(t *testing.T) {
+	const begin = "base_model: x/y\nmicro_batch_size: 1\nadapter: lora\nlora_r: 4\n"
+	for more, want := range map[string]string{
+		"lora_target_modules: 'model.layers.[\\d]+.(mlp|self_attn).(up|q)_proj'\n":                  "r=4,match=model.layers.[\\d]+.(mlp|self_attn).(up|q)_proj",
+		"lora_target_modules: [q_proj, v_proj]\nlora_modules_to_save:\n- embed_tokens\n- lm_head\n": "r=4,save=embed_tokens+lm_head,target=q_proj+v_proj",
+		"lora_target_linear: true\nlora_modules_to_save: []\n":                                      "r=4,target=all-linear",
+	} {
+		c, err := one(t, "c.yaml", begin+more)
+		require.NoError(t, err)
+		require.Equal(t, want, setting(c, "lora"))
+	}
 }
 
 func TestShardingHasItsOptions(t *testing.T) {

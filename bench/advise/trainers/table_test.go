@@ -27,7 +27,7 @@ func spliced(t *testing.T, path string, data []byte, edits []configfile.Edit) []
 
 // A table says one thing of a key, in words that something makes use of.
 func TestTablesAreConsistent(t *testing.T) {
-	used := []string{"refuse", "note", "model", "revision", "folder", "deepspeed", "file", "tuner", "lora-r", "lora-alpha", "lora-dropout", "lora-target", "gpus", "reentrant", "reshard", "replicate"}
+	used := []string{"refuse", "note", "model", "revision", "folder", "deepspeed", "file", "tuner", "lora-r", "lora-alpha", "lora-dropout", "lora-target", "lora-save", "gpus", "reentrant", "reshard", "replicate"}
 	used = append(used, flags...)
 	for _, s := range sets {
 		used = append(used, s.fact)
