@@ -117,15 +117,15 @@ func (l Levers) checkLevers(m *Model, c *Case) (field, reason string) {
 	case l.Quantize != "" && !slices.Contains(Quantizations(), l.Quantize):
 		return "quantize", fmt.Sprintf("there is no quantization %q; use %s", l.Quantize, strings.Join(Quantizations(), ", "))
 	case l.Quantize != "" && !m.Levers.Quantize:
-		return "quantize", "vprof does not know how to quantize this model; it does for those of transformers"
+		return "quantize", "vprof does not know how to quantize this model; it does for those of transformers and for exported models (.pt2)"
 	case l.Quantize != "" && c.LoRA == nil:
 		return "quantize", "quantized layers cannot be trained; train adapters beside them with --lora"
 	case l.Liger && !m.Levers.Liger:
-		return "liger", "liger-kernel has nothing for this model that vprof describes; it has for the decoders of transformers"
+		return "liger", "liger-kernel has nothing for this model that vprof describes; it has for the decoders of transformers (hf:config.json), whose modules it replaces, which a graph no longer has"
 	case l.Recompute != "" && !c.Checkpointing:
 		return "checkpointing", l.Recompute + " says how to recompute; it needs checkpointing on"
 	case l.Recompute != "" && !m.Levers.Recompute:
-		return "checkpointing", "vprof describes how this model recomputes; the decoders of transformers have a choice"
+		return "checkpointing", "vprof describes how this model recomputes; the decoders of transformers and exported models (.pt2) have a choice"
 	case l.InBackward && c.Strategy != nil:
 		return "optimizer-in-backward", "vprof describes it on one GPU; leave out --strategy"
 	case l.InBackward && c.AMP == "fp16":

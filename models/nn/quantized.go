@@ -31,18 +31,41 @@ const (
 // those given: it replaces them with layers that cannot be trained. compute is the
 // type that 4-bit layers compute in.
 func QuantizeLinears(model any, q Quantization, compute trace.DType, but ...Layer) {
-	loaded := false // the table of 8-bit values, which all layers share
+	quantizer := NewQuantizer(q, compute)
 	walkLinears(model, but, func(v reflect.Value, _ string) {
 		l, ok := v.Interface().(*Linear)
 		if !ok {
 			return // transformers leaves other layers alone
 		}
-		if q == Int8 {
-			v.Set(reflect.ValueOf(newLinear8bit(l)))
-			return
-		}
-		v.Set(reflect.ValueOf(newLinear4bit(l, q == NF4Double, compute, &loaded)))
+		v.Set(reflect.ValueOf(quantizer.Layer(l)))
 	})
+}
+
+// Quantizer makes the layers of one model that bitsandbytes holds.
+type Quantizer struct {
+	q       Quantization
+	compute trace.DType
+	loaded  bool // the table of 8-bit values, which all layers share
+}
+
+// NewQuantizer begins with a model; compute is the type that 4-bit layers compute in.
+func NewQuantizer(q Quantization, compute trace.DType) *Quantizer {
+	return &Quantizer{q: q, compute: compute}
+}
+
+// Quantized is a linear layer whose weight cannot be trained.
+type Quantized interface {
+	Projection
+	// Load brings the weight to the device and packs it there, and returns it.
+	Load(t *trace.Tape) *trace.Tensor
+}
+
+// Layer is a linear layer as bitsandbytes holds it, with the bias of l.
+func (q *Quantizer) Layer(l *Linear) Quantized {
+	if q.q == Int8 {
+		return newLinear8bit(l)
+	}
+	return newLinear4bit(l, q.q == NF4Double, q.compute, &q.loaded)
 }
 
 // Linear4bit is bitsandbytes.nn.Linear4bit, of release 0.50.
@@ -71,6 +94,12 @@ func newLinear4bit(l *Linear, double bool, compute trace.DType, shared *bool) *L
 }
 
 func (l *Linear4bit) widths() (in, out int64) { return l.in, l.out }
+
+// Load implements [Quantized].
+func (l *Linear4bit) Load(t *trace.Tape) *trace.Tensor {
+	l.quantize(t)
+	return l.Weight.Tensor
+}
 
 // adapterType is the type that peft makes adapters beside the layer in.
 func (l *Linear4bit) adapterType() trace.DType { return l.compute }
@@ -215,6 +244,12 @@ func newLinear8bit(l *Linear) *Linear8bit {
 }
 
 func (l *Linear8bit) widths() (in, out int64) { return l.in, l.out }
+
+// Load implements [Quantized].
+func (l *Linear8bit) Load(t *trace.Tape) *trace.Tensor {
+	l.quantize(t)
+	return l.Weight.Tensor
+}
 
 // adapterType is the type that peft makes adapters beside the layer in.
 func (l *Linear8bit) adapterType() trace.DType { return trace.F32 }

@@ -168,7 +168,7 @@ func (w *walker) checkpoint(r *region) {
 	w.wraps = w.wraps[len(wraps):]
 	var numbers []aten.Value // results that are no tensors
 	run := func(f *trace.Frame, inputs []*trace.Tensor) []*trace.Tensor {
-		inner := &walker{g: w.g, frame: f, values: slices.Clone(known), inside: r, adapters: w.adapters, weights: w.weights, wraps: wraps, whole: w.whole}
+		inner := &walker{g: w.g, frame: f, values: slices.Clone(known), inside: r, adapters: w.adapters, packed: w.packed, weights: w.weights, wraps: wraps, whole: w.whole}
 		for i, v := range at {
 			inner.values[v] = inputs[i]
 		}
@@ -185,7 +185,7 @@ func (w *walker) checkpoint(r *region) {
 		}
 		return outs
 	}
-	outs := w.frame.CheckpointAll(run, inputs...)
+	outs := w.recomputed(w.g.Nodes[r.begin].Module, run, inputs)
 	for i, v := range r.outputs {
 		if numbers[i] != nil {
 			w.values[v] = numbers[i]
@@ -202,6 +202,20 @@ func (w *walker) checkpoint(r *region) {
 			w.end(v)
 		}
 	}
+}
+
+// recomputed runs a region under the kind of checkpointing that the case has.
+func (w *walker) recomputed(module string, run func(*trace.Frame, []*trace.Tensor) []*trace.Tensor, inputs []*trace.Tensor) []*trace.Tensor {
+	if !w.reentrant {
+		return w.frame.CheckpointAll(run, inputs...)
+	}
+	return []*trace.Tensor{w.frame.CheckpointReentrant(func(f *trace.Frame, in []*trace.Tensor) *trace.Tensor {
+		outs := run(f, in)
+		if len(outs) != 1 {
+			f.Tape().Raise(fmt.Errorf("%s returns %d tensors; reentrant checkpointing is described for modules that return one, so use --checkpointing non-reentrant", module, len(outs)))
+		}
+		return outs[0]
+	}, nil, inputs...)}
 }
 
 // outside reports whether a value is held by the caller of the region: it comes

@@ -13,6 +13,10 @@ import (
 // linear is the operator that adapters are put beside.
 const linear = "torch.ops.aten.linear.default"
 
+// embedding is the operator whose result is the first to require gradients where
+// checkpointing needs that.
+const embedding = "torch.ops.aten.embedding.default"
+
 // adapter is peft's lora.Linear around a frozen linear layer: down to the rank,
 // up to the width, added to the layer's result. Its weights are in fp32
 // (autocast_adapter_dtype).
@@ -78,9 +82,7 @@ func targeted(o models.LoRA, module string, p *export.Program, n *export.Node) b
 	if len(o.Targets) > 0 || o.Match != "" {
 		return o.Adapts(module)
 	}
-	return !slices.ContainsFunc(p.Results, func(r export.Result) bool {
-		return len(n.Outputs) == 1 && n.Outputs[0].Kind == export.Ref && n.Outputs[0].Ref == r.Value
-	})
+	return !returned(p, n)
 }
 
 // beside makes the adapter of a layer and puts its weights after the layer's.

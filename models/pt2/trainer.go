@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/models/pt2/export"
 	"github.com/vprof/vprof/models/train"
 	"github.com/vprof/vprof/profiler/aten"
@@ -26,8 +27,9 @@ type trainer struct {
 	loss     loss
 	half     trace.DType        // of the weights, if they are in half precision
 	adapters map[int32]*adapter // by the weights of linear layers
-	regions  []region           // that are recomputed
-	inputs   []*trace.Tensor    // by place among the program's inputs
+	packed   map[int32]nn.Quantized
+	regions  []region        // that are recomputed
+	inputs   []*trace.Tensor // by place among the program's inputs
 	// ranks is the model as one rank of several has it, nil on one GPU; wraps are the
 	// calls of its wrapped modules, in order, the outer before the inner.
 	ranks *train.Ranks
@@ -77,12 +79,33 @@ func newTrainer(g *graph, d *dimensions, c models.Case) (models.Trainer, error) 
 		if t.regions, err = regions(g.Program, c.Blocks); err != nil {
 			return nil, wrong("checkpoint", err)
 		}
+		t.regions = everyNth(t.regions, c.EveryLayers())
 	}
 	if c.Weights != "" {
 		t.half = map[models.WeightType]trace.DType{"bf16": trace.BF16, "fp16": trace.F16}[c.Weights]
 		t.w.cast(t.half)
 	}
+	if c.Quantize != "" {
+		if c.Strategy != nil {
+			return nil, wrong("quantize", errors.New("vprof describes packed layers of exported models on one GPU; leave out --strategy"))
+		}
+		if t.packed = t.w.quantize(g.Program, c); len(t.packed) == 0 {
+			return nil, wrong("quantize", errors.New("the model has no linear layer that bitsandbytes could hold"))
+		}
+	}
 	return t, nil
+}
+
+// errNoGrad is what PyTorch raises in backward.
+var errNoGrad = errors.New("RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn; reentrant checkpointing differentiates nothing whose inputs do not require gradients, so use --checkpointing non-reentrant")
+
+// everyNth are the first of each n regions.
+func everyNth(all []region, n int) []region {
+	var out []region
+	for i := 0; i < len(all); i += max(n, 1) {
+		out = append(out, all[i])
+	}
+	return out
 }
 
 // Counts implements [models.Trainer].
@@ -221,6 +244,9 @@ func (t *trainer) step(s *train.Session, opt *optim.Optimizer, trained []*trace.
 			f.Set(&value, l)
 			s.Tape.Mark("loss")
 		})
+		if !value.RequiresGrad() {
+			s.Tape.Raise(errNoGrad)
+		}
 		s.Backward(value)
 		s.Tape.Mark("backward")
 	}
@@ -244,7 +270,7 @@ func (t *trainer) step(s *train.Session, opt *optim.Optimizer, trained []*trace.
 // walker is one at the beginning of the graph, in a frame, with weights and inputs in
 // place.
 func (t *trainer) walker(g *trace.Frame) *walker {
-	w := &walker{g: t.g, frame: g, values: make([]aten.Value, t.g.Values), regions: t.regions, adapters: t.adapters, weights: trace.F32, wraps: t.wraps, whole: t.whole}
+	w := &walker{g: t.g, frame: g, values: make([]aten.Value, t.g.Values), regions: t.regions, adapters: t.adapters, packed: t.packed, reentrant: t.c.Recompute == models.Reentrant, weights: trace.F32, wraps: t.wraps, whole: t.whole}
 	if d, cast := t.ranks.ParameterType(); cast {
 		w.weights = d
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/models/pt2/export"
 	"github.com/vprof/vprof/profiler/aten"
 	"github.com/vprof/vprof/profiler/trace"
@@ -21,6 +22,10 @@ type walker struct {
 	inside  *region
 	// adapters are beside linear layers, by the values of their weights.
 	adapters map[int32]*adapter
+	// packed are the layers that bitsandbytes holds, by the values of their weights.
+	packed map[int32]nn.Quantized
+	// reentrant is the older kind of checkpointing.
+	reentrant bool
 	// weights is the type of the model's weights.
 	weights trace.DType
 	// wraps are the calls of wrapped modules that come, open those that run, the
@@ -127,6 +132,12 @@ func (w *walker) call(n *export.Node, c *call) {
 		w.bind(n, []aten.Value{v})
 		return
 	}
+	if l := w.layer(n); l != nil {
+		out := []aten.Value{w.frame.Call(l, w.values[find(n, "input").Ref].(*trace.Tensor))}
+		w.adapt(n, out)
+		w.bind(n, out)
+		return
+	}
 	given := make([]aten.Arg, len(n.Inputs))
 	for i := range n.Inputs {
 		in := &n.Inputs[i]
@@ -143,10 +154,32 @@ func (w *walker) call(n *export.Node, c *call) {
 	if err != nil {
 		w.fail(n, err)
 	}
-	if n.Target == linear && w.adapters != nil {
+	switch {
+	case n.Target == linear && w.adapters != nil:
 		w.adapt(n, out)
+	case n.Target == embedding && w.reentrant && w.adapters != nil:
+		requireInputGrads(out)
 	}
 	w.bind(n, out)
+}
+
+// requireInputGrads is the hook of enable_input_require_grads(): reentrant checkpointing
+// differentiates nothing whose inputs do not require gradients.
+func requireInputGrads(out []aten.Value) {
+	if x, ok := out[0].(*trace.Tensor); ok && !x.RequiresGrad() {
+		x.Leaf()
+	}
+}
+
+// layer is the layer of a call that bitsandbytes holds; nil if it holds none.
+func (w *walker) layer(n *export.Node) nn.Quantized {
+	if n.Target != linear || w.packed == nil {
+		return nil
+	}
+	if weight := find(n, "weight"); weight != nil && weight.Kind == export.Ref {
+		return w.packed[weight.Ref]
+	}
+	return nil
 }
 
 // adapt adds what the adapter of a linear layer makes, if it has one.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/models/pt2/export"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
@@ -22,6 +23,10 @@ type tensor struct {
 	// values are those of the graph that it is: several if it is tied.
 	values []int32
 	frozen bool
+	// packed is the layer whose weight it is, if bitsandbytes holds that, and biasOf the
+	// bias of such a layer.
+	packed nn.Quantized
+	biasOf *nn.Parameter
 
 	x *trace.Tensor
 }
@@ -293,9 +298,16 @@ func (w *weights) to(t *trace.Tape) {
 		if x.role == export.Parameter {
 			class = program.Weights
 		}
+		if x.packed != nil {
+			x.x = x.packed.Load(t)
+			continue
+		}
 		x.x = t.Hold(t.New(op, class, x.dtype, x.shape...))
 		if !x.frozen {
 			x.x.Leaf()
+		}
+		if x.biasOf != nil {
+			x.biasOf.Tensor = x.x
 		}
 		if layer := w.flat[x]; layer != nil {
 			flatten(t, layer)

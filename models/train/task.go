@@ -132,7 +132,8 @@ func adapt(task Task, c models.Case) ([]*nn.LoRALinear, error) {
 		but = append(but, *l)
 	}
 	if c.Quantize != "" {
-		nn.QuantizeLinears(a.Model(), quantizations[c.Quantize], computeType(c), but...)
+		q, compute := Quantization(c)
+		nn.QuantizeLinears(a.Model(), q, compute, but...)
 	}
 	made := nn.AdaptLinears(a.Model(), options, but...)
 	if len(made) == 0 {
@@ -149,6 +150,11 @@ func adapt(task Task, c models.Case) ([]*nn.LoRALinear, error) {
 }
 
 var quantizations = map[string]nn.Quantization{"nf4": nn.NF4, "nf4-dq": nn.NF4Double, "int8": nn.Int8}
+
+// Quantization is how a case's packed layers are held, and the type that they compute in.
+func Quantization(c models.Case) (nn.Quantization, trace.DType) {
+	return quantizations[c.Quantize], computeType(c)
+}
 
 // computeType is the type that packed layers compute in, as people set
 // bnb_4bit_compute_dtype: bf16, or fp16 where the rest is.

@@ -1,0 +1,84 @@
+package pt2_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/hfconfig"
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// peakOf is the highest requested bytes of a program, and those of its weights at the end.
+func peakOf(p *program.Program) (peak, weights int64) {
+	now := int64(0)
+	for _, in := range p.Instructions {
+		if in.Kind != program.Alloc && in.Kind != program.Free {
+			continue
+		}
+		b, sign := p.Buffers[in.Arg], int64(1)
+		if in.Kind == program.Free {
+			sign = -1
+		}
+		now += sign * b.Bytes
+		if b.Class == program.Weights {
+			weights += sign * b.Bytes
+		}
+		peak = max(peak, now)
+	}
+	return peak, weights
+}
+
+// A graph of Qwen 3 and its description in Go save the same by a lever, but for what the
+// two training loops differ in.
+func TestLeversSaveWhatTheyDoOfTheDescribedModel(t *testing.T) {
+	described, err := hfconfig.Source().Restore("hf:qwen3-tiny", `{"architectures":["Qwen3ForCausalLM"],"model_type":"qwen3","hidden_size":512,
+		"intermediate_size":1536,"num_hidden_layers":8,"num_attention_heads":8,"num_key_value_heads":4,"head_dim":64,"vocab_size":32000,"tie_word_embeddings":false}`)
+	require.NoError(t, err)
+	exported := open(t, "hf-qwen3-tiny")
+	lora := &models.LoRA{Rank: 8}
+	for _, c := range []struct {
+		name             string
+		without, turned  models.Case
+		weightsDifferent bool
+	}{
+		{"nf4", models.Case{LoRA: lora}, models.Case{LoRA: lora, Levers: models.Levers{Quantize: "nf4"}}, true},
+		{"nf4-dq", models.Case{LoRA: lora}, models.Case{LoRA: lora, Levers: models.Levers{Quantize: "nf4-dq"}}, true},
+		{"int8", models.Case{LoRA: lora}, models.Case{LoRA: lora, Levers: models.Levers{Quantize: "int8"}}, true},
+		{"reentrant", models.Case{Checkpointing: true}, models.Case{Checkpointing: true, Levers: models.Levers{Recompute: "reentrant"}}, false},
+		{"every=2", models.Case{Checkpointing: true}, models.Case{Checkpointing: true, Levers: models.Levers{Recompute: "every=2"}}, false},
+	} {
+		saved := func(m models.Model, settings models.Settings) (peak, weights int64) {
+			c, k := c.without, c.turned
+			c.Batch, k.Batch, c.Settings, k.Settings = 4, 4, settings, settings
+			plain, levered := record(t, m, c), record(t, m, k)
+			require.NotEqual(t, plain.Buffers, levered.Buffers)
+			before, weightsBefore := peakOf(plain)
+			after, weightsAfter := peakOf(levered)
+			return before - after, weightsBefore - weightsAfter
+		}
+		peak, weights := saved(exported, nil)
+		wantPeak, wantWeights := saved(described, models.Settings{"seq-len": 256})
+		require.Equal(t, wantWeights, weights, c.name)
+		require.Equal(t, c.weightsDifferent, weights > 0, c.name)
+		require.InDelta(t, wantPeak, peak, 32<<20, c.name)
+	}
+}
+
+func TestLeversThatAGraphCannotHave(t *testing.T) {
+	for want, c := range map[string]struct {
+		model string
+		c     models.Case
+	}{
+		"which a graph no longer has":     {"hf-qwen3-tiny", models.Case{Levers: models.Levers{Liger: true}}},
+		"train adapters beside them":      {"hf-qwen3-tiny", models.Case{Levers: models.Levers{Quantize: "nf4"}}},
+		"one GPU; leave out --strategy":   {"hf-qwen3-tiny", models.Case{LoRA: &models.LoRA{Rank: 8}, GPUs: 2, Strategy: &models.Strategy{Name: models.DDP}, Levers: models.Levers{Quantize: "nf4"}}},
+		"does not require grad":           {"timm-vit_small_patch16_224", models.Case{Checkpointing: true, LoRA: &models.LoRA{Rank: 8}, Levers: models.Levers{Recompute: "reentrant"}}},
+		"it needs checkpointing on":       {"hf-qwen3-tiny", models.Case{Levers: models.Levers{Recompute: "reentrant"}}},
+		"no linear layer is called query": {"hf-qwen3-tiny", models.Case{LoRA: &models.LoRA{Rank: 8, Targets: []string{"query"}}, Levers: models.Levers{Quantize: "nf4"}}},
+	} {
+		_, err := open(t, c.model).Record(c.c, board, models.Options{})
+		require.ErrorContains(t, err, want)
+	}
+}
