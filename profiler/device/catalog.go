@@ -127,7 +127,7 @@ var turing = generation{"Turing", 75, 1024, []GPU{
 		SMs: 40, BoostMHz: 1770, Memory: 8_363_442_176, Bandwidth: 448 * gigabyte, Link: 15.75 * gigabyte,
 		Peak:    Rates{FP32: 9.06 * tera, FP16: 36.2 * tera, FP64: 0.283 * tera},
 		Context: 110 * mib, ContextSource: estimated,
-		Source: "NVIDIA Turing GPU architecture whitepaper, rates of TU104 at its clock; memory: total capacity in PyTorch's messages under Linux",
+		Source: "NVIDIA Turing GPU architecture whitepaper, rates of TU104 at its clock, which the driver reports with its multiprocessors (mifth/mifthtools issue 34); memory: 7.79 GiB in a message of PyTorch under Linux (xw-hu/Mask-ShadowGAN issue 14)",
 	},
 	{
 		Name: "rtx-2080-ti", Product: "NVIDIA GeForce RTX 2080 Ti", Aliases: []string{"2080-ti"},
@@ -151,7 +151,7 @@ var ampereTesla = generation{"Ampere", 80, 2048, []GPU{
 		SMs: 56, BoostMHz: 1440, Memory: 25_264_390_144, Bandwidth: 933 * gigabyte, Link: 31.5 * gigabyte,
 		Peak:    Rates{FP32: 10.3 * tera, TF32: 82.6 * tera, FP16: 165 * tera, BF16: 165 * tera, FP64: 10.3 * tera},
 		Context: 260 * mib, ContextSource: estimated,
-		Source: "NVIDIA A30 data sheet; memory: total capacity in PyTorch's messages under Linux, ECC on",
+		Source: "NVIDIA A30 data sheet; memory: 23.53 GiB in a message of PyTorch under Linux, ECC on (google/RB-Modulation issue 5)",
 	},
 	{
 		Name: "a100-40", Product: "NVIDIA A100-SXM4-40GB", Aliases: []string{"a100-40gb", "A100-SXM4-40GB"},
@@ -189,7 +189,7 @@ var ampereJetson = generation{"Ampere", 87, 1536, []GPU{
 		SMs: 16, BoostMHz: 1300, Memory: 65_927_118_848, Bandwidth: 204.8 * gigabyte,
 		Peak:    Rates{FP32: 5.33 * tera, TF32: 21.3 * tera, FP16: 42.6 * tera, BF16: 42.6 * tera, FP64: 0.083 * tera},
 		Context: 90 * mib, ContextSource: estimated,
-		Source: "NVIDIA Jetson AGX Orin 64 GB data sheet, sparse rates halved; memory: that of the module less what its firmware keeps, shared with programs on the CPU",
+		Source: "NVIDIA Jetson AGX Orin 64 GB data sheet, sparse rates halved; multiprocessors, threads and clock as the driver reports them (tmcdonell/cuda issue 77), which shows 61 GiB of memory, shared with programs on the CPU; its exact size is not confirmed",
 	},
 }}
 
@@ -222,7 +222,7 @@ var ampere = generation{"Ampere", 86, 1536, []GPU{
 		SMs: 64, BoostMHz: 1695, Memory: 25_425_870_848, Bandwidth: 768 * gigabyte, Link: 31.5 * gigabyte,
 		Peak:    Rates{FP32: 27.8 * tera, TF32: 55.5 * tera, FP16: 111.1 * tera, BF16: 111.1 * tera, FP64: 0.434 * tera},
 		Context: 220 * mib, ContextSource: estimated,
-		Source: "NVIDIA RTX A5000 data sheet, sparse rates halved; memory: total capacity in PyTorch's messages under Linux, ECC off",
+		Source: "NVIDIA RTX A5000 data sheet, sparse rates halved; memory: of the 24564 MiB in nvidia-smi with ECC off (akash-network/provider-configs pull request 83), less what boards of its kind keep",
 	},
 	{
 		Name: "rtx-3080", Product: "NVIDIA GeForce RTX 3080", Aliases: []string{"rtx-3080-10gb", "3080"},
@@ -362,7 +362,7 @@ var hopper = generation{"Hopper", 90, 2048, []GPU{
 		SMs: 132, BoostMHz: 1980, Memory: 101_468_602_368, Bandwidth: 4000 * gigabyte, Link: 450 * gigabyte,
 		Peak:    Rates{FP32: 67 * tera, TF32: 494.7 * tera, FP16: 989.4 * tera, BF16: 989.4 * tera, FP64: 67 * tera},
 		Context: 500 * mib, ContextSource: estimated,
-		Source: "NVIDIA GH200 data sheet (96 GB HBM3), sparse rates halved; memory: total capacity in PyTorch's messages under Linux",
+		Source: "NVIDIA GH200 data sheet (96 GB HBM3), sparse rates halved; memory: of the 97871 MiB in nvidia-smi, less what drivers keep: other ones show PyTorch up to 94.88 GiB (Lightning-AI/litgpt issue 1892)",
 	},
 	{
 		Name: "h200", Product: "NVIDIA H200", Aliases: []string{"h200-141", "h200-141gb"},
@@ -383,10 +383,10 @@ var blackwellTesla = generation{"Blackwell", 100, 2048, []GPU{
 	},
 	{
 		Name: "gb200", Product: "NVIDIA GB200", Aliases: []string{"gb200-186gb", "grace-blackwell"},
-		SMs: 152, BoostMHz: 2056, Memory: 197_568_495_616, Bandwidth: 8000 * gigabyte, Link: 900 * gigabyte,
+		SMs: 152, BoostMHz: 2062, Memory: 197_568_495_616, Bandwidth: 8000 * gigabyte, Link: 900 * gigabyte,
 		Peak:    Rates{FP32: 80 * tera, TF32: 1250 * tera, FP16: 2500 * tera, BF16: 2500 * tera, FP64: 40 * tera},
 		Context: 600 * mib, ContextSource: estimated,
-		Source: "NVIDIA GB200 NVL72 data sheet, per GPU, sparse rates halved; memory: of the 185 GiB in nvidia-smi, less what B200s keep",
+		Source: "NVIDIA GB200 NVL72 data sheet, per GPU, sparse rates halved; multiprocessors as PyTorch reports them, clock as nvidia-smi does; memory, not confirmed: of the 185 GiB in nvidia-smi, less what B200s keep",
 	},
 }}
 
