@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,8 +16,9 @@ func (e *MergeError) Error() string { return "the reports are not parts of one: 
 func (*MergeError) Usage() bool { return true }
 
 // Merge puts the reports of jobs of one case together, in their order: what one
-// job for all of their devices and batch sizes would have given. The error is a
-// [*MergeError].
+// job for all of their devices and batch sizes would have given. Parts of a sweep that
+// found where its board ends are of that one board; see [MergeSweeps] for several. The
+// error is a [*MergeError].
 func Merge(reports ...*Report) (*Report, error) {
 	if len(reports) == 0 {
 		return nil, &MergeError{"there are none"}
@@ -38,7 +40,51 @@ func Merge(reports ...*Report) (*Report, error) {
 	if err := whole.checkPoints(); err != nil {
 		return nil, &MergeError{err.Error()}
 	}
+	if err := whole.end(reports); err != nil {
+		return nil, &MergeError{err.Error()}
+	}
 	return &whole, nil
+}
+
+// end gives the whole the end that some of its parts have found: a sweep stops at the
+// first batch size that does not fit, and a search has a largest that does.
+func (r *Report) end(parts []*Report) error {
+	r.Stopped, r.Largest = nil, nil
+	var tried []int
+	stopped := false
+	for _, p := range parts {
+		tried = append(tried, p.Batches()...)
+		if s := p.Stopped; s != nil {
+			stopped = true
+			tried = append(tried, s.Left...)
+		}
+		if l := p.Largest; l != nil {
+			if r.Largest == nil {
+				r.Largest = &Largest{}
+			}
+			r.Largest.Batch = max(r.Largest.Batch, l.Batch)
+			if l.Fails > 0 && (r.Largest.Fails == 0 || l.Fails < r.Largest.Fails) {
+				r.Largest.Fails = l.Fails
+			}
+		}
+	}
+	switch {
+	case !stopped && r.Largest == nil:
+		return nil
+	case len(r.Devices) > 1:
+		return errors.New("sweeps that found where a board ends stand for themselves, each board's")
+	}
+	slices.SortStableFunc(r.Points, func(a, b Point) int { return cmp.Compare(a.Batch, b.Batch) })
+	failed := slices.IndexFunc(r.Points, func(p Point) bool { return p.Run != nil && !p.Run.Fits })
+	if !stopped || failed < 0 {
+		return nil
+	}
+	r.Points = r.Points[:failed+1]
+	end := r.Points[failed].Batch
+	slices.Sort(tried)
+	left := slices.DeleteFunc(slices.Compact(tried), func(b int) bool { return b <= end })
+	r.Stopped = OutOfMemory(end, left)
+	return nil
 }
 
 // add puts a part behind the others.
@@ -48,8 +94,6 @@ func (r *Report) add(part *Report) error {
 		return fmt.Errorf("one is a %s, another a %s", r.Kind, part.Kind)
 	case !r.Case.Same(part.Case):
 		return fmt.Errorf("one is of %s, another of %s", r.Case, part.Case)
-	case r.Stopped != nil || part.Stopped != nil || r.Largest != nil || part.Largest != nil:
-		return errors.New("a sweep that found where a board ends stands for itself")
 	}
 	for _, d := range part.Devices {
 		known, ok := r.Find(d.Name)
@@ -76,31 +120,36 @@ func union[T comparable](a, b []T) []T {
 	return a
 }
 
-// MergeSweeps puts the parts of a sweep over batch sizes together, in ascending order
-// of them: what one process would have given, which ends at the first that does not
-// fit. Parts that ran on several boards are several sweeps. Batches are those of the
-// whole. The error is a [*MergeError].
-func MergeSweeps(batches []int, parts ...*Report) ([]*Report, error) {
+// MergeSweeps merges the parts of sweeps board by board: a board's parts give what one
+// process would have given, which ends at the first batch size that does not fit. The
+// error is a [*MergeError].
+func MergeSweeps(parts ...*Report) ([]*Report, error) {
+	parts = slices.Clone(parts)
 	for i, r := range parts {
 		part := *r
-		part.Stopped = nil // of the whole, not of a part
 		parts[i] = &part
 	}
-	whole, err := Merge(parts...)
-	if err != nil {
-		return nil, err
-	}
+	Apart(parts...)
 	var sweeps []*Report
-	for _, d := range whole.Devices {
-		r := whole.on(d)
-		i := slices.IndexFunc(r.Points, func(p Point) bool { return p.Run != nil && !p.Run.Fits })
-		if i >= 0 {
-			failed := r.Points[i].Batch
-			r.Points = r.Points[:i+1]
-			left := slices.DeleteFunc(slices.Clone(batches), func(b int) bool { return b <= failed })
-			r.Stopped = OutOfMemory(failed, left)
+	of := map[Device][]*Report{}
+	var devices []Device
+	for _, r := range parts {
+		for _, d := range r.Devices {
+			if of[d] == nil {
+				devices = append(devices, d)
+			}
+			of[d] = append(of[d], r.on(d))
 		}
-		sweeps = append(sweeps, r)
+	}
+	for _, d := range devices {
+		whole, err := Merge(of[d]...)
+		if err != nil {
+			return nil, err
+		}
+		sweeps = append(sweeps, whole)
+	}
+	if len(sweeps) == 0 {
+		return nil, &MergeError{"there are none"}
 	}
 	return sweeps, nil
 }

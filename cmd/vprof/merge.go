@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -130,15 +129,11 @@ func began(r *report.Report, parts []*report.Report) {
 }
 
 func mergeSweep(_ *app, set *shard.Set) (report.Document, error) {
-	var batches []int
-	if err := json.Unmarshal(set.First.Common, &batches); err != nil {
-		return nil, err
-	}
 	parts, err := results[report.Report](set)
 	if err != nil {
 		return nil, err
 	}
-	sweeps, err := report.MergeSweeps(batches, slices.Clone(parts)...)
+	sweeps, err := report.MergeSweeps(parts...)
 	if err != nil {
 		return nil, err
 	}
