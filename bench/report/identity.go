@@ -13,21 +13,21 @@ import (
 // Measured notes where and when the runs were measured that do not say it yet.
 func (r *Report) Measured(host string, at time.Time) {
 	for i := range r.Devices {
-		if d := &r.Devices[i]; d.driven() && d.Host == "" {
+		if d := &r.Devices[i]; d.Driven() && d.Host == "" {
 			d.Host = host
 		}
 	}
 	for i := range r.Points {
 		d, _ := r.Find(r.Points[i].Device)
-		if u := r.Points[i].Run; u != nil && d.driven() && u.At.IsZero() {
+		if u := r.Points[i].Run; u != nil && d.Driven() && u.At.IsZero() {
 			u.At = at
 		}
 	}
 }
 
-// driven tells whether there was a driver below the device, if only a simulated one, so
+// Driven tells whether there was a driver below the device, if only a simulated one, so
 // that it is a board of some machine and not of the catalog.
-func (d Device) driven() bool { return !d.Simulated || d.Driver != "" || d.UUID != "" }
+func (d Device) Driven() bool { return !d.Simulated || d.Driver != "" || d.UUID != "" }
 
 // identity is what two devices share if and only if they are one board under one
 // driver, as far as files tell.
@@ -41,7 +41,7 @@ type identity struct {
 
 func (d Device) identity() identity {
 	switch {
-	case !d.driven():
+	case !d.Driven():
 		return identity{simulated: true, name: d.Name, gpu: d.GPU, title: d.Title, memory: d.Memory, context: d.Context}
 	case d.UUID != "":
 		return identity{uuid: d.UUID, memory: d.Memory, driver: d.Driver, cuda: d.CUDA}
@@ -81,7 +81,7 @@ func Apart(reports ...*Report) {
 			if !known {
 				at[id], first[id] = len(boards), r
 				boards = append(boards, d)
-			} else if before != r && d.driven() && d.UUID == "" {
+			} else if before != r && d.Driven() && d.UUID == "" {
 				before.warnOfUntold(d)
 			}
 		}
@@ -132,7 +132,7 @@ func distinct(boards []Device) []string {
 // qualify tells the boards of a group apart that have one name.
 func qualify(boards []Device, names []string, group []int) {
 	for _, i := range group {
-		if host := boards[i].Host; host != "" && boards[i].driven() {
+		if host := boards[i].Host; host != "" && boards[i].Driven() {
 			names[i] = host + "/" + boards[i].Name
 		}
 	}
@@ -182,7 +182,7 @@ func (r *Report) rename(name func(Device) string) {
 
 // place is where a measured board is, "cuda:0 of n1"; empty if that is not known.
 func (d Device) place() string {
-	if d.Host == "" || !d.driven() {
+	if d.Host == "" || !d.Driven() {
 		return ""
 	}
 	return strings.TrimPrefix(d.Name, d.Host+"/") + " of " + d.Host

@@ -124,15 +124,13 @@ func TestBoardsStayApartInEveryFormat(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"n1/cuda:0", "n2/cuda:0"}, names(merged))
 
-	var table, csv, gobench bytes.Buffer
+	var table, csv bytes.Buffer
 	require.NoError(t, Write(&table, Table, merged))
 	require.NoError(t, Write(&csv, CSV, merged))
-	require.NoError(t, WriteGoBench(&gobench, []*Report{merged}))
 	for _, want := range []string{"Tesla T4 with 15.00 GiB, cuda:0 of n1, driver 570.10", "NVIDIA H100 with 80.00 GiB, cuda:0 of n2, driver 580.65"} {
 		require.Contains(t, table.String(), want)
 	}
 	require.Contains(t, csv.String(), "t4,Tesla T4,16106127360,GPU-1,false,n1,570.10,12.8,2026-11-05T07:00:00Z")
-	require.Contains(t, gobench.String(), "/device=n2_cuda:0/gpu=h100/host=n2/batch=8 ")
 
 	text, err := json.Marshal(merged)
 	require.NoError(t, err)

@@ -3,7 +3,6 @@ package report
 import (
 	"bytes"
 	"encoding/json"
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -145,37 +144,4 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 	})
-}
-
-// A run that does not fit has an estimate only.
-func TestGoBenchHasALineForEachPoint(t *testing.T) {
-	var b bytes.Buffer
-	require.NoError(t, WriteGoBench(&b, []*Report{toySweep()}))
-	const name = "BenchmarkStep/model=toy/stage=full/amp=fp16/checkpointing=true/accumulate=4/alloc_conf=expandable_segments:True/device=sim:card/"
-	var lines []string
-	for line := range strings.Lines(b.String()) {
-		if strings.HasPrefix(line, "Benchmark") {
-			lines = append(lines, strings.TrimSuffix(line, "\n"))
-		}
-	}
-	require.Equal(t, []string{
-		name + "batch=8 1 209715200 estimate-allocated-B 220200960 estimate-reserved-B 325058560 estimate-device-B 209715200 simulated-allocated-B 222298112 simulated-reserved-B 327155712 simulated-device-B",
-		name + "batch=16 1 419430400 estimate-allocated-B 429916160 estimate-reserved-B 534773760 estimate-device-B",
-	}, lines)
-	require.Contains(t, b.String(), "Unit simulated-device-B assume=exact better=lower\n")
-}
-
-// The real tool reads it.
-func TestBenchstatReadsGoBench(t *testing.T) {
-	benchstat, err := exec.LookPath("benchstat")
-	if err != nil {
-		t.Skip("there is no benchstat")
-	}
-	var b bytes.Buffer
-	require.NoError(t, WriteGoBench(&b, []*Report{toySweep()}))
-	cmd := exec.Command(benchstat, "/dev/stdin")
-	cmd.Stdin = &b
-	out, err := cmd.CombinedOutput()
-	require.NoError(t, err, string(out))
-	require.Contains(t, string(out), "estimate-device-B")
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/bench/show/gobench"
 	"github.com/vprof/vprof/bench/show/profile"
 )
 
@@ -112,7 +113,7 @@ func runExport(ctx context.Context, o *exportOptions, runs []string) error {
 // writeRuns writes runs as rows of what other programs read.
 func writeRuns(w io.Writer, to string, runs []*report.Report) error {
 	if to == "gobench" {
-		return report.WriteGoBench(w, runs)
+		return gobench.Write(w, runs)
 	}
 	return report.Write(w, report.Format(to), report.Several(runs))
 }

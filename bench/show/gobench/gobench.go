@@ -1,16 +1,19 @@
-package report
+// Package gobench writes reports as Go writes its benchmarks, for benchstat to compare.
+package gobench
 
 import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/vprof/vprof/bench/report"
 )
 
-// WriteGoBench writes reports in the format of Go's benchmarks, which
+// Write writes reports in the format of Go's benchmarks, which
 // benchstat compares: a line for each count of each point. What benchstat
 // calls a unit is the count: estimate-allocated-B, simulated-reserved-B and so
 // on; a run that did not fit has no line.
-func WriteGoBench(w io.Writer, reports []*Report) error {
+func Write(w io.Writer, reports []*report.Report) error {
 	var b strings.Builder
 	units := map[string]bool{}
 	unit := func(name string) {
@@ -41,7 +44,7 @@ func WriteGoBench(w io.Writer, reports []*Report) error {
 				add(word+"-device-B", u.Device)
 			}
 			if len(values) > 0 {
-				fmt.Fprintf(&b, "BenchmarkStep/%s/device=%s/batch=%d 1 %s\n", r.Case.benchName(), r.benchDevice(p), p.Batch, strings.Join(values, " "))
+				fmt.Fprintf(&b, "BenchmarkStep/%s/device=%s/batch=%d 1 %s\n", caseName(r.Case), deviceName(r, p), p.Batch, strings.Join(values, " "))
 			}
 		}
 	}
@@ -49,12 +52,12 @@ func WriteGoBench(w io.Writer, reports []*Report) error {
 	return err
 }
 
-// benchDevice is the device of a point as parts of a benchmark's name: of a measured
+// deviceName is the device of a point as parts of a benchmark's name: of a measured
 // one, the board and its machine, too.
-func (r *Report) benchDevice(p Point) string {
+func deviceName(r *report.Report, p report.Point) string {
 	name := word(p.Device)
 	d, ok := r.Find(p.Device)
-	if !ok || !d.driven() {
+	if !ok || !d.Driven() {
 		return name
 	}
 	name += "/gpu=" + word(d.GPU)
@@ -64,8 +67,8 @@ func (r *Report) benchDevice(p Point) string {
 	return name
 }
 
-// benchName is the case as parts of a benchmark's name.
-func (c Case) benchName() string {
+// caseName is the case as parts of a benchmark's name.
+func caseName(c report.Case) string {
 	parts := []string{"model=" + c.Model}
 	if c.Task != "" {
 		parts = append(parts, "task="+c.Task)

@@ -1,0 +1,285 @@
+package report
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/vprof/vprof/internal/bytesize"
+)
+
+// Sheets implements [Document].
+func (f *Fit) Sheets() []Sheet {
+	var sheets []Sheet
+	if len(f.Guide) > 0 {
+		sheets = append(sheets, f.guideSheet())
+	}
+	if len(f.Devices) > 1 {
+		sheets = append(sheets, f.boardsSheet())
+	} else if len(f.Choices) > 0 {
+		sheets = append(sheets, f.choicesSheet())
+	}
+	sheets = append(sheets, f.waterfalls()...)
+	if len(f.Profiles) > 0 {
+		sheets = append(sheets, f.profilesSheet())
+	}
+	return sheets
+}
+
+func (f *Fit) memory(device string) int64 {
+	for _, d := range f.Devices {
+		if d.Name == device {
+			return d.Memory
+		}
+	}
+	return 0
+}
+
+// choicesSheet has a row for every configuration on the one device.
+func (f *Fit) choicesSheet() Sheet {
+	s := Sheet{Title: fmt.Sprintf("%s on %s; the device may fill %s", f.subject(), f.Devices[0], f.Budget)}
+	if f.Parallel != nil {
+		s.Title += "; " + f.Parallel.String() + ", figures of each"
+	}
+	var high []int64
+	for _, c := range f.Choices {
+		if c.Estimate != nil {
+			high = append(high, c.Estimate.Device.High)
+		}
+	}
+	unit := columnOf(high...)
+	s.Columns = []Column{
+		{Head: ""},
+		{Head: "stage"},
+		{Head: "precision"},
+		{Head: "checkpointing"},
+		{Head: "settings"},
+		{Head: "strategy"},
+		{Head: "levers"},
+		{Head: "batch", Right: true},
+		{Head: "micro-batches", Right: true, Minor: 2},
+		{Head: "effective", Right: true, Minor: 4},
+		{Head: unit.head("device"), Right: true},
+		{Head: "use", Right: true, Minor: 3},
+		{Head: "samples/s ~", Right: true, Minor: 1},
+	}
+	for _, c := range f.Choices {
+		s.Rows = append(s.Rows, f.choiceRow(c, unit))
+	}
+	for _, at := range []int{6, 5, 4} {
+		s.Rows, s.Columns = dropEmpty(s.Rows, s.Columns, at)
+	}
+	s.Notes = append(f.notes(), warningNotes(f.Warnings)...)
+	return s
+}
+
+func (f *Fit) choiceRow(c Choice, unit column) []string {
+	row := []string{"", c.Case.Stage, c.Case.Precision(), yes(c.Case.Checkpointing), strings.Join(c.Case.Settings.Words(), " "), c.Case.Strategy.String(), c.levers()}
+	switch {
+	case c.Recommended:
+		row[0] = "▶"
+	case c.Own:
+		row[0] = "·"
+	}
+	if c.Refused != "" {
+		return append(row, "refused", "", "", "-", "-", "-")
+	}
+	device, use := "-", "-"
+	if c.Estimate != nil {
+		device, use = unit.interval(c.Estimate.Device), fmt.Sprintf("%.0f%%", 100*c.Utilization)
+	}
+	if !c.Fits() {
+		batch := "none"
+		if c.Estimate != nil && c.Estimate.Verdict == Slow {
+			batch = "none, 1 " + string(Slow)
+		}
+		return append(row, batch, "", "", device, use, "-")
+	}
+	batch := strconv.Itoa(c.Batch)
+	if c.Capped && c.Batch == c.Largest {
+		batch += "+"
+	}
+	return append(row, batch, strconv.Itoa(c.Case.Accumulate), strconv.Itoa(c.EffectiveBatch), device, use, rate(c.SamplesPerSecond))
+}
+
+// notes say what the marks mean and what is recommended.
+func (f *Fit) notes() []string {
+	var notes []string
+	for _, c := range f.Choices {
+		if c.Recommended {
+			notes = append(notes, "▶ "+f.Recommendation(c))
+		}
+	}
+	switch all, ok := f.Overall(f.Devices[0].Name); {
+	case len(notes) == 0:
+		notes = append(notes, f.nothing())
+	case len(notes) > 1 && ok:
+		notes = append(notes, "  for all stages: "+f.Recommendation(all))
+	}
+	for _, c := range f.Choices {
+		if c.Recommended && c.Expandable != nil {
+			notes = append(notes, fmt.Sprintf("stage %s, batch %d: %s, which leaves room for a larger batch (--alloc-conf %s).", c.Case.Stage, c.Batch, slackWords(c.Estimate, *c.Expandable), ExpandableSegments))
+		}
+	}
+	for _, c := range f.Choices {
+		if c.Own && !c.Recommended {
+			notes = append(notes, "· as its authors train it.")
+			break
+		}
+	}
+	for _, c := range f.Choices {
+		if c.Refused != "" {
+			notes = append(notes, fmt.Sprintf("refused, %s: %s", c.Case, c.Refused))
+		}
+	}
+	for _, c := range f.Choices {
+		if c.Capped {
+			notes = append(notes, fmt.Sprintf("+ the search ends at batch %d (--max-batch).", f.Budget.MaxBatch))
+			break
+		}
+	}
+	switch {
+	case f.Parallel == nil:
+	case f.Parallel.Recorded:
+		notes = append(notes, fmt.Sprintf("each of several GPUs: a rank is recorded; NCCL's memory, and links at their full %.0f GB/s beside the kernels, are assumptions.", f.Parallel.Bandwidth/1e9))
+		if f.Parallel.Least > 0 {
+			notes = append(notes, fmt.Sprintf("the smallest number of GPUs that does it (of powers of two): %d.", f.Parallel.Least))
+		}
+	default:
+		notes = append(notes, fmt.Sprintf("each of several GPUs: by arithmetic from the replay of one; NCCL's memory and links of %.0f GB/s are assumptions.", f.Parallel.Bandwidth/1e9))
+	}
+	return append(notes, "samples/s ~: an estimate that ranks; vprof time shows how uncertain it is.")
+}
+
+// nothing says why nothing is recommended.
+func (f *Fit) nothing() string {
+	least := int64(-1)
+	for _, c := range f.Choices {
+		if c.Estimate != nil && (least < 0 || c.Estimate.Device.Bytes < least) {
+			least = c.Estimate.Device.Bytes
+		}
+	}
+	if least < 0 {
+		return "nothing fits."
+	}
+	return fmt.Sprintf("nothing fits: the smallest batch of the most frugal configuration takes %s.", bytesize.Format(least))
+}
+
+// Recommendation says a choice in a line.
+func (f *Fit) Recommendation(c Choice) string {
+	line := fmt.Sprintf("stage %s: %s", c.Case.Stage, count(c.Batch, f.BatchUnit))
+	if c.Case.Accumulate > 1 {
+		line += fmt.Sprintf(" x %d micro-batches", c.Case.Accumulate)
+	}
+	if f.Parallel != nil {
+		line += fmt.Sprintf(" x %d GPUs", f.Parallel.GPUs)
+		if c.Case.Strategy != nil {
+			line += " with " + c.Case.Strategy.String()
+		}
+	}
+	if c.EffectiveBatch != c.Batch {
+		line += fmt.Sprintf(" = %d a step", c.EffectiveBatch)
+	}
+	line += ", " + c.Case.Precision()
+	if c.Case.Checkpointing {
+		line += ", checkpointing"
+	}
+	for _, word := range c.Case.Settings.Words() {
+		line += ", " + word
+	}
+	if levers := c.levers(); levers != "" {
+		line += ", " + levers
+	}
+	if c.Scaling > 0 {
+		line += fmt.Sprintf("; %.2g times as fast as one GPU (%.0f %% of %d)", c.Scaling*float64(f.Parallel.GPUs), 100*c.Scaling, f.Parallel.GPUs)
+	}
+	if c.Run != nil {
+		word := "measured"
+		if c.Run.Simulated {
+			word = "simulated"
+		}
+		line += fmt.Sprintf("; %s at this batch: %s", word, bytesize.Format(c.Run.Device))
+		if !c.Run.Fits {
+			line += ", out of memory"
+		}
+	}
+	return line + "."
+}
+
+// boardsSheet has a row for what is recommended for each device and stage.
+func (f *Fit) boardsSheet() Sheet {
+	s := Sheet{Title: fmt.Sprintf("%s; a device may fill %s", f.subject(), f.Budget)}
+	s.Columns = []Column{
+		{Head: "gpu"},
+		{Head: "memory GiB", Right: true, Minor: 3},
+		{Head: "stage"},
+		{Head: "precision"},
+		{Head: "checkpointing"},
+		{Head: "settings"},
+		{Head: "strategy"},
+		{Head: "levers"},
+		{Head: "batch", Right: true},
+		{Head: "micro-batches", Right: true, Minor: 2},
+		{Head: "effective", Right: true, Minor: 4},
+		{Head: "device GiB", Right: true},
+		{Head: "use", Right: true, Minor: 3},
+		{Head: "samples/s ~", Right: true, Minor: 1},
+	}
+	gib := columnOf(bytesize.GiB)
+	for _, d := range f.Devices {
+		found := false
+		for _, c := range f.Choices {
+			if c.Device != d.Name || !c.Recommended {
+				continue
+			}
+			found = true
+			s.Rows = append(s.Rows, append([]string{d.GPU, gib.scale.Format(d.Memory)}, f.choiceRow(c, gib)[1:]...))
+		}
+		if !found {
+			s.Rows = append(s.Rows, []string{d.GPU, gib.scale.Format(d.Memory), "", "", "", "", "none", "", "", "", "", ""})
+		}
+	}
+	for _, at := range []int{7, 6, 5} {
+		s.Rows, s.Columns = dropEmpty(s.Rows, s.Columns, at)
+	}
+	s.Notes = append([]string{"The fastest configuration of each stage. samples/s ~: an estimate that ranks; vprof time shows how uncertain it is."}, warningNotes(f.Warnings)...)
+	return s
+}
+
+// dropEmpty leaves out a column if all its cells are empty.
+func dropEmpty(rows [][]string, columns []Column, at int) ([][]string, []Column) {
+	for _, r := range rows {
+		if r[at] != "" {
+			return rows, columns
+		}
+	}
+	for i, r := range rows {
+		rows[i] = append(r[:at:at], r[at+1:]...)
+	}
+	return rows, append(columns[:at:at], columns[at+1:]...)
+}
+
+func yes(b bool) string {
+	if b {
+		return "yes"
+	}
+	return ""
+}
+
+func count(n int, unit string) string {
+	if n != 1 {
+		unit += "s"
+	}
+	return fmt.Sprintf("%d %s", n, unit)
+}
+
+// rate shows a frequency with three digits.
+func rate(perSecond float64) string {
+	switch {
+	case perSecond <= 0:
+		return "-"
+	case perSecond < 100:
+		return strconv.FormatFloat(perSecond, 'g', 3, 64)
+	}
+	return strconv.FormatFloat(perSecond, 'f', 0, 64)
+}

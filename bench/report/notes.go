@@ -1,0 +1,192 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vprof/vprof/internal/bytesize"
+)
+
+// notes are the lines below tables that show intervals.
+func (r *Report) notes() []string {
+	var notes []string
+	for _, c := range r.Coefficients {
+		if c.Name == "allocated_residual" {
+			notes = append(notes, "[low, high]: 95 % of "+c.Source+" lie in such a range; device adds what is not known of the context.")
+		}
+	}
+	if slices.ContainsFunc(r.Points, func(p Point) bool { return p.Run == nil && p.Verdict() == Slow }) {
+		notes = append(notes, slowWords)
+	}
+	notes = append(notes, rankNotes(r.Case, slices.ContainsFunc(r.Points, func(p Point) bool { return p.Run != nil }))...)
+	return append(append(notes, r.sideNotes()...), warningNotes(r.Warnings)...)
+}
+
+// rankNotes say what figures of several GPUs are of, and what runs of them are.
+func rankNotes(c Case, runs bool) []string {
+	if c.Strategy == nil {
+		return nil
+	}
+	which := "the rank that needs most"
+	if c.Strategy.Rank != nil {
+		which = fmt.Sprintf("rank %d", *c.Strategy.Rank)
+	}
+	notes := []string{fmt.Sprintf("figures are of %s of %d; samples per second are of all. What NCCL takes (communication) is an assumption.", which, c.GPUs)}
+	if runs {
+		notes = append(notes, "a run has one rank on one board: its buffers are there, and collectives are copies of the same bytes; NCCL itself is not.")
+	}
+	return notes
+}
+
+// sideNotes say what streaming and expandable segments would save, and where the guide's figures stand.
+func (r *Report) sideNotes() []string {
+	return slices.DeleteFunc([]string{r.StreamingNote(), r.slackNote(), r.workspaceNote(), r.claimNote()}, func(note string) bool { return note == "" })
+}
+
+// workspaceNote says which workspaces of convolutions are cuDNN's own answers.
+func (r *Report) workspaceNote() string {
+	var parts []string
+	modeled := false
+	for _, p := range r.Points {
+		if w := p.Workspaces; w != nil {
+			parts = append(parts, fmt.Sprintf("batch %d: %d of %d", p.Batch, w.Asked, w.Asked+w.Modeled))
+			modeled = modeled || w.Modeled > 0
+		}
+	}
+	if parts == nil {
+		return ""
+	}
+	note := "workspaces of convolutions as cuDNN itself said: " + strings.Join(parts, ", ")
+	if modeled {
+		note += "; the others are modeled (vprof cudnn ask asks for them)"
+	}
+	return note
+}
+
+// warningNotes is a line for each warning.
+func warningNotes(warnings []Warning) []string {
+	var notes []string
+	for _, w := range warnings {
+		line := "warning: " + w.What
+		if w.Hint != "" {
+			line += "; " + w.Hint
+		}
+		notes = append(notes, line)
+	}
+	return notes
+}
+
+// findingNotes say what fits at most, what hardly fits, what failed first, what
+// was left out because of it, and what the times mean.
+func (r *Report) findingNotes(word string) []string {
+	var notes []string
+	if l := r.Largest; l != nil {
+		notes = append(notes, l.String()+".")
+	}
+	for _, p := range r.Points {
+		switch {
+		case p.Run == nil:
+		case p.Run.OOM != nil:
+			notes = append(notes, fmt.Sprintf("batch %d is out of memory (%s): %s.", p.Batch, word, p.Run.OOM))
+		case p.Run.Retries > 0:
+			notes = append(notes, fmt.Sprintf("batch %d fits only since PyTorch gives back cached memory, %s in these steps; that is slow.", p.Batch, timesOver(p.Run.Retries)))
+		}
+	}
+	if r.Stopped != nil && len(r.Stopped.Left) > 0 {
+		left := make([]string, len(r.Stopped.Left))
+		for i, b := range r.Stopped.Left {
+			left[i] = strconv.Itoa(b)
+		}
+		notes = append(notes, fmt.Sprintf("not run: batch %s (%s).", strings.Join(left, ", "), r.Stopped.Reason))
+	}
+	if note := r.stepNote(); note != "" {
+		notes = append(notes, note)
+	}
+	if note := r.besidesNote(); note != "" {
+		notes = append(notes, note)
+	}
+	if i := slices.IndexFunc(r.Points, func(p Point) bool { return p.Run != nil && p.Run.Verified > 0 }); i >= 0 {
+		notes = append(notes, fmt.Sprintf("verified: each tensor's pattern was found again, %d at batch %d.", r.Points[i].Run.Verified, r.Points[i].Batch))
+	}
+	return notes
+}
+
+// stepNote says what the step times are; empty without any.
+func (r *Report) stepNote() string {
+	i := slices.IndexFunc(r.Points, func(p Point) bool { return p.Run != nil && p.Run.Step != nil })
+	if i < 0 {
+		return ""
+	}
+	d, driven := r.driven()
+	switch u := r.Points[i].Run; {
+	case u.Simulated && driven:
+		return "ms/step is what the clock of a simulated driver says; no GPU ran."
+	case u.Simulated:
+		return "ms/step is the time below which the board cannot be; nothing ran."
+	default:
+		note := fmt.Sprintf("synthetic ms/step: kernels with the traffic and the arithmetic of PyTorch's, the median of %d after %d to warm up", u.Repeat, u.WarmUp)
+		slowest := &Timing{}
+		for _, p := range r.Points {
+			if p.Run == nil || p.Run.Step == nil {
+				continue
+			}
+			if s := p.Run.Step; slowest.SMMHz == 0 || s.SMMHz < slowest.SMMHz {
+				slowest = s
+			}
+		}
+		if slowest.SMMHz > 0 {
+			note += fmt.Sprintf("; clocks of %s down to %d MHz", d.Name, slowest.SMMHz)
+		}
+		if len(slowest.Slowdowns) > 0 {
+			note += " for " + strings.Join(slowest.Slowdowns, ", ")
+		}
+		return note + "."
+	}
+}
+
+// besidesNote says what measured device bytes have besides the reserved ones;
+// empty if nothing was measured.
+func (r *Report) besidesNote() string {
+	var first, highest *Run
+	for _, p := range r.Points {
+		if p.Run == nil || p.Run.Simulated {
+			continue
+		}
+		if first == nil {
+			first, highest = p.Run, p.Run
+		}
+		if p.Run.Process > highest.Process {
+			highest = p.Run
+		}
+	}
+	if first == nil {
+		return ""
+	}
+	note := "device: besides the reserved bytes the GPU shows " + bytesize.Format(first.Context) + " of context"
+	if first.Kernels > 0 {
+		note += " and " + bytesize.Format(first.Kernels) + " of the kernels that stand for PyTorch's, which the error leaves out"
+	}
+	if first.Others > 0 {
+		note += "; the " + bytesize.Format(first.Others) + " of other processes are not in it"
+	}
+	if highest.Process > 0 {
+		note += "; NVML shows up to " + bytesize.Format(highest.Process) + " of this process"
+	}
+	return note + "."
+}
+
+// slowWords says what [Slow] means.
+const slowWords = "fits slowly: only since PyTorch gives cached memory back to the driver and asks for it again."
+
+// marks says what the marks mean.
+const marks = "? tight: the upper end of what it may need is more than the board has; ~ fits slowly: only since PyTorch gives back cached memory; ! does not fit."
+
+// timesOver says how often something happened.
+func timesOver(n int64) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
+}

@@ -1,0 +1,171 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+)
+
+// sweepSheet has a row for every batch size: the estimate, and beside it what
+// the run needed.
+func (r *Report) sweepSheet() Sheet {
+	var highest []int64
+	for _, p := range r.Points {
+		if p.Estimate != nil {
+			highest = append(highest, p.Estimate.Device.High)
+		}
+		if p.Run != nil {
+			highest = append(highest, p.Run.Device)
+		}
+	}
+	word := "simulated"
+	s := Sheet{Title: r.Case.String()}
+	if len(r.Devices) > 0 {
+		word = r.Devices[0].run()
+		s.Title += "; " + r.Devices[0].String()
+	}
+	c := columnOf(highest...)
+	s.Columns = []Column{{Head: "batch", Right: true}}
+	estimated := []string{"allocated", "reserved", "device"}
+	if r.Case.Dataset > 0 {
+		estimated = append(estimated, "streamed")
+	}
+	minor := map[string]int{"allocated": 5, "reserved": 4, "streamed": 1}
+	for _, head := range estimated {
+		s.Columns = append(s.Columns, Column{Head: head, Group: c.head("estimate"), Right: true, Minor: minor[head]})
+	}
+	for _, head := range []string{"allocated", "reserved", "device"} {
+		s.Columns = append(s.Columns, Column{Head: head, Group: c.head(word), Right: true, Minor: minor[head]})
+	}
+	claimed := r.claimed()
+	if claimed {
+		s.Columns = append(s.Columns, Column{Head: "guide " + c.scale.Unit(), Right: true, Minor: 2})
+	}
+	s.Columns = append(s.Columns, Column{Head: "error", Right: true, Minor: 2},
+		Column{Head: r.stepHead(), Right: true, Minor: 3}, Column{Head: r.Case.BatchUnit + "s/s", Right: true, Minor: 3},
+		Column{Head: "peak in", Minor: 2}, Column{Head: "fits"})
+	for _, p := range r.Points {
+		row := append([]string{strconv.Itoa(p.Batch)}, estimateCells(p.Estimate, c)...)
+		if r.Case.Dataset > 0 {
+			row = append(row, streamedCell(p, c))
+		}
+		row = append(row, runCells(p.Run, c)...)
+		if claimed {
+			row = append(row, p.claim(c))
+		}
+		row = append(row, errorCell(p))
+		row = append(row, timeCells(p.Run)...)
+		s.Rows = append(s.Rows, append(row, peakCell(p), fitsCell(p)))
+	}
+	s.Bars = r.bars()
+	s.Notes = append(r.findingNotes(word), r.notes()...)
+	return s
+}
+
+func estimateCells(e *Estimate, c column) []string {
+	if e == nil {
+		return []string{"-", "-", "-"}
+	}
+	return []string{c.scale.Format(e.Allocated.Bytes), c.scale.Format(e.Reserved.Bytes), c.interval(e.Device)}
+}
+
+func runCells(u *Run, c column) []string {
+	switch {
+	case u == nil:
+		return []string{"-", "-", "-"}
+	case !u.Fits:
+		return []string{"OOM", "OOM", "OOM"}
+	}
+	return []string{c.scale.Format(u.Allocated), c.scale.Format(u.Reserved), c.scale.Format(u.Device)}
+}
+
+// Error is how far the estimate of the device's bytes is from what the run
+// needed, as a share of that; the kernels that stood for PyTorch's are left out.
+// It is false for a point without both, and for a run that had to give cached
+// memory back: that held less than it would have on a board with room, of which
+// the estimate speaks.
+func (p Point) Error() (float64, bool) {
+	if p.Estimate == nil || p.Run == nil || !p.Run.Fits || p.Run.Retries > 0 || p.Run.Device == 0 {
+		return 0, false
+	}
+	needed := p.Run.Device - p.Run.Kernels
+	expected := p.Estimate.Device.Bytes
+	for _, c := range p.Estimate.Components {
+		if c.Name == communication { // one board alone does not communicate
+			expected -= c.Bytes
+		}
+	}
+	return float64(expected-needed) / float64(needed), true
+}
+
+func errorCell(p Point) string {
+	share, ok := p.Error()
+	if !ok {
+		return "-"
+	}
+	return fmt.Sprintf("%+.1f %%", 100*share)
+}
+
+func timeCells(u *Run) []string {
+	if u == nil || u.Step == nil {
+		return []string{"-", "-"}
+	}
+	step := threeDigits(1e3 * u.Step.Seconds)
+	if u.Step.Most > u.Step.Least {
+		step += fmt.Sprintf(" (%s to %s)", threeDigits(1e3*u.Step.Least), threeDigits(1e3*u.Step.Most))
+	}
+	return []string{step, threeDigits(u.Step.SamplesPerSecond)}
+}
+
+// threeDigits shows a figure that is not negative as exactly as a timing is.
+func threeDigits(v float64) string {
+	return strconv.FormatFloat(v, 'f', min(max(2-int(math.Floor(math.Log10(max(v, 1e-9)))), 0), 4), 64)
+}
+
+func peakCell(p Point) string {
+	switch {
+	case p.Run != nil && p.Run.OOM != nil:
+		return p.Run.OOM.Phase
+	case p.Run != nil:
+		return p.Run.PeakPhase
+	case p.Estimate != nil:
+		return p.Estimate.PeakPhase
+	}
+	return "-"
+}
+
+func fitsCell(p Point) string {
+	switch {
+	case p.Run != nil:
+		word := map[Verdict]string{Fits: "yes", DoesNotFit: "no"}[p.Verdict()]
+		if word == "" {
+			word = string(p.Verdict())
+		}
+		if p.Run.Shared {
+			word += ", beside others"
+		}
+		return word
+	case p.Estimate != nil:
+		return string(p.Estimate.Verdict)
+	}
+	return "-"
+}
+
+// driven is the device below which there is a driver, if the report has one.
+func (r *Report) driven() (Device, bool) {
+	i := slices.IndexFunc(r.Devices, func(d Device) bool { return d.CUDA != "" })
+	if i < 0 {
+		return Device{}, false
+	}
+	return r.Devices[i], true
+}
+
+// stepHead is the head of step times. What ran on a GPU are kernels that stand for
+// PyTorch's.
+func (r *Report) stepHead() string {
+	if d, ok := r.driven(); ok && !d.Simulated {
+		return "synthetic ms/step"
+	}
+	return "ms/step"
+}
