@@ -253,7 +253,7 @@ func (w *walker) value(a export.Argument, typ string) aten.Value {
 	case export.Integer:
 		return a.Int
 	case export.Real:
-		return a.Real
+		return float64(a.Real)
 	case export.Boolean:
 		return a.Int != 0
 	case export.Text:

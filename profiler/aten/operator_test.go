@@ -98,3 +98,31 @@ func TestBadCallsAreErrors(t *testing.T) {
 		require.ErrorContains(t, err, c.want)
 	}
 }
+
+// An export leaves out contiguous() of what was contiguous where it was exported.
+func TestViewsCopyWhereStridesDoNotAllowThem(t *testing.T) {
+	for _, permuted := range []bool{false, true} {
+		out, err := call(t, "view.default", func(f *trace.Frame) []Arg {
+			x := input(f, 3, 4, 5)
+			if permuted {
+				x = f.Let(x.Permute(1, 0, 2))
+			}
+			return []Arg{{"self", x}, {"size", []int64{-1, 5}}}
+		})
+		require.NoError(t, err)
+		require.Equal(t, []int64{12, 5}, out[0].(*trace.Tensor).Shape())
+	}
+}
+
+func TestNonzerosAreCountedInADimension(t *testing.T) {
+	for _, c := range []struct {
+		dim  Value
+		want []int64
+	}{{nil, []int64{}}, {int64(1), []int64{3, 5}}} {
+		out, err := call(t, "count_nonzero.default", func(f *trace.Frame) []Arg {
+			return []Arg{{"self", input(f, 3, 4, 5)}, {"dim", c.dim}}
+		})
+		require.NoError(t, err)
+		require.Equal(t, c.want, append([]int64{}, out[0].(*trace.Tensor).Shape()...))
+	}
+}

@@ -39,7 +39,7 @@ var reductions = family{
 	"cdist(Tensor x1, Tensor x2, float p=2, int? compute_mode=None) -> Tensor": one(func(a *Args) *tensor {
 		return a.first(0).CDist(a.Tensor("x2"), a.Float("p"), trace.Products(a.Int("compute_mode")))
 	}),
-	"count_nonzero(Tensor self, int? dim=None) -> Tensor":                                                                      unary(func(x *tensor) *tensor { return x.GtScalar().Sum(false) }),
+	"count_nonzero(Tensor self, int? dim=None) -> Tensor":                                                                      one(countNonzero),
 	"count_nonzero.dim_IntList(Tensor self, int[] dim) -> Tensor":                                                              one(func(a *Args) *tensor { return a.first(0).GtScalar().Sum(false, a.Dims("dim")...) }),
 	"median.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)":                                  pair(func(a *Args) (*tensor, *tensor) { return a.first(0).PickDim(a.Bool("keepdim"), a.Dim("dim")) }),
 	"cummax(Tensor self, int dim) -> (Tensor values, Tensor indices)":                                                          pair(func(a *Args) (*tensor, *tensor) { return a.first(0).CumMax() }),
@@ -77,6 +77,11 @@ func scanned(a *Args, plain func(x *tensor, dim int) *tensor, to func(x *tensor,
 		return plain(a.first(0), a.Dim("dim"))
 	}
 	return to(a.first(0), a.DType("dtype", trace.F32), a.Dim("dim"))
+}
+
+// countNonzero counts in a dimension, or in all.
+func countNonzero(a *Args) *tensor {
+	return a.first(0).GtScalar().Sum(false, a.optionalDim("dim")...)
 }
 
 // optionalDim is an argument that names a dimension or None.

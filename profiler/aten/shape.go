@@ -9,7 +9,7 @@ import (
 
 // shapes are views and rearrangements.
 var shapes = family{
-	"view(Tensor(a) self, SymInt[] size) -> Tensor(a)":                                                                                    one(func(a *Args) *tensor { return a.first(0).View(a.Ints("size")...) }),
+	"view(Tensor(a) self, SymInt[] size) -> Tensor(a)":                                                                                    one(view),
 	"reshape(Tensor(a) self, SymInt[] shape) -> Tensor(a)":                                                                                one(func(a *Args) *tensor { return a.first(0).Reshape(a.Ints("shape")...) }),
 	"flatten.using_ints(Tensor(a) self, int start_dim=0, int end_dim=-1) -> Tensor(a)":                                                    one(func(a *Args) *tensor { return a.first(0).Flatten(a.Dim("start_dim"), a.Dim("end_dim")) }),
 	"transpose.int(Tensor(a) self, int dim0, int dim1) -> Tensor(a)":                                                                      one(func(a *Args) *tensor { return a.first(0).Transpose(a.Dim("dim0"), a.Dim("dim1")) }),
@@ -293,4 +293,15 @@ func asStrided(a *Args) *tensor {
 		offset = a.Int("storage_offset")
 	}
 	return x.AsStrided(a.Ints("size"), a.Ints("stride"), offset)
+}
+
+// view is x.view(size). An exported graph leaves out contiguous() of a tensor that was
+// contiguous where it was exported, and need not be on a GPU: attention lays out its
+// result otherwise there.
+func view(a *Args) *tensor {
+	x, size := a.first(0), a.Ints("size")
+	if !x.Viewable(size...) {
+		return x.Reshape(size...)
+	}
+	return x.View(size...)
 }

@@ -59,3 +59,12 @@ func TestEndedTensorsAreFoundOut(t *testing.T) {
 		require.Panics(t, func() { y.ReLU() }, "after %d others", others)
 	}
 }
+
+func TestBackwardOfNothingTrainedIsAnError(t *testing.T) {
+	tape := trace.New(trace.Board{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, rules, trace.Options{})
+	err := tape.Try(func() {
+		f := tape.Frame()
+		f.Let(tape.New("randn", program.Batch, trace.F32, 8)).Sum(false).Backward()
+	})
+	require.ErrorContains(t, err, "does not require grad")
+}

@@ -1,5 +1,7 @@
 package trace
 
+import "errors"
+
 import "slices"
 
 // graphTask is one call of backward(): PyTorch's autograd engine on its
@@ -84,6 +86,9 @@ func (x *Tensor) Backward() {
 	}
 }
 
+// errNoGrad is what PyTorch says where nothing is to be trained.
+var errNoGrad = errors.New("element 0 of tensors does not require grad and does not have a grad_fn: the loss does not depend on anything that is trained")
+
 // backward runs the graph behind roots, whose gradients are given.
 func (t *Tape) backward(roots, grads []*Tensor) {
 	t.visit++
@@ -93,7 +98,7 @@ func (t *Tape) backward(roots, grads []*Tensor) {
 	t.noGrad, t.python, t.thread = true, false, 1
 	for i, x := range roots {
 		if !x.requiresGrad {
-			panic("trace: backward from a tensor that does not require grad")
+			t.Raise(errNoGrad)
 		}
 		e := x.gradEdge()
 		task.count(e.node)

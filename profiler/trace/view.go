@@ -57,6 +57,9 @@ func (x *Tensor) View(shape ...int64) *Tensor {
 	return x.viewAs("view", "ViewBackward0", l, x.offset, reshapeBackward).relayedBy(isReshape)
 }
 
+// Viewable says whether View(shape) is possible without a copy.
+func (x *Tensor) Viewable(shape ...int64) bool { return x.viewed(inferShape(shape, x.numel)) != nil }
+
 // viewed is the layout of x in another shape, nil if its strides allow no view.
 func (x *Tensor) viewed(shape []int64) *layout {
 	l := x.layout

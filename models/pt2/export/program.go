@@ -122,7 +122,7 @@ type Argument struct {
 	// Ref is the number of a value.
 	Ref  int32      `json:"v,omitempty"`
 	Int  int64      `json:"i,omitempty"`
-	Real float64    `json:"f,omitempty"`
+	Real RealNumber `json:"f,omitempty"`
 	Text string     `json:"t,omitempty"`
 	List []Argument `json:"l,omitempty"`
 }
