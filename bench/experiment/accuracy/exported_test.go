@@ -40,20 +40,15 @@ func TestReleasesAllocateAsTheyDid(t *testing.T) {
 	a, err := accuracy.Compare(context.Background(), records, accuracy.Recorder{Models: all.Models()}, nil)
 	require.NoError(t, err)
 	require.Empty(t, a.Unknown)
-	off := 0
 	for _, r := range a.Rows {
 		require.NotNil(t, r.Error)
-		if math.Abs(r.Error.Allocated) > 0.01 {
-			off++
-		}
 	}
-	require.LessOrEqual(t, off, 1, "of %d records", len(records))
 	if !testing.Short() {
 		require.Len(t, a.Summary.ByTorch, 7)
 	}
 	for _, g := range a.Summary.ByTorch {
 		require.Zero(t, g.Allocated.Median, g.Name)
-		require.LessOrEqual(t, g.Allocated.Max, 0.02, g.Name)
+		require.LessOrEqual(t, g.Allocated.Max, 0.01, g.Name)
 	}
 }
 

@@ -233,10 +233,8 @@ func TestKernelsDifferInAllButTheirSplits(t *testing.T) {
 	require.NotEqual(t, kernelOf(&a, c), kernelOf(&more, c))
 }
 
-func TestFitWritesWhatItLearnsOfEachFileOfAnswers(t *testing.T) {
-	log.SetOutput(io.Discard)
-	defer log.SetOutput(os.Stderr)
-	answers := manyMadeUp(t, 3, 50)
+// answersFile writes answers, and what comes behind them, as they are asked for.
+func answersFile(t *testing.T, answers []oracle.Answer, behind string) string {
 	var text strings.Builder
 	for _, a := range answers {
 		fmt.Fprintf(&text, "%v|%d %d", a.Question, a.Bytes, a.Engine)
@@ -245,9 +243,16 @@ func TestFitWritesWhatItLearnsOfEachFileOfAnswers(t *testing.T) {
 		}
 		fmt.Fprintln(&text, " 0")
 	}
-	fmt.Fprintf(&text, "%v|1 0 0\n", answers[0].Question) // nothing explains one byte
 	path := filepath.Join(t.TempDir(), "sm90-1")
-	require.NoError(t, os.WriteFile(path, []byte(text.String()), 0o600))
+	require.NoError(t, os.WriteFile(path, []byte(text.String()+behind), 0o600))
+	return path
+}
+
+func TestFitWritesWhatItLearnsOfEachFileOfAnswers(t *testing.T) {
+	log.SetOutput(io.Discard)
+	defer log.SetOutput(os.Stderr)
+	answers := manyMadeUp(t, 3, 50)
+	path := answersFile(t, answers, fmt.Sprintf("%v|1 0 0\n", answers[0].Question)) // nothing explains one byte
 	f := fitter{dir: t.TempDir(), trees: 2, support: 1, splitSupport: 1, fold: -1}
 	require.NoError(t, f.fit(board.Capability, []string{path}))
 
@@ -257,6 +262,39 @@ func TestFitWritesWhatItLearnsOfEachFileOfAnswers(t *testing.T) {
 	written, err := os.ReadFile(filepath.Join(f.dir, cudnn.RuleFile(90, "wgrad", false)))
 	require.NoError(t, err)
 	require.Equal(t, v.Append(nil), written)
+}
+
+// A release that answers otherwise in some cases has corrections alone: behind the
+// rules of the other they give its answers, and leave those that are the same.
+func TestAReleaseThatDiffersHasCorrectionsAlone(t *testing.T) {
+	log.SetOutput(io.Discard)
+	defer log.SetOutput(os.Stderr)
+	answers := manyMadeUp(t, 3, 80)
+	base := fitter{dir: t.TempDir(), trees: 2, support: 1, splitSupport: 1, fold: -1}
+	require.NoError(t, base.fit(board.Capability, []string{answersFile(t, answers, "")}))
+	f := base
+	f.dir, f.over, f.correct = t.TempDir(), base.dir, true
+	require.NoError(t, f.fit(board.Capability, []string{answersFile(t, answers, "")}))
+	files, err := os.ReadDir(f.dir)
+	require.NoError(t, err)
+	require.Empty(t, files, "nothing differs")
+
+	for i := range answers {
+		if answers[i].Config.N > 30 {
+			answers[i].Bytes, answers[i].Engine, answers[i].Knobs = 0, 99, nil
+		}
+	}
+	require.NoError(t, f.fit(board.Capability, []string{answersFile(t, answers, "")}))
+	rules, err := os.ReadFile(filepath.Join(base.dir, cudnn.RuleFile(90, "wgrad", false)))
+	require.NoError(t, err)
+	corrections, err := os.ReadFile(filepath.Join(f.dir, cudnn.CorrectionsFile(90, "wgrad", false)))
+	require.NoError(t, err)
+	both, err := cudnn.DecodeRules(append(rules, corrections...))
+	require.NoError(t, err)
+	for _, a := range answers {
+		s := cudnn.NewStudy(a.Config, a.Operation, board)
+		require.Equal(t, a.Bytes, given(s, both.Choose(s.Features())), a.Question)
+	}
 }
 
 func TestRanksCountTheCutsThatAreNotAbove(t *testing.T) {

@@ -27,6 +27,7 @@ import (
 	"log"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/vprof/vprof/profiler/trace/cudnn"
@@ -175,6 +176,10 @@ func (f *fitter) operation(generation int, o operation, cases []labeled, variant
 		default:
 			train = append(train, c)
 		}
+	}
+	if f.over != "" && !slices.ContainsFunc(train, func(c labeled) bool { return c.found[0].Engine != cudnn.Kept }) {
+		log.Printf("sm%d %v: %d cases, nothing to correct", generation, o, len(train))
+		return nil
 	}
 	ensemble, err := f.learn(train, variants)
 	if err != nil {
