@@ -35,10 +35,8 @@ func activationOperators() map[string]opvectors.Call {
 		"tanhshrink":  unary((*tensor).Tanhshrink),
 		"glu":         operator("glu.default", along(1)),
 		"glu_last":    operator("glu.default", along(-1)),
-		"prelu":       one(preluCall),
-		"prelu1":      one(preluCall),
+		"prelu":       operatorWith("prelu.default", func(_ *vector, _ *tensor, p params) []aten.Arg { return learned(p, "weight") }),
+		"prelu1":      operatorWith("prelu.default", func(_ *vector, _ *tensor, p params) []aten.Arg { return learned(p, "weight") }),
 		"logsigmoid":  operator("log_sigmoid.default"),
 	}
 }
-
-func preluCall(_ *vector, in []*tensor, p params) *tensor { return in[0].PReLU(p["weight"]) }

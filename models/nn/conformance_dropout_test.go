@@ -1,15 +1,18 @@
 package nn_test
 
-import "github.com/vprof/vprof/profiler/aten/opvectors"
+import (
+	"github.com/vprof/vprof/profiler/aten"
+	"github.com/vprof/vprof/profiler/aten/opvectors"
+)
 
 func dropoutOperators() map[string]opvectors.Call {
 	return map[string]opvectors.Call{
-		"dropout":       unary(func(x *tensor) *tensor { return x.Dropout(0.1, true) }),
-		"dropout0":      unary(func(x *tensor) *tensor { return x.Dropout(0, true) }),
-		"dropout_":      unary(func(x *tensor) *tensor { return x.DropoutInPlace(0.1, true) }),
-		"dropout1d":     unary(func(x *tensor) *tensor { return x.FeatureDropout(0.1, true) }),
-		"dropout2d":     unary(func(x *tensor) *tensor { return x.FeatureDropout(0.1, true) }),
-		"alpha_dropout": unary(func(x *tensor) *tensor { return x.AlphaDropout(0.1, true) }),
+		"dropout":       operator("dropout.default", rate(0.1)...),
+		"dropout0":      operator("dropout.default", rate(0)...),
+		"dropout_":      operator("dropout_.default", rate(0.1)...),
+		"dropout1d":     operator("feature_dropout.default", rate(0.1)...),
+		"dropout2d":     operator("feature_dropout.default", rate(0.1)...),
+		"alpha_dropout": operator("alpha_dropout.default", rate(0.1)...),
 		"drop_path": unary(func(x *tensor) *tensor {
 			shape := make([]int64, x.NDim())
 			for d := range shape {
@@ -27,3 +30,6 @@ func dropoutOperators() map[string]opvectors.Call {
 		}),
 	}
 }
+
+// rate are the arguments of a dropout in training.
+func rate(p float64) []aten.Arg { return []aten.Arg{arg("p", p), arg("train", true)} }

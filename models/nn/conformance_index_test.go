@@ -1,15 +1,16 @@
 package nn_test
 
 import (
+	"github.com/vprof/vprof/profiler/aten"
 	"github.com/vprof/vprof/profiler/aten/opvectors"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
 // indexOperators read and write at positions, or put in order.
 func indexOperators() map[string]opvectors.Call {
-	index := one(func(_ *vector, in []*tensor, _ params) *tensor { return in[0].Index(in[1:]...) })
-	gather := binary((*tensor).Gather)
-	embedding := one(func(_ *vector, in []*tensor, p params) *tensor { return in[0].Embedding(p["weight"]) })
+	index := operator("index.Tensor")
+	gather := operator("gather.default", along(-1))
+	embedding := operatorWith("embedding.default", func(_ *vector, _ *tensor, p params) []aten.Arg { return learned(p, "weight") })
 	return map[string]opvectors.Call{
 		"index_select":  operator("index_select.default", along(1)),
 		"index_adv":     index,
@@ -26,7 +27,7 @@ func indexOperators() map[string]opvectors.Call {
 		"scatter_scalar_": unary(func(i *tensor) *tensor {
 			return i.Tape().Zeros(trace.F32, i.Size(0), 512).ScatterInPlace(i)
 		}),
-		"one_hot":       unary(func(x *tensor) *tensor { return x.OneHot(512) }),
+		"one_hot":       operator("one_hot.default", arg("num_classes", int64(512))),
 		"one_hot_float": unary(func(x *tensor) *tensor { return x.OneHot(512).To(trace.F32) }),
 		"nonzero_free_mask_select": unary(func(x *tensor) *tensor {
 			return trace.Where(x.GtScalar(), x, x.ZerosLike())

@@ -17,34 +17,34 @@ func lossOperators() map[string]opvectors.Call {
 		"nll": binary(func(x, target *tensor) *tensor {
 			return x.LogSoftmax(1).NLLLoss(target)
 		}),
-		"mse":              operator("mse_loss.default"),
-		"mse_both":         operator("mse_loss.default"),
-		"mse_sum":          operator("mse_loss.default", reduction(trace.ReduceSum)),
-		"mse_none":         operator("mse_loss.default", reduction(trace.ReduceNone)),
-		"l1":               operator("l1_loss.default"),
-		"l1_both":          operator("l1_loss.default"),
-		"smooth_l1":        operator("smooth_l1_loss.default"),
-		"smooth_l1_both":   operator("smooth_l1_loss.default"),
-		"huber":            operator("huber_loss.default"),
-		"bce":              operator("binary_cross_entropy.default"),
-		"bce_logits":       binary(bceWithLogits),
-		"bce_logits_ones":  unary(func(x *tensor) *tensor { return bceWithLogits(x, x.OnesLike()) }),
-		"kl_div":           binary(func(x, y *tensor) *tensor { return x.KLDivBatchMean(y, false) }),
-		"kl_div_log":       binary(func(x, y *tensor) *tensor { return x.KLDivBatchMean(y, true) }),
-		"kd":               binary(distillation),
-		"hinge":            unary(func(x *tensor) *tensor { return x.RSubScalar().ReLU().Mean(false) }),
-		"gan_nonsat":       unary(func(x *tensor) *tensor { return x.Neg().Softplus().Mean(false) }),
-		"triplet":          one(tripletCall),
-		"cosine_embedding": one(cosineEmbeddingCall),
-		"cosine_similarity": binary(func(x, y *tensor) *tensor {
-			return x.CosineSimilarity(y, -1)
-		}),
-		"ctc_loss":    binary(func(x, targets *tensor) *tensor { return x.LogSoftmax(-1).CTCLoss(targets, trace.CTCLossArgs{}) }),
-		"cdist":       binary(func(x, y *tensor) *tensor { return x.CDist(y, 2, trace.ProductsOfMany) }),
-		"cdist_mm":    binary(func(x, y *tensor) *tensor { return x.CDist(y, 2, trace.ProductsOfMany) }),
-		"vicreg_cov":  vicregCovariance,
-		"vq_distance": vqDistance,
-		"aam_softmax": aamSoftmax,
+		"mse":            operator("mse_loss.default"),
+		"mse_both":       operator("mse_loss.default"),
+		"mse_sum":        operator("mse_loss.default", reduction(trace.ReduceSum)),
+		"mse_none":       operator("mse_loss.default", reduction(trace.ReduceNone)),
+		"l1":             operator("l1_loss.default"),
+		"l1_both":        operator("l1_loss.default"),
+		"smooth_l1":      operator("smooth_l1_loss.default"),
+		"smooth_l1_both": operator("smooth_l1_loss.default"),
+		"huber":          operator("huber_loss.default"),
+		"bce":            operator("binary_cross_entropy.default"),
+		"bce_logits":     operator("binary_cross_entropy_with_logits.default"),
+		"bce_logits_ones": func(f *trace.Frame, v *vector, in []*tensor, p params) []*tensor {
+			return operator("binary_cross_entropy_with_logits.default")(f, v, append(in, in[0].OnesLike()), p)
+		},
+		"kl_div":            batchMean(operator("kl_div.default", reduction(trace.ReduceSum))),
+		"kl_div_log":        batchMean(operator("kl_div.default", reduction(trace.ReduceSum), arg("log_target", true))),
+		"kd":                binary(distillation),
+		"hinge":             unary(func(x *tensor) *tensor { return x.RSubScalar().ReLU().Mean(false) }),
+		"gan_nonsat":        unary(func(x *tensor) *tensor { return x.Neg().Softplus().Mean(false) }),
+		"triplet":           operator("triplet_margin_loss.default"),
+		"cosine_embedding":  operator("cosine_embedding_loss.default"),
+		"cosine_similarity": operator("cosine_similarity.default", along(-1)),
+		"ctc_loss":          binary(func(x, targets *tensor) *tensor { return x.LogSoftmax(-1).CTCLoss(targets, trace.CTCLossArgs{}) }),
+		"cdist":             operator("cdist.default"),
+		"cdist_mm":          operator("cdist.default"),
+		"vicreg_cov":        vicregCovariance,
+		"vq_distance":       vqDistance,
+		"aam_softmax":       aamSoftmax,
 	}
 }
 
@@ -53,22 +53,17 @@ func reduction(r trace.Reduction) aten.Arg {
 	return arg("reduction", map[trace.Reduction]int64{trace.ReduceNone: 0, trace.ReduceMean: 1, trace.ReduceSum: 2}[r])
 }
 
-func bceWithLogits(x, target *tensor) *tensor {
-	return x.BCEWithLogits(target, nil, trace.ReduceMean)
+// batchMean is what torch.nn.functional.kl_div does for "batchmean": it divides the sum.
+func batchMean(sum opvectors.Call) opvectors.Call {
+	return func(f *trace.Frame, v *vector, in []*tensor, p params) []*tensor {
+		return []*tensor{sum(f, v, in, p)[0].DivScalar()}
+	}
 }
 
 // distillation is the loss of a student x against a teacher y.
 func distillation(x, y *tensor) *tensor {
 	student := x.DivScalar().LogSoftmax(-1)
 	return student.KLDivBatchMean(y.DivScalar().Softmax(-1), false).MulScalar()
-}
-
-func tripletCall(_ *vector, in []*tensor, _ params) *tensor {
-	return trace.TripletMarginLoss(in[0], in[1], in[2], trace.ReduceMean)
-}
-
-func cosineEmbeddingCall(_ *vector, in []*tensor, _ params) *tensor {
-	return in[0].CosineEmbeddingLoss(in[1], in[2], trace.ReduceMean)
 }
 
 // vicregCovariance is the covariance term of VICReg.

@@ -1,15 +1,14 @@
 package nn_test
 
 import (
+	"github.com/vprof/vprof/profiler/aten"
 	"github.com/vprof/vprof/profiler/aten/opvectors"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
 // matmulOperators are matrix products and what is made of them.
 func matmulOperators() map[string]opvectors.Call {
-	linear := one(func(_ *vector, in []*tensor, p params) *tensor {
-		return in[0].Linear(p["weight"], p["bias"])
-	})
+	linear := operatorWith("linear.default", func(_ *vector, _ *tensor, p params) []aten.Arg { return learned(p, "weight", "bias") })
 	return map[string]opvectors.Call{
 		"linear":             linear,
 		"linear_noncontig":   linear,

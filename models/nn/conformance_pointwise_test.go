@@ -84,12 +84,12 @@ func pointwiseOperators() map[string]opvectors.Call {
 		"gt":            operator("gt.Tensor"),
 		"clamp":         operator("clamp.default", aten.Arg{Name: "min", Value: 0.0}, aten.Arg{Name: "max", Value: 1.0}),
 		"clamp_":        operator("clamp_.default", aten.Arg{Name: "min", Value: 0.0}, aten.Arg{Name: "max", Value: 1.0}),
-		"clamp_min":     unary((*tensor).ClampOneSided),
+		"clamp_min":     operator("clamp_min.default", arg("min", 0.0)),
 		"where":         operator("where.self"),
 		"where_bcast":   operator("where.self"),
 		"where_scalar":  binary(trace.WhereScalar),
-		"masked_fill":   binary((*tensor).MaskedFill),
-		"masked_fill_":  binary((*tensor).MaskedFillInPlace),
+		"masked_fill":   operator("masked_fill.Scalar", arg("value", 0.0)),
+		"masked_fill_":  operator("masked_fill_.Scalar", arg("value", 0.0)),
 		"masked_fill_inf": binary(func(x, mask *tensor) *tensor {
 			return x.MaskedFill(mask.GtScalar())
 		}),

@@ -20,7 +20,7 @@ func poolOperators() map[string]opvectors.Call {
 		"interpolate_area": operator("adaptive_avg_pool2d.default", ints("output_size", 7, 7)),
 		"adaptive_avg1d_1": operator("adaptive_avg_pool1d.default", ints("output_size", 1)),
 		"adaptive_avg1d_5": operator("adaptive_avg_pool1d.default", ints("output_size", 5)),
-		"adaptive_max_1":   sized((*tensor).AdaptiveMaxPool, 1, 1),
+		"adaptive_max_1":   first(operator("adaptive_max_pool2d.default", ints("output_size", 1, 1))),
 		"lp_pool":          unary(func(x *tensor) *tensor { return x.LPPool2D(2, 2) }),
 
 		"upsample_nearest":   operator("upsample_nearest2d.vec", ints("output_size", 46, 58), arg("scale_factors", nil)),
@@ -29,7 +29,7 @@ func poolOperators() map[string]opvectors.Call {
 		"upsample_linear":    linear("upsample_linear1d.vec", 100),
 		"upsample_trilinear": linear("upsample_trilinear3d.vec", 16, 20, 24),
 		"upsample_bicubic":   linear("upsample_bicubic2d.vec", 31, 31),
-		"grid_sample":        binary((*tensor).GridSample),
+		"grid_sample":        operator("grid_sampler.default", arg("interpolation_mode", int64(0)), arg("padding_mode", int64(0)), arg("align_corners", false)),
 
 		"F_unfold":        operator("im2col.default", ints("kernel_size", 3, 3), ints("dilation", 1, 1), ints("padding", 1, 1), ints("stride", 1, 1)),
 		"fold":            operator("col2im.default", ints("output_size", 16, 16), ints("kernel_size", 2, 2), ints("dilation", 1, 1), ints("padding", 0, 0), ints("stride", 2, 2)),
@@ -53,7 +53,15 @@ func linear(target string, sizes ...int64) opvectors.Call {
 	return operator(target, ints("output_size", sizes...), arg("align_corners", false), arg("scale_factors", nil))
 }
 
-// sized adapts an operator that is told the sizes of its result.
-func sized(f func(*tensor, ...int64) *tensor, sizes ...int64) opvectors.Call {
-	return unary(func(x *tensor) *tensor { return f(x, sizes...) })
+// first leaves out all results but the first, as a function of torch.nn.functional does
+// whose operator returns indices, too.
+func first(call opvectors.Call) opvectors.Call {
+	return func(f *trace.Frame, v *vector, in []*tensor, p params) []*tensor {
+		out := call(f, v, in, p)
+		for _, other := range out[1:] {
+			f.Let(other)
+			f.Del(&other)
+		}
+		return out[:1]
+	}
 }

@@ -9,16 +9,21 @@ func signalOperators() map[string]opvectors.Call {
 	return map[string]opvectors.Call{
 		"stft":          spectrogram,
 		"mel_log":       logMel,
-		"rfft":          unary((*tensor).RFFT),
+		"rfft":          operator("fft_rfft.default"),
 		"fft2_abs":      unary(func(x *tensor) *tensor { return x.RFFT2().Abs() }),
-		"pad_const":     sized((*tensor).Pad, 1, 2, 1, 2),
-		"pad_const_1d":  sized((*tensor).Pad, 5, 6),
-		"pad_negative":  sized((*tensor).Pad, -1, -2),
-		"pad_reflect1d": sized((*tensor).PadReflect, 5, 6),
-		"pad_reflect2d": sized((*tensor).PadReflect, 1, 1, 2, 2),
-		"pad_circular":  sized((*tensor).PadCircular, 1, 1, 2, 2),
-		"pad_replicate": sized((*tensor).PadReplicate, 1, 1, 2, 2),
+		"pad_const":     padded("constant", 1, 2, 1, 2),
+		"pad_const_1d":  padded("constant", 5, 6),
+		"pad_negative":  padded("constant", -1, -2),
+		"pad_reflect1d": padded("reflect", 5, 6),
+		"pad_reflect2d": padded("reflect", 1, 1, 2, 2),
+		"pad_circular":  padded("circular", 1, 1, 2, 2),
+		"pad_replicate": padded("replicate", 1, 1, 2, 2),
 	}
+}
+
+// padded pads the last dimensions, the last first.
+func padded(mode string, sizes ...int64) opvectors.Call {
+	return operator("pad.default", ints("pad", sizes...), arg("mode", mode))
 }
 
 func spectrogram(f *trace.Frame, v *vector, in []*tensor, p params) []*tensor {

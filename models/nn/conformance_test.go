@@ -83,7 +83,7 @@ func operatorWith(target string, more func(v *vector, x *tensor, p params) []ate
 		for _, p := range op.Arguments {
 			switch {
 			case len(in) == 0 || has(p.Name) || !strings.HasPrefix(p.Type, "Tensor"):
-			case strings.HasPrefix(p.Type, "Tensor["):
+			case strings.HasSuffix(p.Type, "[]"):
 				given, in = append(given, aten.Arg{Name: p.Name, Value: in}), nil
 			default:
 				given, in = append(given, aten.Arg{Name: p.Name, Value: in[0]}), in[1:]
