@@ -41,10 +41,11 @@ type Strategy struct {
 	TP       int64
 	Col, Row []string
 
-	// Schedule is that of a pipeline, "1f1b" or "gpipe", and Micro how many micro-
-	// batches it has in a step; zero is as many as stages.
-	Schedule string
-	Micro    int64
+	// Schedule is that of a pipeline, "1f1b", "gpipe" or [Interleaved], Micro how many
+	// micro-batches it has in a step, zero as many as ranks, and Stages how many stages a
+	// rank has of an interleaved one, zero two.
+	Schedule      string
+	Micro, Stages int64
 
 	// EachSync reduces gradients after every micro-batch of a step, and not after the
 	// last only.
@@ -60,6 +61,9 @@ const (
 	TP    = "tp"
 )
 
+// Interleaved is the schedule of a pipeline whose ranks have several stages.
+const Interleaved = "interleaved"
+
 // Strategies are the names of all strategies that can be recorded.
 func Strategies() []string { return []string{DDP, FSDP2, TP, ZeRO1, PP} }
 
@@ -68,7 +72,7 @@ func Strategies() []string { return []string{DDP, FSDP2, TP, ZeRO1, PP} }
 var strategyKeys = map[string][]string{
 	DDP:   {"bucket_view", "bucket_cap_mb", "static_graph", "find_unused", "no_sync", "rank"},
 	FSDP2: {"reshard", "mp", "reduce", "replicate", "wrap", "no_sync", "rank"},
-	PP:    {"schedule", "micro", "rank"},
+	PP:    {"schedule", "micro", "stages", "rank"},
 	TP:    {"tp", "col", "row", "reshard", "mp", "reduce", "wrap", "no_sync", "rank"},
 	ZeRO1: {"bucket_view", "bucket_cap_mb", "static_graph", "find_unused", "no_sync", "rank"},
 }
@@ -108,6 +112,7 @@ func ParseStrategy(text string) (Strategy, error) {
 const (
 	mostRanks     = 1 << 20
 	mostBucketMiB = 1 << 20
+	mostStages    = 1 << 10
 )
 
 func (s *Strategy) set(key, value string) (err error) {
@@ -142,11 +147,13 @@ func (s *Strategy) set(key, value string) (err error) {
 	case "reduce":
 		s.Reduce, err = oneOf(value, "fp32", "bf16", "fp16")
 	case "schedule":
-		if s.Schedule, err = oneOf(value, "1f1b", "gpipe"); s.Schedule == "1f1b" {
+		if s.Schedule, err = oneOf(value, "1f1b", "gpipe", Interleaved); s.Schedule == "1f1b" {
 			s.Schedule = ""
 		}
 	case "micro":
 		s.Micro, err = parseWithin(value, 1, mostAccumulated)
+	case "stages":
+		s.Stages, err = parseWithin(value, 2, mostStages)
 	case "wrap":
 		s.Wrap, err = parseNames(value)
 	case "tp":
@@ -223,6 +230,7 @@ func (s *Strategy) String() string {
 	add("row", strings.Join(s.Row, "+"), len(s.Row) > 0)
 	add("schedule", s.Schedule, s.Schedule != "")
 	add("micro", strconv.FormatInt(s.Micro, 10), s.Micro > 0)
+	add("stages", strconv.FormatInt(s.Stages, 10), s.Stages > 0)
 	add("no_sync", "false", s.EachSync)
 	if s.Rank != nil {
 		add("rank", strconv.FormatInt(*s.Rank, 10), true)
@@ -253,12 +261,25 @@ func (s *Strategy) check(gpus int) error {
 		return fmt.Errorf("%d GPUs cannot be divided into %d replicas", gpus, s.Replicate)
 	case s.Micro > 0 && s.Micro < int64(gpus):
 		return fmt.Errorf("%d micro-batches do not fill a pipeline of %d stages; take at least as many", s.Micro, gpus)
+	case s.Stages > 0 && s.Schedule != Interleaved:
+		return fmt.Errorf("stages=%d is about schedule=%s; other schedules have one stage on each rank", s.Stages, Interleaved)
 	case s.StaticGraph && s.FindUnused:
 		return fmt.Errorf("static_graph and find_unused exclude each other")
 	case s.Name == TP:
 		return s.checkTensorParallel(int64(gpus))
 	}
 	return nil
+}
+
+// StagesOfRank is how many stages of a pipeline a rank has.
+func (s *Strategy) StagesOfRank() int {
+	switch {
+	case s.Schedule != Interleaved:
+		return 1
+	case s.Stages == 0:
+		return 2
+	}
+	return int(s.Stages)
 }
 
 // checkTensorParallel says what is wrong with tensor parallelism on some GPUs.
@@ -287,8 +308,15 @@ func (c Case) checkRanks(m Model) error {
 	if c.Strategy.Name == PP && !m.Free {
 		return fmt.Errorf("vprof cuts exported models (.pt2) into the stages of a pipeline, and no others")
 	}
-	if c.Strategy.Name == PP && c.Accumulate > 1 {
-		return fmt.Errorf("a pipeline has its micro-batches in the strategy (micro=N), not as accumulation")
+	if c.Strategy.Name == PP {
+		switch {
+		case c.Accumulate > 1:
+			return fmt.Errorf("a pipeline has its micro-batches in the strategy (micro=N), not as accumulation")
+		case c.AMP == "fp16":
+			return fmt.Errorf("the schedule of a pipeline runs backward itself, without a GradScaler's scale; take bf16")
+		case c.Offload:
+			return fmt.Errorf("the schedule of a pipeline runs forward itself, without hooks that save to the host; leave out offloading")
+		}
 	}
 	if c.Strategy.Name == TP {
 		switch {

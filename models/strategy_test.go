@@ -17,7 +17,8 @@ func strategies() *rapid.Generator[Strategy] {
 		}
 		if s.Name == PP {
 			s.EachSync, s.Micro = false, rapid.Int64Range(0, 100).Draw(t, "micro")
-			s.Schedule = rapid.SampledFrom([]string{"", "gpipe"}).Draw(t, "schedule")
+			s.Schedule = rapid.SampledFrom([]string{"", "gpipe", Interleaved}).Draw(t, "schedule")
+			s.Stages = rapid.SampledFrom([]int64{0, 3}).Draw(t, "stages")
 			return s
 		}
 		if s.Name != FSDP2 && s.Name != TP {

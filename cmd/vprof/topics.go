@@ -71,7 +71,8 @@ it is the one that needs most. plan --rank all is a table of all that differ.
   pp      a pipeline of a .pt2 model (torch.distributed.pipelining): a stage on each
           GPU, with the blocks of the longest list of equal modules shared out evenly.
           The batch is that of one micro-batch.
-            schedule=1f1b|gpipe
+            schedule=1f1b|gpipe|interleaved
+            stages=N               stages of a rank of an interleaved one (default: 2)
             micro=N                micro-batches of a step (default: as many as stages)
 
 Those that share a batch have no_sync=false, which reduces gradients after every micro-batch of a step and

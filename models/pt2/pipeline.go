@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/train"
 	"github.com/vprof/vprof/profiler/aten"
 	"github.com/vprof/vprof/profiler/program"
@@ -11,16 +12,26 @@ import (
 	"github.com/vprof/vprof/profiler/trace/distributed"
 )
 
-// pipeline is a stage of the model: the nodes from begin to end, with the weights that
-// they use (PipelineStage of torch.distributed.pipelining).
+// pipeline is what a rank has of a pipeline: one stage, or several of an interleaved
+// schedule.
 type pipeline struct {
-	t          *trainer
-	tape       *trace.Tape
-	begin, end int
-	micro      int
-	first      bool
-	last       bool
-	schedule   []distributed.Action
+	t        *trainer
+	tape     *trace.Tape
+	micro    int
+	schedule []distributed.Action
+	stages   []*stage
+	// sent are gradients on their way to the stage before.
+	sent []*trace.Tensor
+}
+
+// stage is the nodes of the model from begin to end, with the weights that they use
+// (PipelineStage of torch.distributed.pipelining).
+type stage struct {
+	*pipeline
+	begin, end  int
+	first, last bool
+	regions     []region
+	parameters  []*tensor
 	// inputs come from the stage before, outputs go to the one behind.
 	inputs, outputs []crossing
 	// examples are the inputs and outputs that a stage is made with, and keeps.
@@ -32,7 +43,7 @@ type pipeline struct {
 	grads    [][]*trace.Tensor // buffers for gradients of outputs
 	chunks   []*chunk
 	results  []*trace.Tensor // of the last stage, until the next step
-	sent     []*trace.Tensor // gradients on their way to the stage before
+	undone   int             // backward passes that are to come
 }
 
 // crossing is a tensor between stages.
@@ -51,45 +62,73 @@ type chunk struct {
 }
 
 // newPipeline cuts the model in front of blocks, which are shared out evenly, and keeps
-// one stage of it.
+// the stages of one rank: of several, those that lie as many stages apart as there are
+// ranks.
 func newPipeline(t *trainer, tape *trace.Tape) (*pipeline, error) {
-	s, stages := t.c.Strategy, t.c.GPUs
+	s, ranks, each := t.c.Strategy, t.c.GPUs, t.c.Strategy.StagesOfRank()
 	blocks := train.Matching(t.g.Blocks, t.g.Modules)
-	if len(blocks) < stages {
-		return nil, fmt.Errorf("a pipeline of %d stages has at least a block in each, and the model has %d; use fewer GPUs", stages, len(blocks))
+	if len(blocks) < ranks*each {
+		return nil, fmt.Errorf("a pipeline of %d stages has at least a block in each, and the model has %d; use fewer GPUs", ranks*each, len(blocks))
 	}
 	rank := int(*s.Rank)
-	p := &pipeline{t: t, tape: tape, micro: int(s.Micro), first: rank == 0, last: rank == stages-1, end: len(t.g.Nodes)}
+	p := &pipeline{t: t, tape: tape, micro: int(s.Micro)}
 	if p.micro == 0 {
-		p.micro = stages
+		p.micro = ranks
 	}
-	cut := func(stage int) (int, error) {
-		found := calls(t.g.Program, blocks[len(blocks)*stage/stages])
-		if len(found) != 1 {
-			return 0, fmt.Errorf("block %s is called %d times; a pipeline needs blocks that follow each other", blocks[len(blocks)*stage/stages], len(found))
+	p.schedule = distributed.Schedule(s.Schedule, p.micro, ranks, rank)
+	if s.Schedule == models.Interleaved {
+		if rounds := distributed.Rounds(p.micro, ranks); p.micro%rounds != 0 {
+			return nil, fmt.Errorf("%d micro-batches cannot go round %d ranks in %d rounds, as the interleaved schedule has them; take a multiple", p.micro, ranks, rounds)
 		}
-		return found[0].begin, nil
+		p.schedule = distributed.Interleaved(p.micro, ranks, rank, each)
 	}
-	var err error
-	if !p.first {
-		if p.begin, err = cut(rank); err != nil {
+	for i := range each {
+		st, err := p.cut(blocks, i*ranks+rank, ranks*each)
+		if err != nil {
 			return nil, err
 		}
+		p.stages = append(p.stages, st)
 	}
-	if !p.last {
-		if p.end, err = cut(rank + 1); err != nil {
-			return nil, err
-		}
+	for _, st := range p.stages {
+		st.measure()
 	}
-	p.schedule = distributed.Schedule(s.Schedule, p.micro, stages, rank)
-	p.measure()
 	p.keepOwn()
 	return p, nil
 }
 
+// cut makes a stage of several.
+func (p *pipeline) cut(blocks []string, at, of int) (*stage, error) {
+	st := &stage{pipeline: p, first: at == 0, last: at == of-1, end: len(p.t.g.Nodes)}
+	place := func(i int) (int, error) {
+		block := blocks[len(blocks)*i/of]
+		found := calls(p.t.g.Program, block)
+		if len(found) != 1 {
+			return 0, fmt.Errorf("block %s is called %d times; a pipeline needs blocks that follow each other", block, len(found))
+		}
+		return found[0].begin, nil
+	}
+	var err error
+	if !st.first {
+		if st.begin, err = place(at); err != nil {
+			return nil, err
+		}
+	}
+	if !st.last {
+		if st.end, err = place(at + 1); err != nil {
+			return nil, err
+		}
+	}
+	for _, r := range p.t.regions {
+		if r.begin >= st.begin && r.end <= st.end {
+			st.regions = append(st.regions, r)
+		}
+	}
+	return st, nil
+}
+
 // measure finds what crosses the stage's borders: a forward pass on a tape of its own
 // shows shapes and types.
-func (p *pipeline) measure() {
+func (p *stage) measure() {
 	scratch := trace.New(p.tape.Board(), *p.tape.Rules(), trace.Options{})
 	p.t.w.to(scratch)
 	p.t.load(scratch)
@@ -125,7 +164,7 @@ func (p *pipeline) measure() {
 }
 
 // between are the values that nodes before a place make and nodes behind it use.
-func (p *pipeline) between(at int) []int32 {
+func (p *stage) between(at int) []int32 {
 	made := map[int32]bool{}
 	for i := range at {
 		for _, o := range p.t.g.Nodes[i].Outputs {
@@ -146,67 +185,98 @@ func (p *pipeline) between(at int) []int32 {
 	return out
 }
 
-// keepOwn leaves out the weights that the stage's nodes do not use.
+// keepOwn leaves out the weights that the rank's nodes do not use.
 func (p *pipeline) keepOwn() {
-	used := map[int32]bool{}
-	for i := p.begin; i < p.end; i++ {
-		for _, a := range p.t.g.Nodes[i].Inputs {
-			values(a.Argument, func(v int32) { used[v] = true })
+	own := func(xs []*tensor, stages ...*stage) []*tensor {
+		used := map[int32]bool{}
+		for _, st := range stages {
+			for i := st.begin; i < st.end; i++ {
+				for _, a := range p.t.g.Nodes[i].Inputs {
+					values(a.Argument, func(v int32) { used[v] = true })
+				}
+			}
 		}
-	}
-	own := func(xs []*tensor) []*tensor {
+		adapting := map[*tensor]bool{}
+		for v, a := range p.t.adapters {
+			adapting[a.a], adapting[a.b] = used[v], used[v]
+		}
 		return slices.DeleteFunc(slices.Clone(xs), func(x *tensor) bool {
-			return !slices.ContainsFunc(x.values, func(v int32) bool { return used[v] })
+			return !adapting[x] && !slices.ContainsFunc(x.values, func(v int32) bool { return used[v] })
 		})
 	}
 	w := p.t.w
-	w.parameters, w.buffers, w.moved = own(w.parameters), own(w.buffers), own(w.moved)
-	p.t.regions = slices.DeleteFunc(slices.Clone(p.t.regions), func(r region) bool { return r.begin < p.begin || r.end > p.end })
+	for _, st := range p.stages {
+		st.parameters = own(w.parameters, st)
+	}
+	w.parameters, w.buffers, w.moved = own(w.parameters, p.stages...), own(w.buffers, p.stages...), own(w.moved, p.stages...)
+}
+
+// buffers are one for each crossing and micro-batch.
+func (p *pipeline) buffers(of []crossing, c program.Class) [][]*trace.Tensor {
+	out := make([][]*trace.Tensor, p.micro)
+	for i := range out {
+		for _, x := range of {
+			b := p.tape.Hold(p.tape.New("empty_memory_format", c, x.dtype, x.shape...))
+			if x.trains {
+				b.Leaf()
+			}
+			out[i] = append(out[i], b)
+		}
+	}
+	return out
 }
 
 // allocate makes the buffers for what other stages send, for every micro-batch.
 func (p *pipeline) allocate() {
-	buffers := func(of []crossing, c program.Class) [][]*trace.Tensor {
-		out := make([][]*trace.Tensor, p.micro)
-		for i := range out {
-			for _, x := range of {
-				b := p.tape.Hold(p.tape.New("empty_memory_format", c, x.dtype, x.shape...))
-				if x.trains {
-					b.Leaf()
-				}
-				out[i] = append(out[i], b)
-			}
-		}
-		return out
+	for _, st := range p.stages {
+		st.received = p.buffers(st.inputs, program.Activations)
+		st.chunks = make([]*chunk, p.micro)
 	}
-	p.received = buffers(p.inputs, program.Activations)
-	p.grads = buffers(p.outputs, program.Gradients)
-	p.chunks = make([]*chunk, p.micro)
+	for _, st := range p.stages {
+		st.grads = p.buffers(st.outputs, program.Gradients)
+	}
 }
 
 // run is one step of the schedule.
 func (p *pipeline) run(s *train.Session) {
-	if p.chunks == nil {
+	if p.stages[0].chunks == nil {
 		p.allocate()
 	}
-	p.forget(&p.results)
+	for _, st := range p.stages {
+		p.forget(&st.results)
+		st.undone = p.micro
+	}
 	for _, a := range p.schedule {
-		if a.Backward {
-			p.backward(s, a.Micro)
-		} else {
-			p.forward(s, a.Micro)
+		st := p.stages[a.Stage]
+		if !a.Backward {
+			st.forward(s, a.Micro)
+			continue
+		}
+		st.backward(s, a.Micro)
+		if len(p.stages) > 1 { // the runtime of several stages keeps nothing that it sends
+			p.forget(&p.sent)
+			if st.undone--; st.undone == 0 {
+				st.scale()
+			}
 		}
 	}
 	p.forget(&p.sent)
 	p.tape.Mark("backward")
-	if p.last && p.results[0].NDim() > 0 { // what step() returns, and nobody keeps
+	if st := p.stages[len(p.stages)-1]; st.last && st.results[0].NDim() > 0 { // what step() returns, and nobody keeps
 		f := p.tape.Frame()
-		p.tape.NoGrad(func() { f.Let(trace.Cat(0, p.results...)) })
+		p.tape.NoGrad(func() { f.Let(trace.Cat(0, st.results...)) })
 		f.End()
 	}
-	for _, x := range p.t.w.trainable() {
-		if x.Grad() != nil {
-			trace.Update("div__Scalar", 1, x.Grad())
+	if len(p.stages) == 1 {
+		p.stages[0].scale()
+	}
+}
+
+// scale divides the gradients by the number of micro-batches.
+func (p *stage) scale() {
+	for _, w := range p.parameters {
+		if !w.frozen && w.x.Grad() != nil {
+			trace.Update("div__Scalar", 1, w.x.Grad())
 		}
 	}
 }
@@ -219,7 +289,7 @@ func (p *pipeline) forget(xs *[]*trace.Tensor) {
 }
 
 // forward is forward_one_chunk.
-func (p *pipeline) forward(s *train.Session, i int) {
+func (p *stage) forward(s *train.Session, i int) {
 	c := &chunk{}
 	for k := range p.inputs {
 		p.tape.Collective(program.Receive, 2, p.received[i][k], nil)
@@ -227,6 +297,7 @@ func (p *pipeline) forward(s *train.Session, i int) {
 	f := p.tape.Frame()
 	s.Autocast(func() {
 		w := p.t.walker(f.CallFrame())
+		w.regions = p.regions
 		for v, n := range p.numbers {
 			w.values[v] = n
 		}
@@ -255,7 +326,7 @@ func (p *pipeline) forward(s *train.Session, i int) {
 }
 
 // backward is backward_one_chunk.
-func (p *pipeline) backward(s *train.Session, i int) {
+func (p *stage) backward(s *train.Session, i int) {
 	c := p.chunks[i]
 	p.chunks[i] = nil
 	if p.last {
@@ -296,21 +367,27 @@ func (t *trainer) recordPipeline(tape *trace.Tape, steps int) error {
 			tape.Raise(err)
 		}
 		t.w.to(tape)
+		if t.channelsLast() {
+			t.w.toChannelsLast(tape)
+		}
 		tape.Mark("model")
 		s := train.NewSession(tape, t.c)
-		opt, err := s.OptimizerOf(t.c, ownOptimizer, nil, t.w.trainable())
+		trained := t.w.trainable()
+		opt, err := s.OptimizerOf(t.c, ownOptimizer, nil, trained)
 		if err != nil {
 			tape.Raise(err)
 		}
-		for _, x := range p.examples {
-			tape.Hold(tape.New("zeros", program.Batch, x.dtype, x.shape...))
+		for _, st := range p.stages {
+			for _, x := range st.examples {
+				tape.Hold(tape.New("zeros", program.Batch, x.dtype, x.shape...))
+			}
 		}
 		t.load(tape)
 		tape.Mark("batch")
 		for i := range steps {
 			tape.SetStep(i)
 			p.run(s)
-			opt.Step()
+			t.update(s, opt, trained)
 			tape.Mark("optimizer")
 			opt.ZeroGrad()
 			tape.Mark("zero_grad")

@@ -45,3 +45,74 @@ func TestStagesShareOutTheModel(t *testing.T) {
 	_, err = m.Record(models.Case{Batch: 2, Loss: pt2.TokenCrossEntropy, Accumulate: 1, GPUs: 9, Strategy: &s}, board, models.Options{})
 	require.ErrorContains(t, err, "has at least a block in each, and the model has 8")
 }
+
+// Ranks of an interleaved pipeline have several stages, between them every parameter once,
+// and the first holds more micro-batches than with one stage.
+func TestInterleavedStagesShareOutTheModel(t *testing.T) {
+	board := trace.Board{Name: "a100-80", Capability: 80, SMs: 108, ThreadsPerSM: 2048, Memory: 80 << 30}
+	m, err := pt2.Open("testdata/own-gpt-8x768.pt2")
+	require.NoError(t, err)
+	record := func(s models.Strategy, mod func(*models.Case)) (*models.Recording, error) {
+		c := models.Case{Batch: 2, Loss: pt2.TokenCrossEntropy, Accumulate: 1, GPUs: 2, Strategy: &s}
+		mod(&c)
+		return m.Record(c, board, models.Options{})
+	}
+	plain := func(*models.Case) {}
+	var weights int64
+	for rank := range int64(2) {
+		r, err := record(models.Strategy{Name: models.PP, Rank: &rank, Micro: 4, Schedule: models.Interleaved}, plain)
+		require.NoError(t, err)
+		require.NoError(t, r.Program.Validate())
+		for _, b := range r.Program.Buffers {
+			if b.Class == program.Weights {
+				weights += b.Bytes
+			}
+		}
+	}
+	require.Equal(t, int64(81673728*4), weights)
+
+	// Adapters go with their layers, clipping is of the rank's own gradients, and fp16's
+	// scale has no place.
+	for rank := range int64(2) {
+		s := models.Strategy{Name: models.PP, Rank: &rank, Micro: 2}
+		r, err := record(s, func(c *models.Case) { c.LoRA, c.Clip = &models.LoRA{Rank: 4}, models.ClipNorm })
+		require.NoError(t, err)
+		require.NoError(t, r.Program.Validate())
+		_, err = record(s, func(c *models.Case) { c.AMP = "fp16" })
+		require.ErrorContains(t, err, "take bf16")
+	}
+
+	zero := int64(0)
+	peaks := map[string]int64{}
+	for _, schedule := range []string{"", models.Interleaved} {
+		for name, mod := range map[string]func(*models.Case){"plain": plain, "checkpointed": func(c *models.Case) { c.Checkpointing = true }} {
+			r, err := record(models.Strategy{Name: models.PP, Rank: &zero, Micro: 4, Schedule: schedule}, mod)
+			require.NoError(t, err)
+			peaks[name+schedule] = mostHeld(r.Program)
+		}
+	}
+	require.Greater(t, peaks["plain"+models.Interleaved], peaks["plain"])
+	require.Less(t, peaks["checkpointed"+models.Interleaved], peaks["plain"+models.Interleaved])
+
+	_, err = record(models.Strategy{Name: models.PP, Rank: &zero, Schedule: models.Interleaved, Stages: 5}, plain)
+	require.ErrorContains(t, err, "a pipeline of 10 stages has at least a block in each, and the model has 8")
+	_, err = record(models.Strategy{Name: models.PP, Rank: &zero, Micro: 5, Schedule: models.Interleaved}, plain)
+	require.ErrorContains(t, err, "5 micro-batches cannot go round 2 ranks in 2 rounds")
+	_, err = record(models.Strategy{Name: models.PP, Rank: &zero, Stages: 2}, plain)
+	require.ErrorContains(t, err, "stages=2 is about schedule=interleaved")
+}
+
+// mostHeld is the most that a program holds at once, in bytes.
+func mostHeld(p *program.Program) (most int64) {
+	now := int64(0)
+	for _, in := range p.Instructions {
+		switch in.Kind {
+		case program.Alloc:
+			now += p.Buffers[in.Arg].Bytes
+		case program.Free:
+			now -= p.Buffers[in.Arg].Bytes
+		}
+		most = max(most, now)
+	}
+	return most
+}

@@ -250,6 +250,16 @@ func (t *trainer) step(s *train.Session, opt *optim.Optimizer, trained []*trace.
 		s.Backward(value)
 		s.Tape.Mark("backward")
 	}
+	t.update(s, opt, trained)
+	t.ranks.End(s.Tape)
+	s.Tape.Mark("optimizer")
+	opt.ZeroGrad()
+	s.Tape.Mark("zero_grad")
+	f.End()
+}
+
+// update is what follows backward: unscaling, clipping, the optimizer's step.
+func (t *trainer) update(s *train.Session, opt *optim.Optimizer, trained []*trace.Tensor) {
 	switch {
 	case t.c.InBackward:
 	case s.Scaler != nil && t.c.Clip != models.ClipNorm:
@@ -260,11 +270,6 @@ func (t *trainer) step(s *train.Session, opt *optim.Optimizer, trained []*trace.
 	default:
 		opt.Step()
 	}
-	t.ranks.End(s.Tape)
-	s.Tape.Mark("optimizer")
-	opt.ZeroGrad()
-	s.Tape.Mark("zero_grad")
-	f.End()
 }
 
 // walker is one at the beginning of the graph, in a frame, with weights and inputs in

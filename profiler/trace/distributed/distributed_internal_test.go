@@ -153,6 +153,22 @@ func TestRanksShareLinearLayers(t *testing.T) {
 	require.ErrorContains(t, err, "2 ranks cannot share the 9 outputs of up evenly")
 }
 
+// Whatever the numbers, each micro-batch goes forward and back once on each stage of an
+// interleaved pipeline, and back after forward.
+func TestInterleavedStagesSeeEveryMicroBatch(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		ranks, stages := rapid.IntRange(1, 6).Draw(rt, "ranks"), rapid.IntRange(2, 4).Draw(rt, "stages")
+		micro := ranks * rapid.IntRange(1, 4).Draw(rt, "rounds")
+		seen := map[Action]bool{}
+		for _, a := range Interleaved(micro, ranks, rapid.IntRange(0, ranks-1).Draw(rt, "rank"), stages) {
+			require.False(rt, seen[a])
+			require.True(rt, !a.Backward || seen[Action{Stage: a.Stage, Micro: a.Micro}])
+			seen[a] = true
+		}
+		require.Len(rt, seen, 2*micro*stages)
+	})
+}
+
 // The order of four micro-batches on the stages of a pipeline of three.
 func TestSchedulesAreThoseOfPyTorch(t *testing.T) {
 	text := func(actions []Action) string {
@@ -166,4 +182,17 @@ func TestSchedulesAreThoseOfPyTorch(t *testing.T) {
 	require.Equal(t, "F0 F1 B0 F2 B1 F3 B2 B3", text(Schedule("1f1b", 4, 3, 1)))
 	require.Equal(t, "F0 B0 F1 B1 F2 B2 F3 B3", text(Schedule("", 4, 3, 2)))
 	require.Equal(t, "F0 F1 F2 F3 B0 B1 B2 B3", text(Schedule("gpipe", 4, 3, 2)))
+
+	// Of several stages the place comes first.
+	staged := func(actions []Action) string {
+		var b strings.Builder
+		for _, a := range actions {
+			fmt.Fprintf(&b, "%s%d.%d ", map[bool]string{false: "F", true: "B"}[a.Backward], a.Stage, a.Micro)
+		}
+		return strings.TrimSpace(b.String())
+	}
+	require.Equal(t, "F0.0 F0.1 F0.2 F0.3 F1.0 F1.1 F1.2 F1.3 F0.4 F0.5 F0.6 B1.0 F0.7 B1.1 F1.4 B1.2 F1.5 B1.3 F1.6 B0.0 F1.7 B0.1 B0.2 B0.3 B1.4 B1.5 B1.6 B1.7 B0.4 B0.5 B0.6 B0.7", staged(Interleaved(8, 4, 0, 2)))
+	require.Equal(t, "F0.0 F0.1 F0.2 F1.0 F1.1 F1.2 B1.0 F0.3 B1.1 F0.4 B1.2 F0.5 B0.0 F1.3 B0.1 F1.4 B0.2 F1.5 B1.3 B1.4 B1.5 B0.3 B0.4 B0.5", staged(Interleaved(6, 3, 1, 2)))
+	require.Equal(t, "F0.0 F0.1 F1.0 F1.1 F2.0 F2.1 F0.2 B2.0 F0.3 B2.1 F1.2 B1.0 F1.3 B1.1 F2.2 B0.0 F2.3 B0.1 B2.2 B2.3 B1.2 B1.3 B0.2 B0.3", staged(Interleaved(4, 2, 0, 3)))
+	require.Equal(t, "F0.0 F0.1 F1.0 F1.1 B1.0 B1.1 B0.0 B0.1", staged(Interleaved(2, 4, 0, 2)))
 }

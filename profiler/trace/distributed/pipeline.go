@@ -2,15 +2,17 @@ package distributed
 
 // Action is the forward or the backward pass of a micro-batch on a stage of a pipeline.
 type Action struct {
+	// Stage is the place of the stage among those that the rank has.
+	Stage    int
 	Micro    int
 	Backward bool
 }
 
-// Schedule is the order of a stage's actions for some micro-batches: "gpipe" has all
-// forward passes first (ScheduleGPipe), others begin backward as soon as a micro-batch
-// comes back from the last stage, and then take turns (Schedule1F1B).
-func Schedule(name string, micro, stages, stage int) []Action {
-	ahead := min(micro, stages-stage)
+// Schedule is the order of a rank's actions for some micro-batches, with a stage on each
+// rank: "gpipe" has all forward passes first (ScheduleGPipe), others begin backward as
+// soon as a micro-batch comes back from the last stage, and then take turns (Schedule1F1B).
+func Schedule(name string, micro, ranks, rank int) []Action {
+	ahead := min(micro, ranks-rank)
 	if name == "gpipe" {
 		ahead = micro
 	}
@@ -26,3 +28,36 @@ func Schedule(name string, micro, stages, stage int) []Action {
 	}
 	return out
 }
+
+// Interleaved is the order of a rank that has several stages, which lie as many ranks
+// apart (ScheduleInterleaved1F1B): micro-batches go round in as many rounds as they fill
+// the ranks. [Rounds] must divide them.
+func Interleaved(micro, ranks, rank, stages int) []Action {
+	round := micro / Rounds(micro, ranks)
+	all := micro * stages
+	warmup := min((stages-1)*round+2*(ranks-1-rank), all)
+	forwards, backwards := make([]int, stages), make([]int, stages) // micro-batches so far
+	var out []Action
+	forward := func(step int) {
+		s := step / round % stages
+		out = append(out, Action{Stage: s, Micro: forwards[s]})
+		forwards[s]++
+	}
+	backward := func(step int) {
+		s := stages - 1 - (step-warmup)/round%stages
+		out = append(out, Action{Stage: s, Micro: backwards[s], Backward: true})
+		backwards[s]++
+	}
+	for step := range all + warmup {
+		if step < all {
+			forward(step)
+		}
+		if step >= warmup {
+			backward(step)
+		}
+	}
+	return out
+}
+
+// Rounds is how often micro-batches go round an interleaved pipeline.
+func Rounds(micro, ranks int) int { return max(1, micro/ranks) }
