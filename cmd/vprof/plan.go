@@ -97,6 +97,9 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 	if err != nil {
 		return err
 	}
+	if lengths != nil && len(cases) > 1 {
+		return usagef("--lengths: %q are several releases; epochs are replayed by one", o.c.torch)
+	}
 	here := &job.Local{Models: o.app.models(), Evidence: evidence}
 	if o.c.ranks.all() {
 		return o.planRanks(ctx, here, m, cases, gpus, batches)

@@ -3,6 +3,7 @@ package replay
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/vprof/vprof/profiler/program"
 )
@@ -12,9 +13,13 @@ import (
 // there: of the same model, with a batch of another length.
 type Steps struct {
 	setup *part
-	// first is the step that makes the optimizer's state, later any other.
-	first, later cutStep
+	// steps are those that were recorded, of which the last stands for all that follow:
+	// the first makes the optimizer's state.
+	steps []cutStep
 }
+
+// at is the n-th step.
+func (s *Steps) at(n int) *cutStep { return &s.steps[min(n, len(s.steps)-1)] }
 
 // A cutStep is a training step: its micro-batches, and what follows the last of them.
 // It has the first micro-batch, and one that stands for all others.
@@ -42,10 +47,11 @@ type action struct {
 	buffer uint32
 }
 
-// Actions is the number of allocations and frees of a step after the first.
+// Actions is the number of allocations and frees of the last step.
 func (s *Steps) Actions() int {
 	n := 0
-	for _, p := range append(s.later.batches, s.later.rest) {
+	last := s.at(len(s.steps))
+	for _, p := range append(slices.Clone(last.batches), last.rest) {
 		n += len(p.actions)
 	}
 	return n
@@ -59,7 +65,7 @@ func Cut(p *program.Program, microBatches int) (*Steps, error) {
 	}
 	c := &cutter{program: p}
 	s := &Steps{}
-	from, steps := 0, 0
+	from := 0
 	for i, in := range p.Instructions {
 		if in.Kind != program.Mark {
 			continue
@@ -72,20 +78,38 @@ func Cut(p *program.Program, microBatches int) (*Steps, error) {
 		case phase.Step < 0:
 			s.setup = c.part(from, i+1)
 		default:
-			s.later = c.step(from, i+1, microBatches)
-			if steps++; steps == 1 {
-				s.first = s.later
-			}
+			s.steps = append(s.steps, c.step(from, i+1, microBatches))
 		}
 		from = i + 1
 	}
-	if c.err == nil && (s.setup == nil || steps < 2) {
+	if c.err == nil && (s.setup == nil || len(s.steps) < 2) {
 		c.err = errors.New("the program is not of a set-up and two training steps")
 	}
 	if c.err != nil {
 		return nil, fmt.Errorf("replay: %w", c.err)
 	}
+	if !s.steady() {
+		return nil, ErrUnsteady
+	}
 	return s, nil
+}
+
+// ErrUnsteady says that the last step of a recording leaves something else than it found,
+// so that it does not stand for those that follow: a loop that settles later needs more steps.
+var ErrUnsteady = errors.New("replay: the last recorded step does not leave what it found")
+
+// steady tells whether the step that stands for all others leaves as many buffers of each
+// class as it found.
+func (s *Steps) steady() bool {
+	count := func(p *part, numbers []uint32) (n [program.NumClasses]int) {
+		for _, b := range numbers {
+			n[p.buffers[b].Class]++
+		}
+		return n
+	}
+	step := s.at(len(s.steps))
+	first, last := step.batches[0], step.rest
+	return count(first, first.enter) == count(last, last.leave)
 }
 
 // A cutter walks through a program once.

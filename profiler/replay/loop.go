@@ -18,7 +18,7 @@ type Loop struct {
 	// carried out last; those that it does not know come last.
 	live   [program.NumClasses][]holding
 	blocks []*allocator.Block // of the part that is carried out
-	began  bool
+	steps  int                // that were carried out
 }
 
 // A holding of the loop is a block with the size that was asked for, in bytes.
@@ -52,24 +52,18 @@ func (l *Loop) Step(ctx context.Context, batches ...*Steps) error {
 	if len(batches) == 0 {
 		return errors.New("replay: a step without a batch")
 	}
-	if !l.began {
+	if l.steps == 0 {
 		if err := l.carryOut(ctx, batches[0].setup); err != nil {
 			return err
 		}
 	}
-	step := func(s *Steps) *cutStep {
-		if l.began {
-			return &s.later
-		}
-		return &s.first
-	}
 	for i, s := range batches {
-		if err := l.carryOut(ctx, step(s).batch(i)); err != nil {
+		if err := l.carryOut(ctx, s.at(l.steps).batch(i)); err != nil {
 			return err
 		}
 	}
-	err := l.carryOut(ctx, step(batches[len(batches)-1]).rest)
-	l.began = true
+	err := l.carryOut(ctx, batches[len(batches)-1].at(l.steps).rest)
+	l.steps++
 	return err
 }
 

@@ -131,6 +131,16 @@ func TestWhatCannotBeCut(t *testing.T) {
 	}
 }
 
+func TestAStepThatLeavesMoreIsNotForAllOthers(t *testing.T) {
+	p := training(1, 3, 3)
+	p.Buffers = append(p.Buffers, program.Buffer{Bytes: 512, Class: program.Activations})
+	last := p.Instructions[len(p.Instructions)-1]
+	p.Instructions[len(p.Instructions)-1] = program.Instruction{Kind: program.Alloc, Arg: uint32(len(p.Buffers) - 1)}
+	p.Instructions = append(p.Instructions, last)
+	_, err := replay.Cut(p, 1)
+	require.ErrorIs(t, err, replay.ErrUnsteady)
+}
+
 func TestActionsAreThoseOfAStep(t *testing.T) {
 	steps, err := replay.Cut(training(1, 3, 3), 1)
 	require.NoError(t, err)

@@ -2,6 +2,7 @@ package epoch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -35,6 +36,9 @@ const (
 	usualActions = 100_000_000
 	// maxRecorded is how many lengths are recorded at most; more are rounded up.
 	maxRecorded = 160
+	// mostRecorded is after how many steps every loop does the same again: DDP makes its
+	// buckets anew in the second.
+	mostRecorded = 4
 	// fewest and most are the steps of an epoch that are replayed.
 	fewestSteps, mostSteps = 40, 5000
 )
@@ -180,11 +184,16 @@ func (e *experiment) of(length int64) models.Case {
 // cut records the case with samples of a length and cuts the recording into steps.
 func (e *experiment) cut(ctx context.Context, length int64) (*replay.Steps, error) {
 	c := e.of(length)
-	rec, err := e.setup.RecordCase(ctx, c, e.gpu, models.Options{})
-	if err != nil {
-		return nil, fmt.Errorf("samples of length %d: %w", length, err)
+	for recorded := 2; ; recorded++ {
+		rec, err := e.setup.RecordCase(ctx, c, e.gpu, models.Options{Steps: recorded})
+		if err != nil {
+			return nil, fmt.Errorf("samples of length %d: %w", length, err)
+		}
+		steps, err := replay.Cut(rec.Program, c.Accumulate)
+		if !errors.Is(err, replay.ErrUnsteady) || recorded == mostRecorded {
+			return steps, err
+		}
 	}
-	return replay.Cut(rec.Program, c.Accumulate)
 }
 
 // record records all lengths of the plans.

@@ -55,6 +55,17 @@ func TestEqualLengthsNeedWhatTheirPlanSays(t *testing.T) {
 	}
 }
 
+// What ranks make anew in their second step, such as the buckets of DDP, is made once.
+func TestRanksSettleDown(t *testing.T) {
+	for _, strategy := range []string{models.DDP, models.FSDP2} {
+		s := setupOf(t, "llama-tiny", models.Case{GPUs: 2, Strategy: &models.Strategy{Name: strategy}, Settings: models.Settings{"seq-len": 64, "packed": 0}})
+		r, err := epoch.Run(t.Context(), s, board(t, "t4"), 2, lengths(t, "uniform:min=64,max=64,samples=80", epoch.Padded), few)
+		require.NoError(t, err)
+		by := r.Epochs.Reserved
+		require.Equal(t, by[len(by)-2].Most, by[len(by)-1].Most, strategy) // steps 10 and 40
+	}
+}
+
 // The cache grows as lengths vary, to more than the worst batch needs alone; with
 // expandable segments it does not.
 func TestTheCacheGrowsOverLengths(t *testing.T) {
