@@ -101,6 +101,10 @@ var relatives = map[string]relative{
 			},
 		}, read: readNeoX,
 	},
+	"nemotron": {
+		name: "Nemotron", vocab: 256000, width: 6144, heads: 48, inner: 24576, positions: 4096, part: 0.5,
+		base: llama.Config{Norm: llama.LayerNormPlus, MLP: llama.Plain, Activation: "relu2", Rotary: llama.Rotary{Inside: true, Stepwise: true, Kept: true}}, read: readLlama,
+	},
 	"arcee": {
 		name: "Arcee", vocab: 32000, width: 2560, inner: 18432, positions: 4096,
 		base: llama.Config{MLP: llama.Plain, Activation: "relu2"}, read: readLlama,

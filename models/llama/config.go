@@ -64,6 +64,9 @@ const (
 	OlmoNorm
 	// LayerNorm is torch.nn.LayerNorm.
 	LayerNorm
+	// LayerNormPlus is NemotronLayerNorm1P: LayerNorm with a weight beside one, in the type
+	// of autocast.
+	LayerNormPlus
 	// CohereNorm is CohereLayerNorm: written out in fp32, without a bias.
 	CohereNorm
 )
@@ -138,8 +141,8 @@ type Rotary struct {
 	Size int64
 	// Split cuts heads before they are turned and joins them after that, as Phi does;
 	// Inside does so within the function, as Phi-3 does in one statement and, Stepwise,
-	// GPT-NeoX in several.
-	Split, Inside, Stepwise bool
+	// GPT-NeoX in several, and as Nemotron does with what it has turned Kept to the end.
+	Split, Inside, Stepwise, Kept bool
 	// Pairs turns neighbors; Doubled has their angles repeated each time, as GLM does.
 	Pairs, Doubled bool
 	// Whole turns in fp32: query and key, as Cohere does, or, with Angles, cosines and

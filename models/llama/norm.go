@@ -8,8 +8,11 @@ import (
 
 // newNorm is a norm of the kind that c names.
 func newNorm(c *Config, width int64) nn.Layer {
-	if c.Norm == LayerNorm {
+	switch c.Norm {
+	case LayerNorm:
 		return nn.NewLayerNorm(width)
+	case LayerNormPlus:
+		return &layerNormPlus{Weight: nn.NewParameter(width), Bias: nn.NewParameter(width)}
 	}
 	return &norm{Weight: nn.NewParameter(width), kind: c.Norm, liger: c.Liger}
 }
@@ -48,6 +51,25 @@ func gemmaNormalized(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
 	y := x.Mul(x.Pow(2).Mean(true, -1).AddScalar().Rsqrt())
 	g.End(y)
+	return y
+}
+
+// layerNormPlus is NemotronLayerNorm1P.
+type layerNormPlus struct {
+	nn.Module
+	Weight, Bias *nn.Parameter
+}
+
+func (n *layerNormPlus) Forward(f *frame, x *tensor) *tensor {
+	t := f.Tape()
+	weight, bias := f.Let(n.Weight.AddScalar()), f.Let(n.Bias.Tensor)
+	if d, on := t.Autocasting(); on {
+		f.Set(&x, x.To(d))
+		f.Set(&weight, weight.To(d))
+		f.Set(&bias, bias.To(d))
+	}
+	var y *tensor
+	t.NoAutocast(func() { y = x.LayerNorm(1, weight, bias) })
 	return y
 }
 

@@ -123,6 +123,11 @@ func (r Rotary) rotateParts(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor)
 	}
 	a := g.Let(r.turn(g, qs[0], cos, sin))
 	b := g.Let(r.turn(g, ks[0], cos, sin))
+	if r.Kept {
+		joinedQ, joinedK := g.Let(trace.Cat(-1, a, qs[1])), g.Let(trace.Cat(-1, b, ks[1]))
+		g.End(joinedQ, joinedK)
+		return joinedQ, joinedK
+	}
 	g.Set(&a, trace.Cat(-1, a, qs[1]))
 	g.Set(&b, trace.Cat(-1, b, ks[1]))
 	g.End(a, b)
