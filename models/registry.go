@@ -1,6 +1,7 @@
 package models
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -154,67 +155,12 @@ func Optimizers() []string { return optim.Names() }
 // weights, checkpointing and optimizer is a choice already, so those stay as they are.
 // The error is a [*CaseError].
 func (m Model) Complete(c Case) (Case, error) {
-	c.Model, c.ConfigHash = m.Name, m.Description.Hash()
-	if c.Task == "" {
-		c.Task = m.Default.Task
-	}
-	if c.Stage == "" {
-		c.Stage = m.Default.Stage
-	}
-	if c.Loss == "" {
-		c.Loss = m.Default.Loss
-	}
-	switch {
-	case !c.Checkpointing:
-		c.Blocks = ""
-	case c.Blocks == "":
-		c.Blocks = m.Default.Blocks
-	}
-	if c.Batch == 0 {
-		c.Batch = m.Default.Batch
-	}
-	if c.Accumulate == 0 {
-		c.Accumulate = max(1, m.Default.Accumulate)
-	}
+	c = m.filled(c)
 	wrong := func(field, format string, args ...any) (Case, error) {
 		return c, &CaseError{Model: m.Name, Field: field, Reason: fmt.Sprintf(format, args...)}
 	}
-	switch {
-	case !slices.Contains(m.Stages, c.Stage):
-		return wrong("stage", "there is no stage %q; its stages are %s", c.Stage, strings.Join(m.Stages, ", "))
-	case c.Batch < 1:
-		return wrong("batch", "%d is not a batch size; the smallest is 1", c.Batch)
-	case c.Batch > MaxBatch:
-		return wrong("batch", "%d is more than any batch (%d)", c.Batch, MaxBatch)
-	case c.Accumulate < 1:
-		return wrong("accumulate", "%d is not a number of micro-batches; the smallest is 1", c.Accumulate)
-	case c.Accumulate > mostAccumulated:
-		return wrong("accumulate", "%d micro-batches are too many to record one by one; all after the second need the same memory, so say %d", c.Accumulate, mostAccumulated)
-	case !slices.Contains(Precisions(), c.AMP):
-		return wrong("amp", "there is no precision %q; use none, fp16 or bf16", c.AMP)
-	case !slices.Contains(WeightTypes(), c.Weights):
-		return wrong("weights", "there is no type %q; use fp32, bf16 or fp16", c.Weights)
-	case c.Weights != "" && !m.HalfWeights:
-		return wrong("weights", "vprof describes this model with weights in fp32 only; it does the text models of transformers in %s, too", c.Weights)
-	case c.Dataset < 0 || c.Dataset > mostDataset:
-		return wrong("dataset-on-gpu", "%d bytes are no data set that a GPU could hold", c.Dataset)
-	case c.Task != "" && len(m.Tasks) == 0:
-		return wrong("task", "this model has one task; the models of configurations (hf:config.json) have a choice")
-	case c.Task != "" && !slices.Contains(m.Tasks, c.Task):
-		return wrong("task", "there is no task %q; its tasks are %s", c.Task, strings.Join(m.Tasks, ", "))
-	case (c.Loss != "" || c.Output != "") && len(m.Losses) == 0:
-		return wrong("loss", "vprof describes this model with its loss; exported models (.pt2) have a choice")
-	case c.Loss != "" && !slices.Contains(m.Losses, c.Loss):
-		return wrong("loss", "there is no loss %q; use %s", c.Loss, strings.Join(m.Losses, ", "))
-	case c.Freeze != "" && !m.Free:
-		return wrong("freeze", "this model has freeze stages instead: %s", strings.Join(m.Stages, ", "))
-	case c.Blocks != "" && !m.Free:
-		return wrong("checkpoint", "vprof describes what this model recomputes; exported models (.pt2) have a choice")
-	case c.LoRA != nil && !m.Adapts:
-		return wrong("lora", "vprof does not know how to put adapters into this model; it does for those of transformers")
-	case c.Optimizer != "" && !slices.Contains(Optimizers(), c.Optimizer):
-		return wrong("optimizer", "there is no optimizer %q%s; all: %s", c.Optimizer,
-			nearest.Hint(c.Optimizer, Optimizers(), 2), strings.Join(Optimizers(), ", "))
+	if field, reason := m.refuses(c); reason != "" {
+		return wrong(field, "%s", reason)
 	}
 	err := c.checkRanks(m)
 	if err != nil {
@@ -232,6 +178,61 @@ func (m Model) Complete(c Case) (Case, error) {
 		return c, err
 	}
 	return c, m.checkOwn(c)
+}
+
+// filled is a case with the model's defaults where it leaves something open.
+func (m Model) filled(c Case) Case {
+	d := m.Default
+	c.Model, c.ConfigHash = m.Name, m.Description.Hash()
+	c.Task, c.Stage, c.Loss = cmp.Or(c.Task, d.Task), cmp.Or(c.Stage, d.Stage), cmp.Or(c.Loss, d.Loss)
+	c.Batch, c.Accumulate = cmp.Or(c.Batch, d.Batch), cmp.Or(c.Accumulate, max(1, d.Accumulate))
+	if c.Blocks = cmp.Or(c.Blocks, d.Blocks); !c.Checkpointing {
+		c.Blocks = ""
+	}
+	return c
+}
+
+// refuses finds a value of a filled case that the model does not have or nobody can mean.
+// The reason is empty if there is none.
+func (m Model) refuses(c Case) (field, reason string) {
+	switch {
+	case !slices.Contains(m.Stages, c.Stage):
+		return "stage", fmt.Sprintf("there is no stage %q; its stages are %s", c.Stage, strings.Join(m.Stages, ", "))
+	case c.Batch < 1:
+		return "batch", fmt.Sprintf("%d is not a batch size; the smallest is 1", c.Batch)
+	case c.Batch > MaxBatch:
+		return "batch", fmt.Sprintf("%d is more than any batch (%d)", c.Batch, MaxBatch)
+	case c.Accumulate < 1:
+		return "accumulate", fmt.Sprintf("%d is not a number of micro-batches; the smallest is 1", c.Accumulate)
+	case c.Accumulate > mostAccumulated:
+		return "accumulate", fmt.Sprintf("%d micro-batches are too many to record one by one; all after the second need the same memory, so say %d", c.Accumulate, mostAccumulated)
+	case !slices.Contains(Precisions(), c.AMP):
+		return "amp", fmt.Sprintf("there is no precision %q; use none, fp16 or bf16", c.AMP)
+	case !slices.Contains(WeightTypes(), c.Weights):
+		return "weights", fmt.Sprintf("there is no type %q; use fp32, bf16 or fp16", c.Weights)
+	case c.Weights != "" && !m.HalfWeights:
+		return "weights", fmt.Sprintf("vprof describes this model with weights in fp32 only; it does the text models of transformers in %s, too", c.Weights)
+	case c.Dataset < 0 || c.Dataset > mostDataset:
+		return "dataset-on-gpu", fmt.Sprintf("%d bytes are no data set that a GPU could hold", c.Dataset)
+	case c.Task != "" && len(m.Tasks) == 0:
+		return "task", "this model has one task; the models of configurations (hf:config.json) have a choice"
+	case c.Task != "" && !slices.Contains(m.Tasks, c.Task):
+		return "task", fmt.Sprintf("there is no task %q; its tasks are %s", c.Task, strings.Join(m.Tasks, ", "))
+	case (c.Loss != "" || c.Output != "") && len(m.Losses) == 0:
+		return "loss", "vprof describes this model with its loss; exported models (.pt2) have a choice"
+	case c.Loss != "" && !slices.Contains(m.Losses, c.Loss):
+		return "loss", fmt.Sprintf("there is no loss %q; use %s", c.Loss, strings.Join(m.Losses, ", "))
+	case c.Freeze != "" && !m.Free:
+		return "freeze", fmt.Sprintf("this model has freeze stages instead: %s", strings.Join(m.Stages, ", "))
+	case c.Blocks != "" && !m.Free:
+		return "checkpoint", "vprof describes what this model recomputes; exported models (.pt2) have a choice"
+	case c.LoRA != nil && !m.Adapts:
+		return "lora", "vprof does not know how to put adapters into this model; it does for those of transformers"
+	case c.Optimizer != "" && !slices.Contains(Optimizers(), c.Optimizer):
+		return "optimizer", fmt.Sprintf("there is no optimizer %q%s; all: %s", c.Optimizer,
+			nearest.Hint(c.Optimizer, Optimizers(), 2), strings.Join(Optimizers(), ", "))
+	}
+	return "", ""
 }
 
 // checkOwn finds what does not go together in a case by the model's own rules.

@@ -2,10 +2,8 @@ package accuracy_test
 
 import (
 	"context"
-	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -58,18 +56,7 @@ func TestExportedModelsNeedWhatPyTorchSays(t *testing.T) {
 	records := exported(t, "testdata/anymodel.jsonl.gz")
 	a, err := accuracy.Compare(context.Background(), records, accuracy.Recorder{Models: all.Models()}, nil)
 	require.NoError(t, err)
-	require.Empty(t, a.Unknown)
-	require.Len(t, a.Rows, len(records))
-	var allocated, reserved []float64
-	for _, r := range a.Rows {
-		require.NotNil(t, r.Error)
-		allocated = append(allocated, math.Abs(r.Error.Allocated))
-		reserved = append(reserved, math.Abs(r.Error.Reserved))
-	}
-	at := func(errors []float64, share float64) float64 {
-		slices.Sort(errors)
-		return errors[int(share*float64(len(errors)-1))]
-	}
+	allocated, reserved := errorsOf(t, a, len(records))
 	require.LessOrEqual(t, at(allocated, 0.5), 0.001)
 	require.LessOrEqual(t, at(allocated, 0.95), 0.02)
 	require.LessOrEqual(t, at(allocated, 1), 0.05)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment/accuracy"
 	"github.com/vprof/vprof/bench/reference"
+	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/models/all"
 )
@@ -27,18 +28,7 @@ func TestRanksNeedWhatPyTorchSays(t *testing.T) {
 	records := sample.Of(f.Records)
 	a, err := accuracy.Compare(t.Context(), records, accuracy.Recorder{Models: all.Models()}, nil)
 	require.NoError(t, err)
-	require.Empty(t, a.Unknown)
-	require.Len(t, a.Rows, len(records))
-	var allocated, reserved []float64
-	for _, r := range a.Rows {
-		require.NotNil(t, r.Error)
-		allocated = append(allocated, math.Abs(r.Error.Allocated))
-		reserved = append(reserved, math.Abs(r.Error.Reserved))
-	}
-	at := func(errors []float64, share float64) float64 {
-		slices.Sort(errors)
-		return errors[int(share*float64(len(errors)-1))]
-	}
+	allocated, reserved := errorsOf(t, a, len(records))
 	require.LessOrEqual(t, at(allocated, 0.5), 0.001)
 	require.LessOrEqual(t, at(allocated, 0.95), 0.015)
 	require.LessOrEqual(t, at(allocated, 1), 0.05)
@@ -46,3 +36,21 @@ func TestRanksNeedWhatPyTorchSays(t *testing.T) {
 	require.LessOrEqual(t, at(reserved, 0.95), 0.05)
 	require.LessOrEqual(t, at(reserved, 1), 0.1)
 }
+
+// errorsOf are the sizes of the relative errors of an estimate for each of so many
+// records, all of which it must be for.
+func errorsOf(t *testing.T, a *report.Accuracy, records int) (allocated, reserved []float64) {
+	require.Empty(t, a.Unknown)
+	require.Len(t, a.Rows, records)
+	for _, r := range a.Rows {
+		require.NotNil(t, r.Error)
+		allocated = append(allocated, math.Abs(r.Error.Allocated))
+		reserved = append(reserved, math.Abs(r.Error.Reserved))
+	}
+	slices.Sort(allocated)
+	slices.Sort(reserved)
+	return allocated, reserved
+}
+
+// at is the error that a share of the sorted ones does not exceed.
+func at(errors []float64, share float64) float64 { return errors[int(share*float64(len(errors)-1))] }
