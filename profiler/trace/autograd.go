@@ -91,7 +91,8 @@ func holdForBackward(x *Tensor) *Tensor {
 	return y.retain()
 }
 
-// yields makes outs the outputs of n. A nil node leaves them untracked.
+// yields records that n has made outs, so that their gradients come to it. A nil node
+// leaves them untracked.
 func (n *Node) yields(outs ...*Tensor) {
 	if n == nil {
 		return
@@ -171,8 +172,8 @@ func (n *Node) releaseSaved() {
 	n.forget()
 }
 
-// backward is a node at work: the gradients that came in, the saved tensors,
-// and the gradients that go out.
+// backward is the state of a node's derivative while it runs: the gradients of the node's
+// outputs, the tensors that the forward saved, and the gradients of its inputs.
 type backward struct {
 	*call
 	node *Node
@@ -202,7 +203,7 @@ func (b *backward) input(i int) *meta {
 	return e.node.output(e.input)
 }
 
-// give makes x the gradient of input i and ends the statement.
+// give sets the gradient of input i to x and ends the C++ statement.
 func (b *backward) give(i int, x *Tensor) {
 	if x != nil {
 		b.out[i] = x.retain()

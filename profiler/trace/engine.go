@@ -18,7 +18,8 @@ type graphTask struct {
 	shared []waiting
 }
 
-// waiting is what a task keeps in a node.
+// waiting is what a graphTask has noted in a node: how many gradients the node still waits
+// for (deps), and those that came.
 type waiting struct {
 	node  *Node
 	visit int32
@@ -122,8 +123,9 @@ func (t *Tape) backward(roots, grads []*Tensor) {
 	t.noGrad, t.node, t.place, t.python, t.thread = noGrad, node, place, python, thread
 }
 
-// borrow makes a node this task's own; one that an outer task waits for is
-// remembered as it is.
+// borrow prepares a node for this call of backward(). Such calls nest (a checkpointed
+// region runs one inside of another): what an outer one has noted in the node is put aside
+// until giveBack.
 func (g *graphTask) borrow(n *Node) {
 	if g.outer != nil && n.visit >= g.outermost() {
 		g.shared = append(g.shared, waiting{node: n, visit: n.visit, deps: n.deps, grads: slices.Clone(n.incoming()), flags: n.flags})
@@ -133,7 +135,7 @@ func (g *graphTask) borrow(n *Node) {
 	n.visit, n.deps = g.visit, 0
 }
 
-// outermost is the visit of the first of the calls that are running.
+// outermost is the number (visit) of the outermost call of backward() that is running.
 func (g *graphTask) outermost() int32 {
 	for g.outer != nil {
 		g = g.outer
@@ -141,7 +143,7 @@ func (g *graphTask) outermost() int32 {
 	return g.visit
 }
 
-// giveBack restores what borrow has remembered.
+// giveBack restores what borrow has put aside.
 func (g *graphTask) giveBack() {
 	for i := range g.shared {
 		s := &g.shared[i]
@@ -262,9 +264,10 @@ func (g *graphTask) pass(e edge, x *Tensor) {
 	}
 }
 
-// relayed is the gradient of a node for which that is another view of the one
-// that came: of many in a graph, and nothing is allocated for it. It is nil for
-// other nodes, and where it takes more than a view.
+// relayed runs the backward of a reshape or a transposition without an activation of its
+// own: the result is a view of the gradient that came in, and nothing is allocated. It is
+// a shortcut for speed, since many nodes of a graph are such. It returns nil for all other
+// nodes, and where a view does not do.
 func (n *Node) relayed() *Tensor {
 	x := n.grads[0]
 	if n.flags&(isReshape|isMatrixT) == 0 || x == nil || n.apply == nil || n.edges[0].node == nil {
@@ -317,7 +320,7 @@ func (n *Node) start(grads []*Tensor) *backward {
 	return b
 }
 
-// atLeast is a slice of n nils, of which some are there.
+// atLeast is a slice of n nils: nils itself where it is long enough.
 func atLeast(nils []*Tensor, n int) []*Tensor {
 	if n > len(nils) {
 		return make([]*Tensor, n)

@@ -49,7 +49,8 @@ type ExtraBuffer struct {
 	DType string  `json:"dtype"`
 }
 
-// Death says which values Python let go of once a node had run, in order.
+// Death is the values, by name and in order, whose last Python reference went after a node
+// of the graph had run; Node is its index.
 type Death struct {
 	Node   int32
 	Values []string

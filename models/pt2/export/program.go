@@ -162,7 +162,8 @@ type Node struct {
 	Dies []int32 `json:"dies,omitempty"`
 }
 
-// Block says that a node opens or closes a block of Python's with statement.
+// Block says whether a node is a call, or opens or closes a block of Python's with statement
+// (no_grad, autocast), which surrounds the nodes between.
 type Block uint8
 
 // The blocks; each is closed by a Close.
