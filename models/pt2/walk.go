@@ -150,9 +150,11 @@ func (w *walker) call(n *export.Node, c *call) {
 	if err != nil {
 		w.fail(n, err)
 	}
-	out, err := c.op.Call(w.frame.Tape(), args)
-	if err != nil {
-		w.fail(n, err)
+	out := takenWhole(n, &args)
+	if out == nil {
+		if out, err = c.op.Call(w.frame.Tape(), args); err != nil {
+			w.fail(n, err)
+		}
 	}
 	switch {
 	case n.Target == linear && w.adapters != nil:
@@ -161,6 +163,22 @@ func (w *walker) call(n *export.Node, c *call) {
 		requireInputGrads(out)
 	}
 	w.bind(n, out)
+}
+
+// slice is what indexing by a range is in a graph.
+const slice = "torch.ops.aten.slice.Tensor"
+
+// takenWhole is the result of x[:], which Python's indexing does not slice; nil for all
+// else. A graph has it as a slice where sizes were open, or where an older PyTorch wrote it (2.6 does).
+func takenWhole(n *export.Node, a *aten.Args) []aten.Value {
+	if n.Target != slice || a.Int("step") != 1 || !a.IsNone("start") && a.Int("start") != 0 {
+		return nil
+	}
+	x, d := a.Tensor("self"), a.Dim("dim")
+	if d < -x.NDim() || d >= x.NDim() || !a.IsNone("end") && a.Int("end") < x.Size(d) {
+		return nil
+	}
+	return []aten.Value{x.Slice(d, 0, x.Size(d))}
 }
 
 // requireInputGrads is the hook of enable_input_require_grads(): reentrant checkpointing
