@@ -172,7 +172,12 @@ func (f *Fit) Recommendation(c Choice) string {
 		line += fmt.Sprintf(" x %d micro-batches", c.Case.Accumulate)
 	}
 	if f.Parallel != nil {
-		line += fmt.Sprintf(" x %d GPUs", f.Parallel.GPUs)
+		// Some strategies have GPUs share a batch, or a pipeline several of its own.
+		if n := c.Case.Batches(); c.Case.Strategy != nil && n != f.Parallel.GPUs {
+			line += fmt.Sprintf(" x %d on %d GPUs", n, f.Parallel.GPUs)
+		} else {
+			line += fmt.Sprintf(" x %d GPUs", f.Parallel.GPUs)
+		}
 		if c.Case.Strategy != nil {
 			line += " with " + c.Case.Strategy.String()
 		}

@@ -93,7 +93,7 @@ func (t *Times) Sheets() []Sheet {
 		"time on the GPU alone, an estimate: data loading, validation and logging come on top. " + t.source(),
 	}
 	if t.Case.Strategy != nil {
-		s.Notes = append(s.Notes, fmt.Sprintf("each of %d GPUs has a batch of that size; communication is at the full speed of the links, beside the kernels that do not wait for it.", t.Case.GPUs))
+		s.Notes = append(s.Notes, fmt.Sprintf("%d GPUs have %d batches of that size at a time; communication is at the full speed of the links, beside the kernels that do not wait for it.", t.Case.GPUs, t.Case.Batches()))
 	}
 	if t.Dataset == 0 {
 		s.Notes = append(s.Notes, "--dataset-size N and --epochs N give the time of an epoch and of all.")

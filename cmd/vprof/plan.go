@@ -58,7 +58,7 @@ of PyTorch a table of what each needs.
 		RunE: func(cmd *cobra.Command, _ []string) error { return runPlan(cmd, o) },
 	}
 	o.c.register(cmd, a)
-	o.c.ranks.tabled = true
+	o.c.ranks.tabled, o.c.ranks.linkable = true, true
 	o.c.takesTrainer(cmd, a)
 	o.c.registerAllocConf()
 	o.batch.register(cmd, "the model's own batch")

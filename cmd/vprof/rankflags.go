@@ -18,8 +18,9 @@ type rankFlags struct {
 	strategy string
 	rank     string
 	link     float64
-	// tabled says that the verb makes a table of all ranks.
-	tabled bool
+	// tabled says that the verb makes a table of all ranks, linkable that it goes by the
+	// speed of --link.
+	tabled, linkable bool
 }
 
 func (f *rankFlags) register(cmd *cobra.Command) {
@@ -38,6 +39,9 @@ func (f *rankFlags) check() error {
 	}
 	if f.link < 0 || f.flags.Changed("link") && !(f.link > 0) {
 		return usagef("--link: %v is not a speed; give GB/s, like 450 of an H100's NVLink", f.link)
+	}
+	if f.flags.Changed("link") && !f.linkable {
+		return usagef("--link: this verb goes by the links of the board; plan, smoke, time and fit take another speed")
 	}
 	if f.gpus > 1 {
 		return nil

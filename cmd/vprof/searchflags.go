@@ -18,6 +18,7 @@ type searchFlags struct {
 
 func (f *searchFlags) register(cmd *cobra.Command, a *app, boardUsage string) {
 	f.c.register(cmd, a)
+	f.c.ranks.linkable = true
 	f.c.registerAllocConf()
 	f.board.register(cmd, boardUsage)
 	f.budget.register(cmd)
@@ -35,6 +36,7 @@ func (f *searchFlags) search(a *app, m models.Model, c models.Case) (fit.Search,
 	if s.GPUs, s.Others, err = f.local.boards(a, &f.board); err != nil {
 		return s, err
 	}
+	s.GPUs = f.c.ranks.linked(s.GPUs)
 	s.Device = f.local.device
 	s.Evidence, err = f.c.evidence(a)
 	return s, err

@@ -46,6 +46,7 @@ Without --batch, every board has the largest batch that fits it.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runTime(cmd.Context(), o) },
 	}
 	o.c.register(cmd, a)
+	o.c.ranks.linkable = true
 	o.c.takesTrainer(cmd, a)
 	o.c.registerAllocConf()
 	o.board.register(cmd, "`boards`: a list like rtx-3060,a100-80, or all (see vprof gpus)")
