@@ -15,6 +15,7 @@ import (
 	"github.com/vprof/vprof/bench/experiment/fit"
 	"github.com/vprof/vprof/bench/experiment/sweep"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/bench/show/page"
 	"github.com/vprof/vprof/models"
 )
 
@@ -96,7 +97,9 @@ type fitOptions struct {
 	batch, multiple     int
 	formula             string
 	part                shardFlags
-	out                 output
+	// page is the HTML file that is also written; empty for none.
+	page string
+	out  output
 }
 
 func newFitCmd(a *app) *cobra.Command {
@@ -147,7 +150,8 @@ func newFitCmd(a *app) *cobra.Command {
 	f.StringVar(&o.formula, "formula", "", "`guide`: also what the project's own script would say, where it has one")
 	complete(cmd, "formula", func() []string { return []string{"guide"} })
 	hide(f, "formula")
-	o.part.register(f, "formula", "apply", "auto", "profile", "device")
+	f.StringVar(&o.page, "page", "", "also write an HTML page to `file`")
+	o.part.register(f, "formula", "page", "apply", "auto", "profile", "device")
 	o.out.register(cmd)
 	return cmd
 }
@@ -173,6 +177,11 @@ func runFit(ctx context.Context, o *fitOptions) (err error) {
 	}
 	if err := o.out.finish(f); err != nil {
 		return err
+	}
+	if o.page != "" {
+		if err := report.WriteFile(o.page, (&page.Fit{Fit: f}).Write); err != nil {
+			return err
+		}
 	}
 	if err := verdictOf(f); err != nil {
 		return err
