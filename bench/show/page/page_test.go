@@ -218,12 +218,9 @@ func TestPageFailsWithItsFile(t *testing.T) {
 	require.ErrorIs(t, toyPage(t).Write(full{}), errFull)
 }
 
-// A page of eight batch sizes takes less than a second and less than 3 MB.
-func TestRealPageIsSmallAndQuick(t *testing.T) {
-	p := swept(t, redimnetB2(), 16<<30, 4, 8, 12, 16, 20, 24, 28, 32)
-	start := time.Now()
-	html := written(t, p)
-	require.Less(t, time.Since(start), time.Second)
+// A page of eight batch sizes takes less than 3 MB.
+func TestRealPageIsSmall(t *testing.T) {
+	html := written(t, swept(t, redimnetB2(), 16<<30, 4, 8, 12, 16, 20, 24, 28, 32))
 	require.Less(t, len(html), 3<<20)
 }
 
