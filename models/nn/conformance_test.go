@@ -279,7 +279,8 @@ There is one kind of deviation. The workspace of a convolution depends on the en
 that cuDNN's heuristic picks, and on how often that engine splits its sum. Both are
 modeled (profiler/trace/cudnn), not transcribed; where the model picks another engine
 than cuDNN did, one size in the list differs. Everything else is identical in all
-vectors, and a test demands it.
+vectors, and a test demands it. How far whole steps of others' models are off, model by model:
+[models.md](models.md).
 
 `
 

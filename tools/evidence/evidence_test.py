@@ -8,6 +8,7 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import evidence
+import models
 
 VPROF = """#!/bin/sh
 case "$*" in
@@ -49,6 +50,24 @@ class EvidenceTest(unittest.TestCase):
         for row in (r for by in (peaks, brackets) for rows in by.values() for r in rows):
             self.assertTrue(row["source"] and row["gpu"], json.dumps(row))
         self.assertGreater(sum(map(len, peaks.values())), 2000)
+
+
+class ModelsTest(unittest.TestCase):
+    def test_a_page_has_a_row_for_each_model(self):
+        def row(path, allocated, reserved, oom=False):
+            side = {"oom": oom}
+            return {"case": path, "torch": "2.11", "gpu": "t4", "reference": side, "estimate": {"oom": False}, "error": {"allocated": allocated, "reserved": reserved}}
+
+        results = [{"rows": [row("x/timm-a.pt2", 0, 0.01), row("x/timm-a.pt2", -0.02, 0)]}, {"rows": [row("b.pt2", 0, 0, oom=True)]}]
+        text = models.page(results, {"timm-a": 99.96})
+        self.assertIn("3 recorded steps of 2 models", text)
+        self.assertIn("| b | 1 | 0.00% | 0.00% | 0.00% | 0.00% | 0/1 | - |\n| timm-a | 2 | 2.00% | 2.00% | 1.00% | 1.00% | 2/2 | 100.0% |\n", text)
+
+    def test_lists_keep_the_lowest_share_of_a_model(self):
+        with tempfile.NamedTemporaryFile("w", delete=False) as f:
+            f.write("timm-a-b4-none-adamw   allocations  99.00 %  events  98 %\ntimm-a-b4-bf16-adamw   allocations  97.50 %  events  98 %\n")
+        self.addCleanup(os.remove, f.name)
+        self.assertEqual(models.lists(f.name), {"timm-a": 97.5})
 
 
 if __name__ == "__main__":

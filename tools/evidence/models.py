@@ -1,0 +1,82 @@
+"""Write docs/models.md: how far vprof is from recorded steps of models of other libraries, model by model.
+
+    vprof accuracy records.jsonl --models captured --format json > accuracy.json
+    python tools/evidence/models.py accuracy.json... --lists bench/reference/microscope/testdata/exported.golden > docs/models.md
+
+The records are peaks that PyTorch had (tools/record), the models' files what `vprof capture` or torch.export wrote.
+"""
+
+import argparse
+import collections
+import json
+import os
+import re
+
+PREFACE = """# Models of other libraries
+
+{records} recorded steps of {models} models that nobody described to vprof, planned from their .pt2 files: PyTorch {torch}
+on a simulated driver, boards {boards}. Errors are relative, of the largest peak of a run; out of memory is right if vprof
+says so of the same run. Event lists are compared allocation by allocation, in order and size, where the repository has them;
+a test does that (`bench/reference/microscope`), and another holds the peaks of the models whose files are here
+(`bench/experiment/accuracy`). `tools/evidence/models.py` writes this page; what single operators do is in
+[conformance.md](conformance.md).
+
+| model | records | allocated: median | max | reserved: median | max | out of memory right | event list |
+|:--- | ---:| ---:| ---:| ---:| ---:| ---:| ---:|
+"""
+
+
+def name(case):
+    """The model's name from the path of its file."""
+    return re.sub(r"\.pt2$", "", os.path.basename(case))
+
+
+def median(values):
+    values = sorted(values)
+    return values[len(values) // 2]
+
+
+def lists(path):
+    """Shares of allocations that are the same, by model: the lowest of its lists."""
+    shares = {}
+    for line in open(path):
+        found = re.match(r"(.+)-b\d+-(?:none|fp16|bf16)-\w+ +allocations +([\d.]+) %", line)
+        if found:
+            shares[found[1]] = min(float(found[2]), shares.get(found[1], 100))
+    return shares
+
+
+def page(results, shares):
+    rows = [r for result in results for r in result["rows"]]
+    by_model = collections.defaultdict(list)
+    for r in rows:
+        by_model[name(r["case"])].append(r)
+    text = PREFACE.format(
+        records=len(rows), models=len(by_model), torch=", ".join(sorted({r["torch"] for r in rows})), boards=", ".join(sorted({r["gpu"] for r in rows}))
+    )
+    for model, runs in sorted(by_model.items()):
+        errors = [r["error"] for r in runs if r["error"]]
+        cells = [model, str(len(runs))]
+        for what in ("allocated", "reserved"):
+            off = [abs(e[what]) for e in errors]
+            cells += [f"{100 * median(off):.2f}%", f"{100 * max(off):.2f}%"] if off else ["-", "-"]
+        right = sum(r["reference"]["oom"] == r["estimate"]["oom"] for r in runs)
+        cells += [f"{right}/{len(runs)}", f"{shares[model]:.1f}%" if model in shares else "-"]
+        text += "| " + " | ".join(cells) + " |\n"
+    return text
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("results", nargs="+", help="what vprof accuracy --format json printed")
+    options.add_argument("--lists", required=True, help="the table of event lists")
+    args = options.parse_args()
+    results = []
+    for path in args.results:
+        with open(path) as f:
+            results.append(json.load(f))
+    print(page(results, lists(args.lists)), end="")
+
+
+if __name__ == "__main__":
+    main()
