@@ -1,8 +1,11 @@
 package export
 
 import (
+	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/vprof/vprof/internal/printable"
 )
 
 // schemaMajor is the major version of the schema that this package reads.
@@ -76,7 +79,8 @@ func Decode(data []byte) (*Program, error) {
 	}
 	switch {
 	case d.err != nil:
-		return nil, d.err
+		// Names in a file may hold anything.
+		return nil, errors.New(printable.Line(d.err.Error()))
 	case major < 0:
 		return nil, fmt.Errorf("has no schema_version, as an exported program has")
 	case !sawGraph:
