@@ -47,7 +47,7 @@ const MinCapability = 70
 //go:embed ptx/*.ptx.bz2 cubin/*.cubin.bz2
 var packed embed.FS
 
-// A source is a module as PTX, which a process unpacks once. It is made so, and not
+// A source is a module, which a process unpacks once. It is made so, and not
 // by sync.OnceValue, that a program without a CUDA device does not have the files.
 type source struct {
 	once sync.Once
@@ -76,16 +76,19 @@ func PTX(capability int) string {
 	return ""
 }
 
-// cubins are the architectures that there are cubins for, the newest first.
-var cubins = []int{120, 100, 90, 86, 80, 75}
+// cubins are the modules for architectures that there are cubins for, the newest first.
+var cubins = [...]struct {
+	capability int
+	source
+}{{capability: 120}, {capability: 100}, {capability: 90}, {capability: 86}, {capability: 80}, {capability: 75}}
 
 // Cubin is the module as an assembler made it for GPUs of a compute capability times
 // ten, ready to load; empty if there is none. A GPU takes what was made for an
 // earlier one of the same major number.
 func Cubin(capability int) string {
-	for _, c := range cubins {
-		if c <= capability && c/10 == capability/10 {
-			return unpack(fmt.Sprintf("cubin/sm_%d.cubin.bz2", c))
+	for i := range cubins {
+		if c := cubins[i].capability; c <= capability && c/10 == capability/10 {
+			return cubins[i].unpacked(fmt.Sprintf("cubin/sm_%d.cubin.bz2", c))
 		}
 	}
 	return ""
