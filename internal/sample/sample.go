@@ -6,9 +6,9 @@ package sample
 import "testing"
 
 // every is how many cases there are for one that a short run takes.
-const every = 10
+const every = 30
 
-// Of are the cases to test: all, or every tenth from the first on in a short
+// Of are the cases to test: all, or every thirtieth from the first on in a short
 // run.
 func Of[T any](all []T) []T {
 	if !testing.Short() {
@@ -21,7 +21,8 @@ func Of[T any](all []T) []T {
 	return some
 }
 
-// Whole skips a test that says something only of all cases together.
+// Whole skips a test that says something only of all cases together, or that takes
+// long and runs in one goroutine.
 func Whole(t testing.TB) {
 	t.Helper()
 	if testing.Short() {

@@ -10,6 +10,7 @@ import (
 	"github.com/vprof/vprof/bench/experiment/steptest"
 	"github.com/vprof/vprof/bench/experiment/sweep"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
 	"github.com/vprof/vprof/profiler/device"
@@ -39,6 +40,7 @@ func find(t *testing.T, claims []report.Claim, where, of, batch string) report.C
 // Where the guides are right and where they are not, by the facts about the
 // systems: the weights add up, what is on the GPU besides does not.
 func TestGuidesAreSetAgainstWhatIsTrue(t *testing.T) {
+	sample.Whole(t)
 	spoter := claimsOf(t, "bdslw-spoter")
 	require.Equal(t, "right", find(t, spoter, "breakdown", "weights", "8").Judge(), "1.3 M parameters in fp32")
 	require.Regexp(t, `^\d\.\d× too high$`, find(t, spoter, "minimum requirements", "device", "8").Judge())

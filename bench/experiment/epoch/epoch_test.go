@@ -10,6 +10,7 @@ import (
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/experiment/steptest"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
 	"github.com/vprof/vprof/profiler/device"
@@ -69,6 +70,7 @@ func TestRanksSettleDown(t *testing.T) {
 // The cache grows as lengths vary, to more than the worst batch needs alone; with
 // expandable segments it does not.
 func TestTheCacheGrowsOverLengths(t *testing.T) {
+	sample.Whole(t)
 	s := setupOf(t, "llama-tiny", models.Case{Settings: models.Settings{"seq-len": 2048, "packed": 0, "vocab": 32000}})
 	l := lengths(t, "lognormal:mean=500,p95=1500,samples=160", epoch.Padded)
 	grows, err := epoch.Run(t.Context(), s, board(t, "a100-80"), 4, l, few)

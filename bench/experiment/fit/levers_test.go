@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/bench/experiment/steptest"
+	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
 	"github.com/vprof/vprof/profiler/device"
@@ -38,6 +39,7 @@ func TestLeversAreTurnedInEveryCombinationThatMakesSense(t *testing.T) {
 // A waterfall begins with the case without levers and ends with what is recommended,
 // and its parts add up.
 func TestWaterfallsAddUp(t *testing.T) {
+	sample.Whole(t)
 	m, err := all.Models().Lookup("llama-tiny")
 	require.NoError(t, err)
 	gpu, err := device.Lookup("rtx-3060")

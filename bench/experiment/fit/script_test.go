@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/bench/experiment/steptest"
+	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/models/all"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
@@ -14,6 +15,7 @@ import (
 // On the A100 with 80 GiB the script of the NAICS embedder recommends 128 anchors for
 // both parts; a hundred would not fit.
 func TestProfilesAreSafeWhereTheScriptIsNot(t *testing.T) {
+	sample.Whole(t)
 	gpu, err := device.Lookup("a100-80")
 	require.NoError(t, err)
 	m, err := all.Models().Lookup("naics-embedder")
