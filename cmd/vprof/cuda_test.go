@@ -367,6 +367,22 @@ func TestVerifyTriesRealMemory(t *testing.T) {
 
 // A driver that runs no kernels is simulated in every output, and has nothing to
 // verify; one whose products are wrong is a failure, not a missing GPU.
+// What software shares the board is said of it and with every result.
+func TestASharedBoardSaysSo(t *testing.T) {
+	setup := fakecuda.Simulated(board(t, "t4"))
+	setup.Boards[0].MPS = true
+	setup.Restart(t)
+	for _, args := range [][]string{
+		{"doctor"},
+		{"sweep", "--model", "toy", "--batch", "8", "--device", "cuda:0"},
+		{"smoke", "--model", "toy", "--batch", "8", "--device", "cuda:0"},
+		{"fit", "--model", "toy", "--max-batch", "16", "--device", "cuda:0"},
+	} {
+		got := command(t, args...)
+		require.Contains(t, got.stdout+got.stderr, "cuda:0 is shared through MPS", args)
+	}
+}
+
 func TestADriverWithoutKernelsAndASickBoardAreNamed(t *testing.T) {
 	fakecuda.Simulated(board(t, "t4")).Restart(t)
 	r := swept(t, "--model", "toy", "--batch", "8", "--device", "cuda:0")

@@ -96,6 +96,9 @@ func examine() *diagnosis {
 		if b.Simulated {
 			d.Problems = append(d.Problems, report.Warning{What: b.Name + " is simulated: its driver runs no kernels or says that it is none", Hint: "what is run on it counts memory and measures nothing"})
 		}
+		for _, way := range b.Shared {
+			d.Problems = append(d.Problems, report.Warning{What: way})
+		}
 		for _, n := range b.Neighbors {
 			d.Problems = append(d.Problems, report.Warning{What: fmt.Sprintf("%s is also used by %v", b.Name, n)})
 		}

@@ -91,6 +91,13 @@ type Baseline struct {
 // Total is all that is in use.
 func (b Baseline) Total() int64 { return b.Others + b.Context + b.Kernels }
 
+// Sharing is implemented by devices that know whether software shares a board among
+// processes or machines.
+type Sharing interface {
+	// Shared says of each such way what it means, a sentence without its full stop.
+	Shared() []string
+}
+
 // A Neighbor is another process on a board.
 type Neighbor struct {
 	PID int

@@ -19,6 +19,7 @@ func (s *Search) onDevice(ctx context.Context, f *report.Fit) error {
 	for i := range f.Choices {
 		f.Choices[i].Device = s.Device.Name()
 	}
+	f.Warnings = append(f.Warnings, step.Shared(s.Device)...)
 	var neighbors step.Neighborhood
 	measured := map[string]bool{}
 	for {

@@ -61,7 +61,7 @@ func Run(ctx context.Context, t Test) (*report.Smoke, error) {
 	s.Warnings = append(setup.Warnings(), step.Unsupported([]device.GPU{t.GPU})...)
 	if t.Device != nil {
 		s.Device = step.DeviceOn(t.Device)
-		s.Warnings = append(s.Warnings, m.neighbors.Warnings(t.Device)...)
+		s.Warnings = slices.Concat(s.Warnings, step.Shared(t.Device), m.neighbors.Warnings(t.Device))
 	}
 	for _, look := range []func(context.Context) error{m.training, m.later, m.longest} {
 		if err := look(ctx); err != nil {

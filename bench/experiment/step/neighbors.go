@@ -7,6 +7,17 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
+// Shared warns of software that shares the device.
+func Shared(d device.Device) []report.Warning {
+	var all []report.Warning
+	if s, ok := d.(device.Sharing); ok {
+		for _, way := range s.Shared() {
+			all = append(all, report.Warning{What: way})
+		}
+	}
+	return all
+}
+
 // A Neighborhood is the set of other processes on a device that were warned of, by
 // process id.
 type Neighborhood map[int]bool

@@ -4,6 +4,7 @@ package cuda
 
 import (
 	"os"
+	"regexp"
 	"time"
 
 	"gorgonia.org/cu"
@@ -65,6 +66,27 @@ func (d *Device) most(p program.Precision) int64 {
 		return int64(rate * shortLaunch.Seconds())
 	}
 	return mostUnknown
+}
+
+// multiProcess is CU_DEVICE_ATTRIBUTE_MPS_ENABLED, which older drivers do not know.
+const multiProcess cu.DeviceAttribute = 133
+
+// virtual are the names of parts of a board that a hypervisor hands out: the product,
+// the GB of memory and the series (NVIDIA's documentation of vGPU types).
+var virtual = regexp.MustCompile(`-\d+[ABCQ]$`)
+
+var _ device.Sharing = (*Device)(nil)
+
+// Shared implements [device.Sharing].
+func (d *Device) Shared() []string {
+	var ways []string
+	if mps, err := d.id.Attribute(multiProcess); err == nil && mps != 0 {
+		ways = append(ways, d.name+" is shared through MPS: its server limits what a client may take, and what clients take counts as others' memory")
+	}
+	if virtual.MatchString(d.gpu.Product) {
+		ways = append(ways, d.name+" is a vGPU: the hypervisor gives it a part of a board's memory, and others' work slows it")
+	}
+	return ways
 }
 
 var _ device.Sharer = (*Device)(nil)

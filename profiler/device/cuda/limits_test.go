@@ -90,6 +90,30 @@ func TestABoardWithADisplayTakesLongProductsInParts(t *testing.T) {
 	}
 }
 
+func TestWhatSharesABoardIsSaid(t *testing.T) {
+	for _, tt := range []struct {
+		product string
+		mps     bool
+		want    []string
+	}{
+		{"NVIDIA A10", false, nil},
+		{"NVIDIA A10", true, []string{"cuda:0 is shared through MPS"}},
+		{"NVIDIA A10-24Q", false, []string{"cuda:0 is a vGPU"}},
+		{"GRID A100D-40C", true, []string{"cuda:0 is shared through MPS", "cuda:0 is a vGPU"}},
+	} {
+		setup := fakecuda.Simulated(device.GPU{Product: tt.product, Capability: 86, SMs: 50, ThreadsPerSM: 1536, Memory: 1 << 31})
+		setup.Boards[0].MPS = tt.mps
+		setup.Restart(t)
+		d := open(t)
+		shared := d.Shared()
+		require.Len(t, shared, len(tt.want), tt.product)
+		for i, want := range tt.want {
+			require.Contains(t, shared[i], want)
+		}
+		require.NoError(t, d.Close())
+	}
+}
+
 func TestWithoutVirtualMemoryThereAreNoExpandableSegments(t *testing.T) {
 	setup := small(t)
 	setup.Boards[0].Unpaged = true

@@ -24,6 +24,8 @@ type Board struct {
 	// Neighbors the other processes seen.
 	Baseline  device.Baseline
 	Neighbors []device.Neighbor
+	// Shared says how software shares the board: see [device.Sharing].
+	Shared []string
 	// Simulated tells that the driver runs no kernels, or says that it is none.
 	Simulated bool
 	// Err is why the GPU cannot be used; nil if it can.

@@ -63,8 +63,9 @@ type Board struct {
 	ID int
 	// Integrated has the board share the host's memory; Unpaged cannot map memory
 	// page by page; Spills hands out host memory once the board is full, as WSL2
-	// does; Display has it drive one, which limits the time of kernels.
-	Integrated, Unpaged, Spills, Display bool
+	// does; Display has it drive one, which limits the time of kernels; MPS has
+	// contexts share it through the Multi-Process Service.
+	Integrated, Unpaged, Spills, Display, MPS bool
 	// Module is what loading a module takes, bytes.
 	Module int64
 	Others []Process
@@ -172,7 +173,7 @@ func (b Board) String() string {
 	if b.MIG != Whole {
 		text += fmt.Sprintf(",mig=%d", b.MIG)
 	}
-	for field, on := range map[string]bool{"integrated": b.Integrated, "unpaged": b.Unpaged, "spills": b.Spills, "display": b.Display} {
+	for field, on := range map[string]bool{"integrated": b.Integrated, "unpaged": b.Unpaged, "spills": b.Spills, "display": b.Display, "mps": b.MPS} {
 		if on {
 			text += "," + field + "=1"
 		}

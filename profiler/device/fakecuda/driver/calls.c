@@ -92,6 +92,7 @@ static void read_field(board *b, const char *key, const char *value)
     else if (!strcmp(key, "mode")) b->mode = (int)n;
     else if (!strcmp(key, "mig")) b->mig = (int)n;
     else if (!strcmp(key, "integrated")) b->integrated = (int)n;
+    else if (!strcmp(key, "mps")) b->mps = (int)n;
     else if (!strcmp(key, "display")) b->display = (int)n;
     else if (!strcmp(key, "unpaged")) b->unpaged = (int)n;
     else if (!strcmp(key, "spills")) b->spills = (int)n;

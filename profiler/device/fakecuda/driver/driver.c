@@ -112,6 +112,7 @@ API int cuDeviceGetAttribute(int *value, int attribute, int device)
     case 75: *value = b->major; break;
     case 76: *value = b->minor; break;
     case 102: *value = !b->unpaged; break; /* virtual memory management */
+    case 133: *value = b->mps; break; /* contexts share the board through MPS */
     default: return violation(INVALID_VALUE, "attribute %d", attribute);
     }
     return SUCCESS;

@@ -37,6 +37,7 @@ typedef struct {
     int major, minor, sms, threads, mode;
     int id;           /* a number that no board of another machine has; zero is the first's */
     int integrated;   /* its memory is the host's                                 */
+    int mps;          /* contexts share it through the Multi-Process Service      */
     int display;      /* it drives one, so kernels have a time limit             */
     int unpaged;      /* it cannot map page by page                               */
     int spills;       /* allocations go on in host memory once the board is full  */
