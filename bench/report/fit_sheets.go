@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -48,8 +49,21 @@ func (f *Fit) choicesSheet() Sheet {
 		}
 	}
 	unit := columnOf(high...)
-	s.Columns = []Column{
-		{Head: ""},
+	s.Columns = append([]Column{{Head: ""}}, choiceColumns(unit)...)
+	for _, c := range f.Choices {
+		s.Rows = append(s.Rows, f.choiceRow(c, unit))
+	}
+	for _, at := range []int{6, 5, 4} {
+		s.Rows, s.Columns = dropEmpty(s.Rows, s.Columns, at)
+	}
+	s.Notes = append(f.notes(), warningNotes(f.Warnings)...)
+	return s
+}
+
+// choiceColumns are what tables of choices have in common, in the order of choiceRow's
+// cells after the first.
+func choiceColumns(unit column) []Column {
+	return []Column{
 		{Head: "stage"},
 		{Head: "precision"},
 		{Head: "checkpointing"},
@@ -63,14 +77,6 @@ func (f *Fit) choicesSheet() Sheet {
 		{Head: "use", Right: true, Minor: 3},
 		{Head: "samples/s ~", Right: true, Minor: 1},
 	}
-	for _, c := range f.Choices {
-		s.Rows = append(s.Rows, f.choiceRow(c, unit))
-	}
-	for _, at := range []int{6, 5, 4} {
-		s.Rows, s.Columns = dropEmpty(s.Rows, s.Columns, at)
-	}
-	s.Notes = append(f.notes(), warningNotes(f.Warnings)...)
-	return s
 }
 
 func (f *Fit) choiceRow(c Choice, unit column) []string {
@@ -214,23 +220,8 @@ func (f *Fit) Recommendation(c Choice) string {
 // boardsSheet has a row for what is recommended for each device and stage.
 func (f *Fit) boardsSheet() Sheet {
 	s := Sheet{Title: fmt.Sprintf("%s; a device may fill %s", f.subject(), f.Budget)}
-	s.Columns = []Column{
-		{Head: "gpu"},
-		{Head: "memory GiB", Right: true, Minor: 3},
-		{Head: "stage"},
-		{Head: "precision"},
-		{Head: "checkpointing"},
-		{Head: "settings"},
-		{Head: "strategy"},
-		{Head: "levers"},
-		{Head: "batch", Right: true},
-		{Head: "micro-batches", Right: true, Minor: 2},
-		{Head: "effective", Right: true, Minor: 4},
-		{Head: "device GiB", Right: true},
-		{Head: "use", Right: true, Minor: 3},
-		{Head: "samples/s ~", Right: true, Minor: 1},
-	}
 	gib := columnOf(bytesize.GiB)
+	s.Columns = append([]Column{{Head: "gpu"}, {Head: "memory GiB", Right: true, Minor: 3}}, choiceColumns(gib)...)
 	for _, d := range f.Devices {
 		found := false
 		for _, c := range f.Choices {
@@ -241,7 +232,10 @@ func (f *Fit) boardsSheet() Sheet {
 			s.Rows = append(s.Rows, append([]string{d.GPU, gib.scale.Format(d.Memory)}, f.choiceRow(c, gib)[1:]...))
 		}
 		if !found {
-			s.Rows = append(s.Rows, []string{d.GPU, gib.scale.Format(d.Memory), "", "", "", "", "none", "", "", "", "", ""})
+			row := make([]string, len(s.Columns))
+			row[0], row[1] = d.GPU, gib.scale.Format(d.Memory)
+			row[slices.IndexFunc(s.Columns, func(c Column) bool { return c.Head == "batch" })] = "none"
+			s.Rows = append(s.Rows, row)
 		}
 	}
 	for _, at := range []int{7, 6, 5} {
