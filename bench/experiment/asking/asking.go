@@ -14,7 +14,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
 )
 
-// Topic is what there is to ask about boards of a generation, each question once.
+// Topic is the questions for cuDNN about boards of one architecture, without duplicates.
 type Topic struct {
 	// Generation is the boards' architecture, as [cudnn.Generation] has it.
 	Generation int
@@ -34,7 +34,8 @@ type Options struct {
 	Again bool
 }
 
-// Topics are the convolutions of all steps. The error is that of [step.Setup.Record].
+// Topics records all steps and returns the questions about their convolutions, a topic
+// for each architecture. Errors are those of [step.Setup.Record].
 func Topics(ctx context.Context, o Options) ([]*Topic, error) {
 	var topics []*Topic
 	for _, gpu := range o.GPUs {

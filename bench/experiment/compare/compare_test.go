@@ -15,7 +15,7 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// amounts are those of a step of batch 8 on a T4.
+// amounts returns the byte counts of a made-up step of batch 8 on a T4.
 func amounts(of string, allocated int64) compare.Amounts {
 	return compare.Amounts{Of: of, Anyway: of, Release: "2.15", Batch: 8, GPU: "t4", Board: "sim:t4", Kind: "simulated", Allocated: allocated, Reserved: 2 * allocated}
 }

@@ -26,7 +26,8 @@ func Batchings() []Batching { return []Batching{Padded, Grouped, Packed} }
 
 // A plan of an epoch is the lengths of its batches, as many as are carried out.
 type plan struct {
-	// lengths are those of the batches in their order, to which rows are padded.
+	// lengths has an element for each batch, in the order of training: the length in
+	// tokens to which all its rows are padded.
 	lengths []int64
 	// batches is the number of batches of the whole epoch, samples that of its samples.
 	batches, samples int

@@ -22,7 +22,8 @@ import (
 
 // Options bound the work of [Run]. The zero value has the usual bounds.
 type Options struct {
-	// Epochs is how many are replayed, in different orders; zero is 20.
+	// Epochs is the number of epochs that are replayed, each with its samples in another
+	// order; zero is 20.
 	Epochs int
 	// Actions is about how many allocations and frees are replayed in all; zero is 100
 	// million, some ten seconds.
@@ -34,7 +35,8 @@ type Options struct {
 const (
 	usualEpochs  = 20
 	usualActions = 100_000_000
-	// maxRecorded is how many lengths are recorded at most; more are rounded up.
+	// maxRecorded limits the number of different lengths that are recorded: with more,
+	// lengths are rounded up until they are that few.
 	maxRecorded = 160
 	// mostRecorded is after how many steps every loop does the same again: DDP makes its
 	// buckets anew in the second.
@@ -112,8 +114,8 @@ type experiment struct {
 	microBatches int
 
 	plans []plan
-	// multiple is what lengths were rounded up to, to record fewer of them; zero if
-	// none were.
+	// multiple is the number of tokens to a multiple of which lengths were rounded up
+	// so that at most maxRecorded differ; zero if they were not.
 	multiple int64
 	recorded map[int64]*replay.Steps
 }
@@ -201,10 +203,11 @@ func (e *experiment) record(ctx context.Context) error {
 	missing := map[int64]bool{}
 	for _, p := range e.plans {
 		for _, n := range p.lengths {
-			missing[n] = e.recorded[n] == nil
+			if e.recorded[n] == nil {
+				missing[n] = true
+			}
 		}
 	}
-	maps.DeleteFunc(missing, func(_ int64, is bool) bool { return !is })
 	lengths := slices.Sorted(maps.Keys(missing))
 	cuts := make([]*replay.Steps, len(lengths))
 	done := e.options.Progress.Counting("lengths", len(lengths))

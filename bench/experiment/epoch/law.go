@@ -30,7 +30,7 @@ const (
 	Uniform   = "uniform"
 )
 
-// usualSamples is how many samples an epoch has unless a law says so.
+// usualSamples is the number of samples of an epoch where the law gives none.
 const usualSamples = 10_000
 
 // quantile95 is the 95th percentile of the standard normal distribution.

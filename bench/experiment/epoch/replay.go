@@ -13,7 +13,7 @@ import (
 	"github.com/vprof/vprof/profiler/replay"
 )
 
-// An outcome is what became of an epoch.
+// An outcome is the result of replaying one epoch.
 type outcome struct {
 	// reserved are the highest reserved bytes up to each milestone that it reached, peak
 	// those of all.

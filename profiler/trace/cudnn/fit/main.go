@@ -53,6 +53,9 @@ func main() {
 	if f.trees < 1 || f.trees > forest.MostTrees {
 		log.Fatalf("-trees %d: want 1 to %d", f.trees, forest.MostTrees)
 	}
+	if !f.correct && (f.over != "" || f.trusted != "") {
+		log.Fatal("-over and -trusted go with -correct")
+	}
 	if *records != "" {
 		if err := f.onDevices(*records); err != nil {
 			log.Fatal(err)
