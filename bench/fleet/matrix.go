@@ -168,22 +168,18 @@ func (k *recordings) samples(ctx context.Context, u Unit, setup *step.Setup, gpu
 		k.all[key] = r
 	}
 	k.mu.Unlock()
-	r.once.Do(func() { r.samples, r.err = record(ctx, setup, gpu, from, to) })
+	r.once.Do(func() { r.samples, r.err = samplesAt(ctx, setup, gpu, from, to) })
 	return r.samples, r.err
 }
 
-func record(ctx context.Context, setup *step.Setup, gpu device.GPU, batches ...int) ([]planner.Sample, error) {
+func samplesAt(ctx context.Context, setup *step.Setup, gpu device.GPU, batches ...int) ([]planner.Sample, error) {
 	var samples []planner.Sample
 	for _, batch := range slices.Compact(batches) {
-		rec, err := setup.Record(ctx, batch, gpu)
+		r, err := setup.Try(ctx, setup.Trial(gpu, batch))
 		if err != nil {
 			return nil, err
 		}
-		s, err := setup.Sample(ctx, gpu, rec)
-		if err != nil {
-			return nil, err
-		}
-		samples = append(samples, s)
+		samples = append(samples, r.Sample())
 	}
 	return samples, nil
 }

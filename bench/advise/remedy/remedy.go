@@ -70,10 +70,11 @@ func mitigations(s *step.Setup, batch int) []mitigation {
 // For returns the mitigations for a case at a batch size, in their order, each with the
 // device bytes that it saves. Those that PyTorch would refuse are left out.
 func For(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) ([]report.Remedy, error) {
-	now, err := deviceBytes(ctx, s, gpu, batch)
+	e, r, err := s.Estimated(ctx, gpu, batch)
 	if err != nil {
 		return nil, err
 	}
+	now, slack := e.Device.Value, r.Sample().Slack()
 	system, known, err := systems.Lookup(s.Model().Name)
 	if err != nil {
 		return nil, err
@@ -94,14 +95,9 @@ func For(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) ([]repor
 		}
 		out = append(out, report.Remedy{What: r.what, Saves: now - then})
 	}
-	rec, err := s.Record(ctx, batch, gpu)
-	if err != nil {
-		return nil, err
-	}
-	sample, err := s.Sample(ctx, gpu, rec)
 	// What the cache does not use at the peak is the least that it can spare.
-	out = append(out, report.Remedy{What: "torch.cuda.empty_cache(), until the next peak", Saves: sample.Slack()})
-	return append(out, dear...), err
+	out = append(out, report.Remedy{What: "torch.cuda.empty_cache(), until the next peak", Saves: slack})
+	return append(out, dear...), nil
 }
 
 // bytesAfter is the device bytes that the case needs after a mitigation.

@@ -26,8 +26,10 @@ import (
 type Calibration struct {
 	Models    *models.Registry
 	Residuals step.Residuals
-	Runs      []Observed
-	Inputs    []coefficients.Input
+	// Trials runs them; nil is this process.
+	Trials step.Executor
+	Runs   []Observed
+	Inputs []coefficients.Input
 	// Name is the name of the entry; empty is made of the board's and the stack's.
 	Name string
 	// Stack, where it is not empty, replaces the stack that the runs name.
@@ -105,7 +107,7 @@ func (c *Calibration) observe(ctx context.Context, gpu device.GPU) ([]calibrate.
 			if err != nil {
 				return nil, nil, from, fmt.Errorf("%s: %w", o.Label, err)
 			}
-			if setup, err = step.New(m, o.Case, step.Evidence{Residuals: c.Residuals}); err != nil {
+			if setup, err = step.New(m, o.Case, step.Evidence{Trials: c.Trials, Residuals: c.Residuals}); err != nil {
 				return nil, nil, from, fmt.Errorf("%s: %w", o.Label, err)
 			}
 			setups[setupKey(o)] = setup
@@ -113,18 +115,18 @@ func (c *Calibration) observe(ctx context.Context, gpu device.GPU) ([]calibrate.
 				return nil, nil, from, err
 			}
 		}
-		rec, err := setup.Record(ctx, o.Case.Batch, gpu)
-		if err != nil {
-			return nil, nil, from, fmt.Errorf("%s: %w", o.Label, err)
-		}
-		s, err := setup.Sample(ctx, gpu, rec)
-		if err != nil {
-			return nil, nil, from, fmt.Errorf("%s: %w", o.Label, err)
-		}
+		t := setup.Trial(gpu, o.Case.Batch)
 		if o.StepSeconds > 0 {
-			timed = append(timed, calibrate.Timed{Load: steptime.Of(rec.Program, gpu, step.SteadyStep), Seconds: o.StepSeconds})
+			t.Timed = []device.GPU{gpu}
 		}
-		seen = append(seen, calibrate.Observation{Label: o.Label, Sample: s, Allocated: o.Allocated, Reserved: o.Reserved, Device: o.Device})
+		r, err := setup.Try(ctx, t)
+		if err != nil {
+			return nil, nil, from, fmt.Errorf("%s: %w", o.Label, err)
+		}
+		for _, load := range r.Loads {
+			timed = append(timed, calibrate.Timed{Load: load, Seconds: o.StepSeconds})
+		}
+		seen = append(seen, calibrate.Observation{Label: o.Label, Sample: r.Sample(), Allocated: o.Allocated, Reserved: o.Reserved, Device: o.Device})
 	}
 	return seen, timed, from, nil
 }
@@ -157,7 +159,7 @@ func (c *Calibration) advise(ctx context.Context, gpu device.GPU, few *calibrate
 	if err != nil {
 		return err
 	}
-	setup, err := step.New(m, o.Case, step.Evidence{Residuals: c.Residuals})
+	setup, err := step.New(m, o.Case, step.Evidence{Trials: c.Trials, Residuals: c.Residuals})
 	if err != nil {
 		return err
 	}
@@ -166,14 +168,14 @@ func (c *Calibration) advise(ctx context.Context, gpu device.GPU, few *calibrate
 		ran = append(ran, s.Sample)
 	}
 	for batch := 1; batch <= largestAdvised; batch *= 2 {
-		rec, err := setup.Record(ctx, batch, gpu)
-		if err != nil {
-			continue // PyTorch would refuse it, as a batch norm does one sample
+		r, err := setup.Try(ctx, setup.Trial(gpu, batch))
+		if step.Refused(err) {
+			continue // as a batch norm refuses one sample
 		}
-		s, err := setup.Sample(ctx, gpu, rec)
 		if err != nil {
 			return err
 		}
+		s := r.Sample()
 		if s.Reserved+gpu.Context > gpu.Memory {
 			break
 		}

@@ -123,13 +123,11 @@ func predictLarger(t *testing.T, runs []Observed, onlyDevice bool) (out []predic
 	return out
 }
 
-// sampled records and replays a batch size.
+// sampled tries a batch size.
 func sampled(t *testing.T, setup *step.Setup, gpu device.GPU, batch int) planner.Sample {
-	rec, err := setup.Record(t.Context(), batch, gpu)
+	r, err := setup.Try(t.Context(), setup.Trial(gpu, batch))
 	require.NoError(t, err)
-	s, err := setup.Sample(t.Context(), gpu, rec)
-	require.NoError(t, err)
-	return s
+	return r.Sample()
 }
 
 // snapshotRun reads one of the pickles that bench/observe/snapshot has as a run of the toy.
@@ -152,9 +150,19 @@ func TestSnapshotsTeachWhatLibrariesAndTheCacheTake(t *testing.T) {
 		require.False(t, o.Simulated)
 		runs, inputs = append(runs, o), append(inputs, in)
 	}
-	c := Calibration{Models: models.NewRegistry([]models.Model{toy.Model()}), Residuals: steptest.Exactly, Runs: runs, Inputs: inputs}
+	known := models.NewRegistry([]models.Model{toy.Model()})
+	c := Calibration{Models: known, Residuals: steptest.Exactly, Runs: runs, Inputs: inputs}
 	r, entry, err := c.Run(t.Context())
 	require.NoError(t, err)
+
+	wire := &steptest.Wire{Models: known}
+	c.Trials = wire
+	there, same, err := c.Run(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, r, there, "whoever runs the trials")
+	require.Equal(t, entry, same)
+	require.Equal(t, len(runs), wire.Trials)
+
 	require.InEpsilon(t, 64*steptest.MiB, entry.Memory["library_workspace"].Value, 1e-3)
 	require.InEpsilon(t, 0.05, entry.Memory["allocated_slack"].Value, 1e-3)
 	require.InEpsilon(t, 0.10, entry.Memory["reserved_slack"].Value, 1e-3)

@@ -15,6 +15,7 @@ import (
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/replay"
 )
 
 // claimOf converts a claim for a report.
@@ -93,7 +94,7 @@ type projectionKey struct {
 type projection struct {
 	planner.Estimate
 	verdict report.Verdict
-	run     *step.Simulation
+	run     *replay.Run
 	counts  models.Counts
 }
 
@@ -162,7 +163,7 @@ func (a *answers) cases(c guides.Claim) []models.Case {
 	return all
 }
 
-// project records a case and replays it on a simulated board without a memory limit.
+// project estimates a case on a simulated board.
 func (a *answers) project(ctx context.Context, c models.Case, gpu device.GPU) (*projection, error) {
 	key := projectionKey{c.Key(), gpu.Name}
 	if seen := a.known[key]; seen != nil {
@@ -172,23 +173,15 @@ func (a *answers) project(ctx context.Context, c models.Case, gpu device.GPU) (*
 	if err != nil {
 		return nil, err
 	}
-	rec, err := setup.Record(ctx, c.Batch, gpu)
+	e, r, err := setup.Estimated(ctx, gpu, c.Batch)
 	if err != nil {
 		return nil, err
 	}
-	run, err := setup.ReplayUnlimited(ctx, gpu, rec.Program)
+	judged, err := setup.Judge(ctx, e, r, 0)
 	if err != nil {
 		return nil, err
 	}
-	e, err := setup.Estimate(gpu, step.SampleOf(run, c.Batch))
-	if err != nil {
-		return nil, err
-	}
-	judged, err := setup.Judge(ctx, e, gpu, rec.Program, 0)
-	if err != nil {
-		return nil, err
-	}
-	seen := &projection{e, judged.Verdict, run, rec.Counts}
+	seen := &projection{e, judged.Verdict, r.Run, r.Counts}
 	a.known[key] = seen
 	return seen, nil
 }

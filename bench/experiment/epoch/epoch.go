@@ -242,11 +242,11 @@ func (e *experiment) report(ctx context.Context, s *step.Setup) (*report.Lengths
 	if err != nil {
 		return nil, err
 	}
-	estimate, rec, err := alone.Estimated(ctx, e.gpu, e.batch)
+	estimate, tried, err := alone.Estimated(ctx, e.gpu, e.batch)
 	if err != nil {
 		return nil, err
 	}
-	if out.Worst, err = alone.Judge(ctx, estimate, e.gpu, rec.Program, 0); err != nil {
+	if out.Worst, err = alone.Judge(ctx, estimate, tried, 0); err != nil {
 		return nil, err
 	}
 	out.WorstLength = worst

@@ -8,59 +8,51 @@ import (
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/planner"
-	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/replay"
 )
 
-// A replayed is a run of a smoke test: on the device if there is one, else simulated
+// A replayed is a trial of a smoke test: on the device if there is one, else simulated
 // without a memory limit.
 type replayed struct {
-	*step.Simulation
-	// measured is what the device came to; nil if the board is simulated.
-	measured *report.Run
+	*step.Result
 	// within is the replay on the simulated board itself, with its end; nil if the
 	// one without limit needs less than there is.
-	within *step.Simulation
+	within *step.Result
 }
 
-// replay runs a program.
-func (m *checks) replay(ctx context.Context, p *program.Program) (*replayed, error) {
-	d := m.test.Device
-	if d == nil {
-		run, err := m.setup.ReplayUnlimited(ctx, m.gpu, p)
-		if err != nil {
-			return nil, err
-		}
-		out := &replayed{Simulation: run}
-		if run.Device > m.budget.Memory {
-			out.within, err = step.Simulate(ctx, p, m.gpu, m.setup.Allocator(), m.test.Others)
-		}
-		return out, err
-	}
-	conf := m.setup.Allocator()
-	got, err := replay.Measure(ctx, d, p, replay.Conditions{Config: &conf})
+// try runs a trial.
+func (m *checks) try(ctx context.Context, t step.Trial) (*replayed, error) {
+	r, err := m.setup.Try(ctx, t)
 	if err != nil {
 		return nil, err
 	}
-	m.smoke.Warnings = append(m.smoke.Warnings, m.neighbors.Warnings(d, got.Neighbors...)...)
-	run := step.Measured(got, d, 1)
-	return &replayed{Simulation: &step.Simulation{Run: got.Run, Device: run.Device, GPU: d.GPU()}, measured: run}, nil
+	out := &replayed{Result: r}
+	if r.Measured != nil {
+		m.smoke.Warnings = append(m.smoke.Warnings, m.neighbors.Warnings(m.test.Device, r.Measured.Neighbors...)...)
+		return out, nil
+	}
+	if r.Device > m.budget.Memory {
+		how := t.Replay
+		how.Within, how.Others = true, m.test.Others
+		out.within, err = m.setup.Try(ctx, r.Again(how))
+	}
+	return out, err
 }
 
 // measuredCheck is a check on the device. Besides the segments, the device is taken to
 // hold what it held besides them at the peak.
 func (m *checks) measuredCheck(name, note string, t *replayed, of replay.PhaseUsage) report.Check {
 	c := report.Check{
-		Name: name, Note: note, Simulated: t.measured.Simulated,
-		Allocated: of.Allocated, Reserved: of.Reserved, Device: of.Reserved + t.measured.Device - t.measured.Reserved,
+		Name: name, Note: note, Simulated: t.Measured.Run.Simulated,
+		Allocated: of.Allocated, Reserved: of.Reserved, Device: of.Reserved + t.Measured.Run.Device - t.Measured.Run.Reserved,
 	}
 	c.Need = c.Device
 	if of.Missed {
-		c.OOM = t.measured.OOM
+		c.OOM = t.Measured.Run.OOM
 		return c
 	}
 	c.Safe, c.Fits = c.Need <= m.smoke.Limit, c.Device <= m.budget.Memory
-	if t.measured.Retries > 0 && of == t.Whole() {
+	if t.Measured.Run.Retries > 0 && of == t.Run.Whole() {
 		c.Safe, c.GivesBack = false, true
 	}
 	return c
@@ -85,20 +77,20 @@ func (t *replayed) onBoard(c *report.Check, of moment) {
 // [math.MaxInt64] if the run ran out of memory.
 func (m *checks) need(t *replayed) (int64, error) {
 	switch {
-	case t.OOM != nil || t.within != nil || t.measured != nil && t.measured.Strained():
+	case t.Run.OOM != nil || t.within != nil || t.Measured != nil && t.Measured.Run.Strained():
 		return math.MaxInt64, nil
-	case t.measured != nil:
-		return t.measured.Device, nil
+	case t.Measured != nil:
+		return t.Device, nil
 	}
-	e, err := m.estimate(t.Simulation, t.Max)
+	e, err := m.estimate(t.Result, t.Run.Max)
 	return m.budget.Need(e), err
 }
 
 // components are the parts of the training step's peak. They are simulated in any case,
 // since a run on a device may end before the peak.
 func (m *checks) components(ctx context.Context, r *caseReplay) ([]report.Component, error) {
-	if r.training.measured == nil {
-		e, err := m.estimate(r.training.Simulation, r.training.Max)
+	if r.training.Measured == nil {
+		e, err := m.estimate(r.training.Result, r.training.Run.Max)
 		return step.EstimateOf(e).Components, err
 	}
 	e, err := m.simulated(ctx, m.setup.Case())
@@ -107,13 +99,9 @@ func (m *checks) components(ctx context.Context, r *caseReplay) ([]report.Compon
 
 // simulated is an estimate of the training steps of a case.
 func (m *checks) simulated(ctx context.Context, c models.Case) (e planner.Estimate, err error) {
-	rec, err := m.setup.RecordCase(ctx, c, m.gpu, models.Options{})
+	r, err := m.setup.Try(ctx, m.setup.For(c).Trial(m.gpu, c.Batch))
 	if err != nil {
 		return e, err
 	}
-	run, err := m.setup.ReplayUnlimited(ctx, m.gpu, rec.Program)
-	if err != nil {
-		return e, err
-	}
-	return m.estimate(run, run.Max)
+	return m.estimate(r, r.Run.Max)
 }

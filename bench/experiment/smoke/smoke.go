@@ -60,6 +60,7 @@ func Run(ctx context.Context, t Test) (*report.Smoke, error) {
 	m := &checks{test: t, setup: setup, gpu: t.GPU, budget: budget, smoke: s, replayed: map[models.Key]*caseReplay{}}
 	s.Warnings = append(setup.Warnings(), step.Unsupported([]device.GPU{t.GPU})...)
 	if t.Device != nil {
+		m.setup = setup.On(t.Device)
 		s.Device = step.DeviceOn(t.Device)
 		s.Warnings = slices.Concat(s.Warnings, step.Shared(t.Device), m.neighbors.Warnings(t.Device))
 	}
@@ -106,16 +107,20 @@ func (m *checks) replayCase(ctx context.Context, c models.Case) (*caseReplay, er
 		return r, nil
 	}
 	r := &caseReplay{batch: cmp.Or(m.test.Validation, m.test.Model.Validation, c.Batch)}
-	rec, err := m.setup.RecordCase(ctx, c, m.gpu, models.Options{Validation: r.batch})
-	if err != nil {
-		return nil, err
+	t := m.setup.For(c).Trial(m.gpu, c.Batch)
+	t.Validation = r.batch
+	if d := m.test.Device; d != nil {
+		t.Replay.Device = d.Name()
 	}
-	if r.with, err = m.replay(ctx, rec.Program); err != nil {
+	var err error
+	if r.with, err = m.try(ctx, t); err != nil {
 		return nil, err
 	}
 	r.training = r.with
-	if r.step = rec.Validation; r.step > 0 {
-		if r.training, err = m.replay(ctx, before(rec.Program, r.step)); err != nil {
+	if r.step = r.with.ValidationStep; r.step > 0 {
+		how := t.Replay
+		how.Training = true
+		if r.training, err = m.try(ctx, r.with.Again(how)); err != nil {
 			return nil, err
 		}
 	}
@@ -123,26 +128,16 @@ func (m *checks) replayCase(ctx context.Context, c models.Case) (*caseReplay, er
 	return r, nil
 }
 
-// before is the beginning of a program, up to the first instruction of a step.
-func before(p *program.Program, step int) *program.Program {
-	short := *p
-	for i, in := range p.Instructions {
-		if in.Kind == program.Mark && p.Phases[in.Arg].Step < step {
-			short.Instructions = p.Instructions[:i+1]
-		}
-	}
-	return &short
-}
-
 // estimate is the memory in use at a point of a run as an estimate: corrected by the
-// coefficients, with an interval.
-func (m *checks) estimate(run *step.Simulation, u replay.Usage) (planner.Estimate, error) {
-	s := step.SampleOf(run, 1)
-	if u != run.Max {
+// coefficients, with an interval. Managed memory is not in it: the driver takes it away
+// where there is no room.
+func (m *checks) estimate(r *step.Result, u replay.Usage) (planner.Estimate, error) {
+	s := r.Sample()
+	if u != r.Run.Max {
 		// Of other moments only the sum is known, not what it is made of.
 		s.Classes = program.Breakdown{program.Activations: u.Allocated}
 	}
-	s.Reserved = u.Reserved
+	s.Reserved, s.Managed = u.Reserved, 0
 	return m.setup.Estimate(m.gpu, s)
 }
 
@@ -163,11 +158,11 @@ func whole(r *replay.Run) replay.PhaseUsage { return r.Whole() }
 // add appends a check of the memory in use at a point of a run.
 func (m *checks) add(name, note string, t *replayed, of moment) error {
 	at := of(t.Run)
-	if t.measured != nil {
+	if t.Measured != nil {
 		m.smoke.Checks = append(m.smoke.Checks, m.measuredCheck(name, note, t, at))
 		return nil
 	}
-	e, err := m.estimate(t.Simulation, at.Usage)
+	e, err := m.estimate(t.Result, at.Usage)
 	if err != nil {
 		return err
 	}
@@ -206,7 +201,7 @@ func (m *checks) training(ctx context.Context) error {
 		{"model size", loaded, endOf(-1, "model")},
 		{"forward", "the first, with the graph kept", peakOf(0, "forward")},
 		{"first optimizer step", "its state comes to life", peakOf(0, "optimizer")},
-		{"training step", fmt.Sprintf("the highest, in %s", step.PhaseName(t.Peak.Phase)), whole},
+		{"training step", fmt.Sprintf("the highest, in %s", step.PhaseName(t.Run.Peak.Phase)), whole},
 	} {
 		if err := m.add(check.name, check.note, t, check.of); err != nil {
 			return err

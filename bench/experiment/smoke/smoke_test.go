@@ -50,6 +50,20 @@ func TestSmokeAddsUpTheMomentsOfTraining(t *testing.T) {
 	require.Contains(t, s.Verdict(), "SAFE: toy, batch 8 on card: training step needs")
 }
 
+// Smoke plans trials and reads results: whoever runs them, the answer is the same.
+func TestTrialsOfASmokeTestCanRunElsewhere(t *testing.T) {
+	test := toySmoke(1000, models.Case{Batch: 200})
+	test.Longest = models.Settings{"seq-len": 2}
+	here, err := Run(t.Context(), test)
+	require.NoError(t, err)
+	wire := &steptest.Wire{Models: models.NewRegistry([]models.Model{toy.Model()})}
+	test.Trials = wire
+	there, err := Run(t.Context(), test)
+	require.NoError(t, err)
+	require.Equal(t, here, there)
+	require.Positive(t, wire.Trials)
+}
+
 func TestSmokeNamesTheLargestSafeBatch(t *testing.T) {
 	s, err := Run(t.Context(), toySmoke(1000, models.Case{Batch: 200}))
 	require.NoError(t, err)

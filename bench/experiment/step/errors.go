@@ -1,5 +1,19 @@
 package step
 
+import (
+	"errors"
+
+	"github.com/vprof/vprof/models"
+)
+
+// Refused tells errors that are of a case, which PyTorch or the model does not train, from
+// all others.
+func Refused(err error) bool {
+	var refused *RefusedError
+	var impossible *models.CaseError
+	return errors.As(err, &refused) || errors.As(err, &impossible)
+}
+
 // An AllocConfError says that PyTorch would refuse the allocator settings.
 type AllocConfError struct{ Err error }
 

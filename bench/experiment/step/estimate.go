@@ -6,30 +6,9 @@ import (
 	"fmt"
 
 	"github.com/vprof/vprof/bench/report"
-	"github.com/vprof/vprof/models"
-	"github.com/vprof/vprof/profiler/allocator"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
 )
-
-// Sample replays a recording without a memory limit, for an estimate.
-func (s *Setup) Sample(ctx context.Context, gpu device.GPU, rec *models.Recording) (planner.Sample, error) {
-	run, err := s.ReplayUnlimited(ctx, gpu, rec.Program)
-	if err != nil {
-		return planner.Sample{}, err
-	}
-	sample := SampleOf(run, rec.Case.Batch)
-	sample.Managed = rec.Facts.Managed
-	return sample, nil
-}
-
-// SampleOf is the peak of a run at a batch size, as the planner takes it.
-func SampleOf(run *Simulation, batch int) planner.Sample {
-	return planner.Sample{
-		Batch: batch, Classes: run.Peak.Allocated, Reserved: run.Max.Reserved,
-		Segments: run.Stats.Segment[allocator.All].Current, PeakPhase: PhaseName(run.Peak.Phase),
-	}
-}
 
 // Planner makes estimates on a board, by interpolation between samples at some batch
 // sizes.
@@ -63,19 +42,14 @@ func (s *Setup) Estimate(gpu device.GPU, sample planner.Sample) (planner.Estimat
 	return p.Estimate(sample.Batch)
 }
 
-// Estimated records the case at a batch size and estimates what it needs on a
-// board.
-func (s *Setup) Estimated(ctx context.Context, gpu device.GPU, batch int) (planner.Estimate, *models.Recording, error) {
-	rec, err := s.Record(ctx, batch, gpu)
+// Estimated tries the case at a batch size and estimates what it needs on a board.
+func (s *Setup) Estimated(ctx context.Context, gpu device.GPU, batch int) (planner.Estimate, *Result, error) {
+	r, err := s.Try(ctx, s.Trial(gpu, batch))
 	if err != nil {
 		return planner.Estimate{}, nil, err
 	}
-	sample, err := s.Sample(ctx, gpu, rec)
-	if err != nil {
-		return planner.Estimate{}, nil, err
-	}
-	e, err := s.Estimate(gpu, sample)
-	return e, rec, err
+	e, err := s.Estimate(gpu, r.Sample())
+	return e, r, err
 }
 
 // Coefficients are the planner's coefficients for the case on a board.
@@ -93,8 +67,9 @@ func (s *Setup) Streamed(ctx context.Context, gpu device.GPU, batch int) (*repor
 	if s.c.Dataset == 0 {
 		return nil, nil
 	}
-	host := *s
-	host.c.Dataset = 0
+	c := s.c
+	c.Dataset = 0
+	host := s.For(c)
 	e, _, err := host.Estimated(ctx, gpu, batch)
 	if err != nil {
 		return nil, err
@@ -109,30 +84,24 @@ const (
 	sparedShare = 0.05
 )
 
-// Expandable estimates what the device would show with expandable segments; nil if
-// they are on already, or would spare little of an estimate.
-func (s *Setup) Expandable(ctx context.Context, e *report.Estimate, gpu device.GPU, rec *models.Recording) (*report.Interval, error) {
+// IfExpandable estimates what the device would show with expandable segments; nil if they
+// are on already, or would spare little of the estimate of a trial.
+func (s *Setup) IfExpandable(ctx context.Context, e *report.Estimate, gpu device.GPU, r *Result) (*report.Interval, error) {
 	worth := max(sparedBytes, int64(sparedShare*float64(e.Device.Bytes)))
 	if s.conf.Expandable || e.Reserved.Bytes-e.Allocated.Bytes < worth {
 		return nil, nil
 	}
-	other := *s
-	other.conf.Expandable = true
-	sample, err := other.Sample(ctx, gpu, rec)
+	other, err := s.Try(ctx, r.Again(Replay{Expandable: true}))
 	if err != nil {
 		return nil, err
 	}
-	then, err := other.Estimate(gpu, sample)
+	then, err := s.Estimate(gpu, other.Sample())
 	if err != nil || e.Device.Bytes-then.Device.Value < worth {
 		return nil, err
 	}
 	device := IntervalOf(then.Device)
 	return &device, nil
 }
-
-// SteadyStep is the step of a recording whose work is that of all further
-// ones: the first makes the optimizer's state besides.
-const SteadyStep = 1
 
 // LargestBatch is the largest batch size up to a maximum whose need, in bytes, is
 // within a limit; zero if none is. The search begins at one size and goes from one,

@@ -9,9 +9,11 @@ import (
 	"github.com/vprof/vprof/profiler/planner/steptime"
 )
 
-// Evidence is the data that turns replays into estimates: how far replays are from
-// PyTorch, and calibrated coefficients.
+// Evidence is what estimates are made of: trials, how far their replays are from PyTorch,
+// and calibrated coefficients.
 type Evidence struct {
+	// Trials runs them; nil is [Local], this process.
+	Trials Executor
 	// Residuals returns how far replays are from PyTorch.
 	Residuals Residuals
 	// Calibrated are coefficients that vprof calibrate has fitted; nil for none,

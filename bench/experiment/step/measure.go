@@ -10,8 +10,8 @@ import (
 	"github.com/vprof/vprof/profiler/replay"
 )
 
-// Measured converts a measurement for a report; a step trains a number of samples.
-func Measured(m *replay.Measurement, d device.Device, samples int) *report.Run {
+// measured converts a measurement for a report; a step trains a number of samples.
+func measured(m *replay.Measurement, d device.Device, samples int) *report.Run {
 	b := m.Baseline
 	out := reportOf(m.Run, d.GPU().Memory-b.Total())
 	out.Simulated = d.Simulated()

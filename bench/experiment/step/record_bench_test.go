@@ -51,11 +51,7 @@ func BenchmarkRanks(b *testing.B) {
 		b.Run("strategy="+strategy, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				rec, err := setup.Record(b.Context(), 4, gpu)
-				if err != nil {
-					b.Fatal(err)
-				}
-				if _, err := setup.ReplayUnlimited(b.Context(), gpu, rec.Program); err != nil {
+				if _, err := setup.Try(b.Context(), setup.Trial(gpu, 4)); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -59,10 +59,10 @@ func Unsupported(gpus []device.GPU) []report.Warning {
 	return all
 }
 
-// Describe notes what estimates on a board go by: the coefficients, and the element
-// counts of the model. Coefficients that a report has already, because boards share
+// Describe notes what estimates of a trial on a board go by: the coefficients, and the
+// element counts of the model. Coefficients that a report has already, because boards share
 // them, are not repeated.
-func (s *Setup) Describe(r *report.Report, gpu device.GPU, rec *models.Recording) error {
+func (s *Setup) Describe(r *report.Report, gpu device.GPU, of *Result) error {
 	k, err := s.Coefficients(gpu)
 	if err != nil {
 		return err
@@ -80,8 +80,8 @@ func (s *Setup) Describe(r *report.Report, gpu device.GPU, rec *models.Recording
 			})
 		}
 	}
-	r.Parameters = ParametersOf(rec.Counts)
-	for _, w := range outside(rec) {
+	r.Parameters = ParametersOf(of.Counts)
+	for _, w := range outside(of) {
 		if !slices.ContainsFunc(r.Warnings, func(x report.Warning) bool { return x.What == w.What }) {
 			r.Warnings = append(r.Warnings, w)
 		}
@@ -89,31 +89,31 @@ func (s *Setup) Describe(r *report.Report, gpu device.GPU, rec *models.Recording
 	return nil
 }
 
-// outside says what a recorded step needs that the caching allocator knows nothing of.
-func outside(rec *models.Recording) []report.Warning {
+// outside says what a step needs that the caching allocator knows nothing of.
+func outside(r *Result) []report.Warning {
 	var all []report.Warning
-	if n := rec.Facts.Managed; n > 0 {
+	if n := r.Facts.Managed; n > 0 {
 		all = append(all, report.Warning{
 			What: fmt.Sprintf("%s of optimizer state are in managed memory: not in allocated or reserved bytes, and on the device as far as there is room", bytesize.Format(n)),
 		})
 	}
-	if n := rec.Facts.HostSaved; n > 0 {
+	if n := r.Facts.HostSaved; n > 0 {
 		all = append(all, report.Warning{
-			What: fmt.Sprintf("batch %d keeps %s in the host's memory for backward", rec.Case.Batch, bytesize.Format(n)),
+			What: fmt.Sprintf("batch %d keeps %s in the host's memory for backward", r.trial.Batch, bytesize.Format(n)),
 			Hint: "it is pinned if the project says so, and every process of a machine needs as much",
 		})
 	}
 	return all
 }
 
-// WorkspacesOf counts the convolutions of a recording that cuDNN was asked about; nil
-// if the model comes without its answers.
-func WorkspacesOf(rec *models.Recording) *report.Workspaces {
-	if !rec.Facts.Answered || len(rec.Facts.Convolutions) == 0 {
+// WorkspacesOf counts the convolutions of a trial that cuDNN was asked about; nil if the
+// model comes without its answers.
+func WorkspacesOf(r *Result) *report.Workspaces {
+	if !r.Facts.Answered || len(r.Facts.Convolutions) == 0 {
 		return nil
 	}
 	w := &report.Workspaces{}
-	for _, c := range rec.Facts.Convolutions {
+	for _, c := range r.Facts.Convolutions {
 		if c.Asked {
 			w.Asked++
 		} else {

@@ -1,9 +1,12 @@
 package step
 
 import (
+	"context"
+
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/allocator"
+	"github.com/vprof/vprof/profiler/device"
 )
 
 // Setup is a complete case of a model, ready to be recorded and estimated. It is
@@ -13,6 +16,8 @@ type Setup struct {
 	c        models.Case
 	conf     allocator.Config
 	evidence Evidence
+	// reported is the case as reports have it.
+	reported report.Case
 }
 
 // New completes a case of the model. The error is a [*models.CaseError] or an
@@ -30,7 +35,7 @@ func New(m models.Model, c models.Case, e Evidence) (*Setup, error) {
 	if err != nil {
 		return nil, &AllocConfError{err}
 	}
-	return &Setup{model: m, c: c, conf: conf, evidence: e}, nil
+	return &Setup{model: m, c: c, conf: conf, evidence: e, reported: report.CaseOf(m, c)}, nil
 }
 
 // Of makes the setup of a report's case, of which the report holds everything. The error
@@ -56,9 +61,45 @@ func (s *Setup) Allocator() allocator.Config { return s.conf }
 // Evidence is the residuals and coefficients that estimates use.
 func (s *Setup) Evidence() Evidence { return s.evidence }
 
+// Trial is the trial of the case at a batch size, which replaces the case's own, replayed
+// without a memory limit.
+func (s *Setup) Trial(gpu device.GPU, batch int) Trial {
+	return Trial{Case: s.reported, Batch: batch, Board: gpu, setup: s}
+}
+
+// Try has a trial run. Errors are those of [Executor].
+func (s *Setup) Try(ctx context.Context, t Trial) (*Result, error) {
+	var e Executor = Local{}
+	if s.evidence.Trials != nil {
+		e = s.evidence.Trials
+	}
+	r, err := e.Try(ctx, t)
+	if err == nil && r.trial.setup == nil { // it was run elsewhere
+		r.trial = t
+	}
+	return r, err
+}
+
+// On returns the setup with its trials run in this process, which has a device that they
+// may name.
+func (s *Setup) On(d device.Device) *Setup {
+	other := *s
+	other.evidence.Trials = Local{Device: d}
+	return &other
+}
+
+// For returns the setup of another case of the model, complete.
+func (s *Setup) For(c models.Case) *Setup {
+	other := *s
+	other.c = c
+	other.reported.Case = s.model.Canonical(c)
+	other.reported.Batch = 0
+	return &other
+}
+
 // Accumulating returns the setup with another number of micro-batches of a step.
 func (s *Setup) Accumulating(n int) *Setup {
-	other := *s
-	other.c.Accumulate = n
-	return &other
+	c := s.c
+	c.Accumulate = n
+	return s.For(c)
 }

@@ -3,7 +3,6 @@ package step
 import (
 	"context"
 
-	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/profiler/allocator"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/device/sim"
@@ -33,24 +32,4 @@ func Simulate(ctx context.Context, p *program.Program, gpu device.GPU, conf allo
 		return nil, err
 	}
 	return &Simulation{run, board.Peak() - others, gpu}, nil
-}
-
-// Report converts the simulation for a report.
-func (s *Simulation) Report() *report.Run {
-	out := reportOf(s.Run, s.GPU.Memory-s.GPU.Context)
-	out.Simulated, out.Device = true, s.Device
-	return out
-}
-
-// unlimited is more memory than any step needs.
-const unlimited = 1 << 46
-
-// ReplayUnlimited replays a program on a simulated board that is like gpu but has
-// more memory than any step needs, since an estimate must go on where the board's
-// memory ends.
-func (s *Setup) ReplayUnlimited(ctx context.Context, gpu device.GPU, p *program.Program) (*Simulation, error) {
-	conf := s.conf
-	gpu.Memory = unlimited
-	conf.MemoryFraction, conf.GarbageCollection = 1, 0
-	return Simulate(ctx, p, gpu, conf, 0)
 }

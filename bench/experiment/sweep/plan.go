@@ -18,26 +18,34 @@ func Plan(ctx context.Context, s *step.Setup, gpu device.GPU, batches []int) (*r
 		if err := ctx.Err(); err != nil {
 			return r, err
 		}
-		e, rec, err := s.Estimated(ctx, gpu, batch)
+		e, tried, err := s.Estimated(ctx, gpu, batch)
 		if err != nil {
 			return nil, err
 		}
 		if i == 0 {
-			if err := s.Describe(r, gpu, rec); err != nil {
+			if err := s.Describe(r, gpu, tried); err != nil {
 				return nil, err
 			}
 		}
-		point := report.Point{Batch: batch, Device: step.SimName(gpu), Claims: claims.Of(s, gpu, batch), Workspaces: step.WorkspacesOf(rec)}
-		if point.Estimate, err = s.Judge(ctx, e, gpu, rec.Program, 0); err != nil {
+		point := report.Point{Batch: batch, Device: step.SimName(gpu)}
+		if point.Estimate, err = s.Judge(ctx, e, tried, 0); err != nil {
 			return nil, err
 		}
-		if point.Expandable, err = s.Expandable(ctx, point.Estimate, gpu, rec); err != nil {
-			return nil, err
-		}
-		if point.Streamed, err = s.Streamed(ctx, gpu, batch); err != nil {
+		if err := complete(ctx, s, gpu, tried, &point); err != nil {
 			return nil, err
 		}
 		r.Points = append(r.Points, point)
 	}
 	return r, nil
+}
+
+// complete adds to a point with an estimate what a trial tells besides: claims of guides,
+// answered convolutions, and what other settings would need.
+func complete(ctx context.Context, s *step.Setup, gpu device.GPU, r *step.Result, p *report.Point) (err error) {
+	p.Claims, p.Workspaces = claims.Of(s, gpu, p.Batch), step.WorkspacesOf(r)
+	if p.Expandable, err = s.IfExpandable(ctx, p.Estimate, gpu, r); err != nil {
+		return err
+	}
+	p.Streamed, err = s.Streamed(ctx, gpu, p.Batch)
+	return err
 }

@@ -9,13 +9,10 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/vprof/vprof/bench/experiment/claims"
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/bytesize"
-	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
-	"github.com/vprof/vprof/profiler/replay"
 )
 
 // Options are the batch sizes of a sweep and how each is run.
@@ -24,7 +21,7 @@ type Options struct {
 	Batches []int
 	// FindMax goes on where the sizes end, to the largest that fits.
 	FindMax bool
-	// WarmUp, Repeat and Verify are those of [replay.Conditions].
+	// WarmUp, Repeat and Verify are those of [step.Replay].
 	WarmUp, Repeat int
 	Verify         bool
 	// Done is what an earlier sweep left behind; nil for none. Its runs are
@@ -44,14 +41,13 @@ func (*ResumeError) Usage() bool { return true }
 // maxFound ends the search of FindMax.
 const maxFound = maxBatch
 
-// Run estimates every batch size and runs each on the device, in ascending
-// order. It ends at the first that does not fit, since no larger one would.
+// Run estimates every batch size and runs each on the device, in ascending order. It ends at the first that does not fit, since no larger one would.
 // After each point, each is called with the report so far; its error ends the
 // sweep. A sweep that is interrupted, or that the device fails, returns the
 // points it has with the error.
 func Run(ctx context.Context, s *step.Setup, d device.Device, o Options, each func(*report.Report) error) (*report.Report, error) {
 	o.Batches = slices.Compact(slices.Sorted(slices.Values(o.Batches)))
-	w := &sweeper{setup: s, device: d, options: o, each: each, report: s.Report(report.Sweep)}
+	w := &sweeper{setup: s.On(d), device: d, options: o, each: each, report: s.Report(report.Sweep)}
 	w.report.Devices = append(w.report.Devices, step.DeviceOn(d))
 	w.report.Warnings = slices.Concat(s.Warnings(), step.Unsupported([]device.GPU{d.GPU()}), step.Shared(d))
 	if err := w.resume(); err != nil {
@@ -193,49 +189,36 @@ func (w *sweeper) point(ctx context.Context, batch int) (report.Point, error) {
 		return report.Point{}, err
 	}
 	gpu := w.device.GPU()
-	rec, err := w.setup.Record(ctx, batch, gpu)
+	r, err := w.setup.Try(ctx, w.setup.Trial(gpu, batch))
 	if err != nil {
 		return report.Point{}, err
 	}
-	e, err := w.estimate(ctx, rec)
+	e, err := w.estimate(ctx, r)
 	if err != nil {
 		return report.Point{}, err
 	}
-	conf := w.setup.Allocator()
-	m, err := replay.Measure(ctx, w.device, rec.Program, replay.Conditions{
-		Config: &conf, WarmUp: w.options.WarmUp, Repeat: w.options.Repeat, Verify: w.options.Verify,
-	})
+	o := w.options
+	on, err := w.setup.Try(ctx, r.Again(step.Replay{Device: w.device.Name(), WarmUp: o.WarmUp, Repeat: o.Repeat, Verify: o.Verify}))
 	if err != nil {
 		return report.Point{}, fmt.Errorf("batch %d: %w", batch, err)
 	}
+	m := on.Measured
 	if m.Varied {
 		w.warn("batch "+fmt.Sprint(batch)+" did not need the same memory in every run", "what else uses the board may change; repeat it")
 	}
 	w.report.Warnings = append(w.report.Warnings, w.neighbors.Warnings(w.device, m.Neighbors...)...)
-	run := step.Measured(m, w.device, w.setup.Case().Samples(batch))
-	run.Repeat = len(m.Times)
+	m.Run.Repeat = m.Timed
 	if _, driven := w.device.(device.Driven); driven {
-		run.WarmUp = w.options.WarmUp
+		m.Run.WarmUp = o.WarmUp
 	}
-	point := report.Point{
-		Batch: batch, Device: w.device.Name(), Estimate: e, Run: run,
-		Claims: claims.Of(w.setup, gpu, batch), Workspaces: step.WorkspacesOf(rec),
-	}
-	if point.Expandable, err = w.setup.Expandable(ctx, e, gpu, rec); err != nil {
-		return report.Point{}, err
-	}
-	point.Streamed, err = w.setup.Streamed(ctx, gpu, batch)
-	return point, err
+	point := report.Point{Batch: batch, Device: w.device.Name(), Estimate: e, Run: m.Run}
+	return point, complete(ctx, w.setup, gpu, r, &point)
 }
 
-// estimate is the estimate of a recording on the device, of whose memory other processes
-// may hold a part.
-func (w *sweeper) estimate(ctx context.Context, rec *models.Recording) (*report.Estimate, error) {
-	gpu := w.device.GPU()
-	sample, err := w.setup.Sample(ctx, gpu, rec)
-	if err != nil {
-		return nil, err
-	}
+// estimate is the estimate of a trial on the device, of whose memory other processes may
+// hold a part.
+func (w *sweeper) estimate(ctx context.Context, r *step.Result) (*report.Estimate, error) {
+	gpu, sample := w.device.GPU(), r.Sample()
 	p, err := w.setup.Planner(gpu, sample)
 	if err != nil {
 		return nil, err
@@ -248,7 +231,7 @@ func (w *sweeper) estimate(ctx context.Context, rec *models.Recording) (*report.
 	if !w.described {
 		// What a resumed sweep took over may be of coefficients before a calibration.
 		w.described, w.report.Coefficients = true, []report.Coefficient{}
-		if err := w.setup.Describe(w.report, gpu, rec); err != nil {
+		if err := w.setup.Describe(w.report, gpu, r); err != nil {
 			return nil, err
 		}
 	}
@@ -256,7 +239,7 @@ func (w *sweeper) estimate(ctx context.Context, rec *models.Recording) (*report.
 	if err != nil {
 		return nil, err
 	}
-	return w.setup.Judge(ctx, e, gpu, rec.Program, others)
+	return w.setup.Judge(ctx, e, r, others)
 }
 
 // findMax brackets the largest batch that fits between one that does and one

@@ -92,6 +92,23 @@ func TestEveryBatchOfAPlanIsReplayed(t *testing.T) {
 }
 
 // The estimate goes on where the board ends: 64 + 15*64 MiB are 1024 MiB.
+func TestTrialsOfAPlanCanRunElsewhere(t *testing.T) {
+	here := steptest.Toy(t, models.Case{}, "")
+	wire := &steptest.Wire{Models: models.NewRegistry([]models.Model{toy.Model()})}
+	evidence := here.Evidence()
+	evidence.Trials = wire
+	there, err := step.New(here.Model(), here.Case(), evidence)
+	require.NoError(t, err)
+	var plans []*report.Report
+	for _, s := range []*step.Setup{here, there} {
+		r, err := Plan(t.Context(), s, steptest.Card(600), []int{8, 36, 200})
+		require.NoError(t, err)
+		plans = append(plans, r)
+	}
+	require.Equal(t, plans[0], plans[1])
+	require.GreaterOrEqual(t, wire.Trials, 3)
+}
+
 func TestPlanEstimatesBeyondTheBoard(t *testing.T) {
 	setup := steptest.Toy(t, models.Case{}, "per_process_memory_fraction:0.5")
 	for free, want := range map[int64]report.Verdict{600: report.DoesNotFit, 9000: report.Fits} {

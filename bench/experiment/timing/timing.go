@@ -138,16 +138,21 @@ type timedStep struct {
 }
 
 func timed(ctx context.Context, s *step.Setup, gpu device.GPU, batch int, speed steptime.Efficiency) (timedStep, error) {
-	e, rec, err := s.Estimated(ctx, gpu, batch)
+	t := s.Trial(gpu, batch)
+	t.Timed = []device.GPU{gpu}
+	r, err := s.Try(ctx, t)
 	if err != nil {
 		return timedStep{}, err
 	}
-	judged, err := s.Judge(ctx, e, gpu, rec.Program, 0)
+	e, err := s.Estimate(gpu, r.Sample())
 	if err != nil {
 		return timedStep{}, err
 	}
-	load := steptime.Of(rec.Program, gpu, step.SteadyStep)
-	return timedStep{load, speed.Time(load), e.Device.Value, judged.Verdict == report.Fits}, nil
+	judged, err := s.Judge(ctx, e, r, 0)
+	if err != nil {
+		return timedStep{}, err
+	}
+	return timedStep{r.Loads[0], speed.Time(r.Loads[0]), e.Device.Value, judged.Verdict == report.Fits}, nil
 }
 
 // largest is the largest batch size whose estimate fits the board even at its

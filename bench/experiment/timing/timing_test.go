@@ -7,8 +7,10 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/experiment/steptest"
+	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
+	"github.com/vprof/vprof/models/toy"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/planner/steptime"
@@ -39,6 +41,26 @@ func TestCheckpointingCostsASecondForward(t *testing.T) {
 	require.InEpsilon(t, 63*row.Step.Seconds, row.Epoch.Seconds, 1e-9)
 	require.InEpsilon(t, 126*row.Step.Seconds, row.Total.Seconds, 1e-9)
 	require.Greater(t, row.Step.Low, 0.99*row.Roofline)
+}
+
+// A table plans trials and reads results: whoever runs them, it is the same.
+func TestTrialsOfATableCanRunElsewhere(t *testing.T) {
+	gpu, err := device.Lookup("rtx-3060")
+	require.NoError(t, err)
+	wire := &steptest.Wire{Models: models.NewRegistry([]models.Model{toy.Model()})}
+	var tables []*report.Times
+	for _, trials := range []step.Executor{nil, wire} {
+		evidence := steptest.Exact()
+		evidence.Trials = trials
+		setup, err := step.New(toy.Model(), models.Case{}, evidence)
+		require.NoError(t, err)
+		table := Table{Stages: []Stage{{Name: "full", Epochs: 2, Setup: setup, Other: setup.Accumulating(2)}}, Dataset: 1000}
+		r, err := table.Run(t.Context(), []device.GPU{gpu})
+		require.NoError(t, err)
+		tables = append(tables, r)
+	}
+	require.Equal(t, tables[0], tables[1])
+	require.Positive(t, wire.Trials)
 }
 
 // The largest batch fits, the next does not.

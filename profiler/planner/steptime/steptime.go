@@ -26,8 +26,8 @@ type Load struct {
 	FLOPs, Bytes int64
 	// Sent is what collectives send to other boards, in bytes.
 	Sent int64
-	// streams is the order of the work, where it is of several streams.
-	streams schedule
+	// Schedule is the order of the work, where it is of several streams.
+	Schedule Schedule `json:",omitempty"`
 }
 
 // Of adds up the work of one step of a program on a board. It is all zero for a board
@@ -36,7 +36,7 @@ func Of(p *program.Program, gpu device.GPU, step int) Load {
 	var total, pending Load
 	for _, in := range p.Instructions {
 		if len(p.Streams) > 1 {
-			pending.streams.add(p, in, &gpu)
+			pending.Schedule.add(p, in, &gpu)
 		}
 		switch in.Kind {
 		case program.Launch:
@@ -80,7 +80,7 @@ func (l Load) plus(m Load) Load {
 	l.FLOPs += m.FLOPs
 	l.Bytes += m.Bytes
 	l.Sent += m.Sent
-	l.streams = append(l.streams, m.streams...)
+	l.Schedule = append(l.Schedule, m.Schedule...)
 	return l
 }
 
@@ -137,9 +137,9 @@ func (e Efficiency) Time(l Load) Estimate {
 		sum += s / k.Value
 		spread += s / k.Value * k.StdErr / k.Value
 	}
-	if len(l.streams) > 0 {
+	if len(l.Schedule) > 0 {
 		// What communication adds is what kernels do not hide.
-		sum += max(0, l.streams.seconds(&e)-sum)
+		sum += max(0, l.Schedule.seconds(&e)-sum)
 	}
 	// No board is faster than its roofline.
 	return Estimate{sum, max(l.Roofline(), sum-1.96*spread), sum + 1.96*spread}

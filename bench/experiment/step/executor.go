@@ -1,0 +1,128 @@
+package step
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner/steptime"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/replay"
+)
+
+// Executor runs trials. Experiments plan trials and read results; whoever runs them may
+// be elsewhere. Several may be asked for at a time, but for those on a device.
+type Executor interface {
+	// Try runs a trial. The error is a [*models.CaseError] if the case is impossible, a
+	// [*RefusedError] if PyTorch would raise.
+	Try(ctx context.Context, t Trial) (*Result, error)
+}
+
+// Local runs trials in this process.
+type Local struct {
+	// Models are those of trials that come from elsewhere.
+	Models *models.Registry
+	// Device is where trials that name it are run; nil if none do.
+	Device device.Device
+}
+
+// Try implements [Executor].
+func (l Local) Try(ctx context.Context, t Trial) (*Result, error) {
+	if err := l.prepare(ctx, &t); err != nil {
+		return nil, err
+	}
+	rec := t.recording
+	r := &Result{
+		Counts: rec.Counts, Facts: rec.Facts, ValidationStep: rec.Validation,
+		LargestWeight: largestWeight(rec.Program), trial: t,
+	}
+	for _, gpu := range t.Timed {
+		r.Loads = append(r.Loads, steptime.Of(rec.Program, gpu, steadyStep))
+	}
+	p := rec.Program
+	if t.Replay.Training && rec.Validation > 0 {
+		p = before(p, rec.Validation)
+	}
+	var err error
+	switch {
+	case t.Replay.Omit:
+	case t.Replay.Device != "":
+		err = l.measure(ctx, p, r)
+	default:
+		err = simulate(ctx, p, r)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// prepare makes what a trial that comes from elsewhere lacks: the case, complete, and its
+// recording.
+func (l Local) prepare(ctx context.Context, t *Trial) (err error) {
+	if t.setup == nil {
+		if l.Models == nil {
+			return errors.New("there are no models here for a trial from elsewhere")
+		}
+		if t.setup, err = Of(l.Models, t.Case, Evidence{}); err != nil {
+			return err
+		}
+	}
+	if t.recording == nil {
+		c := t.setup.c
+		c.Batch = t.Batch
+		t.recording, err = t.setup.RecordCase(ctx, c, t.Board, models.Options{Validation: t.Validation})
+	}
+	return err
+}
+
+// steadyStep is the step of a recording whose work is that of all further ones: the first
+// makes the optimizer's state besides.
+const steadyStep = 1
+
+// before is the beginning of a program, up to the first instruction of a step.
+func before(p *program.Program, step int) *program.Program {
+	short := *p
+	for i, in := range p.Instructions {
+		if in.Kind == program.Mark && p.Phases[in.Arg].Step < step {
+			short.Instructions = p.Instructions[:i+1]
+		}
+	}
+	return &short
+}
+
+// unlimited is more memory than any step needs, in bytes.
+const unlimited = 1 << 46
+
+// simulate replays a program on a simulated board, as the trial of the result says.
+func simulate(ctx context.Context, p *program.Program, r *Result) error {
+	t, conf, gpu := &r.trial, r.trial.setup.conf, r.trial.Board
+	conf.Expandable = conf.Expandable || t.Replay.Expandable
+	if !t.Replay.Within {
+		gpu.Memory = unlimited
+		conf.MemoryFraction, conf.GarbageCollection = 1, 0
+	}
+	run, err := Simulate(ctx, p, gpu, conf, t.Replay.Others)
+	if err == nil {
+		r.Run, r.Device = run.Run, run.Device
+	}
+	return err
+}
+
+// measure replays a program on the device, as the trial of the result says.
+func (l Local) measure(ctx context.Context, p *program.Program, r *Result) error {
+	how, conf := r.trial.Replay, r.trial.setup.conf
+	if l.Device == nil || l.Device.Name() != how.Device {
+		return fmt.Errorf("there is no device %s here to run on", how.Device)
+	}
+	m, err := replay.Measure(ctx, l.Device, p, replay.Conditions{Config: &conf, WarmUp: how.WarmUp, Repeat: how.Repeat, Verify: how.Verify})
+	if err != nil {
+		return err
+	}
+	run := measured(m, l.Device, r.trial.setup.c.Samples(r.trial.Batch))
+	r.Run, r.Device = m.Run, run.Device
+	r.Measured = &Measurement{Run: run, Timed: len(m.Times), Varied: m.Varied, Neighbors: m.Neighbors}
+	return nil
+}

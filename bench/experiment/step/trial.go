@@ -1,0 +1,145 @@
+package step
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/allocator"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/planner/steptime"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/replay"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// A Trial is the smallest job: the training steps of a case are recorded for a board and
+// replayed once. It is plain data, and its JSON has all that running it takes: the
+// description of a model that a user has brought is in the case.
+type Trial struct {
+	Case  report.Case `json:"case"`
+	Batch int         `json:"batch"`
+	// Board is the board that is recorded for, and simulated unless the replay is on a
+	// device.
+	Board device.GPU `json:"board"`
+	// Validation is the size of a validation batch after the training steps, of systems
+	// that validate; zero for none.
+	Validation int    `json:"validation,omitempty"`
+	Replay     Replay `json:"replay,omitzero"`
+	// Timed are the boards whose [Result.Loads] are wanted.
+	Timed []device.GPU `json:"timed,omitempty"`
+
+	// setup and recording are the case, complete, and its recording, of a trial that was
+	// made in this process. An executor that has neither makes them from the rest.
+	setup     *Setup
+	recording *models.Recording
+}
+
+// Replay says how the recorded steps are replayed. Its zero value is on the simulated
+// board with more memory than any step needs, since an estimate must go on where the
+// board's memory ends.
+type Replay struct {
+	// Within ends the memory where the board's ends, of which other processes hold Others
+	// bytes.
+	Within bool  `json:"within,omitempty"`
+	Others int64 `json:"others,omitempty"`
+	// Training leaves out the validation batch.
+	Training bool `json:"training,omitempty"`
+	// Expandable is with expandable segments, whatever the case says.
+	Expandable bool `json:"expandable,omitempty"`
+	// Omit leaves the replay out: the result has what the recording alone tells.
+	Omit bool `json:"omit,omitempty"`
+	// Device is the name of the executor's device to replay on, with its own memory and a
+	// kernel for every operator; empty to simulate. WarmUp, Repeat and Verify are those of
+	// [replay.Conditions].
+	Device string `json:"device,omitempty"`
+	WarmUp int    `json:"warm_up,omitempty"`
+	Repeat int    `json:"repeat,omitempty"`
+	Verify bool   `json:"verify,omitempty"`
+}
+
+// Key identifies a trial: the SHA-256 of its JSON, in hexadecimal. Trials of equal keys
+// give equal results, but for what was measured.
+func (t Trial) Key() string {
+	text, err := json.Marshal(t)
+	if err != nil {
+		panic(err) // a trial is plain data
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}
+
+// A Result is what a trial came to.
+type Result struct {
+	Counts models.Counts `json:"counts"`
+	Facts  trace.Facts   `json:"facts"`
+	// ValidationStep is the step that the phases of the validation batch are of; zero if
+	// there is none.
+	ValidationStep int `json:"validation_step,omitempty"`
+	// LargestWeight is the size of the largest parameter, in bytes.
+	LargestWeight int64 `json:"largest_weight"`
+	// Loads are the work of one step on each of the boards that the trial wants timed. Of
+	// the steps it is the one whose work is that of all further ones.
+	Loads []steptime.Load `json:"loads,omitempty"`
+	// Run is the replay, nil if the trial omits it; on a device the first, which is watched.
+	Run *replay.Run `json:"run,omitempty"`
+	// Device is the most memory of the board that was in use, without that of other
+	// processes, in bytes.
+	Device int64 `json:"device"`
+	// Measured is what a device saw; nil where the board was simulated.
+	Measured *Measurement `json:"measured,omitempty"`
+
+	trial Trial
+}
+
+// A Measurement is what the replays of a trial on a device came to.
+type Measurement struct {
+	Run *report.Run `json:"run"`
+	// Timed is the number of replays that were timed.
+	Timed int `json:"timed,omitempty"`
+	// Varied is set if a later replay needed another amount of memory.
+	Varied bool `json:"varied,omitempty"`
+	// Neighbors are other processes that were seen on the device.
+	Neighbors []device.Neighbor `json:"neighbors,omitempty"`
+}
+
+// Again is the trial of the same recording, replayed in another way. In this process it is
+// not recorded again.
+func (r *Result) Again(how Replay) Trial {
+	t := r.trial
+	t.Replay, t.Timed = how, nil
+	return t
+}
+
+// Sample is the peak of the run, as the planner takes it.
+func (r *Result) Sample() planner.Sample {
+	s := planner.Sample{
+		Batch: r.trial.Batch, Classes: r.Run.Peak.Allocated, Reserved: r.Run.Max.Reserved,
+		Segments: r.Run.Stats.Segment[allocator.All].Current, PeakPhase: PhaseName(r.Run.Peak.Phase),
+	}
+	s.Managed = r.Facts.Managed
+	return s
+}
+
+// Report converts the run for a report.
+func (r *Result) Report() *report.Run {
+	if r.Measured != nil {
+		return r.Measured.Run
+	}
+	out := reportOf(r.Run, r.trial.Board.Memory-r.trial.Board.Context)
+	out.Simulated, out.Device = true, r.Device
+	return out
+}
+
+// largestWeight is the size of the largest parameter of a program, in bytes.
+func largestWeight(p *program.Program) (most int64) {
+	for _, b := range p.Buffers {
+		if b.Class == program.Weights {
+			most = max(most, b.Bytes)
+		}
+	}
+	return most
+}

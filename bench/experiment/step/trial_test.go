@@ -1,0 +1,126 @@
+package step_test
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/experiment/steptest"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/all"
+	"github.com/vprof/vprof/models/toy"
+	"github.com/vprof/vprof/profiler/device"
+)
+
+func TestAKeyIsOfAllThatATrialSays(t *testing.T) {
+	trial := steptest.Toy(t, models.Case{}, "").Trial(steptest.Card(600), 8)
+	same := steptest.Toy(t, models.Case{}, "").Trial(steptest.Card(600), 8)
+	require.Equal(t, trial.Key(), same.Key())
+	keys := map[string]bool{trial.Key(): true}
+	for i, change := range []func(*step.Trial){
+		func(t *step.Trial) { t.Case.AMP = "bf16" },
+		func(t *step.Trial) { t.Batch = 9 },
+		func(t *step.Trial) { t.Board.Memory++ },
+		func(t *step.Trial) { t.Validation = 1 },
+		func(t *step.Trial) { t.Timed = []device.GPU{steptest.Card(1)} },
+		func(t *step.Trial) { t.Replay.Within = true },
+		func(t *step.Trial) { t.Replay.Others = 1 },
+		func(t *step.Trial) { t.Replay.Training = true },
+		func(t *step.Trial) { t.Replay.Expandable = true },
+		func(t *step.Trial) { t.Replay.Omit = true },
+		func(t *step.Trial) { t.Replay.Device = "cuda:0" },
+		func(t *step.Trial) { t.Replay.WarmUp = 1 },
+		func(t *step.Trial) { t.Replay.Repeat = 1 },
+		func(t *step.Trial) { t.Replay.Verify = true },
+	} {
+		other := trial
+		change(&other)
+		require.False(t, keys[other.Key()], i)
+		keys[other.Key()] = true
+	}
+}
+
+// What a trial came to is the same wherever it ran, and so is another replay of it. A rank
+// of four has streams, whose schedule is in the load.
+func TestATrialSentElsewhereGivesTheSame(t *testing.T) {
+	strategy, err := models.ParseStrategy("fsdp2")
+	require.NoError(t, err)
+	gpu, err := device.Lookup("rtx-3060")
+	require.NoError(t, err)
+	gpt2, err := all.Models().Lookup("gpt2")
+	require.NoError(t, err)
+	for _, c := range []struct {
+		model models.Model
+		c     models.Case
+		batch int
+	}{
+		{toy.Model(), models.Case{AMP: "fp16", Settings: models.Settings{"seq-len": 2}}, 8},
+		{gpt2, models.Case{GPUs: 4, Strategy: &strategy}, 2},
+	} {
+		here, err := step.New(c.model, c.c, steptest.Exact())
+		require.NoError(t, err)
+		wire := &steptest.Wire{Models: models.NewRegistry([]models.Model{c.model})}
+		evidence := steptest.Exact()
+		evidence.Trials = wire
+		there, err := step.New(c.model, c.c, evidence)
+		require.NoError(t, err)
+		var results [2]string
+		for i, s := range []*step.Setup{here, there} {
+			trial := s.Trial(gpu, c.batch)
+			trial.Timed = []device.GPU{gpu}
+			first, err := s.Try(t.Context(), trial)
+			require.NoError(t, err)
+			second, err := s.Try(t.Context(), first.Again(step.Replay{Within: true, Others: gpu.Memory - gpu.Context - 64*steptest.MiB, Expandable: true}))
+			require.NoError(t, err)
+			require.NotNil(t, second.Run.OOM)
+			text, err := json.Marshal([]any{first, first.Sample(), first.Report(), second, second.Report()})
+			require.NoError(t, err)
+			results[i] = string(text)
+		}
+		require.Equal(t, results[0], results[1])
+		require.Equal(t, 2, wire.Trials)
+	}
+}
+
+func TestATrialWithoutReplayHasWhatTheRecordingTells(t *testing.T) {
+	setup := steptest.Toy(t, models.Case{}, "")
+	trial := setup.Trial(steptest.Card(600), 8)
+	whole, err := setup.Try(t.Context(), trial)
+	require.NoError(t, err)
+	trial.Replay.Omit = true
+	r, err := setup.Try(t.Context(), trial)
+	require.NoError(t, err)
+	require.Nil(t, r.Run)
+	require.Equal(t, whole.Counts, r.Counts)
+	require.EqualValues(t, 16*steptest.MiB, r.LargestWeight)
+}
+
+func TestATrialOnADeviceNeedsThatDevice(t *testing.T) {
+	setup := steptest.Toy(t, models.Case{}, "")
+	d := steptest.On(t, steptest.Card(600))
+	trial := setup.Trial(d.GPU(), 8)
+	trial.Replay.Device = d.Name()
+	_, err := setup.Try(t.Context(), trial)
+	require.ErrorContains(t, err, "there is no device sim:card here to run on")
+	r, err := setup.On(d).Try(t.Context(), trial)
+	require.NoError(t, err)
+	require.True(t, r.Measured.Run.Simulated)
+	require.Equal(t, r.Measured.Run, r.Report())
+	require.Equal(t, r.Device, r.Measured.Run.Device)
+}
+
+func TestRefusedTellsErrorsOfACase(t *testing.T) {
+	setup := steptest.Toy(t, models.Case{}, "")
+	_, err := setup.Try(t.Context(), setup.Trial(steptest.Card(600), 1))
+	require.True(t, step.Refused(err), "batch norm refuses one sample")
+	_, err = step.New(toy.Model(), models.Case{Stage: "half"}, steptest.Exact())
+	require.True(t, step.Refused(err))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = setup.Try(ctx, setup.Trial(steptest.Card(600), 8))
+	require.ErrorIs(t, err, context.Canceled)
+	require.False(t, step.Refused(err))
+}

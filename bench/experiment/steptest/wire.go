@@ -1,0 +1,42 @@
+package steptest
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/models"
+)
+
+// Wire is an executor that trials reach as JSON, and whose results come back as JSON: what
+// one in another process is.
+type Wire struct {
+	Models *models.Registry
+	// Trials is the number of trials so far.
+	Trials int
+}
+
+// Try implements [step.Executor].
+func (w *Wire) Try(ctx context.Context, t step.Trial) (*step.Result, error) {
+	w.Trials++
+	there, err := sent(t)
+	if err != nil {
+		return nil, err
+	}
+	r, err := step.Local{Models: w.Models}.Try(ctx, there)
+	if err != nil {
+		return nil, err
+	}
+	back, err := sent(*r)
+	return &back, err
+}
+
+// sent is what arrives of a value.
+func sent[T any](v T) (T, error) {
+	var there T
+	text, err := json.Marshal(v)
+	if err == nil {
+		err = json.Unmarshal(text, &there)
+	}
+	return there, err
+}
