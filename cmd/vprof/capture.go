@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,13 +13,17 @@ import (
 	"github.com/vprof/vprof/models/capture"
 )
 
+// captureOptions are what is captured, and what cuDNN is asked about it.
+type captureOptions struct {
+	app *app
+	capture.Options
+	print bool
+	// boards are those that cuDNN is asked about, library another libcudnn to ask.
+	boards, library string
+}
+
 func newCaptureCmd(a *app) *cobra.Command {
-	var (
-		o     capture.Options
-		print bool
-		// boards are those that cuDNN is asked about, library another libcudnn to ask.
-		boards, library string
-	)
+	o := &captureOptions{app: a}
 	cmd := &cobra.Command{
 		Use:   "capture MODEL",
 		Short: "Make a .pt2 file of any PyTorch model, with your own Python",
@@ -46,34 +51,18 @@ without numbers to see when Python lets go of each tensor.`,
   vprof capture train.py:make_model --inputs-from train.py:example_batch
   vprof capture hf:google/gemma-2-2b@config.json --task causal-lm -o gemma.pt2`,
 		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 && !print {
+			if len(args) != 1 && !o.print {
 				return usagef("name one model to capture, for example timm:resnet50 or train.py:make_model")
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if print {
-				_, err := io.WriteString(a.stdout, capture.Script)
-				return err
-			}
-			o.Spec = args[0]
-			if o.Output == "" {
-				o.Output = captureName(o.Spec)
-			}
-			made, err := capture.Run(cmd.Context(), o)
-			if refused := (*capture.RefusedError)(nil); errors.As(err, &refused) {
-				return usageError{err}
-			}
-			if err != nil {
-				return err
-			}
-			tellCaptured(a, made)
-			if boards == "" {
-				return nil
-			}
-			return askAbout(cmd.Context(), a, capture.Asking{Python: o.Python, Library: library, Verbose: o.Verbose}, made.File, boards)
-		},
+		RunE: func(cmd *cobra.Command, args []string) error { return runCapture(cmd.Context(), o, args) },
 	}
+	o.register(cmd)
+	return cmd
+}
+
+func (o *captureOptions) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVarP(&o.Output, "output", "o", "", "`file` to write (default: the model's name with .pt2)")
 	f.StringArrayVar(&o.Inputs, "input", nil, "an argument of forward, as `name=dtype[dim,...]` (repeatable)")
@@ -84,12 +73,34 @@ without numbers to see when Python lets go of each tensor.`,
 	f.IntVar(&o.Seq, "seq", 0, "`tokens` of a text to export with (default 256)")
 	f.IntVar(&o.Samples, "samples", 0, "`samples` of a sound to export with (default 32000)")
 	f.StringVar(&o.Python, "python", "", "Python `interpreter` to use (default: python3 or python of the PATH)")
-	f.StringVar(&boards, "ask-cudnn", "", "also ask the cuDNN of your Python for the workspaces of convolutions on `boards` like rtx-3090,a100-40 (default: one of each architecture since Ampere; see vprof cudnn ask)")
+	f.StringVar(&o.boards, "ask-cudnn", "", "also ask the cuDNN of your Python for the workspaces of convolutions on `boards` like rtx-3090,a100-40 (default: one of each architecture since Ampere; see vprof cudnn ask)")
 	f.Lookup("ask-cudnn").NoOptDefVal = strings.Join(askedBoards, ",")
-	f.StringVar(&library, "cudnn", "", "with --ask-cudnn, ask this libcudnn.so.9: a `file`")
-	f.BoolVar(&print, "print-script", false, "print the Python script and do nothing")
+	f.StringVar(&o.library, "cudnn", "", "with --ask-cudnn, ask this libcudnn.so.9: a `file`")
+	f.BoolVar(&o.print, "print-script", false, "print the Python script and do nothing")
 	f.BoolVar(&o.Verbose, "verbose", false, "show everything that Python says, and each attempt that failed")
-	return cmd
+}
+
+func runCapture(ctx context.Context, o *captureOptions, args []string) error {
+	if o.print {
+		_, err := io.WriteString(o.app.stdout, capture.Script)
+		return err
+	}
+	o.Spec = args[0]
+	if o.Output == "" {
+		o.Output = captureName(o.Spec)
+	}
+	made, err := capture.Run(ctx, o.Options)
+	if refused := (*capture.RefusedError)(nil); errors.As(err, &refused) {
+		return usageError{err}
+	}
+	if err != nil {
+		return err
+	}
+	tellCaptured(o.app, made)
+	if o.boards == "" {
+		return nil
+	}
+	return askAbout(ctx, o.app, capture.Asking{Python: o.Python, Library: o.library, Verbose: o.Verbose}, made.File, o.boards)
 }
 
 // askedBoards are one of each architecture that cuDNN answers about quickly.

@@ -115,44 +115,11 @@ func (f *caseFlags) resolve(a *app) (models.Model, models.Case, error) {
 	}
 	c := m.Default
 	c.Model = m.Name
-	if f.task != "" {
-		c.Task = f.task
-	}
-	if f.stage != "" {
-		c.Stage = f.stage
-	}
 	if c.Torch, err = f.release(m); err != nil {
 		return m, c, err
 	}
-	loss, output, _ := strings.Cut(f.loss, ":")
-	c.Loss, c.Output, c.Freeze, c.Blocks = cmp.Or(loss, c.Loss), cmp.Or(f.output, output), f.freeze, f.blocks
-	c.Checkpointing = c.Checkpointing || f.blocks != ""
-	if err := f.precision(&c); err != nil {
+	if err := f.training(&c); err != nil {
 		return m, c, err
-	}
-	if f.flags.Changed("checkpointing") {
-		if c.Checkpointing, c.Recompute, err = parseCheckpointing(f.checkpointing); err != nil {
-			return m, c, usagef("--checkpointing: %w", err)
-		}
-	}
-	if err := f.levers.turn(&c.Levers); err != nil {
-		return m, c, err
-	}
-	if f.flags.Changed("accumulate") {
-		if f.accumulate < 1 {
-			return m, c, usagef("--accumulate: %d is not a number of micro-batches; the smallest is 1", f.accumulate)
-		}
-		c.Accumulate = f.accumulate
-	}
-	if f.optimizer != "" {
-		c.Optimizer = f.optimizer
-	}
-	if f.flags.Changed("lora") {
-		l, err := models.ParseLoRA(f.lora)
-		if err != nil {
-			return m, c, usagef("--lora: %w", err)
-		}
-		c.LoRA = &l
 	}
 	if c.Dataset, err = parseSize("--dataset-on-gpu", f.dataset); err != nil {
 		return m, c, err
@@ -166,6 +133,48 @@ func (f *caseFlags) resolve(a *app) (models.Model, models.Case, error) {
 	}
 	c, err = m.Complete(c)
 	return m, c, f.blame(err)
+}
+
+// training puts into a case how the model is trained: for what, which part of it, with
+// which loss, precision, levers and optimizer.
+func (f *caseFlags) training(c *models.Case) (err error) {
+	if f.task != "" {
+		c.Task = f.task
+	}
+	if f.stage != "" {
+		c.Stage = f.stage
+	}
+	loss, output, _ := strings.Cut(f.loss, ":")
+	c.Loss, c.Output, c.Freeze, c.Blocks = cmp.Or(loss, c.Loss), cmp.Or(f.output, output), f.freeze, f.blocks
+	c.Checkpointing = c.Checkpointing || f.blocks != ""
+	if err := f.precision(c); err != nil {
+		return err
+	}
+	if f.flags.Changed("checkpointing") {
+		if c.Checkpointing, c.Recompute, err = parseCheckpointing(f.checkpointing); err != nil {
+			return usagef("--checkpointing: %w", err)
+		}
+	}
+	if err := f.levers.turn(&c.Levers); err != nil {
+		return err
+	}
+	if f.flags.Changed("accumulate") {
+		if f.accumulate < 1 {
+			return usagef("--accumulate: %d is not a number of micro-batches; the smallest is 1", f.accumulate)
+		}
+		c.Accumulate = f.accumulate
+	}
+	if f.optimizer != "" {
+		c.Optimizer = f.optimizer
+	}
+	if f.flags.Changed("lora") {
+		l, err := models.ParseLoRA(f.lora)
+		if err != nil {
+			return usagef("--lora: %w", err)
+		}
+		c.LoRA = &l
+	}
+	return nil
 }
 
 // precision puts the types of autocast and of the weights into a case.

@@ -120,10 +120,15 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 		}
 		return o.shard(ctx, here, jobs[0], step.Unsupported(gpus))
 	}
+	return o.run(ctx, here, jobs, step.Unsupported(gpus))
+}
+
+// run does the jobs of each release and shows their reports.
+func (o *planOptions) run(ctx context.Context, here *job.Local, jobs [][]job.Job, warnings []report.Warning) error {
 	if err := o.out.open(); err != nil {
 		return err
 	}
-	plans, err := o.plan(ctx, here, jobs, step.Unsupported(gpus))
+	plans, err := o.plan(ctx, here, jobs, warnings)
 	switch {
 	case err != nil:
 		return err

@@ -145,8 +145,8 @@ func (o *sweepOptions) openDevice(name string) (device.Device, error) {
 	if _, ok := d.(device.Verifier); o.conditions.Verify && !ok {
 		return nil, errors.Join(o.unverifiable(d.Name()), d.Close())
 	}
-	if shared, ok := d.(device.Sharer); ok {
-		shared.Leave(o.margin(d))
+	if limiter, ok := d.(device.Limiter); ok {
+		limiter.Leave(o.margin(d))
 	}
 	return d, nil
 }

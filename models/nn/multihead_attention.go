@@ -132,23 +132,7 @@ func (m *MultiheadAttention) forward(f *trace.Frame, query, key, value *trace.Te
 		out = g.Let(out)
 		g.Set(&out, out.Transpose(0, 1).Contiguous().View(length*batch, embed))
 	} else {
-		if mask != nil {
-			if mask.Size(0) == 1 && mask.NDim() == 3 {
-				g.Set(&mask, mask.Unsqueeze(0))
-			} else {
-				g.Set(&mask, mask.View(batch, m.heads, -1, keys))
-			}
-		}
-		g.Set(&q, q.View(batch, m.heads, length, size))
-		g.Set(&k, k.View(batch, m.heads, keys, size))
-		g.Set(&v, v.View(batch, m.heads, keys, size))
-		out = g.Let(q.ScaledDotProductAttention(k, v, trace.AttentionArgs{Mask: mask, Dropout: dropout, IsCausal: a.IsCausal}))
-		if f.Tape().Rules().Attention.MultiheadLetsGo {
-			g.Del(&q)
-			g.Del(&k)
-			g.Del(&v)
-		}
-		g.Set(&out, out.Permute(2, 0, 1, 3).Contiguous().View(batch*length, embed))
+		out = m.fused(g, batch, q, k, v, trace.AttentionArgs{Mask: mask, Dropout: dropout, IsCausal: a.IsCausal})
 	}
 	g.Set(&out, out.Linear(m.OutProj.Weight.T(), m.OutProj.Bias.T()))
 	g.Set(&out, out.View(length, batch, embed))
@@ -158,6 +142,30 @@ func (m *MultiheadAttention) forward(f *trace.Frame, query, key, value *trace.Te
 	}
 	g.End(out, weights)
 	return out, weights
+}
+
+// fused is attention of [batch*heads, length, size] by scaled_dot_product_attention, whose
+// weights nobody wants: [length*batch, embedding]. All names stay bound in g.
+func (m *MultiheadAttention) fused(g *trace.Frame, batch int64, q, k, v *trace.Tensor, a trace.AttentionArgs) *trace.Tensor {
+	length, keys, size := q.Size(1), k.Size(1), q.Size(2)
+	if a.Mask != nil {
+		if a.Mask.Size(0) == 1 && a.Mask.NDim() == 3 {
+			g.Set(&a.Mask, a.Mask.Unsqueeze(0))
+		} else {
+			g.Set(&a.Mask, a.Mask.View(batch, m.heads, -1, keys))
+		}
+	}
+	g.Set(&q, q.View(batch, m.heads, length, size))
+	g.Set(&k, k.View(batch, m.heads, keys, size))
+	g.Set(&v, v.View(batch, m.heads, keys, size))
+	out := g.Let(q.ScaledDotProductAttention(k, v, a))
+	if g.Tape().Rules().Attention.MultiheadLetsGo {
+		g.Del(&q)
+		g.Del(&k)
+		g.Del(&v)
+	}
+	g.Set(&out, out.Permute(2, 0, 1, 3).Contiguous().View(batch*length, m.heads*size))
+	return out
 }
 
 // weighted is attention whose weights the caller wants; they stay bound in g.

@@ -20,8 +20,8 @@ type Observer interface {
 	Neighbors() []Neighbor
 }
 
-// A Sharer is a device on which others may run.
-type Sharer interface {
+// A Limiter is a device that can be told to leave memory to others.
+type Limiter interface {
 	// Leave has allocations fail for want of memory where fewer free bytes than
 	// these would be left.
 	Leave(bytes int64)
@@ -91,9 +91,9 @@ type Baseline struct {
 // Total is all that is in use.
 func (b Baseline) Total() int64 { return b.Others + b.Context + b.Kernels }
 
-// Sharing is implemented by devices that know whether software shares a board among
-// processes or machines.
-type Sharing interface {
+// A Divided device knows whether software divides its board among processes (MPS) or
+// virtual machines (vGPU).
+type Divided interface {
 	// Shared says of each such way what it means, a sentence without its full stop.
 	Shared() []string
 }

@@ -10,7 +10,7 @@ import (
 // Shared warns of software that shares the device.
 func Shared(d device.Device) []report.Warning {
 	var all []report.Warning
-	if s, ok := d.(device.Sharing); ok {
+	if s, ok := d.(device.Divided); ok {
 		for _, way := range s.Shared() {
 			all = append(all, report.Warning{What: way})
 		}

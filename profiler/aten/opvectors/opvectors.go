@@ -261,35 +261,7 @@ func Difference(phase string, want, got []string) string {
 func (v *Vector) record(call Call, but string) (forward, backward []string) {
 	t := trace.New(Boards[v.GPU], v.stack.Rules(), trace.Options{Warm: true})
 	f := t.Frame()
-	in := make([]*trace.Tensor, len(v.In))
-	k := 0
-	for i, spec := range v.In {
-		x := f.Let(t.New("input", program.Batch, spec.DType, spec.Shape...))
-		if spec.DType >= trace.F16 {
-			if k < len(v.Grad.In) && v.Grad.In[k] == 1 {
-				x = f.Let(x.Leaf().Clone())
-			}
-			k++
-		}
-		if spec.View {
-			x = f.Let(v.view(x))
-		}
-		in[i] = x
-	}
-	params := map[string]*trace.Tensor{}
-	for _, p := range v.Params {
-		x := f.Let(v.parameter(t, p.Tensor))
-		if v.Grad.Params == 1 {
-			x.Leaf()
-			if v.Accumulate == 1 {
-				x.SetGrad(t.New("grad", program.Gradients, p.DType, p.Shape...))
-			}
-		}
-		params[p.Name] = x
-	}
-	for _, b := range v.buffers() {
-		params[b.Name] = t.Hold(t.New("buffer", program.Buffers, b.DType, b.Shape...))
-	}
+	in, params := v.inputs(f), v.parameters(f)
 	rec := NewRecorder(t)
 	rec.but = but
 	var out []*trace.Tensor
@@ -324,6 +296,46 @@ func (v *Vector) record(call Call, but string) (forward, backward []string) {
 	}
 	trace.Backward(roots, grads)
 	return forward, rec.Events()
+}
+
+// inputs are the tensors that the call is given. Those with a gradient are results of
+// another operator, as in a net.
+func (v *Vector) inputs(f *trace.Frame) []*trace.Tensor {
+	in := make([]*trace.Tensor, len(v.In))
+	k := 0
+	for i, spec := range v.In {
+		x := f.Let(f.Tape().New("input", program.Batch, spec.DType, spec.Shape...))
+		if spec.DType >= trace.F16 {
+			if k < len(v.Grad.In) && v.Grad.In[k] == 1 {
+				x = f.Let(x.Leaf().Clone())
+			}
+			k++
+		}
+		if spec.View {
+			x = f.Let(v.view(x))
+		}
+		in[i] = x
+	}
+	return in
+}
+
+// parameters are the layer's parameters and buffers by name.
+func (v *Vector) parameters(f *trace.Frame) map[string]*trace.Tensor {
+	t, params := f.Tape(), map[string]*trace.Tensor{}
+	for _, p := range v.Params {
+		x := f.Let(v.parameter(t, p.Tensor))
+		if v.Grad.Params == 1 {
+			x.Leaf()
+			if v.Accumulate == 1 {
+				x.SetGrad(t.New("grad", program.Gradients, p.DType, p.Shape...))
+			}
+		}
+		params[p.Name] = x
+	}
+	for _, b := range v.buffers() {
+		params[b.Name] = t.Hold(t.New("buffer", program.Buffers, b.DType, b.Shape...))
+	}
+	return params
 }
 
 // incoming is the gradient of output y: laid out as y is, but in the vectors

@@ -75,9 +75,9 @@ const multiProcess cu.DeviceAttribute = 133
 // the GB of memory and the series (NVIDIA's documentation of vGPU types).
 var virtual = regexp.MustCompile(`-\d+[ABCQ]$`)
 
-var _ device.Sharing = (*Device)(nil)
+var _ device.Divided = (*Device)(nil)
 
-// Shared implements [device.Sharing].
+// Shared implements [device.Divided].
 func (d *Device) Shared() []string {
 	var ways []string
 	if mps, err := d.id.Attribute(multiProcess); err == nil && mps != 0 {
@@ -89,9 +89,9 @@ func (d *Device) Shared() []string {
 	return ways
 }
 
-var _ device.Sharer = (*Device)(nil)
+var _ device.Limiter = (*Device)(nil)
 
-// Leave implements [device.Sharer]. A board that shares the host's memory leaves an
+// Leave implements [device.Limiter]. A board that shares the host's memory leaves an
 // eighth of it in any case.
 func (d *Device) Leave(bytes int64) { d.leave = max(d.hosts, bytes) }
 
