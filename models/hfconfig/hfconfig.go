@@ -39,6 +39,7 @@ const (
 	mostChannels     = 1 << 10
 	mostConvolutions = 64
 	mostKernel       = 1 << 12
+	mostMerged       = 1 << 6
 	mostParameters   = 1 << 40
 )
 
@@ -140,7 +141,7 @@ func parse(file, name string, data []byte) (models.Model, error) {
 	if name == "" {
 		name = Scheme + ":" + r.name()
 	}
-	config, err := json.Marshal(r.used)
+	config, err := r.given()
 	if err != nil {
 		return models.Model{}, fmt.Errorf("%s: %w", file, err)
 	}
@@ -148,7 +149,8 @@ func parse(file, name string, data []byte) (models.Model, error) {
 	m := train.Model(models.Model{
 		Name: name, Summary: a.summary, Source: "transformers 5.23, model_type " + kind,
 		Tasks: tasks, Default: models.Case{Task: trained, Weights: weights}, Description: models.Describe(string(config)),
-		Batches: a.batches, BatchUnit: a.unit, Settings: a.settings, Adapts: true, HalfWeights: f.half, Levers: a.leverSet(), Notes: a.notes,
+		Batches: a.batches, BatchUnit: a.unit, Settings: a.settings, Adapts: true, HalfWeights: f.half, Levers: a.leverSet(), Notes: slices.Concat(a.notes, a.caveats),
+		Caveat: func(models.Case) []string { return a.caveats },
 		Check: func(c models.Case) error {
 			if c.Task == "" {
 				return &models.CaseError{Model: c.Model, Field: "task", Reason: fmt.Sprintf(
@@ -211,6 +213,8 @@ type architecture struct {
 	// only are settings that matter to some tasks alone.
 	only  map[string][]string
 	notes []string
+	// caveats are notes that stand with every result.
+	caveats []string
 	// levers are those that cases may turn.
 	levers models.LeverSet
 	// check finds a setting of a case that cannot be, and says why; nil if all
@@ -251,6 +255,9 @@ func families() map[string]family {
 	}
 	for kind, d := range relatives {
 		all[kind] = d.family()
+	}
+	for kind, w := range wrappers {
+		all[kind] = w.family()
 	}
 	return all
 }

@@ -65,6 +65,7 @@ func (d relative) config(r *reader) llama.Config {
 		r.must(c.HeadSize%2 == 0, "num_attention_heads", "%d heads of hidden_size %d are %d wide; rotary positions need an even number", c.Heads, c.Width, c.HeadSize)
 	}
 	r.must(c.HeadSize%2 == 0, "head_dim", "%d is odd; rotary positions need an even number", c.HeadSize)
+	r.grids = c.Rotary.Grids > 0
 	part := r.rotary(or(d.part, 1), c.Rotary.Split || c.Rotary.Inside)
 	if size := int64(part * float64(c.HeadSize)); c.Rotary.Split || c.Rotary.Inside {
 		c.Rotary.Size = size
@@ -352,6 +353,8 @@ func (r *reader) rope(value json.RawMessage, name string, part *float64) {
 	if rope.Type != nil {
 		switch *rope.Type {
 		case "default", "linear", "llama3", "yarn", "longrope", "su":
+		case "mrope":
+			r.must(r.grids, name, "mrope is for models that see")
 		default:
 			r.must(*rope.Type == "dynamic" && rope.Alpha != nil, name, "vprof does not describe rope_type %q; it describes default, linear, llama3, yarn, longrope", *rope.Type)
 		}

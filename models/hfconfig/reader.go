@@ -23,6 +23,13 @@ type reader struct {
 	// used are the keys that were read, with the values that the file gives.
 	used map[string]json.RawMessage
 	err  *input.FormatError
+	// in is the key under which this configuration stands in another, up, whose err is
+	// set; under are those within this one.
+	in    string
+	up    *reader
+	under map[string]*reader
+	// grids says that positions may be those of several grids.
+	grids bool
 }
 
 // newReader takes a JSON object.
@@ -39,8 +46,44 @@ func newReader(file string, data []byte) (*reader, error) {
 	return r, nil
 }
 
+// sub reads the configuration that stands under a key; one that is absent has nothing but
+// defaults.
+func (r *reader) sub(key string) *reader {
+	if known := r.under[key]; known != nil {
+		return known
+	}
+	child := &reader{file: r.file, raw: map[string]json.RawMessage{}, used: map[string]json.RawMessage{}, in: key, up: r}
+	if r.under == nil {
+		r.under = map[string]*reader{}
+	}
+	r.under[key] = child
+	if value, ok := r.raw[key]; ok && !null(value) && json.Unmarshal(value, &child.raw) != nil {
+		r.wrong(key, "%s is not a configuration", shown(value))
+	}
+	return child
+}
+
+// given are the keys that were read, with those of the configurations under this one.
+func (r *reader) given() (json.RawMessage, error) {
+	for key, child := range r.under {
+		if _, ok := r.raw[key]; !ok {
+			continue
+		}
+		within, err := child.given()
+		if err != nil {
+			return nil, err
+		}
+		r.used[key] = within
+	}
+	return json.Marshal(r.used)
+}
+
 // wrong notes that a key has a value that cannot be.
 func (r *reader) wrong(key, format string, args ...any) {
+	if r.up != nil {
+		r.up.wrong(r.in+"."+key, format, args...)
+		return
+	}
 	if r.err == nil {
 		r.err = &input.FormatError{File: r.file, Key: key, Reason: fmt.Sprintf(format, args...)}
 	}

@@ -38,7 +38,7 @@ var relatives = map[string]relative{
 		base: llama.Config{Norm: llama.GemmaNorm, Order: llama.NormAround, Words: llama.ByBuffer, Eager: true}, read: readGemma2,
 	},
 	"gemma3_text": {
-		name: "Gemma3", vocab: 262208, width: 2304, layers: 26, heads: 8, kvHeads: 4, headSize: 256, inner: 9216, positions: 131072, tied: true,
+		name: "Gemma3", vocab: 262208, width: 2304, layers: 26, heads: 8, kvHeads: 4, headSize: 256, inner: 9216, positions: 131072, tied: true, liger: true,
 		base: llama.Config{Norm: llama.GemmaNorm, Order: llama.NormAround, Words: llama.ByBuffer, QKNorm: llama.TransposedNorm, Rotary: llama.Rotary{Kinds: 2}}, read: readGemma3,
 	},
 	"phi": {

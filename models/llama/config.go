@@ -150,6 +150,9 @@ type Rotary struct {
 	Whole, Angles bool
 	// Kinds is the number of kinds of layers that have angles of their own; zero is one.
 	Kinds int
+	// Grids is how many grids a token has a place in, as in models that see: its angles
+	// are pieced together from theirs, for every row of a batch. Zero is one.
+	Grids int64
 }
 
 // Scale is how the embeddings are scaled.

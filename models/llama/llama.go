@@ -79,9 +79,9 @@ func (m *Model) embed(f *frame, ids *tensor) *tensor {
 		return f.Call(m.EmbedTokens, ids)
 	}
 	g := f.CallFrame(ids)
-	words := nn.Trained(m.EmbedTokens)
+	words := nn.Trained(m.EmbedTokens).(*nn.Embedding)
 	g.In(words)
-	y := words.Forward(g, ids).Mul(m.EmbedScale.To(m.words.Weight.DType))
+	y := m.words.Hook(ids.Embedding(words.Weight.Tensor).Mul(m.EmbedScale.To(m.words.Weight.DType)))
 	g.End(y)
 	return y
 }

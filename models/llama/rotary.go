@@ -40,6 +40,9 @@ func newRotary(c *Config) *rotary {
 // call gives the cosines and sines of positions [1, length] for a kind of layers, in the
 // type of x.
 func (m *rotary) call(f *frame, kind int, x, positions *tensor) (cos, sin *tensor) {
+	if m.r.Grids > 0 {
+		return m.grids(f, x, positions)
+	}
 	g := f.CallFrame(x, positions)
 	g.In(m)
 	g.Tape().NoGrad(func() {
@@ -58,6 +61,41 @@ func (m *rotary) call(f *frame, kind int, x, positions *tensor) (cos, sin *tenso
 	})
 	g.End(cos, sin)
 	return cos, sin
+}
+
+// grids is Qwen2_5_VLRotaryEmbedding.forward.
+func (m *rotary) grids(f *frame, x, positions *tensor) (cos, sin *tensor) {
+	g := f.CallFrame(x, positions)
+	g.In(m)
+	g.Tape().NoGrad(func() {
+		every := positions.Unsqueeze(0).Expand(m.r.Grids, x.Size(0), -1)
+		freqs := g.Let(every.Unsqueeze(-1).To(trace.F32).Mul(m.Kinds[0].InvFreq.Tensor))
+		cos = g.Let(freqs.Cos().MulScalar())
+		sin = g.Let(freqs.Sin().MulScalar())
+		g.Set(&sin, m.recomposed(g, sin))
+		g.Set(&cos, m.recomposed(g, cos))
+		cos, sin = cos.To(x.DType()), sin.To(x.DType())
+	})
+	g.End(cos, sin)
+	return cos, sin
+}
+
+// recomposed is recomposition_frequencies: a part of the angles from each grid.
+func (m *rotary) recomposed(f *frame, freq *tensor) *tensor {
+	g := f.FuncFrame(freq)
+	parts := g.LetAll(freq.Chunk(m.r.Grids, -1))
+	for i := range parts {
+		g.Set(&parts[i], parts[i].Select(0, int64(i)))
+	}
+	g.Set(&freq, trace.Cat(-1, parts...))
+	y := freq
+	if m.r.Pairs {
+		y = y.RepeatInterleave(2, -1)
+	} else {
+		y = trace.Cat(-1, y, y)
+	}
+	g.End(y)
+	return y
 }
 
 // rotateHalf is rotate_half.

@@ -18,7 +18,12 @@ func (e *Embedding) RequireGrads() { e.requireGrads = true }
 
 // Forward maps a tensor of indices to their rows: [...] to [..., width].
 func (e *Embedding) Forward(_ *trace.Frame, x *trace.Tensor) *trace.Tensor {
-	y := x.Embedding(e.Weight.T())
+	return e.Hook(x.Embedding(e.Weight.T()))
+}
+
+// Hook is what the forward hook makes of a result: models that scale what they look up
+// call it after that.
+func (e *Embedding) Hook(y *trace.Tensor) *trace.Tensor {
 	if e.requireGrads && !y.RequiresGrad() {
 		y.Leaf()
 	}

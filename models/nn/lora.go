@@ -206,6 +206,12 @@ func (w *layerWalk) walk(v reflect.Value, path string) {
 			return
 		}
 		w.seen[v.Pointer()] = true
+		if parts, ok := v.Interface().(*Parts); ok {
+			for i := range parts.children {
+				w.walk(reflect.ValueOf(parts.children).Index(i), join(path, parts.names[i]))
+			}
+			return
+		}
 		named := namesOf(v.Elem())
 		for i := range v.Elem().NumField() {
 			if f := v.Elem().Type().Field(i); f.IsExported() {

@@ -174,9 +174,18 @@ func (t *Tree) module(v reflect.Value, path string) {
 			}
 		}
 	}
+	parts, held := layer.(*Parts)
+	if held {
+		t.Buffers = append(t.Buffers, parts.buffers...)
+	}
 	parametersEnd, buffersEnd := len(t.Parameters), len(t.Buffers)
 	for _, f := range fields.children {
 		t.walk(v.Field(f.index), join(path, named(f.name)))
+	}
+	if held {
+		for i, child := range parts.children {
+			t.walk(reflect.ValueOf(child), join(path, parts.names[i]))
+		}
 	}
 	for _, p := range t.Parameters[parameters:parametersEnd] {
 		t.moved = append(t.moved, p)

@@ -30,7 +30,10 @@ func NewModulesToSave(l Layer) *ModulesToSave {
 // names of which there is none.
 func Places(model any, names []string) (places []*Layer, missing []string) {
 	found := map[string]bool{}
-	w := layerWalk{seen: map[uintptr]bool{}, wanted: func(_ Layer, path string) bool {
+	w := layerWalk{seen: map[uintptr]bool{}, wanted: func(l Layer, path string) bool {
+		if _, held := l.(*Parts); held {
+			return false
+		}
 		for _, n := range names {
 			if path == n || strings.HasSuffix(path, "."+n) {
 				found[n] = true

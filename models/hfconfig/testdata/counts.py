@@ -25,8 +25,10 @@ CLASSES = {
     "vit": ["ViTForImageClassification"],
     "whisper": ["WhisperForConditionalGeneration"],
     "wav2vec2": ["Wav2Vec2ForCTC"],
+    "gemma3": ["Gemma3ForConditionalGeneration"],
+    "voxtral": ["VoxtralForConditionalGeneration"],
 }
-AUTO = (transformers.AutoModelForCausalLM, transformers.AutoModelForSequenceClassification)
+AUTO = (transformers.AutoModelForCausalLM, transformers.AutoModelForSequenceClassification, transformers.AutoModelForImageTextToText)
 
 
 def classes(path):

@@ -1,0 +1,187 @@
+package hfconfig
+
+import (
+	"encoding/json"
+
+	"github.com/vprof/vprof/models/llama"
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/models/tower"
+)
+
+// unquoted is the text of a JSON string, or what stands there instead.
+func unquoted(value json.RawMessage) string {
+	var s string
+	if json.Unmarshal(value, &s) != nil {
+		return shown(value)
+	}
+	return s
+}
+
+// vision reads vision_config, whose model_type must be one of those given; the first is
+// that of one that names none. size has what is usual.
+func (r *reader) vision(s tower.Size, kinds ...string) (v *reader, size tower.Size, kind string) {
+	v = r.sub("vision_config")
+	kind = v.word("model_type", kinds[0], kinds)
+	s.Width = v.size("hidden_size", s.Width, mostWidth)
+	s.Inner = v.size("intermediate_size", s.Inner, mostInner)
+	s.Channels = v.size("num_channels", 3, mostChannels)
+	s.Layers = v.size("num_hidden_layers", s.Layers, mostLayers)
+	s.Heads = v.size("num_attention_heads", s.Heads, mostWidth)
+	s.Image, s.Patch = v.square("image_size", s.Image, mostImage), v.square("patch_size", s.Patch, mostImage)
+	v.heads("num_attention_heads", s.Heads, "hidden_size", s.Width)
+	v.must(s.Patch <= s.Image, "patch_size", "%d is larger than image_size %d", s.Patch, s.Image)
+	s.Positions = (s.Image / s.Patch) * (s.Image / s.Patch)
+	return v, s, kind
+}
+
+// blocks reads the vision_config of Qwen's and GLM's kind, with other keys.
+func (r *reader) blocks(s tower.Size, kinds ...string) (v *reader, size tower.Size) {
+	v = r.sub("vision_config")
+	v.word("model_type", kinds[0], kinds)
+	s.Layers, s.Heads = v.size("depth", s.Layers, mostLayers), v.size("num_heads", s.Heads, mostWidth)
+	s.Channels = v.size("in_channels", v.size("in_chans", 3, mostChannels), mostChannels)
+	s.Patch, s.Merge, s.Frames = v.size("patch_size", s.Patch, mostImage), v.size("spatial_merge_size", 2, mostMerged), v.size("temporal_patch_size", 2, mostMerged)
+	return v, s
+}
+
+// projector is two linear layers with a function between them.
+func projector(p *nn.Parts, in, width int64, bias bool) {
+	p.Add("linear_1", nn.NewLinear(in, width, bias)).Add("linear_2", nn.NewLinear(width, width, bias))
+}
+
+func besideMistral3(r *reader, text llama.Config) func() llama.Wrapper {
+	_, s, _ := r.vision(tower.Size{Width: 1024, Inner: 4096, Layers: 24, Heads: 16, Image: 1540, Patch: 14}, "pixtral")
+	merge := r.size("spatial_merge_size", 2, mostMerged)
+	r.refuse("vision_feature_layer", "-1", "-2")
+	bias := r.flag("multimodal_projector_bias", false)
+	return func() llama.Wrapper {
+		p := (&nn.Parts{}).Add("vision_tower", tower.Pixtral(s))
+		m := p.In("multi_modal_projector")
+		m.In("norm").Own("weight", s.Width)
+		m.In("patch_merger").Add("merging_layer", nn.NewLinear(s.Width*merge*merge, s.Width, false))
+		projector(m, s.Width, text.Width, bias)
+		return llama.Wrapper{Before: p}
+	}
+}
+
+func besideGemma3(r *reader, text llama.Config) func() llama.Wrapper {
+	v, s, _ := r.vision(tower.Size{Width: 768, Inner: 3072, Layers: 12, Heads: 12, Image: 224, Patch: 16}, "siglip_vision_model")
+	s.Pooled = v.flag("vision_use_head", true)
+	return func() llama.Wrapper {
+		p := (&nn.Parts{}).Add("vision_tower", tower.Siglip(s))
+		m := p.In("multi_modal_projector").Own("mm_input_projection_weight", s.Width, text.Width)
+		m.In("mm_soft_emb_norm").Own("weight", s.Width)
+		return llama.Wrapper{Before: p}
+	}
+}
+
+func besideLlava(r *reader, text llama.Config) func() llama.Wrapper {
+	_, s, kind := r.vision(tower.Size{Width: 1024, Inner: 4096, Layers: 24, Heads: 16, Image: 336, Patch: 14}, "clip_vision_model", "pixtral")
+	r.refuse("vision_feature_layer", "-1", "-2")
+	made := tower.CLIP
+	if kind == "pixtral" {
+		made = tower.Pixtral
+	}
+	bias := r.flag("multimodal_projector_bias", true)
+	return func() llama.Wrapper {
+		p := (&nn.Parts{}).Add("vision_tower", made(s))
+		projector(p.In("multi_modal_projector"), s.Width, text.Width, bias)
+		return llama.Wrapper{Before: p}
+	}
+}
+
+func besideQwen2VL(r *reader, _ llama.Config) func() llama.Wrapper {
+	v, s := r.blocks(tower.Size{Layers: 32, Heads: 16, Patch: 14}, "qwen2_vl_vision", "qwen2_vl")
+	s.Width = v.size("embed_dim", 1280, mostWidth)
+	s.Inner, s.Out = v.size("mlp_ratio", 4, mostMerged)*s.Width, v.size("hidden_size", 3584, mostWidth)
+	return func() llama.Wrapper {
+		return llama.Wrapper{Before: (&nn.Parts{}).Add("visual", tower.Qwen2VL(s))}
+	}
+}
+
+func besideQwen25VL(r *reader, _ llama.Config) func() llama.Wrapper {
+	v, s := r.blocks(tower.Size{Layers: 32, Heads: 16, Patch: 14}, "qwen2_5_vl_vision", "qwen2_5_vl")
+	s.Width, s.Inner, s.Out = v.size("hidden_size", 3584, mostWidth), v.size("intermediate_size", 3420, mostInner), v.size("out_hidden_size", 3584, mostWidth)
+	return func() llama.Wrapper {
+		return llama.Wrapper{Before: (&nn.Parts{}).Add("visual", tower.Qwen25VL(s))}
+	}
+}
+
+func besideQwen3VL(r *reader, _ llama.Config) func() llama.Wrapper {
+	v, s := r.blocks(tower.Size{Layers: 27, Heads: 16, Patch: 16}, "qwen3_vl_vision", "qwen3_vl")
+	s.Width, s.Inner, s.Out = v.size("hidden_size", 1152, mostWidth), v.size("intermediate_size", 4304, mostInner), v.size("out_hidden_size", 3584, mostWidth)
+	s.Positions = v.size("num_position_embeddings", 2304, mostPositions)
+	s.Deep = 3
+	if layers := v.numbers("deepstack_visual_indexes", 0, mostLayers); layers != nil {
+		s.Deep = int64(len(layers))
+	}
+	return func() llama.Wrapper {
+		return llama.Wrapper{Before: (&nn.Parts{}).Add("visual", tower.Qwen3VL(s))}
+	}
+}
+
+func besideInternVL(r *reader, text llama.Config) func() llama.Wrapper {
+	v, s, _ := r.vision(tower.Size{Width: 1024, Inner: 4096, Layers: 24, Heads: 16, Image: 448, Patch: 14}, "internvl_vision")
+	v.refuse("use_qk_norm", "false")
+	v.refuse("use_mask_token", "false")
+	v.refuse("use_mean_pooling", "true")
+	v.refuse("use_absolute_position_embeddings", "true")
+	v.word("norm_type", "layer_norm", []string{"layer_norm"})
+	s.Bias = v.flag("attention_bias", false)
+	r.refuse("downsample_ratio", "0.5")
+	return func() llama.Wrapper {
+		p := (&nn.Parts{}).Add("vision_tower", tower.InternVL(s))
+		m := p.In("multi_modal_projector").Add("layer_norm", nn.NewLayerNorm(4*s.Width))
+		projector(m, 4*s.Width, text.Width, true)
+		return llama.Wrapper{Before: p}
+	}
+}
+
+func besideSmolVLM(r *reader, text llama.Config) func() llama.Wrapper {
+	_, s, _ := r.vision(tower.Size{Width: 1152, Inner: 3072, Layers: 12, Heads: 16, Image: 224, Patch: 32}, "smolvlm_vision")
+	scale := r.size("scale_factor", 2, mostMerged)
+	return func() llama.Wrapper {
+		p := (&nn.Parts{}).Add("vision_model", tower.SmolVLM(s))
+		p.In("connector").In("modality_projection").Add("proj", nn.NewLinear(s.Width*scale*scale, text.Width, false))
+		return llama.Wrapper{Decoder: "text_model", Before: p}
+	}
+}
+
+func besideGLM4V(r *reader, _ llama.Config) func() llama.Wrapper {
+	v, s := r.blocks(tower.Size{Layers: 24, Heads: 12, Patch: 14}, "glm4v_vision", "glm4v")
+	image := v.size("image_size", 336, mostImage)
+	s.Width, s.Out = v.size("hidden_size", 1536, mostWidth), v.size("out_hidden_size", 4096, mostWidth)
+	s.Positions, s.Inner, s.Bias = (image/s.Patch)*(image/s.Patch), s.Out, v.flag("attention_bias", false)
+	v.must(s.Positions > 0, "patch_size", "%d is larger than image_size %d", s.Patch, image)
+	inner := v.size("intermediate_size", 13696, mostInner)
+	return func() llama.Wrapper {
+		return llama.Wrapper{Before: (&nn.Parts{}).Add("visual", tower.GLM4V(s, inner))}
+	}
+}
+
+func besidePaddleOCR(r *reader, text llama.Config) func() llama.Wrapper {
+	v, s, _ := r.vision(tower.Size{Width: 1152, Inner: 4304, Layers: 27, Heads: 16, Image: 384, Patch: 14}, "paddleocr_vl_vision", "paddleocr_vl")
+	merge := v.size("spatial_merge_size", 2, mostMerged)
+	return func() llama.Wrapper {
+		before, after := &nn.Parts{}, &nn.Parts{}
+		before.In("visual").Add("vision_model", tower.PaddleOCR(s))
+		square := s.Width * merge * merge
+		after.In("projector").Add("pre_norm", nn.NewLayerNorm(s.Width)).Add("linear_1", nn.NewLinear(square, square, true)).Add("linear_2", nn.NewLinear(square, text.Width, true))
+		return llama.Wrapper{Before: before, After: after}
+	}
+}
+
+func besideVoxtral(r *reader, text llama.Config) func() llama.Wrapper {
+	a := r.sub("audio_config")
+	a.also = map[string]string{"hidden_size": "d_model", "intermediate_size": "encoder_ffn_dim", "num_hidden_layers": "encoder_layers"}
+	a.word("model_type", "voxtral_encoder", []string{"voxtral_encoder"})
+	s := tower.Size{
+		Width: a.size("hidden_size", 1280, mostWidth), Inner: a.size("intermediate_size", 5120, mostInner), Layers: a.size("num_hidden_layers", 32, mostLayers),
+		Bins: a.size("num_mel_bins", 128, mostChannels), Positions: a.size("max_source_positions", 1500, mostPositions),
+	}
+	return func() llama.Wrapper {
+		after := &nn.Parts{}
+		projector(after.In("multi_modal_projector"), s.Inner, text.Width, false)
+		return llama.Wrapper{Before: (&nn.Parts{}).Add("audio_tower", tower.Voxtral(s)), After: after}
+	}
+}

@@ -1,0 +1,126 @@
+package hfconfig
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/hf"
+	"github.com/vprof/vprof/models/llama"
+	"github.com/vprof/vprof/models/train"
+)
+
+// wrapper is a model_type that has a decoder in text_config, and towers for images or
+// sound beside it.
+type wrapper struct {
+	// name is what the names of its classes begin with.
+	name string
+	// text is the model_type of a text_config that names none, and usual its keys then.
+	text  string
+	usual map[string]string
+	// tied is tie_word_embeddings where the file says nothing; flat says that
+	// the keys of the text may stand beside those of the whole.
+	tied, flat bool
+	// liger says that liger-kernel has its kernels for all of the decoder.
+	liger bool
+	// senses is what the towers take: "images", "sound".
+	senses string
+	// beside reads what stands beside the decoder, and gives what makes it.
+	beside func(r *reader, text llama.Config) func() llama.Wrapper
+}
+
+// wrappers are the types with towers, as transformers defines them.
+var wrappers = map[string]wrapper{
+	"mistral3": {name: "Mistral3", text: "mistral", tied: true, senses: "images", beside: besideMistral3, usual: map[string]string{
+		"hidden_size": "5120", "intermediate_size": "32768", "num_hidden_layers": "40", "num_attention_heads": "32", "num_key_value_heads": "8", "head_dim": "128",
+		"vocab_size": "131072", "max_position_embeddings": "131072", "sliding_window": "null",
+	}},
+	"gemma3":       {name: "Gemma3", text: "gemma3_text", tied: true, liger: true, senses: "images", beside: besideGemma3},
+	"llava":        {name: "Llava", text: "llama", senses: "images", beside: besideLlava},
+	"qwen2_vl":     {name: "Qwen2VL", text: "qwen2_vl_text", flat: true, senses: "images", beside: besideQwen2VL},
+	"qwen2_5_vl":   {name: "Qwen2_5_VL", text: "qwen2_5_vl_text", flat: true, senses: "images", beside: besideQwen25VL},
+	"qwen3_vl":     {name: "Qwen3VL", text: "qwen3_vl_text", senses: "images", beside: besideQwen3VL},
+	"internvl":     {name: "InternVL", text: "qwen2", tied: true, senses: "images", beside: besideInternVL},
+	"smolvlm":      {name: "SmolVLM", text: "llama", senses: "images", beside: besideSmolVLM},
+	"glm4v":        {name: "Glm4v", text: "glm4v_text", senses: "images", beside: besideGLM4V},
+	"paddleocr_vl": {name: "PaddleOCRVL", text: "paddleocr_vl_text", tied: true, flat: true, senses: "images", beside: besidePaddleOCR},
+	"voxtral": {name: "Voxtral", text: "llama", senses: "sound", beside: besideVoxtral, usual: map[string]string{
+		"hidden_size": "3072", "intermediate_size": "8192", "num_hidden_layers": "30", "num_key_value_heads": "8", "head_dim": "128",
+		"vocab_size": "131072", "max_position_embeddings": "131072",
+	}},
+}
+
+// textOnly are decoders that stand in wrappers and nowhere else.
+var textOnly = map[string]relative{
+	"qwen2_vl_text":   {name: "Qwen2VLText", vocab: 152064, width: 8192, layers: 80, heads: 64, kvHeads: 8, inner: 29568, positions: 32768, base: llama.Config{QKVBias: true, Rotary: llama.Rotary{Grids: 3}}, read: (*reader).qwenVLWindows},
+	"qwen2_5_vl_text": {name: "Qwen2_5_VLText", vocab: 152064, width: 8192, layers: 80, heads: 64, kvHeads: 8, inner: 29568, positions: 32768, base: llama.Config{QKVBias: true, Rotary: llama.Rotary{Grids: 3}}, read: (*reader).qwenVLWindows},
+	"qwen3_vl_text":   {name: "Qwen3VLText", vocab: 151936, kvHeads: 32, headSize: 128, inner: 22016, positions: 128000, base: llama.Config{QKNorm: llama.HeadsNorm, Rotary: llama.Rotary{Grids: 3}}, read: (*reader).biases},
+	"glm4v_text": {
+		name: "Glm4vText", vocab: 151552, layers: 40, kvHeads: 2, inner: 13696, positions: 32768,
+		base: llama.Config{QKVBias: true, Order: llama.NormAround, MLP: llama.FusedGated, Rotary: llama.Rotary{Inside: true, Stepwise: true, Pairs: true, Grids: 3}, Names: llama.Names{
+			"post_attention_layernorm": "post_self_attn_layernorm", "pre_feedforward_layernorm": "post_attention_layernorm", "post_feedforward_layernorm": "post_mlp_layernorm",
+		}},
+	},
+	"paddleocr_vl_text": {
+		name: "PaddleOCRText", vocab: 103424, width: 1024, layers: 18, heads: 16, kvHeads: 2, headSize: 128, inner: 3072, positions: 131072, tied: true,
+		base: llama.Config{Rotary: llama.Rotary{Grids: 3}}, read: func(r *reader, c *llama.Config) {
+			c.QKVBias = r.flag("use_bias", false)
+			c.OutputBias, c.MLPBias = c.QKVBias, c.QKVBias
+		},
+	},
+}
+
+// qwenVLWindows reads which layers see a window.
+func (r *reader) qwenVLWindows(c *llama.Config) {
+	r.refuse("use_sliding_window", "false")
+	if types := r.words("layer_types"); types != nil {
+		c.Windowed = r.layerTypes(types, c)
+	}
+}
+
+func (w wrapper) family() family {
+	return family{heads: map[string]string{w.name + "ForConditionalGeneration": causalLM}, usual: causalLM, half: true, read: w.architecture}
+}
+
+func (w wrapper) architecture(r *reader) architecture {
+	t := r.sub("text_config")
+	if _, nested := r.raw["text_config"]; w.flat && !nested {
+		t = r
+	}
+	if t != r {
+		t.common()
+	}
+	d, kind := w.decoder(t)
+	for key, value := range w.usual {
+		if _, given := t.raw[key]; !given && kind == w.text {
+			t.raw[key] = []byte(value)
+		}
+	}
+	c := d.config(t)
+	c.Tied = r.flag("tie_word_embeddings", w.tied) || w.flat && t.flag("tie_word_embeddings", false)
+	beside := w.beside(r, c)
+	a := decoder(w.name, c.Layers, c.Width, 1, t.turnedLength(d.positions))
+	a.settings, a.only = slices.DeleteFunc(a.settings, func(s models.Setting) bool { return s.Name == hf.ClassesSetting(1).Name }), nil
+	a.summary = fmt.Sprintf("%s: %s", w.name, a.summary)
+	a.levers.Liger = w.liger
+	a.caveats = []string{fmt.Sprintf("this is a step on text alone: the towers' weights are there, and what %s add is not counted", w.senses)}
+	a.task = func(k models.Case) train.Task { return llama.ConditionalGeneration(c, beside(), hf.TextOf(k)) }
+	return a
+}
+
+// decoder finds what text_config describes.
+func (w wrapper) decoder(t *reader) (d relative, kind string) {
+	kind = w.text
+	if value, _, ok := t.get("model_type"); ok && t.up != nil {
+		kind = unquoted(value)
+	}
+	d, ok := relatives[kind]
+	if !ok {
+		d, ok = textOnly[kind]
+	}
+	if !ok {
+		t.wrong("model_type", "vprof does not describe %q as the decoder of %s", kind, w.name)
+		d = relatives["llama"]
+	}
+	return d, kind
+}

@@ -1,0 +1,45 @@
+package hfconfig
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/models"
+)
+
+// What is made of one case leaves nothing behind in the next, packed weights and adapters
+// in the towers included; every result says what is not counted.
+func TestTowersAreMadeAnewForEveryCase(t *testing.T) {
+	for kind := range wrappers {
+		m := open(t, kind)
+		c := complete(t, m, models.Case{LoRA: &models.LoRA{Rank: 4}, Levers: models.Levers{Quantize: "nf4"}})
+		first, err := m.Build(c)
+		require.NoError(t, err, kind)
+		again, err := m.Build(c)
+		require.NoError(t, err, kind)
+		require.Equal(t, first.Counts(), again.Counts(), kind)
+		require.Contains(t, m.Caveats(c)[len(m.Caveats(c))-1], "this is a step on text alone", kind)
+	}
+}
+
+// The keys of a text may stand beside those of the whole, as older files have them.
+func TestFlatFilesAreTheNestedOnes(t *testing.T) {
+	const keys = `"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 1000`
+	const vision = `"vision_config": {"depth": 1, "hidden_size": 64, "intermediate_size": 128, "num_heads": 4, "out_hidden_size": 256}`
+	flat := model(t, `{"model_type": "qwen2_5_vl", "rope_scaling": {"type": "mrope"}, `+keys+`, `+vision+`}`)
+	nested := model(t, `{"model_type": "qwen2_5_vl", "text_config": {`+keys+`}, `+vision+`}`)
+	a, err := flat.Record(models.Case{Batch: 1}, board, models.Options{Steps: 1})
+	require.NoError(t, err)
+	b, err := nested.Record(models.Case{Batch: 1}, board, models.Options{Steps: 1})
+	require.NoError(t, err)
+	require.Equal(t, b.Counts, a.Counts)
+	require.Equal(t, b.Program.Instructions, a.Program.Instructions)
+}
+
+// Modules that are only held cannot be trained as a whole.
+func TestTowersAreNotSavedAsAWhole(t *testing.T) {
+	m := open(t, "llava")
+	_, err := m.Build(complete(t, m, models.Case{LoRA: &models.LoRA{Rank: 4, Save: []string{"vision_tower"}}}))
+	require.ErrorContains(t, err, "no module that can be trained as a whole is called vision_tower")
+}

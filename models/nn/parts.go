@@ -1,0 +1,48 @@
+package nn
+
+import "github.com/vprof/vprof/profiler/trace"
+
+// Parts is a module that is known by what it holds: children and parameters, by the names
+// that PyTorch has for them. It is for modules that a step holds and never calls, such as
+// the tower for images of a model that is trained on text, and for those whose children
+// have names that no struct can have.
+type Parts struct {
+	Module
+	names    []string
+	children []Layer
+	own      []string
+	weights  []*Parameter
+	buffers  []*Buffer
+}
+
+// Add puts a layer in, under a name or a path, and returns the module itself.
+func (p *Parts) Add(name string, l Layer) *Parts {
+	p.names, p.children = append(p.names, name), append(p.children, l)
+	return p
+}
+
+// In makes a module within this one.
+func (p *Parts) In(name string) *Parts {
+	child := &Parts{}
+	p.Add(name, child)
+	return child
+}
+
+// Own gives the module a parameter of its own.
+func (p *Parts) Own(name string, dims ...int64) *Parts {
+	p.own, p.weights = append(p.own, name), append(p.weights, NewParameter(dims...))
+	return p
+}
+
+// Buffer gives the module a buffer.
+func (p *Parts) Buffer(d trace.DType, dims ...int64) *Parts {
+	p.buffers = append(p.buffers, NewBuffer(d, dims...))
+	return p
+}
+
+// Forward implements [Layer]; a step that calls it describes the model wrongly.
+func (p *Parts) Forward(*trace.Frame, *trace.Tensor) *trace.Tensor {
+	panic("nn: " + p.path.Name + " is held and never called")
+}
+
+func (p *Parts) ownParameters() ([]string, []*Parameter) { return p.own, p.weights }

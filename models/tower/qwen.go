@@ -1,0 +1,82 @@
+package tower
+
+import "github.com/vprof/vprof/models/nn"
+
+// Qwen2VL is Qwen2VisionTransformerPretrainedModel.
+func Qwen2VL(s Size) *nn.Parts {
+	p := &nn.Parts{}
+	p.In("patch_embed").Add("proj", conv(s.Channels, s.Width, false, s.Frames, s.Patch, s.Patch))
+	inverse(p.In("rotary_pos_emb"), s.Width/s.Heads/4)
+	layers(p.In("blocks"), s.Layers, func(l *nn.Parts) {
+		l.Add("norm1", nn.NewLayerNorm(s.Width)).Add("norm2", nn.NewLayerNorm(s.Width))
+		joined(l, s.Width, true)
+		l.In("mlp").Add("fc1", nn.NewLinear(s.Width, s.Inner, true)).Add("fc2", nn.NewLinear(s.Inner, s.Width, true))
+	})
+	qwenMerger(p, s, nn.NewLayerNorm(s.Width))
+	return p
+}
+
+// Qwen25VL is Qwen2_5_VisionTransformerPretrainedModel.
+func Qwen25VL(s Size) *nn.Parts {
+	p := &nn.Parts{}
+	p.In("patch_embed").Add("proj", conv(s.Channels, s.Width, false, s.Frames, s.Patch, s.Patch))
+	inverse(p.In("rotary_pos_emb"), s.Width/s.Heads/4)
+	layers(p.In("blocks"), s.Layers, func(l *nn.Parts) {
+		l.Add("norm1", scale(s.Width)).Add("norm2", scale(s.Width))
+		joined(l, s.Width, true)
+		gated(l.In("mlp"), s.Width, s.Inner, s.Width, true)
+	})
+	qwenMerger(p, s, scale(s.Width))
+	return p
+}
+
+// joined adds an attention that projects to query, key and value in one.
+func joined(l *nn.Parts, width int64, bias bool) {
+	l.In("attn").Add("qkv", nn.NewLinear(width, 3*width, bias)).Add("proj", nn.NewLinear(width, width, bias))
+}
+
+// qwenMerger adds what makes one token of the patches of a square.
+func qwenMerger(p *nn.Parts, s Size, norm nn.Layer) {
+	square := s.Width * s.Merge * s.Merge
+	m := p.In("merger").Add("ln_q", norm)
+	m.In("mlp").Add("0", nn.NewLinear(square, square, true)).Add("2", nn.NewLinear(square, s.Out, true))
+}
+
+// Qwen3VL is Qwen3VLVisionModel, and that of Qwen3.5, which has no layers beside the last
+// that speak to the decoder.
+func Qwen3VL(s Size) *nn.Parts {
+	p := &nn.Parts{}
+	p.In("patch_embed").Add("proj", conv(s.Channels, s.Width, true, s.Frames, s.Patch, s.Patch))
+	p.Add("pos_embed", nn.NewEmbedding(s.Positions, s.Width))
+	inverse(p.In("rotary_pos_emb"), s.Width/s.Heads/4)
+	layers(p.In("blocks"), s.Layers, func(l *nn.Parts) {
+		l.Add("norm1", nn.NewLayerNorm(s.Width)).Add("norm2", nn.NewLayerNorm(s.Width))
+		joined(l, s.Width, true)
+		l.In("mlp").Add("linear_fc1", nn.NewLinear(s.Width, s.Inner, true)).Add("linear_fc2", nn.NewLinear(s.Inner, s.Width, true))
+	})
+	square := s.Width * s.Merge * s.Merge
+	merge := func(m *nn.Parts, norm int64) {
+		m.Add("norm", nn.NewLayerNorm(norm)).Add("linear_fc1", nn.NewLinear(square, square, true)).Add("linear_fc2", nn.NewLinear(square, s.Out, true))
+	}
+	merge(p.In("merger"), s.Width)
+	if s.Deep > 0 {
+		layers(p.In("deepstack_merger_list"), s.Deep, func(m *nn.Parts) { merge(m, square) })
+	}
+	return p
+}
+
+// GLM4V is Glm4vVisionModel; inner is the width of the feed-forward half of what merges.
+func GLM4V(s Size, inner int64) *nn.Parts {
+	p := &nn.Parts{}
+	p.In("embeddings").Add("position_embedding", nn.NewEmbedding(s.Positions, s.Width))
+	p.In("patch_embed").Add("proj", conv(s.Channels, s.Width, true, s.Frames, s.Patch, s.Patch))
+	inverse(p.In("rotary_pos_emb"), s.Width/s.Heads/4)
+	layers(p.In("blocks"), s.Layers, func(l *nn.Parts) {
+		l.Add("norm1", scale(s.Width)).Add("norm2", scale(s.Width))
+		l.In("attn").Add("qkv", nn.NewLinear(s.Width, 3*s.Width, s.Bias)).Add("proj", nn.NewLinear(s.Width, s.Width, false))
+		gated(l.In("mlp"), s.Width, s.Inner, s.Width, false)
+	})
+	m := p.In("merger").Add("proj", nn.NewLinear(s.Out, s.Out, false)).Add("post_projection_norm", nn.NewLayerNorm(s.Out))
+	gated(m, s.Out, inner, s.Out, false)
+	return p.Add("post_conv_layernorm", scale(s.Width)).Add("downsample", conv(s.Width, s.Out, true, s.Merge, s.Merge)).Add("post_layernorm", scale(s.Width))
+}

@@ -1,0 +1,170 @@
+// Package tower has what stands beside the decoder of a model that sees or hears: the
+// towers that encode images or sound, and the projectors behind them. They are known by
+// what they hold, under the names of transformers 5.23. A step on text alone holds their
+// weights and never calls them.
+package tower
+
+import (
+	"strconv"
+
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// Size is the size of a tower. What a kind of tower has no use for is zero.
+type Size struct {
+	Width, Inner, Layers, Heads int64
+	// Channels, Patch and Image are of what goes in: colors, and pixels of a side; Frames
+	// is how many images a patch reaches over, Bins how many frequencies sound has.
+	Channels, Patch, Image, Frames, Bins int64
+	// Positions is how many places have an embedding, Merge how many patches of a side
+	// become one token, Out the width of what comes out.
+	Positions, Merge, Out int64
+	// Deep is how many layers hand what they make to the decoder, too.
+	Deep int64
+	// Pooled says that there is a head that pools, Bias that projections have a bias.
+	Pooled, Bias bool
+}
+
+// scale is a norm that has a weight alone.
+func scale(width int64) *nn.Parts { return new(nn.Parts).Own("weight", width) }
+
+// conv is a convolution of patches.
+func conv(in, out int64, bias bool, kernel ...int64) nn.Layer {
+	return nn.NewConv(in, out, nn.ConvOptions{Kernel: kernel, NoBias: !bias})
+}
+
+// gated adds a gated feed-forward half.
+func gated(p *nn.Parts, width, inner, out int64, bias bool) {
+	p.Add("gate_proj", nn.NewLinear(width, inner, bias)).Add("up_proj", nn.NewLinear(width, inner, bias)).Add("down_proj", nn.NewLinear(inner, out, bias))
+}
+
+// layers calls add for every layer of a list.
+func layers(p *nn.Parts, n int64, add func(l *nn.Parts)) {
+	for i := range n {
+		add(p.In(strconv.FormatInt(i, 10)))
+	}
+}
+
+// attention adds projections of equal width.
+func attention(p *nn.Parts, width int64, bias bool, names ...string) {
+	for _, name := range names {
+		p.Add(name, nn.NewLinear(width, width, bias))
+	}
+}
+
+// inverse adds the frequencies of rotary positions over heads.
+func inverse(p *nn.Parts, size int64) {
+	p.Buffer(trace.F32, size).Buffer(trace.F32, size)
+}
+
+// encoder adds the layers that CLIP and SigLIP share.
+func encoder(p *nn.Parts, s Size) {
+	layers(p.In("encoder").In("layers"), s.Layers, func(l *nn.Parts) {
+		l.Add("layer_norm1", nn.NewLayerNorm(s.Width))
+		attention(l.In("self_attn"), s.Width, true, "k_proj", "v_proj", "q_proj", "out_proj")
+		l.Add("layer_norm2", nn.NewLayerNorm(s.Width))
+		l.In("mlp").Add("fc1", nn.NewLinear(s.Width, s.Inner, true)).Add("fc2", nn.NewLinear(s.Inner, s.Width, true))
+	})
+}
+
+// Siglip is SiglipVisionModel; s.Positions are the patches of an image.
+func Siglip(s Size) *nn.Parts {
+	p := &nn.Parts{}
+	p.In("embeddings").Add("patch_embedding", conv(s.Channels, s.Width, true, s.Patch, s.Patch)).
+		Add("position_embedding", nn.NewEmbedding(s.Positions, s.Width)).Buffer(trace.I64, s.Positions)
+	siglipEncoder(p, s)
+	return p
+}
+
+// PaddleOCR is PaddleOCRVisionTransformer: SigLIP's with rotary positions besides.
+func PaddleOCR(s Size) *nn.Parts {
+	p := Siglip(s)
+	inverse(p, s.Width/s.Heads/4)
+	return p
+}
+
+// SmolVLM is SmolVLMVisionTransformer, which computes the numbers of its patches.
+func SmolVLM(s Size) *nn.Parts {
+	p := &nn.Parts{}
+	p.In("embeddings").Add("patch_embedding", conv(s.Channels, s.Width, true, s.Patch, s.Patch)).
+		Add("position_embedding", nn.NewEmbedding(s.Positions, s.Width))
+	siglipEncoder(p, s)
+	return p
+}
+
+// Siglip2 is Siglip2VisionModel, which takes patches for rows.
+func Siglip2(s Size) *nn.Parts {
+	p := &nn.Parts{}
+	p.In("embeddings").Add("patch_embedding", nn.NewLinear(s.Channels*s.Patch*s.Patch, s.Width, true)).
+		Add("position_embedding", nn.NewEmbedding(s.Positions, s.Width))
+	siglipEncoder(p, s)
+	return p
+}
+
+func siglipEncoder(p *nn.Parts, s Size) {
+	encoder(p, s)
+	p.Add("post_layernorm", nn.NewLayerNorm(s.Width))
+	if !s.Pooled {
+		return
+	}
+	head := p.In("head").Own("probe", 1, 1, s.Width)
+	head.In("attention").Own("in_proj_weight", 3*s.Width, s.Width).Own("in_proj_bias", 3*s.Width).Add("out_proj", nn.NewLinear(s.Width, s.Width, true))
+	head.Add("layernorm", nn.NewLayerNorm(s.Width))
+	head.In("mlp").Add("fc1", nn.NewLinear(s.Width, s.Inner, true)).Add("fc2", nn.NewLinear(s.Inner, s.Width, true))
+}
+
+// CLIP is CLIPVisionModel, with a place for the class of an image.
+func CLIP(s Size) *nn.Parts {
+	p := &nn.Parts{}
+	p.In("embeddings").Own("class_embedding", s.Width).Add("patch_embedding", conv(s.Channels, s.Width, false, s.Patch, s.Patch)).
+		Add("position_embedding", nn.NewEmbedding(s.Positions+1, s.Width)).Buffer(trace.I64, s.Positions+1)
+	p.Add("pre_layrnorm", nn.NewLayerNorm(s.Width))
+	encoder(p, s)
+	return p.Add("post_layernorm", nn.NewLayerNorm(s.Width))
+}
+
+// Pixtral is PixtralVisionModel.
+func Pixtral(s Size) *nn.Parts {
+	p := &nn.Parts{}
+	p.Add("patch_conv", conv(s.Channels, s.Width, false, s.Patch, s.Patch)).Add("ln_pre", scale(s.Width))
+	layers(p.In("transformer").In("layers"), s.Layers, func(l *nn.Parts) {
+		l.Add("attention_norm", scale(s.Width))
+		gated(l.In("feed_forward"), s.Width, s.Inner, s.Width, false)
+		attention(l.In("attention"), s.Width, false, "k_proj", "v_proj", "q_proj", "o_proj")
+		l.Add("ffn_norm", scale(s.Width))
+	})
+	inverse(p.In("patch_positional_embedding"), s.Width/s.Heads/2)
+	return p
+}
+
+// InternVL is InternVLVisionModel.
+func InternVL(s Size) *nn.Parts {
+	p := &nn.Parts{}
+	e := p.In("embeddings").Own("cls_token", 1, 1, s.Width).Own("position_embeddings", 1, s.Positions+1, s.Width)
+	e.In("patch_embeddings").Add("projection", conv(s.Channels, s.Width, true, s.Patch, s.Patch))
+	layers(p.In("encoder").In("layer"), s.Layers, func(l *nn.Parts) {
+		l.Own("lambda_1", s.Width).Own("lambda_2", s.Width)
+		a := l.In("attention")
+		attention(a, s.Width, s.Bias, "q_proj", "k_proj", "v_proj")
+		a.Add("projection_layer", nn.NewLinear(s.Width, s.Width, true))
+		l.In("mlp").Add("fc1", nn.NewLinear(s.Width, s.Inner, true)).Add("fc2", nn.NewLinear(s.Inner, s.Width, true))
+		l.Add("layernorm_before", nn.NewLayerNorm(s.Width)).Add("layernorm_after", nn.NewLayerNorm(s.Width))
+	})
+	return p
+}
+
+// Voxtral is VoxtralEncoder.
+func Voxtral(s Size) *nn.Parts {
+	p := &nn.Parts{}
+	positions := nn.NewEmbedding(s.Positions, s.Width)
+	nn.Freeze(positions)
+	p.Add("conv1", conv(s.Bins, s.Width, true, 3)).Add("conv2", conv(s.Width, s.Width, true, 3)).Add("embed_positions", positions)
+	layers(p.In("layers"), s.Layers, func(l *nn.Parts) {
+		a := l.In("self_attn").Add("k_proj", nn.NewLinear(s.Width, s.Width, false))
+		attention(a, s.Width, true, "v_proj", "q_proj", "out_proj")
+		l.Add("self_attn_layer_norm", nn.NewLayerNorm(s.Width)).Add("fc1", nn.NewLinear(s.Width, s.Inner, true)).
+			Add("fc2", nn.NewLinear(s.Inner, s.Width, true)).Add("final_layer_norm", nn.NewLayerNorm(s.Width))
+	})
+	return p.Add("layer_norm", nn.NewLayerNorm(s.Width))
+}
