@@ -108,6 +108,15 @@ type Recording struct {
 	Validation int
 }
 
+// Discard ends the use of the recording's program, whose memory later recordings take
+// over. The caller must be the only one who has it.
+func (r *Recording) Discard() {
+	if r.Program != nil {
+		trace.Recycle(r.Program)
+		r.Program = nil
+	}
+}
+
 // Options say how to record.
 type Options struct {
 	// Stack is the release of PyTorch that the steps run on; nil is

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/vprof/vprof/bench/advise/systems"
 	"github.com/vprof/vprof/bench/experiment/fit"
@@ -202,9 +203,24 @@ func verdictOf(f *report.Fit) error {
 
 func (o *fitOptions) run(ctx context.Context, s fit.Search) (*report.Fit, error) {
 	started := o.app.now().UTC()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	// Beside the search, whose last configurations do not keep all cores busy.
+	var profiles []report.Profile
+	var beside errgroup.Group
+	if o.formula == "" {
+		beside.Go(func() (err error) {
+			profiles, err = o.profiles(ctx, s)
+			return err
+		})
+	}
 	bar := startProgress(o.app, false)
 	s.Progress = bar.step
 	f, err := fit.Run(ctx, s)
+	if err != nil {
+		cancel()
+	}
+	besideErr := beside.Wait()
 	bar.end()
 	if err != nil {
 		return nil, err
@@ -216,8 +232,8 @@ func (o *fitOptions) run(ctx context.Context, s fit.Search) (*report.Fit, error)
 	if err := warnOfUnread(f); err != nil {
 		return nil, err
 	}
-	f.Profiles, err = o.profiles(ctx, s)
-	return f, err
+	f.Profiles = profiles
+	return f, besideErr
 }
 
 // profiles are recommendations for the project's curriculum, where it has one.

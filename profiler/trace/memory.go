@@ -28,19 +28,31 @@ var memories = sync.Pool{New: func() any { return &memory{places: map[[2]string]
 func (t *Tape) Finish() *program.Program {
 	m := t.memory
 	t.memory = nil
+	spare, _ := recycled.Get().(*program.Program)
+	if spare == nil {
+		spare = &program.Program{}
+	}
 	p := &program.Program{
-		Instructions: handOver(&m.prog.Instructions), Buffers: handOver(&m.prog.Buffers),
-		Ops: handOver(&m.prog.Ops), Operands: handOver(&m.prog.Operands),
-		Products: handOver(&m.prog.Products), Sites: handOver(&m.prog.Sites), Phases: handOver(&m.prog.Phases),
+		Instructions: handOver(&m.prog.Instructions, spare.Instructions), Buffers: handOver(&m.prog.Buffers, spare.Buffers),
+		Ops: handOver(&m.prog.Ops, spare.Ops), Operands: handOver(&m.prog.Operands, spare.Operands),
+		Products: handOver(&m.prog.Products, spare.Products), Sites: handOver(&m.prog.Sites, spare.Sites), Phases: handOver(&m.prog.Phases, spare.Phases),
 	}
 	if len(m.prog.Streams) > 0 {
-		p.Streams, p.Events, p.Waits = m.prog.Streams, handOver(&m.prog.Events), handOver(&m.prog.Waits)
+		p.Streams, p.Events, p.Waits = m.prog.Streams, handOver(&m.prog.Events, spare.Events), handOver(&m.prog.Waits, spare.Waits)
 		m.prog.Streams = nil
 	}
 	m.empty()
 	memories.Put(m)
 	return p
 }
+
+// recycled are programs whose tables the next recordings are written into.
+var recycled sync.Pool
+
+// Recycle gives the tables of a program to later recordings: they are megabytes, which
+// cost more to get and to collect than to fill. Nobody may use the program afterwards,
+// or anything that refers to its tables.
+func Recycle(p *program.Program) { recycled.Put(p) }
 
 // empty forgets what the memory was used for.
 func (m *memory) empty() {
@@ -54,9 +66,14 @@ func (m *memory) empty() {
 }
 
 // handOver gives a table away, or a copy if much of its memory is unused, and
-// makes room for the next recording: many are as long as the one before.
-func handOver[T any](table *[]T) []T {
+// makes room for the next recording: many are as long as the one before. A spare table
+// of about that length is that room.
+func handOver[T any](table *[]T, spare []T) []T {
 	full := *table
+	if cap(spare) >= len(full)-len(full)/8 {
+		*table = spare[:0]
+		return full
+	}
 	*table = make([]T, 0, len(full))
 	if unused := cap(full) - len(full); unused > len(full)/8 {
 		return slices.Clone(full)

@@ -206,6 +206,7 @@ func (s *Search) choice(ctx context.Context, gpu device.GPU, c models.Case, begi
 	if err != nil {
 		return out, nil, err
 	}
+	defer q.end()
 	q.begin = begin
 	gpus := s.batchesOf(c)
 	batch, largest, steps, err := q.find(ctx, (s.Effective+gpus-1)/gpus, c.Accumulate)
@@ -259,7 +260,9 @@ type batchSearch struct {
 	multiple   int
 	speed      steptime.Efficiency
 	parallel   parallel.Setup
-	tried      map[trialOf]trial
+	tried      map[trialOf]*trial
+	// kept is the trial that has a recording; nil for none.
+	kept *trial
 }
 
 // trialOf identifies a trial of a batchSearch.
@@ -268,9 +271,9 @@ type trialOf struct{ batch, accumulate int }
 // trial is what one replay of the configuration came to.
 type trial struct {
 	planner.Estimate
-	rec     *models.Recording
-	run     *report.Run
-	seconds float64
+	// rec is the recording, nil once its memory was given to a later one.
+	rec *models.Recording
+	run *report.Run
 	// sizes are what communication depends on, of several boards.
 	sizes parallel.Model
 }
@@ -293,7 +296,7 @@ func (s *Search) batchSearch(setup *step.Setup, gpu device.GPU) (*batchSearch, e
 	if err != nil {
 		return nil, err
 	}
-	q := &batchSearch{setup: setup, gpu: gpu, others: s.Others, budget: budget, begin: planner.Start{Batch: s.Model.Default.Batch}, max: s.MaxBatch, given: s.Batch, multiple: s.Multiple, parallel: s.Parallel, tried: map[trialOf]trial{}}
+	q := &batchSearch{setup: setup, gpu: gpu, others: s.Others, budget: budget, begin: planner.Start{Batch: s.Model.Default.Batch}, max: s.MaxBatch, given: s.Batch, multiple: s.Multiple, parallel: s.Parallel, tried: map[trialOf]*trial{}}
 	if q.speed, err = s.Speed(gpu, s.Model.Name); err != nil {
 		return nil, err
 	}
@@ -340,10 +343,13 @@ func split(effective, largest, multiple int) (batch, steps int) {
 func (q *batchSearch) largest(ctx context.Context, accumulate int) (int, error) {
 	need := func(batch int) (int64, error) {
 		t, err := q.try(ctx, batch, accumulate)
-		if err == nil && t.run != nil && t.run.Strained() {
+		if err != nil {
+			return 0, err
+		}
+		if t.run != nil && t.run.Strained() {
 			return math.MaxInt64, nil
 		}
-		return q.budget.Need(t.Estimate), err
+		return q.budget.Need(t.Estimate), nil
 	}
 	return q.search(q.begin, need)
 }
@@ -367,7 +373,7 @@ func (q *batchSearch) shown(batch int) int {
 
 // try replays a batch size with a number of recorded micro-batches. On a board that
 // it does not fit the replay goes on all the same, for an estimate of what it needs.
-func (q *batchSearch) try(ctx context.Context, batch, accumulate int) (trial, error) {
+func (q *batchSearch) try(ctx context.Context, batch, accumulate int) (*trial, error) {
 	key := trialOf{batch, accumulate}
 	if t, done := q.tried[key]; done {
 		return t, nil
@@ -375,38 +381,82 @@ func (q *batchSearch) try(ctx context.Context, batch, accumulate int) (trial, er
 	setup := q.setup.Accumulating(accumulate)
 	rec, err := setup.Record(ctx, batch, q.gpu)
 	if err != nil {
-		return trial{}, err
+		return nil, err
 	}
 	run, err := setup.ReplayUnlimited(ctx, q.gpu, rec.Program)
 	if err != nil {
-		return trial{}, err
+		return nil, err
 	}
 	p, err := setup.Planner(q.gpu, step.SampleOf(run, batch))
 	if err != nil {
-		return trial{}, err
+		return nil, err
 	}
 	p.Memory = q.budget.Memory
 	e, err := p.Estimate(batch)
 	if err != nil {
-		return trial{}, err
+		return nil, err
 	}
 	if run.Device > q.budget.Memory || setup.Case().AllocConf != "" {
 		// The board's end changes what the allocator does.
 		if run, err = step.Simulate(ctx, rec.Program, q.gpu, setup.Allocator(), q.others); err != nil {
-			return trial{}, err
+			return nil, err
 		}
 	}
-	t := trial{Estimate: e, rec: rec, run: run.Report()}
+	t := &trial{Estimate: e, rec: rec, run: run.Report()}
 	if q.parallel.GPUs > 1 {
 		// The replay was of one board alone.
 		t.sizes, t.run = sizesOf(rec, e), nil
 		t.Estimate = q.parallel.Apply(e, t.sizes)
 	}
-	if load := steptime.Of(rec.Program, q.gpu, step.SteadyStep); load.Known() {
-		t.seconds = q.speed.Time(load).Seconds + hostSeconds(rec, load)
-	}
 	q.tried[key] = t
+	if q.budget.Need(t.Estimate) <= q.budget.Limit() {
+		q.keep(t)
+	} else {
+		t.discard()
+	}
 	return t, nil
+}
+
+// recorded is a trial with its recording, which is made again if it was given up: that of
+// the last batch within the budget is there, which most searches end with.
+func (q *batchSearch) recorded(ctx context.Context, batch, accumulate int) (*trial, error) {
+	t, err := q.try(ctx, batch, accumulate)
+	if err != nil || t.rec != nil {
+		return t, err
+	}
+	if t.rec, err = q.setup.Accumulating(accumulate).Record(ctx, batch, q.gpu); err != nil {
+		return nil, err
+	}
+	q.keep(t)
+	return t, nil
+}
+
+// keep lets a trial have its recording and no other, since recordings are large.
+func (q *batchSearch) keep(t *trial) {
+	if q.kept != nil && q.kept != t {
+		q.kept.discard()
+	}
+	q.kept = t
+}
+
+// end gives back the memory of the search, of which nothing may be asked afterwards.
+func (q *batchSearch) end() { q.keep(nil) }
+
+// discard gives the memory of the trial's recording back.
+func (t *trial) discard() {
+	if t.rec != nil {
+		t.rec.Discard()
+		t.rec = nil
+	}
+}
+
+// seconds is how long a step of a trial with its recording takes; zero if that is not known.
+func (q *batchSearch) seconds(t *trial) float64 {
+	load := steptime.Of(t.rec.Program, q.gpu, step.SteadyStep)
+	if !load.Known() {
+		return 0
+	}
+	return q.speed.Time(load).Seconds + hostSeconds(t.rec, load)
 }
 
 // describe completes the choice with the estimate and the time of its batch size; if
@@ -429,17 +479,20 @@ func (q *batchSearch) describe(ctx context.Context, out *report.Choice, steps in
 	if out.Batch == 0 {
 		return nil
 	}
-	out.Run, out.StepSeconds = t.run, t.seconds
+	if t, err = q.recorded(ctx, batch, step.RecordedSteps(steps)); err != nil {
+		return err
+	}
+	out.Run, out.StepSeconds = t.run, q.seconds(t)
 	if err := q.expandable(ctx, out, t); err != nil {
 		return err
 	}
 	if steps > 2 {
 		// Every further micro-batch takes as long as the second.
-		one, err := q.try(ctx, batch, 1)
+		one, err := q.recorded(ctx, batch, 1)
 		if err != nil {
 			return err
 		}
-		out.StepSeconds += float64(steps-2) * (t.seconds - one.seconds)
+		out.StepSeconds += float64(steps-2) * (out.StepSeconds - q.seconds(one))
 	}
 	if out.StepSeconds > 0 {
 		if q.parallel.GPUs > 1 {
@@ -454,7 +507,7 @@ func (q *batchSearch) describe(ctx context.Context, out *report.Choice, steps in
 
 // expandable notes what expandable segments would spare at the chosen batch of one
 // board.
-func (q *batchSearch) expandable(ctx context.Context, out *report.Choice, t trial) (err error) {
+func (q *batchSearch) expandable(ctx context.Context, out *report.Choice, t *trial) (err error) {
 	if q.parallel.GPUs > 1 {
 		return nil
 	}

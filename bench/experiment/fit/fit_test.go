@@ -133,7 +133,8 @@ func TestMicroBatchesAfterTheSecondNeedNoMoreMemoryAndTheSameTime(t *testing.T) 
 	for _, name := range []string{"redimnet-b0", "patch-vqvae-p8", "spectrogram-gan"} {
 		m, err := all.Models().Lookup(name)
 		require.NoError(t, err)
-		var tries [5]trial
+		var allocated [5]int64
+		var seconds [5]float64
 		for n := 1; n <= 4; n++ {
 			c := m.Default
 			c.Batch, c.Accumulate = 4, n
@@ -141,14 +142,15 @@ func TestMicroBatchesAfterTheSecondNeedNoMoreMemoryAndTheSameTime(t *testing.T) 
 			require.NoError(t, err)
 			q, err := (&Search{Budget: planner.Budget{Margin: 1}}).batchSearch(setup, gpu)
 			require.NoError(t, err)
-			tries[n], err = q.try(t.Context(), 4, n)
+			of, err := q.recorded(t.Context(), 4, n)
 			require.NoError(t, err)
+			allocated[n], seconds[n] = of.Allocated.Value, q.seconds(of)
 		}
-		require.InEpsilon(t, tries[2].Allocated.Value, tries[3].Allocated.Value, 1e-3, name)
-		require.InEpsilon(t, tries[2].Allocated.Value, tries[4].Allocated.Value, 1e-3, name)
-		micro := tries[2].seconds - tries[1].seconds
-		require.InEpsilon(t, tries[2].seconds+micro, tries[3].seconds, 1e-3, name)
-		require.InEpsilon(t, tries[2].seconds+2*micro, tries[4].seconds, 1e-3, name)
+		require.InEpsilon(t, allocated[2], allocated[3], 1e-3, name)
+		require.InEpsilon(t, allocated[2], allocated[4], 1e-3, name)
+		micro := seconds[2] - seconds[1]
+		require.InEpsilon(t, seconds[2]+micro, seconds[3], 1e-3, name)
+		require.InEpsilon(t, seconds[2]+2*micro, seconds[4], 1e-3, name)
 	}
 }
 

@@ -66,6 +66,7 @@ func (s *Search) measure(ctx context.Context, setup *step.Setup, c *report.Choic
 	if err != nil {
 		return err
 	}
+	defer q.end()
 	q.max = c.Batch
 	conf := setup.Allocator()
 	runs := map[int]*report.Run{}
@@ -102,7 +103,7 @@ func (s *Search) measure(ctx context.Context, setup *step.Setup, c *report.Choic
 		c.StepSeconds, c.SamplesPerSecond = 0, 0
 		return nil
 	}
-	t, err := q.try(ctx, batch, c.Case.Accumulate)
+	t, err := q.recorded(ctx, batch, c.Case.Accumulate)
 	if err != nil {
 		return err
 	}

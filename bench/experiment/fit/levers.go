@@ -144,14 +144,15 @@ func (s *Search) need(ctx context.Context, gpu device.GPU, k models.Case, batch 
 	if err != nil {
 		return report.Lever{}, err
 	}
+	defer q.end()
 	micro := step.RecordedSteps(max(1, k.Accumulate))
-	t, err := q.try(ctx, batch, micro)
+	t, err := q.recorded(ctx, batch, micro)
 	if err != nil {
 		return report.Lever{}, err
 	}
 	l := report.Lever{Device: t.Device.Value}
-	if t.seconds > 0 {
-		l.SamplesPerSecond = float64(batch*micro) / t.seconds
+	if seconds := q.seconds(t); seconds > 0 {
+		l.SamplesPerSecond = float64(batch*micro) / seconds
 	}
 	return l, nil
 }

@@ -58,6 +58,7 @@ func (s *Search) fitsOne(ctx context.Context, c models.Case) (bool, error) {
 		if q, err = s.batchSearch(setup, s.GPUs[0]); err != nil {
 			return false, err
 		}
+		defer q.end()
 		t, tried := q.try(ctx, 1, c.Accumulate)
 		if err = tried; err == nil {
 			return q.budget.Need(t.Estimate) <= q.budget.Limit(), nil

@@ -125,6 +125,7 @@ func (v *survey) draw(ctx context.Context, setup *step.Setup, boards []int) (lin
 			return l, err
 		}
 		l.sizes = sizesOf(rec, e)
+		rec.Discard()
 	}
 	return l, nil
 }

@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"fmt"
 	"runtime/debug"
 	"testing"
 
@@ -128,4 +129,25 @@ func BenchmarkFitTenThousandConfigurations(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(configurations), "configurations")
+}
+
+// BenchmarkFit is what the command does: a survey of all boards, and one board exactly.
+func BenchmarkFit(b *testing.B) {
+	var boards []string
+	for _, gpu := range device.Catalog() {
+		boards = append(boards, gpu.Name)
+	}
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // as the program runs
+	for _, of := range []struct {
+		model  string
+		boards []string
+	}{{"redimnet-b2", boards}, {"patch-vqvae", boards}, {"naics-embedder", []string{"rtx-5060-ti"}}} {
+		s := everyWay(b, of.model, 4096, of.boards...)
+		b.Run(fmt.Sprintf("model=%s/boards=%d", of.model, len(of.boards)), func(b *testing.B) {
+			for b.Loop() {
+				_, err := Run(b.Context(), s)
+				require.NoError(b, err)
+			}
+		})
+	}
 }
