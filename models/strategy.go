@@ -50,13 +50,30 @@ type Strategy struct {
 	// EachSync reduces gradients after every micro-batch of a step, and not after the
 	// last only.
 	EachSync bool
+
+	// Those of DeepSpeed's ZeRO, in elements, as its JSON names them; zero is DeepSpeed's
+	// own value, and [AutoSize] what transformers makes of "auto". Bucket is
+	// reduce_bucket_size, Overlap overlap_comm, Prefetch stage3_prefetch_bucket_size,
+	// Persist stage3_param_persistence_threshold, Reuse stage3_max_reuse_distance, Live
+	// stage3_max_live_parameters, Part sub_group_size.
+	Bucket, Prefetch, Persist, Reuse, Live, Part int64
+	Overlap                                      bool
+	// Engine is "deepspeed" where ZeRO-1 is DeepSpeed's and not PyTorch's.
+	Engine string
+	// Offload is what waits in the host's memory: "optimizer", "params" or "all".
+	Offload string
 }
+
+// AutoSize is a size that follows from the width of the model.
+const AutoSize = -1
 
 // The strategies.
 const (
 	DDP   = "ddp"
 	FSDP2 = "fsdp2"
 	ZeRO1 = "zero1"
+	ZeRO2 = "zero2"
+	ZeRO3 = "zero3"
 	PP    = "pp"
 	TP    = "tp"
 )
@@ -65,7 +82,7 @@ const (
 const Interleaved = "interleaved"
 
 // Strategies are the names of all strategies that can be recorded.
-func Strategies() []string { return []string{DDP, FSDP2, TP, ZeRO1, PP} }
+func Strategies() []string { return []string{DDP, FSDP2, TP, ZeRO1, ZeRO2, ZeRO3, PP} }
 
 // strategyKeys are the options of each strategy, in the order in which they are
 // written.
@@ -74,7 +91,9 @@ var strategyKeys = map[string][]string{
 	FSDP2: {"reshard", "mp", "reduce", "replicate", "wrap", "no_sync", "rank"},
 	PP:    {"schedule", "micro", "stages", "rank"},
 	TP:    {"tp", "col", "row", "reshard", "mp", "reduce", "wrap", "no_sync", "rank"},
-	ZeRO1: {"bucket_view", "bucket_cap_mb", "static_graph", "find_unused", "no_sync", "rank"},
+	ZeRO1: {"engine", "bucket", "overlap", "offload", "bucket_view", "bucket_cap_mb", "static_graph", "find_unused", "no_sync", "rank"},
+	ZeRO2: {"bucket", "overlap", "offload", "rank"},
+	ZeRO3: {"bucket", "prefetch", "persist", "reuse", "live", "part", "offload", "rank"},
 }
 
 // ParseStrategy reads a strategy like "fsdp2:mp=bf16,replicate=2". Patterns of wrap
@@ -162,8 +181,41 @@ func (s *Strategy) set(key, value string) (err error) {
 		s.Col, err = parseNames(value)
 	case "row":
 		s.Row, err = parseNames(value)
+	case "engine":
+		s.Engine, err = oneOf(value, "deepspeed")
+	case "overlap":
+		s.Overlap, err = parseTruth(value)
+	case "offload":
+		if s.Offload, err = oneOf(value, OffloadOptimizer, OffloadParams, OffloadAll); s.Name != ZeRO3 && err == nil && value != OffloadOptimizer {
+			err = fmt.Errorf("only ZeRO-3 keeps weights in the host's memory; here it is optimizer")
+		}
+	default:
+		return s.setSize(key, value)
 	}
 	return err
+}
+
+// The values of Offload.
+const (
+	OffloadOptimizer = "optimizer"
+	OffloadParams    = "params"
+	OffloadAll       = "all"
+)
+
+// setSize sets a size of ZeRO.
+func (s *Strategy) setSize(key, value string) (err error) {
+	size := s.sizes()[key]
+	if value == "auto" && (key == "bucket" || key == "prefetch" || key == "persist") {
+		*size = AutoSize
+		return nil
+	}
+	*size, err = parseWithin(value, 0, 1<<50)
+	return err
+}
+
+// sizes are those of ZeRO by the names of their options.
+func (s *Strategy) sizes() map[string]*int64 {
+	return map[string]*int64{"bucket": &s.Bucket, "prefetch": &s.Prefetch, "persist": &s.Persist, "reuse": &s.Reuse, "live": &s.Live, "part": &s.Part}
 }
 
 // defaultReshard is the value of reshard that a strategy has unless told: that of its
@@ -232,6 +284,19 @@ func (s *Strategy) String() string {
 	add("micro", strconv.FormatInt(s.Micro, 10), s.Micro > 0)
 	add("stages", strconv.FormatInt(s.Stages, 10), s.Stages > 0)
 	add("no_sync", "false", s.EachSync)
+	add("engine", s.Engine, s.Engine != "")
+	sizes := s.sizes()
+	for _, key := range strategyKeys[s.Name] {
+		if n := sizes[key]; n != nil && *n != 0 {
+			text := strconv.FormatInt(*n, 10)
+			if *n == AutoSize {
+				text = "auto"
+			}
+			add(key, text, true)
+		}
+	}
+	add("overlap", "true", s.Overlap)
+	add("offload", s.Offload, s.Offload != "")
 	if s.Rank != nil {
 		add("rank", strconv.FormatInt(*s.Rank, 10), true)
 	}
@@ -263,6 +328,10 @@ func (s *Strategy) check(gpus int) error {
 		return fmt.Errorf("%d micro-batches do not fill a pipeline of %d stages; take at least as many", s.Micro, gpus)
 	case s.Stages > 0 && s.Schedule != Interleaved:
 		return fmt.Errorf("stages=%d is about schedule=%s; other schedules have one stage on each rank", s.Stages, Interleaved)
+	case s.Name == ZeRO1 && s.Engine == "" && (s.Bucket != 0 || s.Overlap || s.Offload != ""):
+		return fmt.Errorf("bucket, overlap and offload are DeepSpeed's; say engine=deepspeed, too")
+	case s.Name == ZeRO1 && s.Engine != "" && (s.BucketView || s.BucketCap > 0 || s.StaticGraph || s.FindUnused || s.EachSync):
+		return fmt.Errorf("engine=deepspeed takes bucket, overlap and offload, and no options of DistributedDataParallel")
 	case s.StaticGraph && s.FindUnused:
 		return fmt.Errorf("static_graph and find_unused exclude each other")
 	case s.Name == TP:
@@ -318,6 +387,11 @@ func (c Case) checkRanks(m Model) error {
 			return fmt.Errorf("the schedule of a pipeline runs forward itself, without hooks that save to the host; leave out offloading")
 		}
 	}
+	if c.Strategy.DeepSpeed() {
+		if err := c.checkDeepSpeed(); err != nil {
+			return err
+		}
+	}
 	if c.Strategy.Name == TP {
 		switch {
 		case c.LoRA != nil || c.Quantize != "":
@@ -327,6 +401,24 @@ func (c Case) checkRanks(m Model) error {
 		}
 	}
 	return c.Strategy.check(c.GPUs)
+}
+
+// DeepSpeed tells whether DeepSpeed's engine trains.
+func (s *Strategy) DeepSpeed() bool {
+	return s != nil && (s.Name == ZeRO2 || s.Name == ZeRO3 || s.Engine != "")
+}
+
+// checkDeepSpeed says what does not go together with DeepSpeed.
+func (c Case) checkDeepSpeed() error {
+	switch {
+	case c.AMP != NoAutocast:
+		return fmt.Errorf("DeepSpeed brings the model to the type that it trains in, with master weights in fp32, and autocast is off: --amp none --weights bf16")
+	case c.Strategy.Name == ZeRO3 && c.Quantize != "":
+		return fmt.Errorf("ZeRO-3 does not share out the weights of a model that bitsandbytes has quantized; use zero2 or fsdp2")
+	case c.Offload:
+		return fmt.Errorf("vprof records DeepSpeed without hooks that save to the host; leave out --offload")
+	}
+	return nil
 }
 
 // Communicators is how many groups of ranks a rank communicates with.

@@ -21,6 +21,17 @@ func strategies() *rapid.Generator[Strategy] {
 			s.Stages = rapid.SampledFrom([]int64{0, 3}).Draw(t, "stages")
 			return s
 		}
+		if s.Name == ZeRO2 || s.Name == ZeRO3 {
+			s.EachSync, s.Bucket = false, rapid.SampledFrom([]int64{0, AutoSize, 200_000_000}).Draw(t, "bucket")
+			s.Offload = rapid.SampledFrom([]string{"", OffloadOptimizer}).Draw(t, "offload")
+			if s.Name == ZeRO2 {
+				s.Overlap = rapid.Bool().Draw(t, "overlap")
+				return s
+			}
+			s.Prefetch, s.Persist = rapid.SampledFrom([]int64{0, AutoSize, 7}).Draw(t, "prefetch"), rapid.SampledFrom([]int64{0, AutoSize, 8}).Draw(t, "persist")
+			s.Reuse, s.Live, s.Part = rapid.Int64Range(0, 9).Draw(t, "reuse"), rapid.Int64Range(0, 9).Draw(t, "live"), rapid.Int64Range(0, 9).Draw(t, "part")
+			return s
+		}
 		if s.Name != FSDP2 && s.Name != TP {
 			s.BucketCap = rapid.Int64Range(0, 100).Draw(t, "cap")
 			s.BucketView, s.StaticGraph, s.FindUnused = rapid.Bool().Draw(t, "view"), rapid.Bool().Draw(t, "static"), rapid.Bool().Draw(t, "unused")
@@ -75,6 +86,11 @@ func TestStrategyErrorsNameTheKey(t *testing.T) {
 		"ddp:bucket_cap_mb=1e3":     `bucket_cap_mb: "1e3" is not a whole number`,
 		"tp:tp=1":                   `tp: "1" is not a whole number`,
 		"zero1:bucket_view=perhaps": `bucket_view: "perhaps" is none of true, false`,
+		"zero1:engine=horovod":      `engine: "horovod" is none of deepspeed`,
+		"zero2:offload=all":         "offload: only ZeRO-3 keeps weights in the host's memory",
+		"zero2:prefetch=1":          `zero2 has no key "prefetch"`,
+		"zero3:bucket=-1":           `bucket: "-1" is not a whole number`,
+		"zero3:live=auto":           `live: "auto" is not a whole number`,
 	} {
 		_, err := ParseStrategy(text)
 		require.ErrorContains(t, err, want, text)
@@ -88,6 +104,8 @@ func TestStrategiesThatRanksCannotFollowAreRefused(t *testing.T) {
 		"ddp:static_graph=true,find_unused=true":   "exclude each other",
 		"pp:micro=4":                               "4 micro-batches do not fill a pipeline of 8 stages",
 		"zero1:static_graph=true,find_unused=true": "exclude each other",
+		"zero1:overlap=true":                       "bucket, overlap and offload are DeepSpeed's; say engine=deepspeed",
+		"zero1:engine=deepspeed,bucket_view=true":  "no options of DistributedDataParallel",
 		"fsdp2:replicate=16":                       "8 GPUs cannot be divided into 16 replicas",
 	} {
 		s, err := ParseStrategy(text)

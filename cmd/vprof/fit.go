@@ -57,12 +57,12 @@ effective batch counts them all:
   auto    whichever of these is fastest, with their options; and the smallest number
           of GPUs on which one fits
 
-These record what a rank allocates (see vprof help strategies). By formulas, and for
-models whose training loop is their own:
+These record what a rank allocates (see vprof help strategies), and so do zero2 and zero3,
+DeepSpeed's stages. For models whose training loop is their own, formulas say it:
 
   zero2   DeepSpeed: a share of the state and of the gradients
   zero3   and of the weights, with whole layers while they work
-  fsdp    as zero3
+  fsdp    as zero3, for any model
 
 Samples per second are those of vprof time, good for a ranking; that command shows
 how uncertain they are.

@@ -53,6 +53,19 @@ it is the one that needs most. plan --rank all is a table of all that differ.
             static_graph=true
             find_unused=true       find_unused_parameters
   zero1   the same with ZeroRedundancyOptimizer: a rank has a share of the state
+            engine=deepspeed       DeepSpeed's stage 1, with the options of zero2
+  zero2   DeepSpeed's stage 2: all weights that train in one flat buffer, of which a rank
+          steps a part, in fp32; in the type of the weights (--amp none --weights bf16)
+            bucket=N|auto          reduce_bucket_size, in elements (default: 5e8)
+            overlap=true           overlap_comm
+            offload=optimizer      master weights and the optimizer's state on the host
+  zero3   its stage 3: a rank has a part of each weight, and modules gather theirs
+            bucket=, prefetch=N|auto, persist=N|auto, reuse=N, live=N, part=N
+                                   reduce_bucket_size, stage3_prefetch_bucket_size,
+                                   stage3_param_persistence_threshold,
+                                   stage3_max_reuse_distance,
+                                   stage3_max_live_parameters, sub_group_size
+            offload=optimizer|params|all
   fsdp2   fully_shard of the children of the longest list of equal modules, then of
           the model
             reshard=true|false|auto  reshard_after_forward: all, none, or all but the

@@ -123,7 +123,7 @@ func (t *trainer) Record(tape *trace.Tape, steps int) error {
 		if t.c.Strategy != nil && t.c.Strategy.Name == models.TP {
 			t.whole = t.wholeShapes(tape)
 		}
-		t.w.to(tape)
+		train.Place(tape, t.c, func() { t.w.to(tape) })
 		if t.channelsLast() {
 			t.w.toChannelsLast(tape)
 		}
@@ -262,6 +262,8 @@ func (t *trainer) step(s *train.Session, opt *optim.Optimizer, trained []*trace.
 func (t *trainer) update(s *train.Session, opt *optim.Optimizer, trained []*trace.Tensor) {
 	switch {
 	case t.c.InBackward:
+	case t.ranks.Updates():
+		t.ranks.Update(opt.Step)
 	case s.Scaler != nil && t.c.Clip != models.ClipNorm:
 		s.Scaler.Step(opt)
 		s.Scaler.Update()

@@ -26,6 +26,8 @@ type Ranks struct {
 	end   func()
 	check func() error
 	each  bool // micro-batches reduce their gradients
+	// update takes the place of the optimizer's step, which it is given.
+	update func(step func())
 }
 
 // Layout is what a strategy has to know of a model on the device.
@@ -53,6 +55,13 @@ func Distribute(t *trace.Tape, c models.Case, l Layout) (*Ranks, error) {
 		return fullyShard(t, w, s, l)
 	case models.TP:
 		return tensorParallel(t, w, s, l)
+	case models.ZeRO2:
+		return zeroStage(t, w, s, l, 2)
+	case models.ZeRO3:
+		return zero3(t, w, c, l)
+	}
+	if s.DeepSpeed() {
+		return zeroStage(t, w, s, l, 1)
 	}
 	return dataParallel(t, w, s, l)
 }
@@ -263,6 +272,13 @@ func Matching(pattern string, modules []string) []string {
 	}
 	return out
 }
+
+// Updates says that the strategy has a way of its own to step the optimizer, which Update
+// takes.
+func (r *Ranks) Updates() bool { return r != nil && r.update != nil }
+
+// Update steps the optimizer.
+func (r *Ranks) Update(step func()) { r.update(step) }
 
 // Begin begins micro-batch i of n.
 func (r *Ranks) Begin(i, n int) {

@@ -146,6 +146,11 @@ func adapt(task Task, c models.Case) ([]*nn.LoRALinear, error) {
 		a.RequireInputGrads()
 	}
 	nn.Later(made)
+	if c.Strategy.DeepSpeed() { // which brings all of the model to one type
+		for _, l := range made {
+			l.LoraA.Weight.DType, l.LoraB.Weight.DType = weightType(c.Weights), weightType(c.Weights)
+		}
+	}
 	return made, nil
 }
 
@@ -174,8 +179,10 @@ func (t *taskTrainer) Record(tape *trace.Tape, steps int) error {
 		if t.c.AMP == "fp16" && slices.ContainsFunc(Trainable(t.net.Parameters), func(p *nn.Parameter) bool { return p.DType == trace.F16 }) {
 			tape.Raise(errUnscale)
 		}
-		t.net.To(tape)
-		nn.MoveAdapters(tape, t.adapters)
+		Place(tape, t.c, func() {
+			t.net.To(tape)
+			nn.MoveAdapters(tape, t.adapters)
+		})
 		tape.Mark("model")
 		s := NewSession(tape, t.c)
 		trained := Tensors(Trainable(t.net.Parameters))
@@ -227,6 +234,8 @@ func (t *taskTrainer) step(s *Session, opt *optim.Optimizer) {
 	}
 	switch {
 	case t.c.InBackward:
+	case t.ranks.Updates():
+		t.ranks.Update(opt.Step)
 	case t.c.Clip == models.ClipNone:
 		s.StepOver(opt, nil)
 	default:

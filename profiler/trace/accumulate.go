@@ -73,6 +73,12 @@ func (x *Tensor) Leaf() *Tensor {
 // parameter brought to the device or a batch; op and native name what PyTorch
 // calls for it.
 func (t *Tape) New(op string, c program.Class, d DType, shape ...int64) *Tensor {
+	if t.unplaced && c == program.Weights {
+		s := t.stores.take()
+		l := t.contiguous(shape)
+		s.bytes, s.blank = l.numel*d.Size(), true
+		return t.header(s, d, l, 0)
+	}
 	wasOp, wasNative, class := t.op, t.native, t.class
 	t.op, t.native, t.class = op, op, c
 	x := t.empty(d, shape...)

@@ -251,3 +251,16 @@ func (f *Frame) checkpoint(captured []*Tensor, fn func(f *Frame, inputs []*Tenso
 	}
 	return ys
 }
+
+// Unwinding reports whether a recomputation has all that it needs: no code of the model
+// runs any more.
+func (t *Tape) Unwinding() bool { return t.hooks.muted }
+
+// Aside runs code of a hook, which is no part of what a checkpoint runs again, and may do
+// something else the second time.
+func (t *Tape) Aside(f func()) {
+	begun, last := t.begun, t.hooks.last
+	t.hooks.last = false
+	f()
+	t.begun, t.hooks.last = begun, last
+}

@@ -9,6 +9,9 @@ func (t *Tape) launch(w program.Work, flops int64, writes, reads []*Tensor) *pro
 	if t.hooks.muted {
 		return nil
 	}
+	if t.absent != nil {
+		t.fetch(reads)
+	}
 	p := &t.prog
 	from := uint32(len(p.Operands))
 	t.touch(reads)

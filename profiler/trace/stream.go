@@ -96,3 +96,27 @@ func (x *Tensor) PartLike(offset int64, y *Tensor) *Tensor {
 	}
 	return x.alias(y.shape, y.strides, x.offset+offset)
 }
+
+// OnAbsent has f called with a tensor that an op is about to read and whose storage is
+// empty. It is to allocate it.
+func (t *Tape) OnAbsent(f func(x *Tensor)) { t.absent = f }
+
+// fetch has what an op reads there.
+func (t *Tape) fetch(reads []*Tensor) {
+	for _, x := range reads {
+		if x != nil && x.store.blank && x.store.bytes > 0 {
+			op, native, class, stream, python := t.op, t.native, t.class, t.stream, t.python
+			t.stream, t.python = 0, true
+			t.Aside(func() { t.absent(x) })
+			t.op, t.native, t.class, t.stream, t.python = op, native, class, stream, python
+		}
+	}
+}
+
+// Unplaced runs f, which brings a model to the device, without memory for its weights:
+// their storages are empty until [Tensor.AllocStorage].
+func (t *Tape) Unplaced(f func()) {
+	t.unplaced = true
+	f()
+	t.unplaced = false
+}

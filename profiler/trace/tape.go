@@ -60,6 +60,9 @@ type Tape struct {
 	stream program.Stream
 	// wrappers are called around the forward passes of modules; nil if there are none.
 	wrappers map[*Path]Wrapper
+	// absent has what an op reads and is not there allocated; unplaced weights get no memory.
+	absent   func(x *Tensor)
+	unplaced bool
 	// splits are the weights that ranks share; nil if there are none.
 	splits map[*Tensor]splitAmong
 

@@ -2,8 +2,10 @@ package trainers
 
 import (
 	"cmp"
+	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/vprof/vprof/internal/input"
@@ -37,6 +39,9 @@ func (c *Config) compose() error {
 		return err
 	}
 	c.shard()
+	if err := c.deepSpeed(); err != nil {
+		return err
+	}
 	for _, name := range flags {
 		f, ok := c.facts[name]
 		if !ok {
@@ -87,6 +92,66 @@ func (c *Config) shard() {
 		name += ":" + strings.Join(list, ",")
 	}
 	c.facts.set("strategy", name, s.from)
+}
+
+// sizes of DeepSpeed's ZeRO, by the facts that are the options of its strategies.
+var zeroSizes = []string{"bucket", "prefetch", "persist", "reuse", "live", "part"}
+
+// deepSpeed adds DeepSpeed's options to the strategy. Its engine trains in the type of the
+// weights, with master weights in fp32, where other loops have autocast.
+func (c *Config) deepSpeed() error {
+	s, ok := c.facts["strategy"]
+	if !ok || !strings.HasPrefix(s.value, "zero") {
+		return nil
+	}
+	if amp := c.facts["amp"]; amp.value != "" && amp.value != "none" {
+		c.facts.set("weights", amp.value, amp.from)
+		c.facts.set("amp", "none", s.from)
+	}
+	var list []string
+	if s.value == "zero1" {
+		list = append(list, "engine=deepspeed")
+	}
+	for _, name := range zeroSizes {
+		f := c.facts["zero-"+name]
+		if f.value == "" || s.value != "zero3" && name != "bucket" {
+			continue
+		}
+		size, err := elements(f.value)
+		if err != nil {
+			return &input.FormatError{File: f.from.file, Line: f.from.line, Key: f.from.key, Reason: err.Error()}
+		}
+		list = append(list, name+"="+size)
+	}
+	if c.facts["zero-overlap"].value == "true" && s.value != "zero3" {
+		list = append(list, "overlap=true")
+	}
+	optimizer, params := c.facts["zero-optimizer"].value == "host", c.facts["zero-params"].value == "host" && s.value == "zero3"
+	switch {
+	case optimizer && params:
+		list = append(list, "offload=all")
+	case optimizer:
+		list = append(list, "offload=optimizer")
+	case params:
+		list = append(list, "offload=params")
+	}
+	if len(list) > 0 {
+		c.facts.set("strategy", s.value+":"+strings.Join(list, ","), s.from)
+	}
+	return nil
+}
+
+// elements reads a number of elements as DeepSpeed's JSON has it: "5e8", or "auto". None
+// at all is as good as one.
+func elements(text string) (string, error) {
+	if text == "auto" {
+		return text, nil
+	}
+	n, err := strconv.ParseFloat(text, 64)
+	if err != nil || n < 0 || n > 1e15 {
+		return "", fmt.Errorf("%s is no number of elements", text)
+	}
+	return strconv.FormatInt(max(1, int64(n)), 10), nil
 }
 
 func key(o origin) Key { return Key{o.file, o.line, o.key} }

@@ -101,7 +101,6 @@ func TestBadConfigurationsAreNamedByFileLineAndKey(t *testing.T) {
 		"open quote":              {"c.sh", "swift sft \\\n --model 'a\n", "c.sh:2: a quote is not closed"},
 		"chunks and a fused loss": {"c.yaml", axolotl + "chunked_cross_entropy: true\ncut_cross_entropy: true\n", "c.yaml:5: chunked_cross_entropy: another fused loss is on, too"},
 		"half of liger":           {"c.yaml", axolotl + "liger_rms_norm: true\n", "c.yaml:5: liger_rms_norm: vprof describes the kernels of liger-kernel together"},
-		"stage 1":                 {"c.json", `{"model": "a/b", "tuner_type": "full", "deepspeed": "zero1"}`, "c.json:1: deepspeed: is zero1: vprof records the sharded optimizer of PyTorch"},
 		"joined projections":      {"c.yaml", "model: {_component_: torchtune.models.phi3.lora_phi3_mini}\noptimizer: {_component_: torch.optim.AdamW}\n", "c.yaml:1: model._component_: torchtune projects query, key and value of this model one by one"},
 		"look-ahead":              {"c.yaml", axolotl + "adapter: lora\nlora_target_modules: 'model(?!.vision).*_proj'\n", "c.yaml:6: lora_target_modules: is a regular expression that vprof cannot read"},
 		"expressions":             {"c.yaml", axolotl + "adapter: lora\nlora_target_modules: ['.*_proj', up_proj]\n", "c.yaml:6: lora_target_modules: lists regular expressions, which peft takes for names"},
@@ -123,6 +122,31 @@ func setting(c *Config, flag string) string {
 		}
 	}
 	return ""
+}
+
+// DeepSpeed's options become those of the strategy, and its engine trains in the type of
+// the weights.
+func TestDeepSpeedsFileIsTheStrategy(t *testing.T) {
+	t.Chdir(t.TempDir())
+	require.NoError(t, os.WriteFile("a.json", []byte(`{"output_dir": "o", "bf16": true, "per_device_train_batch_size": 4}`), 0o600))
+	for zero, want := range map[string]string{
+		`"stage": 1`: "zero1:engine=deepspeed",
+		`"stage": 2, "reduce_bucket_size": 2e8, "overlap_comm": true, "stage3_prefetch_bucket_size": 7`:     "zero2:bucket=200000000,overlap=true",
+		`"stage": 2, "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}`:            "zero2:offload=optimizer",
+		`"stage": 3, "reduce_bucket_size": "auto", "sub_group_size": 0, "stage3_max_live_parameters": 1000`: "zero3:bucket=auto,live=1000,part=1",
+		`"stage": 3, "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}`:            "zero3:offload=all",
+		`"stage": 3, "offload_param": {"device": "cpu"}, "stage3_param_persistence_threshold": "auto"`:      "zero3:persist=auto,offload=params",
+	} {
+		require.NoError(t, os.WriteFile("d.json", []byte(`{"zero_optimization": {`+zero+`}}`), 0o600))
+		c, err := Open([]string{"a.json", "d.json"})
+		require.NoError(t, err, zero)
+		require.Equal(t, want, setting(c, "strategy"))
+		require.Equal(t, "none", setting(c, "amp"))
+		require.Equal(t, "bf16", setting(c, "weights"))
+	}
+	require.NoError(t, os.WriteFile("d.json", []byte("{\"zero_optimization\": {\"stage\": 2,\n\"reduce_bucket_size\": \"many\"}}"), 0o600))
+	_, err := Open([]string{"a.json", "d.json"})
+	require.ErrorContains(t, err, "d.json:2: zero_optimization.reduce_bucket_size: many is no number of elements")
 }
 
 func TestFilesThatDisagreeAreRefused(t *testing.T) {

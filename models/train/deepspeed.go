@@ -1,0 +1,105 @@
+package train
+
+import (
+	"cmp"
+
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/distributed"
+)
+
+// DeepSpeed's own values of the options of stage 3, in elements.
+const (
+	prefetchBucket     = 50_000_000
+	persistThreshold   = 100_000
+	mostReuseDistance  = 1_000_000_000
+	mostLiveParameters = 1_000_000_000
+	subGroupSize       = 1_000_000_000
+)
+
+// Place brings a model to the device as the case's strategy does: under ZeRO-3 its weights
+// come there part by part later.
+func Place(t *trace.Tape, c models.Case, to func()) {
+	if c.Strategy != nil && c.Strategy.Name == models.ZeRO3 {
+		t.Unplaced(to)
+		return
+	}
+	to()
+}
+
+// deepSpeed are the options that the stages share.
+func deepSpeed(s *models.Strategy, l Layout) distributed.DeepSpeed {
+	o := distributed.DeepSpeed{Bucket: s.Bucket, Overlap: s.Overlap, OffloadOptimizer: s.Offload == models.OffloadOptimizer || s.Offload == models.OffloadAll}
+	if s.Bucket == models.AutoSize {
+		o.Bucket = width(l) * width(l)
+	}
+	return o
+}
+
+// width is that of the model: the shorter side of its first matrix, the embeddings'.
+func width(l Layout) int64 {
+	for _, p := range l.Params {
+		if s := (*p.Tensor).Shape(); len(s) == 2 {
+			return min(s[0], s[1])
+		}
+	}
+	return 1
+}
+
+// zeroStage is DeepSpeed's stage 1 or 2.
+func zeroStage(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout, stage int) (*Ranks, error) {
+	if s.Rank == nil {
+		w.Rank = distributed.HeaviestRank(l.Params, w.Size)
+	}
+	z, err := distributed.Partitioned(t, w, deepSpeed(s, l), stage, l.Params)
+	if err != nil {
+		return nil, err
+	}
+	return &Ranks{Parameters: z.Masters(), sync: z.Sync, end: z.End, update: func(step func()) {
+		z.Step()
+		step()
+	}}, nil
+}
+
+// zero3 is its stage 3.
+func zero3(t *trace.Tape, w distributed.World, c models.Case, l Layout) (*Ranks, error) {
+	s := c.Strategy
+	fetch := distributed.Fetching{
+		Prefetch: cmp.Or(s.Prefetch, prefetchBucket), Persist: cmp.Or(s.Persist, persistThreshold),
+		Reuse: cmp.Or(s.Reuse, mostReuseDistance), Live: cmp.Or(s.Live, mostLiveParameters), Part: cmp.Or(s.Part, subGroupSize),
+		OffloadWeights: s.Offload == models.OffloadParams || s.Offload == models.OffloadAll,
+	}
+	if s.Prefetch == models.AutoSize { // as transformers' HfTrainerDeepSpeedConfig has it
+		fetch.Prefetch = width(l) * width(l) * 9 / 10
+	}
+	if s.Persist == models.AutoSize {
+		fetch.Persist = 10 * width(l)
+	}
+	z, err := distributed.FullyPartitioned(t, w, deepSpeed(s, l), fetch, owners(l))
+	if err != nil {
+		return nil, err
+	}
+	r := &Ranks{Parameters: z.Masters(), Wrappers: map[string]trace.Wrapper{}}
+	r.update = func(step func()) { z.Step(c.Clip != models.ClipNone, step) }
+	for _, m := range z.Modules() {
+		r.Wrappers[m.Module()] = m
+	}
+	return r, nil
+}
+
+// owners are the modules with the parameters that are their own.
+func owners(l Layout) []distributed.Group {
+	var groups []distributed.Group
+	at := map[string]int{}
+	for _, p := range l.Params {
+		m := owner(p.Name)
+		i, known := at[m]
+		if !known {
+			i = len(groups)
+			at[m] = i
+			groups = append(groups, distributed.Group{Module: m})
+		}
+		groups[i].Params = append(groups[i].Params, p)
+	}
+	return groups
+}

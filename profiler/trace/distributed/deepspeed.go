@@ -1,0 +1,98 @@
+package distributed
+
+import (
+	"github.com/vprof/vprof/internal/ceil"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// DeepSpeed are the options of DeepSpeed's ZeRO that its stages share. The stages follow
+// deepspeed/runtime/zero of release 0.19.8, on an optimizer whose states the device holds
+// or the host does.
+type DeepSpeed struct {
+	// Bucket is reduce_bucket_size, in elements; zero is DeepSpeed's own.
+	Bucket int64
+	// Overlap is overlap_comm: a second bucket fills while the first is reduced.
+	Overlap bool
+	// OffloadOptimizer keeps master weights, their gradients and the optimizer's states
+	// in the host's memory, which steps there.
+	OffloadOptimizer bool
+}
+
+// defaultReduce is DeepSpeed's reduce_bucket_size.
+const defaultReduce = 500_000_000
+
+// reduction stream of DeepSpeed, and the one that gathers.
+const (
+	reductionStream program.Stream = 1
+	gatheringStream program.Stream = 2
+)
+
+func (o DeepSpeed) bucket() int64 {
+	if o.Bucket > 0 {
+		return o.Bucket
+	}
+	return defaultReduce
+}
+
+// masters are the weights that the optimizer steps, in fp32, a tensor for each part, and
+// what brings gradients to them. Without any the host has them.
+type masters struct {
+	tape  *trace.Tape
+	parts []*trace.Tensor
+}
+
+// hold makes the master weights of n elements that lie in the type of the weights.
+func (m *masters) hold(d trace.DType, n int64) {
+	t := m.tape
+	t.NoGrad(func() {
+		f := t.Frame()
+		f.Let(t.New("clone", program.Temporaries, d, n))
+		x := t.Hold(t.New("to_dtype", program.Weights, trace.F32, n))
+		m.parts = append(m.parts, x.Leaf())
+		f.End()
+	})
+}
+
+// fill gives master i its gradient: what was reduced is put in a row and brought to fp32.
+func (m *masters) fill(i int, reduced []*trace.Tensor) {
+	t := m.tape
+	t.NoGrad(func() {
+		f := t.Frame()
+		x := m.parts[i]
+		flat := reduced[0]
+		if len(reduced) > 1 {
+			flat = f.Let(t.New("flatten_dense_tensors", program.Gradients, flat.DType(), x.Numel()))
+		}
+		if flat.DType() == trace.F32 && len(reduced) == 1 {
+			x.SetGrad(flat)
+		} else {
+			g := f.Let(t.New("to_dtype", program.Gradients, trace.F32, x.Numel()))
+			trace.Update("copy_", 0, g, flat)
+			x.SetGrad(g)
+		}
+		f.End()
+	})
+}
+
+// norm is what computing the norm of gradients takes: a copy of each in fp64.
+func norm(t *trace.Tape, grads []*trace.Tensor) {
+	t.NoGrad(func() {
+		f := t.Frame()
+		for _, g := range grads {
+			h := f.FuncFrame()
+			h.Let(t.New("to_dtype", program.Temporaries, trace.F64, g.Numel()))
+			h.End()
+		}
+		f.End()
+	})
+}
+
+// span is a parameter's place in a flat buffer.
+type span struct{ begin, end int64 }
+
+// overlap is how much of a span lies in another.
+func (s span) overlap(o span) int64 { return max(0, min(s.end, o.end)-max(s.begin, o.begin)) }
+
+// aligned is n elements rounded up to what all ranks share equally.
+func aligned(n, ranks int64) int64 { return ceil.Div(n, 2*ranks) * 2 * ranks }

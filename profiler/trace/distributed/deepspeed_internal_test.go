@@ -1,0 +1,108 @@
+package distributed
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// halves are parameters in bf16 of so many elements each.
+func halves(t *trace.Tape, sizes ...int64) []Param {
+	out := make([]Param, len(sizes))
+	for i, n := range sizes {
+		x := t.Hold(t.New("to", program.Weights, trace.BF16, n)).Leaf()
+		out[i] = Param{Name: string(rune('a'+i)) + ".weight", Tensor: &x}
+	}
+	return out
+}
+
+// held are the bytes that live at the end of a recording, by class.
+func held(p *program.Program) (b program.Breakdown) {
+	for _, in := range p.Instructions {
+		switch in.Kind {
+		case program.Alloc:
+			b[p.Buffers[in.Arg].Class] += p.Buffers[in.Arg].Bytes
+		case program.Free:
+			b[p.Buffers[in.Arg].Class] -= p.Buffers[in.Arg].Bytes
+		}
+	}
+	return b
+}
+
+// Of p parameters in bf16, ZeRO-2 has 2p bytes and 4p/n of master weights on each of n
+// ranks, ZeRO-3 2p/n and 4p/n, and gradients of 2p/n.
+func TestRanksHoldWhatTheZeROPaperSays(t *testing.T) {
+	for _, ranks := range []int64{1, 2, 8} {
+		tape := newTape()
+		z, err := Partitioned(tape, World{Size: ranks}, DeepSpeed{}, 2, halves(tape, 4096, 8192, 4096))
+		require.NoError(t, err)
+		require.Len(t, z.Masters(), 1)
+		b := held(tape.Finish())
+		require.Equal(t, 2*16384+4*16384/ranks, b[program.Weights])
+
+		tape = newTape()
+		ps := halves(tape, 4096, 8192, 4096)
+		var groups []Group
+		for _, p := range ps {
+			groups = append(groups, Group{Module: p.Name[:1], Params: []Param{p}})
+		}
+		_, err = FullyPartitioned(tape, World{Size: ranks}, DeepSpeed{Bucket: 1000}, Fetching{Part: 1 << 40}, groups)
+		require.NoError(t, err)
+		b = held(tape.Finish())
+		require.Equal(t, (2*16384+4*16384)/ranks, b[program.Weights])
+		require.Equal(t, 2*16384/ranks+2*1000, b[program.Gradients])
+	}
+}
+
+func TestTheHostHoldsWhatIsOffloaded(t *testing.T) {
+	tape := newTape()
+	z, err := Partitioned(tape, World{Size: 4}, DeepSpeed{OffloadOptimizer: true}, 2, halves(tape, 4096, 8192))
+	require.NoError(t, err)
+	require.Empty(t, z.Masters())
+	b := held(tape.Finish())
+	require.EqualValues(t, 2*12288, b[program.Weights])
+	require.EqualValues(t, 2*8192, b[program.Workspace], "gradients go by way of a buffer as large as the largest")
+}
+
+func TestEveryElementIsOfOneRank(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		sizes := rapid.SliceOfN(rapid.Int64Range(1, 5000), 1, 8).Draw(rt, "sizes")
+		ranks := rapid.Int64Range(1, 9).Draw(rt, "ranks")
+		tape := newTape()
+		ps := halves(tape, sizes...)
+		heaviest := HeaviestRank(ps, ranks)
+		require.Less(rt, heaviest, ranks)
+		tape.Finish()
+		total, sum, most := int64(0), int64(0), make([]int64, ranks)
+		for _, n := range sizes {
+			total += n
+		}
+		for r := range ranks {
+			tape := newTape()
+			z, err := Partitioned(tape, World{Size: ranks, Rank: r}, DeepSpeed{}, 2, halves(tape, sizes...))
+			require.NoError(rt, err)
+			for i, s := range z.spans {
+				sum += s.overlap(z.own)
+				if z.mine(i) {
+					most[r] += s.end - s.begin
+				}
+			}
+			tape.Finish()
+		}
+		require.Equal(rt, total, sum)
+		for _, n := range most {
+			require.LessOrEqual(rt, n, most[heaviest])
+		}
+	})
+}
+
+func TestNothingTrainedIsRefused(t *testing.T) {
+	tape := newTape()
+	x := tape.Hold(tape.New("to", program.Weights, trace.BF16, 8))
+	_, err := Partitioned(tape, World{Size: 2}, DeepSpeed{}, 2, []Param{{Name: "a", Tensor: &x}})
+	require.ErrorIs(t, err, errNothingTrained)
+}

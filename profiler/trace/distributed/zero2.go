@@ -1,0 +1,354 @@
+package distributed
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// ZeRO2 is a model under DeepSpeed's stage 2, or under stage 1, whose gradients are whole:
+// all weights that train lie in one flat buffer, of which a rank steps a part.
+type ZeRO2 struct {
+	tape    *trace.Tape
+	world   World
+	options DeepSpeed
+	whole   bool // stage 1
+
+	params  []*trace.Tensor
+	spans   []span
+	own     span // of the flat buffer, this rank's
+	masters masters
+
+	buckets  []*trace.Tensor
+	filling  int   // which of the buckets
+	elements int64 // in it
+	members  []int // parameters in it
+	large    *trace.Tensor
+	// kept are the rank's reduced gradients of this backward, summed those of earlier ones
+	// of the same step, in the order of parameters.
+	kept, summed []*trace.Tensor
+	reduced      *trace.Tensor // the buffer that kept lies in
+	at           int64
+	queued       bool
+	last         bool // micro-batch of a step
+}
+
+// HeaviestRank is the rank whose part of the flat buffer touches most elements of
+// parameters: it keeps the gradients of those whole.
+func HeaviestRank(params []Param, ranks int64) (heaviest int64) {
+	total := int64(0)
+	for _, p := range params {
+		if x := *p.Tensor; x.RequiresGrad() {
+			total += x.Numel()
+		}
+	}
+	part := aligned(total, ranks) / ranks
+	held := make([]int64, ranks)
+	at := int64(0)
+	for _, p := range params {
+		x := *p.Tensor
+		if !x.RequiresGrad() || x.Numel() == 0 {
+			continue
+		}
+		for r := at / part; r <= (at+x.Numel()-1)/part; r++ {
+			held[r] += x.Numel()
+		}
+		at += x.Numel()
+	}
+	for r, n := range held {
+		if n > held[heaviest] {
+			heaviest = int64(r)
+		}
+	}
+	return heaviest
+}
+
+// errNothingTrained is what DeepSpeed has no optimizer for.
+var errNothingTrained = errors.New("no parameter is trained, and DeepSpeed partitions those that are")
+
+// Partitioned puts a model under stage 1 or 2.
+func Partitioned(t *trace.Tape, w World, o DeepSpeed, stage int, params []Param) (*ZeRO2, error) {
+	if err := w.Check(); err != nil {
+		return nil, err
+	}
+	if !slices.ContainsFunc(params, func(p Param) bool { return (*p.Tensor).RequiresGrad() }) {
+		return nil, errNothingTrained
+	}
+	z := &ZeRO2{tape: t, world: w, options: o, whole: stage == 1, masters: masters{tape: t}}
+	t.Streams("compute", "reduction")
+	z.flatten(params)
+	if !o.OffloadOptimizer {
+		z.masters.hold(z.params[0].DType(), z.own.end-z.own.begin)
+	} else {
+		most := int64(0)
+		for _, x := range z.params {
+			most = max(most, x.Numel())
+		}
+		t.Hold(t.New("zeros", program.Workspace, z.params[0].DType(), most))
+	}
+	for i, x := range z.params {
+		x.OnAccumulated(func() { z.accumulated(i) })
+	}
+	z.kept, z.summed = make([]*trace.Tensor, len(z.params)), make([]*trace.Tensor, len(z.params))
+	return z, nil
+}
+
+// flatten lays the weights that train out in one buffer, by way of the host.
+func (z *ZeRO2) flatten(params []Param) {
+	t := z.tape
+	var places []Param
+	total := int64(0)
+	for _, p := range params {
+		if x := *p.Tensor; x.RequiresGrad() {
+			places = append(places, p)
+			z.spans = append(z.spans, span{total, total + x.Numel()})
+			total += x.Numel()
+		}
+	}
+	d := (*places[0].Tensor).DType()
+	n := aligned(total, z.world.Size)
+	part := n / z.world.Size
+	z.own = span{z.world.Rank * part, (z.world.Rank + 1) * part}
+	olds := make([]*trace.Tensor, len(places))
+	for i, p := range places {
+		olds[i] = *p.Tensor
+		olds[i].FreeStorage()
+	}
+	t.EmptyCache()
+	flat := t.Hold(t.New("to_device", program.Weights, d, n))
+	for i, p := range places {
+		x := t.Hold(flat.PartLike(z.spans[i].begin, olds[i])).Leaf()
+		x.SplitLike(olds[i])
+		*p.Tensor = x
+		z.params = append(z.params, x)
+	}
+	for _, x := range olds {
+		t.Release(x)
+	}
+	t.Release(flat)
+}
+
+// Masters are what the optimizer steps; none if the host does.
+func (z *ZeRO2) Masters() []*trace.Tensor { return z.masters.parts }
+
+// Sync says whether the next micro-batch is a step's last.
+func (z *ZeRO2) Sync(on bool) { z.last = on }
+
+// mine tells whether some of a parameter is this rank's.
+func (z *ZeRO2) mine(i int) bool { return z.spans[i].overlap(z.own) > 0 }
+
+// setup makes the buckets of a backward (setup_buckets).
+func (z *ZeRO2) setup() {
+	if z.queued {
+		return
+	}
+	z.queued = true
+	t := z.tape
+	n := 1
+	if z.options.Overlap {
+		n = 2
+	}
+	for range n {
+		z.buckets = append(z.buckets, t.Hold(empty(t, program.Gradients, z.params[0].DType(), z.options.bucket())))
+	}
+	z.filling = 0
+	t.AfterBackward(z.finish)
+}
+
+// accumulated runs when a gradient is there (process_gradients).
+func (z *ZeRO2) accumulated(i int) {
+	t, x := z.tape, z.params[i]
+	z.setup()
+	if z.whole && !(z.last && z.options.Overlap) {
+		return // reduced after backward, if this is the last one
+	}
+	t.NoGrad(func() { z.collect(i, x) })
+}
+
+// collect puts a gradient into the bucket (reduce_independent_p_g_buckets_and_remove_grads).
+func (z *ZeRO2) collect(i int, x *trace.Tensor) {
+	if x.Grad() == nil {
+		return
+	}
+	if z.elements+x.Numel() > z.options.bucket() {
+		z.reduce()
+		if z.options.Overlap {
+			z.filling = 1 - z.filling
+		}
+	}
+	if x.Numel() > z.options.bucket() {
+		z.large = x
+	} else {
+		part := z.buckets[z.filling].PartLike(z.elements, x)
+		trace.Update("copy_", 0, part, x.Grad())
+		x.SetGrad(part)
+	}
+	z.elements += x.Numel()
+	z.members = append(z.members, i)
+}
+
+// reduce sums what is in the bucket over the ranks, and keeps what is this rank's
+// (reduce_ipg_grads).
+func (z *ZeRO2) reduce() {
+	if len(z.members) == 0 {
+		return
+	}
+	t := z.tape
+	stream := program.Stream(0)
+	if z.options.Overlap {
+		stream = reductionStream
+		t.WaitStream(stream, 0)
+		t.WaitStream(0, stream)
+	}
+	t.On(stream, func() {
+		z.sum()
+		for _, i := range z.members {
+			z.keep(i)
+		}
+	})
+	z.members, z.elements, z.large = nil, 0, nil
+}
+
+// sum is average_tensor: the parts of several ranks are put in a row and summed.
+func (z *ZeRO2) sum() {
+	t := z.tape
+	f := t.Frame()
+	whole := z.large
+	if whole != nil {
+		whole = whole.Grad()
+	} else {
+		whole = f.Let(z.buckets[z.filling].Part(0, z.elements))
+	}
+	trace.Update("div__Scalar", 1, whole)
+	flat := whole
+	if z.slices() > 1 {
+		flat = f.Let(t.New("flatten_dense_tensors", program.Temporaries, whole.DType(), whole.Numel()))
+	}
+	t.Collective(program.AllReduce, z.world.Size, flat, flat)
+	f.End()
+}
+
+// slices is in how many parts a bucket is, by the ranks whose they are.
+func (z *ZeRO2) slices() int {
+	part := z.own.end - z.own.begin
+	n, last := 0, int64(-1)
+	for _, i := range z.members {
+		for rank := z.spans[i].begin / part; rank <= (z.spans[i].end-1)/part; rank++ {
+			if rank != last {
+				n, last = n+1, rank
+			}
+		}
+	}
+	return n
+}
+
+// keep takes a reduced gradient over from the bucket (copy_grads_in_partition), or lets
+// go of it.
+func (z *ZeRO2) keep(i int) {
+	t, x := z.tape, z.params[i]
+	switch {
+	case !z.mine(i):
+		if !z.whole {
+			x.ZeroGrad()
+		}
+		return
+	case z.options.OffloadOptimizer:
+		f := t.Frame()
+		n := z.spans[i].overlap(z.own)
+		g := f.FuncFrame()
+		g.Let(t.New("to_dtype", program.Temporaries, trace.F64, n))
+		g.End()
+		f.Let(t.New("to_dtype", program.Temporaries, trace.F32, n))
+		f.End()
+		x.ZeroGrad()
+		return
+	}
+	if z.reduced == nil {
+		n := int64(0)
+		for k, p := range z.params {
+			if z.mine(k) {
+				n += p.Numel()
+			}
+		}
+		z.reduced, z.at = t.Hold(empty(t, program.Gradients, x.DType(), n)), 0
+	}
+	part := t.Hold(z.reduced.PartLike(z.at, x))
+	trace.Update("copy_", 0, part, x.Grad())
+	z.at += x.Numel()
+	z.kept[i] = part
+	x.SetGrad(part)
+}
+
+// finish ends a backward (independent_gradient_partition_epilogue).
+func (z *ZeRO2) finish() {
+	t := z.tape
+	t.NoGrad(func() {
+		if z.whole && z.last && !z.options.Overlap {
+			for i, x := range z.params {
+				z.collect(i, x)
+			}
+		}
+		z.reduce()
+	})
+	if z.options.Overlap {
+		t.WaitStream(0, reductionStream)
+	}
+	for i, x := range z.kept {
+		switch {
+		case x == nil:
+			continue
+		case z.summed[i] == nil:
+			z.summed[i] = x
+		default:
+			t.NoGrad(func() { z.summed[i].AddInPlace(x) })
+			t.Release(x)
+		}
+		z.kept[i] = nil
+	}
+	if z.reduced != nil {
+		t.Release(z.reduced)
+		z.reduced = nil
+	}
+	for _, b := range z.buckets {
+		t.Release(b)
+	}
+	z.buckets, z.queued = nil, false
+	for _, x := range z.params {
+		if !z.whole || z.last {
+			x.ZeroGrad()
+		}
+	}
+}
+
+// Step is what comes before the optimizer's step.
+func (z *ZeRO2) Step() {
+	if z.options.OffloadOptimizer {
+		return
+	}
+	t := z.tape
+	var mine []*trace.Tensor
+	for i, x := range z.summed {
+		if x != nil {
+			mine = append(mine, x)
+		}
+		z.summed[i] = nil
+	}
+	if len(mine) == 0 {
+		return
+	}
+	norm(t, mine)
+	z.masters.fill(0, mine)
+	for _, x := range mine {
+		t.Release(x)
+	}
+}
+
+// End is what comes after it: the new weights go to all ranks.
+func (z *ZeRO2) End() {
+	for _, x := range z.masters.parts {
+		x.ZeroGrad()
+	}
+	z.tape.Collective(program.AllGather, z.world.Size, z.params[0], z.params[0])
+}

@@ -1,0 +1,441 @@
+package distributed
+
+import (
+	"slices"
+
+	"github.com/vprof/vprof/internal/ceil"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// Fetching are the options of DeepSpeed's stage 3 about weights, in elements.
+type Fetching struct {
+	// Prefetch is stage3_prefetch_bucket_size, Persist stage3_param_persistence_threshold,
+	// Reuse stage3_max_reuse_distance, Live stage3_max_live_parameters, Part
+	// sub_group_size.
+	Prefetch, Persist, Reuse, Live, Part int64
+	// OffloadWeights keeps the rank's parts of weights in the host's memory.
+	OffloadWeights bool
+}
+
+// ZeRO3 is a model under DeepSpeed's stage 3: a rank has a part of each parameter, and
+// modules gather theirs when they run.
+type ZeRO3 struct {
+	tape    *trace.Tape
+	world   World
+	options DeepSpeed
+	fetch   Fetching
+
+	modules []*ZeROModule
+	trained []*zeroParam
+	groups  [][]*zeroParam // that the optimizer steps one after the other
+	masters masters
+
+	bucket   *trace.Tensor
+	elements int64
+	members  []*zeroParam
+	grads    *trace.Tensor // the rank's parts of all gradients
+	queued   bool
+	// order is that of the modules of a step, once known; used is where the running step
+	// stands in it, ahead how far fetching is.
+	order       []*ZeROModule
+	known       bool
+	used, ahead int
+	live        int64 // elements that are whole
+	fetched     *trace.Tensor
+}
+
+// zeroParam is a parameter of which the rank has a part.
+type zeroParam struct {
+	name          string
+	numel, part   int64
+	trains, stays bool
+	flat, whole   *trace.Tensor
+	at            int64 // in the buffer of gradients
+	users         int   // modules that run
+	isWhole, used bool
+}
+
+// ZeROModule are a module's own parameters and the hooks around its forward. It
+// implements [trace.Wrapper].
+type ZeROModule struct {
+	zero    *ZeRO3
+	module  string
+	params  []*zeroParam
+	restore []func()
+	running int // in backward
+}
+
+// FullyPartitioned puts a model under stage 3. Its weights must not be on the device yet:
+// they come there part by part.
+func FullyPartitioned(t *trace.Tape, w World, o DeepSpeed, fetch Fetching, groups []Group) (*ZeRO3, error) {
+	if err := w.Check(); err != nil {
+		return nil, err
+	}
+	z := &ZeRO3{tape: t, world: w, options: o, fetch: fetch, masters: masters{tape: t}}
+	t.Streams("compute", "reduction", "all-gather")
+	var olds []*trace.Tensor
+	for _, g := range groups {
+		m := &ZeROModule{zero: z, module: g.Module}
+		for _, p := range g.Params {
+			olds = append(olds, *p.Tensor)
+			m.params = append(m.params, z.partition(p))
+		}
+		z.modules = append(z.modules, m)
+	}
+	for _, x := range olds {
+		t.Release(x)
+	}
+	if len(z.trained) == 0 {
+		return nil, errNothingTrained
+	}
+	z.allocate()
+	t.OnAbsent(z.external)
+	return z, nil
+}
+
+// external gathers a parameter that the code of another module reads, which has it until
+// backward ends (register_external_parameter).
+func (z *ZeRO3) external(x *trace.Tensor) {
+	for _, m := range z.modules {
+		for _, q := range m.params {
+			if q.whole.SharesStorage(x) {
+				q.users++
+				z.gather([]*zeroParam{q})
+				return
+			}
+		}
+	}
+}
+
+// partition takes a parameter apart.
+func (z *ZeRO3) partition(p Param) *zeroParam {
+	t, old := z.tape, *p.Tensor
+	q := &zeroParam{name: p.Name, numel: old.Numel(), part: ceil.Div(old.Numel(), z.world.Size), trains: old.RequiresGrad()}
+	q.stays = q.numel <= z.fetch.Persist
+	old.FreeStorage()
+	if !q.trains && !z.fetch.OffloadWeights {
+		t.Hold(empty(t, program.Weights, old.DType(), q.part))
+	}
+	q.flat = t.Hold(t.Unallocated(old.DType(), q.part*z.world.Size))
+	q.whole = t.Hold(q.flat.PartLike(0, old))
+	q.whole.SplitLike(old)
+	if q.trains {
+		q.whole.Leaf()
+		z.trained = append(z.trained, q)
+	}
+	*p.Tensor = q.whole
+	return q
+}
+
+// allocate makes what the rank holds of weights, gradients and master weights.
+func (z *ZeRO3) allocate() {
+	t := z.tape
+	total, inGroup := int64(0), int64(0)
+	for _, q := range z.trained {
+		q.at = total
+		total += q.part
+	}
+	d := z.trained[0].whole.DType()
+	if !z.fetch.OffloadWeights {
+		t.Hold(t.New("to_device", program.Weights, d, total))
+	}
+	for i, q := range z.trained {
+		if inGroup == 0 {
+			z.groups = append(z.groups, nil)
+		}
+		last := len(z.groups) - 1
+		z.groups[last] = append(z.groups[last], q)
+		if inGroup += q.part; inGroup >= z.fetch.Part && total > z.fetch.Part {
+			inGroup = 0
+		}
+		q.whole.OnAccumulated(func() { z.accumulated(z.trained[i]) })
+	}
+	if !z.options.OffloadOptimizer {
+		for _, g := range z.groups {
+			z.masters.hold(d, sizeOf(g))
+		}
+		z.grads = t.Hold(t.New("zeros", program.Gradients, d, total))
+	}
+	z.bucket = t.Hold(empty(t, program.Gradients, d, z.options.bucket()))
+}
+
+// sizeOf is the number of elements that a rank has of parameters.
+func sizeOf(params []*zeroParam) (n int64) {
+	for _, q := range params {
+		n += q.part
+	}
+	return n
+}
+
+// Masters are what the optimizer steps; none if the host does.
+func (z *ZeRO3) Masters() []*trace.Tensor { return z.masters.parts }
+
+// Modules are those with parameters, in the order in which they were given.
+func (z *ZeRO3) Modules() []*ZeROModule { return z.modules }
+
+// Module is the path of the module.
+func (m *ZeROModule) Module() string { return m.module }
+
+// Inputs implements [trace.Wrapper].
+func (m *ZeROModule) Inputs() (d trace.DType, cast bool) { return d, false }
+
+// Enter implements [trace.Wrapper].
+func (m *ZeROModule) Enter(args []*trace.Tensor) {
+	t := m.zero.tape
+	restore := func() {}
+	if !t.Unwinding() {
+		t.Aside(func() { m.zero.enter(m) })
+		restore = t.BeforeInputs("PostBackwardFunctionModuleBackward", m.backwardDone, args)
+	}
+	m.restore = append(m.restore, restore)
+}
+
+// Leave implements [trace.Wrapper].
+func (m *ZeROModule) Leave(results []*trace.Tensor) {
+	last := len(m.restore) - 1
+	m.restore[last]()
+	m.restore = m.restore[:last]
+	z := m.zero
+	if z.tape.Unwinding() {
+		return // an exception passes by the hooks
+	}
+	z.leave(m)
+	if z.tape.Tracks(results...) {
+		for _, y := range results {
+			if y != nil && y.RequiresGrad() {
+				y.OnGradient(m.backwardBegins)
+				break
+			}
+		}
+	}
+}
+
+// backwardBegins runs when the gradient of the module's result is there.
+func (m *ZeROModule) backwardBegins() {
+	z := m.zero
+	if !z.queued {
+		z.queued = true
+		z.tape.AfterBackward(z.finish)
+	}
+	m.running++
+	z.enter(m)
+}
+
+// backwardDone runs when those of its inputs are there.
+func (m *ZeROModule) backwardDone() {
+	if m.running > 0 {
+		m.running--
+		m.zero.leave(m)
+	}
+}
+
+// enter has a module's parameters whole, and those of the modules that follow on their
+// way (fetch_sub_module).
+func (z *ZeRO3) enter(m *ZeROModule) {
+	var need []*zeroParam
+	for _, q := range m.params {
+		q.users++
+		if !q.isWhole {
+			need = append(need, q)
+		}
+	}
+	z.gather(need)
+	if !z.known {
+		z.order = append(z.order, m)
+	}
+	z.used++
+	if z.known {
+		z.prefetch()
+	}
+}
+
+// prefetch gathers for the next modules, up to the bucket's size.
+func (z *ZeRO3) prefetch() {
+	most := min(z.fetch.Prefetch, z.fetch.Live-z.live)
+	var next []*zeroParam
+	n := int64(0)
+	z.ahead = max(z.ahead, z.used)
+	for ; z.ahead < len(z.order) && n < most; z.ahead++ {
+		for _, q := range z.order[z.ahead].params {
+			if !q.isWhole && !slices.Contains(next, q) {
+				next = append(next, q)
+				n += q.numel
+			}
+		}
+	}
+	z.gather(next)
+}
+
+// gather makes parameters whole: one in its own buffer, several in one, from which they
+// are copied.
+func (z *ZeRO3) gather(params []*zeroParam) {
+	if len(params) == 0 {
+		return
+	}
+	t := z.tape
+	t.NoGrad(func() {
+		f := t.Frame()
+		t.WaitStream(gatheringStream, 0)
+		t.On(gatheringStream, func() {
+			var flat *trace.Tensor
+			if len(params) > 1 {
+				flat = f.Let(empty(t, program.Temporaries, params[0].whole.DType(), sizeOf(params)*z.world.Size))
+				t.Collective(program.AllGather, z.world.Size, flat, flat)
+			}
+			for _, q := range params {
+				q.allocate()
+				z.live += q.numel
+				if flat != nil {
+					trace.ForeachUpdate("_foreach_copy_", 0, []*trace.Tensor{q.flat}, []*trace.Tensor{flat})
+				} else {
+					t.Collective(program.AllGather, z.world.Size, q.flat, q.flat)
+				}
+			}
+		})
+		t.WaitStream(0, gatheringStream)
+		f.End()
+	})
+}
+
+func (q *zeroParam) allocate() {
+	op := "resize_bytes_cuda"
+	if !q.used {
+		op, q.used = "empty_memory_format", true
+	}
+	q.flat.AllocStorage(op, program.Weights)
+	q.isWhole = true
+}
+
+// leave lets go of a module's parameters, but of those that persist, that another module
+// uses, or that come again soon (release_sub_module).
+func (z *ZeRO3) leave(m *ZeROModule) {
+	for _, q := range m.params {
+		q.users--
+		if q.isWhole && q.users <= 0 && !q.stays && !z.soon(q) {
+			z.free(q)
+		}
+	}
+}
+
+func (z *ZeRO3) free(q *zeroParam) {
+	q.flat.FreeStorage()
+	q.isWhole = false
+	z.live -= q.numel
+}
+
+// soon tells whether a parameter is used again within the distance of reuse, or was
+// skipped by fetching since it was whole.
+func (z *ZeRO3) soon(q *zeroParam) bool {
+	if !z.known {
+		return false
+	}
+	n := int64(0)
+	for i := z.used; i < len(z.order) && (n < z.fetch.Reuse || i < z.ahead); i++ {
+		for _, p := range z.order[i].params {
+			if p == q {
+				return true
+			}
+			n += p.numel
+		}
+	}
+	return false
+}
+
+// accumulated runs when a gradient is there (reduce_independent_p_g_buckets_and_remove_grads).
+func (z *ZeRO3) accumulated(q *zeroParam) {
+	t := z.tape
+	t.NoGrad(func() {
+		if z.elements+q.numel > z.options.bucket() && z.elements > 0 {
+			z.reduce()
+		}
+		t.WaitStream(reductionStream, 0)
+		if z.elements+q.numel <= z.options.bucket() {
+			part := z.bucket.PartLike(z.elements, q.whole)
+			t.On(reductionStream, func() { trace.Update("copy_", 0, part, q.whole.Grad()) })
+			q.whole.SetGrad(part)
+		}
+		z.members = append(z.members, q)
+		z.elements += q.numel
+	})
+}
+
+// reduce sums gradients over the ranks and keeps the rank's parts
+// (__reduce_and_partition_ipg_grads).
+func (z *ZeRO3) reduce() {
+	if len(z.members) == 0 {
+		return
+	}
+	t := z.tape
+	t.On(reductionStream, func() {
+		f := t.Frame()
+		first := z.members[0]
+		flat := first.whole.Grad()
+		if len(z.members) > 1 || first.numel%z.world.Size != 0 {
+			flat = f.Let(t.New("cat", program.Temporaries, flat.DType(), sizeOf(z.members)*z.world.Size))
+		}
+		trace.Update("div_", 1, flat)
+		t.Collective(program.ReduceScatter, z.world.Size, flat, flat)
+		for _, q := range z.members {
+			z.deliver(q, flat)
+		}
+		f.End()
+	})
+	z.members, z.elements = nil, 0
+}
+
+// deliver brings a reduced part to where the rank keeps it (partition_grads).
+func (z *ZeRO3) deliver(q *zeroParam, flat *trace.Tensor) {
+	t := z.tape
+	f := t.Frame()
+	if z.grads != nil {
+		to := f.Let(z.grads.Part(q.at, q.part))
+		trace.Update("copy_", 0, to, f.Let(flat.Part(0, q.part)))
+	} else {
+		f.Let(t.New("to_dtype", program.Temporaries, trace.F32, q.part))
+	}
+	f.End()
+	q.whole.ZeroGrad()
+}
+
+// finish ends a backward.
+func (z *ZeRO3) finish() {
+	t := z.tape
+	z.queued = false
+	t.NoGrad(z.reduce)
+	t.WaitStream(0, reductionStream)
+	for _, m := range z.modules {
+		m.running = 0
+		for _, q := range m.params {
+			q.users = 0
+			if q.isWhole && !q.stays {
+				z.free(q)
+			}
+		}
+	}
+	z.known, z.used, z.ahead = true, 0, 0
+}
+
+// Step steps the groups of the optimizer one after the other, each by a step of the
+// optimizer, which passes over master weights without a gradient; clip is whether the
+// norm of the gradients is computed.
+func (z *ZeRO3) Step(clip bool, step func()) {
+	t := z.tape
+	for i, g := range z.groups {
+		if z.grads == nil {
+			return
+		}
+		f := t.Frame()
+		parts := make([]*trace.Tensor, len(g))
+		for k, q := range g {
+			parts[k] = f.Let(z.grads.Part(q.at, q.part))
+		}
+		if i == 0 && clip {
+			norm(t, parts)
+		}
+		z.masters.fill(i, parts)
+		f.End()
+		step()
+		z.masters.parts[i].ZeroGrad()
+	}
+}
