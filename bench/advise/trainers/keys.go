@@ -37,10 +37,10 @@ func (r *reader) key(key string, e entry) error {
 	case known:
 		r.config.Mapped++
 		return r.row(key, row, e)
-	case r.table.harmless(key):
-		r.config.Harmless++
 	case e.value.kind == group && r.table.holds(key):
 		return r.group(key+".", e.value)
+	case r.table.harmless(key):
+		r.config.Harmless++
 	case e.value.kind == null && r.table.holds(key):
 		r.config.Harmless++
 	default:

@@ -161,7 +161,7 @@ func (z *ZeRO2) setup() {
 func (z *ZeRO2) accumulated(i int) {
 	t, x := z.tape, z.params[i]
 	z.setup()
-	if z.whole && !(z.last && z.options.Overlap) {
+	if z.whole && (!z.last || !z.options.Overlap) {
 		return // reduced after backward, if this is the last one
 	}
 	t.NoGrad(func() { z.collect(i, x) })

@@ -42,7 +42,6 @@ type ZeRO3 struct {
 	known       bool
 	used, ahead int
 	live        int64 // elements that are whole
-	fetched     *trace.Tensor
 }
 
 // zeroParam is a parameter of which the rank has a part.
