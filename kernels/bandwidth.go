@@ -151,7 +151,12 @@ func (p *plan) normalize(of *Work) {
 	}
 	whole := n * p.t.Size()
 	if g := equal(p.reads, whole, r); g >= 0 && whole == p.reads[r].Bytes {
-		if mean, deviation := pair(p.reads, n, whole); mean >= 0 {
+		mean, deviation := pair(p.reads, n, whole)
+		if mean < 0 && known { // a statistic that is named once stands for both
+			mean = equal(p.reads, of.M*F32.Size(), r)
+			deviation = mean
+		}
+		if mean >= 0 {
 			p.normalizeBackward(r, g, w, mean, deviation)
 		}
 		return
@@ -186,6 +191,10 @@ func (p *plan) normalizeBackward(input, gradient, result, mean, deviation int) {
 	k := NormalizeBackward{
 		Type: p.t, Input: p.reads[input].Addr, Gradient: p.reads[gradient].Addr, Result: p.writes[result].Addr,
 		Mean: p.reads[mean].Addr, Deviation: p.reads[deviation].Addr, Rows: rows, Columns: p.elements(p.reads[input]) / rows,
+	}
+	if i := equal(p.reads, k.Columns*p.t.Size(), input); i >= 0 && i != mean && i != deviation {
+		k.Weight = p.reads[i].Addr
+		take(p.reads, i, p.reads[i].Bytes)
 	}
 	p.add(k.Launch())
 	take(p.writes, result, p.writes[result].Bytes)

@@ -58,8 +58,13 @@ func (t *Tape) launchElementwise(out *Tensor, flopsPerElement int64, ins ...*Ten
 	t.launch(program.Elementwise, flopsPerElement*out.numel, []*Tensor{out}, ins)
 }
 
+// launchCopy records a copy, which may be a cast: the op's precision is that of the
+// narrower of the two types.
 func (t *Tape) launchCopy(out, in *Tensor) {
-	t.launch(program.Copy, 0, []*Tensor{out}, []*Tensor{in})
+	op := t.launch(program.Copy, 0, []*Tensor{out}, []*Tensor{in})
+	if op != nil && (in.dtype == F16 || in.dtype == BF16) {
+		op.Precision = in.dtype.precision()
+	}
 }
 
 func (t *Tape) launchFill(out *Tensor) {
