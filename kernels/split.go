@@ -3,6 +3,7 @@ package kernels
 import (
 	"slices"
 
+	"github.com/vprof/vprof/internal/ceil"
 	"github.com/vprof/vprof/profiler/program"
 )
 
@@ -15,7 +16,7 @@ func (w *Work) Split(most int64) []Work {
 	if most <= 0 || w.FLOPs <= most || len(w.Reads) < 2 || len(w.Writes) == 0 {
 		return whole
 	}
-	s := share{work: w, least: (w.FLOPs + most - 1) / most, size: elements(w.Precision).Size()}
+	s := share{work: w, least: ceil.Div(w.FLOPs, most), size: elements(w.Precision).Size()}
 	switch w.Kind {
 	case program.Matmul:
 		return s.matmul()

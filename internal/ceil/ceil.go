@@ -2,11 +2,11 @@
 package ceil
 
 // Div is n divided by d, rounded up. Neither may be negative, nor d zero.
-func Div(n, d int64) int64 { return (n + d - 1) / d }
+func Div[T int | int64](n, d T) T { return (n + d - 1) / d }
 
 // Multiple is the smallest multiple of unit that is not below n. Neither may be
 // negative, nor unit zero.
-func Multiple(n, unit int64) int64 {
+func Multiple[T int | int64](n, unit T) T {
 	if rest := n % unit; rest != 0 {
 		n += unit - rest
 	}

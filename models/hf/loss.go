@@ -1,6 +1,7 @@
 package hf
 
 import (
+	"github.com/vprof/vprof/internal/ceil"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
@@ -35,7 +36,7 @@ func chunkedCausalLMLoss(f *frame, x *tensor, output nn.Layer, labels *tensor, t
 	rows := x.Size(0)
 	var starts []int64
 	for i := int64(1); i < min(chunks, rows); i++ {
-		starts = append(starts, (rows*i+chunks-1)/chunks)
+		starts = append(starts, ceil.Div(rows*i, chunks))
 	}
 	targets := g.LetAll(labels.TensorSplit(starts, 0))
 	total := g.Let(t.Zeros(trace.F32))

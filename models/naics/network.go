@@ -1,6 +1,7 @@
 package naics
 
 import (
+	"github.com/vprof/vprof/internal/ceil"
 	"github.com/vprof/vprof/models/bert"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
@@ -144,7 +145,7 @@ func (m *mixture) call(f *frame, x *tensor) (out, probs, idx *tensor) {
 	g.Let(idx)
 	weights := g.Let(top.Softmax(1))
 	out = g.Let(x.ZerosLike())
-	rows := max(1, (x.Size(0)*chosen+experts-1)/experts)
+	rows := max(1, ceil.Div(x.Size(0)*chosen, experts))
 	var picked, pick, y, here, scale *tensor
 	for _, e := range m.Experts {
 		g.Set(&picked, idx.EqScalar().Any(false, 1))

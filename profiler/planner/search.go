@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/vprof/vprof/internal/ceil"
 )
 
 // Budget is the limit that a search for a batch size keeps to: a board's memory with a
@@ -165,7 +167,7 @@ func (s *edge) nearest() (a, b int) {
 // of it, and of those sizes the nearest. If none does, it is the nearest of all.
 func Split(effective, largest, gpus int) (batch, accumulate int) {
 	share := max(1, (effective+gpus/2)/gpus) // samples of one board
-	fewest := (share + largest - 1) / largest
+	fewest := ceil.Div(share, largest)
 	best := math.Inf(1)
 	for n := fewest; n <= 2*fewest; n++ {
 		size := min(max((share+n/2)/n, 1), largest)

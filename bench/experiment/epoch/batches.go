@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"math/rand/v2"
 	"slices"
+
+	"github.com/vprof/vprof/internal/ceil"
 )
 
 // Batching is how batches are made of samples of different lengths.
@@ -45,7 +47,7 @@ type plan struct {
 // one with the longest sample is the last.
 func (l *Lengths) epoch(r *rand.Rand, size int, limit int64, most int) plan {
 	samples := l.samples(r)
-	p := plan{samples: len(samples), batches: (len(samples) + size - 1) / size}
+	p := plan{samples: len(samples), batches: ceil.Div(len(samples), size)}
 	for i, n := range samples {
 		if int64(n) > limit {
 			p.cut++
@@ -88,7 +90,7 @@ func (l *Lengths) padded(length, limit int64) int64 { return padded(length, l.Mu
 // padded is a length as a multiple, within the limit.
 func padded(length, multiple, limit int64) int64 {
 	if multiple > 1 {
-		length = (length + multiple - 1) / multiple * multiple
+		length = ceil.Multiple(length, multiple)
 	}
 	return min(length, limit)
 }
@@ -123,7 +125,7 @@ func (l *Lengths) pack(p *plan, sorted []int32, size int, limit int64, most int)
 		}
 		room.put(left - int64(n))
 	}
-	p.batches = (rows + size - 1) / size
+	p.batches = ceil.Div(rows, size)
 	p.tokens, p.positions = p.total, int64(rows)*limit
 	p.lengths = slices.Repeat([]int64{limit}, min(p.batches, most))
 }

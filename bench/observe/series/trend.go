@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"gonum.org/v1/gonum/stat/distuv"
+
+	"github.com/vprof/vprof/internal/ceil"
 )
 
 // Trend is the result of a test for growth.
@@ -60,7 +62,7 @@ func TrendOf(values []float64) Trend {
 // thin replaces stretches of equal length by their medians, so that at most n
 // are left.
 func thin(values []float64, n int) (short []float64, stretch int) {
-	stretch = (len(values) + n - 1) / max(n, 1)
+	stretch = ceil.Div(len(values), max(n, 1))
 	if stretch <= 1 {
 		return values, 1
 	}

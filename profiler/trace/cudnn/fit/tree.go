@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/vprof/vprof/internal/ceil"
 	"github.com/vprof/vprof/profiler/trace/cudnn/forest"
 )
 
@@ -50,7 +51,7 @@ func cutsOf(values []float32) []float32 {
 	distinct := slices.Clone(values)
 	slices.Sort(distinct)
 	distinct = slices.Compact(distinct)
-	step := max(1, (len(distinct)+mostCuts-1)/mostCuts)
+	step := max(1, ceil.Div(len(distinct), mostCuts))
 	var cuts []float32
 	for i := step; i < len(distinct); i += step {
 		cuts = append(cuts, between(distinct[i-1], distinct[i]))

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+
+	"github.com/vprof/vprof/internal/ceil"
 )
 
 // Append appends f to b, in the form that Decode takes: the classes, the cuts of
@@ -65,7 +67,7 @@ func Decode(b []byte, features int) (*Forest, []byte, error) {
 func (f *Forest) check(t *tree) error {
 	questions, leaves := len(t.questions)/questionSize, len(t.classes)/classSize
 	nodes := questions + leaves
-	if leaves != questions+1 || len(t.blocks) != (nodes+blockNodes-1)/blockNodes*blockSize {
+	if leaves != questions+1 || len(t.blocks) != ceil.Div(nodes, blockNodes)*blockSize {
 		return fmt.Errorf("%d blocks for %d questions and %d leaves", len(t.blocks)/blockSize, questions, leaves)
 	}
 	before := 0
