@@ -21,6 +21,9 @@ type wireRank struct {
 	AMP           string                     `json:"amp"`
 	Optimizer     string                     `json:"optimizer"`
 	Params        int64                      `json:"params"`
+	Accumulate    int                        `json:"accumulate"`
+	Checkpointing bool                       `json:"checkpointing"`
+	Clip          bool                       `json:"clip"`
 	Status        string                     `json:"status"`
 	Error         string                     `json:"error"`
 	PeakAllocated int64                      `json:"peak_allocated"`
@@ -45,7 +48,7 @@ func decodeRank(line []byte) (Record, error) {
 	}
 	library, _, named := strings.Cut(w.Model, ":")
 	r := Record{
-		Case:     models.Case{Model: w.Model, Batch: w.Batch, Accumulate: 1, Loss: "cross-entropy"},
+		Case:     models.Case{Model: w.Model, Batch: w.Batch, Accumulate: max(w.Accumulate, 1), Checkpointing: w.Checkpointing, Loss: "cross-entropy"},
 		Exported: true, GPU: w.GPU, Status: Status(w.Status), Error: w.Error, Runs: max(len(w.ByStep), 3),
 		Params:        Params{Total: w.Params},
 		PeakAllocated: w.PeakAllocated, PeakReserved: w.PeakReserved,
@@ -55,6 +58,9 @@ func decodeRank(line []byte) (Record, error) {
 	}
 	if w.Optimizer != "adamw" {
 		r.Optimizer = w.Optimizer
+	}
+	if w.Clip {
+		r.Clip = models.ClipNorm
 	}
 	var err error
 	if r.AMP, err = models.ParseAutocast(w.AMP); err != nil {

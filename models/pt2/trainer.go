@@ -324,6 +324,5 @@ func (t *trainer) forward(f *trace.Frame) []*trace.Tensor {
 		}
 	}
 	g.End(alive...)
-	t.ranks.LeaveRoot(alive)
-	return outs
+	return t.ranks.LeaveRoot(f, outs)
 }

@@ -22,6 +22,7 @@ type Ranks struct {
 	Wrappers map[string]trace.Wrapper
 
 	sync  func(on bool)
+	sinks func() bool
 	share []*trace.Tensor
 	end   func()
 	check func() error
@@ -69,12 +70,12 @@ func Distribute(t *trace.Tape, c models.Case, l Layout) (*Ranks, error) {
 // dataParallel is DistributedDataParallel, with ZeroRedundancyOptimizer if the strategy
 // says so.
 func dataParallel(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout) (*Ranks, error) {
-	o := distributed.DDPOptions{Cap: s.BucketCap << 20, BucketView: s.BucketView, FindUnused: s.FindUnused}
+	o := distributed.DDPOptions{Cap: s.BucketCap << 20, BucketView: s.BucketView, FindUnused: s.FindUnused, StaticGraph: s.StaticGraph}
 	d, err := distributed.DistributedDataParallel(t, w, o, l.Params, l.Buffers)
 	if err != nil {
 		return nil, err
 	}
-	r := &Ranks{Wrappers: map[string]trace.Wrapper{"": d}, sync: d.Sync, each: s.EachSync}
+	r := &Ranks{Wrappers: map[string]trace.Wrapper{"": d}, sync: d.Sync, sinks: d.Sinks, each: s.EachSync}
 	for _, p := range l.Params {
 		if x := *p.Tensor; x.RequiresGrad() {
 			r.Parameters = append(r.Parameters, x)
@@ -345,9 +346,26 @@ func (r *Ranks) ParameterType() (d trace.DType, cast bool) {
 }
 
 // LeaveRoot ends the forward pass of the whole model where no frame is that of its
-// call.
-func (r *Ranks) LeaveRoot(results []*trace.Tensor) {
-	if r != nil && r.Wrappers[""] != nil {
-		r.Wrappers[""].Leave(results)
+// call. It returns the results as the caller gets them, which are copies of the
+// frame's where DDP looks for parameters that are not used. Results may be nil.
+func (r *Ranks) LeaveRoot(f *trace.Frame, results []*trace.Tensor) []*trace.Tensor {
+	if r == nil || r.Wrappers[""] == nil {
+		return results
 	}
+	r.Wrappers[""].Leave(results)
+	if r.sinks == nil || !r.sinks() {
+		return results
+	}
+	out := make([]*trace.Tensor, len(results))
+	for i, x := range results {
+		switch {
+		case x == nil:
+		case x.RequiresGrad():
+			out[i] = x.Clone()
+		default: // the copy is made, and let go of
+			f.Discard(x.Clone())
+			out[i] = x
+		}
+	}
+	return out
 }

@@ -15,11 +15,12 @@ import (
 	"github.com/vprof/vprof/models/all"
 )
 
-// TestRanksNeedWhatPyTorchSays estimates the records of single ranks of several.
-func TestRanksNeedWhatPyTorchSays(t *testing.T) {
-	f, err := reference.Open("../../reference/data/ranks/ranks.jsonl.gz")
+// errorsOfRanks estimates the records of a file of single ranks of several, at least so
+// many.
+func errorsOfRanks(t *testing.T, file string, least int) (allocated, reserved []float64) {
+	f, err := reference.Open("../../reference/data/ranks/" + file)
 	require.NoError(t, err)
-	require.Greater(t, len(f.Records), 50)
+	require.GreaterOrEqual(t, len(f.Records), least)
 	for i := range f.Records {
 		r := &f.Records[i]
 		require.True(t, r.Exported)
@@ -28,7 +29,20 @@ func TestRanksNeedWhatPyTorchSays(t *testing.T) {
 	records := sample.Of(f.Records)
 	a, err := accuracy.Compare(t.Context(), records, accuracy.Recorder{Models: all.Models()}, nil)
 	require.NoError(t, err)
-	allocated, reserved := errorsOf(t, a, len(records))
+	return errorsOf(t, a, len(records))
+}
+
+// TestOptionsOfRanksNeedWhatPyTorchSays estimates records of options of the wrappers:
+// static graphs, unused parameters, accumulation, checkpointing, clipping.
+func TestOptionsOfRanksNeedWhatPyTorchSays(t *testing.T) {
+	allocated, reserved := errorsOfRanks(t, "options.jsonl.gz", 20)
+	require.LessOrEqual(t, at(allocated, 1), 0.001)
+	require.LessOrEqual(t, at(reserved, 1), 0.01)
+}
+
+// TestRanksNeedWhatPyTorchSays estimates the records of single ranks of several.
+func TestRanksNeedWhatPyTorchSays(t *testing.T) {
+	allocated, reserved := errorsOfRanks(t, "ranks.jsonl.gz", 50)
 	require.LessOrEqual(t, at(allocated, 0.5), 0.001)
 	require.LessOrEqual(t, at(allocated, 0.95), 0.015)
 	require.LessOrEqual(t, at(allocated, 1), 0.05)

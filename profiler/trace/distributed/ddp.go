@@ -29,6 +29,9 @@ type DDPOptions struct {
 	BucketView bool
 	// FindUnused is find_unused_parameters: buckets are never rebuilt.
 	FindUnused bool
+	// StaticGraph is static_graph: the first backward that reduces does so when it has
+	// ended, and buckets are rebuilt after the second.
+	StaticGraph bool
 }
 
 // DDP is a model under DistributedDataParallel. It implements [trace.Wrapper], around
@@ -49,6 +52,8 @@ type DDP struct {
 	expects bool // and hooks are waited for
 	queued  bool
 	used    *trace.Tensor
+	// delayed says that the next backward that reduces is the first of a static graph.
+	delayed bool
 }
 
 // bucket are gradients that are reduced together (Reducer::Bucket).
@@ -63,7 +68,7 @@ func DistributedDataParallel(t *trace.Tape, w World, o DDPOptions, params []Para
 	if err := w.Check(); err != nil {
 		return nil, err
 	}
-	d := &DDP{tape: t, world: w, options: o, buffers: buffers, syncs: true}
+	d := &DDP{tape: t, world: w, options: o, buffers: buffers, syncs: true, delayed: o.StaticGraph}
 	t.Streams("compute", "communication")
 	for _, p := range params {
 		if x := *p.Tensor; x.RequiresGrad() {
@@ -82,7 +87,7 @@ func DistributedDataParallel(t *trace.Tape, w World, o DDPOptions, params []Para
 	slices.SortStableFunc(assigned, func(a, b []int) int { return a[0] - b[0] })
 	slices.Reverse(assigned)
 	d.makeBuckets(assigned)
-	if o.FindUnused {
+	if o.FindUnused || o.StaticGraph {
 		d.used = t.Hold(t.New("empty_memory_format", program.Buffers, trace.I32, int64(len(d.params))))
 	}
 	for i, x := range d.params {
@@ -246,32 +251,62 @@ func (d *DDP) accumulated(i int) {
 	if !d.expects {
 		return
 	}
-	t := d.tape
+	if !d.queued {
+		d.queued = true
+		d.tape.AfterBackward(d.finish)
+	}
+	if d.delayed {
+		return
+	}
 	if !d.rebuilt && !d.options.FindUnused {
 		d.ready = append(d.ready, i)
 	}
-	if !d.queued {
-		d.queued = true
-		t.AfterBackward(d.finish)
+	d.bringToBucket(i)
+	b := d.buckets[d.of[i]]
+	if b.pending--; b.pending == 0 {
+		d.reduce(b)
 	}
+}
+
+// bringToBucket copies a gradient to its place (mark_variable_ready_dense).
+func (d *DDP) bringToBucket(i int) {
 	x, view := d.params[i], d.views[i]
-	if g := x.Grad(); !g.SharesStorage(view) {
-		t.NoGrad(func() { trace.Update("mul_out", 1, view, g) })
+	if g := x.Grad(); g != nil && !g.SharesStorage(view) {
+		d.tape.NoGrad(func() { trace.Update("mul_out", 1, view, g) })
 		if d.options.BucketView {
 			x.SetGrad(view)
 		}
 	}
-	b := d.buckets[d.of[i]]
-	if b.pending--; b.pending == 0 {
-		t.WaitStream(communication, 0)
-		t.On(communication, func() { t.Collective(program.AllReduce, d.world.Size, b.flat, b.flat) })
+}
+
+// reduce sums a bucket over the ranks (all_reduce_bucket).
+func (d *DDP) reduce(b *bucket) {
+	d.tape.WaitStream(communication, 0)
+	d.tape.On(communication, func() { d.tape.Collective(program.AllReduce, d.world.Size, b.flat, b.flat) })
+}
+
+// reduceLate is the first reduction of a static graph (delay_all_reduce).
+func (d *DDP) reduceLate() {
+	d.delayed = false
+	for i := range d.params {
+		d.bringToBucket(i)
+	}
+	for _, b := range d.buckets {
+		d.reduce(b)
 	}
 }
+
+// Sinks reports whether the results of the forward pass that has ended are copied, so
+// that their gradients pass through DDP first (_DDPSink).
+func (d *DDP) Sinks() bool { return d.expects && (d.options.FindUnused || d.delayed) }
 
 // finish waits for the reductions and brings the sums to the gradients
 // (finalize_backward).
 func (d *DDP) finish() {
 	t := d.tape
+	if d.delayed {
+		d.reduceLate()
+	}
 	d.queued, d.expects = false, false
 	t.WaitStream(0, communication)
 	if d.options.BucketView {
