@@ -254,10 +254,12 @@ func blocks(p *export.Program) string {
 			children[parent(m)] = append(children[parent(m)], m)
 		}
 	}
+	tied := ties(p)
+	total := share(p, "", tied)
 	best, most := "", 1
 	for _, m := range p.Modules {
 		kids := children[m]
-		if len(kids) > most && equal(kids, class) && 5*share(p, m) > share(p, "") {
+		if len(kids) > most && equal(kids, class) && 5*share(p, m, tied) > total {
 			best, most = m, len(kids)
 		}
 	}
@@ -278,13 +280,21 @@ func equal(kids []string, class map[string]string) bool {
 	return true
 }
 
-// share is how many elements the parameters below a module have.
-func share(p *export.Program, module string) int64 {
+// share is how many elements the parameters below a module have, one that is tied
+// counted once.
+func share(p *export.Program, module string, tied map[string]string) int64 {
 	var n int64
+	counted := map[string]bool{}
 	for i := range p.Inputs {
 		in := &p.Inputs[i]
 		if in.Role != export.Parameter || module != "" && !strings.HasPrefix(in.Name, module+".") {
 			continue
+		}
+		if group, ok := tied[in.Name]; ok {
+			if counted[group] {
+				continue
+			}
+			counted[group] = true
 		}
 		e := int64(1)
 		for _, s := range in.Sizes {
