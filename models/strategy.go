@@ -62,6 +62,9 @@ type Strategy struct {
 	Engine string
 	// Offload is what waits in the host's memory: "optimizer", "params" or "all".
 	Offload string
+	// Init is "meta" where the model comes to the device shard by shard, and not as a whole
+	// before fully_shard.
+	Init string
 }
 
 // AutoSize is a size that follows from the width of the model.
@@ -88,7 +91,7 @@ func Strategies() []string { return []string{DDP, FSDP2, TP, ZeRO1, ZeRO2, ZeRO3
 // written.
 var strategyKeys = map[string][]string{
 	DDP:   {"bucket_view", "bucket_cap_mb", "static_graph", "find_unused", "no_sync", "rank"},
-	FSDP2: {"reshard", "mp", "reduce", "replicate", "wrap", "no_sync", "rank"},
+	FSDP2: {"reshard", "mp", "reduce", "replicate", "wrap", "init", "offload", "no_sync", "rank"},
 	PP:    {"schedule", "micro", "stages", "rank"},
 	TP:    {"tp", "col", "row", "reshard", "mp", "reduce", "wrap", "no_sync", "rank"},
 	ZeRO1: {"engine", "bucket", "overlap", "offload", "bucket_view", "bucket_cap_mb", "static_graph", "find_unused", "no_sync", "rank"},
@@ -183,9 +186,15 @@ func (s *Strategy) set(key, value string) (err error) {
 		s.Row, err = parseNames(value)
 	case "engine":
 		s.Engine, err = oneOf(value, "deepspeed")
+	case "init":
+		s.Init, err = oneOf(value, "meta")
 	case "overlap":
 		s.Overlap, err = parseTruth(value)
 	case "offload":
+		if s.Name == FSDP2 {
+			s.Offload, err = oneOf(value, OffloadAll)
+			return err
+		}
 		if s.Offload, err = oneOf(value, OffloadOptimizer, OffloadParams, OffloadAll); s.Name != ZeRO3 && err == nil && value != OffloadOptimizer {
 			err = fmt.Errorf("only ZeRO-3 keeps weights in the host's memory; here it is optimizer")
 		}
@@ -296,6 +305,7 @@ func (s *Strategy) String() string {
 		}
 	}
 	add("overlap", "true", s.Overlap)
+	add("init", s.Init, s.Init != "")
 	add("offload", s.Offload, s.Offload != "")
 	if s.Rank != nil {
 		add("rank", strconv.FormatInt(*s.Rank, 10), true)

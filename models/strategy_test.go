@@ -46,6 +46,7 @@ func strategies() *rapid.Generator[Strategy] {
 			s.Col = rapid.SampledFrom([][]string{nil, {"query"}, {"query", "output.dense"}}).Draw(t, "col")
 		} else {
 			s.Replicate = rapid.SampledFrom([]int64{0, 2, 4}).Draw(t, "replicate")
+			s.Init, s.Offload = rapid.SampledFrom([]string{"", "meta"}).Draw(t, "init"), rapid.SampledFrom([]string{"", OffloadAll}).Draw(t, "offload")
 		}
 		s.Wrap = rapid.SampledFrom([][]string{nil, {"h.*"}, {"h.*", "wte"}}).Draw(t, "wrap")
 		return s

@@ -75,6 +75,9 @@ it is the one that needs most. plan --rank all is a table of all that differ.
             reduce=fp32|bf16|fp16  reduce_dtype
             replicate=R            R copies of the model, each on N/R ranks (HSDP)
             wrap=PATTERNS          modules to wrap, like h.*+wte
+            init=meta              the model comes to the device shard by shard, and not
+                                   whole before it is sharded
+            offload=all            CPUOffloadPolicy: shards, gradients and state on the host
   tp      parallelize_module of the linear layers of each block over the ranks of a
           group, and fully_shard over the groups: q_proj, k_proj, v_proj, gate_proj,
           up_proj and up column-wise, o_proj, down_proj and down row-wise

@@ -17,10 +17,10 @@ const (
 	subGroupSize       = 1_000_000_000
 )
 
-// Place brings a model to the device as the case's strategy does: under ZeRO-3 its weights
-// come there part by part later.
+// Place brings a model to the device as the case's strategy does: under ZeRO-3, and
+// fully_shard of a model on the meta device, its weights come there part by part later.
 func Place(t *trace.Tape, c models.Case, to func()) {
-	if c.Strategy != nil && c.Strategy.Name == models.ZeRO3 {
+	if s := c.Strategy; s != nil && (s.Name == models.ZeRO3 || s.Init != "") {
 		t.Unplaced(to)
 		return
 	}

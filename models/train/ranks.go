@@ -99,7 +99,7 @@ func fullyShard(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout
 	if err != nil {
 		return nil, err
 	}
-	o := distributed.Options{Replicate: s.Replicate}
+	o := distributed.Options{Replicate: s.Replicate, Offload: s.Offload != ""}
 	switch s.Resharding() {
 	case "auto":
 		o.Reshard = distributed.ReshardAuto
@@ -130,6 +130,9 @@ func fullyShard(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout
 	r := &Ranks{Parameters: f.Parameters(names), Wrappers: map[string]trace.Wrapper{}, sync: f.Sync, each: s.EachSync, check: f.Check}
 	for _, g := range f.Groups() {
 		r.Wrappers[g.Module()] = g
+	}
+	if o.Offload { // the host clips and steps
+		r.Parameters = nil
 	}
 	return r, nil
 }

@@ -83,6 +83,10 @@ func (c *Config) shard() {
 	}
 	name, options, _ := strings.Cut(s.value, ":")
 	list := strings.FieldsFunc(options, func(r rune) bool { return r == ',' })
+	list = append(list, "init=meta") // trainers bring no whole model to a device
+	if c.facts["shards"].value == "host" {
+		list = append(list, "offload=all")
+	}
 	for _, o := range []string{"reshard", "replicate"} {
 		if v := c.facts[o].value; v != "" && v != "1" {
 			list = append(list, o+"="+v)

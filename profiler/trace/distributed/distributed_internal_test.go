@@ -196,3 +196,17 @@ func TestSchedulesAreThoseOfPyTorch(t *testing.T) {
 	require.Equal(t, "F0.0 F0.1 F1.0 F1.1 F2.0 F2.1 F0.2 B2.0 F0.3 B2.1 F1.2 B1.0 F1.3 B1.1 F2.2 B0.0 F2.3 B0.1 B2.2 B2.3 B1.2 B1.3 B0.2 B0.3", staged(Interleaved(4, 2, 0, 3)))
 	require.Equal(t, "F0.0 F0.1 F1.0 F1.1 B1.0 B1.1 B0.0 B0.1", staged(Interleaved(2, 4, 0, 2)))
 }
+
+// With CPUOffloadPolicy nothing of a shard is on the device between steps.
+func TestOffloadedShardsAreOnTheHost(t *testing.T) {
+	for _, offload := range []bool{false, true} {
+		tape := newTape()
+		_, err := FullyShard(tape, World{Size: 4}, Options{Offload: offload}, []Group{{Params: params(tape, []int64{64, 32})}})
+		require.NoError(t, err)
+		want := int64(64 / 4 * 32 * 4)
+		if offload {
+			want = 0
+		}
+		require.Equal(t, want, held(tape.Finish())[program.Weights])
+	}
+}

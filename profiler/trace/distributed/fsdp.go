@@ -43,6 +43,9 @@ type Options struct {
 	// Replicate is the number of groups of ranks that each hold a whole model (HSDP);
 	// one for plain sharding.
 	Replicate int64
+	// Offload keeps shards, their gradients and the optimizer's state in the host's memory
+	// (CPUOffloadPolicy).
+	Offload bool
 }
 
 // Group are the parameters of a module that are gathered together.
@@ -104,7 +107,7 @@ func FullyShard(t *trace.Tape, w World, o Options, groups []Group) (*FSDP, error
 			if err != nil {
 				return nil, err
 			}
-			s.shard(t, f.world)
+			s.shard(t, f.world, o.Offload)
 			old = append(old, *param.Tensor)
 			s.whole.SplitLike(*param.Tensor)
 			*param.Tensor = s.whole

@@ -47,6 +47,9 @@ func (g *ParamGroup) copyIn(out *gathered) {
 	inputs := make([]*trace.Tensor, len(g.params))
 	for i, s := range g.params {
 		inputs[i] = s.data
+		if f.options.Offload {
+			inputs[i] = frame.Let(t.New("to_device", program.Temporaries, s.dtype, s.data.Numel()))
+		}
 		out.splits = append(out.splits, s.data.Numel())
 		sum += s.data.Numel()
 		if s.dtype != s.gathered {
@@ -62,9 +65,10 @@ func (g *ParamGroup) copyIn(out *gathered) {
 		at := int64(0)
 		for i, s := range g.params {
 			if s.dtype != s.gathered {
+				from = append(from, inputs[i])
 				inputs[i] = frame.Let(flat.Part(at, s.data.Numel()))
 				at += s.data.Numel()
-				to, from = append(to, inputs[i]), append(from, s.data)
+				to = append(to, inputs[i])
 			}
 		}
 		trace.ForeachUpdate("_foreach_copy_", 0, to, from)

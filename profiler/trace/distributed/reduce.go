@@ -63,7 +63,9 @@ func (g *ParamGroup) reduceInto(r *reduction, params []*shardedParam, grads []*t
 		if own := params[0].dtype; own != dtype {
 			frame.Set(&output, output.To(own))
 		}
-		g.distribute(params, output)
+		if !f.options.Offload { // else the host gets them
+			g.distribute(params, output)
+		}
 		done := t.RecordEvent(post)
 		g.reduced = &done
 	})

@@ -50,10 +50,15 @@ func newShardedParam(p Param, w World, o Options) (*shardedParam, error) {
 	return s, nil
 }
 
-// shard allocates the rank's rows.
-func (s *shardedParam) shard(t *trace.Tape, w World) {
+// shard allocates the rank's rows; onHost says that the host does.
+func (s *shardedParam) shard(t *trace.Tape, w World, onHost bool) {
 	padded := append([]int64{s.rows}, s.shape[1:]...)
-	x := t.Hold(t.New("new_zeros", program.Weights, s.dtype, padded...))
+	var x *trace.Tensor
+	if onHost {
+		x = t.Hold(t.Unallocated(s.dtype, s.rows*s.row))
+	} else {
+		x = t.Hold(t.New("new_zeros", program.Weights, s.dtype, padded...))
+	}
 	s.data = t.Hold(x.Part(0, s.rows*s.row))
 	own := min(s.rows, max(0, s.shape[0]-w.Rank*s.rows))
 	s.local = t.Hold(x.Part(0, append([]int64{own}, s.shape[1:]...)...))
