@@ -149,8 +149,7 @@ func parse(file, name string, data []byte) (models.Model, error) {
 	m := train.Model(models.Model{
 		Name: name, Summary: a.summary, Source: "transformers 5.23, model_type " + kind,
 		Tasks: tasks, Default: models.Case{Task: trained, Weights: weights}, Description: models.Describe(string(config)),
-		Batches: a.batches, BatchUnit: a.unit, Settings: a.settings, Adapts: true, HalfWeights: f.half, Levers: a.leverSet(), Notes: slices.Concat(a.notes, a.caveats),
-		Caveat: func(models.Case) []string { return a.caveats },
+		Batches: a.batches, BatchUnit: a.unit, Settings: a.settings, Adapts: true, HalfWeights: f.half, Levers: a.leverSet(), Notes: a.notes, Caveat: a.caveats,
 		Check: func(c models.Case) error {
 			if c.Task == "" {
 				return &models.CaseError{Model: c.Model, Field: "task", Reason: fmt.Sprintf(
@@ -213,8 +212,8 @@ type architecture struct {
 	// only are settings that matter to some tasks alone.
 	only  map[string][]string
 	notes []string
-	// caveats are notes that stand with every result.
-	caveats []string
+	// caveats are notes on a case that stand with its results.
+	caveats func(models.Case) []string
 	// levers are those that cases may turn.
 	levers models.LeverSet
 	// check finds a setting of a case that cannot be, and says why; nil if all

@@ -30,6 +30,9 @@ func (d relative) architecture(r *reader) architecture {
 	problem := r.problem(labels)
 	a := decoder(d.name, c.Layers, c.Width, labels, r.turnedLength(d.positions))
 	a.levers.Liger = d.liger
+	if c.Experts.Count > 0 {
+		d.mixture(&a)
+	}
 	a.task = func(k models.Case) train.Task {
 		if k.Task == classification {
 			return llama.Classification(c, classesOf(k, problem), padded, hf.TextOf(k))

@@ -16,6 +16,9 @@ type relative struct {
 	// noClasses says that there is no class for sequence classification, liger that
 	// liger-kernel has its kernels for it.
 	noClasses, liger bool
+	// fused are the names of layers that transformers has in parameters of all experts, and
+	// that peft puts adapters beside as such; see [relative.mixture].
+	fused []string
 	// base is what its classes do otherwise; read reads keys of its own.
 	base llama.Config
 	read func(r *reader, c *llama.Config)
@@ -117,5 +120,16 @@ var relatives = map[string]relative{
 	"hunyuan_v1_dense": {
 		name: "HunYuanDenseV1", vocab: 290943, inner: 11008, positions: 2048,
 		base: llama.Config{QKNorm: llama.TurnedNorm, Names: llama.Names{"q_norm": "query_layernorm", "k_norm": "key_layernorm"}}, read: (*reader).biases,
+	},
+	"mixtral":   {name: "Mixtral", vocab: 32000, kvHeads: 8, inner: 14336, positions: 131072, base: llama.Config{Experts: llama.Experts{Routing: llama.RouteWhole, Normalized: true}}, fused: []string{"gate", "w1", "w2", "w3"}, read: readMixtral},
+	"qwen2_moe": {name: "Qwen2Moe", vocab: 151936, width: 2048, layers: 24, heads: 16, kvHeads: 16, inner: 5632, positions: 32768, read: readQwen2MoE},
+	"qwen3_moe": {name: "Qwen3Moe", vocab: 151936, width: 2048, layers: 24, heads: 32, kvHeads: 4, inner: 6144, positions: 32768, base: llama.Config{QKNorm: llama.HeadsNorm}, fused: fusedByQwen, read: readQwen3MoE},
+	"olmoe":     {name: "Olmoe", vocab: 50304, width: 2048, layers: 16, heads: 16, inner: 2048, positions: 4096, base: llama.Config{QKNorm: llama.WholeNorm}, noClasses: true, fused: fusedByQwen, read: readOlmoe},
+	"granitemoe": {
+		name: "GraniteMoe", vocab: 32000, inner: 11008, positions: 2048, noClasses: true,
+		base: llama.Config{
+			Words: llama.ByNumber, ResidualScaled: true, ScoreScaled: true, Experts: llama.Experts{Routing: llama.RouteTop},
+			Names: llama.Names{"mlp": "block_sparse_moe", "gate": "router"},
+		}, read: readGraniteMoE,
 	},
 }

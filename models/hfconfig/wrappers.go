@@ -103,7 +103,9 @@ func (w wrapper) architecture(r *reader) architecture {
 	a.settings, a.only = slices.DeleteFunc(a.settings, func(s models.Setting) bool { return s.Name == hf.ClassesSetting(1).Name }), nil
 	a.summary = fmt.Sprintf("%s: %s", w.name, a.summary)
 	a.levers.Liger = w.liger
-	a.caveats = []string{fmt.Sprintf("this is a step on text alone: the towers' weights are there, and what %s add is not counted", w.senses)}
+	note := fmt.Sprintf("this is a step on text alone: the towers' weights are there, and what %s add is not counted", w.senses)
+	a.notes = append(a.notes, note)
+	a.caveats = func(models.Case) []string { return []string{note} }
 	a.task = func(k models.Case) train.Task { return llama.ConditionalGeneration(c, beside(), hf.TextOf(k)) }
 	return a
 }

@@ -48,6 +48,8 @@ type Config struct {
 	ResidualScaled bool
 	// ScoreCap holds the scores of words down by a tanh, ScoreScaled scales them.
 	ScoreCap, ScoreScaled bool
+	// Experts are those of a mixture, in the place of the feed-forward half.
+	Experts Experts
 	// Names are the names of modules by those of Llama, where they differ.
 	Names Names
 }

@@ -9,7 +9,7 @@ type layer struct {
 	nn.Module
 	Names
 	SelfAttn                               *attention
-	Mlp                                    *mlp
+	Mlp                                    nn.Layer
 	InputLayernorm, PostAttentionLayernorm nn.Layer
 	// Those that normalize what each half makes, too, have two more.
 	PreFeedforwardLayernorm, PostFeedforwardLayernorm nn.Layer
@@ -17,7 +17,12 @@ type layer struct {
 }
 
 func newLayer(c *Config, i int) *layer {
-	l := &layer{Names: c.Names, SelfAttn: newAttention(c, i), Mlp: newMLP(c), c: c}
+	l := &layer{Names: c.Names, SelfAttn: newAttention(c, i), c: c}
+	if c.sparse(i) {
+		l.Mlp = newSparse(c)
+	} else {
+		l.Mlp = newMLP(c)
+	}
 	made := func() nn.Layer { return newNorm(c, c.Width) }
 	switch c.Order {
 	case PhiParallel, CohereParallel, StableLMParallel:

@@ -59,12 +59,14 @@ def count(path, name):
 
 def adapted(model, kind):
     """Counts with adapters; None where peft refuses all-linear, which would
-    also adapt a layer that it saves as a whole."""
+    also adapt a layer that it saves as a whole, or adapts more than linear layers."""
     try:
         with torch.device("meta"):
             model = peft.get_peft_model(model, peft.LoraConfig(r=4, target_modules="all-linear", task_type=kind))
     except TypeError:
         return None
+    if model.peft_config["default"].target_parameters:
+        return None  # beside experts' parameters, too
     parameters = list(model.parameters())
     return {
         "total": sum(p.numel() for p in parameters),

@@ -1,0 +1,102 @@
+package hfconfig
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/llama"
+)
+
+// The bounds of mixtures.
+const mostExperts = 1 << 12
+
+// fusedByQwen are the layers that Qwen's mixtures and those like them have in parameters.
+var fusedByQwen = []string{"gate", "gate_proj", "up_proj", "down_proj"}
+
+// mixture says of an architecture what a mixture of experts brings with it.
+func (d relative) mixture(a *architecture) {
+	a.notes = append(a.notes, "experts run by grouped products, transformers' grouped_mm: no size depends on how tokens are routed")
+	if len(d.fused) == 0 {
+		return
+	}
+	check := a.check
+	a.check = func(c models.Case) (setting, reason string) {
+		if c.LoRA != nil {
+			for _, name := range c.LoRA.Targets {
+				if slices.Contains(d.fused, name[strings.LastIndexByte(name, '.')+1:]) {
+					return "lora", fmt.Sprintf("target %s: the experts' weights are parameters here and no linear layers, and vprof puts adapters beside linear layers alone", name)
+				}
+			}
+		}
+		return check(c)
+	}
+	a.caveats = func(c models.Case) []string {
+		if c.LoRA == nil || len(c.LoRA.Targets) > 0 || c.LoRA.Match != "" {
+			return nil
+		}
+		return []string{"adapters are beside linear layers, which the experts are not; where peft itself is told all-linear, it has others beside the experts' parameters, and needs a second copy of those"}
+	}
+}
+
+// experts reads a mixture: how many experts there are by one of two names, how many see a
+// token, and how wide they are.
+func (r *reader) experts(c *llama.Config, count int64, key, also string, each, inner int64, innerKey string) {
+	if _, given := r.raw[also]; given {
+		key = also
+	}
+	c.Experts.Count = r.size(key, count, mostExperts)
+	c.Experts.PerToken = r.size("num_experts_per_tok", each, mostExperts)
+	c.Experts.Inner = r.size(innerKey, inner, mostInner)
+	r.must(c.Experts.PerToken <= c.Experts.Count, "num_experts_per_tok", "%d is more than the %d experts that there are", c.Experts.PerToken, c.Experts.Count)
+	r.refuse("output_router_logits", "false")
+	for _, key := range []string{"experts_implementation", "_experts_implementation"} {
+		r.refuse(key, `"grouped_mm"`)
+	}
+}
+
+func readMixtral(r *reader, c *llama.Config) {
+	r.experts(c, 8, "num_local_experts", "num_experts", 2, c.Inner, "intermediate_size")
+	r.refuse("router_jitter_noise", "0", "0.0")
+	r.allWindowed(c, 0)
+}
+
+// sparseLayers reads which layers have no experts, in Qwen's keys.
+func (r *reader) sparseLayers(c *llama.Config) {
+	step, dense := r.size("decoder_sparse_step", 1, mostLayers), map[int64]bool{}
+	for _, i := range r.numbers("mlp_only_layers", 0, mostLayers) {
+		dense[i] = true
+	}
+	c.Experts.Dense = layers(c, func(i int64) bool { return dense[i] || (i+1)%step != 0 })
+}
+
+func readQwen2MoE(r *reader, c *llama.Config) {
+	r.experts(c, 60, "num_experts", "num_experts", 4, 1408, "moe_intermediate_size")
+	c.Experts.Normalized = r.flag("norm_topk_prob", false)
+	c.Experts.Shared, c.Experts.SharedGate = r.size("shared_expert_intermediate_size", 5632, mostInner), true
+	c.QKVBias = r.flag("qkv_bias", true)
+	r.sparseLayers(c)
+	c.BothMasks = true
+	r.refuse("use_sliding_window", "false")
+}
+
+func readQwen3MoE(r *reader, c *llama.Config) {
+	r.biases(c)
+	r.experts(c, 128, "num_experts", "num_local_experts", 8, 768, "moe_intermediate_size")
+	c.Experts.Normalized = r.flag("norm_topk_prob", false)
+	r.sparseLayers(c)
+	r.refuse("use_sliding_window", "false")
+}
+
+func readOlmoe(r *reader, c *llama.Config) {
+	r.biases(c)
+	r.refuse("clip_qkv")
+	r.experts(c, 64, "num_experts", "num_local_experts", 8, c.Inner, "intermediate_size")
+	c.Experts.Normalized = r.flag("norm_topk_prob", false)
+}
+
+func readGraniteMoE(r *reader, c *llama.Config) {
+	r.biases(c)
+	r.experts(c, 8, "num_local_experts", "num_experts", 2, c.Inner, "intermediate_size")
+}

@@ -1,0 +1,197 @@
+package llama
+
+import (
+	"github.com/vprof/vprof/models/hf"
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// Experts says that the feed-forward half of layers is a mixture of experts.
+type Experts struct {
+	// Count is how many there are, PerToken how many of them see a token, Inner how wide
+	// they are; a count of zero says that there are none.
+	Count, PerToken, Inner int64
+	// Dense says of each layer whether it has a feed-forward half like that of Llama
+	// instead; nil says that none has.
+	Dense   []bool
+	Routing Routing
+	// Normalized has the weights of a token's experts sum to one.
+	Normalized bool
+	// Shared is the width of an expert that sees all tokens, SharedGate weighs what it
+	// gives; zero is none.
+	Shared     int64
+	SharedGate bool
+}
+
+// Routing is how experts are chosen.
+type Routing int
+
+const (
+	// RouteSoftmax chooses by a softmax of scores in fp32, as Qwen does.
+	RouteSoftmax Routing = iota
+	// RouteWhole is RouteSoftmax that leaves the weights in fp32, as Mixtral does.
+	RouteWhole
+	// RouteTop chooses by scores, and weighs by a softmax of those chosen, as Granite does.
+	RouteTop
+)
+
+// sparse reports whether layer i has experts.
+func (c *Config) sparse(i int) bool {
+	e := c.Experts
+	return e.Count > 0 && (i >= len(e.Dense) || !e.Dense[i])
+}
+
+// sparse is Qwen2MoeSparseMoeBlock, and those of others.
+type sparse struct {
+	nn.Module
+	Names
+	Gate             *router
+	Experts          *experts
+	SharedExpert     *mlp
+	SharedExpertGate nn.Layer
+}
+
+func newSparse(c *Config) *sparse {
+	s := &sparse{Names: c.Names, Gate: &router{Weight: nn.NewParameter(c.Experts.Count, c.Width), c: c}, Experts: newExperts(c)}
+	if c.Experts.Shared > 0 {
+		shared := *c
+		shared.Inner = c.Experts.Shared
+		s.SharedExpert = newMLP(&shared)
+	}
+	if c.Experts.SharedGate {
+		s.SharedExpertGate = nn.NewLinear(c.Width, 1, false)
+	}
+	return s
+}
+
+// Forward maps [batch, length, width] to the same.
+func (s *sparse) Forward(f *frame, x *tensor) *tensor {
+	shape := x.Shape()
+	rows := f.Let(x.View(-1, x.Size(-1)))
+	var shared *tensor
+	if s.SharedExpert != nil {
+		shared = f.Let(f.Call(s.SharedExpert, rows))
+	}
+	scores, weights, chosen := s.Gate.call(f, rows)
+	f.LetAll([]*tensor{scores, weights, chosen})
+	y := f.Let(s.Experts.call(f, rows, chosen, weights))
+	if shared != nil {
+		if s.SharedExpertGate != nil {
+			f.Set(&shared, f.Call(s.SharedExpertGate, rows).Sigmoid().Mul(shared))
+		}
+		f.Set(&y, y.Add(shared))
+	}
+	return y.Reshape(shape...)
+}
+
+// router is Qwen2MoeTopKRouter.
+type router struct {
+	nn.Module
+	Weight *nn.Parameter
+	c      *Config
+}
+
+// call gives the scores of tokens [tokens, width], and the weights and numbers of the
+// experts that see them.
+func (r *router) call(f *frame, x *tensor) (scores, weights, chosen *tensor) {
+	g := f.CallFrame(x)
+	g.In(r)
+	e := r.c.Experts
+	g.Set(&x, x.Reshape(-1, x.Size(-1)))
+	scores = x.Linear(r.Weight.Tensor, nil)
+	if e.Routing == RouteTop {
+		g.Let(scores)
+		g.Set(&scores, scores.To(trace.F32))
+		top, numbers := scores.TopK(e.PerToken, -1)
+		g.LetAll([]*tensor{top, numbers})
+		weights = g.Let(top.Softmax(-1).To(x.DType()))
+		g.End(scores, weights, numbers)
+		return scores, weights, numbers
+	}
+	g.Let(scores)
+	var probabilities *tensor
+	if e.Routing == RouteWhole {
+		probabilities = g.Let(scores.To(trace.F32).Softmax(-1))
+	} else {
+		probabilities = g.Let(scores.SoftmaxTo(-1, trace.F32))
+	}
+	weights, chosen = probabilities.TopK(e.PerToken, -1)
+	g.LetAll([]*tensor{weights, chosen})
+	if e.Normalized {
+		weights.DivInPlace(weights.Sum(true, -1))
+	}
+	if e.Routing == RouteSoftmax {
+		g.Set(&weights, weights.To(scores.DType()))
+	}
+	g.End(scores, weights, chosen)
+	return scores, weights, chosen
+}
+
+// experts is Qwen2MoeExperts: the weights of all experts in one.
+type experts struct {
+	nn.Module
+	GateUpProj, DownProj *nn.Parameter
+	ActFn                *nn.Func
+	c                    *Config
+}
+
+func newExperts(c *Config) *experts {
+	e := c.Experts
+	return &experts{
+		GateUpProj: nn.NewParameter(e.Count, 2*e.Inner, c.Width), DownProj: nn.NewParameter(e.Count, c.Width, e.Inner),
+		ActFn: hf.Activation(c.Activation), c: c,
+	}
+}
+
+// call is grouped_mm_experts_forward: tokens [tokens, width] are brought into the order of
+// their experts. Nothing in it has a size that depends on how many tokens an expert sees.
+func (e *experts) call(f *frame, x, chosen, weights *tensor) *tensor {
+	g := f.CallFrame(x, chosen, weights)
+	g.In(e)
+	t := g.Tape()
+	tokens, each, width := x.Size(0), chosen.Size(-1), x.Size(-1)
+	flat := g.Let(weights.Reshape(-1))
+	numbers := g.Let(chosen.Reshape(-1))
+	sorted, order := numbers.Sort(0)
+	g.LetAll([]*tensor{sorted, order})
+	rows := g.Let(x.Index(order.FloorDivide(trace.IntNumber)))
+	ordered := g.Let(flat.Index(order))
+	ends := e.ends(g, sorted)
+	y := g.Let(groupedLinear(g, rows, e.GateUpProj.Tensor, ends))
+	g.Set(&y, e.gated(g, y))
+	g.Set(&y, groupedLinear(g, y, e.DownProj.Tensor, ends))
+	weighted := g.Let(y.Mul(ordered.Unsqueeze(-1)))
+	back := g.Let(order.EmptyLike())
+	back.IndexPutInPlace([]*tensor{order}, t.Arange(order.Size(0)), false)
+	g.Set(&weighted, weighted.Index(back))
+	sum := g.Let(weighted.View(tokens, each, width).Sum(false, 1))
+	out := sum.To(x.DType())
+	g.End(out)
+	return out
+}
+
+// ends binds where the tokens of each expert end, among those in order.
+func (e *experts) ends(f *frame, sorted *tensor) *tensor {
+	t := f.Tape()
+	numbers := f.Let(sorted.To(trace.I32))
+	counts := f.Let(t.Zeros(trace.I32, e.c.Experts.Count))
+	t.Kernel("histc", numbers.Numel(), []*tensor{counts}, []*tensor{numbers})
+	return f.Let(counts.CumSumTo(trace.I32, 0))
+}
+
+// gated is _default_apply_gate.
+func (e *experts) gated(f *frame, x *tensor) *tensor {
+	g := f.FuncFrame(x)
+	parts := g.LetAll(x.Chunk(2, -1))
+	y := g.Call(e.ActFn, parts[0]).Mul(parts[1])
+	g.End(y)
+	return y
+}
+
+// groupedLinear is _grouped_linear, which autocast does not reach.
+func groupedLinear(f *frame, x, weight, ends *tensor) *tensor {
+	g := f.FuncFrame(x)
+	y := x.To(weight.DType()).GroupedMM(weight.Transpose(-2, -1), ends)
+	g.End(y)
+	return y
+}
