@@ -122,6 +122,9 @@ type Choice struct {
 	// Expandable estimates what the device would show at Batch with expandable
 	// segments; absent where they are on already or would spare little.
 	Expandable *Interval `json:"expandable_device,omitempty"`
+	// Workspaces says of how many convolutions cuDNN itself told the workspace; absent
+	// where nobody asked it about the model.
+	Workspaces *Workspaces `json:"convolution_workspaces,omitempty"`
 	// Run is the step at Batch, replayed on the device.
 	Run *Run `json:"run,omitempty"`
 	// Waterfall is how levers bring the need down at Batch, one after the other: the

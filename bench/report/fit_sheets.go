@@ -56,7 +56,13 @@ func (f *Fit) choicesSheet() Sheet {
 	for _, at := range []int{6, 5, 4} {
 		s.Rows, s.Columns = dropEmpty(s.Rows, s.Columns, at)
 	}
-	s.Notes = append(f.notes(), warningNotes(f.Warnings)...)
+	var answers workspaceAnswers
+	for _, c := range f.Choices {
+		if c.Recommended {
+			answers.add(c.Batch, c.Workspaces)
+		}
+	}
+	s.Notes = slices.Concat(f.notes(), answers.notes(), warningNotes(f.Warnings))
 	return s
 }
 

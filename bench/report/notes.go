@@ -47,13 +47,33 @@ func (r *Report) sideNotes() []string {
 
 // workspaceNote says which workspaces of convolutions are cuDNN's own answers.
 func (r *Report) workspaceNote() string {
+	var answers workspaceAnswers
+	for _, p := range r.Points {
+		answers.add(p.Batch, p.Workspaces)
+	}
+	return answers.note()
+}
+
+// workspaceAnswers collects of how many convolutions cuDNN told the workspace.
+type workspaceAnswers struct {
+	batches []int
+	of      []Workspaces
+}
+
+// add takes up the step at a batch size; nil if nobody asked about the model.
+func (a *workspaceAnswers) add(batch int, w *Workspaces) {
+	if w != nil && !slices.Contains(a.batches, batch) {
+		a.batches, a.of = append(a.batches, batch), append(a.of, *w)
+	}
+}
+
+// note is a sentence about all of them, empty without any.
+func (a *workspaceAnswers) note() string {
 	var parts []string
 	modeled := false
-	for _, p := range r.Points {
-		if w := p.Workspaces; w != nil {
-			parts = append(parts, fmt.Sprintf("batch %d: %d of %d", p.Batch, w.Asked, w.Asked+w.Modeled))
-			modeled = modeled || w.Modeled > 0
-		}
+	for i, w := range a.of {
+		parts = append(parts, fmt.Sprintf("batch %d: %d of %d", a.batches[i], w.Asked, w.Asked+w.Modeled))
+		modeled = modeled || w.Modeled > 0
 	}
 	if parts == nil {
 		return ""
@@ -63,6 +83,14 @@ func (r *Report) workspaceNote() string {
 		note += "; the others are modeled (vprof cudnn ask asks for them)"
 	}
 	return note
+}
+
+// notes is the note as the notes of a sheet, none without answers.
+func (a *workspaceAnswers) notes() []string {
+	if note := a.note(); note != "" {
+		return []string{note + "."}
+	}
+	return nil
 }
 
 // warningNotes is a line for each warning.

@@ -38,6 +38,9 @@ type Smoke struct {
 	Components []Component `json:"components"`
 	// Baseline is the comparison with an earlier result, if there was one.
 	Baseline *Baseline `json:"baseline,omitempty"`
+	// Workspaces says of how many convolutions of the training step cuDNN itself told the
+	// workspace; absent where nobody asked it about the model.
+	Workspaces *Workspaces `json:"convolution_workspaces,omitempty"`
 	// Warnings are about other processes on the device, and what the figures do
 	// not show of the case.
 	Warnings []Warning `json:"warnings,omitempty"`
@@ -193,6 +196,9 @@ func (s *Smoke) Sheets() []Sheet {
 	if slices.ContainsFunc(s.Checks, func(c Check) bool { return c.GivesBack }) {
 		sheet.Notes = append(sheet.Notes, slowWords)
 	}
+	var answers workspaceAnswers
+	answers.add(s.Batch, s.Workspaces)
+	sheet.Notes = append(sheet.Notes, answers.notes()...)
 	sheet.Notes = append(sheet.Notes, warningNotes(s.Warnings)...)
 	if !slices.ContainsFunc(s.Checks, func(c Check) bool { return strings.HasPrefix(c.Name, "validation") }) {
 		sheet.Notes = append(sheet.Notes, "the project does not validate while it trains.")

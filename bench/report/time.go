@@ -50,6 +50,9 @@ type TimeRow struct {
 	Epoch            *Seconds `json:"epoch,omitempty"`
 	Epochs           float64  `json:"epochs,omitempty"`
 	Total            *Seconds `json:"total,omitempty"`
+	// Workspaces says of how many convolutions cuDNN itself told the workspace; absent
+	// where nobody asked it about the model.
+	Workspaces *Workspaces `json:"convolution_workspaces,omitempty"`
 	// Checkpointing is the cost of recomputing activations at this batch size.
 	Checkpointing *Checkpointing `json:"checkpointing,omitempty"`
 }
@@ -95,6 +98,11 @@ func (t *Times) Sheets() []Sheet {
 	if t.Case.Strategy != nil {
 		s.Notes = append(s.Notes, fmt.Sprintf("%d GPUs have %d batches of that size at a time; communication is at the full speed of the links, beside the kernels that do not wait for it.", t.Case.GPUs, t.Case.Batches()))
 	}
+	var answers workspaceAnswers
+	for _, r := range t.Rows {
+		answers.add(r.Batch, r.Workspaces)
+	}
+	s.Notes = append(s.Notes, answers.notes()...)
 	if t.Dataset == 0 {
 		s.Notes = append(s.Notes, "--dataset-size N and --epochs N give the time of an epoch and of all.")
 	}

@@ -482,7 +482,7 @@ func (q *batchSearch) describe(ctx context.Context, out *report.Choice, steps in
 	if t, err = q.recorded(ctx, batch, step.RecordedSteps(steps)); err != nil {
 		return err
 	}
-	out.Run, out.StepSeconds = t.run, q.seconds(t)
+	out.Run, out.StepSeconds, out.Workspaces = t.run, q.seconds(t), step.WorkspacesOf(t.rec.Facts)
 	if err := q.expandable(ctx, out, t); err != nil {
 		return err
 	}

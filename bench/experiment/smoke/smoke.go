@@ -116,6 +116,9 @@ func (m *checks) replayCase(ctx context.Context, c models.Case) (*caseReplay, er
 	if r.with, err = m.try(ctx, t); err != nil {
 		return nil, err
 	}
+	if key == m.setup.Case().Key() {
+		m.smoke.Workspaces = step.WorkspacesOf(r.with.Facts)
+	}
 	r.training = r.with
 	if r.step = r.with.ValidationStep; r.step > 0 {
 		how := t.Replay

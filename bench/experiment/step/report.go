@@ -12,6 +12,7 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/planner/coefficients"
 	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
 )
 
 // Report begins a report of the case on simulated boards.
@@ -106,14 +107,14 @@ func outside(r *Result) []report.Warning {
 	return all
 }
 
-// WorkspacesOf counts the convolutions of a trial that cuDNN was asked about; nil if the
+// WorkspacesOf counts the convolutions of a step that cuDNN was asked about; nil if the
 // model comes without its answers.
-func WorkspacesOf(r *Result) *report.Workspaces {
-	if !r.Facts.Answered || len(r.Facts.Convolutions) == 0 {
+func WorkspacesOf(facts trace.Facts) *report.Workspaces {
+	if !facts.Answered || len(facts.Convolutions) == 0 {
 		return nil
 	}
 	w := &report.Workspaces{}
-	for _, c := range r.Facts.Convolutions {
+	for _, c := range facts.Convolutions {
 		if c.Asked {
 			w.Asked++
 		} else {

@@ -42,7 +42,7 @@ func Plan(ctx context.Context, s *step.Setup, gpu device.GPU, batches []int) (*r
 // complete adds to a point with an estimate what a trial tells besides: claims of guides,
 // answered convolutions, and what other settings would need.
 func complete(ctx context.Context, s *step.Setup, gpu device.GPU, r *step.Result, p *report.Point) (err error) {
-	p.Claims, p.Workspaces = claims.Of(s, gpu, p.Batch), step.WorkspacesOf(r)
+	p.Claims, p.Workspaces = claims.Of(s, gpu, p.Batch), step.WorkspacesOf(r.Facts)
 	if p.Expandable, err = s.IfExpandable(ctx, p.Estimate, gpu, r); err != nil {
 		return err
 	}

@@ -96,7 +96,7 @@ func (t *Table) row(ctx context.Context, gpu device.GPU, stage Stage, speed step
 	if err != nil {
 		return row, err
 	}
-	row.Fits, row.Memory = one.fits, one.memory
+	row.Fits, row.Memory, row.Workspaces = one.fits, one.memory, one.asked
 	if !one.load.Known() {
 		return row, nil
 	}
@@ -135,6 +135,7 @@ type timedStep struct {
 	time   steptime.Estimate
 	memory int64 // device bytes
 	fits   bool
+	asked  *report.Workspaces
 }
 
 func timed(ctx context.Context, s *step.Setup, gpu device.GPU, batch int, speed steptime.Efficiency) (timedStep, error) {
@@ -152,7 +153,7 @@ func timed(ctx context.Context, s *step.Setup, gpu device.GPU, batch int, speed 
 	if err != nil {
 		return timedStep{}, err
 	}
-	return timedStep{r.Loads[0], speed.Time(r.Loads[0]), e.Device.Value, judged.Verdict == report.Fits}, nil
+	return timedStep{r.Loads[0], speed.Time(r.Loads[0]), e.Device.Value, judged.Verdict == report.Fits, step.WorkspacesOf(r.Facts)}, nil
 }
 
 // largest is the largest batch size whose estimate fits the board even at its
