@@ -435,18 +435,17 @@ watched = None  # the Observation under way, and the model
 
 
 def watch_checkpoint():
-    """Puts a checkpoint() in place of torch's that notes what it runs while somebody looks.
-    Before the model's code is imported, which may take the function by its name."""
+    """Puts a checkpoint() in place of torch's that just runs the function, and notes that it did while
+    somebody looks. Before the model's code is imported, which may take the function by its name. The
+    reentrant one would leave the rest of an exported graph under no_grad."""
     import torch.utils.checkpoint as module
 
-    original = module.checkpoint
-
     def checkpoint(function, *args, use_reentrant=None, **kwargs):
-        if watched is None:
-            return original(function, *args, use_reentrant=use_reentrant, **kwargs)
-        seen, names = watched
         for option in ("preserve_rng_state", "context_fn", "determinism_check", "debug", "early_stop"):
             kwargs.pop(option, None)
+        if watched is None:
+            return function(*args, **kwargs)
+        seen, names = watched
         first = len(seen.ops)
         out = function(*args, **kwargs)
         seen.regions.append((names.get(module_of(function)), first, len(seen.ops) - 1, bool(use_reentrant)))

@@ -154,6 +154,11 @@ class CaptureTest(unittest.TestCase):
         self.assertEqual(made.extra["checkpointed"], ["blocks.0", "blocks.1"])
         self.assertEqual(made.extra["reentrant"], ["lin"])
 
+    def test_reentrant_checkpointing_leaves_nothing_without_gradients(self):
+        made = self.forward("return self.lin(checkpoint(self.inner, x, use_reentrant=True)).sin()", init="self.inner = nn.Linear(8, 8)")
+        self.assertEqual(made.extra["reentrant"], ["inner"])
+        self.assertEqual([t for t in made.targets if "set_grad" in t], [])
+
     def test_custom_functions_are_named_with_their_line(self):
         made = self.capture("""
             class Twice(torch.autograd.Function):

@@ -15,6 +15,14 @@ import (
 type graph struct {
 	*export.Program
 	calls []call
+	// functions are the nodes of autograd.Functions, by the first.
+	functions map[int]function
+}
+
+// function is the nodes of a call of an autograd.Function.
+type function struct {
+	name string
+	*region
 }
 
 // call is what a node does.
@@ -61,6 +69,13 @@ func prepare(p *export.Program) (*graph, error) {
 		default:
 			open = append(open, i)
 		}
+	}
+	g.functions = map[int]function{}
+	for _, f := range p.Functions {
+		if f.Begin < 0 || f.Begin >= f.End || f.End > len(p.Nodes) {
+			return nil, fmt.Errorf("autograd.Function %s is said to be nodes %d to %d of %d", f.Name, f.Begin, f.End, len(p.Nodes))
+		}
+		g.functions[f.Begin] = function{f.Name, functionRegion(p, f)}
 	}
 	if len(unknown) > 0 {
 		list := slices.SortedFunc(maps.Values(unknown), func(a, b *UnknownOperator) int { return strings.Compare(a.Target, b.Target) })

@@ -1,6 +1,7 @@
 package pt2
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/vprof/vprof/models/pt2/export"
@@ -25,13 +26,17 @@ func dropMasks(p *export.Program) {
 	}
 }
 
-// makesMask reports whether a call is within one of the two functions.
+// maskMakers are the two functions, and the method around them that the models of the
+// BERT family share.
+var maskMakers = []string{"create_bidirectional_mask(", "create_causal_mask(", "._create_attention_masks("}
+
+// makesMask reports whether a call is within one of the functions that make masks.
 func makesMask(n *export.Node) bool {
 	if len(n.Trace) == 0 {
 		return false
 	}
 	source := n.Trace[len(n.Trace)-1].Source
-	return strings.Contains(source, "create_bidirectional_mask(") || strings.Contains(source, "create_causal_mask(")
+	return slices.ContainsFunc(maskMakers, func(name string) bool { return strings.Contains(source, name) })
 }
 
 // The operators that compare positions.

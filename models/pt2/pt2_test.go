@@ -203,3 +203,27 @@ func TestCustomFunctionsAreWarnedOf(t *testing.T) {
 	require.Len(t, caveats, 1)
 	require.Contains(t, caveats[0], "mine.Clip (m.py:17) is a custom autograd.Function")
 }
+
+// What ran under reentrant checkpointing alone is planned so.
+func TestCapturedCheckpointingIsTheDefault(t *testing.T) {
+	m := open(t, "timm-resnet18")
+	for _, c := range []struct {
+		extra export.Extra
+		how   string
+	}{
+		{export.Extra{Checkpointed: []string{"layer1"}}, ""},
+		{export.Extra{Reentrant: []string{"layer1", "layer2"}}, models.Reentrant},
+		{export.Extra{Checkpointed: []string{"layer1"}, Reentrant: []string{"layer2"}}, ""},
+	} {
+		p, err := export.Unmarshal([]byte(m.Description.Text()))
+		require.NoError(t, err)
+		p.Extra = &c.extra
+		description, err := export.Marshal(p)
+		require.NoError(t, err)
+		captured, err := pt2.Source().Restore(m.Name, string(description))
+		require.NoError(t, err)
+		require.True(t, captured.Default.Checkpointing)
+		require.Equal(t, c.how, captured.Default.Recompute)
+		require.Equal(t, strings.Join(append(c.extra.Checkpointed, c.extra.Reentrant...), ","), captured.Default.Blocks)
+	}
+}

@@ -45,7 +45,7 @@ func Open(path string) (models.Model, error) {
 	if err := lifetimes.Find(p); err != nil {
 		return models.Model{}, &input.FormatError{File: path, Reason: err.Error()}
 	}
-	p.Blocks = blocks(p)
+	p.Blocks, p.Functions = blocks(p), customFunctions(p)
 	config, err := export.Marshal(p)
 	if err != nil {
 		return models.Model{}, err
@@ -83,6 +83,9 @@ func newModel(file, name, config string, p *export.Program) (models.Model, error
 	if x := p.Extra; x != nil && len(x.Checkpointed)+len(x.Reentrant) > 0 {
 		m.Default.Checkpointing = true
 		m.Default.Blocks = strings.Join(append(slices.Clone(x.Checkpointed), x.Reentrant...), ",")
+		if len(x.Checkpointed) == 0 {
+			m.Default.Recompute = models.Reentrant
+		}
 	}
 	if i, err := chooseOutput(p, ""); err == nil {
 		m.Default.Loss, _ = defaultLoss(p.Results[i]) // without one, cases must name it

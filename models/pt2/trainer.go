@@ -49,7 +49,7 @@ func newTrainer(g *graph, d *dimensions, c models.Case) (models.Trainer, error) 
 	if err != nil {
 		return nil, wrong("batch", err)
 	}
-	g = &graph{Program: p, calls: g.calls}
+	g = &graph{Program: p, calls: g.calls, functions: g.functions}
 	t := &trainer{g: g, c: c, w: newWeights(g.Program), symbols: d.at(c)}
 	if t.output, err = chooseOutput(g.Program, c.Output); err != nil {
 		return nil, wrong("output", err)

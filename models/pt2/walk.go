@@ -20,6 +20,8 @@ type walker struct {
 	// runs.
 	regions []region
 	inside  *region
+	// inFunction says that the nodes are those of an autograd.Function's forward.
+	inFunction bool
 	// adapters are beside linear layers, by the values of their weights.
 	adapters map[int32]*adapter
 	// packed are the layers that bitsandbytes holds, by the values of their weights.
@@ -51,6 +53,11 @@ func (w *walker) run(begin, end int) {
 			w.leave(i)
 			continue
 		}
+		if f, ok := w.g.functions[i]; ok && !w.inFunction {
+			w.function(f.name, f.region)
+			i = f.end - 1
+			continue
+		}
 		n, c := &w.g.Nodes[i], &w.g.calls[i]
 		switch n.Block {
 		case export.Call:
@@ -71,9 +78,14 @@ func (w *walker) run(begin, end int) {
 // release lets go of what nobody refers to after node i.
 func (w *walker) release(i int) {
 	for _, v := range w.g.Nodes[i].Dies {
-		if w.inside == nil || !w.inside.outside(v) {
-			w.end(v)
-		}
+		w.forget(v)
+	}
+}
+
+// forget ends the hold on a value, unless it is the caller's of the region that runs.
+func (w *walker) forget(v int32) {
+	if w.inside == nil || !w.inside.outside(v) {
+		w.end(v)
 	}
 }
 

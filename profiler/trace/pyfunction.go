@@ -27,6 +27,9 @@ type FunctionContext struct {
 // NeedsInputGrad is ctx.needs_input_grad[i].
 func (c *FunctionContext) NeedsInputGrad(i int) bool { return c.needs[i] }
 
+// Inputs is how many arguments the Function has.
+func (c *FunctionContext) Inputs() int { return len(c.needs) }
+
 // SaveForBackward is ctx.save_for_backward(*xs).
 func (c *FunctionContext) SaveForBackward(xs ...*Tensor) {
 	for _, x := range xs {

@@ -28,6 +28,8 @@ type Program struct {
 	Blocks string `json:"blocks,omitempty"`
 	// Ranges are the bounds of symbols.
 	Ranges map[string]Range `json:"ranges,omitempty"`
+	// Functions are the calls of autograd.Functions, in order.
+	Functions []FunctionCall `json:"functions,omitempty"`
 	// Extra is what vprof capture put beside the graph, nil if nothing.
 	Extra *Extra `json:"extra,omitempty"`
 	// Asked is what cuDNN said itself about the convolutions, nil if nobody asked.
@@ -94,6 +96,15 @@ const (
 	Bool     ScalarType = 12
 	BFloat16 ScalarType = 13
 )
+
+// FunctionCall is the nodes from Begin to End, which ran in the forward of an
+// autograd.Function. Line is the line of the model that called it.
+type FunctionCall struct {
+	Name  string `json:"name"`
+	Line  string `json:"line"`
+	Begin int    `json:"begin"`
+	End   int    `json:"end"`
+}
 
 // Kind says what an argument or result is.
 type Kind uint8
