@@ -7,25 +7,28 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// list is the elements of a list of modules.
+// list is a field that holds a list of modules.
 type list struct {
-	path  string
-	kids  []string
-	kinds map[reflect.Type]bool
+	path string
+	v    reflect.Value
 }
 
-// note remembers a list of modules that a field holds.
-func (t *Tree) note(v reflect.Value, path string) {
-	l := list{path: path, kinds: map[reflect.Type]bool{}}
-	for i := range v.Len() {
-		e := v.Index(i)
+// kids are the paths of the modules of the list; none if they are not of one kind.
+func (l *list) kids() []string {
+	var paths []string
+	var kind reflect.Type
+	for i := range l.v.Len() {
+		e := l.v.Index(i)
 		for e.Kind() == reflect.Interface {
 			e = e.Elem()
 		}
-		l.kids = append(l.kids, join(path, strconv.Itoa(i)))
-		l.kinds[e.Type()] = true
+		if i > 0 && e.Type() != kind {
+			return nil
+		}
+		kind = e.Type()
+		paths = append(paths, join(l.path, strconv.Itoa(i)))
 	}
-	t.lists = append(t.lists, l)
+	return paths
 }
 
 // Blocks are the paths of the children of the longest list of equal modules that holds
@@ -34,8 +37,8 @@ func (t *Tree) Blocks() []string {
 	total := t.below("")
 	var best []string
 	for _, l := range t.lists {
-		if len(l.kids) > max(1, len(best)) && len(l.kinds) == 1 && 5*t.below(l.path) > total {
-			best = l.kids
+		if kids := l.kids(); len(kids) > max(1, len(best)) && 5*t.below(l.path) > total {
+			best = kids
 		}
 	}
 	return best

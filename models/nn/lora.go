@@ -212,10 +212,10 @@ func (w *layerWalk) walk(v reflect.Value, path string) {
 			}
 			return
 		}
-		named := namesOf(v.Elem())
+		layer := v.Interface()
 		for i := range v.Elem().NumField() {
 			if f := v.Elem().Type().Field(i); f.IsExported() {
-				w.walk(v.Elem().Field(i), join(path, named(fieldName(f))))
+				w.walk(v.Elem().Field(i), join(path, childName(layer, fieldName(f))))
 			}
 		}
 	}

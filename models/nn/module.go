@@ -17,6 +17,7 @@ import (
 type Module struct {
 	path trace.Path
 	eval bool
+	tree *Tree // the last that has the module
 }
 
 // ModulePath is where the module is in the model, known once that has been given
@@ -39,6 +40,7 @@ type Parameter struct {
 	// that it comes there after the model.
 	load  func(t *trace.Tape)
 	added bool
+	tree  *Tree // the last that has the parameter
 }
 
 // NewParameter is an fp32 parameter.
@@ -91,8 +93,9 @@ type Tree struct {
 	moved      []any // parameters and buffers as .to(device) moves them
 	modules    []*Module
 	linears    []string
-	seen       map[uintptr]bool
 	lists      []list
+	// others are structs that were visited and are neither modules nor parameters.
+	others map[uintptr]bool
 }
 
 // parameterName is the path of a module and what it calls a parameter.
@@ -112,7 +115,7 @@ type mover interface{ afterMove(t *trace.Tape) }
 
 // NewTree walks a model: a pointer to a struct that embeds [Module].
 func NewTree(model any) *Tree {
-	t := &Tree{seen: make(map[uintptr]bool, 512)} // a small model has as many layers and parameters
+	t := &Tree{}
 	t.walk(reflect.ValueOf(model), "")
 	return t
 }
@@ -125,30 +128,48 @@ func (t *Tree) walk(v reflect.Value, path string) {
 	}
 	switch v.Kind() {
 	case reflect.Slice:
-		t.note(v, path)
+		t.lists = append(t.lists, list{path, v})
 		for i := range v.Len() {
 			t.walk(v.Index(i), join(path, strconv.Itoa(i)))
 		}
 	case reflect.Pointer:
-		if v.IsNil() || v.Elem().Kind() != reflect.Struct || t.seen[v.Pointer()] {
+		if v.IsNil() || v.Type().Elem().Kind() != reflect.Struct {
 			return
 		}
-		t.seen[v.Pointer()] = true
-		if m, ok := v.Interface().(interface{ base() *Module }); ok {
-			m.base().path = trace.Path{Name: path}
-			t.modules = append(t.modules, m.base())
+		layer := v.Interface()
+		if !t.enter(v, layer, path) {
+			return
 		}
-		if _, linear := v.Interface().(*Linear); linear {
+		if _, linear := layer.(*Linear); linear {
 			t.linears = append(t.linears, path)
 		}
-		t.module(v.Elem(), path)
+		t.module(v.Elem(), layer, path)
 	}
 }
 
-// module visits the fields of a layer.
-func (t *Tree) module(v reflect.Value, path string) {
+// enter reports whether a layer, which v points to, is met for the first time.
+func (t *Tree) enter(v reflect.Value, layer any, path string) bool {
+	m, ok := layer.(interface{ base() *Module })
+	if !ok {
+		known := t.others[v.Pointer()]
+		if t.others == nil {
+			t.others = map[uintptr]bool{}
+		}
+		t.others[v.Pointer()] = true
+		return !known
+	}
+	b := m.base()
+	if b.tree == t {
+		return false
+	}
+	b.tree, b.path = t, trace.Path{Name: path}
+	t.modules = append(t.modules, b)
+	return true
+}
+
+// module visits the fields of a layer, which v is.
+func (t *Tree) module(v reflect.Value, layer any, path string) {
 	parameters, buffers := len(t.Parameters), len(t.Buffers)
-	layer := v.Addr().Interface()
 	if l, ok := layer.(interface {
 		ownParameters() ([]string, []*Parameter)
 	}); ok {
@@ -159,12 +180,11 @@ func (t *Tree) module(v reflect.Value, path string) {
 		}
 	}
 	fields := fieldsOf(v.Type())
-	named := namesOf(v)
 	for _, f := range fields.tensors {
 		switch x := v.Field(f.index).Interface().(type) {
 		case *Parameter:
-			if x != nil && !t.seen[v.Field(f.index).Pointer()] {
-				t.seen[v.Field(f.index).Pointer()] = true
+			if x != nil && x.tree != t {
+				x.tree = t
 				t.Parameters = append(t.Parameters, x)
 				t.names = append(t.names, parameterName{path, f.name})
 			}
@@ -180,7 +200,7 @@ func (t *Tree) module(v reflect.Value, path string) {
 	}
 	parametersEnd, buffersEnd := len(t.Parameters), len(t.Buffers)
 	for _, f := range fields.children {
-		t.walk(v.Field(f.index), join(path, named(f.name)))
+		t.walk(v.Field(f.index), join(path, childName(layer, f.name)))
 	}
 	if held {
 		for i, child := range parts.children {
@@ -252,13 +272,13 @@ func fieldName(f reflect.StructField) string {
 	return b.String()
 }
 
-// namesOf gives the names of the children of a layer in PyTorch by those of its fields,
-// which a layer that several models share may change.
-func namesOf(layer reflect.Value) func(own string) string {
-	if l, ok := layer.Addr().Interface().(interface{ TorchName(own string) string }); ok {
-		return l.TorchName
+// childName is the name of a child of a layer in PyTorch by that of its field, which a
+// layer that several models share may change.
+func childName(layer any, own string) string {
+	if l, ok := layer.(interface{ TorchName(own string) string }); ok {
+		return l.TorchName(own)
 	}
-	return func(own string) string { return own }
+	return own
 }
 
 func join(path, name string) string {

@@ -75,14 +75,16 @@ type trainer struct {
 
 func newTrainer(c config, k models.Case) *trainer {
 	t := &trainer{c: k, model: newModel(c), criterion: newMatryoshkaLoss()}
-	if k.Stage == "frozen" {
+	frozen := k.Stage == "frozen"
+	if frozen {
 		nn.Freeze(t.model.Mel, t.model.Body, t.model.Pool)
-	} else {
-		for _, p := range nn.NewTree(t.model).Parameters {
+	}
+	t.net, t.lossTree = nn.NewTree(t.model), nn.NewTree(t.criterion)
+	if !frozen {
+		for _, p := range t.net.Parameters {
 			p.Frozen = false // also the one constant weight of the first stage
 		}
 	}
-	t.net, t.lossTree = nn.NewTree(t.model), nn.NewTree(t.criterion)
 	return t
 }
 

@@ -32,8 +32,7 @@ func Profiles(ctx context.Context, s Search, lookup func(string) (models.Model, 
 			if s.Model, err = lookup(p.Model); err != nil {
 				return err
 			}
-			c := s.Model.Default
-			c.AllocConf = s.allocConf()
+			c := s.inCommon(s.Model.Default)
 			choice, refused, err := s.choice(ctx, s.GPUs[0], c, planner.Start{Batch: c.Batch})
 			if err = errors.Join(refused, err); err != nil {
 				return fmt.Errorf("%s: %w", p.Name, err)
@@ -79,8 +78,7 @@ func Script(ctx context.Context, s Search, lookup func(string) (models.Model, er
 
 // verify adds to what a script says what is true.
 func (s *Search) verify(ctx context.Context, m models.Model, g *report.GuideProfile) error {
-	c := m.Default
-	c.AllocConf = s.allocConf()
+	c := s.inCommon(m.Default)
 	c.Accumulate = step.RecordedSteps(g.Accumulate)
 	setup, err := step.New(m, c, s.Evidence)
 	if err != nil {
@@ -100,10 +98,11 @@ func (s *Search) verify(ctx context.Context, m models.Model, g *report.GuideProf
 	return err
 }
 
-// allocConf is what the cases of the search have in common.
-func (s *Search) allocConf() string {
-	if len(s.Cases) == 0 {
-		return ""
+// inCommon is a case with what all cases of the search have: allocator settings and the
+// release of PyTorch.
+func (s *Search) inCommon(c models.Case) models.Case {
+	if len(s.Cases) > 0 {
+		c.AllocConf, c.Torch = s.Cases[0].AllocConf, s.Cases[0].Torch
 	}
-	return s.Cases[0].AllocConf
+	return c
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment/steptest"
 	"github.com/vprof/vprof/internal/sample"
+	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
@@ -21,11 +22,13 @@ func TestProfilesAreSafeWhereTheScriptIsNot(t *testing.T) {
 	m, err := all.Models().Lookup("naics-embedder")
 	require.NoError(t, err)
 	s := Search{Model: m, GPUs: []device.GPU{gpu}, Budget: planner.Budget{Margin: 0.85}, MaxBatch: 4096, Evidence: steptest.Exact()}
+	s.Cases = []models.Case{{Stage: "full", Torch: "2.15"}}
 	profiles, err := Profiles(t.Context(), s, all.Models().Lookup)
 	require.NoError(t, err)
 	require.Len(t, profiles, 2)
 	for _, p := range profiles {
 		require.Positive(t, p.Choice.Batch)
+		require.Equal(t, "2.15", p.Choice.Case.Torch, "the release of the search")
 		require.Less(t, p.Choice.Batch, 100)
 		require.InEpsilon(t, m.Script.EffectiveBatch(), p.Choice.EffectiveBatch, 0.02)
 		require.LessOrEqual(t, p.Choice.Estimate.Device.Bytes, int64(0.85*float64(gpu.Memory)))

@@ -33,22 +33,31 @@ type Load struct {
 // Of adds up the work of one step of a program on a board. It is all zero for a board
 // whose speed is not known.
 func Of(p *program.Program, gpu device.GPU, step int) Load {
-	var total, pending Load
-	for _, in := range p.Instructions {
-		if len(p.Streams) > 1 {
-			pending.Schedule.add(p, in, &gpu)
+	var total Load
+	from := 0
+	for i, in := range p.Instructions {
+		if in.Kind != program.Mark {
+			continue
 		}
-		switch in.Kind {
-		case program.Launch:
-			pending.add(p, &p.Ops[in.Arg], &gpu)
-		case program.Mark: // the phase that ends here is what the ops were for
-			if p.Phases[in.Arg].Step == step {
-				total = total.plus(pending)
-			}
-			pending = Load{}
+		if p.Phases[in.Arg].Step == step { // the phase that ends here is what the ops were for
+			total = total.plus(between(p, &gpu, from, i))
 		}
+		from = i + 1
 	}
 	return total
+}
+
+// between adds up the work of some instructions of a program.
+func between(p *program.Program, gpu *device.GPU, from, to int) (l Load) {
+	for _, in := range p.Instructions[from:to] {
+		if len(p.Streams) > 1 {
+			l.Schedule.add(p, in, gpu)
+		}
+		if in.Kind == program.Launch {
+			l.add(p, &p.Ops[in.Arg], gpu)
+		}
+	}
+	return l
 }
 
 func (l *Load) add(p *program.Program, op *program.Op, gpu *device.GPU) {
