@@ -1,6 +1,7 @@
-// Package job makes experiments things that can be sent elsewhere: a job says what
-// is trained on which board and at which batch sizes, an executor runs it and gives
-// a report, and reports of several jobs merge into one.
+// Package job makes whole plans and sweeps things that can be sent elsewhere: a job says
+// what is trained on which board and at which batch sizes, an executor runs it and gives
+// a report, and reports of several jobs merge into one. What a job is made of are trials,
+// see package bench/experiment/step.
 package job
 
 import (

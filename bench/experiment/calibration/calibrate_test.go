@@ -161,7 +161,7 @@ func TestSnapshotsTeachWhatLibrariesAndTheCacheTake(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, r, there, "whoever runs the trials")
 	require.Equal(t, entry, same)
-	require.Equal(t, len(runs), wire.Trials)
+	require.Equal(t, len(runs), wire.Trials())
 
 	require.InEpsilon(t, 64*steptest.MiB, entry.Memory["library_workspace"].Value, 1e-3)
 	require.InEpsilon(t, 0.05, entry.Memory["allocated_slack"].Value, 1e-3)

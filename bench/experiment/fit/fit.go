@@ -225,9 +225,7 @@ func (s *Search) choice(ctx context.Context, gpu device.GPU, c models.Case, begi
 // refuse makes the choice of a configuration that PyTorch or the model refuses; other
 // errors are returned as such.
 func (s *Search) refuse(gpu device.GPU, c models.Case, cause error) (report.Choice, error, error) {
-	var refused *step.RefusedError
-	var impossible *models.CaseError
-	if !errors.As(cause, &refused) && !errors.As(cause, &impossible) {
+	if !step.Refused(cause) {
 		return report.Choice{}, nil, cause
 	}
 	return report.Choice{Device: step.SimName(gpu), Case: report.CaseOf(s.Model, c).Short(), Refused: cause.Error()}, cause, nil
@@ -271,24 +269,20 @@ type trialOf struct{ batch, accumulate int }
 // trial is what one replay of the configuration came to.
 type trial struct {
 	planner.Estimate
-	// rec is the recording, nil once its memory was given to a later one.
-	rec *models.Recording
+	// result is the trial, of which more may be asked.
+	result *step.Result
+	// run is the replay as reports have it; nil of several boards.
 	run *report.Run
 	// sizes are what communication depends on, of several boards.
 	sizes parallel.Model
 }
 
-// sizesOf are the sizes of a recorded model that communication depends on. Its
-// largest layer is taken for its largest parameter, which is all of it but
-// biases.
-func sizesOf(rec *models.Recording, e planner.Estimate) parallel.Model {
-	m := parallel.Model{Weights: e.Components[program.Weights], Gradients: rec.Counts.Gradients, Trainable: rec.Counts.Trainable}
-	for _, b := range rec.Program.Buffers {
-		if b.Class == program.Weights {
-			m.LargestLayer = max(m.LargestLayer, b.Bytes)
-		}
+// sizesOf are the sizes of a model that communication depends on. Its largest layer is
+// taken for its largest parameter, which is all of it but biases.
+func sizesOf(r *step.Result, e planner.Estimate) parallel.Model {
+	return parallel.Model{
+		Weights: e.Components[program.Weights], Gradients: r.Counts.Gradients, Trainable: r.Counts.Trainable, LargestLayer: r.LargestWeight,
 	}
-	return m
 }
 
 func (s *Search) batchSearch(setup *step.Setup, gpu device.GPU) (*batchSearch, error) {
@@ -379,15 +373,13 @@ func (q *batchSearch) try(ctx context.Context, batch, accumulate int) (*trial, e
 		return t, nil
 	}
 	setup := q.setup.Accumulating(accumulate)
-	rec, err := setup.Record(ctx, batch, q.gpu)
+	r, err := setup.Try(ctx, setup.Trial(q.gpu, batch))
 	if err != nil {
 		return nil, err
 	}
-	run, err := setup.ReplayUnlimited(ctx, q.gpu, rec.Program)
-	if err != nil {
-		return nil, err
-	}
-	p, err := setup.Planner(q.gpu, step.SampleOf(run, batch))
+	sample := r.Sample()
+	sample.Managed = 0 // which the driver takes away where there is no room
+	p, err := setup.Planner(q.gpu, sample)
 	if err != nil {
 		return nil, err
 	}
@@ -396,45 +388,41 @@ func (q *batchSearch) try(ctx context.Context, batch, accumulate int) (*trial, e
 	if err != nil {
 		return nil, err
 	}
-	if run.Device > q.budget.Memory || setup.Case().AllocConf != "" {
-		// The board's end changes what the allocator does.
-		if run, err = step.Simulate(ctx, rec.Program, q.gpu, setup.Allocator(), q.others); err != nil {
-			return nil, err
-		}
-	}
-	t := &trial{Estimate: e, rec: rec, run: run.Report()}
+	t := &trial{Estimate: e, result: r}
 	if q.parallel.GPUs > 1 {
 		// The replay was of one board alone.
-		t.sizes, t.run = sizesOf(rec, e), nil
+		t.sizes = sizesOf(r, e)
 		t.Estimate = q.parallel.Apply(e, t.sizes)
+	} else if t.run, err = q.run(ctx, setup, r); err != nil {
+		return nil, err
 	}
 	q.tried[key] = t
 	if q.budget.Need(t.Estimate) <= q.budget.Limit() {
 		q.keep(t)
 	} else {
-		t.discard()
+		t.result.Discard()
 	}
 	return t, nil
 }
 
-// recorded is a trial with its recording, which is made again if it was given up: that of
-// the last batch within the budget is there, which most searches end with.
-func (q *batchSearch) recorded(ctx context.Context, batch, accumulate int) (*trial, error) {
-	t, err := q.try(ctx, batch, accumulate)
-	if err != nil || t.rec != nil {
-		return t, err
+// run is the run of a trial on the board. Where the board's end would change what the
+// allocator does, it is a replay with that end.
+func (q *batchSearch) run(ctx context.Context, setup *step.Setup, r *step.Result) (*report.Run, error) {
+	if r.Device <= q.budget.Memory && setup.Case().AllocConf == "" {
+		return r.Report(), nil
 	}
-	if t.rec, err = q.setup.Accumulating(accumulate).Record(ctx, batch, q.gpu); err != nil {
+	on, err := setup.Try(ctx, r.Again(step.Replay{Within: true, Others: q.others}))
+	if err != nil {
 		return nil, err
 	}
-	q.keep(t)
-	return t, nil
+	return on.Report(), nil
 }
 
-// keep lets a trial have its recording and no other, since recordings are large.
+// keep lets a trial have its recording and no other, since recordings are large. That of
+// the last batch within the budget is what most searches end with.
 func (q *batchSearch) keep(t *trial) {
 	if q.kept != nil && q.kept != t {
-		q.kept.discard()
+		q.kept.result.Discard()
 	}
 	q.kept = t
 }
@@ -442,21 +430,21 @@ func (q *batchSearch) keep(t *trial) {
 // end gives back the memory of the search, of which nothing may be asked afterwards.
 func (q *batchSearch) end() { q.keep(nil) }
 
-// discard gives the memory of the trial's recording back.
-func (t *trial) discard() {
-	if t.rec != nil {
-		t.rec.Discard()
-		t.rec = nil
+// seconds is how long a step of a trial takes; zero if that is not known.
+func (q *batchSearch) seconds(ctx context.Context, t *trial) (float64, error) {
+	of := t.result.Again(step.Replay{Omit: true})
+	of.Timed = []device.GPU{q.gpu}
+	r, err := q.setup.Try(ctx, of)
+	if err != nil {
+		return 0, err
 	}
-}
-
-// seconds is how long a step of a trial with its recording takes; zero if that is not known.
-func (q *batchSearch) seconds(t *trial) float64 {
-	load := steptime.Of(t.rec.Program, q.gpu, step.SteadyStep)
+	t.result = r
+	q.keep(t)
+	load := r.Loads[0]
 	if !load.Known() {
-		return 0
+		return 0, nil
 	}
-	return q.speed.Time(load).Seconds + hostSeconds(t.rec, load)
+	return q.speed.Time(load).Seconds + hostSeconds(r.Facts.HostSaved, load), nil
 }
 
 // describe completes the choice with the estimate and the time of its batch size; if
@@ -479,20 +467,24 @@ func (q *batchSearch) describe(ctx context.Context, out *report.Choice, steps in
 	if out.Batch == 0 {
 		return nil
 	}
-	if t, err = q.recorded(ctx, batch, step.RecordedSteps(steps)); err != nil {
+	out.Run, out.Workspaces = t.run, step.WorkspacesOf(t.result.Facts)
+	if out.StepSeconds, err = q.seconds(ctx, t); err != nil {
 		return err
 	}
-	out.Run, out.StepSeconds, out.Workspaces = t.run, q.seconds(t), step.WorkspacesOf(t.rec.Facts)
 	if err := q.expandable(ctx, out, t); err != nil {
 		return err
 	}
 	if steps > 2 {
 		// Every further micro-batch takes as long as the second.
-		one, err := q.recorded(ctx, batch, 1)
+		one, err := q.try(ctx, batch, 1)
 		if err != nil {
 			return err
 		}
-		out.StepSeconds += float64(steps-2) * (out.StepSeconds - q.seconds(one))
+		first, err := q.seconds(ctx, one)
+		if err != nil {
+			return err
+		}
+		out.StepSeconds += float64(steps-2) * (out.StepSeconds - first)
 	}
 	if out.StepSeconds > 0 {
 		if q.parallel.GPUs > 1 {
@@ -511,6 +503,6 @@ func (q *batchSearch) expandable(ctx context.Context, out *report.Choice, t *tri
 	if q.parallel.GPUs > 1 {
 		return nil
 	}
-	out.Expandable, err = q.setup.Expandable(ctx, out.Estimate, q.gpu, t.rec)
+	out.Expandable, err = q.setup.Expandable(ctx, out.Estimate, q.gpu, t.result)
 	return err
 }

@@ -29,6 +29,23 @@ func toySearch(free int64, cases ...models.Case) Search {
 	}
 }
 
+// A search plans trials and reads results: whoever runs them, it finds the same, on one
+// board and on several.
+func TestTrialsOfASearchCanRunElsewhere(t *testing.T) {
+	for _, boards := range [][]string{{"rtx-3060"}, {"t4", "rtx-3060"}} {
+		s := toySearch(600, steptest.Full(models.Case{}), steptest.Full(models.Case{AMP: "fp16", Accumulate: 4}), steptest.Full(models.Case{Settings: models.Settings{"seq-len": 4}}))
+		s.GPUs = steptest.Boards(t, boards...)
+		here, err := Run(t.Context(), s)
+		require.NoError(t, err)
+		wire := &steptest.Wire{Models: models.NewRegistry([]models.Model{toy.Model()})}
+		s.Trials = wire
+		there, err := Run(t.Context(), s)
+		require.NoError(t, err)
+		require.Equal(t, here, there)
+		require.Positive(t, wire.Trials())
+	}
+}
+
 // The device needs 100 MiB, and reserves what the toy allocates, 64 MiB + 15 MiB
 // per sample, and slack.
 func TestFitIsTheEdgeOfTheBudget(t *testing.T) {
@@ -142,9 +159,11 @@ func TestMicroBatchesAfterTheSecondNeedNoMoreMemoryAndTheSameTime(t *testing.T) 
 			require.NoError(t, err)
 			q, err := (&Search{Budget: planner.Budget{Margin: 1}}).batchSearch(setup, gpu)
 			require.NoError(t, err)
-			of, err := q.recorded(t.Context(), 4, n)
+			of, err := q.try(t.Context(), 4, n)
 			require.NoError(t, err)
-			allocated[n], seconds[n] = of.Allocated.Value, q.seconds(of)
+			allocated[n] = of.Allocated.Value
+			seconds[n], err = q.seconds(t.Context(), of)
+			require.NoError(t, err)
 		}
 		require.InEpsilon(t, allocated[2], allocated[3], 1e-3, name)
 		require.InEpsilon(t, allocated[2], allocated[4], 1e-3, name)

@@ -8,7 +8,6 @@ import (
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/profiler/planner"
-	"github.com/vprof/vprof/profiler/replay"
 )
 
 // onDevice measures what is recommended, for each stage and for all of them together. A
@@ -68,18 +67,16 @@ func (s *Search) measure(ctx context.Context, setup *step.Setup, c *report.Choic
 	}
 	defer q.end()
 	q.max = c.Batch
-	conf := setup.Allocator()
+	on := setup.On(s.Device)
 	runs := map[int]*report.Run{}
 	need := func(batch int) (int64, error) {
-		rec, err := setup.Record(ctx, batch, q.gpu)
+		t := on.Trial(q.gpu, batch)
+		t.Replay = step.Replay{Device: s.Device.Name(), WarmUp: 1}
+		r, err := on.Try(ctx, t)
 		if err != nil {
 			return 0, err
 		}
-		m, err := replay.Measure(ctx, s.Device, rec.Program, replay.Conditions{Config: &conf, WarmUp: 1})
-		if err != nil {
-			return 0, err
-		}
-		runs[batch] = step.Measured(m, s.Device, batch*c.Case.Accumulate)
+		runs[batch] = r.Report()
 		if runs[batch].Strained() {
 			return math.MaxInt64, nil
 		}
@@ -103,7 +100,7 @@ func (s *Search) measure(ctx context.Context, setup *step.Setup, c *report.Choic
 		c.StepSeconds, c.SamplesPerSecond = 0, 0
 		return nil
 	}
-	t, err := q.recorded(ctx, batch, c.Case.Accumulate)
+	t, err := q.try(ctx, batch, c.Case.Accumulate)
 	if err != nil {
 		return err
 	}

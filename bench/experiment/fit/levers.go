@@ -146,12 +146,16 @@ func (s *Search) need(ctx context.Context, gpu device.GPU, k models.Case, batch 
 	}
 	defer q.end()
 	micro := step.RecordedSteps(max(1, k.Accumulate))
-	t, err := q.recorded(ctx, batch, micro)
+	t, err := q.try(ctx, batch, micro)
+	if err != nil {
+		return report.Lever{}, err
+	}
+	seconds, err := q.seconds(ctx, t)
 	if err != nil {
 		return report.Lever{}, err
 	}
 	l := report.Lever{Device: t.Device.Value}
-	if seconds := q.seconds(t); seconds > 0 {
+	if seconds > 0 {
 		l.SamplesPerSecond = float64(batch*micro) / seconds
 	}
 	return l, nil
@@ -161,10 +165,10 @@ func (s *Search) need(ctx context.Context, gpu device.GPU, k models.Case, batch 
 // x16 with memory that is not pinned.
 const hostLink = 12e9
 
-// hostSeconds is how long what a step keeps on the host takes there and back.
-func hostSeconds(rec *models.Recording, load steptime.Load) float64 {
+// hostSeconds is how long the bytes that a step keeps on the host take there and back.
+func hostSeconds(bytes int64, load steptime.Load) float64 {
 	if !load.Known() {
 		return 0
 	}
-	return 2 * float64(rec.Facts.HostSaved) / hostLink
+	return 2 * float64(bytes) / hostLink
 }

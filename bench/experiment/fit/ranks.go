@@ -2,7 +2,6 @@ package fit
 
 import (
 	"context"
-	"errors"
 
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/models"
@@ -64,9 +63,7 @@ func (s *Search) fitsOne(ctx context.Context, c models.Case) (bool, error) {
 			return q.budget.Need(t.Estimate) <= q.budget.Limit(), nil
 		}
 	}
-	var refused *step.RefusedError
-	var impossible *models.CaseError
-	if errors.As(err, &refused) || errors.As(err, &impossible) {
+	if step.Refused(err) {
 		return false, nil
 	}
 	return false, err

@@ -15,7 +15,6 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/planner/parallel"
 	"github.com/vprof/vprof/profiler/planner/steptime"
-	"github.com/vprof/vprof/profiler/program"
 )
 
 // A survey estimates every configuration on every board from few recordings:
@@ -92,7 +91,7 @@ func (v *survey) configuration(ctx context.Context, boards []int, at int) error 
 	return nil
 }
 
-// draw records a configuration at a few batch sizes, on the first of the boards.
+// draw tries a configuration at a few batch sizes, on the first of the boards.
 func (v *survey) draw(ctx context.Context, setup *step.Setup, boards []int) (line, error) {
 	s, gpu := v.search, v.search.GPUs[boards[0]]
 	l := line{samples: map[int]planner.Sample{}, seconds: map[int][]float64{}}
@@ -102,41 +101,40 @@ func (v *survey) draw(ctx context.Context, setup *step.Setup, boards []int) (lin
 	}
 	l.batches = slices.Compact(l.batches)
 	for _, batch := range l.batches {
-		rec, err := setup.Record(ctx, batch, gpu)
-		if err != nil {
-			return l, err
-		}
-		sample, err := setup.Sample(ctx, gpu, rec)
-		if err != nil {
-			return l, err
-		}
-		l.samples[batch] = sample
+		t := setup.Trial(gpu, batch)
 		if batch == l.batches[0] || batch == l.batches[len(l.batches)-1] { // between which times are a line
 			for _, i := range boards {
-				seconds, err := s.seconds(rec.Program, s.GPUs[i])
-				if err != nil {
-					return l, err
-				}
-				l.seconds[batch] = append(l.seconds[batch], seconds)
+				t.Timed = append(t.Timed, s.GPUs[i])
 			}
 		}
-		e, err := setup.Estimate(gpu, sample)
+		r, err := setup.Try(ctx, t)
 		if err != nil {
 			return l, err
 		}
-		l.sizes = sizesOf(rec, e)
-		rec.Discard()
+		l.samples[batch] = r.Sample()
+		for k, load := range r.Loads {
+			seconds, err := s.seconds(load, t.Timed[k])
+			if err != nil {
+				return l, err
+			}
+			l.seconds[batch] = append(l.seconds[batch], seconds)
+		}
+		e, err := setup.Estimate(gpu, r.Sample())
+		if err != nil {
+			return l, err
+		}
+		l.sizes = sizesOf(r, e)
+		r.Discard()
 	}
 	return l, nil
 }
 
-// seconds is how long a step of a program takes on a board; zero if that is not known.
-func (s *Search) seconds(p *program.Program, gpu device.GPU) (float64, error) {
+// seconds is how long a step's load takes on its board; zero if that is not known.
+func (s *Search) seconds(load steptime.Load, gpu device.GPU) (float64, error) {
 	speed, err := s.Speed(gpu, s.Model.Name)
 	if err != nil {
 		return 0, err
 	}
-	load := steptime.Of(p, gpu, step.SteadyStep)
 	if !load.Known() {
 		return 0, nil
 	}

@@ -20,12 +20,7 @@ import (
 func everyWay(t testing.TB, model string, maxBatch int, gpus ...string) Search {
 	m, err := all.Models().Lookup(model)
 	require.NoError(t, err)
-	s := Search{Model: m, Budget: planner.Budget{Margin: 0.85}, MaxBatch: maxBatch, Evidence: steptest.Exact()}
-	for _, name := range gpus {
-		gpu, err := device.Lookup(name)
-		require.NoError(t, err)
-		s.GPUs = append(s.GPUs, gpu)
-	}
+	s := Search{Model: m, Budget: planner.Budget{Margin: 0.85}, MaxBatch: maxBatch, Evidence: steptest.Exact(), GPUs: steptest.Boards(t, gpus...)}
 	for _, stage := range m.Stages {
 		for _, amp := range models.Precisions() {
 			for _, checkpointing := range []bool{false, true} {

@@ -61,7 +61,7 @@ func TestTrialsOfASmokeTestCanRunElsewhere(t *testing.T) {
 	there, err := Run(t.Context(), test)
 	require.NoError(t, err)
 	require.Equal(t, here, there)
-	require.Positive(t, wire.Trials)
+	require.Positive(t, wire.Trials())
 }
 
 func TestSmokeNamesTheLargestSafeBatch(t *testing.T) {

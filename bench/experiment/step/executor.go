@@ -70,7 +70,7 @@ func (l Local) prepare(ctx context.Context, t *Trial) (err error) {
 			return err
 		}
 	}
-	if t.recording == nil {
+	if t.recording == nil || t.recording.Program == nil {
 		c := t.setup.c
 		c.Batch = t.Batch
 		t.recording, err = t.setup.RecordCase(ctx, c, t.Board, models.Options{Validation: t.Validation})

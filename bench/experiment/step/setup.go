@@ -9,8 +9,8 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// Setup is a complete case of a model, ready to be recorded and estimated. It is
-// immutable: recordings and replays are returned, and another case is another setup.
+// Setup is a complete case of a model, ready to be tried and estimated. It is immutable:
+// results and recordings are returned, and another case is another setup.
 type Setup struct {
 	model    models.Model
 	c        models.Case

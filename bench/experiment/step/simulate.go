@@ -16,7 +16,6 @@ type Simulation struct {
 	// Device is the most memory of the board that was in use, without that of
 	// other processes, bytes.
 	Device int64
-	GPU    device.GPU
 }
 
 // Simulate replays a program on a simulated board of which other processes
@@ -31,5 +30,5 @@ func Simulate(ctx context.Context, p *program.Program, gpu device.GPU, conf allo
 	if err != nil {
 		return nil, err
 	}
-	return &Simulation{run, board.Peak() - others, gpu}, nil
+	return &Simulation{run, board.Peak() - others}, nil
 }

@@ -106,6 +106,14 @@ type Measurement struct {
 	Neighbors []device.Neighbor `json:"neighbors,omitempty"`
 }
 
+// Discard ends the use of the recording, whose memory later ones take over. It is made
+// again for trials of [Result.Again].
+func (r *Result) Discard() {
+	if r.trial.recording != nil {
+		r.trial.recording.Discard()
+	}
+}
+
 // Again is the trial of the same recording, replayed in another way. In this process it is
 // not recorded again.
 func (r *Result) Again(how Replay) Trial {

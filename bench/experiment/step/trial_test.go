@@ -81,7 +81,7 @@ func TestATrialSentElsewhereGivesTheSame(t *testing.T) {
 			results[i] = string(text)
 		}
 		require.Equal(t, results[0], results[1])
-		require.Equal(t, 2, wire.Trials)
+		require.Equal(t, 2, wire.Trials())
 	}
 }
 
@@ -96,6 +96,18 @@ func TestATrialWithoutReplayHasWhatTheRecordingTells(t *testing.T) {
 	require.Nil(t, r.Run)
 	require.Equal(t, whole.Counts, r.Counts)
 	require.EqualValues(t, 16*steptest.MiB, r.LargestWeight)
+}
+
+// Another replay of a discarded recording is of one that is made again.
+func TestAnotherReplayOfADiscardedRecordingIsTheSame(t *testing.T) {
+	setup := steptest.Toy(t, models.Case{}, "")
+	first, err := setup.Try(t.Context(), setup.Trial(steptest.Card(600), 8))
+	require.NoError(t, err)
+	first.Discard()
+	again, err := setup.Try(t.Context(), first.Again(step.Replay{}))
+	require.NoError(t, err)
+	require.Equal(t, first.Run, again.Run)
+	require.Equal(t, first.Sample(), again.Sample())
 }
 
 func TestATrialOnADeviceNeedsThatDevice(t *testing.T) {

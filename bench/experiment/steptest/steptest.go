@@ -20,6 +20,17 @@ func Card(free int64) device.GPU {
 	return device.GPU{Name: "card", Product: "Card", Capability: 80, SMs: 100, ThreadsPerSM: 2048, Memory: (free + 100) * MiB, Context: 100 * MiB}
 }
 
+// Boards are boards of the catalog.
+func Boards(t require.TestingT, names ...string) []device.GPU {
+	var all []device.GPU
+	for _, name := range names {
+		gpu, err := device.Lookup(name)
+		require.NoError(t, err)
+		all = append(all, gpu)
+	}
+	return all
+}
+
 // Toy is the setup of a case of the toy model with allocator settings.
 func Toy(t require.TestingT, c models.Case, conf string) *step.Setup {
 	c.AllocConf = conf

@@ -3,6 +3,7 @@ package steptest
 import (
 	"context"
 	"encoding/json"
+	"sync/atomic"
 
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/models"
@@ -12,13 +13,15 @@ import (
 // one in another process is.
 type Wire struct {
 	Models *models.Registry
-	// Trials is the number of trials so far.
-	Trials int
+	trials atomic.Int64
 }
+
+// Trials is the number of trials so far.
+func (w *Wire) Trials() int { return int(w.trials.Load()) }
 
 // Try implements [step.Executor].
 func (w *Wire) Try(ctx context.Context, t step.Trial) (*step.Result, error) {
-	w.Trials++
+	w.trials.Add(1)
 	there, err := sent(t)
 	if err != nil {
 		return nil, err

@@ -43,7 +43,7 @@ func Plan(ctx context.Context, s *step.Setup, gpu device.GPU, batches []int) (*r
 // answered convolutions, and what other settings would need.
 func complete(ctx context.Context, s *step.Setup, gpu device.GPU, r *step.Result, p *report.Point) (err error) {
 	p.Claims, p.Workspaces = claims.Of(s, gpu, p.Batch), step.WorkspacesOf(r.Facts)
-	if p.Expandable, err = s.IfExpandable(ctx, p.Estimate, gpu, r); err != nil {
+	if p.Expandable, err = s.Expandable(ctx, p.Estimate, gpu, r); err != nil {
 		return err
 	}
 	p.Streamed, err = s.Streamed(ctx, gpu, p.Batch)

@@ -106,7 +106,7 @@ func TestTrialsOfAPlanCanRunElsewhere(t *testing.T) {
 		plans = append(plans, r)
 	}
 	require.Equal(t, plans[0], plans[1])
-	require.GreaterOrEqual(t, wire.Trials, 3)
+	require.GreaterOrEqual(t, wire.Trials(), 3)
 }
 
 func TestPlanEstimatesBeyondTheBoard(t *testing.T) {

@@ -60,7 +60,7 @@ func TestTrialsOfATableCanRunElsewhere(t *testing.T) {
 		tables = append(tables, r)
 	}
 	require.Equal(t, tables[0], tables[1])
-	require.Positive(t, wire.Trials)
+	require.Positive(t, wire.Trials())
 }
 
 // The largest batch fits, the next does not.
