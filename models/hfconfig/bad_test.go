@@ -34,6 +34,8 @@ func TestWrongConfigurationsAreExplained(t *testing.T) {
 		`{"model_type": "mixtral", "router_jitter_noise": 0.1}`:                                  `router_jitter_noise: 0.1: vprof does not describe models with it`,
 		`{"model_type": "qwen3_moe", "output_router_logits": true}`:                              `output_router_logits: true: vprof does not describe models with it`,
 		`{"model_type": "qwen2_moe", "experts_implementation": "eager"}`:                         `experts_implementation: "eager": vprof does not describe models with it`,
+		`{"model_type": "falcon_h1", "mamba_n_heads": 100}`:                                      `mamba_n_heads: 100 heads of 10 are not mamba_d_ssm 1024`,
+		`{"model_type": "falcon_h1", "mamba_n_groups": 3}`:                                       `mamba_n_groups: 3 do not divide mamba_n_heads 128`,
 		`{"model_type": "smollm3", "no_rope_layers": [1]}`:                                       `no_rope_layers: has 1 layers; num_hidden_layers is 36`,
 		`{"model_type": "smollm3", "no_rope_layers": "all"}`:                                     `no_rope_layers: "all" is not a list of whole numbers`,
 		`{"model_type": "phi", "partial_rotary_factor": 2}`:                                      `partial_rotary_factor: 2 is not a number above 0, up to 1`,

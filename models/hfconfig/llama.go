@@ -33,6 +33,10 @@ func (d relative) architecture(r *reader) architecture {
 	if c.Experts.Count > 0 {
 		d.mixture(&a)
 	}
+	if c.Mamba.Heads > 0 {
+		a.withoutKernels("Mamba", "mamba_ssm and causal_conv1d")
+		a.noAdaptersBeside("out_proj")
+	}
 	a.task = func(k models.Case) train.Task {
 		if k.Task == classification {
 			return llama.Classification(c, classesOf(k, problem), padded, hf.TextOf(k))

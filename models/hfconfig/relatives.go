@@ -121,6 +121,13 @@ var relatives = map[string]relative{
 		name: "HunYuanDenseV1", vocab: 290943, inner: 11008, positions: 2048,
 		base: llama.Config{QKNorm: llama.TurnedNorm, Names: llama.Names{"q_norm": "query_layernorm", "k_norm": "key_layernorm"}}, read: (*reader).biases,
 	},
+	"falcon_h1": {
+		name: "FalconH1", vocab: 128000, kvHeads: 8, inner: 14336, positions: 8192, noClasses: true,
+		base: llama.Config{
+			Order: llama.FalconH1, Words: llama.ByNumber, ScoreScaled: true, KeyScaled: true, GateScaled: true,
+			Names: llama.Names{"mlp": "feed_forward", "post_attention_layernorm": "pre_ff_layernorm", "norm": "final_layernorm"},
+		}, read: readFalconH1,
+	},
 	"mixtral":   {name: "Mixtral", vocab: 32000, kvHeads: 8, inner: 14336, positions: 131072, base: llama.Config{Experts: llama.Experts{Routing: llama.RouteWhole, Normalized: true}}, fused: []string{"gate", "w1", "w2", "w3"}, read: readMixtral},
 	"qwen2_moe": {name: "Qwen2Moe", vocab: 151936, width: 2048, layers: 24, heads: 16, kvHeads: 16, inner: 5632, positions: 32768, read: readQwen2MoE},
 	"qwen3_moe": {name: "Qwen3Moe", vocab: 151936, width: 2048, layers: 24, heads: 32, kvHeads: 4, inner: 6144, positions: 32768, base: llama.Config{QKNorm: llama.HeadsNorm}, fused: fusedByQwen, read: readQwen3MoE},

@@ -52,3 +52,13 @@ func TestAdaptersOfExpertsAreRefused(t *testing.T) {
 	require.Len(t, m.Caveats(complete(t, m, models.Case{LoRA: &models.LoRA{Rank: 4}})), 1)
 	require.Empty(t, m.Caveats(complete(t, m, models.Case{LoRA: &models.LoRA{Rank: 4, Targets: []string{"q_proj"}}})))
 }
+
+// The kernels of Mamba take a weight past adapters, so peft wants none there.
+func TestAdaptersBesideMambaAreThosePeftTakes(t *testing.T) {
+	m := open(t, "falcon_h1")
+	_, err := m.Complete(models.Case{LoRA: &models.LoRA{Rank: 4}})
+	require.ErrorContains(t, err, "lora: peft puts no adapters beside out_proj of Mamba models")
+	_, err = m.Complete(models.Case{LoRA: &models.LoRA{Rank: 4, Targets: []string{"q_proj", "in_proj"}}})
+	require.NoError(t, err)
+	require.Contains(t, m.Caveats(m.Default)[0], "Mamba is recorded as transformers runs it in PyTorch alone")
+}

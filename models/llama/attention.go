@@ -97,6 +97,9 @@ func (a *attention) project(f *frame, x *tensor) (q, k, v *tensor) {
 	default:
 		q = f.Let(a.heads(f, a.QProj, a.QNorm, x))
 		k = f.Let(a.heads(f, a.KProj, a.KNorm, x))
+		if c.KeyScaled {
+			f.Set(&k, k.MulScalar())
+		}
 		v = f.Let(hf.Heads(f.Call(a.VProj, x), c.HeadSize))
 		if c.QKNorm == TransposedNorm {
 			f.Set(&q, f.Call(a.QNorm, q))

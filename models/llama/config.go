@@ -48,6 +48,10 @@ type Config struct {
 	ResidualScaled bool
 	// ScoreCap holds the scores of words down by a tanh, ScoreScaled scales them.
 	ScoreCap, ScoreScaled bool
+	// Mamba is the mixer beside attention.
+	Mamba Mamba
+	// KeyScaled scales keys, GateScaled what gates and what comes of the feed-forward half.
+	KeyScaled, GateScaled bool
 	// Experts are those of a mixture, in the place of the feed-forward half.
 	Experts Experts
 	// Names are the names of modules by those of Llama, where they differ.
@@ -95,6 +99,8 @@ const (
 	NeoX
 	// NeoXParallel has both halves see the input, each through a norm of its own.
 	NeoXParallel
+	// FalconH1 has attention and a mixer see the same norm, and adds what they give.
+	FalconH1
 )
 
 // QKNorm is what is normalized of query and key.

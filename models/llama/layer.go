@@ -9,6 +9,7 @@ type layer struct {
 	nn.Module
 	Names
 	SelfAttn                               *attention
+	Mamba                                  *mixer
 	Mlp                                    nn.Layer
 	InputLayernorm, PostAttentionLayernorm nn.Layer
 	// Those that normalize what each half makes, too, have two more.
@@ -22,6 +23,9 @@ func newLayer(c *Config, i int) *layer {
 		l.Mlp = newSparse(c)
 	} else {
 		l.Mlp = newMLP(c)
+	}
+	if c.Mamba.Heads > 0 {
+		l.Mamba = newMixer(c)
 	}
 	made := func() nn.Layer { return newNorm(c, c.Width) }
 	switch c.Order {
@@ -38,7 +42,8 @@ func newLayer(c *Config, i int) *layer {
 	return l
 }
 
-// forward takes hidden states, a mask, positions, cosines and sines.
+// forward takes hidden states, a mask, positions, cosines and sines, and the mask of padded
+// rows.
 func (l *layer) forward(f *frame, args []*tensor) *tensor {
 	attend := func(x *tensor) *tensor { return l.SelfAttn.call(f, x, args[1], args[2], args[3], args[4]) }
 	x := args[0]
@@ -51,6 +56,8 @@ func (l *layer) forward(f *frame, args []*tensor) *tensor {
 		return l.stable(f, x, attend)
 	case NeoX, NeoXParallel:
 		return l.neox(f, x, attend)
+	case FalconH1:
+		return l.falconH1(f, x, args[5], attend)
 	}
 	residual := f.Let(x)
 	f.Set(&x, f.Call(l.InputLayernorm, x))
@@ -125,6 +132,23 @@ func (l *layer) neox(f *frame, x *tensor, attend func(*tensor) *tensor) *tensor 
 	fed := f.Let(f.Call(l.Mlp, f.Call(l.PostAttentionLayernorm, attended)))
 	f.Set(&fed, l.drop(fed))
 	f.Set(&x, fed.Add(attended))
+	return x
+}
+
+// falconH1 is FalconH1DecoderLayer.forward; rows is the mask of padded rows.
+func (l *layer) falconH1(f *frame, x, rows *tensor, attend func(*tensor) *tensor) *tensor {
+	residual := f.Let(x)
+	f.Set(&x, f.Call(l.InputLayernorm, x))
+	mixed := f.Let(l.Mamba.call(f, x, rows))
+	f.Set(&mixed, mixed.MulScalar())
+	attended := f.Let(attend(x.MulScalar()))
+	f.Set(&attended, attended.MulScalar())
+	f.Set(&x, mixed.Add(attended))
+	f.Set(&x, residual.Add(x))
+	f.Set(&residual, x)
+	f.Set(&x, f.Call(l.PostAttentionLayernorm, x))
+	f.Set(&x, f.Call(l.Mlp, x))
+	f.Set(&x, residual.Add(x))
 	return x
 }
 

@@ -48,6 +48,10 @@ func (m *mlp) forward(f *frame, x *tensor) *tensor {
 		f.Del(&parts[1])
 		f.Set(&up, up.Mul(f.Call(m.ActFn, parts[0])))
 		return f.Call(m.DownProj, up)
+	case m.c.GateScaled:
+		y := f.Let(f.Call(m.UpProj, x).Mul(f.Call(m.ActFn, f.Call(m.GateProj, x).MulScalar())))
+		f.Set(&y, f.Call(m.DownProj, y).MulScalar())
+		return y
 	case m.c.Liger:
 		return f.Call(m.DownProj, liger.GatedProduct(f, f.Call(m.GateProj, x), f.Call(m.UpProj, x)))
 	default:

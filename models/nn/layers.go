@@ -75,6 +75,9 @@ func NewConvTranspose(in, out int64, o ConvOptions) *Conv {
 	return c
 }
 
+// Args are the arguments of the convolution beside its tensors.
+func (c *Conv) Args() trace.ConvArgs { return c.args }
+
 // Forward maps [N, in, ...] to [N, out, ...].
 func (c *Conv) Forward(_ *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	return x.Conv(c.Weight.T(), c.Bias.T(), c.args)

@@ -62,6 +62,13 @@ type Buffer struct {
 	*trace.Tensor
 	Dims  []int64
 	DType trace.DType
+	// OfWeights says that it has the type of the weights.
+	OfWeights bool
+}
+
+// NewBufferOfWeights is a buffer of the type that the weights have.
+func NewBufferOfWeights(dims ...int64) *Buffer {
+	return &Buffer{Dims: dims, DType: trace.F32, OfWeights: true}
 }
 
 // NewBuffer is a registered buffer.

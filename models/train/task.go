@@ -65,8 +65,14 @@ type taskTrainer struct {
 
 // newTrainer makes the training system of a task for a case. The error is a [*models.CaseError].
 func newTrainer(task Task, c models.Case) (models.Trainer, error) {
-	for _, p := range nn.NewTree(task.Model()).Parameters {
+	tree := nn.NewTree(task.Model())
+	for _, p := range tree.Parameters {
 		p.DType = weightType(c.Weights)
+	}
+	for _, b := range tree.Buffers {
+		if b.OfWeights {
+			b.DType = weightType(c.Weights)
+		}
 	}
 	t := &taskTrainer{task: task, c: c}
 	if c.LoRA != nil {

@@ -63,7 +63,7 @@ def adapted(model, kind):
     try:
         with torch.device("meta"):
             model = peft.get_peft_model(model, peft.LoraConfig(r=4, target_modules="all-linear", task_type=kind))
-    except TypeError:
+    except (TypeError, ValueError):
         return None
     if model.peft_config["default"].target_parameters:
         return None  # beside experts' parameters, too

@@ -1,0 +1,220 @@
+package llama
+
+import (
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// Mamba is the size of a Mamba 2 mixer; no heads mean none.
+type Mamba struct {
+	Heads, HeadSize, Groups, State int64
+	// Kernel is how many tokens the convolution reaches over, Chunk how many the scan
+	// takes at a time.
+	Kernel, Chunk int64
+	// ConvBias, InBias and OutBias are the biases of convolution and projections.
+	ConvBias, InBias, OutBias bool
+	// Norm is a gated norm behind the scan, GateLast has the gate after it.
+	Norm, GateLast bool
+}
+
+// mixer is FalconH1Mixer.
+type mixer struct {
+	nn.Module
+	DtBias, ALog, D *nn.Parameter
+	MupVector       *nn.Buffer
+	Conv1d          *nn.Conv
+	InProj          nn.Layer
+	Norm            *gatedNorm
+	OutProj         nn.Layer
+	c               *Config
+}
+
+func newMixer(c *Config) *mixer {
+	s := c.Mamba
+	inner, channels := s.Heads*s.HeadSize, s.Heads*s.HeadSize+2*s.Groups*s.State
+	m := &mixer{
+		DtBias: nn.NewParameter(s.Heads), ALog: nn.NewParameter(s.Heads), D: nn.NewParameter(s.Heads),
+		MupVector: nn.NewBufferOfWeights(1, 1, inner+channels+s.Heads),
+		Conv1d:    nn.NewConv(channels, channels, nn.ConvOptions{Kernel: []int64{s.Kernel}, Padding: []int64{s.Kernel - 1}, Groups: channels, NoBias: !s.ConvBias}),
+		InProj:    nn.NewLinear(c.Width, inner+channels+s.Heads, s.InBias),
+		OutProj:   nn.NewLinear(inner, c.Width, s.OutBias), c: c,
+	}
+	if s.Norm {
+		m.Norm = &gatedNorm{Weight: nn.NewParameter(inner), groups: s.Groups, last: s.GateLast}
+	}
+	return m
+}
+
+// call maps hidden states to the same shape; mask is that of padded rows, or nil.
+func (m *mixer) call(f *frame, x, mask *tensor) *tensor {
+	g := f.CallFrame(x, mask)
+	g.In(m)
+	s, d := m.c.Mamba, x.DType()
+	batch, length, inner := x.Size(0), x.Size(1), s.Heads*s.HeadSize
+	g.Set(&x, unpadded(g, x, mask))
+	g.Set(&x, x.MulScalar())
+	all := g.Let(g.Call(m.InProj, x))
+	g.Set(&all, all.Mul(m.MupVector.Tensor))
+	a := g.Let(m.ALog.To(trace.F32).Exp().Neg())
+	parts := g.LetAll(all.SplitSizes([]int64{inner, inner + 2*s.Groups*s.State, s.Heads}, -1))
+	gate, mixed, steps := parts[0], parts[1], parts[2]
+	g.Set(&mixed, mixed.Transpose(1, 2))
+	g.Set(&mixed, causalConv(g, mixed, m.Conv1d, true))
+	g.Set(&mixed, unpadded(g, mixed.Transpose(1, 2), mask))
+	split := g.LetAll(mixed.SplitSizes([]int64{inner, s.Groups * s.State, s.Groups * s.State}, -1))
+	g.Set(&x, split[0])
+	y := g.Let(m.scan(g, x.View(batch, length, -1, s.HeadSize), steps, a,
+		split[1].View(batch, length, s.Groups, -1), split[2].View(batch, length, s.Groups, -1)))
+	g.Set(&y, y.View(batch, length, -1))
+	if m.Norm != nil {
+		g.Set(&y, m.Norm.call(g, y, gate))
+	} else {
+		g.Set(&y, y.Mul(gate.SiLU()))
+	}
+	out := g.Let(g.Call(m.OutProj, y.To(d)))
+	g.End(out)
+	return out
+}
+
+// unpadded is apply_mask_to_padding_states.
+func unpadded(f *frame, x, mask *tensor) *tensor {
+	g := f.FuncFrame(x, mask)
+	if mask != nil {
+		d := x.DType()
+		g.Set(&x, x.Mul(mask.Unsqueeze(-1)).To(d))
+	}
+	g.End(x)
+	return x
+}
+
+// causalConv is causal_conv1d_fn in PyTorch, over x [batch, channels, length]; each channel
+// has a kernel of its own.
+func causalConv(f *frame, x *tensor, conv *nn.Conv, activated bool) *tensor {
+	g := f.FuncFrame(x)
+	length, d := x.Size(2), x.DType()
+	args := conv.Args()
+	y := g.Let(x.To(conv.Weight.DType).Conv(conv.Weight.Squeeze(1).Unsqueeze(1), conv.Bias.T(), args).Slice(2, 0, length))
+	if activated {
+		g.Set(&y, y.SiLU())
+	}
+	out := y.To(d)
+	g.End(out)
+	return out
+}
+
+// scan is mamba2_chunk_scan in PyTorch: x is [batch, length, heads, size], steps [batch,
+// length, heads], b and c [batch, length, groups, state].
+func (m *mixer) scan(f *frame, x, steps, a, b, c *tensor) *tensor {
+	g := f.FuncFrame(x, steps, a, b, c)
+	s := m.c.Mamba
+	batch, length := x.Size(0), x.Size(1)
+	g.Set(&steps, steps.Add(m.DtBias.To(steps.DType())))
+	g.Set(&steps, steps.Softplus())
+	g.Set(&steps, steps.Clamp())
+	g.Set(&x, x.To(trace.F32))
+	g.Set(&b, b.To(trace.F32).RepeatInterleave(s.Heads/s.Groups, 2))
+	g.Set(&c, c.To(trace.F32).RepeatInterleave(s.Heads/s.Groups, 2))
+	pad := (s.Chunk - length%s.Chunk) % s.Chunk
+	residual := g.Let(m.D.Unsqueeze(-1).Mul(padded(g, x, pad)))
+	g.Set(&x, x.Mul(steps.Unsqueeze(-1).To(trace.F32)))
+	g.Set(&a, a.To(trace.F32).Mul(steps.To(trace.F32)))
+	for _, p := range []**tensor{&x, &a, &b, &c} {
+		g.Set(p, m.chunks(g, *p, pad))
+	}
+	g.Set(&a, a.Permute(0, 3, 1, 2))
+	summed := g.Let(a.CumSum(-1))
+	decay := g.Let(segmentSum(g, a).Exp())
+	scores := g.Let(trace.Einsum("bclhn,bcshn->bclsh", c, b))
+	weights := g.Let(scores.Mul(decay.Permute(0, 2, 3, 4, 1)))
+	within := g.Let(trace.Einsum("bclsh,bcshp->bclhp", weights, x))
+	states, across := m.states(g, x, b, c, summed)
+	g.LetAll([]*tensor{states, across})
+	y := g.Let(within.Add(across).Contiguous())
+	g.Set(&y, y.Reshape(batch, -1, s.Heads, s.HeadSize))
+	g.Set(&y, y.Add(residual))
+	if pad > 0 {
+		g.Set(&y, y.Slice(1, 0, length))
+	}
+	g.End(y)
+	return y
+}
+
+// states are what chunks hand on to each other, and what comes of it.
+func (m *mixer) states(f *frame, x, b, c, summed *tensor) (states, across *tensor) {
+	decay := f.Let(summed.Slice(-1, summed.Size(-1)-1, summed.Size(-1)).Sub(summed).Exp())
+	decayed := f.Let(b.Mul(decay.Permute(0, -2, -1, 1).Unsqueeze(-1)))
+	states = f.Let(trace.Einsum("bclhn,bclhp->bchpn", decayed, x))
+	before := f.Let(states.Slice(1, 0, 1).ZerosLike())
+	f.Set(&states, trace.Cat(1, before, states))
+	chunk := f.Let(segmentSum(f, summed.Select(-1, summed.Size(-1)-1).Pad(1, 0)).Exp().Transpose(1, 3))
+	fresh := f.Let(trace.Einsum("bzch,bzhpn->bchpn", chunk, states))
+	f.Set(&states, fresh.Slice(1, 0, fresh.Size(1)-1))
+	out := f.Let(summed.Exp())
+	from := f.Let(trace.Einsum("bclhn,bchpn->bclhp", c, states))
+	return states, from.Mul(out.Permute(0, 2, 3, 1).Unsqueeze(-1))
+}
+
+// padded is pad_tensor_by_size: the length of x grows.
+func padded(f *frame, x *tensor, pad int64) *tensor {
+	g := f.FuncFrame(x)
+	pads := []int64{0, 0, 0, pad, 0, 0}
+	if len(x.Shape()) == 4 {
+		pads = []int64{0, 0, 0, 0, 0, pad, 0, 0}
+	}
+	y := x.Pad(pads...)
+	g.End(y)
+	return y
+}
+
+// chunks is reshape_into_chunks.
+func (m *mixer) chunks(f *frame, x *tensor, pad int64) *tensor {
+	g := f.FuncFrame(x)
+	g.Set(&x, padded(g, x, pad))
+	shape := append([]int64{x.Size(0), -1, m.c.Mamba.Chunk}, x.Shape()[2:]...)
+	y := x.Reshape(shape...)
+	g.End(y)
+	return y
+}
+
+// segmentSum is segment_sum: sums of x [..., length] between any two places.
+func segmentSum(f *frame, x *tensor) *tensor {
+	g := f.FuncFrame(x)
+	t, n := g.Tape(), x.Size(-1)
+	g.Set(&x, x.Unsqueeze(-1).Expand(append(append([]int64(nil), x.Shape()...), n)...))
+	mask := g.Let(t.Filled("ones", trace.Bool, n, n).Tril())
+	g.Set(&x, x.MaskedFill(trace.Compare("bitwise_not", mask)))
+	sums := g.Let(x.CumSum(-2))
+	g.Set(&mask, t.Filled("ones", trace.Bool, n, n).Tril())
+	g.Set(&sums, sums.MaskedFill(trace.Compare("bitwise_not", mask)))
+	g.End(sums)
+	return sums
+}
+
+// gatedNorm is FalconH1RMSNormGated.
+type gatedNorm struct {
+	nn.Module
+	Weight *nn.Parameter
+	groups int64
+	last   bool
+}
+
+func (n *gatedNorm) call(f *frame, x, gate *tensor) *tensor {
+	g := f.CallFrame(x, gate)
+	g.In(n)
+	d, batch, length, width := x.DType(), x.Size(0), x.Size(1), x.Size(2)
+	if !n.last {
+		g.Set(&x, x.Mul(gate.To(trace.F32).SiLU()))
+	}
+	g.Set(&x, x.To(trace.F32))
+	g.Set(&x, x.View(batch, length, n.groups, width/n.groups))
+	variance := g.Let(x.Pow(2).Mean(true, -1))
+	g.Set(&x, x.Mul(variance.AddScalar().Rsqrt()))
+	g.Set(&x, n.Weight.View(n.groups, width/n.groups).Mul(x))
+	g.Set(&x, x.View(batch, length, width))
+	if n.last {
+		g.Set(&x, x.Mul(gate.To(trace.F32).SiLU()))
+	}
+	y := x.To(d)
+	g.End(y)
+	return y
+}
