@@ -151,7 +151,7 @@ var ampereTesla = generation{"Ampere", 80, 2048, []GPU{
 		SMs: 56, BoostMHz: 1440, Memory: 25_264_390_144, Bandwidth: 933 * gigabyte, Link: 31.5 * gigabyte,
 		Peak:    Rates{FP32: 10.3 * tera, TF32: 82.6 * tera, FP16: 165 * tera, BF16: 165 * tera, FP64: 10.3 * tera},
 		Context: 260 * mib, ContextSource: estimated,
-		Source: "NVIDIA A30 data sheet; memory: 23.53 GiB in a message of PyTorch under Linux, ECC on (google/RB-Modulation issue 5)",
+		Source: "NVIDIA A30 data sheet, whose rate in FP32 is that of 56 multiprocessors at this clock; as many are reported; memory: 23.53 GiB in a message of PyTorch under Linux, ECC on (google/RB-Modulation issue 5)",
 	},
 	{
 		Name: "a100-40", Product: "NVIDIA A100-SXM4-40GB", Aliases: []string{"a100-40gb", "A100-SXM4-40GB"},
@@ -186,10 +186,10 @@ var ampereTesla = generation{"Ampere", 80, 2048, []GPU{
 var ampereJetson = generation{"Ampere", 87, 1536, []GPU{
 	{
 		Name: "jetson-agx-orin", Product: "Orin", Aliases: []string{"jetson-orin", "jetson-agx-orin-64gb", "agx-orin"},
-		SMs: 16, BoostMHz: 1300, Memory: 65_927_118_848, Bandwidth: 204.8 * gigabyte,
+		SMs: 16, BoostMHz: 1300, Memory: 65_893_089_280, Bandwidth: 204.8 * gigabyte,
 		Peak:    Rates{FP32: 5.33 * tera, TF32: 21.3 * tera, FP16: 42.6 * tera, BF16: 42.6 * tera, FP64: 0.083 * tera},
 		Context: 90 * mib, ContextSource: estimated,
-		Source: "NVIDIA Jetson AGX Orin 64 GB data sheet, sparse rates halved; multiprocessors, threads and clock as the driver reports them (tmcdonell/cuda issue 77), which shows 61 GiB of memory, shared with programs on the CPU; its exact size is not confirmed",
+		Source: "NVIDIA Jetson AGX Orin 64 GB data sheet, sparse rates halved; multiprocessors, threads, clock and memory as the driver reports them (tmcdonell/cuda issue 77; deviceQuery of CUDA 12.6); the memory is shared with programs on the CPU",
 	},
 }}
 
@@ -219,10 +219,10 @@ var ampere = generation{"Ampere", 86, 1536, []GPU{
 	},
 	{
 		Name: "a5000", Product: "NVIDIA RTX A5000", Aliases: []string{"a5000-24gb", "rtx-a5000-24gb"},
-		SMs: 64, BoostMHz: 1695, Memory: 25_425_870_848, Bandwidth: 768 * gigabyte, Link: 31.5 * gigabyte,
+		SMs: 64, BoostMHz: 1695, Memory: 25_402_343_424, Bandwidth: 768 * gigabyte, Link: 31.5 * gigabyte,
 		Peak:    Rates{FP32: 27.8 * tera, TF32: 55.5 * tera, FP16: 111.1 * tera, BF16: 111.1 * tera, FP64: 0.434 * tera},
 		Context: 220 * mib, ContextSource: estimated,
-		Source: "NVIDIA RTX A5000 data sheet, sparse rates halved; memory: of the 24564 MiB in nvidia-smi with ECC off (akash-network/provider-configs pull request 83), less what boards of its kind keep",
+		Source: "NVIDIA RTX A5000 data sheet, sparse rates halved, whose rate in FP32 is that of 64 multiprocessors at this clock; multiprocessors and memory as the driver reports them under Linux, ECC off; newer drivers leave 24114 to 24138 MiB",
 	},
 	{
 		Name: "rtx-3080", Product: "NVIDIA GeForce RTX 3080", Aliases: []string{"rtx-3080-10gb", "3080"},
@@ -362,7 +362,7 @@ var hopper = generation{"Hopper", 90, 2048, []GPU{
 		SMs: 132, BoostMHz: 1980, Memory: 101_468_602_368, Bandwidth: 4000 * gigabyte, Link: 450 * gigabyte,
 		Peak:    Rates{FP32: 67 * tera, TF32: 494.7 * tera, FP16: 989.4 * tera, BF16: 989.4 * tera, FP64: 67 * tera},
 		Context: 500 * mib, ContextSource: estimated,
-		Source: "NVIDIA GH200 data sheet (96 GB HBM3), sparse rates halved; memory: of the 97871 MiB in nvidia-smi, less what drivers keep: other ones show PyTorch up to 94.88 GiB (Lightning-AI/litgpt issue 1892)",
+		Source: "NVIDIA GH200 data sheet (96 GB HBM3), sparse rates halved; multiprocessors, clock and memory as deviceQuery of CUDA 12.9 reports them; older drivers show up to 97280 MiB",
 	},
 	{
 		Name: "h200", Product: "NVIDIA H200", Aliases: []string{"h200-141", "h200-141gb"},
@@ -383,10 +383,10 @@ var blackwellTesla = generation{"Blackwell", 100, 2048, []GPU{
 	},
 	{
 		Name: "gb200", Product: "NVIDIA GB200", Aliases: []string{"gb200-186gb", "grace-blackwell"},
-		SMs: 152, BoostMHz: 2062, Memory: 197_568_495_616, Bandwidth: 8000 * gigabyte, Link: 900 * gigabyte,
+		SMs: 152, BoostMHz: 2062, Memory: 197_900_894_208, Bandwidth: 8000 * gigabyte, Link: 900 * gigabyte,
 		Peak:    Rates{FP32: 80 * tera, TF32: 1250 * tera, FP16: 2500 * tera, BF16: 2500 * tera, FP64: 40 * tera},
 		Context: 600 * mib, ContextSource: estimated,
-		Source: "NVIDIA GB200 NVL72 data sheet, per GPU, sparse rates halved; multiprocessors as PyTorch reports them, clock as nvidia-smi does; memory, not confirmed: of the 185 GiB in nvidia-smi, less what B200s keep",
+		Source: "NVIDIA GB200 NVL72 data sheet, per GPU, sparse rates halved; bandwidth: 576 TB/s of 72; multiprocessors as PyTorch reports them, clock as nvidia-smi does; memory: 184.31 GiB in messages of PyTorch under Linux, of 189471 MiB in nvidia-smi",
 	},
 }}
 
