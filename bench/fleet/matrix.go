@@ -22,12 +22,22 @@ import (
 // it, every case is recorded for one architecture only.
 const mostRecorded = 5000
 
+// mostExact is how many cells a matrix has at most for each to be recorded for itself.
+const mostExact = 500
+
 // Matrix estimates every unit on every board: which of its batch sizes fits, what that
 // needs and which is the largest of all. A unit is recorded at a few batch sizes, once
-// for all boards of an architecture, and the rest is read off the line between them.
+// for all boards of an architecture, and the rest is read off the line between them. Of a
+// small matrix that is only where to look: the batch that a cell shows, and the next, are
+// recorded for the cell's very board.
 func Matrix(ctx context.Context, units []Unit, gpus []device.GPU, e step.Evidence, tell progress.Func) (*report.Matrix, error) {
-	kinds := kindsOf(gpus, len(units))
+	kinds, exact := kindsOf(gpus, len(units)), len(units)*len(gpus) <= mostExact
 	m := &report.Matrix{Schema: report.MatrixSchema, Rows: make([]report.MatrixCell, len(units)*len(gpus)), Warnings: step.Unsupported(gpus)}
+	if exact {
+		m.Notes = append(m.Notes, "the largest batch of all, in brackets, is read off the line between two recordings; what a cell needs is recorded.")
+	} else {
+		m.Notes = append(m.Notes, fmt.Sprintf("many cells: they are read off the line between recordings at the smallest and the largest batch size, once for an architecture, up to 3 %% off; of at most %d cells each is recorded.", mostExact))
+	}
 	if len(kinds) == 1 && len(kindsOf(gpus, 0)) > 1 {
 		m.Notes = append(m.Notes, fmt.Sprintf("many cases: all are recorded for %s alone, whose convolutions' workspaces may differ from those of other architectures; a plan of at most %d cases records each.", gpus[kinds[0][0]].Name, mostRecorded/len(kindsOf(gpus, 0))))
 	}
@@ -41,7 +51,7 @@ func Matrix(ctx context.Context, units []Unit, gpus []device.GPU, e step.Evidenc
 			defer done(1)
 			row := m.Rows[i*len(gpus) : (i+1)*len(gpus)]
 			for _, kind := range kinds {
-				if err := u.estimate(ctx, row, kind, gpus, e, known); err != nil {
+				if err := u.estimate(ctx, row, kind, gpus, e, known, exact); err != nil {
 					return err
 				}
 			}
@@ -93,7 +103,7 @@ func remembered(of step.Residuals) step.Residuals {
 }
 
 // estimate fills in the cells of some boards, which one recording serves.
-func (u Unit) estimate(ctx context.Context, row []report.MatrixCell, boards []int, gpus []device.GPU, e step.Evidence, known *recordings) error {
+func (u Unit) estimate(ctx context.Context, row []report.MatrixCell, boards []int, gpus []device.GPU, e step.Evidence, known *recordings, exact bool) error {
 	c := report.CaseOf(u.Model, u.Case)
 	for _, i := range boards {
 		gpu := gpus[i]
@@ -106,9 +116,7 @@ func (u Unit) estimate(ctx context.Context, row []report.MatrixCell, boards []in
 	if err == nil {
 		samples, err = known.samples(ctx, u, setup, gpus[boards[0]])
 	}
-	var refused *step.RefusedError
-	var impossible *models.CaseError
-	if errors.As(err, &refused) || errors.As(err, &impossible) {
+	if refused(err) {
 		for _, i := range boards {
 			row[i].Refused = err.Error()
 		}
@@ -125,39 +133,70 @@ func (u Unit) estimate(ctx context.Context, row []report.MatrixCell, boards []in
 		if err := u.fill(&row[i], p); err != nil {
 			return err
 		}
+		if !exact {
+			continue
+		}
+		if err := u.fillExactly(ctx, &row[i], setup, gpus[i], known); refused(err) {
+			row[i].Refused = err.Error()
+		} else if err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// recordings are those that were made: units that differ in their number of
-// micro-batches alone share them, since all after the second meet the same memory.
+// refused reports whether PyTorch or the model would not train a case.
+func refused(err error) bool {
+	var r *step.RefusedError
+	var impossible *models.CaseError
+	return errors.As(err, &r) || errors.As(err, &impossible)
+}
+
+// recordings are the results of those that were made: units that differ in their number
+// of micro-batches alone share them, since all after the second meet the same memory.
 type recordings struct {
 	mu  sync.Mutex
 	all map[recordingOf]*recorded
 }
 
-// recordingOf identifies the recordings of a unit.
+// recordingOf identifies a recording.
 type recordingOf struct {
-	c        models.Key
-	gpu      string
-	from, to int
+	c     models.Key
+	gpu   string
+	batch int
+	exact bool
 }
 
 type recorded struct {
-	once    sync.Once
-	samples []planner.Sample
-	err     error
+	once   sync.Once
+	sample planner.Sample
+	// estimate is for the very board and batch, of an exact one.
+	estimate *report.Estimate
+	err      error
 }
 
 // samples are replays at the smallest and the largest batch size, and so that there is
 // a line, at a larger one of a single.
 func (k *recordings) samples(ctx context.Context, u Unit, setup *step.Setup, gpu device.GPU) ([]planner.Sample, error) {
-	setup = setup.Accumulating(step.RecordedSteps(u.Case.Accumulate))
 	from, to := u.Batches[0], u.Batches[len(u.Batches)-1]
 	if from == to {
 		to = min(4*from, models.MaxBatch)
 	}
-	key := recordingOf{setup.Case().Key(), gpu.Name, from, to}
+	var samples []planner.Sample
+	for _, batch := range slices.Compact([]int{from, to}) {
+		r := k.at(ctx, setup, gpu, batch, false)
+		if r.err != nil {
+			return nil, r.err
+		}
+		samples = append(samples, r.sample)
+	}
+	return samples, nil
+}
+
+// at is a recording at a batch size, with its estimate and verdict if it is to be exact.
+func (k *recordings) at(ctx context.Context, setup *step.Setup, gpu device.GPU, batch int, exact bool) *recorded {
+	setup = setup.Accumulating(step.RecordedSteps(setup.Case().Accumulate))
+	key := recordingOf{setup.Case().Key(), gpu.Name, batch, exact}
 	k.mu.Lock()
 	if k.all == nil {
 		k.all = map[recordingOf]*recorded{}
@@ -168,20 +207,64 @@ func (k *recordings) samples(ctx context.Context, u Unit, setup *step.Setup, gpu
 		k.all[key] = r
 	}
 	k.mu.Unlock()
-	r.once.Do(func() { r.samples, r.err = samplesAt(ctx, setup, gpu, from, to) })
-	return r.samples, r.err
+	r.once.Do(func() { r.err = r.record(ctx, setup, gpu, batch, exact) })
+	return r
 }
 
-func samplesAt(ctx context.Context, setup *step.Setup, gpu device.GPU, batches ...int) ([]planner.Sample, error) {
-	var samples []planner.Sample
-	for _, batch := range slices.Compact(batches) {
-		r, err := setup.Try(ctx, setup.Trial(gpu, batch))
-		if err != nil {
-			return nil, err
-		}
-		samples = append(samples, r.Sample())
+func (r *recorded) record(ctx context.Context, setup *step.Setup, gpu device.GPU, batch int, exact bool) error {
+	result, err := setup.Try(ctx, setup.Trial(gpu, batch))
+	if err != nil {
+		return err
 	}
-	return samples, nil
+	defer result.Discard()
+	r.sample = result.Sample()
+	if !exact {
+		return nil
+	}
+	e, err := setup.Estimate(gpu, r.sample)
+	if err != nil {
+		return err
+	}
+	r.estimate, err = setup.Judge(ctx, e, result, 0)
+	return err
+}
+
+// fillExactly corrects a cell that was read off the line by recordings for its board: of
+// the batch size that it shows, and of those beside it until one fits and the next does
+// not.
+func (u Unit) fillExactly(ctx context.Context, cell *report.MatrixCell, setup *step.Setup, gpu device.GPU, known *recordings) error {
+	at := slices.Index(u.Batches, cell.Batch)
+	here := known.at(ctx, setup, gpu, cell.Batch, true)
+	fits := func(r *recorded) bool { return r.err == nil && r.estimate.Verdict == report.Fits }
+	below := models.MaxBatch + 1 // of the largest batch
+	for fits(here) && at+1 < len(u.Batches) {
+		next := known.at(ctx, setup, gpu, u.Batches[at+1], true)
+		if next.err != nil {
+			return next.err
+		}
+		if !fits(next) {
+			below = u.Batches[at+1]
+			break
+		}
+		at, here = at+1, next
+	}
+	for here.err == nil && !fits(here) && at > 0 {
+		below = u.Batches[at]
+		at--
+		here = known.at(ctx, setup, gpu, u.Batches[at], true)
+	}
+	if here.err != nil {
+		return here.err
+	}
+	cell.Batch, cell.Fits, cell.Needs = u.Batches[at], here.estimate.Verdict, here.estimate.Device
+	if !fits(here) {
+		below = cell.Batch
+	}
+	cell.Largest = min(cell.Largest, below-1)
+	if fits(here) {
+		cell.Largest = max(cell.Largest, cell.Batch)
+	}
+	return nil
 }
 
 // fill reads a board's cell off the line.

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/toy"
 	"github.com/vprof/vprof/profiler/device"
@@ -30,29 +31,67 @@ func many(t testing.TB, cases int) []Unit {
 	return units
 }
 
-// A cell is what a plan of that board and batch says, but for what the line between two
-// batch sizes is off; the largest batch fits and the next does not.
+// A cell of a small fleet is what a plan of that board and batch says, to the byte; of a
+// large one but for what the line between two batch sizes is off, which is said. The
+// largest batch fits and the next does not.
 func TestCellsAreWhatPlansSay(t *testing.T) {
-	t4, err := device.Lookup("t4")
-	require.NoError(t, err)
-	units := many(t, 60)
-	e := step.Evidence{Residuals: exactly}
-	m, err := Matrix(t.Context(), units, []device.GPU{t4}, e, nil)
-	require.NoError(t, err)
-	require.Len(t, m.Rows, 60)
-	for i, cell := range m.Rows {
-		if i%20 != 0 {
-			continue
-		}
-		u := units[i]
-		setup, err := step.New(u.Model, u.Case, e)
+	var gpus []device.GPU
+	for _, name := range []string{"t4", "rtx-2080-ti"} { // of one architecture
+		gpu, err := device.Lookup(name)
 		require.NoError(t, err)
-		exact, _, err := setup.Estimated(t.Context(), t4, cell.Batch)
-		require.NoError(t, err)
-		require.Equal(t, 64, cell.Batch)
-		require.InEpsilon(t, exact.Device.Value, cell.Needs.Bytes, 0.02)
-		require.Greater(t, cell.Largest, 64)
+		gpus = append(gpus, gpu)
 	}
+	e := step.Evidence{Residuals: exactly}
+	for cases, tolerance := range map[int]float64{60: 0, 320: 0.02} {
+		units := many(t, cases)
+		m, err := Matrix(t.Context(), units, gpus, e, nil)
+		require.NoError(t, err)
+		require.Len(t, m.Rows, cases*len(gpus))
+		require.Len(t, m.Notes, 1)
+		require.Equal(t, tolerance > 0, strings.Contains(m.Notes[0], "up to 3 % off"))
+		for i, cell := range m.Rows {
+			if i%37 != 0 {
+				continue
+			}
+			u := units[i/len(gpus)]
+			setup, err := step.New(u.Model, u.Case, e)
+			require.NoError(t, err)
+			exact, _, err := setup.Estimated(t.Context(), gpus[i%len(gpus)], cell.Batch)
+			require.NoError(t, err)
+			require.Equal(t, 64, cell.Batch)
+			require.InDelta(t, exact.Device.Value, cell.Needs.Bytes, tolerance*float64(exact.Device.Value))
+			require.Greater(t, cell.Largest, 64)
+		}
+	}
+}
+
+// What the line says of an edge is corrected by recordings at it, upwards and downwards.
+func TestCellsAreCorrectedAtTheEdge(t *testing.T) {
+	u := many(t, 1)[0]
+	u.Batches = []int{2, 4, 8, 16, 32, 64}
+	e := step.Evidence{Residuals: exactly}
+	setup, err := step.New(u.Model, u.Case, e)
+	require.NoError(t, err)
+	gpu, err := device.Lookup("t4")
+	require.NoError(t, err)
+	exact, _, err := setup.Estimated(t.Context(), gpu, 8)
+	require.NoError(t, err)
+	gpu.Memory = exact.Device.High // 8 fits to the byte
+	for _, said := range []int{2, 8, 64} {
+		cell := report.MatrixCell{Batch: said, Largest: said}
+		require.NoError(t, u.fillExactly(t.Context(), &cell, setup, gpu, &recordings{}))
+		require.Equal(t, 8, cell.Batch, "the line said %d", said)
+		require.Equal(t, report.Fits, cell.Fits)
+		require.Equal(t, exact.Device.Value, cell.Needs.Bytes)
+		require.GreaterOrEqual(t, cell.Largest, 8)
+		require.Less(t, cell.Largest, 16)
+	}
+	gpu.Memory = gpu.Context + 1
+	cell := report.MatrixCell{Batch: 4, Largest: 9}
+	require.NoError(t, u.fillExactly(t.Context(), &cell, setup, gpu, &recordings{}))
+	require.Equal(t, 2, cell.Batch)
+	require.Equal(t, report.DoesNotFit, cell.Fits)
+	require.Less(t, cell.Largest, 2)
 }
 
 // BenchmarkMatrix is 10,000 cases on 20 boards, which should take at most 60 s.

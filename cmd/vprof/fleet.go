@@ -115,8 +115,9 @@ func newFleetPlanCmd(a *app) *cobra.Command {
 		Short: "Models by boards in one table, simulated",
 		Long: `Estimate every case of a fleet on each of its boards: the largest of its batch sizes
 that fits, in brackets the largest of all, and what that batch needs. Each case is
-recorded at two batch sizes for every architecture; the rest is read off the line
-between them.`,
+recorded at two batch sizes for every architecture, and the line between them says
+where to look: of at most 500 cells the shown batch is recorded for the very board,
+more are read off the line, up to 3 % off, and the table says so.`,
 		Example: `  vprof fleet plan fleet.yaml
   vprof fleet plan fleet.yaml --filter 'gpu=a100*' --filter 'fits=fits' --sort -largest --columns model,case,gpu,batch,largest,needs
   vprof fleet plan fleet.yaml --page fleet.html --export fleet.csv`,
