@@ -33,6 +33,9 @@ func (d relative) architecture(r *reader) architecture {
 	if c.Experts.Count > 0 {
 		d.mixture(&a)
 	}
+	if len(c.ShortConv.Layers) > 0 {
+		a.withoutKernels("the convolution", "causal_conv1d")
+	}
 	if c.Mamba.Heads > 0 {
 		a.withoutKernels("Mamba", "mamba_ssm and causal_conv1d")
 		a.noAdaptersBeside("out_proj")

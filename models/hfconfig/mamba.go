@@ -1,8 +1,10 @@
 package hfconfig
 
 import (
+	"encoding/json"
 	"fmt"
 
+	"github.com/vprof/vprof/internal/ceil"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/llama"
 )
@@ -55,4 +57,67 @@ func readFalconH1(r *reader, c *llama.Config) {
 	r.must(m.Heads%m.Groups == 0, "mamba_n_groups", "%d do not divide mamba_n_heads %d", m.Groups, m.Heads)
 	r.must(inner%m.Groups == 0, "mamba_n_groups", "%d do not divide mamba_d_ssm %d", m.Groups, inner)
 	c.Mamba = m
+}
+
+// shortConvs reads which layers have a convolution: layer_types says so, or those that
+// full_attn_idxs does not name.
+func (r *reader) shortConvs(c *llama.Config) {
+	if r.flag("tie_embedding", c.Tied) != c.Tied {
+		c.Tied = !c.Tied
+	}
+	c.ShortConv = llama.ShortConv{Kernel: r.size("conv_L_cache", 3, mostKernel), Bias: r.flag("conv_bias", false)}
+	types := r.words("layer_types")
+	if types == nil {
+		full := map[int64]bool{}
+		listed := r.numbers("full_attn_idxs", 0, mostLayers)
+		for _, i := range listed {
+			full[i] = true
+		}
+		c.ShortConv.Layers = layers(c, func(i int64) bool { return listed != nil && !full[i] })
+		return
+	}
+	if int64(len(types)) != c.Layers {
+		r.wrong("layer_types", "has %d layers; num_hidden_layers is %d", len(types), c.Layers)
+		return
+	}
+	c.ShortConv.Layers = layers(c, func(i int64) bool {
+		r.must(types[i] == "conv" || types[i] == fullAttention, "layer_types", "vprof does not know %q; it knows conv, %s", types[i], fullAttention)
+		return types[i] == "conv"
+	})
+}
+
+func readLFM2(r *reader, c *llama.Config) {
+	r.shortConvs(c)
+	c.Inner = r.size("block_ff_dim", c.Inner, mostInner)
+	if !r.flag("block_auto_adjust_ff_dim", true) {
+		return
+	}
+	c.Inner = 2 * c.Inner / 3
+	if value, _, ok := r.get("block_ffn_dim_multiplier"); !ok || !null(value) {
+		factor := 1.0
+		if ok {
+			factor = r.positive(value, "block_ffn_dim_multiplier", 64)
+		}
+		of := r.size("block_multiple_of", 256, mostWidth)
+		c.Inner = ceil.Div(int64(factor*float64(c.Inner)), of) * of
+	}
+	r.must(c.Inner > 0, "intermediate_size", "leaves no width for the feed-forward layers")
+}
+
+func readLFM2MoE(r *reader, c *llama.Config) {
+	r.shortConvs(c)
+	r.experts(c, 32, "num_experts", "num_experts", 4, 1792, "moe_intermediate_size")
+	dense := r.number("num_dense_layers", 2, 0, mostLayers)
+	c.Experts.Dense = layers(c, func(i int64) bool { return i < dense })
+	c.Experts.Normalized, c.Experts.Biased = r.flag("norm_topk_prob", true), r.flag("use_expert_bias", true)
+}
+
+// positive is a number above 0, up to a bound.
+func (r *reader) positive(value json.RawMessage, name string, most float64) float64 {
+	var p float64
+	if json.Unmarshal(value, &p) != nil || !(p > 0 && p <= most) {
+		r.wrong(name, "%s is not a number above 0, up to %g", shown(value), most)
+		return 1
+	}
+	return p
 }

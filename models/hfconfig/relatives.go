@@ -24,6 +24,9 @@ type relative struct {
 	read func(r *reader, c *llama.Config)
 }
 
+// lfmNames are the names of modules in LFM 2.
+var lfmNames = llama.Names{"o_proj": "out_proj", "q_norm": "q_layernorm", "k_norm": "k_layernorm", "mlp": "feed_forward", "gate_proj": "w1", "up_proj": "w3", "down_proj": "w2", "input_layernorm": "operator_norm", "post_attention_layernorm": "ffn_norm", "norm": "embedding_norm"}
+
 // relatives are the types of Llama's family, as transformers defines them.
 var relatives = map[string]relative{
 	"llama":      {name: "Llama", vocab: 32000, inner: 11008, positions: 2048, liger: true, read: readLlama},
@@ -127,6 +130,14 @@ var relatives = map[string]relative{
 			Order: llama.FalconH1, Words: llama.ByNumber, ScoreScaled: true, KeyScaled: true, GateScaled: true,
 			Names: llama.Names{"mlp": "feed_forward", "post_attention_layernorm": "pre_ff_layernorm", "norm": "final_layernorm"},
 		}, read: readFalconH1,
+	},
+	"lfm2": {
+		name: "Lfm2", vocab: 65536, width: 2560, kvHeads: 8, inner: 12288, positions: 128000, tied: true, noClasses: true,
+		base: llama.Config{Order: llama.LFM2, QKNorm: llama.HeadsNorm, Activation: "silu", Names: lfmNames}, read: readLFM2,
+	},
+	"lfm2_moe": {
+		name: "Lfm2Moe", vocab: 65536, width: 2048, kvHeads: 8, inner: 7168, positions: 128000, tied: true, noClasses: true,
+		base: llama.Config{Order: llama.LFM2, QKNorm: llama.HeadsNorm, Activation: "silu", Names: lfmNames, Experts: llama.Experts{Routing: llama.RouteSigmoid}}, read: readLFM2MoE,
 	},
 	"mixtral":   {name: "Mixtral", vocab: 32000, kvHeads: 8, inner: 14336, positions: 131072, base: llama.Config{Experts: llama.Experts{Routing: llama.RouteWhole, Normalized: true}}, fused: []string{"gate", "w1", "w2", "w3"}, read: readMixtral},
 	"qwen2_moe": {name: "Qwen2Moe", vocab: 151936, width: 2048, layers: 24, heads: 16, kvHeads: 16, inner: 5632, positions: 32768, read: readQwen2MoE},

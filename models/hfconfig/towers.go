@@ -185,3 +185,23 @@ func besideVoxtral(r *reader, text llama.Config) func() llama.Wrapper {
 		return llama.Wrapper{Before: (&nn.Parts{}).Add("audio_tower", tower.Voxtral(s)), After: after}
 	}
 }
+
+func besideLFM2VL(r *reader, text llama.Config) func() llama.Wrapper {
+	v := r.sub("vision_config")
+	v.word("model_type", "siglip2_vision_model", []string{"siglip2_vision_model"})
+	s := tower.Size{
+		Width: v.size("hidden_size", 768, mostWidth), Inner: v.size("intermediate_size", 3072, mostInner), Layers: v.size("num_hidden_layers", 12, mostLayers),
+		Channels: v.size("num_channels", 3, mostChannels), Patch: v.size("patch_size", 16, mostImage), Positions: v.size("num_patches", 256, mostPositions), Pooled: v.flag("vision_use_head", true),
+	}
+	factor, hidden, bias := r.size("downsample_factor", 2, mostMerged), r.size("projector_hidden_size", 2560, mostWidth), r.flag("projector_bias", true)
+	normed := r.flag("projector_use_layernorm", true)
+	return func() llama.Wrapper {
+		p := (&nn.Parts{}).Add("vision_tower", tower.Siglip2(s))
+		m, in := p.In("multi_modal_projector"), s.Width*factor*factor
+		if normed {
+			m.Add("layer_norm", nn.NewLayerNorm(in))
+		}
+		m.Add("linear_1", nn.NewLinear(in, hidden, bias)).Add("linear_2", nn.NewLinear(hidden, text.Width, bias))
+		return llama.Wrapper{Before: p}
+	}
+}

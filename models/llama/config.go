@@ -48,8 +48,9 @@ type Config struct {
 	ResidualScaled bool
 	// ScoreCap holds the scores of words down by a tanh, ScoreScaled scales them.
 	ScoreCap, ScoreScaled bool
-	// Mamba is the mixer beside attention.
-	Mamba Mamba
+	// Mamba is the mixer beside attention, ShortConv what stands in its place.
+	Mamba     Mamba
+	ShortConv ShortConv
 	// KeyScaled scales keys, GateScaled what gates and what comes of the feed-forward half.
 	KeyScaled, GateScaled bool
 	// Experts are those of a mixture, in the place of the feed-forward half.
@@ -101,6 +102,8 @@ const (
 	NeoXParallel
 	// FalconH1 has attention and a mixer see the same norm, and adds what they give.
 	FalconH1
+	// LFM2 is NormFirst as LFM 2 writes it.
+	LFM2
 )
 
 // QKNorm is what is normalized of query and key.
@@ -185,6 +188,9 @@ func (n Names) TorchName(own string) string {
 	}
 	return own
 }
+
+// recurrent reports whether layers want the mask of padded rows itself.
+func (c *Config) recurrent() bool { return c.Mamba.Heads > 0 || len(c.ShortConv.Layers) > 0 }
 
 // windowed reports whether the tokens of layer i see a window.
 func (c *Config) windowed(i int) bool { return i < len(c.Windowed) && c.Windowed[i] }

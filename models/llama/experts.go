@@ -17,6 +17,8 @@ type Experts struct {
 	Routing Routing
 	// Normalized has the weights of a token's experts sum to one.
 	Normalized bool
+	// Biased has a bias of each expert take part in the choice.
+	Biased bool
 	// Shared is the width of an expert that sees all tokens, SharedGate weighs what it
 	// gives; zero is none.
 	Shared     int64
@@ -33,6 +35,9 @@ const (
 	RouteWhole
 	// RouteTop chooses by scores, and weighs by a softmax of those chosen, as Granite does.
 	RouteTop
+	// RouteSigmoid chooses by a sigmoid of scores, to which a bias may be added, as LFM 2
+	// does.
+	RouteSigmoid
 )
 
 // sparse reports whether layer i has experts.
@@ -49,6 +54,7 @@ type sparse struct {
 	Experts          *experts
 	SharedExpert     *mlp
 	SharedExpertGate nn.Layer
+	ExpertBias       *nn.Buffer
 }
 
 func newSparse(c *Config) *sparse {
@@ -57,6 +63,10 @@ func newSparse(c *Config) *sparse {
 		shared := *c
 		shared.Inner = c.Experts.Shared
 		s.SharedExpert = newMLP(&shared)
+	}
+	if c.Experts.Biased {
+		s.ExpertBias = nn.NewBuffer(trace.F32, c.Experts.Count)
+		s.Gate.bias = s.ExpertBias
 	}
 	if c.Experts.SharedGate {
 		s.SharedExpertGate = nn.NewLinear(c.Width, 1, false)
@@ -88,6 +98,7 @@ func (s *sparse) Forward(f *frame, x *tensor) *tensor {
 type router struct {
 	nn.Module
 	Weight *nn.Parameter
+	bias   *nn.Buffer // of the choice
 	c      *Config
 }
 
@@ -108,6 +119,11 @@ func (r *router) call(f *frame, x *tensor) (scores, weights, chosen *tensor) {
 		g.End(scores, weights, numbers)
 		return scores, weights, numbers
 	}
+	if e.Routing == RouteSigmoid {
+		weights, chosen = r.sigmoid(g, scores)
+		g.End(scores, weights, chosen)
+		return scores, weights, chosen
+	}
 	g.Let(scores)
 	var probabilities *tensor
 	if e.Routing == RouteWhole {
@@ -125,6 +141,30 @@ func (r *router) call(f *frame, x *tensor) (scores, weights, chosen *tensor) {
 	}
 	g.End(scores, weights, chosen)
 	return scores, weights, chosen
+}
+
+// sigmoid is how Lfm2MoeTopKRouter chooses.
+func (r *router) sigmoid(f *frame, scores *tensor) (weights, chosen *tensor) {
+	e := r.c.Experts
+	f.Let(scores)
+	weights = f.Let(scores.Sigmoid())
+	if r.bias != nil {
+		biased := f.Let(weights.Add(r.bias.Tensor))
+		top, numbers := biased.TopK(e.PerToken, -1)
+		f.LetAll([]*tensor{top, numbers})
+		chosen = numbers
+		f.Set(&weights, weights.Gather(chosen).To(scores.DType()))
+	} else {
+		top, numbers := weights.TopK(e.PerToken, -1)
+		f.LetAll([]*tensor{top, numbers})
+		f.Del(&weights)
+		weights, chosen = top, numbers
+	}
+	if e.Normalized {
+		f.Set(&weights, weights.Div(weights.Sum(true, -1).AddScalar()))
+	}
+	f.Set(&weights, weights.MulScalar())
+	return weights, chosen
 }
 
 // experts is Qwen2MoeExperts: the weights of all experts in one.

@@ -10,6 +10,7 @@ type layer struct {
 	Names
 	SelfAttn                               *attention
 	Mamba                                  *mixer
+	Conv                                   *shortConv
 	Mlp                                    nn.Layer
 	InputLayernorm, PostAttentionLayernorm nn.Layer
 	// Those that normalize what each half makes, too, have two more.
@@ -18,7 +19,12 @@ type layer struct {
 }
 
 func newLayer(c *Config, i int) *layer {
-	l := &layer{Names: c.Names, SelfAttn: newAttention(c, i), c: c}
+	l := &layer{Names: c.Names, c: c}
+	if c.ShortConv.short(i) {
+		l.Conv = newShortConv(c)
+	} else {
+		l.SelfAttn = newAttention(c, i)
+	}
 	if c.sparse(i) {
 		l.Mlp = newSparse(c)
 	} else {
@@ -58,6 +64,8 @@ func (l *layer) forward(f *frame, args []*tensor) *tensor {
 		return l.neox(f, x, attend)
 	case FalconH1:
 		return l.falconH1(f, x, args[5], attend)
+	case LFM2:
+		return l.lfm2(f, x, args[5], attend)
 	}
 	residual := f.Let(x)
 	f.Set(&x, f.Call(l.InputLayernorm, x))
@@ -149,6 +157,19 @@ func (l *layer) falconH1(f *frame, x, rows *tensor, attend func(*tensor) *tensor
 	f.Set(&x, f.Call(l.PostAttentionLayernorm, x))
 	f.Set(&x, f.Call(l.Mlp, x))
 	f.Set(&x, residual.Add(x))
+	return x
+}
+
+// lfm2 is Lfm2DecoderLayer.forward; rows is the mask of padded rows.
+func (l *layer) lfm2(f *frame, x, rows *tensor, attend func(*tensor) *tensor) *tensor {
+	residual := f.Let(x)
+	if l.Conv != nil {
+		f.Set(&x, l.Conv.call(f, f.Call(l.InputLayernorm, x), rows))
+	} else {
+		f.Set(&x, attend(f.Call(l.InputLayernorm, x)))
+	}
+	f.Set(&x, x.Add(residual))
+	f.Set(&x, x.Add(f.Call(l.Mlp, f.Call(l.PostAttentionLayernorm, x))))
 	return x
 }
 

@@ -61,7 +61,7 @@ func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 		a, b := m.RotaryEmb.call(g, kind, x, positions)
 		cos, sin = append(cos, g.Let(a)), append(sin, g.Let(b))
 	}
-	if m.c.Mamba.Heads == 0 {
+	if !m.c.recurrent() {
 		padding = nil // attention has masks of its own
 	}
 	for i, l := range m.Layers {
