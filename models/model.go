@@ -106,6 +106,9 @@ type Recording struct {
 	// Validation is the step that the phases of the validation batch are of,
 	// the one after the last of training; zero if none was recorded.
 	Validation int
+	// Stretch is how many times as long as the recorded rank alone a step takes, since
+	// the rank waits for the other stages of its pipeline; zero if it is part of none.
+	Stretch float64
 }
 
 // Discard ends the use of the recording's program, whose memory later recordings take

@@ -320,5 +320,8 @@ func (m Model) Record(c Case, board trace.Board, o Options) (rec *Recording, err
 		}
 	}
 	rec.Facts, rec.Program = tape.Facts(), tape.Finish()
+	if s := c.Strategy; s != nil && s.Name == PP {
+		rec.Stretch = s.bubble(c.GPUs)
+	}
 	return rec, nil
 }

@@ -457,10 +457,11 @@ func (c Case) Batches() int {
 // batches of a size on each.
 func (c Case) Samples(batch int) int { return batch * max(1, c.Accumulate) * c.Batches() }
 
-// recordWorst records every rank, and returns the one that needs most.
+// recordWorst records every rank, and returns the one that needs most. A step takes as
+// long as the stages with the most arithmetic.
 func (m Model) recordWorst(c Case, board trace.Board, o Options) (*Recording, error) {
 	var worst *Recording
-	most := int64(-1)
+	most, flops, busiest := int64(-1), int64(0), int64(0)
 	for rank := range int64(c.GPUs) {
 		s := *c.Strategy
 		s.Rank = &rank
@@ -469,11 +470,40 @@ func (m Model) recordWorst(c Case, board trace.Board, o Options) (*Recording, er
 		if err != nil {
 			return nil, err
 		}
-		if n := peak(rec.Program); n > most {
-			most, worst = n, rec
+		f := arithmetic(rec.Program)
+		busiest = max(busiest, f)
+		n := peak(rec.Program)
+		if n <= most {
+			rec.Discard()
+			continue
 		}
+		if worst != nil {
+			worst.Discard()
+		}
+		most, flops, worst = n, f, rec
+	}
+	if flops > 0 {
+		worst.Stretch *= float64(busiest) / float64(flops)
 	}
 	return worst, nil
+}
+
+// bubble is how many times as long as its work the schedule of a pipeline takes: stages
+// wait for the first micro-batch to come and for the last to go.
+func (s *Strategy) bubble(gpus int) float64 {
+	micro := s.Micro
+	if micro == 0 {
+		micro = int64(gpus)
+	}
+	return 1 + float64(gpus-1)/float64(micro*int64(s.StagesOfRank()))
+}
+
+// arithmetic is how many operations a program's kernels compute.
+func arithmetic(p *program.Program) (flops int64) {
+	for i := range p.Ops {
+		flops += p.Ops[i].FLOPs
+	}
+	return flops
 }
 
 // peak is the most that a program holds at once, in requested bytes.

@@ -54,6 +54,9 @@ effective batch counts them all:
   ddp     everything, and buckets of gradients
   zero1   a share of the optimizer's state
   fsdp2   shares of weights, gradients and state; PyTorch's fully_shard on every layer
+  tp      a share of each layer, between two, four or eight GPUs, and fully_shard over
+          the rest; where PyTorch takes it, which is not with gradients that are clipped
+  pp      a stage of a pipeline, of .pt2 models
   auto    whichever of these is fastest, with their options; and the smallest number
           of GPUs on which one fits
 

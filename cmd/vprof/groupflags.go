@@ -95,7 +95,7 @@ func (g *groupFlags) record(s *fit.Search) error {
 	for _, c := range s.Cases {
 		texts := []string{g.strategy}
 		if g.strategy == fit.AnyStrategy {
-			texts = fit.StrategiesFor(c)
+			texts = fit.StrategiesFor(s.Model, c, g.gpus)
 		}
 		for _, text := range texts {
 			strategy, err := models.ParseStrategy(text)

@@ -80,7 +80,8 @@ it is the one that needs most. plan --rank all is a table of all that differ.
             offload=all            CPUOffloadPolicy: shards, gradients and state on the host
   tp      parallelize_module of the linear layers of each block over the ranks of a
           group, and fully_shard over the groups: q_proj, k_proj, v_proj, gate_proj,
-          up_proj and up column-wise, o_proj, down_proj and down row-wise
+          up_proj and up column-wise, o_proj, down_proj and down row-wise, or as
+          transformers plans GPT-NeoX, StarCoder2, Phi and nanochat; OPT likewise
             tp=N                   ranks of a group; there are at least two groups
             col=NAMES row=NAMES    other layers, like col=query+key+value,row=dense
             reshard=, mp=, reduce=, wrap=   as of fsdp2 (default: reshard=auto)

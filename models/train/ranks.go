@@ -137,12 +137,36 @@ func fullyShard(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout
 	return r, nil
 }
 
-// The linear layers that tensor parallelism splits unless told, by their names: those of
-// attention and of the feed-forward half in Llama and its like.
-var (
-	columnWise = []string{"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "up"}
-	rowWise    = []string{"o_proj", "down_proj", "down"}
-)
+// plan names the linear layers of a block that tensor parallelism splits column by column
+// and row by row, by the ends of their paths.
+type plan struct{ columns, rows []string }
+
+// plans are those of transformers' models (base_model_tp_plan) as far as they split linear
+// layers and gather nothing between them, and that of OPT, which has none. The first is
+// taken if no other is whole.
+var plans = []plan{
+	{[]string{"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "up"}, []string{"o_proj", "down_proj", "down"}}, // Llama and its like
+	{[]string{"query_key_value", "dense_h_to_4h"}, []string{"dense", "dense_4h_to_h"}},                              // GPT-NeoX
+	{[]string{"q_proj", "k_proj", "v_proj", "c_fc"}, []string{"o_proj", "c_proj"}},                                  // StarCoder2
+	{[]string{"q_proj", "k_proj", "v_proj", "fc1"}, []string{"o_proj", "fc2"}},                                      // nanochat
+	{[]string{"q_proj", "k_proj", "v_proj", "fc1"}, []string{"dense", "fc2"}},                                       // Phi
+	{[]string{"q_proj", "k_proj", "v_proj", "fc1"}, []string{"out_proj", "fc2"}},                                    // OPT
+}
+
+// planOf is the plan of a strategy for blocks with some linear layers.
+func planOf(s *models.Strategy, l Layout) plan {
+	if len(s.Col)+len(s.Row) > 0 {
+		return plan{s.Col, s.Row}
+	}
+	for _, p := range plans[1:] {
+		if len(l.Blocks) > 0 && !slices.ContainsFunc(slices.Concat(p.columns, p.rows), func(name string) bool {
+			return !slices.ContainsFunc(l.Linears, func(m string) bool { return nn.Below(m, l.Blocks[0]) && strings.HasSuffix(m, "."+name) })
+		}) {
+			return p
+		}
+	}
+	return plans[0]
+}
 
 // tensorParallel is parallelize_module of each block over the ranks of a group, then
 // fully_shard over the groups. Ranks of a group are next to each other.
@@ -165,13 +189,11 @@ func splitLayers(s *models.Strategy, l Layout) ([]distributed.Linear, error) {
 	for _, p := range l.Params {
 		params[p.Name] = p.Tensor
 	}
+	chosen := planOf(s, l)
 	plan := []struct {
 		names []string
 		split trace.Split
-	}{{s.Col, trace.ByColumn}, {s.Row, trace.ByRow}}
-	if len(s.Col)+len(s.Row) == 0 {
-		plan[0].names, plan[1].names = columnWise, rowWise
-	}
+	}{{chosen.columns, trace.ByColumn}, {chosen.rows, trace.ByRow}}
 	var out []distributed.Linear
 	for _, b := range l.Blocks {
 		for _, part := range plan {

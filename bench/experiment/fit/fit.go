@@ -170,6 +170,7 @@ func (s *Search) exactly(ctx context.Context, v *survey) error {
 
 // rank sorts the choices and recommends the first that fits of every stage.
 func rank(f *report.Fit, stages []string) {
+	dropRefused(f)
 	for i := range f.Choices {
 		f.Choices[i].Recommended = false
 	}

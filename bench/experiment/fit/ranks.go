@@ -1,23 +1,71 @@
 package fit
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"slices"
 
 	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
 )
 
 // AnyStrategy is the strategy of a search that goes through several.
 const AnyStrategy = "auto"
 
-// StrategiesFor are the strategies that a search of a case goes through. Parameters in
-// half precision are for cases without autocast, which they take the place of.
-func StrategiesFor(c models.Case) []string {
+// StrategiesFor are the strategies that a search of a case of a model goes through on so
+// many GPUs. Parameters in half precision are for cases without autocast, which they take
+// the place of. Tensor parallelism is for cases that PyTorch would not refuse, which clips
+// no gradients over two meshes; groups have eight ranks at most, as machines have GPUs.
+// Pipelines have as many micro-batches as stages, and four times as many; of long ones every
+// rank would have to be recorded.
+func StrategiesFor(m models.Model, c models.Case, gpus int) []string {
 	all := []string{"ddp:bucket_view=true", "zero1:bucket_view=true", "fsdp2", "fsdp2:reshard=false"}
-	if c.AMP == models.NoAutocast && c.Weights == models.FP32 {
+	half := c.AMP == models.NoAutocast && c.Weights == models.FP32
+	if half {
 		all = append(all, "fsdp2:mp=bf16", "fsdp2:mp=bf16,reshard=false")
 	}
+	clips := c.Clip == models.ClipNorm || c.Clip == "" && !m.Free
+	for n := 2; n <= 8 && n < gpus && !clips && c.LoRA == nil && c.Quantize == ""; n *= 2 {
+		if gpus%n > 0 {
+			continue
+		}
+		all = append(all, fmt.Sprintf("tp:tp=%d", n))
+		if half {
+			all = append(all, fmt.Sprintf("tp:tp=%d,mp=bf16", n))
+		}
+	}
+	if m.Free && gpus <= 16 && c.AMP != "fp16" && c.Accumulate == 1 && !c.Offload && c.LoRA == nil {
+		all = append(all, fmt.Sprintf("pp:micro=%d", gpus), fmt.Sprintf("pp:micro=%d", 4*gpus))
+	}
 	return all
+}
+
+// dropRefused leaves out what only a search of all strategies has tried and the model
+// cannot do, and says why where nothing is left of a strategy.
+func dropRefused(f *report.Fit) {
+	if f.Parallel == nil || f.Parallel.Strategy != AnyStrategy {
+		return
+	}
+	reasons, works := map[string]string{}, map[string]bool{}
+	f.Choices = slices.DeleteFunc(f.Choices, func(c report.Choice) bool {
+		s := c.Case.Strategy
+		if s == nil || s.Name != models.TP && s.Name != models.PP {
+			return false
+		}
+		if c.Refused == "" {
+			works[s.Name] = true
+			return false
+		}
+		reasons[s.Name] = c.Refused
+		return true
+	})
+	for _, name := range []string{models.TP, models.PP} {
+		if why := reasons[name]; why != "" && !works[name] {
+			f.Warnings = append(f.Warnings, report.Warning{What: fmt.Sprintf("%s is left out of the search: %s", name, why)})
+		}
+	}
 }
 
 // batchesOf is how many batches the GPUs that train a case see at a time.
@@ -30,14 +78,21 @@ func (s *Search) surveys() bool { return len(s.GPUs) > 1 || s.Ranks.Strategy == 
 // leastGPUs is the smallest power of two of GPUs, or the number of the search, on which
 // a configuration fits with one sample; zero if none does.
 func (s *Search) leastGPUs(ctx context.Context) (int, error) {
+	cases := slices.Clone(s.Cases)
+	slices.SortStableFunc(cases, func(a, b models.Case) int { return cmp.Compare(frugality(b), frugality(a)) })
 	for n := 1; ; n = min(2*n, s.Ranks.GPUs) {
-		for _, c := range s.Cases {
+		tried := map[models.Key]bool{}
+		for _, c := range cases {
 			if n == 1 {
 				c.GPUs, c.Strategy = 0, nil
 			} else {
 				c.GPUs = n
 			}
 			c.Accumulate = step.RecordedSteps(c.Accumulate)
+			if tried[c.Key()] {
+				continue
+			}
+			tried[c.Key()] = true
 			fits, err := s.fitsOne(ctx, c)
 			if err != nil || fits {
 				return n, err
@@ -47,6 +102,19 @@ func (s *Search) leastGPUs(ctx context.Context) (int, error) {
 			return 0, nil
 		}
 	}
+}
+
+// frugality says which configurations are likely to need the least memory, so that they
+// are tried first.
+func frugality(c models.Case) int {
+	n := 0
+	if c.Checkpointing {
+		n += 2
+	}
+	if c.Strategy != nil && c.Strategy.Name == models.FSDP2 && c.Strategy.Resharding() == "true" {
+		n++
+	}
+	return n
 }
 
 // fitsOne reports whether one sample of a case fits. What PyTorch refuses does not.

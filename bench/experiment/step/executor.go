@@ -39,7 +39,9 @@ func (l Local) Try(ctx context.Context, t Trial) (*Result, error) {
 		LargestWeight: largestWeight(rec.Program), trial: t,
 	}
 	for _, gpu := range t.Timed {
-		r.Loads = append(r.Loads, steptime.Of(rec.Program, gpu, steadyStep))
+		load := steptime.Of(rec.Program, gpu, steadyStep)
+		load.Stretch = rec.Stretch
+		r.Loads = append(r.Loads, load)
 	}
 	p := rec.Program
 	if t.Replay.Training && rec.Validation > 0 {

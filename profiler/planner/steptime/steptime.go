@@ -28,6 +28,9 @@ type Load struct {
 	Sent int64
 	// Schedule is the order of the work, where it is of several streams.
 	Schedule Schedule `json:",omitempty"`
+	// Stretch is how many times as long as its work the step takes, waiting for other
+	// stages of a pipeline; zero for no more than the work.
+	Stretch float64 `json:",omitempty"`
 }
 
 // Of adds up the work of one step of a program on a board. It is all zero for a board
@@ -151,7 +154,8 @@ func (e Efficiency) Time(l Load) Estimate {
 		sum += max(0, l.Schedule.seconds(&e)-sum)
 	}
 	// No board is faster than its roofline.
-	return Estimate{sum, max(l.Roofline(), sum-1.96*spread), sum + 1.96*spread}
+	t := Estimate{sum, max(l.Roofline(), sum-1.96*spread), sum + 1.96*spread}
+	return t.Times(max(1, l.Stretch))
 }
 
 // kernels is the time of the kernels of a load, one after the other.

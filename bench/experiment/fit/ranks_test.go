@@ -1,0 +1,83 @@
+package fit
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/experiment/steptest"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/all"
+	"github.com/vprof/vprof/profiler/device"
+)
+
+func TestASearchOfStrategiesTriesWhatPyTorchTakes(t *testing.T) {
+	exported := models.Model{Free: true, Distributes: true}
+	own := models.Model{Distributes: true}
+	fp32 := models.Case{Accumulate: 1, AMP: models.NoAutocast, Weights: models.FP32}
+	require.Subset(t, StrategiesFor(exported, fp32, 8), []string{"fsdp2", "tp:tp=2,mp=bf16", "tp:tp=4", "pp:micro=8", "pp:micro=32"})
+	require.NotContains(t, StrategiesFor(exported, fp32, 8), "tp:tp=8", "nothing would be left for fully_shard")
+	require.NotContains(t, StrategiesFor(exported, fp32, 6), "tp:tp=4", "four do not divide six")
+	for _, s := range StrategiesFor(own, fp32, 8) {
+		require.NotRegexp(t, "^(tp|pp)", s, "the loop clips gradients, and is not cut into stages")
+	}
+	unclipped := fp32
+	unclipped.Clip = models.ClipNone
+	require.Contains(t, StrategiesFor(own, unclipped, 8), "tp:tp=2")
+	scaled := fp32
+	scaled.AMP = "fp16"
+	for _, s := range StrategiesFor(exported, scaled, 8) {
+		require.NotRegexp(t, "^pp|mp=", s)
+		_, err := models.ParseStrategy(s)
+		require.NoError(t, err)
+	}
+}
+
+// What the model cannot do is left out and said once, as long as nobody asked for it.
+func TestRefusedStrategiesOfASearchAreLeftOut(t *testing.T) {
+	choice := func(strategy, refused string) report.Choice {
+		s, err := models.ParseStrategy(strategy)
+		require.NoError(t, err)
+		c := report.Choice{Refused: refused}
+		c.Case.Strategy = &s
+		return c
+	}
+	f := &report.Fit{Parallel: &report.Parallel{Strategy: AnyStrategy}, Choices: []report.Choice{
+		choice("fsdp2", ""), choice("tp:tp=2", "no such layer"), choice("tp:tp=4", "no such layer"), choice("pp", "fp16"), choice("pp", ""), choice("ddp", "no"),
+	}}
+	dropRefused(f)
+	require.Len(t, f.Choices, 3)
+	require.Len(t, f.Warnings, 1)
+	require.Equal(t, "tp is left out of the search: no such layer", f.Warnings[0].What)
+	told := &report.Fit{Parallel: &report.Parallel{Strategy: "tp:tp=2"}, Choices: []report.Choice{choice("tp:tp=2", "no such layer")}}
+	dropRefused(told)
+	require.Len(t, told.Choices, 1)
+}
+
+// A step of a pipeline takes as long as its busiest stage, and the way through the others.
+func TestAPipelineWaitsForItsStages(t *testing.T) {
+	m, err := all.Models().Lookup("../../../models/pt2/testdata/own-gpt-8x768.pt2")
+	require.NoError(t, err)
+	gpu := steptest.Card(80 << 10)
+	c := m.Default
+	c.Batch, c.GPUs, c.Loss = 1, 4, "token-cross-entropy"
+	stretch := func(strategy string) float64 {
+		s, err := models.ParseStrategy(strategy)
+		require.NoError(t, err)
+		k := c
+		k.Strategy = &s
+		setup, err := step.New(m, k, step.Evidence{})
+		require.NoError(t, err)
+		of := setup.Trial(gpu, 1)
+		of.Timed = []device.GPU{gpu}
+		r, err := setup.Try(t.Context(), of)
+		require.NoError(t, err)
+		return r.Loads[0].Stretch
+	}
+	require.InDelta(t, 1.75, stretch("pp:micro=4,rank=3"), 1e-9)
+	require.InDelta(t, 1.25, stretch("pp:micro=12,rank=3"), 1e-9)
+	require.GreaterOrEqual(t, stretch("pp:micro=12"), 1.25)
+	require.Zero(t, stretch("fsdp2"))
+}
