@@ -27,6 +27,9 @@ type Levers struct {
 	// Clip is whether gradients are clipped to a norm before the optimizer's step:
 	// "norm", "none", or absent for what the model's own system does.
 	Clip string `json:"clip,omitempty"`
+	// Objective is what is learnt in place of the next token, from pairs of answers or
+	// from judged ones.
+	Objective Objective `json:"objective,omitzero" jsonschema:"type=string"`
 }
 
 // LeverSet says which levers a model has.
@@ -39,6 +42,8 @@ type LeverSet struct {
 	Recompute bool
 	// Liger: the kernels of liger-kernel.
 	Liger bool
+	// Objective: pairs of answers.
+	Objective bool
 }
 
 // Quantizations are the values of [Levers.Quantize]: 4-bit NormalFloat, the same
@@ -73,6 +78,7 @@ func (l Levers) LeverWords() []string {
 	add(l.Offload, "activations on the host")
 	add(l.InBackward, "optimizer in backward")
 	add(l.Clip != "", "clip "+l.Clip)
+	add(!l.Objective.IsZero(), l.Objective.String())
 	return words
 }
 
@@ -113,6 +119,9 @@ func (l Levers) EveryLayers() int {
 // checkLevers finds levers that do not go together, with the model, or with the rest of
 // the case.
 func (l Levers) checkLevers(m *Model, c *Case) (field, reason string) {
+	if field, reason := c.checkObjective(m); reason != "" {
+		return field, reason
+	}
 	switch {
 	case l.Quantize != "" && !slices.Contains(Quantizations(), l.Quantize):
 		return "quantize", fmt.Sprintf("there is no quantization %q; use %s", l.Quantize, strings.Join(Quantizations(), ", "))
@@ -145,6 +154,9 @@ func (l Levers) leverCaveats(c *Case) []string {
 	var all []string
 	if l.InBackward && c.Accumulate > 1 {
 		all = append(all, fmt.Sprintf("optimizer-in-backward: every one of the %d micro-batches is a step of its own, since its gradients are used and freed at once", c.Accumulate))
+	}
+	if rows := c.Objective.Rows(); rows > 1 {
+		all = append(all, fmt.Sprintf("%s: a sample of the batch is a pair of answers, two rows", c.Objective.Name))
 	}
 	return all
 }

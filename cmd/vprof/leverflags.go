@@ -16,7 +16,7 @@ const recomputeHelp = "non-reentrant, reentrant, every=2 for every second layer"
 
 // leverFlags turn the levers of fine-tuning.
 type leverFlags struct {
-	quantize, clip             string
+	quantize, clip, objective  string
 	liger, offload, inBackward bool
 	flags                      *pflag.FlagSet
 }
@@ -28,6 +28,7 @@ func (f *leverFlags) register(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.offload, "offload", false, "keep what backward needs in the host's memory (save_on_cpu)")
 	flags.BoolVar(&f.inBackward, "optimizer-in-backward", false, "step the optimizer of each parameter when its gradient is there, and free the gradient")
 	flags.StringVar(&f.clip, "clip", "", "clip gradients by their `norm` before the optimizer's step: norm, none (default: as the model's system does)")
+	flags.StringVar(&f.objective, "objective", "", "learn from answers that were compared or judged, in place of the next token, by `name`: "+strings.Join(models.Objectives(), ", ")+"; options like dpo:precomputed,as=llama-factory")
 }
 
 // turn sets the levers that were given.
@@ -37,6 +38,12 @@ func (f *leverFlags) turn(l *models.Levers) error {
 	}
 	if f.flags.Changed("clip") && f.clip != models.ClipNorm && f.clip != models.ClipNone {
 		return usagef("--clip: %q is neither norm nor none", f.clip)
+	}
+	if f.objective != "" {
+		var err error
+		if l.Objective, err = models.ParseObjective(f.objective); err != nil {
+			return usagef("--objective: %w", err)
+		}
 	}
 	l.Quantize, l.Liger, l.Offload, l.InBackward, l.Clip = f.quantize, f.liger, f.offload, f.inBackward, f.clip
 	return nil

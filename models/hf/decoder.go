@@ -1,8 +1,10 @@
 package hf
 
 import (
+	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/liger"
 	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/trace"
 )
 
 // Decoder maps token ids [batch, length], with a padding mask of that shape or
@@ -14,7 +16,7 @@ type Decoder interface {
 // CausalLM is the task of predicting each next token with a decoder and an
 // output layer, which net holds and adapters may replace.
 func CausalLM(net any, m Decoder, inputs *nn.Embedding, output *nn.Layer, text Text) *TextTask {
-	return &TextTask{
+	task := &TextTask{
 		Text: text, Net: net, Inputs: inputs, Output: *output,
 		Call: func(f *frame, b TextBatch) *tensor {
 			g := f.CallFrame(b.IDs, b.Padding, b.Labels)
@@ -31,6 +33,22 @@ func CausalLM(net any, m Decoder, inputs *nn.Embedding, output *nn.Layer, text T
 			return Taken(g, g.Let(CausalLMLoss(g, logits, b.Labels)), logits)
 		},
 	}
+	if text.Objective.IsZero() {
+		return task
+	}
+	task.scores = func(f *frame, b TextBatch) *tensor {
+		g := f.CallFrame(b.IDs, b.Padding)
+		g.In(net)
+		logits := g.Let(g.Call(*output, g.Let(m.Call(g, b.IDs, b.Padding, text))))
+		text.adjustScores(g, &logits)
+		if _, on := g.Tape().Autocasting(); on { // as accelerate wraps forward
+			g.Set(&logits, logits.To(trace.F32))
+		}
+		g.End(logits)
+		return logits
+	}
+	task.Call = (&preferences{text.Objective, task, task.scores}).loss
+	return task
 }
 
 // adjustScores scales scores, as Granite does, and holds them down by a tanh, as Gemma 2
@@ -58,7 +76,10 @@ func SequenceClassification(net any, m Decoder, inputs *nn.Embedding, score *nn.
 			g.In(net)
 			x := g.Let(m.Call(g, b.IDs, b.Padding, text))
 			scores := g.Let(g.Call(*score, x))
-			logits := lastTokenScores(g, b.IDs, scores, padToken)
+			logits := lastTokenScores(g, b.IDs, scores, padToken || text.Objective.Name == models.Reward) // TRL sets one
+			if text.Objective.Name == models.Reward {
+				return Taken(g, g.Let(rewardLoss(g, logits)), logits)
+			}
 			return Taken(g, g.Let(classes.Loss(logits, b.Labels)), logits)
 		},
 	}

@@ -28,6 +28,8 @@ type Text struct {
 	// after the other, as torchtune does.
 	FusedLoss  bool
 	LossChunks int64
+	// Objective is what is learnt in place of the next token.
+	Objective models.Objective
 }
 
 // The names of the settings of texts.
@@ -88,6 +90,7 @@ func TextOf(c models.Case) Text {
 		Padded: c.Settings[Padding] == 1, Packed: c.Settings[packedSetting] == 1,
 		Checkpointing: c.Checkpointing, Reentrant: c.Recompute == models.Reentrant, Every: c.EveryLayers(),
 		Liger: c.Liger, FusedLoss: c.Liger || c.Settings[fusedSetting] == 1, LossChunks: c.Settings[chunksSetting],
+		Objective: c.Objective,
 	}
 }
 
@@ -113,8 +116,12 @@ type TextTask struct {
 	Bidirectional bool
 	// Call is the loss of a batch, of which nothing else outlives the call.
 	Call func(f *trace.Frame, b TextBatch) *trace.Tensor
+	// Reference is the frozen model that an objective compares with; nil if there is none,
+	// or the model without its adapters is.
+	Reference *TextTask
 
-	batch TextBatch
+	scores func(f *trace.Frame, b TextBatch) *trace.Tensor
+	batch  TextBatch
 }
 
 // Model implements [train.Task].
@@ -142,11 +149,12 @@ func (t *TextTask) Load(tape *trace.Tape, n int64) {
 	fresh := func(op string, shape ...int64) *tensor {
 		return tape.Hold(tape.New(op, program.Batch, trace.I64, shape...))
 	}
+	n *= t.Objective.Rows()
 	t.batch = TextBatch{IDs: fresh("randint", n, t.Length)}
 	if t.Bidirectional || t.Padded {
 		t.batch.Padding = fresh("ones", n, t.Length)
 	}
-	if t.Classes == nil {
+	if t.Classes == nil || !t.Objective.IsZero() {
 		t.batch.Labels = fresh("clone", n, t.Length)
 	} else {
 		t.batch.Labels = t.Classes.Labels(tape, n)

@@ -14,7 +14,7 @@ import (
 // settings. length is how many tokens a row has.
 func decoder(name string, layers, width, classes int64, length models.Setting) architecture {
 	return architecture{
-		levers:  models.LeverSet{Recompute: true},
+		levers:  models.LeverSet{Recompute: true, Objective: true},
 		summary: fmt.Sprintf("%s decoder, %d layers of width %d", name, layers, width),
 		unit:    "sequence", batch: 1, batches: []int{1, 2, 4, 8, 16, 32},
 		settings: append([]models.Setting{length, hf.PaddingSetting(0), hf.PackedSetting(0), hf.ClassesSetting(classes)}, hf.LossSettings()...),

@@ -158,7 +158,7 @@ func parse(file, name string, data []byte) (models.Model, error) {
 			}
 			return check(c, a)
 		},
-	}, a.batch, a.task)
+	}, a.batch, a.tasks)
 	return m, r.affordable(m)
 }
 
@@ -220,6 +220,15 @@ type architecture struct {
 	// can be.
 	check func(models.Case) (setting, reason string)
 	task  func(models.Case) train.Task
+}
+
+// tasks makes the task of a case, with the frozen model that it is compared with.
+func (a *architecture) tasks(c models.Case) train.Task {
+	t := a.task(c)
+	if text, ok := t.(*hf.TextTask); ok && c.ReferenceModel() {
+		text.Reference = a.task(c).(*hf.TextTask)
+	}
+	return t
 }
 
 // leverSet are the levers of an architecture: all have those of the training loop.

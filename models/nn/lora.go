@@ -70,6 +70,7 @@ type LoRALinear struct {
 	LoraDropout Layer   `torch:"lora_dropout.default"`
 	LoraA       *Linear `torch:"lora_A.default"`
 	LoraB       *Linear `torch:"lora_B.default"`
+	off         bool
 }
 
 // NewLoRALinear puts an adapter beside base, which it freezes.
@@ -127,6 +128,9 @@ func MoveAdapters(tape *trace.Tape, adapters []*LoRALinear) {
 // makes of it afterwards.
 func (l *LoRALinear) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	result := f.Let(f.Call(l.BaseLayer, x))
+	if l.off {
+		return result
+	}
 	dtype := result.DType()
 	f.Set(&x, x.To(l.LoraA.Weight.DType))
 	f.Set(&result, result.Add(f.Call(l.LoraB, f.Call(l.LoraA, f.Call(l.LoraDropout, x))).MulScalar()))

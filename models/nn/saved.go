@@ -13,6 +13,7 @@ type ModulesToSave struct {
 	Module
 	OriginalModule Layer
 	Saved          Layer `torch:"modules_to_save.default"`
+	off            bool
 }
 
 // NewModulesToSave freezes a layer and puts a copy beside it.
@@ -61,6 +62,9 @@ func Trained(l Layer) Layer {
 
 // Forward is the copy's.
 func (m *ModulesToSave) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
+	if m.off {
+		return f.Call(m.OriginalModule, x)
+	}
 	return f.Call(m.Saved, x)
 }
 
@@ -94,4 +98,24 @@ func copied(v reflect.Value) reflect.Value {
 	default:
 		return v
 	}
+}
+
+// WithoutAdapters runs f with a model as it was before peft put adapters into it
+// (disable_adapter).
+func WithoutAdapters(model any, f func()) {
+	turn := func(off bool) {
+		w := layerWalk{seen: map[uintptr]bool{}, wanted: func(l Layer, _ string) bool {
+			switch x := l.(type) {
+			case *LoRALinear:
+				x.off = off
+			case *ModulesToSave:
+				x.off = off
+			}
+			return false
+		}, visit: func(reflect.Value, string) {}}
+		w.walk(reflect.ValueOf(model), "")
+	}
+	turn(true)
+	f()
+	turn(false)
 }

@@ -40,6 +40,12 @@ type Adaptable interface {
 	RequireInputGrads()
 }
 
+// Comparing is a task that compares with a frozen model beside the one that is trained.
+type Comparing interface {
+	// ReferenceModel is what [nn.NewTree] takes, nil if there is none.
+	ReferenceModel() any
+}
+
 // Model completes an entry of the registry for a model that is trained as a
 // task, usually with batches of a size. Its freeze stages are to train all of
 // it, or its last layer alone.
@@ -61,6 +67,8 @@ type taskTrainer struct {
 	// the parameters whose gradients are clipped.
 	ranks   *Ranks
 	clipped []*trace.Tensor
+	// reference is a frozen model beside it, nil for most.
+	reference *nn.Tree
 }
 
 // newTrainer makes the training system of a task for a case. The error is a [*models.CaseError].
@@ -82,6 +90,12 @@ func newTrainer(task Task, c models.Case) (models.Trainer, error) {
 		}
 	}
 	t.net = nn.NewTree(task.Model())
+	if r, ok := task.(Comparing); ok && r.ReferenceModel() != nil {
+		t.reference = nn.NewTree(r.ReferenceModel())
+		for _, p := range t.reference.Parameters {
+			p.DType, p.Frozen = weightType(c.Weights), true
+		}
+	}
 	if c.Stage == "head" {
 		for _, p := range t.net.Parameters {
 			p.Frozen = true
@@ -189,6 +203,10 @@ func (t *taskTrainer) Record(tape *trace.Tape, steps int) error {
 			t.net.To(tape)
 			nn.MoveAdapters(tape, t.adapters)
 		})
+		if t.reference != nil {
+			t.reference.To(tape)
+			t.reference.Train(false)
+		}
 		tape.Mark("model")
 		s := NewSession(tape, t.c)
 		trained := Tensors(Trainable(t.net.Parameters))

@@ -16,16 +16,21 @@ type launch struct {
 	trainer string
 	// reads says that the first argument is a configuration file.
 	reads bool
+	// says are the facts that the command itself is.
+	says facts
 }
 
 // launches are the programs that start trainers by themselves.
 var launches = []launch{
 	{words: []string{"swift", "sft"}, trainer: "ms-swift", reads: true},
 	{words: []string{"swift", "pt"}, trainer: "ms-swift", reads: true},
-	{words: []string{"swift", "rlhf"}, trainer: "ms-swift"},
+	{words: []string{"swift", "rlhf"}, trainer: "ms-swift", says: facts{"method": {value: "rlhf"}}},
 	{words: []string{"llamafactory-cli", "train"}, trainer: "LLaMA-Factory", reads: true},
 	{words: []string{"axolotl", "train"}, trainer: "axolotl", reads: true},
 	{words: []string{"trl", "sft"}, trainer: "TRL"},
+	{words: []string{"trl", "dpo"}, trainer: "TRL", says: facts{"objective": {value: "dpo"}}},
+	{words: []string{"trl", "kto"}, trainer: "TRL", says: facts{"objective": {value: "kto"}}},
+	{words: []string{"trl", "reward"}, trainer: "TRL", says: facts{"objective": {value: "reward"}, "task": {value: "classification"}, "num-labels": {value: "1"}}},
 }
 
 // starters run a Python program, on one GPU or several. Their own options stand
@@ -133,8 +138,8 @@ func fromWords(file string, c []token) *document {
 		if l.reads && len(rest) > 0 && !strings.HasPrefix(rest[0].text, "-") {
 			d.config, rest = rest[0].text, rest[1:]
 		}
-		if l.words[1] == "rlhf" {
-			d.facts.set("method", "rlhf", origin{file, "swift rlhf", c[0].line})
+		for name, f := range l.says {
+			d.facts.set(name, f.value, origin{file, strings.Join(l.words, " "), c[0].line})
 		}
 		d.root = arguments(rest)
 		return d

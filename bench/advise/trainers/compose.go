@@ -14,7 +14,7 @@ import (
 // flags are the facts that are flags as they are, in the order of a command line.
 var flags = []string{
 	"task", "batch", "accumulate", "seq-len", "weights", "amp", "checkpointing", "optimizer", "lora", "quantize",
-	"liger", "chunked-loss", "offload", "optimizer-in-backward", "clip", "gpus", "strategy", "alloc-conf",
+	"objective", "liger", "chunked-loss", "offload", "optimizer-in-backward", "clip", "gpus", "strategy", "alloc-conf",
 }
 
 // sets are facts that --set takes, by the names of the settings.
@@ -38,6 +38,7 @@ func (c *Config) compose() error {
 	if err := c.adapters(); err != nil {
 		return err
 	}
+	c.prefer()
 	c.shard()
 	if err := c.deepSpeed(); err != nil {
 		return err
@@ -96,6 +97,25 @@ func (c *Config) shard() {
 		name += ":" + strings.Join(list, ",")
 	}
 	c.facts.set("strategy", name, s.from)
+}
+
+// prefer adds to the objective whether its reference was computed before, and whose code
+// computes log-probabilities.
+func (c *Config) prefer() {
+	o, ok := c.facts["objective"]
+	if !ok {
+		return
+	}
+	var list []string
+	if c.facts["reference"].value == "precomputed" && (o.value == "dpo" || o.value == "kto") {
+		list = append(list, "precomputed")
+	}
+	if as := c.facts["objective-as"].value; as != "" {
+		list = append(list, "as="+as)
+	}
+	if len(list) > 0 {
+		c.facts.set("objective", o.value+":"+strings.Join(list, ","), o.from)
+	}
 }
 
 // sizes of DeepSpeed's ZeRO, by the facts that are the options of its strategies.

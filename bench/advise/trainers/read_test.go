@@ -77,7 +77,7 @@ func TestBadConfigurationsAreNamedByFileLineAndKey(t *testing.T) {
 		"swift zero3":             {"c.json", `{"model": "a/b", "tuner_type": "lora",` + "\n" + `"quant_bits": 4, "deepspeed": "zero3"}`, "c.json:2: deepspeed: ZeRO-3"},
 		"full and quantized":      {"c.yaml", "model_name_or_path: a\nstage: sft\nfinetuning_type: full\nquantization_bit: 4\n", "c.yaml:4: quantization_bit: a quantized model cannot be trained as a whole"},
 		"backward accumulates":    {"c.yaml", "model: {_component_: torchtune.models.llama3.llama3_8b}\noptimizer: {_component_: torch.optim.AdamW}\noptimizer_in_bwd: True\ngradient_accumulation_steps: 8\n", "c.yaml:4: gradient_accumulation_steps: torchtune takes optimizer_in_bwd without"},
-		"beyond vprof":            {"c.yaml", axolotl + "rl: dpo\n", `c.yaml:5: rl: is "dpo": vprof records supervised training`},
+		"beyond vprof":            {"c.yaml", axolotl + "rl: grpo\n", `c.yaml:5: rl: is grpo: the answers are generated while training`},
 		"unknown word":            {"c.yaml", axolotl + "optimizer: adamw_torch_fuse\n", `c.yaml:5: optimizer: vprof does not know what "adamw_torch_fuse" needs; it knows adamw_torch_fused`},
 		"not a number":            {"c.yaml", "base_model: a/b\nmicro_batch_size: many\n", `c.yaml:2: micro_batch_size: "many" is not a whole number from 1 on`},
 		"zero":                    {"c.yaml", "base_model: a/b\nmicro_batch_size: 0\n", `c.yaml:2: micro_batch_size: 0 is not a whole number`},
@@ -104,7 +104,7 @@ func TestBadConfigurationsAreNamedByFileLineAndKey(t *testing.T) {
 		"joined projections":      {"c.yaml", "model: {_component_: torchtune.models.phi3.lora_phi3_mini}\noptimizer: {_component_: torch.optim.AdamW}\n", "c.yaml:1: model._component_: torchtune projects query, key and value of this model one by one"},
 		"look-ahead":              {"c.yaml", axolotl + "adapter: lora\nlora_target_modules: 'model(?!.vision).*_proj'\n", "c.yaml:6: lora_target_modules: is a regular expression that vprof cannot read"},
 		"expressions":             {"c.yaml", axolotl + "adapter: lora\nlora_target_modules: ['.*_proj', up_proj]\n", "c.yaml:6: lora_target_modules: lists regular expressions, which peft takes for names"},
-		"a method":                {"c.sh", "swift rlhf --model a --rlhf_type dpo", `c.sh:1: rlhf_type: is "dpo"`},
+		"a method":                {"c.sh", "swift rlhf --model a --rlhf_type grpo", "c.sh:1: rlhf_type: is grpo: the answers are generated"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := one(t, k.file, k.content)

@@ -1,0 +1,213 @@
+package hf
+
+import (
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// preferences is the loss of an objective over the scores of a language model: that of
+// TRL 1.8 (trl/trainer/dpo_trainer.py, kto_trainer.py and, of trl/experimental, orpo and
+// cpo), or of a trainer that computes log-probabilities in another way.
+type preferences struct {
+	objective models.Objective
+	task      *TextTask
+	// scores is the model's call: scores [rows, length, vocabulary].
+	scores func(f *frame, b TextBatch) *tensor
+}
+
+// loss is compute_loss.
+func (p *preferences) loss(f *frame, b TextBatch) *tensor {
+	g := f.FuncFrame(b.IDs, b.Padding)
+	var kl *tensor
+	if p.objective.Name == models.KTO {
+		kl = g.Let(p.unrecorded(g, b, p.scores))
+	}
+	logits, logps := p.forward(g, b, p.scores)
+	var loss *tensor
+	switch p.objective.Name {
+	case models.DPO, models.KTO:
+		loss = p.compared(g, b, logps, kl)
+	default:
+		loss = p.alone(g, b, logits, logps)
+	}
+	g.Let(loss)
+	if p.objective.As == "" && p.objective.Refers() {
+		p.metrics(g, logits)
+	}
+	g.End(loss)
+	return loss
+}
+
+// forward gives scores and the log-probabilities of rows. TRL's function holds the model's
+// output to its end; those of other trainers return log-probabilities alone.
+func (p *preferences) forward(f *frame, b TextBatch, scores func(*frame, TextBatch) *tensor) (logits, logps *tensor) {
+	if p.objective.As == "" {
+		logits = f.Let(scores(f, b))
+		return logits, f.Let(p.logps(f, logits, b.IDs))
+	}
+	g := f.FuncFrame(b.IDs)
+	y := g.Let(scores(g, b))
+	if p.objective.As == models.AsLLaMAFactory {
+		g.Set(&y, y.To(trace.F32))
+	}
+	sums := g.Let(p.logps(g, y, b.IDs))
+	if p.objective.As == models.AsSwift {
+		g.Discard(y.Mean(false, -1))
+		g.End(sums)
+		return nil, f.Let(sums)
+	}
+	g.End(sums, y)
+	return f.Let(y), f.Let(sums)
+}
+
+// unrecorded is forward without gradients, of which the log-probabilities are left.
+func (p *preferences) unrecorded(f *frame, b TextBatch, scores func(*frame, TextBatch) *tensor) (logps *tensor) {
+	f.Tape().NoGrad(func() {
+		g := f.FuncFrame(b.IDs)
+		_, logps = p.forward(g, b, scores)
+		g.End(logps)
+	})
+	return logps
+}
+
+// logps are sums over tokens of the log-probabilities of labels.
+func (p *preferences) logps(f *frame, logits, ids *tensor) *tensor {
+	g := f.FuncFrame(logits, ids)
+	labels := g.Let(ids.Slice(-1, 1, ids.Size(-1)))
+	shifted := g.Let(logits.Slice(1, 0, logits.Size(1)-1))
+	var each *tensor
+	switch p.objective.As {
+	case models.AsTorchtune:
+		each = g.Let(g.Let(shifted.DivScalar()).LogSoftmax(-1).Gather(labels.Unsqueeze(-1)).Squeeze(-1))
+	case models.AsLLaMAFactory:
+		each = g.Let(shifted.LogSoftmax(-1).Gather(labels.Unsqueeze(-1)).Squeeze(-1))
+	default:
+		each = g.Let(selectiveLogSoftmax(g, shifted, labels))
+	}
+	y := each.Mul(g.Let(labels.EqScalar())).Sum(false, -1)
+	g.End(y)
+	return y
+}
+
+// selectiveLogSoftmax is selective_log_softmax of trl/trainer/utils.py: row by row.
+func selectiveLogSoftmax(f *frame, logits, labels *tensor) *tensor {
+	g := f.FuncFrame(logits, labels)
+	index := g.Let(labels.Unsqueeze(-1))
+	rows := g.LetAll(logits.Unbind(0))
+	var y *tensor
+	if logits.DType() == trace.F32 {
+		chosen := g.Let(logits.Gather(index))
+		sums := make([]*tensor, len(rows))
+		for i, row := range rows {
+			sums[i] = g.Let(row.LogSumExp(false, -1))
+		}
+		y = g.Let(chosen.Sub(trace.Stack(0, sums...).Unsqueeze(-1)))
+	} else {
+		indices := g.LetAll(index.Unbind(0))
+		each := make([]*tensor, len(rows))
+		var log *tensor
+		for i, row := range rows {
+			g.Set(&log, row.LogSoftmax(-1))
+			each[i] = g.Let(log.Gather(indices[i]))
+		}
+		y = g.Let(trace.Stack(0, each...))
+	}
+	y = y.Squeeze(-1)
+	g.End(y)
+	return y
+}
+
+// compared is the loss of what is compared with a reference. What is left of its scores is
+// held as long as those of the model.
+func (p *preferences) compared(f *frame, b TextBatch, logps, kl *tensor) *tensor {
+	ratios := logps
+	if !p.objective.Precomputed {
+		var reference *tensor
+		f.Tape().NoGrad(func() {
+			p.task.withReference(func(scores func(*frame, TextBatch) *tensor) {
+				if kl != nil {
+					f.Let(p.unrecorded(f, b, scores))
+				}
+				_, reference = p.forward(f, b, scores)
+			})
+		})
+		ratios = f.Let(logps.Sub(reference))
+	}
+	if p.objective.Name == models.KTO {
+		return ratios.MulScalar().Sigmoid().Mean(false)
+	}
+	parts := f.LetAll(ratios.Chunk(2, 0))
+	return f.Let(parts[0].Sub(parts[1])).MulScalar().LogSigmoid().Neg().Mean(false)
+}
+
+// alone is the loss of what has no reference: odds or margins, and the cross entropy of
+// the chosen answers where the trainer's function has one.
+func (p *preferences) alone(f *frame, b TextBatch, logits, logps *tensor) *tensor {
+	parts := f.LetAll(logps.Chunk(2, 0))
+	odds := f.Let(parts[0].Sub(parts[1]).MulScalar().LogSigmoid().Neg().Mean(false))
+	if p.objective.As != "" {
+		return odds.Sub(parts[0].Mean(false))
+	}
+	rows := logits.Size(0) / 2
+	g := f.FuncFrame(logits, b.IDs)
+	chosen := g.Let(logits.Slice(0, 0, rows).Slice(1, 0, logits.Size(1)-1).Contiguous())
+	labels := g.Let(b.IDs.Slice(0, 0, rows).Slice(1, 1, b.IDs.Size(1)).Contiguous())
+	nll := chosen.View(-1, chosen.Size(-1)).CrossEntropy(labels.View(-1))
+	g.End(nll)
+	return f.Let(nll).Add(odds)
+}
+
+// entropyRows is the chunk_size of entropy_from_logits.
+const entropyRows = 128
+
+// metrics is what TRL logs of the scores: their entropy, of a copy in one piece, and the
+// mean of those of the chosen and of the rejected answers.
+func (p *preferences) metrics(f *frame, logits *tensor) {
+	t := f.Tape()
+	t.NoGrad(func() {
+		g := f.FuncFrame()
+		shifted := g.Let(logits.Detach().Slice(1, 0, logits.Size(1)-1))
+		h := g.FuncFrame(shifted)
+		flat := h.Let(shifted.Reshape(-1, logits.Size(-1)))
+		log := h.Let(flat.Slice(0, 0, min(entropyRows, flat.Size(0))).LogSoftmax(-1))
+		h.Discard(log.Exp().Mul(log).Sum(false, -1))
+		h.End()
+		half := max(1, shifted.Size(0)/2)
+		for range 2 {
+			h := g.FuncFrame()
+			picked := h.Let(t.New("index", program.Temporaries, logits.DType(), half*shifted.Size(1), logits.Size(-1)))
+			h.Discard(picked.Mean(false, -1))
+			h.End()
+		}
+		g.End()
+	})
+}
+
+// rewardLoss is that of pairs of scores, in TRL's RewardTrainer.
+func rewardLoss(f *frame, logits *tensor) *tensor {
+	g := f.FuncFrame(logits)
+	parts := g.LetAll(logits.Squeeze(-1).Chunk(2, 0))
+	loss := parts[0].Sub(parts[1]).LogSigmoid().Neg().Mean(false)
+	g.End(loss)
+	return loss
+}
+
+// withReference runs f with the call of the reference: a model of its own, or this one
+// without its adapters.
+func (t *TextTask) withReference(f func(scores func(*frame, TextBatch) *tensor)) {
+	if t.Reference != nil {
+		f(t.Reference.scores)
+		return
+	}
+	nn.WithoutAdapters(t.Net, func() { f(t.scores) })
+}
+
+// ReferenceModel implements [train.Comparing].
+func (t *TextTask) ReferenceModel() any {
+	if t.Reference == nil {
+		return nil
+	}
+	return t.Reference.Net
+}
