@@ -71,3 +71,23 @@ func TestLossesDoNotMix(t *testing.T) {
 	require.Less(t, chunked, whole)
 	require.Less(t, fused, chunked, "the fused loss keeps no scores at all")
 }
+
+// phasePeak is the most that is allocated in a phase of a step, in requested bytes.
+func phasePeak(p *program.Program, step int, phase string) int64 {
+	now, most, last := int64(0), int64(0), int64(0)
+	for _, in := range p.Instructions {
+		switch in.Kind {
+		case program.Alloc:
+			now += p.Buffers[in.Arg].Bytes
+			most = max(most, now)
+		case program.Free:
+			now -= p.Buffers[in.Arg].Bytes
+		case program.Mark:
+			if m := p.Phases[in.Arg]; int(m.Step) == step && m.Name == phase {
+				last = max(last, most)
+			}
+			most = now
+		}
+	}
+	return last
+}

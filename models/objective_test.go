@@ -1,0 +1,63 @@
+package models
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+func TestObjectivesComeBackFromTheirText(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		o := Objective{Name: rapid.SampledFrom(Objectives()).Draw(t, "name"), As: rapid.SampledFrom(append(ObjectiveTrainers(), "")).Draw(t, "as")}
+		o.Precomputed = o.Refers() && rapid.Bool().Draw(t, "precomputed")
+		again, err := ParseObjective(o.String())
+		require.NoError(t, err)
+		require.Equal(t, o, again)
+	})
+}
+
+func TestBadObjectivesAreNamed(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                 `there is no objective ""; all: cpo, dpo`,
+		"dpp":              `there is no objective "dpp"; near it: dpo`,
+		"dpo:":             `"" is no option of an objective`,
+		"dpo:as=verl":      `as: "verl" is none of llama-factory, ms-swift, torchtune`,
+		"orpo:precomputed": "precomputed: orpo has no reference",
+	} {
+		_, err := ParseObjective(text)
+		require.ErrorContains(t, err, want, text)
+	}
+}
+
+func FuzzParseObjective(f *testing.F) {
+	f.Add("dpo:precomputed,as=torchtune")
+	f.Fuzz(func(t *testing.T, text string) {
+		o, err := ParseObjective(text)
+		if err != nil {
+			return
+		}
+		again, err := ParseObjective(o.String())
+		require.NoError(t, err)
+		require.Equal(t, o, again)
+	})
+}
+
+func TestObjectivesThatCannotBeAreExplained(t *testing.T) {
+	m := Model{Name: "it", Stages: []string{"full"}, Tasks: []string{"causal-lm", "classification"}, Default: Case{Stage: "full", Batch: 1, Task: "causal-lm"}, Adapts: true, Distributes: true, Levers: LeverSet{Liger: true, Objective: true}}
+	dpo := Levers{Objective: Objective{Name: DPO}}
+	for want, c := range map[string]Case{
+		"it: objective: a reward is a score of a whole answer": {Levers: Levers{Objective: Objective{Name: Reward}}},
+		"it: objective: dpo is learnt by a language model":     {Task: "classification", Levers: dpo},
+		"it: liger: vprof does not describe liger-kernel's":    {Levers: Levers{Liger: true, Objective: dpo.Objective}},
+		"vprof does not plan a reference model that several":   {Levers: dpo, GPUs: 2, Strategy: &Strategy{Name: FSDP2}},
+	} {
+		_, err := m.Complete(c)
+		require.ErrorContains(t, err, want)
+	}
+	_, err := m.Complete(Case{Levers: dpo, LoRA: &LoRA{Rank: 8}, GPUs: 2, Strategy: &Strategy{Name: FSDP2}})
+	require.NoError(t, err, "the reference is the model without its adapters")
+	m.Levers.Objective = false
+	_, err = m.Complete(Case{Levers: dpo})
+	require.ErrorContains(t, err, "a graph has its loss in it")
+}
