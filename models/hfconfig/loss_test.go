@@ -83,7 +83,7 @@ func phasePeak(p *program.Program, step int, phase string) int64 {
 		case program.Free:
 			now -= p.Buffers[in.Arg].Bytes
 		case program.Mark:
-			if m := p.Phases[in.Arg]; int(m.Step) == step && m.Name == phase {
+			if m := p.Phases[in.Arg]; m.Step == step && m.Name == phase {
 				last = max(last, most)
 			}
 			most = now
