@@ -2,6 +2,7 @@ package nn_test
 
 import (
 	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/aten"
 	"github.com/vprof/vprof/profiler/aten/opvectors"
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -9,14 +10,14 @@ import (
 // attentionOperators are scaled_dot_product_attention and its relatives.
 func attentionOperators() map[string]opvectors.Call {
 	return map[string]opvectors.Call{
-		"sdpa":                   attention(trace.AttentionArgs{}),
-		"sdpa_bhsd_view":         attention(trace.AttentionArgs{}),
-		"sdpa_causal":            attention(trace.AttentionArgs{IsCausal: true}),
-		"sdpa_dropout":           attention(trace.AttentionArgs{Dropout: 0.1}),
-		"sdpa_bool":              attention(trace.AttentionArgs{}),
-		"sdpa_bool_bcast":        attention(trace.AttentionArgs{}),
-		"sdpa_float":             attention(trace.AttentionArgs{}),
-		"sdpa_gqa":               attention(trace.AttentionArgs{IsCausal: true, EnableGQA: true}),
+		"sdpa":                   attention(),
+		"sdpa_bhsd_view":         attention(),
+		"sdpa_causal":            attention(arg("is_causal", true)),
+		"sdpa_dropout":           attention(arg("dropout_p", 0.1)),
+		"sdpa_bool":              attention(),
+		"sdpa_bool_bcast":        attention(),
+		"sdpa_float":             attention(),
+		"sdpa_gqa":               attention(arg("is_causal", true), arg("enable_gqa", true)),
 		"attention_by_hand":      opvectors.Call(attentionByHand),
 		"attention_by_hand_mask": opvectors.Call(maskedAttentionByHand),
 		"mha":                    opvectors.Call(multiheadAttention),
@@ -30,14 +31,9 @@ func attentionOperators() map[string]opvectors.Call {
 	}
 }
 
-// attention runs the fused function; a fourth input is the mask.
-func attention(a trace.AttentionArgs) opvectors.Call {
-	return one(func(_ *vector, in []*tensor, _ params) *tensor {
-		if len(in) > 3 {
-			a.Mask = in[3]
-		}
-		return in[0].ScaledDotProductAttention(in[1], in[2], a)
-	})
+// attention is the fused function; a fourth input is the mask.
+func attention(more ...aten.Arg) opvectors.Call {
+	return operator("scaled_dot_product_attention.default", more...)
 }
 
 // attentionByHand is dropout(softmax(q @ k^T * scale)) @ v.

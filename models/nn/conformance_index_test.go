@@ -17,7 +17,7 @@ func indexOperators() map[string]opvectors.Call {
 		"index_adv_big": index,
 		"index_two":     index,
 		"index_put": one(func(_ *vector, in []*tensor, _ params) *tensor {
-			return in[0].IndexPut(in[1:2], in[2], false)
+			return at("index_put.default", in[0], arg("indices", in[1:2]), arg("values", in[2]))
 		}),
 		"index_add":   operator("index_add.default", along(0)),
 		"gather":      gather,
@@ -27,21 +27,23 @@ func indexOperators() map[string]opvectors.Call {
 		"scatter_scalar_": unary(func(i *tensor) *tensor {
 			return i.Tape().Zeros(trace.F32, i.Size(0), 512).ScatterInPlace(i)
 		}),
-		"one_hot":       operator("one_hot.default", arg("num_classes", int64(512))),
-		"one_hot_float": unary(func(x *tensor) *tensor { return x.OneHot(512).To(trace.F32) }),
+		"one_hot": operator("one_hot.default", whole("num_classes", 512)),
+		"one_hot_float": unary(func(x *tensor) *tensor {
+			return at("to.dtype", at("one_hot.default", x, whole("num_classes", 512)), arg("dtype", trace.F32))
+		}),
 		"nonzero_free_mask_select": unary(func(x *tensor) *tensor {
-			return trace.Where(x.GtScalar(), x, x.ZerosLike())
+			return at("where.self", positive(x), x, at("zeros_like.default", x))
 		}),
 		"embedding":            embedding,
 		"embedding_padding":    embedding,
-		"F_embedding_codebook": binary((*tensor).Embedding),
+		"F_embedding_codebook": binary(func(indices, weight *tensor) *tensor { return at("embedding.default", weight, indices) }),
 		"sort":                 operator("sort.default"),
-		"topk": func(_ *trace.Frame, v *vector, in []*tensor, _ params) []*tensor {
-			return pair(in[0].TopK(v.Int("k", 0), -1))
-		},
+		"topk": operatorWith("topk.default", func(v *vector, _ *tensor, _ params) []aten.Arg {
+			return []aten.Arg{whole("k", v.Int("k", 0))}
+		}),
 		"argsort": operator("argsort.default"),
 		"tied_embedding": one(func(_ *vector, in []*tensor, p params) *tensor {
-			return in[0].Embedding(p["e.weight"]).Linear(p["e.weight"], nil)
+			return at("linear.default", at("embedding.default", p["e.weight"], in[0]), p["e.weight"])
 		}),
 	}
 }

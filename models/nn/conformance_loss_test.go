@@ -15,7 +15,7 @@ func lossOperators() map[string]opvectors.Call {
 		"cross_entropy_none":   operator("cross_entropy_loss.default", reduction(trace.ReduceNone)),
 		"cross_entropy_weight": operator("cross_entropy_loss.default"),
 		"nll": binary(func(x, target *tensor) *tensor {
-			return x.LogSoftmax(1).NLLLoss(target)
+			return at("nll_loss_nd.default", at("log_softmax.int", x, along(1)), target)
 		}),
 		"mse":            operator("mse_loss.default"),
 		"mse_both":       operator("mse_loss.default"),
@@ -31,11 +31,13 @@ func lossOperators() map[string]opvectors.Call {
 		"bce_logits_ones": func(f *trace.Frame, v *vector, in []*tensor, p params) []*tensor {
 			return operator("binary_cross_entropy_with_logits.default")(f, v, append(in, in[0].OnesLike()), p)
 		},
-		"kl_div":            batchMean(operator("kl_div.default", reduction(trace.ReduceSum))),
-		"kl_div_log":        batchMean(operator("kl_div.default", reduction(trace.ReduceSum), arg("log_target", true))),
-		"kd":                binary(distillation),
-		"hinge":             unary(func(x *tensor) *tensor { return x.RSubScalar().ReLU().Mean(false) }),
-		"gan_nonsat":        unary(func(x *tensor) *tensor { return x.Neg().Softplus().Mean(false) }),
+		"kl_div":     batchMean(operator("kl_div.default", reduction(trace.ReduceSum))),
+		"kl_div_log": batchMean(operator("kl_div.default", reduction(trace.ReduceSum), arg("log_target", true))),
+		"kd":         binary(distillation),
+		"hinge": unary(func(x *tensor) *tensor {
+			return at("mean.default", at("relu.default", at("rsub.Scalar", x, number(1))))
+		}),
+		"gan_nonsat":        unary(func(x *tensor) *tensor { return at("mean.default", at("softplus.default", at("neg.default", x))) }),
 		"triplet":           operator("triplet_margin_loss.default"),
 		"cosine_embedding":  operator("cosine_embedding_loss.default"),
 		"cosine_similarity": operator("cosine_similarity.default", along(-1)),

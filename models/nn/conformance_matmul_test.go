@@ -3,7 +3,6 @@ package nn_test
 import (
 	"github.com/vprof/vprof/profiler/aten"
 	"github.com/vprof/vprof/profiler/aten/opvectors"
-	"github.com/vprof/vprof/profiler/trace"
 )
 
 // matmulOperators are matrix products and what is made of them.
@@ -13,9 +12,9 @@ func matmulOperators() map[string]opvectors.Call {
 		"linear":             linear,
 		"linear_noncontig":   linear,
 		"mm":                 operator("mm.default"),
-		"mm_tA":              binary(func(a, b *tensor) *tensor { return a.T().Matmul(b) }),
-		"mm_tB":              binary(func(a, b *tensor) *tensor { return a.Matmul(b.T()) }),
-		"tied_head":          binary(func(a, b *tensor) *tensor { return a.Matmul(b.T()) }),
+		"mm_tA":              binary(func(a, b *tensor) *tensor { return at("matmul.default", at("t.default", a), b) }),
+		"mm_tB":              binary(byTransposed),
+		"tied_head":          binary(byTransposed),
 		"mv":                 operator("mv.default"),
 		"dot":                operator("dot.default"),
 		"outer":              operator("outer.default"),
@@ -36,8 +35,13 @@ func matmulOperators() map[string]opvectors.Call {
 }
 
 func einsum(equation string) opvectors.Call {
-	return binary(func(a, b *tensor) *tensor { return trace.Einsum(equation, a, b) })
+	return operator("einsum.default", arg("equation", equation))
 }
 
+// byTransposed is a @ b.t().
+func byTransposed(a, b *tensor) *tensor { return at("matmul.default", a, at("t.default", b)) }
+
 // transposedProduct is q @ k^T.
-func transposedProduct(q, k *tensor) *tensor { return q.Matmul(k.Transpose(-2, -1)) }
+func transposedProduct(q, k *tensor) *tensor {
+	return at("matmul.default", q, at("transpose.int", k, whole("dim0", -2), whole("dim1", -1)))
+}

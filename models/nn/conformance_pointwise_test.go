@@ -1,14 +1,16 @@
 package nn_test
 
 import (
+	"math"
+
 	"github.com/vprof/vprof/profiler/aten"
 	"github.com/vprof/vprof/profiler/aten/opvectors"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
 // twice calls an operator of two tensors with the same tensor on both sides.
-func twice(f func(a, b *tensor) *tensor) opvectors.Call {
-	return unary(func(x *tensor) *tensor { return f(x, x) })
+func twice(target string) opvectors.Call {
+	return unary(func(x *tensor) *tensor { return at(target, x, x) })
 }
 
 func pointwiseOperators() map[string]opvectors.Call {
@@ -31,31 +33,31 @@ func pointwiseOperators() map[string]opvectors.Call {
 		"add":         operator("add.Tensor"),
 		"add_":        operator("add_.Tensor"),
 		"add__mixed":  operator("add_.Tensor"),
-		"add__self":   twice((*tensor).AddInPlace),
+		"add__self":   twice("add_.Tensor"),
 		"add_alpha":   operator("add.Tensor", aten.Arg{Name: "alpha", Value: 2.0}),
 		"add_mixed":   operator("add.Tensor"),
-		"add_self":    twice((*tensor).Add),
+		"add_self":    twice("add.Tensor"),
 		"sub":         operator("sub.Tensor"),
 		"sub_":        operator("sub_.Tensor"),
 		"sub_mixed":   operator("sub.Tensor"),
-		"sub_self":    twice((*tensor).Sub),
+		"sub_self":    twice("sub.Tensor"),
 		"mul":         operator("mul.Tensor"),
 		"mul_":        operator("mul_.Tensor"),
 		"mul__mixed":  operator("mul_.Tensor"),
-		"mul__self":   twice((*tensor).MulInPlace),
+		"mul__self":   twice("mul_.Tensor"),
 		"mul_mixed":   operator("mul.Tensor"),
-		"mul_self":    twice((*tensor).Mul),
+		"mul_self":    twice("mul.Tensor"),
 		"div":         operator("div.Tensor"),
 		"div_":        operator("div_.Tensor"),
 		"div_mixed":   operator("div.Tensor"),
-		"div_self":    twice((*tensor).Div),
+		"div_self":    twice("div.Tensor"),
 		"lerp":        operator("lerp.Scalar", aten.Arg{Name: "weight", Value: 0.3}),
 		"atan2":       operator("atan2.default"),
 		"addcmul":     operator("addcmul.default"),
 		"addcdiv":     operator("addcdiv.default"),
 		"pow":         operator("pow.Tensor_Tensor"),
 		"pow_mixed":   operator("pow.Tensor_Tensor"),
-		"pow_self":    twice((*tensor).PowTensor),
+		"pow_self":    twice("pow.Tensor_Tensor"),
 		"pow2":        operator("pow.Tensor_Scalar", aten.Arg{Name: "exponent", Value: 2.0}),
 		"pow3":        operator("pow.Tensor_Scalar", aten.Arg{Name: "exponent", Value: 3.0}),
 		"pow0.5":      operator("pow.Tensor_Scalar", aten.Arg{Name: "exponent", Value: 0.5}),
@@ -66,20 +68,20 @@ func pointwiseOperators() map[string]opvectors.Call {
 		"div_scalar":  operator("div.Tensor", number(2.5)),
 		"div_scalar_": operator("div_.Tensor", number(2.5)),
 		"rsub_scalar": operator("rsub.Scalar", number(2.5)),
-		"rdiv_scalar": unary((*tensor).RDivScalar),
-		"rpow_scalar": unary((*tensor).RPowScalar),
+		"rdiv_scalar": unary(func(x *tensor) *tensor { return at("mul.Tensor", at("reciprocal.default", x), number(2.5)) }),
+		"rpow_scalar": operator("pow.Scalar", arg("self", 2.5)),
 		"clone":       operator("clone.default"),
-		"float":       unary(func(x *tensor) *tensor { return x.To(trace.F32) }),
-		"half":        unary(func(x *tensor) *tensor { return x.To(trace.F16) }),
-		"to_bf16":     unary(func(x *tensor) *tensor { return x.To(trace.BF16) }),
+		"float":       operator("to.dtype", arg("dtype", trace.F32)),
+		"half":        operator("to.dtype", arg("dtype", trace.F16)),
+		"to_bf16":     operator("to.dtype", arg("dtype", trace.BF16)),
 		"detach_clone": unary(func(x *tensor) *tensor {
-			return x.Detach().Clone()
+			return at("clone.default", at("detach.default", x))
 		}),
-		"to_cl":         unary((*tensor).ContiguousChannelsLast),
+		"to_cl":         operator("contiguous.default", arg("memory_format", aten.MemoryFormat("channels_last"))),
 		"zero_":         operator("zero_.default"),
 		"maximum":       operator("maximum.default"),
 		"maximum_mixed": operator("maximum.default"),
-		"maximum_self":  twice((*tensor).Maximum),
+		"maximum_self":  twice("maximum.default"),
 		"minimum":       operator("minimum.default"),
 		"gt":            operator("gt.Tensor"),
 		"clamp":         operator("clamp.default", aten.Arg{Name: "min", Value: 0.0}, aten.Arg{Name: "max", Value: 1.0}),
@@ -87,13 +89,13 @@ func pointwiseOperators() map[string]opvectors.Call {
 		"clamp_min":     operator("clamp_min.default", arg("min", 0.0)),
 		"where":         operator("where.self"),
 		"where_bcast":   operator("where.self"),
-		"where_scalar":  binary(trace.WhereScalar),
+		"where_scalar":  operator("where.ScalarOther", number(0)),
 		"masked_fill":   operator("masked_fill.Scalar", arg("value", 0.0)),
 		"masked_fill_":  operator("masked_fill_.Scalar", arg("value", 0.0)),
 		"masked_fill_inf": binary(func(x, mask *tensor) *tensor {
-			return x.MaskedFill(mask.GtScalar())
+			return at("masked_fill.Scalar", x, positive(mask), arg("value", math.Inf(-1)))
 		}),
-		"masked_fill_scalar_": unary(func(x *tensor) *tensor { return x.MaskedFillInPlace(x.GtScalar()) }),
-		"mask_gt0":            unary(func(x *tensor) *tensor { return x.Mul(x.GtScalar()) }),
+		"masked_fill_scalar_": unary(func(x *tensor) *tensor { return at("masked_fill_.Scalar", x, positive(x), arg("value", 0.0)) }),
+		"mask_gt0":            unary(func(x *tensor) *tensor { return at("mul.Tensor", x, positive(x)) }),
 	}
 }

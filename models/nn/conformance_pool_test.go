@@ -37,7 +37,8 @@ func poolOperators() map[string]opvectors.Call {
 		"pixel_unshuffle": operator("pixel_unshuffle.default", arg("downscale_factor", int64(2))),
 		"channel_shuffle": unary(func(x *tensor) *tensor {
 			s := x.Shape()
-			return x.Reshape(s[0], 4, s[1]/4, s[2], s[3]).Transpose(1, 2).Reshape(s...)
+			groups := at("reshape.default", x, ints("shape", s[0], 4, s[1]/4, s[2], s[3]))
+			return at("reshape.default", at("transpose.int", groups, whole("dim0", 1), whole("dim1", 2)), ints("shape", s...))
 		}),
 		"stats_pool": statsPool,
 	}

@@ -10,7 +10,7 @@ func signalOperators() map[string]opvectors.Call {
 		"stft":          spectrogram,
 		"mel_log":       logMel,
 		"rfft":          operator("fft_rfft.default"),
-		"fft2_abs":      unary(func(x *tensor) *tensor { return x.RFFT2().Abs() }),
+		"fft2_abs":      unary(func(x *tensor) *tensor { return at("abs.default", at("fft_rfft2.default", x)) }),
 		"pad_const":     padded("constant", 1, 2, 1, 2),
 		"pad_const_1d":  padded("constant", 5, 6),
 		"pad_negative":  padded("constant", -1, -2),

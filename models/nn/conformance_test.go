@@ -76,38 +76,63 @@ func operatorWith(target string, more func(v *vector, x *tensor, p params) []ate
 		panic("not in the operator table: " + target)
 	}
 	return func(f *trace.Frame, v *vector, in []*tensor, p params) []*tensor {
-		given := slices.Clone(more(v, in[0], p))
-		has := func(name string) bool {
-			return slices.ContainsFunc(given, func(a aten.Arg) bool { return a.Name == name })
-		}
-		for _, p := range op.Arguments {
-			switch {
-			case len(in) == 0 || has(p.Name) || !strings.HasPrefix(p.Type, "Tensor"):
-			case strings.HasSuffix(p.Type, "[]"):
-				given, in = append(given, aten.Arg{Name: p.Name, Value: in}), nil
-			default:
-				given, in = append(given, aten.Arg{Name: p.Name, Value: in[0]}), in[1:]
-			}
-		}
-		args, err := op.Bind(given...)
-		if err != nil {
-			panic(err)
-		}
-		values, err := op.Call(f.Tape(), args)
-		if err != nil {
-			panic(err)
-		}
-		var out []*tensor
-		for _, v := range values {
-			switch v := v.(type) {
-			case *tensor:
-				out = append(out, v)
-			case []*tensor:
-				out = append(out, v...)
-			}
-		}
-		return out
+		return call(f.Tape(), op, in, more(v, in[0], p))
 	}
+}
+
+// call calls an operator: tensors are those of the schema that are not given, in its order.
+func call(t *trace.Tape, op *aten.Operator, in []*tensor, more []aten.Arg) []*tensor {
+	given := slices.Clone(more)
+	has := func(name string) bool {
+		return slices.ContainsFunc(given, func(a aten.Arg) bool { return a.Name == name })
+	}
+	for _, p := range op.Arguments {
+		switch {
+		case len(in) == 0 || has(p.Name) || !strings.HasPrefix(p.Type, "Tensor"):
+		case strings.HasSuffix(p.Type, "[]"):
+			given, in = append(given, aten.Arg{Name: p.Name, Value: in}), nil
+		default:
+			given, in = append(given, aten.Arg{Name: p.Name, Value: in[0]}), in[1:]
+		}
+	}
+	args, err := op.Bind(given...)
+	if err != nil {
+		panic(err)
+	}
+	values, err := op.Call(t, args)
+	if err != nil {
+		panic(err)
+	}
+	var out []*tensor
+	for _, v := range values {
+		switch v := v.(type) {
+		case *tensor:
+			out = append(out, v)
+		case []*tensor:
+			out = append(out, v...)
+		}
+	}
+	return out
+}
+
+// at is the result of an operator of the table, in an expression of several: operands are
+// tensors, in the order of the schema, and its other arguments.
+func at(target string, operands ...any) *tensor {
+	op, ok := aten.ByTarget("torch.ops.aten." + target)
+	if !ok {
+		panic("not in the operator table: " + target)
+	}
+	var in []*tensor
+	var more []aten.Arg
+	for _, o := range operands {
+		switch o := o.(type) {
+		case *tensor:
+			in = append(in, o)
+		case aten.Arg:
+			more = append(more, o)
+		}
+	}
+	return call(in[0].Tape(), op, in, more)[0]
 }
 
 // ints is an argument that is a list of numbers.
@@ -138,6 +163,12 @@ func last(x *tensor, n int) aten.Arg {
 // number is the second operand of an operator, whose value does not matter.
 func number(v float64) aten.Arg { return aten.Arg{Name: "other", Value: v} }
 
+// whole is an argument that is one number.
+func whole(name string, v int64) aten.Arg { return aten.Arg{Name: name, Value: v} }
+
+// positive is where a tensor is above zero.
+func positive(x *tensor) *tensor { return at("gt.Scalar", x, number(0)) }
+
 // along is the dimension of an operator.
 func along(dim int64) aten.Arg { return aten.Arg{Name: "dim", Value: dim} }
 
@@ -146,12 +177,13 @@ func one(f func(v *vector, in []*tensor, p params) *tensor) opvectors.Call {
 	return func(_ *trace.Frame, v *vector, in []*tensor, p params) []*tensor { return []*tensor{f(v, in, p)} }
 }
 
-// unary adapts a method of one tensor.
+// unary adapts an expression of one tensor: operators of the table, or what
+// torch.nn.functional makes of several in Python and no ATen schema names.
 func unary(f func(*tensor) *tensor) opvectors.Call {
 	return one(func(_ *vector, in []*tensor, _ params) *tensor { return f(in[0]) })
 }
 
-// binary adapts a method of two tensors.
+// binary adapts an expression of two tensors.
 func binary(f func(a, b *tensor) *tensor) opvectors.Call {
 	return one(func(_ *vector, in []*tensor, _ params) *tensor { return f(in[0], in[1]) })
 }

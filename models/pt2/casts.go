@@ -36,7 +36,7 @@ func followTypes(p *export.Program) {
 	}
 }
 
-// find is an argument by its name, nil if it is absent.
+// find is the argument of a name, nil if the node has none.
 func find(n *export.Node, name string) *export.Argument {
 	for i := range n.Inputs {
 		if n.Inputs[i].Name == name {

@@ -24,7 +24,7 @@ type dimensions struct {
 	symbols  map[string]string // of settings
 }
 
-// most is the largest size of a dimension that has no bound of its own.
+// most is the upper bound of a dimension that has none of its own.
 const most = 1 << 24
 
 // findDimensions takes the first dimension of the first input that has one for
@@ -91,8 +91,8 @@ func (d *dimensions) setting(p *export.Program, in *export.Input, dim int, symbo
 	d.settings = append(d.settings, s)
 }
 
-// nameOf is what people call a dimension: the tokens of a sequence, the height
-// and width of an image.
+// nameOf is the usual name of a dimension: the tokens of a sequence, the height and
+// width of an image.
 func nameOf(in *export.Input, dim int) (name, usage string) {
 	switch {
 	case dim < 0:
@@ -139,7 +139,7 @@ func (d *dimensions) usual() int {
 	return max(d.fixed, 1)
 }
 
-// free says that the batch can be chosen.
+// free reports whether the batch size can be chosen.
 func (d *dimensions) free() bool { return d.batch != "" || d.affine != nil }
 
 // batches are the sizes that a sweep tries.
@@ -156,8 +156,9 @@ func (d *dimensions) batches() []int {
 	return out
 }
 
-// check finds batch sizes that the file does not describe. A lower bound of 2 is
-// one of export's own, which sees no difference between 1 and a constant.
+// check returns an error for a batch size outside the bounds of the file. A lower bound
+// of 2 is ignored: torch.export sets it because it does not tell a size of 1 from a
+// constant.
 func (d *dimensions) check(file string, c models.Case) error {
 	wrong := func(format string, args ...any) error {
 		return &models.CaseError{Model: c.Model, Field: "batch", Reason: fmt.Sprintf(format, args...)}

@@ -12,8 +12,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace/distributed"
 )
 
-// pipeline is what a rank has of a pipeline: one stage, or several of an interleaved
-// schedule.
+// pipeline is the stages of a pipeline that one rank has: one, or several of an
+// interleaved schedule.
 type pipeline struct {
 	t        *trainer
 	tape     *trace.Tape

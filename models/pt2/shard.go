@@ -149,7 +149,7 @@ func (p part) reshaped(to []int64) []int64 {
 	return out
 }
 
-// cut scales where a tensor is cut along the dimension.
+// cut scales the bounds of a slice along the dimension that ranks share.
 func (p part) cut(given []aten.Arg) {
 	for i := range given {
 		switch given[i].Name {
@@ -168,7 +168,7 @@ func (p part) cut(given []aten.Arg) {
 	}
 }
 
-// integer is an argument by its name.
+// integer is the argument of a name, if it is an integer.
 func integer(given []aten.Arg, name string, or int64) int64 {
 	for i := range given {
 		if v, ok := given[i].Value.(int64); ok && given[i].Name == name {

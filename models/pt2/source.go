@@ -96,5 +96,6 @@ func newModel(file, name, config string, p *export.Program) (models.Model, error
 	return m, nil
 }
 
-// summary says what a program is.
+// summary is the one-line description of a program: the class of its model, if the file
+// says it.
 func summary(p *export.Program) string { return cmp.Or(p.Class, "an exported PyTorch model") }

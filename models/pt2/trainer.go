@@ -171,7 +171,7 @@ func (t *trainer) answerConvolutions(tape *trace.Tape) error {
 	return nil
 }
 
-// ownOptimizer is that of cases that name none.
+// ownOptimizer is the optimizer of cases that name none.
 var ownOptimizer = optim.Config{Algorithm: optim.AdamW, WeightDecay: true}
 
 // load makes the batch on the device.
@@ -224,7 +224,7 @@ func (t *trainer) inputsChannelsLast(tape *trace.Tape) {
 	}
 }
 
-// mostSize is more than any dimension of a batch has.
+// mostSize is the upper bound of a dimension of the batch.
 const mostSize = 1 << 40
 
 // step is one update of the optimizer, to the parameters that the rank trains.

@@ -364,7 +364,7 @@ func collect[T any](values []aten.Value) []T {
 	return out
 }
 
-// fail ends the recording with an error that says which call it was.
+// fail ends the recording with an error that names the node's module and line.
 func (w *walker) fail(n *export.Node, err error) {
 	where := n.Module
 	if l := n.Line; l != "" {

@@ -252,7 +252,7 @@ func (w *weights) cast(d trace.DType) {
 	}
 }
 
-// freeze takes gradients from the parameters that patterns name.
+// freeze turns gradients off for the parameters whose names match patterns.
 func (w *weights) freeze(names string) error {
 	globs := parsePatterns(names)
 	found := make([]bool, len(globs))

@@ -112,7 +112,7 @@ func (w *walker) leave(i int) {
 	}
 }
 
-// giveBack ends the casts of a call's arguments.
+// giveBack restores the arguments of a call that were cast for its module.
 func (w *walker) giveBack(c *wrapped) {
 	for _, a := range c.casts {
 		if w.values[a.value] == any(a.got) {

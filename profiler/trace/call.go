@@ -208,9 +208,9 @@ func (c *call) endPair(x, y *Tensor) (*Tensor, *Tensor) {
 // done returns nothing.
 func (c *call) done() { c.finish() }
 
-// hand passes a result to the caller: a C++ caller keeps it to the end of its
-// full expression, a Python caller until it is used. An argument that is
-// returned is the caller's already.
+// hand passes a result to the caller: a C++ caller holds it to the end of its full
+// expression, a Python caller until it is used. An argument that is returned is held by
+// the caller already.
 func (c *call) hand(x *Tensor) {
 	if c.caller.python || x.refs != 0 || x.dead {
 		return

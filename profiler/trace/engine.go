@@ -87,7 +87,8 @@ func (x *Tensor) Backward() {
 	}
 }
 
-// errNoGrad is what PyTorch says where nothing is to be trained.
+// errNoGrad is the error that PyTorch raises in backward of a loss that depends on no
+// parameter that trains.
 var errNoGrad = errors.New("element 0 of tensors does not require grad and does not have a grad_fn: the loss does not depend on anything that is trained")
 
 // backward runs the graph behind roots, whose gradients are given.

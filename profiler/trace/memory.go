@@ -54,7 +54,7 @@ var recycled sync.Pool
 // or anything that refers to its tables.
 func Recycle(p *program.Program) { recycled.Put(p) }
 
-// empty forgets what the memory was used for.
+// empty clears the memory for the next recording.
 func (m *memory) empty() {
 	m.tensors.empty()
 	m.stores.empty()
@@ -110,7 +110,7 @@ func (s *slab[T]) take() *T {
 	return x
 }
 
-// give takes back what nobody uses any more.
+// give returns a thing to the slab.
 func (s *slab[T]) give(x *T) { s.free = append(s.free, x) }
 
 // begin turns to the next piece. One that was used before is cleared only now,
@@ -125,7 +125,7 @@ func (s *slab[T]) begin() {
 	s.used++
 }
 
-// empty takes everything back.
+// empty makes all pieces free again.
 func (s *slab[T]) empty() {
 	s.used, s.rest, s.free = 0, nil, s.free[:0]
 }

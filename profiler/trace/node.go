@@ -115,7 +115,7 @@ func (t *Tape) excess() *nodeExcess {
 	return e
 }
 
-// end gives the memory of a node back that has let go of everything.
+// end returns the memory of a node whose references are gone.
 func (n *Node) end(t *Tape) {
 	if n.inputs == exceeding {
 		e := n.more
@@ -139,7 +139,7 @@ func (n *Node) next() []edge {
 	return n.edges[:n.inputs]
 }
 
-// addSaved takes up what is kept for backward.
+// addSaved appends a saved tensor, or what a hook made of it.
 func (n *Node) addSaved(s saved) {
 	if n.inputs != exceeding && s.pack == nil && int(n.saves) < len(n.kept) {
 		n.kept[n.saves] = s.x
@@ -166,7 +166,7 @@ func (n *Node) saved(i int) saved {
 	return saved{x: n.kept[i]}
 }
 
-// forget gives up all that is kept.
+// forget drops the references to all saved tensors.
 func (n *Node) forget() {
 	if n.inputs != exceeding {
 		for _, x := range n.kept[:n.saves] {
@@ -193,7 +193,7 @@ func (n *Node) forget() {
 	}
 }
 
-// addOutput takes up the next output, nil if there is none in its place.
+// addOutput appends the metadata of the next output, nil for an output that has none.
 func (n *Node) addOutput(x *Tensor) {
 	var m meta
 	if x != nil {

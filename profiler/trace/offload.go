@@ -38,7 +38,7 @@ func (offload) pack(t *Tape, x *Tensor) saved {
 // release is called when the node that held the copy lets go of it.
 func (h *hostCopy) release() { h.tape.hostSaved -= h.layout.numel * h.dtype.Size() }
 
-// back brings the tensor to the device again. The caller releases it.
+// back copies the tensor to the device again. The caller releases it.
 func (h *hostCopy) back(t *Tape) *Tensor {
 	c := t.begin("to_device")
 	x := t.fresh(h.dtype, h.layout)

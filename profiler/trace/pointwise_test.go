@@ -20,7 +20,7 @@ var unaries = map[string]func(*tensor) *tensor{
 	"abs": (*tensor).Abs, "exp": (*tensor).Exp, "log": (*tensor).Log, "sqrt": (*tensor).Sqrt,
 	"sin": (*tensor).Sin, "erf": (*tensor).Erf, "rsqrt": (*tensor).Rsqrt, "acosh": (*tensor).Acosh,
 	"neg": (*tensor).Neg, "add_scalar": (*tensor).AddScalar, "rdiv_scalar": (*tensor).RDivScalar,
-	"rpow_scalar": (*tensor).RPowScalar, "square": (*tensor).Square, "clamp": (*tensor).Clamp,
+	"rpow_scalar": func(x *tensor) *tensor { return x.NumberPow(trace.RealNumber) }, "square": (*tensor).Square, "clamp": (*tensor).Clamp,
 	"relu": (*tensor).ReLU, "gelu": (*tensor).GELU, "softsign": (*tensor).Softsign,
 	"softplus": (*tensor).Softplus, "logsigmoid": (*tensor).LogSigmoid, "round": (*tensor).Round,
 	"softmax":     func(x *tensor) *tensor { return x.Softmax(-1) },

@@ -87,13 +87,13 @@ func powExponentGrad(grad, self, exponent, result *Tensor) *Tensor {
 	return c.end(grad.Mul(Where(cond, zero, slope)))
 }
 
-// RPowScalar is number ** x. The operator also fills a double on the device
-// from the number.
-func (x *Tensor) RPowScalar() *Tensor {
+// NumberPow is number ** x. The operator also fills a double on the device from the
+// number. Autocast runs it in fp32.
+func (x *Tensor) NumberPow(n Number) *Tensor {
 	t := x.tape
 	c := t.begin("pow_Scalar", x)
 	c.full(&x)
-	z := t.empty(floating(x.dtype), x.shape...)
+	z := t.empty(n.with(x.dtype), x.shape...)
 	base := t.scalarTensor(F64)
 	t.launchElementwise(z, 16, x, base)
 	if n := t.record("PowBackward2", x); n != nil {
@@ -115,18 +115,3 @@ func (x *Tensor) PowInPlace(e float64) *Tensor {
 
 // SquareInPlace is x.square_().
 func (x *Tensor) SquareInPlace() *Tensor { return x.PowInPlace(2) }
-
-// NumberPow is number ** x; the gradient is grad * (result * log(number)).
-func (x *Tensor) NumberPow(n Number) *Tensor {
-	t := x.tape
-	c := t.begin("pow_Scalar", x)
-	y := c.let(x.emptyLike(n.with(x.dtype)))
-	c.let(t.empty(F64))
-	t.launchElementwise(y, 8, x)
-	if node := t.record("PowBackward2", x); node != nil {
-		node.save(x, y)
-		node.yields(y)
-		node.apply = func(b *backward) { b.give(0, b.grad.Mul(b.saved(1).MulScalar())) }
-	}
-	return c.end(y)
-}

@@ -1,5 +1,5 @@
-// Package asking finds the convolutions of training steps that cuDNN has not been
-// asked about.
+// Package asking finds the convolutions of training steps whose cuDNN workspace is
+// modeled, since cuDNN was not asked about them yet: the questions of vprof cudnn ask.
 package asking
 
 import (
@@ -14,7 +14,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
 )
 
-// Topic is the questions for cuDNN about boards of one architecture, without duplicates.
+// Topic is the questions that are put to cuDNN for the boards of one architecture,
+// without duplicates.
 type Topic struct {
 	// Generation is the boards' architecture, as [cudnn.Generation] has it.
 	Generation int
@@ -22,7 +23,7 @@ type Topic struct {
 	known      map[oracle.Question]bool
 }
 
-// Options say what to ask about.
+// Options are the training steps whose convolutions are collected.
 type Options struct {
 	// Setups are recorded at all batch sizes on all boards.
 	Setups  []*step.Setup

@@ -26,7 +26,7 @@ const (
 // Batchings are all values of [Batching].
 func Batchings() []Batching { return []Batching{Padded, Grouped, Packed} }
 
-// A plan of an epoch is the lengths of its batches, as many as are carried out.
+// A plan is the batches of an epoch that are replayed, and totals over the epoch.
 type plan struct {
 	// lengths has an element for each batch, in the order of training: the length in
 	// tokens to which all its rows are padded.

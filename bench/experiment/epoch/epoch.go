@@ -120,8 +120,8 @@ type experiment struct {
 	recorded map[int64]*replay.Steps
 }
 
-// random is the source of an epoch's chances. One seed serves everybody, so that results
-// can be repeated.
+// random is the source of random numbers of an epoch. Its seed depends on the epoch
+// alone, so that results can be repeated.
 func random(epoch int) *rand.Rand { return rand.New(rand.NewPCG(uint64(epoch), 2026)) } //nolint:gosec // no secret
 
 // plan plans the epochs: as many steps of each as the bounds allow.
@@ -232,7 +232,8 @@ func (e *experiment) each(ctx context.Context, n int, do func(ctx context.Contex
 	return g.Wait()
 }
 
-// report replays the epochs and says what they come to.
+// report replays the epochs and reports the worst batch, the allocator's growth and how
+// often memory ran out.
 func (e *experiment) report(ctx context.Context, s *step.Setup) (*report.Lengths, error) {
 	out := e.describe()
 	worst := slices.Max(slices.Collect(maps.Keys(e.recorded)))
@@ -265,7 +266,8 @@ func (e *experiment) report(ctx context.Context, s *step.Setup) (*report.Lengths
 	return out, nil
 }
 
-// describe says what the data set and its batches are.
+// describe fills in the part of the report that is about the data set and its batches:
+// lengths, padding, numbers of steps.
 func (e *experiment) describe() *report.Lengths {
 	out := &report.Lengths{
 		Simulated: true, Source: e.lengths.Source, Setting: e.setting.Name, Batching: string(e.lengths.Batching), Multiple: e.lengths.Multiple,

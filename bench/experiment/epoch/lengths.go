@@ -73,8 +73,8 @@ func ParseLengths(text string) (*Lengths, error) {
 	return &Lengths{Source: text, Counts: counts}, nil
 }
 
-// readLengths reads the lines of a file. Empty ones and those that begin with # say
-// nothing, nor does a first line of words.
+// readLengths reads the lines of a file. Empty lines, lines that begin with # and a
+// header are skipped.
 func readLengths(name string, r io.Reader) ([]Count, error) {
 	samples := map[int64]int64{}
 	limited := &io.LimitedReader{R: r, N: maxFile}
@@ -159,7 +159,7 @@ func (l *Lengths) samples(r *rand.Rand) []int32 {
 	return all
 }
 
-// Check finds what no command line gives.
+// Check validates lengths that come from the JSON of a job.
 func (l *Lengths) Check() error {
 	var total int64
 	for _, c := range l.Counts {

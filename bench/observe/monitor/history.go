@@ -51,7 +51,7 @@ type ring struct {
 	length int
 }
 
-// add takes over a value at a time.
+// add adds a value of a moment: each step of time keeps its maximum.
 func (s *series) add(at time.Time, v int64) {
 	for i := range s {
 		s[i].add(at.UnixNano()/int64(Steps[i]), v)
@@ -89,7 +89,7 @@ func (r *ring) latest(n int, upTo int64) []int64 {
 	return out
 }
 
-// Add takes over a look.
+// Add adds a look to the history.
 func (h *History) Add(l Look) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

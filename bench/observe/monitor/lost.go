@@ -66,7 +66,8 @@ func (m *Monitor) reopen(now time.Time) {
 	}
 }
 
-// unreadable is a board that is not there.
+// unreadable is the board in place of one that NVML could not open: every reading is an
+// error.
 type unreadable struct{ why error }
 
 func (u unreadable) Read() (nvml.Reading, error)        { return nvml.Reading{}, u.why }

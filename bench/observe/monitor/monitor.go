@@ -87,7 +87,7 @@ func New(session Session, source Source, watched func(pid int) bool) *Monitor {
 	return m
 }
 
-// Close gives NVML back.
+// Close ends the NVML session.
 func (m *Monitor) Close() error {
 	if m.session.Close == nil {
 		return nil
@@ -139,7 +139,7 @@ func (m *Monitor) ReadMemory(now time.Time) {
 	}
 }
 
-// count takes over what a reading saw of memory.
+// count adds a reading of memory to the peaks.
 func (b *watchedBoard) count(now time.Time, used, watched int64) {
 	s := &b.seen
 	if s.Samples == 0 {
@@ -172,7 +172,7 @@ func (m *Monitor) pick(all []nvml.Process) (picked []Process, held int64) {
 	return picked, held
 }
 
-// sample takes over a reading.
+// sample makes the sample of a reading, and adds the reading to the board's summary.
 func (m *Monitor) sample(b *watchedBoard, now time.Time, r nvml.Reading) Sample {
 	processes, watched := m.pick(r.Processes)
 	b.count(now, r.Memory.Used, watched)
@@ -206,8 +206,8 @@ func watts(milliwatts *int) *float64 {
 	return &w
 }
 
-// noteEnded notes processes that no longer use the board. Only of those that
-// somebody asked for is that worth a word.
+// noteEnded adds a notice for each watched process that no longer uses the board. Other
+// processes end without one.
 func (m *Monitor) noteEnded(b *watchedBoard, now []Process) {
 	for _, p := range b.processes {
 		if slices.ContainsFunc(now, func(q Process) bool { return q.PID == p.PID }) {

@@ -29,7 +29,7 @@ func (s Seen) held(watched func(int) bool) int64 {
 // Rise is by how much the memory in use rose above that of the first reading.
 func (s Seen) Rise() int64 { return s.Peak - s.First }
 
-// Seen is what was seen so far, board by board.
+// Seen is the summary of all samples so far, one for each board.
 func (m *Monitor) Seen() []Seen {
 	all := make([]Seen, len(m.boards))
 	for i, b := range m.boards {

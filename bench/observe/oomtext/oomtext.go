@@ -119,7 +119,8 @@ func requester(before string) string {
 	return where
 }
 
-// bytes is what a size says; one beyond all GPUs is zero, as if it were not there.
+// bytes parses a size in bytes. Sizes beyond all GPUs are zero, as if the message did
+// not name them.
 func bytes(s string) int64 {
 	n, err := bytesize.Parse(strings.TrimSuffix(strings.TrimSuffix(s, " bytes"), " byte"))
 	if err != nil || n > 1<<50 {

@@ -124,7 +124,7 @@ func Read(r io.Reader, name string) ([]Series, error) {
 	return all, nil
 }
 
-// journal collects the samples of a log, whatever its format.
+// journal collects the samples of a log, in any of the formats, by board and moment.
 type journal struct {
 	line   int // that is read, from 1
 	boards []*board
@@ -145,7 +145,7 @@ type moment struct {
 	names                  map[int]string
 }
 
-// unknown is a moment of which nothing is known.
+// unknown is a moment without any figure.
 func unknown() moment { return moment{used: -1, highest: -1, watched: -1} }
 
 // maxBoards is more boards than a machine has.
@@ -166,7 +166,7 @@ func (j *journal) board(key, name, product string) (*board, error) {
 	return b, nil
 }
 
-// series picks out of all moments those that are about the training.
+// series reduces the moments of a board to the memory of the training and of others.
 func (b *board) series() Series {
 	s := Series{GPU: b.name, Product: b.product, Total: b.total}
 	peaks, names := map[int]int64{}, map[int]string{}

@@ -166,7 +166,7 @@ func (b *board) at(when time.Time, pid int) *moment {
 	return &b.moments[len(b.moments)-1]
 }
 
-// smiTime reads nvidia-smi's own format; a clock that cannot be read is no clock.
+// smiTime parses nvidia-smi's time format; a text that is none is the zero time.
 func smiTime(s string) time.Time {
 	t, err := time.Parse("2006/01/02 15:04:05.000", s)
 	if err != nil {

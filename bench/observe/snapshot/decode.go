@@ -104,7 +104,8 @@ func (d *decoder) dict(v any, where *place) *pickle.Dict {
 	return &pickle.Dict{}
 }
 
-// once is a dict that may stand only in one place.
+// once reports an error if a dict is found a second time: blocks, segments and events
+// have one place.
 func (d *decoder) once(v any, where *place) *pickle.Dict {
 	m := d.dict(v, where)
 	if m.Taken {

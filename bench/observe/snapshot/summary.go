@@ -143,8 +143,8 @@ func (s *Snapshot) Only(name string) (Summary, error) {
 	return s.Of(devices[0]), nil
 }
 
-// follow goes through the recorded events up to the moment of the snapshot, whose
-// bytes are known.
+// follow replays the recorded events up to the moment of the snapshot, whose bytes are
+// known, and finds the peaks.
 func (s *Summary) follow(h *heap, events []Event) {
 	s.Traced = len(events)
 	// What was there before the first event follows from what is there now.

@@ -21,7 +21,7 @@ const (
 	mostExtra   = 64 << 20
 )
 
-// howTo ends messages about files of other kinds.
+// howTo is the end of messages about files of other kinds: how to make a .pt2 file.
 const howTo = "; vprof reads what torch.export.save(torch.export.export(model, args), \"model.pt2\") writes, or vprof capture"
 
 // Open reads the program of a file. Its errors are [*input.FormatError] or those of
@@ -116,7 +116,8 @@ func contents(f *zip.File, most uint64) ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// noArchive says what a file is that is no zip.
+// noArchive is the error for a file that is no zip archive: it names the kind of file
+// that it looks like.
 func noArchive(r io.ReaderAt, size int64) error {
 	head := make([]byte, 8)
 	n, _ := r.ReadAt(head, 0)
@@ -135,7 +136,7 @@ func noArchive(r io.ReaderAt, size int64) error {
 	}
 }
 
-// otherArchive says what a zip is that holds no program.
+// otherArchive is the error for a zip archive without an exported program.
 func otherArchive(z *zip.Reader) error {
 	for _, f := range z.File {
 		switch {

@@ -2,14 +2,14 @@ package export
 
 import "fmt"
 
-// Bounds of what is taken for a model.
+// Limits of a program: larger ones are refused as damaged.
 const (
 	mostDims  = 16
 	mostInput = 1 << 40 // elements of one dimension
 )
 
-// check finds what no exported program has: values that are used before they
-// are made (among them those that go round in circles), or made twice, and
+// check returns an error for a program that torch.export cannot have written: values
+// that are used before they are made (so also cycles), values that are made twice,
 // tensors of impossible sizes.
 func (p *Program) check() error {
 	made := make([]bool, p.Values)
@@ -36,7 +36,8 @@ func (p *Program) check() error {
 	return nil
 }
 
-// checkNode notes what a node makes, of what has been made.
+// checkNode checks that a node uses values that are made, and marks its results as
+// made.
 func (p *Program) checkNode(n *Node, made []bool) error {
 	for _, a := range n.Inputs {
 		if v := unmade(made, a.Argument); v >= 0 {
@@ -73,7 +74,7 @@ func (in *Input) check() error {
 	return nil
 }
 
-// unmade is a value in an argument that is not there yet, -1 if there is none.
+// unmade is the first value in an argument that is not made yet, -1 if there is none.
 func unmade(made []bool, a Argument) int32 {
 	if a.Kind == Ref && !made[a.Ref] {
 		return a.Ref

@@ -72,7 +72,8 @@ func Unmarshal(data []byte) (*Program, error) {
 	return p, nil
 }
 
-// complete checks what Decode makes sure of by the way it reads.
+// complete checks what [Decode] guarantees for programs that it reads: numbers of
+// values are in range, and every block is closed.
 func (p *Program) complete() error {
 	if p.Values < 0 || p.Values > mostValues {
 		return fmt.Errorf("%d values", p.Values)

@@ -114,7 +114,7 @@ func blockOf(n *Node) Block {
 	}
 }
 
-// resolve gives values that go by several names one number.
+// resolve replaces values that have several numbers by one of them.
 func (d *decoder) resolve() {
 	if len(d.same) == 0 {
 		return

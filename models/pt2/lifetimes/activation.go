@@ -248,7 +248,7 @@ func (a *activation) bound(name string) bool {
 	return false
 }
 
-// has reports whether v is an argument.
+// has reports whether v is an argument of the activation.
 func (a *activation) has(v int32) bool {
 	for _, x := range a.arguments {
 		if x == v {

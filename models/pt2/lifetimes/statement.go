@@ -17,7 +17,7 @@ type statement struct {
 	goesOn bool
 }
 
-// parse reads a line. What it does not understand binds nothing.
+// parse parses a source line. A line that it does not understand binds no name.
 func parse(text string) statement {
 	var s statement
 	text = strings.TrimSpace(text)

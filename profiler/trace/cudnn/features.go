@@ -79,7 +79,7 @@ var featureNames = [numFeatures]string{
 	"tensors",  // elements of x, y and w
 }
 
-// features computes them all.
+// features computes the values of all features of a problem.
 func (p *problem) features() (f features) {
 	h, w := p.Dim-2, p.Dim-1
 	kh, sh, ph, xh, yh := p.K[h], p.Stride[h], p.Pad[h], p.In[h], p.Out[h]

@@ -89,7 +89,7 @@ func newArchitecture(files fs.FS, generation int) *architecture {
 	return a
 }
 
-// ended tells of data behind what was decoded.
+// ended returns an error if data follow what was decoded.
 func ended(rest []byte) error {
 	if len(rest) > 0 {
 		return fmt.Errorf("%d bytes too many", len(rest))

@@ -29,7 +29,7 @@ func (w World) Check() error {
 	return nil
 }
 
-// mostRanks is more than anybody trains on.
+// mostRanks is the largest number of ranks that is accepted.
 const mostRanks = 1 << 20
 
 // Param is a parameter of a model.

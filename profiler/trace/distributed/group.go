@@ -124,7 +124,7 @@ func (g *ParamGroup) prefetch() {
 	}
 }
 
-// reshard takes the memory of the whole parameters back.
+// reshard frees the memory of the whole parameters; the rank's shards stay.
 func (g *ParamGroup) reshard() {
 	if !g.whole {
 		return

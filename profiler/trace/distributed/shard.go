@@ -83,5 +83,5 @@ func (s *shardedParam) allocate() {
 	s.output.AllocStorage(op, program.Weights)
 }
 
-// free takes the memory of the whole parameter back.
+// free frees the memory of the whole parameter.
 func (s *shardedParam) free() { s.output.FreeStorage() }

@@ -65,7 +65,8 @@ func HeaviestRank(params []Param, ranks int64) (heaviest int64) {
 	return heaviest
 }
 
-// errNothingTrained is what DeepSpeed has no optimizer for.
+// errNothingTrained is the error for a model without parameters that train, for which
+// DeepSpeed makes no optimizer.
 var errNothingTrained = errors.New("no parameter is trained, and DeepSpeed partitions those that are")
 
 // Partitioned puts a model under stage 1 or 2.
@@ -230,7 +231,7 @@ func (z *ZeRO2) sum() {
 	f.End()
 }
 
-// slices is in how many parts a bucket is, by the ranks whose they are.
+// slices is the number of parts of a bucket, each of which belongs to one rank.
 func (z *ZeRO2) slices() int {
 	part := z.own.end - z.own.begin
 	n, last := 0, int64(-1)

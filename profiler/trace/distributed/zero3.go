@@ -159,7 +159,7 @@ func (z *ZeRO3) allocate() {
 	z.bucket = t.Hold(empty(t, program.Gradients, d, z.options.bucket()))
 }
 
-// sizeOf is the number of elements that a rank has of parameters.
+// sizeOf is the number of elements that a rank holds of some parameters.
 func sizeOf(params []*zeroParam) (n int64) {
 	for _, q := range params {
 		n += q.part

@@ -113,7 +113,7 @@ type classes[T comparable] struct {
 	index map[T]int32
 }
 
-// of is the number of x.
+// of returns the number of class x, a new one if it has none.
 func (c *classes[T]) of(x T) int32 {
 	i, ok := c.index[x]
 	if !ok {

@@ -235,7 +235,7 @@ func (f *fitter) first(generation int, name string, o operation) (rules chooser,
 	return rules, before, nil
 }
 
-// keep marks the cases that rules get right, or are trusted with.
+// keep marks the cases in which the rules choose right, or whose answers they know.
 func keep(rules chooser, cases []labeled) {
 	for i := range cases {
 		c := &cases[i]
@@ -245,7 +245,7 @@ func keep(rules chooser, cases []labeled) {
 	}
 }
 
-// given is the workspace that a choice leads to.
+// given is the workspace, in bytes, that a choice leads to.
 func given(s cudnn.Study, c cudnn.Choice) int64 {
 	if !s.Can(c.Engine) {
 		return 0

@@ -87,7 +87,7 @@ func parseQuestion(line string) (Question, error) {
 	return Of(q.Config, q.Operation), nil
 }
 
-// possible tells what no convolution can have.
+// possible returns an error for sizes that no convolution has.
 func possible(c *cudnn.Config) error {
 	if min(c.N, c.Ci, c.Co, c.Groups) < 1 || c.Ci%c.Groups != 0 || c.Co%c.Groups != 0 {
 		return fmt.Errorf("%d samples, channels %d to %d in %d groups", c.N, c.Ci, c.Co, c.Groups)
