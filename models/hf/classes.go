@@ -77,13 +77,14 @@ func (c *Classes) Loss(logits, labels *tensor) *tensor {
 	}
 }
 
-// errNoPadding is what transformers raises.
+// errNoPadding is the error that transformers raises for several rows and no padding
+// token.
 var errNoPadding = errors.New("ValueError: Cannot handle batch sizes > 1 if no padding token is defined: pad_token_id is not set")
 
-// lastTokenScores picks the scores of the last token of each row that is no
-// padding, from scores [batch, length, classes] of all, as a decoder's
-// classification model does in its frame. Without a padding token that is the
-// last, of a single row.
+// lastTokenScores picks the scores [batch, classes] of the last token of each row that
+// is not padding, from scores [batch, length, classes] of all tokens, as a decoder's
+// classification model does in its frame. Without a padding token it is the last token,
+// and the batch has a single row.
 func lastTokenScores(f *frame, ids, scores *tensor, padToken bool) *tensor {
 	t := f.Tape()
 	if !padToken {

@@ -65,9 +65,9 @@ func (t Text) adjustScores(f *frame, scores **tensor) {
 	f.Set(scores, (*scores).MulScalar())
 }
 
-// SequenceClassification is the task of telling something of each row with a
-// decoder and a layer for scores, which net holds and adapters may replace.
-// padToken says that the model knows which token is padding.
+// SequenceClassification is the task of predicting classes, or a number, for each row
+// with a decoder and a linear layer of scores, which net holds and adapters may
+// replace. padToken says that the model knows which token is padding.
 func SequenceClassification(net any, m Decoder, inputs *nn.Embedding, score *nn.Layer, classes Classes, padToken bool, text Text) *TextTask {
 	return &TextTask{
 		Text: text, Net: net, Inputs: inputs, Output: *score, Classes: &classes, Heads: []*nn.Layer{score},

@@ -119,8 +119,8 @@ func selectiveLogSoftmax(f *frame, logits, labels *tensor) *tensor {
 	return y
 }
 
-// compared is the loss of what is compared with a reference. What is left of its scores is
-// held as long as those of the model.
+// compared is the loss of objectives that compare with a reference model (DPO, KTO).
+// The reference's scores are held as long as those of the model.
 func (p *preferences) compared(f *frame, b TextBatch, logps, kl *tensor) *tensor {
 	ratios := logps
 	if !p.objective.Precomputed {
@@ -142,8 +142,9 @@ func (p *preferences) compared(f *frame, b TextBatch, logps, kl *tensor) *tensor
 	return f.Let(parts[0].Sub(parts[1])).MulScalar().LogSigmoid().Neg().Mean(false)
 }
 
-// alone is the loss of what has no reference: odds or margins, and the cross entropy of
-// the chosen answers where the trainer's function has one.
+// alone is the loss of objectives without a reference model (ORPO, CPO): odds or
+// margins, and the cross entropy of the chosen answers where the trainer's function has
+// one.
 func (p *preferences) alone(f *frame, b TextBatch, logits, logps *tensor) *tensor {
 	parts := f.LetAll(logps.Chunk(2, 0))
 	odds := f.Let(parts[0].Sub(parts[1]).MulScalar().LogSigmoid().Neg().Mean(false))

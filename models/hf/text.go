@@ -105,8 +105,8 @@ type TextTask struct {
 	// Inputs are the word embeddings, Output the last layer.
 	Inputs *nn.Embedding
 	Output nn.Layer
-	// Classes says what Output tells of a row; nil if it gives a score for
-	// every word of the vocabulary at every token instead.
+	// Classes describes the classification head that Output is; nil for a language
+	// model, whose Output has a score for every word of the vocabulary at every token.
 	Classes *Classes
 	// Heads are the places of the layers that peft trains as a whole beside
 	// adapters, with task_type SEQ_CLS.

@@ -142,8 +142,8 @@ func (l *loop) step() {
 	train.Return(l.f, l.lossG)
 }
 
-// look is the probe that decides on the number of steps: without gradient, but
-// what it makes keeps its names.
+// look runs both networks without gradients on fixed inputs, from whose accuracy the
+// loop chooses the number of discriminator steps. The results keep their names.
 func (l *loop) look() {
 	m, f := l.t.model, l.f
 	l.Tape.NoGrad(func() {

@@ -53,7 +53,7 @@ func Models() []models.Model {
 	}
 }
 
-// check finds what evaluation has no use for.
+// check returns an error for options that the inference stage does not have.
 func check(c models.Case) error {
 	if c.Stage == inference && c.Optimizer != "" {
 		return &models.CaseError{Model: c.Model, Field: "optimizer", Reason: "stage " + inference + " has none"}

@@ -87,7 +87,7 @@ func zero3(t *trace.Tape, w distributed.World, c models.Case, l Layout) (*Ranks,
 	return r, nil
 }
 
-// owners are the modules with the parameters that are their own.
+// owners are the modules with parameters of their own, and those parameters.
 func owners(l Layout) []distributed.Group {
 	var groups []distributed.Group
 	at := map[string]int{}

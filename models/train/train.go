@@ -162,7 +162,7 @@ func (s *Session) StepOver(o *optim.Optimizer, clipped []*trace.Tensor) {
 	}
 }
 
-// Clip is torch.nn.utils.clip_grad_norm_; the norm it returns is not kept.
+// Clip is torch.nn.utils.clip_grad_norm_, without its result.
 func Clip(t *trace.Tape, params []*nn.Parameter) { clip(t, Tensors(params)) }
 
 func clip(t *trace.Tape, params []*trace.Tensor) {

@@ -1,0 +1,277 @@
+package fit
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math"
+
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/planner/parallel"
+	"github.com/vprof/vprof/profiler/planner/steptime"
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// batchSearch is the search for the largest batch of one configuration.
+type batchSearch struct {
+	setup  *step.Setup
+	gpu    device.GPU
+	others int64
+	budget planner.Budget
+	begin  planner.Start
+	// max is where to end; given is the one batch to try, zero for none.
+	max, given int
+	multiple   int
+	speed      steptime.Efficiency
+	parallel   parallel.Setup
+	tried      map[trialOf]*trial
+	// kept is the trial that has a recording; nil for none.
+	kept *trial
+}
+
+// trialOf identifies a trial of a batchSearch.
+type trialOf struct{ batch, accumulate int }
+
+// trial is what one replay of the configuration came to.
+type trial struct {
+	planner.Estimate
+	// result is the trial, of which more may be asked.
+	result *step.Result
+	// run is the replay as reports have it; nil of several boards.
+	run *report.Run
+	// sizes are what communication depends on, of several boards.
+	sizes parallel.Model
+}
+
+// sizesOf are the sizes of a model that communication depends on. Its largest layer is
+// taken for its largest parameter, which is all of it but biases.
+func sizesOf(r *step.Result, e planner.Estimate) parallel.Model {
+	return parallel.Model{
+		Weights: e.Components[program.Weights], Gradients: r.Counts.Gradients, Trainable: r.Counts.Trainable, LargestLayer: r.LargestWeight,
+	}
+}
+
+func (s *Search) batchSearch(setup *step.Setup, gpu device.GPU) (*batchSearch, error) {
+	budget, err := setup.Budget(s.Budget, gpu, s.Others)
+	if err != nil {
+		return nil, err
+	}
+	q := &batchSearch{setup: setup, gpu: gpu, others: s.Others, budget: budget, begin: planner.Start{Batch: s.Model.Default.Batch}, max: s.MaxBatch, given: s.Batch, multiple: s.Multiple, parallel: s.Parallel, tried: map[trialOf]*trial{}}
+	if q.speed, err = s.Speed(gpu, s.Model.Name); err != nil {
+		return nil, err
+	}
+	return q, nil
+}
+
+// find returns the batch size to use and its number of micro-batches, and the largest
+// batch size with that many. Both sizes are zero if nothing fits.
+func (q *batchSearch) find(ctx context.Context, effective, steps int) (batch, largest, n int, err error) {
+	if effective == 0 {
+		largest, err = q.largest(ctx, step.RecordedSteps(steps))
+		return rounded(largest, q.multiple), largest, steps, err
+	}
+	if largest, err = q.largest(ctx, 1); err != nil || largest == 0 || largest >= effective {
+		return min(effective, largest), largest, 1, err
+	}
+	if largest, err = q.largest(ctx, 2); err != nil || largest == 0 {
+		return 0, 0, 2, err
+	}
+	batch, n = split(effective, largest, q.multiple)
+	return batch, largest, n, nil
+}
+
+// rounded is a batch size as a multiple, unless it is smaller than that.
+func rounded(batch, multiple int) int {
+	if multiple < 2 || batch < multiple {
+		return batch
+	}
+	return batch - batch%multiple
+}
+
+// split divides an effective batch among micro-batches that are multiples.
+func split(effective, largest, multiple int) (batch, steps int) {
+	if multiple < 2 || largest < multiple {
+		return planner.Split(effective, largest, 1)
+	}
+	// In units of the multiple it is the same question.
+	units, steps := planner.Split(max(1, (effective+multiple/2)/multiple), largest/multiple, 1)
+	return units * multiple, steps
+}
+
+// largest is the largest batch within the budget with a number of recorded
+// micro-batches; zero if none is.
+func (q *batchSearch) largest(ctx context.Context, accumulate int) (int, error) {
+	need := func(batch int) (int64, error) {
+		t, err := q.try(ctx, batch, accumulate)
+		if err != nil {
+			return 0, err
+		}
+		if t.run != nil && t.run.Strained() {
+			return math.MaxInt64, nil
+		}
+		return q.budget.Need(t.Estimate), nil
+	}
+	return q.search(q.begin, need)
+}
+
+// search is the largest batch whose need is within the budget, or the given one if its
+// is; zero if none is.
+func (q *batchSearch) search(begin planner.Start, need func(int) (int64, error)) (int, error) {
+	if q.given == 0 {
+		return step.LargestBatch(begin, q.max, q.budget.Limit(), need)
+	}
+	if n, err := need(q.given); err != nil || n > q.budget.Limit() {
+		return 0, err
+	}
+	return q.given, nil
+}
+
+// shown is the batch to describe: what was found, or else the given or the smallest.
+func (q *batchSearch) shown(batch int) int {
+	return cmp.Or(batch, q.given, 1)
+}
+
+// try replays a batch size with a number of recorded micro-batches. On a board that
+// it does not fit the replay goes on all the same, for an estimate of what it needs.
+func (q *batchSearch) try(ctx context.Context, batch, accumulate int) (*trial, error) {
+	key := trialOf{batch, accumulate}
+	if t, done := q.tried[key]; done {
+		return t, nil
+	}
+	setup := q.setup.Accumulating(accumulate)
+	r, err := setup.Try(ctx, setup.Trial(q.gpu, batch))
+	if err != nil {
+		return nil, err
+	}
+	sample := r.Sample()
+	sample.Managed = 0 // which the driver takes away where there is no room
+	p, err := setup.Planner(q.gpu, sample)
+	if err != nil {
+		return nil, err
+	}
+	p.Memory = q.budget.Memory
+	e, err := p.Estimate(batch)
+	if err != nil {
+		return nil, err
+	}
+	t := &trial{Estimate: e, result: r}
+	if q.parallel.GPUs > 1 {
+		// The replay was of one board alone.
+		t.sizes = sizesOf(r, e)
+		t.Estimate = q.parallel.Apply(e, t.sizes)
+	} else if t.run, err = q.run(ctx, setup, r); err != nil {
+		return nil, err
+	}
+	q.tried[key] = t
+	if q.budget.Need(t.Estimate) <= q.budget.Limit() {
+		q.keep(t)
+	} else {
+		t.result.Discard()
+	}
+	return t, nil
+}
+
+// run is the run of a trial on the board. Where the board's end would change what the
+// allocator does, it is a replay with that end.
+func (q *batchSearch) run(ctx context.Context, setup *step.Setup, r *step.Result) (*report.Run, error) {
+	if r.Device <= q.budget.Memory && setup.Case().AllocConf == "" {
+		return r.Report(), nil
+	}
+	on, err := setup.Try(ctx, r.Again(step.Replay{Within: true, Others: q.others}))
+	if err != nil {
+		return nil, err
+	}
+	return on.Report(), nil
+}
+
+// keep lets a trial have its recording and no other, since recordings are large. That of
+// the last batch within the budget is what most searches end with.
+func (q *batchSearch) keep(t *trial) {
+	if q.kept != nil && q.kept != t {
+		q.kept.result.Discard()
+	}
+	q.kept = t
+}
+
+// end gives back the memory of the search, of which nothing may be asked afterwards.
+func (q *batchSearch) end() { q.keep(nil) }
+
+// seconds is how long a step of a trial takes; zero if that is not known.
+func (q *batchSearch) seconds(ctx context.Context, t *trial) (float64, error) {
+	of := t.result.Again(step.Replay{Omit: true})
+	of.Timed = []device.GPU{q.gpu}
+	r, err := q.setup.Try(ctx, of)
+	if err != nil {
+		return 0, err
+	}
+	t.result = r
+	q.keep(t)
+	load := r.Loads[0]
+	if !load.Known() {
+		return 0, nil
+	}
+	return q.speed.Time(load).Seconds + hostSeconds(r.Facts.HostSaved, load), nil
+}
+
+// describe completes the choice with the estimate and the time of its batch size; if
+// nothing fits, with the estimate of the smallest one.
+func (q *batchSearch) describe(ctx context.Context, out *report.Choice, steps int) error {
+	batch := q.shown(out.Batch)
+	t, err := q.try(ctx, batch, step.RecordedSteps(steps))
+	var refused *step.RefusedError
+	if errors.As(err, &refused) && batch == 1 && out.Batch == 0 {
+		t, err = q.try(ctx, 2, step.RecordedSteps(steps))
+	}
+	if err != nil {
+		return err
+	}
+	out.Estimate = step.EstimateOf(t.Estimate)
+	if t.run != nil {
+		out.Estimate.Verdict = t.run.Judge(out.Estimate.Verdict)
+	}
+	out.Utilization = float64(t.Device.Value) / float64(q.gpu.Memory)
+	if out.Batch == 0 {
+		return nil
+	}
+	out.Run, out.Workspaces = t.run, step.WorkspacesOf(t.result.Facts)
+	if out.StepSeconds, err = q.seconds(ctx, t); err != nil {
+		return err
+	}
+	if err := q.expandable(ctx, out, t); err != nil {
+		return err
+	}
+	if steps > 2 {
+		// Every further micro-batch takes as long as the second.
+		one, err := q.try(ctx, batch, 1)
+		if err != nil {
+			return err
+		}
+		first, err := q.seconds(ctx, one)
+		if err != nil {
+			return err
+		}
+		out.StepSeconds += float64(steps-2) * (out.StepSeconds - first)
+	}
+	if out.StepSeconds > 0 {
+		if q.parallel.GPUs > 1 {
+			alone := out.StepSeconds
+			out.StepSeconds = q.parallel.Step(alone, t.sizes)
+			out.Scaling = alone / out.StepSeconds
+		}
+		out.SamplesPerSecond = float64(out.EffectiveBatch) / out.StepSeconds
+	}
+	return nil
+}
+
+// expandable notes what expandable segments would spare at the chosen batch of one
+// board.
+func (q *batchSearch) expandable(ctx context.Context, out *report.Choice, t *trial) (err error) {
+	if q.parallel.GPUs > 1 {
+		return nil
+	}
+	out.Expandable, err = q.setup.Expandable(ctx, out.Estimate, q.gpu, t.result)
+	return err
+}

@@ -1,0 +1,255 @@
+package models
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vprof/vprof/internal/nearest"
+)
+
+// strategyKeys are the options of each strategy, in the order in which they are
+// written.
+var strategyKeys = map[string][]string{
+	DDP:   {"bucket_view", "bucket_cap_mb", "static_graph", "find_unused", "no_sync", "rank"},
+	FSDP2: {"reshard", "mp", "reduce", "replicate", "wrap", "init", "offload", "no_sync", "rank"},
+	PP:    {"schedule", "micro", "stages", "rank"},
+	TP:    {"tp", "col", "row", "reshard", "mp", "reduce", "wrap", "no_sync", "rank"},
+	ZeRO1: {"engine", "bucket", "overlap", "offload", "bucket_view", "bucket_cap_mb", "static_graph", "find_unused", "no_sync", "rank"},
+	ZeRO2: {"bucket", "overlap", "offload", "rank"},
+	ZeRO3: {"bucket", "prefetch", "persist", "reuse", "live", "part", "offload", "rank"},
+}
+
+// ParseStrategy reads a strategy like "fsdp2:mp=bf16,replicate=2". Patterns of wrap
+// are joined by "+".
+func ParseStrategy(text string) (Strategy, error) {
+	name, options, colon := strings.Cut(text, ":")
+	keys, ok := strategyKeys[name]
+	if !ok {
+		return Strategy{}, fmt.Errorf("there is no strategy %q%s; all: %s", name, nearest.Hint(name, Strategies(), 2), strings.Join(Strategies(), ", "))
+	}
+	s := Strategy{Name: name}
+	if !colon {
+		return s, nil
+	}
+	seen := map[string]bool{}
+	for field := range strings.SplitSeq(options, ",") {
+		key, value, given := strings.Cut(strings.TrimSpace(field), "=")
+		switch {
+		case !given:
+			return Strategy{}, fmt.Errorf("%q is not key=value; the keys of %s are %s", field, name, strings.Join(keys, ", "))
+		case !slices.Contains(keys, key):
+			return Strategy{}, fmt.Errorf("%s has no key %q%s; its keys are %s", name, key, nearest.Hint(key, keys, 2), strings.Join(keys, ", "))
+		case seen[key]:
+			return Strategy{}, fmt.Errorf("%s: given twice", key)
+		}
+		seen[key] = true
+		if err := s.set(key, value); err != nil {
+			return Strategy{}, fmt.Errorf("%s: %w", key, err)
+		}
+	}
+	return s, nil
+}
+
+// The largest values of options: more than anybody uses.
+const (
+	mostRanks     = 1 << 20
+	mostBucketMiB = 1 << 20
+	mostStages    = 1 << 10
+)
+
+// set sets an option, which is one of the strategy's keys.
+func (s *Strategy) set(key, value string) (err error) {
+	switch key {
+	case "rank":
+		var n int64
+		n, err = parseWithin(value, 0, mostRanks)
+		s.Rank = &n
+	case "bucket_cap_mb":
+		s.BucketCap, err = parseWithin(value, 1, mostBucketMiB)
+	case "replicate":
+		if s.Replicate, err = parseWithin(value, 1, mostRanks); s.Replicate == 1 {
+			s.Replicate = 0
+		}
+	case "bucket_view":
+		s.BucketView, err = parseTruth(value)
+	case "static_graph":
+		s.StaticGraph, err = parseTruth(value)
+	case "find_unused":
+		s.FindUnused, err = parseTruth(value)
+	case "no_sync":
+		var on bool
+		on, err = parseTruth(value)
+		s.EachSync = !on
+	case "reshard":
+		s.Reshard, err = oneOf(strings.ToLower(value), "true", "false", "auto")
+		if s.Reshard == s.defaultReshard() {
+			s.Reshard = ""
+		}
+	case "mp":
+		s.MP, err = oneOf(value, "bf16", "fp16")
+	case "reduce":
+		s.Reduce, err = oneOf(value, "fp32", "bf16", "fp16")
+	case "schedule":
+		if s.Schedule, err = oneOf(value, "1f1b", "gpipe", Interleaved); s.Schedule == "1f1b" {
+			s.Schedule = ""
+		}
+	case "micro":
+		s.Micro, err = parseWithin(value, 1, mostAccumulated)
+	case "stages":
+		s.Stages, err = parseWithin(value, 2, mostStages)
+	case "wrap":
+		s.Wrap, err = parseNames(value)
+	case "tp":
+		s.TP, err = parseWithin(value, 2, mostRanks)
+	case "col":
+		s.Col, err = parseNames(value)
+	case "row":
+		s.Row, err = parseNames(value)
+	case "engine":
+		s.Engine, err = oneOf(value, "deepspeed")
+	case "init":
+		s.Init, err = oneOf(value, "meta")
+	case "overlap":
+		s.Overlap, err = parseTruth(value)
+	case "offload":
+		return s.setOffload(value)
+	default:
+		return s.setSize(key, value)
+	}
+	return err
+}
+
+// The values of Offload.
+const (
+	OffloadOptimizer = "optimizer"
+	OffloadParams    = "params"
+	OffloadAll       = "all"
+)
+
+// setOffload sets what is kept in the host's memory.
+func (s *Strategy) setOffload(value string) (err error) {
+	if s.Name == FSDP2 {
+		s.Offload, err = oneOf(value, OffloadAll)
+		return err
+	}
+	if s.Offload, err = oneOf(value, OffloadOptimizer, OffloadParams, OffloadAll); s.Name != ZeRO3 && err == nil && value != OffloadOptimizer {
+		err = fmt.Errorf("only ZeRO-3 keeps weights in the host's memory; here it is optimizer")
+	}
+	return err
+}
+
+// setSize sets a size of ZeRO.
+func (s *Strategy) setSize(key, value string) (err error) {
+	size := s.sizes()[key]
+	if value == "auto" && (key == "bucket" || key == "prefetch" || key == "persist") {
+		*size = AutoSize
+		return nil
+	}
+	*size, err = parseWithin(value, 0, 1<<50)
+	return err
+}
+
+// sizes are those of ZeRO by the names of their options.
+func (s *Strategy) sizes() map[string]*int64 {
+	return map[string]*int64{"bucket": &s.Bucket, "prefetch": &s.Prefetch, "persist": &s.Persist, "reuse": &s.Reuse, "live": &s.Live, "part": &s.Part}
+}
+
+// defaultReshard is the value of reshard that a strategy has unless told: that of its
+// records, which is PyTorch's own under tensor parallelism.
+func (s *Strategy) defaultReshard() string {
+	if s.Name == TP {
+		return "auto"
+	}
+	return "true"
+}
+
+// Resharding is the value of reshard.
+func (s *Strategy) Resharding() string {
+	if s.Reshard == "" {
+		return s.defaultReshard()
+	}
+	return s.Reshard
+}
+
+// parseNames reads names or patterns joined by "+".
+func parseNames(value string) ([]string, error) {
+	names := strings.Split(value, "+")
+	if slices.Contains(names, "") {
+		return nil, fmt.Errorf("%q has an empty pattern", value)
+	}
+	return names, nil
+}
+
+func parseTruth(value string) (bool, error) {
+	word, err := oneOf(strings.ToLower(value), "true", "false")
+	return word == "true", err
+}
+
+func oneOf(value string, words ...string) (string, error) {
+	if !slices.Contains(words, value) {
+		return "", fmt.Errorf("%q is none of %s", value, strings.Join(words, ", "))
+	}
+	return value, nil
+}
+
+// String is what [ParseStrategy] reads; empty for nil. Options that have PyTorch's
+// own values are left out.
+func (s *Strategy) String() string {
+	if s == nil {
+		return ""
+	}
+	var fields []string
+	add := func(key, value string, differs bool) {
+		if differs {
+			fields = append(fields, key+"="+value)
+		}
+	}
+	add("bucket_view", "true", s.BucketView)
+	add("bucket_cap_mb", strconv.FormatInt(s.BucketCap, 10), s.BucketCap > 0)
+	add("static_graph", "true", s.StaticGraph)
+	add("find_unused", "true", s.FindUnused)
+	add("reshard", s.Reshard, s.Reshard != "")
+	add("mp", s.MP, s.MP != "")
+	add("reduce", s.Reduce, s.Reduce != "")
+	add("replicate", strconv.FormatInt(s.Replicate, 10), s.Replicate > 1)
+	add("wrap", strings.Join(s.Wrap, "+"), len(s.Wrap) > 0)
+	add("tp", strconv.FormatInt(s.TP, 10), s.TP > 0)
+	add("col", strings.Join(s.Col, "+"), len(s.Col) > 0)
+	add("row", strings.Join(s.Row, "+"), len(s.Row) > 0)
+	add("schedule", s.Schedule, s.Schedule != "")
+	add("micro", strconv.FormatInt(s.Micro, 10), s.Micro > 0)
+	add("stages", strconv.FormatInt(s.Stages, 10), s.Stages > 0)
+	add("no_sync", "false", s.EachSync)
+	add("engine", s.Engine, s.Engine != "")
+	sizes := s.sizes()
+	for _, key := range strategyKeys[s.Name] {
+		if n := sizes[key]; n != nil && *n != 0 {
+			text := strconv.FormatInt(*n, 10)
+			if *n == AutoSize {
+				text = "auto"
+			}
+			add(key, text, true)
+		}
+	}
+	add("overlap", "true", s.Overlap)
+	add("init", s.Init, s.Init != "")
+	add("offload", s.Offload, s.Offload != "")
+	if s.Rank != nil {
+		add("rank", strconv.FormatInt(*s.Rank, 10), true)
+	}
+	if len(fields) == 0 {
+		return s.Name
+	}
+	return s.Name + ":" + strings.Join(fields, ",")
+}
+
+// MarshalText implements [encoding.TextMarshaler].
+func (s Strategy) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (s *Strategy) UnmarshalText(text []byte) (err error) {
+	*s, err = ParseStrategy(string(text))
+	return err
+}
