@@ -2,6 +2,7 @@ package models
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,7 +30,10 @@ type Levers struct {
 	Clip string `json:"clip,omitempty"`
 	// Objective is what is learnt in place of the next token, from pairs of answers or
 	// from judged ones.
-	Objective Objective `json:"objective,omitzero" jsonschema:"type=string"`
+	Objective Objective `json:"objective,omitzero"`
+	// TrainOnly is a regular expression that is looked for in the names of parameters: those
+	// without it are frozen.
+	TrainOnly string `json:"train_only,omitempty"`
 }
 
 // LeverSet says which levers a model has.
@@ -79,6 +83,7 @@ func (l Levers) LeverWords() []string {
 	add(l.InBackward, "optimizer in backward")
 	add(l.Clip != "", "clip "+l.Clip)
 	add(!l.Objective.IsZero(), l.Objective.String())
+	add(l.TrainOnly != "", "training "+l.TrainOnly+" alone")
 	return words
 }
 
@@ -122,6 +127,9 @@ func (l Levers) checkLevers(m *Model, c *Case) (field, reason string) {
 	if field, reason := c.checkObjective(m); reason != "" {
 		return field, reason
 	}
+	if field, reason := l.checkTrainOnly(m, c); reason != "" {
+		return field, reason
+	}
 	switch {
 	case l.Quantize != "" && !slices.Contains(Quantizations(), l.Quantize):
 		return "quantize", fmt.Sprintf("there is no quantization %q; use %s", l.Quantize, strings.Join(Quantizations(), ", "))
@@ -145,6 +153,26 @@ func (l Levers) checkLevers(m *Model, c *Case) (field, reason string) {
 		return "offload", "vprof describes this model's own training loop; those of transformers and exported models (.pt2) have a choice"
 	case l.Clip != "" && l.Clip != ClipNorm && l.Clip != ClipNone:
 		return "clip", fmt.Sprintf("%q is neither norm nor none", l.Clip)
+	}
+	return "", ""
+}
+
+// checkTrainOnly finds what does not go together with a choice of parameters.
+func (l Levers) checkTrainOnly(m *Model, c *Case) (field, reason string) {
+	const at = "train-only"
+	if l.TrainOnly == "" {
+		return "", ""
+	}
+	_, err := regexp.Compile(l.TrainOnly)
+	switch {
+	case err != nil:
+		return at, fmt.Sprintf("%q is no regular expression that vprof reads, which has no look-ahead", l.TrainOnly)
+	case !m.Levers.Loop:
+		return at, "vprof describes this model's own freeze stages; those of transformers and exported models (.pt2) have a choice of parameters"
+	case c.LoRA != nil:
+		return at, "adapters freeze all of the model; train modules beside them with --lora save=..."
+	case c.Stage != "full" || c.Freeze != "":
+		return at, "another choice of what is trained is given, too; give one of them"
 	}
 	return "", ""
 }

@@ -31,7 +31,7 @@ func TestSchemaIsMadeFromTheTypes(t *testing.T) {
 
 // texts are types that JSON has as text.
 func texts(t reflect.Type) *jsonschema.Schema {
-	if t == reflect.TypeFor[models.LoRA]() {
+	if t == reflect.TypeFor[models.LoRA]() || t == reflect.TypeFor[models.Objective]() {
 		return &jsonschema.Schema{Type: "string"}
 	}
 	return nil

@@ -16,7 +16,8 @@ const recomputeHelp = "non-reentrant, reentrant, every=2 for every second layer"
 
 // leverFlags turn the levers of fine-tuning.
 type leverFlags struct {
-	quantize, clip, objective  string
+	quantize, clip             string
+	objective, trainOnly       string
 	liger, offload, inBackward bool
 	flags                      *pflag.FlagSet
 }
@@ -28,6 +29,7 @@ func (f *leverFlags) register(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.offload, "offload", false, "keep what backward needs in the host's memory (save_on_cpu)")
 	flags.BoolVar(&f.inBackward, "optimizer-in-backward", false, "step the optimizer of each parameter when its gradient is there, and free the gradient")
 	flags.StringVar(&f.clip, "clip", "", "clip gradients by their `norm` before the optimizer's step: norm, none (default: as the model's system does)")
+	flags.StringVar(&f.trainOnly, "train-only", "", "train the parameters alone whose names have a `regex` in them, such as 'layers\\.(30|31)\\.|lm_head', and freeze the others")
 	flags.StringVar(&f.objective, "objective", "", "learn from answers that were compared or judged, in place of the next token, by `name`: "+strings.Join(models.Objectives(), ", ")+"; options like dpo:precomputed,as=llama-factory")
 }
 
@@ -45,6 +47,7 @@ func (f *leverFlags) turn(l *models.Levers) error {
 			return usagef("--objective: %w", err)
 		}
 	}
+	l.TrainOnly = f.trainOnly
 	l.Quantize, l.Liger, l.Offload, l.InBackward, l.Clip = f.quantize, f.liger, f.offload, f.inBackward, f.clip
 	return nil
 }

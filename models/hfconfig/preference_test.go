@@ -61,3 +61,28 @@ func TestReferencesAreHeldAsTheyAre(t *testing.T) {
 	reward.Task, reward.Settings = classification, models.Settings{"classes": 1}
 	require.Positive(t, weights(reward))
 }
+
+func TestParametersAreTrainedByName(t *testing.T) {
+	m := model(t, `{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4, "num_attention_heads": 2, "vocab_size": 5000}`)
+	trainable := func(only string) int64 {
+		c, err := m.Complete(models.Case{Levers: models.Levers{TrainOnly: only}})
+		require.NoError(t, err)
+		tr, err := m.Build(c)
+		require.NoError(t, err)
+		require.NoError(t, func() error { _, err := m.Record(c, board, models.Options{Steps: 1}); return err }())
+		return tr.Counts().Trainable
+	}
+	require.EqualValues(t, 5000*64, trainable("lm_head"))
+	require.Equal(t, trainable("layers")/2, trainable(`layers\.[01]\.`))
+	for want, c := range map[string]models.Case{
+		"train-only: here is in the name of no parameter; they are named like model.layers": {Levers: models.Levers{TrainOnly: "here"}},
+		"train-only: adapters freeze all of the model":                                      {LoRA: &models.LoRA{Rank: 4}, Levers: models.Levers{TrainOnly: "layers"}},
+		"train-only: another choice of what is trained is given":                            {Stage: "head", Levers: models.Levers{TrainOnly: "layers"}},
+	} {
+		c, err := m.Complete(c)
+		if err == nil {
+			_, err = m.Build(c)
+		}
+		require.ErrorContains(t, err, want)
+	}
+}

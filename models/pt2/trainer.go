@@ -3,6 +3,7 @@ package pt2
 import (
 	"errors"
 	"fmt"
+	"regexp"
 
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/nn"
@@ -66,6 +67,9 @@ func newTrainer(g *graph, d *dimensions, c models.Case) (models.Trainer, error) 
 	t.loss = losses[c.Loss]
 	if err = t.w.freeze(c.Freeze); err != nil {
 		return nil, wrong("freeze", err)
+	}
+	if c.TrainOnly != "" && !t.w.trainOnly(regexp.MustCompile(c.TrainOnly)) {
+		return nil, train.NothingChosen(c, t.w.parameters[len(t.w.parameters)/2].name)
 	}
 	if c.LoRA != nil {
 		if t.adapters, err = t.w.adapt(g.Program, *c.LoRA); err != nil {

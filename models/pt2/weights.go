@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -272,6 +273,15 @@ func (w *weights) freeze(names string) error {
 		return errors.New("all parameters are frozen; nothing is left to train")
 	}
 	return nil
+}
+
+// trainOnly freezes the parameters whose names do not match, and tells whether some do.
+func (w *weights) trainOnly(wanted *regexp.Regexp) (found bool) {
+	for _, x := range w.parameters {
+		x.frozen = x.frozen || !wanted.MatchString(x.name)
+		found = found || !x.frozen
+	}
+	return found
 }
 
 // counts are the numbers of elements.

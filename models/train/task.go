@@ -3,6 +3,7 @@ package train
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -96,6 +97,9 @@ func newTrainer(task Task, c models.Case) (models.Trainer, error) {
 			p.DType, p.Frozen = weightType(c.Weights), true
 		}
 	}
+	if err := trainOnly(t.net, c); err != nil {
+		return nil, err
+	}
 	if c.Stage == "head" {
 		for _, p := range t.net.Parameters {
 			p.Frozen = true
@@ -106,6 +110,28 @@ func newTrainer(task Task, c models.Case) (models.Trainer, error) {
 		t.net = nn.NewTree(task.Model()) // the head's modules have their names again
 	}
 	return t, nil
+}
+
+// trainOnly freezes what the case does not choose by name.
+func trainOnly(net *nn.Tree, c models.Case) error {
+	if c.TrainOnly == "" {
+		return nil
+	}
+	wanted, found := regexp.MustCompile(c.TrainOnly), false
+	names := net.Names()
+	for i, p := range net.Parameters {
+		p.Frozen = !wanted.MatchString(names[i])
+		found = found || !p.Frozen
+	}
+	if !found {
+		return NothingChosen(c, names[len(names)/2])
+	}
+	return nil
+}
+
+// NothingChosen says that the case's choice has no parameter; one is called like.
+func NothingChosen(c models.Case, like string) error {
+	return &models.CaseError{Model: c.Model, Field: "train-only", Reason: fmt.Sprintf("%s is in the name of no parameter; they are named like %s", c.TrainOnly, like)}
 }
 
 // weightType is the type of weights as cases name it.

@@ -14,7 +14,7 @@ import (
 // flags are the facts that are flags as they are, in the order of a command line.
 var flags = []string{
 	"task", "batch", "accumulate", "seq-len", "weights", "amp", "checkpointing", "optimizer", "lora", "quantize",
-	"objective", "liger", "chunked-loss", "offload", "optimizer-in-backward", "clip", "gpus", "strategy", "alloc-conf",
+	"objective", "train-only", "liger", "chunked-loss", "offload", "optimizer-in-backward", "clip", "gpus", "strategy", "alloc-conf",
 }
 
 // sets are facts that --set takes, by the names of the settings.
@@ -36,6 +36,9 @@ func (c *Config) compose() error {
 		c.Model = Model{Name: m.value, Revision: c.facts["revision"].value, Folder: c.facts["folder"].value, from: m.from}
 	}
 	if err := c.adapters(); err != nil {
+		return err
+	}
+	if err := c.unfreeze(); err != nil {
 		return err
 	}
 	c.prefer()
@@ -97,6 +100,30 @@ func (c *Config) shard() {
 		name += ":" + strings.Join(list, ",")
 	}
 	c.facts.set("strategy", name, s.from)
+}
+
+// unfrozenRange is what may stand behind one of axolotl's patterns: rows, whose gradients
+// alone are kept from zero.
+var unfrozenRange = regexp.MustCompile(`\[\d*:?\d*\]$`)
+
+// unfreeze makes a regular expression of axolotl's patterns of the parameters that are
+// trained: dots are dots but for those before a plus, and names begin with them.
+func (c *Config) unfreeze() error {
+	f, ok := c.facts["unfrozen"]
+	if !ok || f.value == "" {
+		return nil
+	}
+	var list []string
+	for p := range strings.SplitSeq(f.value, ",") {
+		p = strings.ReplaceAll(unfrozenRange.ReplaceAllString(p, ""), ".", `\.`)
+		list = append(list, "^(?:"+strings.ReplaceAll(p, `\.+`, ".+")+")")
+	}
+	all := strings.Join(list, "|")
+	if _, err := regexp.Compile(all); err != nil {
+		return &input.FormatError{File: f.from.file, Line: f.from.line, Key: f.from.key, Reason: "has a regular expression that vprof cannot read; name the parameters with --train-only"}
+	}
+	c.facts.set("train-only", all, f.from)
+	return nil
 }
 
 // prefer adds to the objective whether its reference was computed before, and whose code

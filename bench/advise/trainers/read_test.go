@@ -78,6 +78,8 @@ func TestBadConfigurationsAreNamedByFileLineAndKey(t *testing.T) {
 		"full and quantized":      {"c.yaml", "model_name_or_path: a\nstage: sft\nfinetuning_type: full\nquantization_bit: 4\n", "c.yaml:4: quantization_bit: a quantized model cannot be trained as a whole"},
 		"backward accumulates":    {"c.yaml", "model: {_component_: torchtune.models.llama3.llama3_8b}\noptimizer: {_component_: torch.optim.AdamW}\noptimizer_in_bwd: True\ngradient_accumulation_steps: 8\n", "c.yaml:4: gradient_accumulation_steps: torchtune takes optimizer_in_bwd without"},
 		"beyond vprof":            {"c.yaml", axolotl + "rl: grpo\n", `c.yaml:5: rl: is grpo: the answers are generated while training`},
+		"unfrozen and adapters":   {"c.yaml", axolotl + "adapter: lora\nunfrozen_parameters:\n  - ^model.layers\n", "c.yaml:6: unfrozen_parameters: axolotl freezes all parameters but these after"},
+		"unfrozen, not a regex":   {"c.yaml", axolotl + "unfrozen_parameters:\n  - (\n", "c.yaml:5: unfrozen_parameters: has a regular expression"},
 		"unknown word":            {"c.yaml", axolotl + "optimizer: adamw_torch_fuse\n", `c.yaml:5: optimizer: vprof does not know what "adamw_torch_fuse" needs; it knows adamw_torch_fused`},
 		"not a number":            {"c.yaml", "base_model: a/b\nmicro_batch_size: many\n", `c.yaml:2: micro_batch_size: "many" is not a whole number from 1 on`},
 		"zero":                    {"c.yaml", "base_model: a/b\nmicro_batch_size: 0\n", `c.yaml:2: micro_batch_size: 0 is not a whole number`},
@@ -122,6 +124,12 @@ func setting(c *Config, flag string) string {
 		}
 	}
 	return ""
+}
+
+func TestUnfrozenParametersAreAnExpression(t *testing.T) {
+	c, err := one(t, "c.yaml", "base_model: a/b\nmicro_batch_size: 1\nsequence_len: 512\nunfrozen_parameters:\n  - ^lm_head.weight$[:32000]\n  - model.layers.2[0-9]+.mlp\n  - a.+b\n")
+	require.NoError(t, err)
+	require.Equal(t, `^(?:^lm_head\.weight$)|^(?:model\.layers\.2[0-9]+\.mlp)|^(?:a.+b)`, setting(c, "train-only"))
 }
 
 // DeepSpeed's options become those of the strategy, and its engine trains in the type of
