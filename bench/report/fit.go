@@ -246,6 +246,7 @@ func (f *Fit) Records() [][]string {
 		"model", "device", "device_memory_bytes", "stage", "amp", "checkpointing", "settings", "own", "recommended", "largest_batch", "capped",
 		"batch", "accumulate", "effective_batch", "estimate_allocated_bytes", "estimate_reserved_bytes", "estimate_device_bytes",
 		"estimate_device_low_bytes", "estimate_device_high_bytes", "utilization", "step_seconds", "samples_per_second", "run", "run_device_bytes", "refused",
+		"gpus", "strategy", "rank",
 	}}
 	for _, c := range f.Choices {
 		row := []string{
@@ -268,7 +269,7 @@ func (f *Fit) Records() [][]string {
 		} else {
 			row = append(row, "", "")
 		}
-		rows = append(rows, append(row, c.Refused))
+		rows = append(rows, append(append(row, c.Refused), c.Case.ranksRecord()...))
 	}
 	return rows
 }

@@ -15,31 +15,37 @@ import (
 // maxFile is the largest file read, in bytes.
 const maxFile = 256 << 20
 
-// Read reads the reports of a file: one as JSON, or one a line. Lines of the
+// Read reads the reports of a file: one as JSON, or one a line, or a list. Lines of the
 // same work are put together again. File is the name for errors, which are
 // [*input.FormatError].
 func Read(file string, r io.Reader) ([]*Report, error) {
 	var reports []*Report
 	bounded := &io.LimitedReader{R: r, N: maxFile}
 	d := json.NewDecoder(bounded)
-	for n := 1; ; n++ {
-		var one Report
-		err := decode(d, &one)
+	for n := 1; ; {
+		next, err := values(d)
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if bounded.N <= 0 {
 			return nil, &input.FormatError{File: file, Reason: fmt.Sprintf("longer than %d MiB", maxFile>>20)}
 		}
-		if err == nil {
-			err = one.check()
-		}
 		if err != nil {
-			return nil, &input.FormatError{File: file, Reason: fmt.Sprintf("value %d is not a %s report: %v", n, Schema, err)}
+			return nil, notAReport(file, n, err)
 		}
-		// Reports of before cases had a hash have the description alone.
-		one.Case.ConfigHash = one.Case.Description().Hash()
-		reports = join(reports, &one)
+		for _, text := range next {
+			var one Report
+			if err = json.Unmarshal(text, &one); err == nil {
+				err = one.check()
+			}
+			if err != nil {
+				return nil, notAReport(file, n, err)
+			}
+			// Reports of before cases had a hash have the description alone.
+			one.Case.ConfigHash = one.Case.Description().Hash()
+			reports = join(reports, &one)
+			n++
+		}
 	}
 	if len(reports) == 0 {
 		return nil, &input.FormatError{File: file, Reason: "is empty; make one with \"vprof sweep --export run.json\""}
@@ -52,6 +58,10 @@ func Read(file string, r io.Reader) ([]*Report, error) {
 	return reports, nil
 }
 
+func notAReport(file string, n int, err error) error {
+	return &input.FormatError{File: file, Reason: fmt.Sprintf("value %d is not a %s report: %v", n, Schema, err)}
+}
+
 // decode reads the next value of a file. A key that stands twice is an error.
 func decode(d *json.Decoder, v any) error {
 	var text json.RawMessage
@@ -62,6 +72,46 @@ func decode(d *json.Decoder, v any) error {
 		return err
 	}
 	return json.Unmarshal(text, v)
+}
+
+// values reads the next value of a file, or those of a list: reports, or [Ranks].
+func values(d *json.Decoder) ([]json.RawMessage, error) {
+	var text json.RawMessage
+	if err := decode(d, &text); err != nil {
+		return nil, err
+	}
+	if !bytes.HasPrefix(bytes.TrimSpace(text), []byte("[")) {
+		return []json.RawMessage{text}, nil
+	}
+	var list []json.RawMessage
+	if err := json.Unmarshal(text, &list); err != nil {
+		return nil, err
+	}
+	for i, element := range list {
+		var rank struct{ Plan json.RawMessage }
+		if json.Unmarshal(element, &rank) == nil && rank.Plan != nil {
+			list[i] = rank.Plan
+		}
+	}
+	return list, nil
+}
+
+// OfRanks reports whether reports are of the ranks of one case.
+func OfRanks(reports []*Report) bool {
+	if len(reports) < 2 {
+		return false
+	}
+	whole := func(c Case) Case {
+		if c.Strategy != nil {
+			s := *c.Strategy
+			s.Rank = nil
+			c.Strategy = &s
+		}
+		return c
+	}
+	return !slices.ContainsFunc(reports, func(r *Report) bool {
+		return r.Case.Strategy == nil || r.Case.Strategy.Rank == nil || !whole(r.Case).Same(whole(reports[0].Case))
+	})
 }
 
 // join adds a report to a list: to the last one's points if the two are lines

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/models"
 )
 
 func TestWhatIsWrittenReadsBackTheSame(t *testing.T) {
@@ -86,6 +87,37 @@ func TestReadChecksWhatTheFormatPromises(t *testing.T) {
 		_, err := Read("run.json", strings.NewReader(text))
 		require.ErrorContains(t, err, want)
 	}
+}
+
+// Plans of ranks are a list, whether each stands with its ranks or alone.
+func TestPlansOfRanksAreRead(t *testing.T) {
+	plan := func(strategy string) *Report {
+		r := toySweep()
+		s, err := models.ParseStrategy(strategy)
+		require.NoError(t, err)
+		r.Case.GPUs, r.Case.Strategy = 4, &s
+		return r
+	}
+	read := func(v any) []*Report {
+		text, err := json.Marshal(v)
+		require.NoError(t, err)
+		reports, err := Read("run.json", bytes.NewReader(text))
+		require.NoError(t, err)
+		return reports
+	}
+	a, b := plan("zero1:rank=0"), plan("zero1:rank=3")
+	for _, v := range []any{[]*Report{a, b}, Ranks{{Plan: a}, {Plan: b}}} {
+		reports := read(v)
+		require.Len(t, reports, 2)
+		require.True(t, OfRanks(reports))
+	}
+	require.False(t, OfRanks(read(a)), "one alone")
+	require.False(t, OfRanks(read([]*Report{a, plan("ddp:rank=1")})), "of two strategies")
+	require.False(t, OfRanks(read([]*Report{a, toySweep()})), "of one GPU, too")
+	_, err := Read("run.json", strings.NewReader("[1]"))
+	require.ErrorContains(t, err, "value 1 is not a vprof.report/v1 report")
+	_, err = Read("run.json", strings.NewReader("[]"))
+	require.ErrorContains(t, err, "is empty")
 }
 
 func list(v any) []any { return v.([]any) }

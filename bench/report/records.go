@@ -24,6 +24,19 @@ func (r *Report) Lines() []any {
 	return lines
 }
 
+// ranksRecord are the number of ranks, their strategy and the one that is shown; empty for
+// one GPU, and the last for the rank that needs most.
+func (c Case) ranksRecord() []string {
+	if c.Strategy == nil {
+		return []string{"", "", ""}
+	}
+	s, rank := *c.Strategy, ""
+	if s.Rank != nil {
+		rank, s.Rank = strconv.FormatInt(*s.Rank, 10), nil
+	}
+	return []string{strconv.Itoa(c.GPUs), s.String(), rank}
+}
+
 // Records are the points with everything that a spreadsheet can use, one a
 // row. Cells of what a point does not have are empty.
 func (r *Report) Records() [][]string {
@@ -46,7 +59,7 @@ func (r *Report) Records() [][]string {
 	}
 	rows := [][]string{append(head, "dataset_bytes", "streamed_device_bytes",
 		"claim_of", "claim_low_bytes", "claim_high_bytes", "claim_source",
-		"gpu", "board", "board_memory_bytes", "board_uuid", "board_mig", "host", "driver", "cuda", "run_at")}
+		"gpu", "board", "board_memory_bytes", "board_uuid", "board_mig", "host", "driver", "cuda", "run_at", "gpus", "strategy", "rank")}
 	for _, p := range r.Points {
 		row := []string{
 			r.Case.Model, r.Case.Task, r.Case.Stage, r.Case.AMP.String(), r.Case.Weights.String(), strconv.FormatBool(r.Case.Checkpointing), strconv.Itoa(r.Case.Accumulate),
@@ -57,7 +70,7 @@ func (r *Report) Records() [][]string {
 			row = append(row, p.Run.record()...)
 			row = append(row, p.timing()...)
 		}
-		rows = append(rows, slices.Concat(row, r.dataset(p), p.claimRecord(), r.boardRecord(p)))
+		rows = append(rows, slices.Concat(row, r.dataset(p), p.claimRecord(), r.boardRecord(p), r.Case.ranksRecord()))
 	}
 	return rows
 }

@@ -176,6 +176,7 @@ func (t *Times) Records() [][]string {
 	rows := [][]string{{
 		"model", "device", "stage", "batch", "fits", "device_bytes", "step_seconds", "step_low_seconds", "step_high_seconds",
 		"roofline_seconds", "samples_per_second", "epoch_seconds", "epochs", "total_seconds", "checkpointing_time", "checkpointing_bytes",
+		"gpus", "strategy", "rank",
 	}}
 	number := func(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
 	for _, r := range t.Rows {
@@ -194,6 +195,7 @@ func (t *Times) Records() [][]string {
 		if c := r.Checkpointing; c != nil {
 			row[14], row[15] = number(c.Time), integer(c.Memory)
 		}
+		copy(row[16:], t.Case.ranksRecord())
 		rows = append(rows, row)
 	}
 	return rows

@@ -31,7 +31,9 @@ batch size beside its estimate, what the memory is made of, the timeline of one
 training step, the largest tensors, a flame view by module, and the allocator's
 memory with its holes.
 
-RUN is a file that sweep or plan wrote with --export run.json, - standard input.
+RUN is a file that sweep or plan wrote with --export run.json, - standard input. Of
+a plan of all ranks (--rank all) the page is that of the one that needs most, with a
+bar for each.
 Several runs of one case, on several devices, make one page. Runs of two cases
 are shown side by side on one scale, with what differs: A, the first, and B. So
 are two runs of one case with --side-by-side. A run holds no timeline: the step
@@ -67,6 +69,9 @@ func runReport(ctx context.Context, o *reportOptions, paths []string) error {
 	runs, err := readRuns(o.app, paths)
 	if err != nil {
 		return err
+	}
+	if len(paths) == 1 && report.OfRanks(runs) && !o.sideBySide { // the first needs most, and its page has a bar of all
+		runs = runs[:1]
 	}
 	sides := byCase(runs)
 	if o.sideBySide {
