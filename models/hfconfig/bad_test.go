@@ -39,6 +39,8 @@ func TestWrongConfigurationsAreExplained(t *testing.T) {
 		`{"model_type": "lfm2", "layer_types": ["conv"]}`:                                        `layer_types: has 1 layers; num_hidden_layers is 32`,
 		`{"model_type": "lfm2", "num_hidden_layers": 1, "layer_types": ["mamba"]}`:               `layer_types: vprof does not know "mamba"; it knows conv, full_attention`,
 		`{"model_type": "lfm2", "block_ffn_dim_multiplier": -1}`:                                 `block_ffn_dim_multiplier: -1 is not a number above 0, up to 64`,
+		`{"model_type": "qwen3_5_text", "linear_num_key_heads": 5}`:                              `linear_num_key_heads: 5 do not divide linear_num_value_heads 32`,
+		`{"model_type": "qwen3_5", "text_config": {"layer_types": ["conv"]}}`:                    `text_config.layer_types: has 1 layers; num_hidden_layers is 32`,
 		`{"model_type": "smollm3", "no_rope_layers": [1]}`:                                       `no_rope_layers: has 1 layers; num_hidden_layers is 36`,
 		`{"model_type": "smollm3", "no_rope_layers": "all"}`:                                     `no_rope_layers: "all" is not a list of whole numbers`,
 		`{"model_type": "phi", "partial_rotary_factor": 2}`:                                      `partial_rotary_factor: 2 is not a number above 0, up to 1`,

@@ -32,11 +32,15 @@ func (d relative) mixture(a *architecture) {
 		}
 		return check(c)
 	}
-	a.caveats = func(c models.Case) []string {
-		if c.LoRA == nil || len(c.LoRA.Targets) > 0 || c.LoRA.Match != "" {
-			return nil
+	others := a.caveats
+	a.caveats = func(c models.Case) (notes []string) {
+		if others != nil {
+			notes = others(c)
 		}
-		return []string{"adapters are beside linear layers, which the experts are not; where peft itself is told all-linear, it has others beside the experts' parameters, and needs a second copy of those"}
+		if c.LoRA == nil || len(c.LoRA.Targets) > 0 || c.LoRA.Match != "" {
+			return notes
+		}
+		return append(notes, "adapters are beside linear layers, which the experts are not; where peft itself is told all-linear, it has others beside the experts' parameters, and needs a second copy of those")
 	}
 }
 
@@ -87,6 +91,12 @@ func readQwen3MoE(r *reader, c *llama.Config) {
 	c.Experts.Normalized = r.flag("norm_topk_prob", false)
 	r.sparseLayers(c)
 	r.refuse("use_sliding_window", "false")
+}
+
+func readQwen3VLMoE(r *reader, c *llama.Config) {
+	r.biases(c)
+	r.experts(c, 60, "num_experts", "num_local_experts", 4, 1408, "moe_intermediate_size")
+	r.sparseLayers(c)
 }
 
 func readOlmoe(r *reader, c *llama.Config) {

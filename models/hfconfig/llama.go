@@ -30,16 +30,7 @@ func (d relative) architecture(r *reader) architecture {
 	problem := r.problem(labels)
 	a := decoder(d.name, c.Layers, c.Width, labels, r.turnedLength(d.positions))
 	a.levers.Liger = d.liger
-	if c.Experts.Count > 0 {
-		d.mixture(&a)
-	}
-	if len(c.ShortConv.Layers) > 0 {
-		a.withoutKernels("the convolution", "causal_conv1d")
-	}
-	if c.Mamba.Heads > 0 {
-		a.withoutKernels("Mamba", "mamba_ssm and causal_conv1d")
-		a.noAdaptersBeside("out_proj")
-	}
+	d.special(c, &a)
 	a.task = func(k models.Case) train.Task {
 		if k.Task == classification {
 			return llama.Classification(c, classesOf(k, problem), padded, hf.TextOf(k))

@@ -13,8 +13,70 @@ import (
 // transformers runs it without them.
 func (a *architecture) withoutKernels(what, packages string) {
 	note := fmt.Sprintf("%s is recorded as transformers runs it in PyTorch alone; with the kernels of %s a step needs less", what, packages)
+	a.note(note)
+}
+
+// note says something with every result.
+func (a *architecture) note(note string) {
 	a.notes = append(a.notes, note)
-	a.caveats = func(models.Case) []string { return []string{note} }
+	others := a.caveats
+	a.caveats = func(c models.Case) []string {
+		if others == nil {
+			return []string{note}
+		}
+		return append(others(c), note)
+	}
+}
+
+// special says what there is to know of mixtures and of layers without attention.
+func (d relative) special(c llama.Config, a *architecture) {
+	if c.Experts.Count > 0 {
+		d.mixture(a)
+	}
+	if len(c.ShortConv.Layers) > 0 {
+		a.withoutKernels("the convolution", "causal_conv1d")
+	}
+	if len(c.DeltaNet.Layers) > 0 {
+		a.withoutKernels("linear attention", "fla and causal_conv1d")
+	}
+	if c.Mamba.Heads > 0 {
+		a.withoutKernels("Mamba", "mamba_ssm and causal_conv1d")
+		a.noAdaptersBeside("out_proj")
+	}
+}
+
+// deltaNets reads linear attention, and which layers have it.
+func (r *reader) deltaNets(c *llama.Config) {
+	d := llama.DeltaNet{
+		KeyHeads: r.size("linear_num_key_heads", 16, mostWidth), ValueHeads: r.size("linear_num_value_heads", 32, mostWidth),
+		KeySize: r.size("linear_key_head_dim", 128, mostWidth), ValueSize: r.size("linear_value_head_dim", 128, mostWidth), Kernel: r.size("linear_conv_kernel_dim", 4, mostKernel),
+	}
+	r.must(d.ValueHeads%d.KeyHeads == 0, "linear_num_key_heads", "%d do not divide linear_num_value_heads %d", d.KeyHeads, d.ValueHeads)
+	every := r.size("full_attention_interval", 4, mostLayers)
+	types := r.words("layer_types")
+	if types != nil && int64(len(types)) != c.Layers {
+		r.wrong("layer_types", "has %d layers; num_hidden_layers is %d", len(types), c.Layers)
+		return
+	}
+	d.Layers = layers(c, func(i int64) bool {
+		if types == nil {
+			return (i+1)%every != 0
+		}
+		r.must(types[i] == "linear_attention" || types[i] == fullAttention, "layer_types", "vprof does not know %q; it knows linear_attention, %s", types[i], fullAttention)
+		return types[i] == "linear_attention"
+	})
+	c.DeltaNet = d
+}
+
+func readQwen35(r *reader, c *llama.Config) {
+	r.biases(c)
+	r.deltaNets(c)
+}
+
+func readQwen35MoE(r *reader, c *llama.Config) {
+	readQwen35(r, c)
+	r.experts(c, 256, "num_experts", "num_local_experts", 8, 512, "moe_intermediate_size")
+	c.Experts.Shared = r.size("shared_expert_intermediate_size", 512, mostInner)
 }
 
 // noAdaptersBeside refuses adapters where peft does: the kernels of Mamba take the weight of

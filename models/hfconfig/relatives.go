@@ -139,6 +139,17 @@ var relatives = map[string]relative{
 		name: "Lfm2Moe", vocab: 65536, width: 2048, kvHeads: 8, inner: 7168, positions: 128000, tied: true, noClasses: true,
 		base: llama.Config{Order: llama.LFM2, QKNorm: llama.HeadsNorm, Activation: "silu", Names: lfmNames, Experts: llama.Experts{Routing: llama.RouteSigmoid}}, read: readLFM2MoE,
 	},
+	"qwen3_5_text": {
+		name: "Qwen3_5", noClasses: true, vocab: 248320, heads: 16, kvHeads: 4, headSize: 256, inner: 12288, positions: 32768, part: 0.25,
+		base: llama.Config{Norm: llama.GemmaNorm, QKNorm: llama.HeadsNorm, Gated: true, Activation: "silu", Rotary: llama.Rotary{Inside: true, Stepwise: true, Grids: 3}}, read: readQwen35,
+	},
+	"qwen3_5_moe_text": {
+		name: "Qwen3_5Moe", noClasses: true, vocab: 248320, width: 2048, layers: 40, heads: 16, kvHeads: 2, headSize: 256, inner: 512, positions: 32768, part: 0.25,
+		base: llama.Config{
+			Norm: llama.GemmaNorm, QKNorm: llama.HeadsNorm, Gated: true, Activation: "silu", Rotary: llama.Rotary{Inside: true, Stepwise: true, Grids: 3},
+			Experts: llama.Experts{Normalized: true, SharedGate: true},
+		}, read: readQwen35MoE,
+	},
 	"mixtral":   {name: "Mixtral", vocab: 32000, kvHeads: 8, inner: 14336, positions: 131072, base: llama.Config{Experts: llama.Experts{Routing: llama.RouteWhole, Normalized: true}}, fused: []string{"gate", "w1", "w2", "w3"}, read: readMixtral},
 	"qwen2_moe": {name: "Qwen2Moe", vocab: 151936, width: 2048, layers: 24, heads: 16, kvHeads: 16, inner: 5632, positions: 32768, read: readQwen2MoE},
 	"qwen3_moe": {name: "Qwen3Moe", vocab: 151936, width: 2048, layers: 24, heads: 32, kvHeads: 4, inner: 6144, positions: 32768, base: llama.Config{QKNorm: llama.HeadsNorm}, fused: fusedByQwen, read: readQwen3MoE},

@@ -108,7 +108,7 @@ func besideQwen25VL(r *reader, _ llama.Config) func() llama.Wrapper {
 }
 
 func besideQwen3VL(r *reader, _ llama.Config) func() llama.Wrapper {
-	v, s := r.blocks(tower.Size{Layers: 27, Heads: 16, Patch: 16}, "qwen3_vl_vision", "qwen3_vl")
+	v, s := r.blocks(tower.Size{Layers: 27, Heads: 16, Patch: 16}, "qwen3_vl_vision", "qwen3_vl", "qwen3_vl_moe_vision", "qwen3_vl_moe")
 	s.Width, s.Inner, s.Out = v.size("hidden_size", 1152, mostWidth), v.size("intermediate_size", 4304, mostInner), v.size("out_hidden_size", 3584, mostWidth)
 	s.Positions = v.size("num_position_embeddings", 2304, mostPositions)
 	s.Deep = 3
@@ -118,6 +118,13 @@ func besideQwen3VL(r *reader, _ llama.Config) func() llama.Wrapper {
 	return func() llama.Wrapper {
 		return llama.Wrapper{Before: (&nn.Parts{}).Add("visual", tower.Qwen3VL(s))}
 	}
+}
+
+func besideQwen35(r *reader, _ llama.Config) func() llama.Wrapper {
+	v, s := r.blocks(tower.Size{Layers: 27, Heads: 16, Patch: 16}, "qwen3_5_vision", "qwen3_5", "qwen3_5_moe_vision", "qwen3_5_moe")
+	s.Width, s.Inner, s.Out = v.size("hidden_size", 1152, mostWidth), v.size("intermediate_size", 4304, mostInner), v.size("out_hidden_size", 3584, mostWidth)
+	s.Positions = v.size("num_position_embeddings", 2304, mostPositions)
+	return func() llama.Wrapper { return llama.Wrapper{Before: (&nn.Parts{}).Add("visual", tower.Qwen3VL(s))} }
 }
 
 func besideInternVL(r *reader, text llama.Config) func() llama.Wrapper {

@@ -42,6 +42,9 @@ var wrappers = map[string]wrapper{
 	"qwen2_5_vl":   {name: "Qwen2_5_VL", text: "qwen2_5_vl_text", flat: true, senses: "images", beside: besideQwen25VL},
 	"qwen3_vl":     {name: "Qwen3VL", text: "qwen3_vl_text", senses: "images", beside: besideQwen3VL},
 	"internvl":     {name: "InternVL", text: "qwen2", tied: true, senses: "images", beside: besideInternVL},
+	"qwen3_vl_moe": {name: "Qwen3VLMoe", text: "qwen3_vl_moe_text", senses: "images", beside: besideQwen3VL},
+	"qwen3_5":      {name: "Qwen3_5", text: "qwen3_5_text", senses: "images", beside: besideQwen35},
+	"qwen3_5_moe":  {name: "Qwen3_5Moe", text: "qwen3_5_moe_text", senses: "images", beside: besideQwen35},
 	"smolvlm":      {name: "SmolVLM", text: "llama", senses: "images", beside: besideSmolVLM},
 	"glm4v":        {name: "Glm4v", text: "glm4v_text", senses: "images", beside: besideGLM4V},
 	"paddleocr_vl": {name: "PaddleOCRVL", text: "paddleocr_vl_text", tied: true, flat: true, senses: "images", beside: besidePaddleOCR},
@@ -56,6 +59,10 @@ var textOnly = map[string]relative{
 	"qwen2_vl_text":   {name: "Qwen2VLText", vocab: 152064, width: 8192, layers: 80, heads: 64, kvHeads: 8, inner: 29568, positions: 32768, base: llama.Config{QKVBias: true, Rotary: llama.Rotary{Grids: 3}}, read: (*reader).qwenVLWindows},
 	"qwen2_5_vl_text": {name: "Qwen2_5_VLText", vocab: 152064, width: 8192, layers: 80, heads: 64, kvHeads: 8, inner: 29568, positions: 32768, base: llama.Config{QKVBias: true, Rotary: llama.Rotary{Grids: 3}}, read: (*reader).qwenVLWindows},
 	"qwen3_vl_text":   {name: "Qwen3VLText", vocab: 151936, kvHeads: 32, headSize: 128, inner: 22016, positions: 128000, base: llama.Config{QKNorm: llama.HeadsNorm, Rotary: llama.Rotary{Grids: 3}}, read: (*reader).biases},
+	"qwen3_vl_moe_text": {
+		name: "Qwen3VLMoeText", vocab: 151936, width: 2048, layers: 24, heads: 16, kvHeads: 16, inner: 5632, positions: 128000,
+		base: llama.Config{QKNorm: llama.HeadsNorm, Rotary: llama.Rotary{Grids: 3}, Experts: llama.Experts{Normalized: true}}, read: readQwen3VLMoE,
+	},
 	"glm4v_text": {
 		name: "Glm4vText", vocab: 151552, layers: 40, kvHeads: 2, inner: 13696, positions: 32768,
 		base: llama.Config{QKVBias: true, Order: llama.NormAround, MLP: llama.FusedGated, Rotary: llama.Rotary{Inside: true, Stepwise: true, Pairs: true, Grids: 3}, Names: llama.Names{
@@ -104,9 +111,8 @@ func (w wrapper) architecture(r *reader) architecture {
 	a.settings, a.only = slices.DeleteFunc(a.settings, func(s models.Setting) bool { return s.Name == hf.ClassesSetting(1).Name }), nil
 	a.summary = fmt.Sprintf("%s: %s", w.name, a.summary)
 	a.levers.Liger = w.liger
-	note := fmt.Sprintf("this is a step on text alone: the towers' weights are there, and what %s add is not counted", w.senses)
-	a.notes = append(a.notes, note)
-	a.caveats = func(models.Case) []string { return []string{note} }
+	a.note(fmt.Sprintf("this is a step on text alone: the towers' weights are there, and what %s add is not counted", w.senses))
+	d.special(c, &a)
 	a.task = func(k models.Case) train.Task { return llama.ConditionalGeneration(c, beside(), hf.TextOf(k)) }
 	return a
 }

@@ -29,6 +29,9 @@ func newAttention(c *Config, i int) *attention {
 		a.QkvProj = nn.NewLinear(c.Width, query+2*shared, c.QKVBias)
 	}
 	a.OProj = nn.NewLinear(query, c.Width, c.OutputBias)
+	if c.Gated {
+		a.QProj = nn.NewLinear(c.Width, 2*query, c.QKVBias)
+	}
 	switch c.QKNorm {
 	case NoQKNorm:
 	case WholeNorm:
@@ -42,7 +45,14 @@ func newAttention(c *Config, i int) *attention {
 func (a *attention) call(f *frame, x, mask, positions, cos, sin *tensor) *tensor {
 	g := f.CallFrame(x, mask, positions, cos, sin)
 	g.In(a)
-	q, k, v := a.project(g, x)
+	var q, k, v, gate *tensor
+	if a.c.Gated {
+		q, gate = a.gated(g, x)
+		k = g.Let(a.heads(g, a.KProj, a.KNorm, x))
+		v = g.Let(hf.Heads(g.Call(a.VProj, x), a.c.HeadSize))
+	} else {
+		q, k, v = a.project(g, x)
+	}
 	if a.turned {
 		a.turn(g, &q, &k, cos, sin)
 	}
@@ -55,12 +65,25 @@ func (a *attention) call(f *frame, x, mask, positions, cos, sin *tensor) *tensor
 	}
 	y := g.Let(a.attend(g, q, k, v, mask))
 	g.Set(&y, hf.Merge(y))
+	if gate != nil {
+		g.Set(&y, y.Mul(gate.Sigmoid()))
+	}
 	g.Set(&y, g.Call(a.OProj, y))
 	if a.c.DropoutInside {
 		g.Set(&y, y.Dropout(a.c.ResidualDropout, a.Training()))
 	}
 	g.End(y)
 	return y
+}
+
+// gated gives the heads of the query and the gate beside them.
+func (a *attention) gated(f *frame, x *tensor) (q, gate *tensor) {
+	size := a.c.HeadSize
+	parts := f.LetAll(f.Call(a.QProj, x).View(x.Size(0), x.Size(1), -1, 2*size).Chunk(2, -1))
+	q, gate = parts[0], parts[1]
+	f.Set(&gate, gate.Reshape(x.Size(0), x.Size(1), -1))
+	f.Set(&q, f.Call(a.QNorm, q).Transpose(1, 2))
+	return q, gate
 }
 
 // attend is the attention interface.

@@ -51,6 +51,9 @@ type Config struct {
 	// Mamba is the mixer beside attention, ShortConv what stands in its place.
 	Mamba     Mamba
 	ShortConv ShortConv
+	DeltaNet  DeltaNet
+	// Gated has a gate beside the query, by which what attention gives is multiplied.
+	Gated bool
 	// KeyScaled scales keys, GateScaled what gates and what comes of the feed-forward half.
 	KeyScaled, GateScaled bool
 	// Experts are those of a mixture, in the place of the feed-forward half.
@@ -189,8 +192,12 @@ func (n Names) TorchName(own string) string {
 	return own
 }
 
-// recurrent reports whether layers want the mask of padded rows itself.
-func (c *Config) recurrent() bool { return c.Mamba.Heads > 0 || len(c.ShortConv.Layers) > 0 }
+// kinds tell whether layer i has attention, and whether it has what wants the mask of padded
+// rows itself.
+func (c *Config) kinds(i int) (attends, recurs bool) {
+	instead := c.ShortConv.short(i) || c.DeltaNet.linear(i)
+	return !instead, instead || c.Mamba.Heads > 0
+}
 
 // windowed reports whether the tokens of layer i see a window.
 func (c *Config) windowed(i int) bool { return i < len(c.Windowed) && c.Windowed[i] }

@@ -11,6 +11,7 @@ type layer struct {
 	SelfAttn                               *attention
 	Mamba                                  *mixer
 	Conv                                   *shortConv
+	LinearAttn                             *deltaNet
 	Mlp                                    nn.Layer
 	InputLayernorm, PostAttentionLayernorm nn.Layer
 	// Those that normalize what each half makes, too, have two more.
@@ -20,9 +21,12 @@ type layer struct {
 
 func newLayer(c *Config, i int) *layer {
 	l := &layer{Names: c.Names, c: c}
-	if c.ShortConv.short(i) {
+	switch {
+	case c.ShortConv.short(i):
 		l.Conv = newShortConv(c)
-	} else {
+	case c.DeltaNet.linear(i):
+		l.LinearAttn = newDeltaNet(c)
+	default:
 		l.SelfAttn = newAttention(c, i)
 	}
 	if c.sparse(i) {
@@ -52,6 +56,9 @@ func newLayer(c *Config, i int) *layer {
 // rows.
 func (l *layer) forward(f *frame, args []*tensor) *tensor {
 	attend := func(x *tensor) *tensor { return l.SelfAttn.call(f, x, args[1], args[2], args[3], args[4]) }
+	if l.LinearAttn != nil {
+		attend = func(x *tensor) *tensor { return l.LinearAttn.call(f, x, args[5]) }
+	}
 	x := args[0]
 	switch l.c.Order {
 	case NormAround, NormLast:

@@ -61,15 +61,20 @@ func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 		a, b := m.RotaryEmb.call(g, kind, x, positions)
 		cos, sin = append(cos, g.Let(a)), append(sin, g.Let(b))
 	}
-	if !m.c.recurrent() {
-		padding = nil // attention has masks of its own
-	}
 	for i, l := range m.Layers {
 		mask, kind := full, 0
 		if m.c.windowed(i) {
 			mask, kind = window, len(cos)-1
 		}
-		g.Set(&x, text.CallLayer(g, i, l, l.forward, []*tensor{x}, mask, positions, cos[kind], sin[kind], padding))
+		attends, recurs := m.c.kinds(i)
+		if !attends {
+			mask = nil
+		}
+		rows := padding
+		if !recurs {
+			rows = nil
+		}
+		g.Set(&x, text.CallLayer(g, i, l, l.forward, []*tensor{x}, mask, positions, cos[kind], sin[kind], rows))
 	}
 	g.Set(&x, g.Call(m.Norm, x))
 	g.End(x)

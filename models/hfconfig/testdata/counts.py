@@ -26,6 +26,9 @@ CLASSES = {
     "whisper": ["WhisperForConditionalGeneration"],
     "wav2vec2": ["Wav2Vec2ForCTC"],
     "gemma3": ["Gemma3ForConditionalGeneration"],
+    "qwen3_5": ["Qwen3_5ForConditionalGeneration"],
+    "qwen3_5_moe": ["Qwen3_5MoeForConditionalGeneration"],
+    "qwen3_5_text": ["Qwen3_5ForCausalLM"],
     "voxtral": ["VoxtralForConditionalGeneration"],
 }
 AUTO = (transformers.AutoModelForCausalLM, transformers.AutoModelForSequenceClassification, transformers.AutoModelForImageTextToText)
