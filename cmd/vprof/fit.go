@@ -319,6 +319,9 @@ func (o *fitOptions) search() (s fit.Search, err error) {
 	if t := o.c.trainer; t != nil && o.effective == 0 && !o.c.flags.Changed("accumulate") {
 		o.effective = t.Effective(o.group.gpus) // what is learned should stay as it is
 	}
+	if o.effective < 0 || o.effective > mostEffective {
+		return s, usagef("--target-effective-batch: %d is more samples than any step sees; the largest is %d", o.effective, mostEffective)
+	}
 	if s, err = o.searchFlags.search(o.app, m, c); err != nil {
 		return s, err
 	}
@@ -419,6 +422,9 @@ func (o *fitOptions) tuned(settings models.Settings) ([]models.Settings, error) 
 	}
 	return all, nil
 }
+
+// mostEffective is the largest number of samples of a step that is accepted.
+const mostEffective = 1 << 30
 
 // maxTuned is how many combinations of settings a search goes through at most.
 const maxTuned = 256

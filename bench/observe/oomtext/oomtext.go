@@ -4,7 +4,9 @@
 package oomtext
 
 import (
+	"bytes"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -30,8 +32,11 @@ type Message struct {
 	Where string
 }
 
-// begins finds the errors. The wordings without sizes are the driver's and cuBLAS's.
-var begins = regexp.MustCompile(`(?:CUDA|HIP|XPU) out of memory\. Tried to allocate|CUDA (?:driver )?error: out of memory|CUBLAS_STATUS_ALLOC_FAILED`)
+// wordings are what errors begin with. Those without sizes are the driver's and cuBLAS's.
+var wordings = []string{
+	"CUDA out of memory. Tried to allocate", "HIP out of memory. Tried to allocate", "XPU out of memory. Tried to allocate",
+	"CUDA error: out of memory", "CUDA driver error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED",
+}
 
 const (
 	size = `([0-9]+(?:\.[0-9]+)? (?:[KMGT]iB|bytes?))`
@@ -66,21 +71,45 @@ var (
 )
 
 // Is tells whether a text has such an error in it.
-func Is(text []byte) bool { return begins.Match(text) }
+func Is(text []byte) bool {
+	return slices.ContainsFunc(wordings, func(w string) bool { return bytes.Contains(text, []byte(w)) })
+}
+
+// span is where the beginning of an error begins and ends in its text.
+type span struct{ from, to int }
+
+// find returns the first errors of a text. It looks for the wordings as they are: a
+// regular expression of them all would take seconds over a log of 64 MB.
+func find(text string) []span {
+	var all []span
+	for _, w := range wordings {
+		at := 0
+		for range MaxMessages {
+			i := strings.Index(text[at:], w)
+			if i < 0 {
+				break
+			}
+			all = append(all, span{at + i, at + i + len(w)})
+			at += i + len(w)
+		}
+	}
+	slices.SortFunc(all, func(a, b span) int { return a.from - b.from })
+	return all[:min(len(all), MaxMessages)]
+}
 
 // Parse reads all errors of a text, in their order.
 func Parse(text string) []Message {
 	var all []Message
-	found := begins.FindAllStringIndex(text, MaxMessages)
+	found := find(text)
 	for i, at := range found {
 		from, to := 0, len(text)
 		if i > 0 {
-			from = found[i-1][1]
+			from = found[i-1].to
 		}
 		if i+1 < len(found) {
-			to = found[i+1][0]
+			to = found[i+1].from
 		}
-		all = append(all, message(text[max(from, at[0]-mostBefore):at[0]], text[at[0]:min(to, at[0]+most)]))
+		all = append(all, message(text[max(from, at.from-mostBefore):at.from], text[at.from:min(to, at.from+most)]))
 	}
 	return all
 }
@@ -98,11 +127,11 @@ func message(before, text string) Message {
 	}
 	for _, p := range parts {
 		if s := p.find.FindStringSubmatch(words); s != nil {
-			p.put(&m, bytes(s[1]))
+			p.put(&m, amount(s[1]))
 		}
 	}
 	for _, s := range others.FindAllStringSubmatch(words, -1) {
-		m.Others += bytes(s[1])
+		m.Others += amount(s[1])
 	}
 	return m
 }
@@ -119,9 +148,9 @@ func requester(before string) string {
 	return where
 }
 
-// bytes parses a size in bytes. Sizes beyond all GPUs are zero, as if the message did
+// amount parses a size in bytes. Sizes beyond all GPUs are zero, as if the message did
 // not name them.
-func bytes(s string) int64 {
+func amount(s string) int64 {
 	n, err := bytesize.Parse(strings.TrimSuffix(strings.TrimSuffix(s, " bytes"), " byte"))
 	if err != nil || n > 1<<50 {
 		return 0

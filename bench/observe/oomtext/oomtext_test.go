@@ -1,10 +1,13 @@
 package oomtext
 
 import (
+	"bytes"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 )
 
 const (
@@ -38,6 +41,31 @@ func TestEveryWordingIsRead(t *testing.T) {
 	}
 	require.False(t, Is([]byte("all is well")))
 	require.Empty(t, Parse("all is well"))
+}
+
+// What is looked for word by word is what an expression of all wordings finds.
+func TestErrorsAreFoundInTheirOrder(t *testing.T) {
+	all := regexp.MustCompile(`(?:CUDA|HIP|XPU) out of memory\. Tried to allocate|CUDA (?:driver )?error: out of memory|CUBLAS_STATUS_ALLOC_FAILED`)
+	pieces := append([]string{"CUDA ", "out of memory", "\n", " driver error: ", "]"}, wordings...)
+	rapid.Check(t, func(t *rapid.T) {
+		text := strings.Join(rapid.SliceOf(rapid.SampledFrom(pieces)).Draw(t, "text"), "")
+		var want []span
+		for _, at := range all.FindAllStringIndex(text, -1) {
+			want = append(want, span{at[0], at[1]})
+		}
+		require.Equal(t, want, find(text))
+		require.Equal(t, want != nil, Is([]byte(text)))
+	})
+	require.Len(t, find(strings.Repeat(wordings[3]+wordings[5], MaxMessages)), MaxMessages)
+}
+
+// BenchmarkIs looks through 64 MB of what is no error.
+func BenchmarkIs(b *testing.B) {
+	text := bytes.Repeat([]byte("]"), 64<<20)
+	b.SetBytes(int64(len(text)))
+	for b.Loop() {
+		require.False(b, Is(text))
+	}
 }
 
 // The line that asked is the last of the traceback outside of PyTorch, and ranks are
