@@ -42,10 +42,11 @@ func obeyed(r rune) bool {
 	return unicode.IsControl(r) && r != '\n' && r != '\t' || unicode.Is(unicode.Bidi_Control, r) || r == unicode.ReplacementChar
 }
 
-// Cell is what a spreadsheet shows as it is: a text that would be a formula gets
-// an apostrophe before it. Numbers stay numbers.
+// Cell is [Text] that a spreadsheet shows as it is: one that would be a formula gets an
+// apostrophe before it. Numbers stay numbers. CSV goes to terminals, too.
 func Cell(s string) string {
-	if s == "" || !strings.ContainsRune("=+-@\t\r", rune(s[0])) {
+	s = Text(s)
+	if s == "" || !strings.ContainsRune("=+-@\t", rune(s[0])) {
 		return s
 	}
 	if _, err := strconv.ParseFloat(s, 64); err == nil {

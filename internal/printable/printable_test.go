@@ -41,6 +41,7 @@ func TestFormulasAreText(t *testing.T) {
 	for in, want := range map[string]string{
 		"": "", "fits": "fits", "-12": "-12", "+1.5": "+1.5", "-": "'-", "=1+1": "'=1+1",
 		"@SUM(A1)": "'@SUM(A1)", "-2+3": "'-2+3", "+cmd|' /C calc'!A0": "'+cmd|' /C calc'!A0", "\t=1": "'\t=1",
+		"\x1b[2J=1": `\x1b[2J=1`, "\r=1": `\x0d=1`, "=\x1b[31m": `'=\x1b[31m`,
 	} {
 		require.Equal(t, want, Cell(in))
 	}
