@@ -50,6 +50,7 @@ func prepare(p *export.Program) (*graph, error) {
 	g := &graph{Program: p, calls: make([]call, len(p.Nodes))}
 	places := map[[2]string]*place{}
 	unknown := map[string]*UnknownOperator{}
+	checks := checksAlone(p)
 	var open []int
 	for i := range p.Nodes {
 		n, c := &p.Nodes[i], &g.calls[i]
@@ -60,7 +61,8 @@ func prepare(p *export.Program) (*graph, error) {
 		c.module = places[at]
 		switch n.Block {
 		case export.Call:
-			if !c.find(n.Target) {
+			c.skip = checks[i]
+			if !c.skip && !c.find(n.Target) {
 				note(unknown, n)
 			}
 		case export.Close:
@@ -84,10 +86,47 @@ func prepare(p *export.Program) (*graph, error) {
 	return g, nil
 }
 
+// item is the number in a tensor of one element. Of numbers that depend on data a
+// recording knows nothing; those that a graph only checks it can do without.
+const item = "torch.ops.aten.item.default"
+
+// checksAlone says of each node whether it is a check of the graph, or computes a number
+// that nothing but checks takes.
+func checksAlone(p *export.Program) []bool {
+	out := make([]bool, len(p.Nodes))
+	taken := make([]bool, p.Values) // by something else than a check
+	for _, r := range p.Results {
+		if r.Value >= 0 {
+			taken[r.Value] = true
+		}
+	}
+	for i := len(p.Nodes) - 1; i >= 0; i-- {
+		n := &p.Nodes[i]
+		out[i] = isCheck(n.Target)
+		if n.Target == item || numbers[n.Target] != nil {
+			out[i] = true
+			for _, o := range n.Outputs {
+				values(o, func(v int32) { out[i] = out[i] && !taken[v] })
+			}
+		}
+		if !out[i] {
+			for _, a := range n.Inputs {
+				values(a.Argument, func(v int32) { taken[v] = true })
+			}
+		}
+	}
+	return out
+}
+
+// isCheck reports whether a target raises an error or does nothing.
+func isCheck(target string) bool {
+	return strings.HasPrefix(target, "torch.ops.aten._assert_") || strings.HasPrefix(target, "torch.ops.aten.sym_constrain_range")
+}
+
 // find says what a target does, if it is known.
 func (c *call) find(target string) bool {
 	switch {
-	case target == "", strings.HasPrefix(target, "torch.ops.aten._assert_"), strings.HasPrefix(target, "torch.ops.aten.sym_constrain_range"):
+	case target == "":
 		c.skip = true
 		return true
 	case numbers[target] != nil:

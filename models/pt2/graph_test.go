@@ -27,3 +27,26 @@ func TestFunctionsAreFoundInStacks(t *testing.T) {
 		require.Equal(t, []string{c.name, c.line}, []string{name, line})
 	}
 }
+
+// A number that depends on data and is only checked is not needed; one that something
+// is computed with is.
+func TestNumbersThatAreOnlyCheckedAreLeftOut(t *testing.T) {
+	ref := func(v int32) export.Argument { return export.Argument{Kind: export.Ref, Ref: v} }
+	node := func(target string, in, out int32) export.Node {
+		n := export.Node{Target: target, Inputs: []export.Named{{Name: "self", Argument: ref(in)}}}
+		if out >= 0 {
+			n.Outputs = []export.Argument{ref(out)}
+		}
+		return n
+	}
+	p := &export.Program{Values: 5, Nodes: []export.Node{
+		node(item, 0, 1), node("_operator.le", 1, 2), node("torch.ops.aten._assert_scalar.default", 2, -1),
+	}}
+	require.Equal(t, []bool{true, true, true}, checksAlone(p))
+	p.Nodes = append(p.Nodes, node("torch.ops.aten.mul.Scalar", 1, 3))
+	require.Equal(t, []bool{false, true, true, false}, checksAlone(p))
+	_, err := prepare(p)
+	require.ErrorContains(t, err, "aten.item.default (1 times)")
+	p.Nodes, p.Results = p.Nodes[:3], []export.Result{{Value: 1}}
+	require.Equal(t, []bool{false, true, true}, checksAlone(p))
+}
