@@ -5,6 +5,17 @@ import "github.com/vprof/vprof/profiler/trace"
 // composed are operators that PyTorch makes of others (CompositeImplicitAutograd), each
 // as its source has it.
 var composed = family{
+	"addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor": one(func(a *Args) *tensor { return a.first(0).AddR(a.Tensor("vec1"), a.Tensor("vec2")) }),
+	"cartesian_prod(Tensor[] tensors) -> Tensor":                                              one(cartesianProduct),
+	"cumulative_trapezoid.dx(Tensor y, *, Scalar dx=1, int dim=-1) -> Tensor":                 one(cumulativeTrapezoid),
+	"float_power.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor":                       one(func(a *Args) *tensor { return a.first(0).To(trace.F64).Pow(a.Float("exponent")) }),
+	"ldexp.Tensor(Tensor self, Tensor other) -> Tensor":                                       binary(func(x, y *tensor) *tensor { return x.Mul(y.NumberPow(trace.RealNumber)) }),
+	"feature_alpha_dropout(Tensor input, float p, bool train) -> Tensor":                      one(func(a *Args) *tensor { return a.first(0).FeatureAlphaDropout(a.Float("p"), a.Bool("train")) }),
+	// Windows of these kinds are as small as those of Hann, and made like them.
+	"blackman_window(int window_length, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor":                               one(func(a *Args) *tensor { return a.Tape().HannWindow(a.Int("window_length")) }),
+	"blackman_window.periodic(int window_length, bool periodic, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor":       one(func(a *Args) *tensor { return a.Tape().HannWindow(a.Int("window_length")) }),
+	"kaiser_window(int window_length, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor":                                 one(func(a *Args) *tensor { return a.Tape().HannWindow(a.Int("window_length")) }),
+	"kaiser_window.beta(int window_length, bool periodic, float beta, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor": one(func(a *Args) *tensor { return a.Tape().HannWindow(a.Int("window_length")) }),
 	"atleast_3d(Tensor self) -> Tensor":                            unary(atLeast3D),
 	"dstack(Tensor[] tensors) -> Tensor":                           one(depthStack),
 	"cross(Tensor self, Tensor other, int? dim=None) -> Tensor":    binary((*tensor).Cross),
@@ -41,4 +52,25 @@ func trapezoid(a *Args) *tensor {
 	y, d := a.first(0), a.Dim("dim")
 	ends := y.Select(d, 0).Add(y.Select(d, -1)).MulScalar()
 	return y.Sum(false, d).Sub(ends).MulScalar()
+}
+
+// cartesianProduct is the grid of all tensors, flattened, as the columns of a matrix.
+func cartesianProduct(a *Args) *tensor {
+	xs := a.Tensors("tensors")
+	if len(xs) == 1 {
+		return xs[0]
+	}
+	var flat []*tensor
+	for _, x := range trace.Meshgrid(false, xs...) {
+		flat = append(flat, x.Reshape(-1))
+	}
+	return trace.Stack(1, flat...)
+}
+
+// cumulativeTrapezoid is (dx / 2 * (left + right)).cumsum(dim).
+func cumulativeTrapezoid(a *Args) *tensor {
+	y, d := a.first(0), a.Dim("dim")
+	n := y.Size(d)
+	sum := y.Slice(d, 0, n-1).Add(y.Slice(d, 1, n))
+	return sum.MulScalar().CumSum(d)
 }

@@ -9,6 +9,9 @@ import (
 
 // indexing are operators that pick elements by number.
 var indexing = family{
+	"masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor": one(func(a *Args) *tensor { return a.first(0).MaskedScatter(a.Tensor("mask"), a.Tensor("source")) }),
+	"embedding_bag(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, bool sparse=False, Tensor? per_sample_weights=None, bool include_last_offset=False) -> (Tensor, Tensor, Tensor, Tensor)":      several(embeddingBag),
+	"embedding_bag.padding_idx(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq, int mode, bool sparse, Tensor? per_sample_weights, bool include_last_offset, int? padding_idx) -> (Tensor, Tensor, Tensor, Tensor)": several(embeddingBag),
 	"index.Tensor(Tensor self, Tensor?[] indices) -> Tensor":                                    one(picked),
 	"index_select(Tensor self, int dim, Tensor index) -> Tensor":                                one(func(a *Args) *tensor { return a.first(0).IndexSelect(a.Dim("dim"), a.Tensor("index")) }),
 	"index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor": one(func(a *Args) *tensor { return a.first(0).IndexAdd(a.Dim("dim"), a.Tensor("index"), a.Tensor("source")) }),
@@ -93,4 +96,8 @@ func (a *Args) outputSize() int64 {
 		a.Tape().Raise(errors.New("without output_size the size of the result depends on the data"))
 	}
 	return a.Int("output_size")
+}
+
+func embeddingBag(a *Args) []*tensor {
+	return a.first(0).EmbeddingBag(a.Tensor("indices"), a.Tensor("offsets"), trace.BagMode(a.Int("mode")), a.Tensor("per_sample_weights"), a.Bool("include_last_offset"))
 }

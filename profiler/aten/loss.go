@@ -4,6 +4,15 @@ import "github.com/vprof/vprof/profiler/trace"
 
 // losses are the operators of the losses in torch.nn.functional.
 var losses = family{
+	"soft_margin_loss(Tensor self, Tensor target, int reduction=Mean) -> Tensor":       loss((*tensor).SoftMarginLoss),
+	"multilabel_margin_loss(Tensor self, Tensor target, int reduction=Mean) -> Tensor": loss((*tensor).MultiLabelMarginLoss),
+	"multi_margin_loss(Tensor self, Tensor target, Scalar p=1, Scalar margin=1, Tensor? weight=None, int reduction=Mean) -> Tensor": one(func(a *Args) *tensor {
+		return a.first(0).MultiMarginLoss(a.Tensor("target"), a.Tensor("weight"), a.reduction())
+	}),
+	"hinge_embedding_loss(Tensor self, Tensor target, float margin=1.0, int reduction=Mean) -> Tensor": loss((*tensor).HingeEmbeddingLoss),
+	"poisson_nll_loss(Tensor input, Tensor target, bool log_input, bool full, float eps, int reduction) -> Tensor": one(func(a *Args) *tensor {
+		return a.first(0).PoissonNLLLoss(a.Tensor("target"), a.Bool("log_input"), a.Bool("full"), a.reduction())
+	}),
 	"ctc_loss.Tensor(Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, int blank=0, int reduction=Mean, bool zero_infinity=False) -> Tensor": one(ctc),
 	"ctc_loss.IntList(Tensor log_probs, Tensor targets, int[] input_lengths, int[] target_lengths, int blank=0, int reduction=Mean, bool zero_infinity=False) -> Tensor":  one(ctc),
 	"cross_entropy_loss(Tensor self, Tensor target, Tensor? weight=None, int reduction=Mean, SymInt ignore_index=-100, float label_smoothing=0.0) -> Tensor": one(func(a *Args) *tensor {

@@ -4,6 +4,11 @@ import "github.com/vprof/vprof/profiler/trace"
 
 // pointwise are operators of each element by itself.
 var pointwise = family{
+	"xlogy.Tensor(Tensor self, Tensor other) -> Tensor":    binary((*tensor).XLogY),
+	"special_xlogy(Tensor self, Tensor other) -> Tensor":   binary((*tensor).XLogY),
+	"special_xlog1py(Tensor self, Tensor other) -> Tensor": binary((*tensor).XLog1PY),
+	"polar(Tensor abs, Tensor angle) -> Tensor":            binary((*tensor).Polar),
+
 	"abs(Tensor self) -> Tensor":           unary((*tensor).Abs),
 	"acosh(Tensor self) -> Tensor":         unary((*tensor).Acosh),
 	"ceil(Tensor self) -> Tensor":          function("ceil"),

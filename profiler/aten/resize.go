@@ -8,6 +8,11 @@ import (
 
 // resizing are pooling, interpolation and sampling.
 var resizing = family{
+	"max_pool1d_with_indices(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=0, int[1] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)":                pair(func(a *Args) (*tensor, *tensor) { return a.first(0).MaxPoolIndices(a.pool()) }),
+	"max_unpool2d(Tensor self, Tensor indices, SymInt[2] output_size) -> Tensor":                                                                                               one(func(a *Args) *tensor { return a.first(0).MaxUnpool(a.Tensor("indices"), a.Ints("output_size")...) }),
+	"max_unpool3d(Tensor self, Tensor indices, SymInt[3] output_size, int[3] stride, int[3] padding) -> Tensor":                                                                one(func(a *Args) *tensor { return a.first(0).MaxUnpool(a.Tensor("indices"), a.Ints("output_size")...) }),
+	"fractional_max_pool2d(Tensor self, int[2] kernel_size, int[2] output_size, Tensor random_samples) -> (Tensor, Tensor)":                                                    pair(fractionalMaxPool),
+	"fractional_max_pool3d(Tensor self, int[3] kernel_size, int[3] output_size, Tensor random_samples) -> (Tensor, Tensor)":                                                    pair(fractionalMaxPool),
 	"max_pool1d(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=0, int[1] dilation=1, bool ceil_mode=False) -> Tensor":                                       batched((*tensor).MaxPool),
 	"max_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) -> Tensor":                                       batched((*tensor).MaxPool),
 	"max_pool3d(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, int[3] dilation=1, bool ceil_mode=False) -> Tensor":                                       batched((*tensor).MaxPool),
@@ -102,4 +107,8 @@ func batched(f func(x *tensor, p trace.PoolArgs) *tensor) body {
 		}
 		return f(x, p)
 	})
+}
+
+func fractionalMaxPool(a *Args) (y, indices *tensor) {
+	return a.first(0).FractionalMaxPool(a.Tensor("random_samples"), a.Ints("output_size")...)
 }

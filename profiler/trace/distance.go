@@ -141,3 +141,29 @@ func pairwiseDistancesGrad(grad, x, y, z *Tensor, p float64) *Tensor {
 	c.drop(pairs)
 	return c.end(result)
 }
+
+// Dist is torch.dist(x, y, p): the norm of their difference, which backward computes
+// again. Autocast runs it in fp32.
+func (x *Tensor) Dist(y *Tensor, p float64) *Tensor {
+	t := x.tape
+	c := t.begin("dist", x, y)
+	c.full(&x, &y)
+	var z *Tensor
+	t.NoGrad(func() { z = c.let(x.Sub(y).Norm(p, false)) })
+	if n := t.record("DistBackward0", x, y); n != nil {
+		n.save(y, x, z)
+		n.yields(z)
+		n.apply = func(b *backward) {
+			for i := range b.out {
+				if b.needs(i) {
+					g := normBackward(b.grad, b.saved(1).Sub(b.saved(0)), b.saved(2), p, nil, false)
+					if i == 1 && g != nil {
+						g = g.Neg()
+					}
+					b.give(i, g)
+				}
+			}
+		}
+	}
+	return c.end(z)
+}

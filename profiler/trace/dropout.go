@@ -79,6 +79,23 @@ func (x *Tensor) AlphaDropout(p float64, training bool) *Tensor {
 	return c.end(y)
 }
 
+// FeatureAlphaDropout is torch.nn.functional.feature_alpha_dropout: alpha dropout of whole
+// channels.
+func (x *Tensor) FeatureAlphaDropout(p float64, training bool) *Tensor {
+	t := x.tape
+	c := t.begin("feature_alpha_dropout", x)
+	if !training || p == 0 {
+		return c.end(x)
+	}
+	noise := c.let(x.noise(x.perFeature()))
+	shift := c.let(noise.AddScalar())
+	y := x.Mul(noise).AddInPlace(shift).retain()
+	c.statement()
+	c.drop(noise) // declared before shift, which thus outlives it
+	y.refs--
+	return c.end(y)
+}
+
 // noise is what dropout multiplies with, where no fused kernel does.
 func (x *Tensor) noise(shape []int64) *Tensor {
 	t := x.tape

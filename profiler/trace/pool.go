@@ -77,6 +77,10 @@ func (x *Tensor) maxPool(args PoolArgs) *Tensor {
 // MaxPoolIndices is max_pool2d or 3d with return_indices=True.
 func (x *Tensor) MaxPoolIndices(args PoolArgs) (y, indices *Tensor) {
 	c := x.tape.begin("max_pool_with_indices", x)
+	if len(x.shape) == 3 {
+		y, indices = x.Unsqueeze(-2).MaxPoolIndices(args.flat())
+		return c.endPair(y.Squeeze(-2), indices.Squeeze(-2))
+	}
 	return c.endPair(x.poolWithIndices(maxPoolNodes[len(x.shape)-2], args.outShape(x), args.window(x), x.suggestChannelsLast()))
 }
 

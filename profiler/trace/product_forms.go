@@ -126,3 +126,28 @@ func (x *Tensor) Kron(y *Tensor) *Tensor {
 	product := c.let(x.reshape(wx).Mul(y.reshape(wy)))
 	return c.end(product.unsafeView(shape))
 }
+
+// AddR is torch.addr(x, a, b): x and the outer product of two vectors.
+func (x *Tensor) AddR(a, b *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("addr", x, a, b)
+	y := t.empty(x.dtype, a.shape[0], b.shape[0])
+	t.launchElementwise(y, 2, x, a, b)
+	if n := t.record("AddrBackward0", x, a, b); n != nil {
+		n.keep(b, a.requiresGrad)
+		n.keep(a, b.requiresGrad)
+		n.yields(y)
+		n.apply = func(bw *backward) {
+			if bw.needs(0) {
+				bw.give(0, bw.grad)
+			}
+			if bw.needs(1) {
+				bw.give(1, bw.grad.mv(bw.saved(0)))
+			}
+			if bw.needs(2) {
+				bw.give(2, bw.grad.T().mv(bw.saved(1)))
+			}
+		}
+	}
+	return c.end(y)
+}

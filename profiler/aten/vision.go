@@ -1,0 +1,41 @@
+package aten
+
+import "github.com/vprof/vprof/profiler/trace"
+
+// vision are operators that torchvision adds to PyTorch.
+var vision = family{
+	"torchvision::roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, int sampling_ratio, bool aligned) -> Tensor": one(func(a *Args) *tensor {
+		y, _ := a.regions("roi_align", a.first(0).Size(1), false)
+		return y
+	}),
+	"torchvision::roi_pool(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width) -> (Tensor, Tensor)": pair(func(a *Args) (*tensor, *tensor) {
+		return a.regions("roi_pool", a.first(0).Size(1), true)
+	}),
+	"torchvision::ps_roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, int sampling_ratio) -> (Tensor, Tensor)": pair(positionSensitive("ps_roi_align")),
+	"torchvision::ps_roi_pool(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width) -> (Tensor, Tensor)":                      pair(positionSensitive("ps_roi_pool")),
+	"torchvision::deform_conv2d(Tensor input, Tensor weight, Tensor offset, Tensor mask, Tensor bias, SymInt stride_h, SymInt stride_w, SymInt pad_h, SymInt pad_w, SymInt dilation_h, SymInt dilation_w, SymInt groups, SymInt offset_groups, bool use_mask) -> Tensor": one(func(a *Args) *tensor {
+		return a.first(0).DeformConv2D(trace.DeformConv2DArgs{
+			Weight: a.Tensor("weight"), Offset: a.Tensor("offset"), Mask: a.Tensor("mask"), Bias: a.Tensor("bias"),
+			Stride: a.twoOf("stride_h", "stride_w"), Padding: a.twoOf("pad_h", "pad_w"), Dilation: a.twoOf("dilation_h", "dilation_w"),
+			Groups: a.Int("groups"),
+		})
+	}),
+}
+
+// regions is an operator on regions of interest; places says that it tells where values are
+// from.
+func (a *Args) regions(op string, channels int64, places bool) (y, from *tensor) {
+	return a.first(0).Regions(a.Tensor("rois"), trace.RegionArgs{
+		Op: op, Height: a.Int("pooled_height"), Width: a.Int("pooled_width"), Channels: channels, Places: places,
+	})
+}
+
+// positionSensitive is an operator that takes each place of a region's result from
+// channels of its own.
+func positionSensitive(op string) func(a *Args) (y, from *tensor) {
+	return func(a *Args) (*tensor, *tensor) {
+		return a.regions(op, a.first(0).Size(1)/(a.Int("pooled_height")*a.Int("pooled_width")), true)
+	}
+}
+
+func (a *Args) twoOf(height, width string) [2]int64 { return [2]int64{a.Int(height), a.Int(width)} }

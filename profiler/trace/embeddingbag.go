@@ -1,0 +1,86 @@
+package trace
+
+import (
+	"math/bits"
+
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// BagMode is how an embedding bag makes one row of several.
+type BagMode int64
+
+// The modes, as torch.nn.functional.embedding_bag numbers them.
+const (
+	BagSum BagMode = iota
+	BagMean
+	BagMax
+)
+
+// EmbeddingBag is torch.embedding_bag(weight, indices, offsets): for each bag of
+// indices, which begin at its offset, the sum, mean or maximum of those rows of the
+// weight [rows, width]. Samples may have weights of their own, nil for none. With last,
+// the last offset is where the last bag ends. The results are output [bags, width],
+// offset2bag, bag_size and max_indices.
+func (weight *Tensor) EmbeddingBag(indices, offsets *Tensor, mode BagMode, samples *Tensor, last bool) []*Tensor {
+	t := weight.tape
+	c := t.begin("_embedding_bag", weight, indices, offsets, samples)
+	bags, width := offsets.numel, weight.Size(1)
+	if last {
+		bags--
+	}
+	size := c.let(t.empty(indices.dtype, offsets.shape...))
+	bagOf := c.let(t.empty(indices.dtype, indices.numel))
+	y := c.let(t.empty(weight.dtype, bags, width))
+	most := []int64{0}
+	if mode == BagMax {
+		most = []int64{bags, width}
+	}
+	highest := c.let(t.empty(indices.dtype, most...))
+	t.launch(program.Index, indices.numel*width, []*Tensor{y, bagOf, size}, []*Tensor{indices, offsets, weight.touched(indices.numel * width)})
+	if n := t.record("EmbeddingBagBackward0", weight, samples); n != nil {
+		n.save(indices, offsets)
+		n.keep(samples, samples != nil)
+		n.keep(weight, samples != nil && samples.requiresGrad)
+		n.save(bagOf, size, highest)
+		n.yields(y)
+		rows := weight.shape[0]
+		n.apply = func(b *backward) {
+			if b.needs(0) {
+				b.give(0, b.grad.embeddingBagBackward(b.saved(0), b.saved(6), mode, rows))
+			}
+			if b.needs(1) {
+				b.give(1, b.grad.bagWeightsBackward(b.saved(0), b.saved(2), b.saved(3)))
+			}
+		}
+	}
+	return c.endAll(y, bagOf, size, highest)
+}
+
+// embeddingBagBackward is _embedding_bag_dense_backward_cuda: of sums and means the sorted
+// parts of the embedding's gradient, of maxima the rows where these were.
+func (g *Tensor) embeddingBagBackward(indices, highest *Tensor, mode BagMode, rows int64) *Tensor {
+	t := g.tape
+	c := t.begin("_embedding_bag_dense_backward", g, indices)
+	grad := c.let(g.contiguousUntracked())
+	if mode == BagMax {
+		weight := c.let(t.Zeros(g.dtype, rows, g.Size(-1)))
+		t.launch(program.Index, g.numel, []*Tensor{weight.touched(g.numel)}, []*Tensor{grad, highest})
+		return c.end(weight)
+	}
+	sorted := c.let(t.empty(indices.dtype, indices.numel))
+	order := c.let(t.empty(indices.dtype, indices.numel))
+	positions := c.let(t.Arange(indices.numel))
+	t.radixSort(sorted, order, indices, positions, bits.Len64(uint64(rows-1)))
+	c.drop(positions)
+	return c.end(grad.embeddingSegments(sorted, order, rows))
+}
+
+// bagWeightsBackward is _embedding_bag_per_sample_weights_backward: a product for each
+// index.
+func (g *Tensor) bagWeightsBackward(indices, samples, weight *Tensor) *Tensor {
+	t := g.tape
+	c := t.begin("_embedding_bag_per_sample_weights_backward", g, indices, weight)
+	y := t.empty(samples.dtype, indices.numel)
+	t.launch(program.Index, indices.numel*g.Size(-1), []*Tensor{y}, []*Tensor{g, indices, weight})
+	return c.end(y)
+}

@@ -1,0 +1,51 @@
+package trace
+
+import "github.com/vprof/vprof/profiler/program"
+
+// MaskedScatter is x.masked_scatter(mask, source): x with the elements of source, in
+// order, where the mask is set. All of source is taken to be used, as where images'
+// features take the place of their tokens.
+func (x *Tensor) MaskedScatter(mask, source *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("masked_scatter", x, mask, source)
+	shape := broadcast(x, mask)
+	y := t.empty(x.dtype, shape...)
+	t.launchCopy(y, x)
+	c.let(y)
+	places := c.let(t.empty(I64, shape...)) // maskPrefixSum
+	wide := c.let(mask.Expand(shape...).contiguousUntracked())
+	from := c.let(source.contiguousUntracked())
+	t.scan(wide, places)
+	t.launch(program.Index, y.numel, []*Tensor{y}, []*Tensor{wide, places, from})
+	if n := t.record("MaskedScatterBackward0", x, source); n != nil {
+		n.save(mask)
+		n.yields(y)
+		to := source.shape
+		n.apply = func(b *backward) {
+			if b.needs(0) {
+				b.give(0, b.grad.MaskedFill(b.saved(0)))
+			}
+			if b.needs(1) {
+				b.give(1, b.grad.maskedSelected(b.saved(0), to))
+			}
+		}
+	}
+	return c.end(y)
+}
+
+// maskedSelected is masked_scatter_backward: grad.masked_select(mask) in the shape of the
+// source, by way of the places where the mask is set (nonzero).
+func (g *Tensor) maskedSelected(mask *Tensor, shape []int64) *Tensor {
+	t := g.tape
+	c := t.begin("masked_scatter_backward", g, mask)
+	wide := c.let(mask.Expand(g.shape...).contiguousUntracked())
+	n := numel(shape)
+	y := t.empty(g.dtype, shape...)
+	c.let(y)
+	count := c.let(t.empty(I32))
+	t.launch(program.Reduction, wide.numel, []*Tensor{count}, []*Tensor{wide})
+	places := c.let(t.empty(I64, int64(len(g.shape)), n))
+	t.launch(program.Index, n, []*Tensor{places}, []*Tensor{wide})
+	t.launch(program.Index, n, []*Tensor{y}, []*Tensor{g, places})
+	return c.end(y)
+}

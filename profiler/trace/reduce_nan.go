@@ -1,0 +1,160 @@
+package trace
+
+import "github.com/vprof/vprof/profiler/program"
+
+// NanSum is x.nansum(dims, keepdim): the sum without NaNs.
+func (x *Tensor) NanSum(keep bool, dims ...int) *Tensor {
+	t := x.tape
+	c := t.begin("nansum", x)
+	y := x.sumAs("nansum", sumType(x.dtype), dims, keep)
+	if n := t.record("NansumBackward0", x); n != nil {
+		n.save(x)
+		n.yields(y)
+		n.apply = func(b *backward) {
+			x := b.saved(0)
+			g := b.grad.to(x.dtype).spread(x.shape, dims, keep)
+			b.give(0, g.Mul(x.IsNaN().compareScalar("logical_not")))
+		}
+	}
+	return c.end(y)
+}
+
+// NanMean is x.nanmean(dims, keepdim): nansum over how many are numbers.
+func (x *Tensor) NanMean(keep bool, dims ...int) *Tensor {
+	c := x.tape.begin("nanmean", x)
+	count := c.let(x.IsNaN().compareScalar("logical_not").Sum(keep, dims...))
+	return c.end(x.NanSum(keep, dims...).Div(count))
+}
+
+// ProdAll is x.prod(): of all elements.
+func (x *Tensor) ProdAll() *Tensor {
+	t := x.tape
+	c := t.begin("prod", x)
+	d := sumType(c.fullResult(x.dtype))
+	y := x.reduce(reduction{op: "prod", out: d, accSize: d.accumulate().Size(), convert: true}, nil, false)
+	if n := t.record("ProdBackward0", x); n != nil {
+		n.save(x, y)
+		n.yields(y)
+		n.apply = func(b *backward) {
+			x := b.saved(0)
+			b.give(0, prodAllGrad(b.grad.to(x.dtype), x, b.saved(1)))
+		}
+	}
+	return c.end(y)
+}
+
+// prodAllGrad is prod_backward of an input without zeros, which it looks for:
+//
+//	zero_idx = (input == 0).nonzero()
+//	grad * (result / input)
+func prodAllGrad(grad, input, result *Tensor) *Tensor {
+	t := grad.tape
+	c := t.begin("prod_backward", grad, input, result)
+	zeros := c.let(input.compareScalar("eq"))
+	count := c.let(t.empty(I32))
+	t.launch(program.Reduction, zeros.numel, []*Tensor{count}, []*Tensor{zeros})
+	c.letGo(count, zeros)
+	slope := result.Div(input)
+	return c.end(grad.Mul(slope))
+}
+
+// Median is x.median() of all elements, which it sorts. The gradient is shared among all
+// that are equal to it.
+func (x *Tensor) Median() *Tensor {
+	t := x.tape
+	c := t.begin("median", x)
+	t.NoGrad(func() {
+		flat := c.let(x.Reshape(-1))
+		sorted, indices := flat.Sort(0)
+		c.let(sorted)
+		if indices.refs == 0 {
+			indices.die()
+		}
+	})
+	y := c.let(t.empty(x.dtype))
+	t.launch(program.Index, 1, []*Tensor{y}, []*Tensor{x.touched(1)})
+	if n := t.record("MedianBackward0", x); n != nil {
+		n.save(x, y)
+		n.yields(y)
+		n.apply = func(b *backward) { b.give(0, evenGrad(b.grad, b.saved(0), b.saved(1))) }
+	}
+	return c.end(y)
+}
+
+// Trace is x.trace(): the sum of a matrix's diagonal.
+func (x *Tensor) Trace() *Tensor {
+	t := x.tape
+	c := t.begin("trace", x)
+	var y *Tensor
+	t.NoGrad(func() { y = c.let(x.Diagonal(0, 0, 1).Sum(false)) })
+	if n := t.record("TraceBackward0", x); n != nil {
+		n.yields(y)
+		shape := x.shape
+		n.apply = func(b *backward) {
+			c := t.begin("trace_backward", b.grad)
+			g := c.let(t.Zeros(b.grad.dtype, shape[0]*shape[1]))
+			places := c.let(t.Arange((shape[0]*shape[1] + shape[1]) / (shape[1] + 1)))
+			t.launch(program.Index, places.numel, []*Tensor{g.touched(places.numel)}, []*Tensor{places, b.grad})
+			b.give(0, c.end(g.View(shape...)))
+		}
+	}
+	return c.end(y)
+}
+
+// Histogram is torch.histc(x, bins), which has no gradient. The range is that of the data.
+func (x *Tensor) Histogram(bins int64) *Tensor {
+	t := x.tape
+	c := t.begin("histc", x)
+	y := c.let(t.Zeros(x.dtype, bins))
+	in := c.let(x.contiguousUntracked())
+	t.launch(program.Reduction, x.numel, []*Tensor{y}, []*Tensor{in})
+	return c.end(y)
+}
+
+// Mode is x.mode(d, keepdim): the values that are most often there, and their places.
+func (x *Tensor) Mode(keep bool, d int) (values, indices *Tensor) {
+	t := x.tape
+	c := t.begin("mode", x)
+	shape, _ := x.reducedShape([]int{d}, keep)
+	values, indices = c.let(t.empty(x.dtype, shape...)), c.let(t.empty(I64, shape...))
+	t.NoGrad(func() {
+		in := c.let(x.Transpose(d, -1).contiguousUntracked())
+		t.launch(program.Index, x.numel, []*Tensor{values, indices}, []*Tensor{in})
+	})
+	x.selects("ModeBackward0", values, indices)
+	return c.endPair(values, indices)
+}
+
+// LogCumSumExp is x.logcumsumexp(d).
+func (x *Tensor) LogCumSumExp(d int) *Tensor {
+	t := x.tape
+	c := t.begin("logcumsumexp", x)
+	y := c.let(x.scan("logcumsumexp", x.dtype, d))
+	if n := t.record("LogcumsumexpBackward0", x); n != nil {
+		n.save(x, y)
+		n.yields(y)
+		n.apply = func(b *backward) { b.give(0, logCumSumExpGrad(b.grad, b.saved(0), b.saved(1), d)) }
+	}
+	return c.end(y)
+}
+
+// logCumSumExpGrad is logcumsumexp_backward of real numbers:
+//
+//	log_abs_grad = grad.abs().log()
+//	log_grad_positive, log_grad_negative = where(grad > 0, log_abs_grad, -inf), where(grad < 0, ...)
+//	output_pos = (reverse_logcumsumexp(log_grad_positive - result) + self).exp()
+//	output_pos - output_neg
+func logCumSumExpGrad(grad, self, result *Tensor, d int) *Tensor {
+	t := grad.tape
+	c := t.begin("logcumsumexp_backward", grad, self, result)
+	low := c.let(t.empty(grad.dtype))
+	logs := c.let(grad.plain("abs", 1).plain("log", transcendentalFLOPs))
+	positive := c.let(Where(grad.compareScalar("gt"), logs, low))
+	negative := c.let(Where(grad.compareScalar("lt"), logs, low))
+	part := func(g *Tensor) *Tensor {
+		return c.let(g.Sub(result).flipped().scan("logcumsumexp", g.dtype, d).flipped().Add(self).Exp())
+	}
+	gained := part(positive)
+	lost := part(negative)
+	return c.end(gained.Sub(lost))
+}

@@ -1,0 +1,124 @@
+package trace
+
+// XLogY is torch.xlogy(x, y): x * log(y), zero where x is.
+func (x *Tensor) XLogY(y *Tensor) *Tensor { return x.timesLog("xlogy", "XlogyBackward0", y) }
+
+// XLog1PY is torch.special.xlog1py(x, y): x * log(1 + y), zero where x is.
+func (x *Tensor) XLog1PY(y *Tensor) *Tensor {
+	return x.timesLog("special_xlog1py", "SpecialXlog1PyBackward0", y)
+}
+
+// timesLog is one of both. Gradients are
+//
+//	self:  xlogy(grad, other).masked_fill((self == 0.) & (other <= 0.), 0.)
+//	other: grad * self / other
+func (x *Tensor) timesLog(op, node string, y *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin(op, x, y)
+	z := t.map1(op, floating(resultType(x, y)), transcendentalFLOPs, x, y)
+	if n := t.record(node, x, y); n != nil {
+		n.keep(y, true)
+		n.keep(x, true)
+		n.yields(z)
+		n.apply = func(b *backward) {
+			y, x := b.saved(0), b.saved(1)
+			if b.needs(1) {
+				divisor := y
+				if op != "xlogy" {
+					divisor = y.AddScalar()
+				}
+				b.give(1, b.grad.Mul(x).Div(divisor))
+			}
+			if b.needs(0) {
+				logs := t.map1(op, b.grad.dtype, transcendentalFLOPs, b.grad, y)
+				none := x.compareScalar("eq").And(y.compareScalar("le"))
+				b.give(0, logs.MaskedFill(none))
+			}
+		}
+	}
+	return c.end(z)
+}
+
+// Polar is torch.polar(x, angle): complex numbers of absolute values and angles.
+func (x *Tensor) Polar(angle *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("polar", x, angle)
+	z := t.map1("polar", C64, transcendentalFLOPs, x, angle)
+	if n := t.record("PolarBackward0", x, angle); n != nil {
+		n.save(z)
+		n.yields(z)
+		n.apply = func(b *backward) {
+			c := t.begin("polar_backward", b.grad, b.saved(0))
+			conj := c.let(b.grad.conjugated())
+			var dx, dangle *Tensor
+			if b.needs(0) {
+				dx = conj.Mul(b.saved(0).Sgn()).Real().retain()
+				c.statement()
+			}
+			if b.needs(1) {
+				dangle = conj.Mul(b.saved(0).MulScalar()).Real().retain()
+				c.statement()
+			}
+			c.done()
+			b.giveAll(dx, dangle)
+		}
+	}
+	return c.end(z)
+}
+
+// Renorm is x.renorm(p, d, maxnorm): x with each part along d scaled to a norm of maxnorm
+// at most.
+func (x *Tensor) Renorm(p float64, d int) *Tensor {
+	t := x.tape
+	c := t.begin("renorm", x)
+	c.full(&x)
+	dims := othersThan(x, d)
+	y := x.emptyLike(x.dtype)
+	c.let(y)
+	t.NoGrad(func() {
+		norm := c.let(x.reduce(reduction{op: "linalg_vector_norm", out: x.dtype.accumulate(), accSize: x.dtype.accumulate().Size()}, dims, true))
+		factor := norm
+		if norm.dtype != x.dtype {
+			factor = c.let(t.empty(x.dtype, norm.shape...))
+		}
+		t.launchElementwise(factor, 4, norm)
+		t.launchElementwise(y, 1, x, factor)
+	})
+	if n := t.record("RenormBackward0", x); n != nil {
+		n.save(x)
+		n.yields(y)
+		n.apply = func(b *backward) { b.give(0, renormGrad(b.grad, b.saved(0), p, dims)) }
+	}
+	return c.end(y)
+}
+
+// renormGrad is renorm_backward:
+//
+//	norm = linalg_vector_norm(self, p, reduce_dims, keepdim=True)
+//	grad_output = (self * grad).sum(reduce_dims, keepdim=True)
+//	nb = norm_backward(grad_output, self, norm, p, reduce_dims, True)
+//	invnorm = (norm + 1e-7).reciprocal()
+//	grad_norm = maxnorm * invnorm * (grad - invnorm * nb)
+//	where(norm > maxnorm, grad_norm, grad)
+func renormGrad(grad, self *Tensor, p float64, dims []int) *Tensor {
+	c := grad.tape.begin("renorm_backward", grad, self)
+	norm := c.let(self.Norm(p, true, dims...))
+	output := c.let(self.Mul(grad).Sum(true, dims...))
+	along := c.let(normBackward(output, self, norm, p, dims, true))
+	inverse := c.let(norm.AddScalar().Reciprocal())
+	rest := grad.Sub(inverse.Mul(along))
+	scaled := inverse.MulScalar()
+	gradNorm := c.let(scaled.Mul(rest))
+	return c.end(Where(norm.compareScalar("gt"), gradNorm, grad))
+}
+
+// othersThan are all dimensions of x but d.
+func othersThan(x *Tensor, d int) []int {
+	var dims []int
+	for i := range x.shape {
+		if i != x.dim(d) {
+			dims = append(dims, i)
+		}
+	}
+	return dims
+}
