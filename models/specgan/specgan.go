@@ -142,8 +142,9 @@ func (l *loop) step() {
 	train.Return(l.f, l.lossG)
 }
 
-// look runs both networks without gradients on fixed inputs, from whose accuracy the
-// loop chooses the number of discriminator steps. The results keep their names.
+// look runs both networks without gradients on fresh noise and the batch: the
+// discriminator's accuracy there decides how often it is trained. The results keep
+// their names.
 func (l *loop) look() {
 	m, f := l.t.model, l.f
 	l.Tape.NoGrad(func() {
