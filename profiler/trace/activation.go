@@ -6,26 +6,49 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
+// Operations per element of the activations, as in pointwise.go. Those of piecewise linear
+// functions stand in the table as they are: comparisons, additions and multiplications.
+const (
+	tanhFLOPs       = transcendentalFLOPs + 2 // exp, and a quotient
+	eluFLOPs        = transcendentalFLOPs + 2 // exp, less one, times alpha
+	sigmoidFLOPs    = transcendentalFLOPs     // exp, beside which the quotient is nothing
+	siluFLOPs       = sigmoidFLOPs + 1        // times x
+	geluFLOPs       = erfFLOPs + 2            // erf, plus one, times x
+	softplusFLOPs   = 2 * transcendentalFLOPs // exp and log
+	logSigmoidFLOPs = softplusFLOPs + 2       // and the smaller of x and zero
+	mishFLOPs       = softplusFLOPs + 4       // and tanh of it by the same exp, times x
+
+	sigmoidGradFLOPs    = 3                       // grad * (1 - y) * y; as many for tanh
+	siluGradFLOPs       = sigmoidFLOPs + 4        // grad * s * (1 + x * (1 - s))
+	softplusGradFLOPs   = transcendentalFLOPs + 4 // grad * z / (z + 1) above a threshold
+	logSigmoidGradFLOPs = transcendentalFLOPs + 6 // the same by sign
+	geluGradFLOPs       = 2 * transcendentalFLOPs // erf and exp
+	mishGradFLOPs       = mishFLOPs + 6           // grad * (t + x * s * (1 - t * t))
+	gluFLOPs            = siluFLOPs               // a * sigmoid(b)
+	gluGradFLOPs        = sigmoidFLOPs            // both halves by the same sigmoid
+	preluGradFLOPs      = 4                       // a comparison and a product for each gradient
+)
+
 var (
-	opTanh        = unary{op: "tanh", node: "TanhBackward0", keepOut: true, flops: 10, back: kernel1("tanh_backward", 3)}
-	opSigmoid     = unary{op: "sigmoid", node: "SigmoidBackward0", keepOut: true, flops: 8, back: kernel1("sigmoid_backward", 3)}
+	opTanh        = unary{op: "tanh", node: "TanhBackward0", keepOut: true, flops: tanhFLOPs, back: kernel1("tanh_backward", sigmoidGradFLOPs)}
+	opSigmoid     = unary{op: "sigmoid", node: "SigmoidBackward0", keepOut: true, flops: sigmoidFLOPs, back: kernel1("sigmoid_backward", sigmoidGradFLOPs)}
 	opReLU        = unary{op: "relu", exact: true, node: "ReluBackward0", keepOut: true, flops: 1, back: kernel1Kept("threshold_backward", 1)}
-	opGELU        = unary{op: "gelu", node: "GeluBackward0", keepIn: true, flops: 12, back: kernel1("gelu_backward", 16)}
+	opGELU        = unary{op: "gelu", node: "GeluBackward0", keepIn: true, flops: geluFLOPs, back: kernel1("gelu_backward", geluGradFLOPs)}
 	opLeakyReLU   = unary{op: "leaky_relu", node: "LeakyReluBackward0", keepIn: true, flops: 2, back: kernel1Kept("leaky_relu_backward", 2)}
-	opELU         = unary{op: "elu", node: "EluBackward0", keepIn: true, flops: 10, back: kernel1("elu_backward", 10)}
-	opSELU        = unary{op: "selu", node: "EluBackward0", keepIn: true, flops: 10, back: kernel1("elu_backward", 10)}
-	opSiLU        = unary{op: "silu", node: "SiluBackward0", keepIn: true, flops: 9, back: kernel1("silu_backward", 12)}
-	opMish        = unary{op: "mish", node: "MishBackward0", keepIn: true, flops: 20, back: kernel1("mish_backward", 26)}
+	opELU         = unary{op: "elu", node: "EluBackward0", keepIn: true, flops: eluFLOPs, back: kernel1("elu_backward", eluFLOPs)}
+	opSELU        = unary{op: "selu", node: "EluBackward0", keepIn: true, flops: eluFLOPs, back: kernel1("elu_backward", eluFLOPs)}
+	opSiLU        = unary{op: "silu", node: "SiluBackward0", keepIn: true, flops: siluFLOPs, back: kernel1("silu_backward", siluGradFLOPs)}
+	opMish        = unary{op: "mish", node: "MishBackward0", keepIn: true, flops: mishFLOPs, back: kernel1("mish_backward", mishGradFLOPs)}
 	opHardsigmoid = unary{op: "hardsigmoid", node: "HardsigmoidBackward0", keepIn: true, flops: 4, back: kernel1("hardsigmoid_backward", 3)}
 	opHardswish   = unary{op: "hardswish", node: "HardswishBackward0", keepIn: true, flops: 5, back: kernel1("hardswish_backward", 5)}
 	opHardtanh    = unary{op: "hardtanh", node: "HardtanhBackward0", keepIn: true, flops: 2, back: kernel1("hardtanh_backward", 2)}
 	opReLU6       = unary{op: "relu6", node: "HardtanhBackward0", keepIn: true, flops: 2, back: kernel1("hardtanh_backward", 2)}
-	opSoftplus    = unary{op: "softplus", node: "SoftplusBackward0", keepIn: true, full: true, flops: 16, back: kernel1("softplus_backward", 12)}
-	opLogSigmoid  = unary{op: "log_sigmoid", node: "LogSigmoidBackward0", keepIn: true, flops: 18, back: kernel1Kept("log_sigmoid_backward", 14)}
+	opSoftplus    = unary{op: "softplus", node: "SoftplusBackward0", keepIn: true, full: true, flops: softplusFLOPs, back: kernel1("softplus_backward", softplusGradFLOPs)}
+	opLogSigmoid  = unary{op: "log_sigmoid", node: "LogSigmoidBackward0", keepIn: true, flops: logSigmoidFLOPs, back: kernel1Kept("log_sigmoid_backward", logSigmoidGradFLOPs)}
 
 	// In place these keep their output, from which the gradient follows too.
 	opLeakyReLUInPlace = unary{op: "leaky_relu", node: "LeakyReluBackward1", keepOut: true, flops: 2, back: kernel1Kept("leaky_relu_backward", 2)}
-	opELUInPlace       = unary{op: "elu", node: "EluBackward1", keepOut: true, flops: 10, back: kernel1("elu_backward", 10)}
+	opELUInPlace       = unary{op: "elu", node: "EluBackward1", keepOut: true, flops: eluFLOPs, back: kernel1("elu_backward", eluFLOPs)}
 )
 
 // Tanh is torch.tanh.
@@ -126,7 +149,7 @@ func (x *Tensor) GLU(dim int) *Tensor {
 	shape := slices.Clone(x.shape)
 	shape[x.dim(dim)] /= 2
 	y := t.empty(x.dtype, shape...)
-	t.launchElementwise(y, 9, x)
+	t.launchElementwise(y, gluFLOPs, x)
 	if n := t.record("GluBackward0", x); n != nil {
 		n.save(x)
 		n.yields(y)
@@ -134,7 +157,7 @@ func (x *Tensor) GLU(dim int) *Tensor {
 			x := b.saved(0)
 			c := b.t.begin("glu_backward", b.grad, x)
 			g := b.t.empty(x.dtype, x.shape...)
-			b.t.launchElementwise(g, 8, b.grad, x)
+			b.t.launchElementwise(g, gluGradFLOPs, b.grad, x)
 			b.give(0, c.end(g))
 		}
 	}
@@ -172,7 +195,7 @@ func preluBackward(b *backward) {
 	x, weight := b.saved(0), b.saved(1)
 	gx := b.t.elementwise(x.dtype, b.grad, x, weight)
 	gw := b.t.elementwise(weight.dtype, b.grad, x, weight)
-	b.t.launch(program.Elementwise, 4*gx.numel, []*Tensor{gx, gw}, []*Tensor{b.grad, x, weight})
+	b.t.launch(program.Elementwise, preluGradFLOPs*gx.numel, []*Tensor{gx, gw}, []*Tensor{b.grad, x, weight})
 	b.out[0], b.out[1] = keepIf(gx, b.needs(0)), keepIf(gw, b.needs(1))
 	b.statement()
 }

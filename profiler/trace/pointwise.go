@@ -145,6 +145,8 @@ const (
 	rootFLOPs           = 4  // sqrt, rsqrt, reciprocal: an approximation and a Newton step
 	transcendentalFLOPs = 8  // exp, log, sin, cos: range reduction and a polynomial
 	composedFLOPs       = 16 // hyperbolic and inverse functions: made of two of the above
+	erfFLOPs            = 10 // erf, erfc: a polynomial and exp
+	powFLOPs            = 16 // the power of a tensor: log, product and exp
 	specialFLOPs        = 40 // gamma and Bessel functions: series
 )
 
@@ -165,7 +167,7 @@ var (
 	opComplexAbs = unary{op: "abs", node: "AbsBackward0", keepIn: true, real: true, flops: rootFLOPs, back: func(g, x *Tensor) *Tensor { return g.Mul(x.Sgn()) }}
 	opSin        = unary{op: "sin", node: "SinBackward0", keepIn: true, flops: transcendentalFLOPs, back: func(g, x *Tensor) *Tensor { return g.Mul(x.plain("cos", transcendentalFLOPs)) }}
 	opCos        = unary{op: "cos", node: "CosBackward0", keepIn: true, flops: transcendentalFLOPs, back: func(g, x *Tensor) *Tensor { return g.Mul(x.plain("sin", transcendentalFLOPs).Neg()) }}
-	opErf        = unary{op: "erf", node: "ErfBackward0", keepIn: true, flops: 10, back: erfBackward}
+	opErf        = unary{op: "erf", node: "ErfBackward0", keepIn: true, flops: erfFLOPs, back: erfBackward}
 	opRound      = unary{op: "round", exact: true, node: "RoundBackward0", flops: 1, back: func(g, _ *Tensor) *Tensor { return g.ZerosLike() }}
 	opSgn        = unary{op: "sgn", exact: true, node: "SgnBackward0", flops: 1, back: zerosBackward}
 )

@@ -18,7 +18,7 @@ func (x *Tensor) powScalar(op string, e float64) *Tensor {
 	if e != math.Trunc(e) {
 		d = floating(d)
 	}
-	z := t.map1("pow", d, 8, x)
+	z := t.map1("pow", d, transcendentalFLOPs, x)
 	if n := t.record("PowBackward0", x); n != nil {
 		n.save(x)
 		n.yields(z)
@@ -45,7 +45,7 @@ func (x *Tensor) PowTensor(e *Tensor) *Tensor {
 	t := x.tape
 	c := t.begin("pow_Tensor_Tensor", x, e)
 	c.full(&x, &e)
-	z := t.map1("pow", resultType(x, e), 16, x, e)
+	z := t.map1("pow", resultType(x, e), powFLOPs, x, e)
 	if n := t.record("PowBackward1", x, e); n != nil {
 		n.save(e, x)
 		n.save(z) // results are kept whether or not their formula will run
@@ -95,7 +95,7 @@ func (x *Tensor) NumberPow(n Number) *Tensor {
 	c.full(&x)
 	z := t.empty(n.with(x.dtype), x.shape...)
 	base := t.scalarTensor(F64)
-	t.launchElementwise(z, 16, x, base)
+	t.launchElementwise(z, powFLOPs, x, base)
 	if n := t.record("PowBackward2", x); n != nil {
 		n.save(x, z)
 		n.yields(z)
@@ -110,7 +110,7 @@ func (x *Tensor) NumberPow(n Number) *Tensor {
 // PowInPlace is x.pow_(e): backward needs what x was.
 func (x *Tensor) PowInPlace(e float64) *Tensor {
 	back := func(g, x *Tensor) *Tensor { return powBackward(g, x, e) }
-	return x.unaryInPlace(&unary{op: "pow", node: "PowBackward0", keepIn: true, flops: 8, back: back})
+	return x.unaryInPlace(&unary{op: "pow", node: "PowBackward0", keepIn: true, flops: transcendentalFLOPs, back: back})
 }
 
 // SquareInPlace is x.square_().

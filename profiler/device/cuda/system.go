@@ -24,7 +24,7 @@ type Board struct {
 	// Neighbors the other processes seen.
 	Baseline  device.Baseline
 	Neighbors []device.Neighbor
-	// Shared says how software shares the board: see [device.Sharing].
+	// Shared says how software shares the board: see [device.Divided].
 	Shared []string
 	// Simulated tells that the driver runs no kernels, or says that it is none.
 	Simulated bool
