@@ -82,7 +82,11 @@ func (d relative) config(r *reader) llama.Config {
 		if usual == "" {
 			usual = "silu"
 		}
-		c.Activation = r.word("hidden_act", usual, hf.Activations())
+		known := hf.Activations()
+		if usual == llama.XIELU {
+			known = append(known, usual)
+		}
+		c.Activation = r.word("hidden_act", usual, known)
 	}
 	return c
 }

@@ -150,6 +150,13 @@ var relatives = map[string]relative{
 			Experts: llama.Experts{Normalized: true, SharedGate: true},
 		}, read: readQwen35MoE,
 	},
+	"apertus": {
+		name: "Apertus", vocab: 131072, inner: 14336, positions: 65536,
+		base: llama.Config{
+			MLP: llama.Plain, Activation: llama.XIELU, QKNorm: llama.TransposedNorm,
+			Names: llama.Names{"input_layernorm": "attention_layernorm", "post_attention_layernorm": "feedforward_layernorm"},
+		}, read: (*reader).biases,
+	},
 	"mixtral":   {name: "Mixtral", vocab: 32000, kvHeads: 8, inner: 14336, positions: 131072, base: llama.Config{Experts: llama.Experts{Routing: llama.RouteWhole, Normalized: true}}, fused: []string{"gate", "w1", "w2", "w3"}, read: readMixtral},
 	"qwen2_moe": {name: "Qwen2Moe", vocab: 151936, width: 2048, layers: 24, heads: 16, kvHeads: 16, inner: 5632, positions: 32768, read: readQwen2MoE},
 	"qwen3_moe": {name: "Qwen3Moe", vocab: 151936, width: 2048, layers: 24, heads: 32, kvHeads: 4, inner: 6144, positions: 32768, base: llama.Config{QKNorm: llama.HeadsNorm}, fused: fusedByQwen, read: readQwen3MoE},

@@ -1,7 +1,6 @@
 package llama
 
 import (
-	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/liger"
 	"github.com/vprof/vprof/models/nn"
 )
@@ -11,12 +10,12 @@ type mlp struct {
 	nn.Module
 	Names
 	GateProj, GateUpProj, UpProj, DownProj nn.Layer // those of the kind that c names
-	ActFn                                  *nn.Func
+	ActFn                                  nn.Layer
 	c                                      *Config
 }
 
 func newMLP(c *Config) *mlp {
-	m := &mlp{Names: c.Names, DownProj: nn.NewLinear(c.Inner, c.Width, c.MLPBias), ActFn: hf.Activation(c.Activation), c: c}
+	m := &mlp{Names: c.Names, DownProj: nn.NewLinear(c.Inner, c.Width, c.MLPBias), ActFn: activation(c.Activation), c: c}
 	switch c.MLP {
 	case FusedGated:
 		m.GateUpProj = nn.NewLinear(c.Width, 2*c.Inner, c.MLPBias)
