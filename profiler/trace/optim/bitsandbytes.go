@@ -77,3 +77,27 @@ func stepBits8(o *Optimizer, _ *trace.Frame, l *lists) {
 		o.tape.Kernel("optimizer_update_8bit_blockwise", flops*p.Numel(), written, append([]*trace.Tensor{l.grads[i]}, written...))
 	}
 }
+
+// The optimizer of torchao in 4 bits: elements of a block that share a scale, and values
+// that a code stands for.
+const (
+	block4bit  = 128
+	values4bit = 16
+)
+
+// initBits4 makes the state of torchao's AdamW4bit: codes of two elements in a byte, scales
+// and a table for each tensor. Small and odd tensors have states in their own type.
+func initBits4(o *Optimizer, s *slot) {
+	n := s.param.Numel()
+	for k := range 2 {
+		if n < min8bit || n%block4bit != 0 {
+			s.state[bnbState1+k] = o.keep(func() *trace.Tensor { return s.param.FilledLike("zeros_like", s.param.DType()) })
+			continue
+		}
+		s.state[bnbState1+k] = o.keep(func() *trace.Tensor { return o.tape.Zeros(trace.U8, n/2) })
+		s.state[bnbScale1+k] = o.keep(func() *trace.Tensor { return o.tape.Zeros(trace.F32, n/block4bit) })
+		o.keep(func() *trace.Tensor {
+			return o.tape.New("to_device", program.OptimizerState, trace.F32, values4bit)
+		})
+	}
+}

@@ -33,6 +33,7 @@ var named = []struct {
 	{"paged-adamw8bit", Config{Algorithm: AdamW8bit, Implementation: SingleTensor, Paged: true}},
 	{"paged-adamw32bit", Config{Algorithm: AdamW32bit, Implementation: SingleTensor, Paged: true}},
 	{"lion8bit", Config{Algorithm: Lion8bit, Implementation: SingleTensor}},
+	{"adamw4bit", Config{Algorithm: AdamW4bit, Implementation: SingleTensor}}, // of torchao; temporaries of its compiled kernel are not known
 }
 
 // Named is the configuration of that name.

@@ -33,13 +33,14 @@ const (
 	AdamW8bit
 	AdamW32bit
 	Lion8bit
+	AdamW4bit
 	numAlgorithms
 )
 
 var algorithmNames = [numAlgorithms]string{
 	"SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adamax",
 	"RMSprop", "Adagrad", "Adadelta", "Rprop", "ASGD", "Adafactor",
-	"Muon", "AdamW8bit", "AdamW32bit", "Lion8bit",
+	"Muon", "AdamW8bit", "AdamW32bit", "Lion8bit", "AdamW4bit",
 }
 
 func (a Algorithm) String() string {
@@ -133,6 +134,7 @@ var rules = [numAlgorithms]rule{
 	AdamW8bit:  {init: initBits8, single: stepBits8},
 	AdamW32bit: {init: initBits8, single: stepBits8},
 	Lion8bit:   {init: initBits8, single: stepBits8},
+	AdamW4bit:  {init: initBits4, single: stepBits8},
 }
 
 // New is the optimizer of the given configuration over groups of parameters.

@@ -50,7 +50,7 @@ func TestStateIsAllThatAStepLeaves(t *testing.T) {
 		"adam": 800, "adam-wd": 800, "adamw": 800, "adamw-single": 800, "amsgrad": 1200, "adamw-fused": 804,
 		"nadam": 800, "radam": 800, "adamax": 800, "adadelta": 800, "rprop": 800, "rmsprop": 400, "adagrad": 400,
 		"adafactor": 80, "adafactor-foreach": 80, // a row and a column of ten
-		"muon": 400, "adamw8bit": 800, "paged-adamw8bit": 800, "paged-adamw32bit": 800, "lion8bit": 400, // below 4096 elements
+		"muon": 400, "adamw8bit": 800, "paged-adamw8bit": 800, "paged-adamw32bit": 800, "lion8bit": 400, "adamw4bit": 800, // below 4096 elements
 	}
 	require.Len(t, optim.Names(), len(want))
 	for _, name := range optim.Names() {
@@ -144,4 +144,24 @@ func BenchmarkAdamW(b *testing.B) {
 		}
 		o.Step()
 	}
+}
+
+// Of a matrix torchao's 4-bit AdamW holds half a byte an element twice, with a scale in fp32
+// for 128 and a table of 16 values; what is small stays in its own type.
+func TestAdamWIn4Bits(t *testing.T) {
+	tape := newTape()
+	c, err := optim.Named("adamw4bit")
+	require.NoError(t, err)
+	params := []*trace.Tensor{
+		tape.Hold(tape.New("to", program.Weights, trace.BF16, 64, 128)).Leaf(),
+		tape.Hold(tape.New("to", program.Weights, trace.BF16, 100)).Leaf(),
+	}
+	o, err := optim.New(tape, c, params)
+	require.NoError(t, err)
+	for _, p := range params {
+		p.SetGrad(tape.Hold(tape.New("zeros", program.Gradients, trace.BF16, p.Shape()...)))
+	}
+	o.Step()
+	const n = 64 * 128
+	require.EqualValues(t, 2*(n/2+n/128*4+16*4)+2*100*2, live(tape.Finish())[program.OptimizerState])
 }
