@@ -157,6 +157,9 @@ func (l *LoRA) Wanted() string {
 	if l.Match != "" {
 		return "no linear layer's path is matched by " + l.Match
 	}
+	if len(l.Targets) == 0 {
+		return "no linear layer takes adapters, which all-linear puts beside all but the output layer"
+	}
 	return "no linear layer is called " + strings.Join(l.Targets, " or ")
 }
 
