@@ -47,8 +47,12 @@ func (m *masters) hold(d trace.DType, n int64) {
 	t := m.tape
 	t.NoGrad(func() {
 		f := t.Frame()
-		f.Let(t.New("clone", program.Temporaries, d, n))
-		x := t.Hold(t.New("to_dtype", program.Weights, trace.F32, n))
+		op := "clone"
+		if d != trace.F32 {
+			f.Let(t.New(op, program.Temporaries, d, n))
+			op = "to_dtype"
+		}
+		x := t.Hold(t.New(op, program.Weights, trace.F32, n))
 		m.parts = append(m.parts, x.Leaf())
 		f.End()
 	})
@@ -64,7 +68,7 @@ func (m *masters) fill(i int, reduced []*trace.Tensor) {
 		if len(reduced) > 1 {
 			flat = f.Let(t.New("flatten_dense_tensors", program.Gradients, flat.DType(), x.Numel()))
 		}
-		if flat.DType() == trace.F32 && len(reduced) == 1 {
+		if flat.DType() == trace.F32 {
 			x.SetGrad(flat)
 		} else {
 			g := f.Let(t.New("to_dtype", program.Gradients, trace.F32, x.Numel()))

@@ -106,3 +106,11 @@ func TestNothingTrainedIsRefused(t *testing.T) {
 	_, err := Partitioned(tape, World{Size: 2}, DeepSpeed{}, 2, []Param{{Name: "a", Tensor: &x}})
 	require.ErrorIs(t, err, errNothingTrained)
 }
+
+// Weights in fp32 are their own master weights under stage 3.
+func TestWeightsInFullPrecisionHaveNoCopyUnderStage3(t *testing.T) {
+	tape := newTape()
+	_, err := FullyPartitioned(tape, World{Size: 4}, DeepSpeed{Bucket: 16}, Fetching{Part: 1 << 40}, []Group{{Params: params(tape, []int64{64, 32})}})
+	require.NoError(t, err)
+	require.EqualValues(t, 64*32*4/4, held(tape.Finish())[program.Weights])
+}

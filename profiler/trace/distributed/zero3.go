@@ -136,8 +136,9 @@ func (z *ZeRO3) allocate() {
 		total += q.part
 	}
 	d := z.trained[0].whole.DType()
+	var flat *trace.Tensor
 	if !z.fetch.OffloadWeights {
-		t.Hold(t.New("to_device", program.Weights, d, total))
+		flat = t.Hold(t.New("to_device", program.Weights, d, total))
 	}
 	for i, q := range z.trained {
 		if inGroup == 0 {
@@ -152,6 +153,10 @@ func (z *ZeRO3) allocate() {
 	}
 	if !z.options.OffloadOptimizer {
 		for _, g := range z.groups {
+			if d == trace.F32 && flat != nil { // they are their own
+				z.masters.parts = append(z.masters.parts, t.Hold(flat.Part(g[0].at, sizeOf(g))).Leaf())
+				continue
+			}
 			z.masters.hold(d, sizeOf(g))
 		}
 		z.grads = t.Hold(t.New("zeros", program.Gradients, d, total))
