@@ -209,6 +209,7 @@ func (o *fitOptions) run(ctx context.Context, s fit.Search) (*report.Fit, error)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// Beside the search, whose last configurations do not keep all cores busy.
+	s.Slots = fit.NewSlots()
 	var profiles []report.Profile
 	var beside errgroup.Group
 	if o.formula == "" {

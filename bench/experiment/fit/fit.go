@@ -54,8 +54,26 @@ type Search struct {
 	// Levers says that the cases differ by levers, so that what is recommended is
 	// explained by them.
 	Levers bool
+	// Slots are shared with searches that run beside this one; nil if there are none.
+	Slots Slots
 	// Progress is told how many configurations are done.
 	Progress progress.Func
+}
+
+// Slots are how many configurations are searched at a time by all searches that share
+// them: each holds recordings, so that more than there are cores only cost memory.
+type Slots chan struct{}
+
+// NewSlots has a slot for each core.
+func NewSlots() Slots { return make(Slots, runtime.GOMAXPROCS(0)) }
+
+// take waits for a slot, and returns what gives it back.
+func (s Slots) take() (giveBack func()) {
+	if s == nil {
+		return func() {}
+	}
+	s <- struct{}{}
+	return func() { <-s }
 }
 
 // Run finds the largest batch within the budget for every configuration on
@@ -195,6 +213,7 @@ func rank(f *report.Fit, stages []string) {
 // choice finds the largest batch size of one configuration on one board, from where the
 // search begins. refused says why PyTorch or the model would not train it.
 func (s *Search) choice(ctx context.Context, gpu device.GPU, c models.Case, begin planner.Start) (out report.Choice, refused, err error) {
+	defer s.Slots.take()()
 	setup, err := step.New(s.Model, c, s.Evidence)
 	if err != nil {
 		return s.refuse(gpu, c, err)

@@ -22,10 +22,11 @@ func TestProfilesAreSafeWhereTheScriptIsNot(t *testing.T) {
 	m, err := all.Models().Lookup("naics-embedder")
 	require.NoError(t, err)
 	s := Search{Model: m, GPUs: []device.GPU{gpu}, Budget: planner.Budget{Margin: 0.85}, MaxBatch: 4096, Evidence: steptest.Exact()}
-	s.Cases = []models.Case{{Stage: "full", Torch: "2.15"}}
+	s.Cases, s.Slots = []models.Case{{Stage: "full", Torch: "2.15"}}, make(Slots, 1)
 	profiles, err := Profiles(t.Context(), s, all.Models().Lookup)
 	require.NoError(t, err)
 	require.Len(t, profiles, 2)
+	require.Empty(t, s.Slots, "all are given back")
 	for _, p := range profiles {
 		require.Positive(t, p.Choice.Batch)
 		require.Equal(t, "2.15", p.Choice.Case.Torch, "the release of the search")
