@@ -16,7 +16,7 @@ import (
 )
 
 // published are the schemas of PyTorch 2.11, as its native_functions.yaml has
-// them, and of torchvision's operators, by name and overload.
+// them, and of the operators of libraries, by name and overload.
 func published(t testing.TB) map[string]string {
 	f, err := os.Open("testdata/schemas-2.11.txt.gz")
 	require.NoError(t, err)
@@ -30,7 +30,7 @@ func published(t testing.TB) map[string]string {
 		all["aten::"+name] = lines.Text()
 	}
 	require.NoError(t, lines.Err())
-	vision, err := os.ReadFile("testdata/schemas-torchvision.txt")
+	vision, err := os.ReadFile("testdata/schemas-libraries.txt")
 	require.NoError(t, err)
 	for schema := range strings.Lines(string(vision)) {
 		name, _, _ := strings.Cut(schema, "(")

@@ -1,9 +1,15 @@
 package aten
 
-import "github.com/vprof/vprof/profiler/trace"
+import (
+	"errors"
+
+	"github.com/vprof/vprof/profiler/trace"
+)
 
 // products are matrix products, convolutions and attention.
 var products = family{
+	"_grouped_mm(Tensor self, Tensor mat2, Tensor? offs=None, Tensor? bias=None, ScalarType? out_dtype=None) -> Tensor": one(groupedMM),
+	"linalg_solve_triangular(Tensor self, Tensor B, *, bool upper, bool left=True, bool unitriangular=False) -> Tensor": one(solveTriangular),
 	"mm(Tensor self, Tensor mat2) -> Tensor":                                                   binary((*tensor).MM),
 	"mv(Tensor self, Tensor vec) -> Tensor":                                                    binary((*tensor).MV),
 	"dot(Tensor self, Tensor tensor) -> Tensor":                                                binary((*tensor).Dot),
@@ -84,4 +90,18 @@ func convolution(a *Args) *tensor {
 		Stride: a.Ints("stride"), Padding: a.Ints("padding"), Dilation: a.Ints("dilation"), Groups: a.Int("groups"),
 		Transposed: a.Bool("transposed"), OutputPadding: a.Ints("output_padding"),
 	})
+}
+
+func groupedMM(a *Args) *tensor {
+	if a.Tensor("offs") == nil || a.Tensor("bias") != nil {
+		a.Tape().Raise(errors.New("_grouped_mm is described for rows in groups (offs), without a bias"))
+	}
+	return a.first(0).GroupedMM(a.Tensor("mat2"), a.Tensor("offs"))
+}
+
+func solveTriangular(a *Args) *tensor {
+	if !a.Bool("left") {
+		a.Tape().Raise(errors.New("linalg_solve_triangular is described for left=True"))
+	}
+	return a.first(0).SolveTriangular(a.Tensor("B"))
 }

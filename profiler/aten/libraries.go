@@ -2,8 +2,12 @@ package aten
 
 import "github.com/vprof/vprof/profiler/trace"
 
-// vision are operators that torchvision adds to PyTorch.
-var vision = family{
+// libraries are operators that torchvision and transformers add to PyTorch.
+var libraries = family{
+	// An export on the CPU or on meta tensors has this in place of _grouped_mm, which
+	// transformers calls on a GPU.
+	"transformers::grouped_mm_fallback(Tensor input, Tensor weight, Tensor offs) -> Tensor": one(func(a *Args) *tensor { return a.first(0).GroupedMM(a.Tensor("weight"), a.Tensor("offs")) }),
+
 	"torchvision::roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, int sampling_ratio, bool aligned) -> Tensor": one(func(a *Args) *tensor {
 		y, _ := a.regions("roi_align", a.first(0).Size(1), false)
 		return y
