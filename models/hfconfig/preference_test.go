@@ -8,32 +8,6 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// What TRL's functions need in the forward pass of a decoder's
-// second step, in bytes: run by PyTorch 2.11, transformers 5.23 and peft 0.21 over fake
-// tensors, two pairs of 512 tokens. Fake tensors have no workspaces of cuBLAS.
-func TestPreferencesNeedWhatTRLNeeds(t *testing.T) {
-	m := model(t, `{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": 8,
-		"num_attention_heads": 16, "num_key_value_heads": 4, "vocab_size": 32000, "max_position_embeddings": 4096, "dtype": "bfloat16"}`)
-	lora := &models.LoRA{Rank: 8, Alpha: 16}
-	for _, k := range []struct {
-		objective models.Objective
-		amp       models.Autocast
-		lora      *models.LoRA
-		forward   float64
-	}{
-		{models.Objective{Name: models.DPO}, "", lora, 2018746880},
-		{models.Objective{Name: models.DPO}, "bf16", lora, 2012324352},
-		{models.Objective{Name: models.DPO}, "", nil, 1977961984},
-	} {
-		c := models.Case{Batch: 2, AMP: k.amp, LoRA: k.lora, Weights: "bf16", Optimizer: "sgd", Levers: models.Levers{Objective: k.objective, Clip: models.ClipNone}, Settings: models.Settings{"seq-len": 512}}
-		c, err := m.Complete(c)
-		require.NoError(t, err)
-		r, err := m.Record(c, board, models.Options{Steps: 2})
-		require.NoError(t, err)
-		require.InEpsilon(t, k.forward, phasePeak(r.Program, 1, "forward"), 0.03, "%v %v", k.objective, k.amp)
-	}
-}
-
 func TestReferencesAreHeldAsTheyAre(t *testing.T) {
 	m := model(t, `{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 5000, "pad_token_id": 0}`)
 	weights := func(c models.Case) int64 {
