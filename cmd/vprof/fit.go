@@ -212,9 +212,9 @@ func (o *fitOptions) run(ctx context.Context, s fit.Search) (*report.Fit, error)
 	s.Slots = fit.NewSlots()
 	var profiles []report.Profile
 	var beside errgroup.Group
-	if o.formula == "" {
+	if curriculum := s; o.formula == "" {
 		beside.Go(func() (err error) {
-			profiles, err = o.profiles(ctx, s)
+			profiles, err = o.profiles(ctx, curriculum)
 			return err
 		})
 	}
