@@ -52,8 +52,11 @@ var applied = regexp.MustCompile(`\b([A-Za-z_]\w*)\.apply\(`)
 // called forward. A model's lines alone count, not those of PyTorch itself.
 func functionOf(stack []export.Frame) (name, line string) {
 	for i := 0; i+1 < len(stack); i++ {
+		if !strings.Contains(stack[i].Source, ".apply(") || strings.Contains(stack[i].File, "-packages/torch/") {
+			continue
+		}
 		m := applied.FindStringSubmatch(stack[i].Source)
-		if m == nil || strings.Contains(stack[i].File, "-packages/torch/") {
+		if m == nil {
 			continue
 		}
 		callee := i + 1
