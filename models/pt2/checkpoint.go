@@ -157,49 +157,62 @@ func values(a export.Argument, f func(v int32)) {
 
 // checkpoint runs a region so that backward runs it again.
 func (w *walker) checkpoint(r *region) {
-	var inputs []*trace.Tensor
-	var at []int32 // the values that they are
+	inputs, at := w.inputsOf(r)
+	known, wraps := slices.Clone(w.values), within(w.wraps, r)
+	w.wraps = w.wraps[len(wraps):]
+	var results []aten.Value
+	run := func(f *trace.Frame, inputs []*trace.Tensor) (outs []*trace.Tensor) {
+		inner := &walker{g: w.g, frame: f, values: slices.Clone(known), inside: r, adapters: w.adapters, packed: w.packed, weights: w.weights, wraps: wraps, whole: w.whole}
+		outs, results = inner.runRegion(at, inputs)
+		return outs
+	}
+	outs := w.recomputed(w.g.Nodes[r.begin].Module, run, inputs)
+	w.returned(r, outs, results)
+}
+
+// inputsOf are the tensors that go into a region, and the values that they are.
+func (w *walker) inputsOf(r *region) (inputs []*trace.Tensor, at []int32) {
 	for _, v := range r.inputs {
 		if x, ok := w.values[v].(*trace.Tensor); ok && x != nil {
 			inputs, at = append(inputs, x), append(at, v)
 		}
 	}
-	known, wraps := slices.Clone(w.values), within(w.wraps, r)
-	w.wraps = w.wraps[len(wraps):]
-	var numbers []aten.Value // results that are no tensors
-	run := func(f *trace.Frame, inputs []*trace.Tensor) []*trace.Tensor {
-		inner := &walker{g: w.g, frame: f, values: slices.Clone(known), inside: r, adapters: w.adapters, packed: w.packed, weights: w.weights, wraps: wraps, whole: w.whole}
-		for i, v := range at {
-			inner.values[v] = inputs[i]
-		}
-		inner.run(r.begin, r.end)
-		var outs []*trace.Tensor
-		numbers = numbers[:0]
-		for _, v := range r.outputs {
-			if x, ok := inner.values[v].(*trace.Tensor); ok && x != nil {
-				outs = append(outs, x)
-				numbers = append(numbers, nil)
-			} else {
-				numbers = append(numbers, inner.values[v])
-			}
-		}
-		return outs
+	return inputs, at
+}
+
+// runRegion runs the nodes of the region that w is inside of, on inputs for the values at.
+// Results are all that come out of it, outs the tensors among them.
+func (w *walker) runRegion(at []int32, inputs []*trace.Tensor) (outs []*trace.Tensor, results []aten.Value) {
+	for i, v := range at {
+		w.values[v] = inputs[i]
 	}
-	outs := w.recomputed(w.g.Nodes[r.begin].Module, run, inputs)
+	w.run(w.inside.begin, w.inside.end)
+	for _, v := range w.inside.outputs {
+		results = append(results, w.values[v])
+		if x, ok := w.values[v].(*trace.Tensor); ok && x != nil {
+			outs = append(outs, x)
+		}
+	}
+	return outs, results
+}
+
+// returned gives the results of a region their values' names, and lets go of what ends
+// with it. The tensors among them are outs.
+func (w *walker) returned(r *region, outs []*trace.Tensor, results []aten.Value) {
 	for i, v := range r.outputs {
-		if numbers[i] != nil {
-			w.values[v] = numbers[i]
+		if x, ok := results[i].(*trace.Tensor); !ok || x == nil {
+			w.values[v] = results[i]
 			continue
 		}
 		w.set(v, outs[0])
 		outs = outs[1:]
 	}
 	for _, v := range r.after {
-		w.end(v)
+		w.forget(v)
 	}
 	for _, v := range r.outputs {
 		if r.dies(w.g.Program, v) {
-			w.end(v)
+			w.forget(v)
 		}
 	}
 }

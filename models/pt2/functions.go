@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/vprof/vprof/models/pt2/export"
@@ -96,51 +97,20 @@ func functionRegion(p *export.Program, c export.FunctionCall) *region {
 // function runs the nodes of an autograd.Function. Its backward is taken to need the
 // Function's tensor arguments and to make a gradient of each in one kernel.
 func (w *walker) function(name string, r *region) {
-	var inputs []*trace.Tensor
-	var at []int32 // the values that they are
-	for _, v := range r.inputs {
-		if x, ok := w.values[v].(*trace.Tensor); ok && x != nil {
-			inputs, at = append(inputs, x), append(at, v)
-		}
-	}
-	known := append([]aten.Value(nil), w.values...)
-	results := make([]aten.Value, len(r.outputs))
+	inputs, at := w.inputsOf(r)
+	known := slices.Clone(w.values)
+	var results []aten.Value
 	outs := w.frame.Apply(&trace.Function{
 		Name: name + "Backward",
-		Forward: func(f *trace.Frame, ctx *trace.FunctionContext, inputs []*trace.Tensor) []*trace.Tensor {
+		Forward: func(f *trace.Frame, ctx *trace.FunctionContext, inputs []*trace.Tensor) (outs []*trace.Tensor) {
 			inner := &walker{g: w.g, frame: f, values: known, inside: r, inFunction: true, weights: w.weights, packed: w.packed, whole: w.whole, note: w.note}
-			for i, v := range at {
-				inner.values[v] = inputs[i]
-			}
-			inner.run(r.begin, r.end)
+			outs, results = inner.runRegion(at, inputs)
 			ctx.SaveForBackward(inputs...)
-			var outs []*trace.Tensor
-			for i, v := range r.outputs {
-				results[i] = inner.values[v]
-				if x, ok := results[i].(*trace.Tensor); ok && x != nil {
-					outs = append(outs, x)
-				}
-			}
 			return outs
 		},
 		Backward: gradients,
 	}, inputs...)
-	for i, v := range r.outputs {
-		if _, ok := results[i].(*trace.Tensor); ok {
-			w.set(v, outs[0])
-			outs = outs[1:]
-			continue
-		}
-		w.values[v] = results[i]
-	}
-	for _, v := range r.after {
-		w.forget(v)
-	}
-	for _, v := range r.outputs {
-		if r.dies(w.g.Program, v) {
-			w.forget(v)
-		}
-	}
+	w.returned(r, outs, results)
 }
 
 // gradients is the backward of a Function of which nothing is known: one kernel makes a
