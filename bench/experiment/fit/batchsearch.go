@@ -255,15 +255,22 @@ func (q *batchSearch) describe(ctx context.Context, out *report.Choice, steps in
 		}
 		out.StepSeconds += float64(steps-2) * (out.StepSeconds - first)
 	}
-	if out.StepSeconds > 0 {
-		if q.parallel.GPUs > 1 {
-			alone := out.StepSeconds
-			out.StepSeconds = q.parallel.Step(alone, t.sizes)
-			out.Scaling = alone / out.StepSeconds
-		}
-		out.SamplesPerSecond = float64(out.EffectiveBatch) / out.StepSeconds
-	}
+	pace(out, q.parallel, t.sizes)
 	return nil
+}
+
+// pace notes how fast a choice is whose step takes out.StepSeconds on one board alone,
+// zero if that is not known.
+func pace(out *report.Choice, group parallel.Setup, sizes parallel.Model) {
+	if out.StepSeconds <= 0 {
+		return
+	}
+	if group.GPUs > 1 {
+		alone := out.StepSeconds
+		out.StepSeconds = group.Step(alone, sizes)
+		out.Scaling = alone / out.StepSeconds
+	}
+	out.SamplesPerSecond = float64(out.EffectiveBatch) / out.StepSeconds
 }
 
 // expandable notes what expandable segments would spare at the chosen batch of one

@@ -186,14 +186,7 @@ func (v *survey) choice(setup *step.Setup, l line, boards []int, board, steps in
 		return out, nil
 	}
 	out.StepSeconds = l.at(batch, position(boards, board)) * float64(steps) / float64(setup.Case().Accumulate)
-	if out.StepSeconds > 0 {
-		if s.Parallel.GPUs > 1 {
-			alone := out.StepSeconds
-			out.StepSeconds = s.Parallel.Step(alone, l.sizes)
-			out.Scaling = alone / out.StepSeconds
-		}
-		out.SamplesPerSecond = float64(out.EffectiveBatch) / out.StepSeconds
-	}
+	pace(&out, s.Parallel, l.sizes)
 	return out, nil
 }
 
