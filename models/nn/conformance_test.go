@@ -35,7 +35,7 @@ func vectorsOf(release string) func() ([]*vector, error) {
 		if err != nil {
 			return nil, err
 		}
-		all, err := opvectors.Load("testdata/ops-"+release+".jsonl.gz", s)
+		all, err := opvectors.Load("testdata/ops-"+release+".jsonl.bz2", s)
 		return sample.Of(all), err
 	})
 }

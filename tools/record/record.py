@@ -3,13 +3,14 @@
 
     python record.py peaks  timm:resnet18 --batch 8,16 --amp none,bf16 --out peaks.jsonl
     python record.py events train.py:make_model --inputs-from train.py:example_batch --batch 4 --out step.txt.gz
-    python record.py ops --only relu,linear --out ops.jsonl.gz
+    python record.py ops --only relu,linear --out ops.jsonl.bz2
 
 Needs a CUDA GPU and PyTorch. --device cpu goes through all of it without a GPU, as a
 dry run: what it writes is no evidence.
 """
 
 import argparse
+import bz2
 import concurrent.futures
 import gzip
 import importlib.util
@@ -156,7 +157,8 @@ def alone(function, *args):
 
 
 def opened(path):
-    return gzip.open(path, "wt") if path.endswith(".gz") else open(path, "w")
+    """A file to write text to, compressed as its name says."""
+    return {".gz": gzip.open, ".bz2": bz2.open}.get(os.path.splitext(path)[1], open)(path, "wt")
 
 
 def record_peaks(opts):

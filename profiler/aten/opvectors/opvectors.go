@@ -5,7 +5,7 @@ package opvectors
 
 import (
 	"bufio"
-	"compress/gzip"
+	"compress/bzip2"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -148,7 +148,7 @@ func (v *Vector) String(name, def string) string {
 	return def
 }
 
-// Load reads a gzip file of JSON lines, recorded with a release of PyTorch. Calls
+// Load reads a bzip2 file of JSON lines, recorded with a release of PyTorch. Calls
 // that PyTorch could not carry out are left out.
 func Load(path string, s *stack.Stack) ([]*Vector, error) {
 	f, err := os.Open(path)
@@ -156,11 +156,7 @@ func Load(path string, s *stack.Stack) ([]*Vector, error) {
 		return nil, err
 	}
 	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		return nil, err
-	}
-	in := bufio.NewScanner(z)
+	in := bufio.NewScanner(bzip2.NewReader(f))
 	in.Buffer(nil, 1<<24)
 	var out []*Vector
 	for in.Scan() {

@@ -17,7 +17,7 @@ import (
 
 // recorded reads the vectors once for all tests.
 var recorded = sync.OnceValues(func() ([]vectors.Vector, error) {
-	return vectors.Read("testdata/conv-workspaces.jsonl.gz")
+	return vectors.Read("testdata/conv-workspaces.jsonl.bz2")
 })
 
 // score sums up how close the model comes on a set of cases.

@@ -1,11 +1,11 @@
 // Package vectors reads recorded convolution workspaces: what cuDNN 9.19 asked
-// for through PyTorch 2.11 on six boards, one line of gzipped JSON per
-// configuration and board.
+// for through PyTorch 2.11 on six boards, one line of JSON per configuration and
+// board, compressed by bzip2.
 package vectors
 
 import (
 	"bufio"
-	"compress/gzip"
+	"compress/bzip2"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -71,11 +71,7 @@ func Read(path string) ([]Vector, error) {
 		return nil, err
 	}
 	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	vs, err := decode(z)
+	vs, err := decode(bzip2.NewReader(f))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
