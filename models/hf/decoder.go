@@ -36,15 +36,21 @@ func CausalLM(net any, m Decoder, inputs *nn.Embedding, output *nn.Layer, text T
 	if text.Objective.IsZero() {
 		return task
 	}
-	task.scores = func(f *frame, b TextBatch) *tensor {
+	call := func(f *frame, b TextBatch) *tensor {
 		g := f.CallFrame(b.IDs, b.Padding)
 		g.In(net)
 		logits := g.Let(g.Call(*output, g.Let(m.Call(g, b.IDs, b.Padding, text))))
 		text.adjustScores(g, &logits)
-		if _, on := g.Tape().Autocasting(); on { // as accelerate wraps forward
-			g.Set(&logits, logits.To(trace.F32))
-		}
 		g.End(logits)
+		return logits
+	}
+	task.scores = func(f *frame, b TextBatch) *tensor {
+		logits := call(f, b)
+		if _, on := f.Tape().Autocasting(); on { // as accelerate wraps forward
+			g := f.FuncFrame(logits)
+			g.Set(&logits, logits.To(trace.F32))
+			g.End(logits)
+		}
 		return logits
 	}
 	task.Call = (&preferences{text.Objective, task, task.scores}).loss

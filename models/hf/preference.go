@@ -24,16 +24,14 @@ func (p *preferences) loss(f *frame, b TextBatch) *tensor {
 	if p.objective.Name == models.KTO {
 		kl = g.Let(p.unrecorded(g, b, p.scores))
 	}
-	logits, logps := p.forward(g, b, p.scores)
-	var loss *tensor
-	switch p.objective.Name {
-	case models.DPO, models.KTO:
-		loss = p.compared(g, b, logps, kl)
-	default:
-		loss = p.alone(g, b, logits, logps)
+	if !p.objective.Refers() {
+		loss := p.alone(g, b)
+		g.End(loss)
+		return loss
 	}
-	g.Let(loss)
-	if p.objective.As == "" && p.objective.Refers() {
+	logits, logps := p.forward(g, b, p.scores)
+	loss := g.Let(p.compared(g, b, logps, kl))
+	if p.objective.As == "" {
 		p.metrics(g, logits)
 	}
 	g.End(loss)
@@ -144,30 +142,51 @@ func (p *preferences) compared(f *frame, b TextBatch, logps, kl *tensor) *tensor
 
 // alone is the loss of objectives without a reference model (ORPO, CPO): odds or
 // margins, and the cross entropy of the chosen answers where the trainer's function has
-// one.
-func (p *preferences) alone(f *frame, b TextBatch, logits, logps *tensor) *tensor {
-	parts := f.LetAll(logps.Chunk(2, 0))
-	odds := f.Let(parts[0].Sub(parts[1]).MulScalar().LogSigmoid().Neg().Mean(false))
+// one, which comes before log-probabilities. SimPO is CPOTrainer with cpo_alpha=0.
+func (p *preferences) alone(f *frame, b TextBatch) *tensor {
 	if p.objective.As != "" {
+		_, logps := p.forward(f, b, p.scores)
+		parts := f.LetAll(logps.Chunk(2, 0))
+		odds := f.Let(p.odds(parts))
 		return odds.Sub(parts[0].Mean(false))
 	}
+	logits := f.Let(p.scores(f, b))
+	var nll *tensor
+	if p.objective.Name != models.SimPO {
+		nll = f.Let(answersLoss(f, logits, b.IDs))
+	}
+	logps := f.Let(p.logps(f, logits, b.IDs))
+	odds := p.odds(f.LetAll(logps.Chunk(2, 0)))
+	if nll == nil {
+		return odds
+	}
+	return nll.Add(f.Let(odds))
+}
+
+// odds compares the log-probabilities of chosen and rejected answers.
+func (p *preferences) odds(parts []*tensor) *tensor {
+	return parts[0].Sub(parts[1]).MulScalar().LogSigmoid().Neg().Mean(false)
+}
+
+// answersLoss is cross_entropy_loss of the first half of the rows.
+func answersLoss(f *frame, logits, ids *tensor) *tensor {
 	rows := logits.Size(0) / 2
-	g := f.FuncFrame(logits, b.IDs)
+	g := f.FuncFrame(logits, ids)
 	chosen := g.Let(logits.Slice(0, 0, rows).Slice(1, 0, logits.Size(1)-1).Contiguous())
-	labels := g.Let(b.IDs.Slice(0, 0, rows).Slice(1, 1, b.IDs.Size(1)).Contiguous())
-	nll := chosen.View(-1, chosen.Size(-1)).CrossEntropy(labels.View(-1))
-	g.End(nll)
-	return f.Let(nll).Add(odds)
+	labels := g.Let(ids.Slice(0, 0, rows).Slice(1, 1, ids.Size(1)).Contiguous())
+	loss := chosen.View(-1, chosen.Size(-1)).CrossEntropy(labels.View(-1))
+	g.End(loss)
+	return loss
 }
 
 // entropyRows is the chunk_size of entropy_from_logits.
 const entropyRows = 128
 
 // metrics is what TRL logs of the scores: their entropy, of a copy in one piece, and the
-// mean of those of the chosen and of the rejected answers.
+// mean of those of the chosen and of the rejected answers. Those are views of a batch of
+// pairs; of judged answers they are picked first, and half of them taken for good ones.
 func (p *preferences) metrics(f *frame, logits *tensor) {
-	t := f.Tape()
-	t.NoGrad(func() {
+	f.Tape().NoGrad(func() {
 		g := f.FuncFrame()
 		shifted := g.Let(logits.Detach().Slice(1, 0, logits.Size(1)-1))
 		h := g.FuncFrame(shifted)
@@ -175,15 +194,26 @@ func (p *preferences) metrics(f *frame, logits *tensor) {
 		log := h.Let(flat.Slice(0, 0, min(entropyRows, flat.Size(0))).LogSoftmax(-1))
 		h.Discard(log.Exp().Mul(log).Sum(false, -1))
 		h.End()
-		half := max(1, shifted.Size(0)/2)
-		for range 2 {
-			h := g.FuncFrame()
-			picked := h.Let(t.New("index", program.Temporaries, logits.DType(), half*shifted.Size(1), logits.Size(-1)))
-			h.Discard(picked.Mean(false, -1))
-			h.End()
+		rows := shifted.Size(0)
+		good := rows - rows/2
+		if p.objective.Name == models.KTO {
+			g.Let(chosenRows(shifted, good))
+			if rows > good {
+				g.Let(chosenRows(shifted, rows-good))
+			}
+		}
+		for _, n := range []int64{good, rows - good} {
+			if n > 0 {
+				g.Discard(chosenRows(shifted, n).Mean(false, -1))
+			}
 		}
 		g.End()
 	})
+}
+
+// chosenRows are n of the rows of scores, chosen by an index.
+func chosenRows(scores *tensor, n int64) *tensor {
+	return scores.Tape().New("index", program.Temporaries, scores.DType(), n, scores.Size(1), scores.Size(-1))
 }
 
 // rewardLoss is that of pairs of scores, in TRL's RewardTrainer.

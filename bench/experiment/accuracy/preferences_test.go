@@ -11,11 +11,12 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// TestPreferencesNeedWhatPyTorchAllocates has the peaks of DPO steps as TRL 1.8 takes them
-// under transformers 5.23, peft 0.21 and accelerate's autocast (which gives the logits
-// back in fp32): two pairs of 512 tokens, SGD, the second step. The bytes are those of
-// PyTorch 2.11's own caching allocator, the CUDA build run on a driver without a GPU;
-// forward includes what is logged of the scores.
+// TestPreferencesNeedWhatPyTorchAllocates has the peaks of steps as TRL takes them (DPO
+// of 1.8, the others of 1.10) under transformers 5.23, peft 0.21 and accelerate's
+// autocast (which gives the logits back in fp32): four rows of 512 tokens, SGD, the
+// second step. The bytes are those of PyTorch 2.11's own caching allocator, the CUDA
+// build run on a driver without a GPU, of TRL's own functions; forward includes what is
+// logged of the scores. KTO's answers are good and bad by halves.
 func TestPreferencesNeedWhatPyTorchAllocates(t *testing.T) {
 	m, err := all.Models().Lookup("hf:testdata/preferences.json")
 	require.NoError(t, err)
@@ -23,20 +24,43 @@ func TestPreferencesNeedWhatPyTorchAllocates(t *testing.T) {
 	require.NoError(t, err)
 	lora := &models.LoRA{Rank: 8, Alpha: 16}
 	for _, k := range []struct {
+		objective         string
 		amp               models.Autocast
 		lora              *models.LoRA
 		forward, backward float64
 	}{
-		{"", lora, 1989898752, 1701072384},
-		{"bf16", lora, 1990932992, 1941771776},
-		{"", nil, 1969036800, 1680210432},
+		{models.DPO, "", lora, 1989898752, 1701072384},
+		{models.DPO, "bf16", lora, 1990932992, 1941771776},
+		{models.DPO, "", nil, 1969036800, 1680210432},
+		{models.KTO, "", lora, 2025925632, 1695828992},
+		{models.KTO, "bf16", lora, 2059019264, 1928139776},
+		{models.KTO, "", nil, 2006962688, 1676411904},
+		{models.ORPO, "", lora, 1766213120, 1765831168},
+		{models.ORPO, "bf16", lora, 1679196672, 2072628224},
+		{models.ORPO, "", nil, 1428843520, 1429328384},
+		{models.CPO, "", lora, 1766200320, 1765831168},
+		{models.CPO, "bf16", lora, 1679196672, 2072628736},
+		{models.CPO, "", nil, 1428830720, 1429328384},
+		{models.SimPO, "", lora, 1702497280, 1700237312},
+		{models.SimPO, "bf16", lora, 1549659648, 1941803520},
+		{models.SimPO, "", nil, 1365127680, 1362884096},
+		{models.Reward, "", lora, 1413492224, 1414539776},
+		{models.Reward, "bf16", lora, 1148694016, 1133963776},
+		{models.Reward, "", nil, 1051821568, 1069632000},
 	} {
-		setup, err := step.New(m, models.Case{
+		c := models.Case{
 			Batch: 2, AMP: k.amp, LoRA: k.lora, Weights: "bf16", Optimizer: "sgd", Torch: "2.11", Settings: models.Settings{"seq-len": 512},
-			Levers: models.Levers{Objective: models.Objective{Name: models.DPO}, Clip: models.ClipNone},
-		}, step.Evidence{})
+			Levers: models.Levers{Objective: models.Objective{Name: k.objective}, Clip: models.ClipNone},
+		}
+		switch k.objective {
+		case models.KTO:
+			c.Batch = 4
+		case models.Reward:
+			c.Task, c.Settings["classes"], c.Settings["padding"] = "classification", 1, 0
+		}
+		setup, err := step.New(m, c, step.Evidence{})
 		require.NoError(t, err)
-		r, err := setup.Try(t.Context(), setup.Trial(gpu, 2))
+		r, err := setup.Try(t.Context(), setup.Trial(gpu, c.Batch))
 		require.NoError(t, err)
 		peaks := map[string]int64{}
 		for _, p := range r.Run.Phases {
@@ -44,7 +68,11 @@ func TestPreferencesNeedWhatPyTorchAllocates(t *testing.T) {
 				peaks[p.Name] = p.Max.Allocated
 			}
 		}
-		require.InEpsilon(t, k.forward, max(peaks["forward"], peaks["loss"]), 0.0001, "%v %v forward", k.amp, k.lora)
-		require.InEpsilon(t, k.backward, peaks["backward"], 0.0001, "%v %v backward", k.amp, k.lora)
+		require.InEpsilon(t, k.forward, max(peaks["forward"], peaks["loss"]), 0.0001, "%s %v %v forward", k.objective, k.amp, k.lora)
+		within := 0.0003 // the allocator leaves up to 1 MB of a block unsplit, by what the cache holds
+		if k.objective == models.DPO {
+			within = 0.0001
+		}
+		require.InEpsilon(t, k.backward, peaks["backward"], within, "%s %v %v backward", k.objective, k.amp, k.lora)
 	}
 }
