@@ -60,17 +60,10 @@ func (d relative) config(r *reader) llama.Config {
 	c.Inner = r.size("intermediate_size", d.inner, mostInner)
 	c.KVHeads = r.sizeOr("num_key_value_heads", or(d.kvHeads, c.Heads), c.Heads, mostWidth)
 	r.must(c.Heads%c.KVHeads == 0, "num_key_value_heads", "%d do not divide num_attention_heads %d", c.KVHeads, c.Heads)
-	if c.HeadSize = r.sizeOr("head_dim", d.headSize, 0, mostWidth); c.HeadSize == 0 {
-		r.heads("num_attention_heads", c.Heads, "hidden_size", c.Width)
-		c.HeadSize = max(1, c.Width/c.Heads)
-		r.must(c.HeadSize%2 == 0, "num_attention_heads", "%d heads of hidden_size %d are %d wide; rotary positions need an even number", c.Heads, c.Width, c.HeadSize)
-	}
-	r.must(c.HeadSize%2 == 0, "head_dim", "%d is odd; rotary positions need an even number", c.HeadSize)
-	r.grids = c.Rotary.Grids > 0
-	part := r.rotary(or(d.part, 1), c.Rotary.Split || c.Rotary.Inside)
-	if size := int64(part * float64(c.HeadSize)); c.Rotary.Split || c.Rotary.Inside {
-		c.Rotary.Size = size
-		r.must(size > 0 && size%2 == 0 && size <= c.HeadSize, "partial_rotary_factor", "%g of heads of %d is no even number of elements", part, c.HeadSize)
+	if c.Latent.Rank > 0 {
+		r.rotary(1, true) // the part of a head that is turned has a key of its own
+	} else {
+		d.turnedHeads(r, &c)
 	}
 	c.AttentionDropout = r.probability("attention_dropout", 0)
 	c.Tied = r.flag("tie_word_embeddings", d.tied)
@@ -89,6 +82,22 @@ func (d relative) config(r *reader) llama.Config {
 		c.Activation = r.word("hidden_act", usual, known)
 	}
 	return c
+}
+
+// turnedHeads reads how wide heads are, and which part of them positions turn.
+func (d relative) turnedHeads(r *reader, c *llama.Config) {
+	if c.HeadSize = r.sizeOr("head_dim", d.headSize, 0, mostWidth); c.HeadSize == 0 {
+		r.heads("num_attention_heads", c.Heads, "hidden_size", c.Width)
+		c.HeadSize = max(1, c.Width/c.Heads)
+		r.must(c.HeadSize%2 == 0, "num_attention_heads", "%d heads of hidden_size %d are %d wide; rotary positions need an even number", c.Heads, c.Width, c.HeadSize)
+	}
+	r.must(c.HeadSize%2 == 0, "head_dim", "%d is odd; rotary positions need an even number", c.HeadSize)
+	r.grids = c.Rotary.Grids > 0
+	part := r.rotary(or(d.part, 1), c.Rotary.Split || c.Rotary.Inside)
+	if size := int64(part * float64(c.HeadSize)); c.Rotary.Split || c.Rotary.Inside {
+		c.Rotary.Size = size
+		r.must(size > 0 && size%2 == 0 && size <= c.HeadSize, "partial_rotary_factor", "%g of heads of %d is no even number of elements", part, c.HeadSize)
+	}
 }
 
 // or is n, or another if n is zero.

@@ -27,6 +27,9 @@ type relative struct {
 // lfmNames are the names of modules in LFM 2.
 var lfmNames = llama.Names{"o_proj": "out_proj", "q_norm": "q_layernorm", "k_norm": "k_layernorm", "mlp": "feed_forward", "gate_proj": "w1", "up_proj": "w3", "down_proj": "w2", "input_layernorm": "operator_norm", "post_attention_layernorm": "ffn_norm", "norm": "embedding_norm"}
 
+// sharedNames is the name of the experts that see all tokens.
+var sharedNames = llama.Names{"shared_expert": "shared_experts"}
+
 // relatives are the types of Llama's family, as transformers defines them.
 var relatives = map[string]relative{
 	"llama":      {name: "Llama", vocab: 32000, inner: 11008, positions: 2048, liger: true, read: readLlama},
@@ -161,6 +164,41 @@ var relatives = map[string]relative{
 	"qwen2_moe": {name: "Qwen2Moe", vocab: 151936, width: 2048, layers: 24, heads: 16, kvHeads: 16, inner: 5632, positions: 32768, read: readQwen2MoE},
 	"qwen3_moe": {name: "Qwen3Moe", vocab: 151936, width: 2048, layers: 24, heads: 32, kvHeads: 4, inner: 6144, positions: 32768, base: llama.Config{QKNorm: llama.HeadsNorm}, fused: fusedByQwen, read: readQwen3MoE},
 	"olmoe":     {name: "Olmoe", vocab: 50304, width: 2048, layers: 16, heads: 16, inner: 2048, positions: 4096, base: llama.Config{QKNorm: llama.WholeNorm}, noClasses: true, fused: fusedByQwen, read: readOlmoe},
+	"deepseek_v2": {
+		name: "DeepseekV2", vocab: 102400, inner: 11008, positions: 2048, fused: fusedByQwen,
+		base: llama.Config{
+			Latent: llama.Latent{QueryRank: 1536, Rank: 512, Plain: 128, Turned: 64, Value: 128}, Rotary: llama.Rotary{Complex: true}, Names: sharedNames,
+			Experts: llama.Experts{Routing: llama.RouteGreedy, Count: 64, PerToken: 6, Inner: 1407, Groups: llama.Groups{Count: 1, Chosen: 1}},
+		}, read: readDeepseekV2,
+	},
+	"deepseek_v3": {
+		name: "DeepseekV3", vocab: 129280, width: 7168, layers: 61, heads: 128, kvHeads: 128, inner: 18432, positions: 4096, fused: fusedByQwen,
+		base: llama.Config{
+			Latent: llama.Latent{QueryRank: 1536, Rank: 512, Plain: 128, Turned: 64, Value: 128, Pairs: true}, Names: sharedNames,
+			Experts: llama.Experts{Routing: llama.RouteGroups, Count: 256, PerToken: 8, Inner: 2048, Normalized: true, Groups: llama.Groups{Count: 8, Chosen: 4}},
+		}, read: readDeepseekV3,
+	},
+	"glm4_moe": {
+		name: "Glm4Moe", vocab: 151552, width: 4096, layers: 46, heads: 96, kvHeads: 8, inner: 10944, positions: 131072, part: 0.5, noClasses: true, fused: fusedByQwen,
+		base: llama.Config{
+			Rotary: llama.Rotary{Inside: true, Stepwise: true}, Names: sharedNames,
+			Experts: llama.Experts{Routing: llama.RouteGroups, Count: 128, PerToken: 8, Inner: 1408, Normalized: true, Groups: llama.Groups{Count: 1, Chosen: 1}},
+		}, read: readGLM4MoE,
+	},
+	"glm4_moe_lite": {
+		name: "Glm4MoeLite", vocab: 154880, width: 2048, layers: 47, heads: 20, kvHeads: 20, inner: 10240, positions: 202752, noClasses: true, fused: fusedByQwen,
+		base: llama.Config{
+			Latent: llama.Latent{QueryRank: 768, Rank: 512, Plain: 192, Turned: 64, Value: 256, Pairs: true}, Names: sharedNames,
+			Experts: llama.Experts{Routing: llama.RouteGroups, Count: 64, PerToken: 4, Inner: 1536, Normalized: true, Groups: llama.Groups{Count: 1, Chosen: 1}},
+		}, read: readGLM4MoELite,
+	},
+	"mistral4": {
+		name: "Mistral4", vocab: 131072, layers: 36, kvHeads: 32, inner: 12288, positions: 1048576,
+		base: llama.Config{
+			Latent: llama.Latent{QueryRank: 1024, Rank: 256, Plain: 64, Turned: 64, Value: 128, Pairs: true}, QueryScaled: true, Names: sharedNames,
+			Experts: llama.Experts{Routing: llama.RouteGroupsSoftmax, Count: 128, PerToken: 4, Inner: 2048, Normalized: true, Groups: llama.Groups{Count: 1, Chosen: 1}},
+		}, read: readMistral4,
+	},
 	"granitemoe": {
 		name: "GraniteMoe", vocab: 32000, inner: 11008, positions: 2048, noClasses: true,
 		base: llama.Config{

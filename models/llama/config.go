@@ -54,6 +54,8 @@ type Config struct {
 	DeltaNet  DeltaNet
 	// Gated has a gate beside the query, by which what attention gives is multiplied.
 	Gated bool
+	// Latent is multi-head latent attention, in the place of the other.
+	Latent Latent
 	// KeyScaled scales keys, GateScaled what gates and what comes of the feed-forward half.
 	KeyScaled, GateScaled bool
 	// Experts are those of a mixture, in the place of the feed-forward half.
@@ -167,6 +169,8 @@ type Rotary struct {
 	// Grids is how many grids a token has a place in, as in models that see: its angles
 	// are pieced together from theirs, for every row of a batch. Zero is one.
 	Grids int64
+	// Complex has angles as complex numbers, as DeepSeek V2 does.
+	Complex bool
 }
 
 // Scale is how the embeddings are scaled.

@@ -23,6 +23,9 @@ type Experts struct {
 	// gives; zero is none.
 	Shared     int64
 	SharedGate bool
+	// SharedLast has that expert see tokens after the others.
+	SharedLast bool
+	Groups     Groups
 }
 
 // Routing is how experts are chosen.
@@ -38,6 +41,13 @@ const (
 	// RouteSigmoid chooses by a sigmoid of scores, to which a bias may be added, as LFM 2
 	// does.
 	RouteSigmoid
+	// RouteGroups chooses groups of experts first, by a sigmoid of scores in fp32 and a bias,
+	// as DeepSeek V3 does.
+	RouteGroups
+	// RouteGroupsSoftmax is that by a softmax, without a bias, as Mistral 4 does.
+	RouteGroupsSoftmax
+	// RouteGreedy is RouteWhole of scores in fp32, as DeepSeek V2 does; there may be groups.
+	RouteGreedy
 )
 
 // sparse reports whether layer i has experts.
@@ -55,10 +65,11 @@ type sparse struct {
 	SharedExpert     *mlp
 	SharedExpertGate nn.Layer
 	ExpertBias       *nn.Buffer
+	c                *Config
 }
 
 func newSparse(c *Config) *sparse {
-	s := &sparse{Names: c.Names, Gate: &router{Weight: nn.NewParameter(c.Experts.Count, c.Width), c: c}, Experts: newExperts(c)}
+	s := &sparse{Names: c.Names, Gate: &router{Weight: nn.NewParameter(c.Experts.Count, c.Width), c: c}, Experts: newExperts(c), c: c}
 	if c.Experts.Shared > 0 {
 		shared := *c
 		shared.Inner = c.Experts.Shared
@@ -67,6 +78,9 @@ func newSparse(c *Config) *sparse {
 	if c.Experts.Biased {
 		s.ExpertBias = nn.NewBuffer(trace.F32, c.Experts.Count)
 		s.Gate.bias = s.ExpertBias
+	}
+	if c.Experts.Routing == RouteGroups {
+		s.Gate.ScoreBias = nn.NewBuffer(trace.F32, c.Experts.Count)
 	}
 	if c.Experts.SharedGate {
 		s.SharedExpertGate = nn.NewLinear(c.Width, 1, false)
@@ -79,7 +93,7 @@ func (s *sparse) Forward(f *frame, x *tensor) *tensor {
 	shape := x.Shape()
 	rows := f.Let(x.View(-1, x.Size(-1)))
 	var shared *tensor
-	if s.SharedExpert != nil {
+	if s.SharedExpert != nil && !s.c.Experts.SharedLast {
 		shared = f.Let(f.Call(s.SharedExpert, rows))
 	}
 	scores, weights, chosen := s.Gate.call(f, rows)
@@ -91,6 +105,9 @@ func (s *sparse) Forward(f *frame, x *tensor) *tensor {
 		}
 		f.Set(&y, y.Add(shared))
 	}
+	if s.c.Experts.SharedLast {
+		return y.View(shape...).Add(f.Call(s.SharedExpert, x))
+	}
 	return y.Reshape(shape...)
 }
 
@@ -98,8 +115,10 @@ func (s *sparse) Forward(f *frame, x *tensor) *tensor {
 type router struct {
 	nn.Module
 	Weight *nn.Parameter
-	bias   *nn.Buffer // of the choice
-	c      *Config
+	// ScoreBias takes part in the choice.
+	ScoreBias *nn.Buffer `torch:"e_score_correction_bias"`
+	bias      *nn.Buffer // another that does, of the module around
+	c         *Config
 }
 
 // call gives the scores of tokens [tokens, width], and the weights and numbers of the
@@ -109,6 +128,16 @@ func (r *router) call(f *frame, x *tensor) (scores, weights, chosen *tensor) {
 	g.In(r)
 	e := r.c.Experts
 	g.Set(&x, x.Reshape(-1, x.Size(-1)))
+	switch e.Routing {
+	case RouteGroups, RouteGroupsSoftmax:
+		scores, weights, chosen = r.grouped(g, x)
+		g.End(scores, weights, chosen)
+		return scores, weights, chosen
+	case RouteGreedy:
+		scores, weights, chosen = r.greedy(g, x)
+		g.End(scores, weights, chosen)
+		return scores, weights, chosen
+	}
 	scores = x.Linear(r.Weight.Tensor, nil)
 	if e.Routing == RouteTop {
 		g.Let(scores)

@@ -8,7 +8,7 @@ import (
 type layer struct {
 	nn.Module
 	Names
-	SelfAttn                               *attention
+	SelfAttn                               selfAttention
 	Mamba                                  *mixer
 	Conv                                   *shortConv
 	LinearAttn                             *deltaNet
@@ -27,7 +27,7 @@ func newLayer(c *Config, i int) *layer {
 	case c.DeltaNet.linear(i):
 		l.LinearAttn = newDeltaNet(c)
 	default:
-		l.SelfAttn = newAttention(c, i)
+		l.SelfAttn = newSelfAttention(c, i)
 	}
 	if c.sparse(i) {
 		l.Mlp = newSparse(c)

@@ -59,7 +59,10 @@ func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	var cos, sin []*tensor
 	for kind := range m.RotaryEmb.Kinds {
 		a, b := m.RotaryEmb.call(g, kind, x, positions)
-		cos, sin = append(cos, g.Let(a)), append(sin, g.Let(b))
+		if b != nil { // complex numbers are one
+			g.Let(b)
+		}
+		cos, sin = append(cos, g.Let(a)), append(sin, b)
 	}
 	for i, l := range m.Layers {
 		mask, kind := full, 0

@@ -47,6 +47,11 @@ func (m *rotary) call(f *frame, kind int, x, positions *tensor) (cos, sin *tenso
 	g.In(m)
 	g.Tape().NoGrad(func() {
 		freqs := g.Let(positions.Unsqueeze(-1).To(trace.F32).Mul(m.Kinds[kind].InvFreq.Tensor))
+		if m.r.Complex {
+			cos = g.Let(freqs.OnesLike().Polar(freqs))
+			g.Set(&cos, cos.MulScalar())
+			return
+		}
 		var emb *tensor
 		if m.r.Pairs && !m.r.Doubled {
 			emb = g.Let(freqs.RepeatInterleave(2, -1))

@@ -1,0 +1,85 @@
+package hfconfig
+
+import "github.com/vprof/vprof/models/llama"
+
+// latent reads multi-head latent attention; c has the sizes that a file may leave out.
+func (r *reader) latent(c *llama.Config) {
+	s := &c.Latent
+	s.QueryRank, s.Rank = r.sizeOr("q_lora_rank", s.QueryRank, 0, mostWidth), r.size("kv_lora_rank", s.Rank, mostWidth)
+	s.Plain, s.Turned = r.size("qk_nope_head_dim", s.Plain, mostWidth), r.size("qk_rope_head_dim", s.Turned, mostWidth)
+	s.Value, s.Pairs = r.size("v_head_dim", s.Value, mostWidth), r.flag("rope_interleave", s.Pairs)
+	r.must(s.Turned%2 == 0, "qk_rope_head_dim", "%d is odd; rotary positions need an even number", s.Turned)
+	r.must(c.KVHeads == c.Heads, "num_key_value_heads", "%d: latent attention has as many as num_attention_heads", c.KVHeads)
+	r.biases(c)
+	c.Rotary.Size = s.Turned
+}
+
+// groupedExperts reads a mixture in DeepSeek's keys; c has what a file may leave out, and
+// shared is how many experts see all tokens.
+func (r *reader) groupedExperts(c *llama.Config, shared int64) {
+	e := &c.Experts
+	r.experts(c, e.Count, "n_routed_experts", "num_local_experts", e.PerToken, e.Inner, "moe_intermediate_size")
+	e.SharedLast, e.Shared = true, e.Inner*r.size("n_shared_experts", shared, mostExperts)
+	e.Normalized = r.flag("norm_topk_prob", e.Normalized) && e.Routing != llama.RouteGreedy
+	if e.Routing == llama.RouteGreedy && r.word("topk_method", "greedy", []string{"greedy", "group_limited_greedy"}) == "greedy" {
+		e.Groups = llama.Groups{}
+		return
+	}
+	g := &e.Groups
+	g.Count, g.Chosen = r.size("n_group", g.Count, mostExperts), r.size("topk_group", g.Chosen, mostExperts)
+	r.must(e.Count%g.Count == 0, "n_group", "%d groups do not divide the %d experts", g.Count, e.Count)
+	r.must(g.Chosen <= g.Count, "topk_group", "%d is more than the %d groups that there are", g.Chosen, g.Count)
+	r.must(e.Routing == llama.RouteGreedy || e.Count/g.Count >= 2, "n_group", "%d groups of the %d experts have less than two each", g.Count, e.Count)
+}
+
+// firstDense reads how many layers have no experts.
+func (r *reader) firstDense(c *llama.Config, usual int64) {
+	first := r.number("first_k_dense_replace", usual, 0, mostLayers)
+	c.Experts.Dense = layers(c, func(i int64) bool { return i < first })
+}
+
+func readDeepseekV2(r *reader, c *llama.Config) {
+	r.latent(c)
+	c.MLPBias = r.flag("mlp_bias", false)
+	r.groupedExperts(c, 2)
+	r.firstDense(c, 0)
+}
+
+func readDeepseekV3(r *reader, c *llama.Config) {
+	r.latent(c)
+	r.groupedExperts(c, 1)
+	r.firstDense(c, 3)
+}
+
+func readMistral4(r *reader, c *llama.Config) {
+	r.latent(c)
+	r.groupedExperts(c, 1)
+	r.firstDense(c, 0)
+}
+
+func readGLM4MoELite(r *reader, c *llama.Config) {
+	r.latent(c)
+	r.groupedExperts(c, 1)
+	types := r.words("mlp_layer_types")
+	if types != nil && int64(len(types)) != c.Layers {
+		r.wrong("mlp_layer_types", "has %d layers; num_hidden_layers is %d", len(types), c.Layers)
+		return
+	}
+	c.Experts.Dense = layers(c, func(i int64) bool {
+		if types == nil {
+			return i == 0
+		}
+		r.must(types[i] == "dense" || types[i] == "sparse", "mlp_layer_types", "vprof does not know %q; it knows dense, sparse", types[i])
+		return types[i] == "dense"
+	})
+}
+
+// readGLM4MoE reads a mixture like DeepSeek's below attention like GLM's.
+func readGLM4MoE(r *reader, c *llama.Config) {
+	c.QKVBias = r.flag("attention_bias", false)
+	if r.flag("use_qk_norm", false) {
+		c.QKNorm = llama.HeadsNorm
+	}
+	r.groupedExperts(c, 1)
+	r.firstDense(c, 1)
+}

@@ -1,0 +1,91 @@
+package hfconfig
+
+import (
+	"encoding/json"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/stack"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// Steps of transformers' own classes, run by PyTorch's CUDA build with its allocator: what
+// was requested once the model was there, after the first forward pass, and at the peaks of
+// the first forward and backward pass and of two steps, to the byte. Experts were routed as
+// a GPU that computes nothing routes them, on which no size depends.
+func TestStepsRequestWhatPyTorchDoes(t *testing.T) {
+	data, err := os.ReadFile("testdata/requested.json")
+	require.NoError(t, err)
+	var ran struct {
+		Models []struct {
+			Config json.RawMessage
+			Steps  []struct {
+				Task             string
+				Batch            int
+				AMP              models.Autocast
+				Weights          models.WeightType
+				LoRA             string
+				Checkpointing    bool
+				Settings         models.Settings
+				Trainable, Total int64
+				Bytes            requests
+			}
+		}
+	}
+	require.NoError(t, json.Unmarshal(data, &ran))
+	require.NotEmpty(t, ran.Models)
+	release, err := stack.Lookup("2.11")
+	require.NoError(t, err)
+	a100 := trace.Board{Name: "a100-80", Capability: 80, SMs: 108, ThreadsPerSM: 2048, Memory: 84_987_740_160}
+	for _, of := range ran.Models {
+		m := model(t, string(of.Config))
+		for _, want := range of.Steps {
+			c := models.Case{Task: want.Task, Batch: want.Batch, AMP: want.AMP, Weights: want.Weights, Checkpointing: want.Checkpointing, Settings: want.Settings}
+			if want.LoRA != "" {
+				l, err := models.ParseLoRA(want.LoRA)
+				require.NoError(t, err)
+				c.LoRA = &l
+			}
+			r, err := m.Record(c, a100, models.Options{Stack: release})
+			require.NoError(t, err)
+			require.Equal(t, want.Total, r.Counts.Total, "%s %+v", of.Config, c)
+			require.Equal(t, want.Trainable, r.Counts.Trainable, "%s %+v", of.Config, c)
+			got := requested(r.Program)
+			for i := range got {
+				require.InEpsilon(t, want.Bytes[i], got[i], 0.0005, "%s %+v: number %d", of.Config, c, i)
+			}
+		}
+	}
+}
+
+// requests are bytes requested: of the model, after the first forward pass, and at the peaks
+// of the first forward pass, the first backward pass and the whole.
+type requests [5]int64
+
+func requested(p *program.Program) (r requests) {
+	var now, peak int64
+	for _, i := range p.Instructions {
+		switch i.Kind {
+		case program.Alloc:
+			now += p.Buffers[i.Arg].Bytes
+			peak = max(peak, now)
+		case program.Free:
+			now -= p.Buffers[i.Arg].Bytes
+		case program.Mark:
+			switch phase := p.Phases[i.Arg]; {
+			case phase.Name == "model":
+				r[0] = now
+			case phase.Name == "forward" && phase.Step == 0:
+				r[1], r[2] = now, peak
+			case phase.Name == "backward" && phase.Step == 0:
+				r[3] = peak
+			}
+		}
+	}
+	r[4] = peak
+	return r
+}

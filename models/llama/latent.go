@@ -1,0 +1,162 @@
+package llama
+
+import (
+	"github.com/vprof/vprof/models/hf"
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// Latent is the size of multi-head latent attention, in which keys and values of all heads
+// are made of one narrow vector; no rank of those means other attention.
+type Latent struct {
+	// QueryRank is the width that queries are made of, zero if they are projected at once;
+	// Rank is that of keys and values.
+	QueryRank, Rank int64
+	// Plain elements of a head know no positions, Turned ones do; Value is how wide heads of
+	// the value are.
+	Plain, Turned, Value int64
+	// Pairs turns neighbors.
+	Pairs bool
+}
+
+// selfAttention is the attention of a decoder layer.
+type selfAttention interface {
+	call(f *frame, x, mask, positions, cos, sin *tensor) *tensor
+}
+
+func newSelfAttention(c *Config, i int) selfAttention {
+	if c.Latent.Rank > 0 {
+		return newLatent(c)
+	}
+	return newAttention(c, i)
+}
+
+// latent is DeepseekV3Attention.
+type latent struct {
+	nn.Module
+	QProj, QAProj  nn.Layer
+	QALayernorm    nn.Layer `torch:"q_a_layernorm"`
+	QBProj         nn.Layer
+	KvAProjWithMqa nn.Layer
+	KvALayernorm   nn.Layer `torch:"kv_a_layernorm"`
+	KvBProj        nn.Layer
+	OProj          nn.Layer
+	c              *Config
+}
+
+func newLatent(c *Config) *latent {
+	s := c.Latent
+	query := c.Heads * (s.Plain + s.Turned)
+	l := &latent{
+		KvAProjWithMqa: nn.NewLinear(c.Width, s.Rank+s.Turned, c.QKVBias), KvALayernorm: newNorm(c, s.Rank),
+		KvBProj: nn.NewLinear(s.Rank, c.Heads*(s.Plain+s.Value), false), OProj: nn.NewLinear(c.Heads*s.Value, c.Width, c.OutputBias), c: c,
+	}
+	if s.QueryRank == 0 {
+		l.QProj = nn.NewLinear(c.Width, query, false)
+	} else {
+		l.QAProj, l.QALayernorm, l.QBProj = nn.NewLinear(c.Width, s.QueryRank, c.QKVBias), newNorm(c, s.QueryRank), nn.NewLinear(s.QueryRank, query, false)
+	}
+	return l
+}
+
+func (l *latent) call(f *frame, x, mask, positions, cos, sin *tensor) *tensor {
+	g := f.CallFrame(x, mask, positions, cos, sin)
+	g.In(l)
+	s, batch, length := l.c.Latent, x.Size(0), x.Size(1)
+	q := g.Let(l.queries(g, x))
+	g.Set(&q, hf.Heads(q, s.Plain+s.Turned))
+	qs := g.LetAll(q.SplitSizes([]int64{s.Plain, s.Turned}, -1))
+	compressed := g.Let(g.Call(l.KvAProjWithMqa, x))
+	ks := g.LetAll(compressed.SplitSizes([]int64{s.Rank, s.Turned}, -1))
+	g.Set(&ks[0], g.Call(l.KvALayernorm, ks[0]).View(batch, 1, length, s.Rank))
+	g.Set(&ks[1], ks[1].View(batch, 1, length, s.Turned))
+	a, b := l.turn(g, qs[1], ks[1], cos, sin)
+	g.Set(&qs[1], a)
+	g.Set(&ks[1], b)
+	query := g.Let(trace.Cat(-1, qs[0], qs[1]))
+	if l.c.QueryScaled {
+		g.Set(&query, query.Mul(queryScale(g, positions).To(query.DType())))
+	}
+	key, value := l.expand(g, ks[0], ks[1])
+	g.LetAll([]*tensor{key, value})
+	o := hf.AttentionOptions{Causal: true}
+	if l.Training() {
+		o.Dropout = l.c.AttentionDropout
+	}
+	y := g.Let(hf.Attention(g, query, key, value, mask, o))
+	g.Set(&y, hf.Merge(y))
+	g.Set(&y, g.Call(l.OProj, y))
+	g.End(y)
+	return y
+}
+
+// queries projects x.
+func (l *latent) queries(f *frame, x *tensor) *tensor {
+	if l.QProj != nil {
+		return f.Call(l.QProj, x)
+	}
+	return f.Call(l.QBProj, f.Call(l.QALayernorm, f.Call(l.QAProj, x)))
+}
+
+// turn gives what rotary positions make of parts of query and key.
+func (l *latent) turn(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor) {
+	switch {
+	case l.c.Rotary.Complex:
+		return turnComplex(f, q, k, cos)
+	case l.c.Latent.Pairs:
+		return turnPairs(f, q, k, cos, sin)
+	}
+	return l.c.Rotary.rotate(f, q, k, cos, sin)
+}
+
+// turnPairs is apply_rotary_pos_emb_interleave.
+func turnPairs(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor) {
+	g := f.FuncFrame(q, k, cos, sin)
+	half := cos.Size(-1) / 2
+	g.Set(&cos, cos.Slice(-1, 0, half).Unsqueeze(1))
+	g.Set(&sin, sin.Slice(-1, 0, half).Unsqueeze(1))
+	neighbors := func(x *tensor) []*tensor {
+		return g.LetAll([]*tensor{x.SliceStep(-1, 0, x.Size(-1), 2), x.SliceStep(-1, 1, x.Size(-1), 2)})
+	}
+	qs := neighbors(q)
+	ks := neighbors(k)
+	turned := func(x []*tensor) *tensor {
+		return g.Let(trace.Cat(-1, x[0].Mul(cos).Sub(x[1].Mul(sin)), x[1].Mul(cos).Add(x[0].Mul(sin))))
+	}
+	a := turned(qs)
+	b := turned(ks)
+	g.End(a, b)
+	return a, b
+}
+
+// turnComplex is apply_rotary_emb of DeepSeek V2: neighbors are complex numbers.
+func turnComplex(f *frame, q, k, angles *tensor) (*tensor, *tensor) {
+	g := f.FuncFrame(q, k, angles)
+	numbers := func(x *tensor) *tensor {
+		shape := x.Shape()
+		pairs := append(append([]int64(nil), shape[:len(shape)-1]...), -1, 2)
+		return g.Let(x.To(trace.F32).Reshape(pairs...).ViewAsComplex())
+	}
+	qs := numbers(q)
+	ks := numbers(k)
+	g.Set(&angles, angles.Unsqueeze(1))
+	a := g.Let(qs.Mul(angles).ViewAsReal().Flatten(3, -1).To(q.DType()))
+	b := g.Let(ks.Mul(angles).ViewAsReal().Flatten(3, -1).To(k.DType()))
+	g.End(a, b)
+	return a, b
+}
+
+// expand is expand_kv: keys and values of all heads, from vectors [batch, 1, length, rank]
+// and the part of keys that has been turned.
+func (l *latent) expand(f *frame, x, turned *tensor) (key, value *tensor) {
+	g := f.FuncFrame(x, turned)
+	s, batch, length := l.c.Latent, x.Size(0), x.Size(2)
+	g.Set(&x, g.Call(l.KvBProj, x).View(batch, length, -1, s.Plain+s.Value).Transpose(1, 2))
+	parts := g.LetAll(x.SplitSizes([]int64{s.Plain, s.Value}, -1))
+	g.Set(&turned, turned.Expand(-1, l.c.Heads, -1, -1))
+	key = g.Let(g.Tape().Empty(x.DType(), batch, l.c.Heads, length, s.Plain+s.Turned))
+	g.Discard(key.Slice(-1, 0, s.Plain).CopyInPlace(parts[0]))
+	g.Discard(key.Slice(-1, s.Plain, s.Plain+s.Turned).CopyInPlace(turned))
+	g.End(key, parts[1])
+	return key, parts[1]
+}
