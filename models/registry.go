@@ -198,14 +198,10 @@ func (m Model) refuses(c Case) (field, reason string) {
 	switch {
 	case !slices.Contains(m.Stages, c.Stage):
 		return "stage", fmt.Sprintf("there is no stage %q; its stages are %s", c.Stage, strings.Join(m.Stages, ", "))
-	case c.Batch < 1:
-		return "batch", fmt.Sprintf("%d is not a batch size; the smallest is 1", c.Batch)
-	case c.Batch > MaxBatch:
-		return "batch", fmt.Sprintf("%d is more than any batch (%d)", c.Batch, MaxBatch)
-	case c.Accumulate < 1:
-		return "accumulate", fmt.Sprintf("%d is not a number of micro-batches; the smallest is 1", c.Accumulate)
-	case c.Accumulate > mostAccumulated:
-		return "accumulate", fmt.Sprintf("%d micro-batches are too many to record one by one; all after the second need the same memory, so say %d", c.Accumulate, mostAccumulated)
+	case CheckBatch(c.Batch) != nil:
+		return "batch", CheckBatch(c.Batch).Error()
+	case CheckAccumulate(c.Accumulate) != nil:
+		return "accumulate", CheckAccumulate(c.Accumulate).Error()
 	case !slices.Contains(Precisions(), c.AMP):
 		return "amp", fmt.Sprintf("there is no precision %q; use none, fp16 or bf16", c.AMP)
 	case !slices.Contains(WeightTypes(), c.Weights):
@@ -249,6 +245,29 @@ const MaxBatch = 1 << 20
 
 // mostAccumulated is how many micro-batches of a step are recorded at most.
 const mostAccumulated = 1024
+
+// CheckBatch returns an error if n samples are no batch that anybody trains with: from a
+// flag, or from a file that says what was or shall be trained.
+func CheckBatch(n int) error {
+	switch {
+	case n < 1:
+		return fmt.Errorf("%d is not a batch size; the smallest is 1", n)
+	case n > MaxBatch:
+		return fmt.Errorf("%d is more than any batch (%d)", n, MaxBatch)
+	}
+	return nil
+}
+
+// CheckAccumulate returns an error if a step of n micro-batches is not recorded.
+func CheckAccumulate(n int) error {
+	switch {
+	case n < 1:
+		return fmt.Errorf("%d is not a number of micro-batches; the smallest is 1", n)
+	case n > mostAccumulated:
+		return fmt.Errorf("%d micro-batches are too many to record one by one; all after the second need the same memory, so say %d", n, mostAccumulated)
+	}
+	return nil
+}
 
 // Canonical is a complete case without the settings that have the model's own
 // values, as files have it: however a case was asked for, it is the same then.

@@ -31,8 +31,12 @@ const mostExact = 500
 // small matrix that is only where to look: the batch that a cell shows, and the next, are
 // recorded for the cell's very board.
 func Matrix(ctx context.Context, units []Unit, gpus []device.GPU, e step.Evidence, tell progress.Func) (*report.Matrix, error) {
+	cases := make([]models.Case, len(units))
+	for i, u := range units {
+		cases[i] = u.Case
+	}
 	kinds, exact := kindsOf(gpus, len(units)), len(units)*len(gpus) <= mostExact
-	m := &report.Matrix{Schema: report.MatrixSchema, Rows: make([]report.MatrixCell, len(units)*len(gpus)), Warnings: step.Unsupported(gpus)}
+	m := &report.Matrix{Schema: report.MatrixSchema, Rows: make([]report.MatrixCell, len(units)*len(gpus)), Warnings: step.Unsupported(gpus, cases...)}
 	if exact {
 		m.Notes = append(m.Notes, "the largest batch of all, in brackets, is read off the line between two recordings; what a cell needs is recorded.")
 	} else {

@@ -16,6 +16,7 @@ import (
 	"github.com/vprof/vprof/bench/experiment/epoch"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/bench/shard"
+	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner/coefficients"
 )
@@ -145,8 +146,8 @@ func (j Job) check() error {
 		return errors.New("job: the description of its model is not the one that its case names")
 	}
 	for _, b := range j.Batches {
-		if b < 1 {
-			return fmt.Errorf("job: %d is not a batch size", b)
+		if err := models.CheckBatch(b); err != nil {
+			return fmt.Errorf("job: %w", err)
 		}
 	}
 	if j.Lengths != nil {

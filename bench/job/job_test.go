@@ -110,6 +110,7 @@ func TestReadSaysWhatIsWrongWithAJob(t *testing.T) {
 		{`"target":{`, `"target":{"device":"cuda:0",`, "either a device or a board"},
 		{"[2]", "[]", "names no batch size"},
 		{"[2]", "[0]", "0 is not a batch size"},
+		{"[2]", "[4611686018427387904]", "job: 4611686018427387904 is more than any batch (1048576)"},
 		{`"batches"`, `"sizes"`, `unknown field "sizes"`},
 		{`"stage"`, `"config_sha256":"00","stage"`, "not the one that its case names"},
 	} {

@@ -147,10 +147,10 @@ func (r *Record) validate() error {
 		return bad("case", "empty")
 	case r.GPU == "":
 		return bad("gpu", "empty")
-	case r.Batch < 1:
-		return bad("batch", "want at least 1, found %d", r.Batch)
-	case r.Accumulate < 1:
-		return bad("accumulate", "want at least 1, found %d", r.Accumulate)
+	case models.CheckBatch(r.Batch) != nil:
+		return bad("batch", "%v", models.CheckBatch(r.Batch))
+	case models.CheckAccumulate(r.Accumulate) != nil:
+		return bad("accumulate", "%v", models.CheckAccumulate(r.Accumulate))
 	case r.Status != OK && r.Status != OOM && r.Status != Error:
 		return bad("status", "want ok, oom or error, found %q", r.Status)
 	case r.Status == Error && r.Error == "":

@@ -41,7 +41,7 @@ func TestDamagedFineTuningRecordsAreExplained(t *testing.T) {
 		`steps.jsonl:1: checkpointing: 3 is neither false nor the name of a kind`:                                        {"checkpointing", 3},
 		`steps.jsonl:1: checkpointing: there is no such checkpointing as "yes"; use non-reentrant, reentrant or every=N`: {"checkpointing", "yes"},
 		`steps.jsonl:1: by_step: missing`:                                                                                {"by_step", []int{}},
-		`steps.jsonl:1: batch: want at least 1, found 0`:                                                                 {"batch", 0},
+		`steps.jsonl:1: batch: 0 is not a batch size`:                                                                    {"batch", 0},
 	} {
 		record := map[string]any{}
 		require.NoError(t, json.Unmarshal([]byte(fineTuneLine), &record))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/models"
 )
 
 // maxSmoke is the size of the largest result of a smoke test that is read, in
@@ -45,14 +46,14 @@ func (s *Smoke) check() error {
 	switch {
 	case s.Schema != SmokeSchema:
 		return fmt.Errorf("schema %q is not %s", s.Schema, SmokeSchema)
-	case s.Case.Model == "" || s.Batch < 1:
-		return errors.New("it names no model or no batch")
+	case s.Case.Model == "":
+		return errors.New("it names no model")
 	case s.Device.GPU == "" || s.Device.Memory <= 0 || s.Limit <= 0 || s.Limit > s.Device.Memory:
 		return errors.New("it names no board, or may fill more than that has")
 	case len(s.Checks) == 0:
 		return errors.New("there are no checks in it")
 	}
-	if err := s.Device.check(); err != nil {
+	if err := cmp.Or(models.CheckBatch(s.Batch), checkAccumulate(s.Case.Case), s.Device.check()); err != nil {
 		return err
 	}
 	safe := true

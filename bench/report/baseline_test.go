@@ -29,7 +29,10 @@ func good() *Smoke {
 func TestBaselineThatCouldHideGrowthIsRefused(t *testing.T) {
 	for want, change := range map[string]func(s *Smoke){
 		"schema":                         func(s *Smoke) { s.Schema = Schema },
-		"no model or no batch":           func(s *Smoke) { s.Batch = 0 },
+		"no model":                       func(s *Smoke) { s.Case.Model = "" },
+		"0 is not a batch size":          func(s *Smoke) { s.Batch = 0 },
+		"more than any batch":            func(s *Smoke) { s.Batch = 1 << 62 },
+		"micro-batches are too many":     func(s *Smoke) { s.Case.Accumulate = 1 << 62 },
 		"no board":                       func(s *Smoke) { s.Limit = 2000 },
 		"there are no checks":            func(s *Smoke) { s.Checks = nil },
 		"appears twice":                  func(s *Smoke) { s.Checks[1] = s.Checks[0] },

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/vprof/vprof/models"
 )
 
 // maxBytes is more than any figure of memory that is meant: estimates of batch
@@ -20,8 +22,11 @@ func (r *Report) check() error {
 		return fmt.Errorf("its kind is %q", r.Kind)
 	case r.Case.Model == "":
 		return errors.New("its case names no model")
-	case r.Case.Accumulate < 0 || r.Case.Dataset < 0:
+	case r.Case.Dataset < 0:
 		return errors.New("its case has negative numbers")
+	}
+	if err := checkAccumulate(r.Case.Case); err != nil {
+		return err
 	}
 	for i, d := range r.Devices {
 		if err := d.check(); err != nil {
@@ -42,6 +47,14 @@ func (r *Report) check() error {
 		}
 	}
 	return nil
+}
+
+// checkAccumulate finds a number of micro-batches that is none; files of one need not say so.
+func checkAccumulate(c models.Case) error {
+	if c.Accumulate == 0 {
+		return nil
+	}
+	return models.CheckAccumulate(c.Accumulate)
 }
 
 // checkPoints finds points that stand twice, in whatever lines.
@@ -66,9 +79,10 @@ func (d Device) check() error {
 
 func (p *Point) check(r *Report) error {
 	_, known := r.Find(p.Device)
+	if err := models.CheckBatch(p.Batch); err != nil {
+		return err
+	}
 	switch {
-	case p.Batch < 1:
-		return fmt.Errorf("%d is not a batch size", p.Batch)
 	case !known:
 		return fmt.Errorf("batch %d is of device %q, which it does not describe", p.Batch, p.Device)
 	case p.Estimate == nil && p.Run == nil:

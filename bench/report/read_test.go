@@ -35,6 +35,9 @@ func TestReadSaysWhatIsWrongWithAFile(t *testing.T) {
 		{`{"schema":"vprof.report/v1","kind":"dream"}`, `its kind is "dream"`},
 		{`{"schema":"vprof.report/v1","kind":"plan"}`, "names no model"},
 		{`{"schema":"vprof.report/v1","kind":"plan","case":{"model":"m"},"points":[{"batch":0}]}`, "0 is not a batch size"},
+		{`{"schema":"vprof.report/v1","kind":"plan","case":{"model":"m"},"points":[{"batch":4611686018427387904}]}`, "4611686018427387904 is more than any batch (1048576)"},
+		{`{"schema":"vprof.report/v1","kind":"plan","case":{"model":"m","accumulate":4611686018427387904}}`, "4611686018427387904 micro-batches are too many"},
+		{`{"schema":"vprof.report/v1","kind":"plan","case":{"model":"m","accumulate":-1}}`, "-1 is not a number of micro-batches"},
 		{`{"schema":"vprof.report/v1","kind":"plan","case":{"model":"m"},"points":[{"batch":8,"device":"x"}]}`, `batch 8 is of device "x"`},
 		{`{"schema":"vprof.report/v1","kind":"plan","case":{"model":"m"},"devices":[{"name":"x"}],"points":[{"batch":8,"device":"x"}]}`, "neither an estimate nor a run"},
 	} {
@@ -70,8 +73,8 @@ func TestReadChecksWhatTheFormatPromises(t *testing.T) {
 		"steps of 3 s, from 4 to 5 s": func(r map[string]any) {
 			at(r, "points", 0, "run")["step"] = map[string]any{"seconds": 3, "least_seconds": 4, "most_seconds": 5}
 		},
-		"of memory and":    func(r map[string]any) { at(r, "devices", 0)["memory_bytes"] = 1 },
-		"negative numbers": func(r map[string]any) { at(r, "case")["accumulate"] = -1 },
+		"of memory and":                       func(r map[string]any) { at(r, "devices", 0)["memory_bytes"] = 1 },
+		"-1 is not a number of micro-batches": func(r map[string]any) { at(r, "case")["accumulate"] = -1 },
 	} {
 		text := b.String()
 		if change == nil {

@@ -105,12 +105,15 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 		return o.planRanks(ctx, here, m, cases, gpus, batches)
 	}
 	jobs := make([][]job.Job, len(cases))
+	of := make([]models.Case, len(cases))
 	for i, c := range cases {
+		of[i] = c.Case
 		jobs[i] = job.Plan(c, gpus, batches)
 		for j := range jobs[i] {
 			jobs[i][j].Calibrated, jobs[i][j].Lengths = evidence.Calibrated, lengths
 		}
 	}
+	warnings := step.Unsupported(gpus, of...)
 	if part, err := o.part.open(); part || err != nil {
 		switch {
 		case err != nil:
@@ -118,9 +121,9 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 		case len(jobs) > 1:
 			return usagef("--torch: %q are several releases; a plan in shards is of one", o.c.torch)
 		}
-		return o.shard(ctx, here, jobs[0], step.Unsupported(gpus))
+		return o.shard(ctx, here, jobs[0], warnings)
 	}
-	return o.run(ctx, here, jobs, step.Unsupported(gpus))
+	return o.run(ctx, here, jobs, warnings)
 }
 
 // run does the jobs of each release and shows their reports.

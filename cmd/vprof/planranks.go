@@ -35,7 +35,7 @@ func (o *planOptions) planRanks(ctx context.Context, here *job.Local, m models.M
 	if err != nil {
 		return err
 	}
-	warnings := step.Unsupported(gpus)
+	warnings := step.Unsupported(gpus, cases[0].Case)
 	for _, r := range ranks {
 		r.Plan.Warnings = append(r.Plan.Warnings, warnings...)
 		o.app.stamp(r.Plan, started)

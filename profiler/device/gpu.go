@@ -56,23 +56,29 @@ type Capability int
 // String is the capability as NVIDIA writes it: "12.0".
 func (c Capability) String() string { return fmt.Sprintf("%d.%d", c/10, c%10) }
 
-// What PyTorch 2.11 is built for: its wheels for CUDA 12.6 begin with Maxwell,
-// those for CUDA 13 with Turing, since CUDA 13 itself does.
+// The oldest boards that builds of PyTorch have kernels for: its wheels for CUDA 12.6
+// begin with Maxwell, those for CUDA 12.8 with Volta (pytorch/pytorch#157517), and those
+// for CUDA 13 with Turing, since CUDA 13 itself does.
 const (
-	oldestBuilt   Capability = 50
-	oldestCurrent Capability = 75
+	oldestBuilt  Capability = 50
+	oldestCUDA12 Capability = 70
+	oldestCUDA13 Capability = 75
 )
 
-// Unsupported is the reason why the PyTorch that is installed by default does not run on
-// a board; empty if it does.
-func (g GPU) Unsupported() string {
+// Unsupported is the reason why a release of PyTorch does not run on a board as PyPI has
+// it, for a version of CUDA like "13.0"; empty if it does.
+func (g GPU) Unsupported(torch, cuda string) string {
+	oldest := oldestCUDA12
+	if !strings.HasPrefix(cuda, "12.") {
+		oldest = oldestCUDA13
+	}
 	switch {
-	case g.Capability == 0 || g.Capability >= oldestCurrent:
+	case g.Capability == 0 || g.Capability >= oldest:
 		return ""
 	case g.Capability < oldestBuilt:
-		return fmt.Sprintf("no build of PyTorch 2.11 has kernels for compute capability %v", g.Capability)
+		return fmt.Sprintf("no build of PyTorch %s has kernels for compute capability %v", torch, g.Capability)
 	}
-	return fmt.Sprintf("of PyTorch 2.11, only the builds for CUDA 12.6 have kernels for compute capability %v", g.Capability)
+	return fmt.Sprintf("PyTorch %s as PyPI has it, for CUDA %s, has no kernels for compute capability %v; builds for CUDA 12.6 have, where a release comes with them", torch, cuda, g.Capability)
 }
 
 // Rates are dense arithmetic rates in FLOP/s, a multiply-add counting as two.

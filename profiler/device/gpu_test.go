@@ -110,16 +110,22 @@ func TestFP32RateIsLanesTimesClock(t *testing.T) {
 }
 
 func TestBoardsThatPyTorchLeftBehindAreNamed(t *testing.T) {
-	for name, want := range map[string]string{
-		"k80": "no build of PyTorch 2.11", "p100": "only the builds for CUDA 12.6", "v100-16": "only the builds for CUDA 12.6", "t4": "", "b200": "",
+	for _, c := range []struct{ gpu, torch, cuda, want string }{
+		{"k80", "2.15", "13.2", "no build of PyTorch 2.15"},
+		{"k80", "2.8", "12.8", "no build of PyTorch 2.8"},
+		{"p100", "2.8", "12.8", "PyTorch 2.8 as PyPI has it, for CUDA 12.8"},
+		{"v100-16", "2.8", "12.8", ""},
+		{"v100-16", "2.11", "13.0", "PyTorch 2.11 as PyPI has it, for CUDA 13.0"},
+		{"t4", "2.15", "13.2", ""},
+		{"b200", "2.15", "13.2", ""},
 	} {
-		gpu, err := device.Lookup(name)
+		gpu, err := device.Lookup(c.gpu)
 		require.NoError(t, err)
-		if want == "" {
-			require.Empty(t, gpu.Unsupported(), name)
-			continue
+		if why := gpu.Unsupported(c.torch, c.cuda); c.want == "" {
+			require.Empty(t, why, c.gpu)
+		} else {
+			require.Contains(t, why, c.want, c.gpu)
 		}
-		require.Contains(t, gpu.Unsupported(), want, name)
 	}
 }
 

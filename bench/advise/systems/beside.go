@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/bench/advise/configfile"
+	"github.com/vprof/vprof/models"
 )
 
 // beside are the keys under which trainers keep what a map does not name, in the
@@ -76,8 +77,9 @@ func fixed(name, key string, v any) (any, error) {
 		}
 		return nil, fmt.Errorf("%v is neither true nor false", v)
 	}
-	if n, ok := v.(int64); ok && n > 0 {
-		return n, nil
+	n, ok := v.(int64)
+	if !ok {
+		return nil, fmt.Errorf("%v is not a number of micro-batches", v)
 	}
-	return nil, fmt.Errorf("%v is not a number of micro-batches", v)
+	return n, models.CheckAccumulate(int(n))
 }

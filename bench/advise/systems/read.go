@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/bench/advise/configfile"
+	"github.com/vprof/vprof/models"
 )
 
 // Read takes the values of a project's configuration, found at config: those
@@ -135,8 +136,12 @@ func (k Key) ours(name string, v any) (any, error) {
 	n, isNumber := v.(int64)
 	_, isBool := v.(bool)
 	switch {
-	case (name == "batch" || name == "accumulate") && (!isNumber || n < 1):
+	case (name == "batch" || name == "accumulate") && !isNumber:
 		return nil, fmt.Errorf("%v is not a number of samples", v)
+	case name == "batch" && models.CheckBatch(int(n)) != nil:
+		return nil, models.CheckBatch(int(n))
+	case name == "accumulate" && models.CheckAccumulate(int(n)) != nil:
+		return nil, models.CheckAccumulate(int(n))
 	case name == "checkpointing" && !isBool:
 		return nil, fmt.Errorf("%v is not a yes or no", v)
 	}

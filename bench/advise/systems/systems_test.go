@@ -109,7 +109,7 @@ func TestReadTakesTheConfigurationInOurWords(t *testing.T) {
 	got, err := read("data_loader: {batch_size: 45}\ntraining: {trainer: {precision: bf16-mixed}}\n")
 	require.NoError(t, err)
 	require.Equal(t, map[string]any{"batch": int64(45), "accumulate": int64(1), "amp": "bf16"}, got)
-	for _, bad := range []string{"data_loader: {batch_size: 0}", "data_loader: {batch_size: many}", "training: {trainer: {precision: 8}}"} {
+	for _, bad := range []string{"data_loader: {batch_size: 0}", "data_loader: {batch_size: many}", "data_loader: {batch_size: 4611686018427387904}", "data_loader: {batch_size: 9223372036854775808}", "training: {trainer: {precision: 8}}"} {
 		_, err := read(bad)
 		require.Error(t, err, bad)
 	}

@@ -137,7 +137,7 @@ func (s *Search) begin() *report.Fit {
 	for _, gpu := range s.GPUs {
 		f.Devices = append(f.Devices, step.DeviceOf(gpu))
 	}
-	f.Warnings = append(s.caveats(), step.Unsupported(s.GPUs)...)
+	f.Warnings = append(s.caveats(), step.Unsupported(s.GPUs, s.Cases...)...)
 	return f
 }
 

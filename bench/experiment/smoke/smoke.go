@@ -58,7 +58,7 @@ func Run(ctx context.Context, t Test) (*report.Smoke, error) {
 		Limit:  budget.Limit(), Safe: true,
 	}
 	m := &checks{test: t, setup: setup, gpu: t.GPU, budget: budget, smoke: s, replayed: map[models.Key]*caseReplay{}}
-	s.Warnings = append(setup.Warnings(), step.Unsupported([]device.GPU{t.GPU})...)
+	s.Warnings = append(setup.Warnings(), step.Unsupported([]device.GPU{t.GPU}, setup.Case())...)
 	if t.Device != nil {
 		m.setup = setup.On(t.Device)
 		s.Device = step.DeviceOn(t.Device)

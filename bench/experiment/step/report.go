@@ -12,6 +12,7 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/planner/coefficients"
 	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/stack"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
@@ -37,17 +38,29 @@ func (s *Setup) Warnings() []report.Warning {
 	return all
 }
 
-// Unsupported says which boards PyTorch does not run on, one warning for each
-// reason.
-func Unsupported(gpus []device.GPU) []report.Warning {
+// Unsupported says which boards the releases of PyTorch that train the cases do not run
+// on, one warning for each reason.
+func Unsupported(gpus []device.GPU, cases ...models.Case) []report.Warning {
+	var releases []string
+	for _, c := range cases {
+		if r := c.ReleaseName(); !slices.Contains(releases, r) {
+			releases = append(releases, r)
+		}
+	}
 	var reasons []string
 	names := map[string][]string{}
-	for _, gpu := range gpus {
-		if why := gpu.Unsupported(); why != "" {
-			if names[why] == nil {
-				reasons = append(reasons, why)
+	for _, release := range releases {
+		s, err := stack.Lookup(release)
+		if err != nil {
+			continue // which whoever trains the case says
+		}
+		for _, gpu := range gpus {
+			if why := gpu.Unsupported(release, s.Versions().CUDA); why != "" {
+				if names[why] == nil {
+					reasons = append(reasons, why)
+				}
+				names[why] = append(names[why], gpu.Name)
 			}
-			names[why] = append(names[why], gpu.Name)
 		}
 	}
 	var all []report.Warning

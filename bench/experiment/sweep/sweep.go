@@ -49,7 +49,7 @@ func Run(ctx context.Context, s *step.Setup, d device.Device, o Options, each fu
 	o.Batches = slices.Compact(slices.Sorted(slices.Values(o.Batches)))
 	w := &sweeper{setup: s.On(d), device: d, options: o, each: each, report: s.Report(report.Sweep)}
 	w.report.Devices = append(w.report.Devices, step.DeviceOn(d))
-	w.report.Warnings = slices.Concat(s.Warnings(), step.Unsupported([]device.GPU{d.GPU()}), step.Shared(d))
+	w.report.Warnings = slices.Concat(s.Warnings(), step.Unsupported([]device.GPU{d.GPU()}, s.Case()), step.Shared(d))
 	if err := w.resume(); err != nil {
 		return nil, err
 	}
