@@ -50,9 +50,25 @@ type LeverSet struct {
 	Objective bool
 }
 
+// withExperts is what follows a quantization that holds the experts of mixtures, too.
+const withExperts = "+experts"
+
 // Quantizations are the values of [Levers.Quantize]: 4-bit NormalFloat, the same
-// with its scales quantized again, and LLM.int8().
-func Quantizations() []string { return []string{"nf4", "nf4-dq", "int8"} }
+// with its scales quantized again, and LLM.int8(); then the same of experts, too, whose
+// weights are in no linear layer.
+func Quantizations() []string {
+	all := []string{"nf4", "nf4-dq", "int8"}
+	for _, q := range all[:len(all):len(all)] {
+		all = append(all, q+withExperts)
+	}
+	return all
+}
+
+// Packing is the quantization of linear layers, of [Levers.Quantize].
+func (l Levers) Packing() string { return strings.TrimSuffix(l.Quantize, withExperts) }
+
+// PacksExperts tells whether the experts of a mixture are quantized as well.
+func (l Levers) PacksExperts() bool { return strings.HasSuffix(l.Quantize, withExperts) }
 
 // The values of [Levers.Clip].
 const (
@@ -182,6 +198,9 @@ func (l Levers) leverCaveats(c *Case) []string {
 	var all []string
 	if l.InBackward && c.Accumulate > 1 {
 		all = append(all, fmt.Sprintf("optimizer-in-backward: every one of the %d micro-batches is a step of its own, since its gradients are used and freed at once", c.Accumulate))
+	}
+	if l.PacksExperts() && c.Checkpointing && l.Recompute != Reentrant {
+		all = append(all, "quantize: where recomputing a layer ends in its experts (there is no shared one), it leaves them past the hook with which bitsandbytes lets go of what it has unpacked, and all experts stay unpacked from the first step on; reentrant checkpointing does not")
 	}
 	if rows := c.Objective.Rows(); rows > 1 {
 		all = append(all, fmt.Sprintf("%s: a sample of the batch is a pair of answers, two rows", c.Objective.Name))

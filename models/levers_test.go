@@ -25,12 +25,12 @@ func TestLeversThatContradictAreExplained(t *testing.T) {
 	m := Model{Name: "it", Stages: []string{"full"}, Default: Case{Stage: "full", Batch: 1}, Adapts: true, Levers: every}
 	lora := &LoRA{Rank: 8}
 	for want, c := range map[string]Case{
-		`it: quantize: there is no quantization "nf3"; use nf4, nf4-dq, int8`:                                        {Levers: Levers{Quantize: "nf3"}},
-		"it: quantize: quantized layers cannot be trained; train adapters beside them with --lora":                   {Levers: Levers{Quantize: "nf4"}},
-		"it: checkpointing: reentrant says how to recompute; it needs checkpointing on":                              {Levers: Levers{Recompute: Reentrant}},
-		"it: optimizer-in-backward: the loss scaler must see all gradients before a step; use bf16":                  {AMP: "fp16", Levers: Levers{InBackward: true}},
-		`it: clip: "value" is neither norm nor none`:                                                                 {Levers: Levers{Clip: "value"}},
-		"it: clip: the norm of all gradients is not known while the optimizer steps in backward; leave out clipping": {Levers: Levers{InBackward: true, Clip: ClipNorm}},
+		`it: quantize: there is no quantization "nf3"; use nf4, nf4-dq, int8, nf4+experts, nf4-dq+experts, int8+experts`: {Levers: Levers{Quantize: "nf3"}},
+		"it: quantize: quantized layers cannot be trained; train adapters beside them with --lora":                       {Levers: Levers{Quantize: "nf4"}},
+		"it: checkpointing: reentrant says how to recompute; it needs checkpointing on":                                  {Levers: Levers{Recompute: Reentrant}},
+		"it: optimizer-in-backward: the loss scaler must see all gradients before a step; use bf16":                      {AMP: "fp16", Levers: Levers{InBackward: true}},
+		`it: clip: "value" is neither norm nor none`:                                                                     {Levers: Levers{Clip: "value"}},
+		"it: clip: the norm of all gradients is not known while the optimizer steps in backward; leave out clipping":     {Levers: Levers{InBackward: true, Clip: ClipNorm}},
 	} {
 		_, err := m.Complete(c)
 		require.EqualError(t, err, want)

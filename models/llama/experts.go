@@ -212,6 +212,11 @@ func newExperts(c *Config) *experts {
 	}
 }
 
+// PackParameters implements [nn.PacksParameters].
+func (e *experts) PackParameters(pack func(*nn.Parameter) *nn.Parameter) {
+	e.GateUpProj, e.DownProj = pack(e.GateUpProj), pack(e.DownProj)
+}
+
 // call is grouped_mm_experts_forward: tokens [tokens, width] are brought into the order of
 // their experts. Nothing in it has a size that depends on how many tokens an expert sees.
 func (e *experts) call(f *frame, x, chosen, weights *tensor) *tensor {
@@ -226,15 +231,18 @@ func (e *experts) call(f *frame, x, chosen, weights *tensor) *tensor {
 	rows := g.Let(x.Index(order.FloorDivide(trace.IntNumber)))
 	ordered := g.Let(flat.Index(order))
 	ends := e.ends(g, sorted)
-	y := g.Let(groupedLinear(g, rows, e.GateUpProj.Tensor, ends))
+	up := e.GateUpProj.Access(g)
+	y := g.Let(groupedLinear(g, rows, up, ends))
 	g.Set(&y, e.gated(g, y))
-	g.Set(&y, groupedLinear(g, y, e.DownProj.Tensor, ends))
+	down := e.DownProj.Access(g)
+	g.Set(&y, groupedLinear(g, y, down, ends))
 	weighted := g.Let(y.Mul(ordered.Unsqueeze(-1)))
 	back := g.Let(order.EmptyLike())
 	back.IndexPutInPlace([]*tensor{order}, t.Arange(order.Size(0)), false)
 	g.Set(&weighted, weighted.Index(back))
 	sum := g.Let(weighted.View(tokens, each, width).Sum(false, 1))
 	out := sum.To(x.DType())
+	nn.Accessed(t, []*nn.Parameter{e.GateUpProj, e.DownProj}, []*tensor{up, down})
 	g.End(out)
 	return out
 }

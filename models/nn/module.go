@@ -40,7 +40,9 @@ type Parameter struct {
 	// that it comes there after the model.
 	load  func(t *trace.Tape)
 	added bool
-	tree  *Tree // the last that has the parameter
+	// unpack is what an access of the module's gives in place of what is held.
+	unpack *unpacking
+	tree   *Tree // the last that has the parameter
 }
 
 // NewParameter is an fp32 parameter.
@@ -101,6 +103,7 @@ type Tree struct {
 	modules    []*Module
 	linears    []string
 	lists      []list
+	packs      []PacksParameters
 	// others are structs that were visited and are neither modules nor parameters.
 	others map[uintptr]bool
 }
@@ -149,6 +152,9 @@ func (t *Tree) walk(v reflect.Value, path string) {
 		}
 		if _, linear := layer.(*Linear); linear {
 			t.linears = append(t.linears, path)
+		}
+		if l, ok := layer.(PacksParameters); ok {
+			t.packs = append(t.packs, l)
 		}
 		t.module(v.Elem(), layer, path)
 	}

@@ -21,7 +21,7 @@ func (w *weights) quantize(p *export.Program, c models.Case) map[int32]nn.Quanti
 			})
 		}
 	}
-	quantizer := nn.NewQuantizer(train.Quantization(c))
+	quantizer := train.Quantizer(c)
 	made := map[int32]nn.Quantized{}
 	for i := range p.Nodes {
 		n := &p.Nodes[i]

@@ -178,8 +178,11 @@ func adapt(task Task, c models.Case) ([]*nn.LoRALinear, error) {
 		but = append(but, *l)
 	}
 	if c.Quantize != "" {
-		q, compute := Quantization(c)
-		nn.QuantizeLinears(a.Model(), q, compute, but...)
+		q := Quantizer(c)
+		nn.QuantizeLinears(a.Model(), q, but...)
+		if c.PacksExperts() && !nn.PackExperts(nn.NewTree(a.Model()), q) {
+			return nil, &models.CaseError{Model: c.Model, Field: "quantize", Reason: fmt.Sprintf("%s holds the experts of a mixture in few bits, and the model has none; use %s", c.Quantize, c.Packing())}
+		}
 	}
 	made := nn.AdaptLinears(a.Model(), options, but...)
 	if len(made) == 0 {
@@ -202,9 +205,9 @@ func adapt(task Task, c models.Case) ([]*nn.LoRALinear, error) {
 
 var quantizations = map[string]nn.Quantization{"nf4": nn.NF4, "nf4-dq": nn.NF4Double, "int8": nn.Int8}
 
-// Quantization is how a case's packed layers are held, and the type that they compute in.
-func Quantization(c models.Case) (nn.Quantization, trace.DType) {
-	return quantizations[c.Quantize], computeType(c)
+// Quantizer makes a case's packed layers.
+func Quantizer(c models.Case) *nn.Quantizer {
+	return nn.NewQuantizer(quantizations[c.Packing()], computeType(c))
 }
 
 // computeType is the type that packed layers compute in, as people set

@@ -1,0 +1,75 @@
+package hfconfig
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+const packedMixture = `{"model_type": "qwen3_moe", "vocab_size": 8192, "hidden_size": 512, "intermediate_size": 1024, "moe_intermediate_size": 384,
+	"num_hidden_layers": 3, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 64, "num_experts": 16, "num_experts_per_tok": 4,
+	"norm_topk_prob": true, "max_position_embeddings": 4096, "tie_word_embeddings": false, "torch_dtype": "bfloat16"}`
+
+// Peaks in the second step of bitsandbytes 0.49.1, peft 0.21, transformers 5.23 and torch
+// 2.11 on an A100, allocations in blocks of 512 bytes, with experts held by
+// bitsandbytes.nn.parametrize and, in 8 bits, by axolotl 0.18's moe_quant. A
+// recomputation that is not reentrant leaves the experts unpacked.
+func TestExpertsInFewBits(t *testing.T) {
+	const labels = 2 * 512 * 8 // were those of the input
+	for _, want := range []struct {
+		quantize, recompute string
+		checkpointing       bool
+		forward, backward   int64
+	}{
+		{"nf4-dq+experts", "", false, 270693888, 286389248},
+		{"nf4-dq+experts", models.Reentrant, true, 140694528, 156320256},
+		{"nf4-dq+experts", "", true, 197317632, 212943360},
+		{"nf4+experts", "", true, 198712832, 214338560},
+		{"int8+experts", "", false, 385377280, 401072640},
+		{"int8+experts", models.Reentrant, true, 155763200, 174892544},
+	} {
+		m := model(t, packedMixture)
+		c := complete(t, m, models.Case{
+			Batch: 2, AMP: "bf16", Weights: "bf16", Optimizer: "adamw-fused", Checkpointing: want.checkpointing,
+			LoRA: &models.LoRA{Rank: 8, Targets: []string{"q_proj", "v_proj"}}, Settings: models.Settings{"seq-len": 512, "packed": 0},
+			Levers: models.Levers{Quantize: want.quantize, Recompute: want.recompute, Clip: models.ClipNone},
+		})
+		r, err := m.Record(c, trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2})
+		require.NoError(t, err)
+		forward, backward := secondStep(r.Program)
+		require.Equal(t, want.forward+labels, forward, "%+v", want)
+		require.Equal(t, want.backward+labels, backward, "%+v", want)
+	}
+	m := model(t, `{"model_type": "llama", "hidden_size": 512, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 512}`)
+	_, err := m.Record(models.Case{Batch: 1, LoRA: &models.LoRA{Rank: 8}, Levers: models.Levers{Quantize: "nf4+experts"}}, board, models.Options{})
+	require.ErrorContains(t, err, "quantize: nf4+experts holds the experts of a mixture in few bits, and the model has none; use nf4")
+}
+
+// secondStep are the peaks of its forward pass and of backward.
+func secondStep(p *program.Program) (forward, backward int64) {
+	var now, peak int64
+	for _, i := range p.Instructions {
+		switch i.Kind {
+		case program.Alloc, program.Free:
+			blocks := (p.Buffers[i.Arg].Bytes + 511) / 512 * 512
+			if i.Kind == program.Free {
+				blocks = -blocks
+			}
+			now += blocks
+			peak = max(peak, now)
+		case program.Mark:
+			switch phase := p.Phases[i.Arg]; {
+			case phase.Step == 1 && phase.Name == "forward":
+				forward = peak
+			case phase.Step == 1 && phase.Name == "backward":
+				backward = peak
+			}
+			peak = now
+		}
+	}
+	return forward, backward
+}

@@ -1,0 +1,200 @@
+package nn
+
+import (
+	"github.com/vprof/vprof/internal/ceil"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// The blocks that share a scale: of weights, and of scales that are quantized again.
+const (
+	weightBlock = 64
+	scaleBlock  = 256
+)
+
+// packed4bit is a weight in 4 bits with its QuantState.
+type packed4bit struct {
+	weight *Parameter
+	from   *Parameter // the weight as it was stored: unpacked, it has its shape and type again
+	double bool
+	// The state: scales, and if those are quantized their own scales, the table of
+	// their values, and what was subtracted from them.
+	absmax, absmax2, code2, offset *trace.Tensor
+	// shared says whether the table of 8-bit values is on the device.
+	shared *bool
+}
+
+func newPacked4bit(from *Parameter, double bool, shared *bool) *packed4bit {
+	p := &packed4bit{
+		weight: &Parameter{Dims: []int64{ceil.Div(from.Numel(), 2), 1}, DType: trace.U8, Frozen: true},
+		from:   from, double: double, shared: shared,
+	}
+	p.weight.load = p.quantize
+	return p
+}
+
+// quantize is quantize_4bit of weights that come to the device as they are stored.
+func (p *packed4bit) quantize(t *trace.Tape) {
+	f := t.Frame()
+	w := f.Let(t.New("to_dtype_layout", program.Temporaries, p.from.DType, p.from.Dims...))
+	g := f.FuncFrame(w)
+	t.In(program.Weights, func() {
+		absmax := g.Let(t.Empty(trace.F32, ceil.Div(w.Numel(), weightBlock)))
+		p.weight.Tensor = t.Hold(t.Empty(trace.U8, p.weight.Dims...))
+		t.Kernel("quantize_4bit", 4*w.Numel(), []*trace.Tensor{p.weight.Tensor, absmax}, []*trace.Tensor{w})
+		code := t.Hold(t.New("to_device", program.Weights, trace.F32, 16))
+		g.Discard(code.Abs().Max())
+		if !p.double {
+			p.absmax = t.Hold(absmax)
+			return
+		}
+		p.offset = t.Hold(absmax.Mean(false))
+		p.quantizeScales(t, g, absmax)
+	})
+	g.End()
+	f.End()
+}
+
+// quantizeScales is quantize_blockwise(absmax - offset, blocksize=256).
+func (p *packed4bit) quantizeScales(t *trace.Tape, f *trace.Frame, absmax *trace.Tensor) {
+	g := f.FuncFrame(trace.Pointwise("sub_Tensor", 1, absmax))
+	if !*p.shared {
+		*p.shared = true
+		t.Hold(t.New("to_dtype_layout", program.Weights, trace.F32, 256))
+	}
+	p.absmax2 = t.Hold(t.Empty(trace.F32, ceil.Div(absmax.Numel(), scaleBlock)))
+	p.absmax = t.Hold(t.Empty(trace.U8, absmax.Numel()))
+	t.Kernel("quantize_blockwise", 4*absmax.Numel(), []*trace.Tensor{p.absmax, p.absmax2}, []*trace.Tensor{absmax})
+	p.code2 = t.Hold(t.New("to_dtype_layout", program.Weights, trace.F32, 256))
+	g.End()
+}
+
+// dequantize is bitsandbytes.functional.dequantize_4bit.
+func (p *packed4bit) dequantize(f *trace.Frame) *trace.Tensor {
+	t := f.Tape()
+	g := f.FuncFrame()
+	absmax := p.absmax
+	if p.double {
+		absmax = g.Let(absmax.FilledLike("empty_like", trace.F32))
+		trace.Update("add__Tensor", 1, absmax)
+	}
+	w := p.unpacked(t, p.from.DType, absmax)
+	g.End(w)
+	return w
+}
+
+// unpacked is the weight in a type of floating point.
+func (p *packed4bit) unpacked(t *trace.Tape, d trace.DType, absmax *trace.Tensor) *trace.Tensor {
+	w := t.Empty(d, p.from.Dims...)
+	t.Kernel("dequantize_4bit", 2*w.Numel(), []*trace.Tensor{w}, []*trace.Tensor{p.weight.Tensor, absmax})
+	return w
+}
+
+// packed8bit is a weight of rows in 8 bits, each with a scale.
+type packed8bit struct {
+	weight, from *Parameter
+	scales       *trace.Tensor
+}
+
+func newPacked8bit(from *Parameter) *packed8bit {
+	p := &packed8bit{weight: &Parameter{Dims: from.Dims, DType: trace.U8, Frozen: true}, from: from}
+	p.weight.load = p.quantize
+	return p
+}
+
+// quantize is int8_vectorwise_quant of weights that come to the device in fp16.
+func (p *packed8bit) quantize(t *trace.Tape) {
+	f := t.Frame()
+	w := f.Let(t.New("to_dtype_layout", program.Temporaries, trace.F16, p.from.Dims...))
+	t.In(program.Weights, func() {
+		p.scales = t.Hold(t.Empty(trace.F32, p.rows()))
+		p.weight.Tensor = t.Hold(t.Empty(trace.U8, p.from.Dims...))
+	})
+	t.Kernel("int8_vectorwise_quant", 4*w.Numel(), []*trace.Tensor{p.weight.Tensor, p.scales}, []*trace.Tensor{w})
+	f.End()
+}
+
+func (p *packed8bit) rows() int64 { return p.from.Numel() / p.from.Dims[len(p.from.Dims)-1] }
+
+// dequantize is int8_vectorwise_dequant, whose result is in fp32.
+func (p *packed8bit) dequantize(f *trace.Frame) *trace.Tensor {
+	g := f.FuncFrame()
+	dims := p.from.Dims
+	rows := g.Let(p.weight.Reshape(-1, dims[len(dims)-1]))
+	scaled := g.Let(rows.FilledLike("mul_Tensor", trace.F32))
+	w := scaled.MulScalar().Reshape(dims...)
+	g.End(w)
+	return w
+}
+
+// PacksParameters is a module whose own parameters bitsandbytes can hold: weights of
+// experts, which are in no linear layer.
+type PacksParameters interface {
+	// PackParameters puts what pack makes of its weights in their places.
+	PackParameters(pack func(*Parameter) *Parameter)
+}
+
+// PackExperts holds the parameters of the [PacksParameters] of a tree as quantizer does, as
+// bitsandbytes.nn.parametrize and axolotl's moe_quant do: an access of the module's unpacks
+// them.
+func PackExperts(t *Tree, q *Quantizer) (found bool) {
+	for _, l := range t.packs {
+		found = true
+		l.PackParameters(q.parameter)
+	}
+	return found
+}
+
+// parameter is a parameter as bitsandbytes holds it.
+func (q *Quantizer) parameter(p *Parameter) *Parameter {
+	if q.q == Int8 {
+		packed := newPacked8bit(p)
+		packed.weight.unpack = &unpacking{dequantize: packed.dequantize, stuck: &q.stuck}
+		return packed.weight
+	}
+	packed := newPacked4bit(p, q.q == NF4Double, &q.loaded)
+	packed.weight.unpack = &unpacking{dequantize: packed.dequantize, stuck: &q.stuck}
+	return packed.weight
+}
+
+// unpacking is torch.nn.utils.parametrize of a packed parameter, with its cache, which
+// hooks of modules turn on and off.
+type unpacking struct {
+	dequantize func(f *trace.Frame) *trace.Tensor
+	cached     *trace.Tensor
+	// stuck says that the cache of all modules is on for good.
+	stuck *bool
+}
+
+// Access is the parameter as its module sees it: what is packed is unpacked, without
+// autograd. f is the frame of the module's forward pass, until whose end the cache keeps
+// it.
+func (p *Parameter) Access(f *trace.Frame) *trace.Tensor {
+	if p.unpack == nil {
+		return p.Tensor
+	}
+	if p.unpack.cached != nil {
+		return p.unpack.cached
+	}
+	var w *trace.Tensor
+	f.Tape().NoGrad(func() { w = f.Let(p.unpack.dequantize(f)) })
+	if *p.unpack.stuck {
+		p.unpack.cached = f.Tape().Hold(w)
+	}
+	return w
+}
+
+// Accessed ends the forward pass of a module that has accessed parameters as values. A
+// recomputation that stops early in it leaves it by an exception, past the hook that turns
+// the cache off: it then stays on, and whatever is unpacked stays in memory.
+func Accessed(t *trace.Tape, params []*Parameter, values []*trace.Tensor) {
+	if !t.Unwinding() {
+		return
+	}
+	for i, p := range params {
+		if p.unpack != nil && p.unpack.cached == nil {
+			*p.unpack.stuck = true
+			p.unpack.cached = t.Hold(values[i])
+		}
+	}
+}
