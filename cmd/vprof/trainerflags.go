@@ -105,6 +105,8 @@ func (f *caseFlags) follow(cmd *cobra.Command, a *app, searched []string) error 
 			continue
 		case s.Flag == "set" && slices.ContainsFunc(f.settings.pairs, func(pair string) bool { return strings.HasPrefix(pair, name+"=") }):
 			continue
+		case s.Flag == "set" && name == trainers.Flash && !f.has(a, name):
+			continue
 		case flag == nil:
 			return s.Wrong("needs --%s %s, which %s does not have", s.Flag, s.Value, cmd.CommandPath())
 		}
@@ -122,6 +124,12 @@ func (f *caseFlags) follow(cmd *cobra.Command, a *app, searched []string) error 
 		fmt.Fprintf(a.stderr, "vprof: warning: %s: is no key of %s that vprof knows; it is left out of account\n", key, t.Trainer)
 	}
 	return nil
+}
+
+// has reports whether the model has a setting.
+func (f *caseFlags) has(a *app, setting string) bool {
+	m, err := a.models().Lookup(f.model)
+	return err == nil && slices.ContainsFunc(m.Settings, func(s models.Setting) bool { return s.Name == setting })
 }
 
 // shared are the settings with those about several GPUs as the command takes them.

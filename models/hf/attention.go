@@ -68,6 +68,31 @@ func EagerAttention(f *frame, q, k, v, mask *tensor, o AttentionOptions, softcap
 	return y, weights
 }
 
+// SinkAttention is eager_attention_forward of GPT-OSS, [EagerAttention] in which a sink of each
+// head [heads] takes part in the softmax, which nothing is read from.
+func SinkAttention(f *frame, q, k, v, mask, sinks *tensor, o AttentionOptions) (y, weights *tensor) {
+	g := f.FuncFrame(q, k, v, mask)
+	keys, values := k, v
+	if o.Groups > 1 {
+		keys = g.Let(repeatHeads(g, k, o.Groups))
+		values = g.Let(repeatHeads(g, v, o.Groups))
+	}
+	weights = g.Let(q.Matmul(keys.Transpose(2, 3)).MulScalar())
+	g.Set(&weights, weights.Add(mask))
+	column := g.Let(sinks.Reshape(1, -1, 1, 1).Expand(q.Size(0), -1, q.Size(2), -1))
+	all := g.Let(trace.Cat(-1, weights, column))
+	most, places := all.MaxDim(true, -1)
+	g.Set(&all, all.Sub(most))
+	g.Discard(places)
+	probabilities := g.Let(all.SoftmaxTo(-1, all.DType()))
+	scores := g.Let(probabilities.Slice(-1, 0, probabilities.Size(-1)-1))
+	g.Set(&weights, scores.Dropout(o.Dropout, o.Dropout > 0).To(v.DType()))
+	y = g.Let(weights.Matmul(values))
+	g.Set(&y, y.Transpose(1, 2).Contiguous())
+	g.End(y, weights)
+	return y, weights
+}
+
 // SelfAttention projects x [batch, length, width] to query, key and value,
 // attends, and puts the heads side by side again: the common part of encoders'
 // attention modules, in their frames. mask may be nil.

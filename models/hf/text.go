@@ -61,6 +61,17 @@ func PackedSetting(usual int64) models.Setting {
 	return models.Setting{Name: packedSetting, Usage: "1 if rows hold several sequences, 0 if each holds one", Default: usual, Min: 0, Max: 1}
 }
 
+// flashSetting is the name of a setting of models whose attention is eager.
+const flashSetting = "flash"
+
+// FlashSetting says which kernels serve attention that is eager unless it is chosen.
+func FlashSetting() models.Setting {
+	return models.Setting{Name: flashSetting, Usage: "1 if FlashAttention serves attention (attn_implementation), 0 if it is eager", Default: 0, Min: 0, Max: 1}
+}
+
+// FlashOf reads whether FlashAttention was chosen.
+func FlashOf(c models.Case) bool { return c.Settings[flashSetting] == 1 }
+
 // PackedNote tells what packing costs.
 const PackedNote = "rows that hold one sequence each need no attention mask, and flash attention serves them in half precision: --set packed=0"
 

@@ -110,3 +110,10 @@ func readGraniteMoE(r *reader, c *llama.Config) {
 	r.biases(c)
 	r.experts(c, 8, "num_local_experts", "num_experts", 2, c.Inner, "intermediate_size")
 }
+
+func readGPTOSS(r *reader, c *llama.Config) {
+	c.QKVBias = r.flag("attention_bias", true)
+	c.OutputBias = c.QKVBias
+	r.experts(c, 128, "num_local_experts", "num_experts", 4, c.Inner, "intermediate_size")
+	r.windows(c, 128, func(i int64) bool { return i%2 == 0 })
+}

@@ -294,7 +294,9 @@ func (r *reader) family() (kind string, f family, err error) {
 // common reads what all configurations have in common, none of which vprof
 // describes unless it is as usual.
 func (r *reader) common() {
-	r.refuse("quantization_config")
+	if !r.dequantized() {
+		r.refuse("quantization_config")
+	}
 	r.refuse("attn_implementation", `"sdpa"`)
 	r.refuse("_attn_implementation", `"sdpa"`)
 	r.refuse("output_hidden_states", "false")
@@ -319,7 +321,20 @@ func (r *reader) weights() string {
 			return map[string]string{"bfloat16": "bf16", "float16": "fp16"}[r.word(key, "float32", []string{"float32", "bfloat16", "float16"})]
 		}
 	}
+	if r.dequantized() {
+		return "bf16"
+	}
 	return ""
+}
+
+// dequantized says that the file's weights are in MXFP4, which transformers loads as bf16
+// wherever they are trained.
+func (r *reader) dequantized() bool {
+	var q struct {
+		Method string `json:"quant_method"`
+	}
+	value, _, ok := r.get("quantization_config")
+	return ok && json.Unmarshal(value, &q) == nil && q.Method == "mxfp4"
 }
 
 // trained is the task that the architectures of the file name. If they name

@@ -30,8 +30,18 @@ func (d relative) architecture(r *reader) architecture {
 	problem := r.problem(labels)
 	a := decoder(d.name, c.Layers, c.Width, labels, r.turnedLength(d.positions))
 	a.levers.Liger = d.liger
+	if c.Eager {
+		a.settings = append(a.settings, hf.FlashSetting())
+	}
 	d.special(c, &a)
+	if r.dequantized() {
+		a.note("weights in MXFP4 are loaded as bf16 (Mxfp4Config(dequantize=True)), as training needs them")
+	}
 	a.task = func(k models.Case) train.Task {
+		c := c
+		if hf.FlashOf(k) {
+			c.Eager, c.Windowed = false, nil // windows need no mask
+		}
 		if k.Task == classification {
 			return llama.Classification(c, classesOf(k, problem), padded, hf.TextOf(k))
 		}

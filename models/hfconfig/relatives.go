@@ -199,6 +199,13 @@ var relatives = map[string]relative{
 			Experts: llama.Experts{Routing: llama.RouteGroupsSoftmax, Count: 128, PerToken: 4, Inner: 2048, Normalized: true, Groups: llama.Groups{Count: 1, Chosen: 1}},
 		}, read: readMistral4,
 	},
+	"gpt_oss": {
+		name: "GptOss", vocab: 201088, width: 2880, layers: 36, heads: 64, kvHeads: 8, headSize: 64, inner: 2880, positions: 131072,
+		base: llama.Config{
+			Norm: llama.OlmoNorm, Activation: "silu", Rotary: llama.Rotary{Halves: true}, Eager: true, Sinks: true,
+			Experts: llama.Experts{Routing: llama.RouteBiased, Clamped: true}, Names: llama.Names{"gate": "router"},
+		}, read: readGPTOSS,
+	},
 	"granitemoe": {
 		name: "GraniteMoe", vocab: 32000, inner: 11008, positions: 2048, noClasses: true,
 		base: llama.Config{

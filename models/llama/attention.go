@@ -14,6 +14,7 @@ type attention struct {
 	Names
 	QkvProj                    nn.Layer // instead of the three
 	QProj, KProj, VProj, OProj nn.Layer
+	Sinks                      *nn.Parameter
 	QNorm, KNorm               nn.Layer
 	c                          *Config
 	turned                     bool
@@ -29,6 +30,9 @@ func newAttention(c *Config, i int) *attention {
 		a.QkvProj = nn.NewLinear(c.Width, query+2*shared, c.QKVBias)
 	}
 	a.OProj = nn.NewLinear(query, c.Width, c.OutputBias)
+	if c.Sinks {
+		a.Sinks = nn.NewParameter(c.Heads)
+	}
 	if c.Gated {
 		a.QProj = nn.NewLinear(c.Width, 2*query, c.QKVBias)
 	}
@@ -42,7 +46,7 @@ func newAttention(c *Config, i int) *attention {
 	return a
 }
 
-func (a *attention) call(f *frame, x, mask, positions, cos, sin *tensor) *tensor {
+func (a *attention) call(f *frame, x, mask, positions, cos, sin *tensor) (y, weights *tensor) {
 	g := f.CallFrame(x, mask, positions, cos, sin)
 	g.In(a)
 	var q, k, v, gate *tensor
@@ -63,7 +67,11 @@ func (a *attention) call(f *frame, x, mask, positions, cos, sin *tensor) *tensor
 	if a.c.QueryScaled {
 		g.Set(&q, q.Mul(queryScale(g, positions).To(q.DType())))
 	}
-	y := g.Let(a.attend(g, q, k, v, mask))
+	y, weights = a.attend(g, q, k, v, mask)
+	g.Let(y)
+	if weights != nil {
+		g.Let(weights)
+	}
 	g.Set(&y, hf.Merge(y))
 	if gate != nil {
 		g.Set(&y, y.Mul(gate.Sigmoid()))
@@ -72,8 +80,8 @@ func (a *attention) call(f *frame, x, mask, positions, cos, sin *tensor) *tensor
 	if a.c.DropoutInside {
 		g.Set(&y, y.Dropout(a.c.ResidualDropout, a.Training()))
 	}
-	g.End(y)
-	return y
+	g.End(y, weights)
+	return y, weights
 }
 
 // gated gives the heads of the query and the gate beside them.
@@ -87,17 +95,18 @@ func (a *attention) gated(f *frame, x *tensor) (q, gate *tensor) {
 }
 
 // attend is the attention interface.
-func (a *attention) attend(f *frame, q, k, v, mask *tensor) *tensor {
+func (a *attention) attend(f *frame, q, k, v, mask *tensor) (y, weights *tensor) {
 	o := hf.AttentionOptions{Causal: true, Groups: a.c.Heads / a.c.KVHeads}
 	if a.Training() {
 		o.Dropout = a.c.AttentionDropout
 	}
 	if !a.c.Eager {
-		return hf.Attention(f, q, k, v, mask, o)
+		return hf.Attention(f, q, k, v, mask, o), nil
 	}
-	scores, weights := hf.EagerAttention(f, q, k, v, mask, o, a.c.AttentionCap)
-	f.Let(weights)
-	return scores
+	if a.Sinks != nil {
+		return hf.SinkAttention(f, q, k, v, mask, a.Sinks.Tensor, o)
+	}
+	return hf.EagerAttention(f, q, k, v, mask, o, a.c.AttentionCap)
 }
 
 // project gives the heads of query, key and value.

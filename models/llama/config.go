@@ -42,6 +42,8 @@ type Config struct {
 	// Eager has scores computed and kept, as Gemma 2 does; AttentionCap holds them
 	// down by a tanh.
 	Eager, AttentionCap bool
+	// Sinks has a sink for each head take part in the softmax of scores, as GPT-OSS does.
+	Sinks bool
 	// Words says how words are scaled.
 	Words Scale
 	// ResidualScaled scales what the halves of a layer give.
@@ -169,6 +171,8 @@ type Rotary struct {
 	// Grids is how many grids a token has a place in, as in models that see: its angles
 	// are pieced together from theirs, for every row of a batch. Zero is one.
 	Grids int64
+	// Halves turns halves of heads, and has no angle twice, as GPT-OSS does.
+	Halves bool
 	// Complex has angles as complex numbers, as DeepSeek V2 does.
 	Complex bool
 }

@@ -25,7 +25,10 @@ type Experts struct {
 	SharedGate bool
 	// SharedLast has that expert see tokens after the others.
 	SharedLast bool
-	Groups     Groups
+	// Clamped has experts as GPT-OSS has them: with biases, weights the other way round, and
+	// gates that are neighbors of what they gate, both held within bounds.
+	Clamped bool
+	Groups  Groups
 }
 
 // Routing is how experts are chosen.
@@ -41,6 +44,8 @@ const (
 	// RouteSigmoid chooses by a sigmoid of scores, to which a bias may be added, as LFM 2
 	// does.
 	RouteSigmoid
+	// RouteBiased is RouteTop in the type of the scores, which have biases, as GPT-OSS does.
+	RouteBiased
 	// RouteGroups chooses groups of experts first, by a sigmoid of scores in fp32 and a bias,
 	// as DeepSeek V3 does.
 	RouteGroups
@@ -79,6 +84,9 @@ func newSparse(c *Config) *sparse {
 		s.ExpertBias = nn.NewBuffer(trace.F32, c.Experts.Count)
 		s.Gate.bias = s.ExpertBias
 	}
+	if c.Experts.Routing == RouteBiased {
+		s.Gate.Bias = nn.NewParameter(c.Experts.Count)
+	}
 	if c.Experts.Routing == RouteGroups {
 		s.Gate.ScoreBias = nn.NewBuffer(trace.F32, c.Experts.Count)
 	}
@@ -115,6 +123,7 @@ func (s *sparse) Forward(f *frame, x *tensor) *tensor {
 type router struct {
 	nn.Module
 	Weight *nn.Parameter
+	Bias   *nn.Parameter
 	// ScoreBias takes part in the choice.
 	ScoreBias *nn.Buffer `torch:"e_score_correction_bias"`
 	bias      *nn.Buffer // another that does, of the module around
@@ -138,13 +147,19 @@ func (r *router) call(f *frame, x *tensor) (scores, weights, chosen *tensor) {
 		g.End(scores, weights, chosen)
 		return scores, weights, chosen
 	}
-	scores = x.Linear(r.Weight.Tensor, nil)
-	if e.Routing == RouteTop {
+	scores = x.Linear(r.Weight.Tensor, r.Bias.T())
+	if e.Routing == RouteTop || e.Routing == RouteBiased {
 		g.Let(scores)
-		g.Set(&scores, scores.To(trace.F32))
+		if e.Routing == RouteTop {
+			g.Set(&scores, scores.To(trace.F32))
+		}
 		top, numbers := scores.TopK(e.PerToken, -1)
 		g.LetAll([]*tensor{top, numbers})
-		weights = g.Let(top.Softmax(-1).To(x.DType()))
+		if e.Routing == RouteTop {
+			weights = g.Let(top.Softmax(-1).To(x.DType()))
+		} else {
+			weights = g.Let(top.SoftmaxTo(1, top.DType()))
+		}
 		g.End(scores, weights, numbers)
 		return scores, weights, numbers
 	}
@@ -199,13 +214,19 @@ func (r *router) sigmoid(f *frame, scores *tensor) (weights, chosen *tensor) {
 // experts is Qwen2MoeExperts: the weights of all experts in one.
 type experts struct {
 	nn.Module
-	GateUpProj, DownProj *nn.Parameter
-	ActFn                *nn.Func
-	c                    *Config
+	GateUpProj, GateUpProjBias, DownProj, DownProjBias *nn.Parameter
+	ActFn                                              *nn.Func
+	c                                                  *Config
 }
 
 func newExperts(c *Config) *experts {
 	e := c.Experts
+	if e.Clamped {
+		return &experts{
+			GateUpProj: nn.NewParameter(e.Count, c.Width, 2*e.Inner), GateUpProjBias: nn.NewParameter(e.Count, 2*e.Inner),
+			DownProj: nn.NewParameter(e.Count, e.Inner, c.Width), DownProjBias: nn.NewParameter(e.Count, c.Width), c: c,
+		}
+	}
 	return &experts{
 		GateUpProj: nn.NewParameter(e.Count, 2*e.Inner, c.Width), DownProj: nn.NewParameter(e.Count, c.Width, e.Inner),
 		ActFn: hf.Activation(c.Activation), c: c,
@@ -232,10 +253,14 @@ func (e *experts) call(f *frame, x, chosen, weights *tensor) *tensor {
 	ordered := g.Let(flat.Index(order))
 	ends := e.ends(g, sorted)
 	up := e.GateUpProj.Access(g)
-	y := g.Let(groupedLinear(g, rows, up, ends))
+	bias := e.biases(g, e.GateUpProjBias, sorted)
+	y := g.Let(e.linear(g, rows, up, bias, ends))
 	g.Set(&y, e.gated(g, y))
 	down := e.DownProj.Access(g)
-	g.Set(&y, groupedLinear(g, y, down, ends))
+	if bias != nil {
+		g.Set(&bias, e.DownProjBias.Index(sorted))
+	}
+	g.Set(&y, e.linear(g, y, down, bias, ends))
 	weighted := g.Let(y.Mul(ordered.Unsqueeze(-1)))
 	back := g.Let(order.EmptyLike())
 	back.IndexPutInPlace([]*tensor{order}, t.Arange(order.Size(0)), false)
@@ -256,8 +281,19 @@ func (e *experts) ends(f *frame, sorted *tensor) *tensor {
 	return f.Let(counts.CumSumTo(trace.I32, 0))
 }
 
+// biases binds those of the experts that tokens in order see, if they have any.
+func (e *experts) biases(f *frame, of *nn.Parameter, sorted *tensor) *tensor {
+	if of == nil {
+		return nil
+	}
+	return f.Let(of.Index(sorted))
+}
+
 // gated is _default_apply_gate.
 func (e *experts) gated(f *frame, x *tensor) *tensor {
+	if e.c.Experts.Clamped {
+		return clamped(f, x)
+	}
 	g := f.FuncFrame(x)
 	parts := g.LetAll(x.Chunk(2, -1))
 	y := g.Call(e.ActFn, parts[0]).Mul(parts[1])
@@ -265,10 +301,29 @@ func (e *experts) gated(f *frame, x *tensor) *tensor {
 	return y
 }
 
-// groupedLinear is _grouped_linear, which autocast does not reach.
-func groupedLinear(f *frame, x, weight, ends *tensor) *tensor {
+// clamped is GptOssExperts._apply_gate.
+func clamped(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
-	y := x.To(weight.DType()).GroupedMM(weight.Transpose(-2, -1), ends)
+	gate := g.Let(x.SliceStep(-1, 0, x.Size(-1), 2))
+	up := g.Let(x.SliceStep(-1, 1, x.Size(-1), 2))
+	g.Set(&gate, gate.ClampOneSided())
+	g.Set(&up, up.Clamp())
+	glu := g.Let(gate.Mul(gate.MulScalar().Sigmoid()))
+	y := g.Let(up.AddScalar().Mul(glu))
+	g.End(y)
+	return y
+}
+
+// linear is _grouped_linear, which autocast does not reach; bias may be nil.
+func (e *experts) linear(f *frame, x, weight, bias, ends *tensor) *tensor {
+	g := f.FuncFrame(x, bias)
+	if !e.c.Experts.Clamped {
+		weight = weight.Transpose(-2, -1)
+	}
+	y := x.To(weight.DType()).GroupedMM(weight, ends)
+	if bias != nil {
+		g.Let(y).AddInPlace(bias)
+	}
 	g.End(y)
 	return y
 }

@@ -19,9 +19,10 @@ type Latent struct {
 	Pairs bool
 }
 
-// selfAttention is the attention of a decoder layer.
+// selfAttention is the attention of a decoder layer. It gives its weights, too, which the
+// layer's frame holds, if it is eager.
 type selfAttention interface {
-	call(f *frame, x, mask, positions, cos, sin *tensor) *tensor
+	call(f *frame, x, mask, positions, cos, sin *tensor) (y, weights *tensor)
 }
 
 func newSelfAttention(c *Config, i int) selfAttention {
@@ -59,7 +60,7 @@ func newLatent(c *Config) *latent {
 	return l
 }
 
-func (l *latent) call(f *frame, x, mask, positions, cos, sin *tensor) *tensor {
+func (l *latent) call(f *frame, x, mask, positions, cos, sin *tensor) (y, weights *tensor) {
 	g := f.CallFrame(x, mask, positions, cos, sin)
 	g.In(l)
 	s, batch, length := l.c.Latent, x.Size(0), x.Size(1)
@@ -83,11 +84,11 @@ func (l *latent) call(f *frame, x, mask, positions, cos, sin *tensor) *tensor {
 	if l.Training() {
 		o.Dropout = l.c.AttentionDropout
 	}
-	y := g.Let(hf.Attention(g, query, key, value, mask, o))
+	y = g.Let(hf.Attention(g, query, key, value, mask, o))
 	g.Set(&y, hf.Merge(y))
 	g.Set(&y, g.Call(l.OProj, y))
 	g.End(y)
-	return y
+	return y, nil
 }
 
 // queries projects x.

@@ -55,7 +55,13 @@ func newLayer(c *Config, i int) *layer {
 // forward takes hidden states, a mask, positions, cosines and sines, and the mask of padded
 // rows.
 func (l *layer) forward(f *frame, args []*tensor) *tensor {
-	attend := func(x *tensor) *tensor { return l.SelfAttn.call(f, x, args[1], args[2], args[3], args[4]) }
+	attend := func(x *tensor) *tensor {
+		y, weights := l.SelfAttn.call(f, x, args[1], args[2], args[3], args[4])
+		if weights != nil {
+			f.Let(weights)
+		}
+		return y
+	}
 	if l.LinearAttn != nil {
 		attend = func(x *tensor) *tensor { return l.LinearAttn.call(f, x, args[5]) }
 	}

@@ -52,10 +52,10 @@ func (m *rotary) call(f *frame, kind int, x, positions *tensor) (cos, sin *tenso
 			g.Set(&cos, cos.MulScalar())
 			return
 		}
-		var emb *tensor
+		emb := freqs
 		if m.r.Pairs && !m.r.Doubled {
 			emb = g.Let(freqs.RepeatInterleave(2, -1))
-		} else {
+		} else if !m.r.Halves {
 			emb = g.Let(trace.Cat(-1, freqs, freqs))
 		}
 		cos = g.Let(emb.Cos().MulScalar())
@@ -144,7 +144,21 @@ func (r Rotary) rotate(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor) {
 }
 
 func (r Rotary) turn(f *frame, x, cos, sin *tensor) *tensor {
+	if r.Halves {
+		return turnHalves(f, x, cos, sin)
+	}
 	return x.Mul(cos).Add(r.rotateHalf(f, x).Mul(sin))
+}
+
+// turnHalves is _apply_rotary_emb of GPT-OSS.
+func turnHalves(f *frame, x, cos, sin *tensor) *tensor {
+	g := f.FuncFrame(x, cos, sin)
+	parts := g.LetAll(x.Chunk(2, -1))
+	first := g.Let(parts[0].Mul(cos).Sub(parts[1].Mul(sin)))
+	second := g.Let(parts[1].Mul(cos).Add(parts[0].Mul(sin)))
+	y := trace.Cat(-1, first, second)
+	g.End(y)
+	return y
 }
 
 // rotateParts is apply_rotary_pos_emb that turns the beginning of each head.

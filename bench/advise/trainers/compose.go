@@ -17,6 +17,10 @@ var flags = []string{
 	"objective", "train-only", "liger", "chunked-loss", "offload", "optimizer-in-backward", "clip", "gpus", "strategy", "alloc-conf",
 }
 
+// Flash is the setting of models whose attention is eager unless the file says that
+// FlashAttention serves it. Others do not have it.
+const Flash = "flash"
+
 // sets are facts that --set takes, by the names of the settings.
 var sets = []struct{ fact, setting string }{{"packed", "packed"}, {"padding", "padding"}, {"num-labels", "classes"}, {"fused-loss", "fused-loss"}}
 
@@ -60,6 +64,9 @@ func (c *Config) compose() error {
 		if f, ok := c.facts[s.fact]; ok {
 			c.Settings = append(c.Settings, Setting{"set", s.setting + "=" + f.value, key(f.from)})
 		}
+	}
+	if f := c.facts["attention"]; f.value == "flash" {
+		c.Settings = append(c.Settings, Setting{"set", Flash + "=1", key(f.from)})
 	}
 	for i := range c.Settings {
 		if c.Settings[i].From.File == "" {
