@@ -17,6 +17,10 @@ frees, in eager PyTorch 2.11. Exported models (` + "`--model FILE.pt2`" + `) may
 one that is missing is named with its module and line. The table is profiler/aten, and a
 test rewrites this page (` + "`make golden`" + `).
 
+One thing is left out: the workspaces of cuSOLVER, which factorizes matrices for cholesky, qr,
+eigh and svd, and for lu, inv, solve and det where matrices are alone or have 512 rows and more.
+Their sizes are not published; they live for one call.
+
 `
 
 // TestCoveragePageIsCurrent writes docs/operators.md: which of PyTorch's

@@ -9,7 +9,6 @@ import (
 // products are matrix products, convolutions and attention.
 var products = family{
 	"_grouped_mm(Tensor self, Tensor mat2, Tensor? offs=None, Tensor? bias=None, ScalarType? out_dtype=None) -> Tensor": one(groupedMM),
-	"linalg_solve_triangular(Tensor self, Tensor B, *, bool upper, bool left=True, bool unitriangular=False) -> Tensor": one(solveTriangular),
 	"mm(Tensor self, Tensor mat2) -> Tensor":                                                   binary((*tensor).MM),
 	"mv(Tensor self, Tensor vec) -> Tensor":                                                    binary((*tensor).MV),
 	"dot(Tensor self, Tensor tensor) -> Tensor":                                                binary((*tensor).Dot),
@@ -97,11 +96,4 @@ func groupedMM(a *Args) *tensor {
 		a.Tape().Raise(errors.New("_grouped_mm is described for rows in groups (offs), without a bias"))
 	}
 	return a.first(0).GroupedMM(a.Tensor("mat2"), a.Tensor("offs"))
-}
-
-func solveTriangular(a *Args) *tensor {
-	if !a.Bool("left") {
-		a.Tape().Raise(errors.New("linalg_solve_triangular is described for left=True"))
-	}
-	return a.first(0).SolveTriangular(a.Tensor("B"))
 }

@@ -2,9 +2,9 @@ package trace
 
 import "github.com/vprof/vprof/profiler/program"
 
-// SolveTriangular is torch.linalg.solve_triangular(a, b, upper=False): x of a @ x = b, for
-// batches of lower triangles a [..., n, n] and b [..., n, k] of equal batches.
-func (a *Tensor) SolveTriangular(b *Tensor) *Tensor {
+// SolveTriangular is torch.linalg.solve_triangular(a, b, left=left): x of a @ x = b, or of
+// x @ a = b, for batches of triangles a [..., n, n] and of right-hand sides b.
+func (a *Tensor) SolveTriangular(b *Tensor, left bool) *Tensor {
 	t := a.tape
 	c := t.begin("linalg_solve_triangular", a, b)
 	y := t.solveTriangular(a, b)
@@ -12,26 +12,76 @@ func (a *Tensor) SolveTriangular(b *Tensor) *Tensor {
 		n.save(a, y)
 		n.yields(y)
 		n.apply = func(w *backward) {
-			c := t.begin("linalg_solve_triangular_backward", w.grad)
-			grad := c.let(t.solveTriangular(w.saved(0), w.grad))
-			if w.needs(0) {
-				w.give(0, c.let(c.let(grad.matmul(w.saved(1).Transpose(-2, -1))).Neg()).Tril())
-			}
-			if w.needs(1) {
-				w.give(1, grad)
-			}
-			c.done()
+			ga, gb := triangularGrads(w.grad, w.saved(0), w.saved(1), left, w.needs(0))
+			w.out[0], w.out[1] = keepIf(ga, w.needs(0)), keepIf(gb, w.needs(1))
+			w.statement()
 		}
 	}
 	return c.end(y)
 }
 
-// solveTriangular computes column by column, so the result is laid out by columns.
+// triangularGrads is linalg_solve_triangular_backward:
+//
+//	gB = solve_triangular(A.mH, gX, left)
+//	gA = (-gB @ X.mH).tril() or triu(), or of -X.mH @ gB
+func triangularGrads(grad, a, x *Tensor, left, wantA bool) (ga, gb *Tensor) {
+	t := grad.tape
+	c := t.begin("linalg_solve_triangular_backward", grad, a, x)
+	gb = c.let(t.solveTriangular(a, grad))
+	if wantA {
+		if left {
+			ga = c.let(gb.matmul(x.mT()))
+		} else {
+			ga = c.let(x.mT().matmul(gb))
+		}
+		c.set(&ga, ga.Neg())
+		c.set(&ga, ga.Tril())
+	}
+	return c.endPair(ga, gb)
+}
+
+// TriangularSolve is torch.triangular_solve(b, a), which gives a copy of a, too.
+func (b *Tensor) TriangularSolve(a *Tensor) (x, clone *Tensor) {
+	t := b.tape
+	c := t.begin("triangular_solve", b, a)
+	x = c.let(t.byColumns(b.dtype, b.shape...))
+	clone = c.let(t.byColumns(a.dtype, a.shape...))
+	t.launchCopy(clone, a)
+	t.trianglePointers(a)
+	t.launch(program.Matmul, b.numel*b.Size(-2), []*Tensor{x}, []*Tensor{a, b})
+	if n := t.record("TriangularSolveBackward0", b, a); n != nil {
+		n.save(a, x)
+		n.yields(x, clone)
+		n.apply = func(w *backward) {
+			c := t.begin("triangular_solve_backward", w.grad)
+			gb, copied := w.grad.TriangularSolve(w.saved(0))
+			c.letAll([]*Tensor{gb, copied})
+			c.drop(copied)
+			var ga *Tensor
+			if w.needs(1) {
+				ga = c.let(gb.matmul(w.saved(1).mT()))
+				c.set(&ga, ga.Neg())
+				c.set(&ga, ga.Triu())
+			}
+			c.endPair(gb, ga)
+			w.out[0], w.out[1] = keepIf(gb, w.needs(0)), keepIf(ga, w.needs(1))
+			w.statement()
+		}
+	}
+	return c.endPair(x, clone)
+}
+
+// solveTriangular computes column by column, so the result is laid out by columns, and a
+// is copied if it is dense neither by rows nor by columns.
 func (t *Tape) solveTriangular(a, b *Tensor) *Tensor {
-	n := len(b.shape)
-	order := ascending(n)
-	order[n-1], order[n-2] = n-2, n-1
-	y := t.emptyStrided(b.dtype, b.shape, denseAlong(b.shape, order))
-	t.launch(program.Matmul, b.numel*b.shape[n-2], []*Tensor{y}, []*Tensor{a, b})
-	return y
+	c := t.begin("linalg_solve_triangular", a, b)
+	y := c.let(t.byColumns(b.dtype, b.shape...))
+	if !a.isContiguous() && !c.let(a.mT()).isContiguous() {
+		dense := c.let(t.byColumns(a.dtype, a.shape...))
+		t.launchCopy(dense, a)
+		a = dense
+	}
+	t.trianglePointers(a)
+	t.launch(program.Matmul, b.numel*b.Size(-2), []*Tensor{y}, []*Tensor{a, b})
+	return c.end(y)
 }

@@ -63,10 +63,11 @@ func Read(path string) (Answers, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return parse(path, text)
+	return Parse(path, text)
 }
 
-func parse(path string, text []byte) (Answers, error) {
+// Parse is the answers in a file's text. The error is an [*input.FormatError].
+func Parse(path string, text []byte) (Answers, error) {
 	const again = "; remove it and ask again with vprof cudnn ask"
 	damaged := func(reason string) error { return &input.FormatError{File: path, Reason: reason + again} }
 	if len(text) > mostBytes {
@@ -116,7 +117,7 @@ func Save(ctx context.Context, path string, s Set) error {
 		var a Answers
 		if before != nil {
 			var err error
-			if a, err = parse(path, before); err != nil {
+			if a, err = Parse(path, before); err != nil {
 				return nil, err
 			}
 		}

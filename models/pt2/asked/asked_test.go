@@ -74,15 +74,19 @@ func TestDamagedAnswersAreRefused(t *testing.T) {
 	}
 }
 
-func FuzzRead(f *testing.F) {
+func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"format": "vprof.cudnn/v1", "answers": [{"cudnn": "9.19", "capability": 86, "bytes": {"0 0 0 2": 5}}]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		path := filepath.Join(t.TempDir(), "m.cudnn.json")
-		require.NoError(t, os.WriteFile(path, text, 0o600))
-		all, err := asked.Read(path)
+		all, err := asked.Parse("m.cudnn.json", text)
 		if err != nil {
 			return
 		}
+		for _, s := range all {
+			for question, n := range s.Bytes {
+				require.GreaterOrEqual(t, n, int64(0), question)
+			}
+		}
 		all.For("9.19", 86)(config, cudnn.Forward)
+		require.NotEmpty(t, all.Add(asked.Set{CuDNN: "9.19", Capability: 86}))
 	})
 }

@@ -1,0 +1,335 @@
+package trace
+
+import (
+	"slices"
+
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// Linear algebra as PyTorch's builds for CUDA have it, without MAGMA: by cuBLAS where it
+// takes a batch at once, by cuSOLVER elsewhere. What cuSOLVER asks for as its workspace is
+// not published and is left out.
+
+// byColumns is a new tensor of matrices that are laid out by columns.
+func (t *Tape) byColumns(d DType, shape ...int64) *Tensor {
+	n := len(shape)
+	order := ascending(n)
+	order[n-1], order[n-2] = n-2, n-1
+	return t.emptyStrided(d, shape, denseAlong(shape, order))
+}
+
+// matricesOf is a new tensor of matrices that are laid out by columns, or by rows.
+func (t *Tape) matricesOf(d DType, columns bool, shape []int64) *Tensor {
+	if columns {
+		return t.byColumns(d, shape...)
+	}
+	return t.empty(d, shape...)
+}
+
+// batched are the leading dimensions of batches of matrices, followed by others.
+func (x *Tensor) batched(more ...int64) []int64 {
+	return slices.Concat(x.shape[:len(x.shape)-2], more)
+}
+
+// matrices is how many matrices x holds.
+func (x *Tensor) matrices() int64 { return numel(x.batched()) }
+
+// mT is x.mT, matrices transposed.
+func (x *Tensor) mT() *Tensor { return x.Transpose(-2, -1) }
+
+// pointers are so many arrays with the addresses of the matrices of a batch, which a kernel
+// of cuBLAS takes.
+func (t *Tape) pointers(arrays int, batch int64) {
+	c := t.begin("allocate_array")
+	for range arrays {
+		c.let(t.empty(I64, batch))
+	}
+	c.done()
+}
+
+// report is a number for each matrix of x, which its factorization leaves.
+func (x *Tensor) report() *Tensor { return x.tape.empty(I32, x.batched()...) }
+
+// mustBeZero is _linalg_check_errors of such numbers.
+func (x *Tensor) mustBeZero() {
+	t := x.tape
+	c := t.begin("_linalg_check_errors", x)
+	if len(x.shape) == 0 {
+		c.let(t.empty(Bool))
+	}
+	wrong := c.let(t.empty(Bool))
+	t.launch(program.Reduction, x.numel, []*Tensor{wrong}, []*Tensor{x})
+	c.done()
+}
+
+// factorize is a kernel whose work is that of a factorization of x.
+func (x *Tensor) factorize(outs ...*Tensor) {
+	x.tape.launch(program.Matmul, x.numel*x.Size(-1), outs, []*Tensor{x})
+}
+
+// largestBatchedLU is the size of the smallest matrices that are not factorized as a batch.
+const largestBatchedLU = 512
+
+// luInto puts the LU factorization of x into lu.
+func (x *Tensor) luInto(lu *Tensor) {
+	if batch, n := x.matrices(), x.Size(-1); batch > 1 && n < largestBatchedLU && n == x.Size(-2) {
+		x.tape.pointers(1, batch)
+	}
+	x.factorize(lu)
+}
+
+// luOf allocates and makes a factorization: LU, pivots and the report.
+func (c *call) luOf(x *Tensor) (lu, pivots, info *Tensor) {
+	lu = c.let(c.t.byColumns(x.dtype, x.shape...))
+	pivots = c.let(c.t.empty(I32, x.batched(min(x.Size(-1), x.Size(-2)))...))
+	info = c.let(x.report())
+	x.luInto(lu)
+	return lu, pivots, info
+}
+
+// luSolver is how systems whose matrix is factorized are solved.
+type luSolver int
+
+const (
+	luByCuBLAS luSolver = iota
+	luByCuSOLVER
+	luByTriangles
+)
+
+// luSolverFor chooses by the number of matrices, their size and the right-hand sides of
+// each (lu_solve_kernel), as PyTorch 2.11 was seen to.
+func luSolverFor(batch, n, k int64, adjoint bool) luSolver {
+	few := batch <= 2
+	switch {
+	case n == k && n > 16 || n > 128:
+		return luByTriangles
+	case n == k && n <= 16:
+		return luByCuBLAS
+	case n <= 8:
+		if k >= 256 && !adjoint {
+			return luByCuSOLVER
+		}
+		return luByCuBLAS
+	case n <= 64 && few:
+		if n > 32 && k > 64 && !adjoint {
+			return luByTriangles
+		}
+		return luByCuSOLVER
+	case n <= 64 && k > 16, n > 64 && k > 1:
+		return luByTriangles
+	case few:
+		return luByCuSOLVER
+	}
+	return luByCuBLAS
+}
+
+// luSolveInPlace replaces x by the solutions for the right-hand sides that it holds.
+func (x *Tensor) luSolveInPlace(lu *Tensor, adjoint bool) {
+	t := x.tape
+	batch, n := lu.matrices(), lu.Size(-1)
+	c := t.begin("lu_solve", x, lu)
+	switch luSolverFor(batch, n, x.numel/max(batch*n, 1), adjoint) {
+	case luByCuBLAS:
+		t.pointers(2, batch)
+	case luByCuSOLVER:
+		c.let(t.empty(I32))
+	case luByTriangles:
+		x.luSolveByTriangles(lu, adjoint)
+	}
+	t.launch(program.Matmul, x.numel*n, []*Tensor{x}, []*Tensor{x, lu})
+	c.done()
+}
+
+// luSolveByTriangles permutes rows and solves for both triangles.
+func (x *Tensor) luSolveByTriangles(lu *Tensor, adjoint bool) {
+	t := x.tape
+	batch, n := lu.matrices(), lu.Size(-1)
+	c := t.begin("lu_solve_triangular")
+	perm := c.let(t.Arange(n))
+	if batch > 1 {
+		row := perm
+		perm = c.let(t.empty(I64, lu.batched(n)...))
+		t.launchCopy(perm, row)
+		c.drop(row)
+	}
+	solve := func() {
+		for range 2 {
+			t.trianglePointers(lu)
+		}
+	}
+	if adjoint {
+		solve()
+	} else {
+		row := c.let(t.Arange(n))
+		inverse := c.let(t.empty(I64, lu.batched(n)...))
+		t.launch(program.Index, inverse.numel, []*Tensor{inverse}, []*Tensor{perm, row})
+	}
+	y := c.let(t.byColumns(x.dtype, lu.batched(n, x.numel/max(batch*n, 1))...))
+	t.launchCopy(y, x)
+	if !adjoint {
+		solve()
+	}
+	c.done()
+}
+
+// trianglePointers are those that a solver of triangular systems allocates: cuBLAS goes one by
+// one through few large matrices.
+func (t *Tape) trianglePointers(a *Tensor) {
+	if batch := a.matrices(); batch > 8 || a.Size(-1) < 64 {
+		t.pointers(2, batch)
+	}
+}
+
+// luSolve is torch.linalg.lu_solve where autograd does not look.
+func (x *Tensor) luSolve(lu *Tensor, adjoint bool) *Tensor { return x.luSolveBy(lu, true, adjoint) }
+
+func (x *Tensor) luSolveBy(lu *Tensor, left, adjoint bool) *Tensor {
+	t := x.tape
+	c := t.begin("linalg_lu_solve", x, lu)
+	y := c.let(t.matricesOf(x.dtype, left, x.shape))
+	t.launchCopy(y, x)
+	y.luSolveInPlace(lu, adjoint)
+	return c.end(y)
+}
+
+// LinalgSolve is torch.linalg.solve(a, b, left=left): x of a @ x = b, or of x @ a = b. A b
+// with as many dimensions as a batch of vectors has is one.
+func (a *Tensor) LinalgSolve(b *Tensor, left bool) *Tensor {
+	c := a.tape.begin("linalg_solve", a, b)
+	x, info := a.LinalgSolveEx(b, left)
+	c.letAll([]*Tensor{x, info})
+	info.mustBeZero()
+	return c.end(x)
+}
+
+// LinalgSolveEx is torch.linalg.solve_ex(a, b, left=left).
+func (a *Tensor) LinalgSolveEx(b *Tensor, left bool) (solution, info *Tensor) {
+	var x *Tensor
+	t := a.tape
+	c := t.begin("linalg_solve_ex", a, b)
+	n := a.Size(-1)
+	vector := len(b.shape) == 1 || slices.Equal(b.shape, a.shape[:len(a.shape)-1])
+	if vector {
+		x = t.empty(a.dtype, a.batched(n)...)
+	} else {
+		x = t.matricesOf(a.dtype, left, slices.Concat(broadcast(a.lead(), b.lead()), b.shape[len(b.shape)-2:]))
+	}
+	c.let(x)
+	lu, pivots, info := c.luOf(a)
+	if vector {
+		rows := c.let(t.byColumns(a.dtype, a.batched(n, 1)...))
+		rows.luSolveInPlace(lu, false)
+		t.launchCopy(x, rows)
+		c.drop(rows)
+	} else {
+		x.luSolveInPlace(lu, false)
+	}
+	if node := t.record("LinalgSolveExBackward0", a, b); node != nil {
+		node.save(a, lu, pivots, x)
+		node.yields(x)
+		node.apply = func(w *backward) {
+			ga, gb := solveGrads(w.grad, w.saved(1), w.saved(3), left, vector, w.needs(0))
+			w.out[0], w.out[1] = keepIf(ga, w.needs(0)), keepIf(gb, w.needs(1))
+			w.statement()
+		}
+	}
+	out := c.endAll(x, info)
+	return out[0], out[1]
+}
+
+// solveGrads is linalg_solve_backward:
+//
+//	gB = lu_solve(LU, pivots, gX, left, adjoint=True)
+//	gA = -gB @ X.mH, or -X.mH @ gB
+func solveGrads(grad, lu, x *Tensor, left, vector, wantA bool) (ga, gb *Tensor) {
+	c := grad.tape.begin("linalg_solve_backward", grad, lu, x)
+	if vector {
+		grad = c.let(grad.Unsqueeze(-1))
+		x = c.let(x.Unsqueeze(-1))
+	}
+	gb = c.let(grad.luSolveBy(lu, left, true))
+	if wantA {
+		if left {
+			ga = gb.matmul(x.mT()).Neg()
+		} else {
+			ga = x.mT().matmul(gb).Neg()
+		}
+		ga = c.let(ga)
+	}
+	if vector {
+		gb = gb.Squeeze(-1)
+	}
+	return c.endPair(ga, gb)
+}
+
+// LinalgInv is torch.linalg.inv(x), LinalgInvEx with a look at the report.
+func (x *Tensor) LinalgInv() *Tensor {
+	c := x.tape.begin("linalg_inv", x)
+	y, info := x.LinalgInvEx()
+	c.letAll([]*Tensor{y, info})
+	info.mustBeZero()
+	return c.end(y)
+}
+
+// LinalgInvEx is torch.linalg.inv_ex(x): the solution for an identity.
+func (x *Tensor) LinalgInvEx() (y, info *Tensor) {
+	t := x.tape
+	c := t.begin("linalg_inv_ex", x)
+	y = c.let(t.byColumns(x.dtype, x.shape...))
+	info = c.let(x.report())
+	t.launchFill(y)
+	t.NoGrad(func() {
+		c := t.begin("linalg_solve_ex", x)
+		lu := c.let(t.byColumns(x.dtype, x.shape...))
+		c.let(t.empty(I32, x.batched(x.Size(-1))...))
+		x.luInto(lu)
+		y.luSolveInPlace(lu, false)
+		c.done()
+	})
+	if n := t.record("LinalgInvExBackward0", x); n != nil {
+		n.save(y)
+		n.yields(y)
+		n.apply = func(b *backward) {
+			y := b.saved(0).mT()
+			b.give(0, y.matmul(b.grad.matmul(y)).Neg())
+		}
+	}
+	out := c.endAll(y, info)
+	return out[0], out[1]
+}
+
+// MatrixPower is torch.linalg.matrix_power(x, n): by squaring, of the inverse for an n below
+// zero.
+func (x *Tensor) MatrixPower(n int64) *Tensor {
+	t := x.tape
+	c := t.begin("linalg_matrix_power", x)
+	switch {
+	case n == 0:
+		return c.end(x.ZerosLike())
+	case n == 1:
+		return c.end(x.Clone())
+	case n < 0:
+		x, n = c.let(x.LinalgInv()), -n
+	}
+	if n == 1 {
+		return c.end(x)
+	}
+	if n == 3 {
+		return c.end(x.Matmul(x).Matmul(x))
+	}
+	z, result := x, (*Tensor)(nil)
+	for first := true; n > 0; n /= 2 {
+		if !first {
+			z = c.let(z.Matmul(z))
+		}
+		first = false
+		switch {
+		case n%2 == 0:
+		case result == nil:
+			result = z
+		default:
+			result = c.let(result.Matmul(z))
+		}
+	}
+	return c.end(result)
+}

@@ -1,0 +1,121 @@
+package trace
+
+import "github.com/vprof/vprof/profiler/program"
+
+// parity is lu_det_P: 1 or -1 for each permutation of pivots,
+//
+//	((pivots != arange(1, n + 1)).sum(-1, long).fmod_(2)) * -2 + 1, in place
+func (pivots *Tensor) parity(d DType) *Tensor {
+	t := pivots.tape
+	c := t.begin("lu_det_P", pivots)
+	places := c.let(t.empty(I32, pivots.Size(-1)))
+	t.launchFill(places)
+	moved := c.let(t.map1("ne", Bool, 1, pivots, places))
+	lead := pivots.shape[:len(pivots.shape)-1]
+	odd := c.let(t.empty(I64, lead...))
+	wide := c.let(t.empty(I64, pivots.shape...))
+	t.launchCopy(wide, moved)
+	t.launch(program.Reduction, wide.numel, []*Tensor{odd}, []*Tensor{wide})
+	c.letGo(wide, moved, places)
+	t.launchElementwise(odd, 3, odd)
+	return c.end(odd)
+}
+
+// LinalgDet is torch.linalg.det(x): the product of the diagonal of an LU factorization, with
+// the sign of its permutation.
+func (x *Tensor) LinalgDet() *Tensor {
+	t := x.tape
+	c := t.begin("_linalg_det", x)
+	y := c.let(t.empty(x.dtype, x.batched()...))
+	lu, pivots, _ := c.luOf(x)
+	t.NoGrad(func() {
+		c := t.begin("_linalg_det", lu, pivots)
+		product := c.let(lu.diagonal().Prod(false, -1))
+		t.launchElementwise(y, 1, c.let(pivots.parity(x.dtype)), product)
+		c.done()
+	})
+	if n := t.record("LinalgDetBackward0", x); n != nil {
+		n.save(x, lu, pivots, y)
+		n.yields(y)
+		n.apply = func(b *backward) { b.give(0, detGrad(b.grad, b.saved(3), b.saved(1), b.saved(0).luAdjoint())) }
+	}
+	return c.end(y)
+}
+
+// diagonal is that of matrices.
+func (x *Tensor) diagonal() *Tensor { return x.Diagonal(0, -2, -1) }
+
+// spreadAlong gives each matrix of a batch x's number n times: x.unsqueeze(-1).expand(.., n).
+func (x *Tensor) spreadAlong(n int64) *Tensor {
+	return x.Unsqueeze(-1).Expand(append(append([]int64(nil), x.shape...), n)...)
+}
+
+// detGrad is linalg_det_backward:
+//
+//	d = diag_embed(grad * det)
+//	LU + diag_embed(where(LU.diagonal() == 0, eps, 0)) is never singular
+//	lu_solve(LU, pivots, d, adjoint)
+func detGrad(grad, det, lu *Tensor, adjoint bool) *Tensor {
+	t := grad.tape
+	c := t.begin("linalg_det_backward", grad, det, lu)
+	scale := c.let(grad.Mul(det))
+	d := c.let(scale.spreadAlong(lu.Size(-1)).DiagEmbed(0))
+	safe := c.let(lu.withoutZeros())
+	return c.end(d.luSolve(safe, adjoint))
+}
+
+func (lu *Tensor) withoutZeros() *Tensor {
+	c := lu.tape.begin("linalg_det_backward", lu)
+	zero := lu.diagonal().compareScalar("eq")
+	return c.end(lu.Add(zero.whereNumbers(lu.dtype).DiagEmbed(0)))
+}
+
+// whereNumbers is at::where(x, number, number).
+func (x *Tensor) whereNumbers(d DType) *Tensor {
+	c := x.tape.begin("where", x)
+	yes := x.tape.scalarTensor(d)
+	return c.end(Where(x, yes, x.tape.scalarTensor(d)))
+}
+
+// luAdjoint reports whether backward solves with the adjoint: a determinant is that of the
+// transpose, which is factorized if that needs no copy.
+func (x *Tensor) luAdjoint() bool { return !x.isContiguous() }
+
+// LinalgSlogDet is torch.linalg.slogdet(x): the sign and the logarithm of the absolute value
+// of the determinant.
+func (x *Tensor) LinalgSlogDet() (sign, logarithm *Tensor) {
+	t := x.tape
+	c := t.begin("_linalg_slogdet", x)
+	sign, logarithm = c.let(t.empty(x.dtype, x.batched()...)), c.let(t.empty(x.dtype, x.batched()...))
+	lu, pivots, _ := c.luOf(x)
+	t.NoGrad(func() {
+		c := t.begin("_linalg_slogdet", lu, pivots)
+		parity := pivots.parity(x.dtype)
+		t.launchElementwise(sign, 1, parity, lu.diagonal().Sgn().Prod(false, -1))
+		c.statement()
+		t.launch(program.Reduction, pivots.numel, []*Tensor{logarithm}, []*Tensor{lu.diagonal().Abs()})
+		c.done()
+	})
+	if n := t.record("LinalgSlogdetBackward0", x); n != nil {
+		n.save(x, lu, pivots, sign)
+		n.yields(sign, logarithm)
+		n.apply = func(b *backward) {
+			lu := b.saved(1)
+			if g := b.grads[1]; g != nil {
+				b.give(0, g.spreadAlong(lu.Size(-1)).DiagEmbed(0).luSolve(lu, b.saved(0).luAdjoint()))
+			}
+		}
+	}
+	out := c.endAll(sign, logarithm)
+	return out[0], out[1]
+}
+
+// LogDet is torch.logdet(x): NaN where the determinant is below zero.
+func (x *Tensor) LogDet() *Tensor {
+	t := x.tape
+	c := t.begin("logdet", x)
+	sign, logarithm := x.LinalgSlogDet()
+	c.letAll([]*Tensor{sign, logarithm})
+	none := t.scalarTensor(x.dtype)
+	return c.end(Where(sign.compareScalar("eq"), none, logarithm))
+}
