@@ -97,6 +97,7 @@ func (f *caseFlags) follow(cmd *cobra.Command, a *app, searched []string) error 
 	if err != nil {
 		return err
 	}
+	f.described(a, settings)
 	for _, s := range settings {
 		flag := f.flags.Lookup(s.Flag)
 		name, _, _ := strings.Cut(s.Value, "=")
@@ -131,6 +132,23 @@ func (f *caseFlags) has(a *app, setting string) bool {
 	m, err := a.models().Lookup(f.model)
 	return err == nil && slices.ContainsFunc(m.Settings, func(s models.Setting) bool { return s.Name == setting })
 }
+
+// described leaves of liger-kernel what vprof describes for the model: of most the loss alone.
+func (f *caseFlags) described(a *app, settings []trainers.Setting) {
+	m, err := a.models().Lookup(f.model)
+	if err != nil || m.Levers.Liger || !f.has(a, fusedLoss) {
+		return
+	}
+	for i, s := range settings {
+		if s.Flag == "liger" && s.Value == "true" && !f.flags.Changed("liger") {
+			settings[i].Flag, settings[i].Value = "set", fusedLoss+"=1"
+			f.trainer.Notes = append(f.trainer.Notes, fmt.Sprintf("%s: vprof describes liger-kernel's loss for this model and not its norms and feed-forward layers, which keep less than what is planned", s.From))
+		}
+	}
+}
+
+// fusedLoss is the setting that computes the loss alone by liger-kernel.
+const fusedLoss = "fused-loss"
 
 // shared are the settings with those about several GPUs as the command takes them.
 func (f *caseFlags) shared(cmd *cobra.Command, settings []trainers.Setting) ([]trainers.Setting, error) {

@@ -145,16 +145,20 @@ func parse(file, name string, data []byte) (models.Model, error) {
 	if err != nil {
 		return models.Model{}, fmt.Errorf("%s: %w", file, err)
 	}
-	tasks := slices.Sorted(maps.Values(f.heads))
+	tasks, packed := slices.Sorted(maps.Values(f.heads)), r.stored()
 	m := train.Model(models.Model{
 		Name: name, Summary: a.summary, Source: "transformers 5.23, model_type " + kind,
 		Tasks: tasks, Default: models.Case{Task: trained, Weights: weights}, Description: models.Describe(string(config)),
-		Batches: a.batches, BatchUnit: a.unit, Settings: a.settings, Adapts: true, HalfWeights: f.half, Levers: a.leverSet(), Notes: a.notes, Caveat: a.caveats,
+		Batches: a.batches, BatchUnit: a.unit, Settings: a.settings, Adapts: true, HalfWeights: f.half, Levers: a.leverSet(), Notes: a.notes,
+		Caveat: func(c models.Case) []string { return append(packed.caveat(c), a.caveatsOf(c)...) },
 		Check: func(c models.Case) error {
 			if c.Task == "" {
 				return &models.CaseError{Model: c.Model, Field: "task", Reason: fmt.Sprintf(
 					"the configuration's architectures say %s, which vprof does not know how to train; choose with --task: %s",
 					strings.Join(instead, ", "), strings.Join(tasks, ", "))}
+			}
+			if field, reason := packed.check(c); reason != "" {
+				return &models.CaseError{Model: c.Model, Field: field, Reason: reason}
 			}
 			return check(c, a)
 		},
@@ -231,6 +235,14 @@ func (a *architecture) tasks(c models.Case) train.Task {
 	return t
 }
 
+// caveatsOf are the notes on a case.
+func (a *architecture) caveatsOf(c models.Case) []string {
+	if a.caveats == nil {
+		return nil
+	}
+	return a.caveats(c)
+}
+
 // leverSet are the levers of an architecture: all have those of the training loop.
 func (a *architecture) leverSet() models.LeverSet {
 	l := a.levers
@@ -294,7 +306,7 @@ func (r *reader) family() (kind string, f family, err error) {
 // common reads what all configurations have in common, none of which vprof
 // describes unless it is as usual.
 func (r *reader) common() {
-	if !r.dequantized() {
+	if !r.dequantized() && r.stored() == "" {
 		r.refuse("quantization_config")
 	}
 	r.refuse("attn_implementation", `"sdpa"`)

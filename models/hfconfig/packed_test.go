@@ -49,6 +49,20 @@ func TestExpertsInFewBits(t *testing.T) {
 	require.ErrorContains(t, err, "quantize: nf4+experts holds the experts of a mixture in few bits, and the model has none; use nf4")
 }
 
+func TestWeightsStoredInFewBits(t *testing.T) {
+	const sizes = `{"model_type": "llama", "hidden_size": 512, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 512, "quantization_config": `
+	m := model(t, sizes+`{"quant_method": "bitsandbytes", "load_in_4bit": true, "bnb_4bit_quant_type": "nf4"}}`)
+	_, err := m.Complete(models.Case{})
+	require.ErrorContains(t, err, "quantize: the configuration says that the weights are stored in few bits, by bitsandbytes; train adapters beside them with --quantize nf4 --lora ...")
+	adapters := models.Case{LoRA: &models.LoRA{Rank: 8}, Levers: models.Levers{Quantize: "int8"}}
+	_, err = m.Complete(adapters)
+	require.ErrorContains(t, err, "are stored as nf4, which transformers does not bring to int8")
+	adapters.Quantize = "nf4-dq"
+	require.Contains(t, m.Caveats(complete(t, m, adapters)), "quantize: the weights are stored as nf4, which transformers keeps; planned is nf4-dq")
+	_, err = Parse("config.json", []byte(sizes+`{"quant_method": "bitsandbytes", "load_in_4bit": true, "bnb_4bit_quant_type": "fp4"}}`))
+	require.ErrorContains(t, err, "vprof does not describe models with it")
+}
+
 // secondStep are the peaks of its forward pass and of backward.
 func secondStep(p *program.Program) (forward, backward int64) {
 	var now, peak int64

@@ -1,0 +1,64 @@
+package hfconfig
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/vprof/vprof/models"
+)
+
+// stored is a quantization that a model's weights are stored in, as [models.Levers] name
+// it; empty for none, or for one that vprof does not describe.
+type stored string
+
+// stored reads quantization_config, bitsandbytes' alone.
+func (r *reader) stored() stored {
+	var q struct {
+		Method string `json:"quant_method"`
+		Four   bool   `json:"load_in_4bit"`
+		Eight  bool   `json:"load_in_8bit"`
+		Type   string `json:"bnb_4bit_quant_type"`
+		Double bool   `json:"bnb_4bit_use_double_quant"`
+	}
+	value, _, ok := r.get("quantization_config")
+	if !ok || null(value) || json.Unmarshal(value, &q) != nil || q.Method != "bitsandbytes" {
+		return ""
+	}
+	switch {
+	case q.Eight && !q.Four:
+		return "int8"
+	case q.Four && !q.Eight && q.Type == "nf4" && q.Double:
+		return "nf4-dq"
+	case q.Four && !q.Eight && q.Type == "nf4":
+		return "nf4"
+	}
+	return ""
+}
+
+// check finds a case that has the weights in another way.
+func (s stored) check(c models.Case) (field, reason string) {
+	switch {
+	case s == "":
+		return "", ""
+	case c.Quantize == "":
+		return "quantize", fmt.Sprintf("the configuration says that the weights are stored in few bits, by bitsandbytes; train adapters beside them with --quantize %s --lora ...", s)
+	case s.bits() != stored(c.Packing()).bits():
+		return "quantize", fmt.Sprintf("the configuration says that the weights are stored as %s, which transformers does not bring to %s", s, c.Quantize)
+	}
+	return "", ""
+}
+
+// bits tells 4 bits from 8.
+func (s stored) bits() string {
+	kind, _, _ := strings.Cut(string(s), "-")
+	return kind
+}
+
+// caveat is said where a case asks for another kind of the same bits.
+func (s stored) caveat(c models.Case) []string {
+	if s == "" || c.Packing() == string(s) {
+		return nil
+	}
+	return []string{fmt.Sprintf("quantize: the weights are stored as %s, which transformers keeps; planned is %s", s, c.Quantize)}
+}
