@@ -64,9 +64,10 @@ func PackedSetting(usual int64) models.Setting {
 // flashSetting is the name of a setting of models whose attention is eager.
 const flashSetting = "flash"
 
-// FlashSetting says which kernels serve attention that is eager unless it is chosen.
+// FlashSetting says which kernels serve attention where FlashAttention needs another step
+// than the attention that models are loaded with: of eager ones, and of those with a mask.
 func FlashSetting() models.Setting {
-	return models.Setting{Name: flashSetting, Usage: "1 if FlashAttention serves attention (attn_implementation), 0 if it is eager", Default: 0, Min: 0, Max: 1}
+	return models.Setting{Name: flashSetting, Usage: "1 if FlashAttention serves attention (attn_implementation), 0 if what the model is loaded with does", Default: 0, Min: 0, Max: 1}
 }
 
 // FlashOf reads whether FlashAttention was chosen.

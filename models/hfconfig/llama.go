@@ -30,7 +30,7 @@ func (d relative) architecture(r *reader) architecture {
 	problem := r.problem(labels)
 	a := decoder(d.name, c.Layers, c.Width, labels, r.turnedLength(d.positions))
 	a.levers.Liger = d.liger
-	if c.Eager {
+	if c.Eager || c.MaskKept {
 		a.settings = append(a.settings, hf.FlashSetting())
 	}
 	d.special(c, &a)
@@ -40,7 +40,7 @@ func (d relative) architecture(r *reader) architecture {
 	a.task = func(k models.Case) train.Task {
 		c := c
 		if hf.FlashOf(k) {
-			c.Eager, c.Windowed = false, nil // windows need no mask
+			c.Eager, c.MaskKept, c.Windowed = false, false, nil // its kernels need no masks
 		}
 		if k.Task == classification {
 			return llama.Classification(c, classesOf(k, problem), padded, hf.TextOf(k))

@@ -199,6 +199,16 @@ var relatives = map[string]relative{
 			Experts: llama.Experts{Routing: llama.RouteGroupsSoftmax, Count: 128, PerToken: 4, Inner: 2048, Normalized: true, Groups: llama.Groups{Count: 1, Chosen: 1}},
 		}, read: readMistral4,
 	},
+	"falcon": {
+		name: "Falcon", vocab: 65024, width: 4544, heads: 71, positions: 2048, tied: true, noClasses: true,
+		base: llama.Config{
+			Norm: llama.LayerNorm, MLP: llama.Plain, QKV: llama.FalconProjection, Order: llama.Falcon, Activation: "gelu", MaskKept: true,
+			Names: llama.Names{
+				"model": "transformer", "embed_tokens": "word_embeddings", "layers": "h", "norm": "ln_f", "self_attn": "self_attention",
+				"qkv_proj": "query_key_value", "o_proj": "dense", "up_proj": "dense_h_to_4h", "down_proj": "dense_4h_to_h", "act_fn": "act",
+			},
+		}, read: readFalcon,
+	},
 	"gpt_oss": {
 		name: "GptOss", vocab: 201088, width: 2880, layers: 36, heads: 64, kvHeads: 8, headSize: 64, inner: 2880, positions: 131072,
 		base: llama.Config{

@@ -96,9 +96,12 @@ func (a *attention) gated(f *frame, x *tensor) (q, gate *tensor) {
 
 // attend is the attention interface.
 func (a *attention) attend(f *frame, q, k, v, mask *tensor) (y, weights *tensor) {
-	o := hf.AttentionOptions{Causal: true, Groups: a.c.Heads / a.c.KVHeads}
+	o := hf.AttentionOptions{Causal: true, Groups: q.Size(1) / k.Size(1)}
 	if a.Training() {
 		o.Dropout = a.c.AttentionDropout
+	}
+	if mask != nil && a.c.QKV == FalconProjection {
+		return a.falconAttend(f, q, k, v, mask), nil
 	}
 	if !a.c.Eager {
 		return hf.Attention(f, q, k, v, mask, o), nil
@@ -122,6 +125,8 @@ func (a *attention) project(f *frame, x *tensor) (q, k, v *tensor) {
 		for _, y := range []**tensor{&q, &k, &v} {
 			f.Set(y, hf.Heads(*y, c.HeadSize))
 		}
+	case FalconProjection:
+		return a.falconHeads(f, x)
 	case HeadsProjection:
 		all := f.Let(hf.Heads(f.Call(a.QkvProj, x), 3*c.HeadSize))
 		parts := f.LetAll(all.Chunk(3, -1))

@@ -42,6 +42,8 @@ type Config struct {
 	// Eager has scores computed and kept, as Gemma 2 does; AttentionCap holds them
 	// down by a tanh.
 	Eager, AttentionCap bool
+	// MaskKept has the mask of full attention made even where the kernels need none.
+	MaskKept bool
 	// Sinks has a sink for each head take part in the softmax of scores, as GPT-OSS does.
 	Sinks bool
 	// Words says how words are scaled.
@@ -109,6 +111,10 @@ const (
 	NeoXParallel
 	// FalconH1 has attention and a mixer see the same norm, and adds what they give.
 	FalconH1
+	// Falcon is CohereParallel that adds what the halves give in place first.
+	Falcon
+	// FalconTwice is Falcon with a norm for each half.
+	FalconTwice
 	// LFM2 is NormFirst as LFM 2 writes it.
 	LFM2
 )
@@ -139,6 +145,9 @@ const (
 	OneProjection
 	// HeadsProjection is a layer for all, by heads, as in GPT-NeoX.
 	HeadsProjection
+	// FalconProjection is a layer for all, in which the heads of a query are followed by one of
+	// key and one of value: once, or for every head of key and value with FalconTwice.
+	FalconProjection
 )
 
 // MLP is the kind of the feed-forward half.

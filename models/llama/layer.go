@@ -39,7 +39,7 @@ func newLayer(c *Config, i int) *layer {
 	}
 	made := func() nn.Layer { return newNorm(c, c.Width) }
 	switch c.Order {
-	case PhiParallel, CohereParallel, StableLMParallel:
+	case PhiParallel, CohereParallel, StableLMParallel, Falcon:
 		l.InputLayernorm = made()
 	case NormLast:
 		l.PostAttentionLayernorm, l.PostFeedforwardLayernorm = made(), made()
@@ -77,6 +77,8 @@ func (l *layer) forward(f *frame, args []*tensor) *tensor {
 		return l.neox(f, x, attend)
 	case FalconH1:
 		return l.falconH1(f, x, args[5], attend)
+	case Falcon, FalconTwice:
+		return l.falcon(f, x, attend)
 	case LFM2:
 		return l.lfm2(f, x, args[5], attend)
 	}
@@ -171,6 +173,24 @@ func (l *layer) falconH1(f *frame, x, rows *tensor, attend func(*tensor) *tensor
 	f.Set(&x, f.Call(l.Mlp, x))
 	f.Set(&x, residual.Add(x))
 	return x
+}
+
+// falcon is FalconDecoderLayer.forward.
+func (l *layer) falcon(f *frame, x *tensor, attend func(*tensor) *tensor) *tensor {
+	residual := f.Let(x)
+	seen := f.Let(f.Call(l.InputLayernorm, x))
+	fed := seen
+	if l.c.Order == FalconTwice {
+		fed = f.Let(f.Call(l.PostAttentionLayernorm, x))
+	}
+	attended := f.Let(attend(seen))
+	y := f.Let(f.Call(l.Mlp, fed))
+	y.AddInPlace(attended)
+	g := f.FuncFrame(y, residual)
+	out := g.Let(y.Dropout(l.c.ResidualDropout, l.Training()))
+	g.Set(&out, residual.Add(out))
+	g.End(out)
+	return out
 }
 
 // lfm2 is Lfm2DecoderLayer.forward; rows is the mask of padded rows.

@@ -105,6 +105,9 @@ func (m *Model) masks(f *frame, words, positions, padding *tensor, packed bool) 
 		return full, f.Let(hf.EagerWindowMask(f, words, positions, padding, packed))
 	}
 	batch := words.Size(0)
+	if m.c.MaskKept {
+		return f.Let(hf.MaterializedCausalMask(f, batch, positions, padding, packed)), nil
+	}
 	if m.c.BothMasks || len(m.c.Windowed) == 0 || slices.Contains(m.c.Windowed, false) {
 		if full = hf.CausalMask(f, batch, positions, padding, packed); full != nil {
 			f.Let(full)
