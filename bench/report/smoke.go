@@ -201,10 +201,18 @@ func (s *Smoke) Sheets() []Sheet {
 	sheet.Notes = append(sheet.Notes, answers.notes()...)
 	sheet.Notes = append(sheet.Notes, warningNotes(s.Warnings)...)
 	if !slices.ContainsFunc(s.Checks, func(c Check) bool { return strings.HasPrefix(c.Name, "validation") }) {
-		sheet.Notes = append(sheet.Notes, "the project does not validate while it trains.")
+		sheet.Notes = append(sheet.Notes, s.unvalidated())
 	}
 	sheet.Notes = append(sheet.Notes, s.Verdict())
 	return []Sheet{sheet}
+}
+
+// unvalidated says why there is no check of validation.
+func (s *Smoke) unvalidated() string {
+	if s.Case.Strategy != nil && s.Case.Strategy.Name == models.PP {
+		return "validation by the stages of a pipeline is not recorded."
+	}
+	return "the project does not validate while it trains."
 }
 
 // Lines implements [Document]: a smoke test is one line.

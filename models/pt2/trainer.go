@@ -38,6 +38,8 @@ type trainer struct {
 	// whole are the shapes of values where no rank has a part only; nil but under
 	// tensor parallelism.
 	whole [][]int64
+	// evaluating is model.eval().
+	evaluating bool
 }
 
 // newTrainer makes the training system of a case. The error is a
@@ -50,6 +52,7 @@ func newTrainer(g *graph, d *dimensions, c models.Case) (models.Trainer, error) 
 	if err != nil {
 		return nil, wrong("batch", err)
 	}
+	plain := g
 	g = &graph{Program: p, calls: g.calls, functions: g.functions}
 	t := &trainer{g: g, c: c, w: newWeights(g.Program), symbols: d.at(c)}
 	if t.output, err = chooseOutput(g.Program, c.Output); err != nil {
@@ -97,7 +100,10 @@ func newTrainer(g *graph, d *dimensions, c models.Case) (models.Trainer, error) 
 			return nil, wrong("quantize", errors.New("the model has no linear layer that bitsandbytes could hold"))
 		}
 	}
-	return t, nil
+	if c.Strategy != nil && c.Strategy.Name == models.PP {
+		return t, nil
+	}
+	return &validator{trainer: t, plain: plain, sizes: d}, nil
 }
 
 // errNoGrad is what PyTorch raises in backward.
@@ -281,7 +287,7 @@ func (t *trainer) update(s *train.Session, opt *optim.Optimizer, trained []*trac
 // walker is one at the beginning of the graph, in a frame, with weights and inputs in
 // place.
 func (t *trainer) walker(g *trace.Frame) *walker {
-	w := &walker{g: t.g, frame: g, values: make([]aten.Value, t.g.Values), regions: t.regions, adapters: t.adapters, packed: t.packed, reentrant: t.c.Recompute == models.Reentrant, weights: trace.F32, wraps: t.wraps, whole: t.whole}
+	w := &walker{g: t.g, frame: g, values: make([]aten.Value, t.g.Values), regions: t.regions, adapters: t.adapters, packed: t.packed, reentrant: t.c.Recompute == models.Reentrant, weights: trace.F32, wraps: t.wraps, whole: t.whole, evaluating: t.evaluating}
 	if d, cast := t.ranks.ParameterType(); cast {
 		w.weights = d
 	}

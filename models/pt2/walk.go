@@ -37,6 +37,8 @@ type walker struct {
 	// them down; nil for most.
 	whole [][]int64
 	note  func(v int32, x *trace.Tensor)
+	// evaluating is model.eval().
+	evaluating bool
 }
 
 // run runs the nodes from begin to end.
@@ -157,6 +159,9 @@ func (w *walker) call(n *export.Node, c *call) {
 	}
 	if w.whole != nil {
 		w.localize(n, given)
+	}
+	if w.evaluating {
+		evaluate(given)
 	}
 	args, err := c.op.Bind(given...)
 	if err != nil {

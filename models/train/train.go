@@ -105,8 +105,16 @@ func Tensors(params []*nn.Parameter) []*trace.Tensor {
 // net.eval(), torch.no_grad() and the precision of training: load brings the
 // batch to the device, evaluate runs the forward pass and the loss.
 func Validate(t *trace.Tape, net *nn.Tree, c models.Case, load func(), evaluate func(f *trace.Frame)) error {
-	return t.Try(func() {
+	return Evaluate(t, c, func() {
 		net.Train(false)
+		load()
+	}, evaluate)
+}
+
+// Evaluate is [Validate] of what is no tree of modules: load leaves the model in
+// evaluation mode.
+func Evaluate(t *trace.Tape, c models.Case, load func(), evaluate func(f *trace.Frame)) error {
+	return t.Try(func() {
 		load()
 		t.Mark("batch")
 		f := t.Frame()

@@ -1,6 +1,7 @@
 package smoke
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -237,5 +238,35 @@ func BenchmarkSmoke(b *testing.B) {
 				require.NoError(b, err)
 			}
 		})
+	}
+}
+
+// An exported model is evaluated by the graph of its training. The peaks are those of PyTorch
+// 2.11: three steps of AdamW at batch 4, then model.eval(), torch.no_grad() and the loss.
+func TestExportedModelsAreValidated(t *testing.T) {
+	a100, err := device.Lookup("a100-80")
+	require.NoError(t, err)
+	registry := all.Models()
+	for _, want := range []struct {
+		file      string
+		amp       models.Autocast
+		loss      string
+		batch     int
+		allocated float64
+	}{
+		{"hf-gpt2", models.NoAutocast, "", 4, 1944889856},
+		{"hf-gpt2", "bf16", "", 16, 3851485184},
+		{"hf-qwen3-tiny", models.NoAutocast, "", 4, 981893632},
+		{"hf-opt-125m", models.NoAutocast, "", 4, 1942476288},
+		{"own-gpt-8x768", models.NoAutocast, "token-cross-entropy", 4, 1266904064},
+	} {
+		m, err := registry.Lookup("../../../models/pt2/testdata/" + want.file + ".pt2")
+		require.NoError(t, err)
+		s, err := Run(t.Context(), Test{
+			Model: m, Case: models.Case{Model: m.Name, Batch: 4, AMP: want.amp, Loss: want.loss, Torch: "2.11"}, GPU: a100, Validation: want.batch,
+			Budget: planner.Budget{Margin: 1}, Evidence: steptest.Exact(),
+		})
+		require.NoError(t, err)
+		require.InEpsilon(t, want.allocated, byName(s)[fmt.Sprintf("validation, batch %d", want.batch)].Allocated, 0.001, "%s %s", want.file, want.amp)
 	}
 }
