@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/models"
 )
 
 // SmokeSchema names this version of the format of [Smoke].
