@@ -133,7 +133,7 @@ func (c *Case) checkObjective(m *Model) (field, reason string) {
 		return "liger", "vprof does not describe liger-kernel's losses of preferences"
 	case c.ReferenceModel() && c.Strategy != nil && (c.Strategy.Name == FSDP2 || c.Strategy.Name == TP || c.Strategy.Name == ZeRO3):
 		return at, "vprof does not plan a reference model that several GPUs share; train adapters, whose reference is the model itself, or say dpo:precomputed"
-	case c.Settings["chunked-loss"] > 1 || c.Settings["fused-loss"] == 1:
+	case c.Settings["chunked-loss"] > 1 || c.Settings["fused-loss"] == 1 || c.Settings["linear-cross-entropy"] == 1:
 		return at, "the fused and chunked losses are those of the next token; leave them out"
 	}
 	return "", ""

@@ -25,6 +25,7 @@ var namedSettings = []namedSetting{
 	{"audio-seconds", "seconds `n` of a clip, where the model has any (default: the model's)", false},
 	{"max-length", "tokens `n` of a text, where the model has any (default: the model's)", false},
 	{"chunked-loss", "chunks `n` of tokens that scores and loss of a language model are computed in, one after the other, as torchtune does (default: all at once)", false},
+	{"linear-cross-entropy", "1 to compute scores and loss of a language model by torch.nn.functional.linear_cross_entropy, in chunks of tokens (`n` is 0 or 1)", false},
 	{"n-negatives", "negatives `n` of an anchor, where the model has any (default: the model's)", true},
 	{"n-positives", "positives `n` of an anchor, where the model has any (default: the model's)", true},
 	{"stride", "frames `n` from one patch to the next, where the model has any (default: the model's)", true},

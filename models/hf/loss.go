@@ -52,6 +52,18 @@ func chunkedCausalLMLoss(f *frame, x *tensor, output nn.Layer, labels *tensor, t
 	return total
 }
 
+// linearCausalLMLoss is torch.nn.functional.linear_cross_entropy of hidden states [batch,
+// length, width] and the weight of the output layer: every token predicts the next.
+func linearCausalLMLoss(f *frame, x, weight, labels *tensor) *tensor {
+	g := f.FuncFrame(x, labels)
+	g.Set(&labels, labels.Pad(0, 1))
+	g.Set(&labels, labels.Slice(-1, 1, labels.Size(-1)).Contiguous().View(-1))
+	g.Set(&x, x.View(-1, x.Size(-1)))
+	loss := g.LinearCrossEntropy(x, weight, labels)
+	g.End(loss)
+	return loss
+}
+
 // Taken gives back the loss of an output object: what else the object holds,
 // such as the scores, goes with it.
 func Taken(f *frame, loss *tensor, rest ...*tensor) *tensor {

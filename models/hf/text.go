@@ -28,6 +28,8 @@ type Text struct {
 	// after the other, as torchtune does.
 	FusedLoss  bool
 	LossChunks int64
+	// LinearLoss has them computed by torch.nn.functional.linear_cross_entropy.
+	LinearLoss bool
 	// Objective is what is learnt in place of the next token.
 	Objective models.Objective
 }
@@ -38,6 +40,7 @@ const (
 	packedSetting = "packed"
 	chunksSetting = "chunked-loss"
 	fusedSetting  = "fused-loss"
+	linearSetting = "linear-cross-entropy"
 )
 
 // LengthSetting is the number of tokens of a row.
@@ -80,17 +83,27 @@ const PackedNote = "rows that hold one sequence each need no attention mask, and
 func LossSettings() []models.Setting {
 	return []models.Setting{
 		{Name: chunksSetting, Usage: "chunks of tokens whose scores and loss are computed one after the other, as torchtune's LinearCrossEntropyLoss does; 0 for all at once", Default: 0, Min: 0, Max: 1 << 12},
+		{Name: linearSetting, Usage: "1 if torch.nn.functional.linear_cross_entropy of PyTorch 2.13 and newer computes scores and loss in chunks of tokens, with LinearCrossEntropyOptions() as it is; 0 if not", Default: 0, Min: 0, Max: 1},
 		{Name: fusedSetting, Usage: "1 if liger-kernel's fused linear cross entropy computes scores and loss, 0 if PyTorch does", Default: 0, Min: 0, Max: 1},
 	}
 }
 
 // LossSettingNames are their names.
-func LossSettingNames() []string { return []string{chunksSetting, fusedSetting} }
+func LossSettingNames() []string { return []string{chunksSetting, fusedSetting, linearSetting} }
 
 // CheckLoss finds settings of the loss that do not go together, and says why.
 func CheckLoss(c models.Case) (setting, reason string) {
 	if c.Settings[chunksSetting] > 1 && (c.Liger || c.Settings[fusedSetting] == 1) {
 		return chunksSetting, "the fused loss of liger-kernel goes through chunks of its own; give one of the two"
+	}
+	if c.Settings[linearSetting] != 1 {
+		return "", ""
+	}
+	if c.Liger || c.Settings[fusedSetting] == 1 || c.Settings[chunksSetting] > 1 {
+		return linearSetting, "another way of computing scores and loss is asked for, too; give one of them"
+	}
+	if s, err := c.Release(); err == nil && !s.Rules().LinearLoss.Known {
+		return linearSetting, "PyTorch " + c.ReleaseName() + " has no linear_cross_entropy, which began with 2.13; use another --torch, --chunked-loss N, or --set fused-loss=1"
 	}
 	return "", ""
 }
@@ -101,7 +114,7 @@ func TextOf(c models.Case) Text {
 		Length: c.Settings[lengthSetting],
 		Padded: c.Settings[Padding] == 1, Packed: c.Settings[packedSetting] == 1,
 		Checkpointing: c.Checkpointing, Reentrant: c.Recompute == models.Reentrant, Every: c.EveryLayers(),
-		Liger: c.Liger, FusedLoss: c.Liger || c.Settings[fusedSetting] == 1, LossChunks: c.Settings[chunksSetting],
+		Liger: c.Liger, FusedLoss: c.Liger || c.Settings[fusedSetting] == 1, LossChunks: c.Settings[chunksSetting], LinearLoss: c.Settings[linearSetting] == 1,
 		Objective: c.Objective,
 	}
 }

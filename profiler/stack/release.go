@@ -37,8 +37,16 @@ var releases = []release{
 	},
 	torch2_11,
 	torch2_12,
-	{Versions: Versions{Torch: "2.13", CUDA: "13.0", CuDNN: "9.20", Transformers: "5.23"}},
-	{Versions: Versions{Torch: "2.14", CUDA: "13.0", CuDNN: "9.24", Transformers: "5.23"}, asked: []string{"9.26", "9.24"}},
+	{
+		Versions: Versions{Torch: "2.13", CUDA: "13.0", CuDNN: "9.20", Transformers: "5.23"},
+		change: func(r *trace.Rules) {
+			r.LinearLoss = trace.LinearLossRules{Known: true, Halved: true, Materializes: true}
+		},
+	},
+	{
+		Versions: Versions{Torch: "2.14", CUDA: "13.0", CuDNN: "9.24", Transformers: "5.23"}, asked: []string{"9.26", "9.24"},
+		change: func(r *trace.Rules) { r.LinearLoss = trace.LinearLossRules{Known: true} },
+	},
 	torch2_15,
 }
 

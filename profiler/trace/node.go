@@ -120,7 +120,9 @@ func (n *Node) end(t *Tape) {
 	if n.inputs == exceeding {
 		e := n.more
 		for _, x := range e.attrs {
-			x.release()
+			if x != nil {
+				x.release()
+			}
 		}
 		e.attrs = nil
 		clear(e.edges)

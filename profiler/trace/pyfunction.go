@@ -54,6 +54,15 @@ func (c *FunctionContext) Keep(xs ...*Tensor) {
 // Kept is the i-th attribute.
 func (c *FunctionContext) Kept(i int) *Tensor { return c.attrs[i] }
 
+// Take is the i-th attribute, which the context lets go of (ctx.name = None): from now on
+// the frame holds it.
+func (c *FunctionContext) Take(f *Frame, i int) *Tensor {
+	x := f.Let(c.attrs[i])
+	c.attrs[i] = nil
+	x.release()
+	return x
+}
+
 // release lets go of what forward has given to the context.
 func (c *FunctionContext) release() {
 	for _, x := range c.saved {

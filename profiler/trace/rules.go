@@ -14,6 +14,8 @@ type Rules struct {
 	CUB CUB
 	// Convolutions are cuDNN's choices and workspaces.
 	Convolutions *cudnn.Rules
+	// LinearLoss is how linear_cross_entropy goes through rows.
+	LinearLoss LinearLossRules
 	// Operators are the ways of single operators.
 	Operators Operators
 }
