@@ -43,6 +43,9 @@ type Strategy struct {
 	// rank has of an interleaved one, zero two.
 	Schedule      string
 	Micro, Stages int64
+	// Split are the blocks that stages but the first begin with, by their paths or numbers;
+	// none shares them out evenly.
+	Split []string
 
 	// EachSync reduces gradients after every micro-batch of a step, and not after the
 	// last only.
@@ -142,9 +145,6 @@ func (c Case) checkRanks(m Model) error {
 		return nil
 	case !m.Distributes:
 		return fmt.Errorf("vprof does not record this model's own training loop on several GPUs; it does the models of its common loop and exported ones (.pt2)")
-	}
-	if c.Strategy.Name == PP && !m.Free {
-		return fmt.Errorf("vprof cuts exported models (.pt2) into the stages of a pipeline, and no others")
 	}
 	if c.Strategy.Name == PP {
 		switch {

@@ -14,7 +14,7 @@ import (
 var strategyKeys = map[string][]string{
 	DDP:   {"bucket_view", "bucket_cap_mb", "static_graph", "find_unused", "no_sync", "rank"},
 	FSDP2: {"reshard", "mp", "reduce", "replicate", "wrap", "init", "offload", "no_sync", "rank"},
-	PP:    {"schedule", "micro", "stages", "rank"},
+	PP:    {"schedule", "micro", "stages", "split", "rank"},
 	TP:    {"tp", "col", "row", "reshard", "mp", "reduce", "wrap", "no_sync", "rank"},
 	ZeRO1: {"engine", "bucket", "overlap", "offload", "bucket_view", "bucket_cap_mb", "static_graph", "find_unused", "no_sync", "rank"},
 	ZeRO2: {"bucket", "overlap", "offload", "rank"},
@@ -99,6 +99,8 @@ func (s *Strategy) set(key, value string) (err error) {
 		s.Micro, err = parseWithin(value, 1, mostAccumulated)
 	case "stages":
 		s.Stages, err = parseWithin(value, 2, mostStages)
+	case "split":
+		s.Split, err = parseNames(value)
 	case "wrap":
 		s.Wrap, err = parseNames(value)
 	case "tp":
@@ -221,6 +223,7 @@ func (s *Strategy) String() string {
 	add("schedule", s.Schedule, s.Schedule != "")
 	add("micro", strconv.FormatInt(s.Micro, 10), s.Micro > 0)
 	add("stages", strconv.FormatInt(s.Stages, 10), s.Stages > 0)
+	add("split", strings.Join(s.Split, "+"), len(s.Split) > 0)
 	add("no_sync", "false", s.EachSync)
 	add("engine", s.Engine, s.Engine != "")
 	sizes := s.sizes()

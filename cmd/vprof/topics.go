@@ -85,12 +85,14 @@ it is the one that needs most. plan --rank all is a table of all that differ.
             tp=N                   ranks of a group; there are at least two groups
             col=NAMES row=NAMES    other layers, like col=query+key+value,row=dense
             reshard=, mp=, reduce=, wrap=   as of fsdp2 (default: reshard=auto)
-  pp      a pipeline of a .pt2 model (torch.distributed.pipelining): a stage on each
-          GPU, with the blocks of the longest list of equal modules shared out evenly.
-          The batch is that of one micro-batch.
+  pp      a pipeline (torch.distributed.pipelining): a stage on each GPU, with the blocks
+          of the longest list of equal modules shared out evenly. The batch is that of
+          one micro-batch, and the model's loss what the last stage computes.
             schedule=1f1b|gpipe|interleaved
             stages=N               stages of a rank of an interleaved one (default: 2)
             micro=N                micro-batches of a step (default: as many as stages)
+            split=BLOCKS           the blocks that stages but the first begin with, by
+                                     paths or numbers, like 5+10+15
 
 Those that share a batch have no_sync=false, which reduces gradients after every micro-batch of a step and
 not after the last only.

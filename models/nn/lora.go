@@ -110,13 +110,13 @@ func MoveAdapters(tape *trace.Tape, adapters []*LoRALinear) {
 	for _, l := range adapters {
 		d := l.BaseLayer.adapterType()
 		for _, p := range []*Parameter{l.LoraA.Weight, l.LoraB.Weight} {
-			p.Tensor = tape.Hold(tape.New("to_device", program.Weights, d, p.Dims...))
+			tape.Elsewhere(p.Away, func() { p.Tensor = tape.Hold(tape.New("to_device", program.Weights, d, p.Dims...)) })
 			made = append(made, p)
 		}
 	}
 	for _, p := range made {
 		if old := p.Tensor; old.DType() != p.DType {
-			p.Tensor = tape.Hold(tape.New("to_dtype", program.Weights, p.DType, p.Dims...))
+			tape.Elsewhere(p.Away, func() { p.Tensor = tape.Hold(tape.New("to_dtype", program.Weights, p.DType, p.Dims...)) })
 			tape.Release(old)
 		}
 		p.Leaf()

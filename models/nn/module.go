@@ -36,6 +36,7 @@ type Parameter struct {
 	Dims   []int64
 	DType  trace.DType
 	Frozen bool // requires_grad is off
+	Away   bool // another rank of a pipeline has it
 	// load brings the parameter to the device in another way than a copy; added says
 	// that it comes there after the model.
 	load  func(t *trace.Tape)
@@ -66,6 +67,7 @@ type Buffer struct {
 	DType trace.DType
 	// OfWeights says that it has the type of the weights.
 	OfWeights bool
+	Away      bool // another rank of a pipeline has it
 }
 
 // NewBufferOfWeights is a buffer of the type that the weights have.
@@ -327,26 +329,32 @@ func (t *Tree) BufferNumel() int64 {
 
 // To is model.to(device): it brings parameters and buffers to life on a tape.
 func (t *Tree) To(tape *trace.Tape) {
-	const op = "to_dtype_layout"
 	for _, m := range t.moved {
 		switch x := m.(type) {
 		case *Parameter:
-			if x.added {
-				continue
-			}
-			if x.load != nil {
-				x.load(tape)
-				continue
-			}
-			x.Tensor = tape.Hold(tape.New(op, program.Weights, x.DType, x.Dims...))
-			if !x.Frozen {
-				x.Leaf()
+			if !x.added {
+				tape.Elsewhere(x.Away, func() { x.move(tape) })
 			}
 		case *Buffer:
-			x.Tensor = tape.Hold(tape.New(op, program.Buffers, x.DType, x.Dims...))
+			tape.Elsewhere(x.Away, func() { x.Tensor = tape.Hold(tape.New(moving, program.Buffers, x.DType, x.Dims...)) })
 		case mover:
 			x.afterMove(tape)
 		}
+	}
+}
+
+// moving is what PyTorch calls to bring a tensor to a device.
+const moving = "to_dtype_layout"
+
+// move brings a parameter to life on a tape.
+func (p *Parameter) move(tape *trace.Tape) {
+	if p.load != nil {
+		p.load(tape)
+		return
+	}
+	p.Tensor = tape.Hold(tape.New(moving, program.Weights, p.DType, p.Dims...))
+	if !p.Frozen {
+		p.Leaf()
 	}
 }
 

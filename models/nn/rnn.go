@@ -63,7 +63,9 @@ func newRNN(mode trace.RNNMode, gates, inputs, hidden int64, o RNNOptions) *RNN 
 func (r *RNN) ownParameters() ([]string, []*Parameter) { return r.names, r.weights }
 
 // afterMove is flatten_parameters: cuDNN wants all weights in one buffer.
-func (r *RNN) afterMove(t *trace.Tape) { t.FlattenRNNWeights(r.tensors()) }
+func (r *RNN) afterMove(t *trace.Tape) {
+	t.Elsewhere(r.weights[0].Away, func() { t.FlattenRNNWeights(r.tensors()) })
+}
 
 func (r *RNN) tensors() []*trace.Tensor {
 	out := make([]*trace.Tensor, len(r.weights))

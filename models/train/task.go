@@ -219,11 +219,17 @@ func computeType(c models.Case) trace.DType {
 	return trace.BF16
 }
 
+// ownOptimizer is the optimizer of tasks.
+var ownOptimizer = optim.Config{Algorithm: optim.AdamW, WeightDecay: true}
+
 // Counts implements [models.Trainer].
 func (t *taskTrainer) Counts() models.Counts { return Counts(t.net, nil) }
 
 // Record implements [models.Trainer].
 func (t *taskTrainer) Record(tape *trace.Tape, steps int) error {
+	if t.c.Strategy != nil && t.c.Strategy.Name == models.PP {
+		return t.recordPipeline(tape, steps)
+	}
 	return tape.Try(func() {
 		if t.c.AMP == "fp16" && slices.ContainsFunc(Trainable(t.net.Parameters), func(p *nn.Parameter) bool { return p.DType == trace.F16 }) {
 			tape.Raise(errUnscale)
@@ -244,13 +250,12 @@ func (t *taskTrainer) Record(tape *trace.Tape, steps int) error {
 			t.ranks = s.distribute(t.c, t.net)
 			trained, t.clipped = t.ranks.Parameters, t.ranks.Parameters
 		}
-		own := optim.Config{Algorithm: optim.AdamW, WeightDecay: true}
-		opt, err := s.OptimizerOf(t.c, own, t.ranks, trained)
+		opt, err := s.OptimizerOf(t.c, ownOptimizer, t.ranks, trained)
 		if err != nil {
 			tape.Raise(err)
 		}
 		if t.c.InBackward {
-			if err := s.InBackward(t.c, own, Tensors(Trainable(t.net.Parameters))); err != nil {
+			if err := s.InBackward(t.c, ownOptimizer, Tensors(Trainable(t.net.Parameters))); err != nil {
 				tape.Raise(err)
 			}
 		}

@@ -47,6 +47,9 @@ func (x *Tensor) gradEdge() edge {
 	if x.view != nil && x.version != x.store.version {
 		x.refresh()
 	}
+	if x.tape.borders.border != nil {
+		x.tape.follow(x)
+	}
 	if x.node != nil {
 		return edge{x.node, x.out}
 	}

@@ -6,7 +6,7 @@ import "github.com/vprof/vprof/profiler/program"
 // in the type of the first it writes. A tensor that is its own input and output
 // is named on both sides. The op may be completed; it is nil if none was recorded.
 func (t *Tape) launch(w program.Work, flops int64, writes, reads []*Tensor) *program.Op {
-	if t.hooks.muted {
+	if t.hooks.muted || (t.borders.part != Own || t.borders.border != nil) && t.crosses(reads) {
 		return nil
 	}
 	if t.absent != nil {

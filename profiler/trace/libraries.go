@@ -42,7 +42,7 @@ func (l *libraries) use(t *Tape, have *[2]bool, bytes int64) {
 		c.done()
 		return
 	}
-	if have[t.thread] || t.hooks.muted {
+	if have[t.thread] || t.hooks.muted || t.borders.part != Own {
 		return
 	}
 	have[t.thread] = true

@@ -40,6 +40,7 @@ const (
 	isReshape                        // its gradient is the one that came, in the shape of the input
 	isMatrixT                        // its gradient is the one that came, a matrix, transposed
 	isHooked                         // functions are called when it runs, see [Tape.hooked]
+	isBefore                         // it was made before the rank's own part, see [Part]
 )
 
 // exceeding is the number of inputs of a node whose lists are elsewhere.
@@ -81,6 +82,9 @@ func (t *Tape) newNode(name string, inputs int) *Node {
 	n := t.nodes.take()
 	t.seq++
 	n.t, n.name, n.seq, n.place = t, name, t.seq, t.place
+	if t.borders.part == Before {
+		n.flags = isBefore
+	}
 	if inputs <= len(n.edges) {
 		n.inputs = uint8(inputs)
 	} else {

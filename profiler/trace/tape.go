@@ -64,7 +64,8 @@ type Tape struct {
 	absent   func(x *Tensor)
 	unplaced bool
 	// splits are the weights that ranks share; nil if there are none.
-	splits map[*Tensor]splitAmong
+	splits  map[*Tensor]splitAmong
+	borders borders
 
 	// Autograd state.
 	noGrad  bool
@@ -185,6 +186,10 @@ func (t *Tape) allocate(bytes int64) *storage {
 		s.blank = true
 		return s
 	}
+	if t.borders.part != Own {
+		t.borders.fill(s)
+		return s
+	}
 	if bytes < 0 {
 		panic(fmt.Sprintf("trace: %s asks for %d bytes", t.op, bytes))
 	}
@@ -200,7 +205,7 @@ func (t *Tape) drop(s *storage) {
 	if s.refs > 0 {
 		return
 	}
-	if !s.blank {
+	if !s.blank && !s.lent {
 		t.emit(program.Free, s.buffer)
 	}
 	if !t.hooks.muted {

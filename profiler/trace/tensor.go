@@ -16,6 +16,8 @@ type storage struct {
 	version int32
 	// blank marks a storage of zero bytes: PyTorch allocates nothing for it.
 	blank bool
+	// lent marks one that lies in the memory of another, see [Tape.Across].
+	lent bool
 }
 
 // Tensor has a shape, strides, an element type and a storage, but no data.

@@ -1,0 +1,279 @@
+package train
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/distributed"
+)
+
+// Pipeline is the stages that one rank has of a pipeline: one, or several of an interleaved
+// schedule (torch.distributed.pipelining).
+type Pipeline struct {
+	tape     *trace.Tape
+	micro    int
+	schedule []distributed.Action
+	stages   []*Stage
+	first    bool // one of them is the model's first
+	// sent are gradients on their way to the stage before.
+	sent []*trace.Tensor
+}
+
+// Stage is a part of a model (PipelineStage).
+type Stage struct {
+	// Last says that the stage computes the loss.
+	Last bool
+	// Inputs come from the stage before, Outputs go to the one behind.
+	Inputs, Outputs []Crossing
+	// Examples are the inputs and outputs that a stage is made with, and keeps.
+	Examples []Crossing
+	// Forward runs micro-batch i on what was received.
+	Forward func(s *Session, i int, received []*trace.Tensor) Pass
+	// Trained are the parameters of the stage that are trained.
+	Trained func() []*trace.Tensor
+
+	received [][]*trace.Tensor // buffers for inputs, by micro-batch
+	grads    [][]*trace.Tensor // buffers for gradients of outputs
+	passes   []Pass
+	results  []*trace.Tensor // of the last stage, until the next step
+	undone   int             // backward passes that are to come
+}
+
+// Crossing is a tensor between stages.
+type Crossing struct {
+	DType trace.DType
+	Shape []int64
+	// Trains says that gradients flow back.
+	Trains bool
+}
+
+// Pass is a micro-batch between its forward and its backward. All of it is held.
+type Pass struct {
+	// Roots are the leaves whose gradients are sent back.
+	Roots []*trace.Tensor
+	// Outs are what is sent on, in the order of the stage's outputs.
+	Outs []*trace.Tensor
+	// Result and Loss are those of the last stage.
+	Result, Loss *trace.Tensor
+}
+
+// NewPipeline makes the stages of a case's rank: of several, those that lie as many stages
+// apart as there are ranks. Blocks are shared out among the stages, and stage makes the
+// one that begins with the block from, unless it is the first, and ends in front of the
+// block to, unless it is the last.
+func NewPipeline(tape *trace.Tape, c models.Case, blocks []string, stage func(from, to string) (*Stage, error)) (*Pipeline, error) {
+	s, ranks, each := c.Strategy, c.GPUs, c.Strategy.StagesOfRank()
+	cuts, err := cuts(s, blocks, ranks*each)
+	if err != nil {
+		return nil, err
+	}
+	rank := int(*s.Rank)
+	p := &Pipeline{tape: tape, micro: MicroBatches(c)}
+	p.schedule = distributed.Schedule(s.Schedule, p.micro, ranks, rank)
+	if s.Schedule == models.Interleaved {
+		if rounds := distributed.Rounds(p.micro, ranks); p.micro%rounds != 0 {
+			return nil, fmt.Errorf("%d micro-batches cannot go round %d ranks in %d rounds, as the interleaved schedule has them; take a multiple", p.micro, ranks, rounds)
+		}
+		p.schedule = distributed.Interleaved(p.micro, ranks, rank, each)
+	}
+	for i := range each {
+		at := i*ranks + rank
+		st, err := stage(cuts[at], cuts[at+1])
+		if err != nil {
+			return nil, err
+		}
+		st.Last, p.first = cuts[at+1] == "", p.first || at == 0
+		p.stages = append(p.stages, st)
+	}
+	return p, nil
+}
+
+// MicroBatches is how many micro-batches a pipeline has in a step.
+func MicroBatches(c models.Case) int {
+	if c.Strategy.Micro == 0 {
+		return c.GPUs
+	}
+	return int(c.Strategy.Micro)
+}
+
+// cuts are the blocks that stages begin with, empty in front of the first and behind the
+// last one.
+func cuts(s *models.Strategy, blocks []string, stages int) ([]string, error) {
+	if len(blocks) < stages {
+		return nil, fmt.Errorf("a pipeline of %d stages has at least a block in each, and the model has %d; use fewer GPUs", stages, len(blocks))
+	}
+	out := make([]string, stages+1)
+	if len(s.Split) == 0 {
+		for i := 1; i < stages; i++ {
+			out[i] = blocks[len(blocks)*i/stages]
+		}
+		return out, nil
+	}
+	if len(s.Split) != stages-1 {
+		return nil, fmt.Errorf("split: %d stages have %d cuts between them, and %s has %d", stages, stages-1, strings.Join(s.Split, "+"), len(s.Split))
+	}
+	last := 0
+	for i, name := range s.Split {
+		at := slices.Index(blocks, name)
+		if n, err := strconv.Atoi(name); err == nil && n < len(blocks) {
+			at = n
+		}
+		switch {
+		case at < 0:
+			return nil, fmt.Errorf("split: there is no block %s; they are %s to %s, or 0 to %d", name, blocks[0], blocks[len(blocks)-1], len(blocks)-1)
+		case at <= last:
+			return nil, fmt.Errorf("split: %s leaves no block in front of it; every stage has one, and cuts come in order", name)
+		}
+		last, out[i+1] = at, blocks[at]
+	}
+	return out, nil
+}
+
+// Prepare makes the examples of inputs and outputs that stages keep, and the batch of
+// every micro-batch, by load. An output that looks like an input has the same example.
+func (p *Pipeline) Prepare(load func()) {
+	for _, st := range p.stages {
+		for i, x := range st.Examples {
+			if !slices.ContainsFunc(st.Examples[:i], x.looksLike) {
+				p.tape.Hold(p.tape.New("zeros", program.Batch, x.DType, x.Shape...))
+			}
+		}
+	}
+	if p.first { // the first stage's inputs have an example, too
+		load()
+	}
+	for range p.micro {
+		load()
+	}
+}
+
+func (c Crossing) looksLike(other Crossing) bool {
+	return c.DType == other.DType && slices.Equal(c.Shape, other.Shape)
+}
+
+// buffers are one for each crossing and micro-batch.
+func (p *Pipeline) buffers(of []Crossing, c program.Class) [][]*trace.Tensor {
+	out := make([][]*trace.Tensor, p.micro)
+	for i := range out {
+		for _, x := range of {
+			b := p.tape.Hold(p.tape.New("empty_memory_format", c, x.DType, x.Shape...))
+			if x.Trains {
+				b.Leaf()
+			}
+			out[i] = append(out[i], b)
+		}
+	}
+	return out
+}
+
+// allocate makes the buffers for what other stages send, for every micro-batch.
+func (p *Pipeline) allocate() {
+	for _, st := range p.stages {
+		st.received = p.buffers(st.Inputs, program.Activations)
+		st.passes = make([]Pass, p.micro)
+	}
+	for _, st := range p.stages {
+		st.grads = p.buffers(st.Outputs, program.Gradients)
+	}
+}
+
+// Run is the forward and backward passes of a step.
+func (p *Pipeline) Run(s *Session) {
+	if p.stages[0].passes == nil {
+		p.allocate()
+	}
+	for _, st := range p.stages {
+		p.forget(&st.results)
+		st.undone = p.micro
+	}
+	for _, a := range p.schedule {
+		st := p.stages[a.Stage]
+		if !a.Backward {
+			p.forward(st, s, a.Micro)
+			continue
+		}
+		p.backward(st, s, a.Micro)
+		if len(p.stages) > 1 { // the runtime of several stages keeps nothing that it sends
+			p.forget(&p.sent)
+			if st.undone--; st.undone == 0 {
+				p.scale(st)
+			}
+		}
+	}
+	p.forget(&p.sent)
+	p.tape.Mark("backward")
+	if st := p.stages[len(p.stages)-1]; st.Last && st.results[0].NDim() > 0 { // what step() returns, and nobody keeps
+		f := p.tape.Frame()
+		p.tape.NoGrad(func() { f.Let(trace.Cat(0, st.results...)) })
+		f.End()
+	}
+	if len(p.stages) == 1 {
+		p.scale(p.stages[0])
+	}
+}
+
+// scale divides the gradients of a stage by the number of micro-batches.
+func (p *Pipeline) scale(st *Stage) {
+	for _, x := range st.Trained() {
+		if x.Grad() != nil {
+			trace.Update("div__Scalar", 1, x.Grad())
+		}
+	}
+}
+
+func (p *Pipeline) forget(xs *[]*trace.Tensor) {
+	for _, x := range *xs {
+		p.tape.Release(x)
+	}
+	*xs = nil
+}
+
+// forward is forward_one_chunk.
+func (p *Pipeline) forward(st *Stage, s *Session, i int) {
+	for _, x := range st.received[i] {
+		p.tape.Collective(program.Receive, 2, x, nil)
+	}
+	pass := st.Forward(s, i, st.received[i])
+	for _, x := range pass.Outs {
+		p.tape.Collective(program.Send, 2, nil, x)
+	}
+	if pass.Result != nil {
+		st.results = append(st.results, pass.Result)
+	}
+	st.passes[i] = pass
+}
+
+// backward is backward_one_chunk.
+func (p *Pipeline) backward(st *Stage, s *Session, i int) {
+	pass := st.passes[i]
+	st.passes[i] = Pass{}
+	if st.Last {
+		s.Backward(pass.Loss)
+		p.tape.Release(pass.Loss)
+	} else {
+		var roots, grads []*trace.Tensor
+		for k, x := range pass.Outs {
+			if x.RequiresGrad() {
+				p.tape.Collective(program.Receive, 2, st.grads[i][k], nil)
+				roots, grads = append(roots, x), append(grads, st.grads[i][k])
+			}
+		}
+		trace.Backward(roots, grads)
+		p.forget(&pass.Outs)
+	}
+	var sent []*trace.Tensor
+	for _, x := range pass.Roots {
+		if g := x.TakeGrad(); g != nil {
+			p.tape.Collective(program.Send, 2, nil, g)
+			sent = append(sent, g)
+		}
+	}
+	p.forget(&pass.Roots)
+	p.forget(&p.sent)
+	p.sent = sent
+}

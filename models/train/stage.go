@@ -1,0 +1,275 @@
+package train
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// layers is a stage of a model of layers: the blocks from one to another, with what comes
+// before them in the first stage and behind them in the last. Other ranks run the rest of
+// the model's code, which tells what crosses the borders.
+type layers struct {
+	t        *taskTrainer
+	tape     *trace.Tape
+	from, to string
+	// numbers are those of the storages from before that the stage receives.
+	numbers []uint32
+
+	pass *Pass
+	// outs has the places of what departs among the pass's, by storage.
+	outs map[any]int
+}
+
+// gate stands before a block that a stage begins or ends with; it implements
+// [trace.Wrapper].
+type gate struct {
+	block string
+	// current is the pass that runs, nil between them: a block that backward recomputes is
+	// no border.
+	current *func(block string)
+}
+
+func (g gate) Enter([]*trace.Tensor) {
+	if *g.current != nil {
+		(*g.current)(g.block)
+	}
+}
+func (g gate) Inputs() (d trace.DType, cast bool) { return d, false }
+func (g gate) Leave([]*trace.Tensor)              {}
+
+// gates puts one before every block of a model.
+func (t *taskTrainer) gates(tape *trace.Tape, blocks []string) *func(block string) {
+	current := new(func(block string))
+	for _, b := range blocks {
+		tape.Wrap(t.net.Path(b), gate{b, current})
+	}
+	return current
+}
+
+// survey is a pass on a tape of its own over shapes alone, which shows what crosses a
+// border: what the blocks from one on read and code before them has made. It implements
+// [trace.Border].
+type survey struct {
+	known     map[any]bool // the model's own storages, and whether the stage uses them
+	inside    bool
+	crossings []Crossing
+	numbers   []uint32
+	// loss is what the model computes in the end.
+	loss Crossing
+	// parameters and buffers are those that the stage uses.
+	parameters []*nn.Parameter
+	buffers    []*nn.Buffer
+}
+
+func (s *survey) find(x *trace.Tensor) int {
+	if i := slices.Index(s.numbers, x.Number()); i >= 0 {
+		return i
+	}
+	shape := x.Shape()
+	if x.Bytes() != x.StorageBytes() {
+		shape = []int64{x.StorageBytes() / x.DType().Size()}
+	}
+	s.numbers = append(s.numbers, x.Number())
+	s.crossings = append(s.crossings, Crossing{DType: x.DType(), Shape: slices.Clone(shape)})
+	return len(s.numbers) - 1
+}
+
+// Arrive implements [trace.Border].
+func (s *survey) Arrive(x *trace.Tensor) {
+	if used, own := s.known[x.Storage()]; own {
+		s.known[x.Storage()] = used || s.inside
+		return
+	}
+	s.find(x)
+}
+
+// Root implements [trace.Border].
+func (s *survey) Root(x *trace.Tensor) {
+	c := &s.crossings[s.find(x)]
+	c.Trains, c.Shape = true, slices.Clone(x.Shape())
+}
+
+// Depart implements [trace.Border].
+func (s *survey) Depart(*trace.Tensor) {}
+
+// survey finds what crosses the border in front of block from, all of the model's weights
+// and buffers if there is none, and says what is used by those in front of block to.
+func (t *taskTrainer) survey(tape *trace.Tape, blocks []string, from, to string) (*survey, error) {
+	scratch := trace.New(tape.Board(), *tape.Rules(), trace.Options{})
+	defer scratch.Finish()
+	s := &survey{known: map[any]bool{}, inside: from == ""}
+	err := scratch.Try(func() {
+		scratch.Elsewhere(true, func() {
+			t.net.To(scratch)
+			nn.MoveAdapters(scratch, t.adapters)
+		})
+		for _, p := range t.net.Parameters {
+			s.known[p.Storage()] = false
+		}
+		for _, b := range t.net.Buffers {
+			s.known[b.Storage()] = false
+		}
+		t.task.Load(scratch, int64(t.c.Batch))
+		entered := map[string]int{}
+		*t.gates(scratch, blocks) = func(block string) {
+			if entered[block]++; entered[block] > 1 {
+				scratch.Raise(fmt.Errorf("block %s is called twice; a pipeline needs blocks that follow each other", block))
+			}
+			switch block {
+			case from:
+				scratch.Enter(trace.Own)
+				s.inside = true
+			case to:
+				s.inside = false
+			}
+		}
+		t.net.Train(true)
+		scratch.Across(s, nil)
+		if from != "" {
+			scratch.Enter(trace.Before)
+		}
+		f, loss := scratch.Frame(), (*trace.Tensor)(nil)
+		NewSession(scratch, t.c).Autocast(func() { t.task.Loss(f, &loss) })
+		s.loss = Crossing{DType: loss.DType(), Shape: slices.Clone(loss.Shape())}
+		f.End()
+		for _, p := range t.net.Parameters {
+			if s.known[p.Storage()] {
+				s.parameters = append(s.parameters, p)
+			}
+		}
+		for _, b := range t.net.Buffers {
+			if s.known[b.Storage()] {
+				s.buffers = append(s.buffers, b)
+			}
+		}
+	})
+	return s, err
+}
+
+// stage makes the stage of the blocks from one to another.
+func (t *taskTrainer) stage(tape *trace.Tape, blocks []string, current *func(string), from, to string) (*Stage, error) {
+	s, err := t.survey(tape, blocks, from, to)
+	if err != nil {
+		return nil, err
+	}
+	l := &layers{t: t, tape: tape, from: from, to: to, numbers: s.numbers}
+	for _, p := range s.parameters {
+		p.Away = false
+	}
+	for _, b := range s.buffers {
+		b.Away = false
+	}
+	out := &Stage{Inputs: s.crossings, Examples: append(slices.Clip(s.crossings), s.loss)}
+	if to != "" {
+		behind, err := t.survey(tape, blocks, to, "")
+		if err != nil {
+			return nil, err
+		}
+		out.Outputs = behind.crossings
+		out.Examples = slices.Concat(out.Inputs, out.Outputs)
+	}
+	out.Trained = func() []*trace.Tensor { return Tensors(Trainable(s.parameters)) }
+	out.Forward = func(s *Session, _ int, received []*trace.Tensor) Pass { return l.forward(s, current, received) }
+	return out, nil
+}
+
+// forward runs the model's code with the stage's blocks as its own part.
+func (l *layers) forward(s *Session, current *func(string), received []*trace.Tensor) Pass {
+	lent := map[uint32]*trace.Tensor{}
+	for i, x := range received {
+		lent[l.numbers[i]] = x
+	}
+	l.pass, l.outs = &Pass{}, map[any]int{}
+	l.tape.Across(l, lent)
+	if l.from != "" {
+		l.tape.Enter(trace.Before)
+	}
+	*current = func(block string) {
+		switch block {
+		case l.from:
+			l.tape.Enter(trace.Own)
+		case l.to:
+			l.tape.Enter(trace.Behind)
+		}
+	}
+	f, loss := l.tape.Frame(), (*trace.Tensor)(nil)
+	s.Autocast(func() { l.t.task.Loss(f, &loss) })
+	if l.to == "" {
+		l.pass.Loss, l.pass.Result = l.tape.Hold(loss), l.tape.Hold(loss)
+	}
+	f.End()
+	*current = nil
+	l.tape.Across(nil, nil)
+	return *l.pass
+}
+
+// Arrive implements [trace.Border].
+func (l *layers) Arrive(x *trace.Tensor) {
+	l.tape.Raise(fmt.Errorf("a stage reads a tensor of %v that it did not receive", x.Shape()))
+}
+
+// Root implements [trace.Border].
+func (l *layers) Root(x *trace.Tensor) { l.pass.Roots = append(l.pass.Roots, l.tape.Hold(x)) }
+
+// Depart implements [trace.Border].
+func (l *layers) Depart(x *trace.Tensor) {
+	i, found := l.outs[x.Storage()]
+	switch {
+	case !found:
+		l.outs[x.Storage()] = len(l.pass.Outs)
+		l.pass.Outs = append(l.pass.Outs, l.tape.Hold(x))
+	case x.RequiresGrad() && !l.pass.Outs[i].RequiresGrad():
+		old := l.pass.Outs[i]
+		l.pass.Outs[i] = l.tape.Hold(x)
+		l.tape.Release(old)
+	}
+}
+
+// recordPipeline is Record of the stages that a rank of a pipeline has.
+func (t *taskTrainer) recordPipeline(tape *trace.Tape, steps int) error {
+	return tape.Try(func() {
+		blocks := t.net.Blocks()
+		for _, p := range t.net.Parameters {
+			p.Away = true
+		}
+		for _, b := range t.net.Buffers {
+			b.Away = true
+		}
+		current := t.gates(tape, blocks)
+		p, err := NewPipeline(tape, t.c, blocks, func(from, to string) (*Stage, error) {
+			return t.stage(tape, blocks, current, from, to)
+		})
+		if err != nil {
+			tape.Raise(err)
+		}
+		t.net.To(tape)
+		nn.MoveAdapters(tape, t.adapters)
+		tape.Mark("model")
+		s := NewSession(tape, t.c)
+		own := slices.DeleteFunc(slices.Clone(t.net.Parameters), func(p *nn.Parameter) bool { return p.Away })
+		opt, err := s.OptimizerOf(t.c, ownOptimizer, nil, Tensors(Trainable(own)))
+		if err != nil {
+			tape.Raise(err)
+		}
+		clipped := Tensors(own)
+		if t.c.Clip == models.ClipNone {
+			clipped = nil
+		}
+		p.Prepare(func() { t.task.Load(tape, int64(t.c.Batch)) })
+		tape.Mark("batch")
+		for i := range steps {
+			tape.SetStep(i)
+			t.net.Train(true)
+			p.Run(s)
+			s.StepOver(opt, clipped)
+			tape.Mark("optimizer")
+			opt.ZeroGrad()
+			tape.Mark("zero_grad")
+			tape.Mark("step_end")
+		}
+	})
+}
