@@ -1,6 +1,7 @@
 package pt2
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 
@@ -29,11 +30,73 @@ func followTypes(p *export.Program) {
 			}
 			was, ok := known[x.Ref]
 			n.CastsNothing = ok && was == d.Int
-			if n.CastsNothing && !namesType(n) {
+			switch {
+			case !n.CastsNothing:
+			case movesOnly(n):
+				*d = typeOfValues(x.Ref)
+			case !namesType(n):
 				*d = export.Argument{Kind: export.TypeOf, List: calledWith(p, i)}
+			}
+		case "zeros.default", "ones.default", "full.default":
+			d := find(n, "dtype")
+			if d == nil || d.Kind != export.Type || d.Int != int64(export.Float) {
+				continue
+			}
+			if makesMask(n) { // masks of numbers have the type of the embeddings
+				*d = export.Argument{Kind: export.TypeOf, List: calledWith(p, i)}
+			} else if q, ok := maskedQuery(p, i); ok {
+				*d = typeOfValues(q)
 			}
 		}
 	}
+}
+
+func typeOfValues(values ...int32) export.Argument {
+	a := export.Argument{Kind: export.TypeOf}
+	for _, v := range values {
+		a.List = append(a.List, export.Argument{Kind: export.Ref, Ref: v})
+	}
+	return a
+}
+
+// movesOnly reports whether the line of a cast moves a tensor to a device, and says no type.
+func movesOnly(n *export.Node) bool {
+	return len(n.Trace) > 0 && deviceOnly.MatchString(n.Trace[len(n.Trace)-1].Source)
+}
+
+var deviceOnly = regexp.MustCompile(`\.to\((device=)?[\w.]*\bdevice\)`)
+
+// maskedQuery finds the query of the attention that takes what node i makes, chosen from by
+// another mask, as its mask: PyTorch wants both in one type.
+func maskedQuery(p *export.Program, i int) (query int32, ok bool) {
+	mask := p.Nodes[i].Outputs[0].Ref
+	for k := i + 1; k < len(p.Nodes); k++ {
+		n := &p.Nodes[k]
+		switch {
+		case n.Target == where && isRef(find(n, "self"), mask):
+			mask = n.Outputs[0].Ref
+		case n.Target == attention && isRef(find(n, "attn_mask"), mask):
+			q := find(n, "query")
+			return q.Ref, q.Kind == export.Ref && madeBefore(p, q.Ref, i)
+		case slices.ContainsFunc(n.Inputs, func(a export.Named) bool { return isRef(&a.Argument, mask) }):
+			return 0, false
+		}
+	}
+	return 0, false
+}
+
+func isRef(a *export.Argument, v int32) bool { return a != nil && a.Kind == export.Ref && a.Ref == v }
+
+// madeBefore reports whether a node before i has made a value.
+func madeBefore(p *export.Program, v int32, i int) bool {
+	for k := range i {
+		for _, o := range p.Nodes[k].Outputs {
+			if o.Kind == export.Ref && o.Ref == v {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // find is the argument of a name, nil if the node has none.
@@ -110,6 +173,7 @@ func lookThrough(p *export.Program) {
 		for _, o := range n.Outputs {
 			values(o, func(v int32) { born[v] = i })
 		}
+		likeArgument(n, means, p, born)
 		if x, y := castOf(n); x >= 0 && len(n.Trace) > 0 {
 			means[y] = x
 		}
@@ -125,6 +189,30 @@ func lookThrough(p *export.Program) {
 		}
 	}
 }
+
+// likeArgument has y.type_as(x) mean x itself where the cast that x was called by is a part
+// of another expression, such as norm(x.float()).
+func likeArgument(n *export.Node, means map[int32]int32, p *export.Program, born []int) {
+	if n.Target != "torch.ops.aten.type_as.default" || len(n.Trace) == 0 {
+		return
+	}
+	other := find(n, "other")
+	said := typedAs.FindStringSubmatch(n.Trace[len(n.Trace)-1].Source)
+	if other == nil || other.Kind != export.Ref || said == nil {
+		return
+	}
+	x, ok := means[other.Ref]
+	if !ok {
+		return
+	}
+	source := p.Nodes[born[other.Ref]].Trace
+	line := source[len(source)-1].Source
+	if !strings.HasPrefix(line, said[1]+" = ") && regexp.MustCompile(`\b`+said[1]+`\.(float|to|type)\(`).MatchString(line) {
+		other.Ref = x
+	}
+}
+
+var typedAs = regexp.MustCompile(`\.type_as\((\w+)\)`)
 
 // castOf are the argument and the result of a cast to fp32, -1 of other nodes.
 func castOf(n *export.Node) (x, y int32) {
@@ -143,7 +231,7 @@ func rename(a *export.Argument, means map[int32]int32, i int, p *export.Program,
 	if a.Kind == export.Ref {
 		for range len(means) {
 			x, ok := means[a.Ref]
-			if !ok || !beyond(p, born[a.Ref], born[x], i) {
+			if !ok || !beyond(p, born[a.Ref], born[x], i) && !unnamed(&p.Nodes[born[a.Ref]], &p.Nodes[i]) {
 				return
 			}
 			a.Ref = x
@@ -153,6 +241,24 @@ func rename(a *export.Argument, means map[int32]int32, i int, p *export.Program,
 		rename(&a.List[k], means, i, p, born)
 	}
 }
+
+// unnamed reports whether the line of a cast goes on with its result, so that nothing is called
+// by it, and another line of the same function uses what was cast:
+// variance = x.to(torch.float32).pow(2).mean(-1), and then x * torch.rsqrt(variance).
+func unnamed(cast, use *export.Node) bool {
+	depth := len(cast.Trace) - 1
+	if len(use.Trace) <= depth {
+		return false
+	}
+	at, of := &use.Trace[depth], &cast.Trace[depth]
+	if at.File != of.File || at.Func != of.Func || at.Line == of.Line {
+		return false
+	}
+	name := goesOn.FindStringSubmatch(of.Source)
+	return name != nil && regexp.MustCompile(`\b`+name[1]+`\b`).MatchString(at.Source)
+}
+
+var goesOn = regexp.MustCompile(`(\w+)\.(?:to\([\w.]*\)|float\(\))\.\w+\(`)
 
 // beyond reports whether the code that made the cast at node c ended before node
 // use, and began after the argument of the cast was made. That is the call of

@@ -59,6 +59,7 @@ func dropMask(p *export.Program, begin, end int) {
 		return
 	}
 	var uses []*export.Node
+	chosen := false // by a causal mask, from a bias
 	for i := end; i < len(p.Nodes); i++ {
 		n := &p.Nodes[i]
 		for _, a := range n.Inputs {
@@ -67,16 +68,20 @@ func dropMask(p *export.Program, begin, end int) {
 			if !taken {
 				continue
 			}
-			if !masksWith(n, a.Name, causal) {
+			if !masksWith(n, a.Name) {
 				return
 			}
-			uses = append(uses, n)
+			uses, chosen = append(uses, n), chosen || n.Target == where && causal
 		}
 	}
 	for _, r := range p.Results {
 		if made[r.Value] {
 			return
 		}
+	}
+	if chosen {
+		forAllRows(p, begin, end)
+		return
 	}
 	for i := begin; i < end; i++ {
 		p.Nodes[i].Inputs, p.Nodes[i].Outputs, p.Nodes[i].Target = nil, nil, ""
@@ -110,14 +115,25 @@ func positions(nodes []export.Node) (made map[int32]bool, causal, ok bool) {
 	return made, causal, causal != all
 }
 
+// forAllRows leaves a causal mask as it is made where attention adds a bias of positions:
+// one for all rows of the batch (create_position_bias_mask).
+func forAllRows(p *export.Program, begin, end int) {
+	for i := begin; i < end; i++ {
+		if n := &p.Nodes[i]; n.Target == "torch.ops.aten.expand.default" {
+			replace(p, n.Outputs[0].Ref, find(n, "self").Ref)
+			n.Inputs, n.Outputs, n.Target = nil, nil, ""
+		}
+	}
+}
+
 const (
 	attention = "torch.ops.aten.scaled_dot_product_attention.default"
 	where     = "torch.ops.aten.where.ScalarOther"
 )
 
 // masksWith reports whether a node does no more with an argument than to mask.
-func masksWith(n *export.Node, argument string, causal bool) bool {
-	return n.Target == attention && argument == "attn_mask" || n.Target == where && argument == "condition" && !causal
+func masksWith(n *export.Node, argument string) bool {
+	return n.Target == attention && argument == "attn_mask" || n.Target == where && argument == "condition"
 }
 
 // unmask runs a node without the mask.

@@ -41,6 +41,7 @@ func Open(path string) (models.Model, error) {
 	}
 	followTypes(p)
 	lookThrough(p)
+	castProducts(p)
 	dropMasks(p)
 	if err := lifetimes.Find(p); err != nil {
 		return models.Model{}, &input.FormatError{File: path, Reason: err.Error()}

@@ -36,7 +36,7 @@ func StrategiesFor(m models.Model, c models.Case, gpus int) []string {
 			all = append(all, fmt.Sprintf("tp:tp=%d,mp=bf16", n))
 		}
 	}
-	if m.Distributes && gpus <= 16 && c.AMP != "fp16" && c.Accumulate == 1 && !c.Offload && c.LoRA == nil {
+	if m.Free && gpus <= 16 && c.AMP != "fp16" && c.Accumulate == 1 && !c.Offload && c.LoRA == nil {
 		all = append(all, fmt.Sprintf("pp:micro=%d", gpus), fmt.Sprintf("pp:micro=%d", 4*gpus))
 	}
 	return all
