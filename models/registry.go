@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/vprof/vprof/internal/nearest"
 	"github.com/vprof/vprof/profiler/program"
@@ -19,6 +20,9 @@ type Registry struct {
 	models  []Model
 	index   map[string]int
 	sources []Source
+	// latest is the last model that a source made: commands open a model and then make
+	// it again of its description, which for a large graph takes as long as the rest.
+	latest atomic.Pointer[Model]
 }
 
 // Source is a kind of model that users bring, named by a scheme and a reference:
@@ -84,7 +88,7 @@ func (r *Registry) Names() []string {
 // The error is an [*UnknownModelError], or the source's.
 func (r *Registry) Lookup(name string) (Model, error) {
 	if s, ref, ok := r.source(name); ok {
-		return s.Open(ref)
+		return r.kept(s.Open(ref))
 	}
 	if i, ok := r.index[name]; ok {
 		return r.models[i], nil
@@ -95,10 +99,21 @@ func (r *Registry) Lookup(name string) (Model, error) {
 // Of finds the model of a case. That of a case with a description is made of it
 // and of nothing else, so that results can be looked into where the file is not.
 func (r *Registry) Of(c Case, d Description) (Model, error) {
+	if m := r.latest.Load(); m != nil && m.Name == c.Model && m.Description == d {
+		return *m, nil
+	}
 	if s, _, ok := r.source(c.Model); ok && d != (Description{}) {
-		return s.Restore(c.Model, d.Text())
+		return r.kept(s.Restore(c.Model, d.Text()))
 	}
 	return r.Lookup(c.Model)
+}
+
+// kept is a model that a source made, remembered as the latest.
+func (r *Registry) kept(m Model, err error) (Model, error) {
+	if err == nil {
+		r.latest.Store(&m)
+	}
+	return m, err
 }
 
 // Record builds the case's model and records its training steps as they run

@@ -114,3 +114,28 @@ func TestRecordPassesErrorsOn(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 }
+
+// A command opens a file and then makes the model again of what its job says: that is the
+// same model, and large graphs take long. Another description is another model.
+func TestWhatASourceOpenedIsNotMadeAgain(t *testing.T) {
+	made := 0
+	source := Source{
+		Scheme:  "file",
+		Open:    func(ref string) (Model, error) { return Model{Name: "file:" + ref, Description: Describe("{}")}, nil },
+		Restore: func(name, d string) (Model, error) { made++; return Model{Name: name, Description: Describe(d)}, nil },
+	}
+	r := NewRegistry().With(source)
+	opened, err := r.Lookup("file:a")
+	require.NoError(t, err)
+	for _, step := range []struct {
+		name, description string
+		made              int
+	}{{"file:a", "{}", 0}, {"file:a", "{}", 0}, {"file:a", `{"n":1}`, 1}, {"file:b", `{"n":1}`, 2}, {"file:b", `{"n":1}`, 2}} {
+		m, err := r.Of(Case{Model: step.name}, Describe(step.description))
+		require.NoError(t, err)
+		require.Equal(t, step.name, m.Name)
+		require.Equal(t, step.description, m.Description.Text())
+		require.Equal(t, step.made, made)
+	}
+	require.Equal(t, "{}", opened.Description.Text())
+}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -50,7 +51,7 @@ func system() *app {
 	if epoch, err := strconv.ParseInt(os.Getenv("SOURCE_DATE_EPOCH"), 10, 64); err == nil {
 		now = func() time.Time { return time.Unix(epoch, 0) }
 	}
-	return &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, now: now, models: all.Models, residuals: planner.Residuals, detect: detectGPU, openGPU: openGPU, boards: openNVML}
+	return &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, now: now, models: sync.OnceValue(all.Models), residuals: planner.Residuals, detect: detectGPU, openGPU: openGPU, boards: openNVML}
 }
 
 const rootHelp = `vprof says how much GPU memory a PyTorch training step needs, before you run it.
