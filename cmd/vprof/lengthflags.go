@@ -42,6 +42,22 @@ func (f *lengthFlags) register(cmd *cobra.Command) {
 	})
 }
 
+// follow takes what was not given from the configuration of a trainer.
+func (f *lengthFlags) follow(cmd *cobra.Command, c *caseFlags) error {
+	if c.trainer == nil {
+		return nil
+	}
+	for flag, value := range map[string]string{"batching": c.trainer.Batching(), "pad-to-multiple-of": c.trainer.PadToMultiple()} {
+		if cmd.Flags().Changed(flag) {
+			continue
+		}
+		if err := cmd.Flags().Set(flag, value); err != nil {
+			return usagef("%s: %q is no value of --%s", c.trainer.File, value, flag)
+		}
+	}
+	return nil
+}
+
 // read reads the lengths; nil if none are asked for.
 func (f *lengthFlags) read(cmd *cobra.Command, c *caseFlags, m models.Model) (*epoch.Lengths, error) {
 	if f.source == "" {
@@ -51,6 +67,9 @@ func (f *lengthFlags) read(cmd *cobra.Command, c *caseFlags, m models.Model) (*e
 			}
 		}
 		return nil, nil
+	}
+	if err := f.follow(cmd, c); err != nil {
+		return nil, err
 	}
 	if !slices.Contains(epoch.Batchings(), epoch.Batching(f.batching)) {
 		return nil, usagef("--batching: there is no %q; use padded, grouped or packed", f.batching)

@@ -85,6 +85,27 @@ func (c *Config) Recompute() string {
 	return ""
 }
 
+// Batching is how batches are made of samples of different lengths: "padded", "grouped",
+// or "packed".
+func (c *Config) Batching() string {
+	switch {
+	case c.facts["packing"].value == "true":
+		return "packed"
+	case c.facts["grouped"].value == "true":
+		return "grouped"
+	}
+	return "padded"
+}
+
+// PadToMultiple is what the length of a batch is padded to a multiple of: all that is
+// planned for where every batch is (seq-len), else a number of tokens, 1 for none.
+func (c *Config) PadToMultiple() string {
+	if c.facts["to-length"].value == "true" {
+		return cmp.Or(c.facts["seq-len"].value, "1")
+	}
+	return cmp.Or(c.facts["multiple"].value, "1")
+}
+
 // shard adds the options of fully_shard to the strategy: whether gathered weights go
 // after forward, and how many groups of GPUs hold a whole model each.
 func (c *Config) shard() {
