@@ -65,6 +65,7 @@ func (r *reader) deltaNets(c *llama.Config) {
 		r.must(types[i] == "linear_attention" || types[i] == fullAttention, "layer_types", "vprof does not know %q; it knows linear_attention, %s", types[i], fullAttention)
 		return types[i] == "linear_attention"
 	})
+	d.Fused = c.DeltaNet.Fused
 	c.DeltaNet = d
 }
 
@@ -77,6 +78,14 @@ func readQwen35MoE(r *reader, c *llama.Config) {
 	readQwen35(r, c)
 	r.experts(c, 256, "num_experts", "num_local_experts", 8, 512, "moe_intermediate_size")
 	c.Experts.Shared = r.size("shared_expert_intermediate_size", 512, mostInner)
+}
+
+func readQwen3Next(r *reader, c *llama.Config) {
+	readQwen35(r, c)
+	r.experts(c, 512, "num_experts", "num_local_experts", 10, 512, "moe_intermediate_size")
+	c.Experts.Normalized = r.flag("norm_topk_prob", true)
+	c.Experts.Shared = r.size("shared_expert_intermediate_size", 512, mostInner)
+	r.sparseLayers(c)
 }
 
 // noAdaptersBeside refuses adapters where peft does: the kernels of Mamba take the weight of

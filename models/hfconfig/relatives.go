@@ -153,6 +153,13 @@ var relatives = map[string]relative{
 			Experts: llama.Experts{Normalized: true, SharedGate: true},
 		}, read: readQwen35MoE,
 	},
+	"qwen3_next": {
+		name: "Qwen3Next", vocab: 151936, width: 2048, layers: 48, heads: 16, kvHeads: 2, headSize: 256, inner: 5632, positions: 32768, part: 0.25, fused: fusedByQwen,
+		base: llama.Config{
+			Norm: llama.GemmaNorm, QKNorm: llama.HeadsNorm, Gated: true, Activation: "silu", Rotary: llama.Rotary{Inside: true, Stepwise: true},
+			DeltaNet: llama.DeltaNet{Fused: true}, Experts: llama.Experts{SharedGate: true},
+		}, read: readQwen3Next,
+	},
 	"apertus": {
 		name: "Apertus", vocab: 131072, inner: 14336, positions: 65536,
 		base: llama.Config{

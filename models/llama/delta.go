@@ -13,6 +13,9 @@ type DeltaNet struct {
 	KeyHeads, ValueHeads, KeySize, ValueSize int64
 	// Kernel is how many tokens the convolution reaches over.
 	Kernel int64
+	// Fused projects query, key, value and gate by one layer, and beta and decay by another, in
+	// the order of the heads of the key, as Qwen3-Next does.
+	Fused bool
 }
 
 // linear reports whether layer i has linear attention.
@@ -29,6 +32,7 @@ type deltaNet struct {
 	Norm                                 *deltaNorm
 	OutProj                              nn.Layer
 	InProjQkv, InProjZ, InProjB, InProjA nn.Layer
+	InProjQkvz, InProjBa                 nn.Layer // instead of the four
 	c                                    *Config
 }
 
@@ -36,14 +40,19 @@ func newDeltaNet(c *Config) *deltaNet {
 	d := c.DeltaNet
 	keys, values := d.KeyHeads*d.KeySize, d.ValueHeads*d.ValueSize
 	channels := 2*keys + values
-	return &deltaNet{
+	n := &deltaNet{
 		DtBias: nn.NewParameter(d.ValueHeads), ALog: nn.NewParameter(d.ValueHeads),
-		Conv1d:    nn.NewConv(channels, channels, nn.ConvOptions{Kernel: []int64{d.Kernel}, Padding: []int64{d.Kernel - 1}, Groups: channels, NoBias: true}),
-		Norm:      &deltaNorm{Weight: nn.NewParameter(d.ValueSize)},
-		OutProj:   nn.NewLinear(values, c.Width, false),
-		InProjQkv: nn.NewLinear(c.Width, channels, false), InProjZ: nn.NewLinear(c.Width, values, false),
-		InProjB: nn.NewLinear(c.Width, d.ValueHeads, false), InProjA: nn.NewLinear(c.Width, d.ValueHeads, false), c: c,
+		Conv1d:  nn.NewConv(channels, channels, nn.ConvOptions{Kernel: []int64{d.Kernel}, Padding: []int64{d.Kernel - 1}, Groups: channels, NoBias: true}),
+		Norm:    &deltaNorm{Weight: nn.NewParameter(d.ValueSize)},
+		OutProj: nn.NewLinear(values, c.Width, false), c: c,
 	}
+	if d.Fused {
+		n.InProjQkvz, n.InProjBa = nn.NewLinear(c.Width, channels+values, false), nn.NewLinear(c.Width, 2*d.ValueHeads, false)
+		return n
+	}
+	n.InProjQkv, n.InProjZ = nn.NewLinear(c.Width, channels, false), nn.NewLinear(c.Width, values, false)
+	n.InProjB, n.InProjA = nn.NewLinear(c.Width, d.ValueHeads, false), nn.NewLinear(c.Width, d.ValueHeads, false)
+	return n
 }
 
 // call maps hidden states to the same shape; mask is that of padded rows, or nil.
@@ -54,12 +63,7 @@ func (d *deltaNet) call(f *frame, x, mask *tensor) *tensor {
 	batch, length := x.Size(0), x.Size(1)
 	keys, values := s.KeyHeads*s.KeySize, s.ValueHeads*s.ValueSize
 	g.Set(&x, unpadded(g, x, mask))
-	mixed := g.Let(g.Call(d.InProjQkv, x))
-	g.Set(&mixed, mixed.Transpose(1, 2))
-	z := g.Let(g.Call(d.InProjZ, x))
-	g.Set(&z, z.Reshape(batch, length, -1, s.ValueSize))
-	b := g.Let(g.Call(d.InProjB, x))
-	a := g.Let(g.Call(d.InProjA, x))
+	mixed, z, b, a := d.project(g, x)
 	g.Set(&mixed, causalConv(g, mixed, d.Conv1d, true))
 	g.Set(&mixed, mixed.Transpose(1, 2))
 	parts := g.LetAll(mixed.SplitSizes([]int64{keys, keys, values}, -1))
@@ -78,6 +82,51 @@ func (d *deltaNet) call(f *frame, x, mask *tensor) *tensor {
 	return out
 }
 
+// project binds query, key and value of x with channels before tokens [batch, channels,
+// length], the gate [batch, length, value heads, size], beta and decay [batch, length, value
+// heads].
+func (d *deltaNet) project(f *frame, x *tensor) (mixed, z, b, a *tensor) {
+	s, batch, length := d.c.DeltaNet, x.Size(0), x.Size(1)
+	if s.Fused {
+		return d.unmixed(f, x)
+	}
+	mixed = f.Let(f.Call(d.InProjQkv, x))
+	f.Set(&mixed, mixed.Transpose(1, 2))
+	z = f.Let(f.Call(d.InProjZ, x))
+	f.Set(&z, z.Reshape(batch, length, -1, s.ValueSize))
+	b = f.Let(f.Call(d.InProjB, x))
+	return mixed, z, b, f.Let(f.Call(d.InProjA, x))
+}
+
+// unmixed is project as Qwen3-Next does it (fix_query_key_value_ordering).
+func (d *deltaNet) unmixed(f *frame, x *tensor) (mixed, z, b, a *tensor) {
+	s, batch, length := d.c.DeltaNet, x.Size(0), x.Size(1)
+	all := f.Let(f.Call(d.InProjQkvz, x))
+	others := f.Let(f.Call(d.InProjBa, x))
+	each := s.ValueHeads / s.KeyHeads
+	g := f.FuncFrame(all, others)
+	g.Set(&all, all.View(batch, length, s.KeyHeads, 2*s.KeySize+2*each*s.ValueSize))
+	g.Set(&others, others.View(batch, length, s.KeyHeads, 2*each))
+	parts := g.LetAll(all.SplitSizes([]int64{s.KeySize, s.KeySize, each * s.ValueSize, each * s.ValueSize}, 3))
+	pair := g.LetAll(others.SplitSizes([]int64{each, each}, 3))
+	for _, p := range []**tensor{&parts[2], &parts[3]} {
+		g.Set(p, (*p).Reshape(batch, length, -1, s.ValueSize))
+	}
+	for i := range pair {
+		g.Set(&pair[i], pair[i].Reshape(batch, length, s.ValueHeads))
+	}
+	g.End(append(parts, pair...)...)
+	z, b, a = f.Let(parts[3]), f.Let(pair[0]), f.Let(pair[1])
+	qkv := f.LetAll(parts[:3])
+	rebound(f, func(x *tensor) *tensor { return x.Reshape(batch, length, -1) }, &qkv[0], &qkv[1], &qkv[2])
+	mixed = f.Let(trace.Cat(-1, qkv...))
+	f.Set(&mixed, mixed.Transpose(1, 2))
+	for i := range qkv { // names that are bound anew before much else is made
+		f.Del(&qkv[i])
+	}
+	return mixed, z, b, a
+}
+
 // rule is torch_chunk_gated_delta_rule over query and key [batch, length, key heads, size],
 // value [batch, length, value heads, size], decay and beta [batch, length, value heads].
 func (d *deltaNet) rule(f *frame, query, key, value, decay, beta *tensor) *tensor {
@@ -91,7 +140,7 @@ func (d *deltaNet) rule(f *frame, query, key, value, decay, beta *tensor) *tenso
 	all := []**tensor{&query, &key, &value, &beta, &decay}
 	fresh := make([]*tensor, len(all))
 	for i, x := range all {
-		fresh[i] = g.Let((*x).Transpose(1, 2).To(trace.F32).Contiguous())
+		fresh[i] = g.Let((*x).Transpose(1, 2).ToContiguous(trace.F32))
 	}
 	for i, x := range all {
 		g.Set(x, fresh[i])
@@ -107,10 +156,10 @@ func (d *deltaNet) rule(f *frame, query, key, value, decay, beta *tensor) *tenso
 	keys := g.Let(key.Mul(beta.Unsqueeze(-1)))
 	rebound(g, func(x *tensor) *tensor { return x.Reshape(x.Size(0), x.Size(1), -1, deltaChunk, x.Size(-1)) }, &query, &key, &keys, &values)
 	g.Set(&decay, decay.Reshape(decay.Size(0), decay.Size(1), -1, deltaChunk))
-	y := g.Let(d.chunks(g, &query, &key, keys, values, decay))
+	y := d.chunks(g, &query, &key, keys, values, decay)
 	g.Set(&y, y.Reshape(y.Size(0), y.Size(1), -1, s.ValueSize))
 	g.Set(&y, y.Slice(2, 0, length))
-	g.Set(&y, y.Transpose(1, 2).To(dtype).Contiguous())
+	g.Set(&y, y.Transpose(1, 2).ToContiguous(dtype))
 	g.End(y)
 	return y
 }
@@ -127,7 +176,7 @@ func rebound(f *frame, made func(x *tensor) *tensor, names ...**tensor) {
 	}
 }
 
-// chunks are the two phases of the rule, within chunks and from each to the next. Its names
+// chunks binds what the two phases of the rule give, within chunks and from each to the next. Its names
 // live on in the frame of the rule.
 func (d *deltaNet) chunks(f *frame, query, key **tensor, keys, values, decay *tensor) *tensor {
 	s, t := d.c.DeltaNet, f.Tape()

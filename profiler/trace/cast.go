@@ -4,13 +4,16 @@ package trace
 const castOp = "to_copy"
 
 // to is Tensor.to(dtype) as C++ calls it: x itself if nothing is to be done.
-func (x *Tensor) to(d DType) *Tensor {
+func (x *Tensor) to(d DType) *Tensor { return x.castInto(d, x.emptyLike) }
+
+// castInto is x in another type, in the layout that alloc gives it, or x itself.
+func (x *Tensor) castInto(d DType, alloc func(DType) *Tensor) *Tensor {
 	if x.dtype == d {
 		return x
 	}
 	t := x.tape
 	c := t.begin(castOp, x)
-	y := x.emptyLike(d)
+	y := alloc(d)
 	t.launchCopy(y, x)
 	if d.differentiable() {
 		if n := t.record("ToCopyBackward0", x); n != nil {
@@ -37,6 +40,13 @@ func castBackward(b *backward) {
 func (x *Tensor) To(d DType) *Tensor {
 	c := x.tape.begin("to_dtype", x)
 	return c.end(x.to(d))
+}
+
+// ToContiguous is x.to(d, memory_format=torch.contiguous_format): in one step, and x itself,
+// however it is laid out, if it has the type.
+func (x *Tensor) ToContiguous(d DType) *Tensor {
+	c := x.tape.begin("to_dtype", x)
+	return c.end(x.castInto(d, func(d DType) *Tensor { return x.tape.empty(d, x.shape...) }))
 }
 
 // clone is Tensor.clone() as C++ calls it, with preserved strides.
