@@ -152,6 +152,8 @@ func (c Case) checkRanks(m Model) error {
 			return fmt.Errorf("a pipeline has its micro-batches in the strategy (micro=N), not as accumulation")
 		case c.AMP == "fp16":
 			return fmt.Errorf("the schedule of a pipeline runs backward itself, without a GradScaler's scale; take bf16")
+		case !c.Objective.IsZero():
+			return fmt.Errorf("the stages of a pipeline compute the loss of the next token; leave out the objective, or take another strategy")
 		case c.Offload:
 			return fmt.Errorf("the schedule of a pipeline runs forward itself, without hooks that save to the host; leave out offloading")
 		}

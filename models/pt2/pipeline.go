@@ -226,7 +226,7 @@ func (t *trainer) recordPipeline(tape *trace.Tape, steps int) error {
 		tape.Mark("model")
 		s := train.NewSession(tape, t.c)
 		trained := t.w.trainable()
-		opt, err := s.OptimizerOf(t.c, ownOptimizer, nil, trained)
+		opt, err := p.Optimizer(s, t.c, ownOptimizer, trained)
 		if err != nil {
 			tape.Raise(err)
 		}

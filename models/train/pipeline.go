@@ -10,6 +10,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
 	"github.com/vprof/vprof/profiler/trace/distributed"
+	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
 // Pipeline is the stages that one rank has of a pipeline: one, or several of an interleaved
@@ -132,6 +133,14 @@ func cuts(s *models.Strategy, blocks []string, stages int) ([]string, error) {
 		last, out[i+1] = at, blocks[at]
 	}
 	return out, nil
+}
+
+// Optimizer makes the optimizer of a rank's parameters.
+func (p *Pipeline) Optimizer(s *Session, c models.Case, own optim.Config, trained []*trace.Tensor) (*optim.Optimizer, error) {
+	if len(trained) == 0 {
+		return nil, fmt.Errorf("rank %d has a stage in which nothing is trained, and PyTorch's optimizers refuse an empty list of parameters", *c.Strategy.Rank)
+	}
+	return s.OptimizerOf(c, own, nil, trained)
 }
 
 // Prepare makes the examples of inputs and outputs that stages keep, and the batch of

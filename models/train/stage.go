@@ -229,6 +229,10 @@ func (l *layers) Depart(x *trace.Tensor) {
 	}
 }
 
+// stages is a trainer of a pipeline: its schedules are those of training, and validate
+// nothing.
+type stages struct{ models.Trainer }
+
 // recordPipeline is Record of the stages that a rank of a pipeline has.
 func (t *taskTrainer) recordPipeline(tape *trace.Tape, steps int) error {
 	return tape.Try(func() {
@@ -251,7 +255,7 @@ func (t *taskTrainer) recordPipeline(tape *trace.Tape, steps int) error {
 		tape.Mark("model")
 		s := NewSession(tape, t.c)
 		own := slices.DeleteFunc(slices.Clone(t.net.Parameters), func(p *nn.Parameter) bool { return p.Away })
-		opt, err := s.OptimizerOf(t.c, ownOptimizer, nil, Tensors(Trainable(own)))
+		opt, err := p.Optimizer(s, t.c, ownOptimizer, Tensors(Trainable(own)))
 		if err != nil {
 			tape.Raise(err)
 		}

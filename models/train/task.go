@@ -53,7 +53,13 @@ type Comparing interface {
 func Model(m models.Model, batch int, task func(models.Case) Task) models.Model {
 	m.Stages, m.Distributes = []string{"full", "head"}, true
 	m.Default.Model, m.Default.Stage, m.Default.Batch, m.Default.Accumulate = m.Name, m.Stages[0], batch, 1
-	m.Build = func(c models.Case) (models.Trainer, error) { return newTrainer(task(c), c) }
+	m.Build = func(c models.Case) (models.Trainer, error) {
+		t, err := newTrainer(task(c), c)
+		if c.Strategy != nil && c.Strategy.Name == models.PP && err == nil {
+			return stages{t}, nil
+		}
+		return t, err
+	}
 	return m
 }
 
