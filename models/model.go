@@ -109,6 +109,20 @@ type Recording struct {
 	// Stretch is how many times as long as the recorded rank alone a step takes, since
 	// the rank waits for the other stages of its pipeline; zero if it is part of none.
 	Stretch float64
+	// Others are the programs on [Options.Others], nil for boards that need a recording of
+	// their own; all else is the same. They end with Program.
+	Others []*program.Program
+}
+
+// On is the recording on one of [Options.Others], by its index; nil if that board needs a
+// recording of its own.
+func (r *Recording) On(other int) *Recording {
+	if other >= len(r.Others) || r.Others[other] == nil {
+		return nil
+	}
+	on := *r
+	on.Program, on.Others = r.Others[other], nil
+	return &on
 }
 
 // Discard ends the use of the recording's program, whose memory later recordings take
@@ -116,7 +130,7 @@ type Recording struct {
 func (r *Recording) Discard() {
 	if r.Program != nil {
 		trace.Recycle(r.Program)
-		r.Program = nil
+		r.Program, r.Others = nil, nil
 	}
 }
 
@@ -133,6 +147,8 @@ type Options struct {
 	// Validation, if not zero, is the size of a validation batch to record
 	// after the steps, of systems that validate.
 	Validation int
+	// Others are further boards that the recording is to serve where it can.
+	Others []trace.Board
 	// Annotate records the line of the model that caused each event. It is
 	// slower; only people who read event lists need it.
 	Annotate bool

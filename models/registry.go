@@ -324,7 +324,7 @@ func (m Model) Record(c Case, board trace.Board, o Options) (rec *Recording, err
 	if err != nil {
 		return nil, err
 	}
-	options := trace.Options{Annotate: o.Annotate}
+	options := trace.Options{Annotate: o.Annotate, Others: o.Others}
 	if o.Context != nil {
 		options.Done = o.Context.Done()
 		defer func() {
@@ -353,7 +353,8 @@ func (m Model) Record(c Case, board trace.Board, o Options) (rec *Recording, err
 			return nil, err
 		}
 	}
-	rec.Facts, rec.Program = tape.Facts(), tape.Finish()
+	rec.Facts = tape.Facts()
+	rec.Program, rec.Others = tape.FinishAll()
 	if s := c.Strategy; s != nil && s.Name == PP {
 		rec.Stretch = s.bubble(c.GPUs)
 	}

@@ -33,7 +33,7 @@ func (t *Tape) attentionBackend(q, k, v *Tensor, a AttentionArgs) (chosen attent
 	}
 	heads := q.shape[1] == k.shape[1]
 	grouped := heads || (a.EnableGQA && q.shape[1]%k.shape[1] == 0)
-	if slices.Contains(t.rules.Attention.CuDNNFirst, t.board.Capability/10) && grouped && canUseCuDNN(q, k, v, a) {
+	if grouped && canUseCuDNN(q, k, v, a) && onBoard(t, func(b Board) bool { return slices.Contains(t.rules.Attention.CuDNNFirst, b.Capability/10) }) {
 		return cudnnAttention, ""
 	}
 	if !grouped {
@@ -72,13 +72,13 @@ func (t *Tape) refusesFlash(q, k, v *Tensor, a AttentionArgs) string {
 		return "flash takes no mask"
 	case !q.dtype.IsHalf():
 		return "flash takes half precision alone"
-	case t.board.Capability < 80:
+	case !t.atLeast(80):
 		return "flash needs compute capability 8.0"
 	case d != k.Size(-1) || d != v.Size(-1) || d > 256:
 		return "flash takes heads of one width up to 256"
 	case a.IsCausal && q.Size(-2) != k.Size(-2):
 		return "flash takes no causal mask that is not square"
-	case t.smallSharedMemory() && t.tracked(q, k, v) && d > 192 && (a.Dropout != 0 || d <= 224):
+	case d > 192 && (a.Dropout != 0 || d <= 224) && t.tracked(q, k, v) && onBoard(t, Board.smallSharedMemory):
 		return "flash's backward of such wide heads needs more shared memory"
 	}
 	return ""
@@ -88,21 +88,22 @@ func (t *Tape) refusesFlash(q, k, v *Tensor, a AttentionArgs) string {
 // if they can.
 func (t *Tape) refusesEfficient(q, k, v *Tensor, a AttentionArgs) string {
 	// minimum_gemm_alignment
-	alignment := int64(1)
-	major := t.board.Capability / 10
-	if major >= 8 {
-		alignment = 4
-	}
-	if half := q.dtype.IsHalf(); major >= 8 || (major == 7 && half) {
-		alignment = max(alignment, 16/q.dtype.Size())
-	}
+	alignment := onBoard(t, func(b Board) int64 {
+		switch {
+		case b.Capability >= 80:
+			return max(4, 16/q.dtype.Size())
+		case b.Capability >= 70 && q.dtype.IsHalf():
+			return 16 / q.dtype.Size()
+		}
+		return 1
+	})
 	d, dv := q.Size(-1), v.Size(-1)
 	switch {
 	case d != k.Size(-1) || d%alignment != 0 || dv%alignment != 0:
 		return fmt.Sprintf("head width %d is no multiple of the %d that the memory-efficient kernels need", d, alignment)
 	case a.Mask != nil && a.Mask.strides[len(a.Mask.strides)-1] != 1:
 		return "the memory-efficient kernels take no mask with such strides"
-	case q.dtype == BF16 && major < 8:
+	case q.dtype == BF16 && !t.atLeast(80):
 		return "the memory-efficient kernels take bf16 from compute capability 8.0 on"
 	case q.dtype != F32 && q.dtype != F16 && q.dtype != BF16:
 		return "the memory-efficient kernels take no " + q.dtype.String()
@@ -113,10 +114,7 @@ func (t *Tape) refusesEfficient(q, k, v *Tensor, a AttentionArgs) string {
 // smallSharedMemory reports the boards of the newer architectures whose
 // blocks get 99 KiB of shared memory only (compute capability 8.6, 8.9 and
 // 12.x, against 163 KiB on 8.0 and 227 KiB on 9.0 and 10.x).
-func (t *Tape) smallSharedMemory() bool {
-	switch c := t.board.Capability; {
-	case c == 86, c == 89, c >= 120:
-		return true
-	}
-	return false
+func (b Board) smallSharedMemory() bool {
+	c := b.Capability
+	return c == 86 || c == 89 || c >= 120
 }

@@ -41,7 +41,7 @@ func (q *Tensor) flashForward(k, v *Tensor, a AttentionArgs) (y, lse, rng, unuse
 	lse = c.let(t.empty(F32, batch, heads, length))
 	if a.Dropout == 0 {
 		mBlocks := batch * heads * ceil.Div(length, 64)
-		splits := flashSplits(mBlocks, 2*int64(t.board.SMs), ceil.Div(k.shape[2], flashBlockN(d)))
+		splits := onBoard(t, func(b Board) int64 { return flashSplits(mBlocks, 2*int64(b.SMs), ceil.Div(k.shape[2], flashBlockN(d))) })
 		if splits > 1 {
 			lseParts := t.empty(F32, splits, batch, heads, length)
 			outParts := t.empty(F32, splits, batch, heads, length, flashHeadSize(d))
@@ -289,7 +289,7 @@ func (b *backward) efficientGradients(a AttentionArgs) {
 		padded := t.empty(mask.dtype, shape...)
 		dmask = b.let(padded.alias(mask.shape, padded.strides, 0))
 	}
-	kernel := t.efficientKernel(q, v, a)
+	kernel := onBoard(t, func(b Board) efficientKernel { return b.efficientKernel(q, v, a) })
 	delta := b.let(kernel.delta(grad, y.headsTransposed()))
 	var work *Tensor
 	if bytes := kernel.workspace(q, k, v); bytes > 0 {
@@ -326,8 +326,8 @@ type efficientKernel struct {
 // efficientKernel chooses as dispatch_cutlassB does among the kernels listed
 // by generate_kernels.py: the smallest head size that suffices, then the
 // largest tiles that fit into shared memory.
-func (t *Tape) efficientKernel(q, v *Tensor, a AttentionArgs) efficientKernel {
-	d, half, cc := max(q.Size(-1), v.Size(-1)), q.dtype.IsHalf(), t.board.Capability
+func (b Board) efficientKernel(q, v *Tensor, a AttentionArgs) efficientKernel {
+	d, half, cc := max(q.Size(-1), v.Size(-1)), q.dtype.IsHalf(), b.Capability
 	e := efficientKernel{i: 64, j: 64, sumsDelta: half}
 	width := int64(1 << 16)
 	for _, w := range []int64{32, 64, 128} {
@@ -339,7 +339,7 @@ func (t *Tape) efficientKernel(q, v *Tensor, a AttentionArgs) efficientKernel {
 	if half && a.Dropout == 0 && d > 64 && d <= 96 && (cc == 86 || cc == 89) {
 		return efficientKernel{i: 128, j: 64, inRegisters: true, sumsDelta: true}
 	}
-	if width > 64 && !t.smallSharedMemory() && (cc >= 80 || (cc >= 70 && half)) {
+	if width > 64 && !b.smallSharedMemory() && (cc >= 80 || (cc >= 70 && half)) {
 		e.i = 128
 	}
 	e.inRegisters = half && width <= e.i

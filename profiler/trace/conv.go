@@ -199,7 +199,7 @@ func (a ConvArgs) launch(x, w, y *Tensor, dir convDirection, out *Tensor, ins ..
 	}
 	op := x.tape.launch(program.Convolution, 2*features.numel*taps, []*Tensor{out}, ins)
 	x.tape.amountsTo(op, p)
-	if op != nil && x.dtype == F32 && x.tape.board.Capability >= 80 && !a.nativeDepthwise(x, w) {
+	if op != nil && x.dtype == F32 && !a.nativeDepthwise(x, w) && x.tape.atLeast(80) {
 		op.Precision = program.TF32 // torch.backends.cudnn.allow_tf32 is on by default
 	}
 }

@@ -121,36 +121,53 @@ func (t *Tape) convWorkspace(args ConvArgs, x, w, y *Tensor, dir convDirection, 
 	k := convCall{convConfig(args, x, w, y, channelsLast), dir}
 	sizes, known := t.convs[k]
 	if !known {
-		sizes = t.findWorkspace(k)
+		sizes = t.findWorkspaces(k)
 		if t.convs == nil {
-			t.convs = make(map[convCall][]int64)
+			t.convs = make(map[convCall][][]int64)
 		}
 		t.convs[k] = sizes
 	}
-	if len(sizes) == 0 {
+	most := 0
+	for _, s := range sizes {
+		most = max(most, len(s))
+	}
+	if most == 0 {
 		return
 	}
 	c := t.begin("run_conv_plan")
-	for _, n := range sizes {
-		c.let(t.workspace(n))
+	for i := range most {
+		t.sizedByBoard(func(board int) int64 {
+			if s := sizes[board]; i < len(s) {
+				return s[i]
+			}
+			return 0
+		}, func(n int64) *Tensor { return c.let(t.workspace(n)) })
 	}
 	c.done()
 }
 
-// findWorkspace is what cuDNN asks for in a call: as it said itself, or by the rules.
-func (t *Tape) findWorkspace(k convCall) []int64 {
-	b := cudnn.Board{Name: t.board.Name, Capability: t.board.Capability, Memory: t.board.Memory}
+// findWorkspaces is what cuDNN asks for in a call, by board: as it said itself of the
+// tape's own, or by the rules.
+func (t *Tape) findWorkspaces(k convCall) [][]int64 {
 	call := Convolution{Config: k.config, Direction: k.dir}
-	var sizes []int64
-	if t.answer == nil {
-		sizes = t.rules.Convolutions.Workspaces(k.config, k.dir, b)
+	sizes := make([][]int64, len(t.boards.all))
+	if t.answer != nil {
+		sizes[0], call.Asked = t.rules.Convolutions.Answered(k.config, k.dir, t.Board().cudnn(), t.answer)
 	} else {
-		sizes, call.Asked = t.rules.Convolutions.Answered(k.config, k.dir, b, t.answer)
+		for i, b := range t.boards.all {
+			if !t.boards.lost[i] {
+				sizes[i] = t.rules.Convolutions.Workspaces(k.config, k.dir, b.cudnn())
+			}
+		}
 	}
-	if b.Runs(k.config) {
+	if onBoard(t, func(b Board) bool { return b.cudnn().Runs(k.config) }) {
 		t.facts.Convolutions = append(t.facts.Convolutions, call)
 	}
 	return sizes
+}
+
+func (b Board) cudnn() cudnn.Board {
+	return cudnn.Board{Name: b.Name, Capability: b.Capability, Memory: b.Memory}
 }
 
 // AnswerConvolutions gives what cuDNN said itself about convolutions on the tape's

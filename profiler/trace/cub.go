@@ -89,13 +89,13 @@ func (t *Tape) scratchFor(bytes, n int64, outs, ins []*Tensor) {
 func (t *Tape) radixSort(sortedKeys, sortedValues, keys, values *Tensor, bits int) {
 	s := radixSort{n: keys.numel, key: keys.dtype.Size(), value: values.dtype.Size(), bits: bits}
 	passes := ceil.Div(int64(bits), radixBits)
-	t.scratchFor(t.board.radixStorage(&t.rules.CUB, s), passes*s.n, []*Tensor{sortedKeys, sortedValues}, []*Tensor{keys, values})
+	t.scratchFor(onBoard(t, func(b Board) int64 { return b.radixStorage(&t.rules.CUB, s) }), passes*s.n, []*Tensor{sortedKeys, sortedValues}, []*Tensor{keys, values})
 }
 
 // radixSortKeys sorts keys alone.
 func (t *Tape) radixSortKeys(sorted, keys *Tensor, bits int) {
 	s := radixSort{n: keys.numel, key: keys.dtype.Size(), bits: bits}
-	t.scratchFor(t.board.radixStorage(&t.rules.CUB, s), ceil.Div(int64(bits), radixBits)*s.n, []*Tensor{sorted}, []*Tensor{keys})
+	t.scratchFor(onBoard(t, func(b Board) int64 { return b.radixStorage(&t.rules.CUB, s) }), ceil.Div(int64(bits), radixBits)*s.n, []*Tensor{sorted}, []*Tensor{keys})
 }
 
 // uniqueByKey finds where runs of equal sorted 64-bit keys begin, and how many
@@ -103,14 +103,14 @@ func (t *Tape) radixSortKeys(sorted, keys *Tensor, bits int) {
 func (t *Tape) uniqueByKey(keys, starts, count *Tensor) {
 	c := t.begin(t.native)
 	unwanted := c.let(t.empty(keys.dtype, keys.numel))
-	tile := t.rules.CUB.UniqueTile.At(t.board.Capability)
+	tile := onBoard(t, t.rules.CUB.UniqueTile.On)
 	t.scratchFor(scanStorage(ceil.Div(keys.numel, tile)), keys.numel, []*Tensor{unwanted, starts, count}, []*Tensor{keys})
 	c.done()
 }
 
 // scan is a prefix sum, as that of 64-bit integers is tuned.
 func (t *Tape) scan(in, out *Tensor) {
-	tile := t.rules.CUB.ScanTile.At(t.board.Capability)
+	tile := onBoard(t, t.rules.CUB.ScanTile.On)
 	t.scratchFor(scanStorage(ceil.Div(in.numel, tile)), in.numel, []*Tensor{out}, []*Tensor{in})
 }
 

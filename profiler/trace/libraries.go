@@ -19,8 +19,7 @@ func (l *libraries) init(warm bool) {
 // useBLAS is a product by cuBLAS asking for its workspace, after its result: the
 // first of a thread where handles keep it, else each, for as long as it runs.
 func (t *Tape) useBLAS() {
-	p := &t.rules.Products
-	t.library.use(t, &t.library.blas, p.BLAS.At(t.board.Capability))
+	t.library.use(t, &t.library.blas, t.rules.Products.BLAS.On)
 }
 
 // useLt is the same for cuBLASLt, which adds the bias of linear layers. Where
@@ -31,14 +30,15 @@ func (t *Tape) useLt() {
 		t.useBLAS()
 	}
 	if p.Epilogue > 0 {
-		t.library.use(t, &t.library.lt, p.Epilogue)
+		t.library.use(t, &t.library.lt, func(Board) int64 { return p.Epilogue })
 	}
 }
 
-func (l *libraries) use(t *Tape, have *[2]bool, bytes int64) {
+func (l *libraries) use(t *Tape, have *[2]bool, bytes func(Board) int64) {
+	on := func(board int) int64 { return bytes(t.boards.all[board]) }
 	if t.rules.Products.PerCall {
 		c := t.begin("addmm_out_cuda_impl")
-		c.let(t.workspace(bytes))
+		t.sizedByBoard(on, func(n int64) *Tensor { return c.let(t.workspace(n)) })
 		c.done()
 		return
 	}
@@ -48,6 +48,10 @@ func (l *libraries) use(t *Tape, have *[2]bool, bytes int64) {
 	have[t.thread] = true
 	class, was := t.class, t.native
 	t.class, t.native = program.Workspace, "addmm_out_cuda_impl"
-	l.held = append(l.held, t.empty(U8, bytes).retain())
+	t.sizedByBoard(on, func(n int64) *Tensor {
+		w := t.empty(U8, n).retain()
+		l.held = append(l.held, w)
+		return w
+	})
 	t.class, t.native = class, was
 }

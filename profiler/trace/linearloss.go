@@ -93,7 +93,7 @@ func newLinearLoss(f *Frame, x, weight, target *Tensor, needsX, needsWeight bool
 	rows, width, classes := x.shape[0], x.shape[1], weight.shape[0]
 	l := &linearLoss{x: x, weight: weight, chunk: rules.chunkRows(rows, width, classes)}
 	tensorCores := map[DType]int{BF16: 80, F16: 70}[x.dtype]
-	l.mixed = x.dtype.IsHalf() && t.board.Capability >= tensorCores
+	l.mixed = x.dtype.IsHalf() && t.atLeast(tensorCores)
 	scores, loss, scale := x.dtype, x.dtype, x.dtype
 	if l.mixed {
 		scale = F32

@@ -26,6 +26,13 @@ var memories = sync.Pool{New: func() any { return &memory{places: map[[2]string]
 // anything that was made on it may be used afterwards: the next recording has
 // its memory.
 func (t *Tape) Finish() *program.Program {
+	p, _ := t.FinishAll()
+	return p
+}
+
+// FinishAll is Finish with the programs of [Options.Others], nil for boards that need a
+// recording of their own. They share tables with the first, and end with it.
+func (t *Tape) FinishAll() (own *program.Program, others []*program.Program) {
 	m := t.memory
 	t.memory = nil
 	spare, _ := recycled.Get().(*program.Program)
@@ -43,7 +50,7 @@ func (t *Tape) Finish() *program.Program {
 	}
 	m.empty()
 	memories.Put(m)
-	return p
+	return p, t.boards.programs(p)
 }
 
 // recycled are programs whose tables the next recordings are written into.

@@ -225,10 +225,16 @@ func (x *Tensor) reduceScratch(c *call, reduced []bool, outSize, accSize, vt0 in
 	t := x.tape
 	var buf [8]reduceDim
 	g := x.reduceGeometry(buf[:0], reduced, outSize)
-	if buffer, semaphores := t.board.reduceScratch(g, x.dtype.Size(), accSize, vt0); buffer > 0 {
-		c.let(t.scratch(buffer))
-		c.let(t.scratch(semaphores))
-	}
+	in := x.dtype.Size()
+	scratch := func(n int64) *Tensor { return c.let(t.scratch(n)) }
+	t.sizedByBoard(func(board int) int64 {
+		buffer, _ := t.boards.all[board].reduceScratch(g, in, accSize, vt0)
+		return buffer
+	}, scratch)
+	t.sizedByBoard(func(board int) int64 {
+		_, semaphores := t.boards.all[board].reduceScratch(g, in, accSize, vt0)
+		return semaphores
+	}, scratch)
 }
 
 // sum is at::sum over dims; none means all.

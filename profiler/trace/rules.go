@@ -94,6 +94,9 @@ func (b ByCapability) At(capability int) int64 {
 	return n
 }
 
+// On is the number for a board.
+func (b ByCapability) On(board Board) int64 { return b.At(board.Capability) }
+
 // CUB is how CUB's device-wide algorithms are tuned. A tile is the elements that
 // one block of threads handles.
 type CUB struct {

@@ -177,7 +177,7 @@ func (x *Tensor) topKOverBlocks(rows, n int64, values, indices *Tensor) {
 	const blocksPerSM = 65536 / (40 * threads)
 	t := x.tape
 	c := t.begin("mbtopk")
-	items := ceil.Div(rows*n, int64(t.board.SMs)*blocksPerSM*threads)
+	items := onBoard(t, func(b Board) int64 { return ceil.Div(rows*n, int64(b.SMs)*blocksPerSM*threads) })
 	items = max(4, min(items, 64))
 	blocks := rows * ceil.Div(n, items*threads)
 	kth := c.let(t.empty(x.dtype, rows))

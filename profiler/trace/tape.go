@@ -18,6 +18,8 @@ type Options struct {
 	Warm bool
 	// Done stops the recording when it is closed: it panics with [ErrStopped].
 	Done <-chan struct{}
+	// Others are further boards that the recording is to serve where it can.
+	Others []Board
 }
 
 // ErrStopped is the panic of a recording that was told to stop.
@@ -37,10 +39,10 @@ func (t *Tape) stopIfDone() {
 // Tape records what happens on one device. It is not safe for concurrent use.
 type Tape struct {
 	*memory
-	board Board
-	rules Rules
-	opts  Options
-	at    uint32 // index of the site where something was recorded last
+	boards boards
+	rules  Rules
+	opts   Options
+	at     uint32 // index of the site where something was recorded last
 	// siteActivations is the value of begun when at was found; if begun has grown
 	// since, another activation is running and the site must be found again.
 	siteActivations int
@@ -77,7 +79,7 @@ type Tape struct {
 	hooks   savedHooks
 	casts   autocast
 	library libraries
-	convs   map[convCall][]int64 // workspaces of cuDNN, once found
+	convs   map[convCall][][]int64 // workspaces of cuDNN, once found, by board
 	// answer is what cuDNN said of convolutions; nil if it was not asked.
 	answer cudnn.Answer
 	// hostSaved is what lies in the host's memory for backward, in bytes.
@@ -102,7 +104,7 @@ type Tape struct {
 func New(board Board, rules Rules, o Options) *Tape {
 	t := &Tape{
 		memory: memories.Get().(*memory),
-		board:  board,
+		boards: newBoards(board, o.Others),
 		rules:  rules,
 		opts:   o,
 		scope:  &scope{python: true},
@@ -116,9 +118,6 @@ func New(board Board, rules Rules, o Options) *Tape {
 
 // Program returns what has been recorded so far. It grows with the recording.
 func (t *Tape) Program() *program.Program { return &t.prog }
-
-// Board is the GPU the step is recorded for.
-func (t *Tape) Board() Board { return t.board }
 
 // Rules returns the rules of the release that the step is recorded for.
 func (t *Tape) Rules() *Rules { return &t.rules }

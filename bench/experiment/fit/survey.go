@@ -20,8 +20,8 @@ import (
 // A survey estimates every configuration on every board from few recordings:
 // three batch sizes of each configuration, with straight lines between them, on
 // one board for all of its kind. What differs between boards of a kind is scratch
-// space of some kernels. It is good for finding what to look at; whatever is
-// recommended is replayed for itself.
+// space of some kernels, and kinds mostly share a recording, too. It is good for finding
+// what to look at; whatever is recommended is replayed for itself.
 type survey struct {
 	search *Search
 	// choices has those of a board after those of the board before.
@@ -35,20 +35,26 @@ func architecture(gpu device.GPU) device.Capability { return gpu.Capability / 10
 
 // run fills in all choices.
 func (v *survey) run(ctx context.Context) error {
-	kinds := map[device.Capability][]int{}
+	of := map[device.Capability][]int{}
 	for i, gpu := range v.search.GPUs {
-		kinds[architecture(gpu)] = append(kinds[architecture(gpu)], i)
+		of[architecture(gpu)] = append(of[architecture(gpu)], i)
+	}
+	var kinds [][]int
+	for _, a := range slices.Sorted(maps.Keys(of)) {
+		kinds = append(kinds, of[a])
 	}
 	done := v.search.Progress.Counting("configurations", len(kinds)*len(v.search.Cases))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0))
-	for _, boards := range kinds {
-		for j := range v.search.Cases {
-			g.Go(func() error {
-				defer done(1)
-				return v.configuration(ctx, boards, j)
-			})
-		}
+	for j := range v.search.Cases {
+		g.Go(func() error {
+			defer func() {
+				for range kinds {
+					done(1)
+				}
+			}()
+			return v.configuration(ctx, kinds, j)
+		})
 	}
 	return g.Wait()
 }
@@ -63,8 +69,9 @@ type line struct {
 	sizes   parallel.Model
 }
 
-// configuration fills in the choices of one configuration on some boards.
-func (v *survey) configuration(ctx context.Context, boards []int, at int) error {
+// configuration fills in the choices of one configuration on all boards, which are given
+// by kind.
+func (v *survey) configuration(ctx context.Context, kinds [][]int, at int) error {
 	s, c := v.search, v.search.Cases[at]
 	steps := c.Accumulate
 	if s.Effective > 0 {
@@ -72,61 +79,94 @@ func (v *survey) configuration(ctx context.Context, boards []int, at int) error 
 	}
 	c.Accumulate = step.RecordedSteps(steps)
 	setup, cause := step.New(s.Model, c, s.Evidence)
-	var l line
+	var lines []line
 	if cause == nil {
-		l, cause = v.draw(ctx, setup, boards)
+		lines, cause = v.draw(ctx, setup, kinds)
 	}
-	for _, i := range boards {
-		to := i*len(s.Cases) + at
-		var err error
-		if cause != nil {
-			v.choices[to], v.refusals[to], err = s.refuse(s.GPUs[i], c, cause)
-		} else {
-			v.choices[to], err = v.choice(setup, l, boards, i, steps)
+	if step.Refused(cause) && len(kinds) > 1 { // maybe on one of them alone
+		for i := range kinds {
+			if err := v.configuration(ctx, kinds[i:i+1], at); err != nil {
+				return err
+			}
 		}
-		if err != nil {
-			return err
+		return nil
+	}
+	for k, boards := range kinds {
+		for _, i := range boards {
+			to := i*len(s.Cases) + at
+			var err error
+			if cause != nil {
+				v.choices[to], v.refusals[to], err = s.refuse(s.GPUs[i], c, cause)
+			} else {
+				v.choices[to], err = v.choice(setup, lines[k], boards, i, steps)
+			}
+			if err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-// draw tries a configuration at a few batch sizes, on the first of the boards.
-func (v *survey) draw(ctx context.Context, setup *step.Setup, boards []int) (line, error) {
-	s, gpu := v.search, v.search.GPUs[boards[0]]
-	l := line{samples: map[int]planner.Sample{}, seconds: map[int][]float64{}}
-	// From the smallest boards' batches to the largest ones'.
-	for _, batch := range []int{max(2, s.Model.Default.Batch/4), max(4, 2*s.Model.Default.Batch), max(8, 16*s.Model.Default.Batch)} {
-		l.batches = append(l.batches, min(batch, s.MaxBatch))
+// draw tries a configuration at a few batch sizes, on the first board of each kind.
+func (v *survey) draw(ctx context.Context, setup *step.Setup, kinds [][]int) ([]line, error) {
+	s, batches := v.search, v.batches()
+	lines := make([]line, len(kinds))
+	for k := range lines {
+		lines[k] = line{batches: batches, samples: map[int]planner.Sample{}, seconds: map[int][]float64{}}
 	}
-	l.batches = slices.Compact(l.batches)
-	for _, batch := range l.batches {
-		t := setup.Trial(gpu, batch)
-		if batch == l.batches[0] || batch == l.batches[len(l.batches)-1] { // between which times are a line
+	for _, batch := range batches {
+		ends := batch == batches[0] || batch == batches[len(batches)-1] // between which times are a line
+		timed := make([][]device.GPU, len(kinds))
+		for k, boards := range kinds {
 			for _, i := range boards {
-				t.Timed = append(t.Timed, s.GPUs[i])
+				if ends {
+					timed[k] = append(timed[k], s.GPUs[i])
+				}
 			}
+		}
+		t := setup.Trial(s.GPUs[kinds[0][0]], batch)
+		t.Timed = timed[0]
+		for k, boards := range kinds[1:] {
+			t.Also = append(t.Also, step.Also{Board: s.GPUs[boards[0]], Timed: timed[k+1]})
 		}
 		r, err := setup.Try(ctx, t)
 		if err != nil {
-			return l, err
+			return nil, err
 		}
-		l.samples[batch] = r.Sample()
-		for k, load := range r.Loads {
-			seconds, err := s.seconds(load, t.Timed[k])
-			if err != nil {
-				return l, err
+		for k, of := range append([]*step.Result{r}, r.Also...) {
+			if err := v.add(&lines[k], setup, s.GPUs[kinds[k][0]], batch, of, timed[k]); err != nil {
+				return nil, err
 			}
-			l.seconds[batch] = append(l.seconds[batch], seconds)
 		}
-		e, err := setup.Estimate(gpu, r.Sample())
-		if err != nil {
-			return l, err
-		}
-		l.sizes = sizesOf(r, e)
 		r.Discard()
 	}
-	return l, nil
+	return lines, nil
+}
+
+// batches are those that are tried: from the smallest boards' to the largest ones'.
+func (v *survey) batches() []int {
+	s := v.search
+	var batches []int
+	for _, batch := range []int{max(2, s.Model.Default.Batch/4), max(4, 2*s.Model.Default.Batch), max(8, 16*s.Model.Default.Batch)} {
+		batches = append(batches, min(batch, s.MaxBatch))
+	}
+	return slices.Compact(batches)
+}
+
+// add adds what a trial at a batch size came to on a board to the line of its kind.
+func (v *survey) add(l *line, setup *step.Setup, gpu device.GPU, batch int, r *step.Result, timed []device.GPU) error {
+	l.samples[batch] = r.Sample()
+	for k, load := range r.Loads {
+		seconds, err := v.search.seconds(load, timed[k])
+		if err != nil {
+			return err
+		}
+		l.seconds[batch] = append(l.seconds[batch], seconds)
+	}
+	e, err := setup.Estimate(gpu, r.Sample())
+	l.sizes = sizesOf(r, e)
+	return err
 }
 
 // seconds is how long a step's load takes on its board; zero if that is not known.

@@ -33,6 +33,51 @@ func (l Local) Try(ctx context.Context, t Trial) (*Result, error) {
 	if err := l.prepare(ctx, &t); err != nil {
 		return nil, err
 	}
+	r, err := l.result(ctx, t)
+	if err != nil || len(t.Also) == 0 {
+		return r, err
+	}
+	return r, l.also(ctx, t, r)
+}
+
+// also adds the results on the further boards of a trial. Those that the recording does
+// not serve have another, which the first of them begins.
+func (l Local) also(ctx context.Context, t Trial, r *Result) (err error) {
+	r.Also = make([]*Result, len(t.Also))
+	rest := t
+	rest.Also, rest.recording = nil, nil
+	var missing []int
+	for i, a := range t.Also {
+		on := t
+		on.Board, on.Timed, on.Also = a.Board, a.Timed, nil
+		if on.recording = t.recording.On(i); on.recording == nil {
+			missing, rest.Also = append(missing, i), append(rest.Also, a)
+			continue
+		}
+		if r.Also[i], err = l.result(ctx, on); err != nil {
+			return err
+		}
+		r.Also[i].trial.recording = nil // which ends with that of r
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	rest.Board, rest.Timed, rest.Also = rest.Also[0].Board, rest.Also[0].Timed, rest.Also[1:]
+	other, err := l.Try(ctx, rest)
+	if err != nil {
+		return err
+	}
+	other.Discard()
+	found := append([]*Result{other}, other.Also...)
+	other.Also = nil
+	for i, at := range missing {
+		r.Also[at] = found[i]
+	}
+	return nil
+}
+
+// result replays the recording of a trial on its board.
+func (l Local) result(ctx context.Context, t Trial) (*Result, error) {
 	rec := t.recording
 	r := &Result{
 		Counts: rec.Counts, Facts: rec.Facts, ValidationStep: rec.Validation,
@@ -75,7 +120,11 @@ func (l Local) prepare(ctx context.Context, t *Trial) (err error) {
 	if t.recording == nil || t.recording.Program == nil {
 		c := t.setup.c
 		c.Batch = t.Batch
-		t.recording, err = t.setup.RecordCase(ctx, c, t.Board, models.Options{Validation: t.Validation})
+		o := models.Options{Validation: t.Validation}
+		for _, a := range t.Also {
+			o.Others = append(o.Others, BoardOf(a.Board))
+		}
+		t.recording, err = t.setup.RecordCase(ctx, c, t.Board, o)
 	}
 	return err
 }

@@ -76,6 +76,10 @@ func (s *Setup) Try(ctx context.Context, t Trial) (*Result, error) {
 	r, err := e.Try(ctx, t)
 	if err == nil && r.trial.setup == nil { // it was run elsewhere
 		r.trial = t
+		for i, other := range r.Also {
+			other.trial = t
+			other.trial.Board, other.trial.Timed = t.Also[i].Board, t.Also[i].Timed
+		}
 	}
 	return r, err
 }

@@ -31,11 +31,19 @@ type Trial struct {
 	Replay     Replay `json:"replay,omitzero"`
 	// Timed are the boards whose [Result.Loads] are wanted.
 	Timed []device.GPU `json:"timed,omitempty"`
+	// Also are further boards that the same is tried on: mostly by the same recording.
+	Also []Also `json:"also,omitempty"`
 
 	// setup and recording are the case, complete, and its recording, of a trial that was
 	// made in this process. An executor that has neither makes them from the rest.
 	setup     *Setup
 	recording *models.Recording
+}
+
+// Also is a further board of a [Trial], and what its own Timed are.
+type Also struct {
+	Board device.GPU   `json:"board"`
+	Timed []device.GPU `json:"timed,omitempty"`
 }
 
 // Replay says how the recorded steps are replayed. Its zero value is on the simulated
@@ -91,6 +99,8 @@ type Result struct {
 	Device int64 `json:"device"`
 	// Measured is what a device saw; nil where the board was simulated.
 	Measured *Measurement `json:"measured,omitempty"`
+	// Also are the results on the trial's further boards.
+	Also []*Result `json:"also,omitempty"`
 
 	trial Trial
 }
@@ -118,7 +128,7 @@ func (r *Result) Discard() {
 // not recorded again.
 func (r *Result) Again(how Replay) Trial {
 	t := r.trial
-	t.Replay, t.Timed = how, nil
+	t.Replay, t.Timed, t.Also = how, nil, nil
 	return t
 }
 

@@ -1,0 +1,139 @@
+package step_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/experiment/steptest"
+	"github.com/vprof/vprof/internal/sample"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/all"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// A recording that serves other boards is, instruction by instruction, what each would
+// have had for itself: of every model, on boards of every architecture.
+func TestARecordingServesOtherBoardsAsTheirOwnWould(t *testing.T) {
+	boards := steptest.Boards(t, "t4", "p100", "v100-16", "a100-80", "rtx-4090", "h100", "rtx-5090")
+	shared := 0
+	for i, m := range sample.Of(all.Models().All()) {
+		c := m.Default
+		c.AMP = models.Precisions()[i%len(models.Precisions())]
+		record := func(gpu device.GPU, others ...device.GPU) *models.Recording {
+			var o models.Options
+			for _, other := range others {
+				o.Others = append(o.Others, step.BoardOf(other))
+			}
+			rec, err := m.Record(c, step.BoardOf(gpu), o)
+			require.NoError(t, err, m.Name)
+			return rec
+		}
+		from := i % 2 * (len(boards) - 1) // before Ampere and since
+		rec := record(boards[from], boards...)
+		for k, gpu := range boards {
+			if on := rec.On(k); on != nil {
+				shared++
+				alone := record(gpu)
+				require.True(t, slices.Equal(events(alone), events(on)), "%s on %s", m.Name, gpu.Name)
+				if gpu.Name == boards[from].Name {
+					require.True(t, slices.Equal(events(alone), events(rec)), m.Name)
+				}
+				require.NoError(t, on.Program.Validate())
+				require.Equal(t, alone.Facts, on.Facts)
+				alone.Discard()
+			}
+		}
+		require.Nil(t, rec.On(len(boards)))
+		rec.Discard()
+		require.Nil(t, rec.On(from))
+	}
+	require.Positive(t, shared)
+}
+
+// event is an instruction with all that it refers to but for the numbers of buffers.
+type event struct {
+	kind  program.Kind
+	bytes int64
+	class program.Class
+	work  program.Op
+	phase program.Phase
+}
+
+func events(rec *models.Recording) (all []event) {
+	p := rec.Program
+	for _, in := range p.Instructions {
+		e := event{kind: in.Kind}
+		switch in.Kind {
+		case program.Alloc, program.Free:
+			b := p.Buffers[in.Arg]
+			e.bytes, e.class = b.Bytes, b.Class
+		case program.Launch:
+			e.work = p.Ops[in.Arg]
+			e.work.Site, e.work.Reads, e.work.Writes = 0, program.Span{}, program.Span{}
+		case program.Mark:
+			e.phase = p.Phases[in.Arg]
+		}
+		all = append(all, e)
+	}
+	return all
+}
+
+// Boards that differ in scratch memory alone share a recording.
+func TestNewBoardsShareRecordings(t *testing.T) {
+	m, err := all.Models().Lookup("redimnet-b0")
+	require.NoError(t, err)
+	boards := steptest.Boards(t, "a100-80", "h100", "b200", "rtx-5090")
+	var o models.Options
+	for _, gpu := range boards[1:] {
+		o.Others = append(o.Others, step.BoardOf(gpu))
+	}
+	rec, err := m.Record(m.Default, step.BoardOf(boards[0]), o)
+	require.NoError(t, err)
+	for i := range o.Others {
+		require.NotNil(t, rec.On(i), o.Others[i].Name)
+	}
+	require.NotEqual(t, rec.Program.Buffers, rec.On(2).Program.Buffers, "they do differ")
+}
+
+// Results on further boards are those of trials on them, wherever they run; tf32 needs
+// recordings of its own.
+func TestATrialOnFurtherBoardsGivesWhatEachWouldAlone(t *testing.T) {
+	m, err := all.Models().Lookup("redimnet-b0")
+	require.NoError(t, err)
+	boards := steptest.Boards(t, "t4", "a100-80", "v100-16", "h100", "rtx-5090")
+	for _, e := range []step.Evidence{steptest.Exact(), {Residuals: steptest.Exact().Residuals, Trials: &steptest.Wire{Models: all.Models()}}} {
+		setup, err := step.New(m, m.Default, e)
+		require.NoError(t, err)
+		trial := setup.Trial(boards[0], 8)
+		for _, gpu := range boards[1:] {
+			trial.Also = append(trial.Also, step.Also{Board: gpu, Timed: []device.GPU{gpu}})
+		}
+		r, err := setup.Try(t.Context(), trial)
+		require.NoError(t, err)
+		require.Len(t, r.Also, len(trial.Also))
+		for i, a := range trial.Also {
+			of := setup.Trial(a.Board, 8)
+			of.Timed = a.Timed
+			alone, err := setup.Try(t.Context(), of)
+			require.NoError(t, err)
+			also := r.Also[i]
+			require.Equal(t, alone.Loads, also.Loads, a.Board.Name)
+			require.Equal(t, alone.Facts, also.Facts)
+			require.Equal(t, alone.Counts, also.Counts)
+			require.Equal(t, alone.Device, also.Device)
+			require.Equal(t, alone.Run.Phases, also.Run.Phases)
+			require.Equal(t, alone.Run.Stats, also.Run.Stats)
+			require.Equal(t, alone.Sample(), also.Sample())
+			again, err := setup.Try(t.Context(), also.Again(step.Replay{Expandable: true}))
+			require.NoError(t, err)
+			want, err := setup.Try(t.Context(), alone.Again(step.Replay{Expandable: true}))
+			require.NoError(t, err)
+			require.Equal(t, want.Sample(), again.Sample())
+		}
+		r.Discard()
+	}
+}

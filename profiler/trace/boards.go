@@ -1,0 +1,135 @@
+package trace
+
+import "github.com/vprof/vprof/profiler/program"
+
+// boards are what a recording is for: the board that was asked for, and others of
+// [Options.Others]. On most boards a step is the same but for scratch memory of some
+// kernels, so that one recording tells them all. Where PyTorch or a library looks at the
+// board, the recorder asks what that comes to on each ([onBoard], [Tape.sizedByBoard]);
+// one where something else would be done needs a recording of its own.
+type boards struct {
+	// all begins with the board that was asked for.
+	all  []Board
+	lost []bool
+	// sized are the buffers whose size is not the same on all.
+	sized []sizedBuffer
+}
+
+// sizedBuffer is a buffer with its bytes on each of the boards; zero is none.
+type sizedBuffer struct {
+	buffer uint32
+	bytes  []int64
+}
+
+func newBoards(own Board, others []Board) boards {
+	b := boards{all: append([]Board{own}, others...)}
+	b.lost = make([]bool, len(b.all))
+	return b
+}
+
+// onBoard is what a property of the board comes to on the tape's. Other boards on which
+// it is not the same are lost.
+func onBoard[T comparable](t *Tape, of func(Board) T) T {
+	own := of(t.boards.all[0])
+	for i, b := range t.boards.all[1:] {
+		t.boards.lost[i+1] = t.boards.lost[i+1] || of(b) != own
+	}
+	return own
+}
+
+// atLeast tells whether the board has a compute capability, given times ten.
+func (t *Tape) atLeast(capability int) bool {
+	return onBoard(t, func(b Board) bool { return b.Capability >= capability })
+}
+
+// Board is the GPU that the step is recorded for. Whoever looks at it may do anything by
+// it, so that the recording is for no other.
+func (t *Tape) Board() Board {
+	for i := range t.boards.lost[1:] {
+		t.boards.lost[i+1] = true
+	}
+	return t.boards.all[0]
+}
+
+// sizedByBoard has a buffer allocated whose bytes depend on the board, by its index in
+// boards.all; where they are zero, it is not there. Nothing else may depend on it.
+func (t *Tape) sizedByBoard(bytes func(board int) int64, allocate func(bytes int64) *Tensor) {
+	own := bytes(0)
+	some, same := own, true
+	for i := range t.boards.all[1:] {
+		if t.boards.lost[i+1] {
+			continue
+		}
+		n := bytes(i + 1)
+		same, some = same && n == own, max(some, n)
+	}
+	if some == 0 {
+		return
+	}
+	if own > 0 {
+		some = own
+	}
+	x := allocate(some)
+	if same || x.store.blank {
+		return
+	}
+	s := sizedBuffer{x.store.buffer, make([]int64, len(t.boards.all))}
+	for i := range s.bytes {
+		if !t.boards.lost[i] {
+			s.bytes[i] = bytes(i)
+		}
+	}
+	t.boards.sized = append(t.boards.sized, s)
+}
+
+// programs are what a recording comes to on the other boards, nil for those that are lost;
+// p becomes that of the tape's own. They share the tables in which they do not differ.
+func (b *boards) programs(p *program.Program) (others []*program.Program) {
+	for i := range b.all[1:] {
+		var other *program.Program
+		if !b.lost[i+1] {
+			short := *p
+			short.Buffers = append([]program.Buffer(nil), p.Buffers...)
+			b.resize(&short, i+1)
+			short.Instructions = withoutBuffers(append([]program.Instruction(nil), p.Instructions...), b.absent(i+1))
+			other = &short
+		}
+		others = append(others, other)
+	}
+	p.Instructions = withoutBuffers(p.Instructions, b.absent(0))
+	return others
+}
+
+func (b *boards) resize(p *program.Program, board int) {
+	for _, s := range b.sized {
+		if n := s.bytes[board]; n > 0 {
+			p.Buffers[s.buffer].Bytes = n
+		}
+	}
+}
+
+// absent are the buffers that are not there on a board.
+func (b *boards) absent(board int) map[uint32]bool {
+	gone := map[uint32]bool{}
+	for _, s := range b.sized {
+		if s.bytes[board] == 0 {
+			gone[s.buffer] = true
+		}
+	}
+	return gone
+}
+
+// withoutBuffers takes the instructions of some buffers out of a list, in its memory.
+func withoutBuffers(all []program.Instruction, gone map[uint32]bool) []program.Instruction {
+	if len(gone) == 0 {
+		return all
+	}
+	kept := all[:0]
+	for _, in := range all {
+		if (in.Kind == program.Alloc || in.Kind == program.Free) && gone[in.Arg] {
+			continue
+		}
+		kept = append(kept, in)
+	}
+	return kept
+}

@@ -1,0 +1,28 @@
+package trace_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/stack"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// Whoever looks at the board may do anything by it: the recording serves no other then.
+func TestWhoLooksAtTheBoardHasTheRecordingForItAlone(t *testing.T) {
+	own := trace.Board{Name: "own", Capability: 80, SMs: 100, ThreadsPerSM: 2048, Memory: 1 << 34}
+	other := own
+	other.Name = "other"
+	for _, looks := range []bool{false, true} {
+		tape := trace.New(own, stack.Default().Rules(), trace.Options{Others: []trace.Board{other}})
+		tape.Hold(tape.New("to", program.Batch, trace.U8, 1<<20))
+		if looks {
+			require.Equal(t, own, tape.Board())
+		}
+		p, others := tape.FinishAll()
+		require.Len(t, p.Instructions, 1)
+		require.Equal(t, looks, others[0] == nil)
+	}
+}
