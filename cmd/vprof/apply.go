@@ -221,9 +221,25 @@ func (f *applyFlags) paste(to io.Writer, s systems.System, v systems.Values) err
 	return err
 }
 
+// cannot tells whether a lever, by its flag, cannot be written where it is to be written.
+func (f *applyFlags) cannot(flag string) bool {
+	return f.apply && f.trainer != nil && len(f.pairs) == 0 && flag != "checkpointing" && !f.trainer.Turns(flag)
+}
+
 // trainerValues are what is written into a trainer's configuration.
 func trainerValues(c report.Choice) trainers.Values {
-	return trainers.Values{Batch: c.Batch, Accumulate: c.Case.Accumulate, Checkpointing: c.Case.Checkpointing}
+	v := trainers.Values{Batch: c.Batch, Accumulate: c.Case.Accumulate, Checkpointing: c.Case.Checkpointing, Levers: map[string]string{}}
+	turn := func(on bool, flag, value string) {
+		if on {
+			v.Levers[flag] = value
+		}
+	}
+	k := &c.Case.Case
+	turn(k.Liger, "liger", "true")
+	turn(k.Offload, "offload", "true")
+	turn(k.InBackward, "optimizer-in-backward", "true")
+	turn(k.Quantize != "", "quantize", k.Quantize)
+	return v
 }
 
 // changes are the files with what is to be in them.

@@ -74,7 +74,8 @@ how uncertain they are.
 in every stage into the files of the model's project: single values, so that
 comments, order and quoting stay. Into a trainer's configuration it writes the
 batch, the micro-batches that keep the samples of a step as they were, and
-checkpointing; what else the file says is kept. All files are written or none, each with a
+checkpointing; with --levers also those that the trainer has a key for, and others are
+not turned. What else the file says is kept. All files are written or none, each with a
 backup beside it. Where the project has a notebook or a command line, it prints
 what to paste. Precision and checkpointing that a project does not let its users
 choose stay as they are.
@@ -314,9 +315,7 @@ func (o *fitOptions) search() (s fit.Search, err error) {
 	if err != nil {
 		return s, err
 	}
-	if o.apply.trainer = o.c.trainer; o.apply.trainer != nil && o.apply.apply && o.levers {
-		return s, usagef("--apply and --levers: into a trainer's configuration go batch, micro-batches and checkpointing; turn the levers in %s yourself, then run fit --apply on it", o.c.trainer.File)
-	}
+	o.apply.trainer = o.c.trainer
 	if t := o.c.trainer; t != nil && o.effective == 0 && !o.c.flags.Changed("accumulate") {
 		o.effective = t.Effective(o.group.gpus) // what is learned should stay as it is
 	}
@@ -354,7 +353,7 @@ func (o *fitOptions) cases(m models.Model, c models.Case) ([]models.Case, error)
 		if len(o.tune) > 0 {
 			return nil, usagef("--levers and --tune: search one of the two")
 		}
-		return fit.Levered(m, c, func(flag string) bool { return o.c.flags.Changed(flag) || held[flag] }), nil
+		return fit.Levered(m, c, func(flag string) bool { return o.c.flags.Changed(flag) || held[flag] || o.apply.cannot(flag) }), nil
 	}
 	stages, amps, recompute := m.Stages, models.Precisions(), []bool{false, true}
 	if o.c.stage != "" || c.LoRA != nil || o.c.trainer != nil { // adapters belong to one stage, and so do trainers

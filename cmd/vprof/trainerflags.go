@@ -31,7 +31,8 @@ The model's config.json is taken from the folder that the configuration names or
 the caches of Hugging Face's hub and ModelScope's; nothing is downloaded.
 
 fit searches batch, micro-batches and checkpointing, keeps the samples of a step, and
-with --apply writes the three back into the same file.
+with --apply writes the three back into the same file; with --levers also the levers
+that the trainer has a key for.
 
 docs/trainers.md lists the keys.`
 

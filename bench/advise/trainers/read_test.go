@@ -296,3 +296,42 @@ func TestEffectiveBatchCountsGPUs(t *testing.T) {
 		return s.Flag == "alloc-conf" && s.Value == "expandable_segments:True" && s.From.Line == 4
 	}))
 }
+
+// A lever that is written into a trainer's file is read from it again, of all that tables
+// know how to turn.
+func TestLeversThatAreWrittenAreReadAgain(t *testing.T) {
+	for trainer, text := range map[string]string{
+		"axolotl":       "base_model: x/y\nadapter: lora\nlora_r: 8\nlora_alpha: 16\nlora_target_linear: true\nsequence_len: 64\nmicro_batch_size: 1\ngradient_accumulation_steps: 1\ngradient_checkpointing: true\noptimizer: adamw_torch\n",
+		"LLaMA-Factory": "model_name_or_path: x/y\nstage: sft\nfinetuning_type: lora\nlora_target: all\ncutoff_len: 64\nper_device_train_batch_size: 1\ngradient_accumulation_steps: 1\n",
+		"torchtune": "model:\n  _component_: torchtune.models.llama2.lora_llama2_7b\n  lora_attn_modules: [q_proj]\n  lora_rank: 8\n  lora_alpha: 16\ntokenizer:\n  _component_: torchtune.models.llama2.llama2_tokenizer\n  max_seq_len: 64\n" +
+			"optimizer:\n  _component_: torch.optim.AdamW\nloss:\n  _component_: torch.nn.CrossEntropyLoss\nbatch_size: 1\ngradient_accumulation_steps: 1\nenable_activation_checkpointing: true\ndtype: bf16\n",
+		"ms-swift":     "model: x/y\ntuner_type: lora\nlora_rank: 8\nmax_length: 64\nper_device_train_batch_size: 1\ngradient_accumulation_steps: 1\n",
+		"transformers": "model_name_or_path: x/y\noutput_dir: out\nper_device_train_batch_size: 1\ngradient_accumulation_steps: 1\n",
+		"TRL":          "model_name_or_path: x/y\nuse_peft: true\nlora_target_modules: all-linear\nmax_length: 64\nper_device_train_batch_size: 1\ngradient_accumulation_steps: 1\n",
+	} {
+		open := func(text string) *Config {
+			d, err := parse("train.yaml", []byte(text))
+			require.NoError(t, err)
+			c, err := read([]*document{d})
+			require.NoError(t, err, "%s\n%s", trainer, text)
+			require.Equal(t, trainer, c.Trainer)
+			return c
+		}
+		c := open(text)
+		require.NotEmpty(t, c.table.Turned, trainer)
+		for lever := range c.table.Turned {
+			flag, value, _ := strings.Cut(lever, "=")
+			require.True(t, c.Turns(flag))
+			v := Values{Batch: 1, Accumulate: 1, Checkpointing: setting(c, "checkpointing") != "false", Levers: map[string]string{flag: value}}
+			edits, err := c.Edits(v)
+			require.NoError(t, err, "%s: %s", trainer, lever)
+			got := open(string(spliced(t, "train.yaml", []byte(text), edits)))
+			require.Equal(t, value, setting(got, flag), "%s: %s", trainer, lever)
+			again, err := got.Edits(v)
+			require.NoError(t, err, "%s: %s", trainer, lever)
+			require.Empty(t, again, "%s: %s", trainer, lever)
+		}
+		_, err := c.Edits(Values{Batch: 1, Accumulate: 1, Checkpointing: true, Levers: map[string]string{"quantize": "int3"}})
+		require.ErrorContains(t, err, "does not know how "+trainer+" is told --quantize int3")
+	}
+}

@@ -37,6 +37,8 @@ type Table struct {
 	// Written are the keys that say batch, accumulate and checkpointing in a file that
 	// does not say them yet.
 	Written map[string]string `yaml:"written"`
+	// Turned are the keys that turn a lever, and their values, by "fact=value".
+	Turned map[string]map[string]string `yaml:"turned"`
 	// Harmless are the known keys that do not change what a step needs, or groups of
 	// them; "wandb_*" stands for all that begin so.
 	Harmless []string `yaml:"harmless"`
@@ -170,6 +172,9 @@ var tables = sync.OnceValues(func() ([]*Table, error) {
 		t.Keys = keys
 		if t.Written == nil {
 			t.Written = base.Written
+		}
+		if t.Turned == nil {
+			t.Turned = base.Turned
 		}
 		t.Harmless = append(slices.Clone(t.Harmless), base.Harmless...)
 		t.Rules = append(slices.Clone(t.Rules), base.Rules...)

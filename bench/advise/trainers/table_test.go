@@ -70,6 +70,11 @@ func TestTablesAreConsistent(t *testing.T) {
 				require.Contains(t, read, fact, "%s", table.Trainer)
 			}
 		}
+		for lever, keys := range table.Turned {
+			for key := range keys {
+				require.Contains(t, table.Keys, key, "%s: %s", table.Trainer, lever)
+			}
+		}
 		for fact, key := range table.Written {
 			require.Contains(t, table.Keys, key, "%s: %s", table.Trainer, fact)
 		}

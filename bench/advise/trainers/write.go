@@ -2,6 +2,8 @@ package trainers
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -14,6 +16,48 @@ type Values struct {
 	// Batch is that of one GPU, Accumulate the micro-batches of a step.
 	Batch, Accumulate int
 	Checkpointing     bool
+	// Levers are the levers that the recommendation turns, as flags without dashes with
+	// their values; those that the file turns already may be among them.
+	Levers map[string]string
+}
+
+// Turns tells whether a table knows how its trainer turns a lever, a flag without dashes.
+func (c *Config) Turns(flag string) bool {
+	for lever := range c.table.Turned {
+		if strings.HasPrefix(lever, flag+"=") {
+			return true
+		}
+	}
+	return false
+}
+
+// turned are the keys that turn the levers which the configuration does not turn yet, with
+// their values, in order.
+func (c *Config) turned(levers map[string]string) (edits []configfile.Edit, err error) {
+	for _, name := range slices.Sorted(maps.Keys(levers)) {
+		if c.facts[name].value == levers[name] {
+			continue
+		}
+		keys, known := c.table.Turned[name+"="+levers[name]]
+		if !known {
+			return nil, &input.FormatError{File: c.File, Reason: fmt.Sprintf("vprof does not know how %s is told --%s %s; turn it yourself, and run fit on the file again", c.Trainer, name, levers[name])}
+		}
+		for _, key := range slices.Sorted(maps.Keys(keys)) {
+			edits = append(edits, configfile.Edit{Path: key, Value: literal(keys[key]), Create: true})
+		}
+	}
+	return edits, nil
+}
+
+// literal is a word of a table as a file has it: a switch, a number, or the word.
+func literal(word string) any {
+	if on, err := strconv.ParseBool(word); err == nil && len(word) > 1 {
+		return on
+	}
+	if n, err := strconv.ParseInt(word, 10, 64); err == nil {
+		return n
+	}
+	return word
 }
 
 // Effective is the number of samples of an optimizer step that the configuration
@@ -48,7 +92,8 @@ func (c *Config) Edits(v Values) ([]configfile.Edit, error) {
 			edits = append(edits, configfile.Edit{Path: key, Value: value, Create: true})
 		}
 	}
-	return edits, nil
+	turned, err := c.turned(v.Levers)
+	return append(edits, turned...), err
 }
 
 // Paste are the arguments of the command line that say the values.
@@ -61,7 +106,11 @@ func (c *Config) Paste(v Values) (string, error) {
 		}
 		words = append(words, fmt.Sprintf("--%s %v", key, value))
 	}
-	return strings.Join(words, " "), nil
+	turned, err := c.turned(v.Levers)
+	for _, e := range turned {
+		words = append(words, fmt.Sprintf("--%s %v", e.Path, e.Value))
+	}
+	return strings.Join(words, " "), err
 }
 
 // written is the key that says a fact, and how it says a value of ours; same if it
