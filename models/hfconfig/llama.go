@@ -20,7 +20,7 @@ func (d relative) family() family {
 		}
 		heads[classes+"ForSequenceClassification"] = classification
 	}
-	return family{heads: heads, usual: causalLM, half: true, read: d.architecture}
+	return family{heads: heads, usual: causalLM, half: true, also: d.also, read: d.architecture}
 }
 
 func (d relative) architecture(r *reader) architecture {
@@ -28,7 +28,11 @@ func (d relative) architecture(r *reader) architecture {
 	_, padded := r.token("pad_token_id", -1, c.Vocab)
 	labels := r.labels()
 	problem := r.problem(labels)
-	a := decoder(d.name, c.Layers, c.Width, labels, r.turnedLength(d.positions))
+	length := r.turnedLength(d.positions)
+	if c.Positions > 0 {
+		length = rowLength(2048, c.Positions, positionsKey)
+	}
+	a := decoder(d.name, c.Layers, c.Width, labels, length)
 	a.levers.Liger = d.liger
 	if c.Eager || c.MaskKept {
 		a.settings = append(a.settings, hf.FlashSetting())
@@ -224,6 +228,16 @@ func readStableLM(r *reader, c *llama.Config) {
 	if r.flag("use_parallel_residual", false) {
 		c.Order = llama.StableLMParallel
 	}
+}
+
+// readGPTJ reads a decoder whose layers have the angles of all positions.
+func readGPTJ(r *reader, c *llama.Config) {
+	c.Inner = r.sizeOr("n_inner", 4*c.Width, 4*c.Width, mostInner)
+	c.Positions = r.size(positionsKey, 2048, mostPositions)
+	c.Rotary.Size = r.size("rotary_dim", 64, mostWidth)
+	r.must(c.Rotary.Size%2 == 0 && c.Rotary.Size <= c.HeadSize, "rotary_dim", "%d is no even number of elements of heads of %d", c.Rotary.Size, c.HeadSize)
+	c.AttentionDropout = r.probability("attn_pdrop", 0)
+	c.ResidualDropout, c.EmbedDropout = r.probability("resid_pdrop", 0), r.probability("embd_pdrop", 0)
 }
 
 func readGLM(r *reader, c *llama.Config) { c.QKVBias = r.flag("attention_bias", true) }

@@ -19,6 +19,8 @@ type relative struct {
 	// fused are the names of layers that transformers has in parameters of all experts, and
 	// that peft puts adapters beside as such; see [relative.mixture].
 	fused []string
+	// also are the names of keys by those of Llama: the attribute_map, turned around.
+	also map[string]string
 	// base is what its classes do otherwise; read reads keys of its own.
 	base llama.Config
 	read func(r *reader, c *llama.Config)
@@ -215,6 +217,19 @@ var relatives = map[string]relative{
 				"qkv_proj": "query_key_value", "o_proj": "dense", "up_proj": "dense_h_to_4h", "down_proj": "dense_4h_to_h", "act_fn": "act",
 			},
 		}, read: readFalcon,
+	},
+	"gptj": {
+		name: "GPTJ", vocab: 50400, layers: 28, heads: 16, inner: 16384, positions: 2048, noClasses: true,
+		also: map[string]string{
+			"hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head", positionsKey: "n_positions", "hidden_act": "activation_function",
+		},
+		base: llama.Config{
+			Norm: llama.LayerNorm, Order: llama.PhiParallel, MLP: llama.Plain, Activation: "gelu_new", MLPBias: true, HeadBias: true, Eager: true, DropoutInside: true,
+			Names: llama.Names{
+				"model": "transformer", "embed_tokens": "wte", "layers": "h", "norm": "ln_f", "input_layernorm": "ln_1", "self_attn": "attn",
+				"o_proj": "out_proj", "up_proj": "fc_in", "down_proj": "fc_out", "act_fn": "act",
+			},
+		}, read: readGPTJ,
 	},
 	"gpt_oss": {
 		name: "GptOss", vocab: 201088, width: 2880, layers: 36, heads: 64, kvHeads: 8, headSize: 64, inner: 2880, positions: 131072,

@@ -60,6 +60,9 @@ type Config struct {
 	Gated bool
 	// Latent is multi-head latent attention, in the place of the other.
 	Latent Latent
+	// Positions is how many positions every layer has sines and cosines of, as GPT-J does;
+	// zero means that they are computed.
+	Positions int64
 	// KeyScaled scales keys, GateScaled what gates and what comes of the feed-forward half.
 	KeyScaled, GateScaled bool
 	// Experts are those of a mixture, in the place of the feed-forward half.

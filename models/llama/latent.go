@@ -29,6 +29,9 @@ func newSelfAttention(c *Config, i int) selfAttention {
 	if c.Latent.Rank > 0 {
 		return newLatent(c)
 	}
+	if c.Positions > 0 {
+		return newTableAttention(c)
+	}
 	return newAttention(c, i)
 }
 

@@ -34,7 +34,10 @@ type Model struct {
 // New builds the model.
 func New(c Config) *Model {
 	words := nn.NewEmbedding(c.Vocab, c.Width)
-	m := &Model{Names: c.Names, EmbedTokens: words, words: words, Norm: newNorm(&c, c.Width), RotaryEmb: newRotary(&c), c: &c}
+	m := &Model{Names: c.Names, EmbedTokens: words, words: words, Norm: newNorm(&c, c.Width), c: &c}
+	if c.Positions == 0 {
+		m.RotaryEmb = newRotary(&c)
+	}
 	if c.Words == ByBuffer {
 		m.EmbedScale = nn.NewBuffer(trace.F32)
 	}
@@ -56,14 +59,7 @@ func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	full, window := m.masks(g, words, positions, padding, text.Packed)
 	x := g.Let(words)
 	g.Set(&x, x.Dropout(m.c.EmbedDropout, m.Training()))
-	var cos, sin []*tensor
-	for kind := range m.RotaryEmb.Kinds {
-		a, b := m.RotaryEmb.call(g, kind, x, positions)
-		if b != nil { // complex numbers are one
-			g.Let(b)
-		}
-		cos, sin = append(cos, g.Let(a)), append(sin, b)
-	}
+	cos, sin := m.angles(g, x, positions)
 	for i, l := range m.Layers {
 		mask, kind := full, 0
 		if m.c.windowed(i) {
@@ -97,11 +93,29 @@ func (m *Model) embed(f *frame, ids *tensor) *tensor {
 	return y
 }
 
+// angles binds the cosines and sines for every kind of layers; nil if layers have their own.
+func (m *Model) angles(f *frame, x, positions *tensor) (cos, sin []*tensor) {
+	if m.RotaryEmb == nil {
+		return []*tensor{nil}, []*tensor{nil}
+	}
+	for kind := range m.RotaryEmb.Kinds {
+		a, b := m.RotaryEmb.call(f, kind, x, positions)
+		if b != nil { // complex numbers are one
+			f.Let(b)
+		}
+		cos, sin = append(cos, f.Let(a)), append(sin, b)
+	}
+	return cos, sin
+}
+
 // masks are those of full attention and of a window; nil where the kernels
 // need none or no layer does.
 func (m *Model) masks(f *frame, words, positions, padding *tensor, packed bool) (full, window *tensor) {
 	if m.c.Eager {
 		full = f.Let(hf.EagerCausalMask(f, words, positions, padding, packed))
+		if len(m.c.Windowed) == 0 {
+			return full, nil
+		}
 		return full, f.Let(hf.EagerWindowMask(f, words, positions, padding, packed))
 	}
 	batch := words.Size(0)
