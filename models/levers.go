@@ -34,6 +34,9 @@ type Levers struct {
 	// TrainOnly is a regular expression that is looked for in the names of parameters: those
 	// without it are frozen.
 	TrainOnly string `json:"train_only,omitempty"`
+	// QAT rounds weights and inputs of linear layers as torchao's training for quantization
+	// does.
+	QAT QAT `json:"qat,omitzero"`
 }
 
 // LeverSet says which levers a model has.
@@ -48,6 +51,8 @@ type LeverSet struct {
 	Liger bool
 	// Objective: pairs of answers.
 	Objective bool
+	// QAT: linear layers that are rounded.
+	QAT bool
 }
 
 // withExperts is what follows a quantization that holds the experts of mixtures, too.
@@ -100,6 +105,7 @@ func (l Levers) LeverWords() []string {
 	add(l.Clip != "", "clip "+l.Clip)
 	add(!l.Objective.IsZero(), l.Objective.String())
 	add(l.TrainOnly != "", "training "+l.TrainOnly+" alone")
+	add(!l.QAT.IsZero(), "qat "+l.QAT.String())
 	return words
 }
 
@@ -144,6 +150,9 @@ func (l Levers) checkLevers(m *Model, c *Case) (field, reason string) {
 		return field, reason
 	}
 	if field, reason := l.checkTrainOnly(m, c); reason != "" {
+		return field, reason
+	}
+	if field, reason := l.checkQAT(m, c); reason != "" {
 		return field, reason
 	}
 	switch {

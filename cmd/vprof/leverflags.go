@@ -17,7 +17,7 @@ const recomputeHelp = "non-reentrant, reentrant, every=2 for every second layer"
 // leverFlags turn the levers of fine-tuning.
 type leverFlags struct {
 	quantize, clip             string
-	objective, trainOnly       string
+	objective, trainOnly, qat  string
 	liger, offload, inBackward bool
 	flags                      *pflag.FlagSet
 }
@@ -30,6 +30,7 @@ func (f *leverFlags) register(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.inBackward, "optimizer-in-backward", false, "step the optimizer of each parameter when its gradient is there, and free the gradient")
 	flags.StringVar(&f.clip, "clip", "", "clip gradients by their `norm` before the optimizer's step: norm, none (default: as the model's system does)")
 	flags.StringVar(&f.trainOnly, "train-only", "", "train the parameters alone whose names have a `regex` in them, such as 'layers\\.(30|31)\\.|lm_head', and freeze the others")
+	flags.StringVar(&f.qat, "qat", "", "round weights and inputs of linear layers as torchao's training for quantization does, by `kind`: "+strings.Join(models.QATs(), ", ")+"; options like int8-int4:group=32")
 	flags.StringVar(&f.objective, "objective", "", "learn from answers that were compared or judged, in place of the next token, by `name`: "+strings.Join(models.Objectives(), ", ")+"; options like dpo:precomputed,as=llama-factory")
 }
 
@@ -45,6 +46,12 @@ func (f *leverFlags) turn(l *models.Levers) error {
 		var err error
 		if l.Objective, err = models.ParseObjective(f.objective); err != nil {
 			return usagef("--objective: %w", err)
+		}
+	}
+	if f.qat != "" {
+		var err error
+		if l.QAT, err = models.ParseQAT(f.qat); err != nil {
+			return usagef("--qat: %w", err)
 		}
 	}
 	l.TrainOnly = f.trainOnly

@@ -26,12 +26,12 @@ func CausalLM(net any, m Decoder, inputs *nn.Embedding, output *nn.Layer, text T
 			x := g.Let(m.Call(g, b.IDs, b.Padding, text))
 			switch {
 			case text.FusedLoss:
-				return Taken(g, g.Let(liger.CausalLMLoss(g, x, nn.Trained(*output).(*nn.Linear).Weight.Tensor, b.Labels)))
+				return Taken(g, g.Let(liger.CausalLMLoss(g, x, nn.OutputWeight(*output), b.Labels)))
 			case text.LinearLoss:
 				if text.ScoreCap || text.ScoreScaled {
 					f.Tape().Raise(errors.New("linear_cross_entropy takes the scores as the output layer gives them, and this model scales or caps them; use --chunked-loss N"))
 				}
-				return Taken(g, g.Let(linearCausalLMLoss(g, x, nn.Trained(*output).(*nn.Linear).Weight.Tensor, b.Labels)))
+				return Taken(g, g.Let(linearCausalLMLoss(g, x, nn.OutputWeight(*output), b.Labels)))
 			case text.LossChunks > 1:
 				return Taken(g, g.Let(chunkedCausalLMLoss(g, x, *output, b.Labels, text)))
 			}

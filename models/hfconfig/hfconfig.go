@@ -246,7 +246,7 @@ func (a *architecture) caveatsOf(c models.Case) []string {
 // leverSet are the levers of an architecture: all have those of the training loop.
 func (a *architecture) leverSet() models.LeverSet {
 	l := a.levers
-	l.Loop, l.Quantize = true, true
+	l.Loop, l.Quantize, l.QAT = true, true, true
 	return l
 }
 

@@ -90,6 +90,9 @@ func newTrainer(task Task, c models.Case) (models.Trainer, error) {
 		}
 	}
 	t := &taskTrainer{task: task, c: c}
+	if err := fakeQuantize(task, c); err != nil {
+		return nil, err
+	}
 	if c.LoRA != nil {
 		var err error
 		if t.adapters, err = adapt(task, c); err != nil {
@@ -116,6 +119,23 @@ func newTrainer(task Task, c models.Case) (models.Trainer, error) {
 		t.net = nn.NewTree(task.Model()) // the head's modules have their names again
 	}
 	return t, nil
+}
+
+// fakeQuantize has linear layers round weights and inputs: all, or those with adapters.
+func fakeQuantize(task Task, c models.Case) error {
+	if c.QAT.IsZero() {
+		return nil
+	}
+	wanted, but := func(string) bool { return true }, []nn.Layer(nil)
+	if a, ok := task.(Adaptable); ok && c.LoRA != nil {
+		wanted, but = c.LoRA.Adapts, a.Unadapted()
+	}
+	q := nn.FakeQuantization{Group: c.QAT.Group, Legacy: c.QAT.Name == models.QAT8da4w}
+	replaced, undivided := nn.FakeQuantizeLinears(task.Model(), q, wanted, but...)
+	if replaced == 0 && undivided > 0 || undivided > 0 && !q.Legacy {
+		return &models.CaseError{Model: c.Model, Field: "qat", Reason: fmt.Sprintf("groups of %d do not divide the inputs of its linear layers; take another group", q.Group)}
+	}
+	return nil
 }
 
 // trainOnly freezes what the case does not choose by name.

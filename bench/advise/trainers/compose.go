@@ -14,7 +14,7 @@ import (
 // flags are the facts that are flags as they are, in the order of a command line.
 var flags = []string{
 	"task", "batch", "accumulate", "seq-len", "weights", "amp", "checkpointing", "optimizer", "lora", "quantize",
-	"objective", "train-only", "liger", "chunked-loss", "offload", "optimizer-in-backward", "clip", "gpus", "strategy", "alloc-conf",
+	"objective", "train-only", "qat", "liger", "chunked-loss", "offload", "optimizer-in-backward", "clip", "gpus", "strategy", "alloc-conf",
 }
 
 // Flash is the setting of models whose attention is eager unless the file says that
@@ -46,6 +46,7 @@ func (c *Config) compose() error {
 		return err
 	}
 	c.prefer()
+	c.round()
 	c.shard()
 	if err := c.deepSpeed(); err != nil {
 		return err
@@ -152,6 +153,13 @@ func (c *Config) unfreeze() error {
 	}
 	c.facts.set("train-only", all, f.from)
 	return nil
+}
+
+// round adds to training for quantization how many weights share a scale.
+func (c *Config) round() {
+	if q, g := c.facts["qat"], c.facts["qat-group"]; q.value != "" && g.value != "" {
+		c.facts.set("qat", q.value+":group="+g.value, q.from)
+	}
 }
 
 // prefer adds to the objective whether its reference was computed before, and whose code

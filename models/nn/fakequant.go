@@ -1,0 +1,207 @@
+package nn
+
+import (
+	"reflect"
+
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// FakeQuantization is how torchao's training for quantization rounds weights of linear
+// layers to 4 bits, and inputs to 8 bits for each token, in the types that they have.
+type FakeQuantization struct {
+	// Group is how many weights of a row share a scale.
+	Group int64
+	// Legacy is Int8DynActInt4WeightQATQuantizer. Otherwise weights are rounded as
+	// Int4WeightFakeQuantizer does, in steps of fp32 that autograd follows.
+	Legacy bool
+}
+
+// FakeQuantizeLinears puts torchao's FakeQuantizedLinear in the place of the linear layers
+// of a model that wanted names by their paths, but not of those given, and returns how many
+// it has replaced, and how many it could not divide into groups. The legacy one leaves those alone that share their weight with embeddings,
+// which torchtune computes by a function.
+func FakeQuantizeLinears(model any, q FakeQuantization, wanted func(path string) bool, but ...Layer) (replaced, undivided int) {
+	words := map[*Parameter]bool{}
+	if q.Legacy {
+		w := layerWalk{seen: map[uintptr]bool{}, visit: func(reflect.Value, string) {}, wanted: func(l Layer, _ string) bool {
+			if e, ok := l.(*Embedding); ok {
+				words[e.Weight] = true
+			}
+			return false
+		}}
+		w.walk(reflect.ValueOf(model), "")
+	}
+	walkLinears(model, but, func(v reflect.Value, path string) {
+		l, ok := v.Interface().(*Linear)
+		switch {
+		case !ok || words[l.Weight] || !wanted(path):
+		case l.Weight.Dims[1]%q.Group != 0:
+			undivided++
+		default:
+			v.Set(reflect.ValueOf(&FakeQuantizedLinear{Weight: l.Weight, Bias: l.Bias, q: q}))
+			replaced++
+		}
+	})
+	return replaced, undivided
+}
+
+// FakeQuantizedLinear is torchao.quantization.qat.FakeQuantizedLinear, of release 0.17.
+type FakeQuantizedLinear struct {
+	Module
+	Weight, Bias *Parameter
+	q            FakeQuantization
+	// The scales and zero points of the last call, which the fake quantizers keep.
+	inputs, weights [2]*trace.Tensor
+}
+
+func (l *FakeQuantizedLinear) widths() (in, out int64) { return l.Weight.Dims[1], l.Weight.Dims[0] }
+
+func (l *FakeQuantizedLinear) adapterType() trace.DType { return l.Weight.DType }
+
+// OutputWeight is the weight of an output layer, for losses that multiply by it themselves.
+func OutputWeight(l Layer) *trace.Tensor {
+	if q, ok := Trained(l).(*FakeQuantizedLinear); ok {
+		return q.Weight.Tensor
+	}
+	return Trained(l).(*Linear).Weight.Tensor
+}
+
+// Forward maps [..., in] to [..., out].
+func (l *FakeQuantizedLinear) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
+	f.Set(&x, l.integers(f, x, &l.inputs, x.Size(-1), false))
+	var w *trace.Tensor
+	if l.q.Legacy {
+		w = f.Let(l.integers(f, l.Weight.Tensor, &l.weights, l.q.Group, true))
+	} else {
+		w = f.Let(l.inSteps(f, l.Weight.Tensor))
+	}
+	return x.Linear(w, l.Bias.T())
+}
+
+// integers is IntxFakeQuantizer: blocks of the last dimension share a scale and a zero
+// point, which stay with the layer.
+func (l *FakeQuantizedLinear) integers(f *trace.Frame, x *trace.Tensor, kept *[2]*trace.Tensor, block int64, symmetric bool) *trace.Tensor {
+	t, g := f.Tape(), f.FuncFrame(x)
+	var scale, zero *trace.Tensor
+	t.NoGrad(func() { scale, zero = l.scales(g, x, block, symmetric) })
+	g.LetAll([]*trace.Tensor{scale, zero})
+	if !t.Unwinding() {
+		for i, s := range []*trace.Tensor{scale, zero} {
+			t.Hold(s)
+			if kept[i] != nil {
+				t.Release(kept[i])
+			}
+			kept[i] = s
+		}
+	}
+	q := g.Let(toIntegers(g, x, scale, zero, block))
+	y := fromIntegers(g, q, scale, zero, block, x.DType())
+	g.End(y)
+	return y
+}
+
+// blocks are the shape of x with its last dimension in blocks, and that of their scales.
+func blocks(x *trace.Tensor, block int64) (whole, scales []int64) {
+	last := x.NDim() - 1
+	whole = append(append(whole, x.Shape()[:last]...), x.Size(last)/block, block)
+	scales = append(append(scales, x.Shape()[:last]...), x.Size(last)/block, 1)
+	if x.Size(last) == block {
+		whole = append([]int64(nil), x.Shape()...)
+		scales = append(append([]int64(nil), x.Shape()[:last]...), 1)
+	}
+	return whole, scales
+}
+
+// scales is choose_qparams_affine: scales in fp32, and zero points in fp32 or in 32-bit
+// integers.
+func (l *FakeQuantizedLinear) scales(f *trace.Frame, x *trace.Tensor, block int64, symmetric bool) (scale, zero *trace.Tensor) {
+	g := f.FuncFrame(x)
+	whole, _ := blocks(x, block)
+	g.Set(&x, x.View(whole...))
+	least := g.Let(x.AMin(false, -1))
+	most := g.Let(x.AMax(false, -1))
+	low := g.Let(least.Minimum(least.ZerosLike()))
+	high := g.Let(most.Maximum(most.ZerosLike()))
+	if symmetric {
+		g.Set(&high, low.Neg().Maximum(high))
+		scale = g.Let(high.DivScalar())
+		zero = g.Let(scale.FilledLike("full_like", scale.DType()))
+		g.Set(&scale, scale.ClampOneSided())
+	} else {
+		scale = g.Let(high.Sub(low).DivScalar())
+		g.Set(&scale, scale.ClampOneSided())
+		zero = g.Let(low.Div(scale).Round().RSubScalar())
+		g.Set(&zero, zero.Clamp())
+	}
+	points := trace.I32
+	if l.q.Legacy {
+		points = trace.F32
+	}
+	scale, zero = scale.To(trace.F32), zero.To(points)
+	g.End(scale, zero)
+	return scale, zero
+}
+
+// toIntegers is _quantize_affine_no_dtype_cast.
+func toIntegers(f *trace.Frame, x, scale, zero *trace.Tensor, block int64) *trace.Tensor {
+	g := f.FuncFrame(x, scale, zero)
+	shape := append([]int64(nil), x.Shape()...)
+	whole, narrow := blocks(x, block)
+	g.Set(&x, x.View(whole...))
+	g.Set(&scale, scale.View(narrow...))
+	g.Set(&zero, zero.View(narrow...))
+	q := g.Let(rounded(g, x.Mul(scale.Reciprocal())).Add(zero).Clamp())
+	g.Set(&q, q.View(shape...))
+	g.End(q)
+	return q
+}
+
+// fromIntegers is _dequantize_affine_no_dtype_check.
+func fromIntegers(f *trace.Frame, q, scale, zero *trace.Tensor, block int64, d trace.DType) *trace.Tensor {
+	g := f.FuncFrame(q, scale, zero)
+	shape := append([]int64(nil), q.Shape()...)
+	whole, narrow := blocks(q, block)
+	g.Set(&q, q.View(whole...))
+	g.Set(&scale, scale.View(narrow...))
+	g.Set(&zero, zero.View(narrow...))
+	var y *trace.Tensor
+	if q.DType() == d {
+		y = g.Let(q.Clone())
+	} else {
+		y = g.Let(q.To(d))
+	}
+	g.Set(&y, y.Sub(zero.To(d)))
+	g.Set(&y, y.Mul(scale))
+	out := y.View(shape...).To(d)
+	g.End(out)
+	return out
+}
+
+// inSteps is Int4WeightFakeQuantizer where activations are in bf16.
+func (l *FakeQuantizedLinear) inSteps(f *trace.Frame, w *trace.Tensor) *trace.Tensor {
+	g := f.FuncFrame(w)
+	grouped := g.Let(w.To(trace.F32).View(w.Size(0), -1, l.q.Group))
+	most := g.Let(grouped.AMax(true, -1))
+	least := g.Let(grouped.AMin(true, -1))
+	scale := g.Let(most.Sub(least).ClampOneSided().DivScalar())
+	zero := g.Let(least.Add(scale.MulScalar()))
+	q := g.Let(rounded(g, grouped.Sub(least).Div(scale)).Clamp())
+	g.Set(&q, q.AddScalar())
+	g.Set(&q, q.Mul(scale).Add(zero))
+	y := q.View(w.Shape()...).To(w.DType())
+	g.End(y)
+	return y
+}
+
+// rounded is _Round: gradients go past it.
+func rounded(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
+	return f.Apply(&trace.Function{
+		Name: "_RoundBackward",
+		Forward: func(_ *trace.Frame, _ *trace.FunctionContext, in []*trace.Tensor) []*trace.Tensor {
+			return []*trace.Tensor{in[0].Round()}
+		},
+		Backward: func(_ *trace.Frame, _ *trace.FunctionContext, grads []*trace.Tensor) []*trace.Tensor {
+			return []*trace.Tensor{grads[0]}
+		},
+	}, x)[0]
+}
