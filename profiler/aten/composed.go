@@ -5,22 +5,25 @@ import "github.com/vprof/vprof/profiler/trace"
 // composed are operators that PyTorch makes of others (CompositeImplicitAutograd), each
 // as its source has it.
 var composed = family{
-	"addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor": one(func(a *Args) *tensor { return a.first(0).AddR(a.Tensor("vec1"), a.Tensor("vec2")) }),
-	"cartesian_prod(Tensor[] tensors) -> Tensor":                                              one(cartesianProduct),
-	"cumulative_trapezoid.dx(Tensor y, *, Scalar dx=1, int dim=-1) -> Tensor":                 one(cumulativeTrapezoid),
-	"float_power.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor":                       one(func(a *Args) *tensor { return a.first(0).To(trace.F64).Pow(a.Float("exponent")) }),
-	"ldexp.Tensor(Tensor self, Tensor other) -> Tensor":                                       binary(func(x, y *tensor) *tensor { return x.Mul(y.NumberPow(trace.RealNumber)) }),
-	"feature_alpha_dropout(Tensor input, float p, bool train) -> Tensor":                      one(func(a *Args) *tensor { return a.first(0).FeatureAlphaDropout(a.Float("p"), a.Bool("train")) }),
-	// Windows of these kinds are as small as those of Hann, and made like them.
-	"blackman_window(int window_length, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor":                               one(func(a *Args) *tensor { return a.Tape().HannWindow(a.Int("window_length")) }),
-	"blackman_window.periodic(int window_length, bool periodic, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor":       one(func(a *Args) *tensor { return a.Tape().HannWindow(a.Int("window_length")) }),
-	"kaiser_window(int window_length, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor":                                 one(func(a *Args) *tensor { return a.Tape().HannWindow(a.Int("window_length")) }),
-	"kaiser_window.beta(int window_length, bool periodic, float beta, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor": one(func(a *Args) *tensor { return a.Tape().HannWindow(a.Int("window_length")) }),
+	"addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor":                                                                                one(func(a *Args) *tensor { return a.first(0).AddR(a.Tensor("vec1"), a.Tensor("vec2")) }),
+	"cartesian_prod(Tensor[] tensors) -> Tensor":                                                                                                                             one(cartesianProduct),
+	"cumulative_trapezoid.dx(Tensor y, *, Scalar dx=1, int dim=-1) -> Tensor":                                                                                                one(cumulativeTrapezoid),
+	"float_power.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor":                                                                                                      one(func(a *Args) *tensor { return a.first(0).To(trace.F64).Pow(a.Float("exponent")) }),
+	"ldexp.Tensor(Tensor self, Tensor other) -> Tensor":                                                                                                                      binary(func(x, y *tensor) *tensor { return x.Mul(y.NumberPow(trace.RealNumber)) }),
+	"feature_alpha_dropout(Tensor input, float p, bool train) -> Tensor":                                                                                                     one(func(a *Args) *tensor { return a.first(0).FeatureAlphaDropout(a.Float("p"), a.Bool("train")) }),
+	"blackman_window(int window_length, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor":                               one(func(a *Args) *tensor { return a.Tape().BlackmanWindow(a.Int("window_length"), true) }),
+	"blackman_window.periodic(int window_length, bool periodic, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor":       one(func(a *Args) *tensor { return a.Tape().BlackmanWindow(a.Int("window_length"), a.Bool("periodic")) }),
+	"bartlett_window(int window_length, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor":                               one(func(a *Args) *tensor { return a.Tape().BartlettWindow(a.Int("window_length"), true) }),
+	"bartlett_window.periodic(int window_length, bool periodic, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor":       one(func(a *Args) *tensor { return a.Tape().BartlettWindow(a.Int("window_length"), a.Bool("periodic")) }),
+	"kaiser_window(int window_length, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor":                                 one(func(a *Args) *tensor { return a.Tape().KaiserWindow(a.Int("window_length"), true) }),
+	"kaiser_window.periodic(int window_length, bool periodic, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor":         one(func(a *Args) *tensor { return a.Tape().KaiserWindow(a.Int("window_length"), a.Bool("periodic")) }),
+	"kaiser_window.beta(int window_length, bool periodic, float beta, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor": one(func(a *Args) *tensor { return a.Tape().KaiserWindow(a.Int("window_length"), a.Bool("periodic")) }),
 	"atleast_3d(Tensor self) -> Tensor":                            unary(atLeast3D),
 	"dstack(Tensor[] tensors) -> Tensor":                           one(depthStack),
 	"cross(Tensor self, Tensor other, int? dim=None) -> Tensor":    binary((*tensor).Cross),
 	"diagflat(Tensor self, int offset=0) -> Tensor":                one(func(a *Args) *tensor { return a.first(0).Contiguous().View(-1).DiagEmbed(a.Int("offset")) }),
 	"native_channel_shuffle(Tensor self, SymInt groups) -> Tensor": one(func(a *Args) *tensor { return a.first(0).ChannelShuffle(a.Int("groups")) }),
+	"trapz.dx(Tensor y, *, float dx=1, int dim=-1) -> Tensor":      one(trapezoid),
 	"trapezoid.dx(Tensor y, *, Scalar dx=1, int dim=-1) -> Tensor": one(trapezoid),
 	"normal.float_float(float mean, float std, SymInt[] size, *, Generator? generator=None, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor": one(func(a *Args) *tensor { return a.filled("normal") }),
 	// A window is that of Hann with other constants.
@@ -47,12 +50,7 @@ func depthStack(a *Args) *tensor {
 	return trace.Cat(2, xs...)
 }
 
-// trapezoid is (y.sum(dim) - (y.select(dim, 0) + y.select(dim, -1)) * 0.5) * dx.
-func trapezoid(a *Args) *tensor {
-	y, d := a.first(0), a.Dim("dim")
-	ends := y.Select(d, 0).Add(y.Select(d, -1)).MulScalar()
-	return y.Sum(false, d).Sub(ends).MulScalar()
-}
+func trapezoid(a *Args) *tensor { return a.first(0).Trapezoid(a.Dim("dim")) }
 
 // cartesianProduct is the grid of all tensors, flattened, as the columns of a matrix.
 func cartesianProduct(a *Args) *tensor {

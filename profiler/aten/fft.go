@@ -1,6 +1,11 @@
 package aten
 
-import "github.com/vprof/vprof/profiler/trace"
+import (
+	"errors"
+	"fmt"
+
+	"github.com/vprof/vprof/profiler/trace"
+)
 
 // transforms are Fourier transforms. Their sizes and dimensions may be None:
 // all dimensions, or the last ones if there are sizes.
@@ -14,8 +19,11 @@ var transforms = family{
 	"fft_fftshift(Tensor self, int[1]? dim=None) -> Tensor": one(shift), "fft_ifftshift(Tensor self, int[1]? dim=None) -> Tensor": one(shift),
 	"fft_fftfreq(int n, float d=1.0, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor":                                                                                                                       one(func(a *Args) *tensor { return a.filledN(a.Int("n")) }),
 	"fft_rfftfreq(int n, float d=1.0, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor":                                                                                                                      one(func(a *Args) *tensor { return a.filledN(a.Int("n")/2 + 1) }),
-	"stft(Tensor self, int n_fft, int? hop_length=None, int? win_length=None, Tensor? window=None, bool normalized=False, bool? onesided=None, bool? return_complex=None, bool? align_to_window=None) -> Tensor":                                                  one(func(a *Args) *tensor { return stft(a, false) }),
-	"stft.center(Tensor self, int n_fft, int? hop_length=None, int? win_length=None, Tensor? window=None, bool center=True, str pad_mode='reflect', bool normalized=False, bool? onesided=None, bool? return_complex=None, bool? align_to_window=None) -> Tensor": one(func(a *Args) *tensor { return stft(a, a.Bool("center")) }),
+	"stft(Tensor self, int n_fft, int? hop_length=None, int? win_length=None, Tensor? window=None, bool normalized=False, bool? onesided=None, bool? return_complex=None, bool? align_to_window=None) -> Tensor":                                                  one(func(a *Args) *tensor { return a.stft(a.frames()) }),
+	"stft.center(Tensor self, int n_fft, int? hop_length=None, int? win_length=None, Tensor? window=None, bool center=True, str pad_mode='reflect', bool normalized=False, bool? onesided=None, bool? return_complex=None, bool? align_to_window=None) -> Tensor": one(centeredSTFT),
+	"istft(Tensor self, int n_fft, int? hop_length=None, int? win_length=None, Tensor? window=None, bool center=True, bool normalized=False, bool? onesided=None, int? length=None, bool return_complex=False) -> Tensor":                                         one(istft),
+	"fft_hfft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor":                                                                                                                                                                                 hermitian((*tensor).HermitianFFT),
+	"fft_ihfft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor":                                                                                                                                                                                hermitian((*tensor).InverseHermitianFFT),
 }
 
 type transform = func(x *tensor, sizes []int64, dims ...int) *tensor
@@ -49,15 +57,54 @@ func (a *Args) filledN(n int64) *tensor {
 	return a.Tape().Filled("fft_fftfreq", a.DType("dtype", trace.F32), n)
 }
 
-// stft is the spectrogram of [batch, samples]; a missing hop is a quarter of the
-// window.
-func stft(a *Args, center bool) *tensor {
-	n, hop := a.Int("n_fft"), a.Int("hop_length")
-	if hop == 0 {
-		hop = n / 4
+// hermitian is the body of a transform between a real signal and half a spectrum.
+func hermitian(f func(x *tensor, sizes []int64, dim int) *tensor) body {
+	return one(func(a *Args) *tensor {
+		if a.IsNone("n") {
+			return f(a.first(0), nil, a.Dim("dim"))
+		}
+		return f(a.first(0), []int64{a.Int("n")}, a.Dim("dim"))
+	})
+}
+
+// frames are the options that both directions have; a missing hop is a quarter of a frame.
+func (a *Args) frames() trace.STFTArgs {
+	n := a.Int("n_fft")
+	s := trace.STFTArgs{FFT: n, Hop: n / 4, WindowLength: n, Window: a.Tensor("window"), OneSided: a.IsNone("onesided") || a.Bool("onesided")}
+	if hop := a.Int("hop_length"); hop != 0 {
+		s.Hop = hop
 	}
-	if center {
-		return a.first(0).STFTCentered(n, hop, a.Tensor("window"))
+	if length := a.Int("win_length"); length != 0 {
+		s.WindowLength = length
 	}
-	return a.first(0).STFTUncentered(n, hop, a.Tensor("window"))
+	return s
+}
+
+// stft gives real and imaginary parts apart where it is not told to return complex numbers.
+func (a *Args) stft(s trace.STFTArgs) *tensor {
+	x := a.first(0)
+	s.Complex = a.Bool("return_complex")
+	if x.DType() == trace.C64 {
+		s.OneSided, s.Complex = false, true
+	}
+	return x.ShortTimeFFT(s)
+}
+
+func centeredSTFT(a *Args) *tensor {
+	s := a.frames()
+	mode := a.Text("pad_mode")
+	if mode != "constant" && mode != "reflect" {
+		a.Tape().Raise(fmt.Errorf("stft is described for pad_mode 'reflect' and 'constant', not %q", mode))
+	}
+	s.Center, s.Constant = a.Bool("center"), mode == "constant"
+	return a.stft(s)
+}
+
+func istft(a *Args) *tensor {
+	if a.Bool("return_complex") {
+		a.Tape().Raise(errors.New("istft is described for real signals"))
+	}
+	s := a.frames()
+	s.Center, s.Length = a.Bool("center"), a.Int("length")
+	return a.first(0).InverseSTFT(s)
 }

@@ -66,9 +66,10 @@ func TestOperatorsAllocateAsRecorded(t *testing.T) {
 	require.NotZero(t, calls)
 }
 
-var tensorText = regexp.MustCompile(`^(f32|c64|i64)\[([\d,]*)\]$`)
+var tensorText = regexp.MustCompile(`^(f32|c64|i64|plain)\[([\d,]*)\]$`)
 
-// argsOf makes the arguments of a recorded call: "f32[4,8]" is a tensor.
+// argsOf makes the arguments of a recorded call: "f32[4,8]" is a tensor that wants a gradient,
+// "plain[16]" one of float32 that does not.
 func argsOf(t *testing.T, f *trace.Frame, args [][2]any) []Arg {
 	var out []Arg
 	for _, a := range args {
@@ -82,9 +83,9 @@ func argsOf(t *testing.T, f *trace.Frame, args [][2]any) []Arg {
 			if m := tensorText.FindStringSubmatch(v); m != nil {
 				var shape []int64
 				require.NoError(t, json.Unmarshal([]byte("["+m[2]+"]"), &shape))
-				d := map[string]trace.DType{"f32": trace.F32, "c64": trace.C64, "i64": trace.I64}[m[1]]
+				d := map[string]trace.DType{"f32": trace.F32, "c64": trace.C64, "i64": trace.I64, "plain": trace.F32}[m[1]]
 				x := f.Tape().New("x", program.Batch, d, shape...)
-				if d != trace.I64 {
+				if m[1] == "f32" || m[1] == "c64" {
 					x = x.Leaf().Clone()
 				}
 				value = f.Let(x)

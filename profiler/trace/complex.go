@@ -82,3 +82,31 @@ func doubled(strides []int64) []int64 {
 	}
 	return out
 }
+
+// Angle is torch.angle(x), of a complex tensor.
+func (x *Tensor) Angle() *Tensor {
+	if x.dtype != C64 {
+		return x.Function("angle")
+	}
+	t := x.tape
+	c := t.begin("angle", x)
+	wide := c.let(t.map1("angle", C64, transcendentalFLOPs, x))
+	y := c.let(x.emptyLike(F32))
+	t.launchCopy(y, wide)
+	if n := t.record("AngleBackward0", x); n != nil {
+		n.save(x)
+		n.yields(y)
+		n.apply = func(b *backward) { b.give(0, angleGrad(b.grad, b.saved(0))) }
+	}
+	return c.end(y)
+}
+
+// angleGrad is angle_backward: where(self == 0, 0, grad * self / self.abs().pow(2) * 1j).
+func angleGrad(grad, x *Tensor) *Tensor {
+	t := grad.tape
+	c := t.begin("angle_backward", grad, x)
+	square := x.Abs().Pow(2)
+	turned := grad.Mul(x).Div(square).MulScalar()
+	zero := t.scalarTensor(C64)
+	return c.end(Where(x.compareScalar("eq"), zero, turned))
+}

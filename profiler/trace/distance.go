@@ -167,3 +167,27 @@ func (x *Tensor) Dist(y *Tensor, p float64) *Tensor {
 	}
 	return c.end(z)
 }
+
+// PDist is torch.pdist(x, p): the distances between all pairs of rows.
+func (x *Tensor) PDist(p float64) *Tensor {
+	t := x.tape
+	c := t.begin("pdist", x)
+	in := c.let(x.contiguous())
+	rows, m := in.shape[0], in.shape[1]
+	pairs := rows * (rows - 1) / 2
+	y := c.let(t.empty(x.dtype, pairs))
+	t.launchElementwise(y, 3*m, in)
+	if n := t.record("PdistBackward0", in); n != nil {
+		n.save(in, y)
+		n.yields(y)
+		n.apply = func(b *backward) {
+			c := t.begin("_pdist_backward", b.grad)
+			x := b.saved(0)
+			g := c.let(t.empty(x.dtype, x.shape...))
+			parts := c.let(t.empty(x.dtype, rows-1, rows, m))
+			t.launchElementwise(parts, 4, b.grad, x, b.saved(1))
+			b.give(0, c.end(g))
+		}
+	}
+	return c.end(y)
+}

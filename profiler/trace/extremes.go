@@ -177,3 +177,16 @@ func logSumExpGrad(grad, result, self *Tensor, keep bool, dims []int) *Tensor {
 	weight := self.Sub(result).Exp()
 	return c.end(grad.Mul(weight))
 }
+
+// AMinMax is torch.aminmax(x), or of x along dims; it has no gradient.
+func (x *Tensor) AMinMax(keep bool, dims ...int) (least, most *Tensor) {
+	t := x.tape
+	c := t.begin("aminmax", x)
+	shape, _ := x.reducedShape(dims, keep)
+	if dims == nil {
+		shape = nil
+	}
+	least, most = c.let(t.empty(x.dtype, shape...)), c.let(t.empty(x.dtype, shape...))
+	t.launch(program.Reduction, 2*x.numel, []*Tensor{least, most}, []*Tensor{x})
+	return c.endPair(least, most)
+}

@@ -237,22 +237,9 @@ func (x *Tensor) STFT(n, hop int64, w *Tensor) *Tensor {
 	return z
 }
 
-// STFTUncentered is the same without padding.
-func (x *Tensor) STFTUncentered(n, hop int64, w *Tensor) *Tensor { return x.stft(n, hop, w) }
-
 func (x *Tensor) stft(n, hop int64, w *Tensor) *Tensor {
 	c := x.tape.begin("stft", x, w)
 	return c.end(c.stft(c.let(x), n, hop, w))
-}
-
-// STFTCentered is the operator torch.stft calls if it is told to pad.
-func (x *Tensor) STFTCentered(n, hop int64, w *Tensor) *Tensor {
-	c := x.tape.begin("stft_center", x, w)
-	batch := x.shape[0]
-	in := c.let(x.View(1, batch, x.shape[1]))
-	c.set(&in, in.PadReflect(n/2, n/2))
-	c.set(&in, in.View(batch, in.Size(-1)))
-	return c.end(c.stft(in, n, hop, w))
 }
 
 // stft transforms the frames of a local of c.

@@ -6,7 +6,7 @@ import "maps"
 // torch.
 var functions = func() map[string]*unary {
 	all := map[string]*unary{}
-	for _, group := range []map[string]*unary{elementary, trigonometric, rounding, thresholds} {
+	for _, group := range []map[string]*unary{elementary, trigonometric, rounding, thresholds, seldom} {
 		maps.Copy(all, group)
 	}
 	return all
@@ -40,6 +40,38 @@ var elementary = map[string]*unary{
 	"i0":         {op: "i0", node: "I0Backward0", keepIn: true, flops: specialFLOPs, back: func(g, x *Tensor) *Tensor { return g.Mul(x.plain("special_i1", specialFLOPs)) }},
 }
 
+// seldom are functions that few models call.
+var seldom = map[string]*unary{
+	"angle":         {op: "angle", node: "AngleBackward0", flops: 1, back: zerosBackward},
+	"polygamma":     {op: "polygamma", node: "PolygammaBackward0", keepIn: true, flops: specialFLOPs, back: func(g, x *Tensor) *Tensor { return g.Mul(x.plain("polygamma", specialFLOPs)) }},
+	"special_entr":  {op: "special_entr", node: "SpecialEntrBackward0", keepIn: true, flops: transcendentalFLOPs, back: entrBackward},
+	"special_erfcx": {op: "special_erfcx", node: "SpecialErfcxBackward0", keepIn: true, flops: specialFLOPs, back: erfcxBackward},
+}
+
+// entrBackward is grad * (-log(self) - 1), where self is not zero.
+func entrBackward(g, x *Tensor) *Tensor { return g.Mul(x.Log().Neg().AddScalar()) }
+
+// erfcxBackward is (2.0 * self * result - 2.0 / sqrt(pi)) * grad.
+func erfcxBackward(g, x *Tensor) *Tensor {
+	return x.MulScalar().Mul(x).AddScalar().Mul(g)
+}
+
+// sincBackward is sinc_backward:
+//
+//	self_pi = self * pi, self_squared_pi = self * self * pi
+//	out = grad * ((self_pi * self_pi.cos() - self_pi.sin()) / self_squared_pi)
+//	where(self_squared_pi == 0.0, zeros({}), out)
+func sincBackward(g, x *Tensor) *Tensor {
+	t := g.tape
+	c := t.begin("sinc_backward", g, x)
+	angle := c.let(x.MulScalar())
+	square := c.let(x.Mul(x).MulScalar())
+	cosine := angle.Mul(angle.Cos())
+	slope := c.let(g.Mul(cosine.Sub(angle.Sin()).Div(square)))
+	zero := t.scalarTensor(g.dtype)
+	return c.end(Where(square.compareScalar("eq"), zero, slope))
+}
+
 // erfinvBackward is 0.5 * sqrt(pi) * exp(self.erfinv().pow(2)) * grad.
 func erfinvBackward(g, x *Tensor) *Tensor {
 	return x.plain("erfinv", 20).Pow(2).Exp().MulScalar().Mul(g)
@@ -57,7 +89,7 @@ var trigonometric = map[string]*unary{
 	"atan":    {op: "atan", node: "AtanBackward0", keepIn: true, flops: composedFLOPs, back: func(g, x *Tensor) *Tensor { return g.Div(x.Mul(x).AddScalar()) }},
 	"asinh":   {op: "asinh", node: "AsinhBackward0", keepIn: true, flops: composedFLOPs, back: func(g, x *Tensor) *Tensor { return g.Mul(x.Pow(2).AddScalar().Rsqrt()) }},
 	"atanh":   {op: "atanh", node: "AtanhBackward0", keepIn: true, flops: composedFLOPs, back: atanhBackward},
-	"sinc":    {op: "sinc", node: "SincBackward0", keepIn: true, flops: composedFLOPs, back: kernel1("sinc_backward", 16)},
+	"sinc":    {op: "sinc", node: "SincBackward0", keepIn: true, flops: composedFLOPs, back: sincBackward},
 	"deg2rad": {op: "deg2rad", node: "Deg2RadBackward0", flops: 1, back: func(g, _ *Tensor) *Tensor { return g.MulScalar() }},
 	"rad2deg": {op: "rad2deg", node: "Rad2DegBackward0", flops: 1, back: func(g, _ *Tensor) *Tensor { return g.MulScalar() }},
 }

@@ -81,6 +81,15 @@ func (x *Tensor) Median() *Tensor {
 	return c.end(y)
 }
 
+// Trapezoid is torch.trapezoid(x, dx=dx, dim=d):
+//
+//	(x.sum(d) - (x.select(d, 0) + x.select(d, -1)) * 0.5) * dx
+func (x *Tensor) Trapezoid(d int) *Tensor {
+	c := x.tape.begin("trapezoid", x)
+	ends := x.Select(d, 0).Add(x.Select(d, -1)).MulScalar() // operands on the right come first
+	return c.end(x.Sum(false, d).Sub(ends).MulScalar())
+}
+
 // Trace is x.trace(): the sum of a matrix's diagonal.
 func (x *Tensor) Trace() *Tensor {
 	t := x.tape

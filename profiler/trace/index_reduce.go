@@ -1,0 +1,92 @@
+package trace
+
+import "github.com/vprof/vprof/profiler/program"
+
+// IndexReduce is x.index_reduce(d, index, source, how) for "mean", "amax" and "amin"; without x
+// itself its rows are not counted.
+func (x *Tensor) IndexReduce(how string, d int, index, source *Tensor, withSelf bool) *Tensor {
+	t := x.tape
+	c := t.begin("index_reduce", x, index, source)
+	y := c.let(x.like())
+	t.launchCopy(y, x)
+	if how == "mean" {
+		y.indexCounts(index, source)
+	}
+	t.launch(program.Index, source.numel, []*Tensor{y.touched(source.numel)}, []*Tensor{index, source})
+	if n := t.record("IndexReduceBackward0", x, source); n != nil {
+		n.save(x, index, source, y)
+		n.yields(y)
+		n.apply = func(b *backward) {
+			c := t.begin("index_reduce_backward", b.grad)
+			x, index, source, y := b.saved(0), b.saved(1), b.saved(2), b.saved(3)
+			var gx, gs *Tensor
+			if how == "mean" {
+				gx, gs = indexMeanGrads(b.grad, x, index, source, d)
+			} else {
+				gx, gs = indexExtremeGrads(b.grad, x, index, source, y, d)
+			}
+			c.letAll([]*Tensor{gx, gs})
+			if !withSelf {
+				c.set(&gx, gx.maskedRows(index, d))
+			}
+			c.endPair(gx, gs)
+			b.out[0], b.out[1] = keepIf(gx, b.needs(0)), keepIf(gs, b.needs(1))
+			b.statement()
+		}
+	}
+	return c.end(y)
+}
+
+// indexCounts are the divisors of means.
+func (x *Tensor) indexCounts(index, source *Tensor) {
+	t := x.tape
+	c := t.begin("index_reduce", x)
+	counts := c.let(x.like())
+	ones := c.let(source.like())
+	t.launch(program.Index, source.numel, []*Tensor{counts}, []*Tensor{index, ones})
+	c.drop(ones)
+	c.drop(c.let(counts.compareScalar("eq")))
+	c.done()
+}
+
+// maskedRows is grad.index_fill(d, index, 0).
+func (x *Tensor) maskedRows(index *Tensor, d int) *Tensor {
+	t := x.tape
+	c := t.begin("index_fill", x, index)
+	y := x.like()
+	t.launchCopy(y, x)
+	return c.end(y)
+}
+
+// indexMeanGrads is the part of index_reduce_backward for means:
+//
+//	N = ones_like(grad).index_add(d, index, ones_like(source)).masked_fill_(N == 0, 1)
+//	grad / N, grad.index_select(d, index) / N.index_select(d, index)
+func indexMeanGrads(grad, x, index, source *Tensor, d int) (gx, gs *Tensor) {
+	c := grad.tape.begin("index_reduce_backward", grad)
+	n := c.let(grad.OnesLike())
+	c.set(&n, n.IndexAdd(d, index, source.OnesLike()))
+	n.MaskedFillInPlace(n.compareScalar("eq_Scalar"))
+	c.statement()
+	gx = c.let(grad.Div(n))
+	picked := grad.IndexSelect(d, index)
+	gs = c.let(picked.Div(n.IndexSelect(d, index)))
+	return c.endPair(gx, gs)
+}
+
+// indexExtremeGrads is that for maxima and minima, which share a gradient:
+//
+//	value = result.index_select(d, index)
+//	N = (self == result).index_add(d, index, source == value)
+//	(self == result) * (grad / N), (source == value) * (grad / N).index_select(d, index)
+func indexExtremeGrads(grad, x, index, source, result *Tensor, d int) (gx, gs *Tensor) {
+	c := grad.tape.begin("index_reduce_backward", grad)
+	value := c.let(result.IndexSelect(d, index))
+	own := c.let(x.compare("eq", result).to(x.dtype))
+	from := c.let(source.compare("eq", value).to(source.dtype))
+	n := c.let(own.IndexAdd(d, index, from))
+	share := c.let(grad.Div(n))
+	gx = c.let(own.Mul(share))
+	gs = c.let(from.Mul(share.IndexSelect(d, index)))
+	return c.endPair(gx, gs)
+}
