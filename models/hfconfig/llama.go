@@ -29,8 +29,8 @@ func (d relative) architecture(r *reader) architecture {
 	labels := r.labels()
 	problem := r.problem(labels)
 	length := r.turnedLength(d.positions)
-	if c.Positions > 0 {
-		length = rowLength(2048, c.Positions, positionsKey)
+	if most := max(c.Positions, c.Longest); most > 0 {
+		length = rowLength(2048, most, positionsKey)
 	}
 	a := decoder(d.name, c.Layers, c.Width, labels, length)
 	a.levers.Liger = d.liger
@@ -228,6 +228,20 @@ func readStableLM(r *reader, c *llama.Config) {
 	if r.flag("use_parallel_residual", false) {
 		c.Order = llama.StableLMParallel
 	}
+}
+
+// readMPT reads a decoder whose attention is eager and has biases by distance.
+func readMPT(r *reader, c *llama.Config) {
+	c.Inner = 4 * c.Width
+	c.Longest = r.size(positionsKey, 2048, mostPositions)
+	attention := r.sub("attn_config")
+	attention.refuse("alibi", "true")
+	attention.refuse("qk_ln", "false")
+	attention.refuse("attn_type", `"multihead_attention"`)
+	c.AttentionDropout = attention.probability("attn_pdrop", 0)
+	c.ResidualDropout = c.AttentionDropout
+	value, _, ok := attention.get("clip_qkv")
+	c.Clipped = ok && !null(value)
 }
 
 // readGPTJ reads a decoder whose layers have the angles of all positions.

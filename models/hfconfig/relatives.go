@@ -218,6 +218,17 @@ var relatives = map[string]relative{
 			},
 		}, read: readFalcon,
 	},
+	"mpt": {
+		name: "Mpt", vocab: 50368, width: 2048, layers: 24, heads: 16, inner: 8192, positions: 2048, tied: true, noClasses: true,
+		also: map[string]string{"hidden_size": "d_model", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads", positionsKey: "max_seq_len"},
+		base: llama.Config{
+			Norm: llama.LayerNormBare, Order: llama.MPT, MLP: llama.Plain, Activation: "gelu",
+			Names: llama.Names{
+				"model": "transformer", "embed_tokens": "wte", "layers": "blocks", "norm": "norm_f", "input_layernorm": "norm_1", "post_attention_layernorm": "norm_2",
+				"self_attn": "attn", "mlp": "ffn", "act_fn": "act",
+			},
+		}, read: readMPT,
+	},
 	"gptj": {
 		name: "GPTJ", vocab: 50400, layers: 28, heads: 16, inner: 16384, positions: 2048, noClasses: true,
 		also: map[string]string{

@@ -63,6 +63,11 @@ type Config struct {
 	// Positions is how many positions every layer has sines and cosines of, as GPT-J does;
 	// zero means that they are computed.
 	Positions int64
+	// Longest is how many tokens a row may have whose attention has biases by distance in the
+	// place of rotary positions, as MPT has; zero means rotary positions.
+	Longest int64
+	// Clipped holds query, key and value within bounds.
+	Clipped bool
 	// KeyScaled scales keys, GateScaled what gates and what comes of the feed-forward half.
 	KeyScaled, GateScaled bool
 	// Experts are those of a mixture, in the place of the feed-forward half.
@@ -83,6 +88,8 @@ const (
 	OlmoNorm
 	// LayerNorm is torch.nn.LayerNorm.
 	LayerNorm
+	// LayerNormBare is LayerNorm without a bias.
+	LayerNormBare
 	// LayerNormPlus is NemotronLayerNorm1P: LayerNorm with a weight beside one, in the type
 	// of autocast.
 	LayerNormPlus
@@ -118,6 +125,8 @@ const (
 	Falcon
 	// FalconTwice is Falcon with a norm for each half.
 	FalconTwice
+	// MPT is NormFirst that keeps what the norms give, as MPT writes it.
+	MPT
 	// LFM2 is NormFirst as LFM 2 writes it.
 	LFM2
 )

@@ -32,6 +32,9 @@ func newSelfAttention(c *Config, i int) selfAttention {
 	if c.Positions > 0 {
 		return newTableAttention(c)
 	}
+	if c.Longest > 0 {
+		return newBiasedAttention(c)
+	}
 	return newAttention(c, i)
 }
 

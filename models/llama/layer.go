@@ -79,6 +79,8 @@ func (l *layer) forward(f *frame, args []*tensor) *tensor {
 		return l.falconH1(f, x, args[5], attend)
 	case Falcon, FalconTwice:
 		return l.falcon(f, x, attend)
+	case MPT:
+		return l.mpt(f, x, attend)
 	case LFM2:
 		return l.lfm2(f, x, args[5], attend)
 	}

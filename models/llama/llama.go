@@ -35,7 +35,7 @@ type Model struct {
 func New(c Config) *Model {
 	words := nn.NewEmbedding(c.Vocab, c.Width)
 	m := &Model{Names: c.Names, EmbedTokens: words, words: words, Norm: newNorm(&c, c.Width), c: &c}
-	if c.Positions == 0 {
+	if c.Positions == 0 && c.Longest == 0 {
 		m.RotaryEmb = newRotary(&c)
 	}
 	if c.Words == ByBuffer {
@@ -95,6 +95,9 @@ func (m *Model) embed(f *frame, ids *tensor) *tensor {
 
 // angles binds the cosines and sines for every kind of layers; nil if layers have their own.
 func (m *Model) angles(f *frame, x, positions *tensor) (cos, sin []*tensor) {
+	if m.c.Longest > 0 {
+		return []*tensor{f.Let(m.c.distances(f))}, []*tensor{nil}
+	}
 	if m.RotaryEmb == nil {
 		return []*tensor{nil}, []*tensor{nil}
 	}
@@ -111,6 +114,9 @@ func (m *Model) angles(f *frame, x, positions *tensor) (cos, sin []*tensor) {
 // masks are those of full attention and of a window; nil where the kernels
 // need none or no layer does.
 func (m *Model) masks(f *frame, words, positions, padding *tensor, packed bool) (full, window *tensor) {
+	if m.c.Longest > 0 {
+		return hidden(f, words, positions, padding, packed), nil
+	}
 	if m.c.Eager {
 		full = f.Let(hf.EagerCausalMask(f, words, positions, padding, packed))
 		if len(m.c.Windowed) == 0 {

@@ -11,6 +11,10 @@ func newNorm(c *Config, width int64) nn.Layer {
 	switch c.Norm {
 	case LayerNorm:
 		return nn.NewLayerNorm(width)
+	case LayerNormBare:
+		n := nn.NewLayerNorm(width)
+		n.Bias = nil
+		return n
 	case LayerNormPlus:
 		return &layerNormPlus{Weight: nn.NewParameter(width), Bias: nn.NewParameter(width)}
 	}
