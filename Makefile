@@ -86,29 +86,24 @@ fmt: ## format in place
 bench: ## benchmarks, in a form that benchstat reads
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
-# The sources are asked for the targets: go test -list would link every package.
-fuzz: ## every fuzz target for FUZZTIME each
-	@set -e; grep -r --include='*_test.go' -o '^func Fuzz[[:alnum:]]*' bench cmd internal kernels models profiler | sort | \
-	while IFS=: read -r file func; do \
-	  pkg=./$$(dirname "$$file") target=$${func#func }; \
-	  echo "fuzz $$pkg $$target"; \
-	  $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$pkg" </dev/null; \
-	done
-
-# What was found interesting stays in .cache/fuzz for the next night. The limit on
+# What was found interesting stays in .cache/fuzz for the next time. The limit on
 # the address space is of each process, in KiB: a parser that a small input makes
 # take more than 4 GiB is wrong. Without a bound, making each interesting input smaller
-# takes a minute, in which nothing else is tried.
-NIGHTLY ?= 1000000x
+# takes a minute, in which nothing else is tried. The sources are asked for the targets:
+# go test -list would link every package.
+fuzz: ## every fuzz target for FUZZTIME each, with memory limited and the corpora kept
+fuzz-nightly: ## the same for a million inputs each
+fuzz-nightly: FUZZTIME = 1000000x
 
-fuzz-nightly: ## every fuzz target for a million inputs, with memory limited and the corpora kept
+fuzz fuzz-nightly:
 	@set -e; grep -r --include='*_test.go' -o '^func Fuzz[[:alnum:]]*' bench cmd internal kernels models profiler | sort | \
 	while IFS=: read -r file func; do \
 	  dir=$$(dirname "$$file") target=$${func#func }; kept=$(CURDIR)/.cache/fuzz/$$dir; mkdir -p "$$kept"; \
 	  echo "fuzz ./$$dir $$target"; \
 	  $(GO) test -c -fuzz "^$$target\$$" -o "$$kept/test" "./$$dir" </dev/null; \
-	  (cd "$$dir" && ulimit -v 4194304 && "$$kept/test" -test.run '^$$' -test.fuzz "^$$target\$$" -test.fuzztime $(NIGHTLY) -test.fuzzminimizetime 10x \
+	  (cd "$$dir" && ulimit -v 4194304 && "$$kept/test" -test.run '^$$' -test.fuzz "^$$target\$$" -test.fuzztime $(FUZZTIME) -test.fuzzminimizetime 10x \
 	    -test.fuzzcachedir "$$kept" </dev/null); \
+	  rm "$$kept/test"; \
 	done
 
 golden: ## rewrite golden files, residuals and the accuracy table (for a change that is meant)

@@ -49,7 +49,8 @@ otherwise, and with --plain, a line for each look at each board. The keys:
 After --, a command is started and watched with all its descendants; at the end
 its peak is shown and, with --run, compared with what vprof said. Signals are
 handed on at once; the exit code is the command's, or 128 and the number of the
-signal that ended it; and nothing that it started outlives it. NVML numbers
+signal that ended it; and nothing that it started outlives it, unless vprof itself
+is killed (SIGKILL), which leaves the command at work. NVML numbers
 processes as the host does: in a container it may not know them, and then the
 rise of the board's memory stands in for them.
 

@@ -9,9 +9,16 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
+// GroupError is a path that has no single value.
+type GroupError struct{ File, Path string }
+
+func (e *GroupError) Error() string {
+	return fmt.Sprintf("%s: %s: is not a single value", e.File, e.Path)
+}
+
 // Read reads single values of a file: an int64, float64, bool or string for
 // every path that the file has, and nothing for those it has not. A value of
-// another kind is an error.
+// another kind is a [*GroupError].
 func Read(file string, paths []string) (map[string]any, error) {
 	format, err := FormatOf(file)
 	if err != nil {
@@ -45,7 +52,7 @@ func Read(file string, paths []string) (map[string]any, error) {
 			v = int64(n)
 		case int64, float64, bool, string:
 		default:
-			return nil, fmt.Errorf("%s: %s: is not a single value", file, at)
+			return nil, &GroupError{file, at}
 		}
 		if s, ok := v.(string); ok && strings.Contains(s, "${") {
 			return nil, fmt.Errorf("%s: %s: is %s, which another key decides; give the value as a flag", file, at, s)

@@ -1,6 +1,7 @@
 package systems
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -37,22 +38,17 @@ func ReadBeside(config string, pairs []string) (map[string]any, error) {
 		if Mapped(pairs, name) {
 			continue
 		}
-		var paths []string
 		for _, key := range keys {
-			paths = append(paths, group+key)
-		}
-		have, err := configfile.Read(config, paths)
-		if err != nil {
-			return nil, err
-		}
-		for i, at := range paths {
-			v, ok := have[at]
-			if !ok {
+			v, err := one(config, group+key)
+			if err != nil {
+				return nil, err
+			}
+			if v == nil || v == "auto" { // which leaves it to somebody else
 				continue
 			}
-			value, err := fixed(name, keys[i], v)
+			value, err := fixed(name, key, v)
 			if err != nil {
-				return nil, fmt.Errorf("%s: %s: %w", config, at, err)
+				return nil, fmt.Errorf("%s: %s: %w", config, group+key, err)
 			}
 			if _, seen := values[name]; !seen || value != "none" {
 				values[name] = value // one of bf16 and fp16 is false where the other is true
@@ -60,6 +56,18 @@ func ReadBeside(config string, pairs []string) (map[string]any, error) {
 		}
 	}
 	return values, nil
+}
+
+// one is the value at a path of a file, nil if it has none. DeepSpeed's configurations have a
+// group there, which is switched on and off in it.
+func one(config, at string) (any, error) {
+	have, err := configfile.Read(config, []string{at})
+	var group *configfile.GroupError
+	if errors.As(err, &group) {
+		at += ".enabled"
+		have, err = configfile.Read(config, []string{at})
+	}
+	return have[at], err
 }
 
 // fixed is a value in our words.

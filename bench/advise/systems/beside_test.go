@@ -21,3 +21,20 @@ func TestWhatAMapDoesNotReachIsReadBesideTheBatch(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, got, "another group's keys are another trainer's")
 }
+
+func TestDeepSpeedSwitchesPrecisionOnInAGroup(t *testing.T) {
+	for text, want := range map[string]map[string]any{
+		`{"train_micro_batch_size_per_gpu": 8, "gradient_accumulation_steps": 2, "bf16": {"enabled": true}, "fp16": {"enabled": false, "loss_scale": 0}}`: {"accumulate": int64(2), "amp": "bf16"},
+		`{"train_micro_batch_size_per_gpu": 8, "gradient_accumulation_steps": "auto", "bf16": {"enabled": "auto"}, "fp16": {"loss_scale": 0}}`:            {},
+	} {
+		file := filepath.Join(t.TempDir(), "ds.json")
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		got, err := ReadBeside(file, []string{"batch=train_micro_batch_size_per_gpu"})
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+	file := filepath.Join(t.TempDir(), "ds.json")
+	require.NoError(t, os.WriteFile(file, []byte(`{"batch": 8, "bf16": {"enabled": {}}}`), 0o600))
+	_, err := ReadBeside(file, []string{"batch=batch"})
+	require.ErrorContains(t, err, "bf16.enabled: is not a single value")
+}
