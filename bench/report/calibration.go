@@ -83,7 +83,7 @@ func (c *Calibration) Sheets() []Sheet {
 // amount shows a coefficient in its unit.
 func amount(name string, v float64) string {
 	switch {
-	case strings.HasSuffix(name, "_slack"):
+	case strings.HasSuffix(name, "_slack"), name == communication: // a share of what is assumed
 		return fmt.Sprintf("%.3f %%", 100*v)
 	case strings.HasPrefix(name, "efficiency:launch"):
 		return fmt.Sprintf("%.2f µs", 1e6*v)

@@ -21,12 +21,16 @@ import (
 )
 
 const calibrateHelp = `Fit the planner's coefficients to runs: reports of vprof sweep on a real GPU,
-reference records of PyTorch, and its memory snapshots, what
-torch.cuda.memory._dump_snapshot writes (- is standard input). All runs must be of
+reference records of PyTorch, its memory snapshots, what
+torch.cuda.memory._dump_snapshot writes, and logs of GPUs' memory over time (- is standard input). All runs must be of
 one GPU, one software stack and one model.
 
 A snapshot does not say what was trained: the batch size stands before it, and
---model, --stage, --gpu and the like say the rest. Nothing of it is run. It shows
+--model, --stage, --gpu and the like say the rest; so for logs of vprof monitor and
+nvidia-smi, which show what the device had in use: with --gpus and --strategy, that of
+each rank, in the order of the log's GPUs. What NCCL takes is fitted to those, as a share of what is
+assumed; where no run is of one GPU alone, the context is taken as it is assumed.
+Nothing is run. A snapshot shows
 what is allocated and reserved; what the driver adds it does not show. Record
 (torch.cuda.memory._record_memory_history) a whole step after the first, or the
 peak is missing.
@@ -243,8 +247,7 @@ func (o *calibrateOptions) readRun(arg string) ([]calibration.Observed, coeffici
 	if err != nil {
 		return nil, coefficients.Input{}, err
 	}
-	run, in, err := calibration.ReadSnapshotRun(from, name, c, o.gpu)
-	return []calibration.Observed{run}, in, err
+	return calibration.ReadDescribedRuns(from, name, c, o.gpu)
 }
 
 // snapshotCase is the case of a snapshot, by the flags.

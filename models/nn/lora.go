@@ -132,7 +132,7 @@ func (l *LoRALinear) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 		return result
 	}
 	dtype := result.DType()
-	f.Set(&x, x.To(l.LoraA.Weight.DType))
+	f.Set(&x, x.To(l.LoraA.Weight.Tensor.DType()))
 	f.Set(&result, result.Add(f.Call(l.LoraB, f.Call(l.LoraA, f.Call(l.LoraDropout, x))).MulScalar()))
 	f.Set(&result, result.To(dtype))
 	return result

@@ -30,7 +30,7 @@ func (l *adapter) apply(f *trace.Frame, x, result *trace.Tensor) *trace.Tensor {
 	g := f.CallFrame(x)
 	g.Let(result)
 	dtype := result.DType()
-	g.Set(&x, x.To(l.a.dtype))
+	g.Set(&x, x.To(l.a.x.DType()))
 	in := x
 	if l.dropout > 0 {
 		in = x.Dropout(l.dropout, true)

@@ -35,13 +35,16 @@ const (
 	// DeviceSlack is the share of the reserved bytes that the device shows beyond them,
 	// besides the context.
 	DeviceSlack
+	// CommunicationShare is what NCCL takes of the device of one of several ranks, as a
+	// share of what is assumed of it (see [CommunicationOf]).
+	CommunicationShare
 
 	// NumTerms is the number of terms.
 	NumTerms = iota
 )
 
 var termNames = [NumTerms]string{
-	"library_workspace", "context", "granularity", "allocated_slack", "reserved_slack", "device_slack",
+	"library_workspace", "context", "granularity", "allocated_slack", "reserved_slack", "device_slack", "communication",
 }
 
 func (t Term) String() string {
@@ -94,11 +97,20 @@ func (c Coefficients) List() []Coefficient {
 		list = append(list, c.Communication)
 	}
 	for t, k := range c.Learned {
-		if Term(t) != ContextBytes && k.Name != "" {
+		if Term(t) != ContextBytes && Term(t) != CommunicationShare && k.Name != "" {
 			list = append(list, k)
 		}
 	}
 	return append(list, c.Allocated.coefficient("allocated_residual"), c.Reserved.coefficient("reserved_residual"))
+}
+
+// Communicate sets what NCCL takes: an assumption, or that times the share that was
+// learned.
+func (c *Coefficients) Communicate(assumed Coefficient) {
+	if k := c.Learned[CommunicationShare]; k.Name != "" {
+		assumed.Value, assumed.StdErr, assumed.Source = assumed.Value*k.Value, assumed.Value*k.StdErr, k.Source
+	}
+	c.Communication = assumed
 }
 
 // Row is the factors of all terms in a total: the total is corrected by the sum of term

@@ -126,9 +126,18 @@ func (c *Calibration) observe(ctx context.Context, gpu device.GPU) ([]calibrate.
 		for _, load := range r.Loads {
 			timed = append(timed, calibrate.Timed{Load: load, Seconds: o.StepSeconds})
 		}
-		seen = append(seen, calibrate.Observation{Label: o.Label, Sample: r.Sample(), Allocated: o.Allocated, Reserved: o.Reserved, Device: o.Device})
+		seen = append(seen, calibrate.Observation{Label: o.Label, Sample: r.Sample(), Allocated: o.Allocated, Reserved: o.Reserved, Device: o.Device, Communication: communication(o, gpu)})
 	}
 	return seen, timed, from, nil
+}
+
+// communication is what NCCL is assumed to take of a run's board, in bytes: nothing where
+// no NCCL ran.
+func communication(o Observed, gpu device.GPU) float64 {
+	if o.Case.Strategy == nil || o.Synthetic {
+		return 0
+	}
+	return planner.CommunicationOf(gpu, o.Case.Strategy.Communicators()).Value
 }
 
 // largestAdvised is the largest batch size that [FewError.Add] may name.

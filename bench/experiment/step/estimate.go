@@ -56,7 +56,7 @@ func (s *Setup) Estimated(ctx context.Context, gpu device.GPU, batch int) (plann
 func (s *Setup) Coefficients(gpu device.GPU) (planner.Coefficients, error) {
 	c, err := s.evidence.Coefficients(gpu, planner.Subject{Model: s.model.Name, Release: s.c.ReleaseName()})
 	if r := s.c.Strategy; r != nil {
-		c.Communication = planner.CommunicationOf(gpu, r.Communicators())
+		c.Communicate(planner.CommunicationOf(gpu, r.Communicators()))
 	}
 	return c, err
 }

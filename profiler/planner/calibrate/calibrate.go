@@ -29,6 +29,9 @@ type Observation struct {
 	Sample planner.Sample
 	// Allocated, Reserved and Device are the peaks in bytes; zero was not seen.
 	Allocated, Reserved, Device int64
+	// Communication is what NCCL is assumed to take of the device, in bytes; zero of one
+	// GPU alone.
+	Communication float64
 }
 
 // observed is the highest level that was measured (device, else reserved, else
@@ -42,11 +45,19 @@ func (o Observation) estimated(c planner.Coefficients) int64 {
 	t := c.Totals(o.Sample)
 	switch {
 	case o.Device > 0:
-		return t.Device
+		return t.Device + int64(o.Communication*communication(c))
 	case o.Reserved > 0:
 		return t.Reserved
 	}
 	return t.Allocated
+}
+
+// communication is the share of the assumed bytes of NCCL, one unless it was learned.
+func communication(c planner.Coefficients) float64 {
+	if k := c.Term(planner.CommunicationShare); k.Name != "" {
+		return k.Value
+	}
+	return 1
 }
 
 // Result is the outcome of a fit.
@@ -161,6 +172,9 @@ func fit(observations []Observation, from planner.Coefficients) (*Result, error)
 		if err != nil {
 			return nil, err
 		}
+		if len(solved.terms) == 1 && solved.terms[0] == planner.CommunicationShare {
+			solved.stderr[0] = math.Hypot(solved.stderr[0], from.Context.StdErr/most(observations))
+		}
 		r.Undetermined = append(r.Undetermined, solved.undetermined...)
 		r.adopt(solved, len(s.rows))
 	}
@@ -168,6 +182,14 @@ func fit(observations []Observation, from planner.Coefficients) (*Result, error)
 		return nil, errors.New("there are no runs to learn from")
 	}
 	return r, nil
+}
+
+// most is the most that NCCL is assumed to take in a run, in bytes.
+func most(observations []Observation) (bytes float64) {
+	for _, o := range observations {
+		bytes = max(bytes, o.Communication)
+	}
+	return bytes
 }
 
 // adopt puts the solution of a level into the coefficients.
@@ -225,13 +247,25 @@ func deviceLevel(observations []Observation, c *planner.Coefficients) *system {
 		optional: []planner.Term{planner.Granularity},
 		what:     constantFromGrowing,
 	}
+	alone := slices.ContainsFunc(observations, func(o Observation) bool { return o.Device > 0 && o.Communication == 0 })
+	if !alone { // nothing tells the context from NCCL: it is taken as it was
+		s.terms, s.optional, s.what = []planner.Term{planner.CommunicationShare}, nil, "anything of NCCL"
+	} else if slices.ContainsFunc(observations, func(o Observation) bool { return o.Device > 0 && o.Communication > 0 }) {
+		s.terms = append(s.terms, planner.CommunicationShare)
+	}
 	for _, o := range observations {
+		row := o.Sample.DeviceRow()
+		row[planner.CommunicationShare] = o.Communication
+		context := int64(0)
+		if !alone {
+			context = int64(c.Context.Value)
+		}
 		switch {
 		case o.Device == 0:
 		case o.Reserved > 0:
-			s.add(o, o.Sample.DeviceRow(), o.Device-o.Reserved, noise(o.Sample.Reserved, planner.Residual{}))
+			s.add(o, row, o.Device-o.Reserved-context, noise(o.Sample.Reserved, planner.Residual{}))
 		default:
-			s.add(o, o.Sample.DeviceRow(), o.Device-c.Totals(o.Sample).Reserved, noise(o.Sample.Reserved, c.Reserved))
+			s.add(o, row, o.Device-c.Totals(o.Sample).Reserved-context, noise(o.Sample.Reserved, c.Reserved))
 		}
 	}
 	return s

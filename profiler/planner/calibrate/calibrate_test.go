@@ -170,3 +170,27 @@ func TestImpossibleRunsAreNamed(t *testing.T) {
 	_, err := Fit(nil, planner.Coefficients{})
 	require.ErrorContains(t, err, "no runs")
 }
+
+// What NCCL takes is told from the context by runs of one GPU and of several, and where
+// there are none of one, the context stands as it was, with its error.
+func TestFitTellsNCCLFromTheContext(t *testing.T) {
+	want := coefficients(500*mib, 0, 0, 0, 0.01)
+	ranks := func(batch int) Observation {
+		o := truth(want, batch)
+		o.Communication = 400 * mib
+		o.Device += 1000 * mib
+		return o
+	}
+	r, err := Fit([]Observation{truth(want, 8), truth(want, 64), ranks(8), ranks(64)}, planner.Coefficients{})
+	require.NoError(t, err)
+	require.InEpsilon(t, 500*mib, r.Coefficients.Context.Value, 1e-6)
+	require.InEpsilon(t, 2.5, r.Coefficients.Term(planner.CommunicationShare).Value, 1e-6)
+
+	assumed := planner.Coefficients{Context: planner.Coefficient{Value: 400 * mib, StdErr: 80 * mib}}
+	r, err = Fit([]Observation{ranks(8), ranks(64)}, assumed)
+	require.NoError(t, err)
+	require.Equal(t, assumed.Context, r.Coefficients.Context)
+	share := r.Coefficients.Term(planner.CommunicationShare)
+	require.InDelta(t, 2.75, share.Value, 0.1)
+	require.GreaterOrEqual(t, share.StdErr, 0.2)
+}

@@ -69,7 +69,7 @@ func Split(s string) (path, name string) {
 }
 
 // boardTerms hold for every model on the board.
-var boardTerms = []planner.Term{planner.ContextBytes, planner.Granularity}
+var boardTerms = []planner.Term{planner.ContextBytes, planner.Granularity, planner.CommunicationShare}
 
 // Apply corrects the coefficients of a model by the entry. Those of its terms
 // that are a model's, the library workspace and the slacks, are left alone
