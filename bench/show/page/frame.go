@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"strings"
 
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/printable"
 )
 
 //go:embed parts.html.tmpl
@@ -58,5 +60,11 @@ func execute(w io.Writer, markup string, view any) error {
 	for _, text := range []string{parts, markup} {
 		template.Must(t.Parse(text)) // the templates are ours
 	}
-	return t.Execute(w, view)
+	var b strings.Builder
+	if err := t.Execute(&b, view); err != nil {
+		return err
+	}
+	// Names from files may hold what a terminal would obey, where pages go, too.
+	_, err := io.WriteString(w, printable.Text(b.String()))
+	return err
 }

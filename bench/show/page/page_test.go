@@ -188,8 +188,9 @@ func TestPageSaysThatTheStepIsNotThatOfTheRun(t *testing.T) {
 func TestNamesCannotBreakThePage(t *testing.T) {
 	p := toyPage(t)
 	p.Runs[0].Case.Model = "<script>alert(1)</script>"
-	p.Step.Case.Model = "</script><script>alert(2)</script>\xff"
+	p.Step.Case.Model = "</script><script>alert(2)</script>\xff\x1b[2J"
 	html := written(t, p)
+	require.NotContains(t, html, "\x1b")
 	require.NotContains(t, html, "<script>alert")
 	require.Equal(t, 2, strings.Count(html, "</script>"))
 }

@@ -15,6 +15,7 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/printable"
 )
 
 // Width and Height are the size of every drawing.
@@ -48,12 +49,25 @@ func newPlot(title, x, y string) *plot.Plot {
 	return p
 }
 
+// svg is a canvas whose text has nothing in it that XML forbids and a terminal would
+// obey: names come from files.
+type svg struct{ *vgsvg.Canvas }
+
+func (c svg) WriteTo(w io.Writer) (int64, error) {
+	var b strings.Builder
+	if _, err := c.Canvas.WriteTo(&b); err != nil {
+		return 0, err
+	}
+	n, err := io.WriteString(w, printable.Text(b.String()))
+	return int64(n), err
+}
+
 // Write writes a drawing as "svg" or "png".
 func Write(w io.Writer, p *plot.Plot, format string) error {
 	var to vg.CanvasWriterTo
 	switch strings.ToLower(format) {
 	case "svg":
-		to = vgsvg.New(Width, Height)
+		to = svg{vgsvg.New(Width, Height)}
 	case "png":
 		to = vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(Width, Height), vgimg.UseDPI(144))}
 	default:
