@@ -41,7 +41,9 @@ func (d relative) special(c llama.Config, a *architecture) {
 	}
 	if c.Mamba.Heads > 0 {
 		a.withoutKernels("Mamba", "mamba_ssm and causal_conv1d")
-		a.noAdaptersBeside("out_proj")
+		if !c.Mamba.Bare { // peft refuses it for falcon_h1 and lets granitemoehybrid have it
+			a.noAdaptersBeside("out_proj")
+		}
 	}
 }
 
@@ -105,6 +107,44 @@ const (
 	mostState = 1 << 12
 	mostChunk = 1 << 14
 )
+
+// readGraniteHybrid reads a decoder whose layers have attention or a mixer, and experts beside
+// a feed-forward half.
+func readGraniteHybrid(r *reader, c *llama.Config) {
+	r.biases(c)
+	c.SharedInner = r.size("shared_intermediate_size", 1024, mostInner)
+	if r.number("num_local_experts", 8, 0, mostExperts) > 0 {
+		r.experts(c, 8, "num_local_experts", "num_experts", 2, c.Inner, "intermediate_size")
+	}
+	value, _, ok := r.get("position_embedding_type")
+	c.NoRotary = !ok || unquoted(value) != "rope"
+	inner := r.size("mamba_expand", 2, mostMerged) * c.Width
+	m := llama.Mamba{
+		Heads: r.size("mamba_n_heads", 128, mostWidth), Groups: r.size("mamba_n_groups", 1, mostState), State: r.size("mamba_d_state", 256, mostState),
+		Kernel: r.size("mamba_d_conv", 4, mostKernel), Chunk: r.size("mamba_chunk_size", 256, mostChunk),
+		ConvBias: r.flag("mamba_conv_bias", true), InBias: r.flag("mamba_proj_bias", false), Norm: true, Bare: true,
+	}
+	m.OutBias, m.HeadSize = m.InBias, max(1, inner/m.Heads)
+	if value, _, ok := r.get("mamba_d_head"); ok && string(value) != `"auto"` {
+		m.HeadSize = r.size("mamba_d_head", m.HeadSize, mostWidth)
+	}
+	r.must(m.HeadSize*m.Heads == inner, "mamba_n_heads", "%d heads of %d are not mamba_expand times hidden_size, %d", m.Heads, m.HeadSize, inner)
+	r.must(m.Heads%m.Groups == 0 && inner%m.Groups == 0, "mamba_n_groups", "%d do not divide mamba_n_heads %d", m.Groups, m.Heads)
+	types := r.words("layer_types")
+	if types != nil && int64(len(types)) != c.Layers {
+		r.wrong("layer_types", "has %d layers; num_hidden_layers is %d", len(types), c.Layers)
+		return
+	}
+	m.Layers = layers(c, func(i int64) bool {
+		if types == nil {
+			return true
+		}
+		mixes, attends := types[i] == "mamba" || types[i] == "linear_attention", types[i] == "attention" || types[i] == fullAttention
+		r.must(mixes || attends, "layer_types", "vprof does not know %q; it knows mamba, attention", types[i])
+		return mixes
+	})
+	c.Mamba = m
+}
 
 // readFalconH1 reads a decoder whose layers have attention and a mixer side by side.
 func readFalconH1(r *reader, c *llama.Config) {

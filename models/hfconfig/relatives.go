@@ -229,6 +229,13 @@ var relatives = map[string]relative{
 			},
 		}, read: readMPT,
 	},
+	"granitemoehybrid": {
+		name: "GraniteMoeHybrid", vocab: 32000, inner: 11008, positions: 2048, noClasses: true,
+		base: llama.Config{
+			Words: llama.ByNumber, ResidualScaled: true, ScoreScaled: true, Experts: llama.Experts{Routing: llama.RouteTop},
+			Names: llama.Names{"mlp": "block_sparse_moe", "gate": "router"},
+		}, read: readGraniteHybrid,
+	},
 	"gptj": {
 		name: "GPTJ", vocab: 50400, layers: 28, heads: 16, inner: 16384, positions: 2048, noClasses: true,
 		also: map[string]string{

@@ -37,6 +37,8 @@ type Config struct {
 	// Unturned says of each layer whether it has no rotary positions; nil says that
 	// all have.
 	Unturned []bool
+	// NoRotary says that the model has no rotary positions at all.
+	NoRotary bool
 	// QueryScaled scales queries by their positions, as Ministral 3 does.
 	QueryScaled bool
 	// Eager has scores computed and kept, as Gemma 2 does; AttentionCap holds them
@@ -72,6 +74,9 @@ type Config struct {
 	KeyScaled, GateScaled bool
 	// Experts are those of a mixture, in the place of the feed-forward half.
 	Experts Experts
+	// SharedInner is the width of a feed-forward half beside the experts, or in their place if
+	// there are none, as Granite 4 has; zero means none.
+	SharedInner int64
 	// Names are the names of modules by those of Llama, where they differ.
 	Names Names
 }
@@ -224,12 +229,12 @@ func (n Names) TorchName(own string) string {
 // kinds tell whether layer i has attention, and whether it has what wants the mask of padded
 // rows itself.
 func (c *Config) kinds(i int) (attends, recurs bool) {
-	instead := c.ShortConv.short(i) || c.DeltaNet.linear(i)
-	return !instead, instead || c.Mamba.Heads > 0
+	instead := c.ShortConv.short(i) || c.DeltaNet.linear(i) || c.Mamba.instead(i)
+	return !instead, instead || c.Mamba.mixes(i)
 }
 
 // windowed reports whether the tokens of layer i see a window.
 func (c *Config) windowed(i int) bool { return i < len(c.Windowed) && c.Windowed[i] }
 
 // turned reports whether layer i has rotary positions.
-func (c *Config) turned(i int) bool { return i >= len(c.Unturned) || !c.Unturned[i] }
+func (c *Config) turned(i int) bool { return !c.NoRotary && (i >= len(c.Unturned) || !c.Unturned[i]) }

@@ -12,7 +12,7 @@ type layer struct {
 	Mamba                                  *mixer
 	Conv                                   *shortConv
 	LinearAttn                             *deltaNet
-	Mlp                                    nn.Layer
+	Mlp, SharedMlp                         nn.Layer
 	InputLayernorm, PostAttentionLayernorm nn.Layer
 	// Those that normalize what each half makes, too, have two more.
 	PreFeedforwardLayernorm, PostFeedforwardLayernorm nn.Layer
@@ -24,17 +24,22 @@ func newLayer(c *Config, i int) *layer {
 	switch {
 	case c.ShortConv.short(i):
 		l.Conv = newShortConv(c)
+	case c.Mamba.instead(i):
 	case c.DeltaNet.linear(i):
 		l.LinearAttn = newDeltaNet(c)
 	default:
 		l.SelfAttn = newSelfAttention(c, i)
 	}
-	if c.sparse(i) {
+	if c.SharedInner > 0 {
+		l.SharedMlp = newSharedMLP(c)
+	}
+	switch {
+	case c.sparse(i):
 		l.Mlp = newSparse(c)
-	} else {
+	case c.SharedInner == 0:
 		l.Mlp = newMLP(c)
 	}
-	if c.Mamba.Heads > 0 {
+	if c.Mamba.mixes(i) {
 		l.Mamba = newMixer(c)
 	}
 	made := func() nn.Layer { return newNorm(c, c.Width) }
@@ -65,6 +70,9 @@ func (l *layer) forward(f *frame, args []*tensor) *tensor {
 	if l.LinearAttn != nil {
 		attend = func(x *tensor) *tensor { return l.LinearAttn.call(f, x, args[5]) }
 	}
+	if l.SelfAttn == nil && l.Mamba != nil {
+		attend = func(x *tensor) *tensor { return l.Mamba.call(f, x, args[5]) }
+	}
 	x := args[0]
 	switch l.c.Order {
 	case NormAround, NormLast:
@@ -90,9 +98,20 @@ func (l *layer) forward(f *frame, args []*tensor) *tensor {
 	f.Set(&x, residual.Add(l.scaled(l.drop(x))))
 	f.Set(&residual, x)
 	f.Set(&x, f.Call(l.PostAttentionLayernorm, x))
-	f.Set(&x, f.Call(l.Mlp, x))
+	f.Set(&x, l.fed(f, x))
 	f.Set(&x, residual.Add(l.scaled(l.drop(x))))
 	return x
+}
+
+// fed is what the feed-forward half gives: the experts, what stands beside them, or both.
+func (l *layer) fed(f *frame, x *tensor) *tensor {
+	switch {
+	case l.SharedMlp == nil:
+		return f.Call(l.Mlp, x)
+	case l.Mlp == nil:
+		return f.Call(l.SharedMlp, x)
+	}
+	return f.Let(f.Call(l.Mlp, x)).Add(f.Call(l.SharedMlp, x))
 }
 
 // normLast is Gemma2DecoderLayer.forward, and that of OLMo 2.

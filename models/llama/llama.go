@@ -35,7 +35,7 @@ type Model struct {
 func New(c Config) *Model {
 	words := nn.NewEmbedding(c.Vocab, c.Width)
 	m := &Model{Names: c.Names, EmbedTokens: words, words: words, Norm: newNorm(&c, c.Width), c: &c}
-	if c.Positions == 0 && c.Longest == 0 {
+	if c.Positions == 0 && c.Longest == 0 && !c.NoRotary {
 		m.RotaryEmb = newRotary(&c)
 	}
 	if c.Words == ByBuffer {

@@ -15,7 +15,19 @@ type Mamba struct {
 	ConvBias, InBias, OutBias bool
 	// Norm is a gated norm behind the scan, GateLast has the gate after it.
 	Norm, GateLast bool
+	// Layers says of each layer whether it has the mixer in the place of attention; nil says
+	// that all have both, side by side.
+	Layers []bool
+	// Bare has no multipliers, and applies the weight of the norm in the type of the layer, as
+	// Granite 4 does.
+	Bare bool
 }
+
+// instead reports whether layer i has the mixer in the place of attention.
+func (s Mamba) instead(i int) bool { return i < len(s.Layers) && s.Layers[i] }
+
+// mixes reports whether layer i has the mixer.
+func (s Mamba) mixes(i int) bool { return s.Heads > 0 && (len(s.Layers) == 0 || s.instead(i)) }
 
 // mixer is FalconH1Mixer.
 type mixer struct {
@@ -34,13 +46,15 @@ func newMixer(c *Config) *mixer {
 	inner, channels := s.Heads*s.HeadSize, s.Heads*s.HeadSize+2*s.Groups*s.State
 	m := &mixer{
 		DtBias: nn.NewParameter(s.Heads), ALog: nn.NewParameter(s.Heads), D: nn.NewParameter(s.Heads),
-		MupVector: nn.NewBufferOfWeights(1, 1, inner+channels+s.Heads),
-		Conv1d:    nn.NewConv(channels, channels, nn.ConvOptions{Kernel: []int64{s.Kernel}, Padding: []int64{s.Kernel - 1}, Groups: channels, NoBias: !s.ConvBias}),
-		InProj:    nn.NewLinear(c.Width, inner+channels+s.Heads, s.InBias),
-		OutProj:   nn.NewLinear(inner, c.Width, s.OutBias), c: c,
+		Conv1d:  nn.NewConv(channels, channels, nn.ConvOptions{Kernel: []int64{s.Kernel}, Padding: []int64{s.Kernel - 1}, Groups: channels, NoBias: !s.ConvBias}),
+		InProj:  nn.NewLinear(c.Width, inner+channels+s.Heads, s.InBias),
+		OutProj: nn.NewLinear(inner, c.Width, s.OutBias), c: c,
+	}
+	if !s.Bare {
+		m.MupVector = nn.NewBufferOfWeights(1, 1, inner+channels+s.Heads)
 	}
 	if s.Norm {
-		m.Norm = &gatedNorm{Weight: nn.NewParameter(inner), groups: s.Groups, last: s.GateLast}
+		m.Norm = &gatedNorm{late: s.Bare, Weight: nn.NewParameter(inner), groups: s.Groups, last: s.GateLast}
 	}
 	return m
 }
@@ -52,9 +66,13 @@ func (m *mixer) call(f *frame, x, mask *tensor) *tensor {
 	s, d := m.c.Mamba, x.DType()
 	batch, length, inner := x.Size(0), x.Size(1), s.Heads*s.HeadSize
 	g.Set(&x, unpadded(g, x, mask))
-	g.Set(&x, x.MulScalar())
+	if !s.Bare {
+		g.Set(&x, x.MulScalar())
+	}
 	all := g.Let(g.Call(m.InProj, x))
-	g.Set(&all, all.Mul(m.MupVector.Tensor))
+	if !s.Bare {
+		g.Set(&all, all.Mul(m.MupVector.Tensor))
+	}
 	a := g.Let(m.ALog.To(trace.F32).Exp().Neg())
 	parts := g.LetAll(all.SplitSizes([]int64{inner, inner + 2*s.Groups*s.State, s.Heads}, -1))
 	gate, mixed, steps := parts[0], parts[1], parts[2]
@@ -196,12 +214,16 @@ type gatedNorm struct {
 	Weight *nn.Parameter
 	groups int64
 	last   bool
+	late   bool // the weight comes after the cast
 }
 
 func (n *gatedNorm) call(f *frame, x, gate *tensor) *tensor {
 	g := f.CallFrame(x, gate)
 	g.In(n)
 	d, batch, length, width := x.DType(), x.Size(0), x.Size(1), x.Size(2)
+	if n.late {
+		g.Set(&x, x.To(trace.F32))
+	}
 	if !n.last {
 		g.Set(&x, x.Mul(gate.To(trace.F32).SiLU()))
 	}
@@ -209,6 +231,11 @@ func (n *gatedNorm) call(f *frame, x, gate *tensor) *tensor {
 	g.Set(&x, x.View(batch, length, n.groups, width/n.groups))
 	variance := g.Let(x.Pow(2).Mean(true, -1))
 	g.Set(&x, x.Mul(variance.AddScalar().Rsqrt()))
+	if n.late {
+		y := n.Weight.Mul(x.View(batch, length, width).To(d))
+		g.End(y)
+		return y
+	}
 	g.Set(&x, n.Weight.View(n.groups, width/n.groups).Mul(x))
 	g.Set(&x, x.View(batch, length, width))
 	if n.last {

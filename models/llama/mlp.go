@@ -57,3 +57,23 @@ func (m *mlp) forward(f *frame, x *tensor) *tensor {
 		return f.Call(m.DownProj, f.Call(m.ActFn, f.Call(m.GateProj, x)).Mul(f.Call(m.UpProj, x)))
 	}
 }
+
+// sharedMLP is GraniteMoeHybridMLP.
+type sharedMLP struct {
+	nn.Module
+	InputLinear, OutputLinear nn.Layer
+	Activation                nn.Layer
+}
+
+func newSharedMLP(c *Config) *sharedMLP {
+	return &sharedMLP{
+		InputLinear: nn.NewLinear(c.Width, 2*c.SharedInner, false), OutputLinear: nn.NewLinear(c.SharedInner, c.Width, false), Activation: activation(c.Activation),
+	}
+}
+
+func (m *sharedMLP) Forward(f *frame, x *tensor) *tensor {
+	f.Set(&x, f.Call(m.InputLinear, x))
+	parts := f.LetAll(x.Chunk(2, -1))
+	f.Set(&x, f.Call(m.Activation, parts[0]).Mul(parts[1]))
+	return f.Call(m.OutputLinear, x)
+}
