@@ -104,6 +104,7 @@ type Tree struct {
 	moved      []any // parameters and buffers as .to(device) moves them
 	modules    []*Module
 	linears    []string
+	tied       []tiedParameter
 	lists      []list
 	packs      []PacksParameters
 	// others are structs that were visited and are neither modules nor parameters.
@@ -112,6 +113,23 @@ type Tree struct {
 
 // parameterName is the path of a module and what it calls a parameter.
 type parameterName struct{ module, own string }
+
+// tiedParameter is a parameter that a further module has.
+type tiedParameter struct {
+	p      *Parameter
+	module string
+}
+
+// Sharing are the paths of the modules that have a parameter beside the one that it is
+// named after.
+func (t *Tree) Sharing(p *Parameter) (modules []string) {
+	for _, s := range t.tied {
+		if s.p == p {
+			modules = append(modules, s.module)
+		}
+	}
+	return modules
+}
 
 // Names returns the names of the parameters, as in named_parameters().
 func (t *Tree) Names() []string {
@@ -198,7 +216,9 @@ func (t *Tree) module(v reflect.Value, layer any, path string) {
 	for _, f := range fields.tensors {
 		switch x := v.Field(f.index).Interface().(type) {
 		case *Parameter:
-			if x != nil && x.tree != t {
+			if x != nil && x.tree == t {
+				t.tied = append(t.tied, tiedParameter{x, path})
+			} else if x != nil {
 				x.tree = t
 				t.Parameters = append(t.Parameters, x)
 				t.names = append(t.names, parameterName{path, f.name})

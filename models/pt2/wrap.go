@@ -2,6 +2,7 @@ package pt2
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/models/pt2/export"
@@ -26,7 +27,7 @@ type castArgument struct {
 
 // distribute puts the model under the strategy of the case.
 func (t *trainer) distribute(tape *trace.Tape) (*train.Ranks, error) {
-	l := train.Layout{Modules: t.g.Modules, Linears: t.linears()}
+	l := train.Layout{Modules: t.g.Modules, Linears: t.linears(), Sharing: t.sharing()}
 	for _, x := range t.w.parameters {
 		l.Params = append(l.Params, distributed.Param{Name: x.name, Tensor: &x.x})
 	}
@@ -55,6 +56,27 @@ func (t *trainer) distribute(tape *trace.Tape) (*train.Ranks, error) {
 	})
 	tape.Mark("wrap")
 	return r, nil
+}
+
+// sharing are the modules whose code uses a parameter, by its name, that is not their own.
+func (t *trainer) sharing() map[string][]string {
+	names := map[int32]string{}
+	for _, x := range t.w.parameters {
+		for _, v := range x.values {
+			names[v] = x.name
+		}
+	}
+	out := map[string][]string{}
+	for i := range t.g.Nodes {
+		n := &t.g.Nodes[i]
+		for _, a := range n.Inputs {
+			name, ok := names[a.Ref]
+			if ok && a.Kind == export.Ref && !strings.HasPrefix(name, n.Module+".") && !slices.Contains(out[name], n.Module) {
+				out[name] = append(out[name], n.Module)
+			}
+		}
+	}
+	return out
 }
 
 // calls finds the calls of a module; all of a program is one of the root.

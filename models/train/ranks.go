@@ -42,6 +42,9 @@ type Layout struct {
 	Modules, Blocks []string
 	// Linears are the paths of the linear layers.
 	Linears []string
+	// Sharing are the modules that have a parameter, by its name, beside the one that it is
+	// named after.
+	Sharing map[string][]string
 }
 
 // Distribute puts a model under the strategy of a case, as one rank does.
@@ -257,11 +260,32 @@ func groupsOf(s *models.Strategy, l Layout) ([]distributed.Group, error) {
 		}
 		groups[at].Params = append(groups[at].Params, p)
 	}
+	if err := untied(s, l, groups); err != nil {
+		return nil, err
+	}
 	after := afterChildren(l.Modules)
 	for _, g := range groups {
 		slices.SortStableFunc(g.Params, func(a, b distributed.Param) int { return after[owner(a.Name)] - after[owner(b.Name)] })
 	}
 	return groups, nil
+}
+
+// untied refuses wraps that hold a weight and not all modules that share it: fully_shard
+// makes a parameter of its own of it for each.
+func untied(s *models.Strategy, l Layout, groups []distributed.Group) error {
+	if len(s.Wrap) == 0 {
+		return nil
+	}
+	for _, g := range groups {
+		for _, p := range g.Params {
+			for _, m := range l.Sharing[p.Name] {
+				if m != g.Module && !nn.Below(m, g.Module) {
+					return fmt.Errorf("wrap: %s holds %s, which %s shares and fully_shard would then give a copy of its own; leave it to the root", g.Module, p.Name, m)
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // owner is the path of the module that has a parameter.
@@ -340,8 +364,10 @@ func (r *Ranks) Shared() []*trace.Tensor {
 func (s *Session) distribute(c models.Case, net *nn.Tree) *Ranks {
 	l := Layout{Modules: net.Modules(), Blocks: net.Blocks(), Linears: net.Linears()}
 	names := net.Names()
+	l.Sharing = map[string][]string{}
 	for i, p := range net.Parameters {
 		l.Params = append(l.Params, distributed.Param{Name: names[i], Tensor: &p.Tensor})
+		l.Sharing[names[i]] = net.Sharing(p)
 	}
 	for _, b := range net.Buffers {
 		l.Buffers = append(l.Buffers, b.Tensor)
