@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/vprof/vprof/profiler/trace"
 )
 
 // Levers are what people who fine-tune turn to make a model fit: settings of a
@@ -85,8 +87,9 @@ const (
 const Reentrant = "reentrant"
 
 const (
-	nonReentrant = "non-reentrant"
-	everyPrefix  = "every="
+	nonReentrant    = "non-reentrant"
+	everyPrefix     = "every="
+	selectivePrefix = "selective="
 )
 
 // LeverWords say which levers are turned, as in a line about a case.
@@ -110,8 +113,15 @@ func (l Levers) LeverWords() []string {
 }
 
 // ParseRecompute reads how checkpointing is done: "non-reentrant" (which is ""),
-// "reentrant", or "every=N" for every N-th layer.
+// "reentrant", "every=N" for every N-th layer, or "selective=" with the operators whose
+// results are kept, such as "selective=mm/2,sdpa".
 func ParseRecompute(text string) (string, error) {
+	if ops, selective := strings.CutPrefix(text, selectivePrefix); selective {
+		if _, err := parseKept(ops); err != nil {
+			return "", err
+		}
+		return text, nil
+	}
 	n, every := strings.CutPrefix(text, everyPrefix)
 	switch {
 	case text == nonReentrant:
@@ -128,7 +138,39 @@ func ParseRecompute(text string) (string, error) {
 		}
 		return everyPrefix + strconv.FormatInt(k, 10), nil
 	}
-	return "", fmt.Errorf("there is no such checkpointing as %q; use %s, %s or every=N", text, nonReentrant, Reentrant)
+	return "", fmt.Errorf("there is no such checkpointing as %q; use %s, %s, every=N or selective=mm,sdpa", text, nonReentrant, Reentrant)
+}
+
+// parseKept reads the operators whose results checkpointed layers keep: "mm/2,sdpa", where
+// mm/2 recomputes every second call.
+func parseKept(text string) (all []trace.Kept, err error) {
+	for word := range strings.SplitSeq(text, ",") {
+		name, n, every := strings.Cut(word, "/")
+		k := trace.Kept{Op: name, Every: 1}
+		if every {
+			if k.Every, err = strconv.Atoi(n); err != nil || k.Every < 2 || k.Every > mostLayersApart {
+				return nil, fmt.Errorf("selective: %q: write mm/2 to compute every second one again", word)
+			}
+		}
+		if !slices.Contains(trace.KeptOperators(), name) || slices.ContainsFunc(all, func(o trace.Kept) bool { return o.Op == name }) {
+			return nil, fmt.Errorf("selective: %q: name operators once each, of %s", word, strings.Join(trace.KeptOperators(), ", "))
+		}
+		all = append(all, k)
+	}
+	return all, nil
+}
+
+// KeptOperators are the operators whose results checkpointed layers keep.
+func (l Levers) KeptOperators() []trace.Kept {
+	ops, selective := strings.CutPrefix(l.Recompute, selectivePrefix)
+	if !selective {
+		return nil
+	}
+	all, err := parseKept(ops)
+	if err != nil {
+		return nil
+	}
+	return all
 }
 
 // mostLayersApart bounds every=N.

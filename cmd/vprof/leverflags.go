@@ -12,7 +12,7 @@ import (
 )
 
 // recomputeHelp are the ways of checkpointing beside on and off.
-const recomputeHelp = "non-reentrant, reentrant, every=2 for every second layer"
+const recomputeHelp = "non-reentrant, reentrant, every=2 for every second layer, selective=mm,sdpa with the operators whose results are kept"
 
 // leverFlags turn the levers of fine-tuning.
 type leverFlags struct {

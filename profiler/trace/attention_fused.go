@@ -22,7 +22,11 @@ func (x *Tensor) headsTransposed() *Tensor {
 func (q *Tensor) flashAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	t := q.tape
 	c := t.begin("_scaled_dot_product_flash_attention", q, k, v)
-	y, lse, rng, unused := q.flashForward(k, v, a)
+	kept := t.selected(keptAttention, func() []*Tensor {
+		y, lse, rng, unused := q.flashForward(k, v, a)
+		return []*Tensor{y, lse, rng, unused}
+	})
+	y, lse, rng, unused := kept[0], kept[1], kept[2], kept[3]
 	c.letAll([]*Tensor{y, lse, rng, unused})
 	if n := t.record("ScaledDotProductFlashAttentionBackward0", q, k, v); n != nil {
 		n.save(k, q, v, lse, y, rng, unused)
@@ -142,7 +146,11 @@ func (q *Tensor) cudnnAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	t := q.tape
 	c := t.begin("_scaled_dot_product_cudnn_attention", q, k, v, a.Mask)
 	keep := t.tracked(q, k, v)
-	y, lse, seed, offset := q.cudnnForward(k, v, a, keep)
+	kept := t.selected(keptAttention, func() []*Tensor {
+		y, lse, seed, offset := q.cudnnForward(k, v, a, keep)
+		return []*Tensor{y, lse, seed, offset}
+	})
+	y, lse, seed, offset := kept[0], kept[1], kept[2], kept[3]
 	c.letAll([]*Tensor{y, lse, seed, offset})
 	if n := t.record("ScaledDotProductCudnnAttentionBackward0", q, k, v); n != nil {
 		n.keep(a.Mask, true)
@@ -220,7 +228,11 @@ func (q *Tensor) efficientAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	t := q.tape
 	c := t.begin("_scaled_dot_product_efficient_attention", q, k, v, a.Mask)
 	seeds := t.efficientSeeds(c, a)
-	y, lse := q.efficientForward(k, v, a, t.tracked(q, k, v))
+	kept := t.selected(keptAttention, func() []*Tensor {
+		y, lse := q.efficientForward(k, v, a, t.tracked(q, k, v))
+		return []*Tensor{y, lse}
+	})
+	y, lse := kept[0], kept[1]
 	c.letAll([]*Tensor{y, lse})
 	if n := t.record("ScaledDotProductEfficientAttentionBackward0", q, k, v, a.Mask); n != nil {
 		n.keep(a.Mask, true)

@@ -76,6 +76,7 @@ type region struct {
 	recomputed bool
 	captured   []*Tensor // what run has in its closure
 	next       int
+	selection  *selection
 	casts      autocastState
 	place      *place
 	from       int // activations before the first run
@@ -119,6 +120,7 @@ func (p *packed) release() {
 }
 
 func (r *region) close() {
+	r.selection.release()
 	inputs, captured := r.inputs, r.captured
 	r.inputs, r.captured = nil, nil
 	for _, s := range inputs {
@@ -195,7 +197,8 @@ func (r *region) recompute() {
 			x.release() // it is the frame's alone
 		}
 	}
-	ys := r.run(f, inputs)
+	var ys []*Tensor
+	r.selection.during(t, true, func() { ys = r.run(f, inputs) })
 	f.End()
 	for _, y := range ys {
 		if y.refs == 0 {
@@ -235,7 +238,7 @@ func (f *Frame) checkpoint(captured []*Tensor, fn func(f *Frame, inputs []*Tenso
 		g.End(ys...)
 		return ys
 	}
-	r := &region{t: t, run: fn, casts: t.casts.autocastState, place: t.place, from: t.begun}
+	r := &region{t: t, run: fn, casts: t.casts.autocastState, place: t.place, from: t.begun, selection: t.newSelection()}
 	for _, x := range inputs {
 		r.inputs = append(r.inputs, t.hooks.hold(t, x))
 	}
@@ -243,7 +246,8 @@ func (f *Frame) checkpoint(captured []*Tensor, fn func(f *Frame, inputs []*Tenso
 		r.captured = append(r.captured, x.retain())
 	}
 	t.hooks.push(r)
-	ys := fn(g, inputs)
+	var ys []*Tensor
+	r.selection.during(t, false, func() { ys = fn(g, inputs) })
 	t.hooks.pop()
 	g.End(ys...)
 	if r.alive == 0 {

@@ -33,13 +33,15 @@ func (a *Tensor) mm(b *Tensor) *Tensor {
 // multiply is the product of two matrices, or of transposes of them: la and lb
 // are the layouts that the product sees.
 func (t *Tape) multiply(a, b *Tensor, la, lb *layout) *Tensor {
-	m, k, cols := la.shape[0], la.shape[1], lb.shape[1]
-	y := t.empty(a.dtype, m, cols)
-	a.prepareMatrix(la)
-	b.prepareMatrix(lb)
-	t.useBLAS()
-	t.launchGEMM(y, 1, m, cols, k, a, b)
-	return y
+	return t.selected(keptMM, func() []*Tensor {
+		m, k, cols := la.shape[0], la.shape[1], lb.shape[1]
+		y := t.empty(a.dtype, m, cols)
+		a.prepareMatrix(la)
+		b.prepareMatrix(lb)
+		t.useBLAS()
+		t.launchGEMM(y, 1, m, cols, k, a, b)
+		return []*Tensor{y}
+	})[0]
 }
 
 // mmT is a.mm(b.T()) where autograd does not look: no transpose is made that only
@@ -133,16 +135,7 @@ func (bias *Tensor) addmm(a, b *Tensor) *Tensor { return bias.addmmScaled(a, b, 
 func (bias *Tensor) addmmScaled(a, b *Tensor, f Factors) *Tensor {
 	t := bias.tape
 	c := t.begin("addmm", bias, a, b)
-	m, k, cols := a.shape[0], a.shape[1], b.shape[1]
-	y := t.empty(a.dtype, m, cols)
-	a.prepareMatrix(a.layout)
-	b.prepareMatrix(b.layout)
-	if len(bias.shape) == 1 && bias.shape[0] == cols && bias.isContiguous() && k > 1 && cols > 1 {
-		t.useLt()
-	} else {
-		t.useBLAS()
-	}
-	t.launchGEMM(y, 1, m, cols, k, a, b, bias)
+	y := t.selected(keptAddMM, func() []*Tensor { return []*Tensor{bias.addmmProduct(a, b)} })[0]
 	if n := t.record("AddmmBackward0", bias, a, b); n != nil {
 		n.keep(a, b.requiresGrad)
 		n.keep(b, a.requiresGrad)
@@ -153,6 +146,22 @@ func (bias *Tensor) addmmScaled(a, b *Tensor, f Factors) *Tensor {
 		}
 	}
 	return c.end(y)
+}
+
+// addmmProduct is what addmm computes.
+func (bias *Tensor) addmmProduct(a, b *Tensor) *Tensor {
+	t := bias.tape
+	m, k, cols := a.shape[0], a.shape[1], b.shape[1]
+	y := t.empty(a.dtype, m, cols)
+	a.prepareMatrix(a.layout)
+	b.prepareMatrix(b.layout)
+	if len(bias.shape) == 1 && bias.shape[0] == cols && bias.isContiguous() && k > 1 && cols > 1 {
+		t.useLt()
+	} else {
+		t.useBLAS()
+	}
+	t.launchGEMM(y, 1, m, cols, k, a, b, bias)
+	return y
 }
 
 func addmmBackward(w *backward) { addmmBackwardScaled(w, Factors{}) }
@@ -225,8 +234,11 @@ func (a *Tensor) BMM(b *Tensor) *Tensor {
 func (a *Tensor) bmm(b *Tensor) *Tensor {
 	t := a.tape
 	c := t.begin("bmm", a, b)
-	y := t.empty(a.dtype, a.shape[0], a.shape[1], b.shape[2])
-	t.batchedProduct(y, a, b, nil)
+	y := t.selected(keptBMM, func() []*Tensor {
+		y := t.empty(a.dtype, a.shape[0], a.shape[1], b.shape[2])
+		t.batchedProduct(y, a, b, nil)
+		return []*Tensor{y}
+	})[0]
 	if n := t.record("BmmBackward0", a, b); n != nil {
 		n.keep(b, a.requiresGrad)
 		n.keep(a, b.requiresGrad)

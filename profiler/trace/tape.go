@@ -70,16 +70,19 @@ type Tape struct {
 	borders borders
 
 	// Autograd state.
-	noGrad  bool
-	seq     int64
-	visit   int32
-	task    *graphTask // the call of backward that is running
-	hooked  map[*Node][]func()
-	thread  int // 0 the main thread, 1 the autograd device thread
-	hooks   savedHooks
-	casts   autocast
-	library libraries
-	convs   map[convCall][][]int64 // workspaces of cuDNN, once found, by board
+	noGrad bool
+	seq    int64
+	visit  int32
+	task   *graphTask // the call of backward that is running
+	hooked map[*Node][]func()
+	thread int // 0 the main thread, 1 the autograd device thread
+	hooks  savedHooks
+	// kept is what checkpointed regions keep, selection what the region that runs does.
+	kept      []Kept
+	selection *selection
+	casts     autocast
+	library   libraries
+	convs     map[convCall][][]int64 // workspaces of cuDNN, once found, by board
 	// answer is what cuDNN said of convolutions; nil if it was not asked.
 	answer cudnn.Answer
 	// hostSaved is what lies in the host's memory for backward, in bytes.

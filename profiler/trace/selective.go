@@ -1,0 +1,122 @@
+package trace
+
+// Kept is an operator whose results a checkpointed region keeps where it computes the rest
+// again (torch.utils.checkpoint.create_selective_checkpoint_contexts).
+type Kept struct {
+	// Op is one of [KeptOperators].
+	Op string
+	// Every is 1 for every call; else every call but each Every-th is kept.
+	Every int
+}
+
+// The operators of [Kept]: products of matrices without and with a bias, batches of products,
+// and fused attention.
+const (
+	keptMM        = "mm"
+	keptAddMM     = "addmm"
+	keptBMM       = "bmm"
+	keptAttention = "sdpa"
+)
+
+// KeptOperators are the values of [Kept].Op.
+func KeptOperators() []string { return []string{keptMM, keptAddMM, keptBMM, keptAttention} }
+
+// KeepInRegions has all regions that are checkpointed from now on, but for reentrant ones,
+// keep the results of operators.
+func (t *Tape) KeepInRegions(all []Kept) { t.kept = all }
+
+// selection is what one region keeps: the storage of its two dispatch modes.
+type selection struct {
+	kept  []Kept
+	again bool // the region runs again
+	calls map[string]int
+	store map[string][]result
+}
+
+// result is what a call of an operator gave, and how many activations it took.
+type result struct {
+	outs  []*Tensor
+	begun int
+}
+
+// newSelection begins with a region; nil if nothing is kept.
+func (t *Tape) newSelection() *selection {
+	if len(t.kept) == 0 {
+		return nil
+	}
+	return &selection{kept: t.kept, calls: map[string]int{}, store: map[string][]result{}}
+}
+
+// during runs f, a region's function, with what it keeps in force.
+func (s *selection) during(t *Tape, again bool, f func()) {
+	before := t.selection
+	if s != nil {
+		s.again = again
+		clear(s.calls)
+	}
+	t.selection = s
+	f()
+	t.selection = before
+}
+
+// keeps counts a call of an operator, and tells whether its results are kept.
+func (s *selection) keeps(op string) bool {
+	for _, k := range s.kept {
+		if k.Op == op {
+			s.calls[op]++
+			return k.Every == 1 || s.calls[op]%k.Every != 0
+		}
+	}
+	return false
+}
+
+// release lets go of what was kept and not asked for.
+func (s *selection) release() {
+	if s == nil {
+		return
+	}
+	for _, calls := range s.store {
+		for _, r := range calls {
+			for _, x := range r.outs {
+				if x != nil {
+					x.release()
+				}
+			}
+		}
+	}
+	clear(s.store)
+}
+
+// selected are the results of an operator: those that the region has kept of it, or what
+// compute gives, which it may keep.
+func (t *Tape) selected(op string, compute func() []*Tensor) []*Tensor {
+	s := t.selection
+	if s == nil || t.hooks.muted || t.hooks.last || !s.keeps(op) {
+		return compute()
+	}
+	if stored := s.store[op]; s.again && len(stored) > 0 {
+		s.store[op] = stored[1:]
+		t.begun += stored[0].begun
+		outs := make([]*Tensor, len(stored[0].outs))
+		for i, x := range stored[0].outs {
+			if x != nil {
+				outs[i] = x.detached()
+				x.release()
+			}
+		}
+		return outs
+	}
+	begun := t.begun
+	outs := compute()
+	if s.again {
+		return outs
+	}
+	held := make([]*Tensor, len(outs))
+	for i, x := range outs {
+		if x != nil {
+			held[i] = t.bareHeader(x.store, x.dtype, x.layout, x.offset).retain()
+		}
+	}
+	s.store[op] = append(s.store[op], result{held, t.begun - begun})
+	return outs
+}
