@@ -22,6 +22,8 @@ type LoRA struct {
 	// Match is a regular expression instead of names: the layers whose whole paths it
 	// matches, as peft takes target_modules that is text.
 	Match string
+	// DoRA scales the rows of adapted weights by trained magnitudes: use_dora.
+	DoRA bool
 	// Save are names of modules that are trained as a whole, in a copy: modules_to_save.
 	Save []string
 }
@@ -73,7 +75,7 @@ func ParseLoRA(text string) (LoRA, error) {
 	return l, nil
 }
 
-const keysOfLoRA = "the keys are r, alpha, dropout, target, save and match"
+const keysOfLoRA = "the keys are r, alpha, dropout, dora, target, save and match"
 
 func (l *LoRA) set(key, value string) (err error) {
 	switch key {
@@ -85,6 +87,10 @@ func (l *LoRA) set(key, value string) (err error) {
 		l.Dropout, err = strconv.ParseFloat(value, 64)
 		if err != nil || !(l.Dropout >= 0 && l.Dropout < 1) {
 			return fmt.Errorf("%q is not a probability below 1", value)
+		}
+	case "dora":
+		if l.DoRA, err = strconv.ParseBool(value); err != nil {
+			return fmt.Errorf("%q is neither true nor false", value)
 		}
 	case "target":
 		l.Targets = nil
@@ -135,6 +141,9 @@ func (l *LoRA) String() string {
 	dropout := ""
 	if l.Dropout > 0 {
 		dropout = fmt.Sprintf("dropout=%g,", l.Dropout)
+	}
+	if l.DoRA {
+		dropout += "dora=true,"
 	}
 	return fmt.Sprintf("r=%d,alpha=%d,%s%s", l.Rank, l.Alpha, dropout, target)
 }

@@ -49,4 +49,32 @@ func TestTrainingForQuantization(t *testing.T) {
 	require.ErrorContains(t, err, "qat: layers in few bits have nothing to round; leave out --quantize")
 }
 
+// Peaks in the second step of peft 0.21 with use_dora, otherwise as above.
+func TestAdaptersWithMagnitudes(t *testing.T) {
+	for _, want := range []struct {
+		dropout           float64
+		checkpointing     bool
+		forward, backward int64
+	}{
+		{0, false, 153449472, 160756224},
+		{0.1, false, 163410944, 170717696},
+		{0, true, 89178112, 96341504},
+	} {
+		m := model(t, smallLlama)
+		c := complete(t, m, models.Case{
+			Batch: 2, AMP: "bf16", Weights: "bf16", Optimizer: "adamw-fused", Checkpointing: want.checkpointing,
+			LoRA:     &models.LoRA{Rank: 8, Dropout: want.dropout, DoRA: true, Targets: []string{"q_proj", "v_proj", "down_proj"}},
+			Settings: models.Settings{"seq-len": 512, "packed": 0}, Levers: models.Levers{Clip: models.ClipNone},
+		})
+		r, err := m.Record(c, trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2})
+		require.NoError(t, err)
+		forward, backward := secondStep(r.Program)
+		require.Equal(t, want.forward, forward, "%+v", want)
+		require.Equal(t, want.backward, backward, "%+v", want)
+	}
+	m := model(t, smallLlama)
+	_, err := m.Record(models.Case{Batch: 1, LoRA: &models.LoRA{Rank: 8, DoRA: true}, Levers: models.Levers{Quantize: "nf4"}}, board, models.Options{})
+	require.ErrorContains(t, err, "lora: vprof records DoRA beside linear layers that are neither packed nor rounded")
+}
+
 var q8da4w = models.QAT{Name: models.QAT8da4w, Group: 256}

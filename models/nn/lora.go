@@ -21,6 +21,8 @@ type LoRA struct {
 	// Targets are the names of the layers that get one, or the ends of their
 	// paths; none means all linear layers.
 	Targets []string
+	// DoRA scales the rows of the adapted weight by trained magnitudes.
+	DoRA bool
 	// Adapts tells instead of Targets whether the layer of a path gets one.
 	Adapts func(path string) bool
 }
@@ -70,7 +72,9 @@ type LoRALinear struct {
 	LoraDropout Layer   `torch:"lora_dropout.default"`
 	LoraA       *Linear `torch:"lora_A.default"`
 	LoraB       *Linear `torch:"lora_B.default"`
-	off         bool
+	// Magnitude is nil without DoRA.
+	Magnitude *magnitude `torch:"lora_magnitude_vector.default"`
+	off       bool
 }
 
 // NewLoRALinear puts an adapter beside base, which it freezes.
@@ -91,6 +95,9 @@ func adapt(base Projection, o LoRA) *LoRALinear {
 	if o.Dropout > 0 {
 		l.LoraDropout = NewDropout(o.Dropout)
 	}
+	if o.DoRA {
+		l.Magnitude = &magnitude{Weight: NewParameter(out)}
+	}
 	return l
 }
 
@@ -98,7 +105,9 @@ func adapt(base Projection, o LoRA) *LoRALinear {
 // them there.
 func Later(adapters []*LoRALinear) {
 	for _, l := range adapters {
-		l.LoraA.Weight.added, l.LoraB.Weight.added = true, true
+		for _, p := range l.trained() {
+			p.added = true
+		}
 	}
 }
 
@@ -109,7 +118,7 @@ func MoveAdapters(tape *trace.Tape, adapters []*LoRALinear) {
 	var made []*Parameter
 	for _, l := range adapters {
 		d := l.BaseLayer.adapterType()
-		for _, p := range []*Parameter{l.LoraA.Weight, l.LoraB.Weight} {
+		for _, p := range l.trained() {
 			tape.Elsewhere(p.Away, func() { p.Tensor = tape.Hold(tape.New("to_device", program.Weights, d, p.Dims...)) })
 			made = append(made, p)
 		}
@@ -133,6 +142,11 @@ func (l *LoRALinear) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	}
 	dtype := result.DType()
 	f.Set(&x, x.To(l.LoraA.Weight.Tensor.DType()))
+	if l.Magnitude != nil {
+		f.Set(&result, l.withMagnitude(f, x, result))
+		f.Set(&result, result.To(dtype))
+		return result
+	}
 	f.Set(&result, result.Add(f.Call(l.LoraB, f.Call(l.LoraA, f.Call(l.LoraDropout, x))).MulScalar()))
 	f.Set(&result, result.To(dtype))
 	return result

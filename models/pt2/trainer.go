@@ -74,6 +74,9 @@ func newTrainer(g *graph, d *dimensions, c models.Case) (models.Trainer, error) 
 	if c.TrainOnly != "" && !t.w.trainOnly(regexp.MustCompile(c.TrainOnly)) {
 		return nil, train.NothingChosen(c, t.w.parameters[len(t.w.parameters)/2].name)
 	}
+	if c.LoRA != nil && c.LoRA.DoRA {
+		return nil, wrong("lora", errors.New("vprof records DoRA in models of transformers (hf:config.json); leave out dora=true"))
+	}
 	if c.LoRA != nil {
 		if t.adapters, err = t.w.adapt(g.Program, *c.LoRA); err != nil {
 			return nil, wrong("lora", err)

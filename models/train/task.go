@@ -189,7 +189,7 @@ func adapt(task Task, c models.Case) ([]*nn.LoRALinear, error) {
 	case c.Stage != "full":
 		return wrong(fmt.Sprintf("stage %s trains what adapters freeze; use stage full", c.Stage))
 	}
-	options := nn.LoRA{Rank: c.LoRA.Rank, Dropout: c.LoRA.Dropout, Adapts: c.LoRA.Adapts}
+	options := nn.LoRA{Rank: c.LoRA.Rank, Dropout: c.LoRA.Dropout, DoRA: c.LoRA.DoRA, Adapts: c.LoRA.Adapts}
 	but := a.Unadapted()
 	saved, missing := nn.Places(a.Model(), c.LoRA.Save)
 	if len(missing) > 0 {
@@ -214,6 +214,11 @@ func adapt(task Task, c models.Case) ([]*nn.LoRALinear, error) {
 	if len(made) == 0 {
 		return wrong(fmt.Sprintf("%s; there are %s", c.LoRA.Wanted(), strings.Join(nn.LinearNames(a.Model(), but...), ", ")))
 	}
+	for _, l := range made {
+		if _, plain := l.BaseLayer.(*nn.Linear); l.Magnitude != nil && !plain {
+			return wrong("vprof records DoRA beside linear layers that are neither packed nor rounded, and not beside Conv1D; leave out dora=true")
+		}
+	}
 	for _, l := range saved {
 		*l = nn.NewModulesToSave(*l)
 	}
@@ -221,6 +226,9 @@ func adapt(task Task, c models.Case) ([]*nn.LoRALinear, error) {
 		a.RequireInputGrads()
 	}
 	nn.Later(made)
+	if c.LoRA.DoRA && c.Strategy != nil {
+		return wrong("vprof records DoRA on one GPU; leave out --strategy")
+	}
 	if c.Strategy.DeepSpeed() { // which brings all of the model to one type
 		for _, l := range made {
 			l.LoraA.Weight.DType, l.LoraB.Weight.DType = weightType(c.Weights), weightType(c.Weights)

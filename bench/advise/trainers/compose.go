@@ -255,6 +255,9 @@ func (c *Config) adapters() error {
 	if d := c.facts["lora-dropout"].value; d != "" && strings.Trim(d, "0.") != "" {
 		options = append(options, "dropout="+d)
 	}
+	if c.facts["dora"].value == "true" {
+		options = append(options, "dora=true")
+	}
 	if s := c.facts["lora-save"].value; s != "" {
 		options = append(options, "save="+strings.ReplaceAll(s, ",", "+"))
 	}

@@ -1,0 +1,69 @@
+package nn
+
+import "github.com/vprof/vprof/profiler/trace"
+
+// magnitude is peft's DoraLinearLayer: a trained length for each row of the adapted weight.
+type magnitude struct {
+	Module
+	Weight *Parameter
+}
+
+// trained are the adapter's own parameters.
+func (l *LoRALinear) trained() []*Parameter {
+	all := []*Parameter{l.LoraA.Weight, l.LoraB.Weight}
+	if l.Magnitude != nil {
+		all = append(all, l.Magnitude.Weight)
+	}
+	return all
+}
+
+// withMagnitude is DoraLinearVariant.forward of peft 0.21, whose layers are no packed ones.
+func (l *LoRALinear) withMagnitude(f *trace.Frame, x, result *trace.Tensor) *trace.Tensor {
+	g := f.FuncFrame(x, result)
+	base := result
+	if _, drops := l.LoraDropout.(*Dropout); drops {
+		g.Set(&x, g.Call(l.LoraDropout, x))
+		base = nil
+	}
+	out := result.Add(g.Let(l.directed(g, x, base)))
+	g.End(out)
+	return out
+}
+
+// directed is DoraLinearLayer.forward. base is the layer's result, or nil where dropout has
+// changed the input since.
+func (l *LoRALinear) directed(f *trace.Frame, x, base *trace.Tensor) *trace.Tensor {
+	g := f.CallFrame(x, base)
+	g.In(l.Magnitude)
+	frozen := l.BaseLayer.(*Linear)
+	delta := g.Let(l.delta(g))
+	g.Set(&delta, delta.To(x.DType()))
+	weight := g.Let(frozen.Weight.To(x.DType()))
+	var length *trace.Tensor
+	h := g.FuncFrame(weight, delta)
+	sum := h.Let(weight.Add(delta.Detach().MulScalar()))
+	length = sum.Norm(2, false, 1)
+	h.End(length)
+	g.Let(length)
+	scale := g.Let(l.Magnitude.Weight.Div(length.Detach()).View(1, -1))
+	adapted := g.Let(g.Call(l.LoraB, g.Call(l.LoraA, x)))
+	switch {
+	case base == nil:
+		base = g.Let(x.Linear(weight, nil))
+	case frozen.Bias != nil:
+		g.Set(&base, base.Sub(frozen.Bias.Tensor))
+	}
+	y := g.Let(scale.AddScalar().Mul(base).Add(scale.Mul(adapted).MulScalar()))
+	g.End(y)
+	return y
+}
+
+// delta is get_lora_weight: the adapter's weight, by way of its layers.
+func (l *LoRALinear) delta(f *trace.Frame) *trace.Tensor {
+	in, _ := l.BaseLayer.widths()
+	g := f.FuncFrame()
+	eye := g.Let(f.Tape().Filled("eye", l.LoraA.Weight.DType, in, in))
+	w := g.Let(g.Call(l.LoraB, g.Call(l.LoraA, eye)).Transpose(0, 1))
+	g.End(w)
+	return w
+}
