@@ -3,9 +3,9 @@
 
     python tools/evidence/evidence.py --vprof ./vprof --folder /tmp/models --models resnet18,vit_small_patch16_224
 
-Captures each model with "vprof capture timm:NAME" where the folder does not have its
-.pt2 file, asks vprof for the published batch sizes, and writes the table. Without
---models: all that are published.
+Captures each model with "vprof capture" where the folder does not have its .pt2 file,
+asks vprof for the published batch sizes, and writes the table. --models chooses among
+timm's; without it: all that are published. --made takes those alone whose files are there.
 """
 
 import argparse
@@ -20,25 +20,38 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 MIB = 2**20
 
 
+def lines(name):
+    with gzip.open(os.path.join(HERE, name), "rt") as f:
+        return [json.loads(line) for line in f]
+
+
 def published():
     """Peaks and brackets of timm's models, by model."""
     peaks, brackets = {}, {}
-    with gzip.open(os.path.join(HERE, "published.jsonl.gz"), "rt") as f:
-        for line in f:
-            row = json.loads(line)
-            (peaks if "bytes" in row else brackets).setdefault(row["model"], []).append(row)
+    for row in lines("published.jsonl.gz"):
+        (peaks if "bytes" in row else brackets).setdefault(row["model"], []).append(row)
     return peaks, brackets
 
 
-def captured(opts, model, size=0, fused=True):
-    """The model's file for images of a size (0: its own), made now if need be; None if it cannot be captured.
+def others():
+    """Peaks of torchvision's models, by source, model and board."""
+    groups = {}
+    for row in lines("others.jsonl.gz"):
+        groups.setdefault((row["source"], row["model"], row["image"], row["optimizer"], row["gpu"]), []).append(row)
+    return groups
+
+
+def captured(opts, spec, size=0, fused=True):
+    """The file of a model for images of a size (0: its own), made now if need be; None if there is none.
     Not fused: with attention computed step by step, as before PyTorch 2.0."""
-    path = os.path.join(opts.folder, model + (f"@{size}" if size else "") + ".pt2")
+    path = os.path.join(opts.folder, spec.removeprefix("timm:").replace(":", "-") + (f"@{size}" if size else "") + ".pt2")
     if not os.path.exists(path):
-        command = [opts.vprof, "capture", "timm:" + model, "-o", path, "--size", str(size), *(["--python", opts.python] if opts.python else [])]
+        if opts.made:
+            return None
+        command = [opts.vprof, "capture", spec, "-o", path, "--size", str(size), *(["--python", opts.python] if opts.python else [])]
         made = subprocess.run(command, env={**os.environ, "TIMM_FUSED_ATTN": "1" if fused else "0"}, capture_output=True, text=True)
         if made.returncode:
-            print(f"{model}: not captured: {made.stderr.strip().splitlines()[:1]}", file=sys.stderr)
+            print(f"{spec}: not captured: {made.stderr.strip().splitlines()[:1]}", file=sys.stderr)
             return None
     return path
 
@@ -58,7 +71,7 @@ def compare_peaks(opts, peaks, models):
     rows = []
     for model in models:
         wanted = [r for r in peaks.get(model, []) if not r["oom"]]
-        path = captured(opts, model) if wanted else None
+        path = captured(opts, "timm:" + model) if wanted else None
         found = plan(opts, path, "a100-40", [r["batch"] for r in wanted], "--optimizer", "sgd-momentum-wd") if path else None
         for r in wanted if found else []:
             e = found[r["batch"]]
@@ -66,12 +79,27 @@ def compare_peaks(opts, peaks, models):
     return rows
 
 
+def compare_others(opts, groups):
+    """By source: the rows of compare_peaks, of models with their boards, and (batch, what vprof says) of each out-of-memory."""
+    peaks, ooms = {}, {}
+    for (source, model, image, optimizer, gpu), wanted in groups.items():
+        path = captured(opts, model, image)
+        found = plan(opts, path, gpu, [r["batch"] for r in wanted], "--optimizer", optimizer) if path else {}
+        for r in wanted if found else []:
+            e, name = found[r["batch"]], f"{model.split(':')[1]}, {gpu}"
+            if r["oom"]:
+                ooms.setdefault(source, []).append((name, r["batch"], e["verdict"]))
+            else:
+                peaks.setdefault(source, []).append((name, r["batch"], r["bytes"], e["reserved"]["bytes"], e["device"]["bytes"]))
+    return peaks, ooms
+
+
 def compare_brackets(opts, brackets, models):
     """(model, fits, does not fit, what vprof says of either) of each bracket of contiguous tensors."""
     rows = []
     for model in models:
         for r in brackets.get(model, []):
-            path = captured(opts, model, r["image"], fused=False) if r["layout"] == "nchw" else None
+            path = captured(opts, "timm:" + model, r["image"], fused=False) if r["layout"] == "nchw" else None
             if not path:
                 continue
             batches = [b for b in (r["fits"], r["oom"]) if b]
@@ -84,6 +112,11 @@ def compare_brackets(opts, brackets, models):
 def quantile(values, q):
     values = sorted(values)
     return values[min(len(values) - 1, int(q * len(values)))]
+
+
+def context_of(rows):
+    """The context that fits rows best."""
+    return int(statistics.median(measured - reserved for _, _, measured, reserved, _ in rows))
 
 
 def errors(rows, context=None):
@@ -104,48 +137,60 @@ def increments(rows):
     return [(max(r, key=lambda x: x[1])[3] - min(r, key=lambda x: x[1])[3]) / (max(r, key=lambda x: x[1])[2] - min(r, key=lambda x: x[1])[2]) - 1 for r in by.values() if len(r) > 1]
 
 
-def write(opts, peaks, brackets):
-    context = int(statistics.median(measured - reserved for _, _, measured, reserved, _ in peaks))
-    with open(os.path.join(HERE, "preface.md")) as f:
-        preface = f.read()
-    lines = [
-        preface.rstrip(),
-        "",
-        "## Peaks of an A100",
-        "",
-        f"{len(peaks)} peaks of {len({r[0] for r in peaks})} models. The context that fits them best is {context // MIB} MiB.",
-        "",
+def section(rows):
+    """Errors of the rows in short, then model by model."""
+    context = context_of(rows)
+    out = [
         "| against `nvidia-smi` | peaks | error: median | p95 | max | signed median |",
         "|:--- | ---:| ---:| ---:| ---:| ---:|",
-        summary("device bytes as vprof says them", errors(peaks)),
-        summary("reserved bytes and one context for all", errors(peaks, context)),
-        summary("growth from the smallest batch to the largest", increments(peaks)),
+        summary("device bytes as vprof says them", errors(rows)),
+        summary("reserved bytes and one context for all", errors(rows, context)),
+        *([summary("growth from the smallest batch to the largest", increments(rows))] if increments(rows) else []),
         "",
         "| model | batches | measured, MiB | reserved + context, MiB | error |",
         "|:--- |:--- |:--- |:--- |:--- |",
     ]
-    for model in dict.fromkeys(r[0] for r in peaks):
-        own = sorted((r for r in peaks if r[0] == model), key=lambda r: r[1])
+    for model in dict.fromkeys(r[0] for r in rows):
+        own = sorted((r for r in rows if r[0] == model), key=lambda r: r[1])
         row = [[str(r[1]) for r in own], [f"{r[2] // MIB:,}" for r in own], [f"{(r[3] + context) // MIB:,}" for r in own], [f"{e:+.1%}" for e in errors(own, context)]]
-        lines.append(f"| {model} | " + " | ".join("; ".join(cells) for cells in row) + " |")
+        out.append(f"| {model} | " + " | ".join("; ".join(cells) for cells in row) + " |")
+    return out
+
+
+def fitting(brackets):
+    """What fits and what does not, model by model."""
+    brackets = sorted(set(brackets), key=str)  # several releases gave the same
+    fits = [r for r in brackets if r[4]]
+    fails = [r for r in brackets if r[5]]
+    right = [sum(r[4] != "does not fit" for r in fits), sum(r[5] != "fits" for r in fails)]
+    out = ["", "## What fits on an RTX 3090", "", f"Of {len(fits)} batch sizes that fitted, vprof says of {right[0]} that they fit or may; of {len(fails)} that did not, of {right[1]} that they do not or may not.", ""]
+    out += ["| model | precision | fitted | vprof | out of memory | vprof |", "|:--- |:--- | ---:|:--- | ---:|:--- |"]
+    return out + [f"| {m} | {p} | {fit} | {a or ''} | {oom or 'not tried'} | {b or ''} |" for m, p, fit, oom, a, b in brackets]
+
+
+def write(opts, peaks, brackets, more=({}, {})):
+    with open(os.path.join(HERE, "preface.md")) as f:
+        preface = f.read()
+    text = [preface.rstrip(), "", "## Peaks of an A100", ""]
+    text += [f"{len(peaks)} peaks of {len({r[0] for r in peaks})} models. The context that fits them best is {context_of(peaks) // MIB} MiB.", "", *section(peaks)]
+    for source, rows in more[0].items():
+        text += ["", f"## Peaks by {source}", "", f"{len(rows)} peaks; the context that fits them best is {context_of(rows) // MIB} MiB.", "", *section(rows)]
+        if ooms := more[1].get(source):
+            right = sum(verdict == "does not fit" for *_, verdict in ooms)
+            text += ["", f"Of {len(ooms)} runs that ended out of memory, vprof says of {right} that they do not fit: " + "; ".join(f"{name}, batch {batch}" for name, batch, _ in ooms) + "."]
     if brackets:
-        brackets = sorted(set(brackets), key=str)  # several releases gave the same
-        fits = [r for r in brackets if r[4]]
-        fails = [r for r in brackets if r[5]]
-        right = [sum(r[4] != "does not fit" for r in fits), sum(r[5] != "fits" for r in fails)]
-        lines += ["", "## What fits on an RTX 3090", "", f"Of {len(fits)} batch sizes that fitted, vprof says of {right[0]} that they fit or may; of {len(fails)} that did not, of {right[1]} that they do not or may not.", ""]
-        lines += ["| model | precision | fitted | vprof | out of memory | vprof |", "|:--- |:--- | ---:|:--- | ---:|:--- |"]
-        lines += [f"| {m} | {p} | {fit} | {a or ''} | {oom or 'not tried'} | {b or ''} |" for m, p, fit, oom, a, b in brackets]
+        text += fitting(brackets)
     with open(opts.out, "w") as f:
-        f.write("\n".join(lines) + "\n")
+        f.write("\n".join(text) + "\n")
 
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--vprof", default="./vprof")
-    p.add_argument("--python", default="", help="Python with torch and timm, for capture")
+    p.add_argument("--python", default="", help="Python with torch, timm and torchvision, for capture")
     p.add_argument("--folder", required=True, help="where the .pt2 files are, or are made")
     p.add_argument("--models", default="", help="names, with commas between")
+    p.add_argument("--made", action="store_true", help="take the models alone whose files are in the folder")
     p.add_argument("--out", default=os.path.join(HERE, "..", "..", "docs", "evidence.md"))
     opts = p.parse_args()
     peaks, brackets = published()
@@ -154,7 +199,7 @@ def main():
     measured = compare_peaks(opts, peaks, models)
     if not measured:
         sys.exit("no published peak could be asked for")
-    write(opts, measured, compare_brackets(opts, brackets, models))
+    write(opts, measured, compare_brackets(opts, brackets, models), compare_others(opts, others()))
 
 
 if __name__ == "__main__":

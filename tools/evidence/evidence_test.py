@@ -27,9 +27,9 @@ class EvidenceTest(unittest.TestCase):
         with open(self.vprof, "w") as f:
             f.write(VPROF)
         os.chmod(self.vprof, 0o700)
-        for name in ("net.pt2", "net@64.pt2", "bad.pt2"):
+        for name in ("net.pt2", "net@64.pt2", "bad.pt2", "torchvision-net@86.pt2"):
             open(os.path.join(folder.name, name), "w").close()
-        self.opts = type("", (), {"vprof": self.vprof, "folder": folder.name, "python": "", "out": os.path.join(folder.name, "out.md")})()
+        self.opts = type("", (), {"vprof": self.vprof, "folder": folder.name, "python": "", "made": False, "out": os.path.join(folder.name, "out.md")})()
 
     def test_peaks_and_brackets_are_compared(self):
         peaks = {m: [{"batch": 8, "bytes": 1000, "oom": False}, {"batch": 16, "bytes": 1800, "oom": False}, {"batch": 32, "bytes": 9, "oom": True}] for m in ("net", "bad")}
@@ -45,9 +45,25 @@ class EvidenceTest(unittest.TestCase):
         with open(self.opts.out) as f:
             self.assertIn("Of 1 batch sizes that fitted, vprof says of 1", f.read())
 
+    def test_other_sources_are_compared_apart(self):
+        row = {"model": "torchvision:net", "image": 86, "batch": 8, "bytes": 1000, "oom": False, "optimizer": "adam", "gpu": "a100-40", "source": "lab"}
+        out = {**row, "batch": 16, "bytes": None, "oom": True}
+        peaks, ooms = evidence.compare_others(self.opts, {("lab", "torchvision:net", 86, "adam", "a100-40"): [row, out], ("lab", "torchvision:bad", 86, "adam", "a100-40"): [row]})
+        self.assertEqual(peaks, {"lab": [("net, a100-40", 8, 1000, 800, 900)]})
+        self.assertEqual(ooms, {"lab": [("net, a100-40", 16, "does not fit")]})
+        evidence.write(self.opts, peaks["lab"], [], (peaks, ooms))
+        with open(self.opts.out) as f:
+            text = f.read()
+        self.assertIn("## Peaks by lab", text)
+        self.assertIn("Of 1 runs that ended out of memory, vprof says of 1 that they do not fit: net, a100-40, batch 16.", text)
+
+    def test_files_that_are_not_there_can_be_left_out(self):
+        self.opts.made = True
+        self.assertIsNone(evidence.captured(self.opts, "timm:other"))
+
     def test_published_figures_have_their_sources(self):
         peaks, brackets = evidence.published()
-        for row in (r for by in (peaks, brackets) for rows in by.values() for r in rows):
+        for row in (r for by in (peaks, brackets, evidence.others()) for rows in by.values() for r in rows):
             self.assertTrue(row["source"] and row["gpu"], json.dumps(row))
         self.assertGreater(sum(map(len, peaks.values())), 2000)
 
