@@ -24,7 +24,7 @@ a test does that (`bench/reference/microscope`), and another holds the peaks of 
 The files of ten of the models with lists were written by `vprof capture`, the others are plain exports. Captured again by
 the script of this release, twenty models with lists match in 99.7% of the allocations in the median, 96.6% at least
 (timm-efficientnet_b0). The four lowest (it, smp-Unet-resnet34, monai-SegResNet, timm-maxvit_tiny_rw_224) differ in workspaces
-of convolutions alone.
+of convolutions, maxvit in two small allocations besides.
 
 | model | records | allocated: median | max | reserved: median | max | out of memory right | event list |
 |:--- | ---:| ---:| ---:| ---:| ---:| ---:| ---:|
