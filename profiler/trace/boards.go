@@ -52,8 +52,9 @@ func (t *Tape) Board() Board {
 }
 
 // sizedByBoard has a buffer allocated whose bytes depend on the board, by its index in
-// boards.all; where they are zero, it is not there. Nothing else may depend on it.
-func (t *Tape) sizedByBoard(bytes func(board int) int64, allocate func(bytes int64) *Tensor) {
+// boards.all; where they are zero, it is not there. Nothing else may depend on it. It
+// tells whether any board has it.
+func (t *Tape) sizedByBoard(bytes func(board int) int64, allocate func(bytes int64) *Tensor) bool {
 	own := bytes(0)
 	some, same := own, true
 	for i := range t.boards.all[1:] {
@@ -64,14 +65,14 @@ func (t *Tape) sizedByBoard(bytes func(board int) int64, allocate func(bytes int
 		same, some = same && n == own, max(some, n)
 	}
 	if some == 0 {
-		return
+		return false
 	}
 	if own > 0 {
 		some = own
 	}
 	x := allocate(some)
 	if same || x.store.blank {
-		return
+		return true
 	}
 	s := sizedBuffer{x.store.buffer, make([]int64, len(t.boards.all))}
 	for i := range s.bytes {
@@ -80,6 +81,7 @@ func (t *Tape) sizedByBoard(bytes func(board int) int64, allocate func(bytes int
 		}
 	}
 	t.boards.sized = append(t.boards.sized, s)
+	return true
 }
 
 // programs are what a recording comes to on the other boards, nil for those that are lost;

@@ -227,10 +227,13 @@ func (x *Tensor) reduceScratch(c *call, reduced []bool, outSize, accSize, vt0 in
 	g := x.reduceGeometry(buf[:0], reduced, outSize)
 	in := x.dtype.Size()
 	scratch := func(n int64) *Tensor { return c.let(t.scratch(n)) }
-	t.sizedByBoard(func(board int) int64 {
+	split := t.sizedByBoard(func(board int) int64 {
 		buffer, _ := t.boards.all[board].reduceScratch(g, in, accSize, vt0)
 		return buffer
 	}, scratch)
+	if !split {
+		return
+	}
 	t.sizedByBoard(func(board int) int64 {
 		_, semaphores := t.boards.all[board].reduceScratch(g, in, accSize, vt0)
 		return semaphores
