@@ -29,7 +29,7 @@ type Strategy struct {
 	// Replicate is the number of groups that each hold a whole model (HSDP).
 	Replicate int64
 	// Wrap are glob patterns of the paths of the modules that are wrapped beside the
-	// root; none means the children of the longest list of equal modules.
+	// root, or [RootAlone]; empty means the children of the longest list of equal modules.
 	Wrap []string
 
 	// TP is the number of ranks that share each linear layer; fully_shard shards over the
@@ -111,6 +111,13 @@ func (s *Strategy) check(gpus int) error {
 	}
 	return nil
 }
+
+// RootAlone is the value of wrap under which fully_shard wraps the model and no module in
+// it: all parameters are gathered at once.
+const RootAlone = "none"
+
+// RootAlone reports whether the root alone is wrapped.
+func (s *Strategy) RootAlone() bool { return len(s.Wrap) == 1 && s.Wrap[0] == RootAlone }
 
 // StagesOfRank is how many stages of a pipeline a rank has.
 func (s *Strategy) StagesOfRank() int {

@@ -74,7 +74,7 @@ it is the one that needs most. plan --rank all is a table of all that differ.
                                      reduced in fp32
             reduce=fp32|bf16|fp16  reduce_dtype
             replicate=R            R copies of the model, each on N/R ranks (HSDP)
-            wrap=PATTERNS          modules to wrap, like h.*+wte
+            wrap=PATTERNS          modules to wrap, like h.*; none: the root alone
             init=meta              the model comes to the device shard by shard, and not
                                    whole before it is sharded
             offload=all            CPUOffloadPolicy: shards, gradients and state on the host

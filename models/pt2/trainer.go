@@ -95,18 +95,27 @@ func newTrainer(g *graph, d *dimensions, c models.Case) (models.Trainer, error) 
 		t.half = map[models.WeightType]trace.DType{"bf16": trace.BF16, "fp16": trace.F16}[c.Weights]
 		t.w.cast(t.half)
 	}
-	if c.Quantize != "" {
-		if c.Strategy != nil {
-			return nil, wrong("quantize", errors.New("vprof describes packed layers of exported models on one GPU; leave out --strategy"))
-		}
-		if t.packed = t.w.quantize(g.Program, c); len(t.packed) == 0 {
-			return nil, wrong("quantize", errors.New("the model has no linear layer that bitsandbytes could hold"))
-		}
+	if err = t.quantize(); err != nil {
+		return nil, wrong("quantize", err)
 	}
 	if c.Strategy != nil && c.Strategy.Name == models.PP {
 		return t, nil
 	}
 	return &validator{trainer: t, plain: plain, sizes: d}, nil
+}
+
+// quantize packs the layers that bitsandbytes holds, if the case asks for it.
+func (t *trainer) quantize() error {
+	if t.c.Quantize == "" {
+		return nil
+	}
+	if t.c.Strategy != nil {
+		return errors.New("vprof describes packed layers of exported models on one GPU; leave out --strategy")
+	}
+	if t.packed = t.w.quantize(t.g.Program, t.c); len(t.packed) == 0 {
+		return errors.New("the model has no linear layer that bitsandbytes could hold")
+	}
+	return nil
 }
 
 // errNoGrad is what PyTorch raises in backward.

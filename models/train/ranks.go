@@ -234,7 +234,10 @@ func typeOf(name string) trace.DType {
 // of the innermost module that holds it.
 func groupsOf(s *models.Strategy, l Layout) ([]distributed.Group, error) {
 	modules := l.Blocks
-	if len(s.Wrap) > 0 {
+	switch {
+	case s.RootAlone():
+		modules = nil
+	case len(s.Wrap) > 0:
 		modules = nil
 		for _, pattern := range s.Wrap {
 			found := Matching(pattern, l.Modules)
@@ -273,7 +276,7 @@ func groupsOf(s *models.Strategy, l Layout) ([]distributed.Group, error) {
 // untied refuses wraps that hold a weight and not all modules that share it: fully_shard
 // makes a parameter of its own of it for each.
 func untied(s *models.Strategy, l Layout, groups []distributed.Group) error {
-	if len(s.Wrap) == 0 {
+	if len(s.Wrap) == 0 || s.RootAlone() {
 		return nil
 	}
 	for _, g := range groups {

@@ -21,10 +21,10 @@ const AnyStrategy = "auto"
 // Pipelines have as many micro-batches as stages, and four times as many; of long ones every
 // rank would have to be recorded.
 func StrategiesFor(m models.Model, c models.Case, gpus int) []string {
-	all := []string{"ddp:bucket_view=true", "zero1:bucket_view=true", "fsdp2", "fsdp2:reshard=false"}
+	all := []string{"ddp:bucket_view=true", "zero1:bucket_view=true", "fsdp2", "fsdp2:reshard=false", "fsdp2:wrap=none"}
 	half := c.AMP == models.NoAutocast && c.Weights == models.FP32
 	if half {
-		all = append(all, "fsdp2:mp=bf16", "fsdp2:mp=bf16,reshard=false")
+		all = append(all, "fsdp2:mp=bf16", "fsdp2:mp=bf16,reshard=false", "fsdp2:mp=bf16,wrap=none")
 	}
 	clips := c.Clip == models.ClipNorm || c.Clip == "" && !m.Free
 	for n := 2; n <= 8 && n < gpus && !clips && c.LoRA == nil && c.Quantize == ""; n *= 2 {
