@@ -3,6 +3,7 @@ package pt2
 import (
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/vprof/vprof/models/pt2/export"
 )
@@ -30,7 +31,7 @@ func castProducts(p *export.Program) {
 		if weights[b.Ref] {
 			a, b = b, a
 		}
-		if !weights[a.Ref] || weights[b.Ref] || !goesToLinear(p, i) {
+		if !weights[a.Ref] || weights[b.Ref] || isCast(p, b.Ref, i) || !goesToLinear(p, i) {
 			continue
 		}
 		cast := *n
@@ -54,6 +55,18 @@ func computesIn32(p *export.Program, i int) bool {
 	for k := i - 1; k >= 0 && slices.Equal(p.Nodes[k].Stack, stack); k-- {
 		if n := &p.Nodes[k]; n.CastsNothing && namesType(n) {
 			return true
+		}
+	}
+	return false
+}
+
+// isCast reports whether a node before i has made a value by a cast: the code says itself
+// which type the factor has.
+func isCast(p *export.Program, v int32, i int) bool {
+	for k := i - 1; k >= 0; k-- {
+		n := &p.Nodes[k]
+		if len(n.Outputs) == 1 && isRef(&n.Outputs[0], v) {
+			return strings.HasPrefix(n.Target, "torch.ops.aten.to.")
 		}
 	}
 	return false

@@ -7,8 +7,9 @@ import (
 	"github.com/vprof/vprof/models/pt2/export"
 )
 
-// observed takes the lifetimes that were seen in a run of forward. A value that
-// no entry names lives to the end of the step.
+// observed takes the lifetimes that were seen in a run of forward. A value that no entry
+// names lives to the end of the step; one without a name, which was put into the graph
+// after it was written, until its last use.
 func observed(p *export.Program) error {
 	at := map[int32]int{-1: 0}
 	for i := range p.Nodes {
@@ -53,6 +54,9 @@ func observed(p *export.Program) error {
 			}
 			end(same.group(v), i)
 		}
+	}
+	for v := len(p.Names); v < p.Values; v++ {
+		end([]int32{int32(v)}, 0)
 	}
 	return nil
 }
