@@ -5,13 +5,15 @@
 
 Captures each model with "vprof capture" where the folder does not have its .pt2 file,
 asks vprof for the published batch sizes, and writes the table. --models chooses among
-timm's; without it: all that are published. --made takes those alone whose files are there.
+timm's, --sample 150 takes so many of those with peaks, drawn at random; without either: all
+that are published. --made takes those alone whose files are there.
 """
 
 import argparse
 import gzip
 import json
 import os
+import random
 import statistics
 import subprocess
 import sys
@@ -114,6 +116,15 @@ def quantile(values, q):
     return values[min(len(values) - 1, int(q * len(values)))]
 
 
+def rising(rows):
+    """The rows whose figures rise with the batch. One that a smaller batch exceeds, or a larger one does not, is no peak of training."""
+
+    def ordered(row):
+        return all((o[1] - row[1]) * (o[2] - row[2]) > 0 for o in rows if o[0] == row[0] and o[1] != row[1])
+
+    return [row for row in rows if ordered(row)]
+
+
 def context_of(rows):
     """The context that fits rows best."""
     return int(statistics.median(measured - reserved for _, _, measured, reserved, _ in rows))
@@ -130,22 +141,24 @@ def summary(name, values):
 
 
 def increments(rows):
-    """Errors of the growth from a model's smallest batch to its largest, in which no context is."""
+    """Errors of the growth from a model's smallest batch to its largest, in which no context is. Some published figures do not grow."""
     by = {}
-    for row in rows:
+    for row in sorted(rows, key=lambda r: r[1]):
         by.setdefault(row[0], []).append(row)
-    return [(max(r, key=lambda x: x[1])[3] - min(r, key=lambda x: x[1])[3]) / (max(r, key=lambda x: x[1])[2] - min(r, key=lambda x: x[1])[2]) - 1 for r in by.values() if len(r) > 1]
+    ends = [(own[0], own[-1]) for own in by.values() if own[-1][2] > own[0][2]]
+    return [(last[3] - first[3]) / (last[2] - first[2]) - 1 for first, last in ends]
 
 
 def section(rows):
     """Errors of the rows in short, then model by model."""
-    context = context_of(rows)
+    context, grown = context_of(rows), increments(rows)
     out = [
         "| against `nvidia-smi` | peaks | error: median | p95 | max | signed median |",
         "|:--- | ---:| ---:| ---:| ---:| ---:|",
         summary("device bytes as vprof says them", errors(rows)),
         summary("reserved bytes and one context for all", errors(rows, context)),
-        *([summary("growth from the smallest batch to the largest", increments(rows))] if increments(rows) else []),
+        *([summary("the same, of figures that rise with the batch", errors(rising(rows), context))] if len(rising(rows)) < len(rows) else []),
+        *([summary("growth from the smallest batch to the largest", grown)] if grown else []),
         "",
         "| model | batches | measured, MiB | reserved + context, MiB | error |",
         "|:--- |:--- |:--- |:--- |:--- |",
@@ -190,11 +203,16 @@ def main():
     p.add_argument("--python", default="", help="Python with torch, timm and torchvision, for capture")
     p.add_argument("--folder", required=True, help="where the .pt2 files are, or are made")
     p.add_argument("--models", default="", help="names, with commas between")
+    p.add_argument("--sample", type=int, default=0, metavar="N", help="N models that have peaks, always the same")
     p.add_argument("--made", action="store_true", help="take the models alone whose files are in the folder")
     p.add_argument("--out", default=os.path.join(HERE, "..", "..", "docs", "evidence.md"))
     opts = p.parse_args()
     peaks, brackets = published()
     models = opts.models.split(",") if opts.models else sorted({*peaks, *brackets})
+    if opts.sample:
+        models = sorted(peaks)
+        random.Random(1).shuffle(models)
+        models = models[: opts.sample]
     os.makedirs(opts.folder, exist_ok=True)
     measured = compare_peaks(opts, peaks, models)
     if not measured:

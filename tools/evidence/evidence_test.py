@@ -57,6 +57,10 @@ class EvidenceTest(unittest.TestCase):
         self.assertIn("## Peaks by lab", text)
         self.assertIn("Of 1 runs that ended out of memory, vprof says of 1 that they do not fit: net, a100-40, batch 16.", text)
 
+    def test_figures_that_do_not_rise_are_told_apart(self):
+        rows = [("a", 8, 100, 0, 0), ("a", 16, 300, 0, 0), ("a", 32, 200, 0, 0), ("b", 8, 100, 0, 0), ("b", 16, 100, 0, 0), ("c", 8, 1, 0, 0)]
+        self.assertEqual([r[:2] for r in evidence.rising(rows)], [("a", 8), ("c", 8)])
+
     def test_files_that_are_not_there_can_be_left_out(self):
         self.opts.made = True
         self.assertIsNone(evidence.captured(self.opts, "timm:other"))
