@@ -153,7 +153,7 @@ func (f *Fit) notes() []string {
 	switch {
 	case f.Parallel == nil:
 	case f.Parallel.Recorded:
-		notes = append(notes, fmt.Sprintf("each of several GPUs: a rank is recorded; NCCL's memory, and links at their full %.0f GB/s beside the kernels, are assumptions.", f.Parallel.Bandwidth/1e9))
+		notes = append(notes, fmt.Sprintf("each of several GPUs: a rank is recorded; NCCL's memory, where no coefficients have it, and links at their full %.0f GB/s beside the kernels are assumptions.", f.Parallel.Bandwidth/1e9))
 		if f.Parallel.Least > 0 {
 			notes = append(notes, fmt.Sprintf("the smallest number of GPUs that does it (of powers of two): %d.", f.Parallel.Least))
 		}

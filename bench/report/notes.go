@@ -20,12 +20,13 @@ func (r *Report) notes() []string {
 	if slices.ContainsFunc(r.Points, func(p Point) bool { return p.Run == nil && p.Verdict() == Slow }) {
 		notes = append(notes, slowWords)
 	}
-	notes = append(notes, rankNotes(r.Case, slices.ContainsFunc(r.Points, func(p Point) bool { return p.Run != nil }))...)
+	notes = append(notes, r.rankNotes(slices.ContainsFunc(r.Points, func(p Point) bool { return p.Run != nil }))...)
 	return append(append(notes, r.sideNotes()...), warningNotes(r.Warnings)...)
 }
 
 // rankNotes say what figures of several GPUs are of, and what runs of them are.
-func rankNotes(c Case, runs bool) []string {
+func (r *Report) rankNotes(runs bool) []string {
+	c := r.Case
 	if c.Strategy == nil {
 		return nil
 	}
@@ -33,11 +34,21 @@ func rankNotes(c Case, runs bool) []string {
 	if c.Strategy.Rank != nil {
 		which = fmt.Sprintf("rank %d", *c.Strategy.Rank)
 	}
-	notes := []string{fmt.Sprintf("figures are of %s of %d; samples per second are of all. What NCCL takes (communication) is an assumption.", which, c.GPUs)}
+	notes := []string{fmt.Sprintf("figures are of %s of %d; samples per second are of all. %s", which, c.GPUs, r.communicationNote())}
 	if runs {
 		notes = append(notes, "a run has one rank on one board: its buffers are there, and collectives are copies of the same bytes; NCCL itself is not.")
 	}
 	return notes
+}
+
+// communicationNote says what is known of NCCL's own memory.
+func (r *Report) communicationNote() string {
+	for _, k := range r.Coefficients {
+		if strings.HasPrefix(k.Name, "nccl_bytes:") && !strings.HasPrefix(k.Source, "assumption") {
+			return fmt.Sprintf("What NCCL takes (communication) was learned: %s.", k.Source)
+		}
+	}
+	return "What NCCL takes (communication) is an assumption."
 }
 
 // sideNotes say what streaming and expandable segments would save, and where the guide's figures stand.

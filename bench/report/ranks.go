@@ -98,7 +98,7 @@ func (r Ranks) sheet() Sheet {
 	if strategy.Replicate > 1 {
 		s.Notes = append(s.Notes, fmt.Sprintf("each of %d replicas has such ranks.", strategy.Replicate))
 	}
-	s.Notes = append(s.Notes, "What NCCL takes (communication) is an assumption.")
+	s.Notes = append(s.Notes, first.communicationNote())
 	s.Notes = append(s.Notes, warningNotes(first.Warnings)...)
 	return s
 }
