@@ -16,6 +16,7 @@ import (
 // with.
 func followTypes(p *export.Program) {
 	known := map[int32]int64{} // types of values in the export
+	u := usesOf(p)
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
 		switch name := strings.TrimPrefix(n.Target, "torch.ops.aten."); name {
@@ -44,7 +45,7 @@ func followTypes(p *export.Program) {
 			}
 			if makesMask(n) { // masks of numbers have the type of the embeddings
 				*d = export.Argument{Kind: export.TypeOf, List: calledWith(p, i)}
-			} else if q, ok := maskedQuery(p, i); ok {
+			} else if q, ok := maskedQuery(p, u, i); ok {
 				*d = typeOfValues(q)
 			}
 		}
@@ -68,35 +69,21 @@ var deviceOnly = regexp.MustCompile(`\.to\((device=)?[\w.]*\bdevice\)`)
 
 // maskedQuery finds the query of the attention that takes what node i makes, chosen from by
 // another mask, as its mask: PyTorch wants both in one type.
-func maskedQuery(p *export.Program, i int) (query int32, ok bool) {
-	mask := p.Nodes[i].Outputs[0].Ref
-	for k := i + 1; k < len(p.Nodes); k++ {
-		n := &p.Nodes[k]
+func maskedQuery(p *export.Program, u uses, i int) (query int32, ok bool) {
+	mask := result(&p.Nodes[i])
+	for mask >= 0 && len(u.takers[mask]) > 0 {
+		n := &p.Nodes[u.takers[mask][0]]
 		switch {
-		case n.Target == where && isRef(find(n, "self"), mask):
-			mask = n.Outputs[0].Ref
-		case n.Target == attention && isRef(find(n, "attn_mask"), mask):
-			q := find(n, "query")
-			return q.Ref, q.Kind == export.Ref && madeBefore(p, q.Ref, i)
-		case slices.ContainsFunc(n.Inputs, func(a export.Named) bool { return isRef(&a.Argument, mask) }):
+		case n.Target == where && taken(n, "self") == mask:
+			mask = result(n)
+		case n.Target == attention && taken(n, "attn_mask") == mask:
+			q := taken(n, "query")
+			return q, q >= 0 && u.maker[q] >= 0 && u.maker[q] < i
+		default:
 			return 0, false
 		}
 	}
 	return 0, false
-}
-
-func isRef(a *export.Argument, v int32) bool { return a != nil && a.Kind == export.Ref && a.Ref == v }
-
-// madeBefore reports whether a node before i has made a value.
-func madeBefore(p *export.Program, v int32, i int) bool {
-	for k := range i {
-		for _, o := range p.Nodes[k].Outputs {
-			if o.Kind == export.Ref && o.Ref == v {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // find is the argument of a name, nil if the node has none.

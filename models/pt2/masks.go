@@ -120,9 +120,17 @@ func positions(nodes []export.Node) (made map[int32]bool, causal, ok bool) {
 func forAllRows(p *export.Program, begin, end int) {
 	for i := begin; i < end; i++ {
 		if n := &p.Nodes[i]; n.Target == "torch.ops.aten.expand.default" {
-			replace(p, n.Outputs[0].Ref, find(n, "self").Ref)
-			n.Inputs, n.Outputs, n.Target = nil, nil, ""
+			bypass(p, n)
 		}
+	}
+}
+
+// bypass has whoever takes the result of a node take its argument self, and leaves nothing
+// of the node.
+func bypass(p *export.Program, n *export.Node) {
+	if v, x := result(n), taken(n, "self"); v >= 0 && x >= 0 {
+		replace(p, v, x)
+		n.Inputs, n.Outputs, n.Target = nil, nil, ""
 	}
 }
 
@@ -139,8 +147,7 @@ func masksWith(n *export.Node, argument string) bool {
 // unmask runs a node without the mask.
 func unmask(p *export.Program, n *export.Node, causal bool) {
 	if n.Target == where {
-		replace(p, n.Outputs[0].Ref, find(n, "self").Ref)
-		n.Inputs, n.Outputs, n.Target = nil, nil, ""
+		bypass(p, n)
 		return
 	}
 	kept := n.Inputs[:0:0]

@@ -19,76 +19,85 @@ func castProducts(p *export.Program) {
 			weights[in.Value] = true
 		}
 	}
-	for i := 0; i < len(p.Nodes); i++ {
+	u := usesOf(p)
+	casts := map[int]export.Node{} // by the products that they go before
+	in32 := false                  // the module's code has cast to fp32, which changed nothing in the export
+	for i := range p.Nodes {
 		n := &p.Nodes[i]
-		if n.Target != multiply || len(n.Trace) == 0 || !computesIn32(p, i) {
-			continue
+		in32 = in32 && slices.Equal(n.Stack, p.Nodes[i-1].Stack)
+		if n.Target == multiply && len(n.Trace) > 0 && in32 {
+			if weight, factor := weighted(n, weights); factor != nil && !isCast(p, u, factor.Ref) && goesToLinear(p, u, result(n)) {
+				casts[i] = castBefore(p, n, weight, factor)
+			}
 		}
-		a, b := find(n, "self"), find(n, "other")
-		if b == nil || a.Kind != export.Ref || b.Kind != export.Ref {
-			continue
-		}
-		if weights[b.Ref] {
-			a, b = b, a
-		}
-		if !weights[a.Ref] || weights[b.Ref] || isCast(p, b.Ref, i) || !goesToLinear(p, i) {
-			continue
-		}
-		cast := *n
-		cast.Target, cast.Dies = "torch.ops.aten.to.dtype", nil
-		cast.Inputs = []export.Named{{Name: "self", Argument: *b}, {Name: "dtype", Argument: typeOfValues(a.Ref)}}
-		cast.Outputs = []export.Argument{{Kind: export.Ref, Ref: int32(p.Values)}}
-		b.Ref = int32(p.Values)
-		cast.Trace = assigned(cast.Trace)
-		p.Values++
-		p.Nodes = slices.Insert(p.Nodes, i, cast)
-		i++
+		in32 = in32 || n.CastsNothing && namesType(n)
 	}
+	if len(casts) == 0 {
+		return
+	}
+	nodes := make([]export.Node, 0, len(p.Nodes)+len(casts))
+	for i, n := range p.Nodes {
+		if cast, ok := casts[i]; ok {
+			nodes = append(nodes, cast)
+		}
+		nodes = append(nodes, n)
+	}
+	p.Nodes = nodes
 }
 
 const multiply = "torch.ops.aten.mul.Tensor"
 
-// computesIn32 reports whether the module whose code node i is has cast to fp32 before, which
-// changed nothing in the export.
-func computesIn32(p *export.Program, i int) bool {
-	stack := p.Nodes[i].Stack
-	for k := i - 1; k >= 0 && slices.Equal(p.Nodes[k].Stack, stack); k-- {
-		if n := &p.Nodes[k]; n.CastsNothing && namesType(n) {
-			return true
-		}
+// weighted are the two factors of a product of which one is a weight; nil of others.
+func weighted(n *export.Node, weights map[int32]bool) (weight, factor *export.Argument) {
+	a, b := find(n, "self"), find(n, "other")
+	if a == nil || b == nil || a.Kind != export.Ref || b.Kind != export.Ref || weights[a.Ref] == weights[b.Ref] {
+		return nil, nil
 	}
-	return false
+	if weights[b.Ref] {
+		a, b = b, a
+	}
+	return a, b
 }
 
-// isCast reports whether a node before i has made a value by a cast: the code says itself
-// which type the factor has.
-func isCast(p *export.Program, v int32, i int) bool {
-	for k := i - 1; k >= 0; k-- {
-		n := &p.Nodes[k]
-		if len(n.Outputs) == 1 && isRef(&n.Outputs[0], v) {
-			return strings.HasPrefix(n.Target, "torch.ops.aten.to.")
-		}
-	}
-	return false
+// castBefore makes the node that casts a product's factor to the type of its weight, and has
+// the product take its result.
+func castBefore(p *export.Program, product *export.Node, weight, factor *export.Argument) export.Node {
+	cast := *product
+	cast.Target, cast.Dies = "torch.ops.aten.to.dtype", nil
+	cast.Inputs = []export.Named{{Name: "self", Argument: *factor}, {Name: "dtype", Argument: typeOfValues(weight.Ref)}}
+	cast.Outputs = []export.Argument{{Kind: export.Ref, Ref: int32(p.Values)}}
+	cast.Trace = assigned(cast.Trace)
+	factor.Ref = int32(p.Values)
+	p.Values++
+	return cast
 }
 
-// goesToLinear reports whether linear layers take what node i makes, after a dropout or scaled or
-// as it is.
-func goesToLinear(p *export.Program, i int) bool {
-	made, found := p.Nodes[i].Outputs[0].Ref, false
-	for k := i + 1; k < len(p.Nodes); k++ {
-		n := &p.Nodes[k]
-		for _, in := range n.Inputs {
+// isCast reports whether a value is made by a cast: the code says itself which type it has.
+func isCast(p *export.Program, u uses, v int32) bool {
+	i := u.maker[v]
+	return i >= 0 && len(p.Nodes[i].Outputs) == 1 && strings.HasPrefix(p.Nodes[i].Target, "torch.ops.aten.to.")
+}
+
+// goesToLinear reports whether linear layers take a value, after a dropout or scaled or as it
+// is, and nothing else does.
+func goesToLinear(p *export.Program, u uses, v int32) bool {
+	found := false
+	for v >= 0 {
+		next := int32(-1)
+		for _, k := range u.takers[v] {
+			n := &p.Nodes[k]
 			switch {
-			case !isRef(&in.Argument, made):
-			case n.Target == linear && in.Name == "input":
+			case n.Target == linear && taken(n, "input") == v:
 				found = true
-			case n.Target == "torch.ops.aten.dropout.default", n.Target == multiply && find(n, "other").Kind != export.Ref:
-				made = n.Outputs[0].Ref
+				continue
+			case n.Target == "torch.ops.aten.dropout.default", n.Target == multiply && taken(n, "other") < 0:
+				next = result(n)
 			default:
 				return false
 			}
+			break
 		}
+		v = next
 	}
 	return found
 }

@@ -1,0 +1,46 @@
+package pt2
+
+import "github.com/vprof/vprof/models/pt2/export"
+
+// uses says where the values of a program are made and taken.
+type uses struct {
+	maker  []int   // the node that makes a value, -1 if none does
+	takers [][]int // the nodes that have a value as an argument of its own, in order
+}
+
+func usesOf(p *export.Program) uses {
+	u := uses{maker: make([]int, p.Values), takers: make([][]int, p.Values)}
+	for v := range u.maker {
+		u.maker[v] = -1
+	}
+	for i := range p.Nodes {
+		n := &p.Nodes[i]
+		for _, a := range n.Inputs {
+			if a.Kind == export.Ref {
+				u.takers[a.Ref] = append(u.takers[a.Ref], i)
+			}
+		}
+		for _, o := range n.Outputs {
+			if o.Kind == export.Ref {
+				u.maker[o.Ref] = i
+			}
+		}
+	}
+	return u
+}
+
+// result is the value of a node that makes one, -1 of others: files can say anything.
+func result(n *export.Node) int32 {
+	if len(n.Outputs) == 1 && n.Outputs[0].Kind == export.Ref {
+		return n.Outputs[0].Ref
+	}
+	return -1
+}
+
+// taken is the value that a node has as an argument, -1 if that is none.
+func taken(n *export.Node, name string) int32 {
+	if a := find(n, name); a != nil && a.Kind == export.Ref {
+		return a.Ref
+	}
+	return -1
+}
