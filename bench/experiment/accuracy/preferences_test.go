@@ -20,8 +20,6 @@ import (
 func TestPreferencesNeedWhatPyTorchAllocates(t *testing.T) {
 	m, err := all.Models().Lookup("hf:testdata/preferences.json")
 	require.NoError(t, err)
-	gpu, err := device.Lookup("a100-80")
-	require.NoError(t, err)
 	lora := &models.LoRA{Rank: 8, Alpha: 16}
 	for _, k := range []struct {
 		objective         string
@@ -58,16 +56,7 @@ func TestPreferencesNeedWhatPyTorchAllocates(t *testing.T) {
 		case models.Reward:
 			c.Task, c.Settings["classes"], c.Settings["padding"] = "classification", 1, 0
 		}
-		setup, err := step.New(m, c, step.Evidence{})
-		require.NoError(t, err)
-		r, err := setup.Try(t.Context(), setup.Trial(gpu, c.Batch))
-		require.NoError(t, err)
-		peaks := map[string]int64{}
-		for _, p := range r.Run.Phases {
-			if p.Step == 1 {
-				peaks[p.Name] = p.Max.Allocated
-			}
-		}
+		peaks := peaksOfSecondStep(t, m, c)
 		require.InEpsilon(t, k.forward, max(peaks["forward"], peaks["loss"]), 0.0001, "%s %v %v forward", k.objective, k.amp, k.lora)
 		within := 0.0003 // the allocator leaves up to 1 MB of a block unsplit, by what the cache holds
 		if k.objective == models.DPO {
@@ -75,4 +64,22 @@ func TestPreferencesNeedWhatPyTorchAllocates(t *testing.T) {
 		}
 		require.InEpsilon(t, k.backward, peaks["backward"], within, "%s %v %v backward", k.objective, k.amp, k.lora)
 	}
+}
+
+// peaksOfSecondStep are the allocated bytes at the peak of each phase of a case's second step
+// on an A100.
+func peaksOfSecondStep(t *testing.T, m models.Model, c models.Case) map[string]int64 {
+	gpu, err := device.Lookup("a100-80")
+	require.NoError(t, err)
+	setup, err := step.New(m, c, step.Evidence{})
+	require.NoError(t, err)
+	r, err := setup.Try(t.Context(), setup.Trial(gpu, c.Batch))
+	require.NoError(t, err)
+	peaks := map[string]int64{}
+	for _, p := range r.Run.Phases {
+		if p.Step == 1 {
+			peaks[p.Name] = p.Max.Allocated
+		}
+	}
+	return peaks
 }

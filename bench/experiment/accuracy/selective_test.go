@@ -5,10 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
-	"github.com/vprof/vprof/profiler/device"
 )
 
 // TestSelectiveCheckpointingNeedsWhatPyTorchAllocates has the peaks of steps with
@@ -17,8 +15,6 @@ import (
 // without a GPU. Of mm/2 the policy counts calls and has every second one computed again.
 func TestSelectiveCheckpointingNeedsWhatPyTorchAllocates(t *testing.T) {
 	m, err := all.Models().Lookup("hf:testdata/preferences.json")
-	require.NoError(t, err)
-	gpu, err := device.Lookup("a100-80")
 	require.NoError(t, err)
 	lora := &models.LoRA{Rank: 8, Alpha: 16}
 	for _, k := range []struct {
@@ -34,19 +30,10 @@ func TestSelectiveCheckpointingNeedsWhatPyTorchAllocates(t *testing.T) {
 		{"selective=mm,sdpa", "bf16", "", nil, 2021931520, 1956362240},
 		{"selective=mm", "", "bf16", lora, 1953927680, 2079723520},
 	} {
-		setup, err := step.New(m, models.Case{
+		peaks := peaksOfSecondStep(t, m, models.Case{
 			Batch: 2, AMP: k.amp, Weights: k.weights, LoRA: k.lora, Optimizer: "sgd", Torch: "2.11", Settings: models.Settings{"seq-len": 1024},
 			Checkpointing: true, Levers: models.Levers{Clip: models.ClipNone, Recompute: k.how},
-		}, step.Evidence{})
-		require.NoError(t, err)
-		r, err := setup.Try(t.Context(), setup.Trial(gpu, 2))
-		require.NoError(t, err)
-		peaks := map[string]int64{}
-		for _, p := range r.Run.Phases {
-			if p.Step == 1 {
-				peaks[p.Name] = p.Max.Allocated
-			}
-		}
+		})
 		require.InEpsilon(t, k.forward, max(peaks["forward"], peaks["loss"]), 0.00003, "%v forward", k)
 		require.InEpsilon(t, k.backward, peaks["backward"], 0.00003, "%v backward", k)
 	}
