@@ -39,6 +39,8 @@ type Levers struct {
 	// QAT rounds weights and inputs of linear layers as torchao's training for quantization
 	// does.
 	QAT QAT `json:"qat,omitzero"`
+	// Compile says that the step runs under torch.compile. What is recorded is the eager step.
+	Compile bool `json:"torch_compile,omitempty"`
 }
 
 // LeverSet says which levers a model has.
@@ -109,6 +111,7 @@ func (l Levers) LeverWords() []string {
 	add(!l.Objective.IsZero(), l.Objective.String())
 	add(l.TrainOnly != "", "training "+l.TrainOnly+" alone")
 	add(!l.QAT.IsZero(), "qat "+l.QAT.String())
+	add(l.Compile, "torch.compile")
 	return words
 }
 
@@ -252,6 +255,9 @@ func (l Levers) leverCaveats(c *Case) []string {
 	}
 	if l.PacksExperts() && c.Checkpointing && l.Recompute != Reentrant {
 		all = append(all, "quantize: where recomputing a layer ends in its experts (there is no shared one), it leaves them past the hook with which bitsandbytes lets go of what it has unpacked, and all experts stay unpacked from the first step on; reentrant checkpointing does not")
+	}
+	if l.Compile {
+		all = append(all, "torch-compile: planned is the eager step; compiled code usually keeps less of it for backward, and now and then needs more, which the intervals allow for as published pairs show it (coefficient torch_compile)")
 	}
 	if rows := c.Objective.Rows(); rows > 1 {
 		all = append(all, fmt.Sprintf("%s: a sample of the batch is a pair of answers, two rows", c.Objective.Name))

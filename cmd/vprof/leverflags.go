@@ -19,6 +19,7 @@ type leverFlags struct {
 	quantize, clip             string
 	objective, trainOnly, qat  string
 	liger, offload, inBackward bool
+	compile                    bool
 	flags                      *pflag.FlagSet
 }
 
@@ -28,6 +29,7 @@ func (f *leverFlags) register(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.liger, "liger", false, "compute norms, rotary positions, feed-forward layers and the loss with liger-kernel")
 	flags.BoolVar(&f.offload, "offload", false, "keep what backward needs in the host's memory (save_on_cpu)")
 	flags.BoolVar(&f.inBackward, "optimizer-in-backward", false, "step the optimizer of each parameter when its gradient is there, and free the gradient")
+	flags.BoolVar(&f.compile, "torch-compile", false, "the step runs under torch.compile: it is planned as the eager one, with an interval as wide as published pairs of the two are apart")
 	flags.StringVar(&f.clip, "clip", "", "clip gradients by their `norm` before the optimizer's step: norm, none (default: as the model's system does)")
 	flags.StringVar(&f.trainOnly, "train-only", "", "train the parameters alone whose names have a `regex` in them, such as 'layers\\.(30|31)\\.|lm_head', and freeze the others")
 	flags.StringVar(&f.qat, "qat", "", "round weights and inputs of linear layers as torchao's training for quantization does, by `kind`: "+strings.Join(models.QATs(), ", ")+"; options like int8-int4:group=32")
@@ -54,7 +56,7 @@ func (f *leverFlags) turn(l *models.Levers) error {
 			return usagef("--qat: %w", err)
 		}
 	}
-	l.TrainOnly = f.trainOnly
+	l.TrainOnly, l.Compile = f.trainOnly, f.compile
 	l.Quantize, l.Liger, l.Offload, l.InBackward, l.Clip = f.quantize, f.liger, f.offload, f.inBackward, f.clip
 	return nil
 }

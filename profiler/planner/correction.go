@@ -68,6 +68,9 @@ type Coefficients struct {
 	Correlation [NumTerms][NumTerms]float64
 	// Allocated and Reserved say how far replays are from PyTorch.
 	Allocated, Reserved Residual
+	// Compiled says how far a step under torch.compile is from the eager one, which is
+	// replayed; the zero value where the step is eager.
+	Compiled Residual
 }
 
 // Term returns the coefficient of a term.
@@ -100,6 +103,9 @@ func (c Coefficients) List() []Coefficient {
 		if Term(t) != ContextBytes && Term(t) != CommunicationShare && k.Name != "" {
 			list = append(list, k)
 		}
+	}
+	if c.Compiled.Records > 0 {
+		list = append(list, c.Compiled.coefficient("torch_compile"))
 	}
 	return append(list, c.Allocated.coefficient("allocated_residual"), c.Reserved.coefficient("reserved_residual"))
 }
@@ -166,8 +172,8 @@ func (c *Coefficients) apply(s Sample, held relative) Estimate {
 	e.Components[Slack] = s.Slack() + reserved - allocated
 	e.Components[Context] = device - reserved
 
-	e.Allocated = widen(s.Allocated()+allocated, c.Allocated, held.allocated).by(allocatedErr)
-	plain := widen(s.Reserved+reserved, c.Reserved, held.reserved)
+	e.Allocated = widen(s.Allocated()+allocated, c.Allocated.and(c.Compiled), held.allocated).by(allocatedErr)
+	plain := widen(s.Reserved+reserved, c.Reserved.and(c.Compiled), held.reserved)
 	// Nothing is reserved without being allocated.
 	e.Reserved = plain.by(reservedErr)
 	e.Reserved.Low = max(e.Reserved.Low, e.Allocated.Low)

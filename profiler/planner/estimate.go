@@ -152,8 +152,18 @@ type Coefficient struct {
 }
 
 func (r Residual) coefficient(name string) Coefficient {
-	return Coefficient{
+	k := Coefficient{
 		Name: name, Value: (r.Low + r.High) / 2, StdErr: (r.High - r.Low) / 2 / z95,
 		Source: fmt.Sprintf("%d reference records of %s", r.Records, r.Group),
 	}
+	if r.published {
+		k.Source = fmt.Sprintf("%d published pairs: %s", r.Records, r.Group)
+	}
+	return k
+}
+
+// and is the residual of what has two reasons to be off: their ranges add up.
+func (r Residual) and(other Residual) Residual {
+	r.Low, r.High = r.Low+other.Low, r.High+other.High
+	return r
 }

@@ -14,7 +14,7 @@ import (
 // flags are the facts that are flags as they are, in the order of a command line.
 var flags = []string{
 	"task", "batch", "accumulate", "seq-len", "weights", "amp", "checkpointing", "optimizer", "lora", "quantize",
-	"objective", "train-only", "qat", "liger", "chunked-loss", "offload", "optimizer-in-backward", "clip", "gpus", "strategy", "alloc-conf",
+	"objective", "train-only", "qat", "liger", "chunked-loss", "torch-compile", "offload", "optimizer-in-backward", "clip", "gpus", "strategy", "alloc-conf",
 }
 
 // Flash is the setting of models whose attention is eager unless the file says that

@@ -335,3 +335,24 @@ func TestLeversThatAreWrittenAreReadAgain(t *testing.T) {
 		require.ErrorContains(t, err, "does not know how "+trainer+" is told --quantize int3")
 	}
 }
+
+// Every trainer's key for torch.compile becomes the flag; a backend of which nothing is
+// published is refused.
+func TestTorchCompileIsAFlag(t *testing.T) {
+	for name, k := range map[string]struct{ content, want string }{
+		"axolotl":      {"base_model: a/b\nmicro_batch_size: 1\ntorch_compile: true\n", "true"},
+		"axolotl auto": {"base_model: a/b\nmicro_batch_size: 1\ntorch_compile: auto\ntorch_compile_backend: inductor\n", "true"},
+		"axolotl off":  {"base_model: a/b\nmicro_batch_size: 1\ntorch_compile: false\n", "false"},
+		"torchtune":    {"model: {_component_: torchtune.models.llama3.llama3_8b}\noptimizer: {_component_: torch.optim.AdamW}\ncompile: True\n", "true"},
+		"trl":          {"model_name_or_path: a/b\nmax_length: 64\ntorch_compile: true\n", "true"},
+		"a backend":    {"model_name_or_path: a/b\nmax_length: 64\ntorch_compile_backend: inductor\n", "true"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := one(t, "c.yaml", k.content)
+			require.NoError(t, err)
+			require.Equal(t, k.want, setting(c, "torch-compile"))
+		})
+	}
+	_, err := one(t, "c.yaml", "model_name_or_path: a/b\nmax_length: 64\ntorch_compile_backend: tvm\n")
+	require.ErrorContains(t, err, "torch_compile_backend: is tvm: vprof knows what published steps by Inductor need")
+}

@@ -110,7 +110,8 @@ func (s *Search) explain(ctx context.Context, f *report.Fit) (err error) {
 func (s *Search) waterfall(ctx context.Context, gpu device.GPU, c *report.Choice) ([]report.Lever, error) {
 	whole := c.Case.Case
 	k := whole
-	k.Levers, k.Checkpointing, k.Optimizer = models.Levers{Clip: whole.Clip}, false, s.Cases[0].Optimizer
+	k.Quantize, k.Liger, k.Recompute, k.Offload, k.InBackward = "", false, "", false, false
+	k.Checkpointing, k.Optimizer = false, s.Cases[0].Optimizer
 	first, err := s.need(ctx, gpu, k, c.Batch)
 	if err != nil {
 		return nil, err

@@ -55,6 +55,9 @@ func (s *Setup) Estimated(ctx context.Context, gpu device.GPU, batch int) (plann
 // Coefficients are the planner's coefficients for the case on a board.
 func (s *Setup) Coefficients(gpu device.GPU) (planner.Coefficients, error) {
 	c, err := s.evidence.Coefficients(gpu, planner.Subject{Model: s.model.Name, Release: s.c.ReleaseName()})
+	if s.c.Compile {
+		c.Compile()
+	}
 	if r := s.c.Strategy; r != nil {
 		c.Communicate(planner.CommunicationOf(gpu, r.Communicators()))
 	}
