@@ -98,7 +98,7 @@ func (f *caseFlags) follow(cmd *cobra.Command, a *app, searched []string) error 
 	if err != nil {
 		return err
 	}
-	f.described(a, settings)
+	settings = f.described(a, settings)
 	for _, s := range settings {
 		flag := f.flags.Lookup(s.Flag)
 		name, _, _ := strings.Cut(s.Value, "=")
@@ -107,7 +107,7 @@ func (f *caseFlags) follow(cmd *cobra.Command, a *app, searched []string) error 
 			continue
 		case s.Flag == "set" && slices.ContainsFunc(f.settings.pairs, func(pair string) bool { return strings.HasPrefix(pair, name+"=") }):
 			continue
-		case s.Flag == "set" && name == trainers.Flash && !f.has(a, name):
+		case s.Flag == "set" && trainers.OfSome(name) && !f.has(a, name):
 			continue
 		case flag == nil:
 			return s.Wrong("needs --%s %s, which %s does not have", s.Flag, s.Value, cmd.CommandPath())
@@ -135,10 +135,19 @@ func (f *caseFlags) has(a *app, setting string) bool {
 }
 
 // described leaves of liger-kernel what vprof describes for the model: of most the loss alone.
-func (f *caseFlags) described(a *app, settings []trainers.Setting) {
+func (f *caseFlags) described(a *app, settings []trainers.Setting) []trainers.Setting {
 	m, err := a.models().Lookup(f.model)
 	if err != nil || m.Levers.Liger || !f.has(a, fusedLoss) {
-		return
+		return settings
+	}
+	layersAlone := func(s trainers.Setting) bool { return s.Flag == "set" && s.Value == "plain-loss=1" }
+	if slices.ContainsFunc(settings, layersAlone) {
+		return slices.DeleteFunc(settings, func(s trainers.Setting) bool {
+			if s.Flag == "liger" {
+				f.trainer.Notes = append(f.trainer.Notes, fmt.Sprintf("%s: vprof does not describe liger-kernel's norms and feed-forward layers for this model, which keep less than what is planned", s.From))
+			}
+			return s.Flag == "liger" || layersAlone(s)
+		})
 	}
 	for i, s := range settings {
 		if s.Flag == "liger" && s.Value == "true" && !f.flags.Changed("liger") {
@@ -146,6 +155,7 @@ func (f *caseFlags) described(a *app, settings []trainers.Setting) {
 			f.trainer.Notes = append(f.trainer.Notes, fmt.Sprintf("%s: vprof describes liger-kernel's loss for this model and not its norms and feed-forward layers, which keep less than what is planned", s.From))
 		}
 	}
+	return settings
 }
 
 // fusedLoss is the setting that computes the loss alone by liger-kernel.

@@ -51,26 +51,45 @@ func WindowMask(f *frame, batch int64, positions, padding *tensor, packed bool, 
 	return sequenceMask(f, batch, positions, padding, packed, positions.Size(1) >= window, allOf(withinWindow, notLater), sdpaMask)
 }
 
+// ChunkMask is create_chunked_causal_mask: tokens see those before them in their chunk. A
+// sequence as long as that needs a mask in any case.
+func ChunkMask(f *frame, batch int64, positions, padding *tensor, packed bool, chunk int64) *tensor {
+	return orderedMask(f, batch, positions, padding, packed, positions.Size(1) >= chunk, withinChunk, sdpaMask)
+}
+
 // sequenceMask makes a mask of a function of queries and keys if rows are
 // padded or packed, or it is needed anyway, in the form that attention takes it in.
 func sequenceMask(f *frame, batch int64, positions, padding *tensor, packed, needed bool, mask maskFunction, form maskForm) *tensor {
+	of := func(*frame, int64, *tensor) maskFunction { return mask }
+	return orderedMask(f, batch, positions, padding, packed, needed, of, form)
+}
+
+// orderedMask is [sequenceMask] of a function that takes tensors of its own, which of makes
+// for rows with a padding mask.
+func orderedMask(f *frame, batch int64, positions, padding *tensor, packed, needed bool, of func(f *frame, batch int64, padding *tensor) maskFunction, form maskForm) *tensor {
 	g := f.CallFrame(positions, padding)
 	length := positions.Size(1)
+	var sequences *tensor
 	if padding != nil {
 		g.Set(&padding, padding.To(trace.Bool))
+	} else if sequences = packedSequences(g, batch, positions, packed); sequences != nil {
+		g.Let(sequences)
+	}
+	mask := of(g, batch, padding)
+	switch {
+	case padding != nil:
 		for range 2 {
 			if !needed {
 				g.Discard(padding.Sum(false).EqScalar()) // fast_all()
 			}
 		}
 		mask = allOf(mask, picked(padding))
-	} else if sequences := packedSequences(g, batch, positions, packed); sequences != nil {
-		g.Let(sequences)
+	case sequences != nil:
 		if positions.Size(0) != batch {
 			g.Set(&positions, positions.Expand(batch, -1))
 		}
 		mask = allOf(sameSequence(sequences), remapped(positions, mask))
-	} else if !needed {
+	case !needed:
 		g.End()
 		return nil
 	}
@@ -136,6 +155,19 @@ func notLater(_ *frame, i indices) *tensor { return i.key.Gt(i.query) }
 
 // withinWindow is sliding_window_overlay.
 func withinWindow(_ *frame, i indices) *tensor { return i.key.Gt(i.query.AddScalar()) }
+
+// withinChunk is chunked_causal_mask_function, whose chunks begin where a row's padding on the
+// left ends.
+func withinChunk(f *frame, batch int64, padding *tensor) maskFunction {
+	var left *tensor
+	if padding == nil {
+		left = f.Let(f.Tape().Zeros(trace.I64, batch))
+	} else {
+		left = f.Let(padding.CumSum(-1).Eq(padding.ZerosLike()).Sum(false, -1))
+	}
+	chunk := func(i indices, of *tensor) *tensor { return of.Sub(left.Index(i.batch)).FloorDivide(trace.IntNumber) }
+	return allOf(func(_ *frame, i indices) *tensor { return chunk(i, i.key).Eq(chunk(i, i.query)) }, notLater)
+}
 
 // allOf is and_masks: it joins masks one by one.
 func allOf(masks ...maskFunction) maskFunction {

@@ -41,6 +41,7 @@ const (
 	chunksSetting = "chunked-loss"
 	fusedSetting  = "fused-loss"
 	linearSetting = "linear-cross-entropy"
+	plainSetting  = "plain-loss"
 )
 
 // LengthSetting is the number of tokens of a row.
@@ -84,22 +85,28 @@ func LossSettings() []models.Setting {
 	return []models.Setting{
 		{Name: chunksSetting, Usage: "chunks of tokens whose scores and loss are computed one after the other, as torchtune's LinearCrossEntropyLoss does; 0 for all at once", Default: 0, Min: 0, Max: 1 << 12},
 		{Name: linearSetting, Usage: "1 if torch.nn.functional.linear_cross_entropy of PyTorch 2.13 and newer computes scores and loss in chunks of tokens, with LinearCrossEntropyOptions() as it is; 0 if not", Default: 0, Min: 0, Max: 1},
+		{Name: plainSetting, Usage: "1 if PyTorch computes scores and loss where --liger replaces layers, 0 if liger-kernel's fused loss does", Default: 0, Min: 0, Max: 1},
 		{Name: fusedSetting, Usage: "1 if liger-kernel's fused linear cross entropy computes scores and loss, 0 if PyTorch does", Default: 0, Min: 0, Max: 1},
 	}
 }
 
 // LossSettingNames are their names.
-func LossSettingNames() []string { return []string{chunksSetting, fusedSetting, linearSetting} }
+func LossSettingNames() []string {
+	return []string{chunksSetting, fusedSetting, linearSetting, plainSetting}
+}
 
 // CheckLoss finds settings of the loss that do not go together, and says why.
 func CheckLoss(c models.Case) (setting, reason string) {
-	if c.Settings[chunksSetting] > 1 && (c.Liger || c.Settings[fusedSetting] == 1) {
+	if c.Settings[plainSetting] == 1 && (!c.Liger || c.Settings[fusedSetting] == 1) {
+		return plainSetting, "is about --liger without its fused loss; leave it out, or give --liger alone"
+	}
+	if c.Settings[chunksSetting] > 1 && fusedLoss(c) {
 		return chunksSetting, "the fused loss of liger-kernel goes through chunks of its own; give one of the two"
 	}
 	if c.Settings[linearSetting] != 1 {
 		return "", ""
 	}
-	if c.Liger || c.Settings[fusedSetting] == 1 || c.Settings[chunksSetting] > 1 {
+	if fusedLoss(c) || c.Settings[chunksSetting] > 1 {
 		return linearSetting, "another way of computing scores and loss is asked for, too; give one of them"
 	}
 	if s, err := c.Release(); err == nil && !s.Rules().LinearLoss.Known {
@@ -108,13 +115,21 @@ func CheckLoss(c models.Case) (setting, reason string) {
 	return "", ""
 }
 
+// fusedLoss says that liger-kernel computes scores and loss.
+func fusedLoss(c models.Case) bool {
+	return c.Liger && c.Settings[plainSetting] != 1 || c.Settings[fusedSetting] == 1
+}
+
+// LigerLoss says that it is liger-kernel's replacement of modules that brings its loss.
+func LigerLoss(c models.Case) bool { return fusedLoss(c) && c.Settings[fusedSetting] != 1 }
+
 // TextOf reads the settings of a case.
 func TextOf(c models.Case) Text {
 	return Text{
 		Length: c.Settings[lengthSetting],
 		Padded: c.Settings[Padding] == 1, Packed: c.Settings[packedSetting] == 1,
 		Checkpointing: c.Checkpointing, Reentrant: c.Recompute == models.Reentrant, Every: c.EveryLayers(),
-		Liger: c.Liger, FusedLoss: c.Liger || c.Settings[fusedSetting] == 1, LossChunks: c.Settings[chunksSetting], LinearLoss: c.Settings[linearSetting] == 1,
+		Liger: c.Liger, FusedLoss: fusedLoss(c), LossChunks: c.Settings[chunksSetting], LinearLoss: c.Settings[linearSetting] == 1,
 		Objective: c.Objective,
 	}
 }

@@ -42,7 +42,7 @@ func (d relative) architecture(r *reader) architecture {
 		a.note("weights in MXFP4 are loaded as bf16 (Mxfp4Config(dequantize=True)), as training needs them")
 	}
 	a.task = func(k models.Case) train.Task {
-		c := c
+		c := d.chosen(c, k)
 		if hf.FlashOf(k) {
 			c.Eager, c.MaskKept, c.Windowed = false, false, nil // its kernels need no masks
 		}
@@ -52,6 +52,12 @@ func (d relative) architecture(r *reader) architecture {
 		return llama.CausalLM(c, hf.TextOf(k))
 	}
 	return a
+}
+
+// chosen is a configuration as the settings of a case have it.
+func (d relative) chosen(c llama.Config, k models.Case) llama.Config {
+	c.Llama4.Linearized = k.Settings[linearizedSetting] == 1
+	return c
 }
 
 // turnedLength is the setting of the tokens of a row where positions turn queries: they
@@ -331,11 +337,18 @@ func layers(c *llama.Config, is func(layer int64) bool) []bool {
 const (
 	fullAttention    = "full_attention"
 	slidingAttention = "sliding_attention"
+	chunkedAttention = "chunked_attention"
 )
 
 // layerTypes are the layers that layer_types says see a window.
 func (r *reader) layerTypes(types []string, c *llama.Config) []bool {
-	const full, sliding = fullAttention, slidingAttention
+	return r.attentionTypes(types, c, slidingAttention)
+}
+
+// attentionTypes are the layers that layer_types says see a part of what is before them, by
+// the name of that kind.
+func (r *reader) attentionTypes(types []string, c *llama.Config, sliding string) []bool {
+	const full = fullAttention
 	if int64(len(types)) != c.Layers {
 		r.wrong("layer_types", "has %d layers; num_hidden_layers is %d", len(types), c.Layers)
 		return nil

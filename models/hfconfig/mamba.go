@@ -30,7 +30,10 @@ func (a *architecture) note(note string) {
 
 // special says what there is to know of mixtures and of layers without attention.
 func (d relative) special(c llama.Config, a *architecture) {
-	if c.Experts.Count > 0 {
+	switch {
+	case c.Llama4.On:
+		llama4(a)
+	case c.Experts.Count > 0:
 		d.mixture(a)
 	}
 	if len(c.ShortConv.Layers) > 0 {

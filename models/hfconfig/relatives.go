@@ -256,6 +256,13 @@ var relatives = map[string]relative{
 			Experts: llama.Experts{Routing: llama.RouteBiased, Clamped: true}, Names: llama.Names{"gate": "router"},
 		}, read: readGPTOSS,
 	},
+	"llama4_text": {
+		name: "Llama4", vocab: 202048, width: 5120, layers: 48, heads: 40, kvHeads: 8, headSize: 128, inner: 8192, positions: 131072, noClasses: true, liger: true,
+		base: llama.Config{
+			Norm: llama.Llama4Norm, Order: llama.Llama4Order, Rotary: llama.Rotary{Complex: true}, Llama4: llama.Llama4{On: true, Chunked: true},
+			Names: llama.Names{"mlp": "feed_forward"},
+		}, read: readLlama4,
+	},
 	"granitemoe": {
 		name: "GraniteMoe", vocab: 32000, inner: 11008, positions: 2048, noClasses: true,
 		base: llama.Config{

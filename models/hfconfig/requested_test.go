@@ -28,7 +28,8 @@ func TestStepsRequestWhatPyTorchDoes(t *testing.T) {
 				Batch            int
 				AMP              models.Autocast
 				Weights          models.WeightType
-				LoRA             string
+				LoRA, Quantize   string
+				Liger            bool
 				Checkpointing    bool
 				Settings         models.Settings
 				Trainable, Total int64
@@ -45,6 +46,7 @@ func TestStepsRequestWhatPyTorchDoes(t *testing.T) {
 		m := model(t, string(of.Config))
 		for _, want := range of.Steps {
 			c := models.Case{Task: want.Task, Batch: want.Batch, AMP: want.AMP, Weights: want.Weights, Checkpointing: want.Checkpointing, Settings: want.Settings}
+			c.Quantize, c.Liger = want.Quantize, want.Liger
 			if want.LoRA != "" {
 				l, err := models.ParseLoRA(want.LoRA)
 				require.NoError(t, err)

@@ -45,6 +45,7 @@ var wrappers = map[string]wrapper{
 	"qwen3_vl_moe": {name: "Qwen3VLMoe", text: "qwen3_vl_moe_text", senses: "images", beside: besideQwen3VL},
 	"qwen3_5":      {name: "Qwen3_5", text: "qwen3_5_text", senses: "images", beside: besideQwen35},
 	"qwen3_5_moe":  {name: "Qwen3_5Moe", text: "qwen3_5_moe_text", senses: "images", beside: besideQwen35},
+	"llama4":       {name: "Llama4", text: "llama4_text", liger: true, senses: "images", beside: besideLlama4},
 	"smolvlm":      {name: "SmolVLM", text: "llama", senses: "images", beside: besideSmolVLM},
 	"glm4v":        {name: "Glm4v", text: "glm4v_text", senses: "images", beside: besideGLM4V},
 	"paddleocr_vl": {name: "PaddleOCRVL", text: "paddleocr_vl_text", tied: true, flat: true, senses: "images", beside: besidePaddleOCR},
@@ -113,7 +114,12 @@ func (w wrapper) architecture(r *reader) architecture {
 	a.levers.Liger = w.liger
 	a.note(fmt.Sprintf("this is a step on text alone: the towers' weights are there, and what %s add is not counted", w.senses))
 	d.special(c, &a)
-	a.task = func(k models.Case) train.Task { return llama.ConditionalGeneration(c, beside(), hf.TextOf(k)) }
+	if c.Llama4.On {
+		withoutLigerLoss(&a)
+	}
+	a.task = func(k models.Case) train.Task {
+		return llama.ConditionalGeneration(d.chosen(c, k), beside(), hf.TextOf(k))
+	}
 	return a
 }
 

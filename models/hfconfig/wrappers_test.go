@@ -14,7 +14,11 @@ import (
 func TestTowersAreMadeAnewForEveryCase(t *testing.T) {
 	for kind := range wrappers {
 		m := open(t, kind)
-		c := complete(t, m, models.Case{LoRA: &models.LoRA{Rank: 4}, Levers: models.Levers{Quantize: "nf4"}})
+		lora := models.LoRA{Rank: 4}
+		if kind == "llama4" {
+			lora.Targets = []string{"q_proj", "fc1", "linear_1", "shared_expert.up_proj"} // its router can have none
+		}
+		c := complete(t, m, models.Case{LoRA: &lora, Levers: models.Levers{Quantize: "nf4"}})
 		first, err := m.Build(c)
 		require.NoError(t, err, kind)
 		again, err := m.Build(c)
@@ -62,4 +66,26 @@ func TestAdaptersBesideMambaAreThosePeftTakes(t *testing.T) {
 	_, err = m.Complete(models.Case{LoRA: &models.LoRA{Rank: 4, Targets: []string{"q_proj", "in_proj"}}})
 	require.NoError(t, err)
 	require.Contains(t, m.Caveats(m.Default)[0], "Mamba is recorded as transformers runs it in PyTorch alone")
+}
+
+// Llama 4 is refused what transformers, peft and liger-kernel fail at.
+func TestLlama4IsRefusedWhatFails(t *testing.T) {
+	m := open(t, "llama4")
+	for want, c := range map[string]models.Case{
+		"flash: transformers has no FlashAttention for Llama 4": {Settings: models.Settings{"flash": 1}},
+		"lora: peft puts an adapter in the place of the router": {LoRA: &models.LoRA{Rank: 4}},
+		"liger: what liger-kernel's fused loss gives has no":    {Levers: models.Levers{Liger: true}},
+		"plain-loss: is about --liger without its fused loss":   {Settings: models.Settings{"plain-loss": 1}},
+	} {
+		_, err := m.Complete(c)
+		require.ErrorContains(t, err, want)
+	}
+	for _, c := range []models.Case{
+		{LoRA: &models.LoRA{Rank: 4, Targets: []string{"q_proj", "gate_projs.0"}}, Settings: models.Settings{"linearized-experts": 1}},
+		{Levers: models.Levers{Liger: true}, Settings: models.Settings{"plain-loss": 1}},
+		{Levers: models.Levers{Liger: true}, Settings: models.Settings{"fused-loss": 1}},
+	} {
+		_, err := m.Complete(c)
+		require.NoError(t, err)
+	}
 }

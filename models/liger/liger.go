@@ -75,6 +75,28 @@ func Rotate(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor) {
 	return ys[0], ys[1]
 }
 
+// RotateComplex is liger_llama4_text_rotary_pos_emb: it turns query and key [batch, length,
+// heads, size] in place by complex numbers, and copies what is not contiguous first.
+func RotateComplex(f *frame, q, k, angles *tensor) (*tensor, *tensor) {
+	turn := func(f *frame, name string, q, k, angles *tensor) []*tensor {
+		q, k = f.Let(q.Contiguous()), f.Let(k.Contiguous())
+		f.Tape().Kernel(name, 3*(q.Numel()+k.Numel()), []*tensor{q, k}, []*tensor{q, k, angles})
+		return []*tensor{q, k}
+	}
+	ys := f.Apply(&trace.Function{
+		Name: "LigerLlama4RopeFunctionBackward",
+		Forward: func(f *frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {
+			ys := turn(f, "llama4_rope_forward", in[0], in[1], in[2])
+			ctx.SaveForBackward(in[2])
+			return ys
+		},
+		Backward: func(f *frame, ctx *trace.FunctionContext, grads []*tensor) []*tensor {
+			return append(turn(f, "llama4_rope_backward", grads[0], grads[1], ctx.Saved(0)), nil)
+		},
+	}, q, k, angles)
+	return ys[0], ys[1]
+}
+
 // GatedProduct is LigerSiLUMulFunction or LigerGELUMulFunction: activation(gate) * up.
 // Their gradients take the places of what was kept.
 func GatedProduct(f *frame, gate, up *tensor) *tensor {

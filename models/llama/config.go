@@ -77,6 +77,8 @@ type Config struct {
 	// SharedInner is the width of a feed-forward half beside the experts, or in their place if
 	// there are none, as Granite 4 has; zero means none.
 	SharedInner int64
+	// Llama4 is what Llama 4 does otherwise.
+	Llama4 Llama4
 	// Names are the names of modules by those of Llama, where they differ.
 	Names Names
 }
@@ -100,6 +102,8 @@ const (
 	LayerNormPlus
 	// CohereNorm is CohereLayerNorm: written out in fp32, without a bias.
 	CohereNorm
+	// Llama4Norm is Llama4TextRMSNorm, whose weight is applied in the type of what comes in.
+	Llama4Norm
 )
 
 // Order is where the norms of a layer stand.
@@ -134,6 +138,8 @@ const (
 	MPT
 	// LFM2 is NormFirst as LFM 2 writes it.
 	LFM2
+	// Llama4Order is NormFirst that keeps what attention gives, as Llama 4 writes it.
+	Llama4Order
 )
 
 // QKNorm is what is normalized of query and key.

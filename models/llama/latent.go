@@ -35,6 +35,9 @@ func newSelfAttention(c *Config, i int) selfAttention {
 	if c.Longest > 0 {
 		return newBiasedAttention(c)
 	}
+	if c.Llama4.On {
+		return newLlama4Attention(c, i)
+	}
 	return newAttention(c, i)
 }
 

@@ -34,6 +34,8 @@ func newLayer(c *Config, i int) *layer {
 		l.SharedMlp = newSharedMLP(c)
 	}
 	switch {
+	case c.sparse(i) && c.Llama4.On:
+		l.Mlp = newLlama4Experts(c)
 	case c.sparse(i):
 		l.Mlp = newSparse(c)
 	case c.SharedInner == 0:
@@ -91,6 +93,8 @@ func (l *layer) forward(f *frame, args []*tensor) *tensor {
 		return l.mpt(f, x, attend)
 	case LFM2:
 		return l.lfm2(f, x, args[5], attend)
+	case Llama4Order:
+		return l.llama4(f, x, attend)
 	}
 	residual := f.Let(x)
 	f.Set(&x, f.Call(l.InputLayernorm, x))

@@ -50,11 +50,25 @@ func New(c Config) *Model {
 // Call implements [hf.Decoder].
 func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	g := f.CallFrame(ids, padding)
-	words := g.Let(m.embed(g, ids))
+	x := m.through(g, g.Let(m.embed(g, ids)), padding, text)
+	g.End(x)
+	return x
+}
+
+// run is [Model.Call] of words that have been looked up.
+func (m *Model) run(f *frame, words, padding *tensor, text hf.Text) *tensor {
+	g := f.CallFrame(words, padding)
+	x := m.through(g, words, padding, text)
+	g.End(x)
+	return x
+}
+
+// through takes words through the layers, in the frame of the model.
+func (m *Model) through(g *frame, words, padding *tensor, text hf.Text) *tensor {
 	if m.c.Words == ByNumber {
 		g.Set(&words, words.MulScalar())
 	}
-	positions := g.Let(g.Tape().Arange(ids.Size(1)).AddScalar())
+	positions := g.Let(g.Tape().Arange(words.Size(1)).AddScalar())
 	g.Set(&positions, positions.Unsqueeze(0))
 	full, window := m.masks(g, words, positions, padding, text.Packed)
 	x := g.Let(words)
@@ -76,7 +90,6 @@ func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 		g.Set(&x, text.CallLayer(g, i, l, l.forward, []*tensor{x}, mask, positions, cos[kind], sin[kind], rows))
 	}
 	g.Set(&x, g.Call(m.Norm, x))
-	g.End(x)
 	return x
 }
 
@@ -127,6 +140,9 @@ func (m *Model) masks(f *frame, words, positions, padding *tensor, packed bool) 
 	batch := words.Size(0)
 	if m.c.MaskKept {
 		return f.Let(hf.MaterializedCausalMask(f, batch, positions, padding, packed)), nil
+	}
+	if m.c.Llama4.Chunked {
+		return m.chunkMasks(f, batch, positions, padding, packed)
 	}
 	if m.c.BothMasks || len(m.c.Windowed) == 0 || slices.Contains(m.c.Windowed, false) {
 		if full = hf.CausalMask(f, batch, positions, padding, packed); full != nil {

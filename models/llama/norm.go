@@ -37,6 +37,8 @@ func (n *norm) Forward(f *frame, x *tensor) *tensor {
 		output := f.Let(gemmaNormalized(f, x.To(trace.F32)))
 		f.Set(&output, output.Mul(n.Weight.To(trace.F32).AddScalar()))
 		return output.To(x.DType())
+	case n.kind == Llama4Norm:
+		return n.llama4(f, x)
 	case n.kind == CohereNorm:
 		return n.cohere(f, x)
 	}

@@ -11,6 +11,8 @@ type Wrapper struct {
 	// Decoder is the name of the decoder, "language_model" if empty.
 	Decoder       string
 	Before, After *nn.Parts
+	// Whole says that the decoder comes with its output layer, as Llama 4's does.
+	Whole bool
 }
 
 // wrapped is the model around a decoder, without the output layer, as Mistral3Model is.
@@ -52,7 +54,49 @@ func ConditionalGeneration(c Config, w Wrapper, text hf.Text) *hf.TextTask {
 	if c.Tied {
 		head.Weight = m.words.Weight
 	}
+	if w.Whole {
+		return wholeDecoder(w, &languageModel{Names: c.Names, Model: m, LmHead: head}, text)
+	}
 	text.ScoreCap, text.ScoreScaled = c.ScoreCap, c.ScoreScaled
 	net := &conditional{Model: model, LmHead: head}
 	return hf.CausalLM(net, model, m.words, &net.LmHead, text)
+}
+
+// wholeConditional is Llama4ForConditionalGeneration, around a model with its output layer.
+type wholeConditional struct {
+	nn.Module
+	Before        *nn.Parts `torch:""`
+	LanguageModel *languageModel
+}
+
+// Call implements [hf.Decoder].
+func (w *wholeConditional) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
+	return w.LanguageModel.Model.Call(f, ids, padding, text)
+}
+
+// wholeDecoder is the task of [ConditionalGeneration] of a decoder with its output layer.
+func wholeDecoder(w Wrapper, m *languageModel, text hf.Text) *hf.TextTask {
+	net := &wholeConditional{Before: w.Before, LanguageModel: m}
+	task := hf.CausalLM(net, net, m.Model.words, &m.LmHead, text)
+	if text.FusedLoss || text.LinearLoss || text.LossChunks > 1 || !text.Objective.IsZero() {
+		return task
+	}
+	task.Call = func(f *frame, b hf.TextBatch) *tensor {
+		g := f.CallFrame(b.IDs, b.Padding, b.Labels)
+		g.In(net)
+		words := g.Let(m.Model.embed(g, b.IDs)) // kept to the end, as the scores are
+		logits := g.Let(m.scores(g, b, words, text))
+		return hf.Taken(g, g.Let(hf.CausalLMLoss(g, logits, b.Labels)), logits)
+	}
+	return task
+}
+
+// scores are those of a batch whose words have been looked up.
+func (m *languageModel) scores(f *frame, b hf.TextBatch, words *tensor, text hf.Text) *tensor {
+	g := f.CallFrame(words, b.Padding)
+	g.In(m)
+	x := g.Let(m.Model.run(g, words, b.Padding, text))
+	logits := g.Let(g.Call(m.LmHead, x))
+	g.End(logits)
+	return logits
 }

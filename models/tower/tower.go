@@ -168,3 +168,20 @@ func Voxtral(s Size) *nn.Parts {
 	})
 	return p.Add("layer_norm", nn.NewLayerNorm(s.Width))
 }
+
+// Llama4 is Llama4VisionModel, with a place for the class of an image; s.Inner is that of its
+// adapter, too.
+func Llama4(s Size) *nn.Parts {
+	places := s.Positions + 1
+	p := (&nn.Parts{}).Own("class_embedding", s.Width).Own("positional_embedding_vlm", places, s.Width)
+	p.In("patch_embedding").Add("linear", nn.NewLinear(s.Channels*s.Patch*s.Patch, s.Width, false))
+	p.In("rotary_embedding").Buffer(trace.C64, places, 1, s.Width/s.Heads/2)
+	p.Add("layernorm_pre", nn.NewLayerNorm(s.Width)).Add("layernorm_post", nn.NewLayerNorm(s.Width))
+	layers(p.In("model").In("layers"), s.Layers, func(l *nn.Parts) {
+		attention(l.In("self_attn"), s.Width, true, "q_proj", "k_proj", "v_proj", "o_proj")
+		l.In("mlp").Add("fc1", nn.NewLinear(s.Width, s.Inner, true)).Add("fc2", nn.NewLinear(s.Inner, s.Width, true))
+		l.Add("input_layernorm", nn.NewLayerNorm(s.Width)).Add("post_attention_layernorm", nn.NewLayerNorm(s.Width))
+	})
+	p.In("vision_adapter").In("mlp").Add("fc1", nn.NewLinear(s.Inner, s.Out, false)).Add("fc2", nn.NewLinear(s.Out, s.Out, false))
+	return p
+}

@@ -18,11 +18,17 @@ var flags = []string{
 }
 
 // Flash is the setting of models whose attention is eager unless the file says that
-// FlashAttention serves it. Others do not have it.
-const Flash = "flash"
+// FlashAttention serves it, linearized that of experts as lists of linear layers.
+const (
+	flash      = "flash"
+	linearized = "linearized-experts"
+)
+
+// OfSome reports whether some models alone have a setting, and others have no use for it.
+func OfSome(setting string) bool { return setting == flash || setting == linearized }
 
 // sets are facts that --set takes, by the names of the settings.
-var sets = []struct{ fact, setting string }{{"packed", "packed"}, {"padding", "padding"}, {"num-labels", "classes"}, {"fused-loss", "fused-loss"}}
+var sets = []struct{ fact, setting string }{{"packed", "packed"}, {"padding", "padding"}, {"num-labels", "classes"}, {"fused-loss", "fused-loss"}, {"plain-loss", "plain-loss"}, {linearized, linearized}}
 
 // loraTarget is the fact of which layers get adapters: names, or a regular expression,
 // which is one if it has any of these.
@@ -67,7 +73,7 @@ func (c *Config) compose() error {
 		}
 	}
 	if f := c.facts["attention"]; f.value == "flash" {
-		c.Settings = append(c.Settings, Setting{"set", Flash + "=1", key(f.from)})
+		c.Settings = append(c.Settings, Setting{"set", flash + "=1", key(f.from)})
 	}
 	for i := range c.Settings {
 		if c.Settings[i].From.File == "" {

@@ -102,7 +102,6 @@ func TestBadConfigurationsAreNamedByFileLineAndKey(t *testing.T) {
 		"two launches":            {"c.sh", "swift sft --model a\n\nswift sft --model b\n", "c.sh:3: starts a second trainer"},
 		"open quote":              {"c.sh", "swift sft \\\n --model 'a\n", "c.sh:2: a quote is not closed"},
 		"chunks and a fused loss": {"c.yaml", axolotl + "chunked_cross_entropy: true\ncut_cross_entropy: true\n", "c.yaml:5: chunked_cross_entropy: another fused loss is on, too"},
-		"half of liger":           {"c.yaml", axolotl + "liger_rms_norm: true\n", "c.yaml:5: liger_rms_norm: vprof describes the kernels of liger-kernel together"},
 		"joined projections":      {"c.yaml", "model: {_component_: torchtune.models.phi3.lora_phi3_mini}\noptimizer: {_component_: torch.optim.AdamW}\n", "c.yaml:1: model._component_: torchtune projects query, key and value of this model one by one"},
 		"look-ahead":              {"c.yaml", axolotl + "adapter: lora\nlora_target_modules: 'model(?!.vision).*_proj'\n", "c.yaml:6: lora_target_modules: is a regular expression that vprof cannot read"},
 		"expressions":             {"c.yaml", axolotl + "adapter: lora\nlora_target_modules: ['.*_proj', up_proj]\n", "c.yaml:6: lora_target_modules: lists regular expressions, which peft takes for names"},

@@ -29,6 +29,8 @@ CLASSES = {
     "qwen3_5": ["Qwen3_5ForConditionalGeneration"],
     "qwen3_5_moe": ["Qwen3_5MoeForConditionalGeneration"],
     "qwen3_5_text": ["Qwen3_5ForCausalLM"],
+    "llama4": ["Llama4ForConditionalGeneration"],
+    "llama4_text": ["Llama4ForCausalLM"],
     "voxtral": ["VoxtralForConditionalGeneration"],
 }
 AUTO = (transformers.AutoModelForCausalLM, transformers.AutoModelForSequenceClassification, transformers.AutoModelForImageTextToText)
@@ -62,7 +64,10 @@ def count(path, name):
 
 def adapted(model, kind):
     """Counts with adapters; None where peft refuses all-linear, which would
-    also adapt a layer that it saves as a whole, or adapts more than linear layers."""
+    also adapt a layer that it saves as a whole, adapts more than linear layers, or
+    takes the place of a layer with two results, after which no step runs."""
+    if any(type(m).__name__ == "Llama4Router" for m in model.modules()):
+        return None
     try:
         with torch.device("meta"):
             model = peft.get_peft_model(model, peft.LoraConfig(r=4, target_modules="all-linear", task_type=kind))

@@ -1,0 +1,284 @@
+package llama
+
+import (
+	"github.com/vprof/vprof/models/hf"
+	"github.com/vprof/vprof/models/liger"
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// Llama4 is what Llama 4 does otherwise than Llama, beside its norms and experts.
+type Llama4 struct {
+	// On says that the decoder is one of Llama 4.
+	On bool
+	// Normalized has queries and keys that positions turn normalized without a weight,
+	// Tuned has queries that they do not turn scaled by how far on they stand.
+	Normalized, Tuned bool
+	// Linearized has experts as lists of linear layers, as axolotl's llama4_linearized_experts
+	// has them.
+	Linearized bool
+	// Chunked has layers with a window see the tokens before them in chunks of that size.
+	Chunked bool
+}
+
+// llama4Attention is Llama4TextAttention.
+type llama4Attention struct {
+	nn.Module
+	QProj, KProj, VProj, OProj nn.Layer
+	c                          *Config
+	turned                     bool
+}
+
+func newLlama4Attention(c *Config, i int) *llama4Attention {
+	query, shared := c.Heads*c.HeadSize, c.KVHeads*c.HeadSize
+	return &llama4Attention{
+		QProj: nn.NewLinear(c.Width, query, c.QKVBias), KProj: nn.NewLinear(c.Width, shared, c.QKVBias), VProj: nn.NewLinear(c.Width, shared, c.QKVBias),
+		OProj: nn.NewLinear(query, c.Width, c.OutputBias), c: c, turned: c.turned(i),
+	}
+}
+
+// call takes complex numbers for cosines.
+func (a *llama4Attention) call(f *frame, x, mask, positions, angles, _ *tensor) (y, weights *tensor) {
+	g := f.CallFrame(x, mask, positions, angles)
+	g.In(a)
+	batch, length := x.Size(0), x.Size(1)
+	heads := func(project nn.Layer) *tensor { return g.Call(project, x).View(batch, length, -1, a.c.HeadSize) }
+	q := g.Let(heads(a.QProj))
+	k := g.Let(heads(a.KProj))
+	v := g.Let(heads(a.VProj).Transpose(1, 2))
+	if a.turned {
+		turn := a.turn
+		if a.c.Liger {
+			turn = liger.RotateComplex
+		}
+		turnedQ, turnedK := turn(g, q, k, angles)
+		g.Set(&q, turnedQ)
+		g.Set(&k, turnedK)
+	}
+	if a.turned && a.c.Llama4.Normalized {
+		g.Set(&q, unweighted(g, q))
+		g.Set(&k, unweighted(g, k))
+	}
+	if a.c.Llama4.Tuned && !a.turned {
+		places := g.Let(g.Tape().Arange(length).AddScalar())
+		scales := g.Let(places.To(trace.F32).AddScalar().DivScalar().Function("floor").Function("log1p").MulScalar().AddScalar())
+		g.Set(&scales, scales.View(1, length, 1, 1).Expand(batch, length, 1, 1))
+		g.Set(&q, q.Mul(scales).To(q.DType()))
+	}
+	g.Set(&q, q.Transpose(1, 2))
+	g.Set(&k, k.Transpose(1, 2))
+	o := hf.AttentionOptions{Causal: true, Groups: a.c.Heads / a.c.KVHeads}
+	if a.Training() {
+		o.Dropout = a.c.AttentionDropout
+	}
+	y = g.Let(hf.Attention(g, q, k, v, mask, o))
+	g.Set(&y, hf.Merge(y))
+	g.Set(&y, g.Call(a.OProj, y))
+	g.End(y)
+	return y, nil
+}
+
+// turn is apply_rotary_emb over query and key [batch, length, heads, size].
+func (a *llama4Attention) turn(f *frame, q, k, angles *tensor) (*tensor, *tensor) {
+	g := f.FuncFrame(q, k, angles)
+	numbers := func(x *tensor) *tensor {
+		shape := x.Shape()
+		pairs := append(append([]int64(nil), shape[:len(shape)-1]...), -1, 2)
+		return g.Let(x.To(trace.F32).Reshape(pairs...).ViewAsComplex())
+	}
+	qs := numbers(q)
+	ks := numbers(k)
+	turned := func(x *tensor) *tensor { return g.Let(x.Mul(angles.Unsqueeze(2)).ViewAsReal().Flatten(3, -1)) }
+	qt := turned(qs)
+	kt := turned(ks)
+	y, z := qt.To(q.DType()), kt.To(k.DType())
+	g.End(y, z)
+	return y, z
+}
+
+// unweighted is Llama4TextL2Norm.
+func unweighted(f *frame, x *tensor) *tensor {
+	g := f.CallFrame(x)
+	y := gemmaNormalized(g, x.To(trace.F32)).To(x.DType())
+	g.End(y)
+	return y
+}
+
+// chunkMasks are those of full attention and of chunks; nil where the kernels need none.
+func (m *Model) chunkMasks(f *frame, batch int64, positions, padding *tensor, packed bool) (full, chunks *tensor) {
+	if full = hf.CausalMask(f, batch, positions, padding, packed); full != nil {
+		f.Let(full)
+	}
+	if chunks = hf.ChunkMask(f, batch, positions, padding, packed, m.c.Window); chunks != nil {
+		f.Let(chunks)
+	}
+	return full, chunks
+}
+
+// llama4 is Llama4TextDecoderLayer.forward.
+func (l *layer) llama4(f *frame, x *tensor, attend func(*tensor) *tensor) *tensor {
+	residual := f.Let(x)
+	f.Set(&x, f.Call(l.InputLayernorm, x))
+	attended := f.Let(attend(x)) // kept to the end
+	f.Set(&x, residual.Add(attended))
+	f.Set(&residual, x)
+	f.Set(&x, f.Call(l.PostAttentionLayernorm, x))
+	if s, ok := l.Mlp.(*llama4Experts); ok {
+		y, scores := s.call(f, x)
+		f.Let(scores)
+		f.Set(&x, y)
+	} else {
+		f.Set(&x, f.Call(l.Mlp, x))
+	}
+	f.Set(&x, residual.Add(x.View(residual.Shape()...)))
+	return x
+}
+
+// llama4Experts is Llama4TextMoe: every expert sees every token, times the weight that it has
+// for it.
+type llama4Experts struct {
+	nn.Module
+	Experts      everyExpert
+	Router       *scorer
+	SharedExpert *mlp
+	c            *Config
+}
+
+func newLlama4Experts(c *Config) *llama4Experts {
+	shared := *c
+	shared.Inner = c.Experts.Inner
+	s := &llama4Experts{Router: &scorer{Weight: nn.NewParameter(c.Experts.Count, c.Width), c: c}, SharedExpert: newMLP(&shared), c: c}
+	if c.Llama4.Linearized {
+		s.Experts = newLinearExperts(c)
+	} else {
+		s.Experts = newBatchedExperts(c)
+	}
+	return s
+}
+
+// Forward implements [nn.Layer].
+func (s *llama4Experts) Forward(f *frame, x *tensor) *tensor {
+	y, _ := s.call(f, x)
+	return y
+}
+
+// call gives what comes of hidden states [batch, length, width], as rows, and the scores.
+func (s *llama4Experts) call(f *frame, x *tensor) (y, scores *tensor) {
+	g := f.CallFrame(x)
+	g.In(s)
+	e := s.c.Experts
+	g.Set(&x, x.Reshape(-1, x.Size(-1)))
+	weights, scores := s.Router.call(g, x)
+	g.LetAll([]*tensor{weights, scores})
+	routed := g.Let(x.Repeat(e.Count, 1))
+	g.Set(&routed, routed.Mul(weights.Transpose(0, 1).Reshape(-1, 1)))
+	made := g.Let(s.Experts.call(g, routed))
+	y = g.Let(g.Call(s.SharedExpert, x))
+	y.AddInPlace(made.Reshape(e.Count, -1, x.Size(-1)).Sum(false, 0))
+	g.End(y, scores)
+	return y, scores
+}
+
+// scorer is Llama4Router, a linear layer that gives two results: quantizers pass it by.
+type scorer struct {
+	nn.Module
+	Weight *nn.Parameter
+	c      *Config
+}
+
+// call gives a weight of every expert for every token of x [tokens, width], which is zero for
+// those that are not chosen, and the scores.
+func (s *scorer) call(f *frame, x *tensor) (weights, scores *tensor) {
+	g := f.CallFrame(x)
+	g.In(s)
+	scores = g.Let(x.Linear(s.Weight.Tensor, nil))
+	best, chosen := scores.TopK(s.c.Experts.PerToken, 1)
+	g.LetAll([]*tensor{best, chosen})
+	weights = g.Let(scores.FilledLike("full_like", scores.DType()).ScatterFromInPlace(chosen, best))
+	g.Set(&weights, weights.To(trace.F32).Sigmoid().To(weights.DType()))
+	g.End(weights, scores)
+	return weights, scores
+}
+
+// everyExpert are the experts of a layer, which take what each sees one after the other:
+// rows [experts * tokens, width].
+type everyExpert interface {
+	call(f *frame, x *tensor) *tensor
+}
+
+// batchedExperts is Llama4TextExperts.
+type batchedExperts struct {
+	nn.Module
+	GateUpProj, DownProj *nn.Parameter
+	ActFn                *nn.Func
+	c                    *Config
+}
+
+func newBatchedExperts(c *Config) *batchedExperts {
+	e := c.Experts
+	return &batchedExperts{
+		GateUpProj: nn.NewParameter(e.Count, c.Width, 2*e.Inner), DownProj: nn.NewParameter(e.Count, e.Inner, c.Width),
+		ActFn: hf.Activation(c.Activation), c: c,
+	}
+}
+
+// PackParameters implements [nn.PacksParameters].
+func (e *batchedExperts) PackParameters(pack func(*nn.Parameter) *nn.Parameter) {
+	e.GateUpProj, e.DownProj = pack(e.GateUpProj), pack(e.DownProj)
+}
+
+func (e *batchedExperts) call(f *frame, x *tensor) *tensor {
+	g := f.CallFrame(x)
+	g.In(e)
+	g.Set(&x, x.View(e.c.Experts.Count, -1, e.c.Width))
+	up := e.GateUpProj.Access(g)
+	both := g.Let(x.BMM(up))
+	parts := g.LetAll(both.Chunk(2, -1))
+	down := e.DownProj.Access(g)
+	y := g.Let(parts[1].Mul(g.Call(e.ActFn, parts[0])).BMM(down))
+	g.Set(&y, y.View(-1, e.c.Width))
+	nn.Accessed(f.Tape(), []*nn.Parameter{e.GateUpProj, e.DownProj}, []*tensor{up, down})
+	g.End(y)
+	return y
+}
+
+// linearExperts is axolotl's Llama4TextExperts.
+type linearExperts struct {
+	nn.Module
+	GateProjs, UpProjs, DownProjs []nn.Layer
+	ActFn                         *nn.Func
+	c                             *Config
+}
+
+func newLinearExperts(c *Config) *linearExperts {
+	l := &linearExperts{ActFn: hf.Activation(c.Activation), c: c}
+	for range c.Experts.Count {
+		l.GateProjs = append(l.GateProjs, nn.NewLinear(c.Width, c.Experts.Inner, false))
+		l.UpProjs = append(l.UpProjs, nn.NewLinear(c.Width, c.Experts.Inner, false))
+		l.DownProjs = append(l.DownProjs, nn.NewLinear(c.Experts.Inner, c.Width, false))
+	}
+	return l
+}
+
+func (e *linearExperts) call(f *frame, x *tensor) *tensor {
+	g := f.CallFrame(x)
+	g.In(e)
+	g.Set(&x, x.View(e.c.Experts.Count, -1, e.c.Width))
+	y := g.Let(x.ZerosLike())
+	var seen, gate, up *tensor
+	for i := range e.GateProjs {
+		g.Set(&seen, x.Select(0, int64(i)))
+		g.Set(&gate, g.Call(e.GateProjs[i], seen))
+		g.Set(&up, g.Call(e.UpProjs[i], seen))
+		g.Discard(y.Select(0, int64(i)).CopyInPlace(g.Call(e.DownProjs[i], up.Mul(g.Call(e.ActFn, gate)))))
+	}
+	out := y.View(-1, e.c.Width)
+	g.End(out)
+	return out
+}
+
+// llama4 is Llama4TextRMSNorm.forward.
+func (n *norm) llama4(f *frame, x *tensor) *tensor {
+	y := f.Let(gemmaNormalized(f, x.To(trace.F32)).To(x.DType()))
+	return y.Mul(n.Weight.Tensor)
+}
