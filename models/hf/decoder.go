@@ -35,7 +35,7 @@ func CausalLM(net any, m Decoder, inputs *nn.Embedding, output *nn.Layer, text T
 			case text.LossChunks > 1:
 				return Taken(g, g.Let(chunkedCausalLMLoss(g, x, *output, b.Labels, text)))
 			}
-			logits := g.Let(g.Call(*output, x))
+			logits := g.Let(text.scores(g, *output, x))
 			text.adjustScores(g, &logits)
 			return Taken(g, g.Let(CausalLMLoss(g, logits, b.Labels)), logits)
 		},
@@ -46,7 +46,7 @@ func CausalLM(net any, m Decoder, inputs *nn.Embedding, output *nn.Layer, text T
 	call := func(f *frame, b TextBatch) *tensor {
 		g := f.CallFrame(b.IDs, b.Padding)
 		g.In(net)
-		logits := g.Let(g.Call(*output, g.Let(m.Call(g, b.IDs, b.Padding, text))))
+		logits := g.Let(text.scores(g, *output, g.Let(m.Call(g, b.IDs, b.Padding, text))))
 		text.adjustScores(g, &logits)
 		g.End(logits)
 		return logits
@@ -62,6 +62,14 @@ func CausalLM(net any, m Decoder, inputs *nn.Embedding, output *nn.Layer, text T
 	}
 	task.Call = (&preferences{text.Objective, task, task.scores}).loss
 	return task
+}
+
+// scores are those of words.
+func (t Text) scores(f *frame, output nn.Layer, x *tensor) *tensor {
+	if t.ScoresWhole {
+		return f.Call(output, x.To(nn.OutputWeight(output).DType())).To(trace.F32)
+	}
+	return f.Call(output, x)
 }
 
 // adjustScores scales scores, as Granite does, and holds them down by a tanh, as Gemma 2

@@ -23,6 +23,8 @@ type Text struct {
 	Liger bool
 	// ScoreCap holds the scores of words down by a tanh; ScoreScaled scales them.
 	ScoreCap, ScoreScaled bool
+	// ScoresWhole brings the scores of words to fp32 at once, as Mamba does.
+	ScoresWhole bool
 	// FusedLoss has the scores and their loss computed as liger-kernel does, and nothing
 	// else; LossChunks is the number of chunks of tokens that they are computed in, one
 	// after the other, as torchtune does.

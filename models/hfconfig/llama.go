@@ -46,6 +46,7 @@ func (d relative) architecture(r *reader) architecture {
 		if hf.FlashOf(k) {
 			c.Eager, c.MaskKept, c.Windowed = false, false, nil // its kernels need no masks
 		}
+		c.Selective.Kernels, c.Selective.Quantized = k.Settings[kernelsSetting] == 1, k.Quantize != ""
 		if k.Task == classification {
 			return llama.Classification(c, classesOf(k, problem), padded, hf.TextOf(k))
 		}

@@ -3,9 +3,11 @@ package hfconfig
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/vprof/vprof/internal/ceil"
 	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/llama"
 )
 
@@ -42,11 +44,46 @@ func (d relative) special(c llama.Config, a *architecture) {
 	if len(c.DeltaNet.Layers) > 0 {
 		a.withoutKernels("linear attention", "fla and causal_conv1d")
 	}
+	if c.Selective.Inner > 0 {
+		a.selective(c)
+	}
+	if c.Order == llama.MambaBlock {
+		a.noAdaptersBeside("backbone.layers.0.mixer.out_proj")
+	}
 	if c.Mamba.Heads > 0 {
 		a.withoutKernels("Mamba", "mamba_ssm and causal_conv1d")
 		if !c.Mamba.Bare { // peft refuses it for falcon_h1 and lets granitemoehybrid have it
-			a.noAdaptersBeside("out_proj")
+			a.noAdaptersBeside("model.layers.0.mamba.out_proj")
 		}
+	}
+}
+
+// kernelsSetting is the name of the setting of models with selective state spaces.
+const kernelsSetting = "mamba-kernels"
+
+// mostScanned is how many tokens all layers together go over one after the other: more would
+// take minutes to record, and months to train.
+const mostScanned = 1 << 17
+
+// selective says what there is to know of selective state spaces.
+func (a *architecture) selective(m llama.Config) {
+	a.settings = append(a.settings, models.Setting{
+		Name: kernelsSetting, Default: 1, Min: 0, Max: 1,
+		Usage: "1 if mamba_ssm and causal_conv1d are installed, 0 if transformers goes from token to token in PyTorch",
+	})
+	a.note("Mamba is recorded with the kernels of mamba_ssm 2.3 and causal_conv1d 1.6, without which transformers goes from token to token: --set mamba-kernels=0")
+	scans := int64(0)
+	for _, mixes := range m.Selective.Layers {
+		if mixes {
+			scans++
+		}
+	}
+	check := a.check
+	a.check = func(c models.Case) (setting, reason string) {
+		if tokens := scans * hf.TextOf(c).Length; c.Settings[kernelsSetting] == 0 && tokens > mostScanned {
+			return kernelsSetting, fmt.Sprintf("is 0: %d layers go over %d tokens one after the other; vprof records %d of such steps at the most. Use --set mamba-kernels=1, or shorter sequences", scans, hf.TextOf(c).Length, mostScanned)
+		}
+		return check(c)
 	}
 }
 
@@ -95,11 +132,11 @@ func readQwen3Next(r *reader, c *llama.Config) {
 
 // noAdaptersBeside refuses adapters where peft does: the kernels of Mamba take the weight of
 // that layer and would not see them.
-func (a *architecture) noAdaptersBeside(name string) {
+func (a *architecture) noAdaptersBeside(path string) {
 	check := a.check
 	a.check = func(c models.Case) (setting, reason string) {
-		if c.LoRA != nil && c.LoRA.Adapts("model.layers.0.mamba."+name) {
-			return "lora", fmt.Sprintf("peft puts no adapters beside %s of Mamba models; name other layers, such as target=q_proj+v_proj+in_proj", name)
+		if c.LoRA != nil && c.LoRA.Adapts(path) {
+			return "lora", fmt.Sprintf("peft puts no adapters beside %s of Mamba models; name other layers, such as target=in_proj", path[strings.LastIndexByte(path, '.')+1:])
 		}
 		return check(c)
 	}
@@ -234,4 +271,42 @@ func (r *reader) positive(value json.RawMessage, name string, most float64) floa
 		return 1
 	}
 	return p
+}
+
+// readJamba reads a decoder whose layers have attention or a selective state space, and
+// experts or a feed-forward half.
+func readJamba(r *reader, c *llama.Config) {
+	c.Activation = r.word("hidden_act", "silu", hf.Activations())
+	c.NoRotary = true
+	attends, from := r.size("attn_layer_period", 8, mostLayers), r.number("attn_layer_offset", 4, 0, mostLayers)
+	r.must(from < attends, "attn_layer_offset", "%d is not below attn_layer_period %d", from, attends)
+	every, first := r.size("expert_layer_period", 2, mostLayers), r.number("expert_layer_offset", 1, 0, mostLayers)
+	r.must(first < every, "expert_layer_offset", "%d is not below expert_layer_period %d", first, every)
+	r.experts(c, 16, "num_experts", "num_local_experts", 2, c.Inner, "intermediate_size")
+	c.Experts.Dense = layers(c, func(i int64) bool { return c.Experts.Count == 1 || i%every != first })
+	r.refuse("use_mambapy", "false")
+	s := llama.Selective{
+		Inner: r.size("mamba_expand", 2, mostMerged) * c.Width, State: r.size("mamba_d_state", 16, mostState), Kernel: r.size("mamba_d_conv", 4, mostKernel),
+		ConvBias: r.flag("mamba_conv_bias", true), Bias: r.flag("mamba_proj_bias", false), Norms: true,
+		Rank: ceil.Div(c.Width, 16), Layers: layers(c, func(i int64) bool { return i%attends != from }),
+	}
+	if value, _, ok := r.get("mamba_dt_rank"); ok && string(value) != `"auto"` {
+		s.Rank = r.size("mamba_dt_rank", s.Rank, mostWidth)
+	}
+	c.Selective = s
+}
+
+// readMamba reads a model that has selective state spaces and nothing else.
+func readMamba(r *reader, c *llama.Config) {
+	c.Activation = r.word("hidden_act", "silu", []string{"silu"})
+	r.refuse("use_mambapy", "false")
+	c.ResidualWhole = r.flag("residual_in_fp32", true)
+	c.Selective = llama.Selective{
+		Inner: r.size("expand", 2, mostMerged) * c.Width, State: r.size("state_size", 16, mostState), Kernel: r.size("conv_kernel", 4, mostKernel),
+		ConvBias: r.flag("use_conv_bias", true), Bias: r.flag("use_bias", false), Whole: true,
+		Rank: ceil.Div(c.Width, 16), Layers: layers(c, func(int64) bool { return true }),
+	}
+	if value, _, ok := r.get("time_step_rank"); ok && string(value) != `"auto"` {
+		c.Selective.Rank = r.size("time_step_rank", c.Selective.Rank, mostWidth)
+	}
 }

@@ -229,6 +229,18 @@ var relatives = map[string]relative{
 			},
 		}, read: readMPT,
 	},
+	"jamba": {
+		name: "Jamba", vocab: 65536, kvHeads: 8, inner: 14336, positions: 262144,
+		base: llama.Config{Names: llama.Names{"mlp": "feed_forward", "post_attention_layernorm": "pre_ff_layernorm", "norm": "final_layernorm", "gate": "router"}, Experts: llama.Experts{Routing: llama.RouteInput}},
+		read: readJamba,
+	},
+	"mamba": {
+		name: "Mamba", vocab: 50280, width: 768, heads: 1, inner: 1, positions: 2048, tied: true, noClasses: true,
+		base: llama.Config{
+			Order: llama.MambaBlock, NoRotary: true, ScoresWhole: true,
+			Names: llama.Names{"model": "backbone", "embed_tokens": "embeddings", "norm": "norm_f", "input_layernorm": "norm", "mamba": "mixer"},
+		}, read: readMamba,
+	},
 	"granitemoehybrid": {
 		name: "GraniteMoeHybrid", vocab: 32000, inner: 11008, positions: 2048, noClasses: true,
 		base: llama.Config{

@@ -54,8 +54,10 @@ type Config struct {
 	ResidualScaled bool
 	// ScoreCap holds the scores of words down by a tanh, ScoreScaled scales them.
 	ScoreCap, ScoreScaled bool
-	// Mamba is the mixer beside attention, ShortConv what stands in its place.
+	// Mamba is the mixer beside attention or in its place, Selective and ShortConv are what
+	// stands in its place.
 	Mamba     Mamba
+	Selective Selective
 	ShortConv ShortConv
 	DeltaNet  DeltaNet
 	// Gated has a gate beside the query, by which what attention gives is multiplied.
@@ -72,6 +74,8 @@ type Config struct {
 	Clipped bool
 	// KeyScaled scales keys, GateScaled what gates and what comes of the feed-forward half.
 	KeyScaled, GateScaled bool
+	// ResidualWhole keeps the residual stream in fp32, ScoresWhole the scores of words.
+	ResidualWhole, ScoresWhole bool
 	// Experts are those of a mixture, in the place of the feed-forward half.
 	Experts Experts
 	// SharedInner is the width of a feed-forward half beside the experts, or in their place if
@@ -140,6 +144,8 @@ const (
 	LFM2
 	// Llama4Order is NormFirst that keeps what attention gives, as Llama 4 writes it.
 	Llama4Order
+	// MambaBlock is a norm and a mixer, and nothing else.
+	MambaBlock
 )
 
 // QKNorm is what is normalized of query and key.
@@ -235,7 +241,7 @@ func (n Names) TorchName(own string) string {
 // kinds tell whether layer i has attention, and whether it has what wants the mask of padded
 // rows itself.
 func (c *Config) kinds(i int) (attends, recurs bool) {
-	instead := c.ShortConv.short(i) || c.DeltaNet.linear(i) || c.Mamba.instead(i)
+	instead := c.ShortConv.short(i) || c.DeltaNet.linear(i) || c.Mamba.instead(i) || c.Selective.instead(i)
 	return !instead, instead || c.Mamba.mixes(i)
 }
 

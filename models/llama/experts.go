@@ -39,6 +39,9 @@ const (
 	RouteSoftmax Routing = iota
 	// RouteWhole is RouteSoftmax that leaves the weights in fp32, as Mixtral does.
 	RouteWhole
+	// RouteInput is RouteSoftmax that brings the weights to the type of the input, as Jamba
+	// does.
+	RouteInput
 	// RouteTop chooses by scores, and weighs by a softmax of those chosen, as Granite does.
 	RouteTop
 	// RouteSigmoid chooses by a sigmoid of scores, to which a bias may be added, as LFM 2
@@ -180,8 +183,11 @@ func (r *router) call(f *frame, x *tensor) (scores, weights, chosen *tensor) {
 	if e.Normalized {
 		weights.DivInPlace(weights.Sum(true, -1))
 	}
-	if e.Routing == RouteSoftmax {
+	switch e.Routing {
+	case RouteSoftmax:
 		g.Set(&weights, weights.To(scores.DType()))
+	case RouteInput:
+		g.Set(&weights, weights.To(x.DType()))
 	}
 	g.End(scores, weights, chosen)
 	return scores, weights, chosen

@@ -9,7 +9,7 @@ type layer struct {
 	nn.Module
 	Names
 	SelfAttn                               selfAttention
-	Mamba                                  *mixer
+	Mamba                                  mixing
 	Conv                                   *shortConv
 	LinearAttn                             *deltaNet
 	Mlp, SharedMlp                         nn.Layer
@@ -24,7 +24,7 @@ func newLayer(c *Config, i int) *layer {
 	switch {
 	case c.ShortConv.short(i):
 		l.Conv = newShortConv(c)
-	case c.Mamba.instead(i):
+	case c.Mamba.instead(i), c.Selective.instead(i):
 	case c.DeltaNet.linear(i):
 		l.LinearAttn = newDeltaNet(c)
 	default:
@@ -36,17 +36,16 @@ func newLayer(c *Config, i int) *layer {
 	switch {
 	case c.sparse(i) && c.Llama4.On:
 		l.Mlp = newLlama4Experts(c)
+	case c.Order == MambaBlock:
 	case c.sparse(i):
 		l.Mlp = newSparse(c)
 	case c.SharedInner == 0:
 		l.Mlp = newMLP(c)
 	}
-	if c.Mamba.mixes(i) {
-		l.Mamba = newMixer(c)
-	}
+	l.Mamba = newMixing(c, i)
 	made := func() nn.Layer { return newNorm(c, c.Width) }
 	switch c.Order {
-	case PhiParallel, CohereParallel, StableLMParallel, Falcon:
+	case PhiParallel, CohereParallel, StableLMParallel, Falcon, MambaBlock:
 		l.InputLayernorm = made()
 	case NormLast:
 		l.PostAttentionLayernorm, l.PostFeedforwardLayernorm = made(), made()
@@ -95,6 +94,8 @@ func (l *layer) forward(f *frame, args []*tensor) *tensor {
 		return l.lfm2(f, x, args[5], attend)
 	case Llama4Order:
 		return l.llama4(f, x, attend)
+	case MambaBlock:
+		return l.block(f, x, args[5])
 	}
 	residual := f.Let(x)
 	f.Set(&x, f.Call(l.InputLayernorm, x))

@@ -50,7 +50,8 @@ func New(c Config) *Model {
 // Call implements [hf.Decoder].
 func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	g := f.CallFrame(ids, padding)
-	x := m.through(g, g.Let(m.embed(g, ids)), padding, text)
+	words := g.Let(m.embed(g, ids))
+	x := m.through(g, words, padding, text)
 	g.End(x)
 	return x
 }
@@ -65,6 +66,11 @@ func (m *Model) run(f *frame, words, padding *tensor, text hf.Text) *tensor {
 
 // through takes words through the layers, in the frame of the model.
 func (m *Model) through(g *frame, words, padding *tensor, text hf.Text) *tensor {
+	if m.c.Order == MambaBlock {
+		return m.recurrent(g, words, padding, func(i int, x, rows *tensor) *tensor {
+			return text.CallLayer(g, i, m.Layers[i], m.Layers[i].forward, []*tensor{x}, nil, nil, nil, nil, rows)
+		})
+	}
 	if m.c.Words == ByNumber {
 		g.Set(&words, words.MulScalar())
 	}
@@ -173,7 +179,7 @@ func CausalLM(c Config, text hf.Text) *hf.TextTask {
 	if c.Tied {
 		head.Weight = m.words.Weight
 	}
-	text.ScoreCap, text.ScoreScaled = c.ScoreCap, c.ScoreScaled
+	text.ScoreCap, text.ScoreScaled, text.ScoresWhole = c.ScoreCap, c.ScoreScaled, c.ScoresWhole
 	net := &languageModel{Names: c.Names, Model: m, LmHead: head}
 	return hf.CausalLM(net, m, m.words, &net.LmHead, text)
 }

@@ -60,6 +60,28 @@ func Trained(l Layer) Layer {
 	return l
 }
 
+// Base is the layer that stands below a copy or an adapter.
+func Base(l Layer) Layer {
+	l = Trained(l)
+	if a, ok := l.(*LoRALinear); ok {
+		return a.BaseLayer
+	}
+	return l
+}
+
+// BiasOf is the bias of a linear layer, nil if it has none.
+func BiasOf(l Layer) *trace.Tensor {
+	switch l := Base(l).(type) {
+	case *Linear4bit:
+		return l.Bias.T()
+	case *Linear8bit:
+		return l.Bias.T()
+	case *FakeQuantizedLinear:
+		return l.Bias.T()
+	}
+	return Base(l).(*Linear).Bias.T()
+}
+
 // Forward is the copy's.
 func (m *ModulesToSave) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	if m.off {
