@@ -96,6 +96,29 @@ type Validator interface {
 	Validate(t *trace.Tape, n int) error
 }
 
+// A Wrappable is a [Trainer] that can say what fully_shard may wrap.
+type Wrappable interface {
+	// Parts are the modules of the model, those that hold others before them.
+	Parts() []Part
+}
+
+// Part is a module of a model, as fully_shard sees it.
+type Part struct {
+	Path string
+	// Parameters is how many elements the parameters in it have.
+	Parameters int64
+	// Block says that it is wrapped unless the strategy names others.
+	Block bool
+}
+
+// A Staged is a [Trainer] of a pipeline.
+type Staged interface {
+	// Ranks describes what each rank does, so that ranks with the same description differ
+	// at most in how many micro-batches they hold at a time. It runs the model once on
+	// the tape, which the caller throws away.
+	Ranks(scratch *trace.Tape) ([]string, error)
+}
+
 // Recording is the recorded training steps of a case.
 type Recording struct {
 	Case    Case

@@ -357,7 +357,7 @@ func (m Model) Record(c Case, board trace.Board, o Options) (rec *Recording, err
 	rec.Facts = tape.Facts()
 	rec.Program, rec.Others = tape.FinishAll()
 	if s := c.Strategy; s != nil && s.Name == PP {
-		rec.Stretch = s.bubble(c.GPUs)
+		rec.Stretch = s.Bubble(c.GPUs)
 	}
 	return rec, nil
 }

@@ -3,9 +3,6 @@ package models
 import (
 	"fmt"
 	"strings"
-
-	"github.com/vprof/vprof/profiler/program"
-	"github.com/vprof/vprof/profiler/trace"
 )
 
 // Strategy is how the ranks of a job train a model together: one rank on each GPU.
@@ -225,66 +222,15 @@ func (c Case) Batches() int {
 // batches of a size on each.
 func (c Case) Samples(batch int) int { return batch * max(1, c.Accumulate) * c.Batches() }
 
-// recordWorst records every rank, and returns the one that needs most. A step takes as
-// long as the stages with the most arithmetic.
-func (m Model) recordWorst(c Case, board trace.Board, o Options) (*Recording, error) {
-	var worst *Recording
-	most, flops, busiest := int64(-1), int64(0), int64(0)
-	for rank := range int64(c.GPUs) {
-		s := *c.Strategy
-		s.Rank = &rank
-		c.Strategy = &s
-		rec, err := m.Record(c, board, o)
-		if err != nil {
-			return nil, err
-		}
-		f := arithmetic(rec.Program)
-		busiest = max(busiest, f)
-		n := peak(rec.Program)
-		if n <= most {
-			rec.Discard()
-			continue
-		}
-		if worst != nil {
-			worst.Discard()
-		}
-		most, flops, worst = n, f, rec
-	}
-	if flops > 0 {
-		worst.Stretch *= float64(busiest) / float64(flops)
-	}
-	return worst, nil
-}
-
-// bubble is how many times as long as its work the schedule of a pipeline takes: stages
+// Bubble is how many times as long as its work a step takes: the stages of a pipeline
 // wait for the first micro-batch to come and for the last to go.
-func (s *Strategy) bubble(gpus int) float64 {
+func (s *Strategy) Bubble(gpus int) float64 {
+	if s.Name != PP {
+		return 1
+	}
 	micro := s.Micro
 	if micro == 0 {
 		micro = int64(gpus)
 	}
 	return 1 + float64(gpus-1)/float64(micro*int64(s.StagesOfRank()))
-}
-
-// arithmetic is how many operations a program's kernels compute.
-func arithmetic(p *program.Program) (flops int64) {
-	for i := range p.Ops {
-		flops += p.Ops[i].FLOPs
-	}
-	return flops
-}
-
-// peak is the most that a program holds at once, in requested bytes.
-func peak(p *program.Program) (most int64) {
-	now := int64(0)
-	for _, in := range p.Instructions {
-		switch in.Kind {
-		case program.Alloc:
-			now += p.Buffers[in.Arg].Bytes
-			most = max(most, now)
-		case program.Free:
-			now -= p.Buffers[in.Arg].Bytes
-		}
-	}
-	return most
 }

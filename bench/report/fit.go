@@ -78,6 +78,10 @@ type Parallel struct {
 	// Least is the smallest power of two of GPUs, or all of them, on which a
 	// configuration fits with one sample each; absent if it was not looked for.
 	Least int `json:"least_gpus,omitempty"`
+	// Searched are the strategies that a search went through, if it was one of several:
+	// all in every configuration, Around in those that came out best.
+	Searched []string `json:"searched,omitempty"`
+	Around   []string `json:"searched_around_the_best,omitempty"`
 }
 
 // String is the group in a few words.

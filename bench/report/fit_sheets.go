@@ -154,6 +154,12 @@ func (f *Fit) notes() []string {
 	case f.Parallel == nil:
 	case f.Parallel.Recorded:
 		notes = append(notes, fmt.Sprintf("each of several GPUs: a rank is recorded; NCCL's memory, where no coefficients have it, and links at their full %.0f GB/s beside the kernels are assumptions.", f.Parallel.Bandwidth/1e9))
+		if len(f.Parallel.Searched) > 0 {
+			notes = append(notes, "searched, with every precision and checkpointing above: "+strings.Join(f.Parallel.Searched, " ")+".")
+		}
+		if len(f.Parallel.Around) > 0 {
+			notes = append(notes, "and with those of them that came out best: "+strings.Join(f.Parallel.Around, " ")+".")
+		}
 		if f.Parallel.Least > 0 {
 			notes = append(notes, fmt.Sprintf("the smallest number of GPUs that does it (of powers of two): %d.", f.Parallel.Least))
 		}

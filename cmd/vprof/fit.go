@@ -56,9 +56,11 @@ effective batch counts them all:
   fsdp2   shares of weights, gradients and state; PyTorch's fully_shard on every layer
   tp      a share of each layer, between two, four or eight GPUs, and fully_shard over
           the rest; where PyTorch takes it, which is not with gradients that are clipped
-  pp      a stage of a pipeline, of .pt2 models
-  auto    whichever of these is fastest, with their options; and the smallest number
-          of GPUs on which one fits
+  pp      a stage of a pipeline
+  auto    whichever of these is fastest, with their options: first the main ones in
+          every configuration, then around the best what is wrapped, kept, reduced and
+          replicated, and micro-batches and schedules; and the smallest number of GPUs
+          on which one fits
 
 These record what a rank allocates (see vprof help strategies), and so do zero2 and zero3,
 DeepSpeed's stages. For models whose training loop is their own, formulas say it:

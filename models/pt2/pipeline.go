@@ -243,3 +243,32 @@ func (t *trainer) recordPipeline(tape *trace.Tape, steps int) error {
 		}
 	})
 }
+
+// Ranks implements [models.Staged].
+func (t *trainer) Ranks(scratch *trace.Tape) (ranks []string, err error) {
+	err = scratch.Try(func() {
+		cuts, wrong := train.Cuts(t.c, train.Matching(t.g.Blocks, t.g.Modules))
+		if wrong != nil {
+			scratch.Raise(wrong)
+		}
+		t.w.to(scratch)
+		t.load(scratch)
+		p := scratch.Program()
+		f := scratch.Frame()
+		train.NewSession(scratch, t.c).Autocast(func() {
+			w := t.walker(f.CallFrame())
+			var places []int
+			for i, from := range cuts[:len(cuts)-1] {
+				st, wrong := t.cut(scratch, from, cuts[i+1])
+				if wrong != nil {
+					scratch.Raise(wrong)
+				}
+				places = append(places, len(p.Instructions))
+				w.regions = st.regions
+				w.run(st.begin, st.end)
+			}
+			ranks = train.StagesOf(t.c, p, places, t.w.trainable())
+		})
+	})
+	return ranks, err
+}

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/models/pt2/export"
 	"github.com/vprof/vprof/models/train"
@@ -106,7 +107,7 @@ func (w *walker) enter(i int) {
 		c := w.wraps[0]
 		w.wraps = w.wraps[1:]
 		w.open = append(w.open, c)
-		c.wrapper.Enter(w.tensors(c.inputs))
+		w.frame.Tape().Aside(func() { c.wrapper.Enter(w.tensors(c.inputs)) })
 		d, cast := c.wrapper.Inputs()
 		c.casts = c.casts[:0]
 		for _, v := range c.inputs {
@@ -129,7 +130,7 @@ func (w *walker) leave(i int) {
 		if c.end == len(w.g.Nodes) && c.begin == 0 {
 			continue // the root's are known when its names are gone
 		}
-		c.wrapper.Leave(w.tensors(c.outputs))
+		w.frame.Tape().Aside(func() { c.wrapper.Leave(w.tensors(c.outputs)) })
 		w.giveBack(c)
 	}
 }
@@ -166,4 +167,13 @@ func within(wraps []*wrapped, r *region) []*wrapped {
 		}
 	}
 	return out
+}
+
+// Parts implements [models.Wrappable].
+func (t *trainer) Parts() []models.Part {
+	numel := map[string]int64{}
+	for _, x := range t.w.parameters {
+		numel[x.name] = x.numel()
+	}
+	return train.PartsOf(t.g.Modules, train.Matching(t.g.Blocks, t.g.Modules), numel)
 }

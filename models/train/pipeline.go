@@ -69,7 +69,7 @@ type Pass struct {
 // block to, unless it is the last.
 func NewPipeline(tape *trace.Tape, c models.Case, blocks []string, stage func(from, to string) (*Stage, error)) (*Pipeline, error) {
 	s, ranks, each := c.Strategy, c.GPUs, c.Strategy.StagesOfRank()
-	cuts, err := cuts(s, blocks, ranks*each)
+	cuts, err := Cuts(c, blocks)
 	if err != nil {
 		return nil, err
 	}
@@ -102,9 +102,11 @@ func MicroBatches(c models.Case) int {
 	return int(c.Strategy.Micro)
 }
 
-// cuts are the blocks that stages begin with, empty in front of the first and behind the
-// last one.
-func cuts(s *models.Strategy, blocks []string, stages int) ([]string, error) {
+// Cuts are the blocks that the stages of a case begin with, empty in front of the first and
+// behind the last one.
+func Cuts(c models.Case, blocks []string) ([]string, error) {
+	s := c.Strategy
+	stages := c.GPUs * s.StagesOfRank()
 	if len(blocks) < stages {
 		return nil, fmt.Errorf("a pipeline of %d stages has at least a block in each, and the model has %d; use fewer GPUs", stages, len(blocks))
 	}

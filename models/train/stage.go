@@ -230,8 +230,14 @@ func (l *layers) Depart(x *trace.Tensor) {
 }
 
 // stages is a trainer of a pipeline: its schedules are those of training, and validate
-// nothing.
-type stages struct{ models.Trainer }
+// nothing. It implements [models.Staged].
+type stages struct{ t *taskTrainer }
+
+// Counts implements [models.Trainer].
+func (s stages) Counts() models.Counts { return s.t.Counts() }
+
+// Record implements [models.Trainer].
+func (s stages) Record(tape *trace.Tape, steps int) error { return s.t.recordPipeline(tape, steps) }
 
 // recordPipeline is Record of the stages that a rank of a pipeline has.
 func (t *taskTrainer) recordPipeline(tape *trace.Tape, steps int) error {

@@ -55,8 +55,8 @@ func Model(m models.Model, batch int, task func(models.Case) Task) models.Model 
 	m.Default.Model, m.Default.Stage, m.Default.Batch, m.Default.Accumulate = m.Name, m.Stages[0], batch, 1
 	m.Build = func(c models.Case) (models.Trainer, error) {
 		t, err := newTrainer(task(c), c)
-		if c.Strategy != nil && c.Strategy.Name == models.PP && err == nil {
-			return stages{t}, nil
+		if layers, ok := t.(*taskTrainer); ok && c.Strategy != nil && c.Strategy.Name == models.PP {
+			return stages{layers}, nil
 		}
 		return t, err
 	}
@@ -261,9 +261,6 @@ func (t *taskTrainer) Counts() models.Counts { return Counts(t.net, nil) }
 
 // Record implements [models.Trainer].
 func (t *taskTrainer) Record(tape *trace.Tape, steps int) error {
-	if t.c.Strategy != nil && t.c.Strategy.Name == models.PP {
-		return t.recordPipeline(tape, steps)
-	}
 	return tape.Try(func() {
 		if t.c.AMP == "fp16" && slices.ContainsFunc(Trainable(t.net.Parameters), func(p *nn.Parameter) bool { return p.DType == trace.F16 }) {
 			tape.Raise(errUnscale)

@@ -131,7 +131,7 @@ func (f *Frame) End(results ...*Tensor) {
 	t := f.t
 	if w := f.wrapper; w != nil {
 		f.wrapper = nil
-		w.Leave(results)
+		t.Aside(func() { w.Leave(results) })
 	}
 	t.python, t.place = f.python, f.place
 	for _, x := range f.held {

@@ -78,7 +78,7 @@ func (s Slots) take() (giveBack func()) {
 
 // Run finds the largest batch within the budget for every configuration on
 // every board, and recommends the fastest for each stage of a board: the one
-// with the most samples per second. What it recommends has been replayed on the
+// with the most samples per second, or the plainest strategy that is as fast. What it recommends has been replayed on the
 // simulated board at that very batch. A configuration that PyTorch or the model
 // refuses is part of the result, unless all are: then the first's error is
 // returned.
@@ -93,8 +93,13 @@ func Run(ctx context.Context, s Search) (*report.Fit, error) {
 	}
 	rank(f, s.Model.Stages)
 	if s.Ranks.Strategy == AnyStrategy {
-		if f.Parallel.Least, err = s.leastGPUs(ctx); err != nil {
+		if err := s.refine(ctx, f); err != nil {
 			return nil, err
+		}
+		if slices.ContainsFunc(f.Choices, func(c report.Choice) bool { return c.Fits() }) {
+			if f.Parallel.Least, err = s.leastGPUs(ctx); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if s.surveys() {
@@ -200,14 +205,30 @@ func rank(f *report.Fit, stages []string) {
 			cmp.Compare(a.Refused, b.Refused),
 		)
 	})
-	seen := map[[2]string]bool{}
+	best := map[[2]string]*report.Choice{}
 	for i := range f.Choices {
 		c := &f.Choices[i]
 		key := [2]string{c.Device, c.Case.Stage}
-		if c.Fits() && !seen[key] {
-			seen[key], c.Recommended = true, true
+		switch b := best[key]; {
+		case !c.Fits():
+		case b == nil || plainer(c, b):
+			best[key] = c
 		}
 	}
+	for _, c := range best {
+		c.Recommended = true
+	}
+}
+
+// plainer tells whether a choice is as fast as another, within a hundredth, and differs from
+// it by a strategy with fewer options.
+func plainer(a, b *report.Choice) bool {
+	if a.Case.Strategy == nil || b.Case.Strategy == nil || a.SamplesPerSecond < 0.99*b.SamplesPerSecond {
+		return false
+	}
+	like := a.Case.Case
+	like.Strategy = b.Case.Strategy
+	return keyOf(like) == keyOf(b.Case.Case) && len(a.Case.Strategy.String()) < len(b.Case.Strategy.String())
 }
 
 // choice finds the largest batch size of one configuration on one board, from where the

@@ -18,8 +18,8 @@ const AnyStrategy = "auto"
 // many GPUs. Parameters in half precision are for cases without autocast, which they take
 // the place of. Tensor parallelism is for cases that PyTorch would not refuse, which clips
 // no gradients over two meshes; groups have eight ranks at most, as machines have GPUs.
-// Pipelines have as many micro-batches as stages, and four times as many; of long ones every
-// rank would have to be recorded.
+// Pipelines have as many micro-batches as stages. What comes out best is looked at more
+// closely, see [finer].
 func StrategiesFor(m models.Model, c models.Case, gpus int) []string {
 	all := []string{"ddp:bucket_view=true", "zero1:bucket_view=true", "fsdp2", "fsdp2:reshard=false", "fsdp2:wrap=none"}
 	half := c.AMP == models.NoAutocast && c.Weights == models.FP32
@@ -36,11 +36,14 @@ func StrategiesFor(m models.Model, c models.Case, gpus int) []string {
 			all = append(all, fmt.Sprintf("tp:tp=%d,mp=bf16", n))
 		}
 	}
-	if m.Free && gpus <= 16 && c.AMP != "fp16" && c.Accumulate == 1 && !c.Offload && c.LoRA == nil {
-		all = append(all, fmt.Sprintf("pp:micro=%d", gpus), fmt.Sprintf("pp:micro=%d", 4*gpus))
+	if gpus <= mostStages && c.AMP != "fp16" && c.Accumulate == 1 && !c.Offload && c.Objective.IsZero() {
+		all = append(all, fmt.Sprintf("pp:micro=%d", gpus))
 	}
 	return all
 }
+
+// mostStages is the largest number of stages of a pipeline that is searched.
+const mostStages = 64
 
 // dropRefused leaves out what only a search of all strategies has tried and the model
 // cannot do, and says why where nothing is left of a strategy.
@@ -78,8 +81,7 @@ func (s *Search) surveys() bool { return len(s.GPUs) > 1 || s.Ranks.Strategy == 
 // leastGPUs is the smallest power of two of GPUs, or the number of the search, on which
 // a configuration fits with one sample; zero if none does.
 func (s *Search) leastGPUs(ctx context.Context) (int, error) {
-	cases := slices.Clone(s.Cases)
-	slices.SortStableFunc(cases, func(a, b models.Case) int { return cmp.Compare(frugality(b), frugality(a)) })
+	cases := frugal(s.Cases)
 	for n := 1; ; n = min(2*n, s.Ranks.GPUs) {
 		tried := map[models.Key]bool{}
 		for _, c := range cases {
@@ -104,14 +106,35 @@ func (s *Search) leastGPUs(ctx context.Context) (int, error) {
 	}
 }
 
-// frugality says which configurations are likely to need the least memory, so that they
-// are tried first.
+// frugal are the cases that need the least memory, those that are likely to need least of
+// all first. Of cases that differ by checkpointing and by what fully_shard keeps alone there
+// is the most frugal one.
+func frugal(cases []models.Case) []models.Case {
+	cases = slices.Clone(cases)
+	slices.SortStableFunc(cases, func(a, b models.Case) int { return cmp.Compare(frugality(b), frugality(a)) })
+	seen := map[models.Key]bool{}
+	return slices.DeleteFunc(cases, func(c models.Case) bool {
+		like := c
+		like.Checkpointing, like.Recompute = false, ""
+		if c.Strategy != nil {
+			o := *c.Strategy
+			o.Reshard, o.Wrap = "", nil
+			like.Strategy = &o
+		}
+		k := like.Key()
+		was := seen[k]
+		seen[k] = true
+		return was
+	})
+}
+
+// frugality says how likely configurations are to need little memory.
 func frugality(c models.Case) int {
 	n := 0
 	if c.Checkpointing {
 		n += 2
 	}
-	if c.Strategy != nil && c.Strategy.Name == models.FSDP2 && c.Strategy.Resharding() == "true" {
+	if c.Strategy != nil && c.Strategy.Name == models.FSDP2 && c.Strategy.Resharding() == "true" && !c.Strategy.RootAlone() {
 		n++
 	}
 	return n

@@ -11,18 +11,20 @@ import (
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
 	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
 )
 
 func TestASearchOfStrategiesTriesWhatPyTorchTakes(t *testing.T) {
 	exported := models.Model{Free: true, Distributes: true}
 	own := models.Model{Distributes: true}
 	fp32 := models.Case{Accumulate: 1, AMP: models.NoAutocast, Weights: models.FP32}
-	require.Subset(t, StrategiesFor(exported, fp32, 8), []string{"fsdp2", "fsdp2:wrap=none", "fsdp2:mp=bf16,wrap=none", "tp:tp=2,mp=bf16", "tp:tp=4", "pp:micro=8", "pp:micro=32"})
+	require.Subset(t, StrategiesFor(exported, fp32, 8), []string{"fsdp2", "fsdp2:wrap=none", "fsdp2:mp=bf16,wrap=none", "tp:tp=2,mp=bf16", "tp:tp=4", "pp:micro=8"})
 	require.NotContains(t, StrategiesFor(exported, fp32, 8), "tp:tp=8", "nothing would be left for fully_shard")
 	require.NotContains(t, StrategiesFor(exported, fp32, 6), "tp:tp=4", "four do not divide six")
 	for _, s := range StrategiesFor(own, fp32, 8) {
-		require.NotRegexp(t, "^(tp|pp)", s, "the loop clips gradients, and is not cut into stages")
+		require.NotRegexp(t, "^tp", s, "the loop clips gradients")
 	}
+	require.Contains(t, StrategiesFor(own, fp32, 8), "pp:micro=8")
 	unclipped := fp32
 	unclipped.Clip = models.ClipNone
 	require.Contains(t, StrategiesFor(own, unclipped, 8), "tp:tp=2")
@@ -33,6 +35,42 @@ func TestASearchOfStrategiesTriesWhatPyTorchTakes(t *testing.T) {
 		_, err := models.ParseStrategy(s)
 		require.NoError(t, err)
 	}
+}
+
+// A search looks around what came out best, and says so. Nothing is looked at twice.
+func TestASearchLooksAroundTheBest(t *testing.T) {
+	m, err := all.Models().Lookup("llama-tiny")
+	require.NoError(t, err)
+	c := m.Default
+	c.Clip, c.Accumulate, c.Settings = models.ClipNone, 1, models.Settings{"vocab": 3000}
+	s := Search{Model: m, GPUs: []device.GPU{steptest.Card(80 << 10)}, Ranks: report.Parallel{GPUs: 4, Strategy: AnyStrategy}, MaxBatch: 64, Budget: planner.Budget{Margin: 0.85}, Evidence: steptest.Exact()}
+	for _, text := range StrategiesFor(m, c, 4) {
+		strategy, err := models.ParseStrategy(text)
+		require.NoError(t, err)
+		k := c
+		k.GPUs, k.Strategy = 4, &strategy
+		s.Cases = append(s.Cases, k)
+	}
+	f, err := Run(t.Context(), s)
+	require.NoError(t, err)
+	require.Subset(t, f.Parallel.Searched, []string{"fsdp2", "pp:micro=4", "tp:tp=2", "ddp:bucket_view=true"})
+	require.NotEmpty(t, f.Parallel.Around)
+	seen := map[models.Key]bool{}
+	for _, choice := range f.Choices {
+		require.False(t, seen[keyOf(choice.Case.Case)], choice.Case.Strategy.String())
+		seen[keyOf(choice.Case.Case)] = true
+	}
+	require.Equal(t, 1, f.Parallel.Least)
+	wraps := s.wraps(c)
+	require.Contains(t, wraps, []string{"model.layers.*", "model.embed_tokens", "lm_head"})
+	require.Contains(t, wraps, []string{"model.layers.*", "model.layers.*.self_attn", "model.layers.*.mlp"})
+
+	two, err := all.Models().Lookup("../../../models/pt2/testdata/hf-t5-small.pt2")
+	require.NoError(t, err)
+	d := two.Default
+	d.Batch = 1
+	both := Search{Model: two}
+	require.Contains(t, both.wraps(d), []string{"encoder.block.*", "decoder.block.*"})
 }
 
 // What the model cannot do is left out and said once, as long as nobody asked for it.

@@ -29,6 +29,9 @@ func (g *ParamGroup) Module() string { return g.module }
 // Enter implements [trace.Wrapper]: it is what runs before forward.
 func (g *ParamGroup) Enter(args []*trace.Tensor) {
 	f := g.fsdp
+	if f.tape.Unwinding() {
+		return
+	}
 	if g.phase == beforeBackward { // a checkpoint runs again
 		if !g.whole {
 			g.unshard()
@@ -62,6 +65,13 @@ func (g *ParamGroup) Inputs() (d trace.DType, cast bool) {
 
 // Leave implements [trace.Wrapper]: it is what runs after forward.
 func (g *ParamGroup) Leave(results []*trace.Tensor) {
+	if g.fsdp.tape.Unwinding() { // which no hook behind forward sees
+		if g.restore != nil {
+			g.restore()
+		}
+		g.entered, g.restore = 0, nil
+		return
+	}
 	if g.phase == beforeBackward {
 		return
 	}

@@ -1,0 +1,226 @@
+package fit
+
+import (
+	"cmp"
+	"context"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models"
+)
+
+// refine looks more closely at what came out best of a search of strategies: other options of
+// the same strategies, in the same configurations.
+func (s *Search) refine(ctx context.Context, f *report.Fit) error {
+	seen := map[models.Key]bool{}
+	for _, c := range f.Choices {
+		seen[keyOf(c.Case.Case)] = true
+	}
+	for _, c := range s.Cases {
+		f.Parallel.Searched = appendNew(f.Parallel.Searched, c.Strategy.String())
+	}
+	closer := *s
+	closer.Cases = nil
+	for _, c := range leaders(f) {
+		for _, text := range s.finer(c) {
+			strategy, err := models.ParseStrategy(text)
+			if err != nil {
+				return err
+			}
+			c.Strategy = &strategy
+			if !seen[keyOf(c)] {
+				seen[keyOf(c)] = true
+				closer.Cases = append(closer.Cases, c)
+				f.Parallel.Around = appendNew(f.Parallel.Around, text)
+			}
+		}
+	}
+	if len(closer.Cases) == 0 {
+		return nil
+	}
+	v := &survey{search: &closer, choices: make([]report.Choice, len(closer.Cases)*len(s.GPUs)), refusals: make([]error, len(closer.Cases)*len(s.GPUs))}
+	if err := v.run(ctx); err != nil {
+		return err
+	}
+	for _, c := range v.choices {
+		if c.Refused == "" { // nobody asked for it
+			f.Choices = append(f.Choices, c)
+		}
+	}
+	rank(f, s.Model.Stages)
+	return nil
+}
+
+// keyOf identifies a configuration, whatever its batch.
+func keyOf(c models.Case) models.Key {
+	c.Batch, c.Accumulate = 0, 1
+	return c.Key()
+}
+
+func appendNew(xs []string, x string) []string {
+	if slices.Contains(xs, x) {
+		return xs
+	}
+	return append(xs, x)
+}
+
+// leaders are the best cases of every stage on any board: of each strategy the fastest, of
+// fully_shard that with and that without checkpointing. Those that are far behind the best
+// of all are left out, pipelines if they would be without their bubble, too.
+func leaders(f *report.Fit) []models.Case {
+	type kind struct {
+		device, stage, strategy string
+		recomputed              bool
+	}
+	type board struct{ device, stage string }
+	best, fastest := map[kind]report.Choice{}, map[board]float64{}
+	var order []kind
+	for _, c := range f.Choices {
+		if c.Refused != "" || c.Case.Strategy == nil {
+			continue
+		}
+		k := kind{c.Device, c.Case.Stage, c.Case.Strategy.Name, c.Case.Checkpointing && c.Case.Strategy.Name == models.FSDP2}
+		on := board{c.Device, c.Case.Stage}
+		fastest[on] = max(fastest[on], c.SamplesPerSecond)
+		b, found := best[k]
+		if !found {
+			order = append(order, k)
+		}
+		if !found || better(c, b) {
+			best[k] = c
+		}
+	}
+	var out []models.Case
+	for _, k := range order {
+		c := best[k]
+		if possible := c.SamplesPerSecond * c.Case.Strategy.Bubble(c.Case.GPUs); possible >= behind*fastest[board{k.device, k.stage}] {
+			out = append(out, c.Case.Case)
+		}
+	}
+	return out
+}
+
+// behind is how slow a leader may be for finer options to make it the fastest, as a share.
+const behind = 0.8
+
+// better tells whether a choice trains faster than another, or needs less where neither fits.
+func better(a, b report.Choice) bool {
+	if n := cmp.Compare(a.SamplesPerSecond, b.SamplesPerSecond); n != 0 {
+		return n > 0
+	}
+	return !a.Fits() && !b.Fits() && a.Estimate != nil && b.Estimate != nil && a.Estimate.Device.Bytes < b.Estimate.Device.Bytes
+}
+
+// finer are strategies like that of a case, with other options.
+func (s *Search) finer(c models.Case) []string {
+	gpus := c.GPUs
+	var out []string
+	try := func(change func(o *models.Strategy)) {
+		o := *c.Strategy
+		change(&o)
+		out = append(out, o.String())
+	}
+	switch c.Strategy.Name {
+	case models.FSDP2:
+		s.finerShards(c, try)
+	case models.TP:
+		try(func(o *models.Strategy) { o.Reshard = "true" })
+	case models.PP:
+		for _, times := range []int{2, 4} {
+			try(func(o *models.Strategy) { o.Micro = int64(times * gpus) })
+		}
+		try(func(o *models.Strategy) { o.Micro, o.Schedule = int64(4*gpus), models.Interleaved })
+	}
+	return out
+}
+
+// finerShards tries what fully_shard may keep, replicate, reduce and wrap.
+func (s *Search) finerShards(c models.Case, try func(change func(o *models.Strategy))) {
+	for _, reshard := range []string{"", "auto", "false"} {
+		try(func(o *models.Strategy) { o.Reshard = reshard })
+	}
+	for n := 2; n < c.GPUs; n *= 2 {
+		if c.GPUs%n == 0 && (n == 2 || c.GPUs/n == mostInMachine) {
+			try(func(o *models.Strategy) { o.Replicate = int64(n) })
+		}
+	}
+	if c.Strategy.MP != "" {
+		try(func(o *models.Strategy) { o.Reduce = o.MP })
+	}
+	for _, wrap := range s.wraps(c) {
+		try(func(o *models.Strategy) { o.Wrap = wrap })
+	}
+}
+
+// mostInMachine is how many GPUs a machine has, as most of them have it.
+const mostInMachine = 8
+
+// wraps are patterns of modules that fully_shard might wrap: all lists of modules and not the
+// longest alone, the large modules outside them, and those within the blocks.
+func (s *Search) wraps(c models.Case) [][]string {
+	c, err := s.Model.Complete(c)
+	if err != nil {
+		return nil
+	}
+	trainer, err := s.Model.Build(c)
+	w, ok := trainer.(models.Wrappable)
+	if err != nil || !ok {
+		return nil
+	}
+	parts := w.Parts()
+	var blocks, lists, beside, within []string
+	size := map[string]int64{}
+	for _, p := range parts {
+		size[p.Path] = p.Parameters
+	}
+	for _, p := range parts {
+		pattern := starred(p.Path)
+		parent := strings.TrimSuffix(p.Path, path.Ext(p.Path))
+		switch outer := starred(parent); {
+		case p.Block:
+			blocks, lists = appendNew(blocks, pattern), appendNew(lists, pattern)
+		case p.Path == "" || p.Parameters == 0:
+		case strings.Count(pattern, "*") == 1 && strings.HasSuffix(pattern, "*"):
+			lists = appendNew(lists, pattern)
+		case slices.Contains(blocks, outer) && 5*p.Parameters >= size[parent]:
+			within = appendNew(within, pattern)
+		case !strings.Contains(pattern, "*") && 20*p.Parameters >= size[""] && !holds(parts, p.Path):
+			beside = appendNew(beside, pattern)
+		}
+	}
+	var out [][]string
+	if len(lists) > len(blocks) {
+		out = append(out, lists)
+	}
+	if len(blocks) == 0 {
+		return out
+	}
+	for _, m := range beside { // the other side of a tied weight is refused
+		out = append(out, append(slices.Clip(blocks), m))
+	}
+	if len(beside) > 1 {
+		out = append(out, append(slices.Clip(blocks), beside...))
+	}
+	if len(within) > 0 {
+		out = append(out, append(slices.Clip(blocks), within...))
+	}
+	return out
+}
+
+// starred is a path with stars in the place of numbers.
+func starred(module string) string {
+	names := strings.Split(module, ".")
+	for i, n := range names {
+		if n != "" && strings.Trim(n, "0123456789") == "" {
+			names[i] = "*"
+		}
+	}
+	return strings.Join(names, ".")
+}
+
+// holds reports whether a module holds others.
+func holds(parts []models.Part, module string) bool {
+	return slices.ContainsFunc(parts, func(p models.Part) bool { return strings.HasPrefix(p.Path, module+".") })
+}

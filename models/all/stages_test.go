@@ -1,0 +1,73 @@
+package all
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/internal/sample"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// Ranks that are not recorded, since one before does the same, never need more than it.
+func TestTheWorstRankOfAPipelineIsThatOfAllRanks(t *testing.T) {
+	needs := func(p *program.Program) (most, flops int64) {
+		now := int64(0)
+		for _, in := range p.Instructions {
+			switch in.Kind {
+			case program.Alloc:
+				now += p.Buffers[in.Arg].Bytes
+				most = max(most, now)
+			case program.Free:
+				now -= p.Buffers[in.Arg].Bytes
+			}
+		}
+		for i := range p.Ops {
+			flops += p.Ops[i].FLOPs
+		}
+		return most, flops
+	}
+	type pipeline struct {
+		model, strategy string
+		gpus            int
+		layers          int64
+	}
+	for _, of := range sample.Of([]pipeline{
+		{"gpt2", "pp", 5, 12},
+		{"gpt2", "pp:micro=8,schedule=gpipe", 4, 11},
+		{"gpt2", "pp:schedule=interleaved", 3, 12},
+		{"llama-tiny", "pp:micro=10", 5, 9},
+		{"hf:../hfconfig/testdata/configs/gemma3_text", "pp:micro=8", 4, 0},
+		{"../pt2/testdata/hf-gemma2-tiny.pt2", "pp", 6, 0}, // every other layer has another mask
+		{"../pt2/testdata/own-gpt-8x768.pt2", "pp:split=1+4+5", 4, 0},
+		{"../pt2/testdata/hf-t5-small.pt2", "pp", 4, 0},
+	}) {
+		m, err := Models().Lookup(of.model)
+		require.NoError(t, err)
+		c := m.Default
+		c.Batch, c.GPUs, c.Loss = 1, of.gpus, ""
+		if of.layers > 0 {
+			c.Settings = models.Settings{"layers": of.layers, "seq-len": 128}
+		}
+		s, err := models.ParseStrategy(of.strategy)
+		require.NoError(t, err)
+		c.Strategy = &s
+		worst, err := m.Record(c, board, models.Options{})
+		require.NoError(t, err, of.model)
+		found, flops := needs(worst.Program)
+		var most, busiest int64
+		for rank := range int64(of.gpus) {
+			s.Rank = &rank
+			r, err := m.Record(c, board, models.Options{})
+			require.NoError(t, err)
+			n, f := needs(r.Program)
+			most, busiest = max(most, n), max(busiest, f)
+			r.Discard()
+		}
+		require.Equal(t, most, found, "%s %s", of.model, of.strategy)
+		bubble := worst.Stretch * float64(flops) / float64(busiest)
+		require.Greater(t, bubble, 1.0)
+		require.Less(t, bubble, 2.0)
+	}
+}

@@ -1,0 +1,153 @@
+package train
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"slices"
+
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// StagesOf describes what each rank of a pipeline does, by a forward pass of the whole model:
+// ranks with the same description run the same kernels on the same sizes, and the same crosses
+// their borders. Places are where the program stood when each stage began, trained the weights
+// that are trained.
+func StagesOf(c models.Case, p *program.Program, places []int, trained []*trace.Tensor) []string {
+	all := len(places)
+	f := fingerprints{p: p, trained: map[uint32]bool{}, made: make([]int, len(p.Buffers)), read: make([]int, len(p.Buffers))}
+	for _, x := range trained {
+		f.trained[x.Number()] = true
+	}
+	f.follow()
+	begins := append(slices.Clone(places), len(p.Instructions))
+	ranks := make([]string, c.GPUs)
+	for i := range all {
+		switch i {
+		case 0:
+			ranks[0] += "first"
+		case all - 1:
+			ranks[i%c.GPUs] += "last"
+		default:
+			ranks[i%c.GPUs] += f.of(begins[i], begins[i+1])
+		}
+	}
+	return ranks
+}
+
+// fingerprints are of parts of a program.
+type fingerprints struct {
+	p       *program.Program
+	trained map[uint32]bool
+	// made and read are the instructions that a buffer was made and last read by.
+	made, read []int
+}
+
+// follow finds where buffers begin and are read last.
+func (f *fingerprints) follow() {
+	for i, in := range f.p.Instructions {
+		switch in.Kind {
+		case program.Alloc:
+			f.made[in.Arg] = i
+		case program.Launch:
+			for _, x := range f.operands(f.p.Ops[in.Arg].Reads) {
+				f.read[x.Buffer] = i
+			}
+		}
+	}
+}
+
+func (f *fingerprints) operands(s program.Span) []program.Operand { return f.p.Operands[s.From:s.To] }
+
+// of is the fingerprint of the instructions from one place to another.
+func (f *fingerprints) of(from, to int) string {
+	h := sha256.New()
+	var buf []byte
+	add := func(n ...int64) {
+		for _, v := range n {
+			buf = binary.AppendVarint(buf, v)
+		}
+	}
+	buffer := func(b uint32) {
+		x := &f.p.Buffers[b]
+		own := int64(0) // of the part, by when it was made
+		if f.made[b] >= from {
+			own = int64(f.made[b] - from + 1)
+		}
+		trained := int64(0)
+		if f.trained[b] {
+			trained = 1
+		}
+		add(x.Bytes, int64(x.Class), int64(x.Stream), own, trained)
+	}
+	for _, in := range f.p.Instructions[from:to] {
+		add(int64(in.Kind))
+		switch in.Kind {
+		case program.Alloc, program.Free:
+			buffer(in.Arg)
+		case program.Launch:
+			op := &f.p.Ops[in.Arg]
+			add(int64(op.Work), int64(op.Precision), op.FLOPs)
+			for _, s := range []program.Span{op.Reads, op.Writes} {
+				for _, x := range f.operands(s) {
+					add(x.Bytes)
+					buffer(x.Buffer)
+				}
+			}
+		}
+	}
+	for _, at := range []int{from, to} {
+		add(f.across(at)...)
+	}
+	h.Write(buf)
+	return string(h.Sum(nil))
+}
+
+// across are the sizes of what is made in front of a place and read behind it, but for the
+// model's own.
+func (f *fingerprints) across(at int) []int64 {
+	var out []int64
+	for b := range f.p.Buffers {
+		x := &f.p.Buffers[b]
+		if f.made[b] < at && f.read[b] >= at && x.Class != program.Weights && x.Class != program.Buffers {
+			out = append(out, x.Bytes)
+		}
+	}
+	slices.SortFunc(out, cmp.Compare)
+	return append(out, int64(len(out)))
+}
+
+// Ranks implements [models.Staged].
+func (s stages) Ranks(scratch *trace.Tape) (ranks []string, err error) {
+	t := s.t
+	err = scratch.Try(func() {
+		blocks := t.net.Blocks()
+		cuts, wrong := Cuts(t.c, blocks)
+		if wrong != nil {
+			scratch.Raise(wrong)
+		}
+		t.net.To(scratch)
+		nn.MoveAdapters(scratch, t.adapters)
+		t.task.Load(scratch, int64(t.c.Batch))
+		p := scratch.Program()
+		places := []int{len(p.Instructions)}
+		*t.gates(scratch, blocks) = func(block string) {
+			if slices.Contains(cuts[1:], block) {
+				places = append(places, len(p.Instructions))
+			}
+		}
+		t.net.Train(true)
+		f, loss := scratch.Frame(), (*trace.Tensor)(nil)
+		NewSession(scratch, t.c).Autocast(func() { t.task.Loss(f, &loss) })
+		f.End()
+		if len(places) != len(cuts)-1 {
+			scratch.Raise(errors.New("blocks of a pipeline follow each other, and are called once"))
+		}
+		ranks = StagesOf(t.c, p, places, Tensors(Trainable(t.net.Parameters)))
+	})
+	return ranks, err
+}

@@ -1,0 +1,93 @@
+package models
+
+import (
+	"slices"
+
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// recordWorst records the ranks of a pipeline that differ, and returns the one that needs most.
+// A step takes as long as the stages with the most arithmetic.
+func (m Model) recordWorst(c Case, board trace.Board, o Options) (*Recording, error) {
+	var worst *Recording
+	most, flops, busiest := int64(-1), int64(0), int64(0)
+	for _, rank := range m.ranksToRecord(c, board, o) {
+		s := *c.Strategy
+		s.Rank = &rank
+		c.Strategy = &s
+		rec, err := m.Record(c, board, o)
+		if err != nil {
+			return nil, err
+		}
+		f := arithmetic(rec.Program)
+		busiest = max(busiest, f)
+		n := peak(rec.Program)
+		if n <= most {
+			rec.Discard()
+			continue
+		}
+		if worst != nil {
+			worst.Discard()
+		}
+		most, flops, worst = n, f, rec
+	}
+	if flops > 0 {
+		worst.Stretch *= float64(busiest) / float64(flops)
+	}
+	return worst, nil
+}
+
+// ranksToRecord are the ranks of a pipeline without those that do what a rank before them
+// does: that one holds at least as many micro-batches at a time, in any schedule. They are all
+// where that cannot be told.
+func (m Model) ranksToRecord(c Case, board trace.Board, o Options) (ranks []int64) {
+	does := m.ranksOf(c, board, o)
+	for rank := range int64(c.GPUs) {
+		if does == nil || slices.Index(does, does[rank]) == int(rank) {
+			ranks = append(ranks, rank)
+		}
+	}
+	return ranks
+}
+
+// ranksOf describes what each rank of a pipeline does, nil where that cannot be told.
+func (m Model) ranksOf(c Case, board trace.Board, o Options) []string {
+	trainer, err := m.Build(c)
+	release, unknown := c.Release()
+	staged, ok := trainer.(Staged)
+	if err != nil || unknown != nil || !ok {
+		return nil
+	}
+	scratch := trace.New(board, release.Rules(), trace.Options{})
+	defer func() { trace.Recycle(scratch.Finish()) }()
+	scratch.KeepInRegions(c.KeptOperators())
+	does, err := staged.Ranks(scratch)
+	if err != nil {
+		return nil
+	}
+	return does
+}
+
+// arithmetic is how many operations a program's kernels compute.
+func arithmetic(p *program.Program) (flops int64) {
+	for i := range p.Ops {
+		flops += p.Ops[i].FLOPs
+	}
+	return flops
+}
+
+// peak is the most that a program holds at once, in requested bytes.
+func peak(p *program.Program) (most int64) {
+	now := int64(0)
+	for _, in := range p.Instructions {
+		switch in.Kind {
+		case program.Alloc:
+			now += p.Buffers[in.Arg].Bytes
+			most = max(most, now)
+		case program.Free:
+			now -= p.Buffers[in.Arg].Bytes
+		}
+	}
+	return most
+}
