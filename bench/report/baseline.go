@@ -80,8 +80,12 @@ func (c Check) check(limit int64) error {
 	if c.Allocated <= 0 || c.Allocated > c.Reserved || c.Reserved > c.Device || c.Device > maxBytes || c.Need < 0 || c.Need > maxBytes {
 		return fmt.Errorf("%d bytes allocated, %d reserved, %d on the device, %d needed: no moment of training has that", c.Allocated, c.Reserved, c.Device, c.Need)
 	}
-	if c.Safe && (c.Need > limit || c.OOM != nil || !c.Fits) {
+	strained := c.Lengths != nil && c.Lengths.Epochs.Strained()
+	if c.Safe && (c.Need > limit || c.OOM != nil || !c.Fits || strained) {
 		return errors.New("it is called safe and is not")
+	}
+	if c.Lengths != nil {
+		return c.Lengths.check()
 	}
 	return nil
 }

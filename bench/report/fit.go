@@ -126,6 +126,9 @@ type Choice struct {
 	// Expandable estimates what the device would show at Batch with expandable
 	// segments; absent where they are on already or would spare little.
 	Expandable *Interval `json:"expandable_device,omitempty"`
+	// Lengths are the epochs over samples of different lengths that were replayed at Batch,
+	// or at a batch of one if none gets through; absent unless lengths were given.
+	Lengths *Lengths `json:"lengths,omitempty"`
 	// Workspaces says of how many convolutions cuDNN itself told the workspace; absent
 	// where nobody asked it about the model.
 	Workspaces *Workspaces `json:"convolution_workspaces,omitempty"`

@@ -150,6 +150,7 @@ func (f *Fit) notes() []string {
 			break
 		}
 	}
+	notes = append(notes, f.throughEpochs()...)
 	switch {
 	case f.Parallel == nil:
 	case f.Parallel.Recorded:
@@ -167,6 +168,30 @@ func (f *Fit) notes() []string {
 		notes = append(notes, fmt.Sprintf("each of several GPUs: by arithmetic from the replay of one; NCCL's memory and links of %.0f GB/s are assumptions.", f.Parallel.Bandwidth/1e9))
 	}
 	return append(notes, "samples/s ~: an estimate that ranks; vprof time shows how uncertain it is.")
+}
+
+// throughEpochs say what became of the epochs that were replayed.
+func (f *Fit) throughEpochs() []string {
+	var notes []string
+	for _, c := range f.Choices {
+		if c.Lengths != nil && (c.Recommended || !c.Fits()) {
+			notes = append(notes, c.throughEpochs())
+		}
+	}
+	return notes
+}
+
+// throughEpochs says what became of the epochs that were replayed.
+func (c Choice) throughEpochs() string {
+	what := fmt.Sprintf("stage %s, batch %d", c.Case.Stage, c.Batch)
+	if !c.Fits() {
+		what = fmt.Sprintf("%s: no batch gets through an epoch; with one of 1", c.Case)
+	}
+	text := fmt.Sprintf("%s: out of memory in %s over %s (%s), simulated", what, c.Lengths.Epochs.words(), c.Lengths.Source, c.Lengths.Batching)
+	if c.Lengths.MostDevice != nil {
+		text += fmt.Sprintf("; at most %s on the device", bytesize.Format(c.Lengths.MostDevice.Bytes))
+	}
+	return text + "."
 }
 
 // nothing says why nothing is recommended.

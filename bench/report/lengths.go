@@ -44,8 +44,11 @@ type Lengths struct {
 	Worst       *Estimate `json:"worst"`
 	// Epochs is what became of the epochs, Expandable the same with expandable segments;
 	// absent where nothing would change.
-	Epochs     Epochs  `json:"epochs"`
-	Expandable *Epochs `json:"expandable,omitempty"`
+	Epochs Epochs `json:"epochs"`
+	// MostDevice estimates what the device shows when most is reserved; absent where epochs
+	// run out of memory.
+	MostDevice *Interval `json:"most_device,omitempty"`
+	Expandable *Epochs   `json:"expandable,omitempty"`
 }
 
 // Epochs are replayed epochs, each in an order of its own.
@@ -114,6 +117,9 @@ func (l *Lengths) sheet(batch int, d Device) Sheet {
 	row("steps", "%d, of which %d are replayed %s", l.Steps, l.Replayed, epochs)
 	row("worst batch alone", "%d x %d: %s reserved, %s on the device: %s", batch, l.WorstLength, bytesize.Format(l.Worst.Reserved.Bytes), bytesize.Format(l.Worst.Device.Bytes), l.Worst.Verdict)
 	row("reserved, median", "%s", l.Epochs.reservedWords())
+	if l.MostDevice != nil {
+		row("at most", "%s reserved, %s on the device", bytesize.Format(l.Epochs.Most), bytesize.Format(l.MostDevice.Bytes))
+	}
 	row("out of memory", "%s", l.Epochs.words())
 	if l.Expandable != nil {
 		row("with "+ExpandableSegments, "%s", l.Expandable.words())

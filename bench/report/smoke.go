@@ -67,6 +67,13 @@ type Check struct {
 	// Note describes the point of training.
 	Note string `json:"note,omitempty"`
 	OOM  *OOM   `json:"oom,omitempty"`
+	// Lengths are the epochs that were replayed, if the check is of those.
+	Lengths *Lengths `json:"lengths,omitempty"`
+}
+
+// outOfMemory says that training ends there: in the moment itself, or in an epoch.
+func (c Check) outOfMemory() bool {
+	return c.OOM != nil || c.Lengths != nil && c.Lengths.Epochs.OutOfMemory > 0
 }
 
 // Baseline says what has grown since an earlier result.
@@ -105,7 +112,7 @@ func (g Growth) String() string {
 func (s *Smoke) Worst() Check {
 	var worst Check
 	for _, c := range s.Checks {
-		if c.OOM != nil {
+		if c.outOfMemory() {
 			return c
 		}
 		if c.Need > worst.Need || (c.Need == worst.Need && c.Allocated > worst.Allocated) {
@@ -120,6 +127,8 @@ func (s *Smoke) Verdict() string {
 	w := s.Worst()
 	needs := "needs " + bytesize.Format(w.Need)
 	switch {
+	case w.Lengths != nil && w.outOfMemory():
+		needs = "runs out of memory in " + w.Lengths.Epochs.words()
 	case w.OOM != nil && w.Need > s.Limit:
 		needs += " and runs out of memory"
 	case w.OOM != nil:
@@ -167,7 +176,7 @@ func (s *Smoke) Sheets() []Sheet {
 	for i, c := range s.Checks {
 		verdict := "safe"
 		switch {
-		case c.OOM != nil:
+		case c.outOfMemory():
 			verdict = "out of memory"
 		case c.GivesBack:
 			verdict = string(Slow)
@@ -205,7 +214,18 @@ func (s *Smoke) Sheets() []Sheet {
 		sheet.Notes = append(sheet.Notes, s.unvalidated())
 	}
 	sheet.Notes = append(sheet.Notes, s.Verdict())
-	return []Sheet{sheet}
+	return append(s.lengthsSheets(), sheet)
+}
+
+// lengthsSheets are tables of what epochs came to, if they were checked.
+func (s *Smoke) lengthsSheets() []Sheet {
+	var sheets []Sheet
+	for _, c := range s.Checks {
+		if c.Lengths != nil {
+			sheets = append(sheets, c.Lengths.sheet(s.Batch, s.Device))
+		}
+	}
+	return sheets
 }
 
 // unvalidated says why there is no check of validation.

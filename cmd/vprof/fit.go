@@ -44,6 +44,11 @@ what each of them saves and costs.
 A batch that fits slowly, only since PyTorch gives cached memory back to the driver
 in every step, is not safe.
 
+With --lengths, what is recommended also gets through epochs over samples of different
+lengths, simulated: the batch comes down to the largest with which none of them runs out
+of memory, and configurations are ranked again (vprof plan --help says what lengths may
+be). The longest samples are then those of the data set.
+
 With --target-effective-batch, batch and micro-batches are chosen to see that
 many samples in an optimizer step, with as few micro-batches as can come within
 2 % of it.
@@ -103,6 +108,7 @@ type fitOptions struct {
 	effective, maxBatch int
 	batch, multiple     int
 	formula             string
+	lengths             lengthFlags
 	part                shardFlags
 	// page is the HTML file that is also written; empty for none.
 	page string
@@ -128,6 +134,9 @@ func newFitCmd(a *app) *cobra.Command {
   # the best configuration on each board
   vprof fit --model redimnet-b2 --stage full --gpu all
 
+  # over the lengths of the data set
+  vprof fit --model gpt2 --gpu rtx-3060 --lengths lognormal:mean=300,p95=800
+
   # how many negatives are affordable, and at what batch?
   vprof fit --model naics-embedder-stage01 --gpu a100-80 --tune n-negatives=8..24+8
 
@@ -140,7 +149,7 @@ func newFitCmd(a *app) *cobra.Command {
   # show what would be written into the project's configuration, then write it
   vprof fit --model redimnet-b2 --stage full --apply --config-path config.yaml --dry-run
   vprof fit --model redimnet-b2 --stage full --apply --config-path config.yaml`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runFit(cmd.Context(), o) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return runFit(cmd, o) },
 	}
 	o.c.alone = true
 	o.register(cmd, a, "`boards`: one like rtx-3060, a list, or all (see vprof gpus)")
@@ -158,16 +167,24 @@ func newFitCmd(a *app) *cobra.Command {
 	complete(cmd, "formula", func() []string { return []string{"guide"} })
 	hide(f, "formula")
 	f.StringVar(&o.page, "page", "", "also write an HTML page to `file`")
-	o.part.register(f, "formula", "page", "apply", "auto", "profile", "device")
+	o.lengths.register(cmd)
+	o.part.register(f, "lengths", "formula", "page", "apply", "auto", "profile", "device")
 	o.out.register(cmd)
 	return cmd
 }
 
-func runFit(ctx context.Context, o *fitOptions) (err error) {
+func runFit(cmd *cobra.Command, o *fitOptions) (err error) {
 	defer func() { err = errors.Join(err, o.local.close()) }()
+	ctx := cmd.Context()
 	s, err := o.search()
 	if err != nil {
 		return err
+	}
+	if s.Lengths, err = o.lengths.read(cmd, &o.c, s.Model); err != nil {
+		return err
+	}
+	if s.Lengths != nil && (len(s.GPUs) > 1 || s.Device != nil || s.Parallel.GPUs > 1 || s.Ranks.Strategy == fit.AnyStrategy) {
+		return usagef("--lengths: epochs are replayed for one simulated board and a strategy that is recorded; name one with --gpu, and leave out --device, --profile and --strategy auto")
 	}
 	if part, err := o.part.open(); part || err != nil {
 		if err != nil {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -31,6 +30,11 @@ believed: its trainer's own precision and checkpointing count.
 With --device cuda:0 every check is measured on the GPU, beside what other
 processes hold of it; otherwise the GPU is simulated.
 
+With --lengths, epochs over samples of different lengths are replayed, too: if one of
+them runs out of memory, or gets through only since PyTorch gives cached memory back,
+the configuration is not safe. The other checks are of the longest batch there is.
+vprof plan --help says what lengths may be.
+
 Exit code 0 says that all is safe, 3 that something is not, 4 that there is no
 usable GPU for --auto, --profile or --device. The last line is the verdict.
 
@@ -48,6 +52,7 @@ type smokeOptions struct {
 	config            string
 	pairs             []string
 	longest           []string
+	lengths           lengthFlags
 	json              bool
 	baseline          string
 	tolerance         string
@@ -68,10 +73,13 @@ func newSmokeCmd(a *app) *cobra.Command {
   # without the GPU, simulated
   vprof smoke --model redimnet-b2 --stage full --batch 48 --gpu rtx-5060-ti
 
+  # over the lengths of the data set, will an epoch run out of memory?
+  vprof smoke --model gpt2 --batch 8 --gpu rtx-3060 --lengths lognormal:mean=300,p95=800
+
   # in CI: commit a baseline, then watch it
   vprof smoke --model redimnet-b2 --batch 32 --export baseline.json
   vprof smoke --model redimnet-b2 --batch 32 --watch-baseline baseline.json`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runSmoke(cmd.Context(), o) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return runSmoke(cmd, o) },
 	}
 	o.register(cmd, a, "`board` to simulate (see vprof gpus)")
 	o.c.takesTrainer(cmd, a)
@@ -81,6 +89,7 @@ func newSmokeCmd(a *app) *cobra.Command {
 	f.StringVar(&o.config, "config-path", "", "the project's configuration `file` to test")
 	f.StringArrayVar(&o.pairs, "map", nil, "where any other YAML, TOML or JSON of --config-path has a value, as `name=path.to.key`; names are batch, accumulate, amp, checkpointing and settings (repeatable)")
 	f.StringArrayVar(&o.longest, "longest", nil, "a setting of the longest sample, as `name=value` (repeatable)")
+	o.lengths.register(cmd)
 	f.BoolVar(&o.json, "json", false, "the same as --format json")
 	f.StringVar(&o.baseline, "watch-baseline", "", "also compare with `file`, an earlier result of --format json")
 	f.StringVar(&o.tolerance, "tolerance", "1%", "growth since the baseline that does not matter, as a `share`")
@@ -88,10 +97,13 @@ func newSmokeCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-func runSmoke(ctx context.Context, o *smokeOptions) (err error) {
+func runSmoke(cmd *cobra.Command, o *smokeOptions) (err error) {
 	defer func() { err = errors.Join(err, o.local.close()) }()
 	t, err := o.test()
 	if err != nil {
+		return err
+	}
+	if t.Lengths, err = o.lengths.read(cmd, &o.c, t.Model); err != nil {
 		return err
 	}
 	before, tolerance, err := o.before()
@@ -105,7 +117,10 @@ func runSmoke(ctx context.Context, o *smokeOptions) (err error) {
 		return err
 	}
 	started := o.app.now().UTC()
-	s, err := smoke.Run(ctx, t)
+	bar := startProgress(o.app, false)
+	t.Progress = bar.step
+	s, err := smoke.Run(cmd.Context(), t)
+	bar.end()
 	if err != nil {
 		return err
 	}

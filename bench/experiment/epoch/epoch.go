@@ -17,6 +17,7 @@ import (
 	"github.com/vprof/vprof/internal/progress"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/replay"
 )
 
@@ -28,6 +29,8 @@ type Options struct {
 	// Actions is about how many allocations and frees are replayed in all; zero is 100
 	// million, some ten seconds.
 	Actions int
+	// Others is what other processes hold of the board, bytes.
+	Others int64
 	// Progress is told how far it is.
 	Progress progress.Func
 }
@@ -175,12 +178,40 @@ func (e *experiment) round() {
 
 // of is the case with samples of a length.
 func (e *experiment) of(length int64) models.Case {
-	c := e.setup.Case()
+	return e.lengths.batchOf(e.setup.Model(), e.setup.Case(), e.setting.Name, e.batch, length)
+}
+
+// batchOf is a case with a batch of samples of a length.
+func (l *Lengths) batchOf(m models.Model, c models.Case, setting string, batch int, length int64) models.Case {
 	c.Settings = maps.Clone(c.Settings)
-	c.Settings[e.setting.Name] = length
-	e.lengths.mask(e.setup.Model(), e.batch, c.Settings)
-	c.Batch = e.batch
+	c.Settings[setting] = length
+	l.mask(m, batch, c.Settings)
+	c.Batch = batch
 	return c
+}
+
+// Longest is a case with a batch of samples of the length that an epoch of the data set has
+// at most, cut off at what the case says. The error is a [*LengthError].
+func (l *Lengths) Longest(m models.Model, c models.Case) (models.Case, error) {
+	setting, err := settingOf(m, l.Setting)
+	if err != nil {
+		return c, err
+	}
+	limit := c.Settings[setting.Name]
+	longest := limit
+	if l.Batching != Packed {
+		longest = setting.Min
+		for i := range usualEpochs {
+			longest = max(longest, l.padded(l.epoch(random(i), 1, limit, 1).longest, limit))
+		}
+	}
+	return l.batchOf(m, c, setting.Name, c.Batch, longest), nil
+}
+
+// Worst is a case of the worst batch of replayed epochs: with samples of the length that
+// the data set has at most.
+func (l *Lengths) Worst(m models.Model, c models.Case, of *report.Lengths) models.Case {
+	return l.batchOf(m, c, of.Setting, c.Batch, of.WorstLength)
 }
 
 // cut records the case with samples of a length and cuts the recording into steps.
@@ -255,6 +286,9 @@ func (e *experiment) report(ctx context.Context, s *step.Setup) (*report.Lengths
 	if out.Epochs, err = e.epochs(ctx, conf); err != nil {
 		return nil, err
 	}
+	if out.MostDevice, err = e.most(alone, tried.Sample(), out.Epochs); err != nil {
+		return nil, err
+	}
 	if !conf.Expandable && out.Epochs.Strained() {
 		conf.Expandable = true
 		expandable, err := e.epochs(ctx, conf)
@@ -264,6 +298,18 @@ func (e *experiment) report(ctx context.Context, s *step.Setup) (*report.Lengths
 		out.Expandable = &expandable
 	}
 	return out, nil
+}
+
+// most estimates what the device shows when most is reserved, given a sample of the worst
+// batch; nil where memory runs out. Managed memory is not in it.
+func (e *experiment) most(s *step.Setup, worst planner.Sample, all report.Epochs) (*report.Interval, error) {
+	if all.OutOfMemory > 0 {
+		return nil, nil
+	}
+	worst.Reserved, worst.Managed = max(worst.Allocated(), all.Most), 0
+	most, err := s.Estimate(e.gpu, worst)
+	device := step.IntervalOf(most.Device)
+	return &device, err
 }
 
 // describe fills in the part of the report that is about the data set and its batches:

@@ -62,7 +62,7 @@ func (e *experiment) steps(batches int) int {
 
 // epoch replays the steps of an epoch on a board of its own.
 func (e *experiment) epoch(ctx context.Context, conf allocator.Config, lengths []int64) (o outcome, err error) {
-	board, err := sim.New(e.gpu, 0)
+	board, err := sim.New(e.gpu, e.options.Others)
 	if err != nil {
 		return o, err
 	}

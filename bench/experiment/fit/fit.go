@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/vprof/vprof/bench/experiment/epoch"
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/progress"
@@ -54,6 +55,9 @@ type Search struct {
 	// Levers says that the cases differ by levers, so that what is recommended is
 	// explained by them.
 	Levers bool
+	// Lengths are those of the samples of the data set, nil if all are alike: what is
+	// recommended gets through epochs over them. Of one simulated board alone.
+	Lengths *epoch.Lengths
 	// Slots are shared with searches that run beside this one; nil if there are none.
 	Slots Slots
 	// Progress is told how many configurations are done.
@@ -104,6 +108,11 @@ func Run(ctx context.Context, s Search) (*report.Fit, error) {
 	}
 	if s.surveys() {
 		if err := s.confirm(ctx, f); err != nil {
+			return f, err
+		}
+	}
+	if s.Lengths != nil {
+		if err := s.survive(ctx, f); err != nil {
 			return f, err
 		}
 	}
@@ -235,10 +244,15 @@ func plainer(a, b *report.Choice) bool {
 // search begins. refused says why PyTorch or the model would not train it.
 func (s *Search) choice(ctx context.Context, gpu device.GPU, c models.Case, begin planner.Start) (out report.Choice, refused, err error) {
 	defer s.Slots.take()()
-	setup, err := step.New(s.Model, c, s.Evidence)
+	given, err := step.New(s.Model, c, s.Evidence)
 	if err != nil {
 		return s.refuse(gpu, c, err)
 	}
+	longest, err := s.longest(given.Case())
+	if err != nil {
+		return out, nil, err
+	}
+	setup := given.For(longest)
 	q, err := s.batchSearch(setup, gpu)
 	if err != nil {
 		return out, nil, err
@@ -251,7 +265,7 @@ func (s *Search) choice(ctx context.Context, gpu device.GPU, c models.Case, begi
 		c.Accumulate = step.RecordedSteps(c.Accumulate)
 		return s.refuse(gpu, c, err)
 	}
-	whole := setup.Accumulating(steps).Case()
+	whole := given.Accumulating(steps).Case()
 	out = report.Choice{
 		Device: step.SimName(gpu), Case: report.CaseOf(s.Model, whole).Short(), Own: s.own(whole),
 		Largest: largest, Capped: largest == s.MaxBatch, Batch: batch, EffectiveBatch: batch * steps * gpus,

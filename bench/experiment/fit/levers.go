@@ -141,6 +141,11 @@ func (s *Search) need(ctx context.Context, gpu device.GPU, k models.Case, batch 
 	if err != nil {
 		return report.Lever{}, err
 	}
+	longest, err := s.longest(setup.Case())
+	if err != nil {
+		return report.Lever{}, err
+	}
+	setup = setup.For(longest)
 	q, err := s.batchSearch(setup, gpu)
 	if err != nil {
 		return report.Lever{}, err

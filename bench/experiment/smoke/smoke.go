@@ -9,8 +9,10 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/vprof/vprof/bench/experiment/epoch"
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/progress"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
@@ -37,6 +39,11 @@ type Test struct {
 	Validation int
 	// Longest are settings of the longest sample, nil if all are alike.
 	Longest models.Settings
+	// Lengths are those of the samples of the data set, nil if all are alike: epochs over
+	// them are replayed, simulated even beside a device.
+	Lengths *epoch.Lengths
+	// Progress is told how far work on lengths is.
+	Progress progress.Func
 }
 
 // Run replays the training step of a case and looks at the moments at which
@@ -64,10 +71,16 @@ func Run(ctx context.Context, t Test) (*report.Smoke, error) {
 		s.Device = step.DeviceOn(t.Device)
 		s.Warnings = slices.Concat(s.Warnings, step.Shared(t.Device), m.neighbors.Warnings(t.Device))
 	}
+	if err := m.epochs(ctx); err != nil {
+		return nil, err
+	}
 	for _, look := range []func(context.Context) error{m.training, m.later, m.longest} {
 		if err := look(ctx); err != nil {
 			return nil, err
 		}
+	}
+	if m.epoch != nil {
+		s.Checks = append(s.Checks, *m.epoch)
 	}
 	for _, check := range s.Checks {
 		s.Safe = s.Safe && check.Safe
@@ -87,7 +100,11 @@ type checks struct {
 	budget planner.Budget
 	smoke  *report.Smoke
 	// replayed are the cases that were replayed.
-	replayed  map[models.Key]*caseReplay
+	replayed map[models.Key]*caseReplay
+	// epoch is the check of epochs over samples of different lengths, nil for none, and
+	// whole the case with samples as long as may be.
+	epoch     *report.Check
+	whole     *step.Setup
 	neighbors step.Neighborhood
 }
 
@@ -295,7 +312,11 @@ func (m *checks) largest(ctx context.Context) (int, error) {
 			}
 			worst = max(worst, need)
 		}
-		return worst, nil
+		if worst > m.budget.Limit() {
+			return worst, nil
+		}
+		need, err := m.needOfEpochs(ctx, batch)
+		return max(worst, need), err
 	})
 }
 
