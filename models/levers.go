@@ -259,6 +259,9 @@ func (l Levers) leverCaveats(c *Case) []string {
 	if l.Compile {
 		all = append(all, "torch-compile: planned is the eager step; compiled code usually keeps less of it for backward, and now and then needs more, which the intervals allow for as published pairs show it (coefficient torch_compile)")
 	}
+	if c.Objective.Generates() {
+		all = append(all, c.Objective.Name+": what generates the answers is not in these figures: vLLM on the same board (--gpu-memory 70% leaves it 30), or the cache of generate, before the step")
+	}
 	if rows := c.Objective.Rows(); rows > 1 {
 		all = append(all, fmt.Sprintf("%s: a sample of the batch is a pair of answers, two rows", c.Objective.Name))
 	}

@@ -3,6 +3,7 @@ package models
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/vprof/vprof/internal/nearest"
@@ -15,6 +16,12 @@ type Objective struct {
 	Name string
 	// Precomputed says that the log-probabilities of the reference came before training.
 	Precomputed bool
+	// Completion is the number of tokens of a generated answer, the last ones of a row; zero
+	// is [UsualCompletion]. Of objectives whose answers are generated.
+	Completion int64
+	// Reference compares generated answers with a reference (beta is not zero), and Old takes
+	// their log-probabilities before the steps that learn from them.
+	Reference, Old bool
 	// As is the trainer whose code computes log-probabilities, one of [ObjectiveTrainers];
 	// empty is TRL.
 	As string
@@ -23,6 +30,7 @@ type Objective struct {
 // The objectives.
 const (
 	DPO    = "dpo"
+	GRPO   = "grpo"
 	KTO    = "kto"
 	ORPO   = "orpo"
 	CPO    = "cpo"
@@ -31,7 +39,7 @@ const (
 )
 
 // Objectives are the names of all objectives.
-func Objectives() []string { return []string{CPO, DPO, KTO, ORPO, Reward, SimPO} }
+func Objectives() []string { return []string{CPO, DPO, GRPO, KTO, ORPO, Reward, SimPO} }
 
 // The trainers whose code differs from that of TRL.
 const (
@@ -54,27 +62,91 @@ func ParseObjective(text string) (Objective, error) {
 		return o, nil
 	}
 	for option := range strings.SplitSeq(options, ",") {
-		as, named := strings.CutPrefix(option, "as=")
-		switch {
-		case option == "precomputed" && !o.Precomputed:
-			o.Precomputed = true
-		case named && o.As == "" && slices.Contains(ObjectiveTrainers(), as):
-			o.As = as
-		case named:
-			return Objective{}, fmt.Errorf("as: %q is none of %s", as, strings.Join(ObjectiveTrainers(), ", "))
-		default:
-			return Objective{}, fmt.Errorf("%q is no option of an objective; they are precomputed and as=TRAINER", option)
+		if err := o.turn(option); err != nil {
+			return Objective{}, err
 		}
 	}
-	if o.Precomputed && !o.Refers() {
-		return Objective{}, fmt.Errorf("precomputed: %s has no reference", name)
-	}
 	return o, nil
+}
+
+// turn sets an option.
+func (o *Objective) turn(option string) error {
+	word, value, _ := strings.Cut(option, "=")
+	switch {
+	case option == "precomputed" && !o.Precomputed:
+		if o.Generates() || !o.Refers() {
+			return fmt.Errorf("precomputed: %s has no reference that can come before training", o.Name)
+		}
+		o.Precomputed = true
+	case word == "as" && o.As == "":
+		if !slices.Contains(o.trainers(), value) {
+			return fmt.Errorf("as: %q is none of %s", value, strings.Join(o.trainers(), ", "))
+		}
+		o.As = value
+	case o.Generates() && option == "reference" && !o.Reference:
+		o.Reference = true
+	case o.Generates() && option == "old" && !o.Old:
+		o.Old = true
+	case o.Generates() && word == "completion" && o.Completion == 0:
+		n, err := strconv.ParseInt(value, 10, 64)
+		if err != nil || n < 1 || n > mostCompletion {
+			return fmt.Errorf("completion: %q is not a number of tokens from 1 to %d", value, mostCompletion)
+		}
+		o.Completion = n
+	default:
+		return fmt.Errorf("%q is no option of %s; there are %s", option, o.Name, o.optionWords())
+	}
+	return nil
+}
+
+// trainers are those whose code for the objective differs from that of TRL.
+func (o *Objective) trainers() []string {
+	if o.Generates() {
+		return []string{AsSwift}
+	}
+	return ObjectiveTrainers()
+}
+
+// optionWords are the options that an objective has.
+func (o *Objective) optionWords() string {
+	switch {
+	case o.Generates():
+		return "completion=TOKENS, reference, old and as=TRAINER, each once"
+	case o.Refers():
+		return "precomputed and as=TRAINER, each once"
+	}
+	return "as=TRAINER, once"
+}
+
+// UsualCompletion is TRL's max_completion_length, and mostCompletion bounds it.
+const (
+	UsualCompletion = 512
+	mostCompletion  = 1 << 22
+)
+
+// Generates tells whether the model learns from answers that it has generated.
+func (o Objective) Generates() bool { return o.Name == GRPO }
+
+// Answer is the number of tokens of a generated answer.
+func (o Objective) Answer() int64 {
+	if o.Completion == 0 {
+		return UsualCompletion
+	}
+	return o.Completion
 }
 
 // String is what [ParseObjective] reads; empty for none.
 func (o Objective) String() string {
 	var options []string
+	if o.Completion != 0 {
+		options = append(options, "completion="+strconv.FormatInt(o.Completion, 10))
+	}
+	if o.Reference {
+		options = append(options, "reference")
+	}
+	if o.Old {
+		options = append(options, "old")
+	}
 	if o.Precomputed {
 		options = append(options, "precomputed")
 	}
@@ -100,11 +172,11 @@ func (o *Objective) UnmarshalText(text []byte) (err error) {
 }
 
 // Refers tells whether the objective compares with a reference.
-func (o Objective) Refers() bool { return o.Name == DPO || o.Name == KTO }
+func (o Objective) Refers() bool { return o.Name == DPO || o.Name == KTO || o.Reference }
 
 // Rows is how many rows a batch has for each sample: a pair is two.
 func (o Objective) Rows() int64 {
-	if o.Name == "" || o.Name == KTO {
+	if o.Name == "" || o.Name == KTO || o.Generates() {
 		return 1
 	}
 	return 2
@@ -133,6 +205,8 @@ func (c *Case) checkObjective(m *Model) (field, reason string) {
 		return "liger", "vprof does not describe liger-kernel's losses of preferences"
 	case c.ReferenceModel() && c.Strategy != nil && (c.Strategy.Name == FSDP2 || c.Strategy.Name == TP || c.Strategy.Name == ZeRO3):
 		return at, "vprof does not plan a reference model that several GPUs share; train adapters, whose reference is the model itself, or say dpo:precomputed"
+	case o.Generates() && o.Answer() >= c.Settings["seq-len"]:
+		return at, fmt.Sprintf("answers of %d tokens leave no prompt in rows of %d; say %s:completion=N with less than seq-len", o.Answer(), c.Settings["seq-len"], o.Name)
 	case c.Settings["chunked-loss"] > 1 || c.Settings["fused-loss"] == 1 || c.Settings["linear-cross-entropy"] == 1:
 		return at, "the fused and chunked losses are those of the next token; leave them out"
 	}

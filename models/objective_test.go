@@ -9,8 +9,12 @@ import (
 
 func TestObjectivesComeBackFromTheirText(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		o := Objective{Name: rapid.SampledFrom(Objectives()).Draw(t, "name"), As: rapid.SampledFrom(append(ObjectiveTrainers(), "")).Draw(t, "as")}
+		o := Objective{Name: rapid.SampledFrom(Objectives()).Draw(t, "name")}
+		o.As = rapid.SampledFrom(append(o.trainers(), "")).Draw(t, "as")
 		o.Precomputed = o.Refers() && rapid.Bool().Draw(t, "precomputed")
+		if o.Generates() {
+			o.Completion, o.Reference, o.Old = rapid.Int64Range(0, mostCompletion).Draw(t, "completion"), rapid.Bool().Draw(t, "reference"), rapid.Bool().Draw(t, "old")
+		}
 		again, err := ParseObjective(o.String())
 		require.NoError(t, err)
 		require.Equal(t, o, again)
@@ -19,11 +23,16 @@ func TestObjectivesComeBackFromTheirText(t *testing.T) {
 
 func TestBadObjectivesAreNamed(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                 `there is no objective ""; all: cpo, dpo`,
-		"dpp":              `there is no objective "dpp"; near it: dpo`,
-		"dpo:":             `"" is no option of an objective`,
-		"dpo:as=verl":      `as: "verl" is none of llama-factory, ms-swift, torchtune`,
-		"orpo:precomputed": "precomputed: orpo has no reference",
+		"":                           `there is no objective ""; all: cpo, dpo`,
+		"dpp":                        `there is no objective "dpp"; near it: dpo`,
+		"dpo:":                       `"" is no option of dpo`,
+		"dpo:as=verl":                `as: "verl" is none of llama-factory, ms-swift, torchtune`,
+		"dpo:old":                    `"old" is no option of dpo; there are precomputed and as=TRAINER`,
+		"grpo:reference,precomputed": "precomputed: grpo has no reference that can come before training",
+		"grpo:as=torchtune":          `as: "torchtune" is none of ms-swift`,
+		"grpo:completion=-1":         `completion: "-1" is not a number of tokens`,
+		"grpo:old,old":               `"old" is no option of grpo; there are completion=TOKENS`,
+		"orpo:precomputed":           "precomputed: orpo has no reference",
 	} {
 		_, err := ParseObjective(text)
 		require.ErrorContains(t, err, want, text)

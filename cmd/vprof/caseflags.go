@@ -246,7 +246,7 @@ func (f *boardFlags) given() bool {
 func (f *boardFlags) register(cmd *cobra.Command, gpuUsage string) {
 	f.flags = cmd.Flags()
 	cmd.Flags().StringVar(&f.gpu, "gpu", defaultGPU, gpuUsage)
-	cmd.Flags().StringVar(&f.memory, "gpu-memory", "", "replace the board's total memory by `size`, like 12GiB; a bare number counts GiB")
+	cmd.Flags().StringVar(&f.memory, "gpu-memory", "", "replace the board's total memory by `size`, like 12GiB; a bare number counts GiB, 70% is a part of it")
 	cmd.Flags().StringVar(&f.spec, "gpu-spec", "", "instead of --gpu: a board of your own, described in a YAML `file` (see vprof help gpu-spec)")
 	complete(cmd, "gpu", device.Names)
 }
@@ -313,7 +313,7 @@ func (f *boardFlags) resize(gpu device.GPU) (device.GPU, error) {
 	if f.memory == "" {
 		return gpu, nil
 	}
-	total, err := parseMemory(f.memory)
+	total, err := parseMemory(f.memory, gpu.Memory)
 	if err != nil {
 		return gpu, usagef("--gpu-memory: %w", err)
 	}
@@ -325,9 +325,16 @@ func (f *boardFlags) resize(gpu device.GPU) (device.GPU, error) {
 	return gpu, nil
 }
 
-// parseMemory reads the memory of a board. People say a 24 board, so a bare
-// number that is too small for bytes counts GiB.
-func parseMemory(s string) (int64, error) {
+// parseMemory reads the memory of a board, or a part of the whole. People say a 24 board,
+// so a bare number that is too small for bytes counts GiB.
+func parseMemory(s string, whole int64) (int64, error) {
+	if percent, ok := strings.CutSuffix(s, "%"); ok {
+		part, err := strconv.ParseFloat(percent, 64)
+		if err != nil || !(part > 0 && part <= 100) {
+			return 0, fmt.Errorf("%q is not a part of the board from 0%% to 100%%", s)
+		}
+		return int64(part / 100 * float64(whole)), nil
+	}
 	if gib, err := strconv.ParseFloat(s, 64); err == nil && gib > 0 && gib < 1<<16 {
 		return int64(gib * bytesize.GiB), nil
 	}

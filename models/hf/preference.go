@@ -182,6 +182,16 @@ func answersLoss(f *frame, logits, ids *tensor) *tensor {
 // entropyRows is the chunk_size of entropy_from_logits.
 const entropyRows = 128
 
+// entropies is entropy_from_logits of scores [rows, tokens, vocabulary], of which the first
+// chunk is recorded: the others need the same again.
+func entropies(f *frame, logits *tensor) {
+	g := f.FuncFrame(logits)
+	flat := g.Let(logits.Reshape(-1, logits.Size(-1)))
+	log := g.Let(flat.Slice(0, 0, min(entropyRows, flat.Size(0))).LogSoftmax(-1))
+	g.Discard(log.Exp().Mul(log).Sum(false, -1))
+	g.End()
+}
+
 // metrics is what TRL logs of the scores: their entropy, of a copy in one piece, and the
 // mean of those of the chosen and of the rejected answers. Those are views of a batch of
 // pairs; of judged answers they are picked first, and half of them taken for good ones.
@@ -189,11 +199,7 @@ func (p *preferences) metrics(f *frame, logits *tensor) {
 	f.Tape().NoGrad(func() {
 		g := f.FuncFrame()
 		shifted := g.Let(logits.Detach().Slice(1, 0, logits.Size(1)-1))
-		h := g.FuncFrame(shifted)
-		flat := h.Let(shifted.Reshape(-1, logits.Size(-1)))
-		log := h.Let(flat.Slice(0, 0, min(entropyRows, flat.Size(0))).LogSoftmax(-1))
-		h.Discard(log.Exp().Mul(log).Sum(false, -1))
-		h.End()
+		entropies(g, shifted)
 		rows := shifted.Size(0)
 		good := rows - rows/2
 		if p.objective.Name == models.KTO {

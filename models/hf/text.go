@@ -34,6 +34,10 @@ type Text struct {
 	LinearLoss bool
 	// Objective is what is learnt in place of the next token.
 	Objective models.Objective
+	// AMP is the precision of autocast.
+	AMP models.Autocast
+	// Micro is the number of micro-batches of a step.
+	Micro int64
 }
 
 // The names of the settings of texts.
@@ -132,13 +136,17 @@ func TextOf(c models.Case) Text {
 		Padded: c.Settings[Padding] == 1, Packed: c.Settings[packedSetting] == 1,
 		Checkpointing: c.Checkpointing, Reentrant: c.Recompute == models.Reentrant, Every: c.EveryLayers(),
 		Liger: c.Liger, FusedLoss: fusedLoss(c), LossChunks: c.Settings[chunksSetting], LinearLoss: c.Settings[linearSetting] == 1,
-		Objective: c.Objective,
+		Objective: c.Objective, AMP: c.AMP, Micro: int64(max(1, c.Accumulate)),
 	}
 }
 
 // TextBatch is a batch of token ids [n, length]; Padding is its attention mask
-// or nil, Labels has one for each token or one for each row.
-type TextBatch struct{ IDs, Padding, Labels *tensor }
+// or nil, Labels has one for each token or one for each row. Keep is the number of
+// last tokens that scores are computed for (logits_to_keep), zero for all.
+type TextBatch struct {
+	IDs, Padding, Labels *tensor
+	Keep                 int64
+}
 
 // TextTask is a task over texts; it implements [train.Adaptable].
 type TextTask struct {
@@ -164,6 +172,8 @@ type TextTask struct {
 
 	scores func(f *trace.Frame, b TextBatch) *trace.Tensor
 	batch  TextBatch
+	// policy learns from generated answers; nil for most.
+	policy *policy
 }
 
 // Model implements [train.Task].
@@ -191,6 +201,10 @@ func (t *TextTask) Load(tape *trace.Tape, n int64) {
 	fresh := func(op string, shape ...int64) *tensor {
 		return tape.Hold(tape.New(op, program.Batch, trace.I64, shape...))
 	}
+	if t.policy != nil {
+		t.policy.load(fresh, tape, n)
+		return
+	}
 	n *= t.Objective.Rows()
 	t.batch = TextBatch{IDs: fresh("randint", n, t.Length)}
 	if t.Bidirectional || t.Padded {
@@ -202,6 +216,16 @@ func (t *TextTask) Load(tape *trace.Tape, n int64) {
 		t.batch.Labels = t.Classes.Labels(tape, n)
 	}
 }
+
+// Prepare implements [train.Preparing].
+func (t *TextTask) Prepare(f *trace.Frame) {
+	if t.policy != nil {
+		t.policy.score(f)
+	}
+}
+
+// Casts implements [train.Casting].
+func (t *TextTask) Casts() bool { return t.scores != nil }
 
 // Loss implements [train.Task].
 func (t *TextTask) Loss(f *trace.Frame, loss **trace.Tensor) {

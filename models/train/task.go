@@ -47,6 +47,19 @@ type Comparing interface {
 	ReferenceModel() any
 }
 
+// Preparing is a task that does something before the micro-batches of each step.
+type Preparing interface {
+	// Prepare runs it and marks a phase of its own.
+	Prepare(f *trace.Frame)
+}
+
+// Casting is a task that enters the precision of training by itself.
+type Casting interface {
+	// Casts tells whether it does: each call of a model is a region of autocast, as
+	// accelerate wraps forward, and what follows the call is outside.
+	Casts() bool
+}
+
 // Model completes an entry of the registry for a model that is trained as a
 // task, usually with batches of a size. Its freeze stages are to train all of
 // it, or its last layer alone.
@@ -303,7 +316,12 @@ func (t *taskTrainer) Record(tape *trace.Tape, steps int) error {
 // Validate implements [models.Validator].
 func (t *taskTrainer) Validate(tape *trace.Tape, n int) error {
 	var loss *trace.Tensor
-	return Validate(tape, t.net, t.c, func() { t.task.Load(tape, int64(n)) }, func(f *trace.Frame) { t.task.Loss(f, &loss) })
+	return Validate(tape, t.net, t.c, func() { t.task.Load(tape, int64(n)) }, func(f *trace.Frame) {
+		if p, ok := t.task.(Preparing); ok {
+			p.Prepare(f)
+		}
+		t.task.Loss(f, &loss)
+	})
 }
 
 // step is one update: micro-batches, then unscale, clip, step.
@@ -313,12 +331,18 @@ func (t *taskTrainer) step(s *Session, opt *optim.Optimizer) {
 	var loss *trace.Tensor
 	for i := range t.c.Accumulate {
 		t.ranks.Begin(i, t.c.Accumulate)
-		s.Forward(t.c, func() {
+		if i == 0 {
+			t.prepare(f)
+		}
+		t.forward(s, func() {
 			t.task.Loss(f, &loss)
 			f.Set(&loss, loss.DivScalar())
 			s.Tape.Mark("loss")
 		})
 		s.Backward(loss)
+		if !t.c.Objective.IsZero() { // training_step of transformers' Trainer returns a copy
+			f.Del(&loss)
+		}
 		s.Tape.Mark("backward")
 	}
 	switch {
@@ -335,6 +359,22 @@ func (t *taskTrainer) step(s *Session, opt *optim.Optimizer) {
 	opt.ZeroGrad()
 	s.Tape.Mark("zero_grad")
 	f.End()
+}
+
+// prepare runs what a task does before the micro-batches of a step.
+func (t *taskTrainer) prepare(f *trace.Frame) {
+	if p, ok := t.task.(Preparing); ok {
+		p.Prepare(f)
+	}
+}
+
+// forward runs f, the forward pass, in the precision of training.
+func (t *taskTrainer) forward(s *Session, f func()) {
+	if c, ok := t.task.(Casting); ok && c.Casts() {
+		s.Saving(t.c, f)
+		return
+	}
+	s.Forward(t.c, f)
 }
 
 // Trainable are those of the parameters that are not frozen.

@@ -83,13 +83,16 @@ func (s *Session) InBackward(c models.Case, own optim.Config, params []*trace.Te
 // Forward runs f, the forward pass of case c, in the case's precision, and with what
 // it saves in the host's memory if the case says so.
 func (s *Session) Forward(c models.Case, f func()) {
-	s.Autocast(func() {
-		if c.Offload {
-			s.Tape.SaveOnCPU(f)
-		} else {
-			f()
-		}
-	})
+	s.Autocast(func() { s.Saving(c, f) })
+}
+
+// Saving runs f with what it saves in the host's memory if the case says so.
+func (s *Session) Saving(c models.Case, f func()) {
+	if c.Offload {
+		s.Tape.SaveOnCPU(f)
+	} else {
+		f()
+	}
 }
 
 // Tensors are the tensors of parameters.
@@ -127,12 +130,15 @@ func Evaluate(t *trace.Tape, c models.Case, load func(), evaluate func(f *trace.
 }
 
 // Autocast runs f in the case's precision.
-func (s *Session) Autocast(f func()) {
-	switch s.amp {
+func (s *Session) Autocast(f func()) { Autocast(s.Tape, s.amp, f) }
+
+// Autocast runs f in a precision on tape t.
+func Autocast(t *trace.Tape, amp models.Autocast, f func()) {
+	switch amp {
 	case "fp16":
-		s.Tape.Autocast(trace.F16, f)
+		t.Autocast(trace.F16, f)
 	case "bf16":
-		s.Tape.Autocast(trace.BF16, f)
+		t.Autocast(trace.BF16, f)
 	default:
 		f()
 	}

@@ -29,6 +29,7 @@ var launches = []launch{
 	{words: []string{"axolotl", "train"}, trainer: "axolotl", reads: true},
 	{words: []string{"trl", "sft"}, trainer: "TRL"},
 	{words: []string{"trl", "dpo"}, trainer: "TRL", says: facts{"objective": {value: "dpo"}}},
+	{words: []string{"trl", "grpo"}, trainer: "TRL", says: facts{"objective": {value: "grpo"}}},
 	{words: []string{"trl", "kto"}, trainer: "TRL", says: facts{"objective": {value: "kto"}}},
 	{words: []string{"trl", "reward"}, trainer: "TRL", says: facts{"objective": {value: "reward"}, "task": {value: "classification"}, "num-labels": {value: "1"}}},
 }

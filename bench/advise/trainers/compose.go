@@ -14,7 +14,7 @@ import (
 // flags are the facts that are flags as they are, in the order of a command line.
 var flags = []string{
 	"task", "batch", "accumulate", "seq-len", "weights", "amp", "checkpointing", "optimizer", "lora", "quantize",
-	"objective", "train-only", "qat", "liger", "chunked-loss", "torch-compile", "offload", "optimizer-in-backward", "clip", "gpus", "strategy", "alloc-conf",
+	"objective", "train-only", "qat", "liger", "chunked-loss", "torch-compile", "offload", "optimizer-in-backward", "clip", "gpus", "strategy", "alloc-conf", "gpu-memory",
 }
 
 // Flash is the setting of models whose attention is eager unless the file says that
@@ -50,6 +50,11 @@ func (c *Config) compose() error {
 	}
 	if err := c.unfreeze(); err != nil {
 		return err
+	}
+	if c.facts["objective"].value == "grpo" {
+		if err := c.generate(); err != nil {
+			return err
+		}
 	}
 	c.prefer()
 	c.round()
@@ -175,7 +180,8 @@ func (c *Config) prefer() {
 	if !ok {
 		return
 	}
-	var list []string
+	name, options, _ := strings.Cut(o.value, ":")
+	list := strings.FieldsFunc(options, func(r rune) bool { return r == ',' })
 	if c.facts["reference"].value == "precomputed" && (o.value == "dpo" || o.value == "kto") {
 		list = append(list, "precomputed")
 	}
@@ -183,7 +189,7 @@ func (c *Config) prefer() {
 		list = append(list, "as="+as)
 	}
 	if len(list) > 0 {
-		c.facts.set("objective", o.value+":"+strings.Join(list, ","), o.from)
+		c.facts.set("objective", name+":"+strings.Join(list, ","), o.from)
 	}
 }
 

@@ -77,7 +77,7 @@ func TestBadConfigurationsAreNamedByFileLineAndKey(t *testing.T) {
 		"swift zero3":             {"c.json", `{"model": "a/b", "tuner_type": "lora",` + "\n" + `"quant_bits": 4, "deepspeed": "zero3"}`, "c.json:2: deepspeed: ZeRO-3"},
 		"full and quantized":      {"c.yaml", "model_name_or_path: a\nstage: sft\nfinetuning_type: full\nquantization_bit: 4\n", "c.yaml:4: quantization_bit: a quantized model cannot be trained as a whole"},
 		"backward accumulates":    {"c.yaml", "model: {_component_: torchtune.models.llama3.llama3_8b}\noptimizer: {_component_: torch.optim.AdamW}\noptimizer_in_bwd: True\ngradient_accumulation_steps: 8\n", "c.yaml:4: gradient_accumulation_steps: torchtune takes optimizer_in_bwd without"},
-		"beyond vprof":            {"c.yaml", axolotl + "rl: grpo\n", `c.yaml:5: rl: is grpo: the answers are generated while training`},
+		"beyond vprof":            {"c.yaml", axolotl + "rl: grpo\ntrl: {async_prefetch: true}\n", `c.yaml:6: trl.async_prefetch: is true: vprof records the trainer that generates and trains in turn`},
 		"unfrozen and adapters":   {"c.yaml", axolotl + "adapter: lora\nunfrozen_parameters:\n  - ^model.layers\n", "c.yaml:6: unfrozen_parameters: axolotl freezes all parameters but these after"},
 		"unfrozen, not a regex":   {"c.yaml", axolotl + "unfrozen_parameters:\n  - (\n", "c.yaml:5: unfrozen_parameters: has a regular expression"},
 		"unknown word":            {"c.yaml", axolotl + "optimizer: adamw_torch_fuse\n", `c.yaml:5: optimizer: vprof does not know what "adamw_torch_fuse" needs; it knows adamw_torch_fused`},
@@ -105,7 +105,9 @@ func TestBadConfigurationsAreNamedByFileLineAndKey(t *testing.T) {
 		"joined projections":      {"c.yaml", "model: {_component_: torchtune.models.phi3.lora_phi3_mini}\noptimizer: {_component_: torch.optim.AdamW}\n", "c.yaml:1: model._component_: torchtune projects query, key and value of this model one by one"},
 		"look-ahead":              {"c.yaml", axolotl + "adapter: lora\nlora_target_modules: 'model(?!.vision).*_proj'\n", "c.yaml:6: lora_target_modules: is a regular expression that vprof cannot read"},
 		"expressions":             {"c.yaml", axolotl + "adapter: lora\nlora_target_modules: ['.*_proj', up_proj]\n", "c.yaml:6: lora_target_modules: lists regular expressions, which peft takes for names"},
-		"a method":                {"c.sh", "swift rlhf --model a --rlhf_type grpo", "c.sh:1: rlhf_type: is grpo: the answers are generated"},
+		"no answer":               {"c.sh", "swift rlhf --model a --rlhf_type grpo --max_completion_length 0", `c.sh:1: max_completion_length: "0" is not a whole number from 1 on`},
+		"all of the board":        {"c.sh", "trl grpo --model_name_or_path a --use_vllm --vllm_gpu_memory_utilization 1.5", `c.sh:1: vllm_gpu_memory_utilization: "1.5" is not a part of the board`},
+		"a method":                {"c.sh", "swift rlhf --model a --rlhf_type ppo", "c.sh:1: rlhf_type: is ppo: vprof does not record the value model"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := one(t, k.file, k.content)
@@ -123,6 +125,33 @@ func setting(c *Config, flag string) string {
 		}
 	}
 	return ""
+}
+
+// What generates the answers, and how many steps learn from them, says which
+// log-probabilities come before the step and what is left of the board.
+func TestGeneratedAnswersAreAnObjective(t *testing.T) {
+	for text, want := range map[string][3]string{
+		"swift rlhf --model a --rlhf_type grpo --max_length 1000 --max_completion_length 24":                                           {"grpo:completion=24,reference,old,as=ms-swift", "1024", ""},
+		"swift rlhf --model a --rlhf_type grpo --beta 0.0":                                                                             {"grpo:completion=512,old,as=ms-swift", "1024", ""},
+		"swift rlhf --model a --rlhf_type grpo --use_vllm true --vllm_mode colocate":                                                   {"grpo:completion=512,reference,old,as=ms-swift", "1024", "10%"},
+		"swift rlhf --model a --rlhf_type grpo --use_vllm true --vllm_mode colocate --vllm_gpu_memory_utilization 0.4":                 {"grpo:completion=512,reference,old,as=ms-swift", "1024", "60%"},
+		"swift rlhf --model a --rlhf_type grpo --use_vllm true --vllm_mode colocate --vllm_gpu_memory_utilization 0.4 --sleep_level 1": {"grpo:completion=512,reference,old,as=ms-swift", "1024", ""},
+		"swift rlhf --model a --rlhf_type grpo --use_vllm true --vllm_mode server --vllm_gpu_memory_utilization 0.4":                   {"grpo:completion=512,reference,old,as=ms-swift", "1024", ""},
+		"trl grpo --model_name_or_path a":                                                                                            {"grpo:completion=512", "1024", ""},
+		"trl grpo --model_name_or_path a --beta 0.04 --use_vllm":                                                                     {"grpo:completion=512,reference,old", "1024", "70%"},
+		"trl grpo --model_name_or_path a --num_iterations 2 --max_prompt_length 100 --max_completion_length 28":                      {"grpo:completion=28,old", "128", ""},
+		"trl grpo --model_name_or_path a --gradient_accumulation_steps 8 --steps_per_generation 4 --vllm_gpu_memory_utilization 0.5": {"grpo:completion=512", "1024", ""},
+		"trl grpo --model_name_or_path a --gradient_accumulation_steps 4 --steps_per_generation 8":                                   {"grpo:completion=512,old", "1024", ""},
+	} {
+		c, err := one(t, "c.sh", text+"\n")
+		require.NoError(t, err, text)
+		require.Equal(t, want, [3]string{setting(c, "objective"), setting(c, "seq-len"), setting(c, "gpu-memory")}, text)
+	}
+	c, err := one(t, "c.yaml", "base_model: a/b\nmicro_batch_size: 1\nsequence_len: 512\nrl: gdpo\ntrl: {beta: 0.001, max_completion_length: 128, use_vllm: true}\n")
+	require.NoError(t, err)
+	require.Equal(t, "grpo:completion=128,reference,old", setting(c, "objective"))
+	require.Equal(t, "512", setting(c, "seq-len"))
+	require.Empty(t, setting(c, "gpu-memory"), "axolotl takes a server")
 }
 
 func TestUnfrozenParametersAreAnExpression(t *testing.T) {

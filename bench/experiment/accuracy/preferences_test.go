@@ -66,6 +66,50 @@ func TestPreferencesNeedWhatPyTorchAllocates(t *testing.T) {
 	}
 }
 
+// TestGeneratedAnswersNeedWhatPyTorchAllocates has the peaks of steps that learn from
+// generated answers, as the functions of TRL 1.8's GRPOTrainer take them: rows of 512 tokens,
+// of which the last 256 are the answer. The score is what is computed of the answers before
+// the first micro-batch.
+func TestGeneratedAnswersNeedWhatPyTorchAllocates(t *testing.T) {
+	m, err := all.Models().Lookup("hf:testdata/preferences.json")
+	require.NoError(t, err)
+	lora := &models.LoRA{Rank: 8, Alpha: 16}
+	for _, k := range []struct {
+		objective                models.Objective
+		amp                      models.Autocast
+		lora                     *models.LoRA
+		batch, micro             int
+		checkpointing            bool
+		score, forward, backward float64
+	}{
+		{models.Objective{Reference: true}, "bf16", lora, 4, 1, false, 534187008, 1463562240, 1678607872},
+		{models.Objective{}, "bf16", lora, 4, 1, false, 0, 1468801024, 1683846656},
+		{models.Objective{Reference: true}, "", lora, 4, 1, false, 434702848, 1658599424, 1699778048},
+		{models.Objective{Reference: true}, "", nil, 4, 1, false, 744658432, 1633551360, 1674746368},
+		{models.Objective{Reference: true, Old: true}, "bf16", nil, 4, 1, false, 843233280, 1720273920, 1935335936},
+		{models.Objective{Reference: true, Old: true}, "bf16", lora, 4, 2, false, 666430464, 1463050240, 1678095872},
+		{models.Objective{Reference: true}, "bf16", lora, 1, 1, false, 402392064, 626810880, 677533184},
+		{models.Objective{Reference: true}, "bf16", nil, 2, 2, true, 810452992, 1167660032, 1248905728},
+		{models.Objective{Reference: true, Old: true}, "bf16", lora, 4, 2, true, 665512960, 695578624, 910624256},
+		{models.Objective{Reference: true, Old: true, As: models.AsSwift}, "bf16", lora, 4, 1, false, 534195200, 1347025408, 1677563392},
+		{models.Objective{Reference: true, Old: true, As: models.AsSwift}, "bf16", lora, 4, 2, true, 533392384, 580086272, 910624256},
+		{models.Objective{Reference: true, Old: true, As: models.AsSwift}, "", nil, 4, 1, false, 744662528, 1543439872, 1674748416},
+	} {
+		k.objective.Name, k.objective.Completion = models.GRPO, 256
+		c := models.Case{
+			Batch: k.batch, Accumulate: k.micro, AMP: k.amp, LoRA: k.lora, Weights: "bf16", Optimizer: "sgd", Torch: "2.11", Checkpointing: k.checkpointing,
+			Settings: models.Settings{"seq-len": 512}, Levers: models.Levers{Objective: k.objective, Clip: models.ClipNone},
+		}
+		peaks := peaksOfSecondStep(t, m, c)
+		name := []any{k.objective, k.amp, k.lora, k.batch, k.checkpointing}
+		if k.score > 0 {
+			require.InEpsilon(t, k.score, peaks["score"], 0.0002, "score of %v", name)
+		}
+		require.InEpsilon(t, k.forward, max(peaks["forward"], peaks["loss"]), 0.0002, "forward of %v", name)
+		require.InEpsilon(t, k.backward, peaks["backward"], 0.0002, "backward of %v", name)
+	}
+}
+
 // peaksOfSecondStep are the allocated bytes at the peak of each phase of a case's second step
 // on an A100.
 func peaksOfSecondStep(t *testing.T, m models.Model, c models.Case) map[string]int64 {

@@ -1,0 +1,94 @@
+package trainers
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/vprof/vprof/internal/input"
+)
+
+// generate makes the settings of training on answers that are generated: how long prompts
+// and answers are, which log-probabilities come before the step, and what vLLM leaves of
+// the board.
+func (c *Config) generate() error {
+	answer, err := c.count("answer", 1)
+	if err != nil {
+		return err
+	}
+	o := c.facts["objective"]
+	list := []string{"completion=" + strconv.FormatInt(answer, 10)}
+	if c.facts["compared"].value == "true" {
+		list = append(list, "reference")
+	}
+	late, err := c.outdated()
+	if err != nil {
+		return err
+	}
+	if late {
+		list = append(list, "old")
+	}
+	c.facts.set("objective", o.value+":"+strings.Join(list, ","), o.from)
+	if f, ok := c.facts["prompt"]; ok {
+		prompt, err := c.count("prompt", 1)
+		if err != nil {
+			return err
+		}
+		c.facts.set("seq-len", strconv.FormatInt(prompt+answer, 10), f.from)
+	}
+	f, ok := c.facts["vllm-share"]
+	if !ok {
+		return nil
+	}
+	share, err := strconv.ParseFloat(f.value, 64)
+	if err != nil || !(share >= 0 && share < 1) {
+		return c.malformed(f, "is not a part of the board from 0 to 1")
+	}
+	left := strconv.FormatFloat(100-100*share, 'f', -1, 64)
+	c.facts.set("gpu-memory", left+"%", f.from)
+	c.Notes = append(c.Notes, fmt.Sprintf("%s: vLLM holds %s of the same board; planned is with the other %s%%", c.place(f), f.value, left))
+	return nil
+}
+
+// outdated tells whether answers may come from an earlier state of the model than the one
+// that learns from them: several steps do, or those that vLLM gives are weighed.
+func (c *Config) outdated() (bool, error) {
+	if c.facts["old"].value == "true" {
+		return true, nil
+	}
+	steps, err := c.count("accumulate", 1)
+	if err != nil {
+		return false, err
+	}
+	each, err := c.count("generated-steps", steps)
+	if err != nil {
+		return false, err
+	}
+	again, err := c.count("iterations", 1)
+	return steps%(each*again) != 0, err
+}
+
+// count is the value of a fact that is a whole number from 1 on.
+func (c *Config) count(name string, otherwise int64) (int64, error) {
+	f, ok := c.facts[name]
+	if !ok {
+		return otherwise, nil
+	}
+	n, err := strconv.ParseInt(f.value, 10, 64)
+	if err != nil || n < 1 || n > 1<<30 {
+		return 0, c.malformed(f, "is not a whole number from 1 on")
+	}
+	return n, nil
+}
+
+func (c *Config) malformed(f fact, reason string) error {
+	return &input.FormatError{File: orFile(f.from.file, c.File), Line: f.from.line, Key: f.from.key, Reason: fmt.Sprintf("%q %s", f.value, reason)}
+}
+
+// place is where a fact stands.
+func (c *Config) place(f fact) string {
+	if f.from.key == "" {
+		return orFile(f.from.file, c.File)
+	}
+	return Key{f.from.file, f.from.line, f.from.key}.String()
+}

@@ -1,0 +1,145 @@
+package hf
+
+import (
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// policy learns from answers that the model has generated, and their advantages: what the
+// GRPOTrainer of TRL 1.8 does once the answers are there (trl/trainer/grpo_trainer.py). The
+// answers of all micro-batches of a step come and are scored together. That of ms-swift does
+// the same, and logs no entropies.
+//
+// Kinds of its loss (grpo, dapo, cispo, sapo, a weight for each sequence) differ in tensors
+// [rows, tokens of an answer]; recorded is the clipped one.
+type policy struct {
+	task      *TextTask
+	objective models.Objective
+	// prompts, answers and their masks have a row for each sample of all micro-batches, and
+	// so has what is known of them before: log-probabilities, of the model itself and of the
+	// reference.
+	prompts, promptMask, answers, answerMask, advantages *tensor
+	old, reference                                       *tensor
+	// rows is how many of them a micro-batch has, micro the number of the next.
+	rows, micro int64
+}
+
+// load brings prompts and answers to the device: n for each micro-batch.
+func (p *policy) load(fresh func(op string, shape ...int64) *tensor, tape *trace.Tape, n int64) {
+	p.rows = n
+	all, answer := n*p.task.Micro, p.objective.Answer()
+	p.old, p.reference = nil, nil
+	p.prompts, p.promptMask = fresh("pad", all, p.task.Length-answer), fresh("pad", all, p.task.Length-answer)
+	p.answers, p.answerMask = fresh("pad", all, answer), fresh("pad", all, answer)
+	p.advantages = tape.Hold(tape.New("sub", program.Batch, trace.F32, all))
+}
+
+// score is what _generate_and_score_completions computes of the answers before the first
+// micro-batch, without gradients: log-probabilities of the model, if more than one step
+// learns from them or vLLM has generated them, and those of the reference.
+func (p *policy) score(f *frame) {
+	p.micro = 0
+	if !p.objective.Old && !p.objective.Reference {
+		return
+	}
+	t := f.Tape()
+	g := f.FuncFrame()
+	ids, mask := g.Let(trace.Cat(1, p.prompts, p.answers)), g.Let(trace.Cat(1, p.promptMask, p.answerMask))
+	renew := func(old **tensor, scores func(*frame, TextBatch) *tensor) {
+		y := t.Hold(p.perToken(g, ids, mask, scores, false))
+		if *old != nil {
+			t.Release(*old)
+		}
+		*old = y
+	}
+	t.NoGrad(func() {
+		if p.objective.Old {
+			renew(&p.old, p.task.scores)
+		}
+		if p.objective.Reference {
+			p.task.withReference(func(scores func(*frame, TextBatch) *tensor) { renew(&p.reference, scores) })
+		}
+	})
+	g.End()
+	t.Mark("score")
+}
+
+// perTokenAlone is _get_logps_via_local_forward of ms-swift: a micro-batch of which nothing
+// is held while the next is in the model.
+func (p *policy) perTokenAlone(f *frame, ids, padding *tensor, scores func(*frame, TextBatch) *tensor) *tensor {
+	answer := p.objective.Answer()
+	g := f.FuncFrame(ids, padding)
+	logits := g.Let(scores(g, TextBatch{IDs: ids, Padding: padding, Keep: answer + 1}))
+	g.Set(&logits, logits.Slice(1, 0, answer))
+	g.Discard(logits.DivScalarInPlace())
+	y := selectiveLogSoftmax(g, logits, g.Let(ids.Slice(1, ids.Size(1)-answer, ids.Size(1))))
+	g.End(y)
+	return y
+}
+
+// perToken is _get_per_token_logps_and_entropies of ids [n, length]: log-probabilities [n,
+// tokens of an answer], a micro-batch at a time. The scores of one are held while the next
+// is in the model.
+func (p *policy) perToken(f *frame, ids, mask *tensor, scores func(*frame, TextBatch) *tensor, entropy bool) *tensor {
+	answer := p.objective.Answer()
+	g := f.FuncFrame(ids, mask)
+	var chunk, padding, output, logits *tensor
+	var all []*tensor
+	for from := int64(0); from < ids.Size(0); from += p.rows {
+		g.Set(&chunk, ids.Slice(0, from, from+p.rows))
+		g.Set(&padding, mask.Slice(0, from, from+p.rows))
+		b := TextBatch{IDs: chunk, Keep: answer + 1}
+		if p.task.Padded {
+			b.Padding = padding
+		}
+		if p.objective.As == models.AsSwift {
+			all = append(all, g.Let(p.perTokenAlone(g, b.IDs, b.Padding, scores)))
+			continue
+		}
+		labels := g.Let(chunk.Slice(1, chunk.Size(1)-answer, chunk.Size(1)))
+		g.Set(&output, scores(g, b))
+		g.Set(&logits, output.Slice(1, 0, answer))
+		g.Set(&logits, logits.Slice(1, 0, answer))
+		g.Discard(logits.DivScalarInPlace())
+		all = append(all, g.Let(selectiveLogSoftmax(g, logits, labels)))
+		if entropy {
+			f.Tape().NoGrad(func() { entropies(g, logits) })
+		}
+	}
+	y := trace.Cat(0, all...)
+	g.End(y)
+	return y
+}
+
+// loss is _compute_loss of the next micro-batch.
+func (p *policy) loss(f *frame) *tensor {
+	from, to := p.micro%p.task.Micro*p.rows, (p.micro%p.task.Micro+1)*p.rows
+	p.micro++
+	part := func(x *tensor) *tensor { return x.Slice(0, from, to) }
+	g := f.FuncFrame()
+	answers, mask := g.Let(part(p.answers)), g.Let(part(p.answerMask))
+	ids := g.Let(trace.Cat(1, part(p.prompts), answers))
+	logps := g.Let(p.perToken(g, ids, g.Let(trace.Cat(1, part(p.promptMask), mask)), p.task.scores, true))
+	advantages := g.Let(part(p.advantages).Unsqueeze(1))
+	var old *tensor
+	if p.objective.Old {
+		old = g.Let(part(p.old))
+	} else {
+		old = g.Let(logps.Detach())
+	}
+	ratio := g.Let(g.Let(logps.Sub(old)).Exp())
+	var divergence *tensor
+	if p.objective.Reference {
+		reference := g.Let(part(p.reference))
+		divergence = g.Let(reference.Sub(logps).Exp().Sub(reference.Sub(logps)).AddScalar())
+	}
+	clipped := g.Let(ratio.Clamp())
+	each := g.Let(g.Let(ratio.Mul(advantages)).Minimum(g.Let(clipped.Mul(advantages))).Neg())
+	if divergence != nil {
+		g.Set(&each, each.Add(divergence.MulScalar()))
+	}
+	loss := each.Mul(mask).Sum(false, -1).Div(mask.Sum(false, -1).ClampMin()).Mean(false).DivScalar()
+	g.End(loss)
+	return loss
+}
