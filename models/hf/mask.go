@@ -54,19 +54,47 @@ func WindowMask(f *frame, batch int64, positions, padding *tensor, packed bool, 
 // ChunkMask is create_chunked_causal_mask: tokens see those before them in their chunk. A
 // sequence as long as that needs a mask in any case.
 func ChunkMask(f *frame, batch int64, positions, padding *tensor, packed bool, chunk int64) *tensor {
-	return orderedMask(f, batch, positions, padding, packed, positions.Size(1) >= chunk, withinChunk, sdpaMask)
+	return orderedMask(f, batch, positions, padding, packed, positions.Size(1) >= chunk, withinChunk, asItIs, sdpaMask)
+}
+
+// BlockMask is create_causal_mask or, with a window above zero,
+// create_sliding_window_causal_mask, given blocks [batch, length] of tokens that see each
+// other both ways: then there is a mask in any case. Blocks may be nil.
+func BlockMask(f *frame, batch int64, positions, padding, blocks *tensor, packed bool, window int64) *tensor {
+	switch {
+	case blocks == nil && window == 0:
+		return CausalMask(f, batch, positions, padding, packed)
+	case blocks == nil:
+		return WindowMask(f, batch, positions, padding, packed, window)
+	}
+	mask := notLater
+	if window > 0 {
+		mask = allOf(withinWindow, notLater)
+	}
+	overlay := func(m maskFunction) maskFunction { return anyOf(m, sameBlock(blocks)) }
+	return orderedMask(f, batch, positions, padding, packed, true, always(mask), overlay, sdpaMask)
 }
 
 // sequenceMask makes a mask of a function of queries and keys if rows are
 // padded or packed, or it is needed anyway, in the form that attention takes it in.
 func sequenceMask(f *frame, batch int64, positions, padding *tensor, packed, needed bool, mask maskFunction, form maskForm) *tensor {
-	of := func(*frame, int64, *tensor) maskFunction { return mask }
-	return orderedMask(f, batch, positions, padding, packed, needed, of, form)
+	return orderedMask(f, batch, positions, padding, packed, needed, always(mask), asItIs, form)
 }
 
-// orderedMask is [sequenceMask] of a function that takes tensors of its own, which of makes
-// for rows with a padding mask.
-func orderedMask(f *frame, batch int64, positions, padding *tensor, packed, needed bool, of func(f *frame, batch int64, padding *tensor) maskFunction, form maskForm) *tensor {
+// always is a function that takes no tensors of its own.
+func always(mask maskFunction) maskMaker {
+	return func(*frame, int64, *tensor) maskFunction { return mask }
+}
+
+// asItIs overlays a function with nothing.
+func asItIs(mask maskFunction) maskFunction { return mask }
+
+// maskMaker makes a function for rows with a padding mask.
+type maskMaker func(f *frame, batch int64, padding *tensor) maskFunction
+
+// orderedMask is [sequenceMask] of a function that takes tensors of its own, and of what overlay
+// makes of it before padding counts.
+func orderedMask(f *frame, batch int64, positions, padding *tensor, packed, needed bool, of maskMaker, overlay func(maskFunction) maskFunction, form maskForm) *tensor {
 	g := f.CallFrame(positions, padding)
 	length := positions.Size(1)
 	var sequences *tensor
@@ -83,15 +111,17 @@ func orderedMask(f *frame, batch int64, positions, padding *tensor, packed, need
 				g.Discard(padding.Sum(false).EqScalar()) // fast_all()
 			}
 		}
-		mask = allOf(mask, picked(padding))
+		mask = allOf(overlay(mask), picked(padding))
 	case sequences != nil:
 		if positions.Size(0) != batch {
 			g.Set(&positions, positions.Expand(batch, -1))
 		}
-		mask = allOf(sameSequence(sequences), remapped(positions, mask))
+		mask = overlay(allOf(sameSequence(sequences), remapped(positions, mask)))
 	case !needed:
 		g.End()
 		return nil
+	default:
+		mask = overlay(mask)
 	}
 	y := form(g, batch, length, length, mask)
 	g.End(y)
@@ -138,6 +168,18 @@ func sameSequence(sequences *tensor) maskFunction {
 	}
 }
 
+// sameBlock is blockwise_overlay.
+func sameBlock(blocks *tensor) maskFunction {
+	return func(f *frame, i indices) *tensor {
+		g := f.FuncFrame(i.batch, i.query, i.key)
+		query := g.Let(blocks.Index(i.batch, i.query))
+		key := g.Let(blocks.Index(i.batch, i.key))
+		y := query.Eq(key).And(query.GtScalar())
+		g.End(y)
+		return y
+	}
+}
+
 // remapped is remap_positions_for_packed_sequence: mask sees positions within
 // sequences.
 func remapped(positions *tensor, mask maskFunction) maskFunction {
@@ -181,6 +223,9 @@ func allOf(masks ...maskFunction) maskFunction {
 		return result
 	}
 }
+
+// anyOf is or_masks; to memory, it is as to join masks.
+func anyOf(masks ...maskFunction) maskFunction { return allOf(masks...) }
 
 // maskForm makes the mask of a function for a kind of attention.
 type maskForm func(f *frame, batch, queries, keys int64, mask maskFunction) *tensor

@@ -279,6 +279,9 @@ func families() map[string]family {
 	for kind, w := range wrappers {
 		all[kind] = w.family()
 	}
+	for kind, d := range gemmas {
+		all[kind] = d.family()
+	}
 	return all
 }
 

@@ -243,7 +243,7 @@ func TestConfigIsAllThatAModelIsMadeOf(t *testing.T) {
 		require.Equal(t, m.Description, again.Description)
 		require.Equal(t, m.Name, again.Name)
 		require.Equal(t, m.Settings, again.Settings)
-		require.Less(t, len(m.Description.Text()), 1500, "only what was read is kept")
+		require.Less(t, len(m.Description.Text()), 2560, "only what was read is kept")
 	}
 }
 

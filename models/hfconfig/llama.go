@@ -418,7 +418,7 @@ func (r *reader) rope(value json.RawMessage, name string, part *float64) {
 	}
 	if rope.Type != nil {
 		switch *rope.Type {
-		case "default", "linear", "llama3", "yarn", "longrope", "su":
+		case "default", "linear", "llama3", "yarn", "longrope", "su", "proportional":
 		case "mrope":
 			r.must(r.grids, name, "mrope is for models that see")
 		default:

@@ -40,6 +40,12 @@ func (p *Parts) Buffer(d trace.DType, dims ...int64) *Parts {
 	return p
 }
 
+// BufferOfWeights gives the module a buffer of the type that weights have.
+func (p *Parts) BufferOfWeights(dims ...int64) *Parts {
+	p.buffers = append(p.buffers, NewBufferOfWeights(dims...))
+	return p
+}
+
 // Forward implements [Layer]; a step that calls it describes the model wrongly.
 func (p *Parts) Forward(*trace.Frame, *trace.Tensor) *trace.Tensor {
 	panic("nn: " + p.path.Name + " is held and never called")

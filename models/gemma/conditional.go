@@ -1,0 +1,140 @@
+package gemma
+
+import (
+	"github.com/vprof/vprof/models/hf"
+	"github.com/vprof/vprof/models/llama"
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// Senses is the sizes of the embedders of Gemma 3n, which a step on text calls, too: how
+// many words those for images and for sound know, and how wide they are.
+type Senses struct{ VisionVocab, VisionWidth, AudioVocab, AudioWidth int64 }
+
+// wrapped is Gemma4Model, and those of Gemma 3n and of Gemma 4 Unified, trained on text.
+type wrapped struct {
+	nn.Module
+	Before                  *nn.Parts `torch:""`
+	LanguageModel           decoder
+	After                   *nn.Parts `torch:""`
+	EmbedVision, EmbedAudio *embedder
+	c                       *Config
+}
+
+// conditional is Gemma4ForConditionalGeneration.
+type conditional struct {
+	nn.Module
+	Model  *wrapped
+	LmHead nn.Layer
+}
+
+// ConditionalGeneration is the task of predicting each next token of a text with a decoder
+// that has other modules beside it. Senses are zero but for Gemma 3n.
+func ConditionalGeneration(c Config, w llama.Wrapper, s Senses, text hf.Text) *hf.TextTask {
+	c.Liger = text.Liger
+	m := newDecoder(&c)
+	model := &wrapped{Before: w.Before, LanguageModel: m, After: w.After, c: &c}
+	if s.VisionVocab > 0 {
+		model.EmbedVision, model.EmbedAudio = newEmbedder(&c, s.VisionVocab, s.VisionWidth), newEmbedder(&c, s.AudioVocab, s.AudioWidth)
+	}
+	net := &conditional{Model: model, LmHead: head(&c, m)}
+	text.ScoreCap = c.ScoreCap
+	return hf.CausalLM(net, model, m.inner().embed.words, &net.LmHead, text)
+}
+
+// Call implements [hf.Decoder].
+func (w *wrapped) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
+	g := f.CallFrame(ids, padding)
+	g.In(w)
+	var in looked
+	if w.EmbedVision != nil {
+		in = w.heard(g, ids)
+	} else {
+		in = w.looked(g, ids)
+		w.prepared(g, &in, padding, text)
+	}
+	y := w.calls(g, in, padding, text)
+	g.End(y)
+	return y
+}
+
+// calls runs the decoder.
+func (w *wrapped) calls(f *frame, in looked, padding *tensor, text hf.Text) *tensor {
+	g := f.CallFrame(in.words, in.perLayer, padding)
+	g.In(w.LanguageModel)
+	y := w.LanguageModel.run(g, in, padding, text)
+	g.End(y)
+	return y
+}
+
+// looked looks words up, but for those that stand for images and sound, of which a text
+// has none.
+func (w *wrapped) looked(g *frame, ids *tensor) (in looked) {
+	m := w.LanguageModel.inner()
+	senses := g.LetAll([]*tensor{ids.EqScalar(), ids.EqScalar(), ids.EqScalar()})
+	mask := g.Let(senses[0].And(senses[1]).And(senses[2]))
+	own := g.Let(ids.Clone())
+	g.Set(&own, trace.WhereScalar(mask, own))
+	in.words = g.Let(m.embed.call(g, own))
+	if w.c.PerLayer > 0 {
+		weight := nn.Trained(m.embed.Table).(*nn.Embedding).Weight
+		pad := g.Let(weight.Select(0, 0))
+		g.Let(trace.Where(mask.Unsqueeze(-1), pad.View(1, 1, -1), in.words))
+		in.perLayer = g.Let(m.perLayerInputs(g, own))
+	}
+	return in
+}
+
+// prepared makes positions and masks outside of the decoder.
+func (w *wrapped) prepared(g *frame, in *looked, padding *tensor, text hf.Text) {
+	in.made, in.positions = true, positions(g, in.words)
+	var blocks *tensor
+	if w.c.Blocks {
+		blocks = g.Let(g.Tape().Filled("full", trace.I64, in.words.Size(0), in.words.Size(1)))
+	}
+	masks := w.c.masks(g, in.words, in.positions, padding, blocks, text)
+	in.full, in.window = masks[0], masks[1]
+}
+
+// heard is what Gemma3nModel makes of ids: words that stand for images and sound are looked
+// up in tables of their own, whether there are any or not.
+func (w *wrapped) heard(g *frame, ids *tensor) (in looked) {
+	m := w.LanguageModel.(*gemma3n)
+	in.words = g.Let(m.EmbedTokens.call(g, ids))
+	in.perLayer = g.Let(m.perLayerInputs(g, ids))
+	for i, e := range []*embedder{w.EmbedVision, w.EmbedAudio} {
+		mask := ids.GtScalar()
+		if i == 0 {
+			mask = mask.And(ids.GtScalar())
+		}
+		g.Let(mask)
+		own := g.Let(trace.WhereScalar(mask, ids))
+		words := g.Let(g.Call(e, own))
+		g.Set(&words, words.To(in.words.DType()))
+		expanded := g.Let(mask.Unsqueeze(-1))
+		g.Set(&in.words, trace.Where(expanded, words, in.words))
+	}
+	return in
+}
+
+// embedder is Gemma3nMultimodalEmbedder.
+type embedder struct {
+	nn.Module
+	Embedding                            nn.Layer
+	HardEmbeddingNorm, SoftEmbeddingNorm *norm
+	EmbeddingProjection                  nn.Layer
+	EmbeddingPostProjectionNorm          *norm
+}
+
+func newEmbedder(c *Config, vocab, width int64) *embedder {
+	return &embedder{
+		Embedding: nn.NewEmbedding(vocab, width), HardEmbeddingNorm: newNorm(c, width), SoftEmbeddingNorm: newNorm(c, width),
+		EmbeddingProjection: nn.NewLinear(width, c.Width, false), EmbeddingPostProjectionNorm: &norm{},
+	}
+}
+
+func (e *embedder) Forward(f *frame, ids *tensor) *tensor {
+	hard := f.Let(f.Call(e.Embedding, ids.AddScalar()))
+	normed := f.Let(f.Call(e.HardEmbeddingNorm, hard))
+	return f.Call(e.EmbeddingPostProjectionNorm, f.Let(f.Call(e.EmbeddingProjection, normed)))
+}

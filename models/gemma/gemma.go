@@ -1,0 +1,245 @@
+// Package gemma has the decoders of Gemma 3n and Gemma 4 as transformers builds them,
+// alone and within the models that see and hear, trained on text. Both look words up in a
+// table of their own for every layer, and their last layers take keys and values from
+// earlier ones.
+package gemma
+
+import (
+	"github.com/vprof/vprof/models/hf"
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+type (
+	frame  = trace.Frame
+	tensor = trace.Tensor
+)
+
+// Config is what the configuration of a decoder holds that matters to memory.
+type Config struct {
+	Vocab, Width, Heads int64
+	Layers              []Layer
+	// Window is how many tokens those of layers that slide see.
+	Window     int64
+	Activation string
+	// Bias is that of the projections of attention.
+	Bias             bool
+	AttentionDropout float64
+	// PerLayer is how wide the words are that every layer looks up beside the residual
+	// stream, in a table of PerLayerVocab words; zero means none.
+	PerLayer, PerLayerVocab int64
+	// KeysAreValues has the layers with full attention take keys for values.
+	KeysAreValues bool
+	// Experts are beside the feed-forward half of every layer; a count of zero says that
+	// there are none.
+	Experts Experts
+	// AltUp is Gemma 3n's, zero for Gemma 4.
+	AltUp AltUp
+	// ScoreCap holds the scores of words down by a tanh, Tied says that the output layer
+	// shares the weight of the embeddings.
+	ScoreCap, Tied bool
+	// Blocks has the model around the decoder mark what tokens see each other both ways,
+	// which is none of a text, but makes masks.
+	Blocks bool
+	// Flash has FlashAttention serve the layers that slide; Liger has the kernels of
+	// liger-kernel compute norms and feed-forward halves.
+	Flash, Liger bool
+}
+
+// Layer is what layers differ in.
+type Layer struct {
+	Slides            bool
+	HeadSize, KVHeads int64
+	Inner             int64
+	// Shares says that keys and values are those of an earlier layer; Stores that this
+	// is the last of its kind before those that do.
+	Shares, Stores bool
+	// Sparse has the gates of the feed-forward half cut off below a bound.
+	Sparse bool
+}
+
+// Experts is the size of the mixture beside a feed-forward half.
+type Experts struct{ Count, PerToken, Inner int64 }
+
+// AltUp is how many streams Gemma 3n has beside each other, and the rank of the learned
+// residual layer beside attention. Clipped holds coefficients within bounds, Scaled scales
+// the stream that words of the layers are added by.
+type AltUp struct {
+	Streams, Rank   int64
+	Clipped, Scaled bool
+}
+
+// decoder is a text model that can be called with words that were looked up before.
+type decoder interface {
+	hf.Decoder
+	inner() *textModel
+	// run gives the last hidden states, in a frame of the model's own.
+	run(g *frame, in looked, padding *tensor, text hf.Text) *tensor
+}
+
+// looked is what a decoder begins with: words [batch, length, width], those of all layers
+// [batch, length, layers, width], and what the model around it has made: positions and
+// masks, where made says so.
+type looked struct {
+	words, perLayer *tensor
+	made            bool
+	positions       *tensor
+	full, window    *tensor
+}
+
+// newDecoder makes the text model of a configuration.
+func newDecoder(c *Config) decoder {
+	if c.AltUp.Streams > 0 {
+		return newGemma3n(c)
+	}
+	return newGemma4(c)
+}
+
+// causal is Gemma4ForCausalLM, and that of Gemma 3n.
+type causal struct {
+	nn.Module
+	Model  decoder
+	LmHead nn.Layer
+}
+
+// CausalLM is the task of predicting each next token.
+func CausalLM(c Config, text hf.Text) *hf.TextTask {
+	c.Liger = text.Liger
+	m := newDecoder(&c)
+	net := &causal{Model: m, LmHead: head(&c, m)}
+	text.ScoreCap = c.ScoreCap
+	return hf.CausalLM(net, m, m.inner().embed.words, &net.LmHead, text)
+}
+
+// head is the output layer.
+func head(c *Config, m decoder) *nn.Linear {
+	l := nn.NewLinear(c.Width, c.Vocab, false)
+	if c.Tied {
+		l.Weight = m.inner().embed.words.Weight
+	}
+	return l
+}
+
+// textModel is what both decoders share, as they hold it: behind their layers.
+type textModel struct {
+	nn.Module
+	RotaryEmb               *rotary
+	EmbedTokensPerLayer     *scaled
+	PerLayerModelProjection nn.Layer
+	PerLayerProjectionNorm  *norm
+	embed                   *scaled
+	c                       *Config
+}
+
+func newTextModel(c *Config) *textModel {
+	m := &textModel{embed: newScaled(c.Vocab, c.Width), RotaryEmb: newRotary(c), c: c}
+	if c.PerLayer > 0 {
+		all := int64(len(c.Layers)) * c.PerLayer
+		m.EmbedTokensPerLayer = newScaled(c.PerLayerVocab, all)
+		m.PerLayerModelProjection = nn.NewLinear(c.Width, all, false)
+		m.PerLayerProjectionNorm = newNorm(c, c.PerLayer)
+	}
+	return m
+}
+
+// state is what the layers are called with beside hidden states.
+type state struct {
+	positions, padding *tensor
+	// of layers with full attention, and of those that slide
+	mask, cos, sin [2]*tensor
+	shared         [2]keysValues
+	text           hf.Text
+}
+
+// keysValues are the keys and values of a kind of layers that later ones share.
+type keysValues struct{ key, value *trace.Slot }
+
+// masks binds positions and masks, if the model around has not.
+func (m *textModel) masks(g *frame, in looked, padding *tensor, text hf.Text) *state {
+	s := &state{positions: in.positions, padding: padding, text: text, mask: [2]*tensor{in.full, in.window}}
+	if !in.made {
+		s.positions = positions(g, in.words)
+		s.mask = m.c.masks(g, in.words, s.positions, padding, nil, text)
+	}
+	return s
+}
+
+// positions binds those of words.
+func positions(g *frame, words *tensor) *tensor {
+	p := g.Let(g.Tape().Arange(words.Size(1)).AddScalar())
+	g.Set(&p, p.Unsqueeze(0))
+	return p
+}
+
+// masks binds those of full attention and of a window, nil where the kernels need none.
+// Blocks mark tokens that see each other both ways, nil for none.
+func (c *Config) masks(g *frame, words, positions, padding, blocks *tensor, text hf.Text) (masks [2]*tensor) {
+	batch := words.Size(0)
+	masks[0] = hf.BlockMask(g, batch, positions, padding, blocks, text.Packed, 0)
+	if masks[0] != nil {
+		g.Let(masks[0])
+	}
+	if c.Flash {
+		return masks
+	}
+	masks[1] = hf.BlockMask(g, batch, positions, padding, blocks, text.Packed, c.Window)
+	if masks[1] != nil {
+		g.Let(masks[1])
+	}
+	return masks
+}
+
+// angles binds the cosines and sines of both kinds of layers, and slots for what they share.
+func (m *textModel) angles(g *frame, s *state, x *tensor) {
+	for kind := range s.cos {
+		if m.RotaryEmb.Kinds[kind] == nil {
+			continue
+		}
+		cos, sin := m.RotaryEmb.call(g, kind, x, s.positions)
+		s.cos[kind], s.sin[kind] = g.Let(cos), g.Let(sin)
+	}
+	for _, l := range m.c.Layers {
+		if kind := l.kind(); l.Stores {
+			s.shared[kind] = keysValues{g.NewSlot(), g.NewSlot()}
+		}
+	}
+}
+
+// kind is 0 for full attention, 1 for a window.
+func (l Layer) kind() int {
+	if l.Slides {
+		return 1
+	}
+	return 0
+}
+
+// named are the arguments that a layer of a kind is called with by name.
+func (s *state) named(kind int) []*tensor {
+	out := []*tensor{s.mask[kind], s.positions, s.cos[kind], s.sin[kind]}
+	for _, kv := range s.shared {
+		if kv.key != nil {
+			out = append(out, kv.key.Handle(), kv.value.Handle())
+		}
+	}
+	return out
+}
+
+// perLayerInputs is get_per_layer_inputs of Gemma 4: words of all layers [batch, length,
+// layers, width].
+func (m *textModel) perLayerInputs(f *frame, ids *tensor) *tensor {
+	g := f.FuncFrame(ids)
+	y := m.EmbedTokensPerLayer.call(g, ids).Reshape(ids.Size(0), ids.Size(1), -1, m.c.PerLayer)
+	g.End(y)
+	return y
+}
+
+// projected is project_per_layer_inputs.
+func (m *textModel) projected(f *frame, words, perLayer *tensor) *tensor {
+	g := f.FuncFrame(words, perLayer)
+	p := g.Let(g.Call(m.PerLayerModelProjection, words).MulScalar())
+	g.Set(&p, p.Reshape(words.Size(0), words.Size(1), -1, m.c.PerLayer))
+	g.Set(&p, g.Call(m.PerLayerProjectionNorm, p))
+	y := p.Add(perLayer).MulScalar()
+	g.End(y)
+	return y
+}

@@ -1,0 +1,207 @@
+package gemma
+
+import (
+	"github.com/vprof/vprof/models/hf"
+	"github.com/vprof/vprof/models/liger"
+	"github.com/vprof/vprof/models/llama"
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// gemma4 is Gemma4TextModel.
+type gemma4 struct {
+	nn.Module
+	EmbedTokens *scaled
+	Layers      []*layer4
+	Norm        *norm
+	Rest        *textModel `torch:""`
+	c           *Config
+}
+
+func newGemma4(c *Config) *gemma4 {
+	m := &gemma4{Rest: newTextModel(c), Norm: newNorm(c, c.Width), c: c}
+	m.EmbedTokens = m.Rest.embed
+	for _, l := range c.Layers {
+		m.Layers = append(m.Layers, newLayer4(c, l))
+	}
+	return m
+}
+
+func (m *gemma4) inner() *textModel { return m.Rest }
+
+// Call implements [hf.Decoder].
+func (m *gemma4) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
+	g := f.CallFrame(ids, padding)
+	in := looked{words: g.Let(m.EmbedTokens.call(g, ids))}
+	if m.c.PerLayer > 0 {
+		in.perLayer = g.Let(m.Rest.perLayerInputs(g, ids))
+	}
+	y := m.run(g, in, padding, text)
+	g.End(y)
+	return y
+}
+
+func (m *gemma4) run(g *frame, in looked, padding *tensor, text hf.Text) *tensor {
+	if m.c.PerLayer > 0 {
+		g.Set(&in.perLayer, m.Rest.projected(g, in.words, in.perLayer))
+	}
+	s := m.Rest.masks(g, in, padding, text)
+	x := g.Let(in.words)
+	m.Rest.angles(g, s, x)
+	var own *tensor
+	for i, l := range m.Layers {
+		inputs := []*tensor{x}
+		if in.perLayer != nil {
+			g.Set(&own, in.perLayer.Select(2, int64(i)))
+			inputs = append(inputs, own)
+		}
+		forward := func(f *frame, args []*tensor) *tensor { return l.forward(f, args, s) }
+		g.Set(&x, text.CallLayer(g, i, l, forward, inputs, s.named(l.l.kind())...))
+	}
+	g.Set(&x, g.Call(m.Norm, x))
+	return x
+}
+
+// layer4 is Gemma4TextDecoderLayer.
+type layer4 struct {
+	nn.Module
+	SelfAttn                                          *attention
+	Mlp                                               *mlp
+	InputLayernorm, PostAttentionLayernorm            *norm
+	PreFeedforwardLayernorm, PostFeedforwardLayernorm *norm
+	LayerScalar                                       *nn.Buffer
+	ActFn                                             *nn.Func
+	PerLayerInputGate, PerLayerProjection             nn.Layer
+	PostPerLayerInputNorm                             *norm
+	Router                                            *router
+	Experts                                           *llama.ExpertWeights
+	PostFeedforwardLayernorm1                         *norm `torch:"post_feedforward_layernorm_1"`
+	PostFeedforwardLayernorm2                         *norm `torch:"post_feedforward_layernorm_2"`
+	PreFeedforwardLayernorm2                          *norm `torch:"pre_feedforward_layernorm_2"`
+	c                                                 *Config
+	l                                                 Layer
+}
+
+func newLayer4(c *Config, l Layer) *layer4 {
+	made := func() *norm { return newNorm(c, c.Width) }
+	y := &layer4{
+		SelfAttn: newAttention(c, l), Mlp: newMLP(c, l), InputLayernorm: made(), PostAttentionLayernorm: made(),
+		PreFeedforwardLayernorm: made(), PostFeedforwardLayernorm: made(), LayerScalar: nn.NewBufferOfWeights(1), c: c, l: l,
+	}
+	if c.PerLayer > 0 {
+		y.ActFn = hf.Activation(c.Activation)
+		y.PerLayerInputGate, y.PerLayerProjection = nn.NewLinear(c.Width, c.PerLayer, false), nn.NewLinear(c.PerLayer, c.Width, false)
+		y.PostPerLayerInputNorm = made()
+	}
+	if e := c.Experts; e.Count > 0 {
+		y.Router = newRouter(c)
+		y.Experts = llama.NewExperts(&llama.Config{Width: c.Width, Activation: c.Activation, Experts: llama.Experts{Count: e.Count, PerToken: e.PerToken, Inner: e.Inner}})
+		y.PostFeedforwardLayernorm1, y.PostFeedforwardLayernorm2, y.PreFeedforwardLayernorm2 = made(), made(), made()
+	}
+	return y
+}
+
+// forward takes hidden states and the words of the layer, if there are any, by place, and
+// what a state names.
+func (l *layer4) forward(f *frame, args []*tensor, s *state) *tensor {
+	x, perLayer, named := args[0], (*tensor)(nil), args[1:]
+	if l.c.PerLayer > 0 {
+		perLayer, named = args[1], args[2:]
+	}
+	residual := f.Let(x)
+	f.Set(&x, f.Call(l.InputLayernorm, x))
+	f.Set(&x, l.SelfAttn.call(f, x, named[0], named[2], named[3], s.shared[l.l.kind()]))
+	f.Set(&x, f.Call(l.PostAttentionLayernorm, x))
+	f.Set(&x, residual.Add(x))
+	f.Set(&residual, x)
+	f.Set(&x, f.Call(l.PreFeedforwardLayernorm, x))
+	f.Set(&x, f.Call(l.Mlp, x))
+	if l.Router != nil {
+		f.Set(&x, l.mixed(f, x, residual))
+	}
+	f.Set(&x, f.Call(l.PostFeedforwardLayernorm, x))
+	f.Set(&x, residual.Add(x))
+	if perLayer != nil {
+		f.Set(&residual, x)
+		f.Set(&x, f.Call(l.PerLayerInputGate, x))
+		f.Set(&x, f.Call(l.ActFn, x))
+		f.Set(&x, x.Mul(perLayer))
+		f.Set(&x, f.Call(l.PerLayerProjection, x))
+		f.Set(&x, f.Call(l.PostPerLayerInputNorm, x))
+		f.Set(&x, residual.Add(x))
+	}
+	return x.MulInPlace(l.LayerScalar.Tensor)
+}
+
+// mixed adds what the experts make of the residual stream to what the feed-forward half
+// has made of it.
+func (l *layer4) mixed(f *frame, x, residual *tensor) *tensor {
+	first := f.Let(f.Call(l.PostFeedforwardLayernorm1, x))
+	flat := f.Let(residual.Reshape(-1, residual.Size(-1)))
+	probabilities, weights, chosen := l.Router.call(f, flat)
+	f.LetAll([]*tensor{probabilities, weights, chosen})
+	second := f.Let(f.Call(l.PreFeedforwardLayernorm2, flat))
+	f.Set(&second, l.Experts.Call(f, second, chosen, weights))
+	f.Set(&second, second.Reshape(residual.Shape()...))
+	f.Set(&second, f.Call(l.PostFeedforwardLayernorm2, second))
+	return first.Add(second)
+}
+
+// router is Gemma4TextRouter.
+type router struct {
+	nn.Module
+	Norm                  *norm
+	Proj                  nn.Layer
+	Scale, PerExpertScale *nn.Parameter
+	each                  int64
+}
+
+func newRouter(c *Config) *router {
+	return &router{
+		Norm: &norm{}, Proj: nn.NewLinear(c.Width, c.Experts.Count, false),
+		Scale: nn.NewParameter(c.Width), PerExpertScale: nn.NewParameter(c.Experts.Count), each: c.Experts.PerToken,
+	}
+}
+
+// call gives the probabilities of all experts for tokens [tokens, width], and the weights
+// and numbers of those that see them.
+func (r *router) call(f *frame, x *tensor) (probabilities, weights, chosen *tensor) {
+	g := f.CallFrame(x)
+	g.In(r)
+	g.Set(&x, g.Call(r.Norm, x))
+	g.Set(&x, x.Mul(r.Scale.Tensor).MulScalar())
+	scores := g.Let(g.Call(r.Proj, x))
+	probabilities = g.Let(scores.SoftmaxTo(-1, trace.F32))
+	weights, chosen = probabilities.TopK(r.each, -1)
+	g.LetAll([]*tensor{weights, chosen})
+	weights.DivInPlace(weights.Sum(true, -1))
+	g.Set(&weights, weights.Mul(r.PerExpertScale.Index(chosen)))
+	g.End(probabilities, weights, chosen)
+	return probabilities, weights, chosen
+}
+
+// mlp is Gemma4TextMLP, and that of Gemma 3n.
+type mlp struct {
+	nn.Module
+	GateProj, UpProj, DownProj nn.Layer
+	ActFn                      *nn.Func
+	c                          *Config
+	sparse                     bool
+}
+
+func newMLP(c *Config, l Layer) *mlp {
+	return &mlp{
+		GateProj: nn.NewLinear(c.Width, l.Inner, false), UpProj: nn.NewLinear(c.Width, l.Inner, false), DownProj: nn.NewLinear(l.Inner, c.Width, false),
+		ActFn: hf.Activation(c.Activation), c: c, sparse: l.Sparse,
+	}
+}
+
+func (m *mlp) Forward(f *frame, x *tensor) *tensor {
+	if m.c.AltUp.Streams > 0 {
+		return m.gemma3n(f, x)
+	}
+	if m.c.Liger {
+		return f.Call(m.DownProj, liger.GatedProduct(f, f.Call(m.GateProj, x), f.Call(m.UpProj, x)))
+	}
+	return f.Let(f.Call(m.DownProj, f.Call(m.ActFn, f.Call(m.GateProj, x)).Mul(f.Call(m.UpProj, x))))
+}

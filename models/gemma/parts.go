@@ -1,0 +1,199 @@
+package gemma
+
+import (
+	"github.com/vprof/vprof/models/hf"
+	"github.com/vprof/vprof/models/liger"
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// norm is Gemma4RMSNorm; it may have no weight.
+type norm struct {
+	nn.Module
+	Weight *nn.Parameter
+	liger  bool
+}
+
+func newNorm(c *Config, width int64) *norm {
+	return &norm{Weight: nn.NewParameter(width), liger: c.Liger}
+}
+
+func (n *norm) Forward(f *frame, x *tensor) *tensor {
+	if n.liger && n.Weight != nil {
+		return liger.Norm{Fresh: true}.RMSNorm(f, x, n.Weight.Tensor)
+	}
+	y := f.Let(normalized(f, x.To(trace.F32)))
+	if n.Weight != nil {
+		f.Set(&y, y.Mul(n.Weight.To(trace.F32)))
+	}
+	return y.To(x.DType())
+}
+
+// normalized is Gemma4RMSNorm._norm.
+func normalized(f *frame, x *tensor) *tensor {
+	g := f.FuncFrame(x)
+	squared := g.Let(x.Pow(2).Mean(true, -1).AddScalar())
+	y := x.Mul(squared.Pow(-0.5))
+	g.End(y)
+	return y
+}
+
+// scaled is Gemma4TextScaledWordEmbedding.
+type scaled struct {
+	nn.Module
+	Table      nn.Layer `torch:""`
+	EmbedScale *nn.Buffer
+	words      *nn.Embedding
+}
+
+func newScaled(n, width int64) *scaled {
+	words := nn.NewEmbedding(n, width)
+	return &scaled{Table: words, words: words, EmbedScale: nn.NewBuffer(trace.F32)}
+}
+
+// call looks ids up; what a hook of the table makes of it is scaled by then.
+func (s *scaled) call(f *frame, ids *tensor) *tensor {
+	g := f.CallFrame(ids)
+	words := nn.Trained(s.Table).(*nn.Embedding)
+	g.In(words)
+	y := s.words.Hook(ids.Embedding(words.Weight.Tensor).Mul(s.EmbedScale.To(words.Weight.DType)))
+	g.End(y)
+	return y
+}
+
+// frequencies are those of a kind of layers.
+type frequencies struct {
+	nn.Module
+	InvFreq, OriginalInvFreq *nn.Buffer
+}
+
+// rotary is Gemma4TextRotaryEmbedding: kinds are full attention and a window, nil where no
+// layer is of that kind.
+type rotary struct {
+	nn.Module
+	Kinds []*frequencies `torch:""`
+}
+
+func newRotary(c *Config) *rotary {
+	m := &rotary{Kinds: make([]*frequencies, 2)}
+	for _, l := range c.Layers {
+		half := l.HeadSize / 2
+		m.Kinds[l.kind()] = &frequencies{InvFreq: nn.NewBuffer(trace.F32, half), OriginalInvFreq: nn.NewBuffer(trace.F32, half)}
+	}
+	return m
+}
+
+// call gives the cosines and sines of positions [1, length] for a kind of layers, in the
+// type of x.
+func (m *rotary) call(f *frame, kind int, x, positions *tensor) (cos, sin *tensor) {
+	g := f.CallFrame(x, positions)
+	g.In(m)
+	g.Tape().NoGrad(func() {
+		freqs := g.Let(positions.Unsqueeze(-1).To(trace.F32).Mul(m.Kinds[kind].InvFreq.Tensor))
+		emb := g.Let(trace.Cat(-1, freqs, freqs))
+		cos = g.Let(emb.Cos().MulScalar())
+		sin = g.Let(emb.Sin().MulScalar())
+		cos, sin = cos.To(x.DType()), sin.To(x.DType())
+	})
+	g.End(cos, sin)
+	return cos, sin
+}
+
+// turned is apply_rotary_pos_emb over [batch, length, heads, size].
+func turned(f *frame, x, cos, sin *tensor) *tensor {
+	g := f.FuncFrame(x, cos, sin)
+	g.Set(&cos, cos.Unsqueeze(2))
+	g.Set(&sin, sin.Unsqueeze(2))
+	y := x.Mul(cos).Add(rotateHalf(g, x).Mul(sin))
+	g.End(y)
+	return y
+}
+
+func rotateHalf(f *frame, x *tensor) *tensor {
+	g := f.FuncFrame(x)
+	half := x.Size(-1) / 2
+	a := g.Let(x.Slice(-1, 0, half))
+	b := g.Let(x.Slice(-1, half, x.Size(-1)))
+	y := trace.Cat(-1, b.Neg(), a)
+	g.End(y)
+	return y
+}
+
+// attention is Gemma4TextAttention, and that of Gemma 3n.
+type attention struct {
+	nn.Module
+	QProj               nn.Layer
+	QNorm, KNorm, VNorm *norm
+	KProj, VProj, OProj nn.Layer
+	c                   *Config
+	l                   Layer
+}
+
+func newAttention(c *Config, l Layer) *attention {
+	query, shared := c.Heads*l.HeadSize, l.KVHeads*l.HeadSize
+	a := &attention{QProj: nn.NewLinear(c.Width, query, c.Bias), QNorm: newNorm(c, l.HeadSize), OProj: nn.NewLinear(query, c.Width, c.Bias), c: c, l: l}
+	if l.Shares {
+		return a
+	}
+	a.KNorm, a.VNorm = newNorm(c, l.HeadSize), &norm{}
+	a.KProj = nn.NewLinear(c.Width, shared, c.Bias)
+	if !c.KeysAreValues || l.Slides {
+		a.VProj = nn.NewLinear(c.Width, shared, c.Bias)
+	}
+	return a
+}
+
+func (a *attention) call(f *frame, x, mask, cos, sin *tensor, shared keysValues) *tensor {
+	g := f.CallFrame(x, mask, cos, sin)
+	g.In(a)
+	q := g.Let(a.heads(g, a.QProj, x))
+	g.Set(&q, g.Call(a.QNorm, q))
+	g.Set(&q, turned(g, q, cos, sin))
+	g.Set(&q, q.Transpose(1, 2))
+	var k, v *tensor
+	if a.l.Shares {
+		k, v = g.Let(shared.key.Value()), g.Let(shared.value.Value())
+	} else {
+		k, v = a.keysValues(g, x, cos, sin)
+	}
+	if a.l.Stores {
+		shared.key.Fill(k)
+		shared.value.Fill(v)
+	}
+	o := hf.AttentionOptions{Causal: true, Groups: q.Size(1) / k.Size(1)}
+	if a.Training() {
+		o.Dropout = a.c.AttentionDropout
+	}
+	y := g.Let(hf.Attention(g, q, k, v, mask, o))
+	g.Set(&y, hf.Merge(y))
+	g.Set(&y, g.Call(a.OProj, y))
+	g.End(y)
+	return y
+}
+
+// keysValues binds keys and values [batch, heads, length, size].
+func (a *attention) keysValues(g *frame, x, cos, sin *tensor) (k, v *tensor) {
+	k = g.Let(a.heads(g, a.KProj, x))
+	early := a.c.AltUp.Streams == 0 // Gemma 3n projects values last
+	if early {
+		v = k
+		if a.VProj != nil {
+			v = a.heads(g, a.VProj, x)
+		}
+		g.Let(v)
+	}
+	g.Set(&k, g.Call(a.KNorm, k))
+	g.Set(&k, turned(g, k, cos, sin))
+	g.Set(&k, k.Transpose(1, 2))
+	if !early {
+		v = g.Let(a.heads(g, a.VProj, x))
+	}
+	g.Set(&v, g.Call(a.VNorm, v))
+	g.Set(&v, v.Transpose(1, 2))
+	return k, v
+}
+
+// heads projects x to [batch, length, heads, size].
+func (a *attention) heads(f *frame, project nn.Layer, x *tensor) *tensor {
+	return f.Call(project, x).View(x.Size(0), x.Size(1), -1, a.l.HeadSize)
+}

@@ -1,0 +1,234 @@
+package hfconfig
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/gemma"
+	"github.com/vprof/vprof/models/hf"
+	"github.com/vprof/vprof/models/llama"
+	"github.com/vprof/vprof/models/train"
+)
+
+// gemmaType is a model_type of Gemma 3n or Gemma 4.
+type gemmaType struct {
+	name string
+	// config reads the text; beside, if there is one, what the model around it has.
+	config func(r *reader) gemma.Config
+	beside func(r *reader, c *gemma.Config) func() (llama.Wrapper, gemma.Senses)
+	senses string
+}
+
+// gemmas are the types, as transformers defines them.
+var gemmas = map[string]gemmaType{
+	"gemma4_text":         {name: "Gemma4", config: readGemma4(512, 131072, true)},
+	"gemma4_unified_text": {name: "Gemma4Unified", config: readGemma4(1024, 262144, false)},
+	"gemma3n_text":        {name: "Gemma3n", config: readGemma3n},
+	"gemma4":              {name: "Gemma4", config: readGemma4(512, 131072, true), beside: besideGemma4, senses: "images and sound"},
+	"gemma4_unified":      {name: "Gemma4Unified", config: readGemma4(1024, 262144, false), beside: besideGemma4Unified, senses: "images and sound"},
+	"gemma3n":             {name: "Gemma3n", config: readGemma3n, beside: besideGemma3n, senses: "images and sound"},
+}
+
+func (d gemmaType) family() family {
+	class := d.name + "ForCausalLM"
+	if d.beside != nil {
+		class = d.name + "ForConditionalGeneration"
+	}
+	return family{heads: map[string]string{class: causalLM}, usual: causalLM, half: true, read: d.architecture}
+}
+
+func (d gemmaType) architecture(r *reader) architecture {
+	t := r
+	if d.beside != nil {
+		t = r.sub("text_config")
+		t.common()
+	}
+	c := d.config(t)
+	a := decoder(d.name, int64(len(c.Layers)), c.Width, 1, t.turnedLength(131072))
+	a.settings, a.only = slices.DeleteFunc(a.settings, func(s models.Setting) bool { return s.Name == hf.ClassesSetting(1).Name }), nil
+	a.settings = append(a.settings, hf.FlashSetting())
+	a.levers.Liger = c.AltUp.Streams == 0
+	if c.Experts.Count > 0 {
+		relative{fused: []string{"gate_up_proj"}}.mixture(&a)
+	}
+	if d.beside == nil {
+		a.task = func(k models.Case) train.Task {
+			c := c
+			c.Flash = hf.FlashOf(k)
+			return gemma.CausalLM(c, hf.TextOf(k))
+		}
+		return a
+	}
+	c.Tied = r.flag("tie_word_embeddings", true)
+	beside := d.beside(r, &c)
+	a.summary = fmt.Sprintf("%s: %s", d.name, a.summary)
+	a.note(fmt.Sprintf("this is a step on text alone: the towers' weights are there, and what %s add is not counted", d.senses))
+	a.task = func(k models.Case) train.Task {
+		c := c
+		c.Flash = hf.FlashOf(k)
+		w, s := beside()
+		return gemma.ConditionalGeneration(c, w, s, hf.TextOf(k))
+	}
+	return a
+}
+
+// gemmaText reads what both have.
+func (r *reader) gemmaText(vocab, width, layers, heads, kvHeads, window int64) (c gemma.Config, l gemma.Layer, n int64) {
+	c = gemma.Config{
+		Vocab: r.size("vocab_size", vocab, mostVocab), Width: r.size("hidden_size", width, mostWidth), Heads: r.size("num_attention_heads", heads, mostWidth),
+		Window: r.size("sliding_window", window, mostPositions), Activation: r.word("hidden_activation", "gelu_pytorch_tanh", hf.Activations()),
+		Bias: r.flag("attention_bias", false), AttentionDropout: r.probability("attention_dropout", 0), Tied: r.flag("tie_word_embeddings", true),
+	}
+	l = gemma.Layer{HeadSize: r.size("head_dim", 256, mostWidth), KVHeads: r.size("num_key_value_heads", kvHeads, mostWidth)}
+	r.must(l.HeadSize%2 == 0, "head_dim", "%d is odd; rotary positions need an even number", l.HeadSize)
+	r.must(c.Heads%l.KVHeads == 0, "num_key_value_heads", "%d do not divide num_attention_heads %d", l.KVHeads, c.Heads)
+	r.rotary(1, true)
+	return c, l, r.size("num_hidden_layers", layers, mostLayers)
+}
+
+// slides reads which of n layers see a window; every so many, one does not.
+func (r *reader) slides(n, every int64) []bool {
+	c := llama.Config{Layers: n, Window: 1}
+	if types := r.words("layer_types"); types != nil {
+		return r.layerTypes(types, &c)
+	}
+	return layers(&c, func(i int64) bool { return (i+1)%every != 0 })
+}
+
+// sharing marks the last layers, which take keys and values from earlier ones of their kind.
+func (r *reader) sharing(of []gemma.Layer, last int64) {
+	if last == 0 || len(of) == 0 {
+		return
+	}
+	key, own := "num_kv_shared_layers", int64(len(of))-last
+	if own <= 0 {
+		r.wrong(key, "%d leave no layer with keys of its own among num_hidden_layers %d", last, len(of))
+		return
+	}
+	stored := map[bool]bool{}
+	for i := own - 1; i >= 0; i-- {
+		of[i].Stores = !stored[of[i].Slides]
+		stored[of[i].Slides] = true
+	}
+	for i := own; i < int64(len(of)); i++ {
+		of[i].Shares = true
+		r.must(stored[of[i].Slides], key, "%d: layer %d has no earlier one of its kind to take keys from", last, i)
+	}
+}
+
+// readGemma4 reads the text of Gemma 4; those that are not unified may have words for every
+// layer, and experts.
+func readGemma4(window, positions int64, whole bool) func(r *reader) gemma.Config {
+	return func(r *reader) gemma.Config {
+		r.number(positionsKey, positions, 1, mostPositions)
+		c, l, n := r.gemmaText(262144, 2304, 30, 8, 4, window)
+		r.refuse("use_bidirectional_attention", `"vision"`)
+		value, _, ok := r.get("final_logit_softcapping")
+		c.ScoreCap, c.KeysAreValues = ok && !null(value), r.flag("attention_k_eq_v", false)
+		l.Inner = r.size("intermediate_size", 9216, mostInner)
+		full := l
+		full.HeadSize = r.size("global_head_dim", 512, mostWidth)
+		r.must(full.HeadSize%2 == 0, "global_head_dim", "%d is odd; rotary positions need an even number", full.HeadSize)
+		if heads := r.sizeOr("num_global_key_value_heads", 0, 0, mostWidth); heads > 0 && c.KeysAreValues {
+			full.KVHeads = heads
+			r.must(c.Heads%heads == 0, "num_global_key_value_heads", "%d do not divide num_attention_heads %d", heads, c.Heads)
+		}
+		slides := r.slides(n, 6)
+		for i, s := range slides {
+			at := full
+			if at.Slides = s && i < len(slides)-1; at.Slides { // the last has full attention in any case
+				at.HeadSize, at.KVHeads = l.HeadSize, l.KVHeads
+			}
+			c.Layers = append(c.Layers, at)
+		}
+		shared := r.number("num_kv_shared_layers", 0, 0, mostLayers)
+		r.sharing(c.Layers, shared)
+		if r.flag("use_double_wide_mlp", false) {
+			for i := range c.Layers {
+				if c.Layers[i].Shares {
+					c.Layers[i].Inner *= 2
+				}
+			}
+		}
+		if whole {
+			c.PerLayer, c.PerLayerVocab = r.number("hidden_size_per_layer_input", 256, 0, mostWidth), r.size("vocab_size_per_layer_input", 262144, mostVocab)
+			r.must(shared == 0 || c.PerLayer > 0, "num_kv_shared_layers", "%d without hidden_size_per_layer_input: transformers cannot run it", shared)
+			r.gemmaExperts(&c)
+		}
+		return c
+	}
+}
+
+// gemmaExperts reads the mixture beside feed-forward halves.
+func (r *reader) gemmaExperts(c *gemma.Config) {
+	if !r.flag("enable_moe_block", false) {
+		return
+	}
+	e := gemma.Experts{Count: r.size("num_experts", 128, mostExperts), PerToken: r.size("top_k_experts", 8, mostExperts), Inner: r.size("moe_intermediate_size", 704, mostInner)}
+	r.must(e.PerToken <= e.Count, "top_k_experts", "%d is more than the %d experts that there are", e.PerToken, e.Count)
+	for _, key := range []string{"experts_implementation", "_experts_implementation"} {
+		r.refuse(key, `"grouped_mm"`)
+	}
+	c.Experts = e
+}
+
+// readGemma3n reads the text of Gemma 3n.
+func readGemma3n(r *reader) gemma.Config {
+	r.number(positionsKey, 32768, 1, mostPositions)
+	c, l, n := r.gemmaText(262400, 2048, 35, 8, 2, 512)
+	c.ScoreCap = r.capped("final_logit_softcapping")
+	c.PerLayer, c.PerLayerVocab = r.size("hidden_size_per_layer_input", 256, mostWidth), r.size("vocab_size_per_layer_input", 262144, mostVocab)
+	r.refuse("altup_active_idx", "0")
+	value, _, ok := r.get("altup_coef_clip")
+	c.AltUp = gemma.AltUp{
+		Streams: r.number("altup_num_inputs", 4, 2, mostMerged), Rank: r.size("laurel_rank", 64, mostWidth),
+		Clipped: !ok || !null(value), Scaled: r.flag("altup_correct_scale", true),
+	}
+	inner, sparse := r.perLayerSizes("intermediate_size", n, 16384), r.sparsity(n)
+	for i, s := range r.slides(n, 5) {
+		at := l
+		at.Slides, at.Inner, at.Sparse = s, inner[i], sparse[i]
+		c.Layers = append(c.Layers, at)
+	}
+	r.sharing(c.Layers, r.number("num_kv_shared_layers", 15, 0, mostLayers))
+	return c
+}
+
+// perLayerSizes is a size of n layers: one for all, or one for each.
+func (r *reader) perLayerSizes(key string, n, otherwise int64) []int64 {
+	value, name, ok := r.get(key)
+	if !ok || len(value) == 0 || value[0] != '[' {
+		return slices.Repeat([]int64{r.size(key, otherwise, mostInner)}, int(n))
+	}
+	sizes := r.numbers(key, 1, mostInner)
+	if int64(len(sizes)) != n {
+		r.wrong(name, "has %d layers; num_hidden_layers is %d", len(sizes), n)
+		return slices.Repeat([]int64{otherwise}, int(n))
+	}
+	return sizes
+}
+
+// sparsity reads which of n layers cut off gates.
+func (r *reader) sparsity(n int64) []bool {
+	const key, usual = "activation_sparsity_pattern", 10
+	out := make([]bool, n)
+	value, name, ok := r.get(key)
+	if !ok || null(value) {
+		for i := range out {
+			out[i] = n > usual && i < usual
+		}
+		return out
+	}
+	var pattern []float64
+	if json.Unmarshal(value, &pattern) != nil || int64(len(pattern)) != n {
+		r.wrong(name, "%s is not a list of a number for each of %d layers", shown(value), n)
+		return out
+	}
+	for i, p := range pattern {
+		out[i] = p > 0
+		r.must(p >= 0 && p < 1, name, "%g is no part of what there is", p)
+	}
+	return out
+}

@@ -1,0 +1,135 @@
+package tower
+
+import (
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// GemmaVision is the size of Gemma4VisionModel.
+type GemmaVision struct {
+	Size
+	HeadSize, KVHeads int64
+	// Clipped has layers hold what goes in and comes out within bounds, Standardized scales
+	// what comes out of the tower.
+	Clipped, Standardized bool
+}
+
+// clippable adds a Gemma4ClippableLinear.
+func clippable(p *nn.Parts, clipped bool, in, out int64, names ...string) {
+	for _, name := range names {
+		l := p.In(name).Add("linear", nn.NewLinear(in, out, false))
+		for range 4 {
+			if clipped {
+				l.BufferOfWeights()
+			}
+		}
+	}
+}
+
+// Gemma4 is Gemma4VisionModel.
+func Gemma4(s GemmaVision) *nn.Parts {
+	p := &nn.Parts{}
+	p.In("patch_embedder").Own("position_embedding_table", 2, s.Positions, s.Width).Add("input_proj", nn.NewLinear(3*s.Patch*s.Patch, s.Width, false))
+	e := p.In("encoder")
+	inverse(e.In("rotary_emb"), s.HeadSize/4)
+	layers(e.In("layers"), s.Layers, func(l *nn.Parts) {
+		a := l.In("self_attn")
+		clippable(a, s.Clipped, s.Width, s.Heads*s.HeadSize, "q_proj")
+		clippable(a, s.Clipped, s.Width, s.KVHeads*s.HeadSize, "k_proj", "v_proj")
+		clippable(a, s.Clipped, s.Heads*s.HeadSize, s.Width, "o_proj")
+		a.Add("q_norm", scale(s.HeadSize)).Add("k_norm", scale(s.HeadSize))
+		m := l.In("mlp")
+		clippable(m, s.Clipped, s.Width, s.Inner, "gate_proj", "up_proj")
+		clippable(m, s.Clipped, s.Inner, s.Width, "down_proj")
+		scales(l, s.Width, "input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm")
+	})
+	if s.Standardized {
+		p.BufferOfWeights(s.Width).BufferOfWeights(s.Width)
+	}
+	return p
+}
+
+// scales adds norms that have a weight alone.
+func scales(p *nn.Parts, width int64, names ...string) {
+	for _, name := range names {
+		p.Add(name, scale(width))
+	}
+}
+
+// Conformer is the size of the towers for sound of Gemma 3n and Gemma 4.
+type Conformer struct {
+	Width, Layers, Heads int64
+	// Channels are those of the two convolutions that come first, Bins the frequencies that
+	// reach what follows them, Kernel is that of the layers' convolution.
+	Channels     []int64
+	Bins, Kernel int64
+	// Chunk and Context are how many tokens see each other, and how many they see.
+	Chunk, Context int64
+	Out            int64
+	Clipped        bool
+}
+
+// sampled adds the convolutions that come first.
+func (s Conformer) sampled(p *nn.Parts, first, second string) {
+	c := p.In("subsample_conv_projection")
+	in := int64(1)
+	for i, name := range []string{first, second} {
+		c.In(name).Add("conv", conv(in, s.Channels[i], false, 3, 3)).Add("norm", scale(s.Channels[i]))
+		in = s.Channels[i]
+	}
+	c.Add("input_proj_linear", nn.NewLinear(s.Bins*s.Channels[1], s.Width, false))
+}
+
+// Gemma4Audio is Gemma4AudioModel.
+func Gemma4Audio(s Conformer) *nn.Parts {
+	p := &nn.Parts{}
+	s.sampled(p, "layer0", "layer1")
+	p.In("rel_pos_enc").Buffer(trace.F32, 1, 1, s.Width/2)
+	layers(p.In("layers"), s.Layers, func(l *nn.Parts) {
+		for _, name := range []string{"feed_forward1", "feed_forward2"} {
+			f := l.In(name)
+			clippable(f, s.Clipped, s.Width, 4*s.Width, "ffw_layer_1")
+			clippable(f, s.Clipped, 4*s.Width, s.Width, "ffw_layer_2")
+			scales(f, s.Width, "pre_layer_norm", "post_layer_norm")
+		}
+		a := l.In("self_attn").Own("per_dim_scale", s.Width/s.Heads).Buffer(trace.F32)
+		clippable(a, s.Clipped, s.Width, s.Width, "q_proj", "k_proj", "v_proj", "post")
+		a.Add("relative_k_proj", nn.NewLinear(s.Width, s.Width, false))
+		c := l.In("lconv1d")
+		clippable(c, s.Clipped, s.Width, 2*s.Width, "linear_start")
+		clippable(c, s.Clipped, s.Width, s.Width, "linear_end")
+		c.Add("depthwise_conv1d", depthwise(s.Width, s.Kernel))
+		scales(c, s.Width, "pre_layer_norm", "conv_norm")
+		scales(l, s.Width, "norm_pre_attn", "norm_post_attn", "norm_out")
+	})
+	return p.Add("output_proj", nn.NewLinear(s.Width, s.Out, true))
+}
+
+// depthwise is a convolution of each channel alone.
+func depthwise(channels int64, kernel ...int64) nn.Layer {
+	return nn.NewConv(channels, channels, nn.ConvOptions{Kernel: kernel, Groups: channels, NoBias: true})
+}
+
+// Gemma3nAudio is Gemma3nAudioEncoder.
+func Gemma3nAudio(s Conformer) *nn.Parts {
+	p := &nn.Parts{}
+	s.sampled(p, "conv_0", "conv_1")
+	layers(p.In("conformer"), s.Layers, func(l *nn.Parts) {
+		l.Buffer(trace.F32)
+		fed := func(name string) {
+			f := l.In(name).Buffer(trace.F32).Add("pre_layer_norm", scale(s.Width))
+			f.Add("ffw_layer_1", nn.NewLinear(s.Width, 4*s.Width, false)).Add("ffw_layer_2", nn.NewLinear(4*s.Width, s.Width, false)).Add("post_layer_norm", scale(s.Width))
+		}
+		fed("ffw_layer_start")
+		a := l.In("attention").Buffer(trace.F32).Add("pre_attn_norm", scale(s.Width))
+		t := a.In("attn").Own("per_dim_scale", s.Width/s.Heads).Buffer(trace.F32).Buffer(trace.Bool, s.Chunk, s.Context).Buffer(trace.F32)
+		t.In("relative_position_embedding").Add("pos_proj", nn.NewLinear(s.Width, s.Width, false)).Buffer(trace.F32, 1, 1, s.Width/2)
+		attention(t, s.Width, false, "q_proj", "k_proj", "v_proj")
+		a.Add("post", nn.NewLinear(s.Width, s.Width, false)).Add("post_norm", scale(s.Width))
+		c := l.In("lconv1d").Buffer(trace.F32).Add("pre_layer_norm", scale(s.Width)).Add("linear_start", nn.NewLinear(s.Width, 2*s.Width, false))
+		c.Add("depthwise_conv1d", depthwise(s.Width, s.Kernel)).Add("conv_norm", scale(s.Width)).Add("linear_end", nn.NewLinear(s.Width, s.Width, false))
+		fed("ffw_layer_end")
+		l.Add("norm", scale(s.Width))
+	})
+	return p
+}
