@@ -41,6 +41,8 @@ type Levers struct {
 	QAT QAT `json:"qat,omitzero"`
 	// Compile says that the step runs under torch.compile. What is recorded is the eager step.
 	Compile bool `json:"torch_compile,omitempty"`
+	// TiledMLP has feed-forward layers see a part of the tokens at a time.
+	TiledMLP Tiles `json:"tiled_mlp,omitzero" jsonschema:"type=string"`
 }
 
 // LeverSet says which levers a model has.
@@ -57,6 +59,8 @@ type LeverSet struct {
 	Objective bool
 	// QAT: linear layers that are rounded.
 	QAT bool
+	// Tiles: feed-forward layers that see a part of the tokens at a time.
+	Tiles bool
 }
 
 // withExperts is what follows a quantization that holds the experts of mixtures, too.
@@ -112,6 +116,7 @@ func (l Levers) LeverWords() []string {
 	add(l.TrainOnly != "", "training "+l.TrainOnly+" alone")
 	add(!l.QAT.IsZero(), "qat "+l.QAT.String())
 	add(l.Compile, "torch.compile")
+	add(l.TiledMLP != 0, "tiled mlp "+l.TiledMLP.String())
 	return words
 }
 
@@ -198,6 +203,9 @@ func (l Levers) checkLevers(m *Model, c *Case) (field, reason string) {
 		return field, reason
 	}
 	if field, reason := l.checkQAT(m, c); reason != "" {
+		return field, reason
+	}
+	if field, reason := l.checkTiles(m, c); reason != "" {
 		return field, reason
 	}
 	switch {

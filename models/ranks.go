@@ -55,7 +55,7 @@ func (m Model) DifferentRanks(c Case, board trace.Board, o Options) ([]RankRange
 	case FSDP2:
 		return f.ordered(world/max(1, s.Replicate), 1)
 	case TP:
-		return f.ordered(world/s.TP, s.TP)
+		return f.ordered(world/s.TP/max(1, s.Replicate), s.TP)
 	}
 	if world > mostCompared {
 		return nil, fmt.Errorf("each of %d ranks of %s has something else, and no more than %d are compared; name one with --rank", world, s.Name, mostCompared)

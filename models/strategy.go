@@ -134,7 +134,9 @@ func (s *Strategy) checkTensorParallel(gpus int64) error {
 		return fmt.Errorf("tensor parallelism needs the number of ranks that share a layer, such as tp:tp=2")
 	case gpus%s.TP != 0:
 		return fmt.Errorf("%d GPUs cannot be divided into groups of %d (tp=%d)", gpus, s.TP, s.TP)
-	case gpus == s.TP:
+	case gpus/s.TP%max(1, s.Replicate) != 0:
+		return fmt.Errorf("%d GPUs in groups of %d (tp=%d) cannot be divided into %d replicas", gpus, s.TP, s.TP, s.Replicate)
+	case gpus == s.TP*max(1, s.Replicate):
 		return fmt.Errorf("with tp=%d on %d GPUs nothing is left for fully_shard, and PyTorch's optimizers refuse a mix of sharded and plain parameters; take a multiple of %d GPUs", s.TP, gpus, s.TP)
 	}
 	return nil
@@ -198,10 +200,13 @@ func (c Case) checkDeepSpeed() error {
 
 // Communicators is how many groups of ranks a rank communicates with.
 func (s *Strategy) Communicators() int {
-	if s.Replicate > 1 || s.TP > 1 {
-		return 2
+	n := 1
+	for _, ranks := range []int64{s.Replicate, s.TP} {
+		if ranks > 1 {
+			n++
+		}
 	}
-	return 1
+	return n
 }
 
 // Batches is how many batches the ranks see between them for each that one is given: one

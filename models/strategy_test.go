@@ -42,7 +42,7 @@ func strategies() *rapid.Generator[Strategy] {
 		s.MP = rapid.SampledFrom([]string{"", "bf16", "fp16"}).Draw(t, "mp")
 		s.Reduce = rapid.SampledFrom([]string{"", "fp32", "bf16"}).Draw(t, "reduce")
 		if s.Name == TP {
-			s.TP = rapid.Int64Range(2, 8).Draw(t, "tp")
+			s.TP, s.Replicate = rapid.Int64Range(2, 8).Draw(t, "tp"), rapid.SampledFrom([]int64{0, 2, 4}).Draw(t, "replicate")
 			s.Col = rapid.SampledFrom([][]string{nil, {"query"}, {"query", "output.dense"}}).Draw(t, "col")
 		} else {
 			s.Replicate = rapid.SampledFrom([]int64{0, 2, 4}).Draw(t, "replicate")
@@ -64,6 +64,7 @@ func TestStrategiesAreReadAsPyTorchNamesTheirOptions(t *testing.T) {
 		"fsdp2:reshard=true,replicate=1,no_sync=true":     {Name: FSDP2},
 		"tp:tp=2,reshard=auto,col=query+key,row=dense":    {Name: TP, TP: 2, Col: []string{"query", "key"}, Row: []string{"dense"}},
 		"tp:tp=4,reshard=true":                            {Name: TP, TP: 4, Reshard: "true"},
+		"tp:tp=2,replicate=2,init=meta":                   {Name: TP, TP: 2, Replicate: 2, Init: "meta"},
 		"ddp:find_unused=true,bucket_view=false,rank=005": {Name: DDP, FindUnused: true, Rank: &five},
 	} {
 		got, err := ParseStrategy(text)

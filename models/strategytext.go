@@ -15,7 +15,7 @@ var strategyKeys = map[string][]string{
 	DDP:   {"bucket_view", "bucket_cap_mb", "static_graph", "find_unused", "no_sync", "rank"},
 	FSDP2: {"reshard", "mp", "reduce", "replicate", "wrap", "init", "offload", "no_sync", "rank"},
 	PP:    {"schedule", "micro", "stages", "split", "rank"},
-	TP:    {"tp", "col", "row", "reshard", "mp", "reduce", "wrap", "no_sync", "rank"},
+	TP:    {"tp", "col", "row", "reshard", "mp", "reduce", "replicate", "wrap", "init", "no_sync", "rank"},
 	ZeRO1: {"engine", "bucket", "overlap", "offload", "bucket_view", "bucket_cap_mb", "static_graph", "find_unused", "no_sync", "rank"},
 	ZeRO2: {"bucket", "overlap", "offload", "rank"},
 	ZeRO3: {"bucket", "prefetch", "persist", "reuse", "live", "part", "offload", "rank"},

@@ -18,6 +18,7 @@ const recomputeHelp = "non-reentrant, reentrant, every=2 for every second layer,
 type leverFlags struct {
 	quantize, clip             string
 	objective, trainOnly, qat  string
+	tiledMLP                   string
 	liger, offload, inBackward bool
 	compile                    bool
 	flags                      *pflag.FlagSet
@@ -33,6 +34,7 @@ func (f *leverFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.clip, "clip", "", "clip gradients by their `norm` before the optimizer's step: norm, none (default: as the model's system does)")
 	flags.StringVar(&f.trainOnly, "train-only", "", "train the parameters alone whose names have a `regex` in them, such as 'layers\\.(30|31)\\.|lm_head', and freeze the others")
 	flags.StringVar(&f.qat, "qat", "", "round weights and inputs of linear layers as torchao's training for quantization does, by `kind`: "+strings.Join(models.QATs(), ", ")+"; options like int8-int4:group=32")
+	flags.StringVar(&f.tiledMLP, "tiled-mlp", "", "have feed-forward layers see the tokens in `n` tiles, one after the other, and again in backward, as axolotl's tiled_mlp does: a number, or auto for one for every 32768 tokens")
 	flags.StringVar(&f.objective, "objective", "", "learn from answers that were compared or judged, in place of the next token, by `name`: "+strings.Join(models.Objectives(), ", ")+"; options like dpo:precomputed,as=llama-factory")
 }
 
@@ -57,6 +59,12 @@ func (f *leverFlags) turn(l *models.Levers) error {
 		}
 	}
 	l.TrainOnly, l.Compile = f.trainOnly, f.compile
+	if f.tiledMLP != "" {
+		var err error
+		if l.TiledMLP, err = models.ParseTiles(f.tiledMLP); err != nil {
+			return usagef("--tiled-mlp: %w", err)
+		}
+	}
 	l.Quantize, l.Liger, l.Offload, l.InBackward, l.Clip = f.quantize, f.liger, f.offload, f.inBackward, f.clip
 	return nil
 }

@@ -84,7 +84,8 @@ it is the one that needs most. plan --rank all is a table of all that differ.
           transformers plans GPT-NeoX, StarCoder2, Phi and nanochat; OPT likewise
             tp=N                   ranks of a group; there are at least two groups
             col=NAMES row=NAMES    other layers, like col=query+key+value,row=dense
-            reshard=, mp=, reduce=, wrap=   as of fsdp2 (default: reshard=auto)
+            reshard=, mp=, reduce=, replicate=, wrap=, init=   as of fsdp2 (default:
+                                   reshard=auto)
   pp      a pipeline (torch.distributed.pipelining): a stage on each GPU, with the blocks
           of the longest list of equal modules shared out evenly. The batch is that of
           one micro-batch, and the model's loss what the last stage computes.

@@ -33,7 +33,7 @@ func (d relative) architecture(r *reader) architecture {
 		length = rowLength(2048, most, positionsKey)
 	}
 	a := decoder(d.name, c.Layers, c.Width, labels, length)
-	a.levers.Liger = d.liger
+	a.levers.Liger, a.levers.Tiles = d.liger, c.Experts.Count == 0
 	if c.Eager || c.MaskKept {
 		a.settings = append(a.settings, hf.FlashSetting())
 	}

@@ -1,5 +1,7 @@
 package llama
 
+import "github.com/vprof/vprof/models/hf"
+
 // Config is what the configuration of a decoder holds that matters to memory. What is
 // left out is as in Llama.
 type Config struct {
@@ -25,6 +27,8 @@ type Config struct {
 	// Liger has the kernels of liger-kernel compute norms, rotary positions and
 	// feed-forward layers.
 	Liger bool
+	// Tiles has the feed-forward layers see a part of the tokens at a time.
+	Tiles hf.Tiles
 	// Tied says that the output layer shares the weight of the embeddings.
 	Tied bool
 

@@ -1,6 +1,7 @@
 package llama
 
 import (
+	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/liger"
 	"github.com/vprof/vprof/models/nn"
 )
@@ -29,6 +30,14 @@ func newMLP(c *Config) *mlp {
 }
 
 func (m *mlp) Forward(f *frame, x *tensor) *tensor {
+	if m.c.Tiles.Count == 0 {
+		return m.whole(f, x)
+	}
+	return hf.Tiled(f, x, m.c.Tiles, m.Parameters(), m.whole)
+}
+
+// whole sees all of x at once.
+func (m *mlp) whole(f *frame, x *tensor) *tensor {
 	y := f.Let(m.forward(f, x))
 	if m.c.DropoutInside {
 		f.Set(&y, y.Dropout(m.c.ResidualDropout, m.Training()))

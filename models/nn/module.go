@@ -27,6 +27,17 @@ func (m *Module) ModulePath() *trace.Path { return &m.path }
 // Training reports whether the module is in training mode.
 func (m *Module) Training() bool { return !m.eval }
 
+// Parameters are those of the module and of what is in it, in the order of parameters(),
+// once it has been given to [NewTree].
+func (m *Module) Parameters() (below []*Parameter) {
+	for i, n := range m.tree.names {
+		if Below(join(n.module, n.own), m.path.Name) {
+			below = append(below, m.tree.Parameters[i])
+		}
+	}
+	return below
+}
+
 func (m *Module) base() *Module { return m }
 
 // Parameter is a trained tensor: its shape is known from the start, the tensor

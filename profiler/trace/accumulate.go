@@ -100,6 +100,13 @@ func (x *Tensor) SetGrad(g *Tensor) {
 	g.classify(program.Gradients)
 }
 
+// AccumulateInto gives a leaf a gradient that backward adds to in place, and that stays
+// what it is: part of something larger.
+func (x *Tensor) AccumulateInto(g *Tensor) {
+	x.ZeroGrad()
+	x.grad = g.retain()
+}
+
 // Incoming is a fresh gradient for x, laid out as x is.
 func (x *Tensor) Incoming() *Tensor { return x.emptyLike(x.dtype) }
 

@@ -104,7 +104,12 @@ func (t *Tape) backward(roots, grads []*Tensor) {
 		}
 		e := x.gradEdge()
 		task.count(e.node)
-		task.deliver(e, grads[i].retain())
+		g := grads[i]
+		if g.dtype != x.dtype { // the caller's list has the cast one in its place
+			g = g.to(x.dtype).retain()
+			defer g.release()
+		}
+		task.deliver(e, g.retain())
 	}
 	for _, x := range roots {
 		if n := x.gradEdge().node; n.deps == 0 && n.flags&isQueued == 0 {

@@ -148,6 +148,9 @@ func (t *Tape) In(c program.Class, f func()) {
 // NoGrad runs f as under torch.no_grad().
 func (t *Tape) NoGrad(f func()) { t.withGrad(false, f) }
 
+// EnableGrad runs f with autograd on, as torch.enable_grad() does.
+func (t *Tape) EnableGrad(f func()) { t.withGrad(true, f) }
+
 // Tracks reports whether autograd would follow an operator on xs: grad mode
 // is on and one of them requires grad. Nil tensors are skipped.
 func (t *Tape) Tracks(xs ...*Tensor) bool { return t.tracked(xs...) }

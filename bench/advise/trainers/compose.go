@@ -14,7 +14,7 @@ import (
 // flags are the facts that are flags as they are, in the order of a command line.
 var flags = []string{
 	"task", "batch", "accumulate", "seq-len", "weights", "amp", "checkpointing", "optimizer", "lora", "quantize",
-	"objective", "train-only", "qat", "liger", "chunked-loss", "torch-compile", "offload", "optimizer-in-backward", "clip", "gpus", "strategy", "alloc-conf", "gpu-memory",
+	"objective", "train-only", "qat", "liger", "chunked-loss", "torch-compile", "offload", "tiled-mlp", "optimizer-in-backward", "clip", "gpus", "strategy", "alloc-conf", "gpu-memory",
 }
 
 // Flash is the setting of models whose attention is eager unless the file says that
@@ -58,6 +58,9 @@ func (c *Config) compose() error {
 	}
 	c.prefer()
 	c.round()
+	if err := c.mesh(); err != nil {
+		return err
+	}
 	c.shard()
 	if err := c.deepSpeed(); err != nil {
 		return err
@@ -131,7 +134,11 @@ func (c *Config) shard() {
 	if c.facts["shards"].value == "host" {
 		list = append(list, "offload=all")
 	}
-	for _, o := range []string{"reshard", "replicate"} {
+	if v := c.facts[meshTensor].value; v != "" {
+		name = "tp"
+		list = append([]string{"tp=" + v}, list...)
+	}
+	for _, o := range []string{"reshard", meshCopies} {
 		if v := c.facts[o].value; v != "" && v != "1" {
 			list = append(list, o+"="+v)
 		}

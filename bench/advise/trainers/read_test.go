@@ -21,6 +21,7 @@ var examples = [][]string{
 	{"axolotl-lora.yaml"},
 	{"axolotl-qlora.yml"},
 	{"axolotl-full-zero.yaml"},
+	{"axolotl-mesh.yaml"},
 	{"llamafactory-lora.yaml"},
 	{"llamafactory-full.json"},
 	{"llamafactory-qlora.yaml"},

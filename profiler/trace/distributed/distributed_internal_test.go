@@ -124,7 +124,7 @@ func TestRanksShareLinearLayers(t *testing.T) {
 		{Path: "up", Split: trace.ByColumn, Weight: p[0].Tensor, Bias: p[1].Tensor},
 		{Path: "down", Split: trace.ByRow, Weight: p[2].Tensor, Bias: p[3].Tensor},
 	}
-	require.NoError(t, ParallelizeModule(tape, World{Size: 2, Rank: 1}, layers))
+	require.NoError(t, ParallelizeModule(tape, World{Size: 2, Rank: 1}, layers, false))
 	for i, want := range [][]int64{{4, 6}, {4}, {6, 4}, {6}} {
 		require.Equal(t, want, (*p[i].Tensor).Shape())
 		require.True(t, (*p[i].Tensor).RequiresGrad())
@@ -149,7 +149,7 @@ func TestRanksShareLinearLayers(t *testing.T) {
 
 	tape = newTape()
 	p = params(tape, []int64{9, 6})
-	err := ParallelizeModule(tape, World{Size: 2}, []Linear{{Path: "up", Split: trace.ByColumn, Weight: p[0].Tensor}})
+	err := ParallelizeModule(tape, World{Size: 2}, []Linear{{Path: "up", Split: trace.ByColumn, Weight: p[0].Tensor}}, false)
 	require.ErrorContains(t, err, "2 ranks cannot share the 9 outputs of up evenly")
 }
 

@@ -18,8 +18,8 @@ type Linear struct {
 
 // ParallelizeModule shares the weights of linear layers out among the ranks of a world,
 // one layer after the other (parallelize_module with ColwiseParallel and
-// RowwiseParallel).
-func ParallelizeModule(t *trace.Tape, w World, layers []Linear) error {
+// RowwiseParallel). With meta the weights are on the meta device: nothing is allocated.
+func ParallelizeModule(t *trace.Tape, w World, layers []Linear, meta bool) error {
 	if err := w.Check(); err != nil {
 		return err
 	}
@@ -31,6 +31,10 @@ func ParallelizeModule(t *trace.Tape, w World, layers []Linear) error {
 		if n := (*l.Weight).Size(dim); n%w.Size != 0 {
 			return fmt.Errorf("%d ranks cannot share the %d %s of %s evenly", w.Size, n, []string{"outputs", "inputs"}[dim], l.Path)
 		}
+		split := split
+		if meta {
+			split = splitOnMeta
+		}
 		split(t, w, l.Weight, dim)
 		(*l.Weight).SplitAmong(w.Size, l.Split)
 		if l.Bias != nil && l.Split == trace.ByColumn {
@@ -38,6 +42,20 @@ func ParallelizeModule(t *trace.Tape, w World, layers []Linear) error {
 		}
 	}
 	return nil
+}
+
+// splitOnMeta puts the rank's chunk in a parameter's place where neither has memory.
+func splitOnMeta(t *trace.Tape, w World, p **trace.Tensor, dim int) {
+	x := *p
+	shape := append([]int64{}, x.Shape()...)
+	shape[dim] /= w.Size
+	var own *trace.Tensor
+	t.Unplaced(func() { own = t.Hold(t.New("empty_like", program.Weights, x.DType(), shape...)) })
+	if x.RequiresGrad() {
+		own.Leaf()
+	}
+	*p = own
+	t.Release(x)
 }
 
 // split puts the rank's chunk in a parameter's place (distribute_tensor with Shard): the

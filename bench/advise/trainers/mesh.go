@@ -1,0 +1,43 @@
+package trainers
+
+import (
+	"strconv"
+
+	"github.com/vprof/vprof/internal/input"
+)
+
+// The facts that are sizes of a mesh of ranks: those that share out the weights, hold a copy
+// of them, share each layer, each sequence, and the experts.
+const (
+	meshShard   = "shard-ranks"
+	meshCopies  = "replicate"
+	meshTensor  = "tensor"
+	meshContext = "context"
+	meshExperts = "experts"
+)
+
+// mesh finds how many GPUs train from the sizes of their mesh, where the file says how many
+// share out the weights or the experts.
+func (c *Config) mesh() error {
+	from, given := c.facts[meshShard]
+	if !given {
+		from, given = c.facts[meshExperts]
+	}
+	if !given || c.facts["gpus"].value != "" {
+		return nil
+	}
+	gpus := int64(1)
+	for _, name := range []string{meshShard, meshCopies, meshTensor, meshContext, meshExperts} {
+		n, err := strconv.ParseInt(c.facts[name].value, 10, 64)
+		if err != nil {
+			continue
+		}
+		if gpus *= n; n > 1<<20 || gpus > 1<<20 {
+			return &input.FormatError{File: from.from.file, Line: from.from.line, Key: from.from.key, Reason: "makes more than a million GPUs of the sizes of the mesh"}
+		}
+	}
+	if gpus > 1 {
+		c.facts.set("gpus", strconv.FormatInt(gpus, 10), from.from)
+	}
+	return nil
+}

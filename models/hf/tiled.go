@@ -1,0 +1,139 @@
+package hf
+
+import (
+	"github.com/vprof/vprof/internal/ceil"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// Tiles says that feed-forward layers see a part of the tokens at a time.
+type Tiles struct {
+	// Count is how many parts there are, [models.AutoTiles] one for every 32768 tokens;
+	// zero is that they see all at once.
+	Count int64
+	// Agreed says that several ranks agree on how many parts there are.
+	Agreed bool
+}
+
+// tokensOfTile is how many tokens axolotl gives a tile if it is not told.
+const tokensOfTile = 32768
+
+// tilesOf reads the lever of a case.
+func tilesOf(c models.Case) Tiles {
+	return Tiles{Count: c.TiledMLP.Count(), Agreed: c.GPUs > 1}
+}
+
+// Tiled is the forward of a feed-forward layer under axolotl's patch_tiled_mlp, over x
+// [batch, length, width]; half is the forward that it takes the place of, and params are the
+// layer's.
+func Tiled(f *frame, x *tensor, tiles Tiles, params []*nn.Parameter, half func(f *frame, x *tensor) *tensor) *tensor {
+	t := f.Tape()
+	n := tiles.Count
+	if n == models.AutoTiles {
+		n = ceil.Div(x.Size(-2), tokensOfTile)
+		if tiles.Agreed {
+			f.Let(t.New("tensor", program.Temporaries, trace.I64))
+		}
+	}
+	own := func(f *frame, x *tensor) *tensor { // what Python calls: a plain function
+		g := f.FuncFrame(x)
+		y := half(g, x)
+		g.End(y)
+		return y
+	}
+	var trained []*nn.Parameter
+	for _, p := range params {
+		if p.RequiresGrad() {
+			trained = append(trained, p)
+		}
+	}
+	return f.Apply(tiledMLP(n, trained, own), x)[0]
+}
+
+// tiledMLP is axolotl's TiledMLP (monkeypatch/tiled_mlp/base.py, 0.18): tiles one after the
+// other without autograd, and again in backward, one backward pass for each, whose
+// gradients of the parameters are summed.
+func tiledMLP(n int64, trained []*nn.Parameter, half func(f *frame, x *tensor) *tensor) *trace.Function {
+	return &trace.Function{
+		Name: "TiledMLPBackward",
+		Forward: func(f *frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {
+			ctx.SaveForBackward(in[0])
+			tiles := f.LetList(in[0].Chunk(n, 1))
+			outputs := make([]*tensor, len(tiles))
+			list := f.FuncFrame()
+			for i, tile := range tiles {
+				outputs[i] = list.Let(half(list, tile))
+			}
+			f.LetList(outputs)
+			list.End()
+			return []*tensor{trace.Cat(1, outputs...)}
+		},
+		Backward: func(f *frame, ctx *trace.FunctionContext, grads []*tensor) []*tensor {
+			b := &tiledBackward{f: f, trained: trained, half: half, incoming: grads[0]}
+			return []*tensor{b.run(n, ctx.Saved(0))}
+		},
+	}
+}
+
+// tiledBackward is TiledMLP.backward.
+type tiledBackward struct {
+	f        *frame
+	trained  []*nn.Parameter
+	half     func(f *frame, x *tensor) *tensor
+	incoming *tensor
+	sums     []*tensor // of the gradients of the parameters
+	// The names output, incoming_grad_shard and shard_grad, which outlive a tile.
+	output, part, last *tensor
+}
+
+// run gives the gradient of x.
+func (b *tiledBackward) run(n int64, saved *tensor) *tensor {
+	f, t := b.f, b.f.Tape()
+	x := f.Let(saved.Detach())
+	dx := f.Let(x.ZerosLike())
+	tiles := f.LetList(x.Chunk(n, 1))
+	before := make([]*tensor, len(b.trained))
+	for i, p := range b.trained {
+		before[i] = p.TakeGrad()
+		b.sums = append(b.sums, f.Let(p.ZerosLike()))
+	}
+	from := int64(0)
+	for _, tile := range tiles {
+		b.tile(tile, dx.View(-1).Narrow(0, from, tile.Numel()).View(tile.Shape()...), from)
+		from += tile.Numel()
+	}
+	for i, p := range b.trained {
+		if before[i] == nil {
+			p.SetGrad(b.sums[i])
+			continue
+		}
+		p.SetGrad(before[i].Add(b.sums[i]))
+	}
+	for _, g := range before {
+		if g != nil {
+			t.Release(g)
+		}
+	}
+	return dx
+}
+
+// tile is one turn of its loop: dx is the tile's part of the gradient of the input, from
+// where the tile begins.
+func (b *tiledBackward) tile(x, dx *tensor, from int64) {
+	f, t := b.f, b.f.Tape()
+	x.Leaf().AccumulateInto(dx)
+	f.Set(&b.part, b.incoming.View(-1).Narrow(0, from, x.Numel()).View(x.Shape()...))
+	t.EnableGrad(func() { f.Set(&b.output, b.half(f, x)) })
+	trace.Backward([]*tensor{b.output}, []*tensor{b.part})
+	for i, p := range b.trained {
+		g := p.Grad()
+		if g == nil {
+			continue
+		}
+		f.Set(&b.last, g.Detach())
+		b.sums[i].AddInPlace(b.last)
+		p.ZeroGrad()
+	}
+}

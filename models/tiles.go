@@ -1,0 +1,72 @@
+package models
+
+import (
+	"fmt"
+	"strconv"
+)
+
+// Tiles is in how many parts, one after the other, feed-forward layers see the tokens of a
+// row, and again in backward (axolotl's tiled_mlp). Zero is that they see all at once.
+type Tiles int64
+
+// AutoTiles is as many parts as axolotl takes if it is not told: one for every 32768 tokens.
+const AutoTiles = -1
+
+const (
+	autoTiles = "auto"
+	mostTiles = 1 << 16
+)
+
+// ParseTiles reads a number of parts, or "auto".
+func ParseTiles(text string) (Tiles, error) {
+	if text == autoTiles {
+		return AutoTiles, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 1 || n > mostTiles {
+		return 0, fmt.Errorf("%q is neither %s nor a number of tiles from 1 to %d", text, autoTiles, mostTiles)
+	}
+	return Tiles(n), nil
+}
+
+// Count is the number of parts, [AutoTiles] or zero.
+func (t Tiles) Count() int64 { return int64(t) }
+
+// String is what [ParseTiles] reads; empty for none.
+func (t Tiles) String() string {
+	switch t {
+	case 0:
+		return ""
+	case AutoTiles:
+		return autoTiles
+	}
+	return strconv.FormatInt(int64(t), 10)
+}
+
+// MarshalText implements [encoding.TextMarshaler].
+func (t Tiles) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (t *Tiles) UnmarshalText(text []byte) (err error) {
+	*t, err = ParseTiles(string(text))
+	return err
+}
+
+// checkTiles finds what does not go together with feed-forward layers in tiles.
+func (l Levers) checkTiles(m *Model, c *Case) (field, reason string) {
+	const at = "tiled-mlp"
+	switch s := c.Strategy; {
+	case l.TiledMLP == 0:
+	case !m.Levers.Tiles:
+		return at, "vprof describes tiles of the feed-forward layers of transformers' decoders (hf:config.json) that are no mixtures of experts"
+	case l.InBackward:
+		return at, "the optimizer would step after every tile of a layer; leave out --optimizer-in-backward"
+	case s != nil && (s.Name == DDP || s.Name == ZeRO1 && s.Engine == ""):
+		return at, "DistributedDataParallel raises where parameters get their gradients tile by tile (\"Expected to mark a variable ready only once\"); use fsdp2"
+	case s.DeepSpeed():
+		return at, "vprof records tiles as axolotl has them without DeepSpeed; use fsdp2"
+	case s != nil && s.Name != FSDP2:
+		return at, "vprof records tiles on one GPU and under fully_shard; use fsdp2"
+	}
+	return "", ""
+}
