@@ -117,3 +117,19 @@ func readGPTOSS(r *reader, c *llama.Config) {
 	r.experts(c, 128, "num_local_experts", "num_experts", 4, c.Inner, "intermediate_size")
 	r.windows(c, 128, func(i int64) bool { return i%2 == 0 })
 }
+
+// readAfmoe reads a mixture some of whose layers know no positions and all tokens.
+func readAfmoe(r *reader, c *llama.Config) {
+	r.biases(c)
+	r.experts(c, 64, "num_experts", "num_local_experts", 6, 1408, "moe_intermediate_size")
+	dense := r.number("num_dense_layers", 1, 0, mostLayers)
+	c.Experts.Dense = layers(c, func(i int64) bool { return i < dense })
+	c.Experts.Shared = c.Experts.Inner * r.size("num_shared_experts", 2, mostExperts)
+	if r.flag("mup_enabled", false) {
+		c.Words = llama.ByNumberApart
+	}
+	c.BothMasks, c.PositionsUnseen = true, true
+	every := r.size("global_attn_every_n_layers", 4, mostLayers)
+	r.windows(c, 1024, func(i int64) bool { return (i+1)%every != 0 })
+	c.Unturned = layers(c, func(i int64) bool { return int(i) < len(c.Windowed) && !c.Windowed[i] })
+}

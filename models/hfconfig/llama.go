@@ -157,6 +157,13 @@ func readMinistral(r *reader, c *llama.Config) {
 	r.windows(c, 4096, func(int64) bool { return true })
 }
 
+// readMiMo reads MiMo's decoder as its own code makes it (trust_remote_code): Qwen2's with
+// layers beside it that predict further tokens.
+func readMiMo(r *reader, c *llama.Config) {
+	r.qwenWindows(c)
+	c.NextLayers = r.number("num_nextn_predict_layers", 0, 0, mostLayers)
+}
+
 func readQwen3(r *reader, c *llama.Config) {
 	r.biases(c)
 	r.qwenWindows(c)

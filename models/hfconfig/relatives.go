@@ -40,6 +40,7 @@ var relatives = map[string]relative{
 	"ministral3": {name: "Ministral3", vocab: 131072, layers: 34, kvHeads: 8, headSize: 128, inner: 14336, positions: 262144, base: llama.Config{QueryScaled: true}, read: func(r *reader, c *llama.Config) { r.allWindowed(c, 0) }},
 	"qwen2":      {name: "Qwen2", vocab: 151936, kvHeads: 32, inner: 22016, positions: 32768, liger: true, base: llama.Config{QKVBias: true}, read: (*reader).qwenWindows},
 	"qwen3":      {name: "Qwen3", vocab: 151936, kvHeads: 32, headSize: 128, inner: 22016, positions: 32768, liger: true, base: llama.Config{QKNorm: llama.HeadsNorm}, read: readQwen3},
+	"mimo":       {name: "MiMo", vocab: 151936, kvHeads: 32, inner: 22016, positions: 32768, noClasses: true, base: llama.Config{QKVBias: true}, read: readMiMo},
 	"gemma": {
 		name: "Gemma", vocab: 256000, width: 3072, layers: 28, heads: 16, headSize: 256, inner: 24576, positions: 8192, tied: true,
 		base: llama.Config{Norm: llama.GemmaNorm, Words: llama.ByBuffer, Activation: "gelu_pytorch_tanh"}, read: readGemma,
@@ -233,6 +234,13 @@ var relatives = map[string]relative{
 		name: "Jamba", vocab: 65536, kvHeads: 8, inner: 14336, positions: 262144,
 		base: llama.Config{Names: llama.Names{"mlp": "feed_forward", "post_attention_layernorm": "pre_ff_layernorm", "norm": "final_layernorm", "gate": "router"}, Experts: llama.Experts{Routing: llama.RouteInput}},
 		read: readJamba,
+	},
+	"afmoe": {
+		name: "Afmoe", vocab: 200192, width: 2048, heads: 16, headSize: 128, inner: 6144, positions: 16384, noClasses: true, fused: fusedByQwen,
+		base: llama.Config{
+			Norm: llama.OlmoNorm, Order: llama.NormAround, GateProjected: true, QKNorm: llama.HeadsNorm, Activation: "silu",
+			Experts: llama.Experts{Routing: llama.RouteChoice}, Names: llama.Names{"pre_feedforward_layernorm": "pre_mlp_layernorm", "post_feedforward_layernorm": "post_mlp_layernorm"},
+		}, read: readAfmoe,
 	},
 	"mamba": {
 		name: "Mamba", vocab: 50280, width: 768, heads: 1, inner: 1, positions: 2048, tied: true, noClasses: true,

@@ -16,6 +16,7 @@ type attention struct {
 	QProj, KProj, VProj, OProj nn.Layer
 	Sinks                      *nn.Parameter
 	QNorm, KNorm               nn.Layer
+	GateProj                   nn.Layer
 	c                          *Config
 	turned                     bool
 }
@@ -36,6 +37,9 @@ func newAttention(c *Config, i int) *attention {
 	if c.Gated {
 		a.QProj = nn.NewLinear(c.Width, 2*query, c.QKVBias)
 	}
+	if c.GateProjected {
+		a.GateProj = nn.NewLinear(c.Width, query, false)
+	}
 	switch c.QKNorm {
 	case NoQKNorm:
 	case WholeNorm:
@@ -50,11 +54,14 @@ func (a *attention) call(f *frame, x, mask, positions, cos, sin *tensor) (y, wei
 	g := f.CallFrame(x, mask, positions, cos, sin)
 	g.In(a)
 	var q, k, v, gate *tensor
-	if a.c.Gated {
+	switch {
+	case a.c.GateProjected:
+		q, k, v, gate = a.besideProjected(g, x)
+	case a.c.Gated:
 		q, gate = a.gated(g, x)
 		k = g.Let(a.heads(g, a.KProj, a.KNorm, x))
 		v = g.Let(hf.Heads(g.Call(a.VProj, x), a.c.HeadSize))
-	} else {
+	default:
 		q, k, v = a.project(g, x)
 	}
 	if a.turned {

@@ -22,6 +22,9 @@ type Config struct {
 	// Window before them; nil says that none does.
 	Windowed []bool
 	Window   int64
+	// PositionsUnseen has masks made without the positions, so that rows that hold several
+	// sequences are taken for one.
+	PositionsUnseen bool
 	// BothMasks makes the mask of full attention even if no layer has it.
 	BothMasks bool
 	// Liger has the kernels of liger-kernel compute norms, rotary positions and
@@ -66,6 +69,11 @@ type Config struct {
 	DeltaNet  DeltaNet
 	// Gated has a gate beside the query, by which what attention gives is multiplied.
 	Gated bool
+	// GateProjected has a layer of its own for that gate, as AFMoE does.
+	GateProjected bool
+	// NextLayers is how many layers that predict further tokens stand beside the others, which
+	// training does not call, as MiMo has them.
+	NextLayers int64
 	// Latent is multi-head latent attention, in the place of the other.
 	Latent Latent
 	// Positions is how many positions every layer has sines and cosines of, as GPT-J does;
@@ -229,6 +237,8 @@ const (
 	ByBuffer
 	// ByNumber multiplies by a number, as Granite does.
 	ByNumber
+	// ByNumberApart keeps them beside the product, as AFMoE does.
+	ByNumberApart
 )
 
 // Names are names of modules by others.

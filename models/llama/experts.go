@@ -52,6 +52,9 @@ const (
 	// RouteGroups chooses groups of experts first, by a sigmoid of scores in fp32 and a bias,
 	// as DeepSeek V3 does.
 	RouteGroups
+	// RouteChoice chooses by a sigmoid of scores in fp32 and a bias that is a parameter, in a
+	// module of its own, as AFMoE does.
+	RouteChoice
 	// RouteGroupsSoftmax is that by a softmax, without a bias, as Mistral 4 does.
 	RouteGroupsSoftmax
 	// RouteGreedy is RouteWhole of scores in fp32, as DeepSeek V2 does; there may be groups.

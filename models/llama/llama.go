@@ -27,6 +27,7 @@ type Model struct {
 	Layers      []*layer
 	Norm        nn.Layer
 	RotaryEmb   *rotary
+	MtpLayers   []*nextLayer
 	words       *nn.Embedding
 	c           *Config
 }
@@ -43,6 +44,9 @@ func New(c Config) *Model {
 	}
 	for i := range c.Layers {
 		m.Layers = append(m.Layers, newLayer(&c, int(i)))
+	}
+	for range c.NextLayers {
+		m.MtpLayers = append(m.MtpLayers, newNextLayer(&c))
 	}
 	return m
 }
@@ -78,6 +82,9 @@ func (m *Model) through(g *frame, words, padding *tensor, text hf.Text) *tensor 
 	g.Set(&positions, positions.Unsqueeze(0))
 	full, window := m.masks(g, words, positions, padding, text.Packed)
 	x := g.Let(words)
+	if m.c.Words == ByNumberApart {
+		g.Set(&x, x.MulScalar())
+	}
 	g.Set(&x, x.Dropout(m.c.EmbedDropout, m.Training()))
 	cos, sin := m.angles(g, x, positions)
 	for i, l := range m.Layers {
@@ -144,6 +151,7 @@ func (m *Model) masks(f *frame, words, positions, padding *tensor, packed bool) 
 		return full, f.Let(hf.EagerWindowMask(f, words, positions, padding, packed))
 	}
 	batch := words.Size(0)
+	packed = packed && !m.c.PositionsUnseen
 	if m.c.MaskKept {
 		return f.Let(hf.MaterializedCausalMask(f, batch, positions, padding, packed)), nil
 	}
