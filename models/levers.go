@@ -55,6 +55,8 @@ type LeverSet struct {
 	Recompute bool
 	// Liger: the kernels of liger-kernel.
 	Liger bool
+	// Eager: attention is eager however the model is loaded; no case turns it.
+	Eager bool
 	// Objective: pairs of answers.
 	Objective bool
 	// QAT: linear layers that are rounded.

@@ -109,6 +109,11 @@ func (f *caseFlags) follow(cmd *cobra.Command, a *app, searched []string) error 
 			continue
 		case s.Flag == "set" && trainers.OfSome(name) && !f.has(a, name):
 			continue
+		case s.Flag == "set" && name == trainers.Eager && !f.has(a, name):
+			if m, err := a.models().Lookup(f.model); err == nil && !m.Levers.Eager {
+				return s.Wrong("vprof does not describe the eager attention of %s; plan it with the attention that it is loaded with", f.model)
+			}
+			continue
 		case flag == nil:
 			return s.Wrong("needs --%s %s, which %s does not have", s.Flag, s.Value, cmd.CommandPath())
 		}

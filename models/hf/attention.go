@@ -21,6 +21,8 @@ type AttentionOptions struct {
 	// Groups is num_key_value_groups: how many heads of the query share one
 	// of key and value; zero and one mean none do.
 	Groups int64
+	// OwnType has the softmax of eager attention in the type of the scores, as Llama 4 has.
+	OwnType bool
 }
 
 // Attention is sdpa_attention_forward over [batch, heads, length, head size];
@@ -43,8 +45,7 @@ func Attention(f *frame, q, k, v, mask *tensor, o AttentionOptions) *tensor {
 	return y
 }
 
-// EagerAttention is eager_attention_forward of Gemma 2 over [batch, heads, length, head
-// size]: scores are computed and kept, and their size is held down if softcap says so.
+// EagerAttention is eager_attention_forward over [batch, heads, length, head size]: scores are computed and kept, and their size is held down if softcap says so.
 // The results are [batch, length, heads, head size], and the weights.
 func EagerAttention(f *frame, q, k, v, mask *tensor, o AttentionOptions, softcap bool) (y, weights *tensor) {
 	g := f.FuncFrame(q, k, v, mask)
@@ -60,7 +61,11 @@ func EagerAttention(f *frame, q, k, v, mask *tensor, o AttentionOptions, softcap
 		g.Set(&weights, weights.MulScalar())
 	}
 	g.Set(&weights, weights.Add(mask))
-	g.Set(&weights, weights.SoftmaxTo(-1, trace.F32).To(q.DType()))
+	if o.OwnType {
+		g.Set(&weights, weights.Softmax(-1))
+	} else {
+		g.Set(&weights, weights.SoftmaxTo(-1, trace.F32).To(q.DType()))
+	}
 	g.Set(&weights, weights.Dropout(o.Dropout, o.Dropout > 0))
 	y = g.Let(weights.Matmul(values))
 	g.Set(&y, y.Transpose(1, 2).Contiguous())

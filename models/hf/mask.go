@@ -45,6 +45,11 @@ func EagerWindowMask(f *frame, x, positions, padding *tensor, packed bool) *tens
 	return sequenceMask(f, x.Size(0), positions, padding, packed, true, allOf(withinWindow, notLater), eagerMask(x.DType()))
 }
 
+// EagerChunkMask is create_chunked_causal_mask for eager attention.
+func EagerChunkMask(f *frame, x, positions, padding *tensor, packed bool) *tensor {
+	return orderedMask(f, x.Size(0), positions, padding, packed, true, withinChunk, asItIs, eagerMask(x.DType()))
+}
+
 // WindowMask is create_sliding_window_causal_mask: tokens see those before them
 // up to a distance. A sequence as long as that needs a mask in any case.
 func WindowMask(f *frame, batch int64, positions, padding *tensor, packed bool, window int64) *tensor {

@@ -82,6 +82,17 @@ func FlashSetting() models.Setting {
 	return models.Setting{Name: flashSetting, Usage: "1 if FlashAttention serves attention (attn_implementation), 0 if what the model is loaded with does", Default: 0, Min: 0, Max: 1}
 }
 
+// eagerSetting is the name of a setting of models whose attention is not eager.
+const eagerSetting = "eager"
+
+// EagerSetting says whether scores are computed and kept.
+func EagerSetting() models.Setting {
+	return models.Setting{Name: eagerSetting, Usage: "1 if attention is eager (attn_implementation), 0 if PyTorch's fused attention serves it", Default: 0, Min: 0, Max: 1}
+}
+
+// EagerOf reads whether eager attention was chosen.
+func EagerOf(c models.Case) bool { return c.Settings[eagerSetting] == 1 }
+
 // FlashOf reads whether FlashAttention was chosen.
 func FlashOf(c models.Case) bool { return c.Settings[flashSetting] == 1 }
 

@@ -113,7 +113,7 @@ func readGraniteMoE(r *reader, c *llama.Config) {
 
 func readGPTOSS(r *reader, c *llama.Config) {
 	c.QKVBias = r.flag("attention_bias", true)
-	c.OutputBias = c.QKVBias
+	c.OutputBias, c.BothMasks = c.QKVBias, true
 	r.experts(c, 128, "num_local_experts", "num_experts", 4, c.Inner, "intermediate_size")
 	r.windows(c, 128, func(i int64) bool { return i%2 == 0 })
 }

@@ -58,7 +58,29 @@ func (d relative) architecture(r *reader) architecture {
 // chosen is a configuration as the settings of a case have it.
 func (d relative) chosen(c llama.Config, k models.Case) llama.Config {
 	c.Llama4.Linearized = k.Settings[linearizedSetting] == 1
+	if hf.EagerOf(k) {
+		c.Eager = true
+	}
 	return c
+}
+
+// attention says of an architecture which attention cases may choose.
+func (d relative) attention(c llama.Config, a *architecture) {
+	switch {
+	case c.Eager || c.Longest > 0:
+		a.levers.Eager = true
+		return
+	case c.QKV == llama.FalconProjection, c.Order == llama.MambaBlock: // an eager attention of its own, or none
+		return
+	}
+	a.settings = append(a.settings, hf.EagerSetting())
+	check := a.check
+	a.check = func(c models.Case) (setting, reason string) {
+		if hf.EagerOf(c) && hf.FlashOf(c) {
+			return "eager", "attention is eager or served by FlashAttention; choose one"
+		}
+		return check(c)
+	}
 }
 
 // turnedLength is the setting of the tokens of a row where positions turn queries: they
@@ -183,6 +205,7 @@ func readGemma2(r *reader, c *llama.Config) {
 	r.refuse("use_bidirectional_attention", "false")
 	r.biases(c)
 	c.Activation = r.word("hidden_activation", "gelu_pytorch_tanh", hf.Activations())
+	c.BothMasks = true
 	c.AttentionCap, c.ScoreCap = r.capped("attn_logit_softcapping"), r.capped("final_logit_softcapping")
 	r.windows(c, 4096, func(i int64) bool { return i%2 == 0 })
 }
@@ -221,6 +244,7 @@ func readCohere(r *reader, c *llama.Config) {
 
 // readCohere2 reads a decoder whose layers with full attention know no positions.
 func readCohere2(r *reader, c *llama.Config) {
+	c.HeadSize = max(2, c.Width/c.Heads) // whatever head_dim says
 	r.biases(c)
 	c.BothMasks = true
 	every := r.size("_sliding_window_pattern", r.size("sliding_window_pattern", 4, mostLayers), mostLayers)

@@ -32,6 +32,7 @@ func (a *architecture) note(note string) {
 
 // special says what there is to know of mixtures and of layers without attention.
 func (d relative) special(c llama.Config, a *architecture) {
+	d.attention(c, a)
 	switch {
 	case c.Llama4.On:
 		llama4(a)

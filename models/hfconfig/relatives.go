@@ -82,7 +82,7 @@ var relatives = map[string]relative{
 		base: llama.Config{Norm: llama.CohereNorm, Order: llama.CohereParallel, ScoreScaled: true, Rotary: llama.Rotary{Pairs: true, Whole: true}}, read: readCohere,
 	},
 	"cohere2": {
-		name: "Cohere2", vocab: 256000, width: 8192, layers: 40, heads: 64, headSize: 128, inner: 22528, positions: 8192, tied: true, noClasses: true,
+		name: "Cohere2", vocab: 256000, width: 8192, layers: 40, heads: 64, inner: 22528, positions: 8192, tied: true, noClasses: true,
 		base: llama.Config{Norm: llama.CohereNorm, Order: llama.CohereParallel, ScoreScaled: true, Rotary: llama.Rotary{Pairs: true, Whole: true}}, read: readCohere2,
 	},
 	"starcoder2": {

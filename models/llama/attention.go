@@ -110,13 +110,19 @@ func (a *attention) attend(f *frame, q, k, v, mask *tensor) (y, weights *tensor)
 	if mask != nil && a.c.QKV == FalconProjection {
 		return a.falconAttend(f, q, k, v, mask), nil
 	}
-	if !a.c.Eager {
-		return hf.Attention(f, q, k, v, mask, o), nil
-	}
-	if a.Sinks != nil {
+	if a.c.Eager && a.Sinks != nil {
 		return hf.SinkAttention(f, q, k, v, mask, a.Sinks.Tensor, o)
 	}
-	return hf.EagerAttention(f, q, k, v, mask, o, a.c.AttentionCap)
+	return a.c.attend(f, q, k, v, mask, o)
+}
+
+// attend is the attention interface of models without sinks. The weights are nil unless it
+// is eager.
+func (c *Config) attend(f *frame, q, k, v, mask *tensor, o hf.AttentionOptions) (y, weights *tensor) {
+	if c.Eager {
+		return hf.EagerAttention(f, q, k, v, mask, o, c.AttentionCap)
+	}
+	return hf.Attention(f, q, k, v, mask, o), nil
 }
 
 // project gives the heads of query, key and value.

@@ -93,11 +93,15 @@ func (l *latent) call(f *frame, x, mask, positions, cos, sin *tensor) (y, weight
 	if l.Training() {
 		o.Dropout = l.c.AttentionDropout
 	}
-	y = g.Let(hf.Attention(g, query, key, value, mask, o))
+	y, weights = l.c.attend(g, query, key, value, mask, o)
+	g.Let(y)
+	if weights != nil {
+		g.Let(weights)
+	}
 	g.Set(&y, hf.Merge(y))
 	g.Set(&y, g.Call(l.OProj, y))
-	g.End(y)
-	return y, nil
+	g.End(y, weights)
+	return y, weights
 }
 
 // queries projects x.

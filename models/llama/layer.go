@@ -95,7 +95,7 @@ func (l *layer) forward(f *frame, args []*tensor) *tensor {
 	case LFM2:
 		return l.lfm2(f, x, args[5], attend)
 	case Llama4Order:
-		return l.llama4(f, x, attend)
+		return l.llama4(f, x, args)
 	case MambaBlock:
 		return l.block(f, x, args[5])
 	}

@@ -137,38 +137,48 @@ func (m *Model) angles(f *frame, x, positions *tensor) (cos, sin []*tensor) {
 	return cos, sin
 }
 
-// masks are those of full attention and of a window; nil where the kernels
-// need none or no layer does.
-func (m *Model) masks(f *frame, words, positions, padding *tensor, packed bool) (full, window *tensor) {
-	if m.c.Longest > 0 {
+// masks are those of full attention and of a part of what is before a token; nil where the
+// kernels need none or no layer does.
+func (m *Model) masks(f *frame, words, positions, padding *tensor, packed bool) (full, part *tensor) {
+	c := m.c
+	switch {
+	case c.Longest > 0:
 		return hidden(f, words, positions, padding, packed), nil
+	case c.MaskKept && !c.Eager:
+		return f.Let(hf.MaterializedCausalMask(f, words.Size(0), positions, padding, packed)), nil
 	}
-	if m.c.Eager {
-		full = f.Let(hf.EagerCausalMask(f, words, positions, padding, packed))
-		if len(m.c.Windowed) == 0 {
-			return full, nil
-		}
-		return full, f.Let(hf.EagerWindowMask(f, words, positions, padding, packed))
-	}
-	batch := words.Size(0)
-	packed = packed && !m.c.PositionsUnseen
-	if m.c.MaskKept {
-		return f.Let(hf.MaterializedCausalMask(f, batch, positions, padding, packed)), nil
-	}
-	if m.c.Llama4.Chunked {
-		return m.chunkMasks(f, batch, positions, padding, packed)
-	}
-	if m.c.BothMasks || len(m.c.Windowed) == 0 || slices.Contains(m.c.Windowed, false) {
-		if full = hf.CausalMask(f, batch, positions, padding, packed); full != nil {
+	packed = packed && !c.PositionsUnseen
+	if c.BothMasks || len(c.Windowed) == 0 || slices.Contains(c.Windowed, false) {
+		if full = m.fullMask(f, words, positions, padding, packed); full != nil {
 			f.Let(full)
 		}
 	}
-	if slices.Contains(m.c.Windowed, true) {
-		if window = hf.WindowMask(f, batch, positions, padding, packed, m.c.Window); window != nil {
-			f.Let(window)
+	if c.Llama4.Chunked || slices.Contains(c.Windowed, true) {
+		if part = m.partMask(f, words, positions, padding, packed); part != nil {
+			f.Let(part)
 		}
 	}
-	return full, window
+	return full, part
+}
+
+func (m *Model) fullMask(f *frame, words, positions, padding *tensor, packed bool) *tensor {
+	if m.c.Eager {
+		return hf.EagerCausalMask(f, words, positions, padding, packed)
+	}
+	return hf.CausalMask(f, words.Size(0), positions, padding, packed)
+}
+
+// partMask is that of a window, or of chunks.
+func (m *Model) partMask(f *frame, words, positions, padding *tensor, packed bool) *tensor {
+	switch {
+	case m.c.Eager && m.c.Llama4.Chunked:
+		return hf.EagerChunkMask(f, words, positions, padding, packed)
+	case m.c.Eager:
+		return hf.EagerWindowMask(f, words, positions, padding, packed)
+	case m.c.Llama4.Chunked:
+		return hf.ChunkMask(f, words.Size(0), positions, padding, packed, m.c.Window)
+	}
+	return hf.WindowMask(f, words.Size(0), positions, padding, packed, m.c.Window)
 }
 
 // languageModel is LlamaForCausalLM.

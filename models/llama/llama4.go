@@ -67,15 +67,19 @@ func (a *llama4Attention) call(f *frame, x, mask, positions, angles, _ *tensor) 
 	}
 	g.Set(&q, q.Transpose(1, 2))
 	g.Set(&k, k.Transpose(1, 2))
-	o := hf.AttentionOptions{Causal: true, Groups: a.c.Heads / a.c.KVHeads}
+	o := hf.AttentionOptions{Causal: true, Groups: a.c.Heads / a.c.KVHeads, OwnType: true}
 	if a.Training() {
 		o.Dropout = a.c.AttentionDropout
 	}
-	y = g.Let(hf.Attention(g, q, k, v, mask, o))
+	y, weights = a.c.attend(g, q, k, v, mask, o)
+	g.Let(y)
+	if weights != nil {
+		g.Let(weights)
+	}
 	g.Set(&y, hf.Merge(y))
 	g.Set(&y, g.Call(a.OProj, y))
-	g.End(y)
-	return y, nil
+	g.End(y, weights)
+	return y, weights
 }
 
 // turn is apply_rotary_emb over query and key [batch, length, heads, size].
@@ -104,28 +108,21 @@ func unweighted(f *frame, x *tensor) *tensor {
 	return y
 }
 
-// chunkMasks are those of full attention and of chunks; nil where the kernels need none.
-func (m *Model) chunkMasks(f *frame, batch int64, positions, padding *tensor, packed bool) (full, chunks *tensor) {
-	if full = hf.CausalMask(f, batch, positions, padding, packed); full != nil {
-		f.Let(full)
-	}
-	if chunks = hf.ChunkMask(f, batch, positions, padding, packed, m.c.Window); chunks != nil {
-		f.Let(chunks)
-	}
-	return full, chunks
-}
-
 // llama4 is Llama4TextDecoderLayer.forward.
-func (l *layer) llama4(f *frame, x *tensor, attend func(*tensor) *tensor) *tensor {
+func (l *layer) llama4(f *frame, x *tensor, args []*tensor) *tensor {
 	residual := f.Let(x)
 	f.Set(&x, f.Call(l.InputLayernorm, x))
-	attended := f.Let(attend(x)) // kept to the end
+	attended, other := l.SelfAttn.call(f, x, args[1], args[2], args[3], args[4])
+	f.Let(attended) // kept to the end
+	if other != nil {
+		f.Let(other)
+	}
 	f.Set(&x, residual.Add(attended))
 	f.Set(&residual, x)
 	f.Set(&x, f.Call(l.PostAttentionLayernorm, x))
 	if s, ok := l.Mlp.(*llama4Experts); ok {
 		y, scores := s.call(f, x)
-		f.Let(scores)
+		f.Set(&other, scores)
 		f.Set(&x, y)
 	} else {
 		f.Set(&x, f.Call(l.Mlp, x))

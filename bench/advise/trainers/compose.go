@@ -17,10 +17,12 @@ var flags = []string{
 	"objective", "train-only", "qat", "liger", "chunked-loss", "torch-compile", "offload", "tiled-mlp", "optimizer-in-backward", "clip", "gpus", "strategy", "alloc-conf", "gpu-memory",
 }
 
-// Flash is the setting of models whose attention is eager unless the file says that
-// FlashAttention serves it, linearized that of experts as lists of linear layers.
+// flash is the setting of models whose attention is eager unless the file says that
+// FlashAttention serves it, Eager that of others, linearized that of experts as lists of
+// linear layers.
 const (
 	flash      = "flash"
+	Eager      = "eager"
 	linearized = "linearized-experts"
 )
 
@@ -80,8 +82,8 @@ func (c *Config) compose() error {
 			c.Settings = append(c.Settings, Setting{"set", s.setting + "=" + f.value, key(f.from)})
 		}
 	}
-	if f := c.facts["attention"]; f.value == "flash" {
-		c.Settings = append(c.Settings, Setting{"set", flash + "=1", key(f.from)})
+	if f := c.facts["attention"]; f.value == flash || f.value == Eager {
+		c.Settings = append(c.Settings, Setting{"set", f.value + "=1", key(f.from)})
 	}
 	for i := range c.Settings {
 		if c.Settings[i].From.File == "" {
