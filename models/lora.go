@@ -22,6 +22,9 @@ type LoRA struct {
 	// Match is a regular expression instead of names: the layers whose whole paths it
 	// matches, as peft takes target_modules that is text.
 	Match string
+	// Parameters are names of single parameters beside which adapters are put, or ends of
+	// their names: target_parameters. Without Targets and Match they are all that is adapted.
+	Parameters []string
 	// DoRA scales the rows of adapted weights by trained magnitudes: use_dora.
 	DoRA bool
 	// Save are names of modules that are trained as a whole, in a copy: modules_to_save.
@@ -37,7 +40,9 @@ const maxRank = 1 << 16
 // ParseLoRA reads options like "r=8,alpha=16,dropout=0.05,target=all-linear".
 // Several targets are joined by "+", or follow each other:
 // "target=q_proj,v_proj"; so are modules to save, "save=embed_tokens+lm_head". A regular
-// expression comes last: "match=REGEX". What is left out is as in peft: rank 8, alpha 8, no
+// expression comes last: "match=REGEX". Parameters of experts, which are in no layer, are
+// adapted by "parameters=experts.gate_up_proj+experts.down_proj"; then layers are, too, where
+// "target=" or "match=" says so. What is left out is as in peft: rank 8, alpha 8, no
 // dropout; all linear layers.
 func ParseLoRA(text string) (LoRA, error) {
 	l := LoRA{Rank: 8, Alpha: 8}
@@ -52,6 +57,7 @@ func ParseLoRA(text string) (LoRA, error) {
 			return l, nil
 		}
 	}
+	all := false
 	for field := range strings.SplitSeq(text, ",") {
 		key, value, ok := strings.Cut(strings.TrimSpace(field), "=")
 		switch {
@@ -61,6 +67,8 @@ func ParseLoRA(text string) (LoRA, error) {
 			key, value = last, strings.Join(l.Targets, "+")+"+"+key
 		case !ok && last == "save":
 			key, value = last, strings.Join(l.Save, "+")+"+"+key
+		case !ok && last == "parameters":
+			key, value = last, strings.Join(l.Parameters, "+")+"+"+key
 		case !ok:
 			return LoRA{}, fmt.Errorf("%q is not key=value; %s", field, keysOfLoRA)
 		}
@@ -68,6 +76,10 @@ func ParseLoRA(text string) (LoRA, error) {
 		if err := l.set(key, value); err != nil {
 			return LoRA{}, fmt.Errorf("%s: %w", key, err)
 		}
+		all = all || key == "target" && value == allLinear
+	}
+	if all && len(l.Parameters) > 0 {
+		l.Targets = []string{allLinear}
 	}
 	if matched && seen["target"] {
 		return LoRA{}, errors.New("match: target is given, too; layers are chosen one way")
@@ -75,7 +87,7 @@ func ParseLoRA(text string) (LoRA, error) {
 	return l, nil
 }
 
-const keysOfLoRA = "the keys are r, alpha, dropout, dora, target, save and match"
+const keysOfLoRA = "the keys are r, alpha, dropout, dora, target, parameters, save and match"
 
 func (l *LoRA) set(key, value string) (err error) {
 	switch key {
@@ -99,6 +111,10 @@ func (l *LoRA) set(key, value string) (err error) {
 		}
 		if l.Targets = strings.Split(value, "+"); slices.Contains(l.Targets, "") {
 			return fmt.Errorf("%q has an empty name; use %s, or names like q_proj+v_proj", value, allLinear)
+		}
+	case "parameters":
+		if l.Parameters = strings.Split(value, "+"); slices.Contains(l.Parameters, "") {
+			return fmt.Errorf("%q has an empty name; use names like experts.gate_up_proj+experts.down_proj", value)
 		}
 	case "save":
 		if l.Save = strings.Split(value, "+"); slices.Contains(l.Save, "") {
@@ -134,6 +150,11 @@ func (l *LoRA) String() string {
 		target = "match=" + l.Match
 	case len(l.Targets) > 0:
 		target = "target=" + strings.Join(l.Targets, "+")
+	case len(l.Parameters) > 0:
+		target = ""
+	}
+	if len(l.Parameters) > 0 {
+		target = strings.TrimSuffix("parameters="+strings.Join(l.Parameters, "+")+","+target, ",")
 	}
 	if len(l.Save) > 0 {
 		target = "save=" + strings.Join(l.Save, "+") + "," + target
@@ -148,17 +169,24 @@ func (l *LoRA) String() string {
 	return fmt.Sprintf("r=%d,alpha=%d,%s%s", l.Rank, l.Alpha, dropout, target)
 }
 
-// Adapts tells whether the layer of a path gets an adapter; all do if neither Targets
-// nor Match says.
+// Adapts tells whether the layer of a path gets an adapter; all do if neither Targets nor
+// Match nor Parameters say.
 func (l *LoRA) Adapts(path string) bool {
 	switch {
 	case l.Match != "":
 		return regexp.MustCompile("^(?:" + l.Match + ")$").MatchString(path)
 	case len(l.Targets) > 0:
-		return slices.ContainsFunc(l.Targets, func(t string) bool { return path == t || strings.HasSuffix(path, "."+t) })
+		return slices.ContainsFunc(l.Targets, func(t string) bool {
+			return path == t || strings.HasSuffix(path, "."+t) || t == allLinear
+		})
 	default:
-		return true
+		return len(l.Parameters) == 0
 	}
+}
+
+// All tells whether all linear layers get adapters.
+func (l *LoRA) All() bool {
+	return l.Match == "" && (len(l.Targets) == 0 && len(l.Parameters) == 0 || slices.Contains(l.Targets, allLinear))
 }
 
 // Wanted is what is said where no layer gets an adapter.
@@ -166,7 +194,7 @@ func (l *LoRA) Wanted() string {
 	if l.Match != "" {
 		return "no linear layer's path is matched by " + l.Match
 	}
-	if len(l.Targets) == 0 {
+	if l.All() {
 		return "no linear layer takes adapters, which all-linear puts beside all but the output layer"
 	}
 	return "no linear layer is called " + strings.Join(l.Targets, " or ")

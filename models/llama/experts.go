@@ -224,6 +224,7 @@ func (r *router) sigmoid(f *frame, scores *tensor) (weights, chosen *tensor) {
 type experts struct {
 	nn.Module
 	GateUpProj, GateUpProjBias, DownProj, DownProjBias *nn.Parameter
+	Wrappers                                           *nn.Wrappers `torch:""`
 	ActFn                                              *nn.Func
 	c                                                  *Config
 }
@@ -247,9 +248,21 @@ func (e *experts) PackParameters(pack func(*nn.Parameter) *nn.Parameter) {
 	e.GateUpProj, e.DownProj = pack(e.GateUpProj), pack(e.DownProj)
 }
 
-// call is grouped_mm_experts_forward: tokens [tokens, width] are brought into the order of
-// their experts. Nothing in it has a size that depends on how many tokens an expert sees.
+// Wrap implements [nn.WrapsParameters].
+func (e *experts) Wrap(beside func(own string, p *nn.Parameter, swapped bool) *nn.ParamWrapper) {
+	swapped := !e.c.Experts.Clamped
+	e.Wrappers = e.Wrappers.Wrapping(beside("gate_up_proj", e.GateUpProj, swapped))
+	e.Wrappers = e.Wrappers.Wrapping(beside("down_proj", e.DownProj, swapped))
+}
+
+// call runs the experts within what is around their parameters.
 func (e *experts) call(f *frame, x, chosen, weights *tensor) *tensor {
+	return e.Wrappers.Around(f, []*tensor{x, chosen, weights}, func(f *frame) *tensor { return e.grouped(f, x, chosen, weights) })
+}
+
+// grouped is grouped_mm_experts_forward: tokens [tokens, width] are brought into the order of
+// their experts. Nothing in it has a size that depends on how many tokens an expert sees.
+func (e *experts) grouped(f *frame, x, chosen, weights *tensor) *tensor {
 	g := f.CallFrame(x, chosen, weights)
 	g.In(e)
 	t := g.Tape()

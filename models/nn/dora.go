@@ -67,3 +67,14 @@ func (l *LoRALinear) delta(f *trace.Frame) *trace.Tensor {
 	g.End(w)
 	return w
 }
+
+// TakesMagnitude tells whether an adapter has no magnitude, or is beside a linear layer as
+// PyTorch has it.
+func TakesMagnitude(a Adapter) bool {
+	l, ok := a.(*LoRALinear)
+	if !ok || l.Magnitude == nil {
+		return true
+	}
+	_, plain := l.BaseLayer.(*Linear)
+	return plain
+}

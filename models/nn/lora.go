@@ -101,9 +101,19 @@ func adapt(base Projection, o LoRA) *LoRALinear {
 	return l
 }
 
+// Adapter is an adapter of any kind.
+type Adapter interface {
+	// trained are its own parameters, in their order.
+	trained() []*Parameter
+	// baseType is the type of what it is beside, in which peft makes it.
+	baseType() trace.DType
+}
+
+func (l *LoRALinear) baseType() trace.DType { return l.BaseLayer.adapterType() }
+
 // Later keeps adapters back when the model moves to a device; [MoveAdapters] brings
 // them there.
-func Later(adapters []*LoRALinear) {
+func Later(adapters []Adapter) {
 	for _, l := range adapters {
 		for _, p := range l.trained() {
 			p.added = true
@@ -111,19 +121,29 @@ func Later(adapters []*LoRALinear) {
 	}
 }
 
-// MoveAdapters brings adapters to where the model is, as peft does when it adds them:
-// in the type of the layers beside them, and then all of them in fp32
-// (autocast_adapter_dtype).
-func MoveAdapters(tape *trace.Tape, adapters []*LoRALinear) {
-	var made []*Parameter
+// AdapterType gives the parameters of adapters a type.
+func AdapterType(adapters []Adapter, d trace.DType) {
 	for _, l := range adapters {
-		d := l.BaseLayer.adapterType()
 		for _, p := range l.trained() {
-			tape.Elsewhere(p.Away, func() { p.Tensor = tape.Hold(tape.New("to_device", program.Weights, d, p.Dims...)) })
-			made = append(made, p)
+			p.DType = d
 		}
 	}
-	for _, p := range made {
+}
+
+// MoveAdapters brings adapters to where the model is, as peft does when it adds them one
+// after the other: in the type of what is beside them, and then all of the model's in fp32
+// (autocast_adapter_dtype).
+func MoveAdapters(tape *trace.Tape, model *Tree, adapters []Adapter) {
+	for _, l := range adapters {
+		d := l.baseType()
+		for _, p := range l.trained() {
+			tape.Elsewhere(p.Away, func() { p.Tensor = tape.Hold(tape.New("to_device", program.Weights, d, p.Dims...)) })
+		}
+	}
+	for _, p := range model.Parameters {
+		if !p.added {
+			continue
+		}
 		if old := p.Tensor; old.DType() != p.DType {
 			tape.Elsewhere(p.Away, func() { p.Tensor = tape.Hold(tape.New("to_dtype", program.Weights, p.DType, p.Dims...)) })
 			tape.Release(old)
@@ -158,9 +178,9 @@ func (l *LoRALinear) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 // output layer of a language model, and returns the adapters in the order of
 // the layers. What it can replace are fields, and elements of lists, of type
 // [Layer].
-func AdaptLinears(model any, o LoRA, but ...Layer) []*LoRALinear {
+func AdaptLinears(model any, o LoRA, but ...Layer) []Adapter {
 	Freeze(model)
-	var made []*LoRALinear
+	var made []Adapter
 	walkLinears(model, but, func(v reflect.Value, path string) {
 		if o.targets(path) {
 			l := adapt(v.Interface().(Projection), o)
@@ -209,6 +229,8 @@ type layerWalk struct {
 	seen   map[uintptr]bool
 	wanted func(l Layer, path string) bool
 	visit  func(v reflect.Value, path string)
+	// wrapper may be nil; it is called for what is beside parameters.
+	wrapper func(*ParamWrapper)
 }
 
 func (w *layerWalk) walk(v reflect.Value, path string) {
@@ -231,6 +253,9 @@ func (w *layerWalk) walk(v reflect.Value, path string) {
 			return
 		}
 		layer := v.Interface()
+		if wrapper, ok := layer.(*ParamWrapper); ok && w.wrapper != nil {
+			w.wrapper(wrapper)
+		}
 		for i := range v.Elem().NumField() {
 			if f := v.Elem().Type().Field(i); f.IsExported() {
 				w.walk(v.Elem().Field(i), join(path, childName(layer, fieldName(f))))

@@ -54,6 +54,8 @@ type Parameter struct {
 	added bool
 	// unpack is what an access of the module's gives in place of what is held.
 	unpack *unpacking
+	// wrapper is an adapter beside it.
+	wrapper *ParamWrapper
 	tree   *Tree // the last that has the parameter
 }
 
@@ -118,6 +120,8 @@ type Tree struct {
 	tied       []tiedParameter
 	lists      []list
 	packs      []PacksParameters
+	wraps      []WrapsParameters
+	wrapped    []string // the paths of those that wrap
 	// others are structs that were visited and are neither modules nor parameters.
 	others map[uintptr]bool
 }
@@ -186,6 +190,9 @@ func (t *Tree) walk(v reflect.Value, path string) {
 		}
 		if l, ok := layer.(PacksParameters); ok {
 			t.packs = append(t.packs, l)
+		}
+		if l, ok := layer.(WrapsParameters); ok {
+			t.wraps, t.wrapped = append(t.wraps, l), append(t.wrapped, path)
 		}
 		t.module(v.Elem(), layer, path)
 	}

@@ -170,6 +170,9 @@ type unpacking struct {
 // autograd. f is the frame of the module's forward pass, until whose end the cache keeps
 // it.
 func (p *Parameter) Access(f *trace.Frame) *trace.Tensor {
+	if p.wrapper != nil {
+		return p.wrapper.access(p.Tensor)
+	}
 	if p.unpack == nil {
 		return p.Tensor
 	}

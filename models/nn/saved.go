@@ -134,7 +134,7 @@ func WithoutAdapters(model any, f func()) {
 				x.off = off
 			}
 			return false
-		}, visit: func(reflect.Value, string) {}}
+		}, visit: func(reflect.Value, string) {}, wrapper: func(x *ParamWrapper) { x.off = off }}
 		w.walk(reflect.ValueOf(model), "")
 	}
 	turn(true)

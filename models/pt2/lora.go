@@ -48,6 +48,9 @@ func (w *weights) adapt(p *export.Program, o models.LoRA) (map[int32]*adapter, e
 	if len(o.Save) > 0 {
 		return nil, fmt.Errorf("save: %s: vprof trains modules as a whole beside adapters in models of hf: and its own, not in graphs", strings.Join(o.Save, "+"))
 	}
+	if len(o.Parameters) > 0 {
+		return nil, fmt.Errorf("parameters: %s: vprof puts adapters beside single parameters of models of hf:, not of graphs", strings.Join(o.Parameters, "+"))
+	}
 	for _, x := range w.parameters {
 		x.frozen = true
 	}

@@ -105,7 +105,7 @@ func (t *taskTrainer) survey(tape *trace.Tape, blocks []string, from, to string)
 	err := scratch.Try(func() {
 		scratch.Elsewhere(true, func() {
 			t.net.To(scratch)
-			nn.MoveAdapters(scratch, t.adapters)
+			nn.MoveAdapters(scratch, t.net, t.adapters)
 		})
 		for _, p := range t.net.Parameters {
 			s.known[p.Storage()] = false
@@ -257,7 +257,7 @@ func (t *taskTrainer) recordPipeline(tape *trace.Tape, steps int) error {
 			tape.Raise(err)
 		}
 		t.net.To(tape)
-		nn.MoveAdapters(tape, t.adapters)
+		nn.MoveAdapters(tape, t.net, t.adapters)
 		tape.Mark("model")
 		s := NewSession(tape, t.c)
 		own := slices.DeleteFunc(slices.Clone(t.net.Parameters), func(p *nn.Parameter) bool { return p.Away })

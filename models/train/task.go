@@ -82,7 +82,7 @@ type taskTrainer struct {
 	c    models.Case
 	net  *nn.Tree
 	// adapters come to the device after the model.
-	adapters []*nn.LoRALinear
+	adapters []nn.Adapter
 	// ranks is the model as one rank of several has it, nil on one GPU; clipped are
 	// the parameters whose gradients are clipped.
 	ranks   *Ranks
@@ -191,8 +191,8 @@ var errUnscale = errors.New("ValueError: Attempting to unscale FP16 gradients: a
 // adapt puts adapters into the task's model as peft does. With checkpointing
 // on, peft has the input embeddings require gradients. Adapters are in fp32
 // whatever the weights are in (autocast_adapter_dtype).
-func adapt(task Task, c models.Case) ([]*nn.LoRALinear, error) {
-	wrong := func(reason string) ([]*nn.LoRALinear, error) {
+func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
+	wrong := func(reason string) ([]nn.Adapter, error) {
 		return nil, &models.CaseError{Model: c.Model, Field: "lora", Reason: reason}
 	}
 	a, ok := task.(Adaptable)
@@ -224,11 +224,21 @@ func adapt(task Task, c models.Case) ([]*nn.LoRALinear, error) {
 		}
 	}
 	made := nn.AdaptLinears(a.Model(), options, but...)
-	if len(made) == 0 {
+	parameters, missing := nn.AdaptParameters(a.Model(), c.LoRA.Parameters, func(string) int64 { return c.LoRA.Rank }, c.LoRA.Alpha != c.LoRA.Rank)
+	if len(missing) > 0 {
+		return wrong(fmt.Sprintf("the model has no experts with a parameter called %s; adapters are put beside the experts' gate_up_proj and down_proj", strings.Join(missing, " or ")))
+	}
+	switch {
+	case len(parameters) > 0 && c.LoRA.Dropout > 0:
+		return wrong("peft puts no adapters with dropout beside parameters; leave out dropout")
+	case len(parameters) > 0 && c.LoRA.DoRA:
+		return wrong("peft has no DoRA beside parameters; leave out dora=true")
+	}
+	if made = append(made, parameters...); len(made) == 0 {
 		return wrong(fmt.Sprintf("%s; there are %s", c.LoRA.Wanted(), strings.Join(nn.LinearNames(a.Model(), but...), ", ")))
 	}
 	for _, l := range made {
-		if _, plain := l.BaseLayer.(*nn.Linear); l.Magnitude != nil && !plain {
+		if !nn.TakesMagnitude(l) {
 			return wrong("vprof records DoRA beside linear layers that are neither packed nor rounded, and not beside Conv1D; leave out dora=true")
 		}
 	}
@@ -243,9 +253,7 @@ func adapt(task Task, c models.Case) ([]*nn.LoRALinear, error) {
 		return wrong("vprof records DoRA on one GPU; leave out --strategy")
 	}
 	if c.Strategy.DeepSpeed() { // which brings all of the model to one type
-		for _, l := range made {
-			l.LoraA.Weight.DType, l.LoraB.Weight.DType = weightType(c.Weights), weightType(c.Weights)
-		}
+		nn.AdapterType(made, weightType(c.Weights))
 	}
 	return made, nil
 }
@@ -280,7 +288,7 @@ func (t *taskTrainer) Record(tape *trace.Tape, steps int) error {
 		}
 		Place(tape, t.c, func() {
 			t.net.To(tape)
-			nn.MoveAdapters(tape, t.adapters)
+			nn.MoveAdapters(tape, t.net, t.adapters)
 		})
 		if t.reference != nil {
 			t.reference.To(tape)

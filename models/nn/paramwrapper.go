@@ -1,0 +1,182 @@
+package nn
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// ParamWrapper is peft's lora.ParamWrapper with one adapter: a low-rank bottleneck beside a
+// parameter of a module, which has a rank of its own for each expert. A forward pass of the
+// module sees the parameter with the adapter's product added.
+type ParamWrapper struct {
+	Module
+	LoraA *Linear `torch:"lora_A.default"`
+	LoraB *Linear `torch:"lora_B.default"`
+	of    *Parameter
+	// swapped says that the parameter is [experts, out, in], not [experts, in, out].
+	swapped bool
+	// scaled says that the scale is not one.
+	scaled bool
+	off    bool
+	// around is the frame of the outermost wrapper while the module runs; left and right
+	// are the factors, adapted is what the module's first access has made of them.
+	around               *trace.Frame
+	left, right, adapted *trace.Tensor
+}
+
+// newParamWrapper puts an adapter of a rank beside a parameter [experts, out, in], or
+// [experts, in, out] if swapped is off.
+func newParamWrapper(p *Parameter, rank int64, swapped, scaled bool) *ParamWrapper {
+	experts, in, out := p.Dims[0], p.Dims[1], p.Dims[2]
+	if swapped {
+		in, out = out, in
+	}
+	w := &ParamWrapper{
+		LoraA: NewLinear(in, rank*experts, false), LoraB: NewLinear(rank*experts, out, false),
+		of: p, swapped: swapped, scaled: scaled,
+	}
+	p.wrapper = w
+	return w
+}
+
+func (w *ParamWrapper) trained() []*Parameter { return []*Parameter{w.LoraA.Weight, w.LoraB.Weight} }
+
+func (w *ParamWrapper) baseType() trace.DType { return w.of.DType }
+
+// factors is get_delta_factors: those of the product, in the type of the parameter.
+func (w *ParamWrapper) factors(f *trace.Frame) (left, right *trace.Tensor) {
+	g := f.FuncFrame()
+	experts := w.of.Dims[0]
+	a, b := w.LoraA.Weight, w.LoraB.Weight
+	down := g.Let(a.Reshape(experts, -1, a.Dims[1]))
+	up := g.Let(b.Reshape(b.Dims[0], -1, experts).Permute(2, 0, 1))
+	if w.swapped {
+		left, right = g.Let(up), g.Let(down)
+	} else {
+		left, right = g.Let(down.Transpose(-2, -1)), g.Let(up.Transpose(-2, -1))
+	}
+	left, right = left.To(w.of.DType), right.To(w.of.DType)
+	g.End(left, right)
+	return left, right
+}
+
+// sum is what the parametrization makes of the parameter.
+func (w *ParamWrapper) sum(t *trace.Tape, of *trace.Tensor) (y *trace.Tensor) {
+	scale := trace.Factors{Alpha: w.scaled}
+	t.NoAutocast(func() { y = of.BAddBMMScaled(w.left, w.right, scale) })
+	return y
+}
+
+// register is register_parametrization, which makes the sum once to look at it.
+func (w *ParamWrapper) register(f *trace.Frame) {
+	left, right := w.factors(f)
+	w.left, w.right = f.Let(left), f.Let(right)
+	f.Discard(w.sum(f.Tape(), w.of.Tensor))
+}
+
+// Wrappers are those around one module, of which each has the next as its base layer.
+type Wrappers struct {
+	Inner *ParamWrapper `torch:"base_layer"`
+	Outer *ParamWrapper `torch:""`
+}
+
+// Around runs the forward pass of a module within its wrappers; nil has none.
+func (w *Wrappers) Around(f *trace.Frame, args []*trace.Tensor, forward func(f *trace.Frame) *trace.Tensor) *trace.Tensor {
+	if w == nil || w.Outer.off {
+		return forward(f)
+	}
+	all := []*ParamWrapper{w.Outer}
+	if w.Inner != nil {
+		all = append(all, w.Inner)
+	}
+	g := f.CallFrame(args...)
+	g.In(w.Outer)
+	frames := []*trace.Frame{g}
+	for i, one := range all {
+		at := g
+		if i > 0 {
+			at = frames[0].CallFrame(args...)
+			at.In(one)
+			frames = append(frames, at)
+		}
+		one.around = g
+		one.register(at)
+	}
+	y := frames[len(frames)-1].Let(forward(frames[len(frames)-1]))
+	if w.Inner != nil {
+		frames[1].End(y)
+		g.Let(y)
+	}
+	for _, one := range slices.Backward(all) {
+		if one.around = nil; one.adapted != nil {
+			g.Del(&one.adapted)
+		}
+	}
+	g.End(y)
+	return y
+}
+
+// access is the parameter as the module sees it within its wrappers: made at the first
+// look, and kept until the outermost returns.
+func (w *ParamWrapper) access(of *trace.Tensor) *trace.Tensor {
+	if w.around == nil {
+		return of
+	}
+	if w.adapted == nil {
+		w.adapted = w.around.Let(w.sum(w.around.Tape(), of))
+	}
+	return w.adapted
+}
+
+// WrapsParameters is a module beside whose own parameters adapters can be put.
+type WrapsParameters interface {
+	// Wrap offers parameters in their order, by the names that the module has for them, and
+	// keeps what beside makes, nil where no adapter is wanted. swapped says that a parameter
+	// is [experts, out, in].
+	Wrap(beside func(own string, p *Parameter, swapped bool) *ParamWrapper)
+}
+
+// Wrapping adds a wrapper around those that there are; nil adds none.
+func (w *Wrappers) Wrapping(around *ParamWrapper) *Wrappers {
+	switch {
+	case around == nil:
+		return w
+	case w == nil:
+		return &Wrappers{Outer: around}
+	default:
+		return &Wrappers{Inner: w.Outer, Outer: around}
+	}
+}
+
+// AdaptParameters puts adapters beside the parameters of experts whose names, or ends of
+// names, are those given, as peft does for target_parameters. rank is that beside a
+// parameter of a name; scaled says that alpha is not the rank. It returns the adapters in
+// the order of the parameters, and names for which there is none.
+func AdaptParameters(model any, names []string, rank func(own string) int64, scaled bool) (made []Adapter, missing []string) {
+	t, found := NewTree(model), map[string]bool{}
+	for i, l := range t.wraps {
+		path := t.wrapped[i]
+		l.Wrap(func(own string, p *Parameter, swapped bool) *ParamWrapper {
+			full, wanted := join(path, own), false
+			for _, n := range names {
+				if full == n || strings.HasSuffix(full, "."+n) {
+					found[n], wanted = true, true
+				}
+			}
+			if !wanted {
+				return nil
+			}
+			w := newParamWrapper(p, rank(own), swapped, scaled)
+			made = append(made, w)
+			return w
+		})
+	}
+	for _, n := range names {
+		if !found[n] {
+			missing = append(missing, n)
+		}
+	}
+	return made, missing
+}
