@@ -25,6 +25,9 @@ type LoRA struct {
 	// Parameters are names of single parameters beside which adapters are put, or ends of
 	// their names: target_parameters. Without Targets and Match they are all that is adapted.
 	Parameters []string
+	// Ranks are those beside parameters that have another than Rank, by the parameters' own
+	// names: rank_pattern. No text has them.
+	Ranks map[string]int64
 	// DoRA scales the rows of adapted weights by trained magnitudes: use_dora.
 	DoRA bool
 	// Save are names of modules that are trained as a whole, in a copy: modules_to_save.
@@ -182,6 +185,14 @@ func (l *LoRA) Adapts(path string) bool {
 	default:
 		return len(l.Parameters) == 0
 	}
+}
+
+// RankOf is the rank of an adapter beside a parameter, by the parameter's own name.
+func (l *LoRA) RankOf(own string) int64 {
+	if r, ok := l.Ranks[own]; ok {
+		return r
+	}
+	return l.Rank
 }
 
 // All tells whether all linear layers get adapters.

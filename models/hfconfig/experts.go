@@ -12,7 +12,8 @@ import (
 // The bounds of mixtures.
 const mostExperts = 1 << 12
 
-// fusedByQwen are the layers that Qwen's mixtures and those like them have in parameters.
+// fusedByQwen are the layers that Qwen's mixtures and those like them have in parameters:
+// the router, the two halves of gate_up_proj, and down_proj.
 var fusedByQwen = []string{"gate", "gate_proj", "up_proj", "down_proj"}
 
 // mixture says of an architecture what a mixture of experts brings with it.
@@ -24,24 +25,96 @@ func (d relative) mixture(a *architecture) {
 	check := a.check
 	a.check = func(c models.Case) (setting, reason string) {
 		if c.LoRA != nil {
-			for _, name := range c.LoRA.Targets {
-				if slices.Contains(d.fused, name[strings.LastIndexByte(name, '.')+1:]) {
-					return "lora", fmt.Sprintf("target %s: the experts' weights are parameters here and no linear layers, and vprof puts adapters beside linear layers alone", name)
-				}
+			if _, err := d.converted(*c.LoRA); err != "" {
+				return "lora", err
 			}
 		}
 		return check(c)
+	}
+	a.adapters = func(l models.LoRA) models.LoRA {
+		l, _ = d.converted(l)
+		return l
 	}
 	others := a.caveats
 	a.caveats = func(c models.Case) (notes []string) {
 		if others != nil {
 			notes = others(c)
 		}
-		if c.LoRA == nil || len(c.LoRA.Targets) > 0 || c.LoRA.Match != "" {
+		if c.LoRA == nil {
+			return notes
+		}
+		if l, _ := d.converted(*c.LoRA); c.PacksExperts() && len(l.Parameters) > 1 {
+			notes = append(notes, "of two adapters beside packed experts, the experts see that of down_proj alone: peft unpacks gate_up_proj before its adapter is there, and the cache keeps that; its adapter stays as it is")
+		}
+		if !c.LoRA.All() {
 			return notes
 		}
 		return append(notes, "adapters are beside linear layers, which the experts are not; where peft itself is told all-linear, it has others beside the experts' parameters, and needs a second copy of those")
 	}
+}
+
+// converted are the adapters that peft makes where layers are named that transformers 5 has
+// in parameters of the experts (convert_peft_config_for_transformers): beside those
+// parameters, with twice the rank where two layers are one parameter, and beside no other
+// layer of these names.
+func (d relative) converted(l models.LoRA) (out models.LoRA, reason string) {
+	if l.Match != "" {
+		return l, d.expression(l)
+	}
+	out, found := l, map[string]bool{}
+	out.Targets = nil
+	for _, target := range l.Targets {
+		name := target[strings.LastIndexByte(target, '.')+1:]
+		if !slices.Contains(d.fused, name) {
+			out.Targets = append(out.Targets, target)
+			continue
+		}
+		found[name] = true
+	}
+	router, gate, up, down := d.fused[0], d.fused[1], d.fused[2], d.fused[3]
+	switch {
+	case len(found) == 0:
+		return l, ""
+	case found[router]:
+		return l, fmt.Sprintf("target %s: peft puts that adapter beside the router's weight, which is a parameter here, and vprof beside parameters of experts alone", router)
+	case found[gate] != found[up]:
+		return l, fmt.Sprintf("target %s: peft cannot convert it without %s, since both are in the experts' gate_up_proj", chosen(found[gate], gate, up), chosen(found[gate], up, gate))
+	}
+	add := func(parameter string) {
+		if !slices.Contains(out.Parameters, parameter) {
+			out.Parameters = append(slices.Clone(out.Parameters), parameter)
+		}
+	}
+	if found[gate] {
+		add("gate_up_proj")
+		out.Ranks = map[string]int64{"gate_up_proj": 2 * l.Rank}
+	}
+	if found[down] {
+		add("down_proj")
+	}
+	return out, ""
+}
+
+func chosen(first bool, a, b string) string {
+	if first {
+		return a
+	}
+	return b
+}
+
+// expression refuses a regular expression that reaches the layers that are in parameters:
+// peft makes names of what it matches, which reach further.
+func (d relative) expression(l models.LoRA) string {
+	for _, name := range d.fused {
+		for _, module := range []string{"", ".experts", ".shared_expert", ".shared_experts"} {
+			for _, layer := range []string{"0", "1", "10"} {
+				if l.Adapts("model.layers." + layer + ".mlp" + module + "." + name) {
+					return "match reaches " + name + ", which is in a parameter of the experts, and peft makes names of what it matches; list names with target="
+				}
+			}
+		}
+	}
+	return ""
 }
 
 // experts reads a mixture: how many experts there are by one of two names, how many see a

@@ -163,6 +163,15 @@ func parse(file, name string, data []byte) (models.Model, error) {
 			return check(c, a)
 		},
 	}, a.batch, a.tasks)
+	if build := m.Build; a.adapters != nil {
+		m.Build = func(c models.Case) (models.Trainer, error) {
+			if c.LoRA != nil {
+				l := a.adapters(*c.LoRA)
+				c.LoRA = &l
+			}
+			return build(c)
+		}
+	}
 	return m, r.affordable(m)
 }
 
@@ -224,6 +233,8 @@ type architecture struct {
 	// can be.
 	check func(models.Case) (setting, reason string)
 	task  func(models.Case) train.Task
+	// adapters are those that peft makes of what a case names; nil says the same.
+	adapters func(models.LoRA) models.LoRA
 }
 
 // tasks makes the task of a case, with the frozen model that it is compared with.

@@ -93,7 +93,8 @@ func TestTargetsAreEndsOfPaths(t *testing.T) {
 		}
 		require.Equal(t, []string{"c_proj", "q_proj", "v_proj"}, nn.LinearNames(m))
 		made := nn.AdaptLinears(m, nn.LoRA{Rank: 2, Targets: targets})
-		for _, l := range made {
+		for _, a := range made {
+			l := a.(*nn.LoRALinear)
 			require.Equal(t, []int64{2, 8}, l.LoraA.Weight.Dims)
 			require.Equal(t, []int64{4, 2}, l.LoraB.Weight.Dims)
 		}

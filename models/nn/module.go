@@ -56,7 +56,7 @@ type Parameter struct {
 	unpack *unpacking
 	// wrapper is an adapter beside it.
 	wrapper *ParamWrapper
-	tree   *Tree // the last that has the parameter
+	tree    *Tree // the last that has the parameter
 }
 
 // NewParameter is an fp32 parameter.

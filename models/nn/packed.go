@@ -149,11 +149,11 @@ func PackExperts(t *Tree, q *Quantizer) (found bool) {
 func (q *Quantizer) parameter(p *Parameter) *Parameter {
 	if q.q == Int8 {
 		packed := newPacked8bit(p)
-		packed.weight.unpack = &unpacking{dequantize: packed.dequantize, stuck: &q.stuck}
+		packed.weight.unpack = &unpacking{dequantize: packed.dequantize, from: p, stuck: &q.stuck}
 		return packed.weight
 	}
 	packed := newPacked4bit(p, q.q == NF4Double, &q.loaded)
-	packed.weight.unpack = &unpacking{dequantize: packed.dequantize, stuck: &q.stuck}
+	packed.weight.unpack = &unpacking{dequantize: packed.dequantize, from: p, stuck: &q.stuck}
 	return packed.weight
 }
 
@@ -161,7 +161,9 @@ func (q *Quantizer) parameter(p *Parameter) *Parameter {
 // hooks of modules turn on and off.
 type unpacking struct {
 	dequantize func(f *trace.Frame) *trace.Tensor
-	cached     *trace.Tensor
+	// from is the parameter that is packed.
+	from   *Parameter
+	cached *trace.Tensor
 	// stuck says that the cache of all modules is on for good.
 	stuck *bool
 }
@@ -170,8 +172,8 @@ type unpacking struct {
 // autograd. f is the frame of the module's forward pass, until whose end the cache keeps
 // it.
 func (p *Parameter) Access(f *trace.Frame) *trace.Tensor {
-	if p.wrapper != nil {
-		return p.wrapper.access(p.Tensor)
+	if p.wrapper != nil && p.wrapper.around != nil {
+		return p.wrapper.access(f)
 	}
 	if p.unpack == nil {
 		return p.Tensor

@@ -14,12 +14,13 @@ type ParamWrapper struct {
 	Module
 	LoraA *Linear `torch:"lora_A.default"`
 	LoraB *Linear `torch:"lora_B.default"`
-	of    *Parameter
+	// of is the parameter as it is held, whole as it was before it was packed.
+	of, whole *Parameter
 	// swapped says that the parameter is [experts, out, in], not [experts, in, out].
 	swapped bool
 	// scaled says that the scale is not one.
-	scaled bool
-	off    bool
+	scaled      bool
+	off, inside bool
 	// around is the frame of the outermost wrapper while the module runs; left and right
 	// are the factors, adapted is what the module's first access has made of them.
 	around               *trace.Frame
@@ -29,13 +30,17 @@ type ParamWrapper struct {
 // newParamWrapper puts an adapter of a rank beside a parameter [experts, out, in], or
 // [experts, in, out] if swapped is off.
 func newParamWrapper(p *Parameter, rank int64, swapped, scaled bool) *ParamWrapper {
-	experts, in, out := p.Dims[0], p.Dims[1], p.Dims[2]
+	whole := p
+	if p.unpack != nil {
+		whole = p.unpack.from
+	}
+	experts, in, out := whole.Dims[0], whole.Dims[1], whole.Dims[2]
 	if swapped {
 		in, out = out, in
 	}
 	w := &ParamWrapper{
 		LoraA: NewLinear(in, rank*experts, false), LoraB: NewLinear(rank*experts, out, false),
-		of: p, swapped: swapped, scaled: scaled,
+		of: p, whole: whole, swapped: swapped, scaled: scaled,
 	}
 	p.wrapper = w
 	return w
@@ -43,37 +48,97 @@ func newParamWrapper(p *Parameter, rank int64, swapped, scaled bool) *ParamWrapp
 
 func (w *ParamWrapper) trained() []*Parameter { return []*Parameter{w.LoraA.Weight, w.LoraB.Weight} }
 
-func (w *ParamWrapper) baseType() trace.DType { return w.of.DType }
+func (w *ParamWrapper) baseType() trace.DType { return w.whole.DType }
+
+// prepare makes what the parametrization adds to the parameter: two factors of a product
+// (get_delta_factors), or, beside a packed parameter, the product itself. peft 0.21 makes
+// factors there, too, but never takes such a parametrization off a parameter that has
+// another, and raises in the second step; what is recorded is peft 0.19.
+func (w *ParamWrapper) prepare(f *trace.Frame) {
+	if w.of.unpack != nil {
+		w.left = f.Let(w.product(f))
+		g := f.FuncFrame()
+		w.value(g)
+		g.End()
+		return
+	}
+	left, right := w.factors(f)
+	w.left, w.right = f.Let(left), f.Let(right)
+}
+
+// split gives the adapter's weights as they are for each expert: down [experts, rank, in],
+// up [out, rank, experts].
+func (w *ParamWrapper) split(f *trace.Frame) (down, up *trace.Tensor) {
+	a, b, experts := w.LoraA.Weight, w.LoraB.Weight, w.whole.Dims[0]
+	return f.Let(a.Reshape(experts, -1, a.Dims[1])), f.Let(b.Reshape(b.Dims[0], -1, experts))
+}
 
 // factors is get_delta_factors: those of the product, in the type of the parameter.
 func (w *ParamWrapper) factors(f *trace.Frame) (left, right *trace.Tensor) {
 	g := f.FuncFrame()
-	experts := w.of.Dims[0]
-	a, b := w.LoraA.Weight, w.LoraB.Weight
-	down := g.Let(a.Reshape(experts, -1, a.Dims[1]))
-	up := g.Let(b.Reshape(b.Dims[0], -1, experts).Permute(2, 0, 1))
+	down, up := w.split(g)
+	g.Set(&up, up.Permute(2, 0, 1))
 	if w.swapped {
 		left, right = g.Let(up), g.Let(down)
 	} else {
 		left, right = g.Let(down.Transpose(-2, -1)), g.Let(up.Transpose(-2, -1))
 	}
-	left, right = left.To(w.of.DType), right.To(w.of.DType)
+	left, right = left.To(w.whole.DType), right.To(w.whole.DType)
 	g.End(left, right)
 	return left, right
 }
 
+// product is get_delta_weight of peft 0.19.
+func (w *ParamWrapper) product(f *trace.Frame) *trace.Tensor {
+	g := f.FuncFrame()
+	down, up := w.split(g)
+	equation := "ore,eri->eio"
+	if w.swapped {
+		equation = "ore,eri->eoi"
+	}
+	delta := g.Let(trace.Einsum(equation, up, down).MulScalar())
+	w.value(g)
+	g.Set(&delta, delta.To(w.whole.DType))
+	g.End(delta)
+	return delta
+}
+
 // sum is what the parametrization makes of the parameter.
-func (w *ParamWrapper) sum(t *trace.Tape, of *trace.Tensor) (y *trace.Tensor) {
+func (w *ParamWrapper) sum(of *trace.Tensor) (y *trace.Tensor) {
+	if w.right == nil {
+		return of.Add(w.left)
+	}
 	scale := trace.Factors{Alpha: w.scaled}
-	t.NoAutocast(func() { y = of.BAddBMMScaled(w.left, w.right, scale) })
+	w.left.Tape().NoAutocast(func() { y = of.BAddBMMScaled(w.left, w.right, scale) })
 	return y
 }
 
-// register is register_parametrization, which makes the sum once to look at it.
-func (w *ParamWrapper) register(f *trace.Frame) {
-	left, right := w.factors(f)
-	w.left, w.right = f.Let(left), f.Let(right)
-	f.Discard(w.sum(f.Tape(), w.of.Tensor))
+// value binds the parameter as the module has it without its wrappers. What is packed is
+// unpacked at each look, but for those from within a wrapper, where the cache is on.
+func (w *ParamWrapper) value(f *trace.Frame) (x *trace.Tensor) {
+	switch {
+	case w.of.unpack == nil:
+		return w.of.Tensor
+	case w.adapted != nil:
+		return w.adapted
+	}
+	f.Tape().NoGrad(func() { x = w.of.unpack.dequantize(f) })
+	if w.inside {
+		w.adapted = w.around.Let(x)
+		return x
+	}
+	return f.Let(x)
+}
+
+// register is register_parametrization, which makes the sum once to look at it. inside says
+// that another wrapper is around: of a packed parameter, its cache then has the value before
+// this adapter is there, so that the module never sees the adapter.
+func (w *ParamWrapper) register(f *trace.Frame, inside bool) {
+	w.inside = inside
+	w.prepare(f)
+	g := f.FuncFrame()
+	g.Discard(w.sum(w.value(g)))
+	g.End()
 }
 
 // Wrappers are those around one module, of which each has the next as its base layer.
@@ -102,7 +167,7 @@ func (w *Wrappers) Around(f *trace.Frame, args []*trace.Tensor, forward func(f *
 			frames = append(frames, at)
 		}
 		one.around = g
-		one.register(at)
+		one.register(at, i > 0)
 	}
 	y := frames[len(frames)-1].Let(forward(frames[len(frames)-1]))
 	if w.Inner != nil {
@@ -120,12 +185,12 @@ func (w *Wrappers) Around(f *trace.Frame, args []*trace.Tensor, forward func(f *
 
 // access is the parameter as the module sees it within its wrappers: made at the first
 // look, and kept until the outermost returns.
-func (w *ParamWrapper) access(of *trace.Tensor) *trace.Tensor {
-	if w.around == nil {
-		return of
-	}
+func (w *ParamWrapper) access(f *trace.Frame) *trace.Tensor {
 	if w.adapted == nil {
-		w.adapted = w.around.Let(w.sum(w.around.Tape(), of))
+		g := f.FuncFrame()
+		y := w.sum(w.value(g))
+		g.End(y)
+		w.adapted = w.around.Let(y)
 	}
 	return w.adapted
 }

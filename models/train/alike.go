@@ -131,7 +131,7 @@ func (s stages) Ranks(scratch *trace.Tape) (ranks []string, err error) {
 			scratch.Raise(wrong)
 		}
 		t.net.To(scratch)
-		nn.MoveAdapters(scratch, t.adapters)
+		nn.MoveAdapters(scratch, t.net, t.adapters)
 		t.task.Load(scratch, int64(t.c.Batch))
 		p := scratch.Program()
 		places := []int{len(p.Instructions)}

@@ -224,15 +224,9 @@ func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
 		}
 	}
 	made := nn.AdaptLinears(a.Model(), options, but...)
-	parameters, missing := nn.AdaptParameters(a.Model(), c.LoRA.Parameters, func(string) int64 { return c.LoRA.Rank }, c.LoRA.Alpha != c.LoRA.Rank)
-	if len(missing) > 0 {
-		return wrong(fmt.Sprintf("the model has no experts with a parameter called %s; adapters are put beside the experts' gate_up_proj and down_proj", strings.Join(missing, " or ")))
-	}
-	switch {
-	case len(parameters) > 0 && c.LoRA.Dropout > 0:
-		return wrong("peft puts no adapters with dropout beside parameters; leave out dropout")
-	case len(parameters) > 0 && c.LoRA.DoRA:
-		return wrong("peft has no DoRA beside parameters; leave out dora=true")
+	parameters, missing := nn.AdaptParameters(a.Model(), c.LoRA.Parameters, c.LoRA.RankOf, c.LoRA.Alpha != c.LoRA.Rank)
+	if reason := besideParameters(c, len(parameters), missing); reason != "" {
+		return wrong(reason)
 	}
 	if made = append(made, parameters...); len(made) == 0 {
 		return wrong(fmt.Sprintf("%s; there are %s", c.LoRA.Wanted(), strings.Join(nn.LinearNames(a.Model(), but...), ", ")))
@@ -256,6 +250,27 @@ func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
 		nn.AdapterType(made, weightType(c.Weights))
 	}
 	return made, nil
+}
+
+// besideParameters finds what does not go together with adapters beside n single parameters.
+func besideParameters(c models.Case, n int, missing []string) string {
+	switch {
+	case len(missing) > 0:
+		return fmt.Sprintf("the model has no experts with a parameter called %s; vprof puts adapters beside the experts' gate_up_proj and down_proj", strings.Join(missing, " or "))
+	case n == 0:
+		return ""
+	case c.LoRA.Dropout > 0:
+		return "peft puts no adapters with dropout beside parameters; leave out dropout"
+	case c.LoRA.DoRA:
+		return "peft has no DoRA beside parameters; leave out dora=true"
+	case !c.PacksExperts():
+		return ""
+	case c.Packing() == "int8":
+		return "vprof records adapters beside experts in 4 bits, not in 8; use nf4+experts, or leave the experts out"
+	case c.Checkpointing && c.Recompute != models.Reentrant:
+		return "PyTorch raises CheckpointError there: a recomputation that is not reentrant finds experts unpacked that the first run unpacked; use --checkpointing reentrant"
+	}
+	return ""
 }
 
 var quantizations = map[string]nn.Quantization{"nf4": nn.NF4, "nf4-dq": nn.NF4Double, "int8": nn.Int8}

@@ -282,9 +282,13 @@ func (c *Config) adapters() error {
 	if s := c.facts["lora-save"].value; s != "" {
 		options = append(options, "save="+strings.ReplaceAll(s, ",", "+"))
 	}
+	if p := c.facts["lora-parameters"].value; p != "" {
+		options = append(options, "parameters="+strings.ReplaceAll(p, ",", "+"))
+	}
 	t := c.facts[loraTarget]
 	targets := strings.Split(t.value, ",")
 	switch {
+	case t.value == "" && c.facts["lora-parameters"].value != "":
 	case t.value == "" || slices.Contains([]string{"all-linear", "all"}, targets[0]):
 		options = append(options, "target=all-linear")
 	case strings.ContainsAny(t.value, expression):
