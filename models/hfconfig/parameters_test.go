@@ -21,6 +21,9 @@ func TestAdaptersBesideParameters(t *testing.T) {
 		"linear_num_key_heads": 4, "linear_key_head_dim": 64, "linear_value_head_dim": 64, "tie_word_embeddings": false}`
 	mixtral := `{"model_type": "mixtral", "vocab_size": 8192, "hidden_size": 512, "intermediate_size": 384, "num_hidden_layers": 2, "num_attention_heads": 8,
 		"num_key_value_heads": 4, "num_local_experts": 8, "num_experts_per_tok": 2, "tie_word_embeddings": false, "sliding_window": null}`
+	llama4 := `{"model_type": "llama4_text", "vocab_size": 1024, "hidden_size": 512, "intermediate_size": 256, "intermediate_size_mlp": 512, "num_hidden_layers": 4,
+		"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 64, "num_local_experts": 8, "num_experts_per_tok": 1, "interleave_moe_layer_step": 1,
+		"tie_word_embeddings": false, "attention_chunk_size": 8192}`
 	small := strings.Replace(packedMixture, "8192", "512", 1)
 	const both = "target=q_proj+v_proj,parameters=experts.gate_up_proj+experts.down_proj"
 	const layers = "target=q_proj+v_proj+gate_proj+up_proj+down_proj"
@@ -39,6 +42,7 @@ func TestAdaptersBesideParameters(t *testing.T) {
 		{small, "r=8,alpha=16," + both, "bf16", "", "", true, 131923968, 160544256},
 		{next, "r=8,alpha=16," + both, "bf16", "", "", false, 359373824, 375085568},
 		{next, "r=8,alpha=16,target=q_proj+shared_expert.gate_proj+shared_expert.up_proj+shared_expert.down_proj+shared_expert_gate", "bf16", "", "", false, 369293312, 384996864},
+		{llama4, "r=8,alpha=16," + both, "bf16", "", "", true, 103503872, 139767808},
 		{mixtral, "r=8,alpha=16,target=w1+w2+w3", "bf16", "", "", false, 188233216, 203944960},
 		{small, "r=8,alpha=16," + layers, "bf16", "nf4-dq+experts", "", false, 222502400, 199692288},
 		{small, "r=8,alpha=16," + layers, "bf16", "nf4-dq+experts", models.Reentrant, true, 102796800, 130082304},

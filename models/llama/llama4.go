@@ -207,6 +207,7 @@ type everyExpert interface {
 type batchedExperts struct {
 	nn.Module
 	GateUpProj, DownProj *nn.Parameter
+	Wrappers             *nn.Wrappers `torch:""`
 	ActFn                *nn.Func
 	c                    *Config
 }
@@ -224,7 +225,17 @@ func (e *batchedExperts) PackParameters(pack func(*nn.Parameter) *nn.Parameter) 
 	e.GateUpProj, e.DownProj = pack(e.GateUpProj), pack(e.DownProj)
 }
 
+// Wrap implements [nn.WrapsParameters]; peft takes the weights for [experts, out, in].
+func (e *batchedExperts) Wrap(beside func(own string, p *nn.Parameter, swapped bool) *nn.ParamWrapper) {
+	e.Wrappers = e.Wrappers.Wrapping(beside("gate_up_proj", e.GateUpProj, true))
+	e.Wrappers = e.Wrappers.Wrapping(beside("down_proj", e.DownProj, true))
+}
+
 func (e *batchedExperts) call(f *frame, x *tensor) *tensor {
+	return e.Wrappers.Around(f, []*tensor{x}, func(f *frame) *tensor { return e.batched(f, x) })
+}
+
+func (e *batchedExperts) batched(f *frame, x *tensor) *tensor {
 	g := f.CallFrame(x)
 	g.In(e)
 	g.Set(&x, x.View(e.c.Experts.Count, -1, e.c.Width))
