@@ -51,7 +51,7 @@ func (d gemmaType) architecture(r *reader) architecture {
 	a.settings = append(a.settings, hf.FlashSetting())
 	a.levers.Liger = c.AltUp.Streams == 0
 	if c.Experts.Count > 0 {
-		relative{fused: []string{"gate_up_proj"}}.mixture(&a)
+		relative{}.mixture(&a)
 	}
 	if d.beside == nil {
 		a.task = func(k models.Case) train.Task {
