@@ -89,7 +89,7 @@ func (w *wrapped) looked(g *frame, ids *tensor) (in looked) {
 func (w *wrapped) prepared(g *frame, in *looked, padding *tensor, text hf.Text) {
 	in.made, in.positions = true, positions(g, in.words)
 	var blocks *tensor
-	if w.c.Blocks {
+	if w.c.Blocks && !w.c.Flash {
 		blocks = g.Let(g.Tape().Filled("full", trace.I64, in.words.Size(0), in.words.Size(1)))
 	}
 	masks := w.c.masks(g, in.words, in.positions, padding, blocks, text)

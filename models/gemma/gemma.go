@@ -41,8 +41,8 @@ type Config struct {
 	// Blocks has the model around the decoder mark what tokens see each other both ways,
 	// which is none of a text, but makes masks.
 	Blocks bool
-	// Flash has FlashAttention serve the layers that slide; Liger has the kernels of
-	// liger-kernel compute norms and feed-forward halves.
+	// Flash has FlashAttention serve the layers whose heads it takes; Liger has the kernels
+	// of liger-kernel compute norms and feed-forward halves.
 	Flash, Liger bool
 }
 
@@ -174,19 +174,27 @@ func positions(g *frame, words *tensor) *tensor {
 // masks binds those of full attention and of a window, nil where the kernels need none.
 // Blocks mark tokens that see each other both ways, nil for none.
 func (c *Config) masks(g *frame, words, positions, padding, blocks *tensor, text hf.Text) (masks [2]*tensor) {
-	batch := words.Size(0)
-	masks[0] = hf.BlockMask(g, batch, positions, padding, blocks, text.Packed, 0)
-	if masks[0] != nil {
-		g.Let(masks[0])
-	}
-	if c.Flash {
-		return masks
-	}
-	masks[1] = hf.BlockMask(g, batch, positions, padding, blocks, text.Packed, c.Window)
-	if masks[1] != nil {
-		g.Let(masks[1])
+	for kind, window := range []int64{0, c.Window} {
+		if c.Flash && c.flashTakes(kind) {
+			continue
+		}
+		if masks[kind] = hf.BlockMask(g, words.Size(0), positions, padding, blocks, text.Packed, window); masks[kind] != nil {
+			g.Let(masks[kind])
+		}
 	}
 	return masks
+}
+
+// flashTakes reports whether the heads of a kind of layers are as wide as FlashAttention takes
+// them.
+func (c *Config) flashTakes(kind int) bool {
+	const widest = 256
+	for _, l := range c.Layers {
+		if l.kind() == kind && l.HeadSize > widest {
+			return false
+		}
+	}
+	return true
 }
 
 // angles binds the cosines and sines of both kinds of layers, and slots for what they share.

@@ -49,6 +49,7 @@ func (d gemmaType) architecture(r *reader) architecture {
 	a := decoder(d.name, int64(len(c.Layers)), c.Width, 1, t.turnedLength(131072))
 	a.settings, a.only = slices.DeleteFunc(a.settings, func(s models.Setting) bool { return s.Name == hf.ClassesSetting(1).Name }), nil
 	a.settings = append(a.settings, hf.FlashSetting())
+	a.notes = append(a.notes, "with --set flash=1, PyTorch serves layers whose heads are wider than the 256 that FlashAttention takes, as axolotl's gemma4_hybrid_attn_impl has it")
 	a.levers.Liger = c.AltUp.Streams == 0
 	if c.Experts.Count > 0 {
 		relative{}.mixture(&a)

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/models"
 )
 
 func TestWrongGemmasAreExplained(t *testing.T) {
@@ -23,4 +25,28 @@ func TestWrongGemmasAreExplained(t *testing.T) {
 		_, err := Parse("a/config.json", []byte(config))
 		require.EqualError(t, err, "a/config.json: "+want, config)
 	}
+}
+
+// FlashAttention needs no masks, neither of windows nor of rows that hold several sequences,
+// but takes no heads wider than 256.
+func TestFlashAttentionNeedsNoMasks(t *testing.T) {
+	const small = `"vocab_size": 64, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, `
+	asked := func(config string, packed, flash int64) requests {
+		m := model(t, "{"+small+config+"}")
+		settings := models.Settings{"seq-len": 64, "packed": packed}
+		if flash == 1 {
+			settings["flash"] = 1
+		}
+		r, err := m.Record(models.Case{Batch: 2, Weights: "bf16", Settings: settings}, board, models.Options{Steps: 1})
+		require.NoError(t, err)
+		return requested(r.Program)
+	}
+	windows := `"model_type": "mistral", "head_dim": 32, "sliding_window": 16`
+	none := `"model_type": "mistral", "head_dim": 32, "sliding_window": null`
+	require.Equal(t, asked(none, 0, 0), asked(windows, 0, 1))
+	require.Greater(t, asked(windows, 0, 0)[4], asked(windows, 0, 1)[4])
+
+	gemma := `"model_type": "gemma4_text", "hidden_size_per_layer_input": 0, "sliding_window": 16, "layer_types": ["sliding_attention", "full_attention"], "head_dim": 32, "global_head_dim": `
+	require.Equal(t, asked(gemma+"64", 0, 1), asked(gemma+"64", 1, 1))
+	require.Greater(t, asked(gemma+"512", 1, 1)[1], asked(gemma+"512", 0, 1)[1])
 }

@@ -3,6 +3,7 @@ package hfconfig
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/hf"
@@ -34,18 +35,13 @@ func (d relative) architecture(r *reader) architecture {
 	}
 	a := decoder(d.name, c.Layers, c.Width, labels, length)
 	a.levers.Liger, a.levers.Tiles = d.liger, c.Experts.Count == 0
-	if c.Eager || c.MaskKept {
-		a.settings = append(a.settings, hf.FlashSetting())
-	}
+	a.flashed(c)
 	d.special(c, &a)
 	if r.dequantized() {
 		a.note("weights in MXFP4 are loaded as bf16 (Mxfp4Config(dequantize=True)), as training needs them")
 	}
 	a.task = func(k models.Case) train.Task {
 		c := d.chosen(c, k)
-		if hf.FlashOf(k) {
-			c.Eager, c.MaskKept, c.Windowed = false, false, nil // its kernels need no masks
-		}
 		c.Selective.Kernels, c.Selective.Quantized = k.Settings[kernelsSetting] == 1, k.Quantize != ""
 		if k.Task == classification {
 			return llama.Classification(c, classesOf(k, problem), padded, hf.TextOf(k))
@@ -55,8 +51,18 @@ func (d relative) architecture(r *reader) architecture {
 	return a
 }
 
+// flashed has FlashAttention chosen where it needs another step than PyTorch's attention.
+func (a *architecture) flashed(c llama.Config) {
+	if !c.Llama4.On && (c.Eager || c.MaskKept || slices.Contains(c.Windowed, true)) {
+		a.settings = append(a.settings, hf.FlashSetting())
+	}
+}
+
 // chosen is a configuration as the settings of a case have it.
 func (d relative) chosen(c llama.Config, k models.Case) llama.Config {
+	if hf.FlashOf(k) {
+		c.Eager, c.MaskKept, c.Windowed = false, false, nil // its kernels need no masks
+	}
 	c.Llama4.Linearized = k.Settings[linearizedSetting] == 1
 	if hf.EagerOf(k) {
 		c.Eager = true

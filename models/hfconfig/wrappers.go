@@ -113,6 +113,7 @@ func (w wrapper) architecture(r *reader) architecture {
 	a.summary = fmt.Sprintf("%s: %s", w.name, a.summary)
 	a.levers.Liger, a.levers.Tiles = w.liger, c.Experts.Count == 0
 	a.note(fmt.Sprintf("this is a step on text alone: the towers' weights are there, and what %s add is not counted", w.senses))
+	a.flashed(c)
 	d.special(c, &a)
 	if c.Llama4.On {
 		withoutLigerLoss(&a)
