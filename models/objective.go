@@ -203,8 +203,8 @@ func (c *Case) checkObjective(m *Model) (field, reason string) {
 		return at, fmt.Sprintf("%s is learnt by a language model; use --task causal-lm", o.Name)
 	case c.Liger:
 		return "liger", "vprof does not describe liger-kernel's losses of preferences"
-	case c.ReferenceModel() && c.Strategy != nil && (c.Strategy.Name == FSDP2 || c.Strategy.Name == TP || c.Strategy.Name == ZeRO3):
-		return at, "vprof does not plan a reference model that several GPUs share; train adapters, whose reference is the model itself, or say dpo:precomputed"
+	case c.ReferenceModel() && c.Strategy != nil && c.Strategy.Name == TP:
+		return at, "vprof does not plan a reference model under tensor parallelism; train adapters, whose reference is the model itself, or take another strategy"
 	case o.Generates() && o.Answer() >= c.Settings["seq-len"]:
 		return at, fmt.Sprintf("answers of %d tokens leave no prompt in rows of %d; say %s:completion=N with less than seq-len", o.Answer(), c.Settings["seq-len"], o.Name)
 	case c.Settings["chunked-loss"] > 1 || c.Settings["fused-loss"] == 1 || c.Settings["linear-cross-entropy"] == 1:

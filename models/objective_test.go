@@ -59,7 +59,7 @@ func TestObjectivesThatCannotBeAreExplained(t *testing.T) {
 		"it: objective: a reward is a score of a whole answer": {Levers: Levers{Objective: Objective{Name: Reward}}},
 		"it: objective: dpo is learnt by a language model":     {Task: "classification", Levers: dpo},
 		"it: liger: vprof does not describe liger-kernel's":    {Levers: Levers{Liger: true, Objective: dpo.Objective}},
-		"vprof does not plan a reference model that several":   {Levers: dpo, GPUs: 2, Strategy: &Strategy{Name: FSDP2}},
+		"vprof does not plan a reference model under tensor":   {Levers: Levers{Objective: dpo.Objective, Clip: ClipNone}, GPUs: 4, Strategy: &Strategy{Name: TP, TP: 2}},
 	} {
 		_, err := m.Complete(c)
 		require.ErrorContains(t, err, want)

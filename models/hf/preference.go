@@ -50,7 +50,12 @@ func (p *preferences) forward(f *frame, b TextBatch, scores func(*frame, TextBat
 	if p.objective.As == models.AsLLaMAFactory {
 		g.Set(&y, y.To(trace.F32))
 	}
-	sums := g.Let(p.logps(g, y, b.IDs))
+	var sums *tensor
+	if p.objective.As == models.AsTorchtune && p.task.Reference != nil {
+		sums = g.Let(p.halves(g, y, b.IDs))
+	} else {
+		sums = g.Let(p.logps(g, y, b.IDs))
+	}
 	if p.objective.As == models.AsSwift {
 		g.Discard(y.Mean(false, -1))
 		g.End(sums)
@@ -58,6 +63,17 @@ func (p *preferences) forward(f *frame, b TextBatch, scores func(*frame, TextBat
 	}
 	g.End(sums, y)
 	return f.Let(y), f.Let(sums)
+}
+
+// halves are log-probabilities of the chosen answers, then of the rejected ones, as
+// torchtune's full_dpo_distributed takes them.
+func (p *preferences) halves(f *frame, logits, ids *tensor) *tensor {
+	rows, g := ids.Size(0), f.FuncFrame(logits, ids)
+	chosen := g.Let(p.logps(g, logits.Slice(0, 0, rows/2), ids.Slice(0, 0, rows/2)))
+	rejected := g.Let(p.logps(g, logits.Slice(0, rows/2, rows), ids.Slice(0, rows/2, rows)))
+	y := trace.Cat(0, chosen, rejected)
+	g.End(y)
+	return y
 }
 
 // unrecorded is forward without gradients, of which the log-probabilities are left.

@@ -87,6 +87,24 @@ func zero3(t *trace.Tape, w distributed.World, c models.Case, l Layout) (*Ranks,
 	return r, nil
 }
 
+// frozen3 is stage 3 of a model that is not trained, as TRL's prepare_deepspeed sets it up:
+// nothing is fetched ahead.
+func frozen3(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout) (*Ranks, error) {
+	fetch := distributed.Fetching{
+		Persist: 10 * width(l), Reuse: mostReuseDistance, Live: mostLiveParameters, Frozen: true,
+		OffloadWeights: s.Offload == models.OffloadParams || s.Offload == models.OffloadAll,
+	}
+	z, err := distributed.FullyPartitioned(t, w, deepSpeed(s, l), fetch, owners(l))
+	if err != nil {
+		return nil, err
+	}
+	r := &Ranks{Wrappers: map[string]trace.Wrapper{}}
+	for _, m := range z.Modules() {
+		r.Wrappers[m.Module()] = m
+	}
+	return r, nil
+}
+
 // owners are the modules with parameters of their own, and those parameters.
 func owners(l Layout) []distributed.Group {
 	var groups []distributed.Group

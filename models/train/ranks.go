@@ -45,6 +45,8 @@ type Layout struct {
 	// Sharing are the modules that have a parameter, by its name, beside the one that it is
 	// named after.
 	Sharing map[string][]string
+	// Frozen says that this is a model beside the one that is trained.
+	Frozen bool
 }
 
 // Distribute puts a model under the strategy of a case, as one rank does.
@@ -62,6 +64,9 @@ func Distribute(t *trace.Tape, c models.Case, l Layout) (*Ranks, error) {
 	case models.ZeRO2:
 		return zeroStage(t, w, s, l, 2)
 	case models.ZeRO3:
+		if l.Frozen {
+			return frozen3(t, w, s, l)
+		}
 		return zero3(t, w, c, l)
 	}
 	if s.DeepSpeed() {
@@ -102,7 +107,7 @@ func fullyShard(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout
 	if err != nil {
 		return nil, err
 	}
-	o := distributed.Options{Replicate: s.Replicate, Offload: s.Offload != ""}
+	o := distributed.Options{Replicate: s.Replicate, Offload: s.Offload != "", Beside: l.Frozen}
 	switch s.Resharding() {
 	case "auto":
 		o.Reshard = distributed.ReshardAuto
@@ -365,7 +370,24 @@ func (r *Ranks) Shared() []*trace.Tensor {
 
 // distribute puts a model of layers under the strategy of a case.
 func (s *Session) distribute(c models.Case, net *nn.Tree) *Ranks {
-	l := Layout{Modules: net.Modules(), Blocks: net.Blocks(), Linears: net.Linears()}
+	return s.share(c, net, false)
+}
+
+// distributeReference puts a frozen model under the case's strategy where that shares out
+// weights; others have it whole.
+func (s *Session) distributeReference(c models.Case, net *nn.Tree) {
+	if sharesReference(c) {
+		s.share(c, net, true)
+	}
+}
+
+// sharesReference tells whether ranks share the weights of a frozen model.
+func sharesReference(c models.Case) bool {
+	return c.Strategy != nil && (c.Strategy.Name == models.FSDP2 || c.Strategy.Name == models.ZeRO3)
+}
+
+func (s *Session) share(c models.Case, net *nn.Tree, frozen bool) *Ranks {
+	l := Layout{Modules: net.Modules(), Blocks: net.Blocks(), Linears: net.Linears(), Frozen: frozen}
 	names := net.Names()
 	l.Sharing = map[string][]string{}
 	for i, p := range net.Parameters {

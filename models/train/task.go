@@ -306,7 +306,7 @@ func (t *taskTrainer) Record(tape *trace.Tape, steps int) error {
 			nn.MoveAdapters(tape, t.net, t.adapters)
 		})
 		if t.reference != nil {
-			t.reference.To(tape)
+			Place(tape, t.c, func() { t.reference.To(tape) })
 			t.reference.Train(false)
 		}
 		tape.Mark("model")
@@ -316,6 +316,9 @@ func (t *taskTrainer) Record(tape *trace.Tape, steps int) error {
 		if t.c.Strategy != nil {
 			t.ranks = s.distribute(t.c, t.net)
 			trained, t.clipped = t.ranks.Parameters, t.ranks.Parameters
+			if t.reference != nil {
+				s.distributeReference(t.c, t.reference)
+			}
 		}
 		opt, err := s.OptimizerOf(t.c, ownOptimizer, t.ranks, trained)
 		if err != nil {

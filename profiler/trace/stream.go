@@ -99,7 +99,15 @@ func (x *Tensor) PartLike(offset int64, y *Tensor) *Tensor {
 
 // OnAbsent has f called with a tensor that an op is about to read and whose storage is
 // empty. It is to allocate it.
-func (t *Tape) OnAbsent(f func(x *Tensor)) { t.absent = f }
+func (t *Tape) OnAbsent(f func(x *Tensor)) {
+	before := t.absent
+	t.absent = func(x *Tensor) {
+		if before != nil {
+			before(x)
+		}
+		f(x)
+	}
+}
 
 // fetch has what an op reads there.
 func (t *Tape) fetch(reads []*Tensor) {

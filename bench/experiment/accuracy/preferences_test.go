@@ -110,6 +110,29 @@ func TestGeneratedAnswersNeedWhatPyTorchAllocates(t *testing.T) {
 	}
 }
 
+// TestSharedReferencesNeedWhatPyTorchAllocates has such steps of one of four ranks, where
+// fully_shard shares out the model and its reference: reshard_after_forward true and None,
+// which leaves the reference's root whole.
+func TestSharedReferencesNeedWhatPyTorchAllocates(t *testing.T) {
+	m, err := all.Models().Lookup("hf:testdata/preferences.json")
+	require.NoError(t, err)
+	for reshard, want := range map[string][3]float64{
+		"true": {492581376, 1158814208, 1264202752},
+		"auto": {411698176, 1424959488, 1466154496},
+	} {
+		rank := int64(0)
+		c := models.Case{
+			Batch: 4, Weights: "bf16", Optimizer: "sgd", Torch: "2.11", Settings: models.Settings{"seq-len": 512},
+			GPUs: 4, Strategy: &models.Strategy{Name: models.FSDP2, Reshard: reshard, Rank: &rank},
+			Levers: models.Levers{Objective: models.Objective{Name: models.GRPO, Completion: 256, Reference: true}, Clip: models.ClipNone},
+		}
+		peaks := peaksOfSecondStep(t, m, c)
+		for i, phase := range []string{"score", "forward", "backward"} {
+			require.InEpsilon(t, want[i], peaks[phase], 0.0001, "%s, reshard %s", phase, reshard)
+		}
+	}
+}
+
 // peaksOfSecondStep are the allocated bytes at the peak of each phase of a case's second step
 // on an A100.
 func peaksOfSecondStep(t *testing.T, m models.Model, c models.Case) map[string]int64 {

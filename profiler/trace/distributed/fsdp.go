@@ -2,6 +2,7 @@ package distributed
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
@@ -46,6 +47,9 @@ type Options struct {
 	// Offload keeps shards, their gradients and the optimizer's state in the host's memory
 	// (CPUOffloadPolicy).
 	Offload bool
+	// Beside says that this is a frozen model beside one that is trained. It gathers on streams
+	// of its own.
+	Beside bool
 }
 
 // Group are the parameters of a module that are gathered together.
@@ -98,7 +102,11 @@ func FullyShard(t *trace.Tape, w World, o Options, groups []Group) (*FSDP, error
 	if rows := mostRows(groups); rows < each {
 		return nil, fmt.Errorf("%d ranks share out rows of parameters, and the longest has %d: some ranks would hold nothing; use fewer GPUs, or replicas", each, rows)
 	}
-	t.Streams(streamNames...)
+	if o.Beside {
+		t.Streams(append(slices.Clone(streamNames), "frozen all-gather copy-in", "frozen all-gather")...)
+	} else {
+		t.Streams(streamNames...)
+	}
 	for i, g := range groups {
 		p := &ParamGroup{fsdp: f, module: g.Module, reshards: o.Reshard == ReshardAll || o.Reshard == ReshardAuto && i < len(groups)-1}
 		var old []*trace.Tensor
@@ -122,6 +130,21 @@ func FullyShard(t *trace.Tape, w World, o Options, groups []Group) (*FSDP, error
 	f.root = f.groups[last]
 	f.groups = append([]*ParamGroup{f.root}, f.groups[:last]...)
 	return f, nil
+}
+
+// copyIn and allGather are the streams that the model gathers on.
+func (f *FSDP) copyIn() program.Stream {
+	if f.options.Beside {
+		return allReduceStream + 1
+	}
+	return copyInStream
+}
+
+func (f *FSDP) allGather() program.Stream {
+	if f.options.Beside {
+		return allReduceStream + 2
+	}
+	return allGatherStream
 }
 
 // mostRows is the length of the longest parameter's first dimension.
@@ -166,8 +189,8 @@ func (f *FSDP) Sync(on bool) { f.syncs = on }
 // enterRoot begins a forward pass: the streams wait for what came before.
 func (f *FSDP) enterRoot() {
 	f.rooted = true
-	f.tape.WaitStream(copyInStream, computeStream)
-	f.tape.WaitStream(allGatherStream, computeStream)
+	f.tape.WaitStream(f.copyIn(), computeStream)
+	f.tape.WaitStream(f.allGather(), computeStream)
 }
 
 // leaveRoot ends a forward pass: nothing is copied out any more.
@@ -182,8 +205,8 @@ func (f *FSDP) leaveRoot() {
 
 // streamsWait holds up the streams that gather until an event of the computing one.
 func (f *FSDP) streamsWait(event uint32) {
-	f.tape.WaitEvent(copyInStream, event)
-	f.tape.WaitEvent(allGatherStream, event)
+	f.tape.WaitEvent(f.copyIn(), event)
+	f.tape.WaitEvent(f.allGather(), event)
 }
 
 // afterBackward is what runs when backward has ended: what groups have left over.

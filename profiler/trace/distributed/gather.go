@@ -25,15 +25,15 @@ func (g *ParamGroup) unshard() {
 	}
 	out := &gathered{}
 	t.NoGrad(func() {
-		t.On(copyInStream, func() { g.copyIn(out) })
-		t.WaitStream(allGatherStream, copyInStream)
-		t.On(allGatherStream, func() {
+		t.On(f.copyIn(), func() { g.copyIn(out) })
+		t.WaitStream(f.allGather(), f.copyIn())
+		t.On(f.allGather(), func() {
 			if f.world.Size > 1 {
 				own := t.Hold(out.output.Part(0, out.output.Numel()/f.world.Size))
 				t.Collective(program.AllGather, f.world.Size, out.output, own)
 				t.Release(own)
 			}
-			out.done = t.RecordEvent(allGatherStream)
+			out.done = t.RecordEvent(f.allGather())
 		})
 	})
 	g.gathered = out

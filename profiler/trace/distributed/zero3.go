@@ -14,6 +14,8 @@ type Fetching struct {
 	// Reuse stage3_max_reuse_distance, Live stage3_max_live_parameters, Part
 	// sub_group_size.
 	Prefetch, Persist, Reuse, Live, Part int64
+	// Frozen says that the model is not trained, as DeepSpeed takes one without an optimizer.
+	Frozen bool
 	// OffloadWeights keeps the rank's parts of weights in the host's memory.
 	OffloadWeights bool
 }
@@ -85,10 +87,12 @@ func FullyPartitioned(t *trace.Tape, w World, o DeepSpeed, fetch Fetching, group
 	for _, x := range olds {
 		t.Release(x)
 	}
-	if len(z.trained) == 0 {
+	switch {
+	case !fetch.Frozen && len(z.trained) == 0:
 		return nil, errNothingTrained
+	case !fetch.Frozen:
+		z.allocate()
 	}
-	z.allocate()
 	t.OnAbsent(z.external)
 	return z, nil
 }
