@@ -48,7 +48,10 @@ func (d relative) special(c llama.Config, a *architecture) {
 	if c.Selective.Inner > 0 {
 		a.selective(c)
 	}
-	if c.Order == llama.MambaBlock {
+	switch c.Order {
+	case llama.NemotronBlock:
+		a.noAdaptersBeside("model.layers.0.mixer.out_proj")
+	case llama.MambaBlock:
 		a.noAdaptersBeside("backbone.layers.0.mixer.out_proj")
 	}
 	if c.Mamba.Heads > 0 {
@@ -310,4 +313,67 @@ func readMamba(r *reader, c *llama.Config) {
 	if value, _, ok := r.get("time_step_rank"); ok && string(value) != `"auto"` {
 		c.Selective.Rank = r.size("time_step_rank", c.Selective.Rank, mostWidth)
 	}
+}
+
+// readNemotronH reads a decoder whose layers have a mixer, attention, experts or a feed-forward
+// half behind a norm each.
+func readNemotronH(r *reader, c *llama.Config) {
+	c.Activation, c.MLPBias = r.word("mlp_hidden_act", "relu2", hf.Activations()), r.flag("mlp_bias", false)
+	r.word("mamba_hidden_act", "silu", []string{"silu"})
+	c.Blocks = r.layerBlocks()
+	c.Layers = int64(len(c.Blocks))
+	r.experts(c, 8, "n_routed_experts", "num_local_experts", 2, 7688, "moe_intermediate_size")
+	c.Experts.Shared, c.Experts.Narrow = r.size("moe_shared_expert_intermediate_size", 7688, mostInner), r.sizeOr("moe_latent_size", 0, 0, mostWidth)
+	c.Experts.Normalized = r.flag("norm_topk_prob", true)
+	c.Experts.Groups = llama.Groups{Count: r.size("n_group", 1, mostExperts), Chosen: r.size("topk_group", 1, mostExperts)}
+	r.must(c.Experts.Count%c.Experts.Groups.Count == 0, "n_group", "%d groups do not divide the %d experts", c.Experts.Groups.Count, c.Experts.Count)
+	r.must(c.Experts.Count/c.Experts.Groups.Count >= 2, "n_group", "%d groups of the %d experts have less than two each", c.Experts.Groups.Count, c.Experts.Count)
+	r.must(c.Experts.Groups.Chosen <= c.Experts.Groups.Count, "topk_group", "%d is more than the %d groups that there are", c.Experts.Groups.Chosen, c.Experts.Groups.Count)
+	groups := r.size(r.either("mamba_n_groups", "n_groups"), 8, mostState)
+	m := llama.Mamba{
+		Heads: r.size("mamba_num_heads", 128, mostWidth), HeadSize: r.size("mamba_head_dim", 64, mostWidth), Groups: groups, State: r.size("ssm_state_size", 128, mostState),
+		Kernel: r.size(r.either("mamba_d_conv", "conv_kernel"), 4, mostKernel), Chunk: r.size(r.either("mamba_chunk_size", "chunk_size"), 128, mostChunk),
+		ConvBias: r.flag(r.either("mamba_conv_bias", "use_conv_bias"), true), InBias: r.flag("use_bias", false), Norm: true, Bare: true,
+	}
+	m.OutBias = m.InBias
+	r.must(m.Heads%m.Groups == 0 && m.Heads*m.HeadSize%m.Groups == 0, "n_groups", "%d do not divide mamba_num_heads %d", m.Groups, m.Heads)
+	c.Mamba = m
+}
+
+// either is the first of two keys that the file has, or the second.
+func (r *reader) either(first, second string) string {
+	if _, ok := r.raw[first]; ok {
+		return first
+	}
+	return second
+}
+
+// layerBlocks reads what layers have behind their norm: hybrid_override_pattern says so by a letter
+// each, or layers_block_type by names.
+func (r *reader) layerBlocks() []llama.Block {
+	kinds := map[string]llama.Block{
+		"M": llama.MixerBlock, "mamba": llama.MixerBlock, "linear_attention": llama.MixerBlock, "E": llama.ExpertsBlock, "moe": llama.ExpertsBlock,
+		"*": llama.AttentionBlock, "attention": llama.AttentionBlock, fullAttention: llama.AttentionBlock, "-": llama.FeedBlock, "mlp": llama.FeedBlock,
+	}
+	key := r.either("layer_types", "layers_block_type")
+	names := r.words(key)
+	if value, _, ok := r.get("hybrid_override_pattern"); ok && names == nil {
+		key = "hybrid_override_pattern"
+		names = strings.Split(unquoted(value), "")
+	}
+	if names == nil {
+		names = []string{"M", "E", "*", "-"}
+	}
+	if len(names) > mostLayers {
+		r.wrong(key, "has %d layers; vprof takes %d at the most", len(names), mostLayers)
+		names = names[:mostLayers]
+	}
+	out := make([]llama.Block, len(names))
+	for i, name := range names {
+		kind, ok := kinds[name]
+		r.must(ok, key, "vprof does not know %q; it knows linear_attention, full_attention, moe and mlp, or M, *, E and -", name)
+		out[i] = kind
+	}
+	r.must(len(out) > 0, key, "names no layer")
+	return out
 }

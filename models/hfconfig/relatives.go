@@ -235,6 +235,13 @@ var relatives = map[string]relative{
 		base: llama.Config{Names: llama.Names{"mlp": "feed_forward", "post_attention_layernorm": "pre_ff_layernorm", "norm": "final_layernorm", "gate": "router"}, Experts: llama.Experts{Routing: llama.RouteInput}},
 		read: readJamba,
 	},
+	"nemotron_h": {
+		name: "NemotronH", vocab: 131072, kvHeads: 8, headSize: 128, inner: 21504, positions: 4096, noClasses: true,
+		base: llama.Config{
+			Norm: llama.FloatNorm, Order: llama.NemotronBlock, MLP: llama.Plain, NoRotary: true, ScoresWhole: true, Experts: llama.Experts{Routing: llama.RouteGroups, NoGate: true},
+			Names: llama.Names{"embed_tokens": "embeddings", "norm": "norm_f", "input_layernorm": "norm", "mamba": "mixer", "self_attn": "mixer", "mlp": "mixer"},
+		}, read: readNemotronH,
+	},
 	"afmoe": {
 		name: "Afmoe", vocab: 200192, width: 2048, heads: 16, headSize: 128, inner: 6144, positions: 16384, noClasses: true, fused: fusedByQwen,
 		base: llama.Config{

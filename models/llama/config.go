@@ -86,6 +86,9 @@ type Config struct {
 	Clipped bool
 	// KeyScaled scales keys, GateScaled what gates and what comes of the feed-forward half.
 	KeyScaled, GateScaled bool
+	// Blocks says of each layer what it has behind its only norm, as Nemotron H does; nil says
+	// that layers have two halves.
+	Blocks []Block
 	// ResidualWhole keeps the residual stream in fp32, ScoresWhole the scores of words.
 	ResidualWhole, ScoresWhole bool
 	// Experts are those of a mixture, in the place of the feed-forward half.
@@ -116,6 +119,8 @@ const (
 	// LayerNormPlus is NemotronLayerNorm1P: LayerNorm with a weight beside one, in the type
 	// of autocast.
 	LayerNormPlus
+	// FloatNorm is OlmoNorm that brings the weight to fp32, as Nemotron H does.
+	FloatNorm
 	// CohereNorm is CohereLayerNorm: written out in fp32, without a bias.
 	CohereNorm
 	// Llama4Norm is Llama4TextRMSNorm, whose weight is applied in the type of what comes in.
@@ -158,6 +163,8 @@ const (
 	Llama4Order
 	// MambaBlock is a norm and a mixer, and nothing else.
 	MambaBlock
+	// NemotronBlock is a norm and what Blocks says.
+	NemotronBlock
 )
 
 // QKNorm is what is normalized of query and key.
@@ -255,6 +262,9 @@ func (n Names) TorchName(own string) string {
 // kinds tell whether layer i has attention, and whether it has what wants the mask of padded
 // rows itself.
 func (c *Config) kinds(i int) (attends, recurs bool) {
+	if kind, ok := c.blocks(i); ok {
+		return kind == AttentionBlock, kind == MixerBlock
+	}
 	instead := c.ShortConv.short(i) || c.DeltaNet.linear(i) || c.Mamba.instead(i) || c.Selective.instead(i)
 	return !instead, instead || c.Mamba.mixes(i)
 }

@@ -25,6 +25,10 @@ type Experts struct {
 	SharedGate bool
 	// SharedLast has that expert see tokens after the others.
 	SharedLast bool
+	// NoGate has experts of one layer in and one out. Narrow is how wide the tokens are that
+	// they see; zero is as wide as all.
+	NoGate bool
+	Narrow int64
 	// Clamped has experts as GPT-OSS has them: with biases, weights the other way round, and
 	// gates that are neighbors of what they gate, both held within bounds.
 	Clamped bool
@@ -223,10 +227,10 @@ func (r *router) sigmoid(f *frame, scores *tensor) (weights, chosen *tensor) {
 // experts is Qwen2MoeExperts: the weights of all experts in one.
 type experts struct {
 	nn.Module
-	GateUpProj, GateUpProjBias, DownProj, DownProjBias *nn.Parameter
-	Wrappers                                           *nn.Wrappers `torch:""`
-	ActFn                                              *nn.Func
-	c                                                  *Config
+	GateUpProj, UpProj, GateUpProjBias, DownProj, DownProjBias *nn.Parameter
+	Wrappers                                                   *nn.Wrappers `torch:""`
+	ActFn                                                      *nn.Func
+	c                                                          *Config
 }
 
 func newExperts(c *Config) *experts {
@@ -237,6 +241,13 @@ func newExperts(c *Config) *experts {
 			DownProj: nn.NewParameter(e.Count, e.Inner, c.Width), DownProjBias: nn.NewParameter(e.Count, c.Width), c: c,
 		}
 	}
+	if e.NoGate {
+		in := c.Width
+		if e.Narrow > 0 {
+			in = e.Narrow
+		}
+		return &experts{UpProj: nn.NewParameter(e.Count, e.Inner, in), DownProj: nn.NewParameter(e.Count, in, e.Inner), ActFn: hf.Activation(c.Activation), c: c}
+	}
 	return &experts{
 		GateUpProj: nn.NewParameter(e.Count, 2*e.Inner, c.Width), DownProj: nn.NewParameter(e.Count, c.Width, e.Inner),
 		ActFn: hf.Activation(c.Activation), c: c,
@@ -245,13 +256,26 @@ func newExperts(c *Config) *experts {
 
 // PackParameters implements [nn.PacksParameters].
 func (e *experts) PackParameters(pack func(*nn.Parameter) *nn.Parameter) {
-	e.GateUpProj, e.DownProj = pack(e.GateUpProj), pack(e.DownProj)
+	in := e.in()
+	*in, e.DownProj = pack(*in), pack(e.DownProj)
+}
+
+// in is the weight that tokens meet first.
+func (e *experts) in() **nn.Parameter {
+	if e.c.Experts.NoGate {
+		return &e.UpProj
+	}
+	return &e.GateUpProj
 }
 
 // Wrap implements [nn.WrapsParameters].
 func (e *experts) Wrap(beside func(own string, p *nn.Parameter, swapped bool) *nn.ParamWrapper) {
 	swapped := !e.c.Experts.Clamped
-	e.Wrappers = e.Wrappers.Wrapping(beside("gate_up_proj", e.GateUpProj, swapped))
+	name := "gate_up_proj"
+	if e.c.Experts.NoGate {
+		name = "up_proj"
+	}
+	e.Wrappers = e.Wrappers.Wrapping(beside(name, *e.in(), swapped))
 	e.Wrappers = e.Wrappers.Wrapping(beside("down_proj", e.DownProj, swapped))
 }
 
@@ -274,10 +298,14 @@ func (e *experts) grouped(f *frame, x, chosen, weights *tensor) *tensor {
 	rows := g.Let(x.Index(order.FloorDivide(trace.IntNumber)))
 	ordered := g.Let(flat.Index(order))
 	ends := e.ends(g, sorted)
-	up := e.GateUpProj.Access(g)
+	up := (*e.in()).Access(g)
 	bias := e.biases(g, e.GateUpProjBias, sorted)
 	y := g.Let(e.linear(g, rows, up, bias, ends))
-	g.Set(&y, e.gated(g, y))
+	if e.c.Experts.NoGate {
+		g.Set(&y, g.Call(e.ActFn, y))
+	} else {
+		g.Set(&y, e.gated(g, y))
+	}
 	down := e.DownProj.Access(g)
 	if bias != nil {
 		g.Set(&bias, e.DownProjBias.Index(sorted))
@@ -289,7 +317,7 @@ func (e *experts) grouped(f *frame, x, chosen, weights *tensor) *tensor {
 	g.Set(&weighted, weighted.Index(back))
 	sum := g.Let(weighted.View(tokens, each, width).Sum(false, 1))
 	out := sum.To(x.DType())
-	nn.Accessed(t, []*nn.Parameter{e.GateUpProj, e.DownProj}, []*tensor{up, down})
+	nn.Accessed(t, []*nn.Parameter{*e.in(), e.DownProj}, []*tensor{up, down})
 	g.End(out)
 	return out
 }

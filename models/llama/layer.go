@@ -20,6 +20,9 @@ type layer struct {
 }
 
 func newLayer(c *Config, i int) *layer {
+	if kind, ok := c.blocks(i); ok {
+		return newBlock(c, i, kind)
+	}
 	l := &layer{Names: c.Names, c: c}
 	switch {
 	case c.ShortConv.short(i):
@@ -98,6 +101,8 @@ func (l *layer) forward(f *frame, args []*tensor) *tensor {
 		return l.llama4(f, x, args)
 	case MambaBlock:
 		return l.block(f, x, args[5])
+	case NemotronBlock:
+		return l.nemotron(f, x, args[5], attend)
 	}
 	residual := f.Let(x)
 	f.Set(&x, f.Call(l.InputLayernorm, x))

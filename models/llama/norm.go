@@ -46,7 +46,10 @@ func (n *norm) Forward(f *frame, x *tensor) *tensor {
 	f.Set(&x, x.To(trace.F32))
 	variance := f.Let(x.Pow(2).Mean(true, -1))
 	f.Set(&x, x.Mul(variance.AddScalar().Rsqrt()))
-	if n.kind == OlmoNorm {
+	switch n.kind {
+	case FloatNorm:
+		return n.Weight.To(trace.F32).Mul(x).To(d)
+	case OlmoNorm:
 		return n.Weight.Mul(x).To(d)
 	}
 	return n.Weight.Mul(x.To(d))

@@ -1,0 +1,109 @@
+package llama
+
+import (
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// Block is what a layer that has nothing but a norm and one thing behind it does with tokens.
+type Block int
+
+const (
+	// AttentionBlock attends.
+	AttentionBlock Block = iota
+	// MixerBlock has a mixer of states.
+	MixerBlock
+	// ExpertsBlock has a mixture of experts.
+	ExpertsBlock
+	// FeedBlock has a feed-forward half.
+	FeedBlock
+)
+
+// blocks is what layer i is, if layers are blocks.
+func (c *Config) blocks(i int) (kind Block, ok bool) {
+	if i >= len(c.Blocks) {
+		return 0, false
+	}
+	return c.Blocks[i], true
+}
+
+// newBlock is NemotronHBlock.
+func newBlock(c *Config, i int, kind Block) *layer {
+	l := &layer{Names: c.Names, c: c, InputLayernorm: newNorm(c, c.Width)}
+	switch kind {
+	case AttentionBlock:
+		l.SelfAttn = newSelfAttention(c, i)
+	case MixerBlock:
+		l.Mamba = newMixer(c)
+	case ExpertsBlock:
+		l.Mlp = newPlainExperts(c)
+	default:
+		l.Mlp = newMLP(c)
+	}
+	return l
+}
+
+// nemotron is NemotronHBlock.forward; rows is the mask of padded rows.
+func (l *layer) nemotron(f *frame, x, rows *tensor, attend func(*tensor) *tensor) *tensor {
+	residual := f.Let(x)
+	f.Set(&x, f.Call(l.InputLayernorm, x.To(l.InputLayernorm.(*norm).Weight.DType)))
+	switch {
+	case l.Mamba != nil:
+		f.Set(&x, l.Mamba.call(f, x, rows))
+	case l.SelfAttn != nil:
+		f.Set(&x, attend(x))
+	default:
+		f.Set(&x, f.Call(l.Mlp, x))
+	}
+	f.Set(&x, residual.Add(x))
+	return x
+}
+
+// plainExperts is NemotronHMoE: experts without gates, which may see narrower tokens.
+type plainExperts struct {
+	nn.Module
+	Experts       *experts
+	Gate          *router
+	SharedExperts *mlp
+	In, Out       nn.Layer
+}
+
+// TorchName names the layers that make tokens narrower, and back.
+func (s *plainExperts) TorchName(own string) string {
+	switch own {
+	case "in":
+		return "fc1_latent_proj"
+	case "out":
+		return "fc2_latent_proj"
+	}
+	return own
+}
+
+func newPlainExperts(c *Config) *plainExperts {
+	shared := *c
+	shared.Inner = c.Experts.Shared
+	s := &plainExperts{Experts: newExperts(c), Gate: &router{Weight: nn.NewParameter(c.Experts.Count, c.Width), c: c}, SharedExperts: newMLP(&shared)}
+	s.Gate.ScoreBias = nn.NewBuffer(trace.F32, c.Experts.Count)
+	if n := c.Experts.Narrow; n > 0 {
+		s.In, s.Out = nn.NewLinear(c.Width, n, c.MLPBias), nn.NewLinear(n, c.Width, c.MLPBias)
+	}
+	return s
+}
+
+// Forward maps [batch, length, width] to the same.
+func (s *plainExperts) Forward(f *frame, x *tensor) *tensor {
+	shape, all := x.Shape(), f.Let(x)
+	scores, weights, chosen := s.Gate.call(f, x)
+	f.LetAll([]*tensor{scores, weights, chosen})
+	f.Set(&x, x.View(-1, x.Size(-1)))
+	if s.In != nil {
+		f.Set(&x, f.Call(s.In, x))
+	}
+	f.Set(&x, s.Experts.call(f, x, chosen, weights))
+	if s.Out != nil {
+		f.Set(&x, f.Call(s.Out, x))
+	}
+	f.Set(&x, x.View(shape...))
+	f.Set(&x, x.Add(f.Call(s.SharedExperts, all)))
+	return x
+}
