@@ -44,6 +44,8 @@ type Config struct {
 	// Flash has FlashAttention serve the layers whose heads it takes; Liger has the kernels
 	// of liger-kernel compute norms and feed-forward halves.
 	Flash, Liger bool
+	// Eager has scores computed and kept.
+	Eager bool
 }
 
 // Layer is what layers differ in.
@@ -178,7 +180,15 @@ func (c *Config) masks(g *frame, words, positions, padding, blocks *tensor, text
 		if c.Flash && c.flashTakes(kind) {
 			continue
 		}
-		if masks[kind] = hf.BlockMask(g, words.Size(0), positions, padding, blocks, text.Packed, window); masks[kind] != nil {
+		switch {
+		case !c.Eager:
+			masks[kind] = hf.BlockMask(g, words.Size(0), positions, padding, blocks, text.Packed, window)
+		case kind == 0:
+			masks[kind] = hf.EagerCausalMask(g, words, positions, padding, text.Packed)
+		default:
+			masks[kind] = hf.EagerWindowMask(g, words, positions, padding, text.Packed)
+		}
+		if masks[kind] != nil {
 			g.Let(masks[kind])
 		}
 	}

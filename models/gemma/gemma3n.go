@@ -142,7 +142,11 @@ func (l *layer3n) forward(f *frame, args []*tensor, s *state) *tensor {
 	active := f.Let(predictions.Select(0, 0))
 	normed := f.Let(f.Call(l.InputLayernorm, active))
 	learned := f.Let(f.Call(l.Laurel, normed))
-	attended := f.Let(l.SelfAttn.call(f, normed, mask, cos, sin, s.shared[l.l.kind()]))
+	attended, weights := l.SelfAttn.call(f, normed, mask, cos, sin, s.shared[l.l.kind()])
+	f.Let(attended)
+	if weights != nil {
+		f.Let(weights)
+	}
 	f.Set(&attended, f.Call(l.PostAttentionLayernorm, attended))
 	gated := f.Let(active.Add(attended))
 	joined := f.Let(gated.Add(learned).DivScalar())

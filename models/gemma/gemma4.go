@@ -110,7 +110,11 @@ func (l *layer4) forward(f *frame, args []*tensor, s *state) *tensor {
 	}
 	residual := f.Let(x)
 	f.Set(&x, f.Call(l.InputLayernorm, x))
-	f.Set(&x, l.SelfAttn.call(f, x, named[0], named[2], named[3], s.shared[l.l.kind()]))
+	attended, weights := l.SelfAttn.call(f, x, named[0], named[2], named[3], s.shared[l.l.kind()])
+	f.Set(&x, attended)
+	if weights != nil {
+		f.Let(weights)
+	}
 	f.Set(&x, f.Call(l.PostAttentionLayernorm, x))
 	f.Set(&x, residual.Add(x))
 	f.Set(&residual, x)

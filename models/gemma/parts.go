@@ -143,7 +143,9 @@ func newAttention(c *Config, l Layer) *attention {
 	return a
 }
 
-func (a *attention) call(f *frame, x, mask, cos, sin *tensor, shared keysValues) *tensor {
+// call gives what attention makes of x [batch, length, width], and the weights if they are
+// kept.
+func (a *attention) call(f *frame, x, mask, cos, sin *tensor, shared keysValues) (y, weights *tensor) {
 	g := f.CallFrame(x, mask, cos, sin)
 	g.In(a)
 	q := g.Let(a.heads(g, a.QProj, x))
@@ -164,11 +166,17 @@ func (a *attention) call(f *frame, x, mask, cos, sin *tensor, shared keysValues)
 	if a.Training() {
 		o.Dropout = a.c.AttentionDropout
 	}
-	y := g.Let(hf.Attention(g, q, k, v, mask, o))
+	if a.c.Eager {
+		y, weights = hf.EagerAttention(g, q, k, v, mask, o, false)
+		g.Let(y)
+		g.Let(weights)
+	} else {
+		y = g.Let(hf.Attention(g, q, k, v, mask, o))
+	}
 	g.Set(&y, hf.Merge(y))
 	g.Set(&y, g.Call(a.OProj, y))
-	g.End(y)
-	return y
+	g.End(y, weights)
+	return y, weights
 }
 
 // keysValues binds keys and values [batch, heads, length, size].

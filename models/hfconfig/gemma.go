@@ -19,6 +19,8 @@ type gemmaType struct {
 	config func(r *reader) gemma.Config
 	beside func(r *reader, c *gemma.Config) func() (llama.Wrapper, gemma.Senses)
 	senses string
+	// clippable says that the towers have layers that hold what goes in within bounds.
+	clippable bool
 }
 
 // gemmas are the types, as transformers defines them.
@@ -26,7 +28,7 @@ var gemmas = map[string]gemmaType{
 	"gemma4_text":         {name: "Gemma4", config: readGemma4(512, 131072, true)},
 	"gemma4_unified_text": {name: "Gemma4Unified", config: readGemma4(1024, 262144, false)},
 	"gemma3n_text":        {name: "Gemma3n", config: readGemma3n},
-	"gemma4":              {name: "Gemma4", config: readGemma4(512, 131072, true), beside: besideGemma4, senses: "images and sound"},
+	"gemma4":              {name: "Gemma4", config: readGemma4(512, 131072, true), beside: besideGemma4, senses: "images and sound", clippable: true},
 	"gemma4_unified":      {name: "Gemma4Unified", config: readGemma4(1024, 262144, false), beside: besideGemma4Unified, senses: "images and sound"},
 	"gemma3n":             {name: "Gemma3n", config: readGemma3n, beside: besideGemma3n, senses: "images and sound"},
 }
@@ -51,28 +53,50 @@ func (d gemmaType) architecture(r *reader) architecture {
 	a.settings = append(a.settings, hf.FlashSetting())
 	a.notes = append(a.notes, "with --set flash=1, PyTorch serves layers whose heads are wider than the 256 that FlashAttention takes, as axolotl's gemma4_hybrid_attn_impl has it")
 	a.levers.Liger = c.AltUp.Streams == 0
+	a.eager()
 	if c.Experts.Count > 0 {
 		relative{}.mixture(&a)
 	}
 	if d.beside == nil {
 		a.task = func(k models.Case) train.Task {
-			c := c
-			c.Flash = hf.FlashOf(k)
-			return gemma.CausalLM(c, hf.TextOf(k))
+			return gemma.CausalLM(attending(c, k), hf.TextOf(k))
 		}
 		return a
 	}
 	c.Tied = r.flag("tie_word_embeddings", true)
 	beside := d.beside(r, &c)
+	if d.clippable {
+		a.noClippable()
+	}
 	a.summary = fmt.Sprintf("%s: %s", d.name, a.summary)
 	a.note(fmt.Sprintf("this is a step on text alone: the towers' weights are there, and what %s add is not counted", d.senses))
 	a.task = func(k models.Case) train.Task {
-		c := c
-		c.Flash = hf.FlashOf(k)
 		w, s := beside()
-		return gemma.ConditionalGeneration(c, w, s, hf.TextOf(k))
+		return gemma.ConditionalGeneration(attending(c, k), w, s, hf.TextOf(k))
 	}
 	return a
+}
+
+// noClippable refuses adapters by names that the towers have, too.
+func (a *architecture) noClippable() {
+	check := a.check
+	a.check = func(c models.Case) (setting, reason string) {
+		if c.LoRA == nil {
+			return check(c)
+		}
+		for _, name := range c.LoRA.Targets {
+			if slices.Contains([]string{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}, name) {
+				return "lora", "target " + name + ": the towers have a layer of that name, a Gemma4ClippableLinear, for which peft raises \"is not supported\"; choose the decoder's, as in match=model.language_model.layers.*(q|v)_proj"
+			}
+		}
+		return check(c)
+	}
+}
+
+// attending is a configuration with the attention of a case.
+func attending(c gemma.Config, k models.Case) gemma.Config {
+	c.Flash, c.Eager = hf.FlashOf(k), hf.EagerOf(k)
+	return c
 }
 
 // gemmaText reads what both have.

@@ -50,3 +50,12 @@ func TestFlashAttentionNeedsNoMasks(t *testing.T) {
 	require.Equal(t, asked(gemma+"64", 0, 1), asked(gemma+"64", 1, 1))
 	require.Greater(t, asked(gemma+"512", 1, 1)[1], asked(gemma+"512", 0, 1)[1])
 }
+
+// peft refuses names that the towers have for layers of another class.
+func TestAdaptersOfGemma4AreNotNamedAsTheTowersAre(t *testing.T) {
+	m := open(t, "gemma4")
+	_, err := m.Complete(models.Case{LoRA: &models.LoRA{Rank: 4, Targets: []string{"q_proj"}}})
+	require.ErrorContains(t, err, `lora: target q_proj: the towers have a layer of that name, a Gemma4ClippableLinear`)
+	_, err = m.Complete(models.Case{LoRA: &models.LoRA{Rank: 4, Match: "model.language_model.layers.*q_proj"}})
+	require.NoError(t, err)
+}

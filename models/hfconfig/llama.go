@@ -79,6 +79,11 @@ func (d relative) attention(c llama.Config, a *architecture) {
 	case c.QKV == llama.FalconProjection, c.Order == llama.MambaBlock: // an eager attention of its own, or none
 		return
 	}
+	a.eager()
+}
+
+// eager has eager attention chosen.
+func (a *architecture) eager() {
 	a.settings = append(a.settings, hf.EagerSetting())
 	check := a.check
 	a.check = func(c models.Case) (setting, reason string) {
