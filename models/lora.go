@@ -29,10 +29,20 @@ type LoRA struct {
 	// names: rank_pattern. No text has them.
 	Ranks map[string]int64
 	// DoRA scales the rows of adapted weights by trained magnitudes: use_dora.
-	DoRA bool
+	// [PeftDoRA] or [TorchtuneDoRA]; empty for none.
+	DoRA string
+	// InWeightsType has adapters in the type of the weights, as torchtune's and those of peft
+	// with autocast_adapter_dtype=False; others are in fp32.
+	InWeightsType bool
 	// Save are names of modules that are trained as a whole, in a copy: modules_to_save.
 	Save []string
 }
+
+// The values of [LoRA.DoRA]: as peft and as torchtune compute it.
+const (
+	PeftDoRA      = "true"
+	TorchtuneDoRA = "torchtune"
+)
 
 // allLinear is how a command line and peft name all linear layers.
 const allLinear = "all-linear"
@@ -90,7 +100,7 @@ func ParseLoRA(text string) (LoRA, error) {
 	return l, nil
 }
 
-const keysOfLoRA = "the keys are r, alpha, dropout, dora, target, parameters, save and match"
+const keysOfLoRA = "the keys are r, alpha, dropout, dtype, dora, target, parameters, save and match"
 
 func (l *LoRA) set(key, value string) (err error) {
 	switch key {
@@ -104,9 +114,20 @@ func (l *LoRA) set(key, value string) (err error) {
 			return fmt.Errorf("%q is not a probability below 1", value)
 		}
 	case "dora":
-		if l.DoRA, err = strconv.ParseBool(value); err != nil {
-			return fmt.Errorf("%q is neither true nor false", value)
+		on, err := strconv.ParseBool(value)
+		switch {
+		case value == TorchtuneDoRA:
+			l.DoRA = value
+		case err != nil:
+			return fmt.Errorf("%q is neither true nor false, nor torchtune", value)
+		case on:
+			l.DoRA = PeftDoRA
 		}
+	case "dtype":
+		if value != "weights" && value != "fp32" {
+			return fmt.Errorf("%q is neither weights nor fp32", value)
+		}
+		l.InWeightsType = value == "weights"
 	case "target":
 		l.Targets = nil
 		if value == allLinear {
@@ -166,8 +187,11 @@ func (l *LoRA) String() string {
 	if l.Dropout > 0 {
 		dropout = fmt.Sprintf("dropout=%g,", l.Dropout)
 	}
-	if l.DoRA {
-		dropout += "dora=true,"
+	if l.InWeightsType {
+		dropout += "dtype=weights,"
+	}
+	if l.DoRA != "" {
+		dropout += "dora=" + l.DoRA + ","
 	}
 	return fmt.Sprintf("r=%d,alpha=%d,%s%s", l.Rank, l.Alpha, dropout, target)
 }

@@ -28,7 +28,7 @@ func TestLoRAIsReadAsPeftNamesIt(t *testing.T) {
 
 func TestLoRAErrorsNameTheKey(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                       `"" is not key=value; the keys are r, alpha, dropout, dora, target, parameters, save and match`,
+		"":                       `"" is not key=value; the keys are r, alpha, dropout, dtype, dora, target, parameters, save and match`,
 		"8":                      `"8" is not key=value`,
 		"r=0":                    `r: "0" is not a whole number from 1 to 65536`,
 		"r=many":                 `r: "many" is not a whole number`,
@@ -40,7 +40,7 @@ func TestLoRAErrorsNameTheKey(t *testing.T) {
 		"target=q_proj+":         `target: "q_proj+" has an empty name`,
 		"target=q_proj,":         `target: "q_proj+" has an empty name`,
 		"target=q_proj,r=2,k":    `"k" is not key=value`,
-		"rank=8":                 "rank: there is no such key; the keys are r, alpha, dropout, dora, target, parameters, save and match",
+		"rank=8":                 "rank: there is no such key; the keys are r, alpha, dropout, dtype, dora, target, parameters, save and match",
 		"save=":                  `save: "" has an empty name; use names like embed_tokens+lm_head`,
 		"parameters=a,,r=2":      `parameters: "a+" has an empty name`,
 		"save=a,,r=2":            `save: "a+" has an empty name`,

@@ -151,6 +151,13 @@ func (f *Fit) notes() []string {
 		}
 	}
 	notes = append(notes, f.throughEpochs()...)
+	notes = append(notes, f.parallelNotes()...)
+	return append(notes, "samples/s ~: an estimate that ranks; vprof time shows how uncertain it is.")
+}
+
+// parallelNotes say what the figures of several GPUs rest on.
+func (f *Fit) parallelNotes() []string {
+	var notes []string
 	switch {
 	case f.Parallel == nil:
 	case f.Parallel.Recorded:
@@ -167,7 +174,7 @@ func (f *Fit) notes() []string {
 	default:
 		notes = append(notes, fmt.Sprintf("each of several GPUs: by arithmetic from the replay of one; NCCL's memory and links of %.0f GB/s are assumptions.", f.Parallel.Bandwidth/1e9))
 	}
-	return append(notes, "samples/s ~: an estimate that ranks; vprof time shows how uncertain it is.")
+	return notes
 }
 
 // throughEpochs say what became of the epochs that were replayed.

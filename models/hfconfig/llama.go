@@ -40,6 +40,7 @@ func (d relative) architecture(r *reader) architecture {
 	if r.dequantized() {
 		a.note("weights in MXFP4 are loaded as bf16 (Mxfp4Config(dequantize=True)), as training needs them")
 	}
+	a.settings = append(a.settings, variants(c)...)
 	a.task = func(k models.Case) train.Task {
 		c := d.chosen(c, k)
 		c.Selective.Kernels, c.Selective.Quantized = k.Settings[kernelsSetting] == 1, k.Quantize != ""
@@ -64,6 +65,10 @@ func (d relative) chosen(c llama.Config, k models.Case) llama.Config {
 		c.Eager, c.MaskKept, c.Windowed = false, false, nil // its kernels need no masks
 	}
 	c.Llama4.Linearized = k.Settings[linearizedSetting] == 1
+	c.Repeated = k.Settings[repeatedSetting] == 1
+	if k.Settings[separateSetting] == 1 {
+		c.QKV, c.MLP = llama.ThreeProjections, llama.Gated
+	}
 	if hf.EagerOf(k) {
 		c.Eager = true
 	}

@@ -63,7 +63,7 @@ func TestAdaptersWithMagnitudes(t *testing.T) {
 		m := model(t, smallLlama)
 		c := complete(t, m, models.Case{
 			Batch: 2, AMP: "bf16", Weights: "bf16", Optimizer: "adamw-fused", Checkpointing: want.checkpointing,
-			LoRA:     &models.LoRA{Rank: 8, Dropout: want.dropout, DoRA: true, Targets: []string{"q_proj", "v_proj", "down_proj"}},
+			LoRA:     &models.LoRA{Rank: 8, Dropout: want.dropout, DoRA: models.PeftDoRA, Targets: []string{"q_proj", "v_proj", "down_proj"}},
 			Settings: models.Settings{"seq-len": 512, "packed": 0}, Levers: models.Levers{Clip: models.ClipNone},
 		})
 		r, err := m.Record(c, trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2})
@@ -73,7 +73,7 @@ func TestAdaptersWithMagnitudes(t *testing.T) {
 		require.Equal(t, want.backward, backward, "%+v", want)
 	}
 	m := model(t, smallLlama)
-	_, err := m.Record(models.Case{Batch: 1, LoRA: &models.LoRA{Rank: 8, DoRA: true}, Levers: models.Levers{Quantize: "nf4"}}, board, models.Options{})
+	_, err := m.Record(models.Case{Batch: 1, LoRA: &models.LoRA{Rank: 8, DoRA: models.PeftDoRA}, Levers: models.Levers{Quantize: "nf4"}}, board, models.Options{})
 	require.ErrorContains(t, err, "lora: vprof records DoRA beside linear layers that are neither packed nor rounded")
 }
 

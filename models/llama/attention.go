@@ -103,7 +103,7 @@ func (a *attention) gated(f *frame, x *tensor) (q, gate *tensor) {
 
 // attend is the attention interface.
 func (a *attention) attend(f *frame, q, k, v, mask *tensor) (y, weights *tensor) {
-	o := hf.AttentionOptions{Causal: true, Groups: q.Size(1) / k.Size(1)}
+	o := hf.AttentionOptions{Causal: true, Groups: q.Size(1) / k.Size(1), Repeated: a.c.Repeated}
 	if a.Training() {
 		o.Dropout = a.c.AttentionDropout
 	}

@@ -39,8 +39,10 @@ type Config struct {
 	Order  Order
 	QKNorm QKNorm
 	QKV    QKV
-	MLP    MLP
-	Rotary Rotary
+	// Repeated says that keys and values are repeated for every head of the query.
+	Repeated bool
+	MLP      MLP
+	Rotary   Rotary
 	// Unturned says of each layer whether it has no rotary positions; nil says that
 	// all have.
 	Unturned []bool

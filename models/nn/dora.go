@@ -58,6 +58,41 @@ func (l *LoRALinear) directed(f *trace.Frame, x, base *trace.Tensor) *trace.Tens
 	return y
 }
 
+// byTorchtune is what follows the layer's own result in DoRALinear.forward of torchtune 0.7.
+func (l *LoRALinear) byTorchtune(f *trace.Frame, x, base *trace.Tensor) *trace.Tensor {
+	g := f.FuncFrame(x, base)
+	g.In(l.Magnitude)
+	in, _ := l.BaseLayer.widths()
+	g.Set(&x, g.Call(l.LoraDropout, x))
+	adapted := g.Let(g.Call(l.LoraB, g.Call(l.LoraA, x)))
+	eye := g.Let(g.Tape().Filled("eye", x.DType(), in, in))
+	delta := g.Let(g.Call(l.LoraB, g.Call(l.LoraA, eye)).Transpose(0, 1))
+	weight := g.Let(l.wholeWeight(g).To(x.DType()))
+	h := g.FuncFrame(weight, delta.Detach())
+	sum := h.Let(weight.Add(delta.Detach().MulScalar()))
+	length := sum.Norm(2, false, 1)
+	h.End(length)
+	g.Let(length)
+	g.Set(&length, length.Detach())
+	scale := g.Let(l.Magnitude.Weight.Div(length).View(1, -1))
+	y := g.Let(scale.AddScalar().Mul(base).Add(scale.Mul(adapted).MulScalar()))
+	out := y.Add(base)
+	g.End(out)
+	return out
+}
+
+// wholeWeight is the frozen weight, unpacked if it is in 4 bits.
+func (l *LoRALinear) wholeWeight(f *trace.Frame) *trace.Tensor {
+	switch base := l.BaseLayer.(type) {
+	case *Linear4bit:
+		return base.packed.dequantize(f)
+	case *Linear:
+		return base.Weight.Tensor
+	default:
+		panic("nn: magnitudes beside a layer of another kind")
+	}
+}
+
 // delta is get_lora_weight: the adapter's weight, by way of its layers.
 func (l *LoRALinear) delta(f *trace.Frame) *trace.Tensor {
 	in, _ := l.BaseLayer.widths()
@@ -75,6 +110,12 @@ func TakesMagnitude(a Adapter) bool {
 	if !ok || l.Magnitude == nil {
 		return true
 	}
-	_, plain := l.BaseLayer.(*Linear)
-	return plain
+	switch l.BaseLayer.(type) {
+	case *Linear4bit:
+		return l.torchtune
+	case *Linear:
+		return true
+	default:
+		return false
+	}
 }

@@ -23,6 +23,8 @@ type LoRA struct {
 	Targets []string
 	// DoRA scales the rows of the adapted weight by trained magnitudes.
 	DoRA bool
+	// Torchtune computes them as torchtune does, and not as peft.
+	Torchtune bool
 	// Adapts tells instead of Targets whether the layer of a path gets one.
 	Adapts func(path string) bool
 }
@@ -74,6 +76,7 @@ type LoRALinear struct {
 	LoraB       *Linear `torch:"lora_B.default"`
 	// Magnitude is nil without DoRA.
 	Magnitude *magnitude `torch:"lora_magnitude_vector.default"`
+	torchtune bool
 	off       bool
 }
 
@@ -96,7 +99,7 @@ func adapt(base Projection, o LoRA) *LoRALinear {
 		l.LoraDropout = NewDropout(o.Dropout)
 	}
 	if o.DoRA {
-		l.Magnitude = &magnitude{Weight: NewParameter(out)}
+		l.Magnitude, l.torchtune = &magnitude{Weight: NewParameter(out)}, o.Torchtune
 	}
 	return l
 }
@@ -162,6 +165,9 @@ func (l *LoRALinear) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	}
 	dtype := result.DType()
 	f.Set(&x, x.To(l.LoraA.Weight.Tensor.DType()))
+	if l.torchtune {
+		return l.byTorchtune(f, x, result)
+	}
 	if l.Magnitude != nil {
 		f.Set(&result, l.withMagnitude(f, x, result))
 		f.Set(&result, result.To(dtype))

@@ -74,7 +74,10 @@ func newTrainer(g *graph, d *dimensions, c models.Case) (models.Trainer, error) 
 	if c.TrainOnly != "" && !t.w.trainOnly(regexp.MustCompile(c.TrainOnly)) {
 		return nil, train.NothingChosen(c, t.w.parameters[len(t.w.parameters)/2].name)
 	}
-	if c.LoRA != nil && c.LoRA.DoRA {
+	if c.LoRA != nil && c.LoRA.InWeightsType {
+		return nil, wrong("lora", errors.New("vprof records adapters in the type of the weights in models of transformers (hf:config.json); leave out dtype=weights"))
+	}
+	if c.LoRA != nil && c.LoRA.DoRA != "" {
 		return nil, wrong("lora", errors.New("vprof records DoRA in models of transformers (hf:config.json); leave out dora=true"))
 	}
 	if c.LoRA != nil {

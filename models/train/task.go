@@ -202,7 +202,7 @@ func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
 	case c.Stage != "full":
 		return wrong(fmt.Sprintf("stage %s trains what adapters freeze; use stage full", c.Stage))
 	}
-	options := nn.LoRA{Rank: c.LoRA.Rank, Dropout: c.LoRA.Dropout, DoRA: c.LoRA.DoRA, Adapts: c.LoRA.Adapts}
+	options := nn.LoRA{Rank: c.LoRA.Rank, Dropout: c.LoRA.Dropout, DoRA: c.LoRA.DoRA != "", Torchtune: c.LoRA.DoRA == models.TorchtuneDoRA, Adapts: c.LoRA.Adapts}
 	but := a.Unadapted()
 	saved, missing := nn.Places(a.Model(), c.LoRA.Save)
 	if len(missing) > 0 {
@@ -233,7 +233,7 @@ func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
 	}
 	for _, l := range made {
 		if !nn.TakesMagnitude(l) {
-			return wrong("vprof records DoRA beside linear layers that are neither packed nor rounded, and not beside Conv1D; leave out dora=true")
+			return wrong("vprof records DoRA beside linear layers that are neither packed nor rounded, or as torchtune computes it in 4 bits (dora=torchtune), and not beside Conv1D; leave out dora")
 		}
 	}
 	for _, l := range saved {
@@ -243,10 +243,10 @@ func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
 		a.RequireInputGrads()
 	}
 	nn.Later(made)
-	if c.LoRA.DoRA && c.Strategy != nil {
+	if c.LoRA.DoRA != "" && c.Strategy != nil {
 		return wrong("vprof records DoRA on one GPU; leave out --strategy")
 	}
-	if c.Strategy.DeepSpeed() { // which brings all of the model to one type
+	if c.Strategy.DeepSpeed() || c.LoRA.InWeightsType { // DeepSpeed brings all of the model to one type
 		nn.AdapterType(made, weightType(c.Weights))
 	}
 	return made, nil
@@ -261,7 +261,7 @@ func besideParameters(c models.Case, n int, missing []string) string {
 		return ""
 	case c.LoRA.Dropout > 0:
 		return "peft puts no adapters with dropout beside parameters; leave out dropout"
-	case c.LoRA.DoRA:
+	case c.LoRA.DoRA != "":
 		return "peft has no DoRA beside parameters; leave out dora=true"
 	case !c.PacksExperts():
 		return ""

@@ -19,18 +19,23 @@ var flags = []string{
 
 // flash is the setting of models whose attention is eager unless the file says that
 // FlashAttention serves it, Eager that of others, linearized that of experts as lists of
-// linear layers.
+// linear layers, repeated that of heads that share keys and values, separate that of
+// projections joined in one.
 const (
 	flash      = "flash"
 	Eager      = "eager"
 	linearized = "linearized-experts"
+	repeated   = "repeated-heads"
+	separate   = "separate-projections"
 )
 
 // OfSome reports whether some models alone have a setting, and others have no use for it.
-func OfSome(setting string) bool { return setting == flash || setting == linearized }
+func OfSome(setting string) bool {
+	return slices.Contains([]string{flash, linearized, repeated, separate}, setting)
+}
 
 // sets are facts that --set takes, by the names of the settings.
-var sets = []struct{ fact, setting string }{{"packed", "packed"}, {"padding", "padding"}, {"num-labels", "classes"}, {"fused-loss", "fused-loss"}, {"plain-loss", "plain-loss"}, {linearized, linearized}}
+var sets = []struct{ fact, setting string }{{"packed", "packed"}, {"padding", "padding"}, {"num-labels", "classes"}, {"fused-loss", "fused-loss"}, {repeated, repeated}, {separate, separate}, {"plain-loss", "plain-loss"}, {linearized, linearized}}
 
 // loraTarget is the fact of which layers get adapters: names, or a regular expression,
 // which is one if it has any of these.
@@ -98,6 +103,9 @@ func (c *Config) compose() error {
 func (c *Config) Recompute() string {
 	if c.facts["reentrant"].value == "true" {
 		return "reentrant"
+	}
+	if n := c.facts["every"].value; n != "" && n != "0" && n != "1" {
+		return "every=" + n
 	}
 	return ""
 }
@@ -276,8 +284,11 @@ func (c *Config) adapters() error {
 	if d := c.facts["lora-dropout"].value; d != "" && strings.Trim(d, "0.") != "" {
 		options = append(options, "dropout="+d)
 	}
-	if c.facts["dora"].value == "true" {
-		options = append(options, "dora=true")
+	if c.facts["lora-type"].value == "weights" {
+		options = append(options, "dtype=weights")
+	}
+	if d := c.facts["dora"].value; d != "" && d != "false" {
+		options = append(options, "dora="+d)
 	}
 	if s := c.facts["lora-save"].value; s != "" {
 		options = append(options, "save="+strings.ReplaceAll(s, ",", "+"))

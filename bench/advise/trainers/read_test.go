@@ -103,7 +103,8 @@ func TestBadConfigurationsAreNamedByFileLineAndKey(t *testing.T) {
 		"two launches":            {"c.sh", "swift sft --model a\n\nswift sft --model b\n", "c.sh:3: starts a second trainer"},
 		"open quote":              {"c.sh", "swift sft \\\n --model 'a\n", "c.sh:2: a quote is not closed"},
 		"chunks and a fused loss": {"c.yaml", axolotl + "chunked_cross_entropy: true\ncut_cross_entropy: true\n", "c.yaml:5: chunked_cross_entropy: another fused loss is on, too"},
-		"joined projections":      {"c.yaml", "model: {_component_: torchtune.models.phi3.lora_phi3_mini}\noptimizer: {_component_: torch.optim.AdamW}\n", "c.yaml:1: model._component_: torchtune projects query, key and value of this model one by one"},
+		"two ways of recomputing": {"c.yaml", "model: {_component_: torchtune.models.phi3.lora_phi3_mini}\noptimizer: {_component_: torch.optim.AdamW}\nac_mode: full\nenable_activation_checkpointing: True\n", "c.yaml:3: ac_mode: with enable_activation_checkpointing torchtune applies neither"},
+		"recomputing, how often":  {"c.yaml", "model: {_component_: torchtune.models.phi3.lora_phi3_mini}\noptimizer: {_component_: torch.optim.AdamW}\nac_mode: selective\n", "c.yaml:3: ac_mode: needs ac_option"},
 		"look-ahead":              {"c.yaml", axolotl + "adapter: lora\nlora_target_modules: 'model(?!.vision).*_proj'\n", "c.yaml:6: lora_target_modules: is a regular expression that vprof cannot read"},
 		"expressions":             {"c.yaml", axolotl + "adapter: lora\nlora_target_modules: ['.*_proj', up_proj]\n", "c.yaml:6: lora_target_modules: lists regular expressions, which peft takes for names"},
 		"no answer":               {"c.sh", "swift rlhf --model a --rlhf_type grpo --max_completion_length 0", `c.sh:1: max_completion_length: "0" is not a whole number from 1 on`},
@@ -384,4 +385,25 @@ func TestTorchCompileIsAFlag(t *testing.T) {
 	}
 	_, err := one(t, "c.yaml", "model_name_or_path: a/b\nmax_length: 64\ntorch_compile_backend: tvm\n")
 	require.ErrorContains(t, err, "torch_compile_backend: is tvm: vprof knows what published steps by Inductor need")
+}
+
+func TestTorchtunesOwnWaysAreSettings(t *testing.T) {
+	c, err := one(t, "c.yaml", `model: {_component_: torchtune.models.phi3.lora_phi3_mini, lora_attn_modules: [q_proj, v_proj], lora_rank: 4, lora_alpha: 8, use_dora: True}
+optimizer: {_component_: torch.optim.AdamW}
+enable_activation_checkpointing: False
+ac_mode: selective
+ac_option: 2
+dataset: {packed: True}
+`)
+	require.NoError(t, err)
+	require.Equal(t, "r=4,alpha=8,dtype=weights,dora=torchtune,target=q_proj+v_proj", setting(c, "lora"))
+	require.Equal(t, "every=2", setting(c, "checkpointing"))
+	require.Equal(t, "packed", c.Batching())
+	var set []string
+	for _, s := range c.Settings {
+		if s.Flag == "set" {
+			set = append(set, s.Value)
+		}
+	}
+	require.Equal(t, []string{"repeated-heads=1", "separate-projections=1"}, set)
 }
