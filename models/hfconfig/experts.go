@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/llama"
 )
 
@@ -17,7 +18,11 @@ const mostExperts = 1 << 12
 var fusedByQwen = []string{"gate", "gate_proj", "up_proj", "down_proj"}
 
 // mixture says of an architecture what a mixture of experts brings with it.
-func (d relative) mixture(a *architecture) {
+func (d relative) mixture(c llama.Config, a *architecture) {
+	if c.Order == llama.Dbrx {
+		a.note("experts run one after the other, and each is taken to see as many tokens as the others")
+		return
+	}
 	a.notes = append(a.notes, "experts run by grouped products, transformers' grouped_mm: no size depends on how tokens are routed")
 	if len(d.fused) == 0 {
 		return
@@ -205,4 +210,27 @@ func readAfmoe(r *reader, c *llama.Config) {
 	every := r.size("global_attn_every_n_layers", 4, mostLayers)
 	r.windows(c, 1024, func(i int64) bool { return (i+1)%every != 0 })
 	c.Unturned = layers(c, func(i int64) bool { return int(i) < len(c.Windowed) && !c.Windowed[i] })
+}
+
+// readDbrx reads a mixture whose keys stand under attn_config and ffn_config.
+func readDbrx(r *reader, c *llama.Config) {
+	attention, feed := r.sub("attn_config"), r.sub("ffn_config")
+	c.KVHeads = attention.size("kv_n_heads", 1, mostWidth)
+	r.must(c.Heads%c.KVHeads == 0, "attn_config.kv_n_heads", "%d do not divide n_heads %d", c.KVHeads, c.Heads)
+	c.AttentionDropout = attention.probability("attn_pdrop", 0)
+	c.ResidualDropout, c.EmbedDropout = r.probability("resid_pdrop", 0), 0 // emb_pdrop is not applied
+	if value, _, ok := attention.get("clip_qkv"); !ok || null(value) {
+		r.wrong("attn_config", "has no clip_qkv, without which DbrxAttention of transformers 5.23 fails")
+	}
+	if act := feed.sub("ffn_act_fn"); act != nil {
+		c.Activation = act.word("name", "silu", hf.Activations())
+	}
+	feed.experts(c, 4, "moe_num_experts", "num_local_experts", 1, 3584, "ffn_hidden_size")
+	c.Experts.PerToken = feed.size("moe_top_k", 1, mostExperts)
+	feed.must(c.Experts.PerToken <= c.Experts.Count, "moe_top_k", "%d is more than the %d experts that there are", c.Experts.PerToken, c.Experts.Count)
+	value, _, ok := feed.get("moe_normalize_expert_weights")
+	c.Experts.Normalized = !ok || !null(value)
+	value, _, ok = feed.get("moe_jitter_eps")
+	c.Experts.Jittered = ok && !null(value)
+	r.refuse("output_router_logits", "false")
 }

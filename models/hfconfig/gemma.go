@@ -55,7 +55,7 @@ func (d gemmaType) architecture(r *reader) architecture {
 	a.levers.Liger = c.AltUp.Streams == 0
 	a.eager()
 	if c.Experts.Count > 0 {
-		relative{}.mixture(&a)
+		relative{}.mixture(llama.Config{}, &a)
 	}
 	if d.beside == nil {
 		a.task = func(k models.Case) train.Task {

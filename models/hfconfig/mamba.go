@@ -37,7 +37,7 @@ func (d relative) special(c llama.Config, a *architecture) {
 	case c.Llama4.On:
 		llama4(a)
 	case c.Experts.Count > 0:
-		d.mixture(a)
+		d.mixture(c, a)
 	}
 	if len(c.ShortConv.Layers) > 0 {
 		a.withoutKernels("the convolution", "causal_conv1d")

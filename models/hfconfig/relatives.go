@@ -235,6 +235,14 @@ var relatives = map[string]relative{
 		base: llama.Config{Names: llama.Names{"mlp": "feed_forward", "post_attention_layernorm": "pre_ff_layernorm", "norm": "final_layernorm", "gate": "router"}, Experts: llama.Experts{Routing: llama.RouteInput}},
 		read: readJamba,
 	},
+	"dbrx": {
+		name: "Dbrx", vocab: 32000, width: 2048, layers: 24, heads: 16, inner: 3584, positions: 2048, noClasses: true,
+		also: map[string]string{"hidden_size": "d_model", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads", positionsKey: "max_seq_len"},
+		base: llama.Config{
+			Norm: llama.LayerNormBare, Order: llama.Dbrx, Activation: "silu",
+			Names: llama.Names{"model": "transformer", "embed_tokens": "wte", "layers": "blocks", "norm": "norm_f", "mlp": "ffn"},
+		}, read: readDbrx,
+	},
 	"nemotron_h": {
 		name: "NemotronH", vocab: 131072, kvHeads: 8, headSize: 128, inner: 21504, positions: 4096, noClasses: true,
 		base: llama.Config{

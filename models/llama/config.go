@@ -167,6 +167,8 @@ const (
 	MambaBlock
 	// NemotronBlock is a norm and what Blocks says.
 	NemotronBlock
+	// Dbrx is attention between two norms, and experts, as DBRX writes it.
+	Dbrx
 )
 
 // QKNorm is what is normalized of query and key.

@@ -29,6 +29,8 @@ type Experts struct {
 	// they see; zero is as wide as all.
 	NoGate bool
 	Narrow int64
+	// Jittered multiplies what the router sees by random numbers.
+	Jittered bool
 	// Clamped has experts as GPT-OSS has them: with biases, weights the other way round, and
 	// gates that are neighbors of what they gate, both held within bounds.
 	Clamped bool

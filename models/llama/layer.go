@@ -12,6 +12,7 @@ type layer struct {
 	Mamba                                  mixing
 	Conv                                   *shortConv
 	LinearAttn                             *deltaNet
+	NormAttnNorm                           *normAttentionNorm
 	Mlp, SharedMlp                         nn.Layer
 	InputLayernorm, PostAttentionLayernorm nn.Layer
 	// Those that normalize what each half makes, too, have two more.
@@ -24,6 +25,10 @@ func newLayer(c *Config, i int) *layer {
 		return newBlock(c, i, kind)
 	}
 	l := &layer{Names: c.Names, c: c}
+	if c.Order == Dbrx {
+		l.NormAttnNorm, l.Mlp = newNormAttentionNorm(c), newLoopedExperts(c)
+		return l
+	}
 	switch {
 	case c.ShortConv.short(i):
 		l.Conv = newShortConv(c)
@@ -101,6 +106,8 @@ func (l *layer) forward(f *frame, args []*tensor) *tensor {
 		return l.llama4(f, x, args)
 	case MambaBlock:
 		return l.block(f, x, args[5])
+	case Dbrx:
+		return l.dbrx(f, x, args[1], args[3], args[4])
 	case NemotronBlock:
 		return l.nemotron(f, x, args[5], attend)
 	}
