@@ -30,6 +30,7 @@ type Objective struct {
 // The objectives.
 const (
 	DPO    = "dpo"
+	EBFT   = "ebft"
 	GRPO   = "grpo"
 	KTO    = "kto"
 	ORPO   = "orpo"
@@ -39,7 +40,7 @@ const (
 )
 
 // Objectives are the names of all objectives.
-func Objectives() []string { return []string{CPO, DPO, GRPO, KTO, ORPO, Reward, SimPO} }
+func Objectives() []string { return []string{CPO, DPO, EBFT, GRPO, KTO, ORPO, Reward, SimPO} }
 
 // The trainers whose code differs from that of TRL.
 const (
@@ -79,6 +80,9 @@ func (o *Objective) turn(option string) error {
 		}
 		o.Precomputed = true
 	case word == "as" && o.As == "":
+		if len(o.trainers()) == 0 {
+			return fmt.Errorf("as: %s is axolotl's alone", o.Name)
+		}
 		if !slices.Contains(o.trainers(), value) {
 			return fmt.Errorf("as: %q is none of %s", value, strings.Join(o.trainers(), ", "))
 		}
@@ -102,6 +106,9 @@ func (o *Objective) turn(option string) error {
 // trainers are those whose code for the objective differs from that of TRL.
 func (o *Objective) trainers() []string {
 	if o.Generates() {
+		if o.Name == EBFT {
+			return nil
+		}
 		return []string{AsSwift}
 	}
 	return ObjectiveTrainers()
@@ -111,7 +118,7 @@ func (o *Objective) trainers() []string {
 func (o *Objective) optionWords() string {
 	switch {
 	case o.Generates():
-		return "completion=TOKENS, reference, old and as=TRAINER, each once"
+		return "completion=TOKENS, reference, old and (of grpo) as=TRAINER, each once"
 	case o.Refers():
 		return "precomputed and as=TRAINER, each once"
 	}
@@ -125,7 +132,7 @@ const (
 )
 
 // Generates tells whether the model learns from answers that it has generated.
-func (o Objective) Generates() bool { return o.Name == GRPO }
+func (o Objective) Generates() bool { return o.Name == GRPO || o.Name == EBFT }
 
 // Answer is the number of tokens of a generated answer.
 func (o Objective) Answer() int64 {
@@ -185,7 +192,7 @@ func (o Objective) Rows() int64 {
 // ReferenceModel tells whether a second model, frozen, is beside the one that is trained.
 // With adapters the reference is the model without them.
 func (c Case) ReferenceModel() bool {
-	return c.Objective.Refers() && !c.Objective.Precomputed && c.LoRA == nil
+	return (c.Objective.Refers() || c.Objective.Name == EBFT) && !c.Objective.Precomputed && c.LoRA == nil
 }
 
 // checkObjective finds what does not go together with an objective.
@@ -205,6 +212,8 @@ func (c *Case) checkObjective(m *Model) (field, reason string) {
 		return "liger", "vprof does not describe liger-kernel's losses of preferences"
 	case c.ReferenceModel() && c.Strategy != nil && c.Strategy.Name == TP:
 		return at, "vprof does not plan a reference model under tensor parallelism; train adapters, whose reference is the model itself, or take another strategy"
+	case o.Name == EBFT && o.Reference && c.LoRA == nil:
+		return at, "a reference and a feature network would be two models beside the one that is trained, and vprof plans one; leave out reference, or train adapters"
 	case o.Generates() && o.Answer() >= c.Settings["seq-len"]:
 		return at, fmt.Sprintf("answers of %d tokens leave no prompt in rows of %d; say %s:completion=N with less than seq-len", o.Answer(), c.Settings["seq-len"], o.Name)
 	case c.Settings["chunked-loss"] > 1 || c.Settings["fused-loss"] == 1 || c.Settings["linear-cross-entropy"] == 1:

@@ -31,6 +31,7 @@ func TestBadObjectivesAreNamed(t *testing.T) {
 		"grpo:reference,precomputed": "precomputed: grpo has no reference that can come before training",
 		"grpo:as=torchtune":          `as: "torchtune" is none of ms-swift`,
 		"grpo:completion=-1":         `completion: "-1" is not a number of tokens`,
+		"ebft:as=ms-swift":           "as: ebft is axolotl's alone",
 		"grpo:old,old":               `"old" is no option of grpo; there are completion=TOKENS`,
 		"orpo:precomputed":           "precomputed: orpo has no reference",
 	} {
@@ -59,6 +60,7 @@ func TestObjectivesThatCannotBeAreExplained(t *testing.T) {
 		"it: objective: a reward is a score of a whole answer": {Levers: Levers{Objective: Objective{Name: Reward}}},
 		"it: objective: dpo is learnt by a language model":     {Task: "classification", Levers: dpo},
 		"it: liger: vprof does not describe liger-kernel's":    {Levers: Levers{Liger: true, Objective: dpo.Objective}},
+		"would be two models beside the one":                   {Levers: Levers{Objective: Objective{Name: EBFT, Reference: true}}},
 		"vprof does not plan a reference model under tensor":   {Levers: Levers{Objective: dpo.Objective, Clip: ClipNone}, GPUs: 4, Strategy: &Strategy{Name: TP, TP: 2}},
 	} {
 		_, err := m.Complete(c)

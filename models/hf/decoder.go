@@ -6,7 +6,6 @@ import (
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/liger"
 	"github.com/vprof/vprof/models/nn"
-	"github.com/vprof/vprof/models/train"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
@@ -44,33 +43,8 @@ func CausalLM(net any, m Decoder, inputs *nn.Embedding, output *nn.Layer, text T
 	if text.Objective.IsZero() {
 		return task
 	}
-	call := func(f *frame, b TextBatch) *tensor {
-		g := f.CallFrame(b.IDs, b.Padding)
-		g.In(net)
-		x := g.Let(m.Call(g, b.IDs, b.Padding, text))
-		kept := x
-		if b.Keep > 0 {
-			kept = x.Slice(1, x.Size(1)-b.Keep, x.Size(1))
-		}
-		logits := g.Let(text.scores(g, *output, kept))
-		text.adjustScores(g, &logits)
-		g.End(logits)
-		return logits
-	}
-	task.scores = func(f *frame, b TextBatch) (logits *tensor) {
-		// as accelerate wraps forward, whose results then are in fp32
-		on := false
-		train.Autocast(f.Tape(), text.AMP, func() {
-			logits = call(f, b)
-			_, on = f.Tape().Autocasting()
-		})
-		if on {
-			g := f.FuncFrame(logits)
-			g.Set(&logits, logits.To(trace.F32))
-			g.End(logits)
-		}
-		return logits
-	}
+	c := &caller{net, m, output, text}
+	task.scores, task.states = c.scores, c.states
 	if text.Objective.Generates() {
 		task.policy = &policy{task: task, objective: text.Objective}
 		task.Call = func(f *frame, _ TextBatch) *tensor { return task.policy.loss(f) }

@@ -36,6 +36,17 @@ func CallLayer(f *frame, m any, checkpointing bool, forward func(f *frame, args 
 // by place and the rest by name: checkpointing knows the former as its inputs and
 // keeps the latter in what it calls again.
 func (t Text) CallLayer(f *frame, i int, m any, forward func(f *frame, args []*tensor) *tensor, inputs []*tensor, named ...*tensor) *tensor {
+	y := t.callLayer(f, i, m, forward, inputs, named)
+	if t.hidden != nil {
+		if i == 0 {
+			t.hidden(inputs[0])
+		}
+		t.hidden(y)
+	}
+	return y
+}
+
+func (t Text) callLayer(f *frame, i int, m any, forward func(f *frame, args []*tensor) *tensor, inputs, named []*tensor) *tensor {
 	args := append(slices.Clone(inputs), named...)
 	on := t.Checkpointing && i%max(t.Every, 1) == 0
 	if !on || !t.Reentrant {

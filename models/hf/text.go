@@ -34,6 +34,8 @@ type Text struct {
 	LinearLoss bool
 	// Objective is what is learnt in place of the next token.
 	Objective models.Objective
+	// hidden is shown the words and what every layer makes of them (output_hidden_states).
+	hidden func(x *tensor)
 	// AMP is the precision of autocast.
 	AMP models.Autocast
 	// Micro is the number of micro-batches of a step.
@@ -183,7 +185,10 @@ type TextTask struct {
 	// or the model without its adapters is.
 	Reference *TextTask
 
+	// scores are those of the model's call in the precision of training; states shows
+	// hidden states of a call in the model's own type, with the scores or without.
 	scores func(f *trace.Frame, b TextBatch) *trace.Tensor
+	states func(f *trace.Frame, b TextBatch, visit func(x *trace.Tensor), scores bool) *trace.Tensor
 	batch  TextBatch
 	// policy learns from generated answers; nil for most.
 	policy *policy

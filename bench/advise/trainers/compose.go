@@ -58,7 +58,7 @@ func (c *Config) compose() error {
 	if err := c.unfreeze(); err != nil {
 		return err
 	}
-	if c.facts["objective"].value == "grpo" {
+	if o := c.facts["objective"].value; o == "grpo" || o == "ebft" {
 		if err := c.generate(); err != nil {
 			return err
 		}

@@ -110,6 +110,25 @@ func TestGeneratedAnswersNeedWhatPyTorchAllocates(t *testing.T) {
 	}
 }
 
+// TestFeaturesNeedWhatPyTorchAllocates has the peak of what EBFT's reward takes, axolotl's
+// extract_hidden_states of the answers of a step.
+func TestFeaturesNeedWhatPyTorchAllocates(t *testing.T) {
+	m, err := all.Models().Lookup("hf:testdata/preferences.json")
+	require.NoError(t, err)
+	lora := &models.LoRA{Rank: 8, Alpha: 16}
+	for _, k := range []struct {
+		lora     *models.LoRA
+		micro    int
+		features float64
+	}{{lora, 1, 531309056}, {lora, 2, 723431936}, {nil, 1, 726183424}} {
+		c := models.Case{
+			Batch: 4, Accumulate: k.micro, AMP: "bf16", LoRA: k.lora, Weights: "bf16", Optimizer: "sgd", Torch: "2.11", Settings: models.Settings{"seq-len": 512},
+			Checkpointing: k.micro > 1, Levers: models.Levers{Objective: models.Objective{Name: models.EBFT, Completion: 256, Old: k.lora != nil}, Clip: models.ClipNone},
+		}
+		require.InEpsilon(t, k.features, peaksOfSecondStep(t, m, c)["features"], 0.0002, "%v, %d micro-batches", k.lora, k.micro)
+	}
+}
+
 // TestSharedReferencesNeedWhatPyTorchAllocates has such steps of one of four ranks, where
 // fully_shard shares out the model and its reference: reshard_after_forward true and None,
 // which leaves the reference's root whole.

@@ -1,0 +1,69 @@
+package hf
+
+import (
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/models/train"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// caller calls a language model for its scores, from which a loss is computed outside of it.
+type caller struct {
+	net     any
+	decoder Decoder
+	output  *nn.Layer
+	text    Text
+}
+
+// logits are the model's scores, of the last tokens alone if the batch says so.
+func (c *caller) logits(f *frame, b TextBatch) *tensor {
+	g := f.CallFrame(b.IDs, b.Padding)
+	g.In(c.net)
+	x := g.Let(c.decoder.Call(g, b.IDs, b.Padding, c.text))
+	kept := x
+	if b.Keep > 0 {
+		kept = x.Slice(1, x.Size(1)-b.Keep, x.Size(1))
+	}
+	logits := g.Let(c.text.scores(g, *c.output, kept))
+	c.text.adjustScores(g, &logits)
+	g.End(logits)
+	return logits
+}
+
+// scores are logits in the precision of training, as accelerate wraps forward: what autocast
+// has computed comes back in fp32.
+func (c *caller) scores(f *frame, b TextBatch) (logits *tensor) {
+	on := false
+	train.Autocast(f.Tape(), c.text.AMP, func() {
+		logits = c.logits(f, b)
+		_, on = f.Tape().Autocasting()
+	})
+	if on {
+		g := f.FuncFrame(logits)
+		g.Set(&logits, logits.To(trace.F32))
+		g.End(logits)
+	}
+	return logits
+}
+
+// states shows the words, the result of every layer but the last, and the model's own in its
+// place, to visit, which may hold them. It returns the scores, or the last state without.
+func (c *caller) states(f *frame, b TextBatch, visit func(x *tensor), scores bool) *tensor {
+	shown := c.text
+	var last *tensor
+	shown.hidden = func(x *tensor) {
+		if last != nil {
+			visit(last)
+		}
+		last = x
+	}
+	g := f.CallFrame(b.IDs, b.Padding)
+	g.In(c.net)
+	y := g.Let(c.decoder.Call(g, b.IDs, b.Padding, shown))
+	visit(y)
+	if scores {
+		g.Set(&y, c.text.scores(g, *c.output, y))
+		c.text.adjustScores(g, &y)
+	}
+	g.End(y)
+	return y
+}
