@@ -17,6 +17,9 @@ const mostExperts = 1 << 12
 // the router, the two halves of gate_up_proj, and down_proj.
 var fusedByQwen = []string{"gate", "gate_proj", "up_proj", "down_proj"}
 
+// fusedByMixtral are those of Mixtral, in the same order.
+var fusedByMixtral = []string{"gate", "w1", "w3", "w2"}
+
 // mixture says of an architecture what a mixture of experts brings with it.
 func (d relative) mixture(c llama.Config, a *architecture) {
 	if c.Order == llama.Dbrx {
@@ -142,6 +145,17 @@ func readMixtral(r *reader, c *llama.Config) {
 	r.experts(c, 8, "num_local_experts", "num_experts", 2, c.Inner, "intermediate_size")
 	r.refuse("router_jitter_noise", "0", "0.0")
 	r.allWindowed(c, 0)
+}
+
+// readMiniMaxM2 reads a mixture whose files may say with rotary_dim how much of a head is
+// turned.
+func readMiniMaxM2(r *reader, c *llama.Config) {
+	r.experts(c, 256, "num_local_experts", "num_experts", 8, c.Inner, "intermediate_size")
+	r.refuse("router_jitter_noise", "0", "0.0")
+	if size := r.number("rotary_dim", 0, 0, mostWidth); size > 0 {
+		c.Rotary.Size = size
+		r.must(size%2 == 0 && size <= c.HeadSize, "rotary_dim", "%d of heads of %d is no even number of elements", size, c.HeadSize)
+	}
 }
 
 // sparseLayers reads which layers have no experts, in Qwen's keys.

@@ -170,7 +170,14 @@ var relatives = map[string]relative{
 			Names: llama.Names{"input_layernorm": "attention_layernorm", "post_attention_layernorm": "feedforward_layernorm"},
 		}, read: (*reader).biases,
 	},
-	"mixtral":   {name: "Mixtral", vocab: 32000, kvHeads: 8, inner: 14336, positions: 131072, base: llama.Config{Experts: llama.Experts{Routing: llama.RouteWhole, Normalized: true}}, fused: []string{"gate", "w1", "w3", "w2"}, read: readMixtral},
+	"mixtral": {name: "Mixtral", vocab: 32000, kvHeads: 8, inner: 14336, positions: 131072, base: llama.Config{Experts: llama.Experts{Routing: llama.RouteWhole, Normalized: true}}, fused: fusedByMixtral, read: readMixtral},
+	"minimax_m2": {
+		name: "MiniMaxM2", vocab: 200064, width: 3072, layers: 62, heads: 48, kvHeads: 8, headSize: 128, inner: 1536, positions: 196608, noClasses: true, fused: fusedByMixtral,
+		base: llama.Config{
+			QKNorm: llama.WholeNorm, Activation: "silu", Rotary: llama.Rotary{Inside: true, Stepwise: true},
+			Experts: llama.Experts{Routing: llama.RouteBeside, Normalized: true},
+		}, read: readMiniMaxM2,
+	},
 	"qwen2_moe": {name: "Qwen2Moe", vocab: 151936, width: 2048, layers: 24, heads: 16, kvHeads: 16, inner: 5632, positions: 32768, read: readQwen2MoE},
 	"qwen3_moe": {name: "Qwen3Moe", vocab: 151936, width: 2048, layers: 24, heads: 32, kvHeads: 4, inner: 6144, positions: 32768, base: llama.Config{QKNorm: llama.HeadsNorm}, fused: fusedByQwen, read: readQwen3MoE},
 	"olmoe":     {name: "Olmoe", vocab: 50304, width: 2048, layers: 16, heads: 16, inner: 2048, positions: 4096, base: llama.Config{QKNorm: llama.WholeNorm}, noClasses: true, fused: fusedByQwen, read: readOlmoe},

@@ -65,6 +65,9 @@ const (
 	RouteGroupsSoftmax
 	// RouteGreedy is RouteWhole of scores in fp32, as DeepSeek V2 does; there may be groups.
 	RouteGreedy
+	// RouteBeside chooses by a sigmoid of scores in fp32 and a bias of the module around, and
+	// weighs by the sigmoid, in fp32, as MiniMax M2 does.
+	RouteBeside
 )
 
 // sparse reports whether layer i has experts.
@@ -82,6 +85,7 @@ type sparse struct {
 	SharedExpert     *mlp
 	SharedExpertGate nn.Layer
 	ExpertBias       *nn.Buffer
+	ScoreBias        *nn.Buffer `torch:"e_score_correction_bias"`
 	c                *Config
 }
 
@@ -95,6 +99,10 @@ func newSparse(c *Config) *sparse {
 	if c.Experts.Biased {
 		s.ExpertBias = nn.NewBuffer(trace.F32, c.Experts.Count)
 		s.Gate.bias = s.ExpertBias
+	}
+	if c.Experts.Routing == RouteBeside {
+		s.ScoreBias = nn.NewBuffer(trace.F32, c.Experts.Count)
+		s.Gate.bias = s.ScoreBias
 	}
 	if c.Experts.Routing == RouteBiased {
 		s.Gate.Bias = nn.NewParameter(c.Experts.Count)
@@ -154,6 +162,10 @@ func (r *router) call(f *frame, x *tensor) (scores, weights, chosen *tensor) {
 		scores, weights, chosen = r.grouped(g, x)
 		g.End(scores, weights, chosen)
 		return scores, weights, chosen
+	case RouteBeside:
+		scores, weights, chosen = r.beside(g, x)
+		g.End(scores, weights, chosen)
+		return scores, weights, chosen
 	case RouteGreedy:
 		scores, weights, chosen = r.greedy(g, x)
 		g.End(scores, weights, chosen)
@@ -199,6 +211,18 @@ func (r *router) call(f *frame, x *tensor) (scores, weights, chosen *tensor) {
 		g.Set(&weights, weights.To(x.DType()))
 	}
 	g.End(scores, weights, chosen)
+	return scores, weights, chosen
+}
+
+// beside is MiniMaxM2TopKRouter.forward over tokens [tokens, width].
+func (r *router) beside(f *frame, x *tensor) (scores, weights, chosen *tensor) {
+	scores = f.Let(x.To(r.Weight.Tensor.DType()).Linear(r.Weight.Tensor, nil))
+	all := f.Let(scores.To(trace.F32).Sigmoid())
+	biased := f.Let(all.Add(r.bias.Tensor))
+	top, chosen := biased.TopK(r.c.Experts.PerToken, -1)
+	f.LetAll([]*tensor{top, chosen})
+	weights = f.Let(all.Gather(chosen))
+	weights.DivInPlace(weights.Sum(true, -1))
 	return scores, weights, chosen
 }
 

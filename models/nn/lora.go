@@ -1,7 +1,6 @@
 package nn
 
 import (
-	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -207,14 +206,11 @@ func (o LoRA) targets(path string) bool {
 	})
 }
 
-// LinearNames are the last names of the layers that [AdaptLinears] could put
-// adapters beside, sorted.
-func LinearNames(model any, but ...Layer) []string {
-	names := map[string]bool{}
-	walkLinears(model, but, func(_ reflect.Value, path string) {
-		names[path[strings.LastIndexByte(path, '.')+1:]] = true
-	})
-	return slices.Sorted(maps.Keys(names))
+// LinearPaths are those of the layers that [AdaptLinears] could put adapters beside, in
+// their order.
+func LinearPaths(model any, but ...Layer) (paths []string) {
+	walkLinears(model, but, func(_ reflect.Value, path string) { paths = append(paths, path) })
+	return paths
 }
 
 // walkLinears visits the places of a model that hold linear layers and could

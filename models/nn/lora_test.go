@@ -91,7 +91,7 @@ func TestTargetsAreEndsOfPaths(t *testing.T) {
 			CrossAttn: &attention{QProj: nn.NewLinear(8, 4, true), VProj: nn.NewLinear(8, 4, true)},
 			CProj:     nn.NewConv1D(4, 8),
 		}
-		require.Equal(t, []string{"c_proj", "q_proj", "v_proj"}, nn.LinearNames(m))
+		require.Equal(t, []string{"self_attn.q_proj", "self_attn.v_proj", "cross_attn.q_proj", "cross_attn.v_proj", "c_proj"}, nn.LinearPaths(m))
 		made := nn.AdaptLinears(m, nn.LoRA{Rank: 2, Targets: targets})
 		for _, a := range made {
 			l := a.(*nn.LoRALinear)

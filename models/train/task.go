@@ -1,8 +1,10 @@
 package train
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -229,7 +231,7 @@ func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
 		return wrong(reason)
 	}
 	if made = append(made, parameters...); len(made) == 0 {
-		return wrong(fmt.Sprintf("%s; there are %s", c.LoRA.Wanted(), strings.Join(nn.LinearNames(a.Model(), but...), ", ")))
+		return wrong(noneAdapted(c.LoRA, nn.LinearPaths(a.Model(), but...)))
 	}
 	for _, l := range made {
 		if !nn.TakesMagnitude(l) {
@@ -250,6 +252,26 @@ func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
 		nn.AdapterType(made, weightType(c.Weights))
 	}
 	return made, nil
+}
+
+// noneAdapted says that none of the layers of the given paths gets an adapter. peft raises
+// there, too.
+func noneAdapted(l *models.LoRA, paths []string) string {
+	if l.Match == "" || len(paths) == 0 {
+		names := map[string]bool{}
+		for _, p := range paths {
+			names[p[strings.LastIndexByte(p, '.')+1:]] = true
+		}
+		return fmt.Sprintf("%s; there are %s", l.Wanted(), strings.Join(slices.Sorted(maps.Keys(names)), ", "))
+	}
+	alike := func(path string) (n int) {
+		for part := range strings.SplitSeq(path, ".") {
+			n += min(1, strings.Count(l.Match, part))
+		}
+		return n
+	}
+	closest := slices.MaxFunc(paths, func(a, b string) int { return cmp.Compare(alike(a), alike(b)) })
+	return fmt.Sprintf("%s, as a whole, which peft raises for; one is called %s", l.Wanted(), closest)
 }
 
 // besideParameters finds what does not go together with adapters beside n single parameters.
