@@ -37,6 +37,7 @@ var wrappers = map[string]wrapper{
 	}},
 	"gemma3":       {name: "Gemma3", text: "gemma3_text", tied: true, liger: true, senses: "images", beside: besideGemma3},
 	"llava":        {name: "Llava", text: "llama", senses: "images", beside: besideLlava},
+	"mllama":       {name: "Mllama", text: "mllama_text_model", senses: "images", beside: besideMllama},
 	"lfm2_vl":      {name: "Lfm2Vl", text: "lfm2", tied: true, senses: "images", beside: besideLFM2VL},
 	"qwen2_vl":     {name: "Qwen2VL", text: "qwen2_vl_text", flat: true, senses: "images", beside: besideQwen2VL},
 	"qwen2_5_vl":   {name: "Qwen2_5_VL", text: "qwen2_5_vl_text", flat: true, senses: "images", beside: besideQwen25VL},
@@ -57,9 +58,10 @@ var wrappers = map[string]wrapper{
 
 // textOnly are decoders that stand in wrappers and nowhere else.
 var textOnly = map[string]relative{
-	"qwen2_vl_text":   {name: "Qwen2VLText", vocab: 152064, width: 8192, layers: 80, heads: 64, kvHeads: 8, inner: 29568, positions: 32768, base: llama.Config{QKVBias: true, Rotary: llama.Rotary{Grids: 3}}, read: (*reader).qwenVLWindows},
-	"qwen2_5_vl_text": {name: "Qwen2_5_VLText", vocab: 152064, width: 8192, layers: 80, heads: 64, kvHeads: 8, inner: 29568, positions: 32768, base: llama.Config{QKVBias: true, Rotary: llama.Rotary{Grids: 3}}, read: (*reader).qwenVLWindows},
-	"qwen3_vl_text":   {name: "Qwen3VLText", vocab: 151936, kvHeads: 32, headSize: 128, inner: 22016, positions: 128000, base: llama.Config{QKNorm: llama.HeadsNorm, Rotary: llama.Rotary{Grids: 3}}, read: (*reader).biases},
+	"qwen2_vl_text":     {name: "Qwen2VLText", vocab: 152064, width: 8192, layers: 80, heads: 64, kvHeads: 8, inner: 29568, positions: 32768, base: llama.Config{QKVBias: true, Rotary: llama.Rotary{Grids: 3}}, read: (*reader).qwenVLWindows},
+	"qwen2_5_vl_text":   {name: "Qwen2_5_VLText", vocab: 152064, width: 8192, layers: 80, heads: 64, kvHeads: 8, inner: 29568, positions: 32768, base: llama.Config{QKVBias: true, Rotary: llama.Rotary{Grids: 3}}, read: (*reader).qwenVLWindows},
+	"qwen3_vl_text":     {name: "Qwen3VLText", vocab: 151936, kvHeads: 32, headSize: 128, inner: 22016, positions: 128000, base: llama.Config{QKNorm: llama.HeadsNorm, Rotary: llama.Rotary{Grids: 3}}, read: (*reader).biases},
+	"mllama_text_model": {name: "MllamaText", vocab: 128256, layers: 40, kvHeads: 8, inner: 14336, positions: 131072, read: readMllama},
 	"qwen3_vl_moe_text": {
 		name: "Qwen3VLMoeText", vocab: 151936, width: 2048, layers: 24, heads: 16, kvHeads: 16, inner: 5632, positions: 128000,
 		base: llama.Config{QKNorm: llama.HeadsNorm, Rotary: llama.Rotary{Grids: 3}, Experts: llama.Experts{Normalized: true}}, read: readQwen3VLMoE,
@@ -139,4 +141,16 @@ func (w wrapper) decoder(t *reader) (d relative, kind string) {
 		d = relatives["llama"]
 	}
 	return d, kind
+}
+
+// readMllama reads a decoder some of whose layers look at images, which a step on text alone
+// leaves out.
+func readMllama(r *reader, c *llama.Config) {
+	c.ExtraWords = 8
+	c.AttentionDropout = r.probability("dropout", 0)
+	crossing := r.numbers("cross_attention_layers", 0, mostLayers)
+	if crossing == nil {
+		crossing = []int64{3, 8, 13, 18, 23, 28, 33, 38}
+	}
+	c.Crossing = layers(c, func(i int64) bool { return slices.Contains(crossing, i) })
 }

@@ -88,6 +88,10 @@ type Config struct {
 	Clipped bool
 	// KeyScaled scales keys, GateScaled what gates and what comes of the feed-forward half.
 	KeyScaled, GateScaled bool
+	// Crossing says of each layer whether it looks at images, as some of Llama 3.2 Vision do;
+	// ExtraWords is how many words the embeddings have more than the output layer.
+	Crossing   []bool
+	ExtraWords int64
 	// Blocks says of each layer what it has behind its only norm, as Nemotron H does; nil says
 	// that layers have two halves.
 	Blocks []Block

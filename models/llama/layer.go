@@ -13,6 +13,8 @@ type layer struct {
 	Conv                                   *shortConv
 	LinearAttn                             *deltaNet
 	NormAttnNorm                           *normAttentionNorm
+	CrossAttn                              *crossAttention
+	CrossAttnAttnGate, CrossAttnMlpGate    *nn.Parameter
 	Mlp, SharedMlp                         nn.Layer
 	InputLayernorm, PostAttentionLayernorm nn.Layer
 	// Those that normalize what each half makes, too, have two more.
@@ -23,6 +25,9 @@ type layer struct {
 func newLayer(c *Config, i int) *layer {
 	if kind, ok := c.blocks(i); ok {
 		return newBlock(c, i, kind)
+	}
+	if c.crosses(i) {
+		return newCrossing(c)
 	}
 	l := &layer{Names: c.Names, c: c}
 	if c.Order == Dbrx {

@@ -34,7 +34,7 @@ type Model struct {
 
 // New builds the model.
 func New(c Config) *Model {
-	words := nn.NewEmbedding(c.Vocab, c.Width)
+	words := nn.NewEmbedding(c.Vocab+c.ExtraWords, c.Width)
 	m := &Model{Names: c.Names, EmbedTokens: words, words: words, Norm: newNorm(&c, c.Width), c: &c}
 	if c.Positions == 0 && c.Longest == 0 && !c.NoRotary {
 		m.RotaryEmb = newRotary(&c)
@@ -88,6 +88,9 @@ func (m *Model) through(g *frame, words, padding *tensor, text hf.Text) *tensor 
 	g.Set(&x, x.Dropout(m.c.EmbedDropout, m.Training()))
 	cos, sin := m.angles(g, x, positions)
 	for i, l := range m.Layers {
+		if m.c.crosses(i) {
+			continue
+		}
 		mask, kind := full, 0
 		if m.c.windowed(i) {
 			mask, kind = window, len(cos)-1

@@ -26,6 +26,7 @@ CLASSES = {
     "whisper": ["WhisperForConditionalGeneration"],
     "wav2vec2": ["Wav2Vec2ForCTC"],
     "gemma3": ["Gemma3ForConditionalGeneration"],
+    "mllama": ["MllamaForConditionalGeneration"],
     "gemma3n": ["Gemma3nForConditionalGeneration"],
     "gemma4": ["Gemma4ForConditionalGeneration"],
     "gemma4_unified": ["Gemma4UnifiedForConditionalGeneration"],
