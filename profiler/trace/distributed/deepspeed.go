@@ -79,13 +79,14 @@ func (m *masters) fill(i int, reduced []*trace.Tensor) {
 	})
 }
 
-// norm is what computing the norm of gradients takes: a copy of each in fp64.
-func norm(t *trace.Tape, grads []*trace.Tensor) {
+// norm is what computing the norm of gradients takes: a copy of each in fp64. sizes are
+// how many elements of each are the rank's.
+func norm(t *trace.Tape, sizes []int64) {
 	t.NoGrad(func() {
 		f := t.Frame()
-		for _, g := range grads {
+		for _, n := range sizes {
 			h := f.FuncFrame()
-			h.Let(t.New("to_dtype", program.Temporaries, trace.F64, g.Numel()))
+			h.Let(t.New("to_dtype", program.Temporaries, trace.F64, n))
 			h.End()
 		}
 		f.End()

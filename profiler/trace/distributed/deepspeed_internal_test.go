@@ -114,3 +114,32 @@ func TestWeightsInFullPrecisionHaveNoCopyUnderStage3(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 64*32*4/4, held(tape.Finish())[program.Weights])
 }
+
+// Without room for two copies the weights go by way of the host.
+func TestFlatWeightsGoByTheHostWhereTheBoardIsSmall(t *testing.T) {
+	ops := func(memory int64) (out []string) {
+		tape := trace.New(trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048, Memory: memory}, trace.Rules{}, trace.Options{})
+		_, err := Partitioned(tape, World{Size: 4}, DeepSpeed{}, 2, halves(tape, 4096, 8192))
+		require.NoError(t, err)
+		p := tape.Finish()
+		for _, b := range p.Buffers {
+			out = append(out, p.Sites[b.Site].Op)
+		}
+		return out
+	}
+	require.Contains(t, ops(1<<30), "flatten_dense_tensors")
+	require.Contains(t, ops(2*12288+1), "to_device")
+}
+
+// Of a gradient that is larger than the bucket each rank's slice is sent alone once it fills
+// a bucket; smaller ones are put in a row.
+func TestSlicesOfABucketAreThoseOfRanks(t *testing.T) {
+	tape := newTape()
+	z, err := Partitioned(tape, World{Size: 4}, DeepSpeed{Bucket: 2000}, 2, halves(tape, 1000, 6000, 1000))
+	require.NoError(t, err)
+	z.members = []int{1}
+	require.Equal(t, []int64{1000, 2000, 2000, 1000}, z.slices())
+	z.members = []int{2, 0}
+	require.Equal(t, []int64{1000, 1000}, z.slices())
+	tape.Finish()
+}

@@ -82,6 +82,9 @@ func Partitioned(t *trace.Tape, w World, o DeepSpeed, stage int, params []Param)
 	z.flatten(params)
 	if !o.OffloadOptimizer {
 		z.masters.hold(z.params[0].DType(), z.own.end-z.own.begin)
+		f := t.Frame() // initialize_optimizer_states
+		f.Let(t.New("zeros", program.Gradients, trace.F32, z.own.end-z.own.begin))
+		f.End()
 	} else {
 		most := int64(0)
 		for _, x := range z.params {
@@ -96,7 +99,8 @@ func Partitioned(t *trace.Tape, w World, o DeepSpeed, stage int, params []Param)
 	return z, nil
 }
 
-// flatten lays the weights that train out in one buffer, by way of the host.
+// flatten lays the weights that train out in one buffer: on the device if it has room for
+// both copies, else by way of the host.
 func (z *ZeRO2) flatten(params []Param) {
 	t := z.tape
 	var places []Param
@@ -112,13 +116,27 @@ func (z *ZeRO2) flatten(params []Param) {
 	n := aligned(total, z.world.Size)
 	part := n / z.world.Size
 	z.own = span{z.world.Rank * part, (z.world.Rank + 1) * part}
+	f := t.Frame()
+	t.EmptyCache()
+	var flat *trace.Tensor
+	onDevice := t.Board().Memory-bytesOf(params) >= n*d.Size()
+	if onDevice {
+		if n > total {
+			f.Let(t.New("zeros", program.Temporaries, d, n-total))
+		}
+		flat = t.Hold(t.New("flatten_dense_tensors", program.Weights, d, n))
+		f.End()
+	}
 	olds := make([]*trace.Tensor, len(places))
 	for i, p := range places {
 		olds[i] = *p.Tensor
 		olds[i].FreeStorage()
 	}
-	t.EmptyCache()
-	flat := t.Hold(t.New("to_device", program.Weights, d, n))
+	if !onDevice {
+		f.End()
+		t.EmptyCache()
+		flat = t.Hold(t.New("to_device", program.Weights, d, n))
+	}
 	for i, p := range places {
 		x := t.Hold(flat.PartLike(z.spans[i].begin, olds[i])).Leaf()
 		x.SplitLike(olds[i])
@@ -129,6 +147,14 @@ func (z *ZeRO2) flatten(params []Param) {
 		t.Release(x)
 	}
 	t.Release(flat)
+}
+
+// bytesOf are the bytes of parameters.
+func bytesOf(params []Param) (bytes int64) {
+	for _, p := range params {
+		bytes += (*p.Tensor).Bytes()
+	}
+	return bytes
 }
 
 // Masters are what the optimizer steps; none if the host does.
@@ -142,11 +168,14 @@ func (z *ZeRO2) mine(i int) bool { return z.spans[i].overlap(z.own) > 0 }
 
 // setup makes the buckets of a backward (setup_buckets).
 func (z *ZeRO2) setup() {
-	if z.queued {
-		return
-	}
-	z.queued = true
 	t := z.tape
+	if !z.queued {
+		z.queued = true
+		t.AfterBackward(z.finish)
+	}
+	if z.buckets != nil {
+		return // of a backward that has reduced nothing
+	}
 	n := 1
 	if z.options.Overlap {
 		n = 2
@@ -155,7 +184,6 @@ func (z *ZeRO2) setup() {
 		z.buckets = append(z.buckets, t.Hold(empty(t, program.Gradients, z.params[0].DType(), z.options.bucket())))
 	}
 	z.filling = 0
-	t.AfterBackward(z.finish)
 }
 
 // accumulated runs when a gradient is there (process_gradients).
@@ -223,26 +251,42 @@ func (z *ZeRO2) sum() {
 		whole = f.Let(z.buckets[z.filling].Part(0, z.elements))
 	}
 	trace.Update("div__Scalar", 1, whole)
-	flat := whole
-	if z.slices() > 1 {
-		flat = f.Let(t.New("flatten_dense_tensors", program.Temporaries, whole.DType(), whole.Numel()))
+	at, n, parts := int64(0), int64(0), 0
+	send := func() {
+		flat := f.FuncFrame()
+		x := flat.Let(whole.Part(at, n))
+		if parts > 1 {
+			x = flat.Let(t.New("flatten_dense_tensors", program.Temporaries, whole.DType(), n))
+		}
+		t.Collective(program.AllReduce, z.world.Size, x, x)
+		flat.End()
+		at, n, parts = at+n, 0, 0
 	}
-	t.Collective(program.AllReduce, z.world.Size, flat, flat)
+	for _, size := range z.slices() {
+		n, parts = n+size, parts+1
+		if n > z.options.bucket() {
+			send()
+		}
+	}
+	if parts > 0 {
+		send()
+	}
 	f.End()
 }
 
-// slices is the number of parts of a bucket, each of which belongs to one rank.
-func (z *ZeRO2) slices() int {
+// slices are the sizes of the parts of a bucket, each of which belongs to one rank.
+func (z *ZeRO2) slices() (sizes []int64) {
 	part := z.own.end - z.own.begin
-	n, last := 0, int64(-1)
+	last := int64(-1)
 	for _, i := range z.members {
 		for rank := z.spans[i].begin / part; rank <= (z.spans[i].end-1)/part; rank++ {
 			if rank != last {
-				n, last = n+1, rank
+				sizes, last = append(sizes, 0), rank
 			}
+			sizes[len(sizes)-1] += z.spans[i].overlap(span{rank * part, (rank + 1) * part})
 		}
 	}
-	return n
+	return sizes
 }
 
 // keep takes a reduced gradient over from the bucket (copy_grads_in_partition), or lets
@@ -285,8 +329,12 @@ func (z *ZeRO2) keep(i int) {
 // finish ends a backward (independent_gradient_partition_epilogue).
 func (z *ZeRO2) finish() {
 	t := z.tape
+	z.queued = false
+	if z.whole && !z.last {
+		return
+	}
 	t.NoGrad(func() {
-		if z.whole && z.last && !z.options.Overlap {
+		if z.whole && !z.options.Overlap {
 			for i, x := range z.params {
 				z.collect(i, x)
 			}
@@ -315,11 +363,9 @@ func (z *ZeRO2) finish() {
 	for _, b := range z.buckets {
 		t.Release(b)
 	}
-	z.buckets, z.queued = nil, false
+	z.buckets = nil
 	for _, x := range z.params {
-		if !z.whole || z.last {
-			x.ZeroGrad()
-		}
+		x.ZeroGrad()
 	}
 }
 
@@ -330,16 +376,17 @@ func (z *ZeRO2) Step() {
 	}
 	t := z.tape
 	var mine []*trace.Tensor
+	var sizes []int64
 	for i, x := range z.summed {
 		if x != nil {
-			mine = append(mine, x)
+			mine, sizes = append(mine, x), append(sizes, z.spans[i].overlap(z.own))
 		}
 		z.summed[i] = nil
 	}
 	if len(mine) == 0 {
 		return
 	}
-	norm(t, mine)
+	norm(t, sizes)
 	z.masters.fill(0, mine)
 	for _, x := range mine {
 		t.Release(x)

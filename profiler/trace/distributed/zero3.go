@@ -434,12 +434,12 @@ func (z *ZeRO3) Step(clip bool, step func()) {
 			return
 		}
 		f := t.Frame()
-		parts := make([]*trace.Tensor, len(g))
+		parts, sizes := make([]*trace.Tensor, len(g)), make([]int64, len(g))
 		for k, q := range g {
-			parts[k] = f.Let(z.grads.Part(q.at, q.part))
+			parts[k], sizes[k] = f.Let(z.grads.Part(q.at, q.part)), q.part
 		}
 		if i == 0 && clip {
-			norm(t, parts)
+			norm(t, sizes)
 		}
 		z.masters.fill(i, parts)
 		f.End()
