@@ -17,10 +17,6 @@ func (m Model) Caveats(c Case) []string {
 		caveats = append(caveats, s.Note())
 	}
 	caveats = append(caveats, c.leverCaveats(&c)...)
-	if s := c.Strategy; s != nil && (s.StaticGraph || s.FindUnused) && !m.Free {
-		caveats = append(caveats, "DistributedDataParallel copies what the model returns under static_graph and find_unused; "+
-			"of this model the copies are not counted, of exported ones (.pt2) they are")
-	}
 	if m.Caveat != nil {
 		caveats = append(caveats, m.Caveat(c)...)
 	}

@@ -14,6 +14,7 @@ import (
 // training loop. Files of such records have no header.
 type wireRank struct {
 	Model         string                     `json:"model"`
+	Weights       models.WeightType          `json:"weights"`
 	Strategy      string                     `json:"strategy"`
 	Options       map[string]json.RawMessage `json:"options"`
 	World         int                        `json:"world"`
@@ -59,6 +60,9 @@ func decodeRank(line []byte) (Record, error) {
 	if w.Optimizer != "adamw" {
 		r.Optimizer = w.Optimizer
 	}
+	if w.Weights != "" && w.Weights != models.FP32 {
+		r.Weights = w.Weights
+	}
 	if w.Clip {
 		r.Clip = models.ClipNorm
 	}
@@ -95,7 +99,7 @@ func (w *wireRank) strategy() (models.Strategy, error) {
 	if _, given := w.Options["rank"]; !given {
 		add("rank", "0")
 	}
-	if _, given := w.Options["bucket_cap_mb"]; !given && (w.Strategy == models.DDP || w.Strategy == models.ZeRO1) {
+	if _, given := w.Options["bucket_cap_mb"]; !given && (w.Strategy == models.DDP || w.Strategy == models.ZeRO1 && w.Options["engine"] == nil) {
 		add("bucket_cap_mb", "25")
 	}
 	slices.Sort(fields)

@@ -36,7 +36,7 @@ func (r *Report) rankNotes(runs bool) []string {
 	}
 	notes := []string{fmt.Sprintf("figures are of %s of %d; samples per second are of all. %s", which, c.GPUs, r.communicationNote())}
 	if c.Strategy.DeepSpeed() {
-		notes = append(notes, "DeepSpeed's steps are recorded by its source; no run of it was compared, and the ranges are those of PyTorch's own.")
+		notes = append(notes, "DeepSpeed's steps are those of its release 0.19.8, held against its own allocations; the ranges are those of PyTorch's own.")
 	}
 	if runs {
 		notes = append(notes, "a run has one rank on one board: its buffers are there, and collectives are copies of the same bytes; NCCL itself is not.")

@@ -90,6 +90,9 @@ func (g *groupFlags) formula(s *fit.Search) error {
 
 // record gives every case each strategy of the search.
 func (g *groupFlags) record(s *fit.Search) error {
+	if g.gpus < 1 {
+		return usagef("--gpus: %d is not a number of GPUs", g.gpus)
+	}
 	s.Ranks = report.Parallel{GPUs: g.gpus, Strategy: g.strategy}
 	var cases []models.Case
 	for _, c := range s.Cases {
@@ -106,9 +109,6 @@ func (g *groupFlags) record(s *fit.Search) error {
 			c.GPUs, c.Strategy = g.gpus, &strategy
 			cases = append(cases, c)
 		}
-	}
-	if g.gpus < 1 {
-		return usagef("--gpus: %d is not a number of GPUs", g.gpus)
 	}
 	s.Cases = cases
 	return nil

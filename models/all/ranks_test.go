@@ -131,3 +131,28 @@ func left(p *program.Program, c program.Class) int64 {
 	}
 	return sum
 }
+
+// TestDDPCopiesWhatAModelInGoReturns: scores and loss, where it looks for parameters that are
+// not used, and in the first step of a static graph alone.
+func TestDDPCopiesWhatAModelInGoReturns(t *testing.T) {
+	board := trace.Board{Name: "a100-80", Capability: 80, SMs: 108, ThreadsPerSM: 2048, Memory: 80 << 30}
+	m, err := all.Models().Lookup("gpt2")
+	require.NoError(t, err)
+	const scores = 2 * 64 * 50257 * 4
+	copies := func(text string) (n int) {
+		s, err := models.ParseStrategy(text)
+		require.NoError(t, err)
+		c := models.Case{Batch: 2, Accumulate: 1, GPUs: 4, Strategy: &s, AMP: models.NoAutocast, Settings: models.Settings{"seq-len": 64, "layers": 2}}
+		r, err := m.Record(c, board, models.Options{Steps: 3})
+		require.NoError(t, err)
+		for _, b := range r.Program.Buffers {
+			if b.Bytes == scores && r.Program.Sites[b.Site].Op == "clone" {
+				n++
+			}
+		}
+		return n
+	}
+	require.Equal(t, 3, copies("ddp:find_unused=true"))
+	require.Equal(t, 1, copies("ddp:static_graph=true"))
+	require.Zero(t, copies("ddp"))
+}

@@ -406,10 +406,39 @@ func (s *Session) share(c models.Case, net *nn.Tree, frozen bool) *Ranks {
 		if p == nil {
 			s.Tape.Raise(errors.New("there is no module " + m + " to wrap"))
 		}
+		if m == "" && r.sinks != nil {
+			w = sinking{w, s.Tape, r.sinks}
+		}
 		s.Tape.Wrap(p, w)
 	}
 	s.Tape.Mark("wrap")
 	return r
+}
+
+// sinking is DDP around a model in Go, which copies all that the model returns while it
+// looks for parameters that are not used (_DDPSink). The caller's are the copies, and what
+// the model returned ends: one of the two is left, here the latter.
+type sinking struct {
+	trace.Wrapper
+	tape  *trace.Tape
+	sinks func() bool
+}
+
+// Leave implements [trace.Wrapper].
+func (s sinking) Leave(results []*trace.Tensor) {
+	s.Wrapper.Leave(results)
+	if !s.sinks() {
+		return
+	}
+	s.tape.NoGrad(func() {
+		f := s.tape.Frame()
+		for _, x := range results {
+			if x != nil {
+				f.Let(x.Clone())
+			}
+		}
+		f.End()
+	})
 }
 
 // ParameterType is the type that the strategy has parameters in where they are used, if

@@ -36,7 +36,7 @@ func StrategiesFor(m models.Model, c models.Case, gpus int) []string {
 			all = append(all, fmt.Sprintf("tp:tp=%d,mp=bf16", n))
 		}
 	}
-	if gpus <= mostStages && c.AMP != "fp16" && c.Accumulate == 1 && !c.Offload && c.Objective.IsZero() {
+	if gpus > 1 && gpus <= mostStages && c.AMP != "fp16" && c.Accumulate == 1 && !c.Offload && c.Objective.IsZero() {
 		all = append(all, fmt.Sprintf("pp:micro=%d", gpus))
 	}
 	return all
