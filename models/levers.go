@@ -61,6 +61,8 @@ type LeverSet struct {
 	Objective bool
 	// QAT: linear layers that are rounded.
 	QAT bool
+	// Context: sequences that ranks share.
+	Context bool
 	// Tiles: feed-forward layers that see a part of the tokens at a time.
 	Tiles bool
 }

@@ -49,6 +49,9 @@ func (m Model) DifferentRanks(c Case, board trace.Board, o Options) ([]RankRange
 		return rec.Program, nil
 	}}
 	world := int64(c.GPUs)
+	if s.CP > 1 && s.ContextWay() != Ulysses && world <= mostCompared { // later ranks see more keys
+		return f.each(world)
+	}
 	switch s.Name {
 	case DDP:
 		return []RankRange{{0, world - 1}}, nil

@@ -35,6 +35,11 @@ type Strategy struct {
 	TP       int64
 	Col, Row []string
 
+	// CP is the number of ranks that share each sequence, and CPBy how, one of
+	// [ContextWays]; empty is the first.
+	CP   int64
+	CPBy string
+
 	// Schedule is that of a pipeline, "1f1b", "gpipe" or [Interleaved], Micro how many
 	// micro-batches it has in a step, zero as many as ranks, and Stages how many stages a
 	// rank has of an interleaved one, zero two.
@@ -101,6 +106,10 @@ func (s *Strategy) check(gpus int) error {
 		return fmt.Errorf("bucket, overlap and offload are DeepSpeed's; say engine=deepspeed, too")
 	case s.Name == ZeRO1 && s.Engine != "" && (s.BucketView || s.BucketCap > 0 || s.StaticGraph || s.FindUnused || s.EachSync):
 		return fmt.Errorf("engine=deepspeed takes bucket, overlap and offload, and no options of DistributedDataParallel")
+	case s.CPBy != "" && s.CP == 0:
+		return fmt.Errorf("cp_by=%s says how ranks share sequences; say how many with cp=N", s.CPBy)
+	case s.CP > 0 && int64(gpus)%(s.CP*max(1, s.TP)) != 0:
+		return fmt.Errorf("%d GPUs cannot be divided into groups of %d that share a sequence (cp=%d)", gpus, s.CP*max(1, s.TP), s.CP)
 	case s.StaticGraph && s.FindUnused:
 		return fmt.Errorf("static_graph and find_unused exclude each other")
 	case s.Name == TP:
@@ -164,6 +173,9 @@ func (c Case) checkRanks(m Model) error {
 			return fmt.Errorf("the schedule of a pipeline runs forward itself, without hooks that save to the host; leave out offloading")
 		}
 	}
+	if err := c.checkContext(m); err != nil {
+		return err
+	}
 	if c.Strategy.DeepSpeed() {
 		if err := c.checkDeepSpeed(); err != nil {
 			return err
@@ -201,7 +213,7 @@ func (c Case) checkDeepSpeed() error {
 // Communicators is how many groups of ranks a rank communicates with.
 func (s *Strategy) Communicators() int {
 	n := 1
-	for _, ranks := range []int64{s.Replicate, s.TP} {
+	for _, ranks := range []int64{s.Replicate, s.TP, s.CP} {
 		if ranks > 1 {
 			n++
 		}
@@ -217,10 +229,8 @@ func (c Case) Batches() int {
 		return max(1, c.GPUs)
 	case s.Name == PP && s.Micro > 0:
 		return int(s.Micro)
-	case s.Name == TP:
-		return c.GPUs / int(max(1, s.TP))
 	}
-	return max(1, c.GPUs)
+	return max(1, c.GPUs/int(max(1, c.Strategy.TP)*max(1, c.Strategy.CP)))
 }
 
 // Samples is how many samples all ranks see in one step of the optimizer, with micro-

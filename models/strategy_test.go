@@ -48,6 +48,9 @@ func strategies() *rapid.Generator[Strategy] {
 			s.Replicate = rapid.SampledFrom([]int64{0, 2, 4}).Draw(t, "replicate")
 			s.Init, s.Offload = rapid.SampledFrom([]string{"", "meta"}).Draw(t, "init"), rapid.SampledFrom([]string{"", OffloadAll}).Draw(t, "offload")
 		}
+		if s.CP = rapid.SampledFrom([]int64{0, 2, 8}).Draw(t, "cp"); s.CP > 0 {
+			s.CPBy = rapid.SampledFrom([]string{"", Llama3, Ring}).Draw(t, "by")
+		}
 		s.Wrap = rapid.SampledFrom([][]string{nil, {"h.*"}, {"h.*", "wte"}}).Draw(t, "wrap")
 		return s
 	})

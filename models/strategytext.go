@@ -12,13 +12,13 @@ import (
 // strategyKeys are the options of each strategy, in the order in which they are
 // written.
 var strategyKeys = map[string][]string{
-	DDP:   {"bucket_view", "bucket_cap_mb", "static_graph", "find_unused", "no_sync", "rank"},
-	FSDP2: {"reshard", "mp", "reduce", "replicate", "wrap", "init", "offload", "no_sync", "rank"},
+	DDP:   {"bucket_view", "bucket_cap_mb", "static_graph", "find_unused", "no_sync", "cp", "cp_by", "rank"},
+	FSDP2: {"reshard", "mp", "reduce", "replicate", "wrap", "init", "offload", "no_sync", "cp", "cp_by", "rank"},
 	PP:    {"schedule", "micro", "stages", "split", "rank"},
-	TP:    {"tp", "col", "row", "reshard", "mp", "reduce", "replicate", "wrap", "init", "no_sync", "rank"},
-	ZeRO1: {"engine", "bucket", "overlap", "offload", "bucket_view", "bucket_cap_mb", "static_graph", "find_unused", "no_sync", "rank"},
-	ZeRO2: {"bucket", "overlap", "offload", "rank"},
-	ZeRO3: {"bucket", "prefetch", "persist", "reuse", "live", "part", "offload", "rank"},
+	TP:    {"tp", "col", "row", "reshard", "mp", "reduce", "replicate", "wrap", "init", "no_sync", "cp", "cp_by", "rank"},
+	ZeRO1: {"engine", "bucket", "overlap", "offload", "bucket_view", "bucket_cap_mb", "static_graph", "find_unused", "no_sync", "cp", "cp_by", "rank"},
+	ZeRO2: {"bucket", "overlap", "offload", "cp", "cp_by", "rank"},
+	ZeRO3: {"bucket", "prefetch", "persist", "reuse", "live", "part", "offload", "cp", "cp_by", "rank"},
 }
 
 // ParseStrategy reads a strategy like "fsdp2:mp=bf16,replicate=2". Patterns of wrap
@@ -105,6 +105,8 @@ func (s *Strategy) set(key, value string) (err error) {
 		s.Wrap, err = parseNames(value)
 	case "tp":
 		s.TP, err = parseWithin(value, 2, mostRanks)
+	case "cp", "cp_by":
+		return s.setContext(key, value)
 	case "col":
 		s.Col, err = parseNames(value)
 	case "row":
@@ -119,6 +121,18 @@ func (s *Strategy) set(key, value string) (err error) {
 		return s.setOffload(value)
 	default:
 		return s.setSize(key, value)
+	}
+	return err
+}
+
+// setContext sets how ranks share sequences.
+func (s *Strategy) setContext(key, value string) (err error) {
+	if key == "cp" {
+		s.CP, err = parseWithin(value, 2, mostRanks)
+		return err
+	}
+	if s.CPBy, err = oneOf(value, ContextWays()...); s.CPBy == Ulysses {
+		s.CPBy = ""
 	}
 	return err
 }
@@ -220,6 +234,8 @@ func (s *Strategy) String() string {
 	add("tp", strconv.FormatInt(s.TP, 10), s.TP > 0)
 	add("col", strings.Join(s.Col, "+"), len(s.Col) > 0)
 	add("row", strings.Join(s.Row, "+"), len(s.Row) > 0)
+	add("cp", strconv.FormatInt(s.CP, 10), s.CP > 0)
+	add("cp_by", s.CPBy, s.CPBy != "")
 	add("schedule", s.Schedule, s.Schedule != "")
 	add("micro", strconv.FormatInt(s.Micro, 10), s.Micro > 0)
 	add("stages", strconv.FormatInt(s.Stages, 10), s.Stages > 0)

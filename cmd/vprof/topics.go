@@ -95,6 +95,13 @@ it is the one that needs most. plan --rank all is a table of all that differ.
             split=BLOCKS           the blocks that stages but the first begin with, by
                                      paths or numbers, like 5+10+15
 
+All but pp take, for decoders of transformers,
+            cp=N                   N ranks share each sequence (context parallelism)
+            cp_by=ulysses|llama3|ring   by exchanging tokens for heads of attention, as
+                                     DeepSpeed and ms-swift do (default), or by gathering
+                                     keys and values head by head, or sending them round,
+                                     as ring-flash-attn does
+
 Those that share a batch have no_sync=false, which reduces gradients after every micro-batch of a step and
 not after the last only.
 

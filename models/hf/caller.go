@@ -18,6 +18,7 @@ type caller struct {
 func (c *caller) logits(f *frame, b TextBatch) *tensor {
 	g := f.CallFrame(b.IDs, b.Padding)
 	g.In(c.net)
+	c.text.Context.cut(g, &b)
 	x := g.Let(c.decoder.Call(g, b.IDs, b.Padding, c.text))
 	kept := x
 	if b.Keep > 0 {

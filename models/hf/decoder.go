@@ -23,6 +23,7 @@ func CausalLM(net any, m Decoder, inputs *nn.Embedding, output *nn.Layer, text T
 		Call: func(f *frame, b TextBatch) *tensor {
 			g := f.CallFrame(b.IDs, b.Padding, b.Labels)
 			g.In(net)
+			text.Context.cut(g, &b)
 			x := g.Let(m.Call(g, b.IDs, b.Padding, text))
 			switch {
 			case text.FusedLoss:
@@ -40,10 +41,14 @@ func CausalLM(net any, m Decoder, inputs *nn.Embedding, output *nn.Layer, text T
 			return Taken(g, g.Let(CausalLMLoss(g, logits, b.Labels)), logits)
 		},
 	}
-	if text.Objective.IsZero() {
+	c := &caller{net, m, output, text}
+	switch {
+	case text.perToken():
+		task.Call = func(f *frame, b TextBatch) *tensor { return text.Context.loss(f, c, b) }
+		return task
+	case text.Objective.IsZero():
 		return task
 	}
-	c := &caller{net, m, output, text}
 	task.scores, task.states = c.scores, c.states
 	if text.Objective.Generates() {
 		task.policy = &policy{task: task, objective: text.Objective}

@@ -71,3 +71,40 @@ func Taken(f *frame, loss *tensor, rest ...*tensor) *tensor {
 	f.Discard(rest...)
 	return loss
 }
+
+// loss is per_token_loss_func_sp of ms-swift, outside of the model's own frame: a loss for
+// every token of the rank, which are gathered from all of them and summed.
+func (c Context) loss(f *frame, model *caller, b TextBatch) *tensor {
+	g := f.FuncFrame(b.IDs, b.Labels)
+	labels := g.Let(c.local(g, b.Labels))
+	b.Labels = nil
+	logits := g.Let(model.scores(g, b))
+	batch := logits.Size(0)
+	h := g.FuncFrame(labels)
+	losses := h.Let(logits.View(-1, logits.Size(-1)).CrossEntropyWith(h.Let(labels.View(-1)), trace.CrossEntropyArgs{Reduction: trace.ReduceNone}))
+	all := g.Apply(c.gatherLosses(), losses.Reshape(batch, -1))[0]
+	h.End(all)
+	g.Let(all)
+	total := all.Sum(false).DivScalar()
+	g.End(total)
+	return total
+}
+
+// gatherLosses is GatherLoss of losses [batch, local length].
+func (c Context) gatherLosses() *trace.Function {
+	return &trace.Function{
+		Name: "GatherLossBackward",
+		Forward: func(f *frame, _ *trace.FunctionContext, in []*tensor) []*tensor {
+			t, x := f.Tape(), in[0]
+			parts := make([]*tensor, c.Ranks)
+			for i := range parts {
+				parts[i] = f.Let(t.Empty(x.DType(), x.Shape()...))
+			}
+			t.Collective(program.AllGather, c.Ranks, parts[0], x)
+			return []*tensor{trace.Cat(1, parts...)}
+		},
+		Backward: func(f *frame, _ *trace.FunctionContext, grads []*tensor) []*tensor {
+			return []*tensor{c.part(f.Let(grads[0].MulScalar()))}
+		},
+	}
+}

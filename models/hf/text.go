@@ -42,6 +42,8 @@ type Text struct {
 	Micro int64
 	// Tiles has feed-forward layers see a part of the tokens at a time.
 	Tiles Tiles
+	// Context has ranks share each sequence.
+	Context Context
 }
 
 // The names of the settings of texts.
@@ -151,7 +153,7 @@ func TextOf(c models.Case) Text {
 		Padded: c.Settings[Padding] == 1, Packed: c.Settings[packedSetting] == 1,
 		Checkpointing: c.Checkpointing, Reentrant: c.Recompute == models.Reentrant, Every: c.EveryLayers(),
 		Liger: c.Liger, FusedLoss: fusedLoss(c), LossChunks: c.Settings[chunksSetting], LinearLoss: c.Settings[linearSetting] == 1,
-		Objective: c.Objective, Tiles: tilesOf(c), AMP: c.AMP, Micro: int64(max(1, c.Accumulate)),
+		Objective: c.Objective, Tiles: tilesOf(c), Context: contextOf(c), AMP: c.AMP, Micro: int64(max(1, c.Accumulate)),
 	}
 }
 

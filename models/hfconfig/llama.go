@@ -34,7 +34,7 @@ func (d relative) architecture(r *reader) architecture {
 		length = rowLength(2048, most, positionsKey)
 	}
 	a := decoder(d.name, c.Layers, c.Width, labels, length)
-	a.levers.Liger, a.levers.Tiles = d.liger, c.Experts.Count == 0
+	a.levers.Liger, a.levers.Tiles, a.levers.Context = d.liger, c.Experts.Count == 0, c.PlainAttention()
 	a.flashed(c)
 	d.special(c, &a)
 	if r.dequantized() {

@@ -1,6 +1,8 @@
 package llama
 
 import (
+	"errors"
+
 	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/liger"
 	"github.com/vprof/vprof/models/nn"
@@ -106,6 +108,12 @@ func (a *attention) attend(f *frame, q, k, v, mask *tensor) (y, weights *tensor)
 	o := hf.AttentionOptions{Causal: true, Groups: q.Size(1) / k.Size(1), Repeated: a.c.Repeated}
 	if a.Training() {
 		o.Dropout = a.c.AttentionDropout
+	}
+	if a.c.Context.On() {
+		if a.c.Eager {
+			f.Tape().Raise(errors.New("cp: ranks that share sequences attend by FlashAttention, and this model's attention is written out; say --set flash=1"))
+		}
+		return a.c.Context.Attention(f, q, k, v, mask, o), nil
 	}
 	if mask != nil && a.c.QKV == FalconProjection {
 		return a.falconAttend(f, q, k, v, mask), nil

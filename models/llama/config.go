@@ -32,6 +32,8 @@ type Config struct {
 	Liger bool
 	// Tiles has the feed-forward layers see a part of the tokens at a time.
 	Tiles hf.Tiles
+	// Context has ranks share each sequence.
+	Context hf.Context
 	// Tied says that the output layer shares the weight of the embeddings.
 	Tied bool
 
@@ -275,6 +277,17 @@ func (c *Config) kinds(i int) (attends, recurs bool) {
 	}
 	instead := c.ShortConv.short(i) || c.DeltaNet.linear(i) || c.Mamba.instead(i) || c.Selective.instead(i)
 	return !instead, instead || c.Mamba.mixes(i)
+}
+
+// PlainAttention reports whether all layers have attention and nothing else that brings tokens
+// together, with rotary positions and neither latent nor written out.
+func (c *Config) PlainAttention() bool {
+	for i := range int(c.Layers) {
+		if attends, recurs := c.kinds(i); !attends || recurs {
+			return false
+		}
+	}
+	return c.Latent.Rank == 0 && c.Longest == 0 && c.QKV != FalconProjection && !c.Sinks && !c.AttentionCap
 }
 
 // windowed reports whether the tokens of layer i see a window.

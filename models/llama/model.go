@@ -41,7 +41,7 @@ func entry(name string, s shape) models.Model {
 		},
 		Check:  check,
 		Adapts: true, HalfWeights: true,
-		Levers: models.LeverSet{Loop: true, Quantize: true, Recompute: true, Liger: true, Tiles: true},
+		Levers: models.LeverSet{Loop: true, Quantize: true, Recompute: true, Liger: true, Tiles: true, Context: true},
 		Notes:  []string{"stage head trains the output layer", hf.PackedNote},
 	}, int(s.batch), func(c models.Case) train.Task { return CausalLM(configOf(c.Settings), hf.TextOf(c)) })
 }

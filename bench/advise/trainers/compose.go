@@ -72,6 +72,7 @@ func (c *Config) compose() error {
 	if err := c.deepSpeed(); err != nil {
 		return err
 	}
+	c.share()
 	for _, name := range flags {
 		f, ok := c.facts[name]
 		if !ok {

@@ -2,6 +2,7 @@ package trainers
 
 import (
 	"strconv"
+	"strings"
 
 	"github.com/vprof/vprof/internal/input"
 )
@@ -41,3 +42,28 @@ func (c *Config) mesh() error {
 	}
 	return nil
 }
+
+// share adds to the strategy how many ranks share each sequence, and how.
+func (c *Config) share() {
+	n, ok := c.facts[meshContext]
+	s := c.facts["strategy"]
+	if !ok || s.value == "" {
+		return
+	}
+	options := meshContextOption + n.value
+	if by := c.facts[meshContextBy].value; by != "" {
+		options += "," + meshContextBy + "=" + by
+	}
+	separator := ":"
+	if strings.Contains(s.value, ":") {
+		separator = ","
+	}
+	c.facts.set("strategy", s.value+separator+options, s.from)
+}
+
+// meshContextBy is the fact, and the option of strategies, of how ranks share sequences, and
+// meshContextOption that of how many do.
+const (
+	meshContextBy     = "cp_by"
+	meshContextOption = "cp="
+)

@@ -1,0 +1,197 @@
+package hf
+
+import (
+	"fmt"
+
+	"github.com/vprof/vprof/internal/ceil"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// Context is how ranks share each sequence (context parallelism): every one has as many of
+// its tokens as the others, and attention brings keys and values together.
+type Context struct {
+	// Ranks is how many share a sequence, zero none; Rank is which of them is recorded, the
+	// later ones of which see more keys.
+	Ranks, Rank int64
+	// By is how, one of [models.ContextWays].
+	By string
+}
+
+// contextOf reads the strategy of a case.
+func contextOf(c models.Case) Context {
+	s := c.Strategy
+	if s == nil || s.CP < 2 {
+		return Context{}
+	}
+	x := Context{Ranks: s.CP, Rank: s.CP - 1, By: s.ContextWay()}
+	if s.Rank != nil {
+		x.Rank = *s.Rank / max(1, s.TP) % s.CP
+	}
+	return x
+}
+
+// On reports whether ranks share sequences.
+func (c Context) On() bool { return c.Ranks > 1 }
+
+// perToken tells whether ranks that share sequences compute a loss for every token, outside of
+// the model.
+func (t Text) perToken() bool {
+	return t.Context.By == models.Ulysses && t.Objective.IsZero() && !t.FusedLoss && !t.LinearLoss && t.LossChunks < 2
+}
+
+// cut leaves of a batch, whose labels may be nil, what the rank has of its tokens.
+func (c Context) cut(f *frame, b *TextBatch) {
+	if !c.On() {
+		return
+	}
+	b.IDs = f.Let(c.local(f, b.IDs))
+	if b.Labels != nil {
+		b.Labels = f.Let(c.local(f, b.Labels))
+	}
+}
+
+// local is a rank's part of token ids or labels [batch, length], which are padded to a
+// multiple of the ranks.
+func (c Context) local(f *frame, x *tensor) *tensor {
+	g := f.FuncFrame(x)
+	if rest := x.Size(1) % c.Ranks; rest != 0 {
+		g.Set(&x, x.Pad(0, c.Ranks-rest))
+	}
+	y := c.part(x)
+	g.End(y)
+	return y
+}
+
+// part is x.chunk(ranks, dim=1)[rank].contiguous().
+func (c Context) part(x *tensor) *tensor {
+	n := x.Size(1) / c.Ranks
+	return x.Narrow(1, c.Rank*n, n).Contiguous()
+}
+
+// Attention is causal attention over the tokens of all ranks: query, key and value are
+// [batch, heads, local length, head size], the result is [batch, local length, heads, head
+// size].
+func (c Context) Attention(f *frame, q, k, v, mask *tensor, o AttentionOptions) *tensor {
+	switch {
+	case mask != nil:
+		f.Tape().Raise(fmt.Errorf("cp: attention over sequences that ranks share takes no mask, and this model needs one; plan rows without padding that hold one sequence each (--set packed=0), and no windows"))
+	case c.By != models.Ulysses && o.Dropout > 0:
+		f.Tape().Raise(fmt.Errorf("cp: vprof records ring attention without dropout; take cp_by=%s", models.Ulysses))
+	case c.By == models.Ulysses:
+		return c.byHeads(f, q, k, v, o)
+	}
+	if half, casting := f.Tape().Autocasting(); casting {
+		q, k, v = f.Let(q.To(half)), f.Let(k.To(half)), f.Let(v.To(half))
+	}
+	q, k, v = q.Transpose(1, 2), k.Transpose(1, 2), v.Transpose(1, 2)
+	g := f.FuncFrame(q, k, v)
+	var y *tensor
+	if c.By == models.Llama3 {
+		if q.Size(0) != 1 {
+			f.Tape().Raise(fmt.Errorf("cp: ring-flash-attn's llama3 attention takes one row; take a batch of 1, or cp_by=%s", models.Ring))
+		}
+		y = g.Let(g.Apply(c.gathered(), q.Squeeze(0), k.Squeeze(0), v.Squeeze(0))[0]).Unsqueeze(0)
+	} else {
+		y = g.Apply(c.ring(), q, k, v)[0]
+	}
+	g.End(y)
+	return y
+}
+
+// byHeads is DeepSpeed's Ulysses as ms-swift has it: ranks exchange tokens for heads, each
+// attends over all tokens with some of the heads, and heads come back for tokens.
+func (c Context) byHeads(f *frame, q, k, v *tensor, o AttentionOptions) *tensor {
+	if k.Size(1)%c.Ranks != 0 {
+		f.Tape().Raise(fmt.Errorf("cp: %d ranks cannot share %d heads of keys and values evenly; take a number of ranks that divides them, or cp_by=%s", c.Ranks, k.Size(1), models.Ring))
+	}
+	g := f.FuncFrame(q, k, v)
+	heads := func(x *tensor) *tensor {
+		return g.Let(g.Apply(c.exchange(true), x.Transpose(1, 2))[0])
+	}
+	qs, ks, vs := heads(q), heads(k), heads(v)
+	y := g.Let(Attention(g, qs.Transpose(1, 2), ks.Transpose(1, 2), vs.Transpose(1, 2), nil, o))
+	out := g.Apply(c.exchange(false), y)[0]
+	g.End(out)
+	return out
+}
+
+// exchange is _SeqAllToAll over [batch, length, heads, head size]: a rank gives heads for
+// tokens, or tokens for heads.
+func (c Context) exchange(forTokens bool) *trace.Function {
+	return &trace.Function{
+		Name: "_SeqAllToAllBackward",
+		Forward: func(f *frame, _ *trace.FunctionContext, in []*tensor) []*tensor {
+			return []*tensor{c.allToAll(f, in[0], forTokens)}
+		},
+		Backward: func(f *frame, _ *trace.FunctionContext, grads []*tensor) []*tensor {
+			return f.Apply(c.exchange(!forTokens), grads[0])
+		},
+	}
+}
+
+// allToAll is single_all_to_all.
+func (c Context) allToAll(f *frame, x *tensor, forTokens bool) *tensor {
+	n, batch, length, heads, size := c.Ranks, x.Size(0), x.Size(1), x.Size(2), x.Size(3)
+	g := f.FuncFrame(x)
+	pre := g.FuncFrame(x)
+	var sent *tensor
+	if forTokens {
+		sent = pre.Let(x.Reshape(batch, length, n, heads/n, size).Contiguous())
+		pre.Set(&sent, sent.Permute(2, 0, 1, 3, 4).Contiguous())
+	} else {
+		sent = pre.Let(x.Reshape(batch, n, length/n, heads, size).Contiguous())
+		pre.Set(&sent, sent.Permute(1, 0, 2, 3, 4).Contiguous())
+	}
+	pre.End(sent)
+	g.Let(sent)
+	got := g.Let(sent.EmptyLike())
+	f.Tape().Collective(program.Send, n, got, sent)
+	post := g.FuncFrame(got)
+	var y *tensor
+	if forTokens {
+		post.Set(&got, got.Permute(1, 0, 2, 3, 4).Contiguous())
+		y = got.Reshape(batch, n*length, heads/n, size).Contiguous()
+	} else {
+		post.Set(&got, got.Permute(1, 2, 0, 3, 4).Contiguous())
+		y = got.Reshape(batch, length/n, n*heads, size).Contiguous()
+	}
+	post.End(y)
+	g.End(y)
+	return y
+}
+
+// flash are the kernels of flash-attn 2 over some heads: what they allocate beside what they
+// are given.
+type flash struct{ f *frame }
+
+// forward gives the result, shaped as q, and its log-sum-exp.
+func (k flash) forward(q *tensor, keys int64, lse ...int64) (y, sums *tensor) {
+	t := k.f.Tape()
+	y = k.f.Let(t.Empty(q.DType(), q.Shape()...))
+	sums = k.f.Let(t.Empty(trace.F32, lse...))
+	seed := k.f.Let(t.Empty(trace.I64, 2))
+	t.Product("flash_attn", 4*q.Numel()*keys, []*tensor{y, sums}, []*tensor{q, seed})
+	return y, sums
+}
+
+// backward writes the gradients: of q [..., heads, size] with rows in all, and of keys and
+// values [keys, heads, size].
+func (k flash) backward(q *tensor, rows, heads, keys, keyHeads int64) {
+	t := k.f.Tape()
+	g := k.f.FuncFrame()
+	size := q.Size(-1)
+	rounded := ceil.Multiple(size, 32)
+	if size > 128 {
+		rounded = ceil.Multiple(size, 64)
+	}
+	sums := g.Let(t.Empty(trace.F32, heads, rows))
+	wide := g.Let(t.Empty(trace.F32, rows, heads, rounded))
+	writes := []*tensor{sums, wide}
+	if heads != keyHeads {
+		writes = append(writes, g.Let(t.Empty(q.DType(), keys, heads, size)), g.Let(t.Empty(q.DType(), keys, heads, size)))
+	}
+	t.Product("flash_attn_backward", 10*q.Numel()*keys, writes, []*tensor{q})
+	g.End()
+}

@@ -1,0 +1,192 @@
+package hf
+
+import (
+	"github.com/vprof/vprof/internal/ceil"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// gathered is Llama3FlashAttnVarlenFunc of ring-flash-attn 0.1 with heads_k_stride=1, over
+// query, key and value [local length, heads, head size]: one head of keys and values after
+// the other is gathered from all ranks.
+func (c Context) gathered() *trace.Function {
+	return &trace.Function{
+		Name: "Llama3FlashAttnVarlenFuncBackward",
+		Forward: func(f *frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {
+			q, k, v := in[0], f.Let(in[1].Contiguous()), f.Let(in[2].Contiguous())
+			y, lse := c.gatheredForward(f, q, k, v)
+			f.LetAll([]*tensor{y, lse})
+			ctx.SaveForBackward(q, k, v, y, lse)
+			return []*tensor{y}
+		},
+		Backward: func(f *frame, ctx *trace.FunctionContext, _ []*tensor) []*tensor {
+			return c.gatheredBackward(f, ctx.Saved(0), ctx.Saved(1), ctx.Saved(2))
+		},
+	}
+}
+
+// seen is how many keys the tokens of the rank see, those of ranks before it and their own.
+func (c Context) seen(local int64) int64 { return (c.Rank + 1) * local }
+
+// gatheredForward is llama3_flash_attn_varlen_forward.
+func (c Context) gatheredForward(f *frame, q, k, v *tensor) (y, lse *tensor) {
+	t := f.Tape()
+	g := f.FuncFrame(q, k, v)
+	local, heads, keyHeads, size := q.Size(0), q.Size(1), k.Size(1), q.Size(2)
+	all := g.Let(t.Empty(k.DType(), 2, local*c.Ranks, 1, size))
+	var ys, sums []*tensor
+	for i := range keyHeads {
+		h := g.FuncFrame()
+		part := g.Let(q.Slice(1, i*heads/keyHeads, (i+1)*heads/keyHeads))
+		key := h.Let(k.Slice(1, i, i+1).Contiguous())
+		value := h.Let(v.Slice(1, i, i+1).Contiguous())
+		t.Collective(program.AllGather, c.Ranks, all, key)
+		t.Collective(program.AllGather, c.Ranks, all, value)
+		h.End()
+		h = g.FuncFrame()
+		out, s := flash{h}.forward(part, c.seen(local), heads/keyHeads, local)
+		ys, sums = append(ys, g.Let(out)), append(sums, g.Let(s))
+		h.End()
+	}
+	y, lse = g.Let(trace.Cat(1, ys...)), g.Let(trace.Cat(0, sums...))
+	g.End(y, lse)
+	return y, lse
+}
+
+// gatheredBackward is llama3_flash_attn_varlen_backward.
+func (c Context) gatheredBackward(f *frame, q, k, v *tensor) []*tensor {
+	t := f.Tape()
+	g := f.FuncFrame(q, k, v)
+	local, heads, keyHeads, size := q.Size(0), q.Size(1), k.Size(1), q.Size(2)
+	all := g.Let(t.Empty(k.DType(), 2, local*c.Ranks, 1, size))
+	sums := g.Let(t.Empty(k.DType(), 2, local*c.Ranks, 1, size))
+	own := sums
+	if keyHeads > 1 {
+		own = g.Let(t.Empty(k.DType(), 2, local, 1, size))
+	}
+	dq, dk, dv := g.Let(q.EmptyLike()), g.Let(k.EmptyLike()), g.Let(v.EmptyLike())
+	for i := range keyHeads {
+		sums.ZeroInPlace()
+		t.Kernel("copy_", own.Numel(), []*tensor{own}, []*tensor{k, v})
+		t.Collective(program.AllGather, c.Ranks, all, own)
+		part := g.Let(q.Slice(1, i*heads/keyHeads, (i+1)*heads/keyHeads))
+		flash{g}.backward(part, local+128, heads/keyHeads, c.seen(local), 1)
+		t.Collective(program.ReduceScatter, c.Ranks, own, sums)
+		t.Kernel("copy_", own.Numel(), []*tensor{dk, dv}, []*tensor{own})
+	}
+	g.End(dq, dk, dv)
+	return []*tensor{dq, dk, dv}
+}
+
+// ring is RingFlashAttnFunc of ring-flash-attn over query, key and value [batch, local
+// length, heads, head size]: keys and values go round, and what each block gives is put
+// together in fp32.
+func (c Context) ring() *trace.Function {
+	return &trace.Function{
+		Name: "RingFlashAttnFuncBackward",
+		Forward: func(f *frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {
+			q, k, v := in[0], f.Let(in[1].Contiguous()), f.Let(in[2].Contiguous())
+			y, lse := c.ringForward(f, q, k, v)
+			f.LetAll([]*tensor{y, lse})
+			ctx.SaveForBackward(q, k, v, y, lse)
+			return []*tensor{y}
+		},
+		Backward: func(f *frame, ctx *trace.FunctionContext, _ []*tensor) []*tensor {
+			return c.ringBackward(f, ctx.Saved(0), ctx.Saved(1), ctx.Saved(2))
+		},
+	}
+}
+
+// next receives what the rank before sends while x goes to the one behind.
+func (c Context) next(f *frame, x *tensor) *tensor {
+	y := f.Let(x.EmptyLike())
+	f.Tape().Collective(program.Send, c.Ranks, y, x)
+	return y
+}
+
+// ringForward is ring_flash_attn_forward.
+func (c Context) ringForward(f *frame, q, k, v *tensor) (y, lse *tensor) {
+	g := f.FuncFrame(q, k, v)
+	batch, local, heads := q.Size(0), q.Size(1), q.Size(2)
+	var out, sums, block, blockSums *tensor
+	for step := range c.Ranks {
+		h := g.FuncFrame()
+		key, value := k, v
+		if step+1 < c.Ranks {
+			key, value = c.next(h, k), c.next(h, v)
+		}
+		if step <= c.Rank {
+			b, s := flash{h}.forward(q, local, batch, heads, local)
+			g.Set(&block, b)
+			g.Set(&blockSums, s)
+			u := h.FuncFrame()
+			c.join(u, g, block, blockSums, &out, &sums)
+			u.End()
+		}
+		if step+1 < c.Ranks {
+			g.Set(&k, key)
+			g.Set(&v, value)
+		}
+		h.End()
+	}
+	y = g.Let(out.To(q.DType()))
+	lse = sums.Squeeze(-1).Transpose(1, 2)
+	g.End(y, lse)
+	return y, lse
+}
+
+// join is update_out_and_lse.
+func (c Context) join(f, g *frame, block, blockSums *tensor, out, sums **tensor) {
+	wide := f.Let(block.To(trace.F32))
+	s := f.Let(blockSums.Transpose(-2, -1).Unsqueeze(-1))
+	if *out == nil {
+		g.Set(out, wide)
+		g.Set(sums, s)
+		return
+	}
+	g.Set(out, (*out).Sub(s.Sub(*sums).Sigmoid().Mul((*out).Sub(wide))))
+	g.Set(sums, (*sums).Sub((*sums).Sub(s).LogSigmoid()))
+}
+
+// ringBackward is ring_flash_attn_backward.
+func (c Context) ringBackward(f *frame, q, k, v *tensor) []*tensor {
+	t := f.Tape()
+	g := f.FuncFrame(q, k, v)
+	batch, local, heads, keyHeads := q.Size(0), q.Size(1), q.Size(2), k.Size(2)
+	rows := ceil.Multiple(local, 128)
+	blockQ, blockK, blockV := g.Let(t.Empty(q.DType(), q.Shape()...)), g.Let(t.Empty(k.DType(), k.Shape()...)), g.Let(t.Empty(v.DType(), v.Shape()...))
+	var dq, dk, dv, nextK, nextV *tensor
+	for step := range c.Ranks {
+		h := g.FuncFrame()
+		key, value := k, v
+		if step+1 < c.Ranks {
+			key, value = c.next(h, k), c.next(h, v)
+		}
+		switch {
+		case step <= c.Rank:
+			flash{h}.backward(q, batch*rows, heads, batch*local, keyHeads)
+			if dq == nil {
+				g.Set(&dq, blockQ.To(trace.F32))
+				g.Set(&dk, blockK.To(trace.F32))
+				g.Set(&dv, blockV.To(trace.F32))
+			} else {
+				trace.Update("add__Tensor", 1, dq, blockQ)
+				g.Set(&dk, blockK.Add(nextK))
+				g.Set(&dv, blockV.Add(nextV))
+			}
+		case step > 0:
+			g.Set(&dk, nextK)
+			g.Set(&dv, nextV)
+		}
+		if step+1 < c.Ranks {
+			g.Set(&k, key)
+			g.Set(&v, value)
+		}
+		g.Set(&nextK, c.next(h, dk))
+		g.Set(&nextV, c.next(h, dv))
+		h.End()
+	}
+	gq, gk, gv := dq.To(q.DType()), nextK.To(q.DType()), nextV.To(q.DType())
+	g.End(gq, gk, gv)
+	return []*tensor{gq, gk, gv}
+}

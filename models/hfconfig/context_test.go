@@ -1,0 +1,81 @@
+package hfconfig
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+const shortLlama = `{"model_type": "llama", "vocab_size": 512, "hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 3,
+	"num_attention_heads": 8, "num_key_value_heads": 4, "max_position_embeddings": 4096, "tie_word_embeddings": false}`
+
+// Peaks of two steps, beyond the model and the batch, of the last rank under fully_shard with
+// attention that does what ms-swift's Ulysses does, or ring-flash-attn by what it calls and
+// flash-attn allocates: transformers 5.23, torch 2.11 with a process group that moves nothing,
+// allocations in blocks of 512 bytes.
+func TestSequencesThatRanksShare(t *testing.T) {
+	for _, want := range []struct {
+		by        string
+		ranks     int64
+		batch     int
+		length    int64
+		recompute string
+		peak      int64
+	}{
+		{models.Ulysses, 4, 2, 8192, "", 326377472},
+		{models.Ulysses, 2, 1, 4096, "", 175104000},
+		{models.Ulysses, 4, 1, 8192, models.Reentrant, 94349824},
+		{models.Llama3, 4, 1, 8192, "", 168809472},
+		{models.Llama3, 2, 1, 8192, models.Reentrant, 150677504},
+		{models.Ring, 4, 2, 4096, "", 168563712},
+	} {
+		m := model(t, shortLlama)
+		last := want.ranks - 1
+		c := complete(t, m, models.Case{
+			Batch: want.batch, Weights: "bf16", Optimizer: "sgd", Checkpointing: want.recompute != "", GPUs: int(want.ranks),
+			Strategy: &models.Strategy{Name: models.FSDP2, CP: want.ranks, CPBy: want.by, Rank: &last},
+			Settings: models.Settings{"seq-len": want.length, "packed": 0}, Levers: models.Levers{Recompute: want.recompute, Clip: models.ClipNone},
+		})
+		r, err := m.Record(c, trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2})
+		require.NoError(t, err)
+		require.Equal(t, want.peak, peakBeyondBatch(r.Program), "%+v", want)
+	}
+}
+
+// peakBeyondBatch is the most that is allocated after the batch is there, beyond what was.
+func peakBeyondBatch(p *program.Program) int64 {
+	var now, peak, before int64
+	for _, i := range p.Instructions {
+		switch i.Kind {
+		case program.Alloc:
+			now += (p.Buffers[i.Arg].Bytes + 511) / 512 * 512
+			peak = max(peak, now)
+		case program.Free:
+			now -= (p.Buffers[i.Arg].Bytes + 511) / 512 * 512
+		case program.Mark:
+			if phase := p.Phases[i.Arg]; phase.Step < 0 {
+				before, peak = now, now
+			}
+		}
+	}
+	return peak - before
+}
+
+func TestSequencesThatCannotBeShared(t *testing.T) {
+	m := model(t, shortLlama)
+	shared := func(s models.Strategy, gpus, batch int, packed int64) error {
+		_, err := m.Record(models.Case{Batch: batch, GPUs: gpus, Strategy: &s, Settings: models.Settings{"packed": packed, "seq-len": 64}, Levers: models.Levers{Clip: models.ClipNone}}, board, models.Options{})
+		return err
+	}
+	require.ErrorContains(t, shared(models.Strategy{Name: models.FSDP2, CP: 8}, 8, 1, 0), "8 ranks cannot share 4 heads of keys and values evenly")
+	require.ErrorContains(t, shared(models.Strategy{Name: models.FSDP2, CP: 2, CPBy: models.Llama3}, 8, 2, 0), "takes one row; take a batch of 1")
+	require.ErrorContains(t, shared(models.Strategy{Name: models.FSDP2, CP: 2}, 8, 2, 1), "takes no mask")
+	require.ErrorContains(t, shared(models.Strategy{Name: models.DDP, CP: 3}, 8, 1, 0), "8 GPUs cannot be divided into groups of 3 that share a sequence (cp=3)")
+	require.ErrorContains(t, shared(models.Strategy{Name: models.DDP, CPBy: models.Ring}, 8, 1, 0), "say how many with cp=N")
+	require.NoError(t, shared(models.Strategy{Name: models.DDP, CP: 4}, 8, 1, 0))
+	require.NoError(t, shared(models.Strategy{Name: models.TP, TP: 2, CP: 2}, 8, 1, 0), "heads of both are shared")
+}
