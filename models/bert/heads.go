@@ -147,6 +147,41 @@ func Classification(c Config, classes hf.Classes, dropout float64, text hf.Text)
 	return task
 }
 
+// tokenClassification is BertForTokenClassification.
+type tokenClassification struct {
+	nn.Module
+	Bert, Roberta *Model
+	Encoder       *Distilled `torch:"distilbert"`
+	Dropout       *nn.Dropout
+	Classifier    nn.Layer
+}
+
+// task is what it is trained for over states of its last layer.
+func (n *tokenClassification) task(inputs *nn.Embedding, classes hf.Classes, text hf.Text, states func(f *frame, b hf.TextBatch) *tensor) *hf.TextTask {
+	t := hf.TokenClassification(n, inputs, hf.TokenHead{Dropout: n.Dropout, Score: &n.Classifier}, classes, text, states)
+	t.Bidirectional = true
+	return t
+}
+
+// TokenClassification is the task of telling something of each token.
+func TokenClassification(c Config, classes hf.Classes, dropout *nn.Dropout, text hf.Text) *hf.TextTask {
+	m := New(c)
+	net := &tokenClassification{Dropout: dropout, Classifier: nn.NewLinear(c.Width, classes.Count, true)}
+	if net.Bert = m; c.Roberta {
+		net.Bert, net.Roberta = nil, m
+	}
+	return net.task(m.Embeddings.WordEmbeddings, classes, text, func(f *frame, b hf.TextBatch) *tensor {
+		return m.Call(f, b.IDs, b.Padding, text.Padded, text.Checkpointing)
+	})
+}
+
+// DistilledTokenClassification is that with DistilBERT.
+func DistilledTokenClassification(c DistilledConfig, classes hf.Classes, dropout *nn.Dropout, text hf.Text) *hf.TextTask {
+	m := NewDistilled(c)
+	net := &tokenClassification{Encoder: m, Dropout: dropout, Classifier: nn.NewLinear(c.Width, classes.Count, true)}
+	return net.task(m.Embeddings.WordEmbeddings, classes, text, func(f *frame, b hf.TextBatch) *tensor { return m.Call(f, b.IDs, b.Padding, text) })
+}
+
 // bertClassification is BertForSequenceClassification.
 type bertClassification struct {
 	nn.Module

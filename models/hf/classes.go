@@ -36,6 +36,8 @@ type Classes struct {
 	Count int64
 	// Problem says whether a row has one label, several, or a number for each.
 	Problem Problem
+	// Tokens says that each token has a label, not each row.
+	Tokens bool
 }
 
 // classesSetting is the name of the setting that chooses the number of classes.

@@ -230,7 +230,7 @@ func (t *TextTask) Load(tape *trace.Tape, n int64) {
 	if t.Bidirectional || t.Padded {
 		t.batch.Padding = fresh("ones", n, t.Length)
 	}
-	if t.Classes == nil || !t.Objective.IsZero() {
+	if t.Classes == nil || t.Classes.Tokens || !t.Objective.IsZero() {
 		t.batch.Labels = fresh("clone", n, t.Length)
 	} else {
 		t.batch.Labels = t.Classes.Labels(tape, n)

@@ -136,7 +136,7 @@ func TestWrongCasesAreExplained(t *testing.T) {
 	}{
 		{`{"model_type": "bert"}`, models.Case{Settings: models.Settings{"seq-len": 513}}, "hf:it: seq-len: 513 is out of range: tokens of a sequence (max_position_embeddings of the configuration), from 1 to 512"},
 		{`{"model_type": "roberta", "max_position_embeddings": 514}`, models.Case{Settings: models.Settings{"seq-len": 513}}, "hf:it: seq-len: 513 is out of range: tokens of a sequence (max_position_embeddings of the configuration), from 1 to 512"},
-		{`{"model_type": "bert"}`, models.Case{Task: "causal-lm"}, `hf:it: task: there is no task "causal-lm"; its tasks are classification, masked-lm`},
+		{`{"model_type": "bert"}`, models.Case{Task: "causal-lm"}, `hf:it: task: there is no task "causal-lm"; its tasks are classification, masked-lm, token-classification`},
 		{`{"model_type": "bert"}`, models.Case{Settings: models.Settings{"classes": 5}}, "hf:it: classes: has no influence on task masked-lm"},
 		{`{"model_type": "gpt2"}`, models.Case{Settings: models.Settings{"padding": 1, "packed": 1}}, "hf:it: packed: rows that come with a padding mask are not looked at for several sequences; leave out padding"},
 		{`{"model_type": "vit"}`, models.Case{Settings: models.Settings{"image-size": 230}}, "hf:it: image-size: 230 is not a multiple of patch_size 16"},

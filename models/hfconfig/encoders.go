@@ -15,14 +15,14 @@ func encoder(name string, layers, width, positions, classes int64) architecture 
 	return architecture{
 		summary: fmt.Sprintf("%s encoder, %d layers of width %d", name, layers, width),
 		unit:    "sequence", batch: 32, batches: []int{4, 8, 16, 32, 64, 128},
-		settings: []models.Setting{rowLength(128, positions, "max_position_embeddings"), hf.PaddingSetting(1), hf.ClassesSetting(classes)},
+		settings: []models.Setting{rowLength(128, positions, "max_position_embeddings"), hf.PaddingSetting(1), hf.ClassesSetting(classes), hf.HeadDropoutSetting()},
 		only:     onlyClassification,
 		notes:    []string{hf.PaddingNote},
 	}
 }
 
 // onlyClassification are the settings that no other task has a use for.
-var onlyClassification = map[string][]string{"classes": {classification}}
+var onlyClassification = map[string][]string{"classes": {classification, tokens}, "head-dropout": {tokens}}
 
 // classesOf are the classes of a case.
 func classesOf(c models.Case, problem func(classes int64) hf.Problem) hf.Classes {
@@ -69,7 +69,10 @@ func (r *reader) bertTask(c bert.Config, labels int64) func(models.Case) train.T
 	dropout := r.probability("classifier_dropout", c.HiddenDropout)
 	problem := r.problem(labels)
 	return func(k models.Case) train.Task {
-		if k.Task == classification {
+		switch k.Task {
+		case tokens:
+			return bert.TokenClassification(c, classesOf(k, problem), hf.HeadDropout(k, dropout), hf.TextOf(k))
+		case classification:
 			return bert.Classification(c, classesOf(k, problem), dropout, hf.TextOf(k))
 		}
 		return bert.MaskedLM(c, hf.TextOf(k))
@@ -78,7 +81,7 @@ func (r *reader) bertTask(c bert.Config, labels int64) func(models.Case) train.T
 
 func bertFamily() family {
 	return family{
-		heads: map[string]string{"BertForMaskedLM": maskedLM, "BertForSequenceClassification": classification}, usual: maskedLM, half: true,
+		heads: map[string]string{"BertForMaskedLM": maskedLM, "BertForSequenceClassification": classification, "BertForTokenClassification": tokens}, usual: maskedLM, half: true,
 		read: func(r *reader) architecture {
 			c, labels := r.bertConfig(30522, false), r.labels()
 			r.token("pad_token_id", 0, c.Vocab)
@@ -91,7 +94,7 @@ func bertFamily() family {
 
 func robertaFamily() family {
 	return family{
-		heads: map[string]string{"RobertaForMaskedLM": maskedLM, "RobertaForSequenceClassification": classification}, usual: maskedLM, half: true,
+		heads: map[string]string{"RobertaForMaskedLM": maskedLM, "RobertaForSequenceClassification": classification, "RobertaForTokenClassification": tokens}, usual: maskedLM, half: true,
 		read: func(r *reader) architecture {
 			c, labels := r.bertConfig(50265, true), r.labels()
 			pad, some := r.token("pad_token_id", 1, c.Vocab)
@@ -107,7 +110,7 @@ func robertaFamily() family {
 
 func distilFamily() family {
 	return family{
-		heads: map[string]string{"DistilBertForMaskedLM": maskedLM, "DistilBertForSequenceClassification": classification}, usual: maskedLM, half: true,
+		heads: map[string]string{"DistilBertForMaskedLM": maskedLM, "DistilBertForSequenceClassification": classification, "DistilBertForTokenClassification": tokens}, usual: maskedLM, half: true,
 		also: map[string]string{"dim": "hidden_size", "n_heads": "num_attention_heads", "n_layers": "num_hidden_layers"},
 		read: readDistil,
 	}
@@ -128,7 +131,10 @@ func readDistil(r *reader) architecture {
 	dropout, problem := r.probability("seq_classif_dropout", 0.2), r.problem(labels)
 	a := encoder("DistilBERT", c.Layers, c.Width, c.Positions, labels)
 	a.task = func(k models.Case) train.Task {
-		if k.Task == classification {
+		switch k.Task {
+		case tokens:
+			return bert.DistilledTokenClassification(c, classesOf(k, problem), hf.HeadDropout(k, c.Dropout), hf.TextOf(k))
+		case classification:
 			return bert.DistilledClassification(c, classesOf(k, problem), dropout, hf.TextOf(k))
 		}
 		return bert.DistilledMaskedLM(c, hf.TextOf(k))

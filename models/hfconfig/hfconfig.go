@@ -48,13 +48,14 @@ const (
 	causalLM       = "causal-lm"
 	maskedLM       = "masked-lm"
 	classification = "classification"
+	tokens         = "token-classification"
 	transcription  = "transcription"
 	ctc            = "ctc"
 )
 
 // Tasks are the names of what models are trained for.
 func Tasks() []string {
-	return []string{causalLM, maskedLM, classification, transcription, ctc}
+	return []string{causalLM, maskedLM, classification, tokens, transcription, ctc}
 }
 
 // Source opens configurations for a registry.

@@ -21,6 +21,9 @@ func (d relative) family() family {
 		}
 		heads[classes+"ForSequenceClassification"] = classification
 	}
+	if d.tokens {
+		heads[d.name+"ForTokenClassification"] = tokens
+	}
 	return family{heads: heads, usual: causalLM, half: true, also: d.also, read: d.architecture}
 }
 
@@ -41,10 +44,18 @@ func (d relative) architecture(r *reader) architecture {
 		a.note("weights in MXFP4 are loaded as bf16 (Mxfp4Config(dequantize=True)), as training needs them")
 	}
 	a.settings = append(a.settings, variants(c)...)
+	dropout := 0.1
+	if d.tokens {
+		dropout = r.probability("classifier_dropout", r.probability("hidden_dropout", dropout))
+		a.settings = append(a.settings, hf.HeadDropoutSetting())
+	}
 	a.task = func(k models.Case) train.Task {
 		c := d.chosen(c, k)
 		c.Selective.Kernels, c.Selective.Quantized = k.Settings[kernelsSetting] == 1, k.Quantize != ""
-		if k.Task == classification {
+		switch k.Task {
+		case tokens:
+			return llama.TokenClassification(c, classesOf(k, problem), hf.HeadDropout(k, dropout), hf.TextOf(k))
+		case classification:
 			return llama.Classification(c, classesOf(k, problem), padded, hf.TextOf(k))
 		}
 		return llama.CausalLM(c, hf.TextOf(k))

@@ -16,6 +16,8 @@ type relative struct {
 	// noClasses says that there is no class for sequence classification, liger that
 	// liger-kernel has its kernels for it.
 	noClasses, liger bool
+	// tokens says that there is a class for token classification.
+	tokens bool
 	// fused are the names of layers that transformers has in parameters of all experts, and
 	// that peft puts adapters beside as such; see [relative.mixture].
 	fused []string
@@ -34,19 +36,19 @@ var sharedNames = llama.Names{"shared_expert": "shared_experts"}
 
 // relatives are the types of Llama's family, as transformers defines them.
 var relatives = map[string]relative{
-	"llama":      {name: "Llama", vocab: 32000, inner: 11008, positions: 2048, liger: true, read: readLlama},
-	"mistral":    {name: "Mistral", vocab: 32000, kvHeads: 8, inner: 14336, positions: 131072, liger: true, read: func(r *reader, c *llama.Config) { r.allWindowed(c, 4096) }},
-	"ministral":  {name: "Ministral", vocab: 32000, kvHeads: 8, inner: 14336, positions: 131072, read: readMinistral},
-	"ministral3": {name: "Ministral3", vocab: 131072, layers: 34, kvHeads: 8, headSize: 128, inner: 14336, positions: 262144, base: llama.Config{QueryScaled: true}, read: func(r *reader, c *llama.Config) { r.allWindowed(c, 0) }},
-	"qwen2":      {name: "Qwen2", vocab: 151936, kvHeads: 32, inner: 22016, positions: 32768, liger: true, base: llama.Config{QKVBias: true}, read: (*reader).qwenWindows},
-	"qwen3":      {name: "Qwen3", vocab: 151936, kvHeads: 32, headSize: 128, inner: 22016, positions: 32768, liger: true, base: llama.Config{QKNorm: llama.HeadsNorm}, read: readQwen3},
+	"llama":      {name: "Llama", tokens: true, vocab: 32000, inner: 11008, positions: 2048, liger: true, read: readLlama},
+	"mistral":    {name: "Mistral", tokens: true, vocab: 32000, kvHeads: 8, inner: 14336, positions: 131072, liger: true, read: func(r *reader, c *llama.Config) { r.allWindowed(c, 4096) }},
+	"ministral":  {name: "Ministral", tokens: true, vocab: 32000, kvHeads: 8, inner: 14336, positions: 131072, read: readMinistral},
+	"ministral3": {name: "Ministral3", tokens: true, vocab: 131072, layers: 34, kvHeads: 8, headSize: 128, inner: 14336, positions: 262144, base: llama.Config{QueryScaled: true}, read: func(r *reader, c *llama.Config) { r.allWindowed(c, 0) }},
+	"qwen2":      {name: "Qwen2", tokens: true, vocab: 151936, kvHeads: 32, inner: 22016, positions: 32768, liger: true, base: llama.Config{QKVBias: true}, read: (*reader).qwenWindows},
+	"qwen3":      {name: "Qwen3", tokens: true, vocab: 151936, kvHeads: 32, headSize: 128, inner: 22016, positions: 32768, liger: true, base: llama.Config{QKNorm: llama.HeadsNorm}, read: readQwen3},
 	"mimo":       {name: "MiMo", vocab: 151936, kvHeads: 32, inner: 22016, positions: 32768, noClasses: true, base: llama.Config{QKVBias: true}, read: readMiMo},
 	"gemma": {
-		name: "Gemma", vocab: 256000, width: 3072, layers: 28, heads: 16, headSize: 256, inner: 24576, positions: 8192, tied: true,
+		name: "Gemma", tokens: true, vocab: 256000, width: 3072, layers: 28, heads: 16, headSize: 256, inner: 24576, positions: 8192, tied: true,
 		base: llama.Config{Norm: llama.GemmaNorm, Words: llama.ByBuffer, Activation: "gelu_pytorch_tanh"}, read: readGemma,
 	},
 	"gemma2": {
-		name: "Gemma2", vocab: 256000, width: 2304, layers: 26, heads: 8, kvHeads: 4, headSize: 256, inner: 9216, positions: 8192, tied: true, liger: true,
+		name: "Gemma2", tokens: true, vocab: 256000, width: 2304, layers: 26, heads: 8, kvHeads: 4, headSize: 256, inner: 9216, positions: 8192, tied: true, liger: true,
 		base: llama.Config{Norm: llama.GemmaNorm, Order: llama.NormAround, Words: llama.ByBuffer, Eager: true}, read: readGemma2,
 	},
 	"gemma3_text": {
@@ -54,7 +56,7 @@ var relatives = map[string]relative{
 		base: llama.Config{Norm: llama.GemmaNorm, Order: llama.NormAround, Words: llama.ByBuffer, QKNorm: llama.TransposedNorm, Rotary: llama.Rotary{Kinds: 2}}, read: readGemma3,
 	},
 	"phi": {
-		name: "Phi", vocab: 51200, width: 2048, layers: 24, inner: 8192, positions: 2048, part: 0.5,
+		name: "Phi", tokens: true, vocab: 51200, width: 2048, layers: 24, inner: 8192, positions: 2048, part: 0.5,
 		base: llama.Config{
 			Norm: llama.LayerNorm, Order: llama.PhiParallel, MLP: llama.Plain, Activation: "gelu_new", QKVBias: true, OutputBias: true, MLPBias: true, HeadBias: true,
 			Rotary: llama.Rotary{Split: true},
@@ -62,7 +64,7 @@ var relatives = map[string]relative{
 		}, read: readPhi,
 	},
 	"phi3": {
-		name: "Phi3", vocab: 32064, width: 3072, inner: 8192, positions: 4096,
+		name: "Phi3", tokens: true, vocab: 32064, width: 3072, inner: 8192, positions: 4096,
 		base: llama.Config{QKV: llama.OneProjection, MLP: llama.FusedGated, Rotary: llama.Rotary{Inside: true}}, read: readPhi3,
 	},
 	"granite": {
@@ -86,19 +88,19 @@ var relatives = map[string]relative{
 		base: llama.Config{Norm: llama.CohereNorm, Order: llama.CohereParallel, ScoreScaled: true, Rotary: llama.Rotary{Pairs: true, Whole: true}}, read: readCohere2,
 	},
 	"starcoder2": {
-		name: "Starcoder2", vocab: 49152, width: 3072, layers: 30, heads: 24, kvHeads: 2, inner: 12288, positions: 4096, tied: true,
+		name: "Starcoder2", tokens: true, vocab: 49152, width: 3072, layers: 30, heads: 24, kvHeads: 2, inner: 12288, positions: 4096, tied: true,
 		base: llama.Config{Norm: llama.LayerNorm, MLP: llama.Plain, Activation: "gelu_pytorch_tanh", DropoutInside: true, Names: llama.Names{"up_proj": "c_fc", "down_proj": "c_proj", "act_fn": "act"}}, read: readStarcoder2,
 	},
 	"stablelm": {
-		name: "StableLm", vocab: 50304, width: 2560, inner: 6912, positions: 4096, part: 0.25,
+		name: "StableLm", tokens: true, vocab: 50304, width: 2560, inner: 6912, positions: 4096, part: 0.25,
 		base: llama.Config{Norm: llama.LayerNorm, Order: llama.StableLM, Rotary: llama.Rotary{Split: true}}, read: readStableLM,
 	},
 	"glm": {
-		name: "Glm", vocab: 151552, layers: 40, kvHeads: 2, headSize: 128, inner: 13696, positions: 131072, part: 0.5,
+		name: "Glm", tokens: true, vocab: 151552, layers: 40, kvHeads: 2, headSize: 128, inner: 13696, positions: 131072, part: 0.5,
 		base: llama.Config{MLP: llama.FusedGated, Rotary: llama.Rotary{Inside: true, Stepwise: true, Pairs: true, Doubled: true}}, read: readGLM,
 	},
 	"glm4": {
-		name: "Glm4", vocab: 151552, layers: 40, kvHeads: 2, headSize: 128, inner: 13696, positions: 131072, part: 0.5,
+		name: "Glm4", tokens: true, vocab: 151552, layers: 40, kvHeads: 2, headSize: 128, inner: 13696, positions: 131072, part: 0.5,
 		base: llama.Config{Order: llama.NormAround, MLP: llama.FusedGated, Rotary: llama.Rotary{Inside: true, Stepwise: true, Pairs: true, Doubled: true}, Names: llama.Names{
 			"post_attention_layernorm": "post_self_attn_layernorm", "pre_feedforward_layernorm": "post_attention_layernorm", "post_feedforward_layernorm": "post_mlp_layernorm",
 		}}, read: readGLM,
@@ -114,16 +116,16 @@ var relatives = map[string]relative{
 		}, read: readNeoX,
 	},
 	"nemotron": {
-		name: "Nemotron", vocab: 256000, width: 6144, heads: 48, inner: 24576, positions: 4096, part: 0.5,
+		name: "Nemotron", tokens: true, vocab: 256000, width: 6144, heads: 48, inner: 24576, positions: 4096, part: 0.5,
 		base: llama.Config{Norm: llama.LayerNormPlus, MLP: llama.Plain, Activation: "relu2", Rotary: llama.Rotary{Inside: true, Stepwise: true, Kept: true}}, read: readLlama,
 	},
 	"arcee": {
-		name: "Arcee", vocab: 32000, width: 2560, inner: 18432, positions: 4096,
+		name: "Arcee", tokens: true, vocab: 32000, width: 2560, inner: 18432, positions: 4096,
 		base: llama.Config{MLP: llama.Plain, Activation: "relu2"}, read: readLlama,
 	},
-	"smollm3": {name: "SmolLM3", vocab: 128256, width: 2048, layers: 36, heads: 16, kvHeads: 4, inner: 11008, positions: 32768, tied: true, read: readSmolLM3},
+	"smollm3": {name: "SmolLM3", tokens: true, vocab: 128256, width: 2048, layers: 36, heads: 16, kvHeads: 4, inner: 11008, positions: 32768, tied: true, read: readSmolLM3},
 	"seed_oss": {
-		name: "SeedOss", vocab: 155136, layers: 64, heads: 80, kvHeads: 8, headSize: 128, inner: 27648, positions: 524288,
+		name: "SeedOss", tokens: true, vocab: 155136, layers: 64, heads: 80, kvHeads: 8, headSize: 128, inner: 27648, positions: 524288,
 		base: llama.Config{DropoutInside: true}, read: readSeedOSS,
 	},
 	"hunyuan_v1_dense": {
@@ -146,7 +148,7 @@ var relatives = map[string]relative{
 		base: llama.Config{Order: llama.LFM2, QKNorm: llama.HeadsNorm, Activation: "silu", Names: lfmNames, Experts: llama.Experts{Routing: llama.RouteSigmoid}}, read: readLFM2MoE,
 	},
 	"qwen3_5_text": {
-		name: "Qwen3_5", noClasses: true, vocab: 248320, heads: 16, kvHeads: 4, headSize: 256, inner: 12288, positions: 32768, part: 0.25,
+		name: "Qwen3_5", tokens: true, noClasses: true, vocab: 248320, heads: 16, kvHeads: 4, headSize: 256, inner: 12288, positions: 32768, part: 0.25,
 		base: llama.Config{Norm: llama.GemmaNorm, QKNorm: llama.HeadsNorm, Gated: true, Activation: "silu", Rotary: llama.Rotary{Inside: true, Stepwise: true, Grids: 3}}, read: readQwen35,
 	},
 	"qwen3_5_moe_text": {
@@ -157,20 +159,20 @@ var relatives = map[string]relative{
 		}, read: readQwen35MoE,
 	},
 	"qwen3_next": {
-		name: "Qwen3Next", vocab: 151936, width: 2048, layers: 48, heads: 16, kvHeads: 2, headSize: 256, inner: 5632, positions: 32768, part: 0.25, fused: fusedByQwen,
+		name: "Qwen3Next", tokens: true, vocab: 151936, width: 2048, layers: 48, heads: 16, kvHeads: 2, headSize: 256, inner: 5632, positions: 32768, part: 0.25, fused: fusedByQwen,
 		base: llama.Config{
 			Norm: llama.GemmaNorm, QKNorm: llama.HeadsNorm, Gated: true, Activation: "silu", Rotary: llama.Rotary{Inside: true, Stepwise: true},
 			DeltaNet: llama.DeltaNet{Fused: true}, Experts: llama.Experts{SharedGate: true},
 		}, read: readQwen3Next,
 	},
 	"apertus": {
-		name: "Apertus", vocab: 131072, inner: 14336, positions: 65536,
+		name: "Apertus", tokens: true, vocab: 131072, inner: 14336, positions: 65536,
 		base: llama.Config{
 			MLP: llama.Plain, Activation: llama.XIELU, QKNorm: llama.TransposedNorm,
 			Names: llama.Names{"input_layernorm": "attention_layernorm", "post_attention_layernorm": "feedforward_layernorm"},
 		}, read: (*reader).biases,
 	},
-	"mixtral": {name: "Mixtral", vocab: 32000, kvHeads: 8, inner: 14336, positions: 131072, base: llama.Config{Experts: llama.Experts{Routing: llama.RouteWhole, Normalized: true}}, fused: fusedByMixtral, read: readMixtral},
+	"mixtral": {name: "Mixtral", tokens: true, vocab: 32000, kvHeads: 8, inner: 14336, positions: 131072, base: llama.Config{Experts: llama.Experts{Routing: llama.RouteWhole, Normalized: true}}, fused: fusedByMixtral, read: readMixtral},
 	"minimax_m2": {
 		name: "MiniMaxM2", vocab: 200064, width: 3072, layers: 62, heads: 48, kvHeads: 8, headSize: 128, inner: 1536, positions: 196608, noClasses: true, fused: fusedByMixtral,
 		base: llama.Config{
@@ -178,8 +180,8 @@ var relatives = map[string]relative{
 			Experts: llama.Experts{Routing: llama.RouteBeside, Normalized: true},
 		}, read: readMiniMaxM2,
 	},
-	"qwen2_moe": {name: "Qwen2Moe", vocab: 151936, width: 2048, layers: 24, heads: 16, kvHeads: 16, inner: 5632, positions: 32768, read: readQwen2MoE},
-	"qwen3_moe": {name: "Qwen3Moe", vocab: 151936, width: 2048, layers: 24, heads: 32, kvHeads: 4, inner: 6144, positions: 32768, base: llama.Config{QKNorm: llama.HeadsNorm}, fused: fusedByQwen, read: readQwen3MoE},
+	"qwen2_moe": {name: "Qwen2Moe", tokens: true, vocab: 151936, width: 2048, layers: 24, heads: 16, kvHeads: 16, inner: 5632, positions: 32768, read: readQwen2MoE},
+	"qwen3_moe": {name: "Qwen3Moe", tokens: true, vocab: 151936, width: 2048, layers: 24, heads: 32, kvHeads: 4, inner: 6144, positions: 32768, base: llama.Config{QKNorm: llama.HeadsNorm}, fused: fusedByQwen, read: readQwen3MoE},
 	"olmoe":     {name: "Olmoe", vocab: 50304, width: 2048, layers: 16, heads: 16, inner: 2048, positions: 4096, base: llama.Config{QKNorm: llama.WholeNorm}, noClasses: true, fused: fusedByQwen, read: readOlmoe},
 	"deepseek_v2": {
 		name: "DeepseekV2", vocab: 102400, inner: 11008, positions: 2048, fused: fusedByQwen,
@@ -189,7 +191,7 @@ var relatives = map[string]relative{
 		}, read: readDeepseekV2,
 	},
 	"deepseek_v3": {
-		name: "DeepseekV3", vocab: 129280, width: 7168, layers: 61, heads: 128, kvHeads: 128, inner: 18432, positions: 4096, fused: fusedByQwen,
+		name: "DeepseekV3", tokens: true, vocab: 129280, width: 7168, layers: 61, heads: 128, kvHeads: 128, inner: 18432, positions: 4096, fused: fusedByQwen,
 		base: llama.Config{
 			Latent: llama.Latent{QueryRank: 1536, Rank: 512, Plain: 128, Turned: 64, Value: 128, Pairs: true}, Names: sharedNames,
 			Experts: llama.Experts{Routing: llama.RouteGroups, Count: 256, PerToken: 8, Inner: 2048, Normalized: true, Groups: llama.Groups{Count: 8, Chosen: 4}},
@@ -210,7 +212,7 @@ var relatives = map[string]relative{
 		}, read: readGLM4MoELite,
 	},
 	"mistral4": {
-		name: "Mistral4", vocab: 131072, layers: 36, kvHeads: 32, inner: 12288, positions: 1048576,
+		name: "Mistral4", tokens: true, vocab: 131072, layers: 36, kvHeads: 32, inner: 12288, positions: 1048576,
 		base: llama.Config{
 			Latent: llama.Latent{QueryRank: 1024, Rank: 256, Plain: 64, Turned: 64, Value: 128, Pairs: true}, QueryScaled: true, Names: sharedNames,
 			Experts: llama.Experts{Routing: llama.RouteGroupsSoftmax, Count: 128, PerToken: 4, Inner: 2048, Normalized: true, Groups: llama.Groups{Count: 1, Chosen: 1}},
@@ -292,7 +294,7 @@ var relatives = map[string]relative{
 		}, read: readGPTJ,
 	},
 	"gpt_oss": {
-		name: "GptOss", vocab: 201088, width: 2880, layers: 36, heads: 64, kvHeads: 8, headSize: 64, inner: 2880, positions: 131072,
+		name: "GptOss", tokens: true, vocab: 201088, width: 2880, layers: 36, heads: 64, kvHeads: 8, headSize: 64, inner: 2880, positions: 131072,
 		base: llama.Config{
 			Norm: llama.OlmoNorm, Activation: "silu", Rotary: llama.Rotary{Halves: true}, Eager: true, Sinks: true,
 			Experts: llama.Experts{Routing: llama.RouteBiased, Clamped: true}, Names: llama.Names{"gate": "router"},

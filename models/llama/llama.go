@@ -221,3 +221,22 @@ func Classification(c Config, classes hf.Classes, padToken bool, text hf.Text) *
 	net := &classifier{Names: c.Names, Model: m, Score: nn.NewLinear(c.Width, classes.Count, false)}
 	return hf.SequenceClassification(net, m, m.words, &net.Score, classes, padToken, text)
 }
+
+// tokenClassifier is LlamaForTokenClassification.
+type tokenClassifier struct {
+	nn.Module
+	Names
+	Model   *Model
+	Dropout *nn.Dropout
+	Score   nn.Layer
+}
+
+// TokenClassification is the task of telling something of each token.
+func TokenClassification(c Config, classes hf.Classes, dropout *nn.Dropout, text hf.Text) *hf.TextTask {
+	c.Liger, c.Tiles = text.Liger, text.Tiles
+	m := New(c)
+	net := &tokenClassifier{Names: c.Names, Model: m, Dropout: dropout, Score: nn.NewLinear(c.Width, classes.Count, true)}
+	return hf.TokenClassification(net, m.words, hf.TokenHead{Dropout: dropout, Score: &net.Score, Whole: true}, classes, text, func(f *frame, b hf.TextBatch) *tensor {
+		return m.Call(f, b.IDs, b.Padding, text)
+	})
+}

@@ -35,7 +35,7 @@ func OfSome(setting string) bool {
 }
 
 // sets are facts that --set takes, by the names of the settings.
-var sets = []struct{ fact, setting string }{{"packed", "packed"}, {"padding", "padding"}, {"num-labels", "classes"}, {"fused-loss", "fused-loss"}, {repeated, repeated}, {separate, separate}, {"plain-loss", "plain-loss"}, {linearized, linearized}}
+var sets = []struct{ fact, setting string }{{"packed", "packed"}, {"padding", "padding"}, {"num-labels", "classes"}, {"head-dropout", "head-dropout"}, {"fused-loss", "fused-loss"}, {repeated, repeated}, {separate, separate}, {"plain-loss", "plain-loss"}, {linearized, linearized}}
 
 // loraTarget is the fact of which layers get adapters: names, or a regular expression,
 // which is one if it has any of these.
