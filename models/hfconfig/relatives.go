@@ -128,6 +128,55 @@ var relatives = map[string]relative{
 		name: "SeedOss", tokens: true, vocab: 155136, layers: 64, heads: 80, kvHeads: 8, headSize: 128, inner: 27648, positions: 524288,
 		base: llama.Config{DropoutInside: true}, read: readSeedOSS,
 	},
+	"internlm3": {
+		name: "InternLM3", vocab: 128512, layers: 48, kvHeads: 2, headSize: 128, inner: 10240, positions: 32768, noClasses: true,
+		also: map[string]string{"attention_bias": "qkv_bias", "mlp_bias": "bias"}, read: readInternLM3,
+	},
+	"olmo": {
+		name: "Olmo", vocab: 50304, inner: 11008, positions: 2048,
+		base: llama.Config{Norm: llama.LayerNormWhole, Rotary: llama.Rotary{Angles: true}}, read: readOlmo,
+	},
+	"ernie4_5": {
+		name: "Ernie4_5", vocab: 103424, width: 1024, layers: 18, heads: 16, kvHeads: 2, headSize: 128, inner: 3072, positions: 131072, tied: true, noClasses: true,
+		base: llama.Config{Rotary: llama.Rotary{Pairs: true, Doubled: true, Angles: true, Each: true}}, read: readErnie,
+	},
+	"exaone4": {
+		name: "Exaone4", vocab: 102400, inner: 16384, positions: 2048,
+		base: llama.Config{Order: llama.NormLast, QKNorm: llama.TransposedNorm, BothMasks: true}, read: readExaone4,
+	},
+	"cwm": {
+		name: "Cwm", vocab: 128256, width: 6144, layers: 64, heads: 48, kvHeads: 8, headSize: 128, inner: 21504, positions: 131072, noClasses: true,
+		base: llama.Config{BothMasks: true}, read: readCWM,
+	},
+	"jais2": {
+		name: "Jais2", vocab: 150272, width: 3328, heads: 26, headSize: 128, inner: 26624, positions: 8192, noClasses: true,
+		base: llama.Config{Norm: llama.LayerNorm, MLP: llama.Plain, Activation: "relu2"}, read: readJais2,
+	},
+	"youtu": {
+		name: "Youtu", vocab: 128256, width: 2048, heads: 16, kvHeads: 16, inner: 6144, positions: 131072, tied: true, noClasses: true,
+		base: llama.Config{Latent: llama.Latent{QueryRank: 1536, Rank: 512, Plain: 128, Turned: 64, Value: 128, Pairs: true}}, read: (*reader).latent,
+	},
+	"dots1": {
+		name: "Dots1", vocab: 152064, width: 4608, layers: 62, heads: 32, kvHeads: 32, inner: 10944, positions: 2048, noClasses: true, fused: fusedByQwen,
+		base: llama.Config{
+			QKNorm: llama.HeadsNorm, Names: sharedNames,
+			Experts: llama.Experts{Routing: llama.RouteGroups, Count: 128, PerToken: 6, Inner: 1408, Groups: llama.Groups{Count: 1, Chosen: 1}},
+		}, read: readDots1,
+	},
+	"solar_open": {
+		name: "SolarOpen", vocab: 196608, layers: 48, heads: 64, kvHeads: 8, headSize: 128, inner: 10240, positions: 131072, noClasses: true, fused: fusedByQwen,
+		base: llama.Config{
+			Names:   sharedNames,
+			Experts: llama.Experts{Routing: llama.RouteGroups, Count: 128, PerToken: 8, Inner: 1280, Normalized: true, Groups: llama.Groups{Count: 1, Chosen: 1}},
+		}, read: readSolarOpen,
+	},
+	"granitemoeshared": {
+		name: "GraniteMoeShared", vocab: 32000, inner: 11008, positions: 2048, noClasses: true,
+		base: llama.Config{
+			Words: llama.ByNumber, ResidualScaled: true, ScoreScaled: true, Experts: llama.Experts{Routing: llama.RouteTop},
+			Names: llama.Names{"mlp": "block_sparse_moe", "gate": "router"},
+		}, read: readGraniteShared,
+	},
 	"hunyuan_v1_dense": {
 		name: "HunYuanDenseV1", vocab: 290943, inner: 11008, positions: 2048,
 		base: llama.Config{QKNorm: llama.TurnedNorm, Names: llama.Names{"q_norm": "query_layernorm", "k_norm": "key_layernorm"}}, read: (*reader).biases,

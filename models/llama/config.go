@@ -124,6 +124,8 @@ const (
 	LayerNorm
 	// LayerNormBare is LayerNorm without a bias.
 	LayerNormBare
+	// LayerNormWhole is LayerNorm in fp32 that has neither weight nor bias, as OLMo has it.
+	LayerNormWhole
 	// LayerNormPlus is NemotronLayerNorm1P: LayerNorm with a weight beside one, in the type
 	// of autocast.
 	LayerNormPlus
@@ -233,6 +235,8 @@ type Rotary struct {
 	// Whole turns in fp32: query and key, as Cohere does, or, with Angles, cosines and
 	// sines alone, as OLMo 2 does.
 	Whole, Angles bool
+	// Each brings to fp32 what of query and key is multiplied, as Ernie 4.5 does.
+	Each bool
 	// Kinds is the number of kinds of layers that have angles of their own; zero is one.
 	Kinds int
 	// Grids is how many grids a token has a place in, as in models that see: its angles

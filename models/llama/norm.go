@@ -15,6 +15,8 @@ func newNorm(c *Config, width int64) nn.Layer {
 		n := nn.NewLayerNorm(width)
 		n.Bias = nil
 		return n
+	case LayerNormWhole:
+		return nn.NewFunc(func(x *tensor) *tensor { return x.To(trace.F32).LayerNorm(1, nil, nil).To(x.DType()) })
 	case LayerNormPlus:
 		return &layerNormPlus{Weight: nn.NewParameter(width), Bias: nn.NewParameter(width)}
 	}

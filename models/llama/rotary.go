@@ -134,6 +134,10 @@ func (r Rotary) rotate(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor) {
 	}
 	g.Set(&cos, cos.Unsqueeze(1))
 	g.Set(&sin, sin.Unsqueeze(1))
+	if r.Doubled {
+		g.Set(&cos, twice(cos))
+		g.Set(&sin, twice(sin))
+	}
 	a := g.Let(r.turn(g, q, cos, sin))
 	b := g.Let(r.turn(g, k, cos, sin))
 	if r.Whole || r.Angles {
@@ -147,8 +151,14 @@ func (r Rotary) turn(f *frame, x, cos, sin *tensor) *tensor {
 	if r.Halves {
 		return turnHalves(f, x, cos, sin)
 	}
+	if r.Each {
+		return x.To(trace.F32).Mul(cos).Add(r.rotateHalf(f, x).To(trace.F32).Mul(sin))
+	}
 	return x.Mul(cos).Add(r.rotateHalf(f, x).Mul(sin))
 }
+
+// twice has each of the first half of the angles two times, for neighbors.
+func twice(x *tensor) *tensor { return x.Slice(-1, 0, x.Size(-1)/2).RepeatInterleave(2, -1) }
 
 // turnHalves is _apply_rotary_emb of GPT-OSS.
 func turnHalves(f *frame, x, cos, sin *tensor) *tensor {
@@ -167,8 +177,8 @@ func (r Rotary) rotateParts(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor)
 	g.Set(&cos, cos.Unsqueeze(1))
 	g.Set(&sin, sin.Unsqueeze(1))
 	if r.Doubled {
-		g.Set(&cos, cos.Slice(-1, 0, cos.Size(-1)/2).RepeatInterleave(2, -1))
-		g.Set(&sin, sin.Slice(-1, 0, sin.Size(-1)/2).RepeatInterleave(2, -1))
+		g.Set(&cos, twice(cos))
+		g.Set(&sin, twice(sin))
 	}
 	qs := r.cut(g, q, cos.Size(-1))
 	ks := r.cut(g, k, cos.Size(-1))
