@@ -15,6 +15,7 @@ import (
 	"github.com/vprof/vprof/bench/advise/configfile"
 	"github.com/vprof/vprof/bench/advise/systems"
 	"github.com/vprof/vprof/bench/advise/trainers"
+	"github.com/vprof/vprof/bench/experiment/fit"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
 )
@@ -239,6 +240,7 @@ func trainerValues(c report.Choice) trainers.Values {
 	turn(k.Offload, "offload", "true")
 	turn(k.InBackward, "optimizer-in-backward", "true")
 	turn(k.Quantize != "", "quantize", k.Quantize)
+	turn(fit.Turned("optimizer", k), "optimizer", k.Optimizer)
 	return v
 }
 

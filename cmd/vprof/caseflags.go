@@ -45,6 +45,8 @@ type caseFlags struct {
 	// trainer is the trainer's configuration that flags come from; nil if there is
 	// none.
 	trainer *trainers.Config
+	// followed are the flags that were set from it.
+	followed []string
 }
 
 func (f *caseFlags) register(cmd *cobra.Command, a *app) {

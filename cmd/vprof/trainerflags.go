@@ -120,6 +120,7 @@ func (f *caseFlags) follow(cmd *cobra.Command, a *app, searched []string) error 
 		if err := f.flags.Set(s.Flag, s.Value); err != nil {
 			return s.Wrong("%q is no value of --%s", s.Value, s.Flag)
 		}
+		f.followed = append(f.followed, s.Flag)
 		words = append(words, "--"+s.Flag+separator(flag.NoOptDefVal)+s.Value)
 	}
 	fmt.Fprintf(a.stderr, "vprof: %s is of %s (read as of %s): %d keys matter, %d do not\n", t.File, t.Trainer, t.Version, t.Mapped, t.Harmless)

@@ -73,7 +73,8 @@ func (q *batchSearch) find(ctx context.Context, effective, steps int) (batch, la
 		largest, err = q.largest(ctx, step.RecordedSteps(steps))
 		return rounded(largest, q.multiple), largest, steps, err
 	}
-	if largest, err = q.largest(ctx, 1); err != nil || largest == 0 || largest >= effective {
+	alone := q.setup.Case().InBackward // gradients are used at once, so that micro-batches are steps
+	if largest, err = q.largest(ctx, 1); err != nil || largest == 0 || largest >= effective || alone {
 		return min(effective, largest), largest, 1, err
 	}
 	if largest, err = q.largest(ctx, 2); err != nil || largest == 0 {

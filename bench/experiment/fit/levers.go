@@ -2,6 +2,7 @@ package fit
 
 import (
 	"context"
+	"slices"
 
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
@@ -60,6 +61,11 @@ func Levered(m models.Model, c models.Case, fixed func(flag string) bool) []mode
 	return cases
 }
 
+// Turned tells whether a case has a lever that a search turns by a flag.
+func Turned(flag string, c *models.Case) bool {
+	return slices.ContainsFunc(turns(), func(t turn) bool { return t.flag == flag && t.is(c) })
+}
+
 // worthwhile says whether a lever could spare much in a case: the state and the
 // gradients of adapters are small.
 func worthwhile(t turn, c models.Case) bool {
@@ -77,7 +83,7 @@ func worthwhile(t turn, c models.Case) bool {
 func excluded(t turn, c *models.Case) bool {
 	switch t.flag {
 	case "optimizer":
-		return c.Optimizer != "" && c.Optimizer != "adamw"
+		return c.Optimizer != "" && !slices.Contains([]string{"adamw", "adamw-fused", "adamw-single"}, c.Optimizer)
 	case "quantize":
 		return c.Quantize != ""
 	case "offload":

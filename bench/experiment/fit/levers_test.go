@@ -65,3 +65,25 @@ func TestWaterfallsAddUp(t *testing.T) {
 		require.Nil(t, c.Waterfall)
 	}
 }
+
+// Gradients that are used in backward are not added up, so that no micro-batches stand in
+// for a batch that does not fit.
+func TestOptimizersInBackwardDoNotAccumulate(t *testing.T) {
+	m, err := all.Models().Lookup("llama-tiny")
+	require.NoError(t, err)
+	gpu, err := device.Lookup("rtx-3060")
+	require.NoError(t, err)
+	gpu.Memory = 2 << 30
+	c := m.Default
+	c.InBackward = true
+	f, err := Run(t.Context(), Search{
+		Model: m, Cases: []models.Case{c}, GPUs: []device.GPU{gpu}, Budget: planner.Budget{Margin: 0.85},
+		Effective: 64, MaxBatch: 64, Evidence: steptest.Exact(),
+	})
+	require.NoError(t, err)
+	best := f.Choices[0]
+	require.True(t, best.Fits())
+	require.Less(t, best.Batch, 64)
+	require.Equal(t, 1, max(1, best.Case.Accumulate))
+	require.Equal(t, best.Batch, best.EffectiveBatch)
+}
