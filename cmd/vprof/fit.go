@@ -372,10 +372,7 @@ func (o *fitOptions) cases(m models.Model, c models.Case) ([]models.Case, error)
 		if len(o.tune) > 0 {
 			return nil, usagef("--levers and --tune: search one of the two")
 		}
-		return fit.Levered(m, c, func(flag string) bool {
-			byUser := o.c.flags.Changed(flag) && !slices.Contains(o.c.followed, flag)
-			return byUser || held[flag] || o.apply.cannot(flag)
-		}), nil
+		return fit.Levered(m, c, func(flag string) bool { return o.c.fixed(flag) || held[flag] || o.apply.cannot(flag) }), nil
 	}
 	stages, amps, recompute := m.Stages, models.Precisions(), []bool{false, true}
 	if o.c.stage != "" || c.LoRA != nil || o.c.trainer != nil { // adapters belong to one stage, and so do trainers

@@ -134,6 +134,11 @@ func (f *caseFlags) follow(cmd *cobra.Command, a *app, searched []string) error 
 	return nil
 }
 
+// fixed reports whether the user has given a flag, and no trainer's configuration.
+func (f *caseFlags) fixed(flag string) bool {
+	return f.flags.Changed(flag) && !slices.Contains(f.followed, flag)
+}
+
 // has reports whether the model has a setting.
 func (f *caseFlags) has(a *app, setting string) bool {
 	m, err := a.models().Lookup(f.model)

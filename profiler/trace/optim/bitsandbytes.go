@@ -28,12 +28,18 @@ const (
 
 // initBits8 makes the state of Optimizer2State and Optimizer1State.
 func initBits8(o *Optimizer, s *slot) {
+	a := o.config.Algorithm
 	states := 2
-	if o.config.Algorithm == Lion8bit {
+	if a == Lion8bit || a == Lion32bit {
 		states = 1
 	}
+	// The first state of AdEMAMix has two averages.
+	first := int64(1)
+	if a == AdEMAMix8bit || a == AdEMAMix32bit {
+		first = 2
+	}
 	small := s.param.Numel() < min8bit
-	bits8 := !small && o.config.Algorithm != AdamW32bit
+	bits8 := !small && a != AdamW32bit && a != Lion32bit && a != AdEMAMix32bit
 	d := trace.F32
 	if bits8 {
 		d = trace.U8
@@ -43,22 +49,26 @@ func initBits8(o *Optimizer, s *slot) {
 			})
 		}
 	}
+	copies := [2]int64{first, 1}
 	for k := range states {
-		s.state[bnbState1+k] = o.stateBuffer(s.param, d)
+		s.state[bnbState1+k] = o.stateBuffer(s.param, d, copies[k])
 	}
 	if bits8 {
 		for k := range states {
-			s.state[bnbScale1+k] = o.keep(func() *trace.Tensor { return o.tape.Zeros(trace.F32, ceil.Div(s.param.Numel(), block)) })
+			s.state[bnbScale1+k] = o.keep(func() *trace.Tensor { return o.tape.Zeros(trace.F32, copies[k]*ceil.Div(s.param.Numel(), block)) })
 		}
 	}
 }
 
 // stateBuffer is get_state_buffer: large ones of paged optimizers are in managed
 // memory, of which the caching allocator knows nothing.
-func (o *Optimizer) stateBuffer(p *trace.Tensor, d trace.DType) *trace.Tensor {
+func (o *Optimizer) stateBuffer(p *trace.Tensor, d trace.DType, copies int64) *trace.Tensor {
 	if o.config.Paged && p.Numel() >= minPaged {
-		o.tape.Managed(p.Numel() * d.Size())
+		o.tape.Managed(copies * p.Numel() * d.Size())
 		return nil
+	}
+	if copies > 1 {
+		return o.keep(func() *trace.Tensor { return o.tape.Zeros(d, append([]int64{copies}, p.Shape()...)...) })
 	}
 	return o.keep(func() *trace.Tensor { return p.FilledLike("zeros_like", d) })
 }

@@ -33,6 +33,16 @@ var named = []struct {
 	{"paged-adamw8bit", Config{Algorithm: AdamW8bit, Implementation: SingleTensor, Paged: true}},
 	{"paged-adamw32bit", Config{Algorithm: AdamW32bit, Implementation: SingleTensor, Paged: true}},
 	{"lion8bit", Config{Algorithm: Lion8bit, Implementation: SingleTensor}},
+	{"lion32bit", Config{Algorithm: Lion32bit, Implementation: SingleTensor}},
+	{"paged-lion8bit", Config{Algorithm: Lion8bit, Implementation: SingleTensor, Paged: true}},
+	{"paged-lion32bit", Config{Algorithm: Lion32bit, Implementation: SingleTensor, Paged: true}},
+	{"ademamix8bit", Config{Algorithm: AdEMAMix8bit, Implementation: SingleTensor}},
+	{"ademamix32bit", Config{Algorithm: AdEMAMix32bit, Implementation: SingleTensor}},
+	{"paged-ademamix8bit", Config{Algorithm: AdEMAMix8bit, Implementation: SingleTensor, Paged: true}},
+	{"paged-ademamix32bit", Config{Algorithm: AdEMAMix32bit, Implementation: SingleTensor, Paged: true}},
+	{"schedule-free-adamw", Config{Algorithm: AdamWScheduleFree, WeightDecay: true}},
+	{"came", Config{Algorithm: CAME, WeightDecay: true, Implementation: SingleTensor}},
+	{"adam-mini", Config{Algorithm: AdamMini, Implementation: SingleTensor}},
 	{"adamw4bit", Config{Algorithm: AdamW4bit, Implementation: SingleTensor}}, // of torchao; temporaries of its compiled kernel are not known
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Algorithm is a class of torch.optim, or of bitsandbytes.optim.
+// Algorithm is a class of torch.optim, bitsandbytes.optim, or another library.
 type Algorithm uint8
 
 // The algorithms.
@@ -33,14 +33,21 @@ const (
 	AdamW8bit
 	AdamW32bit
 	Lion8bit
+	Lion32bit
+	AdEMAMix8bit
+	AdEMAMix32bit
 	AdamW4bit
+	AdamWScheduleFree
+	AdamMini
+	CAME
 	numAlgorithms
 )
 
 var algorithmNames = [numAlgorithms]string{
 	"SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adamax",
 	"RMSprop", "Adagrad", "Adadelta", "Rprop", "ASGD", "Adafactor",
-	"Muon", "AdamW8bit", "AdamW32bit", "Lion8bit", "AdamW4bit",
+	"Muon", "AdamW8bit", "AdamW32bit", "Lion8bit", "Lion32bit", "AdEMAMix8bit", "AdEMAMix32bit",
+	"AdamW4bit", "AdamWScheduleFree", "Adam_mini", "CAME",
 }
 
 func (a Algorithm) String() string {
@@ -78,7 +85,7 @@ type Config struct {
 	Centered       bool // RMSprop
 	Maximize       bool
 	Capturable     bool // Adam, AdamW
-	Paged          bool // AdamW8bit, AdamW32bit: state in managed memory
+	Paged          bool // of bitsandbytes: state in managed memory
 }
 
 // Optimizer owns the state of its parameters.
@@ -103,7 +110,7 @@ type slot struct {
 }
 
 // maxStates is the largest number of state tensors of a parameter's size.
-const maxStates = 4
+const maxStates = 6
 
 // rule is how an algorithm is computed.
 type rule struct {
@@ -135,6 +142,14 @@ var rules = [numAlgorithms]rule{
 	AdamW32bit: {init: initBits8, single: stepBits8},
 	Lion8bit:   {init: initBits8, single: stepBits8},
 	AdamW4bit:  {init: initBits4, single: stepBits8},
+
+	Lion32bit:     {init: initBits8, single: stepBits8},
+	AdEMAMix8bit:  {init: initBits8, single: stepBits8},
+	AdEMAMix32bit: {init: initBits8, single: stepBits8},
+
+	AdamWScheduleFree: {init: initScheduleFree, foreach: foreachScheduleFree},
+	AdamMini:          {init: initAdamMini, single: singleAdamMini},
+	CAME:              {init: initCAME, single: singleCAME},
 }
 
 // New is the optimizer of the given configuration over groups of parameters.

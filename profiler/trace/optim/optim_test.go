@@ -51,6 +51,9 @@ func TestStateIsAllThatAStepLeaves(t *testing.T) {
 		"nadam": 800, "radam": 800, "adamax": 800, "adadelta": 800, "rprop": 800, "rmsprop": 400, "adagrad": 400,
 		"adafactor": 80, "adafactor-foreach": 80, // a row and a column of ten
 		"muon": 400, "adamw8bit": 800, "paged-adamw8bit": 800, "paged-adamw32bit": 800, "lion8bit": 400, "adamw4bit": 800, // below 4096 elements
+		"lion32bit": 400, "paged-lion8bit": 400, "paged-lion32bit": 400,
+		"ademamix8bit": 1200, "ademamix32bit": 1200, "paged-ademamix8bit": 1200, "paged-ademamix32bit": 1200,
+		"schedule-free-adamw": 800, "adam-mini": 440, "came": 564, // rows and columns of ten, a root mean square
 	}
 	require.Len(t, optim.Names(), len(want))
 	for _, name := range optim.Names() {
