@@ -1,6 +1,10 @@
 package hfconfig
 
-import "github.com/vprof/vprof/models/llama"
+import (
+	"slices"
+
+	"github.com/vprof/vprof/models/llama"
+)
 
 // latent reads multi-head latent attention; c has the sizes that a file may leave out.
 func (r *reader) latent(c *llama.Config) {
@@ -82,4 +86,41 @@ func readGLM4MoE(r *reader, c *llama.Config) {
 	}
 	r.groupedExperts(c, 1)
 	r.firstDense(c, 1)
+}
+
+// readKimiLinear reads a decoder whose layers have latent attention without positions or Kimi's
+// delta attention.
+func readKimiLinear(r *reader, c *llama.Config) {
+	r.latent(c)
+	r.experts(c, 256, "num_experts", "num_local_experts", 8, 1024, "moe_intermediate_size")
+	c.Experts.SharedLast, c.Experts.Shared = true, c.Experts.Inner*r.size("n_shared_experts", 1, mostExperts)
+	c.Experts.Normalized = r.flag("norm_topk_prob", true)
+	c.Experts.Groups = llama.Groups{Count: r.size("n_group", 1, mostExperts), Chosen: r.size("topk_group", 1, mostExperts)}
+	g := c.Experts.Groups
+	r.must(c.Experts.Count%g.Count == 0 && c.Experts.Count/g.Count >= 2, "n_group", "%d groups do not divide the %d experts, or have less than two each", g.Count, c.Experts.Count)
+	r.must(g.Chosen <= g.Count, "topk_group", "%d is more than the %d groups that there are", g.Chosen, g.Count)
+	r.refuse("mlp_layer_types")
+	r.firstDense(c, 1)
+	l := r.sub("linear_attn_config")
+	c.KDA = llama.KDA{
+		Heads: l.size("num_heads", r.size("linear_num_heads", 32, mostWidth), mostWidth), Size: l.size("head_dim", r.size("linear_head_dim", 128, mostWidth), mostWidth),
+		Kernel: l.size("short_conv_kernel_size", r.size("linear_conv_kernel_dim", 4, mostKernel), mostKernel),
+	}
+	full := l.numbers("full_attn_layers", 1, mostLayers) // counted from one
+	c.KDA.Layers = layers(c, func(i int64) bool {
+		if full == nil {
+			return i == 0 || i%4 != 0
+		}
+		return !slices.Contains(full, i+1)
+	})
+	if types := r.words("layer_types"); types != nil {
+		if int64(len(types)) != c.Layers {
+			r.wrong("layer_types", "has %d layers; num_hidden_layers is %d", len(types), c.Layers)
+			return
+		}
+		c.KDA.Layers = layers(c, func(i int64) bool {
+			r.must(types[i] == "linear_attention" || types[i] == fullAttention, "layer_types", "vprof does not know %q; it knows linear_attention, %s", types[i], fullAttention)
+			return types[i] == "linear_attention"
+		})
+	}
 }

@@ -42,6 +42,9 @@ func (d relative) special(c llama.Config, a *architecture) {
 	if len(c.ShortConv.Layers) > 0 {
 		a.withoutKernels("the convolution", "causal_conv1d")
 	}
+	if len(c.KDA.Layers) > 0 {
+		a.withoutKernels("Kimi's delta attention", "fla and causal_conv1d")
+	}
 	if len(c.DeltaNet.Layers) > 0 {
 		a.withoutKernels("linear attention", "fla and causal_conv1d")
 	}

@@ -301,6 +301,17 @@ var relatives = map[string]relative{
 			Names: llama.Names{"model": "transformer", "embed_tokens": "wte", "layers": "blocks", "norm": "norm_f", "mlp": "ffn"},
 		}, read: readDbrx,
 	},
+	"kimi_linear": {
+		name: "KimiLinear", vocab: 163840, width: 2304, layers: 27, heads: 32, kvHeads: 32, inner: 9216, positions: 1048576, noClasses: true,
+		also: map[string]string{
+			positionsKey: "model_max_length", "norm_topk_prob": "moe_renormalize", "n_group": "num_expert_group", "num_experts_per_tok": "num_experts_per_token",
+			"n_shared_experts": "num_shared_experts",
+		},
+		base: llama.Config{
+			NoRotary: true, Latent: llama.Latent{Rank: 512, Plain: 128, Turned: 64, Value: 128}, Experts: llama.Experts{Routing: llama.RouteGroups, BiasCast: true},
+			Names: llama.Names{"shared_expert": "shared_experts", "mamba": "self_attn"},
+		}, read: readKimiLinear,
+	},
 	"nemotron_h": {
 		name: "NemotronH", vocab: 131072, kvHeads: 8, headSize: 128, inner: 21504, positions: 4096, noClasses: true,
 		base: llama.Config{

@@ -71,6 +71,7 @@ type Config struct {
 	Selective Selective
 	ShortConv ShortConv
 	DeltaNet  DeltaNet
+	KDA       KDA
 	// Gated has a gate beside the query, by which what attention gives is multiplied.
 	Gated bool
 	// GateProjected has a layer of its own for that gate, as AFMoE does.
@@ -279,7 +280,7 @@ func (c *Config) kinds(i int) (attends, recurs bool) {
 	if kind, ok := c.blocks(i); ok {
 		return kind == AttentionBlock, kind == MixerBlock
 	}
-	instead := c.ShortConv.short(i) || c.DeltaNet.linear(i) || c.Mamba.instead(i) || c.Selective.instead(i)
+	instead := c.ShortConv.short(i) || c.DeltaNet.linear(i) || c.KDA.linear(i) || c.Mamba.instead(i) || c.Selective.instead(i)
 	return !instead, instead || c.Mamba.mixes(i)
 }
 

@@ -29,6 +29,8 @@ type Experts struct {
 	// they see; zero is as wide as all.
 	NoGate bool
 	Narrow int64
+	// BiasCast has the bias that takes part in the choice in the type of the weights.
+	BiasCast bool
 	// Jittered multiplies what the router sees by random numbers.
 	Jittered bool
 	// Clamped has experts as GPT-OSS has them: with biases, weights the other way round, and
@@ -109,6 +111,7 @@ func newSparse(c *Config) *sparse {
 	}
 	if c.Experts.Routing == RouteGroups {
 		s.Gate.ScoreBias = nn.NewBuffer(trace.F32, c.Experts.Count)
+		s.Gate.ScoreBias.OfWeights = c.Experts.BiasCast
 	}
 	if c.Experts.SharedGate {
 		s.SharedExpertGate = nn.NewLinear(c.Width, 1, false)

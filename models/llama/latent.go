@@ -75,15 +75,21 @@ func (l *latent) call(f *frame, x, mask, positions, cos, sin *tensor) (y, weight
 	s, batch, length := l.c.Latent, x.Size(0), x.Size(1)
 	q := g.Let(l.queries(g, x))
 	g.Set(&q, hf.Heads(q, s.Plain+s.Turned))
-	qs := g.LetAll(q.SplitSizes([]int64{s.Plain, s.Turned}, -1))
+	var qs []*tensor
+	if !l.c.NoRotary {
+		qs = g.LetAll(q.SplitSizes([]int64{s.Plain, s.Turned}, -1))
+	}
 	compressed := g.Let(g.Call(l.KvAProjWithMqa, x))
 	ks := g.LetAll(compressed.SplitSizes([]int64{s.Rank, s.Turned}, -1))
 	g.Set(&ks[0], g.Call(l.KvALayernorm, ks[0]).View(batch, 1, length, s.Rank))
 	g.Set(&ks[1], ks[1].View(batch, 1, length, s.Turned))
-	a, b := l.turn(g, qs[1], ks[1], cos, sin)
-	g.Set(&qs[1], a)
-	g.Set(&ks[1], b)
-	query := g.Let(trace.Cat(-1, qs[0], qs[1]))
+	query := q
+	if !l.c.NoRotary {
+		a, b := l.turn(g, qs[1], ks[1], cos, sin)
+		g.Set(&qs[1], a)
+		g.Set(&ks[1], b)
+		query = g.Let(trace.Cat(-1, qs[0], qs[1]))
+	}
 	if l.c.QueryScaled {
 		g.Set(&query, query.Mul(queryScale(g, positions).To(query.DType())))
 	}

@@ -38,6 +38,7 @@ func newLayer(c *Config, i int) *layer {
 	case c.ShortConv.short(i):
 		l.Conv = newShortConv(c)
 	case c.Mamba.instead(i), c.Selective.instead(i):
+	case c.KDA.linear(i):
 	case c.DeltaNet.linear(i):
 		l.LinearAttn = newDeltaNet(c)
 	default:

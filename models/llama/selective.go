@@ -258,6 +258,8 @@ func newMixing(c *Config, i int) mixing {
 	switch {
 	case c.Selective.instead(i):
 		return newSelective(c)
+	case c.KDA.linear(i):
+		return newKimiDelta(c)
 	case c.Mamba.mixes(i):
 		return newMixer(c)
 	}
