@@ -22,6 +22,9 @@ type Objective struct {
 	// Reference compares generated answers with a reference (beta is not zero), and Old takes
 	// their log-probabilities before the steps that learn from them.
 	Reference, Old bool
+	// Chunks is the number of chunks of tokens whose scores are compared with those of a
+	// teacher one after the other; zero compares all at once.
+	Chunks int64
 	// As is the trainer whose code computes log-probabilities, one of [ObjectiveTrainers];
 	// empty is TRL.
 	As string
@@ -30,6 +33,7 @@ type Objective struct {
 // The objectives.
 const (
 	DPO    = "dpo"
+	KD     = "kd"
 	EBFT   = "ebft"
 	GRPO   = "grpo"
 	KTO    = "kto"
@@ -40,7 +44,7 @@ const (
 )
 
 // Objectives are the names of all objectives.
-func Objectives() []string { return []string{CPO, DPO, EBFT, GRPO, KTO, ORPO, Reward, SimPO} }
+func Objectives() []string { return []string{CPO, DPO, EBFT, GRPO, KD, KTO, ORPO, Reward, SimPO} }
 
 // The trainers whose code differs from that of TRL.
 const (
@@ -81,7 +85,7 @@ func (o *Objective) turn(option string) error {
 		o.Precomputed = true
 	case word == "as" && o.As == "":
 		if len(o.trainers()) == 0 {
-			return fmt.Errorf("as: %s is axolotl's alone", o.Name)
+			return fmt.Errorf("as: %s is the code of one trainer alone", o.Name)
 		}
 		if !slices.Contains(o.trainers(), value) {
 			return fmt.Errorf("as: %q is none of %s", value, strings.Join(o.trainers(), ", "))
@@ -97,6 +101,12 @@ func (o *Objective) turn(option string) error {
 			return fmt.Errorf("completion: %q is not a number of tokens from 1 to %d", value, mostCompletion)
 		}
 		o.Completion = n
+	case o.Distills() && word == "chunks" && o.Chunks == 0:
+		n, err := strconv.ParseInt(value, 10, 64)
+		if err != nil || n < 1 || n > mostChunks {
+			return fmt.Errorf("chunks: %q is not a number from 1 to %d", value, mostChunks)
+		}
+		o.Chunks = n
 	default:
 		return fmt.Errorf("%q is no option of %s; there are %s", option, o.Name, o.optionWords())
 	}
@@ -105,11 +115,11 @@ func (o *Objective) turn(option string) error {
 
 // trainers are those whose code for the objective differs from that of TRL.
 func (o *Objective) trainers() []string {
-	if o.Generates() {
-		if o.Name == EBFT {
-			return nil
-		}
+	switch {
+	case o.Name == GRPO:
 		return []string{AsSwift}
+	case o.Generates() || o.Distills():
+		return nil
 	}
 	return ObjectiveTrainers()
 }
@@ -119,6 +129,8 @@ func (o *Objective) optionWords() string {
 	switch {
 	case o.Generates():
 		return "completion=TOKENS, reference, old and (of grpo) as=TRAINER, each once"
+	case o.Distills():
+		return "chunks=N, once"
 	case o.Refers():
 		return "precomputed and as=TRAINER, each once"
 	}
@@ -129,7 +141,11 @@ func (o *Objective) optionWords() string {
 const (
 	UsualCompletion = 512
 	mostCompletion  = 1 << 22
+	mostChunks      = 1 << 12
 )
+
+// Distills tells whether the model learns from the scores of a teacher.
+func (o Objective) Distills() bool { return o.Name == KD }
 
 // Generates tells whether the model learns from answers that it has generated.
 func (o Objective) Generates() bool { return o.Name == GRPO || o.Name == EBFT }
@@ -153,6 +169,9 @@ func (o Objective) String() string {
 	}
 	if o.Old {
 		options = append(options, "old")
+	}
+	if o.Chunks != 0 {
+		options = append(options, "chunks="+strconv.FormatInt(o.Chunks, 10))
 	}
 	if o.Precomputed {
 		options = append(options, "precomputed")
@@ -183,7 +202,7 @@ func (o Objective) Refers() bool { return o.Name == DPO || o.Name == KTO || o.Re
 
 // Rows is how many rows a batch has for each sample: a pair is two.
 func (o Objective) Rows() int64 {
-	if o.Name == "" || o.Name == KTO || o.Generates() {
+	if o.Name == "" || o.Name == KTO || o.Generates() || o.Distills() {
 		return 1
 	}
 	return 2
@@ -210,7 +229,7 @@ func (c *Case) checkObjective(m *Model) (field, reason string) {
 		return at, fmt.Sprintf("%s is learnt by a language model; use --task causal-lm", o.Name)
 	case c.Liger:
 		return "liger", "vprof does not describe liger-kernel's losses of preferences"
-	case c.ReferenceModel() && c.Strategy != nil && c.Strategy.Name == TP:
+	case (c.ReferenceModel() || o.Distills()) && c.Strategy != nil && c.Strategy.Name == TP:
 		return at, "vprof does not plan a reference model under tensor parallelism; train adapters, whose reference is the model itself, or take another strategy"
 	case o.Name == EBFT && o.Reference && c.LoRA == nil:
 		return at, "a reference and a feature network would be two models beside the one that is trained, and vprof plans one; leave out reference, or train adapters"

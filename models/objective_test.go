@@ -11,6 +11,9 @@ func TestObjectivesComeBackFromTheirText(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := Objective{Name: rapid.SampledFrom(Objectives()).Draw(t, "name")}
 		o.As = rapid.SampledFrom(append(o.trainers(), "")).Draw(t, "as")
+		if o.Distills() {
+			o.Chunks = rapid.Int64Range(0, mostChunks).Draw(t, "chunks")
+		}
 		o.Precomputed = o.Refers() && rapid.Bool().Draw(t, "precomputed")
 		if o.Generates() {
 			o.Completion, o.Reference, o.Old = rapid.Int64Range(0, mostCompletion).Draw(t, "completion"), rapid.Bool().Draw(t, "reference"), rapid.Bool().Draw(t, "old")
@@ -31,7 +34,10 @@ func TestBadObjectivesAreNamed(t *testing.T) {
 		"grpo:reference,precomputed": "precomputed: grpo has no reference that can come before training",
 		"grpo:as=torchtune":          `as: "torchtune" is none of ms-swift`,
 		"grpo:completion=-1":         `completion: "-1" is not a number of tokens`,
-		"ebft:as=ms-swift":           "as: ebft is axolotl's alone",
+		"ebft:as=ms-swift":           "as: ebft is the code of one trainer alone",
+		"kd:chunks=0":                `chunks: "0" is not a number from 1`,
+		"kd:as=torchtune":            "as: kd is the code of one trainer alone",
+		"kd:old":                     `"old" is no option of kd; there are chunks=N`,
 		"grpo:old,old":               `"old" is no option of grpo; there are completion=TOKENS`,
 		"orpo:precomputed":           "precomputed: orpo has no reference",
 	} {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/vprof/vprof/bench/advise/trainers"
 	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/hfconfig"
 )
 
 const trainerHelp = `plan, sweep, fit, smoke and time take the configuration of a trainer in place of
@@ -76,6 +77,17 @@ func looksLikeFile(arg string) bool {
 	})
 }
 
+// described is the path of the description of a configuration's model, with that of its
+// teacher.
+func described(t *trainers.Config) (string, error) {
+	path, err := t.Model.Find()
+	if err != nil || t.Teacher.Name == "" {
+		return path, err
+	}
+	teacher, err := t.Teacher.Find()
+	return path + hfconfig.TeacherMark + teacher, err
+}
+
 // follow sets the flags that the trainer's configuration stands for, and says so.
 func (f *caseFlags) follow(cmd *cobra.Command, a *app, searched []string) error {
 	t, words := f.trainer, []string{}
@@ -83,7 +95,7 @@ func (f *caseFlags) follow(cmd *cobra.Command, a *app, searched []string) error 
 		if t.Model.Name == "" {
 			return usagef("%s: says not which model is trained; name it with --model", t.File)
 		}
-		path, err := t.Model.Find()
+		path, err := described(t)
 		if err != nil {
 			return err
 		}

@@ -46,6 +46,42 @@ func (c *caller) scores(f *frame, b TextBatch) (logits *tensor) {
 	return logits
 }
 
+// chunks are the scores of chunks of tokens, all of them; of one they are those of the model.
+func (c *caller) chunks(f *frame, b TextBatch, n int64) []*tensor {
+	if n <= 1 {
+		return []*tensor{c.scores(f, b)}
+	}
+	var all []*tensor
+	train.Autocast(f.Tape(), c.text.AMP, func() {
+		g := f.CallFrame(b.IDs, b.Padding)
+		g.In(c.net)
+		x := g.Let(c.decoder.Call(g, b.IDs, b.Padding, c.text))
+		for _, part := range g.LetAll(x.TensorSplit(chunkStarts(x.Size(1), n), 1)) {
+			scores := g.Let(c.text.scores(g, *c.output, part))
+			c.text.adjustScores(g, &scores)
+			all = append(all, scores)
+		}
+		g.End(all...)
+	})
+	return all
+}
+
+// chunkStarts are where all chunks of tokens but the first begin, as tensor_split has them:
+// the first ones are longer by one token if the rest is not zero.
+func chunkStarts(tokens, n int64) []int64 {
+	n = min(n, tokens)
+	var starts []int64
+	at := int64(0)
+	for i := range n - 1 {
+		at += tokens / n
+		if i < tokens%n {
+			at++
+		}
+		starts = append(starts, at)
+	}
+	return starts
+}
+
 // states shows the words, the result of every layer but the last, and the model's own in its
 // place, to visit, which may hold them. It returns the scores, or the last state without.
 func (c *caller) states(f *frame, b TextBatch, visit func(x *tensor), scores bool) *tensor {

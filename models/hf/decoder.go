@@ -49,7 +49,11 @@ func CausalLM(net any, m Decoder, inputs *nn.Embedding, output *nn.Layer, text T
 	case text.Objective.IsZero():
 		return task
 	}
-	task.scores, task.states = c.scores, c.states
+	task.scores, task.states, task.chunks = c.scores, c.states, c.chunks
+	if text.Objective.Distills() {
+		task.Call = (&distillation{task, text.Objective.Chunks}).loss
+		return task
+	}
 	if text.Objective.Generates() {
 		task.policy = &policy{task: task, objective: text.Objective}
 		task.Call = func(f *frame, _ TextBatch) *tensor { return task.policy.loss(f) }

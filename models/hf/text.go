@@ -190,6 +190,8 @@ type TextTask struct {
 	// scores are those of the model's call in the precision of training; states shows
 	// hidden states of a call in the model's own type, with the scores or without.
 	scores func(f *trace.Frame, b TextBatch) *trace.Tensor
+	// chunks are the scores of chunks of tokens.
+	chunks func(f *trace.Frame, b TextBatch, n int64) []*trace.Tensor
 	states func(f *trace.Frame, b TextBatch, visit func(x *trace.Tensor), scores bool) *trace.Tensor
 	batch  TextBatch
 	// policy learns from generated answers; nil for most.

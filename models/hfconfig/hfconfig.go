@@ -4,10 +4,8 @@ package hfconfig
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -72,15 +70,15 @@ func Open(path string) (models.Model, error) {
 	if path == "" {
 		return models.Model{}, &input.FormatError{File: Scheme + ":", Reason: "names no file; use " + Scheme + ":path/to/config.json"}
 	}
+	path, teacher, taught := strings.Cut(path, TeacherMark)
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		path = filepath.Join(path, usualName)
 	}
-	data, err := read(path)
-	var missing *fs.PathError
-	switch {
-	case errors.As(err, &missing):
-		return models.Model{}, &input.FormatError{File: path, Reason: missing.Err.Error() + howToGet(path)}
-	case err != nil:
+	data, err := readModel(path)
+	if err == nil && taught {
+		data, err = withTeacher(path, data, teacher)
+	}
+	if err != nil {
 		return models.Model{}, err
 	}
 	return Parse(path, data)
@@ -131,6 +129,9 @@ func parse(file, name string, data []byte) (models.Model, error) {
 	r.also = f.also
 	r.common()
 	a := f.read(r)
+	if a.teacher, err = r.teacher(); err != nil {
+		return models.Model{}, err
+	}
 	weights := models.WeightType(r.weights())
 	if !f.half {
 		weights = ""
@@ -205,6 +206,9 @@ func check(c models.Case, a architecture) error {
 			return wrong(s.Name, "has no influence on task "+c.Task)
 		}
 	}
+	if c.Objective.Distills() && (a.teacher == nil || !a.teacher.levers.Objective) {
+		return wrong("objective", "a model learns from the scores of another language model; name its configuration, too: --model hf:student.json"+TeacherMark+"teacher.json")
+	}
 	if a.check == nil {
 		return nil
 	}
@@ -236,12 +240,20 @@ type architecture struct {
 	task  func(models.Case) train.Task
 	// adapters are those that peft makes of what a case names; nil says the same.
 	adapters func(models.LoRA) models.LoRA
+	// teacher is the model that it may learn from; nil for none.
+	teacher *architecture
 }
 
 // tasks makes the task of a case, with the frozen model that it is compared with.
 func (a *architecture) tasks(c models.Case) train.Task {
 	t := a.task(c)
-	if text, ok := t.(*hf.TextTask); ok && c.ReferenceModel() {
+	text, ok := t.(*hf.TextTask)
+	switch {
+	case ok && c.Objective.Distills() && a.teacher != nil:
+		if teacher, ok := a.teacher.task(c).(*hf.TextTask); ok {
+			text.Reference = teacher
+		}
+	case ok && c.ReferenceModel():
 		text.Reference = a.task(c).(*hf.TextTask)
 	}
 	return t

@@ -52,16 +52,15 @@ func (c *Config) compose() error {
 		}
 		c.Model = Model{Name: m.value, Revision: c.facts["revision"].value, Folder: c.facts["folder"].value, from: m.from}
 	}
+	c.Teacher = Model{Name: c.facts["teacher"].value, from: c.facts["teacher"].from}
 	if err := c.adapters(); err != nil {
 		return err
 	}
 	if err := c.unfreeze(); err != nil {
 		return err
 	}
-	if o := c.facts["objective"].value; o == "grpo" || o == "ebft" {
-		if err := c.generate(); err != nil {
-			return err
-		}
+	if err := c.generate(); err != nil {
+		return err
 	}
 	c.prefer()
 	c.round()
@@ -202,6 +201,9 @@ func (c *Config) prefer() {
 	list := strings.FieldsFunc(options, func(r rune) bool { return r == ',' })
 	if c.facts["reference"].value == "precomputed" && (o.value == "dpo" || o.value == "kto") {
 		list = append(list, "precomputed")
+	}
+	if n := c.facts["objective-chunks"].value; n != "" && name == "kd" {
+		list = append(list, "chunks="+n)
 	}
 	if as := c.facts["objective-as"].value; as != "" {
 		list = append(list, "as="+as)

@@ -12,6 +12,9 @@ import (
 // and answers are, which log-probabilities come before the step, and what vLLM leaves of
 // the board.
 func (c *Config) generate() error {
+	if o := c.facts["objective"].value; o != "grpo" && o != "ebft" {
+		return nil
+	}
 	answer, err := c.count("answer", 1)
 	if err != nil {
 		return err

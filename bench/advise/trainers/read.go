@@ -20,6 +20,8 @@ type Config struct {
 	File, Trainer, Version string
 	// Model is what is trained; its Name is empty if the files do not say.
 	Model Model
+	// Teacher is the model that it learns from; its Name is empty for none.
+	Teacher Model
 	// Settings are vprof's flags with their values, in the order of a command line.
 	Settings []Setting
 	// Notes say where what is planned differs from what the trainer does.

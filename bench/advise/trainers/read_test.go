@@ -156,6 +156,17 @@ func TestGeneratedAnswersAreAnObjective(t *testing.T) {
 	require.Empty(t, setting(c, "gpu-memory"), "axolotl takes a server")
 }
 
+func TestTeachersAreFound(t *testing.T) {
+	const kd = "model: {_component_: torchtune.models.llama3_2.lora_llama3_2_1b}\nteacher_model: {_component_: torchtune.models.llama3_1.llama3_1_8b}\noptimizer: {_component_: torch.optim.AdamW}\n"
+	c, err := one(t, "c.yaml", kd+"loss: {_component_: torchtune.modules.loss.CEWithChunkedOutputLoss}\nkd_loss: {_component_: torchtune.modules.loss.ForwardKLWithChunkedOutputLoss}\n")
+	require.NoError(t, err)
+	require.Equal(t, "meta-llama/Meta-Llama-3.1-8B-Instruct", c.Teacher.Name)
+	require.Equal(t, "kd:chunks=8", setting(c, "objective"))
+	require.Empty(t, setting(c, "chunked-loss"))
+	_, err = one(t, "c.yaml", kd+"kd_loss: {_component_: torchtune.modules.loss.ForwardKLWithChunkedOutputLoss}\n")
+	require.ErrorContains(t, err, "c.yaml:4: kd_loss._component_: the scores come in chunks for this loss")
+}
+
 func TestUnfrozenParametersAreAnExpression(t *testing.T) {
 	c, err := one(t, "c.yaml", "base_model: a/b\nmicro_batch_size: 1\nsequence_len: 512\nunfrozen_parameters:\n  - ^lm_head.weight$[:32000]\n  - model.layers.2[0-9]+.mlp\n  - a.+b\n")
 	require.NoError(t, err)

@@ -63,6 +63,9 @@ type Row struct {
 	Bound  string   `yaml:"bound"`
 	// Note is for readers of the table.
 	Note string `yaml:"note"`
+	// Like is another key whose words these are: the model that they name is the row's own
+	// fact, and nothing else is said.
+	Like string `yaml:"like"`
 }
 
 // Words are facts by name: one word is the row's own fact.
@@ -154,6 +157,7 @@ var tables = sync.OnceValues(func() ([]*Table, error) {
 		if err := d.Decode(t); err != nil {
 			return nil, fmt.Errorf("trainers: %s: %w", n.Name(), err)
 		}
+		t.liken()
 		byName[t.Trainer] = t
 		all = append(all, t)
 	}
@@ -184,6 +188,22 @@ var tables = sync.OnceValues(func() ([]*Table, error) {
 	}
 	return all, nil
 })
+
+// liken gives rows the words of those that they are like.
+func (t *Table) liken() {
+	for key, row := range t.Keys {
+		if row.Like == "" {
+			continue
+		}
+		row.Words = map[string]Words{}
+		for word, w := range t.Keys[row.Like].Words {
+			if name := w.Facts["model"]; name != "" {
+				row.Words[word] = Words{Own: name}
+			}
+		}
+		t.Keys[key] = row
+	}
+}
 
 // Named is the table of a trainer; nil if there is none.
 func Named(trainer string) *Table {

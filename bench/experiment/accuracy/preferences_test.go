@@ -129,6 +129,25 @@ func TestFeaturesNeedWhatPyTorchAllocates(t *testing.T) {
 	}
 }
 
+// TestDistillationNeedsWhatPyTorchAllocates has steps that learn from a teacher's scores, by
+// torchtune's own losses in eight chunks.
+func TestDistillationNeedsWhatPyTorchAllocates(t *testing.T) {
+	m, err := all.Models().Lookup("hf:testdata/preferences.json,teacher=testdata/teacher.json")
+	require.NoError(t, err)
+	for _, k := range []struct {
+		lora              *models.LoRA
+		forward, backward float64
+	}{{&models.LoRA{Rank: 8, Alpha: 16}, 3158981120, 2928817152}, {nil, 2818202112, 2588038144}} {
+		c := models.Case{
+			Batch: 4, LoRA: k.lora, Weights: "bf16", Optimizer: "sgd", Torch: "2.11", Settings: models.Settings{"seq-len": 512},
+			Levers: models.Levers{Objective: models.Objective{Name: models.KD, Chunks: 8}, Clip: models.ClipNone},
+		}
+		peaks := peaksOfSecondStep(t, m, c)
+		require.InEpsilon(t, k.forward, peaks["forward"], 0.0001, "forward, %v", k.lora)
+		require.InEpsilon(t, k.backward, peaks["backward"], 0.0001, "backward, %v", k.lora)
+	}
+}
+
 // TestSharedReferencesNeedWhatPyTorchAllocates has such steps of one of four ranks, where
 // fully_shard shares out the model and its reference: reshard_after_forward true and None,
 // which leaves the reference's root whole.

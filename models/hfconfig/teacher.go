@@ -1,0 +1,65 @@
+package hfconfig
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/vprof/vprof/internal/input"
+)
+
+// TeacherMark is what the file of a teacher stands behind in the name of a model that learns
+// from it: hf:student.json,teacher=teacher.json.
+const TeacherMark = "," + teacherKey + "="
+
+// teacherKey is the key under which a teacher's configuration stands in that of its student.
+const teacherKey = "teacher"
+
+// withTeacher puts a teacher's configuration into that of its student.
+func withTeacher(path string, data []byte, teacher string) ([]byte, error) {
+	if info, err := os.Stat(teacher); err == nil && info.IsDir() {
+		teacher = filepath.Join(teacher, usualName)
+	}
+	other, err := readModel(teacher)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := newReader(teacher, other); err != nil {
+		return nil, err
+	}
+	r, err := newReader(path, data)
+	if err != nil {
+		return nil, err
+	}
+	r.raw[teacherKey] = other
+	return json.Marshal(r.raw)
+}
+
+// readModel reads the description of a model.
+func readModel(path string) ([]byte, error) {
+	data, err := read(path)
+	var missing *fs.PathError
+	if errors.As(err, &missing) {
+		return nil, &input.FormatError{File: path, Reason: missing.Err.Error() + howToGet(path)}
+	}
+	return data, err
+}
+
+// teacher reads the model that another learns from; nil if there is none.
+func (r *reader) teacher() (*architecture, error) {
+	if _, ok := r.raw[teacherKey]; !ok {
+		return nil, nil
+	}
+	t := r.sub(teacherKey)
+	_, f, err := t.family()
+	if err != nil {
+		return nil, err
+	}
+	t.also = f.also
+	t.common()
+	t.weights()
+	a := f.read(t)
+	return &a, nil
+}
