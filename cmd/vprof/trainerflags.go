@@ -126,6 +126,8 @@ func (f *caseFlags) follow(cmd *cobra.Command, a *app, searched []string) error 
 				return s.Wrong("vprof does not describe the eager attention of %s; plan it with the attention that it is loaded with", f.model)
 			}
 			continue
+		case s.Flag == "set" && name == trainers.Flex && !f.has(a, name):
+			return s.Wrong("vprof does not describe flex_attention for %s, or transformers has none; plan it with another attention", f.model)
 		case flag == nil:
 			return s.Wrong("needs --%s %s, which %s does not have", s.Flag, s.Value, cmd.CommandPath())
 		}

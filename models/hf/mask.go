@@ -206,14 +206,17 @@ func withinWindow(_ *frame, i indices) *tensor { return i.key.Gt(i.query.AddScal
 // withinChunk is chunked_causal_mask_function, whose chunks begin where a row's padding on the
 // left ends.
 func withinChunk(f *frame, batch int64, padding *tensor) maskFunction {
-	var left *tensor
-	if padding == nil {
-		left = f.Let(f.Tape().Zeros(trace.I64, batch))
-	} else {
-		left = f.Let(padding.CumSum(-1).Eq(padding.ZerosLike()).Sum(false, -1))
-	}
+	left := f.Let(leftPadding(f, batch, padding))
 	chunk := func(i indices, of *tensor) *tensor { return of.Sub(left.Index(i.batch)).FloorDivide(trace.IntNumber) }
 	return allOf(func(_ *frame, i indices) *tensor { return chunk(i, i.key).Eq(chunk(i, i.query)) }, notLater)
+}
+
+// leftPadding is how many tokens of each row are padding on the left [batch].
+func leftPadding(f *frame, batch int64, padding *tensor) *tensor {
+	if padding == nil {
+		return f.Tape().Zeros(trace.I64, batch)
+	}
+	return padding.CumSum(-1).Eq(padding.ZerosLike()).Sum(false, -1)
 }
 
 // allOf is and_masks: it joins masks one by one.

@@ -97,6 +97,17 @@ func EagerSetting() models.Setting {
 // EagerOf reads whether eager attention was chosen.
 func EagerOf(c models.Case) bool { return c.Settings[eagerSetting] == 1 }
 
+// flexSetting is the name of a setting of models that flex_attention can serve.
+const flexSetting = "flex"
+
+// FlexSetting says whether kernels of torch.nn.attention.flex_attention serve attention.
+func FlexSetting() models.Setting {
+	return models.Setting{Name: flexSetting, Usage: "1 if TorchInductor's kernels of flex_attention serve attention (attn_implementation), 0 if PyTorch's fused attention does", Default: 0, Min: 0, Max: 1}
+}
+
+// FlexOf reads whether flex_attention was chosen.
+func FlexOf(c models.Case) bool { return c.Settings[flexSetting] == 1 }
+
 // FlashOf reads whether FlashAttention was chosen.
 func FlashOf(c models.Case) bool { return c.Settings[flashSetting] == 1 }
 

@@ -80,9 +80,8 @@ func (d relative) chosen(c llama.Config, k models.Case) llama.Config {
 	if k.Settings[separateSetting] == 1 {
 		c.QKV, c.MLP = llama.ThreeProjections, llama.Gated
 	}
-	if hf.EagerOf(k) {
-		c.Eager = true
-	}
+	c.Eager = c.Eager || hf.EagerOf(k)
+	c.Flex = hf.FlexOf(k)
 	return c
 }
 
@@ -96,6 +95,9 @@ func (d relative) attention(c llama.Config, a *architecture) {
 		return
 	}
 	a.eager()
+	if slices.Contains(withFlex, d.name) {
+		a.flexed(c.AttentionDropout)
+	}
 }
 
 // eager has eager attention chosen.
@@ -108,6 +110,38 @@ func (a *architecture) eager() {
 		}
 		return check(c)
 	}
+}
+
+// flexed has flex_attention chosen, which knows no dropout.
+func (a *architecture) flexed(dropout float64) {
+	a.settings = append(a.settings, hf.FlexSetting())
+	others := a.caveats
+	a.caveats = func(c models.Case) (notes []string) {
+		if others != nil {
+			notes = others(c)
+		}
+		if hf.FlexOf(c) {
+			notes = append(notes, "flex_attention is recorded as TorchInductor of PyTorch 2.11 compiles it; what compiling and autotuning take for a moment is not counted")
+		}
+		return notes
+	}
+	check := a.check
+	a.check = func(c models.Case) (setting, reason string) {
+		switch {
+		case hf.FlexOf(c) && (hf.EagerOf(c) || hf.FlashOf(c)):
+			return "flex", "attention is served by flex_attention, or it is eager, or FlashAttention serves it; choose one"
+		case hf.FlexOf(c) && dropout > 0:
+			return "flex", fmt.Sprintf("transformers raises \"flex_attention does not support dropout\", and attention_dropout is %g", dropout)
+		}
+		return check(c)
+	}
+}
+
+// withFlex are the names of types whose classes transformers 5.23 gives flex_attention.
+var withFlex = []string{
+	"Llama", "Mistral", "Ministral", "Ministral3", "Qwen2", "Qwen3", "Gemma", "Gemma3", "Phi", "Phi3", "Granite", "Olmo2", "Olmo3", "Cohere", "Cohere2", "Glm", "Glm4",
+	"Starcoder2", "SmolLM3", "GPTNeoX", "Arcee", "SeedOss", "Nemotron", "HunYuanDenseV1", "Lfm2", "Lfm2Moe", "Apertus", "Mixtral", "Qwen2Moe", "Qwen3Moe", "GraniteMoe",
+	"GraniteMoeHybrid", "DeepseekV2", "DeepseekV3", "Glm4Moe", "Glm4MoeLite", "Mistral4", "Llama4", "Qwen3VLMoeText", "PaddleOCRText", "Afmoe",
 }
 
 // turnedLength is the setting of the tokens of a row where positions turn queries: they

@@ -73,6 +73,7 @@ func TestLlama4IsRefusedWhatFails(t *testing.T) {
 		"flash: transformers has no FlashAttention for Llama 4": {Settings: models.Settings{"flash": 1}},
 		"lora: peft puts an adapter in the place of the router": {LoRA: &models.LoRA{Rank: 4}},
 		"liger: what liger-kernel's fused loss gives has no":    {Levers: models.Levers{Liger: true}},
+		"flex: attention is served by flex_attention, or it is": {Settings: models.Settings{"flex": 1, "eager": 1}},
 		"plain-loss: is about --liger without its fused loss":   {Settings: models.Settings{"plain-loss": 1}},
 	} {
 		_, err := m.Complete(c)

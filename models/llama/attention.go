@@ -124,11 +124,14 @@ func (a *attention) attend(f *frame, q, k, v, mask *tensor) (y, weights *tensor)
 	return a.c.attend(f, q, k, v, mask, o)
 }
 
-// attend is the attention interface of models without sinks. The weights are nil unless it
-// is eager.
+// attend is the attention interface of models without sinks. The weights are nil where
+// PyTorch's fused attention serves it.
 func (c *Config) attend(f *frame, q, k, v, mask *tensor, o hf.AttentionOptions) (y, weights *tensor) {
-	if c.Eager {
+	switch {
+	case c.Eager:
 		return hf.EagerAttention(f, q, k, v, mask, o, c.AttentionCap)
+	case c.Flex:
+		return hf.FlexAttention(f, q, k, v, c.seen, o)
 	}
 	return hf.Attention(f, q, k, v, mask, o), nil
 }

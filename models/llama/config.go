@@ -55,6 +55,8 @@ type Config struct {
 	// Eager has scores computed and kept, as Gemma 2 does; AttentionCap holds them
 	// down by a tanh.
 	Eager, AttentionCap bool
+	// Flex has TorchInductor's kernels of flex_attention serve attention.
+	Flex bool
 	// MaskKept has the mask of full attention made even where the kernels need none.
 	MaskKept bool
 	// Sinks has a sink for each head take part in the softmax of scores, as GPT-OSS does.
@@ -109,6 +111,9 @@ type Config struct {
 	Llama4 Llama4
 	// Names are the names of modules by those of Llama, where they differ.
 	Names Names
+
+	// seen are the tensors of the block mask of the layer that runs.
+	seen []*tensor
 }
 
 // Norm is the kind of the norms.

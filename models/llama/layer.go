@@ -74,9 +74,10 @@ func newLayer(c *Config, i int) *layer {
 	return l
 }
 
-// forward takes hidden states, a mask, positions, cosines and sines, and the mask of padded
-// rows.
+// forward takes hidden states, a mask, positions, cosines and sines, the mask of padded
+// rows, and the tensors of a block mask.
 func (l *layer) forward(f *frame, args []*tensor) *tensor {
+	l.c.seen = args[6:]
 	attend := func(x *tensor) *tensor {
 		y, weights := l.SelfAttn.call(f, x, args[1], args[2], args[3], args[4])
 		if weights != nil {

@@ -81,6 +81,7 @@ func (m *Model) through(g *frame, words, padding *tensor, text hf.Text) *tensor 
 	positions := g.Let(g.Tape().Arange(words.Size(1)).AddScalar())
 	g.Set(&positions, positions.Unsqueeze(0))
 	full, window := m.masks(g, words, positions, padding, text.Packed)
+	blocks := m.blockMasks(g, words, positions, padding, text.Packed)
 	x := g.Let(words)
 	if m.c.Words == ByNumberApart {
 		g.Set(&x, x.MulScalar())
@@ -103,7 +104,11 @@ func (m *Model) through(g *frame, words, padding *tensor, text hf.Text) *tensor 
 		if !recurs {
 			rows = nil
 		}
-		g.Set(&x, text.CallLayer(g, i, l, l.forward, []*tensor{x}, mask, positions, cos[kind], sin[kind], rows))
+		named := []*tensor{mask, positions, cos[kind], sin[kind], rows}
+		if attends {
+			named = append(named, blocks[m.c.windowed(i)]...)
+		}
+		g.Set(&x, text.CallLayer(g, i, l, l.forward, []*tensor{x}, named...))
 	}
 	g.Set(&x, g.Call(m.Norm, x))
 	return x
@@ -147,22 +152,50 @@ func (m *Model) masks(f *frame, words, positions, padding *tensor, packed bool) 
 	switch {
 	case c.Longest > 0:
 		return hidden(f, words, positions, padding, packed), nil
+	case c.Flex:
+		return nil, nil
 	case c.MaskKept && !c.Eager:
 		return f.Let(hf.MaterializedCausalMask(f, words.Size(0), positions, padding, packed)), nil
 	}
 	packed = packed && !c.PositionsUnseen
-	if c.BothMasks || len(c.Windowed) == 0 || slices.Contains(c.Windowed, false) {
+	if c.fullyMasked() {
 		if full = m.fullMask(f, words, positions, padding, packed); full != nil {
 			f.Let(full)
 		}
 	}
-	if c.Llama4.Chunked || slices.Contains(c.Windowed, true) {
+	if c.partlyMasked() {
 		if part = m.partMask(f, words, positions, padding, packed); part != nil {
 			f.Let(part)
 		}
 	}
 	return full, part
 }
+
+// blockMasks are the tensors of those masks for flex_attention, by whether they hide a part of
+// what is before a token.
+func (m *Model) blockMasks(f *frame, words, positions, padding *tensor, packed bool) map[bool][]*tensor {
+	c := m.c
+	if !c.Flex {
+		return nil
+	}
+	packed = packed && !c.PositionsUnseen
+	blocks := map[bool][]*tensor{}
+	if c.fullyMasked() {
+		blocks[false] = f.LetAll(hf.FlexMask(f, words.Size(0), positions, padding, packed, false))
+	}
+	if c.partlyMasked() {
+		blocks[true] = f.LetAll(hf.FlexMask(f, words.Size(0), positions, padding, packed, c.Llama4.Chunked))
+	}
+	return blocks
+}
+
+// fullyMasked says that there is a mask of all that is before a token, partlyMasked that there
+// is one of a part of it.
+func (c *Config) fullyMasked() bool {
+	return c.BothMasks || len(c.Windowed) == 0 || slices.Contains(c.Windowed, false)
+}
+
+func (c *Config) partlyMasked() bool { return c.Llama4.Chunked || slices.Contains(c.Windowed, true) }
 
 func (m *Model) fullMask(f *frame, words, positions, padding *tensor, packed bool) *tensor {
 	if m.c.Eager {

@@ -64,6 +64,26 @@ func (x *Tensor) gradEdge() edge {
 	return edge{x.accum, 0}
 }
 
+// dropSaved lets go of the i-th tensor the forward kept before the node ends.
+func (b *backward) dropSaved(i int) {
+	n, x := b.node, b.kept[i]
+	if x == nil {
+		return
+	}
+	b.kept[i] = nil
+	if n.inputs != exceeding {
+		n.kept[i].release()
+		n.kept[i] = nil
+		return
+	}
+	if s := &n.more.saved[i]; s.pack == nil {
+		s.x.release()
+		*s = saved{}
+		return
+	}
+	x.release()
+}
+
 // needs reports whether input i of n wants a gradient.
 func (n *Node) needs(i int) bool { return n.next()[i].node != nil }
 

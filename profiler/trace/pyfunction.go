@@ -22,6 +22,7 @@ type FunctionContext struct {
 	needs []bool
 	saved []*Tensor
 	attrs []*Tensor
+	drop  func(i int)
 }
 
 // NeedsInputGrad is ctx.needs_input_grad[i].
@@ -42,6 +43,9 @@ func (c *FunctionContext) SaveForBackward(xs ...*Tensor) {
 
 // Saved is ctx.saved_tensors[i], in backward.
 func (c *FunctionContext) Saved(i int) *Tensor { return c.saved[i] }
+
+// Drop lets go of the i-th saved tensor in backward, as compiled code does after its last use.
+func (c *FunctionContext) Drop(i int) { c.drop(i) }
 
 // Keep is ctx.name = x: an attribute, of which saved-tensor hooks know nothing and
 // which lives as long as the node.
@@ -132,7 +136,7 @@ func (r *functionCall) backward(b *backward) {
 			f.names = append(f.names, g.retain())
 		}
 	}
-	ctx := &FunctionContext{needs: r.needs, saved: b.kept, attrs: r.attrs}
+	ctx := &FunctionContext{needs: r.needs, saved: b.kept, attrs: r.attrs, drop: b.dropSaved}
 	run := func() []*Tensor { return r.fn.Backward(f, ctx, b.grads) }
 	var grads []*Tensor
 	if r.fn.AMP {

@@ -18,12 +18,13 @@ var flags = []string{
 }
 
 // flash is the setting of models whose attention is eager unless the file says that
-// FlashAttention serves it, Eager that of others, linearized that of experts as lists of
-// linear layers, repeated that of heads that share keys and values, separate that of
-// projections joined in one.
+// FlashAttention serves it, Eager that of others, Flex that of those that flex_attention can
+// serve, linearized that of experts as lists of linear layers, repeated that of heads that
+// share keys and values, separate that of projections joined in one.
 const (
 	flash      = "flash"
 	Eager      = "eager"
+	Flex       = "flex"
 	linearized = "linearized-experts"
 	repeated   = "repeated-heads"
 	separate   = "separate-projections"
@@ -87,7 +88,7 @@ func (c *Config) compose() error {
 			c.Settings = append(c.Settings, Setting{"set", s.setting + "=" + f.value, key(f.from)})
 		}
 	}
-	if f := c.facts["attention"]; f.value == flash || f.value == Eager {
+	if f := c.facts["attention"]; slices.Contains([]string{flash, Eager, Flex}, f.value) {
 		c.Settings = append(c.Settings, Setting{"set", f.value + "=1", key(f.from)})
 	}
 	for i := range c.Settings {

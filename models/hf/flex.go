@@ -1,0 +1,126 @@
+package hf
+
+import (
+	"github.com/vprof/vprof/internal/ceil"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// flexBlock is how many queries or keys a block of a block mask has.
+const flexBlock = 128
+
+// FlexMask is what create_block_mask makes of a causal mask, compiled: tensors [batch, blocks]
+// and [batch, blocks, blocks] of the blocks that queries see and keys are seen by, and those
+// that the function reads, which are kept with them. Chunked is for a mask of chunks.
+func FlexMask(f *frame, batch int64, positions, padding *tensor, packed, chunked bool) []*tensor {
+	g := f.CallFrame(positions, padding)
+	var read []*tensor
+	if padding != nil {
+		g.Set(&padding, padding.To(trace.Bool))
+		read = append(read, padding)
+	} else if sequences := packedSequences(g, batch, positions, packed); sequences != nil {
+		read = append(read, g.Let(sequences), g.Let(positions.Expand(batch, -1)))
+	}
+	if chunked {
+		read = append(read, g.Let(leftPadding(g, batch, padding)))
+	}
+	if padding != nil {
+		g.Discard(padding.Sum(false).EqScalar()) // fast_all()
+	}
+	out := append(blockMask(g, batch, ceil.Div(positions.Size(1), flexBlock)), read...)
+	g.End(out...)
+	return out
+}
+
+// blockMask are the tensors of a BlockMask of n blocks of queries and of keys, as the code that
+// TorchInductor makes of create_block_mask allocates them.
+func blockMask(f *frame, batch, n int64) []*tensor {
+	t := f.Tape()
+	fresh := func(d trace.DType, shape ...int64) *tensor { return f.Let(t.Empty(d, shape...)) }
+	counted := fresh(trace.I64, batch, n, n)
+	partial, full := fresh(trace.I32, batch, n, n+1), fresh(trace.I32, batch, n, n+1)
+	out := []*tensor{fresh(trace.I32, batch, n), fresh(trace.I32, batch, n), fresh(trace.I32, batch, n, n), fresh(trace.I32, batch, n, n)}
+	t.Kernel("create_block_mask", batch*n*n*flexBlock*flexBlock, append([]*tensor{partial, full}, out...), []*tensor{counted})
+	f.Del(&counted)
+	out = append(out, fresh(trace.I32, batch, n, n), fresh(trace.I32, batch, n, n), fresh(trace.I32, batch, n))
+	f.Del(&partial)
+	out = append(out, fresh(trace.I32, batch, n))
+	f.Del(&full)
+	return out
+}
+
+// FlexAttention is flex_attention_forward over [batch, heads, length, head size], with the
+// tensors of a block mask, as the code that TorchInductor of PyTorch 2.11 makes of it
+// allocates. The results are [batch, length, heads, head size], and the logarithms of the sums
+// of a row's scores [batch, heads, length].
+func FlexAttention(f *frame, q, k, v *tensor, blocks []*tensor, o AttentionOptions) (y, sums *tensor) {
+	g := f.FuncFrame(q, k, v)
+	if heads := q.Size(1); o.Groups > 1 && heads&(heads-1) != 0 {
+		g.Set(&k, repeatHeads(g, k, o.Groups))
+		g.Set(&v, repeatHeads(g, v, o.Groups))
+	}
+	out := g.LetAll(g.Apply(flexFunction(), append([]*tensor{q, k, v}, blocks...)...))
+	sums = g.Let(out[1].To(v.DType()))
+	y = g.Let(out[0].Transpose(1, 2).Contiguous())
+	g.End(y, sums)
+	return y, sums
+}
+
+// flexFunction is the compiled flex_attention: forward saves its inputs in the type of
+// autocast, its result, the sums and the block mask, and backward lets go of each after its
+// last use.
+func flexFunction() *trace.Function {
+	const query, key, value, result, sums, blocks = 0, 1, 2, 3, 4, 5
+	var types [3]trace.DType
+	return &trace.Function{
+		Name: "CompiledFunctionBackward",
+		Forward: func(f *frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {
+			t, q, k, v := f.Tape(), in[query], in[key], in[value]
+			for i, x := range []**tensor{&q, &k, &v} {
+				types[i] = (*x).DType()
+				if d, on := t.Autocasting(); on && d != types[i] {
+					*x = f.Let((*x).To(d))
+				}
+			}
+			rows := q.Shape()[:3]
+			kept, given := f.Let(t.Empty(trace.F32, rows...)), f.Let(t.Empty(trace.F32, rows...))
+			y := f.Let(q.Slice(-1, 0, v.Size(-1)).EmptyLike())
+			t.Product("flex_attention", flexFLOPs(q, v), []*tensor{y, kept, given}, []*tensor{q, k, v})
+			ctx.SaveForBackward(append([]*tensor{q, k, v, y, kept}, in[value+1:]...)...)
+			return []*tensor{y, given}
+		},
+		Backward: func(f *frame, ctx *trace.FunctionContext, grads []*tensor) []*tensor {
+			t, q, k, v := f.Tape(), ctx.Saved(query), ctx.Saved(key), ctx.Saved(value)
+			rows := q.Shape()[:3]
+			if grads[1] == nil {
+				f.Let(t.Zeros(trace.F32, rows...))
+			}
+			grad := f.Let(grads[0].Contiguous())
+			delta := f.Let(t.Empty(trace.F32, rows...))
+			t.Kernel("flex_attention_delta", 2*grad.Numel(), []*tensor{delta}, []*tensor{grad, ctx.Saved(result)})
+			ctx.Drop(result)
+			out := []*tensor{f.Let(q.EmptyLike()), nil, f.Let(v.EmptyLike())}
+			out[key] = f.Let(k.EmptyLike())
+			t.Product("flex_attention_backward", 5*flexFLOPs(q, v)/2, out, []*tensor{q, k, v, grad, delta, ctx.Saved(sums)})
+			f.Del(&delta)
+			ctx.Drop(sums)
+			ctx.Drop(query)
+			for i := blocks; i < ctx.Inputs()+2; i++ {
+				ctx.Drop(i)
+			}
+			ctx.Drop(key)
+			ctx.Drop(value)
+			f.Del(&grad)
+			for i := range out {
+				if d := types[i]; d != out[i].DType() {
+					f.Set(&out[i], out[i].To(d))
+				}
+			}
+			return append(out, make([]*tensor, ctx.Inputs()-3)...)
+		},
+	}
+}
+
+// flexFLOPs are those of two products of causal attention.
+func flexFLOPs(q, v *tensor) int64 {
+	return q.Numel() / q.Size(-1) * q.Size(2) * (q.Size(-1) + v.Size(-1))
+}
