@@ -142,6 +142,7 @@ var withFlex = []string{
 	"Llama", "Mistral", "Ministral", "Ministral3", "Qwen2", "Qwen3", "Gemma", "Gemma3", "Phi", "Phi3", "Granite", "Olmo2", "Olmo3", "Cohere", "Cohere2", "Glm", "Glm4",
 	"Starcoder2", "SmolLM3", "GPTNeoX", "Arcee", "SeedOss", "Nemotron", "HunYuanDenseV1", "Lfm2", "Lfm2Moe", "Apertus", "Mixtral", "Qwen2Moe", "Qwen3Moe", "GraniteMoe",
 	"GraniteMoeHybrid", "DeepseekV2", "DeepseekV3", "Glm4Moe", "Glm4MoeLite", "Mistral4", "Llama4", "Qwen3VLMoeText", "PaddleOCRText", "Afmoe",
+	"Cwm", "Dots1", "Ernie4_5", "Exaone4", "GraniteMoeShared", "Jais2", "Olmo", "SolarOpen", "Youtu", "MiniMaxM2",
 }
 
 // turnedLength is the setting of the tokens of a row where positions turn queries: they
