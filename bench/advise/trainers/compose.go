@@ -102,6 +102,9 @@ func (c *Config) compose() error {
 // Recompute is how checkpointing does it where that is not PyTorch's own choice, as
 // the flag --checkpointing says it.
 func (c *Config) Recompute() string {
+	if kept := c.facts["kept"].value; kept != "" {
+		return "selective=" + kept
+	}
 	if c.facts["reentrant"].value == "true" {
 		return "reentrant"
 	}

@@ -34,7 +34,7 @@ func (r *reader) group(path string, v *value) error {
 func (r *reader) key(key string, e entry) error {
 	row, known := r.table.Keys[key]
 	switch {
-	case known:
+	case known && (e.value.kind != group || !r.table.holds(key)):
 		r.config.Mapped++
 		return r.row(key, row, e)
 	case e.value.kind == group && r.table.holds(key):

@@ -103,6 +103,9 @@ func TestBadConfigurationsAreNamedByFileLineAndKey(t *testing.T) {
 		"two launches":            {"c.sh", "swift sft --model a\n\nswift sft --model b\n", "c.sh:3: starts a second trainer"},
 		"open quote":              {"c.sh", "swift sft \\\n --model 'a\n", "c.sh:2: a quote is not closed"},
 		"chunks and a fused loss": {"c.yaml", axolotl + "chunked_cross_entropy: true\ncut_cross_entropy: true\n", "c.yaml:5: chunked_cross_entropy: another fused loss is on, too"},
+		"kept, not recomputed":    {"c.yaml", axolotl + "selective_checkpointing: true\n", "c.yaml:5: selective_checkpointing: needs gradient_checkpointing"},
+		"kept, unknown":           {"c.yaml", axolotl + "gradient_checkpointing: true\nselective_checkpointing: {save: [aten::cumsum]}\n", "c.yaml:6: selective_checkpointing.save: is aten::cumsum: vprof keeps results of attention"},
+		"kept products":           {"c.yaml", axolotl + "adapter: lora\ngradient_checkpointing: true\nselective_checkpointing: {save: [attention, 'aten::mm']}\n", "c.yaml:7: selective_checkpointing.save: axolotl refuses products"},
 		"two ways of recomputing": {"c.yaml", "model: {_component_: torchtune.models.phi3.lora_phi3_mini}\noptimizer: {_component_: torch.optim.AdamW}\nac_mode: full\nenable_activation_checkpointing: True\n", "c.yaml:3: ac_mode: with enable_activation_checkpointing torchtune applies neither"},
 		"recomputing, how often":  {"c.yaml", "model: {_component_: torchtune.models.phi3.lora_phi3_mini}\noptimizer: {_component_: torch.optim.AdamW}\nac_mode: selective\n", "c.yaml:3: ac_mode: needs ac_option"},
 		"look-ahead":              {"c.yaml", axolotl + "adapter: lora\nlora_target_modules: 'model(?!.vision).*_proj'\n", "c.yaml:6: lora_target_modules: is a regular expression that vprof cannot read"},
@@ -417,4 +420,19 @@ dataset: {packed: True}
 		}
 	}
 	require.Equal(t, []string{"repeated-heads=1", "separate-projections=1"}, set)
+}
+
+func TestResultsThatAreKeptAreNamed(t *testing.T) {
+	const base = "base_model: a/b\nmicro_batch_size: 1\ngradient_checkpointing: true\n"
+	for text, want := range map[string]string{
+		"selective_checkpointing: true\n":                                   "selective=sdpa",
+		"selective_checkpointing: {save: [attention, 'aten::mm']}\n":        "selective=sdpa,mm",
+		"selective_checkpointing:\n  save: [attention]\n  offload: false\n": "selective=sdpa",
+		"selective_checkpointing: false\n":                                  "reentrant",
+		"gradient_checkpointing_kwargs: {use_reentrant: false}\n":           "true",
+	} {
+		c, err := one(t, "c.yaml", base+text)
+		require.NoError(t, err, text)
+		require.Equal(t, want, setting(c, "checkpointing"), text)
+	}
 }
