@@ -194,7 +194,7 @@ func (c Choice) throughEpochs() string {
 	if !c.Fits() {
 		what = fmt.Sprintf("%s: no batch gets through an epoch; with one of 1", c.Case)
 	}
-	text := fmt.Sprintf("%s: out of memory in %s over %s (%s), simulated", what, c.Lengths.Epochs.words(), c.Lengths.Source, c.Lengths.Batching)
+	text := fmt.Sprintf("%s: %s over %s (%s), simulated", what, c.Lengths.Epochs.outcome(), c.Lengths.Source, c.Lengths.Batching)
 	if c.Lengths.MostDevice != nil {
 		text += fmt.Sprintf("; at most %s on the device", bytesize.Format(c.Lengths.MostDevice.Bytes))
 	}

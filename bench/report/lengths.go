@@ -144,6 +144,19 @@ func (e *Epochs) reservedWords() string {
 	return strings.Join(parts, ", ")
 }
 
+// outcome says in a clause what became of the epochs.
+func (e *Epochs) outcome() string {
+	switch {
+	case e.Low != e.High:
+		return "memory runs out in " + e.words()
+	case e.OutOfMemory > 0:
+		return fmt.Sprintf("memory runs out at step %d, as all batches have one length", e.FirstOOM)
+	case e.Slow > 0:
+		return "epochs get through only since PyTorch gives cached memory back, as all batches have one length"
+	}
+	return "epochs get through, as all batches have one length"
+}
+
 // words say how likely it is that memory runs out.
 func (e *Epochs) words() string {
 	if e.Low == e.High { // nothing is left to chance

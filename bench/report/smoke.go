@@ -128,7 +128,7 @@ func (s *Smoke) Verdict() string {
 	needs := "needs " + bytesize.Format(w.Need)
 	switch {
 	case w.Lengths != nil && w.outOfMemory():
-		needs = "runs out of memory in " + w.Lengths.Epochs.words()
+		needs = "of different lengths: " + w.Lengths.Epochs.outcome()
 	case w.OOM != nil && w.Need > s.Limit:
 		needs += " and runs out of memory"
 	case w.OOM != nil:
