@@ -293,6 +293,7 @@ func families() map[string]family {
 		"roberta":    robertaFamily(),
 		"distilbert": distilFamily(),
 		"gpt2":       gptFamily(),
+		"opt":        optFamily(),
 		"vit":        vitFamily(),
 		"whisper":    whisperFamily(),
 		"wav2vec2":   wav2vec2Family(),

@@ -43,9 +43,9 @@ func (h *savedHooks) pack(t *Tape, x *Tensor) saved {
 }
 
 // hold keeps an input of a checkpointed region: the tensor itself, or what a hook in
-// force makes of it.
+// force makes of it, but for a tensor of no bytes, which may stand for a [Slot].
 func (h *savedHooks) hold(t *Tape, x *Tensor) saved {
-	if n := len(h.stack); n > 0 {
+	if n := len(h.stack); n > 0 && !x.store.blank {
 		if o, ok := h.stack[n-1].(offload); ok {
 			return o.pack(t, x)
 		}

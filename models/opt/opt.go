@@ -1,0 +1,230 @@
+// Package opt is OPT as transformers builds it, trained as a causal language model and as a
+// classifier. Linear layers are held as layers, so that adapters can take their places.
+package opt
+
+import (
+	"github.com/vprof/vprof/models/hf"
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+type (
+	frame  = trace.Frame
+	tensor = trace.Tensor
+)
+
+// Config is what OPTConfig holds that matters to memory.
+type Config struct {
+	Vocab, Width, Layers, Heads, Inner, Positions int64
+	// Words is how wide the embeddings of words are; layers in and out change that to the
+	// width and back, unless it is the same.
+	Words                     int64
+	Dropout, AttentionDropout float64
+	// Activation is the name of a function, see [hf.Activations].
+	Activation string
+	// NormLast normalizes after each half of a layer, as the model of 350 M does; NoFinalNorm
+	// leaves out the last norm of the others.
+	NormLast, NoFinalNorm bool
+	// Bias is that of the linear layers; Plain norms have no weights.
+	Bias, PlainNorms bool
+	Untied           bool
+	Eager            bool
+}
+
+func (c *Config) norm() nn.Layer {
+	n := nn.NewLayerNorm(c.Width)
+	if c.PlainNorms {
+		n.Weight, n.Bias = nil, nil
+	}
+	return n
+}
+
+// attention is OPTAttention.
+type attention struct {
+	nn.Module
+	KProj, VProj, QProj, OutProj nn.Layer
+	c                            *Config
+}
+
+func newAttention(c *Config) *attention {
+	made := func() nn.Layer { return nn.NewLinear(c.Width, c.Width, c.Bias) }
+	return &attention{KProj: made(), VProj: made(), QProj: made(), OutProj: made(), c: c}
+}
+
+func (a *attention) call(f *frame, x, mask *tensor) (y, weights *tensor) {
+	g := f.CallFrame(x, mask)
+	g.In(a)
+	size := a.c.Width / a.c.Heads
+	q := g.Let(g.Call(a.QProj, x).MulScalar())
+	g.Set(&q, hf.Heads(q, size))
+	k, v := g.Let(g.Call(a.KProj, x)), g.Let(g.Call(a.VProj, x))
+	g.Set(&k, hf.Heads(k, size))
+	g.Set(&v, hf.Heads(v, size))
+	o := hf.AttentionOptions{Causal: true}
+	if a.Training() {
+		o.Dropout = a.c.AttentionDropout
+	}
+	if a.c.Eager {
+		y, weights = hf.EagerAttention(g, q, k, v, mask, o, false)
+		g.LetAll([]*tensor{y, weights})
+	} else {
+		y = g.Let(hf.Attention(g, q, k, v, mask, o))
+	}
+	g.Set(&y, hf.Merge(y))
+	g.Set(&y, g.Call(a.OutProj, y))
+	g.End(y, weights)
+	return y, weights
+}
+
+// layer is OPTDecoderLayer.
+type layer struct {
+	nn.Module
+	SelfAttn          *attention
+	ActivationFn      *nn.Func
+	SelfAttnLayerNorm nn.Layer
+	Fc1, Fc2          nn.Layer
+	FinalLayerNorm    nn.Layer
+	c                 *Config
+}
+
+func newLayer(c *Config) *layer {
+	return &layer{
+		SelfAttn: newAttention(c), ActivationFn: hf.Activation(c.Activation), SelfAttnLayerNorm: c.norm(),
+		Fc1: nn.NewLinear(c.Width, c.Inner, c.Bias), Fc2: nn.NewLinear(c.Inner, c.Width, c.Bias), FinalLayerNorm: c.norm(), c: c,
+	}
+}
+
+// forward takes hidden states and a mask.
+func (l *layer) forward(f *frame, args []*tensor) *tensor {
+	x, mask := args[0], args[1]
+	first := !l.c.NormLast
+	norm := func(n nn.Layer, here bool) {
+		if here {
+			f.Set(&x, f.Call(n, x))
+		}
+	}
+	residual := f.Let(x)
+	norm(l.SelfAttnLayerNorm, first)
+	attended, weights := l.SelfAttn.call(f, x, mask)
+	f.Set(&x, attended)
+	if weights != nil {
+		f.Let(weights)
+	}
+	f.Set(&x, x.Dropout(l.c.Dropout, l.Training()))
+	f.Set(&x, residual.Add(x))
+	norm(l.SelfAttnLayerNorm, !first)
+	shape := x.Shape()
+	f.Set(&x, x.Reshape(-1, x.Size(-1)))
+	f.Set(&residual, x)
+	norm(l.FinalLayerNorm, first)
+	f.Set(&x, f.Call(l.Fc1, x))
+	f.Set(&x, f.Call(l.ActivationFn, x))
+	f.Set(&x, f.Call(l.Fc2, x))
+	f.Set(&x, x.Dropout(l.c.Dropout, l.Training()))
+	f.Set(&x, residual.Add(x).View(shape...))
+	norm(l.FinalLayerNorm, !first)
+	return x
+}
+
+// Model is OPTDecoder.
+type Model struct {
+	nn.Module
+	EmbedTokens           nn.Layer
+	EmbedPositions        *nn.Embedding
+	ProjectOut, ProjectIn nn.Layer
+	FinalLayerNorm        nn.Layer
+	Layers                []*layer
+	words                 *nn.Embedding
+	c                     *Config
+}
+
+// New builds the model.
+func New(c Config) *Model {
+	const offset = 2
+	words := nn.NewEmbedding(c.Vocab, c.Words)
+	m := &Model{EmbedTokens: words, words: words, EmbedPositions: nn.NewEmbedding(c.Positions+offset, c.Width), c: &c}
+	if c.Words != c.Width {
+		m.ProjectOut, m.ProjectIn = nn.NewLinear(c.Width, c.Words, false), nn.NewLinear(c.Words, c.Width, false)
+	}
+	if !c.NormLast && !c.NoFinalNorm {
+		m.FinalLayerNorm = c.norm()
+	}
+	for range c.Layers {
+		m.Layers = append(m.Layers, newLayer(&c))
+	}
+	return m
+}
+
+// Call implements [hf.Decoder].
+func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
+	g := f.CallFrame(ids, padding)
+	words := g.Let(g.Call(m.EmbedTokens, ids))
+	seen := padding
+	if seen == nil {
+		seen = g.Let(g.Tape().Filled("ones", trace.F32, ids.Size(0), ids.Size(1)))
+	}
+	positions := g.Let(seen.CumSum(1))
+	g.Set(&positions, positions.Mul(seen).AddScalar().To(trace.I64))
+	// masks know nothing of positions, and so of rows that hold several sequences
+	var mask *tensor
+	if m.c.Eager {
+		mask = g.Let(hf.EagerCausalMask(g, words, positions, padding, false))
+	} else if mask = hf.CausalMask(g, ids.Size(0), positions, padding, false); mask != nil {
+		g.Let(mask)
+	}
+	places := g.Let(g.Call(m.EmbedPositions, positions.AddScalar()))
+	if m.ProjectIn != nil {
+		g.Set(&words, g.Call(m.ProjectIn, words))
+	}
+	x := g.Let(words.Add(places))
+	for i, l := range m.Layers {
+		g.Set(&x, text.CallLayer(g, i, l, l.forward, []*tensor{x}, mask, positions))
+	}
+	if m.FinalLayerNorm != nil {
+		g.Set(&x, g.Call(m.FinalLayerNorm, x))
+	}
+	if m.ProjectOut != nil {
+		g.Set(&x, g.Call(m.ProjectOut, x))
+	}
+	g.End(x)
+	return x
+}
+
+// body is OPTModel.
+type body struct {
+	nn.Module
+	Decoder *Model
+}
+
+// languageModel is OPTForCausalLM.
+type languageModel struct {
+	nn.Module
+	Model  *body
+	LmHead nn.Layer
+}
+
+// CausalLM is the task of predicting each next token.
+func CausalLM(c Config, text hf.Text) *hf.TextTask {
+	m := New(c)
+	head := nn.NewLinear(c.Words, c.Vocab, false)
+	if !c.Untied {
+		head.Weight = m.words.Weight
+	}
+	net := &languageModel{Model: &body{Decoder: m}, LmHead: head}
+	return hf.CausalLM(net, m, m.words, &net.LmHead, text)
+}
+
+// classifier is OPTForSequenceClassification.
+type classifier struct {
+	nn.Module
+	Model *body
+	Score nn.Layer
+}
+
+// Classification is the task of telling something of each sequence. padToken says that the
+// model knows which token is padding.
+func Classification(c Config, classes hf.Classes, padToken bool, text hf.Text) *hf.TextTask {
+	m := New(c)
+	net := &classifier{Model: &body{Decoder: m}, Score: nn.NewLinear(c.Words, classes.Count, false)}
+	return hf.SequenceClassification(net, m, m.words, &net.Score, classes, padToken, text)
+}
