@@ -61,6 +61,8 @@ type LeverSet struct {
 	Objective bool
 	// QAT: linear layers that are rounded.
 	QAT bool
+	// Experts is how many experts ranks can share out; zero is that they cannot.
+	Experts int64
 	// Context: sequences that ranks share.
 	Context bool
 	// Tiles: feed-forward layers that see a part of the tokens at a time.

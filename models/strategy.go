@@ -40,6 +40,9 @@ type Strategy struct {
 	CP   int64
 	CPBy string
 
+	// EP is the number of ranks that share out the experts of a mixture.
+	EP int64
+
 	// Schedule is that of a pipeline, "1f1b", "gpipe" or [Interleaved], Micro how many
 	// micro-batches it has in a step, zero as many as ranks, and Stages how many stages a
 	// rank has of an interleaved one, zero two.
@@ -176,6 +179,9 @@ func (c Case) checkRanks(m Model) error {
 	if err := c.checkContext(m); err != nil {
 		return err
 	}
+	if err := c.checkExperts(m); err != nil {
+		return err
+	}
 	if c.Strategy.DeepSpeed() {
 		if err := c.checkDeepSpeed(); err != nil {
 			return err
@@ -213,7 +219,7 @@ func (c Case) checkDeepSpeed() error {
 // Communicators is how many groups of ranks a rank communicates with.
 func (s *Strategy) Communicators() int {
 	n := 1
-	for _, ranks := range []int64{s.Replicate, s.TP, s.CP} {
+	for _, ranks := range []int64{s.Replicate, s.TP, s.CP, s.EP} {
 		if ranks > 1 {
 			n++
 		}

@@ -45,7 +45,7 @@ func strategies() *rapid.Generator[Strategy] {
 			s.TP, s.Replicate = rapid.Int64Range(2, 8).Draw(t, "tp"), rapid.SampledFrom([]int64{0, 2, 4}).Draw(t, "replicate")
 			s.Col = rapid.SampledFrom([][]string{nil, {"query"}, {"query", "output.dense"}}).Draw(t, "col")
 		} else {
-			s.Replicate = rapid.SampledFrom([]int64{0, 2, 4}).Draw(t, "replicate")
+			s.EP, s.Replicate = rapid.SampledFrom([]int64{0, 4}).Draw(t, "ep"), rapid.SampledFrom([]int64{0, 2, 4}).Draw(t, "replicate")
 			s.Init, s.Offload = rapid.SampledFrom([]string{"", "meta"}).Draw(t, "init"), rapid.SampledFrom([]string{"", OffloadAll}).Draw(t, "offload")
 		}
 		if s.CP = rapid.SampledFrom([]int64{0, 2, 8}).Draw(t, "cp"); s.CP > 0 {

@@ -12,8 +12,8 @@ import (
 // strategyKeys are the options of each strategy, in the order in which they are
 // written.
 var strategyKeys = map[string][]string{
-	DDP:   {"bucket_view", "bucket_cap_mb", "static_graph", "find_unused", "no_sync", "cp", "cp_by", "rank"},
-	FSDP2: {"reshard", "mp", "reduce", "replicate", "wrap", "init", "offload", "no_sync", "cp", "cp_by", "rank"},
+	DDP:   {"bucket_view", "bucket_cap_mb", "static_graph", "find_unused", "no_sync", "cp", "cp_by", "ep", "rank"},
+	FSDP2: {"reshard", "mp", "reduce", "replicate", "wrap", "init", "offload", "no_sync", "cp", "cp_by", "ep", "rank"},
 	PP:    {"schedule", "micro", "stages", "split", "rank"},
 	TP:    {"tp", "col", "row", "reshard", "mp", "reduce", "replicate", "wrap", "init", "no_sync", "cp", "cp_by", "rank"},
 	ZeRO1: {"engine", "bucket", "overlap", "offload", "bucket_view", "bucket_cap_mb", "static_graph", "find_unused", "no_sync", "cp", "cp_by", "rank"},
@@ -103,10 +103,8 @@ func (s *Strategy) set(key, value string) (err error) {
 		s.Split, err = parseNames(value)
 	case "wrap":
 		s.Wrap, err = parseNames(value)
-	case "tp":
-		s.TP, err = parseWithin(value, 2, mostRanks)
-	case "cp", "cp_by":
-		return s.setContext(key, value)
+	case "tp", "cp", "cp_by", "ep":
+		return s.setShared(key, value)
 	case "col":
 		s.Col, err = parseNames(value)
 	case "row":
@@ -125,10 +123,10 @@ func (s *Strategy) set(key, value string) (err error) {
 	return err
 }
 
-// setContext sets how ranks share sequences.
-func (s *Strategy) setContext(key, value string) (err error) {
-	if key == "cp" {
-		s.CP, err = parseWithin(value, 2, mostRanks)
+// setShared sets how ranks share layers, sequences and experts.
+func (s *Strategy) setShared(key, value string) (err error) {
+	if n := map[string]*int64{"tp": &s.TP, "cp": &s.CP, "ep": &s.EP}[key]; n != nil {
+		*n, err = parseWithin(value, 2, mostRanks)
 		return err
 	}
 	if s.CPBy, err = oneOf(value, ContextWays()...); s.CPBy == Ulysses {
@@ -236,6 +234,7 @@ func (s *Strategy) String() string {
 	add("row", strings.Join(s.Row, "+"), len(s.Row) > 0)
 	add("cp", strconv.FormatInt(s.CP, 10), s.CP > 0)
 	add("cp_by", s.CPBy, s.CPBy != "")
+	add("ep", strconv.FormatInt(s.EP, 10), s.EP > 0)
 	add("schedule", s.Schedule, s.Schedule != "")
 	add("micro", strconv.FormatInt(s.Micro, 10), s.Micro > 0)
 	add("stages", strconv.FormatInt(s.Stages, 10), s.Stages > 0)

@@ -95,6 +95,9 @@ it is the one that needs most. plan --rank all is a table of all that differ.
             split=BLOCKS           the blocks that stages but the first begin with, by
                                      paths or numbers, like 5+10+15
 
+ddp and fsdp2 take, for mixtures of transformers,
+            ep=N                   N ranks share out the experts, and exchange tokens
+
 All but pp take, for decoders of transformers,
             cp=N                   N ranks share each sequence (context parallelism)
             cp_by=ulysses|llama3|ring   by exchanging tokens for heads of attention, as

@@ -195,3 +195,11 @@ func (k flash) backward(q *tensor, rows, heads, keys, keyHeads int64) {
 	t.Product("flash_attn_backward", 10*q.Numel()*keys, writes, []*tensor{q})
 	g.End()
 }
+
+// expertRanks reads from the strategy of a case how many ranks share out experts.
+func expertRanks(c models.Case) int64 {
+	if c.Strategy == nil {
+		return 0
+	}
+	return c.Strategy.EP
+}

@@ -44,6 +44,8 @@ type Text struct {
 	Tiles Tiles
 	// Context has ranks share each sequence.
 	Context Context
+	// ExpertRanks is how many ranks share out the experts of a mixture, zero none.
+	ExpertRanks int64
 }
 
 // The names of the settings of texts.
@@ -164,7 +166,7 @@ func TextOf(c models.Case) Text {
 		Padded: c.Settings[Padding] == 1, Packed: c.Settings[packedSetting] == 1,
 		Checkpointing: c.Checkpointing, Reentrant: c.Recompute == models.Reentrant, Every: c.EveryLayers(),
 		Liger: c.Liger, FusedLoss: fusedLoss(c), LossChunks: c.Settings[chunksSetting], LinearLoss: c.Settings[linearSetting] == 1,
-		Objective: c.Objective, Tiles: tilesOf(c), Context: contextOf(c), AMP: c.AMP, Micro: int64(max(1, c.Accumulate)),
+		Objective: c.Objective, Tiles: tilesOf(c), Context: contextOf(c), ExpertRanks: expertRanks(c), AMP: c.AMP, Micro: int64(max(1, c.Accumulate)),
 	}
 }
 

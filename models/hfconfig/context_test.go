@@ -79,3 +79,52 @@ func TestSequencesThatCannotBeShared(t *testing.T) {
 	require.NoError(t, shared(models.Strategy{Name: models.DDP, CP: 4}, 8, 1, 0))
 	require.NoError(t, shared(models.Strategy{Name: models.TP, TP: 2, CP: 2}, 8, 1, 0), "heads of both are shared")
 }
+
+const smallMixture = `{"model_type": "qwen3_moe", "vocab_size": 512, "hidden_size": 256, "intermediate_size": 512, "moe_intermediate_size": 128, "num_experts": 8,
+	"num_experts_per_tok": 2, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64, "max_position_embeddings": 512, "tie_word_embeddings": false}`
+
+func TestExpertsThatRanksShareOut(t *testing.T) {
+	m := model(t, smallMixture)
+	record := func(s models.Strategy, gpus int) (*models.Recording, error) {
+		return m.Record(models.Case{
+			Batch: 1, GPUs: gpus, Weights: "bf16", Strategy: &s, Settings: models.Settings{"packed": 0, "seq-len": 64}, Optimizer: "sgd", Levers: models.Levers{Clip: models.ClipNone},
+		}, board, models.Options{})
+	}
+	bytes := func(s models.Strategy, gpus int, name string) (sum int64) {
+		r, err := record(s, gpus)
+		require.NoError(t, err)
+		live := map[uint32]bool{}
+		for _, i := range r.Program.Instructions {
+			switch i.Kind {
+			case program.Alloc:
+				live[i.Arg] = r.Program.Buffers[i.Arg].Class == program.Weights
+			case program.Free:
+				live[i.Arg] = false
+			case program.Mark:
+				if r.Program.Phases[i.Arg].Name == name {
+					for b, weights := range live {
+						if weights {
+							sum += r.Program.Buffers[b].Bytes
+						}
+					}
+					return sum
+				}
+			}
+		}
+		return sum
+	}
+	// 8 experts of 3 x 256 x 128 in 2 layers, of which a rank has a half; all else is whole
+	whole, half := bytes(models.Strategy{Name: models.DDP}, 2, "batch"), bytes(models.Strategy{Name: models.DDP, EP: 2}, 2, "batch")
+	require.EqualValues(t, 2*4*3*256*128*2, whole-half)
+	// shards of fully_shard are as large either way
+	require.Equal(t, bytes(models.Strategy{Name: models.FSDP2, Init: "meta"}, 4, "batch"), bytes(models.Strategy{Name: models.FSDP2, Init: "meta", EP: 2}, 4, "batch"))
+	for reason, s := range map[string]models.Strategy{
+		"3 ranks cannot share out 8 experts evenly (ep=3)":                                {Name: models.DDP, EP: 3},
+		"DistributedDataParallel with experts over all ranks alone: ep=4":                 {Name: models.DDP, EP: 2},
+		"with ep=4 on 4 GPUs nothing is left over which fully_shard could shard":          {Name: models.FSDP2, EP: 4},
+		"without sequences that they share and without replicas; leave out cp and replic": {Name: models.FSDP2, EP: 2, CP: 2},
+	} {
+		_, err := record(s, 4)
+		require.ErrorContains(t, err, reason)
+	}
+}

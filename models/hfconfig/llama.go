@@ -37,7 +37,7 @@ func (d relative) architecture(r *reader) architecture {
 		length = rowLength(2048, most, positionsKey)
 	}
 	a := decoder(d.name, c.Layers, c.Width, labels, length)
-	a.levers.Liger, a.levers.Tiles, a.levers.Context = d.liger, c.Experts.Count == 0, c.PlainAttention()
+	a.levers.Liger, a.levers.Tiles, a.levers.Context, a.levers.Experts = d.liger, c.Experts.Count == 0, c.PlainAttention(), c.SharedExperts()
 	a.flashed(c)
 	d.special(c, &a)
 	if r.dequantized() {

@@ -11,6 +11,8 @@ type Experts struct {
 	// Count is how many there are, PerToken how many of them see a token, Inner how wide
 	// they are; a count of zero says that there are none.
 	Count, PerToken, Inner int64
+	// Ranks is how many ranks share the experts out, zero none.
+	Ranks int64
 	// Dense says of each layer whether it has a feed-forward half like that of Llama
 	// instead; nil says that none has.
 	Dense   []bool
@@ -266,8 +268,8 @@ func newExperts(c *Config) *experts {
 	e := c.Experts
 	if e.Clamped {
 		return &experts{
-			GateUpProj: nn.NewParameter(e.Count, c.Width, 2*e.Inner), GateUpProjBias: nn.NewParameter(e.Count, 2*e.Inner),
-			DownProj: nn.NewParameter(e.Count, e.Inner, c.Width), DownProjBias: nn.NewParameter(e.Count, c.Width), c: c,
+			GateUpProj: nn.NewParameter(e.local(), c.Width, 2*e.Inner), GateUpProjBias: nn.NewParameter(e.local(), 2*e.Inner),
+			DownProj: nn.NewParameter(e.local(), e.Inner, c.Width), DownProjBias: nn.NewParameter(e.local(), c.Width), c: c,
 		}
 	}
 	if e.NoGate {
@@ -275,10 +277,10 @@ func newExperts(c *Config) *experts {
 		if e.Narrow > 0 {
 			in = e.Narrow
 		}
-		return &experts{UpProj: nn.NewParameter(e.Count, e.Inner, in), DownProj: nn.NewParameter(e.Count, in, e.Inner), ActFn: hf.Activation(c.Activation), c: c}
+		return &experts{UpProj: nn.NewParameter(e.local(), e.Inner, in), DownProj: nn.NewParameter(e.local(), in, e.Inner), ActFn: hf.Activation(c.Activation), c: c}
 	}
 	return &experts{
-		GateUpProj: nn.NewParameter(e.Count, 2*e.Inner, c.Width), DownProj: nn.NewParameter(e.Count, c.Width, e.Inner),
+		GateUpProj: nn.NewParameter(e.local(), 2*e.Inner, c.Width), DownProj: nn.NewParameter(e.local(), c.Width, e.Inner),
 		ActFn: hf.Activation(c.Activation), c: c,
 	}
 }
@@ -310,7 +312,12 @@ func (e *experts) Wrap(beside func(own string, p *nn.Parameter, swapped bool) *n
 
 // call runs the experts within what is around their parameters.
 func (e *experts) call(f *frame, x, chosen, weights *tensor) *tensor {
-	return e.Wrappers.Around(f, []*tensor{x, chosen, weights}, func(f *frame) *tensor { return e.grouped(f, x, chosen, weights) })
+	return e.Wrappers.Around(f, []*tensor{x, chosen, weights}, func(f *frame) *tensor {
+		if e.c.Experts.Ranks > 1 {
+			return e.dispatched(f, x, chosen, weights)
+		}
+		return e.grouped(f, x, chosen, weights)
+	})
 }
 
 // grouped is grouped_mm_experts_forward: tokens [tokens, width] are brought into the order of
@@ -318,6 +325,13 @@ func (e *experts) call(f *frame, x, chosen, weights *tensor) *tensor {
 func (e *experts) grouped(f *frame, x, chosen, weights *tensor) *tensor {
 	g := f.CallFrame(x, chosen, weights)
 	g.In(e)
+	y := e.products(g, x, chosen, weights)
+	g.End(y)
+	return y
+}
+
+// products is grouped_mm_experts_forward in its frame.
+func (e *experts) products(g *frame, x, chosen, weights *tensor) *tensor {
 	t := g.Tape()
 	tokens, each, width := x.Size(0), chosen.Size(-1), x.Size(-1)
 	flat := g.Let(weights.Reshape(-1))
@@ -347,7 +361,6 @@ func (e *experts) grouped(f *frame, x, chosen, weights *tensor) *tensor {
 	sum := g.Let(weighted.View(tokens, each, width).Sum(false, 1))
 	out := sum.To(x.DType())
 	nn.Accessed(t, []*nn.Parameter{*e.in(), e.DownProj}, []*tensor{up, down})
-	g.End(out)
 	return out
 }
 
@@ -355,7 +368,7 @@ func (e *experts) grouped(f *frame, x, chosen, weights *tensor) *tensor {
 func (e *experts) ends(f *frame, sorted *tensor) *tensor {
 	t := f.Tape()
 	numbers := f.Let(sorted.To(trace.I32))
-	counts := f.Let(t.Zeros(trace.I32, e.c.Experts.Count))
+	counts := f.Let(t.Zeros(trace.I32, e.c.Experts.local()))
 	t.Kernel("histc", numbers.Numel(), []*tensor{counts}, []*tensor{numbers})
 	return f.Let(counts.CumSumTo(trace.I32, 0))
 }

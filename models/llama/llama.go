@@ -227,7 +227,7 @@ type languageModel struct {
 
 // CausalLM is the task of predicting each next token.
 func CausalLM(c Config, text hf.Text) *hf.TextTask {
-	c.Liger, c.Tiles, c.Context = text.Liger, text.Tiles, text.Context
+	c.Liger, c.Tiles, c.Context, c.Experts.Ranks = text.Liger, text.Tiles, text.Context, text.ExpertRanks
 	m := New(c)
 	head := nn.NewLinear(c.Width, c.Vocab, c.HeadBias)
 	if c.Tied {
@@ -249,7 +249,7 @@ type classifier struct {
 // Classification is the task of telling something of each sequence. padToken
 // says that the model knows which token is padding.
 func Classification(c Config, classes hf.Classes, padToken bool, text hf.Text) *hf.TextTask {
-	c.Liger, c.Tiles, c.Context = text.Liger, text.Tiles, text.Context
+	c.Liger, c.Tiles, c.Context, c.Experts.Ranks = text.Liger, text.Tiles, text.Context, text.ExpertRanks
 	m := New(c)
 	net := &classifier{Names: c.Names, Model: m, Score: nn.NewLinear(c.Width, classes.Count, false)}
 	return hf.SequenceClassification(net, m, m.words, &net.Score, classes, padToken, text)

@@ -44,7 +44,7 @@ type conditional struct {
 // ConditionalGeneration is the task of predicting each next token of a text with a
 // decoder that has other modules beside it, which see no gradient.
 func ConditionalGeneration(c Config, w Wrapper, text hf.Text) *hf.TextTask {
-	c.Liger, c.Tiles, c.Context = text.Liger, text.Tiles, text.Context
+	c.Liger, c.Tiles, c.Context, c.Experts.Ranks = text.Liger, text.Tiles, text.Context, text.ExpertRanks
 	m := New(c)
 	model := &wrapped{Before: w.Before, LanguageModel: m, After: w.After}
 	if w.Decoder != "" {

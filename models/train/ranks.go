@@ -79,7 +79,7 @@ func Distribute(t *trace.Tape, c models.Case, l Layout) (*Ranks, error) {
 // says so.
 func dataParallel(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout) (*Ranks, error) {
 	o := distributed.DDPOptions{Cap: s.BucketCap << 20, BucketView: s.BucketView, FindUnused: s.FindUnused, StaticGraph: s.StaticGraph}
-	d, err := distributed.DistributedDataParallel(t, w, o, l.Params, l.Buffers)
+	d, err := distributed.DistributedDataParallel(t, w, o, replicated(s, l.Params), l.Buffers)
 	if err != nil {
 		return nil, err
 	}
@@ -100,6 +100,22 @@ func dataParallel(t *trace.Tape, w distributed.World, s *models.Strategy, l Layo
 	}
 	return r, nil
 }
+
+// replicated are the parameters that all ranks have: not the experts that they share out.
+func replicated(s *models.Strategy, all []distributed.Param) (out []distributed.Param) {
+	for _, p := range all {
+		if s.EP == 0 || !strings.Contains(p.Name, expertsInside) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// experts is the module that has the weights of the experts of a mixture.
+const (
+	experts       = ".experts"
+	expertsInside = experts + "."
+)
 
 // fullyShard is fully_shard of the blocks, then of the model.
 func fullyShard(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout) (*Ranks, error) {
@@ -255,9 +271,15 @@ func groupsOf(s *models.Strategy, l Layout) ([]distributed.Group, error) {
 		slices.SortStableFunc(modules, func(a, b string) int { return depth(b) - depth(a) })
 		modules = slices.Compact(modules)
 	}
+	if s.EP > 0 {
+		modules = append(slices.DeleteFunc(slices.Clone(l.Modules), func(m string) bool { return !strings.HasSuffix(m, experts) }), modules...)
+	}
 	groups := make([]distributed.Group, len(modules)+1)
 	for i, m := range modules {
 		groups[i].Module = m
+		if s.EP > 0 && strings.HasSuffix(m, experts) {
+			groups[i].Among = s.EP
+		}
 	}
 	for _, p := range l.Params {
 		at := len(modules)

@@ -43,27 +43,29 @@ func (c *Config) mesh() error {
 	return nil
 }
 
-// share adds to the strategy how many ranks share each sequence, and how.
+// share adds to the strategy how many ranks share each sequence, and how, and how many share
+// out the experts.
 func (c *Config) share() {
-	n, ok := c.facts[meshContext]
 	s := c.facts["strategy"]
-	if !ok || s.value == "" {
+	var list []string
+	if n, ok := c.facts[meshContext]; ok {
+		list = append(list, "cp="+n.value)
+		if by := c.facts[meshContextBy].value; by != "" {
+			list = append(list, meshContextBy+"="+by)
+		}
+	}
+	if n, ok := c.facts[meshExperts]; ok {
+		list = append(list, "ep="+n.value)
+	}
+	if s.value == "" || len(list) == 0 {
 		return
 	}
-	options := meshContextOption + n.value
-	if by := c.facts[meshContextBy].value; by != "" {
-		options += "," + meshContextBy + "=" + by
-	}
-	separator := ":"
+	options, separator := strings.Join(list, ","), ":"
 	if strings.Contains(s.value, ":") {
 		separator = ","
 	}
 	c.facts.set("strategy", s.value+separator+options, s.from)
 }
 
-// meshContextBy is the fact, and the option of strategies, of how ranks share sequences, and
-// meshContextOption that of how many do.
-const (
-	meshContextBy     = "cp_by"
-	meshContextOption = "cp="
-)
+// meshContextBy is the fact, and the option of strategies, of how ranks share sequences.
+const meshContextBy = "cp_by"

@@ -56,6 +56,9 @@ type Options struct {
 type Group struct {
 	// Module is the path of the module, empty for the root.
 	Module string
+	// Among is how many ranks have each parameters of their own here (experts), so that the
+	// others of the world alone share them; zero is that all share.
+	Among  int64
 	Params []Param
 }
 
@@ -108,14 +111,19 @@ func FullyShard(t *trace.Tape, w World, o Options, groups []Group) (*FSDP, error
 		t.Streams(streamNames...)
 	}
 	for i, g := range groups {
-		p := &ParamGroup{fsdp: f, module: g.Module, reshards: o.Reshard == ReshardAll || o.Reshard == ReshardAuto && i < len(groups)-1}
+		world := f.world
+		if g.Among > 1 {
+			world.Size /= g.Among
+			world.Rank %= world.Size
+		}
+		p := &ParamGroup{fsdp: f, world: world, module: g.Module, reshards: o.Reshard == ReshardAll || o.Reshard == ReshardAuto && i < len(groups)-1}
 		var old []*trace.Tensor
 		for _, param := range g.Params {
-			s, err := newShardedParam(param, f.world, o)
+			s, err := newShardedParam(param, world, o)
 			if err != nil {
 				return nil, err
 			}
-			s.shard(t, f.world, o.Offload)
+			s.shard(t, world, o.Offload)
 			old = append(old, *param.Tensor)
 			s.whole.SplitLike(*param.Tensor)
 			*param.Tensor = s.whole

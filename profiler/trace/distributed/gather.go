@@ -28,9 +28,9 @@ func (g *ParamGroup) unshard() {
 		t.On(f.copyIn(), func() { g.copyIn(out) })
 		t.WaitStream(f.allGather(), f.copyIn())
 		t.On(f.allGather(), func() {
-			if f.world.Size > 1 {
-				own := t.Hold(out.output.Part(0, out.output.Numel()/f.world.Size))
-				t.Collective(program.AllGather, f.world.Size, out.output, own)
+			if g.world.Size > 1 {
+				own := t.Hold(out.output.Part(0, out.output.Numel()/g.world.Size))
+				t.Collective(program.AllGather, g.world.Size, out.output, own)
 				t.Release(own)
 			}
 			out.done = t.RecordEvent(f.allGather())
@@ -80,7 +80,7 @@ func (g *ParamGroup) copyIn(out *gathered) {
 			sum += out.splits[i]
 		}
 	}
-	out.output = t.Hold(empty(t, program.Temporaries, dtype, sum*f.world.Size))
+	out.output = t.Hold(empty(t, program.Temporaries, dtype, sum*g.world.Size))
 	own := frame.Let(out.output.Part(0, sum))
 	trace.ForeachUpdate("_foreach_copy_", 0, []*trace.Tensor{own}, inputs)
 	frame.End()
@@ -117,7 +117,7 @@ func (g *ParamGroup) wait() {
 
 // copyOut is foreach_all_gather_copy_out.
 func (g *ParamGroup) copyOut(from *gathered) {
-	f, t := g.fsdp, g.fsdp.tape
+	t := g.fsdp.tape
 	t.WaitEvent(computeStream, from.done)
 	outputs := make([]*trace.Tensor, len(g.params))
 	chunks := make([]int64, len(g.params))
@@ -130,7 +130,7 @@ func (g *ParamGroup) copyOut(from *gathered) {
 	frame := t.Frame()
 	board := t.Board()
 	blocks := int64(board.SMs) * int64(board.ThreadsPerSM) / copyBlock * 2
-	table := frame.Let(t.New("split_with_sizes_copy_out", program.Temporaries, trace.I64, splitTable(chunks, f.world.Size, blocks)))
+	table := frame.Let(t.New("split_with_sizes_copy_out", program.Temporaries, trace.I64, splitTable(chunks, g.world.Size, blocks)))
 	trace.ForeachUpdate("split_with_sizes_copy_out", 0, outputs, []*trace.Tensor{from.output, table})
 	frame.End()
 }

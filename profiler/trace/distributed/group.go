@@ -8,6 +8,7 @@ import "github.com/vprof/vprof/profiler/trace"
 type ParamGroup struct {
 	fsdp     *FSDP
 	module   string
+	world    World // the ranks that share its parameters
 	params   []*shardedParam
 	reshards bool // after forward
 	phase    phase

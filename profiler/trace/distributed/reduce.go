@@ -24,7 +24,7 @@ func (g *ParamGroup) reduce(params []*shardedParam, grads []*trace.Tensor) *redu
 
 func (g *ParamGroup) reduceInto(r *reduction, params []*shardedParam, grads []*trace.Tensor) {
 	f, t := g.fsdp, g.fsdp.tape
-	n := f.world.Size
+	n := g.world.Size
 	dtype := grads[0].DType()
 	if d := f.options.ReduceType; d != nil {
 		dtype = *d
