@@ -40,6 +40,15 @@ func TestOptionsOfRanksNeedWhatPyTorchSays(t *testing.T) {
 	require.LessOrEqual(t, at(reserved, 1), 0.01)
 }
 
+// TestDeepSpeedNeedsWhatItAllocated estimates records of DeepSpeed's stages 1 to 3.
+func TestDeepSpeedNeedsWhatItAllocated(t *testing.T) {
+	allocated, reserved := errorsOfRanks(t, "deepspeed.jsonl.gz", 15)
+	require.LessOrEqual(t, at(allocated, 0.5), 0.001)
+	require.LessOrEqual(t, at(allocated, 1), 0.015)
+	require.LessOrEqual(t, at(reserved, 0.5), 0.01)
+	require.LessOrEqual(t, at(reserved, 1), 0.05)
+}
+
 // TestRanksNeedWhatPyTorchSays estimates the records of single ranks of several.
 func TestRanksNeedWhatPyTorchSays(t *testing.T) {
 	allocated, reserved := errorsOfRanks(t, "ranks.jsonl.gz", 50)

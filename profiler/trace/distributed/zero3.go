@@ -156,16 +156,42 @@ func (z *ZeRO3) allocate() {
 		q.whole.OnAccumulated(func() { z.accumulated(z.trained[i]) })
 	}
 	if !z.options.OffloadOptimizer {
-		for _, g := range z.groups {
-			if d == trace.F32 && flat != nil { // they are their own
-				z.masters.parts = append(z.masters.parts, t.Hold(flat.Part(g[0].at, sizeOf(g))).Leaf())
-				continue
-			}
-			z.masters.hold(d, sizeOf(g))
-		}
-		z.grads = t.Hold(t.New("zeros", program.Gradients, d, total))
+		z.hold(d, flat)
 	}
 	z.bucket = t.Hold(empty(t, program.Gradients, d, z.options.bucket()))
+	if !z.options.OffloadOptimizer {
+		z.grads = t.Hold(t.New("zeros", program.Gradients, d, total))
+	}
+	for _, q := range z.trained { // gathered once, so that a hook finds its gradient (create_reduce_and_remove_grad_hooks)
+		f := t.Frame()
+		f.Let(empty(t, program.Temporaries, d, q.part*z.world.Size))
+		f.End()
+	}
+}
+
+// hold makes the master weights of each group, by a copy in fp32 that ends with the next one,
+// and for a moment their gradients (_create_fp32_partitions, initialize_optimizer_states).
+// Weights in fp32, which lie in flat, are their own.
+func (z *ZeRO3) hold(d trace.DType, flat *trace.Tensor) {
+	t, largest := z.tape, int64(0)
+	t.NoGrad(func() {
+		f := t.Frame()
+		var converted *trace.Tensor
+		for _, g := range z.groups {
+			n := sizeOf(g)
+			largest = max(largest, n)
+			if d == trace.F32 && flat != nil {
+				z.masters.parts = append(z.masters.parts, t.Hold(flat.Part(g[0].at, n)).Leaf())
+				continue
+			}
+			f.Set(&converted, t.New("to_dtype", program.Temporaries, trace.F32, n))
+			z.masters.parts = append(z.masters.parts, t.Hold(t.New("clone", program.Weights, trace.F32, n)).Leaf())
+		}
+		f.End()
+		f = t.Frame()
+		f.Let(t.New("zeros", program.Gradients, trace.F32, largest))
+		f.End()
+	})
 }
 
 // sizeOf is the number of elements that a rank holds of some parameters.
