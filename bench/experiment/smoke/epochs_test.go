@@ -8,6 +8,7 @@ import (
 	"github.com/vprof/vprof/bench/experiment/epoch"
 	"github.com/vprof/vprof/bench/experiment/steptest"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
@@ -57,4 +58,19 @@ func TestEpochsThatRunOutOfMemoryAreNotSafe(t *testing.T) {
 	require.Positive(t, s.LargestBatch)
 	require.True(t, epochsOf(t, 2<<30, s.LargestBatch).Safe)
 	require.False(t, epochsOf(t, 2<<30, s.LargestBatch+1).Safe)
+}
+
+// What is left on a board is without what other processes hold.
+func TestFreeMemoryIsWithoutOthers(t *testing.T) {
+	test := toySmoke(1000, models.Case{Batch: 60})
+	test.Others = 500 * steptest.MiB
+	s, err := Run(t.Context(), test)
+	require.NoError(t, err)
+	for _, c := range s.Checks {
+		if c.OOM != nil {
+			require.Less(t, c.OOM.Free, c.OOM.Want, c.Name)
+			return
+		}
+	}
+	t.Fatal("all of it fits")
 }

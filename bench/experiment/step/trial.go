@@ -147,7 +147,7 @@ func (r *Result) Report() *report.Run {
 	if r.Measured != nil {
 		return r.Measured.Run
 	}
-	out := reportOf(r.Run, r.trial.Board.Memory-r.trial.Board.Context)
+	out := reportOf(r.Run, r.trial.Board.Memory-r.trial.Board.Context-r.trial.Replay.Others)
 	out.Simulated, out.Device = true, r.Device
 	return out
 }
