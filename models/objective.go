@@ -33,6 +33,7 @@ type Objective struct {
 // The objectives.
 const (
 	DPO    = "dpo"
+	GKD    = "gkd"
 	KD     = "kd"
 	EBFT   = "ebft"
 	GRPO   = "grpo"
@@ -44,7 +45,7 @@ const (
 )
 
 // Objectives are the names of all objectives.
-func Objectives() []string { return []string{CPO, DPO, EBFT, GRPO, KD, KTO, ORPO, Reward, SimPO} }
+func Objectives() []string { return []string{CPO, DPO, EBFT, GKD, GRPO, KD, KTO, ORPO, Reward, SimPO} }
 
 // The trainers whose code differs from that of TRL.
 const (
@@ -95,13 +96,13 @@ func (o *Objective) turn(option string) error {
 		o.Reference = true
 	case o.Generates() && option == "old" && !o.Old:
 		o.Old = true
-	case o.Generates() && word == "completion" && o.Completion == 0:
+	case o.Answers() && word == "completion" && o.Completion == 0:
 		n, err := strconv.ParseInt(value, 10, 64)
 		if err != nil || n < 1 || n > mostCompletion {
 			return fmt.Errorf("completion: %q is not a number of tokens from 1 to %d", value, mostCompletion)
 		}
 		o.Completion = n
-	case o.Distills() && word == "chunks" && o.Chunks == 0:
+	case o.Name == KD && word == "chunks" && o.Chunks == 0:
 		n, err := strconv.ParseInt(value, 10, 64)
 		if err != nil || n < 1 || n > mostChunks {
 			return fmt.Errorf("chunks: %q is not a number from 1 to %d", value, mostChunks)
@@ -129,8 +130,10 @@ func (o *Objective) optionWords() string {
 	switch {
 	case o.Generates():
 		return "completion=TOKENS, reference, old and (of grpo) as=TRAINER, each once"
-	case o.Distills():
+	case o.Name == KD:
 		return "chunks=N, once"
+	case o.Name == GKD:
+		return "completion=TOKENS, once"
 	case o.Refers():
 		return "precomputed and as=TRAINER, each once"
 	}
@@ -145,10 +148,13 @@ const (
 )
 
 // Distills tells whether the model learns from the scores of a teacher.
-func (o Objective) Distills() bool { return o.Name == KD }
+func (o Objective) Distills() bool { return o.Name == KD || o.Name == GKD }
 
 // Generates tells whether the model learns from answers that it has generated.
 func (o Objective) Generates() bool { return o.Name == GRPO || o.Name == EBFT }
+
+// Answers tells whether rows are prompts and answers, whose scores alone are computed.
+func (o Objective) Answers() bool { return o.Generates() || o.Name == GKD }
 
 // Answer is the number of tokens of a generated answer.
 func (o Objective) Answer() int64 {
@@ -233,7 +239,7 @@ func (c *Case) checkObjective(m *Model) (field, reason string) {
 		return at, "vprof does not plan a reference model under tensor parallelism; train adapters, whose reference is the model itself, or take another strategy"
 	case o.Name == EBFT && o.Reference && c.LoRA == nil:
 		return at, "a reference and a feature network would be two models beside the one that is trained, and vprof plans one; leave out reference, or train adapters"
-	case o.Generates() && o.Answer() >= c.Settings["seq-len"]:
+	case o.Answers() && o.Answer() >= c.Settings["seq-len"]:
 		return at, fmt.Sprintf("answers of %d tokens leave no prompt in rows of %d; say %s:completion=N with less than seq-len", o.Answer(), c.Settings["seq-len"], o.Name)
 	case c.Settings["chunked-loss"] > 1 || c.Settings["fused-loss"] == 1 || c.Settings["linear-cross-entropy"] == 1:
 		return at, "the fused and chunked losses are those of the next token; leave them out"

@@ -11,7 +11,10 @@ func TestObjectivesComeBackFromTheirText(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := Objective{Name: rapid.SampledFrom(Objectives()).Draw(t, "name")}
 		o.As = rapid.SampledFrom(append(o.trainers(), "")).Draw(t, "as")
-		if o.Distills() {
+		if o.Name == GKD {
+			o.Completion = rapid.Int64Range(0, mostCompletion).Draw(t, "completion")
+		}
+		if o.Name == KD {
 			o.Chunks = rapid.Int64Range(0, mostChunks).Draw(t, "chunks")
 		}
 		o.Precomputed = o.Refers() && rapid.Bool().Draw(t, "precomputed")

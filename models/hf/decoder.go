@@ -50,8 +50,12 @@ func CausalLM(net any, m Decoder, inputs *nn.Embedding, output *nn.Layer, text T
 		return task
 	}
 	task.scores, task.states, task.chunks = c.scores, c.states, c.chunks
-	if text.Objective.Distills() {
+	switch {
+	case text.Objective.Name == models.KD:
 		task.Call = (&distillation{task, text.Objective.Chunks}).loss
+		return task
+	case text.Objective.Name == models.GKD:
+		task.Call = (&generalized{task, text.Objective.Answer()}).loss
 		return task
 	}
 	if text.Objective.Generates() {

@@ -12,7 +12,7 @@ import (
 // and answers are, which log-probabilities come before the step, and what vLLM leaves of
 // the board.
 func (c *Config) generate() error {
-	if o := c.facts["objective"].value; o != "grpo" && o != "ebft" {
+	if o := c.facts["objective"].value; o != "grpo" && o != "ebft" && o != "gkd" {
 		return nil
 	}
 	answer, err := c.count("answer", 1)
@@ -24,12 +24,14 @@ func (c *Config) generate() error {
 	if c.facts["compared"].value == "true" {
 		list = append(list, "reference")
 	}
-	late, err := c.outdated()
-	if err != nil {
-		return err
-	}
-	if late {
-		list = append(list, "old")
+	if o.value != "gkd" {
+		late, err := c.outdated()
+		if err != nil {
+			return err
+		}
+		if late {
+			list = append(list, "old")
+		}
 	}
 	c.facts.set("objective", o.value+":"+strings.Join(list, ","), o.from)
 	if f, ok := c.facts["prompt"]; ok {

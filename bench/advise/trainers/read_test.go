@@ -166,6 +166,11 @@ func TestTeachersAreFound(t *testing.T) {
 	require.Equal(t, "meta-llama/Meta-Llama-3.1-8B-Instruct", c.Teacher.Name)
 	require.Equal(t, "kd:chunks=8", setting(c, "objective"))
 	require.Empty(t, setting(c, "chunked-loss"))
+	g, err := one(t, "c.sh", "swift rlhf --model a/b --rlhf_type gkd --teacher_model c/d --max_length 1000 --max_completion_length 24\n")
+	require.NoError(t, err)
+	require.Equal(t, [3]string{"c/d", "gkd:completion=24", "1024"}, [3]string{g.Teacher.Name, setting(g, "objective"), setting(g, "seq-len")})
+	_, err = one(t, "c.sh", "swift rlhf --model a/b --rlhf_type gkd --max_length 1000\n")
+	require.ErrorContains(t, err, "c.sh:1: rlhf_type: names no teacher_model")
 	_, err = one(t, "c.yaml", kd+"kd_loss: {_component_: torchtune.modules.loss.ForwardKLWithChunkedOutputLoss}\n")
 	require.ErrorContains(t, err, "c.yaml:4: kd_loss._component_: the scores come in chunks for this loss")
 }

@@ -148,6 +148,26 @@ func TestDistillationNeedsWhatPyTorchAllocates(t *testing.T) {
 	}
 }
 
+// TestTaughtAnswersNeedWhatPyTorchAllocates has steps of ms-swift's GKD, by its own functions:
+// a teacher's scores of answers of 256 tokens.
+func TestTaughtAnswersNeedWhatPyTorchAllocates(t *testing.T) {
+	m, err := all.Models().Lookup("hf:testdata/preferences.json,teacher=testdata/teacher.json")
+	require.NoError(t, err)
+	for _, k := range []struct {
+		amp               models.Autocast
+		lora              *models.LoRA
+		forward, backward float64
+	}{{"", &models.LoRA{Rank: 8, Alpha: 16}, 2911981568, 2615749632}, {"bf16", nil, 3493514240, 2899471360}} {
+		c := models.Case{
+			Batch: 4, AMP: k.amp, LoRA: k.lora, Weights: "bf16", Optimizer: "sgd", Torch: "2.11", Settings: models.Settings{"seq-len": 512},
+			Levers: models.Levers{Objective: models.Objective{Name: models.GKD, Completion: 256}, Clip: models.ClipNone},
+		}
+		peaks := peaksOfSecondStep(t, m, c)
+		require.InEpsilon(t, k.forward, peaks["forward"], 0.0001, "forward, %v", k.lora)
+		require.InEpsilon(t, k.backward, peaks["backward"], 0.0001, "backward, %v", k.lora)
+	}
+}
+
 // TestSharedReferencesNeedWhatPyTorchAllocates has such steps of one of four ranks, where
 // fully_shard shares out the model and its reference: reshard_after_forward true and None,
 // which leaves the reference's root whole.
