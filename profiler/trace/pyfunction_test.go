@@ -1,0 +1,63 @@
+package trace_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// What a backward lets go of before its end leaves room for what it makes afterwards,
+// whether autograd keeps it or hooks bring it back.
+func TestDroppedTensorsMakeRoomWithinBackward(t *testing.T) {
+	peak := func(drops, hooked bool) int64 {
+		tape := trace.New(ada, rules, trace.Options{Warm: true})
+		f := tape.Frame()
+		x := heads(tape, trace.F32, 1<<20)
+		fn := &trace.Function{
+			Name: "MadeBackward",
+			Forward: func(f *trace.Frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {
+				y, kept := f.Let(in[0].EmptyLike()), f.Let(f.Tape().Empty(trace.F32, 1<<22))
+				ctx.SaveForBackward(kept, nil)
+				return []*tensor{y}
+			},
+			Backward: func(f *trace.Frame, ctx *trace.FunctionContext, grads []*tensor) []*tensor {
+				require.NotNil(t, ctx.Saved(0))
+				if drops {
+					ctx.Drop(0)
+					ctx.Drop(0) // nothing more to let go of
+					require.Nil(t, ctx.Saved(0))
+				}
+				f.Let(f.Tape().Empty(trace.F32, 1<<22))
+				return []*tensor{f.Let(grads[0].EmptyLike())}
+			},
+		}
+		var y *tensor
+		run := func() { y = f.Let(f.Apply(fn, x)[0]) }
+		if hooked {
+			tape.SaveOnCPU(run)
+		} else {
+			run()
+		}
+		f.Let(y.Sum(false)).Backward()
+		f.End()
+		p := tape.Program()
+		require.NoError(t, p.Validate())
+		var now, most int64
+		for _, i := range p.Instructions {
+			switch i.Kind {
+			case program.Alloc:
+				now += p.Buffers[i.Arg].Bytes
+				most = max(most, now)
+			case program.Free:
+				now -= p.Buffers[i.Arg].Bytes
+			}
+		}
+		return most
+	}
+	for _, hooked := range []bool{false, true} {
+		require.Equal(t, int64(4<<22), peak(false, hooked)-peak(true, hooked), "hooked: %t", hooked)
+	}
+}
