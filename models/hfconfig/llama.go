@@ -37,7 +37,7 @@ func (d relative) architecture(r *reader) architecture {
 		length = rowLength(2048, most, positionsKey)
 	}
 	a := decoder(d.name, c.Layers, c.Width, labels, length)
-	a.levers.Liger, a.levers.Tiles, a.levers.Context, a.levers.Experts = d.liger, c.Experts.Count == 0, c.PlainAttention(), c.SharedExperts()
+	a.levers.Liger, a.levers.Tiles, a.levers.Context, a.levers.Experts = d.liger, c.Experts.Count == 0 && c.Order != llama.MambaBlock, c.PlainAttention(), c.SharedExperts()
 	a.flashed(c)
 	d.special(c, &a)
 	if r.dequantized() {
@@ -91,7 +91,7 @@ func (d relative) attention(c llama.Config, a *architecture) {
 	case c.Eager || c.Longest > 0:
 		a.levers.Eager = true
 		return
-	case c.QKV == llama.FalconProjection, c.Order == llama.MambaBlock: // an eager attention of its own, or none
+	case c.QKV == llama.FalconProjection, c.Order == llama.MambaBlock, c.Order == llama.Dbrx: // an eager attention of its own, or none
 		return
 	}
 	a.eager()

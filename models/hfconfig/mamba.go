@@ -56,6 +56,13 @@ func (d relative) special(c llama.Config, a *architecture) {
 		a.noAdaptersBeside("model.layers.0.mixer.out_proj")
 	case llama.MambaBlock:
 		a.noAdaptersBeside("backbone.layers.0.mixer.out_proj")
+		check := a.check
+		a.check = func(c models.Case) (setting, reason string) {
+			if c.Quantize != "" {
+				return "quantize", "transformers' Mamba multiplies by the weights of its layers itself, which fails where they are packed"
+			}
+			return check(c)
+		}
 	}
 	if c.Mamba.Heads > 0 {
 		a.withoutKernels("Mamba", "mamba_ssm and causal_conv1d")

@@ -297,7 +297,7 @@ func (c *Config) PlainAttention() bool {
 			return false
 		}
 	}
-	return c.Latent.Rank == 0 && c.Longest == 0 && c.QKV != FalconProjection && !c.Sinks && !c.AttentionCap
+	return c.Latent.Rank == 0 && c.Longest == 0 && c.QKV != FalconProjection && c.Order != Dbrx && !c.Sinks && !c.AttentionCap
 }
 
 // windowed reports whether the tokens of layer i see a window.

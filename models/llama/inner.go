@@ -63,13 +63,12 @@ const (
 // [batch, 2 inner, length]. It takes weights alone, whatever stands beside their layers.
 func (m *selective) inner(f *frame, x, a *tensor) *tensor {
 	s := m.c.Selective
-	out := nn.Base(m.OutProj).(*nn.Linear)
 	in := []*tensor{
-		x, m.Conv1d.Weight.Tensor, m.Conv1d.Bias.T(), nn.OutputWeight(nn.Base(m.XProj)), nn.OutputWeight(nn.Base(m.DtProj)), out.Weight.Tensor, nil,
+		x, m.Conv1d.Weight.Tensor, m.Conv1d.Bias.T(), nn.OutputWeight(nn.Base(m.XProj)), nn.OutputWeight(nn.Base(m.DtProj)), nn.OutputWeight(nn.Base(m.OutProj)), nil,
 		a, m.D.To(trace.F32), nn.BiasOf(m.DtProj).To(trace.F32),
 	}
 	if s.Bias {
-		in[innerOutBias] = out.Bias.To(trace.F32)
+		in[innerOutBias] = nn.BiasOf(m.OutProj).To(trace.F32)
 	}
 	return f.Apply(&trace.Function{Name: "MambaInnerFnBackward", AMP: true, Forward: s.innerForward, Backward: s.innerBackward}, in...)[0]
 }

@@ -102,9 +102,8 @@ func (m *selective) steps(f *frame, steps **tensor) *tensor {
 		f.Set(steps, f.Call(m.DtProj, *steps).Sub(bias).Transpose(1, 2))
 		return f.Let(bias.To(trace.F32))
 	}
-	dt := nn.Base(m.DtProj).(*nn.Linear)
-	f.Set(steps, dt.Weight.Matmul((*steps).Transpose(1, 2)))
-	return f.Let(dt.Bias.To(trace.F32))
+	f.Set(steps, nn.OutputWeight(nn.Base(m.DtProj)).Matmul((*steps).Transpose(1, 2)))
+	return f.Let(nn.BiasOf(m.DtProj).To(trace.F32))
 }
 
 // scanned is what a scan goes over: x, steps and gate are [batch, inner, length], a is
