@@ -7,6 +7,7 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment/epoch"
 	"github.com/vprof/vprof/bench/experiment/steptest"
+	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
 	"github.com/vprof/vprof/profiler/device"
@@ -41,7 +42,8 @@ func overLengths(t *testing.T, law string, change func(*Search)) Search {
 // The longest samples of the data set make the batch larger, and epochs over them make it
 // no larger than gets through.
 func TestRecommendedBatchesGetThroughEpochs(t *testing.T) {
-	const law = "uniform:min=8,max=64,samples=48"
+	sample.Whole(t)
+	const law = "uniform:min=8,max=64,samples=32"
 	whole, err := Run(t.Context(), overLengths(t, "", nil))
 	require.NoError(t, err)
 	f, err := Run(t.Context(), overLengths(t, law, nil))
@@ -62,7 +64,8 @@ func TestRecommendedBatchesGetThroughEpochs(t *testing.T) {
 
 // The samples of a step stay where the batch comes down.
 func TestEpochsKeepTheSamplesOfAStep(t *testing.T) {
-	f, err := Run(t.Context(), overLengths(t, "uniform:min=8,max=64,samples=48", func(s *Search) { s.Effective = 64 }))
+	sample.Whole(t)
+	f, err := Run(t.Context(), overLengths(t, "uniform:min=8,max=64,samples=32", func(s *Search) { s.Effective = 64 }))
 	require.NoError(t, err)
 	best := f.Choices[0]
 	require.True(t, best.Recommended)

@@ -8,6 +8,7 @@ import (
 	"github.com/vprof/vprof/bench/experiment/epoch"
 	"github.com/vprof/vprof/bench/experiment/steptest"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
 	"github.com/vprof/vprof/profiler/device"
@@ -49,6 +50,7 @@ func TestEpochsAreACheck(t *testing.T) {
 }
 
 func TestEpochsThatRunOutOfMemoryAreNotSafe(t *testing.T) {
+	sample.Whole(t)
 	s := epochsOf(t, 2<<30, 64)
 	require.False(t, s.Safe)
 	last := s.Checks[len(s.Checks)-1]
