@@ -25,13 +25,13 @@ HAS_CC = $(if $(shell command -v $(CC)),1,0)
 
 # Without DWARF, which only debuggers read, the binary is an eighth smaller.
 build: ## the vprof binary; with a C compiler, one whose monitor can watch GPUs
-	CGO_ENABLED=$(HAS_CC) $(GO) build -trimpath -ldflags=-w -o vprof ./cmd/vprof
+	CGO_ENABLED=$(HAS_CC) $(GO) build -trimpath -ldflags=-s -o vprof ./cmd/vprof
 
 static: ## the vprof binary that runs on any Linux; its monitor cannot watch GPUs
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags=-w -o vprof ./cmd/vprof
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags=-s -o vprof ./cmd/vprof
 
 cuda: ## the vprof binary that also drives NVIDIA GPUs; needs a C compiler, no CUDA
-	$(CUDA_ENV) $(GO) build -trimpath -ldflags=-w -tags cuda -o vprof ./cmd/vprof
+	$(CUDA_ENV) $(GO) build -trimpath -ldflags=-s -tags cuda -o vprof ./cmd/vprof
 
 test: ## all tests
 	$(GO) test ./...

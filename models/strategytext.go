@@ -91,16 +91,8 @@ func (s *Strategy) set(key, value string) (err error) {
 		s.MP, err = oneOf(value, "bf16", "fp16")
 	case "reduce":
 		s.Reduce, err = oneOf(value, "fp32", "bf16", "fp16")
-	case "schedule":
-		if s.Schedule, err = oneOf(value, "1f1b", "gpipe", Interleaved); s.Schedule == "1f1b" {
-			s.Schedule = ""
-		}
-	case "micro":
-		s.Micro, err = parseWithin(value, 1, mostAccumulated)
-	case "stages":
-		s.Stages, err = parseWithin(value, 2, mostStages)
-	case "split":
-		s.Split, err = parseNames(value)
+	case "schedule", "micro", "stages", "split":
+		return s.setPipeline(key, value)
 	case "wrap":
 		s.Wrap, err = parseNames(value)
 	case "tp", "cp", "cp_by", "ep":
@@ -119,6 +111,23 @@ func (s *Strategy) set(key, value string) (err error) {
 		return s.setOffload(value)
 	default:
 		return s.setSize(key, value)
+	}
+	return err
+}
+
+// setPipeline sets how stages are cut and in which order they run.
+func (s *Strategy) setPipeline(key, value string) (err error) {
+	switch key {
+	case "schedule":
+		if s.Schedule, err = oneOf(value, "1f1b", "gpipe", Interleaved); s.Schedule == "1f1b" {
+			s.Schedule = ""
+		}
+	case "micro":
+		s.Micro, err = parseWithin(value, 1, mostAccumulated)
+	case "stages":
+		s.Stages, err = parseWithin(value, 2, mostStages)
+	case "split":
+		s.Split, err = parseNames(value)
 	}
 	return err
 }
