@@ -63,3 +63,8 @@ func readGraniteShared(r *reader, c *llama.Config) {
 	readGraniteMoE(r, c)
 	c.SharedInner = r.number("shared_intermediate_size", 0, 0, mostInner)
 }
+
+func readHyperCLOVAX(r *reader, c *llama.Config) {
+	readLlama(r, c)
+	c.HalvesNormed = r.flag("use_post_norm", true)
+}

@@ -144,6 +144,10 @@ var relatives = map[string]relative{
 		name: "Exaone4", vocab: 102400, inner: 16384, positions: 2048,
 		base: llama.Config{Order: llama.NormLast, QKNorm: llama.TransposedNorm, BothMasks: true}, read: readExaone4,
 	},
+	"hyperclovax": {
+		name: "HyperCLOVAX", vocab: 32000, inner: 11008, positions: 2048, noClasses: true,
+		base: llama.Config{Words: llama.ByNumber, ResidualScaled: true, ScoreScaled: true}, read: readHyperCLOVAX,
+	},
 	"cwm": {
 		name: "Cwm", vocab: 128256, width: 6144, layers: 64, heads: 48, kvHeads: 8, headSize: 128, inner: 21504, positions: 131072, noClasses: true,
 		base: llama.Config{BothMasks: true}, read: readCWM,

@@ -63,8 +63,8 @@ type Config struct {
 	Sinks bool
 	// Words says how words are scaled.
 	Words Scale
-	// ResidualScaled scales what the halves of a layer give.
-	ResidualScaled bool
+	// ResidualScaled scales what the halves of a layer give, HalvesNormed normalizes it before.
+	ResidualScaled, HalvesNormed bool
 	// ScoreCap holds the scores of words down by a tanh, ScoreScaled scales them.
 	ScoreCap, ScoreScaled bool
 	// Mamba is the mixer beside attention or in its place, Selective and ShortConv are what

@@ -19,6 +19,8 @@ type layer struct {
 	InputLayernorm, PostAttentionLayernorm nn.Layer
 	// Those that normalize what each half makes, too, have two more.
 	PreFeedforwardLayernorm, PostFeedforwardLayernorm nn.Layer
+	PostNorm1                                         nn.Layer `torch:"post_norm1"`
+	PostNorm2                                         nn.Layer `torch:"post_norm2"`
 	c                                                 *Config
 }
 
@@ -60,6 +62,9 @@ func newLayer(c *Config, i int) *layer {
 	}
 	l.Mamba = newMixing(c, i)
 	made := func() nn.Layer { return newNorm(c, c.Width) }
+	if c.HalvesNormed {
+		l.PostNorm1, l.PostNorm2 = made(), made()
+	}
 	switch c.Order {
 	case PhiParallel, CohereParallel, StableLMParallel, Falcon, MambaBlock:
 		l.InputLayernorm = made()
@@ -121,10 +126,16 @@ func (l *layer) forward(f *frame, args []*tensor) *tensor {
 	residual := f.Let(x)
 	f.Set(&x, f.Call(l.InputLayernorm, x))
 	f.Set(&x, attend(x))
+	if l.c.HalvesNormed {
+		f.Set(&x, f.Call(l.PostNorm1, x))
+	}
 	f.Set(&x, residual.Add(l.scaled(l.drop(x))))
 	f.Set(&residual, x)
 	f.Set(&x, f.Call(l.PostAttentionLayernorm, x))
 	f.Set(&x, l.fed(f, x))
+	if l.c.HalvesNormed {
+		f.Set(&x, f.Call(l.PostNorm2, x))
+	}
 	f.Set(&x, residual.Add(l.scaled(l.drop(x))))
 	return x
 }
