@@ -103,7 +103,7 @@ func leaders(f *report.Fit) []models.Case {
 }
 
 // behind is how slow a leader may be for finer options to make it the fastest, as a share.
-const behind = 0.8
+const behind = 0.9
 
 // better tells whether a choice trains faster than another, or needs less where neither fits.
 func better(a, b report.Choice) bool {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/planner/parallel"
@@ -111,6 +112,9 @@ func (v *survey) configuration(ctx context.Context, kinds [][]int, at int) error
 // draw tries a configuration at a few batch sizes, on the first board of each kind.
 func (v *survey) draw(ctx context.Context, setup *step.Setup, kinds [][]int) ([]line, error) {
 	s, batches := v.search, v.batches()
+	if o := setup.Case().Strategy; o != nil && o.Name == models.PP && len(batches) > 2 { // several ranks are recorded for each
+		batches = []int{batches[0], batches[len(batches)-1]}
+	}
 	lines := make([]line, len(kinds))
 	for k := range lines {
 		lines[k] = line{batches: batches, samples: map[int]planner.Sample{}, seconds: map[int][]float64{}}
