@@ -50,11 +50,11 @@ func CausalLM(net any, m Decoder, inputs *nn.Embedding, output *nn.Layer, text T
 		return task
 	}
 	task.scores, task.states, task.chunks = c.scores, c.states, c.chunks
-	switch {
-	case text.Objective.Name == models.KD:
+	switch text.Objective.Name {
+	case models.KD:
 		task.Call = (&distillation{task, text.Objective.Chunks}).loss
 		return task
-	case text.Objective.Name == models.GKD:
+	case models.GKD:
 		task.Call = (&generalized{task, text.Objective.Answer()}).loss
 		return task
 	}
