@@ -46,6 +46,26 @@ func TestSequencesThatRanksShare(t *testing.T) {
 	}
 }
 
+// Peaks of the same kind of fully_shard with CPUOffloadPolicy, of a model from the meta device. In
+// the first a number of 16 KiB outlives the script's step.
+func TestShardsOnTheHost(t *testing.T) {
+	for _, want := range []struct {
+		batch     int
+		recompute string
+		peak      int64
+	}{{2, "", 313778176}, {1, models.Reentrant, 91072512}} {
+		m, last := model(t, shortLlama), int64(3)
+		c := complete(t, m, models.Case{
+			Batch: want.batch, Weights: "bf16", Optimizer: "sgd", Checkpointing: want.recompute != "", GPUs: 4,
+			Strategy: &models.Strategy{Name: models.FSDP2, Offload: models.OffloadAll, Init: "meta", Rank: &last},
+			Settings: models.Settings{"seq-len": 2048, "packed": 0}, Levers: models.Levers{Recompute: want.recompute, Clip: models.ClipNone},
+		})
+		r, err := m.Record(c, trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2})
+		require.NoError(t, err)
+		require.InDelta(t, want.peak, peakBeyondBatch(r.Program), 16384, "%+v", want)
+	}
+}
+
 // peakBeyondBatch is the most that is allocated after the batch is there, beyond what was.
 func peakBeyondBatch(p *program.Program) int64 {
 	var now, peak, before int64

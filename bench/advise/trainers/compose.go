@@ -148,9 +148,10 @@ func (c *Config) shard() {
 	if c.facts["shards"].value == "host" {
 		list = append(list, "offload=all")
 	}
-	if v := c.facts[meshTensor].value; v != "" {
+	if v := c.facts[meshTensor]; v.value != "" {
 		name = "tp"
-		list = append([]string{"tp=" + v}, list...)
+		list = append([]string{"tp=" + v.value}, list...)
+		c.facts.set("clip", "none", v.from)
 	}
 	for _, o := range []string{"reshard", meshCopies} {
 		if v := c.facts[o].value; v != "" && v != "1" {
