@@ -34,6 +34,9 @@ type LoRA struct {
 	// InWeightsType has adapters in the type of the weights, as torchtune's and those of peft
 	// with autocast_adapter_dtype=False; others are in fp32.
 	InWeightsType bool
+	// NoTowers leaves out layers that a step on text holds and never calls: those of towers
+	// that see or hear, and what joins them to the language model.
+	NoTowers bool
 	// Save are names of modules that are trained as a whole, in a copy: modules_to_save.
 	Save []string
 }
@@ -100,7 +103,7 @@ func ParseLoRA(text string) (LoRA, error) {
 	return l, nil
 }
 
-const keysOfLoRA = "the keys are r, alpha, dropout, dtype, dora, target, parameters, save and match"
+const keysOfLoRA = "the keys are r, alpha, dropout, dtype, dora, target, towers, parameters, save and match"
 
 func (l *LoRA) set(key, value string) (err error) {
 	switch key {
@@ -128,6 +131,12 @@ func (l *LoRA) set(key, value string) (err error) {
 			return fmt.Errorf("%q is neither weights nor fp32", value)
 		}
 		l.InWeightsType = value == "weights"
+	case "towers":
+		with, wrong := strconv.ParseBool(value)
+		if wrong != nil {
+			return fmt.Errorf("%q is neither true nor false", value)
+		}
+		l.NoTowers = !with
 	case "target":
 		l.Targets = nil
 		if value == allLinear {
@@ -192,6 +201,9 @@ func (l *LoRA) String() string {
 	}
 	if l.DoRA != "" {
 		dropout += "dora=" + l.DoRA + ","
+	}
+	if l.NoTowers {
+		dropout += "towers=false,"
 	}
 	return fmt.Sprintf("r=%d,alpha=%d,%s%s", l.Rank, l.Alpha, dropout, target)
 }

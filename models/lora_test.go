@@ -17,6 +17,7 @@ func TestLoRAIsReadAsPeftNamesIt(t *testing.T) {
 		"r=2,save=score,match=a.b":                          {Rank: 2, Alpha: 8, Save: []string{"score"}, Match: "a.b"},
 		"parameters=experts.gate_up_proj,experts.down_proj": {Rank: 8, Alpha: 8, Parameters: []string{"experts.gate_up_proj", "experts.down_proj"}},
 		"target=all-linear,r=2,parameters=a":                {Rank: 2, Alpha: 8, Parameters: []string{"a"}, Targets: []string{"all-linear"}},
+		"towers=false,r=2":                                  {Rank: 2, Alpha: 8, NoTowers: true},
 		"parameters=a,match=b":                              {Rank: 8, Alpha: 8, Parameters: []string{"a"}, Match: "b"},
 		"alpha=32,r=64,target=self_attn.o_proj":             {Rank: 64, Alpha: 32, Targets: []string{"self_attn.o_proj"}},
 	} {
@@ -28,7 +29,7 @@ func TestLoRAIsReadAsPeftNamesIt(t *testing.T) {
 
 func TestLoRAErrorsNameTheKey(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                       `"" is not key=value; the keys are r, alpha, dropout, dtype, dora, target, parameters, save and match`,
+		"":                       `"" is not key=value; the keys are r, alpha, dropout, dtype, dora, target, towers, parameters, save and match`,
 		"8":                      `"8" is not key=value`,
 		"r=0":                    `r: "0" is not a whole number from 1 to 65536`,
 		"r=many":                 `r: "many" is not a whole number`,
@@ -40,8 +41,9 @@ func TestLoRAErrorsNameTheKey(t *testing.T) {
 		"target=q_proj+":         `target: "q_proj+" has an empty name`,
 		"target=q_proj,":         `target: "q_proj+" has an empty name`,
 		"target=q_proj,r=2,k":    `"k" is not key=value`,
-		"rank=8":                 "rank: there is no such key; the keys are r, alpha, dropout, dtype, dora, target, parameters, save and match",
+		"rank=8":                 "rank: there is no such key; the keys are r, alpha, dropout, dtype, dora, target, towers, parameters, save and match",
 		"save=":                  `save: "" has an empty name; use names like embed_tokens+lm_head`,
+		"towers=no":              `towers: "no" is neither true nor false`,
 		"parameters=a,,r=2":      `parameters: "a+" has an empty name`,
 		"save=a,,r=2":            `save: "a+" has an empty name`,
 		"match=":                 `match: "" is no regular expression`,

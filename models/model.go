@@ -53,6 +53,8 @@ type Model struct {
 	Free bool
 	// Adapts says that cases may have LoRA.
 	Adapts bool
+	// Towers says that it has layers beside those that a step calls, which see or hear.
+	Towers bool
 	// Levers says which levers cases may turn.
 	Levers LeverSet
 	// HalfWeights says that cases may have weights in half precision.

@@ -199,6 +199,10 @@ func (m Model) Complete(c Case) (Case, error) {
 func (m Model) filled(c Case) Case {
 	d := m.Default
 	c.Model, c.ConfigHash = m.Name, m.Description.Hash()
+	if c.LoRA != nil && c.LoRA.NoTowers && !m.Towers {
+		l := *c.LoRA
+		l.NoTowers, c.LoRA = false, &l
+	}
 	c.Task, c.Stage, c.Loss = cmp.Or(c.Task, d.Task), cmp.Or(c.Stage, d.Stage), cmp.Or(c.Loss, d.Loss)
 	c.Batch, c.Accumulate = cmp.Or(c.Batch, d.Batch), cmp.Or(c.Accumulate, max(1, d.Accumulate))
 	if c.Blocks = cmp.Or(c.Blocks, d.Blocks); !c.Checkpointing {

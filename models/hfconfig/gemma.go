@@ -69,6 +69,7 @@ func (d gemmaType) architecture(r *reader) architecture {
 		a.noClippable()
 	}
 	a.summary = fmt.Sprintf("%s: %s", d.name, a.summary)
+	a.towers = true
 	a.note(fmt.Sprintf("this is a step on text alone: the towers' weights are there, and what %s add is not counted", d.senses))
 	a.task = func(k models.Case) train.Task {
 		w, s := beside()

@@ -151,7 +151,7 @@ func parse(file, name string, data []byte) (models.Model, error) {
 	m := train.Model(models.Model{
 		Name: name, Summary: a.summary, Source: "transformers 5.23, model_type " + kind,
 		Tasks: tasks, Default: models.Case{Task: trained, Weights: weights}, Description: models.Describe(string(config)),
-		Batches: a.batches, BatchUnit: a.unit, Settings: a.settings, Adapts: true, HalfWeights: f.half, Levers: a.leverSet(), Notes: a.notes,
+		Batches: a.batches, BatchUnit: a.unit, Settings: a.settings, Adapts: true, Towers: a.towers, HalfWeights: f.half, Levers: a.leverSet(), Notes: a.notes,
 		Caveat: func(c models.Case) []string { return append(packed.caveat(c), a.caveatsOf(c)...) },
 		Check: func(c models.Case) error {
 			if c.Task == "" {
@@ -238,6 +238,8 @@ type architecture struct {
 	// can be.
 	check func(models.Case) (setting, reason string)
 	task  func(models.Case) train.Task
+	// towers says that there are layers that a step on text does not call.
+	towers bool
 	// adapters are those that peft makes of what a case names; nil says the same.
 	adapters func(models.LoRA) models.LoRA
 	// teacher is the model that it may learn from; nil for none.

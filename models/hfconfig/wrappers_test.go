@@ -88,3 +88,18 @@ func TestLlama4IsRefusedWhatFails(t *testing.T) {
 		require.NoError(t, err)
 	}
 }
+
+// Adapters of towers get no gradients in a step on text, but they are there.
+func TestAdaptersLeaveTowersOut(t *testing.T) {
+	trainable := func(name string, l models.LoRA) int64 {
+		m := open(t, name)
+		trainer, err := m.Build(complete(t, m, models.Case{LoRA: &l}))
+		require.NoError(t, err)
+		return trainer.Counts().Trainable
+	}
+	with, without := trainable("qwen2_5_vl", models.LoRA{Rank: 4}), trainable("qwen2_5_vl", models.LoRA{Rank: 4, NoTowers: true})
+	require.Less(t, without, with)
+	require.Equal(t, trainable("qwen2_5_vl", models.LoRA{Rank: 4, Match: `model\.language_model\..*`}), without)
+	m := model(t, smallLlama)
+	require.False(t, complete(t, m, models.Case{LoRA: &models.LoRA{Rank: 4, NoTowers: true}}).LoRA.NoTowers)
+}

@@ -31,7 +31,7 @@ func FakeQuantizeLinears(model any, q FakeQuantization, wanted func(path string)
 		}}
 		w.walk(reflect.ValueOf(model), "")
 	}
-	walkLinears(model, but, func(v reflect.Value, path string) {
+	walkLinears(model, true, but, func(v reflect.Value, path string) {
 		l, ok := v.Interface().(*Linear)
 		switch {
 		case !ok || words[l.Weight] || !wanted(path):

@@ -24,6 +24,8 @@ type LoRA struct {
 	DoRA bool
 	// Torchtune computes them as torchtune does, and not as peft.
 	Torchtune bool
+	// NoTowers leaves out layers of [Parts], which are held and never called.
+	NoTowers bool
 	// Adapts tells instead of Targets whether the layer of a path gets one.
 	Adapts func(path string) bool
 }
@@ -186,7 +188,7 @@ func (l *LoRALinear) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 func AdaptLinears(model any, o LoRA, but ...Layer) []Adapter {
 	Freeze(model)
 	var made []Adapter
-	walkLinears(model, but, func(v reflect.Value, path string) {
+	walkLinears(model, !o.NoTowers, but, func(v reflect.Value, path string) {
 		if o.targets(path) {
 			l := adapt(v.Interface().(Projection), o)
 			made = append(made, l)
@@ -209,14 +211,14 @@ func (o LoRA) targets(path string) bool {
 // LinearPaths are those of the layers that [AdaptLinears] could put adapters beside, in
 // their order.
 func LinearPaths(model any, but ...Layer) (paths []string) {
-	walkLinears(model, but, func(_ reflect.Value, path string) { paths = append(paths, path) })
+	walkLinears(model, true, but, func(_ reflect.Value, path string) { paths = append(paths, path) })
 	return paths
 }
 
 // walkLinears visits the places of a model that hold linear layers and could
-// hold others.
-func walkLinears(model any, but []Layer, visit func(v reflect.Value, path string)) {
-	w := layerWalk{seen: map[uintptr]bool{}, visit: visit, wanted: func(l Layer, _ string) bool {
+// hold others, those of [Parts] if held says so.
+func walkLinears(model any, held bool, but []Layer, visit func(v reflect.Value, path string)) {
+	w := layerWalk{seen: map[uintptr]bool{}, visit: visit, called: !held, wanted: func(l Layer, _ string) bool {
 		_, linear := l.(Projection)
 		return linear
 	}}
@@ -231,6 +233,8 @@ type layerWalk struct {
 	seen   map[uintptr]bool
 	wanted func(l Layer, path string) bool
 	visit  func(v reflect.Value, path string)
+	// called leaves out what is held and never called.
+	called bool
 	// wrapper may be nil; it is called for what is beside parameters.
 	wrapper func(*ParamWrapper)
 }
@@ -250,6 +254,9 @@ func (w *layerWalk) walk(v reflect.Value, path string) {
 		w.seen[v.Pointer()] = true
 		if parts, ok := v.Interface().(*Parts); ok {
 			for i := range parts.children {
+				if w.called {
+					break
+				}
 				w.walk(reflect.ValueOf(parts.children).Index(i), join(path, parts.names[i]))
 			}
 			return

@@ -22,7 +22,7 @@ const (
 // QuantizeLinears holds the linear layers of a model as bitsandbytes does, but not
 // those given: it replaces them with layers that cannot be trained.
 func QuantizeLinears(model any, q *Quantizer, but ...Layer) {
-	walkLinears(model, but, func(v reflect.Value, _ string) {
+	walkLinears(model, true, but, func(v reflect.Value, _ string) {
 		l, ok := v.Interface().(*Linear)
 		if !ok {
 			return // transformers leaves other layers alone

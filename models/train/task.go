@@ -204,7 +204,7 @@ func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
 	case c.Stage != "full":
 		return wrong(fmt.Sprintf("stage %s trains what adapters freeze; use stage full", c.Stage))
 	}
-	options := nn.LoRA{Rank: c.LoRA.Rank, Dropout: c.LoRA.Dropout, DoRA: c.LoRA.DoRA != "", Torchtune: c.LoRA.DoRA == models.TorchtuneDoRA, Adapts: c.LoRA.Adapts}
+	options := nn.LoRA{Rank: c.LoRA.Rank, Dropout: c.LoRA.Dropout, DoRA: c.LoRA.DoRA != "", Torchtune: c.LoRA.DoRA == models.TorchtuneDoRA, NoTowers: c.LoRA.NoTowers, Adapts: c.LoRA.Adapts}
 	but := a.Unadapted()
 	saved, missing := nn.Places(a.Model(), c.LoRA.Save)
 	if len(missing) > 0 {

@@ -301,6 +301,9 @@ func (c *Config) adapters() error {
 	if s := c.facts["lora-save"].value; s != "" {
 		options = append(options, "save="+strings.ReplaceAll(s, ",", "+"))
 	}
+	if c.facts["lora-towers"].value == "false" {
+		options = append(options, "towers=false")
+	}
 	if p := c.facts["lora-parameters"].value; p != "" {
 		options = append(options, "parameters="+strings.ReplaceAll(p, ",", "+"))
 	}
