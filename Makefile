@@ -23,7 +23,7 @@ all: build lint test
 # NVML is loaded through cgo. Without a C compiler all but monitor is the same.
 HAS_CC = $(if $(shell command -v $(CC)),1,0)
 
-# Without DWARF, which only debuggers read, the binary is an eighth smaller.
+# Without DWARF and the symbol table, which only debuggers read, the binary is a sixth smaller.
 build: ## the vprof binary; with a C compiler, one whose monitor can watch GPUs
 	CGO_ENABLED=$(HAS_CC) $(GO) build -trimpath -ldflags=-s -o vprof ./cmd/vprof
 

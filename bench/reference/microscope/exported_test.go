@@ -23,13 +23,13 @@ var exportedLosses = map[string]string{"diffusers": "mse", "hf": "output"}
 // TestExportedModelsRunAsInPyTorch compares recorded steps of models of other
 // libraries with what the recorder makes of their files.
 func TestExportedModelsRunAsInPyTorch(t *testing.T) {
-	paths, err := filepath.Glob("testdata/exported/*.txt.gz")
+	paths, err := filepath.Glob("testdata/exported/*.txt.bz2")
 	require.NoError(t, err)
 	require.NotEmpty(t, paths)
 	var table strings.Builder
 	var shares []float64
 	for _, path := range sample.Of(paths) {
-		name := strings.TrimSuffix(filepath.Base(path), ".txt.gz")
+		name := strings.TrimSuffix(filepath.Base(path), ".txt.bz2")
 		m := regexp.MustCompile(`^((\w+)-.+)-b(\d+)-(none|bf16)-adamw$`).FindStringSubmatch(name)
 		require.NotNil(t, m, name)
 		c := models.Case{Model: "../../../models/pt2/testdata/" + m[1] + ".pt2", Batch: 4, Loss: exportedLosses[m[2]]}

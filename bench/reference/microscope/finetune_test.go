@@ -38,14 +38,14 @@ func recordedLoRA() *models.LoRA { return &models.LoRA{Rank: 16, Alpha: 32, Drop
 // TestFineTuningRunsAsInPyTorch compares recorded fine-tuning steps, event by event,
 // with what the recorder makes of the same levers. The lists have no phases.
 func TestFineTuningRunsAsInPyTorch(t *testing.T) {
-	paths, err := filepath.Glob("testdata/finetune/*.txt.gz")
+	paths, err := filepath.Glob("testdata/finetune/*.txt.bz2")
 	require.NoError(t, err)
 	require.Len(t, paths, len(fineTuned))
 	gpu, err := device.Lookup("rtx-3090")
 	require.NoError(t, err)
 	var table strings.Builder
 	for _, path := range sample.Of(paths) {
-		name := strings.TrimSuffix(filepath.Base(path), ".txt.gz")
+		name := strings.TrimSuffix(filepath.Base(path), ".txt.bz2")
 		if !strings.Contains(name, *only) {
 			continue
 		}
@@ -100,7 +100,7 @@ func TestConfigurationsRunAsInPyTorch(t *testing.T) {
 		}
 		r, err := m.Record(c, board(gpu), models.Options{Steps: 2, Annotate: true})
 		require.NoError(t, err)
-		result, err := microscope.Compare(unmarked(readList(t, "testdata/exported/"+name+".txt.gz")), unmarked(ours(t, r.Program)))
+		result, err := microscope.Compare(unmarked(readList(t, "testdata/exported/"+name+".txt.bz2")), unmarked(ours(t, r.Program)))
 		require.NoError(t, err)
 		if strings.Contains(name, *only) && *only != "" {
 			result.Print(os.Stdout, *show)

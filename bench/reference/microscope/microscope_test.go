@@ -1,7 +1,7 @@
 package microscope_test
 
 import (
-	"compress/gzip"
+	"compress/bzip2"
 	"flag"
 	"fmt"
 	"os"
@@ -56,9 +56,7 @@ func readList(t *testing.T, path string) []eventlist.Event {
 	f, err := os.Open(path)
 	require.NoError(t, err)
 	defer f.Close()
-	z, err := gzip.NewReader(f)
-	require.NoError(t, err)
-	events, err := eventlist.Read(z)
+	events, err := eventlist.Read(bzip2.NewReader(f))
 	require.NoError(t, err)
 	return events
 }
@@ -86,16 +84,16 @@ func releaseOf(path string) string {
 // PyTorch with what the recorder makes of the same case. A list of a model
 // that is not there yet shows as such in the table.
 func TestRecordedStepsAreThoseOfPyTorch(t *testing.T) {
-	paths, err := filepath.Glob("testdata/*.txt.gz")
+	paths, err := filepath.Glob("testdata/*.txt.bz2")
 	require.NoError(t, err)
-	later, err := filepath.Glob("testdata/2.*/*.txt.gz")
+	later, err := filepath.Glob("testdata/2.*/*.txt.bz2")
 	require.NoError(t, err)
 	paths = append(paths, later...)
 	require.NotEmpty(t, paths)
 	registry := all.Models()
 	var table strings.Builder
 	for _, path := range sample.Of(paths) {
-		name := strings.TrimSuffix(filepath.Base(path), ".txt.gz")
+		name := strings.TrimSuffix(filepath.Base(path), ".txt.bz2")
 		if !strings.Contains(name, *only) {
 			continue
 		}

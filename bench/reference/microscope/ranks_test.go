@@ -24,13 +24,13 @@ var rankList = regexp.MustCompile(`^((\w+)-[\w-]+?)-(ddp|fsdp2|zero1|tp|pp)-(\S+
 // TestRanksRunAsInPyTorch compares recorded steps of one rank of several with what
 // PyTorch allocated there.
 func TestRanksRunAsInPyTorch(t *testing.T) {
-	paths, err := filepath.Glob("testdata/ranks/*.txt.gz")
+	paths, err := filepath.Glob("testdata/ranks/*.txt.bz2")
 	require.NoError(t, err)
 	require.NotEmpty(t, paths)
 	var table strings.Builder
 	var shares []float64
 	for _, path := range sample.Of(paths) {
-		name := strings.TrimSuffix(filepath.Base(path), ".txt.gz")
+		name := strings.TrimSuffix(filepath.Base(path), ".txt.bz2")
 		c := rankCase(t, name)
 		model, err := all.Models().Lookup(c.Model)
 		require.NoError(t, err)
