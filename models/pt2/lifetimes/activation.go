@@ -1,6 +1,8 @@
 package lifetimes
 
 import (
+	"slices"
+
 	"github.com/vprof/vprof/models/pt2/export"
 )
 
@@ -21,6 +23,8 @@ type activation struct {
 	line   int
 	text   statement
 	result []int32
+	// made are the results of all its calls.
+	made []int32
 	// calls counts what the statement has called.
 	calls int
 }
@@ -160,6 +164,7 @@ func (a *activation) yield(t *tracer, values []int32) (old []int32) {
 	}
 	old = a.result
 	a.result = values
+	a.made = append(a.made, values...)
 	a.calls++
 	for _, v := range old {
 		t.count[v]--
@@ -174,6 +179,7 @@ func (a *activation) end(t *tracer) {
 	if len(result) > 0 {
 		a.bind(t, result)
 	}
+	a.made = a.made[:0]
 	for _, v := range result {
 		t.release(v)
 	}
@@ -194,8 +200,24 @@ func (a *activation) bind(t *tracer, result []int32) {
 			a.set(t, binding{name: name, values: result[i : i+1]})
 		}
 	default:
+		if out := a.leaving(t); len(names) > 1 && len(out) == len(names) { // one of a function's several results
+			for i, name := range names {
+				a.set(t, binding{name: name, values: out[i : i+1]})
+			}
+			return
+		}
 		a.set(t, binding{name: names[0], values: result})
 	}
+}
+
+// leaving are the values that the statement's calls have made and others use.
+func (a *activation) leaving(t *tracer) (out []int32) {
+	for _, v := range a.made {
+		if t.last[v] > t.now && !slices.Contains(out, v) {
+			out = append(out, v)
+		}
+	}
+	return out
 }
 
 // set binds a name; what it was bound to before loses a reference.

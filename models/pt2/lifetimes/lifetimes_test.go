@@ -124,3 +124,23 @@ func FuzzStatement(f *testing.F) {
 	f.Add("x, y = self.f(x)[0] + torch.cat([a, b], dim=1)  # 'comment'")
 	f.Fuzz(func(_ *testing.T, text string) { parse(text) })
 }
+
+// A function's several results get the statement's names, also those that an earlier call of
+// its made: they live as long as the names do, and not to their last use.
+func TestSeveralResultsOfAFunctionHaveTheirNames(t *testing.T) {
+	p := program([]traced{
+		{[]int32{0}, []string{"m/1: x = self.norm(x)"}},    // 1
+		{[]int32{1}, []string{"m/2: q, k = rotate(x)"}},    // 2 becomes q
+		{[]int32{1}, []string{"m/2: q, k = rotate(x)"}},    // 3 goes with the next call
+		{[]int32{3}, []string{"m/2: q, k = rotate(x)"}},    // 4 becomes k
+		{[]int32{2, 4}, []string{"m/3: y = attend(q, k)"}}, // 5
+		{[]int32{5}, []string{"m/4: y = self.dense(y)"}},   // 6
+		{[]int32{6}, []string{"m/5: y = self.out(y)"}},     // 7
+	})
+	require.NoError(t, Find(p))
+	for i, n := range p.Nodes[:len(p.Nodes)-1] {
+		require.NotContains(t, n.Dies, int32(2), i)
+		require.NotContains(t, n.Dies, int32(4), i)
+	}
+	require.Contains(t, p.Nodes[3].Dies, int32(3))
+}
