@@ -37,7 +37,7 @@ func (t *Tree) Blocks() []string {
 	total := t.below("")
 	var best []string
 	for _, l := range t.lists {
-		if kids := l.kids(); len(kids) > max(1, len(best)) && 5*t.below(l.path) > total {
+		if kids := l.kids(); len(kids) > len(best) && 5*t.below(l.path) > total {
 			best = kids
 		}
 	}

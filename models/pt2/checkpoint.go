@@ -269,7 +269,7 @@ func blocks(p *export.Program) string {
 	}
 	tied := ties(p)
 	total := share(p, "", tied)
-	best, most := "", 1
+	best, most := "", 0
 	for _, m := range p.Modules {
 		kids := children[m]
 		if len(kids) > most && equal(kids, class) && 5*share(p, m, tied) > total {
