@@ -2,10 +2,18 @@ package hf
 
 import "slices"
 
-// CallLayer calls a GradientCheckpointingLayer: forward over args, where nil
-// stands for an argument that is not given. With checkpointing only the
-// arguments are kept, and forward runs again in backward.
+// CallLayer calls a GradientCheckpointingLayer that is given all of args by place:
+// forward over args, where nil stands for an argument that is not given. With
+// checkpointing only the arguments are kept, and forward runs again in backward.
 func CallLayer(f *frame, m any, checkpointing bool, forward func(f *frame, args []*tensor) *tensor, args ...*tensor) *tensor {
+	return callLayer(f, m, checkpointing, forward, args, nil)
+}
+
+// callLayer calls a GradientCheckpointingLayer with some arguments by place and others
+// by name. Checkpointing saves the former, by the hooks in force; the latter are in what
+// it calls again, where no hook sees them (_NoopSaveInputs of torch.utils.checkpoint).
+func callLayer(f *frame, m any, checkpointing bool, forward func(f *frame, args []*tensor) *tensor, inputs, named []*tensor) *tensor {
+	args := append(slices.Clone(inputs), named...)
 	g := f.CallFrame(args...)
 	g.In(m)
 	if !checkpointing {
@@ -13,23 +21,22 @@ func CallLayer(f *frame, m any, checkpointing bool, forward func(f *frame, args 
 		g.End(y)
 		return y
 	}
-	var given []*tensor
-	for _, x := range args {
-		if x != nil {
-			given = append(given, x)
-		}
-	}
-	y := g.Checkpoint(func(h *frame, in []*tensor) *tensor {
-		again := make([]*tensor, len(args))
-		for i, x := range args {
+	y := g.CheckpointClosure(given(named), func(h *frame, in []*tensor) *tensor {
+		again := make([]*tensor, len(inputs), len(args))
+		for i, x := range inputs {
 			if x != nil {
 				again[i], in = in[0], in[1:]
 			}
 		}
-		return forward(h, again)
-	}, given...)
+		return forward(h, append(again, named...))
+	}, given(inputs)...)
 	g.End(y)
 	return y
+}
+
+// given are the arguments that are not None.
+func given(args []*tensor) []*tensor {
+	return slices.DeleteFunc(slices.Clone(args), func(x *tensor) bool { return x == nil })
 }
 
 // CallLayer calls layer i of a decoder, which transformers gives its first arguments
@@ -47,12 +54,11 @@ func (t Text) CallLayer(f *frame, i int, m any, forward func(f *frame, args []*t
 }
 
 func (t Text) callLayer(f *frame, i int, m any, forward func(f *frame, args []*tensor) *tensor, inputs, named []*tensor) *tensor {
-	args := append(slices.Clone(inputs), named...)
 	on := t.Checkpointing && i%max(t.Every, 1) == 0
 	if !on || !t.Reentrant {
-		return CallLayer(f, m, on, forward, args...)
+		return callLayer(f, m, on, forward, inputs, named)
 	}
-	g := f.CallFrame(args...)
+	g := f.CallFrame(append(slices.Clone(inputs), named...)...)
 	g.In(m)
 	y := g.CheckpointReentrant(func(h *frame, in []*tensor) *tensor {
 		return forward(h, append(slices.Clone(in), named...))
