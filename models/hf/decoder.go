@@ -32,9 +32,9 @@ func CausalLM(net any, m Decoder, inputs *nn.Embedding, output *nn.Layer, text T
 				if text.ScoreCap || text.ScoreScaled {
 					f.Tape().Raise(errors.New("linear_cross_entropy takes the scores as the output layer gives them, and this model scales or caps them; use --chunked-loss N"))
 				}
-				return Taken(g, g.Let(linearCausalLMLoss(g, x, nn.OutputWeight(*output), b.Labels)))
+				return Taken(g, g.Let(OutputLoss{}.Linear(g, x, nn.OutputWeight(*output), b.Labels)))
 			case text.LossChunks > 1:
-				return Taken(g, g.Let(chunkedCausalLMLoss(g, x, *output, b.Labels, text)))
+				return Taken(g, g.Let(OutputLoss{Output: *output, Adjust: text.adjustScores}.Chunked(g, x, b.Labels, text.LossChunks)))
 			}
 			logits := g.Let(text.scores(g, *output, x))
 			text.adjustScores(g, &logits)

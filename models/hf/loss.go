@@ -20,14 +20,26 @@ func CausalLMLoss(f *frame, logits, labels *tensor) *tensor {
 	return loss
 }
 
-// chunkedCausalLMLoss is the LinearCrossEntropyLoss of torchtune 0.7 over hidden states
-// [batch, length, width]: the scores of some tokens at a time, with the output layer of
-// the model. Autograd keeps the log-softmax of every chunk, so what is spared are the
-// scores themselves and their copies. All labels but the last of a row are counted.
-func chunkedCausalLMLoss(f *frame, x *tensor, output nn.Layer, labels *tensor, text Text) *tensor {
-	t, chunks := f.Tape(), text.LossChunks
-	g := f.FuncFrame(x, labels)
-	g.Set(&labels, g.Let(labels.Pad(0, 1)).Slice(-1, 1, labels.Size(-1)+1).Contiguous())
+// OutputLoss is a cross entropy that computes scores from hidden states [..., width] by
+// itself, for some tokens at a time.
+type OutputLoss struct {
+	// Output gives the scores.
+	Output nn.Layer
+	// Adjust changes the scores of some tokens; nil leaves them.
+	Adjust func(f *trace.Frame, scores **trace.Tensor)
+	// OwnLabels says that each token has a label of its own; else it predicts the next.
+	OwnLabels bool
+}
+
+// Chunked is the LinearCrossEntropyLoss of torchtune 0.7: the scores of one of so many
+// chunks of tokens at a time. Autograd keeps the log-softmax of every chunk, so what is
+// spared are the scores themselves and their copies. All labels but the last of a row are
+// counted.
+func (l OutputLoss) Chunked(f *trace.Frame, x, labels *trace.Tensor, chunks int64) *trace.Tensor {
+	t, g := f.Tape(), f.FuncFrame(x, labels)
+	if !l.OwnLabels {
+		g.Set(&labels, g.Let(labels.Pad(0, 1)).Slice(-1, 1, labels.Size(-1)+1).Contiguous())
+	}
 	g.Set(&labels, labels.View(-1))
 	g.Set(&x, x.View(-1, x.Size(-1)))
 	counted := g.Let(t.New("nonzero", program.Activations, trace.I64, labels.Numel()))
@@ -41,8 +53,10 @@ func chunkedCausalLMLoss(f *frame, x *tensor, output nn.Layer, labels *tensor, t
 	targets := g.LetAll(labels.TensorSplit(starts, 0))
 	total := g.Let(t.Zeros(trace.F32))
 	for i, part := range g.LetAll(x.TensorSplit(starts, 0)) {
-		scores := g.Let(g.Call(output, part))
-		text.adjustScores(g, &scores)
+		scores := g.Let(g.Call(l.Output, part))
+		if l.Adjust != nil {
+			l.Adjust(g, &scores)
+		}
 		loss := scores.To(trace.F32).CrossEntropyWith(targets[i], trace.CrossEntropyArgs{Reduction: trace.ReduceSum})
 		g.Set(&total, total.Add(g.Let(loss)))
 		g.Del(&scores)
@@ -52,12 +66,14 @@ func chunkedCausalLMLoss(f *frame, x *tensor, output nn.Layer, labels *tensor, t
 	return total
 }
 
-// linearCausalLMLoss is torch.nn.functional.linear_cross_entropy of hidden states [batch,
-// length, width] and the weight of the output layer: every token predicts the next.
-func linearCausalLMLoss(f *frame, x, weight, labels *tensor) *tensor {
+// Linear is torch.nn.functional.linear_cross_entropy, by the weight of the output layer.
+func (l OutputLoss) Linear(f *trace.Frame, x, weight, labels *trace.Tensor) *trace.Tensor {
 	g := f.FuncFrame(x, labels)
-	g.Set(&labels, labels.Pad(0, 1))
-	g.Set(&labels, labels.Slice(-1, 1, labels.Size(-1)).Contiguous().View(-1))
+	if !l.OwnLabels {
+		g.Set(&labels, labels.Pad(0, 1))
+		g.Set(&labels, labels.Slice(-1, 1, labels.Size(-1)).Contiguous())
+	}
+	g.Set(&labels, labels.View(-1))
 	g.Set(&x, x.View(-1, x.Size(-1)))
 	loss := g.LinearCrossEntropy(x, weight, labels)
 	g.End(loss)

@@ -118,11 +118,18 @@ const PackedNote = "rows that hold one sequence each need no attention mask, and
 
 // LossSettings are how the scores of a language model and their loss are computed.
 func LossSettings() []models.Setting {
+	return append(ChunkSettings(),
+		models.Setting{Name: plainSetting, Usage: "1 if PyTorch computes scores and loss where --liger replaces layers, 0 if liger-kernel's fused loss does", Default: 0, Min: 0, Max: 1},
+		models.Setting{Name: fusedSetting, Usage: "1 if liger-kernel's fused linear cross entropy computes scores and loss, 0 if PyTorch does", Default: 0, Min: 0, Max: 1},
+	)
+}
+
+// ChunkSettings are the ways of PyTorch and torchtune to compute them for some tokens at a
+// time.
+func ChunkSettings() []models.Setting {
 	return []models.Setting{
 		{Name: chunksSetting, Usage: "chunks of tokens whose scores and loss are computed one after the other, as torchtune's LinearCrossEntropyLoss does; 0 for all at once", Default: 0, Min: 0, Max: 1 << 12},
 		{Name: linearSetting, Usage: "1 if torch.nn.functional.linear_cross_entropy of PyTorch 2.13 and newer computes scores and loss in chunks of tokens, with LinearCrossEntropyOptions() as it is; 0 if not", Default: 0, Min: 0, Max: 1},
-		{Name: plainSetting, Usage: "1 if PyTorch computes scores and loss where --liger replaces layers, 0 if liger-kernel's fused loss does", Default: 0, Min: 0, Max: 1},
-		{Name: fusedSetting, Usage: "1 if liger-kernel's fused linear cross entropy computes scores and loss, 0 if PyTorch does", Default: 0, Min: 0, Max: 1},
 	}
 }
 
@@ -146,7 +153,7 @@ func CheckLoss(c models.Case) (setting, reason string) {
 		return linearSetting, "another way of computing scores and loss is asked for, too; give one of them"
 	}
 	if s, err := c.Release(); err == nil && !s.Rules().LinearLoss.Known {
-		return linearSetting, "PyTorch " + c.ReleaseName() + " has no linear_cross_entropy, which began with 2.13; use another --torch, --chunked-loss N, or --set fused-loss=1"
+		return linearSetting, "PyTorch " + c.ReleaseName() + " has no linear_cross_entropy, which began with 2.13; use another --torch or --chunked-loss N"
 	}
 	return "", ""
 }

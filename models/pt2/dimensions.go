@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/pt2/export"
 )
 
@@ -56,6 +57,9 @@ func findDimensions(p *export.Program) *dimensions {
 			s.Expr.Symbols(func(name string) { d.setting(p, in, dim, name, seen) })
 		}
 		in.Size.Expr.Symbols(func(name string) { d.setting(p, in, -1, name, seen) })
+	}
+	if readsTokens(p) {
+		d.settings = append(d.settings, hf.ChunkSettings()...)
 	}
 	if images(p) {
 		d.settings = append(d.settings, models.Setting{Name: channelsLast, Usage: "1 to lay images and their filters out with channels last", Max: 1})

@@ -30,6 +30,8 @@ type call struct {
 	op *aten.Operator
 	// number computes a size; nil for operators on tensors.
 	number func(args []aten.Value) (aten.Value, error)
+	// loss computes scores and loss in place of the node; nil of most.
+	loss func(w *walker) *trace.Tensor
 	// skip says that nothing happens: checks of the graph.
 	skip bool
 	// end is the node that closes the block that this one opens.

@@ -1,6 +1,7 @@
 package pt2
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -45,6 +46,12 @@ func (l *adapter) apply(f *trace.Frame, x, result *trace.Tensor) *trace.Tensor {
 // beside the linear layers that are named, or all but those whose result the
 // model returns. The adapters are by the value of the layer's weight.
 func (w *weights) adapt(p *export.Program, o models.LoRA) (map[int32]*adapter, error) {
+	if o.InWeightsType {
+		return nil, errors.New("vprof records adapters in the type of the weights in models of transformers (hf:config.json); leave out dtype=weights")
+	}
+	if o.DoRA != "" {
+		return nil, errors.New("vprof records DoRA in models of transformers (hf:config.json); leave out dora=true")
+	}
 	if len(o.Save) > 0 {
 		return nil, fmt.Errorf("save: %s: vprof trains modules as a whole beside adapters in models of hf: and its own, not in graphs", strings.Join(o.Save, "+"))
 	}

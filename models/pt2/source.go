@@ -9,6 +9,7 @@ import (
 
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/pt2/asked"
 	"github.com/vprof/vprof/models/pt2/export"
 	"github.com/vprof/vprof/models/pt2/lifetimes"
@@ -92,7 +93,12 @@ func newModel(file, name, config string, p *export.Program) (models.Model, error
 		m.Default.Loss, _ = defaultLoss(p.Results[i]) // without one, cases must name it
 	}
 	m.Caveat = caveats(p)
-	m.Check = func(c models.Case) error { return d.check(file, c) }
+	m.Check = func(c models.Case) error {
+		if field, reason := hf.CheckLoss(c); reason != "" {
+			return &models.CaseError{Model: c.Model, Field: field, Reason: reason}
+		}
+		return d.check(file, c)
+	}
 	m.Build = func(c models.Case) (models.Trainer, error) { return newTrainer(g, d, c) }
 	return m, nil
 }

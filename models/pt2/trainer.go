@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/nn"
@@ -38,6 +39,8 @@ type trainer struct {
 	// whole are the shapes of values where no rank has a part only; nil but under
 	// tensor parallelism.
 	whole [][]int64
+	// head is the output layer where scores and loss are computed in chunks, nil otherwise.
+	head *head
 	// evaluating is model.eval().
 	evaluating bool
 }
@@ -74,12 +77,6 @@ func newTrainer(g *graph, d *dimensions, c models.Case) (models.Trainer, error) 
 	if c.TrainOnly != "" && !t.w.trainOnly(regexp.MustCompile(c.TrainOnly)) {
 		return nil, train.NothingChosen(c, t.w.parameters[len(t.w.parameters)/2].name)
 	}
-	if c.LoRA != nil && c.LoRA.InWeightsType {
-		return nil, wrong("lora", errors.New("vprof records adapters in the type of the weights in models of transformers (hf:config.json); leave out dtype=weights"))
-	}
-	if c.LoRA != nil && c.LoRA.DoRA != "" {
-		return nil, wrong("lora", errors.New("vprof records DoRA in models of transformers (hf:config.json); leave out dora=true"))
-	}
 	if c.LoRA != nil {
 		if t.adapters, err = t.w.adapt(g.Program, *c.LoRA); err != nil {
 			return nil, wrong("lora", err)
@@ -100,6 +97,9 @@ func newTrainer(g *graph, d *dimensions, c models.Case) (models.Trainer, error) 
 	}
 	if err = t.quantize(); err != nil {
 		return nil, wrong("quantize", err)
+	}
+	if setting, err := t.chunkLoss(); err != nil {
+		return nil, wrong(setting, err)
 	}
 	if c.Strategy != nil && c.Strategy.Name == models.PP {
 		return t, nil
@@ -260,9 +260,10 @@ func (t *trainer) step(s *train.Session, opt *optim.Optimizer, trained []*trace.
 	for i := range t.c.Accumulate {
 		t.ranks.Begin(i, t.c.Accumulate)
 		s.Forward(t.c, func() {
-			f.SetAll(&outs, t.forward(f))
+			results, out := t.forward(f)
+			f.SetAll(&outs, results)
 			s.Tape.Mark("forward")
-			l := t.loss(f, outs[t.output])
+			l := t.loss(f, out)
 			if t.c.Accumulate > 1 {
 				l = l.DivScalar()
 			}
@@ -331,9 +332,9 @@ func (t *trainer) walker(g *trace.Frame) *walker {
 	return w
 }
 
-// forward runs the model and returns its results; a result that is no tensor is
-// nil.
-func (t *trainer) forward(f *trace.Frame) []*trace.Tensor {
+// forward runs the model and returns the tensors among its results, and the one that the
+// loss is of.
+func (t *trainer) forward(f *trace.Frame) (results []*trace.Tensor, out *trace.Tensor) {
 	g := f.CallFrame()
 	w := t.walker(g)
 	w.run(0, len(t.g.Nodes))
@@ -349,5 +350,7 @@ func (t *trainer) forward(f *trace.Frame) []*trace.Tensor {
 		}
 	}
 	g.End(alive...)
-	return t.ranks.LeaveRoot(f, outs)
+	outs = t.ranks.LeaveRoot(f, outs)
+	out = outs[t.output]
+	return slices.DeleteFunc(outs, func(x *trace.Tensor) bool { return x == nil }), out
 }

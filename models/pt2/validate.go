@@ -31,11 +31,15 @@ func (v *validator) Validate(tape *trace.Tape, n int) error {
 	t.g = &graph{Program: p, calls: v.plain.calls, functions: v.plain.functions}
 	t.symbols = v.sizes.at(t.c)
 	t.evaluating, t.regions = true, nil
+	if _, err := t.chunkLoss(); err != nil {
+		return err
+	}
 	return train.Evaluate(tape, t.c, func() { t.load(tape) }, func(f *trace.Frame) {
 		var outs []*trace.Tensor
 		var loss *trace.Tensor
-		f.SetAll(&outs, t.forward(f))
-		f.Set(&loss, t.loss(f, outs[t.output]))
+		results, out := t.forward(f)
+		f.SetAll(&outs, results)
+		f.Set(&loss, t.loss(f, out))
 	})
 }
 

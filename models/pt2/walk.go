@@ -134,6 +134,9 @@ func (w *walker) call(n *export.Node, c *call) {
 	switch {
 	case c.skip:
 		return
+	case c.loss != nil:
+		w.bind(n, []aten.Value{c.loss(w)})
+		return
 	case c.number != nil:
 		args := make([]aten.Value, len(n.Inputs))
 		for i := range n.Inputs {

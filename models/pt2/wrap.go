@@ -55,6 +55,11 @@ func (t *trainer) distribute(tape *trace.Tape) (*train.Ranks, error) {
 		}
 		return b.end - a.end // the outer one first
 	})
+	if t.head != nil {
+		if err := t.head.wrapped(t.wraps); err != nil {
+			return nil, &models.CaseError{Model: t.c.Model, Field: t.head.setting, Reason: err.Error()}
+		}
+	}
 	tape.Mark("wrap")
 	return r, nil
 }

@@ -1,0 +1,309 @@
+package pt2
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/models/pt2/export"
+)
+
+// outputLayer is where a program computes scores and their cross entropy: what a loss that
+// goes through chunks of tokens takes the place of.
+type outputLayer struct {
+	// linear is the node of the layer; loss that of the cross entropy, -1 if scores are what
+	// the model returns.
+	linear, loss int
+	// adjust are the nodes that scale or cap the scores, in order.
+	adjust []int
+	// gone are all nodes between the two, and those that bring labels into their form.
+	gone map[int]bool
+	// x are the hidden states; labels those of the batch, -1 if the model returns scores.
+	x, labels int32
+	// ownLabels says that each token has a label of its own; else it predicts the next.
+	ownLabels bool
+}
+
+const crossEntropy = "torch.ops.aten.cross_entropy_loss.default"
+
+// shaping are operators that change the form or the type of scores and labels, and nothing
+// else; scaling are those that change each number by itself.
+var (
+	shaping = map[string]bool{
+		"view.default": true, "reshape.default": true, "flatten.using_ints": true, "_unsafe_view.default": true,
+		"contiguous.default": true, "clone.default": true, "alias.default": true, "transpose.int": true,
+		"to.dtype": true, "to.dtype_layout": true, "to.device": true, "_to_copy.default": true,
+	}
+	scaling = map[string]bool{"mul.Tensor": true, "mul.Scalar": true, "div.Tensor": true, "div.Scalar": true, "tanh.default": true}
+)
+
+// short is the name of an operator without its namespace.
+func short(target string) string { return strings.TrimPrefix(target, "torch.ops.aten.") }
+
+// said names a node and its module, as in a message.
+func said(n *export.Node) string {
+	if n.Module == "" {
+		return short(n.Target)
+	}
+	return short(n.Target) + " in " + n.Module
+}
+
+// seeker looks for the output layer of a program.
+type seeker struct {
+	p *export.Program
+	// maker is the node that makes a value, -1 of inputs; takers are those that use one,
+	// but for checks.
+	maker  []int
+	takers [][]int
+	found  outputLayer
+	// cut says that the scores of last tokens are left out.
+	cut bool
+}
+
+func newSeeker(g *graph) *seeker {
+	s := &seeker{p: g.Program, maker: usesOf(g.Program).maker, takers: make([][]int, g.Values), found: outputLayer{loss: -1, labels: -1, gone: map[int]bool{}}}
+	for i := range g.Nodes {
+		if g.calls[i].skip {
+			continue
+		}
+		for _, a := range g.Nodes[i].Inputs {
+			values(a.Argument, func(v int32) { s.takers[v] = append(s.takers[v], i) })
+		}
+	}
+	return s
+}
+
+// findOutputLayer finds the output layer by the result that the loss is of: the loss
+// itself, or scores that are given to a cross entropy of every token (labels of their own).
+// The error says what there is instead.
+func findOutputLayer(g *graph, result int32, returnsLoss bool) (*outputLayer, error) {
+	s := newSeeker(g)
+	scores := result
+	if returnsLoss {
+		n, err := s.crossEntropy(result)
+		if err != nil {
+			return nil, err
+		}
+		if scores = taken(n, "self"); scores < 0 {
+			return nil, errors.New("the cross entropy has no scores")
+		}
+	}
+	if err := s.scores(scores); err != nil {
+		return nil, err
+	}
+	if !returnsLoss {
+		s.found.ownLabels = true
+		return &s.found, nil
+	}
+	return &s.found, s.labels(taken(&s.p.Nodes[s.found.loss], "target"))
+}
+
+// crossEntropy finds the one cross entropy of a program.
+func (s *seeker) crossEntropy(result int32) (*export.Node, error) {
+	for i := range s.p.Nodes {
+		if s.p.Nodes[i].Target != crossEntropy {
+			continue
+		}
+		if s.found.loss >= 0 {
+			return nil, errors.New("the model computes more than one cross entropy")
+		}
+		s.found.loss = i
+	}
+	if s.found.loss < 0 {
+		if i := s.maker[result]; i >= 0 {
+			return nil, fmt.Errorf("the loss is the result of %s, not a cross entropy", said(&s.p.Nodes[i]))
+		}
+		return nil, errors.New("the loss is an input of the model, not a cross entropy")
+	}
+	n := &s.p.Nodes[s.found.loss]
+	if w := find(n, "weight"); w != nil && w.Kind != export.None {
+		return nil, errors.New("the cross entropy weighs classes")
+	}
+	if l := find(n, "label_smoothing"); l != nil && (l.Kind != export.Real || l.Real != 0) {
+		return nil, errors.New("the cross entropy smooths labels")
+	}
+	if r := find(n, "reduction"); r != nil && r.Int != 1 {
+		return nil, errors.New("the cross entropy is not the mean over tokens")
+	}
+	return n, nil
+}
+
+// scores follows scores to the linear layer that makes them.
+func (s *seeker) scores(v int32) error {
+	s.found.linear = -1
+	for next := s.found.loss; s.found.linear < 0; {
+		i := s.maker[v]
+		if i < 0 {
+			return errors.New("the scores are an input of the model, not the result of a linear layer")
+		}
+		n := &s.p.Nodes[i]
+		if err := s.goes(v, next); err != nil {
+			return err
+		}
+		switch name := short(n.Target); {
+		case n.Target == linear:
+			s.found.linear = i
+			s.found.x = taken(n, "input")
+			return s.layer(n)
+		case scaling[name] && alone(n):
+			s.found.adjust = append([]int{i}, s.found.adjust...)
+		case name == "slice.Tensor" && (keepsAll(n) || cutsLast(n)):
+			s.cut = s.cut || cutsLast(n)
+		case !shaping[name]:
+			return fmt.Errorf("the scores are the result of %s, not of a linear layer", said(n))
+		case len(s.found.adjust) > 0 && strings.HasPrefix(name, "to."):
+			s.found.adjust = append([]int{i}, s.found.adjust...)
+		}
+		s.found.gone[i] = true
+		v, next = taken(n, "self"), i
+		if v < 0 {
+			return fmt.Errorf("%s takes no tensor", said(n))
+		}
+	}
+	return nil
+}
+
+// goes is an error if something else than the node next takes a value that is to vanish.
+func (s *seeker) goes(v int32, next int) error {
+	for _, i := range s.takers[v] {
+		if i != next {
+			if s.found.loss < 0 {
+				return fmt.Errorf("%s needs the scores, too; leave out --loss if it is the loss of the model itself", said(&s.p.Nodes[i]))
+			}
+			return fmt.Errorf("%s needs the scores or labels, too", said(&s.p.Nodes[i]))
+		}
+	}
+	return nil
+}
+
+// alone says that a node has no second tensor.
+func alone(n *export.Node) bool {
+	other := find(n, "other")
+	return other == nil || other.Kind == export.Integer || other.Kind == export.Real
+}
+
+// layer checks the layer: its weight is a parameter, which no other layer has.
+func (s *seeker) layer(n *export.Node) error {
+	s.found.gone[s.found.linear] = true
+	weight := taken(n, "weight")
+	at := slices.IndexFunc(s.p.Inputs, func(in export.Input) bool { return in.Role == export.Parameter && in.Value == weight })
+	if at < 0 || s.found.x < 0 {
+		return fmt.Errorf("the weight of %s is computed", said(n))
+	}
+	for _, i := range s.takers[weight] {
+		if i != s.found.linear && s.p.Nodes[i].Target == linear {
+			return fmt.Errorf("%s is called more than once", said(n))
+		}
+	}
+	return nil
+}
+
+// constant is a whole number among the arguments of a node, or what it is by default.
+func constant(n *export.Node, name string, usual int64) (int64, bool) {
+	switch a := find(n, name); {
+	case a == nil || a.Kind == export.None:
+		return usual, true
+	case a.Kind == export.Integer:
+		return a.Int, true
+	default:
+		return 0, false
+	}
+}
+
+// endless is the end of slices that have none.
+const endless = int64(1<<63 - 1)
+
+// sliced are the borders of a slice; ok is false if they are computed.
+func sliced(n *export.Node) (start, end int64, ok bool) {
+	start, known := constant(n, "start", 0)
+	end, ends := constant(n, "end", endless)
+	step, steps := constant(n, "step", 1)
+	return start, end, known && ends && steps && step == 1
+}
+
+// keepsAll says that a slice leaves nothing out.
+func keepsAll(n *export.Node) bool {
+	start, end, ok := sliced(n)
+	return ok && start == 0 && end == endless
+}
+
+// cutsLast says that a slice leaves out the last token of each row.
+func cutsLast(n *export.Node) bool {
+	start, end, ok := sliced(n)
+	d, known := constant(n, "dim", 0)
+	return ok && known && start == 0 && end == -1 && (d == 1 || d == -2)
+}
+
+// labels follows the targets of the cross entropy to the labels of the batch: from where
+// they are no longer brought into its form.
+func (s *seeker) labels(v int32) error {
+	if v < 0 {
+		return errors.New("the cross entropy has no labels")
+	}
+	padded, shifted := false, false
+	for next := s.found.loss; ; {
+		i := s.maker[v]
+		if i < 0 || !shapes(&s.p.Nodes[i], &padded, &shifted) {
+			break
+		}
+		if err := s.goes(v, next); err != nil {
+			return err
+		}
+		s.found.gone[i] = true
+		v, next = taken(&s.p.Nodes[i], "self"), i
+	}
+	if v < 0 || shifted != (padded || s.cut) {
+		return errors.New("scores and labels are shifted against each other in another way than that each token predicts the next")
+	}
+	s.found.labels, s.found.ownLabels = v, !shifted
+	return nil
+}
+
+// shapes says that a node brings labels into the form of the cross entropy, and notes
+// whether it appends a label, or takes the first one away.
+func shapes(n *export.Node, padded, shifted *bool) bool {
+	if taken(n, "self") < 0 {
+		return false
+	}
+	switch name := short(n.Target); name {
+	case "slice.Tensor":
+		start, end, ok := sliced(n)
+		ok = ok && (start == 0 || start == 1) && end == endless
+		*shifted = *shifted || ok && start == 1
+		return ok
+	case "pad.default", "constant_pad_nd.default":
+		*padded = true
+		return true
+	default:
+		return shaping[name]
+	}
+}
+
+// without is the program as it is walked without the output layer: what its nodes let go of
+// goes with the node of the loss, or with forward's frame where the scores were returned.
+func (l *outputLayer) without(g *graph) *graph {
+	p := *g.Program
+	p.Nodes = slices.Clone(p.Nodes)
+	out := &graph{Program: &p, calls: slices.Clone(g.calls), functions: g.functions}
+	made := map[int32]bool{}
+	var later []int32
+	for i := range p.Nodes {
+		if !l.gone[i] {
+			continue
+		}
+		n := &p.Nodes[i]
+		for _, o := range n.Outputs {
+			values(o, func(v int32) { made[v] = true })
+		}
+		out.calls[i].skip = true
+		later = append(later, n.Dies...)
+		n.Dies = nil
+	}
+	later = slices.DeleteFunc(later, func(v int32) bool { return made[v] })
+	if l.loss >= 0 {
+		n := &p.Nodes[l.loss]
+		n.Dies = append(slices.DeleteFunc(slices.Clone(n.Dies), func(v int32) bool { return made[v] }), later...)
+	}
+	return out
+}

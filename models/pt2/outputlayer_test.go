@@ -1,0 +1,181 @@
+package pt2_test
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/hfconfig"
+	"github.com/vprof/vprof/models/pt2"
+	"github.com/vprof/vprof/models/pt2/export"
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// event is an allocation or a release.
+type event struct {
+	kind  program.Kind
+	bytes int64
+}
+
+// largeEvents are those of at least 64 KiB: smaller ones are numbers that Python looks at,
+// and masks, which a graph has in another way.
+func largeEvents(p *program.Program) (out []event) {
+	for _, in := range p.Instructions {
+		if in.Kind != program.Alloc && in.Kind != program.Free {
+			continue
+		}
+		if n := p.Buffers[in.Arg].Bytes; n >= 1<<16 {
+			out = append(out, event{in.Kind, n})
+		}
+	}
+	return out
+}
+
+// Scores and loss in chunks need the same bytes in a graph as in the described model.
+func TestLossesInChunksAreThoseOfTheDescribedModel(t *testing.T) {
+	lora := &models.LoRA{Rank: 8, Targets: []string{"q_proj"}}
+	for name, config := range map[string]string{
+		"hf-qwen3-tiny": `{"architectures":["Qwen3ForCausalLM"],"model_type":"qwen3","hidden_size":512,"intermediate_size":1536,
+			"num_hidden_layers":8,"num_attention_heads":8,"num_key_value_heads":4,"head_dim":64,"vocab_size":32000,"tie_word_embeddings":false}`,
+		"hf-gemma2-tiny": `{"architectures":["Gemma2ForCausalLM"],"model_type":"gemma2","hidden_size":640,"intermediate_size":2048,
+			"num_hidden_layers":6,"num_attention_heads":4,"num_key_value_heads":2,"head_dim":160,"vocab_size":32000}`,
+		"hf-gpt2": `{"architectures":["GPT2LMHeadModel"],"model_type":"gpt2"}`,
+	} {
+		described, err := hfconfig.Source().Restore("hf:"+name, config)
+		require.NoError(t, err)
+		exported := open(t, name)
+		for _, lever := range []models.Settings{{"chunked-loss": 8}, {"chunked-loss": 3}, {"linear-cross-entropy": 1}} {
+			for _, c := range []models.Case{{}, {AMP: "bf16", Accumulate: 2}, {Weights: "bf16", Checkpointing: true}, {AMP: "fp16", LoRA: lora}, {GPUs: 2, Strategy: &models.Strategy{Name: models.FSDP2}}} {
+				if name == "hf-gemma2-tiny" && (lever["linear-cross-entropy"] == 1 || c.Weights != "") || name == "hf-gpt2" && c.LoRA != nil {
+					continue // refused, not the same without the lever either, or without such layers
+				}
+				c.Batch, c.Torch, c.Clip = 4, "2.15", models.ClipNone
+				ofGraph, ofLayers := c, c
+				ofGraph.Settings = lever
+				ofLayers.Settings = models.Settings{"seq-len": 256, "packed": 1}
+				maps.Copy(ofLayers.Settings, lever)
+				require.Equal(t, largeEvents(record(t, described, ofLayers)), largeEvents(record(t, exported, ofGraph)), "%s %v %+v", name, lever, c)
+			}
+		}
+	}
+}
+
+// changed is a model of the test data with some of its program changed.
+func changed(t *testing.T, name string, change func(p *export.Program)) models.Model {
+	m := open(t, name)
+	p, err := export.Unmarshal([]byte(m.Description.Text()))
+	require.NoError(t, err)
+	change(p)
+	description, err := export.Marshal(p)
+	require.NoError(t, err)
+	m, err = pt2.Source().Restore(m.Name, string(description))
+	require.NoError(t, err)
+	return m
+}
+
+// node is the last node of a program that calls an operator.
+func node(p *export.Program, operator string) *export.Node {
+	i := len(p.Nodes) - 1
+	for p.Nodes[i].Target != "torch.ops.aten."+operator {
+		i--
+	}
+	return &p.Nodes[i]
+}
+
+func TestLossesInChunksThatAGraphCannotHave(t *testing.T) {
+	chunks, linear := models.Settings{"chunked-loss": 4}, models.Settings{"linear-cross-entropy": 1}
+	same := func(*export.Program) {}
+	argument := func(operator, name string, value export.Argument) func(*export.Program) {
+		return func(p *export.Program) {
+			n := node(p, operator)
+			n.Inputs = append(slices.DeleteFunc(n.Inputs, func(a export.Named) bool { return a.Name == name }), export.Named{Name: name, Argument: value})
+		}
+	}
+	for want, c := range map[string]struct {
+		model  string
+		change func(p *export.Program)
+		c      models.Case
+	}{
+		"the scores are the result of add.Tensor, not of a linear layer":  {"hf-bart-base", same, models.Case{Settings: chunks}},
+		"the loss is the result of sum.default, not a cross entropy":      {"hf-qwen3-tiny", func(p *export.Program) { node(p, "cross_entropy_loss.default").Target = "torch.ops.aten.sum.default" }, models.Case{Settings: chunks}},
+		"the cross entropy smooths labels":                                {"hf-qwen3-tiny", argument("cross_entropy_loss.default", "label_smoothing", export.Argument{Kind: export.Real, Real: 0.1}), models.Case{Settings: chunks}},
+		"the cross entropy is not the mean over tokens":                   {"hf-qwen3-tiny", argument("cross_entropy_loss.default", "reduction", export.Argument{Kind: export.Integer, Int: 2}), models.Case{Settings: chunks}},
+		"shifted against each other in another way":                       {"hf-qwen3-tiny", argument("slice.Tensor", "start", export.Argument{Kind: export.Integer}), models.Case{Settings: chunks}},
+		"more than one cross entropy":                                     {"hf-qwen3-tiny", again, models.Case{Settings: chunks}},
+		"is called more than once":                                        {"hf-qwen3-tiny", twice, models.Case{Settings: chunks}},
+		"to.dtype needs the scores, too; leave out --loss":                {"hf-qwen3-tiny", same, models.Case{Settings: chunks, Loss: pt2.TokenCrossEntropy, Output: "logits"}},
+		"cross-entropy of 3 dimensions, not a cross entropy of every tok": {"own-gpt-8x768", same, models.Case{Settings: chunks}},
+		"this model scales or caps them; use --chunked-loss N":            {"hf-gemma2-tiny", same, models.Case{Settings: linear}},
+		"cls.predictions.decoder has one; use --chunked-loss N":           {"hf-bert-tiny", same, models.Case{Settings: linear}},
+		"has an adapter or is packed":                                     {"hf-qwen3-tiny", same, models.Case{Settings: linear, LoRA: &models.LoRA{Rank: 8, Targets: []string{"lm_head"}}}},
+		"PyTorch 2.12 has no linear_cross_entropy":                        {"hf-qwen3-tiny", same, models.Case{Settings: linear, Torch: "2.12"}},
+		"another way of computing scores and loss is asked for":           {"hf-qwen3-tiny", same, models.Case{Settings: models.Settings{"chunked-loss": 4, "linear-cross-entropy": 1}}},
+		"leave it out of --checkpoint":                                    {"hf-qwen3-tiny", same, models.Case{Settings: chunks, Checkpointing: true, Blocks: "lm_head"}},
+		"without pipelines; use another --strategy":                       {"hf-qwen3-tiny", same, models.Case{Settings: chunks, GPUs: 2, Strategy: &models.Strategy{Name: models.PP}}},
+		"ranks gather lm_head when it is called":                          {"hf-qwen3-tiny", same, models.Case{Settings: chunks, GPUs: 2, Strategy: &models.Strategy{Name: models.ZeRO3}}},
+		"use a model that returns its loss, or --strategy ddp":            {"own-gpt-8x768", same, models.Case{Settings: chunks, GPUs: 2, Strategy: &models.Strategy{Name: models.FSDP2}, Loss: pt2.TokenCrossEntropy}},
+	} {
+		if c.c.Torch == "" {
+			c.c.Torch = "2.15"
+		}
+		_, err := changed(t, c.model, c.change).Record(c.c, board, models.Options{})
+		require.ErrorContains(t, err, want)
+	}
+}
+
+// again has the cross entropy computed once more.
+func again(p *export.Program) {
+	n := *node(p, "cross_entropy_loss.default")
+	n.Outputs = []export.Argument{{Kind: export.Ref, Ref: int32(p.Values)}}
+	p.Values, p.Nodes = p.Values+1, append(p.Nodes, n)
+}
+
+// twice has the layer before the last one multiply by the weight of the last one, too.
+func twice(p *export.Program) {
+	last := node(p, "linear.default")
+	var weight export.Named
+	for _, a := range last.Inputs {
+		if a.Name == "weight" {
+			weight = a
+		}
+	}
+	before := len(p.Nodes) - 1
+	for p.Nodes[before].Target != last.Target || &p.Nodes[before] == last {
+		before--
+	}
+	for i, a := range p.Nodes[before].Inputs {
+		if a.Name == "weight" {
+			p.Nodes[before].Inputs[i] = weight
+		}
+	}
+}
+
+// Where a graph returns scores, its loss takes the hidden states and the output layer.
+func TestScoresThatAreReturnedAreNotComputedWhole(t *testing.T) {
+	m := open(t, "own-gpt-8x768")
+	c := models.Case{Batch: 4, AMP: "bf16", Loss: pt2.TokenCrossEntropy, Torch: "2.15"}
+	whole := record(t, m, c)
+	for _, lever := range []models.Settings{{"chunked-loss": 8}, {"linear-cross-entropy": 1}} {
+		c.Settings = lever
+		levered := record(t, m, c)
+		before, weights := peakOf(whole)
+		after, weightsAfter := peakOf(levered)
+		require.Equal(t, weights, weightsAfter)
+		require.Less(t, after, before, lever)
+		require.Equal(t, live(whole), live(levered))
+		require.Greater(t, largest(whole), largest(levered))
+	}
+}
+
+// largest is the size of the largest activation.
+func largest(p *program.Program) (n int64) {
+	for _, b := range p.Buffers {
+		if b.Class == program.Activations {
+			n = max(n, b.Bytes)
+		}
+	}
+	return n
+}

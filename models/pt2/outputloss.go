@@ -1,0 +1,181 @@
+package pt2
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/hf"
+	"github.com/vprof/vprof/models/pt2/export"
+	"github.com/vprof/vprof/profiler/aten"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// The settings of how scores and their loss are computed.
+const (
+	chunkedLoss = "chunked-loss"
+	linearLoss  = "linear-cross-entropy"
+)
+
+// readsTokens says that a program takes rows of whole numbers, as models of language do.
+func readsTokens(p *export.Program) bool {
+	for i := range p.Inputs {
+		if in := &p.Inputs[i]; in.Role == export.UserInput && !in.Number && in.Type == export.Long && len(in.Sizes) >= 2 {
+			return true
+		}
+	}
+	return false
+}
+
+// head is the output layer as a module, with the loss that calls it.
+type head struct {
+	t       *trainer
+	l       *outputLayer
+	setting string // that asks for it
+	weight  int32
+	bias    *tensor
+	loss    hf.OutputLoss
+}
+
+// chunkLoss has scores and loss computed for some tokens at a time, if the case asks for
+// it: the nodes that do it for all at once go. The error is of the setting that it names.
+func (t *trainer) chunkLoss() (setting string, err error) {
+	switch {
+	case t.c.Settings[linearLoss] == 1:
+		setting = linearLoss
+	case t.c.Settings[chunkedLoss] > 1:
+		setting = chunkedLoss
+	default:
+		return "", nil
+	}
+	if t.c.Loss != Output && t.c.Loss != TokenCrossEntropy && (t.c.Loss != CrossEntropy || t.g.Results[t.output].Dims != 2) {
+		return setting, fmt.Errorf("the loss is %s of %d dimensions, not a cross entropy of every token; use --loss %s", t.c.Loss, t.g.Results[t.output].Dims, TokenCrossEntropy)
+	}
+	l, err := findOutputLayer(t.g, t.g.Results[t.output].Value, t.c.Loss == Output)
+	if err != nil {
+		return setting, fmt.Errorf("vprof takes the place of a linear layer that gives the scores and of their cross entropy, and in this graph %w", err)
+	}
+	h := &head{t: t, l: l, setting: setting, weight: taken(&t.g.Nodes[l.linear], "weight")}
+	if err := h.check(); err != nil {
+		return setting, err
+	}
+	if b := taken(&t.g.Nodes[l.linear], "bias"); b >= 0 {
+		h.bias = t.w.of(b)
+	}
+	h.loss = hf.OutputLoss{Output: h, Adjust: h.adjust, OwnLabels: l.ownLabels}
+	t.g, t.head = l.without(t.g), h
+	if l.loss >= 0 {
+		t.g.calls[l.loss].loss = func(w *walker) *trace.Tensor {
+			x, isTensor := w.values[l.x].(*trace.Tensor)
+			labels, labeled := w.values[l.labels].(*trace.Tensor)
+			if !isTensor || !labeled || x.NDim() < 2 || x.Numel() != labels.Numel()*x.Size(-1) {
+				w.fail(&t.g.Nodes[l.loss], errors.New(setting+": there is not one label for each token that the output layer sees"))
+			}
+			return h.of(w.frame, x, labels)
+		}
+		return "", nil
+	}
+	t.g.Results = append([]export.Result(nil), t.g.Results...)
+	t.g.Results[t.output].Value = l.x
+	t.loss = func(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
+		return h.of(f, x, f.Tape().Zeros(trace.I64, x.Numel()/x.Size(-1)))
+	}
+	return "", nil
+}
+
+// check finds what keeps the output layer from being called by the loss.
+func (h *head) check() error {
+	n := &h.t.g.Nodes[h.l.linear]
+	if h.setting == linearLoss {
+		switch {
+		case len(h.l.adjust) > 0:
+			return errors.New("linear_cross_entropy takes the scores as the output layer gives them, and this model scales or caps them; use --chunked-loss N")
+		case taken(n, "bias") >= 0:
+			return fmt.Errorf("vprof describes linear_cross_entropy of a layer without a bias, and %s has one; use --chunked-loss N", n.Module)
+		case h.t.adapters[h.weight] != nil || h.t.packed[h.weight] != nil:
+			return fmt.Errorf("linear_cross_entropy multiplies by the weight of %s alone, which has an adapter or is packed; leave it out of --lora target=", n.Module)
+		}
+	}
+	switch s := h.t.c.Strategy; {
+	case s == nil || s.Name == models.DDP:
+	case s.Name == models.PP:
+		return errors.New("vprof describes losses in chunks of exported models without pipelines; use another --strategy")
+	case h.l.loss < 0:
+		return errors.New("ranks gather the output layer within the model, which returns its scores; use a model that returns its loss, or --strategy ddp")
+	}
+	for i := range h.l.gone {
+		for _, r := range h.t.regions {
+			if r.begin <= i && i < r.end {
+				return fmt.Errorf("%s is among the modules that checkpointing recomputes; leave it out of --checkpoint", n.Module)
+			}
+		}
+	}
+	return nil
+}
+
+// wrapped finds a wrapped module, but for the model itself, whose calls are no more where
+// they were.
+func (h *head) wrapped(wraps []*wrapped) error {
+	for _, c := range wraps {
+		for i := range h.l.gone {
+			if c.begin <= i && i < c.end && c.end-c.begin < len(h.t.g.Nodes) {
+				return fmt.Errorf("ranks gather %s when it is called, and it is called for every chunk then; vprof describes that of models of transformers (hf:config.json)", h.t.g.Nodes[h.l.linear].Module)
+			}
+		}
+	}
+	return nil
+}
+
+// of is the loss of hidden states and their labels.
+func (h *head) of(f *trace.Frame, x, labels *trace.Tensor) *trace.Tensor {
+	if h.setting == linearLoss {
+		return h.loss.Linear(f, x, h.t.w.of(h.weight).x, labels)
+	}
+	return h.loss.Chunked(f, x, labels, h.t.c.Settings[chunkedLoss])
+}
+
+// Forward maps hidden states [rows, width] to scores [rows, classes].
+func (h *head) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
+	var y *trace.Tensor
+	if q := h.t.packed[h.weight]; q != nil {
+		y = f.Call(q, x)
+	} else {
+		var bias *trace.Tensor
+		if h.bias != nil {
+			bias = h.bias.x
+		}
+		y = x.Linear(h.t.w.of(h.weight).x, bias)
+	}
+	if a := h.t.adapters[h.weight]; a != nil {
+		y = a.apply(f, x, y)
+	}
+	return y
+}
+
+// adjust runs the nodes that scale or cap scores.
+func (h *head) adjust(f *trace.Frame, scores **trace.Tensor) {
+	w := &walker{g: h.t.g, frame: f}
+	for _, i := range h.l.adjust {
+		n, op := &h.t.g.Nodes[i], h.t.g.calls[i].op
+		given := make([]aten.Arg, len(n.Inputs))
+		for k, in := range n.Inputs {
+			given[k] = aten.Arg{Name: in.Name}
+			if in.Kind == export.Ref {
+				given[k].Value = *scores
+			} else {
+				given[k].Value = w.value(in.Argument, typeOf(op, in.Name))
+			}
+		}
+		args, err := op.Bind(given...)
+		if err != nil {
+			w.fail(n, err)
+		}
+		out, err := op.Call(f.Tape(), args)
+		if err != nil {
+			w.fail(n, err)
+		}
+		if y, ok := out[0].(*trace.Tensor); ok {
+			f.Set(scores, y)
+		}
+	}
+}
