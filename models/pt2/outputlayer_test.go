@@ -153,6 +153,32 @@ func twice(p *export.Program) {
 	}
 }
 
+func TestValidationComputesTheLossInChunks(t *testing.T) {
+	m := open(t, "hf-qwen3-tiny")
+	c := models.Case{Batch: 4, Weights: "bf16", Torch: "2.15", Settings: models.Settings{"chunked-loss": 8}}
+	with, err := m.Record(c, board, models.Options{Validation: 4})
+	require.NoError(t, err)
+	const scores = 4 * 256 * 32000 * 4 // bytes in fp32
+	require.NotContains(t, largeEvents(with.Program), event{program.Alloc, scores})
+	c.Settings = nil
+	whole, err := m.Record(c, board, models.Options{Validation: 4})
+	require.NoError(t, err)
+	require.Contains(t, largeEvents(whole.Program), event{program.Alloc, scores})
+}
+
+// A head that sees some of the tokens has no label for each of them.
+func TestTokensWithoutALabelAreRefused(t *testing.T) {
+	m := changed(t, "hf-qwen3-tiny", func(p *export.Program) {
+		n := node(p, "alias.default")
+		n.Target = "torch.ops.aten.slice.Tensor"
+		for name, v := range map[string]int64{"dim": 1, "start": 100, "end": 1 << 62} {
+			n.Inputs = append(n.Inputs, export.Named{Name: name, Argument: export.Argument{Kind: export.Integer, Int: v}})
+		}
+	})
+	_, err := m.Record(models.Case{Batch: 4, Settings: models.Settings{"chunked-loss": 8}}, board, models.Options{})
+	require.ErrorContains(t, err, "not one label for each token that the output layer sees")
+}
+
 // Where a graph returns scores, its loss takes the hidden states and the output layer.
 func TestScoresThatAreReturnedAreNotComputedWhole(t *testing.T) {
 	m := open(t, "own-gpt-8x768")
