@@ -36,6 +36,9 @@ type Levers struct {
 	// TrainOnly is a regular expression that is looked for in the names of parameters: those
 	// without it are frozen.
 	TrainOnly string `json:"train_only,omitempty"`
+	// TrainedWeights is the type of the parameters that TrainOnly chooses, where it is
+	// another than that of the frozen ones: "fp32", or absent.
+	TrainedWeights string `json:"trained_weights,omitempty"`
 	// QAT rounds weights and inputs of linear layers as torchao's training for quantization
 	// does.
 	QAT QAT `json:"qat,omitzero"`
@@ -95,8 +98,13 @@ const (
 	ClipNone = "none"
 )
 
-// Reentrant is a value of [Levers.Recompute].
-const Reentrant = "reentrant"
+// Reentrant and ReentrantTrained are values of [Levers.Recompute]. The second runs again
+// layers alone that have something to train, and has their inputs require gradients, as
+// LLaMA-Factory does.
+const (
+	Reentrant        = "reentrant"
+	ReentrantTrained = "reentrant-trained"
+)
 
 const (
 	nonReentrant    = "non-reentrant"
@@ -120,6 +128,7 @@ func (l Levers) LeverWords() []string {
 	add(l.Clip != "", "clip "+l.Clip)
 	add(!l.Objective.IsZero(), l.Objective.String())
 	add(l.TrainOnly != "", "training "+l.TrainOnly+" alone")
+	add(l.TrainedWeights != "", "trained weights in "+l.TrainedWeights)
 	add(!l.QAT.IsZero(), "qat "+l.QAT.String())
 	add(l.Compile, "torch.compile")
 	add(l.TiledMLP != 0, "tiled mlp "+l.TiledMLP.String())
@@ -127,7 +136,7 @@ func (l Levers) LeverWords() []string {
 }
 
 // ParseRecompute reads how checkpointing is done: "non-reentrant" (which is ""),
-// "reentrant", "every=N" for every N-th layer, or "selective=" with the operators whose
+// "reentrant", "reentrant-trained", "every=N" for every N-th layer, or "selective=" with the operators whose
 // results are kept, such as "selective=mm/2,sdpa".
 func ParseRecompute(text string) (string, error) {
 	if ops, selective := strings.CutPrefix(text, selectivePrefix); selective {
@@ -140,7 +149,7 @@ func ParseRecompute(text string) (string, error) {
 	switch {
 	case text == nonReentrant:
 		return "", nil
-	case text == Reentrant:
+	case text == Reentrant, text == ReentrantTrained:
 		return text, nil
 	case every:
 		k, err := strconv.ParseInt(n, 10, 64)
@@ -152,7 +161,7 @@ func ParseRecompute(text string) (string, error) {
 		}
 		return everyPrefix + strconv.FormatInt(k, 10), nil
 	}
-	return "", fmt.Errorf("there is no such checkpointing as %q; use %s, %s, every=N or selective=mm,sdpa", text, nonReentrant, Reentrant)
+	return "", fmt.Errorf("there is no such checkpointing as %q; use %s, %s, %s, every=N or selective=mm,sdpa", text, nonReentrant, Reentrant, ReentrantTrained)
 }
 
 // parseKept reads the operators whose results checkpointed layers keep: "mm/2,sdpa", where
@@ -243,8 +252,15 @@ func (l Levers) checkLevers(m *Model, c *Case) (field, reason string) {
 
 // checkTrainOnly finds what does not go together with a choice of parameters.
 func (l Levers) checkTrainOnly(m *Model, c *Case) (field, reason string) {
-	const at = "train-only"
-	if l.TrainOnly == "" {
+	const at, ofTrained = "train-only", "trained-weights"
+	switch {
+	case l.TrainedWeights != "" && l.TrainedWeights != "fp32":
+		return ofTrained, fmt.Sprintf("%q is not fp32; the type of all weights is --weights", l.TrainedWeights)
+	case l.TrainedWeights != "" && l.TrainOnly == "":
+		return ofTrained, "all weights are trained; their type is --weights (--train-only freezes some)"
+	case l.TrainedWeights != "" && c.Strategy != nil && c.Strategy.Name != DDP:
+		return ofTrained, "strategies that share out weights take one type for all; leave it out, or use ddp"
+	case l.TrainOnly == "":
 		return "", ""
 	}
 	_, err := regexp.Compile(l.TrainOnly)

@@ -12,12 +12,13 @@ import (
 )
 
 // recomputeHelp are the ways of checkpointing beside on and off.
-const recomputeHelp = "non-reentrant, reentrant, every=2 for every second layer, selective=mm,sdpa with the operators whose results are kept"
+const recomputeHelp = "non-reentrant, reentrant, reentrant-trained for layers alone that are not all frozen, every=2 for every second layer, selective=mm,sdpa with the operators whose results are kept"
 
 // leverFlags turn the levers of fine-tuning.
 type leverFlags struct {
 	quantize, clip             string
 	objective, trainOnly, qat  string
+	trainedWeights             string
 	tiledMLP                   string
 	liger, offload, inBackward bool
 	compile                    bool
@@ -33,6 +34,7 @@ func (f *leverFlags) register(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.compile, "torch-compile", false, "the step runs under torch.compile: it is planned as the eager one, with an interval as wide as published pairs of the two are apart")
 	flags.StringVar(&f.clip, "clip", "", "clip gradients by their `norm` before the optimizer's step: norm, none (default: as the model's system does)")
 	flags.StringVar(&f.trainOnly, "train-only", "", "train the parameters alone whose names have a `regex` in them, such as 'layers\\.(30|31)\\.|lm_head', and freeze the others")
+	flags.StringVar(&f.trainedWeights, "trained-weights", "", "with --train-only, hold what is trained in this `type` and what is frozen in that of --weights: fp32")
 	flags.StringVar(&f.qat, "qat", "", "round weights and inputs of linear layers as torchao's training for quantization does, by `kind`: "+strings.Join(models.QATs(), ", ")+"; options like int8-int4:group=32")
 	flags.StringVar(&f.tiledMLP, "tiled-mlp", "", "have feed-forward layers see the tokens in `n` tiles, one after the other, and again in backward, as axolotl's tiled_mlp does: a number, or auto for one for every 32768 tokens")
 	flags.StringVar(&f.objective, "objective", "", "learn from answers that were compared or judged, in place of the next token, by `name`: "+strings.Join(models.Objectives(), ", ")+"; options like dpo:precomputed,as=llama-factory")
@@ -58,7 +60,7 @@ func (f *leverFlags) turn(l *models.Levers) error {
 			return usagef("--qat: %w", err)
 		}
 	}
-	l.TrainOnly, l.Compile = f.trainOnly, f.compile
+	l.TrainOnly, l.TrainedWeights, l.Compile = f.trainOnly, f.trainedWeights, f.compile
 	if f.tiledMLP != "" {
 		var err error
 		if l.TiledMLP, err = models.ParseTiles(f.tiledMLP); err != nil {

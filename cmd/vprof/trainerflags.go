@@ -102,6 +102,9 @@ func (f *caseFlags) follow(cmd *cobra.Command, a *app, searched []string) error 
 		f.model = "hf:" + path
 		words = append(words, "--model hf:"+path)
 	}
+	if err := t.ChooseLayers(strings.TrimPrefix(f.model, "hf:")); err != nil {
+		return err
+	}
 	given := map[string]bool{}
 	for _, s := range t.Settings {
 		given[s.Flag] = f.flags.Changed(s.Flag)

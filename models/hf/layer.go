@@ -1,6 +1,10 @@
 package hf
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/vprof/vprof/models/nn"
+)
 
 // CallLayer calls a GradientCheckpointingLayer that is given all of args by place:
 // forward over args, where nil stands for an argument that is not given. With
@@ -55,6 +59,11 @@ func (t Text) CallLayer(f *frame, i int, m any, forward func(f *frame, args []*t
 
 func (t Text) callLayer(f *frame, i int, m any, forward func(f *frame, args []*tensor) *tensor, inputs, named []*tensor) *tensor {
 	on := t.Checkpointing && i%max(t.Every, 1) == 0
+	if on && t.OfTrained {
+		if on = trains(m); on && !inputs[0].RequiresGrad() {
+			inputs[0].Leaf()
+		}
+	}
 	if !on || !t.Reentrant {
 		return callLayer(f, m, on, forward, inputs, named)
 	}
@@ -65,4 +74,9 @@ func (t Text) callLayer(f *frame, i int, m any, forward func(f *frame, args []*t
 	}, named, inputs...)
 	g.End(y)
 	return y
+}
+
+// trains tells whether a layer has a parameter that is not frozen.
+func trains(m any) bool {
+	return slices.ContainsFunc(nn.NewTree(m).Parameters, func(p *nn.Parameter) bool { return !p.Frozen })
 }

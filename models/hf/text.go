@@ -15,9 +15,11 @@ type Text struct {
 	// sequences. Attention needs a mask in both cases.
 	Padded, Packed bool
 	// Checkpointing recomputes layers in backward: every one, or every Every-th;
-	// Reentrant has another way of doing it.
+	// Reentrant has another way of doing it; OfTrained does it for layers alone that have
+	// something to train.
 	Checkpointing bool
 	Reentrant     bool
+	OfTrained     bool
 	Every         int
 	// Liger has the kernels of liger-kernel.
 	Liger bool
@@ -171,7 +173,7 @@ func TextOf(c models.Case) Text {
 	return Text{
 		Length: c.Settings[lengthSetting],
 		Padded: c.Settings[Padding] == 1, Packed: c.Settings[packedSetting] == 1,
-		Checkpointing: c.Checkpointing, Reentrant: c.Recompute == models.Reentrant, Every: c.EveryLayers(),
+		Checkpointing: c.Checkpointing, Reentrant: c.Recompute == models.Reentrant || c.Recompute == models.ReentrantTrained, OfTrained: c.Recompute == models.ReentrantTrained, Every: c.EveryLayers(),
 		Liger: c.Liger, FusedLoss: fusedLoss(c), LossChunks: c.Settings[chunksSetting], LinearLoss: c.Settings[linearSetting] == 1,
 		Objective: c.Objective, Tiles: tilesOf(c), Context: contextOf(c), ExpertRanks: expertRanks(c), AMP: c.AMP, Micro: int64(max(1, c.Accumulate)),
 	}

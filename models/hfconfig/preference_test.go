@@ -60,3 +60,33 @@ func TestParametersAreTrainedByName(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 }
+
+// Some layers trained as LLaMA-Factory does: in fp32 beside frozen ones in bf16, run again
+// in backward by themselves. PyTorch 2.11 requested this much of its own allocator, up to the
+// end of the second backward pass, within 256 bytes.
+func TestTrainedLayersRequestWhatPyTorchDoes(t *testing.T) {
+	m := model(t, `{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 6, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 2000, "tie_word_embeddings": false, "max_position_embeddings": 4096, "pad_token_id": 0}`)
+	for _, row := range []struct {
+		only, how string
+		want      int64
+	}{
+		{`\.(2|5)\.`, models.ReentrantTrained, 118_997_688},
+		{`\.(4|5)\.`, "", 136_020_664},
+	} {
+		c := models.Case{Batch: 2, AMP: "bf16", Weights: "bf16", Settings: models.Settings{"seq-len": 1024}, Levers: models.Levers{TrainOnly: row.only, TrainedWeights: "fp32"}}
+		c.Checkpointing, c.Recompute = row.how != "", row.how
+		c, err := m.Complete(c)
+		require.NoError(t, err)
+		r, err := m.Record(c, board, models.Options{Steps: 2})
+		require.NoError(t, err)
+		require.InDelta(t, row.want, phasePeak(r.Program, 1, "backward"), 256, row.only)
+	}
+	for want, c := range map[string]models.Case{
+		"trained-weights: all weights are trained": {Levers: models.Levers{TrainedWeights: "fp32"}},
+		`trained-weights: "bf16" is not fp32`:      {Levers: models.Levers{TrainOnly: "layers", TrainedWeights: "bf16"}},
+		"trained-weights: strategies that share":   {Levers: models.Levers{TrainOnly: "layers", TrainedWeights: "fp32"}, GPUs: 2, Strategy: &models.Strategy{Name: models.FSDP2}},
+	} {
+		_, err := m.Complete(c)
+		require.ErrorContains(t, err, want)
+	}
+}

@@ -77,6 +77,12 @@ func newTrainer(g *graph, d *dimensions, c models.Case) (models.Trainer, error) 
 	if c.TrainOnly != "" && !t.w.trainOnly(regexp.MustCompile(c.TrainOnly)) {
 		return nil, train.NothingChosen(c, t.w.parameters[len(t.w.parameters)/2].name)
 	}
+	if c.Recompute == models.ReentrantTrained {
+		return nil, wrong("checkpointing", errors.New("vprof records reentrant-trained in models of transformers (hf:config.json); use reentrant"))
+	}
+	if c.TrainedWeights != "" {
+		return nil, wrong("trained-weights", errors.New("a graph has the types of its weights; export it with those of training"))
+	}
 	if c.LoRA != nil {
 		if t.adapters, err = t.w.adapt(g.Program, *c.LoRA); err != nil {
 			return nil, wrong("lora", err)

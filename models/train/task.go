@@ -163,6 +163,9 @@ func trainOnly(net *nn.Tree, c models.Case) error {
 	for i, p := range net.Parameters {
 		p.Frozen = !wanted.MatchString(names[i])
 		found = found || !p.Frozen
+		if !p.Frozen && c.TrainedWeights != "" {
+			p.DType = weightType(models.WeightType(c.TrainedWeights))
+		}
 	}
 	if !found {
 		return NothingChosen(c, names[len(names)/2])

@@ -14,7 +14,7 @@ import (
 // flags are the facts that are flags as they are, in the order of a command line.
 var flags = []string{
 	"task", "batch", "accumulate", "seq-len", "weights", "amp", "checkpointing", "optimizer", "lora", "quantize",
-	"objective", "train-only", "qat", "liger", "chunked-loss", "torch-compile", "offload", "tiled-mlp", "optimizer-in-backward", "clip", "gpus", "strategy", "alloc-conf", "gpu-memory",
+	"objective", "train-only", "trained-weights", "qat", "liger", "chunked-loss", "torch-compile", "offload", "tiled-mlp", "optimizer-in-backward", "clip", "gpus", "strategy", "alloc-conf", "gpu-memory",
 }
 
 // flash is the setting of models whose attention is eager unless the file says that
@@ -58,6 +58,9 @@ func (c *Config) compose() error {
 		return err
 	}
 	if err := c.unfreeze(); err != nil {
+		return err
+	}
+	if err := c.checkFreeze(); err != nil {
 		return err
 	}
 	if err := c.generate(); err != nil {
@@ -105,8 +108,11 @@ func (c *Config) Recompute() string {
 	if kept := c.facts["kept"].value; kept != "" {
 		return "selective=" + kept
 	}
-	if c.facts["reentrant"].value == "true" {
+	switch c.facts["reentrant"].value {
+	case "true":
 		return "reentrant"
+	case "trained":
+		return "reentrant-trained"
 	}
 	if n := c.facts["every"].value; n != "" && n != "0" && n != "1" {
 		return "every=" + n

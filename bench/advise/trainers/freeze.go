@@ -1,0 +1,144 @@
+package trainers
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/vprof/vprof/internal/input"
+)
+
+// The facts of LLaMA-Factory's training of some layers: how many of the last (negative: of
+// the first), which of their modules, and which modules beside the layers.
+const (
+	freezeLayers  = "freeze-layers"
+	freezeModules = "freeze-modules"
+	freezeExtra   = "freeze-extra"
+)
+
+// mostLayers bounds the numbers of layers that are chosen and that models have.
+const mostLayers = 4096
+
+// freezes tells whether it takes the model's number of layers to say which parameters are
+// trained.
+func (c *Config) freezes() bool { return c.facts["tuner"].value == "freeze" }
+
+// checkFreeze finds what is wrong with the choice of layers.
+func (c *Config) checkFreeze() error {
+	if !c.freezes() {
+		return nil
+	}
+	n := c.facts[freezeLayers]
+	if k, err := strconv.Atoi(n.value); err != nil || k < -mostLayers || k > mostLayers {
+		return n.wrong("%s is not a number of layers from %d to %d", n.value, -mostLayers, mostLayers)
+	}
+	return nil
+}
+
+func (f fact) wrong(format string, args ...any) error {
+	return &input.FormatError{File: f.from.file, Line: f.from.line, Key: f.from.key, Reason: fmt.Sprintf(format, args...)}
+}
+
+// ChooseLayers completes the settings with the parameters that are trained, where the
+// files say by the model's number of layers which. The model is described by a config.json
+// or a folder that has one. The error is a [*input.FormatError].
+func (c *Config) ChooseLayers(model string) error {
+	if !c.freezes() {
+		return nil
+	}
+	count, composite, err := layersOf(model)
+	f := c.facts[freezeLayers]
+	if err != nil {
+		return c.facts["tuner"].wrong("the layers that are trained are counted in the model's %s: %v", usualName, err)
+	}
+	ids, err := c.trainedLayers(count)
+	if err != nil {
+		return err
+	}
+	prefix := ""
+	if composite { // towers have layers, too, and are frozen
+		prefix = `language_model\..*`
+	}
+	var list []string
+	for m := range strings.SplitSeq(c.facts[freezeModules].value, ",") {
+		if m = strings.TrimSpace(m); m == "all" {
+			m = ""
+		}
+		if len(ids) > 0 {
+			list = append(list, prefix+`\.(?:`+strings.Join(ids, "|")+`)\.`+regexp.QuoteMeta(m))
+		}
+	}
+	for m := range strings.SplitSeq(c.facts[freezeExtra].value, ",") {
+		if m = strings.TrimSpace(m); m != "" {
+			list = append(list, regexp.QuoteMeta(m))
+		}
+	}
+	if len(list) == 0 {
+		return f.wrong("is %s: nothing is trained", f.value)
+	}
+	from := f.from
+	if from.key == "" {
+		from = c.facts["tuner"].from
+	}
+	c.Settings = append(c.Settings, Setting{"train-only", strings.Join(list, "|"), key(from)})
+	return nil
+}
+
+// trainedLayers are the indices of the layers that are trained, of count.
+func (c *Config) trainedLayers(count int) (ids []string, err error) {
+	f := c.facts[freezeLayers]
+	n, _ := strconv.Atoi(f.value)
+	begin, end, stride := max(0, count-n), count, 1
+	switch {
+	case c.facts["llama-pro"].value == "true":
+		if n < 1 || count%n != 0 {
+			return nil, f.wrong("is %d, which does not divide the model's %d layers, as use_llama_pro needs", n, count)
+		}
+		stride = count / n
+		begin = stride - 1
+	case n <= 0:
+		begin, end = 0, min(-n, count)
+	}
+	for i := begin; i < end; i += stride {
+		ids = append(ids, strconv.Itoa(i))
+	}
+	return ids, nil
+}
+
+// layersOf reads how many layers the language model has that a config.json describes, and
+// whether it is one among others.
+func layersOf(path string) (count int, composite bool, err error) {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		path = filepath.Join(path, usualName)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return 0, false, fmt.Errorf("%s cannot be read", path)
+	}
+	type layers struct {
+		NumHidden int `json:"num_hidden_layers"`
+		Num       int `json:"num_layers"`
+		N         int `json:"n_layer"`
+	}
+	var config struct {
+		layers
+		Text *layers `json:"text_config"`
+	}
+	if err := json.Unmarshal(data, &config); err != nil {
+		return 0, false, fmt.Errorf("%s is no JSON of a model", path)
+	}
+	l := config.layers
+	if config.Text != nil {
+		l = *config.Text
+	}
+	count = cmp.Or(l.NumHidden, l.Num, l.N)
+	if count < 1 || count > mostLayers {
+		return 0, false, fmt.Errorf("%s says no number of layers (num_hidden_layers)", path)
+	}
+	return count, config.Text != nil, nil
+}
