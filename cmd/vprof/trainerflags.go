@@ -102,6 +102,7 @@ func (f *caseFlags) follow(cmd *cobra.Command, a *app, searched []string) error 
 		f.model = "hf:" + path
 		words = append(words, "--model hf:"+path)
 	}
+	t.CheckRemoteCode(strings.TrimPrefix(f.model, "hf:"))
 	if err := t.ChooseLayers(strings.TrimPrefix(f.model, "hf:")); err != nil {
 		return err
 	}

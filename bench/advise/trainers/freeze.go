@@ -113,10 +113,7 @@ func (c *Config) trainedLayers(count int) (ids []string, err error) {
 // layersOf reads how many layers the language model has that a config.json describes, and
 // whether it is one among others.
 func layersOf(path string) (count int, composite bool, err error) {
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		path = filepath.Join(path, usualName)
-	}
-	data, err := os.ReadFile(path)
+	data, err := readConfig(path)
 	if err != nil {
 		return 0, false, fmt.Errorf("%s cannot be read", path)
 	}
@@ -141,4 +138,12 @@ func layersOf(path string) (count int, composite bool, err error) {
 		return 0, false, fmt.Errorf("%s says no number of layers (num_hidden_layers)", path)
 	}
 	return count, config.Text != nil, nil
+}
+
+// readConfig reads a config.json, or that of a folder.
+func readConfig(path string) ([]byte, error) {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		path = filepath.Join(path, usualName)
+	}
+	return os.ReadFile(path)
 }
