@@ -48,7 +48,8 @@ func TestLossesInChunksAreThoseOfTheDescribedModel(t *testing.T) {
 		require.NoError(t, err)
 		exported := open(t, name)
 		for _, lever := range []models.Settings{{"chunked-loss": 8}, {"chunked-loss": 3}, {"linear-cross-entropy": 1}} {
-			for _, c := range []models.Case{{}, {AMP: "bf16", Accumulate: 2}, {Weights: "bf16", Checkpointing: true}, {AMP: "fp16", LoRA: lora}, {GPUs: 2, Strategy: &models.Strategy{Name: models.FSDP2}}} {
+			cases := []models.Case{{}, {AMP: "bf16", Accumulate: 2}, {Weights: "bf16", Checkpointing: true}, {AMP: "fp16", LoRA: lora}, {GPUs: 2, Strategy: &models.Strategy{Name: models.FSDP2}}}
+			for _, c := range cases {
 				if name == "hf-gemma2-tiny" && (lever["linear-cross-entropy"] == 1 || c.Weights != "") || name == "hf-gpt2" && c.LoRA != nil {
 					continue // refused, not the same without the lever either, or without such layers
 				}
@@ -57,7 +58,8 @@ func TestLossesInChunksAreThoseOfTheDescribedModel(t *testing.T) {
 				ofGraph.Settings = lever
 				ofLayers.Settings = models.Settings{"seq-len": 256, "packed": 1}
 				maps.Copy(ofLayers.Settings, lever)
-				require.Equal(t, largeEvents(record(t, described, ofLayers)), largeEvents(record(t, exported, ofGraph)), "%s %v %+v", name, lever, c)
+				want, got := largeEvents(record(t, described, ofLayers)), largeEvents(record(t, exported, ofGraph))
+				require.True(t, slices.Equal(want, got), "%s %v %+v: %d and %d events", name, lever, c, len(want), len(got))
 			}
 		}
 	}
