@@ -165,6 +165,9 @@ func fusedLoss(c models.Case) bool {
 	return c.Liger && c.Settings[plainSetting] != 1 || c.Settings[fusedSetting] == 1
 }
 
+// ReadsHead says that the loss multiplies by the weight of the output layer itself.
+func ReadsHead(c models.Case) bool { return fusedLoss(c) || c.Settings[linearSetting] == 1 }
+
 // LigerLoss says that it is liger-kernel's replacement of modules that brings its loss.
 func LigerLoss(c models.Case) bool { return fusedLoss(c) && c.Settings[fusedSetting] != 1 }
 

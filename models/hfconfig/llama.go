@@ -42,7 +42,7 @@ func (d relative) architecture(r *reader) architecture {
 	if r.dequantized() {
 		a.note("weights in MXFP4 are loaded as bf16 (Mxfp4Config(dequantize=True)), as training needs them")
 	}
-	a.settings = append(a.settings, variants(c)...)
+	a.varied(c)
 	dropout := 0.1
 	if d.tokens {
 		dropout = r.probability("classifier_dropout", r.probability("hidden_dropout", dropout))

@@ -2,6 +2,7 @@ package hfconfig
 
 import (
 	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/llama"
 )
 
@@ -25,5 +26,43 @@ func variants(c llama.Config) []models.Setting {
 			Name: separateSetting, Usage: "1 if query, key, value, gate and up are projected one by one, as torchtune does, 0 if some at once", Default: 0, Min: 0, Max: 1,
 		})
 	}
+	all = append(all, models.Setting{
+		Name: models.EarlySetting, Usage: "1 if layers in 4 bits unpack to fp16 first and keep their inputs, as those of bitsandbytes 0.42 do, 0 if they are today's", Default: 0, Min: 0, Max: 1,
+	})
+	if !c.Tied {
+		all = append(all, models.Setting{
+			Name: models.PackedHeadSetting, Usage: "1 if --quantize holds the output layer, too, as litgpt has it, 0 if it leaves that alone, as transformers does", Default: 0, Min: 0, Max: 1,
+		})
+	}
 	return all
+}
+
+// varied has the variants of a configuration chosen.
+func (a *architecture) varied(c llama.Config) {
+	a.settings = append(a.settings, variants(c)...)
+	a.only[models.PackedHeadSetting] = []string{causalLM}
+	check := a.check
+	a.check = func(c models.Case) (setting, reason string) {
+		if setting, reason = checkPacked(c); reason != "" {
+			return setting, reason
+		}
+		return check(c)
+	}
+}
+
+// checkPacked finds what does not go together with settings of quantized layers.
+func checkPacked(c models.Case) (setting, reason string) {
+	switch {
+	case c.EarlyLayers() && c.Quantize != "nf4" && c.Quantize != "nf4-dq":
+		return models.EarlySetting, "is about linear layers in 4 bits; give it with --quantize nf4 or nf4-dq"
+	case c.EarlyLayers() && c.LoRA != nil && c.LoRA.DoRA != "":
+		return models.EarlySetting, "vprof records DoRA beside the layers of newer releases; leave out dora"
+	case c.PacksHead() && c.Quantize == "":
+		return models.PackedHeadSetting, "is about --quantize, which is not given"
+	case c.PacksHead() && c.LoRA != nil && len(c.LoRA.Save) > 0:
+		return models.PackedHeadSetting, "what --lora save=... names is trained as a whole, which packed layers cannot be; give one of them"
+	case c.PacksHead() && (hf.ReadsHead(c) || !c.Objective.IsZero()):
+		return models.PackedHeadSetting, "another loss reads the weight of the output layer itself; leave it out, or give the packed layer the plain loss of the next token"
+	}
+	return "", ""
 }

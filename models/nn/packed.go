@@ -17,6 +17,8 @@ type packed4bit struct {
 	weight *Parameter
 	from   *Parameter // the weight as it was stored: unpacked, it has its shape and type again
 	double bool
+	// unpacks is the type that the state says the weight had.
+	unpacks trace.DType
 	// The state: scales, and if those are quantized their own scales, the table of
 	// their values, and what was subtracted from them.
 	absmax, absmax2, code2, offset *trace.Tensor
@@ -27,7 +29,7 @@ type packed4bit struct {
 func newPacked4bit(from *Parameter, double bool, shared *bool) *packed4bit {
 	p := &packed4bit{
 		weight: &Parameter{Dims: []int64{ceil.Div(from.Numel(), 2), 1}, DType: trace.U8, Frozen: true},
-		from:   from, double: double, shared: shared,
+		from:   from, double: double, unpacks: from.DType, shared: shared,
 	}
 	p.weight.load = p.quantize
 	return p
@@ -78,7 +80,7 @@ func (p *packed4bit) dequantize(f *trace.Frame) *trace.Tensor {
 		absmax = g.Let(absmax.FilledLike("empty_like", trace.F32))
 		trace.Update("add__Tensor", 1, absmax)
 	}
-	w := p.unpacked(t, p.from.DType, absmax)
+	w := p.unpacked(t, p.unpacks, absmax)
 	g.End(w)
 	return w
 }

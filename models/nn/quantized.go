@@ -37,12 +37,17 @@ type Quantizer struct {
 	compute trace.DType
 	loaded  bool // the table of 8-bit values, which all layers share
 	stuck   bool // the cache of unpacked parameters, see [Accessed]
+	early   bool // see [Quantizer.Early]
 }
 
 // NewQuantizer begins with a model; compute is the type that 4-bit layers compute in.
 func NewQuantizer(q Quantization, compute trace.DType) *Quantizer {
 	return &Quantizer{q: q, compute: compute}
 }
+
+// Early has 4-bit layers be those of bitsandbytes 0.42: they unpack to fp16 first, whatever
+// they compute in, and keep their inputs for a backward that has no use for them.
+func (q *Quantizer) Early() { q.early = true }
 
 // Quantized is a linear layer whose weight cannot be trained.
 type Quantized interface {
@@ -56,7 +61,11 @@ func (q *Quantizer) Layer(l *Linear) Quantized {
 	if q.q == Int8 {
 		return newLinear8bit(l)
 	}
-	return newLinear4bit(l, q.q == NF4Double, q.compute, &q.loaded)
+	made := newLinear4bit(l, q.q == NF4Double, q.compute, &q.loaded)
+	if q.early {
+		made.early, made.packed.unpacks = true, trace.F16
+	}
+	return made
 }
 
 // Linear4bit is bitsandbytes.nn.Linear4bit, of release 0.50.
@@ -66,6 +75,7 @@ type Linear4bit struct {
 	in, out      int64
 	compute      trace.DType
 	packed       *packed4bit
+	early        bool
 }
 
 func newLinear4bit(l *Linear, double bool, compute trace.DType, shared *bool) *Linear4bit {
@@ -110,8 +120,12 @@ func (l *Linear4bit) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 func (l *Linear4bit) function() *trace.Function {
 	return &trace.Function{
 		Name: "MatMul4BitBackward",
-		Forward: func(f *trace.Frame, _ *trace.FunctionContext, in []*trace.Tensor) []*trace.Tensor {
-			return []*trace.Tensor{l.multiply(f, in[0], in[2])}
+		Forward: func(f *trace.Frame, ctx *trace.FunctionContext, in []*trace.Tensor) []*trace.Tensor {
+			y := l.multiply(f, in[0], in[2])
+			if l.early {
+				ctx.Keep(in[0]) // ctx.tensors = (A, B)
+			}
+			return []*trace.Tensor{y}
 		},
 		Backward: func(f *trace.Frame, ctx *trace.FunctionContext, grads []*trace.Tensor) []*trace.Tensor {
 			out := make([]*trace.Tensor, 3)
@@ -130,6 +144,12 @@ func (l *Linear4bit) function() *trace.Function {
 // multiply is gemm_4bit: for a few rows one kernel that unpacks as it goes, else the
 // weight is unpacked first.
 func (l *Linear4bit) multiply(f *trace.Frame, x, bias *trace.Tensor) *trace.Tensor {
+	if l.early {
+		g := f.FuncFrame(x)
+		y := x.Linear(g.Let(l.packed.dequantize(g).To(x.DType())), bias)
+		g.End(y)
+		return y
+	}
 	t := f.Tape()
 	rows := x.Numel() / l.in
 	if l.in%weightBlock == 0 && fusedGemm4bit(t.Board(), x.DType(), rows, l.out, l.in) {

@@ -222,8 +222,11 @@ func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
 		but = append(but, *l)
 	}
 	if c.Quantize != "" {
-		q := Quantizer(c)
-		nn.QuantizeLinears(a.Model(), q, but...)
+		q, unpacked := Quantizer(c), but
+		if c.PacksHead() {
+			unpacked = but[len(a.Unadapted()):]
+		}
+		nn.QuantizeLinears(a.Model(), q, unpacked...)
 		if c.PacksExperts() && !nn.PackExperts(nn.NewTree(a.Model()), q) {
 			return nil, &models.CaseError{Model: c.Model, Field: "quantize", Reason: fmt.Sprintf("%s holds the experts of a mixture in few bits, and the model has none; use %s", c.Quantize, c.Packing())}
 		}
@@ -302,7 +305,11 @@ var quantizations = map[string]nn.Quantization{"nf4": nn.NF4, "nf4-dq": nn.NF4Do
 
 // Quantizer makes a case's packed layers.
 func Quantizer(c models.Case) *nn.Quantizer {
-	return nn.NewQuantizer(quantizations[c.Packing()], computeType(c))
+	q := nn.NewQuantizer(quantizations[c.Packing()], computeType(c))
+	if c.EarlyLayers() {
+		q.Early()
+	}
+	return q
 }
 
 // computeType is the type that packed layers compute in, as people set
