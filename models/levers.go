@@ -39,6 +39,9 @@ type Levers struct {
 	// TrainedWeights is the type of the parameters that TrainOnly chooses, where it is
 	// another than that of the frozen ones: "fp32", or absent.
 	TrainedWeights string `json:"trained_weights,omitempty"`
+	// StateOfFrozen says that the optimizer has the state of frozen parameters, too, which
+	// were trained before (LISA).
+	StateOfFrozen bool `json:"state_of_frozen,omitempty"`
 	// QAT rounds weights and inputs of linear layers as torchao's training for quantization
 	// does.
 	QAT QAT `json:"qat,omitzero"`
@@ -128,6 +131,7 @@ func (l Levers) LeverWords() []string {
 	add(l.Clip != "", "clip "+l.Clip)
 	add(!l.Objective.IsZero(), l.Objective.String())
 	add(l.TrainOnly != "", "training "+l.TrainOnly+" alone")
+	add(l.StateOfFrozen, "optimizer state of all")
 	add(l.TrainedWeights != "", "trained weights in "+l.TrainedWeights)
 	add(!l.QAT.IsZero(), "qat "+l.QAT.String())
 	add(l.Compile, "torch.compile")
@@ -252,7 +256,7 @@ func (l Levers) checkLevers(m *Model, c *Case) (field, reason string) {
 
 // checkTrainOnly finds what does not go together with a choice of parameters.
 func (l Levers) checkTrainOnly(m *Model, c *Case) (field, reason string) {
-	const at, ofTrained = "train-only", "trained-weights"
+	const at, ofTrained, ofFrozen = "train-only", "trained-weights", "state-of-frozen"
 	switch {
 	case l.TrainedWeights != "" && l.TrainedWeights != "fp32":
 		return ofTrained, fmt.Sprintf("%q is not fp32; the type of all weights is --weights", l.TrainedWeights)
@@ -260,6 +264,10 @@ func (l Levers) checkTrainOnly(m *Model, c *Case) (field, reason string) {
 		return ofTrained, "all weights are trained; their type is --weights (--train-only freezes some)"
 	case l.TrainedWeights != "" && c.Strategy != nil && c.Strategy.Name != DDP:
 		return ofTrained, "strategies that share out weights take one type for all; leave it out, or use ddp"
+	case l.StateOfFrozen && l.TrainOnly == "":
+		return ofFrozen, "nothing is frozen; say with --train-only what is trained"
+	case l.StateOfFrozen && (c.Strategy != nil || l.InBackward):
+		return ofFrozen, "vprof records it on one GPU, with one optimizer; leave out --strategy and --optimizer-in-backward"
 	case l.TrainOnly == "":
 		return "", ""
 	}

@@ -21,7 +21,7 @@ type leverFlags struct {
 	trainedWeights             string
 	tiledMLP                   string
 	liger, offload, inBackward bool
-	compile                    bool
+	compile, stateOfFrozen     bool
 	flags                      *pflag.FlagSet
 }
 
@@ -35,6 +35,7 @@ func (f *leverFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.clip, "clip", "", "clip gradients by their `norm` before the optimizer's step: norm, none (default: as the model's system does)")
 	flags.StringVar(&f.trainOnly, "train-only", "", "train the parameters alone whose names have a `regex` in them, such as 'layers\\.(30|31)\\.|lm_head', and freeze the others")
 	flags.StringVar(&f.trainedWeights, "trained-weights", "", "with --train-only, hold what is trained in this `type` and what is frozen in that of --weights: fp32")
+	flags.BoolVar(&f.stateOfFrozen, "state-of-frozen", false, "with --train-only, the optimizer has the state of what is frozen, too, which was trained before (LISA)")
 	flags.StringVar(&f.qat, "qat", "", "round weights and inputs of linear layers as torchao's training for quantization does, by `kind`: "+strings.Join(models.QATs(), ", ")+"; options like int8-int4:group=32")
 	flags.StringVar(&f.tiledMLP, "tiled-mlp", "", "have feed-forward layers see the tokens in `n` tiles, one after the other, and again in backward, as axolotl's tiled_mlp does: a number, or auto for one for every 32768 tokens")
 	flags.StringVar(&f.objective, "objective", "", "learn from answers that were compared or judged, in place of the next token, by `name`: "+strings.Join(models.Objectives(), ", ")+"; options like dpo:precomputed,as=llama-factory")
@@ -60,7 +61,7 @@ func (f *leverFlags) turn(l *models.Levers) error {
 			return usagef("--qat: %w", err)
 		}
 	}
-	l.TrainOnly, l.TrainedWeights, l.Compile = f.trainOnly, f.trainedWeights, f.compile
+	l.TrainOnly, l.TrainedWeights, l.StateOfFrozen, l.Compile = f.trainOnly, f.trainedWeights, f.stateOfFrozen, f.compile
 	if f.tiledMLP != "" {
 		var err error
 		if l.TiledMLP, err = models.ParseTiles(f.tiledMLP); err != nil {

@@ -80,6 +80,9 @@ func newTrainer(g *graph, d *dimensions, c models.Case) (models.Trainer, error) 
 	if c.Recompute == models.ReentrantTrained {
 		return nil, wrong("checkpointing", errors.New("vprof records reentrant-trained in models of transformers (hf:config.json); use reentrant"))
 	}
+	if c.StateOfFrozen {
+		return nil, wrong("state-of-frozen", errors.New("vprof records it for models of transformers (hf:config.json)"))
+	}
 	if c.TrainedWeights != "" {
 		return nil, wrong("trained-weights", errors.New("a graph has the types of its weights; export it with those of training"))
 	}

@@ -345,6 +345,9 @@ func (t *taskTrainer) Record(tape *trace.Tape, steps int) error {
 		s := NewSession(tape, t.c)
 		trained := Tensors(Trainable(t.net.Parameters))
 		t.clipped = Tensors(t.net.Parameters)
+		if t.c.StateOfFrozen {
+			trained = t.clipped
+		}
 		if t.c.Strategy != nil {
 			t.ranks = s.distribute(t.c, t.net)
 			trained, t.clipped = t.ranks.Parameters, t.ranks.Parameters
@@ -355,6 +358,9 @@ func (t *taskTrainer) Record(tape *trace.Tape, steps int) error {
 		opt, err := s.OptimizerOf(t.c, ownOptimizer, t.ranks, trained)
 		if err != nil {
 			tape.Raise(err)
+		}
+		if t.c.StateOfFrozen {
+			opt.MakeState()
 		}
 		if t.c.InBackward {
 			if err := s.InBackward(t.c, ownOptimizer, Tensors(Trainable(t.net.Parameters))); err != nil {

@@ -14,7 +14,7 @@ import (
 // flags are the facts that are flags as they are, in the order of a command line.
 var flags = []string{
 	"task", "batch", "accumulate", "seq-len", "weights", "amp", "checkpointing", "optimizer", "lora", "quantize",
-	"objective", "train-only", "trained-weights", "qat", "liger", "chunked-loss", "torch-compile", "offload", "tiled-mlp", "optimizer-in-backward", "clip", "gpus", "strategy", "alloc-conf", "gpu-memory",
+	"objective", "train-only", "trained-weights", "state-of-frozen", "qat", "liger", "chunked-loss", "torch-compile", "offload", "tiled-mlp", "optimizer-in-backward", "clip", "gpus", "strategy", "alloc-conf", "gpu-memory",
 }
 
 // flash is the setting of models whose attention is eager unless the file says that

@@ -21,6 +21,16 @@ const (
 	freezeExtra   = "freeze-extra"
 )
 
+// The facts of LISA, which trains layers by turns: how many at a time, and the list that
+// they are in.
+const (
+	lisaLayers    = "lisa-layers"
+	lisaAttribute = "lisa-attribute"
+)
+
+// unnumbered is the name of a parameter that is in no list of layers.
+const unnumbered = `^(?:[^.]*[^.0-9][^.]*(?:\.|$))+$`
+
 // mostLayers bounds the numbers of layers that are chosen and that models have.
 const mostLayers = 4096
 
@@ -48,6 +58,9 @@ func (f fact) wrong(format string, args ...any) error {
 // files say by the model's number of layers which. The model is described by a config.json
 // or a folder that has one. The error is a [*input.FormatError].
 func (c *Config) ChooseLayers(model string) error {
+	if n := c.facts[lisaLayers]; n.value != "" {
+		return c.takeTurns(n, model)
+	}
 	if !c.freezes() {
 		return nil
 	}
@@ -86,6 +99,27 @@ func (c *Config) ChooseLayers(model string) error {
 		from = c.facts["tuner"].from
 	}
 	c.Settings = append(c.Settings, Setting{"train-only", strings.Join(list, "|"), key(from)})
+	return nil
+}
+
+// takeTurns has the last n layers trained, and what is in no layer.
+func (c *Config) takeTurns(n fact, model string) error {
+	count, composite, err := layersOf(model)
+	most, _ := strconv.Atoi(n.value)
+	switch {
+	case err != nil:
+		return n.wrong("the layers that take turns are counted in the model's %s: %v", usualName, err)
+	case composite:
+		return n.wrong("vprof plans LISA of language models alone, and the model has towers")
+	case most > count:
+		return n.wrong("is %d, and the model has %d layers", most, count)
+	}
+	var ids []string
+	for i := count - most; i < count; i++ {
+		ids = append(ids, strconv.Itoa(i))
+	}
+	list := regexp.QuoteMeta(c.facts[lisaAttribute].value)
+	c.Settings = append(c.Settings, Setting{"train-only", "^" + list + `\.(?:` + strings.Join(ids, "|") + `)\.|` + unnumbered, key(n.from)})
 	return nil
 }
 

@@ -234,6 +234,21 @@ func (o *Optimizer) Step() {
 	})
 }
 
+// MakeState makes the state of all parameters that have none, as earlier steps in which
+// they had gradients did.
+func (o *Optimizer) MakeState() {
+	o.tape.NoGrad(func() {
+		for _, g := range o.groups {
+			for _, s := range g {
+				if !s.ready {
+					s.ready = true
+					o.rule.init(o, s)
+				}
+			}
+		}
+	})
+}
+
 func (o *Optimizer) stepGroup(group []*slot) {
 	batches := o.collect(group)
 	for i := range batches {
