@@ -27,12 +27,12 @@ func CausalLM(net any, m Decoder, inputs *nn.Embedding, output *nn.Layer, text T
 			x := g.Let(m.Call(g, b.IDs, b.Padding, text))
 			switch {
 			case text.FusedLoss:
-				return Taken(g, g.Let(liger.CausalLMLoss(g, x, nn.OutputWeight(*output), b.Labels)))
+				return Taken(g, g.Let(liger.CausalLMLoss(g, x, plainWeight(g, *output), b.Labels)))
 			case text.LinearLoss:
 				if text.ScoreCap || text.ScoreScaled {
 					f.Tape().Raise(errors.New("linear_cross_entropy takes the scores as the output layer gives them, and this model scales or caps them; use --chunked-loss N"))
 				}
-				return Taken(g, g.Let(OutputLoss{}.Linear(g, x, nn.OutputWeight(*output), b.Labels)))
+				return Taken(g, g.Let(OutputLoss{}.Linear(g, x, plainWeight(g, *output), b.Labels)))
 			case text.LossChunks > 1:
 				return Taken(g, g.Let(OutputLoss{Output: *output, Adjust: text.adjustScores}.Chunked(g, x, b.Labels, text.LossChunks)))
 			}
@@ -65,6 +65,15 @@ func CausalLM(net any, m Decoder, inputs *nn.Embedding, output *nn.Layer, text T
 	}
 	task.Call = (&preferences{text.Objective, task, task.scores}).loss
 	return task
+}
+
+// plainWeight is the weight of an output layer that is not called: of one with an adapter
+// the library reads it as well, and trains no adapter.
+func plainWeight(f *frame, output nn.Layer) *tensor {
+	if _, adapted := output.(*nn.LoRALinear); adapted {
+		f.Tape().Raise(errors.New("the loss in chunks reads the weight of the output layer, and leaves out the adapter beside it; leave the layer out of the targets of --lora, or take another loss"))
+	}
+	return nn.OutputWeight(output)
 }
 
 // scores are those of words.

@@ -305,12 +305,12 @@ func TestWindowsNeedAMaskOnceSequencesReachThem(t *testing.T) {
 	require.Positive(t, masks(64))
 }
 
-// Adapters of all linear layers leave the head for words alone.
+// A name that no layer has is answered with those that can be named, the head for words among them.
 func TestAdaptersFindTheLayersByTheirNames(t *testing.T) {
 	for dir, names := range map[string][]string{
-		"distilbert-base-uncased": {"k_lin", "lin1", "lin2", "out_lin", "q_lin", "v_lin", "vocab_transform"},
-		"qwen2-0.5b":              {"down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"},
-		"gpt2":                    {"c_attn", "c_fc", "c_proj"},
+		"distilbert-base-uncased": {"k_lin", "lin1", "lin2", "out_lin", "q_lin", "v_lin", "vocab_projector", "vocab_transform"},
+		"qwen2-0.5b":              {"down_proj", "gate_proj", "k_proj", "lm_head", "o_proj", "q_proj", "up_proj", "v_proj"},
+		"gpt2":                    {"c_attn", "c_fc", "c_proj", "lm_head"},
 	} {
 		m := open(t, dir)
 		_, err := m.Build(complete(t, m, models.Case{LoRA: &models.LoRA{Rank: 1, Targets: []string{"nothing"}}}))
@@ -319,8 +319,6 @@ func TestAdaptersFindTheLayersByTheirNames(t *testing.T) {
 		for _, name := range names {
 			require.Contains(t, wrong.Reason, name)
 		}
-		require.NotContains(t, wrong.Reason, "lm_head")
-		require.NotContains(t, wrong.Reason, "vocab_projector")
 	}
 }
 

@@ -60,10 +60,10 @@ func (l *FakeQuantizedLinear) adapterType() trace.DType { return l.Weight.DType 
 
 // OutputWeight is the weight of an output layer, for losses that multiply by it themselves.
 func OutputWeight(l Layer) *trace.Tensor {
-	if q, ok := Trained(l).(*FakeQuantizedLinear); ok {
+	if q, ok := Base(l).(*FakeQuantizedLinear); ok {
 		return q.Weight.Tensor
 	}
-	return Trained(l).(*Linear).Weight.Tensor
+	return Base(l).(*Linear).Weight.Tensor
 }
 
 // Forward maps [..., in] to [..., out].

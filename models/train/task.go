@@ -32,7 +32,8 @@ type Task interface {
 // Adaptable is a task whose model can be trained through low-rank adapters.
 type Adaptable interface {
 	Task
-	// Unadapted are the layers that adapters leave alone: output embeddings.
+	// Unadapted are the layers that only adapters by name are put beside, and that stay
+	// as they are where others are packed: output embeddings.
 	Unadapted() []nn.Layer
 	// Saved are the places of layers that are trained as a whole, in a copy:
 	// those that peft adds to modules_to_save for the kind of task. Adapters
@@ -230,6 +231,9 @@ func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
 		if c.PacksExperts() && !nn.PackExperts(nn.NewTree(a.Model()), q) {
 			return nil, &models.CaseError{Model: c.Model, Field: "quantize", Reason: fmt.Sprintf("%s holds the experts of a mixture in few bits, and the model has none; use %s", c.Quantize, c.Packing())}
 		}
+	}
+	if !c.LoRA.All() { // the output layer is left out of all-linear, and not of names
+		but = but[len(a.Unadapted()):]
 	}
 	made := nn.AdaptLinears(a.Model(), options, but...)
 	parameters, missing := nn.AdaptParameters(a.Model(), c.LoRA.Parameters, c.LoRA.RankOf, c.LoRA.Alpha != c.LoRA.Rank)
