@@ -10,7 +10,8 @@ import (
 )
 
 // Objective is what a language model learns from pairs of answers, or from answers that
-// were judged, in place of the next token. The zero value is the next token.
+// were judged, in place of the next token, or how it weighs tokens. The zero value is the next
+// token.
 type Objective struct {
 	// Name is one of [Objectives].
 	Name string
@@ -26,7 +27,8 @@ type Objective struct {
 	// teacher one after the other; zero compares all at once.
 	Chunks int64
 	// As is the trainer whose code computes log-probabilities, one of [ObjectiveTrainers];
-	// empty is TRL.
+	// empty is TRL. Of EAFT it is [AsAxolotl]; empty is LLaMA-Factory, as of the other losses
+	// that weigh tokens.
 	As string
 }
 
@@ -42,19 +44,25 @@ const (
 	CPO    = "cpo"
 	SimPO  = "simpo"
 	Reward = "reward"
+	DFT    = "dft"
+	ASFT   = "asft"
+	EAFT   = "eaft"
 )
 
 // Objectives are the names of all objectives.
-func Objectives() []string { return []string{CPO, DPO, EBFT, GKD, GRPO, KD, KTO, ORPO, Reward, SimPO} }
+func Objectives() []string {
+	return []string{ASFT, CPO, DFT, DPO, EAFT, EBFT, GKD, GRPO, KD, KTO, ORPO, Reward, SimPO}
+}
 
 // The trainers whose code differs from that of TRL.
 const (
+	AsAxolotl      = "axolotl"
 	AsLLaMAFactory = "llama-factory"
 	AsSwift        = "ms-swift"
 	AsTorchtune    = "torchtune"
 )
 
-// ObjectiveTrainers are the values of [Objective.As].
+// ObjectiveTrainers are the values of [Objective.As] of what is learnt from compared answers.
 func ObjectiveTrainers() []string { return []string{AsLLaMAFactory, AsSwift, AsTorchtune} }
 
 // ParseObjective reads an objective like "dpo" or "dpo:precomputed,as=llama-factory".
@@ -80,7 +88,7 @@ func (o *Objective) turn(option string) error {
 	word, value, _ := strings.Cut(option, "=")
 	switch {
 	case option == "precomputed" && !o.Precomputed:
-		if o.Generates() || !o.Refers() {
+		if o.Generates() || o.Weighs() || !o.Refers() {
 			return fmt.Errorf("precomputed: %s has no reference that can come before training", o.Name)
 		}
 		o.Precomputed = true
@@ -119,7 +127,9 @@ func (o *Objective) trainers() []string {
 	switch {
 	case o.Name == GRPO:
 		return []string{AsSwift}
-	case o.Generates() || o.Distills():
+	case o.Name == EAFT:
+		return []string{AsAxolotl}
+	case o.Generates() || o.Distills() || o.Weighs():
 		return nil
 	}
 	return ObjectiveTrainers()
@@ -134,6 +144,8 @@ func (o *Objective) optionWords() string {
 		return "chunks=N, once"
 	case o.Name == GKD:
 		return "completion=TOKENS, once"
+	case o.Name == DFT || o.Name == ASFT:
+		return "none"
 	case o.Refers():
 		return "precomputed and as=TRAINER, each once"
 	}
@@ -149,6 +161,9 @@ const (
 
 // Distills tells whether the model learns from the scores of a teacher.
 func (o Objective) Distills() bool { return o.Name == KD || o.Name == GKD }
+
+// Weighs tells whether the model learns the next token by a loss that weighs every token.
+func (o Objective) Weighs() bool { return o.Name == DFT || o.Name == ASFT || o.Name == EAFT }
 
 // Generates tells whether the model learns from answers that it has generated.
 func (o Objective) Generates() bool { return o.Name == GRPO || o.Name == EBFT }
@@ -204,11 +219,13 @@ func (o *Objective) UnmarshalText(text []byte) (err error) {
 }
 
 // Refers tells whether the objective compares with a reference.
-func (o Objective) Refers() bool { return o.Name == DPO || o.Name == KTO || o.Reference }
+func (o Objective) Refers() bool {
+	return o.Name == DPO || o.Name == KTO || o.Name == ASFT || o.Reference
+}
 
 // Rows is how many rows a batch has for each sample: a pair is two.
 func (o Objective) Rows() int64 {
-	if o.Name == "" || o.Name == KTO || o.Generates() || o.Distills() {
+	if o.Name == "" || o.Name == KTO || o.Generates() || o.Distills() || o.Weighs() {
 		return 1
 	}
 	return 2
@@ -234,9 +251,11 @@ func (c *Case) checkObjective(m *Model) (field, reason string) {
 	case o.Name != Reward && c.Task != preferenceTask:
 		return at, fmt.Sprintf("%s is learnt by a language model; use --task causal-lm", o.Name)
 	case c.Liger:
-		return "liger", "vprof does not describe liger-kernel's losses of preferences"
+		return "liger", "vprof does not describe liger-kernel's losses of preferences, and weights of tokens need scores, which its loss does without"
 	case (c.ReferenceModel() || o.Distills()) && c.Strategy != nil && c.Strategy.Name == TP:
 		return at, "vprof does not plan a reference model under tensor parallelism; train adapters, whose reference is the model itself, or take another strategy"
+	case o.Name == ASFT && c.LoRA != nil:
+		return at, "LLaMA-Factory makes no reference for it beside adapters, and fails; train the whole model"
 	case o.Name == EBFT && o.Reference && c.LoRA == nil:
 		return at, "a reference and a feature network would be two models beside the one that is trained, and vprof plans one; leave out reference, or train adapters"
 	case o.Answers() && o.Answer() >= c.Settings["seq-len"]:

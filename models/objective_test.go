@@ -17,7 +17,7 @@ func TestObjectivesComeBackFromTheirText(t *testing.T) {
 		if o.Name == KD {
 			o.Chunks = rapid.Int64Range(0, mostChunks).Draw(t, "chunks")
 		}
-		o.Precomputed = o.Refers() && rapid.Bool().Draw(t, "precomputed")
+		o.Precomputed = o.Refers() && !o.Weighs() && rapid.Bool().Draw(t, "precomputed")
 		if o.Generates() {
 			o.Completion, o.Reference, o.Old = rapid.Int64Range(0, mostCompletion).Draw(t, "completion"), rapid.Bool().Draw(t, "reference"), rapid.Bool().Draw(t, "old")
 		}
@@ -29,7 +29,7 @@ func TestObjectivesComeBackFromTheirText(t *testing.T) {
 
 func TestBadObjectivesAreNamed(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                           `there is no objective ""; all: cpo, dpo`,
+		"":                           `there is no objective ""; all: asft, cpo, dft, dpo`,
 		"dpp":                        `there is no objective "dpp"; near it: dpo`,
 		"dpo:":                       `"" is no option of dpo`,
 		"dpo:as=verl":                `as: "verl" is none of llama-factory, ms-swift, torchtune`,
@@ -42,6 +42,10 @@ func TestBadObjectivesAreNamed(t *testing.T) {
 		"kd:as=torchtune":            "as: kd is the code of one trainer alone",
 		"kd:old":                     `"old" is no option of kd; there are chunks=N`,
 		"grpo:old,old":               `"old" is no option of grpo; there are completion=TOKENS`,
+		"asft:precomputed":           "precomputed: asft has no reference that can come before training",
+		"dft:as=axolotl":             "as: dft is the code of one trainer alone",
+		"dft:old":                    `"old" is no option of dft; there are none`,
+		"eaft:as=torchtune":          `as: "torchtune" is none of axolotl`,
 		"orpo:precomputed":           "precomputed: orpo has no reference",
 	} {
 		_, err := ParseObjective(text)

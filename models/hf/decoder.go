@@ -58,6 +58,10 @@ func CausalLM(net any, m Decoder, inputs *nn.Embedding, output *nn.Layer, text T
 		task.Call = (&generalized{task, text.Objective.Answer()}).loss
 		return task
 	}
+	if text.Objective.Weighs() {
+		task.Call = (&weighted{text.Objective, task, c}).loss
+		return task
+	}
 	if text.Objective.Generates() {
 		task.policy = &policy{task: task, objective: text.Objective}
 		task.Call = func(f *frame, _ TextBatch) *tensor { return task.policy.loss(f) }

@@ -119,7 +119,7 @@ func newTrainer(task Task, c models.Case) (models.Trainer, error) {
 	if r, ok := task.(Comparing); ok && r.ReferenceModel() != nil {
 		t.reference = nn.NewTree(r.ReferenceModel())
 		for _, p := range t.reference.Parameters {
-			p.DType, p.Frozen = weightType(c.Weights), true
+			p.DType, p.Frozen = weightType(referenceWeights(c)), true
 		}
 	}
 	if err := trainOnly(t.net, c); err != nil {
@@ -379,6 +379,16 @@ func (t *taskTrainer) Record(tape *trace.Tape, steps int) error {
 			tape.Mark("step_end")
 		}
 	})
+}
+
+// referenceWeights is the type of the weights of a model that is compared with. LLaMA-Factory
+// loads models in the precision of training, and brings only what is trained to fp32.
+func referenceWeights(c models.Case) models.WeightType {
+	o := c.Objective
+	if c.AMP != models.NoAutocast && (o.As == models.AsLLaMAFactory || o.Name == models.ASFT) {
+		return models.WeightType(c.AMP)
+	}
+	return c.Weights
 }
 
 // Validate implements [models.Validator].
