@@ -165,22 +165,22 @@ type distilLM struct {
 	Encoder        *Distilled `torch:"distilbert"`
 	VocabTransform nn.Layer
 	VocabLayerNorm *nn.LayerNorm
-	VocabProjector *nn.Linear
+	VocabProjector nn.Layer
 }
 
 // DistilledMaskedLM is the task of predicting masked tokens with DistilBERT.
 func DistilledMaskedLM(c DistilledConfig, text hf.Text) *hf.TextTask {
-	m := NewDistilled(c)
+	m, projector := NewDistilled(c), nn.NewLinear(c.Width, c.Vocab, true)
 	net := &distilLM{
 		Activation: hf.Activation(c.Activation), Encoder: m,
 		VocabTransform: nn.NewLinear(c.Width, c.Width, true), VocabLayerNorm: nn.NewLayerNorm(c.Width),
-		VocabProjector: nn.NewLinear(c.Width, c.Vocab, true),
+		VocabProjector: projector,
 	}
 	if !c.Untied {
-		net.VocabProjector.Weight = m.Embeddings.WordEmbeddings.Weight
+		projector.Weight = m.Embeddings.WordEmbeddings.Weight
 	}
 	return &hf.TextTask{
-		Text: text, Net: net, Inputs: m.Embeddings.WordEmbeddings, Output: net.VocabProjector, Bidirectional: true,
+		Text: text, Net: net, Inputs: m.Embeddings.WordEmbeddings, Output: projector, Bidirectional: true,
 		Call: func(f *frame, b hf.TextBatch) *tensor {
 			g := f.CallFrame(b.IDs, b.Padding, b.Labels)
 			g.In(net)

@@ -61,7 +61,7 @@ func (h *bertHead) Forward(f *frame, x *tensor) *tensor {
 type predictions struct {
 	nn.Module
 	Transform *headTransform
-	Decoder   *nn.Linear
+	Decoder   nn.Layer
 	Bias      *nn.Parameter
 }
 
@@ -98,7 +98,7 @@ type robertaHead struct {
 	nn.Module
 	Dense     nn.Layer
 	LayerNorm *nn.LayerNorm
-	Decoder   *nn.Linear
+	Decoder   nn.Layer
 	Bias      *nn.Parameter
 }
 
