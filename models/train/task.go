@@ -232,9 +232,7 @@ func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
 			return nil, &models.CaseError{Model: c.Model, Field: "quantize", Reason: fmt.Sprintf("%s holds the experts of a mixture in few bits, and the model has none; use %s", c.Quantize, c.Packing())}
 		}
 	}
-	if !c.LoRA.All() { // the output layer is left out of all-linear, and not of names
-		but = but[len(a.Unadapted()):]
-	}
+	but = leftAlone(c.LoRA, a, but)
 	made := nn.AdaptLinears(a.Model(), options, but...)
 	parameters, missing := nn.AdaptParameters(a.Model(), c.LoRA.Parameters, c.LoRA.RankOf, c.LoRA.Alpha != c.LoRA.Rank)
 	if reason := besideParameters(c, len(parameters), missing); reason != "" {
@@ -262,6 +260,15 @@ func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
 		nn.AdapterType(made, weightType(c.Weights))
 	}
 	return made, nil
+}
+
+// leftAlone are the layers that adapters are not put beside, of those that stay as they are:
+// the output layer, which comes first, is left out of all-linear and not of names.
+func leftAlone(l *models.LoRA, a Adaptable, stay []nn.Layer) []nn.Layer {
+	if l.All() {
+		return stay
+	}
+	return stay[len(a.Unadapted()):]
 }
 
 // noneAdapted says that none of the layers of the given paths gets an adapter. peft raises
