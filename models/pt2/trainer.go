@@ -77,14 +77,8 @@ func newTrainer(g *graph, d *dimensions, c models.Case) (models.Trainer, error) 
 	if c.TrainOnly != "" && !t.w.trainOnly(regexp.MustCompile(c.TrainOnly)) {
 		return nil, train.NothingChosen(c, t.w.parameters[len(t.w.parameters)/2].name)
 	}
-	if c.Recompute == models.ReentrantTrained {
-		return nil, wrong("checkpointing", errors.New("vprof records reentrant-trained in models of transformers (hf:config.json); use reentrant"))
-	}
-	if c.StateOfFrozen {
-		return nil, wrong("state-of-frozen", errors.New("vprof records it for models of transformers (hf:config.json)"))
-	}
-	if c.TrainedWeights != "" {
-		return nil, wrong("trained-weights", errors.New("a graph has the types of its weights; export it with those of training"))
+	if field, err := ofConfigurations(c); err != nil {
+		return nil, wrong(field, err)
 	}
 	if c.LoRA != nil {
 		if t.adapters, err = t.w.adapt(g.Program, *c.LoRA); err != nil {
@@ -114,6 +108,19 @@ func newTrainer(g *graph, d *dimensions, c models.Case) (models.Trainer, error) 
 		return t, nil
 	}
 	return &validator{trainer: t, plain: plain, sizes: d}, nil
+}
+
+// ofConfigurations refuses what is described of models of transformers alone, by its field.
+func ofConfigurations(c models.Case) (field string, err error) {
+	switch {
+	case c.Recompute == models.ReentrantTrained:
+		return "checkpointing", errors.New("vprof records reentrant-trained in models of transformers (hf:config.json); use reentrant")
+	case c.StateOfFrozen:
+		return "state-of-frozen", errors.New("vprof records it for models of transformers (hf:config.json)")
+	case c.TrainedWeights != "":
+		return "trained-weights", errors.New("a graph has the types of its weights; export it with those of training")
+	}
+	return "", nil
 }
 
 // quantize packs the layers that bitsandbytes holds, if the case asks for it.

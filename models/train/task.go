@@ -222,15 +222,8 @@ func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
 	for _, l := range saved {
 		but = append(but, *l)
 	}
-	if c.Quantize != "" {
-		q, unpacked := Quantizer(c), but
-		if c.PacksHead() {
-			unpacked = but[len(a.Unadapted()):]
-		}
-		nn.QuantizeLinears(a.Model(), q, unpacked...)
-		if c.PacksExperts() && !nn.PackExperts(nn.NewTree(a.Model()), q) {
-			return nil, &models.CaseError{Model: c.Model, Field: "quantize", Reason: fmt.Sprintf("%s holds the experts of a mixture in few bits, and the model has none; use %s", c.Quantize, c.Packing())}
-		}
+	if err := pack(a, c, but); err != nil {
+		return nil, err
 	}
 	but = leftAlone(c.LoRA, a, but)
 	made := nn.AdaptLinears(a.Model(), options, but...)
@@ -260,6 +253,23 @@ func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
 		nn.AdapterType(made, weightType(c.Weights))
 	}
 	return made, nil
+}
+
+// pack holds linear layers in few bits but those that stay, of which the output layer comes
+// first, and the experts of a mixture, as far as the case asks for it.
+func pack(a Adaptable, c models.Case, stay []nn.Layer) error {
+	if c.Quantize == "" {
+		return nil
+	}
+	if c.PacksHead() {
+		stay = stay[len(a.Unadapted()):]
+	}
+	q := Quantizer(c)
+	nn.QuantizeLinears(a.Model(), q, stay...)
+	if c.PacksExperts() && !nn.PackExperts(nn.NewTree(a.Model()), q) {
+		return &models.CaseError{Model: c.Model, Field: "quantize", Reason: fmt.Sprintf("%s holds the experts of a mixture in few bits, and the model has none; use %s", c.Quantize, c.Packing())}
+	}
+	return nil
 }
 
 // leftAlone are the layers that adapters are not put beside, of those that stay as they are:
