@@ -284,8 +284,8 @@ func (t *trainer) step(s *train.Session, opt *optim.Optimizer, trained []*trace.
 				l = l.DivScalar()
 			}
 			f.Set(&value, l)
+			s.Tape.Mark("loss")
 		})
-		s.Tape.Mark("loss") // autocast has let go of its copies of weights
 		if !value.RequiresGrad() {
 			s.Tape.Raise(errNoGrad)
 		}

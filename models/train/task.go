@@ -432,8 +432,8 @@ func (t *taskTrainer) step(s *Session, opt *optim.Optimizer) {
 		t.forward(s, func() {
 			t.task.Loss(f, &loss)
 			f.Set(&loss, loss.DivScalar())
+			s.Tape.Mark("loss")
 		})
-		s.Tape.Mark("loss") // autocast has let go of its copies of weights
 		s.Backward(loss)
 		if !t.c.Objective.IsZero() { // training_step of transformers' Trainer returns a copy
 			f.Del(&loss)
