@@ -26,13 +26,7 @@ func callLayer(f *frame, m any, checkpointing bool, forward func(f *frame, args 
 		return y
 	}
 	y := g.CheckpointClosure(given(named), func(h *frame, in []*tensor) *tensor {
-		again := make([]*tensor, len(inputs), len(args))
-		for i, x := range inputs {
-			if x != nil {
-				again[i], in = in[0], in[1:]
-			}
-		}
-		return forward(h, append(again, named...))
+		return forward(h, append(inPlace(in, inputs), named...))
 	}, given(inputs)...)
 	g.End(y)
 	return y
@@ -41,6 +35,17 @@ func callLayer(f *frame, m any, checkpointing bool, forward func(f *frame, args 
 // given are the arguments that are not None.
 func given(args []*tensor) []*tensor {
 	return slices.DeleteFunc(slices.Clone(args), func(x *tensor) bool { return x == nil })
+}
+
+// inPlace puts the arguments that are given where they stand among all of them.
+func inPlace(in, all []*tensor) []*tensor {
+	out := make([]*tensor, len(all))
+	for i, x := range all {
+		if x != nil {
+			out[i], in = in[0], in[1:]
+		}
+	}
+	return out
 }
 
 // CallLayer calls layer i of a decoder, which transformers gives its first arguments
@@ -70,8 +75,8 @@ func (t Text) callLayer(f *frame, i int, m any, forward func(f *frame, args []*t
 	g := f.CallFrame(append(slices.Clone(inputs), named...)...)
 	g.In(m)
 	y := g.CheckpointReentrant(func(h *frame, in []*tensor) *tensor {
-		return forward(h, append(slices.Clone(in), named...))
-	}, named, inputs...)
+		return forward(h, append(inPlace(in, inputs), named...))
+	}, named, given(inputs)...)
 	g.End(y)
 	return y
 }
