@@ -186,11 +186,11 @@ func (m Model) Complete(c Case) (Case, error) {
 			return wrong("torch", "%v", err)
 		}
 	}
-	if field, reason := c.checkLevers(&m, &c); reason != "" {
-		return wrong(field, "%s", reason)
-	}
 	if c.Settings, err = m.settings(c.Settings); err != nil {
 		return c, err
+	}
+	if field, reason := c.checkLevers(&m, &c); reason != "" {
+		return wrong(field, "%s", reason)
 	}
 	return c, m.checkOwn(c)
 }
