@@ -144,7 +144,9 @@ func (o *timeOptions) timedStage(stage string, epochs float64) (timing.Stage, er
 	if out.Setup, err = step.New(m, c, evidence); err != nil {
 		return out, err
 	}
-	c.Checkpointing = !c.Checkpointing
+	if c.Checkpointing = !c.Checkpointing; !c.Checkpointing {
+		c.Recompute, c.Blocks = "", ""
+	}
 	out.Other, err = step.New(m, c, evidence)
 	return out, err
 }

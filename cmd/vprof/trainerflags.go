@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -147,7 +148,11 @@ func (f *caseFlags) follow(cmd *cobra.Command, a *app, searched []string) error 
 		fmt.Fprintf(a.stderr, "vprof: warning: %s\n", note)
 	}
 	for _, key := range t.Unknown {
-		fmt.Fprintf(a.stderr, "vprof: warning: %s: is no key of %s that vprof knows; it is left out of account\n", key, t.Trainer)
+		hint := ""
+		if key.Near != "" {
+			hint = fmt.Sprintf("; did you mean %s?", key.Near)
+		}
+		fmt.Fprintf(a.stderr, "vprof: warning: %s: is no key of %s that vprof knows; it is left out of account%s\n", key.Key, t.Trainer, hint)
 	}
 	return nil
 }
@@ -215,6 +220,10 @@ func (f *caseFlags) shared(cmd *cobra.Command, settings []trainers.Setting) ([]t
 			}
 		}
 		out = append(out, s)
+	}
+	shares := slices.ContainsFunc(out, func(s trainers.Setting) bool { return s.Flag == "strategy" })
+	if n, err := strconv.Atoi(gpus); err == nil && n > 1 && !shares && !f.flags.Changed("strategy") && f.trainer.Several != "" {
+		out = append(out, trainers.Setting{Flag: "strategy", Value: f.trainer.Several, From: trainers.Key{File: f.trainer.File}})
 	}
 	return out, nil
 }

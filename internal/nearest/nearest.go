@@ -86,3 +86,30 @@ func distance(a, b string) int {
 	}
 	return row[len(b)]
 }
+
+// Typo returns the name of which word is a misspelling: the nearest one that at most a quarter
+// of the letters set apart, with the same digits; empty if there is none, or
+// if word is one of the names.
+func Typo(word string, names []string) string {
+	folded, best, least := Fold(word), "", len(word)
+	for _, name := range names {
+		if name == word {
+			return ""
+		}
+		other := Fold(name)
+		if d := distance(folded, other); d < least && 4*d <= max(len(folded), len(other)) && digits(folded) == digits(other) {
+			best, least = name, d
+		}
+	}
+	return best
+}
+
+// digits are those of a folded name.
+func digits(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsDigit(r) {
+			return r
+		}
+		return -1
+	}, s)
+}

@@ -3,6 +3,7 @@ package trainers
 import (
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/vprof/vprof/internal/input"
@@ -46,10 +47,24 @@ var starters = [][]string{
 	{"python3"},
 }
 
-// starterOptions are options of starters that say something about memory, by fact.
-var starterOptions = map[string]string{
-	"num_processes": "gpus", "nproc_per_node": "gpus", "num_gpus": "gpus", "mixed_precision": "mixed", "config_file": "file",
+// modules are those that python -m and the starters run, by the command that does the same.
+var modules = map[string][]string{
+	"axolotl.cli.train": {"axolotl", "train"},
+	"llamafactory.cli":  {"llamafactory-cli"},
+	"swift.cli.sft":     {"swift", "sft"},
+	"swift.cli.pt":      {"swift", "pt"},
+	"swift.cli.rlhf":    {"swift", "rlhf"},
+	"trl.scripts.sft":   {"trl", "sft"},
+	"trl.scripts.dpo":   {"trl", "dpo"},
+	"trl.scripts.grpo":  {"trl", "grpo"},
+	"trl.scripts.kto":   {"trl", "kto"},
 }
+
+// wrappers run what is behind their own options as it is.
+var wrappers = []string{"srun", "nohup", "time", "exec", "nice", "uv", "poetry", "conda", "singularity", "apptainer", "numactl", "stdbuf", "timeout", "sudo"}
+
+// startsNothing says what vprof knows, of a command that is none of it.
+const startsNothing = "starts no trainer that vprof knows: swift sft, trl sft, llamafactory-cli train, axolotl train, tune run, or a Python program by accelerate launch, torchrun, deepspeed or python"
 
 // words are the tokens of one command with their lines.
 type token struct {
@@ -83,22 +98,24 @@ func parseScript(file, script string) (*document, error) {
 		found = one
 	}
 	if found == nil {
-		return nil, d.wrong(0, "", "starts no trainer that vprof knows: swift sft, trl sft, llamafactory-cli train, axolotl train, or a Python program by accelerate launch, torchrun, deepspeed or python")
+		return nil, d.wrong(0, "", startsNothing)
 	}
 	return found, nil
 }
 
+// commandLine stands for the file in messages about a command line.
+const commandLine = "command line"
+
 // parseCommand reads a command line that was given as such.
 func parseCommand(args []string) (*document, error) {
-	const name = "command line"
 	tokens := make([]token, len(args))
 	for i, a := range args {
 		tokens[i] = token{text: a}
 	}
 	env, words := assignments(tokens)
-	d := fromWords(name, words)
+	d := fromWords(commandLine, words)
 	if d == nil {
-		return nil, &input.FormatError{File: name, Reason: "starts no trainer that vprof knows: swift sft, trl sft, llamafactory-cli train, axolotl train, or a Python program by accelerate launch, torchrun, deepspeed or python"}
+		return nil, &input.FormatError{File: commandLine, Reason: startsNothing}
 	}
 	for name, v := range env {
 		d.environment(name, v)
@@ -130,46 +147,111 @@ func assignments(c []token) (env map[string]token, rest []token) {
 
 // fromWords reads the arguments of a trainer; nil if the command is another.
 func fromWords(file string, c []token) *document {
+	if len(c) > 0 && slices.Contains(wrappers, filepath.Base(c[0].text)) {
+		for i := range c[1:] {
+			if d := fromWords(file, c[1+i:]); d != nil {
+				return d
+			}
+		}
+		return nil
+	}
+	if starts(c, []string{"tune", "run"}) {
+		return tuneRun(file, c[2:])
+	}
 	for _, l := range launches {
-		if !starts(c, l.words) {
-			continue
+		if starts(c, l.words) {
+			return l.document(file, c)
 		}
-		d := &document{file: file, command: true, trainer: l.trainer, facts: facts{}}
-		rest := c[len(l.words):]
-		if l.reads && len(rest) > 0 && !strings.HasPrefix(rest[0].text, "-") {
-			d.config, rest = rest[0].text, rest[1:]
-		}
-		for name, f := range l.says {
-			d.facts.set(name, f.value, origin{file, strings.Join(l.words, " "), c[0].line})
-		}
-		d.root = arguments(rest)
-		return d
 	}
 	for _, s := range starters {
-		if !starts(c, s) {
+		if starts(c, s) {
+			return started(file, s, c[len(s):])
+		}
+	}
+	return nil
+}
+
+// document is what the command of a trainer says.
+func (l launch) document(file string, c []token) *document {
+	d := &document{file: file, command: true, trainer: l.trainer, facts: facts{}}
+	rest := c[len(l.words):]
+	if l.reads && len(rest) > 0 && !strings.HasPrefix(rest[0].text, "-") {
+		d.config, rest = rest[0].text, rest[1:]
+	}
+	for name, f := range l.says {
+		d.facts.set(name, f.value, origin{file, strings.Join(l.words, " "), c[0].line})
+	}
+	d.root = arguments(rest)
+	d.takeConfig()
+	return d
+}
+
+// started is what a program says that a starter runs, a Python file or a module; nil if
+// there is none.
+func started(file string, starter []string, c []token) *document {
+	for at, t := range c {
+		var d *document
+		switch {
+		case (t.text == "-m" || t.text == "--module") && at+1 < len(c) && modules[c[at+1].text] != nil:
+			words := []token{}
+			for _, w := range modules[c[at+1].text] {
+				words = append(words, token{w, t.line})
+			}
+			if d = fromWords(file, append(words, c[at+2:]...)); d == nil {
+				return nil
+			}
+		case filepath.Ext(t.text) == ".py":
+			d = &document{file: file, command: true, facts: facts{}}
+			rest := c[at+1:]
+			if len(rest) > 0 && configuration(rest[0].text) { // as HfArgumentParser takes it
+				d.config, rest = rest[0].text, rest[1:]
+			}
+			d.root = arguments(rest)
+			d.takeConfig()
+		default:
 			continue
 		}
-		rest := c[len(s):]
-		at := 0
-		for at < len(rest) && filepath.Ext(rest[at].text) != ".py" {
-			at++
-		}
-		if at == len(rest) {
-			return nil
-		}
-		d := &document{file: file, command: true, root: arguments(rest[at+1:]), facts: facts{}}
-		for _, e := range arguments(rest[:at]).entries {
-			key := strings.ReplaceAll(e.key, "-", "_")
-			if fact, ok := starterOptions[key]; ok {
-				d.facts.set(fact, e.value.text, origin{file, "--" + e.key, e.line})
-			}
-			if key == "config_file" {
-				d.config = e.value.text
-			}
-		}
+		d.launch(starter, arguments(c[:at]))
 		return d
 	}
 	return nil
+}
+
+// configuration tells a configuration file from an argument.
+func configuration(name string) bool {
+	return !strings.HasPrefix(name, "-") && slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(name)))
+}
+
+// takeConfig takes the file that --config names, over which the other arguments stand:
+// TRL's and torchtune's way.
+func (d *document) takeConfig() {
+	if v := d.root.own("config"); d.config == "" && v != nil && configuration(v.text) {
+		d.config = v.text
+		d.root.remove("config")
+	}
+}
+
+// tuneRun is what "tune run [options of torchrun] RECIPE --config FILE [key=value ...]" says.
+func tuneRun(file string, c []token) *document {
+	at := slices.IndexFunc(c, func(t token) bool { return t.text == "--config" || strings.HasPrefix(t.text, "--config=") })
+	if at < 1 {
+		return nil
+	}
+	d := &document{file: file, command: true, trainer: "torchtune", facts: facts{}}
+	rest := c[at+1:]
+	if _, name, inline := strings.Cut(c[at].text, "="); inline {
+		d.config = name
+	} else if len(rest) > 0 {
+		d.config, rest = rest[0].text, rest[1:]
+	}
+	d.root = arguments(rest)
+	for _, t := range rest {
+		if key, removed := strings.CutPrefix(t.text, "~"); removed {
+			d.root.add(entry{key: key, line: t.line, value: &value{line: t.line}})
+		}
+	}
+	d.launch([]string{"torchrun"}, arguments(c[:at-1]))
+	return d
 }
 
 func starts(c []token, words []string) bool {

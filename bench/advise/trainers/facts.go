@@ -1,8 +1,11 @@
 package trainers
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
+
+	"github.com/vprof/vprof/internal/input"
 )
 
 // origin is where a fact comes from: a key of a file. The zero value is what a
@@ -10,6 +13,11 @@ import (
 type origin struct {
 	file, key string
 	line      int
+}
+
+// wrong is an error about what stands there.
+func (o origin) wrong(format string, args ...any) error {
+	return &input.FormatError{File: o.file, Line: o.line, Key: o.key, Reason: fmt.Sprintf(format, args...)}
 }
 
 // fact is something that a configuration says, in vprof's words.

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/internal/nearest"
 )
 
@@ -44,9 +43,17 @@ func (r *reader) key(key string, e entry) error {
 	case e.value.kind == null && r.table.holds(key):
 		r.config.Harmless++
 	default:
-		r.config.Unknown = append(r.config.Unknown, Key{r.doc.file, e.line, key})
+		r.config.Unknown = append(r.config.Unknown, UnknownKey{r.place(e, key), nearest.Typo(key, r.table.names())})
 	}
 	return nil
+}
+
+// place is where an entry stands: in the document, or on the command line over it.
+func (r *reader) place(e entry, key string) Key {
+	if e.argument {
+		return Key{commandLine, 0, key}
+	}
+	return Key{r.doc.file, e.line, key}
 }
 
 // row takes the facts of one key.
@@ -55,11 +62,10 @@ func (r *reader) row(key string, row Row, e entry) error {
 	if err != nil {
 		return err
 	}
-	wrong := func(format string, args ...any) error {
-		return r.doc.wrong(e.line, key, format, args...)
-	}
+	at := r.place(e, key)
+	from := origin{at.File, key, at.Line}
+	wrong := func(format string, args ...any) error { return from.wrong(format, args...) }
 	texts, ok := v.scalars()
-	from := origin{r.doc.file, key, e.line}
 	switch {
 	case len(row.Unless) > 0 || row.Needs != "" || row.Bound != "":
 		if v.kind == null || ok && len(texts) == 1 && slices.Contains(row.Unless, texts[0]) || (v.kind == list || v.kind == group) && len(v.items)+len(v.entries) == 0 {
@@ -68,7 +74,7 @@ func (r *reader) row(key string, row Row, e entry) error {
 		if row.Needs != "" {
 			return wrong("is %s: %s", v.shown(), row.Needs)
 		}
-		r.config.Notes = append(r.config.Notes, fmt.Sprintf("%s:%d: %s: %s", r.doc.file, e.line, key, row.Bound))
+		r.config.Notes = append(r.config.Notes, at.String()+": "+row.Bound)
 		return nil
 	case !ok:
 		return wrong("is %s, where a value is expected", v.shown())
@@ -90,11 +96,14 @@ func (r *reader) row(key string, row Row, e entry) error {
 
 // words takes the facts that words stand for.
 func (r *reader) words(row Row, v *value, texts []string, from origin) error {
+	if len(texts) > 1 && !row.Each {
+		return from.wrong("is %s, where one value is expected", v.shown())
+	}
+	if row.Each && len(texts) == 1 { // as transformers splits "full_shard auto_wrap"
+		texts = strings.Fields(texts[0])
+	}
 	if len(texts) == 0 {
 		texts = []string{""}
-	}
-	if len(texts) > 1 && !row.Each {
-		return r.doc.wrong(from.line, from.key, "is %s, where one value is expected", v.shown())
 	}
 	for _, t := range texts {
 		w, ok := row.word(t)
@@ -102,10 +111,10 @@ func (r *reader) words(row Row, v *value, texts []string, from origin) error {
 			return nil
 		}
 		if !ok {
-			return r.doc.wrong(from.line, from.key, "vprof does not know what %q needs; it knows %s", t, known(t, row.Words))
+			return from.wrong("vprof does not know what %q needs; it knows %s", t, known(t, row.Words))
 		}
 		if reason := checked(row.Is, w.Own); w.Own != "" && reason != "" {
-			return r.doc.wrong(from.line, from.key, "%s %s", v.shown(), reason)
+			return from.wrong("%s %s", v.shown(), reason)
 		}
 		if err := r.say(row, t, w, from); err != nil {
 			return err
@@ -142,9 +151,9 @@ func (r *reader) say(row Row, word string, w Words, from origin) error {
 	for name, value := range w.Facts {
 		switch name {
 		case "refuse":
-			return r.doc.wrong(from.line, from.key, "is %s: %s", word, value)
+			return from.wrong("is %s: %s", word, value)
 		case "note":
-			r.config.Notes = append(r.config.Notes, fmt.Sprintf("%s:%d: %s: %s", r.doc.file, from.line, from.key, value))
+			r.config.Notes = append(r.config.Notes, Key{from.file, from.line, from.key}.String()+": "+value)
 			continue
 		}
 		if more, adds := strings.CutPrefix(value, "+"); adds {
@@ -202,7 +211,7 @@ func (c *Config) rules(t *Table, f facts) error {
 		}
 		at := f[rule.At].from
 		if rule.Refuse != "" {
-			return &input.FormatError{File: orFile(at.file, c.File), Line: at.line, Key: at.key, Reason: rule.Refuse}
+			return origin{orFile(at.file, c.File), at.key, at.line}.wrong("%s", rule.Refuse)
 		}
 		if rule.Note != "" {
 			where := orFile(at.file, c.File)

@@ -87,6 +87,9 @@ func parseYAML(d *document, data []byte) (root *value, err error) {
 			line, _ = strconv.Atoi(m[1])
 			reason = m[2]
 		}
+		if lines := bytes.Split(data, []byte("\n")); line > 0 && line <= len(lines) && bytes.HasPrefix(bytes.TrimLeft(lines[line-1], " "), []byte("\t")) {
+			return nil, d.wrong(line, "", "is not YAML: the line begins with a tab; indent it with spaces")
+		}
 		return nil, d.wrong(line, "", "is not YAML: %s", reason)
 	}
 	if err := decoder.Decode(&more); !errors.Is(err, io.EOF) {

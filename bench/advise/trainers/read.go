@@ -27,7 +27,10 @@ type Config struct {
 	// Notes say where what is planned differs from what the trainer does.
 	Notes []string
 	// Unknown are the keys that the table does not have.
-	Unknown []Key
+	Unknown []UnknownKey
+	// Several is the strategy by which the trainer shares the work among several GPUs where the
+	// files do not say how; empty for DDP.
+	Several string
 	// Mapped and Harmless are the numbers of keys that matter and that do not.
 	Mapped, Harmless int
 
@@ -36,6 +39,13 @@ type Config struct {
 	facts facts
 	// total is the batch of a whole step, if that is what the file says.
 	total int
+}
+
+// UnknownKey is a key that a table does not have, and the one that it may have meant; empty
+// if none is near.
+type UnknownKey struct {
+	Key
+	Near string
 }
 
 // Key is a key of a file.
@@ -92,25 +102,17 @@ func Command(args []string) (*Config, error) {
 func read(docs []*document) (*Config, error) {
 	c := &Config{facts: facts{}}
 	for _, d := range docs {
-		if d.config != "" {
-			more, err := open(beside(d.file, d.config))
+		for _, part := range []*document{d.sharing, d} {
+			if part == nil {
+				continue
+			}
+			part, err := part.overFile()
 			if err != nil {
 				return nil, err
 			}
-			if len(more.root.entries) > 0 && d.trainer != "" { // arguments stand over the file's
-				for _, e := range d.root.entries {
-					if _, own := d.trainerKey(e.key); own {
-						more.root.add(e)
-					}
-				}
-				more.facts, more.trainer = d.facts, d.trainer
-				d = more
-			} else if err := c.take(more); err != nil {
+			if err := c.take(part); err != nil {
 				return nil, err
 			}
-		}
-		if err := c.take(d); err != nil {
-			return nil, err
 		}
 	}
 	if c.table == nil {
@@ -140,14 +142,29 @@ func (c *Config) divide() {
 	c.facts.set("accumulate", strconv.Itoa(max(1, c.total/max(1, batch))), f.from)
 }
 
-// trainerKey tells whether a key of a command line is one of the trainer's.
-func (d *document) trainerKey(key string) (Row, bool) {
-	t := Named(d.trainer)
-	if t == nil {
-		return Row{}, false
+// overFile puts the arguments of a command line over the configuration that it names.
+func (d *document) overFile() (*document, error) {
+	if d.config == "" {
+		return d, nil
 	}
-	row, ok := t.Keys[key]
-	return row, ok || t.harmless(key)
+	path := beside(d.file, d.config)
+	if _, err := os.Stat(path); err != nil && d.trainer == "torchtune" && filepath.Ext(path) == "" {
+		return nil, d.wrong(0, "--config", "%s is one of torchtune's own files; \"tune cp %s mine.yaml\" copies it, then name --config mine.yaml", d.config, d.config)
+	}
+	file, err := open(path)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range d.root.entries {
+		if slices.Contains(starterOptions, e.key) && d.facts != nil {
+			d.facts.set("gpus", e.value.text, origin{d.file, "--" + e.key, e.line})
+			continue
+		}
+		e.argument = true
+		file.root.put(e)
+	}
+	file.facts, file.trainer, file.notes = d.facts, d.trainer, d.notes
+	return file, nil
 }
 
 // take reads the keys of one document.
@@ -161,6 +178,7 @@ func (c *Config) take(d *document) error {
 	if t == nil {
 		return unknownTrainer(d)
 	}
+	c.Notes = append(c.Notes, d.notes...)
 	r := reader{doc: d, table: t, config: c, facts: facts{}}
 	if d.facts != nil {
 		maps.Copy(r.facts, d.facts)
@@ -176,7 +194,7 @@ func (c *Config) take(d *document) error {
 		if c.table != nil {
 			return d.wrong(0, "", "is a configuration of %s, and %s is one of %s; plan one training at a time", t.Trainer, c.File, c.Trainer)
 		}
-		c.table, c.doc, c.File, c.Trainer, c.Version = t, d, d.file, t.Trainer, t.Version
+		c.table, c.doc, c.File, c.Trainer, c.Version, c.Several = t, d, d.file, t.Trainer, t.Version, t.Several
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.facts)) {
 		f := r.facts[name]
@@ -184,31 +202,63 @@ func (c *Config) take(d *document) error {
 			if old.from.key == "" || f.from.key == "" {
 				continue
 			}
-			return &input.FormatError{File: f.from.file, Line: f.from.line, Key: f.from.key, Reason: fmt.Sprintf(
-				"says %s, and %s:%d: %s says %s; make them agree", f.value, old.from.file, old.from.line, old.from.key, old.value)}
+			return f.from.wrong(
+				"says %s, and %s:%d: %s says %s; make them agree", f.value, old.from.file, old.from.line, old.from.key, old.value)
 		}
 		c.facts[name] = f
 	}
 	return nil
 }
 
-// unknownTrainer says what there is in place of a trainer that vprof knows.
+// unknownTrainer says what there is in place of a trainer that vprof knows: which one has most
+// of the keys and what of its own is missing, or else all trainers.
 func unknownTrainer(d *document) error {
-	var names, signs []string
+	var names []string
+	var like *Table
+	most := 2 // keys that two trainers share say nothing
 	for _, t := range Tables() {
 		names = append(names, t.Trainer)
+		has := 0
+		for _, e := range d.root.entries {
+			if _, ok := t.Keys[e.key]; ok || t.holds(e.key) || t.harmless(e.key) {
+				has++
+			}
+		}
+		if has > most {
+			like, most = t, has
+		}
+	}
+	if like == nil {
+		return d.wrong(0, "", "has the keys of no trainer that vprof knows: %s%s", strings.Join(names, ", "), misspelled(d, Tables()))
+	}
+	var ways []string
+	for _, keys := range like.Recognized {
+		ways = append(ways, strings.Join(keys, " and "))
+	}
+	return d.wrong(0, "", "has keys of %s, but none of what tells its configurations: %s%s", like.Trainer, strings.Join(ways, "; "), misspelled(d, []*Table{like}))
+}
+
+// misspelled says which key may have been meant for one by which a trainer is recognized.
+func misspelled(d *document, tables []*Table) string {
+	var signs []string
+	known := func(key string) bool { return false }
+	for _, t := range tables {
 		for _, r := range t.Recognized {
 			signs = append(signs, r...)
 		}
-	}
-	hint := ""
-	for _, e := range d.root.entries {
-		if near := nearest.Names(e.key, signs, 1); len(near) > 0 && near[0] != e.key {
-			hint = fmt.Sprintf(" (line %d: did you mean %s for %s?)", e.line, near[0], e.key)
-			break
+		if len(tables) == 1 {
+			known = func(key string) bool { _, ok := t.Keys[key]; return ok || t.harmless(key) }
 		}
 	}
-	return d.wrong(0, "", "has the keys of no trainer that vprof knows: %s%s", strings.Join(names, ", "), hint)
+	for _, e := range d.root.entries {
+		if near := nearest.Typo(e.key, signs); near != "" && !known(e.key) {
+			return fmt.Sprintf(" (line %d: did you mean %s for %s?)", e.line, near, e.key)
+		}
+	}
+	if d.root.own("architectures") != nil || d.root.own("model_type") != nil {
+		return fmt.Sprintf("; it is a model's configuration: --model hf:%s", d.file)
+	}
+	return ""
 }
 
 // beside finds a file that another names: as it is named, from the folder of that
@@ -243,7 +293,7 @@ func (c *Config) strategy() error {
 	}
 	d, err := open(beside(c.File, f.value))
 	if err != nil {
-		return &input.FormatError{File: f.from.file, Line: f.from.line, Key: f.from.key, Reason: err.Error()}
+		return f.from.wrong("%v", err)
 	}
 	d.trainer = "DeepSpeed"
 	return c.take(d)

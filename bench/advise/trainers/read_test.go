@@ -222,7 +222,7 @@ func TestAnchorsMergesAndOldBooleansAreResolved(t *testing.T) {
 	require.Equal(t, "3", setting(c, "batch"))
 	require.Equal(t, "512", setting(c, "seq-len"))
 	require.Equal(t, "reentrant", setting(c, "checkpointing"))
-	require.Equal(t, []Key{{"c.yaml", 1, "base"}}, c.Unknown)
+	require.Equal(t, []UnknownKey{{Key: Key{"c.yaml", 1, "base"}}}, c.Unknown)
 	require.Contains(t, c.Notes, "c.yaml:7: micro_batch_size stands in line 6, too; the trainer takes the later one")
 }
 

@@ -32,6 +32,9 @@ type Table struct {
 	// Strategy says that such a file only tells how several GPUs share the work of a
 	// trainer.
 	Strategy bool `yaml:"strategy"`
+	// Several is the strategy by which several GPUs share the work where the file does not say
+	// how; empty for DDP.
+	Several string `yaml:"several"`
 	// Keys are the keys that matter, by path.
 	Keys map[string]Row `yaml:"keys"`
 	// Written are the keys that say batch, accumulate and checkpointing in a file that
@@ -247,4 +250,15 @@ func (t *Table) holds(group string) bool {
 		}
 	}
 	return slices.ContainsFunc(t.Harmless, func(h string) bool { return strings.HasPrefix(h, group+".") })
+}
+
+// names are the keys of the table, without groups of them.
+func (t *Table) names() []string {
+	names := slices.Sorted(maps.Keys(t.Keys))
+	for _, h := range t.Harmless {
+		if !strings.HasSuffix(h, "*") {
+			names = append(names, h)
+		}
+	}
+	return names
 }

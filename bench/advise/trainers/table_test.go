@@ -97,7 +97,7 @@ func FuzzConfigurations(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data string, kind byte) {
 		name := []string{"c.yaml", "c.json", "c.sh"}[kind%3]
 		d, err := parse(name, []byte(data))
-		if err == nil && d.config == "" {
+		if err == nil && d.config == "" && (d.sharing == nil || d.sharing.config == "") {
 			var c *Config
 			if c, err = read([]*document{d}); err == nil {
 				for _, s := range c.Settings {

@@ -2,6 +2,7 @@ package trainers
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/vprof/vprof/internal/input"
@@ -45,7 +46,9 @@ type entry struct {
 	key   string
 	line  int
 	twice int
-	value *value
+	// argument says that it is one of a command line, over a file's.
+	argument bool
+	value    *value
 }
 
 // at finds the value under a path of keys between dots; nil if there is none.
@@ -78,6 +81,38 @@ func (v *value) add(e entry) {
 		}
 	}
 	v.entries = append(v.entries, e)
+}
+
+// put sets the entry at its key, a path with dots, whatever stood there. A word for a component
+// of torchtune names the component.
+func (v *value) put(e entry) {
+	key, rest, deeper := strings.Cut(e.key, ".")
+	at := v.own(key)
+	switch {
+	case deeper && (at == nil || at.kind != group):
+		at = &value{kind: group, line: e.line}
+		v.remove(key)
+		v.entries = append(v.entries, entry{key: key, line: e.line, argument: e.argument, value: at})
+		fallthrough
+	case deeper:
+		e.key = rest
+		at.put(e)
+		return
+	case at != nil && e.value.kind != null && at.own(component) != nil:
+		e.key = component
+		at.put(e)
+		return
+	}
+	v.remove(key)
+	v.entries = append(v.entries, e)
+}
+
+// component is the key of torchtune that names what a group makes.
+const component = "_component_"
+
+// remove takes a key away, if it is there.
+func (v *value) remove(key string) {
+	v.entries = slices.DeleteFunc(v.entries, func(e entry) bool { return e.key == key })
 }
 
 // shown is a value in a message.
@@ -128,8 +163,12 @@ type document struct {
 	facts facts
 	// trainer names the table if the command line does.
 	trainer string
-	// config is a further file that the command line names.
+	// config is the configuration that the command line names, over which its arguments stand.
 	config string
+	// sharing is accelerate's configuration of a command line; nil if there is none.
+	sharing *document
+	// notes are for the user.
+	notes []string
 }
 
 // wrong is an error about a place in the document.

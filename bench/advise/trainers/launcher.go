@@ -1,0 +1,82 @@
+package trainers
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// starterOptions are options of torchrun, deepspeed and trainers' own commands that say how
+// many GPUs there are.
+var starterOptions = []string{"nproc_per_node", "num_gpus", "num_processes"}
+
+// accelerateGroups are the groups of accelerate's file that its options stand in, by how
+// they begin.
+var accelerateGroups = map[string]string{
+	"fsdp_": "fsdp_config", "dynamo_": "dynamo_config", "parallelism_config_": "parallelism_config",
+	"zero_": "deepspeed_config", "zero3_": "deepspeed_config", "offload_optimizer_": "deepspeed_config", "offload_param_": "deepspeed_config",
+	"deepspeed_": "deepspeed_config", "gradient_": "deepspeed_config",
+}
+
+// distributedTypes are the options of accelerate that say how GPUs share the work, and what
+// its file says in their place.
+var distributedTypes = map[string]string{"use_fsdp": "FSDP", "use_deepspeed": "DEEPSPEED", "use_megatron_lm": "MEGATRON_LM", "multi_gpu": "MULTI_GPU"}
+
+// launch takes the options of the starter of a document's program.
+func (d *document) launch(starter []string, options *value) {
+	if starter[0] == "accelerate" {
+		d.accelerate(options)
+		return
+	}
+	nodes, ranks := 1, (*entry)(nil)
+	for _, e := range options.entries {
+		switch {
+		case slices.Contains(starterOptions, e.key):
+			ranks = &e
+		case e.key == "nnodes" || e.key == "num_nodes":
+			n, err := strconv.Atoi(e.value.text)
+			if nodes = n; err != nil {
+				nodes = 1
+				d.notes = append(d.notes, d.file+": --"+e.key+" "+e.value.text+" is taken for 1; --gpus says how many GPUs there are in all")
+			}
+		}
+	}
+	if ranks == nil {
+		return
+	}
+	count := ranks.value.text
+	if n, err := strconv.Atoi(count); err == nil && nodes > 1 && nodes < 1<<20 && n < 1<<20 {
+		count = strconv.Itoa(n * nodes)
+	}
+	d.facts.set("gpus", count, origin{d.file, "--" + ranks.key, ranks.line})
+}
+
+// accelerate makes accelerate's configuration of the options of "accelerate launch", which
+// stand over the file that they name.
+func (d *document) accelerate(options *value) {
+	s := &document{file: d.file, command: true, trainer: "accelerate", root: &value{kind: group}}
+	for _, e := range options.entries {
+		kind, sharing := distributedTypes[e.key]
+		switch {
+		case e.key == "config_file":
+			s.config = e.value.text
+			continue
+		case sharing && e.value.text != "true", sharing && kind == "MULTI_GPU" && s.root.own("distributed_type") != nil:
+			continue
+		case sharing:
+			e.key, e.value = "distributed_type", &value{kind: text, text: kind, line: e.line}
+		}
+		path := e.key
+		for _, begins := range slices.Sorted(maps.Keys(accelerateGroups)) {
+			if strings.HasPrefix(e.key, begins) {
+				path = accelerateGroups[begins] + "." + e.key
+			}
+		}
+		e.key = path
+		s.root.put(e)
+	}
+	if s.config != "" || len(s.root.entries) > 0 {
+		d.sharing = s
+	}
+}
