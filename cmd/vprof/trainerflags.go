@@ -142,6 +142,12 @@ func (f *caseFlags) follow(cmd *cobra.Command, a *app, searched []string) error 
 		f.followed = append(f.followed, s.Flag)
 		words = append(words, "--"+s.Flag+separator(flag.NoOptDefVal)+s.Value)
 	}
+	say(a, t, words)
+	return nil
+}
+
+// say tells what a trainer's configuration was read as.
+func say(a *app, t *trainers.Config, words []string) {
 	fmt.Fprintf(a.stderr, "vprof: %s is of %s (read as of %s): %d keys matter, %d do not\n", t.File, t.Trainer, t.Version, t.Mapped, t.Harmless)
 	fmt.Fprintf(a.stderr, "vprof: as flags: %s\n", strings.Join(words, " "))
 	for _, note := range t.Notes {
@@ -154,7 +160,6 @@ func (f *caseFlags) follow(cmd *cobra.Command, a *app, searched []string) error 
 		}
 		fmt.Fprintf(a.stderr, "vprof: warning: %s: is no key of %s that vprof knows; it is left out of account%s\n", key.Key, t.Trainer, hint)
 	}
-	return nil
 }
 
 // fixed reports whether the user has given a flag, and no trainer's configuration.

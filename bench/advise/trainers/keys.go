@@ -64,7 +64,7 @@ func (r *reader) row(key string, row Row, e entry) error {
 	}
 	at := r.place(e, key)
 	from := origin{at.File, key, at.Line}
-	wrong := func(format string, args ...any) error { return from.wrong(format, args...) }
+	wrong := from.wrong
 	texts, ok := v.scalars()
 	switch {
 	case len(row.Unless) > 0 || row.Needs != "" || row.Bound != "":
