@@ -3,7 +3,6 @@ package models
 import (
 	"slices"
 
-	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
@@ -20,9 +19,9 @@ func (m Model) recordWorst(c Case, board trace.Board, o Options) (*Recording, er
 		if err != nil {
 			return nil, err
 		}
-		f := arithmetic(rec.Program)
+		f := rec.Program.FLOPs()
 		busiest = max(busiest, f)
-		n := peak(rec.Program)
+		n := rec.Program.Peak()
 		if n <= most {
 			rec.Discard()
 			continue
@@ -67,27 +66,4 @@ func (m Model) ranksOf(c Case, board trace.Board, o Options) []string {
 		return nil
 	}
 	return does
-}
-
-// arithmetic is how many operations a program's kernels compute.
-func arithmetic(p *program.Program) (flops int64) {
-	for i := range p.Ops {
-		flops += p.Ops[i].FLOPs
-	}
-	return flops
-}
-
-// peak is the most that a program holds at once, in requested bytes.
-func peak(p *program.Program) (most int64) {
-	now := int64(0)
-	for _, in := range p.Instructions {
-		switch in.Kind {
-		case program.Alloc:
-			now += p.Buffers[in.Arg].Bytes
-			most = max(most, now)
-		case program.Free:
-			now -= p.Buffers[in.Arg].Bytes
-		}
-	}
-	return most
 }

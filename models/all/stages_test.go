@@ -7,27 +7,10 @@ import (
 
 	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/models"
-	"github.com/vprof/vprof/profiler/program"
 )
 
 // Ranks that are not recorded, since one before does the same, never need more than it.
 func TestTheWorstRankOfAPipelineIsThatOfAllRanks(t *testing.T) {
-	needs := func(p *program.Program) (most, flops int64) {
-		now := int64(0)
-		for _, in := range p.Instructions {
-			switch in.Kind {
-			case program.Alloc:
-				now += p.Buffers[in.Arg].Bytes
-				most = max(most, now)
-			case program.Free:
-				now -= p.Buffers[in.Arg].Bytes
-			}
-		}
-		for i := range p.Ops {
-			flops += p.Ops[i].FLOPs
-		}
-		return most, flops
-	}
 	type pipeline struct {
 		model, strategy string
 		gpus            int
@@ -55,14 +38,13 @@ func TestTheWorstRankOfAPipelineIsThatOfAllRanks(t *testing.T) {
 		c.Strategy = &s
 		worst, err := m.Record(c, board, models.Options{})
 		require.NoError(t, err, of.model)
-		found, flops := needs(worst.Program)
+		found, flops := worst.Program.Peak(), worst.Program.FLOPs()
 		var most, busiest int64
 		for rank := range int64(of.gpus) {
 			s.Rank = &rank
 			r, err := m.Record(c, board, models.Options{})
 			require.NoError(t, err)
-			n, f := needs(r.Program)
-			most, busiest = max(most, n), max(busiest, f)
+			most, busiest = max(most, r.Program.Peak()), max(busiest, r.Program.FLOPs())
 			r.Discard()
 		}
 		require.Equal(t, most, found, "%s %s", of.model, of.strategy)

@@ -88,7 +88,7 @@ func TestInterleavedStagesShareOutTheModel(t *testing.T) {
 		for name, mod := range map[string]func(*models.Case){"plain": plain, "checkpointed": func(c *models.Case) { c.Checkpointing = true }} {
 			r, err := record(models.Strategy{Name: models.PP, Rank: &zero, Micro: 4, Schedule: schedule}, mod)
 			require.NoError(t, err)
-			peaks[name+schedule] = mostHeld(r.Program)
+			peaks[name+schedule] = r.Program.Peak()
 		}
 	}
 	require.Greater(t, peaks["plain"+models.Interleaved], peaks["plain"])
@@ -100,19 +100,4 @@ func TestInterleavedStagesShareOutTheModel(t *testing.T) {
 	require.ErrorContains(t, err, "5 micro-batches cannot go round 2 ranks in 2 rounds")
 	_, err = record(models.Strategy{Name: models.PP, Rank: &zero, Stages: 2}, plain)
 	require.ErrorContains(t, err, "stages=2 is about schedule=interleaved")
-}
-
-// mostHeld is the most that a program holds at once, in bytes.
-func mostHeld(p *program.Program) (most int64) {
-	now := int64(0)
-	for _, in := range p.Instructions {
-		switch in.Kind {
-		case program.Alloc:
-			now += p.Buffers[in.Arg].Bytes
-		case program.Free:
-			now -= p.Buffers[in.Arg].Bytes
-		}
-		most = max(most, now)
-	}
-	return most
 }

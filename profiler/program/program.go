@@ -249,3 +249,26 @@ func (p *Program) bytes(s Span) int64 {
 	}
 	return sum
 }
+
+// Peak is the most that the program holds at a time, in bytes as requested.
+func (p *Program) Peak() (peak int64) {
+	now := int64(0)
+	for _, in := range p.Instructions {
+		switch in.Kind {
+		case Alloc:
+			now += p.Buffers[in.Arg].Bytes
+			peak = max(peak, now)
+		case Free:
+			now -= p.Buffers[in.Arg].Bytes
+		}
+	}
+	return peak
+}
+
+// FLOPs are the floating-point operations of all ops; a multiply-add is two.
+func (p *Program) FLOPs() (flops int64) {
+	for i := range p.Ops {
+		flops += p.Ops[i].FLOPs
+	}
+	return flops
+}

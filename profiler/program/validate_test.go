@@ -24,6 +24,16 @@ func TestSoundProgramIsValid(t *testing.T) {
 	require.NoError(t, new(Program).Validate())
 }
 
+func TestProgramsAddUp(t *testing.T) {
+	p := toy()
+	p.Buffers = append(p.Buffers, Buffer{Bytes: 15, Class: Activations})
+	p.Instructions = append(p.Instructions, Instruction{Alloc, 2}, Instruction{Free, 2})
+	p.Ops[0].FLOPs = 3
+	p.Ops = append(p.Ops, Op{Work: Copy, FLOPs: 4})
+	require.EqualValues(t, 24, p.Peak())
+	require.EqualValues(t, 7, p.FLOPs())
+}
+
 func TestUnsoundProgramIsNamed(t *testing.T) {
 	cases := []struct {
 		name  string

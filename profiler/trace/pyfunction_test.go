@@ -5,7 +5,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
@@ -45,17 +44,7 @@ func TestDroppedTensorsMakeRoomWithinBackward(t *testing.T) {
 		f.End()
 		p := tape.Program()
 		require.NoError(t, p.Validate())
-		var now, most int64
-		for _, i := range p.Instructions {
-			switch i.Kind {
-			case program.Alloc:
-				now += p.Buffers[i.Arg].Bytes
-				most = max(most, now)
-			case program.Free:
-				now -= p.Buffers[i.Arg].Bytes
-			}
-		}
-		return most
+		return p.Peak()
 	}
 	for _, hooked := range []bool{false, true} {
 		require.Equal(t, int64(4<<22), peak(false, hooked)-peak(true, hooked), "hooked: %t", hooked)
