@@ -66,23 +66,15 @@ func TestShardsOnTheHost(t *testing.T) {
 	}
 }
 
-// peakBeyondBatch is the most that is allocated after the batch is there, beyond what was.
-func peakBeyondBatch(p *program.Program) int64 {
-	var now, peak, before int64
-	for _, i := range p.Instructions {
-		switch i.Kind {
-		case program.Alloc:
-			now += (p.Buffers[i.Arg].Bytes + 511) / 512 * 512
-			peak = max(peak, now)
-		case program.Free:
-			now -= (p.Buffers[i.Arg].Bytes + 511) / 512 * 512
-		case program.Mark:
-			if phase := p.Phases[i.Arg]; phase.Step < 0 {
-				before, peak = now, now
-			}
+// peakBeyondBatch is the most that steps allocate beyond the model and the first batch.
+func peakBeyondBatch(p *program.Program) (peak int64) {
+	all := phases(p, inBlocks)
+	for of, u := range all {
+		if of.Step >= 0 {
+			peak = max(peak, u.peak)
 		}
 	}
-	return peak - before
+	return peak - all[phase(-1, "batch")].end
 }
 
 func TestSequencesThatCannotBeShared(t *testing.T) {

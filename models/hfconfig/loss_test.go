@@ -39,15 +39,9 @@ func TestChunkedLossNeedsWhatTorchtuneNeeds(t *testing.T) {
 // firstStep is what lies there after the first forward pass beyond the model, and the
 // peak up to the end of its backward.
 func firstStep(p *program.Program) (forward, peak int64) {
-	for at, i := range p.Instructions {
-		if i.Kind == program.Mark && p.Phases[i.Arg].Name == "backward" {
-			until := *p
-			until.Instructions = p.Instructions[:at]
-			a := allocated(&until)
-			return a.forward - a.model, a.peak - a.model
-		}
-	}
-	return 0, 0
+	all := phases(p, inBlocksBesideWorkspaces)
+	model := all[phase(-1, "model")].end
+	return all[phase(0, "forward")].end - model, all[phase(0, "backward")].soFar - model
 }
 
 func TestLossesDoNotMix(t *testing.T) {
@@ -70,24 +64,4 @@ func TestLossesDoNotMix(t *testing.T) {
 	whole, chunked, fused := peak(nil), peak(models.Settings{"chunked-loss": 8}), peak(models.Settings{"fused-loss": 1})
 	require.Less(t, chunked, whole)
 	require.Less(t, fused, chunked, "the fused loss keeps no scores at all")
-}
-
-// phasePeak is the most that is allocated in a phase of a step, in requested bytes.
-func phasePeak(p *program.Program, step int, phase string) int64 {
-	now, most, last := int64(0), int64(0), int64(0)
-	for _, in := range p.Instructions {
-		switch in.Kind {
-		case program.Alloc:
-			now += p.Buffers[in.Arg].Bytes
-			most = max(most, now)
-		case program.Free:
-			now -= p.Buffers[in.Arg].Bytes
-		case program.Mark:
-			if m := p.Phases[in.Arg]; m.Step == step && m.Name == phase {
-				last = max(last, most)
-			}
-			most = now
-		}
-	}
-	return last
 }

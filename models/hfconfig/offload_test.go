@@ -6,7 +6,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/models"
-	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
@@ -33,35 +32,9 @@ func TestWhatCheckpointsSaveOnTheHost(t *testing.T) {
 		})
 		r, err := m.Record(c, trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2})
 		require.NoError(t, err)
-		before, after, backward := lastStep(r.Program)
-		require.Equal(t, []int64{want.after, want.backward}, []int64{after - before, backward - before}, "%+v", want)
+		all := phases(r.Program, inBlocks)
+		before := all[phase(0, "step_end")].end
+		require.Equal(t, want.after, all[phase(1, "loss")].end-before, "%+v", want)
+		require.Equal(t, want.backward, all[phase(1, "backward")].peak-before, "%+v", want)
 	}
-}
-
-// lastStep is what is allocated before the last step, after its forward pass, and at most in
-// backward.
-func lastStep(p *program.Program) (before, after, backward int64) {
-	var now, peak int64
-	for _, i := range p.Instructions {
-		switch i.Kind {
-		case program.Alloc:
-			now += (p.Buffers[i.Arg].Bytes + 511) / 512 * 512
-			peak = max(peak, now)
-		case program.Free:
-			now -= (p.Buffers[i.Arg].Bytes + 511) / 512 * 512
-		case program.Mark:
-			switch p.Phases[i.Arg].Name {
-			case "step_end":
-				if p.Phases[i.Arg].Step == 0 {
-					before = now
-				}
-			case "loss":
-				after = now
-			case "backward":
-				backward = peak
-			}
-			peak = now
-		}
-	}
-	return before, after, backward
 }

@@ -6,7 +6,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/models"
-	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
@@ -34,35 +33,12 @@ func TestOptimizersOfOtherLibraries(t *testing.T) {
 			})
 			r, err := m.Record(c, trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2})
 			require.NoError(t, err)
-			peaks := phasePeaks(r.Program, 1)
-			require.Equal(t, want.forward, peaks["forward"])
-			require.Equal(t, want.backward, peaks["backward"])
+			all := phases(r.Program, inBlocks)
+			require.Equal(t, want.forward, all[phase(1, "forward")].peak)
+			require.Equal(t, want.backward, all[phase(1, "backward")].peak)
 			if want.step > 0 {
-				require.Equal(t, want.step, peaks["optimizer"])
+				require.Equal(t, want.step, all[phase(1, "optimizer")].peak)
 			}
 		})
 	}
-}
-
-// phasePeaks are the peaks of the phases of a step, in bytes of blocks of 512.
-func phasePeaks(p *program.Program, step int) map[string]int64 {
-	peaks := map[string]int64{}
-	var now, peak int64
-	for _, i := range p.Instructions {
-		switch i.Kind {
-		case program.Alloc, program.Free:
-			blocks := (p.Buffers[i.Arg].Bytes + 511) / 512 * 512
-			if i.Kind == program.Free {
-				blocks = -blocks
-			}
-			now += blocks
-			peak = max(peak, now)
-		case program.Mark:
-			if phase := p.Phases[i.Arg]; phase.Step == step {
-				peaks[phase.Name] = peak
-			}
-			peak = now
-		}
-	}
-	return peaks
 }

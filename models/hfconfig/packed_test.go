@@ -6,7 +6,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/models"
-	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
@@ -61,29 +60,4 @@ func TestWeightsStoredInFewBits(t *testing.T) {
 	require.Contains(t, m.Caveats(complete(t, m, adapters)), "quantize: the weights are stored as nf4, which transformers keeps; planned is nf4-dq")
 	_, err = Parse("config.json", []byte(sizes+`{"quant_method": "bitsandbytes", "load_in_4bit": true, "bnb_4bit_quant_type": "fp4"}}`))
 	require.ErrorContains(t, err, "vprof does not describe models with it")
-}
-
-// secondStep are the peaks of its forward pass and of backward.
-func secondStep(p *program.Program) (forward, backward int64) {
-	var now, peak int64
-	for _, i := range p.Instructions {
-		switch i.Kind {
-		case program.Alloc, program.Free:
-			blocks := (p.Buffers[i.Arg].Bytes + 511) / 512 * 512
-			if i.Kind == program.Free {
-				blocks = -blocks
-			}
-			now += blocks
-			peak = max(peak, now)
-		case program.Mark:
-			switch phase := p.Phases[i.Arg]; {
-			case phase.Step == 1 && phase.Name == "forward":
-				forward = peak
-			case phase.Step == 1 && phase.Name == "backward":
-				backward = peak
-			}
-			peak = now
-		}
-	}
-	return forward, backward
 }

@@ -71,26 +71,8 @@ func TestStepsRequestWhatPyTorchDoes(t *testing.T) {
 // of the first forward pass, the first backward pass and the whole.
 type requests [5]int64
 
-func requested(p *program.Program) (r requests) {
-	var now, peak int64
-	for _, i := range p.Instructions {
-		switch i.Kind {
-		case program.Alloc:
-			now += p.Buffers[i.Arg].Bytes
-			peak = max(peak, now)
-		case program.Free:
-			now -= p.Buffers[i.Arg].Bytes
-		case program.Mark:
-			switch phase := p.Phases[i.Arg]; {
-			case phase.Name == "model":
-				r[0] = now
-			case phase.Name == "forward" && phase.Step == 0:
-				r[1], r[2] = now, peak
-			case phase.Name == "backward" && phase.Step == 0:
-				r[3] = peak
-			}
-		}
-	}
-	r[4] = peak
-	return r
+func requested(p *program.Program) requests {
+	all := phases(p, asRequested)
+	forward := all[phase(0, "forward")]
+	return requests{all[phase(-1, "model")].end, forward.end, forward.soFar, all[phase(0, "backward")].soFar, p.Peak()}
 }

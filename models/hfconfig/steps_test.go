@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/models"
-	"github.com/vprof/vprof/profiler/program"
 )
 
 // Steps of transformers' own classes, run on fake tensors: what is allocated
@@ -43,41 +42,11 @@ func TestStepsAreThoseOfTransformers(t *testing.T) {
 		}
 		r, err := m.Record(c, board, models.Options{})
 		require.NoError(t, err)
-		got := allocated(r.Program)
-		require.Equal(t, want.Model, got.model, "%s %+v", want.Config, c)
-		require.InEpsilon(t, want.Forward, got.forward, 0.0003, "%s %+v", want.Config, c)
-		require.InEpsilon(t, want.Peak, got.peak, 0.0003, "%s %+v", want.Config, c)
+		all := phases(r.Program, inBlocksBesideWorkspaces)
+		require.Equal(t, want.Model, all[phase(-1, "model")].end, "%s %+v", want.Config, c)
+		require.InEpsilon(t, want.Forward, all[phase(0, "forward")].end, 0.0003, "%s %+v", want.Config, c)
+		require.InEpsilon(t, want.Peak, all[phase(1, "step_end")].soFar, 0.0003, "%s %+v", want.Config, c)
 	}
-}
-
-// amounts are bytes in blocks of 512 without workspaces.
-type amounts struct{ model, forward, peak int64 }
-
-func allocated(p *program.Program) (a amounts) {
-	var now int64
-	for _, i := range p.Instructions {
-		switch i.Kind {
-		case program.Alloc, program.Free:
-			b := p.Buffers[i.Arg]
-			if b.Class == program.Workspace {
-				continue
-			}
-			blocks := (b.Bytes + 511) / 512 * 512
-			if i.Kind == program.Free {
-				blocks = -blocks
-			}
-			now += blocks
-			a.peak = max(a.peak, now)
-		case program.Mark:
-			switch phase := p.Phases[i.Arg]; {
-			case phase.Name == "model":
-				a.model = now
-			case phase.Name == "forward" && phase.Step == 0:
-				a.forward = now
-			}
-		}
-	}
-	return a
 }
 
 // Weights in half precision take half, and so does all that has their type;
@@ -87,7 +56,7 @@ func TestWeightsHaveATypeOfTheirOwn(t *testing.T) {
 		c.Batch = 1
 		r, err := m.Record(c, board, models.Options{Steps: 1})
 		require.NoError(t, err)
-		return allocated(r.Program).model
+		return phases(r.Program, inBlocks)[phase(-1, "model")].end
 	}
 	const sizes = `"model_type": "llama", "hidden_size": 512, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 512`
 	whole, half := model(t, `{`+sizes+`}`), model(t, `{`+sizes+`, "torch_dtype": "bfloat16"}`)

@@ -6,7 +6,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/models"
-	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
@@ -38,37 +37,12 @@ func TestLossesThatWeighTokens(t *testing.T) {
 		})
 		r, err := m.Record(c, trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2})
 		require.NoError(t, err)
-		forward, backward := requestedBySecondStep(r.Program)
-		require.InEpsilon(t, want.forward, forward, 0.0002, want.objective)
-		require.InEpsilon(t, want.backward, backward, 0.0002, want.objective)
+		all := phases(r.Program, asRequested)
+		before := all[phase(0, "step_end")].end
+		forward := max(all[phase(1, "forward")].peak, all[phase(1, "loss")].peak)
+		require.InEpsilon(t, want.forward, forward-before, 0.0002, want.objective)
+		require.InEpsilon(t, want.backward, all[phase(1, "backward")].peak-before, 0.0002, want.objective)
 	}
-}
-
-// requestedBySecondStep are its peaks in bytes as requested, beyond what was there before.
-func requestedBySecondStep(p *program.Program) (forward, backward int64) {
-	var now, peak, before int64
-	for _, i := range p.Instructions {
-		switch i.Kind {
-		case program.Alloc:
-			now += p.Buffers[i.Arg].Bytes
-			peak = max(peak, now)
-		case program.Free:
-			now -= p.Buffers[i.Arg].Bytes
-		case program.Mark:
-			switch phase := p.Phases[i.Arg]; {
-			case phase.Name == "forward":
-				continue // the loss is part of it
-			case phase.Step == 0 && phase.Name == "step_end":
-				before = now
-			case phase.Step == 1 && phase.Name == "loss":
-				forward = peak - before
-			case phase.Step == 1 && phase.Name == "backward":
-				backward = peak - before
-			}
-			peak = now
-		}
-	}
-	return forward, backward
 }
 
 // LLaMA-Factory has the reference of ASFT in the precision of training, and none beside adapters.

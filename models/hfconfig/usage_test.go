@@ -1,0 +1,60 @@
+package hfconfig
+
+import (
+	"github.com/vprof/vprof/internal/ceil"
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// usage is how many bytes are allocated when a phase ends, at most while it lasts, and at most
+// since the program began.
+type usage struct{ end, peak, soFar int64 }
+
+// phases are the usages of all phases of a program, whose buffers take what size says. Of a
+// phase that a step has several times they are the last end and the highest peak.
+func phases(p *program.Program, size func(program.Buffer) int64) map[program.Phase]usage {
+	all := map[program.Phase]usage{}
+	var now, peak, soFar int64
+	for _, i := range p.Instructions {
+		switch i.Kind {
+		case program.Alloc:
+			now += size(p.Buffers[i.Arg])
+			peak = max(peak, now)
+		case program.Free:
+			now -= size(p.Buffers[i.Arg])
+		case program.Mark:
+			phase := p.Phases[i.Arg]
+			soFar = max(soFar, peak)
+			all[phase] = usage{now, max(peak, all[phase].peak), soFar}
+			peak = now
+		}
+	}
+	return all
+}
+
+// asRequested is the size that was asked for.
+func asRequested(b program.Buffer) int64 { return b.Bytes }
+
+// inBlocks is the size of the block of the caching allocator.
+func inBlocks(b program.Buffer) int64 { return ceil.Multiple(b.Bytes, 512) }
+
+// inBlocksBesideWorkspaces is that of all buffers but workspaces.
+func inBlocksBesideWorkspaces(b program.Buffer) int64 {
+	if b.Class == program.Workspace {
+		return 0
+	}
+	return inBlocks(b)
+}
+
+// phase is a phase of a step; -1 is what comes before the first.
+func phase(step int, name string) program.Phase { return program.Phase{Step: step, Name: name} }
+
+// secondStep are the peaks of its forward pass and of backward, in blocks.
+func secondStep(p *program.Program) (forward, backward int64) {
+	all := phases(p, inBlocks)
+	return all[phase(1, "forward")].peak, all[phase(1, "backward")].peak
+}
+
+// phasePeak is the most that is requested at a time in a phase of a step.
+func phasePeak(p *program.Program, step int, name string) int64 {
+	return phases(p, asRequested)[phase(step, name)].peak
+}
