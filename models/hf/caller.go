@@ -56,7 +56,7 @@ func (c *caller) chunks(f *frame, b TextBatch, n int64) []*tensor {
 		g := f.CallFrame(b.IDs, b.Padding)
 		g.In(c.net)
 		x := g.Let(c.decoder.Call(g, b.IDs, b.Padding, c.text))
-		for _, part := range g.LetAll(x.TensorSplit(chunkStarts(x.Size(1), n), 1)) {
+		for _, part := range g.LetAll(x.TensorSplit(trace.Sections(x.Size(1), min(n, x.Size(1))), 1)) {
 			scores := g.Let(c.text.scores(g, *c.output, part))
 			c.text.adjustScores(g, &scores)
 			all = append(all, scores)
@@ -64,22 +64,6 @@ func (c *caller) chunks(f *frame, b TextBatch, n int64) []*tensor {
 		g.End(all...)
 	})
 	return all
-}
-
-// chunkStarts are where all chunks of tokens but the first begin, as tensor_split has them:
-// the first ones are longer by one token if the rest is not zero.
-func chunkStarts(tokens, n int64) []int64 {
-	n = min(n, tokens)
-	var starts []int64
-	at := int64(0)
-	for i := range n - 1 {
-		at += tokens / n
-		if i < tokens%n {
-			at++
-		}
-		starts = append(starts, at)
-	}
-	return starts
 }
 
 // states shows the words, the result of every layer but the last, and the model's own in its

@@ -19,7 +19,7 @@ func (d *distillation) loss(f *frame, b TextBatch) *tensor {
 	f.Tape().NoGrad(func() { teacher = g.LetAll(d.task.Reference.chunks(g, b, d.n)) })
 	labels := []*tensor{b.Labels}
 	if len(student) > 1 {
-		labels = g.LetAll(b.Labels.TensorSplit(chunkStarts(b.Labels.Size(1), d.n), 1))
+		labels = g.LetAll(b.Labels.TensorSplit(trace.Sections(b.Labels.Size(1), int64(len(student))), 1))
 	}
 	flat := func(x *tensor) *tensor { return g.Let(x.Reshape(-1, x.Size(-1))) }
 	var divergence, entropy *tensor

@@ -83,7 +83,7 @@ var shapes = family{
 	"meshgrid.indexing(Tensor[] tensors, *, str indexing) -> Tensor[]":                                     list(func(a *Args) []*tensor { return trace.Meshgrid(a.Text("indexing") == "xy", a.Tensors("tensors")...) }),
 	"tensor_split.sections(Tensor(a -> *) self, SymInt sections, int dim=0) -> Tensor(a)[]": list(func(a *Args) []*tensor {
 		x, d := a.first(0), a.Dim("dim")
-		return x.TensorSplit(sections(x.Size(d), a.Int("sections")), d)
+		return x.TensorSplit(trace.Sections(x.Size(d), a.Int("sections")), d)
 	}),
 	"tensor_split.indices(Tensor(a -> *) self, SymInt[] indices, int dim=0) -> Tensor(a)[]": list(func(a *Args) []*tensor { return a.first(0).TensorSplit(a.Ints("indices"), a.Dim("dim")) }),
 	"unsafe_split.Tensor(Tensor self, SymInt split_size, int dim=0) -> Tensor[]":            list(func(a *Args) []*tensor { return a.first(0).Split(a.Int("split_size"), a.Dim("dim")) }),
@@ -92,10 +92,10 @@ var shapes = family{
 	"hsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[]": list(func(a *Args) []*tensor {
 		x := a.first(0)
 		d := min(1, x.NDim()-1)
-		return x.TensorSplit(sections(x.Size(d), a.Int("sections")), d)
+		return x.TensorSplit(trace.Sections(x.Size(d), a.Int("sections")), d)
 	}),
 	"vsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[]": list(func(a *Args) []*tensor {
-		return a.first(0).TensorSplit(sections(a.first(0).Size(0), a.Int("sections")), 0)
+		return a.first(0).TensorSplit(trace.Sections(a.first(0).Size(0), a.Int("sections")), 0)
 	}),
 	"concat(Tensor[] tensors, int dim=0) -> Tensor":      one(func(a *Args) *tensor { return trace.Cat(a.Dim("dim"), a.Tensors("tensors")...) }),
 	"concatenate(Tensor[] tensors, int dim=0) -> Tensor": one(func(a *Args) *tensor { return trace.Cat(a.Dim("dim"), a.Tensors("tensors")...) }),
@@ -190,21 +190,6 @@ func repeatInterleave(a *Args) *tensor {
 		return x.FlatRepeatInterleave(a.Int("repeats"))
 	}
 	return x.RepeatInterleave(a.Int("repeats"), dim)
-}
-
-// sections are where the parts of a split into equal sections begin: the first
-// ones are larger if they cannot all be equal.
-func sections(size, n int64) []int64 {
-	var starts []int64
-	at := int64(0)
-	for i := range n - 1 {
-		at += size / n
-		if i < size%n {
-			at++
-		}
-		starts = append(starts, at)
-	}
-	return starts
 }
 
 func transposeLast(x *tensor) *tensor { return x.Transpose(-2, -1) }

@@ -146,8 +146,8 @@ func Meshgrid(xy bool, xs ...*Tensor) []*Tensor {
 	return c.endAll(outs...)
 }
 
-// TensorSplit is x.tensor_split: views that begin at the given places along
-// dimension d.
+// TensorSplit is x.tensor_split: views that begin at zero and at the given places along
+// dimension d, such as [Sections].
 func (x *Tensor) TensorSplit(starts []int64, d int) []*Tensor {
 	c := x.tape.begin("tensor_split", x)
 	outs := make([]*Tensor, 0, len(starts)+1)
@@ -157,6 +157,21 @@ func (x *Tensor) TensorSplit(starts []int64, d int) []*Tensor {
 		from = to
 	}
 	return c.endAll(outs...)
+}
+
+// Sections are where all but the first of n parts of a dimension begin, as tensor_split has
+// them: the first parts are longer by one if they cannot all be equal.
+func Sections(size, n int64) []int64 {
+	var starts []int64
+	at := int64(0)
+	for i := range n - 1 {
+		at += size / n
+		if i < size%n {
+			at++
+		}
+		starts = append(starts, at)
+	}
+	return starts
 }
 
 // SelectScatter is torch.select_scatter(x, src, d, i): x with one slice
