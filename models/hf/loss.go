@@ -9,13 +9,19 @@ import (
 
 // CausalLMLoss is ForCausalLMLoss: in fp32, every token predicts the next.
 func CausalLMLoss(f *frame, logits, labels *tensor) *tensor {
+	return shiftedLoss(f, logits, labels, func(_ *frame, source, target *tensor) *tensor { return source.CrossEntropy(target) })
+}
+
+// shiftedLoss is what a loss makes of scores in fp32, as rows, and of the labels that follow,
+// of which the last of a row is none.
+func shiftedLoss(f *frame, logits, labels *tensor, of func(f *frame, source, target *tensor) *tensor) *tensor {
 	g := f.FuncFrame(logits, labels)
 	g.Set(&logits, logits.To(trace.F32))
 	g.Set(&labels, labels.Pad(0, 1))
 	shifted := g.Let(labels.Slice(-1, 1, labels.Size(-1)).Contiguous())
 	g.Set(&logits, logits.View(-1, logits.Size(-1)))
 	g.Set(&shifted, shifted.View(-1))
-	loss := logits.CrossEntropy(shifted)
+	loss := of(g, logits, shifted)
 	g.End(loss)
 	return loss
 }

@@ -39,7 +39,10 @@ func (w *weighted) loss(f *frame, b TextBatch) *tensor {
 		if w.objective.Name == models.EAFT {
 			each = entropyWeighted
 		}
-		y = shiftedLoss(g, g.Let(w.model.scores(g, b)), b.Labels, each)
+		counting := b.Labels.Size(0) * (b.Labels.Size(1) - 1)
+		y = shiftedLoss(g, g.Let(w.model.scores(g, b)), b.Labels, func(f *frame, source, target *tensor) *tensor {
+			return each(f, source, target, counting)
+		})
 	}
 	g.End(y)
 	return y
@@ -62,21 +65,6 @@ func (w *weighted) labeled(f *frame, b TextBatch) (logits, own *tensor) {
 	return logits, own
 }
 
-// shiftedLoss is dft_loss_func or eaft_loss_func: scores in fp32 and the labels that follow,
-// of which the last of a row is none.
-func shiftedLoss(f *frame, logits, labels *tensor, each func(f *frame, source, target *tensor, n int64) *tensor) *tensor {
-	n := labels.Size(0) * (labels.Size(1) - 1)
-	g := f.FuncFrame(logits, labels)
-	g.Set(&logits, logits.To(trace.F32))
-	g.Set(&labels, labels.Pad(0, 1))
-	shifted := g.Let(labels.Slice(-1, 1, labels.Size(-1)).Contiguous())
-	g.Set(&logits, logits.View(-1, logits.Size(-1)))
-	g.Set(&shifted, shifted.View(-1))
-	loss := each(g, logits, shifted, n)
-	g.End(loss)
-	return loss
-}
-
 // counted are the losses of the n tokens of target that count, and where they are.
 func counted(f *frame, source, target *tensor, n int64) (losses, at *tensor) {
 	each := f.Let(source.CrossEntropyWith(target, trace.CrossEntropyArgs{Reduction: trace.ReduceNone}))
@@ -85,7 +73,7 @@ func counted(f *frame, source, target *tensor, n int64) (losses, at *tensor) {
 	return f.Let(each.Index(at)), at
 }
 
-// probabilityWeighted is _dft_cross_entropy.
+// probabilityWeighted is _dft_cross_entropy of dft_loss_func.
 func probabilityWeighted(f *frame, source, target *tensor, n int64) *tensor {
 	g := f.FuncFrame(source, target)
 	losses, _ := counted(g, source, target, n)
@@ -96,7 +84,7 @@ func probabilityWeighted(f *frame, source, target *tensor, n int64) *tensor {
 	return y
 }
 
-// entropyWeighted is _eaft_cross_entropy.
+// entropyWeighted is _eaft_cross_entropy of eaft_loss_func.
 func entropyWeighted(f *frame, source, target *tensor, n int64) *tensor {
 	g := f.FuncFrame(source, target)
 	losses, at := counted(g, source, target, n)
