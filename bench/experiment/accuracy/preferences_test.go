@@ -129,42 +129,31 @@ func TestFeaturesNeedWhatPyTorchAllocates(t *testing.T) {
 	}
 }
 
-// TestDistillationNeedsWhatPyTorchAllocates has steps that learn from a teacher's scores, by
-// torchtune's own losses in eight chunks.
-func TestDistillationNeedsWhatPyTorchAllocates(t *testing.T) {
+// TestStudentsNeedWhatPyTorchAllocates has steps that learn from a teacher's scores: by
+// torchtune's own losses in eight chunks (KD), and by ms-swift's own functions over answers of
+// 256 tokens (GKD).
+func TestStudentsNeedWhatPyTorchAllocates(t *testing.T) {
 	m, err := all.Models().Lookup("hf:testdata/preferences.json,teacher=testdata/teacher.json")
 	require.NoError(t, err)
+	lora := &models.LoRA{Rank: 8, Alpha: 16}
+	kd, gkd := models.Objective{Name: models.KD, Chunks: 8}, models.Objective{Name: models.GKD, Completion: 256}
 	for _, k := range []struct {
-		lora              *models.LoRA
-		forward, backward float64
-	}{{&models.LoRA{Rank: 8, Alpha: 16}, 3158981120, 2928817152}, {nil, 2818202112, 2588038144}} {
-		c := models.Case{
-			Batch: 4, LoRA: k.lora, Weights: "bf16", Optimizer: "sgd", Torch: "2.11", Settings: models.Settings{"seq-len": 512},
-			Levers: models.Levers{Objective: models.Objective{Name: models.KD, Chunks: 8}, Clip: models.ClipNone},
-		}
-		peaks := peaksOfSecondStep(t, m, c)
-		require.InEpsilon(t, k.forward, peaks["forward"], 0.0001, "forward, %v", k.lora)
-		require.InEpsilon(t, k.backward, peaks["backward"], 0.0001, "backward, %v", k.lora)
-	}
-}
-
-// TestTaughtAnswersNeedWhatPyTorchAllocates has steps of ms-swift's GKD, by its own functions:
-// a teacher's scores of answers of 256 tokens.
-func TestTaughtAnswersNeedWhatPyTorchAllocates(t *testing.T) {
-	m, err := all.Models().Lookup("hf:testdata/preferences.json,teacher=testdata/teacher.json")
-	require.NoError(t, err)
-	for _, k := range []struct {
+		objective         models.Objective
 		amp               models.Autocast
 		lora              *models.LoRA
 		forward, backward float64
-	}{{"", &models.LoRA{Rank: 8, Alpha: 16}, 2911981568, 2615749632}, {"bf16", nil, 3493514240, 2899471360}} {
-		c := models.Case{
+	}{
+		{kd, "", lora, 3158981120, 2928817152},
+		{kd, "", nil, 2818202112, 2588038144},
+		{gkd, "", lora, 2911981568, 2615749632},
+		{gkd, "bf16", nil, 3493514240, 2899471360},
+	} {
+		peaks := peaksOfSecondStep(t, m, models.Case{
 			Batch: 4, AMP: k.amp, LoRA: k.lora, Weights: "bf16", Optimizer: "sgd", Torch: "2.11", Settings: models.Settings{"seq-len": 512},
-			Levers: models.Levers{Objective: models.Objective{Name: models.GKD, Completion: 256}, Clip: models.ClipNone},
-		}
-		peaks := peaksOfSecondStep(t, m, c)
-		require.InEpsilon(t, k.forward, peaks["forward"], 0.0001, "forward, %v", k.lora)
-		require.InEpsilon(t, k.backward, peaks["backward"], 0.0001, "backward, %v", k.lora)
+			Levers: models.Levers{Objective: k.objective, Clip: models.ClipNone},
+		})
+		require.InEpsilon(t, k.forward, peaks["forward"], 0.0001, "forward of %v, %v", k.objective, k.lora)
+		require.InEpsilon(t, k.backward, peaks["backward"], 0.0001, "backward of %v, %v", k.objective, k.lora)
 	}
 }
 
