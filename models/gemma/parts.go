@@ -61,24 +61,17 @@ func (s *scaled) call(f *frame, ids *tensor) *tensor {
 	return y
 }
 
-// frequencies are those of a kind of layers.
-type frequencies struct {
-	nn.Module
-	InvFreq, OriginalInvFreq *nn.Buffer
-}
-
 // rotary is Gemma4TextRotaryEmbedding: kinds are full attention and a window, nil where no
 // layer is of that kind.
 type rotary struct {
 	nn.Module
-	Kinds []*frequencies `torch:""`
+	Kinds []*hf.Frequencies `torch:""`
 }
 
 func newRotary(c *Config) *rotary {
-	m := &rotary{Kinds: make([]*frequencies, 2)}
+	m := &rotary{Kinds: make([]*hf.Frequencies, 2)}
 	for _, l := range c.Layers {
-		half := l.HeadSize / 2
-		m.Kinds[l.kind()] = &frequencies{InvFreq: nn.NewBuffer(trace.F32, half), OriginalInvFreq: nn.NewBuffer(trace.F32, half)}
+		m.Kinds[l.kind()] = hf.NewFrequencies(l.HeadSize)
 	}
 	return m
 }
@@ -104,17 +97,7 @@ func turned(f *frame, x, cos, sin *tensor) *tensor {
 	g := f.FuncFrame(x, cos, sin)
 	g.Set(&cos, cos.Unsqueeze(2))
 	g.Set(&sin, sin.Unsqueeze(2))
-	y := x.Mul(cos).Add(rotateHalf(g, x).Mul(sin))
-	g.End(y)
-	return y
-}
-
-func rotateHalf(f *frame, x *tensor) *tensor {
-	g := f.FuncFrame(x)
-	half := x.Size(-1) / 2
-	a := g.Let(x.Slice(-1, 0, half))
-	b := g.Let(x.Slice(-1, half, x.Size(-1)))
-	y := trace.Cat(-1, b.Neg(), a)
+	y := x.Mul(cos).Add(hf.RotateHalf(g, x).Mul(sin))
 	g.End(y)
 	return y
 }

@@ -3,6 +3,7 @@ package llama
 import (
 	"slices"
 
+	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -15,24 +16,17 @@ func (c *Config) rotarySize() int64 {
 	return c.HeadSize
 }
 
-// frequencies are those of a kind of layers.
-type frequencies struct {
-	nn.Module
-	InvFreq, OriginalInvFreq *nn.Buffer
-}
-
 // rotary is LlamaRotaryEmbedding, or that of several kinds of layers.
 type rotary struct {
 	nn.Module
-	Kinds []*frequencies `torch:""`
+	Kinds []*hf.Frequencies `torch:""`
 	r     Rotary
 }
 
 func newRotary(c *Config) *rotary {
-	half := c.rotarySize() / 2
 	m := &rotary{r: c.Rotary}
 	for range max(c.Rotary.Kinds, 1) {
-		m.Kinds = append(m.Kinds, &frequencies{InvFreq: nn.NewBuffer(trace.F32, half), OriginalInvFreq: nn.NewBuffer(trace.F32, half)})
+		m.Kinds = append(m.Kinds, hf.NewFrequencies(c.rotarySize()))
 	}
 	return m
 }
@@ -103,20 +97,15 @@ func (m *rotary) recomposed(f *frame, freq *tensor) *tensor {
 	return y
 }
 
-// rotateHalf is rotate_half.
+// rotateHalf is rotate_half, of halves or, with Pairs, of neighbors.
 func (r Rotary) rotateHalf(f *frame, x *tensor) *tensor {
-	g := f.FuncFrame(x)
-	if r.Pairs {
-		x1 := g.Let(x.SliceStep(-1, 0, x.Size(-1), 2))
-		x2 := g.Let(x.SliceStep(-1, 1, x.Size(-1), 2))
-		y := trace.Stack(-1, x2.Neg(), x1).Flatten(-2, -1)
-		g.End(y)
-		return y
+	if !r.Pairs {
+		return hf.RotateHalf(f, x)
 	}
-	half := x.Size(-1) / 2
-	x1 := g.Let(x.Slice(-1, 0, half))
-	x2 := g.Let(x.Slice(-1, half, x.Size(-1)))
-	y := trace.Cat(-1, x2.Neg(), x1)
+	g := f.FuncFrame(x)
+	x1 := g.Let(x.SliceStep(-1, 0, x.Size(-1), 2))
+	x2 := g.Let(x.SliceStep(-1, 1, x.Size(-1), 2))
+	y := trace.Stack(-1, x2.Neg(), x1).Flatten(-2, -1)
 	g.End(y)
 	return y
 }
