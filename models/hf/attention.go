@@ -48,8 +48,20 @@ func Attention(f *frame, q, k, v, mask *tensor, o AttentionOptions) *tensor {
 	return y
 }
 
-// EagerAttention is eager_attention_forward over [batch, heads, length, head size]: scores are computed and kept, and their size is held down if softcap says so.
-// The results are [batch, length, heads, head size], and the weights.
+// Attend is the attention interface in the frame of an attention module, which holds what it
+// gives: the results of [EagerAttention] if eager is set, else that of [Attention] without
+// weights.
+func Attend(f *frame, q, k, v, mask *tensor, o AttentionOptions, eager bool) (y, weights *tensor) {
+	if eager {
+		y, weights = EagerAttention(f, q, k, v, mask, o, false)
+		f.LetAll([]*tensor{y, weights})
+		return y, weights
+	}
+	return f.Let(Attention(f, q, k, v, mask, o)), nil
+}
+
+// EagerAttention is eager_attention_forward over [batch, heads, length, head size]: scores
+// are computed and kept, and with softcap their size is held down by a tanh. The results are [batch, length, heads, head size], and the weights.
 func EagerAttention(f *frame, q, k, v, mask *tensor, o AttentionOptions, softcap bool) (y, weights *tensor) {
 	g := f.FuncFrame(q, k, v, mask)
 	keys, values := k, v

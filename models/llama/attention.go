@@ -136,6 +136,19 @@ func (c *Config) attend(f *frame, q, k, v, mask *tensor, o hf.AttentionOptions) 
 	return hf.Attention(f, q, k, v, mask, o), nil
 }
 
+// attendAndProject is the end of an attention module, in its frame, which holds the results:
+// heads are put side by side and projected.
+func (c *Config) attendAndProject(f *frame, q, k, v, mask *tensor, o hf.AttentionOptions, output nn.Layer) (y, weights *tensor) {
+	y, weights = c.attend(f, q, k, v, mask, o)
+	f.Let(y)
+	if weights != nil {
+		f.Let(weights)
+	}
+	f.Set(&y, hf.Merge(y))
+	f.Set(&y, f.Call(output, y))
+	return y, weights
+}
+
 // project gives the heads of query, key and value.
 func (a *attention) project(f *frame, x *tensor) (q, k, v *tensor) {
 	c := a.c

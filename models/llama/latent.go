@@ -99,13 +99,7 @@ func (l *latent) call(f *frame, x, mask, positions, cos, sin *tensor) (y, weight
 	if l.Training() {
 		o.Dropout = l.c.AttentionDropout
 	}
-	y, weights = l.c.attend(g, query, key, value, mask, o)
-	g.Let(y)
-	if weights != nil {
-		g.Let(weights)
-	}
-	g.Set(&y, hf.Merge(y))
-	g.Set(&y, g.Call(l.OProj, y))
+	y, weights = l.c.attendAndProject(g, query, key, value, mask, o, l.OProj)
 	g.End(y, weights)
 	return y, weights
 }

@@ -71,13 +71,7 @@ func (a *llama4Attention) call(f *frame, x, mask, positions, angles, _ *tensor) 
 	if a.Training() {
 		o.Dropout = a.c.AttentionDropout
 	}
-	y, weights = a.c.attend(g, q, k, v, mask, o)
-	g.Let(y)
-	if weights != nil {
-		g.Let(weights)
-	}
-	g.Set(&y, hf.Merge(y))
-	g.Set(&y, g.Call(a.OProj, y))
+	y, weights = a.c.attendAndProject(g, q, k, v, mask, o, a.OProj)
 	g.End(y, weights)
 	return y, weights
 }

@@ -64,12 +64,7 @@ func (a *attention) call(f *frame, x, mask *tensor) (y, weights *tensor) {
 	if a.Training() {
 		o.Dropout = a.c.AttentionDropout
 	}
-	if a.c.Eager {
-		y, weights = hf.EagerAttention(g, q, k, v, mask, o, false)
-		g.LetAll([]*tensor{y, weights})
-	} else {
-		y = g.Let(hf.Attention(g, q, k, v, mask, o))
-	}
+	y, weights = hf.Attend(g, q, k, v, mask, o, a.c.Eager)
 	g.Set(&y, hf.Merge(y))
 	g.Set(&y, g.Call(a.OutProj, y))
 	g.End(y, weights)
