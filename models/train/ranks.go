@@ -2,9 +2,6 @@ package train
 
 import (
 	"errors"
-	"fmt"
-	"path"
-	"slices"
 	"strings"
 
 	"github.com/vprof/vprof/models"
@@ -161,85 +158,6 @@ func fullyShard(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout
 	return r, nil
 }
 
-// plan names the linear layers of a block that tensor parallelism splits column by column
-// and row by row, by the ends of their paths.
-type plan struct{ columns, rows []string }
-
-// plans are those of transformers' models (base_model_tp_plan) as far as they split linear
-// layers and gather nothing between them, and that of OPT, which has none. The first is
-// taken if no other is whole.
-var plans = []plan{
-	{[]string{"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "up"}, []string{"o_proj", "down_proj", "down"}}, // Llama and its like
-	{[]string{"query_key_value", "dense_h_to_4h"}, []string{"dense", "dense_4h_to_h"}},                              // GPT-NeoX
-	{[]string{"q_proj", "k_proj", "v_proj", "c_fc"}, []string{"o_proj", "c_proj"}},                                  // StarCoder2
-	{[]string{"q_proj", "k_proj", "v_proj", "fc1"}, []string{"o_proj", "fc2"}},                                      // nanochat
-	{[]string{"q_proj", "k_proj", "v_proj", "fc1"}, []string{"dense", "fc2"}},                                       // Phi
-	{[]string{"q_proj", "k_proj", "v_proj", "fc1"}, []string{"out_proj", "fc2"}},                                    // OPT
-}
-
-// planOf is the plan of a strategy for blocks with some linear layers.
-func planOf(s *models.Strategy, l Layout) plan {
-	if len(s.Col)+len(s.Row) > 0 {
-		return plan{s.Col, s.Row}
-	}
-	for _, p := range plans[1:] {
-		if len(l.Blocks) > 0 && !slices.ContainsFunc(slices.Concat(p.columns, p.rows), func(name string) bool {
-			return !slices.ContainsFunc(l.Linears, func(m string) bool { return nn.Below(m, l.Blocks[0]) && strings.HasSuffix(m, "."+name) })
-		}) {
-			return p
-		}
-	}
-	return plans[0]
-}
-
-// tensorParallel is parallelize_module of each block over the ranks of a group, then
-// fully_shard over the groups. Ranks of a group are next to each other.
-func tensorParallel(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout) (*Ranks, error) {
-	layers, err := splitLayers(s, l)
-	if err != nil {
-		return nil, err
-	}
-	group := distributed.World{Size: s.TP, Rank: w.Rank % s.TP}
-	if err := distributed.ParallelizeModule(t, group, layers, s.Init != ""); err != nil {
-		return nil, err
-	}
-	return fullyShard(t, distributed.World{Size: w.Size / s.TP, Rank: w.Rank / s.TP}, s, l)
-}
-
-// splitLayers are the linear layers of the blocks that ranks share: in each block those
-// column by column first.
-func splitLayers(s *models.Strategy, l Layout) ([]distributed.Linear, error) {
-	params := map[string]**trace.Tensor{}
-	for _, p := range l.Params {
-		params[p.Name] = p.Tensor
-	}
-	chosen := planOf(s, l)
-	plan := []struct {
-		names []string
-		split trace.Split
-	}{{chosen.columns, trace.ByColumn}, {chosen.rows, trace.ByRow}}
-	var out []distributed.Linear
-	for _, b := range l.Blocks {
-		for _, part := range plan {
-			for _, m := range l.Linears {
-				if nn.Below(m, b) && slices.ContainsFunc(part.names, func(name string) bool { return m == name || strings.HasSuffix(m, "."+name) }) {
-					out = append(out, distributed.Linear{Path: m, Split: part.split, Weight: params[m+".weight"], Bias: params[m+".bias"]})
-				}
-			}
-		}
-	}
-	switch {
-	case len(out) > 0:
-		return out, nil
-	case len(l.Blocks) == 0:
-		return nil, errors.New("tp: the model has no list of equal modules that holds a fifth of its parameters; take another strategy")
-	case len(l.Linears) == 0:
-		return nil, errors.New("tp: the model has no linear layers; take another strategy")
-	}
-	return nil, fmt.Errorf("tp: no linear layer of the blocks is called %s; name yours with col=... and row=..., as in %s",
-		strings.Join(slices.Concat(plan[0].names, plan[1].names), ", "), l.Linears[len(l.Linears)/2])
-}
-
 func typeOf(name string) trace.DType {
 	switch name {
 	case "bf16":
@@ -249,108 +167,6 @@ func typeOf(name string) trace.DType {
 	default:
 		return trace.F32
 	}
-}
-
-// groupsOf are the wrapped modules with their parameters, the root last. A parameter is
-// of the innermost module that holds it.
-func groupsOf(s *models.Strategy, l Layout) ([]distributed.Group, error) {
-	modules := l.Blocks
-	switch {
-	case s.RootAlone():
-		modules = nil
-	case len(s.Wrap) > 0:
-		modules = nil
-		for _, pattern := range s.Wrap {
-			found := Matching(pattern, l.Modules)
-			if len(found) == 0 {
-				return nil, fmt.Errorf("wrap: %q names no module; modules are named like %s", pattern, l.Modules[len(l.Modules)/2])
-			}
-			modules = append(modules, found...)
-		}
-		depth := func(m string) int { return strings.Count(m, ".") }
-		slices.SortStableFunc(modules, func(a, b string) int { return depth(b) - depth(a) })
-		modules = slices.Compact(modules)
-	}
-	if s.EP > 0 {
-		modules = append(slices.DeleteFunc(slices.Clone(l.Modules), func(m string) bool { return !strings.HasSuffix(m, experts) }), modules...)
-	}
-	groups := make([]distributed.Group, len(modules)+1)
-	for i, m := range modules {
-		groups[i].Module = m
-		if s.EP > 0 && strings.HasSuffix(m, experts) {
-			groups[i].Among = s.EP
-		}
-	}
-	for _, p := range l.Params {
-		at := len(modules)
-		for i, m := range modules {
-			if nn.Below(p.Name, m) && (at == len(modules) || len(m) > len(modules[at])) {
-				at = i
-			}
-		}
-		groups[at].Params = append(groups[at].Params, p)
-	}
-	if err := untied(s, l, groups); err != nil {
-		return nil, err
-	}
-	after := afterChildren(l.Modules)
-	for _, g := range groups {
-		slices.SortStableFunc(g.Params, func(a, b distributed.Param) int { return after[owner(a.Name)] - after[owner(b.Name)] })
-	}
-	return groups, nil
-}
-
-// untied refuses wraps that hold a weight and not all modules that share it: fully_shard
-// makes a parameter of its own of it for each.
-func untied(s *models.Strategy, l Layout, groups []distributed.Group) error {
-	if len(s.Wrap) == 0 || s.RootAlone() {
-		return nil
-	}
-	for _, g := range groups {
-		for _, p := range g.Params {
-			for _, m := range l.Sharing[p.Name] {
-				if m != g.Module && !nn.Below(m, g.Module) {
-					return fmt.Errorf("wrap: %s holds %s, which %s shares and fully_shard would then give a copy of its own; leave it to the root", g.Module, p.Name, m)
-				}
-			}
-		}
-	}
-	return nil
-}
-
-// owner is the path of the module that has a parameter.
-func owner(name string) string { return name[:max(strings.LastIndexByte(name, '.'), 0)] }
-
-// afterChildren numbers modules, given in the order of modules(), so that each comes
-// after those in it: fully_shard collects parameters in that order.
-func afterChildren(modules []string) map[string]int {
-	numbers := map[string]int{}
-	var open []string
-	leave := func(until func(m string) bool) {
-		for len(open) > 0 && !until(open[len(open)-1]) {
-			numbers[open[len(open)-1]] = len(numbers)
-			open = open[:len(open)-1]
-		}
-	}
-	for _, m := range modules {
-		leave(func(outer string) bool { return nn.Below(m, outer) })
-		open = append(open, m)
-	}
-	leave(func(string) bool { return false })
-	return numbers
-}
-
-// Matching are the modules whose paths a glob pattern matches, but for the root. A star
-// stands for one name of a path.
-func Matching(pattern string, modules []string) []string {
-	slashed := func(m string) string { return strings.ReplaceAll(m, ".", "/") }
-	var out []string
-	for _, m := range modules {
-		if ok, err := path.Match(slashed(pattern), slashed(m)); ok && err == nil && m != "" {
-			out = append(out, m)
-		}
-	}
-	return out
 }
 
 // Updates says that the strategy has a way of its own to step the optimizer, which Update
@@ -495,29 +311,4 @@ func (r *Ranks) LeaveRoot(f *trace.Frame, results []*trace.Tensor) []*trace.Tens
 		}
 	}
 	return out
-}
-
-// PartsOf are modules with what the parameters in them have, by their names.
-func PartsOf(modules, blocks []string, numel map[string]int64) []models.Part {
-	below := map[string]int64{}
-	for name, n := range numel {
-		for m := owner(name); m != ""; m = owner(m) {
-			below[m] += n
-		}
-		below[""] += n
-	}
-	out := make([]models.Part, len(modules))
-	for i, m := range modules {
-		out[i] = models.Part{Path: m, Parameters: below[m], Block: slices.Contains(blocks, m)}
-	}
-	return out
-}
-
-// Parts implements [models.Wrappable].
-func (t *taskTrainer) Parts() []models.Part {
-	numel, names := map[string]int64{}, t.net.Names()
-	for i, p := range t.net.Parameters {
-		numel[names[i]] = p.Numel()
-	}
-	return PartsOf(t.net.Modules(), t.net.Blocks(), numel)
 }
