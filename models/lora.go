@@ -208,18 +208,20 @@ func (l *LoRA) String() string {
 	return fmt.Sprintf("r=%d,alpha=%d,%s%s", l.Rank, l.Alpha, dropout, target)
 }
 
-// Adapts tells whether the layer of a path gets an adapter; all do if neither Targets nor
-// Match nor Parameters say.
-func (l *LoRA) Adapts(path string) bool {
+// Adapts gives what tells by its path whether a layer gets an adapter; all do if neither
+// Targets nor Match nor Parameters say.
+func (l *LoRA) Adapts() func(path string) bool {
 	switch {
 	case l.Match != "":
-		return regexp.MustCompile("^(?:" + l.Match + ")$").MatchString(path)
+		return regexp.MustCompile("^(?:" + l.Match + ")$").MatchString
 	case len(l.Targets) > 0:
-		return slices.ContainsFunc(l.Targets, func(t string) bool {
-			return path == t || strings.HasSuffix(path, "."+t) || t == allLinear
-		})
+		return func(path string) bool {
+			return slices.ContainsFunc(l.Targets, func(t string) bool {
+				return path == t || strings.HasSuffix(path, "."+t) || t == allLinear
+			})
+		}
 	default:
-		return len(l.Parameters) == 0
+		return func(string) bool { return len(l.Parameters) == 0 }
 	}
 }
 

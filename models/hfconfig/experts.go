@@ -113,10 +113,11 @@ func chosen(first bool, a, b string) string {
 // expression refuses a regular expression that reaches the layers that are in parameters:
 // peft makes names of what it matches, which reach further.
 func (d relative) expression(l models.LoRA) string {
+	adapts := l.Adapts()
 	for _, name := range d.fused {
 		for _, module := range []string{"", ".experts", ".shared_expert", ".shared_experts"} {
 			for _, layer := range []string{"0", "1", "10"} {
-				if l.Adapts("model.layers." + layer + ".mlp" + module + "." + name) {
+				if adapts("model.layers." + layer + ".mlp" + module + "." + name) {
 					return "match reaches " + name + ", which is in a parameter of the experts, and peft makes names of what it matches; list names with target="
 				}
 			}

@@ -149,7 +149,7 @@ func readQwen3Next(r *reader, c *llama.Config) {
 func (a *architecture) noAdaptersBeside(path string) {
 	check := a.check
 	a.check = func(c models.Case) (setting, reason string) {
-		if c.LoRA != nil && c.LoRA.Adapts(path) {
+		if c.LoRA != nil && c.LoRA.Adapts()(path) {
 			return "lora", fmt.Sprintf("peft puts no adapters beside %s of Mamba models; name other layers, such as target=in_proj", path[strings.LastIndexByte(path, '.')+1:])
 		}
 		return check(c)

@@ -61,7 +61,7 @@ func (w *weights) adapt(p *export.Program, o models.LoRA) (map[int32]*adapter, e
 	for _, x := range w.parameters {
 		x.frozen = true
 	}
-	made := map[int32]*adapter{}
+	made, targeted := map[int32]*adapter{}, targets(o, p)
 	var names []string
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
@@ -76,7 +76,7 @@ func (w *weights) adapt(p *export.Program, o models.LoRA) (map[int32]*adapter, e
 		base := w.parameters[at]
 		module := parent(base.name)
 		names = append(names, module[strings.LastIndexByte(module, '.')+1:])
-		if targeted(o, module, p, n) {
+		if targeted(module, n) {
 			made[weight.Ref] = w.beside(base, module, o)
 		}
 	}
@@ -87,12 +87,14 @@ func (w *weights) adapt(p *export.Program, o models.LoRA) (map[int32]*adapter, e
 	return made, nil
 }
 
-// targeted matches the path of a layer as peft does: whole, or from a dot on.
-func targeted(o models.LoRA, module string, p *export.Program, n *export.Node) bool {
+// targets tells which layers get adapters. The path of one is matched as peft does: whole, or
+// from a dot on.
+func targets(o models.LoRA, p *export.Program) func(module string, n *export.Node) bool {
 	if len(o.Targets) > 0 || o.Match != "" {
-		return o.Adapts(module)
+		adapts := o.Adapts()
+		return func(module string, _ *export.Node) bool { return adapts(module) }
 	}
-	return !returned(p, n)
+	return func(_ string, n *export.Node) bool { return !returned(p, n) }
 }
 
 // beside makes the adapter of a layer and puts its weights after the layer's.

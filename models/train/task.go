@@ -144,7 +144,7 @@ func fakeQuantize(task Task, c models.Case) error {
 	}
 	wanted, but := func(string) bool { return true }, []nn.Layer(nil)
 	if a, ok := task.(Adaptable); ok && c.LoRA != nil {
-		wanted, but = c.LoRA.Adapts, a.Unadapted()
+		wanted, but = c.LoRA.Adapts(), a.Unadapted()
 	}
 	q := nn.FakeQuantization{Group: c.QAT.Group, Legacy: c.QAT.Name == models.QAT8da4w}
 	replaced, undivided := nn.FakeQuantizeLinears(task.Model(), q, wanted, but...)
@@ -208,7 +208,7 @@ func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
 	case c.Stage != "full":
 		return wrong(fmt.Sprintf("stage %s trains what adapters freeze; use stage full", c.Stage))
 	}
-	options := nn.LoRA{Rank: c.LoRA.Rank, Dropout: c.LoRA.Dropout, DoRA: c.LoRA.DoRA != "", Torchtune: c.LoRA.DoRA == models.TorchtuneDoRA, NoTowers: c.LoRA.NoTowers, Adapts: c.LoRA.Adapts}
+	options := nn.LoRA{Rank: c.LoRA.Rank, Dropout: c.LoRA.Dropout, DoRA: c.LoRA.DoRA != "", Torchtune: c.LoRA.DoRA == models.TorchtuneDoRA, NoTowers: c.LoRA.NoTowers, Adapts: c.LoRA.Adapts()}
 	but := a.Unadapted()
 	saved, missing := nn.Places(a.Model(), c.LoRA.Save)
 	if len(missing) > 0 {
