@@ -185,6 +185,15 @@ const noAutocast = "none"
 // Precisions are all values of [Autocast].
 func Precisions() []Autocast { return []Autocast{NoAutocast, "fp16", "bf16"} }
 
+// Precisions are those that a model with the weights of a case may train in: a GradScaler,
+// which autocast in fp16 needs, takes no gradients of weights in half precision.
+func (c Case) Precisions() []Autocast {
+	if c.Weights == FP32 || c.LoRA != nil || c.TrainedWeights != "" {
+		return Precisions()
+	}
+	return []Autocast{NoAutocast, "bf16"}
+}
+
 // ParseAutocast reads what [Autocast.String] writes.
 func ParseAutocast(text string) (Autocast, error) {
 	switch {

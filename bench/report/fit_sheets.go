@@ -139,11 +139,7 @@ func (f *Fit) notes() []string {
 			break
 		}
 	}
-	for _, c := range f.Choices {
-		if c.Refused != "" {
-			notes = append(notes, fmt.Sprintf("refused, %s: %s", c.Case, c.Refused))
-		}
-	}
+	notes = append(notes, f.refusals()...)
 	for _, c := range f.Choices {
 		if c.Capped {
 			notes = append(notes, fmt.Sprintf("+ the search ends at batch %d (--max-batch).", f.Budget.MaxBatch))
@@ -153,6 +149,31 @@ func (f *Fit) notes() []string {
 	notes = append(notes, f.throughEpochs()...)
 	notes = append(notes, f.parallelNotes()...)
 	return append(notes, "samples/s ~: an estimate that ranks; vprof time shows how uncertain it is.")
+}
+
+// refusals say why configurations are refused, each reason once.
+func (f *Fit) refusals() []string {
+	first, others := map[string]string{}, map[string]int{}
+	var reasons []string
+	for _, c := range f.Choices {
+		switch why := c.Refused; {
+		case why == "":
+		case first[why] == "":
+			first[why] = c.Case.String()
+			reasons = append(reasons, why)
+		default:
+			others[why]++
+		}
+	}
+	var notes []string
+	for _, why := range reasons {
+		who := first[why]
+		if n := others[why]; n > 0 {
+			who += fmt.Sprintf(", and %d more", n)
+		}
+		notes = append(notes, fmt.Sprintf("refused, %s: %s", who, why))
+	}
+	return notes
 }
 
 // parallelNotes say what the figures of several GPUs rest on.

@@ -374,7 +374,7 @@ func (o *fitOptions) cases(m models.Model, c models.Case) ([]models.Case, error)
 		}
 		return fit.Levered(m, c, func(flag string) bool { return o.c.fixed(flag) || held[flag] || o.apply.cannot(flag) }), nil
 	}
-	stages, amps, recompute := m.Stages, models.Precisions(), []bool{false, true}
+	stages, amps, recompute := m.Stages, c.Precisions(), []bool{false, true}
 	if o.c.stage != "" || c.LoRA != nil || o.c.trainer != nil { // adapters belong to one stage, and so do trainers
 		stages = []string{c.Stage}
 	}

@@ -72,6 +72,8 @@ func TestWeightsHaveATypeOfTheirOwn(t *testing.T) {
 
 	_, err := whole.Record(models.Case{Batch: 1, Weights: "fp16", AMP: "fp16"}, board, models.Options{})
 	require.ErrorContains(t, err, "Attempting to unscale FP16 gradients")
+	_, err = whole.Record(models.Case{Batch: 1, Weights: "bf16", AMP: "fp16"}, board, models.Options{})
+	require.ErrorContains(t, err, "_amp_foreach_non_finite_check_and_unscale_cuda\" not implemented for 'BFloat16'")
 	adapters.Weights, adapters.AMP, adapters.Batch = "fp16", "fp16", 1
 	_, err = whole.Record(adapters, board, models.Options{})
 	require.NoError(t, err, "the gradients of adapters are in fp32")

@@ -306,13 +306,10 @@ func (t *trainer) update(s *train.Session, opt *optim.Optimizer, trained []*trac
 	case t.c.InBackward:
 	case t.ranks.Updates():
 		t.ranks.Update(opt.Step)
-	case s.Scaler != nil && t.c.Clip != models.ClipNorm:
-		s.Scaler.Step(opt)
-		s.Scaler.Update()
 	case t.c.Clip == models.ClipNorm:
 		s.StepOver(opt, trained)
 	default:
-		opt.Step()
+		s.StepOver(opt, nil)
 	}
 }
 

@@ -2,7 +2,6 @@ package train
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -191,9 +190,6 @@ func weightType(name models.WeightType) trace.DType {
 	}
 }
 
-// errUnscale is what GradScaler raises.
-var errUnscale = errors.New("ValueError: Attempting to unscale FP16 gradients: autocast in fp16 needs weights in fp32")
-
 // adapt puts adapters into the task's model as peft does. With checkpointing
 // on, peft has the input embeddings require gradients. Adapters are in fp32
 // whatever the weights are in (autocast_adapter_dtype).
@@ -351,9 +347,6 @@ func (t *taskTrainer) Counts() models.Counts { return Counts(t.net, nil) }
 // Record implements [models.Trainer].
 func (t *taskTrainer) Record(tape *trace.Tape, steps int) error {
 	return tape.Try(func() {
-		if t.c.AMP == "fp16" && slices.ContainsFunc(Trainable(t.net.Parameters), func(p *nn.Parameter) bool { return p.DType == trace.F16 }) {
-			tape.Raise(errUnscale)
-		}
 		Place(tape, t.c, func() {
 			t.net.To(tape)
 			nn.MoveAdapters(tape, t.net, t.adapters)

@@ -61,6 +61,12 @@ func (s *Session) OptimizerOf(c models.Case, own optim.Config, r *Ranks, groups 
 			return nil, err
 		}
 	}
+	if s.Scaler != nil {
+		inKernel := own.Implementation == optim.Fused && c.Clip == models.ClipNone
+		if err := optim.Unscales(inKernel, groups...); err != nil {
+			return nil, err
+		}
+	}
 	return optim.NewShare(s.Tape, own, r.Shared(), groups...)
 }
 
@@ -162,18 +168,20 @@ func (s *Session) Step(o *optim.Optimizer, clipped []*nn.Parameter) {
 	s.StepOver(o, tensors)
 }
 
-// StepOver is Step of tensors.
+// StepOver is Step of tensors; without any to clip it is the scaler that unscales.
 func (s *Session) StepOver(o *optim.Optimizer, clipped []*trace.Tensor) {
-	if s.Scaler != nil {
+	if s.Scaler != nil && clipped != nil {
 		s.Scaler.Unscale(o)
 	}
 	if clipped != nil {
 		clip(s.Tape, clipped)
 	}
-	o.Step()
-	if s.Scaler != nil {
-		s.Scaler.Update()
+	if s.Scaler == nil {
+		o.Step()
+		return
 	}
+	s.Scaler.Step(o)
+	s.Scaler.Update()
 }
 
 // Clip is torch.nn.utils.clip_grad_norm_, without its result.

@@ -1,6 +1,9 @@
 package optim
 
 import (
+	"errors"
+	"slices"
+
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -35,6 +38,23 @@ func (s *GradScaler) Scale(loss *trace.Tensor) *trace.Tensor {
 		})
 	}
 	return loss.Mul(s.scale)
+}
+
+// Unscales is the error that PyTorch raises where a scaler is to unscale the gradients of
+// parameters, nil if it does: those in fp32, and those in fp16 within the kernel of a fused
+// optimizer, which is where it unscales gradients that nobody clips. The kernel that looks for
+// infinities takes no bf16 up to PyTorch 2.15 (github.com/pytorch/pytorch/issues/127176).
+func Unscales(inKernel bool, groups ...[]*trace.Tensor) error {
+	for _, p := range slices.Concat(groups...) {
+		switch {
+		case !p.RequiresGrad():
+		case p.DType() == trace.F16 && !inKernel:
+			return errors.New("ValueError: Attempting to unscale FP16 gradients: autocast in fp16 needs weights in fp32")
+		case p.DType() == trace.BF16:
+			return errors.New("NotImplementedError: \"_amp_foreach_non_finite_check_and_unscale_cuda\" not implemented for 'BFloat16': autocast in fp16 needs weights in fp32; use autocast in bf16")
+		}
+	}
+	return nil
 }
 
 // Unscale is scaler.unscale_(optimizer).
