@@ -73,6 +73,37 @@ func TestASearchLooksAroundTheBest(t *testing.T) {
 	require.Contains(t, both.wraps(d), []string{"encoder.block.*", "decoder.block.*"})
 }
 
+// On one board a search of several strategies says of what fits nowhere, and of what fits with
+// one sample alone, what a search of that strategy says.
+func TestASearchOfStrategiesIsExactAtTheSmallestBatch(t *testing.T) {
+	m, err := all.Models().Lookup("llama-tiny")
+	require.NoError(t, err)
+	of := func(ranks report.Parallel, strategies ...string) []report.Choice {
+		s := Search{Model: m, GPUs: []device.GPU{steptest.Card(900)}, Ranks: ranks, MaxBatch: 64, Budget: planner.Budget{Margin: 0.85}, Evidence: steptest.Exact()}
+		for _, text := range strategies {
+			strategy, err := models.ParseStrategy(text)
+			require.NoError(t, err)
+			c := m.Default
+			c.Accumulate, c.GPUs, c.Strategy = 1, 4, &strategy
+			s.Cases = append(s.Cases, c)
+		}
+		f, err := Run(t.Context(), s)
+		require.NoError(t, err)
+		return f.Choices
+	}
+	compared := 0
+	for _, c := range of(report.Parallel{GPUs: 4, Strategy: AnyStrategy}, "ddp", "fsdp2", "pp:micro=4") {
+		alone := of(report.Parallel{GPUs: 4}, c.Case.Strategy.String())[0]
+		if alone.Largest > 1 {
+			continue
+		}
+		compared++
+		require.Equal(t, alone.Largest, c.Largest, c.Case)
+		require.Equal(t, alone.Estimate.Device.Bytes, c.Estimate.Device.Bytes, c.Case)
+	}
+	require.NotZero(t, compared)
+}
+
 // What the model cannot do is left out and said once, as long as nobody asked for it.
 func TestRefusedStrategiesOfASearchAreLeftOut(t *testing.T) {
 	choice := func(strategy, refused string) report.Choice {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
-	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/planner/parallel"
@@ -21,8 +20,9 @@ import (
 // A survey estimates every configuration on every board from few recordings:
 // three batch sizes of each configuration, with straight lines between them, on
 // one board for all of its kind. What differs between boards of a kind is scratch
-// space of some kernels, and kinds mostly share a recording, too. It is good for finding
-// what to look at; whatever is recommended is replayed for itself.
+// space of some kernels, and kinds mostly share a recording, too. On one board alone the
+// batch sizes are those that a search for the largest looks at first. A survey is good for
+// finding what to look at; whatever is recommended is replayed for itself.
 type survey struct {
 	search *Search
 	// choices has those of a board after those of the board before.
@@ -81,7 +81,11 @@ func (v *survey) configuration(ctx context.Context, kinds [][]int, at int) error
 	c.Accumulate = step.RecordedSteps(steps)
 	setup, cause := step.New(s.Model, c, s.Evidence)
 	var lines []line
-	if cause == nil {
+	switch {
+	case cause != nil:
+	case len(s.GPUs) == 1:
+		lines, cause = v.approach(ctx, setup, s.GPUs[0])
+	default:
 		lines, cause = v.draw(ctx, setup, kinds)
 	}
 	if step.Refused(cause) && len(kinds) > 1 { // maybe on one of them alone
@@ -112,9 +116,6 @@ func (v *survey) configuration(ctx context.Context, kinds [][]int, at int) error
 // draw tries a configuration at a few batch sizes, on the first board of each kind.
 func (v *survey) draw(ctx context.Context, setup *step.Setup, kinds [][]int) ([]line, error) {
 	s, batches := v.search, v.batches()
-	if o := setup.Case().Strategy; o != nil && o.Name == models.PP && len(batches) > 2 { // several ranks are recorded for each
-		batches = []int{batches[0], batches[len(batches)-1]}
-	}
 	lines := make([]line, len(kinds))
 	for k := range lines {
 		lines[k] = line{batches: batches, samples: map[int]planner.Sample{}, seconds: map[int][]float64{}}
@@ -146,6 +147,64 @@ func (v *survey) draw(ctx context.Context, setup *step.Setup, kinds [][]int) ([]
 		r.Discard()
 	}
 	return lines, nil
+}
+
+// approach tries a configuration on one board: at the batch sizes that a search for the
+// largest looks at until there are enough for a line, which the search ends on.
+func (v *survey) approach(ctx context.Context, setup *step.Setup, gpu device.GPU) ([]line, error) {
+	s, timed := v.search, []device.GPU{gpu}
+	q, err := s.batchSearch(setup, gpu)
+	if err != nil {
+		return nil, err
+	}
+	const enough = 3
+	l := line{samples: map[int]planner.Sample{}, seconds: map[int][]float64{}}
+	estimate := func(batch int) (planner.Estimate, error) {
+		if _, tried := l.samples[batch]; !tried && len(l.samples) < enough {
+			t := setup.Trial(gpu, batch)
+			t.Timed = timed
+			r, err := setup.Try(ctx, t)
+			if err != nil {
+				return planner.Estimate{}, err
+			}
+			defer r.Discard()
+			if err := v.add(&l, setup, gpu, batch, r, timed); err != nil {
+				return planner.Estimate{}, err
+			}
+		}
+		interpolated, err := v.estimator(setup, gpu, l)
+		if err != nil {
+			return planner.Estimate{}, err
+		}
+		return interpolated(batch)
+	}
+	largest, err := q.search(q.begin, func(batch int) (int64, error) {
+		e, err := estimate(batch)
+		return q.budget.Need(e), err
+	})
+	if err == nil {
+		_, err = estimate(q.shown(largest))
+	}
+	if step.Refused(err) { // maybe one sample alone
+		_, err = estimate(2)
+	}
+	if _, one := l.samples[1]; err == nil && !one && len(l.samples) == 1 {
+		_, err = estimate(4)
+	}
+	l.batches = slices.Sorted(maps.Keys(l.samples))
+	return []line{l}, err
+}
+
+// estimator estimates batch sizes on a board by a configuration's line.
+func (v *survey) estimator(setup *step.Setup, gpu device.GPU, l line) (func(batch int) (planner.Estimate, error), error) {
+	p, err := setup.Planner(gpu, slices.Collect(maps.Values(l.samples))...)
+	return func(batch int) (planner.Estimate, error) {
+		e, err := p.Estimate(batch)
+		if group := v.search.Parallel; err == nil && group.GPUs > 1 {
+			e = group.Apply(e, l.sizes)
+		}
+		return e, err
+	}, err
 }
 
 // batches are those that are tried: from the smallest boards' to the largest ones'.
@@ -192,16 +251,9 @@ func (v *survey) choice(setup *step.Setup, l line, boards []int, board, steps in
 	if err != nil {
 		return report.Choice{}, err
 	}
-	p, err := setup.Planner(gpu, slices.Collect(maps.Values(l.samples))...)
+	estimate, err := v.estimator(setup, gpu, l)
 	if err != nil {
 		return report.Choice{}, err
-	}
-	estimate := func(batch int) (planner.Estimate, error) {
-		e, err := p.Estimate(batch)
-		if err == nil && s.Parallel.GPUs > 1 {
-			e = s.Parallel.Apply(e, l.sizes)
-		}
-		return e, err
 	}
 	largest, err := q.search(planner.Start{Batch: l.batches[len(l.batches)/2]}, func(batch int) (int64, error) {
 		e, err := estimate(batch)
