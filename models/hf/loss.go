@@ -1,7 +1,6 @@
 package hf
 
 import (
-	"github.com/vprof/vprof/internal/ceil"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
@@ -37,10 +36,11 @@ type OutputLoss struct {
 	OwnLabels bool
 }
 
-// Chunked is the LinearCrossEntropyLoss of torchtune 0.7: the scores of one of so many
-// chunks of tokens at a time. Autograd keeps the log-softmax of every chunk, so what is
-// spared are the scores themselves and their copies. All labels but the last of a row are
-// counted.
+// Chunked is the LinearCrossEntropyLoss of torchtune 0.7
+// (torchtune/modules/loss/cross_entropy_loss.py): tokens are split by tensor_split, and the
+// scores of one of so many chunks are there at a time. Autograd keeps the log-softmax of every
+// chunk, so what is spared are the scores themselves and their copies. No label is taken to be
+// ignored, not even the last of a row, which torchtune leaves out.
 func (l OutputLoss) Chunked(f *trace.Frame, x, labels *trace.Tensor, chunks int64) *trace.Tensor {
 	t, g := f.Tape(), f.FuncFrame(x, labels)
 	if !l.OwnLabels {
@@ -51,11 +51,7 @@ func (l OutputLoss) Chunked(f *trace.Frame, x, labels *trace.Tensor, chunks int6
 	counted := g.Let(t.New("nonzero", program.Activations, trace.I64, labels.Numel()))
 	g.Set(&x, x.IndexSelect(0, counted))
 	g.Set(&labels, labels.IndexSelect(0, counted))
-	rows := x.Size(0)
-	var starts []int64
-	for i := int64(1); i < min(chunks, rows); i++ {
-		starts = append(starts, ceil.Div(rows*i, chunks))
-	}
+	starts := trace.Sections(x.Size(0), min(chunks, x.Size(0))) // what follows with fewer tokens is empty
 	targets := g.LetAll(labels.TensorSplit(starts, 0))
 	total := g.Let(t.Zeros(trace.F32))
 	for i, part := range g.LetAll(x.TensorSplit(starts, 0)) {

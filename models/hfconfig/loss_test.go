@@ -44,6 +44,24 @@ func firstStep(p *program.Program) (forward, peak int64) {
 	return all[phase(0, "forward")].end - model, all[phase(0, "backward")].soFar - model
 }
 
+// 19 tokens in 8 chunks are three chunks of three tokens, then five of two, as tensor_split has them;
+// more chunks than tokens are one of each token.
+func TestChunksAreThoseOfTensorSplit(t *testing.T) {
+	const vocab = 5000
+	m := model(t, `{"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 5000}`)
+	for length, want := range map[int64][]int64{19: {3, 3, 3, 2, 2, 2, 2, 2}, 3: {1, 1, 1}} {
+		r, err := m.Record(models.Case{Batch: 1, Settings: models.Settings{"seq-len": length, "chunked-loss": 8}}, board, models.Options{Steps: 1})
+		require.NoError(t, err)
+		var tokens []int64
+		for _, b := range r.Program.Buffers {
+			if r.Program.Sites[b.Site].Native == "log_softmax" {
+				tokens = append(tokens, b.Bytes/4/vocab)
+			}
+		}
+		require.Equal(t, want, tokens)
+	}
+}
+
 func TestLossesDoNotMix(t *testing.T) {
 	m := model(t, `{"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 5000}`)
 	for _, c := range []models.Case{
