@@ -17,8 +17,9 @@ type Strategy struct {
 	BucketCap                           int64
 	BucketView, StaticGraph, FindUnused bool
 
-	// Reshard is reshard_after_forward of fully_shard: "true", "false", or "auto"
-	// for PyTorch's None, which frees all but the root's parameters.
+	// Reshard is reshard_after_forward of fully_shard: "true", "false", "auto" for PyTorch's
+	// None, which frees all but the root's parameters, or the number of ranks that share
+	// parameters out again after forward.
 	Reshard string
 	// MP is param_dtype of its MixedPrecisionPolicy, "bf16" or "fp16", and Reduce
 	// reduce_dtype; empty keeps the types that there are.
@@ -27,6 +28,7 @@ type Strategy struct {
 	Replicate int64
 	// Wrap are glob patterns of the paths of the modules that are wrapped beside the
 	// root, or [RootAlone]; empty means the children of the longest list of equal modules.
+	// [Strategy.Wraps] reads them.
 	Wrap []string
 
 	// TP is the number of ranks that share each linear layer; fully_shard shards over the
@@ -115,6 +117,8 @@ func (s *Strategy) check(gpus int) error {
 		return fmt.Errorf("%d GPUs cannot be divided into groups of %d that share a sequence (cp=%d)", gpus, s.CP*max(1, s.TP), s.CP)
 	case s.StaticGraph && s.FindUnused:
 		return fmt.Errorf("static_graph and find_unused exclude each other")
+	case s.ReshardAmong() > 0 && s.checkReshard(int64(gpus)) != nil:
+		return s.checkReshard(int64(gpus))
 	case s.Name == TP:
 		return s.checkTensorParallel(int64(gpus))
 	}

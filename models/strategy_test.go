@@ -37,7 +37,7 @@ func strategies() *rapid.Generator[Strategy] {
 			s.BucketView, s.StaticGraph, s.FindUnused = rapid.Bool().Draw(t, "view"), rapid.Bool().Draw(t, "static"), rapid.Bool().Draw(t, "unused")
 			return s
 		}
-		others := map[string][]string{FSDP2: {"", "false", "auto"}, TP: {"", "false", "true"}}
+		others := map[string][]string{FSDP2: {"", "false", "auto", "4"}, TP: {"", "false", "true"}}
 		s.Reshard = rapid.SampledFrom(others[s.Name]).Draw(t, "reshard")
 		s.MP = rapid.SampledFrom([]string{"", "bf16", "fp16"}).Draw(t, "mp")
 		s.Reduce = rapid.SampledFrom([]string{"", "fp32", "bf16"}).Draw(t, "reduce")
@@ -51,7 +51,7 @@ func strategies() *rapid.Generator[Strategy] {
 		if s.CP = rapid.SampledFrom([]int64{0, 2, 8}).Draw(t, "cp"); s.CP > 0 {
 			s.CPBy = rapid.SampledFrom([]string{"", Llama3, Ring}).Draw(t, "by")
 		}
-		s.Wrap = rapid.SampledFrom([][]string{nil, {"h.*"}, {"h.*", "wte"}}).Draw(t, "wrap")
+		s.Wrap = rapid.SampledFrom([][]string{nil, {"h.*"}, {"h.*/2", "wte"}, {"ln_f:wte"}}).Draw(t, "wrap")
 		return s
 	})
 }
@@ -66,6 +66,7 @@ func TestStrategiesAreReadAsPyTorchNamesTheirOptions(t *testing.T) {
 		"fsdp2:replicate=2,wrap=h.*+wte,no_sync=false":    {Name: FSDP2, Replicate: 2, Wrap: []string{"h.*", "wte"}, EachSync: true},
 		"fsdp2:reshard=true,replicate=1,no_sync=true":     {Name: FSDP2},
 		"tp:tp=2,reshard=auto,col=query+key,row=dense":    {Name: TP, TP: 2, Col: []string{"query", "key"}, Row: []string{"dense"}},
+		"fsdp2:reshard=02,wrap=h.*/2+norm:head":           {Name: FSDP2, Reshard: "2", Wrap: []string{"h.*/2", "norm:head"}},
 		"tp:tp=4,reshard=true":                            {Name: TP, TP: 4, Reshard: "true"},
 		"tp:tp=2,replicate=2,init=meta":                   {Name: TP, TP: 2, Replicate: 2, Init: "meta"},
 		"ddp:find_unused=true,bucket_view=false,rank=005": {Name: DDP, FindUnused: true, Rank: &five},
@@ -87,7 +88,11 @@ func TestStrategyErrorsNameTheKey(t *testing.T) {
 		"fsdp2:mp=bf16,mp=bf16":     "mp: given twice",
 		"fsdp2:replicate=0":         `replicate: "0" is not a whole number`,
 		"fsdp2:reshard=maybe":       `reshard: "maybe" is none of true, false, auto`,
+		"fsdp2:reshard=0":           "reshard: 0 is not a number of ranks",
 		"fsdp2:wrap=h.*+":           "has an empty pattern",
+		"fsdp2:wrap=norm::head":     "has an empty pattern",
+		"fsdp2:wrap=h.*/0":          `h.*/0: behind the slash stands how many modules are wrapped together: "0" is not a whole number`,
+		"fsdp2:wrap=h.*+none":       "none is the root alone",
 		"ddp:bucket_cap_mb=1e3":     `bucket_cap_mb: "1e3" is not a whole number`,
 		"tp:tp=1":                   `tp: "1" is not a whole number`,
 		"zero1:bucket_view=perhaps": `bucket_view: "perhaps" is none of true, false`,
@@ -112,6 +117,10 @@ func TestStrategiesThatRanksCannotFollowAreRefused(t *testing.T) {
 		"zero1:overlap=true":                       "bucket, overlap and offload are DeepSpeed's; say engine=deepspeed",
 		"zero1:engine=deepspeed,bucket_view=true":  "no options of DistributedDataParallel",
 		"fsdp2:replicate=16":                       "8 GPUs cannot be divided into 16 replicas",
+		"fsdp2:reshard=3":                          "reshard=3: parameters are shared by 8 ranks, of which it must be a factor",
+		"fsdp2:replicate=4,reshard=4":              "reshard=4: parameters are shared by 2 ranks",
+		"fsdp2:ep=2,reshard=2":                     "vprof records experts that ranks share out (ep=2) with true, false or auto",
+		"tp:tp=2,reshard=2":                        "PyTorch reshards to fewer ranks without tensor parallelism alone",
 	} {
 		s, err := ParseStrategy(text)
 		require.NoError(t, err, text)

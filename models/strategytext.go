@@ -83,7 +83,7 @@ func (s *Strategy) set(key, value string) (err error) {
 		on, err = parseTruth(value)
 		s.EachSync = !on
 	case "reshard":
-		s.Reshard, err = oneOf(strings.ToLower(value), "true", "false", "auto")
+		s.Reshard, err = parseReshard(value)
 		if s.Reshard == s.defaultReshard() {
 			s.Reshard = ""
 		}
@@ -94,7 +94,7 @@ func (s *Strategy) set(key, value string) (err error) {
 	case "schedule", "micro", "stages", "split":
 		return s.setPipeline(key, value)
 	case "wrap":
-		s.Wrap, err = parseNames(value)
+		s.Wrap, err = parseWraps(value)
 	case "tp", "cp", "cp_by", "ep":
 		return s.setShared(key, value)
 	case "col":

@@ -68,13 +68,16 @@ it is the one that needs most. plan --rank all is a table of all that differ.
             offload=optimizer|params|all
   fsdp2   fully_shard of the children of the longest list of equal modules, then of
           the model
-            reshard=true|false|auto  reshard_after_forward: all, none, or all but the
-                                     root, as PyTorch does if it is not told
+            reshard=true|false|auto|N  reshard_after_forward: all, none, or all but the
+                                     root, as PyTorch does if it is not told; with N, as
+                                     the GPUs of a node, N ranks share them until backward
             mp=bf16|fp16           MixedPrecisionPolicy(param_dtype), with gradients
                                      reduced in fp32
             reduce=fp32|bf16|fp16  reduce_dtype
             replicate=R            R copies of the model, each on N/R ranks (HSDP)
-            wrap=PATTERNS          modules to wrap, like h.*; none: the root alone
+            wrap=PATTERNS          modules to wrap, like wte+h.*; none: the root alone.
+                                     Together in one call: ln_f:lm_head the two, h.*/2
+                                     two of the blocks at a time
             init=meta              the model comes to the device shard by shard, and not
                                    whole before it is sharded
             offload=all            CPUOffloadPolicy: shards, gradients and state on the host

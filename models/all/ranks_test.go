@@ -82,6 +82,61 @@ func TestTensorParallelRanksHaveTheirPart(t *testing.T) {
 	require.ErrorContains(t, err, "adapters and packed weights stand in the place of linear layers")
 }
 
+// TestParametersThatFewerRanksShare: with reshard=N the rank has the same between steps, and
+// more of the weights in between, the fewer share them.
+func TestParametersThatFewerRanksShare(t *testing.T) {
+	board := trace.Board{Name: "a100-80", Capability: 80, SMs: 108, ThreadsPerSM: 2048, Memory: 80 << 30}
+	m, err := all.Models().Lookup("llama-tiny")
+	require.NoError(t, err)
+	record := func(text string) (*models.Recording, error) {
+		s, err := models.ParseStrategy("fsdp2:init=meta,rank=0" + text)
+		require.NoError(t, err)
+		return m.Record(models.Case{Batch: 1, Accumulate: 1, GPUs: 8, Strategy: &s, Settings: models.Settings{"vocab": 4000}}, board, models.Options{})
+	}
+	most := map[string]int64{}
+	var between int64
+	for i, text := range []string{"", ",reshard=8", ",reshard=4", ",reshard=2", ",reshard=1", ",reshard=false", ",wrap=model.layers.*/2", ",wrap=model.layers.*/2,reshard=2"} {
+		r, err := record(text)
+		require.NoError(t, err, text)
+		require.NoError(t, r.Program.Validate(), text)
+		if i == 0 {
+			between = left(r.Program, program.Weights)
+		}
+		require.Equal(t, between, left(r.Program, program.Weights), text)
+		most[text] = mostOf(r.Program, program.Weights)
+	}
+	require.Equal(t, most[""], most[",reshard=8"])
+	require.Less(t, most[""], most[",reshard=4"])
+	require.Less(t, most[",reshard=4"], most[",reshard=2"])
+	require.Less(t, most[",reshard=2"], most[",reshard=1"])
+	require.Equal(t, most[",reshard=1"], most[",reshard=false"])
+	require.Less(t, most[""], most[",wrap=model.layers.*/2"])
+	for text, want := range map[string]string{
+		",wrap=model.layers.*+model.layers.1:model.norm": "layers.1 is wrapped twice, and once together with others",
+		",wrap=model.layers.0:model.layers.*":            "layers.0 is wrapped twice",
+		",wrap=model.layers.0:model.layers.0.*":          "lies in model.layers.0, and the two cannot be wrapped together",
+		",wrap=model.norm:nothing":                       `"nothing" names no module`,
+	} {
+		_, err := record(text)
+		require.ErrorContains(t, err, want, text)
+	}
+}
+
+// mostOf is the largest number of bytes of a class that live at once.
+func mostOf(p *program.Program, c program.Class) (most int64) {
+	now := int64(0)
+	for _, in := range p.Instructions {
+		if in.Kind != program.Alloc && in.Kind != program.Free || p.Buffers[in.Arg].Class != c {
+			continue
+		}
+		if now += p.Buffers[in.Arg].Bytes; in.Kind == program.Free {
+			now -= 2 * p.Buffers[in.Arg].Bytes
+		}
+		most = max(most, now)
+	}
+	return most
+}
+
 // TestRanksThatDifferAreAllFound compares the search with looking at each rank.
 func TestRanksThatDifferAreAllFound(t *testing.T) {
 	board := trace.Board{Name: "a100-80", Capability: 80, SMs: 108, ThreadsPerSM: 2048, Memory: 80 << 30}

@@ -2,6 +2,7 @@ package train
 
 import (
 	"errors"
+	"maps"
 	"strings"
 
 	"github.com/vprof/vprof/models"
@@ -122,10 +123,13 @@ func fullyShard(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout
 	}
 	o := distributed.Options{Replicate: s.Replicate, Offload: s.Offload != "", Beside: l.Frozen}
 	switch s.Resharding() {
+	case "true":
 	case "auto":
 		o.Reshard = distributed.ReshardAuto
-	case "false":
+	case "false", "1": // as PyTorch takes a group of one
 		o.Reshard = distributed.ReshardNone
+	default:
+		o.Among = s.ReshardAmong()
 	}
 	if s.MP != "" {
 		d := typeOf(s.MP)
@@ -150,7 +154,7 @@ func fullyShard(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout
 	}
 	r := &Ranks{Parameters: f.Parameters(names), Wrappers: map[string]trace.Wrapper{}, sync: f.Sync, each: s.EachSync, check: f.Check}
 	for _, g := range f.Groups() {
-		r.Wrappers[g.Module()] = g
+		maps.Copy(r.Wrappers, g.Wrappers())
 	}
 	if o.Offload { // the host clips and steps
 		r.Parameters = nil

@@ -41,6 +41,9 @@ type Options struct {
 	// ParamType and ReduceType are those of MixedPrecisionPolicy; nil keeps the
 	// parameters' and the gradients'.
 	ParamType, ReduceType *trace.DType
+	// Among is how many ranks share parameters out again after forward, where these are
+	// fewer than share the model (reshard_after_forward as an int); zero is all.
+	Among int64
 	// Replicate is the number of groups of ranks that each hold a whole model (HSDP);
 	// one for plain sharding.
 	Replicate int64
@@ -54,8 +57,10 @@ type Options struct {
 
 // Group are the parameters of a module that are gathered together.
 type Group struct {
-	// Module is the path of the module, empty for the root.
+	// Module is the path of the module, empty for the root, and With are those of others that
+	// are wrapped together with it (fully_shard of a list), in the order of their calls.
 	Module string
+	With   []string
 	// Among is how many ranks have each parameters of their own here (experts), so that the
 	// others of the world alone share them; zero is that all share.
 	Among  int64
@@ -101,6 +106,9 @@ func FullyShard(t *trace.Tape, w World, o Options, groups []Group) (*FSDP, error
 		return nil, fmt.Errorf("%d ranks cannot be divided into %d replicas", w.Size, o.Replicate)
 	}
 	each := w.Size / o.Replicate
+	if n := o.Among; n > 0 && (n > each || each%n != 0) {
+		return nil, fmt.Errorf("%d ranks that share parameters cannot be divided into groups of %d", each, n)
+	}
 	f := &FSDP{tape: t, world: World{Size: each, Rank: w.Rank % each}, copies: o.Replicate, options: o, syncs: true}
 	if rows := mostRows(groups); rows < each {
 		return nil, fmt.Errorf("%d ranks share out rows of parameters, and the longest has %d: some ranks would hold nothing; use fewer GPUs, or replicas", each, rows)
@@ -116,7 +124,7 @@ func FullyShard(t *trace.Tape, w World, o Options, groups []Group) (*FSDP, error
 			world.Size /= g.Among
 			world.Rank %= world.Size
 		}
-		p := &ParamGroup{fsdp: f, world: world, module: g.Module, reshards: o.Reshard == ReshardAll || o.Reshard == ReshardAuto && i < len(groups)-1}
+		p := &ParamGroup{fsdp: f, world: world, modules: append([]string{g.Module}, g.With...), reshards: o.Reshard == ReshardAll || o.Reshard == ReshardAuto && i < len(groups)-1}
 		var old []*trace.Tensor
 		for _, param := range g.Params {
 			s, err := newShardedParam(param, world, o)
@@ -246,7 +254,7 @@ func (f *FSDP) Check() error {
 	for _, g := range f.groups {
 		for _, s := range g.params {
 			if !s.used {
-				return fmt.Errorf("the forward pass of module %q is never called, and so fully_shard never gathers its parameters, such as %s; wrap another module", g.module, s.name)
+				return fmt.Errorf("the forward pass of module %q is never called, and so fully_shard never gathers its parameters, such as %s; wrap another module", g.modules[0], s.name)
 			}
 		}
 	}

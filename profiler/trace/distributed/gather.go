@@ -11,6 +11,7 @@ import (
 // gathered is the flat result of an all-gather (AllGatherResult).
 type gathered struct {
 	output *trace.Tensor
+	among  int64   // ranks
 	splits []int64 // what a rank has of each parameter, in elements
 	done   uint32
 	copied uint32 // an event behind its copy-out
@@ -23,14 +24,25 @@ func (g *ParamGroup) unshard() {
 	if g.gathered != nil || g.whole {
 		return
 	}
-	out := &gathered{}
+	out := &gathered{among: g.world.Size}
+	if g.divided {
+		out.among = f.options.Among
+	}
+	if g.at != nil {
+		f.streamsWait(*g.at)
+		g.at = nil
+	}
+	if g.world.Size == 1 { // the rank has all, and wait copies it
+		g.gathered = out
+		return
+	}
 	t.NoGrad(func() {
 		t.On(f.copyIn(), func() { g.copyIn(out) })
 		t.WaitStream(f.allGather(), f.copyIn())
 		t.On(f.allGather(), func() {
-			if g.world.Size > 1 {
-				own := t.Hold(out.output.Part(0, out.output.Numel()/g.world.Size))
-				t.Collective(program.AllGather, g.world.Size, out.output, own)
+			if out.among > 1 {
+				own := t.Hold(out.output.Part(0, out.output.Numel()/out.among))
+				t.Collective(program.AllGather, out.among, out.output, own)
 				t.Release(own)
 			}
 			out.done = t.RecordEvent(f.allGather())
@@ -46,14 +58,23 @@ func (g *ParamGroup) copyIn(out *gathered) {
 	dtype, sum, cast := g.params[0].gathered, int64(0), int64(0)
 	inputs := make([]*trace.Tensor, len(g.params))
 	for i, s := range g.params {
-		inputs[i] = s.data
-		if f.options.Offload {
-			inputs[i] = frame.Let(t.New("to_device", program.Temporaries, s.dtype, s.data.Numel()))
+		n := s.data.Numel()
+		switch {
+		case g.divided:
+			inputs[i], n = s.part, s.part.Numel()
+		case f.options.Offload: // one by one
+			x := t.New("to_device", program.Temporaries, s.dtype, n)
+			inputs[i] = frame.Let(x.To(s.gathered))
+			if s.dtype != s.gathered {
+				frame.Discard(x)
+			}
+		default:
+			inputs[i] = s.data
 		}
-		out.splits = append(out.splits, s.data.Numel())
-		sum += s.data.Numel()
-		if s.dtype != s.gathered {
-			cast += s.data.Numel()
+		out.splits = append(out.splits, n)
+		sum += n
+		if s.dtype != s.gathered && !f.options.Offload {
+			cast += n
 		}
 		if s.gathered != dtype {
 			dtype = trace.U8
@@ -64,10 +85,10 @@ func (g *ParamGroup) copyIn(out *gathered) {
 		var to, from []*trace.Tensor
 		at := int64(0)
 		for i, s := range g.params {
-			if s.dtype != s.gathered {
+			if n := out.splits[i]; s.dtype != s.gathered {
 				from = append(from, inputs[i])
-				inputs[i] = frame.Let(flat.Part(at, s.data.Numel()))
-				at += s.data.Numel()
+				inputs[i] = frame.Let(flat.Part(at, n))
+				at += n
 				to = append(to, inputs[i])
 			}
 		}
@@ -80,7 +101,7 @@ func (g *ParamGroup) copyIn(out *gathered) {
 			sum += out.splits[i]
 		}
 	}
-	out.output = t.Hold(empty(t, program.Temporaries, dtype, sum*g.world.Size))
+	out.output = t.Hold(empty(t, program.Temporaries, dtype, sum*out.among))
 	own := frame.Let(out.output.Part(0, sum))
 	trace.ForeachUpdate("_foreach_copy_", 0, []*trace.Tensor{own}, inputs)
 	frame.End()
@@ -94,6 +115,12 @@ func (g *ParamGroup) wait() {
 	if now == nil {
 		return
 	}
+	if now.output == nil {
+		t.NoGrad(g.copyAlone)
+		g.whole, g.gathered = true, nil
+		f.streamsWait(t.RecordEvent(computeStream))
+		return
+	}
 	var before *gathered
 	if g.phase == inForward && f.gathered != nil {
 		before = f.gathered
@@ -101,7 +128,12 @@ func (g *ParamGroup) wait() {
 		f.gathered = nil
 	}
 	t.NoGrad(func() { g.copyOut(now) })
-	g.whole = true
+	if g.divided {
+		for _, s := range g.params {
+			s.keep(nil)
+		}
+	}
+	g.whole, g.divided = true, false
 	now.copied = t.RecordEvent(computeStream)
 	g.gathered = nil
 	if g.phase == inForward {
@@ -113,6 +145,30 @@ func (g *ParamGroup) wait() {
 	if before != nil {
 		t.Release(before.output)
 	}
+}
+
+// copyAlone makes parameters whole that no other rank shares (replicas alone).
+func (g *ParamGroup) copyAlone() {
+	t := g.fsdp.tape
+	frame := t.Frame()
+	var from *trace.Tensor
+	for _, s := range g.params {
+		x := s.data
+		if g.fsdp.options.Offload {
+			x = t.New("to_device", program.Temporaries, s.dtype, s.data.Numel())
+		}
+		if s.dtype != s.gathered {
+			y := x.To(s.gathered)
+			if x != s.data {
+				frame.Discard(x)
+			}
+			x = y
+		}
+		frame.Set(&from, x)
+		s.allocate()
+		trace.Update("copy_", 0, s.output, from)
+	}
+	frame.End()
 }
 
 // copyOut is foreach_all_gather_copy_out.
@@ -130,7 +186,7 @@ func (g *ParamGroup) copyOut(from *gathered) {
 	frame := t.Frame()
 	board := t.Board()
 	blocks := int64(board.SMs) * int64(board.ThreadsPerSM) / copyBlock * 2
-	table := frame.Let(t.New("split_with_sizes_copy_out", program.Temporaries, trace.I64, splitTable(chunks, g.world.Size, blocks)))
+	table := frame.Let(t.New("split_with_sizes_copy_out", program.Temporaries, trace.I64, splitTable(chunks, from.among, blocks)))
 	trace.ForeachUpdate("split_with_sizes_copy_out", 0, outputs, []*trace.Tensor{from.output, table})
 	frame.End()
 }

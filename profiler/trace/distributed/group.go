@@ -1,31 +1,94 @@
 package distributed
 
-import "github.com/vprof/vprof/profiler/trace"
+import (
+	"slices"
+
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
 
 // ParamGroup are parameters that are gathered, used and reduced together, and the
 // hooks around their module's forward (FSDPState and FSDPParamGroup). It implements
 // [trace.Wrapper].
 type ParamGroup struct {
 	fsdp     *FSDP
-	module   string
-	world    World // the ranks that share its parameters
+	modules  []string // that are wrapped together
+	world    World    // the ranks that share its parameters
 	params   []*shardedParam
 	reshards bool // after forward
 	phase    phase
 	whole    bool // the parameters are
+	// divided says that they were shared out after forward among Options.Among ranks, and at
+	// is an event behind that, which the next gathering waits for.
+	divided bool
+	at      *uint32
 
 	gathered *gathered // what was asked for and not waited for yet
 	indices  []int     // where the group stands in the order of forward
 	restore  func()    // ends the node before the inputs
 	entered  int       // forwards that run
+	pending  []bool    // the modules whose forwards are to run yet, none between passes
 	// reduced is an event behind the group's gradients, and summed their buffer while
 	// replicas sum it.
 	reduced *uint32
 	summed  *trace.Tensor
 }
 
-// Module is the path of the group's module.
-func (g *ParamGroup) Module() string { return g.module }
+// Wrappers are what is to be called around the group's modules, by their paths.
+func (g *ParamGroup) Wrappers() map[string]trace.Wrapper {
+	if len(g.modules) == 1 {
+		return map[string]trace.Wrapper{g.modules[0]: g}
+	}
+	out := map[string]trace.Wrapper{}
+	for i, m := range g.modules {
+		out[m] = &member{group: g, index: i}
+	}
+	return out
+}
+
+// member is a module that is wrapped together with others: what runs before forward does
+// so before the first of them, and what runs after it after the last
+// (_register_group_forward_hooks).
+type member struct {
+	group *ParamGroup
+	index int
+	first bool
+}
+
+// Enter implements [trace.Wrapper].
+func (m *member) Enter(args []*trace.Tensor) {
+	g := m.group
+	if m.first = !slices.Contains(g.pending, true); !m.first {
+		return
+	}
+	g.pending = slices.Repeat([]bool{true}, len(g.modules))
+	g.Enter(args)
+}
+
+// Inputs implements [trace.Wrapper].
+func (m *member) Inputs() (d trace.DType, cast bool) {
+	if m.first {
+		return m.group.Inputs()
+	}
+	return d, false
+}
+
+// Leave implements [trace.Wrapper].
+func (m *member) Leave(results []*trace.Tensor) {
+	g := m.group
+	if m.first && g.restore != nil { // the inputs were this module's
+		g.restore()
+		g.restore = nil
+	}
+	if g.pending == nil {
+		return
+	}
+	g.pending[m.index] = false
+	if !slices.Contains(g.pending, true) {
+		g.pending = nil
+		g.Leave(results)
+	}
+}
 
 // Enter implements [trace.Wrapper]: it is what runs before forward.
 func (g *ParamGroup) Enter(args []*trace.Tensor) {
@@ -48,7 +111,6 @@ func (g *ParamGroup) Enter(args []*trace.Tensor) {
 		f.enterRoot()
 	}
 	if len(g.params) == 0 {
-		g.restore = func() {}
 		return
 	}
 	g.unshard()
@@ -80,10 +142,16 @@ func (g *ParamGroup) Leave(results []*trace.Tensor) {
 		return
 	}
 	f := g.fsdp
-	g.restore()
-	g.restore = nil
+	if g.restore != nil {
+		g.restore()
+		g.restore = nil
+	}
 	if len(g.params) > 0 {
-		if g.reshards {
+		switch {
+		case !g.reshards:
+		case f.options.Among > 0 && f.options.Among < g.world.Size:
+			g.divide()
+		default:
 			g.reshard()
 		}
 		g.indices = append(g.indices, len(f.forward))
@@ -137,6 +205,7 @@ func (g *ParamGroup) prefetch() {
 
 // reshard frees the memory of the whole parameters; the rank's shards stay.
 func (g *ParamGroup) reshard() {
+	g.divided = false
 	if !g.whole {
 		return
 	}
@@ -144,6 +213,24 @@ func (g *ParamGroup) reshard() {
 		s.free()
 	}
 	g.whole = false
+}
+
+// divide shares the whole parameters out among fewer ranks than the shards are shared among
+// (to_sharded_post_forward): the rank keeps a copy of its part.
+func (g *ParamGroup) divide() {
+	t, n := g.fsdp.tape, g.fsdp.options.Among
+	t.NoGrad(func() {
+		for _, s := range g.params {
+			share := s.output.Numel() / n
+			part := t.Hold(s.output.Part(share*(g.world.Rank%n), share))
+			t.In(program.Weights, func() { s.keep(t.Hold(part.Clone())) })
+			t.Release(part)
+			s.free()
+		}
+	})
+	g.whole, g.divided = false, true
+	done := t.RecordEvent(computeStream)
+	g.at = &done
 }
 
 // postBackward runs when the gradients of the module's inputs are there, and with
@@ -226,8 +313,10 @@ func (g *ParamGroup) finish() {
 func (g *ParamGroup) finalize() {
 	g.finish()
 	if g.gathered != nil { // fetched, and not needed after all
-		g.fsdp.tape.Release(g.gathered.output)
+		if x := g.gathered.output; x != nil {
+			g.fsdp.tape.Release(x)
+		}
 		g.gathered = nil
 	}
-	g.indices = g.indices[:0]
+	g.indices, g.pending = g.indices[:0], nil
 }

@@ -22,6 +22,9 @@ type shardedParam struct {
 	// data is the padded shard, local the rows that the rank has of it, which the
 	// optimizer updates.
 	data, local *trace.Tensor
+	// part is the share of the whole that the rank keeps between forward and backward where
+	// fewer ranks share it then (Options.Among).
+	part *trace.Tensor
 	// output is the flat buffer of the whole parameter, empty between uses; whole is
 	// the parameter over it. The model computes with it.
 	output, whole *trace.Tensor
@@ -81,6 +84,14 @@ func (s *shardedParam) allocate() {
 		op, s.used = "empty_memory_format", true
 	}
 	s.output.AllocStorage(op, program.Weights)
+}
+
+// keep holds a share of the whole until backward, nil that none is.
+func (s *shardedParam) keep(part *trace.Tensor) {
+	if was := s.part; was != nil {
+		was.Tape().Release(was)
+	}
+	s.part = part
 }
 
 // free frees the memory of the whole parameter.

@@ -1,0 +1,107 @@
+package models
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Wrap is what fully_shard is called with: the modules that patterns match.
+type Wrap struct {
+	Patterns []string
+	// Each is the number of modules of a call, of those that the patterns match one after the
+	// other; zero is all in one call.
+	Each int
+}
+
+// Wraps are those of a strategy: "layers.*" wraps every block, "layers.*/2" two at a time,
+// and "norm:head" the two together.
+func (s *Strategy) Wraps() []Wrap {
+	out := make([]Wrap, len(s.Wrap))
+	for i, text := range s.Wrap {
+		out[i], _ = parseWrap(text) // which was read before
+	}
+	return out
+}
+
+func parseWrap(text string) (Wrap, error) {
+	pattern, number, several := strings.Cut(text, "/")
+	w := Wrap{Patterns: strings.Split(pattern, ":"), Each: 1}
+	if len(w.Patterns) > 1 {
+		w.Each = 0
+	}
+	for _, p := range w.Patterns {
+		if p == "" {
+			return Wrap{}, fmt.Errorf("%q has an empty pattern", text)
+		}
+	}
+	if several {
+		n, err := parseWithin(number, 1, mostModules)
+		if err != nil {
+			return Wrap{}, fmt.Errorf("%s: behind the slash stands how many modules are wrapped together: %w", text, err)
+		}
+		w.Each = int(n)
+	}
+	return w, nil
+}
+
+// mostModules is the largest number of modules of one call.
+const mostModules = 1 << 16
+
+// parseWraps reads calls of fully_shard, joined by "+".
+func parseWraps(value string) ([]string, error) {
+	all, err := parseNames(value)
+	for _, text := range all {
+		w, wrong := parseWrap(text)
+		if err == nil {
+			err = wrong
+		}
+		if err == nil && len(all) > 1 && w.Patterns[0] == RootAlone {
+			err = errors.New("none is the root alone, and goes with no other pattern")
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+// ReshardAmong is the number of ranks that share parameters out again after forward, zero
+// where reshard is no number.
+func (s *Strategy) ReshardAmong() int64 {
+	n, err := strconv.ParseInt(s.Reshard, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// checkReshard says what is wrong with resharding to fewer ranks.
+func (s *Strategy) checkReshard(gpus int64) error {
+	n, each := s.ReshardAmong(), gpus/max(1, s.Replicate)
+	switch {
+	case s.Name == TP:
+		return fmt.Errorf("reshard=%d: PyTorch reshards to fewer ranks without tensor parallelism alone; take true, false or auto", n)
+	case s.EP > 0:
+		return fmt.Errorf("reshard=%d: vprof records experts that ranks share out (ep=%d) with true, false or auto", n, s.EP)
+	case n > each || each%n != 0:
+		return fmt.Errorf("reshard=%d: parameters are shared by %d ranks, of which it must be a factor", n, each)
+	}
+	return nil
+}
+
+// parseReshard reads reshard_after_forward.
+func parseReshard(value string) (string, error) {
+	if n, err := strconv.ParseInt(value, 10, 64); err == nil {
+		if n < 1 || n > mostRanks {
+			return "", fmt.Errorf("%d is not a number of ranks", n)
+		}
+		return strconv.FormatInt(n, 10), nil
+	}
+	word, err := oneOf(strings.ToLower(value), "true", "false", "auto")
+	if err != nil {
+		return "", fmt.Errorf("%w, or a number of ranks", err)
+	}
+	return word, nil
+}
