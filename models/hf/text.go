@@ -219,8 +219,18 @@ type TextTask struct {
 	chunks func(f *trace.Frame, b TextBatch, n int64) []*trace.Tensor
 	states func(f *trace.Frame, b TextBatch, visit func(x *trace.Tensor), scores bool) *trace.Tensor
 	batch  TextBatch
+	// Beside is what a batch has beside its texts; nil for most.
+	Beside Beside
 	// policy learns from generated answers; nil for most.
 	policy *policy
+}
+
+// Beside is what comes with texts, such as images.
+type Beside interface {
+	// Load brings that of some rows to the device.
+	Load(t *trace.Tape, rows int64)
+	// RequireGrads makes what is first made of it require gradients.
+	RequireGrads()
 }
 
 // Model implements [train.Task].
@@ -241,7 +251,12 @@ func (t *TextTask) Unadapted() []nn.Layer {
 func (t *TextTask) Saved() []*nn.Layer { return t.Heads }
 
 // RequireInputGrads implements [train.Adaptable].
-func (t *TextTask) RequireInputGrads() { t.Inputs.RequireGrads() }
+func (t *TextTask) RequireInputGrads() {
+	t.Inputs.RequireGrads()
+	if t.Beside != nil {
+		t.Beside.RequireGrads()
+	}
+}
 
 // Load implements [train.Task].
 func (t *TextTask) Load(tape *trace.Tape, n int64) {
@@ -261,6 +276,9 @@ func (t *TextTask) Load(tape *trace.Tape, n int64) {
 		t.batch.Labels = fresh("clone", n, t.Length)
 	} else {
 		t.batch.Labels = t.Classes.Labels(tape, n)
+	}
+	if t.Beside != nil {
+		t.Beside.Load(tape, n)
 	}
 }
 

@@ -3,6 +3,7 @@ package hfconfig
 import (
 	"encoding/json"
 
+	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/llama"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/models/tower"
@@ -91,33 +92,55 @@ func besideLlava(r *reader, text llama.Config) func() llama.Wrapper {
 }
 
 func besideQwen2VL(r *reader, _ llama.Config) func() llama.Wrapper {
-	v, s := r.blocks(tower.Size{Layers: 32, Heads: 16, Patch: 14}, "qwen2_vl_vision", "qwen2_vl")
-	s.Width = v.size("embed_dim", 1280, mostWidth)
-	s.Inner, s.Out = v.size("mlp_ratio", 4, mostMerged)*s.Width, v.size("hidden_size", 3584, mostWidth)
+	s := r.qwen2VL()
 	return func() llama.Wrapper {
 		return llama.Wrapper{Before: (&nn.Parts{}).Add("visual", tower.Qwen2VL(s))}
 	}
 }
 
+func (r *reader) qwen2VL() tower.Size {
+	v, s := r.blocks(tower.Size{Layers: 32, Heads: 16, Patch: 14}, "qwen2_vl_vision", "qwen2_vl")
+	s.Width = v.size("embed_dim", 1280, mostWidth)
+	s.Inner, s.Out = v.size("mlp_ratio", 4, mostMerged)*s.Width, v.size("hidden_size", 3584, mostWidth)
+	s.Activation = v.word("hidden_act", "quick_gelu", hf.Activations())
+	return s
+}
+
 func besideQwen25VL(r *reader, _ llama.Config) func() llama.Wrapper {
-	v, s := r.blocks(tower.Size{Layers: 32, Heads: 16, Patch: 14}, "qwen2_5_vl_vision", "qwen2_5_vl")
-	s.Width, s.Inner, s.Out = v.size("hidden_size", 3584, mostWidth), v.size("intermediate_size", 3420, mostInner), v.size("out_hidden_size", 3584, mostWidth)
+	s := r.qwen25VL()
 	return func() llama.Wrapper {
 		return llama.Wrapper{Before: (&nn.Parts{}).Add("visual", tower.Qwen25VL(s))}
 	}
 }
 
-func besideQwen3VL(r *reader, _ llama.Config) func() llama.Wrapper {
-	v, s := r.blocks(tower.Size{Layers: 27, Heads: 16, Patch: 16}, "qwen3_vl_vision", "qwen3_vl", "qwen3_vl_moe_vision", "qwen3_vl_moe")
-	s.Width, s.Inner, s.Out = v.size("hidden_size", 1152, mostWidth), v.size("intermediate_size", 4304, mostInner), v.size("out_hidden_size", 3584, mostWidth)
-	s.Positions = v.size("num_position_embeddings", 2304, mostPositions)
-	s.Deep = 3
-	if layers := v.numbers("deepstack_visual_indexes", 0, mostLayers); layers != nil {
-		s.Deep = int64(len(layers))
+func (r *reader) qwen25VL() tower.Size {
+	v, s := r.blocks(tower.Size{Layers: 32, Heads: 16, Patch: 14}, "qwen2_5_vl_vision", "qwen2_5_vl")
+	s.Width, s.Inner, s.Out = v.size("hidden_size", 3584, mostWidth), v.size("intermediate_size", 3420, mostInner), v.size("out_hidden_size", 3584, mostWidth)
+	s.Activation, s.Gated = v.word("hidden_act", "silu", hf.Activations()), true
+	s.Window, s.Whole = v.size("window_size", 112, mostImage), v.numbers("fullatt_block_indexes", 0, mostLayers)
+	if s.Whole == nil {
+		s.Whole = []int64{7, 15, 23, 31}
 	}
+	v.must(s.Window >= s.Patch*s.Merge, "window_size", "%d has no room for a square of %d patches of %d pixels", s.Window, s.Merge, s.Patch)
+	return s
+}
+
+func besideQwen3VL(r *reader, _ llama.Config) func() llama.Wrapper {
+	s := r.qwen3VL()
 	return func() llama.Wrapper {
 		return llama.Wrapper{Before: (&nn.Parts{}).Add("visual", tower.Qwen3VL(s))}
 	}
+}
+
+func (r *reader) qwen3VL() tower.Size {
+	v, s := r.blocks(tower.Size{Layers: 27, Heads: 16, Patch: 16}, "qwen3_vl_vision", "qwen3_vl", "qwen3_vl_moe_vision", "qwen3_vl_moe")
+	s.Width, s.Inner, s.Out = v.size("hidden_size", 1152, mostWidth), v.size("intermediate_size", 4304, mostInner), v.size("out_hidden_size", 3584, mostWidth)
+	s.Positions, s.Activation = v.size("num_position_embeddings", 2304, mostPositions), v.word("hidden_act", "gelu_pytorch_tanh", hf.Activations())
+	if s.DeepLayers = v.numbers("deepstack_visual_indexes", 0, mostLayers); s.DeepLayers == nil {
+		s.DeepLayers = []int64{8, 16, 24}
+	}
+	s.Deep = int64(len(s.DeepLayers))
+	return s
 }
 
 func besideQwen35(r *reader, _ llama.Config) func() llama.Wrapper {

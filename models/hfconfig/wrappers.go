@@ -27,6 +27,8 @@ type wrapper struct {
 	senses string
 	// beside reads what stands beside the decoder, and gives what makes it.
 	beside func(r *reader, text llama.Config) func() llama.Wrapper
+	// sees reads how images reach the decoder; nil if vprof does not describe it.
+	sees func(r *reader) *sight
 }
 
 // wrappers are the types with towers, as transformers defines them.
@@ -39,11 +41,11 @@ var wrappers = map[string]wrapper{
 	"llava":        {name: "Llava", text: "llama", senses: "images", beside: besideLlava},
 	"mllama":       {name: "Mllama", text: "mllama_text_model", senses: "images", beside: besideMllama},
 	"lfm2_vl":      {name: "Lfm2Vl", text: "lfm2", tied: true, senses: "images", beside: besideLFM2VL},
-	"qwen2_vl":     {name: "Qwen2VL", text: "qwen2_vl_text", flat: true, senses: "images", beside: besideQwen2VL},
-	"qwen2_5_vl":   {name: "Qwen2_5_VL", text: "qwen2_5_vl_text", flat: true, senses: "images", beside: besideQwen25VL},
-	"qwen3_vl":     {name: "Qwen3VL", text: "qwen3_vl_text", senses: "images", beside: besideQwen3VL},
+	"qwen2_vl":     {name: "Qwen2VL", text: "qwen2_vl_text", flat: true, senses: "images", beside: besideQwen2VL, sees: seesQwen2VL},
+	"qwen2_5_vl":   {name: "Qwen2_5_VL", text: "qwen2_5_vl_text", flat: true, senses: "images", beside: besideQwen25VL, sees: seesQwen25VL},
+	"qwen3_vl":     {name: "Qwen3VL", text: "qwen3_vl_text", senses: "images", beside: besideQwen3VL, sees: seesQwen3VL},
 	"internvl":     {name: "InternVL", text: "qwen2", tied: true, senses: "images", beside: besideInternVL},
-	"qwen3_vl_moe": {name: "Qwen3VLMoe", text: "qwen3_vl_moe_text", senses: "images", beside: besideQwen3VL},
+	"qwen3_vl_moe": {name: "Qwen3VLMoe", text: "qwen3_vl_moe_text", senses: "images", beside: besideQwen3VL, sees: seesQwen3VL},
 	"qwen3_5":      {name: "Qwen3_5", text: "qwen3_5_text", senses: "images", beside: besideQwen35},
 	"qwen3_5_moe":  {name: "Qwen3_5Moe", text: "qwen3_5_moe_text", senses: "images", beside: besideQwen35},
 	"llama4":       {name: "Llama4", text: "llama4_text", liger: true, senses: "images", beside: besideLlama4},
@@ -115,14 +117,18 @@ func (w wrapper) architecture(r *reader) architecture {
 	a.summary = fmt.Sprintf("%s: %s", w.name, a.summary)
 	a.levers.Liger, a.levers.Tiles, a.levers.Context, a.levers.Experts = w.liger, c.Experts.Count == 0, c.PlainAttention(), c.SharedExperts()
 	a.towers = true
-	a.note(fmt.Sprintf("this is a step on text alone: the towers' weights are there, and what %s add is not counted", w.senses))
+	var seen *sight
+	if w.sees != nil {
+		seen = w.sees(r)
+	}
+	a.seeing(w.senses, seen)
 	a.flashed(c)
 	d.special(c, &a)
 	if c.Llama4.On {
 		withoutLigerLoss(&a)
 	}
 	a.task = func(k models.Case) train.Task {
-		return llama.ConditionalGeneration(d.chosen(c, k), beside(), hf.TextOf(k))
+		return llama.ConditionalGeneration(d.chosen(c, k), seen.with(beside(), k), hf.TextOf(k))
 	}
 	return a
 }

@@ -6,10 +6,12 @@
 package llama
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/models/tower"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
@@ -55,21 +57,22 @@ func New(c Config) *Model {
 func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	g := f.CallFrame(ids, padding)
 	words := g.Let(m.embed(g, ids))
-	x := m.through(g, words, padding, text)
+	x := m.through(g, tower.Seen{Words: words}, padding, text)
 	g.End(x)
 	return x
 }
 
-// run is [Model.Call] of words that have been looked up.
-func (m *Model) run(f *frame, words, padding *tensor, text hf.Text) *tensor {
-	g := f.CallFrame(words, padding)
-	x := m.through(g, words, padding, text)
+// run is [Model.Call] of words that have been looked up, and of images.
+func (m *Model) run(f *frame, seen tower.Seen, padding *tensor, text hf.Text) *tensor {
+	g := f.CallFrame(append([]*tensor{seen.Words, padding, seen.Positions, seen.Places}, seen.Deep...)...)
+	x := m.through(g, seen, padding, text)
 	g.End(x)
 	return x
 }
 
 // through takes words through the layers, in the frame of the model.
-func (m *Model) through(g *frame, words, padding *tensor, text hf.Text) *tensor {
+func (m *Model) through(g *frame, seen tower.Seen, padding *tensor, text hf.Text) *tensor {
+	words := seen.Words
 	if m.c.Order == MambaBlock {
 		return m.recurrent(g, words, padding, func(i int, x, rows *tensor) *tensor {
 			return text.CallLayer(g, i, m.Layers[i], m.Layers[i].forward, []*tensor{x}, nil, nil, nil, nil, rows)
@@ -78,16 +81,22 @@ func (m *Model) through(g *frame, words, padding *tensor, text hf.Text) *tensor 
 	if m.c.Words == ByNumber {
 		g.Set(&words, words.MulScalar())
 	}
-	positions := g.Let(g.Tape().Arange(words.Size(1)).AddScalar())
-	g.Set(&positions, positions.Unsqueeze(0))
-	full, window := m.masks(g, words, positions, padding, text.Packed)
+	positions := m.counted(g, seen)
+	var full, window *tensor
+	if seen.Positions == nil || padding != nil || m.c.Eager { // rows are not looked at for several sequences
+		full, window = m.masks(g, words, positions, padding, text.Packed)
+	}
 	blocks := m.blockMasks(g, words, positions, padding, text.Packed)
 	x := g.Let(words)
 	if m.c.Words == ByNumberApart {
 		g.Set(&x, x.MulScalar())
 	}
 	g.Set(&x, x.Dropout(m.c.EmbedDropout, m.Training()))
-	cos, sin := m.angles(g, x, positions)
+	cos, sin := m.angles(g, x, cmp.Or(seen.Positions, positions))
+	given := positions
+	if seen.Positions != nil { // layers are given none of several grids
+		given = nil
+	}
 	for i, l := range m.Layers {
 		if m.c.crosses(i) {
 			continue
@@ -104,14 +113,28 @@ func (m *Model) through(g *frame, words, padding *tensor, text hf.Text) *tensor 
 		if !recurs {
 			rows = nil
 		}
-		named := []*tensor{mask, positions, cos[kind], sin[kind], rows}
+		named := []*tensor{mask, given, cos[kind], sin[kind], rows}
 		if attends {
 			named = append(named, blocks[m.c.windowed(i)]...)
 		}
 		g.Set(&x, text.CallLayer(g, i, l, l.forward, []*tensor{x}, named...))
+		if i < len(seen.Deep) {
+			g.Set(&x, seen.Deepened(g, x, i))
+		}
 	}
 	g.Set(&x, g.Call(m.Norm, x))
 	return x
+}
+
+// counted are the positions of tokens [1, length], which the model counts unless it is given
+// those of images.
+func (m *Model) counted(g *frame, seen tower.Seen) *tensor {
+	if seen.Positions != nil {
+		return g.Let(seen.Positions.Select(0, 0))
+	}
+	positions := g.Let(g.Tape().Arange(seen.Words.Size(1)).AddScalar())
+	g.Set(&positions, positions.Unsqueeze(0))
+	return positions
 }
 
 // embed looks words up, and scales them as GemmaTextScaledWordEmbedding does.

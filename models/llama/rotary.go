@@ -67,7 +67,10 @@ func (m *rotary) grids(f *frame, x, positions *tensor) (cos, sin *tensor) {
 	g := f.CallFrame(x, positions)
 	g.In(m)
 	g.Tape().NoGrad(func() {
-		every := positions.Unsqueeze(0).Expand(m.r.Grids, x.Size(0), -1)
+		every := positions
+		if positions.NDim() < 3 {
+			every = positions.Unsqueeze(0).Expand(m.r.Grids, x.Size(0), -1)
+		}
 		freqs := g.Let(every.Unsqueeze(-1).To(trace.F32).Mul(m.Kinds[0].InvFreq.Tensor))
 		cos = g.Let(freqs.Cos().MulScalar())
 		sin = g.Let(freqs.Sin().MulScalar())

@@ -3,16 +3,19 @@ package llama
 import (
 	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/models/tower"
 )
 
 // Wrapper is what stands beside the decoder of a model that sees or hears: modules that a
-// step on text alone holds and never calls.
+// step on text alone holds and never calls, and how one on images calls them.
 type Wrapper struct {
 	// Decoder is the name of the decoder, "language_model" if empty.
 	Decoder       string
 	Before, After *nn.Parts
 	// Whole says that the decoder comes with its output layer, as Llama 4's does.
 	Whole bool
+	// Sight brings images among the words; nil for a step on text alone.
+	Sight tower.Sight
 }
 
 // wrapped is the model around a decoder, without the output layer, as Mistral3Model is.
@@ -23,12 +26,18 @@ type wrapped struct {
 	Before        *nn.Parts `torch:""`
 	LanguageModel *Model
 	After         *nn.Parts `torch:""`
+	sight         tower.Sight
 }
 
 // Call implements [hf.Decoder].
 func (w *wrapped) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	g := f.CallFrame(ids, padding)
 	g.In(w)
+	if w.sight != nil {
+		y := w.LanguageModel.run(g, w.sight.See(g, ids, g.Let(w.LanguageModel.embed(g, ids)), text), padding, text)
+		g.End(y)
+		return y
+	}
 	y := w.LanguageModel.Call(g, ids, padding, text)
 	g.End(y)
 	return y
@@ -46,7 +55,7 @@ type conditional struct {
 func ConditionalGeneration(c Config, w Wrapper, text hf.Text) *hf.TextTask {
 	c.Liger, c.Tiles, c.Context, c.Experts.Ranks = text.Liger, text.Tiles, text.Context, text.ExpertRanks
 	m := New(c)
-	model := &wrapped{Before: w.Before, LanguageModel: m, After: w.After}
+	model := &wrapped{Before: w.Before, LanguageModel: m, After: w.After, sight: w.Sight}
 	if w.Decoder != "" {
 		model.Names = Names{"language_model": w.Decoder}
 	}
@@ -59,7 +68,11 @@ func ConditionalGeneration(c Config, w Wrapper, text hf.Text) *hf.TextTask {
 	}
 	text.ScoreCap, text.ScoreScaled = c.ScoreCap, c.ScoreScaled
 	net := &conditional{Model: model, LmHead: head}
-	return hf.CausalLM(net, model, m.words, &net.LmHead, text)
+	task := hf.CausalLM(net, model, m.words, &net.LmHead, text)
+	if w.Sight != nil {
+		task.Beside = w.Sight
+	}
+	return task
 }
 
 // wholeConditional is Llama4ForConditionalGeneration, around a model with its output layer.
@@ -95,7 +108,7 @@ func wholeDecoder(w Wrapper, m *languageModel, text hf.Text) *hf.TextTask {
 func (m *languageModel) scores(f *frame, b hf.TextBatch, words *tensor, text hf.Text) *tensor {
 	g := f.CallFrame(words, b.Padding)
 	g.In(m)
-	x := g.Let(m.Model.run(g, words, b.Padding, text))
+	x := g.Let(m.Model.run(g, tower.Seen{Words: words}, b.Padding, text))
 	logits := g.Let(g.Call(m.LmHead, x))
 	g.End(logits)
 	return logits

@@ -1,11 +1,15 @@
 package nn
 
-import "github.com/vprof/vprof/profiler/trace"
+import (
+	"strings"
+
+	"github.com/vprof/vprof/profiler/trace"
+)
 
 // Parts is a module that is known by what it holds: children and parameters, by the names
-// that PyTorch has for them. It is for modules that a step holds and never calls, such as
-// the tower for images of a model that is trained on text, and for those whose children
-// have names that no struct can have.
+// that PyTorch has for them. It is for modules that a step on text holds and never calls,
+// such as towers for images, and for those whose children have names that no struct can have.
+// Those who call it find its children by name ([Parts.At]).
 type Parts struct {
 	Module
 	names    []string
@@ -45,6 +49,35 @@ func (p *Parts) BufferOfWeights(dims ...int64) *Parts {
 	p.buffers = append(p.buffers, NewBufferOfWeights(dims...))
 	return p
 }
+
+// At is the layer below the module at a path, an adapter if one has taken its place.
+func (p *Parts) At(path string) Layer {
+	for i, name := range p.names {
+		if name == path {
+			return p.children[i]
+		}
+		if below, ok := strings.CutPrefix(path, name+"."); ok {
+			return p.children[i].(*Parts).At(below)
+		}
+	}
+	panic("nn: no module is called " + path)
+}
+
+// Part is the module below this one at a path.
+func (p *Parts) Part(path string) *Parts { return p.At(path).(*Parts) }
+
+// Owned is the module's own parameter of a name.
+func (p *Parts) Owned(name string) *trace.Tensor {
+	for i, own := range p.own {
+		if own == name {
+			return p.weights[i].T()
+		}
+	}
+	panic("nn: no parameter is called " + name)
+}
+
+// Held is the module's own buffer of a place.
+func (p *Parts) Held(i int) *trace.Tensor { return p.buffers[i].T() }
 
 // Forward implements [Layer]; a step that calls it describes the model wrongly.
 func (p *Parts) Forward(*trace.Frame, *trace.Tensor) *trace.Tensor {

@@ -5,7 +5,7 @@ import "github.com/vprof/vprof/models/nn"
 // Qwen2VL is Qwen2VisionTransformerPretrainedModel.
 func Qwen2VL(s Size) *nn.Parts {
 	p := &nn.Parts{}
-	p.In("patch_embed").Add("proj", conv(s.Channels, s.Width, false, s.Frames, s.Patch, s.Patch))
+	p.In("patch_embed").Add("proj", patches(s.Channels, s.Width, false, s.Frames, s.Patch, s.Patch))
 	inverse(p.In("rotary_pos_emb"), s.Width/s.Heads/4)
 	layers(p.In("blocks"), s.Layers, func(l *nn.Parts) {
 		l.Add("norm1", nn.NewLayerNorm(s.Width)).Add("norm2", nn.NewLayerNorm(s.Width))
@@ -19,7 +19,7 @@ func Qwen2VL(s Size) *nn.Parts {
 // Qwen25VL is Qwen2_5_VisionTransformerPretrainedModel.
 func Qwen25VL(s Size) *nn.Parts {
 	p := &nn.Parts{}
-	p.In("patch_embed").Add("proj", conv(s.Channels, s.Width, false, s.Frames, s.Patch, s.Patch))
+	p.In("patch_embed").Add("proj", patches(s.Channels, s.Width, false, s.Frames, s.Patch, s.Patch))
 	inverse(p.In("rotary_pos_emb"), s.Width/s.Heads/4)
 	layers(p.In("blocks"), s.Layers, func(l *nn.Parts) {
 		l.Add("norm1", scale(s.Width)).Add("norm2", scale(s.Width))
@@ -46,7 +46,7 @@ func qwenMerger(p *nn.Parts, s Size, norm nn.Layer) {
 // that speak to the decoder.
 func Qwen3VL(s Size) *nn.Parts {
 	p := &nn.Parts{}
-	p.In("patch_embed").Add("proj", conv(s.Channels, s.Width, true, s.Frames, s.Patch, s.Patch))
+	p.In("patch_embed").Add("proj", patches(s.Channels, s.Width, true, s.Frames, s.Patch, s.Patch))
 	p.Add("pos_embed", nn.NewEmbedding(s.Positions, s.Width))
 	inverse(p.In("rotary_pos_emb"), s.Width/s.Heads/4)
 	layers(p.In("blocks"), s.Layers, func(l *nn.Parts) {
@@ -69,7 +69,7 @@ func Qwen3VL(s Size) *nn.Parts {
 func GLM4V(s Size, inner int64) *nn.Parts {
 	p := &nn.Parts{}
 	p.In("embeddings").Add("position_embedding", nn.NewEmbedding(s.Positions, s.Width))
-	p.In("patch_embed").Add("proj", conv(s.Channels, s.Width, true, s.Frames, s.Patch, s.Patch))
+	p.In("patch_embed").Add("proj", patches(s.Channels, s.Width, true, s.Frames, s.Patch, s.Patch))
 	inverse(p.In("rotary_pos_emb"), s.Width/s.Heads/4)
 	layers(p.In("blocks"), s.Layers, func(l *nn.Parts) {
 		l.Add("norm1", scale(s.Width)).Add("norm2", scale(s.Width))

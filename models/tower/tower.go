@@ -1,7 +1,7 @@
 // Package tower has what stands beside the decoder of a model that sees or hears: the
 // towers that encode images or sound, and the projectors behind them. They are known by
 // what they hold, under the names of transformers 5.23. A step on text alone holds their
-// weights and never calls them.
+// weights and never calls them; a [Sight] calls those for images.
 package tower
 
 import (
@@ -9,6 +9,11 @@ import (
 
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
+)
+
+type (
+	frame  = trace.Frame
+	tensor = trace.Tensor
 )
 
 // Size is the size of a tower. What a kind of tower has no use for is zero.
@@ -24,12 +29,41 @@ type Size struct {
 	Deep int64
 	// Pooled says that there is a head that pools, Bias that projections have a bias.
 	Pooled, Bias bool
+	// Activation is the name of a function, see [hf.Activations]. Window is the side of the
+	// square of pixels that most layers see, those of Whole all of the image; zero is none.
+	Activation string
+	Window     int64
+	Whole      []int64
+	// DeepLayers are the layers that hand what they make to the decoder, too. Gated says that
+	// feed-forward halves are.
+	DeepLayers []int64
+	Gated      bool
+}
+
+// rmsNorm is a norm that has a weight alone, as Llama's.
+type rmsNorm struct {
+	nn.Module
+	Weight *nn.Parameter
 }
 
 // scale is a norm that has a weight alone.
-func scale(width int64) *nn.Parts { return new(nn.Parts).Own("weight", width) }
+func scale(width int64) *rmsNorm { return &rmsNorm{Weight: nn.NewParameter(width)} }
 
-// conv is a convolution of patches.
+// Forward keeps the shape.
+func (n *rmsNorm) Forward(f *frame, x *tensor) *tensor {
+	d := x.DType()
+	f.Set(&x, x.To(trace.F32))
+	variance := f.Let(x.Pow(2).Mean(true, -1))
+	f.Set(&x, x.Mul(variance.AddScalar().Rsqrt()))
+	return n.Weight.Mul(x.To(d))
+}
+
+// patches is a convolution of patches that lie side by side.
+func patches(in, out int64, bias bool, kernel ...int64) nn.Layer {
+	return nn.NewConv(in, out, nn.ConvOptions{Kernel: kernel, Stride: kernel, NoBias: !bias})
+}
+
+// conv is a convolution.
 func conv(in, out int64, bias bool, kernel ...int64) nn.Layer {
 	return nn.NewConv(in, out, nn.ConvOptions{Kernel: kernel, NoBias: !bias})
 }
@@ -38,6 +72,9 @@ func conv(in, out int64, bias bool, kernel ...int64) nn.Layer {
 func gated(p *nn.Parts, width, inner, out int64, bias bool) {
 	p.Add("gate_proj", nn.NewLinear(width, inner, bias)).Add("up_proj", nn.NewLinear(width, inner, bias)).Add("down_proj", nn.NewLinear(inner, out, bias))
 }
+
+// indexed is the path of an element of a list.
+func indexed(list string, i int64) string { return list + "." + strconv.FormatInt(i, 10) }
 
 // layers calls add for every layer of a list.
 func layers(p *nn.Parts, n int64, add func(l *nn.Parts)) {

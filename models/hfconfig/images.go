@@ -1,0 +1,117 @@
+package hfconfig
+
+import (
+	"fmt"
+
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/hf"
+	"github.com/vprof/vprof/models/llama"
+	"github.com/vprof/vprof/models/tower"
+)
+
+// The settings of images.
+const (
+	imagesSetting = "images"
+	sideSetting   = "image-size"
+	mostImages    = 1 << 10
+)
+
+// sight is how images reach the decoder of a model.
+type sight struct {
+	// side is the usual height and width of an image in pixels; fixed says that it is that of
+	// all images, as the tower takes no others.
+	side  int64
+	fixed bool
+	// tokens is how many tokens of a row an image of some pixels of a side takes.
+	tokens func(side int64) int64
+	// of makes it of what stands beside the decoder.
+	of func(w llama.Wrapper, p tower.Pictures) tower.Sight
+}
+
+// of is how many images a row of a case has, and their height and width.
+func (s *sight) pictures(c models.Case) tower.Pictures {
+	if s == nil {
+		return tower.Pictures{}
+	}
+	p := tower.Pictures{PerRow: c.Settings[imagesSetting], Side: s.side, Length: hf.TextOf(c).Length}
+	if !s.fixed {
+		p.Side = c.Settings[sideSetting]
+	}
+	return p
+}
+
+// with is what stands beside the decoder of a case, its images included.
+func (s *sight) with(w llama.Wrapper, c models.Case) llama.Wrapper {
+	if p := s.pictures(c); p.PerRow > 0 {
+		w.Sight = s.of(w, p)
+	}
+	return w
+}
+
+// seeing gives an architecture the settings of images, and says of each case what of them is
+// counted; s is nil where vprof describes no step on images.
+func (a *architecture) seeing(senses string, s *sight) {
+	alone := fmt.Sprintf("this is a step on text alone: the towers' weights are there, and what %s add is not counted", senses)
+	if s == nil {
+		a.note(alone)
+		return
+	}
+	a.settings = append(a.settings, models.Setting{Name: imagesSetting, Usage: "images in every row, whose tokens are among those of the sequence; 0 for text alone", Default: 0, Min: 0, Max: mostImages})
+	if !s.fixed {
+		a.settings = append(a.settings, models.Setting{Name: sideSetting, Usage: "height and width of an image in pixels; of one that is no square the root of its pixels", Default: s.side, Min: 1, Max: mostImage})
+	}
+	caveats, check := a.caveats, a.check
+	a.caveats = func(c models.Case) (all []string) {
+		if caveats != nil {
+			all = caveats(c)
+		}
+		p := s.pictures(c)
+		if p.PerRow == 0 {
+			return append(all, alone+"; --set images=1 has an image in every row")
+		}
+		return append(all, fmt.Sprintf("every row has %d images of %d x %d pixels, %d tokens each", p.PerRow, p.Side, p.Side, s.tokens(p.Side)))
+	}
+	a.check = func(c models.Case) (setting, reason string) {
+		if setting, reason = s.check(c); reason != "" || check == nil {
+			return setting, reason
+		}
+		return check(c)
+	}
+}
+
+// check finds what does not go together with images.
+func (s *sight) check(c models.Case) (setting, reason string) {
+	p := s.pictures(c)
+	switch {
+	case p.PerRow == 0:
+		return "", ""
+	case p.PerRow*s.tokens(p.Side) > p.Length:
+		return imagesSetting, fmt.Sprintf("%d images of %d x %d pixels are %d tokens, and a row has %d; use a longer --seq-len, or fewer or smaller images", p.PerRow, p.Side, p.Side, p.PerRow*s.tokens(p.Side), p.Length)
+	case !c.Objective.IsZero():
+		return imagesSetting, "vprof records images for learning the next token; leave out --objective, or the images"
+	case c.Liger:
+		return imagesSetting, "vprof does not record liger-kernel's layers in towers; leave out --liger, or the images"
+	case hf.TextOf(c).Context.Ranks > 1:
+		return imagesSetting, "vprof does not record images in sequences that ranks share (cp); leave out one of the two"
+	case c.Settings["packed"] == 1:
+		return imagesSetting, "vprof does not record images in rows that hold several sequences; leave out --set packed=1"
+	}
+	return "", ""
+}
+
+// seesQwen is that of a tower that takes images of any size.
+func seesQwen(s tower.Size) *sight {
+	return &sight{
+		side:   448,
+		tokens: func(side int64) int64 { return tower.QwenTokens(s, side) },
+		of: func(w llama.Wrapper, p tower.Pictures) tower.Sight {
+			return &tower.Qwen{Tower: w.Before.Part("visual"), Size: s, Pictures: p}
+		},
+	}
+}
+
+func seesQwen2VL(r *reader) *sight { return seesQwen(r.qwen2VL()) }
+
+func seesQwen25VL(r *reader) *sight { return seesQwen(r.qwen25VL()) }
+
+func seesQwen3VL(r *reader) *sight { return seesQwen(r.qwen3VL()) }

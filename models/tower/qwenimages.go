@@ -1,0 +1,323 @@
+package tower
+
+import (
+	"slices"
+
+	"github.com/vprof/vprof/models/hf"
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// Qwen is how Qwen2-VL, Qwen2.5-VL and Qwen3-VL see. Images have any size: as many pixels of
+// a side as the squares that become tokens divide.
+type Qwen struct {
+	Tower    *nn.Parts
+	Size     Size
+	Pictures Pictures
+	// Pixels, Grid and Kinds are pixel_values, image_grid_thw and mm_token_type_ids.
+	pixels, grid, kinds *tensor
+	grads               bool
+}
+
+// QwenTokens is how many tokens of a row an image of some pixels of a side is, once it is
+// rounded to whole squares (smart_resize).
+func QwenTokens(s Size, side int64) int64 {
+	n := squares(s, side)
+	return n * n
+}
+
+// squares is how many squares that become tokens a side has.
+func squares(s Size, side int64) int64 {
+	unit := s.Patch * s.Merge
+	return max(1, (side+unit/2)/unit)
+}
+
+// side is how many patches a side has.
+func (q *Qwen) side() int64 { return squares(q.Size, q.Pictures.Side) * q.Size.Merge }
+
+// images is how many there are in the batch.
+func (q *Qwen) images() int64 { return q.grid.Size(0) }
+
+// Load implements [Sight].
+func (q *Qwen) Load(t *trace.Tape, rows int64) {
+	s, n := q.Size, rows*q.Pictures.PerRow
+	q.pixels = batchOf(t, trace.F32, n*q.side()*q.side(), s.Channels*s.Frames*s.Patch*s.Patch)
+	q.grid = batchOf(t, trace.I64, n, 3)
+	q.kinds = batchOf(t, trace.I64, rows, q.Pictures.Length)
+}
+
+// RequireGrads implements [Sight].
+func (q *Qwen) RequireGrads() { q.grads = true }
+
+// See implements [Sight], as Qwen2_5_VLModel.forward does.
+func (q *Qwen) See(f *frame, ids, words *tensor, text hf.Text) Seen {
+	_, features, deep := q.features(f, text)
+	embeds := f.Let(trace.Cat(0, features...).To(words.DType()))
+	masks := f.LetAll(imagePlaces(f, ids, 2))
+	f.Set(&words, words.MaskedScatter(masks[0], embeds))
+	seen := Seen{Words: words}
+	if q.Size.Deep > 0 {
+		f.Set(&masks[0], masks[0].Select(-1, 0))
+		seen.Places = masks[0]
+		for _, d := range deep {
+			seen.Deep = append(seen.Deep, f.Let(trace.Cat(0, d...)))
+		}
+	}
+	seen.Positions = f.Let(f.Tape().Zeros(trace.I64, 3, ids.Size(0), ids.Size(1)))
+	return seen
+}
+
+// features is get_image_features: the last state of the tower, the features of each image,
+// and those that deeper layers give. All of them live as long as f.
+func (q *Qwen) features(f *frame, text hf.Text) (last *tensor, images []*tensor, deep [][]*tensor) {
+	g := f.CallFrame(q.pixels, q.grid)
+	pixels := g.Let(q.pixels.To(q.patchEmbed().DType))
+	last, merged, each := q.see(g, pixels, text)
+	g.LetAll(append([]*tensor{last, merged}, each...))
+	per := merged.Size(0) / q.images()
+	images = g.LetAll(merged.Split(per, 0))
+	all := append([]*tensor{last}, images...)
+	for _, d := range each {
+		deep = append(deep, g.LetAll(d.Split(per, 0)))
+		all = append(all, deep[len(deep)-1]...)
+	}
+	g.End(all...)
+	f.LetAll(all)
+	return last, images, deep
+}
+
+// patchEmbed is the weight of the convolution of patches.
+func (q *Qwen) patchEmbed() *nn.Parameter { return q.Tower.At("patch_embed.proj").(*nn.Conv).Weight }
+
+// see is forward of the tower: what its last layer makes, one token of each square, and what
+// deeper layers make.
+func (q *Qwen) see(f *frame, pixels *tensor, text hf.Text) (last, merged *tensor, deep []*tensor) {
+	s := q.Size
+	g := f.CallFrame(pixels, q.grid)
+	g.In(q.Tower)
+	var taps, weights *tensor
+	if s.Positions > 0 {
+		taps, weights = q.interpolation(g)
+	}
+	positions := g.Let(q.positions(g))
+	ends := g.Let(g.Tape().Zeros(trace.I32, q.images()+1))
+	var order, windows *tensor
+	if s.Window > 0 {
+		windows = g.Let(g.Tape().Zeros(trace.I32, int64(len(q.windows()))*q.images()+1))
+	}
+	x := g.Let(q.patched(g, pixels))
+	if s.Positions > 0 {
+		places := g.Let(g.Call(q.Tower.At("pos_embed"), taps).Mul(weights.Unsqueeze(-1)).Sum(false, 1))
+		g.Set(&x, x.Add(places.To(x.DType())))
+	}
+	if s.Window > 0 {
+		order = g.Tape().New(movingBatch, 0, trace.I64, x.Size(0)/(s.Merge*s.Merge))
+		g.Let(order)
+		g.Set(&x, q.ordered(x, order))
+	}
+	cos, sin := q.angles(g, positions)
+	g.LetAll([]*tensor{cos, sin})
+	if s.Window > 0 {
+		g.Set(&cos, q.ordered(cos, order))
+		g.Set(&sin, q.ordered(sin, order))
+	}
+	for i := range s.Layers {
+		l, ends, spans := q.layer(i), ends, q.whole()
+		if s.Window > 0 && !slices.Contains(s.Whole, i) {
+			ends, spans = windows, q.windows()
+		}
+		g.Set(&x, text.CallLayer(g, int(i), l, func(h *frame, args []*tensor) *tensor { return q.block(h, l, args, spans) }, []*tensor{x}, ends, cos, sin))
+		if at := slices.Index(s.DeepLayers, i); at >= 0 {
+			deep = append(deep, g.Let(q.merged(g, q.Tower.Part(indexed("deepstack_merger_list", int64(at))), x)))
+		}
+	}
+	merged = g.Let(q.merged(g, q.Tower.Part("merger"), x))
+	if s.Window > 0 {
+		g.Set(&merged, merged.Index(order))
+	}
+	g.End(append([]*tensor{x, merged}, deep...)...)
+	return x, merged, deep
+}
+
+func (q *Qwen) layer(i int64) *nn.Parts { return q.Tower.Part(indexed("blocks", i)) }
+
+// patched is the forward of what makes a row of each patch.
+func (q *Qwen) patched(f *frame, pixels *tensor) *tensor {
+	s, m := q.Size, q.Tower.Part("patch_embed")
+	y := called(f, m, []*tensor{pixels}, func(g *frame) *tensor {
+		x := g.Let(pixels.View(-1, s.Channels, s.Frames, s.Patch, s.Patch))
+		return g.Call(m.At("proj"), x.To(q.patchEmbed().DType)).View(-1, s.Width)
+	})
+	if q.grads && !y.RequiresGrad() {
+		y.Leaf()
+	}
+	return y
+}
+
+// ordered is permute_input_for_window_attn: the rows of squares in the order of windows.
+func (q *Qwen) ordered(x, order *tensor) *tensor {
+	unit := q.Size.Merge * q.Size.Merge
+	return x.Reshape(x.Size(0)/unit, unit, -1).Index(order).Reshape(x.Size(0), -1)
+}
+
+// positions is get_vision_position_ids: the row and the column of each patch [patches, 2].
+func (q *Qwen) positions(f *frame) *tensor {
+	g := f.FuncFrame(q.grid)
+	t, n := g.Tape(), q.side()
+	var all []*tensor
+	for range q.images() {
+		h, w := t.Arange(n).View(-1, 1).Expand(n, n), t.Arange(n).View(1, -1).Expand(n, n)
+		g.LetAll([]*tensor{h, w})
+		blocks := func(x *tensor) *tensor {
+			return x.Reshape(n/q.Size.Merge, q.Size.Merge, n/q.Size.Merge, q.Size.Merge).Transpose(1, 2).Flatten(0, -1)
+		}
+		g.Set(&h, blocks(h))
+		g.Set(&w, blocks(w))
+		all = append(all, g.Let(trace.Stack(-1, h, w).Repeat(1, 1)))
+	}
+	y := trace.Cat(0, all...)
+	g.End(y)
+	return y
+}
+
+// angles is the forward of the rotary positions: cosines and sines [patches, head size].
+func (q *Qwen) angles(f *frame, positions *tensor) (cos, sin *tensor) {
+	m := q.Tower.Part("rotary_pos_emb")
+	g := f.CallFrame(positions)
+	g.In(m)
+	g.Tape().NoGrad(func() {
+		freqs := g.Let(positions.Unsqueeze(-1).To(trace.F32).Mul(m.Held(0)))
+		cos, sin = g.Let(freqs.Cos().MulScalar()), g.Let(freqs.Sin().MulScalar())
+		both := func(x *tensor) *tensor {
+			h := g.FuncFrame(x)
+			joined := h.Let(trace.Cat(-1, h.Let(x.Select(1, 0)), h.Let(x.Select(1, 1))))
+			y := trace.Cat(-1, joined, joined)
+			h.End(y)
+			return y
+		}
+		g.Set(&cos, both(cos))
+		g.Set(&sin, both(sin))
+	})
+	g.End(cos, sin)
+	return cos, sin
+}
+
+// whole are the patches of each image, windows those of each window of an image.
+func (q *Qwen) whole() []int64 { return []int64{q.side() * q.side()} }
+
+func (q *Qwen) windows() (lengths []int64) {
+	n, side := q.side()/q.Size.Merge, q.Size.Window/q.Size.Patch/q.Size.Merge
+	for y := int64(0); y < n; y += side {
+		for x := int64(0); x < n; x += side {
+			lengths = append(lengths, min(side, n-y)*min(side, n-x)*q.Size.Merge*q.Size.Merge)
+		}
+	}
+	return lengths
+}
+
+// block takes patches, where spans end, cosines and sines; the patches of each span see each
+// other.
+func (q *Qwen) block(f *frame, l *nn.Parts, args []*tensor, spans []int64) *tensor {
+	x, attn := args[0], l.Part("attn")
+	lengths := slices.Repeat(spans, int(q.images()))
+	y := f.Call(l.At("norm1"), x)
+	f.Set(&x, x.Add(called(f, attn, []*tensor{y, args[1], args[2], args[3]}, func(g *frame) *tensor {
+		return q.attend(g, attn, y, args[2], args[3], lengths)
+	})))
+	m, z := l.Part("mlp"), f.Call(l.At("norm2"), x)
+	switch {
+	case q.Size.Gated:
+		z = called(f, m, []*tensor{z}, func(g *frame) *tensor {
+			return g.Call(m.At("down_proj"), g.Call(hf.Activation(q.Size.Activation), g.Call(m.At("gate_proj"), z)).Mul(g.Call(m.At("up_proj"), z)))
+		})
+	case q.Size.Positions > 0:
+		z = fed(f, m, "linear_fc1", q.Size.Activation, "linear_fc2", z)
+	default:
+		z = fed(f, m, "fc1", q.Size.Activation, "fc2", z)
+	}
+	f.Set(&x, x.Add(z))
+	return x
+}
+
+// attend is the forward of the tower's attention.
+func (q *Qwen) attend(f *frame, m *nn.Parts, x, cos, sin *tensor, lengths []int64) *tensor {
+	n := x.Size(0)
+	parts := f.LetAll(f.Call(m.At("qkv"), x).Reshape(n, 3, q.Size.Heads, -1).Permute(1, 0, 2, 3).Unbind(0))
+	turned := turnedPair(f, parts[0], parts[1], cos, sin)
+	f.Set(&parts[0], turned[0])
+	f.Set(&parts[1], turned[1])
+	var spans [3][]*tensor
+	for i := range parts {
+		f.Set(&parts[i], parts[i].Transpose(0, 1).Unsqueeze(0))
+	}
+	f.Let(f.Tape().Zeros(trace.I32, int64(len(lengths))))
+	for i := range parts {
+		spans[i] = f.LetAll(parts[i].SplitSizes(lengths, 2))
+	}
+	outputs := make([]*tensor, len(lengths))
+	for i := range lengths {
+		outputs[i] = f.Let(hf.Attention(f, spans[0][i], spans[1][i], spans[2][i], nil, hf.AttentionOptions{}))
+	}
+	y := f.Let(trace.Cat(1, outputs...))
+	f.Set(&y, y.Reshape(n, -1).Contiguous())
+	f.Set(&y, f.Call(m.At("proj"), y))
+	return y
+}
+
+// turnedPair is apply_rotary_pos_emb_vision.
+func turnedPair(f *frame, q, k, cos, sin *tensor) []*tensor {
+	g := f.FuncFrame(q, k, cos, sin)
+	d := q.DType()
+	g.Set(&q, q.To(trace.F32))
+	g.Set(&k, k.To(trace.F32))
+	g.Set(&cos, cos.Unsqueeze(-2).To(trace.F32))
+	g.Set(&sin, sin.Unsqueeze(-2).To(trace.F32))
+	turn := func(x *tensor) *tensor { return x.Mul(cos).Add(rotatedHalf(g, x).Mul(sin)) }
+	a := g.Let(turn(q))
+	b := g.Let(turn(k))
+	g.Set(&a, a.To(d))
+	g.Set(&b, b.To(d))
+	g.End(a, b)
+	return []*tensor{a, b}
+}
+
+// rotatedHalf is rotate_half.
+func rotatedHalf(f *frame, x *tensor) *tensor {
+	g := f.FuncFrame(x)
+	half := x.Size(-1) / 2
+	x1, x2 := g.Let(x.Slice(-1, 0, half)), g.Let(x.Slice(-1, half, x.Size(-1)))
+	y := trace.Cat(-1, x2.Neg(), x1)
+	g.End(y)
+	return y
+}
+
+// merged makes one token of the patches of each square.
+func (q *Qwen) merged(f *frame, m *nn.Parts, x *tensor) *tensor {
+	square := q.Size.Width * q.Size.Merge * q.Size.Merge
+	return called(f, m, []*tensor{x}, func(g *frame) *tensor {
+		if q.Size.Positions == 0 {
+			y, mlp := g.Call(m.At("ln_q"), x).View(-1, square), m.Part("mlp")
+			g.Set(&x, called(g, mlp, []*tensor{y}, func(h *frame) *tensor {
+				h.Set(&y, h.Call(mlp.At("0"), y))
+				h.Set(&y, y.GELU())
+				h.Set(&y, h.Call(mlp.At("2"), y))
+				return y
+			}))
+			return x
+		}
+		y := x
+		if m.At("norm").(*nn.LayerNorm).Weight.Dims[0] == square {
+			y = x.View(-1, square)
+		}
+		g.Set(&x, g.Call(m.At("norm"), y).View(-1, square))
+		g.Set(&x, g.Call(m.At("linear_fc2"), g.Call(m.At("linear_fc1"), x).GELU()))
+		return x
+	})
+}
+
+// interpolation is get_vision_interpolation_indices_and_weights: of each patch the four
+// nearest places [patches, 4], and how much they count.
+func (q *Qwen) interpolation(f *frame) (taps, weights *tensor) {
+	n := q.images() * q.side() * q.side()
+	return f.Let(f.Tape().Zeros(trace.I64, n, 4)), f.Let(f.Tape().Zeros(trace.F32, n, 4))
+}

@@ -1,0 +1,93 @@
+package tower
+
+import (
+	"github.com/vprof/vprof/models/hf"
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// Pictures are the images of a batch: how many stand among the Length tokens of a row, and
+// the pixels of a side, as squares.
+type Pictures struct{ PerRow, Side, Length int64 }
+
+// Sight brings images among the words of a batch.
+type Sight interface {
+	// Load brings the images of some rows to the device.
+	Load(t *trace.Tape, rows int64)
+	// RequireGrads makes what is first made of images require gradients though the tower is
+	// frozen, as enable_input_require_grads() of transformers does.
+	RequireGrads()
+	// See puts what the tower makes of images in the place of their tokens among words
+	// [rows, length, width], in the frame of the model that binds them.
+	See(f *frame, ids, words *tensor, text hf.Text) Seen
+}
+
+// Seen is what a decoder is given of words and images.
+type Seen struct {
+	// Words are the embeddings [rows, length, width].
+	Words *tensor
+	// Positions are those in time, height and width [3, rows, length]; nil where the decoder
+	// counts its tokens.
+	Positions *tensor
+	// Places says which tokens are of images [rows, length]; Deep are features that are added
+	// there to what the first layers make.
+	Places *tensor
+	Deep   []*tensor
+}
+
+// Deepened is _deepstack_process: x [rows, length, width] with the features of layer i added
+// where images are.
+func (s Seen) Deepened(f *frame, x *tensor, i int) *tensor {
+	g := f.FuncFrame(x, s.Places, s.Deep[i])
+	deep := g.Let(s.Deep[i].To(x.DType()))
+	g.Set(&x, x.Clone())
+	there := func() []*tensor {
+		found := g.Tape().New("nonzero", program.Temporaries, trace.I64, deep.Size(0), 2)
+		return []*tensor{found.Select(1, 0), found.Select(1, 1)}
+	}
+	sum := g.Let(x.Index(there()...).Add(deep))
+	x.SetItem(sum, there()...)
+	g.End(x)
+	return x
+}
+
+// batchOf is a tensor that comes with a batch.
+func batchOf(t *trace.Tape, d trace.DType, shape ...int64) *tensor {
+	return t.Hold(t.New(movingBatch, program.Batch, d, shape...))
+}
+
+// movingBatch is what brings a batch to the device.
+const movingBatch = "to_dtype_layout"
+
+// imagePlaces is get_placeholder_mask: which of the ids stand for images, and for what else a
+// model sees; the number of the former is counted.
+func imagePlaces(f *frame, ids *tensor, kinds int) []*tensor {
+	g := f.FuncFrame(ids)
+	var masks []*tensor
+	for range kinds {
+		masks = append(masks, g.Let(ids.EqScalar()))
+	}
+	for i := range masks {
+		g.Let(masks[i].Sum(false))
+		g.Set(&masks[i], masks[i].Unsqueeze(-1))
+	}
+	g.End(masks...)
+	return masks
+}
+
+// called runs the body of a module in a frame of its own.
+func called(f *frame, m any, args []*tensor, body func(g *frame) *tensor) *tensor {
+	g := f.CallFrame(args...)
+	g.In(m)
+	y := body(g)
+	g.End(y)
+	return y
+}
+
+// fed is a feed-forward half of two layers with a function between them.
+func fed(f *frame, m *nn.Parts, first, activation, second string, x *tensor) *tensor {
+	return called(f, m, []*tensor{x}, func(g *frame) *tensor {
+		return g.Call(m.At(second), g.Call(hf.Activation(activation), g.Call(m.At(first), x)))
+	})
+}
