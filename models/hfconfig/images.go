@@ -28,7 +28,7 @@ type sight struct {
 	of func(w llama.Wrapper, p tower.Pictures) tower.Sight
 }
 
-// of is how many images a row of a case has, and their height and width.
+// pictures is how many images a row of a case has, and their height and width.
 func (s *sight) pictures(c models.Case) tower.Pictures {
 	if s == nil {
 		return tower.Pictures{}
@@ -69,7 +69,7 @@ func (a *architecture) seeing(senses string, s *sight) {
 		if p.PerRow == 0 {
 			return append(all, alone+"; --set images=1 has an image in every row")
 		}
-		return append(all, fmt.Sprintf("every row has %d images of %d x %d pixels, %d tokens each", p.PerRow, p.Side, p.Side, s.tokens(p.Side)))
+		return append(all, fmt.Sprintf("images are of %d x %d pixels, and each is %d of the tokens of a row (%d images)", p.Side, p.Side, s.tokens(p.Side), p.PerRow))
 	}
 	a.check = func(c models.Case) (setting, reason string) {
 		if setting, reason = s.check(c); reason != "" || check == nil {
@@ -93,6 +93,8 @@ func (s *sight) check(c models.Case) (setting, reason string) {
 		return imagesSetting, "vprof does not record liger-kernel's layers in towers; leave out --liger, or the images"
 	case hf.TextOf(c).Context.Ranks > 1:
 		return imagesSetting, "vprof does not record images in sequences that ranks share (cp); leave out one of the two"
+	case c.Strategy != nil && c.Strategy.Name == models.PP:
+		return imagesSetting, "vprof does not record images in pipelines (pp); leave out one of the two"
 	case c.Settings["packed"] == 1:
 		return imagesSetting, "vprof does not record images in rows that hold several sequences; leave out --set packed=1"
 	}

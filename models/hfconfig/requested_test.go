@@ -17,8 +17,15 @@ import (
 // was requested once the model was there, after the first forward pass, and at the peaks of
 // the first forward and backward pass and of two steps, to the byte. Experts were routed as
 // a GPU that computes nothing routes them, on which no size depends.
-func TestStepsRequestWhatPyTorchDoes(t *testing.T) {
-	data, err := os.ReadFile("testdata/requested.json")
+func TestStepsRequestWhatPyTorchDoes(t *testing.T) { requestedSteps(t, "testdata/requested.json") }
+
+// So are steps on images.
+func TestStepsOnImagesRequestWhatPyTorchDoes(t *testing.T) {
+	requestedSteps(t, "testdata/images.json")
+}
+
+func requestedSteps(t *testing.T, file string) {
+	data, err := os.ReadFile(file)
 	require.NoError(t, err)
 	var ran struct {
 		Models []struct {

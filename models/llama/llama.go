@@ -81,7 +81,7 @@ func (m *Model) through(g *frame, seen tower.Seen, padding *tensor, text hf.Text
 	if m.c.Words == ByNumber {
 		g.Set(&words, words.MulScalar())
 	}
-	positions := m.counted(g, seen)
+	positions := m.counted(g, seen, words)
 	var full, window *tensor
 	if seen.Positions == nil || padding != nil || m.c.Eager { // rows are not looked at for several sequences
 		full, window = m.masks(g, words, positions, padding, text.Packed)
@@ -128,11 +128,11 @@ func (m *Model) through(g *frame, seen tower.Seen, padding *tensor, text hf.Text
 
 // counted are the positions of tokens [1, length], which the model counts unless it is given
 // those of images.
-func (m *Model) counted(g *frame, seen tower.Seen) *tensor {
+func (m *Model) counted(g *frame, seen tower.Seen, words *tensor) *tensor {
 	if seen.Positions != nil {
 		return g.Let(seen.Positions.Select(0, 0))
 	}
-	positions := g.Let(g.Tape().Arange(seen.Words.Size(1)).AddScalar())
+	positions := g.Let(g.Tape().Arange(words.Size(1)).AddScalar())
 	g.Set(&positions, positions.Unsqueeze(0))
 	return positions
 }

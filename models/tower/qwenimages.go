@@ -46,8 +46,9 @@ func (q *Qwen) Load(t *trace.Tape, rows int64) {
 	q.kinds = batchOf(t, trace.I64, rows, q.Pictures.Length)
 }
 
-// RequireGrads implements [Sight].
-func (q *Qwen) RequireGrads() { q.grads = true }
+// RequireGrads implements [Sight]. transformers does not know what Qwen3VLVisionModel makes
+// of images first.
+func (q *Qwen) RequireGrads() { q.grads = q.Size.Positions == 0 }
 
 // See implements [Sight], as Qwen2_5_VLModel.forward does.
 func (q *Qwen) See(f *frame, ids, words *tensor, text hf.Text) Seen {
