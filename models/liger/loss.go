@@ -18,6 +18,17 @@ func CausalLMLoss(f *frame, x, weight, labels *tensor) *tensor {
 	return loss
 }
 
+// LinearCrossEntropy is LigerFusedLinearCrossEntropyLoss of hidden states [..., width], an
+// output weight [vocabulary, width], and a label for each row.
+func LinearCrossEntropy(f *frame, x, weight, labels *tensor) *tensor {
+	g := f.FuncFrame(x, labels)
+	g.Set(&x, x.View(-1, x.Size(-1)))
+	g.Set(&labels, labels.View(-1))
+	loss := g.Apply(fusedLinearCrossEntropy(), x, weight, labels)[0]
+	g.End(loss)
+	return loss
+}
+
 // chunkRows is how many rows of n have their scores at a time: about as many bytes of
 // scores as of hidden states.
 func chunkRows(n, width, vocabulary int64) int64 {

@@ -59,7 +59,7 @@ func findDimensions(p *export.Program) *dimensions {
 		in.Size.Expr.Symbols(func(name string) { d.setting(p, in, -1, name, seen) })
 	}
 	if readsTokens(p) {
-		d.settings = append(d.settings, hf.ChunkSettings()...)
+		d.settings = append(d.settings, hf.LossSettings()...)
 	}
 	if images(p) {
 		d.settings = append(d.settings, models.Setting{Name: channelsLast, Usage: "1 to lay images and their filters out with channels last", Max: 1})

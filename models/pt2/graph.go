@@ -30,8 +30,8 @@ type call struct {
 	op *aten.Operator
 	// number computes a size; nil for operators on tensors.
 	number func(args []aten.Value) (aten.Value, error)
-	// loss computes scores and loss in place of the node; nil of most.
-	loss func(w *walker) *trace.Tensor
+	// instead computes the results in place of the node; nil of most.
+	instead func(w *walker) []aten.Value
 	// skip says that nothing happens: checks of the graph.
 	skip bool
 	// end is the node that closes the block that this one opens.
@@ -80,6 +80,11 @@ func prepare(p *export.Program) (*graph, error) {
 			return nil, fmt.Errorf("autograd.Function %s is said to be nodes %d to %d of %d", f.Name, f.Begin, f.End, len(p.Nodes))
 		}
 		g.functions[f.Begin] = function{f.Name, functionRegion(p, f)}
+	}
+	for _, k := range p.Kernels {
+		if k.Begin < 0 || k.Begin >= k.End || k.End > len(p.Nodes) {
+			return nil, fmt.Errorf("kernel %s is said to be of nodes %d to %d of %d", k.Kernel, k.Begin, k.End, len(p.Nodes))
+		}
 	}
 	if len(unknown) > 0 {
 		list := slices.SortedFunc(maps.Values(unknown), func(a, b *UnknownOperator) int { return strings.Compare(a.Target, b.Target) })

@@ -3,9 +3,12 @@ package pt2
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/hf"
+	"github.com/vprof/vprof/models/liger"
 	"github.com/vprof/vprof/models/pt2/export"
 	"github.com/vprof/vprof/profiler/aten"
 	"github.com/vprof/vprof/profiler/trace"
@@ -15,6 +18,9 @@ import (
 const (
 	chunkedLoss = "chunked-loss"
 	linearLoss  = "linear-cross-entropy"
+	fusedLoss   = "fused-loss"
+	plainLoss   = "plain-loss"
+	ligerLoss   = "liger"
 )
 
 // readsTokens says that a program takes rows of whole numbers, as models of language do.
@@ -45,6 +51,12 @@ func (t *trainer) chunkLoss() (setting string, err error) {
 		setting = linearLoss
 	case t.c.Settings[chunkedLoss] > 1:
 		setting = chunkedLoss
+	case t.evaluating && t.c.Loss == Output: // liger-kernel's forward has all scores then
+		return "", nil
+	case t.c.Settings[fusedLoss] == 1:
+		setting = fusedLoss
+	case t.c.Liger && t.c.Settings[plainLoss] != 1 && t.c.Loss == Output && hasLigerLoss(t.g.Program):
+		setting = ligerLoss
 	default:
 		return "", nil
 	}
@@ -65,13 +77,13 @@ func (t *trainer) chunkLoss() (setting string, err error) {
 	h.loss = hf.OutputLoss{Output: h, Adjust: h.adjust, OwnLabels: l.ownLabels}
 	t.g, t.head = l.without(t.g), h
 	if l.loss >= 0 {
-		t.g.calls[l.loss].loss = func(w *walker) *trace.Tensor {
+		t.g.calls[l.loss].instead = func(w *walker) []aten.Value {
 			x, isTensor := w.values[l.x].(*trace.Tensor)
 			labels, labeled := w.values[l.labels].(*trace.Tensor)
 			if !isTensor || !labeled || x.NDim() < 2 || x.Numel() != labels.Numel()*x.Size(-1) {
 				w.fail(&t.g.Nodes[l.loss], errors.New(setting+": there is not one label for each token that the output layer sees"))
 			}
-			return h.of(w.frame, x, labels)
+			return []aten.Value{h.of(w.frame, x, labels)}
 		}
 		return "", nil
 	}
@@ -83,17 +95,33 @@ func (t *trainer) chunkLoss() (setting string, err error) {
 	return "", nil
 }
 
+// weightReaders are the losses that multiply by the weight of the output layer themselves.
+var weightReaders = map[string]string{
+	linearLoss: "linear_cross_entropy", fusedLoss: "liger-kernel's fused linear cross entropy", ligerLoss: "liger-kernel's fused linear cross entropy",
+}
+
+// caps tells whether scores are held down by a tanh and nothing else, which liger-kernel's
+// loss does itself (softcap).
+func (h *head) caps() bool {
+	var names []string
+	for _, i := range h.l.adjust {
+		name, _, _ := strings.Cut(short(h.t.g.Nodes[i].Target), ".")
+		names = append(names, name)
+	}
+	return slices.Equal(names, []string{"div", "tanh", "mul"})
+}
+
 // check finds what keeps the output layer from being called by the loss.
 func (h *head) check() error {
 	n := &h.t.g.Nodes[h.l.linear]
-	if h.setting == linearLoss {
+	if name, reads := weightReaders[h.setting]; reads {
 		switch {
-		case len(h.l.adjust) > 0:
-			return errors.New("linear_cross_entropy takes the scores as the output layer gives them, and this model scales or caps them; use --chunked-loss N")
+		case len(h.l.adjust) > 0 && (h.setting == linearLoss || !h.caps()):
+			return fmt.Errorf("%s takes the scores as the output layer gives them, and this model scales or caps them; use --chunked-loss N", name)
 		case taken(n, "bias") >= 0:
-			return fmt.Errorf("vprof describes linear_cross_entropy of a layer without a bias, and %s has one; use --chunked-loss N", n.Module)
+			return fmt.Errorf("vprof describes %s of a layer without a bias, and %s has one; use --chunked-loss N", name, n.Module)
 		case h.t.adapters[h.weight] != nil || h.t.packed[h.weight] != nil:
-			return fmt.Errorf("linear_cross_entropy multiplies by the weight of %s alone, which has an adapter or is packed; leave it out of --lora target=", n.Module)
+			return fmt.Errorf("%s multiplies by the weight of %s alone, which has an adapter or is packed; leave it out of --lora target=", name, n.Module)
 		}
 	}
 	switch s := h.t.c.Strategy; {
@@ -128,8 +156,14 @@ func (h *head) wrapped(wraps []*wrapped) error {
 
 // of is the loss of hidden states and their labels.
 func (h *head) of(f *trace.Frame, x, labels *trace.Tensor) *trace.Tensor {
-	if h.setting == linearLoss {
-		return h.loss.Linear(f, x, h.t.w.of(h.weight).x, labels)
+	weight := h.t.w.of(h.weight).x
+	switch {
+	case h.setting == linearLoss:
+		return h.loss.Linear(f, x, weight, labels)
+	case h.setting != chunkedLoss && h.l.ownLabels:
+		return liger.LinearCrossEntropy(f, x, weight, labels)
+	case h.setting != chunkedLoss:
+		return liger.CausalLMLoss(f, x, weight, labels)
 	}
 	return h.loss.Chunked(f, x, labels, h.t.c.Settings[chunkedLoss])
 }

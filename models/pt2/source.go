@@ -47,7 +47,7 @@ func Open(path string) (models.Model, error) {
 	if err := lifetimes.Find(p); err != nil {
 		return models.Model{}, &input.FormatError{File: path, Reason: err.Error()}
 	}
-	p.Blocks, p.Functions = blocks(p), customFunctions(p)
+	p.Blocks, p.Functions, p.Kernels = blocks(p), customFunctions(p), ligerKernels(p)
 	config, err := export.Marshal(p)
 	if err != nil {
 		return models.Model{}, err
@@ -79,7 +79,7 @@ func newModel(file, name, config string, p *export.Program) (models.Model, error
 	m := models.Model{
 		Name: name, Summary: summary(p), Torch: p.Torch, Source: "torch.export, torch " + cmp.Or(p.Torch, "of unknown version"),
 		Stages: []string{"full"}, Batches: d.batches(), BatchUnit: "sample",
-		Settings: d.settings, HalfWeights: true, Distributes: true, Description: models.Describe(config), Losses: Losses(), Free: true, Adapts: true, Levers: models.LeverSet{Loop: true, Quantize: true, Recompute: true},
+		Settings: d.settings, HalfWeights: true, Distributes: true, Description: models.Describe(config), Losses: Losses(), Free: true, Adapts: true, Levers: models.LeverSet{Loop: true, Quantize: true, Recompute: true, Liger: len(p.Kernels) > 0 || hasLigerLoss(p)},
 		Default: models.Case{Model: name, Stage: "full", Batch: d.usual(), Accumulate: 1, Blocks: p.Blocks},
 	}
 	if x := p.Extra; x != nil && len(x.Checkpointed)+len(x.Reentrant) > 0 {

@@ -94,6 +94,9 @@ func newTrainer(g *graph, d *dimensions, c models.Case) (models.Trainer, error) 
 		}
 		t.regions = everyNth(t.regions, c.EveryLayers())
 	}
+	if err = t.useLiger(); err != nil {
+		return nil, wrong("liger", err)
+	}
 	if c.Weights != "" {
 		t.half = map[models.WeightType]trace.DType{"bf16": trace.BF16, "fp16": trace.F16}[c.Weights]
 		t.w.cast(t.half)

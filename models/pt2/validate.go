@@ -31,6 +31,9 @@ func (v *validator) Validate(tape *trace.Tape, n int) error {
 	t.g = &graph{Program: p, calls: v.plain.calls, functions: v.plain.functions}
 	t.symbols = v.sizes.at(t.c)
 	t.evaluating, t.regions = true, nil
+	if err := t.useLiger(); err != nil {
+		return err
+	}
 	if _, err := t.chunkLoss(); err != nil {
 		return err
 	}

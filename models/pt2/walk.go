@@ -134,8 +134,8 @@ func (w *walker) call(n *export.Node, c *call) {
 	switch {
 	case c.skip:
 		return
-	case c.loss != nil:
-		w.bind(n, []aten.Value{c.loss(w)})
+	case c.instead != nil:
+		w.bind(n, c.instead(w))
 		return
 	case c.number != nil:
 		args := make([]aten.Value, len(n.Inputs))

@@ -30,6 +30,8 @@ type Program struct {
 	Ranges map[string]Range `json:"ranges,omitempty"`
 	// Functions are the calls of autograd.Functions, in order.
 	Functions []FunctionCall `json:"functions,omitempty"`
+	// Kernels are the nodes in whose place liger-kernel has kernels of its own, in order.
+	Kernels []KernelCall `json:"liger,omitempty"`
 	// Extra is what vprof capture put beside the graph, nil if nothing.
 	Extra *Extra `json:"extra,omitempty"`
 	// Asked is what cuDNN said itself about the convolutions, nil if nobody asked.
@@ -105,6 +107,25 @@ type FunctionCall struct {
 	Begin int    `json:"begin"`
 	End   int    `json:"end"`
 }
+
+// KernelCall is the nodes from Begin to End, in whose place liger-kernel has a kernel.
+type KernelCall struct {
+	Kernel Kernel `json:"kernel"`
+	Begin  int    `json:"begin"`
+	End    int    `json:"end"`
+}
+
+// Kernel is what liger-kernel has in the place of nodes.
+type Kernel string
+
+// The kernels. A gated product is the first and the last of its nodes: the activation and
+// the product.
+const (
+	RMSNorm      Kernel = "rms-norm"
+	FreshRMSNorm Kernel = "rms-norm-fresh" // whose gradient is a tensor of its own
+	Rotary       Kernel = "rotary"
+	GatedProduct Kernel = "gated-product"
+)
 
 // Kind says what an argument or result is.
 type Kind uint8

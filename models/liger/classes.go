@@ -1,0 +1,115 @@
+package liger
+
+import (
+	"slices"
+	"strings"
+)
+
+// Kernels is what liger-kernel 0.8 puts in the place of one file of transformers
+// (apply_liger_kernel_to_llama and its like), as far as this package describes it.
+type Kernels struct {
+	// Norm is the class of the file's norms and what takes their place; Gated that of the
+	// feed-forward layers whose product of activation and values is one kernel.
+	Norm  string
+	Kind  Norm
+	Gated string
+	// Activation is the only one that the kernel has.
+	Activation string
+	// Rotary says that apply_rotary_pos_emb is replaced.
+	Rotary bool
+	// Loss is the class whose forward computes scores and loss in chunks.
+	Loss string
+}
+
+const (
+	silu = "silu"
+	gelu = "gelu"
+)
+
+// usual are the kernels of most decoders, whose classes begin with name.
+func usual(name string) Kernels {
+	return Kernels{Norm: name + "RMSNorm", Gated: name + "MLP", Activation: silu, Rotary: true, Loss: name + "ForCausalLM"}
+}
+
+// fresh has the gradients of norms be tensors of their own.
+func (k Kernels) fresh() Kernels {
+	k.Kind.Fresh = true
+	return k
+}
+
+// withGELU has the activation of Gemma.
+func (k Kernels) withGELU() Kernels {
+	k.Activation = gelu
+	return k
+}
+
+// withoutRotary leaves positions to transformers.
+func (k Kernels) withoutRotary() Kernels {
+	k.Rotary = false
+	return k
+}
+
+// gated has another class of feed-forward layers.
+func (k Kernels) gated(class string) Kernels {
+	k.Gated = class
+	return k
+}
+
+// files are the kernels by the folders of transformers' models.
+var files = map[string]Kernels{
+	"llama":            usual("Llama"),
+	"mistral":          usual("Mistral"),
+	"ministral":        usual("Ministral"),
+	"qwen2":            usual("Qwen2"),
+	"qwen3":            usual("Qwen3"),
+	"smollm3":          usual("SmolLM3"),
+	"hunyuan_v1_dense": usual("HunYuanDenseV1"),
+	"phi3":             usual("Phi3"),
+	"olmo2":            usual("Olmo2").fresh(),
+	"olmo3":            usual("Olmo3").fresh(),
+	"exaone4":          usual("Exaone4").fresh(),
+	"glm4":             usual("Glm4").fresh().withoutRotary(),
+	"gemma":            usual("Gemma").withGELU(),
+	"gemma2":           usual("Gemma2").withGELU().fresh(),
+	"gemma3":           usual("Gemma3").withGELU().fresh(),
+	"gemma4":           usual("Gemma4").withGELU().fresh().withoutRotary().gated("Gemma4TextMLP"),
+}
+
+// others are the files that liger-kernel has kernels for that this package does not describe,
+// such as those of experts, of images, or of a loss that has all scores.
+var others = []string{
+	"deepseek_v2", "deepseek_v3", "deepseek_v4", "falcon_h1", "glm4v", "glm4v_moe", "gpt_oss", "granite", "hunyuan_v1_moe", "internvl", "llama4",
+	"llava", "mixtral", "mllama", "muse_glimmer", "nemotron", "paligemma", "pixtral", "qwen2_5_vl", "qwen2_vl", "qwen3_5", "qwen3_5_moe",
+	"qwen3_moe", "qwen3_next", "qwen3_vl", "qwen3_vl_moe", "smolvlm",
+}
+
+// Of splits a class of transformers ("transformers.models.llama.modeling_llama.LlamaMLP") into
+// the kernels for the file that it is of and its own name; ok is false where liger-kernel
+// replaces nothing in the file, or nothing that is described.
+func Of(class string) (k Kernels, name string, ok bool) {
+	folder, name := fileOf(class)
+	k, ok = files[folder]
+	return k, name, ok
+}
+
+// Beyond tells whether liger-kernel replaces classes of the file that a class is of, by
+// kernels that this package does not describe.
+func Beyond(class string) bool {
+	folder, _ := fileOf(class)
+	return slices.Contains(others, folder)
+}
+
+// fileOf is the folder of the file that a class of transformers is of, "" of other
+// classes, and the class's own name.
+func fileOf(class string) (folder, name string) {
+	rest, ok := strings.CutPrefix(class, "transformers.models.")
+	if !ok {
+		return "", ""
+	}
+	folder, rest, _ = strings.Cut(rest, ".")
+	name, ok = strings.CutPrefix(rest, "modeling_"+folder+".")
+	if !ok {
+		return "", ""
+	}
+	return folder, name
+}

@@ -1,0 +1,281 @@
+package pt2
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/models/liger"
+	"github.com/vprof/vprof/models/pt2/export"
+	"github.com/vprof/vprof/profiler/aten"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// ligerKernels finds the nodes in whose place liger-kernel has kernels: it replaces classes
+// and functions of single files of transformers, which calls are known by.
+func ligerKernels(p *export.Program) []export.KernelCall {
+	var out []export.KernelCall
+	u := usesOf(p)
+	for i := 0; i < len(p.Nodes); i++ {
+		k, class, ok := liger.Of(p.Nodes[i].Class)
+		if !ok || p.Nodes[i].Block != export.Call {
+			continue
+		}
+		call := export.KernelCall{Begin: i, End: i + 1}
+		switch {
+		case class == k.Norm:
+			call.Kernel, call.End = export.RMSNorm, together(p, i, sameCall)
+			if k.Kind.Fresh {
+				call.Kernel = export.FreshRMSNorm
+			}
+		case class == k.Gated:
+			call.Kernel, call.Begin = export.GatedProduct, activationOf(p, u, i, k.Activation)
+		case k.Rotary && turns(&p.Nodes[i]):
+			call.Kernel, call.End = export.Rotary, together(p, i, sameLine)
+		default:
+			continue
+		}
+		if call.Begin >= 0 && kernelOf(p, call) != nil {
+			out = append(out, call)
+		}
+		i = call.End - 1
+	}
+	return out
+}
+
+// together is the end of the nodes from the begin-th on that are alike.
+func together(p *export.Program, begin int, alike func(a, b *export.Node) bool) int {
+	end := begin + 1
+	for end < len(p.Nodes) && p.Nodes[end].Block == export.Call && alike(&p.Nodes[begin], &p.Nodes[end]) {
+		end++
+	}
+	return end
+}
+
+// sameCall says that two nodes are of one call of a module.
+func sameCall(a, b *export.Node) bool { return slices.Equal(a.Stack, b.Stack) }
+
+// sameLine says that two nodes are of one call of a function that turns queries and keys.
+func sameLine(a, b *export.Node) bool {
+	return sameCall(a, b) && turns(b) && a.Line == b.Line
+}
+
+// turns says that a node is of apply_rotary_pos_emb. Since PyTorch 2.8 stack traces end with
+// the line that calls it.
+func turns(n *export.Node) bool {
+	return slices.ContainsFunc(n.Trace, func(f export.Frame) bool { return strings.Contains(f.Source, "apply_rotary_pos_emb(") })
+}
+
+// activationOf is the node of the activation that node i multiplies with, -1 if it is none.
+func activationOf(p *export.Program, u uses, i int, activation string) int {
+	n := &p.Nodes[i]
+	if n.Target != multiply {
+		return -1
+	}
+	for _, name := range []string{"self", "other"} {
+		v := taken(n, name)
+		if v < 0 || u.maker[v] < 0 || len(u.takers[v]) != 1 {
+			continue
+		}
+		made := u.maker[v]
+		if op, _, _ := strings.Cut(short(p.Nodes[made].Target), "."); op == activation && parent(p.Nodes[made].Module) == n.Module {
+			return made
+		}
+	}
+	return -1
+}
+
+// kernel is what runs in the place of nodes.
+type kernel struct {
+	nodes           []int // that vanish, the last of which is where it runs
+	inputs, outputs []int32
+	run             func(f *trace.Frame, in []*trace.Tensor) []*trace.Tensor
+}
+
+// kernelOf is the kernel of a call, nil if the nodes are not what it computes.
+func kernelOf(p *export.Program, c export.KernelCall) *kernel {
+	switch c.Kernel {
+	case export.RMSNorm, export.FreshRMSNorm:
+		return normKernel(p, c)
+	case export.Rotary:
+		return rotaryKernel(p, c)
+	case export.GatedProduct:
+		return gatedKernel(p, c)
+	}
+	return nil
+}
+
+// normKernel is LigerRMSNorm in the place of a norm with a weight.
+func normKernel(p *export.Program, c export.KernelCall) *kernel {
+	k, r := span(p, c)
+	weight := int32(-1)
+	for i := range p.Inputs {
+		if in := &p.Inputs[i]; in.Role == export.Parameter && in.Name == p.Nodes[c.Begin].Module+".weight" {
+			weight = in.Value
+		}
+	}
+	if weight < 0 || len(r.inputs) != 1 || len(r.outputs) != 1 {
+		return nil
+	}
+	k.inputs = append(k.inputs, weight)
+	norm := liger.Norm{Fresh: c.Kernel == export.FreshRMSNorm}
+	k.run = func(f *trace.Frame, in []*trace.Tensor) []*trace.Tensor {
+		return []*trace.Tensor{norm.RMSNorm(f, in[0], in[1])}
+	}
+	return k
+}
+
+// rotaryKernel is liger_rotary_pos_emb of queries, keys, cosines and sines: the first two are
+// what one result alone depends on.
+func rotaryKernel(p *export.Program, c export.KernelCall) *kernel {
+	k, r := span(p, c)
+	if len(r.inputs) != 4 || len(r.outputs) != 2 {
+		return nil
+	}
+	var own [2][]int32
+	var shared []int32
+	q, keys := origins(p, r, r.outputs[0]), origins(p, r, r.outputs[1])
+	for _, v := range r.inputs {
+		switch {
+		case q[v] && keys[v]:
+			shared = append(shared, v)
+		case q[v]:
+			own[0] = append(own[0], v)
+		case keys[v]:
+			own[1] = append(own[1], v)
+		}
+	}
+	if len(own[0]) != 1 || len(own[1]) != 1 || len(shared) != 2 {
+		return nil
+	}
+	k.inputs = []int32{own[0][0], own[1][0], shared[0], shared[1]}
+	k.run = func(f *trace.Frame, in []*trace.Tensor) []*trace.Tensor {
+		q, k := liger.Rotate(f, in[0], in[1], in[2], in[3])
+		return []*trace.Tensor{q, k}
+	}
+	return k
+}
+
+// origins are the values from outside of a region that one of its results depends on.
+func origins(p *export.Program, r *region, v int32) map[int32]bool {
+	needed := map[int32]bool{v: true}
+	for i := r.end - 1; i >= r.begin; i-- {
+		n := &p.Nodes[i]
+		makes := false
+		for _, o := range n.Outputs {
+			values(o, func(v int32) { makes = makes || needed[v] })
+		}
+		for _, a := range n.Inputs {
+			values(a.Argument, func(v int32) { needed[v] = needed[v] || makes })
+		}
+	}
+	return needed
+}
+
+// gatedKernel is LigerSiLUMulFunction or LigerGELUMulFunction in the place of an activation
+// and its product.
+func gatedKernel(p *export.Program, c export.KernelCall) *kernel {
+	act, product := &p.Nodes[c.Begin], &p.Nodes[c.End-1]
+	gate, active := taken(act, "self"), result(act)
+	up := taken(product, "self")
+	if up == active {
+		up = taken(product, "other")
+	}
+	if gate < 0 || active < 0 || up < 0 || up == active || result(product) < 0 || c.Begin == c.End-1 {
+		return nil
+	}
+	return &kernel{
+		nodes: []int{c.Begin, c.End - 1}, inputs: []int32{gate, up}, outputs: []int32{result(product)},
+		run: func(f *trace.Frame, in []*trace.Tensor) []*trace.Tensor {
+			return []*trace.Tensor{liger.GatedProduct(f, in[0], in[1])}
+		},
+	}
+}
+
+// span is a kernel in the place of all nodes of a call, and these as a region.
+func span(p *export.Program, c export.KernelCall) (*kernel, *region) {
+	r := &region{begin: c.Begin, end: c.End}
+	r.borders(p)
+	k := &kernel{inputs: slices.Clone(r.inputs), outputs: r.outputs}
+	for i := c.Begin; i < c.End; i++ {
+		k.nodes = append(k.nodes, i)
+	}
+	return k, r
+}
+
+// withKernels is the graph with liger-kernel's kernels: they run where the last of their
+// nodes would, and all that the nodes let go of goes then.
+func (g *graph) withKernels() *graph {
+	p := *g.Program
+	p.Nodes = slices.Clone(p.Nodes)
+	out := &graph{Program: &p, calls: slices.Clone(g.calls), functions: g.functions}
+	for _, c := range p.Kernels {
+		k := kernelOf(g.Program, c)
+		if k == nil {
+			continue
+		}
+		var dies []int32
+		made := map[int32]bool{}
+		for _, i := range k.nodes {
+			n := &p.Nodes[i]
+			for _, o := range n.Outputs {
+				values(o, func(v int32) { made[v] = !slices.Contains(k.outputs, v) })
+			}
+			dies = append(dies, n.Dies...)
+			n.Dies, out.calls[i].skip = nil, true
+		}
+		last := k.nodes[len(k.nodes)-1]
+		p.Nodes[last].Dies = slices.DeleteFunc(dies, func(v int32) bool { return made[v] })
+		p.Nodes[last].Outputs = nil
+		for _, v := range k.outputs {
+			p.Nodes[last].Outputs = append(p.Nodes[last].Outputs, export.Argument{Kind: export.Ref, Ref: v})
+		}
+		out.calls[last].skip, out.calls[last].instead = false, k.call(&p.Nodes[last])
+	}
+	return out
+}
+
+// call runs the kernel where a node would run.
+func (k *kernel) call(n *export.Node) func(w *walker) []aten.Value {
+	return func(w *walker) []aten.Value {
+		in := make([]*trace.Tensor, len(k.inputs))
+		for i, v := range k.inputs {
+			x, ok := w.values[v].(*trace.Tensor)
+			if !ok || x == nil {
+				w.fail(n, errors.New("liger-kernel is given no tensor here"))
+			}
+			in[i] = x
+		}
+		var out []aten.Value
+		for _, x := range k.run(w.frame, in) {
+			out = append(out, x)
+		}
+		return out
+	}
+}
+
+// hasLigerLoss tells whether scores and loss are computed by a class whose forward
+// liger-kernel replaces.
+func hasLigerLoss(p *export.Program) bool {
+	return slices.ContainsFunc(p.Nodes, func(n export.Node) bool {
+		k, class, ok := liger.Of(n.Class)
+		return ok && n.Target == crossEntropy && class == k.Loss
+	})
+}
+
+// useLiger has the graph run by liger-kernel's kernels, if the case asks for them.
+func (t *trainer) useLiger() error {
+	if !t.c.Liger {
+		return nil
+	}
+	for _, c := range t.g.Kernels {
+		for _, r := range t.regions {
+			if (r.begin <= c.Begin && c.Begin < r.end) != (r.begin < c.End && c.End <= r.end) {
+				return fmt.Errorf("liger-kernel has one kernel for %s and what is around it; leave it out of --checkpoint", t.g.Nodes[c.Begin].Module)
+			}
+		}
+	}
+	t.g = t.g.withKernels()
+	return nil
+}
