@@ -1,6 +1,7 @@
 package models
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -59,8 +60,9 @@ type LeverSet struct {
 	Quantize bool
 	// Recompute: how checkpointing does it.
 	Recompute bool
-	// Liger: the kernels of liger-kernel.
-	Liger bool
+	// Liger: the kernels of liger-kernel; NoLiger says of some models why they have none.
+	Liger   bool
+	NoLiger string
 	// Eager: attention is eager however the model is loaded; no case turns it.
 	Eager bool
 	// Objective: pairs of answers.
@@ -235,7 +237,7 @@ func (l Levers) checkLevers(m *Model, c *Case) (field, reason string) {
 	case l.Quantize != "" && c.LoRA == nil:
 		return "quantize", "quantized layers cannot be trained; train adapters beside them with --lora"
 	case l.Liger && !m.Levers.Liger:
-		return "liger", "liger-kernel has nothing for this model that vprof describes; it has for the decoders of transformers (hf:config.json), whose modules it replaces, which a graph no longer has"
+		return "liger", cmp.Or(m.Levers.NoLiger, "liger-kernel has nothing for this model that vprof describes; it has for decoders of transformers (hf:config.json, and exported ones), whose modules it replaces")
 	case l.Recompute != "" && !c.Checkpointing:
 		return "checkpointing", l.Recompute + " says how to recompute; it needs checkpointing on"
 	case l.Recompute != "" && !m.Levers.Recompute:

@@ -33,10 +33,12 @@ func caveats(p *export.Program) func(models.Case) []string {
 				"so what it saves is estimated from the operators of its forward")
 		}
 	}
-	if lines == nil {
-		return nil
-	}
 	slices.Sort(lines)
 	lines = slices.Compact(lines)
-	return func(models.Case) []string { return lines }
+	return func(c models.Case) []string {
+		if c.Liger {
+			return append(slices.Clone(lines), ligerFound(p, c))
+		}
+		return lines
+	}
 }

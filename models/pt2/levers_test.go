@@ -71,7 +71,7 @@ func TestLeversThatAGraphCannotHave(t *testing.T) {
 		model string
 		c     models.Case
 	}{
-		"which a graph no longer has":     {"hf-qwen3-tiny", models.Case{Levers: models.Levers{Liger: true}}},
+		"the model is __main__.PlainGPT":  {"own-gpt-8x768", models.Case{Levers: models.Levers{Liger: true}}},
 		"train adapters beside them":      {"hf-qwen3-tiny", models.Case{Levers: models.Levers{Quantize: "nf4"}}},
 		"one GPU; leave out --strategy":   {"hf-qwen3-tiny", models.Case{LoRA: &models.LoRA{Rank: 8}, GPUs: 2, Strategy: &models.Strategy{Name: models.DDP}, Levers: models.Levers{Quantize: "nf4"}}},
 		"does not require grad":           {"timm-vit_small_patch16_224", models.Case{Checkpointing: true, LoRA: &models.LoRA{Rank: 8}, Levers: models.Levers{Recompute: "reentrant"}}},

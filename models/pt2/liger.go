@@ -1,11 +1,13 @@
 package pt2
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/liger"
 	"github.com/vprof/vprof/models/pt2/export"
 	"github.com/vprof/vprof/profiler/aten"
@@ -133,6 +135,9 @@ func rotaryKernel(p *export.Program, c export.KernelCall) *kernel {
 	if len(r.inputs) != 4 || len(r.outputs) != 2 {
 		return nil
 	}
+	if maker := usesOf(p).maker; maker[r.outputs[0]] > maker[r.outputs[1]] {
+		slices.Reverse(r.outputs) // queries are turned first
+	}
 	var own [2][]int32
 	var shared []int32
 	q, keys := origins(p, r, r.outputs[0]), origins(p, r, r.outputs[1])
@@ -253,6 +258,52 @@ func (k *kernel) call(n *export.Node) func(w *walker) []aten.Value {
 		}
 		return out
 	}
+}
+
+// ligerProblem says why a graph has nothing that liger-kernel replaces and vprof describes, ""
+// if it has.
+func ligerProblem(p *export.Program) string {
+	u := usesOf(p)
+	for i := range p.Nodes {
+		n := &p.Nodes[i]
+		k, class, ok := liger.Of(n.Class)
+		switch {
+		case liger.Beyond(n.Class):
+			return fmt.Sprintf("liger-kernel 0.8 has kernels for the file of %s that vprof does not describe (experts, images, multipliers or other losses)", n.Class)
+		case ok && class == k.Gated && n.Target == multiply && activationOf(p, u, i, k.Activation) < 0:
+			return fmt.Sprintf("liger-kernel's %s has no other activation than %s, and %s has another", class, k.Activation, n.Module)
+		}
+	}
+	if len(p.Kernels) > 0 || hasLigerLoss(p) {
+		return ""
+	}
+	return fmt.Sprintf("nothing in this graph is what liger-kernel 0.8 replaces, which are classes of transformers (LlamaRMSNorm, LlamaMLP and others) by their names; the model is %s", cmp.Or(p.Class, "of no class that the file names"))
+}
+
+// ligerFound says what of a graph liger-kernel computes in a case.
+func ligerFound(p *export.Program, c models.Case) string {
+	counts := map[string]int{}
+	for _, k := range p.Kernels {
+		counts[ligerWords[k.Kernel]]++
+	}
+	var parts []string
+	for _, word := range []string{"norms", "turns of queries and keys", "feed-forward products"} {
+		if counts[word] > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", counts[word], word))
+		}
+	}
+	switch {
+	case c.Settings[fusedLoss] == 1, hasLigerLoss(p) && c.Loss == Output && c.Settings[plainLoss] != 1:
+		parts = append(parts, "scores and loss")
+	case c.Settings[plainLoss] != 1:
+		parts = append(parts, "not the loss, which is not computed by a class of transformers whose forward it replaces (capture a causal LM with its labels, or give --set fused-loss=1)")
+	}
+	return "liger: what liger-kernel computes in this graph: " + strings.Join(parts, ", ")
+}
+
+// ligerWords are what kernels are called in messages.
+var ligerWords = map[export.Kernel]string{
+	export.RMSNorm: "norms", export.FreshRMSNorm: "norms", export.Rotary: "turns of queries and keys", export.GatedProduct: "feed-forward products",
 }
 
 // hasLigerLoss tells whether scores and loss are computed by a class whose forward

@@ -74,10 +74,10 @@ func (w *weights) adapt(p *export.Program, o models.LoRA) (map[int32]*adapter, e
 			continue
 		}
 		base := w.parameters[at]
-		module := parent(base.name)
+		module := ownerOf(base, n, p)
 		names = append(names, module[strings.LastIndexByte(module, '.')+1:])
-		if targeted(module, n) {
-			made[weight.Ref] = w.beside(base, module, o)
+		if targeted(module, i) {
+			made[weight.Ref] = w.beside(base, module, o, p)
 		}
 	}
 	if len(made) == 0 {
@@ -87,26 +87,42 @@ func (w *weights) adapt(p *export.Program, o models.LoRA) (map[int32]*adapter, e
 	return made, nil
 }
 
-// targets tells which layers get adapters. The path of one is matched as peft does: whole, or
-// from a dot on.
-func targets(o models.LoRA, p *export.Program) func(module string, n *export.Node) bool {
-	if len(o.Targets) > 0 || o.Match != "" {
-		adapts := o.Adapts()
-		return func(module string, _ *export.Node) bool { return adapts(module) }
+// ownerOf is the path of the linear layer that a node calls: the module that has the weight,
+// under one of its names if it is tied to another's.
+func ownerOf(base *tensor, n *export.Node, p *export.Program) string {
+	for i := range p.Inputs {
+		if in := &p.Inputs[i]; in.Role == export.Parameter && in.Name == n.Module+".weight" && slices.Contains(base.values, in.Value) {
+			return n.Module
+		}
 	}
-	return func(_ string, n *export.Node) bool { return !returned(p, n) }
+	return parent(base.name)
 }
 
-// beside makes the adapter of a layer and puts its weights after the layer's.
-func (w *weights) beside(base *tensor, module string, o models.LoRA) *adapter {
+// targets tells which layers get adapters, by path and node. The path of one is matched as
+// peft does: whole, or from a dot on.
+func targets(o models.LoRA, p *export.Program) func(module string, node int) bool {
+	if len(o.Targets) > 0 || o.Match != "" {
+		adapts := o.Adapts()
+		return func(module string, _ int) bool { return adapts(module) }
+	}
+	results := returned(p)
+	return func(_ string, node int) bool { return !results[node] }
+}
+
+// beside makes the adapter of a layer and puts its weights after the layer's, or after those
+// of the modules before it where the layer's weight is another module's.
+func (w *weights) beside(base *tensor, module string, o models.LoRA, p *export.Program) *adapter {
 	make2 := func(name string, rows, columns int64) *tensor {
 		return &tensor{name: module + "." + name + ".default.weight", role: export.Parameter, dtype: trace.F32, shape: []int64{rows, columns}}
 	}
 	l := &adapter{a: make2("lora_A", o.Rank, base.shape[1]), b: make2("lora_B", base.shape[0], o.Rank), dropout: o.Dropout}
+	tied := parent(base.name) != module
+	before := slices.Index(p.Modules, module)
 	insert := func(list []*tensor) []*tensor {
 		last := -1
 		for i, x := range list {
-			if x.role == export.Parameter && parent(x.name) == module || x == base {
+			own := parent(x.name)
+			if x.role == export.Parameter && own == module || !tied && x == base || tied && slices.Index(p.Modules, own) < before {
 				last = i
 			}
 		}

@@ -12,12 +12,12 @@ import (
 // a weight and a bias of their own, but for those whose result the model returns, and
 // those that share their weight with something else.
 func (w *weights) quantize(p *export.Program, c models.Case) map[int32]nn.Quantized {
-	shared := map[int32]bool{}
+	shared, results := map[int32]bool{}, returned(p)
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
 		for _, in := range n.Inputs {
 			values(in.Argument, func(v int32) {
-				shared[v] = shared[v] || n.Target != linear || in.Name == "input" || returned(p, n)
+				shared[v] = shared[v] || n.Target != linear || in.Name == "input" || results[i]
 			})
 		}
 	}
@@ -58,12 +58,19 @@ func (w *weights) of(value int32) *tensor {
 	return nil
 }
 
-// returned tells whether the model returns what a node makes.
-func returned(p *export.Program, n *export.Node) bool {
+// returned are the nodes whose results the model returns, as they are or scaled and capped.
+func returned(p *export.Program) map[int]bool {
+	out := map[int]bool{}
+	maker := usesOf(p).maker
 	for _, r := range p.Results {
-		if len(n.Outputs) == 1 && n.Outputs[0].Kind == export.Ref && n.Outputs[0].Ref == r.Value {
-			return true
+		for v := r.Value; v >= 0 && maker[v] >= 0; {
+			n := &p.Nodes[maker[v]]
+			out[maker[v]] = true
+			if !scaling[short(n.Target)] || !alone(n) {
+				break
+			}
+			v = taken(n, "self")
 		}
 	}
-	return false
+	return out
 }

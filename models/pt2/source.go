@@ -79,7 +79,7 @@ func newModel(file, name, config string, p *export.Program) (models.Model, error
 	m := models.Model{
 		Name: name, Summary: summary(p), Torch: p.Torch, Source: "torch.export, torch " + cmp.Or(p.Torch, "of unknown version"),
 		Stages: []string{"full"}, Batches: d.batches(), BatchUnit: "sample",
-		Settings: d.settings, HalfWeights: true, Distributes: true, Description: models.Describe(config), Losses: Losses(), Free: true, Adapts: true, Levers: models.LeverSet{Loop: true, Quantize: true, Recompute: true, Liger: len(p.Kernels) > 0 || hasLigerLoss(p)},
+		Settings: d.settings, HalfWeights: true, Distributes: true, Description: models.Describe(config), Losses: Losses(), Free: true, Adapts: true, Levers: models.LeverSet{Loop: true, Quantize: true, Recompute: true},
 		Default: models.Case{Model: name, Stage: "full", Batch: d.usual(), Accumulate: 1, Blocks: p.Blocks},
 	}
 	if x := p.Extra; x != nil && len(x.Checkpointed)+len(x.Reentrant) > 0 {
@@ -92,6 +92,8 @@ func newModel(file, name, config string, p *export.Program) (models.Model, error
 	if i, err := chooseOutput(p, ""); err == nil {
 		m.Default.Loss, _ = defaultLoss(p.Results[i]) // without one, cases must name it
 	}
+	m.Levers.NoLiger = ligerProblem(p)
+	m.Levers.Liger = m.Levers.NoLiger == ""
 	m.Caveat = caveats(p)
 	m.Check = func(c models.Case) error {
 		if field, reason := hf.CheckLoss(c); reason != "" {

@@ -80,26 +80,20 @@ func newTrainer(g *graph, d *dimensions, c models.Case) (models.Trainer, error) 
 	if field, err := ofConfigurations(c); err != nil {
 		return nil, wrong(field, err)
 	}
+	if c.Weights != "" {
+		t.half = map[models.WeightType]trace.DType{"bf16": trace.BF16, "fp16": trace.F16}[c.Weights]
+		t.w.cast(t.half)
+	}
 	if c.LoRA != nil {
 		if t.adapters, err = t.w.adapt(g.Program, *c.LoRA); err != nil {
 			return nil, wrong("lora", err)
 		}
 	}
-	if c.Checkpointing {
-		if c.Blocks == "" {
-			return nil, wrong("checkpointing", errors.New("there is no list of equal modules; name those to recompute with --checkpoint"))
-		}
-		if t.regions, err = regions(g.Program, c.Blocks); err != nil {
-			return nil, wrong("checkpoint", err)
-		}
-		t.regions = everyNth(t.regions, c.EveryLayers())
+	if field, err := t.recompute(); err != nil {
+		return nil, wrong(field, err)
 	}
 	if err = t.useLiger(); err != nil {
 		return nil, wrong("liger", err)
-	}
-	if c.Weights != "" {
-		t.half = map[models.WeightType]trace.DType{"bf16": trace.BF16, "fp16": trace.F16}[c.Weights]
-		t.w.cast(t.half)
 	}
 	if err = t.quantize(); err != nil {
 		return nil, wrong("quantize", err)
@@ -111,6 +105,22 @@ func newTrainer(g *graph, d *dimensions, c models.Case) (models.Trainer, error) 
 		return t, nil
 	}
 	return &validator{trainer: t, plain: plain, sizes: d}, nil
+}
+
+// recompute finds the calls that backward runs again, if the case asks for it. The error is of
+// the field that it names.
+func (t *trainer) recompute() (field string, err error) {
+	switch {
+	case !t.c.Checkpointing:
+		return "", nil
+	case t.c.Blocks == "":
+		return "checkpointing", errors.New("there is no list of equal modules; name those to recompute with --checkpoint")
+	}
+	if t.regions, err = regions(t.g.Program, t.c.Blocks); err != nil {
+		return "checkpoint", err
+	}
+	t.regions = everyNth(t.regions, t.c.EveryLayers())
+	return "", nil
 }
 
 // ofConfigurations refuses what is described of models of transformers alone, by its field.
