@@ -11,8 +11,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Levers are what people who fine-tune turn to make a model fit: settings of a
-// [Case] beside its precision, adapters and optimizer. The zero value has none.
+// Levers are the settings of a [Case] with which people make fine-tuning fit into memory,
+// beside its precision, adapters and optimizer. The zero value uses none of them.
 type Levers struct {
 	// Quantize is how bitsandbytes holds the frozen linear layers below adapters,
 	// one of [Quantizations].

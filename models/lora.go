@@ -208,8 +208,8 @@ func (l *LoRA) String() string {
 	return fmt.Sprintf("r=%d,alpha=%d,%s%s", l.Rank, l.Alpha, dropout, target)
 }
 
-// Adapts gives what tells by its path whether a layer gets an adapter; all do if neither
-// Targets nor Match nor Parameters say.
+// Adapts returns a function that tells by the path of a layer whether it gets an adapter. All
+// layers do if neither Targets nor Match nor Parameters is given.
 func (l *LoRA) Adapts() func(path string) bool {
 	switch {
 	case l.Match != "":
@@ -238,7 +238,8 @@ func (l *LoRA) All() bool {
 	return l.Match == "" && (len(l.Targets) == 0 && len(l.Parameters) == 0 || slices.Contains(l.Targets, allLinear))
 }
 
-// Wanted is what is said where no layer gets an adapter.
+// Wanted is the beginning of an error where no layer gets an adapter: which layers were
+// wanted.
 func (l *LoRA) Wanted() string {
 	if l.Match != "" {
 		return "no linear layer's path is matched by " + l.Match

@@ -139,7 +139,7 @@ type Recording struct {
 	Others []*program.Program
 }
 
-// On is the recording on one of [Options.Others], by its index; nil if that board needs a
+// On is the recording for board number other of [Options.Others]; nil if that board needs a
 // recording of its own.
 func (r *Recording) On(other int) *Recording {
 	if other >= len(r.Others) || r.Others[other] == nil {
@@ -172,7 +172,8 @@ type Options struct {
 	// Validation, if not zero, is the size of a validation batch to record
 	// after the steps, of systems that validate.
 	Validation int
-	// Others are further boards that the recording is to serve where it can.
+	// Others are further boards. The recording serves those, too, on which the step differs
+	// in scratch memory alone.
 	Others []trace.Board
 	// Annotate records the line of the model that caused each event. It is
 	// slower; only people who read event lists need it.

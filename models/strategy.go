@@ -74,7 +74,8 @@ type Strategy struct {
 	Init string
 }
 
-// AutoSize is a size that follows from the width of the model.
+// AutoSize is the value of a size that DeepSpeed is to derive from the width of the model
+// ("auto").
 const AutoSize = -1
 
 // The strategies.
@@ -231,8 +232,9 @@ func (s *Strategy) Communicators() int {
 	return n
 }
 
-// Batches is how many batches the ranks see between them for each that one is given: one
-// each, those of a tensor-parallel group one together, and a pipeline its micro-batches.
+// Batches is how many batches all ranks train on together, in the time in which each rank is
+// given one: as many as there are ranks, where the ranks of a tensor-parallel group, or those
+// that share sequences, count as one; of a pipeline, its micro-batches.
 func (c Case) Batches() int {
 	switch s := c.Strategy; {
 	case s == nil:
@@ -247,8 +249,9 @@ func (c Case) Batches() int {
 // batches of a size on each.
 func (c Case) Samples(batch int) int { return batch * max(1, c.Accumulate) * c.Batches() }
 
-// Bubble is how many times as long as its work a step takes: the stages of a pipeline
-// wait for the first micro-batch to come and for the last to go.
+// Bubble is the time of a step relative to the time that its work takes: at least 1, and more
+// in a pipeline, whose stages wait for the first micro-batch to arrive and for the last one to
+// return.
 func (s *Strategy) Bubble(gpus int) float64 {
 	if s.Name != PP {
 		return 1

@@ -25,11 +25,11 @@ const mostRecorded = 5000
 // mostExact is how many cells a matrix has at most for each to be recorded for itself.
 const mostExact = 500
 
-// Matrix estimates every unit on every board: which of its batch sizes fits, what that
-// needs and which is the largest of all. A unit is recorded at a few batch sizes, once
-// for all boards of an architecture, and the rest is read off the line between them. Of a
-// small matrix that is only where to look: the batch that a cell shows, and the next, are
-// recorded for the cell's very board.
+// Matrix estimates every unit on every board: which of its batch sizes fits, what that needs,
+// and which is the largest of all. A unit is recorded at a few batch sizes, once for all
+// boards of an architecture, and other sizes are interpolated. In a small matrix the
+// interpolation only shows where to look: the batch size of each cell, and the next one, are
+// then recorded for the board of the cell.
 func Matrix(ctx context.Context, units []Unit, gpus []device.GPU, e step.Evidence, tell progress.Func) (*report.Matrix, error) {
 	cases := make([]models.Case, len(units))
 	for i, u := range units {

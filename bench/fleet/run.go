@@ -123,7 +123,7 @@ func (s *BoardStatus) add(b BoardTasks, state shard.State, active map[Task]strin
 	}
 }
 
-// Running is the word of [Engine.Active] for a task that runs.
+// Running is the state of a running task in the result of [Engine.Active].
 const Running = "running"
 
 // The exit codes of tasks after which to try again.

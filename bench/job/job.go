@@ -33,8 +33,8 @@ type Job struct {
 	Target Target      `json:"target"`
 	// Batches are the batch sizes to estimate, and to run in a sweep.
 	Batches []int `json:"batches"`
-	// Lengths are those of the samples of a plan's data set; absent where all have that of
-	// the case.
+	// Lengths is the distribution of the lengths of a plan's samples; absent where all have
+	// the length that the case says.
 	Lengths *epoch.Lengths `json:"lengths,omitempty"`
 	// Conditions are those of a sweep's runs.
 	Conditions Conditions `json:"conditions,omitzero"`
@@ -63,8 +63,8 @@ type Target struct {
 	Board *device.GPU `json:"board,omitempty"`
 }
 
-// Auto is the [Target.Device] that is the first GPU of the machine that runs the job,
-// or else a simulated board.
+// Auto is the [Target.Device] of a job that runs on the first GPU of its machine, or on a
+// simulated board if there is none.
 const Auto = "auto"
 
 // Simulated is the target that a board of the catalog is.

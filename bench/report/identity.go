@@ -10,7 +10,7 @@ import (
 	"github.com/vprof/vprof/internal/bytesize"
 )
 
-// Measured notes where and when the runs were measured that do not say it yet.
+// Measured sets the host and the time of runs that were measured and have none yet.
 func (r *Report) Measured(host string, at time.Time) {
 	for i := range r.Devices {
 		if d := &r.Devices[i]; d.Driven() && d.Host == "" {
@@ -25,8 +25,8 @@ func (r *Report) Measured(host string, at time.Time) {
 	}
 }
 
-// Driven tells whether there was a driver below the device, if only a simulated one, so
-// that it is a board of some machine and not of the catalog.
+// Driven tells whether the device had a driver, a simulated one included. Such a device is a
+// board of a certain machine, and others are boards of the catalog.
 func (d Device) Driven() bool { return !d.Simulated || d.Driver != "" || d.UUID != "" }
 
 // identity is what two devices share if and only if they are one board under one

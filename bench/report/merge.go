@@ -87,7 +87,7 @@ func (r *Report) end(parts []*Report) error {
 	return nil
 }
 
-// add puts a part behind the others.
+// add puts a part after the others.
 func (r *Report) add(part *Report) error {
 	switch {
 	case r.Kind != part.Kind:

@@ -85,7 +85,7 @@ func (c Case) Short() Case {
 	return c
 }
 
-// Description is what the case's model was made of.
+// Description is the description of the case's model, empty for models of the registry.
 func (c Case) Description() models.Description { return models.Describe(string(compact(c.Config))) }
 
 // Same tells whether two cases are one.
@@ -258,8 +258,9 @@ type Run struct {
 // cached memory back: no batch that does is safe.
 func (u *Run) Strained() bool { return !u.Fits || u.Retries > 0 }
 
-// Judge is the verdict on a step of which an estimate has one and that was run. A run
-// that fits says nothing of the upper end of the estimate, unless it was measured.
+// Judge is the verdict on a step that was both estimated and run. A simulated run that fits
+// does not show that the upper end of the estimate does, so the estimate's verdict stands
+// then.
 func (u *Run) Judge(estimated Verdict) Verdict {
 	switch {
 	case !u.Fits:

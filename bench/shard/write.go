@@ -170,8 +170,8 @@ func (s *File) write(v any) error {
 	return nil
 }
 
-// Next is the first unit that is not done, and what an earlier process has of it
-// already, nil for nothing. It is the end of the shard if all are done.
+// Next is the index of the first unit that is not done, or To if all are, and the partial
+// result that an earlier process has written of it, nil if there is none.
 func (s *File) Next() (unit int, partial json.RawMessage) { return s.next, s.partial }
 
 // To is the end of the shard's units.

@@ -84,7 +84,7 @@ func parseCheckpointing(text string) (on bool, how string, err error) {
 }
 
 // joinCheckpointing has "--checkpointing reentrant" mean "--checkpointing=reentrant":
-// the flag may stand alone, so a word behind it would be an argument.
+// the flag may stand alone, so a word after it would be an argument.
 func joinCheckpointing(args []string) []string {
 	const flag = "--checkpointing"
 	var out []string

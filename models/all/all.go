@@ -21,7 +21,7 @@ import (
 	"github.com/vprof/vprof/models/whisper"
 )
 
-// Models returns the registry of everything that vprof can train on paper.
+// Models returns the registry of all models that vprof describes.
 func Models() *models.Registry {
 	return models.NewRegistry(
 		redimnet.Models(),

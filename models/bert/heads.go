@@ -156,7 +156,7 @@ type tokenClassification struct {
 	Classifier    nn.Layer
 }
 
-// task is what it is trained for over states of its last layer.
+// task trains the classifier over the hidden states of the last layer, which states computes.
 func (n *tokenClassification) task(inputs *nn.Embedding, classes hf.Classes, text hf.Text, states func(f *frame, b hf.TextBatch) *tensor) *hf.TextTask {
 	t := hf.TokenClassification(n, inputs, hf.TokenHead{Dropout: n.Dropout, Score: &n.Classifier}, classes, text, states)
 	t.Bidirectional = true

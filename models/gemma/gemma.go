@@ -63,9 +63,11 @@ type Layer struct {
 // Experts is the size of the mixture beside a feed-forward half.
 type Experts struct{ Count, PerToken, Inner int64 }
 
-// AltUp is how many streams Gemma 3n has beside each other, and the rank of the learned
-// residual layer beside attention. Clipped holds coefficients within bounds, Scaled scales
-// the stream that words of the layers are added by.
+// AltUp is the number of parallel streams of hidden states that Gemma 3n has
+// (altup_num_inputs) and the rank of the learned residual layer beside attention
+// (laurel_rank). Clipped says that coefficients are clamped (altup_coef_clip), Scaled that the
+// stream is scaled which a layer's own word embeddings are multiplied by
+// (altup_correct_scale).
 type AltUp struct {
 	Streams, Rank   int64
 	Clipped, Scaled bool
@@ -122,7 +124,7 @@ func head(c *Config, m decoder) *nn.Linear {
 	return l
 }
 
-// textModel is what both decoders share, as they hold it: behind their layers.
+// textModel is what both decoders share, as they hold it: after their layers.
 type textModel struct {
 	nn.Module
 	RotaryEmb               *rotary

@@ -6,16 +6,17 @@ import (
 	"github.com/vprof/vprof/models/nn"
 )
 
-// CallLayer calls a GradientCheckpointingLayer that is given all of args by place:
-// forward over args, where nil stands for an argument that is not given. With
-// checkpointing only the arguments are kept, and forward runs again in backward.
+// CallLayer calls a GradientCheckpointingLayer with all arguments by position: it runs forward
+// over args, where nil stands for an argument that is not given. With checkpointing only the
+// arguments are kept, and forward runs again in backward.
 func CallLayer(f *frame, m any, checkpointing bool, forward func(f *frame, args []*tensor) *tensor, args ...*tensor) *tensor {
 	return callLayer(f, m, checkpointing, forward, args, nil)
 }
 
-// callLayer calls a GradientCheckpointingLayer with some arguments by place and others
-// by name. Checkpointing saves the former, by the hooks in force; the latter are in what
-// it calls again, where no hook sees them (_NoopSaveInputs of torch.utils.checkpoint).
+// callLayer calls a GradientCheckpointingLayer with some arguments by position and others by
+// name. Checkpointing saves the former, by the hooks in force; the latter are held by the
+// function that it calls again, where no hook sees them (_NoopSaveInputs of
+// torch.utils.checkpoint).
 func callLayer(f *frame, m any, checkpointing bool, forward func(f *frame, args []*tensor) *tensor, inputs, named []*tensor) *tensor {
 	args := append(slices.Clone(inputs), named...)
 	g := f.CallFrame(args...)
@@ -48,9 +49,9 @@ func inPlace(in, all []*tensor) []*tensor {
 	return out
 }
 
-// CallLayer calls layer i of a decoder, which transformers gives its first arguments
-// by place and the rest by name: checkpointing knows the former as its inputs and
-// keeps the latter in what it calls again.
+// CallLayer calls layer i of a decoder, to which transformers gives the inputs by position and
+// the rest by name. Checkpointing saves the former as its inputs; the latter are held by the
+// function that it calls again.
 func (t Text) CallLayer(f *frame, i int, m any, forward func(f *frame, args []*tensor) *tensor, inputs []*tensor, named ...*tensor) *tensor {
 	y := t.callLayer(f, i, m, forward, inputs, named)
 	if t.hidden != nil {

@@ -82,8 +82,8 @@ func (l OutputLoss) Linear(f *trace.Frame, x, weight, labels *trace.Tensor) *tra
 	return loss
 }
 
-// Taken gives back the loss of an output object: what else the object holds,
-// such as the scores, goes with it.
+// Taken ends the frame of a model that returns an output object of which the caller takes the
+// loss alone. What else the object holds, such as the scores, is freed with it.
 func Taken(f *frame, loss *tensor, rest ...*tensor) *tensor {
 	f.End(append([]*tensor{loss}, rest...)...)
 	f.Discard(rest...)

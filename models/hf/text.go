@@ -165,10 +165,12 @@ func fusedLoss(c models.Case) bool {
 	return c.Liger && c.Settings[plainSetting] != 1 || c.Settings[fusedSetting] == 1
 }
 
-// ReadsHead says that the loss multiplies by the weight of the output layer itself.
+// ReadsHead tells whether the loss reads the weight of the output layer instead of calling the
+// layer.
 func ReadsHead(c models.Case) bool { return fusedLoss(c) || c.Settings[linearSetting] == 1 }
 
-// LigerLoss says that it is liger-kernel's replacement of modules that brings its loss.
+// LigerLoss tells whether the fused loss comes with liger-kernel's replacement of modules
+// (--liger), and not from a setting of its own.
 func LigerLoss(c models.Case) bool { return fusedLoss(c) && c.Settings[fusedSetting] != 1 }
 
 // TextOf reads the settings of a case.

@@ -326,7 +326,7 @@ func readMamba(r *reader, c *llama.Config) {
 }
 
 // readNemotronH reads a decoder whose layers have a mixer, attention, experts or a feed-forward
-// half behind a norm each.
+// half after a norm each.
 func readNemotronH(r *reader, c *llama.Config) {
 	c.Activation, c.MLPBias = r.word("mlp_hidden_act", "relu2", hf.Activations()), r.flag("mlp_bias", false)
 	r.word("mamba_hidden_act", "silu", []string{"silu"})
@@ -358,7 +358,7 @@ func (r *reader) either(first, second string) string {
 	return second
 }
 
-// layerBlocks reads what layers have behind their norm: hybrid_override_pattern says so by a letter
+// layerBlocks reads what layers have after their norm: hybrid_override_pattern says so by a letter
 // each, or layers_block_type by names.
 func (r *reader) layerBlocks() []llama.Block {
 	kinds := map[string]llama.Block{

@@ -10,8 +10,8 @@ import (
 	"github.com/vprof/vprof/internal/input"
 )
 
-// TeacherMark is what the file of a teacher stands behind in the name of a model that learns
-// from it: hf:student.json,teacher=teacher.json.
+// TeacherMark comes between the file of a student and that of its teacher in the name of a
+// model: hf:student.json,teacher=teacher.json.
 const TeacherMark = "," + teacherKey + "="
 
 // teacherKey is the key under which a teacher's configuration stands in that of its student.

@@ -97,7 +97,7 @@ type Config struct {
 	// ExtraWords is how many words the embeddings have more than the output layer.
 	Crossing   []bool
 	ExtraWords int64
-	// Blocks says of each layer what it has behind its only norm, as Nemotron H does; nil says
+	// Blocks says of each layer what it has after its only norm, as Nemotron H does; nil says
 	// that layers have two halves.
 	Blocks []Block
 	// ResidualWhole keeps the residual stream in fp32, ScoresWhole the scores of words.
@@ -185,7 +185,7 @@ const (
 	Dbrx
 )
 
-// QKNorm is what is normalized of query and key.
+// QKNorm says which normalization query and key have, and where.
 type QKNorm int
 
 const (
@@ -268,10 +268,10 @@ const (
 	ByNumberApart
 )
 
-// Names are names of modules by others.
+// Names are the names of modules in PyTorch, by the names that they have here.
 type Names map[string]string
 
-// TorchName gives the name of a module.
+// TorchName is the name of a module in PyTorch, its own unless there is another.
 func (n Names) TorchName(own string) string {
 	if other, ok := n[own]; ok {
 		return other
@@ -289,8 +289,9 @@ func (c *Config) kinds(i int) (attends, recurs bool) {
 	return !instead, instead || c.Mamba.mixes(i)
 }
 
-// PlainAttention reports whether all layers have attention and nothing else that brings tokens
-// together, with rotary positions and neither latent nor written out.
+// PlainAttention reports whether attention is all that mixes tokens, in every layer, and is
+// that of transformers' attention interface with rotary positions: neither latent, nor with a
+// bias, sinks, a cap or code of the model's own.
 func (c *Config) PlainAttention() bool {
 	for i := range int(c.Layers) {
 		if attends, recurs := c.kinds(i); !attends || recurs {

@@ -7,7 +7,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// SharedExperts is how many experts ranks can share out, zero if that is not described.
+// SharedExperts is the number of experts of a layer that ranks can share out (expert
+// parallelism), zero for models of which vprof does not describe that.
 func (c *Config) SharedExperts() int64 {
 	e := c.Experts
 	if e.Clamped || e.NoGate || c.Llama4.On || c.Order == Dbrx || e.Routing == RouteChoice {

@@ -4,11 +4,12 @@ package llama
 // own.
 type ExpertWeights = experts
 
-// NewExperts makes those that c.Experts describes.
+// NewExperts makes the weights of the experts that c.Experts describes.
 func NewExperts(c *Config) *ExpertWeights { return newExperts(c) }
 
-// Call has tokens [tokens, width] go through the experts chosen [tokens, each], and gives the
-// sums by the weights [tokens, each].
+// Call is the forward pass: every token of x [tokens, width] goes through the experts whose
+// numbers are in chosen [tokens, experts per token], and the results are summed by weights of
+// the same shape.
 func (e *experts) Call(f *frame, x, chosen, weights *tensor) *tensor {
 	return e.call(f, x, chosen, weights)
 }

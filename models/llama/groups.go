@@ -2,8 +2,8 @@ package llama
 
 import "github.com/vprof/vprof/profiler/trace"
 
-// Groups are those that experts come in: some of the best groups are chosen first, and
-// experts among theirs.
+// Groups are the groups that experts are divided into: a router chooses the best Chosen of
+// Count groups first, and then experts among those.
 type Groups struct {
 	Count, Chosen int64
 }

@@ -13,7 +13,7 @@ type Mamba struct {
 	Kernel, Chunk int64
 	// ConvBias, InBias and OutBias are the biases of convolution and projections.
 	ConvBias, InBias, OutBias bool
-	// Norm is a gated norm behind the scan, GateLast has the gate after it.
+	// Norm is a gated norm after the scan, GateLast has the gate after it.
 	Norm, GateLast bool
 	// Layers says of each layer whether it has the mixer in the place of attention; nil says
 	// that all have both, side by side.

@@ -5,7 +5,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Block is what a layer that has nothing but a norm and one thing behind it does with tokens.
+// Block is the kind of a layer that has a norm and one module: attention, a mixer, experts or
+// a feed-forward layer.
 type Block int
 
 const (
@@ -68,7 +69,8 @@ type plainExperts struct {
 	In, Out       nn.Layer
 }
 
-// TorchName names the layers that make tokens narrower, and back.
+// TorchName gives the linear layers before and after the experts, which make tokens narrower
+// and wide again, their names in PyTorch.
 func (s *plainExperts) TorchName(own string) string {
 	switch own {
 	case "in":

@@ -15,7 +15,7 @@ type Selective struct {
 	Inner, State, Rank, Kernel int64
 	// ConvBias and Bias are the biases of convolution and projections.
 	ConvBias, Bias bool
-	// Whole has mamba_ssm compute all that is behind the first projection in one, where it
+	// Whole has mamba_ssm compute all that is after the first projection in one, where it
 	// can, as transformers' own Mamba does.
 	Whole bool
 	// Norms are of time steps and of what goes in and out of states, as Jamba has them.

@@ -50,8 +50,8 @@ type conditional struct {
 	LmHead nn.Layer
 }
 
-// ConditionalGeneration is the task of predicting each next token of a text with a
-// decoder that has other modules beside it, which see no gradient.
+// ConditionalGeneration is the task of predicting each next token of a text with a decoder
+// beside other modules. The step does not call those, so that they get no gradient.
 func ConditionalGeneration(c Config, w Wrapper, text hf.Text) *hf.TextTask {
 	c.Liger, c.Tiles, c.Context, c.Experts.Ranks = text.Liger, text.Tiles, text.Context, text.ExpertRanks
 	m := New(c)

@@ -21,8 +21,8 @@ func (e *Embedding) Forward(_ *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	return e.Hook(x.Embedding(e.Weight.T()))
 }
 
-// Hook is what the forward hook makes of a result: models that scale what they look up
-// call it after that.
+// Hook applies the hook of [Embedding.RequireGrads] to a result y. Models that change what
+// they look up, for example by a factor, call it on the changed result.
 func (e *Embedding) Hook(y *trace.Tensor) *trace.Tensor {
 	if e.requireGrads && !y.RequiresGrad() {
 		y.Leaf()

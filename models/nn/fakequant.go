@@ -16,10 +16,11 @@ type FakeQuantization struct {
 	Legacy bool
 }
 
-// FakeQuantizeLinears puts torchao's FakeQuantizedLinear in the place of the linear layers
-// of a model that wanted names by their paths, but not of those given, and returns how many
-// it has replaced, and how many it could not divide into groups. The legacy one leaves those alone that share their weight with embeddings,
-// which torchtune computes by a function.
+// FakeQuantizeLinears replaces linear layers of a model by torchao's FakeQuantizedLinear:
+// those whose paths are wanted, without those in but. It returns how many were replaced, and
+// how many were not since groups do not divide their inputs. The legacy kind leaves layers
+// that share their weight with embeddings as they are, since torchtune calls no module for
+// them.
 func FakeQuantizeLinears(model any, q FakeQuantization, wanted func(path string) bool, but ...Layer) (replaced, undivided int) {
 	words := map[*Parameter]bool{}
 	if q.Legacy {

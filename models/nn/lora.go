@@ -115,8 +115,8 @@ type Adapter interface {
 
 func (l *LoRALinear) baseType() trace.DType { return l.BaseLayer.adapterType() }
 
-// Later keeps adapters back when the model moves to a device; [MoveAdapters] brings
-// them there.
+// Later leaves adapters out when the model is moved to a device, until [MoveAdapters] moves
+// them.
 func Later(adapters []Adapter) {
 	for _, l := range adapters {
 		for _, p := range l.trained() {

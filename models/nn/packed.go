@@ -170,9 +170,9 @@ type unpacking struct {
 	stuck *bool
 }
 
-// Access is the parameter as its module sees it: what is packed is unpacked, without
-// autograd. f is the frame of the module's forward pass, until whose end the cache keeps
-// it.
+// Access is the parameter as code of its module reads it: a packed one is unpacked, without
+// autograd. f is the frame of the module's forward pass; the cache keeps the unpacked tensor
+// until it ends.
 func (p *Parameter) Access(f *trace.Frame) *trace.Tensor {
 	if p.wrapper != nil && p.wrapper.around != nil {
 		return p.wrapper.access(f)

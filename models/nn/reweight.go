@@ -41,7 +41,7 @@ func (c *Computed) set(x *trace.Tensor) *trace.Tensor {
 // SpectralNorm is a layer under torch.nn.utils.spectral_norm: before each call
 // its weight is divided by an estimate of its largest singular value and
 // assigned to the layer, where it lives until the next call. The hook takes
-// the weight out of the layer and puts it back under another name, behind the
+// the weight out of the layer and puts it back under another name, after the
 // bias.
 type SpectralNorm struct {
 	Module

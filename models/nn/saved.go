@@ -26,9 +26,9 @@ func NewModulesToSave(l Layer) *ModulesToSave {
 	return &ModulesToSave{OriginalModule: l, Saved: saved}
 }
 
-// Places are those of a model that hold layers of the given names, or ends of paths, and
-// could hold others: fields, and elements of lists, of type [Layer]. The second result are
-// names of which there is none.
+// Places are the fields and list elements of type [Layer] that hold layers of the given names,
+// or ends of paths, and in which those can be replaced. missing are the names that no layer
+// has.
 func Places(model any, names []string) (places []*Layer, missing []string) {
 	found := map[string]bool{}
 	w := layerWalk{seen: map[uintptr]bool{}, wanted: func(l Layer, path string) bool {

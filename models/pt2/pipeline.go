@@ -118,7 +118,7 @@ func (p *stage) measure() (examples []train.Crossing) {
 	return examples
 }
 
-// between are the values that nodes before a place make and nodes behind it use.
+// between are the values that nodes before a place make and nodes after it use.
 func (p *stage) between(at int) []int32 {
 	made := map[int32]bool{}
 	for i := range at {

@@ -2,8 +2,8 @@ package tower
 
 import "github.com/vprof/vprof/models/nn"
 
-// Tiled says how MllamaVisionModel cuts images: into how many Tiles at the most, in how many
-// Shapes, and how many Global layers see all of them.
+// Tiled is how MllamaVisionModel cuts images into tiles: at most Tiles of them, in one of as
+// many arrangements as Shapes, all of which Global layers see at once.
 type Tiled struct{ Tiles, Shapes, Global int64 }
 
 // Mllama is MllamaVisionModel; s.Positions are the patches of a tile.

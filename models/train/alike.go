@@ -13,10 +13,10 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// StagesOf describes what each rank of a pipeline does, by a forward pass of the whole model:
-// ranks with the same description run the same kernels on the same sizes, and the same crosses
-// their borders. Places are where the program stood when each stage began, trained the weights
-// that are trained.
+// StagesOf describes what each rank of a pipeline does, from p, a forward pass of the whole
+// model. Ranks with equal descriptions run the same kernels on the same sizes, and exchange
+// tensors of the same sizes with their neighbors. places are the indices of the instructions
+// at which stages begin, trained the weights that are not frozen.
 func StagesOf(c models.Case, p *program.Program, places []int, trained []*trace.Tensor) []string {
 	all := len(places)
 	f := fingerprints{p: p, trained: map[uint32]bool{}, made: make([]int, len(p.Buffers)), read: make([]int, len(p.Buffers))}
@@ -107,7 +107,7 @@ func (f *fingerprints) of(from, to int) string {
 	return string(h.Sum(nil))
 }
 
-// across are the sizes of what is made in front of a place and read behind it, but for the
+// across are the sizes of what is made in front of a place and read after it, but for the
 // model's own.
 func (f *fingerprints) across(at int) []int64 {
 	var out []int64

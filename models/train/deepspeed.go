@@ -17,8 +17,9 @@ const (
 	subGroupSize       = 1_000_000_000
 )
 
-// Place brings a model to the device as the case's strategy does: under ZeRO-3, and
-// fully_shard of a model on the meta device, its weights come there part by part later.
+// Place runs to, which moves a model to the device, as the case's strategy does. Under ZeRO-3,
+// and under fully_shard of a model on the meta device, no memory is allocated for the weights
+// yet, since they come to the device in parts.
 func Place(t *trace.Tape, c models.Case, to func()) {
 	if s := c.Strategy; s != nil && (s.Name == models.ZeRO3 || s.Init != "") {
 		t.Unplaced(to)

@@ -102,8 +102,8 @@ func MicroBatches(c models.Case) int {
 	return int(c.Strategy.Micro)
 }
 
-// Cuts are the blocks that the stages of a case begin with, empty in front of the first and
-// behind the last one.
+// Cuts are the blocks that the stages of a case begin with, and one more entry after the last.
+// The first and the last entry are empty.
 func Cuts(c models.Case, blocks []string) ([]string, error) {
 	s := c.Strategy
 	stages := c.GPUs * s.StagesOfRank()

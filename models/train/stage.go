@@ -10,7 +10,7 @@ import (
 )
 
 // layers is a stage of a model of layers: the blocks from one to another, with what comes
-// before them in the first stage and behind them in the last. Other ranks run the rest of
+// before them in the first stage and after them in the last. Other ranks run the rest of
 // the model's code, which tells what crosses the borders.
 type layers struct {
 	t        *taskTrainer
@@ -193,7 +193,7 @@ func (l *layers) forward(s *Session, current *func(string), received []*trace.Te
 		case l.from:
 			l.tape.Enter(trace.Own)
 		case l.to:
-			l.tape.Enter(trace.Behind)
+			l.tape.Enter(trace.After)
 		}
 	}
 	f, loss := l.tape.Frame(), (*trace.Tensor)(nil)

@@ -173,7 +173,8 @@ func trainOnly(net *nn.Tree, c models.Case) error {
 	return nil
 }
 
-// NothingChosen says that the case's choice has no parameter; one is called like.
+// NothingChosen is the error of a case whose TrainOnly is in the name of no parameter; like is
+// a name to show as an example.
 func NothingChosen(c models.Case, like string) error {
 	return &models.CaseError{Model: c.Model, Field: "train-only", Reason: fmt.Sprintf("%s is in the name of no parameter; they are named like %s", c.TrainOnly, like)}
 }

@@ -92,7 +92,8 @@ func (s *Session) Forward(c models.Case, f func()) {
 	s.Autocast(func() { s.Saving(c, f) })
 }
 
-// Saving runs f with what it saves in the host's memory if the case says so.
+// Saving runs f; where the case offloads activations, what autograd saves in f is kept in the
+// host's memory.
 func (s *Session) Saving(c models.Case, f func()) {
 	if c.Offload {
 		s.Tape.SaveOnCPU(f)
@@ -193,8 +194,8 @@ func clip(t *trace.Tape, params []*trace.Tensor) {
 	f.End()
 }
 
-// Return ends the frame of a step that returns loss.detach(), which its caller
-// does not keep.
+// Return ends the frame of a training_step that returns loss.detach() to a caller that ignores
+// it.
 func Return(f *trace.Frame, loss *trace.Tensor) {
 	out := loss.Detach()
 	f.End(out)

@@ -65,7 +65,7 @@ func ParseConfig(s string) (Config, error) { return Rules{}.Parse(s) }
 // pairs divided by commas, spaces ignored.
 //
 // What PyTorch rejects is rejected. So is what it silently misreads: a missing colon, or
-// a number with something behind it. Settings without an effect on device memory are
+// a number with something after it. Settings without an effect on device memory are
 // checked and dropped. The error names the key.
 func (r Rules) Parse(s string) (Config, error) {
 	settings, err := r.split(s)

@@ -8,7 +8,7 @@ type Stat struct {
 	Allocated int64
 }
 
-// Freed is all that was ever taken away.
+// Freed is the total that was freed so far.
 func (s Stat) Freed() int64 { return s.Allocated - s.Current }
 
 func (s *Stat) add(n int64) {

@@ -27,8 +27,8 @@ const (
 	physicalAI      = "open-edge-platform/physical-ai-studio pull request 477"
 )
 
-// Compile says that the step runs under torch.compile, of which the eager one is
-// replayed: what published pairs are apart widens the intervals.
+// Compile adapts the coefficients to a step under torch.compile. The eager step is replayed
+// for it, so intervals become as wide as published pairs of eager and compiled steps differ.
 func (c *Coefficients) Compile() {
 	var apart []float64
 	var sources []string

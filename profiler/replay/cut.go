@@ -8,9 +8,9 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Steps are the training steps of a program, cut at the places where a training loop
-// takes its next batch, so that a [Loop] may go on with the steps of another program
-// there: of the same model, with a batch of another length.
+// Steps are the training steps of a program, cut at the places where a training loop gets its
+// next batch. There a [Loop] may go on with the steps of another program of the same model,
+// whose batches have another length.
 type Steps struct {
 	setup *part
 	// steps are those that were recorded, of which the last stands for all that follow:
@@ -94,8 +94,9 @@ func Cut(p *program.Program, microBatches int) (*Steps, error) {
 	return s, nil
 }
 
-// ErrUnsteady says that the last step of a recording leaves something else than it found,
-// so that it does not stand for those that follow: a loop that settles later needs more steps.
+// ErrUnsteady says that the last step of a recording ends with other buffers than it began
+// with, so that it cannot stand for all further steps. A recording of more steps may be
+// steady.
 var ErrUnsteady = errors.New("replay: the last recorded step does not leave what it found")
 
 // steady tells whether the step that stands for all others leaves as many buffers of each
@@ -120,7 +121,7 @@ type cutter struct {
 	err  error
 }
 
-// nextStep is the step of the first phase that ends at an instruction or behind it; no
+// nextStep is the step of the first phase that ends at an instruction or after it; no
 // step if none does.
 func (c *cutter) nextStep(from int) int {
 	const none = -2
@@ -132,7 +133,7 @@ func (c *cutter) nextStep(from int) int {
 	return none
 }
 
-// step cuts the instructions of a step behind the backward pass of each micro-batch.
+// step cuts the instructions of a step after the backward pass of each micro-batch.
 func (c *cutter) step(from, to, microBatches int) cutStep {
 	var s cutStep
 	if microBatches > 1 {

@@ -52,8 +52,8 @@ func (s *Stack) Rules() trace.Rules { return s.rules }
 // Allocator returns the rules for allocator settings.
 func (s *Stack) Allocator() allocator.Rules { return s.allocator }
 
-// Note says by whose rules results come about, where nobody measured the very
-// release or asked its very cuDNN; else it is empty.
+// Note says which release's rules are used where the release itself was not measured, or its
+// version of cuDNN not asked; otherwise it is empty.
 func (s *Stack) Note() string {
 	switch {
 	case s.rulesOf != s.versions.Torch:

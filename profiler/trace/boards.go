@@ -42,8 +42,8 @@ func (t *Tape) atLeast(capability int) bool {
 	return onBoard(t, func(b Board) bool { return b.Capability >= capability })
 }
 
-// Board is the GPU that the step is recorded for. Whoever looks at it may do anything by
-// it, so that the recording is for no other.
+// Board is the GPU that the step is recorded for. A caller may do anything depending on it, so
+// from then on the recording serves no other board.
 func (t *Tape) Board() Board {
 	for i := range t.boards.lost[1:] {
 		t.boards.lost[i+1] = true

@@ -5,12 +5,12 @@ import "github.com/vprof/vprof/profiler/program"
 // Part says which part of a model runs, as a rank of a pipeline sees it.
 type Part uint8
 
-// The parts: what the rank runs itself, and what other ranks run before and behind it.
-// Those have tensors with shapes and no memory, and no kernels.
+// The parts are what the rank runs itself, and what other ranks run before and after it. The
+// tensors of those have shapes and no memory, and run no kernels.
 const (
 	Own Part = iota
 	Before
-	Behind
+	After
 )
 
 // A Border is told of the tensors that one rank of a pipeline computes and another reads.
@@ -20,8 +20,8 @@ type Border interface {
 	// Root is called with a tensor from before, whose gradient is sent back: it is a leaf
 	// from now on.
 	Root(x *Tensor)
-	// Depart is called when code behind reads a tensor that the rank has, or follows it in
-	// autograd; several times, and with views.
+	// Depart is called when code of ranks after this one reads a tensor that the rank has, or
+	// follows it in autograd; several times, and with views.
 	Depart(x *Tensor)
 }
 
@@ -35,8 +35,8 @@ type borders struct {
 	lent map[uint32]*Tensor
 }
 
-// Across begins a pass through all parts of a model, with lent in place of some storages
-// from before, by their numbers (see [Tensor.Number]). A nil border ends it.
+// Across begins a pass through all parts of a model. Some storages of the part before are
+// taken from lent, by their numbers (see [Tensor.Number]). A nil border ends the pass.
 func (t *Tape) Across(b Border, lent map[uint32]*Tensor) {
 	t.borders = borders{border: b, lent: lent}
 }
@@ -44,17 +44,18 @@ func (t *Tape) Across(b Border, lent map[uint32]*Tensor) {
 // Enter says which part runs from here on.
 func (t *Tape) Enter(p Part) { t.borders.part = p }
 
-// Elsewhere runs f as a part that other ranks run, if they do.
+// Elsewhere runs f as a part that other ranks run, if they is set, else as part of what runs
+// now.
 func (t *Tape) Elsewhere(they bool, f func()) {
 	if they {
 		was := t.borders.part
-		t.borders.part = Behind
+		t.borders.part = After
 		defer func() { t.borders.part = was }()
 	}
 	f()
 }
 
-// Number is that of a storage without memory from before.
+// Number numbers the storages that the part before makes, which have no memory.
 func (x *Tensor) Number() uint32 { return x.store.buffer }
 
 // Storage identifies the storage of x as long as it lives.
@@ -88,7 +89,7 @@ func (t *Tape) crosses(reads []*Tensor) bool {
 		case x == nil || x.store.bytes == 0:
 		case b.part == Own && x.store.blank:
 			b.border.Arrive(x)
-		case b.part == Behind && x.departs():
+		case b.part == After && x.departs():
 			b.border.Depart(x)
 		}
 	}
@@ -120,7 +121,7 @@ func (t *Tape) follow(x *Tensor) {
 		}
 		b.border.Root(x)
 	}
-	if b.part == Behind && x.departs() {
+	if b.part == After && x.departs() {
 		b.border.Depart(x)
 	}
 }

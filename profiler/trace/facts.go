@@ -55,7 +55,8 @@ type Attention struct {
 	Why string
 }
 
-// Managed notes memory that the driver pages, of which the allocator knows nothing.
+// Managed adds bytes of CUDA managed memory, which the driver pages and the caching allocator
+// does not see.
 func (t *Tape) Managed(bytes int64) { t.facts.Managed += bytes }
 
 // Facts returns the facts of the recording so far.

@@ -29,7 +29,7 @@ type splitAmong struct {
 	ranks int64
 }
 
-// SplitAmong says that x, a weight, is what one of several ranks has of the whole one.
+// SplitAmong marks x as the part of a weight that one of several ranks has.
 func (x *Tensor) SplitAmong(ranks int64, s Split) {
 	t := x.tape
 	if t.splits == nil {
@@ -38,7 +38,7 @@ func (x *Tensor) SplitAmong(ranks int64, s Split) {
 	t.splits[x] = splitAmong{s, ranks}
 }
 
-// SplitLike says that x is shared as y is, in whose place it comes.
+// SplitLike gives x the mark of y, whose place it takes.
 func (x *Tensor) SplitLike(y *Tensor) {
 	t := x.tape
 	if of, split := t.splits[y]; split {

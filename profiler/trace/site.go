@@ -25,8 +25,8 @@ type site struct {
 	before                  uint32 // the one before it in its place, as [place.last]
 }
 
-// Path is where a module is in its model. The module keeps it, so that a
-// recording finds at once what it knows of the module.
+// Path is the place of a module in its model. The module keeps it, so that a recording finds
+// without a search what it knows of the module.
 type Path struct {
 	// Name is as in named_modules().
 	Name string

@@ -1,8 +1,8 @@
 package trace
 
-// A Slot stands for an entry of a Python dict that calls are handed and fill in: frames and
-// checkpoints refer to it as to a tensor, and the last that lets go of it lets go of what it
-// holds.
+// A Slot stands for an entry of a Python dict that is passed to calls and filled by them.
+// Frames and checkpoints hold it as they hold a tensor; when the last of them releases it, the
+// tensor in it is released.
 type Slot struct{ handle *Tensor }
 
 // NewSlot binds a name to an empty slot.

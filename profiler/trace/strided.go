@@ -57,7 +57,7 @@ func (x *Tensor) asStrided(part geometry, offset int64) *Tensor {
 // asStridedBackward is as_strided_backward: zeros as large as the storage,
 // with g copied to where the view was, or added up there element by element
 // if some of the view share a place. The offset is that of the view's first
-// element behind the first of the whole.
+// element after the first of the whole.
 func (g *Tensor) asStridedBackward(whole, part geometry, offset int64) *Tensor {
 	t := g.tape
 	c := t.begin("as_strided_backward", g)

@@ -18,7 +18,8 @@ type Options struct {
 	Warm bool
 	// Done stops the recording when it is closed: it panics with [ErrStopped].
 	Done <-chan struct{}
-	// Others are further boards that the recording is to serve where it can.
+	// Others are further boards. The recording serves those, too, on which the step differs
+	// in scratch memory alone.
 	Others []Board
 }
 

@@ -12,16 +12,15 @@ import (
 	"github.com/vprof/vprof/internal/rewrite"
 )
 
-// Change is a file and what it is to become.
+// Change is a planned edit of a file: its content before and after.
 type Change struct {
 	// Path is the file, as the user names it.
 	Path          string
 	Before, After []byte
 }
 
-// Prepare reads a file and makes the edits, without writing anything, but for
-// undoing what a process that was killed left half done. The error names the
-// file.
+// Prepare reads a file and applies the edits in memory. It writes nothing, except that it
+// first undoes what a process that was killed had written in part. The error names the file.
 func Prepare(path string, edits []Edit) (Change, error) {
 	format, err := FormatOf(path)
 	if err != nil {
@@ -70,9 +69,9 @@ func lines(data []byte) []string {
 	return out
 }
 
-// Write replaces the files of all changes, or none, and returns the backups it
-// made beside them; see [rewrite.Files]. A file that is no longer what it was
-// when the change was prepared stops everything.
+// Write replaces the files of all changes, or none, and returns the backups it made beside
+// them; see [rewrite.Files]. If one of the files has changed since it was prepared, none is
+// replaced.
 func Write(ctx context.Context, changes []Change) (backups []string, err error) {
 	files := make([]rewrite.File, len(changes))
 	for i, c := range changes {

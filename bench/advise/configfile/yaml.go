@@ -320,7 +320,7 @@ func nextLine(data []byte) int {
 	return -1
 }
 
-// content is where the text of a node begins, behind its anchor and tag.
+// content is where the text of a node begins, after its anchor and tag.
 func (s *yamlSplice) content(n *yaml.Node) (int, error) {
 	at, ok := offset(s.data, n.Line, n.Column)
 	if !ok {

@@ -8,7 +8,7 @@ import (
 )
 
 // insert adds keys, each within the one before it, to a mapping that lacks the
-// first: in a block behind the last entry, in braces before the first.
+// first: in a block after the last entry, in braces before the first.
 func (s *yamlSplice) insert(m *yaml.Node, keys path) ([]byte, error) {
 	words := make([]string, len(keys))
 	for i, key := range keys {

@@ -23,8 +23,9 @@ func Mapped(pairs []string, name string) bool {
 	return slices.ContainsFunc(pairs, func(pair string) bool { return strings.HasPrefix(pair, name+"=") })
 }
 
-// ReadBeside takes what a file fixes and pairs of "name=path" do not reach, by the
-// keys that trainers use, beside the mapped batch. What no such key says is left
+// ReadBeside reads what a configuration fixes of checkpointing, micro-batches and precision
+// where no pair of "name=path" says under which key to look: under the keys that transformers
+// and Lightning use, in the group that has the batch. Values whose keys are missing are left
 // out.
 func ReadBeside(config string, pairs []string) (map[string]any, error) {
 	group := ""

@@ -12,9 +12,9 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// Read takes the values of a project's configuration, found at config: those
-// that its keys have, by name, in our words. What the project does not read is
-// left out, and what the file does not have is what the project does then.
+// Read reads the values in a project's configuration file, config, by their names: those of
+// [Names], and of settings. Values that the project does not read from its configuration are
+// left out; for those missing in the file the project's own default is returned.
 func (s System) Read(config string) (map[string]any, error) {
 	var paths []string
 	for _, k := range s.Keys {
@@ -48,9 +48,9 @@ func (s System) Read(config string) (map[string]any, error) {
 	return values, nil
 }
 
-// ReadStages takes the settings of a model from the files of the curriculum that
-// it stands for, beside the configuration: of several files the largest, for it is
-// the one that decides. Files and keys that are not there are left out.
+// ReadStages reads the settings of a model from the files of curriculum stages that stand
+// beside the configuration. Where several files have a setting the largest value is returned,
+// since the stage with most memory decides. Missing files and keys are left out.
 func (s System) ReadStages(config, model string) (map[string]int64, error) {
 	settings := map[string]int64{}
 	for _, stage := range s.Stages {

@@ -60,7 +60,7 @@ var modules = map[string][]string{
 	"trl.scripts.kto":   {"trl", "kto"},
 }
 
-// wrappers run what is behind their own options as it is.
+// wrappers run what is after their own options as it is.
 var wrappers = []string{"srun", "nohup", "time", "exec", "nice", "uv", "poetry", "conda", "singularity", "apptainer", "numactl", "stdbuf", "timeout", "sudo"}
 
 // startsNothing says what vprof knows, of a command that is none of it.

@@ -11,16 +11,18 @@ import (
 	"github.com/vprof/vprof/internal/input"
 )
 
-// flags are the facts that are flags as they are, in the order of a command line.
+// flags are the facts that have the name and the value of a flag, in the order of a command
+// line.
 var flags = []string{
 	"task", "batch", "accumulate", "seq-len", "weights", "amp", "checkpointing", "optimizer", "lora", "quantize",
 	"objective", "train-only", "trained-weights", "state-of-frozen", "qat", "liger", "chunked-loss", "torch-compile", "offload", "tiled-mlp", "optimizer-in-backward", "clip", "gpus", "strategy", "alloc-conf", "gpu-memory",
 }
 
-// flash is the setting of models whose attention is eager unless the file says that
-// FlashAttention serves it, Eager that of others, Flex that of those that flex_attention can
-// serve, linearized that of experts as lists of linear layers, repeated that of heads that
-// share keys and values, separate that of projections joined in one.
+// The settings of models (--set) that a file may ask for: how attention is computed, and how
+// weights are laid out. flash is for models whose attention is eager by default, Eager for
+// those whose attention is not, Flex for those that flex_attention can serve. linearized has
+// experts as lists of linear layers, repeated has keys and values repeated for all heads that
+// share them, separate has projections apart that the model joins in one.
 const (
 	flash      = "flash"
 	Eager      = "eager"
@@ -30,7 +32,8 @@ const (
 	separate   = "separate-projections"
 )
 
-// OfSome reports whether some models alone have a setting, and others have no use for it.
+// OfSome reports whether only some models have a setting. The others need no such setting, and
+// it is left out for them.
 func OfSome(setting string) bool {
 	return slices.Contains([]string{flash, linearized, repeated, separate}, setting)
 }
@@ -102,8 +105,8 @@ func (c *Config) compose() error {
 	return nil
 }
 
-// Recompute is how checkpointing does it where that is not PyTorch's own choice, as
-// the flag --checkpointing says it.
+// Recompute is the value of --checkpointing that says how activations are recomputed; empty
+// for PyTorch's default, non-reentrant in every layer.
 func (c *Config) Recompute() string {
 	if kept := c.facts["kept"].value; kept != "" {
 		return "selective=" + kept
@@ -132,8 +135,8 @@ func (c *Config) Batching() string {
 	return "padded"
 }
 
-// PadToMultiple is what the length of a batch is padded to a multiple of: all that is
-// planned for where every batch is (seq-len), else a number of tokens, 1 for none.
+// PadToMultiple is the number of tokens whose multiples batches are padded to: the full length
+// (seq-len) where every batch is padded to that, 1 for no padding beyond the longest sample.
 func (c *Config) PadToMultiple() string {
 	if c.facts["to-length"].value == "true" {
 		return cmp.Or(c.facts["seq-len"].value, "1")
@@ -170,7 +173,7 @@ func (c *Config) shard() {
 	c.facts.set("strategy", name, s.from)
 }
 
-// unfrozenRange is what may stand behind one of axolotl's patterns: rows, whose gradients
+// unfrozenRange is what may stand after one of axolotl's patterns: rows, whose gradients
 // alone are kept from zero.
 var unfrozenRange = regexp.MustCompile(`\[\d*:?\d*\]$`)
 

@@ -21,7 +21,8 @@ type Values struct {
 	Levers map[string]string
 }
 
-// Turns tells whether a table knows how its trainer turns a lever, a flag without dashes.
+// Turns tells whether the trainer has a key for a lever, which is given as the name of its
+// flag without dashes.
 func (c *Config) Turns(flag string) bool {
 	for lever := range c.table.Turned {
 		if strings.HasPrefix(lever, flag+"=") {
@@ -31,8 +32,8 @@ func (c *Config) Turns(flag string) bool {
 	return false
 }
 
-// turned are the keys that turn the levers which the configuration does not turn yet, with
-// their values, in order.
+// turned are edits that set the keys of the given levers, without those that the configuration
+// sets already, in order.
 func (c *Config) turned(levers map[string]string) (edits []configfile.Edit, err error) {
 	for _, name := range slices.Sorted(maps.Keys(levers)) {
 		if c.facts[name].value == levers[name] {

@@ -67,9 +67,9 @@ func TestPreferencesNeedWhatPyTorchAllocates(t *testing.T) {
 }
 
 // TestGeneratedAnswersNeedWhatPyTorchAllocates has the peaks of steps that learn from
-// generated answers, as the functions of TRL 1.8's GRPOTrainer take them: rows of 512 tokens,
-// of which the last 256 are the answer. The score is what is computed of the answers before
-// the first micro-batch.
+// generated answers, as the functions of TRL 1.8's GRPOTrainer take them: rows of 512 tokens, a
+// prompt of 256 and an answer of 256. Score is the peak of computing the scores of all answers,
+// before the first micro-batch.
 func TestGeneratedAnswersNeedWhatPyTorchAllocates(t *testing.T) {
 	m, err := all.Models().Lookup("hf:testdata/preferences.json")
 	require.NoError(t, err)

@@ -13,10 +13,10 @@ import (
 	"github.com/vprof/vprof/profiler/planner/coefficients"
 )
 
-// ReadDescribedRuns reads what does not say itself what was trained, a case on boards of a
-// kind: a memory snapshot of PyTorch, or a monitor's log of one GPU or of the GPUs of several
-// ranks, in the order of these. The error is a [*input.FormatError] unless reading itself
-// failed.
+// ReadDescribedRuns reads files that do not say what was trained, which the caller then says:
+// the case c on boards called gpu. They are a memory snapshot of PyTorch, or a monitor's log
+// of one GPU or of the GPUs of several ranks, returned in their order. The error is a
+// [*input.FormatError] unless reading itself failed.
 func ReadDescribedRuns(r io.Reader, name string, c models.Case, gpu string) ([]Observed, coefficients.Input, error) {
 	data, in, err := readInput(r, name)
 	if err != nil {

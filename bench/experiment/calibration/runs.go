@@ -45,11 +45,10 @@ type Observed struct {
 // maxObserved is the largest file of runs read, in bytes.
 const maxObserved = 1 << 30
 
-// ReadObserved reads the runs of a report or of reference records. Runs that
-// did not get through are left out, since what they show is how far they came,
-// and so are those that only did since PyTorch gave back cached memory: what
-// they show is the board's size. The error is a [*input.FormatError]
-// unless reading itself failed.
+// ReadObserved reads the runs of a report or of reference records. Two kinds of runs are left
+// out, since their peaks are not what the case needs: those that ran out of memory, and those
+// that had to give cached memory back, whose peak is the size of the board. The error is a
+// [*input.FormatError] unless reading itself failed.
 func ReadObserved(r io.Reader, name string) ([]Observed, coefficients.Input, error) {
 	data, in, err := readInput(r, name)
 	if err != nil {

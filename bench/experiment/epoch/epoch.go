@@ -29,7 +29,7 @@ type Options struct {
 	// Actions is about how many allocations and frees are replayed in all; zero is 100
 	// million, some ten seconds.
 	Actions int
-	// Others is what other processes hold of the board, bytes.
+	// Others is the number of bytes that other processes hold on the board.
 	Others int64
 	// Progress is told how far it is.
 	Progress progress.Func
@@ -190,8 +190,8 @@ func (l *Lengths) batchOf(m models.Model, c models.Case, setting string, batch i
 	return c
 }
 
-// Longest is a case with a batch of samples of the length that an epoch of the data set has
-// at most, cut off at what the case says. The error is a [*LengthError].
+// Longest is the case with batches of the greatest length that usual epochs over the data set
+// have, at most the length that the case allows. The error is a [*LengthError].
 func (l *Lengths) Longest(m models.Model, c models.Case) (models.Case, error) {
 	setting, err := settingOf(m, l.Setting)
 	if err != nil {
@@ -208,8 +208,7 @@ func (l *Lengths) Longest(m models.Model, c models.Case) (models.Case, error) {
 	return l.batchOf(m, c, setting.Name, c.Batch, longest), nil
 }
 
-// Worst is a case of the worst batch of replayed epochs: with samples of the length that
-// the data set has at most.
+// Worst is the case with batches of the length that needed most memory in replayed epochs.
 func (l *Lengths) Worst(m models.Model, c models.Case, of *report.Lengths) models.Case {
 	return l.batchOf(m, c, of.Setting, c.Batch, of.WorstLength)
 }

@@ -9,8 +9,9 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 )
 
-// epochs checks whether training gets through epochs over samples of different lengths,
-// if they differ. The other checks are then of the longest batch that there is.
+// epochs checks whether training gets through epochs over samples of different lengths. All
+// further checks then use the worst batch of these epochs. It does nothing if all samples are
+// alike.
 func (m *checks) epochs(ctx context.Context) error {
 	m.whole = m.setup
 	if m.test.Lengths == nil {
@@ -35,7 +36,8 @@ func (m *checks) epochs(ctx context.Context) error {
 	return nil
 }
 
-// replayEpochs replays epochs at a batch size; need is what must stay within the limit.
+// replayEpochs replays epochs at a batch size. need is the number of bytes that is compared
+// with the limit of the budget.
 func (m *checks) replayEpochs(ctx context.Context, batch int) (l *report.Lengths, need int64, err error) {
 	l, err = epoch.Run(ctx, m.whole, m.gpu, batch, m.test.Lengths, epoch.Options{Others: m.test.Others, Progress: m.test.Progress})
 	if err != nil {

@@ -29,7 +29,7 @@ type Test struct {
 	// Budget is how much of the board may be filled; its Memory is taken from the
 	// board.
 	Budget planner.Budget
-	// Others is what other processes hold of the board, bytes.
+	// Others is the number of bytes that other processes hold on the board.
 	Others int64
 	step.Evidence
 	// Device, if not nil, is the board itself, where every check is played.
@@ -39,8 +39,8 @@ type Test struct {
 	Validation int
 	// Longest are settings of the longest sample, nil if all are alike.
 	Longest models.Settings
-	// Lengths are those of the samples of the data set, nil if all are alike: epochs over
-	// them are replayed, simulated even beside a device.
+	// Lengths is the distribution of the lengths of the data set's samples, nil if all are
+	// alike. Epochs over them are replayed, on a simulated board even if there is a device.
 	Lengths *epoch.Lengths
 	// Progress is told how far work on lengths is.
 	Progress progress.Func

@@ -6,8 +6,8 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// Refused tells errors that are of a case, which PyTorch or the model does not train, from
-// all others.
+// Refused tells whether an error says that the case cannot be trained, since PyTorch or the
+// model refuses it. Other errors are failures.
 func Refused(err error) bool {
 	var refused *RefusedError
 	var impossible *models.CaseError

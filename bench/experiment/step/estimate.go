@@ -118,9 +118,9 @@ func LargestBatch(begin planner.Start, to int, limit int64, need func(int) (int6
 	return largest, err
 }
 
-// Budget completes a budget for a board: the memory that it is of is the board's, as
-// far as the allocator settings let the process have it, less what others hold. The
-// error says that nothing is left.
+// Budget completes a budget for a board: its Memory is the share of the board's memory that
+// the allocator settings allow the process, less the bytes that others hold. It is an error if
+// nothing is left.
 func (s *Setup) Budget(b planner.Budget, gpu device.GPU, others int64) (planner.Budget, error) {
 	b.Memory = int64(float64(gpu.Memory)*s.conf.MemoryFraction) - others
 	if err := b.Check(); err != nil {

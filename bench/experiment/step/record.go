@@ -53,7 +53,7 @@ func (s *Setup) Events(ctx context.Context, gpu device.GPU, batch, steps int) (*
 	return rec.Program, nil
 }
 
-// RecordedSteps is how many micro-batches to record of a step of n: all after
-// the second meet the same memory, since gradients are there already; only
-// blocks that the allocator does not split differ, by less than a thousandth.
+// RecordedSteps is how many of the n micro-batches of a step are recorded. Two are enough:
+// gradients exist from the second on, so that all later ones need the same memory, but for
+// blocks that the allocator does not split, which are less than a thousandth.
 func RecordedSteps(n int) int { return min(n, 2) }

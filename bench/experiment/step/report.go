@@ -73,9 +73,9 @@ func Unsupported(gpus []device.GPU, cases ...models.Case) []report.Warning {
 	return all
 }
 
-// Describe notes what estimates of a trial on a board go by: the coefficients, and the
-// element counts of the model. Coefficients that a report has already, because boards share
-// them, are not repeated.
+// Describe adds to a report what estimates of a trial on a board are based on: the
+// coefficients, without those that the report has already, and the element counts of the
+// model.
 func (s *Setup) Describe(r *report.Report, gpu device.GPU, of *Result) error {
 	k, err := s.Coefficients(gpu)
 	if err != nil {

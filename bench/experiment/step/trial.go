@@ -40,7 +40,8 @@ type Trial struct {
 	recording *models.Recording
 }
 
-// Also is a further board of a [Trial], and what its own Timed are.
+// Also is a further board that a [Trial] is recorded for at once, and the boards for which its
+// steps are timed.
 type Also struct {
 	Board device.GPU   `json:"board"`
 	Timed []device.GPU `json:"timed,omitempty"`

@@ -8,9 +8,10 @@ import (
 )
 
 // Judge is the estimate of a trial as reports show it, with the verdict that every command
-// gives: where the estimate's interval reaches beyond the board, a replay on the board
-// itself decides, of which others hold some bytes. One that runs out of memory does not
-// fit, however wide the interval is, and one that has to give cached memory back is slow.
+// gives. Where the board's memory lies within the estimate's interval, a replay on the board
+// decides, of which other processes hold some bytes: the case does not fit if the replay runs
+// out of memory, however wide the interval is, and is slow if the replay has to give cached
+// memory back.
 func (s *Setup) Judge(ctx context.Context, e planner.Estimate, r *Result, others int64) (*report.Estimate, error) {
 	out := EstimateOf(e)
 	if out.Verdict != report.Tight {

@@ -140,10 +140,9 @@ func (h *History) Latest() (Look, []Notice) {
 	return h.last, slices.Clone(h.notices)
 }
 
-// Trace is the history of a board up to a time: n entries of a step, an index
-// into Steps. A process other than zero has its own memory in the place of the
-// board's. An entry that looks skipped, as they are not quite regular, has the
-// value before it.
+// Trace is the history of a board up to a time: n entries, each of the length Steps[step].
+// With a process other than zero its memory stands in the place of the board's. Looks do not
+// come at quite regular times; an entry that fell between two of them has the value before it.
 func (h *History) Trace(board, process, step, n int, upTo time.Time) Trace {
 	h.mu.Lock()
 	defer h.mu.Unlock()

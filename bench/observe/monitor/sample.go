@@ -118,8 +118,8 @@ func (s Sample) Power() string {
 	return fmt.Sprintf("%.0f of %.0f W", *s.Watts, *s.LimitWatts)
 }
 
-// Apart shows a time between looks, in milliseconds or in tenths of a second,
-// never less than it was.
+// Apart shows the time between looks in milliseconds, or in tenths of a second from ten
+// seconds on, rounded up.
 func Apart(d time.Duration) string {
 	unit := time.Millisecond
 	if d >= 10*time.Second {

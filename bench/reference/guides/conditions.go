@@ -77,8 +77,8 @@ func (k Conditions) String() string {
 	return strings.Join(words, ", ")
 }
 
-// Over puts the conditions over a case: what they leave out stays. A range of
-// batch sizes gives its first.
+// Over is the case with the conditions in place of its own values. What the conditions leave
+// out stays as it is; of a range of batch sizes the first is taken.
 func (k Conditions) Over(c models.Case) models.Case {
 	c.Stage = cmp.Or(k.Stage, c.Stage)
 	c.Batch = cmp.Or(k.Batch.From, c.Batch)

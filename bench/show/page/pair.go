@@ -235,7 +235,7 @@ func (p *Pair) differs() ([]difference, error) {
 		sides[i] = map[string]string{}
 		flatten(sides[i], "", tree)
 		delete(sides[i], "config_hash") // the keys of the configuration say more
-		// What is not in the case comes behind it.
+		// What is not in the case comes after it.
 		sides[i]["~PyTorch"] = r.Case.ReleaseName()
 		sides[i]["~kind"] = string(r.Kind)
 		sides[i]["~made by"] = strings.TrimSpace("vprof " + r.Tool.Version + " " + r.Tool.Commit)

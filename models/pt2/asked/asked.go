@@ -90,7 +90,7 @@ func Parse(path string, text []byte) (Answers, error) {
 	return of.Answers, nil
 }
 
-// Add is the answers and those of another set, which go before older ones.
+// Add is a with the answers of s. Where both have an answer to a question, that of s counts.
 func (a Answers) Add(s Set) Answers {
 	a = slices.Clone(a)
 	i := slices.IndexFunc(a, func(o Set) bool { return o.CuDNN == s.CuDNN && o.Capability == s.Capability })
@@ -130,7 +130,7 @@ func Save(ctx context.Context, path string, s Set) error {
 	return os.Remove(backup) // what it held is in the new one
 }
 
-// For has the answers of one version about one architecture.
+// For is the answers of one version of cuDNN about one architecture.
 func (a Answers) For(version string, generation int) cudnn.Answer {
 	var bytes map[string]int64
 	for _, s := range a {

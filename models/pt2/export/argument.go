@@ -7,7 +7,7 @@ func (d *decoder) argument() Argument {
 	return a
 }
 
-// tagged reads the value behind a tag.
+// tagged reads the value after a tag.
 func (d *decoder) tagged(tag string) Argument {
 	if d.null() {
 		return Argument{}

@@ -11,7 +11,7 @@ const (
 type nested struct {
 	graph *graph
 	// at is its place among the arguments: before stand the operator's own,
-	// behind it the graph's.
+	// after it the graph's.
 	at int
 }
 

@@ -184,7 +184,7 @@ type Node struct {
 	// in the export.
 	CastsNothing bool `json:"-"`
 	// Stack are the paths of the modules whose calls the call is in, the outermost
-	// first; the second call of a module has "@1" behind its path. Classes are the
+	// first; the second call of a module has "@1" after its path. Classes are the
 	// classes of the modules.
 	Stack   []string `json:"-"`
 	Classes []string `json:"-"`

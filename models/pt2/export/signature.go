@@ -159,7 +159,7 @@ func (d *decoder) finish(g *graph) {
 }
 
 // metas reads types and sizes of the inputs and the results, which may stand
-// behind the nodes.
+// after the nodes.
 func (d *decoder) metas(g *graph, wanted map[int32]int) {
 	if g.metas == 0 || d.err != nil {
 		return

@@ -33,7 +33,8 @@ func (e *CallError) Error() string {
 	return s
 }
 
-// Is makes want of memory the allocator's, which takes it for a result.
+// Is makes the driver's error for lack of memory an [allocator.ErrOutOfMemory], which the
+// allocator takes for a result and not for a failure.
 func (e *CallError) Is(target error) bool {
 	return target == allocator.ErrOutOfMemory && e.Code == outOfMemory
 }

@@ -94,7 +94,8 @@ func (e *Entry) Apply(model string, c *planner.Coefficients) {
 	}
 }
 
-// SimulatedSource ends the source of a number that was learned where there was no GPU.
+// SimulatedSource is the suffix of the source of numbers that were learned from simulated
+// runs.
 const SimulatedSource = " (simulated)"
 
 // source is where a number comes from, as estimates show it.

@@ -16,7 +16,7 @@ type Entry struct {
 	Work Load `json:",omitzero"`
 	// Sent is the time that a collective's bytes take on the links, in seconds.
 	Sent float64 `json:",omitempty"`
-	// Event is one that is recorded behind the work, Wait one that the stream awaits
+	// Event is one that is recorded after the work, Wait one that the stream awaits
 	// before it; both by their numbers plus one, zero is none.
 	Event uint32 `json:",omitempty"`
 	Wait  uint32 `json:",omitempty"`

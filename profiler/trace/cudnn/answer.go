@@ -1,14 +1,13 @@
 package cudnn
 
-// An Answer is what cuDNN itself said when it was asked about a convolution: the
-// bytes of its plan's workspace. Sizes are given as [Canonical] has them. The second
-// result is false for what nobody asked.
+// An Answer returns what cuDNN itself answered about a convolution, the bytes of its plan's
+// workspace, and whether it was asked about it. Sizes are given as [Canonical] has them.
 type Answer func(Config, Direction) (bytes int64, asked bool)
 
 // Answered returns the transient allocations of one direction of a convolution as
-// [Rules.Workspaces] does, by cuDNN's answer where there is one, and tells whether
-// there is. What PyTorch allocates around the call is modeled either way, and so
-// are kernels that cuDNN proposes only where there is a device.
+// [Rules.Workspaces] does, but by cuDNN's own answer if there is one, and tells whether there
+// is. What PyTorch allocates around the call is modeled in both cases, and so are kernels that
+// cuDNN proposes only on a machine with a GPU.
 func (r *Rules) Answered(c Config, d Direction, b Board, answer Answer) (allocations []int64, asked bool) {
 	n, asked := answer(Canonical(c, d))
 	if !asked || !b.Runs(c) {

@@ -26,7 +26,7 @@ type splits struct {
 
 // NewEnsemble joins the votes on variants with those on their splits, whose classes
 // are counts. A variant is named as a choice without splits is; that of a kernel
-// that splits the reduction has a number behind it, since each has habits of its
+// that splits the reduction has a number after it, since each has habits of its
 // own: "copies", "copies/64x128@3".
 func NewEnsemble(variants *forest.Forest, counts map[string]*forest.Forest) (*Ensemble, error) {
 	v := &Ensemble{
@@ -111,7 +111,7 @@ func DecodeEnsemble(b []byte) (v *Ensemble, rest []byte, err error) {
 // those before it are wrong: it chooses [Kept] where they are right.
 type Corrected []*Ensemble
 
-// DecodeRules reads ensembles, one at least, that lie one behind the other.
+// DecodeRules reads ensembles, one at least, that lie one after the other.
 func DecodeRules(b []byte) (Corrected, error) {
 	var c Corrected
 	for len(c) == 0 || len(b) > 0 {

@@ -231,7 +231,7 @@ func TestCorrectionsHoldWhereTheyDoNotKeepTheRules(t *testing.T) {
 	require.Equal(t, Copies, rules.Choose(small).Engine)
 	require.Equal(t, Direct, rules.Choose(large).Engine)
 
-	// Those behind them, as of another release, are asked before them.
+	// Those after them, as of another release, are asked before them.
 	others, err := NewEnsemble(forest.New([]string{"kept", "serial"}, &forest.Branch{Threshold: 200, Less: leaf(0), Other: leaf(1)}), nil)
 	require.NoError(t, err)
 	rules, err = DecodeRules(others.Append(corrections.Append(first.Append(nil))))

@@ -8,7 +8,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// The streams of FSDP2, behind the one that computes. Their order is that of their
+// The streams of FSDP2, after the one that computes. Their order is that of their
 // first use by the allocator.
 const (
 	computeStream program.Stream = iota

@@ -14,7 +14,7 @@ type gathered struct {
 	among  int64   // ranks
 	splits []int64 // what a rank has of each parameter, in elements
 	done   uint32
-	copied uint32 // an event behind its copy-out
+	copied uint32 // an event after its copy-out
 }
 
 // unshard gathers the group's parameters (foreach_all_gather). They are whole only

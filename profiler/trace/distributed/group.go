@@ -28,7 +28,7 @@ type ParamGroup struct {
 	restore  func()    // ends the node before the inputs
 	entered  int       // forwards that run
 	pending  []bool    // the modules whose forwards are to run yet, none between passes
-	// reduced is an event behind the group's gradients, and summed their buffer while
+	// reduced is an event after the group's gradients, and summed their buffer while
 	// replicas sum it.
 	reduced *uint32
 	summed  *trace.Tensor
@@ -128,7 +128,7 @@ func (g *ParamGroup) Inputs() (d trace.DType, cast bool) {
 
 // Leave implements [trace.Wrapper]: it is what runs after forward.
 func (g *ParamGroup) Leave(results []*trace.Tensor) {
-	if g.fsdp.tape.Unwinding() { // which no hook behind forward sees
+	if g.fsdp.tape.Unwinding() { // which no hook after forward sees
 		if g.restore != nil {
 			g.restore()
 		}

@@ -369,7 +369,8 @@ func (z *ZeRO2) finish() {
 	}
 }
 
-// Step is what comes before the optimizer's step.
+// Step is the first part of the optimizer's step: the gradients of the rank's part become one
+// flat tensor.
 func (z *ZeRO2) Step() {
 	if z.options.OffloadOptimizer {
 		return
@@ -393,7 +394,7 @@ func (z *ZeRO2) Step() {
 	}
 }
 
-// End is what comes after it: the new weights go to all ranks.
+// End is the last part of the optimizer's step: the updated weights are gathered on all ranks.
 func (z *ZeRO2) End() {
 	for _, x := range z.masters.parts {
 		x.ZeroGrad()

@@ -157,8 +157,8 @@ func New(t *trace.Tape, c Config, groups ...[]*trace.Tensor) (*Optimizer, error)
 	return NewShare(t, c, nil, groups...)
 }
 
-// NewShare is New of a rank that updates only some of the parameters, in an order of
-// its own, and has the state of those; nil for all.
+// NewShare is [New] of a rank that updates only the parameters in share, in that order, and
+// has the state of those alone. A nil share is all parameters.
 func NewShare(t *trace.Tape, c Config, share []*trace.Tensor, groups ...[]*trace.Tensor) (*Optimizer, error) {
 	if c.Algorithm >= numAlgorithms {
 		return nil, fmt.Errorf("unknown optimizer %v", c.Algorithm)

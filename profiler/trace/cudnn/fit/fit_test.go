@@ -233,7 +233,7 @@ func TestKernelsDifferInAllButTheirSplits(t *testing.T) {
 	require.NotEqual(t, kernelOf(&a, c), kernelOf(&more, c))
 }
 
-// answersFile writes answers, and what comes behind them, as they are asked for.
+// answersFile writes answers, and what comes after them, as they are asked for.
 func answersFile(t *testing.T, answers []oracle.Answer, behind string) string {
 	var text strings.Builder
 	for _, a := range answers {
@@ -264,7 +264,7 @@ func TestFitWritesWhatItLearnsOfEachFileOfAnswers(t *testing.T) {
 	require.Equal(t, v.Append(nil), written)
 }
 
-// A release that answers otherwise in some cases has corrections alone: behind the
+// A release that answers otherwise in some cases has corrections alone: after the
 // rules of the other they give its answers, and leave those that are the same.
 func TestAReleaseThatDiffersHasCorrectionsAlone(t *testing.T) {
 	log.SetOutput(io.Discard)
