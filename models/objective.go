@@ -1,6 +1,7 @@
 package models
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -26,9 +27,15 @@ type Objective struct {
 	// Chunks is the number of chunks of tokens whose scores are compared with those of a
 	// teacher one after the other; zero compares all at once.
 	Chunks int64
+	// Negatives is the number of texts of a sample that do not belong to it; zero is none of
+	// embeddings and [UsualNegatives] of rerankers.
+	Negatives int64
+	// Pairs compares embeddings in pairs; else all with all. Unpadded has the texts of a batch
+	// as one row without padding. Of objectives over texts that belong together.
+	Pairs, Unpadded bool
 	// As is the trainer whose code computes log-probabilities, one of [ObjectiveTrainers];
-	// empty is TRL. Of EAFT it is [AsAxolotl]; empty is LLaMA-Factory, as of the other losses
-	// that weigh tokens.
+	// empty is TRL. Of EAFT it is [AsAxolotl], of DFT [AsSwift]; empty is LLaMA-Factory, as of
+	// the other losses that weigh tokens.
 	As string
 }
 
@@ -47,11 +54,14 @@ const (
 	DFT    = "dft"
 	ASFT   = "asft"
 	EAFT   = "eaft"
+
+	Embedding = "embedding"
+	Reranker  = "reranker"
 )
 
 // Objectives are the names of all objectives.
 func Objectives() []string {
-	return []string{ASFT, CPO, DFT, DPO, EAFT, EBFT, GKD, GRPO, KD, KTO, ORPO, Reward, SimPO}
+	return []string{ASFT, CPO, DFT, DPO, EAFT, EBFT, Embedding, GKD, GRPO, KD, KTO, ORPO, Reranker, Reward, SimPO}
 }
 
 // The trainers whose code differs from that of TRL.
@@ -110,6 +120,16 @@ func (o *Objective) turn(option string) error {
 			return fmt.Errorf("completion: %q is not a number of tokens from 1 to %d", value, mostCompletion)
 		}
 		o.Completion = n
+	case o.Name == Embedding && option == "pairs" && !o.Pairs:
+		o.Pairs = true
+	case o.Matches() && option == "unpadded" && !o.Unpadded:
+		o.Unpadded = true
+	case o.Matches() && word == "negatives" && o.Negatives == 0:
+		n, err := strconv.ParseInt(value, 10, 64)
+		if err != nil || n < 1 || n > mostNegatives {
+			return fmt.Errorf("negatives: %q is not a number from 1 to %d", value, mostNegatives)
+		}
+		o.Negatives = n
 	case o.Name == KD && word == "chunks" && o.Chunks == 0:
 		n, err := strconv.ParseInt(value, 10, 64)
 		if err != nil || n < 1 || n > mostChunks {
@@ -129,7 +149,9 @@ func (o *Objective) trainers() []string {
 		return []string{AsSwift}
 	case o.Name == EAFT:
 		return []string{AsAxolotl}
-	case o.Generates() || o.Distills() || o.Weighs():
+	case o.Name == DFT:
+		return []string{AsSwift}
+	case o.Generates() || o.Distills() || o.Weighs() || o.Matches():
 		return nil
 	}
 	return ObjectiveTrainers()
@@ -144,7 +166,11 @@ func (o *Objective) optionWords() string {
 		return "chunks=N, once"
 	case o.Name == GKD:
 		return "completion=TOKENS, once"
-	case o.Name == DFT || o.Name == ASFT:
+	case o.Name == Embedding:
+		return "pairs, unpadded and negatives=N, each once"
+	case o.Name == Reranker:
+		return "unpadded and negatives=N, each once"
+	case o.Name == ASFT:
 		return "none"
 	case o.Refers():
 		return "precomputed and as=TRAINER, each once"
@@ -159,11 +185,20 @@ const (
 	mostChunks      = 1 << 12
 )
 
+// UsualNegatives is ms-swift's MAX_NEGATIVE_SAMPLES, and mostNegatives bounds it.
+const (
+	UsualNegatives = 7
+	mostNegatives  = 1 << 12
+)
+
 // Distills tells whether the model learns from the scores of a teacher.
 func (o Objective) Distills() bool { return o.Name == KD || o.Name == GKD }
 
 // Weighs tells whether the model learns the next token by a loss that weighs every token.
 func (o Objective) Weighs() bool { return o.Name == DFT || o.Name == ASFT || o.Name == EAFT }
+
+// Matches tells whether the model learns which texts belong together.
+func (o Objective) Matches() bool { return o.Name == Embedding || o.Name == Reranker }
 
 // Generates tells whether the model learns from answers that it has generated.
 func (o Objective) Generates() bool { return o.Name == GRPO || o.Name == EBFT }
@@ -193,6 +228,15 @@ func (o Objective) String() string {
 	}
 	if o.Chunks != 0 {
 		options = append(options, "chunks="+strconv.FormatInt(o.Chunks, 10))
+	}
+	if o.Negatives != 0 {
+		options = append(options, "negatives="+strconv.FormatInt(o.Negatives, 10))
+	}
+	if o.Pairs {
+		options = append(options, "pairs")
+	}
+	if o.Unpadded {
+		options = append(options, "unpadded")
 	}
 	if o.Precomputed {
 		options = append(options, "precomputed")
@@ -225,6 +269,12 @@ func (o Objective) Refers() bool {
 
 // Rows is how many rows a batch has for each sample: a pair is two.
 func (o Objective) Rows() int64 {
+	switch o.Name {
+	case Embedding:
+		return 2 + o.Negatives
+	case Reranker:
+		return 1 + cmp.Or(o.Negatives, UsualNegatives)
+	}
 	if o.Name == "" || o.Name == KTO || o.Generates() || o.Distills() || o.Weighs() {
 		return 1
 	}
@@ -248,8 +298,16 @@ func (c *Case) checkObjective(m *Model) (field, reason string) {
 		return at, "vprof records preferences with the decoders of transformers (hf:config.json); a graph has its loss in it"
 	case o.Name == Reward && c.Task != rewardTask:
 		return at, "a reward is a score of a whole answer; add --task classification --set classes=1"
+	case o.Name == Reranker && c.Task == rewardTask:
+		if c.Settings["classes"] != 1 {
+			return at, "a reranker gives a text one score; add --set classes=1"
+		}
 	case o.Name != Reward && c.Task != preferenceTask:
 		return at, fmt.Sprintf("%s is learnt by a language model; use --task causal-lm", o.Name)
+	case o.Unpadded && (c.Settings["padding"] == 1 || c.Settings["packed"] == 1):
+		return at, "unpadded: texts in one row have neither padding nor a mask; leave out padding=1 and packed=1"
+	case o.Matches() && c.Strategy != nil && c.Strategy.Name == TP:
+		return at, "vprof does not record texts that belong together under tensor parallelism; take another strategy"
 	case c.Liger:
 		return "liger", "vprof does not describe liger-kernel's losses of preferences, and weights of tokens need scores, which its loss does without"
 	case (c.ReferenceModel() || o.Distills()) && c.Strategy != nil && c.Strategy.Name == TP:

@@ -18,6 +18,10 @@ func TestObjectivesComeBackFromTheirText(t *testing.T) {
 			o.Chunks = rapid.Int64Range(0, mostChunks).Draw(t, "chunks")
 		}
 		o.Precomputed = o.Refers() && !o.Weighs() && rapid.Bool().Draw(t, "precomputed")
+		if o.Matches() {
+			o.Negatives, o.Unpadded = rapid.Int64Range(0, mostNegatives).Draw(t, "negatives"), rapid.Bool().Draw(t, "unpadded")
+			o.Pairs = o.Name == Embedding && rapid.Bool().Draw(t, "pairs")
+		}
 		if o.Generates() {
 			o.Completion, o.Reference, o.Old = rapid.Int64Range(0, mostCompletion).Draw(t, "completion"), rapid.Bool().Draw(t, "reference"), rapid.Bool().Draw(t, "old")
 		}
@@ -43,9 +47,13 @@ func TestBadObjectivesAreNamed(t *testing.T) {
 		"kd:old":                     `"old" is no option of kd; there are chunks=N`,
 		"grpo:old,old":               `"old" is no option of grpo; there are completion=TOKENS`,
 		"asft:precomputed":           "precomputed: asft has no reference that can come before training",
-		"dft:as=axolotl":             "as: dft is the code of one trainer alone",
-		"dft:old":                    `"old" is no option of dft; there are none`,
+		"dft:as=axolotl":             `as: "axolotl" is none of ms-swift`,
+		"dft:old":                    `"old" is no option of dft; there are as=TRAINER`,
 		"eaft:as=torchtune":          `as: "torchtune" is none of axolotl`,
+		"embedding:negatives=0":      `negatives: "0" is not a number from 1 to`,
+		"embedding:as=ms-swift":      "as: embedding is the code of one trainer alone",
+		"reranker:pairs":             `"pairs" is no option of reranker; there are unpadded and negatives=N`,
+		"embedding:old":              `"old" is no option of embedding; there are pairs`,
 		"orpo:precomputed":           "precomputed: orpo has no reference",
 	} {
 		_, err := ParseObjective(text)

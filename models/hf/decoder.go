@@ -62,6 +62,10 @@ func CausalLM(net any, m Decoder, inputs *nn.Embedding, output *nn.Layer, text T
 		task.Call = (&weighted{text.Objective, task, c}).loss
 		return task
 	}
+	if text.Objective.Matches() {
+		task.Call = (&matching{text.Objective, c, text.Ranks}).loss
+		return task
+	}
 	if text.Objective.Generates() {
 		task.policy = &policy{task: task, objective: text.Objective}
 		task.Call = func(f *frame, _ TextBatch) *tensor { return task.policy.loss(f) }
@@ -112,10 +116,17 @@ func SequenceClassification(net any, m Decoder, inputs *nn.Embedding, score *nn.
 			g := f.CallFrame(b.IDs, b.Padding, b.Labels)
 			g.In(net)
 			x := g.Let(m.Call(g, b.IDs, b.Padding, text))
+			g.Set(&x, apart(g, x, text))
 			scores := g.Let(g.Call(*score, x))
-			logits := lastTokenScores(g, b.IDs, scores, padToken || text.Objective.Name == models.Reward) // TRL sets one
-			if text.Objective.Name == models.Reward {
+			if text.Objective.Unpadded {
+				return Taken(g, g.Let(rankingLoss(g, g.Let(scores.Select(1, -1)), b.Labels)))
+			}
+			logits := lastTokenScores(g, b.IDs, scores, padToken || !text.Objective.IsZero()) // TRL and ms-swift set one
+			switch text.Objective.Name {
+			case models.Reward:
 				return Taken(g, g.Let(rewardLoss(g, logits)), logits)
+			case models.Reranker:
+				return Taken(g, g.Let(rankingLoss(g, logits, b.Labels)), logits)
 			}
 			return Taken(g, g.Let(classes.Loss(logits, b.Labels)), logits)
 		},

@@ -40,8 +40,11 @@ type Text struct {
 	hidden func(x *tensor)
 	// AMP is the precision of autocast.
 	AMP models.Autocast
-	// Micro is the number of micro-batches of a step.
-	Micro int64
+	// Micro is the number of micro-batches of a step, Ranks that of GPUs with batches of
+	// their own.
+	Micro, Ranks int64
+	// Adapted says that peft's model is around it.
+	Adapted bool
 	// Tiles has feed-forward layers see a part of the tokens at a time.
 	Tiles Tiles
 	// Context has ranks share each sequence.
@@ -180,7 +183,7 @@ func TextOf(c models.Case) Text {
 		Padded: c.Settings[Padding] == 1, Packed: c.Settings[packedSetting] == 1,
 		Checkpointing: c.Checkpointing, Reentrant: c.Recompute == models.Reentrant || c.Recompute == models.ReentrantTrained, OfTrained: c.Recompute == models.ReentrantTrained, Every: c.EveryLayers(),
 		Liger: c.Liger, FusedLoss: fusedLoss(c), LossChunks: c.Settings[chunksSetting], LinearLoss: c.Settings[linearSetting] == 1,
-		Objective: c.Objective, Tiles: tilesOf(c), Context: contextOf(c), ExpertRanks: expertRanks(c), AMP: c.AMP, Micro: int64(max(1, c.Accumulate)),
+		Objective: c.Objective, Tiles: tilesOf(c), Context: contextOf(c), ExpertRanks: expertRanks(c), AMP: c.AMP, Micro: int64(max(1, c.Accumulate)), Ranks: int64(max(1, c.GPUs)), Adapted: c.LoRA != nil,
 	}
 }
 
@@ -269,10 +272,24 @@ func (t *TextTask) Load(tape *trace.Tape, n int64) {
 		t.policy.load(fresh, tape, n)
 		return
 	}
+	samples := n
 	n *= t.Objective.Rows()
+	if t.Objective.Unpadded {
+		t.batch = TextBatch{IDs: fresh("randint", 1, n*t.Length), Labels: fresh("clone", n)}
+		fresh("clone", 1, n*t.Length) // the places of tokens in their texts
+		return
+	}
 	t.batch = TextBatch{IDs: fresh("randint", n, t.Length)}
 	if t.Bidirectional || t.Padded {
 		t.batch.Padding = fresh("ones", n, t.Length)
+	}
+	switch {
+	case t.Objective.Name == models.Embedding:
+		t.batch.Labels = tape.Hold(tape.New("clone", program.Batch, trace.F32, samples*(t.Objective.Rows()-1)))
+		return
+	case t.Objective.Name == models.Reranker:
+		t.batch.Labels = fresh("clone", n)
+		return
 	}
 	if t.Classes == nil || t.Classes.Tokens || !t.Objective.IsZero() {
 		t.batch.Labels = fresh("clone", n, t.Length)

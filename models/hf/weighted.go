@@ -32,6 +32,8 @@ func (w *weighted) loss(f *frame, b TextBatch) *tensor {
 		logits, own := w.labeled(g, b)
 		g.LetAll([]*tensor{logits, own})
 		y = anchoredLoss(g, logits, reference, b.Labels)
+	case w.objective.As == models.AsSwift:
+		y = rolledLoss(g, g.Let(w.model.scores(g, b)), b.Labels)
 	case w.objective.As == models.AsAxolotl:
 		y = entropyLossOfAxolotl(g, g.Let(w.model.scores(g, b)), b.Labels)
 	default:
@@ -63,6 +65,21 @@ func (w *weighted) labeled(f *frame, b TextBatch) (logits, own *tensor) {
 	}
 	g.End(logits, own)
 	return logits, own
+}
+
+// rolledLoss is per_token_loss_func of ms-swift 4.6 (swift/trainers/utils.py) and the mean of it.
+func rolledLoss(f *frame, logits, labels *tensor) *tensor {
+	g := f.FuncFrame(logits, labels)
+	g.Set(&logits, logits.To(trace.F32))
+	rolled := g.Let(labels.Roll(-1).View(-1))
+	g.Set(&logits, logits.View(-1, logits.Size(-1)))
+	losses := g.Let(logits.CrossEntropyWith(rolled, trace.CrossEntropyArgs{Reduction: trace.ReduceNone}))
+	var weights *tensor
+	f.Tape().NoGrad(func() { weights = g.Let(losses.Neg().Exp()) })
+	g.Set(&losses, losses.MulInPlace(weights))
+	y := losses.Sum(false).DivScalar()
+	g.End(y)
+	return y
 }
 
 // counted are the losses of the n tokens of target that count, and where they are.

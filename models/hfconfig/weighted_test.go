@@ -21,6 +21,8 @@ func TestLossesThatWeighTokens(t *testing.T) {
 	}{
 		{"dft", models.NoAutocast, 69440548, 73065552},
 		{"dft", "bf16", 68391972, 73065552},
+		{"dft:as=ms-swift", models.NoAutocast, 69419084, 73065552},
+		{"dft:as=ms-swift", "bf16", 68370508, 73065552},
 		{"eaft", models.NoAutocast, 72019100, 73065552},
 		{"eaft", "bf16", 70970524, 73065552},
 		{"asft", models.NoAutocast, 84054024, 73576452},

@@ -219,6 +219,15 @@ func (c *Config) prefer() {
 	if n := c.facts["objective-chunks"].value; n != "" && name == "kd" {
 		list = append(list, "chunks="+n)
 	}
+	if name == "embedding" && c.facts["text-pairs"].value != "" {
+		list = append(list, "pairs")
+	}
+	if c.facts["unpadded"].value != "" {
+		list = append(list, "unpadded")
+	}
+	if n := c.facts["negatives"].value; n != "" && name == "reranker" {
+		list = append(list, "negatives="+n)
+	}
 	if as := c.facts["objective-as"].value; as != "" {
 		list = append(list, "as="+as)
 	}

@@ -159,6 +159,20 @@ func TestGeneratedAnswersAreAnObjective(t *testing.T) {
 	require.Empty(t, setting(c, "gpu-memory"), "axolotl takes a server")
 }
 
+func TestTextsThatBelongTogetherAreAnObjective(t *testing.T) {
+	for text, want := range map[string][2]string{
+		"swift sft --model a --task_type embedding --loss_type infonce":                                            {"embedding", ""},
+		"swift sft --model a --task_type embedding --loss_type cosine_similarity --padding_free true":              {"embedding:pairs,unpadded", ""},
+		"MAX_NEGATIVE_SAMPLES=3 swift sft --model a --task_type generative_reranker --loss_type listwise_reranker": {"reranker:negatives=3", ""},
+		"swift sft --model a --task_type reranker --loss_type pointwise_reranker":                                  {"reranker", "classification"},
+		"swift sft --model a --enable_dft_loss true":                                                               {"dft:as=ms-swift", ""},
+	} {
+		c, err := one(t, "c.sh", text+"\n")
+		require.NoError(t, err, text)
+		require.Equal(t, want, [2]string{setting(c, "objective"), setting(c, "task")}, text)
+	}
+}
+
 func TestTeachersAreFound(t *testing.T) {
 	const kd = "model: {_component_: torchtune.models.llama3_2.lora_llama3_2_1b}\nteacher_model: {_component_: torchtune.models.llama3_1.llama3_1_8b}\noptimizer: {_component_: torch.optim.AdamW}\n"
 	c, err := one(t, "c.yaml", kd+"loss: {_component_: torchtune.modules.loss.CEWithChunkedOutputLoss}\nkd_loss: {_component_: torchtune.modules.loss.ForwardKLWithChunkedOutputLoss}\n")
