@@ -120,16 +120,7 @@ func (o *Objective) turn(option string) error {
 			return fmt.Errorf("completion: %q is not a number of tokens from 1 to %d", value, mostCompletion)
 		}
 		o.Completion = n
-	case o.Name == Embedding && option == "pairs" && !o.Pairs:
-		o.Pairs = true
-	case o.Matches() && option == "unpadded" && !o.Unpadded:
-		o.Unpadded = true
-	case o.Matches() && word == "negatives" && o.Negatives == 0:
-		n, err := strconv.ParseInt(value, 10, 64)
-		if err != nil || n < 1 || n > mostNegatives {
-			return fmt.Errorf("negatives: %q is not a number from 1 to %d", value, mostNegatives)
-		}
-		o.Negatives = n
+	case o.Matches() && o.match(option):
 	case o.Name == KD && word == "chunks" && o.Chunks == 0:
 		n, err := strconv.ParseInt(value, 10, 64)
 		if err != nil || n < 1 || n > mostChunks {
@@ -140,6 +131,22 @@ func (o *Objective) turn(option string) error {
 		return fmt.Errorf("%q is no option of %s; there are %s", option, o.Name, o.optionWords())
 	}
 	return nil
+}
+
+// match sets an option of texts that belong together, if it is one.
+func (o *Objective) match(option string) bool {
+	value, negatives := strings.CutPrefix(option, "negatives=")
+	switch n, err := strconv.ParseInt(value, 10, 64); {
+	case o.Name == Embedding && option == "pairs" && !o.Pairs:
+		o.Pairs = true
+	case option == "unpadded" && !o.Unpadded:
+		o.Unpadded = true
+	case negatives && o.Negatives == 0 && err == nil && n >= 1 && n <= mostNegatives:
+		o.Negatives = n
+	default:
+		return false
+	}
+	return true
 }
 
 // trainers are those whose code for the objective differs from that of TRL.
@@ -167,9 +174,9 @@ func (o *Objective) optionWords() string {
 	case o.Name == GKD:
 		return "completion=TOKENS, once"
 	case o.Name == Embedding:
-		return "pairs, unpadded and negatives=N, each once"
+		return fmt.Sprintf("pairs, unpadded and negatives=N from 1 to %d, each once", mostNegatives)
 	case o.Name == Reranker:
-		return "unpadded and negatives=N, each once"
+		return fmt.Sprintf("unpadded and negatives=N from 1 to %d, each once", mostNegatives)
 	case o.Name == ASFT:
 		return "none"
 	case o.Refers():

@@ -50,7 +50,7 @@ func TestBadObjectivesAreNamed(t *testing.T) {
 		"dft:as=axolotl":             `as: "axolotl" is none of ms-swift`,
 		"dft:old":                    `"old" is no option of dft; there are as=TRAINER`,
 		"eaft:as=torchtune":          `as: "torchtune" is none of axolotl`,
-		"embedding:negatives=0":      `negatives: "0" is not a number from 1 to`,
+		"embedding:negatives=0":      `"negatives=0" is no option of embedding; there are pairs, unpadded and negatives=N from 1 to 4096`,
 		"embedding:as=ms-swift":      "as: embedding is the code of one trainer alone",
 		"reranker:pairs":             `"pairs" is no option of reranker; there are unpadded and negatives=N`,
 		"embedding:old":              `"old" is no option of embedding; there are pairs`,

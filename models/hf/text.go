@@ -283,11 +283,11 @@ func (t *TextTask) Load(tape *trace.Tape, n int64) {
 	if t.Bidirectional || t.Padded {
 		t.batch.Padding = fresh("ones", n, t.Length)
 	}
-	switch {
-	case t.Objective.Name == models.Embedding:
+	switch t.Objective.Name {
+	case models.Embedding:
 		t.batch.Labels = tape.Hold(tape.New("clone", program.Batch, trace.F32, samples*(t.Objective.Rows()-1)))
 		return
-	case t.Objective.Name == models.Reranker:
+	case models.Reranker:
 		t.batch.Labels = fresh("clone", n)
 		return
 	}
