@@ -167,7 +167,8 @@ type Options struct {
 	// Context ends a recording early, with its error; nil does not.
 	Context context.Context
 	// Steps is the number of training steps; zero means two: the first, and
-	// one with the optimizer's state present.
+	// one with the optimizer's state present. DDP's static graphs have a third, before which
+	// buckets are rebuilt.
 	Steps int
 	// Validation, if not zero, is the size of a validation batch to record
 	// after the steps, of systems that validate.

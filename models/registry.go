@@ -323,6 +323,9 @@ func (m Model) Record(c Case, board trace.Board, o Options) (rec *Recording, err
 	}
 	if o.Steps == 0 {
 		o.Steps = 2
+		if c.Strategy != nil && c.Strategy.StaticGraph {
+			o.Steps = 3
+		}
 	}
 	release, err := c.Release()
 	if err != nil {

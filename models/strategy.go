@@ -99,7 +99,7 @@ func Strategies() []string { return []string{DDP, FSDP2, TP, ZeRO1, ZeRO2, ZeRO3
 func (s *Strategy) check(gpus int) error {
 	switch {
 	case gpus < 1 || gpus > mostRanks:
-		return fmt.Errorf("%d is not a number of GPUs", gpus)
+		return fmt.Errorf("%d is not a number of GPUs from 1 to %d", gpus, mostRanks)
 	case s.Rank != nil && *s.Rank >= int64(gpus):
 		return fmt.Errorf("there is no rank %d of %d; ranks begin with 0", *s.Rank, gpus)
 	case s.Replicate > 1 && int64(gpus)%s.Replicate != 0:

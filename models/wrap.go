@@ -95,7 +95,7 @@ func (s *Strategy) checkReshard(gpus int64) error {
 func parseReshard(value string) (string, error) {
 	if n, err := strconv.ParseInt(value, 10, 64); err == nil {
 		if n < 1 || n > mostRanks {
-			return "", fmt.Errorf("%d is not a number of ranks", n)
+			return "", fmt.Errorf("%d is not a number of ranks from 1 to %d", n, mostRanks)
 		}
 		return strconv.FormatInt(n, 10), nil
 	}

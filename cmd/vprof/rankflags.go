@@ -74,6 +74,9 @@ func (f *rankFlags) apply(c *models.Case) error {
 		if rank < 0 || rank >= int64(f.gpus) {
 			return usagef("--rank: there is no rank %d of %d; ranks begin with 0", rank, f.gpus)
 		}
+		if s.Rank != nil && *s.Rank != rank {
+			return usagef("--rank: %d, and --strategy says rank=%d; name one of them", rank, *s.Rank)
+		}
 		s.Rank = &rank
 	}
 	if f.rank == allRanks && !f.tabled {

@@ -84,9 +84,11 @@ func splitLayers(s *models.Strategy, l Layout) ([]distributed.Linear, error) {
 		return out, nil
 	case len(l.Blocks) == 0:
 		return nil, errors.New("tp: the model has no list of equal modules that holds a fifth of its parameters; take another strategy")
-	case len(l.Linears) == 0:
-		return nil, errors.New("tp: the model has no linear layers; take another strategy")
+	}
+	inside := slices.DeleteFunc(slices.Clone(l.Linears), func(m string) bool { return !nn.Below(m, l.Blocks[0]) })
+	if len(inside) == 0 {
+		return nil, errors.New("tp: the model's blocks have no linear layers (nn.Linear), which parallelize_module shares out; take another strategy")
 	}
 	return nil, fmt.Errorf("tp: no linear layer of the blocks is called %s; name yours with col=... and row=..., as in %s",
-		strings.Join(slices.Concat(plan[0].names, plan[1].names), ", "), l.Linears[len(l.Linears)/2])
+		strings.Join(slices.Concat(plan[0].names, plan[1].names), ", "), inside[len(inside)/2])
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/replay"
 )
 
 // Planner makes estimates on a board, by interpolation between samples at some batch
@@ -44,12 +45,32 @@ func (s *Setup) Estimate(gpu device.GPU, sample planner.Sample) (planner.Estimat
 
 // Estimated tries the case at a batch size and estimates what it needs on a board.
 func (s *Setup) Estimated(ctx context.Context, gpu device.GPU, batch int) (planner.Estimate, *Result, error) {
-	r, err := s.Try(ctx, s.Trial(gpu, batch))
+	r, err := s.Settled(ctx, s.Trial(gpu, batch))
 	if err != nil {
 		return planner.Estimate{}, nil, err
 	}
 	e, err := s.Estimate(gpu, r.Sample())
 	return e, r, err
+}
+
+// Settled tries a trial with as many steps as it takes until further ones need no more. On one
+// GPU those are two. On several, buffers of collectives come and go among the state that the
+// first step leaves: where the cache had to grow in the second step, a third finds it in
+// another order, and may have it grow once more.
+func (s *Setup) Settled(ctx context.Context, t Trial) (*Result, error) {
+	r, err := s.Try(ctx, t)
+	if err != nil || s.c.Strategy == nil || r.Run == nil || !grows(r.Run, steadyStep) {
+		return r, err
+	}
+	r.Discard()
+	t.Steps = steadyStep + 2
+	return s.Try(ctx, t)
+}
+
+// grows tells whether the last step of a run, of this number, has the cache grow.
+func grows(r *replay.Run, last int) bool {
+	before := max(r.PeakOf(-1, "").Reserved, r.PeakOf(0, "").Reserved)
+	return r.Max.Reserved > before && r.Phases[len(r.Phases)-1].Step == last
 }
 
 // Coefficients are the planner's coefficients for the case on a board.

@@ -27,8 +27,11 @@ type Trial struct {
 	Board device.GPU `json:"board"`
 	// Validation is the size of a validation batch after the training steps, of systems
 	// that validate; zero for none.
-	Validation int    `json:"validation,omitempty"`
-	Replay     Replay `json:"replay,omitzero"`
+	Validation int `json:"validation,omitempty"`
+	// Steps is the number of training steps that are recorded, zero as many as
+	// [models.Options] has by itself.
+	Steps  int    `json:"steps,omitempty"`
+	Replay Replay `json:"replay,omitzero"`
 	// Timed are the boards whose [Result.Loads] are wanted.
 	Timed []device.GPU `json:"timed,omitempty"`
 	// Also are further boards that the same is tried on: mostly by the same recording.

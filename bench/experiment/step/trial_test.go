@@ -25,6 +25,7 @@ func TestAKeyIsOfAllThatATrialSays(t *testing.T) {
 		func(t *step.Trial) { t.Batch = 9 },
 		func(t *step.Trial) { t.Board.Memory++ },
 		func(t *step.Trial) { t.Validation = 1 },
+		func(t *step.Trial) { t.Steps = 3 },
 		func(t *step.Trial) { t.Timed = []device.GPU{steptest.Card(1)} },
 		func(t *step.Trial) { t.Also = []step.Also{{Board: steptest.Card(1)}} },
 		func(t *step.Trial) { t.Replay.Within = true },

@@ -189,7 +189,7 @@ func (w *sweeper) point(ctx context.Context, batch int) (report.Point, error) {
 		return report.Point{}, err
 	}
 	gpu := w.device.GPU()
-	r, err := w.setup.Try(ctx, w.setup.Trial(gpu, batch))
+	r, err := w.setup.Settled(ctx, w.setup.Trial(gpu, batch))
 	if err != nil {
 		return report.Point{}, err
 	}

@@ -2,6 +2,7 @@ package distributed
 
 import (
 	"math"
+	"slices"
 
 	"github.com/vprof/vprof/internal/ceil"
 	"github.com/vprof/vprof/profiler/program"
@@ -64,7 +65,7 @@ func (g *ParamGroup) copyIn(out *gathered) {
 			inputs[i], n = s.part, s.part.Numel()
 		case f.options.Offload: // one by one
 			x := t.New("to_device", program.Temporaries, s.dtype, n)
-			inputs[i] = frame.Let(x.To(s.gathered))
+			inputs[i] = x.To(s.gathered)
 			if s.dtype != s.gathered {
 				frame.Discard(x)
 			}
@@ -78,6 +79,11 @@ func (g *ParamGroup) copyIn(out *gathered) {
 		}
 		if s.gathered != dtype {
 			dtype = trace.U8
+		}
+	}
+	if f.options.Offload && !g.divided { // a list lets go of its last first
+		for _, x := range slices.Backward(inputs) {
+			frame.Let(x)
 		}
 	}
 	if cast > 0 {

@@ -1,0 +1,39 @@
+package step_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/all"
+	"github.com/vprof/vprof/profiler/device"
+)
+
+// A third step is recorded on several GPUs alone, where the cache grew in the second, and
+// of static graphs whoever asks.
+func TestStepsAreRecordedUntilTheCacheIsSettled(t *testing.T) {
+	gpu, err := device.Lookup("a100-80")
+	require.NoError(t, err)
+	gpt2, err := all.Models().Lookup("gpt2")
+	require.NoError(t, err)
+	for text, want := range map[string][2]int{"": {2, 2}, "fsdp2": {2, 3}, "ddp:static_graph=true": {3, 3}} {
+		c := models.Case{Settings: models.Settings{"layers": 2, "seq-len": 64}}
+		if text != "" {
+			s, err := models.ParseStrategy(text)
+			require.NoError(t, err)
+			c.GPUs, c.Strategy = 4, &s
+		}
+		setup, err := step.New(gpt2, c, step.Evidence{})
+		require.NoError(t, err)
+		plain, err := setup.Try(t.Context(), setup.Trial(gpu, 2))
+		require.NoError(t, err)
+		steps := func(r *step.Result) int { return r.Run.Phases[len(r.Run.Phases)-1].Step + 1 }
+		require.Equal(t, want[0], steps(plain), text)
+		settled, err := setup.Settled(t.Context(), setup.Trial(gpu, 2))
+		require.NoError(t, err)
+		require.Equal(t, want[1], steps(settled), text)
+		require.GreaterOrEqual(t, settled.Run.Max.Reserved, plain.Run.Max.Reserved, text)
+	}
+}
