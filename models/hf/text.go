@@ -263,6 +263,9 @@ func (t *TextTask) RequireInputGrads() {
 	}
 }
 
+// PrepareRecomputation implements [train.Recomputing].
+func (t *TextTask) PrepareRecomputation() { t.Inputs.RequireGrads() }
+
 // Load implements [train.Task].
 func (t *TextTask) Load(tape *trace.Tape, n int64) {
 	fresh := func(op string, shape ...int64) *tensor {

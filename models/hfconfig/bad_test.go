@@ -49,7 +49,6 @@ func TestWrongConfigurationsAreExplained(t *testing.T) {
 		`{"model_type": "smollm3", "no_rope_layers": "all"}`:                                     `no_rope_layers: "all" is not a list of whole numbers`,
 		`{"model_type": "phi", "partial_rotary_factor": 2}`:                                      `partial_rotary_factor: 2 is not a number above 0, up to 1`,
 		`{"model_type": "phi", "partial_rotary_factor": 0.01}`:                                   `partial_rotary_factor: 0.01 of heads of 64 is no even number of elements`,
-		`{"model_type": "phi", "qk_layernorm": true}`:                                            `qk_layernorm: true: vprof does not describe models with it`,
 		`{"model_type": "gpt_neox", "num_key_value_heads": 8}`:                                   `num_key_value_heads: 8: GPT-NeoX has as many as num_attention_heads`,
 		`{"model_type": "gemma3_text", "attn_logit_softcapping": 50}`:                            `attn_logit_softcapping: 50: vprof does not describe models with it`,
 		`{"model_type": "bert", "hidden_size": "768"}`:                                           `hidden_size: "768" is not a whole number`,

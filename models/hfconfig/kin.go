@@ -10,7 +10,8 @@ func readInternLM3(r *reader, c *llama.Config) {
 
 func readOlmo(r *reader, c *llama.Config) {
 	r.biases(c)
-	r.refuse("clip_qkv")
+	value, _, ok := r.get("clip_qkv")
+	c.Clipped = ok && !null(value)
 }
 
 // readErnie reads a decoder that has no dropout of attention, whatever its file says.

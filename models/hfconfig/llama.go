@@ -3,6 +3,7 @@ package hfconfig
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/hf"
@@ -198,10 +199,22 @@ func readGemma3(r *reader, c *llama.Config) {
 	c.ScoreCap, c.BothMasks = ok && !null(value), true
 	every := r.size("_sliding_window_pattern", r.size("sliding_window_pattern", 6, mostLayers), mostLayers)
 	r.windows(c, 4096, func(i int64) bool { return (i+1)%every != 0 })
+	c.Rotary.Kinds = kindsOf(c.Windowed)
+}
+
+// kindsOf is the number of kinds of layers that there are, by which see a window: each has
+// angles of its own.
+func kindsOf(windowed []bool) int {
+	if slices.Contains(windowed, true) && slices.Contains(windowed, false) {
+		return 2
+	}
+	return 1
 }
 
 func readPhi(r *reader, c *llama.Config) {
-	r.refuse("qk_layernorm", "false")
+	if r.flag("qk_layernorm", false) {
+		c.QKNorm = llama.TransposedNorm
+	}
 	c.ResidualDropout, c.EmbedDropout = r.probability("resid_pdrop", 0), r.probability("embd_pdrop", 0)
 }
 
@@ -214,11 +227,14 @@ func readOlmo3(r *reader, c *llama.Config) {
 	r.biases(c)
 	c.BothMasks = true
 	r.windows(c, 4096, func(i int64) bool { return (i+1)%4 != 0 })
+	c.Rotary.Kinds = kindsOf(c.Windowed)
 }
 
 func readCohere(r *reader, c *llama.Config) {
 	r.biases(c)
-	r.refuse("use_qk_norm", "false")
+	if r.flag("use_qk_norm", false) {
+		c.QKNorm = llama.ViewedNorm
+	}
 }
 
 // readCohere2 reads a decoder whose layers with full attention know no positions.

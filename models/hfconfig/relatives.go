@@ -53,14 +53,14 @@ var relatives = map[string]relative{
 	},
 	"gemma3_text": {
 		name: "Gemma3", vocab: 262208, width: 2304, layers: 26, heads: 8, kvHeads: 4, headSize: 256, inner: 9216, positions: 131072, tied: true, liger: true,
-		base: llama.Config{Norm: llama.GemmaNorm, Order: llama.NormAround, Words: llama.ByBuffer, QKNorm: llama.TransposedNorm, Rotary: llama.Rotary{Kinds: 2}}, read: readGemma3,
+		base: llama.Config{Norm: llama.GemmaNorm, Order: llama.NormAround, Words: llama.ByBuffer, QKNorm: llama.TransposedNorm}, read: readGemma3,
 	},
 	"phi": {
 		name: "Phi", tokens: true, vocab: 51200, width: 2048, layers: 24, inner: 8192, positions: 2048, part: 0.5,
 		base: llama.Config{
 			Norm: llama.LayerNorm, Order: llama.PhiParallel, MLP: llama.Plain, Activation: "gelu_new", QKVBias: true, OutputBias: true, MLPBias: true, HeadBias: true,
 			Rotary: llama.Rotary{Split: true},
-			Names:  llama.Names{"o_proj": "dense", "up_proj": "fc1", "down_proj": "fc2", "norm": "final_layernorm"},
+			Names:  llama.Names{"o_proj": "dense", "up_proj": "fc1", "down_proj": "fc2", "norm": "final_layernorm", "q_norm": "q_layernorm", "k_norm": "k_layernorm"},
 		}, read: readPhi,
 	},
 	"phi3": {
@@ -77,7 +77,7 @@ var relatives = map[string]relative{
 	},
 	"olmo3": {
 		name: "Olmo3", vocab: 50304, inner: 11008, positions: 2048,
-		base: llama.Config{Norm: llama.OlmoNorm, Order: llama.NormLast, QKNorm: llama.WholeNorm, Rotary: llama.Rotary{Angles: true, Kinds: 2}}, read: readOlmo3,
+		base: llama.Config{Norm: llama.OlmoNorm, Order: llama.NormLast, QKNorm: llama.WholeNorm, Rotary: llama.Rotary{Angles: true}}, read: readOlmo3,
 	},
 	"cohere": {
 		name: "Cohere", vocab: 256000, width: 8192, layers: 40, heads: 64, inner: 22528, positions: 8192, tied: true, noClasses: true,
@@ -153,7 +153,7 @@ var relatives = map[string]relative{
 		base: llama.Config{BothMasks: true}, read: readCWM,
 	},
 	"jais2": {
-		name: "Jais2", vocab: 150272, width: 3328, heads: 26, headSize: 128, inner: 26624, positions: 8192, noClasses: true,
+		name: "Jais2", vocab: 150272, width: 3328, heads: 26, inner: 26624, positions: 8192, noClasses: true,
 		base: llama.Config{Norm: llama.LayerNorm, MLP: llama.Plain, Activation: "relu2"}, read: readJais2,
 	},
 	"youtu": {

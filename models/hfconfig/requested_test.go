@@ -36,6 +36,7 @@ func requestedSteps(t *testing.T, file string) {
 				AMP              models.Autocast
 				Weights          models.WeightType
 				LoRA, Quantize   string
+				TrainOnly        string
 				Liger            bool
 				Checkpointing    bool
 				Settings         models.Settings
@@ -53,7 +54,7 @@ func requestedSteps(t *testing.T, file string) {
 		m := model(t, string(of.Config))
 		for _, want := range of.Steps {
 			c := models.Case{Task: want.Task, Batch: want.Batch, AMP: want.AMP, Weights: want.Weights, Checkpointing: want.Checkpointing, Settings: want.Settings}
-			c.Quantize, c.Liger = want.Quantize, want.Liger
+			c.Quantize, c.Liger, c.TrainOnly = want.Quantize, want.Liger, want.TrainOnly
 			if want.LoRA != "" {
 				l, err := models.ParseLoRA(want.LoRA)
 				require.NoError(t, err)

@@ -46,6 +46,8 @@ func newAttention(c *Config, i int) *attention {
 	case NoQKNorm:
 	case WholeNorm:
 		a.QNorm, a.KNorm = newNorm(c, query), newNorm(c, shared)
+	case ViewedNorm:
+		a.QNorm, a.KNorm = &norm{Weight: nn.NewParameter(c.Heads, c.HeadSize), kind: c.Norm}, &norm{Weight: nn.NewParameter(c.KVHeads, c.HeadSize), kind: c.Norm}
 	default:
 		a.QNorm, a.KNorm = newNorm(c, c.HeadSize), newNorm(c, c.HeadSize)
 	}
@@ -169,6 +171,9 @@ func (a *attention) project(f *frame, x *tensor) (q, k, v *tensor) {
 		parts := f.LetAll(all.Chunk(3, -1))
 		q, k, v = parts[0], parts[1], parts[2]
 	default:
+		if c.Clipped || c.QKNorm == ViewedNorm {
+			return a.projected(f, x)
+		}
 		q = f.Let(a.heads(f, a.QProj, a.QNorm, x))
 		k = f.Let(a.heads(f, a.KProj, a.KNorm, x))
 		if c.KeyScaled {
@@ -179,6 +184,25 @@ func (a *attention) project(f *frame, x *tensor) (q, k, v *tensor) {
 			f.Set(&q, f.Call(a.QNorm, q))
 			f.Set(&k, f.Call(a.KNorm, k))
 		}
+	}
+	return q, k, v
+}
+
+// projected projects x to query, key and value first, and then holds them within bounds or
+// normalizes query and key, as OLMo and Cohere do.
+func (a *attention) projected(f *frame, x *tensor) (q, k, v *tensor) {
+	q, k, v = f.Let(f.Call(a.QProj, x)), f.Let(f.Call(a.KProj, x)), f.Let(f.Call(a.VProj, x))
+	if a.c.Clipped {
+		for _, y := range []**tensor{&q, &k, &v} {
+			f.Set(y, (*y).ClampInPlace())
+		}
+	}
+	if a.c.QKNorm == ViewedNorm {
+		f.Set(&q, f.Call(a.QNorm, q.View(q.Size(0), q.Size(1), -1, a.c.HeadSize)).View(q.Size(0), q.Size(1), -1))
+		f.Set(&k, f.Call(a.KNorm, k.View(k.Size(0), k.Size(1), -1, a.c.HeadSize)).View(k.Size(0), k.Size(1), -1))
+	}
+	for _, y := range []**tensor{&q, &k, &v} {
+		f.Set(y, hf.Heads(*y, a.c.HeadSize))
 	}
 	return q, k, v
 }

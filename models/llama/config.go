@@ -199,6 +199,8 @@ const (
 	TurnedNorm
 	// WholeNorm is the whole projection.
 	WholeNorm
+	// ViewedNorm is each head with weights of its own, when all three have been projected.
+	ViewedNorm
 )
 
 // QKV is how query, key and value are projected.

@@ -43,6 +43,15 @@ type Adaptable interface {
 	RequireInputGrads()
 }
 
+// Recomputing is a task whose model prepares itself for recomputation.
+type Recomputing interface {
+	// PrepareRecomputation is what transformers' activation_checkpointing_enable does beside
+	// having layers recomputed: of models that take tokens, what the input embeddings give
+	// requires gradients, though they may be frozen. LLaMA-Factory, which recomputes layers that
+	// are trained alone, leaves it out.
+	PrepareRecomputation()
+}
+
 // Comparing is a task that compares with a frozen model beside the one that is trained.
 type Comparing interface {
 	// ReferenceModel is what [nn.NewTree] takes, nil if there is none.
@@ -113,6 +122,9 @@ func newTrainer(task Task, c models.Case) (models.Trainer, error) {
 		if t.adapters, err = adapt(task, c); err != nil {
 			return nil, err
 		}
+	}
+	if r, ok := task.(Recomputing); ok && c.Checkpointing && c.Recompute != models.ReentrantTrained {
+		r.PrepareRecomputation()
 	}
 	t.net = nn.NewTree(task.Model())
 	if r, ok := task.(Comparing); ok && r.ReferenceModel() != nil {
