@@ -39,7 +39,8 @@ and whatever the model needs; no GPU, no weights, no network. MODEL is
 
 What your model takes is told by --input, once for each argument of forward, or by
 a function that returns an example of it (--inputs-from): a tensor, a tuple or a
-dict. A dimension is a number or a name; named ones stay open, and "batch" is the
+dict by the names of arguments, which may themselves be dicts or lists that hold
+tensors: {"batch": {"image": ..., "label": ...}}. A dimension is a number or a name; named ones stay open, and "batch" is the
 batch. seq=512 gives the size to export with.
 
 The script is in this binary (--print-script): it builds the model without memory

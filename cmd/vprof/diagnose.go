@@ -162,11 +162,16 @@ func (o *diagnoseOptions) diagnose(ctx context.Context, d *report.Diagnosis, pat
 		err = o.report(ctx, d, data, name)
 	case series.Is(head):
 		err = o.series(ctx, d, data, name)
-	case oomtext.Is(data):
+	case oomtext.Is(data), oomtext.Host(data) != "":
 		d.Findings = append(d.Findings, diagnose.Errors(oomtext.Parse(string(data)))...)
-		err = o.remedy(ctx, d, "")
+		if line := oomtext.Host(data); line != "" {
+			d.Findings = append(d.Findings, diagnose.HostMemory(line))
+		}
+		if oomtext.Is(data) {
+			err = o.remedy(ctx, d, "")
+		}
 	default:
-		err = &input.FormatError{File: name, Reason: "neither a report of vprof, nor a memory snapshot of PyTorch, nor the text of an OutOfMemoryError, nor a log of vprof monitor or nvidia-smi with its header"}
+		err = &input.FormatError{File: name, Reason: "neither a report of vprof, nor a memory snapshot of PyTorch, nor the text of an OutOfMemoryError or of a process that was killed for memory, nor a log of vprof monitor or nvidia-smi with its header"}
 	}
 	return err
 }

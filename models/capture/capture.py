@@ -264,15 +264,52 @@ def of_batch(batch, model, where):
     if not isinstance(batch, (dict, tuple, list)):
         batch = (batch,)
     if not isinstance(batch, dict):
-        names = [p for p in inspect.signature(model.forward).parameters]
+        names = [p for p in inspect.signature(vars(model).get("one_by_one", model.forward)).parameters]
         if len(batch) > len(names):
             raise Refusal(f"{where} gives {len(batch)} inputs, forward takes {len(names)}")
         batch = dict(zip(names, batch))
+    batch = one_by_one(batch, model)
     first = next((t for t in batch.values() if isinstance(t, torch.Tensor) and t.dim()), None)
     if first is None:
         raise Refusal(f"{where} gives no tensor", "return the inputs of forward: a tensor, a tuple or a dict of them")
     n = first.shape[0]
     return {k: Input(t.dtype, [("batch", max(n, 2)) if i == 0 and s == n else s for i, s in enumerate(t.shape)]) if isinstance(t, torch.Tensor) else t for k, t in batch.items()}
+
+
+def one_by_one(batch, model):
+    """Gives the tensors that arguments hold (a batch as a dict) to forward as arguments of their own, which a file can name."""
+    import torch
+
+    flat = {}
+
+    def names(name, v):
+        """The argument's value with names in place of what it holds."""
+        if isinstance(v, dict):
+            return {k: names(f"{name}_{k}", each) for k, each in v.items()}
+        if isinstance(v, (list, tuple)):
+            return [names(f"{name}_{k}", each) for k, each in enumerate(v)]
+        name = re.sub(r"\W", "_", name)
+        flat[name] = v
+        return name
+
+    def values(v, given):
+        if isinstance(v, dict):
+            return {k: values(each, given) for k, each in v.items()}
+        return [values(each, given) for each in v] if isinstance(v, list) else given[v]
+
+    holds = [k for k, v in batch.items() if isinstance(v, (dict, list, tuple)) and any(isinstance(t, torch.Tensor) for t in torch.utils._pytree.tree_leaves(v))]
+    if not holds:
+        return batch
+    forward = vars(model).get("one_by_one", model.forward)
+    arguments = {k: names(k, v) for k, v in batch.items()}
+
+    def named(*args, **given):
+        given |= zip(flat, args)
+        return forward(**{k: values(v, given) for k, v in arguments.items()})
+
+    named.__signature__ = inspect.Signature([inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD) for n in flat])
+    vars(model)["one_by_one"], model.forward = forward, named
+    return flat
 
 
 def resolve(opts):
@@ -747,7 +784,7 @@ ADVICE = [
     (r"data.?dependent|GuardOnDataDependent|item\(\) cannot be called|Could not guard|nonzero|_local_scalar_dense|Cannot cast .* to number", "what runs here depends on the numbers in a tensor, which a file cannot hold. Decide it by a plain Python value or by shapes, or capture the part of the model without it"),
     (r"missing \d+ required|unexpected keyword|required positional", "forward takes other inputs: name them as forward does, --input NAME=dtype[...]"),
     (r"not a supported value|unsupported (input|output) type|pytree|type is unsupported", "forward takes or gives something that is no tensor. Return tensors, tuples or dicts (use_cache=False, return_dict=True)"),
-    (r"mat1 and mat2|size mismatch|must match the size|Expected .* channels|expected input|invalid for input of size|shape", "the inputs have sizes that the model does not take: change --input, --size or --seq"),
+    (r"mat1 and mat2|size mismatch|Invalid channel|must match the size|Expected .* channels|expected input|invalid for input of size|shape", "the inputs have sizes that the model does not take: change --input, --size or --seq"),
     (r"meta.*(not implemented|unsupported)|Could not run|no fake impl|not implemented for", "this operator does not say what it returns: register a fake implementation (torch.library.register_fake)"),
 ]
 
@@ -762,7 +799,10 @@ def refusal(e, opts, doing):
         path, _, line = where.rpartition(":")
         what = f"{os.path.relpath(path) if path.startswith(os.getcwd()) else path}:{line}: {linecache.getline(path, int(line)).strip()}\n  {what}"
     text = f"{type(e).__name__}: {e}"
-    return Refusal(what, next((do for pattern, do in ADVICE if re.search(pattern, text, re.I)), "try the same with torch.export.export(model, inputs, strict=False) in Python to see all of it"))
+    otherwise = "try the same with torch.export.export(model, inputs, strict=False) in Python to see all of it"
+    if doing == "building the model":
+        otherwise = "run what builds it by itself in Python; --verbose shows all of the error"
+    return Refusal(what, next((do for pattern, do in ADVICE if re.search(pattern, text, re.I)), otherwise))
 
 
 # ---------------------------------------------------------------- the whole of it

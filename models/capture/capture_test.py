@@ -251,6 +251,22 @@ class CaptureTest(unittest.TestCase):
         self.assertEqual(self.outcome["symbols"], ["batch"])
         self.assertEqual(made.targets[-1], "mul.Tensor")
 
+    def test_tensors_within_arguments_become_arguments(self):
+        source = """
+            class Model(nn.Module):
+                def forward(self, batch, scale):
+                    return batch["image"] * scale + batch["more"][0][:, None]
+            model = Model()
+            def batch():
+                return {"image": torch.zeros(6, 8), "more": (torch.zeros(6),)}, 2
+            """
+        path = os.path.join(self.folder, "m0.py")
+        made = self.capture(source, "--inputs-from", path + ":batch", inputs="")
+        self.assertEqual(self.outcome["symbols"], ["batch"])
+        self.assertEqual(made.targets[-1], "add.Tensor")
+        said = json.dumps(made.program["graph_module"]["signature"]["input_specs"])
+        self.assertRegex(said, "batch_image.*batch_more_0")
+
     def test_refusals_name_the_line_and_the_way_out(self):
         said = self.refusal("""
             class model(nn.Module):

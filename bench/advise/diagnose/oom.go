@@ -127,6 +127,18 @@ func Errors(messages []oomtext.Message) []report.Finding {
 	return found
 }
 
+// HostMemory is the finding of a text that says that a process was killed for the host's memory.
+func HostMemory(line string) report.Finding {
+	return report.Finding{
+		Kind: "out of host memory", Problem: true, What: "a process was killed, as is done where the host's memory (RAM) runs out; it is not the GPU's",
+		Evidence: []string{line},
+		Advice: []string{
+			"ask for more memory of the host: sbatch --mem or --mem-per-cpu, resources.limits.memory of a pod",
+			"need less of it: fewer workers of the DataLoader, less that is offloaded to the host, weights loaded by one rank",
+		},
+	}
+}
+
 // errorOf is the finding of one error.
 func errorOf(m oomtext.Message) report.Finding {
 	f := report.Finding{Kind: "out of memory", Problem: true, What: "an allocation failed"}

@@ -1,6 +1,6 @@
 // Package oomtext reads what PyTorch says when memory runs out: the text of
-// torch.OutOfMemoryError as releases 2.1 to 2.15 word it, alone or anywhere in a log,
-// with the traceback before it.
+// torch.OutOfMemoryError as releases 1.0 to 2.15 word it, alone or anywhere in a log,
+// with the traceback before it; and what schedulers and kernels say when it was the host's.
 package oomtext
 
 import (
@@ -60,11 +60,17 @@ var parts = []struct {
 	{regexp.MustCompile(`Of the allocated memory ` + size + ` is allocated by PyTorch`), func(m *Message, n int64) { m.Allocated = n }},
 	{regexp.MustCompile(`with ` + size + ` allocated in private pools`), func(m *Message, n int64) { m.Pools = n }},
 	{regexp.MustCompile(size + ` is reserved by PyTorch but unallocated`), func(m *Message, n int64) { m.Cached = n }},
+	// Until 2.0: (GPU 0; 7.79 GiB total capacity; 6.52 GiB already allocated; 17.06 MiB free; 6.65 GiB reserved in total by PyTorch)
+	{regexp.MustCompile(`GPU [0-9]{1,4}; ` + size + ` total capacity`), func(m *Message, n int64) { m.Total = n }},
+	{regexp.MustCompile(size + ` already allocated`), func(m *Message, n int64) { m.Allocated = n }},
+	{regexp.MustCompile(size + ` free;`), func(m *Message, n int64) { m.Free = n }},
+	{regexp.MustCompile(size + ` cached\)`), func(m *Message, n int64) { m.Cached = n }},
+	{regexp.MustCompile(size + ` reserved in total by PyTorch`), func(m *Message, n int64) { m.Cached = max(0, n-m.Allocated) }},
 }
 
 var (
 	others = regexp.MustCompile(`Process [0-9]+ has ` + size + ` memory in use`)
-	gpu    = regexp.MustCompile(`GPU ([0-9]{1,4}) has`)
+	gpu    = regexp.MustCompile(`GPU ([0-9]{1,4})(?: has|;)`)
 	rank   = regexp.MustCompile(`^\[rank([0-9]{1,6})\]:`)
 	frame  = regexp.MustCompile(`File "([^"]+)", line ([0-9]+), in (\S+)`)
 	prefix = regexp.MustCompile(`(?m)^\[rank[0-9]+\]: ?`)
@@ -130,10 +136,59 @@ func message(before, text string) Message {
 			p.put(&m, amount(s[1]))
 		}
 	}
+	var listed []int64
 	for _, s := range others.FindAllStringSubmatch(words, -1) {
-		m.Others += amount(s[1])
+		listed = append(listed, amount(s[1]))
+		m.Others += listed[len(listed)-1]
 	}
+	m.recognize(listed)
 	return m
+}
+
+// recognize finds the process itself among those that are listed: in a container its number
+// is another than the driver's, and PyTorch takes it for a process beside it. It is one of them
+// if all of them and what PyTorch holds are more than is in use.
+func (m *Message) recognize(listed []int64) {
+	held := m.Allocated + m.Cached
+	if m.Process > 0 || held == 0 || m.Total == 0 || m.Others+held <= m.Total-m.Free {
+		return
+	}
+	own := int64(0)
+	for _, n := range listed {
+		if n >= held && (own == 0 || n < own) {
+			own = n
+		}
+	}
+	m.Process, m.Others = own, m.Others-own
+}
+
+// hostWordings are what is said where the host's memory ran out and a process was killed:
+// by Slurm, Linux, PyTorch's loaders, its CPU allocator and torchrun.
+var hostWordings = []string{
+	"oom_kill event", "oom-kill", "OOM Killed", "OOMKilled", "Exceeded job memory limit", "Out of memory: Kill", "is killed by signal: Killed",
+	"DefaultCPUAllocator: can't allocate memory", "DefaultCPUAllocator: not enough memory", "Signal 9 (SIGKILL)", "exitcode: -9", "exitcode  : -9",
+}
+
+// mostLine is how much of a line is quoted, in bytes.
+const mostLine = 160
+
+// Host is the first line of a text that says that the host's memory ran out, and not a GPU's;
+// empty if none does.
+func Host(text []byte) string {
+	at := -1
+	for _, w := range hostWordings {
+		if i := bytes.Index(text, []byte(w)); i >= 0 && (at < 0 || i < at) {
+			at = i
+		}
+	}
+	if at < 0 {
+		return ""
+	}
+	line := text[max(bytes.LastIndexByte(text[:at], '\n')+1, at-mostLine):]
+	if end := bytes.IndexByte(line, '\n'); end >= 0 {
+		line = line[:end]
+	}
+	return strings.TrimSpace(strings.ToValidUTF8(string(line[:min(len(line), 2*mostLine)]), ""))
 }
 
 // requester is the last line of a traceback outside of PyTorch, or the last of all.
