@@ -182,6 +182,9 @@ const NoAutocast Autocast = ""
 
 const noAutocast = "none"
 
+// inTorch are types by PyTorch's own names.
+var inTorch = map[string]string{"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": fp32, "float": fp32}
+
 // Precisions are all values of [Autocast].
 func Precisions() []Autocast { return []Autocast{NoAutocast, "fp16", "bf16"} }
 
@@ -196,6 +199,7 @@ func (c Case) Precisions() []Autocast {
 
 // ParseAutocast reads what [Autocast.String] writes.
 func ParseAutocast(text string) (Autocast, error) {
+	text = cmp.Or(inTorch[text], text)
 	switch {
 	case text == "":
 		return NoAutocast, errors.New("empty; use none, fp16 or bf16")
@@ -238,6 +242,7 @@ func WeightTypes() []WeightType { return []WeightType{FP32, "bf16", "fp16"} }
 
 // ParseWeightType reads what [WeightType.String] writes.
 func ParseWeightType(text string) (WeightType, error) {
+	text = cmp.Or(inTorch[text], text)
 	switch {
 	case text == "":
 		return FP32, errors.New("empty; use fp32, bf16 or fp16")

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -139,6 +140,16 @@ func (e *UnknownModelError) Error() string {
 	near := ""
 	if len(e.Nearest) > 0 {
 		near = "; near it: " + strings.Join(e.Nearest, ", ")
+	}
+	switch filepath.Ext(e.Name) {
+	case ".py", ".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".onnx":
+		near = "; vprof capture makes a .pt2 of a model that Python builds"
+	case ".json":
+		near = "; a configuration of transformers is named by hf:" + e.Name
+	default:
+		if strings.Contains(e.Name, "/") {
+			near = "; a model of transformers is named by hf:" + e.Name
+		}
 	}
 	return fmt.Sprintf(`unknown model %q%s (list all with "vprof models")`, e.Name, near)
 }

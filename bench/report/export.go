@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -84,7 +85,16 @@ func (e Export) write(write func(io.Writer) error) error {
 	if e.direct {
 		return os.WriteFile(e.path, b.Bytes(), e.mode)
 	}
-	return maybe.WriteFile(e.path, b.Bytes(), e.mode)
+	return named(e.path, maybe.WriteFile(e.path, b.Bytes(), e.mode))
+}
+
+// named is an error about the file that was to be written, and not about the hidden one
+// beside it that is renamed at the end.
+func named(path string, err error) error {
+	if at := (*fs.PathError)(nil); errors.As(err, &at) {
+		return fmt.Errorf("%s: %w", path, at.Err)
+	}
+	return err
 }
 
 // Stream writes what a function makes to a file as it comes, which may be more than

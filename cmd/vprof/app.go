@@ -74,7 +74,10 @@ func run(ctx context.Context, a *app, args []string) (code exitCode) {
 	}()
 	root := newRootCmd(a)
 	root.SetArgs(joinCheckpointing(args))
-	cmd, err := root.ExecuteContextC(ctx)
+	cmd, err := root, unknownCommand(root, args)
+	if err == nil {
+		cmd, err = root.ExecuteContextC(ctx)
+	}
 	if err == nil {
 		return exitFine
 	}
@@ -108,7 +111,7 @@ func newRootCmd(a *app) *cobra.Command {
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagError(err) })
+	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
 		newSweepCmd(a), newPlanCmd(a), newFitCmd(a), newSmokeCmd(a),
 		newReportCmd(a), newExportCmd(a), newPlotCmd(a),
@@ -118,6 +121,9 @@ func newRootCmd(a *app) *cobra.Command {
 		newEventsCmd(a), newAccuracyCmd(a), newMergeCmd(a), newFleetCmd(a),
 		newDoctorCmd(a), newSchemaCmd(a), newVersionCmd(a),
 	)
+	for _, cmd := range root.Commands() {
+		cmd.SuggestFor, cmd.SuggestionsMinimumDistance = synonyms[cmd.Name()], root.SuggestionsMinimumDistance
+	}
 	root.AddCommand(newTopics()...)
 	root.Version = thisVersion().Version
 	root.SetVersionTemplate("vprof {{.Version}}\n")
@@ -140,17 +146,38 @@ func newHelpCmd() *cobra.Command {
 	}
 }
 
+// unknownCommand is an error about the first word, if it is no command: cobra would rather say
+// that its flags are unknown.
+func unknownCommand(root *cobra.Command, args []string) error {
+	if len(args) == 0 || strings.HasPrefix(args[0], "-") || strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
+		return nil
+	}
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd(args...)
+	if cmd, _, err := root.Find(args[:1]); err == nil && cmd != root {
+		return nil
+	}
+	return noArgs(root, args[:1])
+}
+
+// synonyms are commands by what other tools call them.
+var synonyms = map[string][]string{
+	"plan": {"estimate", "predict", "calc", "calculate", "mem", "memory"}, "fit": {"search", "find", "optimize", "batch-size"}, "smoke": {"check", "test", "verify"},
+	"gpus": {"devices", "boards", "list-gpus"}, "models": {"list", "list-models"}, "monitor": {"watch", "top"}, "time": {"bench", "benchmark", "speed"},
+	"diagnose": {"debug", "oom", "analyze", "explain"}, "compare": {"diff"}, "report": {"html", "view", "show"}, "capture": {"convert", "trace"}, "sweep": {"run"},
+}
+
 // noArgs refuses arguments of a command that takes none.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
+	hint := ""
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		hint = fmt.Sprintf("; did you mean %s?", near[0])
+	}
 	if !cmd.HasParent() {
-		hint := ""
-		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-			hint = fmt.Sprintf("; did you mean %s?", near[0])
-		}
 		return usagef("there is no command %q%s (list them with \"vprof help\")", args[0], hint)
 	}
-	return usagef("%s takes flags only, not %q", cmd.CommandPath(), args[0])
+	return usagef("%s takes flags only, not %q%s", cmd.CommandPath(), args[0], hint)
 }

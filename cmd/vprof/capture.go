@@ -90,7 +90,10 @@ func runCapture(ctx context.Context, o *captureOptions, args []string) error {
 	if o.Output == "" {
 		o.Output = captureName(o.Spec)
 	}
+	bar := startProgress(o.app, o.Verbose)
+	bar.step("Python exports "+o.Spec, 0, 0)
 	made, err := capture.Run(ctx, o.Options)
+	bar.end()
 	if refused := (*capture.RefusedError)(nil); errors.As(err, &refused) {
 		return usageError{err}
 	}

@@ -207,7 +207,7 @@ func runFit(cmd *cobra.Command, o *fitOptions) (err error) {
 			return err
 		}
 	}
-	if err := verdictOf(f); err != nil {
+	if err := verdictOf(f, o.wayOut()); err != nil {
 		return err
 	}
 	if o.apply.apply {
@@ -216,12 +216,23 @@ func runFit(cmd *cobra.Command, o *fitOptions) (err error) {
 	return nil
 }
 
-// verdictOf is an error if nothing fits.
-func verdictOf(f *report.Fit) error {
+// verdictOf is an error if nothing fits, which says what else could be tried.
+func verdictOf(f *report.Fit, wayOut string) error {
 	if !slices.ContainsFunc(f.Choices, report.Choice.Fits) {
-		return negative{fmt.Errorf("%s does not fit", f.Model)}
+		return negative{fmt.Errorf("%s does not fit; %s", f.Model, wayOut)}
 	}
 	return nil
+}
+
+// wayOut is what to try next where nothing fits.
+func (o *fitOptions) wayOut() string {
+	switch {
+	case !o.levers:
+		return "--levers also tries liger-kernel, 8-bit and paged optimizers, quantized layers and offload"
+	case o.apply.apply && o.c.trainer != nil:
+		return fmt.Sprintf("without --apply, levers are tried, too, that %s has no keys for", o.c.trainer.Trainer)
+	}
+	return "try shorter sequences, several GPUs (--gpus N --strategy auto) or a larger board (--gpu all)"
 }
 
 func (o *fitOptions) run(ctx context.Context, s fit.Search) (*report.Fit, error) {

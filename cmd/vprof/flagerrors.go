@@ -1,18 +1,30 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/vprof/vprof/internal/nearest"
 )
 
 // flagError says what is wrong with a flag in the words of this program, and not in
 // those of the library that reads numbers.
-func flagError(err error) error {
-	var invalid *pflag.InvalidValueError
-	if !errors.As(err, &invalid) {
+func flagError(cmd *cobra.Command, err error) error {
+	var (
+		invalid *pflag.InvalidValueError
+		unknown *pflag.NotExistError
+	)
+	switch {
+	case errors.As(err, &unknown):
+		return usageError{fmt.Errorf("%w%s", err, meantFlag(cmd, unknown.GetSpecifiedName()))}
+	case !errors.As(err, &invalid):
 		return usageError{err}
 	}
 	flag, value := invalid.GetFlag(), invalid.GetValue()
@@ -31,6 +43,41 @@ func flagError(err error) error {
 		return usagef("--%s: %q is not a whole number", flag.Name, value)
 	}
 	return usagef("--%s: %q: %w", flag.Name, value, errors.Unwrap(invalid))
+}
+
+// calledOtherwise are flags by what other tools call them.
+var calledOtherwise = map[string]string{
+	"batch-size": "batch", "micro-batch-size": "batch", "per-device-train-batch-size": "batch", "bs": "batch",
+	"gradient-accumulation": "accumulate", "gradient-accumulation-steps": "accumulate", "grad-accum": "accumulate",
+	"precision": "amp", "mixed-precision": "amp", "bf16": "amp bf16", "fp16": "amp fp16", "dtype": "weights",
+	"gradient-checkpointing": "checkpointing", "activation-checkpointing": "checkpointing",
+	"sequence-length": "seq-len", "sequence-len": "seq-len", "max-seq-len": "seq-len", "max-seq-length": "seq-len", "cutoff-len": "seq-len", "context": "seq-len",
+	"num-gpus": "gpus", "nproc-per-node": "gpus", "world-size": "gpus", "vram": "gpu-memory", "memory": "gpu-memory",
+	"optim": "optimizer", "load-in-4bit": "quantize nf4", "load-in-8bit": "quantize int8", "4bit": "quantize nf4", "qlora": "quantize nf4",
+	"fsdp": "strategy fsdp2", "zero": "strategy zero3", "deepspeed": "strategy zero3", "pytorch": "torch", "compile": "torch-compile",
+	"json": "format json", "csv": "format csv", "out": "export", "device": "gpu", "config": "config-path",
+}
+
+// meantFlag says which flag of the command may have been meant by one that it does not have.
+func meantFlag(cmd *cobra.Command, name string) string {
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			names = append(names, f.Name)
+		}
+	})
+	called := strings.ReplaceAll(name, "_", "-")
+	near := cmp.Or(calledOtherwise[called], nearest.Typo(called, names))
+	if first, _, _ := strings.Cut(near, " "); !slices.Contains(names, first) {
+		near = nearest.Typo(called, names)
+	}
+	if near == "" && slices.Contains(names, called) {
+		near = called
+	}
+	if near == "" {
+		return ""
+	}
+	return "; did you mean --" + near + "?"
 }
 
 // once is a text that a flag takes at most once: of two that differ, nobody can say which

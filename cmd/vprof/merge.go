@@ -77,7 +77,7 @@ func runMerge(o *mergeOptions, dir string) error {
 		}
 	}
 	if f, ok := d.(*report.Fit); ok {
-		return verdictOf(f)
+		return verdictOf(f, "try a larger board or several GPUs")
 	}
 	return nil
 }

@@ -1,9 +1,13 @@
 package main
 
 import (
+	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -55,7 +59,11 @@ func (o *output) open() (err error) {
 	if o.chosen, err = report.ParseFormat(o.format); err != nil {
 		return usagef("--format: %w", err)
 	}
-	if o.files, err = report.Exports(o.exports); err != nil {
+	o.files, err = report.Exports(o.exports)
+	switch {
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS), errors.Is(err, syscall.ENOSPC):
+		return fmt.Errorf("--export: %w", err) // the command line is right, and the machine is not
+	case err != nil:
 		return usagef("--export: %w", err)
 	}
 	return nil

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -138,9 +139,24 @@ func (o *planOptions) run(ctx context.Context, here *job.Local, jobs [][]job.Job
 	case o.request != "":
 		return o.ask(plans)
 	case len(plans) == 1:
-		return o.out.finish(plans[0])
+		err = o.out.finish(plans[0])
+	default:
+		err = o.out.finish(plans)
 	}
-	return o.out.finish(plans)
+	if err == nil && nothingFits(plans) {
+		fmt.Fprintln(o.app.stderr, "vprof: nothing of this fits; vprof fit with the same model and board says what does, fit --levers what makes room for it")
+	}
+	return err
+}
+
+// nothingFits tells whether no batch of any plan fits its board.
+func nothingFits(plans report.Releases) bool {
+	for _, r := range plans {
+		if slices.ContainsFunc(r.Points, func(p report.Point) bool { return p.Estimate == nil || p.Estimate.Verdict != report.DoesNotFit }) {
+			return false
+		}
+	}
+	return true
 }
 
 // cases are the case of the flags by each release of PyTorch that --torch names,

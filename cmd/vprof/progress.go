@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"sync"
@@ -8,9 +9,9 @@ import (
 )
 
 const (
-	// silence is how long work may take before progress is shown. Most commands are done
-	// before.
-	silence = time.Second
+	// silence is how long work may take before progress is shown: what people take for at
+	// once. Most commands are done before.
+	silence = 100 * time.Millisecond
 	// pace is the time between two updates.
 	pace = 200 * time.Millisecond
 )
@@ -86,7 +87,7 @@ func (p *progress) draw(now time.Time) {
 func (p *progress) line(elapsed time.Duration) string {
 	switch {
 	case p.total == 0:
-		return fmt.Sprintf("vprof: working, %v", elapsed.Round(time.Second))
+		return fmt.Sprintf("vprof: %s, %v", cmp.Or(p.what, "working"), elapsed.Round(time.Second))
 	case p.done == 0:
 		return fmt.Sprintf("vprof: %d of %d %s", p.done, p.total, p.what)
 	}

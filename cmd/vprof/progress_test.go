@@ -14,7 +14,6 @@ func TestProgressSaysHowLongItWillTake(t *testing.T) {
 		elapsed     time.Duration
 		want        string
 	}{
-		{0, 0, 3 * time.Second, "vprof: working, 3s"},
 		{0, 12, 3 * time.Second, "vprof: 0 of 12 boards"},
 		{3, 12, 3 * time.Second, "vprof: 3 of 12 boards, about 9s left"},
 		{12, 12, 3 * time.Second, "vprof: 12 of 12 boards, about 1s left"},
@@ -24,9 +23,9 @@ func TestProgressSaysHowLongItWillTake(t *testing.T) {
 	}
 }
 
-// What takes less than a second shows nothing; the line of what takes longer is
+// What takes no time shows nothing; the line of what takes longer is
 // gone when results come.
-func TestProgressWaitsASecondAndLeavesNothing(t *testing.T) {
+func TestProgressWaitsAndLeavesNothing(t *testing.T) {
 	var out bytes.Buffer
 	p := &progress{to: &out, stop: make(chan struct{}), began: time.Now()}
 	p.show()
@@ -34,6 +33,8 @@ func TestProgressWaitsASecondAndLeavesNothing(t *testing.T) {
 	p.end()
 	require.Empty(t, out.String())
 
+	require.Equal(t, "vprof: working, 3s", (&progress{}).line(3*time.Second))
+	require.Equal(t, "vprof: Python exports m, 3s", (&progress{what: "Python exports m"}).line(3*time.Second))
 	p = &progress{to: &out, stop: make(chan struct{}), began: time.Now()}
 	p.step("boards", 1, 4)
 	p.draw(p.began.Add(2 * time.Second))

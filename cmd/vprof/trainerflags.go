@@ -53,7 +53,11 @@ func (f *caseFlags) takesTrainer(cmd *cobra.Command, a *app, searched ...string)
 			return nil
 		}
 		if cmd.ArgsLenAtDash() < 0 && !looksLikeFile(args[0]) {
-			return usagef("%s takes flags, and files of trainers (.yaml, .json, .sh), not %q", cmd.CommandPath(), args[0])
+			hint := ""
+			if _, err := a.models().Lookup(args[0]); err == nil {
+				hint = fmt.Sprintf("; a model is named by --model %s", args[0])
+			}
+			return usagef("%s takes flags, and files of trainers (.yaml, .json, .sh), not %q%s", cmd.CommandPath(), args[0], hint)
 		}
 		var err error
 		if at := cmd.ArgsLenAtDash(); at >= 0 {

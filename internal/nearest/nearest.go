@@ -88,7 +88,7 @@ func distance(a, b string) int {
 }
 
 // Typo returns the name of which word is a misspelling: the nearest one that at most a quarter
-// of the letters set apart, with the same digits; empty if there is none, or
+// of the letters set apart, or their order alone, with the same digits; empty if there is none, or
 // if word is one of the names.
 func Typo(word string, names []string) string {
 	folded, best, least := Fold(word), "", len(word)
@@ -97,11 +97,22 @@ func Typo(word string, names []string) string {
 			return ""
 		}
 		other := Fold(name)
-		if d := distance(folded, other); d < least && 4*d <= max(len(folded), len(other)) && digits(folded) == digits(other) {
+		d := distance(folded, other)
+		if letters(folded) == letters(other) {
+			d = 1 // some have changed places
+		}
+		if d < least && 4*d <= max(len(folded), len(other)) && digits(folded) == digits(other) {
 			best, least = name, d
 		}
 	}
 	return best
+}
+
+// letters are those of a name in the alphabet's order.
+func letters(s string) string {
+	b := []byte(s)
+	slices.Sort(b)
+	return string(b)
 }
 
 // digits are those of a folded name.

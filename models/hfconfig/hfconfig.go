@@ -3,6 +3,7 @@
 package hfconfig
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/vprof/vprof/internal/hub"
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/hf"
@@ -64,16 +66,14 @@ func Source() models.Source {
 	}
 }
 
-// Open makes the model of a config.json, or of the one in a folder. The error is
-// a [*input.FormatError].
+// Open makes the model of a config.json, or of the one in a folder, which may be that of a
+// name of the hub in the hub's caches. The error is a [*input.FormatError].
 func Open(path string) (models.Model, error) {
 	if path == "" {
 		return models.Model{}, &input.FormatError{File: Scheme + ":", Reason: "names no file; use " + Scheme + ":path/to/config.json"}
 	}
 	path, teacher, taught := strings.Cut(path, TeacherMark)
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		path = filepath.Join(path, usualName)
-	}
+	path = located(path)
 	data, err := readModel(path)
 	if err == nil && taught {
 		data, err = withTeacher(path, data, teacher)
@@ -82,6 +82,24 @@ func Open(path string) (models.Model, error) {
 		return models.Model{}, err
 	}
 	return Parse(path, data)
+}
+
+// located is where the config.json is that a path or a name of the hub stands for. No shell
+// sees the home directory behind "hf:".
+func located(path string) string {
+	if rest, ok := strings.CutPrefix(path, "~/"); ok {
+		if home, err := os.UserHomeDir(); err == nil {
+			path = filepath.Join(home, rest)
+		}
+	}
+	info, err := os.Stat(path)
+	switch {
+	case err == nil && info.IsDir():
+		return filepath.Join(path, usualName)
+	case err != nil && hubName.MatchString(path):
+		return cmp.Or(hub.File(path, "", usualName), path)
+	}
+	return path
 }
 
 // hubName is what a model is called on the Hugging Face hub.
@@ -94,7 +112,7 @@ func howToGet(path string) string {
 		return ""
 	}
 	folder := filepath.Base(path)
-	return fmt.Sprintf("; vprof fetches nothing: \"hf download %s config.json --local-dir %s\" gets the configuration of a model on the Hugging Face hub, then use %s:%s/%s", path, folder, Scheme, folder, usualName)
+	return fmt.Sprintf(", nor in the caches of the hub; vprof fetches nothing: \"hf download %s config.json --local-dir %s\" gets the configuration of a model on the Hugging Face hub, then use %s:%s/%s", path, folder, Scheme, folder, usualName)
 }
 
 // read reads a file of bounded size.

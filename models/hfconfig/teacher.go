@@ -22,6 +22,7 @@ func withTeacher(path string, data []byte, teacher string) ([]byte, error) {
 	if info, err := os.Stat(teacher); err == nil && info.IsDir() {
 		teacher = filepath.Join(teacher, usualName)
 	}
+	teacher = located(teacher)
 	other, err := readModel(teacher)
 	if err != nil {
 		return nil, err

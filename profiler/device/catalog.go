@@ -91,14 +91,14 @@ var pascal = generation{"Pascal", 61, 2048, []GPU{
 
 var volta = generation{"Volta", 70, 2048, []GPU{
 	{
-		Name: "v100-16", Product: "Tesla V100-SXM2-16GB", Aliases: []string{"v100-16gb", "tesla-v100-16gb"},
+		Name: "v100-16", Product: "Tesla V100-SXM2-16GB", Aliases: []string{"v100-16gb", "tesla-v100-16gb", "V100-SXM2-16GB"},
 		SMs: 80, BoostMHz: 1530, Memory: 16_935_419_904, Bandwidth: 900 * gigabyte, Link: 150 * gigabyte,
 		Peak:    Rates{FP32: 15.7 * tera, FP16: 125 * tera, FP64: 7.8 * tera},
 		Context: 300 * mib, ContextSource: estimatedAsReference,
 		Source: "NVIDIA V100 data sheet (SXM2); memory: typical under Linux",
 	},
 	{
-		Name: "v100-32", Product: "Tesla V100-SXM2-32GB", Aliases: []string{"v100-32gb", "tesla-v100-32gb"},
+		Name: "v100-32", Product: "Tesla V100-SXM2-32GB", Aliases: []string{"v100-32gb", "tesla-v100-32gb", "V100-SXM2-32GB"},
 		SMs: 80, BoostMHz: 1530, Memory: 34_079_637_504, Bandwidth: 900 * gigabyte, Link: 150 * gigabyte,
 		Peak:    Rates{FP32: 15.7 * tera, FP16: 125 * tera, FP64: 7.8 * tera},
 		Context: 300 * mib, ContextSource: estimatedAsReference,
@@ -351,7 +351,7 @@ var ada = generation{"Ada Lovelace", 89, 1536, []GPU{
 
 var hopper = generation{"Hopper", 90, 2048, []GPU{
 	{
-		Name: "h100", Product: "NVIDIA H100 80GB HBM3", Aliases: []string{"h100-80", "h100-80gb", "h100-sxm"},
+		Name: "h100", Product: "NVIDIA H100 80GB HBM3", Aliases: []string{"h100-80", "h100-80gb", "h100-sxm", "h100-sxm5", "H100-SXM5-80GB"},
 		SMs: 132, BoostMHz: 1980, Memory: 85_028_700_160, Bandwidth: 3350 * gigabyte, Link: 450 * gigabyte,
 		Peak:    Rates{FP32: 67 * tera, TF32: 494.7 * tera, FP16: 989.4 * tera, BF16: 989.4 * tera, FP64: 67 * tera},
 		Context: 500 * mib, ContextSource: estimatedAsReference,

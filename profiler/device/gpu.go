@@ -2,7 +2,10 @@ package device
 
 import (
 	"fmt"
+	"math"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -146,17 +149,36 @@ func Catalog() []GPU { return slices.Clone(catalog) }
 
 // Lookup finds a GPU of the catalog by its name, an alias or the driver's
 // product name. Letter case, spaces and punctuation do not matter, nor does
-// the maker's "NVIDIA". The error is an [*UnknownGPUError].
+// the maker's "NVIDIA", the "sim:" of results, or the memory that it is sold with
+// ("5060 Ti 16 GB"). The error is an [*UnknownGPUError].
 func Lookup(name string) (GPU, error) {
-	if i, ok := index[fold(name)]; ok {
+	key := fold(name)
+	if i, ok := index[key]; ok {
+		return catalog[i], nil
+	}
+	if i, ok := sold(key); ok {
 		return catalog[i], nil
 	}
 	return GPU{}, &UnknownGPUError{Name: name, Nearest: nearest.Names(name, Names(), 3)}
 }
 
+// sold finds a board by a folded name with the memory behind it that it is sold with.
+func sold(key string) (at int, ok bool) {
+	const gib, apart = 1 << 30, 0.15 // drivers report less than what is sold
+	name := strings.TrimSuffix(strings.TrimSuffix(key, "b"), "g")
+	for digits := 1; digits <= 3 && digits < len(name) && name != key; digits++ {
+		gb, err := strconv.Atoi(name[len(name)-digits:])
+		i, known := index[name[:len(name)-digits]]
+		if err == nil && known && math.Abs(float64(catalog[i].Memory)/float64(gb)/gib-1) < apart {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
 // fold is the key of a name in the index.
 func fold(name string) string {
-	return strings.TrimPrefix(nearest.Fold(name), "nvidia")
+	return strings.TrimPrefix(strings.TrimPrefix(nearest.Fold(name), "sim"), "nvidia")
 }
 
 // An UnknownGPUError says that the catalog has no GPU of a name.
@@ -166,12 +188,30 @@ type UnknownGPUError struct {
 	Nearest []string
 }
 
+// meant are what people write in place of a board, and what to do about it.
+var meant = []struct {
+	name *regexp.Regexp
+	hint string
+}{
+	{regexp.MustCompile(`(?i)^\W*$`), "; name a board such as rtx-4090"},
+	{regexp.MustCompile(`(?i)[1-7]g\.[0-9]+gb`), "; describe a slice of MIG by --gpu-spec, as nvidia-smi mig -lgip lists it: like: a100-80, memory: 9.5GiB, multiprocessors: 14"},
+	{regexp.MustCompile(`(?i)^(amd|radeon|instinct|mi[0-9]{2,3}|rx|intel|arc|gaudi|habana|tpu|apple|m[1-9]\b|ascend|trainium|inferentia)`), "; vprof knows NVIDIA's boards alone"},
+	{regexp.MustCompile(`(?i)^(cuda|gpu)?:?[0-9]?$|^(local|auto|this|mine)$`), "; it is the name of a board that is simulated, and --device cuda:0 of sweep, fit and smoke is a GPU of this machine"},
+	{regexp.MustCompile(`(?i)^[0-9]+ ?[x*] ?[a-z]*[0-9]|[x*] ?[0-9]$`), "; several GPUs are --gpus N beside one name"},
+}
+
 func (e *UnknownGPUError) Error() string {
 	near := ""
 	if len(e.Nearest) > 0 {
 		near = "; near it: " + strings.Join(e.Nearest, ", ")
 	}
-	return fmt.Sprintf(`unknown GPU %q%s (list all with "vprof gpus")`, e.Name, near)
+	for _, m := range meant {
+		if m.name.MatchString(e.Name) {
+			near = m.hint
+			break
+		}
+	}
+	return fmt.Sprintf(`unknown GPU %q%s (list all with "vprof gpus"; --gpu-spec describes another)`, e.Name, near)
 }
 
 // Usage marks the error as bad input.

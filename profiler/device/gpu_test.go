@@ -36,6 +36,10 @@ func TestLookupTakesWhatPeopleCallAGPU(t *testing.T) {
 		{"Quadro RTX 6000", "quadro-rtx-6000"},
 		{"RTX A6000", "a6000"},
 		{"GTX 1050 Ti", "gtx-1050-ti"},
+		{"5060 Ti 16 GB", "rtx-5060-ti"},
+		{"RTX 3080 10GB", "rtx-3080"},
+		{"sim:rtx-4090", "rtx-4090"},
+		{"V100-SXM2 32GB", "v100-32"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.in, func(t *testing.T) {
@@ -69,6 +73,18 @@ func TestUnknownGPUSuggestsUpToThreeNames(t *testing.T) {
 			}
 			require.ErrorContains(t, err, "vprof gpus")
 		})
+	}
+}
+
+func TestWhatIsNoBoardIsToldSo(t *testing.T) {
+	for name, want := range map[string]string{
+		"MI300X": "NVIDIA's boards alone", "gaudi2": "NVIDIA's boards alone", "M3 Max": "NVIDIA's boards alone",
+		"A100:1g.5gb": "a slice of MIG by --gpu-spec", "MIG 1g.10gb": "a slice of MIG",
+		"8xH100": "--gpus N", "2 x 4090": "--gpus N", "4090x8": "--gpus N", "cuda:0": "--device cuda:0", "local": "--device cuda:0",
+		"": "name a board", "3080 24GB": `unknown GPU "3080 24GB" (list all`,
+	} {
+		_, err := device.Lookup(name)
+		require.ErrorContains(t, err, want, name)
 	}
 }
 

@@ -1,12 +1,12 @@
 package trainers
 
 import (
-	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 
+	"github.com/vprof/vprof/internal/hub"
 	"github.com/vprof/vprof/internal/input"
 )
 
@@ -65,22 +65,5 @@ func (m Model) snapshots() []string {
 	if !m.repository() {
 		return nil
 	}
-	home, _ := os.UserHomeDir()
-	cache := cmp.Or(os.Getenv("XDG_CACHE_HOME"), filepath.Join(home, ".cache"))
-	hub := cmp.Or(os.Getenv("HF_HUB_CACHE"), os.Getenv("HUGGINGFACE_HUB_CACHE"),
-		filepath.Join(cmp.Or(os.Getenv("HF_HOME"), filepath.Join(cache, "huggingface")), "hub"))
-	repository := filepath.Join(hub, "models--"+strings.ReplaceAll(m.Name, "/", "--"))
-	revision := cmp.Or(m.Revision, "main")
-	var dirs []string
-	if !strings.Contains(revision, "..") {
-		if commit, err := os.ReadFile(filepath.Join(repository, "refs", filepath.FromSlash(revision))); err == nil && len(commit) < 256 {
-			dirs = append(dirs, filepath.Join(repository, "snapshots", strings.TrimSpace(string(commit))))
-		}
-		dirs = append(dirs, filepath.Join(repository, "snapshots", revision))
-	}
-	scope := cmp.Or(os.Getenv("MODELSCOPE_CACHE"), filepath.Join(cache, "modelscope", "hub"))
-	for _, name := range []string{m.Name, strings.ReplaceAll(m.Name, ".", "___")} {
-		dirs = append(dirs, filepath.Join(scope, "models", filepath.FromSlash(name)), filepath.Join(scope, filepath.FromSlash(name)))
-	}
-	return dirs
+	return hub.Snapshots(m.Name, m.Revision)
 }
