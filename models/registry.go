@@ -254,9 +254,32 @@ func (m Model) refuses(c Case) (field, reason string) {
 		return "checkpoint", "vprof describes what this model recomputes; exported models (.pt2) have a choice"
 	case c.LoRA != nil && !m.Adapts:
 		return "lora", "vprof does not know how to put adapters into this model; it does for those of transformers"
-	case c.Optimizer != "" && !slices.Contains(Optimizers(), c.Optimizer):
-		return "optimizer", fmt.Sprintf("there is no optimizer %q%s; all: %s", c.Optimizer,
-			nearest.Hint(c.Optimizer, Optimizers(), 2), strings.Join(Optimizers(), ", "))
+	}
+	return checkOptimizer(c)
+}
+
+// checkOptimizer finds an optimizer that there is not, or not in such a case.
+func checkOptimizer(c Case) (field, reason string) {
+	name, _, _ := strings.Cut(c.Optimizer, ":")
+	if name != "" && !slices.Contains(Optimizers(), name) {
+		return "optimizer", fmt.Sprintf("there is no optimizer %q%s; all: %s", name, nearest.Hint(name, Optimizers(), 2), strings.Join(Optimizers(), ", "))
+	}
+	o, err := optim.Named(c.Optimizer)
+	inBackward := o.Algorithm == optim.LOMO || o.Algorithm == optim.AdaLOMO
+	switch {
+	case name == "":
+	case err != nil:
+		return "optimizer", err.Error()
+	case o.Low() && (c.StateOfFrozen || c.Strategy != nil && c.Strategy.Name != DDP):
+		return "optimizer", fmt.Sprintf("%s needs each gradient as a whole, on one GPU or under ddp, and its state comes with gradients; leave out --strategy and --state-of-frozen, or take another", name)
+	case (inBackward || o.Algorithm == optim.BAdam || o.Algorithm == optim.GrokAdamW || o.Algorithm == optim.AdafactorHF) && c.Strategy != nil && c.Strategy.Name != DDP:
+		return "optimizer", fmt.Sprintf("vprof records %s on one GPU and under ddp; leave out --strategy, or take another", name)
+	case inBackward && !c.InBackward:
+		return "optimizer-in-backward", fmt.Sprintf("%s steps as gradients come; say --optimizer-in-backward, too", name)
+	case o.Algorithm == optim.BAdam && c.InBackward:
+		return "optimizer-in-backward", "badam takes one step for all of a block; leave it out"
+	case o.Algorithm == optim.BAdam && c.TrainOnly == "":
+		return "train-only", `badam trains one block of layers at a time; say which with --train-only 'layers\.0\.' (backward goes through all layers for the first)`
 	}
 	return "", ""
 }

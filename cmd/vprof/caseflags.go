@@ -60,7 +60,7 @@ func (f *caseFlags) register(cmd *cobra.Command, a *app) {
 	f.flags.Lookup("checkpointing").NoOptDefVal = "true"
 	f.levers.register(f.flags)
 	f.flags.IntVar(&f.accumulate, "accumulate", 0, "micro-batches `n` of one optimizer step (default: the model's)")
-	f.flags.StringVar(&f.optimizer, "optimizer", "", "`name` of the optimizer (default: the model's): "+strings.Join(models.Optimizers(), ", "))
+	f.flags.StringVar(&f.optimizer, "optimizer", "", "`name` of the optimizer (default: the model's): "+strings.Join(models.Optimizers(), ", ")+"; those that project gradients take options like galore-adamw:rank=64,target=attn+mlp")
 	f.flags.StringVar(&f.dataset, "dataset-on-gpu", "", "also count training data that lies on the GPU for the whole run, as `size` like 3.2GiB (default: it comes from the host)")
 	f.flags.StringVar(&f.lora, "lora", "", "train low-rank adapters instead of the model: `options` like r=8,alpha=16,target=all-linear, or target=q_proj,v_proj; dora=true; towers=false leaves out what sees or hears; parameters=experts.gate_up_proj,experts.down_proj is beside those of experts; save=embed_tokens,lm_head trains modules as a whole, match=REGEX goes by whole paths, and last")
 	f.flags.StringVar(&f.loss, "loss", "", "`loss` of a .pt2 model: "+strings.Join(pt2.Losses(), ", ")+" (default: output if the model returns a loss, else cross-entropy)")

@@ -215,6 +215,17 @@ func LinearPaths(model any, but ...Layer) (paths []string) {
 	return paths
 }
 
+// Linears are the linear layers of a model by their paths, without those that are packed.
+func Linears(model any) map[string]*Linear {
+	all := map[string]*Linear{}
+	walkLinears(model, true, nil, func(v reflect.Value, path string) {
+		if l, ok := v.Interface().(*Linear); ok {
+			all[path] = l
+		}
+	})
+	return all
+}
+
 // walkLinears visits the places of a model that hold linear layers and could
 // hold others, those of [Parts] if held says so.
 func walkLinears(model any, held bool, but []Layer, visit func(v reflect.Value, path string)) {

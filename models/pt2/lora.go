@@ -8,6 +8,7 @@ import (
 
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/pt2/export"
+	"github.com/vprof/vprof/models/train"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
@@ -85,6 +86,22 @@ func (w *weights) adapt(p *export.Program, o models.LoRA) (map[int32]*adapter, e
 		return nil, fmt.Errorf("%s; there are %s", o.Wanted(), strings.Join(slices.Compact(names), ", "))
 	}
 	return made, nil
+}
+
+// linears are the linear layers of a program by their weights.
+func (w *weights) linears(p *export.Program) map[*trace.Tensor]train.Linear {
+	all, results := map[*trace.Tensor]train.Linear{}, returned(p)
+	for i := range p.Nodes {
+		n := &p.Nodes[i]
+		weight := find(n, "weight")
+		if n.Target != linear || weight == nil || weight.Kind != export.Ref {
+			continue
+		}
+		if at := slices.IndexFunc(w.parameters, func(x *tensor) bool { return slices.Contains(x.values, weight.Ref) }); at >= 0 {
+			all[w.parameters[at].x] = train.Linear{Path: parent(w.parameters[at].name), Output: results[i]}
+		}
+	}
+	return all
 }
 
 // ownerOf is the path of the linear layer that a node calls: the module that has the weight,

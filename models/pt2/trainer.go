@@ -191,6 +191,10 @@ func (t *trainer) Record(tape *trace.Tape, steps int) error {
 			}
 			trained = t.ranks.Parameters
 		}
+		s.Linears = t.w.linears(t.g.Program)
+		if err := s.CheckProjected(t.c, trained); err != nil {
+			tape.Raise(err)
+		}
 		opt, err := s.OptimizerOf(t.c, ownOptimizer, t.ranks, trained)
 		if err != nil {
 			tape.Raise(err)

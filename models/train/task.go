@@ -382,6 +382,10 @@ func (t *taskTrainer) Record(tape *trace.Tape, steps int) error {
 				s.distributeReference(t.c, t.reference)
 			}
 		}
+		s.Linears = linearLayers(t.task)
+		if err := s.CheckProjected(t.c, trained); err != nil {
+			tape.Raise(err)
+		}
 		opt, err := s.OptimizerOf(t.c, ownOptimizer, t.ranks, trained)
 		if err != nil {
 			tape.Raise(err)
@@ -402,6 +406,19 @@ func (t *taskTrainer) Record(tape *trace.Tape, steps int) error {
 			tape.Mark("step_end")
 		}
 	})
+}
+
+// linearLayers are those of a task's model.
+func linearLayers(task Task) map[*trace.Tensor]Linear {
+	all := map[*trace.Tensor]Linear{}
+	var output []nn.Layer
+	if a, ok := task.(Adaptable); ok {
+		output = a.Unadapted()
+	}
+	for path, l := range nn.Linears(task.Model()) {
+		all[l.Weight.Tensor] = Linear{path, slices.Contains(output, nn.Layer(l))}
+	}
+	return all
 }
 
 // referenceWeights is the type of the weights of a model that is compared with. LLaMA-Factory

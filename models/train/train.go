@@ -4,6 +4,10 @@
 package train
 
 import (
+	"fmt"
+	"slices"
+	"strings"
+
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
@@ -31,6 +35,16 @@ type Session struct {
 	amp  models.Autocast
 	// Scaler is nil unless training in fp16.
 	Scaler *optim.GradScaler
+	// Linears are the linear layers by their weights, for optimizers that project gradients.
+	Linears map[*trace.Tensor]Linear
+	late    func()
+}
+
+// Linear is what optimizers that project gradients know of a layer.
+type Linear struct {
+	Path string
+	// Output says that it gives the model's result.
+	Output bool
 }
 
 // NewSession begins a loop in the precision of case c.
@@ -55,6 +69,13 @@ func (s *Session) Optimizer(c models.Case, own optim.Config, groups ...[]*nn.Par
 // OptimizerOf is Optimizer of tensors. Of ranks that share the optimizer's state, each
 // keeps a part.
 func (s *Session) OptimizerOf(c models.Case, own optim.Config, r *Ranks, groups ...[]*trace.Tensor) (*optim.Optimizer, error) {
+	if c.InBackward { // each parameter has its own
+		groups = nil
+	}
+	return s.optimizerOf(c, own, r, groups...)
+}
+
+func (s *Session) optimizerOf(c models.Case, own optim.Config, r *Ranks, groups ...[]*trace.Tensor) (*optim.Optimizer, error) {
 	if c.Optimizer != "" {
 		var err error
 		if own, err = optim.Named(c.Optimizer); err != nil {
@@ -67,23 +88,70 @@ func (s *Session) OptimizerOf(c models.Case, own optim.Config, r *Ranks, groups 
 			return nil, err
 		}
 	}
-	return optim.NewShare(s.Tape, own, r.Shared(), groups...)
+	o, err := optim.NewShare(s.Tape, own, r.Shared(), groups...)
+	if err == nil && own.Low() {
+		o.Project(func(p *trace.Tensor) bool { return s.projects(own, p) })
+	}
+	return o, err
+}
+
+// allLinear is a target that has the output layer, too, as transformers' all-linear.
+const allLinear = "all-linear"
+
+// projects says whether an optimizer projects the gradients of a weight.
+func (s *Session) projects(c optim.Config, p *trace.Tensor) bool {
+	l, linear := s.Linears[p]
+	switch {
+	case !linear:
+		return false
+	case c.Target == "":
+		return !l.Output
+	case c.Target == allLinear:
+		return true
+	}
+	return slices.ContainsFunc(strings.Split(c.Target, "+"), func(part string) bool { return strings.Contains(l.Path, part) })
+}
+
+// CheckProjected finds an optimizer that projects gradients, but of none of the parameters.
+// The error is a [*models.CaseError].
+func (s *Session) CheckProjected(c models.Case, params []*trace.Tensor) error {
+	own, err := optim.Named(c.Optimizer)
+	if c.Optimizer == "" || err != nil || !own.Low() || slices.ContainsFunc(params, func(p *trace.Tensor) bool { return s.projects(own, p) }) {
+		return nil
+	}
+	return &models.CaseError{Model: c.Model, Field: "optimizer", Reason: fmt.Sprintf("%s projects the gradients of linear layers, and none that is trained is called so", c.Optimizer)}
 }
 
 // InBackward gives every parameter an optimizer of its own, which steps as soon as
 // backward has left a gradient there, and frees it.
 func (s *Session) InBackward(c models.Case, own optim.Config, params []*trace.Tensor) error {
 	for _, p := range params {
-		o, err := s.OptimizerOf(c, own, nil, []*trace.Tensor{p})
+		o, err := s.optimizerOf(c, own, nil, []*trace.Tensor{p})
 		if err != nil {
 			return err
 		}
-		p.OnAccumulated(func() {
+		step := func() {
 			o.Step()
 			o.ZeroGrad()
+		}
+		if !o.Lags() {
+			p.OnAccumulated(step)
+			continue
+		}
+		p.OnAccumulated(func() {
+			s.Late()
+			s.late = step
 		})
 	}
 	return nil
+}
+
+// Late is the step that an optimizer in backward has left for the end.
+func (s *Session) Late() {
+	if s.late != nil {
+		s.late()
+		s.late = nil
+	}
 }
 
 // Forward runs f, the forward pass of case c, in the case's precision, and with what
@@ -157,6 +225,7 @@ func (s *Session) Backward(loss *trace.Tensor) {
 		loss = s.Scaler.Scale(loss)
 	}
 	loss.Backward()
+	s.Late()
 }
 
 // Step is one update: unscale, clip, step, update the scale. Clipped are the

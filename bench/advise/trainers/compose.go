@@ -79,6 +79,9 @@ func (c *Config) compose() error {
 		return err
 	}
 	c.share()
+	if err := c.project(); err != nil {
+		return err
+	}
 	for _, name := range flags {
 		f, ok := c.facts[name]
 		if !ok {

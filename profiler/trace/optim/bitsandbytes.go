@@ -24,10 +24,14 @@ const (
 	bnbState2
 	bnbScale1
 	bnbScale2
+	bnbStates
 )
 
 // initBits8 makes the state of Optimizer2State and Optimizer1State.
-func initBits8(o *Optimizer, s *slot) {
+func initBits8(o *Optimizer, s *slot) { o.initBits8Of(s, s.param) }
+
+// initBits8Of makes the state of a slot for a tensor p in the place of its parameter.
+func (o *Optimizer) initBits8Of(s *slot, p *trace.Tensor) {
 	a := o.config.Algorithm
 	states := 2
 	if a == Lion8bit || a == Lion32bit {
@@ -38,7 +42,7 @@ func initBits8(o *Optimizer, s *slot) {
 	if a == AdEMAMix8bit || a == AdEMAMix32bit {
 		first = 2
 	}
-	small := s.param.Numel() < min8bit
+	small := p.Numel() < min8bit
 	bits8 := !small && a != AdamW32bit && a != Lion32bit && a != AdEMAMix32bit
 	d := trace.F32
 	if bits8 {
@@ -51,11 +55,11 @@ func initBits8(o *Optimizer, s *slot) {
 	}
 	copies := [2]int64{first, 1}
 	for k := range states {
-		s.state[bnbState1+k] = o.stateBuffer(s.param, d, copies[k])
+		s.state[bnbState1+k] = o.stateBuffer(p, d, copies[k])
 	}
 	if bits8 {
 		for k := range states {
-			s.state[bnbScale1+k] = o.keep(func() *trace.Tensor { return o.tape.Zeros(trace.F32, copies[k]*ceil.Div(s.param.Numel(), block)) })
+			s.state[bnbScale1+k] = o.keep(func() *trace.Tensor { return o.tape.Zeros(trace.F32, copies[k]*ceil.Div(p.Numel(), block)) })
 		}
 	}
 }
@@ -75,39 +79,52 @@ func (o *Optimizer) stateBuffer(p *trace.Tensor, d trace.DType, copies int64) *t
 
 // stepBits8 updates every parameter in a kernel of its own.
 func stepBits8(o *Optimizer, _ *trace.Frame, l *lists) {
-	const flops = 16
 	for i, p := range l.params {
-		s := l.slots[i]
-		written := []*trace.Tensor{p}
-		for _, x := range s.state {
-			if x != nil {
-				written = append(written, x)
-			}
-		}
-		o.tape.Kernel("optimizer_update_8bit_blockwise", flops*p.Numel(), written, append([]*trace.Tensor{l.grads[i]}, written...))
+		o.updateBits8(l.slots[i], p, l.grads[i])
 	}
 }
 
-// The optimizer of torchao in 4 bits: elements of a block that share a scale, and values
-// that a code stands for.
+func (o *Optimizer) updateBits8(s *slot, p, grad *trace.Tensor) {
+	const flops = 16
+	written := []*trace.Tensor{p}
+	for _, x := range s.state[:bnbStates] {
+		if x != nil {
+			written = append(written, x)
+		}
+	}
+	o.tape.Kernel("optimizer_update_8bit_blockwise", flops*p.Numel(), written, append([]*trace.Tensor{grad}, written...))
+}
+
+// The optimizers of torchao: elements of a block that share a scale, and values that a code
+// stands for.
 const (
-	block4bit  = 128
-	values4bit = 16
+	blockAO4bit = 128
+	values4bit  = 16
+	values8bit  = 256
 )
 
-// initBits4 makes the state of torchao's AdamW4bit: codes of two elements in a byte, scales
-// and a table for each tensor. Small and odd tensors have states in their own type.
-func initBits4(o *Optimizer, s *slot) {
-	n := s.param.Numel()
+// initTorchao makes the state of torchao's AdamW in few bits: codes and scales, and a table of
+// what codes stand for with each tensor. Small and odd tensors have states in their own type.
+func initTorchao(o *Optimizer, s *slot) {
+	n, a := s.param.Numel(), o.config.Algorithm
+	elements, bytes, values := int64(block), n, int64(values8bit)
+	switch a {
+	case AdamW4bit:
+		elements, bytes, values = blockAO4bit, n/2, values4bit
+	case AdamWFp8:
+		values = 0
+	}
 	for k := range 2 {
-		if n < min8bit || n%block4bit != 0 {
+		if n < min8bit || n%elements != 0 {
 			s.state[bnbState1+k] = o.keep(func() *trace.Tensor { return s.param.FilledLike("zeros_like", s.param.DType()) })
 			continue
 		}
-		s.state[bnbState1+k] = o.keep(func() *trace.Tensor { return o.tape.Zeros(trace.U8, n/2) })
-		s.state[bnbScale1+k] = o.keep(func() *trace.Tensor { return o.tape.Zeros(trace.F32, n/block4bit) })
-		o.keep(func() *trace.Tensor {
-			return o.tape.New("to_device", program.OptimizerState, trace.F32, values4bit)
-		})
+		s.state[bnbState1+k] = o.keep(func() *trace.Tensor { return o.tape.Zeros(trace.U8, bytes) })
+		s.state[bnbScale1+k] = o.keep(func() *trace.Tensor { return o.tape.Zeros(trace.F32, n/elements) })
+		if values > 0 {
+			o.keep(func() *trace.Tensor {
+				return o.tape.New("to_device", program.OptimizerState, trace.F32, values)
+			})
+		}
 	}
 }

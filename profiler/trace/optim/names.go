@@ -2,14 +2,18 @@ package optim
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 )
 
-// named are the configurations a case may ask for, the usual ones first.
-var named = []struct {
+type namedConfig struct {
 	name   string
 	config Config
-}{
+}
+
+// named are the configurations a case may ask for, the usual ones first.
+var named = []namedConfig{
 	{"adamw", Config{Algorithm: AdamW, WeightDecay: true}},
 	{"adamw-fused", Config{Algorithm: AdamW, WeightDecay: true, Implementation: Fused}},
 	{"adamw-single", Config{Algorithm: AdamW, WeightDecay: true, Implementation: SingleTensor}},
@@ -43,17 +47,54 @@ var named = []struct {
 	{"schedule-free-adamw", Config{Algorithm: AdamWScheduleFree, WeightDecay: true}},
 	{"came", Config{Algorithm: CAME, WeightDecay: true, Implementation: SingleTensor}},
 	{"adam-mini", Config{Algorithm: AdamMini, Implementation: SingleTensor}},
+	{"galore-adamw", Config{Algorithm: GaLoreAdamW, Implementation: SingleTensor, Rank: usualRank}},
+	{"galore-adamw8bit", Config{Algorithm: GaLoreAdamW8bit, Implementation: SingleTensor, Rank: usualRank}},
+	{"galore-adafactor", Config{Algorithm: GaLoreAdafactor, Implementation: SingleTensor, Rank: usualRank}},
+	{"apollo-adamw", Config{Algorithm: APOLLOAdamW, Implementation: SingleTensor, Rank: usualRank}},
+	{"adafactor-transformers", Config{Algorithm: AdafactorHF, Implementation: SingleTensor}},
+	{"grokadamw", Config{Algorithm: GrokAdamW, Implementation: SingleTensor}},
+	{"stable-adamw", Config{Algorithm: StableAdamW, Implementation: SingleTensor}},
+	{"schedule-free-sgd", Config{Algorithm: SGDScheduleFree}},
+	{"lomo", Config{Algorithm: LOMO, Implementation: SingleTensor}},
+	{"adalomo", Config{Algorithm: AdaLOMO, Implementation: SingleTensor}},
+	{"badam-fused", Config{Algorithm: BAdam, WeightDecay: true, Implementation: Fused}},
+	{"badam", Config{Algorithm: BAdam, WeightDecay: true}}, // of the block that is trained
+	{"adamw8bit-torchao", Config{Algorithm: AdamW8bitAO, Implementation: SingleTensor}},
+	{"adamw-fp8", Config{Algorithm: AdamWFp8, Implementation: SingleTensor}},
 	{"adamw4bit", Config{Algorithm: AdamW4bit, Implementation: SingleTensor}}, // of torchao; temporaries of its compiled kernel are not known
 }
 
-// Named is the configuration of that name.
-func Named(name string) (Config, error) {
-	for _, n := range named {
-		if n.name == name {
-			return n.config, nil
+// usualRank is the rank of GaLore and APOLLO in transformers.
+const usualRank = 128
+
+// Named is the configuration of that name. Those that project gradients take options after a
+// colon: rank=N, and target= with parts of layers' paths, joined by plus signs.
+func Named(text string) (Config, error) {
+	name, options, more := strings.Cut(text, ":")
+	at := slices.IndexFunc(named, func(n namedConfig) bool { return n.name == name })
+	if at < 0 {
+		return Config{}, fmt.Errorf("unknown optimizer %q; take one of %s", name, strings.Join(Names(), ", "))
+	}
+	c := named[at].config
+	if !more {
+		return c, nil
+	}
+	if !c.Low() {
+		return c, fmt.Errorf("optimizer %s takes no options; there are %q", name, options)
+	}
+	for option := range strings.SplitSeq(options, ",") {
+		key, value, _ := strings.Cut(option, "=")
+		n, err := strconv.ParseInt(value, 10, 32)
+		switch {
+		case key == "rank" && err == nil && n > 0:
+			c.Rank = n
+		case key == "target" && value != "":
+			c.Target = value
+		default:
+			return c, fmt.Errorf("option %q of optimizer %s is neither rank=N nor target=q_proj+v_proj", option, name)
 		}
 	}
-	return Config{}, fmt.Errorf("unknown optimizer %q; take one of %s", name, strings.Join(Names(), ", "))
+	return c, nil
 }
 
 // Names are the names of all configurations.

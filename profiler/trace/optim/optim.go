@@ -40,6 +40,19 @@ const (
 	AdamWScheduleFree
 	AdamMini
 	CAME
+	GaLoreAdamW
+	GaLoreAdamW8bit
+	GaLoreAdafactor
+	APOLLOAdamW
+	AdafactorHF
+	GrokAdamW
+	StableAdamW
+	SGDScheduleFree
+	LOMO
+	AdaLOMO
+	AdamW8bitAO
+	AdamWFp8
+	BAdam
 	numAlgorithms
 )
 
@@ -48,6 +61,8 @@ var algorithmNames = [numAlgorithms]string{
 	"RMSprop", "Adagrad", "Adadelta", "Rprop", "ASGD", "Adafactor",
 	"Muon", "AdamW8bit", "AdamW32bit", "Lion8bit", "Lion32bit", "AdEMAMix8bit", "AdEMAMix32bit",
 	"AdamW4bit", "AdamWScheduleFree", "Adam_mini", "CAME",
+	"GaLoreAdamW", "GaLoreAdamW8bit", "GaLoreAdafactor", "APOLLOAdamW", "transformers.Adafactor", "GrokAdamW", "StableAdamW",
+	"SGDScheduleFree", "Lomo", "AdaLomo", "torchao.AdamW8bit", "AdamWFp8", "BlockOptimizer",
 }
 
 func (a Algorithm) String() string {
@@ -86,6 +101,11 @@ type Config struct {
 	Maximize       bool
 	Capturable     bool // Adam, AdamW
 	Paged          bool // of bitsandbytes: state in managed memory
+
+	// Rank is that of matrices that gradients are projected by, of those that Target, names
+	// joined by plus signs, is a part of; empty for all linear layers but the output layer.
+	Rank   int64
+	Target string
 }
 
 // Optimizer owns the state of its parameters.
@@ -104,6 +124,7 @@ type Optimizer struct {
 type slot struct {
 	param *trace.Tensor
 	ready bool
+	low   bool          // its gradients are projected
 	count int           // of steps
 	step  *trace.Tensor // the same on the device, nil where it lives on the host
 	state [maxStates]*trace.Tensor
@@ -121,6 +142,8 @@ type rule struct {
 	// eager says that the constructor makes the state, matrices that only matrices
 	// are updated.
 	eager, matrices bool
+	// lags says that a step in backward comes with the next parameter's gradient.
+	lags bool
 }
 
 var rules = [numAlgorithms]rule{
@@ -141,7 +164,7 @@ var rules = [numAlgorithms]rule{
 	AdamW8bit:  {init: initBits8, single: stepBits8},
 	AdamW32bit: {init: initBits8, single: stepBits8},
 	Lion8bit:   {init: initBits8, single: stepBits8},
-	AdamW4bit:  {init: initBits4, single: stepBits8},
+	AdamW4bit:  {init: initTorchao, single: stepBits8},
 
 	Lion32bit:     {init: initBits8, single: stepBits8},
 	AdEMAMix8bit:  {init: initBits8, single: stepBits8},
@@ -150,7 +173,24 @@ var rules = [numAlgorithms]rule{
 	AdamWScheduleFree: {init: initScheduleFree, foreach: foreachScheduleFree},
 	AdamMini:          {init: initAdamMini, single: singleAdamMini},
 	CAME:              {init: initCAME, single: singleCAME},
+
+	GaLoreAdamW:     {init: initNothing, single: singleGaLore},
+	GaLoreAdamW8bit: {init: initNothing, single: singleGaLore8bit},
+	GaLoreAdafactor: {init: initNothing, single: singleAdafactorHF},
+	APOLLOAdamW:     {init: initNothing, single: singleAPOLLO},
+	AdafactorHF:     {init: initNothing, single: singleAdafactorHF},
+	GrokAdamW:       {init: initNothing, single: singleGrokAdamW},
+	StableAdamW:     {init: initStableAdamW, single: stepBits8},
+	SGDScheduleFree: {init: initScheduleFreeSGD, foreach: foreachScheduleFreeSGD},
+	LOMO:            {init: initNothing, single: singleLOMO, lags: true},
+	AdaLOMO:         {init: initAdaLOMO, single: singleAdaLOMO, eager: true, lags: true},
+	AdamW8bitAO:     {init: initTorchao, single: stepBits8},
+	AdamWFp8:        {init: initTorchao, single: stepBits8},
+	BAdam:           {init: initBAdam, foreach: stepBAdam, fused: stepBAdam, eager: true},
 }
+
+// initNothing is of algorithms that keep nothing, on the device, or make state as they step.
+func initNothing(*Optimizer, *slot) {}
 
 // New is the optimizer of the given configuration over groups of parameters.
 func New(t *trace.Tape, c Config, groups ...[]*trace.Tensor) (*Optimizer, error) {
@@ -219,6 +259,9 @@ func (o *Optimizer) ZeroGradInPlace() {
 		trace.ForeachUpdate("_foreach_zero_", 0, grads)
 	}
 }
+
+// Lags says that steps in backward come one parameter late, with the next one's gradient.
+func (o *Optimizer) Lags() bool { return o.rule.lags }
 
 // Step is step(): it updates every parameter that has a gradient and makes
 // what state is missing.

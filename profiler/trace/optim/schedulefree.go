@@ -30,3 +30,17 @@ func foreachScheduleFree(o *Optimizer, f *trace.Frame, l *lists) {
 	trace.ForeachUpdate("_foreach_add__List", 2, l.params, l.grads)
 	trace.ForeachUpdate("_foreach_sub__List", 2, z, l.grads)
 }
+
+// initScheduleFreeSGD makes the state of schedulefree.SGDScheduleFree.
+func initScheduleFreeSGD(o *Optimizer, s *slot) { s.state[freeZ] = o.keep(s.param.Clone) }
+
+// foreachScheduleFreeSGD is SGDScheduleFree.step of schedulefree 1.4.
+func foreachScheduleFreeSGD(o *Optimizer, _ *trace.Frame, l *lists) {
+	z := l.state[freeZ]
+	if o.config.WeightDecay {
+		trace.ForeachUpdate("_foreach_add__List", 2, l.grads, l.params)
+	}
+	trace.ForeachUpdate("_foreach_lerp__Scalar", 3, l.params, z)
+	trace.ForeachUpdate("_foreach_add__List", 2, l.params, l.grads)
+	trace.ForeachUpdate("_foreach_sub__List", 2, z, l.grads)
+}

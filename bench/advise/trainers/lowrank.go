@@ -1,0 +1,90 @@
+package trainers
+
+import (
+	"strings"
+)
+
+// The facts of optimizers that project gradients: which (galore, apollo), the rank, and the
+// layers, and of BAdam.
+const (
+	low       = "low"
+	lowRank   = "low-rank"
+	lowTarget = "low-target"
+	badam     = "badam"
+	// optimArgs are transformers' options of optimizers, key=value by commas.
+	optimArgs = "optim-args"
+)
+
+// projected are the optimizers that GaLore has of others; APOLLO has AdamW alone.
+var projected = map[string]string{
+	"adamw": "galore-adamw", "adamw-fused": "galore-adamw", "adamw8bit": "galore-adamw8bit", "paged-adamw8bit": "galore-adamw8bit",
+	"adafactor-transformers": "galore-adafactor",
+}
+
+// project completes the name of an optimizer that projects gradients, or trains by blocks.
+func (c *Config) project() error {
+	o := c.facts["optimizer"]
+	if b := c.facts[badam]; b.value != "" {
+		switch o.value {
+		case "adamw-fused":
+			c.facts.set("optimizer", "badam-fused", b.from)
+		case "adamw":
+			c.facts.set("optimizer", "badam", b.from)
+		default:
+			return b.wrong("vprof records BAdam around AdamW; leave out optim")
+		}
+		return nil
+	}
+	l := c.facts[low]
+	if l.value == "" {
+		return nil
+	}
+	name := o.value
+	if !strings.HasPrefix(name, l.value) {
+		name = projected[o.value]
+		if l.value == "apollo" && strings.HasPrefix(o.value, "adamw") && !strings.HasSuffix(o.value, "bit") {
+			name = "apollo-adamw"
+		}
+		if name == "" || !strings.HasPrefix(name, l.value) {
+			return l.wrong("vprof does not record %s with optimizer %s", l.value, o.value)
+		}
+	}
+	options, err := c.projection()
+	if err != nil {
+		return err
+	}
+	if len(options) > 0 {
+		name += ":" + strings.Join(options, ",")
+	}
+	c.facts.set("optimizer", name, l.from)
+	return nil
+}
+
+// projection are the options of such an optimizer.
+func (c *Config) projection() (options []string, err error) {
+	rank := c.facts[lowRank]
+	args := c.facts[optimArgs]
+	for arg := range strings.SplitSeq(strings.ReplaceAll(args.value, " ", ""), ",") {
+		key, value, _ := strings.Cut(arg, "=")
+		switch {
+		case key == "rank":
+			rank = fact{value, args.from}
+		case key == "proj_type" && value != "std", key == "proj" && value != "random":
+			return nil, args.wrong("is %s: vprof records GaLore's matrices on the shorter side of a weight, and APOLLO's of random numbers", arg)
+		}
+	}
+	if rank.value != "" {
+		options = append(options, "rank="+rank.value)
+	}
+	t := c.facts[lowTarget]
+	switch parts := strings.NewReplacer(",", "+", " ", "", "[", "", "]", "").Replace(t.value); {
+	case parts == "" || parts == "all": // LLaMA-Factory's
+	case strings.ReplaceAll(parts, "_", "-") == "all-linear":
+		options = append(options, "target=all-linear")
+	case strings.ContainsAny(parts, `\*()|^$`):
+		return nil, t.wrong("is a regular expression; vprof takes a list of parts of layers' names")
+	default:
+		options = append(options, "target="+parts)
+	}
+	return options, nil
+}
