@@ -21,19 +21,19 @@ import (
 )
 
 const calibrateHelp = `Fit the planner's coefficients to runs: reports of vprof sweep on a real GPU,
-reference records of PyTorch, its memory snapshots, what
-torch.cuda.memory._dump_snapshot writes, and logs of GPUs' memory over time (- is standard input). All runs must be of
-one GPU, one software stack and one model.
+reference records of PyTorch, its memory snapshots (torch.cuda.memory._dump_snapshot),
+and logs of GPUs' memory over time; - is standard input. All runs must be of one GPU,
+one software stack and one model. Nothing is run.
 
-A snapshot does not say what was trained: the batch size stands before it, and
---model, --stage, --gpu and the like say the rest; so for logs of vprof monitor and
-nvidia-smi, which show what the device had in use: with --gpus and --strategy, that of
-each rank, in the order of the log's GPUs. What NCCL takes is fitted to those, as a share of what is
-assumed; where no run is of one GPU alone, the context is taken as it is assumed.
-Nothing is run. A snapshot shows
-what is allocated and reserved; what the driver adds it does not show. Record
-(torch.cuda.memory._record_memory_history) a whole step after the first, or the
-peak is missing.
+A snapshot does not say what was trained: the batch size stands before its name, and
+--model, --stage, --gpu and the like say the rest. It shows what is allocated and
+reserved, and not what the driver adds. Record (torch.cuda.memory._record_memory_history)
+a whole step after the first, or the peak is missing.
+
+Logs of vprof monitor and nvidia-smi are named in the same way. They show what the device
+had in use; with --gpus and --strategy, what each rank had, in the order of the log's
+GPUs. What NCCL takes is fitted to such logs, as a share of what is assumed; where no
+run is of one GPU alone, the context is taken as assumed.
 
 What is fitted are bytes that do not depend on the batch (the CUDA context,
 libraries' workspaces), shares of what a step takes (slacks), and what the driver
@@ -171,7 +171,7 @@ func (o *calibrateOptions) read() ([]calibration.Observed, []coefficients.Input,
 			return nil, nil, usagef("%s: no run is left to learn from (batches %v, of which the flags leave none)", arg, in.Batches)
 		}
 		if all[0].Simulated && !o.allowSimulated {
-			return nil, nil, usagef("%s: %s is simulated, so there is nothing to learn of a real GPU; --allow-simulated learns from it nevertheless", arg, in.Source)
+			return nil, nil, usagef("%s: the result of %s in it is simulated, so there is nothing to learn of a real GPU; --allow-simulated learns from it nevertheless", arg, in.Source)
 		}
 		in.Batches = nil
 		for _, r := range all {

@@ -46,7 +46,7 @@ one of nvidia-smi, of boards or processes:
   nvidia-smi --query-gpu=timestamp,name,memory.used,memory.total --format=csv -l 1
   nvidia-smi --query-compute-apps=timestamp,gpu_name,pid,name,used_memory --format=csv -l 1
 
-Found are growth that does not stop (a leak), spikes, inputs of varying length,
+It finds growth that does not stop (a leak), spikes, inputs of varying length,
 fragmentation, out of memory, other processes, and boards less than half used.
 Each finding has its evidence, and what to do. Where it is known what was trained,
 from the report or from --model, --batch and --gpu, there are remedies, in the order

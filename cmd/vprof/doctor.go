@@ -60,7 +60,7 @@ context on it and load the kernels. What is missing is said with what to do.
 Exit code 0 if a GPU can be used, 4 if none can. Simulated boards (sweep --device
 sim:NAME) need nothing of this.
 
-Environment variables that have a say: CUDA_VISIBLE_DEVICES hides GPUs;
+Environment variables: CUDA_VISIBLE_DEVICES hides GPUs;
 VPROF_LIBCUDA and VPROF_LIBNVML name other libraries than libcuda.so.1 and
 libnvidia-ml.so.1.`,
 		Args: noArgs,

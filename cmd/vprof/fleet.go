@@ -115,9 +115,9 @@ func newFleetPlanCmd(a *app) *cobra.Command {
 		Short: "Models by boards in one table, simulated",
 		Long: `Estimate every case of a fleet on each of its boards: the largest of its batch sizes
 that fits, in brackets the largest of all, and what that batch needs. Each case is
-recorded at two batch sizes for every architecture, and the line between them says
-where to look: of at most 500 cells the shown batch is recorded for the very board,
-more are read off the line, up to 3 % off, and the table says so.`,
+recorded at two batch sizes for every architecture, and other sizes are interpolated.
+In a table of at most 500 cells, the batch that a cell shows is then recorded for its
+board; in larger ones figures are interpolated, up to 3 % off, and the table says so.`,
 		Example: `  vprof fleet plan fleet.yaml
   vprof fleet plan fleet.yaml --filter 'gpu=a100*' --filter 'fits=fits' --sort -largest --columns model,case,gpu,batch,largest,needs
   vprof fleet plan fleet.yaml --page fleet.html --export fleet.csv`,
@@ -197,7 +197,7 @@ tasks, whose results are files in the fleet's folder.
 
 A batch size that is out of memory is a result. A task that was ended or interrupted
 (exit code 130) is begun again, one that found no usable GPU (4) on another node; one
-that failed otherwise is named. Ctrl-C ends the looking on, not the tasks.`,
+that failed otherwise is named. Ctrl-C ends this command; the tasks go on.`,
 		Example: `  vprof fleet run fleet.yaml --on local:2
   vprof fleet run fleet.yaml --on slurm
   vprof fleet run fleet.yaml --on kubernetes | kubectl apply -f -`,

@@ -23,8 +23,8 @@ func newFleetTaskCmd(a *app) *cobra.Command {
 		Use:   "task FOLDER --shard i/n",
 		Short: "Do a task of a fleet, as its jobs on the cluster do",
 		Long: `Do a task of a fleet: a shard of the jobs of a board, in the board's folder of the
-fleet's. The jobs that fleet run submits are this command. What a task does that has
-been ended before is what is left of it.`,
+fleet's. The jobs that fleet run submits are this command. A task that was ended before
+goes on with what is left.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return usagef("name the folder of a board, in that of the fleet")

@@ -24,8 +24,8 @@ batch (of projects that validate), saving, the next freeze stage, the longest
 sample.
 
 Batch, micro-batches and precision come from the project's configuration with
---config-path, or from flags, which win. What the project does not read is not
-believed: its trainer's own precision and checkpointing count.
+--config-path, or from flags, which win. Keys that the project's trainer does not
+read are ignored; its own precision and checkpointing count then.
 
 With --device cuda:0 every check is measured on the GPU, beside what other
 processes hold of it; otherwise the GPU is simulated.
@@ -38,7 +38,7 @@ vprof plan --help says what lengths may be.
 Exit code 0 says that all is safe, 3 that something is not, 4 that there is no
 usable GPU for --auto, --profile or --device. The last line is the verdict.
 
-For CI without a GPU, commit the result of a good day and watch it: with
+For CI without a GPU, commit a result and compare later ones with it: with
 --watch-baseline, a component that grew by more than --tolerance ends in exit
 code 3, too, and is named with what changed. A baseline that could hide growth,
 without all checks or of a larger batch, is refused.`

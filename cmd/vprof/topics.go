@@ -10,12 +10,12 @@ and nvidia-smi: 1 GiB is 1073741824 bytes.
   12884901888      bytes
 
 Machine formats hold bytes as integers, always. Columns of a table share a unit,
-which stands in their head; <0.01 is little but not nothing.
+which stands in their head; <0.01 is more than zero.
 
 Four counts are kept apart, and every figure says which one it is:
 
   requested   what tensors ask for
-  allocated   that, rounded by the caching allocator: torch.cuda.memory_allocated()
+  allocated   requested, rounded by the caching allocator: torch.cuda.memory_allocated()
   reserved    what the allocator holds of the driver: torch.cuda.memory_reserved()
   device      what the driver and nvidia-smi see: reserved, and the CUDA context
 `
@@ -25,15 +25,15 @@ const accuracyHelp = `Where a figure comes from decides how far to trust it:
 
   exact       weights, buffers, gradients, optimizer state; all that PyTorch's own
               code allocates, which vprof records as PyTorch would
-  modeled     workspaces of cuDNN's convolutions: rules found from recorded calls
+  modeled     workspaces of cuDNN's convolutions: rules found from cuDNN's own answers
   estimate    the CUDA context: it differs between drivers and boards
   not known   what else a program puts on the GPU: data loaders, other processes
 
 An estimate comes with a range, [low, high]: the middle 95 % of how far such
-estimates were from records of real PyTorch. What plan and
-sweep show was replayed at that very batch size. Where fit compares several boards,
-an estimate between two replayed sizes adds the largest error that interpolation
-made on a size held out. The device's count adds what is not known of the context.
+estimates were from records of real PyTorch. What plan and sweep show was replayed
+at that very batch size. Where fit compares several boards, an estimate between two
+replayed sizes adds the largest error that interpolation made on a size held out. The
+device's count adds the uncertainty of the context.
 
 A simulated run is the recorded step, carried out by PyTorch's caching allocator on
 memory that is only counted. It is exact where the recording is, and never called
@@ -43,9 +43,9 @@ speed.
 vprof calibrate corrects estimates by measured runs.`
 
 const strategiesHelp = `With --gpus N, N ranks train together, one on each GPU, by a --strategy: its name,
-and options behind a colon. vprof records what one rank allocates, in the order in
-which it does and on the stream on which it does; --rank says which, and without it
-it is the one that needs most. plan --rank all is a table of all that differ.
+and options after a colon. vprof records what one rank allocates, in its order and on
+its streams: rank --rank, or the one that needs most. plan --rank all is a table of
+all ranks that differ.
 
   ddp     DistributedDataParallel
             bucket_view=true       gradient_as_bucket_view
@@ -108,8 +108,8 @@ All but pp take, for decoders of transformers,
                                      keys and values head by head, or sending them round,
                                      as ring-flash-attn does
 
-Those that share a batch have no_sync=false, which reduces gradients after every micro-batch of a step and
-not after the last only.
+Strategies whose ranks each train on a batch of their own have no_sync=false: gradients
+are reduced after every micro-batch of a step, and not after the last alone.
 
 The batch size is that of one rank. Device bytes count what NCCL takes for itself,
 which is an assumption with a wide range.
