@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -183,6 +185,9 @@ func (f *applyFlags) run(ctx context.Context, o *output, fit *report.Fit) error 
 		return f.paste(to, s, v)
 	}
 	changes, err := f.changes(s, v, c)
+	if err == nil {
+		err = f.readBack(changes, c)
+	}
 	if err != nil {
 		return usageError{err}
 	}
@@ -242,6 +247,46 @@ func trainerValues(c report.Choice) trainers.Values {
 	turn(k.Quantize != "", "quantize", k.Quantize)
 	turn(fit.Turned("optimizer", k), "optimizer", k.Optimizer)
 	return v
+}
+
+// readBack finds what a trainer's file would say otherwise than the choice that was written
+// into it: nothing is written then.
+func (f *applyFlags) readBack(changes []configfile.Change, c report.Choice) error {
+	if f.trainer == nil || len(f.pairs) > 0 || len(changes) != 1 {
+		return nil
+	}
+	again, err := f.trainer.Again(changes[0].After)
+	if err != nil {
+		return fmt.Errorf("nothing was written, since %s would be refused then: %w", f.trainer.Trainer, err)
+	}
+	said := map[string]string{}
+	for _, s := range again.Settings {
+		said[s.Flag] = s.Value
+	}
+	k := &c.Case.Case
+	v := trainerValues(c)
+	meant := map[string]string{"batch": fmt.Sprint(c.Batch), "accumulate": fmt.Sprint(max(1, k.Accumulate)), "checkpointing": "false"}
+	if k.Checkpointing {
+		meant["checkpointing"] = cmp.Or(k.Recompute, "true")
+	}
+	for _, lever := range []string{"liger", "offload", "optimizer-in-backward", "quantize"} {
+		meant[lever] = cmp.Or(v.Levers[lever], "false")
+	}
+	if name, turned := v.Levers["optimizer"]; turned {
+		meant["optimizer"] = name
+	}
+	usual := map[string]string{"accumulate": "1"}
+	for _, flag := range slices.Sorted(maps.Keys(meant)) {
+		if is := cmp.Or(said[flag], usual[flag], "false"); is != meant[flag] {
+			key := again.Decides(flag)
+			if flag == "checkpointing" && is != "false" && meant[flag] != "false" {
+				key = again.Decides("reentrant")
+			}
+			return fmt.Errorf("%s: with what would be written, a plan reads --%s %s where fit has chosen %s; set %s by hand, and run fit on the file again (nothing was written)",
+				f.trainer.File, flag, is, meant[flag], cmp.Or(key, "it"))
+		}
+	}
+	return nil
 }
 
 // changes are the files with what is to be in them.

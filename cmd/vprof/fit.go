@@ -370,6 +370,21 @@ func (o *fitOptions) search() (s fit.Search, err error) {
 	return s, o.group.apply(&s)
 }
 
+// recomputed has the cases whose layers a search of levers has checkpointed do it as the
+// trainer does, and leaves out those where that cannot be.
+func (o *fitOptions) recomputed(m models.Model, c models.Case, cases []models.Case) (out []models.Case) {
+	for _, k := range cases {
+		if o.c.trainer != nil && k.Checkpointing && !c.Checkpointing {
+			k.Recompute = o.c.trainer.Recompute()
+			if _, err := m.Complete(k); err != nil {
+				continue
+			}
+		}
+		out = append(out, k)
+	}
+	return out
+}
+
 // cases are the configurations: everything that no flag fixes.
 func (o *fitOptions) cases(m models.Model, c models.Case) ([]models.Case, error) {
 	held, err := o.apply.hold(&c)
@@ -383,7 +398,8 @@ func (o *fitOptions) cases(m models.Model, c models.Case) ([]models.Case, error)
 		if len(o.tune) > 0 {
 			return nil, usagef("--levers and --tune: search one of the two")
 		}
-		return fit.Levered(m, c, func(flag string) bool { return o.c.fixed(flag) || held[flag] || o.apply.cannot(flag) }), nil
+		cases := fit.Levered(m, c, func(flag string) bool { return o.c.fixed(flag) || held[flag] || o.apply.cannot(flag) })
+		return o.recomputed(m, c, cases), nil
 	}
 	stages, amps, recompute := m.Stages, c.Precisions(), []bool{false, true}
 	if o.c.stage != "" || c.LoRA != nil || o.c.trainer != nil { // adapters belong to one stage, and so do trainers

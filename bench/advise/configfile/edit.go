@@ -26,8 +26,11 @@ type Edit struct {
 	// Or, if not nil, is the value for a file that has its kind there:
 	// precision is a name in some files and a yes or no in others.
 	Or any
-	// Create adds the key, and those above it, if the format is YAML.
+	// Create adds the key, and those above it, if the format is YAML or JSON.
 	Create bool
+	// Item adds the value to a list of the file, if it is not among the items yet and the
+	// format is YAML.
+	Item bool
 	// Default is what a missing key stands for: if it is Value, the key may stay
 	// missing.
 	Default any
@@ -223,6 +226,9 @@ func (e Edit) choose(old kind, shown string) (any, error) {
 	return nil, &KeyError{Path: e.Path, Reason: fmt.Sprintf("is %s (%s), not %s; nothing was changed", shown, old, kindOf(e.Value))}
 }
 
+// items is a list of one value.
+type items []any
+
 // literal is a value as all three formats write it; a text in double quotes.
 func literal(v any) (string, error) {
 	switch v := v.(type) {
@@ -230,6 +236,9 @@ func literal(v any) (string, error) {
 		return strconv.FormatBool(v), nil
 	case int64:
 		return strconv.FormatInt(v, 10), nil
+	case items:
+		word, err := literal(v[0])
+		return "[" + word + "]", err
 	case string:
 		for _, r := range v {
 			if r < ' ' || r == 0x7f || r == utf8.RuneError || (r >= 0x80 && !strconv.IsPrint(r)) {

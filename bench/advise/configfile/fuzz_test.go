@@ -109,12 +109,13 @@ func FuzzJSONSplice(f *testing.F) {
 	f.Add(`{"a":"\\\"","b":[{}]}`, "a", int64(1))
 	f.Fuzz(func(t *testing.T, doc, at string, n int64) {
 		for _, value := range []any{n, n%2 == 0, `x"\`} {
-			got, err := Splice(JSON, []byte(doc), []Edit{{Path: at, Value: value}})
+			edits := []Edit{{Path: at, Value: value, Create: n%3 == 0}}
+			got, err := Splice(JSON, []byte(doc), edits)
 			if err != nil {
 				continue
 			}
 			require.True(t, json.Valid(got))
-			again, err := Splice(JSON, got, []Edit{{Path: at, Value: value}})
+			again, err := Splice(JSON, got, edits)
 			require.NoError(t, err)
 			require.Equal(t, string(got), string(again))
 		}

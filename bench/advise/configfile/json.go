@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"strconv"
 	"strings"
 )
@@ -22,12 +23,77 @@ func spliceJSON(data []byte, p path, e Edit) ([]byte, error) {
 		return nil, err
 	}
 	switch {
+	case f.times == 0 && e.Create && !e.Item:
+		return insertJSON(data, p, e, before)
 	case f.times == 0:
 		return nil, &KeyError{Path: e.Path, Reason: "there is no such key", Missing: true}
+	case e.Item:
+		return nil, &KeyError{Path: e.Path, Reason: fmt.Sprintf("add %v to it by hand: vprof adds to lists of YAML files", e.Value)}
 	case f.times > 1:
 		return nil, &KeyError{Path: e.Path, Reason: "stands in the file more than once"}
 	}
 	return spliceAt(data, p, e, f.at, before, readJSON)
+}
+
+// insertJSON adds keys, each within the one before it, behind the entries of the object that
+// lacks the first.
+func insertJSON(data []byte, p path, e Edit, before any) ([]byte, error) {
+	has := 0
+	for v := before; has < len(p)-1; has++ {
+		next, ok := lookup(v, p[has:has+1])
+		if _, isMap := next.(map[string]any); !ok || !isMap {
+			break
+		}
+		v = next
+	}
+	value, err := literal(e.Value)
+	if err != nil {
+		return nil, &KeyError{Path: e.Path, Reason: err.Error()}
+	}
+	entry := value
+	for i := len(p) - 1; i >= has; i-- {
+		key, err := literal(p[i])
+		if err != nil {
+			return nil, &KeyError{Path: e.Path, Reason: err.Error()}
+		}
+		if entry = key + ": " + entry; i > has {
+			entry = "{" + entry + "}"
+		}
+	}
+	f := finderJSON{d: json.NewDecoder(bytes.NewReader(data)), data: data, want: p[:has], object: true}
+	f.d.UseNumber()
+	if err := f.value(nil); err != nil {
+		return nil, err
+	}
+	if f.times == 1 && f.entries > 0 {
+		entry = "," + f.space() + entry
+	}
+	out := replace(data, f.at.to, f.at.to, entry)
+	after, err := readJSON(out)
+	if f.times != 1 || err != nil || !created(before, p, e.Value) || !reflect.DeepEqual(before, after) {
+		return nil, &KeyError{Path: e.Path, Reason: fmt.Sprintf("cannot be added safely to this file; set it to %s by hand", value)}
+	}
+	return out, nil
+}
+
+// created sets a value in a document, and makes the objects above it.
+func created(v any, p path, value any) bool {
+	for i := range len(p) - 1 {
+		if _, ok := lookup(v, p[:i+1]); !ok && !put(v, p[:i+1], map[string]any{}) {
+			return false
+		}
+	}
+	return put(v, p, value)
+}
+
+// space is what stands before the first entry of the object that was found.
+func (f *finderJSON) space() string {
+	rest := f.data[f.at.from:]
+	blank := rest[:len(rest)-len(bytes.TrimLeft(rest, " \t\r\n"))]
+	if len(blank) == 0 {
+		return " "
+	}
+	return string(blank)
 }
 
 // readJSON reads a document of objects, numbers as int64 where they are.
@@ -71,6 +137,10 @@ type finderJSON struct {
 	edit  Edit
 	at    place
 	times int
+	// object says that an object is looked for: from is where its entries begin, to where
+	// they end, of which there are entries.
+	object  bool
+	entries int
 }
 
 // value walks over one value, whose path is here.
@@ -79,15 +149,16 @@ func (f *finderJSON) value(here path) error {
 	if err != nil {
 		return err
 	}
-	hit := len(here) == len(f.want) && len(here) > 0
+	hit := len(here) == len(f.want) && (len(here) > 0 || f.object)
 	for i := range here {
 		hit = hit && here[i] == f.want[i]
 	}
-	if hit {
+	if hit && !f.object {
 		if err := f.found(t); err != nil {
 			return err
 		}
 	}
+	from, entries := int(f.d.InputOffset()), 0
 	switch t {
 	case json.Delim('{'):
 		for f.d.More() {
@@ -98,6 +169,12 @@ func (f *finderJSON) value(here path) error {
 			if err := f.value(append(here[:len(here):len(here)], key.(string))); err != nil {
 				return err
 			}
+			entries++
+		}
+		if hit && f.object {
+			f.times++
+			f.at.from, f.entries = from, entries
+			f.at.to = len(bytes.TrimRight(f.data[:f.d.InputOffset()], " \t\r\n"))
 		}
 	case json.Delim('['):
 		for f.d.More() {

@@ -218,3 +218,58 @@ func TestJSONEditsChangeTheirValueAndNothingElse(t *testing.T) {
 		require.Error(t, err, bad)
 	}
 }
+
+func TestItemsAreAddedToLists(t *testing.T) {
+	for _, c := range []struct{ name, data, want string }{
+		{"no list", "a: 1\n", "a: 1\nplugins:\n  - x.Y\n"},
+		{"no list, no last line break", "a: 1", "a: 1\nplugins:\n  - x.Y"},
+		{"no list, braces", "{a: 1}\n", "{plugins: [x.Y], a: 1}\n"},
+		{"nothing in it", "plugins:\na: 1\n", "plugins: [\"x.Y\"]\na: 1\n"},
+		{"brackets", "plugins: [b] # c\n", "plugins: [x.Y, b] # c\n"},
+		{"empty brackets", "plugins: []\n", "plugins: [x.Y]\n"},
+		{"a line each", "plugins:\n  - b # c\n  - d\n\na: 1\n", "plugins:\n  - b # c\n  - d\n  - x.Y\n\na: 1\n"},
+		{"no indent, CRLF", "plugins:\r\n- b\r\na: 1\r\n", "plugins:\r\n- b\r\n- x.Y\r\na: 1\r\n"},
+		{"at the end", "plugins:\n  - b", "plugins:\n  - b\n  - x.Y"},
+		{"groups", "plugins:\n  - b: 1\n    c: 2\na: 1\n", "plugins:\n  - b: 1\n    c: 2\n  - x.Y\na: 1\n"},
+		{"there already", "plugins:\n  - b\n  - 'x.Y'\n", "plugins:\n  - b\n  - 'x.Y'\n"},
+	} {
+		got, err := Splice(YAML, []byte(c.data), []Edit{{Path: "plugins", Value: "x.Y", Create: true, Item: true}})
+		require.NoError(t, err, c.name)
+		require.Equal(t, c.want, string(got), c.name)
+	}
+	for want, data := range map[string]string{
+		"line 1 has 1 there, not a list":       "plugins: 1\n",
+		"which line 2 repeats":                 "plugins: &p [b]\nother: *p\n",
+		"add x.Y to the list by hand":          "base: &b\n  plugins: [b]\n<<: *b\n",
+		"add x.Y to it by hand: vprof adds to": `{"plugins": "b"}`,
+	} {
+		format := YAML
+		if data[0] == '{' {
+			format = JSON
+		}
+		_, err := Splice(format, []byte(data), []Edit{{Path: "plugins", Value: "x.Y", Create: true, Item: true}})
+		require.ErrorContains(t, err, want)
+	}
+}
+
+func TestKeysAreAddedToJSON(t *testing.T) {
+	for _, c := range []struct {
+		data, path, want string
+		value            any
+	}{
+		{`{"a": 1}`, "b", `{"a": 1, "b": true}`, true},
+		{"{\n  \"a\": {\"c\": [1, {}]}\n}\n", "b", "{\n  \"a\": {\"c\": [1, {}]},\n  \"b\": 2\n}\n", int64(2)},
+		{"{\n\t\"a\": {\n\t\t\"c\": 1\n\t}\n}", "a.d", "{\n\t\"a\": {\n\t\t\"c\": 1,\n\t\t\"d\": \"x\"\n\t}\n}", "x"},
+		{`{}`, "a.b", `{"a": {"b": 1}}`, int64(1)},
+		{`{"a": {}}`, "a.b.c", `{"a": {"b": {"c": 1}}}`, int64(1)},
+		{`{"a": 1}`, "a", `{"a": 2}`, int64(2)},
+	} {
+		got, err := Splice(JSON, []byte(c.data), []Edit{{Path: c.path, Value: c.value, Create: true}})
+		require.NoError(t, err, c.data)
+		require.Equal(t, c.want, string(got))
+	}
+	for _, data := range []string{`[1]`, `{"a": 1}`, `{"a": [1]}`, `{"a": {}, "a": {}}`} {
+		_, err := Splice(JSON, []byte(data), []Edit{{Path: "a.b", Value: int64(1), Create: true}})
+		require.ErrorContains(t, err, "a.b: cannot be added safely to this file; set it to 1 by hand")
+	}
+}

@@ -20,6 +20,9 @@ func spliceYAML(data []byte, p path, e Edit) ([]byte, error) {
 		return nil, err
 	}
 	s := &yamlSplice{data: data, edit: e, aliased: aliases(root)}
+	if e.Item {
+		return s.addItem(root, p)
+	}
 	parent, node, lacking, err := s.find(root, p)
 	if err != nil {
 		return nil, err

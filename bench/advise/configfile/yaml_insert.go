@@ -26,6 +26,9 @@ func (s *yamlSplice) insert(m *yaml.Node, keys path) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
+		if s.edit.Item {
+			value = "[" + value + "]"
+		}
 		entry := strings.Join(words, ": {") + ": " + value + strings.Repeat("}", len(words)-1)
 		if len(m.Content) > 0 {
 			entry += ", "
@@ -46,6 +49,9 @@ func (s *yamlSplice) insert(m *yaml.Node, keys path) ([]byte, error) {
 		lines = append(lines, indent+strings.Repeat("  ", i)+word+":")
 	}
 	entry := strings.Join(lines, lineBreak) + " " + value
+	if s.edit.Item {
+		entry = strings.Join(lines, lineBreak) + lineBreak + indent + strings.Repeat("  ", len(words)) + "- " + value
+	}
 	at, ok := offset(s.data, lastLine(m)+1, 1)
 	if !ok { // the last line does not end
 		return replace(s.data, len(s.data), len(s.data), lineBreak+entry), nil

@@ -34,6 +34,7 @@ type Config struct {
 	// Mapped and Harmless are the numbers of keys that matter and that do not.
 	Mapped, Harmless int
 
+	docs  []*document
 	doc   *document
 	table *Table
 	facts facts
@@ -100,7 +101,7 @@ func Command(args []string) (*Config, error) {
 
 // read makes a configuration of documents, the trainer's and those of strategies.
 func read(docs []*document) (*Config, error) {
-	c := &Config{facts: facts{}}
+	c := &Config{facts: facts{}, docs: docs}
 	for _, d := range docs {
 		for _, part := range []*document{d.sharing, d} {
 			if part == nil {

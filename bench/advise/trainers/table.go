@@ -40,7 +40,8 @@ type Table struct {
 	// Written are the keys that say batch, accumulate and checkpointing in a file that
 	// does not say them yet.
 	Written map[string]string `yaml:"written"`
-	// Turned are the keys that turn a lever, and their values, by "fact=value".
+	// Turned are the keys that turn a lever, and their values, by "fact=value"; a value that
+	// begins with + is added to a list.
 	Turned map[string]map[string]string `yaml:"turned"`
 	// Harmless are the known keys that do not change what a step needs, or groups of
 	// them; "wandb_*" stands for all that begin so.

@@ -44,7 +44,8 @@ func (c *Config) turned(levers map[string]string) (edits []configfile.Edit, err 
 			return nil, &input.FormatError{File: c.File, Reason: fmt.Sprintf("vprof does not know how %s is told --%s %s; turn it yourself, and run fit on the file again", c.Trainer, name, levers[name])}
 		}
 		for _, key := range slices.Sorted(maps.Keys(keys)) {
-			edits = append(edits, configfile.Edit{Path: key, Value: literal(keys[key]), Create: true})
+			item, isItem := strings.CutPrefix(keys[key], "+")
+			edits = append(edits, configfile.Edit{Path: key, Value: literal(item), Create: true, Item: isItem})
 		}
 	}
 	return edits, nil
@@ -95,6 +96,48 @@ func (c *Config) Edits(v Values) ([]configfile.Edit, error) {
 	}
 	turned, err := c.turned(v.Levers)
 	return append(edits, turned...), err
+}
+
+// Again reads the configuration as it is with other contents of the trainer's own file.
+func (c *Config) Again(data []byte) (*Config, error) {
+	docs := slices.Clone(c.docs)
+	for i, d := range docs {
+		if d != c.doc {
+			continue
+		}
+		changed, err := parse(d.file, data)
+		if err != nil {
+			return nil, err
+		}
+		docs[i] = changed
+	}
+	return read(docs)
+}
+
+// Decides is the key that says a setting, by its flag, or a fact: in the file, or the one that
+// would say it there; empty if vprof knows none.
+func (c *Config) Decides(flag string) string {
+	for _, s := range c.Settings {
+		if s.Flag == flag && s.From.Path != "" {
+			return s.From.Path
+		}
+	}
+	if key := c.table.Written[flag]; key != "" {
+		return key
+	}
+	for lever, keys := range c.table.Turned {
+		if strings.HasPrefix(lever, flag+"=") {
+			return strings.Join(slices.Sorted(maps.Keys(keys)), ", ")
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(c.table.Keys)) {
+		for _, w := range c.table.Keys[key].Words {
+			if w.Facts[flag] != "" {
+				return key
+			}
+		}
+	}
+	return ""
 }
 
 // Paste are the arguments of the command line that say the values.

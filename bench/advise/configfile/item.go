@@ -1,0 +1,115 @@
+package configfile
+
+import (
+	"bytes"
+	"reflect"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// addItem adds the edit's value to a list of a YAML document, behind the other items where
+// each has a line of its own, before them in brackets. A list that is not there is made.
+func (s *yamlSplice) addItem(root *yaml.Node, p path) ([]byte, error) {
+	parent, node, lacking, err := s.find(root, p)
+	if err != nil {
+		return nil, err
+	}
+	word, err := yamlText(s.edit.Value, 0)
+	if err != nil {
+		return nil, s.wrong("%v", err)
+	}
+	byHand := s.wrong("cannot be changed safely in this file; add %s to the list by hand", word)
+	var out []byte
+	switch {
+	case node == nil:
+		if out, err = s.insert(parent, lacking); err != nil {
+			return nil, err
+		}
+	case node.Kind == yaml.ScalarNode && node.ShortTag() == "!!null":
+		if out, err = s.set(node, items{s.edit.Value}); err != nil {
+			return nil, err
+		}
+	case node.Kind != yaml.SequenceNode:
+		return nil, s.wrong("line %d has %s there, not a list", node.Line, shown(node))
+	case slices.ContainsFunc(node.Content, func(n *yaml.Node) bool { return scalar(n).Kind == yaml.ScalarNode && sameYAML(n, s.edit.Value) }):
+		return s.data, nil
+	case node.Style&yaml.FlowStyle != 0:
+		at, err := s.content(node)
+		if err != nil {
+			return nil, err
+		}
+		if len(node.Content) > 0 {
+			word += ", "
+		}
+		out = replace(s.data, at+1, at+1, word)
+	default:
+		if out = s.behindItems(node, word); out == nil {
+			return nil, byHand
+		}
+	}
+	before, err := decode(YAML, s.data)
+	if err != nil {
+		return nil, err
+	}
+	after, err := decode(YAML, out)
+	if err != nil || !withItem(before, p, s.edit.Value) || !sameItems(before, after, p) {
+		return nil, byHand
+	}
+	return out, nil
+}
+
+// behindItems is the document with a line for an item behind a list in a block, nil if
+// that is no place for one.
+func (s *yamlSplice) behindItems(list *yaml.Node, word string) []byte {
+	start, ok := offset(s.data, list.Line, 1)
+	dash, okDash := offset(s.data, list.Line, list.Column)
+	if !ok || !okDash || strings.Trim(string(s.data[start:dash]), " ") != "" || !bytes.HasPrefix(s.data[dash:], []byte("- ")) {
+		return nil
+	}
+	lineBreak := "\n"
+	if at := bytes.IndexByte(s.data, '\n'); at > 0 && s.data[at-1] == '\r' {
+		lineBreak = "\r\n"
+	}
+	line := string(s.data[start:dash]) + "- " + word
+	at, ok := offset(s.data, lastLine(list)+1, 1)
+	if !ok { // the last line does not end
+		return replace(s.data, len(s.data), len(s.data), lineBreak+line)
+	}
+	return replace(s.data, at, at, line+lineBreak)
+}
+
+// withItem adds an item to the list of a decoded document.
+func withItem(v any, p path, item any) bool {
+	m, isMap := v.(map[string]any)
+	for ; isMap && len(p) > 1; p = p[1:] {
+		if m[p[0]] == nil {
+			m[p[0]] = map[string]any{}
+		}
+		m, isMap = m[p[0]].(map[string]any)
+	}
+	if !isMap {
+		return false
+	}
+	list, _ := m[p[0]].([]any)
+	m[p[0]] = append(list, item)
+	return true
+}
+
+// sameItems compares two decoded documents, of which the list at a path has its items in any
+// order.
+func sameItems(a, b any, p path) bool {
+	x, okX := lookup(a, p)
+	y, okY := lookup(b, p)
+	left, isList := x.([]any)
+	right, isListToo := y.([]any)
+	if !okX || !okY || !isList || !isListToo || len(left) != len(right) {
+		return false
+	}
+	last := len(left) - 1
+	if !reflect.DeepEqual(left, right) && !reflect.DeepEqual(append([]any{left[last]}, left[:last]...), right) {
+		return false
+	}
+	return put(b, p, x) && reflect.DeepEqual(a, b)
+}
