@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -28,8 +26,10 @@ type applyFlags struct {
 	apply, dryRun bool
 	config        string
 	pairs         []string
-	// trainer is the trainer's configuration to write into; nil if none was named.
+	// trainer is the trainer's configuration to write into; nil if none was named. fixed tells
+	// whether the user has given a flag beside it.
 	trainer *trainers.Config
+	fixed   func(flag string) bool
 }
 
 func (f *applyFlags) register(cmd *cobra.Command) {
@@ -171,8 +171,8 @@ func (f *applyFlags) run(ctx context.Context, o *output, fit *report.Fit) error 
 		to = o.app.stderr // standard output is for a program
 	}
 	fmt.Fprintf(to, "\nto apply: %s\n", fit.Recommendation(c))
-	if note != "" {
-		fmt.Fprintf(o.app.stderr, "vprof: warning: %s\n", note)
+	for _, line := range f.unwritten(c, note) {
+		fmt.Fprintf(o.app.stderr, "vprof: warning: %s\n", line)
 	}
 	if f.trainer != nil && len(f.pairs) == 0 && !f.trainer.Writable() {
 		text, err := f.trainer.Paste(trainerValues(c))
@@ -247,46 +247,6 @@ func trainerValues(c report.Choice) trainers.Values {
 	turn(k.Quantize != "", "quantize", k.Quantize)
 	turn(fit.Turned("optimizer", k), "optimizer", k.Optimizer)
 	return v
-}
-
-// readBack finds what a trainer's file would say otherwise than the choice that was written
-// into it: nothing is written then.
-func (f *applyFlags) readBack(changes []configfile.Change, c report.Choice) error {
-	if f.trainer == nil || len(f.pairs) > 0 || len(changes) != 1 {
-		return nil
-	}
-	again, err := f.trainer.Again(changes[0].After)
-	if err != nil {
-		return fmt.Errorf("nothing was written, since %s would be refused then: %w", f.trainer.Trainer, err)
-	}
-	said := map[string]string{}
-	for _, s := range again.Settings {
-		said[s.Flag] = s.Value
-	}
-	k := &c.Case.Case
-	v := trainerValues(c)
-	meant := map[string]string{"batch": fmt.Sprint(c.Batch), "accumulate": fmt.Sprint(max(1, k.Accumulate)), "checkpointing": "false"}
-	if k.Checkpointing {
-		meant["checkpointing"] = cmp.Or(k.Recompute, "true")
-	}
-	for _, lever := range []string{"liger", "offload", "optimizer-in-backward", "quantize"} {
-		meant[lever] = cmp.Or(v.Levers[lever], "false")
-	}
-	if name, turned := v.Levers["optimizer"]; turned {
-		meant["optimizer"] = name
-	}
-	usual := map[string]string{"accumulate": "1"}
-	for _, flag := range slices.Sorted(maps.Keys(meant)) {
-		if is := cmp.Or(said[flag], usual[flag], "false"); is != meant[flag] {
-			key := again.Decides(flag)
-			if flag == "checkpointing" && is != "false" && meant[flag] != "false" {
-				key = again.Decides("reentrant")
-			}
-			return fmt.Errorf("%s: with what would be written, a plan reads --%s %s where fit has chosen %s; set %s by hand, and run fit on the file again (nothing was written)",
-				f.trainer.File, flag, is, meant[flag], cmp.Or(key, "it"))
-		}
-	}
-	return nil
 }
 
 // changes are the files with what is to be in them.

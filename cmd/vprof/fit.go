@@ -345,7 +345,7 @@ func (o *fitOptions) search() (s fit.Search, err error) {
 	if err != nil {
 		return s, err
 	}
-	o.apply.trainer = o.c.trainer
+	o.apply.trainer, o.apply.fixed = o.c.trainer, o.c.fixed
 	if t := o.c.trainer; t != nil && o.effective == 0 && !o.c.flags.Changed("accumulate") {
 		o.effective = t.Effective(o.group.gpus) // what is learned should stay as it is
 	}

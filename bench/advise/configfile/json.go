@@ -158,23 +158,10 @@ func (f *finderJSON) value(here path) error {
 			return err
 		}
 	}
-	from, entries := int(f.d.InputOffset()), 0
 	switch t {
 	case json.Delim('{'):
-		for f.d.More() {
-			key, err := f.d.Token()
-			if err != nil {
-				return err
-			}
-			if err := f.value(append(here[:len(here):len(here)], key.(string))); err != nil {
-				return err
-			}
-			entries++
-		}
-		if hit && f.object {
-			f.times++
-			f.at.from, f.entries = from, entries
-			f.at.to = len(bytes.TrimRight(f.data[:f.d.InputOffset()], " \t\r\n"))
+		if err := f.entriesOf(here, hit && f.object); err != nil {
+			return err
 		}
 	case json.Delim('['):
 		for f.d.More() {
@@ -188,6 +175,26 @@ func (f *finderJSON) value(here path) error {
 	}
 	_, err = f.d.Token() // the closing one
 	return err
+}
+
+// entriesOf walks over the entries of an object, which may be the one that is looked for.
+func (f *finderJSON) entriesOf(here path, wanted bool) error {
+	from, entries := int(f.d.InputOffset()), 0
+	for ; f.d.More(); entries++ {
+		key, err := f.d.Token()
+		if err != nil {
+			return err
+		}
+		if err := f.value(append(here[:len(here):len(here)], key.(string))); err != nil {
+			return err
+		}
+	}
+	if wanted {
+		f.times++
+		f.at.from, f.entries = from, entries
+		f.at.to = len(bytes.TrimRight(f.data[:f.d.InputOffset()], " \t\r\n"))
+	}
+	return nil
 }
 
 // found notes the place of the token that was just read.

@@ -131,6 +131,9 @@ func (c *Config) Decides(flag string) string {
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(c.table.Keys)) {
+		if c.table.Keys[key].Is == flag {
+			return key
+		}
 		for _, w := range c.table.Keys[key].Words {
 			if w.Facts[flag] != "" {
 				return key

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/vprof/vprof/bench/advise/configfile"
+	"github.com/vprof/vprof/bench/report"
+)
+
+// readBack finds what a trainer's file would say otherwise than the choice that was written
+// into it: nothing is written then.
+func (f *applyFlags) readBack(changes []configfile.Change, c report.Choice) error {
+	if f.trainer == nil || len(f.pairs) > 0 || len(changes) != 1 {
+		return nil
+	}
+	again, err := f.trainer.Again(changes[0].After)
+	if err != nil {
+		return fmt.Errorf("nothing was written, since %s would be refused then: %w", f.trainer.Trainer, err)
+	}
+	said := map[string]string{}
+	for _, s := range again.Settings {
+		said[s.Flag] = s.Value
+	}
+	k := &c.Case.Case
+	v := trainerValues(c)
+	meant := map[string]string{"batch": fmt.Sprint(c.Batch), "accumulate": fmt.Sprint(max(1, k.Accumulate)), "checkpointing": "false"}
+	if k.Checkpointing {
+		meant["checkpointing"] = cmp.Or(k.Recompute, "true")
+	}
+	for _, lever := range []string{"liger", "offload", "optimizer-in-backward", "quantize"} {
+		meant[lever] = cmp.Or(v.Levers[lever], "false")
+	}
+	if name, turned := v.Levers["optimizer"]; turned {
+		meant["optimizer"] = name
+	}
+	usual := map[string]string{"accumulate": "1"}
+	for _, flag := range slices.Sorted(maps.Keys(meant)) {
+		if is := cmp.Or(said[flag], usual[flag], "false"); is != meant[flag] {
+			key := again.Decides(flag)
+			if flag == "checkpointing" && is != "false" && k.Checkpointing {
+				key, meant[flag] = again.Decides("reentrant"), cmp.Or(k.Recompute, "non-reentrant")
+			}
+			return fmt.Errorf("%s: with what would be written, a plan reads --%s %s where fit has chosen %s; set %s by hand, and run fit on the file again (nothing was written)",
+				f.trainer.File, flag, is, meant[flag], cmp.Or(key, "it"))
+		}
+	}
+	return nil
+}
+
+// given are the flags of a case that fit fits to and does not write.
+var given = []string{
+	"task", "seq-len", "weights", "amp", "lora", "optimizer", "objective", "train-only", "trained-weights", "qat", "chunked-loss",
+	"linear-cross-entropy", "torch-compile", "tiled-mlp", "clip", "strategy", "alloc-conf",
+}
+
+// facts are what tables of trainers call what such a flag says, where that is not the flag.
+var facts = map[string]string{"amp": "mixed", "lora": "lora-r"}
+
+// unwritten says which flags, given beside a trainer's file, the file does not say, after a
+// note if there is one.
+func (f *applyFlags) unwritten(c report.Choice, note string) (lines []string) {
+	if note != "" {
+		lines = append(lines, note)
+	}
+	if f.trainer == nil || len(f.pairs) > 0 {
+		return lines
+	}
+	said := map[string]string{}
+	for _, s := range f.trainer.Settings {
+		said[s.Flag] = s.Value
+	}
+	levers := trainerValues(c).Levers
+	for _, name := range given {
+		flag := f.flags.Lookup(name)
+		if flag == nil || !f.fixed(name) || levers[name] != "" || said[name] == flag.Value.String() {
+			continue
+		}
+		lines = append(lines, fmt.Sprintf("%s: --%s %s was given beside the file and is not written; set %s by hand", f.trainer.File, name, flag.Value, cmp.Or(f.trainer.Decides(name), f.trainer.Decides(facts[name]), "it")))
+	}
+	return lines
+}
