@@ -303,6 +303,10 @@ func (c *Case) checkObjective(m *Model) (field, reason string) {
 		return "", ""
 	case !m.Levers.Objective:
 		return at, "vprof records preferences with the decoders of transformers (hf:config.json); a graph has its loss in it"
+	case o.Name == Reward && o.As == AsLLaMAFactory:
+		if c.Task != preferenceTask {
+			return at, "LLaMA-Factory's reward is a value beside the words of a language model; use --task causal-lm"
+		}
 	case o.Name == Reward && c.Task != rewardTask:
 		return at, "a reward is a score of a whole answer; add --task classification --set classes=1"
 	case o.Name == Reranker && c.Task == rewardTask:

@@ -62,6 +62,11 @@ func CausalLM(net any, m Decoder, inputs *nn.Embedding, output *nn.Layer, text T
 		task.Call = (&weighted{text.Objective, task, c}).loss
 		return task
 	}
+	if text.Objective.Name == models.Reward {
+		v := &valued{c, newValueHead(inputs.Weight.Dims[1])}
+		task.valueHead, task.Call = v.head, v.loss
+		return task
+	}
 	if text.Objective.Matches() {
 		task.Call = (&matching{text.Objective, c, text.Ranks}).loss
 		return task

@@ -226,6 +226,8 @@ type TextTask struct {
 	batch  TextBatch
 	// Beside is what a batch has beside its texts; nil for most.
 	Beside Beside
+	// valueHead is trained as a whole, whatever adapters the model has; nil for most.
+	valueHead any
 	// policy learns from generated answers; nil for most.
 	policy *policy
 }
@@ -266,6 +268,9 @@ func (t *TextTask) RequireInputGrads() {
 // PrepareRecomputation implements [train.Recomputing].
 func (t *TextTask) PrepareRecomputation() { t.Inputs.RequireGrads() }
 
+// ValueHead implements [train.Valued].
+func (t *TextTask) ValueHead() any { return t.valueHead }
+
 // Load implements [train.Task].
 func (t *TextTask) Load(tape *trace.Tape, n int64) {
 	fresh := func(op string, shape ...int64) *tensor {
@@ -280,25 +285,28 @@ func (t *TextTask) Load(tape *trace.Tape, n int64) {
 	if t.Objective.Unpadded {
 		t.batch = TextBatch{IDs: fresh("randint", 1, n*t.Length), Labels: fresh("clone", n)}
 		fresh("clone", 1, n*t.Length) // the places of tokens in their texts
+		t.loadBeside(tape, n)
 		return
 	}
 	t.batch = TextBatch{IDs: fresh("randint", n, t.Length)}
 	if t.Bidirectional || t.Padded {
 		t.batch.Padding = fresh("ones", n, t.Length)
 	}
-	switch t.Objective.Name {
-	case models.Embedding:
+	switch {
+	case t.Objective.Name == models.Embedding:
 		t.batch.Labels = tape.Hold(tape.New("clone", program.Batch, trace.F32, samples*(t.Objective.Rows()-1)))
-		return
-	case models.Reranker:
+	case t.Objective.Name == models.Reranker:
 		t.batch.Labels = fresh("clone", n)
-		return
-	}
-	if t.Classes == nil || t.Classes.Tokens || !t.Objective.IsZero() {
+	case t.Classes == nil || t.Classes.Tokens || !t.Objective.IsZero():
 		t.batch.Labels = fresh("clone", n, t.Length)
-	} else {
+	default:
 		t.batch.Labels = t.Classes.Labels(tape, n)
 	}
+	t.loadBeside(tape, n)
+}
+
+// loadBeside brings what comes with n rows of texts to the device.
+func (t *TextTask) loadBeside(tape *trace.Tape, n int64) {
 	if t.Beside != nil {
 		t.Beside.Load(tape, n)
 	}

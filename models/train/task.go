@@ -58,6 +58,34 @@ type Comparing interface {
 	ReferenceModel() any
 }
 
+// Valued is a task with a head of values around its model, which is trained as a whole, in fp32,
+// whatever adapters the model has.
+type Valued interface {
+	// ValueHead is what [nn.NewTree] takes, nil if there is none.
+	ValueHead() any
+}
+
+// wrapped is a model with such a head, as TRL's PreTrainedModelWrapper names them.
+type wrapped struct {
+	nn.Module
+	PretrainedModel any
+	VHead           any
+}
+
+// whole is all that a task trains.
+func whole(task Task, c models.Case) any {
+	v, ok := task.(Valued)
+	if !ok || v.ValueHead() == nil {
+		return task.Model()
+	}
+	if c.Strategy.DeepSpeed() { // which brings all of the model to one type
+		for _, p := range nn.NewTree(v.ValueHead()).Parameters {
+			p.DType = weightType(c.Weights)
+		}
+	}
+	return &wrapped{PretrainedModel: task.Model(), VHead: v.ValueHead()}
+}
+
 // Preparing is a task that does something before the micro-batches of each step.
 type Preparing interface {
 	// Prepare runs it and marks a phase of its own.
@@ -126,7 +154,7 @@ func newTrainer(task Task, c models.Case) (models.Trainer, error) {
 	if r, ok := task.(Recomputing); ok && c.Checkpointing && c.Recompute != models.ReentrantTrained {
 		r.PrepareRecomputation()
 	}
-	t.net = nn.NewTree(task.Model())
+	t.net = nn.NewTree(whole(task, c))
 	if r, ok := task.(Comparing); ok && r.ReferenceModel() != nil {
 		t.reference = nn.NewTree(r.ReferenceModel())
 		for _, p := range t.reference.Parameters {
@@ -143,7 +171,7 @@ func newTrainer(task Task, c models.Case) (models.Trainer, error) {
 		for _, p := range nn.NewTree(task.Head()).Parameters {
 			p.Frozen = false
 		}
-		t.net = nn.NewTree(task.Model()) // the head's modules have their names again
+		t.net = nn.NewTree(whole(task, c)) // the head's modules have their names again
 	}
 	return t, nil
 }

@@ -1,0 +1,76 @@
+package hf
+
+import (
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/models/train"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// valueHead is the ValueHead of TRL: a number for each token, from the states of the last layer.
+type valueHead struct {
+	nn.Module
+	Dropout *nn.Dropout
+	Summary *nn.Linear
+}
+
+// headOfValues is its summary_dropout_prob.
+const headOfValues = 0.1
+
+func newValueHead(width int64) *valueHead {
+	return &valueHead{Dropout: nn.NewDropout(headOfValues), Summary: nn.NewLinear(width, 1, true)}
+}
+
+// Forward gives values [rows, length, 1].
+func (h *valueHead) Forward(f *frame, x *tensor) *tensor {
+	x = f.Let(f.Call(h.Dropout, x))
+	f.Set(&x, x.To(h.Summary.Weight.DType))
+	return f.Call(h.Summary, x)
+}
+
+// valued learns which of two answers is the better one, from the value of its last token: what
+// LLaMA-Factory 0.9.6 does in stage rm (train/rm/trainer.py) with TRL's
+// AutoModelForCausalLMWithValueHead, which computes scores of words, too, and holds the states
+// of all layers until it returns.
+type valued struct {
+	model *caller
+	head  *valueHead
+}
+
+// loss is compute_loss.
+func (v *valued) loss(f *frame, b TextBatch) *tensor {
+	g := f.FuncFrame(b.IDs, b.Padding)
+	values := g.Let(v.values(g, b))
+	parts := g.LetAll(values.Chunk(2, 0))
+	for i, x := range parts {
+		last := g.Let(f.Tape().Filled("sum", trace.I64, x.Size(0), 1))
+		parts[i] = g.Let(g.Let(x.Gather(last)).Squeeze(-1))
+	}
+	loss := parts[0].To(trace.F32).Sub(parts[1].To(trace.F32)).LogSigmoid().Mean(false).Neg()
+	g.End(loss)
+	return loss
+}
+
+// values are those [rows, length] of all tokens, in the precision of training.
+func (v *valued) values(f *frame, b TextBatch) *tensor {
+	var value, logits *tensor
+	on := false
+	g := f.FuncFrame(b.IDs, b.Padding)
+	train.Autocast(f.Tape(), v.model.text.AMP, func() {
+		h := g.CallFrame(b.IDs, b.Padding)
+		logits = h.Let(v.model.states(h, b, func(x *tensor) { value = h.Let(x) }, true))
+		value = h.Let(h.Call(v.head, value))
+		value = value.Squeeze(-1)
+		h.Let(value)
+		if logits.DType() != trace.F32 {
+			h.Set(&logits, logits.To(trace.F32))
+		}
+		h.End(value, logits)
+		_, on = f.Tape().Autocasting()
+	})
+	g.LetAll([]*tensor{value, logits})
+	if on {
+		g.Set(&value, value.To(trace.F32))
+	}
+	g.End(value)
+	return value
+}

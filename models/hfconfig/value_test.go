@@ -1,0 +1,50 @@
+package hfconfig
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// Bytes that a step asks for beyond those before it, with LLaMA-Factory's loss of rewards and
+// TRL's value head: at most in its forward pass and in backward. They were called with PyTorch
+// 2.11 and its allocator, two pairs of 256 tokens.
+func TestValuesBesideWords(t *testing.T) {
+	o, err := models.ParseObjective("reward:as=llama-factory")
+	require.NoError(t, err)
+	lora := &models.LoRA{Rank: 8}
+	for _, want := range []struct {
+		weights           models.WeightType
+		amp               models.Autocast
+		lora              *models.LoRA
+		checkpointing     bool
+		forward, backward int64
+	}{
+		{"", "bf16", nil, false, 102497354, 104595556},
+		{"bf16", models.NoAutocast, nil, false, 73072712, 72543316},
+		{"bf16", "bf16", lora, false, 79566920, 77445204},
+		{"bf16", "bf16", lora, true, 16164864, 37056548},
+		{"", "bf16", nil, true, 33170434, 56285220},
+	} {
+		m := model(t, shortLlama)
+		c := complete(t, m, models.Case{
+			Batch: 2, Torch: "2.11", Weights: want.weights, AMP: want.amp, LoRA: want.lora, Checkpointing: want.checkpointing, Optimizer: "sgd",
+			Settings: models.Settings{"seq-len": 256, "packed": 0, "padding": 0}, Levers: models.Levers{Objective: o, Clip: models.ClipNone},
+		})
+		r, err := m.Record(c, trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2})
+		require.NoError(t, err)
+		all := phases(r.Program, asRequested)
+		before := all[phase(0, "step_end")].end
+		forward := max(all[phase(1, "forward")].peak, all[phase(1, "loss")].peak)
+		require.InEpsilon(t, want.forward, forward-before, 0.0005, "%+v", want)
+		require.InEpsilon(t, want.backward, all[phase(1, "backward")].peak-before, 0.0005, "%+v", want)
+		tr, err := m.Build(c)
+		require.NoError(t, err)
+		if want.lora == nil {
+			require.EqualValues(t, 7_605_760+513, tr.Counts().Trainable, "the head is trained")
+		}
+	}
+}
