@@ -63,8 +63,8 @@ func CausalLM(net any, m Decoder, inputs *nn.Embedding, output *nn.Layer, text T
 		return task
 	}
 	if text.Objective.Name == models.Reward {
-		v := &valued{c, newValueHead(inputs.Weight.Dims[1])}
-		task.valueHead, task.Call = v.head, v.loss
+		task.valued = &valuedModel{PretrainedModel: net, VHead: newValueHead(inputs.Weight.Dims[1])}
+		task.Call = (&valued{c, task.valued}).loss
 		return task
 	}
 	if text.Objective.Matches() {

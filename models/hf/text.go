@@ -226,8 +226,8 @@ type TextTask struct {
 	batch  TextBatch
 	// Beside is what a batch has beside its texts; nil for most.
 	Beside Beside
-	// valueHead is trained as a whole, whatever adapters the model has; nil for most.
-	valueHead any
+	// valued is the model with a head of values; nil for most.
+	valued *valuedModel
 	// policy learns from generated answers; nil for most.
 	policy *policy
 }
@@ -268,8 +268,13 @@ func (t *TextTask) RequireInputGrads() {
 // PrepareRecomputation implements [train.Recomputing].
 func (t *TextTask) PrepareRecomputation() { t.Inputs.RequireGrads() }
 
-// ValueHead implements [train.Valued].
-func (t *TextTask) ValueHead() any { return t.valueHead }
+// Valued implements [train.Valued].
+func (t *TextTask) Valued() (model, head any) {
+	if t.valued == nil {
+		return nil, nil
+	}
+	return t.valued, t.valued.VHead
+}
 
 // Load implements [train.Task].
 func (t *TextTask) Load(tape *trace.Tape, n int64) {

@@ -27,13 +27,20 @@ func (h *valueHead) Forward(f *frame, x *tensor) *tensor {
 	return f.Call(h.Summary, x)
 }
 
+// valuedModel is AutoModelForCausalLMWithValueHead.
+type valuedModel struct {
+	nn.Module
+	PretrainedModel any
+	VHead           *valueHead
+}
+
 // valued learns which of two answers is the better one, from the value of its last token: what
 // LLaMA-Factory 0.9.6 does in stage rm (train/rm/trainer.py) with TRL's
 // AutoModelForCausalLMWithValueHead, which computes scores of words, too, and holds the states
 // of all layers until it returns.
 type valued struct {
 	model *caller
-	head  *valueHead
+	net   *valuedModel
 }
 
 // loss is compute_loss.
@@ -57,8 +64,9 @@ func (v *valued) values(f *frame, b TextBatch) *tensor {
 	g := f.FuncFrame(b.IDs, b.Padding)
 	train.Autocast(f.Tape(), v.model.text.AMP, func() {
 		h := g.CallFrame(b.IDs, b.Padding)
+		h.In(v.net)
 		logits = h.Let(v.model.states(h, b, func(x *tensor) { value = h.Let(x) }, true))
-		value = h.Let(h.Call(v.head, value))
+		value = h.Let(h.Call(v.net.VHead, value))
 		value = value.Squeeze(-1)
 		h.Let(value)
 		if logits.DType() != trace.F32 {

@@ -1,6 +1,7 @@
 package hfconfig
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -20,19 +21,20 @@ func TestValuesBesideWords(t *testing.T) {
 		weights           models.WeightType
 		amp               models.Autocast
 		lora              *models.LoRA
-		checkpointing     bool
+		checkpointing     string
 		forward, backward int64
 	}{
-		{"", "bf16", nil, false, 102497354, 104595556},
-		{"bf16", models.NoAutocast, nil, false, 73072712, 72543316},
-		{"bf16", "bf16", lora, false, 79566920, 77445204},
-		{"bf16", "bf16", lora, true, 16164864, 37056548},
-		{"", "bf16", nil, true, 33170434, 56285220},
+		{"", "bf16", nil, "", 102497354, 104595556},
+		{"bf16", models.NoAutocast, nil, "", 73072712, 72543316},
+		{"bf16", "bf16", lora, "", 79566920, 77445204},
+		{"bf16", "bf16", lora, "on", 16164864, 37056548},
+		{"bf16", "bf16", lora, models.Reentrant, 16164864, 38105124},
+		{"", "bf16", nil, "on", 33170434, 56285220},
 	} {
 		m := model(t, shortLlama)
 		c := complete(t, m, models.Case{
-			Batch: 2, Torch: "2.11", Weights: want.weights, AMP: want.amp, LoRA: want.lora, Checkpointing: want.checkpointing, Optimizer: "sgd",
-			Settings: models.Settings{"seq-len": 256, "packed": 0, "padding": 0}, Levers: models.Levers{Objective: o, Clip: models.ClipNone},
+			Batch: 2, Torch: "2.11", Weights: want.weights, AMP: want.amp, LoRA: want.lora, Checkpointing: want.checkpointing != "", Optimizer: "sgd",
+			Settings: models.Settings{"seq-len": 256, "packed": 0, "padding": 0}, Levers: models.Levers{Objective: o, Clip: models.ClipNone, Recompute: strings.TrimPrefix(want.checkpointing, "on")},
 		})
 		r, err := m.Record(c, trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2})
 		require.NoError(t, err)

@@ -61,29 +61,27 @@ type Comparing interface {
 // Valued is a task with a head of values around its model, which is trained as a whole, in fp32,
 // whatever adapters the model has.
 type Valued interface {
-	// ValueHead is what [nn.NewTree] takes, nil if there is none.
-	ValueHead() any
-}
-
-// wrapped is a model with such a head, as TRL's PreTrainedModelWrapper names them.
-type wrapped struct {
-	nn.Module
-	PretrainedModel any
-	VHead           any
+	// Valued are the model with the head and the head, as [nn.NewTree] takes them; nil if there
+	// is none.
+	Valued() (model, head any)
 }
 
 // whole is all that a task trains.
 func whole(task Task, c models.Case) any {
 	v, ok := task.(Valued)
-	if !ok || v.ValueHead() == nil {
+	if !ok {
+		return task.Model()
+	}
+	model, head := v.Valued()
+	if model == nil {
 		return task.Model()
 	}
 	if c.Strategy.DeepSpeed() { // which brings all of the model to one type
-		for _, p := range nn.NewTree(v.ValueHead()).Parameters {
+		for _, p := range nn.NewTree(head).Parameters {
 			p.DType = weightType(c.Weights)
 		}
 	}
-	return &wrapped{PretrainedModel: task.Model(), VHead: v.ValueHead()}
+	return model
 }
 
 // Preparing is a task that does something before the micro-batches of each step.
