@@ -31,6 +31,7 @@ var launches = []launch{
 	{words: []string{"trl", "sft"}, trainer: "TRL"},
 	{words: []string{"trl", "dpo"}, trainer: "TRL", says: facts{"objective": {value: "dpo"}}},
 	{words: []string{"trl", "grpo"}, trainer: "TRL", says: facts{"objective": {value: "grpo"}}},
+	{words: []string{"trl", "rloo"}, trainer: "TRL", says: facts{"objective": {value: "grpo"}, "method": {value: "rloo"}}},
 	{words: []string{"trl", "kto"}, trainer: "TRL", says: facts{"objective": {value: "kto"}}},
 	{words: []string{"trl", "reward"}, trainer: "TRL", says: facts{"objective": {value: "reward"}, "task": {value: "classification"}, "num-labels": {value: "1"}}},
 }
@@ -57,6 +58,7 @@ var modules = map[string][]string{
 	"trl.scripts.sft":   {"trl", "sft"},
 	"trl.scripts.dpo":   {"trl", "dpo"},
 	"trl.scripts.grpo":  {"trl", "grpo"},
+	"trl.scripts.rloo":  {"trl", "rloo"},
 	"trl.scripts.kto":   {"trl", "kto"},
 }
 

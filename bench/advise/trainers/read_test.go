@@ -142,7 +142,9 @@ func TestGeneratedAnswersAreAnObjective(t *testing.T) {
 		"swift rlhf --model a --rlhf_type grpo --use_vllm true --vllm_mode colocate --vllm_gpu_memory_utilization 0.4":                 {"grpo:completion=512,reference,old,as=ms-swift", "1024", "60%"},
 		"swift rlhf --model a --rlhf_type grpo --use_vllm true --vllm_mode colocate --vllm_gpu_memory_utilization 0.4 --sleep_level 1": {"grpo:completion=512,reference,old,as=ms-swift", "1024", ""},
 		"swift rlhf --model a --rlhf_type grpo --use_vllm true --vllm_mode server --vllm_gpu_memory_utilization 0.4":                   {"grpo:completion=512,reference,old,as=ms-swift", "1024", ""},
-		"trl grpo --model_name_or_path a":                                                                                            {"grpo:completion=512", "1024", ""},
+		"trl grpo --model_name_or_path a": {"grpo:completion=512", "1024", ""},
+		"trl rloo --model_name_or_path a": {"grpo:completion=512,reference,old", "1024", ""},
+		"python -m trl.scripts.rloo --model_name_or_path a --beta 0.0 --max_completion_length 64":                                    {"grpo:completion=64,old", "576", ""},
 		"trl grpo --model_name_or_path a --beta 0.04 --use_vllm":                                                                     {"grpo:completion=512,reference,old", "1024", "70%"},
 		"trl grpo --model_name_or_path a --num_iterations 2 --max_prompt_length 100 --max_completion_length 28":                      {"grpo:completion=28,old", "128", ""},
 		"trl grpo --model_name_or_path a --gradient_accumulation_steps 8 --steps_per_generation 4 --vllm_gpu_memory_utilization 0.5": {"grpo:completion=512", "1024", ""},
@@ -165,6 +167,7 @@ func TestTextsThatBelongTogetherAreAnObjective(t *testing.T) {
 		"swift sft --model a --task_type embedding --loss_type cosine_similarity --padding_free true":              {"embedding:pairs,unpadded", ""},
 		"MAX_NEGATIVE_SAMPLES=3 swift sft --model a --task_type generative_reranker --loss_type listwise_reranker": {"reranker:negatives=3", ""},
 		"swift sft --model a --task_type reranker --loss_type pointwise_reranker":                                  {"reranker", "classification"},
+		"swift rlhf --rlhf_type dpo --model a --loss_type sigmoid bco_pair sft --rpo_alpha 0.1":                    {"dpo:as=ms-swift", ""},
 		"swift sft --model a --enable_dft_loss true":                                                               {"dft:as=ms-swift", ""},
 	} {
 		c, err := one(t, "c.sh", text+"\n")
