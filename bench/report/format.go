@@ -48,8 +48,9 @@ func Formats() []string {
 
 // ParseFormat finds the format of a name, or of a suffix without its dot.
 func ParseFormat(name string) (Format, error) {
+	lower := strings.ToLower(name)
 	for _, f := range formats {
-		if name == string(f.format) || slices.Contains(f.suffixes, "."+name) {
+		if lower == string(f.format) || slices.Contains(f.suffixes, "."+lower) {
 			return f.format, nil
 		}
 	}

@@ -76,6 +76,7 @@ trained, as in plan.`,
 }
 
 func runExport(ctx context.Context, o *exportOptions, runs []string) error {
+	o.to = strings.ReplaceAll(o.to, "_", "-") // pytorch.org/memory_viz
 	if f, err := report.ParseFormat(o.to); err == nil {
 		o.to = string(f) // md is markdown
 	}

@@ -55,7 +55,7 @@ var calledOtherwise = map[string]string{
 	"num-gpus": "gpus", "nproc-per-node": "gpus", "world-size": "gpus", "vram": "gpu-memory", "memory": "gpu-memory",
 	"optim": "optimizer", "load-in-4bit": "quantize nf4", "load-in-8bit": "quantize int8", "4bit": "quantize nf4", "qlora": "quantize nf4",
 	"fsdp": "strategy fsdp2", "zero": "strategy zero3", "deepspeed": "strategy zero3", "pytorch": "torch", "compile": "torch-compile",
-	"json": "format json", "csv": "format csv", "out": "export", "device": "gpu", "config": "config-path",
+	"json": "format json", "csv": "format csv", "out": "export", "format": "to", "device": "gpu", "config": "config-path",
 }
 
 // meantFlag says which flag of the command may have been meant by one that it does not have.

@@ -174,7 +174,7 @@ func Sides(a, b *Side, tolerance float64, batch int) (*report.Comparison, error)
 		pair(out, as, bs)
 	}
 	if len(out.Rows) == 0 {
-		return nil, &NothingToCompareError{fmt.Sprintf("no step is in both files: %s has %s, %s has %s", a.Label, example(as), b.Label, example(bs))}
+		return nil, &NothingToCompareError{fmt.Sprintf("no step is in both files: %s has %s, %s has %s; vprof report shows two ways of training side by side", a.Label, example(as), b.Label, example(bs))}
 	}
 	for _, s := range []*Side{a, b} {
 		if s.Snapshot != nil {
