@@ -12,12 +12,42 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The table of what holds answers to be right names no test that is gone.
+// The table of safeguards names no test that is gone.
 func TestTrustNamesTestsThatExist(t *testing.T) {
-	text, err := os.ReadFile("../../docs/trust.md")
+	tests := allTests(t)
+	for _, name := range namedIn(t, "../../docs/trust.md", "`((?:Test|Fuzz)[A-Za-z0-9]+|[a-z]+\\.txtar)`") {
+		if strings.HasSuffix(name, ".txtar") {
+			require.FileExists(t, filepath.Join("testdata/script", name))
+			continue
+		}
+		require.True(t, strings.Contains(tests, "func "+name+"("), name)
+	}
+}
+
+// Nor do the pages that say how a figure can be checked: go test -run NAME.
+func TestPagesNameTestsThatExist(t *testing.T) {
+	tests := allTests(t)
+	for _, page := range []string{"../../docs/finetuning.md", "../../CONTRIBUTING.md"} {
+		for _, name := range namedIn(t, page, `-run\s+([A-Za-z]+)`) {
+			there := regexp.MustCompile(`func Test[A-Za-z0-9]*` + strings.TrimPrefix(name, "Test")).MatchString(tests)
+			require.True(t, there, "%s: -run %s", page, name)
+		}
+	}
+}
+
+// namedIn are the names that a pattern finds in a file.
+func namedIn(t *testing.T, path, pattern string) (names []string) {
+	text, err := os.ReadFile(path)
 	require.NoError(t, err)
-	named := regexp.MustCompile("`((?:Test|Fuzz)[A-Za-z0-9]+|[a-z]+\\.txtar)`").FindAllSubmatch(text, -1)
-	require.NotEmpty(t, named)
+	for _, found := range regexp.MustCompile(pattern).FindAllSubmatch(text, -1) {
+		names = append(names, string(found[1]))
+	}
+	require.NotEmpty(t, names)
+	return names
+}
+
+// allTests is the code of all tests.
+func allTests(t *testing.T) string {
 	var tests bytes.Buffer
 	for _, room := range []string{"bench", "cmd", "internal", "models", "profiler"} {
 		require.NoError(t, filepath.WalkDir(filepath.Join("../..", room), func(path string, _ fs.DirEntry, err error) error {
@@ -32,12 +62,5 @@ func TestTrustNamesTestsThatExist(t *testing.T) {
 			return nil
 		}))
 	}
-	for _, n := range named {
-		name := string(n[1])
-		if strings.HasSuffix(name, ".txtar") {
-			require.FileExists(t, filepath.Join("testdata/script", name))
-			continue
-		}
-		require.Contains(t, tests.String(), "func "+name+"(", name)
-	}
+	return tests.String()
 }
