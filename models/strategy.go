@@ -65,6 +65,9 @@ type Strategy struct {
 	// stage3_max_live_parameters, Part sub_group_size.
 	Bucket, Prefetch, Persist, Reuse, Live, Part int64
 	Overlap                                      bool
+	// Serial is overlap_comm=false of stage 3, which has it by itself, and Scattered
+	// contiguous_gradients=false of it.
+	Serial, Scattered bool
 	// Engine is "deepspeed" where ZeRO-1 is DeepSpeed's and not PyTorch's.
 	Engine string
 	// Offload is what waits in the host's memory: "optimizer", "params" or "all".

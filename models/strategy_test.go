@@ -29,6 +29,7 @@ func strategies() *rapid.Generator[Strategy] {
 				return s
 			}
 			s.Prefetch, s.Persist = rapid.SampledFrom([]int64{0, AutoSize, 7}).Draw(t, "prefetch"), rapid.SampledFrom([]int64{0, AutoSize, 8}).Draw(t, "persist")
+			s.Serial, s.Scattered = rapid.Bool().Draw(t, "serial"), rapid.Bool().Draw(t, "scattered")
 			s.Reuse, s.Live, s.Part = rapid.Int64Range(0, 9).Draw(t, "reuse"), rapid.Int64Range(0, 9).Draw(t, "live"), rapid.Int64Range(0, 9).Draw(t, "part")
 			return s
 		}
@@ -67,6 +68,8 @@ func TestStrategiesAreReadAsPyTorchNamesTheirOptions(t *testing.T) {
 		"fsdp2:reshard=true,replicate=1,no_sync=true":     {Name: FSDP2},
 		"tp:tp=2,reshard=auto,col=query+key,row=dense":    {Name: TP, TP: 2, Col: []string{"query", "key"}, Row: []string{"dense"}},
 		"fsdp2:reshard=02,wrap=h.*/2+norm:head":           {Name: FSDP2, Reshard: "2", Wrap: []string{"h.*/2", "norm:head"}},
+		"zero3:persist=0,overlap=true,contiguous=true":    {Name: ZeRO3, Persist: 1},
+		"zero3:overlap=false,contiguous=false":            {Name: ZeRO3, Serial: true, Scattered: true},
 		"tp:tp=4,reshard=true":                            {Name: TP, TP: 4, Reshard: "true"},
 		"tp:tp=2,replicate=2,init=meta":                   {Name: TP, TP: 2, Replicate: 2, Init: "meta"},
 		"ddp:find_unused=true,bucket_view=false,rank=005": {Name: DDP, FindUnused: true, Rank: &five},
@@ -101,6 +104,7 @@ func TestStrategyErrorsNameTheKey(t *testing.T) {
 		"zero2:prefetch=1":          `zero2 has no key "prefetch"`,
 		"zero3:bucket=-1":           `bucket: "-1" is not a whole number`,
 		"zero3:live=auto":           `live: "auto" is not a whole number`,
+		"zero2:bucket=0":            `bucket: "0" is not a size; DeepSpeed's buckets have at least one element`,
 	} {
 		_, err := ParseStrategy(text)
 		require.ErrorContains(t, err, want, text)

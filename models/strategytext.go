@@ -18,7 +18,7 @@ var strategyKeys = map[string][]string{
 	TP:    {"tp", "col", "row", "reshard", "mp", "reduce", "replicate", "wrap", "init", "no_sync", "cp", "cp_by", "rank"},
 	ZeRO1: {"engine", "bucket", "overlap", "offload", "bucket_view", "bucket_cap_mb", "static_graph", "find_unused", "no_sync", "cp", "cp_by", "rank"},
 	ZeRO2: {"bucket", "overlap", "offload", "cp", "cp_by", "rank"},
-	ZeRO3: {"bucket", "prefetch", "persist", "reuse", "live", "part", "offload", "cp", "cp_by", "rank"},
+	ZeRO3: {"bucket", "prefetch", "persist", "reuse", "live", "part", "overlap", "contiguous", "offload", "cp", "cp_by", "rank"},
 }
 
 // ParseStrategy reads a strategy like "fsdp2:mp=bf16,replicate=2". Patterns of wrap
@@ -106,7 +106,13 @@ func (s *Strategy) set(key, value string) (err error) {
 	case "init":
 		s.Init, err = oneOf(value, "meta")
 	case "overlap":
-		s.Overlap, err = parseTruth(value)
+		var on bool
+		on, err = parseTruth(value)
+		s.Overlap, s.Serial = on && s.Name != ZeRO3, !on && s.Name == ZeRO3
+	case "contiguous":
+		var on bool
+		on, err = parseTruth(value)
+		s.Scattered = !on
 	case "offload":
 		return s.setOffload(value)
 	default:
@@ -170,7 +176,10 @@ func (s *Strategy) setSize(key, value string) (err error) {
 		*size = AutoSize
 		return nil
 	}
-	*size, err = parseWithin(value, 0, 1<<50)
+	if *size, err = parseWithin(value, 0, 1<<50); key == "bucket" && *size == 0 && err == nil {
+		return fmt.Errorf("%q is not a size; DeepSpeed's buckets have at least one element", value)
+	}
+	*size = max(1, *size) // none at all is as good as one
 	return err
 }
 
@@ -260,7 +269,8 @@ func (s *Strategy) String() string {
 			add(key, text, true)
 		}
 	}
-	add("overlap", "true", s.Overlap)
+	add("overlap", strconv.FormatBool(s.Overlap), s.Overlap || s.Serial)
+	add("contiguous", "false", s.Scattered)
 	add("init", s.Init, s.Init != "")
 	add("offload", s.Offload, s.Offload != "")
 	if s.Rank != nil {

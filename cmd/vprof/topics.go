@@ -65,6 +65,8 @@ all ranks that differ.
                                    stage3_param_persistence_threshold,
                                    stage3_max_reuse_distance,
                                    stage3_max_live_parameters, sub_group_size
+            overlap=false          without overlap_comm, which it has unless told
+            contiguous=false       without contiguous_gradients: no bucket of gradients
             offload=optimizer|params|all
   fsdp2   fully_shard of the children of the longest list of equal modules, then of
           the model

@@ -69,6 +69,7 @@ func zero3(t *trace.Tape, w distributed.World, c models.Case, l Layout) (*Ranks,
 		Prefetch: cmp.Or(s.Prefetch, prefetchBucket), Persist: cmp.Or(s.Persist, persistThreshold),
 		Reuse: cmp.Or(s.Reuse, mostReuseDistance), Live: cmp.Or(s.Live, mostLiveParameters), Part: cmp.Or(s.Part, subGroupSize),
 		OffloadWeights: s.Offload == models.OffloadParams || s.Offload == models.OffloadAll,
+		Serial:         s.Serial, Scattered: s.Scattered,
 	}
 	if s.Prefetch == models.AutoSize { // as transformers' HfTrainerDeepSpeedConfig has it
 		fetch.Prefetch = width(l) * width(l) * 9 / 10
@@ -92,7 +93,7 @@ func zero3(t *trace.Tape, w distributed.World, c models.Case, l Layout) (*Ranks,
 // nothing is fetched ahead.
 func frozen3(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout) (*Ranks, error) {
 	fetch := distributed.Fetching{
-		Persist: 10 * width(l), Reuse: mostReuseDistance, Live: mostLiveParameters, Frozen: true,
+		Persist: 10 * width(l), Reuse: mostReuseDistance, Live: mostLiveParameters, Frozen: true, Serial: s.Serial,
 		OffloadWeights: s.Offload == models.OffloadParams || s.Offload == models.OffloadAll,
 	}
 	z, err := distributed.FullyPartitioned(t, w, deepSpeed(s, l), fetch, owners(l))

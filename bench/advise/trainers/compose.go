@@ -268,8 +268,14 @@ func (c *Config) deepSpeed() error {
 		}
 		list = append(list, name+"="+size)
 	}
-	if c.facts["zero-overlap"].value == "true" && s.value != "zero3" {
-		list = append(list, "overlap=true")
+	if on := c.facts["zero-overlap"].value; on == strconv.FormatBool(s.value != "zero3") { // which stage 3 has by itself
+		list = append(list, "overlap="+on)
+	}
+	if f := c.facts["zero-contiguous"]; f.value == "false" {
+		if s.value != "zero3" {
+			return &input.FormatError{File: f.from.file, Line: f.from.line, Key: f.from.key, Reason: "vprof records gradients of stages 1 and 2 that are copied to a bucket; take true"}
+		}
+		list = append(list, "contiguous=false")
 	}
 	optimizer, params := c.facts["zero-optimizer"].value == "host", c.facts["zero-params"].value == "host" && s.value == "zero3"
 	switch {

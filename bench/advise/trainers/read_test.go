@@ -208,6 +208,9 @@ func TestDeepSpeedsFileIsTheStrategy(t *testing.T) {
 		`"stage": 2, "reduce_bucket_size": 2e8, "overlap_comm": true, "stage3_prefetch_bucket_size": 7`:     "zero2:bucket=200000000,overlap=true",
 		`"stage": 2, "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}`:            "zero2:offload=optimizer",
 		`"stage": 3, "reduce_bucket_size": "auto", "sub_group_size": 0, "stage3_max_live_parameters": 1000`: "zero3:bucket=auto,live=1000,part=1",
+		`"stage": 3, "overlap_comm": true, "contiguous_gradients": true`:                                    "zero3",
+		`"stage": 3, "overlap_comm": false, "contiguous_gradients": false`:                                  "zero3:overlap=false,contiguous=false",
+		`"stage": 2, "overlap_comm": false, "cpu_offload": true, "contiguous_gradients": true`:              "zero2:offload=optimizer",
 		`"stage": 3, "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}`:            "zero3:offload=all",
 		`"stage": 3, "offload_param": {"device": "cpu"}, "stage3_param_persistence_threshold": "auto"`:      "zero3:persist=auto,offload=params",
 	} {
@@ -221,6 +224,9 @@ func TestDeepSpeedsFileIsTheStrategy(t *testing.T) {
 	require.NoError(t, os.WriteFile("d.json", []byte("{\"zero_optimization\": {\"stage\": 2,\n\"reduce_bucket_size\": \"many\"}}"), 0o600))
 	_, err := Open([]string{"a.json", "d.json"})
 	require.ErrorContains(t, err, "d.json:2: zero_optimization.reduce_bucket_size: many is no number of elements")
+	require.NoError(t, os.WriteFile("d.json", []byte("{\"zero_optimization\": {\"stage\": 2,\n\"contiguous_gradients\": false}}"), 0o600))
+	_, err = Open([]string{"a.json", "d.json"})
+	require.ErrorContains(t, err, "d.json:2: zero_optimization.contiguous_gradients: vprof records gradients of stages 1 and 2 that are copied to a bucket; take true")
 }
 
 func TestFilesThatDisagreeAreRefused(t *testing.T) {

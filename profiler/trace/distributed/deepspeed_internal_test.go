@@ -115,6 +115,31 @@ func TestWeightsInFullPrecisionHaveNoCopyUnderStage3(t *testing.T) {
 	require.EqualValues(t, 64*32*4/4, held(tape.Finish())[program.Weights])
 }
 
+// Without contiguous_gradients there is no bucket, and without overlap_comm no other stream.
+func TestStage3WithoutBucketsOrStreams(t *testing.T) {
+	record := func(fetch Fetching) *program.Program {
+		tape := newTape()
+		fetch.Part, fetch.Reuse, fetch.Live, fetch.Prefetch = 1<<40, 1<<40, 1<<40, 1<<40
+		ps := halves(tape, 4096, 8192)
+		z, err := FullyPartitioned(tape, World{Size: 4}, DeepSpeed{Bucket: 1 << 20}, fetch, []Group{{Module: "a", Params: ps}})
+		require.NoError(t, err)
+		z.gather(z.modules[0].params)
+		return tape.Finish()
+	}
+	streams := func(p *program.Program) (n int) {
+		for _, b := range p.Buffers {
+			if b.Stream != 0 {
+				n++
+			}
+		}
+		return n
+	}
+	plain := record(Fetching{})
+	require.Positive(t, streams(plain))
+	require.Zero(t, streams(record(Fetching{Serial: true})))
+	require.EqualValues(t, 2<<20, held(plain)[program.Gradients]-held(record(Fetching{Scattered: true}))[program.Gradients])
+}
+
 // Without room for two copies the weights go by way of the host.
 func TestFlatWeightsGoByTheHostWhereTheBoardIsSmall(t *testing.T) {
 	ops := func(memory int64) (out []string) {

@@ -18,6 +18,10 @@ type Fetching struct {
 	Frozen bool
 	// OffloadWeights keeps the rank's parts of weights in the host's memory.
 	OffloadWeights bool
+	// Serial is without overlap_comm: gathered and reduced is on the stream that computes.
+	Serial bool
+	// Scattered is without contiguous_gradients: no bucket holds copies of gradients.
+	Scattered bool
 }
 
 // ZeRO3 is a model under DeepSpeed's stage 3: a rank has a part of each parameter, and
@@ -97,6 +101,22 @@ func FullyPartitioned(t *trace.Tape, w World, o DeepSpeed, fetch Fetching, group
 	return z, nil
 }
 
+// reduction and gathering are the streams that gradients are reduced and parameters
+// gathered on.
+func (z *ZeRO3) reduction() program.Stream {
+	if z.fetch.Serial {
+		return 0
+	}
+	return reductionStream
+}
+
+func (z *ZeRO3) gathering() program.Stream {
+	if z.fetch.Serial {
+		return 0
+	}
+	return gatheringStream
+}
+
 // external gathers a parameter that the code of another module reads, which has it until
 // backward ends (register_external_parameter).
 func (z *ZeRO3) external(x *trace.Tensor) {
@@ -158,7 +178,9 @@ func (z *ZeRO3) allocate() {
 	if !z.options.OffloadOptimizer {
 		z.hold(d, flat)
 	}
-	z.bucket = t.Hold(empty(t, program.Gradients, d, z.options.bucket()))
+	if !z.fetch.Scattered {
+		z.bucket = t.Hold(empty(t, program.Gradients, d, z.options.bucket()))
+	}
 	if !z.options.OffloadOptimizer {
 		z.grads = t.Hold(t.New("zeros", program.Gradients, d, total))
 	}
@@ -310,8 +332,8 @@ func (z *ZeRO3) gather(params []*zeroParam) {
 	t := z.tape
 	t.NoGrad(func() {
 		f := t.Frame()
-		t.WaitStream(gatheringStream, 0)
-		t.On(gatheringStream, func() {
+		t.WaitStream(z.gathering(), 0)
+		t.On(z.gathering(), func() {
 			var flat *trace.Tensor
 			if len(params) > 1 {
 				flat = f.Let(empty(t, program.Temporaries, params[0].whole.DType(), sizeOf(params)*z.world.Size))
@@ -327,7 +349,7 @@ func (z *ZeRO3) gather(params []*zeroParam) {
 				}
 			}
 		})
-		t.WaitStream(0, gatheringStream)
+		t.WaitStream(0, z.gathering())
 		f.End()
 	})
 }
@@ -383,10 +405,10 @@ func (z *ZeRO3) accumulated(q *zeroParam) {
 		if z.elements+q.numel > z.options.bucket() && z.elements > 0 {
 			z.reduce()
 		}
-		t.WaitStream(reductionStream, 0)
-		if z.elements+q.numel <= z.options.bucket() {
+		t.WaitStream(z.reduction(), 0)
+		if z.bucket != nil && z.elements+q.numel <= z.options.bucket() {
 			part := z.bucket.PartLike(z.elements, q.whole)
-			t.On(reductionStream, func() { trace.Update("copy_", 0, part, q.whole.Grad()) })
+			t.On(z.reduction(), func() { trace.Update("copy_", 0, part, q.whole.Grad()) })
 			q.whole.SetGrad(part)
 		}
 		z.members = append(z.members, q)
@@ -401,7 +423,7 @@ func (z *ZeRO3) reduce() {
 		return
 	}
 	t := z.tape
-	t.On(reductionStream, func() {
+	t.On(z.reduction(), func() {
 		f := t.Frame()
 		first := z.members[0]
 		flat := first.whole.Grad()
@@ -437,7 +459,7 @@ func (z *ZeRO3) finish() {
 	t := z.tape
 	z.queued = false
 	t.NoGrad(z.reduce)
-	t.WaitStream(0, reductionStream)
+	t.WaitStream(0, z.reduction())
 	for _, m := range z.modules {
 		m.running = 0
 		for _, q := range m.params {
