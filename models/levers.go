@@ -46,6 +46,8 @@ type Levers struct {
 	// QAT rounds weights and inputs of linear layers as torchao's training for quantization
 	// does.
 	QAT QAT `json:"qat,omitzero"`
+	// Float8 has linear layers multiply in 8-bit floats: "tensorwise", or absent.
+	Float8 string `json:"float8,omitempty"`
 	// Compile says that the step runs under torch.compile. What is recorded is the eager step.
 	Compile bool `json:"torch_compile,omitempty"`
 	// TiledMLP has feed-forward layers see a part of the tokens at a time.
@@ -136,6 +138,7 @@ func (l Levers) LeverWords() []string {
 	add(l.StateOfFrozen, "optimizer state of all")
 	add(l.TrainedWeights != "", "trained weights in "+l.TrainedWeights)
 	add(!l.QAT.IsZero(), "qat "+l.QAT.String())
+	add(l.Float8 != "", "float8 "+l.Float8)
 	add(l.Compile, "torch.compile")
 	add(l.TiledMLP != 0, "tiled mlp "+l.TiledMLP.String())
 	return words
@@ -224,6 +227,9 @@ func (l Levers) checkLevers(m *Model, c *Case) (field, reason string) {
 		return field, reason
 	}
 	if field, reason := l.checkQAT(m, c); reason != "" {
+		return field, reason
+	}
+	if field, reason := l.checkFloat8(m, c); reason != "" {
 		return field, reason
 	}
 	if field, reason := l.checkTiles(m, c); reason != "" {

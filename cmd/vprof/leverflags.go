@@ -18,6 +18,7 @@ const recomputeHelp = "non-reentrant, reentrant, reentrant-trained for layers al
 type leverFlags struct {
 	quantize, clip             string
 	objective, trainOnly, qat  string
+	float8                     string
 	trainedWeights             string
 	tiledMLP                   string
 	liger, offload, inBackward bool
@@ -37,6 +38,7 @@ func (f *leverFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.trainedWeights, "trained-weights", "", "with --train-only, hold what is trained in this `type` and what is frozen in that of --weights: fp32")
 	flags.BoolVar(&f.stateOfFrozen, "state-of-frozen", false, "with --train-only, the optimizer has the state of what is frozen, too, which was trained before (LISA)")
 	flags.StringVar(&f.qat, "qat", "", "round weights and inputs of linear layers as torchao's training for quantization does, by `kind`: "+strings.Join(models.QATs(), ", ")+"; options like int8-int4:group=32")
+	flags.StringVar(&f.float8, "float8", "", "linear layers but the output layer multiply in 8-bit floats as torchao's convert_to_float8_training has it, by `recipe`: "+strings.Join(models.Float8s(), ", "))
 	flags.StringVar(&f.tiledMLP, "tiled-mlp", "", "have feed-forward layers see the tokens in `n` tiles, one after the other, and again in backward, as axolotl's tiled_mlp does: a number, or auto for one for every 32768 tokens")
 	flags.StringVar(&f.objective, "objective", "", "learn from answers that were compared or judged, in place of the next token, by `name`: "+strings.Join(models.Objectives(), ", ")+"; options like dpo:precomputed,as=llama-factory")
 }
@@ -61,6 +63,7 @@ func (f *leverFlags) turn(l *models.Levers) error {
 			return usagef("--qat: %w", err)
 		}
 	}
+	l.Float8 = f.float8
 	l.TrainOnly, l.TrainedWeights, l.StateOfFrozen, l.Compile = f.trainOnly, f.trainedWeights, f.stateOfFrozen, f.compile
 	if f.tiledMLP != "" {
 		var err error

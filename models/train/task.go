@@ -143,6 +143,9 @@ func newTrainer(task Task, c models.Case) (models.Trainer, error) {
 	if err := fakeQuantize(task, c); err != nil {
 		return nil, err
 	}
+	if err := multiplyInFloat8(task, c); err != nil {
+		return nil, err
+	}
 	if c.LoRA != nil {
 		var err error
 		if t.adapters, err = adapt(task, c); err != nil {
@@ -187,6 +190,21 @@ func fakeQuantize(task Task, c models.Case) error {
 	replaced, undivided := nn.FakeQuantizeLinears(task.Model(), q, wanted, but...)
 	if replaced == 0 && undivided > 0 || undivided > 0 && !q.Legacy {
 		return &models.CaseError{Model: c.Model, Field: "qat", Reason: fmt.Sprintf("groups of %d do not divide the inputs of its linear layers; take another group", q.Group)}
+	}
+	return nil
+}
+
+// multiplyInFloat8 has linear layers but the output layer multiply in 8-bit floats.
+func multiplyInFloat8(task Task, c models.Case) error {
+	if c.Float8 == "" {
+		return nil
+	}
+	var output []nn.Layer
+	if a, ok := task.(Adaptable); ok {
+		output = a.Unadapted()
+	}
+	if nn.Float8Linears(task.Model(), output...) == 0 {
+		return &models.CaseError{Model: c.Model, Field: "float8", Reason: "the model has no linear layer whose sizes are multiples of 16"}
 	}
 	return nil
 }

@@ -1,0 +1,117 @@
+package nn
+
+import (
+	"errors"
+	"reflect"
+
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// Float8Linear is torchao.float8's, of release 0.17, with one scale for each tensor, which is
+// found anew in every pass: inputs, weights and gradients are cast for each product, in eager
+// steps by way of fp32.
+type Float8Linear struct {
+	Module
+	Weight, Bias *Parameter
+}
+
+// float8Multiple is what the sizes of a layer must be multiples of.
+const float8Multiple = 16
+
+// Float8Linears replaces the linear layers of a model that 8-bit floats serve, without those
+// in but, and returns how many there are.
+func Float8Linears(model any, but ...Layer) (replaced int) {
+	walkLinears(model, true, but, func(v reflect.Value, _ string) {
+		l, ok := v.Interface().(*Linear)
+		if ok && l.Weight.Dims[0]%float8Multiple == 0 && l.Weight.Dims[1]%float8Multiple == 0 {
+			v.Set(reflect.ValueOf(&Float8Linear{Weight: l.Weight, Bias: l.Bias}))
+			replaced++
+		}
+	})
+	return replaced
+}
+
+func (l *Float8Linear) widths() (in, out int64) { return l.Weight.Dims[1], l.Weight.Dims[0] }
+
+func (l *Float8Linear) adapterType() trace.DType { return l.Weight.DType }
+
+// errFloat8 is what PyTorch raises.
+var errFloat8 = errors.New("RuntimeError: torch._scaled_mm is only supported on CUDA devices with compute capability >= 9.0 or 8.9; take a board of Ada, Hopper or Blackwell, or leave out --float8")
+
+// Forward maps [..., in] to [..., out].
+func (l *Float8Linear) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
+	if f.Tape().Board().Capability < 89 {
+		f.Tape().Raise(errFloat8)
+	}
+	if d, on := f.Tape().Autocasting(); on {
+		f.Set(&x, x.To(d))
+	}
+	y := f.Let(f.Apply(float8Product, x, l.Weight.T().T())[0])
+	if bias := l.Bias.T(); bias != nil {
+		f.Set(&y, y.Add(bias.To(y.DType())))
+	}
+	return y
+}
+
+// float8Product is matmul_with_hp_or_float8_args, of an input and a weight that lies by columns.
+var float8Product = &trace.Function{
+	Name: "matmul_with_hp_or_float8_argsBackward",
+	Forward: func(f *trace.Frame, ctx *trace.FunctionContext, in []*trace.Tensor) []*trace.Tensor {
+		x, w := in[0], in[1]
+		ctx.SaveForBackward(x, w)
+		small := f.Let(toFloat8(f, x))
+		weight := f.Let(toFloat8(f, w))
+		shape := append([]int64(nil), x.Shape()...)
+		rows := f.Let(small.Reshape(-1, small.Size(-1)))
+		y := float8Matmul(f, rows, weight, x.DType())
+		shape[len(shape)-1] = w.Size(1)
+		return []*trace.Tensor{y.Reshape(shape...)}
+	},
+	Backward: func(f *trace.Frame, ctx *trace.FunctionContext, grads []*trace.Tensor) []*trace.Tensor {
+		x, w, grad := ctx.Saved(0), ctx.Saved(1), grads[0]
+		flat := f.Let(grad.Reshape(-1, grad.Size(-1)))
+		small := f.Let(toFloat8(f, flat))
+		weight := f.Let(toFloat8(f, w))
+		ofInput := f.Let(float8Matmul(f, small, weight.T(), grad.DType()))
+		f.Set(&ofInput, ofInput.Reshape(x.Shape()...))
+		inputs := f.Let(x.Reshape(-1, x.Size(-1)))
+		again := f.Let(toFloat8(f, flat))
+		input := f.Let(toFloat8(f, inputs))
+		ofWeight := f.Let(float8Matmul(f, again.T(), input, grad.DType()))
+		return []*trace.Tensor{ofInput, ofWeight.T()}
+	},
+}
+
+// float8 is the type that stands for 8-bit floats.
+const float8 = trace.U8
+
+// toFloat8 is hp_tensor_to_float8_dynamic with one scale.
+func toFloat8(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
+	g := f.FuncFrame(x)
+	size := g.Let(x.Abs())
+	scale := g.Let(size.Max())
+	g.Del(&size)
+	g.Set(&scale, scale.To(trace.F32))
+	scaled := g.Let(x.To(trace.F32).Mul(scale))
+	y := g.Let(scaled.Clamp()).FilledLike("to_dtype", float8)
+	g.End(y)
+	return y
+}
+
+// float8Matmul multiplies [m, k] and [k, n], of which copies are made where they do not lie by
+// rows and by columns.
+func float8Matmul(f *trace.Frame, a, b *trace.Tensor, d trace.DType) *trace.Tensor {
+	g := f.FuncFrame(a, b)
+	if !byRows(a) {
+		g.Set(&a, a.Contiguous())
+	}
+	if byRows(b) {
+		g.Set(&b, b.T().Contiguous().T())
+	}
+	y := trace.ScaledMM(a, b, d)
+	g.End(y)
+	return y
+}
+
+// byRows is is_row_major.
+func byRows(x *trace.Tensor) bool { return x.Strides()[0] > x.Strides()[1] && x.Strides()[1] == 1 }
