@@ -93,10 +93,10 @@ func Of(class string) (k Kernels, name string, ok bool) {
 }
 
 // Beyond tells whether liger-kernel replaces classes of the file that a class is of, by
-// kernels that this package does not describe.
+// kernels that this package does not describe; those of models that see are among them.
 func Beyond(class string) bool {
-	folder, _ := fileOf(class)
-	return slices.Contains(others, folder)
+	folder, name := fileOf(class)
+	return slices.Contains(others, folder) || files[folder].Norm != "" && strings.HasSuffix(name, "ForConditionalGeneration")
 }
 
 // fileOf is the folder of the file that a class of transformers is of, "" of other

@@ -33,7 +33,7 @@ func ligerKernels(p *export.Program) []export.KernelCall {
 			}
 		case class == k.Gated:
 			call.Kernel, call.Begin = export.GatedProduct, activationOf(p, u, i, k.Activation)
-		case k.Rotary && turns(&p.Nodes[i]):
+		case k.Rotary && turnedAt(&p.Nodes[i]) >= 0:
 			call.Kernel, call.End = export.Rotary, together(p, i, sameLine)
 		default:
 			continue
@@ -60,13 +60,13 @@ func sameCall(a, b *export.Node) bool { return slices.Equal(a.Stack, b.Stack) }
 
 // sameLine says that two nodes are of one call of a function that turns queries and keys.
 func sameLine(a, b *export.Node) bool {
-	return sameCall(a, b) && turns(b) && a.Line == b.Line
+	return sameCall(a, b) && turnedAt(b) >= 0 && a.Trace[turnedAt(a)] == b.Trace[turnedAt(b)]
 }
 
-// turns says that a node is of apply_rotary_pos_emb. Since PyTorch 2.8 stack traces end with
-// the line that calls it.
-func turns(n *export.Node) bool {
-	return slices.ContainsFunc(n.Trace, func(f export.Frame) bool { return strings.Contains(f.Source, "apply_rotary_pos_emb(") })
+// turnedAt is the frame with the line that calls apply_rotary_pos_emb, which is the last one
+// since PyTorch 2.8; -1 if a node is of no such call.
+func turnedAt(n *export.Node) int {
+	return slices.IndexFunc(n.Trace, func(f export.Frame) bool { return strings.Contains(f.Source, "apply_rotary_pos_emb(") })
 }
 
 // activationOf is the node of the activation that node i multiplies with, -1 if it is none.
@@ -215,6 +215,7 @@ func (g *graph) withKernels() *graph {
 	p := *g.Program
 	p.Nodes = slices.Clone(p.Nodes)
 	out := &graph{Program: &p, calls: slices.Clone(g.calls), functions: g.functions}
+	u := usesOf(&p)
 	for _, c := range p.Kernels {
 		k := kernelOf(g.Program, c)
 		if k == nil {
@@ -237,8 +238,26 @@ func (g *graph) withKernels() *graph {
 			p.Nodes[last].Outputs = append(p.Nodes[last].Outputs, export.Argument{Kind: export.Ref, Ref: v})
 		}
 		out.calls[last].skip, out.calls[last].instead = false, k.call(&p.Nodes[last])
+		if c.Kernel == export.Rotary {
+			castToQuery(&p, u, last, k.outputs[0])
+		}
 	}
 	return out
+}
+
+// castToQuery has eager attention cast its weights to the type of the query that a kernel
+// turns: queries stay in the type of autocast then, which cosines in fp32 raise otherwise, and
+// the graph's cast goes by what the module is called with.
+func castToQuery(p *export.Program, u uses, from int, query int32) {
+	for i := from; i < len(p.Nodes) && p.Nodes[i].Module == p.Nodes[from].Module; i++ {
+		n := &p.Nodes[i]
+		x, d := taken(n, "self"), find(n, "dtype")
+		if x < 0 || d == nil || d.Kind != export.TypeOf || u.maker[x] < 0 || short(p.Nodes[u.maker[x]].Target) != "softmax.int" {
+			continue
+		}
+		n.Inputs = slices.Clone(n.Inputs)
+		*find(n, "dtype") = typeOfValues(query)
+	}
 }
 
 // call runs the kernel where a node would run.
