@@ -355,7 +355,7 @@ func (r *reader) family() (kind string, f family, err error) {
 // describes unless it is as usual.
 func (r *reader) common() {
 	if !r.dequantized() && r.stored() == "" {
-		r.refuse("quantization_config")
+		r.refuseStored()
 	}
 	r.refuse("attn_implementation", `"sdpa"`)
 	r.refuse("_attn_implementation", `"sdpa"`)

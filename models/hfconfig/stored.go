@@ -3,6 +3,7 @@ package hfconfig
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/vprof/vprof/models"
@@ -61,4 +62,32 @@ func (s stored) caveat(c models.Case) []string {
 		return nil
 	}
 	return []string{fmt.Sprintf("quantize: the weights are stored as %s, which transformers keeps; planned is %s", s, c.Quantize)}
+}
+
+// inferenceAlone are the quantizations that transformers 5.23 does not train beside.
+var inferenceAlone = []string{"auto-round", "fbgemm_fp8", "gguf", "higgs", "metal", "nvfp4", "quark", "spqr", "vptq"}
+
+// otherLayers are whose layers hold the weights of other quantizations.
+var otherLayers = map[string]string{
+	"aqlm": "aqlm", "awq": "gptqmodel", "bitnet": "transformers' BitNet", "compressed-tensors": "compressed-tensors", "eetq": "eetq",
+	"fp8": "transformers' FP8 kernels", "gptq": "gptqmodel", "hqq": "hqq", "mxfp8": "transformers' FP8 kernels", "quanto": "optimum-quanto", "torchao": "torchao",
+}
+
+// refuseStored refuses weights that are stored in few bits by something else.
+func (r *reader) refuseStored() {
+	const key, instead = "quantization_config", "; to train adapters beside the same model as bitsandbytes holds it, take the config.json of the weights that were quantized, and --quantize nf4 --lora"
+	var q struct {
+		Method string `json:"quant_method"`
+	}
+	if value, name, ok := r.get(key); ok && json.Unmarshal(value, &q) == nil {
+		switch layers := otherLayers[q.Method]; {
+		case layers != "":
+			r.wrong(name, "quant_method is %q: what the layers of %s unpack, and when, is their kernels' choice, which vprof does not describe%s", q.Method, layers, instead)
+			return
+		case slices.Contains(inferenceAlone, q.Method):
+			r.wrong(name, "quant_method is %q: transformers trains nothing beside weights that are stored so%s", q.Method, instead)
+			return
+		}
+	}
+	r.refuse(key)
 }
