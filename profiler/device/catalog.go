@@ -143,6 +143,13 @@ var turing = generation{"Turing", 75, 1024, []GPU{
 		Context: 170 * mib, ContextSource: estimated,
 		Source: "NVIDIA Turing GPU architecture whitepaper; memory: 23.65 GiB in a TensorFlow device log, ECC off",
 	},
+	{
+		Name: "quadro-rtx-8000", Product: "Quadro RTX 8000", Aliases: []string{"quadro-rtx8000-48gb", "rtx-8000", "NVIDIA Quadro RTX 8000"},
+		SMs: 72, BoostMHz: 1770, Memory: 48_601 * mib, Bandwidth: 672 * gigabyte, Link: 15.75 * gigabyte,
+		Peak:    Rates{FP32: 16.3 * tera, FP16: 130.5 * tera, FP64: 0.51 * tera},
+		Context: 170 * mib, ContextSource: estimated,
+		Source: "NVIDIA Turing GPU architecture whitepaper; multiprocessors and memory as PyTorch reports them in users' logs",
+	},
 }}
 
 var ampereTesla = generation{"Ampere", 80, 2048, []GPU{
@@ -239,6 +246,13 @@ var ampere = generation{"Ampere", 86, 1536, []GPU{
 		Source: "NVIDIA A10 data sheet; memory: typical under Linux, ECC on",
 	},
 	{
+		Name: "a10g", Product: "NVIDIA A10G", Aliases: []string{"a10g-24gb"},
+		SMs: 80, BoostMHz: 1710, Memory: 22_587 * mib, Bandwidth: 600 * gigabyte, Link: 31.5 * gigabyte,
+		Peak:    Rates{FP32: 35 * tera, TF32: 35 * tera, FP16: 70 * tera, BF16: 70 * tera, FP64: 0.547 * tera},
+		Context: 260 * mib, ContextSource: estimated,
+		Source: "NVIDIA A10G data sheet; multiprocessors and memory as PyTorch 2.15 reports them on AWS, ECC on",
+	},
+	{
 		Name: "rtx-3090", Product: "NVIDIA GeForce RTX 3090", Aliases: []string{"rtx-3090-24gb", "3090"},
 		SMs: 82, BoostMHz: 1695, Memory: 25_438_126_080, Bandwidth: 936 * gigabyte, Link: 31.5 * gigabyte,
 		Peak:    Rates{FP32: 35.6 * tera, TF32: 35.6 * tera, FP16: 71 * tera, BF16: 71 * tera, FP64: 0.556 * tera},
@@ -258,6 +272,13 @@ var ampere = generation{"Ampere", 86, 1536, []GPU{
 		Peak:    Rates{FP32: 38.7 * tera, TF32: 77.4 * tera, FP16: 154.8 * tera, BF16: 154.8 * tera, FP64: 0.605 * tera},
 		Context: 270 * mib, ContextSource: estimatedAsReference,
 		Source: "NVIDIA Ampere GA102 GPU architecture whitepaper; memory: typical under Linux",
+	},
+	{
+		Name: "rtx-3090-ti", Product: "NVIDIA GeForce RTX 3090 Ti", Aliases: []string{"rtx-3090-ti-24gb", "3090-ti"},
+		SMs: 84, BoostMHz: 1860, Memory: 24_114 * mib, Bandwidth: 1008 * gigabyte, Link: 31.5 * gigabyte,
+		Peak:    Rates{FP32: 40 * tera, TF32: 40 * tera, FP16: 80 * tera, BF16: 80 * tera, FP64: 0.625 * tera},
+		Context: 270 * mib, ContextSource: estimated,
+		Source: "NVIDIA GeForce RTX 3090 Ti product page, rates of GA102 at its clock; multiprocessors and memory as PyTorch reports them in a user's log",
 	},
 }}
 
@@ -350,6 +371,20 @@ var ada = generation{"Ada Lovelace", 89, 1536, []GPU{
 }}
 
 var hopper = generation{"Hopper", 90, 2048, []GPU{
+	{
+		Name: "h20", Product: "NVIDIA H20", Aliases: []string{"h20-96gb"},
+		SMs: 78, BoostMHz: 1980, Memory: 97_285 * mib, Bandwidth: 4000 * gigabyte, Link: 450 * gigabyte,
+		Peak:    Rates{FP32: 39.5 * tera, TF32: 74 * tera, FP16: 148 * tera, BF16: 148 * tera, FP64: 1 * tera},
+		Context: 300 * mib, ContextSource: estimated,
+		Source: "NVIDIA H20 specification, sparse rates halved, fp32 by lanes and clock; multiprocessors and memory as PyTorch reports them in users' code",
+	},
+	{
+		Name: "h100-pcie", Product: "NVIDIA H100 PCIe", Aliases: []string{"h100-pcie-80gb", "h100-80gb-pcie"},
+		SMs: 114, BoostMHz: 1755, Memory: 81_008 * mib, Bandwidth: 2000 * gigabyte, Link: 63 * gigabyte,
+		Peak:    Rates{FP32: 51.2 * tera, TF32: 378 * tera, FP16: 756 * tera, BF16: 756 * tera, FP64: 51.2 * tera},
+		Context: 430 * mib, ContextSource: estimated,
+		Source: "NVIDIA H100 data sheet (PCIe), sparse rates halved; multiprocessors and memory as PyTorch reports them in a user's log",
+	},
 	{
 		Name: "h100", Product: "NVIDIA H100 80GB HBM3", Aliases: []string{"h100-80", "h100-80gb", "h100-sxm", "h100-sxm5", "H100-SXM5-80GB"},
 		SMs: 132, BoostMHz: 1980, Memory: 85_028_700_160, Bandwidth: 3350 * gigabyte, Link: 450 * gigabyte,

@@ -105,7 +105,7 @@ func TestCatalogHasTheBoardsPeopleTrainOn(t *testing.T) {
 		"a6000", "a100-40", "a100-80", "h100", "h200", "b200",
 		"rtx-4060", "rtx-4060-ti-8", "rtx-4060-ti-16", "rtx-4070-ti-super", "rtx-4080", "rtx-4080-super",
 		"rtx-5070", "rtx-5070-ti", "rtx-5080", "rtx-3060-ti", "rtx-2070-super", "a30", "a40", "a5000", "l40", "rtx-6000-ada",
-		"rtx-pro-6000", "a100-40-pcie", "a100-80-pcie", "gh200", "gb200", "jetson-agx-orin", "dgx-spark",
+		"rtx-pro-6000", "a100-40-pcie", "a100-80-pcie", "h100-pcie", "a10g", "rtx-3090-ti", "quadro-rtx-8000", "h20", "gh200", "gb200", "jetson-agx-orin", "dgx-spark",
 	})
 }
 
