@@ -18,6 +18,8 @@ type Objective struct {
 	Name string
 	// Precomputed says that the log-probabilities of the reference came before training.
 	Precomputed bool
+	// Packed has pairs of answers fill one row without padding, of ms-swift's DPO.
+	Packed bool
 	// Completion is the number of tokens of a generated answer, the last ones of a row; zero
 	// is [UsualCompletion]. Of objectives whose answers are generated.
 	Completion int64
@@ -120,6 +122,8 @@ func (o *Objective) turn(option string) error {
 			return fmt.Errorf("completion: %q is not a number of tokens from 1 to %d", value, mostCompletion)
 		}
 		o.Completion = n
+	case o.Name == DPO && option == "packed" && !o.Packed:
+		o.Packed = true
 	case o.Matches() && o.match(option):
 	case o.Name == KD && word == "chunks" && o.Chunks == 0:
 		n, err := strconv.ParseInt(value, 10, 64)
@@ -179,6 +183,8 @@ func (o *Objective) optionWords() string {
 		return fmt.Sprintf("unpadded and negatives=N from 1 to %d, each once", mostNegatives)
 	case o.Name == ASFT:
 		return "none"
+	case o.Name == DPO:
+		return "precomputed, packed and as=TRAINER, each once"
 	case o.Refers():
 		return "precomputed and as=TRAINER, each once"
 	}
@@ -248,6 +254,9 @@ func (o Objective) String() string {
 	if o.Precomputed {
 		options = append(options, "precomputed")
 	}
+	if o.Packed {
+		options = append(options, "packed")
+	}
 	if o.As != "" {
 		options = append(options, "as="+o.As)
 	}
@@ -282,7 +291,7 @@ func (o Objective) Rows() int64 {
 	case Reranker:
 		return 1 + cmp.Or(o.Negatives, UsualNegatives)
 	}
-	if o.Name == "" || o.Name == KTO || o.Generates() || o.Distills() || o.Weighs() {
+	if o.Packed || o.Name == "" || o.Name == KTO || o.Generates() || o.Distills() || o.Weighs() {
 		return 1
 	}
 	return 2
@@ -315,8 +324,10 @@ func (c *Case) checkObjective(m *Model) (field, reason string) {
 		}
 	case o.Name != Reward && c.Task != preferenceTask:
 		return at, fmt.Sprintf("%s is learnt by a language model; use --task causal-lm", o.Name)
-	case o.Unpadded && (c.Settings["padding"] == 1 || c.Settings["packed"] == 1):
-		return at, "unpadded: texts in one row have neither padding nor a mask; leave out padding=1 and packed=1"
+	case o.Packed && o.As != AsSwift:
+		return at, "packed: pairs in one row are ms-swift's; add as=ms-swift"
+	case (o.Unpadded || o.Packed) && (c.Settings["padding"] == 1 || c.Settings["packed"] == 1):
+		return at, "texts in one row have neither padding nor a mask here; leave out padding=1 and packed=1"
 	case o.Matches() && c.Strategy != nil && c.Strategy.Name == TP:
 		return at, "vprof does not record texts that belong together under tensor parallelism; take another strategy"
 	case c.Liger:

@@ -18,6 +18,7 @@ func TestObjectivesComeBackFromTheirText(t *testing.T) {
 			o.Chunks = rapid.Int64Range(0, mostChunks).Draw(t, "chunks")
 		}
 		o.Precomputed = o.Refers() && !o.Weighs() && rapid.Bool().Draw(t, "precomputed")
+		o.Packed = o.Name == DPO && rapid.Bool().Draw(t, "packed")
 		if o.Matches() {
 			o.Negatives, o.Unpadded = rapid.Int64Range(0, mostNegatives).Draw(t, "negatives"), rapid.Bool().Draw(t, "unpadded")
 			o.Pairs = o.Name == Embedding && rapid.Bool().Draw(t, "pairs")
@@ -37,7 +38,7 @@ func TestBadObjectivesAreNamed(t *testing.T) {
 		"dpp":                        `there is no objective "dpp"; near it: dpo`,
 		"dpo:":                       `"" is no option of dpo`,
 		"dpo:as=verl":                `as: "verl" is none of llama-factory, ms-swift, torchtune`,
-		"dpo:old":                    `"old" is no option of dpo; there are precomputed and as=TRAINER`,
+		"dpo:old":                    `"old" is no option of dpo; there are precomputed, packed and as=TRAINER`,
 		"grpo:reference,precomputed": "precomputed: grpo has no reference that can come before training",
 		"grpo:as=torchtune":          `as: "torchtune" is none of ms-swift`,
 		"grpo:completion=-1":         `completion: "-1" is not a number of tokens`,

@@ -287,6 +287,11 @@ func (t *TextTask) Load(tape *trace.Tape, n int64) {
 	}
 	samples := n
 	n *= t.Objective.Rows()
+	if t.Objective.Packed {
+		t.batch = TextBatch{IDs: fresh("randint", 1, n*t.Length), Labels: fresh("clone", 1, n*t.Length)}
+		fresh("clone", 1, n*t.Length) // the places of tokens in their texts
+		return
+	}
 	if t.Objective.Unpadded {
 		t.batch = TextBatch{IDs: fresh("randint", 1, n*t.Length), Labels: fresh("clone", n)}
 		fresh("clone", 1, n*t.Length) // the places of tokens in their texts

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/trace"
 )
 
 func TestReferencesAreHeldAsTheyAre(t *testing.T) {
@@ -95,5 +96,36 @@ func TestTrainedLayersRequestWhatPyTorchDoes(t *testing.T) {
 	} {
 		_, err := m.Complete(c)
 		require.ErrorContains(t, err, want)
+	}
+}
+
+// Bytes that a step of ms-swift's DPO asks for beyond those before it, as its own functions asked
+// PyTorch 2.11's allocator for them: two pairs of 256 tokens, as rows and packed into one.
+func TestPairsOfSwiftRequestWhatPyTorchDoes(t *testing.T) {
+	for _, want := range []struct {
+		objective         string
+		batch, length     int
+		amp               models.Autocast
+		forward, backward int64
+	}{
+		{"dpo:as=ms-swift", 2, 256, models.NoAutocast, 75767894, 73065548},
+		{"dpo:as=ms-swift", 2, 256, "bf16", 76820580, 73065552},
+		{"dpo:packed,as=ms-swift", 1, 1024, models.NoAutocast, 80517226, 73262156},
+		{"dpo:packed,as=ms-swift", 1, 1024, "bf16", 81569908, 73262160},
+	} {
+		o, err := models.ParseObjective(want.objective)
+		require.NoError(t, err)
+		m := model(t, shortLlama)
+		c := complete(t, m, models.Case{
+			Batch: want.batch, Torch: "2.11", Weights: "bf16", AMP: want.amp, Optimizer: "sgd", Settings: models.Settings{"seq-len": int64(want.length), "packed": 0, "padding": 0},
+			Levers: models.Levers{Objective: o, Clip: models.ClipNone},
+		})
+		r, err := m.Record(c, trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2})
+		require.NoError(t, err)
+		all := phases(r.Program, asRequested)
+		before := all[phase(0, "step_end")].end
+		forward := max(all[phase(1, "forward")].peak, all[phase(1, "loss")].peak)
+		require.InEpsilon(t, want.forward, forward-before, 0.0002, want.objective)
+		require.InEpsilon(t, want.backward, all[phase(1, "backward")].peak-before, 0.0002, want.objective)
 	}
 }

@@ -225,8 +225,11 @@ func (c *Config) prefer() {
 	if name == "embedding" && c.facts["text-pairs"].value != "" {
 		list = append(list, "pairs")
 	}
-	if c.facts["unpadded"].value != "" {
+	switch c.facts["unpadded"].value {
+	case "true":
 		list = append(list, "unpadded")
+	case "packed":
+		list = append(list, "packed")
 	}
 	if n := c.facts["negatives"].value; n != "" && name == "reranker" {
 		list = append(list, "negatives="+n)

@@ -168,6 +168,7 @@ func TestTextsThatBelongTogetherAreAnObjective(t *testing.T) {
 		"MAX_NEGATIVE_SAMPLES=3 swift sft --model a --task_type generative_reranker --loss_type listwise_reranker": {"reranker:negatives=3", ""},
 		"swift sft --model a --task_type reranker --loss_type pointwise_reranker":                                  {"reranker", "classification"},
 		"swift rlhf --rlhf_type dpo --model a --loss_type sigmoid bco_pair sft --rpo_alpha 0.1":                    {"dpo:as=ms-swift", ""},
+		"swift rlhf --rlhf_type dpo --model a --packing true --attn_impl flash_attn":                               {"dpo:packed,as=ms-swift", ""},
 		"swift sft --model a --enable_dft_loss true":                                                               {"dft:as=ms-swift", ""},
 	} {
 		c, err := one(t, "c.sh", text+"\n")
