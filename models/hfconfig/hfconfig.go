@@ -343,12 +343,24 @@ func (r *reader) family() (kind string, f family, err error) {
 	if json.Unmarshal(value, &kind) != nil {
 		return "", f, &input.FormatError{File: r.file, Key: "model_type", Reason: shown(value) + " is not a name; " + supported}
 	}
+	kind = r.renamed(kind)
 	if f, ok = families()[kind]; !ok {
 		return "", f, &input.FormatError{File: r.file, Key: "model_type", Reason: fmt.Sprintf(
 			"vprof does not describe %s; it describes %s. Of others your own Python makes a file that --model takes: vprof capture %s:%s -o model.pt2",
 			shown(value), strings.Join(Types(), ", "), Scheme, r.file)}
 	}
 	return kind, f, nil
+}
+
+// renamed is the type of a file whose model_type is older than transformers' own class: those of
+// MiniMax M2 were published under the type of MiniMax Text 01.
+func (r *reader) renamed(kind string) string {
+	value, _, _ := r.get("architectures")
+	var classes []string
+	if kind == "minimax" && json.Unmarshal(value, &classes) == nil && slices.Contains(classes, "MiniMaxM2ForCausalLM") {
+		return "minimax_m2"
+	}
+	return kind
 }
 
 // common reads what all configurations have in common, none of which vprof

@@ -90,3 +90,12 @@ func TestAdaptersBesideParametersThatPeftRefuses(t *testing.T) {
 	c.Quantize = "nf4+experts"
 	require.Contains(t, model(t, packedMixture).Caveats(c)[0], "of two adapters beside packed experts, the experts see that of down_proj alone")
 }
+
+// MiniMax M2 was published under the type of MiniMax Text 01.
+func TestTypesOfOlderFiles(t *testing.T) {
+	const rest = `"vocab_size": 8192, "hidden_size": 512, "intermediate_size": 384, "num_hidden_layers": 2, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 64, "num_local_experts": 16, "num_experts_per_tok": 4}`
+	old := model(t, `{"model_type": "minimax", "architectures": ["MiniMaxM2ForCausalLM"], `+rest)
+	require.Equal(t, model(t, `{"model_type": "minimax_m2", "architectures": ["MiniMaxM2ForCausalLM"], `+rest).Summary, old.Summary)
+	_, err := Parse("it.json", []byte(`{"model_type": "minimax", "architectures": ["MiniMaxForCausalLM"], `+rest))
+	require.ErrorContains(t, err, `vprof does not describe "minimax"`)
+}
