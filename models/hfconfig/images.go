@@ -2,6 +2,7 @@ package hfconfig
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/hf"
@@ -25,7 +26,9 @@ type sight struct {
 	// tokens is how many tokens of a row an image of some pixels of a side takes.
 	tokens func(side int64) int64
 	// of makes it of what stands beside the decoder.
-	of func(w llama.Wrapper, p tower.Pictures) tower.Sight
+	of func(w llama.Wrapper, p tower.Pictures, c models.Case) tower.Sight
+	// without is why a step on images cannot be recorded; empty if it can.
+	without string
 }
 
 // pictures is how many images a row of a case has, and their height and width.
@@ -43,7 +46,7 @@ func (s *sight) pictures(c models.Case) tower.Pictures {
 // with is what stands beside the decoder of a case, its images included.
 func (s *sight) with(w llama.Wrapper, c models.Case) llama.Wrapper {
 	if p := s.pictures(c); p.PerRow > 0 {
-		w.Sight = s.of(w, p)
+		w.Sight = s.of(w, p, c)
 	}
 	return w
 }
@@ -85,6 +88,10 @@ func (s *sight) check(c models.Case) (setting, reason string) {
 	switch {
 	case p.PerRow == 0:
 		return "", ""
+	case s.without != "":
+		return imagesSetting, s.without
+	case hf.EagerOf(c) || hf.FlexOf(c):
+		return imagesSetting, "vprof records towers with PyTorch's fused attention; leave out --set eager=1 or flex=1, or the images"
 	case p.PerRow*s.tokens(p.Side) > p.Length:
 		return imagesSetting, fmt.Sprintf("%d images of %d x %d pixels are %d tokens, and a row has %d; use a longer --seq-len, or fewer or smaller images", p.PerRow, p.Side, p.Side, p.PerRow*s.tokens(p.Side), p.Length)
 	case !c.Objective.IsZero():
@@ -106,7 +113,7 @@ func seesQwen(s tower.Size) *sight {
 	return &sight{
 		side:   448,
 		tokens: func(side int64) int64 { return tower.QwenTokens(s, side) },
-		of: func(w llama.Wrapper, p tower.Pictures) tower.Sight {
+		of: func(w llama.Wrapper, p tower.Pictures, _ models.Case) tower.Sight {
 			return &tower.Qwen{Tower: w.Before.Part("visual"), Size: s, Pictures: p}
 		},
 	}
@@ -117,3 +124,52 @@ func seesQwen2VL(r *reader) *sight { return seesQwen(r.qwen2VL()) }
 func seesQwen25VL(r *reader) *sight { return seesQwen(r.qwen25VL()) }
 
 func seesQwen3VL(r *reader) *sight { return seesQwen(r.qwen3VL()) }
+
+// seesLlava is that of CLIP's tower; images that Pixtral's tower sees are not described.
+func seesLlava(r *reader) *sight {
+	s, kind := r.llavaVision()
+	if kind != "clip_vision_model" {
+		return nil
+	}
+	cut := r.word("vision_feature_select_strategy", "default", []string{"default", "full"}) == "default"
+	activation := r.word("projector_hidden_act", "gelu", hf.Activations())
+	tokens := s.Positions
+	if !cut {
+		tokens++
+	}
+	return &sight{
+		side: s.Image, fixed: true, tokens: func(int64) int64 { return tokens },
+		of: func(w llama.Wrapper, p tower.Pictures, _ models.Case) tower.Sight {
+			return &tower.Squares{
+				Tower: w.Before.Part("vision_tower"), Size: s, Classed: true, Pictures: p,
+				Projected: tower.LlavaProjected(w.Before.Part("multi_modal_projector"), activation, cut),
+			}
+		},
+	}
+}
+
+func seesGemma3(r *reader) *sight {
+	s := r.gemma3Vision()
+	tokens := r.size("mm_tokens_per_image", 256, mostPositions)
+	side := int64(math.Sqrt(float64(tokens)))
+	made := &sight{side: s.Image, fixed: true, tokens: func(int64) int64 { return tokens }}
+	switch {
+	case s.Pooled:
+		made.without = "vprof does not record the head of SigLIP that pools (vision_use_head); the checkpoints of Gemma 3 have none"
+	case side*side != tokens || s.Image/s.Patch%side != 0:
+		r.wrong("mm_tokens_per_image", "%d: the %d patches of a side do not make a square of as many tokens", tokens, s.Image/s.Patch)
+		return made
+	}
+	window := r.sub("text_config").size("sliding_window", 4096, mostPositions)
+	made.of = func(w llama.Wrapper, p tower.Pictures, c models.Case) tower.Sight {
+		q := &tower.Squares{
+			Tower: w.Before.Part("vision_tower"), Size: s, Pictures: p,
+			Projected: tower.Gemma3Projected(w.Before.Part("multi_modal_projector"), s, side),
+		}
+		if !hf.FlashOf(c) {
+			q.Masked = tower.Gemma3Masks(window)
+		}
+		return q
+	}
+	return made
+}

@@ -14,6 +14,7 @@ func TestImagesAreSaidWithTheirTokens(t *testing.T) {
 	for kind, want := range map[string]string{
 		"qwen2_vl":   "448 x 448 pixels, and each is 256 of the tokens of a row (2 images)",
 		"qwen2_5_vl": "448 x 448 pixels, and each is 256 of the tokens of a row (2 images)",
+		"llava":      "336 x 336 pixels, and each is 576 of the tokens of a row (2 images)",
 		"qwen3_vl":   "448 x 448 pixels, and each is 196 of the tokens of a row (2 images)",
 	} {
 		m := open(t, kind)
@@ -42,6 +43,8 @@ func TestImagesAreRefusedWhereTheyAreNotRecorded(t *testing.T) {
 		_, err := m.Complete(on(c))
 		require.ErrorContains(t, err, want)
 	}
+	_, err := open(t, "gemma3").Complete(on(models.Case{}))
+	require.ErrorContains(t, err, "images: vprof does not record the head of SigLIP that pools (vision_use_head)")
 	c, err := m.Complete(on(models.Case{}))
 	require.NoError(t, err)
 	require.Equal(t, int64(448), c.Settings["image-size"])

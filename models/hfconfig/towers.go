@@ -66,19 +66,22 @@ func besideMistral3(r *reader, text llama.Config) func() llama.Wrapper {
 }
 
 func besideGemma3(r *reader, text llama.Config) func() llama.Wrapper {
-	v, s, _ := r.vision(tower.Size{Width: 768, Inner: 3072, Layers: 12, Heads: 12, Image: 224, Patch: 16}, "siglip_vision_model")
-	s.Pooled = v.flag("vision_use_head", true)
+	s := r.gemma3Vision()
 	return func() llama.Wrapper {
 		p := (&nn.Parts{}).Add("vision_tower", tower.Siglip(s))
-		m := p.In("multi_modal_projector").Own("mm_input_projection_weight", s.Width, text.Width)
-		m.In("mm_soft_emb_norm").Own("weight", s.Width)
+		p.In("multi_modal_projector").Own("mm_input_projection_weight", s.Width, text.Width).Add("mm_soft_emb_norm", tower.NewGemmaNorm(s.Width))
 		return llama.Wrapper{Before: p}
 	}
 }
 
+func (r *reader) gemma3Vision() tower.Size {
+	v, s, _ := r.vision(tower.Size{Width: 768, Inner: 3072, Layers: 12, Heads: 12, Image: 224, Patch: 16}, "siglip_vision_model")
+	s.Pooled, s.Activation = v.flag("vision_use_head", true), v.word("hidden_act", "gelu_pytorch_tanh", hf.Activations())
+	return s
+}
+
 func besideLlava(r *reader, text llama.Config) func() llama.Wrapper {
-	_, s, kind := r.vision(tower.Size{Width: 1024, Inner: 4096, Layers: 24, Heads: 16, Image: 336, Patch: 14}, "clip_vision_model", "pixtral")
-	r.refuse("vision_feature_layer", "-1", "-2")
+	s, kind := r.llavaVision()
 	made := tower.CLIP
 	if kind == "pixtral" {
 		made = tower.Pixtral
@@ -89,6 +92,19 @@ func besideLlava(r *reader, text llama.Config) func() llama.Wrapper {
 		projector(p.In("multi_modal_projector"), s.Width, text.Width, bias)
 		return llama.Wrapper{Before: p}
 	}
+}
+
+func (r *reader) llavaVision() (s tower.Size, kind string) {
+	v, s, kind := r.vision(tower.Size{Width: 1024, Inner: 4096, Layers: 24, Heads: 16, Image: 336, Patch: 14}, "clip_vision_model", "pixtral")
+	r.refuse("vision_feature_layer", "-1", "-2")
+	s.Chosen = -2
+	if value, _, ok := r.get("vision_feature_layer"); ok && string(value) == "-1" {
+		s.Chosen = -1
+	}
+	if kind == "clip_vision_model" {
+		s.Activation = v.word("hidden_act", "quick_gelu", hf.Activations())
+	}
+	return s, kind
 }
 
 func besideQwen2VL(r *reader, _ llama.Config) func() llama.Wrapper {

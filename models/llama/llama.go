@@ -64,7 +64,7 @@ func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 
 // run is [Model.Call] of words that have been looked up, and of images.
 func (m *Model) run(f *frame, seen tower.Seen, padding *tensor, text hf.Text) *tensor {
-	g := f.CallFrame(append([]*tensor{seen.Words, padding, seen.Positions, seen.Places}, seen.Deep...)...)
+	g := f.CallFrame(append([]*tensor{seen.Words, padding, seen.Positions, seen.Places, seen.Full, seen.Window}, seen.Deep...)...)
 	x := m.through(g, seen, padding, text)
 	g.End(x)
 	return x
@@ -82,8 +82,8 @@ func (m *Model) through(g *frame, seen tower.Seen, padding *tensor, text hf.Text
 		g.Set(&words, words.MulScalar())
 	}
 	positions := m.counted(g, seen, words)
-	var full, window *tensor
-	if seen.Positions == nil || padding != nil || m.c.Eager { // rows are not looked at for several sequences
+	full, window := seen.Full, seen.Window
+	if full == nil && (seen.Positions == nil || padding != nil || m.c.Eager) { // rows are not looked at for several sequences
 		full, window = m.masks(g, words, positions, padding, text.Packed)
 	}
 	blocks := m.blockMasks(g, words, positions, padding, text.Packed)

@@ -34,7 +34,9 @@ func (w *wrapped) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	g := f.CallFrame(ids, padding)
 	g.In(w)
 	if w.sight != nil {
-		y := w.LanguageModel.run(g, w.sight.See(g, ids, g.Let(w.LanguageModel.embed(g, ids)), text), padding, text)
+		seen := w.sight.See(g, ids, padding, g.Let(w.LanguageModel.embed(g, ids)), text)
+		y := w.LanguageModel.run(g, seen, padding, text)
+		f.LetAll(seen.Kept)
 		g.End(y)
 		return y
 	}

@@ -51,7 +51,7 @@ func (q *Qwen) Load(t *trace.Tape, rows int64) {
 func (q *Qwen) RequireGrads() { q.grads = q.Size.Positions == 0 }
 
 // See implements [Sight], as Qwen2_5_VLModel.forward does.
-func (q *Qwen) See(f *frame, ids, words *tensor, text hf.Text) Seen {
+func (q *Qwen) See(f *frame, ids, _, words *tensor, text hf.Text) Seen {
 	_, features, deep := q.features(f, text)
 	embeds := f.Let(trace.Cat(0, features...).To(words.DType()))
 	masks := f.LetAll(imagePlaces(f, ids, 2))

@@ -19,8 +19,8 @@ type Sight interface {
 	// frozen, as enable_input_require_grads() of transformers does.
 	RequireGrads()
 	// See puts what the tower makes of images in the place of their tokens among words
-	// [rows, length, width], in the frame of the model that binds them.
-	See(f *frame, ids, words *tensor, text hf.Text) Seen
+	// [rows, length, width], in the frame of the model that binds them; padding may be nil.
+	See(f *frame, ids, padding, words *tensor, text hf.Text) Seen
 }
 
 // Seen is what a decoder is given of words and images.
@@ -34,6 +34,11 @@ type Seen struct {
 	// there to what the first layers make.
 	Places *tensor
 	Deep   []*tensor
+	// Full and Window are the masks of layers that see all before them and of those that see a
+	// window; both nil where the decoder makes its own.
+	Full, Window *tensor
+	// Kept are features that the model returns beside its states.
+	Kept []*tensor
 }
 
 // Deepened is _deepstack_process: x [rows, length, width] with the features of layer i added

@@ -38,6 +38,9 @@ type Size struct {
 	// feed-forward halves are.
 	DeepLayers []int64
 	Gated      bool
+	// Chosen is the layer whose states are looked at, counted from the last one's, -1; zero is
+	// what the tower itself gives.
+	Chosen int64
 }
 
 // rmsNorm is a norm that has a weight alone, as Llama's.
@@ -108,7 +111,7 @@ func encoder(p *nn.Parts, s Size) {
 // Siglip is SiglipVisionModel; s.Positions are the patches of an image.
 func Siglip(s Size) *nn.Parts {
 	p := &nn.Parts{}
-	p.In("embeddings").Add("patch_embedding", conv(s.Channels, s.Width, true, s.Patch, s.Patch)).
+	p.In("embeddings").Add("patch_embedding", patches(s.Channels, s.Width, true, s.Patch, s.Patch)).
 		Add("position_embedding", nn.NewEmbedding(s.Positions, s.Width)).Buffer(trace.I64, s.Positions)
 	siglipEncoder(p, s)
 	return p
@@ -154,7 +157,7 @@ func siglipEncoder(p *nn.Parts, s Size) {
 // CLIP is CLIPVisionModel, with a place for the class of an image.
 func CLIP(s Size) *nn.Parts {
 	p := &nn.Parts{}
-	p.In("embeddings").Own("class_embedding", s.Width).Add("patch_embedding", conv(s.Channels, s.Width, false, s.Patch, s.Patch)).
+	p.In("embeddings").Own("class_embedding", s.Width).Add("patch_embedding", patches(s.Channels, s.Width, false, s.Patch, s.Patch)).
 		Add("position_embedding", nn.NewEmbedding(s.Positions+1, s.Width)).Buffer(trace.I64, s.Positions+1)
 	p.Add("pre_layrnorm", nn.NewLayerNorm(s.Width))
 	encoder(p, s)

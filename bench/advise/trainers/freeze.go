@@ -28,6 +28,9 @@ const (
 	lisaAttribute = "lisa-attribute"
 )
 
+// frozenTowers is the fact that what sees or hears is not trained.
+const frozenTowers = "frozen-towers"
+
 // unnumbered is the name of a parameter that is in no list of layers.
 const unnumbered = `^(?:[^.]*[^.0-9][^.]*(?:\.|$))+$`
 
@@ -62,6 +65,7 @@ func (c *Config) ChooseLayers(model string) error {
 		return c.takeTurns(n, model)
 	}
 	if !c.freezes() {
+		c.freezeTowers(model)
 		return nil
 	}
 	count, composite, err := layersOf(model)
@@ -101,6 +105,21 @@ func (c *Config) ChooseLayers(model string) error {
 	c.Settings = append(c.Settings, Setting{"train-only", strings.Join(list, "|"), key(from)})
 	return nil
 }
+
+// freezeTowers has the language model alone trained of one that has towers, as trainers do
+// unless they are told otherwise, where it is not adapters that are trained.
+func (c *Config) freezeTowers(model string) {
+	f := c.facts[frozenTowers]
+	if f.value != "true" || c.facts["tuner"].value == "lora" {
+		return
+	}
+	if _, composite, err := layersOf(model); err == nil && composite {
+		c.Settings = append(c.Settings, Setting{"train-only", languageModel, key(f.from)})
+	}
+}
+
+// languageModel is in the names of what a model with towers has beside them.
+const languageModel = `language_model|text_model|lm_head`
 
 // takeTurns has the last n layers trained, and what is in no layer.
 func (c *Config) takeTurns(n fact, model string) error {

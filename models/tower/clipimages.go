@@ -1,0 +1,254 @@
+package tower
+
+import (
+	"github.com/vprof/vprof/models/hf"
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// Squares is how a model with CLIP's or SigLIP's tower sees: images all have the size that the
+// tower is made for.
+type Squares struct {
+	Tower *nn.Parts
+	Size  Size
+	// Classed says that the tower is CLIP's, with a place for the class of an image.
+	Classed  bool
+	Pictures Pictures
+	// Projected is what the model makes of the states of the tower: tokens of all images.
+	Projected func(f *frame, states States) *tensor
+	// Masked makes the masks of a decoder whose tokens of an image see each other both ways, of
+	// its ids and their padding mask; nil where it makes its own.
+	Masked func(f *frame, ids, kinds, padding *tensor) (full, window *tensor)
+
+	pixels, kinds *tensor
+	grads         bool
+}
+
+// States are what a tower makes of images [images, places, width]: after each layer that was
+// asked for by its number, and in the end, through the last norm where the tower has it there.
+type States struct {
+	After map[int64]*tensor
+	Last  *tensor
+}
+
+// Load implements [Sight].
+func (q *Squares) Load(t *trace.Tape, rows int64) {
+	s := q.Size
+	q.pixels = batchOf(t, trace.F32, rows*q.Pictures.PerRow, s.Channels, s.Image, s.Image)
+	if q.Masked != nil {
+		q.kinds = batchOf(t, trace.I64, rows, q.Pictures.Length)
+	}
+}
+
+// RequireGrads implements [Sight].
+func (q *Squares) RequireGrads() { q.grads = true }
+
+// See implements [Sight], as LlavaModel.forward and Gemma3Model.forward do.
+func (q *Squares) See(f *frame, ids, padding, words *tensor, text hf.Text) Seen {
+	g := f.CallFrame(q.pixels)
+	states := q.see(g, text)
+	features := g.Let(q.Projected(g, states))
+	held := append(states.held(), features)
+	g.End(held...)
+	f.LetAll(held)
+	if features.NDim() == 3 && q.Masked == nil { // a list of the images'
+		features = f.Let(trace.Cat(0, f.LetAll(features.Unbind(0))...))
+	}
+	features = f.Let(features.To(words.DType()))
+	mask := f.Let(imagePlaces(f, ids, 1)[0])
+	f.Set(&words, words.MaskedScatter(mask, features))
+	seen := Seen{Words: words, Kept: []*tensor{features}}
+	if q.Masked != nil {
+		seen.Full, seen.Window = q.Masked(f, ids, q.kinds, padding)
+	}
+	return seen
+}
+
+// see is forward of the tower.
+func (q *Squares) see(f *frame, text hf.Text) States {
+	g := f.CallFrame(q.pixels)
+	g.In(q.Tower)
+	x := g.Let(q.embedded(g))
+	if q.Classed {
+		g.Set(&x, g.Call(q.Tower.At("pre_layrnorm"), x))
+	}
+	states := States{After: map[int64]*tensor{}}
+	encoder := q.Tower.Part("encoder")
+	h := g.CallFrame(x)
+	h.In(encoder)
+	y := h.Let(x)
+	for i := range q.Size.Layers {
+		l := encoder.Part(indexed("layers", i))
+		h.Set(&y, text.CallLayer(h, int(i), l, func(k *frame, args []*tensor) *tensor { return q.layer(k, l, args[0]) }, []*tensor{y}))
+		if q.Size.Chosen == i-q.Size.Layers {
+			states.After[i] = g.Let(y)
+		}
+	}
+	h.End(y)
+	states.Last = g.Let(y)
+	if q.Classed {
+		g.Let(g.Call(q.Tower.At("post_layernorm"), y.Select(1, 0)))
+	} else {
+		g.Set(&states.Last, g.Call(q.Tower.At("post_layernorm"), y))
+	}
+	g.End(states.held()...)
+	f.LetAll(states.held())
+	return states
+}
+
+// held are all states.
+func (s States) held() []*tensor {
+	all := []*tensor{s.Last}
+	for _, x := range s.After {
+		all = append(all, x)
+	}
+	return all
+}
+
+// embedded is forward of the embeddings of patches.
+func (q *Squares) embedded(f *frame) *tensor {
+	m := q.Tower.Part("embeddings")
+	return called(f, m, []*tensor{q.pixels}, func(g *frame) *tensor {
+		conv := m.At("patch_embedding").(*nn.Conv)
+		x := g.Call(conv, q.pixels.To(conv.Weight.DType))
+		if q.grads && !x.RequiresGrad() {
+			x.Leaf()
+		}
+		g.Let(x)
+		g.Set(&x, x.Flatten(2, -1).Transpose(1, 2))
+		if q.Classed {
+			class := g.Let(m.Owned("class_embedding").Expand(x.Size(0), 1, -1))
+			x = g.Let(trace.Cat(1, class, x))
+		}
+		g.Set(&x, x.Add(g.Call(m.At("position_embedding"), m.Held(0).View(1, -1))))
+		return x
+	})
+}
+
+// layer is forward of CLIPEncoderLayer and SiglipEncoderLayer.
+func (q *Squares) layer(f *frame, l *nn.Parts, x *tensor) *tensor {
+	attn, mlp := l.Part("self_attn"), l.Part("mlp")
+	residual := f.Let(x)
+	f.Set(&x, f.Call(l.At("layer_norm1"), x))
+	f.Set(&x, called(f, attn, []*tensor{x}, func(g *frame) *tensor {
+		names := []string{"q_proj", "k_proj", "v_proj"}
+		var qkv []*tensor
+		for _, name := range names {
+			y := g.Call(attn.At(name), x)
+			if q.Classed {
+				g.Let(y)
+			} else {
+				y = g.Let(hf.Heads(y, q.Size.Width/q.Size.Heads))
+			}
+			qkv = append(qkv, y)
+		}
+		for i := range qkv {
+			if q.Classed {
+				g.Set(&qkv[i], hf.Heads(qkv[i], q.Size.Width/q.Size.Heads))
+			}
+		}
+		y := g.Let(hf.Attention(g, qkv[0], qkv[1], qkv[2], nil, hf.AttentionOptions{}))
+		g.Set(&y, hf.Merge(y))
+		g.Set(&y, g.Call(attn.At("out_proj"), y))
+		return y
+	}))
+	f.Set(&x, residual.Add(x))
+	f.Set(&residual, x)
+	f.Set(&x, f.Call(l.At("layer_norm2"), x))
+	f.Set(&x, called(f, mlp, []*tensor{x}, func(g *frame) *tensor {
+		g.Set(&x, g.Call(mlp.At("fc1"), x))
+		g.Set(&x, g.Call(hf.Activation(q.Size.Activation), x))
+		g.Set(&x, g.Call(mlp.At("fc2"), x))
+		return x
+	}))
+	f.Set(&x, residual.Add(x))
+	return x
+}
+
+// LlavaProjected is what LlavaModel makes of the states of its tower: those of a layer, without
+// the class of an image if cut says so, through two layers.
+func LlavaProjected(p *nn.Parts, activation string, cut bool) func(f *frame, states States) *tensor {
+	return func(f *frame, states States) *tensor {
+		x := states.Last
+		for _, y := range states.After {
+			x = y
+		}
+		f.Let(x)
+		if cut {
+			f.Set(&x, x.Slice(1, 1, x.Size(1)))
+		}
+		return called(f, p, []*tensor{x}, func(g *frame) *tensor {
+			y := g.Let(g.Call(p.At("linear_1"), x))
+			g.Set(&y, g.Call(hf.Activation(activation), y))
+			g.Set(&y, g.Call(p.At("linear_2"), y))
+			return y
+		})
+	}
+}
+
+// Gemma3Projected is what Gemma3MultiModalProjector makes of the states of its tower: the mean
+// of the patches of each square, of which there are tokens of an image.
+func Gemma3Projected(p *nn.Parts, s Size, tokens int64) func(f *frame, states States) *tensor {
+	return func(f *frame, states States) *tensor {
+		return called(f, p, []*tensor{states.Last}, func(g *frame) *tensor {
+			x, side := states.Last, s.Image/s.Patch
+			square := side / tokens
+			y := g.Let(x.Transpose(1, 2))
+			g.Set(&y, y.Reshape(x.Size(0), s.Width, side, side))
+			g.Set(&y, y.Contiguous())
+			pooled := g.Let(y.AvgPool(trace.PoolArgs{Kernel: []int64{square, square}, Stride: []int64{square, square}}))
+			g.Set(&pooled, pooled.Flatten(2, -1))
+			g.Set(&pooled, pooled.Transpose(1, 2))
+			normed := g.Let(g.Call(p.At("mm_soft_emb_norm"), pooled))
+			projected := g.Let(normed.Matmul(p.Owned("mm_input_projection_weight")))
+			return projected.To(x.DType())
+		})
+	}
+}
+
+// Gemma3Masks are those of a decoder whose tokens of an image see each other both ways
+// (create_masks_for_vision_model).
+func Gemma3Masks(window int64) func(f *frame, ids, kinds, padding *tensor) (full, part *tensor) {
+	return func(f *frame, ids, kinds, padding *tensor) (full, part *tensor) {
+		blocks := f.Let(imageBlocks(f, kinds))
+		full = f.Let(hf.BlockMask(f, ids.Size(0), ids, padding, blocks, false, 0))
+		part = f.Let(hf.BlockMask(f, ids.Size(0), ids, padding, blocks, false, window))
+		return full, part
+	}
+}
+
+// imageBlocks is get_block_sequence_ids_for_mask: the number of the image that each token is of.
+func imageBlocks(f *frame, kinds *tensor) *tensor {
+	g := f.FuncFrame(kinds)
+	image := g.Let(kinds.EqScalar())
+	before := g.Let(image.Pad(1, 0).Slice(1, 0, image.Size(1)))
+	first := g.Let(image.And(before.EqScalar()))
+	groups := g.Let(first.To(trace.I32).CumSum(1).AddScalar())
+	y := trace.WhereScalar(image, groups)
+	g.End(y)
+	return y
+}
+
+// gemmaNorm is Gemma3RMSNorm.
+type gemmaNorm struct {
+	nn.Module
+	Weight *nn.Parameter
+}
+
+// NewGemmaNorm is Gemma3RMSNorm, whose weight is added to one.
+func NewGemmaNorm(width int64) nn.Layer { return &gemmaNorm{Weight: nn.NewParameter(width)} }
+
+// Forward keeps the shape.
+func (n *gemmaNorm) Forward(f *frame, x *tensor) *tensor {
+	y := f.Let(normalized(f, x.To(trace.F32)))
+	f.Set(&y, y.Mul(n.Weight.To(trace.F32).AddScalar()))
+	return y.To(x.DType())
+}
+
+// normalized is Gemma3RMSNorm._norm.
+func normalized(f *frame, x *tensor) *tensor {
+	g := f.FuncFrame(x)
+	y := x.Mul(x.Pow(2).Mean(true, -1).AddScalar().Rsqrt())
+	g.End(y)
+	return y
+}
