@@ -124,7 +124,7 @@ func (f *caseFlags) follow(cmd *cobra.Command, a *app, searched []string) error 
 		flag := f.flags.Lookup(s.Flag)
 		name, _, _ := strings.Cut(s.Value, "=")
 		switch {
-		case slices.Contains(searched, s.Flag), given[s.Flag] && s.Flag != "set":
+		case slices.Contains(searched, s.Flag), given[s.Flag] && s.Flag != "set", s.Flag == trainers.ImageSize && !f.onImages(a):
 			continue
 		case s.Flag == "set" && slices.ContainsFunc(f.settings.pairs, func(pair string) bool { return strings.HasPrefix(pair, name+"=") }):
 			continue
@@ -175,6 +175,13 @@ func (f *caseFlags) fixed(flag string) bool {
 func (f *caseFlags) has(a *app, setting string) bool {
 	m, err := a.models().Lookup(f.model)
 	return err == nil && slices.ContainsFunc(m.Settings, func(s models.Setting) bool { return s.Name == setting })
+}
+
+// onImages tells whether the user has the model trained on images, of which it takes any size.
+func (f *caseFlags) onImages(a *app) bool {
+	return f.has(a, trainers.ImageSize) && slices.ContainsFunc(f.settings.pairs, func(pair string) bool {
+		return strings.HasPrefix(pair, "images=") && pair != "images=0"
+	})
 }
 
 // described leaves of liger-kernel what vprof describes for the model: of most the loss alone.

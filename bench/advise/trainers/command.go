@@ -127,7 +127,7 @@ func parseCommand(args []string) (*document, error) {
 
 // environment takes a variable that says something about memory.
 func (d *document) environment(name string, v token) {
-	fact, ok := map[string]string{"NPROC_PER_NODE": "gpus", "MAX_NEGATIVE_SAMPLES": "negatives", "PYTORCH_CUDA_ALLOC_CONF": "alloc-conf", "PYTORCH_ALLOC_CONF": "alloc-conf"}[name]
+	fact, ok := map[string]string{"NPROC_PER_NODE": "gpus", "MAX_NEGATIVE_SAMPLES": "negatives", "PYTORCH_CUDA_ALLOC_CONF": "alloc-conf", "PYTORCH_ALLOC_CONF": "alloc-conf", "MAX_PIXELS": imagePixels}[name]
 	if ok && d.facts[fact].value == "" {
 		d.facts.set(fact, v.text, origin{d.file, name, v.line})
 	}

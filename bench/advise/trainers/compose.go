@@ -3,6 +3,7 @@ package trainers
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -40,6 +41,13 @@ func OfSome(setting string) bool {
 
 // sets are facts that --set takes, by the names of the settings.
 var sets = []struct{ fact, setting string }{{"packed", "packed"}, {"padding", "padding"}, {"num-labels", "classes"}, {"head-dropout", "head-dropout"}, {"fused-loss", "fused-loss"}, {repeated, repeated}, {separate, separate}, {"plain-loss", "plain-loss"}, {linearized, linearized}}
+
+// imagePixels is the fact of how many pixels an image has at the most, ImageSize the flag of
+// the side of a square of as many.
+const (
+	imagePixels = "image-pixels"
+	ImageSize   = "image-size"
+)
 
 // loraTarget is the fact of which layers get adapters: names, or a regular expression,
 // which is one if it has any of these.
@@ -97,7 +105,11 @@ func (c *Config) compose() error {
 			c.Settings = append(c.Settings, Setting{"set", s.setting + "=" + f.value, key(f.from)})
 		}
 	}
-	if f := c.facts["attention"]; slices.Contains([]string{flash, Eager, Flex}, f.value) {
+	f := c.facts[imagePixels]
+	if n, err := strconv.ParseFloat(f.value, 64); err == nil && n >= 1 {
+		c.Settings = append(c.Settings, Setting{ImageSize, strconv.FormatInt(int64(math.Sqrt(n)), 10), key(f.from)})
+	}
+	if f = c.facts["attention"]; slices.Contains([]string{flash, Eager, Flex}, f.value) {
 		c.Settings = append(c.Settings, Setting{"set", f.value + "=1", key(f.from)})
 	}
 	for i := range c.Settings {

@@ -177,7 +177,8 @@ func layersOf(path string) (count int, composite bool, err error) {
 	}
 	var config struct {
 		layers
-		Text *layers `json:"text_config"`
+		Text   *layers          `json:"text_config"`
+		Vision *json.RawMessage `json:"vision_config"`
 	}
 	if err := json.Unmarshal(data, &config); err != nil {
 		return 0, false, fmt.Errorf("%s is no JSON of a model", path)
@@ -190,7 +191,7 @@ func layersOf(path string) (count int, composite bool, err error) {
 	if count < 1 || count > mostLayers {
 		return 0, false, fmt.Errorf("%s says no number of layers (num_hidden_layers)", path)
 	}
-	return count, config.Text != nil, nil
+	return count, config.Text != nil || config.Vision != nil, nil
 }
 
 // readConfig reads a config.json, or that of a folder.

@@ -37,6 +37,26 @@ func TestLayersThatTakeTurnsAreCounted(t *testing.T) {
 	require.ErrorContains(t, many.ChooseLayers(config), "of language models alone")
 }
 
+// Trainers freeze what sees unless they are told otherwise, and say how large images are.
+func TestTowersAreFrozenWhereTrainersFreezeThem(t *testing.T) {
+	const factory = "model_name_or_path: a/b\nstage: sft\nper_device_train_batch_size: 1\nbf16: true\nimage_max_pixels: 262144\n"
+	config := filepath.Join(t.TempDir(), "config.json")
+	for _, row := range []struct{ keys, config, want string }{
+		{"finetuning_type: full\n", `{"text_config": {"num_hidden_layers": 8}}`, languageModel},
+		{"finetuning_type: full\n", `{"num_hidden_layers": 8, "vision_config": {}}`, languageModel},
+		{"finetuning_type: full\n", `{"num_hidden_layers": 8}`, ""},
+		{"finetuning_type: full\nfreeze_vision_tower: false\n", `{"text_config": {"num_hidden_layers": 8}}`, ""},
+		{"finetuning_type: lora\n", `{"text_config": {"num_hidden_layers": 8}}`, ""},
+	} {
+		require.NoError(t, os.WriteFile(config, []byte(row.config), 0o600))
+		c, err := one(t, "c.yaml", factory+row.keys)
+		require.NoError(t, err)
+		require.NoError(t, c.ChooseLayers(config))
+		require.Equal(t, row.want, setting(c, "train-only"), row)
+		require.Equal(t, "512", setting(c, ImageSize))
+	}
+}
+
 // LLaMA-Factory looks for ".31." and ".31.mlp" in the names of parameters.
 func TestFrozenLayersAreCounted(t *testing.T) {
 	const begin = "model_name_or_path: a/b\nstage: sft\nfinetuning_type: freeze\nper_device_train_batch_size: 1\nbf16: true\n"
