@@ -27,6 +27,9 @@ type sight struct {
 	tokens func(side int64) int64
 	// of makes it of what stands beside the decoder.
 	of func(w llama.Wrapper, p tower.Pictures, c models.Case) tower.Sight
+	// crosses says that layers of the decoder attend to what the tower makes.
+	crosses bool
+	tiles   int64 // that an image is cut into
 	// without is why a step on images cannot be recorded; empty if it can.
 	without string
 }
@@ -72,6 +75,9 @@ func (a *architecture) seeing(senses string, s *sight) {
 		if p.PerRow == 0 {
 			return append(all, alone+"; --set images=1 has an image in every row")
 		}
+		if s.crosses {
+			return append(all, fmt.Sprintf("images are cut into %d tiles of %d x %d pixels (%d images)", s.tiles, p.Side, p.Side, p.PerRow))
+		}
 		return append(all, fmt.Sprintf("images are of %d x %d pixels, and each is %d of the tokens of a row (%d images)", p.Side, p.Side, s.tokens(p.Side), p.PerRow))
 	}
 	a.check = func(c models.Case) (setting, reason string) {
@@ -94,6 +100,8 @@ func (s *sight) check(c models.Case) (setting, reason string) {
 		return imagesSetting, "vprof records towers with PyTorch's fused attention; leave out --set eager=1 or flex=1, or the images"
 	case p.PerRow*s.tokens(p.Side) > p.Length:
 		return imagesSetting, fmt.Sprintf("%d images of %d x %d pixels are %d tokens, and a row has %d; use a longer --seq-len, or fewer or smaller images", p.PerRow, p.Side, p.Side, p.PerRow*s.tokens(p.Side), p.Length)
+	case s.crosses && c.Checkpointing && (c.Recompute == models.Reentrant || c.Recompute == models.ReentrantTrained):
+		return imagesSetting, "several layers look at what the tower makes, and PyTorch raises \"Trying to backward through the graph a second time\" under reentrant checkpointing; use --checkpointing=non-reentrant"
 	case !c.Objective.IsZero():
 		return imagesSetting, "vprof records images for learning the next token; leave out --objective, or the images"
 	case c.Liger:
@@ -170,6 +178,20 @@ func seesGemma3(r *reader) *sight {
 			q.Masked = tower.Gemma3Masks(window)
 		}
 		return q
+	}
+	return made
+}
+
+func seesMllama(r *reader) *sight {
+	s, t, states := r.mllamaVision()
+	made := &sight{side: s.Image, fixed: true, tokens: func(int64) int64 { return 1 }}
+	out := r.sub("vision_config").size("vision_output_dim", 7680, mostWidth)
+	if !tower.StatesWithin(states, s.Layers) || out != s.Width*int64(len(states)+1) {
+		made.without = fmt.Sprintf("vision_output_dim %d of the configuration is not that of %d states of width %d (intermediate_layers_indices), each of one of the %d layers", out, len(states)+1, s.Width, s.Layers)
+	}
+	made.crosses, made.tiles = true, t.Tiles
+	made.of = func(w llama.Wrapper, p tower.Pictures, _ models.Case) tower.Sight {
+		return &tower.Tiles{Tower: w.Before.Part("vision_model"), Projector: w.After, Size: s, Tiled: t, States: states, Pictures: p}
 	}
 	return made
 }

@@ -15,6 +15,7 @@ func TestImagesAreSaidWithTheirTokens(t *testing.T) {
 		"qwen2_vl":   "448 x 448 pixels, and each is 256 of the tokens of a row (2 images)",
 		"qwen2_5_vl": "448 x 448 pixels, and each is 256 of the tokens of a row (2 images)",
 		"llava":      "336 x 336 pixels, and each is 576 of the tokens of a row (2 images)",
+		"mllama":     "4 tiles of 560 x 560 pixels (2 images)",
 		"qwen3_vl":   "448 x 448 pixels, and each is 196 of the tokens of a row (2 images)",
 	} {
 		m := open(t, kind)
@@ -45,6 +46,8 @@ func TestImagesAreRefusedWhereTheyAreNotRecorded(t *testing.T) {
 	}
 	_, err := open(t, "gemma3").Complete(on(models.Case{}))
 	require.ErrorContains(t, err, "images: vprof does not record the head of SigLIP that pools (vision_use_head)")
+	_, err = open(t, "mllama").Complete(on(models.Case{Checkpointing: true, Levers: models.Levers{Recompute: models.Reentrant}}))
+	require.ErrorContains(t, err, "images: several layers look at what the tower makes")
 	c, err := m.Complete(on(models.Case{}))
 	require.NoError(t, err)
 	require.Equal(t, int64(448), c.Settings["image-size"])

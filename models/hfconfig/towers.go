@@ -253,18 +253,28 @@ func besideLFM2VL(r *reader, text llama.Config) func() llama.Wrapper {
 }
 
 func besideMllama(r *reader, text llama.Config) func() llama.Wrapper {
+	s, t, _ := r.mllamaVision()
+	out := r.sub("vision_config").size("vision_output_dim", 7680, mostWidth)
+	return func() llama.Wrapper {
+		after := (&nn.Parts{}).Add("multi_modal_projector", nn.NewLinear(out, text.Width, true))
+		return llama.Wrapper{Before: (&nn.Parts{}).Add("vision_model", tower.Mllama(s, t)), After: after}
+	}
+}
+
+// mllamaVision reads a tower that sees tiles, and which of its layers hand on their states.
+func (r *reader) mllamaVision() (s tower.Size, t tower.Tiled, states []int64) {
 	v := r.sub("vision_config")
 	v.also = map[string]string{"num_attention_heads": "attention_heads"}
-	v, s, _ := r.vision(tower.Size{Width: 1280, Inner: 5120, Layers: 32, Heads: 16, Image: 448, Patch: 14}, "mllama_vision_model")
-	t := tower.Tiled{Tiles: v.size("max_num_tiles", 4, mostMerged), Global: v.size("num_global_layers", 8, mostLayers), Shapes: 8}
+	v, s, _ = r.vision(tower.Size{Width: 1280, Inner: 5120, Layers: 32, Heads: 16, Image: 448, Patch: 14}, "mllama_vision_model")
+	s.Activation = v.word("hidden_act", "gelu", hf.Activations())
+	t = tower.Tiled{Tiles: v.size("max_num_tiles", 4, mostMerged), Global: v.size("num_global_layers", 8, mostLayers), Shapes: 8}
 	if value, _, ok := v.get("supported_aspect_ratios"); ok && !null(value) {
 		var shapes []json.RawMessage
 		v.must(json.Unmarshal(value, &shapes) == nil && len(shapes) <= mostMerged, "supported_aspect_ratios", "%s is not a list of up to %d shapes", shown(value), mostMerged)
 		t.Shapes = int64(len(shapes))
 	}
-	out := v.size("vision_output_dim", 7680, mostWidth)
-	return func() llama.Wrapper {
-		after := (&nn.Parts{}).Add("multi_modal_projector", nn.NewLinear(out, text.Width, true))
-		return llama.Wrapper{Before: (&nn.Parts{}).Add("vision_model", tower.Mllama(s, t)), After: after}
+	if states = v.numbers("intermediate_layers_indices", 0, mostLayers); states == nil {
+		states = []int64{3, 7, 15, 23, 30}
 	}
+	return s, t, states
 }

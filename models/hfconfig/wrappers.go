@@ -39,7 +39,7 @@ var wrappers = map[string]wrapper{
 	}},
 	"gemma3":       {name: "Gemma3", text: "gemma3_text", tied: true, liger: true, senses: "images", beside: besideGemma3, sees: seesGemma3},
 	"llava":        {name: "Llava", text: "llama", senses: "images", beside: besideLlava, sees: seesLlava},
-	"mllama":       {name: "Mllama", text: "mllama_text_model", senses: "images", beside: besideMllama},
+	"mllama":       {name: "Mllama", text: "mllama_text_model", senses: "images", beside: besideMllama, sees: seesMllama},
 	"lfm2_vl":      {name: "Lfm2Vl", text: "lfm2", tied: true, senses: "images", beside: besideLFM2VL},
 	"qwen2_vl":     {name: "Qwen2VL", text: "qwen2_vl_text", flat: true, senses: "images", beside: besideQwen2VL, sees: seesQwen2VL},
 	"qwen2_5_vl":   {name: "Qwen2_5_VL", text: "qwen2_5_vl_text", flat: true, senses: "images", beside: besideQwen25VL, sees: seesQwen25VL},

@@ -1,13 +1,54 @@
 package llama
 
-import "github.com/vprof/vprof/models/nn"
+import (
+	"github.com/vprof/vprof/models/hf"
+	"github.com/vprof/vprof/models/nn"
+)
 
-// crossAttention is MllamaTextCrossAttention, known by what it holds: a step on text alone
-// leaves out the layers that look at images.
+// crossAttention is MllamaTextCrossAttention. A step on text alone leaves out the layers that
+// look at images.
 type crossAttention struct {
 	nn.Module
 	QProj, KProj, VProj, OProj nn.Layer
 	QNorm, KNorm               nn.Layer
+	c                          *Config
+}
+
+// call attends from x [rows, length, width] to the states of images.
+func (a *crossAttention) call(f *frame, x, states, mask *tensor) *tensor {
+	g := f.CallFrame(x, states, mask)
+	g.In(a)
+	rows, heads := x.Size(0), func(y *tensor) *tensor {
+		return y.View(x.Size(0), -1, y.Size(-1)/a.c.HeadSize, a.c.HeadSize).Transpose(1, 2)
+	}
+	q := g.Let(g.Call(a.QProj, x))
+	g.Set(&q, heads(q))
+	g.Set(&q, g.Call(a.QNorm, q))
+	k, v := g.Let(g.Call(a.KProj, states)), g.Let(g.Call(a.VProj, states))
+	g.Set(&k, heads(k))
+	g.Set(&v, heads(v))
+	g.Set(&k, g.Call(a.KNorm, k))
+	y := g.Let(hf.Attention(g, q, k, v, mask, hf.AttentionOptions{Groups: a.c.Heads / a.c.KVHeads}))
+	g.Set(&y, y.Reshape(rows, x.Size(1), -1).Contiguous())
+	g.Set(&y, g.Call(a.OProj, y))
+	g.End(y)
+	return y
+}
+
+// crossing is MllamaCrossAttentionDecoderLayer.forward: it takes hidden states, those of
+// images, their mask, and which tokens see any.
+func (l *layer) crossing(f *frame, args []*tensor) *tensor {
+	x, rows := args[0], args[3]
+	residual := f.Let(x)
+	f.Set(&x, f.Call(l.InputLayernorm, x))
+	f.Set(&x, l.CrossAttn.call(f, x, args[1], args[2]))
+	f.Set(&x, residual.Add(l.CrossAttnAttnGate.Tanh().Mul(x)))
+	f.Set(&residual, x)
+	f.Set(&x, f.Call(l.PostAttentionLayernorm, x))
+	f.Set(&x, f.Call(l.Mlp, x))
+	f.Set(&x, rows.Select(1, 0).Mul(x))
+	f.Set(&x, residual.Add(l.CrossAttnMlpGate.Tanh().Mul(x)))
+	return x
 }
 
 // crosses reports whether layer i looks at images.
@@ -20,7 +61,7 @@ func newCrossing(c *Config) *layer {
 		Names: c.Names, c: c,
 		CrossAttn: &crossAttention{
 			QProj: nn.NewLinear(c.Width, query, false), KProj: nn.NewLinear(c.Width, shared, false), VProj: nn.NewLinear(c.Width, shared, false),
-			OProj: nn.NewLinear(query, c.Width, false), QNorm: newNorm(c, c.HeadSize), KNorm: newNorm(c, c.HeadSize),
+			OProj: nn.NewLinear(query, c.Width, false), QNorm: newNorm(c, c.HeadSize), KNorm: newNorm(c, c.HeadSize), c: c,
 		},
 		CrossAttnAttnGate: nn.NewParameter(1), CrossAttnMlpGate: nn.NewParameter(1),
 		Mlp: newMLP(c), InputLayernorm: newNorm(c, c.Width), PostAttentionLayernorm: newNorm(c, c.Width),

@@ -62,9 +62,13 @@ func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	return x
 }
 
-// run is [Model.Call] of words that have been looked up, and of images.
-func (m *Model) run(f *frame, seen tower.Seen, padding *tensor, text hf.Text) *tensor {
-	g := f.CallFrame(append([]*tensor{seen.Words, padding, seen.Positions, seen.Places, seen.Full, seen.Window}, seen.Deep...)...)
+// run is [Model.Call] of words that have been looked up, unless layers of their own look at
+// images.
+func (m *Model) run(f *frame, ids *tensor, seen tower.Seen, padding *tensor, text hf.Text) *tensor {
+	g := f.CallFrame(slices.Concat([]*tensor{seen.Words, padding, seen.Positions, seen.Places, seen.Full, seen.Window}, seen.Deep, seen.Cross)...)
+	if seen.Words == nil {
+		seen.Words = g.Let(m.embed(g, ids))
+	}
 	x := m.through(g, seen, padding, text)
 	g.End(x)
 	return x
@@ -99,6 +103,9 @@ func (m *Model) through(g *frame, seen tower.Seen, padding *tensor, text hf.Text
 	}
 	for i, l := range m.Layers {
 		if m.c.crosses(i) {
+			if seen.Cross != nil {
+				g.Set(&x, text.CallLayer(g, i, l, l.crossing, []*tensor{x}, seen.Cross...))
+			}
 			continue
 		}
 		mask, kind := full, 0

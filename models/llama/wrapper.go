@@ -34,8 +34,12 @@ func (w *wrapped) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	g := f.CallFrame(ids, padding)
 	g.In(w)
 	if w.sight != nil {
-		seen := w.sight.See(g, ids, padding, g.Let(w.LanguageModel.embed(g, ids)), text)
-		y := w.LanguageModel.run(g, seen, padding, text)
+		var words *tensor
+		if w.sight.Among() {
+			words = g.Let(w.LanguageModel.embed(g, ids))
+		}
+		seen := w.sight.See(g, ids, padding, words, text)
+		y := w.LanguageModel.run(g, ids, seen, padding, text)
 		f.LetAll(seen.Kept)
 		g.End(y)
 		return y
@@ -110,7 +114,7 @@ func wholeDecoder(w Wrapper, m *languageModel, text hf.Text) *hf.TextTask {
 func (m *languageModel) scores(f *frame, b hf.TextBatch, words *tensor, text hf.Text) *tensor {
 	g := f.CallFrame(words, b.Padding)
 	g.In(m)
-	x := g.Let(m.Model.run(g, tower.Seen{Words: words}, b.Padding, text))
+	x := g.Let(m.Model.run(g, nil, tower.Seen{Words: words}, b.Padding, text))
 	logits := g.Let(g.Call(m.LmHead, x))
 	g.End(logits)
 	return logits

@@ -43,6 +43,9 @@ func (q *Squares) Load(t *trace.Tape, rows int64) {
 // RequireGrads implements [Sight].
 func (q *Squares) RequireGrads() { q.grads = true }
 
+// Among implements [Sight].
+func (q *Squares) Among() bool { return true }
+
 // See implements [Sight], as LlavaModel.forward and Gemma3Model.forward do.
 func (q *Squares) See(f *frame, ids, padding, words *tensor, text hf.Text) Seen {
 	g := f.CallFrame(q.pixels)

@@ -50,6 +50,9 @@ func (q *Qwen) Load(t *trace.Tape, rows int64) {
 // of images first.
 func (q *Qwen) RequireGrads() { q.grads = q.Size.Positions == 0 }
 
+// Among implements [Sight].
+func (q *Qwen) Among() bool { return true }
+
 // See implements [Sight], as Qwen2_5_VLModel.forward does.
 func (q *Qwen) See(f *frame, ids, _, words *tensor, text hf.Text) Seen {
 	_, features, deep := q.features(f, text)

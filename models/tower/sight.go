@@ -18,6 +18,9 @@ type Sight interface {
 	// RequireGrads makes what is first made of images require gradients though the tower is
 	// frozen, as enable_input_require_grads() of transformers does.
 	RequireGrads()
+	// Among says that features take the place of words; else words are none's business, and
+	// See is given none.
+	Among() bool
 	// See puts what the tower makes of images in the place of their tokens among words
 	// [rows, length, width], in the frame of the model that binds them; padding may be nil.
 	See(f *frame, ids, padding, words *tensor, text hf.Text) Seen
@@ -37,6 +40,9 @@ type Seen struct {
 	// Full and Window are the masks of layers that see all before them and of those that see a
 	// window; both nil where the decoder makes its own.
 	Full, Window *tensor
+	// Cross are the states of images that layers of their own attend to, the mask of what each
+	// token sees of them, and which tokens see anything; Words are nil then.
+	Cross []*tensor
 	// Kept are features that the model returns beside its states.
 	Kept []*tensor
 }
