@@ -266,7 +266,7 @@ func (t *TextTask) RequireInputGrads() {
 }
 
 // PrepareRecomputation implements [train.Recomputing].
-func (t *TextTask) PrepareRecomputation() { t.Inputs.RequireGrads() }
+func (t *TextTask) PrepareRecomputation() { t.RequireInputGrads() }
 
 // Valued implements [train.Valued].
 func (t *TextTask) Valued() (model, head any) {

@@ -124,7 +124,9 @@ func (m *Model) through(g *frame, seen tower.Seen, padding *tensor, text hf.Text
 		if attends {
 			named = append(named, blocks[m.c.windowed(i)]...)
 		}
-		g.Set(&x, text.CallLayer(g, i, l, l.forward, []*tensor{x}, named...))
+		own := len(named) + 1
+		forward := func(f *frame, args []*tensor) *tensor { return l.forward(f, args[:own]) }
+		g.Set(&x, text.CallLayer(g, i, l, forward, []*tensor{x}, append(named, seen.Cross...)...)) // all layers are given the images
 		if i < len(seen.Deep) {
 			g.Set(&x, seen.Deepened(g, x, i))
 		}
