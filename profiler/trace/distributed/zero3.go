@@ -58,7 +58,9 @@ type zeroParam struct {
 	flat, whole   *trace.Tensor
 	at            int64 // in the buffer of gradients
 	users         int   // modules that run
+	// isWhole says that it is, or on its way, with which flight.
 	isWhole, used bool
+	flight        *flight
 }
 
 // ZeROModule are a module's own parameters and the hooks around its forward. It
@@ -124,7 +126,10 @@ func (z *ZeRO3) external(x *trace.Tensor) {
 		for _, q := range m.params {
 			if q.whole.SharesStorage(x) {
 				q.users++
-				z.gather([]*zeroParam{q})
+				if q.flight == nil {
+					z.launch([]*zeroParam{q})
+				}
+				z.land(q)
 				return
 			}
 		}
@@ -290,13 +295,19 @@ func (m *ZeROModule) backwardDone() {
 // way (fetch_sub_module).
 func (z *ZeRO3) enter(m *ZeROModule) {
 	var need []*zeroParam
+	if z.known && z.used == 0 && m.module != "" { // the model's own forward begins before
+		z.prefetch()
+	}
 	for _, q := range m.params {
 		q.users++
 		if !q.isWhole {
 			need = append(need, q)
 		}
 	}
-	z.gather(need)
+	z.launch(need)
+	for _, q := range m.params {
+		z.land(q)
+	}
 	if !z.known {
 		z.order = append(z.order, m)
 	}
@@ -320,38 +331,75 @@ func (z *ZeRO3) prefetch() {
 			}
 		}
 	}
-	z.gather(next)
+	z.launch(next)
 }
 
-// gather makes parameters whole: one in its own buffer, several in one, from which they
-// are copied.
-func (z *ZeRO3) gather(params []*zeroParam) {
+// A flight is parameters that are gathered together: one in its own buffer, several in one,
+// from which all are copied when the first of them is needed, and which stays until all were
+// (AllGatherCoalescedHandle).
+type flight struct {
+	params []*zeroParam
+	flat   *trace.Tensor
+	landed bool
+	left   int // parameters that were not needed yet
+}
+
+// launch begins to gather parameters.
+func (z *ZeRO3) launch(params []*zeroParam) {
 	if len(params) == 0 {
 		return
 	}
 	t := z.tape
+	f := &flight{params: params, left: len(params)}
 	t.NoGrad(func() {
-		f := t.Frame()
 		t.WaitStream(z.gathering(), 0)
 		t.On(z.gathering(), func() {
-			var flat *trace.Tensor
 			if len(params) > 1 {
-				flat = f.Let(empty(t, program.Temporaries, params[0].whole.DType(), sizeOf(params)*z.world.Size))
-				t.Collective(program.AllGather, z.world.Size, flat, flat)
-			}
-			for _, q := range params {
+				f.flat = t.Hold(empty(t, program.Temporaries, params[0].whole.DType(), sizeOf(params)*z.world.Size))
+				t.Collective(program.AllGather, z.world.Size, f.flat, f.flat)
+			} else {
+				q := params[0]
 				q.allocate()
-				z.live += q.numel
-				if flat != nil {
-					trace.ForeachUpdate("_foreach_copy_", 0, []*trace.Tensor{q.flat}, []*trace.Tensor{flat})
-				} else {
-					t.Collective(program.AllGather, z.world.Size, q.flat, q.flat)
-				}
+				t.Collective(program.AllGather, z.world.Size, q.flat, q.flat)
 			}
 		})
-		t.WaitStream(0, z.gathering())
-		f.End()
 	})
+	for _, q := range params {
+		q.isWhole, q.flight = true, f
+		z.live += q.numel
+	}
+}
+
+// land waits for a parameter that is on its way.
+func (z *ZeRO3) land(q *zeroParam) {
+	f, t := q.flight, z.tape
+	if f == nil {
+		return
+	}
+	q.flight = nil
+	t.NoGrad(func() {
+		t.On(z.gathering(), func() {
+			if f.flat != nil && !f.landed {
+				for _, p := range f.params {
+					p.allocate()
+					trace.ForeachUpdate("_foreach_copy_", 0, []*trace.Tensor{p.flat}, []*trace.Tensor{f.flat})
+				}
+			}
+			f.landed = true
+		})
+		t.WaitStream(0, z.gathering())
+	})
+	if f.left--; f.left == 0 && f.flat != nil {
+		t.Release(f.flat)
+	}
+}
+
+// gather makes parameters whole.
+func (z *ZeRO3) gather(params []*zeroParam) {
+	z.launch(params)
+	for _, q := range params {
+		z.land(q)
+	}
 }
 
 func (q *zeroParam) allocate() {
@@ -360,7 +408,6 @@ func (q *zeroParam) allocate() {
 		op, q.used = "empty_memory_format", true
 	}
 	q.flat.AllocStorage(op, program.Weights)
-	q.isWhole = true
 }
 
 // leave lets go of a module's parameters, but of those that persist, that another module
@@ -375,6 +422,7 @@ func (z *ZeRO3) leave(m *ZeROModule) {
 }
 
 func (z *ZeRO3) free(q *zeroParam) {
+	z.land(q)
 	q.flat.FreeStorage()
 	q.isWhole = false
 	z.live -= q.numel
