@@ -174,7 +174,7 @@ func readQwen2MoE(r *reader, c *llama.Config) {
 	c.Experts.Shared, c.Experts.SharedGate = r.size("shared_expert_intermediate_size", 5632, mostInner), true
 	c.QKVBias = r.flag("qkv_bias", true)
 	r.sparseLayers(c)
-	c.BothMasks = true
+	c.BothMasks, c.WindowMask = true, true // of no tokens, which hides all: transformers makes it for nothing
 	r.refuse("use_sliding_window", "false")
 }
 

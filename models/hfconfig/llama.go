@@ -45,6 +45,9 @@ func (d relative) architecture(r *reader) architecture {
 	}
 	a.varied(c)
 	dropout := 0.1
+	if d.settledHead {
+		dropout = 0
+	}
 	if d.tokens {
 		dropout = r.probability("classifier_dropout", r.probability("hidden_dropout", dropout))
 		a.settings = append(a.settings, hf.HeadDropoutSetting())

@@ -16,8 +16,9 @@ type relative struct {
 	// noClasses says that there is no class for sequence classification, liger that
 	// liger-kernel has its kernels for it.
 	noClasses, liger bool
-	// tokens says that there is a class for token classification.
-	tokens bool
+	// tokens says that there is a class for token classification; settledHead that its dropout
+	// is that of the hidden states, which is zero where a file says nothing.
+	tokens, settledHead bool
 	// fused are the names of layers that transformers has in parameters of all experts, and
 	// that peft puts adapters beside as such; see [relative.mixture].
 	fused []string
@@ -92,7 +93,7 @@ var relatives = map[string]relative{
 		base: llama.Config{Norm: llama.LayerNorm, MLP: llama.Plain, Activation: "gelu_pytorch_tanh", DropoutInside: true, Names: llama.Names{"up_proj": "c_fc", "down_proj": "c_proj", "act_fn": "act"}}, read: readStarcoder2,
 	},
 	"stablelm": {
-		name: "StableLm", tokens: true, vocab: 50304, width: 2560, inner: 6912, positions: 4096, part: 0.25,
+		name: "StableLm", tokens: true, settledHead: true, vocab: 50304, width: 2560, inner: 6912, positions: 4096, part: 0.25,
 		base: llama.Config{Norm: llama.LayerNorm, Order: llama.StableLM, Rotary: llama.Rotary{Split: true}}, read: readStableLM,
 	},
 	"glm": {

@@ -36,7 +36,7 @@ func requestedSteps(t *testing.T, file string) {
 				AMP              models.Autocast
 				Weights          models.WeightType
 				LoRA, Quantize   string
-				TrainOnly        string
+				TrainOnly, Board string
 				Liger            bool
 				Checkpointing    bool
 				Settings         models.Settings
@@ -49,7 +49,10 @@ func requestedSteps(t *testing.T, file string) {
 	require.NotEmpty(t, ran.Models)
 	release, err := stack.Lookup("2.11")
 	require.NoError(t, err)
-	a100 := trace.Board{Name: "a100-80", Capability: 80, SMs: 108, ThreadsPerSM: 2048, Memory: 84_987_740_160}
+	boards := map[string]trace.Board{
+		"":   {Name: "a100-80", Capability: 80, SMs: 108, ThreadsPerSM: 2048, Memory: 84_987_740_160},
+		"t4": {Name: "t4", Capability: 75, SMs: 40, ThreadsPerSM: 1024, Memory: 15_828_320_256},
+	}
 	for _, of := range ran.Models {
 		m := model(t, string(of.Config))
 		for _, want := range of.Steps {
@@ -60,7 +63,7 @@ func requestedSteps(t *testing.T, file string) {
 				require.NoError(t, err)
 				c.LoRA = &l
 			}
-			r, err := m.Record(c, a100, models.Options{Stack: release})
+			r, err := m.Record(c, boards[want.Board], models.Options{Stack: release})
 			require.NoError(t, err)
 			require.Equal(t, want.Total, r.Counts.Total, "%s %+v", of.Config, c)
 			require.Equal(t, want.Trainable, r.Counts.Trainable, "%s %+v", of.Config, c)

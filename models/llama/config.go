@@ -25,8 +25,9 @@ type Config struct {
 	// PositionsUnseen has masks made without the positions, so that rows that hold several
 	// sequences are taken for one.
 	PositionsUnseen bool
-	// BothMasks makes the mask of full attention even if no layer has it.
-	BothMasks bool
+	// BothMasks makes the mask of full attention even if no layer has it, WindowMask that of a
+	// window.
+	BothMasks, WindowMask bool
 	// Liger has the kernels of liger-kernel compute norms, rotary positions and
 	// feed-forward layers.
 	Liger bool

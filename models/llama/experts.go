@@ -412,7 +412,12 @@ func (e *experts) linear(f *frame, x, weight, bias, ends *tensor) *tensor {
 	if !e.c.Experts.Clamped {
 		weight = weight.Transpose(-2, -1)
 	}
-	y := x.To(weight.DType()).GroupedMM(weight, ends)
+	rows := x.To(weight.DType())
+	multiply := rows.GroupedMM
+	if !g.Tape().GroupsProducts() {
+		multiply = rows.GroupedMMFallback
+	}
+	y := multiply(weight, ends)
 	if bias != nil {
 		g.Let(y).AddInPlace(bias)
 	}

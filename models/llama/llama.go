@@ -227,7 +227,9 @@ func (c *Config) fullyMasked() bool {
 	return c.BothMasks || len(c.Windowed) == 0 || slices.Contains(c.Windowed, false)
 }
 
-func (c *Config) partlyMasked() bool { return c.Llama4.Chunked || slices.Contains(c.Windowed, true) }
+func (c *Config) partlyMasked() bool {
+	return c.Llama4.Chunked || c.WindowMask || slices.Contains(c.Windowed, true)
+}
 
 func (m *Model) fullMask(f *frame, words, positions, padding *tensor, packed bool) *tensor {
 	if m.c.Eager {

@@ -164,7 +164,8 @@ func (l *Linear4bit) multiply(f *trace.Frame, x, bias *trace.Tensor) *trace.Tens
 		g.Set(&absmax, trace.Pointwise("add_Tensor", 1, scales))
 	}
 	w := g.Let(l.packed.unpacked(t, x.DType(), absmax))
-	y := x.Linear(w, bias)
+	var y *trace.Tensor
+	t.Whole(func() { y = x.Linear(w, bias) })
 	g.End(y)
 	return y
 }

@@ -430,6 +430,9 @@ func (t *taskTrainer) Record(tape *trace.Tape, steps int) error {
 		if err := s.CheckProjected(t.c, trained); err != nil {
 			tape.Raise(err)
 		}
+		if t.c.InBackward { // each parameter has an optimizer of its own
+			trained = nil
+		}
 		opt, err := s.OptimizerOf(t.c, ownOptimizer, t.ranks, trained)
 		if err != nil {
 			tape.Raise(err)

@@ -20,6 +20,43 @@ func (x *Tensor) GroupedMM(weight, ends *Tensor) *Tensor {
 	return c.end(y)
 }
 
+// GroupsProducts tells whether grouped_mm runs on the board.
+func (t *Tape) GroupsProducts() bool { return t.atLeast(80) }
+
+// GroupedMMFallback is transformers' operator grouped_mm_fallback: x [rows, in] times weight
+// [groups, in, out], a product after the other into one result. Both gradients are computed,
+// needed or not.
+func (x *Tensor) GroupedMMFallback(weight, ends *Tensor) *Tensor {
+	t := x.tape
+	c := t.begin("grouped_mm_fallback", x, weight, ends)
+	y := t.Zeros(x.dtype, x.shape[0], weight.shape[2])
+	t.intoGroups(y, x, weight, weight.shape[1])
+	if n := t.record("grouped_mm_fallbackBackward", x, weight); n != nil {
+		n.save(x, weight, ends)
+		n.yields(y)
+		n.apply = func(w *backward) {
+			x, weight := w.saved(0), w.saved(1)
+			dx := w.let(x.ZerosLike())
+			dw := w.let(weight.ZerosLike())
+			t.intoGroups(dx, w.grad, weight, weight.shape[2])
+			t.intoGroups(dw, x, w.grad, x.shape[0]/weight.shape[0])
+			for i, d := range []*Tensor{dx, dw} {
+				if w.needs(i) {
+					w.give(i, d)
+				}
+			}
+		}
+	}
+	return c.end(y)
+}
+
+// intoGroups multiplies a and b group by group into y, as mm(out=) does; inner is how long
+// the sums are.
+func (t *Tape) intoGroups(y, a, b *Tensor, inner int64) {
+	t.useBLAS()
+	t.launch(program.Matmul, 2*y.numel*inner, []*Tensor{y}, []*Tensor{a, b})
+}
+
 // groupedBackward follows _grouped_mm_mat2_backward and _grouped_mm_mat1_backward: the
 // gradient of the weight is laid out as the weight is.
 func groupedBackward(w *backward) {

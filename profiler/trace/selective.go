@@ -59,6 +59,15 @@ func (s *selection) during(t *Tape, again bool, f func()) {
 	t.selection = before
 }
 
+// Whole runs f, an operator of another library: of what it calls, checkpointed regions see
+// nothing, since dispatch modes are off below an operator.
+func (t *Tape) Whole(f func()) {
+	before := t.selection
+	t.selection = nil
+	f()
+	t.selection = before
+}
+
 // keeps counts a call of an operator, and tells whether its results are kept.
 func (s *selection) keeps(op string) bool {
 	for _, k := range s.kept {
