@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -103,6 +104,9 @@ func (t *Times) Sheets() []Sheet {
 		answers.add(r.Batch, r.Workspaces)
 	}
 	s.Notes = append(s.Notes, answers.notes()...)
+	if slices.ContainsFunc(t.Rows, func(r TimeRow) bool { return r.Batch > 0 && !r.Fits }) {
+		s.Notes = append(s.Notes, "!: the batch does not fit the board; its time is as if it did.")
+	}
 	if t.Dataset == 0 {
 		s.Notes = append(s.Notes, "--dataset-size N and --epochs N give the time of an epoch and of all.")
 	}

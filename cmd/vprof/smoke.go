@@ -135,7 +135,7 @@ func runSmoke(cmd *cobra.Command, o *smokeOptions) (err error) {
 	}
 	switch {
 	case !s.Safe:
-		return negative{fmt.Errorf("%s is not safe", s.Case.Model)}
+		return negative{fmt.Errorf("%s is not safe; vprof fit says what is, fit --levers what makes room for it", s.Case.Model)}
 	case s.Baseline != nil && len(s.Baseline.Grown) > 0:
 		return negative{errors.New(s.Baseline.String())}
 	}

@@ -72,7 +72,11 @@ func parse(s string) (int64, error) {
 		return 0, errors.New("has too many digits")
 	}
 	scale, ok := suffixes[strings.ToLower(suffix)]
-	if !ok {
+	switch {
+	case ok:
+	case strings.HasPrefix(suffix, ","):
+		return 0, fmt.Errorf("unknown unit %q; write a point for the comma, as in 16.5GiB", suffix)
+	default:
 		return 0, fmt.Errorf("unknown unit %q; K, M, G and T are powers of 1024, as KiB is, KB of 1000", suffix)
 	}
 	// Rationals, not floats: 0.1 GB is 100,000,000 bytes, and int64 values

@@ -87,7 +87,11 @@ func parseBatch(s string) (int, error) {
 	case errors.Is(err, strconv.ErrRange) || err == nil && b > maxBatch:
 		return 0, fmt.Errorf("%s is more than any batch (%d)", s, maxBatch)
 	case err != nil:
-		return 0, fmt.Errorf("%q is not a whole number", s)
+		hint := ""
+		if from, to, ok := strings.Cut(s, "-"); ok && from != "" && to != "" {
+			hint = fmt.Sprintf("; ranges are %s..%sx2 or %s..%s+8", from, to, from, to)
+		}
+		return 0, fmt.Errorf("%q is not a whole number%s", s, hint)
 	case b < 1:
 		return 0, fmt.Errorf("%d is not a batch size; the smallest is 1", b)
 	}

@@ -36,6 +36,7 @@ func TestBadBatchListSaysWhy(t *testing.T) {
 		"NaN":                  `"NaN" is not a whole number`,
 		"8.5":                  `"8.5" is not a whole number`,
 		"1e3":                  `"1e3" is not a whole number`,
+		"8-128":                `"8-128" is not a whole number; ranges are 8..128x2 or 8..128+8`,
 		"8..64":                "8..64x2 doubles, 8..64+8 adds 8",
 		"8..x2":                "a size is missing",
 		"..8x2":                "a size is missing",
