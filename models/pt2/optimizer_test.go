@@ -1,0 +1,31 @@
+package pt2_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/hfconfig"
+)
+
+// Optimizers that go by layers find them in a graph as in the described model.
+func TestOptimizersThatProjectGradientsAreThoseOfTheDescribedModel(t *testing.T) {
+	const name = "hf-qwen3-tiny"
+	described, err := hfconfig.Source().Restore("hf:"+name, configs[name])
+	require.NoError(t, err)
+	exported := open(t, name)
+	for _, c := range []models.Case{
+		{Optimizer: "galore-adamw:rank=8,target=mlp+q_proj", Levers: models.Levers{Clip: models.ClipNone}},
+		{Optimizer: "apollo-adamw:rank=8", Levers: models.Levers{InBackward: true}},
+		{Optimizer: "lomo", Levers: models.Levers{InBackward: true}},
+	} {
+		c.Batch, c.Torch = 4, "2.15"
+		ofLayers := c
+		ofLayers.Settings = models.Settings{"seq-len": 256, "packed": 1}
+		want, got := largeEvents(record(t, described, ofLayers)), largeEvents(record(t, exported, c))
+		require.ElementsMatch(t, want, got, c.Optimizer) // the loss lets go of scores elsewhere
+	}
+	_, err = exported.Record(models.Case{Batch: 4, Optimizer: "galore-adamw:target=none"}, board, models.Options{})
+	require.ErrorContains(t, err, "none that is trained is called so")
+}
