@@ -47,6 +47,7 @@ type ZeRO3 struct {
 	order       []*ZeROModule
 	known       bool
 	used, ahead int
+	within      int   // the parameters of the module where fetching is
 	live        int64 // elements that are whole
 }
 
@@ -322,14 +323,20 @@ func (z *ZeRO3) prefetch() {
 	most := min(z.fetch.Prefetch, z.fetch.Live-z.live)
 	var next []*zeroParam
 	n := int64(0)
-	z.ahead = max(z.ahead, z.used)
-	for ; z.ahead < len(z.order) && n < most; z.ahead++ {
-		for _, q := range z.order[z.ahead].params {
-			if !q.isWhole && !slices.Contains(next, q) {
-				next = append(next, q)
-				n += q.numel
-			}
+	if z.ahead < z.used {
+		z.ahead, z.within = z.used, 0
+	}
+	for z.ahead < len(z.order) && n < most {
+		params := z.order[z.ahead].params
+		if z.within == len(params) {
+			z.ahead, z.within = z.ahead+1, 0
+			continue
 		}
+		if q := params[z.within]; !q.isWhole && !slices.Contains(next, q) {
+			next = append(next, q)
+			n += q.numel
+		}
+		z.within++
 	}
 	z.launch(next)
 }
@@ -517,7 +524,7 @@ func (z *ZeRO3) finish() {
 			}
 		}
 	}
-	z.known, z.used, z.ahead = true, 0, 0
+	z.known, z.used, z.ahead, z.within = true, 0, 0, 0
 }
 
 // Step steps the groups of the optimizer one after the other, each by a step of the
