@@ -1,0 +1,159 @@
+package train
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// adapt puts adapters into the task's model as peft does. With checkpointing
+// on, peft has the input embeddings require gradients. Adapters are in fp32
+// whatever the weights are in (autocast_adapter_dtype).
+func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
+	wrong := func(reason string) ([]nn.Adapter, error) {
+		return nil, &models.CaseError{Model: c.Model, Field: "lora", Reason: reason}
+	}
+	a, ok := task.(Adaptable)
+	switch {
+	case !ok:
+		panic("train: " + c.Model + " is said to take adapters and does not")
+	case c.Stage != "full":
+		return wrong(fmt.Sprintf("stage %s trains what adapters freeze; use stage full", c.Stage))
+	}
+	options := nn.LoRA{Rank: c.LoRA.Rank, Dropout: c.LoRA.Dropout, DoRA: c.LoRA.DoRA != "", Torchtune: c.LoRA.DoRA == models.TorchtuneDoRA, NoTowers: c.LoRA.NoTowers, Adapts: c.LoRA.Adapts()}
+	but := a.Unadapted()
+	saved, missing := nn.Places(a.Model(), c.LoRA.Save)
+	if len(missing) > 0 {
+		return wrong(fmt.Sprintf("no module that can be trained as a whole is called %s; there are embed_tokens and lm_head, or linear layers", strings.Join(missing, " or ")))
+	}
+	for _, l := range a.Saved() {
+		if !slices.Contains(saved, l) {
+			saved = append(saved, l)
+		}
+	}
+	for _, l := range saved {
+		but = append(but, *l)
+	}
+	if err := pack(a, c, but); err != nil {
+		return nil, err
+	}
+	but = leftAlone(c.LoRA, a, but)
+	made := nn.AdaptLinears(a.Model(), options, but...)
+	parameters, missing := nn.AdaptParameters(a.Model(), c.LoRA.Parameters, c.LoRA.RankOf, c.LoRA.Alpha != c.LoRA.Rank)
+	if reason := besideParameters(c, len(parameters), missing); reason != "" {
+		return wrong(reason)
+	}
+	if made = append(made, parameters...); len(made) == 0 {
+		return wrong(noneAdapted(c.LoRA, nn.LinearPaths(a.Model(), but...)))
+	}
+	for _, l := range made {
+		if !nn.TakesMagnitude(l) {
+			return wrong("vprof records DoRA beside linear layers that are neither packed nor rounded, or as torchtune computes it in 4 bits (dora=torchtune), and not beside Conv1D; leave out dora")
+		}
+	}
+	for _, l := range saved {
+		*l = nn.NewModulesToSave(*l)
+	}
+	if c.Checkpointing {
+		a.RequireInputGrads()
+	}
+	nn.Later(made)
+	if c.LoRA.DoRA != "" && c.Strategy != nil {
+		return wrong("vprof records DoRA on one GPU; leave out --strategy")
+	}
+	if c.Strategy.DeepSpeed() || c.LoRA.InWeightsType { // DeepSpeed brings all of the model to one type
+		nn.AdapterType(made, weightType(c.Weights))
+	}
+	return made, nil
+}
+
+// pack holds linear layers in few bits but those that stay, of which the output layer comes
+// first, and the experts of a mixture, as far as the case asks for it.
+func pack(a Adaptable, c models.Case, stay []nn.Layer) error {
+	if c.Quantize == "" {
+		return nil
+	}
+	if c.PacksHead() {
+		stay = stay[len(a.Unadapted()):]
+	}
+	q := Quantizer(c)
+	nn.QuantizeLinears(a.Model(), q, stay...)
+	if c.PacksExperts() && !nn.PackExperts(nn.NewTree(a.Model()), q) {
+		return &models.CaseError{Model: c.Model, Field: "quantize", Reason: fmt.Sprintf("%s holds the experts of a mixture in few bits, and the model has none; use %s", c.Quantize, c.Packing())}
+	}
+	return nil
+}
+
+// leftAlone are the layers that adapters are not put beside, of those that stay as they are:
+// the output layer, which comes first, is left out of all-linear and not of names.
+func leftAlone(l *models.LoRA, a Adaptable, stay []nn.Layer) []nn.Layer {
+	if l.All() {
+		return stay
+	}
+	return stay[len(a.Unadapted()):]
+}
+
+// noneAdapted says that none of the layers of the given paths gets an adapter. peft raises
+// there, too.
+func noneAdapted(l *models.LoRA, paths []string) string {
+	if l.Match == "" || len(paths) == 0 {
+		names := map[string]bool{}
+		for _, p := range paths {
+			names[p[strings.LastIndexByte(p, '.')+1:]] = true
+		}
+		return fmt.Sprintf("%s; there are %s", l.Wanted(), strings.Join(slices.Sorted(maps.Keys(names)), ", "))
+	}
+	alike := func(path string) (n int) {
+		for part := range strings.SplitSeq(path, ".") {
+			n += min(1, strings.Count(l.Match, part))
+		}
+		return n
+	}
+	closest := slices.MaxFunc(paths, func(a, b string) int { return cmp.Compare(alike(a), alike(b)) })
+	return fmt.Sprintf("%s, as a whole, which peft raises for; one is called %s", l.Wanted(), closest)
+}
+
+// besideParameters finds what does not go together with adapters beside n single parameters.
+func besideParameters(c models.Case, n int, missing []string) string {
+	switch {
+	case len(missing) > 0:
+		return fmt.Sprintf("the model has no experts with a parameter called %s; vprof puts adapters beside the experts' gate_up_proj and down_proj", strings.Join(missing, " or "))
+	case n == 0:
+		return ""
+	case c.LoRA.Dropout > 0:
+		return "peft puts no adapters with dropout beside parameters; leave out dropout"
+	case c.LoRA.DoRA != "":
+		return "peft has no DoRA beside parameters; leave out dora=true"
+	case !c.PacksExperts():
+		return ""
+	case c.Packing() == "int8":
+		return "vprof records adapters beside experts in 4 bits, not in 8; use nf4+experts, or leave the experts out"
+	case c.Checkpointing && c.Recompute != models.Reentrant:
+		return "PyTorch raises CheckpointError there: a recomputation that is not reentrant finds experts unpacked that the first run unpacked; use --checkpointing reentrant"
+	}
+	return ""
+}
+
+// Quantizer makes a case's packed layers.
+func Quantizer(c models.Case) *nn.Quantizer {
+	q := nn.NewQuantizer(quantizations[c.Packing()], computeType(c))
+	if c.EarlyLayers() {
+		q.Early()
+	}
+	return q
+}
+
+// computeType is the type that packed layers compute in, as people set
+// bnb_4bit_compute_dtype: bf16, or fp16 where the rest is.
+func computeType(c models.Case) trace.DType {
+	if c.Weights == "fp16" || c.AMP == "fp16" {
+		return trace.F16
+	}
+	return trace.BF16
+}

@@ -1,0 +1,104 @@
+package distributed
+
+import (
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// accumulated runs when a gradient is there (reduce_independent_p_g_buckets_and_remove_grads).
+func (z *ZeRO3) accumulated(q *zeroParam) {
+	t := z.tape
+	t.NoGrad(func() {
+		if z.elements+q.numel > z.options.bucket() && z.elements > 0 {
+			z.reduce()
+		}
+		t.WaitStream(z.reduction(), 0)
+		if z.bucket != nil && z.elements+q.numel <= z.options.bucket() {
+			part := z.bucket.PartLike(z.elements, q.whole)
+			t.On(z.reduction(), func() { trace.Update("copy_", 0, part, q.whole.Grad()) })
+			q.whole.SetGrad(part)
+		}
+		z.members = append(z.members, q)
+		z.elements += q.numel
+	})
+}
+
+// reduce sums gradients over the ranks and keeps the rank's parts
+// (__reduce_and_partition_ipg_grads).
+func (z *ZeRO3) reduce() {
+	if len(z.members) == 0 {
+		return
+	}
+	t := z.tape
+	t.On(z.reduction(), func() {
+		f := t.Frame()
+		first := z.members[0]
+		flat := first.whole.Grad()
+		if len(z.members) > 1 || first.numel%z.world.Size != 0 {
+			flat = f.Let(t.New("cat", program.Temporaries, flat.DType(), sizeOf(z.members)*z.world.Size))
+		}
+		trace.Update("div_", 1, flat)
+		t.Collective(program.ReduceScatter, z.world.Size, flat, flat)
+		for _, q := range z.members {
+			z.deliver(q, flat)
+		}
+		f.End()
+	})
+	z.members, z.elements = nil, 0
+}
+
+// deliver brings a reduced part to where the rank keeps it (partition_grads).
+func (z *ZeRO3) deliver(q *zeroParam, flat *trace.Tensor) {
+	t := z.tape
+	f := t.Frame()
+	if z.grads != nil {
+		to := f.Let(z.grads.Part(q.at, q.part))
+		trace.Update("copy_", 0, to, f.Let(flat.Part(0, q.part)))
+	} else {
+		f.Let(t.New("to_dtype", program.Temporaries, trace.F32, q.part))
+	}
+	f.End()
+	q.whole.ZeroGrad()
+}
+
+// finish ends a backward.
+func (z *ZeRO3) finish() {
+	t := z.tape
+	z.queued = false
+	t.NoGrad(z.reduce)
+	t.WaitStream(0, z.reduction())
+	for _, m := range z.modules {
+		m.running = 0
+		for _, q := range m.params {
+			q.users = 0
+			if q.isWhole && !q.stays {
+				z.free(q)
+			}
+		}
+	}
+	z.known, z.used, z.ahead, z.within = true, 0, 0, 0
+}
+
+// Step steps the groups of the optimizer one after the other, each by a step of the
+// optimizer, which passes over master weights without a gradient; clip is whether the
+// norm of the gradients is computed.
+func (z *ZeRO3) Step(clip bool, step func()) {
+	t := z.tape
+	for i, g := range z.groups {
+		if z.grads == nil {
+			return
+		}
+		f := t.Frame()
+		parts, sizes := make([]*trace.Tensor, len(g)), make([]int64, len(g))
+		for k, q := range g {
+			parts[k], sizes[k] = f.Let(z.grads.Part(q.at, q.part)), q.part
+		}
+		if i == 0 && clip {
+			norm(t, sizes)
+		}
+		z.masters.fill(i, parts)
+		f.End()
+		step()
+		z.masters.parts[i].ZeroGrad()
+	}
+}
