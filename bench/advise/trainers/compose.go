@@ -286,6 +286,9 @@ func (c *Config) deepSpeed() error {
 	if on := c.facts["zero-overlap"].value; on == strconv.FormatBool(s.value != "zero3") { // which stage 3 has by itself
 		list = append(list, "overlap="+on)
 	}
+	if f := c.facts["zero-gradients"]; f.value == "fp32" && s.value != "zero2" {
+		return &input.FormatError{File: f.from.file, Line: f.from.line, Key: f.from.key, Reason: "vprof records gradients of stages 1 and 3 that are added up in the type of the weights; leave it out"}
+	}
 	if f := c.facts["zero-contiguous"]; f.value == "false" {
 		if s.value != "zero3" {
 			return &input.FormatError{File: f.from.file, Line: f.from.line, Key: f.from.key, Reason: "vprof records gradients of stages 1 and 2 that are copied to a bucket; take true"}

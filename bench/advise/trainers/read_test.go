@@ -228,6 +228,25 @@ func TestDeepSpeedsFileIsTheStrategy(t *testing.T) {
 	require.NoError(t, os.WriteFile("d.json", []byte("{\"zero_optimization\": {\"stage\": 2,\n\"contiguous_gradients\": false}}"), 0o600))
 	_, err = Open([]string{"a.json", "d.json"})
 	require.ErrorContains(t, err, "d.json:2: zero_optimization.contiguous_gradients: vprof records gradients of stages 1 and 2 that are copied to a bucket; take true")
+	for stage, refused := range map[int]bool{1: true, 2: false, 3: true} {
+		require.NoError(t, os.WriteFile("d.json", fmt.Appendf(nil, `{"zero_optimization": {"stage": %d}, "data_types": {"grad_accum_dtype": "fp32"}}`, stage), 0o600))
+		_, err = Open([]string{"a.json", "d.json"})
+		if refused {
+			require.ErrorContains(t, err, "data_types.grad_accum_dtype: vprof records gradients of stages 1 and 3 that are added up in the type of the weights")
+		} else {
+			require.NoError(t, err)
+		}
+	}
+}
+
+// A file of axolotl that says nothing of its precision trains as one that says auto.
+func TestAxolotlTrainsInBF16ByItself(t *testing.T) {
+	const file = "base_model: a/b\nmicro_batch_size: 1\nsequence_len: 512\n"
+	for more, want := range map[string]string{"": "bf16", "bf16: auto\n": "bf16", "bf16: false\n": "none", "bf16:\n": "none", "bf16: false\nfp16: true\n": "fp16", "fp16: true\n": "fp16"} {
+		c, err := one(t, "c.yaml", file+more)
+		require.NoError(t, err, more)
+		require.Equal(t, want, setting(c, "amp"), more)
+	}
 }
 
 func TestFilesThatDisagreeAreRefused(t *testing.T) {

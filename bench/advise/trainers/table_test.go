@@ -30,6 +30,7 @@ func TestTablesAreConsistent(t *testing.T) {
 	used := []string{"refuse", freezeLayers, freezeModules, freezeExtra, lisaAttribute, "llama-pro", "note", "model", "revision", "folder", "deepspeed", "file", "tuner", "lora-r", "lora-alpha", "lora-dropout", "lora-target", "lora-save", "lora-towers", "dora", "lora-type", "gpus", "reentrant", "reshard", "replicate", "shards", "reference", "objective-as", "answer", "prompt", "compared", "old", "generated-steps", "iterations", "vllm-share", "teacher", "objective-chunks", "text-pairs", "unpadded", "negatives", "unfrozen", "qat-group", "grouped", "multiple", "to-length", "zero-overlap", "zero-contiguous", "zero-optimizer", "zero-params", meshContextBy}
 	used = append(used, low, lowRank, lowTarget, optimArgs, badam)
 	used = append(used, frozenTowers, imagePixels)
+	used = append(used, "zero-gradients")
 	for _, s := range zeroSizes {
 		used = append(used, "zero-"+s)
 	}
