@@ -20,6 +20,7 @@ import (
 // with it, and its backward is Python code, which an exported graph does not have.
 func customFunctions(p *export.Program) []export.FunctionCall {
 	var out []export.FunctionCall
+	around := aroundCallers(p)
 	last, depth := "", 0
 	for i := range p.Nodes {
 		switch n := &p.Nodes[i]; {
@@ -29,15 +30,15 @@ func customFunctions(p *export.Program) []export.FunctionCall {
 			depth++
 		case n.Target == "":
 		default:
-			name, line := functionOf(n.Trace)
-			at := fmt.Sprint(n.Module, name, line)
+			a := applicationOf(n.Trace)
+			at := fmt.Sprint(n.Module, a.name, a.line)
 			switch {
-			case name == "":
+			case a.name == "" || a.within <= len(n.Stack)-around[a.caller]: // by modules alone
 				last = ""
 			case at == last:
 				out[len(out)-1].End = i + 1
 			case depth == 0:
-				out = append(out, export.FunctionCall{Name: name, Line: line, Begin: i, End: i + 1})
+				out = append(out, export.FunctionCall{Name: a.name, Line: a.line, Begin: i, End: i + 1})
 				last = at
 			}
 		}
@@ -48,10 +49,26 @@ func customFunctions(p *export.Program) []export.FunctionCall {
 // applied is the source of a line that calls an autograd.Function.
 var applied = regexp.MustCompile(`\b([A-Za-z_]\w*)\.apply\(`)
 
-// functionOf is the name of the outermost autograd.Function that a stack is in and the
-// line that called it; "" if it is in none: a line with Name.apply( whose callee is
+// application is where a stack calls something on a line with Name.apply(.
+type application struct {
+	// name is the Function's, "" if there is no such line, and line is where it is called.
+	name, line string
+	// caller is the line among the frames.
+	caller caller
+	// within are the functions called forward that the line called, one in the other: the
+	// Function's, those of modules, or both.
+	within int
+}
+
+// caller is a line of a model's code, reached through so many frames.
+type caller struct {
+	line   string
+	frames int
+}
+
+// applicationOf finds the outermost line of a stack that has Name.apply( and whose callee is
 // called forward. A model's lines alone count, not those of PyTorch itself.
-func functionOf(stack []export.Frame) (name, line string) {
+func applicationOf(stack []export.Frame) application {
 	for i := 0; i+1 < len(stack); i++ {
 		if !strings.Contains(stack[i].Source, ".apply(") || strings.Contains(stack[i].File, "-packages/torch/") {
 			continue
@@ -65,10 +82,45 @@ func functionOf(stack []export.Frame) (name, line string) {
 			callee++ // Function.apply itself
 		}
 		if stack[callee].Func == "forward" {
-			return m[1], fmt.Sprintf("%s:%d:%s", path.Base(stack[i].File), stack[i].Line, stack[i].Func)
+			line := lineOf(stack[i])
+			return application{name: m[1], line: line, caller: caller{line, i}, within: forwards(stack[callee:])}
 		}
 	}
-	return "", ""
+	return application{}
+}
+
+// lineOf is a frame as descriptions name it.
+func lineOf(f export.Frame) string { return fmt.Sprintf("%s:%d:%s", path.Base(f.File), f.Line, f.Func) }
+
+// forwards counts the functions called forward among frames.
+func forwards(frames []export.Frame) (n int) {
+	for _, f := range frames {
+		if f.Func == "forward" {
+			n++
+		}
+	}
+	return n
+}
+
+// aroundCallers is the number of modules around each line that applies a Function: those of
+// the node that is in the fewest. A module that the line calls as well, as in
+// proj(Name.apply(x)), has a forward for each module that its nodes are in beyond those; a
+// Function's nodes have one more.
+func aroundCallers(p *export.Program) map[caller]int {
+	around := map[caller]int{}
+	for i := range p.Nodes {
+		n := &p.Nodes[i]
+		for k, f := range n.Trace {
+			if !strings.Contains(f.Source, ".apply(") {
+				continue
+			}
+			c := caller{lineOf(f), k}
+			if fewest, seen := around[c]; !seen || len(n.Stack) < fewest {
+				around[c] = len(n.Stack)
+			}
+		}
+	}
+	return around
 }
 
 // functionRegion is the nodes of a call of an autograd.Function, with the parameters

@@ -23,9 +23,38 @@ func TestFunctionsAreFoundInStacks(t *testing.T) {
 		{[]export.Frame{model, {File: "/home/me/model.py", Line: 9, Func: "helper"}}, "", ""}, // not a Function's forward
 		{[]export.Frame{{File: "/x/site-packages/torch/utils/checkpoint.py", Line: 1, Func: "checkpoint", Source: "CheckpointFunction.apply(f, x)"}, forward}, "", ""},
 	} {
-		name, line := functionOf(c.stack)
-		require.Equal(t, []string{c.name, c.line}, []string{name, line})
+		a := applicationOf(c.stack)
+		require.Equal(t, []string{c.name, c.line}, []string{a.name, a.line})
 	}
+}
+
+// A module that is called on the line of a Function is not part of it; one that the Function's
+// own forward calls is.
+func TestModulesBesideFunctionsAreNotTheirs(t *testing.T) {
+	at := func(line int, source string) export.Frame {
+		return export.Frame{File: "/home/me/model.py", Line: line, Func: "forward", Source: source}
+	}
+	line := at(9, "y = self.proj(Swish.apply(self.block, x))")
+	swish, proj, linear := at(3, "return run(x).sigmoid()"), at(5, "return self.l(x)"), export.Frame{File: "/x/site-packages/torch/nn/modules/linear.py", Line: 134, Func: "forward"}
+	node := func(modules []string, frames ...export.Frame) export.Node {
+		return export.Node{Target: "torch.ops.aten.sin.default", Module: modules[len(modules)-1], Stack: modules, Trace: append([]export.Frame{line}, frames...)}
+	}
+	p := &export.Program{Nodes: []export.Node{
+		node([]string{"", "block"}, swish, linear),
+		node([]string{""}, swish),
+		node([]string{"", "proj"}, proj),
+		node([]string{"", "proj", "proj.l"}, proj, linear),
+		node([]string{""}, swish),
+		node([]string{"", "proj"}, linear),
+	}}
+	var found []int
+	for _, c := range customFunctions(p) {
+		require.Equal(t, "Swish", c.Name)
+		for i := c.Begin; i < c.End; i++ {
+			found = append(found, i)
+		}
+	}
+	require.Equal(t, []int{0, 1, 4}, found)
 }
 
 // A number that depends on data and is only checked is not needed; one that something
