@@ -36,8 +36,8 @@ type Objective struct {
 	// as one row without padding. Of objectives over texts that belong together.
 	Pairs, Unpadded bool
 	// As is the trainer whose code computes log-probabilities, one of [ObjectiveTrainers];
-	// empty is TRL. Of EAFT it is [AsAxolotl], of DFT [AsSwift]; empty is LLaMA-Factory, as of
-	// the other losses that weigh tokens.
+	// empty is TRL. Of EAFT it is [AsAxolotl], of DFT [AsSwift] or [AsTRL]; empty is
+	// LLaMA-Factory, as of the other losses that weigh tokens.
 	As string
 }
 
@@ -66,12 +66,13 @@ func Objectives() []string {
 	return []string{ASFT, CPO, DFT, DPO, EAFT, EBFT, Embedding, GKD, GRPO, KD, KTO, ORPO, Reranker, Reward, SimPO}
 }
 
-// The trainers whose code differs from that of TRL.
+// The trainers whose code differs, of most objectives from that of TRL.
 const (
 	AsAxolotl      = "axolotl"
 	AsLLaMAFactory = "llama-factory"
 	AsSwift        = "ms-swift"
 	AsTorchtune    = "torchtune"
+	AsTRL          = "trl"
 )
 
 // ObjectiveTrainers are the values of [Objective.As] of what is learnt from compared answers.
@@ -153,7 +154,7 @@ func (o *Objective) match(option string) bool {
 	return true
 }
 
-// trainers are those whose code for the objective differs from that of TRL.
+// trainers are those whose code for the objective differs from that which it is by itself.
 func (o *Objective) trainers() []string {
 	switch {
 	case o.Name == GRPO:
@@ -161,7 +162,7 @@ func (o *Objective) trainers() []string {
 	case o.Name == EAFT:
 		return []string{AsAxolotl}
 	case o.Name == DFT:
-		return []string{AsSwift}
+		return []string{AsSwift, AsTRL}
 	case o.Generates() || o.Distills() || o.Weighs() || o.Matches():
 		return nil
 	}

@@ -48,7 +48,7 @@ func TestBadObjectivesAreNamed(t *testing.T) {
 		"kd:old":                     `"old" is no option of kd; there are chunks=N`,
 		"grpo:old,old":               `"old" is no option of grpo; there are completion=TOKENS`,
 		"asft:precomputed":           "precomputed: asft has no reference that can come before training",
-		"dft:as=axolotl":             `as: "axolotl" is none of ms-swift`,
+		"dft:as=axolotl":             `as: "axolotl" is none of ms-swift, trl`,
 		"dft:old":                    `"old" is no option of dft; there are as=TRAINER`,
 		"eaft:as=torchtune":          `as: "torchtune" is none of axolotl`,
 		"embedding:negatives=0":      `"negatives=0" is no option of embedding; there are pairs, unpadded and negatives=N from 1 to 4096`,

@@ -10,7 +10,7 @@ import (
 // weighted learns the next token by a cross entropy that weighs every token: by its own
 // probability (DFT), with a divergence from a reference beside it (ASFT), or by the entropy
 // of the most likely tokens (EAFT). They are functions of LLaMA-Factory 0.9.6
-// (src/llamafactory/train/trainer_utils.py) and, of the last, of axolotl 0.20
+// (src/llamafactory/train/trainer_utils.py), of TRL and ms-swift and, of the last, of axolotl 0.20
 // (monkeypatch/loss/eaft.py), to which the Trainer of transformers hands the scores.
 type weighted struct {
 	objective models.Objective
@@ -34,6 +34,8 @@ func (w *weighted) loss(f *frame, b TextBatch) *tensor {
 		y = anchoredLoss(g, logits, reference, b.Labels)
 	case w.objective.As == models.AsSwift:
 		y = rolledLoss(g, g.Let(w.model.scores(g, b)), b.Labels)
+	case w.objective.As == models.AsTRL:
+		y = selectedLoss(g, g.Let(w.model.scores(g, b)), b.Labels)
 	case w.objective.As == models.AsAxolotl:
 		y = entropyLossOfAxolotl(g, g.Let(w.model.scores(g, b)), b.Labels)
 	default:
@@ -78,6 +80,26 @@ func rolledLoss(f *frame, logits, labels *tensor) *tensor {
 	f.Tape().NoGrad(func() { weights = g.Let(losses.Neg().Exp()) })
 	g.Set(&losses, losses.MulInPlace(weights))
 	y := losses.Sum(false).DivScalar()
+	g.End(y)
+	return y
+}
+
+// selectedLoss is dft_loss of TRL 1.8 (trl/trainer/sft_trainer.py).
+func selectedLoss(f *frame, logits, labels *tensor) *tensor {
+	g := f.FuncFrame(logits, labels)
+	g.Set(&labels, labels.Pad(0, 1))
+	g.Set(&labels, labels.Slice(-1, 1, labels.Size(-1)))
+	counts := g.Let(labels.EqScalar())
+	f.Tape().NoGrad(func() {
+		h := g.FuncFrame()
+		g.Discard(labels.MaskedFillInPlace(h.Let(counts.EqScalar())))
+		h.End()
+	})
+	logs := g.Let(selectiveLogSoftmax(g, logits, labels))
+	var weights *tensor
+	f.Tape().NoGrad(func() { weights = logs.Exp().Neg() })
+	losses := g.Let(weights.Mul(logs))
+	y := losses.Mul(counts).Sum(false).DivScalar()
 	g.End(y)
 	return y
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Bytes that a step asks for beyond those before it, with the losses of LLaMA-Factory and of
-// axolotl that weigh tokens: at most in its forward pass and in backward. Their functions were
+// Bytes that a step asks for beyond those before it, with the losses of LLaMA-Factory, TRL,
+// ms-swift and axolotl that weigh tokens: at most in its forward pass and in backward. Their functions were
 // called with PyTorch 2.11 and its allocator, four rows of 256 tokens, bf16, where every token
 // counts; indices of the tokens were numbers.
 func TestLossesThatWeighTokens(t *testing.T) {
@@ -23,6 +23,8 @@ func TestLossesThatWeighTokens(t *testing.T) {
 		{"dft", "bf16", 68391972, 73065552},
 		{"dft:as=ms-swift", models.NoAutocast, 69419084, 73065552},
 		{"dft:as=ms-swift", "bf16", 68370508, 73065552},
+		{"dft:as=trl", models.NoAutocast, 68356168, 73065548},
+		{"dft:as=trl", "bf16", 68356168, 73065552},
 		{"eaft", models.NoAutocast, 72019100, 73065552},
 		{"eaft", "bf16", 70970524, 73065552},
 		{"asft", models.NoAutocast, 84054024, 73576452},

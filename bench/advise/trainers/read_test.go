@@ -170,6 +170,7 @@ func TestTextsThatBelongTogetherAreAnObjective(t *testing.T) {
 		"swift rlhf --rlhf_type dpo --model a --loss_type sigmoid bco_pair sft --rpo_alpha 0.1":                    {"dpo:as=ms-swift", ""},
 		"swift rlhf --rlhf_type dpo --model a --packing true --attn_impl flash_attn":                               {"dpo:packed,as=ms-swift", ""},
 		"swift sft --model a --enable_dft_loss true":                                                               {"dft:as=ms-swift", ""},
+		"trl sft --model_name_or_path a --dataset_name d --loss_type dft":                                          {"dft:as=trl", ""},
 	} {
 		c, err := one(t, "c.sh", text+"\n")
 		require.NoError(t, err, text)
