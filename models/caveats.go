@@ -2,6 +2,8 @@ package models
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 )
 
 // Caveats are what a user must know of a complete case that its figures do not
@@ -17,8 +19,42 @@ func (m Model) Caveats(c Case) []string {
 		caveats = append(caveats, s.Note())
 	}
 	caveats = append(caveats, c.leverCaveats(&c)...)
+	caveats = append(caveats, m.targetCaveats(c)...)
 	if m.Caveat != nil {
 		caveats = append(caveats, m.Caveat(c)...)
+	}
+	return caveats
+}
+
+// targetCaveats are those of the targets of adapters: names that no module has, of which peft
+// says nothing as long as others are found, and modules that adapters are not recorded beside.
+func (m Model) targetCaveats(c Case) []string {
+	if c.LoRA == nil || len(c.LoRA.Targets) == 0 {
+		return nil
+	}
+	trainer, err := m.Build(c)
+	w, ok := trainer.(Wrappable)
+	if err != nil || !ok {
+		return nil
+	}
+	const adapter = ".lora_" // in the paths of adapters, where parts have them
+	parts := w.Parts()
+	shown := slices.ContainsFunc(parts, func(p Part) bool { return strings.Contains(p.Path, adapter) })
+	var caveats []string
+	for _, target := range c.LoRA.Targets {
+		named, adapted := target == allLinear, target == allLinear
+		for _, p := range parts {
+			module, _, beside := strings.Cut(p.Path, adapter)
+			if module == target || strings.HasSuffix(module, "."+target) {
+				named, adapted = true, adapted || beside
+			}
+		}
+		switch {
+		case !named:
+			caveats = append(caveats, fmt.Sprintf("no module is called %s, which peft passes over where other targets are found", target))
+		case shown && !adapted:
+			caveats = append(caveats, fmt.Sprintf("adapters beside %s, which is no linear layer, are not recorded", target))
+		}
 	}
 	return caveats
 }

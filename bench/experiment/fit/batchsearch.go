@@ -74,7 +74,11 @@ func (q *batchSearch) find(ctx context.Context, effective, steps int) (batch, la
 		return rounded(largest, q.multiple), largest, steps, err
 	}
 	alone := q.setup.Case().InBackward // gradients are used at once, so that micro-batches are steps
-	if largest, err = q.largest(ctx, 1); err != nil || largest == 0 || largest >= effective || alone {
+	largest, err = q.largest(ctx, 1)
+	switch {
+	case err == nil && largest == 0 && !alone: // what the smallest batch takes is shown
+		return 0, 0, effective, nil
+	case err != nil || largest >= effective || alone:
 		return min(effective, largest), largest, 1, err
 	}
 	if largest, err = q.largest(ctx, 2); err != nil || largest == 0 {

@@ -81,6 +81,21 @@ func TestOtherProcessesTakeFromTheBudget(t *testing.T) {
 	require.Equal(t, alone.Choices[0].Run, beside.Choices[0].Run)
 }
 
+// Where nothing fits, what is shown has as many micro-batches as the effective batch takes of
+// the smallest.
+func TestWhatDoesNotFitHasTheMicroBatchesAskedFor(t *testing.T) {
+	s := toySearch(1, steptest.Full(models.Case{}))
+	s.Effective = 4
+	f, err := Run(t.Context(), s)
+	require.NoError(t, err)
+	require.False(t, f.Choices[0].Fits())
+	s.Effective, s.Cases[0].Accumulate = 0, 4
+	same, err := Run(t.Context(), s)
+	require.NoError(t, err)
+	require.Equal(t, same.Choices[0].Estimate.Device.Bytes, f.Choices[0].Estimate.Device.Bytes)
+	require.Equal(t, 4, f.Choices[0].Case.Accumulate)
+}
+
 func TestEffectiveBatchIsSplitIntoFewMicroBatches(t *testing.T) {
 	s := toySearch(700, steptest.Full(models.Case{}))
 	s.Effective = 256
