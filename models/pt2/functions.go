@@ -31,14 +31,14 @@ func customFunctions(p *export.Program) []export.FunctionCall {
 		case n.Target == "":
 		default:
 			a := applicationOf(n.Trace)
-			at := fmt.Sprint(n.Module, a.name, a.line)
+			at := fmt.Sprint(n.Module, a.name, a.caller.line)
 			switch {
 			case a.name == "" || a.within <= len(n.Stack)-around[a.caller]: // by modules alone
 				last = ""
 			case at == last:
 				out[len(out)-1].End = i + 1
 			case depth == 0:
-				out = append(out, export.FunctionCall{Name: a.name, Line: a.line, Begin: i, End: i + 1})
+				out = append(out, export.FunctionCall{Name: a.name, Line: a.caller.line, Begin: i, End: i + 1})
 				last = at
 			}
 		}
@@ -51,16 +51,15 @@ var applied = regexp.MustCompile(`\b([A-Za-z_]\w*)\.apply\(`)
 
 // application is where a stack calls something on a line with Name.apply(.
 type application struct {
-	// name is the Function's, "" if there is no such line, and line is where it is called.
-	name, line string
-	// caller is the line among the frames.
+	// name is the Function's, "" if there is no such line.
+	name   string
 	caller caller
-	// within are the functions called forward that the line called, one in the other: the
-	// Function's, those of modules, or both.
+	// within is the number of functions called forward that the line called, each called by
+	// the one before: the Function's, those of modules, or both.
 	within int
 }
 
-// caller is a line of a model's code, reached through so many frames.
+// caller is a line of a model's code, and the number of frames that led to it.
 type caller struct {
 	line   string
 	frames int
@@ -82,8 +81,7 @@ func applicationOf(stack []export.Frame) application {
 			callee++ // Function.apply itself
 		}
 		if stack[callee].Func == "forward" {
-			line := lineOf(stack[i])
-			return application{name: m[1], line: line, caller: caller{line, i}, within: forwards(stack[callee:])}
+			return application{name: m[1], caller: caller{lineOf(stack[i]), i}, within: forwards(stack[callee:])}
 		}
 	}
 	return application{}

@@ -24,7 +24,7 @@ func TestFunctionsAreFoundInStacks(t *testing.T) {
 		{[]export.Frame{{File: "/x/site-packages/torch/utils/checkpoint.py", Line: 1, Func: "checkpoint", Source: "CheckpointFunction.apply(f, x)"}, forward}, "", ""},
 	} {
 		a := applicationOf(c.stack)
-		require.Equal(t, []string{c.name, c.line}, []string{a.name, a.line})
+		require.Equal(t, []string{c.name, c.line}, []string{a.name, a.caller.line})
 	}
 }
 
