@@ -107,25 +107,34 @@ func projectBack(f *trace.Frame, s *slot, low *trace.Tensor) *trace.Tensor {
 // singleGaLore is AdamW.step of galore_torch 1.0. Its names live on from one parameter to
 // the next.
 func singleGaLore(o *Optimizer, f *trace.Frame, l *lists) {
-	var grad, root, update *trace.Tensor
+	var n lowNames
 	for i, p := range l.params {
 		s := l.slots[i]
-		f.Set(&grad, l.grads[i])
+		o.adaptive(f, s, l.grads[i], true, &n)
 		if s.low {
-			o.matrix(f, s, grad, true)
-			f.Set(&grad, project(s, grad))
+			f.Set(&n.update, projectBack(f, s, n.update))
 		}
-		o.moments(s, grad)
-		f.Set(&root, average2(s, grad))
-		f.Set(&update, trace.Pointwise("div_Tensor", 4, s.state[lowFirst], root))
-		if s.low {
-			f.Set(&update, projectBack(f, s, update))
-		}
-		trace.Update("add__Tensor", 2, p, update)
+		trace.Update("add__Tensor", 2, p, n.update)
 		if o.config.WeightDecay {
 			trace.Update("add__Tensor", 2, p, p)
 		}
 	}
+}
+
+// lowNames are names of a loop over parameters that live on from one parameter to the next.
+type lowNames struct{ grad, root, update *trace.Tensor }
+
+// adaptive makes Adam's update of a parameter from its gradient, of one of low rank from the
+// projected gradient. svd says how the projection is made, see [Optimizer.matrix].
+func (o *Optimizer) adaptive(f *trace.Frame, s *slot, grad *trace.Tensor, svd bool, n *lowNames) {
+	f.Set(&n.grad, grad)
+	if s.low {
+		o.matrix(f, s, n.grad, svd)
+		f.Set(&n.grad, project(s, n.grad))
+	}
+	o.moments(s, n.grad)
+	f.Set(&n.root, average2(s, n.grad))
+	f.Set(&n.update, trace.Pointwise("div_Tensor", 4, s.state[lowFirst], n.root))
 }
 
 // moments makes those of a gradient as it was projected.
@@ -145,33 +154,27 @@ func average2(s *slot, grad *trace.Tensor) *trace.Tensor {
 
 // singleAPOLLO is AdamW.step of apollo_torch 1.0, which scales channels.
 func singleAPOLLO(o *Optimizer, f *trace.Frame, l *lists) {
-	var grad, root, update, factor, scaled, norm *trace.Tensor
+	var n lowNames
+	var factor, scaled, norm *trace.Tensor
 	for i, p := range l.params {
 		s := l.slots[i]
-		f.Set(&grad, l.grads[i])
-		if s.low {
-			o.matrix(f, s, grad, false)
-			f.Set(&grad, project(s, grad))
-		}
-		o.moments(s, grad)
-		f.Set(&root, average2(s, grad))
-		f.Set(&update, trace.Pointwise("div_Tensor", 4, s.state[lowFirst], root))
+		o.adaptive(f, s, l.grads[i], false, &n)
 		if s.low {
 			d := 1
 			if p.Size(0) < p.Size(1) {
 				d = 0
 			}
-			over := trace.Pointwise("add_Tensor", 1, trace.VectorNorm(grad, false, d))
-			f.Set(&factor, trace.Pointwise("div_Tensor", 4, trace.VectorNorm(update, false, d), over))
+			over := trace.Pointwise("add_Tensor", 1, trace.VectorNorm(n.grad, false, d))
+			f.Set(&factor, trace.Pointwise("div_Tensor", 4, trace.VectorNorm(n.update, false, d), over))
 			if d == 1 {
 				f.Set(&factor, factor.Unsqueeze(1))
 			}
 			f.Set(&scaled, trace.Pointwise("mul_Tensor", 1, l.grads[i], factor))
 			o.limit(f, s, &scaled, &norm)
-			f.Set(&update, scaled)
-			trace.Update("mul__Tensor", 1, update)
+			f.Set(&n.update, scaled)
+			trace.Update("mul__Tensor", 1, n.update)
 		}
-		trace.Update("add__Tensor", 2, p, update)
+		trace.Update("add__Tensor", 2, p, n.update)
 		if o.config.WeightDecay {
 			trace.Update("add__Tensor", 2, p, p)
 		}
