@@ -6,7 +6,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/models"
-	"github.com/vprof/vprof/profiler/trace"
 )
 
 func TestReferencesAreHeldAsTheyAre(t *testing.T) {
@@ -120,12 +119,8 @@ func TestPairsOfSwiftRequestWhatPyTorchDoes(t *testing.T) {
 			Batch: want.batch, Torch: "2.11", Weights: "bf16", AMP: want.amp, Optimizer: "sgd", Settings: models.Settings{"seq-len": int64(want.length), "packed": 0, "padding": 0},
 			Levers: models.Levers{Objective: o, Clip: models.ClipNone},
 		})
-		r, err := m.Record(c, trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2})
-		require.NoError(t, err)
-		all := phases(r.Program, asRequested)
-		before := all[phase(0, "step_end")].end
-		forward := max(all[phase(1, "forward")].peak, all[phase(1, "loss")].peak)
-		require.InEpsilon(t, want.forward, forward-before, 0.0002, want.objective)
-		require.InEpsilon(t, want.backward, all[phase(1, "backward")].peak-before, 0.0002, want.objective)
+		forward, backward := growth(t, m, c)
+		require.InEpsilon(t, want.forward, forward, 0.0002, want.objective)
+		require.InEpsilon(t, want.backward, backward, 0.0002, want.objective)
 	}
 }

@@ -1,8 +1,14 @@
 package hfconfig
 
 import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
 	"github.com/vprof/vprof/internal/ceil"
+	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
 )
 
 // usage is how many bytes are allocated when a phase ends, at most while it lasts, and at most
@@ -29,6 +35,17 @@ func phases(p *program.Program, size func(program.Buffer) int64) map[program.Pha
 		}
 	}
 	return all
+}
+
+// growth is the largest number of bytes that the second step of a case on an A100 asks for
+// beyond those before it: in its forward pass with the loss, and in backward.
+func growth(t *testing.T, m models.Model, c models.Case) (forward, backward int64) {
+	t.Helper()
+	r, err := m.Record(c, trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2})
+	require.NoError(t, err)
+	all := phases(r.Program, asRequested)
+	before := all[phase(0, "step_end")].end
+	return max(all[phase(1, "forward")].peak, all[phase(1, "loss")].peak) - before, all[phase(1, "backward")].peak - before
 }
 
 // asRequested is the size that was asked for.

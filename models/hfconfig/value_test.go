@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/models"
-	"github.com/vprof/vprof/profiler/trace"
 )
 
 // Bytes that a step asks for beyond those before it, with LLaMA-Factory's loss of rewards and
@@ -36,13 +35,9 @@ func TestValuesBesideWords(t *testing.T) {
 			Batch: 2, Torch: "2.11", Weights: want.weights, AMP: want.amp, LoRA: want.lora, Checkpointing: want.checkpointing != "", Optimizer: "sgd",
 			Settings: models.Settings{"seq-len": 256, "packed": 0, "padding": 0}, Levers: models.Levers{Objective: o, Clip: models.ClipNone, Recompute: strings.TrimPrefix(want.checkpointing, "on")},
 		})
-		r, err := m.Record(c, trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2})
-		require.NoError(t, err)
-		all := phases(r.Program, asRequested)
-		before := all[phase(0, "step_end")].end
-		forward := max(all[phase(1, "forward")].peak, all[phase(1, "loss")].peak)
-		require.InEpsilon(t, want.forward, forward-before, 0.0005, "%+v", want)
-		require.InEpsilon(t, want.backward, all[phase(1, "backward")].peak-before, 0.0005, "%+v", want)
+		forward, backward := growth(t, m, c)
+		require.InEpsilon(t, want.forward, forward, 0.0005, "%+v", want)
+		require.InEpsilon(t, want.backward, backward, 0.0005, "%+v", want)
 		tr, err := m.Build(c)
 		require.NoError(t, err)
 		if want.lora == nil {
