@@ -224,7 +224,7 @@ func verdictOf(f *report.Fit, wayOut string) error {
 	return nil
 }
 
-// wayOut is what to try next where nothing fits.
+// wayOut advises which further flags of fit may find a configuration that fits.
 func (o *fitOptions) wayOut() string {
 	switch {
 	case !o.levers:

@@ -86,7 +86,7 @@ func created(v any, p path, value any) bool {
 	return put(v, p, value)
 }
 
-// space is what stands before the first entry of the object that was found.
+// space is the white space before the first entry of the object that was found.
 func (f *finderJSON) space() string {
 	rest := f.data[f.at.from:]
 	blank := rest[:len(rest)-len(bytes.TrimLeft(rest, " \t\r\n"))]

@@ -173,7 +173,7 @@ func fromWords(file string, c []token) *document {
 	return nil
 }
 
-// document is what the command of a trainer says.
+// document has the keys and values of a command line of the trainer, c.
 func (l launch) document(file string, c []token) *document {
 	d := &document{file: file, command: true, trainer: l.trainer, facts: facts{}}
 	rest := c[len(l.words):]
@@ -188,8 +188,8 @@ func (l launch) document(file string, c []token) *document {
 	return d
 }
 
-// started is what a program says that a starter runs, a Python file or a module; nil if
-// there is none.
+// started has the keys and values of the arguments of a program that a launcher starts: a
+// Python file or a module (-m). It is nil if the command names neither.
 func started(file string, starter []string, c []token) *document {
 	for at, t := range c {
 		var d *document
@@ -233,7 +233,8 @@ func (d *document) takeConfig() {
 	}
 }
 
-// tuneRun is what "tune run [options of torchrun] RECIPE --config FILE [key=value ...]" says.
+// tuneRun has the keys and values of torchtune's command
+// "tune run [options of torchrun] RECIPE --config FILE [key=value ...]"; nil if c is none.
 func tuneRun(file string, c []token) *document {
 	at := slices.IndexFunc(c, func(t token) bool { return t.text == "--config" || strings.HasPrefix(t.text, "--config=") })
 	if at < 1 {

@@ -101,7 +101,7 @@ type epochSearch struct {
 	batch  *batchSearch
 	whole  *step.Setup
 	gpu    device.GPU
-	// samples are those of an optimizer step; zero if they do not matter.
+	// samples is the number of samples that an optimizer step should see; zero is any.
 	samples int
 	// of are the epochs by batch size.
 	of map[int]*report.Lengths
@@ -129,8 +129,8 @@ func (e *epochSearch) find(ctx context.Context, to int) (batch, steps int, err e
 	return 0, 0, err
 }
 
-// need is what epochs need at a batch size, [math.MaxInt64] if one runs out of memory or
-// gives cached memory back.
+// need is the number of bytes of the device that replayed epochs take at a batch size, or
+// [math.MaxInt64] if the allocator ran out of memory or gave cached memory back in one.
 func (e *epochSearch) need(ctx context.Context, batch, steps int, o epoch.Options) (int64, error) {
 	l, err := epoch.Run(ctx, e.whole.Accumulating(steps), e.gpu, batch, e.search.Lengths, o)
 	if err != nil {

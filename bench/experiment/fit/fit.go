@@ -55,8 +55,8 @@ type Search struct {
 	// Levers says that the cases differ by levers, so that what is recommended is
 	// explained by them.
 	Levers bool
-	// Lengths are those of the samples of the data set, nil if all are alike: what is
-	// recommended gets through epochs over them. Of one simulated board alone.
+	// Lengths are the lengths of the data set's samples, nil if all are alike: what is
+	// recommended gets through whole epochs over them. On one simulated board alone.
 	Lengths *epoch.Lengths
 	// Slots are shared with searches that run beside this one; nil if there are none.
 	Slots Slots

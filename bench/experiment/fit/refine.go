@@ -66,9 +66,11 @@ func appendNew(xs []string, x string) []string {
 	return append(xs, x)
 }
 
-// leaders are the best cases of every stage on any board: of each strategy the fastest, of
-// fully_shard that with and that without checkpointing. Those that are far behind the best
-// of all are left out, pipelines if they would be without their bubble, too.
+// leaders are the cases to look around, of every stage on every board: the fastest of each
+// strategy, and of fully_shard the fastest with and the fastest without checkpointing. Left
+// out are those much slower than the fastest of all; a pipeline is compared as if its stages
+// never waited for each other (see [models.Strategy.Bubble]), since more micro-batches come
+// near to that.
 func leaders(f *report.Fit) []models.Case {
 	type kind struct {
 		device, stage, strategy string
@@ -95,15 +97,16 @@ func leaders(f *report.Fit) []models.Case {
 	var out []models.Case
 	for _, k := range order {
 		c := best[k]
-		if possible := c.SamplesPerSecond * c.Case.Strategy.Bubble(c.Case.GPUs); possible >= behind*fastest[board{k.device, k.stage}] {
+		if possible := c.SamplesPerSecond * c.Case.Strategy.Bubble(c.Case.GPUs); possible >= nearlyAsFast*fastest[board{k.device, k.stage}] {
 			out = append(out, c.Case.Case)
 		}
 	}
 	return out
 }
 
-// behind is how slow a leader may be for finer options to make it the fastest, as a share.
-const behind = 0.9
+// nearlyAsFast is the share of the fastest case's samples per second from which on a case is
+// looked around: finer options seldom gain more than the rest.
+const nearlyAsFast = 0.9
 
 // better tells whether a choice trains faster than another, or needs less where neither fits.
 func better(a, b report.Choice) bool {
@@ -142,7 +145,7 @@ func (s *Search) finerShards(c models.Case, try func(change func(o *models.Strat
 		try(func(o *models.Strategy) { o.Reshard = reshard })
 	}
 	for n := 2; n < c.GPUs; n *= 2 {
-		if c.GPUs%n == 0 && (n == 2 || c.GPUs/n == mostInMachine) {
+		if c.GPUs%n == 0 && (n == 2 || c.GPUs/n == gpusOfNode) {
 			try(func(o *models.Strategy) { o.Replicate = int64(n) })
 		}
 	}
@@ -154,11 +157,12 @@ func (s *Search) finerShards(c models.Case, try func(change func(o *models.Strat
 	}
 }
 
-// mostInMachine is how many GPUs a machine has, as most of them have it.
-const mostInMachine = 8
+// gpusOfNode is the usual number of GPUs of one machine, within which links are fast.
+const gpusOfNode = 8
 
-// wraps are patterns of modules that fully_shard might wrap: all lists of modules and not the
-// longest alone, the large modules outside them, and those within the blocks.
+// wraps are patterns of modules that fully_shard might wrap. By default it wraps the modules of
+// the longest list (the blocks). Tried are all lists of modules, large modules that are in no
+// list (embeddings, the output layer), and large modules inside the blocks.
 func (s *Search) wraps(c models.Case) [][]string {
 	c, err := s.Model.Complete(c)
 	if err != nil {

@@ -162,14 +162,14 @@ func (m *Message) recognize(listed []int64) {
 	m.Process, m.Others = own, m.Others-own
 }
 
-// hostWordings are what is said where the host's memory ran out and a process was killed:
-// by Slurm, Linux, PyTorch's loaders, its CPU allocator and torchrun.
+// hostWordings are parts of messages that say that a process was killed because the host's
+// memory ran out: by Slurm, Linux, PyTorch's loaders, its CPU allocator and torchrun.
 var hostWordings = []string{
 	"oom_kill event", "oom-kill", "OOM Killed", "OOMKilled", "Exceeded job memory limit", "Out of memory: Kill", "is killed by signal: Killed",
 	"DefaultCPUAllocator: can't allocate memory", "DefaultCPUAllocator: not enough memory", "Signal 9 (SIGKILL)", "exitcode: -9", "exitcode  : -9",
 }
 
-// mostLine is how much of a line is quoted, in bytes.
+// mostLine is the largest number of bytes of a line that is quoted.
 const mostLine = 160
 
 // Host is the first line of a text that says that the host's memory ran out, and not a GPU's;
