@@ -24,12 +24,10 @@ type Squares struct {
 	grads         bool
 }
 
-// States are what a tower makes of images [images, places, width]: after each layer that was
-// asked for by its number, and in the end, through the last norm where the tower has it there.
-type States struct {
-	After map[int64]*tensor
-	Last  *tensor
-}
+// States are what a tower makes of images [images, places, width]: Chosen after the layer that
+// is asked for, nil if none is, and Last in the end, through the last norm where the tower has
+// it there.
+type States struct{ Chosen, Last *tensor }
 
 // Load implements [Sight].
 func (q *Squares) Load(t *trace.Tape, rows int64) {
@@ -75,7 +73,7 @@ func (q *Squares) see(f *frame, text hf.Text) States {
 	if q.Classed {
 		g.Set(&x, g.Call(q.Tower.At("pre_layrnorm"), x))
 	}
-	states := States{After: map[int64]*tensor{}}
+	var states States
 	encoder := q.Tower.Part("encoder")
 	h := g.CallFrame(x)
 	h.In(encoder)
@@ -84,7 +82,7 @@ func (q *Squares) see(f *frame, text hf.Text) States {
 		l := encoder.Part(indexed("layers", i))
 		h.Set(&y, text.CallLayer(h, int(i), l, func(k *frame, args []*tensor) *tensor { return q.layer(k, l, args[0]) }, []*tensor{y}))
 		if q.Size.Chosen == i-q.Size.Layers {
-			states.After[i] = g.Let(y)
+			states.Chosen = g.Let(y)
 		}
 	}
 	h.End(y)
@@ -101,11 +99,10 @@ func (q *Squares) see(f *frame, text hf.Text) States {
 
 // held are all states.
 func (s States) held() []*tensor {
-	all := []*tensor{s.Last}
-	for _, x := range s.After {
-		all = append(all, x)
+	if s.Chosen == nil {
+		return []*tensor{s.Last}
 	}
-	return all
+	return []*tensor{s.Last, s.Chosen}
 }
 
 // embedded is forward of the embeddings of patches.
@@ -173,8 +170,8 @@ func (q *Squares) layer(f *frame, l *nn.Parts, x *tensor) *tensor {
 func LlavaProjected(p *nn.Parts, activation string, cut bool) func(f *frame, states States) *tensor {
 	return func(f *frame, states States) *tensor {
 		x := states.Last
-		for _, y := range states.After {
-			x = y
+		if states.Chosen != nil {
+			x = states.Chosen
 		}
 		f.Let(x)
 		if cut {
