@@ -3,11 +3,11 @@ package fleet
 import (
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/internal/ceil"
+	"github.com/vprof/vprof/internal/printable"
 )
 
 // requests write how schedulers are asked for a board's memory, by name. The
@@ -58,7 +58,8 @@ func WriteRequests(w io.Writer, r *report.Report, to string) error {
 		if to == "dra" && i > 0 {
 			fmt.Fprintln(w, "---")
 		}
-		fmt.Fprintf(w, "# %s, batch %d on %s: up to %s\n", strings.ReplaceAll(r.Case.String(), "\n", " "), p.Batch, d.GPU, bytesize.Format(p.Estimate.Device.High))
+		d.GPU = printable.Line(d.GPU) // a name with a line end would leave the comment
+		fmt.Fprintf(w, "# %s, batch %d on %s: up to %s\n", printable.Line(r.Case.String()), p.Batch, d.GPU, bytesize.Format(p.Estimate.Device.High))
 		if p.Estimate.Verdict != report.Fits {
 			fmt.Fprintf(w, "# %s: %s\n", d.GPU, p.Estimate.Verdict)
 		}

@@ -85,7 +85,7 @@ func (b Bars) render(out *strings.Builder, l Layout) {
 	if l.Width > 0 && width+barCells+beyondCells+len("   │ 100 % ") > l.Width {
 		return
 	}
-	fmt.Fprintf(out, " %s\n", b.Title)
+	fmt.Fprintf(out, " %s\n", printable.Line(b.Title))
 	for _, bar := range b.Bars {
 		fmt.Fprintf(out, " %*s  %s %4.0f %%\n", width, printable.Line(bar.Label), bar.Tone.paint(bar.String(), l.Color), 100*bar.Share)
 	}

@@ -24,27 +24,27 @@ type Export struct {
 }
 
 // Exports makes sure, before the work begins, that every file can be written.
-// A file that exists keeps its content until the first result. The format of
-// a file is the one of its suffix.
+// A file that exists keeps its content until the first result, one that does not is
+// not there until then. The format of a file is the one of its suffix.
 func Exports(paths []string) ([]Export, error) {
-	var exports []Export
-	for _, path := range paths {
+	exports := make([]Export, len(paths))
+	for i, path := range paths {
 		format, err := FormatOf(path)
 		if err != nil {
 			return nil, err
 		}
-		e, err := create(path)
-		if err != nil {
+		if exports[i], err = writable(path); err != nil {
 			return nil, err
 		}
-		e.format = format
-		exports = append(exports, e)
+		exports[i].format = format
 	}
 	return exports, nil
 }
 
-// create makes sure that a file can be written.
-func create(path string) (Export, error) {
+// writable makes sure that a file can be written. Of one that is not there yet,
+// nothing is left.
+func writable(path string) (Export, error) {
+	_, missing := os.Stat(path)
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
 	if err != nil {
 		return Export{}, err
@@ -58,13 +58,18 @@ func create(path string) (Export, error) {
 	if path, err = filepath.EvalSymlinks(path); err != nil {
 		return Export{}, err
 	}
+	if errors.Is(missing, fs.ErrNotExist) {
+		if err := os.Remove(path); err != nil {
+			return Export{}, err
+		}
+	}
 	return Export{path: path, mode: info.Mode().Perm(), direct: !info.Mode().IsRegular()}, nil
 }
 
 // WriteFile writes what a function makes to a file, as [Export.Write] does. The
 // file may have any suffix.
 func WriteFile(path string, write func(io.Writer) error) error {
-	e, err := create(path)
+	e, err := writable(path)
 	if err != nil {
 		return err
 	}
@@ -99,17 +104,11 @@ func named(path string, err error) error {
 
 // Stream writes what a function makes to a file as it comes, which may be more than
 // fits into memory: a reader sees either all of the old or all of the new.
-func Stream(path string, write func(io.Writer) error) (err error) {
-	_, missing := os.Lstat(path)
-	e, err := create(path)
+func Stream(path string, write func(io.Writer) error) error {
+	e, err := writable(path)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil && errors.Is(missing, os.ErrNotExist) {
-			err = errors.Join(err, os.Remove(path)) // nothing is better than nothing in it
-		}
-	}()
 	if e.direct {
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)
 		if err != nil {

@@ -68,7 +68,7 @@ func run(ctx context.Context, a *app, args []string) (code exitCode) {
 			if os.Getenv("VPROF_DEBUG") != "" {
 				panic(bug)
 			}
-			fmt.Fprintf(a.stderr, "vprof: internal error: %v (please report it; VPROF_DEBUG=1 shows where)\n", bug)
+			printable.Fprintf(a.stderr, "vprof: internal error: %v (please report it; VPROF_DEBUG=1 shows where)\n", bug)
 			code = exitFailure
 		}
 	}()
@@ -87,9 +87,9 @@ func run(ctx context.Context, a *app, args []string) (code exitCode) {
 		return code
 	}
 	// Files and their names are in it, whatever they hold.
-	fmt.Fprintf(a.stderr, "vprof: %s\n", printable.Text(err.Error()))
+	printable.Fprintf(a.stderr, "vprof: %s\n", err)
 	if usage := (usageError{}); errors.As(err, &usage) && cmd.HasParent() {
-		fmt.Fprintf(a.stderr, "See \"%s --help\".\n", cmd.CommandPath())
+		printable.Fprintf(a.stderr, "See \"%s --help\".\n", cmd.CommandPath())
 	}
 	return code
 }
@@ -104,6 +104,7 @@ func newRootCmd(a *app) *cobra.Command {
 		SilenceUsage:  true,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 
+		PersistentPreRunE:          func(cmd *cobra.Command, _ []string) error { return emptyFlag(cmd) },
 		SuggestionsMinimumDistance: 2,
 	}
 	root.PersistentFlags().Var(&a.color, "color", "color tables: `when` is auto (on terminals), always or never")

@@ -17,6 +17,7 @@ import (
 	"github.com/vprof/vprof/bench/advise/trainers"
 	"github.com/vprof/vprof/bench/experiment/fit"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/printable"
 	"github.com/vprof/vprof/models"
 )
 
@@ -172,7 +173,7 @@ func (f *applyFlags) run(ctx context.Context, o *output, fit *report.Fit) error 
 	}
 	fmt.Fprintf(to, "\nto apply: %s\n", fit.Recommendation(c))
 	for _, line := range f.unwritten(c, note) {
-		fmt.Fprintf(o.app.stderr, "vprof: warning: %s\n", line)
+		printable.Fprintf(o.app.stderr, "vprof: warning: %s\n", line)
 	}
 	if f.trainer != nil && len(f.pairs) == 0 && !f.trainer.Writable() {
 		text, err := f.trainer.Paste(trainerValues(c))
@@ -210,7 +211,7 @@ func (f *applyFlags) run(ctx context.Context, o *output, fit *report.Fit) error 
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(o.app.stderr, "vprof: wrote %d of %d files; what they held is in %s\n", changed, len(changes), strings.Join(backups, ", "))
+	printable.Fprintf(o.app.stderr, "vprof: wrote %d of %d files; what they held is in %s\n", changed, len(changes), strings.Join(backups, ", "))
 	return nil
 }
 

@@ -3,13 +3,13 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/printable"
 	"github.com/vprof/vprof/models/capture"
 )
 
@@ -129,9 +129,9 @@ func tellCaptured(a *app, made *capture.Outcome) {
 			open += ", any " + s
 		}
 	}
-	fmt.Fprintf(a.stdout, "%s: %d nodes, %s, %s\n", made.File, made.Nodes, bytesize.Format(made.Bytes), open)
+	printable.Fprintf(a.stdout, "%s: %d nodes, %s, %s\n", made.File, made.Nodes, bytesize.Format(made.Bytes), open)
 	for _, note := range made.Notes {
-		fmt.Fprintf(a.stdout, "note: %s\n", note)
+		printable.Fprintf(a.stdout, "note: %s\n", note)
 	}
-	fmt.Fprintf(a.stdout, "next: vprof plan --model %s --batch 8\n", made.File)
+	printable.Fprintf(a.stdout, "next: vprof plan --model %s --batch 8\n", made.File)
 }

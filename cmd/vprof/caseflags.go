@@ -15,6 +15,7 @@ import (
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/experiment/sweep"
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/printable"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/hfconfig"
 	"github.com/vprof/vprof/models/pt2"
@@ -197,7 +198,7 @@ func (f *caseFlags) precision(c *models.Case) (err error) {
 // evidence is the residuals and coefficients that estimates use.
 func (f *caseFlags) evidence(a *app) (step.Evidence, error) {
 	calibrated, err := f.learned.selection()
-	missed := func(err error) { fmt.Fprintf(a.stderr, "vprof: %v; the defaults stand\n", err) }
+	missed := func(err error) { printable.Fprintf(a.stderr, "vprof: %v; the defaults stand\n", err) }
 	return step.Evidence{Residuals: a.residuals, Calibrated: calibrated, Missed: missed}, err
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment/asking"
 	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/internal/printable"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/capture"
 	"github.com/vprof/vprof/models/pt2"
@@ -171,7 +172,7 @@ func ask(ctx context.Context, a *app, whom capture.Asking, q question) error {
 	file := asked.Beside(q.file)
 	for _, t := range topics {
 		if len(t.Questions) == 0 {
-			fmt.Fprintf(a.stdout, "sm_%d: nothing left to ask\n", t.Generation)
+			printable.Fprintf(a.stdout, "sm_%d: nothing left to ask\n", t.Generation)
 			continue
 		}
 		version, bytes, err := whom.Ask(ctx, t.Generation, t.Questions)
@@ -190,7 +191,7 @@ func ask(ctx context.Context, a *app, whom capture.Asking, q question) error {
 		if err := asked.Save(ctx, file, s); err != nil {
 			return err
 		}
-		fmt.Fprintf(a.stdout, "sm_%d: cuDNN %s told the workspaces of %d convolutions (forward and backward); %s\n",
+		printable.Fprintf(a.stdout, "sm_%d: cuDNN %s told the workspaces of %d convolutions (forward and backward); %s\n",
 			t.Generation, version, len(s.Bytes), whoUses(version))
 	}
 	return nil

@@ -45,6 +45,21 @@ func flagError(cmd *cobra.Command, err error) error {
 	return usagef("--%s: %q: %w", flag.Name, value, errors.Unwrap(invalid))
 }
 
+// emptyFlag is an error about a flag that was given with nothing in it, as a script gives one
+// whose variable is not set: whoever names an option does not want to go without.
+func emptyFlag(cmd *cobra.Command) (err error) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		values := []string{f.Value.String()}
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			values = list.GetSlice()
+		}
+		if len(values) == 0 || slices.ContainsFunc(values, func(v string) bool { return strings.TrimSpace(v) == "" }) {
+			err = usagef("--%s: nothing is given; name a value, or leave the option out", f.Name)
+		}
+	})
+	return err
+}
+
 // calledOtherwise are flags by what other tools call them.
 var calledOtherwise = map[string]string{
 	"batch-size": "batch", "micro-batch-size": "batch", "per-device-train-batch-size": "batch", "bs": "batch",

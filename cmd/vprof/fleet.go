@@ -20,6 +20,7 @@ import (
 	"github.com/vprof/vprof/bench/fleet/slurm"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/bench/show/page"
+	"github.com/vprof/vprof/internal/printable"
 	"github.com/vprof/vprof/profiler/device"
 )
 
@@ -311,13 +312,13 @@ func (o *fleetRunOptions) wait(ctx context.Context, path string, r *fleet.Runner
 	screen.end()
 	var left *fleet.LeftError
 	if errors.As(err, &left) {
-		fmt.Fprintf(o.app.stderr, "vprof: tasks that run go on; come back with\n  vprof fleet status %[1]s\n  vprof fleet run %[1]s --on %[2]s     (begins what waits on this machine or has failed)\n  vprof fleet collect %[1]s\n  vprof fleet cancel %[1]s\n", path, o.on)
+		printable.Fprintf(o.app.stderr, "vprof: tasks that run go on; come back with\n  vprof fleet status %[1]s\n  vprof fleet run %[1]s --on %[2]s     (begins what waits on this machine or has failed)\n  vprof fleet collect %[1]s\n  vprof fleet cancel %[1]s\n", path, o.on)
 		return context.Canceled
 	}
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(o.app.stdout, "all is done; see it with\n  vprof fleet collect %s\n", path)
+	printable.Fprintf(o.app.stdout, "all is done; see it with\n  vprof fleet collect %s\n", path)
 	return nil
 }
 
@@ -362,7 +363,7 @@ func newFleetStatusCmd(a *app) *cobra.Command {
 			}
 			var active map[fleet.Task]string
 			if err := engine.Check(cmd.Context()); err != nil {
-				fmt.Fprintf(a.stderr, "vprof: %v; what follows is what the folder says\n", err)
+				printable.Fprintf(a.stderr, "vprof: %v; what follows is what the folder says\n", err)
 			} else if active, err = engine.Active(cmd.Context()); err != nil {
 				return err
 			}
@@ -399,7 +400,7 @@ func newFleetCancelCmd(a *app) *cobra.Command {
 			}
 			n, err := engine.Cancel(cmd.Context())
 			if err == nil {
-				fmt.Fprintf(a.stdout, "ended %d tasks\n", n)
+				printable.Fprintf(a.stdout, "ended %d tasks\n", n)
 			}
 			return err
 		},

@@ -14,6 +14,7 @@ import (
 	"github.com/vprof/vprof/bench/experiment/calibration"
 	"github.com/vprof/vprof/bench/fleet"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/printable"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner/coefficients"
 )
@@ -163,7 +164,7 @@ func (o *fleetCollectOptions) fit(ctx context.Context, runs []calibration.Observ
 			return usagef("--calibrate: runs on %s are simulated, so there is nothing to learn of a real GPU; --allow-simulated learns from them nevertheless", board[0].GPU)
 		}
 		if _, err := device.Lookup(board[0].GPU); err != nil {
-			fmt.Fprintf(o.app.stderr, "vprof: %s is not in the catalog and is not calibrated\n", board[0].GPU)
+			printable.Fprintf(o.app.stderr, "vprof: %s is not in the catalog and is not calibrated\n", board[0].GPU)
 			continue
 		}
 		c := calibration.Calibration{
@@ -172,13 +173,13 @@ func (o *fleetCollectOptions) fit(ctx context.Context, runs []calibration.Observ
 		}
 		r, entry, err := c.Run(ctx)
 		if err != nil {
-			fmt.Fprintf(o.app.stderr, "vprof: %s is not calibrated: %v\n", board[0].GPU, err)
+			printable.Fprintf(o.app.stderr, "vprof: %s is not calibrated: %v\n", board[0].GPU, err)
 			continue
 		}
 		if _, err := coefficients.Add(ctx, o.calibrate, r.Tool.Version, *entry); err != nil {
 			return fmt.Errorf("--calibrate: %w", err)
 		}
-		fmt.Fprintf(o.app.stderr, "vprof: %s: calibrated from %d runs on %s, median error %.2f %% before, %.2f %% after\n",
+		printable.Fprintf(o.app.stderr, "vprof: %s: calibrated from %d runs on %s, median error %.2f %% before, %.2f %% after\n",
 			entry.Name, len(board), board[0].GPU, 100*r.Errors.Before.Median, 100*r.Errors.After.Median)
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/bench/fleet"
+	"github.com/vprof/vprof/internal/printable"
 )
 
 // fleetScreen shows the tasks of all boards, a line for each, drawn over itself on a
@@ -27,9 +28,9 @@ func (s *fleetScreen) show(status *fleet.Status) {
 		return
 	}
 	if terminal(s.app.stderr) && s.lines > 0 {
-		fmt.Fprintf(s.app.stderr, "\x1b[%dA\x1b[J", s.lines)
+		printable.Fprintf(s.app.stderr, "\x1b[%dA\x1b[J", s.lines)
 	}
-	fmt.Fprint(s.app.stderr, text)
+	printable.Fprintf(s.app.stderr, "%s", text)
 	s.lines, s.last = strings.Count(text, "\n"), text
 }
 
@@ -62,10 +63,10 @@ func writeFleetStatus(a *app, s *fleet.Status, format string) error {
 		e.SetIndent("", "  ")
 		return e.Encode(s)
 	}
-	fmt.Fprint(a.stdout, fleetText(s))
+	printable.Fprintf(a.stdout, "%s", fleetText(s))
 	for _, b := range s.Boards {
 		for _, f := range b.Failed {
-			fmt.Fprintf(a.stdout, "%s: %s\n", b.Board, f)
+			printable.Fprintf(a.stdout, "%s: %s\n", b.Board, f)
 		}
 	}
 	return nil

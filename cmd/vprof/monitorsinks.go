@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/vprof/vprof/bench/observe/monitor"
+	"github.com/vprof/vprof/internal/printable"
 )
 
 // sinks are the outputs of the monitor: terminal, files, Prometheus.
@@ -77,7 +78,7 @@ func openSinks(o *monitorOptions) (s *sinks, err error) {
 			return s, err
 		}
 		s.closers = append(s.closers, l)
-		fmt.Fprintf(o.app.stderr, "vprof: metrics at http://%s/metrics\n", l.Addr())
+		printable.Fprintf(o.app.stderr, "vprof: metrics at http://%s/metrics\n", l.Addr())
 	}
 	return s, nil
 }
@@ -136,7 +137,7 @@ func (s *sinks) write(look monitor.Look) error {
 	}
 	for _, sample := range look.Samples {
 		if !s.silent {
-			if _, err := fmt.Fprintln(s.stdout, sample.Line()); err != nil {
+			if _, err := printable.Fprintf(s.stdout, "%s\n", sample.Line()); err != nil {
 				return err
 			}
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/vprof/vprof/bench/observe/monitor"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/printable"
 	"github.com/vprof/vprof/internal/supervisor"
 )
 
@@ -195,7 +196,7 @@ func (w *watch) summarize() {
 		if len(w.options.pids) > 0 {
 			peak = s.WatchedPeak
 		}
-		fmt.Fprintf(w.options.app.stderr, "vprof: gpu %d: peak %s (%s)\n", s.GPU, bytesize.Format(peak), effort(s))
+		printable.Fprintf(w.options.app.stderr, "vprof: gpu %d: peak %s (%s)\n", s.GPU, bytesize.Format(peak), effort(s))
 	}
 }
 

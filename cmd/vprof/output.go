@@ -26,8 +26,8 @@ const formatsHelp = `--format chooses what goes to standard output:
   csv       one row a point, bytes as integers
 
 --export FILE writes a file besides, in the format of its suffix: .txt, .md,
-.json, .jsonl, .csv. It can be given several times. Files are created before
-the work begins, and replaced whole after each result.
+.json, .jsonl, .csv. It can be given several times. That files can be written is
+checked before the work begins; they are replaced whole after each result.
 
 Progress and errors go to standard error.
 `
@@ -54,7 +54,7 @@ func (o *output) register(cmd *cobra.Command) {
 	complete(cmd, "format", report.Formats)
 }
 
-// open checks the format and creates the files.
+// open checks the format, and that the files can be written.
 func (o *output) open() (err error) {
 	if o.chosen, err = report.ParseFormat(o.format); err != nil {
 		return usagef("--format: %w", err)

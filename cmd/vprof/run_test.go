@@ -5,11 +5,14 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/bench/experiment/step"
@@ -49,6 +52,31 @@ func TestEveryKindOfErrorHasItsExitCode(t *testing.T) {
 			require.Equal(t, want, codeOf(err), "%v", err)
 		}
 	}
+}
+
+// A script that names an option by a variable that is not set must not go on without it.
+func TestNoOptionTakesNothing(t *testing.T) {
+	checked := 0
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if kind := f.Value.Type(); kind != "string" && !strings.HasPrefix(kind, "string") {
+				return
+			}
+			for _, nothing := range []string{"", " "} {
+				a, _, _ := desk()
+				args := slices.Concat(strings.Fields(cmd.CommandPath())[1:], []string{"--" + f.Name + "=" + nothing})
+				require.Equal(t, exitUsage, run(t.Context(), a, args), "%v", args)
+				checked++
+			}
+		})
+		for _, sub := range cmd.Commands() {
+			walk(sub)
+		}
+	}
+	a, _, _ := desk()
+	walk(newRootCmd(a))
+	require.Greater(t, checked, 300)
 }
 
 func TestJSONOfCommandsFollowsItsSchema(t *testing.T) {

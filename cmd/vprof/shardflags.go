@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"slices"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/vprof/vprof/bench/shard"
+	"github.com/vprof/vprof/internal/printable"
 )
 
 const shardsHelp = `--shard i/n does one part of n of the work, i from 0, and writes what it gives to a
@@ -80,7 +80,7 @@ func (f *shardFlags) run(ctx context.Context, a *app, p shard.Plan, common any, 
 		return err
 	}
 	if s == nil {
-		fmt.Fprintf(a.stdout, "shard %v is done already, in %s\n", f.part, f.into)
+		printable.Fprintf(a.stdout, "shard %v is done already, in %s\n", f.part, f.into)
 		return nil
 	}
 	for {
@@ -101,7 +101,7 @@ func (f *shardFlags) run(ctx context.Context, a *app, p shard.Plan, common any, 
 		return err
 	}
 	from, to := f.part.Range(p.Units)
-	fmt.Fprintf(a.stdout, "shard %v is done: %d of %d units, in %s\n", f.part, to-from, p.Units, f.into)
+	printable.Fprintf(a.stdout, "shard %v is done: %d of %d units, in %s\n", f.part, to-from, p.Units, f.into)
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vprof/vprof/bench/advise/trainers"
+	"github.com/vprof/vprof/internal/printable"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/hfconfig"
 )
@@ -152,17 +153,17 @@ func (f *caseFlags) follow(cmd *cobra.Command, a *app, searched []string) error 
 
 // say tells what a trainer's configuration was read as.
 func say(a *app, t *trainers.Config, words []string) {
-	fmt.Fprintf(a.stderr, "vprof: %s is of %s (read as of %s): %d keys matter, %d do not\n", t.File, t.Trainer, t.Version, t.Mapped, t.Harmless)
-	fmt.Fprintf(a.stderr, "vprof: as flags: %s\n", strings.Join(words, " "))
+	printable.Fprintf(a.stderr, "vprof: %s is of %s (read as of %s): %d keys matter, %d do not\n", t.File, t.Trainer, t.Version, t.Mapped, t.Harmless)
+	printable.Fprintf(a.stderr, "vprof: as flags: %s\n", strings.Join(words, " "))
 	for _, note := range t.Notes {
-		fmt.Fprintf(a.stderr, "vprof: warning: %s\n", note)
+		printable.Fprintf(a.stderr, "vprof: warning: %s\n", note)
 	}
 	for _, key := range t.Unknown {
 		hint := ""
 		if key.Near != "" {
 			hint = fmt.Sprintf("; did you mean %s?", key.Near)
 		}
-		fmt.Fprintf(a.stderr, "vprof: warning: %s: is no key of %s that vprof knows; it is left out of account%s\n", key.Key, t.Trainer, hint)
+		printable.Fprintf(a.stderr, "vprof: warning: %s: is no key of %s that vprof knows; it is left out of account%s\n", key.Key, t.Trainer, hint)
 	}
 }
 

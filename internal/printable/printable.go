@@ -4,6 +4,7 @@ package printable
 
 import (
 	"fmt"
+	"io"
 	"regexp"
 	"strconv"
 	"strings"
@@ -11,8 +12,8 @@ import (
 )
 
 // Text writes out what a terminal would obey instead of show: control
-// characters, and those that change the direction of what follows. Line breaks
-// and tabs stay.
+// characters, and those that change the direction of what follows or end a line
+// elsewhere than on it. Line breaks and tabs stay.
 func Text(s string) string {
 	if strings.IndexFunc(s, obeyed) < 0 {
 		return s
@@ -31,6 +32,25 @@ func Text(s string) string {
 	return b.String()
 }
 
+// Fprintf is [fmt.Fprintf] for a terminal: the format may hold what the terminal obeys,
+// arguments that are text or an error are shown as [Text] has them.
+func Fprintf(w io.Writer, format string, args ...any) (int, error) {
+	shown := make([]any, len(args))
+	for i, arg := range args {
+		switch arg := arg.(type) {
+		case string:
+			shown[i] = Text(arg)
+		case error:
+			shown[i] = Text(arg.Error())
+		case fmt.Stringer:
+			shown[i] = Text(arg.String())
+		default:
+			shown[i] = arg
+		}
+	}
+	return fmt.Fprintf(w, format, shown...)
+}
+
 // Line is [Text] on one line.
 func Line(s string) string {
 	return Text(strings.NewReplacer("\r\n", " ", "\n", " ", "\t", " ").Replace(s))
@@ -39,7 +59,7 @@ func Line(s string) string {
 // obeyed tells whether a terminal obeys a character. Bytes that are no UTF-8
 // are among them: some terminals take 0x9b for the beginning of a command.
 func obeyed(r rune) bool {
-	return unicode.IsControl(r) && r != '\n' && r != '\t' || unicode.Is(unicode.Bidi_Control, r) || r == unicode.ReplacementChar
+	return unicode.IsControl(r) && r != '\n' && r != '\t' || unicode.In(r, unicode.Bidi_Control, unicode.Zl, unicode.Zp) || r == unicode.ReplacementChar
 }
 
 // Cell is [Text] that a spreadsheet shows as it is: one that would be a formula gets an

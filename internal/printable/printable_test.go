@@ -1,6 +1,7 @@
 package printable
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"unicode"
@@ -23,6 +24,13 @@ func TestCommandsOfTerminalsAreShown(t *testing.T) {
 		require.Equal(t, want, Text(in))
 	}
 	require.Equal(t, "a b", Line("a\nb"))
+}
+
+func TestArgumentsAreShownAndFormatsObeyed(t *testing.T) {
+	var out strings.Builder
+	_, err := Fprintf(&out, "\x1b[1m%s %v %d\n", "\x1b[2J", errors.New("a\rb"), 3)
+	require.NoError(t, err)
+	require.Equal(t, "\x1b[1m\\x1b[2J a\\x0db 3\n", out.String())
 }
 
 func TestNothingThatIsObeyedIsLeft(t *testing.T) {

@@ -24,9 +24,9 @@ type Options struct {
 	// WarmUp, Repeat and Verify are those of [step.Replay].
 	WarmUp, Repeat int
 	Verify         bool
-	// Done is what an earlier sweep left behind; nil for none. Its runs are
-	// taken over. It must be of the same case, board and settings, or the error
-	// is a [*ResumeError].
+	// Done is what an earlier sweep left behind; nil for none. All its points stay,
+	// also those of batch sizes that are not in Batches. It must be of the same case,
+	// board and settings, and of no other board, or the error is a [*ResumeError].
 	Done *report.Report
 }
 
@@ -67,8 +67,6 @@ type sweeper struct {
 	options Options
 	report  *report.Report
 	each    func(*report.Report) error
-	// done are the points of an earlier sweep by batch.
-	done map[int]report.Point
 	// described says that the report has the coefficients and the model's counts.
 	described bool
 	neighbors step.Neighborhood
@@ -77,7 +75,6 @@ type sweeper struct {
 // resume takes over the points of an earlier sweep, after checking that it is of the same
 // case, board and driver.
 func (w *sweeper) resume() error {
-	w.done = map[int]report.Point{}
 	old := w.options.Done
 	if old == nil {
 		return nil
@@ -103,17 +100,25 @@ func (w *sweeper) resume() error {
 		return &ResumeError{fmt.Sprintf("its %s is the board %s, not %s", d.Name, was.UUID, d.UUID)}
 	}
 	for _, p := range old.Points {
-		if p.Run != nil && p.Device == d.Name {
-			if (!p.Run.Simulated || d.Driver != "") && p.Run.At.IsZero() {
-				run := *p.Run
-				run.At, p.Run = old.Started, &run
-			}
-			w.done[p.Batch] = p
+		if p.Run == nil || p.Device != d.Name {
+			return &ResumeError{fmt.Sprintf("its batch %d on %s is no run on %s; it would be lost", p.Batch, p.Device, d.Name)}
 		}
+		if (!p.Run.Simulated || d.Driver != "") && p.Run.At.IsZero() {
+			run := *p.Run
+			run.At, p.Run = old.Started, &run
+		}
+		now.Points = append(now.Points, p)
 	}
-	if len(w.done) > 0 {
+	slices.SortStableFunc(now.Points, func(a, b report.Point) int { return cmp.Compare(a.Batch, b.Batch) })
+	if len(now.Points) > 0 {
 		// Unless a batch size is left to record, nothing else tells of them.
 		now.Parameters, now.Coefficients = old.Parameters, slices.Clone(old.Coefficients)
+		now.Largest = old.Largest
+	}
+	for _, warning := range old.Warnings {
+		if !slices.Contains(now.Warnings, warning) {
+			now.Warnings = append(now.Warnings, warning)
+		}
 	}
 	return nil
 }
@@ -159,29 +164,25 @@ func (w *sweeper) stop(ctx context.Context, cause error, batch int, left []int) 
 // A saveError is an error of the each function, which saves the report.
 type saveError struct{ error }
 
-// try runs a batch size, unless that was done before, and adds its point. If it
-// does not fit, the sizes left will not run.
+// try runs a batch size, unless the report has its point, and adds it. If it does not
+// fit, the sizes left will not run.
 func (w *sweeper) try(ctx context.Context, batch int, left []int) (fits bool, err error) {
-	for _, p := range w.report.Points {
-		if p.Batch == batch {
-			return p.Run.Fits, nil
-		}
-	}
-	point, ok := w.done[batch]
-	if !ok {
-		if point, err = w.point(ctx, batch); err != nil {
+	at, done := slices.BinarySearchFunc(w.report.Points, batch, func(p report.Point, batch int) int { return cmp.Compare(p.Batch, batch) })
+	if !done {
+		point, err := w.point(ctx, batch)
+		if err != nil {
 			return false, err
 		}
+		w.report.Points = slices.Insert(w.report.Points, at, point)
 	}
-	w.report.Points = append(w.report.Points, point)
-	slices.SortStableFunc(w.report.Points, func(a, b report.Point) int { return cmp.Compare(a.Batch, b.Batch) })
-	if !point.Run.Fits {
+	fits = w.report.Points[at].Run.Fits
+	if !fits {
 		w.report.Stopped = report.OutOfMemory(batch, left)
 	}
 	if err := w.each(w.report); err != nil {
 		return false, saveError{err}
 	}
-	return point.Run.Fits, nil
+	return fits, nil
 }
 
 func (w *sweeper) point(ctx context.Context, batch int) (report.Point, error) {

@@ -154,6 +154,34 @@ func TestInterruptedSweepReturnsWhatItHas(t *testing.T) {
 	require.Equal(t, []int{16, 32}, r.Stopped.Left)
 }
 
+// Whatever a sweep that goes on does, the points that it was given stay.
+func TestPointsOfAnEarlierSweepStay(t *testing.T) {
+	run := func(ctx context.Context, o Options, each func(*report.Report) error) (*report.Report, error) {
+		return Run(ctx, steptest.Toy(t, models.Case{}, ""), steptest.On(t, steptest.Card(4000)), o, each)
+	}
+	earlier, err := run(t.Context(), batches(8, 64), quietly)
+	require.NoError(t, err)
+	on := func(sizes ...int) Options { return Options{Batches: sizes, Done: earlier} }
+
+	r, err := run(t.Context(), on(32), func(r *report.Report) error {
+		require.Equal(t, []int{8, 32, 64}, r.Batches())
+		return nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, []report.Point{earlier.Points[0], earlier.Points[1]}, []report.Point{r.Points[0], r.Points[2]})
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r, err = run(ctx, on(4, 8), quietly)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, []int{8, 64}, r.Batches())
+
+	other := *earlier
+	other.Points = append(other.Points[:1:1], report.Point{Batch: 16, Device: "sim:t4", Run: earlier.Points[0].Run})
+	_, err = run(t.Context(), Options{Batches: []int{8}, Done: &other}, quietly)
+	require.ErrorContains(t, err, "its batch 16 on sim:t4 is no run on")
+}
+
 func TestSweepEndsWhenAResultCannotBeSaved(t *testing.T) {
 	cause := errors.New("disk full")
 	r, err := Run(t.Context(), steptest.Toy(t, models.Case{}, ""), steptest.On(t, steptest.Card(4000)), batches(8, 16), func(*report.Report) error { return cause })

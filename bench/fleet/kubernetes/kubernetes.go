@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -34,6 +35,8 @@ func Check(file string, k fleet.Kubernetes) error {
 		return &input.FormatError{File: file, Key: "kubernetes.image", Reason: "is missing: the image that has vprof"}
 	case k.Claim == "":
 		return &input.FormatError{File: file, Key: "kubernetes.claim", Reason: "is missing: the volume claim that the fleet's folder is on"}
+	case slices.Contains(strings.Split(k.Path, "/"), ".."):
+		return &input.FormatError{File: file, Key: "kubernetes.path", Reason: fmt.Sprintf("%q leads out of the claim; name a folder in it", k.Path)}
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/vprof/vprof/bench/fleet"
 	"github.com/vprof/vprof/internal/nearest"
@@ -93,6 +94,9 @@ func (e *Engine) Check(ctx context.Context) error {
 		if !slices.Contains(there, b.Partition) {
 			return &PartitionError{b.GPU, b.Partition, there}
 		}
+		if _, err := e.Script(b, []int{0}, nil); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -128,7 +132,10 @@ func (e *Engine) arrays() (map[string]string, error) {
 
 // Start implements [fleet.Engine].
 func (e *Engine) Start(ctx context.Context, b fleet.BoardTasks, tasks []int, avoid []string) error {
-	script := e.Script(b, tasks, avoid)
+	script, err := e.Script(b, tasks, avoid)
+	if err != nil {
+		return fmt.Errorf("board %s: %w", b.Key, err)
+	}
 	if err := os.WriteFile(filepath.Join(e.Folder.Path(b), "job.sh"), []byte(script), 0o644); err != nil {
 		return err
 	}
@@ -149,33 +156,56 @@ func (e *Engine) Start(ctx context.Context, b fleet.BoardTasks, tasks []int, avo
 	return errors.Join(err, f.Close())
 }
 
-// Script is the batch script of some tasks of a board.
-func (e *Engine) Script(b fleet.BoardTasks, tasks []int, avoid []string) string {
+// An OptionError is a value that no line of #SBATCH can hold.
+type OptionError struct{ Option, Value string }
+
+func (e *OptionError) Error() string {
+	return fmt.Sprintf("#SBATCH --%s=%q: Slurm reads no quotes, backslashes and line ends in it; use another name", e.Option, e.Value)
+}
+
+// Usage marks the error as bad input.
+func (*OptionError) Usage() bool { return true }
+
+// option is a line of #SBATCH as sbatch reads it: blanks and comments end a value that is
+// not quoted. It is empty without a value.
+func option(name, value string) (string, error) {
+	switch {
+	case value == "":
+		return "", nil
+	case strings.ContainsFunc(value, func(r rune) bool { return unicode.IsControl(r) || strings.ContainsRune("\"'\\", r) }):
+		return "", &OptionError{name, value}
+	case strings.ContainsAny(value, " #"):
+		value = `"` + value + `"`
+	}
+	return "#SBATCH --" + name + "=" + value + "\n", nil
+}
+
+// Script is the batch script of some tasks of a board. The error is an [*OptionError].
+func (e *Engine) Script(b fleet.BoardTasks, tasks []int, avoid []string) (string, error) {
 	c, s := e.Folder.Config, e.Folder.Config.Slurm
 	dir := e.Folder.Path(b)
 	var out strings.Builder
-	option := func(name, value string) {
-		if strings.Contains(value, " ") {
-			value = `"` + value + `"` // as sbatch reads its lines
-		}
-		if value != "" {
-			fmt.Fprintf(&out, "#SBATCH --%s=%s\n", name, value)
-		}
-	}
 	out.WriteString("#!/bin/bash\n")
-	option("job-name", e.jobName(b))
-	option("partition", b.Partition)
-	option("gres", b.Gres)
-	option("array", indices(tasks, c.Strategy.AtOnce))
-	option("output", filepath.Join(dir, "log", "task-%a-%A.txt"))
-	option("account", s.Account)
-	option("qos", s.QOS)
-	option("time", s.Time)
-	option("mem", s.Memory)
-	if s.CPUs > 0 {
-		option("cpus-per-task", strconv.Itoa(s.CPUs))
+	logs := strings.ReplaceAll(filepath.Join(dir, "log"), "%", "%%") // a % stands for what Slurm fills in
+	for _, o := range [][2]string{
+		{"job-name", e.jobName(b)},
+		{"partition", b.Partition},
+		{"gres", b.Gres},
+		{"array", indices(tasks, c.Strategy.AtOnce)},
+		{"output", filepath.Join(logs, "task-%a-%A.txt")},
+		{"account", s.Account},
+		{"qos", s.QOS},
+		{"time", s.Time},
+		{"mem", s.Memory},
+		{"cpus-per-task", positive(s.CPUs)},
+		{"exclude", strings.Join(avoid, ",")},
+	} {
+		line, err := option(o[0], o[1])
+		if err != nil {
+			return "", err
+		}
+		out.WriteString(line)
 	}
-	option("exclude", strings.Join(avoid, ","))
 	out.WriteString("#SBATCH --requeue\n")
 	for _, o := range s.Options {
 		out.WriteString("#SBATCH " + o + "\n")
@@ -191,7 +221,15 @@ func (e *Engine) Script(b fleet.BoardTasks, tasks []int, avoid []string) string 
 		task = fmt.Sprintf("apptainer exec --nv --bind %s %s %s", quote(e.Folder.Dir), quote(s.Container), task)
 	}
 	out.WriteString("exec " + task + "\n")
-	return out.String()
+	return out.String(), nil
+}
+
+// positive is a number in digits, empty for zero.
+func positive(n int) string {
+	if n <= 0 {
+		return ""
+	}
+	return strconv.Itoa(n)
 }
 
 func (e *Engine) jobName(b fleet.BoardTasks) string {

@@ -44,10 +44,12 @@ func engine(t *testing.T, text string) *Engine {
 // A script is one that a shell reads, whatever names are in it.
 func TestScripts(t *testing.T) {
 	e := engine(t, config)
-	text := e.Script(e.Folder.Boards[0], []int{7, 0, 1, 2, 11}, []string{"n3", "n4"})
+	text, err := e.Script(e.Folder.Boards[0], []int{7, 0, 1, 2, 11}, []string{"n3", "n4"})
+	require.NoError(t, err)
 	golden.Equal(t, "testdata/job.sh", []byte(text))
 	pyxis := engine(t, strings.Replace(config, "  account", "  container-runtime: pyxis\n  account", 1))
-	more := pyxis.Script(pyxis.Folder.Boards[0], []int{0}, nil)
+	more, err := pyxis.Script(pyxis.Folder.Boards[0], []int{0}, nil)
+	require.NoError(t, err)
 	require.Contains(t, more, `exec srun --container-image='/images/it'\''s vprof.sif' --container-mounts='/shared/my lab.fleet:/shared/my lab.fleet' /usr/bin/vprof fleet task`)
 	for _, script := range []string{text, more} {
 		file := filepath.Join(t.TempDir(), "job.sh")
@@ -55,6 +57,26 @@ func TestScripts(t *testing.T) {
 		out, err := exec.Command("bash", "-n", file).CombinedOutput()
 		require.NoError(t, err, string(out))
 	}
+}
+
+// What a line of #SBATCH cannot hold is refused; nothing leaves its line.
+func TestOptionsOfSbatchStayOptions(t *testing.T) {
+	for _, value := range []string{"a'b", `a"b`, "a\\b", "a\nrm -rf ~", "a\rb"} {
+		e := engine(t, config)
+		e.Folder.Config.Slurm.Account = value
+		_, err := e.Script(e.Folder.Boards[0], []int{0}, nil)
+		var wrong *OptionError
+		require.ErrorAs(t, err, &wrong)
+		e = engine(t, config)
+		e.Folder.Dir = "/shared/" + value
+		_, err = e.Script(e.Folder.Boards[0], []int{0}, nil)
+		require.ErrorAs(t, err, &wrong)
+	}
+	e := engine(t, config)
+	e.Folder.Dir = "/shared/100% #1"
+	text, err := e.Script(e.Folder.Boards[0], []int{0}, nil)
+	require.NoError(t, err)
+	require.Contains(t, text, `#SBATCH --output="/shared/100%% #1/t4.gpu-small/log/task-%a-%A.txt"`)
 }
 
 func TestActiveTasksAreReadFromSqueue(t *testing.T) {
