@@ -1,9 +1,9 @@
 # The targets need Go and nothing else. The tools that they run are pinned in
-# tools/go.mod and built on first use; `race` alone needs a C compiler.
+# tools/linters/go.mod and built on first use; `race` alone needs a C compiler.
 
 GO       ?= go
 PYTHON   ?= python3
-TOOL     := $(GO) tool -modfile=tools/go.mod
+TOOL     := $(GO) tool -modfile=tools/linters/go.mod
 # A number of inputs, or a time like 1m. A time can end with the error "context
 # deadline exceeded" on a busy machine, whatever was found.
 FUZZTIME ?= 20000x
@@ -96,7 +96,7 @@ fuzz-nightly: ## the same for a million inputs each
 fuzz-nightly: FUZZTIME = 1000000x
 
 fuzz fuzz-nightly:
-	@set -e; grep -r --include='*_test.go' -o '^func Fuzz[[:alnum:]]*' bench cmd internal kernels models profiler | sort | \
+	@set -e; grep -r --include='*_test.go' -o '^func Fuzz[[:alnum:]]*' bench cmd internal kernels models profiler tools | sort | \
 	while IFS=: read -r file func; do \
 	  dir=$$(dirname "$$file") target=$${func#func }; kept=$(CURDIR)/.cache/fuzz/$$dir; mkdir -p "$$kept"; \
 	  echo "fuzz ./$$dir $$target"; \

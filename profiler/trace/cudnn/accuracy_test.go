@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/profiler/trace/cudnn"
-	"github.com/vprof/vprof/profiler/trace/cudnn/vectors"
+	"github.com/vprof/vprof/tools/cudnn/vectors"
 )
 
 // recorded reads the vectors once for all tests.

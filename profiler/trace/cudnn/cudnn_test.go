@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/vprof/vprof/profiler/trace/cudnn"
-	"github.com/vprof/vprof/profiler/trace/cudnn/vectors"
+	"github.com/vprof/vprof/tools/cudnn/vectors"
 )
 
 // conv is a 2-D convolution of square kernels that keeps the size.

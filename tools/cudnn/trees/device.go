@@ -10,7 +10,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn"
 	"github.com/vprof/vprof/profiler/trace/cudnn/forest"
 	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
-	"github.com/vprof/vprof/profiler/trace/cudnn/vectors"
+	"github.com/vprof/vprof/tools/cudnn/vectors"
 )
 
 // deviceKernels run where few channels meet in half precision. They need no

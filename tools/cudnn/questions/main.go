@@ -4,10 +4,10 @@
 // drawn as neural networks have them, and around those, spread evenly over what a
 // GPU can hold.
 //
-//	go run ./questions -models > questions.txt
-//	go run ./questions -batches 1,8,64 *.pt2 > questions.txt
-//	go run ./questions -list libraries.txt -n 1000000 -seed 1 > questions.txt
-//	go run ./questions -n 1000000 -seed 1 > questions.txt
+//	go run ./tools/cudnn/questions -models > questions.txt
+//	go run ./tools/cudnn/questions -batches 1,8,64 *.pt2 > questions.txt
+//	go run ./tools/cudnn/questions -list libraries.txt -n 1000000 -seed 1 > questions.txt
+//	go run ./tools/cudnn/questions -n 1000000 -seed 1 > questions.txt
 package main
 
 import (

@@ -1,6 +1,6 @@
 // Tools of the project, pinned apart from the product so that their
 // dependencies stay out of its module graph.
-module github.com/vprof/vprof/tools
+module github.com/vprof/vprof/tools/linters
 
 go 1.26.0
 

@@ -1,4 +1,4 @@
-// Command fit finds the decision rules of package cudnn from what cuDNN answered
+// Command trees finds the decision rules of package cudnn from what cuDNN answered
 // (package oracle): which kernel it chooses, and how often that splits the
 // reduction. For each architecture, operation and precision it grows a few
 // decision trees over the features of package cudnn, until a leaf has one answer
@@ -12,7 +12,7 @@
 // what its workspace depends on is kept of it, and the splits apart: a third
 // fewer misses than with trees that learn what counts at once.
 //
-//	go run ./fit -o ../../stack/cudnn/9.19 answers/sm120-*.gz
+//	go run ./tools/cudnn/trees -o profiler/stack/cudnn/9.19 answers/sm120-*.gz
 //
 // With -correct the rules stay as they are, and further trees learn from other
 // answers where they are wrong and what holds there. With -over they are those of
@@ -37,7 +37,7 @@ import (
 
 func main() {
 	log.SetFlags(0)
-	log.SetPrefix("fit: ")
+	log.SetPrefix("trees: ")
 	f := fitter{}
 	flag.StringVar(&f.dir, "o", "rules", "write the rules to `directory`")
 	flag.IntVar(&f.trees, "trees", 3, "trees that vote")
