@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 	"slices"
+	"sort"
 )
 
 // Branch is a node of a tree that is built; without Less and Other it is a leaf.
@@ -59,13 +60,12 @@ func New(classes []string, trees ...*Branch) *Forest {
 	for _, b := range trees {
 		cuts = b.thresholds(cuts)
 	}
-	for _, c := range cuts {
+	for feature, c := range cuts {
 		slices.Sort(c)
-		var packed []byte
 		for _, v := range slices.Compact(c) {
-			packed = binary.LittleEndian.AppendUint32(packed, math.Float32bits(v))
+			f.cuts = append(f.cuts, byte(feature))
+			f.cuts = binary.LittleEndian.AppendUint32(f.cuts, math.Float32bits(v))
 		}
-		f.cuts = append(f.cuts, packed)
 	}
 	for _, b := range trees {
 		f.trees = append(f.trees, f.flatten(b))
@@ -76,34 +76,30 @@ func New(classes []string, trees ...*Branch) *Forest {
 // flatten lays a tree out level by level.
 func (f *Forest) flatten(root *Branch) (t tree) {
 	nodes := []*Branch{root}
+	var questions, classes []int
 	for i := 0; i < len(nodes); i++ {
 		if i%blockNodes == 0 {
-			t.blocks = binary.LittleEndian.AppendUint32(t.blocks, uint32(len(t.questions)/questionSize))
+			t.blocks = binary.LittleEndian.AppendUint32(t.blocks, uint32(len(questions)))
 			t.blocks = append(t.blocks, make([]byte, blockNodes/8)...)
 		}
 		b := nodes[i]
 		if b.Leaf() {
-			t.classes = binary.LittleEndian.AppendUint16(t.classes, uint16(b.Class))
+			classes = append(classes, b.Class)
 			continue
 		}
 		t.blocks[i/blockNodes*blockSize+4+i%blockNodes/8] |= 1 << (i % 8)
-		t.questions = append(t.questions, byte(b.Feature))
-		t.questions = binary.LittleEndian.AppendUint16(t.questions, uint16(f.find(b.Feature, b.Threshold)))
+		questions = append(questions, f.find(b.Feature, b.Threshold))
 		nodes = append(nodes, b.Less, b.Other)
 	}
+	cut, class := f.widths()
+	t.questions, t.classes, t.count = pack(questions, cut), pack(classes, class), len(questions)
 	return t
 }
 
 // find is the number of a feature's cut.
 func (f *Forest) find(feature int, threshold float32) int {
-	low, high := 0, len(f.cuts[feature])/4
-	for low < high {
-		middle := (low + high) / 2
-		if f.cut(feature, middle) < threshold {
-			low = middle + 1
-		} else {
-			high = middle
-		}
-	}
-	return low
+	return sort.Search(len(f.cuts)/cutSize, func(at int) bool {
+		of, cut := f.cut(at)
+		return of > feature || of == feature && !(cut < threshold)
+	})
 }

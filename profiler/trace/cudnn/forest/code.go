@@ -5,32 +5,25 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/vprof/vprof/internal/ceil"
 )
 
-// Append appends f to b, in the form that Decode takes: the classes, the cuts of
-// each feature, and the parts of each tree, each part with its length before it.
+// Append appends f to b, in the form that Decode takes: the classes, the cuts, and of each
+// tree the number of questions, from which follows how long its parts are.
 func (f *Forest) Append(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(len(f.Classes)))
 	for _, c := range f.Classes {
-		b = appendPart(b, []byte(c))
+		b = append(binary.AppendUvarint(b, uint64(len(c))), c...)
 	}
-	b = binary.AppendUvarint(b, uint64(len(f.cuts)))
-	for _, c := range f.cuts {
-		b = appendPart(b, c)
-	}
+	b = append(binary.AppendUvarint(b, uint64(len(f.cuts)/cutSize)), f.cuts...)
 	b = binary.AppendUvarint(b, uint64(len(f.trees)))
 	for _, t := range f.trees {
-		b = appendPart(b, t.blocks)
-		b = appendPart(b, t.questions)
-		b = appendPart(b, t.classes)
+		b = binary.AppendUvarint(b, uint64(t.count))
+		b = slices.Concat(b, t.blocks, t.questions.packed, t.classes.packed)
 	}
 	return b
-}
-
-func appendPart(b, part []byte) []byte {
-	return append(binary.AppendUvarint(b, uint64(len(part))), part...)
 }
 
 // Decode makes a forest of what Append wrote, and returns what follows it. The
@@ -39,23 +32,22 @@ func Decode(b []byte, features int) (*Forest, []byte, error) {
 	d := decoder{b: b}
 	f := &Forest{Classes: make([]string, d.count("classes", math.MaxUint16+1))}
 	for i := range f.Classes {
-		f.Classes[i] = string(d.part("name", 1))
+		f.Classes[i] = string(d.take(d.count("bytes of name", math.MaxInt)))
 	}
-	f.cuts = make([][]byte, d.count("features", features))
-	for i := range f.cuts {
-		f.cuts[i] = d.part("cuts", 4)
-	}
+	f.cuts = d.take(d.count("cuts", 1<<mostBits) * cutSize)
 	f.trees = make([]tree, d.count("trees", MostTrees))
+	cut, class := f.widths()
 	for i := range f.trees {
-		f.trees[i] = tree{d.part("blocks", blockSize), d.part("questions", questionSize), d.part("classes", classSize)}
-	}
-	if d.err == nil && len(f.trees) == 0 {
-		d.err = errors.New("no tree")
-	}
-	for i := 0; i < len(f.trees) && d.err == nil; i++ {
-		if err := f.check(&f.trees[i]); err != nil {
-			d.err = fmt.Errorf("tree %d: %w", i, err)
+		n := d.count("questions", math.MaxInt)
+		f.trees[i] = tree{
+			blocks:    d.take(ceil.Div(2*n+1, blockNodes) * blockSize),
+			questions: numbers{d.take(packedSize(n, cut)), cut},
+			classes:   numbers{d.take(packedSize(n+1, class)), class},
+			count:     n,
 		}
+	}
+	if d.err == nil {
+		d.err = f.check(features)
 	}
 	if d.err != nil {
 		return nil, nil, fmt.Errorf("forest: %w", d.err)
@@ -63,14 +55,27 @@ func Decode(b []byte, features int) (*Forest, []byte, error) {
 	return f, d.b, nil
 }
 
-// check tells why a tree cannot be walked, if it cannot.
-func (f *Forest) check(t *tree) error {
-	questions, leaves := len(t.questions)/questionSize, len(t.classes)/classSize
-	nodes := questions + leaves
-	if leaves != questions+1 || len(t.blocks) != ceil.Div(nodes, blockNodes)*blockSize {
-		return fmt.Errorf("%d blocks for %d questions and %d leaves", len(t.blocks)/blockSize, questions, leaves)
+// check tells why the forest cannot vote, if it cannot.
+func (f *Forest) check(features int) error {
+	if len(f.trees) == 0 {
+		return errors.New("no tree")
 	}
-	before := 0
+	for at := range len(f.cuts) / cutSize {
+		if feature, _ := f.cut(at); feature >= features {
+			return fmt.Errorf("cut %d: feature %d of %d", at, feature, features)
+		}
+	}
+	for i := range f.trees {
+		if err := f.checkTree(&f.trees[i]); err != nil {
+			return fmt.Errorf("tree %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// checkTree tells why a tree cannot be walked, if it cannot.
+func (f *Forest) checkTree(t *tree) error {
+	before, nodes := 0, 2*t.count+1
 	for i := 0; i < nodes; i += blockNodes {
 		if _, j := t.node(i); j != before {
 			return fmt.Errorf("block at node %d: %d questions before it, not %d", i, j, before)
@@ -88,17 +93,16 @@ func (f *Forest) check(t *tree) error {
 			before++
 		}
 	}
-	if before != questions {
-		return fmt.Errorf("%d questions, not %d", before, questions)
+	if before != t.count {
+		return fmt.Errorf("%d questions, not %d", before, t.count)
 	}
-	for j := range questions {
-		feature, at := t.question(j)
-		if feature >= len(f.cuts) || at >= len(f.cuts[feature])/4 {
-			return fmt.Errorf("question %d: no cut %d of feature %d", j, at, feature)
+	for j := range t.count {
+		if at := t.questions.at(j); at >= len(f.cuts)/cutSize {
+			return fmt.Errorf("question %d: cut %d of %d", j, at, len(f.cuts)/cutSize)
 		}
 	}
-	for j := range leaves {
-		if c := t.class(j); int(c) >= len(f.Classes) {
+	for j := range t.count + 1 {
+		if c := t.classes.at(j); c >= len(f.Classes) {
 			return fmt.Errorf("leaf %d: class %d of %d", j, c, len(f.Classes))
 		}
 	}
@@ -111,7 +115,7 @@ type decoder struct {
 	err error
 }
 
-// count reads how many things follow. Each takes a byte or more.
+// count reads how many things follow. Several may share a byte.
 func (d *decoder) count(things string, most int) int {
 	n, size := binary.Uvarint(d.b)
 	if size <= 0 {
@@ -119,18 +123,19 @@ func (d *decoder) count(things string, most int) int {
 		return 0
 	}
 	d.b = d.b[size:]
-	if n > uint64(min(most, len(d.b))) {
-		d.fail("%d %s, at most %d", n, things, min(most, len(d.b)))
+	if most = min(most, 8*len(d.b)); n > uint64(most) {
+		d.fail("%d %s, at most %d", n, things, most)
 		return 0
 	}
 	return int(n)
 }
 
-// part reads a part of things of that size, which has its length before it.
-func (d *decoder) part(things string, size int) []byte {
-	n := d.count("bytes of "+things, math.MaxInt)
-	if n%size != 0 {
-		d.fail("%d bytes of %s, each %d", n, things, size)
+// take reads the next n bytes.
+func (d *decoder) take(n int) []byte {
+	if d.err == nil && n > len(d.b) {
+		d.fail("%d bytes are missing", n-len(d.b))
+	}
+	if d.err != nil {
 		return nil
 	}
 	p := d.b[:n:n]

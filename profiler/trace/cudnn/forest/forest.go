@@ -16,7 +16,7 @@ const MostTrees = 9
 type Forest struct {
 	// Classes are the names of the classes.
 	Classes []string
-	cuts    [][]byte // by feature, ascending: 4 bytes each
+	cuts    []byte // cutSize bytes each, ascending by feature, then by threshold
 	trees   []tree
 }
 
@@ -25,9 +25,10 @@ type Forest struct {
 // 2j+2; so all that must be known of a node is whether it is a question, and
 // which.
 type tree struct {
-	blocks    []byte // of blockNodes nodes, see blockSize
-	questions []byte // questionSize each
-	classes   []byte // of leaves, classSize each
+	blocks    []byte  // of blockNodes nodes, see blockSize
+	questions numbers // the cut that each question compares its feature with
+	classes   numbers // of leaves
+	count     int     // of questions
 }
 
 const (
@@ -35,11 +36,8 @@ const (
 	// them the number of questions in all blocks before, in 4 bytes.
 	blockNodes = 64
 	blockSize  = 4 + blockNodes/8
-	// A question is a feature, in one byte, and which of that feature's cuts it
-	// is compared with, in two.
-	questionSize = 3
-	// A leaf names a class in two bytes.
-	classSize = 2
+	// A cut is a feature, in one byte, and a threshold, in four.
+	cutSize = 1 + 4
 )
 
 // node tells of node i whether it is a question, and how many questions come
@@ -52,35 +50,30 @@ func (t *tree) node(i int) (question bool, before int) {
 	return word>>bit&1 == 1, before
 }
 
-// question is question j: a feature and the number of a cut.
-func (t *tree) question(j int) (feature, cut int) {
-	q := t.questions[j*questionSize:][:questionSize]
-	return int(q[0]), int(binary.LittleEndian.Uint16(q[1:]))
-}
-
-// class is that of leaf j.
-func (t *tree) class(j int) uint16 {
-	return binary.LittleEndian.Uint16(t.classes[j*classSize:])
-}
-
-// leaf walks tree t down.
-func (f *Forest) leaf(t *tree, x []float32) uint16 {
+// leaf walks tree t down, to the class of a leaf.
+func (f *Forest) leaf(t *tree, x []float32) int {
 	for i := 0; ; {
 		question, j := t.node(i)
 		if !question {
-			return t.class(i - j)
+			return t.classes.at(i - j)
 		}
-		feature, at := t.question(j)
+		feature, threshold := f.cut(t.questions.at(j))
 		i = 2*j + 1
-		if x[feature] >= f.cut(feature, at) {
+		if x[feature] >= threshold {
 			i++
 		}
 	}
 }
 
-// cut is a threshold of a feature.
-func (f *Forest) cut(feature, at int) float32 {
-	return math.Float32frombits(binary.LittleEndian.Uint32(f.cuts[feature][4*at:]))
+// cut is a feature and a threshold of it.
+func (f *Forest) cut(at int) (feature int, threshold float32) {
+	c := f.cuts[at*cutSize:][:cutSize]
+	return int(c[0]), math.Float32frombits(binary.LittleEndian.Uint32(c[1:]))
+}
+
+// widths are the bits that name a cut and a class.
+func (f *Forest) widths() (cut, class int) {
+	return bits.Len(uint(max(len(f.cuts)/cutSize-1, 0))), bits.Len(uint(max(len(f.Classes)-1, 0)))
 }
 
 // Trees is the number of trees.
@@ -89,7 +82,7 @@ func (f *Forest) Trees() int { return len(f.trees) }
 // Vote returns the class that most trees choose for x, of equals what the
 // earliest tree does. Trees after a majority are not asked.
 func (f *Forest) Vote(x []float32) int {
-	var classes [MostTrees]uint16
+	var classes [MostTrees]int
 	var votes [MostTrees]int
 	best := 0
 	for i := range f.trees {
@@ -103,5 +96,5 @@ func (f *Forest) Vote(x []float32) int {
 			break
 		}
 	}
-	return int(classes[best])
+	return classes[best]
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -219,18 +220,26 @@ func TestForestsWithAChangedByteAreRefusedOrCanStillVote(t *testing.T) {
 	require.Greater(t, refused, len(b)/2)
 }
 
-// parts are those of a written tree.
-type parts struct{ blocks, questions, classes []byte }
+// parts are those of a written forest of two classes, one tree, and features that it asks about.
+type parts struct {
+	features          []byte // of the cuts, all at zero
+	questions         byte   // their number
+	blocks            []byte
+	asked, classified []byte // by the questions, by the leaves
+}
 
-// stump is a forest of two classes, one cut of one feature, and one tree.
+// stump is a forest of two cuts and a tree of one question.
 func stump(change func(p *parts)) []byte {
-	p := parts{[]byte{0, 0, 0, 0, 0b001, 0, 0, 0, 0, 0, 0, 0}, []byte{0, 0, 0}, []byte{0, 0, 1, 0}}
-	change(&p)
-	b := []byte{2, 1, 'a', 1, 'b', 1, 4, 0, 0, 0, 0, 1}
-	for _, part := range [][]byte{p.blocks, p.questions, p.classes} {
-		b = append(append(b, byte(len(part))), part...)
+	p := parts{
+		features: []byte{0, 0}, questions: 1, blocks: []byte{0, 0, 0, 0, 0b001, 0, 0, 0, 0, 0, 0, 0},
+		asked: []byte{0, 0, 0, 0}, classified: []byte{0b10, 0, 0, 0},
 	}
-	return b
+	change(&p)
+	b := []byte{2, 1, 'a', 1, 'b', byte(len(p.features))}
+	for _, f := range p.features {
+		b = append(b, f, 0, 0, 0, 0)
+	}
+	return slices.Concat(b, []byte{1, p.questions}, p.blocks, p.asked, p.classified)
 }
 
 func TestTreesThatCannotBeWalkedAreRefused(t *testing.T) {
@@ -242,13 +251,10 @@ func TestTreesThatCannotBeWalkedAreRefused(t *testing.T) {
 		change func(p *parts)
 		want   string
 	}{
-		{"a class that is none", func(p *parts) { p.classes[2] = 2 }, "tree 0: leaf 1: class 2 of 2"},
-		{"a feature that is none", func(p *parts) { p.questions[0] = 1 }, "tree 0: question 0: no cut 0 of feature 1"},
-		{"a cut that is none", func(p *parts) { p.questions[1] = 1 }, "tree 0: question 0: no cut 1 of feature 0"},
-		{"half a question", func(p *parts) { p.questions = p.questions[:2] }, "2 bytes of questions, each 3"},
-		{"a question without a branch", func(p *parts) { p.classes = p.classes[:2] }, "tree 0: 1 blocks for 1 questions and 1 leaves"},
-		{"a block too many", func(p *parts) { p.blocks = append(p.blocks, p.blocks...) }, "tree 0: 2 blocks for 1 questions and 2 leaves"},
-		{"no node", func(p *parts) { *p = parts{} }, "tree 0: 0 blocks for 0 questions and 0 leaves"},
+		{"a feature that is none", func(p *parts) { p.features[1] = 1 }, "cut 1: feature 1 of 1"},
+		{"a cut that is none", func(p *parts) { p.features = append(p.features, 0); p.asked[0] = 3 }, "tree 0: question 0: cut 3 of 3"},
+		{"no cut", func(p *parts) { p.features = nil }, "tree 0: question 0: cut 0 of 0"},
+		{"half a tree", func(p *parts) { p.classified = nil }, "4 bytes are missing"},
 		{"questions before the first", func(p *parts) { p.blocks[0] = 1 }, "tree 0: block at node 0: 1 questions before it, not 0"},
 		{"a question below a leaf", func(p *parts) { p.blocks[4] = 0b010 }, "tree 0: node 1 hangs on none"},
 		{"more questions than there are", func(p *parts) { p.blocks[4] = 0b011 }, "tree 0: 2 questions, not 1"},
@@ -266,14 +272,12 @@ func TestCountsThatCannotBeAreRefused(t *testing.T) {
 	for _, c := range []struct{ name, data, want string }{
 		{"no tree", "\x01\x01a\x00\x00", "no tree"},
 		{"too many trees", "\x01\x01a\x00\x0a" + strings.Repeat("\x00", 30), "10 trees, at most 9"},
-		{"more features than there are", "\x01\x01a\x02\x00\x00", "2 features, at most 1"},
-		{"a name longer than the data", "\x01\x09abc", "9 bytes of name, at most 3"},
+		{"a name longer than the data", "\x01\x09abc", "6 bytes are missing"},
 		{"a number longer than 64 bits", strings.Repeat("\xff", 10) + "\x01", "the number of classes is missing"},
-		{"absurdly many classes", absurd + "abc", "1099511627776 classes, at most 3"},
-		{"absurdly many features", "\x01\x01a" + absurd, "1099511627776 features, at most 0"},
-		{"absurdly many cuts", "\x01\x01a\x01" + absurd, "1099511627776 bytes of cuts, at most 0"},
+		{"absurdly many classes", absurd + "abc", "1099511627776 classes, at most 24"},
+		{"absurdly many cuts", "\x01\x01a" + absurd, "1099511627776 cuts, at most 0"},
 		{"absurdly many trees", "\x01\x01a\x00" + absurd, "1099511627776 trees, at most 0"},
-		{"an absurdly large tree", "\x01\x01a\x00\x01" + absurd, "1099511627776 bytes of blocks, at most 0"},
+		{"an absurdly large tree", "\x01\x01a\x00\x01" + absurd, "1099511627776 questions, at most 0"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, _, err := forest.Decode([]byte(c.data), 1)
