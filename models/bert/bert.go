@@ -89,9 +89,7 @@ func robertaPositions(f *frame, ids *tensor) *tensor {
 	g := f.FuncFrame(ids)
 	mask := g.Let(ids.EqScalar().To(trace.I32))
 	index := g.Let(mask.CumSum(1).To(trace.I32).AddScalar().Mul(mask))
-	y := index.To(trace.I64).AddScalar()
-	g.End(y)
-	return y
+	return g.Return(index.To(trace.I64).AddScalar())
 }
 
 // selfAttention projects to query, key and value and attends.
@@ -103,11 +101,8 @@ type selfAttention struct {
 }
 
 func (a *selfAttention) call(f *frame, x, mask *tensor) *tensor {
-	g := f.CallFrame(x, mask)
-	g.In(a)
-	y := hf.SelfAttention(g, a, x, mask, a.Query, a.Key, a.Value, a.headSize, a.dropout)
-	g.End(y)
-	return y
+	g := f.ModuleFrame(a, x, mask)
+	return g.Return(hf.SelfAttention(g, a, x, mask, a.Query, a.Key, a.Value, a.headSize, a.dropout))
 }
 
 // output ends both halves of a layer: projection, dropout, and the norm of the
@@ -124,13 +119,11 @@ func newOutput(c Config, in int64) *output {
 }
 
 func (o *output) call(f *frame, x, input *tensor) *tensor {
-	g := f.CallFrame(x, input)
-	g.In(o)
+	g := f.ModuleFrame(o, x, input)
 	g.Set(&x, g.Call(o.Dense, x))
 	g.Set(&x, g.Call(o.Dropout, x))
 	g.Set(&x, g.Call(o.LayerNorm, x.Add(input)))
-	g.End(x)
-	return x
+	return g.Return(x)
 }
 
 // attention is self attention and its output.
@@ -144,8 +137,7 @@ func (a *attention) call(f *frame, x, mask *tensor) *tensor {
 	g := f.CallFrame(x, mask)
 	y := g.Let(a.Self.call(g, x, mask))
 	g.Set(&y, a.Output.call(g, y, x))
-	g.End(y)
-	return y
+	return g.Return(y)
 }
 
 // intermediate widens and applies the activation.
@@ -192,9 +184,7 @@ func (l *layer) forward(f *frame, args []*tensor) *tensor {
 func (l *layer) feedForward(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
 	inner := g.Let(g.Call(l.Intermediate, x))
-	y := g.Let(l.Output.call(g, inner, x))
-	g.End(y)
-	return y
+	return g.Return(g.Let(l.Output.call(g, inner, x)))
 }
 
 // encoder is the stack of layers.
@@ -208,8 +198,7 @@ func (e *encoder) call(f *frame, x, mask *tensor, checkpointing bool) *tensor {
 	for _, l := range e.Layer {
 		g.Set(&x, hf.CallLayer(g, l, checkpointing, l.forward, x, mask))
 	}
-	g.End(x)
-	return x
+	return g.Return(x)
 }
 
 // pooler looks at the first token.
@@ -263,8 +252,7 @@ func (m *Model) Call(f *frame, ids, padding *tensor, padded, checkpointing bool)
 // outputs are the hidden states and what the pooler makes of them, nil without
 // a pooler.
 func (m *Model) outputs(f *frame, ids, padding *tensor, padded, checkpointing bool) (states, pooled *tensor) {
-	g := f.CallFrame(ids, padding)
-	g.In(m)
+	g := f.ModuleFrame(m, ids, padding)
 	x := g.Let(g.Call(m.Embeddings, ids))
 	mask := hf.BidirectionalMask(g, ids.Size(1), padding, padded)
 	if mask != nil {

@@ -47,12 +47,10 @@ type distilAttention struct {
 }
 
 func (a *distilAttention) call(f *frame, x, mask *tensor) *tensor {
-	g := f.CallFrame(x, mask)
-	g.In(a)
+	g := f.ModuleFrame(a, x, mask)
 	y := hf.SelfAttention(g, a, x, mask, a.QLin, a.KLin, a.VLin, a.headSize, a.dropout)
 	g.Set(&y, g.Call(a.OutLin, y))
-	g.End(y)
-	return y
+	return g.Return(y)
 }
 
 // distilFFN is FFN.
@@ -117,8 +115,7 @@ func (s *distilTransformer) call(f *frame, x, mask *tensor, checkpointing bool) 
 	for _, b := range s.Layer {
 		g.Set(&x, hf.CallLayer(g, b, checkpointing, b.forward, x, mask))
 	}
-	g.End(x)
-	return x
+	return g.Return(x)
 }
 
 // Distilled is DistilBertModel.
@@ -153,9 +150,7 @@ func (m *Distilled) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	if mask != nil {
 		g.Set(&padding, mask)
 	}
-	y := m.Transformer.call(g, x, mask, text.Checkpointing)
-	g.End(y)
-	return y
+	return g.Return(m.Transformer.call(g, x, mask, text.Checkpointing))
 }
 
 // distilLM is DistilBertForMaskedLM.
@@ -182,8 +177,7 @@ func DistilledMaskedLM(c DistilledConfig, text hf.Text) *hf.TextTask {
 	return &hf.TextTask{
 		Text: text, Net: net, Inputs: m.Embeddings.WordEmbeddings, Output: projector, Bidirectional: true,
 		Call: func(f *frame, b hf.TextBatch) *tensor {
-			g := f.CallFrame(b.IDs, b.Padding, b.Labels)
-			g.In(net)
+			g := f.ModuleFrame(net, b.IDs, b.Padding, b.Labels)
 			states := g.Let(m.Call(g, b.IDs, b.Padding, text))
 			scores := g.Let(g.Call(net.VocabTransform, states))
 			g.Set(&scores, g.Call(net.Activation, scores))
@@ -215,8 +209,7 @@ func DistilledClassification(c DistilledConfig, classes hf.Classes, dropout floa
 		Text: text, Net: net, Inputs: m.Embeddings.WordEmbeddings, Output: net.Classifier, Classes: &classes, Bidirectional: true,
 		Heads: []*nn.Layer{&net.PreClassifier, &net.Classifier},
 		Call: func(f *frame, b hf.TextBatch) *tensor {
-			g := f.CallFrame(b.IDs, b.Padding, b.Labels)
-			g.In(net)
+			g := f.ModuleFrame(net, b.IDs, b.Padding, b.Labels)
 			states := g.Let(m.Call(g, b.IDs, b.Padding, text))
 			x := g.Let(states.Select(1, 0))
 			g.Set(&x, g.Call(net.PreClassifier, x))

@@ -29,8 +29,7 @@ func MaskedLM(c Config, text hf.Text) *hf.TextTask {
 		task.Net, head = &bertLM{Bert: m, Cls: h}, h
 	}
 	task.Call = func(f *frame, b hf.TextBatch) *tensor {
-		g := f.CallFrame(b.IDs, b.Padding, b.Labels)
-		g.In(task.Net)
+		g := f.ModuleFrame(task.Net, b.IDs, b.Padding, b.Labels)
 		x := g.Let(m.Call(g, b.IDs, b.Padding, text.Padded, text.Checkpointing))
 		scores := g.Let(g.Call(head, x))
 		loss := g.Let(scores.View(-1, scores.Size(-1)).CrossEntropy(b.Labels.View(-1)))
@@ -124,8 +123,7 @@ func Classification(c Config, classes hf.Classes, dropout float64, text hf.Text)
 		}
 		task.Net, task.Heads = net, []*nn.Layer{&net.Classifier}
 		task.Call = func(f *frame, b hf.TextBatch) *tensor {
-			g := f.CallFrame(b.IDs, b.Padding, b.Labels)
-			g.In(net)
+			g := f.ModuleFrame(net, b.IDs, b.Padding, b.Labels)
 			x := g.Let(m.Call(g, b.IDs, b.Padding, text.Padded, text.Checkpointing))
 			logits := g.Let(g.Call(net.Classifier, x))
 			return hf.Taken(g, g.Let(classes.Loss(logits, b.Labels)), logits)
@@ -135,8 +133,7 @@ func Classification(c Config, classes hf.Classes, dropout float64, text hf.Text)
 	net := &bertClassification{Bert: m, Dropout: nn.NewDropout(dropout), Classifier: output}
 	task.Net, task.Heads = net, []*nn.Layer{&net.Classifier}
 	task.Call = func(f *frame, b hf.TextBatch) *tensor {
-		g := f.CallFrame(b.IDs, b.Padding, b.Labels)
-		g.In(net)
+		g := f.ModuleFrame(net, b.IDs, b.Padding, b.Labels)
 		states, pooled := m.outputs(g, b.IDs, b.Padding, text.Padded, text.Checkpointing)
 		g.Let(states)
 		g.Let(pooled)

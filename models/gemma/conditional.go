@@ -44,8 +44,7 @@ func ConditionalGeneration(c Config, w llama.Wrapper, s Senses, text hf.Text) *h
 
 // Call implements [hf.Decoder].
 func (w *wrapped) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
-	g := f.CallFrame(ids, padding)
-	g.In(w)
+	g := f.ModuleFrame(w, ids, padding)
 	var in looked
 	if w.EmbedVision != nil {
 		in = w.heard(g, ids)
@@ -53,18 +52,13 @@ func (w *wrapped) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 		in = w.looked(g, ids)
 		w.prepared(g, &in, padding, text)
 	}
-	y := w.calls(g, in, padding, text)
-	g.End(y)
-	return y
+	return g.Return(w.calls(g, in, padding, text))
 }
 
 // calls runs the decoder.
 func (w *wrapped) calls(f *frame, in looked, padding *tensor, text hf.Text) *tensor {
-	g := f.CallFrame(in.words, in.perLayer, padding)
-	g.In(w.LanguageModel)
-	y := w.LanguageModel.run(g, in, padding, text)
-	g.End(y)
-	return y
+	g := f.ModuleFrame(w.LanguageModel, in.words, in.perLayer, padding)
+	return g.Return(w.LanguageModel.run(g, in, padding, text))
 }
 
 // looked looks words up, but for those that stand for images and sound, of which a text

@@ -248,9 +248,7 @@ func (s *state) named(kind int) []*tensor {
 // layers, width].
 func (m *textModel) perLayerInputs(f *frame, ids *tensor) *tensor {
 	g := f.FuncFrame(ids)
-	y := m.EmbedTokensPerLayer.call(g, ids).Reshape(ids.Size(0), ids.Size(1), -1, m.c.PerLayer)
-	g.End(y)
-	return y
+	return g.Return(m.EmbedTokensPerLayer.call(g, ids).Reshape(ids.Size(0), ids.Size(1), -1, m.c.PerLayer))
 }
 
 // projected is project_per_layer_inputs.
@@ -259,7 +257,5 @@ func (m *textModel) projected(f *frame, words, perLayer *tensor) *tensor {
 	p := g.Let(g.Call(m.PerLayerModelProjection, words).MulScalar())
 	g.Set(&p, p.Reshape(words.Size(0), words.Size(1), -1, m.c.PerLayer))
 	g.Set(&p, g.Call(m.PerLayerProjectionNorm, p))
-	y := p.Add(perLayer).MulScalar()
-	g.End(y)
-	return y
+	return g.Return(p.Add(perLayer).MulScalar())
 }

@@ -39,9 +39,7 @@ func (m *gemma3n) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	g := f.CallFrame(ids, padding)
 	in := looked{words: g.Let(m.EmbedTokens.call(g, ids))}
 	in.perLayer = g.Let(m.perLayerInputs(g, ids))
-	y := m.run(g, in, padding, text)
-	g.End(y)
-	return y
+	return g.Return(m.run(g, in, padding, text))
 }
 
 // perLayerInputs is get_per_layer_inputs.
@@ -49,9 +47,7 @@ func (m *gemma3n) perLayerInputs(f *frame, ids *tensor) *tensor {
 	g := f.FuncFrame(ids)
 	known := g.Let(ids.GtScalar().And(ids.GtScalar()))
 	g.Set(&ids, trace.WhereScalar(known, ids))
-	y := m.Rest.EmbedTokensPerLayer.call(g, ids).Reshape(ids.Size(0), ids.Size(1), -1, m.c.PerLayer)
-	g.End(y)
-	return y
+	return g.Return(m.Rest.EmbedTokensPerLayer.call(g, ids).Reshape(ids.Size(0), ids.Size(1), -1, m.c.PerLayer))
 }
 
 // projected is project_per_layer_inputs.
@@ -61,9 +57,7 @@ func (m *gemma3n) projected(f *frame, words, perLayer *tensor) *tensor {
 	p.MulInPlace(m.PerLayerProjectionScale.To(words.DType()))
 	g.Set(&p, p.Reshape(words.Size(0), words.Size(1), -1, m.c.PerLayer))
 	g.Set(&p, g.Call(m.Rest.PerLayerProjectionNorm, p))
-	y := p.Add(perLayer).Mul(m.PerLayerInputScale.To(words.DType()))
-	g.End(y)
-	return y
+	return g.Return(p.Add(perLayer).Mul(m.PerLayerInputScale.To(words.DType())))
 }
 
 func (m *gemma3n) run(g *frame, in looked, padding *tensor, text hf.Text) *tensor {
@@ -212,9 +206,7 @@ func (m *altUp) modalities(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
 	inputs := g.Let(g.Call(m.RouterNorm, x).Mul(m.RouterInputScale.Tensor))
 	routed := g.Let(g.Call(m.ModalityRouter, inputs))
-	y := routed.To(trace.F32).Tanh().To(x.DType())
-	g.End(y)
-	return y
+	return g.Return(routed.To(trace.F32).Tanh().To(x.DType()))
 }
 
 func (m *altUp) predict(f *frame, x *tensor) *tensor {
@@ -225,9 +217,7 @@ func (m *altUp) predict(f *frame, x *tensor) *tensor {
 	y := g.Let(x.Permute(1, 2, 3, 0).Matmul(coefs))
 	g.Set(&y, y.Permute(3, 0, 1, 2))
 	y.AddInPlace(x)
-	out := y.Contiguous().To(x.DType())
-	g.End(out)
-	return out
+	return g.Return(y.Contiguous().To(x.DType()))
 }
 
 func (m *altUp) correct(f *frame, predictions, activated *tensor) *tensor {
@@ -245,17 +235,13 @@ func (m *altUp) correct(f *frame, predictions, activated *tensor) *tensor {
 	g.Set(&coefs, coefs.Permute(2, 0, 1).Unsqueeze(-1))
 	y := g.Let(innovation.Mul(coefs))
 	y.AddInPlace(predictions)
-	out := y.Contiguous().To(activated.DType())
-	g.End(out)
-	return out
+	return g.Return(y.Contiguous().To(activated.DType()))
 }
 
 // scaled is scale_corrected_output.
 func (m *altUp) scaled(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
-	y := x.To(m.CorrectOutputScale.DType).Mul(m.CorrectOutputScale.Tensor).To(x.DType())
-	g.End(y)
-	return y
+	return g.Return(x.To(m.CorrectOutputScale.DType).Mul(m.CorrectOutputScale.Tensor).To(x.DType()))
 }
 
 // gemma3n is Gemma3nTextMLP.forward.
@@ -279,7 +265,5 @@ func cutOff(f *frame, x *tensor) *tensor {
 	mean := g.Let(x.Mean(true, -1))
 	deviation := g.Let(x.Std(true, -1))
 	bound := g.Let(mean.Add(deviation.Mul(factor)))
-	y := x.Sub(bound).ReLU()
-	g.End(y)
-	return y
+	return g.Return(x.Sub(bound).ReLU())
 }

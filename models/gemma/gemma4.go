@@ -36,9 +36,7 @@ func (m *gemma4) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	if m.c.PerLayer > 0 {
 		in.perLayer = g.Let(m.Rest.perLayerInputs(g, ids))
 	}
-	y := m.run(g, in, padding, text)
-	g.End(y)
-	return y
+	return g.Return(m.run(g, in, padding, text))
 }
 
 func (m *gemma4) run(g *frame, in looked, padding *tensor, text hf.Text) *tensor {
@@ -170,8 +168,7 @@ func newRouter(c *Config) *router {
 // call gives the probabilities of all experts for tokens [tokens, width], and the weights
 // and numbers of those that see them.
 func (r *router) call(f *frame, x *tensor) (probabilities, weights, chosen *tensor) {
-	g := f.CallFrame(x)
-	g.In(r)
+	g := f.ModuleFrame(r, x)
 	g.Set(&x, g.Call(r.Norm, x))
 	g.Set(&x, x.Mul(r.Scale.Tensor).MulScalar())
 	scores := g.Let(g.Call(r.Proj, x))

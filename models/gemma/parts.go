@@ -33,9 +33,7 @@ func (n *norm) Forward(f *frame, x *tensor) *tensor {
 func normalized(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
 	squared := g.Let(x.Pow(2).Mean(true, -1).AddScalar())
-	y := x.Mul(squared.Pow(-0.5))
-	g.End(y)
-	return y
+	return g.Return(x.Mul(squared.Pow(-0.5)))
 }
 
 // scaled is Gemma4TextScaledWordEmbedding.
@@ -56,9 +54,7 @@ func (s *scaled) call(f *frame, ids *tensor) *tensor {
 	g := f.CallFrame(ids)
 	words := nn.Trained(s.Table).(*nn.Embedding)
 	g.In(words)
-	y := s.words.Hook(ids.Embedding(words.Weight.Tensor).Mul(s.EmbedScale.To(words.Weight.DType)))
-	g.End(y)
-	return y
+	return g.Return(s.words.Hook(ids.Embedding(words.Weight.Tensor).Mul(s.EmbedScale.To(words.Weight.DType))))
 }
 
 // rotary is Gemma4TextRotaryEmbedding: kinds are full attention and a window, nil where no
@@ -79,8 +75,7 @@ func newRotary(c *Config) *rotary {
 // call gives the cosines and sines of positions [1, length] for a kind of layers, in the
 // type of x.
 func (m *rotary) call(f *frame, kind int, x, positions *tensor) (cos, sin *tensor) {
-	g := f.CallFrame(x, positions)
-	g.In(m)
+	g := f.ModuleFrame(m, x, positions)
 	g.Tape().NoGrad(func() {
 		freqs := g.Let(positions.Unsqueeze(-1).To(trace.F32).Mul(m.Kinds[kind].InvFreq.Tensor))
 		emb := g.Let(trace.Cat(-1, freqs, freqs))
@@ -97,9 +92,7 @@ func turned(f *frame, x, cos, sin *tensor) *tensor {
 	g := f.FuncFrame(x, cos, sin)
 	g.Set(&cos, cos.Unsqueeze(2))
 	g.Set(&sin, sin.Unsqueeze(2))
-	y := x.Mul(cos).Add(hf.RotateHalf(g, x).Mul(sin))
-	g.End(y)
-	return y
+	return g.Return(x.Mul(cos).Add(hf.RotateHalf(g, x).Mul(sin)))
 }
 
 // attention is Gemma4TextAttention, and that of Gemma 3n.
@@ -129,8 +122,7 @@ func newAttention(c *Config, l Layer) *attention {
 // call gives what attention makes of x [batch, length, width], and the weights if they are
 // kept.
 func (a *attention) call(f *frame, x, mask, cos, sin *tensor, shared keysValues) (y, weights *tensor) {
-	g := f.CallFrame(x, mask, cos, sin)
-	g.In(a)
+	g := f.ModuleFrame(a, x, mask, cos, sin)
 	q := g.Let(a.heads(g, a.QProj, x))
 	g.Set(&q, g.Call(a.QNorm, q))
 	g.Set(&q, turned(g, q, cos, sin))

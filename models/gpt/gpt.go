@@ -38,8 +38,7 @@ type attention struct {
 }
 
 func (a *attention) call(f *frame, x, mask *tensor) *tensor {
-	g := f.CallFrame(x, mask)
-	g.In(a)
+	g := f.ModuleFrame(a, x, mask)
 	parts := g.Call(a.CAttn, x).Split(a.width, 2)
 	q, k, v := g.Let(parts[0]), g.Let(parts[1]), g.Let(parts[2])
 	size := a.width / a.heads
@@ -54,8 +53,7 @@ func (a *attention) call(f *frame, x, mask *tensor) *tensor {
 	g.Set(&y, hf.Merge(y))
 	g.Set(&y, g.Call(a.CProj, y))
 	g.Set(&y, g.Call(a.ResidDropout, y))
-	g.End(y)
-	return y
+	return g.Return(y)
 }
 
 // mlp is the feed-forward half of a block.
@@ -152,8 +150,7 @@ func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	}
 	g.Set(&x, g.Call(m.LnF, x))
 	g.Set(&x, x.View(ids.Size(0), ids.Size(1), -1))
-	g.End(x)
-	return x
+	return g.Return(x)
 }
 
 // languageModel is GPT2LMHeadModel.

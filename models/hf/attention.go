@@ -44,8 +44,7 @@ func Attention(f *frame, q, k, v, mask *tensor, o AttentionOptions) *tensor {
 	}))
 	g.Set(&y, y.Reshape(y.Size(0), -1, q.Size(2), v.Size(-1)))
 	g.Set(&y, y.Transpose(1, 2).Contiguous())
-	g.End(y)
-	return y
+	return g.Return(y)
 }
 
 // Attend is the attention interface in the frame of an attention module, which holds what it
@@ -137,9 +136,7 @@ func repeatHeads(f *frame, x *tensor, n int64) *tensor {
 	g := f.FuncFrame(x)
 	b, heads, length, size := x.Size(0), x.Size(1), x.Size(2), x.Size(3)
 	g.Set(&x, x.Unsqueeze(2).Expand(b, heads, n, length, size))
-	y := x.Reshape(b, heads*n, length, size)
-	g.End(y)
-	return y
+	return g.Return(x.Reshape(b, heads*n, length, size))
 }
 
 // Heads is view(batch, length, -1, size).transpose(1, 2): a projection

@@ -16,8 +16,7 @@ type caller struct {
 
 // logits are the model's scores, of the last tokens alone if the batch says so.
 func (c *caller) logits(f *frame, b TextBatch) *tensor {
-	g := f.CallFrame(b.IDs, b.Padding)
-	g.In(c.net)
+	g := f.ModuleFrame(c.net, b.IDs, b.Padding)
 	c.text.Context.cut(g, &b)
 	x := g.Let(c.decoder.Call(g, b.IDs, b.Padding, c.text))
 	kept := x
@@ -26,8 +25,7 @@ func (c *caller) logits(f *frame, b TextBatch) *tensor {
 	}
 	logits := g.Let(c.text.scores(g, *c.output, kept))
 	c.text.adjustScores(g, &logits)
-	g.End(logits)
-	return logits
+	return g.Return(logits)
 }
 
 // scores are logits in the precision of training, as accelerate wraps forward: what autocast
@@ -53,8 +51,7 @@ func (c *caller) chunks(f *frame, b TextBatch, n int64) []*tensor {
 	}
 	var all []*tensor
 	train.Autocast(f.Tape(), c.text.AMP, func() {
-		g := f.CallFrame(b.IDs, b.Padding)
-		g.In(c.net)
+		g := f.ModuleFrame(c.net, b.IDs, b.Padding)
 		x := g.Let(c.decoder.Call(g, b.IDs, b.Padding, c.text))
 		for _, part := range g.LetAll(x.TensorSplit(trace.Sections(x.Size(1), min(n, x.Size(1))), 1)) {
 			scores := g.Let(c.text.scores(g, *c.output, part))
@@ -77,14 +74,12 @@ func (c *caller) states(f *frame, b TextBatch, visit func(x *tensor), scores boo
 		}
 		last = x
 	}
-	g := f.CallFrame(b.IDs, b.Padding)
-	g.In(c.net)
+	g := f.ModuleFrame(c.net, b.IDs, b.Padding)
 	y := g.Let(c.decoder.Call(g, b.IDs, b.Padding, shown))
 	visit(y)
 	if scores {
 		g.Set(&y, c.text.scores(g, *c.output, y))
 		c.text.adjustScores(g, &y)
 	}
-	g.End(y)
-	return y
+	return g.Return(y)
 }

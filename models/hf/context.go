@@ -59,9 +59,7 @@ func (c Context) local(f *frame, x *tensor) *tensor {
 	if rest := x.Size(1) % c.Ranks; rest != 0 {
 		g.Set(&x, x.Pad(0, c.Ranks-rest))
 	}
-	y := c.part(x)
-	g.End(y)
-	return y
+	return g.Return(c.part(x))
 }
 
 // part is x.chunk(ranks, dim=1)[rank].contiguous().
@@ -96,8 +94,7 @@ func (c Context) Attention(f *frame, q, k, v, mask *tensor, o AttentionOptions) 
 	} else {
 		y = g.Apply(c.ring(), q, k, v)[0]
 	}
-	g.End(y)
-	return y
+	return g.Return(y)
 }
 
 // byHeads is DeepSpeed's Ulysses as ms-swift has it: ranks exchange tokens for heads, each
@@ -112,9 +109,7 @@ func (c Context) byHeads(f *frame, q, k, v *tensor, o AttentionOptions) *tensor 
 	}
 	qs, ks, vs := heads(q), heads(k), heads(v)
 	y := g.Let(Attention(g, qs.Transpose(1, 2), ks.Transpose(1, 2), vs.Transpose(1, 2), nil, o))
-	out := g.Apply(c.exchange(false), y)[0]
-	g.End(out)
-	return out
+	return g.Return(g.Apply(c.exchange(false), y)[0])
 }
 
 // exchange is _SeqAllToAll over [batch, length, heads, head size]: a rank gives heads for
@@ -158,8 +153,7 @@ func (c Context) allToAll(f *frame, x *tensor, forTokens bool) *tensor {
 		y = got.Reshape(batch, length/n, n*heads, size).Contiguous()
 	}
 	post.End(y)
-	g.End(y)
-	return y
+	return g.Return(y)
 }
 
 // flash are the kernels of flash-attn 2 over some heads: what they allocate beside what they

@@ -21,8 +21,7 @@ func CausalLM(net any, m Decoder, inputs *nn.Embedding, output *nn.Layer, text T
 	task := &TextTask{
 		Text: text, Net: net, Inputs: inputs, Output: *output,
 		Call: func(f *frame, b TextBatch) *tensor {
-			g := f.CallFrame(b.IDs, b.Padding, b.Labels)
-			g.In(net)
+			g := f.ModuleFrame(net, b.IDs, b.Padding, b.Labels)
 			text.Context.cut(g, &b)
 			x := g.Let(m.Call(g, b.IDs, b.Padding, text))
 			switch {
@@ -118,8 +117,7 @@ func SequenceClassification(net any, m Decoder, inputs *nn.Embedding, score *nn.
 	return &TextTask{
 		Text: text, Net: net, Inputs: inputs, Output: *score, Classes: &classes, Heads: []*nn.Layer{score},
 		Call: func(f *frame, b TextBatch) *tensor {
-			g := f.CallFrame(b.IDs, b.Padding, b.Labels)
-			g.In(net)
+			g := f.ModuleFrame(net, b.IDs, b.Padding, b.Labels)
 			x := g.Let(m.Call(g, b.IDs, b.Padding, text))
 			g.Set(&x, apart(g, x, text))
 			scores := g.Let(g.Call(*score, x))

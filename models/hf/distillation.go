@@ -38,9 +38,7 @@ func (d *distillation) loss(f *frame, b TextBatch) *tensor {
 	}
 	g.End(divergence, entropy)
 	h := f.FuncFrame(divergence, entropy)
-	loss := entropy.DivScalar().MulScalar().Add(divergence.DivScalar().MulScalar())
-	h.End(loss)
-	return loss
+	return h.Return(entropy.DivScalar().MulScalar().Add(divergence.DivScalar().MulScalar()))
 }
 
 // forwardKL is ForwardKLLoss of scores [tokens, vocabulary].
@@ -51,7 +49,5 @@ func forwardKL(f *frame, student, teacher, labels *tensor) *tensor {
 	log := g.Let(student.LogSoftmaxTo(-1, trace.F32))
 	product := g.Let(prob.Mul(log).MaskedFill(infinite))
 	x := g.Let(product.Sum(false, -1).View(-1))
-	y := x.Mul(g.Let(labels.EqScalar())).Sum(false).Neg()
-	g.End(y)
-	return y
+	return g.Return(x.Mul(g.Let(labels.EqScalar())).Sum(false).Neg())
 }

@@ -29,9 +29,7 @@ func (d *generalized) loss(f *frame, b TextBatch) *tensor {
 	x, y := h.Let(own.DivScalar()), h.Let(theirs.DivScalar())
 	total := h.Let(divergence(h, x, y))
 	h.End(total)
-	loss := g.Let(total).DivScalar()
-	g.End(loss)
-	return loss
+	return g.Return(g.Let(total).DivScalar())
 }
 
 // active are the scores [tokens, vocabulary] of tokens whose next one counts, all of the
@@ -41,9 +39,7 @@ func (d *generalized) active(f *frame, scores *tensor) *tensor {
 	g := f.FuncFrame(scores)
 	rows := g.Let(f.Tape().New("nonzero", program.Activations, trace.I64, n))
 	tokens := g.Let(f.Tape().New("nonzero", program.Activations, trace.I64, n))
-	y := scores.Index(rows, tokens)
-	g.End(y)
-	return y
+	return g.Return(scores.Index(rows, tokens))
 }
 
 // divergence is jsd_loss, where beta is neither 0 nor 1.
@@ -62,14 +58,11 @@ func divergence(f *frame, student, teacher *tensor) *tensor {
 		}
 		g.Set(&total, total.Add(each.Sum(false)))
 	}
-	g.End(total)
-	return total
+	return g.Return(total)
 }
 
 // kullbackLeibler is default_kl_div.
 func kullbackLeibler(f *frame, x, target *tensor) *tensor {
 	g := f.FuncFrame(x, target)
-	y := target.Exp().Mul(target.Sub(x)).Sum(false, -1)
-	g.End(y)
-	return y
+	return g.Return(target.Exp().Mul(target.Sub(x)).Sum(false, -1))
 }

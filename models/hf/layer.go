@@ -22,15 +22,12 @@ func callLayer(f *frame, m any, checkpointing bool, forward func(f *frame, args 
 	g := f.CallFrame(args...)
 	g.In(m)
 	if !checkpointing {
-		y := forward(g, args)
-		g.End(y)
-		return y
+		return g.Return(forward(g, args))
 	}
 	y := g.CheckpointClosure(given(named), func(h *frame, in []*tensor) *tensor {
 		return forward(h, append(inPlace(in, inputs), named...))
 	}, given(inputs)...)
-	g.End(y)
-	return y
+	return g.Return(y)
 }
 
 // given are the arguments that are not None.
@@ -78,8 +75,7 @@ func (t Text) callLayer(f *frame, i int, m any, forward func(f *frame, args []*t
 	y := g.CheckpointReentrant(func(h *frame, in []*tensor) *tensor {
 		return forward(h, append(inPlace(in, inputs), named...))
 	}, named, given(inputs)...)
-	g.End(y)
-	return y
+	return g.Return(y)
 }
 
 // trains tells whether a layer has a parameter that is not frozen.

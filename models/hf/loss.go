@@ -20,9 +20,7 @@ func shiftedLoss(f *frame, logits, labels *tensor, of func(f *frame, source, tar
 	shifted := g.Let(labels.Slice(-1, 1, labels.Size(-1)).Contiguous())
 	g.Set(&logits, logits.View(-1, logits.Size(-1)))
 	g.Set(&shifted, shifted.View(-1))
-	loss := of(g, logits, shifted)
-	g.End(loss)
-	return loss
+	return g.Return(of(g, logits, shifted))
 }
 
 // OutputLoss is a cross entropy that computes scores from hidden states [..., width] by
@@ -64,8 +62,7 @@ func (l OutputLoss) Chunked(f *trace.Frame, x, labels *trace.Tensor, chunks int6
 		g.Del(&scores)
 	}
 	g.Set(&total, total.DivScalar())
-	g.End(total)
-	return total
+	return g.Return(total)
 }
 
 // Linear is torch.nn.functional.linear_cross_entropy, by the weight of the output layer.
@@ -77,9 +74,7 @@ func (l OutputLoss) Linear(f *trace.Frame, x, weight, labels *trace.Tensor) *tra
 	}
 	g.Set(&labels, labels.View(-1))
 	g.Set(&x, x.View(-1, x.Size(-1)))
-	loss := g.LinearCrossEntropy(x, weight, labels)
-	g.End(loss)
-	return loss
+	return g.Return(g.LinearCrossEntropy(x, weight, labels))
 }
 
 // Taken ends the frame of a model that returns an output object of which the caller takes the
@@ -103,9 +98,7 @@ func (c Context) loss(f *frame, model *caller, b TextBatch) *tensor {
 	all := g.Apply(c.gatherLosses(), losses.Reshape(batch, -1))[0]
 	h.End(all)
 	g.Let(all)
-	total := all.Sum(false).DivScalar()
-	g.End(total)
-	return total
+	return g.Return(all.Sum(false).DivScalar())
 }
 
 // gatherLosses is GatherLoss of losses [batch, local length].

@@ -15,8 +15,7 @@ func BidirectionalMask(f *frame, queries int64, padding *tensor, padded bool) *t
 		return nil
 	}
 	g.Set(&padding, sdpaMask(g, padding.Size(0), queries, padding.Size(1), allOf(everyQuery, picked(padding))))
-	g.End(padding)
-	return padding
+	return g.Return(padding)
 }
 
 // CausalMask is create_causal_mask, given the positions [1 or batch, length] of
@@ -128,9 +127,7 @@ func orderedMask(f *frame, batch int64, positions, padding *tensor, packed, need
 	default:
 		mask = overlay(mask)
 	}
-	y := form(g, batch, length, length, mask)
-	g.End(y)
-	return y
+	return g.Return(form(g, batch, length, length, mask))
 }
 
 // packedSequences is find_packed_sequence_indices: the number of the sequence
@@ -148,8 +145,7 @@ func packedSequences(f *frame, batch int64, positions *tensor, packed bool) *ten
 		g.End()
 		return nil
 	}
-	g.End(sequences)
-	return sequences
+	return g.Return(sequences)
 }
 
 // indices are what a mask function is called with: positions of batch, query
@@ -179,9 +175,7 @@ func sameBlock(blocks *tensor) maskFunction {
 		g := f.FuncFrame(i.batch, i.query, i.key)
 		query := g.Let(blocks.Index(i.batch, i.query))
 		key := g.Let(blocks.Index(i.batch, i.key))
-		y := query.Eq(key).And(query.GtScalar())
-		g.End(y)
-		return y
+		return g.Return(query.Eq(key).And(query.GtScalar()))
 	}
 }
 
@@ -191,9 +185,7 @@ func remapped(positions *tensor, mask maskFunction) maskFunction {
 	return func(f *frame, i indices) *tensor {
 		query, key := positions.Index(i.batch, i.query), positions.Index(i.batch, i.key)
 		g := f.FuncFrame(query, key)
-		y := mask(g, indices{i.batch, query, key})
-		g.End(y)
-		return y
+		return g.Return(mask(g, indices{i.batch, query, key}))
 	}
 }
 
@@ -227,8 +219,7 @@ func allOf(masks ...maskFunction) maskFunction {
 		for _, mask := range masks {
 			g.Set(&result, result.And(mask(g, i)))
 		}
-		g.End(result)
-		return result
+		return g.Return(result)
 	}
 }
 
@@ -243,9 +234,7 @@ func eagerMask(d trace.DType) maskForm {
 	return func(f *frame, batch, queries, keys int64, mask maskFunction) *tensor {
 		g := f.FuncFrame()
 		m := g.Let(sdpaMask(g, batch, queries, keys, mask))
-		y := g.Let(trace.WhereScalar(m, g.Tape().Zeros(d)))
-		g.End(y)
-		return y
+		return g.Return(g.Let(trace.WhereScalar(m, g.Tape().Zeros(d))))
 	}
 }
 
@@ -258,7 +247,5 @@ func sdpaMask(f *frame, batch, queries, keys int64, mask maskFunction) *tensor {
 	q := g.Let(t.Arange(queries).AddScalar())
 	k := g.Let(t.Arange(keys).AddScalar())
 	all := mask(g, indices{b.View(batch, 1, 1, 1), q.View(1, 1, queries, 1), k.View(1, 1, 1, keys)})
-	y := all.Expand(batch, -1, queries, keys)
-	g.End(y)
-	return y
+	return g.Return(all.Expand(batch, -1, queries, keys))
 }

@@ -35,8 +35,7 @@ func (m *matching) loss(f *frame, b TextBatch) *tensor {
 		g.Set(&scores, scores.Index(f.Tape().Arange(scores.Size(0)), g.Let(lastPlaces(g, scores, b.Padding))))
 		y = rankingLoss(g, scores, b.Labels)
 	}
-	g.End(y)
-	return y
+	return g.Return(y)
 }
 
 // cast calls the model in the precision of training, as accelerate wraps forward: what autocast
@@ -66,11 +65,8 @@ func (m *matching) embeddings(f *frame, b TextBatch) *tensor {
 
 // states are those [rows, length, width] of all tokens. The output layer is not used.
 func (m *matching) states(f *frame, b TextBatch) *tensor {
-	g := f.CallFrame(b.IDs, b.Padding)
-	g.In(m.model.net)
-	x := g.Let(m.model.decoder.Call(g, b.IDs, b.Padding, m.model.text))
-	g.End(x)
-	return x
+	g := f.ModuleFrame(m.model.net, b.IDs, b.Padding)
+	return g.Return(g.Let(m.model.decoder.Call(g, b.IDs, b.Padding, m.model.text)))
 }
 
 // pooled are the states of the last tokens, brought to length one.
@@ -81,14 +77,12 @@ func (m *matching) pooled(f *frame, x, padding *tensor) *tensor {
 	last := g.Let(lastPlaces(g, x, padding))
 	y := g.Let(x.Index(f.Tape().Arange(x.Size(0)), last))
 	g.Set(&y, y.Normalize(1))
-	g.End(y)
-	return y
+	return g.Return(y)
 }
 
 // scores are those [rows, length, 1] of every token, from two rows of the output layer's weight.
 func (m *matching) scores(f *frame, b TextBatch) *tensor {
-	g := f.CallFrame(b.IDs, b.Padding)
-	g.In(m.model.net)
+	g := f.ModuleFrame(m.model.net, b.IDs, b.Padding)
 	x := g.Let(m.model.decoder.Call(g, b.IDs, b.Padding, m.model.text))
 	g.Set(&x, apart(g, x, m.model.text))
 	h := g.CallFrame(x)
@@ -97,8 +91,7 @@ func (m *matching) scores(f *frame, b TextBatch) *tensor {
 	y := both.Slice(-1, 0, 1).Sub(both.Slice(-1, 1, 2))
 	h.End(y)
 	g.Let(y)
-	g.End(y)
-	return y
+	return g.Return(y)
 }
 
 // apart is revert_padding_free of states [1, rows*length, width], where rows come as one without
@@ -113,9 +106,7 @@ func apart(f *frame, x *tensor, text Text) *tensor {
 	for from := int64(0); from < flat.Size(0); from += text.Length {
 		rows = append(rows, g.Let(trace.Cat(0, flat.Slice(0, from, from+text.Length))))
 	}
-	y := trace.Stack(0, rows...)
-	g.End(y)
-	return y
+	return g.Return(trace.Stack(0, rows...))
 }
 
 // lastPlaces is get_last_valid_indices of a padding mask; without one the last places.
@@ -124,9 +115,7 @@ func lastPlaces(f *frame, x, padding *tensor) *tensor {
 		return f.Tape().Arange(x.Size(0))
 	}
 	g := f.FuncFrame(padding)
-	y := g.Let(g.Let(padding.Flip(1)).ArgMax(false, 1)).RSubScalar()
-	g.End(y)
-	return y
+	return g.Return(g.Let(g.Let(padding.Flip(1)).ArgMax(false, 1)).RSubScalar())
 }
 
 // rankingLoss is PointwiseRerankerLoss of scores [rows, 1]; ListwiseRerankerLoss differs in a
@@ -135,9 +124,7 @@ func rankingLoss(f *frame, scores, labels *tensor) *tensor {
 	g := f.FuncFrame(scores, labels)
 	g.Set(&scores, scores.Squeeze(1))
 	g.Set(&labels, labels.To(scores.DType()))
-	y := scores.BCEWithLogits(labels, nil, trace.ReduceMean)
-	g.End(y)
-	return y
+	return g.Return(scores.BCEWithLogits(labels, nil, trace.ReduceMean))
 }
 
 // pairs is CosineSimilarityLoss of texts [rows, width], of which each second one belongs to the
@@ -147,9 +134,7 @@ func (m *matching) pairs(f *frame, texts, labels *tensor) *tensor {
 	g := f.FuncFrame(texts, labels)
 	first, second := g.Let(texts.Index(g.Let(t.Arange(n)))), g.Let(texts.Index(g.Let(t.Arange(n))))
 	likeness := g.Let(first.CosineSimilarity(second, 1))
-	y := likeness.MSELoss(g.Let(labels.To(likeness.DType())).View(-1), trace.ReduceMean)
-	g.End(y)
-	return y
+	return g.Return(likeness.MSELoss(g.Let(labels.To(likeness.DType())).View(-1), trace.ReduceMean))
 }
 
 // closest is InfonceLoss of texts [rows, width]: a question, its answer and answers to others.
@@ -176,7 +161,5 @@ func (m *matching) closest(f *frame, texts, labels *tensor) *tensor {
 	right := g.Let(t.New("to_device", program.Temporaries, trace.I64, near.Size(0)))
 	likeness := g.Let(trace.Cat(1, near))
 	g.Set(&likeness, likeness.DivScalar())
-	y := likeness.CrossEntropy(right)
-	g.End(y)
-	return y
+	return g.Return(likeness.CrossEntropy(right))
 }

@@ -111,9 +111,7 @@ func (p *policy) perTokenAlone(f *frame, ids, padding *tensor, scores func(*fram
 	logits := g.Let(scores(g, TextBatch{IDs: ids, Padding: padding, Keep: answer + 1}))
 	g.Set(&logits, logits.Slice(1, 0, answer))
 	g.Discard(logits.DivScalarInPlace())
-	y := selectiveLogSoftmax(g, logits, g.Let(ids.Slice(1, ids.Size(1)-answer, ids.Size(1))))
-	g.End(y)
-	return y
+	return g.Return(selectiveLogSoftmax(g, logits, g.Let(ids.Slice(1, ids.Size(1)-answer, ids.Size(1)))))
 }
 
 // perToken is _get_per_token_logps_and_entropies of ids [n, length]: log-probabilities [n,
@@ -145,9 +143,7 @@ func (p *policy) perToken(f *frame, ids, mask *tensor, scores func(*frame, TextB
 			f.Tape().NoGrad(func() { entropies(g, logits) })
 		}
 	}
-	y := trace.Cat(0, all...)
-	g.End(y)
-	return y
+	return g.Return(trace.Cat(0, all...))
 }
 
 // loss is _compute_loss of the next micro-batch.
@@ -177,7 +173,5 @@ func (p *policy) loss(f *frame) *tensor {
 	if divergence != nil {
 		g.Set(&each, each.Add(divergence.MulScalar()))
 	}
-	loss := each.Mul(mask).Sum(false, -1).Div(mask.Sum(false, -1).ClampMin()).Mean(false).DivScalar()
-	g.End(loss)
-	return loss
+	return g.Return(each.Mul(mask).Sum(false, -1).Div(mask.Sum(false, -1).ClampMin()).Mean(false).DivScalar())
 }

@@ -25,17 +25,14 @@ func (p *preferences) loss(f *frame, b TextBatch) *tensor {
 		kl = g.Let(p.unrecorded(g, b, p.scores))
 	}
 	if !p.objective.Refers() {
-		loss := p.alone(g, b)
-		g.End(loss)
-		return loss
+		return g.Return(p.alone(g, b))
 	}
 	logits, logps := p.forward(g, b, p.scores)
 	loss := g.Let(p.compared(g, b, logps, kl))
 	if p.objective.As == "" {
 		p.metrics(g, logits)
 	}
-	g.End(loss)
-	return loss
+	return g.Return(loss)
 }
 
 // forward gives scores and the log-probabilities of rows. TRL's function holds the model's
@@ -71,9 +68,7 @@ func (p *preferences) halves(f *frame, logits, ids *tensor) *tensor {
 	rows, g := ids.Size(0), f.FuncFrame(logits, ids)
 	chosen := g.Let(p.logps(g, logits.Slice(0, 0, rows/2), ids.Slice(0, 0, rows/2)))
 	rejected := g.Let(p.logps(g, logits.Slice(0, rows/2, rows), ids.Slice(0, rows/2, rows)))
-	y := trace.Cat(0, chosen, rejected)
-	g.End(y)
-	return y
+	return g.Return(trace.Cat(0, chosen, rejected))
 }
 
 // unrecorded is forward without gradients, of which the log-probabilities are left.
@@ -104,12 +99,9 @@ func (p *preferences) logps(f *frame, logits, ids *tensor) *tensor {
 		g.Set(&each, each.Mul(g.Let(labels.EqScalar())))
 		half := each.Size(1) / 2
 		y := trace.Stack(0, g.Let(each.Slice(1, 0, half).Sum(false)), g.Let(each.Slice(1, half, each.Size(1)).Sum(false)))
-		g.End(y)
-		return y
+		return g.Return(y)
 	}
-	y := each.Mul(g.Let(labels.EqScalar())).Sum(false, -1)
-	g.End(y)
-	return y
+	return g.Return(each.Mul(g.Let(labels.EqScalar())).Sum(false, -1))
 }
 
 // selectiveLogSoftmax is selective_log_softmax of trl/trainer/utils.py: row by row.
@@ -136,8 +128,7 @@ func selectiveLogSoftmax(f *frame, logits, labels *tensor) *tensor {
 		y = g.Let(trace.Stack(0, each...))
 	}
 	y = y.Squeeze(-1)
-	g.End(y)
-	return y
+	return g.Return(y)
 }
 
 // compared is the loss of objectives that compare with a reference model (DPO, KTO).
@@ -197,9 +188,7 @@ func answersLoss(f *frame, logits, ids *tensor) *tensor {
 	g := f.FuncFrame(logits, ids)
 	chosen := g.Let(logits.Slice(0, 0, rows).Slice(1, 0, logits.Size(1)-1).Contiguous())
 	labels := g.Let(ids.Slice(0, 0, rows).Slice(1, 1, ids.Size(1)).Contiguous())
-	loss := chosen.View(-1, chosen.Size(-1)).CrossEntropy(labels.View(-1))
-	g.End(loss)
-	return loss
+	return g.Return(chosen.View(-1, chosen.Size(-1)).CrossEntropy(labels.View(-1)))
 }
 
 // entropyRows is the chunk_size of entropy_from_logits.
@@ -249,9 +238,7 @@ func chosenRows(scores *tensor, n int64) *tensor {
 func rewardLoss(f *frame, logits *tensor) *tensor {
 	g := f.FuncFrame(logits)
 	parts := g.LetAll(logits.Squeeze(-1).Chunk(2, 0))
-	loss := parts[0].Sub(parts[1]).LogSigmoid().Neg().Mean(false)
-	g.End(loss)
-	return loss
+	return g.Return(parts[0].Sub(parts[1]).LogSigmoid().Neg().Mean(false))
 }
 
 // withReference runs f with the call of the reference: a model of its own, or this one

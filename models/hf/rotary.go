@@ -24,7 +24,5 @@ func RotateHalf(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	half := x.Size(-1) / 2
 	first := g.Let(x.Slice(-1, 0, half))
 	second := g.Let(x.Slice(-1, half, x.Size(-1)))
-	y := trace.Cat(-1, second.Neg(), first)
-	g.End(y)
-	return y
+	return g.Return(trace.Cat(-1, second.Neg(), first))
 }

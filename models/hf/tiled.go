@@ -39,9 +39,7 @@ func Tiled(f *frame, x *tensor, tiles Tiles, params []*nn.Parameter, half func(f
 	}
 	own := func(f *frame, x *tensor) *tensor { // what Python calls: a plain function
 		g := f.FuncFrame(x)
-		y := half(g, x)
-		g.End(y)
-		return y
+		return g.Return(half(g, x))
 	}
 	var trained []*nn.Parameter
 	for _, p := range params {

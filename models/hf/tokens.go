@@ -37,8 +37,7 @@ func TokenClassification(net any, inputs *nn.Embedding, head TokenHead, classes 
 	return &TextTask{
 		Text: text, Net: net, Inputs: inputs, Output: *head.Score, Classes: &classes, Heads: []*nn.Layer{head.Score},
 		Call: func(f *frame, b TextBatch) *tensor {
-			g := f.CallFrame(b.IDs, b.Padding, b.Labels)
-			g.In(net)
+			g := f.ModuleFrame(net, b.IDs, b.Padding, b.Labels)
 			outputs := g.Let(states(g, b))
 			x := g.Let(outputs)
 			g.Set(&x, g.Call(head.Dropout, x))
@@ -57,7 +56,5 @@ func tokenLoss(f *frame, logits, labels *tensor, whole bool) *tensor {
 	g := f.FuncFrame(rows)
 	flat := g.Let(labels.View(-1))
 	g.Set(&rows, rows.To(trace.F32))
-	loss := rows.CrossEntropy(flat)
-	g.End(loss)
-	return loss
+	return g.Return(rows.CrossEntropy(flat))
 }

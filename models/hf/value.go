@@ -52,9 +52,7 @@ func (v *valued) loss(f *frame, b TextBatch) *tensor {
 		last := g.Let(f.Tape().Filled("sum", trace.I64, x.Size(0), 1))
 		parts[i] = g.Let(g.Let(x.Gather(last)).Squeeze(-1))
 	}
-	loss := parts[0].To(trace.F32).Sub(parts[1].To(trace.F32)).LogSigmoid().Mean(false).Neg()
-	g.End(loss)
-	return loss
+	return g.Return(parts[0].To(trace.F32).Sub(parts[1].To(trace.F32)).LogSigmoid().Mean(false).Neg())
 }
 
 // values are those [rows, length] of all tokens, in the precision of training.
@@ -63,8 +61,7 @@ func (v *valued) values(f *frame, b TextBatch) *tensor {
 	on := false
 	g := f.FuncFrame(b.IDs, b.Padding)
 	train.Autocast(f.Tape(), v.model.text.AMP, func() {
-		h := g.CallFrame(b.IDs, b.Padding)
-		h.In(v.net)
+		h := g.ModuleFrame(v.net, b.IDs, b.Padding)
 		logits = h.Let(v.model.states(h, b, func(x *tensor) { value = h.Let(x) }, true))
 		value = h.Let(h.Call(v.net.VHead, value))
 		value = value.Squeeze(-1)
@@ -79,6 +76,5 @@ func (v *valued) values(f *frame, b TextBatch) *tensor {
 	if on {
 		g.Set(&value, value.To(trace.F32))
 	}
-	g.End(value)
-	return value
+	return g.Return(value)
 }

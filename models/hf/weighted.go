@@ -48,8 +48,7 @@ func (w *weighted) loss(f *frame, b TextBatch) *tensor {
 			return each(f, source, target, counting)
 		})
 	}
-	g.End(y)
-	return y
+	return g.Return(y)
 }
 
 // labeled calls the model with labels, whose own cross entropy is in its output beside the
@@ -79,9 +78,7 @@ func rolledLoss(f *frame, logits, labels *tensor) *tensor {
 	var weights *tensor
 	f.Tape().NoGrad(func() { weights = g.Let(losses.Neg().Exp()) })
 	g.Set(&losses, losses.MulInPlace(weights))
-	y := losses.Sum(false).DivScalar()
-	g.End(y)
-	return y
+	return g.Return(losses.Sum(false).DivScalar())
 }
 
 // selectedLoss is dft_loss of TRL 1.8 (trl/trainer/sft_trainer.py).
@@ -99,9 +96,7 @@ func selectedLoss(f *frame, logits, labels *tensor) *tensor {
 	var weights *tensor
 	f.Tape().NoGrad(func() { weights = logs.Exp().Neg() })
 	losses := g.Let(weights.Mul(logs))
-	y := losses.Mul(counts).Sum(false).DivScalar()
-	g.End(y)
-	return y
+	return g.Return(losses.Mul(counts).Sum(false).DivScalar())
 }
 
 // counted are the losses of the n tokens of target that count, and where they are.
@@ -118,9 +113,7 @@ func probabilityWeighted(f *frame, source, target *tensor, n int64) *tensor {
 	losses, _ := counted(g, source, target, n)
 	var weights *tensor
 	f.Tape().NoGrad(func() { weights = g.Let(losses.Neg().Exp()) })
-	y := g.Let(losses.Mul(weights)).Sum(false).DivScalar()
-	g.End(y)
-	return y
+	return g.Return(g.Let(losses.Mul(weights)).Sum(false).DivScalar())
 }
 
 // entropyWeighted is _eaft_cross_entropy of eaft_loss_func.
@@ -138,9 +131,7 @@ func entropyWeighted(f *frame, source, target *tensor, n int64) *tensor {
 		entropy := g.Let(probs.Mul(logs).Sum(false, -1).Neg())
 		weights = g.Let(g.Let(entropy.DivScalar()).Pow(entropyPower))
 	})
-	y := g.Let(losses.Mul(weights)).Sum(false).DivScalar()
-	g.End(y)
-	return y
+	return g.Return(g.Let(losses.Mul(weights)).Sum(false).DivScalar())
 }
 
 // entropyPower is any exponent: torch.pow copies with one, too.
@@ -166,9 +157,7 @@ func entropyLossOfAxolotl(f *frame, logits, labels *tensor) *tensor {
 		weights = g.Let(entropy.Pow(entropyPower))
 	})
 	losses := g.Let(source.Index(at).CrossEntropyWith(target.Index(at), trace.CrossEntropyArgs{Reduction: trace.ReduceNone}))
-	y := g.Let(losses.Mul(weights)).Sum(false).DivScalar()
-	g.End(y)
-	return y
+	return g.Return(g.Let(losses.Mul(weights)).Sum(false).DivScalar())
 }
 
 // anchoredLoss is asft_loss_func.
@@ -187,8 +176,7 @@ func anchoredLoss(f *frame, logits, reference, labels *tensor) *tensor {
 	divergence := h.Let(anchoredDivergence(h, policy, anchor, target))
 	y := likelihood.Add(divergence.MulScalar())
 	h.End(y)
-	g.End(y)
-	return y
+	return g.Return(y)
 }
 
 // anchoredDivergence is _kl_divergence.
@@ -198,7 +186,5 @@ func anchoredDivergence(f *frame, policy, anchor, target *tensor) *tensor {
 	q := g.Let(anchor.Softmax(-1))
 	each := g.Let(log.KLDiv(q, false, trace.ReduceNone).Sum(false, -1))
 	mask := g.Let(target.EqScalar().To(trace.F32))
-	y := each.Mul(mask).Sum(false).Div(mask.Sum(false))
-	g.End(y)
-	return y
+	return g.Return(each.Mul(mask).Sum(false).Div(mask.Sum(false)))
 }

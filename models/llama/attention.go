@@ -55,8 +55,7 @@ func newAttention(c *Config, i int) *attention {
 }
 
 func (a *attention) call(f *frame, x, mask, positions, cos, sin *tensor) (y, weights *tensor) {
-	g := f.CallFrame(x, mask, positions, cos, sin)
-	g.In(a)
+	g := f.ModuleFrame(a, x, mask, positions, cos, sin)
 	var q, k, v, gate *tensor
 	switch {
 	case a.c.GateProjected:
@@ -247,7 +246,5 @@ func (a *attention) turn(f *frame, q, k **tensor, cos, sin *tensor) {
 func queryScale(f *frame, positions *tensor) *tensor {
 	g := f.FuncFrame(positions)
 	scaling := g.Let(positions.DivScalar().Function("floor").AddScalar().Log().MulScalar().AddScalar())
-	y := scaling.Unsqueeze(1).Unsqueeze(-1)
-	g.End(y)
-	return y
+	return g.Return(scaling.Unsqueeze(1).Unsqueeze(-1))
 }

@@ -46,8 +46,7 @@ type choiceRouter struct {
 // call gives the scores of tokens x [batch, length, width], and the weights and numbers of the
 // experts that see them; bias [experts] takes part in the choice.
 func (r *choiceRouter) call(f *frame, x, bias *tensor) (scores, weights, chosen *tensor) {
-	g := f.CallFrame(x, bias)
-	g.In(r)
+	g := f.ModuleFrame(r, x, bias)
 	g.Set(&x, x.View(-1, x.Size(-1)))
 	scores = g.Let(g.Call(r.Gate, x).To(trace.F32))
 	all := g.Let(scores.Sigmoid())

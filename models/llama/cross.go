@@ -16,8 +16,7 @@ type crossAttention struct {
 
 // call attends from x [rows, length, width] to the states of images.
 func (a *crossAttention) call(f *frame, x, states, mask *tensor) *tensor {
-	g := f.CallFrame(x, states, mask)
-	g.In(a)
+	g := f.ModuleFrame(a, x, states, mask)
 	rows, heads := x.Size(0), func(y *tensor) *tensor {
 		return y.View(x.Size(0), -1, y.Size(-1)/a.c.HeadSize, a.c.HeadSize).Transpose(1, 2)
 	}
@@ -31,8 +30,7 @@ func (a *crossAttention) call(f *frame, x, states, mask *tensor) *tensor {
 	y := g.Let(hf.Attention(g, q, k, v, mask, hf.AttentionOptions{Groups: a.c.Heads / a.c.KVHeads}))
 	g.Set(&y, y.Reshape(rows, x.Size(1), -1).Contiguous())
 	g.Set(&y, g.Call(a.OProj, y))
-	g.End(y)
-	return y
+	return g.Return(y)
 }
 
 // crossing is MllamaCrossAttentionDecoderLayer.forward: it takes hidden states, those of

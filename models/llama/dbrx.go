@@ -24,8 +24,7 @@ func newNormAttentionNorm(c *Config) *normAttentionNorm {
 
 // call gives the residual stream and what the feed-forward half sees.
 func (n *normAttentionNorm) call(f *frame, x, mask, cos, sin *tensor) (residual, y *tensor) {
-	g := f.CallFrame(x, mask, cos, sin)
-	g.In(n)
+	g := f.ModuleFrame(n, x, mask, cos, sin)
 	d := x.DType()
 	residual = g.Let(x)
 	y = x
@@ -52,8 +51,7 @@ func newDbrxAttention(c *Config) *dbrxAttention {
 }
 
 func (a *dbrxAttention) call(f *frame, x, mask, cos, sin *tensor) *tensor {
-	g := f.CallFrame(x, mask, cos, sin)
-	g.In(a)
+	g := f.ModuleFrame(a, x, mask, cos, sin)
 	c := a.c
 	all := g.Let(g.Call(a.QkvProj, x))
 	g.Set(&all, all.Clamp())
@@ -71,8 +69,7 @@ func (a *dbrxAttention) call(f *frame, x, mask, cos, sin *tensor) *tensor {
 	y := g.Let(hf.Attention(g, parts[0], parts[1], parts[2], mask, o))
 	g.Set(&y, hf.Merge(y))
 	g.Set(&y, g.Call(a.OutProj, y))
-	g.End(y)
-	return y
+	return g.Return(y)
 }
 
 // dbrx is DbrxBlock.forward.
@@ -154,8 +151,7 @@ var errMixedExperts = errors.New("DbrxExperts of transformers 5.23 fails: index_
 // call runs the experts. Each is taken to see as many tokens as the others: what autograd keeps
 // is the same however they are shared out, what an expert needs for a moment is not.
 func (e *dbrxExperts) call(f *frame, x, chosen, weights *tensor) *tensor {
-	g := f.CallFrame(x, chosen, weights)
-	g.In(e)
+	g := f.ModuleFrame(e, x, chosen, weights)
 	t, count, each := g.Tape(), e.c.Experts.Count, e.c.Experts.PerToken
 	batch, width := x.Size(0), x.Size(2)
 	g.Set(&x, x.Reshape(-1, width))
@@ -191,19 +187,15 @@ func (e *dbrxExperts) call(f *frame, x, chosen, weights *tensor) *tensor {
 		next.IndexAddInPlace(0, token, states)
 	}
 	g.Set(&next, next.View(batch, -1, width))
-	g.End(next)
-	return next
+	return g.Return(next)
 }
 
 // call is an expert.
 func (m *dbrxWeights) call(f *frame, x, w1, v1, w2 *tensor) *tensor {
-	g := f.CallFrame(x, w1, v1, w2)
-	g.In(m)
+	g := f.ModuleFrame(m, x, w1, v1, w2)
 	gate := g.Let(x.Matmul(w1.T()))
 	up := g.Let(x.Matmul(v1.T()))
 	g.Set(&gate, g.Call(m.ActivationFn, gate))
 	inside := g.Let(gate.Mul(up))
-	y := g.Let(inside.Matmul(w2))
-	g.End(y)
-	return y
+	return g.Return(g.Let(inside.Matmul(w2)))
 }

@@ -57,8 +57,7 @@ func newDeltaNet(c *Config) *deltaNet {
 
 // call maps hidden states to the same shape; mask is that of padded rows, or nil.
 func (d *deltaNet) call(f *frame, x, mask *tensor) *tensor {
-	g := f.CallFrame(x, mask)
-	g.In(d)
+	g := f.ModuleFrame(d, x, mask)
 	s := d.c.DeltaNet
 	batch, length := x.Size(0), x.Size(1)
 	keys, values := s.KeyHeads*s.KeySize, s.ValueHeads*s.ValueSize
@@ -77,9 +76,7 @@ func (d *deltaNet) call(f *frame, x, mask *tensor) *tensor {
 	g.Set(&z, z.Reshape(-1, s.ValueSize))
 	g.Set(&y, d.Norm.call(g, y, z))
 	g.Set(&y, y.Reshape(batch, length, -1))
-	out := g.Let(g.Call(d.OutProj, y))
-	g.End(out)
-	return out
+	return g.Return(g.Let(g.Call(d.OutProj, y)))
 }
 
 // project binds query, key and value of x with channels before tokens [batch, channels,
@@ -160,8 +157,7 @@ func (d *deltaNet) rule(f *frame, query, key, value, decay, beta *tensor) *tenso
 	g.Set(&y, y.Reshape(y.Size(0), y.Size(1), -1, s.ValueSize))
 	g.Set(&y, y.Slice(2, 0, length))
 	g.Set(&y, y.Transpose(1, 2).ToContiguous(dtype))
-	g.End(y)
-	return y
+	return g.Return(y)
 }
 
 // rebound is "a, b = (made(x) for x in (a, b))": all are made before a name is bound.
@@ -210,9 +206,7 @@ func (d *deltaNet) chunks(f *frame, query, key **tensor, keys, values, decay *te
 func unitLength(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
 	inverse := g.Let(x.Mul(x).Sum(true, -1).AddScalar().Rsqrt())
-	y := x.Mul(inverse)
-	g.End(y)
-	return y
+	return g.Return(x.Mul(inverse))
 }
 
 // deltaNorm is Qwen3_5RMSNormGated.
@@ -222,15 +216,12 @@ type deltaNorm struct {
 }
 
 func (n *deltaNorm) call(f *frame, x, gate *tensor) *tensor {
-	g := f.CallFrame(x, gate)
-	g.In(n)
+	g := f.ModuleFrame(n, x, gate)
 	d := x.DType()
 	g.Set(&x, x.To(trace.F32))
 	variance := g.Let(x.Pow(2).Mean(true, -1))
 	g.Set(&x, x.Mul(variance.AddScalar().Rsqrt()))
 	g.Set(&x, n.Weight.Mul(x.To(d)))
 	g.Set(&x, x.Mul(gate.To(trace.F32).SiLU()))
-	y := x.To(d)
-	g.End(y)
-	return y
+	return g.Return(x.To(d))
 }

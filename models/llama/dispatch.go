@@ -33,8 +33,7 @@ func (e Experts) received(tokens int64) int64 {
 // dispatched is deep_ep_grouped_mm_experts_forward of axolotl: tokens go to the ranks that have
 // their experts, which multiply what has come, and what they give comes back.
 func (e *experts) dispatched(f *frame, x, chosen, weights *tensor) *tensor {
-	g := f.CallFrame(x, chosen, weights)
-	g.In(e)
+	g := f.ModuleFrame(e, x, chosen, weights)
 	t, own := g.Tape(), x.DType()
 	g.Set(&x, x.To(trace.BF16))
 	g.Set(&weights, weights.To(trace.F32))
@@ -44,8 +43,7 @@ func (e *experts) dispatched(f *frame, x, chosen, weights *tensor) *tensor {
 	y := g.Let(e.masked(g, came[0], came[1], came[2]))
 	out := g.Let(g.Apply(e.combine(tokens), y)[0])
 	g.Set(&out, out.To(own))
-	g.End(out)
-	return out
+	return g.Return(out)
 }
 
 // masked is _grouped_mm_local: choices of other ranks' experts count as the first expert, with
@@ -61,8 +59,7 @@ func (e *experts) masked(f *frame, x, chosen, weights *tensor) *tensor {
 	k := g.FuncFrame(x, safe, left)
 	y := e.products(k, x, safe, left)
 	k.End(y)
-	g.End(y)
-	return y
+	return g.Return(y)
 }
 
 // send is _DeepEPDispatch: tokens, the numbers of their experts and weights go to other ranks;

@@ -158,8 +158,7 @@ type router struct {
 // call gives the scores of tokens [tokens, width], and the weights and numbers of the
 // experts that see them.
 func (r *router) call(f *frame, x *tensor) (scores, weights, chosen *tensor) {
-	g := f.CallFrame(x)
-	g.In(r)
+	g := f.ModuleFrame(r, x)
 	e := r.c.Experts
 	g.Set(&x, x.Reshape(-1, x.Size(-1)))
 	switch e.Routing {
@@ -323,11 +322,8 @@ func (e *experts) call(f *frame, x, chosen, weights *tensor) *tensor {
 // grouped is grouped_mm_experts_forward: tokens [tokens, width] are brought into the order of
 // their experts. Nothing in it has a size that depends on how many tokens an expert sees.
 func (e *experts) grouped(f *frame, x, chosen, weights *tensor) *tensor {
-	g := f.CallFrame(x, chosen, weights)
-	g.In(e)
-	y := e.products(g, x, chosen, weights)
-	g.End(y)
-	return y
+	g := f.ModuleFrame(e, x, chosen, weights)
+	return g.Return(e.products(g, x, chosen, weights))
 }
 
 // products is grouped_mm_experts_forward in its frame.
@@ -388,9 +384,7 @@ func (e *experts) gated(f *frame, x *tensor) *tensor {
 	}
 	g := f.FuncFrame(x)
 	parts := g.LetAll(x.Chunk(2, -1))
-	y := g.Call(e.ActFn, parts[0]).Mul(parts[1])
-	g.End(y)
-	return y
+	return g.Return(g.Call(e.ActFn, parts[0]).Mul(parts[1]))
 }
 
 // clamped is GptOssExperts._apply_gate.
@@ -401,9 +395,7 @@ func clamped(f *frame, x *tensor) *tensor {
 	g.Set(&gate, gate.ClampOneSided())
 	g.Set(&up, up.Clamp())
 	glu := g.Let(gate.Mul(gate.MulScalar().Sigmoid()))
-	y := g.Let(up.AddScalar().Mul(glu))
-	g.End(y)
-	return y
+	return g.Return(g.Let(up.AddScalar().Mul(glu)))
 }
 
 // linear is _grouped_linear, which autocast does not reach; bias may be nil.
@@ -421,6 +413,5 @@ func (e *experts) linear(f *frame, x, weight, bias, ends *tensor) *tensor {
 	if bias != nil {
 		g.Let(y).AddInPlace(bias)
 	}
-	g.End(y)
-	return y
+	return g.Return(y)
 }

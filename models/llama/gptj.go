@@ -25,8 +25,7 @@ func newTableAttention(c *Config) *tableAttention {
 }
 
 func (a *tableAttention) call(f *frame, x, mask, positions, _, _ *tensor) (y, weights *tensor) {
-	g := f.CallFrame(x, mask, positions)
-	g.In(a)
+	g := f.ModuleFrame(a, x, mask, positions)
 	batch, length := x.Size(0), x.Size(1)
 	q, k, v := g.Let(g.Call(a.QProj, x)), g.Let(g.Call(a.KProj, x)), g.Let(g.Call(a.VProj, x))
 	g.Set(&q, q.View(batch, length, a.c.Heads, a.c.HeadSize))
@@ -81,7 +80,5 @@ func turnNeighbors(f *frame, x, sin, cos *tensor) *tensor {
 	g := f.FuncFrame(x, sin, cos)
 	g.Set(&sin, sin.Unsqueeze(2).RepeatInterleave(2, 3))
 	g.Set(&cos, cos.Unsqueeze(2).RepeatInterleave(2, 3))
-	y := x.Mul(cos).Add(Rotary{Pairs: true}.rotateHalf(g, x).Mul(sin))
-	g.End(y)
-	return y
+	return g.Return(x.Mul(cos).Add(Rotary{Pairs: true}.rotateHalf(g, x).Mul(sin)))
 }

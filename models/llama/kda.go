@@ -53,8 +53,7 @@ func newKimiDelta(c *Config) *kimiDelta {
 
 // call maps hidden states to the same shape; mask is that of padded rows, or nil.
 func (d *kimiDelta) call(f *frame, x, mask *tensor) *tensor {
-	g := f.CallFrame(x, mask)
-	g.In(d)
+	g := f.ModuleFrame(d, x, mask)
 	s, batch, length := d.c.KDA, x.Size(0), x.Size(1)
 	all := s.Heads * s.Size
 	g.Set(&x, unpadded(g, x, mask))
@@ -71,21 +70,17 @@ func (d *kimiDelta) call(f *frame, x, mask *tensor) *tensor {
 	gate := g.Let(g.Call(d.GBProj, g.Call(d.GAProj, x)).View(batch, length, -1, s.Size))
 	y := g.Let(d.ONorm.call(g, core, gate).Reshape(batch, length, -1))
 	g.Set(&y, g.Call(d.OProj, y))
-	g.End(y)
-	return y
+	return g.Return(y)
 }
 
 func (n *forgetGate) call(f *frame, x *tensor) *tensor {
-	g := f.CallFrame(x)
-	g.In(n)
+	g := f.ModuleFrame(n, x)
 	forget := g.Let(g.Call(n.FBProj, g.Call(n.FAProj, x)))
 	inner := g.Let(forget.To(trace.F32).Add(n.DtBias.To(trace.F32).View(1, 1, -1)).View(x.Size(0), x.Size(1), -1, n.size))
 	log := g.Let(n.ALog.To(trace.F32))
 	rate := g.Let(log.Exp())
 	soft := g.Let(trace.Where(inner.GtScalar(), inner, inner.Exp().AddScalar().Log()))
-	y := rate.Neg().Mul(soft)
-	g.End(y)
-	return y
+	return g.Return(rate.Neg().Mul(soft))
 }
 
 // rule is chunk_kimi_delta_attention in PyTorch, over query, key, value and decay [batch,
@@ -111,8 +106,7 @@ func (d *kimiDelta) rule(f *frame, query, key, value, decay, beta *tensor) *tens
 	g.Set(&y, y.Reshape(y.Size(0), y.Size(1), -1, s.Size))
 	g.Set(&y, y.Slice(2, 0, length))
 	g.Set(&y, y.Transpose(1, 2).Contiguous().To(dtype))
-	g.End(y)
-	return y
+	return g.Return(y)
 }
 
 // chunks binds what comes of chunks, and from each to the next; its names live on in the frame
@@ -159,9 +153,7 @@ func (d *kimiDelta) chunks(f *frame, query, key *tensor, value **tensor, decay, 
 func unitRoot(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
 	root := g.Let(x.Mul(x).Sum(true, -1).AddScalar().Sqrt())
-	y := x.Div(root)
-	g.End(y)
-	return y
+	return g.Return(x.Div(root))
 }
 
 // kimiNorm is KimiLinearRMSNormGated.
@@ -171,15 +163,12 @@ type kimiNorm struct {
 }
 
 func (n *kimiNorm) call(f *frame, x, gate *tensor) *tensor {
-	g := f.CallFrame(x, gate)
-	g.In(n)
+	g := f.ModuleFrame(n, x, gate)
 	d := x.DType()
 	g.Set(&x, x.To(trace.F32))
 	variance := g.Let(x.Pow(2).Mean(true, -1))
 	g.Set(&x, x.Mul(variance.AddScalar().Rsqrt()))
 	g.Set(&x, n.Weight.To(trace.F32).Mul(x))
 	g.Set(&x, x.Mul(gate.To(trace.F32).Sigmoid()))
-	y := x.To(d)
-	g.End(y)
-	return y
+	return g.Return(x.To(d))
 }

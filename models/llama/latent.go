@@ -70,8 +70,7 @@ func newLatent(c *Config) *latent {
 }
 
 func (l *latent) call(f *frame, x, mask, positions, cos, sin *tensor) (y, weights *tensor) {
-	g := f.CallFrame(x, mask, positions, cos, sin)
-	g.In(l)
+	g := f.ModuleFrame(l, x, mask, positions, cos, sin)
 	s, batch, length := l.c.Latent, x.Size(0), x.Size(1)
 	q := g.Let(l.queries(g, x))
 	g.Set(&q, hf.Heads(q, s.Plain+s.Turned))

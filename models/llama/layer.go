@@ -247,8 +247,7 @@ func (l *layer) falcon(f *frame, x *tensor, attend func(*tensor) *tensor) *tenso
 	g := f.FuncFrame(y, residual)
 	out := g.Let(y.Dropout(l.c.ResidualDropout, l.Training()))
 	g.Set(&out, residual.Add(out))
-	g.End(out)
-	return out
+	return g.Return(out)
 }
 
 // lfm2 is Lfm2DecoderLayer.forward; rows is the mask of padded rows.

@@ -57,9 +57,7 @@ func New(c Config) *Model {
 func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	g := f.CallFrame(ids, padding)
 	words := g.Let(m.embed(g, ids))
-	x := m.through(g, tower.Seen{Words: words}, padding, text)
-	g.End(x)
-	return x
+	return g.Return(m.through(g, tower.Seen{Words: words}, padding, text))
 }
 
 // run is [Model.Call] of words that have been looked up, unless layers of their own look at
@@ -69,9 +67,7 @@ func (m *Model) run(f *frame, ids *tensor, seen tower.Seen, padding *tensor, tex
 	if seen.Words == nil {
 		seen.Words = g.Let(m.embed(g, ids))
 	}
-	x := m.through(g, seen, padding, text)
-	g.End(x)
-	return x
+	return g.Return(m.through(g, seen, padding, text))
 }
 
 // through takes words through the layers, in the frame of the model.
@@ -154,9 +150,7 @@ func (m *Model) embed(f *frame, ids *tensor) *tensor {
 	g := f.CallFrame(ids)
 	words := nn.Trained(m.EmbedTokens).(*nn.Embedding)
 	g.In(words)
-	y := m.words.Hook(ids.Embedding(words.Weight.Tensor).Mul(m.EmbedScale.To(m.words.Weight.DType)))
-	g.End(y)
-	return y
+	return g.Return(m.words.Hook(ids.Embedding(words.Weight.Tensor).Mul(m.EmbedScale.To(m.words.Weight.DType))))
 }
 
 // angles binds the cosines and sines for every kind of layers; nil if layers have their own.

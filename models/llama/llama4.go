@@ -39,8 +39,7 @@ func newLlama4Attention(c *Config, i int) *llama4Attention {
 
 // call takes complex numbers for cosines.
 func (a *llama4Attention) call(f *frame, x, mask, positions, angles, _ *tensor) (y, weights *tensor) {
-	g := f.CallFrame(x, mask, positions, angles)
-	g.In(a)
+	g := f.ModuleFrame(a, x, mask, positions, angles)
 	batch, length := x.Size(0), x.Size(1)
 	heads := func(project nn.Layer) *tensor { return g.Call(project, x).View(batch, length, -1, a.c.HeadSize) }
 	q := g.Let(heads(a.QProj))
@@ -97,9 +96,7 @@ func (a *llama4Attention) turn(f *frame, q, k, angles *tensor) (*tensor, *tensor
 // unweighted is Llama4TextL2Norm.
 func unweighted(f *frame, x *tensor) *tensor {
 	g := f.CallFrame(x)
-	y := gemmaNormalized(g, x.To(trace.F32)).To(x.DType())
-	g.End(y)
-	return y
+	return g.Return(gemmaNormalized(g, x.To(trace.F32)).To(x.DType()))
 }
 
 // llama4 is Llama4TextDecoderLayer.forward.
@@ -155,8 +152,7 @@ func (s *llama4Experts) Forward(f *frame, x *tensor) *tensor {
 
 // call gives what comes of hidden states [batch, length, width], as rows, and the scores.
 func (s *llama4Experts) call(f *frame, x *tensor) (y, scores *tensor) {
-	g := f.CallFrame(x)
-	g.In(s)
+	g := f.ModuleFrame(s, x)
 	e := s.c.Experts
 	g.Set(&x, x.Reshape(-1, x.Size(-1)))
 	weights, scores := s.Router.call(g, x)
@@ -180,8 +176,7 @@ type scorer struct {
 // call gives a weight of every expert for every token of x [tokens, width], which is zero for
 // those that are not chosen, and the scores.
 func (s *scorer) call(f *frame, x *tensor) (weights, scores *tensor) {
-	g := f.CallFrame(x)
-	g.In(s)
+	g := f.ModuleFrame(s, x)
 	scores = g.Let(x.Linear(s.Weight.Tensor, nil))
 	best, chosen := scores.TopK(s.c.Experts.PerToken, 1)
 	g.LetAll([]*tensor{best, chosen})
@@ -230,8 +225,7 @@ func (e *batchedExperts) call(f *frame, x *tensor) *tensor {
 }
 
 func (e *batchedExperts) batched(f *frame, x *tensor) *tensor {
-	g := f.CallFrame(x)
-	g.In(e)
+	g := f.ModuleFrame(e, x)
 	g.Set(&x, x.View(e.c.Experts.Count, -1, e.c.Width))
 	up := e.GateUpProj.Access(g)
 	both := g.Let(x.BMM(up))
@@ -240,8 +234,7 @@ func (e *batchedExperts) batched(f *frame, x *tensor) *tensor {
 	y := g.Let(parts[1].Mul(g.Call(e.ActFn, parts[0])).BMM(down))
 	g.Set(&y, y.View(-1, e.c.Width))
 	nn.Accessed(f.Tape(), []*nn.Parameter{e.GateUpProj, e.DownProj}, []*tensor{up, down})
-	g.End(y)
-	return y
+	return g.Return(y)
 }
 
 // linearExperts is axolotl's Llama4TextExperts.
@@ -263,8 +256,7 @@ func newLinearExperts(c *Config) *linearExperts {
 }
 
 func (e *linearExperts) call(f *frame, x *tensor) *tensor {
-	g := f.CallFrame(x)
-	g.In(e)
+	g := f.ModuleFrame(e, x)
 	g.Set(&x, x.View(e.c.Experts.Count, -1, e.c.Width))
 	y := g.Let(x.ZerosLike())
 	var seen, gate, up *tensor
@@ -274,9 +266,7 @@ func (e *linearExperts) call(f *frame, x *tensor) *tensor {
 		g.Set(&up, g.Call(e.UpProjs[i], seen))
 		g.Discard(y.Select(0, int64(i)).CopyInPlace(g.Call(e.DownProjs[i], up.Mul(g.Call(e.ActFn, gate)))))
 	}
-	out := y.View(-1, e.c.Width)
-	g.End(out)
-	return out
+	return g.Return(y.View(-1, e.c.Width))
 }
 
 // llama4 is Llama4TextRMSNorm.forward.

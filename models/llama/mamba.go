@@ -61,8 +61,7 @@ func newMixer(c *Config) *mixer {
 
 // call maps hidden states to the same shape; mask is that of padded rows, or nil.
 func (m *mixer) call(f *frame, x, mask *tensor) *tensor {
-	g := f.CallFrame(x, mask)
-	g.In(m)
+	g := f.ModuleFrame(m, x, mask)
 	s, d := m.c.Mamba, x.DType()
 	batch, length, inner := x.Size(0), x.Size(1), s.Heads*s.HeadSize
 	g.Set(&x, unpadded(g, x, mask))
@@ -89,9 +88,7 @@ func (m *mixer) call(f *frame, x, mask *tensor) *tensor {
 	} else {
 		g.Set(&y, y.Mul(gate.SiLU()))
 	}
-	out := g.Let(g.Call(m.OutProj, y.To(d)))
-	g.End(out)
-	return out
+	return g.Return(g.Let(g.Call(m.OutProj, y.To(d))))
 }
 
 // unpadded is apply_mask_to_padding_states.
@@ -101,8 +98,7 @@ func unpadded(f *frame, x, mask *tensor) *tensor {
 		d := x.DType()
 		g.Set(&x, x.Mul(mask.Unsqueeze(-1)).To(d))
 	}
-	g.End(x)
-	return x
+	return g.Return(x)
 }
 
 // causalConv is causal_conv1d_fn in PyTorch, over x [batch, channels, length]; each channel
@@ -115,9 +111,7 @@ func causalConv(f *frame, x *tensor, conv *nn.Conv, activated bool) *tensor {
 	if activated {
 		g.Set(&y, y.SiLU())
 	}
-	out := y.To(d)
-	g.End(out)
-	return out
+	return g.Return(y.To(d))
 }
 
 // scan is mamba2_chunk_scan in PyTorch: x is [batch, length, heads, size], steps [batch,
@@ -153,8 +147,7 @@ func (m *mixer) scan(f *frame, x, steps, a, b, c *tensor) *tensor {
 	if pad > 0 {
 		g.Set(&y, y.Slice(1, 0, length))
 	}
-	g.End(y)
-	return y
+	return g.Return(y)
 }
 
 // states are what chunks hand on to each other, and what comes of it.
@@ -179,9 +172,7 @@ func padded(f *frame, x *tensor, pad int64) *tensor {
 	if len(x.Shape()) == 4 {
 		pads = []int64{0, 0, 0, 0, 0, pad, 0, 0}
 	}
-	y := x.Pad(pads...)
-	g.End(y)
-	return y
+	return g.Return(x.Pad(pads...))
 }
 
 // chunks is reshape_into_chunks.
@@ -189,9 +180,7 @@ func (m *mixer) chunks(f *frame, x *tensor, pad int64) *tensor {
 	g := f.FuncFrame(x)
 	g.Set(&x, padded(g, x, pad))
 	shape := append([]int64{x.Size(0), -1, m.c.Mamba.Chunk}, x.Shape()[2:]...)
-	y := x.Reshape(shape...)
-	g.End(y)
-	return y
+	return g.Return(x.Reshape(shape...))
 }
 
 // segmentSum is segment_sum: sums of x [..., length] between any two places.
@@ -204,8 +193,7 @@ func segmentSum(f *frame, x *tensor) *tensor {
 	sums := g.Let(x.CumSum(-2))
 	g.Set(&mask, t.Filled("ones", trace.Bool, n, n).Tril())
 	g.Set(&sums, sums.MaskedFill(trace.Compare("bitwise_not", mask)))
-	g.End(sums)
-	return sums
+	return g.Return(sums)
 }
 
 // gatedNorm is FalconH1RMSNormGated.
@@ -218,8 +206,7 @@ type gatedNorm struct {
 }
 
 func (n *gatedNorm) call(f *frame, x, gate *tensor) *tensor {
-	g := f.CallFrame(x, gate)
-	g.In(n)
+	g := f.ModuleFrame(n, x, gate)
 	d, batch, length, width := x.DType(), x.Size(0), x.Size(1), x.Size(2)
 	if n.late {
 		g.Set(&x, x.To(trace.F32))
@@ -232,16 +219,12 @@ func (n *gatedNorm) call(f *frame, x, gate *tensor) *tensor {
 	variance := g.Let(x.Pow(2).Mean(true, -1))
 	g.Set(&x, x.Mul(variance.AddScalar().Rsqrt()))
 	if n.late {
-		y := n.Weight.Mul(x.View(batch, length, width).To(d))
-		g.End(y)
-		return y
+		return g.Return(n.Weight.Mul(x.View(batch, length, width).To(d)))
 	}
 	g.Set(&x, n.Weight.View(n.groups, width/n.groups).Mul(x))
 	g.Set(&x, x.View(batch, length, width))
 	if n.last {
 		g.Set(&x, x.Mul(gate.To(trace.F32).SiLU()))
 	}
-	y := x.To(d)
-	g.End(y)
-	return y
+	return g.Return(x.To(d))
 }

@@ -21,8 +21,7 @@ func newBiasedAttention(c *Config) *biasedAttention {
 
 // call takes the biases [heads, 1, longest] in the place of cosines.
 func (a *biasedAttention) call(f *frame, x, mask, _, bias, _ *tensor) (y, weights *tensor) {
-	g := f.CallFrame(x, mask, bias)
-	g.In(a)
+	g := f.ModuleFrame(a, x, mask, bias)
 	batch, length := x.Size(0), x.Size(1)
 	mixed := g.Let(g.Call(a.QkvProj, x))
 	if a.c.Clipped {
@@ -62,9 +61,7 @@ func (c *Config) distances(f *frame) *tensor {
 		g.Set(&slopes, trace.Cat(1, slopes.SliceStep(1, 1, heads, 2), slopes.SliceStep(1, 0, heads, 2)).Slice(1, 0, c.Heads))
 	}
 	g.Set(&far, far.Mul(slopes))
-	y := far.Squeeze(0)
-	g.End(y)
-	return y
+	return g.Return(far.Squeeze(0))
 }
 
 // mpt is MptBlock.forward.

@@ -60,9 +60,7 @@ func (n *norm) Forward(f *frame, x *tensor) *tensor {
 // gemmaNormalized is GemmaRMSNorm._norm.
 func gemmaNormalized(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
-	y := x.Mul(x.Pow(2).Mean(true, -1).AddScalar().Rsqrt())
-	g.End(y)
-	return y
+	return g.Return(x.Mul(x.Pow(2).Mean(true, -1).AddScalar().Rsqrt()))
 }
 
 // layerNormPlus is NemotronLayerNorm1P.

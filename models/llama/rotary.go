@@ -37,8 +37,7 @@ func (m *rotary) call(f *frame, kind int, x, positions *tensor) (cos, sin *tenso
 	if m.r.Grids > 0 {
 		return m.grids(f, x, positions)
 	}
-	g := f.CallFrame(x, positions)
-	g.In(m)
+	g := f.ModuleFrame(m, x, positions)
 	g.Tape().NoGrad(func() {
 		freqs := g.Let(positions.Unsqueeze(-1).To(trace.F32).Mul(m.Kinds[kind].InvFreq.Tensor))
 		if m.r.Complex {
@@ -64,8 +63,7 @@ func (m *rotary) call(f *frame, kind int, x, positions *tensor) (cos, sin *tenso
 
 // grids is Qwen2_5_VLRotaryEmbedding.forward.
 func (m *rotary) grids(f *frame, x, positions *tensor) (cos, sin *tensor) {
-	g := f.CallFrame(x, positions)
-	g.In(m)
+	g := f.ModuleFrame(m, x, positions)
 	g.Tape().NoGrad(func() {
 		every := positions
 		if positions.NDim() < 3 {
@@ -96,8 +94,7 @@ func (m *rotary) recomposed(f *frame, freq *tensor) *tensor {
 	} else {
 		y = trace.Cat(-1, y, y)
 	}
-	g.End(y)
-	return y
+	return g.Return(y)
 }
 
 // rotateHalf is rotate_half, of halves or, with Pairs, of neighbors.
@@ -108,9 +105,7 @@ func (r Rotary) rotateHalf(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
 	x1 := g.Let(x.SliceStep(-1, 0, x.Size(-1), 2))
 	x2 := g.Let(x.SliceStep(-1, 1, x.Size(-1), 2))
-	y := trace.Stack(-1, x2.Neg(), x1).Flatten(-2, -1)
-	g.End(y)
-	return y
+	return g.Return(trace.Stack(-1, x2.Neg(), x1).Flatten(-2, -1))
 }
 
 // rotate is apply_rotary_pos_emb.
@@ -158,9 +153,7 @@ func turnHalves(f *frame, x, cos, sin *tensor) *tensor {
 	parts := g.LetAll(x.Chunk(2, -1))
 	first := g.Let(parts[0].Mul(cos).Sub(parts[1].Mul(sin)))
 	second := g.Let(parts[1].Mul(cos).Add(parts[0].Mul(sin)))
-	y := trace.Cat(-1, first, second)
-	g.End(y)
-	return y
+	return g.Return(trace.Cat(-1, first, second))
 }
 
 // rotateParts is apply_rotary_pos_emb that turns the beginning of each head.

@@ -58,16 +58,13 @@ func newSelective(c *Config) *selective {
 
 // call maps hidden states to the same shape; mask is that of padded rows, or nil.
 func (m *selective) call(f *frame, x, mask *tensor) *tensor {
-	g := f.CallFrame(x, mask)
-	g.In(m)
+	g := f.ModuleFrame(m, x, mask)
 	s, d := m.c.Selective, x.DType()
 	g.Set(&x, unpadded(g, x, mask))
 	all := g.Let(g.Call(m.InProj, x).Transpose(1, 2))
 	a := g.Let(m.ALog.To(trace.F32).Exp().Neg())
 	if s.Kernels && s.Whole {
-		y := g.Let(m.inner(g, all, a))
-		g.End(y)
-		return y
+		return g.Return(g.Let(m.inner(g, all, a)))
 	}
 	parts := g.LetAll(all.Chunk(2, 1))
 	mixed, gate := parts[0], parts[1]
@@ -90,9 +87,7 @@ func (m *selective) call(f *frame, x, mask *tensor) *tensor {
 		scan = fusedScan
 	}
 	y := g.Let(scan(g, scanned{mixed.Transpose(1, 2), steps, a, b.Transpose(1, 2), c.Transpose(1, 2), m.D.To(trace.F32), gate, bias}))
-	out := g.Let(g.Call(m.OutProj, y.Transpose(1, 2).To(d)))
-	g.End(out)
-	return out
+	return g.Return(g.Let(g.Call(m.OutProj, y.Transpose(1, 2).To(d))))
 }
 
 // steps makes time steps [batch, inner, length] of their elements, and gives their bias.
@@ -133,8 +128,7 @@ func (m *selective) scan(f *frame, o scanned) *tensor {
 	g.Set(&y, trace.Stack(-1, outs...))
 	g.Set(&y, y.Add(x.Mul(o.d.Unsqueeze(0).Unsqueeze(-1))))
 	g.Set(&y, y.Mul(o.gate.SiLU()))
-	g.End(y)
-	return y
+	return g.Return(y)
 }
 
 // fusedConv is causal_conv1d_fn of causal_conv1d 1.6, over x [batch, channels, length].
@@ -167,8 +161,7 @@ func fusedConv(f *frame, x *tensor, conv *nn.Conv) *tensor {
 			return out
 		},
 	}, present(x, conv.Weight.Squeeze(1), conv.Bias.T())...)[0]
-	g.End(y)
-	return y
+	return g.Return(y)
 }
 
 // present are those that there are.
@@ -209,8 +202,7 @@ func fusedScan(f *frame, o scanned) *tensor {
 	g := f.FuncFrame(o.x, o.steps, o.a, o.b, o.c, o.d, o.gate, o.bias)
 	y := g.Apply(&trace.Function{Name: "SelectiveScanFnBackward", Forward: scanForward, Backward: scanBackward},
 		o.x, o.steps, o.a, o.b, o.c, o.d, o.gate, o.bias)[0]
-	g.End(y)
-	return y
+	return g.Return(y)
 }
 
 // scanForward is SelectiveScanFn.forward.

@@ -31,8 +31,7 @@ func newShortConv(c *Config) *shortConv {
 
 // call maps hidden states to the same shape; mask is that of padded rows, or nil.
 func (s *shortConv) call(f *frame, x, mask *tensor) *tensor {
-	g := f.CallFrame(x, mask)
-	g.In(s)
+	g := f.ModuleFrame(s, x, mask)
 	g.Set(&x, unpadded(g, x, mask))
 	all := g.Let(g.Call(s.InProj, x).Transpose(-1, -2))
 	parts := g.LetAll(all.Chunk(3, -2))
@@ -41,6 +40,5 @@ func (s *shortConv) call(f *frame, x, mask *tensor) *tensor {
 	y := g.Let(parts[1].Mul(x))
 	g.Set(&y, y.Transpose(-1, -2).Contiguous())
 	g.Set(&y, g.Call(s.OutProj, y))
-	g.End(y)
-	return y
+	return g.Return(y)
 }

@@ -31,8 +31,7 @@ type wrapped struct {
 
 // Call implements [hf.Decoder].
 func (w *wrapped) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
-	g := f.CallFrame(ids, padding)
-	g.In(w)
+	g := f.ModuleFrame(w, ids, padding)
 	if w.sight != nil {
 		var words *tensor
 		if w.sight.Among() {
@@ -41,12 +40,9 @@ func (w *wrapped) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 		seen := w.sight.See(g, ids, padding, words, text)
 		y := w.LanguageModel.run(g, ids, seen, padding, text)
 		f.LetAll(seen.Kept)
-		g.End(y)
-		return y
+		return g.Return(y)
 	}
-	y := w.LanguageModel.Call(g, ids, padding, text)
-	g.End(y)
-	return y
+	return g.Return(w.LanguageModel.Call(g, ids, padding, text))
 }
 
 // conditional is Mistral3ForConditionalGeneration.
@@ -101,8 +97,7 @@ func wholeDecoder(w Wrapper, m *languageModel, text hf.Text) *hf.TextTask {
 		return task
 	}
 	task.Call = func(f *frame, b hf.TextBatch) *tensor {
-		g := f.CallFrame(b.IDs, b.Padding, b.Labels)
-		g.In(net)
+		g := f.ModuleFrame(net, b.IDs, b.Padding, b.Labels)
 		words := g.Let(m.Model.embed(g, b.IDs)) // kept to the end, as the scores are
 		logits := g.Let(m.scores(g, b, words, text))
 		return hf.Taken(g, g.Let(hf.CausalLMLoss(g, logits, b.Labels)), logits)
@@ -112,10 +107,7 @@ func wholeDecoder(w Wrapper, m *languageModel, text hf.Text) *hf.TextTask {
 
 // scores are those of a batch whose words have been looked up.
 func (m *languageModel) scores(f *frame, b hf.TextBatch, words *tensor, text hf.Text) *tensor {
-	g := f.CallFrame(words, b.Padding)
-	g.In(m)
+	g := f.ModuleFrame(m, words, b.Padding)
 	x := g.Let(m.Model.run(g, nil, tower.Seen{Words: words}, b.Padding, text))
-	logits := g.Let(g.Call(m.LmHead, x))
-	g.End(logits)
-	return logits
+	return g.Return(g.Let(g.Call(m.LmHead, x)))
 }

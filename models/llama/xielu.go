@@ -31,6 +31,5 @@ func (a *xielu) Forward(f *frame, x *tensor) *tensor {
 	y := trace.Where(x.GtScalar(),
 		alphaP.Mul(x).Mul(x).Add(a.Beta.Mul(x)),
 		x.Minimum(a.Eps.Tensor).Expm1().Sub(x).Mul(alphaN).Add(a.Beta.Mul(x)))
-	g.End(y)
-	return y
+	return g.Return(y)
 }

@@ -94,8 +94,7 @@ func (o *outputs) del(f *frame) {
 
 // call is model(inputs).
 func (n *network) call(f *frame, in *tokens) outputs {
-	g := f.CallFrame()
-	g.In(n)
+	g := f.ModuleFrame(n)
 	var pooled []*tensor
 	var out, m *tensor
 	for c, e := range n.Encoders {
@@ -136,8 +135,7 @@ func newMixture(dim int64) *mixture {
 // call is moe(x): the mixed rows, the probabilities of the gate and the
 // experts it chose. The rows are taken to be spread evenly over the experts.
 func (m *mixture) call(f *frame, x *tensor) (out, probs, idx *tensor) {
-	g := f.CallFrame(x)
-	g.In(m)
+	g := f.ModuleFrame(m, x)
 	logits := g.Let(g.Call(m.Gate, x))
 	probs = g.Let(logits.Softmax(1))
 	top, idx := logits.TopK(chosen, 1)
@@ -185,9 +183,7 @@ func lorentz(f *frame, u, v *tensor) *tensor {
 	last := uv.NDim() - 1
 	dot := g.Let(uv.Slice(last, 1, uv.Size(last)).Sum(false, -1).Sub(uv.Select(last, 0)))
 	g.Set(&dot, dot.ClampOneSided())
-	y := constant(g).Sqrt().Mul(dot.Neg().Acosh())
-	g.End(y)
-	return y
+	return g.Return(constant(g).Sqrt().Mul(dot.Neg().Acosh()))
 }
 
 // constant is torch.tensor(c, device="cuda").

@@ -19,8 +19,7 @@ func NewLSTMCell(inputs, hidden int64) *LSTMCell {
 // Step runs the cell on x, [batch, inputs], with the states h and c; both nil
 // start with zeros.
 func (l *LSTMCell) Step(f *trace.Frame, x, h, c *trace.Tensor) (hy, cy *trace.Tensor) {
-	g := f.CallFrame(x, h, c)
-	g.In(l)
+	g := f.ModuleFrame(l, x, h, c)
 	if h == nil {
 		h = g.Let(x.Tape().Zeros(x.DType(), x.Size(0), l.WeightHh.Dims[1]))
 		c = h
@@ -47,12 +46,10 @@ func NewGRUCell(inputs, hidden int64) *GRUCell {
 // Step runs the cell on x, [batch, inputs], with the state h; nil starts with
 // zeros.
 func (l *GRUCell) Step(f *trace.Frame, x, h *trace.Tensor) *trace.Tensor {
-	g := f.CallFrame(x, h)
-	g.In(l)
+	g := f.ModuleFrame(l, x, h)
 	if h == nil {
 		h = g.Let(x.Tape().Zeros(x.DType(), x.Size(0), l.WeightHh.Dims[1]))
 	}
 	y := x.GRUCell(h, trace.CellWeights{InWeight: l.WeightIh.T(), HiddenWeight: l.WeightHh.T(), InBias: l.BiasIh.T(), HiddenBias: l.BiasHh.T()})
-	g.End(y)
-	return y
+	return g.Return(y)
 }

@@ -25,16 +25,13 @@ func (l *LoRALinear) withMagnitude(f *trace.Frame, x, result *trace.Tensor) *tra
 		g.Set(&x, g.Call(l.LoraDropout, x))
 		base = nil
 	}
-	out := result.Add(g.Let(l.directed(g, x, base)))
-	g.End(out)
-	return out
+	return g.Return(result.Add(g.Let(l.directed(g, x, base))))
 }
 
 // directed is DoraLinearLayer.forward. base is the layer's result, or nil where dropout has
 // changed the input since.
 func (l *LoRALinear) directed(f *trace.Frame, x, base *trace.Tensor) *trace.Tensor {
-	g := f.CallFrame(x, base)
-	g.In(l.Magnitude)
+	g := f.ModuleFrame(l.Magnitude, x, base)
 	frozen := l.BaseLayer.(*Linear)
 	delta := g.Let(l.delta(g))
 	g.Set(&delta, delta.To(x.DType()))
@@ -53,9 +50,7 @@ func (l *LoRALinear) directed(f *trace.Frame, x, base *trace.Tensor) *trace.Tens
 	case frozen.Bias != nil:
 		g.Set(&base, base.Sub(frozen.Bias.Tensor))
 	}
-	y := g.Let(scale.AddScalar().Mul(base).Add(scale.Mul(adapted).MulScalar()))
-	g.End(y)
-	return y
+	return g.Return(g.Let(scale.AddScalar().Mul(base).Add(scale.Mul(adapted).MulScalar())))
 }
 
 // byTorchtune is what follows the layer's own result in DoRALinear.forward of torchtune 0.7.
@@ -76,9 +71,7 @@ func (l *LoRALinear) byTorchtune(f *trace.Frame, x, base *trace.Tensor) *trace.T
 	g.Set(&length, length.Detach())
 	scale := g.Let(l.Magnitude.Weight.Div(length).View(1, -1))
 	y := g.Let(scale.AddScalar().Mul(base).Add(scale.Mul(adapted).MulScalar()))
-	out := y.Add(base)
-	g.End(out)
-	return out
+	return g.Return(y.Add(base))
 }
 
 // wholeWeight is the frozen weight, unpacked if it is in 4 bits.
@@ -98,9 +91,7 @@ func (l *LoRALinear) delta(f *trace.Frame) *trace.Tensor {
 	in, _ := l.BaseLayer.widths()
 	g := f.FuncFrame()
 	eye := g.Let(f.Tape().Filled("eye", l.LoraA.Weight.DType, in, in))
-	w := g.Let(g.Call(l.LoraB, g.Call(l.LoraA, eye)).Transpose(0, 1))
-	g.End(w)
-	return w
+	return g.Return(g.Let(g.Call(l.LoraB, g.Call(l.LoraA, eye)).Transpose(0, 1)))
 }
 
 // TakesMagnitude tells whether an adapter has no magnitude, or is beside a linear layer as

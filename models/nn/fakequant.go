@@ -96,9 +96,7 @@ func (l *FakeQuantizedLinear) integers(f *trace.Frame, x *trace.Tensor, kept *[2
 		}
 	}
 	q := g.Let(toIntegers(g, x, scale, zero, block))
-	y := fromIntegers(g, q, scale, zero, block, x.DType())
-	g.End(y)
-	return y
+	return g.Return(fromIntegers(g, q, scale, zero, block, x.DType()))
 }
 
 // blocks are the shape of x with its last dimension in blocks, and that of their scales.
@@ -153,8 +151,7 @@ func toIntegers(f *trace.Frame, x, scale, zero *trace.Tensor, block int64) *trac
 	g.Set(&zero, zero.View(narrow...))
 	q := g.Let(rounded(g, x.Mul(scale.Reciprocal())).Add(zero).Clamp())
 	g.Set(&q, q.View(shape...))
-	g.End(q)
-	return q
+	return g.Return(q)
 }
 
 // fromIntegers is _dequantize_affine_no_dtype_check.
@@ -173,9 +170,7 @@ func fromIntegers(f *trace.Frame, q, scale, zero *trace.Tensor, block int64, d t
 	}
 	g.Set(&y, y.Sub(zero.To(d)))
 	g.Set(&y, y.Mul(scale))
-	out := y.View(shape...).To(d)
-	g.End(out)
-	return out
+	return g.Return(y.View(shape...).To(d))
 }
 
 // inSteps is Int4WeightFakeQuantizer where activations are in bf16.
@@ -189,9 +184,7 @@ func (l *FakeQuantizedLinear) inSteps(f *trace.Frame, w *trace.Tensor) *trace.Te
 	q := g.Let(rounded(g, grouped.Sub(least).Div(scale)).Clamp())
 	g.Set(&q, q.AddScalar())
 	g.Set(&q, q.Mul(scale).Add(zero))
-	y := q.View(w.Shape()...).To(w.DType())
-	g.End(y)
-	return y
+	return g.Return(q.View(w.Shape()...).To(w.DType()))
 }
 
 // rounded is _Round: gradients go past it.

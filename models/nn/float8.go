@@ -93,9 +93,7 @@ func toFloat8(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	g.Del(&size)
 	g.Set(&scale, scale.To(trace.F32))
 	scaled := g.Let(x.To(trace.F32).Mul(scale))
-	y := g.Let(scaled.Clamp()).FilledLike("to_dtype", float8)
-	g.End(y)
-	return y
+	return g.Return(g.Let(scaled.Clamp()).FilledLike("to_dtype", float8))
 }
 
 // float8Matmul multiplies [m, k] and [k, n], of which copies are made where they do not lie by
@@ -108,9 +106,7 @@ func float8Matmul(f *trace.Frame, a, b *trace.Tensor, d trace.DType) *trace.Tens
 	if byRows(b) {
 		g.Set(&b, b.T().Contiguous().T())
 	}
-	y := trace.ScaledMM(a, b, d)
-	g.End(y)
-	return y
+	return g.Return(trace.ScaledMM(a, b, d))
 }
 
 // byRows is is_row_major.

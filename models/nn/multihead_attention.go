@@ -49,8 +49,7 @@ type MultiheadArgs struct {
 // Attend calls m; weights is nil unless asked for. What is not used of the two
 // results must be given to [trace.Frame.Discard].
 func (m *MultiheadAttention) Attend(f *trace.Frame, query, key, value *trace.Tensor, a MultiheadArgs) (y, weights *trace.Tensor) {
-	g := f.CallFrame(query, key, value)
-	g.In(m)
+	g := f.ModuleFrame(m, query, key, value)
 	a.KeyPaddingMask = canonicalMask(g, a.KeyPaddingMask, query)
 	a.AttnMask = canonicalMask(g, a.AttnMask, query)
 	switch {

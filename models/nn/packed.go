@@ -80,9 +80,7 @@ func (p *packed4bit) dequantize(f *trace.Frame) *trace.Tensor {
 		absmax = g.Let(absmax.FilledLike("empty_like", trace.F32))
 		trace.Update("add__Tensor", 1, absmax)
 	}
-	w := p.unpacked(t, p.unpacks, absmax)
-	g.End(w)
-	return w
+	return g.Return(p.unpacked(t, p.unpacks, absmax))
 }
 
 // unpacked is the weight in a type of floating point.
@@ -124,9 +122,7 @@ func (p *packed8bit) dequantize(f *trace.Frame) *trace.Tensor {
 	dims := p.from.Dims
 	rows := g.Let(p.weight.Reshape(-1, dims[len(dims)-1]))
 	scaled := g.Let(rows.FilledLike("mul_Tensor", trace.F32))
-	w := scaled.MulScalar().Reshape(dims...)
-	g.End(w)
-	return w
+	return g.Return(scaled.MulScalar().Reshape(dims...))
 }
 
 // PacksParameters is a module whose own parameters bitsandbytes can hold: weights of

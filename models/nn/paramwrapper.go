@@ -99,8 +99,7 @@ func (w *ParamWrapper) product(f *trace.Frame) *trace.Tensor {
 	delta := g.Let(trace.Einsum(equation, up, down).MulScalar())
 	w.value(g)
 	g.Set(&delta, delta.To(w.whole.DType))
-	g.End(delta)
-	return delta
+	return g.Return(delta)
 }
 
 // sum is what the parametrization makes of the parameter.
@@ -179,8 +178,7 @@ func (w *Wrappers) Around(f *trace.Frame, args []*trace.Tensor, forward func(f *
 			g.Del(&one.adapted)
 		}
 	}
-	g.End(y)
-	return y
+	return g.Return(y)
 }
 
 // access is the parameter as the module sees it within its wrappers: made at the first

@@ -89,9 +89,7 @@ func (s *SpectralNorm) compute(f *trace.Frame) *trace.Tensor {
 		})
 	}
 	sigma := g.Let(u.Dot(matrix.MV(v)))
-	w := weight.Div(sigma)
-	g.End(w)
-	return w
+	return g.Return(weight.Div(sigma))
 }
 
 // SpectralParametrization is a layer under
@@ -134,9 +132,7 @@ func (s *SpectralParametrization) compute(f *trace.Frame) *trace.Tensor {
 	}
 	u, v := g.Let(s.U.T().Clone()), g.Let(s.V.T().Clone())
 	sigma := g.Let(u.Dot(matrix.MV(v)))
-	w := weight.Div(sigma)
-	g.End(w)
-	return w
+	return g.Return(weight.Div(sigma))
 }
 
 // WeightNorm is a layer under torch.nn.utils.weight_norm: its weight is V with

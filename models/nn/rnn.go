@@ -79,8 +79,7 @@ func (r *RNN) tensors() []*trace.Tensor {
 // with zeros. cy is nil but for an LSTM. What is not used of the results must
 // be given to [trace.Frame.Discard], the last first.
 func (r *RNN) Run(f *trace.Frame, x, h, c *trace.Tensor) (y, hy, cy *trace.Tensor) {
-	g := f.CallFrame(x, h, c)
-	g.In(r)
+	g := f.ModuleFrame(r, x, h, c)
 	batch := x.Size(1)
 	if r.args.BatchFirst {
 		batch = x.Size(0)

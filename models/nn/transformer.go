@@ -63,25 +63,20 @@ func NewTransformerEncoder(n int, embed, heads, width int64, o TransformerOption
 
 // Call runs the layers on x with masks.
 func (e *TransformerEncoder) Call(f *trace.Frame, x *trace.Tensor, m TransformerMasks) *trace.Tensor {
-	g := f.CallFrame(x, m.Mask, m.KeyPadding)
-	g.In(e)
+	g := f.ModuleFrame(e, x, m.Mask, m.KeyPadding)
 	m.KeyPadding = canonicalMask(g, m.KeyPadding, x)
 	m.Mask = canonicalMask(g, m.Mask, x)
 	out := g.Let(x)
 	for _, l := range e.Layers {
 		g.Set(&out, l.Call(g, out, m))
 	}
-	g.End(out)
-	return out
+	return g.Return(out)
 }
 
 // Call is Masked as a module call.
 func (l *TransformerEncoderLayer) Call(f *trace.Frame, x *trace.Tensor, m TransformerMasks) *trace.Tensor {
-	g := f.CallFrame(x, m.Mask, m.KeyPadding)
-	g.In(l)
-	y := l.Masked(g, x, m)
-	g.End(y)
-	return y
+	g := f.ModuleFrame(l, x, m.Mask, m.KeyPadding)
+	return g.Return(l.Masked(g, x, m))
 }
 
 // TransformerMasks are the masks of one attention.
@@ -152,8 +147,7 @@ func attentionBlock(f *trace.Frame, a *MultiheadAttention, d *Dropout, x, memory
 	y, _ := a.Attend(g, x, memory, memory, MultiheadArgs{AttnMask: m.Mask, KeyPaddingMask: m.KeyPadding, IsCausal: m.IsCausal})
 	g.Set(&x, y)
 	y = g.Call(d, x)
-	g.End(y)
-	return y
+	return g.Return(y)
 }
 
 // feedForward is _ff_block.
@@ -167,8 +161,7 @@ func feedForward(f *trace.Frame, x *trace.Tensor, layers ...Layer) *trace.Tensor
 		}
 		y = g.Call(l, y)
 	}
-	g.End(y)
-	return y
+	return g.Return(y)
 }
 
 // TransformerDecoderLayer is torch.nn.TransformerDecoderLayer.

@@ -52,8 +52,7 @@ func newAttention(c *Config) *attention {
 }
 
 func (a *attention) call(f *frame, x, mask *tensor) (y, weights *tensor) {
-	g := f.CallFrame(x, mask)
-	g.In(a)
+	g := f.ModuleFrame(a, x, mask)
 	size := a.c.Width / a.c.Heads
 	q := g.Let(g.Call(a.QProj, x).MulScalar())
 	g.Set(&q, hf.Heads(q, size))
@@ -181,8 +180,7 @@ func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	if m.ProjectOut != nil {
 		g.Set(&x, g.Call(m.ProjectOut, x))
 	}
-	g.End(x)
-	return x
+	return g.Return(x)
 }
 
 // body is OPTModel.

@@ -46,9 +46,7 @@ func newSelfAttention(d int64) *selfAttention {
 // split maps [B, T, d] to a contiguous [B, heads, T, d/heads].
 func (a *selfAttention) split(f *frame, x *tensor, b int64) *tensor {
 	g := f.FuncFrame(x)
-	y := x.View(b, -1, heads, a.headWidth).Transpose(1, 2).Contiguous()
-	g.End(y)
-	return y
+	return g.Return(x.View(b, -1, heads, a.headWidth).Transpose(1, 2).Contiguous())
 }
 
 func (a *selfAttention) Forward(f *frame, x *tensor) *tensor {

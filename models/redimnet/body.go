@@ -22,11 +22,8 @@ func (s *stageLayers) run(f *frame, outs []*tensor) *tensor {
 }
 
 func (s *stageLayers) call(f *frame, outs []*tensor) *tensor {
-	g := f.CallFrame()
-	g.In(s)
-	y := s.run(g, outs)
-	g.End(y)
-	return y
+	g := f.ModuleFrame(s)
+	return g.Return(s.run(g, outs))
 }
 
 // body is ReDimNet between the mel spectrogram and the pooling.

@@ -79,11 +79,8 @@ func (m *mixPrevious) mix(f *frame, outs []*tensor) *tensor {
 
 // call is mix as a module call.
 func (m *mixPrevious) call(f *frame, outs []*tensor) *tensor {
-	g := f.CallFrame()
-	g.In(m)
-	y := m.mix(g, outs)
-	g.End(y)
-	return y
+	g := f.ModuleFrame(m)
+	return g.Return(m.mix(g, outs))
 }
 
 // nextBlock: grouped "same" convolution, batch norm, GELU, pointwise

@@ -23,9 +23,7 @@ func (a *angularMargin) call(f *frame, embedding, labels *tensor) *tensor {
 	hot := g.Let(cos.ZerosLike())
 	hot.ScatterInPlace(labels.View(-1, 1))
 	out := g.Let(hot.Mul(phi).Add(hot.RSubScalar().Mul(cos)).MulScalar())
-	loss := out.CrossEntropy(labels)
-	g.End(loss)
-	return loss
+	return g.Return(out.CrossEntropy(labels))
 }
 
 // matryoshkaLoss is the mean of the margin loss over the embeddings.
@@ -50,7 +48,5 @@ func (m *matryoshkaLoss) call(f *frame, embeddings []*tensor, labels *tensor) *t
 			g.Set(&total, total.Add(weighted))
 		}
 	}
-	mean := total.DivScalar()
-	g.End(mean)
-	return mean
+	return g.Return(total.DivScalar())
 }

@@ -161,13 +161,11 @@ func newResNet(blocks [4]int64, classes int64, newBlock func(in, planes, stride 
 
 // call maps images [B, 3, H, W] to scores [B, classes].
 func (m *resNet) call(f *frame, x *tensor, checkpointing bool) *tensor {
-	g := f.CallFrame(x)
-	g.In(m)
+	g := f.ModuleFrame(m, x)
 	x = g.Argument(x)
 	y := g.Let(m.features(g, x, checkpointing))
 	g.Set(&y, m.head(g, y))
-	g.End(y)
-	return y
+	return g.Return(y)
 }
 
 func (m *resNet) features(f *frame, x *tensor, checkpointing bool) *tensor {
@@ -186,14 +184,11 @@ func (m *resNet) features(f *frame, x *tensor, checkpointing bool) *tensor {
 			g.Set(&x, g.Checkpoint(func(h *frame, in []*tensor) *tensor { return h.Call(b, in[0]) }, x))
 		}
 	}
-	g.End(x)
-	return x
+	return g.Return(x)
 }
 
 func (m *resNet) head(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
 	g.Set(&x, g.Call(m.GlobalPool, x))
-	y := g.Call(m.Fc, x)
-	g.End(y)
-	return y
+	return g.Return(g.Call(m.Fc, x))
 }

@@ -75,13 +75,11 @@ func newGenerator() *generator {
 
 // call is generator(z, c).
 func (g *generator) call(f *frame, z, c *tensor) *tensor {
-	in := f.CallFrame(z, c)
-	in.In(g)
+	in := f.ModuleFrame(g, z, c)
 	x := in.Let(in.Call(g.Fc, trace.Cat(1, z, in.Call(g.Cond, c))).View(-1, 256, 16, 20))
 	in.Set(&x, in.Call(g.Out, in.Call(g.Up3, in.Call(g.Gate, in.Call(g.Up2, in.Call(g.Up1, x))))))
 	in.Set(&x, x.UpsampleLinear(mels, frames))
-	in.End(x)
-	return x
+	return in.Return(x)
 }
 
 // discriminator maps spectrograms and conditions to one logit each.
@@ -115,13 +113,10 @@ func newDiscriminator() *discriminator {
 
 // call is discriminator(spec, c).
 func (d *discriminator) call(f *frame, spec, c *tensor) *tensor {
-	in := f.CallFrame(spec, c)
-	in.In(d)
+	in := f.ModuleFrame(d, spec, c)
 	e := in.Let(in.Call(d.Cond, c))
 	x := in.Let(in.Call(d.Conv, spec))
-	y := in.Call(d.Fc, trace.Cat(1, x.View(x.Size(0), -1), e))
-	in.End(y)
-	return y
+	return in.Return(in.Call(d.Fc, trace.Cat(1, x.View(x.Size(0), -1), e)))
 }
 
 // network is both halves.

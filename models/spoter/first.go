@@ -87,9 +87,7 @@ func (n *firstNet) call(f *frame, x, _ *tensor, checkpointing bool) *tensor {
 			g.Set(&x, g.Call(l, x))
 		}
 	}
-	y := g.Call(n.Head, firstToken(x))
-	g.End(y)
-	return y
+	return g.Return(g.Call(n.Head, firstToken(x)))
 }
 
 // firstToken is x[:, 0].

@@ -62,7 +62,5 @@ func (n *spoterNet) call(f *frame, x, mask *tensor, checkpointing bool) *tensor 
 	} else {
 		g.Set(&x, n.Encoder.Call(g, x, masks))
 	}
-	y := g.Call(n.Head, firstToken(x))
-	g.End(y)
-	return y
+	return g.Return(g.Call(n.Head, firstToken(x)))
 }

@@ -67,16 +67,14 @@ func (q *Squares) See(f *frame, ids, padding, words *tensor, text hf.Text) Seen 
 
 // see is forward of the tower.
 func (q *Squares) see(f *frame, text hf.Text) States {
-	g := f.CallFrame(q.pixels)
-	g.In(q.Tower)
+	g := f.ModuleFrame(q.Tower, q.pixels)
 	x := g.Let(q.embedded(g))
 	if q.Classed {
 		g.Set(&x, g.Call(q.Tower.At("pre_layrnorm"), x))
 	}
 	var states States
 	encoder := q.Tower.Part("encoder")
-	h := g.CallFrame(x)
-	h.In(encoder)
+	h := g.ModuleFrame(encoder, x)
 	y := h.Let(x)
 	for i := range q.Size.Layers {
 		l := encoder.Part(indexed("layers", i))
@@ -224,9 +222,7 @@ func imageBlocks(f *frame, kinds *tensor) *tensor {
 	before := g.Let(image.Pad(1, 0).Slice(1, 0, image.Size(1)))
 	first := g.Let(image.And(before.EqScalar()))
 	groups := g.Let(first.To(trace.I32).CumSum(1).AddScalar())
-	y := trace.WhereScalar(image, groups)
-	g.End(y)
-	return y
+	return g.Return(trace.WhereScalar(image, groups))
 }
 
 // gemmaNorm is Gemma3RMSNorm.
@@ -248,7 +244,5 @@ func (n *gemmaNorm) Forward(f *frame, x *tensor) *tensor {
 // normalized is Gemma3RMSNorm._norm.
 func normalized(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
-	y := x.Mul(x.Pow(2).Mean(true, -1).AddScalar().Rsqrt())
-	g.End(y)
-	return y
+	return g.Return(x.Mul(x.Pow(2).Mean(true, -1).AddScalar().Rsqrt()))
 }

@@ -71,8 +71,7 @@ func (q *Tiles) see(f *frame) *tensor {
 	s, p := q.Size, q.Tower
 	rows, images, tiles := q.pixels.Size(0), q.pixels.Size(1), q.Tiled.Tiles
 	n, places := rows*images, s.Positions+1
-	g := f.CallFrame(q.pixels, q.shapes, q.tiles)
-	g.In(p)
+	g := f.ModuleFrame(p, q.pixels, q.shapes, q.tiles)
 	patches := g.Call(q.patchEmbedding(), q.pixels.View(n*tiles, s.Channels, s.Image, s.Image).To(q.patchEmbedding().Weight.DType))
 	if q.grads && !patches.RequiresGrad() {
 		patches.Leaf()
@@ -113,8 +112,7 @@ func (q *Tiles) see(f *frame) *tensor {
 	states := g.Let(trace.Stack(-1, chosen...))
 	cut(&states, s.Width*int64(len(chosen)))
 	g.Set(&x, trace.Cat(-1, x, states))
-	g.End(x)
-	return x
+	return g.Return(x)
 }
 
 // tile is forward of MllamaPrecomputedAspectRatioEmbedding.
@@ -133,8 +131,7 @@ func (q *Tiles) classed(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
 	class := g.Let(q.Tower.Owned("class_embedding").Expand(x.Size(0), 1, q.Size.Width))
 	g.Set(&x, trace.Cat(1, class, x))
-	g.End(x)
-	return x
+	return g.Return(x)
 }
 
 // placed is forward of MllamaPrecomputedPositionEmbedding.
@@ -161,14 +158,12 @@ func (q *Tiles) mask(f *frame, n, padded int64) *tensor {
 	g.Set(&m, m.Reshape(n, q.Tiled.Tiles*padded, 1))
 	g.Set(&m, m.Matmul(m.Transpose(-1, -2)).MulScalar())
 	g.Set(&m, m.Unsqueeze(1))
-	g.End(m)
-	return m
+	return g.Return(m)
 }
 
 // encoded are the states after each layer of MllamaVisionEncoder, which recomputes nothing.
 func (q *Tiles) encoded(f *frame, m *nn.Parts, layers int64, gated bool, x, mask *tensor) []*tensor {
-	g := f.CallFrame(x, mask)
-	g.In(m)
+	g := f.ModuleFrame(m, x, mask)
 	g.Let(x)
 	var states []*tensor
 	for i := range layers {

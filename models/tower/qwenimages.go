@@ -97,8 +97,7 @@ func (q *Qwen) patchEmbed() *nn.Parameter { return q.Tower.At("patch_embed.proj"
 // deeper layers make.
 func (q *Qwen) see(f *frame, pixels *tensor, text hf.Text) (last, merged *tensor, deep []*tensor) {
 	s := q.Size
-	g := f.CallFrame(pixels, q.grid)
-	g.In(q.Tower)
+	g := f.ModuleFrame(q.Tower, pixels, q.grid)
 	var taps, weights *tensor
 	if s.Positions > 0 {
 		taps, weights = q.interpolation(g)
@@ -179,25 +178,20 @@ func (q *Qwen) positions(f *frame) *tensor {
 		g.Set(&w, blocks(w))
 		all = append(all, g.Let(trace.Stack(-1, h, w).Repeat(1, 1)))
 	}
-	y := trace.Cat(0, all...)
-	g.End(y)
-	return y
+	return g.Return(trace.Cat(0, all...))
 }
 
 // angles is the forward of the rotary positions: cosines and sines [patches, head size].
 func (q *Qwen) angles(f *frame, positions *tensor) (cos, sin *tensor) {
 	m := q.Tower.Part("rotary_pos_emb")
-	g := f.CallFrame(positions)
-	g.In(m)
+	g := f.ModuleFrame(m, positions)
 	g.Tape().NoGrad(func() {
 		freqs := g.Let(positions.Unsqueeze(-1).To(trace.F32).Mul(m.Held(0)))
 		cos, sin = g.Let(freqs.Cos().MulScalar()), g.Let(freqs.Sin().MulScalar())
 		both := func(x *tensor) *tensor {
 			h := g.FuncFrame(x)
 			joined := h.Let(trace.Cat(-1, h.Let(x.Select(1, 0)), h.Let(x.Select(1, 1))))
-			y := trace.Cat(-1, joined, joined)
-			h.End(y)
-			return y
+			return h.Return(trace.Cat(-1, joined, joined))
 		}
 		g.Set(&cos, both(cos))
 		g.Set(&sin, both(sin))
@@ -290,9 +284,7 @@ func rotatedHalf(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
 	half := x.Size(-1) / 2
 	x1, x2 := g.Let(x.Slice(-1, 0, half)), g.Let(x.Slice(-1, half, x.Size(-1)))
-	y := trace.Cat(-1, x2.Neg(), x1)
-	g.End(y)
-	return y
+	return g.Return(trace.Cat(-1, x2.Neg(), x1))
 }
 
 // merged makes one token of the patches of each square.

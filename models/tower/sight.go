@@ -59,8 +59,7 @@ func (s Seen) Deepened(f *frame, x *tensor, i int) *tensor {
 	}
 	sum := g.Let(x.Index(there()...).Add(deep))
 	x.SetItem(sum, there()...)
-	g.End(x)
-	return x
+	return g.Return(x)
 }
 
 // batchOf is a tensor that comes with a batch.
@@ -91,9 +90,7 @@ func imagePlaces(f *frame, ids *tensor, kinds int) []*tensor {
 func called(f *frame, m any, args []*tensor, body func(g *frame) *tensor) *tensor {
 	g := f.CallFrame(args...)
 	g.In(m)
-	y := body(g)
-	g.End(y)
-	return y
+	return g.Return(body(g))
 }
 
 // fed is a feed-forward half of two layers with a function between them.

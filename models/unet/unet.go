@@ -84,8 +84,7 @@ func newUNet(width, classes int64) *uNet {
 
 // call maps images [B, 3, H, W] to scores [B, classes, H, W].
 func (m *uNet) call(f *frame, x *tensor, checkpointing bool) *tensor {
-	g := f.CallFrame(x)
-	g.In(m)
+	g := f.ModuleFrame(m, x)
 	x = g.Argument(x)
 	run := func(block *nn.Sequential, x *tensor) *tensor {
 		if !checkpointing {
@@ -104,9 +103,7 @@ func (m *uNet) call(f *frame, x *tensor, checkpointing bool) *tensor {
 	for i := levels - 2; i >= 0; i-- {
 		g.Set(&x, run(m.Merge[i], trace.Cat(1, skips[i], g.Call(m.Up[i], x))))
 	}
-	y := g.Call(m.Out, x)
-	g.End(y)
-	return y
+	return g.Return(g.Call(m.Out, x))
 }
 
 // segmentation is the task of the network: cross entropy of every pixel.

@@ -77,8 +77,7 @@ type imageClassifier struct {
 
 // call is the loss of classifying images.
 func (m *imageClassifier) call(f *frame, pixels, labels *tensor, classes hf.Classes, checkpointing bool) *tensor {
-	g := f.CallFrame(pixels, labels)
-	g.In(m)
+	g := f.ModuleFrame(m, pixels, labels)
 	pixels = g.Argument(pixels)
 	x := g.Let(m.Vit.Call(g, pixels, checkpointing))
 	class := g.Let(x.Select(1, 0))

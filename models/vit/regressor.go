@@ -62,12 +62,9 @@ func newRegressor(c Config) *regressor {
 
 // call maps images to values [batch, 2].
 func (m *regressor) call(f *frame, pixels *tensor, checkpointing bool) *tensor {
-	g := f.CallFrame(pixels)
-	g.In(m)
+	g := f.ModuleFrame(m, pixels)
 	pixels = g.Argument(pixels)
-	y := g.Call(m.Head, m.Vit.Call(g, pixels, checkpointing).Select(1, 0))
-	g.End(y)
-	return y
+	return g.Return(g.Call(m.Head, m.Vit.Call(g, pixels, checkpointing).Select(1, 0)))
 }
 
 // trainer is the training system of the notebook.

@@ -190,8 +190,7 @@ func (m *Model) Call(f *frame, pixels *tensor, checkpointing bool) *tensor {
 	}
 	y := g.Let(g.Call(m.Layernorm, x))
 	if m.Pooler == nil {
-		g.End(y)
-		return y
+		return g.Return(y)
 	}
 	pooled := g.Let(g.Call(m.Pooler, y))
 	g.End(y, pooled)

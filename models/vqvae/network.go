@@ -87,8 +87,7 @@ func newQuantizer() *quantizer {
 // call maps latents [N, c, h, w] to quantized ones, the commitment loss and
 // the perplexity.
 func (q *quantizer) call(f *frame, z *tensor) (quantized, loss, perplexity *tensor) {
-	g := f.CallFrame(z)
-	g.In(q)
+	g := f.ModuleFrame(q, z)
 	b, c, h, w := z.Size(0), z.Size(1), z.Size(2), z.Size(3)
 	x := g.Let(z.Permute(0, 2, 3, 1).Reshape(b, h*w, c))
 	flat := g.Let(x.Reshape(-1, latent))

@@ -128,8 +128,7 @@ func (e *encoder) call(f *frame, x *tensor, checkpointing bool) *tensor {
 	if e.stable {
 		g.Set(&x, g.Call(e.LayerNorm, x))
 	}
-	g.End(x)
-	return x
+	return g.Return(x)
 }
 
 // Model is Wav2Vec2Model.
@@ -185,14 +184,11 @@ func newRecognizer(c Config) *recognizer {
 
 // call gives scores [batch, frames, labels].
 func (m *recognizer) call(f *frame, samples *tensor, checkpointing bool) *tensor {
-	g := f.CallFrame(samples)
-	g.In(m)
+	g := f.ModuleFrame(m, samples)
 	samples = g.Argument(samples)
 	x, features := m.Wav2vec2.Call(g, samples, checkpointing)
 	g.Let(x)
 	g.Let(features)
 	y := g.Let(g.Call(m.Dropout, x))
-	logits := g.Call(m.LmHead, y)
-	g.End(logits)
-	return logits
+	return g.Return(g.Call(m.LmHead, y))
 }

@@ -114,8 +114,7 @@ func (e *featureEncoder) call(f *frame, samples *tensor, checkpointing bool) *te
 	for _, l := range e.ConvLayers {
 		g.Set(&x, hf.CallLayer(g, l, checkpointing, l.forward, x))
 	}
-	g.End(x)
-	return x
+	return g.Return(x)
 }
 
 // featureProjection is Wav2Vec2FeatureProjection.

@@ -50,8 +50,7 @@ func (e *encoder) call(f *frame, features *tensor, checkpointing bool) *tensor {
 		g.Set(&x, hf.CallLayer(g, l, checkpointing, l.forward, x))
 	}
 	g.Set(&x, g.Call(e.LayerNorm, x))
-	g.End(x)
-	return x
+	return g.Return(x)
 }
 
 // positionalEmbedding is WhisperPositionalEmbedding: its weight, indexed.
@@ -62,9 +61,7 @@ type positionalEmbedding struct {
 
 func (e *positionalEmbedding) call(f *frame, ids, positions *tensor) *tensor {
 	g := f.CallFrame(ids, positions)
-	y := e.Weight.Index(positions)
-	g.End(y)
-	return y
+	return g.Return(e.Weight.Index(positions))
 }
 
 // decoder is WhisperDecoder.
@@ -109,8 +106,7 @@ func (d *decoder) call(f *frame, ids, states *tensor, packed, checkpointing bool
 		g.Set(&x, hf.CallLayer(g, l, checkpointing, l.forward, x, mask, states))
 	}
 	g.Set(&x, g.Call(d.LayerNorm, x))
-	g.End(x)
-	return x
+	return g.Return(x)
 }
 
 // Model is WhisperModel.
@@ -142,8 +138,7 @@ func newGeneration(c Config) *generation {
 
 // call is the loss of predicting labels [batch, length] from log-mel frames.
 func (m *generation) call(f *frame, features, labels *tensor, packed, checkpointing bool) *tensor {
-	g := f.CallFrame(features, labels)
-	g.In(m)
+	g := f.ModuleFrame(m, features, labels)
 	features = g.Argument(features)
 	ids := g.Let(shiftRight(g, labels))
 	h := g.CallFrame(features, ids)
@@ -164,6 +159,5 @@ func shiftRight(f *frame, ids *tensor) *tensor {
 	n := ids.Size(1)
 	g.Discard(shifted.Slice(1, 1, n).CopyInPlace(ids.Slice(1, 0, n-1).Clone()))
 	shifted.MaskedFillInPlace(shifted.EqScalar())
-	g.End(shifted)
-	return shifted
+	return g.Return(shifted)
 }

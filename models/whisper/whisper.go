@@ -53,8 +53,7 @@ func newAttention(c Config, heads int64, causal bool) *attention {
 
 // call attends from x to states, or to x itself if there are none.
 func (a *attention) call(f *frame, x, states, mask *tensor) *tensor {
-	g := f.CallFrame(x, states, mask)
-	g.In(a)
+	g := f.ModuleFrame(a, x, states, mask)
 	size := x.Size(-1) / a.heads
 	q := g.Let(hf.Heads(g.Call(a.QProj, x).MulScalar(), size).Contiguous())
 	if states == nil {
@@ -69,8 +68,7 @@ func (a *attention) call(f *frame, x, states, mask *tensor) *tensor {
 	y := g.Let(hf.Attention(g, q, k, v, mask, o))
 	g.Set(&y, hf.Merge(y))
 	g.Set(&y, g.Call(a.OutProj, y))
-	g.End(y)
-	return y
+	return g.Return(y)
 }
 
 // feedForward is the last part of both kinds of layers, in their frame.

@@ -149,6 +149,12 @@ func (f *Frame) End(results ...*Tensor) {
 	}
 }
 
+// Return closes the frame as [Frame.End] does, and gives its only result.
+func (f *Frame) Return(result *Tensor) *Tensor {
+	f.End(result)
+	return result
+}
+
 // Module is a callable with one tensor as argument, as nn.Module.__call__ is.
 type Module interface {
 	Forward(f *Frame, x *Tensor) *Tensor
@@ -156,11 +162,8 @@ type Module interface {
 
 // Call runs m on x. The argument tuple holds x until the call returns.
 func (f *Frame) Call(m Module, x *Tensor) *Tensor {
-	g := f.CallFrame(x)
-	g.In(m)
-	y := m.Forward(g, x)
-	g.End(y)
-	return y
+	g := f.ModuleFrame(m, x)
+	return g.Return(m.Forward(g, x))
 }
 
 // CallFrame opens the frame of a module call with any number of arguments;
@@ -174,6 +177,13 @@ func (f *Frame) CallFrame(args ...*Tensor) *Frame {
 			g.names = append(g.names, x.retain())
 		}
 	}
+	return g
+}
+
+// ModuleFrame opens the frame of a call of module m, see [Frame.CallFrame] and [Frame.In].
+func (f *Frame) ModuleFrame(m any, args ...*Tensor) *Frame {
+	g := f.CallFrame(args...)
+	g.In(m)
 	return g
 }
 
