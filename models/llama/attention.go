@@ -54,8 +54,8 @@ func newAttention(c *Config, i int) *attention {
 	return a
 }
 
-func (a *attention) call(f *frame, x, mask, positions, cos, sin *tensor) (y, weights *tensor) {
-	g := f.ModuleFrame(a, x, mask, positions, cos, sin)
+func (a *attention) call(f *frame, x *tensor, in inputs) (y, weights *tensor) {
+	g := f.ModuleFrame(a, x, in.mask, in.positions, in.cos, in.sin)
 	var q, k, v, gate *tensor
 	switch {
 	case a.c.GateProjected:
@@ -68,16 +68,16 @@ func (a *attention) call(f *frame, x, mask, positions, cos, sin *tensor) (y, wei
 		q, k, v = a.project(g, x)
 	}
 	if a.turned {
-		a.turn(g, &q, &k, cos, sin)
+		a.turn(g, &q, &k, in.cos, in.sin)
 	}
 	if a.c.QKNorm == TurnedNorm {
 		g.Set(&q, g.Call(a.QNorm, q))
 		g.Set(&k, g.Call(a.KNorm, k))
 	}
 	if a.c.QueryScaled {
-		g.Set(&q, q.Mul(queryScale(g, positions).To(q.DType())))
+		g.Set(&q, q.Mul(queryScale(g, in.positions).To(q.DType())))
 	}
-	y, weights = a.attend(g, q, k, v, mask)
+	y, weights = a.attend(g, q, k, v, in)
 	g.Let(y)
 	if weights != nil {
 		g.Let(weights)
@@ -105,8 +105,8 @@ func (a *attention) gated(f *frame, x *tensor) (q, gate *tensor) {
 }
 
 // attend is the attention interface.
-func (a *attention) attend(f *frame, q, k, v, mask *tensor) (y, weights *tensor) {
-	o := hf.AttentionOptions{Causal: true, Groups: q.Size(1) / k.Size(1), Repeated: a.c.Repeated}
+func (a *attention) attend(f *frame, q, k, v *tensor, in inputs) (y, weights *tensor) {
+	mask, o := in.mask, hf.AttentionOptions{Causal: true, Groups: q.Size(1) / k.Size(1), Repeated: a.c.Repeated}
 	if a.Training() {
 		o.Dropout = a.c.AttentionDropout
 	}
@@ -122,25 +122,25 @@ func (a *attention) attend(f *frame, q, k, v, mask *tensor) (y, weights *tensor)
 	if a.c.Eager && a.Sinks != nil {
 		return hf.SinkAttention(f, q, k, v, mask, a.Sinks.Tensor, o)
 	}
-	return a.c.attend(f, q, k, v, mask, o)
+	return a.c.attend(f, q, k, v, in, o)
 }
 
 // attend is the attention interface of models without sinks. The weights are nil where
 // PyTorch's fused attention serves it.
-func (c *Config) attend(f *frame, q, k, v, mask *tensor, o hf.AttentionOptions) (y, weights *tensor) {
+func (c *Config) attend(f *frame, q, k, v *tensor, in inputs, o hf.AttentionOptions) (y, weights *tensor) {
 	switch {
 	case c.Eager:
-		return hf.EagerAttention(f, q, k, v, mask, o, c.AttentionCap)
+		return hf.EagerAttention(f, q, k, v, in.mask, o, c.AttentionCap)
 	case c.Flex:
-		return hf.FlexAttention(f, q, k, v, c.seen, o)
+		return hf.FlexAttention(f, q, k, v, in.blocks, o)
 	}
-	return hf.Attention(f, q, k, v, mask, o), nil
+	return hf.Attention(f, q, k, v, in.mask, o), nil
 }
 
 // attendAndProject is the end of an attention module, in its frame, which holds the results:
 // heads are put side by side and projected.
-func (c *Config) attendAndProject(f *frame, q, k, v, mask *tensor, o hf.AttentionOptions, output nn.Layer) (y, weights *tensor) {
-	y, weights = c.attend(f, q, k, v, mask, o)
+func (c *Config) attendAndProject(f *frame, q, k, v *tensor, in inputs, o hf.AttentionOptions, output nn.Layer) (y, weights *tensor) {
+	y, weights = c.attend(f, q, k, v, in, o)
 	f.Let(y)
 	if weights != nil {
 		f.Let(weights)

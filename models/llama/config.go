@@ -112,9 +112,6 @@ type Config struct {
 	Llama4 Llama4
 	// Names are the names of modules by those of Llama, where they differ.
 	Names Names
-
-	// seen are the tensors of the block mask of the layer that runs.
-	seen []*tensor
 }
 
 // Norm is the kind of the norms.

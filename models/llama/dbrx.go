@@ -23,13 +23,13 @@ func newNormAttentionNorm(c *Config) *normAttentionNorm {
 }
 
 // call gives the residual stream and what the feed-forward half sees.
-func (n *normAttentionNorm) call(f *frame, x, mask, cos, sin *tensor) (residual, y *tensor) {
-	g := f.ModuleFrame(n, x, mask, cos, sin)
-	d := x.DType()
-	residual = g.Let(x)
-	y = x
-	g.Set(&y, g.Call(n.Norm1, x).To(d))
-	g.Set(&y, n.Attn.call(g, y, mask, cos, sin))
+func (n *normAttentionNorm) call(f *frame, in inputs) (residual, y *tensor) {
+	g := f.ModuleFrame(n, in.x, in.mask, in.cos, in.sin)
+	d := in.x.DType()
+	residual = g.Let(in.x)
+	y = in.x
+	g.Set(&y, g.Call(n.Norm1, y).To(d))
+	g.Set(&y, n.Attn.call(g, y, in.mask, in.cos, in.sin))
 	g.Set(&y, y.Dropout(n.c.ResidualDropout, n.Training()))
 	g.Set(&y, y.Add(residual))
 	g.Set(&residual, y)
@@ -73,8 +73,8 @@ func (a *dbrxAttention) call(f *frame, x, mask, cos, sin *tensor) *tensor {
 }
 
 // dbrx is DbrxBlock.forward.
-func (l *layer) dbrx(f *frame, x, mask, cos, sin *tensor) *tensor {
-	residual, y := l.NormAttnNorm.call(f, x, mask, cos, sin)
+func (l *layer) dbrx(f *frame, in inputs) *tensor {
+	residual, y := l.NormAttnNorm.call(f, in)
 	f.LetAll([]*tensor{residual, y})
 	f.Set(&y, f.Call(l.Mlp, y))
 	f.Set(&y, l.drop(y))

@@ -218,9 +218,7 @@ type deltaNorm struct {
 func (n *deltaNorm) call(f *frame, x, gate *tensor) *tensor {
 	g := f.ModuleFrame(n, x, gate)
 	d := x.DType()
-	g.Set(&x, x.To(trace.F32))
-	variance := g.Let(x.Pow(2).Mean(true, -1))
-	g.Set(&x, x.Mul(variance.AddScalar().Rsqrt()))
+	rmsNormalize(g, &x)
 	g.Set(&x, n.Weight.Mul(x.To(d)))
 	g.Set(&x, x.Mul(gate.To(trace.F32).SiLU()))
 	return g.Return(x.To(d))

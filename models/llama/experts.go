@@ -155,67 +155,68 @@ type router struct {
 	c         *Config
 }
 
-// call gives the scores of tokens [tokens, width], and the weights and numbers of the
-// experts that see them.
+// routers are the ways of choosing experts: each gives the scores of tokens x [tokens, width], and
+// the weights and numbers of the experts that see them, bound to names of its frame.
+var routers = map[Routing]func(r *router, f *frame, x *tensor) (scores, weights, chosen *tensor){
+	RouteSoftmax:       (*router).softmax,
+	RouteWhole:         (*router).softmax,
+	RouteInput:         (*router).softmax,
+	RouteTop:           (*router).top,
+	RouteBiased:        (*router).topBiased,
+	RouteSigmoid:       (*router).sigmoid,
+	RouteGroups:        (*router).grouped,
+	RouteGroupsSoftmax: (*router).grouped,
+	RouteGreedy:        (*router).greedy,
+	RouteBeside:        (*router).beside,
+}
+
 func (r *router) call(f *frame, x *tensor) (scores, weights, chosen *tensor) {
 	g := f.ModuleFrame(r, x)
-	e := r.c.Experts
 	g.Set(&x, x.Reshape(-1, x.Size(-1)))
-	switch e.Routing {
-	case RouteGroups, RouteGroupsSoftmax:
-		scores, weights, chosen = r.grouped(g, x)
-		g.End(scores, weights, chosen)
-		return scores, weights, chosen
-	case RouteBeside:
-		scores, weights, chosen = r.beside(g, x)
-		g.End(scores, weights, chosen)
-		return scores, weights, chosen
-	case RouteGreedy:
-		scores, weights, chosen = r.greedy(g, x)
-		g.End(scores, weights, chosen)
-		return scores, weights, chosen
-	}
-	scores = x.Linear(r.Weight.Tensor, r.Bias.T())
-	if e.Routing == RouteTop || e.Routing == RouteBiased {
-		g.Let(scores)
-		if e.Routing == RouteTop {
-			g.Set(&scores, scores.To(trace.F32))
-		}
-		top, numbers := scores.TopK(e.PerToken, -1)
-		g.LetAll([]*tensor{top, numbers})
-		if e.Routing == RouteTop {
-			weights = g.Let(top.Softmax(-1).To(x.DType()))
-		} else {
-			weights = g.Let(top.SoftmaxTo(1, top.DType()))
-		}
-		g.End(scores, weights, numbers)
-		return scores, weights, numbers
-	}
-	if e.Routing == RouteSigmoid {
-		weights, chosen = r.sigmoid(g, scores)
-		g.End(scores, weights, chosen)
-		return scores, weights, chosen
-	}
-	g.Let(scores)
+	scores, weights, chosen = routers[r.c.Experts.Routing](r, g, x)
+	g.End(scores, weights, chosen)
+	return scores, weights, chosen
+}
+
+// softmax is Qwen2MoeTopKRouter.forward, and those of Mixtral and Jamba.
+func (r *router) softmax(f *frame, x *tensor) (scores, weights, chosen *tensor) {
+	e := r.c.Experts
+	scores = f.Let(x.Linear(r.Weight.Tensor, r.Bias.T()))
 	var probabilities *tensor
 	if e.Routing == RouteWhole {
-		probabilities = g.Let(scores.To(trace.F32).Softmax(-1))
+		probabilities = f.Let(scores.To(trace.F32).Softmax(-1))
 	} else {
-		probabilities = g.Let(scores.SoftmaxTo(-1, trace.F32))
+		probabilities = f.Let(scores.SoftmaxTo(-1, trace.F32))
 	}
 	weights, chosen = probabilities.TopK(e.PerToken, -1)
-	g.LetAll([]*tensor{weights, chosen})
+	f.LetAll([]*tensor{weights, chosen})
 	if e.Normalized {
 		weights.DivInPlace(weights.Sum(true, -1))
 	}
 	switch e.Routing {
 	case RouteSoftmax:
-		g.Set(&weights, weights.To(scores.DType()))
+		f.Set(&weights, weights.To(scores.DType()))
 	case RouteInput:
-		g.Set(&weights, weights.To(x.DType()))
+		f.Set(&weights, weights.To(x.DType()))
 	}
-	g.End(scores, weights, chosen)
 	return scores, weights, chosen
+}
+
+// top is GraniteMoeTopKGating.forward.
+func (r *router) top(f *frame, x *tensor) (scores, weights, chosen *tensor) {
+	scores = f.Let(x.Linear(r.Weight.Tensor, nil))
+	f.Set(&scores, scores.To(trace.F32))
+	best, chosen := scores.TopK(r.c.Experts.PerToken, -1)
+	f.LetAll([]*tensor{best, chosen})
+	return scores, f.Let(best.Softmax(-1).To(x.DType())), chosen
+}
+
+// topBiased is GptOssTopKRouter.forward.
+func (r *router) topBiased(f *frame, x *tensor) (scores, weights, chosen *tensor) {
+	scores = f.Let(x.Linear(r.Weight.Tensor, r.Bias.T()))
+	best, chosen := scores.TopK(r.c.Experts.PerToken, -1)
+	f.LetAll([]*tensor{best, chosen})
+	return scores, f.Let(best.SoftmaxTo(1, best.DType())), chosen
 }
 
 // beside is MiniMaxM2TopKRouter.forward over tokens [tokens, width].
@@ -230,10 +231,10 @@ func (r *router) beside(f *frame, x *tensor) (scores, weights, chosen *tensor) {
 	return scores, weights, chosen
 }
 
-// sigmoid is how Lfm2MoeTopKRouter chooses.
-func (r *router) sigmoid(f *frame, scores *tensor) (weights, chosen *tensor) {
+// sigmoid is Lfm2MoeTopKRouter.forward.
+func (r *router) sigmoid(f *frame, x *tensor) (scores, weights, chosen *tensor) {
 	e := r.c.Experts
-	f.Let(scores)
+	scores = f.Let(x.Linear(r.Weight.Tensor, r.Bias.T()))
 	weights = f.Let(scores.Sigmoid())
 	if r.bias != nil {
 		biased := f.Let(weights.Add(r.bias.Tensor))
@@ -251,7 +252,7 @@ func (r *router) sigmoid(f *frame, scores *tensor) (weights, chosen *tensor) {
 		f.Set(&weights, weights.Div(weights.Sum(true, -1).AddScalar()))
 	}
 	f.Set(&weights, weights.MulScalar())
-	return weights, chosen
+	return scores, weights, chosen
 }
 
 // experts is Qwen2MoeExperts: the weights of all experts in one.

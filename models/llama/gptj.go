@@ -24,15 +24,15 @@ func newTableAttention(c *Config) *tableAttention {
 	}
 }
 
-func (a *tableAttention) call(f *frame, x, mask, positions, _, _ *tensor) (y, weights *tensor) {
-	g := f.ModuleFrame(a, x, mask, positions)
+func (a *tableAttention) call(f *frame, x *tensor, in inputs) (y, weights *tensor) {
+	g := f.ModuleFrame(a, x, in.mask, in.positions)
 	batch, length := x.Size(0), x.Size(1)
 	q, k, v := g.Let(g.Call(a.QProj, x)), g.Let(g.Call(a.KProj, x)), g.Let(g.Call(a.VProj, x))
 	g.Set(&q, q.View(batch, length, a.c.Heads, a.c.HeadSize))
 	g.Set(&k, k.View(batch, length, a.c.Heads, a.c.HeadSize))
 	g.Set(&v, v.View(batch, length, a.c.Heads, a.c.HeadSize).Permute(0, 2, 1, 3))
 	table := g.Let(a.EmbedPositions.Repeat(1, 1, 1))
-	places := g.Let(positions.Unsqueeze(-1).Repeat(1, 1, table.Size(-1)))
+	places := g.Let(in.positions.Unsqueeze(-1).Repeat(1, 1, table.Size(-1)))
 	angles := g.Let(table.Gather(places).To(k.DType()))
 	halves := g.LetAll(angles.Split(angles.Size(-1)/2, -1))
 	size := a.c.rotarySize()
@@ -45,7 +45,7 @@ func (a *tableAttention) call(f *frame, x, mask, positions, _, _ *tensor) (y, we
 	g.Set(&k, k.Permute(0, 2, 1, 3))
 	g.Set(&q, q.Permute(0, 2, 1, 3))
 	if a.c.Eager {
-		y, weights = a.attend(g, q, k, v, mask)
+		y, weights = a.attend(g, q, k, v, in.mask)
 		g.Let(weights)
 		g.Let(y)
 		g.Set(&y, y.Permute(0, 2, 1, 3).Contiguous().View(batch, length, -1))

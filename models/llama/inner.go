@@ -16,13 +16,14 @@ func (m *Model) recurrent(f *frame, words, padding *tensor, call func(i int, x, 
 }
 
 // block is MambaBlock.forward.
-func (l *layer) block(f *frame, x, rows *tensor) *tensor {
+func (l *layer) block(f *frame, in inputs) *tensor {
+	x := in.x
 	residual := f.Let(x)
 	f.Set(&x, f.Call(l.InputLayernorm, x.To(l.InputLayernorm.(*norm).Weight.DType)))
 	if l.c.ResidualWhole {
 		f.Set(&residual, residual.To(trace.F32))
 	}
-	f.Set(&x, l.Mamba.call(f, x, rows))
+	f.Set(&x, l.Mamba.call(f, x, in.rows))
 	f.Set(&x, residual.Add(x))
 	return x
 }

@@ -165,9 +165,7 @@ type kimiNorm struct {
 func (n *kimiNorm) call(f *frame, x, gate *tensor) *tensor {
 	g := f.ModuleFrame(n, x, gate)
 	d := x.DType()
-	g.Set(&x, x.To(trace.F32))
-	variance := g.Let(x.Pow(2).Mean(true, -1))
-	g.Set(&x, x.Mul(variance.AddScalar().Rsqrt()))
+	rmsNormalize(g, &x)
 	g.Set(&x, n.Weight.To(trace.F32).Mul(x))
 	g.Set(&x, x.Mul(gate.To(trace.F32).Sigmoid()))
 	return g.Return(x.To(d))

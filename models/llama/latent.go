@@ -22,7 +22,7 @@ type Latent struct {
 // selfAttention is the attention of a decoder layer. It gives its weights, too, which the
 // layer's frame holds, if it is eager.
 type selfAttention interface {
-	call(f *frame, x, mask, positions, cos, sin *tensor) (y, weights *tensor)
+	call(f *frame, x *tensor, in inputs) (y, weights *tensor)
 }
 
 func newSelfAttention(c *Config, i int) selfAttention {
@@ -69,8 +69,8 @@ func newLatent(c *Config) *latent {
 	return l
 }
 
-func (l *latent) call(f *frame, x, mask, positions, cos, sin *tensor) (y, weights *tensor) {
-	g := f.ModuleFrame(l, x, mask, positions, cos, sin)
+func (l *latent) call(f *frame, x *tensor, in inputs) (y, weights *tensor) {
+	g := f.ModuleFrame(l, x, in.mask, in.positions, in.cos, in.sin)
 	s, batch, length := l.c.Latent, x.Size(0), x.Size(1)
 	q := g.Let(l.queries(g, x))
 	g.Set(&q, hf.Heads(q, s.Plain+s.Turned))
@@ -84,13 +84,13 @@ func (l *latent) call(f *frame, x, mask, positions, cos, sin *tensor) (y, weight
 	g.Set(&ks[1], ks[1].View(batch, 1, length, s.Turned))
 	query := q
 	if !l.c.NoRotary {
-		a, b := l.turn(g, qs[1], ks[1], cos, sin)
+		a, b := l.turn(g, qs[1], ks[1], in.cos, in.sin)
 		g.Set(&qs[1], a)
 		g.Set(&ks[1], b)
 		query = g.Let(trace.Cat(-1, qs[0], qs[1]))
 	}
 	if l.c.QueryScaled {
-		g.Set(&query, query.Mul(queryScale(g, positions).To(query.DType())))
+		g.Set(&query, query.Mul(queryScale(g, in.positions).To(query.DType())))
 	}
 	key, value := l.expand(g, ks[0], ks[1])
 	g.LetAll([]*tensor{key, value})
@@ -98,7 +98,7 @@ func (l *latent) call(f *frame, x, mask, positions, cos, sin *tensor) (y, weight
 	if l.Training() {
 		o.Dropout = l.c.AttentionDropout
 	}
-	y, weights = l.c.attendAndProject(g, query, key, value, mask, o, l.OProj)
+	y, weights = l.c.attendAndProject(g, query, key, value, in, o, l.OProj)
 	g.End(y, weights)
 	return y, weights
 }

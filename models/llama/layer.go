@@ -61,71 +61,89 @@ func newLayer(c *Config, i int) *layer {
 		l.Mlp = newMLP(c)
 	}
 	l.Mamba = newMixing(c, i)
-	made := func() nn.Layer { return newNorm(c, c.Width) }
-	if c.HalvesNormed {
-		l.PostNorm1, l.PostNorm2 = made(), made()
-	}
-	switch c.Order {
-	case PhiParallel, CohereParallel, StableLMParallel, Falcon, MambaBlock:
-		l.InputLayernorm = made()
-	case NormLast:
-		l.PostAttentionLayernorm, l.PostFeedforwardLayernorm = made(), made()
-	case NormAround:
-		l.PreFeedforwardLayernorm, l.PostFeedforwardLayernorm = made(), made()
-		fallthrough
-	default:
-		l.InputLayernorm, l.PostAttentionLayernorm = made(), made()
-	}
+	orders[c.Order].norms(l, func() nn.Layer { return newNorm(c, c.Width) })
 	return l
 }
 
-// forward takes hidden states, a mask, positions, cosines and sines, the mask of padded
-// rows, and the tensors of a block mask.
-func (l *layer) forward(f *frame, args []*tensor) *tensor {
-	l.c.seen = args[6:]
-	attend := func(x *tensor) *tensor {
-		y, weights := l.SelfAttn.call(f, x, args[1], args[2], args[3], args[4])
-		if weights != nil {
-			f.Let(weights)
-		}
-		return y
+// inputs are the arguments of a decoder layer: hidden states [batch, length, width], and, each nil
+// where there is none, the attention mask, the positions of tokens, cosines and sines, the mask of
+// padded rows, and the tensors of a block mask of flex_attention.
+type inputs struct {
+	x, mask, positions, cos, sin, rows *tensor
+	blocks                             []*tensor
+}
+
+// An order is how a decoder layer of transformers is laid out: which norms it has and its forward
+// pass.
+type order struct {
+	norms   func(l *layer, norm func() nn.Layer)
+	forward func(l *layer, f *frame, in inputs) *tensor
+}
+
+// orders has a row for every [Order] of layers with attention and a feed-forward half.
+var orders = map[Order]order{
+	NormFirst:        {twoNorms, (*layer).normFirst},
+	NormAround:       {fourNorms, (*layer).normLast},
+	NormLast:         {normsAfter, (*layer).normLast},
+	PhiParallel:      {oneNorm, (*layer).parallel},
+	CohereParallel:   {oneNorm, (*layer).parallel},
+	StableLM:         {twoNorms, (*layer).stable},
+	StableLMParallel: {oneNorm, (*layer).parallel},
+	NeoX:             {twoNorms, (*layer).neox},
+	NeoXParallel:     {twoNorms, (*layer).neox},
+	FalconH1:         {twoNorms, (*layer).falconH1},
+	Falcon:           {oneNorm, (*layer).falcon},
+	FalconTwice:      {twoNorms, (*layer).falcon},
+	MPT:              {twoNorms, (*layer).mpt},
+	LFM2:             {twoNorms, (*layer).lfm2},
+	Llama4Order:      {twoNorms, (*layer).llama4},
+	MambaBlock:       {oneNorm, (*layer).block},
+	NemotronBlock:    {oneNorm, (*layer).nemotron},
+	Dbrx:             {func(*layer, func() nn.Layer) {}, (*layer).dbrx}, // its norms are in one module with attention
+}
+
+func oneNorm(l *layer, norm func() nn.Layer) { l.InputLayernorm = norm() }
+
+func twoNorms(l *layer, norm func() nn.Layer) {
+	l.InputLayernorm, l.PostAttentionLayernorm = norm(), norm()
+	if l.c.HalvesNormed {
+		l.PostNorm1, l.PostNorm2 = norm(), norm()
 	}
-	if l.LinearAttn != nil {
-		attend = func(x *tensor) *tensor { return l.LinearAttn.call(f, x, args[5]) }
+}
+
+func normsAfter(l *layer, norm func() nn.Layer) {
+	l.PostAttentionLayernorm, l.PostFeedforwardLayernorm = norm(), norm()
+}
+
+func fourNorms(l *layer, norm func() nn.Layer) {
+	twoNorms(l, norm)
+	l.PreFeedforwardLayernorm, l.PostFeedforwardLayernorm = norm(), norm()
+}
+
+func (l *layer) forward(f *frame, in inputs) *tensor { return orders[l.c.Order].forward(l, f, in) }
+
+// attend is what mixes the tokens of x in this layer: attention, whose weights the layer's frame
+// holds, or what stands in its place.
+func (l *layer) attend(f *frame, x *tensor, in inputs) *tensor {
+	switch {
+	case l.LinearAttn != nil:
+		return l.LinearAttn.call(f, x, in.rows)
+	case l.SelfAttn == nil:
+		return l.Mamba.call(f, x, in.rows)
 	}
-	if l.SelfAttn == nil && l.Mamba != nil {
-		attend = func(x *tensor) *tensor { return l.Mamba.call(f, x, args[5]) }
+	y, weights := l.SelfAttn.call(f, x, in)
+	if weights != nil {
+		f.Let(weights)
 	}
-	x := args[0]
-	switch l.c.Order {
-	case NormAround, NormLast:
-		return l.normLast(f, x, attend)
-	case PhiParallel, CohereParallel, StableLMParallel:
-		return l.parallel(f, x, attend)
-	case StableLM:
-		return l.stable(f, x, attend)
-	case NeoX, NeoXParallel:
-		return l.neox(f, x, attend)
-	case FalconH1:
-		return l.falconH1(f, x, args[5], attend)
-	case Falcon, FalconTwice:
-		return l.falcon(f, x, attend)
-	case MPT:
-		return l.mpt(f, x, attend)
-	case LFM2:
-		return l.lfm2(f, x, args[5], attend)
-	case Llama4Order:
-		return l.llama4(f, x, args)
-	case MambaBlock:
-		return l.block(f, x, args[5])
-	case Dbrx:
-		return l.dbrx(f, x, args[1], args[3], args[4])
-	case NemotronBlock:
-		return l.nemotron(f, x, args[5], attend)
-	}
+	return y
+}
+
+// normFirst is LlamaDecoderLayer.forward.
+func (l *layer) normFirst(f *frame, in inputs) *tensor {
+	x := in.x
 	residual := f.Let(x)
 	f.Set(&x, f.Call(l.InputLayernorm, x))
-	f.Set(&x, attend(x))
+	f.Set(&x, l.attend(f, x, in))
 	if l.c.HalvesNormed {
 		f.Set(&x, f.Call(l.PostNorm1, x))
 	}
@@ -152,12 +170,13 @@ func (l *layer) fed(f *frame, x *tensor) *tensor {
 }
 
 // normLast is Gemma2DecoderLayer.forward, and that of OLMo 2.
-func (l *layer) normLast(f *frame, x *tensor, attend func(*tensor) *tensor) *tensor {
+func (l *layer) normLast(f *frame, in inputs) *tensor {
+	x := in.x
 	residual := f.Let(x)
 	if l.c.Order == NormAround {
 		f.Set(&x, f.Call(l.InputLayernorm, x))
 	}
-	f.Set(&x, attend(x))
+	f.Set(&x, l.attend(f, x, in))
 	f.Set(&x, f.Call(l.PostAttentionLayernorm, x))
 	f.Set(&x, residual.Add(x))
 	f.Set(&residual, x)
@@ -171,10 +190,11 @@ func (l *layer) normLast(f *frame, x *tensor, attend func(*tensor) *tensor) *ten
 }
 
 // parallel is PhiDecoderLayer.forward, and that of Cohere.
-func (l *layer) parallel(f *frame, x *tensor, attend func(*tensor) *tensor) *tensor {
+func (l *layer) parallel(f *frame, in inputs) *tensor {
+	x := in.x
 	residual := f.Let(x)
 	f.Set(&x, f.Call(l.InputLayernorm, x))
-	attended := f.Let(attend(x))
+	attended := f.Let(l.attend(f, x, in))
 	if l.c.Order == PhiParallel {
 		f.Set(&attended, l.drop(attended))
 	}
@@ -188,10 +208,11 @@ func (l *layer) parallel(f *frame, x *tensor, attend func(*tensor) *tensor) *ten
 }
 
 // stable is StableLmDecoderLayer.forward.
-func (l *layer) stable(f *frame, x *tensor, attend func(*tensor) *tensor) *tensor {
+func (l *layer) stable(f *frame, in inputs) *tensor {
+	x := in.x
 	residual := f.Let(x)
 	f.Set(&x, f.Call(l.InputLayernorm, x))
-	attended := f.Let(attend(x))
+	attended := f.Let(l.attend(f, x, in))
 	f.Set(&residual, residual.Add(attended))
 	fed := f.Let(f.Call(l.Mlp, f.Call(l.PostAttentionLayernorm, residual)))
 	f.Set(&fed, l.drop(fed))
@@ -200,8 +221,9 @@ func (l *layer) stable(f *frame, x *tensor, attend func(*tensor) *tensor) *tenso
 }
 
 // neox is GPTNeoXLayer.forward.
-func (l *layer) neox(f *frame, x *tensor, attend func(*tensor) *tensor) *tensor {
-	attended := f.Let(attend(f.Call(l.InputLayernorm, x)))
+func (l *layer) neox(f *frame, in inputs) *tensor {
+	x := in.x
+	attended := f.Let(l.attend(f, f.Call(l.InputLayernorm, x), in))
 	f.Set(&attended, l.drop(attended))
 	if l.c.Order == NeoXParallel {
 		fed := f.Let(f.Call(l.Mlp, f.Call(l.PostAttentionLayernorm, x)))
@@ -216,13 +238,14 @@ func (l *layer) neox(f *frame, x *tensor, attend func(*tensor) *tensor) *tensor 
 	return x
 }
 
-// falconH1 is FalconH1DecoderLayer.forward; rows is the mask of padded rows.
-func (l *layer) falconH1(f *frame, x, rows *tensor, attend func(*tensor) *tensor) *tensor {
+// falconH1 is FalconH1DecoderLayer.forward.
+func (l *layer) falconH1(f *frame, in inputs) *tensor {
+	x := in.x
 	residual := f.Let(x)
 	f.Set(&x, f.Call(l.InputLayernorm, x))
-	mixed := f.Let(l.Mamba.call(f, x, rows))
+	mixed := f.Let(l.Mamba.call(f, x, in.rows))
 	f.Set(&mixed, mixed.MulScalar())
-	attended := f.Let(attend(x.MulScalar()))
+	attended := f.Let(l.attend(f, x.MulScalar(), in))
 	f.Set(&attended, attended.MulScalar())
 	f.Set(&x, mixed.Add(attended))
 	f.Set(&x, residual.Add(x))
@@ -234,14 +257,15 @@ func (l *layer) falconH1(f *frame, x, rows *tensor, attend func(*tensor) *tensor
 }
 
 // falcon is FalconDecoderLayer.forward.
-func (l *layer) falcon(f *frame, x *tensor, attend func(*tensor) *tensor) *tensor {
+func (l *layer) falcon(f *frame, in inputs) *tensor {
+	x := in.x
 	residual := f.Let(x)
 	seen := f.Let(f.Call(l.InputLayernorm, x))
 	fed := seen
 	if l.c.Order == FalconTwice {
 		fed = f.Let(f.Call(l.PostAttentionLayernorm, x))
 	}
-	attended := f.Let(attend(seen))
+	attended := f.Let(l.attend(f, seen, in))
 	y := f.Let(f.Call(l.Mlp, fed))
 	y.AddInPlace(attended)
 	g := f.FuncFrame(y, residual)
@@ -250,13 +274,14 @@ func (l *layer) falcon(f *frame, x *tensor, attend func(*tensor) *tensor) *tenso
 	return g.Return(out)
 }
 
-// lfm2 is Lfm2DecoderLayer.forward; rows is the mask of padded rows.
-func (l *layer) lfm2(f *frame, x, rows *tensor, attend func(*tensor) *tensor) *tensor {
+// lfm2 is Lfm2DecoderLayer.forward.
+func (l *layer) lfm2(f *frame, in inputs) *tensor {
+	x := in.x
 	residual := f.Let(x)
 	if l.Conv != nil {
-		f.Set(&x, l.Conv.call(f, f.Call(l.InputLayernorm, x), rows))
+		f.Set(&x, l.Conv.call(f, f.Call(l.InputLayernorm, x), in.rows))
 	} else {
-		f.Set(&x, attend(f.Call(l.InputLayernorm, x)))
+		f.Set(&x, l.attend(f, f.Call(l.InputLayernorm, x), in))
 	}
 	f.Set(&x, x.Add(residual))
 	f.Set(&x, x.Add(f.Call(l.Mlp, f.Call(l.PostAttentionLayernorm, x))))

@@ -75,7 +75,10 @@ func (m *Model) through(g *frame, seen tower.Seen, padding *tensor, text hf.Text
 	words := seen.Words
 	if m.c.Order == MambaBlock {
 		return m.recurrent(g, words, padding, func(i int, x, rows *tensor) *tensor {
-			return text.CallLayer(g, i, m.Layers[i], m.Layers[i].forward, []*tensor{x}, nil, nil, nil, nil, rows)
+			forward := func(f *frame, args []*tensor) *tensor {
+				return m.Layers[i].forward(f, inputs{x: args[0], rows: args[1]})
+			}
+			return text.CallLayer(g, i, m.Layers[i], forward, []*tensor{x}, rows)
 		})
 	}
 	if m.c.Words == ByNumber {
@@ -121,7 +124,11 @@ func (m *Model) through(g *frame, seen tower.Seen, padding *tensor, text hf.Text
 			named = append(named, blocks[m.c.windowed(i)]...)
 		}
 		own := len(named) + 1
-		forward := func(f *frame, args []*tensor) *tensor { return l.forward(f, args[:own]) }
+		forward := func(f *frame, args []*tensor) *tensor {
+			in := inputs{x: args[0], mask: args[1], positions: args[2], cos: args[3], sin: args[4], rows: args[5]}
+			in.blocks = args[6:own]
+			return l.forward(f, in)
+		}
 		g.Set(&x, text.CallLayer(g, i, l, forward, []*tensor{x}, append(named, seen.Cross...)...)) // all layers are given the images
 		if i < len(seen.Deep) {
 			g.Set(&x, seen.Deepened(g, x, i))

@@ -38,8 +38,8 @@ func newLlama4Attention(c *Config, i int) *llama4Attention {
 }
 
 // call takes complex numbers for cosines.
-func (a *llama4Attention) call(f *frame, x, mask, positions, angles, _ *tensor) (y, weights *tensor) {
-	g := f.ModuleFrame(a, x, mask, positions, angles)
+func (a *llama4Attention) call(f *frame, x *tensor, in inputs) (y, weights *tensor) {
+	g := f.ModuleFrame(a, x, in.mask, in.positions, in.cos)
 	batch, length := x.Size(0), x.Size(1)
 	heads := func(project nn.Layer) *tensor { return g.Call(project, x).View(batch, length, -1, a.c.HeadSize) }
 	q := g.Let(heads(a.QProj))
@@ -50,7 +50,7 @@ func (a *llama4Attention) call(f *frame, x, mask, positions, angles, _ *tensor) 
 		if a.c.Liger {
 			turn = liger.RotateComplex
 		}
-		turnedQ, turnedK := turn(g, q, k, angles)
+		turnedQ, turnedK := turn(g, q, k, in.cos)
 		g.Set(&q, turnedQ)
 		g.Set(&k, turnedK)
 	}
@@ -70,7 +70,7 @@ func (a *llama4Attention) call(f *frame, x, mask, positions, angles, _ *tensor) 
 	if a.Training() {
 		o.Dropout = a.c.AttentionDropout
 	}
-	y, weights = a.c.attendAndProject(g, q, k, v, mask, o, a.OProj)
+	y, weights = a.c.attendAndProject(g, q, k, v, in, o, a.OProj)
 	g.End(y, weights)
 	return y, weights
 }
@@ -100,10 +100,11 @@ func unweighted(f *frame, x *tensor) *tensor {
 }
 
 // llama4 is Llama4TextDecoderLayer.forward.
-func (l *layer) llama4(f *frame, x *tensor, args []*tensor) *tensor {
+func (l *layer) llama4(f *frame, in inputs) *tensor {
+	x := in.x
 	residual := f.Let(x)
 	f.Set(&x, f.Call(l.InputLayernorm, x))
-	attended, other := l.SelfAttn.call(f, x, args[1], args[2], args[3], args[4])
+	attended, other := l.SelfAttn.call(f, x, in)
 	f.Let(attended) // kept to the end
 	if other != nil {
 		f.Let(other)

@@ -20,8 +20,9 @@ func newBiasedAttention(c *Config) *biasedAttention {
 }
 
 // call takes the biases [heads, 1, longest] in the place of cosines.
-func (a *biasedAttention) call(f *frame, x, mask, _, bias, _ *tensor) (y, weights *tensor) {
-	g := f.ModuleFrame(a, x, mask, bias)
+func (a *biasedAttention) call(f *frame, x *tensor, in inputs) (y, weights *tensor) {
+	g := f.ModuleFrame(a, x, in.mask, in.cos)
+	bias := in.cos
 	batch, length := x.Size(0), x.Size(1)
 	mixed := g.Let(g.Call(a.QkvProj, x))
 	if a.c.Clipped {
@@ -34,7 +35,7 @@ func (a *biasedAttention) call(f *frame, x, mask, _, bias, _ *tensor) (y, weight
 	scores := g.Let(parts[0].Matmul(parts[1].Transpose(-1, -2)).MulScalar())
 	g.Set(&bias, bias.Slice(2, bias.Size(2)-length, bias.Size(2)))
 	g.Set(&scores, scores.Add(bias))
-	g.Set(&scores, scores.MaskedFill(mask))
+	g.Set(&scores, scores.MaskedFill(in.mask))
 	weights = g.Let(scores.To(trace.F32).Softmax(-1).To(parts[2].DType()))
 	g.Set(&weights, weights.Dropout(a.c.AttentionDropout, a.Training()))
 	states := g.Let(weights.Matmul(parts[2]))
@@ -65,10 +66,11 @@ func (c *Config) distances(f *frame) *tensor {
 }
 
 // mpt is MptBlock.forward.
-func (l *layer) mpt(f *frame, x *tensor, attend func(*tensor) *tensor) *tensor {
+func (l *layer) mpt(f *frame, in inputs) *tensor {
+	x := in.x
 	seen := f.Let(f.Call(l.InputLayernorm, x))
 	residual := f.Let(x)
-	attended := f.Let(attend(seen))
+	attended := f.Let(l.attend(f, seen, in))
 	f.Set(&x, l.drop(attended).Add(residual))
 	f.Set(&seen, f.Call(l.PostAttentionLayernorm, x))
 	f.Set(&residual, x)

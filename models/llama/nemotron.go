@@ -44,15 +44,16 @@ func newBlock(c *Config, i int, kind Block) *layer {
 	return l
 }
 
-// nemotron is NemotronHBlock.forward; rows is the mask of padded rows.
-func (l *layer) nemotron(f *frame, x, rows *tensor, attend func(*tensor) *tensor) *tensor {
+// nemotron is NemotronHBlock.forward.
+func (l *layer) nemotron(f *frame, in inputs) *tensor {
+	x := in.x
 	residual := f.Let(x)
 	f.Set(&x, f.Call(l.InputLayernorm, x.To(l.InputLayernorm.(*norm).Weight.DType)))
 	switch {
 	case l.Mamba != nil:
-		f.Set(&x, l.Mamba.call(f, x, rows))
+		f.Set(&x, l.Mamba.call(f, x, in.rows))
 	case l.SelfAttn != nil:
-		f.Set(&x, attend(x))
+		f.Set(&x, l.attend(f, x, in))
 	default:
 		f.Set(&x, f.Call(l.Mlp, x))
 	}

@@ -45,9 +45,7 @@ func (n *norm) Forward(f *frame, x *tensor) *tensor {
 		return n.cohere(f, x)
 	}
 	d := x.DType()
-	f.Set(&x, x.To(trace.F32))
-	variance := f.Let(x.Pow(2).Mean(true, -1))
-	f.Set(&x, x.Mul(variance.AddScalar().Rsqrt()))
+	rmsNormalize(f, &x)
 	switch n.kind {
 	case FloatNorm:
 		return n.Weight.To(trace.F32).Mul(x).To(d)
@@ -55,6 +53,13 @@ func (n *norm) Forward(f *frame, x *tensor) *tensor {
 		return n.Weight.Mul(x).To(d)
 	}
 	return n.Weight.Mul(x.To(d))
+}
+
+// rmsNormalize binds x to what LlamaRMSNorm makes of it in fp32 before its weight.
+func rmsNormalize(f *frame, x **tensor) {
+	f.Set(x, (*x).To(trace.F32))
+	variance := f.Let((*x).Pow(2).Mean(true, -1))
+	f.Set(x, (*x).Mul(variance.AddScalar().Rsqrt()))
 }
 
 // gemmaNormalized is GemmaRMSNorm._norm.
