@@ -80,7 +80,7 @@ func TestEveryRecordIsComparedOrListedAsUnknown(t *testing.T) {
 }
 
 // The figures that estimates of ReDimNet must reach. What they do reach, and
-// other models with them, is in the table of the README; these say what is
+// other models with them, is in the table of docs/accuracy.md; these say what is
 // still good enough to plan with.
 func TestEstimatesOfReDimNetAreGoodEnoughToPlanWith(t *testing.T) {
 	a := &report.Accuracy{Rows: slices.DeleteFunc(slices.Clone(compared(t).Rows), func(r report.AccuracyRow) bool {
@@ -125,20 +125,20 @@ func TestPlannersResidualsAreThoseOfTheReferenceRecords(t *testing.T) {
 	golden.Equal(t, "../../../profiler/planner/residuals.json", data)
 }
 
-func TestAccuracyTablesOfTheREADMEAreCurrent(t *testing.T) {
+func TestAccuracyTablesOfTheDocsAreCurrent(t *testing.T) {
 	later, err := committed2_15()
 	require.NoError(t, err)
 	tables := accuracyTable("PyTorch 2.15", later) + "\n" + accuracyTable("PyTorch 2.11", compared(t))
-	readme, err := os.ReadFile("../../../README.md")
+	page, err := os.ReadFile("../../../docs/accuracy.md")
 	require.NoError(t, err)
-	before, rest, found := strings.Cut(string(readme), "<!-- accuracy -->\n")
+	before, rest, found := strings.Cut(string(page), "<!-- accuracy -->\n")
 	require.True(t, found)
 	_, after, found := strings.Cut(rest, "<!-- /accuracy -->\n")
 	require.True(t, found)
-	golden.Equal(t, "../../../README.md", []byte(before+"<!-- accuracy -->\n"+tables+"<!-- /accuracy -->\n"+after))
+	golden.Equal(t, "../../../docs/accuracy.md", []byte(before+"<!-- accuracy -->\n"+tables+"<!-- /accuracy -->\n"+after))
 }
 
-// accuracyTable is the table of the README, in Markdown.
+// accuracyTable is the table of docs/accuracy.md, in Markdown.
 func accuracyTable(head string, a *report.Accuracy) string {
 	table := report.Sheet{Columns: []report.Column{
 		{Head: head},
