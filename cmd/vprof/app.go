@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -42,6 +43,15 @@ type app struct {
 	openGPU func(index int) (device.Device, error)
 	// boards opens NVML for monitor.
 	boards monitor.Source
+	// reading counts the inputs that are being read.
+	reading atomic.Int32
+}
+
+// reads says that input is being read until the function that it returns is called. A pipe
+// may never come to its end, so a signal ends the process meanwhile.
+func (a *app) reads() (done func()) {
+	a.reading.Add(1)
+	return func() { a.reading.Add(-1) }
 }
 
 // system is the app of the running process. SOURCE_DATE_EPOCH, seconds since

@@ -231,6 +231,7 @@ func (o *calibrateOptions) wanted() (func(calibration.Observed) bool, error) {
 // readRun reads the runs of a file, or of standard input for "-".
 func (o *calibrateOptions) readRun(arg string) ([]calibration.Observed, coefficients.Input, error) {
 	batch, path := batchAndFile(arg)
+	defer o.app.reads()()
 	from, name := o.app.stdin, "stdin"
 	if path != "-" {
 		f, err := os.Open(path)

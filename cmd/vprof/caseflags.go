@@ -112,6 +112,7 @@ func (f *caseFlags) resolve(a *app) (models.Model, models.Case, error) {
 	if f.model == "" {
 		return models.Model{}, models.Case{}, usagef(`--model is missing (list the models with "vprof models")`)
 	}
+	defer a.reads()()
 	m, err := a.models().Lookup(f.model)
 	if err != nil {
 		return models.Model{}, models.Case{}, err

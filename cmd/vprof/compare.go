@@ -96,6 +96,7 @@ func (a *app) readSide(arg string) (*compare.Side, error) {
 		path = arg
 		label = strings.TrimSuffix(filepath.Base(arg), filepath.Ext(arg))
 	}
+	defer a.reads()()
 	if path == "-" {
 		if !labeled {
 			label = "stdin"

@@ -82,9 +82,6 @@ The exit code is 3 if there is a problem.`,
 	return cmd
 }
 
-// maxDiagnosed is the largest file read, in bytes.
-const maxDiagnosed = 1 << 30
-
 func runDiagnose(ctx context.Context, o *diagnoseOptions, paths []string) error {
 	if o.batch < 0 {
 		return usagef("--batch: %d is not a batch size; the smallest is 1", o.batch)
@@ -178,9 +175,9 @@ func (o *diagnoseOptions) diagnose(ctx context.Context, d *report.Diagnosis, pat
 
 // readAll reads a file, or standard input for "-".
 func (a *app) readAll(path string) (data []byte, name string, err error) {
+	defer a.reads()()
 	from := a.stdin
 	name = "stdin"
-	var b bytes.Buffer
 	if path != "-" {
 		f, err := os.Open(path)
 		if err != nil {
@@ -188,19 +185,12 @@ func (a *app) readAll(path string) (data []byte, name string, err error) {
 		}
 		defer f.Close()
 		from, name = f, path
-		if info, err := f.Stat(); err == nil && info.Size() <= maxDiagnosed {
-			b.Grow(int(info.Size()) + bytes.MinRead) // the end is found without growing
-		}
 	}
-	_, err = b.ReadFrom(io.LimitReader(from, maxDiagnosed+1))
-	if err == nil && b.Len() > maxDiagnosed {
-		err = &input.FormatError{File: name, Reason: fmt.Sprintf("longer than %d bytes", maxDiagnosed)}
+	data, err = input.ReadAll(from, name)
+	if err == nil && isGzip(data) {
+		data, err = gunzip(data, name)
 	}
-	if err == nil && isGzip(b.Bytes()) {
-		data, err = gunzip(b.Bytes(), name)
-		return data, name, err
-	}
-	return b.Bytes(), name, err
+	return data, name, err
 }
 
 // maxExpanded is how long a compressed file may be once expanded, in bytes: a

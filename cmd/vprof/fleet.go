@@ -60,6 +60,7 @@ func oneFile(cmd *cobra.Command, args []string) error {
 
 // readFleet reads the file and all its cases.
 func readFleet(a *app, path string) (*fleet.Config, []fleet.Unit, error) {
+	defer a.reads()()
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, nil, usageError{err}

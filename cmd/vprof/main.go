@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -21,9 +22,15 @@ func main() {
 
 // runInterruptibly is run until a signal: the first asks the work to end with
 // what there is; after that the default is back, and a second one ends the
-// process at once.
+// process at once, as the first does while input is read.
 func runInterruptibly(a *app, args []string) exitCode {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop)
+	context.AfterFunc(ctx, func() {
+		stop()
+		if a.reading.Load() > 0 {
+			fmt.Fprintln(a.stderr, "vprof: interrupted")
+			os.Exit(int(exitInterrupted))
+		}
+	})
 	return run(ctx, a, args)
 }

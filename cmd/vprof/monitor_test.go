@@ -236,6 +236,16 @@ func TestMetricsAreForThisMachineAndForReading(t *testing.T) {
 		answer.Body.Close()
 		require.Equal(t, want, answer.StatusCode, method)
 	}
+	// A page elsewhere whose name resolves to this machine is not answered.
+	for host, want := range map[string]int{"localhost:9400": 200, "127.0.0.1": 200, "[::1]:9400": 200, "evil.example": 421, "127.0.0.1.evil.example": 421, "10.0.0.1": 421} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+		require.NoError(t, err)
+		r.Host = host
+		answer, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		answer.Body.Close()
+		require.Equal(t, want, answer.StatusCode, host)
+	}
 }
 
 func TestMonitorGoesOnWhenABoardIsLost(t *testing.T) {

@@ -79,6 +79,9 @@ func openSinks(o *monitorOptions) (s *sinks, err error) {
 		}
 		s.closers = append(s.closers, l)
 		printable.Fprintf(o.app.stderr, "vprof: metrics at http://%s/metrics\n", l.Addr())
+		if !loopback(l.Addr()) {
+			fmt.Fprintln(o.app.stderr, "vprof: warning: whoever reaches this address can read them, with the names of programs; --listen localhost:PORT keeps them on this machine")
+		}
 	}
 	return s, nil
 }
@@ -184,10 +187,36 @@ func serve(address string, e *monitor.Exporter) (net.Listener, error) {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", e)
+	var handler http.Handler = mux
+	if loopback(l.Addr()) {
+		handler = forThisMachine(mux)
+	}
 	const soon = 10 * time.Second // a scrape takes milliseconds
 	server := &http.Server{
-		Handler: mux, ReadHeaderTimeout: soon, ReadTimeout: soon, WriteTimeout: soon, IdleTimeout: 6 * soon, MaxHeaderBytes: 16 << 10,
+		Handler: handler, ReadHeaderTimeout: soon, ReadTimeout: soon, WriteTimeout: soon, IdleTimeout: 6 * soon, MaxHeaderBytes: 16 << 10,
 	}
 	go func() { _ = server.Serve(l) }() // ends when the listener is closed
 	return l, nil
+}
+
+// loopback tells whether an address is reached from this machine alone.
+func loopback(a net.Addr) bool {
+	tcp, ok := a.(*net.TCPAddr)
+	return ok && tcp.IP.IsLoopback()
+}
+
+// forThisMachine refuses requests for another host: a page of somebody's can have its name
+// resolve to this machine, and would read here what its browser lets it read there.
+func forThisMachine(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host := r.Host
+		if name, _, err := net.SplitHostPort(host); err == nil {
+			host = name
+		}
+		if ip := net.ParseIP(strings.Trim(host, "[]")); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+			http.Error(w, "vprof answers requests for localhost; --listen 0.0.0.0:PORT opens it to others", http.StatusMisdirectedRequest)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
 }

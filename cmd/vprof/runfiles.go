@@ -17,6 +17,7 @@ import (
 // readRuns reads the reports of files that sweep and plan wrote; "-" is
 // standard input.
 func readRuns(a *app, paths []string) ([]*report.Report, error) {
+	defer a.reads()()
 	var all []*report.Report
 	for _, path := range paths {
 		reports, err := readRun(a, path)

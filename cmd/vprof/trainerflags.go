@@ -60,6 +60,7 @@ func (f *caseFlags) takesTrainer(cmd *cobra.Command, a *app, searched ...string)
 			}
 			return usagef("%s takes flags, and files of trainers (.yaml, .json, .sh), not %q%s", cmd.CommandPath(), args[0], hint)
 		}
+		defer a.reads()()
 		var err error
 		if at := cmd.ArgsLenAtDash(); at >= 0 {
 			if at > 0 {

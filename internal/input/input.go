@@ -3,10 +3,37 @@
 package input
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
+	"io"
+	"io/fs"
 	"strconv"
 	"strings"
 )
+
+// MaxFile is the longest file of results, logs or snapshots that is read, in bytes.
+// What it is decoded to takes a few times as much memory.
+const MaxFile = 256 << 20
+
+// ReadAll reads all of r, at most [MaxFile]; name is used in messages. A file is read into
+// memory of its size. The error is a [*FormatError] if r is longer.
+func ReadAll(r io.Reader, name string) ([]byte, error) {
+	var b bytes.Buffer
+	if f, ok := r.(interface{ Stat() (fs.FileInfo, error) }); ok {
+		if info, err := f.Stat(); err == nil && info.Size() <= MaxFile {
+			b.Grow(int(info.Size()) + bytes.MinRead) // the end is found without growing
+		}
+	}
+	_, err := b.ReadFrom(io.LimitReader(r, MaxFile+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", name, err)
+	case b.Len() > MaxFile:
+		return nil, &FormatError{File: name, Reason: fmt.Sprintf("longer than %d MiB; cut it, or record fewer events", MaxFile>>20)}
+	}
+	return b.Bytes(), nil
+}
 
 // A usage is an error that knows whether it means bad input. Error types that do
 // have a method Usage which returns true; they need not import this package.

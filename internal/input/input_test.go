@@ -39,3 +39,14 @@ func TestBadInputIsFoundInsideOtherErrors(t *testing.T) {
 		require.False(t, input.Bad(err))
 	}
 }
+
+// endless is a reader without an end.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }
+
+func TestWhatHasNoEndIsRefused(t *testing.T) {
+	_, err := input.ReadAll(endless{}, "pipe")
+	require.True(t, input.Bad(err))
+	require.ErrorContains(t, err, "pipe: longer than 256 MiB")
+}

@@ -42,9 +42,6 @@ type Observed struct {
 	StepSeconds float64
 }
 
-// maxObserved is the largest file of runs read, in bytes.
-const maxObserved = 1 << 30
-
 // ReadObserved reads the runs of a report or of reference records. Two kinds of runs are left
 // out, since their peaks are not what the case needs: those that ran out of memory, and those
 // that had to give cached memory back, whose peak is the size of the board. The error is a
@@ -80,13 +77,8 @@ func ReadObserved(r io.Reader, name string) ([]Observed, coefficients.Input, err
 // readInput reads a whole file of runs, with its name and SHA-256 for the coefficients
 // file.
 func readInput(r io.Reader, name string) ([]byte, coefficients.Input, error) {
-	data, err := io.ReadAll(io.LimitReader(r, maxObserved+1))
-	switch {
-	case err != nil:
-		err = fmt.Errorf("%s: %w", name, err)
-	case len(data) > maxObserved:
-		err = &input.FormatError{File: name, Reason: fmt.Sprintf("longer than %d bytes", maxObserved)}
-	case len(bytes.TrimSpace(data)) == 0:
+	data, err := input.ReadAll(r, name)
+	if err == nil && len(bytes.TrimSpace(data)) == 0 {
 		err = &input.FormatError{File: name, Reason: "empty"}
 	}
 	sum := sha256.Sum256(data)

@@ -57,9 +57,6 @@ func (p Process) String() string {
 	return fmt.Sprintf("process %d (%s)", p.PID, p.Name)
 }
 
-// maxFile is the largest file read in bytes.
-const maxFile = 256 << 20
-
 // Is tells whether a file that begins with head looks like a log of memory.
 func Is(head []byte) bool {
 	first, _, _ := bytes.Cut(head, []byte("\n"))
@@ -91,12 +88,9 @@ func formatOf(first []byte) func([]byte) (*journal, error) {
 // used or left. A last line that was cut off is left out. The error is a
 // [*input.FormatError] unless reading itself failed.
 func Read(r io.Reader, name string) ([]Series, error) {
-	data, err := io.ReadAll(io.LimitReader(r, maxFile+1))
+	data, err := input.ReadAll(r, name)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	if len(data) > maxFile {
-		return nil, &input.FormatError{File: name, Line: 1, Reason: fmt.Sprintf("longer than %d bytes", maxFile)}
+		return nil, err
 	}
 	if end := bytes.LastIndexByte(data, '\n'); end >= 0 && bytes.IndexByte(data[:end], '\n') >= 0 {
 		data = data[:end+1] // whoever wrote the log may have been stopped in a line

@@ -14,9 +14,6 @@ import (
 	"github.com/vprof/vprof/internal/pickle"
 )
 
-// maxFile is the largest snapshot read, in bytes.
-const maxFile = 1 << 30
-
 // Snapshot is the state of the caching allocator of every device.
 type Snapshot struct {
 	Segments []Segment
@@ -102,9 +99,9 @@ func Is(head []byte) bool { return pickle.Is(head) }
 // Read reads a snapshot; name is used in messages. The error is a
 // [*input.FormatError] unless reading itself failed.
 func Read(r io.Reader, name string) (*Snapshot, error) {
-	data, err := io.ReadAll(io.LimitReader(r, maxFile+1))
+	data, err := input.ReadAll(r, name)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, err
 	}
 	return Parse(data, name)
 }
@@ -112,9 +109,6 @@ func Read(r io.Reader, name string) (*Snapshot, error) {
 // Parse reads the snapshot that a file holds. The memory and the time that it
 // takes are bounded by the file's length. The error is a [*input.FormatError].
 func Parse(data []byte, name string) (*Snapshot, error) {
-	if len(data) > maxFile {
-		return nil, &input.FormatError{File: name, Reason: fmt.Sprintf("longer than %d bytes; record fewer events (max_entries)", maxFile)}
-	}
 	if !Is(data) {
 		return nil, &input.FormatError{File: name, Reason: "not a pickle; torch.cuda.memory._dump_snapshot writes one"}
 	}

@@ -274,11 +274,14 @@ func (c Correlation) about(d Correlation) bool {
 	return c.Between == d.Between || c.Between == [2]string{d.Between[1], d.Between[0]}
 }
 
+// mostError is more than the relative error of any estimate, and can be shown in percent.
+const mostError = 1e6
+
 // checkHistory looks at where an entry's numbers come from.
 func (e *Entry) checkHistory() error {
 	errs := map[string]*Error{"before": &e.Errors.Before, "after": &e.Errors.After, "held_out": e.Errors.HeldOut}
 	for name, n := range errs {
-		if n != nil && !(n.Median >= 0 && n.Median <= n.Max && !math.IsInf(n.Max, 0)) {
+		if n != nil && !(n.Median >= 0 && n.Median <= n.Max && n.Max <= mostError) {
 			return fmt.Errorf("errors: %s: a median of %v and at most %v are none", name, n.Median, n.Max)
 		}
 	}
