@@ -45,7 +45,9 @@ type Report struct {
 	// Largest is the result of a search for the largest batch size; absent without one.
 	Largest *Largest `json:"largest,omitempty"`
 	// Stopped is the reason why a sweep left out batch sizes; absent if it ran all.
-	Stopped  *Stopped  `json:"stopped,omitempty"`
+	Stopped *Stopped `json:"stopped,omitempty"`
+	// Script is the command that was run, of a result of vprof run.
+	Script   *Script   `json:"script,omitempty"`
 	Warnings []Warning `json:"warnings,omitempty"`
 }
 

@@ -9,6 +9,8 @@ import (
 // Sheets are the tables of a report.
 func (r *Report) Sheets() []Sheet {
 	switch {
+	case r.Script != nil:
+		return r.scriptSheets()
 	case r.Kind == Sweep && len(r.Devices) > 1:
 		var sheets []Sheet
 		for _, d := range r.Devices {

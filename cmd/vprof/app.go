@@ -124,7 +124,7 @@ func newRootCmd(a *app) *cobra.Command {
 	root.SetErr(a.stderr)
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
-		newSweepCmd(a), newPlanCmd(a), newFitCmd(a), newSmokeCmd(a),
+		newSweepCmd(a), newPlanCmd(a), newFitCmd(a), newSmokeCmd(a), newRunCmd(a),
 		newReportCmd(a), newExportCmd(a), newPlotCmd(a),
 		newMonitorCmd(a),
 		newCaptureCmd(a), newCuDNNCmd(a), newModelsCmd(a), newGPUsCmd(a),
@@ -175,7 +175,7 @@ func unknownCommand(root *cobra.Command, args []string) error {
 var synonyms = map[string][]string{
 	"plan": {"estimate", "predict", "calc", "calculate", "mem", "memory"}, "fit": {"search", "find", "optimize", "batch-size"}, "smoke": {"check", "test", "verify"},
 	"gpus": {"devices", "boards", "list-gpus"}, "models": {"list", "list-models"}, "monitor": {"watch", "top"}, "time": {"bench", "benchmark", "speed"},
-	"diagnose": {"debug", "oom", "analyze", "explain"}, "compare": {"diff"}, "report": {"html", "view", "show"}, "capture": {"convert", "trace"}, "sweep": {"run"},
+	"diagnose": {"debug", "oom", "analyze", "explain"}, "compare": {"diff"}, "report": {"html", "view", "show"}, "capture": {"convert", "trace"}, "run": {"execute", "simulate"},
 }
 
 // noArgs refuses arguments of a command that takes none.

@@ -36,13 +36,9 @@ const (
 // of each, -1 where it has no engine. The error is a [*RefusedError] if the user can do
 // something about it.
 func (a Asking) Ask(ctx context.Context, generation int, questions []oracle.Question) (version string, workspaces []int64, err error) {
-	standIns := oracle.StandIns()
-	if standIns == nil {
-		return "", nil, &RefusedError{What: fmt.Sprintf("cuDNN can be asked on Linux (x86-64 and arm64), not on %s/%s", runtime.GOOS, runtime.GOARCH)}
-	}
-	files := map[string][]byte{"board.json": oracle.Board(generation)}
-	for name, library := range standIns {
-		files["standins/"+name] = library
+	files, err := askFiles(generation)
+	if err != nil {
+		return "", nil, err
 	}
 	var lines strings.Builder
 	for _, q := range questions {
@@ -54,14 +50,7 @@ func (a Asking) Ask(ctx context.Context, generation int, questions []oracle.Ques
 		Bytes []int64 `json:"bytes"`
 	}
 	err = s.run(ctx, func(dir string) []string {
-		args := []string{"--standins", dir + "/standins", "--board", dir + "/board.json"}
-		if generation == blackwell {
-			args = append(args, "--no-products-from", productless)
-		}
-		if a.Library != "" {
-			args = append(args, "--cudnn", a.Library)
-		}
-		return args
+		return a.args(dir, generation)
 	}, &answer)
 	if err != nil {
 		return "", nil, err
@@ -70,4 +59,29 @@ func (a Asking) Ask(ctx context.Context, generation int, questions []oracle.Ques
 		return "", nil, fmt.Errorf("asking cuDNN: %d questions have %d answers", len(questions), len(answer.Bytes))
 	}
 	return answer.CuDNN, answer.Bytes, nil
+}
+
+// askFiles are what lies beside the script: libraries in place of cuBLASLt, and the board.
+func askFiles(generation int) (map[string][]byte, error) {
+	standIns := oracle.StandIns()
+	if standIns == nil {
+		return nil, &RefusedError{What: fmt.Sprintf("cuDNN can be asked on Linux (x86-64 and arm64), not on %s/%s", runtime.GOOS, runtime.GOARCH)}
+	}
+	files := map[string][]byte{"board.json": oracle.Board(generation)}
+	for name, library := range standIns {
+		files["standins/"+name] = library
+	}
+	return files, nil
+}
+
+// args name the files of [askFiles] in a folder to the script.
+func (a Asking) args(dir string, generation int) []string {
+	args := []string{"--standins", dir + "/standins", "--board", dir + "/board.json"}
+	if generation == blackwell {
+		args = append(args, "--no-products-from", productless)
+	}
+	if a.Library != "" {
+		args = append(args, "--cudnn", a.Library)
+	}
+	return args
 }

@@ -7,7 +7,8 @@ what PyTorch does with cudnn.benchmark off: of the proposals of mode instant, th
 fallback, the first that no numerical note rules out and that builds. A question is a line:
 operation dtype layout dims N C K groups x.. kernel.. y.. stride.. pad.. dilation..
 (operation 0 forward, 1 gradient of x, 2 gradient of w; dtype 0 fp32, 1 fp16, 2 bf16;
-layout 1 channels last; dims 2 or 3). The result has bytes for each, -1 for none.
+layout 1 channels last; dims 2 or 3). The result has bytes for each, -1 for none. With
+--converse each is also printed as soon as it is known, after a line with the version.
 
 cuDNN asks cuBLASLt whether it has a kernel for a product, which it cannot say without a
 GPU. The folder of stand-ins has libraries of its name that say yes.
@@ -15,6 +16,7 @@ GPU. The folder of stand-ins has libraries of its name that say yes.
 
 import argparse
 import ctypes
+import functools
 import importlib.metadata
 import importlib.util
 import json
@@ -247,13 +249,19 @@ def main():
     parser.add_argument("--cudnn", default="")
     # cuBLASLt has no kernel for many products on these boards, where cuDNN goes on to its next proposal.
     parser.add_argument("--no-products-from", default="", help="version of cuDNN from which 1x1 convolutions are no products")
+    parser.add_argument("--converse", action="store_true", help="print each answer at once")
     opts = parser.parse_args()
+    say = functools.partial(print, flush=True) if opts.converse else lambda *_: None
     try:
         cudnn = CuDNN(find_cudnn(opts.cudnn), opts.standins)
         with open(opts.board) as f:
             cudnn.describe(f.read())
         products = not opts.no_products_from or cudnn.version < tuple(map(int, opts.no_products_from.split(".")))
-        answer = {"cudnn": cudnn.name, "bytes": [cudnn.ask([int(n) for n in line.split()], products) for line in sys.stdin]}
+        say(cudnn.name)
+        answer = {"cudnn": cudnn.name, "bytes": []}
+        for line in sys.stdin:
+            answer["bytes"].append(cudnn.ask([int(n) for n in line.split()], products))
+            say(answer["bytes"][-1])
     except Refusal as e:
         answer = {"error": str(e), "do": e.do}
     with open(opts.result, "w") as f:

@@ -53,11 +53,8 @@ func (s *script) execute(ctx context.Context, args func(dir string) []string, re
 	if err := os.WriteFile(program, []byte(s.text), 0o600); err != nil {
 		return err
 	}
-	for name, data := range s.files {
-		path := filepath.Join(dir, filepath.FromSlash(name))
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, data, 0o600)); err != nil {
-			return err
-		}
+	if err := writeFiles(dir, s.files); err != nil {
+		return err
 	}
 	cmd := exec.CommandContext(ctx, python, append([]string{program, "--result", out}, args(dir)...)...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
@@ -129,4 +126,15 @@ func (t *tail) Write(p []byte) (int, error) {
 func (t *tail) last() string {
 	text := bytes.TrimSpace(t.text)
 	return string(bytes.TrimSpace(text[bytes.LastIndexByte(text, '\n')+1:]))
+}
+
+// writeFiles writes files into a folder, by their names with slashes.
+func writeFiles(dir string, files map[string][]byte) error {
+	for name, data := range files {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, data, 0o600)); err != nil {
+			return err
+		}
+	}
+	return nil
 }

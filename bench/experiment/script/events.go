@@ -1,0 +1,105 @@
+package script
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+)
+
+// An Event is something that the hook has seen in one of the command's processes.
+type Event struct {
+	// Name is what it is: importing, imported, torch, cuda, phase, mark, step, diverted,
+	// kept, error, end.
+	Name string `json:"event"`
+	PID  int    `json:"pid"`
+	// At is when, in microseconds since 1970.
+	At int64 `json:"at"`
+
+	// Of importing and imported: the module and how long it took.
+	Module  string  `json:"module"`
+	Seconds float64 `json:"seconds"`
+
+	// Of torch: its release, the CUDA that it was built for and whether it finds a board,
+	// and the interpreter.
+	Version   string `json:"version"`
+	CUDA      string `json:"cuda"`
+	Available bool   `json:"available"`
+	Python    string `json:"python"`
+
+	// Of cuda: the settings of the allocator.
+	Allocator string `json:"allocator"`
+
+	// Of phase and mark: the step from 0, -1 in set-up. A phase begins, and a mark ends one
+	// with the bytes at its end and their peaks.
+	Step          int    `json:"step"`
+	Phase         string `json:"phase"`
+	Allocated     int64  `json:"allocated"`
+	Reserved      int64  `json:"reserved"`
+	Requested     int64  `json:"requested"`
+	PeakAllocated int64  `json:"peak_allocated"`
+	PeakReserved  int64  `json:"peak_reserved"`
+	PeakRequested int64  `json:"peak_requested"`
+
+	// Of step: how many are done, of how many.
+	Done int `json:"done"`
+	Of   int `json:"of"`
+
+	// Of diverted and kept: the path as the script knows it.
+	Path string `json:"path"`
+
+	// Of error: the exception that the script did not catch.
+	Kind      string `json:"kind"`
+	Text      string `json:"text"`
+	Traceback string `json:"traceback"`
+
+	// Of end: why, the calls of each optimizer, their kinds, and the file of allocations.
+	// The peaks of the whole run are in Allocated, Reserved and Requested.
+	Reason     string   `json:"reason"`
+	Steps      []int    `json:"steps"`
+	Optimizers []string `json:"optimizers"`
+	Trace      string   `json:"trace"`
+	Retries    int64    `json:"retries"`
+	OOMs       int64    `json:"ooms"`
+}
+
+// A log is the file that the hook appends events to.
+type log struct {
+	path string
+	told func(Event)
+	all  []Event
+	at   int64
+}
+
+func newLog(path string, told func(Event)) *log { return &log{path: path, told: told} }
+
+// read reads what has been added since it was last called, up to the last complete line.
+func (l *log) read() error {
+	file, err := os.Open(l.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // no Python has begun
+	}
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.NewSectionReader(file, l.at, 1<<40))
+	if err != nil {
+		return err
+	}
+	for {
+		line, rest, complete := bytes.Cut(data, []byte("\n"))
+		if !complete {
+			return nil
+		}
+		l.at += int64(len(line)) + 1
+		data = rest
+		var e Event
+		if json.Unmarshal(line, &e) == nil {
+			l.all = append(l.all, e)
+			l.told(e)
+		}
+	}
+}

@@ -1,0 +1,92 @@
+"""Watches a training script from outside: what it allocates, in which step and phase.
+
+`vprof run` starts the user's command with this package on its path. Nothing of the script
+is edited: PyTorch is told to report optimizer steps through its own global hooks, and a
+few of its functions are wrapped (backward, save, eval).
+
+The environment says what to do:
+
+    VPROF_HOOK       folder for what is seen: events.jsonl, trace-PID.jsonl, saved/
+    VPROF_STEPS      calls of each optimizer after which training ends; 0 is all
+    VPROF_UNTIL      "eval" or "save": training goes on until one has been seen
+    VPROF_KEEP       set if what the script saves is to be kept
+    VPROF_WORLD      number of ranks that the script believes in; VPROF_RANK which it is
+    VPROF_STANDINS   folder with libraries that take the place of NVIDIA's
+"""
+
+import importlib.abc
+import importlib.machinery
+import os
+import sys
+import time
+
+from . import events
+
+
+def watch():
+    """Waits for the import of the modules that are of interest."""
+    from . import files, ranks
+
+    sys.meta_path.insert(0, Finder({
+        "torch": watch_torch,
+        "safetensors.torch": files.divert_safetensors,
+        "torch.distributed.launcher.api": ranks.start_one_rank,
+    }))
+
+
+def watch_torch(torch):
+    """Called when torch has been imported."""
+    from . import files, ranks, training
+
+    events.send("torch", version=torch.__version__, cuda=torch.version.cuda or "", python=sys.executable, available=torch.cuda.is_available())
+    files.divert(torch)
+    ranks.answer_for_others(torch)
+    training.watch(torch)
+
+
+class Finder(importlib.abc.MetaPathFinder):
+    """Finds modules as Python would, and calls a function when one of them has been imported."""
+
+    def __init__(self, imported):
+        self.imported = dict(imported)
+
+    def find_spec(self, name, path, target=None):
+        then = self.imported.pop(name, None)
+        if then is None:
+            return None
+        spec = None
+        for finder in sys.meta_path:
+            if finder is self or not hasattr(finder, "find_spec"):
+                continue
+            spec = finder.find_spec(name, path, target)
+            if spec is not None:
+                break
+        if spec is not None and spec.loader is not None:
+            spec.loader = Loader(spec.loader, name, then)
+        return spec
+
+
+class Loader(importlib.abc.Loader):
+    """Loads a module as another loader does, and calls a function then."""
+
+    def __init__(self, loader, name, then):
+        self.loader, self.name, self.then = loader, name, then
+
+    def create_module(self, spec):
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module):
+        began = time.monotonic()
+        if self.name == "torch":
+            events.send("importing", module="torch")
+            from . import libraries
+
+            libraries.load()
+        module.__spec__.loader = module.__loader__ = self.loader
+        self.loader.exec_module(module)
+        if self.name == "torch":
+            events.send("imported", module="torch", seconds=time.monotonic() - began)
+        self.then(module)
+
+    def __getattr__(self, name):
+        return getattr(self.loader, name)

@@ -1,0 +1,207 @@
+"""PyTorch's own word on memory: the peaks of each phase, and every allocation with its line."""
+
+import functools
+import gc
+import json
+import os
+import sys
+import sysconfig
+
+from . import events
+
+# Of each amount PyTorch keeps the present value and the peak.
+AMOUNTS = {"allocated": "allocated_bytes", "reserved": "reserved_bytes", "requested": "requested_bytes"}
+
+
+class Memory:
+    """The memory of the device that this process trains on."""
+
+    def __init__(self, torch):
+        self.torch = torch
+        self.libraries = (*LIBRARIES, os.path.join(os.path.dirname(torch.__file__), ""))
+        self.used = False  # whether there is a device at all
+        self.highest = {}  # peaks of the whole run
+        self.since = {}  # peaks since the script has reset them
+        self.labels = []
+        self.batch = {}
+
+    # Peaks.
+
+    def record(self):
+        """Begins to record, when PyTorch has initialized CUDA."""
+        cuda = self.torch.cuda
+        self.used = True
+        cuda.memory._record_memory_history(enabled="all", context="alloc", stacks="python", max_entries=sys.maxsize)
+        self.read, self.reset = self.torch._C._cuda_memoryStats, self.torch._C._cuda_resetPeakMemoryStats
+        self.torch._C._cuda_memoryStats = self.stats_of_script
+        self.torch._C._cuda_resetPeakMemoryStats = self.reset_of_script
+        cuda.empty_cache = self.noting_empty_cache(cuda.empty_cache)
+        events.send("cuda", device=cuda.get_device_name(), allocator=os.environ.get("PYTORCH_CUDA_ALLOC_CONF", os.environ.get("PYTORCH_ALLOC_CONF", "")))
+
+    def device(self):
+        return self.torch._C._cuda_getDevice()
+
+    def mark(self, step, phase):
+        """Ends a phase: its peaks go to vprof, and those of the next begin anew."""
+        if not self.used:
+            return
+        device = self.device()
+        stats = self.read(device)
+        facts = {}
+        for name, key in AMOUNTS.items():
+            amount = stats[key]["all"]
+            facts[name], facts["peak_" + name] = amount["current"], amount["peak"]
+            self.highest[name] = max(self.highest.get(name, 0), amount["peak"])
+        self.keep(device, stats)
+        self.reset(device)
+        events.send("mark", step=step, phase=phase, **facts)
+
+    def keep(self, device, stats):
+        """Remembers the peaks for the script, which does not know that they are reset."""
+        for key, value in stats.items():
+            if isinstance(value, dict):
+                pools = value if "all" in value else {"": value}
+                for pool, amount in pools.items():
+                    place = (device, key, pool)
+                    self.since[place] = max(self.since.get(place, 0), amount["peak"])
+
+    def stats_of_script(self, device):
+        """What PyTorch would say had nobody reset its peaks."""
+        stats = self.read(device)
+        self.keep(device, stats)
+        for (index, key, pool), peak in self.since.items():
+            if index == device and key in stats:
+                amount = stats[key][pool] if pool else stats[key]
+                amount["peak"] = peak
+        return stats
+
+    def reset_of_script(self, device):
+        """The script resets the peaks."""
+        for name, key in AMOUNTS.items():
+            self.highest[name] = max(self.highest.get(name, 0), self.read(device)[key]["all"]["peak"])
+        self.since = {place: peak for place, peak in self.since.items() if place[0] != device}
+
+    def noting_empty_cache(self, call):
+        @functools.wraps(call)
+        def wrapped():
+            self.labels.append(("empty_cache", events.now(), 0))
+            return call()
+
+        return wrapped
+
+    def peaks(self):
+        """The figures of the whole run."""
+        if not self.used:
+            return {}
+        stats = self.read(self.device())
+        return {**self.highest, "retries": stats["num_alloc_retries"], "ooms": stats["num_ooms"]}
+
+    # What tensors are for.
+
+    def label(self, kind, tensor):
+        """Remembers what the memory of a tensor is for at this moment."""
+        if not isinstance(tensor, self.torch.Tensor) or not tensor.is_cuda:
+            return
+        local = getattr(tensor, "_local_tensor", tensor)  # of a DTensor
+        try:
+            address = local.untyped_storage().data_ptr()
+        except RuntimeError:  # a tensor without storage
+            return
+        if address:
+            self.labels.append((kind, events.now(), address))
+
+    def label_optimizer(self, optimizer):
+        """Labels parameters, gradients and state of an optimizer."""
+        if not self.used:
+            return
+        for group in optimizer.param_groups:
+            for p in group["params"]:
+                self.label("weights", p)
+                self.label("gradients", p.grad)
+        for state in optimizer.state.values():
+            values = state.values() if isinstance(state, dict) else [state]
+            for value in values:
+                self.label("optimizer state", value)
+
+    def label_batch(self, frame):
+        """Labels the tensors that functions of the script hold and nobody computed.
+
+        The frames are asked for what they refer to, since reading their f_locals would make
+        older Pythons hold the tensors longer.
+        """
+        while self.used and frame is not None:
+            if of_user(frame.f_code.co_filename, self.libraries):
+                for value in gc.get_referents(frame):
+                    self.label_inputs(value, 2)
+            frame = frame.f_back
+
+    def label_inputs(self, value, depth):
+        if isinstance(value, self.torch.nn.Parameter):
+            return
+        if isinstance(value, self.torch.Tensor):
+            if value.is_leaf and not value.requires_grad:
+                self.label("batch", value)
+        elif depth and type(value) in (list, tuple):
+            for part in value[:64]:
+                self.label_inputs(part, depth - 1)
+        elif depth and isinstance(value, dict) and len(value) <= 64 and value.get("__name__") is None:
+            for part in list(value.values()):
+                self.label_inputs(part, depth - 1)
+
+    def label_modules(self):
+        """Labels parameters and buffers of all modules that are alive."""
+        for thing in gc.get_objects():
+            if not issubclass(type(thing), self.torch.nn.Module) or "_parameters" not in vars(thing):
+                continue
+            for p in list(thing._parameters.values()):
+                self.label("weights", p)
+            for b in list(thing._buffers.values()):
+                self.label("buffers", b)
+
+    # The recording.
+
+    def write(self):
+        """Writes the allocations and the labels, and returns the file."""
+        if not self.used:
+            return None
+        self.label_modules()
+        trace = self.torch.cuda.memory._snapshot()["device_traces"][self.device()]
+        path = events.folder(f"trace-{os.getpid()}.jsonl")
+        sites, known = [], {}
+        with open(path + ".part", "w", encoding="utf-8") as file:
+            for kind, at, address in self.labels:
+                file.write(json.dumps(["label", at, address, kind]) + "\n")
+            for e in trace:
+                where = line_of_user(e.get("frames", ()), self.libraries)
+                site = known.setdefault(where, len(known))
+                if site == len(sites):
+                    sites.append(where)
+                    file.write(json.dumps(["site", where]) + "\n")
+                record = [e["action"], e.get("time_us", 0), e.get("addr", 0), e.get("size", 0), e.get("stream", 0), site]
+                if e["action"] == "oom":
+                    record[2] = e.get("device_free", 0)
+                file.write(json.dumps(record) + "\n")
+        os.replace(path + ".part", path)
+        return path
+
+
+LIBRARIES = tuple(
+    os.path.join(folder, "")
+    for folder in {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")} if folder
+)
+
+
+@functools.lru_cache(maxsize=None)
+def of_user(file, libraries):
+    """Tells whether a source file is of the user and not of a library."""
+    if file.startswith(("<", os.path.dirname(__file__))) or "site-packages" in file or "dist-packages" in file:
+        return False
+    return not os.path.abspath(file).startswith(libraries)
+
+
+def line_of_user(frames, libraries):
+    """The innermost line of the user's own source, as file:line:function; empty if there is none."""
+    for frame in frames:
+        if of_user(frame["filename"], libraries):
+            return "%s:%d:%s" % (frame["filename"], frame["line"], frame["name"])
+    return ""

@@ -1,0 +1,237 @@
+"""Counts optimizer steps, tells the phases of training, and ends it when enough was seen."""
+
+import atexit
+import functools
+import importlib
+import os
+import sys
+import traceback
+import weakref
+
+from . import events
+from .memory import Memory
+
+# An optimizer that was made and does not step is waited for until another has made so many
+# times the steps that are asked for.
+PATIENCE = 10
+
+
+class TrainingEnded(SystemExit):
+    """Ends the script when its training has been seen: `finally` runs, no handler of errors does."""
+
+
+class Watch:
+    """What is seen of the training in this process."""
+
+    def __init__(self, torch):
+        self.torch = torch
+        self.wanted = int(os.environ.get("VPROF_STEPS", "0"))
+        self.until = os.environ.get("VPROF_UNTIL", "")
+        self.memory = Memory(torch)
+        self.counts = weakref.WeakKeyDictionary()  # calls of step by optimizer
+        self.phases = ["set-up"]  # those that are running, innermost last
+        self.seen = set()  # "eval" and "save", once they have ended
+        self.evaluated = None  # the module that is being evaluated
+        self.ended = False
+
+    # Phases.
+
+    def step(self):
+        """The number of the step that is running, from 0; -1 in set-up."""
+        if self.phases[0] == "set-up":
+            return -1
+        return min(self.active().values(), default=0)
+
+    def active(self):
+        """The optimizers that step, or may still do so, with how often they did."""
+        most = max(self.counts.values(), default=0)
+        return {o: n for o, n in self.counts.items() if n > 0 or most < PATIENCE * max(self.wanted, 1)}
+
+    def turn(self, change):
+        """Ends the current phase and begins another by changing the list of phases."""
+        if self.ended:
+            return
+        self.memory.mark(self.step(), self.phases[-1])
+        change()
+        events.send("phase", step=self.step(), phase=self.phases[-1])
+
+    def begin(self, phase):
+        """Begins a phase within the current one."""
+        self.turn(lambda: self.phases.append(phase))
+
+    def leave(self):
+        """Ends the innermost phase."""
+        if len(self.phases) > 1:
+            self.turn(self.phases.pop)
+
+    def within(self, phase, call):
+        """A function that runs as a phase of its own."""
+
+        @functools.wraps(call)
+        def wrapped(*args, **kwargs):
+            if self.ended or self.phases[-1] == phase:
+                return call(*args, **kwargs)
+            if phase == "backward":
+                self.memory.label_batch(sys._getframe(1))
+            self.begin(phase)
+            try:
+                result = call(*args, **kwargs)
+            finally:
+                self.leave()
+            if phase == "saving":
+                self.saw("save")
+            return result
+
+        return wrapped
+
+    # Steps.
+
+    def made(self, optimizer):
+        """An optimizer has been made: set-up ends with the last one before the first step."""
+        self.counts[optimizer] = 0
+        if not any(self.counts.values()):
+            self.turn(lambda: self.phases.__setitem__(0, "forward"))
+
+    def before_step(self, optimizer, *_):
+        """Called by PyTorch before the step of any optimizer."""
+        if not self.ended:
+            self.memory.label_optimizer(optimizer)
+            self.begin("optimizer")
+
+    def after_step(self, optimizer, *_):
+        """Called by PyTorch after the step of any optimizer."""
+        if self.ended:
+            return
+        self.memory.label_optimizer(optimizer)
+        self.leave()
+        self.count(optimizer)
+
+    def count(self, optimizer):
+        """Counts a step, one that a GradScaler left out too, and ends training after the last."""
+
+        def more():
+            self.phases[0] = "forward"
+            self.counts[optimizer] = self.counts.get(optimizer, 0) + 1
+
+        self.turn(more)
+        events.send("step", done=self.step(), of=self.wanted)
+        if not self.until and self.trained():
+            self.end("steps")
+
+    def trained(self):
+        """Tells whether all optimizers have made the steps that are asked for."""
+        counts = self.active().values()
+        return self.wanted > 0 and any(counts) and min(counts) >= self.wanted
+
+    def scaled(self, step):
+        """GradScaler.step, which calls the optimizer's only if the gradients are finite."""
+
+        @functools.wraps(step)
+        def wrapped(scaler, optimizer, *args, **kwargs):
+            before = self.counts.get(optimizer, 0)
+            result = step(scaler, optimizer, *args, **kwargs)
+            if self.counts.get(optimizer, 0) == before and optimizer in self.counts:
+                self.count(optimizer)
+            return result
+
+        return wrapped
+
+    # Evaluation.
+
+    def mode(self, module, training):
+        """A module was put into training or evaluation mode."""
+        if self.ended:
+            return
+        if self.evaluated is None and not training and self.trains(module):
+            self.evaluated = weakref.ref(module)
+            self.begin("evaluation")
+        elif self.evaluated is not None and training and self.evaluated() in (module, None):
+            self.evaluated = None
+            self.leave()
+            self.saw("eval")
+
+    def trains(self, module):
+        """Tells whether an optimizer has parameters of a module."""
+        owned = {id(p) for o in self.counts for group in o.param_groups for p in group["params"]}
+        return any(id(p) in owned for p in module.parameters())
+
+    def saw(self, what):
+        """An evaluation or a save has ended, which may be what training goes on for."""
+        self.seen.add(what)
+        if self.until == what and any(self.counts.values()):
+            self.end(what)
+
+    # The end.
+
+    def end(self, reason):
+        """Ends the script: enough was seen."""
+        self.finish(reason)
+        raise TrainingEnded(0)
+
+    def finish(self, reason):
+        """Writes down what was seen."""
+        if self.ended:
+            return
+        self.memory.mark(self.step(), self.phases[-1])
+        self.ended = True
+        steps = sorted(self.counts.values(), reverse=True)
+        kinds = sorted({type(o).__name__ for o, n in self.counts.items() if n})
+        trace = self.memory.write() if any(steps) or self.memory.used else None
+        events.send("end", reason=reason, steps=steps, optimizers=kinds, trace=trace, **self.memory.peaks())
+
+    def exit(self):
+        """Called when Python ends."""
+        if events.quiet or self.ended:
+            return
+        error = getattr(sys, "last_value", None)
+        if error is not None and not isinstance(error, SystemExit):
+            lines = traceback.format_exception(type(error), error, error.__traceback__)
+            events.send("error", kind=type(error).__name__, text=str(error)[:2000], traceback="".join(lines)[-8000:])
+        self.finish("exit")
+
+
+def watch(torch):
+    """Begins to watch."""
+    w = Watch(torch)
+    torch.cuda._lazy_call(w.memory.record)
+    optimizer = importlib.import_module("torch.optim.optimizer")  # of which torch.optim has no name
+    optimizer.register_optimizer_step_pre_hook(w.before_step)
+    optimizer.register_optimizer_step_post_hook(w.after_step)
+    torch.optim.Optimizer.__init__ = announcing(torch.optim.Optimizer.__init__, w.made)
+    torch.amp.GradScaler.step = w.scaled(torch.amp.GradScaler.step)
+    torch.autograd.backward = w.within("backward", torch.autograd.backward)
+    torch.autograd.grad = w.within("backward", torch.autograd.grad)
+    torch.save = w.within("saving", torch.save)
+    torch.nn.Module.train = switching(torch.nn.Module.train, w.mode)
+    atexit.register(w.exit)
+
+
+def announcing(init, made):
+    """An __init__ of Optimizer that says what it has made."""
+
+    @functools.wraps(init)
+    def wrapped(self, *args, **kwargs):
+        init(self, *args, **kwargs)
+        made(self)
+
+    return wrapped
+
+
+def switching(train, told):
+    """A Module.train that says which module is switched, but not its children."""
+    running = False
+
+    @functools.wraps(train)
+    def wrapped(self, mode=True):
+        nonlocal running
+        if running:
+            return train(self, mode)
+        running = True
+        try:
+            result = train(self, mode)
+        finally:
+            running = False
+        told(self, mode)
+        return result
+
+    return wrapped

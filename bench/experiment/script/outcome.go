@@ -1,0 +1,186 @@
+package script
+
+import (
+	"cmp"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// Outcome is what came of a command.
+type Outcome struct {
+	Command
+	// Seconds is how long it ran, and Late tells that it was ended for want of time.
+	Seconds float64
+	Late    bool
+	// ExitCode is the command's, as a shell says it.
+	ExitCode int
+	// HostPeak is the most memory of the host that a process of it held, in bytes.
+	HostPeak int64
+	// Asked and Modeled count the sizes of libraries' workspaces that the library itself
+	// told and those that vprof's rules did.
+	Asked, Modeled int
+	// Program is the recording of the process that trained; nil if none did.
+	Program *program.Program
+	// OOM is the allocation that failed last, in the recording; nil if none did.
+	OOM *Failure
+
+	events []Event
+}
+
+// Failure is an allocation that the board had no room for.
+type Failure struct {
+	// Want is what was asked of the board, and Free what it had, in bytes.
+	Want, Free int64
+	// Where is the user's line, file:line:function.
+	Where string
+	// Phase is the one that went on.
+	Phase program.Phase
+}
+
+// Trained is the process that stepped an optimizer most often, or, if none did, one that
+// used the board; zero if there is no such.
+func (o *Outcome) Trained() int {
+	best, most := 0, 0
+	for _, e := range o.named("end") {
+		steps := 0
+		for _, n := range e.Steps {
+			steps += n
+		}
+		if e.Trace != "" && 1+steps > most {
+			best, most = e.PID, 1+steps
+		}
+	}
+	return best
+}
+
+// named are the events of a name, of all processes.
+func (o *Outcome) named(name string) []Event {
+	return slices.DeleteFunc(slices.Clone(o.events), func(e Event) bool { return e.Name != name })
+}
+
+// of are the events of a name in the process that trained.
+func (o *Outcome) of(name string) []Event {
+	pid := o.Trained()
+	return slices.DeleteFunc(o.named(name), func(e Event) bool { return e.PID != pid })
+}
+
+// End is the last word of the process that trained; the zero Event if there is none.
+func (o *Outcome) End() Event {
+	if ends := o.of("end"); len(ends) > 0 {
+		return ends[len(ends)-1]
+	}
+	return Event{}
+}
+
+// Steps is how often each optimizer stepped that did, most often first.
+func (o *Outcome) Steps() []int {
+	return slices.DeleteFunc(slices.Clone(o.End().Steps), func(n int) bool { return n == 0 })
+}
+
+// Torch is what is known of PyTorch; the zero Event if it was never imported.
+func (o *Outcome) Torch() Event {
+	all := o.named("torch")
+	if len(all) == 0 {
+		return Event{}
+	}
+	return slices.MaxFunc(all, func(a, b Event) int { return cmp.Compare(a.CUDA, b.CUDA) })
+}
+
+// Diverted are the paths that the script saved to and that were left alone, sorted.
+func (o *Outcome) Diverted() []string {
+	var paths []string
+	for _, e := range o.named("diverted") {
+		paths = append(paths, e.Path)
+	}
+	slices.Sort(paths)
+	return slices.Compact(paths)
+}
+
+// Kind says how a run ended.
+type Kind int
+
+// The kinds of ends.
+const (
+	// Fits ran as far as it was to, on the board.
+	Fits Kind = iota
+	// OutOfMemory ended by an OutOfMemoryError that the script did not catch.
+	OutOfMemory
+	// Failed is a script that failed for another reason.
+	Failed
+	// TimedOut was ended for want of time.
+	TimedOut
+	// NoCUDA has no PyTorch, or one that was not built for CUDA.
+	NoCUDA
+	// Untrained never stepped an optimizer on the board.
+	Untrained
+)
+
+// Kind says how the run ended.
+func (o *Outcome) Kind() Kind {
+	torch, failure := o.Torch(), o.failure()
+	switch {
+	case o.Late:
+		return TimedOut
+	case strings.Contains(failure.Kind, "OutOfMemoryError"):
+		return OutOfMemory
+	case torch.Version != "" && torch.CUDA == "":
+		return NoCUDA
+	case o.ExitCode != 0:
+		return Failed
+	case torch.Version == "":
+		return NoCUDA
+	case len(o.Steps()) == 0:
+		return Untrained
+	}
+	return Fits
+}
+
+// failure is the exception that ended the script; the zero Event if there is none.
+func (o *Outcome) failure() Event {
+	if o.ExitCode == 0 {
+		return Event{}
+	}
+	all := o.of("error")
+	if len(all) == 0 {
+		all = o.named("error")
+	}
+	if len(all) == 0 {
+		return Event{}
+	}
+	return all[len(all)-1]
+}
+
+// readTrace reads the recording of the process that trained.
+func (o *Outcome) readTrace() error {
+	end := o.End()
+	if end.Trace == "" {
+		return nil
+	}
+	file, err := os.Open(end.Trace)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	rec, err := readRecording(file)
+	if err != nil {
+		return err
+	}
+	rec.turns(o.of("phase"))
+	rec.marks(o.of("mark"))
+	o.Program, o.OOM = rec.program()
+	return nil
+}
+
+// Seen says how far a command came that did not train.
+func (o *Outcome) Seen() string {
+	switch {
+	case len(o.named("step")) > 0:
+		return "an optimizer stepped, and PyTorch did not use CUDA"
+	case len(o.named("cuda")) > 0:
+		return "PyTorch used the board, and no optimizer was called"
+	}
+	return "PyTorch was imported, and its CUDA was not used"
+}

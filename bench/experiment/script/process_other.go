@@ -1,0 +1,11 @@
+//go:build !linux
+
+package script
+
+import "os"
+
+// hostPeak is not known.
+func hostPeak(*os.ProcessState) int64 { return 0 }
+
+// gone is false: nobody knows.
+func gone(int) bool { return false }

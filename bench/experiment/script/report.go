@@ -1,0 +1,199 @@
+package script
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/allocator"
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// results are the kinds of ends as reports have them.
+var results = map[Kind]string{
+	Fits: "fits", OutOfMemory: "out of memory", Failed: "failed", TimedOut: "timeout", NoCUDA: "no cuda", Untrained: "no training",
+}
+
+// Report is the outcome as a result: peaks are PyTorch's own word.
+func (o *Outcome) Report(ctx context.Context) (*report.Report, error) {
+	r := &report.Report{
+		Schema: report.Schema, Kind: report.Sweep,
+		Case:         report.Case{Case: models.Case{Model: o.name(), GPUs: o.GPUs}, BatchUnit: "sample"},
+		Devices:      []report.Device{step.DeviceOf(o.Board)},
+		Coefficients: []report.Coefficient{}, Points: []report.Point{},
+		Script: o.script(),
+	}
+	if o.Program == nil {
+		return r, nil
+	}
+	run, err := o.run(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	r.Script.Lines = holders(o.Program, 5)
+	r.Points = append(r.Points, report.Point{Batch: 1, Device: r.Devices[0].Name, Run: run})
+	if o.OOMs() > 0 && o.Kind() != OutOfMemory {
+		r.Warnings = append(r.Warnings, report.Warning{What: fmt.Sprintf("the script caught %d errors for want of memory", o.OOMs())})
+	}
+	return r, nil
+}
+
+// OOMs is how many allocations failed.
+func (o *Outcome) OOMs() int64 { return o.End().OOMs }
+
+// name is the script among the arguments, without its folder.
+func (o *Outcome) name() string {
+	for _, arg := range o.Args {
+		if strings.HasSuffix(arg, ".py") {
+			return filepath.Base(arg)
+		}
+	}
+	return filepath.Base(o.Args[0])
+}
+
+func (o *Outcome) script() *report.Script {
+	torch, end, failure := o.Torch(), o.End(), o.failure()
+	s := &report.Script{
+		Command: o.Args, Torch: torch.Version, CUDA: torch.CUDA, Result: results[o.Kind()], ExitCode: o.ExitCode,
+		Steps: nonNil(o.Steps()), Optimizers: nonNil(end.Optimizers), Ended: end.Reason,
+		Seconds: o.Seconds, Host: o.HostPeak, Lines: []report.Component{}, Diverted: nonNil(o.Diverted()),
+	}
+	if failure.Kind != "" {
+		s.Error, s.Traceback = failure.Kind+": "+failure.Text, failure.Traceback
+	}
+	if o.Asked+o.Modeled > 0 {
+		s.Workspaces = &report.Workspaces{Asked: o.Asked, Modeled: o.Modeled}
+	}
+	if o.GPUs > 1 {
+		s.GPUs, s.Rank = o.GPUs, o.Rank
+	}
+	return s
+}
+
+// nonNil is a list that JSON writes as [] where it is empty.
+func nonNil[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
+// run is the run on the board. What the peak is made of comes from a replay of the
+// recording.
+func (o *Outcome) run(ctx context.Context, r *report.Report) (*report.Run, error) {
+	end := o.End()
+	out := &report.Run{
+		Simulated: o.StandIns != "", Fits: o.Kind() != OutOfMemory,
+		Requested: end.Requested, Allocated: end.Allocated, Reserved: end.Reserved,
+		Device: end.Reserved + o.Board.Context, Context: o.Board.Context,
+		Retries: end.Retries, Phases: o.phases(),
+	}
+	highest := slices.MaxFunc(out.Phases, func(a, b report.Phase) int { return cmp.Compare(a.PeakAllocated, b.PeakAllocated) })
+	out.PeakPhase = step.PhaseName(program.Phase{Step: highest.Step, Name: highest.Name})
+	if f := o.OOM; f != nil && o.OOMs() > 0 {
+		out.OOM = &report.OOM{Want: f.Want, Free: f.Free, Class: program.Temporaries.String(), Op: "allocation", Line: f.Where, Phase: step.PhaseName(f.Phase)}
+	}
+	breakdown, err := o.breakdown(ctx)
+	if err != nil {
+		return nil, err
+	}
+	total := int64(0)
+	for class, bytes := range breakdown {
+		total += bytes
+		out.Classes = append(out.Classes, report.Component{Name: program.Class(class).String(), Bytes: bytes})
+	}
+	if rest := out.Allocated - total; rest != 0 {
+		r.Warnings = append(r.Warnings, report.Warning{
+			What: fmt.Sprintf("replayed, the recording needs %d bytes less than PyTorch said (%d): they count as temporaries", rest, out.Allocated),
+		})
+		out.Classes[program.Temporaries].Bytes += rest
+	}
+	return out, nil
+}
+
+// plenty is more memory than any run needs, in bytes.
+const plenty = 1 << 46
+
+// breakdown is what the allocated bytes are at the peak.
+func (o *Outcome) breakdown(ctx context.Context) (program.Breakdown, error) {
+	conf := allocator.DefaultConfig()
+	if cuda := o.of("cuda"); len(cuda) > 0 {
+		parsed, err := allocator.ParseConfig(cuda[0].Allocator)
+		if err == nil { // PyTorch has taken it, so what is not known has no effect here
+			conf = parsed
+		}
+	}
+	board := o.Board
+	board.Memory = plenty
+	run, err := step.Simulate(ctx, o.Program, board, conf, 0)
+	if err != nil {
+		return program.Breakdown{}, fmt.Errorf("replaying the recording: %w", err)
+	}
+	return run.Peak.Allocated, nil
+}
+
+// phases are the phases in order; those of a step that have one name are one.
+func (o *Outcome) phases() []report.Phase {
+	var all []report.Phase
+	for _, e := range o.of("mark") {
+		i := slices.IndexFunc(all, func(p report.Phase) bool { return p.Step == e.Step && p.Name == e.Phase })
+		if i < 0 {
+			i = len(all)
+			all = append(all, report.Phase{Step: e.Step, Name: e.Phase})
+		}
+		p := &all[i]
+		p.Allocated, p.Reserved = e.Allocated, e.Reserved
+		p.PeakAllocated, p.PeakReserved = max(p.PeakAllocated, e.PeakAllocated), max(p.PeakReserved, e.PeakReserved)
+	}
+	return all
+}
+
+// holders are the lines of the user's source whose allocations hold most when the requested
+// bytes are highest, at most n of them.
+func holders(p *program.Program, n int) []report.Component {
+	peak := highest(p)
+	bySite := map[uint32]int64{}
+	live(p, 0, peak, func(b program.Buffer, sign int64) { bySite[b.Site] += sign * b.Bytes })
+	var all []report.Component
+	for site, bytes := range bySite {
+		if where := p.Sites[site].Where; where != "" && bytes > 0 {
+			all = append(all, report.Component{Name: where, Bytes: bytes})
+		}
+	}
+	slices.SortFunc(all, func(a, b report.Component) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Name, b.Name))
+	})
+	return all[:min(n, len(all))]
+}
+
+// highest is how many instructions lead to the highest requested bytes.
+func highest(p *program.Program) int {
+	var now, most int64
+	at := 0
+	for i := range p.Instructions {
+		live(p, i, i+1, func(b program.Buffer, sign int64) { now += sign * b.Bytes })
+		if now > most {
+			most, at = now, i+1
+		}
+	}
+	return at
+}
+
+// live visits the buffers that some of the instructions allocate and free.
+func live(p *program.Program, from, to int, visit func(b program.Buffer, sign int64)) {
+	for _, in := range p.Instructions[from:to] {
+		switch in.Kind {
+		case program.Alloc:
+			visit(p.Buffers[in.Arg], 1)
+		case program.Free:
+			visit(p.Buffers[in.Arg], -1)
+		default:
+		}
+	}
+}

@@ -1,0 +1,158 @@
+package script
+
+import (
+	"cmp"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+//go:embed hook/*.py hook/vprof_hook/*.py
+var hook embed.FS
+
+// Hook is the Python that runs in the user's process, all files one after the other.
+func Hook() string {
+	var b strings.Builder
+	err := fs.WalkDir(hook, "hook", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := hook.ReadFile(path)
+		fmt.Fprintf(&b, "# ==> %s\n%s\n", strings.TrimPrefix(path, "hook/"), text)
+		return err
+	})
+	if err != nil {
+		panic(err) // embedded
+	}
+	return b.String()
+}
+
+// A room is the folder of one run, which holds the hook, what it has seen and what the
+// script has saved.
+type room struct{ dir string }
+
+// roomPrefix begins the names of rooms; the number of the process that made one follows.
+const roomPrefix = "vprof-run-"
+
+// openRoom makes a room, and removes those of processes that were killed.
+func openRoom() (*room, error) {
+	removeAbandoned()
+	dir, err := os.MkdirTemp("", fmt.Sprintf("%s%d-", roomPrefix, os.Getpid()))
+	if err != nil {
+		return nil, err
+	}
+	r := &room{dir}
+	err = fs.WalkDir(hook, "hook", func(path string, d fs.DirEntry, err error) error {
+		target := filepath.Join(dir, filepath.FromSlash(path))
+		if err != nil || d.IsDir() {
+			return cmp.Or(err, os.MkdirAll(target, 0o700))
+		}
+		text, err := hook.ReadFile(path)
+		return cmp.Or(err, os.WriteFile(target, text, 0o600))
+	})
+	if err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r, nil
+}
+
+// path is a file of the room.
+func (r *room) path(name string) string { return filepath.Join(r.dir, name) }
+
+// Close removes the room.
+func (r *room) Close() error { return os.RemoveAll(r.dir) }
+
+// removeAbandoned removes the rooms of processes that are no more.
+func removeAbandoned() {
+	found, err := filepath.Glob(filepath.Join(os.TempDir(), roomPrefix+"*"))
+	if err != nil {
+		return
+	}
+	for _, dir := range found {
+		number, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), roomPrefix), "-")
+		pid, err := strconv.Atoi(number)
+		if err == nil && pid > 0 && gone(pid) {
+			_ = os.RemoveAll(dir) // what cannot be removed is another user's
+		}
+	}
+}
+
+// offline keeps experiment trackers from recording a run that is not real.
+var offline = []string{
+	"WANDB_MODE=offline", "COMET_OFFLINE=1", "COMET_MODE=disabled", "NEPTUNE_MODE=offline", "CLEARML_OFFLINE_MODE=1",
+	"SWANLAB_MODE=disabled", "TRACKIO_DISABLED=1", "HF_HUB_DISABLE_TELEMETRY=1", "MLFLOW_DISABLED=1", "DVCLIVE_TEST=1",
+}
+
+// environment is that of the command: the user's own, and what the hook and the libraries
+// go by.
+func (c *Command) environment(r *room) ([]string, error) {
+	env := os.Environ()
+	set := func(name, value string) { env = append(env, name+"="+value) }
+	set("VPROF_HOOK", r.dir)
+	set("VPROF_STEPS", strconv.Itoa(c.stepsWanted()))
+	set("VPROF_UNTIL", c.until())
+	set("PYTHONPATH", prepended(r.path("hook"), os.Getenv("PYTHONPATH")))
+	if c.KeepFiles {
+		set("VPROF_KEEP", "1")
+	} else {
+		// What trackers write in spite of that goes where the room is.
+		env = append(append(env, offline...), "WANDB_DIR="+r.dir, "MLFLOW_TRACKING_URI=file:"+r.path("mlruns"))
+	}
+	if c.GPUs > 1 {
+		set("VPROF_WORLD", strconv.Itoa(c.GPUs))
+		set("VPROF_RANK", strconv.Itoa(c.Rank))
+		for _, name := range []string{"WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE"} {
+			set(name, strconv.Itoa(c.GPUs))
+		}
+		for _, name := range []string{"RANK", "LOCAL_RANK", "ROLE_RANK"} {
+			set(name, strconv.Itoa(c.Rank))
+		}
+		env = append(env, "GROUP_RANK=0", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29500")
+	}
+	if c.StandIns == "" {
+		return env, nil
+	}
+	return c.withBoard(r, env)
+}
+
+// withBoard adds what the libraries go by that give PyTorch the board.
+func (c *Command) withBoard(r *room, env []string) ([]string, error) {
+	if err := os.WriteFile(r.path("board"), []byte(boardText(c.Board, max(c.GPUs, 1))), 0o600); err != nil {
+		return nil, err
+	}
+	env = slices.DeleteFunc(env, func(v string) bool { return strings.HasPrefix(v, "CUDA_VISIBLE_DEVICES=") })
+	env = append(env, "VPROF_STANDINS="+c.StandIns, "VPROF_BOARD="+r.path("board"),
+		"VPROF_STANDIN_LOG="+r.path("missing"), "VPROF_ORACLE="+r.path("oracle"), "TRITON_LIBCUDA_PATH="+c.StandIns)
+	if len(c.Preload) > 0 {
+		env = append(env, "LD_PRELOAD="+prepended(strings.Join(c.Preload, ":"), os.Getenv("LD_PRELOAD")))
+	}
+	return env, nil
+}
+
+// prepended is a list of paths with another before it.
+func prepended(first, list string) string {
+	if list == "" {
+		return first
+	}
+	return first + string(os.PathListSeparator) + list
+}
+
+func (c *Command) stepsWanted() int {
+	if c.Until == "end" {
+		return 0
+	}
+	return c.Steps
+}
+
+func (c *Command) until() string {
+	if c.Until == "end" {
+		return ""
+	}
+	return c.Until
+}

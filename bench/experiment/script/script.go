@@ -1,0 +1,151 @@
+// Package script runs a user's own training command, unchanged, on a GPU that is not
+// there, and turns what was seen into a result. The command runs in the user's environment
+// with a hook in its Python (package hook), which counts optimizer steps, tells phases and
+// records PyTorch's allocations. Libraries that take the place of NVIDIA's give PyTorch
+// the board.
+package script
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"time"
+
+	"github.com/vprof/vprof/internal/supervisor"
+	"github.com/vprof/vprof/profiler/device"
+)
+
+// Command is what is run, and how far.
+type Command struct {
+	// Args are the program and its arguments.
+	Args []string
+	// Board is the GPU that PyTorch finds.
+	Board device.GPU
+	// StandIns is the folder of libraries that give PyTorch the board; empty to run on
+	// the GPU of the machine.
+	StandIns string
+	// Preload lists those of them that every process of the command loads at its start.
+	Preload []string
+	// Steps is how often each optimizer steps before training is ended; zero for all.
+	Steps int
+	// Until is "eval" or "save" where training goes on until one has been seen, "end" to
+	// let the command end by itself.
+	Until string
+	// Timeout ends the command; zero is none.
+	Timeout time.Duration
+	// KeepFiles leaves what the script saves where it saves it, and its trackers online.
+	KeepFiles bool
+	// GPUs is the number of ranks that the script believes in, Rank which of them is run.
+	GPUs, Rank int
+	// Stdin, Stdout and Stderr are the command's.
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	// Foreground tells that the command shares a terminal with this process.
+	Foreground bool
+	// Told is called with each event as it happens; nil for none.
+	Told func(Event)
+}
+
+// A NotFoundError says that there is no such program.
+type NotFoundError struct{ Err error }
+
+func (e *NotFoundError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what the system said.
+func (e *NotFoundError) Unwrap() error { return e.Err }
+
+// Usage tells that the input is wrong, and not vprof.
+func (*NotFoundError) Usage() bool { return true }
+
+// patience is how long a command has to end once it was interrupted.
+const patience = 10 * time.Second
+
+// Run runs the command to its end. That it fails is a result; the error is about what
+// stands around it, and a [*NotFoundError] if there is no such program.
+func Run(ctx context.Context, c Command) (*Outcome, error) {
+	room, err := openRoom()
+	if err != nil {
+		return nil, err
+	}
+	defer room.Close()
+	env, err := c.environment(room)
+	if err != nil {
+		return nil, err
+	}
+	server, err := c.serve(ctx, room)
+	if err != nil {
+		return nil, err
+	}
+	defer server.Close()
+	cmd := exec.Command(c.Args[0], c.Args[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = c.Stdin, c.Stdout, c.Stderr, env
+	began := time.Now()
+	p, err := supervisor.Start(cmd, c.Foreground)
+	if err != nil {
+		return nil, &NotFoundError{fmt.Errorf("cannot start %s: %w", c.Args[0], err)}
+	}
+	log := newLog(room.path("events.jsonl"), c.told(server))
+	late := c.await(ctx, p, log)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := log.read(); err != nil {
+		return nil, err
+	}
+	o := &Outcome{Command: c, Seconds: time.Since(began).Seconds(), Late: late, events: log.all}
+	o.Asked, o.Modeled = server.Counts()
+	o.ended(p.Err(), cmd.ProcessState)
+	return o, o.readTrace()
+}
+
+// told hands events on, and tells the server which Python there is.
+func (c *Command) told(s *server) func(Event) {
+	return func(e Event) {
+		if e.Name == "torch" {
+			s.found(e.Python)
+		}
+		if c.Told != nil {
+			c.Told(e)
+		}
+	}
+}
+
+// await reads the log until the command has ended, and tells whether it was ended for
+// want of time.
+func (c *Command) await(ctx context.Context, p *supervisor.Process, log *log) (late bool) {
+	var timeout <-chan time.Time
+	if c.Timeout > 0 {
+		timeout = time.After(c.Timeout)
+	}
+	look := time.NewTicker(100 * time.Millisecond)
+	defer look.Stop()
+	for {
+		select {
+		case <-p.Done():
+			return late
+		case <-ctx.Done():
+			p.End(patience)
+			return late
+		case <-timeout:
+			late = true
+			p.End(patience)
+			return late
+		case <-look.C:
+			_ = log.read() // which is reported when all has been read
+		}
+	}
+}
+
+// ended says how the command ended.
+func (o *Outcome) ended(err error, state *os.ProcessState) {
+	var failed *exec.ExitError
+	if errors.As(err, &failed) {
+		o.ExitCode = supervisor.ExitCode(failed)
+	} else if err != nil {
+		o.ExitCode = 1
+	}
+	o.HostPeak = hostPeak(state)
+}

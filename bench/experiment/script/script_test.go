@@ -1,0 +1,148 @@
+package script_test
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/bench/experiment/script"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/profiler/device"
+)
+
+// here is the folder of the tests, which they leave.
+var here = func() string {
+	dir, err := os.Getwd()
+	if err != nil {
+		panic(err)
+	}
+	return dir
+}()
+
+// trial runs the test's training script with a PyTorch that only counts, and returns what
+// came of it and what it printed.
+func trial(t *testing.T, c script.Command, args ...string) (*script.Outcome, string) {
+	t.Helper()
+	python, err := exec.LookPath("python3")
+	if err != nil || runtime.GOOS != "linux" {
+		t.Skip("needs Linux with python3")
+	}
+	t.Setenv("PYTHONPATH", filepath.Join(here, "testdata/faketorch"))
+	t.Setenv("PYTHONDONTWRITEBYTECODE", "1")
+	t.Setenv("TMPDIR", t.TempDir())
+	t.Chdir(t.TempDir())
+	var out bytes.Buffer
+	c.Args = append([]string{python, filepath.Join(here, "testdata/scripts/train.py")}, args...)
+	c.Stdout, c.Stderr = &out, &out
+	if c.Board.Name == "" {
+		c.Board, err = device.Lookup("rtx-3090")
+		require.NoError(t, err)
+	}
+	o, err := script.Run(t.Context(), c)
+	require.NoError(t, err, "%s", &out)
+	left, err := os.ReadDir(os.Getenv("TMPDIR"))
+	require.NoError(t, err)
+	require.Empty(t, left, "nothing is left behind")
+	return o, out.String()
+}
+
+func TestTrainingEndsAfterTheStepsThatAreAskedFor(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		args  []string
+		steps int
+		until string
+		want  []int
+		ended string
+	}{
+		{"three steps", nil, 3, "", []int{3}, "steps"},
+		{"steps that the scaler leaves out count", []string{"skip"}, 2, "", []int{2}, "steps"},
+		{"all", nil, 0, "", []int{40}, "exit"},
+		{"to its own end", nil, 3, "end", []int{40}, "exit"},
+		{"an optimizer that never steps is not waited for", []string{"never"}, 2, "", []int{20}, "steps"},
+		{"to the evaluation", []string{"eval"}, 2, "eval", []int{5}, "eval"},
+		{"to the first file", []string{"save"}, 2, "save", []int{1}, "save"},
+	} {
+		o, said := trial(t, script.Command{Steps: c.steps, Until: c.until}, c.args...)
+		require.Equal(t, script.Fits, o.Kind(), "%s: %s", c.name, said)
+		require.Equal(t, c.want, o.Steps(), c.name)
+		require.Equal(t, c.ended, o.End().Reason, c.name)
+	}
+}
+
+func TestPeaksPhasesAndClasses(t *testing.T) {
+	o, said := trial(t, script.Command{Steps: 2}, "eval")
+	require.Contains(t, said, "iteration 0 peak 5564\n", "the script sees its own peak though phases reset it")
+	r, err := o.Report(t.Context())
+	require.NoError(t, err)
+	run := r.Points[0].Run
+	require.EqualValues(t, 6564, run.Requested, "weights, buffer, state, batch, activations, gradients")
+	var names []string
+	for _, p := range run.Phases {
+		names = append(names, p.Name)
+	}
+	require.Equal(t, []string{"set-up", "forward", "backward", "optimizer", "forward", "backward", "optimizer", "forward"}, names)
+	require.EqualValues(t, 1064, run.Phases[0].PeakAllocated)
+	classes := map[string]int64{}
+	for _, c := range run.Classes {
+		classes[c.Name] = c.Bytes
+	}
+	require.Equal(t, int64(1000), classes["optimizer state"]/1024*1000, "rounded up as the allocator does")
+	require.Contains(t, r.Script.Lines[0].Name, "train.py:")
+}
+
+func TestFailuresHaveTheirKind(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want script.Kind
+		says string
+	}{
+		{[]string{"small"}, script.OutOfMemory, "OutOfMemoryError"},
+		{[]string{"fail"}, script.Failed, "no such luck"},
+	} {
+		o, _ := trial(t, script.Command{Steps: 3}, c.args...)
+		require.Equal(t, c.want, o.Kind(), c.args)
+		r, err := o.Report(t.Context())
+		require.NoError(t, err)
+		require.Contains(t, r.Script.Traceback, c.says)
+		require.Equal(t, 1, r.Script.ExitCode)
+	}
+	o, _ := trial(t, script.Command{Steps: 3}, "small", "catch")
+	require.Equal(t, script.Fits, o.Kind())
+	require.EqualValues(t, 1, o.OOMs())
+	require.EqualValues(t, 1000, o.OOM.Want)
+	require.Equal(t, "backward", o.OOM.Phase.Name)
+	o, _ = trial(t, script.Command{Timeout: 300 * time.Millisecond}, strings.Fields("save")...)
+	require.Contains(t, []script.Kind{script.TimedOut, script.Fits}, o.Kind())
+}
+
+func TestWhatIsSavedGoesElsewhere(t *testing.T) {
+	o, said := trial(t, script.Command{Steps: 3}, "save")
+	require.Equal(t, script.Fits, o.Kind(), said)
+	require.Len(t, o.Diverted(), 1)
+	require.Equal(t, "m.part", filepath.Base(o.Diverted()[0]))
+	require.NoFileExists(t, "m.pt")
+	_, _ = trial(t, script.Command{Steps: 3, KeepFiles: true}, "save")
+	require.FileExists(t, "m.pt")
+}
+
+func TestProgramsThatAreNotThere(t *testing.T) {
+	board, err := device.Lookup("t4")
+	require.NoError(t, err)
+	_, err = script.Run(t.Context(), script.Command{Args: []string{"program-of-nobody"}, Board: board})
+	require.ErrorAs(t, err, new(*script.NotFoundError))
+	o, err := script.Run(t.Context(), script.Command{Args: []string{"true"}, Board: board})
+	require.NoError(t, err)
+	require.Equal(t, script.NoCUDA, o.Kind())
+	r, err := o.Report(t.Context())
+	require.NoError(t, err)
+	var b bytes.Buffer
+	require.NoError(t, report.WriteTable(&b, r, report.Layout{}))
+}

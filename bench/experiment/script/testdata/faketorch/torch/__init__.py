@@ -1,0 +1,141 @@
+"""As much of PyTorch as the hook touches, with an allocator that only counts."""
+
+import importlib
+import pickle
+import sys
+import time
+import types
+
+__version__ = "2.99.0"
+version = types.SimpleNamespace(cuda="13.2")
+
+
+class Counter:
+    """Bytes in use, their peak, and the trace of all that happened."""
+
+    def __init__(self):
+        self.now = self.peak = 0
+        self.trace = []
+        self.next = 4096
+        self.limit = 1 << 40
+
+    def note(self, action, address, size):
+        frames, frame = [], sys._getframe(2)
+        while frame is not None:
+            code = frame.f_code
+            frames.append({"filename": code.co_filename, "line": frame.f_lineno, "name": code.co_name})
+            frame = frame.f_back
+        at = time.time_ns() // 1000
+        self.trace.append({"action": action, "addr": address, "size": size, "stream": 0, "time_us": at, "frames": frames})
+        time.sleep(2e-5)  # so that no two moments are the same
+
+    def alloc(self, size):
+        if self.now + size > self.limit:
+            self.note("oom", 0, size)
+            self.trace[-1]["device_free"] = self.limit - self.now
+            raise OutOfMemoryError(f"CUDA out of memory. Tried to allocate {size} bytes")
+        address, self.next = self.next, self.next + size
+        self.now += size
+        self.peak = max(self.peak, self.now)
+        self.note("alloc", address, size)
+        return address
+
+    def free(self, address, size):
+        self.now -= size
+        self.note("free_completed", address, size)
+
+
+counter = Counter()
+
+
+class OutOfMemoryError(RuntimeError):
+    pass
+
+
+class Tensor:
+    is_cuda, is_leaf, requires_grad, grad = True, True, False, None
+
+    def __init__(self, size):
+        self.size = size
+        self.address = counter.alloc(size)
+
+    def untyped_storage(self):
+        return types.SimpleNamespace(data_ptr=lambda: self.address)
+
+    def __del__(self):
+        if hasattr(self, "address"):
+            counter.free(self.address, self.size)
+
+
+class Parameter(Tensor):
+    requires_grad = True
+
+
+def stats(_device):
+    amount = {"all": {"current": counter.now, "peak": counter.peak}}
+    kinds = {kind: {pool: dict(a) for pool, a in amount.items()} for kind in ("allocated_bytes", "reserved_bytes", "requested_bytes")}
+    return {**kinds, "num_alloc_retries": 0, "num_ooms": sum(e["action"] == "oom" for e in counter.trace)}
+
+
+def reset(_device):
+    counter.peak = counter.now
+
+
+_C = types.SimpleNamespace(_cuda_memoryStats=stats, _cuda_resetPeakMemoryStats=reset, _cuda_getDevice=lambda: 0)
+cuda = types.SimpleNamespace(
+    is_available=lambda: True, _lazy_call=lambda call: call(), empty_cache=lambda: None, get_device_name=lambda: "fake",
+    memory=types.SimpleNamespace(_record_memory_history=lambda **_: None, _snapshot=lambda: {"device_traces": [counter.trace]}),
+    max_memory_allocated=lambda: _C._cuda_memoryStats(0)["allocated_bytes"]["all"]["peak"],
+)
+
+
+class Module:
+    def __init__(self):
+        self._parameters, self._buffers, self.training = {}, {}, True
+
+    def parameters(self):
+        return list(self._parameters.values())
+
+    def train(self, mode=True):
+        self.training = mode
+        return self
+
+    def eval(self):
+        return self.train(False)
+
+
+nn = types.SimpleNamespace(Module=Module, Parameter=Parameter)
+
+
+class GradScaler:
+    def __init__(self, finite=True):
+        self.finite = finite
+
+    def step(self, optimizer):
+        if self.finite:
+            optimizer.step()
+
+
+amp = types.SimpleNamespace(GradScaler=GradScaler)
+
+
+def backward(parameters, size):
+    for p in parameters:
+        p.grad = Tensor(size)
+
+
+autograd = types.SimpleNamespace(backward=backward, grad=backward)
+distributed = types.SimpleNamespace(is_available=lambda: False)
+
+
+def save(obj, f):
+    with open(f, "wb") as file:
+        pickle.dump(obj, file)
+
+
+def load(f):
+    with open(f, "rb") as file:
+        return pickle.load(file)
+
+
+optim = importlib.import_module("torch.optim")

@@ -1,0 +1,1 @@
+from .optimizer import SGD, Adam, Optimizer  # noqa: F401

@@ -1,0 +1,143 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vprof/vprof/internal/bytesize"
+)
+
+// Script is a command of the user's that was run, and what was seen of it beside the
+// memory of the board.
+type Script struct {
+	Command []string `json:"command"`
+	// Torch and CUDA are the releases of PyTorch and of the CUDA that it was built for;
+	// empty if it was never imported.
+	Torch string `json:"torch,omitempty"`
+	CUDA  string `json:"cuda,omitempty"`
+	// Result says how it ended: fits, out of memory, failed, timeout, no cuda, no training.
+	Result   string `json:"result" jsonschema:"enum=fits,enum=out of memory,enum=failed,enum=timeout,enum=no cuda,enum=no training"`
+	ExitCode int    `json:"exit_code"`
+	// Error is the exception that ended it, Traceback with its lines; absent if none did.
+	Error     string `json:"error,omitempty"`
+	Traceback string `json:"traceback,omitempty"`
+	// Steps is how often each optimizer stepped, Optimizers are their kinds, and Ended
+	// says why training ended: steps, eval, save, or exit where the script ended itself.
+	Steps      []int    `json:"steps"`
+	Optimizers []string `json:"optimizers"`
+	Ended      string   `json:"ended,omitempty"`
+	Seconds    float64  `json:"seconds"`
+	// Host is the most memory of the host that a process of the command held.
+	Host int64 `json:"host_bytes"`
+	// Lines are the user's lines that hold most at the peak, in requested bytes.
+	Lines []Component `json:"lines"`
+	// Diverted are the files that the script saved and that were written elsewhere.
+	Diverted []string `json:"diverted"`
+	// Workspaces counts the sizes that libraries decide.
+	Workspaces *Workspaces `json:"workspaces,omitempty"`
+	// GPUs is the number of ranks of which Rank was run; absent for one.
+	GPUs int `json:"gpus,omitempty"`
+	Rank int `json:"rank,omitempty"`
+}
+
+// scriptSheets are the phases of a command, what the peak is made of, and how it ended.
+func (r *Report) scriptSheets() []Sheet {
+	if len(r.Points) == 0 || r.Points[0].Run == nil {
+		return []Sheet{{Title: strings.Join(r.Script.Command, " "), Notes: r.scriptNotes()}}
+	}
+	run := r.Points[0].Run
+	sheets := []Sheet{r.phaseSheet(run), holdersSheet("at the peak", "class", run.Classes, run.Allocated)}
+	if len(r.Script.Lines) > 0 {
+		sheets = append(sheets, holdersSheet("lines that hold most at the peak", "line", r.Script.Lines, run.Requested))
+	}
+	last := &sheets[len(sheets)-1]
+	last.Notes = append(last.Notes, r.scriptNotes()...)
+	return sheets
+}
+
+// phaseSheet has a row for each phase of each step.
+func (r *Report) phaseSheet(run *Run) Sheet {
+	c := columnOf(run.Device)
+	s := Sheet{Title: strings.Join(r.Script.Command, " ")}
+	if len(r.Devices) > 0 {
+		s.Title += "; " + r.Devices[0].String()
+	}
+	s.Columns = []Column{{Head: "step", Right: true}, {Head: "phase"}}
+	for _, head := range []string{"allocated", "reserved"} {
+		s.Columns = append(s.Columns, Column{Head: head, Group: c.head("peak"), Right: true})
+	}
+	s.Columns = append(s.Columns, Column{Head: "allocated", Group: c.head("at its end"), Right: true, Minor: 1})
+	for _, p := range run.Phases {
+		step := strconv.Itoa(p.Step + 1)
+		if p.Step < 0 {
+			step = ""
+		}
+		s.Rows = append(s.Rows, []string{step, p.Name, c.scale.Format(p.PeakAllocated), c.scale.Format(p.PeakReserved), c.scale.Format(p.Allocated)})
+	}
+	s.Rows = append(s.Rows, []string{"", "whole run", c.scale.Format(run.Allocated), c.scale.Format(run.Reserved), ""})
+	s.Totals = 1
+	return s
+}
+
+// holdersSheet shows parts of a total, those that are not zero.
+func holdersSheet(title, head string, parts []Component, total int64) Sheet {
+	c := columnOf(total)
+	s := Sheet{Title: title, Columns: []Column{{Head: head}, {Head: c.scale.Unit(), Right: true}, {Head: "%", Right: true}}}
+	for _, p := range parts {
+		if p.Bytes != 0 {
+			s.Rows = append(s.Rows, []string{p.Name, c.scale.Format(p.Bytes), fmt.Sprintf("%.1f", 100*float64(p.Bytes)/float64(max(total, 1)))})
+		}
+	}
+	return s
+}
+
+// scriptNotes say how the command ended and what became of its files.
+func (r *Report) scriptNotes() []string {
+	s := r.Script
+	notes := []string{s.verdict(r)}
+	if len(s.Steps) > 0 {
+		notes = append(notes, fmt.Sprintf("%s: %s; host memory at most %s; %.0f s.", strings.Join(s.Optimizers, ", "), s.stepWords(), bytesize.Format(s.Host), s.Seconds))
+	}
+	if w := s.Workspaces; w != nil && w.Asked+w.Modeled > 0 {
+		notes = append(notes, fmt.Sprintf("workspaces of convolutions: %d are cuDNN's own answer, %d are modeled.", w.Asked, w.Modeled))
+	}
+	if n := len(s.Diverted); n > 0 {
+		notes = append(notes, fmt.Sprintf("not kept: %d files that the script saved, such as %s (--keep-files keeps them).", n, s.Diverted[0]))
+	}
+	if s.GPUs > 1 {
+		notes = append(notes, fmt.Sprintf("figures are of rank %d of %d; what NCCL takes itself is not in them.", s.Rank, s.GPUs))
+	}
+	return append(notes, warningNotes(r.Warnings)...)
+}
+
+// verdict says in a line whether the command fits the board.
+func (s *Script) verdict(r *Report) string {
+	if len(r.Points) == 0 || r.Points[0].Run == nil || len(r.Devices) == 0 {
+		return s.Result + ": " + s.Error
+	}
+	run, d := r.Points[0].Run, r.Devices[0]
+	switch {
+	case run.OOM != nil && !run.Fits:
+		return "does not fit: " + run.OOM.String()
+	case run.OOM != nil:
+		return "fits, after the script caught an OutOfMemoryError: " + run.OOM.String()
+	case s.Result != "fits":
+		return s.Result + ": " + s.Error
+	}
+	return fmt.Sprintf("fits: %s of %s, with the CUDA context.", bytesize.Format(run.Device), bytesize.Format(d.Memory))
+}
+
+// stepWords says how many steps each optimizer made: "3 steps", or "5, 1 steps".
+func (s *Script) stepWords() string {
+	steps := slices.Compact(slices.Clone(s.Steps))
+	words := make([]string, len(steps))
+	for i, n := range steps {
+		words[i] = strconv.Itoa(n)
+	}
+	if len(steps) == 1 && steps[0] == 1 {
+		return "1 step"
+	}
+	return strings.Join(words, ", ") + " steps"
+}

@@ -1,0 +1,224 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vprof/vprof/bench/experiment/script"
+	"github.com/vprof/vprof/bench/report"
+)
+
+// runOptions are what is run, and how far.
+type runOptions struct {
+	app     *app
+	command script.Command
+	board   boardFlags
+	steps   stepsFlag
+	out     output
+	quiet   bool
+	print   bool
+}
+
+// stepsFlag is a number of steps, or all, which is zero.
+type stepsFlag int
+
+// String implements pflag.Value.
+func (s *stepsFlag) String() string {
+	if *s == 0 {
+		return "all"
+	}
+	return fmt.Sprint(int(*s))
+}
+
+// Set implements pflag.Value.
+func (s *stepsFlag) Set(text string) error {
+	if text == "all" {
+		*s = 0
+		return nil
+	}
+	n := 0
+	if _, err := fmt.Sscanf(text, "%d", &n); err != nil || n < 1 || fmt.Sprint(n) != text {
+		return errors.New("it is a number of steps from 1, or all")
+	}
+	*s = stepsFlag(n)
+	return nil
+}
+
+// Type implements pflag.Value.
+func (*stepsFlag) Type() string { return "steps" }
+
+func newRunCmd(a *app) *cobra.Command {
+	o := &runOptions{app: a, out: output{app: a}, steps: 3}
+	cmd := &cobra.Command{
+		Use:   "run -- COMMAND ARGS...",
+		Short: "Run your own training command on a GPU that you do not have",
+		Long: `Run a training command, unchanged, in your own environment, on a simulated GPU.
+
+PyTorch's own CUDA build finds the board of --gpu, since vprof puts libraries of its
+own in the place of NVIDIA's. Dispatch, autograd, autocast, the caching allocator and
+torch.compile are PyTorch's; kernels do nothing, so that a step takes milliseconds.
+The peaks are PyTorch's own figures.
+
+A hook in the child's Python (--print-hook) counts optimizer steps from outside. After
+--steps calls of each optimizer training is ended: "finally" runs, and no handler of
+errors does. What the script saves by torch.save or safetensors goes to a folder that is
+removed at the end, and experiment trackers are offline, unless --keep-files is given.
+
+The command runs with your rights, as if you had started it yourself.
+
+Exit codes: 0 it ran and fits; 3 out of memory that the script did not catch; 1 the
+script failed, or --timeout; 2 nothing trained, or there is no PyTorch with CUDA.`,
+		Example: `  vprof run --gpu rtx-4090 -- python train.py --batch-size 32
+
+  # with the evaluation after the first epoch
+  vprof run --gpu a100-40 --steps 10 --until eval -- python train.py
+
+  # the first of eight ranks
+  vprof run --gpu h100 --gpus 8 -- torchrun --nproc-per-node 8 train.py`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 && !o.print {
+				return usagef("name the command after --, for example: vprof run --gpu rtx-4090 -- python train.py")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return runCommand(cmd.Context(), o, args) },
+	}
+	o.register(cmd)
+	return cmd
+}
+
+func (o *runOptions) register(cmd *cobra.Command) {
+	o.board.register(cmd, "the `board` that PyTorch finds (see vprof gpus)")
+	o.out.register(cmd)
+	f := cmd.Flags()
+	f.SetInterspersed(false) // what follows the command is its own
+	f.Var(&o.steps, "steps", "end training after so many `steps` of each optimizer, or all")
+	f.StringVar(&o.command.Until, "until", "", "go on until an `event`: eval, save, or end, which lets the script end by itself")
+	f.DurationVar(&o.command.Timeout, "timeout", 0, "end the command after this `time`")
+	f.BoolVar(&o.command.KeepFiles, "keep-files", false, "keep what the script saves, and let experiment trackers record")
+	f.IntVar(&o.command.GPUs, "gpus", 1, "`number` of ranks that the script believes in; one of them is run")
+	f.IntVar(&o.command.Rank, "rank", 0, "with --gpus, the `number` of the rank that is run")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "hide the command's output and the progress")
+	f.BoolVar(&o.print, "print-hook", false, "print the Python that runs beside the script and do nothing")
+	complete(cmd, "until", func() []string { return untils })
+}
+
+// untils are the values of --until.
+var untils = []string{"eval", "save", "end"}
+
+func runCommand(ctx context.Context, o *runOptions, args []string) error {
+	if o.print {
+		_, err := io.WriteString(o.app.stdout, script.Hook())
+		return err
+	}
+	if err := o.check(); err != nil {
+		return err
+	}
+	var err error
+	if o.command.Board, err = o.board.board(); err != nil {
+		return err
+	}
+	if err := o.out.open(); err != nil {
+		return err
+	}
+	started := o.app.now().UTC()
+	o.command.Args = args
+	outcome, err := o.execute(ctx)
+	if err != nil {
+		return err
+	}
+	r, err := outcome.Report(ctx)
+	if err != nil {
+		return err
+	}
+	o.app.stamp(r, started)
+	return errors.Join(o.out.finish(r), endOf(outcome, r))
+}
+
+// check refuses flags that make no sense.
+func (o *runOptions) check() error {
+	c := &o.command
+	switch {
+	case c.Until != "" && !slices.Contains(untils, c.Until):
+		return usagef("--until: %q is none of eval, save and end", c.Until)
+	case c.Timeout < 0:
+		return usagef("--timeout: %v is not a time", c.Timeout)
+	case c.GPUs < 1:
+		return usagef("--gpus: %d is not a number of GPUs", c.GPUs)
+	case c.Rank < 0 || c.Rank >= c.GPUs:
+		return usagef("--rank: of %d ranks the first is 0 and the last %d", c.GPUs, c.GPUs-1)
+	}
+	c.Steps = int(o.steps)
+	return nil
+}
+
+// execute runs the command. Its output goes through; where results go to standard output
+// as a format for programs, the command's goes to standard error.
+func (o *runOptions) execute(ctx context.Context) (*script.Outcome, error) {
+	c := o.command
+	c.Stdin, c.Stdout, c.Stderr = o.app.stdin, o.app.stdout, o.app.stderr
+	c.Foreground = terminal(o.app.stdout) && o.app.stdin == os.Stdin
+	if o.out.chosen != report.Table {
+		c.Stdout = o.app.stderr
+	}
+	if o.quiet {
+		c.Stdout, c.Stderr = nil, nil
+	} else {
+		c.Told = (&narrator{to: o.app.stderr, began: time.Now()}).tell
+	}
+	return script.Run(ctx, c)
+}
+
+// A narrator says what goes on, a line for each piece of news.
+type narrator struct {
+	to    io.Writer
+	began time.Time
+	steps int
+}
+
+func (n *narrator) tell(e script.Event) {
+	switch {
+	case e.Name == "imported" && e.Module == "torch":
+		fmt.Fprintf(n.to, "vprof: importing torch %.0f s\n", e.Seconds)
+	case e.Name == "step" && e.Done > n.steps:
+		n.steps = e.Done
+		of := ""
+		if e.Of > 0 {
+			of = fmt.Sprintf(" of %d", e.Of)
+		}
+		fmt.Fprintf(n.to, "vprof: step %d%s\n", e.Done, of)
+	case e.Name == "phase" && (e.Phase == "evaluation" || e.Phase == "saving"):
+		fmt.Fprintf(n.to, "vprof: %s\n", e.Phase)
+	}
+}
+
+// endOf is the error that gives the command its exit code; nil if it ran and fits.
+func endOf(o *script.Outcome, r *report.Report) error {
+	switch o.Kind() {
+	case script.OutOfMemory:
+		return negative{errors.New("the script ended for want of memory on " + r.Devices[0].String())}
+	case script.Failed:
+		if r.Script.Traceback != "" {
+			return fmt.Errorf("the script failed with exit code %d:\n%s", o.ExitCode, r.Script.Traceback)
+		}
+		return fmt.Errorf("the command failed with exit code %d", o.ExitCode)
+	case script.TimedOut:
+		return fmt.Errorf("the command was ended after %v (--timeout)", o.Timeout)
+	case script.NoCUDA:
+		if torch := o.Torch(); torch.Version != "" {
+			return usagef("PyTorch %s of %s is not built for CUDA; install a build that is (no GPU is needed)", torch.Version, torch.Python)
+		}
+		return usagef("the command never imported PyTorch")
+	case script.Untrained:
+		return usagef("nothing trained: no optimizer made a step on the board; %s", o.Seen())
+	default:
+		return nil
+	}
+}

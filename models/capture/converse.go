@@ -1,0 +1,110 @@
+package capture
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
+)
+
+// A Conversation asks cuDNN one question after the other. Close ends it.
+type Conversation struct {
+	// Version is that of the cuDNN that answers ("9.19").
+	Version string
+
+	mu      sync.Mutex
+	cmd     *exec.Cmd
+	dir     string
+	to      io.WriteCloser
+	answers *bufio.Scanner
+}
+
+// Converse begins to ask cuDNN about boards of a generation, as [cudnn.Generation] has it.
+// The error says why there is no cuDNN to ask.
+func (a Asking) Converse(ctx context.Context, generation int) (*Conversation, error) {
+	python, err := find(a.Python)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "vprof-capture-")
+	if err != nil {
+		return nil, err
+	}
+	c := &Conversation{dir: dir}
+	args, err := a.unpack(dir, generation)
+	if err == nil {
+		c.cmd = exec.CommandContext(ctx, python, args...)
+		c.cmd.Env = append(os.Environ(), "CUDA_VISIBLE_DEVICES=")
+		err = c.start()
+	}
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// unpack writes what asking takes into a folder, and returns the arguments of Python.
+func (a Asking) unpack(dir string, generation int) ([]string, error) {
+	files, err := askFiles(generation)
+	if err != nil {
+		return nil, err
+	}
+	files["vprof_ask.py"] = []byte(AskScript)
+	if err := writeFiles(dir, files); err != nil {
+		return nil, err
+	}
+	return append([]string{filepath.Join(dir, "vprof_ask.py"), "--converse", "--result", filepath.Join(dir, "result.json")}, a.args(dir, generation)...), nil
+}
+
+// start starts Python and reads the version of its cuDNN.
+func (c *Conversation) start() (err error) {
+	if c.to, err = c.cmd.StdinPipe(); err != nil {
+		return err
+	}
+	out, err := c.cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := c.cmd.Start(); err != nil {
+		return err
+	}
+	c.answers = bufio.NewScanner(out)
+	if !c.answers.Scan() {
+		return fmt.Errorf("%s has no cuDNN to ask", c.cmd.Path)
+	}
+	c.Version = strings.TrimSpace(c.answers.Text())
+	return nil
+}
+
+// Ask returns the workspace of a convolution in bytes, -1 where cuDNN has no engine.
+func (c *Conversation) Ask(q oracle.Question) (int64, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, err := io.WriteString(c.to, q.String()+"\n"); err != nil {
+		return 0, err
+	}
+	if !c.answers.Scan() {
+		return 0, fmt.Errorf("cuDNN gave no answer to %q", q)
+	}
+	return strconv.ParseInt(c.answers.Text(), 10, 64)
+}
+
+// Close ends Python.
+func (c *Conversation) Close() {
+	if c.to != nil {
+		_ = c.to.Close() // Python ends then
+	}
+	if c.cmd != nil && c.cmd.Process != nil {
+		_ = c.cmd.Wait() // its answers are known
+	}
+	_ = os.RemoveAll(c.dir)
+}
