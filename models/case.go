@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/profiler/stack"
 )
 
@@ -89,44 +88,10 @@ func (c Case) Key() Key {
 // String says what is trained and how, in a line, without the batch size.
 func (c Case) String() string {
 	words := []string{c.Model}
-	if c.Task != "" {
-		words = append(words, c.Task)
-	}
-	words = append(words, "stage "+c.Stage, c.Precision())
-	if c.Loss != "" {
-		words = append(words, "loss "+c.Loss)
-	}
-	if c.Output != "" {
-		words = append(words, "of output "+c.Output)
-	}
-	if c.Freeze != "" {
-		words = append(words, "frozen "+c.Freeze)
-	}
-	if c.Checkpointing {
-		words = append(words, strings.TrimSpace("checkpointing "+c.Blocks))
-	}
-	if c.Accumulate > 1 {
-		words = append(words, fmt.Sprintf("%d micro-batches a step", c.Accumulate))
-	}
-	if c.Optimizer != "" {
-		words = append(words, c.Optimizer)
-	}
-	if c.LoRA != nil {
-		words = append(words, "LoRA "+c.LoRA.String())
-	}
-	words = append(words, c.LeverWords()...)
-	if c.Dataset > 0 {
-		words = append(words, bytesize.Format(c.Dataset)+" of data on the GPU")
-	}
-	words = append(words, c.Settings.Words()...)
-	if c.Strategy != nil {
-		words = append(words, fmt.Sprintf("%d GPUs with %v", c.GPUs, c.Strategy))
-	}
-	if c.Torch != "" {
-		words = append(words, "PyTorch "+c.Torch)
-	}
-	if c.AllocConf != "" {
-		words = append(words, c.AllocConf)
+	for i := range fields {
+		if w := fields[i].Words(&c); w != "" {
+			words = append(words, w)
+		}
 	}
 	return strings.Join(words, ", ")
 }

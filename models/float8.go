@@ -1,11 +1,5 @@
 package models
 
-import (
-	"fmt"
-	"slices"
-	"strings"
-)
-
 // Float8s are how linear layers multiply in 8-bit floats: torchao's recipes.
 func Float8s() []string { return []string{"tensorwise"} }
 
@@ -14,8 +8,6 @@ func (l Levers) checkFloat8(m *Model, c *Case) (field, reason string) {
 	const at = "float8"
 	switch {
 	case l.Float8 == "":
-	case !slices.Contains(Float8s(), l.Float8):
-		return at, fmt.Sprintf("there is no recipe %q that vprof records; use %s", l.Float8, strings.Join(Float8s(), ", "))
 	case !m.Levers.QAT:
 		return at, "vprof puts layers in 8-bit floats in the place of those of transformers (hf:config.json) alone"
 	case l.Quantize != "" || !l.QAT.IsZero() || c.LoRA != nil:

@@ -110,7 +110,7 @@ func (l *LoRA) set(key, value string) (err error) {
 	case "r":
 		l.Rank, err = parseWithin(value, 1, maxRank)
 	case "alpha":
-		l.Alpha, err = parseWithin(value, 1, 1<<30)
+		l.Alpha, err = parseWithin(value, 0, 1<<30)
 	case "dropout":
 		l.Dropout, err = strconv.ParseFloat(value, 64)
 		if err != nil || !(l.Dropout >= 0 && l.Dropout < 1) {

@@ -80,7 +80,7 @@ func TestImpossibleCaseNamesTheFieldAndTheChoices(t *testing.T) {
 		{Case{Accumulate: math.MaxInt}, "toy: accumulate: 9223372036854775807 micro-batches are too many"},
 		{Case{Batch: math.MaxInt}, "toy: batch: 9223372036854775807 is more than any batch (1048576)"},
 		{Case{AMP: "fp8"}, `toy: amp: there is no precision "fp8"; use none, fp16 or bf16`},
-		{Case{Optimizer: "adam-w"}, `toy: optimizer: there is no optimizer "adam-w"; near it: adamw`},
+		{Case{Optimizer: "adamv"}, `toy: optimizer: there is no optimizer "adamv"; near it: adamw`},
 	} {
 		_, err := toyModel("toy").Complete(c.c)
 		var wrong *CaseError

@@ -19,7 +19,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/vprof/vprof/bench/experiment/sweep"
-	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/internal/yamlkeys"
 	"github.com/vprof/vprof/models"
@@ -43,25 +42,14 @@ type Config struct {
 	source     []byte
 }
 
-// Case is a model or a part of a case: what is left out is the model's.
+// Case is a model or a part of a case: what is left out is the model's. Its keys are those of
+// [models.Fields], beside model and settings.
 type Case struct {
-	Model         string          `yaml:"model"`
-	Task          string          `yaml:"task"`
-	Stage         string          `yaml:"stage"`
-	AMP           *string         `yaml:"amp"`
-	Weights       *string         `yaml:"weights"`
-	Checkpointing *bool           `yaml:"checkpointing"`
-	Accumulate    int             `yaml:"accumulate"`
-	Optimizer     string          `yaml:"optimizer"`
-	LoRA          string          `yaml:"lora"`
-	Dataset       string          `yaml:"dataset-on-gpu"`
-	Loss          string          `yaml:"loss"`
-	Output        string          `yaml:"output"`
-	Freeze        string          `yaml:"freeze"`
-	Torch         string          `yaml:"torch"`
-	AllocConf     string          `yaml:"alloc-conf"`
-	Settings      models.Settings `yaml:"settings"`
-	line          int
+	Model string
+	// patch is what the file says, settings those of the model.
+	patch    models.Patch
+	settings models.Settings
+	line     int
 }
 
 // Board is a kind of board of the cluster and how to ask for one.
@@ -149,15 +137,57 @@ func (b *Batches) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
+// Keys implements [yamlkeys.Keyed].
+func (*Case) Keys() []string {
+	keys := []string{"model", "settings"}
+	for _, f := range models.Fields() {
+		if f.Name != "" && f.JSON != "settings" {
+			keys = append(keys, f.Name)
+		}
+	}
+	return keys
+}
+
 // UnmarshalYAML implements [yaml.Unmarshaler]: a name alone is a model.
 func (c *Case) UnmarshalYAML(n *yaml.Node) error {
-	c.line = n.Line
+	c.line, c.patch = n.Line, models.Patch{}
 	if n.Kind == yaml.ScalarNode {
 		c.Model = n.Value
 		return nil
 	}
-	type plain Case
-	return n.Decode((*plain)(c))
+	if n.Kind != yaml.MappingNode {
+		return fmt.Errorf("line %d: cannot unmarshal a list into a case", n.Line)
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if err := c.take(n.Content[i], n.Content[i+1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// take reads a key of a case and its value.
+func (c *Case) take(key, value *yaml.Node) error {
+	switch key.Value {
+	case "model":
+		return value.Decode(&c.Model)
+	case "settings":
+		return value.Decode(&c.settings)
+	}
+	f := models.FieldNamed(key.Value)
+	if f == nil { // behind an alias, whose keys are checked where it stands
+		return fmt.Errorf("line %d: there is no key %q", key.Line, key.Value)
+	}
+	var text *string
+	if err := value.Decode(&text); err != nil || text == nil {
+		return err
+	}
+	change, err := f.Parse(*text)
+	if err != nil {
+		return fmt.Errorf("line %d: %s: %w", value.Line, f.Name, err)
+	}
+	c.patch.Set(change)
+	return nil
 }
 
 // UnmarshalYAML implements [yaml.Unmarshaler]: a name alone is a board of the catalog
@@ -292,47 +322,9 @@ func (b Board) Key() string {
 }
 
 // over lays a case over one of a model.
-func (c Case) over(to models.Case) (models.Case, error) {
-	for _, text := range []struct {
-		from string
-		to   *string
-	}{{c.Task, &to.Task}, {c.Stage, &to.Stage}, {c.Optimizer, &to.Optimizer}, {c.Loss, &to.Loss}, {c.Output, &to.Output}, {c.Freeze, &to.Freeze}, {c.AllocConf, &to.AllocConf}} {
-		*text.to = cmp.Or(text.from, *text.to)
-	}
-	to.Accumulate = cmp.Or(c.Accumulate, to.Accumulate)
-	if c.Checkpointing != nil {
-		to.Checkpointing = *c.Checkpointing
-	}
-	var err error
-	if c.AMP != nil {
-		if to.AMP, err = models.ParseAutocast(*c.AMP); err != nil {
-			return to, fmt.Errorf("amp: %w", err)
-		}
-	}
-	if c.Weights != nil {
-		if to.Weights, err = models.ParseWeightType(*c.Weights); err != nil {
-			return to, fmt.Errorf("weights: %w", err)
-		}
-	}
-	if c.LoRA != "" {
-		l, err := models.ParseLoRA(c.LoRA)
-		if err != nil {
-			return to, fmt.Errorf("lora: %w", err)
-		}
-		to.LoRA = &l
-	}
-	if c.Dataset != "" {
-		if to.Dataset, err = bytesize.Parse(c.Dataset); err != nil {
-			return to, fmt.Errorf("dataset-on-gpu: %w", err)
-		}
-	}
-	if c.Torch != "" {
-		if to.Torch, err = models.ParseRelease(c.Torch); err != nil {
-			return to, fmt.Errorf("torch: %w", err)
-		}
-	}
+func (c Case) over(to models.Case) models.Case {
 	settings := models.Settings{}
-	for _, from := range []models.Settings{to.Settings, c.Settings} {
+	for _, from := range []models.Settings{to.Settings, c.settings} {
 		for name, v := range from {
 			settings[strings.ReplaceAll(name, "_", "-")] = v
 		}
@@ -340,7 +332,8 @@ func (c Case) over(to models.Case) (models.Case, error) {
 	if len(settings) > 0 {
 		to.Settings = settings
 	}
-	return to, nil
+	c.patch.Apply(&to)
+	return to
 }
 
 // batchesOf are the batch sizes of a model.

@@ -54,9 +54,7 @@ func (c *Config) Units(file string, r *models.Registry) ([]Unit, error) {
 			full := m.Default
 			full.Model, full.Torch = m.Name, cmp.Or(m.Torch, release)
 			for _, part := range []Case{of, k} {
-				if full, err = part.over(full); err != nil {
-					return nil, fmt.Errorf("%s: %w", place(file, of, k), &input.FormatError{Reason: err.Error()})
-				}
+				full = part.over(full)
 			}
 			if full, err = m.Complete(full); err != nil {
 				return nil, fmt.Errorf("%s: %w", place(file, of, k), err)

@@ -176,14 +176,11 @@ func (s *Smoke) changed(before *Smoke) []string {
 	}
 	was, is := before.Case, s.Case
 	see("batch", before.Batch, s.Batch)
-	see("micro-batches", was.Accumulate, is.Accumulate)
-	see("precision", was.AMP, is.AMP)
-	see("weights", was.Weights, is.Weights)
-	see("checkpointing", was.Checkpointing, is.Checkpointing)
-	see("optimizer", was.Optimizer, is.Optimizer)
-	see("adapters", was.LoRA, is.LoRA)
-	see("data set", was.Dataset, is.Dataset)
-	see("allocator", was.AllocConf, is.AllocConf)
+	for _, f := range models.Fields() {
+		if f.JSON != "settings" {
+			see(f.About(), f.Text(was.Case), f.Text(is.Case))
+		}
+	}
 	names := slices.Collect(maps.Keys(is.Settings))
 	for name := range was.Settings {
 		if !slices.Contains(names, name) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -84,6 +85,9 @@ func run(ctx context.Context, a *app, args []string) (code exitCode) {
 	}()
 	root := newRootCmd(a)
 	root.SetArgs(joinCheckpointing(args))
+	if asksForAll(args) {
+		root.SetArgs(append(args[:len(args):len(args)], "--help"))
+	}
 	cmd, err := root, unknownCommand(root, args)
 	if err == nil {
 		cmd, err = root.ExecuteContextC(ctx)
@@ -119,6 +123,16 @@ func newRootCmd(a *app) *cobra.Command {
 	}
 	root.PersistentFlags().Var(&a.color, "color", "color tables: `when` is auto (on terminals), always or never")
 	complete(root, "color", func() []string { return colorChoices })
+	root.PersistentFlags().Bool(helpAllFlag, false, "help with all flags")
+	plain := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		if cmd == root || !cmd.Runnable() && len(available(cmd)) == 0 {
+			plain(cmd, args)
+			return
+		}
+		all, _ := root.PersistentFlags().GetBool(helpAllFlag)
+		newHelp(a, all).write(cmd)
+	})
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
@@ -152,9 +166,18 @@ func newHelpCmd() *cobra.Command {
 			if err != nil || len(rest) > 0 {
 				return usagef("there is no command or help page %q (list them with \"vprof help\")", strings.Join(args, " "))
 			}
+			_ = cmd.Root().PersistentFlags().Set(helpAllFlag, "true")
 			return page.Help()
 		},
 	}
+}
+
+// asksForAll tells whether a command line asks for the whole help.
+func asksForAll(args []string) bool {
+	if i := slices.Index(args, "--"); i >= 0 {
+		args = args[:i]
+	}
+	return slices.Contains(args, "--"+helpAllFlag)
 }
 
 // unknownCommand is an error about the first word, if it is no command: cobra would rather say

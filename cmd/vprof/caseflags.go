@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"os"
 	"slices"
@@ -26,18 +25,16 @@ import (
 // defaultGPU is the board that is simulated by default.
 const defaultGPU = "rtx-5060-ti"
 
-// caseFlags are the flags that choose a case. A flag that is not given leaves the choice
-// to the model.
+// caseFlags are the flags that choose a case: one for each field of the table of package
+// models. A flag that is not given leaves the choice to the model.
 type caseFlags struct {
-	model, task, stage, amp, weights, optimizer, lora, dataset, allocConf string
-	loss, output, freeze, blocks, torch                                   string
+	model, torch string
+	// patch is what the flags choose, but for several GPUs, the release and --set.
+	patch models.Patch
 	// writes says that the command's --output is a file and no output of a model.
-	writes        bool
-	checkpointing string
-	levers        leverFlags
-	accumulate    int
-	settings      settingFlags
-	ranks         rankFlags
+	writes   bool
+	settings settingFlags
+	ranks    rankFlags
 	// alone says that the command has flags of its own for several GPUs, or is about
 	// one.
 	alone   bool
@@ -50,38 +47,88 @@ type caseFlags struct {
 	followed []string
 }
 
-func (f *caseFlags) register(cmd *cobra.Command, a *app) {
-	f.flags = cmd.Flags()
-	f.flags.Var(&once{to: &f.model}, "model", "`name` of the model (see vprof models), a file of torch.export (model.pt2), or hf: and a config.json of transformers")
-	f.flags.StringVar(&f.task, "task", "", "what an hf: model is trained for: `task` is "+strings.Join(hfconfig.Tasks(), ", ")+" (default: by its architectures)")
-	f.flags.StringVar(&f.stage, "stage", "", "freeze `stage` (default: the model's)")
-	f.flags.StringVar(&f.amp, "amp", "", "autocast `precision`: none, fp16, bf16 (default: the model's)")
-	f.flags.StringVar(&f.weights, "weights", "", "`type` of the weights: fp32, bf16, fp16 (default: the model's, of an hf: model its configuration's dtype)")
-	f.flags.StringVar(&f.checkpointing, "checkpointing", "", "recompute activations in backward, and `how`: true, false, "+recomputeHelp+" (default: the model's)")
-	f.flags.Lookup("checkpointing").NoOptDefVal = "true"
-	f.levers.register(f.flags)
-	f.flags.IntVar(&f.accumulate, "accumulate", 0, "micro-batches `n` of one optimizer step (default: the model's)")
-	f.flags.StringVar(&f.optimizer, "optimizer", "", "`name` of the optimizer (default: the model's): "+strings.Join(models.Optimizers(), ", ")+"; those that project gradients take options like galore-adamw:rank=64,target=attn+mlp")
-	f.flags.StringVar(&f.dataset, "dataset-on-gpu", "", "also count training data that lies on the GPU for the whole run, as `size` like 3.2GiB (default: it comes from the host)")
-	f.flags.StringVar(&f.lora, "lora", "", "train low-rank adapters instead of the model: `options` like r=8,alpha=16,target=all-linear, or target=q_proj,v_proj; dora=true; towers=false leaves out what sees or hears; parameters=experts.gate_up_proj,experts.down_proj is beside those of experts; save=embed_tokens,lm_head trains modules as a whole, match=REGEX goes by whole paths, and last")
-	f.flags.StringVar(&f.loss, "loss", "", "`loss` of a .pt2 model: "+strings.Join(pt2.Losses(), ", ")+" (default: output if the model returns a loss, else cross-entropy)")
-	if !f.writes {
-		f.flags.StringVar(&f.output, "output", "", "`name` or number of the output of a .pt2 model that the loss is of, also as --loss LOSS:NAME (default: the first)")
+// fieldFlag is the flag of a field of a case.
+type fieldFlag struct {
+	field *models.Field
+	patch models.Patch
+}
+
+// String implements pflag.Value.
+func (f *fieldFlag) String() string {
+	if f.field == nil {
+		return ""
 	}
-	f.flags.StringVar(&f.freeze, "freeze", "", "parameters of a .pt2 model that are not trained, by `patterns` of their names like 'stem.*,blocks.0.*'")
-	f.flags.StringVar(&f.blocks, "checkpoint", "", "modules of a .pt2 model that are recomputed, by `patterns` of their paths like 'layers.*' (implies --checkpointing; default: the longest list of equal modules)")
-	f.flags.StringVar(&f.torch, "torch", "", "`release` of PyTorch that trains, like 2.15, by whose rules memory is taken; auto reads it from a .pt2 model, or else from uv.lock, requirements.txt or pyproject.toml beside "+projectFile+" (default "+stack.Default().Release()+")")
+	return f.patch[f.field.Name].Text
+}
+
+// Set implements pflag.Value. A text with nothing in it is [emptyFlag]'s to refuse.
+func (f *fieldFlag) Set(text string) error {
+	if strings.TrimSpace(text) == "" {
+		delete(f.patch, f.field.Name)
+		return nil
+	}
+	change, err := f.field.Parse(text)
+	if err == nil {
+		f.patch.Set(change)
+	}
+	return err
+}
+
+// Type implements pflag.Value.
+func (f *fieldFlag) Type() string {
+	if strings.Contains(f.field.Usage, "`") {
+		return "text"
+	}
+	return "bool"
+}
+
+// register adds the flags of a case to a command.
+func (f *caseFlags) register(cmd *cobra.Command, a *app) {
+	f.flags, f.patch = cmd.Flags(), models.Patch{}
+	f.flags.Var(&once{to: &f.model}, "model", "`name` of the model (see vprof models), a file of torch.export (model.pt2), or hf: and a config.json of transformers")
+	f.flags.StringVar(&f.torch, "torch", "", models.FieldNamed("torch").Usage+"; auto reads it from a .pt2 model, or else from uv.lock, requirements.txt or pyproject.toml beside "+projectFile+" (default "+stack.Default().Release()+")")
+	for i := range models.Fields() {
+		field := &models.Fields()[i]
+		taken := f.writes && field.Name == "output"
+		if field.Name != "" && !taken && !slices.Contains(apart, field.Name) {
+			f.add(cmd, field)
+		}
+	}
 	f.settings.register(f.flags)
 	if !f.alone {
 		f.ranks.register(cmd)
 	}
+	f.complete(cmd, a)
+}
+
+// apart are the fields whose flags take more than a value of the field, or are not of every
+// verb.
+var apart = []string{"torch", "gpus", "strategy", "alloc-conf"}
+
+// known are the values of fields that depend on more than the table knows.
+var known = map[string]func() []string{"task": hfconfig.Tasks, "loss": pt2.Losses}
+
+// add adds the flag of a field.
+func (f *caseFlags) add(cmd *cobra.Command, field *models.Field) {
+	values := field.Values
+	if all := known[field.Name]; all != nil {
+		values = all
+	}
+	var words []string
+	if values != nil {
+		words = values()
+	}
+	flag := f.flags.VarPF(&fieldFlag{field, f.patch}, field.Name, "", field.Help(words))
+	flag.NoOptDefVal, flag.Hidden = field.Bare, field.Hidden
+	if values != nil {
+		complete(cmd, field.Name, values)
+	}
+}
+
+// complete completes the values that depend on the model.
+func (f *caseFlags) complete(cmd *cobra.Command, a *app) {
 	complete(cmd, "torch", func() []string { return append(stack.Releases(), autoRelease) })
-	complete(cmd, "loss", pt2.Losses)
 	complete(cmd, "model", func() []string { return a.models().Names() })
-	complete(cmd, "amp", func() []string { return []string{"none", "fp16", "bf16"} })
-	complete(cmd, "weights", func() []string { return []string{"fp32", "bf16", "fp16"} })
-	complete(cmd, "optimizer", models.Optimizers)
-	complete(cmd, "task", hfconfig.Tasks)
 	complete(cmd, "set", func() []string {
 		var names []string
 		if m, err := a.models().Lookup(f.model); err == nil {
@@ -104,7 +151,8 @@ func (f *caseFlags) register(cmd *cobra.Command, a *app) {
 // settings and coefficients.
 func (f *caseFlags) registerAllocConf() {
 	f.learned.register(f.flags)
-	f.flags.StringVar(&f.allocConf, "alloc-conf", "", "allocator `settings`, as in PYTORCH_CUDA_ALLOC_CONF")
+	field := models.FieldNamed("alloc-conf")
+	f.flags.Var(&fieldFlag{field, f.patch}, field.Name, field.Usage)
 }
 
 // resolve finds the model and the case that the flags describe.
@@ -122,16 +170,10 @@ func (f *caseFlags) resolve(a *app) (models.Model, models.Case, error) {
 	if c.Torch, err = f.release(m); err != nil {
 		return m, c, err
 	}
-	if err := f.training(&c); err != nil {
-		return m, c, err
-	}
-	if c.Dataset, err = parseSize("--dataset-on-gpu", f.dataset); err != nil {
-		return m, c, err
-	}
 	if c.Settings, err = f.settings.values(); err != nil {
 		return m, c, err
 	}
-	c.AllocConf = f.allocConf
+	f.patch.Apply(&c)
 	if err := f.ranks.apply(&c); err != nil {
 		return m, c, err
 	}
@@ -139,61 +181,12 @@ func (f *caseFlags) resolve(a *app) (models.Model, models.Case, error) {
 	return m, c, f.blame(err)
 }
 
-// training puts into a case how the model is trained: for what, which part of it, with
-// which loss, precision, levers and optimizer.
-func (f *caseFlags) training(c *models.Case) (err error) {
-	if f.task != "" {
-		c.Task = f.task
-	}
-	if f.stage != "" {
-		c.Stage = f.stage
-	}
-	loss, output, _ := strings.Cut(f.loss, ":")
-	c.Loss, c.Output, c.Freeze, c.Blocks = cmp.Or(loss, c.Loss), cmp.Or(f.output, output), f.freeze, f.blocks
-	c.Checkpointing = c.Checkpointing || f.blocks != ""
-	if err := f.precision(c); err != nil {
-		return err
-	}
-	if f.flags.Changed("checkpointing") {
-		if c.Checkpointing, c.Recompute, err = parseCheckpointing(f.checkpointing); err != nil {
-			return usagef("--checkpointing: %w", err)
-		}
-	}
-	if err := f.levers.turn(&c.Levers); err != nil {
-		return err
-	}
-	if f.flags.Changed("accumulate") {
-		if f.accumulate < 1 {
-			return usagef("--accumulate: %d is not a number of micro-batches; the smallest is 1", f.accumulate)
-		}
-		c.Accumulate = f.accumulate
-	}
-	if f.optimizer != "" {
-		c.Optimizer = f.optimizer
-	}
-	if f.flags.Changed("lora") {
-		l, err := models.ParseLoRA(f.lora)
-		if err != nil {
-			return usagef("--lora: %w", err)
-		}
-		c.LoRA = &l
-	}
-	return nil
-}
-
-// precision puts the types of autocast and of the weights into a case.
-func (f *caseFlags) precision(c *models.Case) (err error) {
-	if f.flags.Changed("amp") {
-		if c.AMP, err = models.ParseAutocast(f.amp); err != nil {
-			return usagef("--amp: %w", err)
-		}
-	}
-	if f.flags.Changed("weights") {
-		if c.Weights, err = models.ParseWeightType(f.weights); err != nil {
-			return usagef("--weights: %w", err)
-		}
-	}
-	return nil
+// chosen are the settings of the model that flags choose; nil if there are none.
+func (f *caseFlags) chosen() (models.Settings, error) {
+	own, err := f.settings.values()
+	c := models.Case{Settings: own}
+	f.patch.Apply(&c)
+	return c.Settings, err
 }
 
 // evidence is the residuals and coefficients that estimates use.

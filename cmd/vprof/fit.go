@@ -402,7 +402,7 @@ func (o *fitOptions) cases(m models.Model, c models.Case) ([]models.Case, error)
 		return o.recomputed(m, c, cases), nil
 	}
 	stages, amps, recompute := m.Stages, c.Precisions(), []bool{false, true}
-	if o.c.stage != "" || c.LoRA != nil || o.c.trainer != nil { // adapters belong to one stage, and so do trainers
+	if o.c.flags.Changed("stage") || c.LoRA != nil || o.c.trainer != nil { // adapters belong to one stage, and so do trainers
 		stages = []string{c.Stage}
 	}
 	if o.c.flags.Changed("amp") || held["amp"] {

@@ -30,6 +30,9 @@ func flagError(cmd *cobra.Command, err error) error {
 	flag, value := invalid.GetFlag(), invalid.GetValue()
 	var number *strconv.NumError
 	isNumber := errors.As(err, &number)
+	if _, ofCase := flag.Value.(*fieldFlag); ofCase {
+		return usagef("--%s: %w", flag.Name, errors.Unwrap(invalid))
+	}
 	switch kind := flag.Value.Type(); {
 	case isNumber && errors.Is(number.Err, strconv.ErrRange):
 		return usagef("--%s: %s is beyond all bounds", flag.Name, value)

@@ -86,7 +86,7 @@ func (f *lengthFlags) read(cmd *cobra.Command, c *caseFlags, m models.Model) (*e
 	if err != nil {
 		return nil, usagef("--lengths: %w", err)
 	}
-	given, err := c.settings.values()
+	given, err := c.chosen()
 	if err != nil {
 		return nil, err
 	}

@@ -120,7 +120,7 @@ func (p modelPage) settings() report.Sheet {
 	}}
 	for _, e := range p.Settings {
 		flag := "--set " + e.Name + "="
-		if slices.ContainsFunc(namedSettings, func(n namedSetting) bool { return n.name == e.Name }) {
+		if slices.Contains(namedSettings(), e.Name) {
 			flag = "--" + e.Name
 		}
 		is := e.Usage

@@ -2,7 +2,6 @@ package main
 
 import (
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -25,8 +24,8 @@ type rankFlags struct {
 
 func (f *rankFlags) register(cmd *cobra.Command) {
 	f.flags = cmd.Flags()
-	f.flags.IntVar(&f.gpus, "gpus", 1, "train on `n` GPUs of the kind, one rank on each; figures are those of one rank")
-	f.flags.StringVar(&f.strategy, "strategy", models.DDP, "how the ranks share the work, by `name` and options like fsdp2:mp=bf16,replicate=2: "+strings.Join(models.Strategies(), ", ")+" (see vprof help strategies)")
+	f.flags.IntVar(&f.gpus, "gpus", 1, models.FieldNamed("gpus").Usage)
+	f.flags.StringVar(&f.strategy, "strategy", models.DDP, models.FieldNamed("strategy").Help(nil))
 	f.flags.StringVar(&f.rank, "rank", "", "the rank `n` that is looked at, or all of which plan makes a table (default: the one that needs most)")
 	f.flags.Float64Var(&f.link, "link", 0, "speed at which a GPU sends to others, in `GB/s` (default: the board's NVLink, else PCIe)")
 	complete(cmd, "strategy", models.Strategies)

@@ -11,29 +11,19 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// namedSetting is a setting with a flag. Hidden are flags from before --set, of settings
-// that only one project has.
-type namedSetting struct {
-	name, usage string
-	hidden      bool
-}
-
 // namedSettings are the settings that have a flag of their own.
-var namedSettings = []namedSetting{
-	{"seq-len", "tokens `n` of a sequence, where the model has any (default: the model's)", false},
-	{"image-size", "height and width `n` of an image in pixels, where the model has any (default: the model's)", false},
-	{"audio-seconds", "seconds `n` of a clip, where the model has any (default: the model's)", false},
-	{"max-length", "tokens `n` of a text, where the model has any (default: the model's)", false},
-	{"chunked-loss", "chunks `n` of tokens that scores and loss of a language model are computed in, one after the other, as torchtune does (default: all at once)", false},
-	{"linear-cross-entropy", "1 to compute scores and loss of a language model by torch.nn.functional.linear_cross_entropy, in chunks of tokens (`n` is 0 or 1)", false},
-	{"n-negatives", "negatives `n` of an anchor, where the model has any (default: the model's)", true},
-	{"n-positives", "positives `n` of an anchor, where the model has any (default: the model's)", true},
-	{"stride", "frames `n` from one patch to the next, where the model has any (default: the model's)", true},
-	{"n-patches", "patches `n` of a spectrogram, where the model has any (default: the model's)", true},
+func namedSettings() []string {
+	var names []string
+	for _, f := range models.Fields() {
+		if f.JSON == "settings" && f.Name != "" {
+			names = append(names, f.Name)
+		}
+	}
+	return names
 }
 
-// settingFlags are the flags for the numbers that a model leaves to the case: --set
-// name=value for any of them, and a flag each for the usual ones.
+// settingFlags are --set name=value for the numbers that a model leaves to the case. The usual
+// ones have a flag each, too.
 type settingFlags struct {
 	flags *pflag.FlagSet
 	pairs []string
@@ -41,32 +31,19 @@ type settingFlags struct {
 
 func (f *settingFlags) register(flags *pflag.FlagSet) {
 	f.flags = flags
-	for _, s := range namedSettings {
-		flags.Int64(s.name, 0, s.usage)
-		if s.hidden {
-			hide(flags, s.name)
-		}
-	}
 	flags.StringArrayVar(&f.pairs, "set", nil, "another setting of the model, as `name=value` (see vprof models show); may be repeated")
 }
 
 // values are the settings given; nil if there are none.
 func (f *settingFlags) values() (models.Settings, error) {
 	s, err := f.pairValues("--set")
-	if err != nil {
+	if err != nil || len(s) == 0 {
 		return nil, err
 	}
-	for _, named := range namedSettings {
-		if !f.flags.Changed(named.name) {
-			continue
+	for _, name := range namedSettings() {
+		if _, twice := s[name]; twice && f.flags.Changed(name) {
+			return nil, usagef("--%s: given with --set, too", name)
 		}
-		if _, twice := s[named.name]; twice {
-			return nil, usagef("--%s: given with --set, too", named.name)
-		}
-		s[named.name], _ = f.flags.GetInt64(named.name)
-	}
-	if len(s) == 0 {
-		return nil, nil
 	}
 	return s, nil
 }
@@ -95,17 +72,17 @@ func (f *settingFlags) pairValues(flag string) (models.Settings, error) {
 // the cases; empty if the model has none that have a flag.
 func defaultsOf(m models.Model, cases ...models.Case) string {
 	var words []string
-	for _, named := range namedSettings {
-		i := slices.IndexFunc(m.Settings, func(s models.Setting) bool { return s.Name == named.name && s.Inert == "" })
+	for _, name := range namedSettings() {
+		i := slices.IndexFunc(m.Settings, func(s models.Setting) bool { return s.Name == name && s.Inert == "" })
 		if i < 0 || m.Settings[i].Default == 0 { // none: a lever that is not turned
 			continue
 		}
 		chosen := func(c models.Case) bool {
-			v, given := c.Settings[named.name]
+			v, given := c.Settings[name]
 			return given && v != m.Settings[i].Default
 		}
 		if !slices.ContainsFunc(cases, chosen) {
-			words = append(words, fmt.Sprintf("%s %d", named.name, m.Settings[i].Default))
+			words = append(words, fmt.Sprintf("%s %d", name, m.Settings[i].Default))
 		}
 	}
 	if len(words) == 0 {

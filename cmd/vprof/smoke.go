@@ -204,7 +204,7 @@ func (o *smokeOptions) configured(m models.Model, c models.Case) (models.Case, e
 	if on, ok := values["checkpointing"].(bool); ok && !o.c.flags.Changed("checkpointing") {
 		c.Checkpointing = on
 	}
-	given, err := o.c.settings.values()
+	given, err := o.c.chosen()
 	if err != nil {
 		return c, err
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"maps"
 	"math"
 	"strconv"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/experiment/timing"
+	"github.com/vprof/vprof/models"
 )
 
 // guideBoards are the boards that a table has unless others are named: those
@@ -97,7 +99,7 @@ func (o *timeOptions) check() error {
 		return usagef("--dataset-size: %d is not a number of samples", o.dataset)
 	case !(o.epochs >= 0 && o.epochs <= 1e9):
 		return usagef("--epochs: %v is not a number of epochs", o.epochs)
-	case o.stages != "" && (o.c.flags.Changed("epochs") || o.c.stage != ""):
+	case o.stages != "" && (o.c.flags.Changed("epochs") || o.c.flags.Changed("stage")):
 		return usagef("--stages: it has the stages and their epochs; leave --stage and --epochs out")
 	}
 	return nil
@@ -129,7 +131,12 @@ func (o *timeOptions) timedStages() ([]timing.Stage, error) {
 func (o *timeOptions) timedStage(stage string, epochs float64) (timing.Stage, error) {
 	flags := o.c
 	if stage != "" {
-		flags.stage = stage
+		change, err := models.FieldNamed("stage").Parse(stage)
+		if err != nil {
+			return timing.Stage{}, err
+		}
+		flags.patch = maps.Clone(flags.patch)
+		flags.patch.Set(change)
 	}
 	m, c, err := flags.resolve(o.app)
 	if err != nil {

@@ -16,6 +16,9 @@ import (
 	"github.com/vprof/vprof/internal/nearest"
 )
 
+// Keyed is a type that reads its keys itself, and says which there are.
+type Keyed interface{ Keys() []string }
+
 // Decode reads the one document of data into the struct that v points to. The error
 // is an [*input.FormatError].
 func Decode(file string, data []byte, v any) error {
@@ -81,6 +84,13 @@ func check(file string, n *yaml.Node, t reflect.Type, path string) error {
 
 func checkMapping(file string, n *yaml.Node, t reflect.Type, path string) error {
 	fields, names := map[string]reflect.Type{}, []string{}
+	keyed, is := reflect.New(t).Interface().(Keyed)
+	if is {
+		for _, name := range keyed.Keys() {
+			fields[name] = reflect.TypeFor[any]() // checked by the type itself
+			names = append(names, name)
+		}
+	}
 	for i := range t.NumField() {
 		name, _, _ := strings.Cut(t.Field(i).Tag.Get("yaml"), ",")
 		if name != "" && name != "-" {

@@ -1,0 +1,278 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+
+	"github.com/vprof/vprof/models"
+)
+
+// What --help shows of a verb: as much as fits on a screen.
+const (
+	usualWidth    = 80
+	mostShown     = 15
+	mostParagraph = 8
+	mostExample   = 8
+)
+
+// helpAllFlag shows all that there is to say.
+const helpAllFlag = "help-all"
+
+// verbFlags are the groups of flags that are no fields of a case; those of Main are shown
+// first, in this order, ahead of the main fields of cases.
+var verbFlags = []models.Field{
+	{Name: "model", Group: models.GroupWhat, Main: true},
+	{Name: "batch", Group: models.GroupWhat, Main: true},
+	{Name: "gpu", Group: models.GroupWhere, Main: true},
+	{Name: "format", Group: models.GroupOutput, Main: true},
+	{Name: "export", Group: models.GroupOutput, Main: true},
+	{Name: "output", Group: models.GroupOutput, Main: true},
+	{Name: "auto", Group: models.GroupWhere, Main: true},
+	{Name: "levers", Group: models.GroupHow, Main: true},
+	{Name: "apply", Group: models.GroupOutput, Main: true},
+	{Name: "set", Group: models.GroupWhat},
+	{Name: "lengths", Group: models.GroupWhat},
+	{Name: "batching", Group: models.GroupWhat},
+	{Name: "pad-to-multiple-of", Group: models.GroupWhat},
+	{Name: "gpu-memory", Group: models.GroupWhere},
+	{Name: "gpu-spec", Group: models.GroupWhere},
+	{Name: "device", Group: models.GroupWhere},
+	{Name: "profile", Group: models.GroupWhere},
+	{Name: "link", Group: models.GroupWhere},
+	{Name: "rank", Group: models.GroupWhere},
+	{Name: "bucket-view", Group: models.GroupWhere},
+	{Name: "wide", Group: models.GroupOutput},
+	{Name: "color", Group: models.GroupOutput},
+	{Name: "page", Group: models.GroupOutput},
+	{Name: "request", Group: models.GroupOutput},
+	{Name: "dry-run", Group: models.GroupOutput},
+	{Name: "config-path", Group: models.GroupOutput},
+	{Name: "map", Group: models.GroupOutput},
+	{Name: "into", Group: models.GroupOutput},
+	{Name: "shard", Group: models.GroupOutput},
+}
+
+// named finds the row of a flag. The flag of a field of a case is in that table alone: other
+// verbs may have one of the same name for something else.
+func named(table []models.Field, flag *pflag.Flag) int {
+	if _, ofCase := flag.Value.(*fieldFlag); ofCase && &table[0] == &verbFlags[0] {
+		return -1
+	}
+	return slices.IndexFunc(table, func(f models.Field) bool { return f.Name == flag.Name })
+}
+
+// groupOf is what a flag is about: the verb's own way of working where no table has it.
+func groupOf(flag *pflag.Flag) models.Group {
+	for _, table := range [][]models.Field{verbFlags, models.Fields()} {
+		if i := named(table, flag); i >= 0 {
+			return table[i].Group
+		}
+	}
+	return models.GroupHow
+}
+
+// importance orders flags for help: the main ones of all verbs, the main fields of a case, the
+// verb's own, and the others.
+func importance(flag *pflag.Flag) int {
+	rank := 0
+	for _, table := range [][]models.Field{verbFlags, models.Fields()} {
+		i := named(table, flag)
+		switch {
+		case i >= 0 && table[i].Main:
+			return rank + i
+		case i >= 0:
+			return len(verbFlags) + len(models.Fields()) + 1
+		}
+		rank += len(table)
+	}
+	return rank
+}
+
+// help writes the help of a command: that of a screen, or all of it.
+type help struct {
+	to    io.Writer
+	width int
+	all   bool
+}
+
+// newHelp makes help as wide as the terminal, or as COLUMNS says.
+func newHelp(a *app, all bool) help {
+	h := help{to: a.stdout, width: usualWidth, all: all}
+	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 0 {
+		h.width = n
+	} else if out, isFile := a.stdout.(*os.File); isFile {
+		if n, _, err := term.GetSize(int(out.Fd())); err == nil && n > 0 {
+			h.width = n
+		}
+	}
+	h.width = max(h.width, 40)
+	return h
+}
+
+// write writes the help of a command that takes flags.
+func (h help) write(cmd *cobra.Command) {
+	fmt.Fprintf(h.to, "%s\n\nUsage:\n  %s\n", h.about(cmd), cmd.UseLine())
+	if example := h.example(cmd); example != "" {
+		fmt.Fprintf(h.to, "\nExamples:\n%s\n", example)
+	}
+	if subs := available(cmd); len(subs) > 0 {
+		fmt.Fprintln(h.to, "\nCommands:")
+		for _, sub := range subs {
+			fmt.Fprintf(h.to, "  %-*s %s\n", cmd.NamePadding(), sub.Name(), sub.Short)
+		}
+	}
+	shown, more := h.chosen(cmd)
+	for _, group := range []models.Group{models.GroupWhat, models.GroupWhere, models.GroupHow, models.GroupOutput} {
+		h.group(group, shown)
+	}
+	if more > 0 {
+		fmt.Fprintf(h.to, "\n%d more flags, and the whole of this help: %s --%s\n", more, cmd.CommandPath(), helpAllFlag)
+	}
+}
+
+// about is what the command does: all of it, or the first paragraph.
+func (h help) about(cmd *cobra.Command) string {
+	text := strings.TrimSpace(cmd.Long)
+	if text == "" {
+		text = cmd.Short + "."
+	}
+	if h.all {
+		return text
+	}
+	first, _, _ := strings.Cut(text, "\n\n")
+	if strings.Count(first, "\n") >= mostParagraph {
+		return cmd.Short + "."
+	}
+	return strings.TrimSuffix(first, ":")
+}
+
+// example are the examples of the command, or the first of them.
+func (h help) example(cmd *cobra.Command) string {
+	text := strings.Trim(cmd.Example, "\n")
+	if h.all {
+		return text
+	}
+	var lines []string
+	for part := range strings.SplitSeq(text, "\n\n") {
+		more := strings.Split(part, "\n")
+		if len(lines) > 0 {
+			more = append([]string{""}, more...)
+		}
+		if len(lines) > 0 && len(lines)+len(more) > mostExample {
+			break
+		}
+		lines = append(lines, more...)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// available are the commands below one.
+func available(cmd *cobra.Command) []*cobra.Command {
+	return slices.DeleteFunc(slices.Clone(cmd.Commands()), func(sub *cobra.Command) bool { return !sub.IsAvailableCommand() })
+}
+
+// chosen are the flags that are shown, and how many there are beside them.
+func (h help) chosen(cmd *cobra.Command) (shown []*pflag.Flag, more int) {
+	cmd.InitDefaultHelpFlag()
+	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden && f.Name != "help" && f.Name != helpAllFlag {
+			shown = append(shown, f)
+		}
+	})
+	if h.all || len(shown) <= mostShown {
+		return shown, 0
+	}
+	slices.SortStableFunc(shown, func(a, b *pflag.Flag) int { return importance(a) - importance(b) })
+	return shown[:mostShown], len(shown) - mostShown
+}
+
+// group writes the flags of one group.
+func (h help) group(group models.Group, flags []*pflag.Flag) {
+	var names, usages []string
+	indent := 0
+	for _, f := range flags {
+		if groupOf(f) != group {
+			continue
+		}
+		name, usage := nameAndUsage(f)
+		names, usages = append(names, name), append(usages, usage)
+		indent = max(indent, len(name)+2)
+	}
+	if len(names) == 0 {
+		return
+	}
+	indent = min(indent, h.width/2)
+	fmt.Fprintf(h.to, "\n%s:\n", group)
+	for i, name := range names {
+		lines := wrapped(usages[i], h.width-indent)
+		if !h.all {
+			lines = []string{brief(usages[i], h.width-indent)}
+		}
+		if len(name)+2 > indent {
+			fmt.Fprintln(h.to, name)
+			name = ""
+		}
+		for _, line := range lines {
+			fmt.Fprintf(h.to, "%-*s%s\n", indent, name, line)
+			name = ""
+		}
+	}
+}
+
+// nameAndUsage is a flag with the name of its value, and what it does.
+func nameAndUsage(f *pflag.Flag) (name, usage string) {
+	value, usage := pflag.UnquoteUsage(f)
+	name = "  --" + f.Name
+	if f.Shorthand != "" {
+		name = "  -" + f.Shorthand + ", --" + f.Name
+	}
+	if value != "" {
+		name += " " + value
+	}
+	if !slices.Contains([]string{"", "0", "false", "[]"}, f.DefValue) && !strings.Contains(usage, "default") {
+		usage += " (default: " + f.DefValue + ")"
+	}
+	return name, usage
+}
+
+// brief is the beginning of a text that is a whole and fits on a line: up to a stop, or, if that
+// is too long, up to a word.
+func brief(text string, width int) string {
+	if len(text) <= width {
+		return text
+	}
+	best := 0
+	for _, stop := range []string{"; ", ": ", " ("} {
+		best = max(best, strings.LastIndex(text[:width], stop))
+	}
+	if best < width/3 {
+		best = strings.LastIndex(text[:width], ", ")
+	}
+	if best < width/3 {
+		return wrapped(text, width-1)[0] + "…"
+	}
+	if open := strings.LastIndex(text[:best], "("); open > strings.LastIndex(text[:best], ")") {
+		best = len(strings.TrimRight(text[:open], " "))
+	}
+	return text[:best]
+}
+
+// wrapped breaks a text at spaces into lines of a width.
+func wrapped(text string, width int) (lines []string) {
+	line := ""
+	for _, word := range strings.Fields(text) {
+		if line != "" && len(line)+1+len(word) > width {
+			lines, line = append(lines, line), ""
+		}
+		line = strings.TrimLeft(line+" "+word, " ")
+	}
+	return append(lines, line)
+}

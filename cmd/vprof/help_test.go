@@ -1,0 +1,54 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/require"
+)
+
+// Help of a verb fits on a screen, and --help-all has every flag.
+func TestHelpFitsOnAScreen(t *testing.T) {
+	t.Setenv("COLUMNS", "80")
+	var visit func(cmd *cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		for _, sub := range available(cmd) {
+			visit(sub)
+		}
+		if !cmd.HasParent() {
+			return
+		}
+		var short, whole bytes.Buffer
+		a := system()
+		a.stdout = &short
+		newHelp(a, false).write(cmd)
+		lines := strings.Split(strings.TrimRight(short.String(), "\n"), "\n")
+		require.LessOrEqual(t, len(lines), 45, cmd.CommandPath())
+		require.LessOrEqual(t, strings.Count(short.String(), "\n  -"), mostShown, cmd.CommandPath())
+		a.stdout = &whole
+		newHelp(a, true).write(cmd)
+		for _, f := range append(flagNames(cmd), lines[0]) {
+			require.Contains(t, whole.String(), f, cmd.CommandPath())
+		}
+		for _, line := range strings.Split(whole.String(), "\n") {
+			if strings.HasPrefix(line, "   ") && strings.Contains(line, "--") && !strings.Contains(cmd.Example+cmd.Long, strings.TrimSpace(line)) {
+				require.LessOrEqual(t, len([]rune(line)), 80, cmd.CommandPath())
+			}
+		}
+	}
+	visit(newRootCmd(system()))
+}
+
+// flagNames are the flags of a command that help names.
+func flagNames(cmd *cobra.Command) (names []string) {
+	for line := range strings.SplitSeq(cmd.LocalFlags().FlagUsages(), "\n") {
+		if _, flag, ok := strings.Cut(line, "--"); ok && !strings.HasPrefix(flag, "help") {
+			name, _, _ := strings.Cut(flag, " ")
+			name, _, _ = strings.Cut(name, "[")
+			names = append(names, "--"+name)
+		}
+	}
+	return names
+}

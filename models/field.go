@@ -1,0 +1,263 @@
+package models
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vprof/vprof/internal/nearest"
+)
+
+// Field is one field of a [Case]: how people write and read it on command lines, in files of
+// fleets and in the configurations of trainers. See [Fields].
+type Field struct {
+	// Name is that of its flag and of its key in YAML: "train-only". It is empty for a field
+	// that is written as a part of another one.
+	Name string
+	// JSON is its key in files that vprof writes.
+	JSON string
+	// Label is what tables and comparisons call it; empty for Name.
+	Label string
+	// Usage is a line of help, with the name of the value between backquotes; "{values}" stands
+	// for all Values.
+	Usage string
+	// Group is what it is about, and Main says that it is among the few that help shows first.
+	Group Group
+	Main  bool
+	// Hidden says that help leaves it out.
+	Hidden bool
+	// Bare is the value of a flag that stands alone; empty if it needs one.
+	Bare string
+	// Values are the words that it may have; nil if it is free, or if they depend on the model.
+	Values func() []string
+	// form reads and writes its text; it cannot be read if it has no name.
+	form
+	// say puts the text into a line about a case; nil says it as it is.
+	say func(c *Case, text string) string
+}
+
+// form is how a field is read from text, and written: empty for what the model decides.
+type form struct {
+	parse func(text string) (func(*Case), error)
+	text  func(c *Case) string
+}
+
+// Group is what a field is about.
+type Group string
+
+// The groups, in the order of help.
+const (
+	GroupWhat   Group = "What is trained"
+	GroupWhere  Group = "On what"
+	GroupHow    Group = "How"
+	GroupOutput Group = "Output"
+)
+
+// Change is a value of a field, which was read and is valid by itself.
+type Change struct {
+	Field *Field
+	// Text is the value as it was written.
+	Text string
+	set  func(*Case)
+}
+
+// Parse reads a value of the field. The error says what may stand there.
+func (f *Field) Parse(text string) (Change, error) {
+	set, err := f.parse(text)
+	return Change{f, text, set}, err
+}
+
+// Text is the value of the field in a case, as [Field.Parse] reads it; empty where the model
+// decides.
+func (f *Field) Text(c Case) string { return f.text(&c) }
+
+// About is what tables call the field.
+func (f *Field) About() string {
+	switch {
+	case f.Label != "":
+		return f.Label
+	case f.Name != "":
+		return f.Name
+	}
+	return f.JSON
+}
+
+// Help is the usage with its values, which the caller may know better than the table.
+func (f *Field) Help(values []string) string {
+	if values == nil && f.Values != nil {
+		values = f.Values()
+	}
+	return strings.ReplaceAll(f.Usage, "{values}", strings.Join(values, ", "))
+}
+
+// Patch is what someone chose of a case: a change for each field, by its name.
+type Patch map[string]Change
+
+// Set adds a change, in place of an earlier one of the same field.
+func (p Patch) Set(c Change) { p[c.Field.Name] = c }
+
+// Apply puts the changes into a case, in the order of the table.
+func (p Patch) Apply(c *Case) {
+	for i := range fields {
+		f := &fields[i]
+		if change, given := p[f.Name]; given {
+			change.set(c)
+		}
+	}
+}
+
+// FieldNamed is the field with a name; nil if there is none.
+func FieldNamed(name string) *Field {
+	for i := range fields {
+		f := &fields[i]
+		if f.Name == name && name != "" {
+			return f
+		}
+	}
+	return nil
+}
+
+// checkFields finds a value that no text stands for, and brings the others to their usual
+// spelling: a case that came from a file, or from code, is valid by the rules that hold for one
+// from flags.
+func (c *Case) checkFields() (field, reason string) {
+	for i := range fields {
+		f := &fields[i]
+		if f.parse == nil || f.text(c) == "" {
+			continue
+		}
+		change, err := f.Parse(f.text(c))
+		if err != nil {
+			return f.Name, err.Error()
+		}
+		usual := *c
+		if change.set(&usual); f.text(&usual) != change.Text {
+			*c = usual
+		}
+	}
+	return "", ""
+}
+
+// plain is any text.
+func plain(at func(*Case) *string) form {
+	parse := func(text string) (func(*Case), error) { return func(c *Case) { *at(c) = text }, nil }
+	return form{parse, func(c *Case) string { return *at(c) }}
+}
+
+// word is one of some words; what names the value in errors.
+func word(what string, values func() []string, at func(*Case) *string) form {
+	read := func(text string) (func(*Case), error) {
+		value, err := oneWord(what, text, values())
+		return func(c *Case) { *at(c) = value }, err
+	}
+	return form{read, func(c *Case) string { return *at(c) }}
+}
+
+// oneWord finds the word that a text spells, in upper or lower case, with hyphens or without.
+func oneWord(what, text string, values []string) (string, error) {
+	same := func(v string) bool { return v == text || nearest.Fold(v) == nearest.Fold(text) }
+	if i := slices.IndexFunc(values, same); i >= 0 && text != "" {
+		return values[i], nil
+	}
+	return "", fmt.Errorf("there is no %s %q; use %s", what, text, strings.Join(values, ", "))
+}
+
+// truth is true or false.
+func truth(at func(*Case) *bool) form {
+	parse := func(text string) (func(*Case), error) {
+		on, err := strconv.ParseBool(text)
+		if err != nil {
+			err = fmt.Errorf("%q is neither true nor false", text)
+		}
+		return func(c *Case) { *at(c) = on }, err
+	}
+	return form{parse, func(c *Case) string {
+		if *at(c) {
+			return "true"
+		}
+		return ""
+	}}
+}
+
+// typed is a type that reads and writes itself.
+func typed[T fmt.Stringer](read func(string) (T, error), at func(*Case) *T) form {
+	parse := func(text string) (func(*Case), error) {
+		value, err := read(text)
+		return func(c *Case) { *at(c) = value }, err
+	}
+	return form{parse, func(c *Case) string { return (*at(c)).String() }}
+}
+
+// pointed is typed for what a case may lack.
+func pointed[T any](read func(string) (T, error), at func(*Case) **T, write func(*T) string) form {
+	parse := func(text string) (func(*Case), error) {
+		value, err := read(text)
+		return func(c *Case) {
+			own := value
+			*at(c) = &own
+		}, err
+	}
+	return form{parse, func(c *Case) string { return write(*at(c)) }}
+}
+
+// setting is one of the model's settings.
+func setting(name string) form {
+	parse := func(text string) (func(*Case), error) {
+		n, err := strconv.ParseInt(text, 10, 64)
+		switch {
+		case errors.Is(err, strconv.ErrRange):
+			return nil, fmt.Errorf("%s is beyond all bounds", text)
+		case err != nil:
+			return nil, fmt.Errorf("%q is not a whole number", text)
+		}
+		return func(c *Case) {
+			own := Settings{name: n}
+			for other, v := range c.Settings {
+				if other != name {
+					own[other] = v
+				}
+			}
+			c.Settings = own
+		}, nil
+	}
+	return form{parse, func(c *Case) string {
+		if n, given := c.Settings[name]; given {
+			return strconv.FormatInt(n, 10)
+		}
+		return ""
+	}}
+}
+
+// after says a text behind some words.
+func after(words string) func(*Case, string) string {
+	return func(_ *Case, text string) string { return words + text }
+}
+
+// just says some words in place of a text.
+func just(words string) func(*Case, string) string {
+	return func(*Case, string) string { return words }
+}
+
+// Words says what a case has of the field, in a line about the case; empty if it is not worth
+// a word.
+func (f *Field) Words(c *Case) string {
+	text := f.text(c)
+	if f.say == nil || text == "" {
+		return text
+	}
+	return f.say(c, text)
+}
+
+// LeverWords say which levers are turned, as in a line about a case.
+func (l Levers) LeverWords() []string {
+	var all []string
+	for i := range fields {
+		w := fields[i].Words(&Case{Levers: l})
+		if w != "" && w != fields[i].Words(&Case{}) {
+			all = append(all, w)
+		}
+	}
+	return all
+}

@@ -1,0 +1,371 @@
+package models
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/nearest"
+	"github.com/vprof/vprof/profiler/trace/optim"
+)
+
+// Fields are all fields of a case but the model's name and its batch size, in the order in
+// which a line about a case says them. A later one is put into a case after an earlier one.
+func Fields() []Field { return fields }
+
+var silent = just("")
+
+var fields = []Field{
+	{
+		Name: "task", JSON: "task", Group: GroupWhat,
+		Usage: "what an hf: model is trained for: `task` is {values} (default: by its architectures)",
+		form:  plain(func(c *Case) *string { return &c.Task }),
+	},
+	{
+		Name: "stage", JSON: "stage", Group: GroupWhat,
+		Usage: "freeze `stage` (default: the model's)",
+		form:  plain(func(c *Case) *string { return &c.Stage }), say: after("stage "),
+	},
+	{
+		Name: "amp", JSON: "amp", Label: "precision", Group: GroupHow, Main: true, Values: texts(Precisions()),
+		Usage: "autocast `precision`: {values} (default: the model's)",
+		form:  typed(ParseAutocast, func(c *Case) *Autocast { return &c.AMP }),
+		say:   func(c *Case, _ string) string { return c.Precision() },
+	},
+	{
+		Name: "weights", JSON: "weights", Group: GroupHow, Values: texts(WeightTypes()),
+		Usage: "`type` of the weights: {values} (default: the model's, of an hf: model its configuration's dtype)",
+		form:  typed(ParseWeightType, func(c *Case) *WeightType { return &c.Weights }), say: silent,
+	},
+	{
+		Name: "loss", JSON: "loss", Group: GroupWhat,
+		Usage: "`loss` of a .pt2 model: {values} (default: output if the model returns a loss, else cross-entropy)",
+		form:  form{parseLoss, func(c *Case) string { return c.Loss }}, say: after("loss "),
+	},
+	{
+		Name: "output", JSON: "output", Group: GroupWhat,
+		Usage: "`name` or number of the output of a .pt2 model that the loss is of, also as --loss LOSS:NAME (default: the first)",
+		form:  plain(func(c *Case) *string { return &c.Output }), say: after("of output "),
+	},
+	{
+		Name: "freeze", JSON: "freeze", Group: GroupWhat,
+		Usage: "parameters of a .pt2 model that are not trained, by `patterns` of their names like 'stem.*,blocks.0.*'",
+		form:  plain(func(c *Case) *string { return &c.Freeze }), say: after("frozen "),
+	},
+	{
+		Name: "checkpoint", JSON: "blocks", Group: GroupHow,
+		Usage: "modules of a .pt2 model that are recomputed, by `patterns` of their paths like 'layers.*' " +
+			"(implies --checkpointing; default: the longest list of equal modules)",
+		form: form{parseBlocks, func(c *Case) string { return c.Blocks }}, say: silent,
+	},
+	{
+		Name: "checkpointing", JSON: "checkpointing", Group: GroupHow, Main: true, Bare: "true",
+		Usage: "recompute activations in backward, and `how`: true, false, non-reentrant, reentrant, " +
+			"reentrant-trained for layers alone that are not all frozen, every=2 for every second layer, " +
+			"selective=mm,sdpa with the operators whose results are kept (default: the model's)",
+		form: form{parseCheckpointing, checkpointingText},
+		say: func(c *Case, _ string) string {
+			if !c.Checkpointing {
+				return ""
+			}
+			return strings.TrimSpace("checkpointing " + c.Blocks)
+		},
+	},
+	{
+		Name: "accumulate", JSON: "accumulate", Label: "micro-batches", Group: GroupHow, Main: true,
+		Usage: "micro-batches `n` of one optimizer step (default: the model's)",
+		form:  form{parseAccumulate, func(c *Case) string { return number(c.Accumulate) }},
+		say: func(c *Case, text string) string {
+			if c.Accumulate <= 1 {
+				return ""
+			}
+			return text + " micro-batches a step"
+		},
+	},
+	{
+		Name: "optimizer", JSON: "optimizer", Group: GroupHow, Main: true, Values: Optimizers,
+		Usage: "`name` of the optimizer (default: the model's): {values}; " +
+			"those that project gradients take options like galore-adamw:rank=64,target=attn+mlp",
+		form: form{parseOptimizer, func(c *Case) string { return c.Optimizer }},
+	},
+	{
+		Name: "lora", JSON: "lora", Label: "adapters", Group: GroupWhat, Main: true,
+		Usage: "train low-rank adapters instead of the model: `options` like r=8,alpha=16,target=all-linear, " +
+			"or target=q_proj,v_proj; dora=true; towers=false leaves out what sees or hears; " +
+			"parameters=experts.gate_up_proj,experts.down_proj is beside those of experts; " +
+			"save=embed_tokens,lm_head trains modules as a whole, match=REGEX goes by whole paths, and last",
+		form: pointed(ParseLoRA, func(c *Case) **LoRA { return &c.LoRA }, (*LoRA).String), say: after("LoRA "),
+	},
+	{
+		Name: "quantize", JSON: "quantize", Group: GroupWhat, Main: true, Values: Quantizations,
+		Usage: "hold the frozen layers below adapters (--lora) as bitsandbytes does: `type` is {values}",
+		form:  word("quantization", Quantizations, func(c *Case) *string { return &c.Quantize }),
+	},
+	{
+		Name: "liger", JSON: "liger", Group: GroupHow, Bare: "true",
+		Usage: "compute norms, rotary positions, feed-forward layers and the loss with liger-kernel",
+		form:  truth(func(c *Case) *bool { return &c.Liger }), say: just("liger"),
+	},
+	{
+		JSON: "recompute", form: form{text: func(c *Case) string { return c.Recompute }}, say: after("recompute "),
+	},
+	{
+		Name: "offload", JSON: "offload", Group: GroupHow, Bare: "true",
+		Usage: "keep what backward needs in the host's memory (save_on_cpu)",
+		form:  truth(func(c *Case) *bool { return &c.Offload }), say: just("activations on the host"),
+	},
+	{
+		Name: "optimizer-in-backward", JSON: "optimizer_in_backward", Group: GroupHow, Bare: "true",
+		Usage: "step the optimizer of each parameter when its gradient is there, and free the gradient",
+		form:  truth(func(c *Case) *bool { return &c.InBackward }), say: just("optimizer in backward"),
+	},
+	{
+		Name: "clip", JSON: "clip", Group: GroupHow,
+		Usage: "clip gradients by their `norm` before the optimizer's step: norm, none (default: as the model's system does)",
+		form:  form{parseClip, func(c *Case) string { return c.Clip }}, say: after("clip "),
+	},
+	{
+		Name: "objective", JSON: "objective", Group: GroupWhat, Values: Objectives,
+		Usage: "learn from answers that were compared or judged, in place of the next token, by `name`: {values}; " +
+			"options like dpo:precomputed,as=llama-factory",
+		form: typed(ParseObjective, func(c *Case) *Objective { return &c.Objective }),
+	},
+	{
+		Name: "train-only", JSON: "train_only", Group: GroupWhat,
+		Usage: "train the parameters alone whose names have a `regex` in them, " +
+			"such as 'layers\\.(30|31)\\.|lm_head', and freeze the others",
+		form: form{parseTrainOnly, func(c *Case) string { return c.TrainOnly }},
+		say:  func(_ *Case, text string) string { return "training " + text + " alone" },
+	},
+	{
+		Name: "state-of-frozen", JSON: "state_of_frozen", Group: GroupHow, Bare: "true",
+		Usage: "with --train-only, the optimizer has the state of what is frozen, too, which was trained before (LISA)",
+		form:  truth(func(c *Case) *bool { return &c.StateOfFrozen }), say: just("optimizer state of all"),
+	},
+	{
+		Name: "trained-weights", JSON: "trained_weights", Group: GroupHow,
+		Usage: "with --train-only, hold what is trained in this `type` and what is frozen in that of --weights: fp32",
+		form:  plain(func(c *Case) *string { return &c.TrainedWeights }), say: after("trained weights in "),
+	},
+	{
+		Name: "qat", JSON: "qat", Group: GroupHow, Values: QATs,
+		Usage: "round weights and inputs of linear layers as torchao's training for quantization does, " +
+			"by `kind`: {values}; options like int8-int4:group=32",
+		form: typed(ParseQAT, func(c *Case) *QAT { return &c.QAT }), say: after("qat "),
+	},
+	{
+		Name: "float8", JSON: "float8", Group: GroupHow, Values: Float8s,
+		Usage: "linear layers but the output layer multiply in 8-bit floats " +
+			"as torchao's convert_to_float8_training has it, by `recipe`: {values}",
+		form: form{parseFloat8, func(c *Case) string { return c.Float8 }}, say: after("float8 "),
+	},
+	{
+		Name: "torch-compile", JSON: "torch_compile", Group: GroupHow, Bare: "true",
+		Usage: "the step runs under torch.compile: it is planned as the eager one, " +
+			"with an interval as wide as published pairs of the two are apart",
+		form: truth(func(c *Case) *bool { return &c.Compile }), say: just("torch.compile"),
+	},
+	{
+		Name: "tiled-mlp", JSON: "tiled_mlp", Group: GroupHow,
+		Usage: "have feed-forward layers see the tokens in `n` tiles, one after the other, and again in backward, " +
+			"as axolotl's tiled_mlp does: a number, or auto for one for every 32768 tokens",
+		form: typed(ParseTiles, func(c *Case) *Tiles { return &c.TiledMLP }), say: after("tiled mlp "),
+	},
+	{
+		Name: "dataset-on-gpu", JSON: "dataset_bytes", Label: "data set", Group: GroupWhat,
+		Usage: "also count training data that lies on the GPU for the whole run, as `size` like 3.2GiB " +
+			"(default: it comes from the host)",
+		form: form{parseDataset, func(c *Case) string { return number(c.Dataset) }},
+		say:  func(c *Case, _ string) string { return bytesize.Format(c.Dataset) + " of data on the GPU" },
+	},
+	settingField("seq-len", "tokens `n` of a sequence, where the model has any", true),
+	settingField("image-size", "height and width `n` of an image in pixels, where the model has any", false),
+	settingField("audio-seconds", "seconds `n` of a clip, where the model has any", false),
+	settingField("max-length", "tokens `n` of a text, where the model has any", false),
+	{
+		Name: "chunked-loss", JSON: "settings", Group: GroupHow, form: setting("chunked-loss"), say: silent,
+		Usage: "chunks `n` of tokens that scores and loss of a language model are computed in, " +
+			"one after the other, as torchtune does (default: all at once)",
+	},
+	{
+		Name: "linear-cross-entropy", JSON: "settings", Group: GroupHow, form: setting("linear-cross-entropy"), say: silent,
+		Usage: "1 to compute scores and loss of a language model by torch.nn.functional.linear_cross_entropy, " +
+			"in chunks of tokens (`n` is 0 or 1)",
+	},
+	// Flags from before --set, of settings that one project alone has.
+	hidden(settingField("n-negatives", "negatives `n` of an anchor, where the model has any", false)),
+	hidden(settingField("n-positives", "positives `n` of an anchor, where the model has any", false)),
+	hidden(settingField("stride", "frames `n` from one patch to the next, where the model has any", false)),
+	hidden(settingField("n-patches", "patches `n` of a spectrogram, where the model has any", false)),
+	{
+		JSON: "settings", form: form{text: func(c *Case) string { return strings.Join(c.Settings.Words(), ", ") }},
+	},
+	{
+		Name: "gpus", JSON: "gpus", Label: "GPUs", Group: GroupWhere, Main: true,
+		Usage: "train on `n` GPUs of the kind, one rank on each; figures are those of one rank",
+		form:  form{parseGPUs, func(c *Case) string { return number(c.GPUs) }}, say: silent,
+	},
+	{
+		Name: "strategy", JSON: "strategy", Group: GroupWhere, Main: true, Values: Strategies,
+		Usage: "how the ranks share the work, by `name` and options like fsdp2:mp=bf16,replicate=2: {values} " +
+			"(see vprof help strategies)",
+		form: pointed(ParseStrategy, func(c *Case) **Strategy { return &c.Strategy }, (*Strategy).String),
+		say:  func(c *Case, text string) string { return fmt.Sprintf("%d GPUs with %s", c.GPUs, text) },
+	},
+	{
+		Name: "torch", JSON: "torch", Group: GroupWhere, Main: true,
+		Usage: "`release` of PyTorch that trains, like 2.15, by whose rules memory is taken",
+		form:  form{parseTorch, func(c *Case) string { return c.Torch }}, say: after("PyTorch "),
+	},
+	{
+		Name: "alloc-conf", JSON: "alloc_conf", Label: "allocator", Group: GroupWhere,
+		Usage: "allocator `settings`, as in PYTORCH_CUDA_ALLOC_CONF",
+		form:  plain(func(c *Case) *string { return &c.AllocConf }),
+	},
+}
+
+// settingField is a setting that several models have. All settings are said together.
+func settingField(name, usage string, main bool) Field {
+	return Field{
+		Name: name, JSON: "settings", Group: GroupWhat, Main: main, Usage: usage + " (default: the model's)",
+		form: setting(name), say: silent,
+	}
+}
+
+func hidden(f Field) Field {
+	f.Hidden = true
+	return f
+}
+
+// parseLoss reads a loss, and the output that it is of: "mse:logits".
+func parseLoss(text string) (func(*Case), error) {
+	loss, output, more := strings.Cut(text, ":")
+	return func(c *Case) {
+		if c.Loss = loss; more {
+			c.Output = output
+		}
+	}, nil
+}
+
+// parseBlocks reads patterns of modules, which are then recomputed.
+func parseBlocks(text string) (func(*Case), error) {
+	return func(c *Case) { c.Blocks, c.Checkpointing = text, c.Checkpointing || text != "" }, nil
+}
+
+// parseCheckpointing reads whether to recompute, or how.
+func parseCheckpointing(text string) (func(*Case), error) {
+	if on, err := strconv.ParseBool(text); err == nil {
+		return func(c *Case) { c.Checkpointing, c.Recompute = on, "" }, nil
+	}
+	how, err := ParseRecompute(text)
+	if err != nil {
+		return nil, fmt.Errorf("%w, or true and false", err)
+	}
+	return func(c *Case) { c.Checkpointing, c.Recompute = true, how }, nil
+}
+
+func checkpointingText(c *Case) string {
+	if c.Recompute != "" {
+		return c.Recompute
+	}
+	return strconv.FormatBool(c.Checkpointing)
+}
+
+func parseAccumulate(text string) (func(*Case), error) {
+	n, err := parseCount(text)
+	if err == nil {
+		err = CheckAccumulate(n)
+	}
+	return func(c *Case) { c.Accumulate = n }, err
+}
+
+func parseGPUs(text string) (func(*Case), error) {
+	n, err := parseCount(text)
+	if err == nil && (n < 1 || n > mostRanks) {
+		err = fmt.Errorf("%d is not a number of GPUs from 1 to %d", n, mostRanks)
+	}
+	return func(c *Case) { c.GPUs = n }, err
+}
+
+// parseCount reads a whole number.
+func parseCount(text string) (int, error) {
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a whole number", text)
+	}
+	return n, nil
+}
+
+// parseOptimizer reads the name of an optimizer, in upper or lower case, with its options.
+func parseOptimizer(text string) (func(*Case), error) {
+	name, options, more := strings.Cut(text, ":")
+	if name == "" {
+		return func(c *Case) { c.Optimizer = "" }, nil
+	}
+	name, err := oneWord("optimizer", name, Optimizers())
+	if err != nil {
+		near := nearest.Hint(text, Optimizers(), 2)
+		return nil, fmt.Errorf("there is no optimizer %q%s; all: %s", text, near, strings.Join(Optimizers(), ", "))
+	}
+	if more {
+		name += ":" + options
+	}
+	_, err = optim.Named(name)
+	return func(c *Case) { c.Optimizer = name }, err
+}
+
+func parseClip(text string) (func(*Case), error) {
+	if text != ClipNorm && text != ClipNone {
+		return nil, fmt.Errorf("%q is neither norm nor none", text)
+	}
+	return func(c *Case) { c.Clip = text }, nil
+}
+
+func parseTrainOnly(text string) (func(*Case), error) {
+	if _, err := regexp.Compile(text); err != nil {
+		return nil, fmt.Errorf("%q is no regular expression that vprof reads, which has no look-ahead", text)
+	}
+	return func(c *Case) { c.TrainOnly = text }, nil
+}
+
+func parseFloat8(text string) (func(*Case), error) {
+	recipe, err := oneWord("recipe", text, Float8s())
+	if err != nil {
+		return nil, fmt.Errorf("there is no recipe %q that vprof records; use %s", text, strings.Join(Float8s(), ", "))
+	}
+	return func(c *Case) { c.Float8 = recipe }, nil
+}
+
+func parseDataset(text string) (func(*Case), error) {
+	n, err := bytesize.Parse(text)
+	if err == nil && (n < 0 || n > mostDataset) {
+		err = fmt.Errorf("%d bytes are no data set that a GPU could hold", n)
+	}
+	return func(c *Case) { c.Dataset = n }, err
+}
+
+func parseTorch(text string) (func(*Case), error) {
+	release, err := ParseRelease(text)
+	return func(c *Case) { c.Torch = release }, err
+}
+
+// number is a number as text; empty for zero.
+func number[T int | int64](n T) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.FormatInt(int64(n), 10)
+}
+
+// texts are values as people write them.
+func texts[T fmt.Stringer](values []T) func() []string {
+	return func() []string {
+		var all []string
+		for _, v := range values {
+			all = append(all, v.String())
+		}
+		return all
+	}
+}
