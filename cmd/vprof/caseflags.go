@@ -45,6 +45,8 @@ type caseFlags struct {
 	trainer *trainers.Config
 	// followed are the flags that were set from it.
 	followed []string
+	// script is a command with a {batch} that is run; nil if there is none.
+	script []string
 }
 
 // fieldFlag is the flag of a field of a case.

@@ -134,6 +134,9 @@ func newFitCmd(a *app) *cobra.Command {
   # the best configuration on each board
   vprof fit --model redimnet-b2 --stage full --gpu all
 
+  # for your own script, which is run on a simulated board
+  vprof fit --gpu rtx-4090 -- python train.py --batch-size {batch}
+
   # over the lengths of the data set
   vprof fit --model gpt2 --gpu rtx-3060 --lengths lognormal:mean=300,p95=800
 
@@ -176,6 +179,9 @@ func newFitCmd(a *app) *cobra.Command {
 func runFit(cmd *cobra.Command, o *fitOptions) (err error) {
 	defer func() { err = errors.Join(err, o.local.close()) }()
 	ctx := cmd.Context()
+	if o.c.script != nil {
+		return runFitScript(ctx, o)
+	}
 	s, err := o.search()
 	if err != nil {
 		return err

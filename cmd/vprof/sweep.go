@@ -61,6 +61,9 @@ what other processes hold.
   # go on where a sweep was broken off; its file grows with every batch size
   vprof sweep --model redimnet-b2 --resume b2.json
 
+  # your own script, run on a simulated board at each batch size
+  vprof sweep --gpu rtx-4090 --batch 8..64x2 -- python train.py --batch-size {batch}
+
   # to a file for a program and to another for people
   vprof sweep --model redimnet-b2 --export b2.json --export b2.md`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runSweep(cmd, o) },
@@ -84,6 +87,9 @@ what other processes hold.
 }
 
 func runSweep(cmd *cobra.Command, o *sweepOptions) error {
+	if o.c.script != nil {
+		return runSweepScript(cmd.Context(), o)
+	}
 	m, c, err := o.c.resolve(o.app)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -54,6 +55,9 @@ func (f *caseFlags) takesTrainer(cmd *cobra.Command, a *app, searched ...string)
 			return nil
 		}
 		if cmd.ArgsLenAtDash() < 0 && !looksLikeFile(args[0]) {
+			if err := asScript(cmd, args); err != nil {
+				return err
+			}
 			hint := ""
 			if _, err := a.models().Lookup(args[0]); err == nil {
 				hint = fmt.Sprintf("; a model is named by --model %s", args[0])
@@ -66,7 +70,12 @@ func (f *caseFlags) takesTrainer(cmd *cobra.Command, a *app, searched ...string)
 			if at > 0 {
 				return usagef("%s: give files before --, or a command behind it, not both", cmd.CommandPath())
 			}
-			f.trainer, err = trainers.Command(args[at:])
+			if templated(args[at:]) {
+				return f.takeScript(cmd, args[at:])
+			}
+			if f.trainer, err = trainers.Command(args[at:]); err != nil {
+				return cmp.Or(asScript(cmd, args[at:]), err)
+			}
 		} else {
 			f.trainer, err = trainers.Open(args)
 		}

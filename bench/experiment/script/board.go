@@ -57,8 +57,9 @@ func boardText(gpu device.GPU, count int) string {
 		{"warp", 32},
 		{"driver", driverVersion},
 		{"count", count},
-		{"uuid", fmt.Sprintf("GPU-%08x-0000-4000-8000-%012x", name.Sum64()>>32, name.Sum64()&0xffffffffffff)},
-		{"pci", "0000:01:00.0"},
+		// The last bytes of the first board's UUID, and the number of its bus.
+		{"uuid", name.Sum64()},
+		{"pci", 1},
 	} {
 		fmt.Fprintf(&b, "%s %v\n", line.key, line.value)
 	}

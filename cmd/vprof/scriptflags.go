@@ -1,0 +1,247 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vprof/vprof/bench/experiment/script"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/profiler/device"
+)
+
+// placeholder is what stands in a command for a value: {batch}, or a name of --set.
+var placeholder = regexp.MustCompile(`\{[A-Za-z_][\w.-]*\}`)
+
+// templated tells whether a command has a placeholder, and is therefore run and not read.
+func templated(words []string) bool { return slices.ContainsFunc(words, placeholder.MatchString) }
+
+// takeScript keeps a command that is run, of the commands that can.
+func (f *caseFlags) takeScript(cmd *cobra.Command, words []string) error {
+	if name := cmd.Name(); name != "sweep" && name != "fit" {
+		return usagef("a command with %s is run by sweep and fit; \"vprof run -- ...\" runs one without", placeholder.FindString(strings.Join(words, " ")))
+	}
+	f.script = words
+	return nil
+}
+
+// fill puts values in the places of their names.
+func fill(words []string, values map[string]string) ([]string, error) {
+	var missing error
+	filled := make([]string, len(words))
+	for i, w := range words {
+		filled[i] = placeholder.ReplaceAllStringFunc(w, func(mark string) string {
+			value, known := values[strings.Trim(mark, "{}")]
+			if !known {
+				missing = usagef("nothing says what %s is; give it with --set %s=VALUE", mark, strings.Trim(mark, "{}"))
+			}
+			return value
+		})
+	}
+	return filled, missing
+}
+
+// asScript says how a training script is run, where a model or the configuration of a
+// trainer is wanted; nil if the words name none.
+func asScript(cmd *cobra.Command, words []string) error {
+	at := slices.IndexFunc(words, func(w string) bool { return filepath.Ext(w) == ".py" })
+	if at < 0 {
+		return nil
+	}
+	command := strings.Join(words, " ")
+	if at == 0 {
+		command = "python " + command
+	}
+	return usagef("%s is a script, which %s cannot read; \"vprof run -- %s\" runs it on a simulated GPU", words[at], cmd.CommandPath(), command)
+}
+
+// batchRuns runs a command at one batch size after the other.
+type batchRuns struct {
+	app    *app
+	words  []string
+	values map[string]string
+	board  device.GPU
+	quiet  bool
+	all    *report.Report
+	tried  map[int]bool // whether a batch size fits
+}
+
+func newBatchRuns(a *app, words, settings []string, board device.GPU) (*batchRuns, error) {
+	b := &batchRuns{app: a, words: words, values: map[string]string{"batch": "1"}, board: board, tried: map[int]bool{}}
+	for _, s := range settings {
+		name, value, _ := strings.Cut(s, "=")
+		b.values[name] = value
+	}
+	_, err := fill(words, b.values)
+	return b, err
+}
+
+// try runs the command at a batch size, once, and tells whether it fits.
+func (b *batchRuns) try(ctx context.Context, batch int) (bool, error) {
+	if fits, done := b.tried[batch]; done {
+		return fits, nil
+	}
+	b.values["batch"] = strconv.Itoa(batch)
+	words, err := fill(b.words, b.values)
+	if err != nil {
+		return false, err
+	}
+	o := &runOptions{app: b.app, quiet: true, steps: 3}
+	o.command = script.Command{Args: words, Board: b.board, Steps: 3, GPUs: 1}
+	o.out.chosen = report.Table
+	bar := startProgress(b.app, b.quiet)
+	bar.step(fmt.Sprintf("running batch %d", batch), 0, 0)
+	outcome, err := o.execute(ctx)
+	bar.end()
+	if err != nil {
+		return false, err
+	}
+	r, err := outcome.Report(ctx)
+	if err != nil {
+		return false, err
+	}
+	ended := endOf(outcome, r)
+	var tooLarge negative
+	if ended != nil && !errors.As(ended, &tooLarge) {
+		return false, fmt.Errorf("batch %d: %w", batch, ended)
+	}
+	b.add(r, batch)
+	b.tried[batch] = ended == nil
+	return ended == nil, nil
+}
+
+// add adds a run to the report of all.
+func (b *batchRuns) add(r *report.Report, batch int) {
+	for i := range r.Points {
+		r.Points[i].Batch = batch
+	}
+	if b.all == nil {
+		b.all = r
+		r.Script = nil
+		return
+	}
+	b.all.Points = append(b.all.Points, r.Points...)
+	b.all.Warnings = append(b.all.Warnings, r.Warnings...)
+	slices.SortFunc(b.all.Points, func(p, q report.Point) int { return p.Batch - q.Batch })
+}
+
+// upward runs batch sizes to the first that does not fit.
+func (b *batchRuns) upward(ctx context.Context, batches []int) error {
+	for i, batch := range batches {
+		fits, err := b.try(ctx, batch)
+		if err != nil {
+			return err
+		}
+		if !fits && i+1 < len(batches) {
+			b.all.Stopped = &report.Stopped{Batch: batch, Left: batches[i+1:], Reason: "out of memory"}
+			return nil
+		}
+	}
+	return nil
+}
+
+// largest finds the largest multiple that fits into a share of the board, up to a limit: it
+// doubles, and halves the distance then.
+func (b *batchRuns) largest(ctx context.Context, multiple, limit int, share float64) error {
+	safe := func(n int) (bool, error) {
+		fits, err := b.try(ctx, n*multiple)
+		return fits && b.within(n*multiple, share), err
+	}
+	good, bad, most := 0, 0, limit/multiple
+	for n := 1; n <= most && bad == 0; n *= 2 {
+		ok, err := safe(n)
+		if err != nil {
+			return err
+		}
+		if ok {
+			good = n
+		} else {
+			bad = n
+		}
+	}
+	for end := bad; end-good > 1; {
+		n := (good + end) / 2
+		ok, err := safe(n)
+		if err != nil {
+			return err
+		}
+		if ok {
+			good = n
+		} else {
+			end, bad = n, n
+		}
+	}
+	b.all.Largest = &report.Largest{Batch: good * multiple, Fails: bad * multiple}
+	return nil
+}
+
+// within tells whether a run at a batch size leaves the margin of the board free.
+func (b *batchRuns) within(batch int, share float64) bool {
+	for _, p := range b.all.Points {
+		if p.Batch == batch {
+			return float64(p.Run.Device) <= share*float64(b.board.Memory)
+		}
+	}
+	return false
+}
+
+// runSweepScript is sweep of a command with {batch}.
+func runSweepScript(ctx context.Context, o *sweepOptions) error {
+	batches, err := o.batch.sizes([]int{1})
+	if err != nil {
+		return err
+	}
+	return runScripts(o.app, &o.c, &o.on.board, &o.out, func(b *batchRuns) error {
+		b.quiet = o.quiet
+		return b.upward(ctx, batches)
+	})
+}
+
+// runFitScript is fit of a command with {batch}.
+func runFitScript(ctx context.Context, o *fitOptions) error {
+	budget, err := o.budget.budget()
+	if err != nil {
+		return err
+	}
+	if budget.Margin == 0 {
+		return usagef("--risk is of estimates; a command is run, so use --safety-margin")
+	}
+	return runScripts(o.app, &o.c, &o.board, &o.out, func(b *batchRuns) error {
+		if err := b.largest(ctx, max(o.multiple, 1), o.maxBatch, budget.Margin); err != nil {
+			return err
+		}
+		if b.all.Largest.Batch == 0 {
+			return negative{errors.New("no batch size fits")}
+		}
+		return nil
+	})
+}
+
+// runScripts runs a command at several batch sizes and shows them together.
+func runScripts(a *app, c *caseFlags, board *boardFlags, out *output, search func(*batchRuns) error) error {
+	gpu, err := board.board()
+	if err != nil {
+		return err
+	}
+	b, err := newBatchRuns(a, c.script, c.settings.pairs, gpu)
+	if err != nil {
+		return err
+	}
+	if err := out.open(); err != nil {
+		return err
+	}
+	started := a.now().UTC()
+	searched := search(b)
+	if b.all == nil {
+		return searched
+	}
+	a.stamp(b.all, started)
+	return errors.Join(out.finish(b.all), searched)
+}
