@@ -94,7 +94,7 @@ func (a *workspaceAnswers) note() string {
 	}
 	note := "workspaces of convolutions as cuDNN itself said: " + strings.Join(parts, ", ")
 	if modeled {
-		note += "; the others are modeled (vprof cudnn ask asks for them)"
+		note += "; the others are modeled (vprof capture ask asks for them)"
 	}
 	return note
 }

@@ -84,6 +84,7 @@ func run(ctx context.Context, a *app, args []string) (code exitCode) {
 		}
 	}()
 	root := newRootCmd(a)
+	args = renamed(root, a.stderr, args)
 	root.SetArgs(joinCheckpointing(args))
 	if asksForAll(args) {
 		root.SetArgs(append(args[:len(args):len(args)], "--help"))
@@ -137,23 +138,41 @@ func newRootCmd(a *app) *cobra.Command {
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(
-		newSweepCmd(a), newPlanCmd(a), newFitCmd(a), newSmokeCmd(a), newRunCmd(a),
-		newReportCmd(a), newExportCmd(a), newPlotCmd(a),
-		newMonitorCmd(a),
-		newCaptureCmd(a), newCuDNNCmd(a), newModelsCmd(a), newGPUsCmd(a),
-		newTimeCmd(a), newCompareCmd(a), newDiagnoseCmd(a), newCalibrateCmd(a), newCoefficientsCmd(a),
-		newEventsCmd(a), newAccuracyCmd(a), newMergeCmd(a), newFleetCmd(a),
-		newDoctorCmd(a), newSchemaCmd(a), newVersionCmd(a),
-	)
+	addVerbs(root, a)
 	for _, cmd := range root.Commands() {
 		cmd.SuggestFor, cmd.SuggestionsMinimumDistance = synonyms[cmd.Name()], root.SuggestionsMinimumDistance
 	}
+	addMoved(root)
 	root.AddCommand(newTopics()...)
 	root.Version = thisVersion().Version
 	root.SetVersionTemplate("vprof {{.Version}}\n")
 	root.SetHelpCommand(newHelpCmd())
 	return root
+}
+
+// addVerbs adds the commands by what people want to do with them.
+func addVerbs(root *cobra.Command, a *app) {
+	for _, group := range []struct {
+		id, title string
+		verbs     []*cobra.Command
+	}{
+		{"before", "Before you train:", []*cobra.Command{newPlanCmd(a), newFitCmd(a), newSweepCmd(a), newSmokeCmd(a), newRunCmd(a), newTimeCmd(a)}},
+		{"subject", "What is trained, and on what:", []*cobra.Command{newCaptureCmd(a), newModelsCmd(a), newGPUsCmd(a), newDoctorCmd(a)}},
+		{"after", "While you train, and after:", []*cobra.Command{newMonitorCmd(a), newDiagnoseCmd(a), newReportCmd(a), newCompareCmd(a)}},
+		{"trust", "How far to trust it:", []*cobra.Command{newAccuracyCmd(a), newCalibrateCmd(a)}},
+		{"many", "On many machines:", []*cobra.Command{newFleetCmd(a)}},
+	} {
+		root.AddGroup(&cobra.Group{ID: group.id, Title: group.title})
+		for _, cmd := range group.verbs {
+			cmd.GroupID = group.id
+			root.AddCommand(cmd)
+		}
+	}
+	root.AddCommand(newVersionCmd(a))
+	for _, cmd := range []*cobra.Command{newEventsCmd(a), newSchemaCmd(a)} {
+		cmd.Hidden = true
+		root.AddCommand(cmd)
+	}
 }
 
 // newHelpCmd is cobra's own, but for an error where there is no such page.

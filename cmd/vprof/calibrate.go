@@ -114,6 +114,7 @@ func newCalibrateCmd(a *app) *cobra.Command {
 	o.batch.register(cmd, "all in the runs")
 	o.out.register(cmd)
 	complete(cmd, "gpu", device.Names)
+	cmd.AddCommand(newCoefficientsShowCmd(a), newCoefficientsDiffCmd(a))
 	return cmd
 }
 

@@ -60,6 +60,7 @@ without numbers to see when Python lets go of each tensor.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return runCapture(cmd.Context(), o, args) },
 	}
 	o.register(cmd)
+	cmd.AddCommand(newCaptureAskCmd(a))
 	return cmd
 }
 
@@ -74,7 +75,7 @@ func (o *captureOptions) register(cmd *cobra.Command) {
 	f.IntVar(&o.Seq, "seq", 0, "`tokens` of a text to export with (default 256)")
 	f.IntVar(&o.Samples, "samples", 0, "`samples` of a sound to export with (default 32000)")
 	f.StringVar(&o.Python, "python", "", "Python `interpreter` to use (default: python3 or python of the PATH)")
-	f.StringVar(&o.boards, "ask-cudnn", "", "also ask the cuDNN of your Python for the workspaces of convolutions on `boards` like rtx-3090,a100-40 (default: one of each architecture since Ampere; see vprof cudnn ask)")
+	f.StringVar(&o.boards, "ask-cudnn", "", "also ask the cuDNN of your Python for the workspaces of convolutions on `boards` like rtx-3090,a100-40 (default: one of each architecture since Ampere; see vprof capture ask)")
 	f.Lookup("ask-cudnn").NoOptDefVal = strings.Join(askedBoards, ",")
 	f.StringVar(&o.library, "cudnn", "", "with --ask-cudnn, ask this libcudnn.so.9: a `file`")
 	f.BoolVar(&o.print, "print-script", false, "print the Python script and do nothing")

@@ -10,17 +10,6 @@ import (
 	"github.com/vprof/vprof/profiler/planner/coefficients"
 )
 
-func newCoefficientsCmd(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "coefficients",
-		Short: "Show or compare what vprof calibrate has learned",
-		Args:  noArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newCoefficientsShowCmd(a), newCoefficientsDiffCmd(a))
-	return cmd
-}
-
 func newCoefficientsShowCmd(a *app) *cobra.Command {
 	out := output{app: a}
 	cmd := &cobra.Command{
@@ -51,7 +40,7 @@ func newCoefficientsDiffCmd(a *app) *cobra.Command {
 		Long: `Compare two files, coefficient by coefficient. Without NEW, it is the project's
 (vprof.yaml, here or above). A change is significant if it is more than 1.96 of
 the two standard errors together.`,
-		Example: "  vprof coefficients diff coefficients.yaml.backup coefficients.yaml",
+		Example: "  vprof calibrate diff coefficients.yaml.backup coefficients.yaml",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 1 || len(args) > 2 {
 				return usagef("name one or two coefficients files")

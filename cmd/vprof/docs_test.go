@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -38,6 +39,20 @@ func TestCommandReferenceIsCurrent(t *testing.T) {
 		}
 	}
 	walk(root)
+}
+
+// docs/moving.md lists every old name with the new one, and the new ones exist.
+func TestMovedVerbsAreListed(t *testing.T) {
+	page, err := os.ReadFile("../../docs/moving.md")
+	require.NoError(t, err)
+	root := newRootCmd(system())
+	for _, m := range moved {
+		require.Contains(t, string(page), "| `vprof "+m.old+" ", m.old)
+		cmd, _, err := root.Find(m.new)
+		require.NoError(t, err)
+		require.True(t, cmd.IsAvailableCommand(), m.old)
+		require.Contains(t, string(page), "| `"+cmd.CommandPath()+" ", m.old)
+	}
 }
 
 func TestEveryCommandSaysWhatItDoesAndHow(t *testing.T) {

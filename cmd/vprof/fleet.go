@@ -34,6 +34,7 @@ board's work into a folder that all machines see.
   vprof fleet status fleet.yaml           how far they are
   vprof fleet collect fleet.yaml          one answer of them
   vprof fleet cancel fleet.yaml           end what waits or runs
+  vprof fleet merge FOLDER                the whole of what --shard did in parts
 
 What is done stays, whatever happens: run the fleet again, and it goes on where it
 was.`
@@ -46,7 +47,7 @@ func newFleetCmd(a *app) *cobra.Command {
 		Args:  noArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newFleetPlanCmd(a), newFleetRunCmd(a), newFleetStatusCmd(a), newFleetCollectCmd(a), newFleetCancelCmd(a), newFleetTaskCmd(a))
+	cmd.AddCommand(newFleetPlanCmd(a), newFleetRunCmd(a), newFleetStatusCmd(a), newFleetCollectCmd(a), newFleetMergeCmd(a), newFleetCancelCmd(a), newFleetTaskCmd(a))
 	return cmd
 }
 

@@ -32,6 +32,7 @@ var verbFlags = []models.Field{
 	{Name: "model", Group: models.GroupWhat, Main: true},
 	{Name: "batch", Group: models.GroupWhat, Main: true},
 	{Name: "gpu", Group: models.GroupWhere, Main: true},
+	{Name: "to", Group: models.GroupOutput, Main: true},
 	{Name: "format", Group: models.GroupOutput, Main: true},
 	{Name: "export", Group: models.GroupOutput, Main: true},
 	{Name: "output", Group: models.GroupOutput, Main: true},

@@ -15,7 +15,7 @@ import (
 )
 
 const shardsHelp = `--shard i/n does one part of n of the work, i from 0, and writes what it gives to a
-file of its own in the folder of --into; vprof merge puts the parts together. Work
+file of its own in the folder of --into; vprof fleet merge puts the parts together. Work
 that was broken off goes on where it was when it is run again. --shard auto takes
 the part from SLURM_ARRAY_TASK_ID and SLURM_ARRAY_TASK_COUNT, --shard auto/n from
 JOB_COMPLETION_INDEX of Kubernetes.`
@@ -31,7 +31,7 @@ type shardFlags struct {
 
 func (f *shardFlags) register(flags *pflag.FlagSet, whole ...string) {
 	f.flags, f.whole = flags, slices.Concat(whole, []string{"export", "format"})
-	flags.StringVar(&f.shard, "shard", "", "do `part` i/n of the work, i from 0, or auto in a job array (see vprof merge)")
+	flags.StringVar(&f.shard, "shard", "", "do `part` i/n of the work, i from 0, or auto in a job array (see vprof fleet merge)")
 	flags.StringVar(&f.into, "into", "shards", "`folder` for the result of --shard")
 }
 
@@ -45,7 +45,7 @@ func (f *shardFlags) open() (bool, error) {
 	}
 	for _, other := range f.whole {
 		if f.flags.Changed(other) {
-			return false, usagef("--%s needs the whole, and --shard does a part of it; leave one out (vprof merge has --export and --format)", other)
+			return false, usagef("--%s needs the whole, and --shard does a part of it; leave one out (vprof fleet merge has --export and --format)", other)
 		}
 	}
 	return f.parse()

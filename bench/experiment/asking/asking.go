@@ -1,5 +1,5 @@
 // Package asking finds the convolutions of training steps whose cuDNN workspace is
-// modeled, since cuDNN was not asked about them yet: the questions of vprof cudnn ask.
+// modeled, since cuDNN was not asked about them yet: the questions of vprof capture ask.
 package asking
 
 import (

@@ -68,7 +68,7 @@ func Read(path string) (Answers, error) {
 
 // Parse is the answers in a file's text. The error is an [*input.FormatError].
 func Parse(path string, text []byte) (Answers, error) {
-	const again = "; remove it and ask again with vprof cudnn ask"
+	const again = "; remove it and ask again with vprof capture ask"
 	damaged := func(reason string) error { return &input.FormatError{File: path, Reason: reason + again} }
 	if len(text) > mostBytes {
 		return nil, damaged("has more than 64 MiB")

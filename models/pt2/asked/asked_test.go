@@ -69,7 +69,7 @@ func TestDamagedAnswersAreRefused(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		_, err := asked.Read(path)
 		require.ErrorContains(t, err, want)
-		require.ErrorContains(t, err, "ask again with vprof cudnn ask")
+		require.ErrorContains(t, err, "ask again with vprof capture ask")
 		require.ErrorContains(t, asked.Save(t.Context(), path, asked.Set{}), want)
 	}
 }

@@ -10,25 +10,25 @@ import (
 	"github.com/vprof/vprof/bench/shard"
 )
 
-const mergeHelp = `Put the parts together that --shard has written into a folder: exactly what one
+const fleetMergeHelp = `Put the parts together that --shard has written into a folder: exactly what one
 process would have given, in its order. Parts that are missing or have failed are
 named, and parts of different plans or versions are refused.`
 
-type mergeOptions struct {
+type fleetMergeOptions struct {
 	app  *app
 	path string
 	out  output
 }
 
-func newMergeCmd(a *app) *cobra.Command {
-	o := &mergeOptions{app: a, out: output{app: a}}
+func newFleetMergeCmd(a *app) *cobra.Command {
+	o := &fleetMergeOptions{app: a, out: output{app: a}}
 	cmd := &cobra.Command{
 		Use:   "merge FOLDER",
 		Short: "Put the shards of a plan, sweep, accuracy or fit together",
-		Long:  mergeHelp + "\n\n" + shardsHelp,
+		Long:  fleetMergeHelp + "\n\n" + shardsHelp,
 		Example: `  vprof plan --model redimnet-b2 --gpu all --batch 8..256x2 --shard 0/2
   vprof plan --model redimnet-b2 --gpu all --batch 8..256x2 --shard 1/2
-  vprof merge shards -o all.json
+  vprof fleet merge shards -o all.json
 
   # in a job array of Slurm
   sbatch --array=0-7 --gres=gpu:1 --wrap "vprof sweep --model redimnet-b2 --device cuda:0 --shard auto"`,
@@ -38,14 +38,14 @@ func newMergeCmd(a *app) *cobra.Command {
 			}
 			return nil
 		},
-		RunE: func(_ *cobra.Command, args []string) error { return runMerge(o, args[0]) },
+		RunE: func(_ *cobra.Command, args []string) error { return runFleetMerge(o, args[0]) },
 	}
 	o.out.register(cmd)
 	cmd.Flags().StringVarP(&o.path, "output", "o", "", "`file` to write, in the format of its suffix, in place of standard output")
 	return cmd
 }
 
-func runMerge(o *mergeOptions, dir string) error {
+func runFleetMerge(o *fleetMergeOptions, dir string) error {
 	set, err := shard.ReadDir(dir)
 	if err != nil {
 		return usageError{err}

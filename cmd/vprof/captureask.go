@@ -21,17 +21,6 @@ import (
 	"github.com/vprof/vprof/profiler/stack"
 )
 
-func newCuDNNCmd(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "cudnn",
-		Short: "Ask cuDNN itself for the workspaces of a model's convolutions",
-		Args:  noArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newCuDNNAskCmd(a))
-	return cmd
-}
-
 type askOptions struct {
 	app   *app
 	c     caseFlags
@@ -41,7 +30,7 @@ type askOptions struct {
 	again bool
 }
 
-func newCuDNNAskCmd(a *app) *cobra.Command {
+func newCaptureAskCmd(a *app) *cobra.Command {
 	o := &askOptions{app: a}
 	var print bool
 	cmd := &cobra.Command{
@@ -62,7 +51,7 @@ many workspaces are cuDNN's own answers and how many are modeled. Without --amp,
 fp32, fp16 and bf16 are asked about. Boards of one architecture get the same answers.
 
 The script that asks is in this binary (--print-script).`,
-		Example: `  vprof cudnn ask convnext.pt2 --gpu rtx-3090,a100-40 --batch 8,16,32
+		Example: `  vprof capture ask convnext.pt2 --gpu rtx-3090,a100-40 --batch 8,16,32
   vprof plan --model convnext.pt2 --gpu rtx-3090 --batch 16 --torch auto`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if print || len(args) == 1 && o.c.model == "" || len(args) == 0 && o.c.model != "" {
