@@ -83,7 +83,7 @@ func TestStrategiesAreReadAsPyTorchNamesTheirOptions(t *testing.T) {
 func TestStrategyErrorsNameTheKey(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                          `there is no strategy ""`,
-		"fsdp":                      `there is no strategy "fsdp"; near it: fsdp2`,
+		"fsdp":                      `there is no strategy "fsdp": PyTorch's fully_shard is fsdp2`,
 		"ddp:":                      `"" is not key=value; the keys of ddp are bucket_view`,
 		"ddp:mp=bf16":               `ddp has no key "mp"`,
 		"fsdp2:mp":                  `"mp" is not key=value`,

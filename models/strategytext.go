@@ -25,12 +25,24 @@ var strategyKeys = map[string][]string{
 // are joined by "+".
 func ParseStrategy(text string) (Strategy, error) {
 	name, options, colon := strings.Cut(text, ":")
+	name = strings.ToLower(name)
+	hybrid := name == hsdp
+	if hybrid {
+		name = FSDP2
+	}
 	keys, ok := strategyKeys[name]
-	if !ok {
+	switch {
+	case name == "fsdp":
+		return Strategy{}, fmt.Errorf("there is no strategy %q: PyTorch's fully_shard is %s, and %s:replicate=N has N copies of the model; "+
+			"FullyShardedDataParallel is a formula of vprof fit, fsdp1", name, FSDP2, hsdp)
+	case !ok:
 		return Strategy{}, fmt.Errorf("there is no strategy %q%s; all: %s", name, nearest.Hint(name, Strategies(), 2), strings.Join(Strategies(), ", "))
 	}
 	s := Strategy{Name: name}
-	if !colon {
+	switch {
+	case hybrid && !strings.Contains(","+options, ",replicate="):
+		return Strategy{}, fmt.Errorf("%s shards within groups of GPUs, and each group has a copy of the model; say how many copies, like %s:replicate=2", hsdp, hsdp)
+	case !colon:
 		return s, nil
 	}
 	seen := map[string]bool{}
@@ -51,6 +63,9 @@ func ParseStrategy(text string) (Strategy, error) {
 	}
 	return s, nil
 }
+
+// hsdp is how PyTorch calls [FSDP2] with several copies of the model.
+const hsdp = "hsdp"
 
 // The largest values of options: more than anybody uses.
 const (

@@ -242,6 +242,14 @@ func (f *boardFlags) given() bool {
 	return slices.ContainsFunc([]string{"gpu", "gpu-spec", "gpu-memory"}, f.flags.Changed)
 }
 
+// unchosen is the board that is simulated by default, where nobody named one.
+func (f *boardFlags) unchosen(gpus []device.GPU) string {
+	if f.given() || len(gpus) != 1 {
+		return ""
+	}
+	return gpus[0].Product
+}
+
 func (f *boardFlags) register(cmd *cobra.Command, gpuUsage string) {
 	f.flags = cmd.Flags()
 	cmd.Flags().StringVar(&f.gpu, "gpu", defaultGPU, gpuUsage)

@@ -72,7 +72,7 @@ DeepSpeed's stages. For models whose training loop is their own, formulas say it
 
   zero2   DeepSpeed: a share of the state and of the gradients
   zero3   and of the weights, with whole layers while they work
-  fsdp    as zero3, for any model
+  fsdp1   as zero3, for any model (FullyShardedDataParallel)
 
 Samples per second are those of vprof time, good for a ranking; that command shows
 how uncertain they are.
@@ -361,6 +361,7 @@ func (o *fitOptions) search() (s fit.Search, err error) {
 	if s, err = o.searchFlags.search(o.app, m, c); err != nil {
 		return s, err
 	}
+	o.out.unchosen = o.local.unchosen(&o.board, s.GPUs)
 	s.Levers, s.Effective, s.MaxBatch = o.levers, o.effective, min(o.maxBatch, models.MaxBatch)
 	s.Batch, s.Multiple = o.batch, o.multiple
 	if s.Multiple == 1 {

@@ -69,6 +69,10 @@ func (g *groupFlags) apply(s *fit.Search) error {
 		}
 	}
 	name, _, _ := strings.Cut(g.strategy, ":")
+	if name == "fsdp" {
+		_, err := models.ParseStrategy(name)
+		return usagef("--strategy: %w", err)
+	}
 	if slices.Contains(formulas(), name) || !s.Model.Distributes {
 		return g.formula(s)
 	}

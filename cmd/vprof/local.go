@@ -61,9 +61,11 @@ type localFlags struct {
 	device device.Device // open to be measured on; nil if boards are simulated
 }
 
+const autoUsage = "use this machine's GPU and count what other processes hold of it"
+
 func (l *localFlags) register(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.BoolVar(&l.auto, "auto", false, "use this machine's GPU and count what other processes hold of it")
+	f.BoolVar(&l.auto, "auto", false, autoUsage)
 	f.BoolVar(&l.profile, "profile", false, "as --auto, and measure on it what is recommended before recommending it")
 	f.StringVar(&l.name, "device", "", "`device` to measure on: cuda:0 is what --profile takes; or sim:NAME to simulate, as --gpu does")
 	f.StringVar(&l.others, "other-processes", "", "memory that other processes hold, as `size` like 1GiB")
@@ -76,6 +78,14 @@ func (l *localFlags) close() error {
 		return nil
 	}
 	return l.device.Close()
+}
+
+// unchosen is the board that the verdict is about where neither flags nor this machine chose it.
+func (l *localFlags) unchosen(b *boardFlags, gpus []device.GPU) string {
+	if l.auto || l.profile || l.name != "" {
+		return ""
+	}
+	return b.unchosen(gpus)
 }
 
 // boards are the boards that the flags name, and what others hold of each. The

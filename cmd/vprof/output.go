@@ -41,6 +41,9 @@ type output struct {
 	wide    bool
 	// defaults say what nobody chose and decides.
 	defaults string
+	// unchosen names the board that a verdict is about and that nobody chose; empty if somebody
+	// did.
+	unchosen string
 
 	chosen report.Format
 	files  []report.Export
@@ -82,7 +85,11 @@ func (o *output) save(d report.Document) error {
 // print writes to standard output.
 func (o *output) print(d report.Document) error {
 	if o.chosen == report.Table {
-		return report.WriteTable(o.app.stdout, d, o.layout())
+		err := report.WriteTable(o.app.stdout, d, o.layout())
+		if err == nil && o.unchosen != "" {
+			_, err = fmt.Fprintf(o.app.stdout, "judged on an %s (no --gpu given; see vprof gpus)\n", o.unchosen)
+		}
+		return err
 	}
 	return report.Write(o.app.stdout, o.chosen, d)
 }

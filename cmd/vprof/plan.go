@@ -13,7 +13,9 @@ import (
 	"github.com/vprof/vprof/bench/fleet"
 	"github.com/vprof/vprof/bench/job"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/device"
 )
 
 type planOptions struct {
@@ -21,8 +23,10 @@ type planOptions struct {
 	c     caseFlags
 	batch batchFlag
 	board boardFlags
-	part  shardFlags
-	out   output
+	// auto plans for this machine's GPU.
+	auto bool
+	part shardFlags
+	out  output
 	// lengths are those of the samples, an epoch of which is replayed.
 	lengths lengthFlags
 	// request is the scheduler that is to be asked for the memory; empty for none.
@@ -64,8 +68,9 @@ of PyTorch a table of what each needs.
 	o.c.registerAllocConf()
 	o.batch.register(cmd, "the model's own batch")
 	o.board.register(cmd, "`boards`: a list like rtx-3060,a100-80, or all (see vprof gpus)")
+	cmd.Flags().BoolVar(&o.auto, "auto", false, autoUsage)
 	o.lengths.register(cmd)
-	o.part.register(cmd.Flags(), "request")
+	o.part.register(cmd.Flags(), "request", "auto")
 	cmd.Flags().StringVar(&o.request, "request", "", "print how to ask a `scheduler` for the memory, by the upper end of the estimate: "+strings.Join(fleet.Requests, ", "))
 	complete(cmd, "request", func() []string { return fleet.Requests })
 	o.out.register(cmd)
@@ -85,7 +90,7 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 	if err != nil {
 		return err
 	}
-	gpus, err := o.board.boards()
+	gpus, err := o.boards()
 	if err != nil {
 		return err
 	}
@@ -125,6 +130,27 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 		return o.shard(ctx, here, jobs[0], warnings)
 	}
 	return o.run(ctx, here, jobs, warnings)
+}
+
+// boards are those that the flags name, or this machine's with what others leave of it.
+func (o *planOptions) boards() ([]device.GPU, error) {
+	if !o.auto {
+		gpus, err := o.board.boards()
+		o.out.unchosen = o.board.unchosen(gpus)
+		return gpus, err
+	}
+	if o.board.given() {
+		return nil, usagef("--auto takes the GPU of this machine; leave --gpu, --gpu-spec and --gpu-memory away")
+	}
+	found, err := o.app.detect()
+	if err != nil {
+		return nil, err
+	}
+	gpu := found.GPU
+	if gpu.Memory -= found.Others; gpu.Memory <= gpu.Context {
+		return nil, negative{fmt.Errorf("other processes hold %s of %s and leave nothing to train in", bytesize.Format(found.Others), gpu.Product)}
+	}
+	return []device.GPU{gpu}, nil
 }
 
 // run does the jobs of each release and shows their reports.

@@ -167,6 +167,7 @@ func (o *smokeOptions) test() (t smoke.Test, err error) {
 	if err != nil {
 		return t, err
 	}
+	o.out.unchosen = o.local.unchosen(&o.board, s.GPUs)
 	if len(s.GPUs) != 1 {
 		return t, usagef("--gpu: a smoke test is for one board")
 	}

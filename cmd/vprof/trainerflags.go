@@ -151,7 +151,10 @@ func (f *caseFlags) follow(cmd *cobra.Command, a *app, searched []string) error 
 		case flag == nil:
 			return s.Wrong("needs --%s %s, which %s does not have", s.Flag, s.Value, cmd.CommandPath())
 		}
-		if err := f.flags.Set(s.Flag, s.Value); err != nil {
+		if of, ok := flag.Value.(*fieldFlag); ok && s.Change.Field != nil {
+			of.patch.Set(s.Change)
+			flag.Changed = true
+		} else if err := f.flags.Set(s.Flag, s.Value); err != nil {
 			return s.Wrong("%q is no value of --%s", s.Value, s.Flag)
 		}
 		f.followed = append(f.followed, s.Flag)

@@ -65,31 +65,18 @@ func (c *Config) compose() error {
 		c.Model = Model{Name: m.value, Revision: c.facts["revision"].value, Folder: c.facts["folder"].value, from: m.from}
 	}
 	c.Teacher = Model{Name: c.facts["teacher"].value, from: c.facts["teacher"].from}
-	if err := c.adapters(); err != nil {
-		return err
+	for _, complete := range []func() error{
+		c.adapters, c.unfreeze, c.checkFreeze, c.generate, c.prefer, c.round, c.mesh, c.shard, c.deepSpeed, c.share, c.project,
+	} {
+		if err := complete(); err != nil {
+			return err
+		}
 	}
-	if err := c.unfreeze(); err != nil {
-		return err
-	}
-	if err := c.checkFreeze(); err != nil {
-		return err
-	}
-	if err := c.generate(); err != nil {
-		return err
-	}
-	c.prefer()
-	c.round()
-	if err := c.mesh(); err != nil {
-		return err
-	}
-	c.shard()
-	if err := c.deepSpeed(); err != nil {
-		return err
-	}
-	c.share()
-	if err := c.project(); err != nil {
-		return err
-	}
+	return c.settle()
+}
+
+// settle makes the settings of complete facts.
+func (c *Config) settle() error {
 	for _, name := range flags {
 		f, ok := c.facts[name]
 		if !ok {
@@ -98,24 +85,25 @@ func (c *Config) compose() error {
 		if how := c.Recompute(); name == "checkpointing" && f.value == "true" && how != "" {
 			f.value = how
 		}
-		c.Settings = append(c.Settings, Setting{name, f.value, key(f.from)})
+		if err := c.add(name, f.value, f.from); err != nil {
+			return err
+		}
 	}
 	for _, s := range sets {
 		if f, ok := c.facts[s.fact]; ok {
-			c.Settings = append(c.Settings, Setting{"set", s.setting + "=" + f.value, key(f.from)})
+			if err := c.add("set", s.setting+"="+f.value, f.from); err != nil {
+				return err
+			}
 		}
 	}
 	f := c.facts[imagePixels]
 	if n, err := strconv.ParseFloat(f.value, 64); err == nil && n >= 1 {
-		c.Settings = append(c.Settings, Setting{ImageSize, strconv.FormatInt(int64(math.Sqrt(n)), 10), key(f.from)})
+		if err := c.add(ImageSize, strconv.FormatInt(int64(math.Sqrt(n)), 10), f.from); err != nil {
+			return err
+		}
 	}
 	if f = c.facts["attention"]; slices.Contains([]string{flash, Eager, Flex}, f.value) {
-		c.Settings = append(c.Settings, Setting{"set", f.value + "=1", key(f.from)})
-	}
-	for i := range c.Settings {
-		if c.Settings[i].From.File == "" {
-			c.Settings[i].From.File = c.File
-		}
+		return c.add("set", f.value+"=1", f.from)
 	}
 	return nil
 }
@@ -161,10 +149,10 @@ func (c *Config) PadToMultiple() string {
 
 // shard adds the options of fully_shard to the strategy: whether gathered weights go
 // after forward, and how many groups of GPUs hold a whole model each.
-func (c *Config) shard() {
+func (c *Config) shard() error {
 	s, ok := c.facts["strategy"]
 	if !ok || !strings.HasPrefix(s.value, "fsdp2") {
-		return
+		return nil
 	}
 	name, options, _ := strings.Cut(s.value, ":")
 	list := strings.FieldsFunc(options, func(r rune) bool { return r == ',' })
@@ -186,6 +174,7 @@ func (c *Config) shard() {
 		name += ":" + strings.Join(list, ",")
 	}
 	c.facts.set("strategy", name, s.from)
+	return nil
 }
 
 // unfrozenRange is what may stand after one of axolotl's patterns: rows, whose gradients
@@ -213,18 +202,19 @@ func (c *Config) unfreeze() error {
 }
 
 // round adds to training for quantization how many weights share a scale.
-func (c *Config) round() {
+func (c *Config) round() error {
 	if q, g := c.facts["qat"], c.facts["qat-group"]; q.value != "" && g.value != "" {
 		c.facts.set("qat", q.value+":group="+g.value, q.from)
 	}
+	return nil
 }
 
 // prefer adds to the objective whether its reference was computed before, and whose code
 // computes log-probabilities.
-func (c *Config) prefer() {
+func (c *Config) prefer() error {
 	o, ok := c.facts["objective"]
 	if !ok {
-		return
+		return nil
 	}
 	name, options, _ := strings.Cut(o.value, ":")
 	list := strings.FieldsFunc(options, func(r rune) bool { return r == ',' })
@@ -252,6 +242,7 @@ func (c *Config) prefer() {
 	if len(list) > 0 {
 		c.facts.set("objective", name+":"+strings.Join(list, ","), o.from)
 	}
+	return nil
 }
 
 // sizes of DeepSpeed's ZeRO, by the facts that are the options of its strategies.

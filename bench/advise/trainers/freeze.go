@@ -65,8 +65,7 @@ func (c *Config) ChooseLayers(model string) error {
 		return c.takeTurns(n, model)
 	}
 	if !c.freezes() {
-		c.freezeTowers(model)
-		return nil
+		return c.freezeTowers(model)
 	}
 	count, composite, err := layersOf(model)
 	f := c.facts[freezeLayers]
@@ -102,20 +101,20 @@ func (c *Config) ChooseLayers(model string) error {
 	if from.key == "" {
 		from = c.facts["tuner"].from
 	}
-	c.Settings = append(c.Settings, Setting{"train-only", strings.Join(list, "|"), key(from)})
-	return nil
+	return c.add("train-only", strings.Join(list, "|"), from)
 }
 
 // freezeTowers has the language model alone trained of one that has towers, as trainers do
 // unless they are told otherwise, where it is not adapters that are trained.
-func (c *Config) freezeTowers(model string) {
+func (c *Config) freezeTowers(model string) error {
 	f := c.facts[frozenTowers]
 	if f.value != "true" || c.facts["tuner"].value == "lora" {
-		return
+		return nil
 	}
 	if _, composite, err := layersOf(model); err == nil && composite {
-		c.Settings = append(c.Settings, Setting{"train-only", languageModel, key(f.from)})
+		return c.add("train-only", languageModel, f.from)
 	}
+	return nil
 }
 
 // languageModel is in the names of what a model with towers has beside them.
@@ -138,8 +137,7 @@ func (c *Config) takeTurns(n fact, model string) error {
 		ids = append(ids, strconv.Itoa(i))
 	}
 	list := regexp.QuoteMeta(c.facts[lisaAttribute].value)
-	c.Settings = append(c.Settings, Setting{"train-only", "^" + list + `\.(?:` + strings.Join(ids, "|") + `)\.|` + unnumbered, key(n.from)})
-	return nil
+	return c.add("train-only", "^"+list+`\.(?:`+strings.Join(ids, "|")+`)\.|`+unnumbered, n.from)
 }
 
 // trainedLayers are the indices of the layers that are trained, of count.

@@ -45,7 +45,7 @@ func (c *Config) mesh() error {
 
 // share adds to the strategy how many ranks share each sequence, and how, and how many share
 // out the experts.
-func (c *Config) share() {
+func (c *Config) share() error {
 	s := c.facts["strategy"]
 	var list []string
 	if n, ok := c.facts[meshContext]; ok {
@@ -58,13 +58,14 @@ func (c *Config) share() {
 		list = append(list, "ep="+n.value)
 	}
 	if s.value == "" || len(list) == 0 {
-		return
+		return nil
 	}
 	options, separator := strings.Join(list, ","), ":"
 	if strings.Contains(s.value, ":") {
 		separator = ","
 	}
 	c.facts.set("strategy", s.value+separator+options, s.from)
+	return nil
 }
 
 // meshContextBy is the fact, and the option of strategies, of how ranks share sequences.

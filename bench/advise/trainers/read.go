@@ -12,6 +12,7 @@ import (
 
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/internal/nearest"
+	"github.com/vprof/vprof/models"
 )
 
 // Config is what a trainer's configuration says of the memory of a step.
@@ -66,6 +67,9 @@ func (k Key) String() string {
 type Setting struct {
 	// Flag is its name without dashes, Value what it takes.
 	Flag, Value string
+	// Change is what it changes in a case; the zero value where the flag is no field of one, or
+	// where several GPUs share the work, which the verb decides.
+	Change models.Change
 	// From is the key that says so; its Path is empty for what the trainer does
 	// where the file says nothing.
 	From Key
@@ -126,7 +130,24 @@ func read(docs []*document) (*Config, error) {
 	if err := c.rules(c.table, c.facts); err != nil {
 		return nil, err
 	}
-	return c, c.compose()
+	if err := c.compose(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// add adds a setting, whose value is read where it is a field of a case.
+func (c *Config) add(flag, value string, from origin) error {
+	s := Setting{Flag: flag, Value: value, From: key(from)}
+	s.From.File = orFile(s.From.File, c.File)
+	if f := models.FieldNamed(flag); f != nil && flag != "strategy" {
+		var err error
+		if s.Change, err = f.Parse(value); err != nil {
+			return s.Wrong("is %s: %v", value, err)
+		}
+	}
+	c.Settings = append(c.Settings, s)
+	return nil
 }
 
 // totalBatch is the fact of a batch that counts the micro-batches of a step.

@@ -27,12 +27,12 @@ const (
 	ZeRO2 Strategy = "zero2"
 	// ZeRO3 splits weights as well, as DeepSpeed stage 3.
 	ZeRO3 Strategy = "zero3"
-	// FSDP is PyTorch's fully_shard over every layer: as ZeRO3.
-	FSDP Strategy = "fsdp"
+	// FSDP1 is PyTorch's FullyShardedDataParallel over every layer: as ZeRO3.
+	FSDP1 Strategy = "fsdp1"
 )
 
 // Strategies lists all strategies.
-func Strategies() []Strategy { return []Strategy{DDP, ZeRO1, ZeRO2, ZeRO3, FSDP} }
+func Strategies() []Strategy { return []Strategy{DDP, ZeRO1, ZeRO2, ZeRO3, FSDP1} }
 
 // Setup is a group of GPUs that train one model together.
 type Setup struct {
@@ -80,9 +80,9 @@ func (s Strategy) splits(c program.Class) bool {
 	case program.OptimizerState:
 		return s != DDP
 	case program.Gradients:
-		return s == ZeRO2 || s == ZeRO3 || s == FSDP
+		return s == ZeRO2 || s == ZeRO3 || s == FSDP1
 	case program.Weights:
-		return s == ZeRO3 || s == FSDP
+		return s == ZeRO3 || s == FSDP1
 	}
 	return false
 }
@@ -127,7 +127,7 @@ func (s Setup) Buffers(m Model) program.Breakdown {
 		}
 	case ZeRO2:
 		b[program.Temporaries] = m.bucket()
-	case ZeRO3, FSDP:
+	case ZeRO3, FSDP1:
 		// Whole layers, and one layer's gradients on their way to their owners.
 		layer := min(m.LargestLayer, m.Weights)
 		b[program.Temporaries] = gathered*layer + min(layer, m.Gradients)

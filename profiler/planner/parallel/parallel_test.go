@@ -33,7 +33,7 @@ func held(e planner.Estimate) (sum int64) {
 func TestModelStatesAreThoseOfTheZeROPaper(t *testing.T) {
 	const p = 7_500_000_000
 	e := states(2*p, 2*p, 12*p)
-	for strategy, want := range map[Strategy]string{DDP: "120.0", ZeRO1: "31.4", ZeRO2: "16.6", ZeRO3: "1.9", FSDP: "1.9"} {
+	for strategy, want := range map[Strategy]string{DDP: "120.0", ZeRO1: "31.4", ZeRO2: "16.6", ZeRO3: "1.9", FSDP1: "1.9"} {
 		got := Setup{GPUs: 64, Strategy: strategy, BucketView: true, Bandwidth: 1}.Apply(e, Model{})
 		require.Equal(t, want, fmt.Sprintf("%.1f", float64(held(got))/1e9), strategy)
 	}
@@ -47,7 +47,7 @@ func TestModelStatesFollowTheFormulasOfTheZeROPaper(t *testing.T) {
 		n := rapid.IntRange(2, 4096).Draw(t, "gpus")
 		share := float64(p) / float64(n)
 		for strategy, want := range map[Strategy]float64{
-			ZeRO1: 4*float64(p) + 12*share, ZeRO2: 2*float64(p) + 14*share, ZeRO3: 16 * share, FSDP: 16 * share,
+			ZeRO1: 4*float64(p) + 12*share, ZeRO2: 2*float64(p) + 14*share, ZeRO3: 16 * share, FSDP1: 16 * share,
 		} {
 			got := Setup{GPUs: n, Strategy: strategy, BucketView: true, Bandwidth: 1}.Apply(states(2*p, 2*p, 12*p), Model{})
 			require.InDelta(t, want, float64(held(got)), 3, strategy) // each of three shares is rounded up
@@ -97,7 +97,7 @@ func TestEachGPUByHand(t *testing.T) {
 		{ZeRO1, false, 1500 - 150},
 		{ZeRO2, false, 1000 + 100 + 25 + 50 + 100},
 		{ZeRO3, false, 1000 + 25 + 25 + 50 + 2*20 + 20},
-		{FSDP, false, 1000 + 25 + 25 + 50 + 2*20 + 20},
+		{FSDP1, false, 1000 + 25 + 25 + 50 + 2*20 + 20},
 	} {
 		got := Setup{GPUs: 4, Strategy: c.strategy, BucketView: c.view, Bandwidth: 1}.Apply(e, m)
 		require.EqualValues(t, c.want*mib, got.Allocated.Value, "%+v", c)
@@ -134,7 +134,7 @@ func TestMoreIsSplitFromStageToStage(t *testing.T) {
 // At 10 bytes a second that is 15 s, of which a step of 12 s hides 8.
 func TestCommunicationByHand(t *testing.T) {
 	m := Model{Weights: 100, Gradients: 100, Trainable: 25}
-	for s, want := range map[Strategy]int64{DDP: 150, ZeRO1: 150, ZeRO2: 150, ZeRO3: 225, FSDP: 225} {
+	for s, want := range map[Strategy]int64{DDP: 150, ZeRO1: 150, ZeRO2: 150, ZeRO3: 225, FSDP1: 225} {
 		require.Equal(t, want, Setup{GPUs: 4, Strategy: s}.Traffic(m), s)
 	}
 	s := Setup{GPUs: 4, Strategy: DDP, Bandwidth: 10}
