@@ -373,7 +373,7 @@ func (o *fitOptions) search() (s fit.Search, err error) {
 	if s.Cases, err = o.cases(m, c); err != nil {
 		return s, err
 	}
-	o.out.defaults = defaultsOf(m, s.Cases...)
+	o.out.defaults = o.c.defaults(m, s.Cases...)
 	return s, o.group.apply(&s)
 }
 

@@ -27,6 +27,8 @@ func namedSettings() []string {
 type settingFlags struct {
 	flags *pflag.FlagSet
 	pairs []string
+	// taken are values that a project's file gives.
+	taken map[string]any
 }
 
 func (f *settingFlags) register(flags *pflag.FlagSet) {
@@ -68,20 +70,23 @@ func (f *settingFlags) pairValues(flag string) (models.Settings, error) {
 	return s, nil
 }
 
-// defaultsOf says which settings decide what a step takes and were not chosen in any of
-// the cases; empty if the model has none that have a flag.
-func defaultsOf(m models.Model, cases ...models.Case) string {
+// defaults says which settings decide what a step takes and were neither given, nor taken
+// from a file, nor searched in the cases; empty if the model has none that have a flag.
+func (f *caseFlags) defaults(m models.Model, cases ...models.Case) string {
+	given, _ := f.chosen() // an error has been told by then
 	var words []string
 	for _, name := range namedSettings() {
 		i := slices.IndexFunc(m.Settings, func(s models.Setting) bool { return s.Name == name && s.Inert == "" })
 		if i < 0 || m.Settings[i].Default == 0 { // none: a lever that is not turned
 			continue
 		}
+		_, isGiven := given[name]
+		_, isTaken := f.settings.taken[name]
 		chosen := func(c models.Case) bool {
 			v, given := c.Settings[name]
 			return given && v != m.Settings[i].Default
 		}
-		if !slices.ContainsFunc(cases, chosen) {
+		if !isGiven && !isTaken && !slices.ContainsFunc(cases, chosen) {
 			words = append(words, fmt.Sprintf("%s %d", name, m.Settings[i].Default))
 		}
 	}

@@ -55,7 +55,9 @@ type smokeOptions struct {
 	lengths           lengthFlags
 	json              bool
 	baseline          string
-	tolerance         string
+	// unplanned are values of the configuration that are planned otherwise.
+	unplanned []report.Warning
+	tolerance string
 }
 
 func newSmokeCmd(a *app) *cobra.Command {
@@ -124,6 +126,7 @@ func runSmoke(cmd *cobra.Command, o *smokeOptions) (err error) {
 	if err != nil {
 		return err
 	}
+	s.Warnings = append(o.unplanned, s.Warnings...)
 	s.Tool, s.Started, s.Budget.Preset = tool(), started.Truncate(time.Second), o.budget.preset
 	if before != nil {
 		if err := s.Compare(before, o.baseline, tolerance); err != nil {
@@ -162,7 +165,7 @@ func (o *smokeOptions) test() (t smoke.Test, err error) {
 	if o.batch > 0 {
 		c.Batch = o.batch
 	}
-	o.out.defaults = defaultsOf(m, c)
+	o.out.defaults = o.c.defaults(m, c)
 	s, err := o.search(o.app, m, c)
 	if err != nil {
 		return t, err
@@ -205,6 +208,7 @@ func (o *smokeOptions) configured(m models.Model, c models.Case) (models.Case, e
 	if on, ok := values["checkpointing"].(bool); ok && !o.c.flags.Changed("checkpointing") {
 		c.Checkpointing = on
 	}
+	o.c.settings.taken = values
 	given, err := o.c.chosen()
 	if err != nil {
 		return c, err
@@ -246,7 +250,15 @@ func (o *smokeOptions) values(m models.Model) (map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	for name, n := range stages {
+	facts, unplanned, err := s.ReadFacts(o.config, m.Name)
+	if err != nil {
+		return nil, err
+	}
+	for _, u := range unplanned {
+		o.unplanned = append(o.unplanned, report.Warning{What: fmt.Sprintf("%s: %s: %v is not planned", o.config, u.Path, u.Value), Hint: u.Why})
+	}
+	maps.Copy(facts, stages)
+	for name, n := range facts {
 		values[name] = n
 	}
 	return values, nil

@@ -94,7 +94,7 @@ func runSweep(cmd *cobra.Command, o *sweepOptions) error {
 	if err != nil {
 		return err
 	}
-	o.out.defaults = defaultsOf(m, c)
+	o.out.defaults = o.c.defaults(m, c)
 	here := &job.Local{Models: o.app.models()}
 	if here.Evidence, err = o.c.evidence(o.app); err != nil {
 		return err

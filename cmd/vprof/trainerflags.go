@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/vprof/vprof/bench/advise/systems"
 	"github.com/vprof/vprof/bench/advise/trainers"
 	"github.com/vprof/vprof/internal/printable"
 	"github.com/vprof/vprof/models"
@@ -78,6 +79,9 @@ func (f *caseFlags) takesTrainer(cmd *cobra.Command, a *app, searched ...string)
 			}
 		} else {
 			f.trainer, err = trainers.Open(args)
+		}
+		if model, ok := systems.Of(args[0]); ok && err != nil {
+			return usagef("%s is the configuration of a project that vprof knows by its model: vprof smoke --model %s --config-path %s", args[0], model, args[0])
 		}
 		if err != nil {
 			return err

@@ -5,10 +5,10 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Facts of the task: 3 s chunks of 16 kHz audio, the speakers of VoxCeleb2's
+// Facts of the task: audio of 16 kHz, in chunks of 3 s by default, the speakers of VoxCeleb2's
 // development set, and the widths at which the embedding is trained.
 const (
-	samples  = 48_000
+	perMilli = 16 // samples of a millisecond
 	speakers = 5_994
 	stftSize = 512
 	window   = 400

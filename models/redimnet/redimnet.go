@@ -44,6 +44,9 @@ func entry(size string, original bool) models.Model {
 		Default:   models.Case{Model: name, Stage: "frozen", Batch: 64, Accumulate: 1},
 		Batches:   []int{8, 16, 32, 64, 128, 256},
 		BatchUnit: "clip",
+		Settings: []models.Setting{
+			{Name: "chunk-ms", Usage: "milliseconds of a clip", Default: 3000, Min: 500, Max: 60_000},
+		},
 		Notes: []string{
 			"the trainer runs in fp32: it never reads mixed_precision from its config",
 			"the weight of the margin loss is outside the optimizer; its gradient is never cleared",
@@ -103,7 +106,7 @@ func (t *trainer) Record(tape *trace.Tape, steps int) error {
 		if err != nil {
 			tape.Raise(err)
 		}
-		wave, labels := load(tape, t.c.Batch)
+		wave, labels := t.load(tape, t.c.Batch)
 		tape.Mark("batch")
 		for i := range steps {
 			tape.SetStep(i)
@@ -114,8 +117,8 @@ func (t *trainer) Record(tape *trace.Tape, steps int) error {
 }
 
 // load brings n clips and their labels to the device.
-func load(tape *trace.Tape, n int) (wave, labels *tensor) {
-	wave = tape.Hold(tape.New("randn", program.Batch, trace.F32, int64(n), 1, samples))
+func (t *trainer) load(tape *trace.Tape, n int) (wave, labels *tensor) {
+	wave = tape.Hold(tape.New("randn", program.Batch, trace.F32, int64(n), 1, perMilli*t.c.Settings["chunk-ms"]))
 	return wave, tape.Hold(tape.New("randint_low", program.Batch, trace.I64, int64(n)))
 }
 
@@ -123,7 +126,7 @@ func load(tape *trace.Tape, n int) (wave, labels *tensor) {
 func (t *trainer) Validate(tape *trace.Tape, n int) error {
 	var wave, labels, loss *tensor
 	var embeddings []*tensor
-	return train.Validate(tape, t.net, t.c, func() { wave, labels = load(tape, n) }, func(f *trace.Frame) {
+	return train.Validate(tape, t.net, t.c, func() { wave, labels = t.load(tape, n) }, func(f *trace.Frame) {
 		t.losses(f, &embeddings, &loss, wave, labels)
 	})
 }

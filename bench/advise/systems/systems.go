@@ -35,7 +35,11 @@ type System struct {
 	Keys   map[string]Key `yaml:"keys"`
 	// Unread are the names of values that the project does not let its users choose.
 	Unread []string `yaml:"unread"`
-	Stages []Stage  `yaml:"stages"`
+	// Facts are the other keys that bear on memory; Harmless says of groups of keys that
+	// do not why.
+	Facts    []Fact            `yaml:"facts"`
+	Harmless map[string]string `yaml:"harmless"`
+	Stages   []Stage           `yaml:"stages"`
 	// Where says what Snippet replaces, a text/template over [Values].
 	Where   string `yaml:"where"`
 	Snippet string `yaml:"snippet"`

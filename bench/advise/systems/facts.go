@@ -1,0 +1,93 @@
+package systems
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/vprof/vprof/bench/advise/configfile"
+	"github.com/vprof/vprof/internal/input"
+)
+
+// Fact is a key that bears on memory and holds nothing that vprof recommends.
+type Fact struct {
+	Path string `yaml:"path"`
+	// Model is the pattern, for [fmt.Sprintf], of the model that the value names.
+	Model string `yaml:"model"`
+	// Setting is the model's setting that the value is, Scale what it is multiplied by.
+	Setting string  `yaml:"setting"`
+	Scale   float64 `yaml:"scale"`
+	// Planned is what vprof plans whatever the file says, and Why says so of other values.
+	Planned any    `yaml:"planned"`
+	Why     string `yaml:"why"`
+}
+
+// Unplanned is a value of a file that vprof does not plan.
+type Unplanned struct {
+	Path  string
+	Value any
+	Why   string
+}
+
+// ReadFacts reads what else in a project's configuration bears on the memory of a model: its
+// settings by name, and values that are not planned. A file of another model is an
+// [*input.FormatError].
+func (s System) ReadFacts(config, model string) (settings map[string]int64, unplanned []Unplanned, err error) {
+	settings = map[string]int64{}
+	for _, f := range s.Facts {
+		have, err := configfile.Read(config, []string{f.Path})
+		if err != nil {
+			return nil, nil, err
+		}
+		v, ok := have[f.Path]
+		if !ok {
+			continue
+		}
+		wrong := func(format string, args ...any) error {
+			return &input.FormatError{File: config, Key: f.Path, Reason: fmt.Sprintf(format, args...)}
+		}
+		switch named := fmt.Sprintf(f.Model, v); {
+		case f.Model != "" && named != model && !strings.HasPrefix(model, named+"-"):
+			return nil, nil, wrong("%v is %s, not %s; name it with --model, or mend the file", v, named, model)
+		case f.Setting != "":
+			if settings[f.Setting], ok = f.scaled(v); !ok {
+				return nil, nil, wrong("%v is not a positive number", v)
+			}
+		case f.Planned != nil && fmt.Sprint(v) != fmt.Sprint(f.Planned):
+			unplanned = append(unplanned, Unplanned{f.Path, v, f.Why})
+		}
+	}
+	return settings, unplanned, nil
+}
+
+// scaled is a value in the unit of the setting.
+func (f Fact) scaled(v any) (int64, bool) {
+	n, ok := v.(float64)
+	if whole, isWhole := v.(int64); isWhole {
+		n, ok = float64(whole), true
+	}
+	n = math.Round(n * f.Scale)
+	return int64(n), ok && n >= 1 && n < 1<<31
+}
+
+// Of finds the system that a file configures, by the key of its batch size, and a model that
+// it trains; false if it is of none.
+func Of(config string) (model string, found bool) {
+	all, err := All()
+	if err != nil {
+		return "", false
+	}
+	for _, s := range all {
+		have, err := configfile.Read(config, []string{s.Keys["batch"].Path})
+		if s.Config == "" || err != nil || len(have) == 0 {
+			continue
+		}
+		for _, f := range s.Facts {
+			if have, err := configfile.Read(config, []string{f.Path}); f.Model != "" && err == nil && len(have) > 0 {
+				return fmt.Sprintf(f.Model, have[f.Path]), true
+			}
+		}
+		return s.Models[0], !strings.Contains(s.Models[0], "*")
+	}
+	return "", false
+}

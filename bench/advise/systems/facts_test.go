@@ -1,0 +1,66 @@
+package systems
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// single is a file with one key.
+func single(t *testing.T, at string, v any) string {
+	var text strings.Builder
+	for i, key := range strings.Split(at, ".") {
+		fmt.Fprintf(&text, "\n%s%s:", strings.Repeat("  ", i), key)
+	}
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(text.String()[1:]+fmt.Sprintf(" %v\n", v)), 0o600))
+	return path
+}
+
+// Each key is read, said where another value is planned, or refused; none is passed over.
+func TestEveryFactIsReadSaidOrRefused(t *testing.T) {
+	all, err := All()
+	require.NoError(t, err)
+	for _, s := range all {
+		require.Equal(t, s.Config != "", len(s.Facts) > 0, s.Project)
+		model := strings.Replace(s.Models[0], "*", "b2", 1)
+		for _, f := range s.Facts {
+			settings, unplanned, err := s.ReadFacts(single(t, f.Path, 3), model)
+			switch {
+			case f.Model != "":
+				require.ErrorContains(t, err, f.Path+": 3 is "+fmt.Sprintf(f.Model, 3)+", not "+model)
+			case f.Setting != "":
+				require.NoError(t, err)
+				require.Equal(t, map[string]int64{f.Setting: int64(3 * f.Scale)}, settings)
+				_, _, err = s.ReadFacts(single(t, f.Path, "long"), model)
+				require.ErrorContains(t, err, "long is not a positive number")
+			default:
+				require.NotEmpty(t, f.Why, f.Path)
+				require.Equal(t, []Unplanned{{f.Path, int64(3), f.Why}}, unplanned)
+				_, unplanned, err = s.ReadFacts(single(t, f.Path, f.Planned), model)
+				require.NoError(t, err)
+				require.Empty(t, unplanned, f.Path)
+			}
+		}
+		for group, why := range s.Harmless {
+			require.NotEmpty(t, why, group)
+		}
+	}
+}
+
+func TestAFileIsKnownByItsKeys(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	require.NoError(t, os.WriteFile(path, []byte("training: {batch_size: 8}\nadvanced: {model_name: b5}\n"), 0o600))
+	model, found := Of(path)
+	require.True(t, found)
+	require.Equal(t, "redimnet-b5", model)
+	model, found = Of(single(t, "data_loader.batch_size", 8))
+	require.True(t, found)
+	require.Equal(t, "naics-embedder", model)
+	_, found = Of(single(t, "batch", 8))
+	require.False(t, found)
+}
