@@ -76,12 +76,10 @@ func newCalibrateCmd(a *app) *cobra.Command {
 		Long:  calibrateHelp,
 		Example: `  # on the GPU
   vprof calibrate sweep-8.json sweep-32.json
+  vprof calibrate b2.json --dry-run
 
   # from PyTorch itself
-  vprof calibrate 8=eight.pickle 32=more.pickle --model redimnet-b2 --stage full --gpu rtx-3060 --stack torch=2.11.0
-
-  # would it help?
-  vprof calibrate b2.json --dry-run`,
+  vprof calibrate 8=eight.pickle 32=more.pickle --model redimnet-b2 --stage full --gpu rtx-3060 --stack torch=2.11.0`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usagef("name the runs to learn from: reports of vprof sweep, or reference records")
