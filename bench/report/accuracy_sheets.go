@@ -37,7 +37,7 @@ func (a *Accuracy) Records() [][]string {
 		row := append(r.record(), r.Reference.record()...)
 		row = append(row, r.Estimate.record()...)
 		if r.Error != nil {
-			row = append(row, fraction(r.Error.Allocated), fraction(r.Error.Reserved))
+			row = append(row, number(r.Error.Allocated), number(r.Error.Reserved))
 		} else {
 			row = append(row, "", "")
 		}
@@ -64,8 +64,6 @@ func (c *AccuracyCase) record() []string {
 func (s *AccuracySide) record() []string {
 	return []string{strconv.FormatBool(s.OOM), integer(s.Allocated), integer(s.Reserved)}
 }
-
-func fraction(f float64) string { return strconv.FormatFloat(f, 'g', 6, 64) }
 
 func percent(f float64) string { return fmt.Sprintf("%.2f%%", 100*f) }
 

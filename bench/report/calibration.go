@@ -2,7 +2,6 @@ package report
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -143,20 +142,22 @@ func percentOff(estimate, observed int64) string {
 
 // Lines implement [Document].
 func (c *Calibration) Lines() []any {
-	lines := make([]any, len(c.Points))
-	for i, p := range c.Points {
+	return linesOf(c.Points, func(points []CalibrationPoint) any {
 		line := *c
-		line.Points = []CalibrationPoint{p}
-		lines[i] = line
-	}
-	return lines
+		line.Points = points
+		return line
+	})
 }
 
 // Records implement [Document].
 func (c *Calibration) Records() [][]string {
-	rows := [][]string{{"entry", "label", "batch", "observed_bytes", "before_bytes", "after_bytes", "held_out_bytes"}}
-	for _, p := range c.Points {
-		rows = append(rows, []string{c.Entry, p.Label, strconv.Itoa(p.Batch), integer(p.Observed), integer(p.Before), integer(p.After), integer(p.HeldOut)})
-	}
-	return rows
+	return recordsOf([]field[CalibrationPoint]{
+		{"entry", func(CalibrationPoint) any { return c.Entry }},
+		{"label", func(p CalibrationPoint) any { return p.Label }},
+		{"batch", func(p CalibrationPoint) any { return p.Batch }},
+		{"observed_bytes", func(p CalibrationPoint) any { return p.Observed }},
+		{"before_bytes", func(p CalibrationPoint) any { return p.Before }},
+		{"after_bytes", func(p CalibrationPoint) any { return p.After }},
+		{"held_out_bytes", func(p CalibrationPoint) any { return p.HeldOut }},
+	}, c.Points)
 }

@@ -1,9 +1,6 @@
 package report
 
-import (
-	"fmt"
-	"strconv"
-)
+import "fmt"
 
 // CoefficientsSchema names the format of a list of coefficients.
 const CoefficientsSchema = "vprof.coefficient-list/v1"
@@ -74,27 +71,45 @@ func (r CoefficientRow) change() string {
 
 // Lines implement [Document].
 func (c *Coefficients) Lines() []any {
-	lines := make([]any, len(c.Rows))
-	for i, r := range c.Rows {
+	return linesOf(c.Rows, func(rows []CoefficientRow) any {
 		line := *c
-		line.Rows = []CoefficientRow{r}
-		lines[i] = line
-	}
-	return lines
+		line.Rows = rows
+		return line
+	})
 }
 
 // Records implement [Document].
 func (c *Coefficients) Records() [][]string {
-	rows := [][]string{{"entry", "name", "value", "stderr", "source", "old_value", "old_stderr", "significant"}}
-	for _, r := range c.Rows {
-		row := []string{r.Entry, r.Name, "", "", "", "", "", strconv.FormatBool(r.Significant)}
-		if r.Now != nil {
-			copy(row[2:], []string{fmt.Sprint(r.Now.Value), fmt.Sprint(r.Now.StdErr), r.Now.Source})
-		}
-		if r.Old != nil {
-			copy(row[5:], []string{fmt.Sprint(r.Old.Value), fmt.Sprint(r.Old.StdErr)})
-		}
-		rows = append(rows, row)
+	return recordsOf([]field[CoefficientRow]{
+		{"entry", func(r CoefficientRow) any { return r.Entry }},
+		{"name", func(r CoefficientRow) any { return r.Name }},
+		{"value", func(r CoefficientRow) any { return r.Now.value() }},
+		{"stderr", func(r CoefficientRow) any { return r.Now.stdErr() }},
+		{"source", func(r CoefficientRow) any { return r.Now.source() }},
+		{"old_value", func(r CoefficientRow) any { return r.Old.value() }},
+		{"old_stderr", func(r CoefficientRow) any { return r.Old.stdErr() }},
+		{"significant", func(r CoefficientRow) any { return r.Significant }},
+	}, c.Rows)
+}
+
+// Cells of a coefficient, empty for none.
+func (c *Coefficient) value() any {
+	if c == nil {
+		return nil
 	}
-	return rows
+	return fmt.Sprint(c.Value)
+}
+
+func (c *Coefficient) stdErr() any {
+	if c == nil {
+		return nil
+	}
+	return fmt.Sprint(c.StdErr)
+}
+
+func (c *Coefficient) source() any {
+	if c == nil {
+		return nil
+	}
+	return c.Source
 }

@@ -2,7 +2,6 @@ package report
 
 import (
 	"fmt"
-	"strconv"
 
 	"github.com/vprof/vprof/internal/bytesize"
 )
@@ -197,23 +196,29 @@ func (s SnapshotSummary) sheet() Sheet {
 
 // Lines implement [Document].
 func (c *Comparison) Lines() []any {
-	lines := make([]any, len(c.Rows))
-	for i, r := range c.Rows {
+	return linesOf(c.Rows, func(rows []ComparisonRow) any {
 		line := *c
-		line.Rows = []ComparisonRow{r}
-		lines[i] = line
-	}
-	return lines
+		line.Rows = rows
+		return line
+	})
 }
 
 // Records implement [Document].
 func (c *Comparison) Records() [][]string {
-	rows := [][]string{{"step", "count", "a", "a_kind", "a_gpu", "a_torch", "a_bytes", "b", "b_kind", "b_gpu", "b_torch", "b_bytes", "difference", "over"}}
-	for _, r := range c.Rows {
-		rows = append(rows, []string{
-			r.Step, r.Count, c.A, r.KindA, r.GPUA, r.TorchA, integer(r.A), c.B, r.KindB, r.GPUB, r.TorchB, integer(r.B),
-			strconv.FormatFloat(r.Difference, 'g', 6, 64), strconv.FormatBool(r.Over),
-		})
-	}
-	return rows
+	return recordsOf([]field[ComparisonRow]{
+		{"step", func(r ComparisonRow) any { return r.Step }},
+		{"count", func(r ComparisonRow) any { return r.Count }},
+		{"a", func(ComparisonRow) any { return c.A }},
+		{"a_kind", func(r ComparisonRow) any { return r.KindA }},
+		{"a_gpu", func(r ComparisonRow) any { return r.GPUA }},
+		{"a_torch", func(r ComparisonRow) any { return r.TorchA }},
+		{"a_bytes", func(r ComparisonRow) any { return r.A }},
+		{"b", func(ComparisonRow) any { return c.B }},
+		{"b_kind", func(r ComparisonRow) any { return r.KindB }},
+		{"b_gpu", func(r ComparisonRow) any { return r.GPUB }},
+		{"b_torch", func(r ComparisonRow) any { return r.TorchB }},
+		{"b_bytes", func(r ComparisonRow) any { return r.B }},
+		{"difference", func(r ComparisonRow) any { return r.Difference }},
+		{"over", func(r ComparisonRow) any { return r.Over }},
+	}, c.Rows)
 }

@@ -120,13 +120,11 @@ func (d *Diagnosis) Sheets() []Sheet {
 
 // Lines implement [Document].
 func (d *Diagnosis) Lines() []any {
-	lines := make([]any, len(d.Findings))
-	for i, f := range d.Findings {
+	return linesOf(d.Findings, func(findings []Finding) any {
 		line := *d
-		line.Findings = []Finding{f}
-		lines[i] = line
-	}
-	return lines
+		line.Findings = findings
+		return line
+	})
 }
 
 // Records implement [Document].

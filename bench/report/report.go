@@ -238,8 +238,8 @@ type Run struct {
 	Others  int64 `json:"others_bytes,omitempty"`
 	Process int64 `json:"process_bytes,omitempty"`
 	Shared  bool  `json:"shared,omitempty"`
-	// WarmUp and Repeat are the replays between the one that was watched and
-	// those that were timed, and those.
+	// WarmUp and Repeat count the untimed replays before timing, without the first, which
+	// is watched, and the timed replays.
 	WarmUp int `json:"warm_up,omitempty"`
 	Repeat int `json:"repeat,omitempty"`
 	// Step is the time of the last step; absent if it did not fit or the

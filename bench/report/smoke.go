@@ -241,12 +241,16 @@ func (s *Smoke) Lines() []any { return []any{s} }
 
 // Records implements [Document].
 func (s *Smoke) Records() [][]string {
-	rows := [][]string{{"model", "batch", "device", "limit_bytes", "check", "allocated_bytes", "reserved_bytes", "device_bytes", "safe", "fits"}}
-	for _, c := range s.Checks {
-		rows = append(rows, []string{
-			s.Case.Model, fmt.Sprint(s.Batch), s.Device.Name, integer(s.Limit), c.Name,
-			integer(c.Allocated), integer(c.Reserved), integer(c.Device), fmt.Sprint(c.Safe), fmt.Sprint(c.Fits),
-		})
-	}
-	return rows
+	return recordsOf([]field[Check]{
+		{"model", func(Check) any { return s.Case.Model }},
+		{"batch", func(Check) any { return s.Batch }},
+		{"device", func(Check) any { return s.Device.Name }},
+		{"limit_bytes", func(Check) any { return s.Limit }},
+		{"check", func(c Check) any { return c.Name }},
+		{"allocated_bytes", func(c Check) any { return c.Allocated }},
+		{"reserved_bytes", func(c Check) any { return c.Reserved }},
+		{"device_bytes", func(c Check) any { return c.Device }},
+		{"safe", func(c Check) any { return c.Safe }},
+		{"fits", func(c Check) any { return c.Fits }},
+	}, s.Checks)
 }

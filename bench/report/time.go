@@ -166,13 +166,11 @@ func timeUnit(seconds float64) (string, float64) {
 
 // Lines implement [Document].
 func (t *Times) Lines() []any {
-	lines := make([]any, len(t.Rows))
-	for i, r := range t.Rows {
+	return linesOf(t.Rows, func(rows []TimeRow) any {
 		line := *t
-		line.Rows = []TimeRow{r}
-		lines[i] = line
-	}
-	return lines
+		line.Rows = rows
+		return line
+	})
 }
 
 // Records implement [Document].
@@ -182,7 +180,6 @@ func (t *Times) Records() [][]string {
 		"roofline_seconds", "samples_per_second", "epoch_seconds", "epochs", "total_seconds", "checkpointing_time", "checkpointing_bytes",
 		"gpus", "strategy", "rank",
 	}}
-	number := func(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
 	for _, r := range t.Rows {
 		row := make([]string, len(rows[0]))
 		copy(row, []string{t.Case.Model, r.Device, r.Stage, strconv.Itoa(r.Batch), strconv.FormatBool(r.Fits), integer(r.Memory)})
