@@ -61,6 +61,9 @@ type Model struct {
 	HalfWeights bool
 	// Distributes says that cases may have a strategy for several GPUs.
 	Distributes bool
+	// Recorded says that the steps are those of a run that is over, see [Model.Complete]: no
+	// case changes them.
+	Recorded bool
 	// Description is the definition of a model that a user has brought; zero for those of
 	// the registry.
 	Description Description
@@ -81,7 +84,8 @@ type Model struct {
 	Build func(Case) (Trainer, error)
 }
 
-// Trainer is a complete training system (model, loss, optimizer) for one case.
+// Trainer is a complete training system (model, loss, optimizer) for one case. One whose steps were
+// recorded elsewhere has their program, and plays it: see [trace.Tape.Play].
 type Trainer interface {
 	// Counts returns the element counts of the model; it needs no recording.
 	Counts() Counts

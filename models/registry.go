@@ -188,6 +188,10 @@ func (m Model) Complete(c Case) (Case, error) {
 	if field, reason := c.checkFields(); reason != "" {
 		return wrong(field, "%s", reason)
 	}
+	if field := m.changed(c); field != "" {
+		return wrong(field, "the steps of a recorded run are what they are; record the run again with this changed "+
+			"(other boards and allocator settings need no new recording)")
+	}
 	if field, reason := m.refuses(c); reason != "" {
 		return wrong(field, "%s", reason)
 	}

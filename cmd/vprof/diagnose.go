@@ -320,7 +320,9 @@ func (o *diagnoseOptions) remedyFor(ctx context.Context, d *report.Diagnosis, se
 		if err != nil {
 			return err
 		}
-		d.Findings[enlarge].Advice = append(d.Findings[enlarge].Advice, more)
+		if more != "" {
+			d.Findings[enlarge].Advice = append(d.Findings[enlarge].Advice, more)
+		}
 	}
 	if d.Short() {
 		d.Remedies, err = remedy.For(ctx, setup, gpu, batch)

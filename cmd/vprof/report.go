@@ -33,6 +33,7 @@ memory with its holes.
   pprof       live tensors at the peak by module and operator, for go tool pprof
   memory-viz  a snapshot as PyTorch pickles it, for pytorch.org/memory_viz
   perfetto    memory over the time of the kernels, for ui.perfetto.dev
+  program     the steps as a recorded run, which --model run.vprof reads
   gobench     Go's benchmark format, for benchstat
   csv, json, jsonl, markdown
 

@@ -13,6 +13,7 @@ import (
 	"github.com/vprof/vprof/bench/show/gobench"
 	"github.com/vprof/vprof/bench/show/plots"
 	"github.com/vprof/vprof/bench/show/profile"
+	"github.com/vprof/vprof/models/recorded"
 )
 
 // writer writes a file's content.
@@ -42,6 +43,7 @@ func views() []view {
 		{"pprof", []string{".gz", ".pb"}, "-", true, stepAs((*profile.Profile).WritePprof)},
 		{"memory-viz", []string{".pickle"}, "-", true, stepAs((*profile.Profile).WriteMemoryViz)},
 		{"perfetto", []string{".perfetto"}, "-", true, stepAs((*profile.Profile).WritePerfetto)},
+		{"program", []string{recorded.Suffix}, "-", true, stepAs((*profile.Profile).WriteProgram)},
 		{"gobench", []string{".txt"}, "-", false, rowsAs(gobench.Write)},
 		{"csv", []string{".csv"}, "-", false, rowsAs(inFormat(report.CSV))},
 		{"json", []string{".json"}, "-", false, rowsAs(inFormat(report.JSON))},

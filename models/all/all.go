@@ -10,6 +10,7 @@ import (
 	"github.com/vprof/vprof/models/llama"
 	"github.com/vprof/vprof/models/naics"
 	"github.com/vprof/vprof/models/pt2"
+	"github.com/vprof/vprof/models/recorded"
 	"github.com/vprof/vprof/models/redimnet"
 	"github.com/vprof/vprof/models/resnet"
 	"github.com/vprof/vprof/models/specgan"
@@ -37,5 +38,5 @@ func Models() *models.Registry {
 		llama.Models(),
 		whisper.Models(),
 		wav2vec2.Models(),
-	).With(hfconfig.Source()).With(pt2.Source())
+	).With(hfconfig.Source()).With(pt2.Source()).With(recorded.Source())
 }

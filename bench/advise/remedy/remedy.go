@@ -4,7 +4,6 @@ package remedy
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 
@@ -68,7 +67,7 @@ func mitigations(s *step.Setup, batch int) []mitigation {
 }
 
 // For returns the mitigations for a case at a batch size, in their order, each with the
-// device bytes that it saves. Those that PyTorch would refuse are left out.
+// device bytes that it saves. Those that PyTorch or the model refuses are left out.
 func For(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) ([]report.Remedy, error) {
 	e, r, err := s.Estimated(ctx, gpu, batch)
 	if err != nil {
@@ -82,8 +81,7 @@ func For(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) ([]repor
 	var out, dear []report.Remedy
 	for _, r := range mitigations(s, batch) {
 		then, err := bytesAfter(ctx, s, gpu, r)
-		var refused *step.RefusedError
-		if errors.As(err, &refused) {
+		if step.Refused(err) {
 			continue
 		}
 		if err != nil {
@@ -114,7 +112,7 @@ func bytesAfter(ctx context.Context, s *step.Setup, gpu device.GPU, r mitigation
 }
 
 // Enlarge describes what a quarter more samples a batch would need: the advice for a
-// board that is not full.
+// board that is not full; empty if PyTorch or the model refuses such a batch.
 func Enlarge(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) (string, error) {
 	now, err := deviceBytes(ctx, s, gpu, batch)
 	if err != nil {
@@ -122,6 +120,9 @@ func Enlarge(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) (str
 	}
 	more := batch + max(1, batch/4)
 	then, err := deviceBytes(ctx, s, gpu, more)
+	if step.Refused(err) {
+		return "", nil
+	}
 	if err != nil {
 		return "", err
 	}

@@ -1,0 +1,221 @@
+package recorded_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/all"
+	"github.com/vprof/vprof/models/recorded"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+var header = recorded.Header{Name: "train.py", GPU: "rtx-3090", Torch: "2.15", Batch: 2}
+
+// board is enough of a GPU to record for.
+var board = trace.Board{Name: "rtx-3060", Capability: 86, SMs: 28, ThreadsPerSM: 1536, Memory: 12 << 30}
+
+// programOf records two steps of a model of the registry.
+func programOf(t testing.TB, c models.Case) *program.Program {
+	rec, err := all.Models().Record(c, board, models.Options{})
+	require.NoError(t, err)
+	return rec.Program
+}
+
+func written(t require.TestingT, h recorded.Header, p *program.Program) []byte {
+	var file bytes.Buffer
+	require.NoError(t, recorded.Write(&file, h, p))
+	return file.Bytes()
+}
+
+func TestAWrittenProgramIsReadAgain(t *testing.T) {
+	strategy, err := models.ParseStrategy("fsdp2")
+	require.NoError(t, err)
+	for _, c := range []models.Case{{Model: "redimnet-b0", Batch: 2}, {Model: "gpt2", Batch: 1, GPUs: 4, Strategy: &strategy}} {
+		p := programOf(t, c)
+		h, again, err := recorded.Read(bytes.NewReader(written(t, header, p)), "run.vprof")
+		require.NoError(t, err)
+		require.Equal(t, header.Name, h.Name)
+		require.Equal(t, p.Phases, again.Phases)
+		require.Equal(t, p.Sites, again.Sites)
+		require.Equal(t, p.Peak(), again.Peak())
+		require.Equal(t, p.FLOPs(), again.FLOPs())
+		require.Len(t, again.Instructions, len(p.Instructions))
+		_, third, err := recorded.Read(bytes.NewReader(written(t, h, again)), "run.vprof")
+		require.NoError(t, err)
+		require.Equal(t, again, third)
+	}
+}
+
+// Buffers, ops and events of a drawn program come in the order in which instructions name them, as
+// they do in a program that was read.
+func draw(t *rapid.T) *program.Program {
+	p := &program.Program{Sites: []program.Site{{Op: "mm", Where: "train.py:7:step"}, {}}, Streams: []string{"compute", "copy"}}
+	add := func(k program.Kind, arg int) {
+		p.Instructions = append(p.Instructions, program.Instruction{Kind: k, Arg: uint32(arg)})
+	}
+	stream := func() program.Stream { return program.Stream(rapid.IntRange(0, 1).Draw(t, "stream")) }
+	var living []int
+	for range rapid.IntRange(0, 40).Draw(t, "length") {
+		switch kind := rapid.SampledFrom([]program.Kind{program.Alloc, program.Free, program.Launch, program.EmptyCache, program.Record, program.Await}).Draw(t, "kind"); kind {
+		case program.Alloc:
+			p.Buffers = append(p.Buffers, program.Buffer{
+				Bytes: rapid.Int64Range(1, 1<<40).Draw(t, "bytes"), Class: program.Class(rapid.IntRange(0, program.NumClasses-1).Draw(t, "class")),
+				Stream: stream(), Site: uint32(rapid.IntRange(0, 1).Draw(t, "site")),
+			})
+			living = append(living, len(p.Buffers)-1)
+			add(kind, len(p.Buffers)-1)
+		case program.Free:
+			if len(living) > 0 {
+				at := rapid.IntRange(0, len(living)-1).Draw(t, "freed")
+				add(kind, living[at])
+				living = append(living[:at], living[at+1:]...)
+			}
+		case program.Launch:
+			from := uint32(len(p.Operands))
+			for _, b := range living {
+				p.Operands = append(p.Operands, program.Operand{Buffer: uint32(b), Bytes: p.Buffers[b].Bytes})
+			}
+			to := uint32(len(p.Operands))
+			cut := uint32(rapid.IntRange(int(from), int(to)).Draw(t, "reads"))
+			p.Ops = append(p.Ops, program.Op{
+				Work: program.Softmax, Precision: program.BF16, Stream: stream(), FLOPs: int64(to),
+				Reads: program.Span{From: from, To: cut}, Writes: program.Span{From: cut, To: to},
+			})
+			add(kind, len(p.Ops)-1)
+		case program.EmptyCache:
+			add(kind, 0)
+		case program.Record:
+			p.Events = append(p.Events, program.Event{Stream: stream()})
+			add(kind, len(p.Events)-1)
+		case program.Await:
+			if n := len(p.Events); n > 0 {
+				p.Waits = append(p.Waits, program.Wait{Stream: stream(), Event: uint32(n - 1)})
+				add(kind, len(p.Waits)-1)
+			}
+		}
+	}
+	p.Phases = []program.Phase{{Step: -1, Name: "set-up"}, {Step: 0, Name: "forward pass"}}
+	add(program.Mark, 0)
+	add(program.Mark, 1)
+	return p
+}
+
+func TestAnyProgramIsTheSameWhenReadAgain(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := draw(t)
+		_, again, err := recorded.Read(bytes.NewReader(written(t, header, p)), "run.vprof")
+		require.NoError(t, err)
+		require.Equal(t, p, again)
+	})
+}
+
+// zipped is a file of the given text.
+func zipped(text string) []byte {
+	var file bytes.Buffer
+	w := gzip.NewWriter(&file)
+	_, _ = w.Write([]byte(text)) // a buffer takes everything
+	_ = w.Close()
+	return file.Bytes()
+}
+
+const first = `{"schema":"vprof.program/v1","name":"train.py","gpu":"rtx-3090","torch":"2.15",` +
+	`"classes":["weights","activations"],"sites":[{"Op":"mm"}]}` + "\n"
+
+func TestBadFilesSayWhatIsWrong(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                              "run.vprof:1: schema: is not vprof.program/v1",
+		`{"schema":"vprof.program/v2"}`: "run.vprof:1: schema: is not vprof.program/v1",
+		`{"schema":"vprof.program/v1","torch":"2.15"}`:                                "1: name: is empty",
+		`{"schema":"vprof.program/v1","name":"a","torch":"what"}`:                     "1: torch: ",
+		`{"schema":"vprof.program/v1","name":"a","torch":"2.15","alloc_conf":"what"}`: "1: alloc_conf: ",
+		`{"schema":"vprof.program/v1","name":"a","torch":"2.15","batch":-1}`:          "1: batch: ",
+		`{"schema":"vprof.program/v1","name":"a","torch":"2.15","trainable":1}`:       "1: trainable: 1 of 0",
+		`{"schema":"vprof.program/v1","name":"a","torch":"2.15","allocated_bytes":1}`: "1: reserved_bytes: 0, with 1",
+		`{"schema":"vprof.program/v1","name":"a","torch":"2.15","classes":["food"]}`:  `1: classes: there is no class "food"; all: weights`,
+		first:                                 "has no phase",
+		first + "a 8 0 0\n":                   "run.vprof:2: the line has too few words",
+		first + "a 8 0 0 0 0\n":               "2: the line has too many words",
+		first + "a x 0 0 0\n":                 `2: "x" is not such a number`,
+		first + "a 8 2 0 0\n":                 "2: there is no class 2",
+		first + "a 8 0 999 0\n":               "2: there is no stream 999",
+		first + "a -8 0 0 0\n":                "2: -8 is below 0",
+		first + "a 8 0 0 9\n":                 "unknown site 9",
+		first + "f 0\n":                       "there is no buffer 0",
+		first + "f 9999999999\n":              "2: 9999999999 is too large",
+		first + "z\n":                         `2: there is no instruction "z"`,
+		first + "p -2 what\n":                 "2: step -2",
+		first + "p 0\n":                       "2: the line has too few words",
+		first + "l eat fp32 0 0 0 0 0 - -\n":  `2: "eat" is not known`,
+		first + "l copy fp32 0 0 0 0 0 1 -\n": `2: operand "1": want BUFFER:BYTES`,
+	} {
+		_, _, err := recorded.Read(bytes.NewReader(zipped(text)), "run.vprof")
+		var bad *input.FormatError
+		require.ErrorAs(t, err, &bad, text)
+		require.ErrorContains(t, err, want, text)
+	}
+	_, _, err := recorded.Read(bytes.NewReader([]byte("import torch")), "train.py")
+	require.ErrorContains(t, err, "train.py: is no recorded program")
+	whole := zipped(first + "a 8 0 0 0\np 0 forward\n")
+	_, _, err = recorded.Read(bytes.NewReader(whole[:len(whole)-12]), "run.vprof")
+	require.ErrorContains(t, err, "the file ends too early")
+}
+
+func TestUnsoundProgramsAreNotWritten(t *testing.T) {
+	require.ErrorContains(t, recorded.Write(&bytes.Buffer{}, header, &program.Program{Instructions: []program.Instruction{{}}}),
+		"train.py: instruction 0")
+	require.ErrorContains(t, recorded.Write(&bytes.Buffer{}, recorded.Header{Torch: "2.15"}, &program.Program{}), "name: is empty")
+}
+
+// A recorded run has its own steps, whatever is asked for; allocator settings may be others.
+func TestNoCaseChangesARecordedRun(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "run.vprof")
+	p := programOf(t, models.Case{Model: "redimnet-b0", Batch: 2})
+	require.NoError(t, os.WriteFile(path, written(t, header, p), 0o600))
+	m, err := all.Models().Lookup(path)
+	require.NoError(t, err)
+	for key, c := range map[string]models.Case{
+		"batch": {Batch: 3}, "optimizer": {Optimizer: "sgd"}, "amp": {AMP: "bf16"}, "torch": {Torch: "2.12"}, "lora": {LoRA: &models.LoRA{}},
+		"quantize": {Levers: models.Levers{Quantize: "nf4"}},
+	} {
+		if key != "torch" {
+			c.Torch = m.Default.Torch
+		}
+		_, err := m.Complete(c)
+		var wrong *models.CaseError
+		require.ErrorAs(t, err, &wrong, key)
+		require.Equal(t, key, wrong.Field)
+	}
+	c := m.Default
+	c.AllocConf = "expandable_segments:True"
+	rec, err := m.Record(c, board, models.Options{Others: []trace.Board{{Name: "other"}}})
+	require.NoError(t, err)
+	require.Equal(t, p.Peak(), rec.Program.Peak())
+	require.Equal(t, p.Peak(), rec.On(0).Program.Peak())
+	rec.Discard() // the next recording has its tables, and the run has its own
+	again, err := m.Record(c, board, models.Options{})
+	require.NoError(t, err)
+	require.Equal(t, p.Peak(), again.Program.Peak())
+}
+
+func FuzzRead(f *testing.F) {
+	f.Add(zipped(first + "a 8 0 0 0\nl copy fp32 0 0 7 0 0 0:8 -\nr 0\nw 0 0\nc\nf 0\np 0 forward\n"))
+	f.Add(zipped(first))
+	f.Fuzz(func(t *testing.T, file []byte) {
+		h, p, err := recorded.Read(bytes.NewReader(file), "run.vprof")
+		if err != nil {
+			return
+		}
+		_, again, err := recorded.Read(bytes.NewReader(written(t, h, p)), "run.vprof")
+		require.NoError(t, err)
+		require.Equal(t, p, again)
+	})
+}
