@@ -164,6 +164,7 @@ func (o *runOptions) check() error {
 func (o *runOptions) execute(ctx context.Context) (*script.Outcome, error) {
 	c := o.command
 	c.Stdin, c.Stdout, c.Stderr = o.app.stdin, o.app.stdout, o.app.stderr
+	c.StandIns = os.Getenv("VPROF_STANDINS")
 	c.Foreground = terminal(o.app.stdout) && o.app.stdin == os.Stdin
 	if o.out.chosen != report.Table {
 		c.Stdout = o.app.stderr

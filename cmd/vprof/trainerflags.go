@@ -56,14 +56,7 @@ func (f *caseFlags) takesTrainer(cmd *cobra.Command, a *app, searched ...string)
 			return nil
 		}
 		if cmd.ArgsLenAtDash() < 0 && !looksLikeFile(args[0]) {
-			if err := asScript(cmd, args); err != nil {
-				return err
-			}
-			hint := ""
-			if _, err := a.models().Lookup(args[0]); err == nil {
-				hint = fmt.Sprintf("; a model is named by --model %s", args[0])
-			}
-			return usagef("%s takes flags, and files of trainers (.yaml, .json, .sh), not %q%s", cmd.CommandPath(), args[0], hint)
+			return noFile(cmd, a, args)
 		}
 		defer a.reads()()
 		var err error
@@ -88,6 +81,18 @@ func (f *caseFlags) takesTrainer(cmd *cobra.Command, a *app, searched ...string)
 		}
 		return f.follow(cmd, a, searched)
 	}
+}
+
+// noFile says what an argument may be that is no file of a trainer.
+func noFile(cmd *cobra.Command, a *app, args []string) error {
+	if err := asScript(cmd, args); err != nil {
+		return err
+	}
+	hint := ""
+	if _, err := a.models().Lookup(args[0]); err == nil {
+		hint = fmt.Sprintf("; a model is named by --model %s", args[0])
+	}
+	return usagef("%s takes flags, and files of trainers (.yaml, .json, .sh), not %q%s", cmd.CommandPath(), args[0], hint)
 }
 
 // looksLikeFile tells a file from a mistyped flag.

@@ -128,10 +128,7 @@ func (c *Command) withBoard(r *room, env []string) ([]string, error) {
 	}
 	env = slices.DeleteFunc(env, func(v string) bool { return strings.HasPrefix(v, "CUDA_VISIBLE_DEVICES=") })
 	env = append(env, "VPROF_STANDINS="+c.StandIns, "VPROF_BOARD="+r.path("board"),
-		"VPROF_STANDIN_LOG="+r.path("missing"), "VPROF_ORACLE="+r.path("oracle"), "TRITON_LIBCUDA_PATH="+c.StandIns)
-	if len(c.Preload) > 0 {
-		env = append(env, "LD_PRELOAD="+prepended(strings.Join(c.Preload, ":"), os.Getenv("LD_PRELOAD")))
-	}
+		"VPROF_STANDIN_LOG="+r.path("missing"), "VPROF_ORACLE="+r.path("oracle"))
 	return env, nil
 }
 

@@ -24,11 +24,9 @@ type Command struct {
 	Args []string
 	// Board is the GPU that PyTorch finds.
 	Board device.GPU
-	// StandIns is the folder of libraries that give PyTorch the board; empty to run on
-	// the GPU of the machine.
+	// StandIns is the folder of libraries that give PyTorch the board, with a folder for
+	// each major version of CUDA; empty to run on the GPU of the machine.
 	StandIns string
-	// Preload lists those of them that every process of the command loads at its start.
-	Preload []string
 	// Steps is how often each optimizer steps before training is ended; zero for all.
 	Steps int
 	// Until is "eval" or "save" where training goes on until one has been seen, "end" to

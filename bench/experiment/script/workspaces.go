@@ -153,7 +153,9 @@ var (
 
 // parseQuestion reads a line such as
 //
-//	conv fprop dtype=half layout=nchw x=8,3,64,64 w=16,3,3,3 y=8,16,64,64 pad=1,1 stride=1,1 dilation=1,1 groups=1
+//	conv fprop dtype=half compute=float x=8,3,64,64;s=12288,4096,64,1 w=16,3,3,3;s=... y=8,16,64,64;s=... pad=1,1 stride=1,1 dilation=1,1
+//
+// where ;s= are strides. The groups are the channels of x divided by those of w.
 func parseQuestion(line string) (oracle.Question, error) {
 	var q oracle.Question
 	words := strings.Fields(line)
@@ -170,8 +172,9 @@ func parseQuestion(line string) (oracle.Question, error) {
 		given[key] = value
 	}
 	sizes := map[string][]int64{}
-	for _, key := range []string{"x", "w", "y", "pad", "stride", "dilation", "groups"} {
-		list, err := numbers(given[key])
+	for _, key := range []string{"x", "w", "y", "pad", "stride", "dilation"} {
+		dims, _, _ := strings.Cut(given[key], ";")
+		list, err := numbers(dims)
 		if err != nil {
 			return q, fmt.Errorf("%s: %w", key, err)
 		}
@@ -184,7 +187,7 @@ func parseQuestion(line string) (oracle.Question, error) {
 	if c.DType, known = types[given["dtype"]]; !known {
 		return q, fmt.Errorf("unknown type %q", given["dtype"])
 	}
-	if given["layout"] == "nhwc" {
+	if channelsLast(given["x"]) {
 		c.Layout = cudnn.ChannelsLast
 	}
 	return oracle.Of(c, operation), nil
@@ -194,10 +197,10 @@ func parseQuestion(line string) (oracle.Question, error) {
 func configOf(sizes map[string][]int64) (cudnn.Config, error) {
 	x, w, y := sizes["x"], sizes["w"], sizes["y"]
 	dims := len(x) - 2
-	if dims < 1 || dims > 3 || len(w) != len(x) || len(y) != len(x) || len(sizes["groups"]) != 1 {
+	if dims < 2 || dims > 3 || len(w) != len(x) || len(y) != len(x) || w[1] < 1 || x[1]%w[1] != 0 {
 		return cudnn.Config{}, fmt.Errorf("tensors of %d, %d and %d dimensions", len(x), len(w), len(y))
 	}
-	c := cudnn.Config{Dim: dims, N: x[0], Ci: x[1], Co: y[1], Groups: sizes["groups"][0]}
+	c := cudnn.Config{Dim: dims, N: x[0], Ci: x[1], Co: y[1], Groups: x[1] / w[1]}
 	for _, part := range []struct {
 		to   *[3]int64
 		from []int64
@@ -208,6 +211,14 @@ func configOf(sizes map[string][]int64) (cudnn.Config, error) {
 		copy(part.to[:], part.from)
 	}
 	return c, nil
+}
+
+// channelsLast tells whether the channels of a tensor lie side by side: its strides say so.
+func channelsLast(tensor string) bool {
+	dims, strides, _ := strings.Cut(tensor, ";s=")
+	d, err := numbers(dims)
+	s, failed := numbers(strides)
+	return err == nil && failed == nil && len(d) == len(s) && len(d) > 2 && d[1] > 1 && s[1] == 1
 }
 
 func numbers(list string) ([]int64, error) {

@@ -30,6 +30,8 @@ def watch():
     sys.meta_path.insert(0, Finder({
         "torch": watch_torch,
         "safetensors.torch": files.divert_safetensors,
+        "lightning.fabric.utilities.cloud_io": files.divert_lightning,
+        "lightning_fabric.utilities.cloud_io": files.divert_lightning,
         "torch.distributed.launcher.api": ranks.start_one_rank,
     }))
 

@@ -110,3 +110,16 @@ def divert_safetensors(module):
         return load_file(diversion.found(filename), *args, **kwargs)
 
     module.save_file, module.load_file = diverted_save, diverted_load
+
+
+def divert_lightning(module):
+    """The same for Lightning, which saves to memory and writes that by itself."""
+    if not diverts():
+        return
+    save = module._atomic_save
+
+    @functools.wraps(save)
+    def diverted_save(checkpoint, filepath):
+        return save(checkpoint, diversion.place(filepath))
+
+    module._atomic_save = diverted_save

@@ -3,6 +3,8 @@
 import ctypes
 import importlib.metadata
 import os
+import re
+import sys
 
 from . import events
 
@@ -16,25 +18,31 @@ PACKAGES = {
 
 
 def load():
-    """Loads every library of the folder VPROF_STANDINS, in the order of its file `order`.
+    """Loads every library of the folder for PyTorch's CUDA, in the order of their names.
 
     The linker then finds them under their names (their SONAME) when PyTorch asks.
     """
     folder = os.environ.get("VPROF_STANDINS")
     if not folder:
         return
+    folder = os.path.join(folder, cuda_of_torch())
+    if not os.path.isdir(folder):
+        return  # PyTorch finds no GPU then, which vprof reports
     tell_versions()
-    for name in in_order(folder):
+    os.environ["TRITON_LIBCUDA_PATH"] = folder
+    for name in sorted(os.listdir(folder)):
         ctypes.CDLL(os.path.join(folder, name), ctypes.RTLD_GLOBAL)
 
 
-def in_order(folder):
-    """The libraries of a folder: those that others need come first."""
-    order = os.path.join(folder, "order")
-    if os.path.exists(order):
-        with open(order, encoding="utf-8") as file:
-            return file.read().split()
-    return sorted(name for name in os.listdir(folder) if ".so" in name)
+def cuda_of_torch():
+    """The major version of the CUDA that PyTorch was built for ("13"), which is not imported yet."""
+    for folder in sys.path:
+        path = os.path.join(folder, "torch", "version.py")
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as file:
+                found = re.search(r"^cuda\b.*=\s*['\"](\d+)", file.read(), re.MULTILINE)
+            return found[1] if found else "none"
+    return "none"
 
 
 def tell_versions():

@@ -71,6 +71,7 @@ class Watch:
         def wrapped(*args, **kwargs):
             if self.ended or self.phases[-1] == phase:
                 return call(*args, **kwargs)
+            self.settle()
             if phase == "backward":
                 self.memory.label_batch(sys._getframe(1))
             self.begin(phase)
@@ -95,6 +96,7 @@ class Watch:
     def before_step(self, optimizer, *_):
         """Called by PyTorch before the step of any optimizer."""
         if not self.ended:
+            self.settle()
             self.memory.label_optimizer(optimizer)
             self.begin("optimizer")
 
@@ -145,10 +147,17 @@ class Watch:
         if self.evaluated is None and not training and self.trains(module):
             self.evaluated = weakref.ref(module)
             self.begin("evaluation")
-        elif self.evaluated is not None and training and self.evaluated() in (module, None):
-            self.evaluated = None
-            self.leave()
-            self.saw("eval")
+        else:
+            self.settle()
+
+    def settle(self):
+        """Ends the evaluation if its module trains again: not all call train() to say so."""
+        module = self.evaluated and self.evaluated()
+        if self.evaluated is None or module is not None and not module.training:
+            return
+        self.evaluated = None
+        self.leave()
+        self.saw("eval")
 
     def trains(self, module):
         """Tells whether an optimizer has parameters of a module."""
