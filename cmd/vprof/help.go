@@ -19,8 +19,8 @@ import (
 const (
 	usualWidth    = 80
 	mostShown     = 15
-	mostParagraph = 8
-	mostExample   = 8
+	mostParagraph = 7
+	mostExample   = 6
 )
 
 // helpAllFlag shows all that there is to say.
