@@ -16,7 +16,7 @@ CUDA_PKG := $(CUDA_LIB) ./cmd/...
 # Tests of the command line that drive a device: those with the tag. The others
 # are the plain build's.
 CUDA_RUN  = '^($(shell grep -l '^//go:build cuda' cmd/vprof/*_test.go | xargs grep -oh '^func Test[[:alnum:]]*' | cut -c6- | paste -sd '|'))$$'
-.PHONY: all build static cuda test test-cuda test-slurm gpu-check gpu-check-build race lint fmt record-check bench fuzz fuzz-nightly golden pictures cover kernels kernels-check cuda-header clean
+.PHONY: all build static cuda test test-cuda test-slurm gpu-check gpu-check-build race lint fmt record-check bench fuzz fuzz-nightly golden pictures cover kernels kernels-check cuda-header standins standins-check clean
 
 all: build lint test
 
@@ -143,6 +143,28 @@ kernels-check: $(WHEELS)/nvrtc/installed $(WHEELS)/ptxas-11.8/installed $(WHEELS
 cuda-header: $(WHEELS)/header/installed ## our header of the driver says what NVIDIA's does
 	VPROF_CUDA_INCLUDE=$(CURDIR)/$(WHEELS)/header/nvidia/cuda_runtime/include \
 	  $(CUDA_ENV) $(GO) test -count=1 -tags cuda -run TestHeaderIsNVIDIAs ./internal/cudalib
+
+STANDINS := profiler/device/standins
+STANDIN_WHEELS := $(WHEELS)/standins
+
+$(STANDIN_WHEELS)/%/installed: $(STANDINS)/wheels/%.txt
+	rm -rf $(@D)
+	PIP_ROOT_USER_ACTION=ignore python3 -m pip install --quiet --no-deps --require-hashes --target $(@D) -r $<
+	touch $@
+
+# The libraries that stand in for NVIDIA's, for CUDA 12 and 13, packed.
+$(STANDIN_WHEELS)/standins.tar.bz2: $(foreach w,compiler headers-12 headers-13,$(STANDIN_WHEELS)/$(w)/installed) $(wildcard $(STANDINS)/source/*) $(STANDINS)/build.sh
+	rm -rf $(STANDIN_WHEELS)/built
+	export PYTHONPATH=$(CURDIR)/$(STANDIN_WHEELS)/compiler CC='python3 -m ziglang cc -target x86_64-linux-gnu.2.17'; set -e; h=$(CURDIR)/$(STANDIN_WHEELS); \
+	$(STANDINS)/build.sh 12 $(STANDIN_WHEELS)/built/12 $$h/headers-12/nvidia/cuda_runtime/include $$h/headers-12/nvidia/cuda_nvcc/include; \
+	$(STANDINS)/build.sh 13 $(STANDIN_WHEELS)/built/13 $$h/headers-13/nvidia/cu13/include
+	python3 $(STANDINS)/pack.py $(STANDIN_WHEELS)/built $@
+
+standins: $(STANDIN_WHEELS)/standins.tar.bz2 ## the libraries that stand in for NVIDIA's, from their sources
+	cp $< $(STANDINS)/standins.tar.bz2
+
+standins-check: $(STANDIN_WHEELS)/standins.tar.bz2 ## these libraries are those of the sources
+	cmp $< $(STANDINS)/standins.tar.bz2
 
 clean:
 	rm -f vprof coverage.out

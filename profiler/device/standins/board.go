@@ -1,0 +1,49 @@
+package standins
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/vprof/vprof/profiler/device"
+)
+
+// WriteBoard describes a board to the libraries, as the file of VPROF_BOARD: a line is a key, a
+// space and a value; devices is how many of them there are, driver the version of CUDA times
+// 1000 (13020 for 13.2).
+func WriteBoard(w io.Writer, gpu device.GPU, devices, driver int) error {
+	perSM, perBlock := sharedMemory(gpu.Capability)
+	_, err := fmt.Fprintf(w, `name %s
+memory %d
+context %d
+cc_major %d
+cc_minor %d
+sms %d
+threads_per_sm %d
+shared_per_block %d
+shared_per_sm %d
+clock_khz %d
+driver %d
+count %d
+`, gpu.Product, gpu.Memory, gpu.Context, int(gpu.Capability)/10, int(gpu.Capability)%10, gpu.SMs, gpu.ThreadsPerSM,
+		perBlock, perSM, gpu.BoostMHz*1000, driver, devices)
+	return err
+}
+
+// sharedMemory is the shared memory of a multiprocessor and what one block can opt in to, in
+// bytes, as the CUDA C++ Programming Guide's table of compute capabilities has them.
+func sharedMemory(c device.Capability) (perSM, perBlock int) {
+	const kib, reserved = 1 << 10, 1 << 10 // the system takes 1 KiB of each block from 8.0 on
+	switch {
+	case c < 70:
+		return 96 * kib, 48 * kib
+	case c < 75:
+		return 96 * kib, 96 * kib
+	case c < 80:
+		return 64 * kib, 64 * kib
+	case c == 80, c == 87:
+		return 164 * kib, 164*kib - reserved
+	case c < 90, c >= 120:
+		return 100 * kib, 100*kib - reserved
+	}
+	return 228 * kib, 228*kib - reserved
+}

@@ -1,0 +1,42 @@
+// Package standins holds libraries that stand in for NVIDIA's, so that PyTorch's own CUDA
+// build runs on a machine without a GPU.
+//
+// Under each soname that PyTorch needs (libcudart, libcublas, libcudnn, libnccl, libcuda, ...)
+// there is a small library that needs libvprof_gpu.so, which has all functions. They are public
+// ones: what NVIDIA's headers declare, and what code compiled by nvcc calls. Memory is counted
+// against the board and backed lazily by reserved addresses, so that what was never written
+// reads as zeros and takes no memory of the host; kernels do nothing; what the host put on the
+// device comes back. Functions without a meaning of their own come from the table
+// source/names.inc, which names.py makes of the headers: they return 0, write 0 to their
+// outputs, and are logged once.
+//
+// [Unpack] writes the libraries for a version of CUDA into a folder. Its files are loaded by
+// full path, in the order of their names and with RTLD_GLOBAL, before torch is imported: the
+// loader then takes them for the sonames that torch needs, whatever its RPATH says. Every
+// Python process does that again in its own start-up hook, so that children with a changed
+// LD_PRELOAD find them, too. Triton links against libcuda.so.1 in the folder that
+// TRITON_LIBCUDA_PATH names; that is this one.
+//
+// # Environment
+//
+//	VPROF_BOARD        a file that describes the board, see [WriteBoard]; all devices are equal
+//	VPROF_STANDINS     the folder of the libraries; the hook reads it
+//	VPROF_STANDIN_LOG  a file that gets a line "default NAME" for each function of the table that
+//	                   was called, and "unanswered QUESTION" for sizes that nobody knew
+//	VPROF_ORACLE       a Unix socket that knows sizes which libraries decide
+//
+// # Sizes that libraries decide
+//
+// A question is a connection to the socket, a line of text, and a line of answer: bytes, a space,
+// and "asked" if a library said so or "modeled" if a rule did. Without an answer a size is 0.
+// Answers are kept for the life of the process. Lists are comma-separated; a tensor is its
+// dimensions, ";s=" and its strides. Types are half, bfloat16, float, double or other.
+//
+//	conv fprop|dgrad|wgrad dtype=T compute=T x=DIMS;s=STRIDES w=... y=... pad=... stride=... dilation=...
+//	graph op=KIND ATTRIBUTE=DIMS;s=STRIDES ... op=...
+//
+// Operations of a graph and their attributes are numbers of cuDNN's public enumerations
+// cudnnBackendDescriptorType_t and cudnnBackendAttributeName_t; a graph that begins with a
+// convolution is asked for as conv. The groups of a convolution are the channels of x divided
+// by those of w.
+package standins

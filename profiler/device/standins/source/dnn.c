@@ -1,0 +1,275 @@
+/* dnn.c: cuDNN. Of its backend interface it keeps the attributes that are set, finds one engine for
+ * every graph, and asks vprof for the workspace of a plan. */
+#include "core.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SUCCESS = 0 };
+
+/* Numbers of the public enumerations cudnnBackendAttributeName_t and cudnnBackendAttributeType_t. */
+enum {
+    CONV_COMPUTE = 100, CONV_DILATIONS = 102, CONV_STRIDES = 103, CONV_PADDINGS = 105,
+    HEUR_GRAPH = 201, HEUR_RESULTS = 202, CONFIG_ENGINE = 300, CONFIG_SHARED = 304,
+    PLAN_CONFIG = 401, PLAN_WORKSPACE = 402, GRAPH_OPERATIONS = 801,
+    TENSOR_TYPE = 901, TENSOR_DIMENSIONS = 902, TENSOR_STRIDES = 903,
+    ENGINE_GRAPH = 1300, ENGINE_INDEX = 1301,
+};
+enum { BOOLEAN = 2, CHARACTER = 24, DESCRIPTOR = 15 };
+
+API size_t cudnnGetVersion(void) { return spec.cudnn ? spec.cudnn : 92600; }
+API size_t cudnnGetCudartVersion(void) { return spec.runtime ? spec.runtime : spec.driver; }
+API const char *cudnnGetErrorString(int error) { return error ? "CUDNN_STATUS_NOT_SUPPORTED" : "CUDNN_STATUS_SUCCESS"; }
+API void cudnnGetLastErrorString(char *text, size_t size) { snprintf(text, size, "not supported by the simulated GPU"); }
+
+/* The random state of dropout: 24 bytes for each thread that the board can hold. */
+API int cudnnDropoutGetStatesSize(void *handle, size_t *bytes)
+{
+    (void)handle;
+    *bytes = spec.sms * spec.threads_per_sm * 24;
+    return SUCCESS;
+}
+
+/* ---- descriptors ---------------------------------------------------------------------------- */
+
+typedef struct attribute {
+    int name, type;
+    int64_t count;
+    struct attribute *next;
+    _Alignas(8) char values[];
+} attribute;
+/* A descriptor lives as long as its owner or another that holds it. */
+typedef struct { int kind, references; attribute *attributes; } descriptor;
+
+static size_t size_of(int type)
+{
+    switch (type) {
+    case 0: case 3: case 5: case 6: case DESCRIPTOR: case 26: return 8;
+    case BOOLEAN: case CHARACTER: return 1;
+    default: return 4;
+    }
+}
+
+static attribute *find(const descriptor *d, int name)
+{
+    attribute *a = d ? d->attributes : NULL;
+    while (a && a->name != name)
+        a = a->next;
+    return a;
+}
+
+API int cudnnBackendCreateDescriptor(int kind, descriptor **d)
+{
+    *d = calloc(1, sizeof **d);
+    (*d)->kind = kind;
+    (*d)->references = 1;
+    return SUCCESS;
+}
+
+API int cudnnBackendDestroyDescriptor(descriptor *d)
+{
+    if (!d || --d->references)
+        return SUCCESS;
+    for (attribute *a = d->attributes, *next; a; a = next) {
+        next = a->next;
+        for (int64_t i = 0; a->type == DESCRIPTOR && i < a->count; i++)
+            cudnnBackendDestroyDescriptor(((descriptor **)a->values)[i]);
+        free(a);
+    }
+    free(d);
+    return SUCCESS;
+}
+
+API int cudnnBackendFinalize(descriptor *d) { return (void)d, SUCCESS; }
+API int cudnnBackendExecute(void *h, descriptor *plan, descriptor *pack) { return (void)h, (void)plan, (void)pack, SUCCESS; }
+
+/* A later value of an attribute hides the earlier one. */
+API int cudnnBackendSetAttribute(descriptor *d, int name, int type, int64_t count, const void *values)
+{
+    size_t bytes = size_of(type) * (size_t)count;
+    attribute *a = calloc(1, sizeof *a + bytes);
+    a->name = name;
+    a->type = type;
+    a->count = count;
+    a->next = d->attributes;
+    if (bytes && values)
+        memcpy(a->values, values, bytes);
+    for (int64_t i = 0; type == DESCRIPTOR && i < count; i++)
+        if (((descriptor **)a->values)[i])
+            ((descriptor **)a->values)[i]->references++;
+    d->attributes = a;
+    return SUCCESS;
+}
+
+/* A descriptor that an attribute holds. */
+static descriptor *held(const descriptor *d, int name, int i)
+{
+    const attribute *a = find(d, name);
+    return a && i < a->count ? ((descriptor *const *)a->values)[i] : NULL;
+}
+
+/* ---- questions ------------------------------------------------------------------------------ */
+
+typedef struct { char text[2048]; size_t n; } line;
+
+__attribute__((format(printf, 2, 3))) static void put(line *l, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(l->text + l->n, sizeof l->text - l->n, format, args);
+    va_end(args);
+    if (n > 0 && l->n + (size_t)n < sizeof l->text)
+        l->n += (size_t)n;
+}
+
+static void put_list(line *l, const char *key, const attribute *a)
+{
+    put(l, "%s", key);
+    for (int64_t i = 0; a && i < a->count; i++)
+        put(l, "%s%lld", i ? "," : "", (long long)((const int64_t *)a->values)[i]);
+}
+
+static const char *type_name(int type)
+{
+    switch (type) {
+    case 0: return "float";
+    case 1: return "double";
+    case 2: return "half";
+    case 9: return "bfloat16";
+    default: return "other";
+    }
+}
+
+static int scalar(const descriptor *d, int name)
+{
+    const attribute *a = find(d, name);
+    return a ? *(const int *)a->values : -1;
+}
+
+static void put_tensor(line *l, const char *key, const descriptor *tensor)
+{
+    put_list(l, key, find(tensor, TENSOR_DIMENSIONS));
+    put_list(l, ";s=", find(tensor, TENSOR_STRIDES));
+}
+
+/* The operations that are convolutions, with the attributes of the three tensors and their description. */
+static const struct { const char *name; int convolution, x, w, y; } convolutions[] = {
+    {"fprop", 702, 704, 703, 705},
+    {"dgrad", 708, 710, 709, 711},
+    {"wgrad", 714, 716, 715, 717},
+};
+
+static int put_convolution(line *l, const descriptor *operation)
+{
+    for (size_t i = 0; i < sizeof convolutions / sizeof *convolutions; i++) {
+        const descriptor *c = held(operation, convolutions[i].convolution, 0);
+        if (!c)
+            continue;
+        const descriptor *x = held(operation, convolutions[i].x, 0);
+        l->n = (size_t)snprintf(l->text, sizeof l->text, "conv %s dtype=%s compute=%s", convolutions[i].name,
+                                type_name(scalar(x, TENSOR_TYPE)), type_name(scalar(c, CONV_COMPUTE)));
+        put_tensor(l, " x=", x);
+        put_tensor(l, " w=", held(operation, convolutions[i].w, 0));
+        put_tensor(l, " y=", held(operation, convolutions[i].y, 0));
+        put_list(l, " pad=", find(c, CONV_PADDINGS));
+        put_list(l, " stride=", find(c, CONV_STRIDES));
+        put_list(l, " dilation=", find(c, CONV_DILATIONS));
+        return 1;
+    }
+    return 0;
+}
+
+/* Of a graph without a convolution, its operations and the tensors of each by attribute. */
+static void put_graph(line *l, const descriptor *graph)
+{
+    put(l, "graph");
+    const attribute *operations = find(graph, GRAPH_OPERATIONS);
+    for (int i = 0; operations && i < operations->count; i++) {
+        const descriptor *operation = held(graph, GRAPH_OPERATIONS, i);
+        put(l, " op=%d", operation->kind);
+        for (const attribute *a = operation->attributes; a; a = a->next)
+            if (a->type == DESCRIPTOR && a->count == 1 && find(held(operation, a->name, 0), TENSOR_DIMENSIONS)) {
+                put(l, " %d=", a->name);
+                put_tensor(l, "", held(operation, a->name, 0));
+            }
+    }
+}
+
+static int64_t workspace(const descriptor *graph)
+{
+    line l = {.n = 0};
+    if (!put_convolution(&l, held(graph, GRAPH_OPERATIONS, 0)))
+        put_graph(&l, graph);
+    return (int64_t)ask(l.text);
+}
+
+/* ---- answers -------------------------------------------------------------------------------- */
+
+/* The one engine that heuristics find: a configuration whose engine is of the asked graph. */
+static void configure(descriptor *config, descriptor *graph)
+{
+    descriptor *engine;
+    cudnnBackendCreateDescriptor(2, &engine);
+    cudnnBackendSetAttribute(engine, ENGINE_GRAPH, DESCRIPTOR, 1, &graph);
+    cudnnBackendSetAttribute(engine, ENGINE_INDEX, 3, 1, &(int64_t){0});
+    cudnnBackendSetAttribute(config, CONFIG_ENGINE, DESCRIPTOR, 1, &engine);
+    cudnnBackendDestroyDescriptor(engine); /* the configuration holds it */
+}
+
+static int copy_out(const attribute *a, int64_t wanted, int64_t *count, void *values)
+{
+    int64_t n = a ? a->count : 0;
+    if (count)
+        *count = n;
+    if (a && values)
+        memcpy(values, a->values, size_of(a->type) * (size_t)(n < wanted ? n : wanted));
+    return SUCCESS;
+}
+
+/* Descriptors are read into those that the caller made. */
+static int copy_descriptors(const attribute *a, int64_t wanted, int64_t *count, descriptor **out)
+{
+    int64_t n = a ? a->count : 0;
+    if (count)
+        *count = n;
+    for (int64_t i = 0; out && i < n && i < wanted; i++) {
+        if (!out[i])
+            continue;
+        for (const attribute *from = ((descriptor *const *)a->values)[i]->attributes; from; from = from->next)
+            cudnnBackendSetAttribute(out[i], from->name, from->type, from->count, from->values);
+    }
+    return SUCCESS;
+}
+
+static int answer(size_t bytes, const void *from, int64_t *count, void *to)
+{
+    if (count)
+        *count = 1;
+    if (to)
+        memcpy(to, from, bytes);
+    return SUCCESS;
+}
+
+static int64_t workspace_of_plan(const descriptor *plan)
+{
+    return workspace(held(held(held(plan, PLAN_CONFIG, 0), CONFIG_ENGINE, 0), ENGINE_GRAPH, 0));
+}
+
+API int cudnnBackendGetAttribute(descriptor *d, int name, int type, int64_t wanted, int64_t *count, void *values)
+{
+    switch (name) {
+    case HEUR_RESULTS:
+        if (count)
+            *count = 1;
+        if (values && wanted > 0)
+            configure(*(descriptor **)values, held(d, HEUR_GRAPH, 0));
+        return SUCCESS;
+    case PLAN_WORKSPACE: return answer(sizeof(int64_t), &(int64_t){workspace_of_plan(d)}, count, values);
+    case CONFIG_SHARED: return answer(sizeof(int), &(int){0}, count, values);
+    }
+    if (type == DESCRIPTOR)
+        return copy_descriptors(find(d, name), wanted, count, values);
+    return copy_out(find(d, name), wanted, count, values);
+}

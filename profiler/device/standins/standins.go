@@ -1,0 +1,87 @@
+package standins
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/bzip2"
+	"crypto/sha256"
+	_ "embed" // the archive
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+)
+
+// archive has the folders 12 and 13, for the major versions of CUDA.
+//
+//go:embed standins.tar.bz2
+var archive []byte
+
+// Unpack puts the libraries into a folder below cache that is named after their content, unless
+// they are there already, and returns the folder of those for a major version of CUDA, 12 or 13.
+func Unpack(cache string, cuda int) (string, error) {
+	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
+		return "", fmt.Errorf("scripts run on a simulated GPU on Linux x86-64 alone, not on %s/%s", runtime.GOOS, runtime.GOARCH)
+	}
+	if cuda != 12 && cuda != 13 {
+		return "", fmt.Errorf("no libraries stand in for those of CUDA %d: 12 and 13 have them", cuda)
+	}
+	sum := sha256.Sum256(archive)
+	dir := filepath.Join(cache, "standins-"+hex.EncodeToString(sum[:8]))
+	folder := filepath.Join(dir, fmt.Sprint(cuda))
+	if _, err := os.Stat(dir); err == nil {
+		return folder, nil
+	}
+	if err := os.MkdirAll(cache, 0o700); err != nil {
+		return "", err
+	}
+	work, err := os.MkdirTemp(cache, "unpacking")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(work)
+	if err := extract(work); err != nil {
+		return "", fmt.Errorf("unpack the libraries that stand in for NVIDIA's: %w", err)
+	}
+	// Another process may have been faster, with the same.
+	if err := os.Rename(work, dir); err != nil && !errors.Is(err, os.ErrExist) {
+		return "", err
+	}
+	return folder, nil
+}
+
+// extract writes the archive's files below a folder.
+func extract(dir string) error {
+	files := tar.NewReader(bzip2.NewReader(bytes.NewReader(archive)))
+	for {
+		file, err := files.Next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if file.Typeflag != tar.TypeReg || strings.Contains(file.Name, "..") {
+			continue
+		}
+		if err := write(filepath.Join(dir, filepath.FromSlash(file.Name)), files); err != nil {
+			return err
+		}
+	}
+}
+
+func write(path string, content io.Reader) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o700)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(file, content)
+	return errors.Join(err, file.Close())
+}

@@ -1,0 +1,85 @@
+/* drive.c drives the stand-ins without PyTorch: drive FOLDER. The board has 1 GiB, a context takes a quarter. */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MIB (1024ul * 1024)
+#define CHECK(condition)                                                          \
+    do                                                                            \
+        if (!(condition)) {                                                       \
+            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);       \
+            exit(1);                                                              \
+        }                                                                         \
+    while (0)
+
+static void *library;
+
+static int (*function(const char *name))()
+{
+    int (*found)() = (int (*)())dlsym(library, name);
+    if (!found)
+        fprintf(stderr, "%s: not there\n", name);
+    CHECK(found);
+    return found;
+}
+#define CALL(name, ...) function(#name)(__VA_ARGS__)
+
+static void memory(void)
+{
+    enum { OUT_OF_MEMORY = 2 };
+    size_t left, total;
+    char *at, *other, text[8] = "", zeros[8] = "12345";
+    CHECK(!CALL(cudaSetDevice, 0));
+    CHECK(!CALL(cudaMemGetInfo, &left, &total) && total == 1024 * MIB && left == 768 * MIB);
+    CHECK(!CALL(cudaMalloc, &at, 512 * MIB));
+    CHECK(CALL(cudaMalloc, &other, 257 * MIB) == OUT_OF_MEMORY && !other);
+    CHECK(CALL(cudaGetLastError) == OUT_OF_MEMORY && !CALL(cudaGetLastError));
+    CHECK(!CALL(cudaMalloc, &other, 256 * MIB));
+    CHECK(!CALL(cudaMemcpy, at + 100, "seven!", (size_t)7, 1));
+    CHECK(!CALL(cudaMemcpy, other, at + 100, (size_t)7, 3));
+    CHECK(!CALL(cudaMemcpy, text, other, (size_t)7, 2) && !strcmp(text, "seven!"));
+    CHECK(!CALL(cudaMemcpy, zeros, at + 200 * MIB, (size_t)8, 2) && !memcmp(zeros, "\0\0\0\0\0\0\0", 8));
+    CHECK(!CALL(cudaSetDevice, 1)); /* the second device has memory of its own */
+    CHECK(!CALL(cudaMemGetInfo, &left, &total) && left == 768 * MIB);
+    CHECK(!CALL(cudaFree, at) && !CALL(cudaFree, other));
+    CHECK(CALL(cudaFree, at)); /* twice */
+    CHECK(!CALL(cudaSetDevice, 0) && !CALL(cudaMemGetInfo, &left, &total) && left == 768 * MIB);
+}
+
+static void graph(void)
+{
+    void *stream, *second, *event, *recorded, *run;
+    int capturing;
+    CHECK(!CALL(cudaStreamCreateWithFlags, &stream, 1u) && !CALL(cudaStreamCreateWithFlags, &second, 1u));
+    CHECK(!CALL(cudaEventCreateWithFlags, &event, 2u));
+    CHECK(CALL(cudaStreamBeginCapture, NULL, 0)); /* not the default stream */
+    CHECK(!CALL(cudaStreamBeginCapture, stream, 0));
+    CHECK(!CALL(cudaEventRecord, event, stream) && !CALL(cudaStreamWaitEvent, second, event, 0u));
+    CHECK(!CALL(cudaStreamIsCapturing, second, &capturing) && capturing);
+    CHECK(!CALL(cudaStreamEndCapture, stream, &recorded));
+    CHECK(!CALL(cudaStreamIsCapturing, second, &capturing) && !capturing);
+    CHECK(!CALL(cudaGraphInstantiateWithFlags, &run, recorded, 0ull) && !CALL(cudaGraphLaunch, run, stream));
+    CHECK(!CALL(cudaGraphExecDestroy, run) && !CALL(cudaGraphDestroy, recorded));
+}
+
+static void refused(void)
+{
+    void *table = &table, *handle = &handle;
+    CHECK(CALL(cuGetExportTable, &table, NULL) && !table);
+    for (int i = 0; i < 2; i++)
+        CHECK(!CALL(cusparseCreate, &handle) && !handle);
+}
+
+int main(int argc, char **argv)
+{
+    char path[4096];
+    CHECK(argc == 2);
+    snprintf(path, sizeof path, "%s/vprof-cudart.so.13", argv[1]);
+    library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+    CHECK(library);
+    memory();
+    graph();
+    refused();
+    return 0;
+}
