@@ -30,6 +30,6 @@ func (a *xielu) Forward(f *frame, x *tensor) *tensor {
 	alphaN := g.Let(a.Beta.Add(a.AlphaN.Softplus()))
 	y := trace.Where(x.GtScalar(),
 		alphaP.Mul(x).Mul(x).Add(a.Beta.Mul(x)),
-		x.Minimum(a.Eps.Tensor).Expm1().Sub(x).Mul(alphaN).Add(a.Beta.Mul(x)))
+		x.Minimum(a.Eps.Tensor).Function("expm1").Sub(x).Mul(alphaN).Add(a.Beta.Mul(x)))
 	return g.Return(y)
 }

@@ -169,8 +169,8 @@ func (h *hyperboloid) Forward(f *frame, x *tensor) *tensor {
 	v := f.Let(f.Call(h.Linear, x))
 	root := f.Let(constant(f).Sqrt())
 	norm := f.Let(v.Norm(2, true, 1).ClampOneSided())
-	s := f.Let(norm.Div(root).Sinh())
-	return trace.Cat(1, norm.Div(root).Cosh(), s.Mul(v).Div(norm))
+	s := f.Let(norm.Div(root).Function("sinh"))
+	return trace.Cat(1, norm.Div(root).Function("cosh"), s.Mul(v).Div(norm))
 }
 
 // lorentz is the distance of points u [n, d] and v [n, d] or [n, k, d].
@@ -183,7 +183,7 @@ func lorentz(f *frame, u, v *tensor) *tensor {
 	last := uv.NDim() - 1
 	dot := g.Let(uv.Slice(last, 1, uv.Size(last)).Sum(false, -1).Sub(uv.Select(last, 0)))
 	g.Set(&dot, dot.ClampOneSided())
-	return g.Return(constant(g).Sqrt().Mul(dot.Neg().Acosh()))
+	return g.Return(constant(g).Sqrt().Mul(dot.Neg().Function("acosh")))
 }
 
 // constant is torch.tensor(c, device="cuda").

@@ -42,18 +42,64 @@ var families = []family{pointwise, activations, reductions, shapes, indexing, pr
 // index finds the text of a schema by its qualified name and overload:
 // "aten::add.Tensor". Texts are parsed when first asked for.
 var index = sync.OnceValue(func() map[string]*entry {
-	all := make(map[string]*entry, 512)
+	all := make(map[string]*entry, 1024)
+	add := func(text string, run body) {
+		name, _, _ := strings.Cut(text, "(")
+		if !strings.Contains(name, "::") {
+			name = "aten::" + name
+		}
+		all[name] = &entry{text: text, run: run}
+	}
+	for _, o := range trace.PointwiseOperators() {
+		for _, f := range o.Forms() {
+			add(f.Schema, rowBody(o, f.InPlace))
+		}
+	}
 	for _, f := range families {
 		for text, run := range f {
-			name, _, _ := strings.Cut(text, "(")
-			if !strings.Contains(name, "::") {
-				name = "aten::" + name
-			}
-			all[name] = &entry{text: text, run: run}
+			add(text, run)
 		}
 	}
 	return all
 })
+
+// rowBody is the body of an operator that is a row of the recorder. Its overload for numbers
+// is taken where a number stands in for a tensor.
+func rowBody(o *trace.Operator, inPlace bool) body {
+	return one(func(a *Args) *tensor {
+		xs, n, lacking := a.operands()
+		op := o
+		if lacking {
+			op = o.WithNumber()
+		}
+		switch {
+		case op == nil:
+			panic("a number where there must be a tensor")
+		case inPlace:
+			return op.CallInPlace(xs...)
+		default:
+			return op.CallWith(n, xs...)
+		}
+	})
+}
+
+// operands are the tensors of a call, and the kind of the number that is its argument "other";
+// lacking says that a number was given for a tensor.
+func (a *Args) operands() (xs []*tensor, n trace.Number, lacking bool) {
+	for i, p := range a.op.Arguments {
+		x, ok := a.values[i].(*tensor)
+		switch {
+		case ok:
+			xs = append(xs, x)
+		case p.Type == "Tensor":
+			lacking = true
+		}
+		if !ok && p.Name == "other" {
+			n = kindOf(a.values[i])
+		}
+	}
+	return xs, n, lacking
+}
 
 type entry struct {
 	text string

@@ -7,7 +7,7 @@ var special = family{
 	"special_softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor":        one(func(a *Args) *tensor { return softmax(a, (*tensor).Softmax, (*tensor).SoftmaxTo) }),
 	"special_log_softmax(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor": one(func(a *Args) *tensor { return softmax(a, (*tensor).LogSoftmax, (*tensor).LogSoftmaxTo) }),
 	"special_logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor":       one(func(a *Args) *tensor { return a.first(0).LogSumExp(a.Bool("keepdim"), a.Dims("dim")...) }),
-	"special_expm1(Tensor self) -> Tensor":                                           unary((*tensor).Expm1),
+	"special_expm1(Tensor self) -> Tensor":                                           function("expm1"),
 	"special_exp2(Tensor self) -> Tensor":                                            function("exp2"),
 	"special_erfc(Tensor self) -> Tensor":                                            function("erfc"),
 	"special_erfinv(Tensor self) -> Tensor":                                          function("erfinv"),
@@ -18,12 +18,6 @@ var special = family{
 	"special_round(Tensor self, *, int decimals=0) -> Tensor":                        function("round"),
 	"special_sinc(Tensor self) -> Tensor":                                            function("sinc"),
 	"special_i0(Tensor self) -> Tensor":                                              function("i0"),
-	"polygamma(int n, Tensor self) -> Tensor":                                        one(func(a *Args) *tensor { return a.Tensor("self").Function("polygamma") }),
-	"special_polygamma(int n, Tensor self) -> Tensor":                                one(func(a *Args) *tensor { return a.Tensor("self").Function("polygamma") }),
-	"special_entr(Tensor self) -> Tensor":                                            function("special_entr"),
-	"special_erfcx(Tensor self) -> Tensor":                                           function("special_erfcx"),
-	"deg2rad(Tensor self) -> Tensor":                                                 unary((*tensor).MulScalar),
-	"rad2deg(Tensor self) -> Tensor":                                                 unary((*tensor).MulScalar),
 	"angle(Tensor self) -> Tensor":                                                   unary((*tensor).Angle),
 	"pdist(Tensor self, float p=2) -> Tensor":                                        one(func(a *Args) *tensor { return a.first(0).PDist(a.Float("p")) }),
 	"aminmax(Tensor self, *, int? dim=None, bool keepdim=False) -> (Tensor min, Tensor max)": pair(func(a *Args) (x, y *tensor) {
@@ -45,8 +39,5 @@ var special = family{
 		}
 		return a.first(0).SegmentReduce(a.Tensor("lengths"), a.Tensor("offsets"))
 	}),
-	"row_stack(Tensor[] tensors) -> Tensor":                            joined(0, 2),
-	"multiply_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)":    arithmetic((*tensor).MulInPlace, (*tensor).MulScalarInPlace),
-	"divide_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)":      arithmetic((*tensor).DivInPlace, (*tensor).DivScalarInPlace),
-	"true_divide_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)": arithmetic((*tensor).DivInPlace, (*tensor).DivScalarInPlace),
+	"row_stack(Tensor[] tensors) -> Tensor": joined(0, 2),
 }

@@ -211,6 +211,8 @@ type backward struct {
 	ins   [1]*Tensor
 	outs  [4]*Tensor
 	keeps [5]*Tensor
+	// terms are what the names in formulas stand for: grad, then what was kept.
+	terms [6]*Tensor
 }
 
 // saved is the i-th tensor the forward kept, nil if it was not needed.

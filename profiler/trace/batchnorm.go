@@ -158,7 +158,7 @@ func (b *backward) nativeBatchNormBackward(training bool) []*Tensor {
 			out[1] = t.empty(w.dtype, channels).retain()
 		}
 		if needB {
-			out[2] = t.empty(w.dtype, channels).retain()
+			out[2] = t.empty(b.input(2).dtype, channels).retain()
 		}
 		t.launchNormOf(x.byChannel(), out[0], normBackwardFLOPs, g, x)
 		c.done()
@@ -172,7 +172,7 @@ func (b *backward) nativeBatchNormBackward(training bool) []*Tensor {
 		c.let(t.empty(acc, channels))
 	}
 	if reduce {
-		out[1], out[2] = c.batchNormReduce(g, x, w, needX, needW, needB)
+		out[1], out[2] = b.batchNormReduce(c, g)
 	}
 	if needX {
 		if training && x.batchNormLayout() == normChannelsLast {
@@ -192,27 +192,26 @@ func (b *backward) nativeBatchNormBackward(training bool) []*Tensor {
 // batchNormReduce is batch_norm_backward_reduce_cuda: the sums over all but
 // the channels, which become locals of c, and the parameters' gradients, which
 // are returned with a reference of their own.
-func (c *call) batchNormReduce(g, x, w *Tensor, needX, needW, needB bool) (gw, gb *Tensor) {
-	t := c.t
+func (b *backward) batchNormReduce(c *call, g *Tensor) (gw, gb *Tensor) {
+	t, x := c.t, b.saved(0)
 	channels, acc := x.shape[1], x.dtype.accumulate()
-	if x.normChannelsLastKernels() && g.normChannelsLastKernels() {
+	lastKernels := x.normChannelsLastKernels() && g.normChannelsLastKernels()
+	weighted := b.saved(1) != nil
+	if lastKernels || b.needs(0) {
 		c.let(t.empty(acc, channels))
 		c.let(t.empty(acc, channels))
-		if w != nil {
-			gw, gb = t.empty(w.dtype, channels).retain(), t.empty(w.dtype, channels).retain()
-		}
+	}
+	if b.needs(1) || lastKernels && weighted {
+		gw = t.empty(b.saved(1).dtype, channels).retain()
+	}
+	switch {
+	case b.needs(2):
+		gb = t.empty(b.input(2).dtype, channels).retain()
+	case lastKernels && weighted:
+		gb = t.empty(b.saved(1).dtype, channels).retain()
+	}
+	if lastKernels {
 		x.channelsLastStaging(2)
-		return gw, gb
-	}
-	if needX {
-		c.let(t.empty(acc, channels))
-		c.let(t.empty(acc, channels))
-	}
-	if needW {
-		gw = t.empty(w.dtype, channels).retain()
-	}
-	if needB {
-		gb = t.empty(w.dtype, channels).retain()
 	}
 	return gw, gb
 }

@@ -97,24 +97,31 @@ func whereScalar(op string, cond, x *Tensor) *Tensor {
 }
 
 // Clamp is x.clamp(min, max).
-func (x *Tensor) Clamp() *Tensor { return x.unary(&opClamp) }
+func (x *Tensor) Clamp() *Tensor { return opClamp.Call(x) }
 
 // ClampInPlace is x.clamp_(min, max).
-func (x *Tensor) ClampInPlace() *Tensor { return x.unaryInPlace(&opClamp) }
+func (x *Tensor) ClampInPlace() *Tensor { return opClamp.CallInPlace(x) }
 
 // ClampOneSided is x.clamp(min=number) or x.clamp(max=number).
-func (x *Tensor) ClampOneSided() *Tensor { return x.unary(&opClampOneSided) }
+func (x *Tensor) ClampOneSided() *Tensor { return opClampOneSided.Call(x) }
 
 // ClampMin is x.clamp_min(number).
-func (x *Tensor) ClampMin() *Tensor { return x.unary(&opClampMin) }
+func (x *Tensor) ClampMin() *Tensor { return operatorIndex["clamp_min"].Call(x) }
 
 // ClampMinInPlace is x.clamp_min_(number).
-func (x *Tensor) ClampMinInPlace() *Tensor { return x.unaryInPlace(&opClampMin) }
+func (x *Tensor) ClampMinInPlace() *Tensor { return operatorIndex["clamp_min"].CallInPlace(x) }
 
 var (
-	opClamp         = unary{op: "clamp", exact: true, node: "ClampBackward1", keepIn: true, flops: 2, back: clampBackward}
-	opClampOneSided = unary{op: "clamp", exact: true, node: "ClampBackward1", keepIn: true, flops: 1, back: clampMinBackward}
-	opClampMin      = unary{op: "clamp_min", exact: true, node: "ClampMinBackward0", keepIn: true, flops: 1, back: clampMinBackward}
+	opClamp = &Operator{
+		Schema: "clamp(Tensor self, Scalar? min=None, Scalar? max=None) -> Tensor",
+		node:   "ClampBackward1", flops: 2, result: promoted,
+		gradients: gradient("clamp_backward(grad, self, min, max)"),
+	}
+	opClampOneSided = &Operator{
+		Schema: "clamp(Tensor self, Scalar? min=None, Scalar? max=None) -> Tensor",
+		node:   "ClampBackward1", flops: 1, result: promoted,
+		gradients: gradient("clamp_min_backward(grad, self, min)"),
+	}
 )
 
 // clampBackward is clamp_backward with both bounds:
@@ -168,28 +175,10 @@ func (x *Tensor) MaskedFillInPlace(mask *Tensor) *Tensor {
 func maskedFillBackward(b *backward) { b.give(0, b.grad.MaskedFill(b.saved(0))) }
 
 // Maximum is torch.maximum(x, y).
-func (x *Tensor) Maximum(y *Tensor) *Tensor { return x.extremum("maximum", "MaximumBackward0", y) }
+func (x *Tensor) Maximum(y *Tensor) *Tensor { return operatorIndex["maximum"].Call(x, y) }
 
 // Minimum is torch.minimum(x, y).
-func (x *Tensor) Minimum(y *Tensor) *Tensor { return x.extremum("minimum", "MinimumBackward0", y) }
-
-func (x *Tensor) extremum(op, node string, y *Tensor) *Tensor {
-	t := x.tape
-	c := t.begin(op, x, y)
-	z := t.map1(op, resultType(x, y), 1, x, y)
-	if n := t.record(node, x, y); n != nil {
-		n.save(y, x)
-		n.yields(z)
-		n.apply = func(b *backward) {
-			for _, i := range [...]int{1, 0} {
-				if b.needs(i) {
-					b.give(i, extremumGrad(b.grad, b.saved(1), b.saved(0)))
-				}
-			}
-		}
-	}
-	return c.end(z)
-}
+func (x *Tensor) Minimum(y *Tensor) *Tensor { return operatorIndex["minimum"].Call(x, y) }
 
 // extremumGrad halves the gradient where both are equal:
 //

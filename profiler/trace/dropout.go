@@ -155,7 +155,7 @@ func (x *Tensor) RReLU(training bool) *Tensor {
 		n.save(noise, x)
 		n.yields(y)
 		n.apply = func(b *backward) {
-			b.give(0, kernel1("rrelu_with_noise_backward", 2)(b.grad, b.saved(0)))
+			b.give(0, callBackwardKernel("rrelu_with_noise_backward", b.grad, b.saved(0)))
 		}
 	}
 	return c.end(y)

@@ -146,10 +146,10 @@ func (x *Tensor) BCELoss(target *Tensor, r Reduction) *Tensor {
 //	(1 - self).log_().sub_(self.log()).mul_(grad)
 func bceBackward(b *backward, x, target *Tensor) {
 	if b.needs(0) {
-		b.give(0, kernel1("binary_cross_entropy_backward", 6)(x, target))
+		b.give(0, callBackwardKernel("binary_cross_entropy_backward", x, target))
 	}
 	if b.needs(1) {
-		g := x.RSubScalar().LogInPlace()
+		g := operatorIndex["log"].CallInPlace(x.RSubScalar())
 		b.give(1, g.SubInPlace(x.Log()).MulInPlace(b.grad))
 	}
 }

@@ -94,7 +94,7 @@ func (x *Tensor) CosineEmbeddingLoss(y, target *Tensor, r Reduction) *Tensor {
 	dot := c.let(x.Mul(y).Sum(false, -1))
 	xx := c.let(x.Mul(x).Sum(false, -1).AddScalar())
 	yy := c.let(y.Mul(y).Sum(false, -1).AddScalar())
-	norm := c.let(xx.Mul(yy).SqrtInPlace())
+	norm := c.let(operatorIndex["sqrt"].CallInPlace(xx.Mul(yy)))
 	cosine := c.let(dot.Div(norm))
 	zeros := c.let(cosine.ZerosLike())
 	apart := c.let(cosine.RSubScalar())

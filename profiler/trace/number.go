@@ -25,83 +25,32 @@ func (n Number) with(d DType) DType {
 }
 
 // AddNumber is x + number, and x - number.
-func (x *Tensor) AddNumber(n Number) *Tensor {
-	return x.withScalar("add_Tensor", "AddBackward0", n.with(x.dtype), same)
-}
-
-// MulNumber is x * number.
-func (x *Tensor) MulNumber(n Number) *Tensor {
-	return x.withScalar("mul_Tensor", "MulBackward0", n.with(x.dtype), scaled)
-}
-
-// RSubNumber is number - x.
-func (x *Tensor) RSubNumber(n Number) *Tensor {
-	return x.withScalar("rsub_Scalar", "RsubBackward1", n.with(x.dtype), negated)
-}
-
-// Remainder is x % number (also torch.fmod): the gradient passes unchanged.
-func (x *Tensor) Remainder(n Number) *Tensor {
-	return x.withScalar("remainder_Scalar", "RemainderBackward0", n.with(x.dtype), same)
-}
+func (x *Tensor) AddNumber(n Number) *Tensor { return opAddNumber.CallWith(n, x) }
 
 // DivRounded is torch.div(x, number, rounding_mode=...), which keeps integers
 // integers and has a gradient of zero.
-func (x *Tensor) DivRounded(n Number) *Tensor {
-	return x.withScalar("div_Tensor_mode", "DivBackward3", n.with(x.dtype), zeroed)
-}
+func (x *Tensor) DivRounded(n Number) *Tensor { return opDivNumberRounded.CallWith(n, x) }
+
+// DivRoundedOf is torch.div(x, y, rounding_mode=...) of two tensors; it keeps
+// integers integers and its gradients are zeros.
+func (x *Tensor) DivRoundedOf(y *Tensor) *Tensor { return opDivRounded.Call(x, y) }
+
+var (
+	opDivNumberRounded = &Operator{
+		Schema: "div.Scalar_mode(Tensor self, Scalar other, *, str? rounding_mode) -> Tensor",
+		native: "div_Tensor_mode", node: "DivBackward3", flops: 1, result: promoted, gradients: flat,
+	}
+	opDivRounded = &Operator{
+		Schema: "div.Tensor_mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor",
+		node:   "DivBackward2", flops: 2, result: promoted,
+		gradients: formulas{"self": "div_backward(grad, other)", "other": "div_backward(grad, self, other)"},
+	}
+)
 
 // FloorDivide is x // number, which autograd refuses to go back through.
 func (x *Tensor) FloorDivide(n Number) *Tensor {
 	c := x.tape.begin("floor_divide", x)
 	return c.end(x.tape.map1("floor_divide", n.with(x.dtype), 1, x))
-}
-
-func zeroed(b *backward) { b.give(0, b.grad.ZerosLike()) }
-
-// RemainderOf is x % y (also torch.fmod) of two tensors:
-//
-//	self: grad
-//	other: -grad * self.div(other, rounding_mode="floor")
-func (x *Tensor) RemainderOf(y *Tensor) *Tensor {
-	t := x.tape
-	c := t.begin("remainder_Tensor", x, y)
-	z := t.map1("remainder", resultType(x, y), 2, x, y)
-	if n := t.record("RemainderBackward0", x, y); n != nil {
-		n.keep(x, y.requiresGrad)
-		n.keep(y, y.requiresGrad)
-		n.yields(z)
-		n.apply = func(b *backward) {
-			if b.needs(1) {
-				q := b.saved(0).DivRoundedOf(b.saved(1))
-				b.give(1, b.grad.Neg().Mul(q))
-			}
-			if b.needs(0) {
-				b.give(0, b.grad)
-			}
-		}
-	}
-	return c.end(z)
-}
-
-// DivRoundedOf is torch.div(x, y, rounding_mode=...) of two tensors; it keeps
-// integers integers and its gradients are zeros.
-func (x *Tensor) DivRoundedOf(y *Tensor) *Tensor {
-	t := x.tape
-	c := t.begin("div_Tensor_mode", x, y)
-	z := t.map1("div", resultType(x, y), 2, x, y)
-	if n := t.record("DivBackward2", x, y); n != nil {
-		n.save(y)
-		n.keep(x, y.requiresGrad)
-		n.yields(z)
-		n.apply = func(b *backward) {
-			for _, i := range [...]int{1, 0} {
-				if b.needs(i) {
-					b.give(i, b.grad.ZerosLike())
-				}
-			}
-		}
-	}
-	return c.end(z)
 }
 
 // FloorDivideOf is x // y of two tensors.

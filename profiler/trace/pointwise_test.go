@@ -15,10 +15,15 @@ var hopper = trace.Board{Name: "h200", Capability: 90, SMs: 132, ThreadsPerSM: 2
 
 type tensor = trace.Tensor
 
+// named is the operator of one tensor of that name.
+func named(name string) func(*tensor) *tensor {
+	return func(x *tensor) *tensor { return x.Function(name) }
+}
+
 // unaries are operators of one tensor that keep its shape.
 var unaries = map[string]func(*tensor) *tensor{
 	"abs": (*tensor).Abs, "exp": (*tensor).Exp, "log": (*tensor).Log, "sqrt": (*tensor).Sqrt,
-	"sin": (*tensor).Sin, "erf": (*tensor).Erf, "rsqrt": (*tensor).Rsqrt, "acosh": (*tensor).Acosh,
+	"sin": (*tensor).Sin, "erf": named("erf"), "rsqrt": (*tensor).Rsqrt, "acosh": named("acosh"),
 	"neg": (*tensor).Neg, "add_scalar": (*tensor).AddScalar, "rdiv_scalar": (*tensor).RDivScalar,
 	"rpow_scalar": func(x *tensor) *tensor { return x.NumberPow(trace.RealNumber) }, "square": (*tensor).Square, "clamp": (*tensor).Clamp,
 	"relu": (*tensor).ReLU, "gelu": (*tensor).GELU, "softsign": (*tensor).Softsign,

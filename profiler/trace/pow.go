@@ -41,26 +41,7 @@ func powBackward(grad, self *Tensor, e float64) *Tensor {
 }
 
 // PowTensor is x ** e for a tensor e.
-func (x *Tensor) PowTensor(e *Tensor) *Tensor {
-	t := x.tape
-	c := t.begin("pow_Tensor_Tensor", x, e)
-	c.full(&x, &e)
-	z := t.map1("pow", resultType(x, e), powFLOPs, x, e)
-	if n := t.record("PowBackward1", x, e); n != nil {
-		n.save(e, x)
-		n.save(z) // results are kept whether or not their formula will run
-		n.yields(z)
-		n.apply = func(b *backward) {
-			if b.needs(1) {
-				b.give(1, powExponentGrad(b.grad, b.saved(1), b.saved(0), b.saved(2)))
-			}
-			if b.needs(0) {
-				b.give(0, powBaseGrad(b.grad, b.saved(1), b.saved(0)))
-			}
-		}
-	}
-	return c.end(z)
-}
+func (x *Tensor) PowTensor(e *Tensor) *Tensor { return operatorIndex["pow.Tensor_Tensor"].Call(x, e) }
 
 // powBaseGrad is pow_backward_self:
 //
@@ -109,8 +90,18 @@ func (x *Tensor) NumberPow(n Number) *Tensor {
 
 // PowInPlace is x.pow_(e): backward needs what x was.
 func (x *Tensor) PowInPlace(e float64) *Tensor {
-	back := func(g, x *Tensor) *Tensor { return powBackward(g, x, e) }
-	return x.unaryInPlace(&unary{op: "pow", node: "PowBackward0", keepIn: true, flops: transcendentalFLOPs, back: back})
+	t := x.tape
+	c := t.begin("pow_", x)
+	n := t.record("PowBackward0", x)
+	if n != nil {
+		n.save(c.let(x.cloneForInPlace()))
+		n.apply = func(b *backward) { b.give(0, powBackward(b.grad, b.saved(0), e)) }
+	}
+	t.launchElementwise(x, transcendentalFLOPs, x)
+	if n != nil {
+		x.rebase(n)
+	}
+	return c.end(x)
 }
 
 // SquareInPlace is x.square_().

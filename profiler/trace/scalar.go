@@ -1,53 +1,16 @@
 package trace
 
-// withScalar is an operator with a number: y has x's shape.
-func (x *Tensor) withScalar(op, node string, d DType, back func(b *backward)) *Tensor {
-	t := x.tape
-	c := t.begin(op, x)
-	z := t.map1(op, d, 1, x)
-	if n := t.record(node, x); n != nil {
-		n.yields(z)
-		n.apply = back
-	}
-	return c.end(z)
-}
-
-// withScalarInPlace is the variant that overwrites x.
-func (x *Tensor) withScalarInPlace(op, node string, back func(b *backward)) *Tensor {
-	t := x.tape
-	c := t.begin(op, x)
-	t.launchElementwise(x, 1, x)
-	if n := t.record(node, x); n != nil {
-		n.apply = back
-		x.rebase(n)
-	}
-	return c.end(x)
-}
-
-func same(b *backward)    { b.give(0, b.grad) }
-func scaled(b *backward)  { b.give(0, b.grad.MulScalar()) }
-func divided(b *backward) { b.give(0, b.grad.DivScalar()) }
-func negated(b *backward) { b.give(0, b.grad.Neg()) }
-
-// AddScalar is x + number (also x - number).
-func (x *Tensor) AddScalar() *Tensor {
-	return x.withScalar("add_Tensor", "AddBackward0", x.dtype, same)
-}
+// AddScalar is x + number (also x - number) where the number does not lift the type of x.
+func (x *Tensor) AddScalar() *Tensor { return opAddNumber.Call(x) }
 
 // MulScalar is x * number.
-func (x *Tensor) MulScalar() *Tensor {
-	return x.withScalar("mul_Tensor", "MulBackward0", x.dtype, scaled)
-}
+func (x *Tensor) MulScalar() *Tensor { return opMulNumber.Call(x) }
 
 // DivScalar is x / number.
-func (x *Tensor) DivScalar() *Tensor {
-	return x.withScalar("div_Tensor", "DivBackward0", floating(x.dtype), divided)
-}
+func (x *Tensor) DivScalar() *Tensor { return opDivNumber.Call(x) }
 
 // RSubScalar is number - x.
-func (x *Tensor) RSubScalar() *Tensor {
-	return x.withScalar("rsub_Scalar", "RsubBackward1", x.dtype, negated)
-}
+func (x *Tensor) RSubScalar() *Tensor { return opSubtractFrom.Call(x) }
 
 // RDivScalar is number / x: Tensor.__rdiv__ multiplies the reciprocal.
 func (x *Tensor) RDivScalar() *Tensor {
@@ -58,24 +21,13 @@ func (x *Tensor) RDivScalar() *Tensor {
 }
 
 // AddScalarInPlace is x += number (also x -= number).
-func (x *Tensor) AddScalarInPlace() *Tensor {
-	return x.withScalarInPlace("add__Tensor", "AddBackward0", same)
-}
+func (x *Tensor) AddScalarInPlace() *Tensor { return opAddNumber.CallInPlace(x) }
 
 // MulScalarInPlace is x *= number.
-func (x *Tensor) MulScalarInPlace() *Tensor {
-	return x.withScalarInPlace("mul__Tensor", "MulBackward0", scaled)
-}
+func (x *Tensor) MulScalarInPlace() *Tensor { return opMulNumber.CallInPlace(x) }
 
 // DivScalarInPlace is x /= number.
-func (x *Tensor) DivScalarInPlace() *Tensor {
-	return x.withScalarInPlace("div__Tensor", "DivBackward0", divided)
-}
-
-// Neg is -x.
-func (x *Tensor) Neg() *Tensor {
-	return x.withScalar("neg", "NegBackward0", x.dtype, negated)
-}
+func (x *Tensor) DivScalarInPlace() *Tensor { return opDivNumber.CallInPlace(x) }
 
 // scalarTensor is at::scalar_tensor: a number on the device.
 func (t *Tape) scalarTensor(d DType) *Tensor {

@@ -43,7 +43,7 @@ func (x *Tensor) Filled(op string) *Tensor {
 	t.launchFill(y)
 	if n := t.record("FillBackward0", x); n != nil {
 		n.yields(y)
-		n.apply = zeroed
+		n.apply = func(b *backward) { b.give(0, b.grad.ZerosLike()) }
 	}
 	return c.end(y)
 }
@@ -54,76 +54,6 @@ func (x *Tensor) Overwrite() *Tensor {
 	c := x.tape.begin("bitwise_", x)
 	x.tape.launchElementwise(x, 1, x)
 	return c.end(x)
-}
-
-// LerpBy is torch.lerp(x, end, weight) for a tensor of weights:
-//
-//	self: grad * (1 - weight), end: grad * weight, weight: grad * (end - self)
-func (x *Tensor) LerpBy(end, weight *Tensor) *Tensor {
-	t := x.tape
-	c := t.begin("lerp_Tensor", x, end, weight)
-	z := t.map1("lerp", x.dtype, 3, x, end, weight)
-	if n := t.record("LerpBackward1", x, end, weight); n != nil {
-		n.keep(end, n.needs(2))
-		n.keep(x, n.needs(2))
-		n.keep(weight, n.needs(0) || n.needs(1))
-		n.yields(z)
-		n.apply = func(b *backward) {
-			end, x, weight := b.saved(0), b.saved(1), b.saved(2)
-			if b.needs(1) {
-				b.give(1, b.grad.Mul(weight))
-			}
-			if b.needs(0) {
-				b.give(0, b.grad.Mul(weight.RSubScalar()))
-			}
-			if b.needs(2) {
-				b.give(2, b.grad.Mul(end.Sub(x)))
-			}
-		}
-	}
-	return c.end(z)
-}
-
-// Hypot is torch.hypot(x, y); the gradients are grad * self / result and
-// grad * other / result.
-func (x *Tensor) Hypot(y *Tensor) *Tensor {
-	t := x.tape
-	c := t.begin("hypot", x, y)
-	z := t.map1("hypot", resultType(x, y), 8, x, y)
-	if n := t.record("HypotBackward0", x, y); n != nil {
-		n.save(y, x, z)
-		n.yields(z)
-		n.apply = func(b *backward) {
-			for i, k := range [...]int{0, 1} {
-				if b.needs(1 - i) {
-					b.give(1-i, b.grad.Mul(b.saved(k)).Div(b.saved(2)))
-				}
-			}
-		}
-	}
-	return c.end(z)
-}
-
-// LogAddExp is torch.logaddexp(x, y), or with powers of two; the gradients are
-// grad / (1 + exp(other - self)), and the same the other way round.
-func (x *Tensor) LogAddExp(y *Tensor) *Tensor {
-	t := x.tape
-	c := t.begin("logaddexp", x, y)
-	z := t.map1("logaddexp", resultType(x, y), 20, x, y)
-	if n := t.record("LogaddexpBackward0", x, y); n != nil {
-		n.save(y, x)
-		n.yields(z)
-		n.apply = func(b *backward) {
-			y, x := b.saved(0), b.saved(1)
-			if b.needs(1) {
-				b.give(1, b.grad.Div(x.Sub(y).Exp().AddScalar()))
-			}
-			if b.needs(0) {
-				b.give(0, b.grad.Div(y.Sub(x).Exp().AddScalar()))
-			}
-		}
-	}
-	return c.end(z)
 }
 
 // ClampBetween is x.clamp(lo, hi) with tensors as bounds, either of which may
@@ -237,27 +167,4 @@ func copySignGrad(grad, x, result *Tensor) *Tensor {
 	ratio.MaskedFillInPlace(x.compareScalar("eq"))
 	c.statement()
 	return c.end(grad.Mul(ratio))
-}
-
-// FMax is torch.fmax(x, y) and fmin: each gradient is masked where the other
-// was taken.
-func (x *Tensor) FMax(y *Tensor) *Tensor {
-	t := x.tape
-	c := t.begin("fmax", x, y)
-	z := t.map1("fmax", resultType(x, y), 1, x, y)
-	if n := t.record("FmaxBackward0", x, y); n != nil {
-		n.save(y, x)
-		n.yields(z)
-		n.apply = func(b *backward) {
-			for _, i := range [...]int{1, 0} {
-				if b.needs(i) {
-					taken := b.saved(1).compare("ge", b.saved(0))
-					nan := b.saved(0).IsNaN()
-					t.launchElementwise(taken, 1, taken, nan)
-					b.give(i, b.grad.MaskedFill(taken))
-				}
-			}
-		}
-	}
-	return c.end(z)
 }

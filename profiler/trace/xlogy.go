@@ -1,44 +1,5 @@
 package trace
 
-// XLogY is torch.xlogy(x, y): x * log(y), zero where x is.
-func (x *Tensor) XLogY(y *Tensor) *Tensor { return x.timesLog("xlogy", "XlogyBackward0", y) }
-
-// XLog1PY is torch.special.xlog1py(x, y): x * log(1 + y), zero where x is.
-func (x *Tensor) XLog1PY(y *Tensor) *Tensor {
-	return x.timesLog("special_xlog1py", "SpecialXlog1PyBackward0", y)
-}
-
-// timesLog is one of both. Gradients are
-//
-//	self:  xlogy(grad, other).masked_fill((self == 0.) & (other <= 0.), 0.)
-//	other: grad * self / other
-func (x *Tensor) timesLog(op, node string, y *Tensor) *Tensor {
-	t := x.tape
-	c := t.begin(op, x, y)
-	z := t.map1(op, floating(resultType(x, y)), transcendentalFLOPs, x, y)
-	if n := t.record(node, x, y); n != nil {
-		n.keep(y, true)
-		n.keep(x, true)
-		n.yields(z)
-		n.apply = func(b *backward) {
-			y, x := b.saved(0), b.saved(1)
-			if b.needs(1) {
-				divisor := y
-				if op != "xlogy" {
-					divisor = y.AddScalar()
-				}
-				b.give(1, b.grad.Mul(x).Div(divisor))
-			}
-			if b.needs(0) {
-				logs := t.map1(op, b.grad.dtype, transcendentalFLOPs, b.grad, y)
-				none := x.compareScalar("eq").And(y.compareScalar("le"))
-				b.give(0, logs.MaskedFill(none))
-			}
-		}
-	}
-	return c.end(z)
-}
-
 // Polar is torch.polar(x, angle): complex numbers of absolute values and angles.
 func (x *Tensor) Polar(angle *Tensor) *Tensor {
 	t := x.tape

@@ -1,0 +1,328 @@
+package trace
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Operator is a pointwise operator of PyTorch as a row: its declaration as in
+// native_functions.yaml, its derivative as in derivatives.yaml, and what its kernel costs.
+// Everything else follows: what autograd saves, the order in which gradients are computed,
+// and the form that overwrites self.
+type Operator struct {
+	// Schema is the declaration of the form that returns a new tensor. A name that ends in
+	// "_" is of an operator whose in-place form has a derivative of its own.
+	Schema string
+	// Aliases are other declarations of the same operator; a bare name stands for one with
+	// the same arguments.
+	Aliases []string
+	// InPlace says that PyTorch also has the form that overwrites self.
+	InPlace bool
+
+	// gradients are formulas of the arguments' gradients, see [compiler]. Autograd does not
+	// follow an operator that has none.
+	gradients map[string]string
+	// node is the class of the autograd node; by default the name and "Backward0".
+	node string
+	// native is what calls are recorded as; by default the name and overload.
+	native string
+	casts  castList
+	result resultRule
+	// flops is operations per element.
+	flops int64
+
+	once sync.Once
+	compiled
+}
+
+// castList is the list of autocast that an operator is on.
+type castList uint8
+
+const (
+	castUnlisted castList = iota
+	castFull              // it runs in fp32
+	castWidest            // it runs in the widest type of its arguments
+)
+
+// resultRule is how the type of a result follows from those of the arguments.
+type resultRule uint8
+
+const (
+	floatingType resultRule = iota // the common type, float32 for integers
+	promoted                       // the common type
+	selfTyped                      // that of the first argument
+	absolute                       // the common type, real for complex arguments
+)
+
+// compiled is what follows from the text of a row.
+type compiled struct {
+	name, kernel, inPlace string
+	saves                 []savedArgument
+	derivatives           []derivative
+	apply                 func(b *backward)
+}
+
+// savedArgument is a tensor that autograd keeps: the argument of that index, or the result.
+type savedArgument struct {
+	argument int
+	// only is the one input whose gradient needs it, or -1 if there are more.
+	only int
+}
+
+// savedResult stands for the result among saved arguments.
+const savedResult = -1
+
+// derivative is the compiled formula of an input's gradient.
+type derivative struct {
+	input int
+	value term
+}
+
+// Name is the operator's name with its overload: "add.Tensor".
+func (o *Operator) Name() string {
+	name, _, _ := strings.Cut(o.Schema, "(")
+	return name
+}
+
+// prepare compiles the row.
+func (o *Operator) prepare() {
+	base, overload, _ := strings.Cut(o.Name(), ".")
+	o.name, o.kernel, o.inPlace = base, base, strings.TrimSuffix(base, "_")+"_"
+	if overload != "" {
+		o.name, o.inPlace = base+"_"+overload, base+"__"+overload
+	}
+	if o.native != "" {
+		native, rest, _ := strings.Cut(o.native, "_")
+		o.name, o.kernel, o.inPlace = o.native, o.native, native+"__"+rest
+	}
+	if o.node == "" {
+		o.node = nodeName(base)
+	}
+	o.derive()
+	o.apply = o.backward
+}
+
+// nodeName is how PyTorch's code generator names the class of an operator's node: each letter
+// that follows none is a capital.
+func nodeName(op string) string {
+	var name strings.Builder
+	capital := true
+	for _, r := range op {
+		if capital && r >= 'a' && r <= 'z' {
+			r -= 'a' - 'A'
+		}
+		capital = r < 'A' || r == '_'
+		if r != '_' {
+			name.WriteRune(r)
+		}
+	}
+	return name.String() + "Backward0"
+}
+
+// derive compiles the formulas. PyTorch computes gradients in the alphabetical order of the
+// arguments, and saves the arguments that occur in formulas in that order, the result last.
+func (o *Operator) derive() {
+	args := declaredArguments(o.Schema)
+	places := map[string]int{"grad": 0}
+	users := map[string][]int{}
+	inputs := slices.Sorted(maps.Keys(o.gradients))
+	for _, input := range inputs {
+		for _, name := range identifiers(o.gradients[input]) {
+			users[name] = append(users[name], args.tensor(input))
+		}
+	}
+	for _, name := range append(slices.Sorted(slices.Values(args.tensors)), "result") {
+		used := users[name]
+		if len(used) == 0 {
+			continue
+		}
+		s := savedArgument{argument: args.tensor(name), only: -1}
+		if len(used) == 1 && name != "result" {
+			s.only = used[0]
+		}
+		o.saves = append(o.saves, s)
+		places[name] = len(o.saves)
+	}
+	c := compiler{places: places, numbers: args.numbers}
+	for _, input := range inputs {
+		value := c.tensor(o.gradients[input])
+		o.derivatives = append(o.derivatives, derivative{args.tensor(input), value})
+	}
+}
+
+// backward computes the gradients that are wanted.
+func (o *Operator) backward(b *backward) {
+	b.terms[0] = b.grad
+	copy(b.terms[1:], b.kept)
+	for _, d := range o.derivatives {
+		if b.needs(d.input) {
+			b.give(d.input, d.value(b.terms[:]))
+		}
+	}
+}
+
+// Call records the operator on its tensor arguments.
+func (o *Operator) Call(xs ...*Tensor) *Tensor { return o.CallWith(BoolNumber, xs...) }
+
+// CallWith records the operator on its tensor arguments and a number of the kind n.
+func (o *Operator) CallWith(n Number, xs ...*Tensor) *Tensor {
+	o.once.Do(o.prepare)
+	t := xs[0].tape
+	c := t.begin(o.name, xs...)
+	if o.casts != castUnlisted {
+		c.castArguments(o.casts, xs)
+	}
+	z := o.compute(t, n, xs)
+	if o.derivatives != nil {
+		if node := t.record(o.node, xs...); node != nil {
+			for _, s := range o.saves {
+				node.keep(s.of(xs, z), s.only < 0 || node.needs(s.only))
+			}
+			node.yields(z)
+			node.apply = o.apply
+		}
+	}
+	return c.end(z)
+}
+
+func (s savedArgument) of(xs []*Tensor, result *Tensor) *Tensor {
+	if s.argument == savedResult {
+		return result
+	}
+	return xs[s.argument]
+}
+
+// castArguments casts xs as autocast does for an operator of the list.
+func (c *call) castArguments(list castList, xs []*Tensor) {
+	var buf [3]**Tensor
+	places := buf[:0]
+	for i := range xs {
+		places = append(places, &xs[i])
+	}
+	if list == castFull {
+		c.full(places...)
+	} else {
+		c.promote(places...)
+	}
+}
+
+// compute makes the result and launches the kernel.
+func (o *Operator) compute(t *Tape, n Number, xs []*Tensor) *Tensor {
+	d := xs[0].dtype
+	if len(xs) > 1 && o.result != selfTyped {
+		d = resultType(xs...)
+	}
+	d = n.with(d)
+	switch o.result {
+	case floatingType:
+		d = floating(d)
+	case absolute:
+		if d == C64 {
+			return t.complexAbs(xs[0], o.kernel)
+		}
+	}
+	return t.map1(o.kernel, d, o.flops, xs...)
+}
+
+// complexAbs is a real result that is copied out of a complex one.
+func (t *Tape) complexAbs(x *Tensor, op string) *Tensor {
+	y := x.emptyLike(F32)
+	c := t.begin(op)
+	t.launchCopy(y, t.map1(op, x.dtype, rootFLOPs, x))
+	c.done()
+	return y
+}
+
+// CallInPlace records the form that overwrites the first argument. If its old value is needed
+// for gradients, autograd keeps a clone.
+func (o *Operator) CallInPlace(xs ...*Tensor) *Tensor {
+	o.once.Do(o.prepare)
+	x := xs[0]
+	t := x.tape
+	c := t.begin(o.inPlace, xs...)
+	var n *Node
+	if o.derivatives != nil {
+		n = t.record(o.node, xs...)
+	}
+	if n == nil {
+		t.launchElementwise(x, o.flops, xs...)
+		return c.end(x)
+	}
+	last := len(o.saves)
+	if last > 0 && o.saves[last-1].argument == savedResult {
+		last--
+	}
+	for _, s := range o.saves[:last] {
+		switch {
+		case s.only >= 0 && !n.needs(s.only):
+			n.keep(nil, false)
+		case s.argument == 0:
+			n.save(c.let(x.cloneForInPlace()))
+		default:
+			n.save(xs[s.argument])
+		}
+	}
+	t.launchElementwise(x, o.flops, xs...)
+	if last < len(o.saves) {
+		n.save(x)
+	}
+	n.apply = o.apply
+	x.rebase(n)
+	return c.end(x)
+}
+
+// cloneForInPlace keeps the value of x that an in-place operator destroys.
+func (x *Tensor) cloneForInPlace() *Tensor {
+	y := x.emptyLike(x.dtype)
+	x.tape.launchCopy(y, x)
+	y.requiresGrad = x.requiresGrad
+	return y
+}
+
+// Function is torch.NAME(x) for a function of one tensor, such as "asin" or "hardshrink".
+func (x *Tensor) Function(name string) *Tensor { return operatorIndex[name].Call(x) }
+
+// WithNumber is the overload of a binary operator for a number as second argument, nil if there
+// is none.
+func (o *Operator) WithNumber() *Operator {
+	base, _, _ := strings.Cut(o.Name(), ".")
+	return operatorIndex[base+".Scalar"]
+}
+
+// Form is a declaration of an operator, of the functional form or the one in place.
+type Form struct {
+	Schema  string
+	InPlace bool
+}
+
+// Forms are all declarations of the operator.
+func (o *Operator) Forms() []Form {
+	var forms []Form
+	_, rest, _ := strings.Cut(o.Schema, "(")
+	for _, schema := range append([]string{o.Schema}, o.Aliases...) {
+		if !strings.Contains(schema, "(") {
+			schema += "(" + rest
+		}
+		name, _, _ := strings.Cut(schema, "(")
+		base, _, _ := strings.Cut(name, ".")
+		forms = append(forms, Form{schema, strings.HasSuffix(base, "_")})
+		if o.InPlace && !strings.HasPrefix(schema, "special_") { // torch.special has none in place
+			forms = append(forms, Form{inPlaceSchema(schema), true})
+		}
+	}
+	return forms
+}
+
+// inPlaceSchema is the declaration of the form that overwrites self.
+func inPlaceSchema(schema string) string {
+	name, rest, _ := strings.Cut(schema, "(Tensor self")
+	args, _, _ := strings.Cut(rest, " -> ")
+	base, overload, overloaded := strings.Cut(name, ".")
+	name = base + "_"
+	if overloaded {
+		name += "." + overload
+	}
+	return name + "(Tensor(a!) self" + args + " -> Tensor(a!)"
+}
