@@ -37,7 +37,10 @@ func (o *Operator) Call(t *trace.Tape, a Args) (out []Value, err error) {
 type family map[string]body
 
 // families are in the files named after them.
-var families = []family{pointwise, activations, reductions, shapes, indexing, products, linearAlgebra, norms, resizing, creation, losses, recurrent, transforms, queries, composed, special, libraries}
+var families = []family{
+	pointwise, onBits, activations, reductions, shapes, indexing, products, linearAlgebra, norms, resizing, creation,
+	losses, recurrent, transforms, queries, composed, special, libraries,
+}
 
 // index finds the text of a schema by its qualified name and overload:
 // "aten::add.Tensor". Texts are parsed when first asked for.

@@ -67,22 +67,6 @@ var pointwise = family{
 	"isinf(Tensor self) -> Tensor":                                                                                        unary((*tensor).IsInf),
 	"logical_not(Tensor self) -> Tensor":                                                                                  unary((*tensor).GtScalar),
 	"bitwise_not(Tensor self) -> Tensor":                                                                                  unary(bitwiseNot),
-	"__and__.Tensor(Tensor self, Tensor other) -> Tensor":                                                                 bitwise,
-	"__or__.Tensor(Tensor self, Tensor other) -> Tensor":                                                                  bitwise,
-	"__xor__.Tensor(Tensor self, Tensor other) -> Tensor":                                                                 bitwise,
-	"__and__.Scalar(Tensor self, Scalar other) -> Tensor":                                                                 bitwise,
-	"__or__.Scalar(Tensor self, Scalar other) -> Tensor":                                                                  bitwise,
-	"__xor__.Scalar(Tensor self, Scalar other) -> Tensor":                                                                 bitwise,
-	"bitwise_and.Tensor(Tensor self, Tensor other) -> Tensor":                                                             bitwise,
-	"bitwise_or.Tensor(Tensor self, Tensor other) -> Tensor":                                                              bitwise,
-	"bitwise_xor.Tensor(Tensor self, Tensor other) -> Tensor":                                                             bitwise,
-	"bitwise_and.Scalar(Tensor self, Scalar other) -> Tensor":                                                             bitwise,
-	"bitwise_or.Scalar(Tensor self, Scalar other) -> Tensor":                                                              bitwise,
-	"bitwise_xor.Scalar(Tensor self, Scalar other) -> Tensor":                                                             bitwise,
-	"bitwise_left_shift.Tensor_Scalar(Tensor self, Scalar other) -> Tensor":                                               bitwise,
-	"bitwise_right_shift.Tensor_Scalar(Tensor self, Scalar other) -> Tensor":                                              bitwise,
-	"__lshift__.Scalar(Tensor self, Scalar other) -> Tensor":                                                              bitwise,
-	"__rshift__.Scalar(Tensor self, Scalar other) -> Tensor":                                                              bitwise,
 	"bitwise_and_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)":                                                    overwritten,
 	"bitwise_or_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)":                                                     overwritten,
 	"bitwise_xor_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)":                                                    overwritten,
@@ -96,29 +80,29 @@ var pointwise = family{
 	"logical_and(Tensor self, Tensor other) -> Tensor":                                                                    comparison,
 	"logical_or(Tensor self, Tensor other) -> Tensor":                                                                     comparison,
 	"logical_xor(Tensor self, Tensor other) -> Tensor":                                                                    comparison,
-	"eq.Tensor(Tensor self, Tensor other) -> Tensor":                                                                      comparison,
-	"eq.Scalar(Tensor self, Scalar other) -> Tensor":                                                                      comparison,
-	"ne.Tensor(Tensor self, Tensor other) -> Tensor":                                                                      comparison,
-	"ne.Scalar(Tensor self, Scalar other) -> Tensor":                                                                      comparison,
-	"gt.Tensor(Tensor self, Tensor other) -> Tensor":                                                                      comparison,
-	"gt.Scalar(Tensor self, Scalar other) -> Tensor":                                                                      comparison,
-	"ge.Tensor(Tensor self, Tensor other) -> Tensor":                                                                      comparison,
-	"ge.Scalar(Tensor self, Scalar other) -> Tensor":                                                                      comparison,
-	"lt.Tensor(Tensor self, Tensor other) -> Tensor":                                                                      comparison,
-	"lt.Scalar(Tensor self, Scalar other) -> Tensor":                                                                      comparison,
-	"le.Tensor(Tensor self, Tensor other) -> Tensor":                                                                      comparison,
-	"le.Scalar(Tensor self, Scalar other) -> Tensor":                                                                      comparison,
-	"greater.Tensor(Tensor self, Tensor other) -> Tensor":                                                                 comparison,
-	"greater.Scalar(Tensor self, Scalar other) -> Tensor":                                                                 comparison,
-	"less.Tensor(Tensor self, Tensor other) -> Tensor":                                                                    comparison,
-	"less.Scalar(Tensor self, Scalar other) -> Tensor":                                                                    comparison,
-	"greater_equal.Tensor(Tensor self, Tensor other) -> Tensor":                                                           comparison,
-	"greater_equal.Scalar(Tensor self, Scalar other) -> Tensor":                                                           comparison,
-	"less_equal.Tensor(Tensor self, Tensor other) -> Tensor":                                                              comparison,
-	"less_equal.Scalar(Tensor self, Scalar other) -> Tensor":                                                              comparison,
-	"not_equal.Tensor(Tensor self, Tensor other) -> Tensor":                                                               comparison,
-	"not_equal.Scalar(Tensor self, Scalar other) -> Tensor":                                                               comparison,
 }
+
+// onBits are operators that autograd does not follow: comparisons, and operators on bits, which
+// have overloads for a tensor and for a number.
+var onBits = func() family {
+	all := family{}
+	add := func(run body, names ...string) {
+		for _, name := range names {
+			all[name+".Tensor(Tensor self, Tensor other) -> Tensor"] = run
+			all[name+".Scalar(Tensor self, Scalar other) -> Tensor"] = run
+		}
+	}
+	add(comparison, "eq", "ne", "gt", "ge", "lt", "le")
+	add(comparison, "not_equal", "greater", "greater_equal", "less", "less_equal")
+	add(bitwise, "__and__", "__or__", "__xor__", "bitwise_and", "bitwise_or", "bitwise_xor")
+	for _, name := range []string{
+		"__lshift__.Scalar", "__rshift__.Scalar",
+		"bitwise_left_shift.Tensor_Scalar", "bitwise_right_shift.Tensor_Scalar",
+	} {
+		all[name+"(Tensor self, Scalar other) -> Tensor"] = bitwise
+	}
+	return all
+}()
 
 // arithmetic is the body of an operator whose second argument may be a number.
 func arithmetic(with func(x, y *tensor) *tensor, number func(x *tensor) *tensor) body {
@@ -184,17 +168,6 @@ func kindOf(v Value) trace.Number {
 // number is the body of an operator of a tensor and a number.
 func number(f func(x *tensor, n trace.Number) *tensor) body {
 	return one(func(a *Args) *tensor { return f(a.first(0), kindOf(a.values[1])) })
-}
-
-// numberOrTensor is the body of an operator whose argument "other" is a number or a
-// tensor.
-func numberOrTensor(with func(x *tensor, n trace.Number) *tensor, of func(x, y *tensor) *tensor) body {
-	return one(func(a *Args) *tensor {
-		if y := a.Tensor("other"); y != nil {
-			return of(a.first(0), y)
-		}
-		return with(a.first(0), kindOf(a.value("other")))
-	})
 }
 
 func floorDivide(a *Args) *tensor {

@@ -244,7 +244,7 @@ func (q *Tensor) efficientAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 		n.apply = func(b *backward) { b.efficientGradients(a) }
 	}
 	slices.Reverse(seeds)
-	c.letGo(seeds...)
+	c.dropLocals(seeds...)
 	return c.end(y)
 }
 

@@ -81,7 +81,7 @@ func (x *Tensor) cudnnBatchNorm(s BatchNormState) *Tensor {
 		n.yields(y)
 		n.apply = batchNormBackward(s, s.Training)
 	}
-	c.letGo(mean, invstd)
+	c.dropLocals(mean, invstd)
 	return c.end(y)
 }
 
@@ -106,7 +106,7 @@ func (x *Tensor) nativeBatchNorm(s BatchNormState) *Tensor {
 		n.yields(y)
 		n.apply = batchNormBackward(s, false)
 	}
-	c.letGo(mean, invstd)
+	c.dropLocals(mean, invstd)
 	return c.end(y)
 }
 

@@ -58,5 +58,5 @@ func (c *call) eachOutput(d DType, into *Tensor, sizes ...int64) {
 		parts = append(parts, c.let(t.empty(d, n)))
 	}
 	t.launchElementwise(into, 1, parts...)
-	c.letGo(parts...)
+	c.dropLocals(parts...)
 }

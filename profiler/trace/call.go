@@ -144,9 +144,9 @@ func (c *call) drop(x *Tensor) {
 	panic("trace: drop of a local that was never bound")
 }
 
-// letGo ends locals in the order given, as the destructor of a tuple of
+// dropLocals ends locals in the order given, as the destructor of a tuple of
 // results does; nil ones are skipped.
-func (c *call) letGo(xs ...*Tensor) {
+func (c *call) dropLocals(xs ...*Tensor) {
 	for _, x := range xs {
 		if x != nil {
 			c.drop(x)
@@ -158,16 +158,16 @@ func (c *call) letGo(xs ...*Tensor) {
 func (c *call) end(out *Tensor) *Tensor {
 	out.refs++
 	c.leave()
-	c.throw(out)
+	c.unwind(out)
 	c.giveBackArguments()
 	out.refs--
-	c.hand(out)
+	c.returnTo(out)
 	return out
 }
 
-// throw ends a result at once if a recomputation has all it needs in the
+// unwind ends a result at once if a recomputation has all it needs in the
 // middle of this activation: PyTorch unwinds it before its caller.
-func (c *call) throw(out *Tensor) {
+func (c *call) unwind(out *Tensor) {
 	if c.t.hooks.thrown && !c.muted && out.refs == 1 {
 		out.die()
 	}
@@ -180,12 +180,12 @@ func (c *call) endAll(outs ...*Tensor) []*Tensor {
 	}
 	c.leave()
 	for _, x := range outs {
-		c.throw(x)
+		c.unwind(x)
 	}
 	c.giveBackArguments()
 	for _, x := range outs {
 		x.refs--
-		c.hand(x)
+		c.returnTo(x)
 	}
 	return outs
 }
@@ -208,10 +208,10 @@ func (c *call) endPair(x, y *Tensor) (*Tensor, *Tensor) {
 // done returns nothing.
 func (c *call) done() { c.finish() }
 
-// hand passes a result to the caller: a C++ caller holds it to the end of its full
+// returnTo passes a result to the caller: a C++ caller holds it to the end of its full
 // expression, a Python caller until it is used. An argument that is returned is held by
 // the caller already.
-func (c *call) hand(x *Tensor) {
+func (c *call) returnTo(x *Tensor) {
 	if c.caller.python || x.refs != 0 || x.dead {
 		return
 	}

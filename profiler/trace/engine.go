@@ -1,8 +1,9 @@
 package trace
 
-import "errors"
-
-import "slices"
+import (
+	"errors"
+	"slices"
+)
 
 // graphTask is one call of backward(): PyTorch's autograd engine on its
 // device thread.

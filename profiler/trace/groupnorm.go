@@ -59,7 +59,7 @@ func groupNormBackward(b *backward, groups int64) []*Tensor {
 	}
 	for i := 1; i <= 2; i++ {
 		if b.needs(i) {
-			out[i] = t.empty(weight.dtype, channels).retain()
+			out[i] = t.empty(b.input(i).dtype, channels).retain()
 			t.launchNorm(out[i], groupNormParameterFLOPs*n, g, x)
 		}
 	}
@@ -88,6 +88,6 @@ func (c *call) groupNormInput(n, channels, groups int64, acc DType, first bool) 
 	if first {
 		k.let(t.empty(acc, n, channels))
 	}
-	k.letGo(third, second)
+	k.dropLocals(third, second)
 	k.done()
 }

@@ -29,7 +29,7 @@ func (x *Tensor) nativeLayerNorm(dims int, weight, bias *Tensor) *Tensor {
 			b.giveAll(layerNormBackward(b, x, []*Tensor{mean, rstd}, []*Tensor{b.saved(3), b.saved(4)})...)
 		}
 	}
-	c.letGo(in, mean, rstd)
+	c.dropLocals(in, mean, rstd)
 	return c.end(y)
 }
 

@@ -16,7 +16,7 @@ func (pivots *Tensor) parity(d DType) *Tensor {
 	wide := c.let(t.empty(I64, pivots.shape...))
 	t.launchCopy(wide, moved)
 	t.launch(program.Reduction, wide.numel, []*Tensor{odd}, []*Tensor{wide})
-	c.letGo(wide, moved, places)
+	c.dropLocals(wide, moved, places)
 	t.launchElementwise(odd, 3, odd)
 	return c.end(odd)
 }

@@ -114,7 +114,7 @@ func (x *Tensor) adaptiveMaxPool(shape []int64) (y, indices *Tensor) {
 		n.yields(y)
 		n.apply = func(b *backward) { b.give(0, adaptiveUnpool(b.grad, b.saved(0), b.saved(1))) }
 	}
-	c.letGo(in, places, out)
+	c.dropLocals(in, places, out)
 	return c.endPair(y, indices)
 }
 
@@ -160,7 +160,7 @@ func (x *Tensor) poolWithIndices(node string, shape []int64, window int64, last 
 		n.yields(y)
 		n.apply = func(b *backward) { b.give(0, b.grad.unpool(b.saved(0), b.saved(1), last)) }
 	}
-	c.letGo(in)
+	c.dropLocals(in)
 	return c.endPair(y, indices)
 }
 

@@ -53,7 +53,7 @@ func prodAllGrad(grad, input, result *Tensor) *Tensor {
 	zeros := c.let(input.compareScalar("eq"))
 	count := c.let(t.empty(I32))
 	t.launch(program.Reduction, zeros.numel, []*Tensor{count}, []*Tensor{zeros})
-	c.letGo(count, zeros)
+	c.dropLocals(count, zeros)
 	slope := result.Div(input)
 	return c.end(grad.Mul(slope))
 }

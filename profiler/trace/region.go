@@ -130,7 +130,7 @@ func (a *DeformConv2DArgs) gradients(b *backward, at deformation) []*Tensor {
 		t.useBLAS()
 		t.launchGEMM(gweight, a.Groups, at.outputs/a.Groups, at.taps/a.Groups, columns.shape[1], ordered, columns)
 	}
-	c.letGo(columns, ordered)
+	c.dropLocals(columns, ordered)
 	sums := grad.Sum(false, 0, 2, 3)
 	gbias := c.let(sums.OnesLike().Mul(sums))
 	out := []*Tensor{gx.retain(), gweight.retain(), goffset.retain(), gmask.retain(), gbias.retain()}

@@ -1,6 +1,10 @@
 package trace
 
-import "github.com/vprof/vprof/profiler/program"
+import (
+	"errors"
+
+	"github.com/vprof/vprof/profiler/program"
+)
 
 // WhereNumbers is torch.where(cond, number, number): both become tensors.
 func WhereNumbers(cond *Tensor, d DType) *Tensor {
@@ -60,6 +64,9 @@ func (x *Tensor) Overwrite() *Tensor {
 // be nil. The bounds get no gradient.
 func (x *Tensor) ClampBetween(lo, hi *Tensor) *Tensor {
 	t := x.tape
+	if lo == nil && hi == nil {
+		t.Raise(errors.New("torch.clamp: At least one of 'min' or 'max' must not be None"))
+	}
 	c := t.begin("clamp_Tensor", x, lo, hi)
 	operands := append([]*Tensor{x}, given([]*Tensor{lo, hi})...)
 	z := t.map1("clamp", resultType(operands...), 2, operands...)

@@ -126,11 +126,11 @@ func (x *Tensor) InverseSTFT(a STFTArgs) *Tensor {
 	lowest := c.let(weights.vanishes())
 	lowest.isTrue()
 	y := c.let(part.Div(weights))
-	c.letGo(part, sum)
+	c.dropLocals(part, sum)
 	if missing := a.Length - (to - from); missing > 0 {
 		c.set(&y, y.constantPad([]int64{0, missing}))
 	}
-	c.letGo(lowest, weights, envelope, product, square, in)
+	c.dropLocals(lowest, weights, envelope, product, square, in)
 	if single {
 		return c.end(y.Squeeze(0))
 	}

@@ -83,7 +83,7 @@ func (x *Tensor) upsample(u *upsampling, sizes []int64) *Tensor {
 		in = c.let(x.contiguousUntracked())
 		t.launchElementwise(out, u.flops, in)
 		t.launchCopy(y, out)
-		c.letGo(in, out)
+		c.dropLocals(in, out)
 	} else {
 		t.launchElementwise(y, u.flops, in)
 	}
