@@ -62,8 +62,9 @@ class Memory:
             if isinstance(value, dict):
                 pools = value if "all" in value else {"": value}
                 for pool, amount in pools.items():
-                    place = (device, key, pool)
-                    self.since[place] = max(self.since.get(place, 0), amount["peak"])
+                    if isinstance(amount, dict) and "peak" in amount:
+                        place = (device, key, pool)
+                        self.since[place] = max(self.since.get(place, 0), amount["peak"])
 
     def stats_of_script(self, device):
         """What PyTorch would say had nobody reset its peaks."""
