@@ -93,7 +93,7 @@ func newLayer4(c *Config, l Layer) *layer4 {
 	}
 	if e := c.Experts; e.Count > 0 {
 		y.Router = newRouter(c)
-		y.Experts = llama.NewExperts(&llama.Config{Width: c.Width, Activation: c.Activation, Experts: llama.Experts{Count: e.Count, PerToken: e.PerToken, Inner: e.Inner}})
+		y.Experts = llama.NewExperts(&llama.Config{Sizes: llama.Sizes{Width: c.Width}, Activation: c.Activation, Experts: llama.Experts{Count: e.Count, PerToken: e.PerToken, Inner: e.Inner}})
 		y.PostFeedforwardLayernorm1, y.PostFeedforwardLayernorm2, y.PreFeedforwardLayernorm2 = made(), made(), made()
 	}
 	return y

@@ -90,7 +90,7 @@ func plainWeight(f *frame, output nn.Layer) *tensor {
 
 // scores are those of words.
 func (t Text) scores(f *frame, output nn.Layer, x *tensor) *tensor {
-	if t.ScoresWhole {
+	if t.ScoresFloat {
 		return f.Call(output, x.To(nn.OutputWeight(output).DType())).To(trace.F32)
 	}
 	return f.Call(output, x)

@@ -14,26 +14,10 @@ type Text struct {
 	// Padded says that some row is padded, Packed that some row holds several
 	// sequences. Attention needs a mask in both cases.
 	Padded, Packed bool
-	// Checkpointing recomputes layers in backward: every one, or every Every-th;
-	// Reentrant has another way of doing it; OfTrained does it for layers alone that have
-	// something to train.
-	Checkpointing bool
-	Reentrant     bool
-	OfTrained     bool
-	Every         int
+	Recomputation
+	Scores
 	// Liger has the kernels of liger-kernel.
 	Liger bool
-	// ScoreCap holds the scores of words down by a tanh; ScoreScaled scales them.
-	ScoreCap, ScoreScaled bool
-	// ScoresWhole brings the scores of words to fp32 at once, as Mamba does.
-	ScoresWhole bool
-	// FusedLoss has the scores and their loss computed as liger-kernel does, and nothing
-	// else; LossChunks is the number of chunks of tokens that they are computed in, one
-	// after the other, as torchtune does.
-	FusedLoss  bool
-	LossChunks int64
-	// LinearLoss has them computed by torch.nn.functional.linear_cross_entropy.
-	LinearLoss bool
 	// Objective is what is learnt in place of the next token.
 	Objective models.Objective
 	// hidden is shown the words and what every layer makes of them (output_hidden_states).
@@ -53,138 +37,29 @@ type Text struct {
 	ExpertRanks int64
 }
 
-// The names of the settings of texts.
-const (
-	lengthSetting = "seq-len"
-	packedSetting = "packed"
-	chunksSetting = "chunked-loss"
-	fusedSetting  = "fused-loss"
-	linearSetting = "linear-cross-entropy"
-	plainSetting  = "plain-loss"
-)
-
-// LengthSetting is the number of tokens of a row.
-func LengthSetting(usual, most int64) models.Setting {
-	return models.Setting{Name: lengthSetting, Usage: "tokens of a sequence", Length: true, Default: min(usual, most), Min: 1, Max: most}
+// Recomputation is which layers run again in backward (activation checkpointing).
+type Recomputation struct {
+	// Checkpointing recomputes every layer, or every Every-th.
+	Checkpointing bool
+	Every         int
+	// Reentrant has torch.utils.checkpoint's reentrant variant do it; OfTrained leaves out layers
+	// that have nothing to train.
+	Reentrant, OfTrained bool
 }
 
-// Padding is the name of the setting that says whether rows are padded.
-const Padding = "padding"
-
-// PaddingSetting says whether rows are padded, which needs a mask.
-func PaddingSetting(usual int64) models.Setting {
-	return models.Setting{Name: Padding, Usage: "1 if a sequence of the batch is padded, 0 if none is", Default: usual, Min: 0, Max: 1}
-}
-
-// PaddingNote tells what padding costs.
-const PaddingNote = "a batch without padding needs no attention mask, and flash attention serves it in half precision: --set padding=0"
-
-// PackedSetting says whether rows hold several sequences, which needs a mask.
-func PackedSetting(usual int64) models.Setting {
-	return models.Setting{Name: packedSetting, Usage: "1 if rows hold several sequences, 0 if each holds one", Default: usual, Min: 0, Max: 1}
-}
-
-// flashSetting is the name of a setting of models whose attention is eager.
-const flashSetting = "flash"
-
-// FlashSetting says which kernels serve attention where FlashAttention needs another step
-// than the attention that models are loaded with: of eager ones, and of those with a mask.
-func FlashSetting() models.Setting {
-	return models.Setting{Name: flashSetting, Usage: "1 if FlashAttention serves attention (attn_implementation), 0 if what the model is loaded with does", Default: 0, Min: 0, Max: 1}
-}
-
-// eagerSetting is the name of a setting of models whose attention is not eager.
-const eagerSetting = "eager"
-
-// EagerSetting says whether scores are computed and kept.
-func EagerSetting() models.Setting {
-	return models.Setting{Name: eagerSetting, Usage: "1 if attention is eager (attn_implementation), 0 if PyTorch's fused attention serves it", Default: 0, Min: 0, Max: 1}
-}
-
-// EagerOf reads whether eager attention was chosen.
-func EagerOf(c models.Case) bool { return c.Settings[eagerSetting] == 1 }
-
-// flexSetting is the name of a setting of models that flex_attention can serve.
-const flexSetting = "flex"
-
-// FlexSetting says whether kernels of torch.nn.attention.flex_attention serve attention.
-func FlexSetting() models.Setting {
-	return models.Setting{Name: flexSetting, Usage: "1 if TorchInductor's kernels of flex_attention serve attention (attn_implementation), 0 if PyTorch's fused attention does", Default: 0, Min: 0, Max: 1}
-}
-
-// FlexOf reads whether flex_attention was chosen.
-func FlexOf(c models.Case) bool { return c.Settings[flexSetting] == 1 }
-
-// FlashOf reads whether FlashAttention was chosen.
-func FlashOf(c models.Case) bool { return c.Settings[flashSetting] == 1 }
-
-// PackedNote tells what packing costs.
-const PackedNote = "rows that hold one sequence each need no attention mask, and flash attention serves them in half precision: --set packed=0"
-
-// LossSettings are how the scores of a language model and their loss are computed.
-func LossSettings() []models.Setting {
-	return append(ChunkSettings(),
-		models.Setting{Name: plainSetting, Usage: "1 if PyTorch computes scores and loss where --liger replaces layers, 0 if liger-kernel's fused loss does", Default: 0, Min: 0, Max: 1},
-		models.Setting{Name: fusedSetting, Usage: "1 if liger-kernel's fused linear cross entropy computes scores and loss, 0 if PyTorch does", Default: 0, Min: 0, Max: 1},
-	)
-}
-
-// ChunkSettings are the ways of PyTorch and torchtune to compute them for some tokens at a
-// time.
-func ChunkSettings() []models.Setting {
-	return []models.Setting{
-		{Name: chunksSetting, Usage: "chunks of tokens whose scores and loss are computed one after the other, as torchtune's LinearCrossEntropyLoss does; 0 for all at once", Default: 0, Min: 0, Max: 1 << 12},
-		{Name: linearSetting, Usage: "1 if torch.nn.functional.linear_cross_entropy of PyTorch 2.13 and newer computes scores and loss in chunks of tokens, with LinearCrossEntropyOptions() as it is; 0 if not", Default: 0, Min: 0, Max: 1},
-	}
-}
-
-// LossSettingNames are their names.
-func LossSettingNames() []string {
-	return []string{chunksSetting, fusedSetting, linearSetting, plainSetting}
-}
-
-// CheckLoss finds settings of the loss that do not go together, and says why.
-func CheckLoss(c models.Case) (setting, reason string) {
-	if c.Settings[plainSetting] == 1 && (!c.Liger || c.Settings[fusedSetting] == 1) {
-		return plainSetting, "is about --liger without its fused loss; leave it out, or give --liger alone"
-	}
-	if c.Settings[chunksSetting] > 1 && fusedLoss(c) {
-		return chunksSetting, "the fused loss of liger-kernel goes through chunks of its own; give one of the two"
-	}
-	if c.Settings[linearSetting] != 1 {
-		return "", ""
-	}
-	if fusedLoss(c) || c.Settings[chunksSetting] > 1 {
-		return linearSetting, "another way of computing scores and loss is asked for, too; give one of them"
-	}
-	if s, err := c.Release(); err == nil && !s.Rules().LinearLoss.Known {
-		return linearSetting, "PyTorch " + c.ReleaseName() + " has no linear_cross_entropy, which began with 2.13; use another --torch or --chunked-loss N"
-	}
-	return "", ""
-}
-
-// fusedLoss says that liger-kernel computes scores and loss.
-func fusedLoss(c models.Case) bool {
-	return c.Liger && c.Settings[plainSetting] != 1 || c.Settings[fusedSetting] == 1
-}
-
-// ReadsHead tells whether the loss reads the weight of the output layer instead of calling the
-// layer.
-func ReadsHead(c models.Case) bool { return fusedLoss(c) || c.Settings[linearSetting] == 1 }
-
-// LigerLoss tells whether the fused loss comes with liger-kernel's replacement of modules
-// (--liger), and not from a setting of its own.
-func LigerLoss(c models.Case) bool { return fusedLoss(c) && c.Settings[fusedSetting] != 1 }
-
-// TextOf reads the settings of a case.
-func TextOf(c models.Case) Text {
-	return Text{
-		Length: c.Settings[lengthSetting],
-		Padded: c.Settings[Padding] == 1, Packed: c.Settings[packedSetting] == 1,
-		Checkpointing: c.Checkpointing, Reentrant: c.Recompute == models.Reentrant || c.Recompute == models.ReentrantTrained, OfTrained: c.Recompute == models.ReentrantTrained, Every: c.EveryLayers(),
-		Liger: c.Liger, FusedLoss: fusedLoss(c), LossChunks: c.Settings[chunksSetting], LinearLoss: c.Settings[linearSetting] == 1,
-		Objective: c.Objective, Tiles: tilesOf(c), Context: contextOf(c), ExpertRanks: expertRanks(c), AMP: c.AMP, Micro: int64(max(1, c.Accumulate)), Ranks: int64(max(1, c.GPUs)), Adapted: c.LoRA != nil,
-	}
+// Scores is how the scores of words (logits) and their loss are computed.
+type Scores struct {
+	// ScoreCap holds the scores down by a tanh; ScoreScaled scales them.
+	ScoreCap, ScoreScaled bool
+	// ScoresFloat brings them to fp32 at once, as Mamba does.
+	ScoresFloat bool
+	// FusedLoss has liger-kernel compute them and their loss, chunk by chunk of tokens.
+	FusedLoss bool
+	// LossChunks is the number of chunks of tokens that PyTorch computes them for, one after the
+	// other, as torchtune does; zero and one are all tokens at once.
+	LossChunks int64
+	// LinearLoss has torch.nn.functional.linear_cross_entropy compute them.
+	LinearLoss bool
 }
 
 // TextBatch is a batch of token ids [n, length]; Padding is its attention mask

@@ -23,13 +23,15 @@ func decoder(name string, layers, width, classes int64, length models.Setting) a
 			"trained without the cache of keys and values, as the Trainer of transformers does",
 			"rows that are padded, or hold several sequences, need an attention mask, which flash attention does not take: --set padding=1, --set packed=1",
 		},
-		check: func(c models.Case) (setting, reason string) {
-			if c.Settings["padding"] == 1 && c.Settings["packed"] == 1 {
-				return "packed", "rows that come with a padding mask are not looked at for several sequences; leave out padding"
-			}
-			return hf.CheckLoss(c)
-		},
+		rules: []rule{refusePackedPadding, hf.CheckLoss},
 	}
+}
+
+func refusePackedPadding(c models.Case) (setting, reason string) {
+	if c.Settings["padding"] == 1 && c.Settings["packed"] == 1 {
+		return "packed", "rows that come with a padding mask are not looked at for several sequences; leave out padding"
+	}
+	return "", ""
 }
 
 // onlyDecoders are the settings of decoders that one task alone has a use for.

@@ -30,24 +30,19 @@ func (d relative) mixture(c llama.Config, a *architecture) {
 	if len(d.fused) == 0 {
 		return
 	}
-	check := a.check
-	a.check = func(c models.Case) (setting, reason string) {
+	a.refuse(func(c models.Case) (setting, reason string) {
 		if c.LoRA != nil {
 			if _, err := d.converted(*c.LoRA); err != "" {
 				return "lora", err
 			}
 		}
-		return check(c)
-	}
+		return "", ""
+	})
 	a.adapters = func(l models.LoRA) models.LoRA {
 		l, _ = d.converted(l)
 		return l
 	}
-	others := a.caveats
-	a.caveats = func(c models.Case) (notes []string) {
-		if others != nil {
-			notes = others(c)
-		}
+	a.caveat(func(c models.Case) (notes []string) {
 		if c.LoRA == nil {
 			return notes
 		}
@@ -58,7 +53,7 @@ func (d relative) mixture(c llama.Config, a *architecture) {
 			return notes
 		}
 		return append(notes, "adapters are beside linear layers, which the experts are not; where peft itself is told all-linear, it has others beside the experts' parameters, and needs a second copy of those")
-	}
+	})
 }
 
 // converted are the adapters that peft makes where layers are named that transformers 5 has
@@ -224,7 +219,7 @@ func readAfmoe(r *reader, c *llama.Config) {
 	c.BothMasks, c.PositionsUnseen = true, true
 	every := r.size("global_attn_every_n_layers", 4, mostLayers)
 	r.windows(c, 1024, func(i int64) bool { return (i+1)%every != 0 })
-	c.Unturned = layers(c, func(i int64) bool { return int(i) < len(c.Windowed) && !c.Windowed[i] })
+	c.Unrotated = layers(c, func(i int64) bool { return int(i) < len(c.Windowed) && !c.Windowed[i] })
 }
 
 // readDbrx reads a mixture whose keys stand under attn_config and ffn_config.
@@ -243,9 +238,7 @@ func readDbrx(r *reader, c *llama.Config) {
 	feed.experts(c, 4, "moe_num_experts", "num_local_experts", 1, 3584, "ffn_hidden_size")
 	c.Experts.PerToken = feed.size("moe_top_k", 1, mostExperts)
 	feed.must(c.Experts.PerToken <= c.Experts.Count, "moe_top_k", "%d is more than the %d experts that there are", c.Experts.PerToken, c.Experts.Count)
-	value, _, ok := feed.get("moe_normalize_expert_weights")
-	c.Experts.Normalized = !ok || !null(value)
-	value, _, ok = feed.get("moe_jitter_eps")
-	c.Experts.Jittered = ok && !null(value)
+	c.Experts.Normalized = feed.unlessNull("moe_normalize_expert_weights")
+	c.Experts.Jittered = feed.has("moe_jitter_eps")
 	r.refuse("output_router_logits", "false")
 }

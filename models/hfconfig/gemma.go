@@ -50,7 +50,7 @@ func (d gemmaType) architecture(r *reader) architecture {
 	c := d.config(t)
 	a := decoder(d.name, int64(len(c.Layers)), c.Width, 1, t.turnedLength(131072))
 	a.settings, a.only = slices.DeleteFunc(a.settings, func(s models.Setting) bool { return s.Name == hf.ClassesSetting(1).Name }), nil
-	a.settings = append(a.settings, hf.FlashSetting())
+	a.settings = append(a.settings, hf.Flash.Setting())
 	a.notes = append(a.notes, "with --set flash=1, PyTorch serves layers whose heads are wider than the 256 that FlashAttention takes, as axolotl's gemma4_hybrid_attn_impl has it")
 	a.levers.Liger = c.AltUp.Streams == 0
 	a.eager()
@@ -80,23 +80,22 @@ func (d gemmaType) architecture(r *reader) architecture {
 
 // noClippable refuses adapters by names that the towers have, too.
 func (a *architecture) noClippable() {
-	check := a.check
-	a.check = func(c models.Case) (setting, reason string) {
+	a.refuse(func(c models.Case) (setting, reason string) {
 		if c.LoRA == nil {
-			return check(c)
+			return "", ""
 		}
 		for _, name := range c.LoRA.Targets {
 			if slices.Contains([]string{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}, name) {
 				return "lora", "target " + name + ": the towers have a layer of that name, a Gemma4ClippableLinear, for which peft raises \"is not supported\"; choose the decoder's, as in match=model.language_model.layers.*(q|v)_proj"
 			}
 		}
-		return check(c)
-	}
+		return "", ""
+	})
 }
 
 // attending is a configuration with the attention of a case.
 func attending(c gemma.Config, k models.Case) gemma.Config {
-	c.Flash, c.Eager = hf.FlashOf(k), hf.EagerOf(k)
+	c.Flash, c.Eager = hf.Flash.Chosen(k), hf.Eager.Chosen(k)
 	return c
 }
 
@@ -116,7 +115,7 @@ func (r *reader) gemmaText(vocab, width, layers, heads, kvHeads, window int64) (
 
 // slides reads which of n layers see a window; every so many, one does not.
 func (r *reader) slides(n, every int64) []bool {
-	c := llama.Config{Layers: n, Window: 1}
+	c := llama.Config{Sizes: llama.Sizes{Layers: n}, Masks: llama.Masks{Window: 1}}
 	if types := r.words("layer_types"); types != nil {
 		return r.layerTypes(types, &c)
 	}
@@ -151,8 +150,7 @@ func readGemma4(window, positions int64, whole bool) func(r *reader) gemma.Confi
 		r.number(positionsKey, positions, 1, mostPositions)
 		c, l, n := r.gemmaText(262144, 2304, 30, 8, 4, window)
 		r.refuse("use_bidirectional_attention", `"vision"`)
-		value, _, ok := r.get("final_logit_softcapping")
-		c.ScoreCap, c.KeysAreValues = ok && !null(value), r.flag("attention_k_eq_v", false)
+		c.ScoreCap, c.KeysAreValues = r.has("final_logit_softcapping"), r.flag("attention_k_eq_v", false)
 		l.Inner = r.size("intermediate_size", 9216, mostInner)
 		full := l
 		full.HeadSize = r.size("global_head_dim", 512, mostWidth)
@@ -204,7 +202,7 @@ func (r *reader) gemmaExperts(c *gemma.Config) {
 func readGemma3n(r *reader) gemma.Config {
 	r.number(positionsKey, 32768, 1, mostPositions)
 	c, l, n := r.gemmaText(262400, 2048, 35, 8, 2, 512)
-	c.ScoreCap = r.capped("final_logit_softcapping")
+	c.ScoreCap = r.unlessNull("final_logit_softcapping")
 	c.PerLayer, c.PerLayerVocab = r.size("hidden_size_per_layer_input", 256, mostWidth), r.size("vocab_size_per_layer_input", 262144, mostVocab)
 	r.refuse("altup_active_idx", "0")
 	value, _, ok := r.get("altup_coef_clip")

@@ -227,14 +227,23 @@ func check(c models.Case, a architecture) error {
 	if c.Objective.Distills() && (a.teacher == nil || !a.teacher.levers.Objective) {
 		return wrong("objective", "a model learns from the scores of another language model; name its configuration, too: --model hf:student.json"+TeacherMark+"teacher.json")
 	}
-	if a.check == nil {
-		return nil
-	}
-	if field, reason := a.check(c); reason != "" {
-		return wrong(field, reason)
+	for _, refused := range a.rules {
+		if field, reason := refused(c); reason != "" {
+			return wrong(field, reason)
+		}
 	}
 	return nil
 }
+
+// A rule names a setting or flag of a case that vprof cannot plan, and the reason; both are empty
+// for other cases.
+type rule func(models.Case) (field, reason string)
+
+// refuse adds a rule, which is asked before those that are there.
+func (a *architecture) refuse(r rule) { a.rules = append([]rule{r}, a.rules...) }
+
+// caveat adds notes that some cases have beside their results.
+func (a *architecture) caveat(notes func(models.Case) []string) { a.caveats = append(a.caveats, notes) }
 
 // An architecture is what a configuration describes.
 type architecture struct {
@@ -249,12 +258,11 @@ type architecture struct {
 	only  map[string][]string
 	notes []string
 	// caveats are notes on a case that stand with its results.
-	caveats func(models.Case) []string
+	caveats []func(models.Case) []string
 	// levers are those that cases may turn.
 	levers models.LeverSet
-	// check finds a setting of a case that cannot be, and says why; nil if all
-	// can be.
-	check func(models.Case) (setting, reason string)
+	// rules refuse cases, see [architecture.refuse].
+	rules []rule
 	task  func(models.Case) train.Task
 	// towers says that there are layers that a step on text does not call.
 	towers bool
@@ -280,11 +288,11 @@ func (a *architecture) tasks(c models.Case) train.Task {
 }
 
 // caveatsOf are the notes on a case.
-func (a *architecture) caveatsOf(c models.Case) []string {
-	if a.caveats == nil {
-		return nil
+func (a *architecture) caveatsOf(c models.Case) (notes []string) {
+	for _, of := range a.caveats {
+		notes = append(notes, of(c)...)
 	}
-	return a.caveats(c)
+	return notes
 }
 
 // leverSet are the levers of an architecture: all have those of the training loop.

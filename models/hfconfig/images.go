@@ -66,11 +66,7 @@ func (a *architecture) seeing(senses string, s *sight) {
 	if !s.fixed {
 		a.settings = append(a.settings, models.Setting{Name: sideSetting, Usage: "height and width of an image in pixels; of one that is no square the root of its pixels", Default: s.side, Min: 1, Max: mostImage})
 	}
-	caveats, check := a.caveats, a.check
-	a.caveats = func(c models.Case) (all []string) {
-		if caveats != nil {
-			all = caveats(c)
-		}
+	a.caveat(func(c models.Case) (all []string) {
 		p := s.pictures(c)
 		if p.PerRow == 0 {
 			return append(all, alone+"; --set images=1 has an image in every row")
@@ -79,13 +75,8 @@ func (a *architecture) seeing(senses string, s *sight) {
 			return append(all, fmt.Sprintf("images are cut into %d tiles of %d x %d pixels (%d images)", s.tiles, p.Side, p.Side, p.PerRow))
 		}
 		return append(all, fmt.Sprintf("images are of %d x %d pixels, and each is %d of the tokens of a row (%d images)", p.Side, p.Side, s.tokens(p.Side), p.PerRow))
-	}
-	a.check = func(c models.Case) (setting, reason string) {
-		if setting, reason = s.check(c); reason != "" || check == nil {
-			return setting, reason
-		}
-		return check(c)
-	}
+	})
+	a.refuse(s.check)
 }
 
 // check finds what does not go together with images.
@@ -96,7 +87,7 @@ func (s *sight) check(c models.Case) (setting, reason string) {
 		return "", ""
 	case s.without != "":
 		return imagesSetting, s.without
-	case hf.EagerOf(c) || hf.FlexOf(c):
+	case hf.Eager.Chosen(c) || hf.Flex.Chosen(c):
 		return imagesSetting, "vprof records towers with PyTorch's fused attention; leave out --set eager=1 or flex=1, or the images"
 	case p.PerRow*s.tokens(p.Side) > p.Length:
 		return imagesSetting, fmt.Sprintf("%d images of %d x %d pixels are %d tokens, and a row has %d; use a longer --seq-len, or fewer or smaller images", p.PerRow, p.Side, p.Side, p.PerRow*s.tokens(p.Side), p.Length)
@@ -116,22 +107,19 @@ func (s *sight) check(c models.Case) (setting, reason string) {
 	return "", ""
 }
 
-// seesQwen is that of a tower that takes images of any size.
-func seesQwen(s tower.Size) *sight {
-	return &sight{
-		side:   448,
-		tokens: func(side int64) int64 { return tower.QwenTokens(s, side) },
-		of: func(w llama.Wrapper, p tower.Pictures, _ models.Case) tower.Sight {
-			return &tower.Qwen{Tower: w.Before.Part("visual"), Size: s, Pictures: p}
-		},
+// seesQwen is that of a tower that takes images of any size, whose configuration read reads.
+func seesQwen(read func(r *reader) tower.Size) func(r *reader) *sight {
+	return func(r *reader) *sight {
+		s := read(r)
+		return &sight{
+			side:   448,
+			tokens: func(side int64) int64 { return tower.QwenTokens(s, side) },
+			of: func(w llama.Wrapper, p tower.Pictures, _ models.Case) tower.Sight {
+				return &tower.Qwen{Tower: w.Before.Part("visual"), Size: s, Pictures: p}
+			},
+		}
 	}
 }
-
-func seesQwen2VL(r *reader) *sight { return seesQwen(r.qwen2VL()) }
-
-func seesQwen25VL(r *reader) *sight { return seesQwen(r.qwen25VL()) }
-
-func seesQwen3VL(r *reader) *sight { return seesQwen(r.qwen3VL()) }
 
 // seesLlava is that of CLIP's tower; images that Pixtral's tower sees are not described.
 func seesLlava(r *reader) *sight {
@@ -174,7 +162,7 @@ func seesGemma3(r *reader) *sight {
 			Tower: w.Before.Part("vision_tower"), Size: s, Pictures: p,
 			Projected: tower.Gemma3Projected(w.Before.Part("multi_modal_projector"), s, side),
 		}
-		if !hf.FlashOf(c) {
+		if !hf.Flash.Chosen(c) {
 			q.Masked = tower.Gemma3Masks(window)
 		}
 		return q

@@ -10,8 +10,7 @@ func readInternLM3(r *reader, c *llama.Config) {
 
 func readOlmo(r *reader, c *llama.Config) {
 	r.biases(c)
-	value, _, ok := r.get("clip_qkv")
-	c.Clipped = ok && !null(value)
+	c.Clipped = r.has("clip_qkv")
 }
 
 // readErnie reads a decoder that has no dropout of attention, whatever its file says.
@@ -33,7 +32,7 @@ func readExaone4(r *reader, c *llama.Config) {
 		r.must(types != nil, "sliding_window", "null without layer_types: transformers divides by the pattern, which is zero then")
 		return
 	}
-	c.Unturned = layers(c, func(i int64) bool { return int(i) < len(c.Windowed) && !c.Windowed[i] })
+	c.Unrotated = layers(c, func(i int64) bool { return int(i) < len(c.Windowed) && !c.Windowed[i] })
 }
 
 func readCWM(r *reader, c *llama.Config) {

@@ -29,8 +29,13 @@ func (r *reader) groupedExperts(c *llama.Config, shared int64) {
 		e.Groups = llama.Groups{}
 		return
 	}
-	g := &e.Groups
-	g.Count, g.Chosen = r.size("n_group", g.Count, mostExperts), r.size("topk_group", g.Chosen, mostExperts)
+	r.expertGroups(e, e.Groups)
+}
+
+// expertGroups reads the groups that experts are in.
+func (r *reader) expertGroups(e *llama.Experts, usual llama.Groups) {
+	g := llama.Groups{Count: r.size("n_group", usual.Count, mostExperts), Chosen: r.size("topk_group", usual.Chosen, mostExperts)}
+	e.Groups = g
 	r.must(e.Count%g.Count == 0, "n_group", "%d groups do not divide the %d experts", g.Count, e.Count)
 	r.must(g.Chosen <= g.Count, "topk_group", "%d is more than the %d groups that there are", g.Chosen, g.Count)
 	r.must(e.Routing == llama.RouteGreedy || e.Count/g.Count >= 2, "n_group", "%d groups of the %d experts have less than two each", g.Count, e.Count)
@@ -49,33 +54,20 @@ func readDeepseekV2(r *reader, c *llama.Config) {
 	r.firstDense(c, 0)
 }
 
-func readDeepseekV3(r *reader, c *llama.Config) {
-	r.latent(c)
-	r.groupedExperts(c, 1)
-	r.firstDense(c, 3)
-}
-
-func readMistral4(r *reader, c *llama.Config) {
-	r.latent(c)
-	r.groupedExperts(c, 1)
-	r.firstDense(c, 0)
+// readLatentExperts reads latent attention and a mixture in DeepSeek V3's keys, with so many layers
+// at first that have no experts.
+func readLatentExperts(dense int64) func(r *reader, c *llama.Config) {
+	return func(r *reader, c *llama.Config) {
+		r.latent(c)
+		r.groupedExperts(c, 1)
+		r.firstDense(c, dense)
+	}
 }
 
 func readGLM4MoELite(r *reader, c *llama.Config) {
 	r.latent(c)
 	r.groupedExperts(c, 1)
-	types := r.words("mlp_layer_types")
-	if types != nil && int64(len(types)) != c.Layers {
-		r.wrong("mlp_layer_types", "has %d layers; num_hidden_layers is %d", len(types), c.Layers)
-		return
-	}
-	c.Experts.Dense = layers(c, func(i int64) bool {
-		if types == nil {
-			return i == 0
-		}
-		r.must(types[i] == "dense" || types[i] == "sparse", "mlp_layer_types", "vprof does not know %q; it knows dense, sparse", types[i])
-		return types[i] == "dense"
-	})
+	c.Experts.Dense = r.layersOf("mlp_layer_types", c, []string{"dense"}, []string{"sparse"}, func(i int64) bool { return i == 0 })
 }
 
 // readGLM4MoE reads a mixture like DeepSeek's below attention like GLM's.
@@ -95,10 +87,7 @@ func readKimiLinear(r *reader, c *llama.Config) {
 	r.experts(c, 256, "num_experts", "num_local_experts", 8, 1024, "moe_intermediate_size")
 	c.Experts.SharedLast, c.Experts.Shared = true, c.Experts.Inner*r.size("n_shared_experts", 1, mostExperts)
 	c.Experts.Normalized = r.flag("norm_topk_prob", true)
-	c.Experts.Groups = llama.Groups{Count: r.size("n_group", 1, mostExperts), Chosen: r.size("topk_group", 1, mostExperts)}
-	g := c.Experts.Groups
-	r.must(c.Experts.Count%g.Count == 0 && c.Experts.Count/g.Count >= 2, "n_group", "%d groups do not divide the %d experts, or have less than two each", g.Count, c.Experts.Count)
-	r.must(g.Chosen <= g.Count, "topk_group", "%d is more than the %d groups that there are", g.Chosen, g.Count)
+	r.expertGroups(&c.Experts, llama.Groups{Count: 1, Chosen: 1})
 	r.refuse("mlp_layer_types")
 	r.firstDense(c, 1)
 	l := r.sub("linear_attn_config")
@@ -107,20 +96,10 @@ func readKimiLinear(r *reader, c *llama.Config) {
 		Kernel: l.size("short_conv_kernel_size", r.size("linear_conv_kernel_dim", 4, mostKernel), mostKernel),
 	}
 	full := l.numbers("full_attn_layers", 1, mostLayers) // counted from one
-	c.KDA.Layers = layers(c, func(i int64) bool {
+	c.KDA.Layers = r.layersOf("layer_types", c, []string{linearAttention}, []string{fullAttention}, func(i int64) bool {
 		if full == nil {
 			return i == 0 || i%4 != 0
 		}
 		return !slices.Contains(full, i+1)
 	})
-	if types := r.words("layer_types"); types != nil {
-		if int64(len(types)) != c.Layers {
-			r.wrong("layer_types", "has %d layers; num_hidden_layers is %d", len(types), c.Layers)
-			return
-		}
-		c.KDA.Layers = layers(c, func(i int64) bool {
-			r.must(types[i] == "linear_attention" || types[i] == fullAttention, "layer_types", "vprof does not know %q; it knows linear_attention, %s", types[i], fullAttention)
-			return types[i] == "linear_attention"
-		})
-	}
 }

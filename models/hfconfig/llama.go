@@ -1,6 +1,7 @@
 package hfconfig
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -15,11 +16,7 @@ import (
 func (d relative) family() family {
 	heads := map[string]string{d.name + "ForCausalLM": causalLM}
 	if !d.noClasses {
-		classes := d.name
-		if d.name == "Gemma3" {
-			classes += "Text"
-		}
-		heads[classes+"ForSequenceClassification"] = classification
+		heads[cmp.Or(d.classes, d.name)+"ForSequenceClassification"] = classification
 	}
 	if d.tokens {
 		heads[d.name+"ForTokenClassification"] = tokens
@@ -33,7 +30,7 @@ func (d relative) architecture(r *reader) architecture {
 	labels := r.labels()
 	problem := r.problem(labels)
 	length := r.turnedLength(d.positions)
-	if most := max(c.Positions, c.Longest); most > 0 {
+	if most := max(c.AngleTable, c.ALiBi); most > 0 {
 		length = rowLength(2048, most, positionsKey)
 	}
 	a := decoder(d.name, c.Layers, c.Width, labels, length)
@@ -80,11 +77,11 @@ func (r *reader) turnedLength(positions int64) models.Setting {
 func (d relative) config(r *reader) llama.Config {
 	c := d.base
 	c.Vocab = r.size("vocab_size", d.vocab, mostVocab)
-	c.Width = r.size("hidden_size", or(d.width, 4096), mostWidth)
-	c.Layers = r.size("num_hidden_layers", or(d.layers, 32), mostLayers)
-	c.Heads = r.size("num_attention_heads", or(d.heads, 32), mostWidth)
+	c.Width = r.size("hidden_size", cmp.Or(d.width, 4096), mostWidth)
+	c.Layers = r.size("num_hidden_layers", cmp.Or(d.layers, 32), mostLayers)
+	c.Heads = r.size("num_attention_heads", cmp.Or(d.heads, 32), mostWidth)
 	c.Inner = r.size("intermediate_size", d.inner, mostInner)
-	c.KVHeads = r.sizeOr("num_key_value_heads", or(d.kvHeads, c.Heads), c.Heads, mostWidth)
+	c.KVHeads = r.sizeOr("num_key_value_heads", cmp.Or(d.kvHeads, c.Heads), c.Heads, mostWidth)
 	r.must(c.Heads%c.KVHeads == 0, "num_key_value_heads", "%d do not divide num_attention_heads %d", c.KVHeads, c.Heads)
 	if c.Latent.Rank > 0 {
 		r.rotary(1, true) // the part of a head that is turned has a key of its own
@@ -96,11 +93,8 @@ func (d relative) config(r *reader) llama.Config {
 	if d.read != nil {
 		d.read(r, &c)
 	}
-	if c.Activation == "" || c.MLP == llama.Plain || d.name == "Gemma" {
-		usual := c.Activation
-		if usual == "" {
-			usual = "silu"
-		}
+	if c.Activation == "" || c.MLP == llama.Plain || d.hiddenAct {
+		usual := cmp.Or(c.Activation, "silu")
 		known := hf.Activations()
 		if usual == llama.XIELU {
 			known = append(known, usual)
@@ -119,19 +113,11 @@ func (d relative) turnedHeads(r *reader, c *llama.Config) {
 	}
 	r.must(c.HeadSize%2 == 0, "head_dim", "%d is odd; rotary positions need an even number", c.HeadSize)
 	r.grids = c.Rotary.Grids > 0
-	part := r.rotary(or(d.part, 1), c.Rotary.Split || c.Rotary.Inside)
+	part := r.rotary(cmp.Or(d.part, 1), c.Rotary.Split || c.Rotary.Inside)
 	if size := int64(part * float64(c.HeadSize)); c.Rotary.Split || c.Rotary.Inside {
 		c.Rotary.Size = size
 		r.must(size > 0 && size%2 == 0 && size <= c.HeadSize, "partial_rotary_factor", "%g of heads of %d is no even number of elements", part, c.HeadSize)
 	}
-}
-
-// or is n, or another if n is zero.
-func or[T int64 | float64](n, other T) T {
-	if n == 0 {
-		return other
-	}
-	return n
 }
 
 // biases reads attention_bias, which is off unless given.
@@ -189,7 +175,7 @@ func readGemma2(r *reader, c *llama.Config) {
 	r.biases(c)
 	c.Activation = r.word("hidden_activation", "gelu_pytorch_tanh", hf.Activations())
 	c.BothMasks = true
-	c.AttentionCap, c.ScoreCap = r.capped("attn_logit_softcapping"), r.capped("final_logit_softcapping")
+	c.AttentionCap, c.ScoreCap = r.unlessNull("attn_logit_softcapping"), r.unlessNull("final_logit_softcapping")
 	r.windows(c, 4096, func(i int64) bool { return i%2 == 0 })
 }
 
@@ -198,8 +184,7 @@ func readGemma3(r *reader, c *llama.Config) {
 	r.refuse("attn_logit_softcapping")
 	r.biases(c)
 	c.Activation = r.word("hidden_activation", "gelu_pytorch_tanh", hf.Activations())
-	value, _, ok := r.get("final_logit_softcapping")
-	c.ScoreCap, c.BothMasks = ok && !null(value), true
+	c.ScoreCap, c.BothMasks = r.has("final_logit_softcapping"), true
 	every := r.size("_sliding_window_pattern", r.size("sliding_window_pattern", 6, mostLayers), mostLayers)
 	r.windows(c, 4096, func(i int64) bool { return (i+1)%every != 0 })
 	c.Rotary.Kinds = kindsOf(c.Windowed)
@@ -247,7 +232,7 @@ func readCohere2(r *reader, c *llama.Config) {
 	c.BothMasks = true
 	every := r.size("_sliding_window_pattern", r.size("sliding_window_pattern", 4, mostLayers), mostLayers)
 	r.windows(c, 4096, func(i int64) bool { return (i+1)%every != 0 })
-	c.Unturned = layers(c, func(i int64) bool { return int(i) < len(c.Windowed) && !c.Windowed[i] })
+	c.Unrotated = layers(c, func(i int64) bool { return int(i) < len(c.Windowed) && !c.Windowed[i] })
 }
 
 func readStarcoder2(r *reader, c *llama.Config) {
@@ -269,21 +254,20 @@ func readStableLM(r *reader, c *llama.Config) {
 // readMPT reads a decoder whose attention is eager and has biases by distance.
 func readMPT(r *reader, c *llama.Config) {
 	c.Inner = 4 * c.Width
-	c.Longest = r.size(positionsKey, 2048, mostPositions)
+	c.ALiBi = r.size(positionsKey, 2048, mostPositions)
 	attention := r.sub("attn_config")
 	attention.refuse("alibi", "true")
 	attention.refuse("qk_ln", "false")
 	attention.refuse("attn_type", `"multihead_attention"`)
 	c.AttentionDropout = attention.probability("attn_pdrop", 0)
 	c.ResidualDropout = c.AttentionDropout
-	value, _, ok := attention.get("clip_qkv")
-	c.Clipped = ok && !null(value)
+	c.Clipped = attention.has("clip_qkv")
 }
 
 // readGPTJ reads a decoder whose layers have the angles of all positions.
 func readGPTJ(r *reader, c *llama.Config) {
 	c.Inner = r.sizeOr("n_inner", 4*c.Width, 4*c.Width, mostInner)
-	c.Positions = r.size(positionsKey, 2048, mostPositions)
+	c.AngleTable = r.size(positionsKey, 2048, mostPositions)
 	c.Rotary.Size = r.size("rotary_dim", 64, mostWidth)
 	r.must(c.Rotary.Size%2 == 0 && c.Rotary.Size <= c.HeadSize, "rotary_dim", "%d is no even number of elements of heads of %d", c.Rotary.Size, c.HeadSize)
 	c.AttentionDropout = r.probability("attn_pdrop", 0)
@@ -309,13 +293,13 @@ func readSmolLM3(r *reader, c *llama.Config) {
 	readLlama(r, c)
 	r.refuse("use_sliding_window", "false")
 	every := r.size("no_rope_layer_interval", 4, mostLayers)
-	c.Unturned = layers(c, func(i int64) bool { return (i+1)%every == 0 })
+	c.Unrotated = layers(c, func(i int64) bool { return (i+1)%every == 0 })
 	if turned := r.numbers("no_rope_layers", 0, 1); turned != nil {
 		if int64(len(turned)) != c.Layers {
 			r.wrong("no_rope_layers", "has %d layers; num_hidden_layers is %d", len(turned), c.Layers)
 			return
 		}
-		c.Unturned = layers(c, func(i int64) bool { return turned[i] == 0 })
+		c.Unrotated = layers(c, func(i int64) bool { return turned[i] == 0 })
 	}
 }
 
@@ -324,8 +308,9 @@ func readSeedOSS(r *reader, c *llama.Config) {
 	c.AttentionDropout, c.ResidualDropout = r.probability("attention_dropout", 0.1), r.probability("residual_dropout", 0.1)
 }
 
-// capped says whether scores are held down: a number, unless the file has null.
-func (r *reader) capped(key string) bool {
+// unlessNull says of what transformers has by default whether the file leaves it: by another value than
+// null, or by none.
+func (r *reader) unlessNull(key string) bool {
 	value, _, ok := r.get(key)
 	return !ok || !null(value)
 }
@@ -366,9 +351,28 @@ func layers(c *llama.Config, is func(layer int64) bool) []bool {
 // The kinds of attention that layer_types names.
 const (
 	fullAttention    = "full_attention"
+	linearAttention  = "linear_attention"
 	slidingAttention = "sliding_attention"
 	chunkedAttention = "chunked_attention"
 )
+
+// layersOf reads which layers are of a kind, by a key that names the kind of each: one of the names
+// of that kind or of the other. Without the key, usual says it.
+func (r *reader) layersOf(key string, c *llama.Config, kind, other []string, usual func(layer int64) bool) []bool {
+	types := r.words(key)
+	if types == nil {
+		return layers(c, usual)
+	}
+	if int64(len(types)) != c.Layers {
+		r.wrong(key, "has %d layers; num_hidden_layers is %d", len(types), c.Layers)
+		return nil
+	}
+	return layers(c, func(i int64) bool {
+		is := slices.Contains(kind, types[i])
+		r.must(is || slices.Contains(other, types[i]), key, "vprof does not know %q; it knows %s, %s", types[i], kind[0], other[0])
+		return is
+	})
+}
 
 // layerTypes are the layers that layer_types says see a window.
 func (r *reader) layerTypes(types []string, c *llama.Config) []bool {

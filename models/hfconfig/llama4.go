@@ -26,16 +26,16 @@ func readLlama4(r *reader, c *llama.Config) {
 	c.Llama4.Normalized = r.flag("use_qk_norm", true)
 	c.Llama4.Tuned = r.tuned()
 	every := r.size("no_rope_layer_interval", 4, mostLayers)
-	c.Unturned = layers(c, func(i int64) bool { return (i+1)%every == 0 })
+	c.Unrotated = layers(c, func(i int64) bool { return (i+1)%every == 0 })
 	if turned := r.numbers("no_rope_layers", 0, 1); len(turned) > 0 {
 		if int64(len(turned)) < c.Layers {
 			r.wrong("no_rope_layers", "has %d layers; num_hidden_layers is %d", len(turned), c.Layers)
 			return
 		}
-		c.Unturned = layers(c, func(i int64) bool { return turned[i] == 0 })
+		c.Unrotated = layers(c, func(i int64) bool { return turned[i] == 0 })
 	}
 	c.Window = r.size("attention_chunk_size", 8192, mostPositions)
-	c.Windowed = layers(c, func(i int64) bool { return !c.Unturned[i] })
+	c.Windowed = layers(c, func(i int64) bool { return !c.Unrotated[i] })
 	if types := r.words("layer_types"); types != nil {
 		c.Windowed = r.attentionTypes(types, c, chunkedAttention)
 	}
@@ -61,17 +61,16 @@ func llama4(a *architecture) {
 	a.settings = append(a.settings, models.Setting{
 		Name: linearizedSetting, Usage: "1 if experts are lists of linear layers, as axolotl's llama4_linearized_experts has them, 0 if they are parameters of all", Default: 0, Min: 0, Max: 1,
 	})
-	a.settings = append(a.settings, hf.FlashSetting())
-	check := a.check
-	a.check = func(c models.Case) (setting, reason string) {
+	a.settings = append(a.settings, hf.Flash.Setting())
+	a.refuse(func(c models.Case) (setting, reason string) {
 		switch {
-		case hf.FlashOf(c):
+		case hf.Flash.Chosen(c):
 			return "flash", "transformers has no FlashAttention for Llama 4 and raises \"does not support Flash Attention\"; use attn_implementation sdpa"
 		case c.LoRA != nil && c.LoRA.Match == "" && (len(c.LoRA.Targets) == 0 || slices.ContainsFunc(c.LoRA.Targets, isRouter)):
 			return "lora", "peft puts an adapter in the place of the router, too, a linear layer that gives two results, and the step fails; name the other layers, such as q_proj+k_proj+v_proj+o_proj"
 		}
-		return check(c)
-	}
+		return "", ""
+	})
 	a.note("all experts see all tokens, weighed by zeros where they are not chosen: no size depends on how tokens are routed")
 }
 
@@ -80,13 +79,12 @@ func isRouter(name string) bool { return name[strings.LastIndexByte(name, '.')+1
 
 // withoutLigerLoss refuses the loss that liger-kernel has for the decoder alone.
 func withoutLigerLoss(a *architecture) {
-	check := a.check
-	a.check = func(c models.Case) (setting, reason string) {
+	a.refuse(func(c models.Case) (setting, reason string) {
 		if hf.LigerLoss(c) {
 			return "liger", "what liger-kernel's fused loss gives has no router_logits, which Llama4ForConditionalGeneration of transformers 5.23 asks for; leave the loss to PyTorch with --set plain-loss=1"
 		}
-		return check(c)
-	}
+		return "", ""
+	})
 }
 
 func besideLlama4(r *reader, text llama.Config) func() llama.Wrapper {

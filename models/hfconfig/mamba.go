@@ -3,6 +3,7 @@ package hfconfig
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/vprof/vprof/internal/ceil"
@@ -21,13 +22,7 @@ func (a *architecture) withoutKernels(what, packages string) {
 // note says something with every result.
 func (a *architecture) note(note string) {
 	a.notes = append(a.notes, note)
-	others := a.caveats
-	a.caveats = func(c models.Case) []string {
-		if others == nil {
-			return []string{note}
-		}
-		return append(others(c), note)
-	}
+	a.caveat(func(models.Case) []string { return []string{note} })
 }
 
 // special says what there is to know of mixtures and of layers without attention.
@@ -56,13 +51,7 @@ func (d relative) special(c llama.Config, a *architecture) {
 		a.noAdaptersBeside("model.layers.0.mixer.out_proj")
 	case llama.MambaBlock:
 		a.noAdaptersBeside("backbone.layers.0.mixer.out_proj")
-		check := a.check
-		a.check = func(c models.Case) (setting, reason string) {
-			if c.Quantize != "" {
-				return "quantize", "transformers' Mamba multiplies by the weights of its layers itself, which fails where they are packed"
-			}
-			return check(c)
-		}
+		a.refuse(refuseQuantizedMamba)
 	}
 	if c.Mamba.Heads > 0 {
 		a.withoutKernels("Mamba", "mamba_ssm and causal_conv1d")
@@ -70,6 +59,13 @@ func (d relative) special(c llama.Config, a *architecture) {
 			a.noAdaptersBeside("model.layers.0.mamba.out_proj")
 		}
 	}
+}
+
+func refuseQuantizedMamba(c models.Case) (setting, reason string) {
+	if c.Quantize != "" {
+		return "quantize", "transformers' Mamba multiplies by the weights of its layers itself, which fails where they are packed"
+	}
+	return "", ""
 }
 
 // kernelsSetting is the name of the setting of models with selective state spaces.
@@ -92,13 +88,12 @@ func (a *architecture) selective(m llama.Config) {
 			scans++
 		}
 	}
-	check := a.check
-	a.check = func(c models.Case) (setting, reason string) {
+	a.refuse(func(c models.Case) (setting, reason string) {
 		if tokens := scans * hf.TextOf(c).Length; c.Settings[kernelsSetting] == 0 && tokens > mostScanned {
 			return kernelsSetting, fmt.Sprintf("is 0: %d layers go over %d tokens one after the other; vprof records %d of such steps at the most. Use --set mamba-kernels=1, or shorter sequences", scans, hf.TextOf(c).Length, mostScanned)
 		}
-		return check(c)
-	}
+		return "", ""
+	})
 }
 
 // deltaNets reads linear attention, and which layers have it.
@@ -109,18 +104,7 @@ func (r *reader) deltaNets(c *llama.Config) {
 	}
 	r.must(d.ValueHeads%d.KeyHeads == 0, "linear_num_key_heads", "%d do not divide linear_num_value_heads %d", d.KeyHeads, d.ValueHeads)
 	every := r.size("full_attention_interval", 4, mostLayers)
-	types := r.words("layer_types")
-	if types != nil && int64(len(types)) != c.Layers {
-		r.wrong("layer_types", "has %d layers; num_hidden_layers is %d", len(types), c.Layers)
-		return
-	}
-	d.Layers = layers(c, func(i int64) bool {
-		if types == nil {
-			return (i+1)%every != 0
-		}
-		r.must(types[i] == "linear_attention" || types[i] == fullAttention, "layer_types", "vprof does not know %q; it knows linear_attention, %s", types[i], fullAttention)
-		return types[i] == "linear_attention"
-	})
+	d.Layers = r.layersOf("layer_types", c, []string{linearAttention}, []string{fullAttention}, func(i int64) bool { return (i+1)%every != 0 })
 	d.Fused = c.DeltaNet.Fused
 	c.DeltaNet = d
 }
@@ -147,13 +131,12 @@ func readQwen3Next(r *reader, c *llama.Config) {
 // noAdaptersBeside refuses adapters where peft does: the kernels of Mamba take the weight of
 // that layer and would not see them.
 func (a *architecture) noAdaptersBeside(path string) {
-	check := a.check
-	a.check = func(c models.Case) (setting, reason string) {
+	a.refuse(func(c models.Case) (setting, reason string) {
 		if c.LoRA != nil && c.LoRA.Adapts()(path) {
 			return "lora", fmt.Sprintf("peft puts no adapters beside %s of Mamba models; name other layers, such as target=in_proj", path[strings.LastIndexByte(path, '.')+1:])
 		}
-		return check(c)
-	}
+		return "", ""
+	})
 }
 
 // The bounds of mixers.
@@ -172,31 +155,10 @@ func readGraniteHybrid(r *reader, c *llama.Config) {
 	}
 	value, _, ok := r.get("position_embedding_type")
 	c.NoRotary = !ok || unquoted(value) != "rope"
-	inner := r.size("mamba_expand", 2, mostMerged) * c.Width
-	m := llama.Mamba{
-		Heads: r.size("mamba_n_heads", 128, mostWidth), Groups: r.size("mamba_n_groups", 1, mostState), State: r.size("mamba_d_state", 256, mostState),
-		Kernel: r.size("mamba_d_conv", 4, mostKernel), Chunk: r.size("mamba_chunk_size", 256, mostChunk),
-		ConvBias: r.flag("mamba_conv_bias", true), InBias: r.flag("mamba_proj_bias", false), Norm: true, Bare: true,
-	}
-	m.OutBias, m.HeadSize = m.InBias, max(1, inner/m.Heads)
-	if value, _, ok := r.get("mamba_d_head"); ok && string(value) != `"auto"` {
-		m.HeadSize = r.size("mamba_d_head", m.HeadSize, mostWidth)
-	}
-	r.must(m.HeadSize*m.Heads == inner, "mamba_n_heads", "%d heads of %d are not mamba_expand times hidden_size, %d", m.Heads, m.HeadSize, inner)
-	r.must(m.Heads%m.Groups == 0 && inner%m.Groups == 0, "mamba_n_groups", "%d do not divide mamba_n_heads %d", m.Groups, m.Heads)
-	types := r.words("layer_types")
-	if types != nil && int64(len(types)) != c.Layers {
-		r.wrong("layer_types", "has %d layers; num_hidden_layers is %d", len(types), c.Layers)
-		return
-	}
-	m.Layers = layers(c, func(i int64) bool {
-		if types == nil {
-			return true
-		}
-		mixes, attends := types[i] == "mamba" || types[i] == "linear_attention", types[i] == "attention" || types[i] == fullAttention
-		r.must(mixes || attends, "layer_types", "vprof does not know %q; it knows mamba, attention", types[i])
-		return mixes
-	})
+	m := r.mamba2(r.size("mamba_expand", 2, mostMerged)*c.Width, "mamba_expand times hidden_size,")
+	m.OutBias, m.Norm, m.Bare = m.InBias, true, true
+	every := func(int64) bool { return true }
+	m.Layers = r.layersOf("layer_types", c, []string{"mamba", linearAttention}, []string{"attention", fullAttention}, every)
 	c.Mamba = m
 }
 
@@ -208,20 +170,32 @@ func readFalconH1(r *reader, c *llama.Config) {
 	if inner == 0 {
 		inner = r.size("mamba_expand", 2, mostMerged) * c.Width
 	}
+	c.Mamba = r.mamba2(inner, "mamba_d_ssm")
+	c.Mamba.OutBias, c.Mamba.Norm = r.flag("projectors_bias", false), r.flag("mamba_rms_norm", false)
+	c.Mamba.GateLast = r.flag("mamba_norm_before_gate", true)
+}
+
+// mamba2 reads the mixer of Mamba 2 that is inner wide inside, which the file says by what is named.
+func (r *reader) mamba2(inner int64, named string) llama.Mamba {
 	m := llama.Mamba{
-		Heads: r.size("mamba_n_heads", 128, mostWidth), Groups: r.size("mamba_n_groups", 1, mostState), State: r.size("mamba_d_state", 256, mostState),
-		Kernel: r.size("mamba_d_conv", 4, mostKernel), Chunk: r.size("mamba_chunk_size", 256, mostChunk),
-		ConvBias: r.flag("mamba_conv_bias", true), InBias: r.flag("mamba_proj_bias", false), OutBias: r.flag("projectors_bias", false),
-		Norm: r.flag("mamba_rms_norm", false), GateLast: r.flag("mamba_norm_before_gate", true),
+		Heads: r.size("mamba_n_heads", 128, mostWidth), Groups: r.size("mamba_n_groups", 1, mostState),
+		State: r.size("mamba_d_state", 256, mostState), Kernel: r.size("mamba_d_conv", 4, mostKernel),
+		Chunk: r.size("mamba_chunk_size", 256, mostChunk), ConvBias: r.flag("mamba_conv_bias", true),
+		InBias: r.flag("mamba_proj_bias", false),
 	}
-	m.HeadSize = max(1, inner/m.Heads)
-	if value, _, ok := r.get("mamba_d_head"); ok && string(value) != `"auto"` {
-		m.HeadSize = r.size("mamba_d_head", m.HeadSize, mostWidth)
-	}
-	r.must(m.HeadSize*m.Heads == inner, "mamba_n_heads", "%d heads of %d are not mamba_d_ssm %d", m.Heads, m.HeadSize, inner)
+	m.HeadSize = r.automatic("mamba_d_head", max(1, inner/m.Heads))
+	r.must(m.HeadSize*m.Heads == inner, "mamba_n_heads", "%d heads of %d are not %s %d", m.Heads, m.HeadSize, named, inner)
 	r.must(m.Heads%m.Groups == 0, "mamba_n_groups", "%d do not divide mamba_n_heads %d", m.Groups, m.Heads)
-	r.must(inner%m.Groups == 0, "mamba_n_groups", "%d do not divide mamba_d_ssm %d", m.Groups, inner)
-	c.Mamba = m
+	r.must(inner%m.Groups == 0, "mamba_n_groups", "%d do not divide %s %d", m.Groups, named, inner)
+	return m
+}
+
+// automatic is a size that the file may leave to transformers by "auto".
+func (r *reader) automatic(key string, otherwise int64) int64 {
+	if value, _, ok := r.get(key); ok && string(value) == `"auto"` {
+		return otherwise
+	}
+	return r.size(key, otherwise, mostWidth)
 }
 
 // shortConvs reads which layers have a convolution: layer_types says so, or those that
@@ -231,23 +205,9 @@ func (r *reader) shortConvs(c *llama.Config) {
 		c.Tied = !c.Tied
 	}
 	c.ShortConv = llama.ShortConv{Kernel: r.size("conv_L_cache", 3, mostKernel), Bias: r.flag("conv_bias", false)}
-	types := r.words("layer_types")
-	if types == nil {
-		full := map[int64]bool{}
-		listed := r.numbers("full_attn_idxs", 0, mostLayers)
-		for _, i := range listed {
-			full[i] = true
-		}
-		c.ShortConv.Layers = layers(c, func(i int64) bool { return listed != nil && !full[i] })
-		return
-	}
-	if int64(len(types)) != c.Layers {
-		r.wrong("layer_types", "has %d layers; num_hidden_layers is %d", len(types), c.Layers)
-		return
-	}
-	c.ShortConv.Layers = layers(c, func(i int64) bool {
-		r.must(types[i] == "conv" || types[i] == fullAttention, "layer_types", "vprof does not know %q; it knows conv, %s", types[i], fullAttention)
-		return types[i] == "conv"
+	full := r.numbers("full_attn_idxs", 0, mostLayers)
+	c.ShortConv.Layers = r.layersOf("layer_types", c, []string{"conv"}, []string{fullAttention}, func(i int64) bool {
+		return full != nil && !slices.Contains(full, i)
 	})
 }
 
@@ -304,9 +264,7 @@ func readJamba(r *reader, c *llama.Config) {
 		ConvBias: r.flag("mamba_conv_bias", true), Bias: r.flag("mamba_proj_bias", false), Norms: true,
 		Rank: ceil.Div(c.Width, 16), Layers: layers(c, func(i int64) bool { return i%attends != from }),
 	}
-	if value, _, ok := r.get("mamba_dt_rank"); ok && string(value) != `"auto"` {
-		s.Rank = r.size("mamba_dt_rank", s.Rank, mostWidth)
-	}
+	s.Rank = r.automatic("mamba_dt_rank", s.Rank)
 	c.Selective = s
 }
 
@@ -314,15 +272,13 @@ func readJamba(r *reader, c *llama.Config) {
 func readMamba(r *reader, c *llama.Config) {
 	c.Activation = r.word("hidden_act", "silu", []string{"silu"})
 	r.refuse("use_mambapy", "false")
-	c.ResidualWhole = r.flag("residual_in_fp32", true)
+	c.ResidualFloat = r.flag("residual_in_fp32", true)
 	c.Selective = llama.Selective{
 		Inner: r.size("expand", 2, mostMerged) * c.Width, State: r.size("state_size", 16, mostState), Kernel: r.size("conv_kernel", 4, mostKernel),
 		ConvBias: r.flag("use_conv_bias", true), Bias: r.flag("use_bias", false), Whole: true,
 		Rank: ceil.Div(c.Width, 16), Layers: layers(c, func(int64) bool { return true }),
 	}
-	if value, _, ok := r.get("time_step_rank"); ok && string(value) != `"auto"` {
-		c.Selective.Rank = r.size("time_step_rank", c.Selective.Rank, mostWidth)
-	}
+	c.Selective.Rank = r.automatic("time_step_rank", c.Selective.Rank)
 }
 
 // readNemotronH reads a decoder whose layers have a mixer, attention, experts or a feed-forward
@@ -335,10 +291,7 @@ func readNemotronH(r *reader, c *llama.Config) {
 	r.experts(c, 8, "n_routed_experts", "num_local_experts", 2, 7688, "moe_intermediate_size")
 	c.Experts.Shared, c.Experts.Narrow = r.size("moe_shared_expert_intermediate_size", 7688, mostInner), r.sizeOr("moe_latent_size", 0, 0, mostWidth)
 	c.Experts.Normalized = r.flag("norm_topk_prob", true)
-	c.Experts.Groups = llama.Groups{Count: r.size("n_group", 1, mostExperts), Chosen: r.size("topk_group", 1, mostExperts)}
-	r.must(c.Experts.Count%c.Experts.Groups.Count == 0, "n_group", "%d groups do not divide the %d experts", c.Experts.Groups.Count, c.Experts.Count)
-	r.must(c.Experts.Count/c.Experts.Groups.Count >= 2, "n_group", "%d groups of the %d experts have less than two each", c.Experts.Groups.Count, c.Experts.Count)
-	r.must(c.Experts.Groups.Chosen <= c.Experts.Groups.Count, "topk_group", "%d is more than the %d groups that there are", c.Experts.Groups.Chosen, c.Experts.Groups.Count)
+	r.expertGroups(&c.Experts, llama.Groups{Count: 1, Chosen: 1})
 	groups := r.size(r.either("mamba_n_groups", "n_groups"), 8, mostState)
 	m := llama.Mamba{
 		Heads: r.size("mamba_num_heads", 128, mostWidth), HeadSize: r.size("mamba_head_dim", 64, mostWidth), Groups: groups, State: r.size("ssm_state_size", 128, mostState),

@@ -37,7 +37,7 @@ func readOPT(r *reader) architecture {
 	}
 	a.task = func(k models.Case) train.Task {
 		c := c
-		c.Eager = hf.EagerOf(k)
+		c.Eager = hf.Eager.Chosen(k)
 		if k.Task == classification {
 			return opt.Classification(c, classesOf(k, problem), padded, hf.TextOf(k))
 		}

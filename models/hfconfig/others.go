@@ -35,12 +35,12 @@ func readViT(r *reader) architecture {
 		summary: fmt.Sprintf("Vision Transformer, %d layers of width %d, patches of %d", c.Layers, c.Width, c.Patch),
 		unit:    "image", batch: 32, batches: []int{8, 16, 32, 64, 128, 256},
 		settings: []models.Setting{vit.ImageSetting(c.Image), hf.ClassesSetting(labels)},
-		check: func(k models.Case) (setting, reason string) {
+		rules: []rule{func(k models.Case) (setting, reason string) {
 			if size := k.Settings[vit.ImageSetting(0).Name]; size%c.Patch != 0 {
 				return vit.ImageSetting(0).Name, fmt.Sprintf("%d is not a multiple of patch_size %d", size, c.Patch)
 			}
 			return "", ""
-		},
+		}},
 		task: func(k models.Case) train.Task {
 			own := c
 			own.Image = k.Settings[vit.ImageSetting(0).Name]
@@ -120,7 +120,7 @@ func readWav2Vec2(r *reader) architecture {
 			layerDropNote,
 			"SpecAugment is not counted: masks of a byte for every frame, and in backward for a moment a copy of a gradient",
 		},
-		check: c.CheckClip,
+		rules: []rule{c.CheckClip},
 		task:  func(k models.Case) train.Task { return wav2vec2.Recognition(c, k) },
 	}
 }

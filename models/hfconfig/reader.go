@@ -107,6 +107,12 @@ func (r *reader) get(key string) (value json.RawMessage, name string, ok bool) {
 	return nil, key, false
 }
 
+// has tells whether a key has a value other than null.
+func (r *reader) has(key string) bool {
+	value, _, ok := r.get(key)
+	return ok && !null(value)
+}
+
 // null tells whether a value is JSON's null, Python's None.
 func null(value json.RawMessage) bool { return string(value) == "null" }
 

@@ -107,14 +107,15 @@ func (r *reader) llavaVision() (s tower.Size, kind string) {
 	return s, kind
 }
 
-func besideQwen2VL(r *reader, _ llama.Config) func() llama.Wrapper {
-	s := r.qwen2VL()
-	return func() llama.Wrapper {
-		return llama.Wrapper{Before: (&nn.Parts{}).Add("visual", tower.Qwen2VL(s))}
+// visual has a tower under that name, whose configuration read reads.
+func visual(read func(*reader) tower.Size, made func(tower.Size) *nn.Parts) func(*reader, llama.Config) func() llama.Wrapper {
+	return func(r *reader, _ llama.Config) func() llama.Wrapper {
+		s := read(r)
+		return func() llama.Wrapper { return llama.Wrapper{Before: (&nn.Parts{}).Add("visual", made(s))} }
 	}
 }
 
-func (r *reader) qwen2VL() tower.Size {
+func readQwen2Vision(r *reader) tower.Size {
 	v, s := r.blocks(tower.Size{Layers: 32, Heads: 16, Patch: 14}, "qwen2_vl_vision", "qwen2_vl")
 	s.Width = v.size("embed_dim", 1280, mostWidth)
 	s.Inner, s.Out = v.size("mlp_ratio", 4, mostMerged)*s.Width, v.size("hidden_size", 3584, mostWidth)
@@ -122,14 +123,7 @@ func (r *reader) qwen2VL() tower.Size {
 	return s
 }
 
-func besideQwen25VL(r *reader, _ llama.Config) func() llama.Wrapper {
-	s := r.qwen25VL()
-	return func() llama.Wrapper {
-		return llama.Wrapper{Before: (&nn.Parts{}).Add("visual", tower.Qwen25VL(s))}
-	}
-}
-
-func (r *reader) qwen25VL() tower.Size {
+func readQwen25Vision(r *reader) tower.Size {
 	v, s := r.blocks(tower.Size{Layers: 32, Heads: 16, Patch: 14}, "qwen2_5_vl_vision", "qwen2_5_vl")
 	s.Width, s.Inner, s.Out = v.size("hidden_size", 3584, mostWidth), v.size("intermediate_size", 3420, mostInner), v.size("out_hidden_size", 3584, mostWidth)
 	s.Activation, s.Gated = v.word("hidden_act", "silu", hf.Activations()), true
@@ -141,14 +135,7 @@ func (r *reader) qwen25VL() tower.Size {
 	return s
 }
 
-func besideQwen3VL(r *reader, _ llama.Config) func() llama.Wrapper {
-	s := r.qwen3VL()
-	return func() llama.Wrapper {
-		return llama.Wrapper{Before: (&nn.Parts{}).Add("visual", tower.Qwen3VL(s))}
-	}
-}
-
-func (r *reader) qwen3VL() tower.Size {
+func readQwen3Vision(r *reader) tower.Size {
 	v, s := r.blocks(tower.Size{Layers: 27, Heads: 16, Patch: 16}, "qwen3_vl_vision", "qwen3_vl", "qwen3_vl_moe_vision", "qwen3_vl_moe")
 	s.Width, s.Inner, s.Out = v.size("hidden_size", 1152, mostWidth), v.size("intermediate_size", 4304, mostInner), v.size("out_hidden_size", 3584, mostWidth)
 	s.Positions, s.Activation = v.size("num_position_embeddings", 2304, mostPositions), v.word("hidden_act", "gelu_pytorch_tanh", hf.Activations())
@@ -159,11 +146,11 @@ func (r *reader) qwen3VL() tower.Size {
 	return s
 }
 
-func besideQwen35(r *reader, _ llama.Config) func() llama.Wrapper {
+func readQwen35Vision(r *reader) tower.Size {
 	v, s := r.blocks(tower.Size{Layers: 27, Heads: 16, Patch: 16}, "qwen3_5_vision", "qwen3_5", "qwen3_5_moe_vision", "qwen3_5_moe")
 	s.Width, s.Inner, s.Out = v.size("hidden_size", 1152, mostWidth), v.size("intermediate_size", 4304, mostInner), v.size("out_hidden_size", 3584, mostWidth)
 	s.Positions = v.size("num_position_embeddings", 2304, mostPositions)
-	return func() llama.Wrapper { return llama.Wrapper{Before: (&nn.Parts{}).Add("visual", tower.Qwen3VL(s))} }
+	return s
 }
 
 func besideInternVL(r *reader, text llama.Config) func() llama.Wrapper {

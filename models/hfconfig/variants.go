@@ -41,13 +41,7 @@ func variants(c llama.Config) []models.Setting {
 func (a *architecture) varied(c llama.Config) {
 	a.settings = append(a.settings, variants(c)...)
 	a.only[models.PackedHeadSetting] = []string{causalLM}
-	check := a.check
-	a.check = func(c models.Case) (setting, reason string) {
-		if setting, reason = checkPacked(c); reason != "" {
-			return setting, reason
-		}
-		return check(c)
-	}
+	a.refuse(checkPacked)
 }
 
 // checkPacked finds what does not go together with settings of quantized layers.

@@ -7,6 +7,7 @@ import (
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/llama"
+	"github.com/vprof/vprof/models/tower"
 	"github.com/vprof/vprof/models/train"
 )
 
@@ -41,13 +42,13 @@ var wrappers = map[string]wrapper{
 	"llava":        {name: "Llava", text: "llama", senses: "images", beside: besideLlava, sees: seesLlava},
 	"mllama":       {name: "Mllama", text: "mllama_text_model", senses: "images", beside: besideMllama, sees: seesMllama},
 	"lfm2_vl":      {name: "Lfm2Vl", text: "lfm2", tied: true, senses: "images", beside: besideLFM2VL},
-	"qwen2_vl":     {name: "Qwen2VL", text: "qwen2_vl_text", flat: true, senses: "images", beside: besideQwen2VL, sees: seesQwen2VL},
-	"qwen2_5_vl":   {name: "Qwen2_5_VL", text: "qwen2_5_vl_text", flat: true, senses: "images", beside: besideQwen25VL, sees: seesQwen25VL},
-	"qwen3_vl":     {name: "Qwen3VL", text: "qwen3_vl_text", senses: "images", beside: besideQwen3VL, sees: seesQwen3VL},
+	"qwen2_vl":     {name: "Qwen2VL", text: "qwen2_vl_text", flat: true, senses: "images", beside: visual(readQwen2Vision, tower.Qwen2VL), sees: seesQwen(readQwen2Vision)},
+	"qwen2_5_vl":   {name: "Qwen2_5_VL", text: "qwen2_5_vl_text", flat: true, senses: "images", beside: visual(readQwen25Vision, tower.Qwen25VL), sees: seesQwen(readQwen25Vision)},
+	"qwen3_vl":     {name: "Qwen3VL", text: "qwen3_vl_text", senses: "images", beside: visual(readQwen3Vision, tower.Qwen3VL), sees: seesQwen(readQwen3Vision)},
 	"internvl":     {name: "InternVL", text: "qwen2", tied: true, senses: "images", beside: besideInternVL},
-	"qwen3_vl_moe": {name: "Qwen3VLMoe", text: "qwen3_vl_moe_text", senses: "images", beside: besideQwen3VL, sees: seesQwen3VL},
-	"qwen3_5":      {name: "Qwen3_5", text: "qwen3_5_text", senses: "images", beside: besideQwen35},
-	"qwen3_5_moe":  {name: "Qwen3_5Moe", text: "qwen3_5_moe_text", senses: "images", beside: besideQwen35},
+	"qwen3_vl_moe": {name: "Qwen3VLMoe", text: "qwen3_vl_moe_text", senses: "images", beside: visual(readQwen3Vision, tower.Qwen3VL), sees: seesQwen(readQwen3Vision)},
+	"qwen3_5":      {name: "Qwen3_5", text: "qwen3_5_text", senses: "images", beside: visual(readQwen35Vision, tower.Qwen3VL)},
+	"qwen3_5_moe":  {name: "Qwen3_5Moe", text: "qwen3_5_moe_text", senses: "images", beside: visual(readQwen35Vision, tower.Qwen3VL)},
 	"llama4":       {name: "Llama4", text: "llama4_text", liger: true, senses: "images", beside: besideLlama4},
 	"smolvlm":      {name: "SmolVLM", text: "llama", senses: "images", beside: besideSmolVLM},
 	"glm4v":        {name: "Glm4v", text: "glm4v_text", senses: "images", beside: besideGLM4V},
@@ -60,22 +61,22 @@ var wrappers = map[string]wrapper{
 
 // textOnly are decoders that stand in wrappers and nowhere else.
 var textOnly = map[string]relative{
-	"qwen2_vl_text":     {name: "Qwen2VLText", vocab: 152064, width: 8192, layers: 80, heads: 64, kvHeads: 8, inner: 29568, positions: 32768, base: llama.Config{QKVBias: true, Rotary: llama.Rotary{Grids: 3}}, read: (*reader).qwenVLWindows},
-	"qwen2_5_vl_text":   {name: "Qwen2_5_VLText", vocab: 152064, width: 8192, layers: 80, heads: 64, kvHeads: 8, inner: 29568, positions: 32768, base: llama.Config{QKVBias: true, Rotary: llama.Rotary{Grids: 3}}, read: (*reader).qwenVLWindows},
+	"qwen2_vl_text":     {name: "Qwen2VLText", vocab: 152064, width: 8192, layers: 80, heads: 64, kvHeads: 8, inner: 29568, positions: 32768, base: llama.Config{Biases: llama.Biases{QKVBias: true}, Rotary: llama.Rotary{Grids: 3}}, read: (*reader).qwenVLWindows},
+	"qwen2_5_vl_text":   {name: "Qwen2_5_VLText", vocab: 152064, width: 8192, layers: 80, heads: 64, kvHeads: 8, inner: 29568, positions: 32768, base: llama.Config{Biases: llama.Biases{QKVBias: true}, Rotary: llama.Rotary{Grids: 3}}, read: (*reader).qwenVLWindows},
 	"qwen3_vl_text":     {name: "Qwen3VLText", vocab: 151936, kvHeads: 32, headSize: 128, inner: 22016, positions: 128000, base: llama.Config{QKNorm: llama.HeadsNorm, Rotary: llama.Rotary{Grids: 3}}, read: (*reader).biases},
 	"mllama_text_model": {name: "MllamaText", vocab: 128256, layers: 40, kvHeads: 8, inner: 14336, positions: 131072, read: readMllama},
 	"qwen3_vl_moe_text": {
-		name: "Qwen3VLMoeText", vocab: 151936, width: 2048, layers: 24, heads: 16, kvHeads: 16, inner: 5632, positions: 128000,
+		name: "Qwen3VLMoeText", flex: true, vocab: 151936, width: 2048, layers: 24, heads: 16, kvHeads: 16, inner: 5632, positions: 128000,
 		base: llama.Config{QKNorm: llama.HeadsNorm, Rotary: llama.Rotary{Grids: 3}, Experts: llama.Experts{Normalized: true}}, read: readQwen3VLMoE,
 	},
 	"glm4v_text": {
 		name: "Glm4vText", vocab: 151552, layers: 40, kvHeads: 2, inner: 13696, positions: 32768,
-		base: llama.Config{QKVBias: true, Order: llama.NormAround, MLP: llama.FusedGated, Rotary: llama.Rotary{Inside: true, Stepwise: true, Pairs: true, Grids: 3}, Names: llama.Names{
+		base: llama.Config{Biases: llama.Biases{QKVBias: true}, Order: llama.NormAround, MLP: llama.FusedGated, Rotary: llama.Rotary{Inside: true, Stepwise: true, Pairs: true, Grids: 3}, Names: llama.Names{
 			"post_attention_layernorm": "post_self_attn_layernorm", "pre_feedforward_layernorm": "post_attention_layernorm", "post_feedforward_layernorm": "post_mlp_layernorm",
 		}},
 	},
 	"paddleocr_vl_text": {
-		name: "PaddleOCRText", vocab: 103424, width: 1024, layers: 18, heads: 16, kvHeads: 2, headSize: 128, inner: 3072, positions: 131072, tied: true,
+		name: "PaddleOCRText", flex: true, vocab: 103424, width: 1024, layers: 18, heads: 16, kvHeads: 2, headSize: 128, inner: 3072, positions: 131072, tied: true,
 		base: llama.Config{Rotary: llama.Rotary{Grids: 3}}, read: func(r *reader, c *llama.Config) {
 			c.QKVBias = r.flag("use_bias", false)
 			c.OutputBias, c.MLPBias = c.QKVBias, c.QKVBias

@@ -5,19 +5,96 @@ import "github.com/vprof/vprof/models/hf"
 // Config is what the configuration of a decoder holds that matters to memory. What is
 // left out is as in Llama.
 type Config struct {
-	Vocab, Width, Layers, Heads, KVHeads, HeadSize, Inner int64
-	// QKVBias is the bias of query, key and value, OutputBias that of what
-	// follows, MLPBias that of the feed-forward layers.
-	QKVBias, OutputBias, MLPBias bool
-	// HeadBias is the bias of the output layer.
-	HeadBias         bool
-	AttentionDropout float64
-	// EmbedDropout is of the words, ResidualDropout of what the halves of a layer give:
-	// in the layer, or, with DropoutInside, in its halves.
-	EmbedDropout, ResidualDropout float64
-	DropoutInside                 bool
+	Sizes
+	Biases
+	Dropouts
+	Masks
+	Scaling
+	Kernels
 	// Activation is the name of a function, see [hf.Activations].
 	Activation string
+	// Tied says that the output layer shares the weight of the embeddings.
+	Tied bool
+
+	Norm   Norm
+	Order  Order
+	QKNorm QKNorm
+	QKV    QKV
+	MLP    MLP
+	// Rotary is how positions turn query and key; Unrotated says of each layer whether they do not
+	// (nil: they do in all), NoRotary that they do in none.
+	Rotary    Rotary
+	Unrotated []bool
+	NoRotary  bool
+	// AngleTable is how many positions each layer has a table of sines and cosines of, as GPT-J does;
+	// zero means that angles are computed once for all layers.
+	AngleTable int64
+	// ALiBi is how many tokens a row may have whose attention has biases by distance in the
+	// place of rotary positions, as MPT has; zero means rotary positions.
+	ALiBi int64
+	// AttentionCap bounds attention scores by a tanh (attn_logit_softcapping), as Gemma 2 does.
+	AttentionCap bool
+	// Sinks has a learned sink for each head take part in the softmax of scores, as GPT-OSS does.
+	Sinks bool
+	// Gated has a gate projected with the query, by which what attention gives is multiplied;
+	// GateProjected has a layer of its own for that gate, as AFMoE does.
+	Gated, GateProjected bool
+	// Clipped clamps query, key and value (clip_qkv).
+	Clipped bool
+	// Latent is multi-head latent attention, in the place of the other.
+	Latent Latent
+	// Crossing says of each layer whether it attends to images, as some of Llama 3.2 Vision do;
+	// ExtraWords is how many words the embeddings have more than the output layer.
+	Crossing   []bool
+	ExtraWords int64
+
+	// Mamba is the mixer beside attention or in its place; the others stand in its place.
+	Mamba     Mamba
+	Selective Selective
+	ShortConv ShortConv
+	DeltaNet  DeltaNet
+	KDA       KDA
+	// Blocks says of each layer what follows its only norm, as in Nemotron H; nil says
+	// that layers have two halves.
+	Blocks []Block
+
+	// Experts are those of a mixture, in the place of the feed-forward half.
+	Experts Experts
+	// SharedInner is the width of a feed-forward half beside the experts, or in their place if
+	// there are none, as Granite 4 has; zero means none.
+	SharedInner int64
+	// Llama4 is what Llama 4 does otherwise.
+	Llama4 Llama4
+	// NextLayers is how many layers that predict further tokens stand beside the others
+	// (multi-token prediction), which training does not call, as MiMo has them.
+	NextLayers int64
+	// ResidualFloat keeps the residual stream in fp32, ScoresFloat the scores of words.
+	ResidualFloat, ScoresFloat bool
+	// Names are the names of modules by those of Llama, where they differ.
+	Names Names
+}
+
+// Sizes are counts of words, layers and heads, and widths: of the residual stream, of a head, and of
+// the feed-forward half.
+type Sizes struct {
+	Vocab, Width, Layers, Heads, KVHeads, HeadSize, Inner int64
+}
+
+// Biases are those of query, key and value, of the projection after attention, of the feed-forward
+// layers, and of the output layer.
+type Biases struct {
+	QKVBias, OutputBias, MLPBias, HeadBias bool
+}
+
+// Dropouts are probabilities: of attention weights, of the embeddings, and of what the halves of a
+// layer give, which is applied in the layer or, with DropoutInside, in its halves.
+type Dropouts struct {
+	AttentionDropout, EmbedDropout, ResidualDropout float64
+	DropoutInside                                   bool
+}
+
+// Masks are the attention masks that transformers makes.
+type Masks struct {
 	// Windowed says of each layer whether its tokens see only those up to
 	// Window before them; nil says that none does.
 	Windowed []bool
@@ -28,6 +105,27 @@ type Config struct {
 	// BothMasks makes the mask of full attention even if no layer has it, WindowMask that of a
 	// window.
 	BothMasks, WindowMask bool
+	// MaskKept has the mask of full attention made even where the kernels need none.
+	MaskKept bool
+}
+
+// Scaling is what is multiplied by a number of the configuration, or held within bounds by one.
+type Scaling struct {
+	// Words says how the embeddings are scaled.
+	Words Scale
+	// ResidualScaled scales what the halves of a layer give, HalvesNormed normalizes it before.
+	ResidualScaled, HalvesNormed bool
+	// ScoreCap bounds the scores of words by a tanh (final_logit_softcapping), ScoreScaled scales
+	// them.
+	ScoreCap, ScoreScaled bool
+	// KeyScaled scales keys, GateScaled what gates and what comes of the feed-forward half.
+	KeyScaled, GateScaled bool
+	// QueryScaled scales queries by their positions, as Ministral 3 does.
+	QueryScaled bool
+}
+
+// Kernels are how a case has attention and layers computed.
+type Kernels struct {
 	// Liger has the kernels of liger-kernel compute norms, rotary positions and
 	// feed-forward layers.
 	Liger bool
@@ -35,83 +133,11 @@ type Config struct {
 	Tiles hf.Tiles
 	// Context has ranks share each sequence.
 	Context hf.Context
-	// Tied says that the output layer shares the weight of the embeddings.
-	Tied bool
-
-	Norm   Norm
-	Order  Order
-	QKNorm QKNorm
-	QKV    QKV
+	// Eager has attention scores computed and kept, Flex has TorchInductor's kernels of
+	// flex_attention serve attention.
+	Eager, Flex bool
 	// Repeated says that keys and values are repeated for every head of the query.
 	Repeated bool
-	MLP      MLP
-	Rotary   Rotary
-	// Unturned says of each layer whether it has no rotary positions; nil says that
-	// all have.
-	Unturned []bool
-	// NoRotary says that the model has no rotary positions at all.
-	NoRotary bool
-	// QueryScaled scales queries by their positions, as Ministral 3 does.
-	QueryScaled bool
-	// Eager has scores computed and kept, as Gemma 2 does; AttentionCap holds them
-	// down by a tanh.
-	Eager, AttentionCap bool
-	// Flex has TorchInductor's kernels of flex_attention serve attention.
-	Flex bool
-	// MaskKept has the mask of full attention made even where the kernels need none.
-	MaskKept bool
-	// Sinks has a sink for each head take part in the softmax of scores, as GPT-OSS does.
-	Sinks bool
-	// Words says how words are scaled.
-	Words Scale
-	// ResidualScaled scales what the halves of a layer give, HalvesNormed normalizes it before.
-	ResidualScaled, HalvesNormed bool
-	// ScoreCap holds the scores of words down by a tanh, ScoreScaled scales them.
-	ScoreCap, ScoreScaled bool
-	// Mamba is the mixer beside attention or in its place, Selective and ShortConv are what
-	// stands in its place.
-	Mamba     Mamba
-	Selective Selective
-	ShortConv ShortConv
-	DeltaNet  DeltaNet
-	KDA       KDA
-	// Gated has a gate beside the query, by which what attention gives is multiplied.
-	Gated bool
-	// GateProjected has a layer of its own for that gate, as AFMoE does.
-	GateProjected bool
-	// NextLayers is how many layers that predict further tokens stand beside the others, which
-	// training does not call, as MiMo has them.
-	NextLayers int64
-	// Latent is multi-head latent attention, in the place of the other.
-	Latent Latent
-	// Positions is how many positions every layer has sines and cosines of, as GPT-J does;
-	// zero means that they are computed.
-	Positions int64
-	// Longest is how many tokens a row may have whose attention has biases by distance in the
-	// place of rotary positions, as MPT has; zero means rotary positions.
-	Longest int64
-	// Clipped holds query, key and value within bounds.
-	Clipped bool
-	// KeyScaled scales keys, GateScaled what gates and what comes of the feed-forward half.
-	KeyScaled, GateScaled bool
-	// Crossing says of each layer whether it looks at images, as some of Llama 3.2 Vision do;
-	// ExtraWords is how many words the embeddings have more than the output layer.
-	Crossing   []bool
-	ExtraWords int64
-	// Blocks says of each layer what it has after its only norm, as Nemotron H does; nil says
-	// that layers have two halves.
-	Blocks []Block
-	// ResidualWhole keeps the residual stream in fp32, ScoresWhole the scores of words.
-	ResidualWhole, ScoresWhole bool
-	// Experts are those of a mixture, in the place of the feed-forward half.
-	Experts Experts
-	// SharedInner is the width of a feed-forward half beside the experts, or in their place if
-	// there are none, as Granite 4 has; zero means none.
-	SharedInner int64
-	// Llama4 is what Llama 4 does otherwise.
-	Llama4 Llama4
-	// Names are the names of modules by those of Llama, where they differ.
-	Names Names
 }
 
 // Norm is the kind of the norms.
@@ -298,11 +324,11 @@ func (c *Config) PlainAttention() bool {
 			return false
 		}
 	}
-	return c.Latent.Rank == 0 && c.Longest == 0 && c.QKV != FalconProjection && c.Order != Dbrx && !c.Sinks && !c.AttentionCap
+	return c.Latent.Rank == 0 && c.ALiBi == 0 && c.QKV != FalconProjection && c.Order != Dbrx && !c.Sinks && !c.AttentionCap
 }
 
 // windowed reports whether the tokens of layer i see a window.
 func (c *Config) windowed(i int) bool { return i < len(c.Windowed) && c.Windowed[i] }
 
 // turned reports whether layer i has rotary positions.
-func (c *Config) turned(i int) bool { return !c.NoRotary && (i >= len(c.Unturned) || !c.Unturned[i]) }
+func (c *Config) turned(i int) bool { return !c.NoRotary && (i >= len(c.Unrotated) || !c.Unrotated[i]) }

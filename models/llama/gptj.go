@@ -19,7 +19,7 @@ type tableAttention struct {
 func newTableAttention(c *Config) *tableAttention {
 	made := func() nn.Layer { return nn.NewLinear(c.Width, c.Width, false) }
 	return &tableAttention{
-		Names: c.Names, EmbedPositions: nn.NewBuffer(trace.F32, c.Positions, c.rotarySize()),
+		Names: c.Names, EmbedPositions: nn.NewBuffer(trace.F32, c.AngleTable, c.rotarySize()),
 		KProj: made(), VProj: made(), QProj: made(), OProj: made(), c: c,
 	}
 }

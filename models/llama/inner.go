@@ -20,7 +20,7 @@ func (l *layer) block(f *frame, in inputs) *tensor {
 	x := in.x
 	residual := f.Let(x)
 	f.Set(&x, f.Call(l.InputLayernorm, x.To(l.InputLayernorm.(*norm).Weight.DType)))
-	if l.c.ResidualWhole {
+	if l.c.ResidualFloat {
 		f.Set(&residual, residual.To(trace.F32))
 	}
 	f.Set(&x, l.Mamba.call(f, x, in.rows))

@@ -29,10 +29,10 @@ func newSelfAttention(c *Config, i int) selfAttention {
 	if c.Latent.Rank > 0 {
 		return newLatent(c)
 	}
-	if c.Positions > 0 {
+	if c.AngleTable > 0 {
 		return newTableAttention(c)
 	}
-	if c.Longest > 0 {
+	if c.ALiBi > 0 {
 		return newBiasedAttention(c)
 	}
 	if c.Llama4.On {

@@ -38,7 +38,7 @@ type Model struct {
 func New(c Config) *Model {
 	words := nn.NewEmbedding(c.Vocab+c.ExtraWords, c.Width)
 	m := &Model{Names: c.Names, EmbedTokens: words, words: words, Norm: newNorm(&c, c.Width), c: &c}
-	if c.Positions == 0 && c.Longest == 0 && !c.NoRotary {
+	if c.AngleTable == 0 && c.ALiBi == 0 && !c.NoRotary {
 		m.RotaryEmb = newRotary(&c)
 	}
 	if c.Words == ByBuffer {
@@ -107,35 +107,35 @@ func (m *Model) through(g *frame, seen tower.Seen, padding *tensor, text hf.Text
 			}
 			continue
 		}
-		mask, kind := full, 0
-		if m.c.windowed(i) {
-			mask, kind = window, len(cos)-1
+		in := inputs{x: x, mask: full, positions: given, cos: cos[0], sin: sin[0], rows: padding, blocks: blocks[m.c.windowed(i)]}
+		if last := len(cos) - 1; m.c.windowed(i) {
+			in.mask, in.cos, in.sin = window, cos[last], sin[last]
 		}
 		attends, recurs := m.c.kinds(i)
 		if !attends {
-			mask = nil
+			in.mask, in.blocks = nil, nil
 		}
-		rows := padding
 		if !recurs {
-			rows = nil
+			in.rows = nil
 		}
-		named := []*tensor{mask, given, cos[kind], sin[kind], rows}
-		if attends {
-			named = append(named, blocks[m.c.windowed(i)]...)
-		}
-		own := len(named) + 1
-		forward := func(f *frame, args []*tensor) *tensor {
-			in := inputs{x: args[0], mask: args[1], positions: args[2], cos: args[3], sin: args[4], rows: args[5]}
-			in.blocks = args[6:own]
-			return l.forward(f, in)
-		}
-		g.Set(&x, text.CallLayer(g, i, l, forward, []*tensor{x}, append(named, seen.Cross...)...)) // all layers are given the images
+		g.Set(&x, l.run(g, i, in, seen.Cross, text))
 		if i < len(seen.Deep) {
 			g.Set(&x, seen.Deepened(g, x, i))
 		}
 	}
 	g.Set(&x, g.Call(m.Norm, x))
 	return x
+}
+
+// run calls layer i as the model does, which gives all layers the states of images.
+func (l *layer) run(f *frame, i int, in inputs, images []*tensor, text hf.Text) *tensor {
+	forward := func(f *frame, args []*tensor) *tensor {
+		own := inputs{x: args[0], mask: args[1], positions: args[2], cos: args[3], sin: args[4], rows: args[5]}
+		own.blocks = args[6 : 6+len(in.blocks)]
+		return l.forward(f, own)
+	}
+	named := append([]*tensor{in.mask, in.positions, in.cos, in.sin, in.rows}, in.blocks...)
+	return text.CallLayer(f, i, l, forward, []*tensor{in.x}, append(named, images...)...)
 }
 
 // counted are the positions of tokens [1, length], which the model counts unless it is given
@@ -162,7 +162,7 @@ func (m *Model) embed(f *frame, ids *tensor) *tensor {
 
 // angles binds the cosines and sines for every kind of layers; nil if layers have their own.
 func (m *Model) angles(f *frame, x, positions *tensor) (cos, sin []*tensor) {
-	if m.c.Longest > 0 {
+	if m.c.ALiBi > 0 {
 		return []*tensor{f.Let(m.c.distances(f))}, []*tensor{nil}
 	}
 	if m.RotaryEmb == nil {
@@ -183,7 +183,7 @@ func (m *Model) angles(f *frame, x, positions *tensor) (cos, sin []*tensor) {
 func (m *Model) masks(f *frame, words, positions, padding *tensor, packed bool) (full, part *tensor) {
 	c := m.c
 	switch {
-	case c.Longest > 0:
+	case c.ALiBi > 0:
 		return hidden(f, words, positions, padding, packed), nil
 	case c.Flex:
 		return nil, nil
@@ -268,7 +268,7 @@ func CausalLM(c Config, text hf.Text) *hf.TextTask {
 	if c.Tied {
 		head.Weight = m.words.Weight
 	}
-	text.ScoreCap, text.ScoreScaled, text.ScoresWhole = c.ScoreCap, c.ScoreScaled, c.ScoresWhole
+	text.ScoreCap, text.ScoreScaled, text.ScoresFloat = c.ScoreCap, c.ScoreScaled, c.ScoresFloat
 	net := &languageModel{Names: c.Names, Model: m, LmHead: head}
 	return hf.CausalLM(net, m, m.words, &net.LmHead, text)
 }

@@ -48,8 +48,7 @@ func entry(name string, s shape) models.Model {
 
 func configOf(s models.Settings) Config {
 	return Config{
-		Vocab: s["vocab"], Width: s["width"], Layers: s["layers"], Heads: s["heads"], KVHeads: s["kv-heads"],
-		HeadSize: s["width"] / s["heads"], Inner: s["inner"], Tied: s["tied"] == 1, Activation: "silu",
+		Sizes: Sizes{Vocab: s["vocab"], Width: s["width"], Layers: s["layers"], Heads: s["heads"], KVHeads: s["kv-heads"], HeadSize: s["width"] / s["heads"], Inner: s["inner"]}, Tied: s["tied"] == 1, Activation: "silu",
 	}
 }
 

@@ -53,7 +53,7 @@ func (c *Config) distances(f *frame) *tensor {
 	for heads < c.Heads {
 		heads *= 2
 	}
-	far := g.Let(t.Filled("arange", trace.I32, c.Longest).View(1, 1, 1, c.Longest))
+	far := g.Let(t.Filled("arange", trace.I32, c.ALiBi).View(1, 1, 1, c.ALiBi))
 	base := g.Let(t.Arange(heads).To(trace.F32))
 	g.Set(&base, base.MulScalar())
 	slopes := g.Let(trace.ScalarPow(base).RDivScalar())

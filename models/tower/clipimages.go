@@ -125,40 +125,13 @@ func (q *Squares) embedded(f *frame) *tensor {
 
 // layer is forward of CLIPEncoderLayer and SiglipEncoderLayer.
 func (q *Squares) layer(f *frame, l *nn.Parts, x *tensor) *tensor {
-	attn, mlp := l.Part("self_attn"), l.Part("mlp")
 	residual := f.Let(x)
 	f.Set(&x, f.Call(l.At("layer_norm1"), x))
-	f.Set(&x, called(f, attn, []*tensor{x}, func(g *frame) *tensor {
-		names := []string{"q_proj", "k_proj", "v_proj"}
-		var qkv []*tensor
-		for _, name := range names {
-			y := g.Call(attn.At(name), x)
-			if q.Classed {
-				g.Let(y)
-			} else {
-				y = g.Let(hf.Heads(y, q.Size.Width/q.Size.Heads))
-			}
-			qkv = append(qkv, y)
-		}
-		for i := range qkv {
-			if q.Classed {
-				g.Set(&qkv[i], hf.Heads(qkv[i], q.Size.Width/q.Size.Heads))
-			}
-		}
-		y := g.Let(hf.Attention(g, qkv[0], qkv[1], qkv[2], nil, hf.AttentionOptions{}))
-		g.Set(&y, hf.Merge(y))
-		g.Set(&y, g.Call(attn.At("out_proj"), y))
-		return y
-	}))
+	f.Set(&x, attended(f, l.Part("self_attn"), x, nil, q.Size, "out_proj", q.Classed))
 	f.Set(&x, residual.Add(x))
 	f.Set(&residual, x)
 	f.Set(&x, f.Call(l.At("layer_norm2"), x))
-	f.Set(&x, called(f, mlp, []*tensor{x}, func(g *frame) *tensor {
-		g.Set(&x, g.Call(mlp.At("fc1"), x))
-		g.Set(&x, g.Call(hf.Activation(q.Size.Activation), x))
-		g.Set(&x, g.Call(mlp.At("fc2"), x))
-		return x
-	}))
+	f.Set(&x, fedInSteps(f, l.Part("mlp"), q.Size.Activation, x))
 	f.Set(&x, residual.Add(x))
 	return x
 }

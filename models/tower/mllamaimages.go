@@ -177,7 +177,6 @@ func (q *Tiles) encoded(f *frame, m *nn.Parts, layers int64, gated bool, x, mask
 
 // layer is forward of MllamaVisionEncoderLayer.
 func (q *Tiles) layer(f *frame, l *nn.Parts, x, mask *tensor, gated bool) *tensor {
-	attn, mlp := l.Part("self_attn"), l.Part("mlp")
 	through := func(gate string) {
 		if gated {
 			f.Set(&x, l.Owned(gate).Tanh().Mul(x))
@@ -185,29 +184,12 @@ func (q *Tiles) layer(f *frame, l *nn.Parts, x, mask *tensor, gated bool) *tenso
 	}
 	residual := f.Let(x)
 	f.Set(&x, f.Call(l.At("input_layernorm"), x))
-	f.Set(&x, called(f, attn, []*tensor{x, mask}, func(g *frame) *tensor {
-		var qkv []*tensor
-		for _, name := range []string{"q_proj", "k_proj", "v_proj"} {
-			qkv = append(qkv, g.Let(g.Call(attn.At(name), x)))
-		}
-		for i := range qkv {
-			g.Set(&qkv[i], hf.Heads(qkv[i], q.Size.Width/q.Size.Heads))
-		}
-		y := g.Let(hf.Attention(g, qkv[0], qkv[1], qkv[2], mask, hf.AttentionOptions{}))
-		g.Set(&y, hf.Merge(y))
-		g.Set(&y, g.Call(attn.At("o_proj"), y))
-		return y
-	}))
+	f.Set(&x, attended(f, l.Part("self_attn"), x, mask, q.Size, "o_proj", true))
 	through("gate_attn")
 	f.Set(&x, residual.Add(x))
 	f.Set(&residual, x)
 	f.Set(&x, f.Call(l.At("post_attention_layernorm"), x))
-	f.Set(&x, called(f, mlp, []*tensor{x}, func(g *frame) *tensor {
-		g.Set(&x, g.Call(mlp.At("fc1"), x))
-		g.Set(&x, g.Call(hf.Activation(q.Size.Activation), x))
-		g.Set(&x, g.Call(mlp.At("fc2"), x))
-		return x
-	}))
+	f.Set(&x, fedInSteps(f, l.Part("mlp"), q.Size.Activation, x))
 	through("gate_ffn")
 	f.Set(&x, residual.Add(x))
 	return x

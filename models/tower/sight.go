@@ -88,8 +88,7 @@ func imagePlaces(f *frame, ids *tensor, kinds int) []*tensor {
 
 // called runs the body of a module in a frame of its own.
 func called(f *frame, m any, args []*tensor, body func(g *frame) *tensor) *tensor {
-	g := f.CallFrame(args...)
-	g.In(m)
+	g := f.ModuleFrame(m, args...)
 	return g.Return(body(g))
 }
 
@@ -97,5 +96,39 @@ func called(f *frame, m any, args []*tensor, body func(g *frame) *tensor) *tenso
 func fed(f *frame, m *nn.Parts, first, activation, second string, x *tensor) *tensor {
 	return called(f, m, []*tensor{x}, func(g *frame) *tensor {
 		return g.Call(m.At(second), g.Call(hf.Activation(activation), g.Call(m.At(first), x)))
+	})
+}
+
+// fedInSteps is such a half whose class binds what each step gives to a name.
+func fedInSteps(f *frame, m *nn.Parts, activation string, x *tensor) *tensor {
+	return called(f, m, []*tensor{x}, func(g *frame) *tensor {
+		g.Set(&x, g.Call(m.At("fc1"), x))
+		g.Set(&x, g.Call(hf.Activation(activation), x))
+		g.Set(&x, g.Call(m.At("fc2"), x))
+		return x
+	})
+}
+
+// attended is forward of an attention module that projects query, key and value one by one, and what
+// comes of them by the layer output; splitLast splits heads when all three are there.
+func attended(f *frame, m *nn.Parts, x, mask *tensor, s Size, output string, splitLast bool) *tensor {
+	heads := func(y *tensor) *tensor { return hf.Heads(y, s.Width/s.Heads) }
+	return called(f, m, []*tensor{x, mask}, func(g *frame) *tensor {
+		var qkv [3]*tensor
+		for i, name := range []string{"q_proj", "k_proj", "v_proj"} {
+			if qkv[i] = g.Call(m.At(name), x); !splitLast {
+				qkv[i] = heads(qkv[i])
+			}
+			g.Let(qkv[i])
+		}
+		for i := range qkv {
+			if splitLast {
+				g.Set(&qkv[i], heads(qkv[i]))
+			}
+		}
+		y := g.Let(hf.Attention(g, qkv[0], qkv[1], qkv[2], mask, hf.AttentionOptions{}))
+		g.Set(&y, hf.Merge(y))
+		g.Set(&y, g.Call(m.At(output), y))
+		return y
 	})
 }

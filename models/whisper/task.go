@@ -20,6 +20,9 @@ const (
 	targetPositions = 448
 )
 
+// positionsSetting says whether the encoder's positions are trained.
+const positionsSetting = "encoder-positions"
+
 // Models are whisper-tiny to whisper-large.
 func Models() []models.Model {
 	return []models.Model{
@@ -42,11 +45,13 @@ func entry(name string, width, layers, heads int64) models.Model {
 			hf.LengthSetting(128, targetPositions),
 			{Name: "mel-bins", Usage: "bins of a log-mel frame", Default: melBins, Min: 1, Max: 1024},
 			hf.PackedSetting(1),
+			{Name: positionsSetting, Usage: "1 if the encoder's positions are trained with all other parameters, 0 if they stay sinusoids, as transformers leaves them", Default: 1, Min: 0, Max: 1},
 		},
 		Notes: []string{
 			"every clip is padded to 30 s, so its length does not matter",
 			"stage head trains the output layer, whose weight is that of the token embeddings",
 			hf.PackedNote,
+			"the steps measured for vprof train the encoder's positions; those of hf:config.json do not: --set encoder-positions=0,packed=0 is the same step",
 		},
 		Adapts: true,
 	}, 16, func(c models.Case) train.Task {
@@ -54,6 +59,7 @@ func entry(name string, width, layers, heads int64) models.Model {
 			Vocab: vocab, Width: width, MelBins: c.Settings["mel-bins"], EncoderLayers: layers, DecoderLayers: layers,
 			EncoderHeads: heads, DecoderHeads: heads, EncoderInner: 4 * width, DecoderInner: 4 * width,
 			SourcePositions: sourcePositions, TargetPositions: targetPositions, Activation: "gelu",
+			FixedPositions: c.Settings[positionsSetting] == 0,
 		}, hf.TextOf(c))
 	})
 }
