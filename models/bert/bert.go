@@ -79,8 +79,7 @@ func (e *embeddings) Forward(f *frame, ids *tensor) *tensor {
 	x := f.Let(words.Add(kinds))
 	places := f.Let(f.Call(table, positions))
 	f.Set(&x, x.Add(places))
-	f.Set(&x, f.Call(e.LayerNorm, x))
-	f.Set(&x, f.Call(e.Dropout, x))
+	f.Pass(&x, e.LayerNorm, e.Dropout)
 	return x
 }
 
@@ -120,8 +119,7 @@ func newOutput(c Config, in int64) *output {
 
 func (o *output) call(f *frame, x, input *tensor) *tensor {
 	g := f.ModuleFrame(o, x, input)
-	g.Set(&x, g.Call(o.Dense, x))
-	g.Set(&x, g.Call(o.Dropout, x))
+	g.Pass(&x, o.Dense, o.Dropout)
 	g.Set(&x, g.Call(o.LayerNorm, x.Add(input)))
 	return g.Return(x)
 }
@@ -148,8 +146,7 @@ type intermediate struct {
 }
 
 func (i *intermediate) Forward(f *frame, x *tensor) *tensor {
-	f.Set(&x, f.Call(i.Dense, x))
-	f.Set(&x, f.Call(i.IntermediateActFn, x))
+	f.Pass(&x, i.Dense, i.IntermediateActFn)
 	return x
 }
 

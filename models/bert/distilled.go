@@ -32,8 +32,7 @@ func (e *distilEmbeddings) Forward(f *frame, ids *tensor) *tensor {
 	positions := f.Let(e.PositionIds.Slice(1, 0, ids.Size(1)))
 	places := f.Let(f.Call(e.PositionEmbeddings, positions))
 	x := f.Let(words.Add(places))
-	f.Set(&x, f.Call(e.LayerNorm, x))
-	f.Set(&x, f.Call(e.Dropout, x))
+	f.Pass(&x, e.LayerNorm, e.Dropout)
 	return x
 }
 
@@ -63,9 +62,7 @@ type distilFFN struct {
 
 func (n *distilFFN) Forward(f *frame, input *tensor) *tensor {
 	x := f.Let(f.Call(n.Lin1, input))
-	f.Set(&x, f.Call(n.Activation, x))
-	f.Set(&x, f.Call(n.Lin2, x))
-	f.Set(&x, f.Call(n.Dropout, x))
+	f.Pass(&x, n.Activation, n.Lin2, n.Dropout)
 	return x
 }
 
@@ -180,9 +177,7 @@ func DistilledMaskedLM(c DistilledConfig, text hf.Text) *hf.TextTask {
 			g := f.ModuleFrame(net, b.IDs, b.Padding, b.Labels)
 			states := g.Let(m.Call(g, b.IDs, b.Padding, text))
 			scores := g.Let(g.Call(net.VocabTransform, states))
-			g.Set(&scores, g.Call(net.Activation, scores))
-			g.Set(&scores, g.Call(net.VocabLayerNorm, scores))
-			g.Set(&scores, g.Call(net.VocabProjector, scores))
+			g.Pass(&scores, net.Activation, net.VocabLayerNorm, net.VocabProjector)
 			loss := g.Let(scores.View(-1, scores.Size(-1)).CrossEntropy(b.Labels.View(-1)))
 			return hf.Taken(g, loss, scores)
 		},

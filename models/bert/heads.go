@@ -65,8 +65,7 @@ type predictions struct {
 }
 
 func (p *predictions) Forward(f *frame, x *tensor) *tensor {
-	f.Set(&x, f.Call(p.Transform, x))
-	f.Set(&x, f.Call(p.Decoder, x))
+	f.Pass(&x, p.Transform, p.Decoder)
 	return x
 }
 
@@ -79,9 +78,7 @@ type headTransform struct {
 }
 
 func (h *headTransform) Forward(f *frame, x *tensor) *tensor {
-	f.Set(&x, f.Call(h.Dense, x))
-	f.Set(&x, f.Call(h.TransformActFn, x))
-	f.Set(&x, f.Call(h.LayerNorm, x))
+	f.Pass(&x, h.Dense, h.TransformActFn, h.LayerNorm)
 	return x
 }
 
@@ -104,8 +101,7 @@ type robertaHead struct {
 func (h *robertaHead) Forward(f *frame, x *tensor) *tensor {
 	y := f.Let(f.Call(h.Dense, x))
 	f.Set(&y, y.GELU())
-	f.Set(&y, f.Call(h.LayerNorm, y))
-	f.Set(&y, f.Call(h.Decoder, y))
+	f.Pass(&y, h.LayerNorm, h.Decoder)
 	return y
 }
 
@@ -204,10 +200,8 @@ type robertaClassifier struct {
 
 func (h *robertaClassifier) Forward(f *frame, features *tensor) *tensor {
 	x := f.Let(features.Select(1, 0))
-	f.Set(&x, f.Call(h.Dropout, x))
-	f.Set(&x, f.Call(h.Dense, x))
+	f.Pass(&x, h.Dropout, h.Dense)
 	f.Set(&x, x.Tanh())
-	f.Set(&x, f.Call(h.Dropout, x))
-	f.Set(&x, f.Call(h.OutProj, x))
+	f.Pass(&x, h.Dropout, h.OutProj)
 	return x
 }

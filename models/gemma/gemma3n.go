@@ -138,9 +138,7 @@ func (l *layer3n) forward(f *frame, args []*tensor, s *state) *tensor {
 	learned := f.Let(f.Call(l.Laurel, normed))
 	attended, weights := l.SelfAttn.call(f, normed, mask, cos, sin, s.shared[l.l.kind()])
 	f.Let(attended)
-	if weights != nil {
-		f.Let(weights)
-	}
+	f.LetOptional(weights)
 	f.Set(&attended, f.Call(l.PostAttentionLayernorm, attended))
 	gated := f.Let(active.Add(attended))
 	joined := f.Let(gated.Add(learned).DivScalar())
@@ -153,11 +151,9 @@ func (l *layer3n) forward(f *frame, args []*tensor, s *state) *tensor {
 	if l.c.AltUp.Scaled {
 		f.Set(&first, l.Altup.scaled(f, first))
 	}
-	f.Set(&first, f.Call(l.PerLayerInputGate, first))
-	f.Set(&first, f.Call(l.ActFn, first))
+	f.Pass(&first, l.PerLayerInputGate, l.ActFn)
 	f.Set(&first, first.Mul(perLayer))
-	f.Set(&first, f.Call(l.PerLayerProjection, first))
-	f.Set(&first, f.Call(l.PostPerLayerInputNorm, first))
+	f.Pass(&first, l.PerLayerProjection, l.PostPerLayerInputNorm)
 	others := f.Let(corrected.Slice(0, 1, corrected.Size(0)).AddInPlace(first))
 	f.Discard(corrected.Slice(0, 1, corrected.Size(0)).CopyInPlace(others))
 	return corrected

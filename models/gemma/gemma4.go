@@ -110,14 +110,11 @@ func (l *layer4) forward(f *frame, args []*tensor, s *state) *tensor {
 	f.Set(&x, f.Call(l.InputLayernorm, x))
 	attended, weights := l.SelfAttn.call(f, x, named[0], named[2], named[3], s.shared[l.l.kind()])
 	f.Set(&x, attended)
-	if weights != nil {
-		f.Let(weights)
-	}
+	f.LetOptional(weights)
 	f.Set(&x, f.Call(l.PostAttentionLayernorm, x))
 	f.Set(&x, residual.Add(x))
 	f.Set(&residual, x)
-	f.Set(&x, f.Call(l.PreFeedforwardLayernorm, x))
-	f.Set(&x, f.Call(l.Mlp, x))
+	f.Pass(&x, l.PreFeedforwardLayernorm, l.Mlp)
 	if l.Router != nil {
 		f.Set(&x, l.mixed(f, x, residual))
 	}
@@ -125,11 +122,9 @@ func (l *layer4) forward(f *frame, args []*tensor, s *state) *tensor {
 	f.Set(&x, residual.Add(x))
 	if perLayer != nil {
 		f.Set(&residual, x)
-		f.Set(&x, f.Call(l.PerLayerInputGate, x))
-		f.Set(&x, f.Call(l.ActFn, x))
+		f.Pass(&x, l.PerLayerInputGate, l.ActFn)
 		f.Set(&x, x.Mul(perLayer))
-		f.Set(&x, f.Call(l.PerLayerProjection, x))
-		f.Set(&x, f.Call(l.PostPerLayerInputNorm, x))
+		f.Pass(&x, l.PerLayerProjection, l.PostPerLayerInputNorm)
 		f.Set(&x, residual.Add(x))
 	}
 	return x.MulInPlace(l.LayerScalar.Tensor)

@@ -137,10 +137,7 @@ func (a *attention) call(f *frame, x, mask, cos, sin *tensor, shared keysValues)
 		shared.key.Fill(k)
 		shared.value.Fill(v)
 	}
-	o := hf.AttentionOptions{Causal: true, Groups: q.Size(1) / k.Size(1)}
-	if a.Training() {
-		o.Dropout = a.c.AttentionDropout
-	}
+	o := hf.AttentionOptions{Causal: true, Groups: q.Size(1) / k.Size(1), Dropout: hf.DropoutIn(a, a.c.AttentionDropout)}
 	y, weights = hf.Attend(g, q, k, v, mask, o, a.c.Eager)
 	g.Set(&y, hf.Merge(y))
 	g.Set(&y, g.Call(a.OProj, y))

@@ -45,14 +45,10 @@ func (a *attention) call(f *frame, x, mask *tensor) *tensor {
 	g.Set(&k, hf.Heads(k, size))
 	g.Set(&v, hf.Heads(v, size))
 	g.Set(&q, hf.Heads(q, size))
-	o := hf.AttentionOptions{Causal: true}
-	if a.Training() {
-		o.Dropout = a.dropout
-	}
+	o := hf.AttentionOptions{Causal: true, Dropout: hf.DropoutIn(a, a.dropout)}
 	y := g.Let(hf.Attention(g, q, k, v, mask, o))
 	g.Set(&y, hf.Merge(y))
-	g.Set(&y, g.Call(a.CProj, y))
-	g.Set(&y, g.Call(a.ResidDropout, y))
+	g.Pass(&y, a.CProj, a.ResidDropout)
 	return g.Return(y)
 }
 
@@ -65,10 +61,7 @@ type mlp struct {
 }
 
 func (m *mlp) Forward(f *frame, x *tensor) *tensor {
-	f.Set(&x, f.Call(m.CFc, x))
-	f.Set(&x, f.Call(m.Act, x))
-	f.Set(&x, f.Call(m.CProj, x))
-	f.Set(&x, f.Call(m.Dropout, x))
+	f.Pass(&x, m.CFc, m.Act, m.CProj, m.Dropout)
 	return x
 }
 
@@ -141,9 +134,7 @@ func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	places := g.Let(g.Call(m.Wpe, positions))
 	x := g.Let(words.Add(places))
 	mask := hf.CausalMask(g, ids.Size(0), positions, padding, text.Packed)
-	if mask != nil {
-		g.Let(mask)
-	}
+	g.LetOptional(mask)
 	g.Set(&x, g.Call(m.Drop, x))
 	for i, b := range m.H {
 		g.Set(&x, text.CallLayer(g, i, b, b.forward, []*tensor{x, mask}))

@@ -119,10 +119,7 @@ func SelfAttention(f *frame, m trainer, x, mask *tensor, query, key, value nn.La
 	q := f.Let(Heads(f.Call(query, x), headSize))
 	k := f.Let(Heads(f.Call(key, x), headSize))
 	v := f.Let(Heads(f.Call(value, x), headSize))
-	o := AttentionOptions{}
-	if m.Training() {
-		o.Dropout = dropout
-	}
+	o := AttentionOptions{Dropout: DropoutIn(m, dropout)}
 	y := f.Let(Attention(f, q, k, v, mask, o))
 	f.Set(&y, Merge(y))
 	return y
@@ -130,6 +127,14 @@ func SelfAttention(f *frame, m trainer, x, mask *tensor, query, key, value nn.La
 
 // trainer is a module that may be in training mode.
 type trainer interface{ Training() bool }
+
+// DropoutIn is the probability of dropout in a module: none in evaluation.
+func DropoutIn(m trainer, p float64) float64 {
+	if m.Training() {
+		return p
+	}
+	return 0
+}
 
 // repeatHeads is repeat_kv.
 func repeatHeads(f *frame, x *tensor, n int64) *tensor {

@@ -79,9 +79,7 @@ func (a *attention) call(f *frame, x *tensor, in inputs) (y, weights *tensor) {
 	}
 	y, weights = a.attend(g, q, k, v, in)
 	g.Let(y)
-	if weights != nil {
-		g.Let(weights)
-	}
+	g.LetOptional(weights)
 	g.Set(&y, hf.Merge(y))
 	if gate != nil {
 		g.Set(&y, y.Mul(gate.Sigmoid()))
@@ -106,10 +104,7 @@ func (a *attention) gated(f *frame, x *tensor) (q, gate *tensor) {
 
 // attend is the attention interface.
 func (a *attention) attend(f *frame, q, k, v *tensor, in inputs) (y, weights *tensor) {
-	mask, o := in.mask, hf.AttentionOptions{Causal: true, Groups: q.Size(1) / k.Size(1), Repeated: a.c.Repeated}
-	if a.Training() {
-		o.Dropout = a.c.AttentionDropout
-	}
+	mask, o := in.mask, hf.AttentionOptions{Causal: true, Groups: q.Size(1) / k.Size(1), Repeated: a.c.Repeated, Dropout: hf.DropoutIn(a, a.c.AttentionDropout)}
 	if a.c.Context.On() {
 		if a.c.Eager {
 			f.Tape().Raise(errors.New("cp: ranks that share sequences attend by FlashAttention, and this model's attention is written out; say --set flash=1"))
@@ -142,9 +137,7 @@ func (c *Config) attend(f *frame, q, k, v *tensor, in inputs, o hf.AttentionOpti
 func (c *Config) attendAndProject(f *frame, q, k, v *tensor, in inputs, o hf.AttentionOptions, output nn.Layer) (y, weights *tensor) {
 	y, weights = c.attend(f, q, k, v, in, o)
 	f.Let(y)
-	if weights != nil {
-		f.Let(weights)
-	}
+	f.LetOptional(weights)
 	f.Set(&y, hf.Merge(y))
 	f.Set(&y, f.Call(output, y))
 	return y, weights

@@ -42,8 +42,7 @@ func (l *layer) crossing(f *frame, args []*tensor) *tensor {
 	f.Set(&x, l.CrossAttn.call(f, x, args[1], args[2]))
 	f.Set(&x, residual.Add(l.CrossAttnAttnGate.Tanh().Mul(x)))
 	f.Set(&residual, x)
-	f.Set(&x, f.Call(l.PostAttentionLayernorm, x))
-	f.Set(&x, f.Call(l.Mlp, x))
+	f.Pass(&x, l.PostAttentionLayernorm, l.Mlp)
 	f.Set(&x, rows.Select(1, 0).Mul(x))
 	f.Set(&x, residual.Add(l.CrossAttnMlpGate.Tanh().Mul(x)))
 	return x

@@ -62,10 +62,7 @@ func (a *dbrxAttention) call(f *frame, x, mask, cos, sin *tensor) *tensor {
 	q, k := c.Rotary.rotate(g, parts[0], parts[1], cos, sin)
 	g.Set(&parts[0], q)
 	g.Set(&parts[1], k)
-	o := hf.AttentionOptions{Causal: true, Groups: c.Heads / c.KVHeads}
-	if a.Training() {
-		o.Dropout = c.AttentionDropout
-	}
+	o := hf.AttentionOptions{Causal: true, Groups: c.Heads / c.KVHeads, Dropout: hf.DropoutIn(a, c.AttentionDropout)}
 	y := g.Let(hf.Attention(g, parts[0], parts[1], parts[2], mask, o))
 	g.Set(&y, hf.Merge(y))
 	g.Set(&y, g.Call(a.OutProj, y))

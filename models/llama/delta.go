@@ -1,6 +1,7 @@
 package llama
 
 import (
+	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -218,7 +219,7 @@ type deltaNorm struct {
 func (n *deltaNorm) call(f *frame, x, gate *tensor) *tensor {
 	g := f.ModuleFrame(n, x, gate)
 	d := x.DType()
-	rmsNormalize(g, &x)
+	hf.RMSNormalize(g, &x)
 	g.Set(&x, n.Weight.Mul(x.To(d)))
 	g.Set(&x, x.Mul(gate.To(trace.F32).SiLU()))
 	return g.Return(x.To(d))

@@ -1,6 +1,7 @@
 package llama
 
 import (
+	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -165,7 +166,7 @@ type kimiNorm struct {
 func (n *kimiNorm) call(f *frame, x, gate *tensor) *tensor {
 	g := f.ModuleFrame(n, x, gate)
 	d := x.DType()
-	rmsNormalize(g, &x)
+	hf.RMSNormalize(g, &x)
 	g.Set(&x, n.Weight.To(trace.F32).Mul(x))
 	g.Set(&x, x.Mul(gate.To(trace.F32).Sigmoid()))
 	return g.Return(x.To(d))

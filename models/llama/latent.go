@@ -94,10 +94,7 @@ func (l *latent) call(f *frame, x *tensor, in inputs) (y, weights *tensor) {
 	}
 	key, value := l.expand(g, ks[0], ks[1])
 	g.LetAll([]*tensor{key, value})
-	o := hf.AttentionOptions{Causal: true}
-	if l.Training() {
-		o.Dropout = l.c.AttentionDropout
-	}
+	o := hf.AttentionOptions{Causal: true, Dropout: hf.DropoutIn(l, l.c.AttentionDropout)}
 	y, weights = l.c.attendAndProject(g, query, key, value, in, o, l.OProj)
 	g.End(y, weights)
 	return y, weights

@@ -132,9 +132,7 @@ func (l *layer) attend(f *frame, x *tensor, in inputs) *tensor {
 		return l.Mamba.call(f, x, in.rows)
 	}
 	y, weights := l.SelfAttn.call(f, x, in)
-	if weights != nil {
-		f.Let(weights)
-	}
+	f.LetOptional(weights)
 	return y
 }
 
@@ -183,8 +181,7 @@ func (l *layer) normLast(f *frame, in inputs) *tensor {
 	if l.c.Order == NormAround {
 		f.Set(&x, f.Call(l.PreFeedforwardLayernorm, x))
 	}
-	f.Set(&x, f.Call(l.Mlp, x))
-	f.Set(&x, f.Call(l.PostFeedforwardLayernorm, x))
+	f.Pass(&x, l.Mlp, l.PostFeedforwardLayernorm)
 	f.Set(&x, residual.Add(x))
 	return x
 }
@@ -250,8 +247,7 @@ func (l *layer) falconH1(f *frame, in inputs) *tensor {
 	f.Set(&x, mixed.Add(attended))
 	f.Set(&x, residual.Add(x))
 	f.Set(&residual, x)
-	f.Set(&x, f.Call(l.PostAttentionLayernorm, x))
-	f.Set(&x, f.Call(l.Mlp, x))
+	f.Pass(&x, l.PostAttentionLayernorm, l.Mlp)
 	f.Set(&x, residual.Add(x))
 	return x
 }

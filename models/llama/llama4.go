@@ -66,10 +66,7 @@ func (a *llama4Attention) call(f *frame, x *tensor, in inputs) (y, weights *tens
 	}
 	g.Set(&q, q.Transpose(1, 2))
 	g.Set(&k, k.Transpose(1, 2))
-	o := hf.AttentionOptions{Causal: true, Groups: a.c.Heads / a.c.KVHeads, OwnType: true}
-	if a.Training() {
-		o.Dropout = a.c.AttentionDropout
-	}
+	o := hf.AttentionOptions{Causal: true, Groups: a.c.Heads / a.c.KVHeads, OwnType: true, Dropout: hf.DropoutIn(a, a.c.AttentionDropout)}
 	y, weights = a.c.attendAndProject(g, q, k, v, in, o, a.OProj)
 	g.End(y, weights)
 	return y, weights
@@ -96,7 +93,7 @@ func (a *llama4Attention) turn(f *frame, q, k, angles *tensor) (*tensor, *tensor
 // unweighted is Llama4TextL2Norm.
 func unweighted(f *frame, x *tensor) *tensor {
 	g := f.CallFrame(x)
-	return g.Return(gemmaNormalized(g, x.To(trace.F32)).To(x.DType()))
+	return g.Return(hf.GemmaNormalized(g, x.To(trace.F32)).To(x.DType()))
 }
 
 // llama4 is Llama4TextDecoderLayer.forward.
@@ -106,9 +103,7 @@ func (l *layer) llama4(f *frame, in inputs) *tensor {
 	f.Set(&x, f.Call(l.InputLayernorm, x))
 	attended, other := l.SelfAttn.call(f, x, in)
 	f.Let(attended) // kept to the end
-	if other != nil {
-		f.Let(other)
-	}
+	f.LetOptional(other)
 	f.Set(&x, residual.Add(attended))
 	f.Set(&residual, x)
 	f.Set(&x, f.Call(l.PostAttentionLayernorm, x))
@@ -272,6 +267,6 @@ func (e *linearExperts) call(f *frame, x *tensor) *tensor {
 
 // llama4 is Llama4TextRMSNorm.forward.
 func (n *norm) llama4(f *frame, x *tensor) *tensor {
-	y := f.Let(gemmaNormalized(f, x.To(trace.F32)).To(x.DType()))
+	y := f.Let(hf.GemmaNormalized(f, x.To(trace.F32)).To(x.DType()))
 	return y.Mul(n.Weight.Tensor)
 }

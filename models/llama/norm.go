@@ -1,6 +1,7 @@
 package llama
 
 import (
+	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/liger"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
@@ -36,7 +37,7 @@ func (n *norm) Forward(f *frame, x *tensor) *tensor {
 	case n.liger:
 		return liger.Norm{Fresh: n.kind == GemmaNorm}.RMSNorm(f, x, n.Weight.Tensor)
 	case n.kind == GemmaNorm:
-		output := f.Let(gemmaNormalized(f, x.To(trace.F32)))
+		output := f.Let(hf.GemmaNormalized(f, x.To(trace.F32)))
 		f.Set(&output, output.Mul(n.Weight.To(trace.F32).AddScalar()))
 		return output.To(x.DType())
 	case n.kind == Llama4Norm:
@@ -45,7 +46,7 @@ func (n *norm) Forward(f *frame, x *tensor) *tensor {
 		return n.cohere(f, x)
 	}
 	d := x.DType()
-	rmsNormalize(f, &x)
+	hf.RMSNormalize(f, &x)
 	switch n.kind {
 	case FloatNorm:
 		return n.Weight.To(trace.F32).Mul(x).To(d)
@@ -53,19 +54,6 @@ func (n *norm) Forward(f *frame, x *tensor) *tensor {
 		return n.Weight.Mul(x).To(d)
 	}
 	return n.Weight.Mul(x.To(d))
-}
-
-// rmsNormalize binds x to what LlamaRMSNorm makes of it in fp32 before its weight.
-func rmsNormalize(f *frame, x **tensor) {
-	f.Set(x, (*x).To(trace.F32))
-	variance := f.Let((*x).Pow(2).Mean(true, -1))
-	f.Set(x, (*x).Mul(variance.AddScalar().Rsqrt()))
-}
-
-// gemmaNormalized is GemmaRMSNorm._norm.
-func gemmaNormalized(f *frame, x *tensor) *tensor {
-	g := f.FuncFrame(x)
-	return g.Return(x.Mul(x.Pow(2).Mean(true, -1).AddScalar().Rsqrt()))
 }
 
 // layerNormPlus is NemotronLayerNorm1P.

@@ -59,10 +59,7 @@ func (a *attention) call(f *frame, x, mask *tensor) (y, weights *tensor) {
 	k, v := g.Let(g.Call(a.KProj, x)), g.Let(g.Call(a.VProj, x))
 	g.Set(&k, hf.Heads(k, size))
 	g.Set(&v, hf.Heads(v, size))
-	o := hf.AttentionOptions{Causal: true}
-	if a.Training() {
-		o.Dropout = a.c.AttentionDropout
-	}
+	o := hf.AttentionOptions{Causal: true, Dropout: hf.DropoutIn(a, a.c.AttentionDropout)}
 	y, weights = hf.Attend(g, q, k, v, mask, o, a.c.Eager)
 	g.Set(&y, hf.Merge(y))
 	g.Set(&y, g.Call(a.OutProj, y))
@@ -101,9 +98,7 @@ func (l *layer) forward(f *frame, args []*tensor) *tensor {
 	norm(l.SelfAttnLayerNorm, first)
 	attended, weights := l.SelfAttn.call(f, x, mask)
 	f.Set(&x, attended)
-	if weights != nil {
-		f.Let(weights)
-	}
+	f.LetOptional(weights)
 	f.Set(&x, x.Dropout(l.c.Dropout, l.Training()))
 	f.Set(&x, residual.Add(x))
 	norm(l.SelfAttnLayerNorm, !first)
@@ -111,9 +106,7 @@ func (l *layer) forward(f *frame, args []*tensor) *tensor {
 	f.Set(&x, x.Reshape(-1, x.Size(-1)))
 	f.Set(&residual, x)
 	norm(l.FinalLayerNorm, first)
-	f.Set(&x, f.Call(l.Fc1, x))
-	f.Set(&x, f.Call(l.ActivationFn, x))
-	f.Set(&x, f.Call(l.Fc2, x))
+	f.Pass(&x, l.Fc1, l.ActivationFn, l.Fc2)
 	f.Set(&x, x.Dropout(l.c.Dropout, l.Training()))
 	f.Set(&x, residual.Add(x).View(shape...))
 	norm(l.FinalLayerNorm, !first)

@@ -59,11 +59,7 @@ func (b *basicBlock) outChannels() int64 { return b.out }
 
 func (b *basicBlock) Forward(f *frame, x *tensor) *tensor {
 	skip := f.Let(x)
-	f.Set(&x, f.Call(b.Conv1, x))
-	f.Set(&x, f.Call(b.Bn1, x))
-	f.Set(&x, f.Call(b.Act1, x))
-	f.Set(&x, f.Call(b.Conv2, x))
-	f.Set(&x, f.Call(b.Bn2, x))
+	f.Pass(&x, b.Conv1, b.Bn1, b.Act1, b.Conv2, b.Bn2)
 	if b.Downsample != nil {
 		f.Set(&skip, f.Call(b.Downsample, skip))
 	}
@@ -105,14 +101,7 @@ func (b *bottleneck) outChannels() int64 { return b.out }
 
 func (b *bottleneck) Forward(f *frame, x *tensor) *tensor {
 	skip := f.Let(x)
-	f.Set(&x, f.Call(b.Conv1, x))
-	f.Set(&x, f.Call(b.Bn1, x))
-	f.Set(&x, f.Call(b.Act1, x))
-	f.Set(&x, f.Call(b.Conv2, x))
-	f.Set(&x, f.Call(b.Bn2, x))
-	f.Set(&x, f.Call(b.Act2, x))
-	f.Set(&x, f.Call(b.Conv3, x))
-	f.Set(&x, f.Call(b.Bn3, x))
+	f.Pass(&x, b.Conv1, b.Bn1, b.Act1, b.Conv2, b.Bn2, b.Act2, b.Conv3, b.Bn3)
 	if b.Downsample != nil {
 		f.Set(&skip, f.Call(b.Downsample, skip))
 	}
@@ -170,9 +159,7 @@ func (m *resNet) call(f *frame, x *tensor, checkpointing bool) *tensor {
 
 func (m *resNet) features(f *frame, x *tensor, checkpointing bool) *tensor {
 	g := f.FuncFrame(x)
-	g.Set(&x, g.Call(m.Conv1, x))
-	g.Set(&x, g.Call(m.Bn1, x))
-	g.Set(&x, g.Call(m.Act1, x))
+	g.Pass(&x, m.Conv1, m.Bn1, m.Act1)
 	pool := trace.PoolArgs{Kernel: []int64{3}, Stride: []int64{2}, Padding: []int64{1}}
 	g.Set(&x, x.MaxPool(pool))
 	for _, stage := range []*nn.Sequential{m.Layer1, m.Layer2, m.Layer3, m.Layer4} {

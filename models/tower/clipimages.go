@@ -150,8 +150,7 @@ func LlavaProjected(p *nn.Parts, activation string, cut bool) func(f *frame, sta
 		}
 		return called(f, p, []*tensor{x}, func(g *frame) *tensor {
 			y := g.Let(g.Call(p.At("linear_1"), x))
-			g.Set(&y, g.Call(hf.Activation(activation), y))
-			g.Set(&y, g.Call(p.At("linear_2"), y))
+			g.Pass(&y, hf.Activation(activation), p.At("linear_2"))
 			return y
 		})
 	}
@@ -209,13 +208,7 @@ func NewGemmaNorm(width int64) nn.Layer { return &gemmaNorm{Weight: nn.NewParame
 
 // Forward keeps the shape.
 func (n *gemmaNorm) Forward(f *frame, x *tensor) *tensor {
-	y := f.Let(normalized(f, x.To(trace.F32)))
+	y := f.Let(hf.GemmaNormalized(f, x.To(trace.F32)))
 	f.Set(&y, y.Mul(n.Weight.To(trace.F32).AddScalar()))
 	return y.To(x.DType())
-}
-
-// normalized is Gemma3RMSNorm._norm.
-func normalized(f *frame, x *tensor) *tensor {
-	g := f.FuncFrame(x)
-	return g.Return(x.Mul(x.Pow(2).Mean(true, -1).AddScalar().Rsqrt()))
 }

@@ -102,9 +102,7 @@ func fed(f *frame, m *nn.Parts, first, activation, second string, x *tensor) *te
 // fedInSteps is such a half whose class binds what each step gives to a name.
 func fedInSteps(f *frame, m *nn.Parts, activation string, x *tensor) *tensor {
 	return called(f, m, []*tensor{x}, func(g *frame) *tensor {
-		g.Set(&x, g.Call(m.At("fc1"), x))
-		g.Set(&x, g.Call(hf.Activation(activation), x))
-		g.Set(&x, g.Call(m.At("fc2"), x))
+		g.Pass(&x, m.At("fc1"), hf.Activation(activation), m.At("fc2"))
 		return x
 	})
 }

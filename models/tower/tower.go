@@ -7,6 +7,7 @@ package tower
 import (
 	"strconv"
 
+	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -55,9 +56,7 @@ func scale(width int64) *rmsNorm { return &rmsNorm{Weight: nn.NewParameter(width
 // Forward keeps the shape.
 func (n *rmsNorm) Forward(f *frame, x *tensor) *tensor {
 	d := x.DType()
-	f.Set(&x, x.To(trace.F32))
-	variance := f.Let(x.Pow(2).Mean(true, -1))
-	f.Set(&x, x.Mul(variance.AddScalar().Rsqrt()))
+	hf.RMSNormalize(f, &x)
 	return n.Weight.Mul(x.To(d))
 }
 

@@ -104,9 +104,7 @@ type mlp struct {
 }
 
 func (m *mlp) Forward(f *frame, x *tensor) *tensor {
-	f.Set(&x, f.Call(m.Fc1, x))
-	f.Set(&x, f.Call(m.ActivationFn, x))
-	f.Set(&x, f.Call(m.Fc2, x))
+	f.Pass(&x, m.Fc1, m.ActivationFn, m.Fc2)
 	return x
 }
 
@@ -132,14 +130,10 @@ func newLayer(c Config) *layer {
 func (l *layer) forward(f *frame, args []*tensor) *tensor {
 	x := args[0]
 	residual := f.Let(x)
-	f.Set(&x, f.Call(l.LayernormBefore, x))
-	f.Set(&x, f.Call(l.Attention, x))
-	f.Set(&x, f.Call(l.Dropout, x))
+	f.Pass(&x, l.LayernormBefore, l.Attention, l.Dropout)
 	f.Set(&x, x.Add(residual))
 	f.Set(&residual, x)
-	f.Set(&x, f.Call(l.LayernormAfter, x))
-	f.Set(&x, f.Call(l.Mlp, x))
-	f.Set(&x, f.Call(l.Dropout, x))
+	f.Pass(&x, l.LayernormAfter, l.Mlp, l.Dropout)
 	f.Set(&x, x.Add(residual))
 	return x
 }

@@ -46,11 +46,7 @@ func newFeedForward(c Config) *feedForward {
 }
 
 func (l *feedForward) Forward(f *frame, x *tensor) *tensor {
-	f.Set(&x, f.Call(l.IntermediateDense, x))
-	f.Set(&x, f.Call(l.IntermediateActFn, x))
-	f.Set(&x, f.Call(l.IntermediateDropout, x))
-	f.Set(&x, f.Call(l.OutputDense, x))
-	f.Set(&x, f.Call(l.OutputDropout, x))
+	f.Pass(&x, l.IntermediateDense, l.IntermediateActFn, l.IntermediateDropout, l.OutputDense, l.OutputDropout)
 	return x
 }
 
@@ -80,8 +76,7 @@ func (l *encoderLayer) forward(f *frame, args []*tensor) *tensor {
 	if l.stable {
 		f.Set(&x, f.Call(l.LayerNorm, x))
 	}
-	f.Set(&x, f.Call(l.Attention, x))
-	f.Set(&x, f.Call(l.Dropout, x))
+	f.Pass(&x, l.Attention, l.Dropout)
 	f.Set(&x, residual.Add(x))
 	if l.stable {
 		f.Set(&x, x.Add(f.Call(l.FeedForward, f.Call(l.FinalLayerNorm, x))))

@@ -99,9 +99,7 @@ func (d *decoder) call(f *frame, ids, states *tensor, packed, checkpointing bool
 	x := g.Let(words.Add(places))
 	g.Set(&x, x.Dropout(d.dropout, d.Training()))
 	mask := hf.CausalMask(g, ids.Size(0), order, nil, packed)
-	if mask != nil {
-		g.Let(mask)
-	}
+	g.LetOptional(mask)
 	for _, l := range d.Layers {
 		g.Set(&x, hf.CallLayer(g, l, checkpointing, l.forward, x, mask, states))
 	}

@@ -42,6 +42,13 @@ func (f *Frame) Let(x *Tensor) *Tensor {
 	return x
 }
 
+// LetOptional is [Frame.Let] of a result that may be None, nil here.
+func (f *Frame) LetOptional(x *Tensor) {
+	if x != nil {
+		f.Let(x)
+	}
+}
+
 // LetAll binds each of xs, as a list held by a name would.
 func (f *Frame) LetAll(xs []*Tensor) []*Tensor {
 	for _, x := range xs {
@@ -178,6 +185,13 @@ func (f *Frame) CallFrame(args ...*Tensor) *Frame {
 		}
 	}
 	return g
+}
+
+// Pass binds the name *x to what each module makes of it in turn: x = a(x); x = b(x).
+func (f *Frame) Pass(x **Tensor, modules ...Module) {
+	for _, m := range modules {
+		f.Set(x, f.Call(m, *x))
+	}
 }
 
 // ModuleFrame opens the frame of a call of module m, see [Frame.CallFrame] and [Frame.In].
