@@ -99,16 +99,16 @@ type TextTask struct {
 	chunks func(f *trace.Frame, b TextBatch, n int64) []*trace.Tensor
 	states func(f *trace.Frame, b TextBatch, visit func(x *trace.Tensor), scores bool) *trace.Tensor
 	batch  TextBatch
-	// Beside is what a batch has beside its texts; nil for most.
-	Beside Beside
+	// Extra is what a batch has beside its texts; nil for most.
+	Extra Extra
 	// valued is the model with a head of values; nil for most.
 	valued *valuedModel
 	// policy learns from generated answers; nil for most.
 	policy *policy
 }
 
-// Beside is what comes with texts, such as images.
-type Beside interface {
+// Extra is what comes with texts, such as images.
+type Extra interface {
 	// Load brings that of some rows to the device.
 	Load(t *trace.Tape, rows int64)
 	// RequireGrads makes what is first made of it require gradients.
@@ -135,8 +135,8 @@ func (t *TextTask) Saved() []*nn.Layer { return t.Heads }
 // RequireInputGrads implements [train.Adaptable].
 func (t *TextTask) RequireInputGrads() {
 	t.Inputs.RequireGrads()
-	if t.Beside != nil {
-		t.Beside.RequireGrads()
+	if t.Extra != nil {
+		t.Extra.RequireGrads()
 	}
 }
 
@@ -192,8 +192,8 @@ func (t *TextTask) Load(tape *trace.Tape, n int64) {
 
 // loadBeside brings what comes with n rows of texts to the device.
 func (t *TextTask) loadBeside(tape *trace.Tape, n int64) {
-	if t.Beside != nil {
-		t.Beside.Load(tape, n)
+	if t.Extra != nil {
+		t.Extra.Load(tape, n)
 	}
 }
 

@@ -17,7 +17,7 @@ type gemmaType struct {
 	name string
 	// config reads the text; beside, if there is one, what the model around it has.
 	config func(r *reader) gemma.Config
-	beside func(r *reader, c *gemma.Config) func() (llama.Wrapper, gemma.Senses)
+	towers func(r *reader, c *gemma.Config) func() (llama.Wrapper, gemma.Senses)
 	senses string
 	// clippable says that the towers have layers that hold what goes in within bounds.
 	clippable bool
@@ -28,14 +28,14 @@ var gemmas = map[string]gemmaType{
 	"gemma4_text":         {name: "Gemma4", config: readGemma4(512, 131072, true)},
 	"gemma4_unified_text": {name: "Gemma4Unified", config: readGemma4(1024, 262144, false)},
 	"gemma3n_text":        {name: "Gemma3n", config: readGemma3n},
-	"gemma4":              {name: "Gemma4", config: readGemma4(512, 131072, true), beside: besideGemma4, senses: "images and sound", clippable: true},
-	"gemma4_unified":      {name: "Gemma4Unified", config: readGemma4(1024, 262144, false), beside: besideGemma4Unified, senses: "images and sound"},
-	"gemma3n":             {name: "Gemma3n", config: readGemma3n, beside: besideGemma3n, senses: "images and sound"},
+	"gemma4":              {name: "Gemma4", config: readGemma4(512, 131072, true), towers: towersGemma4, senses: "images and sound", clippable: true},
+	"gemma4_unified":      {name: "Gemma4Unified", config: readGemma4(1024, 262144, false), towers: towersGemma4Unified, senses: "images and sound"},
+	"gemma3n":             {name: "Gemma3n", config: readGemma3n, towers: towersGemma3n, senses: "images and sound"},
 }
 
 func (d gemmaType) family() family {
 	class := d.name + "ForCausalLM"
-	if d.beside != nil {
+	if d.towers != nil {
 		class = d.name + "ForConditionalGeneration"
 	}
 	return family{heads: map[string]string{class: causalLM}, usual: causalLM, half: true, read: d.architecture}
@@ -43,7 +43,7 @@ func (d gemmaType) family() family {
 
 func (d gemmaType) architecture(r *reader) architecture {
 	t := r
-	if d.beside != nil {
+	if d.towers != nil {
 		t = r.sub("text_config")
 		t.common()
 	}
@@ -57,14 +57,14 @@ func (d gemmaType) architecture(r *reader) architecture {
 	if c.Experts.Count > 0 {
 		relative{}.mixture(llama.Config{}, &a)
 	}
-	if d.beside == nil {
+	if d.towers == nil {
 		a.task = func(k models.Case) train.Task {
 			return gemma.CausalLM(attending(c, k), hf.TextOf(k))
 		}
 		return a
 	}
 	c.Tied = r.flag("tie_word_embeddings", true)
-	beside := d.beside(r, &c)
+	beside := d.towers(r, &c)
 	if d.clippable {
 		a.noClippable()
 	}

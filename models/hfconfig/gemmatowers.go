@@ -13,8 +13,8 @@ func (r *reader) some(key string) bool {
 	return ok && !null(value)
 }
 
-// besideGemma4 reads the towers of Gemma 4, either of which may not be there.
-func besideGemma4(r *reader, c *gemma.Config) func() (llama.Wrapper, gemma.Senses) {
+// towersGemma4 reads the towers of Gemma 4, either of which may not be there.
+func towersGemma4(r *reader, c *gemma.Config) func() (llama.Wrapper, gemma.Senses) {
 	sees, hears := r.some("vision_config"), r.some("audio_config")
 	v, a := r.sub("vision_config"), r.sub("audio_config")
 	v.word("model_type", "gemma4_vision", []string{"gemma4_vision"})
@@ -63,8 +63,8 @@ func conformer(a *reader, width int64, prefix, channels string) tower.Conformer 
 	return h
 }
 
-// besideGemma4Unified reads what takes the place of towers in Gemma 4 Unified.
-func besideGemma4Unified(r *reader, c *gemma.Config) func() (llama.Wrapper, gemma.Senses) {
+// towersGemma4Unified reads what takes the place of towers in Gemma 4 Unified.
+func towersGemma4Unified(r *reader, c *gemma.Config) func() (llama.Wrapper, gemma.Senses) {
 	sees, hears := r.some("vision_config"), r.some("audio_config")
 	v, a := r.sub("vision_config"), r.sub("audio_config")
 	side := v.size("patch_size", 16, mostImage) * v.size("pooling_kernel_size", 3, mostMerged)
@@ -86,8 +86,8 @@ func besideGemma4Unified(r *reader, c *gemma.Config) func() (llama.Wrapper, gemm
 	}
 }
 
-// besideGemma3n reads the towers of Gemma 3n.
-func besideGemma3n(r *reader, _ *gemma.Config) func() (llama.Wrapper, gemma.Senses) {
+// towersGemma3n reads the towers of Gemma 3n.
+func towersGemma3n(r *reader, _ *gemma.Config) func() (llama.Wrapper, gemma.Senses) {
 	v, a := r.sub("vision_config"), r.sub("audio_config")
 	v.word("architecture", mobileNet, []string{mobileNet})
 	v.refuse("model_args")

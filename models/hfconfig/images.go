@@ -17,8 +17,8 @@ const (
 	mostImages    = 1 << 10
 )
 
-// sight is how images reach the decoder of a model.
-type sight struct {
+// vision is how images reach the decoder of a model.
+type vision struct {
 	// side is the usual height and width of an image in pixels; fixed says that it is that of
 	// all images, as the tower takes no others.
 	side  int64
@@ -26,7 +26,7 @@ type sight struct {
 	// tokens is how many tokens of a row an image of some pixels of a side takes.
 	tokens func(side int64) int64
 	// of makes it of what stands beside the decoder.
-	of func(w llama.Wrapper, p tower.Pictures, c models.Case) tower.Sight
+	of func(w llama.Wrapper, p tower.Pictures, c models.Case) tower.Vision
 	// crosses says that layers of the decoder attend to what the tower makes.
 	crosses bool
 	tiles   int64 // that an image is cut into
@@ -35,7 +35,7 @@ type sight struct {
 }
 
 // pictures is how many images a row of a case has, and their height and width.
-func (s *sight) pictures(c models.Case) tower.Pictures {
+func (s *vision) pictures(c models.Case) tower.Pictures {
 	if s == nil {
 		return tower.Pictures{}
 	}
@@ -47,16 +47,16 @@ func (s *sight) pictures(c models.Case) tower.Pictures {
 }
 
 // with is what stands beside the decoder of a case, its images included.
-func (s *sight) with(w llama.Wrapper, c models.Case) llama.Wrapper {
+func (s *vision) with(w llama.Wrapper, c models.Case) llama.Wrapper {
 	if p := s.pictures(c); p.PerRow > 0 {
-		w.Sight = s.of(w, p, c)
+		w.Vision = s.of(w, p, c)
 	}
 	return w
 }
 
 // seeing gives an architecture the settings of images, and says of each case what of them is
 // counted; s is nil where vprof describes no step on images.
-func (a *architecture) seeing(senses string, s *sight) {
+func (a *architecture) seeing(senses string, s *vision) {
 	alone := fmt.Sprintf("this is a step on text alone: the towers' weights are there, and what %s add is not counted", senses)
 	if s == nil {
 		a.note(alone)
@@ -80,7 +80,7 @@ func (a *architecture) seeing(senses string, s *sight) {
 }
 
 // check finds what does not go together with images.
-func (s *sight) check(c models.Case) (setting, reason string) {
+func (s *vision) check(c models.Case) (setting, reason string) {
 	p := s.pictures(c)
 	switch {
 	case p.PerRow == 0:
@@ -107,22 +107,22 @@ func (s *sight) check(c models.Case) (setting, reason string) {
 	return "", ""
 }
 
-// seesQwen is that of a tower that takes images of any size, whose configuration read reads.
-func seesQwen(read func(r *reader) tower.Size) func(r *reader) *sight {
-	return func(r *reader) *sight {
+// visionQwen is that of a tower that takes images of any size, whose configuration read reads.
+func visionQwen(read func(r *reader) tower.Size) func(r *reader) *vision {
+	return func(r *reader) *vision {
 		s := read(r)
-		return &sight{
+		return &vision{
 			side:   448,
 			tokens: func(side int64) int64 { return tower.QwenTokens(s, side) },
-			of: func(w llama.Wrapper, p tower.Pictures, _ models.Case) tower.Sight {
+			of: func(w llama.Wrapper, p tower.Pictures, _ models.Case) tower.Vision {
 				return &tower.Qwen{Tower: w.Before.Part("visual"), Size: s, Pictures: p}
 			},
 		}
 	}
 }
 
-// seesLlava is that of CLIP's tower; images that Pixtral's tower sees are not described.
-func seesLlava(r *reader) *sight {
+// visionLlava is that of CLIP's tower; images that Pixtral's tower sees are not described.
+func visionLlava(r *reader) *vision {
 	s, kind := r.llavaVision()
 	if kind != "clip_vision_model" {
 		return nil
@@ -133,9 +133,9 @@ func seesLlava(r *reader) *sight {
 	if !cut {
 		tokens++
 	}
-	return &sight{
+	return &vision{
 		side: s.Image, fixed: true, tokens: func(int64) int64 { return tokens },
-		of: func(w llama.Wrapper, p tower.Pictures, _ models.Case) tower.Sight {
+		of: func(w llama.Wrapper, p tower.Pictures, _ models.Case) tower.Vision {
 			return &tower.Squares{
 				Tower: w.Before.Part("vision_tower"), Size: s, Classed: true, Pictures: p,
 				Projected: tower.LlavaProjected(w.Before.Part("multi_modal_projector"), activation, cut),
@@ -144,11 +144,11 @@ func seesLlava(r *reader) *sight {
 	}
 }
 
-func seesGemma3(r *reader) *sight {
+func visionGemma3(r *reader) *vision {
 	s := r.gemma3Vision()
 	tokens := r.size("mm_tokens_per_image", 256, mostPositions)
 	side := int64(math.Sqrt(float64(tokens)))
-	made := &sight{side: s.Image, fixed: true, tokens: func(int64) int64 { return tokens }}
+	made := &vision{side: s.Image, fixed: true, tokens: func(int64) int64 { return tokens }}
 	switch {
 	case s.Pooled:
 		made.without = "vprof does not record the head of SigLIP that pools (vision_use_head); the checkpoints of Gemma 3 have none"
@@ -157,7 +157,7 @@ func seesGemma3(r *reader) *sight {
 		return made
 	}
 	window := r.sub("text_config").size("sliding_window", 4096, mostPositions)
-	made.of = func(w llama.Wrapper, p tower.Pictures, c models.Case) tower.Sight {
+	made.of = func(w llama.Wrapper, p tower.Pictures, c models.Case) tower.Vision {
 		q := &tower.Squares{
 			Tower: w.Before.Part("vision_tower"), Size: s, Pictures: p,
 			Projected: tower.Gemma3Projected(w.Before.Part("multi_modal_projector"), s, side),
@@ -170,15 +170,15 @@ func seesGemma3(r *reader) *sight {
 	return made
 }
 
-func seesMllama(r *reader) *sight {
+func visionMllama(r *reader) *vision {
 	s, t, states := r.mllamaVision()
-	made := &sight{side: s.Image, fixed: true, tokens: func(int64) int64 { return 1 }}
+	made := &vision{side: s.Image, fixed: true, tokens: func(int64) int64 { return 1 }}
 	out := r.sub("vision_config").size("vision_output_dim", 7680, mostWidth)
 	if !tower.StatesWithin(states, s.Layers) || out != s.Width*int64(len(states)+1) {
 		made.without = fmt.Sprintf("vision_output_dim %d of the configuration is not that of %d states of width %d (intermediate_layers_indices), each of one of the %d layers", out, len(states)+1, s.Width, s.Layers)
 	}
 	made.crosses, made.tiles = true, t.Tiles
-	made.of = func(w llama.Wrapper, p tower.Pictures, _ models.Case) tower.Sight {
+	made.of = func(w llama.Wrapper, p tower.Pictures, _ models.Case) tower.Vision {
 		return &tower.Tiles{Tower: w.Before.Part("vision_model"), Projector: w.After, Size: s, Tiled: t, States: states, Pictures: p}
 	}
 	return made

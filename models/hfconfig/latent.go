@@ -10,12 +10,12 @@ import (
 func (r *reader) latent(c *llama.Config) {
 	s := &c.Latent
 	s.QueryRank, s.Rank = r.sizeOr("q_lora_rank", s.QueryRank, 0, mostWidth), r.size("kv_lora_rank", s.Rank, mostWidth)
-	s.Plain, s.Turned = r.size("qk_nope_head_dim", s.Plain, mostWidth), r.size("qk_rope_head_dim", s.Turned, mostWidth)
-	s.Value, s.Pairs = r.size("v_head_dim", s.Value, mostWidth), r.flag("rope_interleave", s.Pairs)
-	r.must(s.Turned%2 == 0, "qk_rope_head_dim", "%d is odd; rotary positions need an even number", s.Turned)
+	s.NoPE, s.RoPE = r.size("qk_nope_head_dim", s.NoPE, mostWidth), r.size("qk_rope_head_dim", s.RoPE, mostWidth)
+	s.Value, s.Interleaved = r.size("v_head_dim", s.Value, mostWidth), r.flag("rope_interleave", s.Interleaved)
+	r.must(s.RoPE%2 == 0, "qk_rope_head_dim", "%d is odd; rotary positions need an even number", s.RoPE)
 	r.must(c.KVHeads == c.Heads, "num_key_value_heads", "%d: latent attention has as many as num_attention_heads", c.KVHeads)
 	r.biases(c)
-	c.Rotary.Size = s.Turned
+	c.Rotary.Size = s.RoPE
 }
 
 // groupedExperts reads a mixture in DeepSeek's keys; c has what a file may leave out, and

@@ -93,7 +93,7 @@ func (d relative) config(r *reader) llama.Config {
 	if d.read != nil {
 		d.read(r, &c)
 	}
-	if c.Activation == "" || c.MLP == llama.Plain || d.hiddenAct {
+	if c.Activation == "" || c.MLP == llama.Ungated || d.hiddenAct {
 		usual := cmp.Or(c.Activation, "silu")
 		known := hf.Activations()
 		if usual == llama.XIELU {
@@ -129,7 +129,7 @@ func (r *reader) biases(c *llama.Config) {
 func readLlama(r *reader, c *llama.Config) {
 	r.biases(c)
 	c.MLPBias = r.flag("mlp_bias", false)
-	if c.MLP != llama.Plain {
+	if c.MLP != llama.Ungated {
 		r.heads("num_attention_heads", c.Heads, "hidden_size", c.Width)
 	}
 }

@@ -87,7 +87,7 @@ func withoutLigerLoss(a *architecture) {
 	})
 }
 
-func besideLlama4(r *reader, text llama.Config) func() llama.Wrapper {
+func towersLlama4(r *reader, text llama.Config) func() llama.Wrapper {
 	v, s, _ := r.vision(tower.Size{Width: 768, Inner: 5632, Layers: 34, Heads: 16, Image: 448, Patch: 14}, "llama4_vision_model")
 	out, hidden := v.size("vision_output_dim", 7680, mostWidth), v.size("projector_input_dim", 4096, mostWidth)
 	s.Out = v.size("projector_output_dim", 4096, mostWidth)

@@ -65,7 +65,7 @@ var relatives = map[string]relative{
 	"phi": {
 		name: "Phi", flex: true, tokens: true, vocab: 51200, width: 2048, layers: 24, inner: 8192, positions: 2048, part: 0.5,
 		base: llama.Config{
-			Norm: llama.LayerNorm, Order: llama.PhiParallel, MLP: llama.Plain, Activation: "gelu_new", Biases: llama.Biases{QKVBias: true, OutputBias: true, MLPBias: true, HeadBias: true},
+			Norm: llama.LayerNorm, Order: llama.PhiParallel, MLP: llama.Ungated, Activation: "gelu_new", Biases: llama.Biases{QKVBias: true, OutputBias: true, MLPBias: true, HeadBias: true},
 			Rotary: llama.Rotary{Split: true},
 			Names:  llama.Names{"o_proj": "dense", "up_proj": "fc1", "down_proj": "fc2", "norm": "final_layernorm", "q_norm": "q_layernorm", "k_norm": "k_layernorm"},
 		}, read: readPhi,
@@ -80,23 +80,23 @@ var relatives = map[string]relative{
 	},
 	"olmo2": {
 		name: "Olmo2", flex: true, vocab: 50304, inner: 11008, positions: 2048,
-		base: llama.Config{Norm: llama.OlmoNorm, Order: llama.NormLast, QKNorm: llama.WholeNorm, Rotary: llama.Rotary{Angles: true}}, read: (*reader).biases,
+		base: llama.Config{Norm: llama.OlmoNorm, Order: llama.NormLast, QKNorm: llama.ProjectionNorm, Rotary: llama.Rotary{Angles: true}}, read: (*reader).biases,
 	},
 	"olmo3": {
 		name: "Olmo3", flex: true, vocab: 50304, inner: 11008, positions: 2048,
-		base: llama.Config{Norm: llama.OlmoNorm, Order: llama.NormLast, QKNorm: llama.WholeNorm, Rotary: llama.Rotary{Angles: true}}, read: readOlmo3,
+		base: llama.Config{Norm: llama.OlmoNorm, Order: llama.NormLast, QKNorm: llama.ProjectionNorm, Rotary: llama.Rotary{Angles: true}}, read: readOlmo3,
 	},
 	"cohere": {
 		name: "Cohere", flex: true, vocab: 256000, width: 8192, layers: 40, heads: 64, inner: 22528, positions: 8192, tied: true, noClasses: true,
-		base: llama.Config{Norm: llama.CohereNorm, Order: llama.CohereParallel, Scaling: llama.Scaling{ScoreScaled: true}, Rotary: llama.Rotary{Pairs: true, Whole: true}}, read: readCohere,
+		base: llama.Config{Norm: llama.CohereNorm, Order: llama.CohereParallel, Scaling: llama.Scaling{ScoreScaled: true}, Rotary: llama.Rotary{Interleaved: true, Whole: true}}, read: readCohere,
 	},
 	"cohere2": {
 		name: "Cohere2", flex: true, vocab: 256000, width: 8192, layers: 40, heads: 64, inner: 22528, positions: 8192, tied: true, noClasses: true,
-		base: llama.Config{Norm: llama.CohereNorm, Order: llama.CohereParallel, Scaling: llama.Scaling{ScoreScaled: true}, Rotary: llama.Rotary{Pairs: true, Whole: true}}, read: readCohere2,
+		base: llama.Config{Norm: llama.CohereNorm, Order: llama.CohereParallel, Scaling: llama.Scaling{ScoreScaled: true}, Rotary: llama.Rotary{Interleaved: true, Whole: true}}, read: readCohere2,
 	},
 	"starcoder2": {
 		name: "Starcoder2", flex: true, tokens: true, vocab: 49152, width: 3072, layers: 30, heads: 24, kvHeads: 2, inner: 12288, positions: 4096, tied: true,
-		base: llama.Config{Norm: llama.LayerNorm, MLP: llama.Plain, Activation: "gelu_pytorch_tanh", Dropouts: llama.Dropouts{DropoutInside: true}, Names: llama.Names{"up_proj": "c_fc", "down_proj": "c_proj", "act_fn": "act"}}, read: readStarcoder2,
+		base: llama.Config{Norm: llama.LayerNorm, MLP: llama.Ungated, Activation: "gelu_pytorch_tanh", Dropouts: llama.Dropouts{DropoutInside: true}, Names: llama.Names{"up_proj": "c_fc", "down_proj": "c_proj", "act_fn": "act"}}, read: readStarcoder2,
 	},
 	"stablelm": {
 		name: "StableLm", tokens: true, settledHead: true, vocab: 50304, width: 2560, inner: 6912, positions: 4096, part: 0.25,
@@ -104,18 +104,18 @@ var relatives = map[string]relative{
 	},
 	"glm": {
 		name: "Glm", flex: true, tokens: true, vocab: 151552, layers: 40, kvHeads: 2, headSize: 128, inner: 13696, positions: 131072, part: 0.5,
-		base: llama.Config{MLP: llama.FusedGated, Rotary: llama.Rotary{Inside: true, Stepwise: true, Pairs: true, Doubled: true}}, read: readGLM,
+		base: llama.Config{MLP: llama.FusedGated, Rotary: llama.Rotary{Inside: true, Stepwise: true, Interleaved: true, Doubled: true}}, read: readGLM,
 	},
 	"glm4": {
 		name: "Glm4", flex: true, tokens: true, vocab: 151552, layers: 40, kvHeads: 2, headSize: 128, inner: 13696, positions: 131072, part: 0.5,
-		base: llama.Config{Order: llama.NormAround, MLP: llama.FusedGated, Rotary: llama.Rotary{Inside: true, Stepwise: true, Pairs: true, Doubled: true}, Names: llama.Names{
+		base: llama.Config{Order: llama.NormAround, MLP: llama.FusedGated, Rotary: llama.Rotary{Inside: true, Stepwise: true, Interleaved: true, Doubled: true}, Names: llama.Names{
 			"post_attention_layernorm": "post_self_attn_layernorm", "pre_feedforward_layernorm": "post_attention_layernorm", "post_feedforward_layernorm": "post_mlp_layernorm",
 		}}, read: readGLM,
 	},
 	"gpt_neox": {
 		name: "GPTNeoX", flex: true, vocab: 50432, width: 6144, layers: 44, heads: 64, inner: 24576, positions: 2048, part: 0.25,
 		base: llama.Config{
-			Norm: llama.LayerNorm, MLP: llama.Plain, QKV: llama.HeadsProjection, Activation: "gelu", Biases: llama.Biases{MLPBias: true}, Rotary: llama.Rotary{Inside: true, Stepwise: true},
+			Norm: llama.LayerNorm, MLP: llama.Ungated, QKV: llama.HeadsProjection, Activation: "gelu", Biases: llama.Biases{MLPBias: true}, Rotary: llama.Rotary{Inside: true, Stepwise: true},
 			Names: llama.Names{
 				"model": "gpt_neox", "embed_tokens": "embed_in", "norm": "final_layer_norm", "lm_head": "embed_out", "self_attn": "attention",
 				"qkv_proj": "query_key_value", "o_proj": "dense", "up_proj": "dense_h_to_4h", "down_proj": "dense_4h_to_h", "act_fn": "act",
@@ -124,11 +124,11 @@ var relatives = map[string]relative{
 	},
 	"nemotron": {
 		name: "Nemotron", flex: true, tokens: true, vocab: 256000, width: 6144, heads: 48, inner: 24576, positions: 4096, part: 0.5,
-		base: llama.Config{Norm: llama.LayerNormPlus, MLP: llama.Plain, Activation: "relu2", Rotary: llama.Rotary{Inside: true, Stepwise: true, Kept: true}}, read: readLlama,
+		base: llama.Config{Norm: llama.LayerNorm1P, MLP: llama.Ungated, Activation: "relu2", Rotary: llama.Rotary{Inside: true, Stepwise: true, Kept: true}}, read: readLlama,
 	},
 	"arcee": {
 		name: "Arcee", flex: true, tokens: true, vocab: 32000, width: 2560, inner: 18432, positions: 4096,
-		base: llama.Config{MLP: llama.Plain, Activation: "relu2"}, read: readLlama,
+		base: llama.Config{MLP: llama.Ungated, Activation: "relu2"}, read: readLlama,
 	},
 	"smollm3": {name: "SmolLM3", flex: true, tokens: true, vocab: 128256, width: 2048, layers: 36, heads: 16, kvHeads: 4, inner: 11008, positions: 32768, tied: true, read: readSmolLM3},
 	"seed_oss": {
@@ -141,11 +141,11 @@ var relatives = map[string]relative{
 	},
 	"olmo": {
 		name: "Olmo", flex: true, vocab: 50304, inner: 11008, positions: 2048,
-		base: llama.Config{Norm: llama.LayerNormWhole, Rotary: llama.Rotary{Angles: true}}, read: readOlmo,
+		base: llama.Config{Norm: llama.LayerNormFloat, Rotary: llama.Rotary{Angles: true}}, read: readOlmo,
 	},
 	"ernie4_5": {
 		name: "Ernie4_5", flex: true, vocab: 103424, width: 1024, layers: 18, heads: 16, kvHeads: 2, headSize: 128, inner: 3072, positions: 131072, tied: true, noClasses: true,
-		base: llama.Config{Rotary: llama.Rotary{Pairs: true, Doubled: true, Angles: true, Each: true}}, read: readErnie,
+		base: llama.Config{Rotary: llama.Rotary{Interleaved: true, Doubled: true, Angles: true, Each: true}}, read: readErnie,
 	},
 	"exaone4": {
 		name: "Exaone4", flex: true, vocab: 102400, inner: 16384, positions: 2048,
@@ -161,11 +161,11 @@ var relatives = map[string]relative{
 	},
 	"jais2": {
 		name: "Jais2", flex: true, vocab: 150272, width: 3328, heads: 26, inner: 26624, positions: 8192, noClasses: true,
-		base: llama.Config{Norm: llama.LayerNorm, MLP: llama.Plain, Activation: "relu2"}, read: readJais2,
+		base: llama.Config{Norm: llama.LayerNorm, MLP: llama.Ungated, Activation: "relu2"}, read: readJais2,
 	},
 	"youtu": {
 		name: "Youtu", flex: true, vocab: 128256, width: 2048, heads: 16, kvHeads: 16, inner: 6144, positions: 131072, tied: true, noClasses: true,
-		base: llama.Config{Latent: llama.Latent{QueryRank: 1536, Rank: 512, Plain: 128, Turned: 64, Value: 128, Pairs: true}}, read: (*reader).latent,
+		base: llama.Config{Latent: llama.Latent{QueryRank: 1536, Rank: 512, NoPE: 128, RoPE: 64, Value: 128, Interleaved: true}}, read: (*reader).latent,
 	},
 	"dots1": {
 		name: "Dots1", flex: true, vocab: 152064, width: 4608, layers: 62, heads: 32, kvHeads: 32, inner: 10944, positions: 2048, noClasses: true, fused: fusedByQwen,
@@ -190,7 +190,7 @@ var relatives = map[string]relative{
 	},
 	"hunyuan_v1_dense": {
 		name: "HunYuanDenseV1", flex: true, vocab: 290943, inner: 11008, positions: 2048,
-		base: llama.Config{QKNorm: llama.TurnedNorm, Names: llama.Names{"q_norm": "query_layernorm", "k_norm": "key_layernorm"}}, read: (*reader).biases,
+		base: llama.Config{QKNorm: llama.RotatedNorm, Names: llama.Names{"q_norm": "query_layernorm", "k_norm": "key_layernorm"}}, read: (*reader).biases,
 	},
 	"falcon_h1": {
 		name: "FalconH1", vocab: 128000, kvHeads: 8, inner: 14336, positions: 8192, noClasses: true,
@@ -228,32 +228,32 @@ var relatives = map[string]relative{
 	"apertus": {
 		name: "Apertus", flex: true, tokens: true, vocab: 131072, inner: 14336, positions: 65536,
 		base: llama.Config{
-			MLP: llama.Plain, Activation: llama.XIELU, QKNorm: llama.TransposedNorm,
+			MLP: llama.Ungated, Activation: llama.XIELU, QKNorm: llama.TransposedNorm,
 			Names: llama.Names{"input_layernorm": "attention_layernorm", "post_attention_layernorm": "feedforward_layernorm"},
 		}, read: (*reader).biases,
 	},
-	"mixtral": {name: "Mixtral", flex: true, tokens: true, vocab: 32000, kvHeads: 8, inner: 14336, positions: 131072, base: llama.Config{Experts: llama.Experts{Routing: llama.RouteWhole, Normalized: true}}, fused: fusedByMixtral, read: readMixtral},
+	"mixtral": {name: "Mixtral", flex: true, tokens: true, vocab: 32000, kvHeads: 8, inner: 14336, positions: 131072, base: llama.Config{Experts: llama.Experts{Routing: llama.RouteSoftmaxFloat, Normalized: true}}, fused: fusedByMixtral, read: readMixtral},
 	"minimax_m2": {
 		name: "MiniMaxM2", flex: true, vocab: 200064, width: 3072, layers: 62, heads: 48, kvHeads: 8, headSize: 128, inner: 1536, positions: 196608, noClasses: true, fused: fusedByMixtral,
 		base: llama.Config{
-			QKNorm: llama.WholeNorm, Activation: "silu", Rotary: llama.Rotary{Inside: true, Stepwise: true},
-			Experts: llama.Experts{Routing: llama.RouteBeside, Normalized: true},
+			QKNorm: llama.ProjectionNorm, Activation: "silu", Rotary: llama.Rotary{Inside: true, Stepwise: true},
+			Experts: llama.Experts{Routing: llama.RouteBiasedSigmoid, Normalized: true},
 		}, read: readMiniMaxM2,
 	},
 	"qwen2_moe": {name: "Qwen2Moe", flex: true, tokens: true, vocab: 151936, width: 2048, layers: 24, heads: 16, kvHeads: 16, inner: 5632, positions: 32768, read: readQwen2MoE},
 	"qwen3_moe": {name: "Qwen3Moe", flex: true, tokens: true, vocab: 151936, width: 2048, layers: 24, heads: 32, kvHeads: 4, inner: 6144, positions: 32768, base: llama.Config{QKNorm: llama.HeadsNorm}, fused: fusedByQwen, read: readQwen3MoE},
-	"olmoe":     {name: "Olmoe", vocab: 50304, width: 2048, layers: 16, heads: 16, inner: 2048, positions: 4096, base: llama.Config{QKNorm: llama.WholeNorm}, noClasses: true, fused: fusedByQwen, read: readOlmoe},
+	"olmoe":     {name: "Olmoe", vocab: 50304, width: 2048, layers: 16, heads: 16, inner: 2048, positions: 4096, base: llama.Config{QKNorm: llama.ProjectionNorm}, noClasses: true, fused: fusedByQwen, read: readOlmoe},
 	"deepseek_v2": {
 		name: "DeepseekV2", flex: true, vocab: 102400, inner: 11008, positions: 2048, fused: fusedByQwen,
 		base: llama.Config{
-			Latent: llama.Latent{QueryRank: 1536, Rank: 512, Plain: 128, Turned: 64, Value: 128}, Rotary: llama.Rotary{Complex: true}, Names: sharedNames,
+			Latent: llama.Latent{QueryRank: 1536, Rank: 512, NoPE: 128, RoPE: 64, Value: 128}, Rotary: llama.Rotary{Complex: true}, Names: sharedNames,
 			Experts: llama.Experts{Routing: llama.RouteGreedy, Count: 64, PerToken: 6, Inner: 1407, Groups: llama.Groups{Count: 1, Chosen: 1}},
 		}, read: readDeepseekV2,
 	},
 	"deepseek_v3": {
 		name: "DeepseekV3", flex: true, tokens: true, vocab: 129280, width: 7168, layers: 61, heads: 128, kvHeads: 128, inner: 18432, positions: 4096, fused: fusedByQwen,
 		base: llama.Config{
-			Latent: llama.Latent{QueryRank: 1536, Rank: 512, Plain: 128, Turned: 64, Value: 128, Pairs: true}, Names: sharedNames,
+			Latent: llama.Latent{QueryRank: 1536, Rank: 512, NoPE: 128, RoPE: 64, Value: 128, Interleaved: true}, Names: sharedNames,
 			Experts: llama.Experts{Routing: llama.RouteGroups, Count: 256, PerToken: 8, Inner: 2048, Normalized: true, Groups: llama.Groups{Count: 8, Chosen: 4}},
 		}, read: readLatentExperts(3),
 	},
@@ -267,21 +267,21 @@ var relatives = map[string]relative{
 	"glm4_moe_lite": {
 		name: "Glm4MoeLite", flex: true, vocab: 154880, width: 2048, layers: 47, heads: 20, kvHeads: 20, inner: 10240, positions: 202752, noClasses: true, fused: fusedByQwen,
 		base: llama.Config{
-			Latent: llama.Latent{QueryRank: 768, Rank: 512, Plain: 192, Turned: 64, Value: 256, Pairs: true}, Names: sharedNames,
+			Latent: llama.Latent{QueryRank: 768, Rank: 512, NoPE: 192, RoPE: 64, Value: 256, Interleaved: true}, Names: sharedNames,
 			Experts: llama.Experts{Routing: llama.RouteGroups, Count: 64, PerToken: 4, Inner: 1536, Normalized: true, Groups: llama.Groups{Count: 1, Chosen: 1}},
 		}, read: readGLM4MoELite,
 	},
 	"mistral4": {
 		name: "Mistral4", flex: true, tokens: true, vocab: 131072, layers: 36, kvHeads: 32, inner: 12288, positions: 1048576,
 		base: llama.Config{
-			Latent: llama.Latent{QueryRank: 1024, Rank: 256, Plain: 64, Turned: 64, Value: 128, Pairs: true}, Scaling: llama.Scaling{QueryScaled: true}, Names: sharedNames,
+			Latent: llama.Latent{QueryRank: 1024, Rank: 256, NoPE: 64, RoPE: 64, Value: 128, Interleaved: true}, Scaling: llama.Scaling{QueryScaled: true}, Names: sharedNames,
 			Experts: llama.Experts{Routing: llama.RouteGroupsSoftmax, Count: 128, PerToken: 4, Inner: 2048, Normalized: true, Groups: llama.Groups{Count: 1, Chosen: 1}},
 		}, read: readLatentExperts(0),
 	},
 	"falcon": {
 		name: "Falcon", vocab: 65024, width: 4544, heads: 71, positions: 2048, tied: true, noClasses: true,
 		base: llama.Config{
-			Norm: llama.LayerNorm, MLP: llama.Plain, QKV: llama.FalconProjection, Order: llama.Falcon, Activation: "gelu", Masks: llama.Masks{MaskKept: true},
+			Norm: llama.LayerNorm, MLP: llama.Ungated, QKV: llama.FalconProjection, Order: llama.Falcon, Activation: "gelu", Masks: llama.Masks{MaskKept: true},
 			Names: llama.Names{
 				"model": "transformer", "embed_tokens": "word_embeddings", "layers": "h", "norm": "ln_f", "self_attn": "self_attention",
 				"qkv_proj": "query_key_value", "o_proj": "dense", "up_proj": "dense_h_to_4h", "down_proj": "dense_4h_to_h", "act_fn": "act",
@@ -292,7 +292,7 @@ var relatives = map[string]relative{
 		name: "Mpt", vocab: 50368, width: 2048, layers: 24, heads: 16, inner: 8192, positions: 2048, tied: true, noClasses: true,
 		also: map[string]string{"hidden_size": "d_model", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads", positionsKey: "max_seq_len"},
 		base: llama.Config{
-			Norm: llama.LayerNormBare, Order: llama.MPT, MLP: llama.Plain, Activation: "gelu",
+			Norm: llama.LayerNormNoBias, Order: llama.MPT, MLP: llama.Ungated, Activation: "gelu",
 			Names: llama.Names{
 				"model": "transformer", "embed_tokens": "wte", "layers": "blocks", "norm": "norm_f", "input_layernorm": "norm_1", "post_attention_layernorm": "norm_2",
 				"self_attn": "attn", "mlp": "ffn", "act_fn": "act",
@@ -308,7 +308,7 @@ var relatives = map[string]relative{
 		name: "Dbrx", vocab: 32000, width: 2048, layers: 24, heads: 16, inner: 3584, positions: 2048, noClasses: true,
 		also: map[string]string{"hidden_size": "d_model", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads", positionsKey: "max_seq_len"},
 		base: llama.Config{
-			Norm: llama.LayerNormBare, Order: llama.Dbrx, Activation: "silu",
+			Norm: llama.LayerNormNoBias, Order: llama.Dbrx, Activation: "silu",
 			Names: llama.Names{"model": "transformer", "embed_tokens": "wte", "layers": "blocks", "norm": "norm_f", "mlp": "ffn"},
 		}, read: readDbrx,
 	},
@@ -319,14 +319,14 @@ var relatives = map[string]relative{
 			"n_shared_experts": "num_shared_experts",
 		},
 		base: llama.Config{
-			NoRotary: true, Latent: llama.Latent{Rank: 512, Plain: 128, Turned: 64, Value: 128}, Experts: llama.Experts{Routing: llama.RouteGroups, BiasCast: true},
+			NoRotary: true, Latent: llama.Latent{Rank: 512, NoPE: 128, RoPE: 64, Value: 128}, Experts: llama.Experts{Routing: llama.RouteGroups, BiasCast: true},
 			Names: llama.Names{"shared_expert": "shared_experts", "mamba": "self_attn"},
 		}, read: readKimiLinear,
 	},
 	"nemotron_h": {
 		name: "NemotronH", vocab: 131072, kvHeads: 8, headSize: 128, inner: 21504, positions: 4096, noClasses: true,
 		base: llama.Config{
-			Norm: llama.FloatNorm, Order: llama.NemotronBlock, MLP: llama.Plain, NoRotary: true, ScoresFloat: true, Experts: llama.Experts{Routing: llama.RouteGroups, NoGate: true},
+			Norm: llama.FloatNorm, Order: llama.NemotronBlock, MLP: llama.Ungated, NoRotary: true, ScoresFloat: true, Experts: llama.Experts{Routing: llama.RouteGroups, NoGate: true},
 			Names: llama.Names{"embed_tokens": "embeddings", "norm": "norm_f", "input_layernorm": "norm", "mamba": "mixer", "self_attn": "mixer", "mlp": "mixer"},
 		}, read: readNemotronH,
 	},
@@ -334,7 +334,7 @@ var relatives = map[string]relative{
 		name: "Afmoe", flex: true, vocab: 200192, width: 2048, heads: 16, headSize: 128, inner: 6144, positions: 16384, noClasses: true, fused: fusedByQwen,
 		base: llama.Config{
 			Norm: llama.OlmoNorm, Order: llama.NormAround, GateProjected: true, QKNorm: llama.HeadsNorm, Activation: "silu",
-			Experts: llama.Experts{Routing: llama.RouteChoice}, Names: llama.Names{"pre_feedforward_layernorm": "pre_mlp_layernorm", "post_feedforward_layernorm": "post_mlp_layernorm"},
+			Experts: llama.Experts{Routing: llama.RouteTokenChoice}, Names: llama.Names{"pre_feedforward_layernorm": "pre_mlp_layernorm", "post_feedforward_layernorm": "post_mlp_layernorm"},
 		}, read: readAfmoe,
 	},
 	"mamba": {
@@ -357,7 +357,7 @@ var relatives = map[string]relative{
 			"hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head", positionsKey: "n_positions", "hidden_act": "activation_function",
 		},
 		base: llama.Config{
-			Norm: llama.LayerNorm, Order: llama.PhiParallel, MLP: llama.Plain, Activation: "gelu_new", Biases: llama.Biases{MLPBias: true, HeadBias: true}, Kernels: llama.Kernels{Eager: true}, Dropouts: llama.Dropouts{DropoutInside: true},
+			Norm: llama.LayerNorm, Order: llama.PhiParallel, MLP: llama.Ungated, Activation: "gelu_new", Biases: llama.Biases{MLPBias: true, HeadBias: true}, Kernels: llama.Kernels{Eager: true}, Dropouts: llama.Dropouts{DropoutInside: true},
 			Names: llama.Names{
 				"model": "transformer", "embed_tokens": "wte", "layers": "h", "norm": "ln_f", "input_layernorm": "ln_1", "self_attn": "attn",
 				"o_proj": "out_proj", "up_proj": "fc_in", "down_proj": "fc_out", "act_fn": "act",

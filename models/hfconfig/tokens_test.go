@@ -13,7 +13,7 @@ import (
 // Peaks in the second step of transformers 5.23's classes for token classification, with
 // torch 2.11 on an A100, allocations in blocks of 512 bytes.
 func TestTokenClassification(t *testing.T) {
-	const ids = 2 * 512 * 8 // what vprof has beside: labels that are not the input, a mask of padding for encoders
+	const ids = 2 * 512 * 8 // what vprof has towers: labels that are not the input, a mask of padding for encoders
 	const sizes = `"vocab_size": 8192, "hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 3, "num_attention_heads": 8`
 	qwen := `{"model_type": "qwen2", ` + sizes + `, "num_key_value_heads": 4, "tie_word_embeddings": false, "use_sliding_window": false}`
 	encoder := models.Settings{"seq-len": 512, "classes": 2, "padding": 0}

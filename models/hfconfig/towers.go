@@ -50,7 +50,7 @@ func projector(p *nn.Parts, in, width int64, bias bool) {
 	p.Add("linear_1", nn.NewLinear(in, width, bias)).Add("linear_2", nn.NewLinear(width, width, bias))
 }
 
-func besideMistral3(r *reader, text llama.Config) func() llama.Wrapper {
+func towersMistral3(r *reader, text llama.Config) func() llama.Wrapper {
 	_, s, _ := r.vision(tower.Size{Width: 1024, Inner: 4096, Layers: 24, Heads: 16, Image: 1540, Patch: 14}, "pixtral")
 	merge := r.size("spatial_merge_size", 2, mostMerged)
 	r.refuse("vision_feature_layer", "-1", "-2")
@@ -65,7 +65,7 @@ func besideMistral3(r *reader, text llama.Config) func() llama.Wrapper {
 	}
 }
 
-func besideGemma3(r *reader, text llama.Config) func() llama.Wrapper {
+func towersGemma3(r *reader, text llama.Config) func() llama.Wrapper {
 	s := r.gemma3Vision()
 	return func() llama.Wrapper {
 		p := (&nn.Parts{}).Add("vision_tower", tower.Siglip(s))
@@ -80,7 +80,7 @@ func (r *reader) gemma3Vision() tower.Size {
 	return s
 }
 
-func besideLlava(r *reader, text llama.Config) func() llama.Wrapper {
+func towersLlava(r *reader, text llama.Config) func() llama.Wrapper {
 	s, kind := r.llavaVision()
 	made := tower.CLIP
 	if kind == "pixtral" {
@@ -153,7 +153,7 @@ func readQwen35Vision(r *reader) tower.Size {
 	return s
 }
 
-func besideInternVL(r *reader, text llama.Config) func() llama.Wrapper {
+func towersInternVL(r *reader, text llama.Config) func() llama.Wrapper {
 	v, s, _ := r.vision(tower.Size{Width: 1024, Inner: 4096, Layers: 24, Heads: 16, Image: 448, Patch: 14}, "internvl_vision")
 	v.refuse("use_qk_norm", "false")
 	v.refuse("use_mask_token", "false")
@@ -170,7 +170,7 @@ func besideInternVL(r *reader, text llama.Config) func() llama.Wrapper {
 	}
 }
 
-func besideSmolVLM(r *reader, text llama.Config) func() llama.Wrapper {
+func towersSmolVLM(r *reader, text llama.Config) func() llama.Wrapper {
 	_, s, _ := r.vision(tower.Size{Width: 1152, Inner: 3072, Layers: 12, Heads: 16, Image: 224, Patch: 32}, "smolvlm_vision")
 	scale := r.size("scale_factor", 2, mostMerged)
 	return func() llama.Wrapper {
@@ -180,7 +180,7 @@ func besideSmolVLM(r *reader, text llama.Config) func() llama.Wrapper {
 	}
 }
 
-func besideGLM4V(r *reader, _ llama.Config) func() llama.Wrapper {
+func towersGLM4V(r *reader, _ llama.Config) func() llama.Wrapper {
 	v, s := r.blocks(tower.Size{Layers: 24, Heads: 12, Patch: 14}, "glm4v_vision", "glm4v")
 	image := v.size("image_size", 336, mostImage)
 	s.Width, s.Out = v.size("hidden_size", 1536, mostWidth), v.size("out_hidden_size", 4096, mostWidth)
@@ -192,7 +192,7 @@ func besideGLM4V(r *reader, _ llama.Config) func() llama.Wrapper {
 	}
 }
 
-func besidePaddleOCR(r *reader, text llama.Config) func() llama.Wrapper {
+func towersPaddleOCR(r *reader, text llama.Config) func() llama.Wrapper {
 	v, s, _ := r.vision(tower.Size{Width: 1152, Inner: 4304, Layers: 27, Heads: 16, Image: 384, Patch: 14}, "paddleocr_vl_vision", "paddleocr_vl")
 	merge := v.size("spatial_merge_size", 2, mostMerged)
 	return func() llama.Wrapper {
@@ -204,7 +204,7 @@ func besidePaddleOCR(r *reader, text llama.Config) func() llama.Wrapper {
 	}
 }
 
-func besideVoxtral(r *reader, text llama.Config) func() llama.Wrapper {
+func towersVoxtral(r *reader, text llama.Config) func() llama.Wrapper {
 	a := r.sub("audio_config")
 	a.also = map[string]string{"hidden_size": "d_model", "intermediate_size": "encoder_ffn_dim", "num_hidden_layers": "encoder_layers"}
 	a.word("model_type", "voxtral_encoder", []string{"voxtral_encoder"})
@@ -219,7 +219,7 @@ func besideVoxtral(r *reader, text llama.Config) func() llama.Wrapper {
 	}
 }
 
-func besideLFM2VL(r *reader, text llama.Config) func() llama.Wrapper {
+func towersLFM2VL(r *reader, text llama.Config) func() llama.Wrapper {
 	v := r.sub("vision_config")
 	v.word("model_type", "siglip2_vision_model", []string{"siglip2_vision_model"})
 	s := tower.Size{
@@ -239,7 +239,7 @@ func besideLFM2VL(r *reader, text llama.Config) func() llama.Wrapper {
 	}
 }
 
-func besideMllama(r *reader, text llama.Config) func() llama.Wrapper {
+func towersMllama(r *reader, text llama.Config) func() llama.Wrapper {
 	s, t, _ := r.mllamaVision()
 	out := r.sub("vision_config").size("vision_output_dim", 7680, mostWidth)
 	return func() llama.Wrapper {

@@ -26,34 +26,34 @@ type wrapper struct {
 	liger bool
 	// senses is what the towers take: "images", "sound".
 	senses string
-	// beside reads what stands beside the decoder, and gives what makes it.
-	beside func(r *reader, text llama.Config) func() llama.Wrapper
-	// sees reads how images reach the decoder; nil if vprof does not describe it.
-	sees func(r *reader) *sight
+	// towers reads what stands beside the decoder, and gives what makes it.
+	towers func(r *reader, text llama.Config) func() llama.Wrapper
+	// vision reads how images reach the decoder; nil if vprof does not describe it.
+	vision func(r *reader) *vision
 }
 
 // wrappers are the types with towers, as transformers defines them.
 var wrappers = map[string]wrapper{
-	"mistral3": {name: "Mistral3", text: "mistral", tied: true, senses: "images", beside: besideMistral3, usual: map[string]string{
+	"mistral3": {name: "Mistral3", text: "mistral", tied: true, senses: "images", towers: towersMistral3, usual: map[string]string{
 		"hidden_size": "5120", "intermediate_size": "32768", "num_hidden_layers": "40", "num_attention_heads": "32", "num_key_value_heads": "8", "head_dim": "128",
 		"vocab_size": "131072", "max_position_embeddings": "131072", "sliding_window": "null",
 	}},
-	"gemma3":       {name: "Gemma3", text: "gemma3_text", tied: true, liger: true, senses: "images", beside: besideGemma3, sees: seesGemma3},
-	"llava":        {name: "Llava", text: "llama", senses: "images", beside: besideLlava, sees: seesLlava},
-	"mllama":       {name: "Mllama", text: "mllama_text_model", senses: "images", beside: besideMllama, sees: seesMllama},
-	"lfm2_vl":      {name: "Lfm2Vl", text: "lfm2", tied: true, senses: "images", beside: besideLFM2VL},
-	"qwen2_vl":     {name: "Qwen2VL", text: "qwen2_vl_text", flat: true, senses: "images", beside: visual(readQwen2Vision, tower.Qwen2VL), sees: seesQwen(readQwen2Vision)},
-	"qwen2_5_vl":   {name: "Qwen2_5_VL", text: "qwen2_5_vl_text", flat: true, senses: "images", beside: visual(readQwen25Vision, tower.Qwen25VL), sees: seesQwen(readQwen25Vision)},
-	"qwen3_vl":     {name: "Qwen3VL", text: "qwen3_vl_text", senses: "images", beside: visual(readQwen3Vision, tower.Qwen3VL), sees: seesQwen(readQwen3Vision)},
-	"internvl":     {name: "InternVL", text: "qwen2", tied: true, senses: "images", beside: besideInternVL},
-	"qwen3_vl_moe": {name: "Qwen3VLMoe", text: "qwen3_vl_moe_text", senses: "images", beside: visual(readQwen3Vision, tower.Qwen3VL), sees: seesQwen(readQwen3Vision)},
-	"qwen3_5":      {name: "Qwen3_5", text: "qwen3_5_text", senses: "images", beside: visual(readQwen35Vision, tower.Qwen3VL)},
-	"qwen3_5_moe":  {name: "Qwen3_5Moe", text: "qwen3_5_moe_text", senses: "images", beside: visual(readQwen35Vision, tower.Qwen3VL)},
-	"llama4":       {name: "Llama4", text: "llama4_text", liger: true, senses: "images", beside: besideLlama4},
-	"smolvlm":      {name: "SmolVLM", text: "llama", senses: "images", beside: besideSmolVLM},
-	"glm4v":        {name: "Glm4v", text: "glm4v_text", senses: "images", beside: besideGLM4V},
-	"paddleocr_vl": {name: "PaddleOCRVL", text: "paddleocr_vl_text", tied: true, flat: true, senses: "images", beside: besidePaddleOCR},
-	"voxtral": {name: "Voxtral", text: "llama", senses: "sound", beside: besideVoxtral, usual: map[string]string{
+	"gemma3":       {name: "Gemma3", text: "gemma3_text", tied: true, liger: true, senses: "images", towers: towersGemma3, vision: visionGemma3},
+	"llava":        {name: "Llava", text: "llama", senses: "images", towers: towersLlava, vision: visionLlava},
+	"mllama":       {name: "Mllama", text: "mllama_text_model", senses: "images", towers: towersMllama, vision: visionMllama},
+	"lfm2_vl":      {name: "Lfm2Vl", text: "lfm2", tied: true, senses: "images", towers: towersLFM2VL},
+	"qwen2_vl":     {name: "Qwen2VL", text: "qwen2_vl_text", flat: true, senses: "images", towers: visual(readQwen2Vision, tower.Qwen2VL), vision: visionQwen(readQwen2Vision)},
+	"qwen2_5_vl":   {name: "Qwen2_5_VL", text: "qwen2_5_vl_text", flat: true, senses: "images", towers: visual(readQwen25Vision, tower.Qwen25VL), vision: visionQwen(readQwen25Vision)},
+	"qwen3_vl":     {name: "Qwen3VL", text: "qwen3_vl_text", senses: "images", towers: visual(readQwen3Vision, tower.Qwen3VL), vision: visionQwen(readQwen3Vision)},
+	"internvl":     {name: "InternVL", text: "qwen2", tied: true, senses: "images", towers: towersInternVL},
+	"qwen3_vl_moe": {name: "Qwen3VLMoe", text: "qwen3_vl_moe_text", senses: "images", towers: visual(readQwen3Vision, tower.Qwen3VL), vision: visionQwen(readQwen3Vision)},
+	"qwen3_5":      {name: "Qwen3_5", text: "qwen3_5_text", senses: "images", towers: visual(readQwen35Vision, tower.Qwen3VL)},
+	"qwen3_5_moe":  {name: "Qwen3_5Moe", text: "qwen3_5_moe_text", senses: "images", towers: visual(readQwen35Vision, tower.Qwen3VL)},
+	"llama4":       {name: "Llama4", text: "llama4_text", liger: true, senses: "images", towers: towersLlama4},
+	"smolvlm":      {name: "SmolVLM", text: "llama", senses: "images", towers: towersSmolVLM},
+	"glm4v":        {name: "Glm4v", text: "glm4v_text", senses: "images", towers: towersGLM4V},
+	"paddleocr_vl": {name: "PaddleOCRVL", text: "paddleocr_vl_text", tied: true, flat: true, senses: "images", towers: towersPaddleOCR},
+	"voxtral": {name: "Voxtral", text: "llama", senses: "sound", towers: towersVoxtral, usual: map[string]string{
 		"hidden_size": "3072", "intermediate_size": "8192", "num_hidden_layers": "30", "num_key_value_heads": "8", "head_dim": "128",
 		"vocab_size": "131072", "max_position_embeddings": "131072",
 	}},
@@ -71,7 +71,7 @@ var textOnly = map[string]relative{
 	},
 	"glm4v_text": {
 		name: "Glm4vText", vocab: 151552, layers: 40, kvHeads: 2, inner: 13696, positions: 32768,
-		base: llama.Config{Biases: llama.Biases{QKVBias: true}, Order: llama.NormAround, MLP: llama.FusedGated, Rotary: llama.Rotary{Inside: true, Stepwise: true, Pairs: true, Grids: 3}, Names: llama.Names{
+		base: llama.Config{Biases: llama.Biases{QKVBias: true}, Order: llama.NormAround, MLP: llama.FusedGated, Rotary: llama.Rotary{Inside: true, Stepwise: true, Interleaved: true, Grids: 3}, Names: llama.Names{
 			"post_attention_layernorm": "post_self_attn_layernorm", "pre_feedforward_layernorm": "post_attention_layernorm", "post_feedforward_layernorm": "post_mlp_layernorm",
 		}},
 	},
@@ -112,15 +112,15 @@ func (w wrapper) architecture(r *reader) architecture {
 	}
 	c := d.config(t)
 	c.Tied = r.flag("tie_word_embeddings", w.tied) || w.flat && t.flag("tie_word_embeddings", false)
-	beside := w.beside(r, c)
+	beside := w.towers(r, c)
 	a := decoder(w.name, c.Layers, c.Width, 1, t.turnedLength(d.positions))
 	a.settings, a.only = slices.DeleteFunc(a.settings, func(s models.Setting) bool { return s.Name == hf.ClassesSetting(1).Name }), nil
 	a.summary = fmt.Sprintf("%s: %s", w.name, a.summary)
 	a.levers.Liger, a.levers.Tiles, a.levers.Context, a.levers.Experts = w.liger, c.Experts.Count == 0, c.PlainAttention(), c.SharedExperts()
 	a.towers = true
-	var seen *sight
-	if w.sees != nil {
-		seen = w.sees(r)
+	var seen *vision
+	if w.vision != nil {
+		seen = w.vision(r)
 	}
 	a.seeing(w.senses, seen)
 	a.flashed(c)

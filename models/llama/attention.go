@@ -44,7 +44,7 @@ func newAttention(c *Config, i int) *attention {
 	}
 	switch c.QKNorm {
 	case NoQKNorm:
-	case WholeNorm:
+	case ProjectionNorm:
 		a.QNorm, a.KNorm = newNorm(c, query), newNorm(c, shared)
 	case ViewedNorm:
 		a.QNorm, a.KNorm = &norm{Weight: nn.NewParameter(c.Heads, c.HeadSize), kind: c.Norm}, &norm{Weight: nn.NewParameter(c.KVHeads, c.HeadSize), kind: c.Norm}
@@ -70,7 +70,7 @@ func (a *attention) call(f *frame, x *tensor, in inputs) (y, weights *tensor) {
 	if a.turned {
 		a.turn(g, &q, &k, in.cos, in.sin)
 	}
-	if a.c.QKNorm == TurnedNorm {
+	if a.c.QKNorm == RotatedNorm {
 		g.Set(&q, g.Call(a.QNorm, q))
 		g.Set(&k, g.Call(a.KNorm, k))
 	}
@@ -205,7 +205,7 @@ func (a *attention) heads(f *frame, project, norm nn.Layer, x *tensor) *tensor {
 	switch a.c.QKNorm {
 	case HeadsNorm:
 		return f.Call(norm, y.View(y.Size(0), y.Size(1), -1, a.c.HeadSize)).Transpose(1, 2)
-	case WholeNorm:
+	case ProjectionNorm:
 		return hf.Heads(f.Call(norm, y), a.c.HeadSize)
 	default:
 		return hf.Heads(y, a.c.HeadSize)

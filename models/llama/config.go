@@ -152,13 +152,13 @@ const (
 	OlmoNorm
 	// LayerNorm is torch.nn.LayerNorm.
 	LayerNorm
-	// LayerNormBare is LayerNorm without a bias.
-	LayerNormBare
-	// LayerNormWhole is LayerNorm in fp32 that has neither weight nor bias, as OLMo has it.
-	LayerNormWhole
-	// LayerNormPlus is NemotronLayerNorm1P: LayerNorm with a weight beside one, in the type
+	// LayerNormNoBias is LayerNorm without a bias.
+	LayerNormNoBias
+	// LayerNormFloat is LayerNorm in fp32 that has neither weight nor bias, as OLMo has it.
+	LayerNormFloat
+	// LayerNorm1P is NemotronLayerNorm1P: LayerNorm with a weight beside one, in the type
 	// of autocast.
-	LayerNormPlus
+	LayerNorm1P
 	// FloatNorm is OlmoNorm that brings the weight to fp32, as Nemotron H does.
 	FloatNorm
 	// CohereNorm is CohereLayerNorm: written out in fp32, without a bias.
@@ -219,10 +219,10 @@ const (
 	HeadsNorm
 	// TransposedNorm is each head, after that.
 	TransposedNorm
-	// TurnedNorm is each head, after rotary positions.
-	TurnedNorm
-	// WholeNorm is the whole projection.
-	WholeNorm
+	// RotatedNorm is each head, after rotary positions.
+	RotatedNorm
+	// ProjectionNorm is the whole projection.
+	ProjectionNorm
 	// ViewedNorm is each head with weights of its own, when all three have been projected.
 	ViewedNorm
 )
@@ -250,8 +250,8 @@ const (
 	Gated MLP = iota
 	// FusedGated has both in one.
 	FusedGated
-	// Plain is one layer in.
-	Plain
+	// Ungated is one layer in.
+	Ungated
 )
 
 // Rotary says how positions turn query and key.
@@ -262,8 +262,8 @@ type Rotary struct {
 	// Inside does so within the function, as Phi-3 does in one statement and, Stepwise,
 	// GPT-NeoX in several, and as Nemotron does with what it has turned Kept to the end.
 	Split, Inside, Stepwise, Kept bool
-	// Pairs turns neighbors; Doubled has their angles repeated each time, as GLM does.
-	Pairs, Doubled bool
+	// Interleaved turns neighbors; Doubled has their angles repeated each time, as GLM does.
+	Interleaved, Doubled bool
 	// Whole turns in fp32: query and key, as Cohere does, or, with Angles, cosines and
 	// sines alone, as OLMo 2 does.
 	Whole, Angles bool

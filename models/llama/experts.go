@@ -47,8 +47,8 @@ type Routing int
 const (
 	// RouteSoftmax chooses by a softmax of scores in fp32, as Qwen does.
 	RouteSoftmax Routing = iota
-	// RouteWhole is RouteSoftmax that leaves the weights in fp32, as Mixtral does.
-	RouteWhole
+	// RouteSoftmaxFloat is RouteSoftmax that leaves the weights in fp32, as Mixtral does.
+	RouteSoftmaxFloat
 	// RouteInput is RouteSoftmax that brings the weights to the type of the input, as Jamba
 	// does.
 	RouteInput
@@ -62,16 +62,16 @@ const (
 	// RouteGroups chooses groups of experts first, by a sigmoid of scores in fp32 and a bias,
 	// as DeepSeek V3 does.
 	RouteGroups
-	// RouteChoice chooses by a sigmoid of scores in fp32 and a bias that is a parameter, in a
+	// RouteTokenChoice chooses by a sigmoid of scores in fp32 and a bias that is a parameter, in a
 	// module of its own, as AFMoE does.
-	RouteChoice
+	RouteTokenChoice
 	// RouteGroupsSoftmax is that by a softmax, without a bias, as Mistral 4 does.
 	RouteGroupsSoftmax
-	// RouteGreedy is RouteWhole of scores in fp32, as DeepSeek V2 does; there may be groups.
+	// RouteGreedy is RouteSoftmaxFloat of scores in fp32, as DeepSeek V2 does; there may be groups.
 	RouteGreedy
-	// RouteBeside chooses by a sigmoid of scores in fp32 and a bias of the module around, and
+	// RouteBiasedSigmoid chooses by a sigmoid of scores in fp32 and a bias of the module around, and
 	// weighs by the sigmoid, in fp32, as MiniMax M2 does.
-	RouteBeside
+	RouteBiasedSigmoid
 )
 
 // sparse reports whether layer i has experts.
@@ -104,7 +104,7 @@ func newSparse(c *Config) *sparse {
 		s.ExpertBias = nn.NewBuffer(trace.F32, c.Experts.Count)
 		s.Gate.bias = s.ExpertBias
 	}
-	if c.Experts.Routing == RouteBeside {
+	if c.Experts.Routing == RouteBiasedSigmoid {
 		s.ScoreBias = nn.NewBuffer(trace.F32, c.Experts.Count)
 		s.Gate.bias = s.ScoreBias
 	}
@@ -159,7 +159,7 @@ type router struct {
 // the weights and numbers of the experts that see them, bound to names of its frame.
 var routers = map[Routing]func(r *router, f *frame, x *tensor) (scores, weights, chosen *tensor){
 	RouteSoftmax:       (*router).softmax,
-	RouteWhole:         (*router).softmax,
+	RouteSoftmaxFloat:  (*router).softmax,
 	RouteInput:         (*router).softmax,
 	RouteTop:           (*router).top,
 	RouteBiased:        (*router).topBiased,
@@ -167,7 +167,7 @@ var routers = map[Routing]func(r *router, f *frame, x *tensor) (scores, weights,
 	RouteGroups:        (*router).grouped,
 	RouteGroupsSoftmax: (*router).grouped,
 	RouteGreedy:        (*router).greedy,
-	RouteBeside:        (*router).beside,
+	RouteBiasedSigmoid: (*router).beside,
 }
 
 func (r *router) call(f *frame, x *tensor) (scores, weights, chosen *tensor) {
@@ -183,7 +183,7 @@ func (r *router) softmax(f *frame, x *tensor) (scores, weights, chosen *tensor) 
 	e := r.c.Experts
 	scores = f.Let(x.Linear(r.Weight.Tensor, r.Bias.T()))
 	var probabilities *tensor
-	if e.Routing == RouteWhole {
+	if e.Routing == RouteSoftmaxFloat {
 		probabilities = f.Let(scores.To(trace.F32).Softmax(-1))
 	} else {
 		probabilities = f.Let(scores.SoftmaxTo(-1, trace.F32))

@@ -80,5 +80,5 @@ func turnNeighbors(f *frame, x, sin, cos *tensor) *tensor {
 	g := f.FuncFrame(x, sin, cos)
 	g.Set(&sin, sin.Unsqueeze(2).RepeatInterleave(2, 3))
 	g.Set(&cos, cos.Unsqueeze(2).RepeatInterleave(2, 3))
-	return g.Return(x.Mul(cos).Add(Rotary{Pairs: true}.rotateHalf(g, x).Mul(sin)))
+	return g.Return(x.Mul(cos).Add(Rotary{Interleaved: true}.rotateHalf(g, x).Mul(sin)))
 }

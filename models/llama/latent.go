@@ -12,11 +12,11 @@ type Latent struct {
 	// QueryRank is the width that queries are made of, zero if they are projected at once;
 	// Rank is that of keys and values.
 	QueryRank, Rank int64
-	// Plain elements of a head know no positions, Turned ones do; Value is how wide heads of
-	// the value are.
-	Plain, Turned, Value int64
-	// Pairs turns neighbors.
-	Pairs bool
+	// NoPE elements of a head of query and key know no positions (qk_nope_head_dim), RoPE ones are
+	// rotated by them (qk_rope_head_dim); Value is how wide heads of the value are (v_head_dim).
+	NoPE, RoPE, Value int64
+	// Interleaved turns neighbors.
+	Interleaved bool
 }
 
 // selfAttention is the attention of a decoder layer. It gives its weights, too, which the
@@ -56,10 +56,10 @@ type latent struct {
 
 func newLatent(c *Config) *latent {
 	s := c.Latent
-	query := c.Heads * (s.Plain + s.Turned)
+	query := c.Heads * (s.NoPE + s.RoPE)
 	l := &latent{
-		KvAProjWithMqa: nn.NewLinear(c.Width, s.Rank+s.Turned, c.QKVBias), KvALayernorm: newNorm(c, s.Rank),
-		KvBProj: nn.NewLinear(s.Rank, c.Heads*(s.Plain+s.Value), false), OProj: nn.NewLinear(c.Heads*s.Value, c.Width, c.OutputBias), c: c,
+		KvAProjWithMqa: nn.NewLinear(c.Width, s.Rank+s.RoPE, c.QKVBias), KvALayernorm: newNorm(c, s.Rank),
+		KvBProj: nn.NewLinear(s.Rank, c.Heads*(s.NoPE+s.Value), false), OProj: nn.NewLinear(c.Heads*s.Value, c.Width, c.OutputBias), c: c,
 	}
 	if s.QueryRank == 0 {
 		l.QProj = nn.NewLinear(c.Width, query, false)
@@ -73,15 +73,15 @@ func (l *latent) call(f *frame, x *tensor, in inputs) (y, weights *tensor) {
 	g := f.ModuleFrame(l, x, in.mask, in.positions, in.cos, in.sin)
 	s, batch, length := l.c.Latent, x.Size(0), x.Size(1)
 	q := g.Let(l.queries(g, x))
-	g.Set(&q, hf.Heads(q, s.Plain+s.Turned))
+	g.Set(&q, hf.Heads(q, s.NoPE+s.RoPE))
 	var qs []*tensor
 	if !l.c.NoRotary {
-		qs = g.LetAll(q.SplitSizes([]int64{s.Plain, s.Turned}, -1))
+		qs = g.LetAll(q.SplitSizes([]int64{s.NoPE, s.RoPE}, -1))
 	}
 	compressed := g.Let(g.Call(l.KvAProjWithMqa, x))
-	ks := g.LetAll(compressed.SplitSizes([]int64{s.Rank, s.Turned}, -1))
+	ks := g.LetAll(compressed.SplitSizes([]int64{s.Rank, s.RoPE}, -1))
 	g.Set(&ks[0], g.Call(l.KvALayernorm, ks[0]).View(batch, 1, length, s.Rank))
-	g.Set(&ks[1], ks[1].View(batch, 1, length, s.Turned))
+	g.Set(&ks[1], ks[1].View(batch, 1, length, s.RoPE))
 	query := q
 	if !l.c.NoRotary {
 		a, b := l.turn(g, qs[1], ks[1], in.cos, in.sin)
@@ -113,7 +113,7 @@ func (l *latent) turn(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor) {
 	switch {
 	case l.c.Rotary.Complex:
 		return turnComplex(f, q, k, cos)
-	case l.c.Latent.Pairs:
+	case l.c.Latent.Interleaved:
 		return turnPairs(f, q, k, cos, sin)
 	}
 	return l.c.Rotary.rotate(f, q, k, cos, sin)
@@ -161,12 +161,12 @@ func turnComplex(f *frame, q, k, angles *tensor) (*tensor, *tensor) {
 func (l *latent) expand(f *frame, x, turned *tensor) (key, value *tensor) {
 	g := f.FuncFrame(x, turned)
 	s, batch, length := l.c.Latent, x.Size(0), x.Size(2)
-	g.Set(&x, g.Call(l.KvBProj, x).View(batch, length, -1, s.Plain+s.Value).Transpose(1, 2))
-	parts := g.LetAll(x.SplitSizes([]int64{s.Plain, s.Value}, -1))
+	g.Set(&x, g.Call(l.KvBProj, x).View(batch, length, -1, s.NoPE+s.Value).Transpose(1, 2))
+	parts := g.LetAll(x.SplitSizes([]int64{s.NoPE, s.Value}, -1))
 	g.Set(&turned, turned.Expand(-1, l.c.Heads, -1, -1))
-	key = g.Let(g.Tape().Empty(x.DType(), batch, l.c.Heads, length, s.Plain+s.Turned))
-	g.Discard(key.Slice(-1, 0, s.Plain).CopyInPlace(parts[0]))
-	g.Discard(key.Slice(-1, s.Plain, s.Plain+s.Turned).CopyInPlace(turned))
+	key = g.Let(g.Tape().Empty(x.DType(), batch, l.c.Heads, length, s.NoPE+s.RoPE))
+	g.Discard(key.Slice(-1, 0, s.NoPE).CopyInPlace(parts[0]))
+	g.Discard(key.Slice(-1, s.NoPE, s.NoPE+s.RoPE).CopyInPlace(turned))
 	g.End(key, parts[1])
 	return key, parts[1]
 }

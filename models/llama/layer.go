@@ -53,7 +53,7 @@ func newLayer(c *Config, i int) *layer {
 	case c.sparse(i) && c.Llama4.On:
 		l.Mlp = newLlama4Experts(c)
 	case c.Order == MambaBlock:
-	case c.sparse(i) && c.Experts.Routing == RouteChoice:
+	case c.sparse(i) && c.Experts.Routing == RouteTokenChoice:
 		l.Mlp = newChoiceExperts(c)
 	case c.sparse(i):
 		l.Mlp = newSparse(c)

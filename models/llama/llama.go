@@ -57,12 +57,12 @@ func New(c Config) *Model {
 func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	g := f.CallFrame(ids, padding)
 	words := g.Let(m.embed(g, ids))
-	return g.Return(m.through(g, tower.Seen{Words: words}, padding, text))
+	return g.Return(m.through(g, tower.DecoderInputs{Words: words}, padding, text))
 }
 
 // run is [Model.Call] of words that have been looked up, unless layers of their own look at
 // images.
-func (m *Model) run(f *frame, ids *tensor, seen tower.Seen, padding *tensor, text hf.Text) *tensor {
+func (m *Model) run(f *frame, ids *tensor, seen tower.DecoderInputs, padding *tensor, text hf.Text) *tensor {
 	g := f.CallFrame(slices.Concat([]*tensor{seen.Words, padding, seen.Positions, seen.Places, seen.Full, seen.Window}, seen.Deep, seen.Cross)...)
 	if seen.Words == nil {
 		seen.Words = g.Let(m.embed(g, ids))
@@ -71,7 +71,7 @@ func (m *Model) run(f *frame, ids *tensor, seen tower.Seen, padding *tensor, tex
 }
 
 // through takes words through the layers, in the frame of the model.
-func (m *Model) through(g *frame, seen tower.Seen, padding *tensor, text hf.Text) *tensor {
+func (m *Model) through(g *frame, seen tower.DecoderInputs, padding *tensor, text hf.Text) *tensor {
 	words := seen.Words
 	if m.c.Order == MambaBlock {
 		return m.recurrent(g, words, padding, func(i int, x, rows *tensor) *tensor {
@@ -140,7 +140,7 @@ func (l *layer) run(f *frame, i int, in inputs, images []*tensor, text hf.Text) 
 
 // counted are the positions of tokens [1, length], which the model counts unless it is given
 // those of images.
-func (m *Model) counted(g *frame, seen tower.Seen, words *tensor) *tensor {
+func (m *Model) counted(g *frame, seen tower.DecoderInputs, words *tensor) *tensor {
 	if seen.Positions != nil {
 		return g.Let(seen.Positions.Select(0, 0))
 	}

@@ -23,7 +23,7 @@ func newMLP(c *Config) *mlp {
 	case Gated:
 		m.GateProj = nn.NewLinear(c.Width, c.Inner, c.MLPBias)
 		fallthrough
-	case Plain:
+	case Ungated:
 		m.UpProj = nn.NewLinear(c.Width, c.Inner, c.MLPBias)
 	}
 	return m
@@ -47,7 +47,7 @@ func (m *mlp) whole(f *frame, x *tensor) *tensor {
 
 func (m *mlp) forward(f *frame, x *tensor) *tensor {
 	switch {
-	case m.c.MLP == Plain:
+	case m.c.MLP == Ungated:
 		return f.Call(m.DownProj, f.Call(m.ActFn, f.Call(m.UpProj, x)))
 	case m.c.MLP == FusedGated:
 		up := f.Let(f.Call(m.GateUpProj, x))

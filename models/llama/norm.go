@@ -12,14 +12,14 @@ func newNorm(c *Config, width int64) nn.Layer {
 	switch c.Norm {
 	case LayerNorm:
 		return nn.NewLayerNorm(width)
-	case LayerNormBare:
+	case LayerNormNoBias:
 		n := nn.NewLayerNorm(width)
 		n.Bias = nil
 		return n
-	case LayerNormWhole:
+	case LayerNormFloat:
 		return nn.NewFunc(func(x *tensor) *tensor { return x.To(trace.F32).LayerNorm(1, nil, nil).To(x.DType()) })
-	case LayerNormPlus:
-		return &layerNormPlus{Weight: nn.NewParameter(width), Bias: nn.NewParameter(width)}
+	case LayerNorm1P:
+		return &layerNorm1P{Weight: nn.NewParameter(width), Bias: nn.NewParameter(width)}
 	}
 	return &norm{Weight: nn.NewParameter(width), kind: c.Norm, liger: c.Liger}
 }
@@ -56,13 +56,13 @@ func (n *norm) Forward(f *frame, x *tensor) *tensor {
 	return n.Weight.Mul(x.To(d))
 }
 
-// layerNormPlus is NemotronLayerNorm1P.
-type layerNormPlus struct {
+// layerNorm1P is NemotronLayerNorm1P.
+type layerNorm1P struct {
 	nn.Module
 	Weight, Bias *nn.Parameter
 }
 
-func (n *layerNormPlus) Forward(f *frame, x *tensor) *tensor {
+func (n *layerNorm1P) Forward(f *frame, x *tensor) *tensor {
 	t := f.Tape()
 	weight, bias := f.Let(n.Weight.AddScalar()), f.Let(n.Bias.Tensor)
 	if d, on := t.Autocasting(); on {

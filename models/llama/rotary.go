@@ -46,7 +46,7 @@ func (m *rotary) call(f *frame, kind int, x, positions *tensor) (cos, sin *tenso
 			return
 		}
 		emb := freqs
-		if m.r.Pairs && !m.r.Doubled {
+		if m.r.Interleaved && !m.r.Doubled {
 			emb = g.Let(freqs.RepeatInterleave(2, -1))
 		} else if !m.r.Halves {
 			emb = g.Let(trace.Cat(-1, freqs, freqs))
@@ -89,7 +89,7 @@ func (m *rotary) recomposed(f *frame, freq *tensor) *tensor {
 	}
 	g.Set(&freq, trace.Cat(-1, parts...))
 	y := freq
-	if m.r.Pairs {
+	if m.r.Interleaved {
 		y = y.RepeatInterleave(2, -1)
 	} else {
 		y = trace.Cat(-1, y, y)
@@ -97,9 +97,9 @@ func (m *rotary) recomposed(f *frame, freq *tensor) *tensor {
 	return g.Return(y)
 }
 
-// rotateHalf is rotate_half, of halves or, with Pairs, of neighbors.
+// rotateHalf is rotate_half, of halves or, with Interleaved, of neighbors.
 func (r Rotary) rotateHalf(f *frame, x *tensor) *tensor {
-	if !r.Pairs {
+	if !r.Interleaved {
 		return hf.RotateHalf(f, x)
 	}
 	g := f.FuncFrame(x)

@@ -14,8 +14,8 @@ type Wrapper struct {
 	Before, After *nn.Parts
 	// Whole says that the decoder comes with its output layer, as Llama 4's does.
 	Whole bool
-	// Sight brings images among the words; nil for a step on text alone.
-	Sight tower.Sight
+	// Vision brings images among the words; nil for a step on text alone.
+	Vision tower.Vision
 }
 
 // wrapped is the model around a decoder, without the output layer, as Mistral3Model is.
@@ -26,18 +26,18 @@ type wrapped struct {
 	Before        *nn.Parts `torch:""`
 	LanguageModel *Model
 	After         *nn.Parts `torch:""`
-	sight         tower.Sight
+	vision        tower.Vision
 }
 
 // Call implements [hf.Decoder].
 func (w *wrapped) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	g := f.ModuleFrame(w, ids, padding)
-	if w.sight != nil {
+	if w.vision != nil {
 		var words *tensor
-		if w.sight.Among() {
+		if w.vision.ReplacesTokens() {
 			words = g.Let(w.LanguageModel.embed(g, ids))
 		}
-		seen := w.sight.See(g, ids, padding, words, text)
+		seen := w.vision.Encode(g, ids, padding, words, text)
 		y := w.LanguageModel.run(g, ids, seen, padding, text)
 		f.LetAll(seen.Kept)
 		return g.Return(y)
@@ -57,7 +57,7 @@ type conditional struct {
 func ConditionalGeneration(c Config, w Wrapper, text hf.Text) *hf.TextTask {
 	c.Liger, c.Tiles, c.Context, c.Experts.Ranks = text.Liger, text.Tiles, text.Context, text.ExpertRanks
 	m := New(c)
-	model := &wrapped{Before: w.Before, LanguageModel: m, After: w.After, sight: w.Sight}
+	model := &wrapped{Before: w.Before, LanguageModel: m, After: w.After, vision: w.Vision}
 	if w.Decoder != "" {
 		model.Names = Names{"language_model": w.Decoder}
 	}
@@ -71,8 +71,8 @@ func ConditionalGeneration(c Config, w Wrapper, text hf.Text) *hf.TextTask {
 	text.ScoreCap, text.ScoreScaled = c.ScoreCap, c.ScoreScaled
 	net := &conditional{Model: model, LmHead: head}
 	task := hf.CausalLM(net, model, m.words, &net.LmHead, text)
-	if w.Sight != nil {
-		task.Beside = w.Sight
+	if w.Vision != nil {
+		task.Extra = w.Vision
 	}
 	return task
 }
@@ -108,6 +108,6 @@ func wholeDecoder(w Wrapper, m *languageModel, text hf.Text) *hf.TextTask {
 // scores are those of a batch whose words have been looked up.
 func (m *languageModel) scores(f *frame, b hf.TextBatch, words *tensor, text hf.Text) *tensor {
 	g := f.ModuleFrame(m, words, b.Padding)
-	x := g.Let(m.Model.run(g, nil, tower.Seen{Words: words}, b.Padding, text))
+	x := g.Let(m.Model.run(g, nil, tower.DecoderInputs{Words: words}, b.Padding, text))
 	return g.Return(g.Let(g.Call(m.LmHead, x)))
 }

@@ -29,7 +29,7 @@ type Squares struct {
 // it there.
 type States struct{ Chosen, Last *tensor }
 
-// Load implements [Sight].
+// Load implements [Vision].
 func (q *Squares) Load(t *trace.Tape, rows int64) {
 	s := q.Size
 	q.pixels = batchOf(t, trace.F32, rows*q.Pictures.PerRow, s.Channels, s.Image, s.Image)
@@ -38,14 +38,14 @@ func (q *Squares) Load(t *trace.Tape, rows int64) {
 	}
 }
 
-// RequireGrads implements [Sight].
+// RequireGrads implements [Vision].
 func (q *Squares) RequireGrads() { q.grads = true }
 
-// Among implements [Sight].
-func (q *Squares) Among() bool { return true }
+// ReplacesTokens implements [Vision].
+func (q *Squares) ReplacesTokens() bool { return true }
 
-// See implements [Sight], as LlavaModel.forward and Gemma3Model.forward do.
-func (q *Squares) See(f *frame, ids, padding, words *tensor, text hf.Text) Seen {
+// Encode implements [Vision], as LlavaModel.forward and Gemma3Model.forward do.
+func (q *Squares) Encode(f *frame, ids, padding, words *tensor, text hf.Text) DecoderInputs {
 	g := f.CallFrame(q.pixels)
 	states := q.see(g, text)
 	features := g.Let(q.Projected(g, states))
@@ -58,7 +58,7 @@ func (q *Squares) See(f *frame, ids, padding, words *tensor, text hf.Text) Seen 
 	features = f.Let(features.To(words.DType()))
 	mask := f.Let(imagePlaces(f, ids, 1)[0])
 	f.Set(&words, words.MaskedScatter(mask, features))
-	seen := Seen{Words: words, Kept: []*tensor{features}}
+	seen := DecoderInputs{Words: words, Kept: []*tensor{features}}
 	if q.Masked != nil {
 		seen.Full, seen.Window = q.Masked(f, ids, q.kinds, padding)
 	}

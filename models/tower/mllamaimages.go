@@ -23,10 +23,10 @@ type Tiles struct {
 	grads                        bool
 }
 
-// Among implements [Sight]: layers of their own look at the images.
-func (q *Tiles) Among() bool { return false }
+// ReplacesTokens implements [Vision]: layers of their own look at the images.
+func (q *Tiles) ReplacesTokens() bool { return false }
 
-// Load implements [Sight].
+// Load implements [Vision].
 func (q *Tiles) Load(t *trace.Tape, rows int64) {
 	s, n := q.Size, q.Pictures.PerRow
 	q.pixels = batchOf(t, trace.F32, rows, n, q.Tiled.Tiles, s.Channels, s.Image, s.Image)
@@ -35,17 +35,17 @@ func (q *Tiles) Load(t *trace.Tape, rows int64) {
 	q.among = batchOf(t, trace.I64, rows, q.Pictures.Length, n, q.Tiled.Tiles)
 }
 
-// RequireGrads implements [Sight].
+// RequireGrads implements [Vision].
 func (q *Tiles) RequireGrads() { q.grads = true }
 
-// See implements [Sight], as MllamaModel.forward does.
-func (q *Tiles) See(f *frame, _, _, _ *tensor, _ hf.Text) Seen {
+// Encode implements [Vision], as MllamaModel.forward does.
+func (q *Tiles) Encode(f *frame, _, _, _ *tensor, _ hf.Text) DecoderInputs {
 	out := f.Let(q.see(f))
 	places := q.Size.Positions + 1
 	states := f.Call(q.Projector.At("multi_modal_projector"), out)
 	states = f.Let(states.Reshape(-1, places, states.Size(-1)))
 	mask, rows := q.crossMask(f, places)
-	return Seen{Cross: []*tensor{states, f.Let(mask), f.Let(rows)}}
+	return DecoderInputs{Cross: []*tensor{states, f.Let(mask), f.Let(rows)}}
 }
 
 // crossMask is _prepare_cross_attention_mask: what of the images each token sees, and which

@@ -38,7 +38,7 @@ func (q *Qwen) side() int64 { return squares(q.Size, q.Pictures.Side) * q.Size.M
 // images is how many there are in the batch.
 func (q *Qwen) images() int64 { return q.grid.Size(0) }
 
-// Load implements [Sight].
+// Load implements [Vision].
 func (q *Qwen) Load(t *trace.Tape, rows int64) {
 	s, n := q.Size, rows*q.Pictures.PerRow
 	q.pixels = batchOf(t, trace.F32, n*q.side()*q.side(), s.Channels*s.Frames*s.Patch*s.Patch)
@@ -46,20 +46,20 @@ func (q *Qwen) Load(t *trace.Tape, rows int64) {
 	q.kinds = batchOf(t, trace.I64, rows, q.Pictures.Length)
 }
 
-// RequireGrads implements [Sight]. transformers does not know what Qwen3VLVisionModel makes
+// RequireGrads implements [Vision]. transformers does not know what Qwen3VLVisionModel makes
 // of images first.
 func (q *Qwen) RequireGrads() { q.grads = q.Size.Positions == 0 }
 
-// Among implements [Sight].
-func (q *Qwen) Among() bool { return true }
+// ReplacesTokens implements [Vision].
+func (q *Qwen) ReplacesTokens() bool { return true }
 
-// See implements [Sight], as Qwen2_5_VLModel.forward does.
-func (q *Qwen) See(f *frame, ids, _, words *tensor, text hf.Text) Seen {
+// Encode implements [Vision], as Qwen2_5_VLModel.forward does.
+func (q *Qwen) Encode(f *frame, ids, _, words *tensor, text hf.Text) DecoderInputs {
 	_, features, deep := q.features(f, text)
 	embeds := f.Let(trace.Cat(0, features...).To(words.DType()))
 	masks := f.LetAll(imagePlaces(f, ids, 2))
 	f.Set(&words, words.MaskedScatter(masks[0], embeds))
-	seen := Seen{Words: words}
+	seen := DecoderInputs{Words: words}
 	if q.Size.Deep > 0 {
 		f.Set(&masks[0], masks[0].Select(-1, 0))
 		seen.Places = masks[0]

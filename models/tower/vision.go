@@ -11,23 +11,23 @@ import (
 // the pixels of a side, as squares.
 type Pictures struct{ PerRow, Side, Length int64 }
 
-// Sight brings images among the words of a batch.
-type Sight interface {
+// Vision brings images among the words of a batch.
+type Vision interface {
 	// Load brings the images of some rows to the device.
 	Load(t *trace.Tape, rows int64)
 	// RequireGrads makes what is first made of images require gradients though the tower is
 	// frozen, as enable_input_require_grads() of transformers does.
 	RequireGrads()
-	// Among says that features take the place of words; else words are none's business, and
-	// See is given none.
-	Among() bool
-	// See puts what the tower makes of images in the place of their tokens among words
+	// ReplacesTokens says that features take the place of words; else words are none's business, and
+	// Encode is given none.
+	ReplacesTokens() bool
+	// Encode puts what the tower makes of images in the place of their tokens among words
 	// [rows, length, width], in the frame of the model that binds them; padding may be nil.
-	See(f *frame, ids, padding, words *tensor, text hf.Text) Seen
+	Encode(f *frame, ids, padding, words *tensor, text hf.Text) DecoderInputs
 }
 
-// Seen is what a decoder is given of words and images.
-type Seen struct {
+// DecoderInputs is what a decoder is given of words and images.
+type DecoderInputs struct {
 	// Words are the embeddings [rows, length, width].
 	Words *tensor
 	// Positions are those in time, height and width [3, rows, length]; nil where the decoder
@@ -49,7 +49,7 @@ type Seen struct {
 
 // Deepened is _deepstack_process: x [rows, length, width] with the features of layer i added
 // where images are.
-func (s Seen) Deepened(f *frame, x *tensor, i int) *tensor {
+func (s DecoderInputs) Deepened(f *frame, x *tensor, i int) *tensor {
 	g := f.FuncFrame(x, s.Places, s.Deep[i])
 	deep := g.Let(s.Deep[i].To(x.DType()))
 	g.Set(&x, x.Clone())
