@@ -147,12 +147,12 @@ func plain(at func(*Case) *string) form {
 }
 
 // word is one of some words; what names the value in errors.
-func word(what string, values func() []string, at func(*Case) *string) form {
+func word[T ~string](what string, values func() []string, at func(*Case) *T) form {
 	read := func(text string) (func(*Case), error) {
 		value, err := oneWord(what, text, values())
-		return func(c *Case) { *at(c) = value }, err
+		return func(c *Case) { *at(c) = T(value) }, err
 	}
-	return form{read, func(c *Case) string { return *at(c) }}
+	return form{read, func(c *Case) string { return string(*at(c)) }}
 }
 
 // oneWord finds the word that a text spells, in upper or lower case, with hyphens or without.

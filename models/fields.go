@@ -122,6 +122,19 @@ var fields = []Field{
 		form:  truth(func(c *Case) *bool { return &c.InBackward }), say: just("optimizer in backward"),
 	},
 	{
+		Name: "loop", JSON: "loop", Group: GroupHow, Main: true, Values: Loops,
+		Usage: "what the training `loop` keeps of a step beside the loss: {values}; trainer nothing, function the model's " +
+			"output until the step ends, plain until the next forward pass has returned " +
+			"(default: trainer, of a .pt2 model function)",
+		form: word("loop", Loops, func(c *Case) *Loop { return &c.Loop }), say: after("loop "),
+	},
+	{
+		Name: "zero-grad", JSON: "zero_grad", Group: GroupHow, Values: ZeroGrads,
+		Usage: "`when` gradients are zeroed: {values}; after the optimizer's step, before forward, " +
+			"or kept and filled with zeros (default: after)",
+		form: word("way to zero gradients", ZeroGrads, func(c *Case) *ZeroGrad { return &c.ZeroGrad }), say: after("zero_grad "),
+	},
+	{
 		Name: "clip", JSON: "clip", Group: GroupHow,
 		Usage: "clip gradients by their `norm` before the optimizer's step: norm, none (default: as the model's system does)",
 		form:  form{parseClip, func(c *Case) string { return c.Clip }}, say: after("clip "),

@@ -27,6 +27,10 @@ type Levers struct {
 	// InBackward steps the optimizer of each parameter as soon as its gradient is
 	// there, and frees the gradient.
 	InBackward bool `json:"optimizer_in_backward,omitempty"`
+	// Loop is what the training loop keeps of a step; absent is the loop of the model's source.
+	Loop Loop `json:"loop,omitempty"`
+	// ZeroGrad is when gradients go; absent is after the optimizer's step.
+	ZeroGrad ZeroGrad `json:"zero_grad,omitempty"`
 	// Clip is whether gradients are clipped to a norm before the optimizer's step:
 	// "norm", "none", or absent for what the model's own system does.
 	Clip string `json:"clip,omitempty"`
@@ -207,6 +211,9 @@ func (l Levers) checkLevers(m *Model, c *Case) (field, reason string) {
 		return field, reason
 	}
 	if field, reason := l.checkTiles(m, c); reason != "" {
+		return field, reason
+	}
+	if field, reason := l.checkLoop(m, c); reason != "" {
 		return field, reason
 	}
 	switch {

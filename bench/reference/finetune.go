@@ -28,6 +28,9 @@ type wireFineTune struct {
 	Accumulate    int             `json:"accumulate"`
 	Batch         int             `json:"batch"`
 	Seq           int64           `json:"seq"`
+	Loop          models.Loop     `json:"loop"`
+	ZeroGrad      models.ZeroGrad `json:"zero_grad"`
+	Unpacked      bool            `json:"unpacked"`
 	Params        int64           `json:"params"`
 	Trainable     int64           `json:"trainable"`
 	Status        string          `json:"status"`
@@ -60,14 +63,20 @@ func decodeFineTune(line []byte) (Record, error) {
 	r := Record{
 		Case: models.Case{
 			Model: FineTunedScheme + ":" + w.Model, Batch: w.Batch, Accumulate: w.Accumulate,
-			// A simulated device says of any positions that they are of several
-			// sequences, so transformers makes a mask.
-			Settings: models.Settings{"seq-len": w.Seq, "packed": 1},
-			Levers:   models.Levers{Liger: w.Liger, Offload: w.Offload, InBackward: w.InBackward, Clip: models.ClipNone},
+			Settings: models.Settings{"seq-len": w.Seq},
+			Levers: models.Levers{
+				Liger: w.Liger, Offload: w.Offload, InBackward: w.InBackward, Clip: models.ClipNone,
+				Loop: w.Loop, ZeroGrad: w.ZeroGrad,
+			},
 		},
 		FineTuned: true, GPU: w.GPU, Status: Status(w.Status), Error: w.Error, Runs: len(w.ByStep),
 		Params:        Params{Total: w.Params, Trainable: w.Trainable},
 		PeakAllocated: w.PeakAllocated, PeakReserved: w.PeakReserved,
+	}
+	if !w.Unpacked {
+		// A simulated device says of any positions that they are of several
+		// sequences, so transformers makes a mask.
+		r.Settings["packed"] = 1
 	}
 	var err error
 	if r.AMP, err = models.ParseAutocast(w.AMP); err != nil {

@@ -77,11 +77,11 @@ func (l OutputLoss) Linear(f *trace.Frame, x, weight, labels *trace.Tensor) *tra
 	return g.Return(g.LinearCrossEntropy(x, weight, labels))
 }
 
-// Taken ends the frame of a model that returns an output object of which the caller takes the
-// loss alone. What else the object holds, such as the scores, is freed with it.
+// Taken ends the frame of a model that returns an output object with a loss. What else the object
+// holds, such as the scores, lives as long as the training loop keeps the object.
 func Taken(f *frame, loss *tensor, rest ...*tensor) *tensor {
 	f.End(append([]*tensor{loss}, rest...)...)
-	f.Discard(rest...)
+	f.Tape().Output(append([]*tensor{loss}, rest...)...)
 	return loss
 }
 

@@ -206,9 +206,10 @@ func (t *trainer) Record(tape *trace.Tape, steps int) error {
 		}
 		t.load(tape)
 		tape.Mark("batch")
+		names := s.Names(t.c, models.LoopFunction)
 		for i := range steps {
 			tape.SetStep(i)
-			t.step(s, opt, trained)
+			t.step(s, opt, trained, names)
 			tape.Mark("step_end")
 		}
 	})
@@ -286,35 +287,32 @@ func (t *trainer) inputsChannelsLast(tape *trace.Tape) {
 const mostSize = 1 << 40
 
 // step is one update of the optimizer, to the parameters that the rank trains.
-func (t *trainer) step(s *train.Session, opt *optim.Optimizer, trained []*trace.Tensor) {
-	f := s.Tape.Frame()
-	var outs []*trace.Tensor
-	var value *trace.Tensor
+func (t *trainer) step(s *train.Session, opt *optim.Optimizer, trained []*trace.Tensor, f *train.Names) {
+	f.Begin(s.Tape, opt)
 	for i := range t.c.Accumulate {
 		t.ranks.Begin(i, t.c.Accumulate)
 		s.Forward(t.c, func() {
-			results, out := t.forward(f)
-			f.SetAll(&outs, results)
+			results, out := t.forward(f.Frame)
+			f.Returned(results)
 			s.Tape.Mark("forward")
-			l := t.loss(f, out)
+			l := t.loss(f.Frame, out)
 			if t.c.Accumulate > 1 {
 				l = l.DivScalar()
 			}
-			f.Set(&value, l)
+			f.Set(&f.Loss, l)
+			f.Taken()
 			s.Tape.Mark("loss")
 		})
-		if !value.RequiresGrad() {
+		if !f.Loss.RequiresGrad() {
 			s.Tape.Raise(errNoGrad)
 		}
-		s.Backward(value)
+		s.Backward(f.Loss)
 		s.Tape.Mark("backward")
 	}
 	t.update(s, opt, trained)
 	t.ranks.End(s.Tape)
 	s.Tape.Mark("optimizer")
-	opt.ZeroGrad()
-	s.Tape.Mark("zero_grad")
-	f.End()
+	f.EndStep(s.Tape, opt)
 }
 
 // update is what follows backward: unscaling, clipping, the optimizer's step.

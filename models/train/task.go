@@ -298,9 +298,10 @@ func (t *taskTrainer) Record(tape *trace.Tape, steps int) error {
 		}
 		t.task.Load(tape, int64(t.c.Batch))
 		tape.Mark("batch")
+		names := s.Names(t.c, models.LoopTrainer)
 		for i := range steps {
 			tape.SetStep(i)
-			t.step(s, opt)
+			t.step(s, opt, names)
 			tape.Mark("step_end")
 		}
 	})
@@ -341,23 +342,24 @@ func (t *taskTrainer) Validate(tape *trace.Tape, n int) error {
 }
 
 // step is one update: micro-batches, then unscale, clip, step.
-func (t *taskTrainer) step(s *Session, opt *optim.Optimizer) {
-	f := s.Tape.Frame()
+func (t *taskTrainer) step(s *Session, opt *optim.Optimizer, f *Names) {
+	f.Begin(s.Tape, opt)
 	t.net.Train(true)
-	var loss *trace.Tensor
 	for i := range t.c.Accumulate {
 		t.ranks.Begin(i, t.c.Accumulate)
 		if i == 0 {
-			t.prepare(f)
+			t.prepare(f.Frame)
 		}
 		t.forward(s, func() {
-			t.task.Loss(f, &loss)
-			f.Set(&loss, loss.DivScalar())
+			t.task.Loss(f.Frame, &f.Loss)
+			if f.Trainer() || t.c.Accumulate > 1 { // which divides by the number of micro-batches, be it one
+				f.Set(&f.Loss, f.Loss.DivScalar())
+			}
 			s.Tape.Mark("loss")
 		})
-		s.Backward(loss)
+		s.Backward(f.Loss)
 		if !t.c.Objective.IsZero() { // training_step of transformers' Trainer returns a copy
-			f.Del(&loss)
+			f.Del(&f.Loss)
 		}
 		s.Tape.Mark("backward")
 	}
@@ -372,9 +374,7 @@ func (t *taskTrainer) step(s *Session, opt *optim.Optimizer) {
 	}
 	t.ranks.End(s.Tape)
 	s.Tape.Mark("optimizer")
-	opt.ZeroGrad()
-	s.Tape.Mark("zero_grad")
-	f.End()
+	f.EndStep(s.Tape, opt)
 }
 
 // prepare runs what a task does before the micro-batches of a step.

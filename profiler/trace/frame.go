@@ -93,6 +93,23 @@ func (f *Frame) Discard(xs ...*Tensor) {
 	}
 }
 
+// Output gives what a model returned to the training loop, which may keep it ([Tape.KeepOutputs]); else
+// it is freed as far as nobody holds it.
+func (t *Tape) Output(xs ...*Tensor) {
+	if t.keepOutputs != nil {
+		t.keepOutputs(xs)
+		return
+	}
+	for _, x := range xs[1:] {
+		if x.refs == 0 {
+			x.die()
+		}
+	}
+}
+
+// KeepOutputs has keep bind what models return ([Tape.Output]); nil lets it go.
+func (t *Tape) KeepOutputs(keep func(xs []*Tensor)) { t.keepOutputs = keep }
+
 // Set binds the name *p to x; what it was bound to before loses a reference.
 func (f *Frame) Set(p **Tensor, x *Tensor) {
 	x.alive()

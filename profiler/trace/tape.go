@@ -48,6 +48,8 @@ type Tape struct {
 	// since, another activation is running and the site must be found again.
 	siteActivations int
 
+	keepOutputs func(xs []*Tensor) // see KeepOutputs
+
 	// Interpreter state.
 	*scope
 	calls  []*call // the stack of activations, of which depth are running

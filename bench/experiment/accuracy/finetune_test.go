@@ -33,3 +33,19 @@ func TestFineTuningNeedsWhatPyTorchSays(t *testing.T) {
 	require.LessOrEqual(t, slices.Max(allocated), 0.001)
 	require.LessOrEqual(t, slices.Max(reserved), 0.01)
 }
+
+// TestLoopsNeedWhatPyTorchSays estimates steps of loops that keep the model's output until the step ends, or
+// until the next one has made another.
+func TestLoopsNeedWhatPyTorchSays(t *testing.T) {
+	f, err := reference.Open("../../reference/data/finetune/loops.jsonl")
+	require.NoError(t, err)
+	require.Len(t, f.Records, 24)
+	a, err := accuracy.Compare(t.Context(), f.Records, accuracy.Recorder{Models: all.Models().With(reference.FineTuned())}, nil)
+	require.NoError(t, err)
+	require.Empty(t, a.Unknown)
+	require.Len(t, a.Rows, len(f.Records))
+	for _, r := range a.Rows {
+		require.InDelta(t, r.Reference.Allocated, r.Estimate.Allocated, 1.1*(1<<20), "%+v", r.Case)
+		require.Equal(t, r.Reference.Reserved, r.Estimate.Reserved, "%+v", r.Case)
+	}
+}

@@ -1,0 +1,65 @@
+package train
+
+import (
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/optim"
+)
+
+// Names are the variables of a training loop: what the model returned in the last step, and its loss.
+type Names struct {
+	*trace.Frame
+	Outputs []*trace.Tensor
+	Loss    *trace.Tensor
+
+	loop models.Loop
+	zero models.ZeroGrad
+}
+
+// Names binds the variables of the loop of case c; own is the loop of a source if the case says nothing.
+func (s *Session) Names(c models.Case, own models.Loop) *Names {
+	n := &Names{loop: c.Loop, zero: c.ZeroGrad}
+	if n.loop == "" {
+		n.loop = own
+	}
+	return n
+}
+
+// Begin begins a step. At the top level of a script the variables of the step before are still bound.
+func (n *Names) Begin(t *trace.Tape, opt *optim.Optimizer) {
+	if n.zero == models.ZeroGradBefore {
+		opt.ZeroGrad()
+	}
+	if n.Frame == nil {
+		n.Frame = t.Frame()
+	}
+	if !n.Trainer() {
+		t.KeepOutputs(func(xs []*trace.Tensor) { n.SetAll(&n.Outputs, xs) })
+	}
+}
+
+// Returned binds what a model without an output object has returned.
+func (n *Names) Returned(results []*trace.Tensor) { n.SetAll(&n.Outputs, results) }
+
+// Taken lets go of what the model returned once the loss is there, in a loop that keeps the loss alone.
+func (n *Names) Taken() {
+	if n.Trainer() && len(n.Outputs) > 0 {
+		n.SetAll(&n.Outputs, nil)
+	}
+}
+
+// Trainer says that the loop keeps the loss alone.
+func (n *Names) Trainer() bool { return n.loop == models.LoopTrainer }
+
+// EndStep ends a step after the optimizer's: gradients go, and the variables of a function.
+func (n *Names) EndStep(t *trace.Tape, opt *optim.Optimizer) {
+	if n.zero == "" || n.zero == models.ZeroGradAfter {
+		opt.ZeroGrad()
+	}
+	t.Mark("zero_grad")
+	t.KeepOutputs(nil)
+	if n.loop != models.LoopPlain {
+		n.End()
+		n.Frame, n.Outputs, n.Loss = nil, nil, nil
+	}
+}
