@@ -10,7 +10,7 @@
 // source/names.inc, which names.py makes of the headers: they return 0, write 0 to their
 // outputs, and are logged once.
 //
-// [Unpack] writes the libraries for a version of CUDA into a folder. Its files are loaded by
+// [Unpack] writes the libraries, a folder for each major version of CUDA. Its files are loaded by
 // full path, in the order of their names and with RTLD_GLOBAL, before torch is imported: the
 // loader then takes them for the sonames that torch needs, whatever its RPATH says. Every
 // Python process does that again in its own start-up hook, so that children with a changed
@@ -20,7 +20,7 @@
 // # Environment
 //
 //	VPROF_BOARD        a file that describes the board, see [WriteBoard]; all devices are equal
-//	VPROF_STANDINS     the folder of the libraries; the hook reads it
+//	VPROF_STANDINS     the folder with the folders 12 and 13; the hook reads it
 //	VPROF_STANDIN_LOG  a file that gets a line "default NAME" for each function of the table that
 //	                   was called, and "unanswered QUESTION" for sizes that nobody knew
 //	VPROF_ORACLE       a Unix socket that knows sizes which libraries decide

@@ -22,19 +22,16 @@ import (
 var archive []byte
 
 // Unpack puts the libraries into a folder below cache that is named after their content, unless
-// they are there already, and returns the folder of those for a major version of CUDA, 12 or 13.
-func Unpack(cache string, cuda int) (string, error) {
+// they are there already, and returns it. It has a folder for each major version of CUDA, 12
+// and 13.
+func Unpack(cache string) (string, error) {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
 		return "", fmt.Errorf("scripts run on a simulated GPU on Linux x86-64 alone, not on %s/%s", runtime.GOOS, runtime.GOARCH)
 	}
-	if cuda != 12 && cuda != 13 {
-		return "", fmt.Errorf("no libraries stand in for those of CUDA %d: 12 and 13 have them", cuda)
-	}
 	sum := sha256.Sum256(archive)
 	dir := filepath.Join(cache, "standins-"+hex.EncodeToString(sum[:8]))
-	folder := filepath.Join(dir, fmt.Sprint(cuda))
 	if _, err := os.Stat(dir); err == nil {
-		return folder, nil
+		return dir, nil
 	}
 	if err := os.MkdirAll(cache, 0o700); err != nil {
 		return "", err
@@ -51,7 +48,7 @@ func Unpack(cache string, cuda int) (string, error) {
 	if err := os.Rename(work, dir); err != nil && !errors.Is(err, os.ErrExist) {
 		return "", err
 	}
-	return folder, nil
+	return dir, nil
 }
 
 // extract writes the archive's files below a folder.
