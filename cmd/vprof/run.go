@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment/script"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/profiler/device/standins"
 )
 
 // runOptions are what is run, and how far.
@@ -164,7 +166,13 @@ func (o *runOptions) check() error {
 func (o *runOptions) execute(ctx context.Context) (*script.Outcome, error) {
 	c := o.command
 	c.Stdin, c.Stdout, c.Stderr = o.app.stdin, o.app.stdout, o.app.stderr
-	c.StandIns = os.Getenv("VPROF_STANDINS")
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return nil, fmt.Errorf("no folder to keep libraries in: %w; set HOME or XDG_CACHE_HOME", err)
+	}
+	if c.StandIns, err = standins.Unpack(filepath.Join(cache, "vprof")); err != nil {
+		return nil, err
+	}
 	c.Foreground = terminal(o.app.stdout) && o.app.stdin == os.Stdin
 	if o.out.chosen != report.Table {
 		c.Stdout = o.app.stderr

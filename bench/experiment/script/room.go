@@ -1,6 +1,7 @@
 package script
 
 import (
+	"bytes"
 	"cmp"
 	"embed"
 	"errors"
@@ -11,6 +12,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/vprof/vprof/profiler/device/standins"
 )
 
 //go:embed hook/*.py hook/vprof_hook/*.py
@@ -121,9 +124,17 @@ func (c *Command) environment(r *room) ([]string, error) {
 	return c.withBoard(r, env)
 }
 
+// driverVersion is a version of CUDA times 1000, as cuDriverGetVersion has it: newer than what any
+// release of PyTorch needs.
+const driverVersion = 13020
+
 // withBoard adds what the libraries go by that give PyTorch the board.
 func (c *Command) withBoard(r *room, env []string) ([]string, error) {
-	if err := os.WriteFile(r.path("board"), []byte(boardText(c.Board, max(c.GPUs, 1))), 0o600); err != nil {
+	var board bytes.Buffer
+	if err := standins.WriteBoard(&board, c.Board, max(c.GPUs, 1), driverVersion); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(r.path("board"), board.Bytes(), 0o600); err != nil {
 		return nil, err
 	}
 	env = slices.DeleteFunc(env, func(v string) bool { return strings.HasPrefix(v, "CUDA_VISIBLE_DEVICES=") })
