@@ -26,6 +26,7 @@ type runOptions struct {
 	out     output
 	quiet   bool
 	print   bool
+	record  string
 }
 
 // stepsFlag is a number of steps, or all, which is zero.
@@ -82,6 +83,10 @@ script failed, or --timeout; 2 nothing trained, or there is no PyTorch with CUDA
   # with the evaluation after the first epoch
   vprof run --gpu a100-40 --steps 10 --until eval -- python train.py
 
+  # what it was, on other boards, without running again
+  vprof run --gpu rtx-4090 --record train.vprof -- python train.py
+  vprof plan --model train.vprof --gpu rtx-3060,rtx-4090 --alloc-conf expandable_segments:True
+
   # the first of eight ranks
   vprof run --gpu h100 --gpus 8 -- torchrun --nproc-per-node 8 train.py`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -108,6 +113,7 @@ func (o *runOptions) register(cmd *cobra.Command) {
 	f.IntVar(&o.command.GPUs, "gpus", 1, "`number` of ranks that the script believes in; one of them is run")
 	f.IntVar(&o.command.Rank, "rank", 0, "with --gpus, the `number` of the rank that is run")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "hide the command's output and the progress")
+	f.StringVar(&o.record, "record", "", "keep what was allocated in a `file` like train.vprof, which other verbs take as a model: vprof plan --model train.vprof --gpu all")
 	f.BoolVar(&o.print, "print-hook", false, "print the Python that runs beside the script and do nothing")
 	complete(cmd, "until", func() []string { return untils })
 }
@@ -141,7 +147,11 @@ func runCommand(ctx context.Context, o *runOptions, args []string) error {
 		return err
 	}
 	o.app.stamp(r, started)
-	return errors.Join(o.out.finish(r), endOf(outcome, r))
+	var kept error
+	if o.record != "" {
+		kept = report.Stream(o.record, outcome.WriteProgram)
+	}
+	return errors.Join(o.out.finish(r), kept, endOf(outcome, r))
 }
 
 // check refuses flags that make no sense.
@@ -156,6 +166,9 @@ func (o *runOptions) check() error {
 		return usagef("--gpus: %d is not a number of GPUs", c.GPUs)
 	case c.Rank < 0 || c.Rank >= c.GPUs:
 		return usagef("--rank: of %d ranks the first is 0 and the last %d", c.GPUs, c.GPUs-1)
+	}
+	if o.record != "" && filepath.Ext(o.record) != ".vprof" {
+		return usagef("--record: %s: the name of a recorded program ends in .vprof", o.record)
 	}
 	c.Steps = int(o.steps)
 	return nil

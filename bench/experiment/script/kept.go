@@ -1,0 +1,29 @@
+package script
+
+import (
+	"errors"
+	"io"
+
+	"github.com/vprof/vprof/models/recorded"
+	"github.com/vprof/vprof/profiler/stack"
+)
+
+// WriteProgram writes what the process that trained allocated as a recorded program, which vprof
+// takes as a model (train.vprof): on other boards, with other settings of the allocator.
+func (o *Outcome) WriteProgram(w io.Writer) error {
+	if o.Program == nil {
+		return errors.New("nothing was recorded, since nothing trained")
+	}
+	if err := o.Program.Validate(); err != nil {
+		return err
+	}
+	release, err := stack.Lookup(o.Torch().Version)
+	if err != nil {
+		return err
+	}
+	h := recorded.Header{Name: o.name(), GPU: o.Board.Name, Torch: release.Release(), Allocated: o.End().Allocated, Reserved: o.End().Reserved}
+	if cuda := o.of("cuda"); len(cuda) > 0 {
+		h.AllocConf = cuda[0].Allocator
+	}
+	return recorded.Write(w, h, o.Program)
+}
