@@ -29,6 +29,9 @@ class Watch:
         self.until = os.environ.get("VPROF_UNTIL", "")
         self.memory = Memory(torch)
         self.counts = weakref.WeakKeyDictionary()  # calls of step by optimizer
+        # The name and the steps of each optimizer that stepped; the list outlives what a function has made.
+        self.stepped = weakref.WeakKeyDictionary()
+        self.tally = []
         self.phases = ["set-up"]  # those that are running, innermost last
         self.seen = set()  # "eval" and "save", once they have ended
         self.evaluated = None  # the module that is being evaluated
@@ -114,6 +117,10 @@ class Watch:
         def more():
             self.phases[0] = "forward"
             self.counts[optimizer] = self.counts.get(optimizer, 0) + 1
+            if optimizer not in self.stepped:
+                self.stepped[optimizer] = [type(optimizer).__name__, 0]
+                self.tally.append(self.stepped[optimizer])
+            self.stepped[optimizer][1] += 1
 
         self.turn(more)
         events.send("step", done=self.step(), of=self.wanted)
@@ -183,8 +190,8 @@ class Watch:
             return
         self.memory.mark(self.step(), self.phases[-1])
         self.ended = True
-        steps = sorted(self.counts.values(), reverse=True)
-        kinds = sorted({type(o).__name__ for o, n in self.counts.items() if n})
+        steps = sorted((n for _, n in self.tally), reverse=True) + [0 for n in self.counts.values() if n == 0]
+        kinds = sorted({name for name, _ in self.tally})
         trace = self.memory.write() if any(steps) or self.memory.used else None
         events.send("end", reason=reason, steps=steps, optimizers=kinds, trace=trace, **self.memory.peaks())
 
