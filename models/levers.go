@@ -57,6 +57,10 @@ type Levers struct {
 	TiledMLP Tiles `json:"tiled_mlp,omitzero" jsonschema:"type=string"`
 }
 
+// ownLoop is why a model refuses levers of the training loop.
+const ownLoop = "vprof describes this model's own training loop; " +
+	"those of transformers and exported models (.pt2) have a choice"
+
 // LeverSet says which levers a model has.
 type LeverSet struct {
 	// Loop: offload, the optimizer in backward, and clipping.
@@ -234,7 +238,7 @@ func (l Levers) checkLevers(m *Model, c *Case) (field, reason string) {
 	case l.InBackward && l.Clip == ClipNorm:
 		return "clip", "the norm of all gradients is not known while the optimizer steps in backward; leave out clipping"
 	case (l.Offload || l.InBackward || l.Clip != "") && !m.Levers.Loop:
-		return "offload", "vprof describes this model's own training loop; those of transformers and exported models (.pt2) have a choice"
+		return "offload", ownLoop
 	}
 	return "", ""
 }

@@ -45,7 +45,7 @@ func (l Levers) checkLoop(m *Model, c *Case) (field, reason string) {
 	case l.Loop == "" && l.ZeroGrad == "":
 		return "", ""
 	case !m.Levers.Loop:
-		return field, "vprof describes this model's own training loop; those of transformers and exported models (.pt2) have a choice"
+		return field, ownLoop
 	case !c.Objective.IsZero():
 		return field, "the loop of the trainer that has the objective " + c.Objective.Name + " is recorded"
 	case c.Strategy != nil && c.Strategy.Name == PP:

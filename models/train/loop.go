@@ -1,6 +1,8 @@
 package train
 
 import (
+	"cmp"
+
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/trace"
 	"github.com/vprof/vprof/profiler/trace/optim"
@@ -18,11 +20,7 @@ type Names struct {
 
 // Names binds the variables of the loop of case c; own is the loop of a source if the case says nothing.
 func (s *Session) Names(c models.Case, own models.Loop) *Names {
-	n := &Names{loop: c.Loop, zero: c.ZeroGrad}
-	if n.loop == "" {
-		n.loop = own
-	}
-	return n
+	return &Names{loop: cmp.Or(c.Loop, own), zero: cmp.Or(c.ZeroGrad, models.ZeroGradAfter)}
 }
 
 // Begin begins a step. At the top level of a script the variables of the step before are still bound.
@@ -53,7 +51,7 @@ func (n *Names) Trainer() bool { return n.loop == models.LoopTrainer }
 
 // EndStep ends a step after the optimizer's: gradients go, and the variables of a function.
 func (n *Names) EndStep(t *trace.Tape, opt *optim.Optimizer) {
-	if n.zero == "" || n.zero == models.ZeroGradAfter {
+	if n.zero == models.ZeroGradAfter {
 		opt.ZeroGrad()
 	}
 	t.Mark("zero_grad")

@@ -85,7 +85,9 @@ func (f *Frame) DelList(xs []*Tensor) {
 }
 
 // Discard drops results that an expression statement leaves unused.
-func (f *Frame) Discard(xs ...*Tensor) {
+func (f *Frame) Discard(xs ...*Tensor) { discard(xs) }
+
+func discard(xs []*Tensor) {
 	for _, x := range xs {
 		if x.refs == 0 {
 			x.die()
@@ -93,18 +95,14 @@ func (f *Frame) Discard(xs ...*Tensor) {
 	}
 }
 
-// Output gives what a model returned to the training loop, which may keep it ([Tape.KeepOutputs]); else
-// it is freed as far as nobody holds it.
+// Output gives a model's output, of which the first is the loss, to the training loop. The loop may
+// keep it ([Tape.KeepOutputs]); else all but the loss is freed.
 func (t *Tape) Output(xs ...*Tensor) {
 	if t.keepOutputs != nil {
 		t.keepOutputs(xs)
 		return
 	}
-	for _, x := range xs[1:] {
-		if x.refs == 0 {
-			x.die()
-		}
-	}
+	discard(xs[1:])
 }
 
 // KeepOutputs has keep bind what models return ([Tape.Output]); nil lets it go.

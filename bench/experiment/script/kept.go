@@ -21,9 +21,8 @@ func (o *Outcome) WriteProgram(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	h := recorded.Header{Name: o.name(), GPU: o.Board.Name, Torch: release.Release(), Allocated: o.End().Allocated, Reserved: o.End().Reserved}
-	if cuda := o.of("cuda"); len(cuda) > 0 {
-		h.AllocConf = cuda[0].Allocator
-	}
-	return recorded.Write(w, h, o.Program)
+	return recorded.Write(w, recorded.Header{
+		Name: o.name(), GPU: o.Board.Name, Torch: release.Release(), AllocConf: o.allocConf(),
+		Allocated: o.End().Allocated, Reserved: o.End().Reserved,
+	}, o.Program)
 }

@@ -89,6 +89,14 @@ func (o *Outcome) Torch() Event {
 	return slices.MaxFunc(all, func(a, b Event) int { return cmp.Compare(a.CUDA, b.CUDA) })
 }
 
+// allocConf are the settings of PyTorch's allocator; empty for the defaults.
+func (o *Outcome) allocConf() string {
+	if cuda := o.of("cuda"); len(cuda) > 0 {
+		return cuda[0].Allocator
+	}
+	return ""
+}
+
 // Diverted are the paths that the script saved to and that were left alone, sorted.
 func (o *Outcome) Diverted() []string {
 	var paths []string

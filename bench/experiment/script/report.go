@@ -122,12 +122,9 @@ const plenty = 1 << 46
 
 // breakdown is what the allocated bytes are at the peak.
 func (o *Outcome) breakdown(ctx context.Context) (program.Breakdown, error) {
-	conf := allocator.DefaultConfig()
-	if cuda := o.of("cuda"); len(cuda) > 0 {
-		parsed, err := allocator.ParseConfig(cuda[0].Allocator)
-		if err == nil { // PyTorch has taken it, so what is not known has no effect here
-			conf = parsed
-		}
+	conf, err := allocator.ParseConfig(o.allocConf())
+	if err != nil { // PyTorch has taken it, so what is not known has no effect here
+		conf = allocator.DefaultConfig()
 	}
 	board := o.Board
 	board.Memory = plenty
