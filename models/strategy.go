@@ -72,9 +72,10 @@ type Strategy struct {
 	Engine string
 	// Offload is what waits in the host's memory: "optimizer", "params" or "all".
 	Offload string
-	// Init is "meta" where the model comes to the device shard by shard, and not as a whole
-	// before fully_shard.
-	Init string
+	// Whole is init=device: the whole model is on each device before fully_shard. Without it
+	// the model is made on the meta device or in the host's memory and comes shard by shard,
+	// as transformers, accelerate, torchtitan, torchtune and axolotl do it.
+	Whole bool
 }
 
 // AutoSize is the value of a size that DeepSpeed is to derive from the width of the model

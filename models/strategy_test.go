@@ -47,7 +47,7 @@ func strategies() *rapid.Generator[Strategy] {
 			s.Col = rapid.SampledFrom([][]string{nil, {"query"}, {"query", "output.dense"}}).Draw(t, "col")
 		} else {
 			s.EP, s.Replicate = rapid.SampledFrom([]int64{0, 4}).Draw(t, "ep"), rapid.SampledFrom([]int64{0, 2, 4}).Draw(t, "replicate")
-			s.Init, s.Offload = rapid.SampledFrom([]string{"", "meta"}).Draw(t, "init"), rapid.SampledFrom([]string{"", OffloadAll}).Draw(t, "offload")
+			s.Whole, s.Offload = rapid.Bool().Draw(t, "whole"), rapid.SampledFrom([]string{"", OffloadAll}).Draw(t, "offload")
 		}
 		if s.CP = rapid.SampledFrom([]int64{0, 2, 8}).Draw(t, "cp"); s.CP > 0 {
 			s.CPBy = rapid.SampledFrom([]string{"", Llama3, Ring}).Draw(t, "by")
@@ -71,7 +71,8 @@ func TestStrategiesAreReadAsPyTorchNamesTheirOptions(t *testing.T) {
 		"zero3:persist=0,overlap=true,contiguous=true":    {Name: ZeRO3, Persist: 1},
 		"zero3:overlap=false,contiguous=false":            {Name: ZeRO3, Serial: true, Scattered: true},
 		"tp:tp=4,reshard=true":                            {Name: TP, TP: 4, Reshard: "true"},
-		"tp:tp=2,replicate=2,init=meta":                   {Name: TP, TP: 2, Replicate: 2, Init: "meta"},
+		"tp:tp=2,replicate=2,init=meta":                   {Name: TP, TP: 2, Replicate: 2},
+		"tp:tp=2,init=device":                             {Name: TP, TP: 2, Whole: true},
 		"ddp:find_unused=true,bucket_view=false,rank=005": {Name: DDP, FindUnused: true, Rank: &five},
 	} {
 		got, err := ParseStrategy(text)

@@ -119,7 +119,9 @@ func (s *Strategy) set(key, value string) (err error) {
 	case "engine":
 		s.Engine, err = oneOf(value, "deepspeed")
 	case "init":
-		s.Init, err = oneOf(value, "meta")
+		var where string
+		where, err = oneOf(value, "meta", "device")
+		s.Whole = where == "device"
 	case "overlap":
 		var on bool
 		on, err = parseTruth(value)
@@ -286,7 +288,7 @@ func (s *Strategy) String() string {
 	}
 	add("overlap", strconv.FormatBool(s.Overlap), s.Overlap || s.Serial)
 	add("contiguous", "false", s.Scattered)
-	add("init", s.Init, s.Init != "")
+	add("init", "device", s.Whole)
 	add("offload", s.Offload, s.Offload != "")
 	if s.Rank != nil {
 		add("rank", strconv.FormatInt(*s.Rank, 10), true)

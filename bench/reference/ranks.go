@@ -88,8 +88,8 @@ func decodeRank(line []byte) (Record, error) {
 	return r, r.validate()
 }
 
-// strategy is how the record's script called PyTorch: with a bucket_cap_mb of 25 and
-// rank 0 unless the options say otherwise.
+// strategy is how the record's script called PyTorch: with a bucket_cap_mb of 25, rank 0 and a
+// whole model on the device before it is sharded, unless the options say otherwise.
 func (w *wireRank) strategy() (models.Strategy, error) {
 	var fields []string
 	add := func(key, value string) { fields = append(fields, key+"="+value) }
@@ -101,6 +101,9 @@ func (w *wireRank) strategy() (models.Strategy, error) {
 	}
 	if _, given := w.Options["bucket_cap_mb"]; !given && (w.Strategy == models.DDP || w.Strategy == models.ZeRO1 && w.Options["engine"] == nil) {
 		add("bucket_cap_mb", "25")
+	}
+	if _, given := w.Options["init"]; !given && (w.Strategy == models.FSDP2 || w.Strategy == models.TP) {
+		add("init", "device")
 	}
 	slices.Sort(fields)
 	s, err := models.ParseStrategy(w.Strategy + ":" + strings.Join(fields, ","))

@@ -56,7 +56,22 @@ func (r *Report) communicationNote() string {
 
 // sideNotes say what streaming and expandable segments would save, and where the guide's figures stand.
 func (r *Report) sideNotes() []string {
-	return slices.DeleteFunc([]string{r.StreamingNote(), r.slackNote(), r.workspaceNote(), r.claimNote()}, func(note string) bool { return note == "" })
+	return slices.DeleteFunc([]string{r.StreamingNote(), r.setUpNote(), r.slackNote(), r.workspaceNote(), r.claimNote()}, func(note string) bool { return note == "" })
+}
+
+// setUpNote explains a peak before the first step, and how GPUs that share a model avoid it.
+func (r *Report) setUpNote() string {
+	early := slices.ContainsFunc(r.Points, func(p Point) bool {
+		return p.Estimate != nil && strings.HasPrefix(p.Estimate.PeakPhase, "-1:")
+	})
+	switch {
+	case !early:
+		return ""
+	case r.Case.Strategy != nil && r.Case.Strategy.Whole:
+		return "the peak is in set-up, where each GPU has the whole model before it is sharded; made on the meta device " +
+			"or in the host's memory (init=meta), it comes shard by shard."
+	}
+	return "the peak is in set-up, before the first step: steps themselves need less."
 }
 
 // workspaceNote says which workspaces of convolutions are cuDNN's own answers.

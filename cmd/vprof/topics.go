@@ -80,8 +80,8 @@ all ranks that differ.
             wrap=PATTERNS          modules to wrap, like wte+h.*; none: the root alone.
                                      Together in one call: ln_f:lm_head the two, h.*/2
                                      two of the blocks at a time
-            init=meta              the model comes to the device shard by shard, and not
-                                   whole before it is sharded
+            init=meta|device       the model comes to the device shard by shard (default),
+                                   or is there as a whole before it is sharded
             offload=all            CPUOffloadPolicy: shards, gradients and state on the host
   tp      parallelize_module of the linear layers of each block over the ranks of a
           group, and fully_shard over the groups: q_proj, k_proj, v_proj, gate_proj,

@@ -89,7 +89,7 @@ func TestParametersThatFewerRanksShare(t *testing.T) {
 	m, err := all.Models().Lookup("llama-tiny")
 	require.NoError(t, err)
 	record := func(text string) (*models.Recording, error) {
-		s, err := models.ParseStrategy("fsdp2:init=meta,rank=0" + text)
+		s, err := models.ParseStrategy("fsdp2:rank=0" + text)
 		require.NoError(t, err)
 		return m.Record(models.Case{Batch: 1, Accumulate: 1, GPUs: 8, Strategy: &s, Settings: models.Settings{"vocab": 4000}}, board, models.Options{})
 	}

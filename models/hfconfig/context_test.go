@@ -57,7 +57,7 @@ func TestShardsOnTheHost(t *testing.T) {
 		m, last := model(t, shortLlama), int64(3)
 		c := complete(t, m, models.Case{
 			Batch: want.batch, Weights: "bf16", Optimizer: "sgd", Checkpointing: want.recompute != "", GPUs: 4,
-			Strategy: &models.Strategy{Name: models.FSDP2, Offload: models.OffloadAll, Init: "meta", Rank: &last},
+			Strategy: &models.Strategy{Name: models.FSDP2, Offload: models.OffloadAll, Rank: &last},
 			Settings: models.Settings{"seq-len": 2048, "packed": 0}, Levers: models.Levers{Recompute: want.recompute, Clip: models.ClipNone},
 		})
 		r, err := m.Record(c, trace.Board{Capability: 80, SMs: 108, ThreadsPerSM: 2048}, models.Options{Steps: 2})
@@ -129,7 +129,7 @@ func TestExpertsThatRanksShareOut(t *testing.T) {
 	whole, half := bytes(models.Strategy{Name: models.DDP}, 2, "batch"), bytes(models.Strategy{Name: models.DDP, EP: 2}, 2, "batch")
 	require.EqualValues(t, 2*4*3*256*128*2, whole-half)
 	// shards of fully_shard are as large either way
-	require.Equal(t, bytes(models.Strategy{Name: models.FSDP2, Init: "meta"}, 4, "batch"), bytes(models.Strategy{Name: models.FSDP2, Init: "meta", EP: 2}, 4, "batch"))
+	require.Equal(t, bytes(models.Strategy{Name: models.FSDP2}, 4, "batch"), bytes(models.Strategy{Name: models.FSDP2, EP: 2}, 4, "batch"))
 	for reason, s := range map[string]models.Strategy{
 		"3 ranks cannot share out 8 experts evenly (ep=3)":                                {Name: models.DDP, EP: 3},
 		"DistributedDataParallel with experts over all ranks alone: ep=4":                 {Name: models.DDP, EP: 2},

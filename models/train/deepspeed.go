@@ -2,6 +2,7 @@ package train
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/trace"
@@ -18,10 +19,10 @@ const (
 )
 
 // Place runs to, which moves a model to the device, as the case's strategy does. Under ZeRO-3,
-// and under fully_shard of a model on the meta device, no memory is allocated for the weights
+// and under fully_shard unless it is told otherwise, no memory is allocated for the weights
 // yet, since they come to the device in parts.
 func Place(t *trace.Tape, c models.Case, to func()) {
-	if s := c.Strategy; s != nil && (s.Name == models.ZeRO3 || s.Init != "") {
+	if s := c.Strategy; s != nil && !s.Whole && slices.Contains([]string{models.ZeRO3, models.FSDP2, models.TP}, s.Name) {
 		t.Unplaced(to)
 		return
 	}

@@ -51,7 +51,7 @@ func tensorParallel(t *trace.Tape, w distributed.World, s *models.Strategy, l La
 		return nil, err
 	}
 	group := distributed.World{Size: s.TP, Rank: w.Rank % s.TP}
-	if err := distributed.ParallelizeModule(t, group, layers, s.Init != ""); err != nil {
+	if err := distributed.ParallelizeModule(t, group, layers, !s.Whole); err != nil {
 		return nil, err
 	}
 	return fullyShard(t, distributed.World{Size: w.Size / s.TP, Rank: w.Rank / s.TP}, s, l)

@@ -17,9 +17,9 @@ func TestLaunchersSayHowGPUsShareTheWork(t *testing.T) {
 		words, more []string
 		want        map[string]string
 	}{
-		"FSDP by options":        {[]string{"accelerate", "launch", "--num_processes", "2", "--use_fsdp", "--fsdp_sharding_strategy", "FULL_SHARD", "--mixed_precision", "bf16"}, nil, map[string]string{"gpus": "2", "amp": "bf16", "strategy": "fsdp2:mp=bf16,reduce=bf16,init=meta"}},
-		"gradients kept":         {[]string{"accelerate", "launch", "--num-processes=2", "--use_fsdp", "--fsdp_sharding_strategy", "SHARD_GRAD_OP", "--multi_gpu"}, nil, map[string]string{"strategy": "fsdp2:init=meta,reshard=false"}},
-		"options over a file":    {[]string{"accelerate", "launch", "--config_file", "fsdp.yaml", "--num_processes", "4"}, nil, map[string]string{"gpus": "4", "strategy": "fsdp2:mp=bf16,reduce=bf16,init=meta,offload=all"}},
+		"FSDP by options":        {[]string{"accelerate", "launch", "--num_processes", "2", "--use_fsdp", "--fsdp_sharding_strategy", "FULL_SHARD", "--mixed_precision", "bf16"}, nil, map[string]string{"gpus": "2", "amp": "bf16", "strategy": "fsdp2:mp=bf16,reduce=bf16"}},
+		"gradients kept":         {[]string{"accelerate", "launch", "--num-processes=2", "--use_fsdp", "--fsdp_sharding_strategy", "SHARD_GRAD_OP", "--multi_gpu"}, nil, map[string]string{"strategy": "fsdp2:reshard=false"}},
+		"options over a file":    {[]string{"accelerate", "launch", "--config_file", "fsdp.yaml", "--num_processes", "4"}, nil, map[string]string{"gpus": "4", "strategy": "fsdp2:mp=bf16,reduce=bf16,offload=all"}},
 		"several GPUs, not FSDP": {[]string{"accelerate", "launch", "--multi_gpu", "--num_processes", "2", "--mixed_precision", "no"}, nil, map[string]string{"gpus": "2", "strategy": "ddp", "amp": "none"}},
 		"DeepSpeed by options":   {[]string{"accelerate", "launch", "--use_deepspeed", "--zero_stage", "3", "--offload_optimizer_device", "cpu", "--num_processes", "2"}, nil, map[string]string{"gpus": "2", "strategy": "zero3:offload=optimizer"}},
 		"DeepSpeed's file":       {[]string{"deepspeed", "--num_gpus", "2"}, []string{"--deepspeed", "ds.json", "--bf16"}, map[string]string{"gpus": "2", "strategy": "zero3"}},

@@ -156,7 +156,6 @@ func (c *Config) shard() error {
 	}
 	name, options, _ := strings.Cut(s.value, ":")
 	list := strings.FieldsFunc(options, func(r rune) bool { return r == ',' })
-	list = append(list, "init=meta") // trainers bring no whole model to a device
 	if c.facts["shards"].value == "host" {
 		list = append(list, "offload=all")
 	}

@@ -286,7 +286,7 @@ func TestAdaptersHaveTheirOptions(t *testing.T) {
 func TestShardingHasItsOptions(t *testing.T) {
 	c, err := one(t, "c.yaml", "base_model: x/y\nmicro_batch_size: 1\nbf16: true\ndp_replicate_size: 2\nfsdp_version: 2\nfsdp_config:\n  reshard_after_forward: false\n  transformer_layer_cls_to_wrap: L\n")
 	require.NoError(t, err)
-	require.Equal(t, "fsdp2:mp=bf16,reduce=bf16,init=meta,reshard=false,replicate=2", setting(c, "strategy"))
+	require.Equal(t, "fsdp2:mp=bf16,reduce=bf16,reshard=false,replicate=2", setting(c, "strategy"))
 	require.Equal(t, "fp32", setting(c, "weights"), "accelerate casts what is trained")
 }
 

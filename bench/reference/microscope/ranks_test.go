@@ -66,6 +66,9 @@ func rankCase(t *testing.T, name string) models.Case {
 	if m[3] == models.DDP || m[3] == models.ZeRO1 {
 		options += ",bucket_cap_mb=25"
 	}
+	if m[3] == models.FSDP2 || m[3] == models.TP {
+		options += ",init=device" // as the script that made the lists
+	}
 	s, err := models.ParseStrategy(m[3] + ":" + options)
 	require.NoError(t, err, name)
 	c := models.Case{Model: "../../../models/pt2/testdata/" + m[1] + ".pt2", Accumulate: 1, Strategy: &s}
