@@ -26,6 +26,11 @@ func (m Model) Caveats(c Case) []string {
 	return caveats
 }
 
+// ReadsText tells whether the model learns tokens, or may do so: whether a sample is no image, clip or spectrogram.
+func (m Model) ReadsText() bool {
+	return !slices.Contains([]string{"image", "clip", "spectrogram", "anchor"}, m.BatchUnit)
+}
+
 // targetCaveats are those of the targets of adapters: names that no module has, of which peft
 // says nothing as long as others are found, and modules that adapters are not recorded beside.
 func (m Model) targetCaveats(c Case) []string {

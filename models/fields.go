@@ -176,8 +176,8 @@ var fields = []Field{
 	},
 	{
 		Name: "torch-compile", JSON: "torch_compile", Group: GroupHow, Bare: "true",
-		Usage: "the step runs under torch.compile: it is planned as the eager one, " +
-			"with an interval as wide as published pairs of the two are apart",
+		Usage: "the step runs under torch.compile: as vprof capture --compile has recorded it, " +
+			"else as the eager one with an interval that holds what such models need",
 		form: truth(func(c *Case) *bool { return &c.Compile }), say: just("torch.compile"),
 	},
 	{

@@ -131,7 +131,7 @@ func (p Point) Verdict() Verdict {
 }
 
 // tones are the colors of verdicts.
-var tones = map[Verdict]Tone{Fits: Good, Tight: Doubtful, Slow: Doubtful, DoesNotFit: Bad}
+var tones = map[Verdict]Tone{Fits: Good, Tight: Doubtful, Slow: Doubtful, Unrecorded: Doubtful, DoesNotFit: Bad}
 
 // need is what a point needs of the device: what its run took, or else what is
 // estimated.

@@ -131,7 +131,7 @@ func (c Claim) Judge() string {
 	case c.Doubted && a.Verdict == DoesNotFit:
 		return "right"
 	case a.Verdict != "":
-		return map[Verdict]string{Fits: "right", Tight: "tight", Slow: "slow", DoesNotFit: "wrong"}[a.Verdict]
+		return map[Verdict]string{Fits: "right", Tight: "tight", Slow: "slow", Unrecorded: "not recorded", DoesNotFit: "wrong"}[a.Verdict]
 	case c.Share != nil && a.Share != nil:
 		return judgeShares(*c.Share, *a.Share)
 	case c.Bytes != nil && a.Bytes != nil:

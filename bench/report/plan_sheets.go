@@ -109,5 +109,5 @@ func (r *Report) boardsSheet() Sheet {
 
 // mark is what a cell shows of a verdict besides the number.
 func mark(v Verdict) string {
-	return map[Verdict]string{Fits: "  ", Tight: " ?", Slow: " ~", DoesNotFit: " !"}[v]
+	return map[Verdict]string{Fits: "  ", Tight: " ?", Slow: " ~", Unrecorded: " ?", DoesNotFit: " !"}[v]
 }

@@ -179,12 +179,15 @@ const (
 	Tight Verdict = "tight"
 	// Slow says that the step gets through only since PyTorch gives cached memory
 	// back to the driver and asks for it again, in every step.
-	Slow       Verdict = "fits slowly"
+	Slow Verdict = "fits slowly"
+	// Unrecorded says that it depends on what torch.compile makes of the step, which
+	// nobody has recorded. A gate takes it for not safe.
+	Unrecorded Verdict = "not known without a recording"
 	DoesNotFit Verdict = "does not fit"
 )
 
 // verdicts in their order.
-var verdicts = []Verdict{Fits, Tight, Slow, DoesNotFit}
+var verdicts = []Verdict{Fits, Tight, Slow, Unrecorded, DoesNotFit}
 
 // Worse is the worse of two verdicts; the empty one is the best.
 func (v Verdict) Worse(w Verdict) Verdict {
@@ -205,7 +208,7 @@ type Estimate struct {
 	// Components sum to Device.Bytes.
 	Components []Component `json:"components"`
 	PeakPhase  string      `json:"peak_phase"`
-	Verdict    Verdict     `json:"verdict" jsonschema:"enum=fits,enum=tight,enum=fits slowly,enum=does not fit"`
+	Verdict    Verdict     `json:"verdict" jsonschema:"enum=fits,enum=tight,enum=fits slowly,enum=not known without a recording,enum=does not fit"`
 	// Interpolated is false where this very batch size was replayed.
 	Interpolated bool `json:"interpolated"`
 }

@@ -31,6 +31,10 @@ type GPU struct {
 	SMs int
 	// ThreadsPerSM is the largest number of resident threads of one of them.
 	ThreadsPerSM int
+	// L2 is the size of the second-level cache in bytes, as NVIDIA's papers on the architectures and
+	// cudaDeviceProp.l2CacheSize have it: Inductor allocates a buffer of that size when it tunes a kernel.
+	// Zero is not known.
+	L2 int64
 	// BoostMHz is the clock that Peak holds for, in MHz.
 	BoostMHz int
 	// Memory is the total that the driver reports to programs, in bytes: less

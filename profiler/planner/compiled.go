@@ -1,17 +1,48 @@
 package planner
 
-import "strings"
+import (
+	"math"
+	"slices"
 
-// compiledPair is the memory of one training step without and with torch.compile, as
-// somebody has published it, both in the same unit and measured the same way.
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// compiledModel is what torch.compile made of the memory of one model's steps, over the forms in which it was
+// compiled (the model alone, with its loss, block by block). Figures are shares of the eager step's bytes, less
+// those that no compiler changes: weights, buffers, the optimizer's state and the batch.
+type compiledModel struct {
+	of string
+	// text says that the model learns tokens: a compiler keeps scores and their softmax in half, or not at all.
+	text                bool
+	allocated, reserved [2]float64 // the least and the most
+}
+
+// compiledModels are records of PyTorch 2.15 (Inductor, its default mode, bf16 autocast but for two forms).
+var compiledModels = []compiledModel{
+	{"a GPT of 4 layers", true, [2]float64{.573, 1.001}, [2]float64{.525, 1.016}},
+	{"gpt2", true, [2]float64{.386, .705}, [2]float64{.364, .732}},
+	{"Qwen3 of 8 layers", true, [2]float64{.349, .844}, [2]float64{.388, .857}},
+	{"pythia-70m", true, [2]float64{.303, 1.001}, [2]float64{.369, .999}},
+	{"bart-base", true, [2]float64{.555, .982}, [2]float64{.586, .978}},
+	{"opt-125m", true, [2]float64{.437, .950}, [2]float64{.383, .954}},
+	{"resnet50d", false, [2]float64{.923, .923}, [2]float64{.948, .948}},
+	{"vit_small_patch16_224", false, [2]float64{.918, 1}, [2]float64{.883, .967}},
+	{"mixer_b16_224", false, [2]float64{.869, .869}, [2]float64{.843, .857}},
+	{"resnet34", false, [2]float64{.798, .814}, [2]float64{.818, .956}},
+	{"convnext_tiny", false, [2]float64{.930, .934}, [2]float64{.746, .802}},
+	{"efficientnet_b0", false, [2]float64{.619, .624}, [2]float64{.709, .754}},
+}
+
+// compiledPair is the memory of one training step without and with torch.compile, as somebody has published it,
+// both in the same unit and measured the same way.
 type compiledPair struct {
 	eager, compiled float64
-	// of is what was trained, Source where the figures stand.
+	// of is what was trained, and source where the figures stand.
 	of, source string
 }
 
-// compiledPairs are the published pairs that change torch.compile (Inductor, its default
-// mode) and nothing else. What is given up is that of others' models, boards and releases.
+// compiledPairs are published pairs that change torch.compile and nothing else. None says what of its bytes no
+// compiler changes, so that they bound what is needed from above alone.
 var compiledPairs = []compiledPair{
 	{82.4, 77.0, "Llama 3.1 8B, FSDP, reserved GiB", torchtitanTable},
 	{67.0, 62.0, "Llama 3.1 70B, FSDP, reserved GiB", torchtitanTable},
@@ -27,20 +58,68 @@ const (
 	physicalAI      = "open-edge-platform/physical-ai-studio pull request 477"
 )
 
-// Compile adapts the coefficients to a step under torch.compile. The eager step is replayed
-// for it, so intervals become as wide as published pairs of eager and compiled steps differ.
-func (c *Coefficients) Compile() {
-	var apart []float64
-	var sources []string
-	for _, p := range compiledPairs {
-		apart = append(apart, (p.compiled-p.eager)/p.eager)
-		if len(sources) == 0 || sources[len(sources)-1] != p.source {
-			sources = append(sources, p.source)
-		}
+// Compiled says how far a step under torch.compile may be from the eager one, which is replayed where nobody has
+// recorded the compiled one. The zero value is an eager step.
+type Compiled struct {
+	// Allocated and Reserved are relative to the bytes that a compiler can change.
+	Allocated, Reserved Residual
+}
+
+// Compile adapts the coefficients to a step under torch.compile that was not recorded, of a model that learns tokens,
+// or may do so, or of another.
+func (c *Coefficients) Compile(text bool) {
+	kind := slices.DeleteFunc(slices.Clone(compiledModels), func(m compiledModel) bool { return m.text != text })
+	name := "models of images and sound"
+	if text {
+		name = "language models"
 	}
-	between := middle95(apart)
-	c.Compiled = Residual{
-		Low: between[0], High: between[1], Records: len(compiledPairs),
-		Group: strings.Join(sources, ", "), published: true,
+	of := func(shares func(compiledModel) [2]float64) Residual {
+		r := Residual{Records: len(kind), Group: name + " under torch.compile"}
+		var least []float64
+		for _, m := range kind {
+			least = append(least, shares(m)[0])
+			r.High = max(r.High, shares(m)[1]-1)
+		}
+		for _, p := range compiledPairs {
+			r.High = max(r.High, p.compiled/p.eager-1)
+		}
+		r.Low = belowNext(least) - 1
+		return r
+	}
+	c.Compiled = Compiled{
+		Allocated: of(func(m compiledModel) [2]float64 { return m.allocated }),
+		Reserved:  of(func(m compiledModel) [2]float64 { return m.reserved }),
 	}
 }
+
+// student975 is the 97.5 % quantile of Student's distribution with 5 degrees of freedom, those of six models.
+const student975 = 2.571
+
+// belowNext is the lower end of the 95 % prediction interval for the share of one further model, which is taken to be
+// distributed as those of these six are, their logarithms normally.
+func belowNext(shares []float64) float64 {
+	n := float64(len(shares))
+	var sum, squares float64
+	for _, s := range shares {
+		sum += math.Log(s)
+		squares += math.Log(s) * math.Log(s)
+	}
+	deviation := math.Sqrt((squares - sum*sum/n) / (n - 1))
+	return math.Exp(sum/n - student975*deviation*math.Sqrt(1+1/n))
+}
+
+// of are the residuals of a sample's allocated and reserved bytes.
+func (c Compiled) of(s Sample) (allocated, reserved Residual) {
+	kept := s.Classes[program.Weights] + s.Classes[program.Buffers] + s.Classes[program.OptimizerState] + s.Classes[program.Batch]
+	share := func(r Residual, total int64) Residual {
+		if total > 0 {
+			r.Low *= float64(total-kept) / float64(total)
+			r.High *= float64(total-kept) / float64(total)
+		}
+		return r
+	}
+	return share(c.Allocated, s.Allocated()), share(c.Reserved, s.Reserved)
+}
+
+// unknown tells that the step is compiled and nobody has recorded it.
+func (c Compiled) unknown() bool { return c.Allocated.Records > 0 }

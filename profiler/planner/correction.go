@@ -68,9 +68,8 @@ type Coefficients struct {
 	Correlation [NumTerms][NumTerms]float64
 	// Allocated and Reserved say how far replays are from PyTorch.
 	Allocated, Reserved Residual
-	// Compiled says how far a step under torch.compile is from the eager one, which is
-	// replayed; the zero value where the step is eager.
-	Compiled Residual
+	// Compiled says how far a step under torch.compile is from the eager one.
+	Compiled Compiled
 }
 
 // Term returns the coefficient of a term.
@@ -104,8 +103,8 @@ func (c Coefficients) List() []Coefficient {
 			list = append(list, k)
 		}
 	}
-	if c.Compiled.Records > 0 {
-		list = append(list, c.Compiled.coefficient("torch_compile"))
+	if c.Compiled.unknown() {
+		list = append(list, c.Compiled.Allocated.coefficient("torch_compile"))
 	}
 	return append(list, c.Allocated.coefficient("allocated_residual"), c.Reserved.coefficient("reserved_residual"))
 }
@@ -172,8 +171,9 @@ func (c *Coefficients) apply(s Sample, held relative) Estimate {
 	e.Components[Slack] = s.Slack() + reserved - allocated
 	e.Components[Context] = device - reserved
 
-	e.Allocated = widen(s.Allocated()+allocated, c.Allocated.and(c.Compiled), held.allocated).by(allocatedErr)
-	plain := widen(s.Reserved+reserved, c.Reserved.and(c.Compiled), held.reserved)
+	compiledAllocated, compiledReserved := c.Compiled.of(s)
+	e.Allocated = widen(s.Allocated()+allocated, c.Allocated.and(compiledAllocated), held.allocated).by(allocatedErr)
+	plain := widen(s.Reserved+reserved, c.Reserved.and(compiledReserved), held.reserved)
 	// Nothing is reserved without being allocated.
 	e.Reserved = plain.by(reservedErr)
 	e.Reserved.Low = max(e.Reserved.Low, e.Allocated.Low)

@@ -71,12 +71,14 @@ const (
 	// tensors alone do. PyTorch then gives back cached memory and may or may
 	// not get through.
 	Tight
+	// Unrecorded means that it depends on what torch.compile makes of the step, which nobody has recorded.
+	Unrecorded
 	// DoesNotFit means that even the lower end of the tensors does not.
 	DoesNotFit
 )
 
 func (v Verdict) String() string {
-	return [...]string{"fits", "tight", "does not fit"}[v]
+	return [...]string{"fits", "tight", "not known without a recording", "does not fit"}[v]
 }
 
 // Planner estimates what a training step needs on a board, from a curve of replays and
@@ -123,6 +125,8 @@ func (p *Planner) verdict(e Estimate) Verdict {
 		return Fits
 	case e.Allocated.Low+e.Device.Low-e.Reserved.Low > p.Memory:
 		return DoesNotFit
+	case p.Coefficients.Compiled.unknown():
+		return Unrecorded
 	default:
 		return Tight
 	}
@@ -155,9 +159,6 @@ func (r Residual) coefficient(name string) Coefficient {
 	k := Coefficient{
 		Name: name, Value: (r.Low + r.High) / 2, StdErr: (r.High - r.Low) / 2 / z95,
 		Source: fmt.Sprintf("%d reference records of %s", r.Records, r.Group),
-	}
-	if r.published {
-		k.Source = fmt.Sprintf("%d published pairs: %s", r.Records, r.Group)
 	}
 	return k
 }

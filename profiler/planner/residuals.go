@@ -21,8 +21,6 @@ type Residual struct {
 	// PyTorch 2.15", or "all models on PyTorch 2.15 (none of my-model)".
 	Records int
 	Group   string
-	// published says that the records are others' figures.
-	published bool
 }
 
 // Subject is what an estimate is of, as far as residuals are told apart.
@@ -100,8 +98,8 @@ func (f *residualFile) residuals(s Subject) (allocated, reserved Residual, err e
 	default:
 		name += fmt.Sprintf(" (%d of %s)", own, s.Model)
 	}
-	return Residual{group.Allocated[0], group.Allocated[1], group.Records, name, false},
-		Residual{group.Reserved[0], group.Reserved[1], group.Records, name, false}, nil
+	return Residual{group.Allocated[0], group.Allocated[1], group.Records, name},
+		Residual{group.Reserved[0], group.Reserved[1], group.Records, name}, nil
 }
 
 // of finds the group of a subject, nil if there is none, and how many of its

@@ -27,8 +27,8 @@ func TestResidualsAreTheMiddle95PercentOfTheModel(t *testing.T) {
 	require.NoError(t, err)
 	allocated, reserved, err := residualsIn(data, Subject{"toy", "2.11"})
 	require.NoError(t, err)
-	require.Equal(t, Residual{0.001, 0.038, 40, "toy on PyTorch 2.11", false}, allocated)
-	require.Equal(t, Residual{0, 0, 40, "toy on PyTorch 2.11", false}, reserved)
+	require.Equal(t, Residual{0.001, 0.038, 40, "toy on PyTorch 2.11"}, allocated)
+	require.Equal(t, Residual{0, 0, 40, "toy on PyTorch 2.11"}, reserved)
 }
 
 func TestResidualsAreOfTheNearestGroupThatHasRecords(t *testing.T) {

@@ -107,6 +107,7 @@ func (c *Command) environment(r *room) ([]string, error) {
 		// What trackers write in spite of that goes where the room is.
 		env = append(append(env, offline...), "WANDB_DIR="+r.dir, "MLFLOW_TRACKING_URI=file:"+r.path("mlruns"))
 	}
+	env = append(env, c.compiling(r)...)
 	if c.GPUs > 1 {
 		set("VPROF_WORLD", strconv.Itoa(c.GPUs))
 		set("VPROF_RANK", strconv.Itoa(c.Rank))
@@ -122,6 +123,16 @@ func (c *Command) environment(r *room) ([]string, error) {
 		return env, nil
 	}
 	return c.withBoard(r, env)
+}
+
+// compiling is what torch.compile goes by. What Inductor caches lies in the room: timings of autotuning
+// that nothing was measured in must not reach real runs, and a run must not depend on those before it.
+func (c *Command) compiling(r *room) []string {
+	env := []string{"TORCHINDUCTOR_CACHE_DIR=" + r.path("inductor")}
+	if c.Triton {
+		return append(env, "VPROF_TRITON=1")
+	}
+	return append(env, "TORCHINDUCTOR_COMPILE_THREADS=1") // there is nothing to compile in processes of its own
 }
 
 // driverVersion is a version of CUDA times 1000, as cuDriverGetVersion has it: newer than what any

@@ -36,6 +36,8 @@ type Command struct {
 	Timeout time.Duration
 	// KeepFiles leaves what the script saves where it saves it, and its trackers online.
 	KeepFiles bool
+	// Triton has Triton compile the kernels of torch.compile, whose bytes do not depend on it.
+	Triton bool
 	// GPUs is the number of ranks that the script believes in, Rank which of them is run.
 	GPUs, Rank int
 	// Stdin, Stdout and Stderr are the command's.

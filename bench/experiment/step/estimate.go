@@ -77,7 +77,7 @@ func grows(r *replay.Run, last int) bool {
 func (s *Setup) Coefficients(gpu device.GPU) (planner.Coefficients, error) {
 	c, err := s.evidence.Coefficients(gpu, planner.Subject{Model: s.model.Name, Release: s.c.ReleaseName()})
 	if s.c.Compile {
-		c.Compile()
+		c.Compile(s.model.ReadsText())
 	}
 	if r := s.c.Strategy; r != nil {
 		c.Communicate(planner.CommunicationOf(gpu, r.Communicators()))

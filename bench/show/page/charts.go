@@ -54,8 +54,9 @@ func (p *Page) verdict() (sentence string, good, bad bool) {
 
 // unsureWords say what verdicts between yes and no mean of a batch.
 var unsureWords = map[report.Verdict]string{
-	report.Tight: "is tight: the upper end of what it may need is more than that",
-	report.Slow:  "fits slowly: only since PyTorch gives back cached memory",
+	report.Tight:      "is tight: the upper end of what it may need is more than that",
+	report.Slow:       "fits slowly: only since PyTorch gives back cached memory",
+	report.Unrecorded: "may fit: torch.compile changes what it needs, and nobody has recorded how",
 }
 
 func (s series) verdict(model string) (clause string, v report.Verdict) {
@@ -65,7 +66,7 @@ func (s series) verdict(model string) (clause string, v report.Verdict) {
 		switch p.Verdict() {
 		case report.Fits:
 			best, unsure = p, nil
-		case report.Tight, report.Slow:
+		case report.Tight, report.Slow, report.Unrecorded:
 			unsure = p
 		default:
 			if failed == nil {

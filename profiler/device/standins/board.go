@@ -21,11 +21,12 @@ sms %d
 threads_per_sm %d
 shared_per_block %d
 shared_per_sm %d
+l2 %d
 clock_khz %d
 driver %d
 count %d
 `, gpu.Product, gpu.Memory, gpu.Context, int(gpu.Capability)/10, int(gpu.Capability)%10, gpu.SMs, gpu.ThreadsPerSM,
-		perBlock, perSM, gpu.BoostMHz*1000, driver, devices)
+		perBlock, perSM, gpu.L2, gpu.BoostMHz*1000, driver, devices)
 	return err
 }
 

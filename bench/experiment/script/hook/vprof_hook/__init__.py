@@ -12,6 +12,7 @@ The environment says what to do:
     VPROF_KEEP       set if what the script saves is to be kept
     VPROF_WORLD      number of ranks that the script believes in; VPROF_RANK which it is
     VPROF_STANDINS   folder with libraries that take the place of NVIDIA's
+    VPROF_TRITON     set if Triton is to compile the kernels of torch.compile
 """
 
 import importlib.abc
@@ -25,7 +26,7 @@ from . import events
 
 def watch():
     """Waits for the import of the modules that are of interest."""
-    from . import files, ranks
+    from . import compiling, files, ranks
 
     sys.meta_path.insert(0, Finder({
         "torch": watch_torch,
@@ -33,6 +34,8 @@ def watch():
         "lightning.fabric.utilities.cloud_io": files.divert_lightning,
         "lightning_fabric.utilities.cloud_io": files.divert_lightning,
         "torch.distributed.launcher.api": ranks.start_one_rank,
+        "torch._inductor.runtime.triton_heuristics": compiling.spare_triton,
+        "torch._inductor.codegen.wrapper": compiling.name_lines,
     }))
 
 

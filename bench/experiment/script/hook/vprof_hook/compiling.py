@@ -1,0 +1,102 @@
+"""torch.compile under vprof: Inductor is the user's own, its kernels are not compiled to machine code.
+
+Triton takes most of the time of compiling, and its code would do nothing here. What Inductor allocates
+does not depend on it: buffers, workspaces and what autotuning allocates come from Inductor's own Python,
+which runs. VPROF_TRITON has Triton compile all the same.
+"""
+
+import functools
+import os
+import traceback
+
+from .memory import of_user
+
+
+class Result:
+    """A kernel in place of what Triton would have compiled for a configuration."""
+
+    hash = ""
+    n_regs = None  # nobody knows: Inductor then tries no further configurations for want of registers
+    cubin_raw = None
+
+    def __init__(self, config):
+        self.config = config
+        self.kernel = self
+
+    def make_launcher(self):
+        """The function that launches the kernel, with what Inductor asks of one."""
+
+        def launch(*_args, **_kwargs):
+            return None
+
+        launch.config = self.config
+        launch.n_regs, launch.n_spills, launch.shared = None, None, 0
+        launch.cache_hash, launch.store_cubin = "", False
+        return launch
+
+
+def spare_triton(heuristics):
+    """Called when torch._inductor.runtime.triton_heuristics has been imported."""
+    tuner = heuristics.CachingAutotuner
+    if os.environ.get("VPROF_TRITON") or not hasattr(heuristics, "TritonCompileResult"):
+        return  # PyTorch before 2.7 takes the binary itself, so Triton compiles
+    compile_config = tuner._precompile_config
+
+    @functools.wraps(compile_config)
+    def spared(self, config, *args, **kwargs):
+        props = getattr(self, "device_props", None)
+        if getattr(props, "type", "cuda") != "cuda":
+            return compile_config(self, config, *args, **kwargs)
+        return Result(config)
+
+    tuner._precompile_config = spared
+
+
+def name_lines(wrapper):
+    """Called when torch._inductor.codegen.wrapper has been imported.
+
+    Each line of generated code that makes a buffer gets the user's line in a comment, which memory.py reads.
+    """
+    generator = wrapper.PythonWrapperCodegen
+    make = generator.make_buffer_allocation
+
+    @functools.wraps(make)
+    def make_named(self, buffer):
+        line = make(self, buffer)
+        where = origin(buffer)
+        return f"{line}  # {MARK}{where}" if where and "\n" not in line else line
+
+    generator.make_buffer_allocation = make_named
+
+
+# What comes before the user's line in the comment of a generated line.
+MARK = "vprof: "
+
+
+def origin(buffer):
+    """The user's line that a buffer of Inductor comes from, as file:line:function; empty if nobody knows."""
+    try:
+        nodes = [n for n in (buffer.get_origin_node(), *buffer.get_origins()) if n is not None]
+    except (AttributeError, NotImplementedError):
+        return ""
+    for node in nodes:
+        where = line_of_trace(node.meta.get("stack_trace") or "")
+        if where:
+            return where
+    return ""
+
+
+@functools.lru_cache(maxsize=None)
+def line_of_trace(text):
+    """The innermost line of the user in a stack trace as text, else the innermost line of all."""
+    frames = []
+    for line in text.splitlines():
+        words = line.strip().split('"')
+        if len(words) == 3 and words[0] == "File " and words[2].startswith(", line "):
+            number, _, function = words[2].removeprefix(", line ").partition(", in ")
+            if number.isdigit():
+                frames.append(traceback.FrameSummary(words[1], int(number), function, lookup_line=False, line=""))
+    for frame in reversed(frames):
+        if of_user(frame.filename, ()):
+            return "%s:%d:%s" % (frame.filename, frame.lineno, frame.name)
+    return "%s:%d:%s" % (frames[-1].filename, frames[-1].lineno, frames[-1].name) if frames else ""
