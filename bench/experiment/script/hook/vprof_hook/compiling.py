@@ -6,10 +6,8 @@ which runs. VPROF_TRITON has Triton compile all the same.
 """
 
 import functools
+import linecache
 import os
-import traceback
-
-from .memory import of_user
 
 
 class Result:
@@ -88,15 +86,19 @@ def origin(buffer):
 
 @functools.lru_cache(maxsize=None)
 def line_of_trace(text):
-    """The innermost line of the user in a stack trace as text, else the innermost line of all."""
-    frames = []
+    """The innermost line in a stack trace as text that is not PyTorch's, as file:line:function."""
+    lines = []
     for line in text.splitlines():
         words = line.strip().split('"')
         if len(words) == 3 and words[0] == "File " and words[2].startswith(", line "):
             number, _, function = words[2].removeprefix(", line ").partition(", in ")
-            if number.isdigit():
-                frames.append(traceback.FrameSummary(words[1], int(number), function, lookup_line=False, line=""))
-    for frame in reversed(frames):
-        if of_user(frame.filename, ()):
-            return "%s:%d:%s" % (frame.filename, frame.lineno, frame.name)
-    return "%s:%d:%s" % (frames[-1].filename, frames[-1].lineno, frames[-1].name) if frames else ""
+            lines.append("%s:%s:%s" % (words[1], number, function))
+    inner = os.path.join("site-packages", "torch", "")
+    return next((line for line in reversed(lines) if inner not in line), lines[-1] if lines else "")
+
+
+def line_of_code(file, number):
+    """The user's line of a line that Inductor has written; empty if it names none, None if Inductor did not write it."""
+    if not file.startswith(os.environ.get("TORCHINDUCTOR_CACHE_DIR", "\0")):
+        return None
+    return linecache.getline(file, number).partition("# " + MARK)[2].strip()

@@ -7,7 +7,7 @@ import os
 import sys
 import sysconfig
 
-from . import events
+from . import compiling, events
 
 # Of each amount PyTorch keeps the present value and the peak.
 AMOUNTS = {"allocated": "allocated_bytes", "reserved": "reserved_bytes", "requested": "requested_bytes"}
@@ -204,5 +204,8 @@ def line_of_user(frames, libraries):
     """The innermost line of the user's own source, as file:line:function; empty if there is none."""
     for frame in frames:
         if of_user(frame["filename"], libraries):
+            where = compiling.line_of_code(frame["filename"], frame["line"])
+            if where is not None:
+                return where
             return "%s:%d:%s" % (frame["filename"], frame["line"], frame["name"])
     return ""
