@@ -110,7 +110,8 @@ func (o *runOptions) register(cmd *cobra.Command) {
 	f.StringVar(&o.command.Until, "until", "", "go on until an `event`: eval, save, or end, which lets the script end by itself")
 	f.DurationVar(&o.command.Timeout, "timeout", 0, "end the command after this `time`")
 	f.BoolVar(&o.command.KeepFiles, "keep-files", false, "keep what the script saves, and let experiment trackers record")
-	f.BoolVar(&o.command.Triton, "triton", false, "let Triton compile the kernels of torch.compile, which takes longer and needs the same memory")
+	f.BoolVar(&o.command.Triton, "triton", false,
+		"let Triton compile the kernels of torch.compile, which takes longer and needs the same memory")
 	f.IntVar(&o.command.GPUs, "gpus", 1, "`number` of ranks that the script believes in; one of them is run")
 	f.IntVar(&o.command.Rank, "rank", 0, "with --gpus, the `number` of the rank that is run")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "hide the command's output and the progress")
