@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +21,7 @@ import (
 	"github.com/vprof/vprof/internal/printable"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
+	"github.com/vprof/vprof/models/capture"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
 )
@@ -35,6 +37,8 @@ type app struct {
 	// models opens the registry. It is a function so that commands that do
 	// not need it do not pay for it.
 	models func() *models.Registry
+	// oracle is whom models of files ask about convolutions; nil for nobody.
+	oracle *capture.Oracle
 	// residuals returns how far replays of a model are from PyTorch.
 	residuals step.Residuals
 	// detect finds this machine's first GPU. The error is a noGPUError.
@@ -62,7 +66,12 @@ func system() *app {
 	if epoch, err := strconv.ParseInt(os.Getenv("SOURCE_DATE_EPOCH"), 10, 64); err == nil {
 		now = func() time.Time { return time.Unix(epoch, 0) }
 	}
-	return &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, now: now, models: sync.OnceValue(all.Models), residuals: planner.Residuals, detect: detectGPU, openGPU: openGPU, boards: openNVML}
+	a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, now: now, models: sync.OnceValue(all.Models), residuals: planner.Residuals, detect: detectGPU, openGPU: openGPU, boards: openNVML}
+	if cache, err := os.UserCacheDir(); err == nil {
+		a.oracle = &capture.Oracle{Folder: filepath.Join(cache, "vprof", "cudnn")}
+		a.models = sync.OnceValue(func() *models.Registry { return all.Consulting(a.oracle.Answers) })
+	}
+	return a
 }
 
 const rootHelp = `vprof says how much GPU memory a PyTorch training step needs, before you run it.
@@ -83,6 +92,9 @@ func run(ctx context.Context, a *app, args []string) (code exitCode) {
 			code = exitFailure
 		}
 	}()
+	if a.oracle != nil {
+		defer func() { _ = a.oracle.Close(context.WithoutCancel(ctx)) }() // what is not kept is asked again
+	}
 	root := newRootCmd(a)
 	args = renamed(root, a.stderr, args)
 	root.SetArgs(joinCheckpointing(args))

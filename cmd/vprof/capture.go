@@ -47,7 +47,7 @@ The script is in this binary (--print-script): it builds the model without memor
 (on the meta device), exports it with torch.export, and runs forward once more
 without numbers to see when Python lets go of each tensor.`,
 		Example: `  vprof capture timm:convnext_tiny -o convnext.pt2
-  vprof capture timm:convnext_tiny -o convnext.pt2 --ask-cudnn
+  vprof capture timm:convnext_tiny -o convnext.pt2 --ask-cudnn rtx-3090,a100-40
   vprof capture mypkg.model:build --input 'x=float32[batch,3,224,224]' -o mine.pt2
   vprof capture train.py:make_model --inputs-from train.py:example_batch
   vprof capture hf:google/gemma-2-2b@config.json --task causal-lm -o gemma.pt2`,
@@ -75,9 +75,9 @@ func (o *captureOptions) register(cmd *cobra.Command) {
 	f.IntVar(&o.Seq, "seq", 0, "`tokens` of a text to export with (default 256)")
 	f.IntVar(&o.Samples, "samples", 0, "`samples` of a sound to export with (default 32000)")
 	f.StringVar(&o.Python, "python", "", "Python `interpreter` to use (default: python3 or python of the PATH)")
-	f.StringVar(&o.boards, "ask-cudnn", "", "also ask the cuDNN of your Python for the workspaces of convolutions on `boards` like rtx-3090,a100-40 (default: one of each architecture since Ampere; see vprof capture ask)")
+	f.StringVar(&o.boards, "ask-cudnn", "", "ask the cuDNN of your Python for the workspaces of convolutions on `boards` like rtx-3090,a100-40, or none (default: one of each architecture since Ampere, if there is a cuDNN; see vprof capture ask)")
 	f.Lookup("ask-cudnn").NoOptDefVal = strings.Join(askedBoards, ",")
-	f.StringVar(&o.library, "cudnn", "", "with --ask-cudnn, ask this libcudnn.so.9: a `file`")
+	f.StringVar(&o.library, "cudnn", "", "ask this libcudnn.so.9: a `file`")
 	f.BoolVar(&o.print, "print-script", false, "print the Python script and do nothing")
 	f.BoolVar(&o.Verbose, "verbose", false, "show everything that Python says, and each attempt that failed")
 }
@@ -102,11 +102,14 @@ func runCapture(ctx context.Context, o *captureOptions, args []string) error {
 		return err
 	}
 	tellCaptured(o.app, made)
-	if o.boards == "" {
+	if o.boards == askNobody {
 		return nil
 	}
-	return askAbout(ctx, o.app, capture.Asking{Python: o.Python, Library: o.library, Verbose: o.Verbose}, made.File, o.boards)
+	return askAbout(ctx, o, made.File)
 }
+
+// askNobody leaves cuDNN alone.
+const askNobody = "none"
 
 // askedBoards are one of each architecture that cuDNN answers about quickly.
 var askedBoards = []string{"a100-80", "rtx-3090", "rtx-4090", "h100", "rtx-5090"}

@@ -133,35 +133,59 @@ type question struct {
 	asking.Options
 }
 
-// askAbout asks about a file that was just captured, on boards.
-func askAbout(ctx context.Context, a *app, whom capture.Asking, file, boards string) error {
-	gpus, err := (&boardFlags{gpu: boards}).boards()
-	if err != nil {
+// mostAtOnce is how many questions a capture asks of its own, at a millisecond or two each.
+const mostAtOnce = 2000
+
+// askAbout asks about a file that was just captured. Unless boards were named, that there is
+// no cuDNN, or nothing yet to ask about, is no error.
+func askAbout(ctx context.Context, o *captureOptions, file string) error {
+	a, whom := o.app, capture.Asking{Python: o.Python, Library: o.library, Verbose: o.Verbose}
+	options := asking.Options{Possible: true}
+	boards := o.boards
+	if boards == "" {
+		boards, options.Most = strings.Join(askedBoards, ","), mostAtOnce
+	}
+	var err error
+	if options.GPUs, err = (&boardFlags{gpu: boards}).boards(); err != nil {
 		return err
 	}
 	m, err := a.models().Lookup(file)
 	if err != nil {
-		return err
+		return nil // what the file lacks is said where it is planned
 	}
 	c := m.Default
 	c.Model = m.Name
-	setups, err := inPrecisions(a, m, c, models.Precisions())
-	if err != nil {
-		return err
+	if options.Setups, err = inPrecisions(a, m, c, models.Precisions()); err == nil {
+		options.Batches = usualBatches(m)
+		slices.Reverse(options.Batches)
+		err = ask(ctx, a, whom, question{file, options})
 	}
-	return ask(ctx, a, whom, question{file, asking.Options{Setups: setups, GPUs: gpus, Batches: usualBatches(m), Possible: true}})
+	var usage usageError
+	if o.boards == "" && errors.As(err, &usage) {
+		printable.Fprintf(a.stdout, "note: workspaces of convolutions are modeled: %s\n", usage.Error())
+		return nil
+	}
+	return err
 }
 
 // ask asks cuDNN and keeps its answers beside the model.
 func ask(ctx context.Context, a *app, whom capture.Asking, q question) error {
+	if a.oracle != nil {
+		a.oracle.Silent = true
+	}
 	topics, err := asking.Topics(ctx, q.Options)
 	if err != nil {
 		return err
 	}
 	file := asked.Beside(q.file)
-	for _, t := range topics {
+	bar := startProgress(a, whom.Verbose)
+	defer bar.end()
+	for i, t := range topics {
+		bar.step("cuDNN is asked about convolutions", i, len(topics))
 		if len(t.Questions) == 0 {
-			printable.Fprintf(a.stdout, "sm_%d: nothing left to ask\n", t.Generation)
+			if q.Most == 0 {
+				printable.Fprintf(a.stdout, "sm_%d: nothing left to ask\n", t.Generation)
+			}
 			continue
 		}
 		version, bytes, err := whom.Ask(ctx, t.Generation, t.Questions)
@@ -179,6 +203,11 @@ func ask(ctx context.Context, a *app, whom capture.Asking, q question) error {
 		}
 		if err := asked.Save(ctx, file, s); err != nil {
 			return err
+		}
+		if a.oracle != nil && whom.Library == "" {
+			if err := a.oracle.Remember(whom.Python); err != nil {
+				return err
+			}
 		}
 		printable.Fprintf(a.stdout, "sm_%d: cuDNN %s told the workspaces of %d convolutions (forward and backward); %s\n",
 			t.Generation, version, len(s.Bytes), whoUses(version))

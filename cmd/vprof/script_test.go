@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 // withToy adds the toy model to an app.
 func withToy(a *app) *app {
 	a.models = func() *models.Registry {
-		return models.NewRegistry([]models.Model{toy.Model()}, all.Models().All()).With(hfconfig.Source()).With(pt2.Source()).With(recorded.Source())
+		return models.NewRegistry([]models.Model{toy.Model()}, all.Models().All()).With(hfconfig.Source()).With(pt2.Source(nil)).With(recorded.Source())
 	}
 	a.residuals = toyResiduals(a.residuals)
 	return a

@@ -10,6 +10,7 @@ import (
 	"github.com/vprof/vprof/models/llama"
 	"github.com/vprof/vprof/models/naics"
 	"github.com/vprof/vprof/models/pt2"
+	"github.com/vprof/vprof/models/pt2/asked"
 	"github.com/vprof/vprof/models/recorded"
 	"github.com/vprof/vprof/models/redimnet"
 	"github.com/vprof/vprof/models/resnet"
@@ -23,7 +24,10 @@ import (
 )
 
 // Models returns the registry of all models that vprof describes.
-func Models() *models.Registry {
+func Models() *models.Registry { return Consulting(nil) }
+
+// Consulting is [Models], with someone to ask about convolutions of .pt2 files; nil for nobody.
+func Consulting(o asked.Oracle) *models.Registry {
 	return models.NewRegistry(
 		redimnet.Models(),
 		vqvae.Models(),
@@ -38,5 +42,5 @@ func Models() *models.Registry {
 		llama.Models(),
 		whisper.Models(),
 		wav2vec2.Models(),
-	).With(hfconfig.Source()).With(pt2.Source()).With(recorded.Source())
+	).With(hfconfig.Source()).With(pt2.Source(o)).With(recorded.Source())
 }

@@ -14,6 +14,11 @@ import (
 //go:embed capture.py
 var Script string
 
+// known is beside it: what models read of numbers that their code has.
+//
+//go:embed vprof_known.py
+var known []byte
+
 // Options say what to capture.
 type Options struct {
 	// Spec is the model: timm:NAME, torchvision:NAME, hf:[ORG/NAME@]config.json,
@@ -72,7 +77,10 @@ func (e *RefusedError) Usage() bool { return true }
 // Run captures a model. The error is a [*RefusedError] if the user can do
 // something about it.
 func Run(ctx context.Context, o Options) (*Outcome, error) {
-	s := script{name: "vprof_capture.py", text: Script, purpose: "capture", python: o.Python, verbose: o.Verbose}
+	s := script{
+		name: "vprof_capture.py", text: Script, purpose: "capture", python: o.Python, verbose: o.Verbose,
+		files: map[string][]byte{"vprof_known.py": known},
+	}
 	made := new(Outcome)
 	if err := s.run(ctx, func(string) []string { return o.args() }, made); err != nil {
 		return nil, err

@@ -342,9 +342,18 @@ def build_on(place, build):
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
+    import vprof_known as known
+
     seed()
-    with {"meta": lambda: torch.device("meta"), "fake": FakeTensorMode, "cpu": contextlib.nullcontext}[place]():
-        return as_eager(build())
+    numbers = known.Numbers()
+    with {"meta": lambda: torch.device("meta"), "fake": FakeTensorMode, "cpu": contextlib.nullcontext}[place](), known.Building(numbers):
+        model = as_eager(build())
+    numbers_of[model] = numbers.buffers(model)
+    return model
+
+
+numbers_of = weakref.WeakKeyDictionary()  # model -> numbers of its buffers
+answers_of = weakref.WeakKeyDictionary()  # model -> what it read of numbers when it was observed
 
 
 def seed():
@@ -411,15 +420,22 @@ def observe(model, example, place, symbols):
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch._subclasses.schema_check_mode import SchemaCheckMode
 
+    import vprof_known as known
+
     seen = Observation()
     values = {}  # id of a living tensor -> its values
+    numbers = known.Numbers(numbers_of.get(model))
 
     def born(tensor, value):
         if id(tensor) in values:  # an operator in place gives its argument
             values[id(tensor)].append(value)
             return
         values[id(tensor)] = [value]
-        weakref.finalize(tensor, lambda key=id(tensor): seen.deaths.append((len(seen.ops) - 1, values.pop(key))))
+        weakref.finalize(tensor, died, id(tensor))
+
+    def died(key):
+        numbers.gone(key)
+        seen.deaths.append((len(seen.ops) - 1, values.pop(key)))
 
     def below():
         return torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView))
@@ -438,6 +454,7 @@ def observe(model, example, place, symbols):
             if isinstance(out, torch.Tensor) and not op._schema.is_mutable and any(out is a for a in args):
                 with below():
                     out = torch.ops.aten.alias.default(out)
+            numbers.follow(op, args, kwargs or {}, out)
             seen.ops.append(("torch.ops." + str(op), arguments))
             for i, tensor in enumerate(tensors_of(out)):
                 born(tensor, (len(seen.ops) - 1, i))
@@ -447,7 +464,9 @@ def observe(model, example, place, symbols):
     fake = contextlib.nullcontext() if place == "meta" else (fake_mode_of(model) or FakeTensorMode(allow_non_fake_inputs=True))
     with fake:
         args, kwargs = example.tensors(place, symbols)
-        with torch.no_grad(), watching(model, seen), enable_python_dispatcher(), torch._C._EnablePreDispatch(), Mode():
+        numbers.adopt(model)
+        answers_of[model] = numbers
+        with torch.no_grad(), watching(model, seen), known.asking(numbers), enable_python_dispatcher(), torch._C._EnablePreDispatch(), Mode():
             out = model(*args, **kwargs)
         seen.results = [values.get(id(t), []) for t in torch.utils._pytree.tree_leaves(out) if isinstance(t, torch.Tensor)]
     deaths, seen.deaths = seen.deaths, []  # what dies from here on outlives forward
@@ -550,7 +569,11 @@ def export(model, example, place, symbols, free):
     args, kwargs = example.tensors(place, symbols)
     if place == "fake":
         args, kwargs = torch.utils._pytree.tree_map_only(torch.Tensor, fake_mode_of(model).from_tensor, (args, kwargs))
-    return torch.export.export(model, args, kwargs, dynamic_shapes=example.shapes(free) if free else None, strict=False)
+    import vprof_known as known
+
+    torch._export.config.error_on_lifted_constant_tensors = False  # no number of theirs matters
+    with known.asking(known.Answers(answers_of[model])):
+        return torch.export.export(model, args, kwargs, dynamic_shapes=example.shapes(free) if free else None, strict=False)
 
 
 def saved(program, name):
@@ -768,7 +791,7 @@ def line_of(frames):
     """The innermost line that is neither torch's nor ours, as file:line."""
     import torch
 
-    ours = (os.path.dirname(torch.__file__) + os.sep, os.path.abspath(__file__), "<", os.path.dirname(os.__file__) + os.sep + "contextlib")
+    ours = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(os.path.abspath(__file__)), "<", os.path.dirname(os.__file__) + os.sep + "contextlib")
     for f in reversed(frames):
         if not f.filename.startswith(ours):
             return f"{f.filename}:{f.lineno}"
@@ -933,6 +956,9 @@ def main(argv):
             logging.disable(logging.ERROR)
         watch_checkpoint()
         hide_tracing()
+        import vprof_known as known
+
+        known.watch_readers()
         outcome = capture(opts)
     except Refusal as e:
         outcome, code = {"error": str(e), "do": e.do}, 2

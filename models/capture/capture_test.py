@@ -12,9 +12,11 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import capture
 import torch
 import torch.nn as nn
+import vprof_known
 
 capture.watch_checkpoint()
 capture.hide_tracing()
+vprof_known.watch_readers()
 
 
 class Made:

@@ -109,7 +109,7 @@ func TestLigerThatAGraphCannotHave(t *testing.T) {
 		c.change(program)
 		description, err := export.Marshal(program)
 		require.NoError(t, err)
-		m, err := pt2.Source().Restore(p.Name, string(description))
+		m, err := pt2.Source(nil).Restore(p.Name, string(description))
 		if err == nil {
 			c.c.Torch = "2.15"
 			_, err = m.Record(c.c, board, models.Options{})

@@ -2,6 +2,7 @@ package pt2
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/vprof/vprof/models/pt2/export"
@@ -53,9 +54,14 @@ var losses = map[string]loss{
 	Output: func(_ *trace.Frame, out *trace.Tensor) *trace.Tensor { return out },
 }
 
-// chooseOutput finds the output that the loss is of: the named one, or the first
-// that is a tensor.
+// chooseOutput finds the output that the loss is of: the named one, a number called loss, or
+// the first that is a tensor.
 func chooseOutput(p *export.Program, name string) (int, error) {
+	if name == "" {
+		if i := slices.IndexFunc(p.Results, isLoss); i >= 0 {
+			return i, nil
+		}
+	}
 	var names []string
 	for i, r := range p.Results {
 		if r.Value < 0 || r.Dims < 0 {
@@ -74,6 +80,12 @@ func chooseOutput(p *export.Program, name string) (int, error) {
 		return 0, fmt.Errorf("the model returns no tensor")
 	}
 	return 0, fmt.Errorf("there is no output %q; its outputs are %s", name, strings.Join(names, ", "))
+}
+
+// isLoss tells whether an output is a number called loss.
+func isLoss(r export.Result) bool {
+	d, known := dtypes[r.Type]
+	return r.Name == "loss" && r.Value >= 0 && r.Dims == 0 && known && d.IsFloat()
 }
 
 // defaultLoss is the loss of an output for which none is named.

@@ -78,7 +78,7 @@ func changed(t *testing.T, name string, change func(p *export.Program)) models.M
 	change(p)
 	description, err := export.Marshal(p)
 	require.NoError(t, err)
-	m, err = pt2.Source().Restore(m.Name, string(description))
+	m, err = pt2.Source(nil).Restore(m.Name, string(description))
 	require.NoError(t, err)
 	return m
 }

@@ -37,7 +37,7 @@ func TestResultsDescribeModelsWhole(t *testing.T) {
 	for _, f := range files {
 		m, err := pt2.Open(f)
 		require.NoError(t, err)
-		again, err := pt2.Source().Restore(m.Name, m.Description.Text())
+		again, err := pt2.Source(nil).Restore(m.Name, m.Description.Text())
 		require.NoError(t, err)
 		c := models.Case{Batch: 2, AMP: "bf16"}
 		require.Equal(t, record(t, m, c), record(t, again, c), f)
@@ -197,7 +197,7 @@ func TestCustomFunctionsAreWarnedOf(t *testing.T) {
 	p.Extra = &export.Extra{CustomFunctions: []export.CustomFunction{clip, clip}}
 	description, err := export.Marshal(p)
 	require.NoError(t, err)
-	captured, err := pt2.Source().Restore(m.Name, string(description))
+	captured, err := pt2.Source(nil).Restore(m.Name, string(description))
 	require.NoError(t, err)
 	caveats := captured.Caveats(captured.Default)
 	require.Len(t, caveats, 1)
@@ -220,7 +220,7 @@ func TestCapturedCheckpointingIsTheDefault(t *testing.T) {
 		p.Extra = &c.extra
 		description, err := export.Marshal(p)
 		require.NoError(t, err)
-		captured, err := pt2.Source().Restore(m.Name, string(description))
+		captured, err := pt2.Source(nil).Restore(m.Name, string(description))
 		require.NoError(t, err)
 		require.True(t, captured.Default.Checkpointing)
 		require.Equal(t, c.how, captured.Default.Recompute)

@@ -22,14 +22,21 @@ const (
 	Suffix = ".pt2"
 )
 
-// Source opens files for a registry.
-func Source() models.Source {
-	return models.Source{Scheme: Scheme, Suffix: Suffix, Open: Open, Restore: restore}
+// Source opens files for a registry. The oracle is asked about convolutions that the answers
+// beside a file lack; it may be nil.
+func Source(o asked.Oracle) models.Source {
+	return models.Source{
+		Scheme: Scheme, Suffix: Suffix,
+		Open:    func(path string) (models.Model, error) { return open(path, o) },
+		Restore: func(name, config string) (models.Model, error) { return restore(name, config, o) },
+	}
 }
 
 // Open makes the model of a file. The error is an [*input.FormatError], an
 // [*UnknownOperatorsError] or that of reading the file.
-func Open(path string) (models.Model, error) {
+func Open(path string) (models.Model, error) { return open(path, nil) }
+
+func open(path string, o asked.Oracle) (models.Model, error) {
 	if path == "" {
 		return models.Model{}, &input.FormatError{File: Scheme + ":", Reason: "names no file; use --model path/to/model.pt2"}
 	}
@@ -52,20 +59,21 @@ func Open(path string) (models.Model, error) {
 	if err != nil {
 		return models.Model{}, err
 	}
-	return newModel(path, Scheme+":"+strings.TrimSuffix(filepath.Base(path), Suffix), string(config), p)
+	return newModel(path, Scheme+":"+strings.TrimSuffix(filepath.Base(path), Suffix), string(config), p, o)
 }
 
 // restore makes a model of the description in a result.
-func restore(name, config string) (models.Model, error) {
+func restore(name, config string, o asked.Oracle) (models.Model, error) {
 	p, err := export.Unmarshal([]byte(config))
 	if err != nil {
 		return models.Model{}, &input.FormatError{File: name, Reason: err.Error()}
 	}
-	return newModel(name, name, config, p)
+	return newModel(name, name, config, p, o)
 }
 
 // newModel makes the entry of the registry for a program.
-func newModel(file, name, config string, p *export.Program) (models.Model, error) {
+func newModel(file, name, config string, p *export.Program, o asked.Oracle) (models.Model, error) {
+	p.Oracle = o
 	g, err := prepare(p)
 	var unknown *UnknownOperatorsError
 	switch {

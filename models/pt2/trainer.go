@@ -216,17 +216,19 @@ func (t *trainer) Record(tape *trace.Tape, steps int) error {
 }
 
 // answerConvolutions gives a tape what the release's cuDNN said itself about
-// convolutions on its board.
+// convolutions on its boards.
 func (t *trainer) answerConvolutions(tape *trace.Tape) error {
-	if len(t.g.Asked) == 0 {
+	if len(t.g.Asked) == 0 && t.g.Oracle == nil {
 		return nil
 	}
 	release, err := t.c.Release()
 	if err != nil {
 		return err
 	}
-	generation := cudnn.Generation(cudnn.Board{Capability: tape.Board().Capability})
-	tape.AnswerConvolutions(t.g.Asked.For(release.Versions().CuDNN, generation))
+	answers := t.g.Asked.With(t.g.Oracle)
+	tape.AnswerConvolutions(func(b trace.Board) cudnn.Answer {
+		return answers(release.Versions().CuDNN, cudnn.Generation(cudnn.Board{Capability: b.Capability}))
+	})
 	return nil
 }
 

@@ -30,13 +30,14 @@ var indexing = family{
 	"index_copy_(Tensor(a!) self, int dim, Tensor index, Tensor source) -> Tensor(a!)": one(func(a *Args) *tensor {
 		return a.first(0).IndexCopyInPlace(a.Dim("dim"), a.Tensor("index"), a.Tensor("source"))
 	}),
-	"index_fill.int_Scalar(Tensor self, int dim, Tensor index, Scalar value) -> Tensor":                                   one(func(a *Args) *tensor { return a.first(0).IndexFill(a.Tensor("index")) }),
-	"index_fill_.int_Scalar(Tensor(a!) self, int dim, Tensor index, Scalar value) -> Tensor(a!)":                          one(func(a *Args) *tensor { return a.first(0).IndexFillInPlace(a.Tensor("index")) }),
-	"scatter.value(Tensor self, int dim, Tensor index, Scalar value) -> Tensor":                                           one(func(a *Args) *tensor { return a.first(0).ScatterValue(a.Tensor("index")) }),
-	"scatter_.src(Tensor(a!) self, int dim, Tensor index, Tensor src) -> Tensor(a!)":                                      one(func(a *Args) *tensor { return a.first(0).ScatterFromInPlace(a.Tensor("index"), a.Tensor("src")) }),
-	"scatter_add_(Tensor(a!) self, int dim, Tensor index, Tensor src) -> Tensor(a!)":                                      one(func(a *Args) *tensor { return a.first(0).ScatterAddInPlace(a.Tensor("index"), a.Tensor("src")) }),
-	"scatter_reduce.two(Tensor self, int dim, Tensor index, Tensor src, str reduce, *, bool include_self=True) -> Tensor": one(scatterReduce),
-	"repeat_interleave.Tensor(Tensor repeats, *, SymInt? output_size=None) -> Tensor":                                     one(func(a *Args) *tensor { return a.first(0).InterleavedPlaces(a.outputSize()) }),
+	"index_fill.int_Scalar(Tensor self, int dim, Tensor index, Scalar value) -> Tensor":                                            one(func(a *Args) *tensor { return a.first(0).IndexFill(a.Tensor("index")) }),
+	"index_fill_.int_Scalar(Tensor(a!) self, int dim, Tensor index, Scalar value) -> Tensor(a!)":                                   one(func(a *Args) *tensor { return a.first(0).IndexFillInPlace(a.Tensor("index")) }),
+	"scatter.value(Tensor self, int dim, Tensor index, Scalar value) -> Tensor":                                                    one(func(a *Args) *tensor { return a.first(0).ScatterValue(a.Tensor("index")) }),
+	"scatter_.src(Tensor(a!) self, int dim, Tensor index, Tensor src) -> Tensor(a!)":                                               one(func(a *Args) *tensor { return a.first(0).ScatterFromInPlace(a.Tensor("index"), a.Tensor("src")) }),
+	"scatter_add_(Tensor(a!) self, int dim, Tensor index, Tensor src) -> Tensor(a!)":                                               one(func(a *Args) *tensor { return a.first(0).ScatterAddInPlace(a.Tensor("index"), a.Tensor("src")) }),
+	"scatter_reduce.two(Tensor self, int dim, Tensor index, Tensor src, str reduce, *, bool include_self=True) -> Tensor":          one(scatterReduce),
+	"scatter_reduce_.two(Tensor(a!) self, int dim, Tensor index, Tensor src, str reduce, *, bool include_self=True) -> Tensor(a!)": one(scatterReduceInPlace),
+	"repeat_interleave.Tensor(Tensor repeats, *, SymInt? output_size=None) -> Tensor":                                              one(func(a *Args) *tensor { return a.first(0).InterleavedPlaces(a.outputSize()) }),
 	"repeat_interleave.self_Tensor(Tensor self, Tensor repeats, int? dim=None, *, SymInt? output_size=None) -> Tensor": one(func(a *Args) *tensor {
 		return a.first(0).RepeatInterleaveBy(a.Tensor("repeats"), a.Dim("dim"), a.outputSize())
 	}),
@@ -88,6 +89,16 @@ func scatterReduce(a *Args) *tensor {
 		a.Tape().Raise(fmt.Errorf("reduce=%q is not one of sum, prod, mean, amax and amin", how))
 		return nil
 	}
+}
+
+// scatterReduceInPlace needs nothing of its own unless autograd looks on, which keeps a copy
+// of self.
+func scatterReduceInPlace(a *Args) *tensor {
+	x, src := a.first(0), a.Tensor("src")
+	if !a.Tape().Tracks(x, src) && a.Text("reduce") != "mean" {
+		return x.ScatterAddInPlace(a.Tensor("index"), src)
+	}
+	return x.CopyInPlace(scatterReduce(a))
 }
 
 // outputSize is the size that a call must tell: without it the data decide.

@@ -46,16 +46,18 @@ var families = []family{
 // "aten::add.Tensor". Texts are parsed when first asked for.
 var index = sync.OnceValue(func() map[string]*entry {
 	all := make(map[string]*entry, 1024)
-	add := func(text string, run body) {
+	add := func(text string, run body) *entry {
 		name, _, _ := strings.Cut(text, "(")
 		if !strings.Contains(name, "::") {
 			name = "aten::" + name
 		}
 		all[name] = &entry{text: text, run: run}
+		return all[name]
 	}
 	for _, o := range trace.PointwiseOperators() {
 		for _, f := range o.Forms() {
-			add(f.Schema, rowBody(o, f.InPlace))
+			e := add(f.Schema, rowBody(o, f.InPlace))
+			e.row = o
 		}
 	}
 	for _, f := range families {
@@ -107,6 +109,7 @@ func (a *Args) operands() (xs []*tensor, n trace.Number, lacking bool) {
 type entry struct {
 	text string
 	run  body
+	row  *trace.Operator // of pointwise operators
 	once sync.Once
 	op   *Operator
 }
@@ -128,8 +131,8 @@ func Lookup(name, overload string) (*Operator, bool) {
 	if overload != "" && overload != "default" {
 		name += "." + overload
 	}
-	e, ok := index()[name]
-	if !ok {
+	e := entryOf(name)
+	if e == nil {
 		return nil, false
 	}
 	return e.operator(), true
@@ -138,15 +141,15 @@ func Lookup(name, overload string) (*Operator, bool) {
 // ByTarget finds an operator by the text that exported graphs call it by:
 // "torch.ops.aten.layer_norm.default".
 func ByTarget(target string) (*Operator, bool) {
-	e, ok := index()[nameOf(target)]
-	if !ok {
+	e := entryOf(nameOf(target))
+	if e == nil {
 		return nil, false
 	}
 	return e.operator(), true
 }
 
 // Known reports whether ByTarget finds the target.
-func Known(target string) bool { return index()[nameOf(target)] != nil }
+func Known(target string) bool { return entryOf(nameOf(target)) != nil }
 
 // nameOf is "aten::add.Tensor" for "torch.ops.aten.add.Tensor".
 func nameOf(target string) string {

@@ -151,13 +151,15 @@ func (t *Tape) convWorkspace(args ConvArgs, x, w, y *Tensor, dir convDirection, 
 func (t *Tape) findWorkspaces(k convCall) [][]int64 {
 	call := Convolution{Config: k.config, Direction: k.dir}
 	sizes := make([][]int64, len(t.boards.all))
-	if t.answer != nil {
-		sizes[0], call.Asked = t.rules.Convolutions.Answered(k.config, k.dir, t.Board().cudnn(), t.answer)
-	} else {
-		for i, b := range t.boards.all {
-			if !t.boards.lost[i] {
-				sizes[i] = t.rules.Convolutions.Workspaces(k.config, k.dir, b.cudnn())
-			}
+	for i, b := range t.boards.all {
+		switch {
+		case t.boards.lost[i]:
+		case t.answers == nil:
+			sizes[i] = t.rules.Convolutions.Workspaces(k.config, k.dir, b.cudnn())
+		default:
+			var asked bool
+			sizes[i], asked = t.rules.Convolutions.Answered(k.config, k.dir, b.cudnn(), t.answers(b))
+			call.Asked = asked && (i == 0 || call.Asked)
 		}
 	}
 	if onBoard(t, func(b Board) bool { return b.cudnn().Runs(k.config) }) {
@@ -170,9 +172,11 @@ func (b Board) cudnn() cudnn.Board {
 	return cudnn.Board{Name: b.Name, Capability: b.Capability, Memory: b.Memory}
 }
 
-// AnswerConvolutions gives what cuDNN said itself about convolutions on the tape's
-// board, which goes before the rules. It must come before the first of them.
-func (t *Tape) AnswerConvolutions(answer cudnn.Answer) { t.answer, t.facts.Answered = answer, true }
+// AnswerConvolutions gives what cuDNN said itself about convolutions on a board of the
+// tape, which goes before the rules. It must come before the first of them.
+func (t *Tape) AnswerConvolutions(answers func(Board) cudnn.Answer) {
+	t.answers, t.facts.Answered = answers, true
+}
 
 func convConfig(args ConvArgs, x, w, y *Tensor, channelsLast bool) cudnn.Config {
 	from := 0 // the first spatial dimension that is one

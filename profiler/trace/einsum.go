@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// Einsum is torch.einsum over letters, without ellipsis, such as
-// "bhid,bhjd->bhij". Operands are contracted from left to right, each pair as one
+// Einsum is torch.einsum, of "bhid,bhjd->bhij" or "...d,d->..." for example. Operands are contracted from left to right, each pair as one
 // batched matrix product. Of a letter that an operand has twice it takes the
 // diagonal.
 func Einsum(equation string, operands ...*Tensor) *Tensor {
@@ -29,8 +28,48 @@ type contraction struct {
 	kept   int // how many of labels are in the output
 }
 
+// spellOut gives the dimensions that an ellipsis stands for letters of their own, the last
+// of all operands the same; without an arrow they come first in the output.
+func spellOut(equation string, operands []*Tensor) string {
+	const ellipsis, letters = "...", "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+	left, right, explicit := strings.Cut(equation, "->")
+	if !strings.Contains(equation, ellipsis) {
+		return equation
+	}
+	unused := strings.Map(func(r rune) rune {
+		if strings.ContainsRune(equation, r) {
+			return -1
+		}
+		return r
+	}, letters)
+	inputs, most := strings.Split(left, ","), 0
+	stood := func(i int) int { return len(operands[i].shape) - len(inputs[i]) + len(ellipsis) }
+	for i, in := range inputs {
+		if i < len(operands) && strings.Contains(in, ellipsis) {
+			most = max(most, stood(i))
+		}
+	}
+	for i, in := range inputs {
+		if i < len(operands) && strings.Contains(in, ellipsis) && most <= len(unused) && stood(i) >= 0 {
+			inputs[i] = strings.Replace(in, ellipsis, unused[most-stood(i):most], 1)
+		}
+	}
+	all := strings.Join(inputs, ",")
+	if !explicit {
+		once := []byte{}
+		for _, l := range []byte(strings.ReplaceAll(strings.ReplaceAll(left, ",", ""), ".", "")) {
+			if strings.Count(left, string(l)) == 1 {
+				once = append(once, l)
+			}
+		}
+		slices.Sort(once)
+		right = ellipsis + string(once)
+	}
+	return all + "->" + strings.Replace(right, ellipsis, unused[:min(most, len(unused))], 1)
+}
+
 func parseEinsum(equation string, operands []*Tensor) contraction {
-	left, right, explicit := strings.Cut(strings.ReplaceAll(equation, " ", ""), "->")
+	left, right, explicit := strings.Cut(spellOut(strings.ReplaceAll(equation, " ", ""), operands), "->")
 	e := contraction{inputs: strings.Split(left, ",")}
 	if len(e.inputs) != len(operands) {
 		panic(fmt.Sprintf("trace: einsum %q has %d operands, got %d", equation, len(e.inputs), len(operands)))

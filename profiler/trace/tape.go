@@ -87,7 +87,7 @@ type Tape struct {
 	library   libraries
 	convs     map[convCall][][]int64 // workspaces of cuDNN, once found, by board
 	// answer is what cuDNN said of convolutions; nil if it was not asked.
-	answer cudnn.Answer
+	answers func(Board) cudnn.Answer
 	// hostSaved is what lies in the host's memory for backward, in bytes.
 	hostSaved int64
 

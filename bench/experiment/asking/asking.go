@@ -33,33 +33,49 @@ type Options struct {
 	Possible bool
 	// Again asks about convolutions that have an answer, too.
 	Again bool
+	// Most leaves out batch sizes once there are so many questions; 0 leaves out none.
+	Most int
 }
 
 // Topics records all steps and returns the questions about their convolutions, a topic
 // for each architecture. Errors are those of [step.Setup.Record].
 func Topics(ctx context.Context, o Options) ([]*Topic, error) {
 	var topics []*Topic
-	for _, gpu := range o.GPUs {
-		generation := cudnn.Generation(cudnn.Board{Capability: int(gpu.Capability)})
-		i := slices.IndexFunc(topics, func(t *Topic) bool { return t.Generation == generation })
-		if i < 0 {
-			i = len(topics)
-			topics = append(topics, &Topic{Generation: generation, known: map[oracle.Question]bool{}})
+	questions := 0
+	for _, batch := range o.Batches {
+		if o.Most > 0 && questions >= o.Most {
+			break
 		}
-		for _, s := range o.Setups {
-			for _, batch := range o.Batches {
-				rec, err := s.Record(ctx, batch, gpu)
-				if refused := (*step.RefusedError)(nil); o.Possible && errors.As(err, &refused) {
-					continue
-				}
-				if err != nil {
-					return nil, err
-				}
-				topics[i].add(rec.Facts.Convolutions, o.Again)
+		questions = 0
+		for _, gpu := range o.GPUs {
+			generation := cudnn.Generation(cudnn.Board{Capability: int(gpu.Capability)})
+			i := slices.IndexFunc(topics, func(t *Topic) bool { return t.Generation == generation })
+			if i < 0 {
+				i = len(topics)
+				topics = append(topics, &Topic{Generation: generation, known: map[oracle.Question]bool{}})
 			}
+			if err := topics[i].record(ctx, o, batch, gpu); err != nil {
+				return nil, err
+			}
+			questions += len(topics[i].Questions)
 		}
 	}
 	return topics, nil
+}
+
+// record collects the questions about the steps at a batch size on a board.
+func (t *Topic) record(ctx context.Context, o Options, batch int, gpu device.GPU) error {
+	for _, s := range o.Setups {
+		rec, err := s.Record(ctx, batch, gpu)
+		if refused := (*step.RefusedError)(nil); o.Possible && errors.As(err, &refused) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		t.add(rec.Facts.Convolutions, o.Again)
+	}
+	return nil
 }
 
 func (t *Topic) add(calls []trace.Convolution, again bool) {

@@ -130,6 +130,28 @@ func Save(ctx context.Context, path string, s Set) error {
 	return os.Remove(backup) // what it held is in the new one
 }
 
+// An Oracle answers what version of cuDNN it can be asked about boards of a generation; nil
+// where it cannot.
+type Oracle func(version string, generation int) cudnn.Answer
+
+// With is the answers to which an oracle adds what they lack; it may be nil.
+func (a Answers) With(o Oracle) Oracle {
+	return func(version string, generation int) cudnn.Answer {
+		known := a.For(version, generation)
+		if o == nil {
+			return known
+		}
+		further := o(version, generation)
+		return func(c cudnn.Config, d cudnn.Direction) (int64, bool) {
+			n, ok := known(c, d)
+			if !ok && further != nil {
+				n, ok = further(c, d)
+			}
+			return n, ok
+		}
+	}
+}
+
 // For is the answers of one version of cuDNN about one architecture.
 func (a Answers) For(version string, generation int) cudnn.Answer {
 	var bytes map[string]int64

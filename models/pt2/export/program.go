@@ -36,6 +36,8 @@ type Program struct {
 	Extra *Extra `json:"extra,omitempty"`
 	// Asked is what cuDNN said itself about the convolutions, nil if nobody asked.
 	Asked asked.Answers `json:"asked,omitempty"`
+	// Oracle is whom to ask about others; nil for nobody.
+	Oracle asked.Oracle `json:"-"`
 }
 
 // Role is what an input of the graph is for.

@@ -1,0 +1,156 @@
+package capture
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/vprof/vprof/models/pt2/asked"
+	"github.com/vprof/vprof/profiler/trace/cudnn"
+	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
+)
+
+// An Oracle asks the cuDNN of the Python with which models were captured about convolutions
+// as they come up, and keeps what it said in a folder of the user's.
+type Oracle struct {
+	// Folder has the interpreter's name and the answers of earlier processes.
+	Folder string
+	// Silent has it say nothing, for those who look for what is not known yet.
+	Silent bool
+
+	mu     sync.Mutex
+	opened bool
+	python string
+	known  asked.Answers
+	told   []*teller
+}
+
+// teller is what one version of cuDNN says of one generation of boards.
+type teller struct {
+	asked.Set
+	before cudnn.Answer
+	talk   *Conversation
+	silent bool // there is nobody to ask
+}
+
+const (
+	pythonFile  = "python"
+	answersFile = "answers.json"
+)
+
+// Remember keeps the interpreter whose cuDNN is asked from now on. Which one is never read
+// from files that may come from others, since it is run.
+func (o *Oracle) Remember(python string) error {
+	path, err := find(python)
+	if err != nil {
+		return err
+	}
+	if path, err = filepath.Abs(path); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(o.Folder, 0o700); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(o.Folder, pythonFile), []byte(path+"\n"), 0o600)
+}
+
+// Answers is an [asked.Oracle]; nil if no Python was remembered.
+func (o *Oracle) Answers(version string, generation int) cudnn.Answer {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.open()
+	if o.python == "" || o.Silent {
+		return nil
+	}
+	for _, t := range o.told {
+		if t.CuDNN == version && t.Capability == generation {
+			return o.answer(t)
+		}
+	}
+	t := &teller{
+		Set:    asked.Set{CuDNN: version, Capability: generation, Bytes: map[string]int64{}},
+		before: o.known.For(version, generation),
+	}
+	o.told = append(o.told, t)
+	return o.answer(t)
+}
+
+// open reads what lies in the folder. Answers that cannot be read are asked for again.
+func (o *Oracle) open() {
+	if o.opened {
+		return
+	}
+	o.opened = true
+	name, err := os.ReadFile(filepath.Join(o.Folder, pythonFile))
+	if err != nil {
+		return
+	}
+	o.python = strings.TrimSpace(string(name))
+	if _, err := os.Stat(o.python); err != nil {
+		o.python = ""
+		return
+	}
+	o.known, _ = asked.Read(filepath.Join(o.Folder, answersFile))
+}
+
+// answer is what a teller says.
+func (o *Oracle) answer(t *teller) cudnn.Answer {
+	return func(c cudnn.Config, d cudnn.Direction) (int64, bool) {
+		if n, ok := t.before(c, d); ok {
+			return n, n >= 0
+		}
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		q := oracle.Question{Operation: d, Config: c}
+		text := q.String()
+		n, ok := t.Bytes[text]
+		if !ok && o.converse(t) {
+			var err error
+			if n, err = t.talk.Ask(q); err != nil {
+				t.silent = true
+				return 0, false
+			}
+			t.Bytes[text], ok = n, true
+		}
+		return n, ok && n >= 0
+	}
+}
+
+// converse tells whether there is a cuDNN of the teller's version. It is looked for once.
+func (o *Oracle) converse(t *teller) bool {
+	if t.talk != nil || t.silent {
+		return !t.silent
+	}
+	t.silent = true
+	talk, err := Asking{Python: o.python}.Converse(context.Background(), t.Capability)
+	if err != nil {
+		return false
+	}
+	t.talk, t.silent = talk, talk.Version != t.CuDNN
+	return !t.silent
+}
+
+// Close ends the conversations and keeps what they brought. The error is that of writing.
+func (o *Oracle) Close(ctx context.Context) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var failed error
+	for _, t := range o.told {
+		if t.talk != nil {
+			t.talk.Close()
+		}
+		for q, n := range t.Bytes { // that there is no engine is not kept
+			if n < 0 {
+				delete(t.Bytes, q)
+			}
+		}
+		if len(t.Bytes) > 0 {
+			failed = errors.Join(failed, asked.Save(ctx, filepath.Join(o.Folder, answersFile), t.Set))
+		}
+	}
+	o.told = nil
+	return failed
+}

@@ -1,0 +1,211 @@
+"""Numbers that do not depend on the batch, for models that look at them.
+
+A model is captured without numbers. Those of masks, counters and flags follow from its
+code all the same: they are computed beside, on the CPU, so that
+bool((mask == causal).all()), `if self.initted` and int(self.step) have their answers. What
+was answered while forward was observed is answered again while it is exported.
+"""
+
+import collections
+import contextlib
+import functools
+import sys
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+MOST = 1 << 22  # elements of a tensor whose numbers are kept
+
+# What gives Python numbers of tensors.
+READERS = {
+    torch.Tensor: ("item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__", "__complex__", "__contains__", "equal", "allclose", "is_nonzero"),
+    torch: ("equal", "allclose", "is_nonzero"),
+}
+
+looking = None  # the Numbers or Answers that readers ask
+
+
+class Numbers:
+    """The numbers of tensors that have none, as far as they are known."""
+
+    forward = False  # it is forward that runs, and no constructor
+
+    def __init__(self, of_buffers=None):
+        self.kept = {}  # id of a living tensor -> its numbers
+        self.of_buffers = of_buffers or {}
+        self.answers = collections.defaultdict(list)  # place in the code -> what was read there
+
+    def of(self, tensor):
+        if id(tensor) in self.kept:
+            return self.kept[id(tensor)]
+        return tensor if isreal(tensor) else None
+
+    def adopt(self, model):
+        """Forward begins: gives the buffers of the model the numbers that they had when it was built."""
+        self.forward = True
+        for name, buffer in model.named_buffers():
+            if name in self.of_buffers:
+                self.kept[id(buffer)] = self.of_buffers[name].clone()
+
+    def buffers(self, model):
+        found = {name: self.of(b) for name, b in model.named_buffers() if b.numel() <= MOST}
+        return {name: n.clone() for name, n in found.items() if n is not None}
+
+    def follow(self, op, args, kwargs, out):
+        """Computes beside what an operator has made, where all that it takes is known."""
+        leaves, spec = torch.utils._pytree.tree_flatten((args, kwargs))
+        tensors = [v for v in leaves if isinstance(v, torch.Tensor)]
+        made = [t for t in torch.utils._pytree.tree_leaves(out) if isinstance(t, torch.Tensor)]
+        known = all(self.of(t) is not None for t in tensors) and all(t.numel() <= MOST for t in made)
+        if not known or torch.Tag.nondeterministic_seeded in op.tags or "empty" in op.name():
+            if op._schema.is_mutable:
+                self.forget(t for t in tensors[:1])
+            return
+        try:
+            args, kwargs = torch.utils._pytree.tree_unflatten([self.plain(v) for v in leaves], spec)
+            if any(a.name == "device" for a in op._schema.arguments):
+                kwargs["device"] = torch.device("cpu")
+            with unwatched():
+                numbers = [n for n in torch.utils._pytree.tree_leaves(op(*args, **kwargs)) if isinstance(n, torch.Tensor)]
+        except Exception:  # an operator without a kernel for the CPU, and the like
+            return
+        for t, n in zip(made, numbers):
+            if not isreal(t):
+                self.kept[id(t)] = n
+
+    def made_of(self, made, maker, args, kwargs):
+        if made.numel() <= MOST and not any(isinstance(v, torch.Tensor) for v in torch.utils._pytree.tree_leaves((args, kwargs))):
+            with unwatched():
+                self.kept[id(made)] = maker(*args, **{**kwargs, "device": "cpu"})
+
+    def plain(self, v):
+        """The argument in numbers: of sizes that are open those of the example."""
+        if isinstance(v, torch.Tensor):
+            return self.of(v)
+        if isinstance(v, (torch.SymInt, torch.SymBool, torch.SymFloat)):
+            return v.node.hint
+        return v
+
+    def forget(self, tensors):
+        """Drops all numbers that share memory with those of tensors, which something unknown was written to."""
+        for n in filter(lambda n: n is not None, map(self.of, list(tensors))):
+            at = n.untyped_storage().data_ptr()
+            for key in [k for k, other in self.kept.items() if other.untyped_storage().data_ptr() == at]:
+                del self.kept[key]
+
+    def gone(self, key):
+        self.kept.pop(key, None)
+
+    def read(self, where, reader, args, kwargs):
+        given = [self.of(a) if isinstance(a, torch.Tensor) else a for a in args]
+        if any(g is None for g, a in zip(given, args) if isinstance(a, torch.Tensor)):
+            self.answers[where].append(None)
+            return reader(*args, **kwargs)
+        with unwatched():
+            answer = reader(*given, **kwargs)
+        self.answers[where].append([answer])
+        return answer
+
+
+class Answers:
+    """What was read while forward was observed, to be read again in the same order."""
+
+    forward = True
+
+    def __init__(self, numbers):
+        self.left = {where: list(answers) for where, answers in numbers.answers.items()}
+
+    def read(self, where, reader, args, kwargs):
+        answers = self.left.get(where)
+        answer = answers.pop(0) if answers else None
+        return answer[0] if answer else reader(*args, **kwargs)
+
+
+class Building(TorchDispatchMode):
+    """Follows the numbers of what a constructor makes."""
+
+    def __init__(self, numbers):
+        super().__init__()
+        self.numbers, self.made = numbers, []
+
+    def __enter__(self):
+        self.looked = asking(self.numbers)
+        self.looked.__enter__()
+        return super().__enter__()
+
+    def __exit__(self, *failure):
+        super().__exit__(*failure)
+        self.looked.__exit__(*failure)
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        out = op(*args, **(kwargs or {}))
+        self.numbers.follow(op, args, kwargs or {}, out)
+        self.made.append(out)  # so that ids stay their own
+        return out
+
+
+def isreal(tensor):
+    return tensor.device.type == "cpu" and not isinstance(tensor, FakeTensor) and tensor.numel() <= MOST and type(tensor) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+
+
+@contextlib.contextmanager
+def unwatched():
+    with _disable_current_modes(), torch.no_grad(), torch.autocast("cpu", enabled=False), torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.PreDispatch)):
+        yield
+
+
+def watch_readers():
+    """Has those who look at numbers ask what is known, while somebody looks."""
+
+    def asking(name, reader):
+        def read(*args, **kwargs):
+            global looking
+            if looking is None:
+                return reader(*args, **kwargs)
+            frame, asked = sys._getframe(1), looking
+            looking = None  # readers that call others
+            try:
+                return asked.read((frame.f_code.co_filename, frame.f_lineno, name), reader, args, kwargs)
+            finally:
+                looking = asked
+
+        return read
+
+    def keeping(maker):
+        @functools.wraps(maker)
+        def make(*args, **kwargs):
+            made = maker(*args, **kwargs)
+            if isinstance(looking, Numbers) and not isreal(made):
+                looking.made_of(made, maker, args, kwargs)
+            return made
+
+        return make
+
+    base = torch.Tensor.data
+
+    def write(tensor, value):
+        if looking is None or not looking.forward:
+            base.__set__(tensor, value)
+            return
+        with torch.no_grad():  # memory of the same size comes, and as much goes
+            tensor.detach().copy_(value)
+
+    # The graph does not see tensor.data, which is detach() to it.
+    torch.Tensor.data = property(lambda tensor: tensor.detach() if looking is not None and looking.forward else base.__get__(tensor), write)
+    for name in ("tensor", "as_tensor"):  # which make what they are given without an operator
+        setattr(torch, name, keeping(getattr(torch, name)))
+    for owner, names in READERS.items():
+        for name in names:
+            if hasattr(owner, name):
+                setattr(owner, name, asking(name, getattr(owner, name)))
+
+
+@contextlib.contextmanager
+def asking(whom):
+    global looking
+    before, looking = looking, whom
+    try:
+        yield whom
+    finally:
+        looking = before

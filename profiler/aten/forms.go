@@ -1,0 +1,98 @@
+package aten
+
+import (
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Forms of operators that the table does not name follow from the functional one: X_ writes
+// the result into self, X.out into a tensor that is given.
+
+// derived are the forms that were asked for so far; nil for operators without any.
+var derived sync.Map // string to *entry
+
+// entryOf finds an operator by its qualified name and overload; nil if it is not known.
+func entryOf(name string) *entry {
+	if e := index()[name]; e != nil || name == "" {
+		return e
+	}
+	if e, ok := derived.Load(name); ok {
+		return e.(*entry)
+	}
+	e, _ := derived.LoadOrStore(name, derive(name))
+	return e.(*entry)
+}
+
+// functionals are the overloads that X.out may be of: PyTorch names overloads of both forms
+// alike but for "_out", and leaves out the most usual name.
+var functionals = []string{"", "Tensor", "Scalar", "self", "dim", "input"}
+
+func derive(name string) *entry {
+	base, overload, _ := strings.Cut(name, ".")
+	if stem, ok := strings.CutSuffix(base, "_"); ok && !strings.HasSuffix(stem, "_") {
+		return inPlaceForm(name, functional(stem, overload))
+	}
+	if overload == "out" {
+		return outForm(name, functional(base, functionals...))
+	}
+	if of, ok := strings.CutSuffix(overload, "_out"); ok {
+		return outForm(name, functional(base, of))
+	}
+	return nil
+}
+
+// functional is the first overload of a name that is in the table and has one tensor as its
+// result.
+func functional(base string, overloads ...string) *entry {
+	for _, overload := range overloads {
+		name := base
+		if overload != "" {
+			name += "." + overload
+		}
+		if e := index()[name]; e != nil && slices.Equal(e.operator().Returns, []string{"Tensor"}) {
+			return e
+		}
+	}
+	return nil
+}
+
+// inPlaceForm writes what the functional form gives into its first argument.
+func inPlaceForm(name string, f *entry) *entry {
+	if f == nil || len(f.operator().Arguments) == 0 || f.operator().Arguments[0].Type != "Tensor" {
+		return nil
+	}
+	return f.as(name, func(a *Args) []Value {
+		return []Value{a.first(0).CopyInPlace(f.run(a)[0].(*tensor))}
+	})
+}
+
+// outForm writes what the functional form gives into the argument out. Autograd refuses
+// arguments that require gradients, so nothing is kept. Pointwise operators compute in place.
+func outForm(name string, f *entry) *entry {
+	if f == nil {
+		return nil
+	}
+	return f.as(name, func(a *Args) []Value {
+		out := a.Tensor("out")
+		a.tape.NoGrad(func() {
+			if f.row != nil {
+				xs, _, _ := a.operands()
+				f.row.CallInPlace(append([]*tensor{out}, xs[1:len(xs)-1]...)...)
+				return
+			}
+			out.CopyInPlace(f.run(a)[0].(*tensor))
+		})
+		return []Value{out}
+	}, Argument{Name: "out", Type: "Tensor", KeywordOnly: true})
+}
+
+// as is another form of an operator.
+func (e *entry) as(name string, run body, further ...Argument) *entry {
+	s := e.operator().Schema
+	s.Name, s.Overload, _ = strings.Cut(name, ".")
+	s.Arguments = append(slices.Clone(s.Arguments), further...)
+	form := &entry{run: run}
+	form.once.Do(func() { form.op = &Operator{Schema: s, run: run} })
+	return form
+}
