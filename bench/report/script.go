@@ -17,8 +17,8 @@ type Script struct {
 	// empty if it was never imported.
 	Torch string `json:"torch,omitempty"`
 	CUDA  string `json:"cuda,omitempty"`
-	// Result says how it ended: fits, out of memory, failed, timeout, no cuda, no training.
-	Result   string `json:"result" jsonschema:"enum=fits,enum=out of memory,enum=failed,enum=timeout,enum=no cuda,enum=no training"`
+	// Result says how it ended: fits, out of memory, failed, timeout, no cuda, no gpu, no training.
+	Result   string `json:"result" jsonschema:"enum=fits,enum=out of memory,enum=failed,enum=timeout,enum=no cuda,enum=no gpu,enum=no training"`
 	ExitCode int    `json:"exit_code"`
 	// Error is the exception that ended it, Traceback with its lines; absent if none did.
 	Error     string `json:"error,omitempty"`
@@ -34,7 +34,12 @@ type Script struct {
 	// Lines are the user's lines that hold most at the peak, in requested bytes.
 	Lines []Component `json:"lines"`
 	// Diverted are the files that the script saved and that were written elsewhere.
+	// Spared are checkpoints that it would have removed.
 	Diverted []string `json:"diverted"`
+	Spared   []string `json:"spared,omitempty"`
+	// Idle are the functions of NVIDIA's libraries that were called and did nothing, in the order
+	// of their first calls.
+	Idle []string `json:"idle_functions,omitempty"`
 	// Workspaces counts the sizes that libraries decide.
 	Workspaces *Workspaces `json:"workspaces,omitempty"`
 	// GPUs is the number of ranks of which Rank was run; absent for one.
@@ -98,16 +103,34 @@ func (r *Report) scriptNotes() []string {
 	s := r.Script
 	notes := []string{s.verdict(r)}
 	if len(s.Steps) > 0 {
-		notes = append(notes, fmt.Sprintf("%s: %s; host memory at most %s; %.0f s.", strings.Join(s.Optimizers, ", "), s.stepWords(), bytesize.Format(s.Host), s.Seconds))
+		notes = append(notes, fmt.Sprintf("%s: %s; host memory at most %s; %.0f s.",
+			strings.Join(s.Optimizers, ", "), s.stepWords(), bytesize.Format(s.Host), s.Seconds))
 	}
+	if s.GPUs > 1 {
+		notes = append(notes, fmt.Sprintf("figures are of rank %d of %d; what NCCL takes is not in them.", s.Rank, s.GPUs))
+	}
+	return append(notes, r.besides()...)
+}
+
+// besides are what a reader must know beside the figures.
+func (r *Report) besides() []string {
+	s, notes := r.Script, []string(nil)
 	if w := s.Workspaces; w != nil && w.Asked+w.Modeled > 0 {
 		notes = append(notes, fmt.Sprintf("workspaces of convolutions: %d are cuDNN's own answer, %d are modeled.", w.Asked, w.Modeled))
 	}
 	if n := len(s.Diverted); n > 0 {
 		notes = append(notes, fmt.Sprintf("not kept: %d files that the script saved, such as %s (--keep-files keeps them).", n, s.Diverted[0]))
 	}
-	if s.GPUs > 1 {
-		notes = append(notes, fmt.Sprintf("figures are of rank %d of %d; what NCCL takes itself is not in them.", s.Rank, s.GPUs))
+	if n := len(s.Spared); n > 0 {
+		notes = append(notes, fmt.Sprintf("not removed: %d checkpoints of before, such as %s.", n, s.Spared[0]))
+	}
+	if n := len(s.Idle); n > 0 {
+		shown := s.Idle[:min(n, 6)]
+		line := "library functions that were called and did nothing: " + strings.Join(shown, ", ")
+		if n > len(shown) {
+			line += fmt.Sprintf(" and %d more", n-len(shown))
+		}
+		notes = append(notes, line+".")
 	}
 	return append(notes, warningNotes(r.Warnings)...)
 }

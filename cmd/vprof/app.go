@@ -41,8 +41,8 @@ type app struct {
 	oracle *capture.Oracle
 	// residuals returns how far replays of a model are from PyTorch.
 	residuals step.Residuals
-	// detect finds this machine's first GPU. The error is a noGPUError.
-	detect func() (localGPU, error)
+	// detect finds a GPU of this machine by its number. The error is a noGPUError.
+	detect func(index int) (localGPU, error)
 	// openGPU opens a GPU of this machine by its index. The error is a
 	// [*device.UnusableError].
 	openGPU func(index int) (device.Device, error)

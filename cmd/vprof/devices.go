@@ -121,24 +121,24 @@ func openDevice(name string) (device.Device, error) {
 	return sim.New(gpu, 0)
 }
 
-// detectGPU finds this machine's first GPU: by the driver, or, where this vprof
+// detectGPU finds a GPU of this machine: by the driver, or, where this vprof
 // cannot drive one, by what NVML says of it.
-func detectGPU() (localGPU, error) {
-	d, err := cuda.Open(0)
+func detectGPU(index int) (localGPU, error) {
+	d, err := cuda.Open(index)
 	if err == nil {
 		found := localGPU{d.GPU(), d.Baseline().Others}
 		return found, d.Close()
 	}
 	if !cuda.Built {
-		if found, err := detectBoard(); err == nil {
+		if found, err := detectBoard(index); err == nil {
 			return found, nil
 		}
 	}
 	return localGPU{}, noGPUError{err.Error(), instead}
 }
 
-// detectBoard finds the first board that NVML lists.
-func detectBoard() (localGPU, error) {
+// detectBoard finds a board by its number in NVML's list.
+func detectBoard(index int) (localGPU, error) {
 	library, err := nvml.Open()
 	if err != nil {
 		return localGPU{}, err
@@ -148,14 +148,14 @@ func detectBoard() (localGPU, error) {
 	if err != nil {
 		return localGPU{}, err
 	}
-	if len(boards) == 0 {
-		return localGPU{}, errors.New("NVML lists no board")
+	if index >= len(boards) {
+		return localGPU{}, fmt.Errorf("NVML lists %d boards", len(boards))
 	}
-	gpu, err := device.Lookup(boards[0].Name)
+	gpu, err := device.Lookup(boards[index].Name)
 	if err != nil {
 		return localGPU{}, err
 	}
-	m, err := boards[0].Memory()
+	m, err := boards[index].Memory()
 	if err != nil {
 		return localGPU{}, err
 	}

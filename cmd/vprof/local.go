@@ -107,7 +107,7 @@ func (l *localFlags) boards(a *app, b *boardFlags) ([]device.GPU, int64, error) 
 		}
 		found = localGPU{l.device.GPU(), othersOn(l.device)}
 	case l.auto:
-		if found, err = a.detect(); err != nil {
+		if found, err = a.detect(0); err != nil {
 			return nil, 0, err
 		}
 	default:

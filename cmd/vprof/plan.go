@@ -142,7 +142,7 @@ func (o *planOptions) boards() ([]device.GPU, error) {
 	if o.board.given() {
 		return nil, usagef("--auto takes the GPU of this machine; leave --gpu, --gpu-spec and --gpu-memory away")
 	}
-	found, err := o.app.detect()
+	found, err := o.app.detect(0)
 	if err != nil {
 		return nil, err
 	}

@@ -18,7 +18,7 @@ func TestPlanForTheGPUOfThisMachine(t *testing.T) {
 		var out, errors bytes.Buffer
 		a := system()
 		a.stdout, a.stderr = &out, &errors
-		a.detect = func() (localGPU, error) { return localGPU{gpu, others}, nil }
+		a.detect = func(int) (localGPU, error) { return localGPU{gpu, others}, nil }
 		require.Equal(t, want, run(t.Context(), a, []string{"plan", "--model", "redimnet-b2", "--batch", "4", "--auto"}), errors.String())
 		require.NotContains(t, out.String(), "judged on")
 		if want == exitFine {

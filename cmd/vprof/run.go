@@ -22,6 +22,9 @@ type runOptions struct {
 	app     *app
 	command script.Command
 	board   boardFlags
+	device  string
+	both    bool
+	rank    string
 	steps   stepsFlag
 	out     output
 	quiet   bool
@@ -76,8 +79,12 @@ removed at the end, and experiment trackers are offline, unless --keep-files is 
 
 The command runs with your rights, as if you had started it yourself.
 
+On a machine with a GPU, --device cuda:0 runs the same on it and measures, and --both
+does that after simulating it, and compares.
+
 Exit codes: 0 it ran and fits; 3 out of memory that the script did not catch; 1 the
-script failed, or --timeout; 2 nothing trained, or there is no PyTorch with CUDA.`,
+script failed, or --timeout; 2 nothing trained, or there is no PyTorch with CUDA; 4 there
+is no usable GPU for --device or --both.`,
 		Example: `  vprof run --gpu rtx-4090 -- python train.py --batch-size 32
 
   # with the evaluation after the first epoch
@@ -88,7 +95,10 @@ script failed, or --timeout; 2 nothing trained, or there is no PyTorch with CUDA
   vprof plan --model train.vprof --gpu rtx-3060,rtx-4090 --alloc-conf expandable_segments:True
 
   # the first of eight ranks
-  vprof run --gpu h100 --gpus 8 -- torchrun --nproc-per-node 8 train.py`,
+  vprof run --gpu h100 --gpus 8 -- torchrun --nproc-per-node 8 train.py
+
+  # is the simulation right? Needs a GPU
+  vprof run --both -- python train.py`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 && !o.print {
 				return usagef("name the command after --, for example: vprof run --gpu rtx-4090 -- python train.py")
@@ -102,9 +112,11 @@ script failed, or --timeout; 2 nothing trained, or there is no PyTorch with CUDA
 }
 
 func (o *runOptions) register(cmd *cobra.Command) {
-	o.board.register(cmd, "the `board` that PyTorch finds (see vprof gpus)")
+	o.board.register(cmd, "the `board` that PyTorch finds, or several with commas between them (see vprof gpus)")
 	o.out.register(cmd)
 	f := cmd.Flags()
+	f.StringVar(&o.device, "device", "", "run on this `device` and measure: cuda:0; or sim:NAME, as --gpu")
+	f.BoolVar(&o.both, "both", false, "simulate this machine's GPU, run on it, too, and compare")
 	f.SetInterspersed(false) // what follows the command is its own
 	f.Var(&o.steps, "steps", "end training after so many `steps` of each optimizer, or all")
 	f.StringVar(&o.command.Until, "until", "", "go on until an `event`: eval, save, or end, which lets the script end by itself")
@@ -113,11 +125,12 @@ func (o *runOptions) register(cmd *cobra.Command) {
 	f.BoolVar(&o.command.Triton, "triton", false,
 		"let Triton compile the kernels of torch.compile, which takes longer and needs the same memory")
 	f.IntVar(&o.command.GPUs, "gpus", 1, "`number` of ranks that the script believes in; one of them is run")
-	f.IntVar(&o.command.Rank, "rank", 0, "with --gpus, the `number` of the rank that is run")
+	f.StringVar(&o.rank, "rank", "0", "with --gpus, the `number` of the rank that is run, or all, one after the other")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "hide the command's output and the progress")
 	f.StringVar(&o.record, "record", "", "keep what was allocated in a `file` like train.vprof, which other verbs take as a model: vprof plan --model train.vprof --gpu all")
 	f.BoolVar(&o.print, "print-hook", false, "print the Python that runs beside the script and do nothing")
 	complete(cmd, "until", func() []string { return untils })
+	complete(cmd, "device", deviceNames)
 }
 
 // untils are the values of --until.
@@ -131,29 +144,37 @@ func runCommand(ctx context.Context, o *runOptions, args []string) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	var err error
-	if o.command.Board, err = o.board.board(); err != nil {
+	o.command.Args = args
+	all, err := o.commands()
+	if err != nil {
 		return err
+	}
+	if o.record != "" && len(all) > 1 {
+		return usagef("--record keeps one run; %d are asked for", len(all))
 	}
 	if err := o.out.open(); err != nil {
 		return err
 	}
 	started := o.app.now().UTC()
-	o.command.Args = args
-	outcome, err := o.execute(ctx)
-	if err != nil {
-		return err
+	var runs report.Runs
+	var ended error
+	for _, c := range all {
+		outcome, err := o.execute(ctx, c)
+		if err != nil {
+			return err
+		}
+		r, err := outcome.Report(ctx)
+		if err != nil {
+			return err
+		}
+		o.app.stamp(r, started)
+		runs = append(runs, r)
+		ended = errors.Join(ended, endOf(outcome, r, o.quiet))
+		if o.record != "" {
+			ended = errors.Join(ended, report.Stream(o.record, outcome.WriteProgram))
+		}
 	}
-	r, err := outcome.Report(ctx)
-	if err != nil {
-		return err
-	}
-	o.app.stamp(r, started)
-	var kept error
-	if o.record != "" {
-		kept = report.Stream(o.record, outcome.WriteProgram)
-	}
-	return errors.Join(o.out.finish(r), kept, endOf(outcome, r))
+	return errors.Join(o.out.finish(runs.Document()), ended)
 }
 
 // check refuses flags that make no sense.
@@ -166,8 +187,6 @@ func (o *runOptions) check() error {
 		return usagef("--timeout: %v is not a time", c.Timeout)
 	case c.GPUs < 1:
 		return usagef("--gpus: %d is not a number of GPUs", c.GPUs)
-	case c.Rank < 0 || c.Rank >= c.GPUs:
-		return usagef("--rank: of %d ranks the first is 0 and the last %d", c.GPUs, c.GPUs-1)
 	}
 	if o.record != "" && filepath.Ext(o.record) != ".vprof" {
 		return usagef("--record: %s: the name of a recorded program ends in .vprof", o.record)
@@ -176,17 +195,18 @@ func (o *runOptions) check() error {
 	return nil
 }
 
-// execute runs the command. Its output goes through; where results go to standard output
+// execute runs a command. Its output goes through; where results go to standard output
 // as a format for programs, the command's goes to standard error.
-func (o *runOptions) execute(ctx context.Context) (*script.Outcome, error) {
-	c := o.command
+func (o *runOptions) execute(ctx context.Context, c script.Command) (*script.Outcome, error) {
 	c.Stdin, c.Stdout, c.Stderr = o.app.stdin, o.app.stdout, o.app.stderr
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return nil, fmt.Errorf("no folder to keep libraries in: %w; set HOME or XDG_CACHE_HOME", err)
-	}
-	if c.StandIns, err = standins.Unpack(filepath.Join(cache, "vprof")); err != nil {
-		return nil, err
+	if c.Device == "" {
+		cache, err := os.UserCacheDir()
+		if err != nil {
+			return nil, fmt.Errorf("no folder to keep libraries in: %w; set HOME or XDG_CACHE_HOME", err)
+		}
+		if c.StandIns, err = standins.Unpack(filepath.Join(cache, "vprof")); err != nil {
+			return nil, err
+		}
 	}
 	c.Foreground = terminal(o.app.stdout) && o.app.stdin == os.Stdin
 	if o.out.chosen != report.Table {
@@ -223,23 +243,34 @@ func (n *narrator) tell(e script.Event) {
 	}
 }
 
-// endOf is the error that gives the command its exit code; nil if it ran and fits.
-func endOf(o *script.Outcome, r *report.Report) error {
+// endOf is the error that gives the command its exit code; nil if it ran and fits. If nobody saw
+// what the command said, it has the traceback.
+func endOf(o *script.Outcome, r *report.Report, quiet bool) error {
 	switch o.Kind() {
 	case script.OutOfMemory:
 		return negative{errors.New("the script ended for want of memory on " + r.Devices[0].String())}
 	case script.Failed:
-		if r.Script.Traceback != "" {
+		if r.Script.Traceback != "" && quiet {
 			return fmt.Errorf("the script failed with exit code %d:\n%s", o.ExitCode, r.Script.Traceback)
 		}
-		return fmt.Errorf("the command failed with exit code %d", o.ExitCode)
+		why := r.Script.Error
+		if why != "" {
+			why = ": " + why
+		}
+		return fmt.Errorf("the command failed with exit code %d%s", o.ExitCode, why)
 	case script.TimedOut:
 		return fmt.Errorf("the command was ended after %v (--timeout)", o.Timeout)
 	case script.NoCUDA:
-		if torch := o.Torch(); torch.Version != "" {
+		switch torch := o.Torch(); {
+		case torch.CUDA != "":
+			return usagef("PyTorch %s of %s is built for CUDA %s; vprof stands in for CUDA 12 and 13",
+				torch.Version, torch.Python, torch.CUDA)
+		case torch.Version != "":
 			return usagef("PyTorch %s of %s is not built for CUDA; install a build that is (no GPU is needed)", torch.Version, torch.Python)
 		}
 		return usagef("the command never imported PyTorch")
+	case script.NoGPU:
+		return noGPUError{fmt.Sprintf("PyTorch %s of %s finds none", o.Torch().Version, o.Torch().Python), instead}
 	case script.Untrained:
 		return usagef("nothing trained: no optimizer made a step on the board; %s", o.Seen())
 	default:

@@ -93,12 +93,11 @@ func (b *batchRuns) try(ctx context.Context, batch int) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	o := &runOptions{app: b.app, quiet: true, steps: 3}
-	o.command = script.Command{Args: words, Board: b.board, Steps: 3, GPUs: 1}
+	o := &runOptions{app: b.app, quiet: true}
 	o.out.chosen = report.Table
 	bar := startProgress(b.app, b.quiet)
 	bar.step(fmt.Sprintf("running batch %d", batch), 0, 0)
-	outcome, err := o.execute(ctx)
+	outcome, err := o.execute(ctx, script.Command{Args: words, Board: b.board, Steps: 3, GPUs: 1})
 	bar.end()
 	if err != nil {
 		return false, err
@@ -107,7 +106,7 @@ func (b *batchRuns) try(ctx context.Context, batch int) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	ended := endOf(outcome, r)
+	ended := endOf(outcome, r, true)
 	var tooLarge negative
 	if ended != nil && !errors.As(ended, &tooLarge) {
 		return false, fmt.Errorf("batch %d: %w", batch, ended)

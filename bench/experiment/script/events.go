@@ -12,7 +12,7 @@ import (
 // An Event is something that the hook has seen in one of the command's processes.
 type Event struct {
 	// Name is what it is: importing, imported, torch, cuda, phase, mark, step, diverted,
-	// kept, error, end.
+	// kept, made, error, end.
 	Name string `json:"event"`
 	PID  int    `json:"pid"`
 	// At is when, in microseconds since 1970.
@@ -42,12 +42,14 @@ type Event struct {
 	PeakAllocated int64  `json:"peak_allocated"`
 	PeakReserved  int64  `json:"peak_reserved"`
 	PeakRequested int64  `json:"peak_requested"`
+	// Of mark: the bytes of the board that are in use, by anybody.
+	Used int64 `json:"used"`
 
 	// Of step: how many are done, of how many.
 	Done int `json:"done"`
 	Of   int `json:"of"`
 
-	// Of diverted and kept: the path as the script knows it.
+	// Of diverted, kept and made: the path as the script knows it.
 	Path string `json:"path"`
 
 	// Of error: the exception that the script did not catch.

@@ -22,12 +22,17 @@ type Outcome struct {
 	// Asked and Modeled count the sizes of libraries' workspaces that the library itself
 	// told and those that vprof's rules did.
 	Asked, Modeled int
+	// Idle are the functions of NVIDIA's libraries that were called and did nothing, in the order
+	// of their first calls, and Unknown counts the sizes that nobody knew and that are taken for 0.
+	Idle    []string
+	Unknown int
 	// Program is the recording of the process that trained; nil if none did.
 	Program *program.Program
 	// OOM is the allocation that failed last, in the recording; nil if none did.
 	OOM *Failure
 
 	events []Event
+	fault  string // what Python said of a crash in native code
 }
 
 // Failure is an allocation that the board had no room for.
@@ -97,10 +102,13 @@ func (o *Outcome) allocConf() string {
 	return ""
 }
 
-// Diverted are the paths that the script saved to and that were left alone, sorted.
-func (o *Outcome) Diverted() []string {
+// Diverted are the files that went elsewhere, as the script knows them.
+func (o *Outcome) Diverted() []string { return o.paths("diverted") }
+
+// paths are those of all events of a name.
+func (o *Outcome) paths(event string) []string {
 	var paths []string
-	for _, e := range o.named("diverted") {
+	for _, e := range o.named(event) {
 		paths = append(paths, e.Path)
 	}
 	slices.Sort(paths)
@@ -120,8 +128,10 @@ const (
 	Failed
 	// TimedOut was ended for want of time.
 	TimedOut
-	// NoCUDA has no PyTorch, or one that was not built for CUDA.
+	// NoCUDA has no PyTorch, or one that was not built for a CUDA that there are libraries for.
 	NoCUDA
+	// NoGPU was to run on a GPU of the machine, which PyTorch does not find.
+	NoGPU
 	// Untrained never stepped an optimizer on the board.
 	Untrained
 )
@@ -134,8 +144,10 @@ func (o *Outcome) Kind() Kind {
 		return TimedOut
 	case strings.Contains(failure.Kind, "OutOfMemoryError"):
 		return OutOfMemory
-	case torch.Version != "" && torch.CUDA == "":
+	case torch.Version != "" && (torch.CUDA == "" || o.StandIns != "" && !supported(torch.CUDA)):
 		return NoCUDA
+	case torch.Version != "" && o.Device != "" && !torch.Available:
+		return NoGPU
 	case o.ExitCode != 0:
 		return Failed
 	case torch.Version == "":
@@ -144,6 +156,12 @@ func (o *Outcome) Kind() Kind {
 		return Untrained
 	}
 	return Fits
+}
+
+// supported tells whether there are stand-ins for the libraries of a release of CUDA.
+func supported(cuda string) bool {
+	major, _, _ := strings.Cut(cuda, ".")
+	return slices.Contains([]string{"12", "13"}, major)
 }
 
 // failure is the exception that ended the script; the zero Event if there is none.
@@ -156,7 +174,7 @@ func (o *Outcome) failure() Event {
 		all = o.named("error")
 	}
 	if len(all) == 0 {
-		return Event{}
+		return o.crash()
 	}
 	return all[len(all)-1]
 }

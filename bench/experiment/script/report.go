@@ -13,11 +13,13 @@ import (
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/allocator"
 	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/stack"
 )
 
 // results are the kinds of ends as reports have them.
 var results = map[Kind]string{
-	Fits: "fits", OutOfMemory: "out of memory", Failed: "failed", TimedOut: "timeout", NoCUDA: "no cuda", Untrained: "no training",
+	Fits: "fits", OutOfMemory: "out of memory", Failed: "failed", TimedOut: "timeout",
+	NoCUDA: "no cuda", NoGPU: "no gpu", Untrained: "no training",
 }
 
 // Report is the outcome as a result: peaks are PyTorch's own word.
@@ -25,9 +27,9 @@ func (o *Outcome) Report(ctx context.Context) (*report.Report, error) {
 	r := &report.Report{
 		Schema: report.Schema, Kind: report.Sweep,
 		Case:         report.Case{Case: models.Case{Model: o.name(), GPUs: o.GPUs}, BatchUnit: "sample"},
-		Devices:      []report.Device{step.DeviceOf(o.Board)},
+		Devices:      []report.Device{o.device()},
 		Coefficients: []report.Coefficient{}, Points: []report.Point{},
-		Script: o.script(),
+		Script: o.script(), Warnings: o.warnings(),
 	}
 	if o.Program == nil {
 		return r, nil
@@ -38,10 +40,28 @@ func (o *Outcome) Report(ctx context.Context) (*report.Report, error) {
 	}
 	r.Script.Lines = holders(o.Program, 5)
 	r.Points = append(r.Points, report.Point{Batch: 1, Device: r.Devices[0].Name, Run: run})
-	if o.OOMs() > 0 && o.Kind() != OutOfMemory {
-		r.Warnings = append(r.Warnings, report.Warning{What: fmt.Sprintf("the script caught %d errors for want of memory", o.OOMs())})
-	}
 	return r, nil
+}
+
+// warnings are what the figures do not show.
+func (o *Outcome) warnings() []report.Warning {
+	var all []report.Warning
+	warn := func(hint, format string, args ...any) {
+		all = append(all, report.Warning{What: fmt.Sprintf(format, args...), Hint: hint})
+	}
+	known := stack.Releases()
+	release, err := stack.Lookup(o.Torch().Version)
+	if err == nil && !slices.Contains(known, release.Release()) {
+		warn("library functions that it alone calls do nothing; replays for other boards go by the nearest release",
+			"PyTorch %s is not among the releases that vprof knows, %s to %s", o.Torch().Version, known[0], known[len(known)-1])
+	}
+	if o.Unknown > 0 {
+		warn("the figures lack them", "libraries were asked for %d workspaces whose size nobody knows", o.Unknown)
+	}
+	if o.OOMs() > 0 && o.Kind() != OutOfMemory {
+		warn("", "the script caught %d errors for want of memory", o.OOMs())
+	}
+	return all
 }
 
 // OOMs is how many allocations failed.
@@ -62,7 +82,8 @@ func (o *Outcome) script() *report.Script {
 	s := &report.Script{
 		Command: o.Args, Torch: torch.Version, CUDA: torch.CUDA, Result: results[o.Kind()], ExitCode: o.ExitCode,
 		Steps: nonNil(o.Steps()), Optimizers: nonNil(end.Optimizers), Ended: end.Reason,
-		Seconds: o.Seconds, Host: o.HostPeak, Lines: []report.Component{}, Diverted: nonNil(o.Diverted()),
+		Seconds: o.Seconds, Host: o.HostPeak, Lines: []report.Component{},
+		Diverted: nonNil(o.Diverted()), Spared: o.paths("kept"), Idle: o.Idle,
 	}
 	if failure.Kind != "" {
 		s.Error, s.Traceback = failure.Kind+": "+failure.Text, failure.Traceback
@@ -89,10 +110,14 @@ func nonNil[T any](list []T) []T {
 func (o *Outcome) run(ctx context.Context, r *report.Report) (*report.Run, error) {
 	end := o.End()
 	out := &report.Run{
-		Simulated: o.StandIns != "", Fits: o.Kind() != OutOfMemory,
+		Simulated: o.Device == "", Fits: o.Kind() != OutOfMemory,
 		Requested: end.Requested, Allocated: end.Allocated, Reserved: end.Reserved,
 		Device: end.Reserved + o.Board.Context, Context: o.Board.Context,
 		Retries: end.Retries, Phases: o.phases(),
+	}
+	if o.Device != "" {
+		out.Others, out.Device = o.Others, max(o.used()-o.Others, end.Reserved)
+		out.Context = out.Device - end.Reserved
 	}
 	highest := slices.MaxFunc(out.Phases, func(a, b report.Phase) int { return cmp.Compare(a.PeakAllocated, b.PeakAllocated) })
 	out.PeakPhase = step.PhaseName(program.Phase{Step: highest.Step, Name: highest.Name})
@@ -115,6 +140,24 @@ func (o *Outcome) run(ctx context.Context, r *report.Report) (*report.Run, error
 		out.Classes[program.Temporaries].Bytes += rest
 	}
 	return out, nil
+}
+
+// device is the board as reports show it.
+func (o *Outcome) device() report.Device {
+	d := step.DeviceOf(o.Board)
+	if o.Device != "" {
+		d.Name, d.Simulated = o.Device, false
+	}
+	return d
+}
+
+// used is the most of the board that was in use at the end of a phase, by anybody.
+func (o *Outcome) used() int64 {
+	most := int64(0)
+	for _, e := range o.of("mark") {
+		most = max(most, e.Used)
+	}
+	return most
 }
 
 // plenty is more memory than any run needs, in bytes.

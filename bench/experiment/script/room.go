@@ -86,6 +86,19 @@ func removeAbandoned() {
 	}
 }
 
+// removeMade removes the folders that the command has made and put nothing into, since that
+// went to the room.
+func removeMade(events []Event) {
+	for _, e := range slices.Backward(events) {
+		if e.Name != "made" {
+			continue
+		}
+		if what, err := os.Lstat(e.Path); err == nil && what.IsDir() {
+			_ = os.Remove(e.Path) // unless there is something in it
+		}
+	}
+}
+
 // offline keeps experiment trackers from recording a run that is not real.
 var offline = []string{
 	"WANDB_MODE=offline", "COMET_OFFLINE=1", "COMET_MODE=disabled", "NEPTUNE_MODE=offline", "CLEARML_OFFLINE_MODE=1",
@@ -119,10 +132,13 @@ func (c *Command) environment(r *room) ([]string, error) {
 		}
 		env = append(env, "GROUP_RANK=0", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29500")
 	}
-	if c.StandIns == "" {
-		return env, nil
+	switch {
+	case c.StandIns != "":
+		return c.withBoard(r, env)
+	case c.Device != "":
+		set("CUDA_VISIBLE_DEVICES", c.visible(os.Getenv("CUDA_VISIBLE_DEVICES")))
 	}
-	return c.withBoard(r, env)
+	return env, nil
 }
 
 // compiling is what torch.compile goes by. What Inductor caches lies in the room: timings of autotuning
@@ -152,6 +168,16 @@ func (c *Command) withBoard(r *room, env []string) ([]string, error) {
 	env = append(env, "VPROF_STANDINS="+c.StandIns, "VPROF_BOARD="+r.path("board"),
 		"VPROF_STANDIN_LOG="+r.path("missing"), "VPROF_ORACLE="+r.path("oracle"))
 	return env, nil
+}
+
+// visible is the GPU of the machine that the command sees: one of those that it would see otherwise.
+func (c *Command) visible(otherwise string) string {
+	number := strings.TrimPrefix(c.Device, "cuda:")
+	index, err := strconv.Atoi(number)
+	if all := strings.Split(otherwise, ","); otherwise != "" && err == nil && index < len(all) {
+		return all[index]
+	}
+	return number
 }
 
 // prepended is a list of paths with another before it.

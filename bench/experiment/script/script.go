@@ -27,6 +27,10 @@ type Command struct {
 	// StandIns is the folder of libraries that give PyTorch the board, with a folder for
 	// each major version of CUDA; empty to run on the GPU of the machine.
 	StandIns string
+	// Device names that GPU ("cuda:0"), of which other processes hold Others bytes; empty
+	// with StandIns.
+	Device string
+	Others int64
 	// Steps is how often each optimizer steps before training is ended; zero for all.
 	Steps int
 	// Until is "eval" or "save" where training goes on until one has been seen, "end" to
@@ -95,10 +99,11 @@ func Run(ctx context.Context, c Command) (*Outcome, error) {
 	if err := log.read(); err != nil {
 		return nil, err
 	}
+	removeMade(log.all)
 	o := &Outcome{Command: c, Seconds: time.Since(began).Seconds(), Late: late, events: log.all}
 	o.Asked, o.Modeled = server.Counts()
 	o.ended(p.Err(), cmd.ProcessState)
-	return o, o.readTrace()
+	return o, errors.Join(o.readNative(room), o.readTrace())
 }
 
 // told hands events on, and tells the server which Python there is.

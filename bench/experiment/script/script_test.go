@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -123,14 +124,66 @@ func TestFailuresHaveTheirKind(t *testing.T) {
 	require.Contains(t, []script.Kind{script.TimedOut, script.Fits}, o.Kind())
 }
 
+func TestCrashesOfNativeCodeNameTheLine(t *testing.T) {
+	o, _ := trial(t, script.Command{Steps: 3}, "crash")
+	require.Equal(t, script.Failed, o.Kind())
+	r, err := o.Report(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "Segmentation fault: in native code", r.Script.Error)
+	require.Contains(t, r.Script.Traceback, "train.py")
+	require.Equal(t, 128+int(syscall.SIGSEGV), r.Script.ExitCode)
+}
+
+func TestPyTorchThatCannotBeUsed(t *testing.T) {
+	for _, c := range []struct {
+		cuda string
+		run  script.Command
+		want script.Kind
+	}{
+		{"", script.Command{}, script.NoCUDA},
+		{"11.8", script.Command{StandIns: t.TempDir()}, script.NoCUDA},
+		{"11.8", script.Command{Device: "cuda:0"}, script.Fits},
+		{"13.0", script.Command{Device: "cuda:9"}, script.NoGPU},
+	} {
+		t.Setenv("FAKE_CUDA", c.cuda)
+		c.run.Steps = 1
+		o, said := trial(t, c.run)
+		require.Equal(t, c.want, o.Kind(), said)
+	}
+	t.Setenv("FAKE_CUDA", "13.2")
+	o, _ := trial(t, script.Command{Steps: 1, Device: "cuda:0", Others: 1000})
+	r, err := o.Report(t.Context())
+	require.NoError(t, err)
+	require.Contains(t, r.Warnings[0].What, "PyTorch 2.99.0 is not among the releases")
+	require.False(t, r.Points[0].Run.Simulated)
+	run := r.Points[0].Run
+	require.Equal(t, run.Reserved+4096-1000, run.Device, "what the driver says is used, less what others hold")
+}
+
 func TestWhatIsSavedGoesElsewhere(t *testing.T) {
 	o, said := trial(t, script.Command{Steps: 3}, "save")
 	require.Equal(t, script.Fits, o.Kind(), said)
-	require.Len(t, o.Diverted(), 1)
-	require.Equal(t, "m.part", filepath.Base(o.Diverted()[0]))
+	require.Len(t, o.Diverted(), 2)
+	require.Equal(t, "m.pt", filepath.Base(o.Diverted()[1]), "which m.part became")
 	require.NoFileExists(t, "m.pt")
 	_, _ = trial(t, script.Command{Steps: 3, KeepFiles: true}, "save")
 	require.FileExists(t, "m.pt")
+}
+
+// The script finds again what went elsewhere, by whatever function, and what was there before is
+// as it was.
+func TestFilesAreFoundAgainAndOthersSpared(t *testing.T) {
+	o, said := trial(t, script.Command{Steps: 3}, "files")
+	require.Equal(t, script.Fits, o.Kind(), said)
+	var left []string
+	require.NoError(t, filepath.WalkDir(".", func(path string, _ os.DirEntry, err error) error {
+		left = append(left, path)
+		return err
+	}))
+	require.Equal(t, []string{".", "fresh.txt", "log.txt", "real.pt"}, left, said)
+	log, err := os.ReadFile("log.txt")
+	require.NoError(t, err)
+	require.Equal(t, "old line\n", string(log))
 }
 
 func TestProgramsThatAreNotThere(t *testing.T) {

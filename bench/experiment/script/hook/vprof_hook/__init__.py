@@ -15,6 +15,7 @@ The environment says what to do:
     VPROF_TRITON     set if Triton is to compile the kernels of torch.compile
 """
 
+import faulthandler
 import importlib.abc
 import importlib.machinery
 import os
@@ -30,9 +31,8 @@ def watch():
 
     sys.meta_path.insert(0, Finder({
         "torch": watch_torch,
-        "safetensors.torch": files.divert_safetensors,
-        "lightning.fabric.utilities.cloud_io": files.divert_lightning,
-        "lightning_fabric.utilities.cloud_io": files.divert_lightning,
+        "safetensors": files.divert_safetensors,
+        "safetensors.torch": files.divert_safetensors_torch,
         "torch.distributed.launcher.api": ranks.start_one_rank,
         "torch._inductor.runtime.triton_heuristics": compiling.spare_triton,
         "torch._inductor.codegen.wrapper": compiling.name_lines,
@@ -43,6 +43,7 @@ def watch_torch(torch):
     """Called when torch has been imported."""
     from . import files, ranks, training
 
+    faulthandler.enable(open(events.folder("fault-%d" % os.getpid()), "w"), all_threads=False)
     events.send("torch", version=torch.__version__, cuda=torch.version.cuda or "", python=sys.executable, available=torch.cuda.is_available())
     files.divert(torch)
     ranks.answer_for_others(torch)

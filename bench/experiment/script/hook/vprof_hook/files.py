@@ -1,74 +1,33 @@
-"""Keeps a run that is not real from spoiling files: what it saves goes to a folder of vprof."""
+"""Keeps a run that is not real from spoiling files: what it saves goes to a folder of vprof.
 
+That folder mirrors the tree of the real one: /data/best.pt is saved/data/best.pt, where every
+process of the run finds it again, by torch.load, open, os.stat or a listing of /data.
+"""
+
+import builtins
 import functools
+import io
 import os
 import shutil
+import sys
+import tempfile
 
 from . import events
 
 # Files of weights, by which a folder is known as a checkpoint.
-CHECKPOINTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".distcp")
+CHECKPOINTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".distcp", ".pth.tar", ".onnx", ".gguf", ".pt2")
 
+# Files that libraries open without Python, or that compilers read: they stay where they are put.
+NATIVE = (
+    ".arrow", ".parquet", ".feather", ".mmap", ".db", ".sqlite", ".sqlite3", ".h5", ".hdf5", ".lmdb", ".mdb", ".lock", ".so", ".o",
+    ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".ninja", ".py", ".pyc",
+)
 
-class Diversion:
-    """Files that were written elsewhere, by the path that the script knows."""
+real_open, real_stat, real_mkdir, real_remove = io.open, os.stat, os.mkdir, os.remove
 
-    def __init__(self):
-        self.places = {}
-
-    def place(self, path):
-        """Where a file goes instead, and vprof is told once."""
-        path = os.path.abspath(os.fspath(path))
-        if path not in self.places:
-            os.makedirs(events.folder("saved"), exist_ok=True)
-            name = "%d-%d-%s" % (os.getpid(), len(self.places), os.path.basename(path))
-            self.places[path] = events.folder("saved", name)
-            events.send("diverted", path=path)
-        return self.places[path]
-
-    def found(self, path):
-        """Where a file is: elsewhere if the script has written it in this run."""
-        try:
-            return self.places.get(os.path.abspath(os.fspath(path)), path)
-        except TypeError:  # a file object
-            return path
-
-    def move(self, call):
-        """os.rename or os.replace, which scripts call to put a file in place when it is complete."""
-
-        @functools.wraps(call)
-        def wrapped(source, target, **kwargs):
-            moved = self.found(source)
-            if moved is source:
-                return call(source, target, **kwargs)
-            del self.places[os.path.abspath(os.fspath(source))]
-            self.places[os.path.abspath(os.fspath(target))] = moved
-            return None
-
-        return wrapped
-
-    def keep_checkpoints(self, rmtree):
-        """shutil.rmtree, which must not remove checkpoints of real runs."""
-
-        @functools.wraps(rmtree)
-        def wrapped(path, *args, **kwargs):
-            if any(name.endswith(CHECKPOINTS) for name in listed(path)):
-                events.send("kept", path=os.path.abspath(os.fspath(path)))
-                return None
-            return rmtree(path, *args, **kwargs)
-
-        wrapped.avoids_symlink_attacks = rmtree.avoids_symlink_attacks
-        return wrapped
-
-
-diversion = Diversion()
-
-
-def listed(folder):
-    try:
-        return os.listdir(folder)
-    except (OSError, TypeError):
-        return []
+OWN = os.getcwd()  # where the script was started
+made = set()  # folders that this process has made
+told = set()  # files that vprof knows of
 
 
 def diverts():
@@ -76,50 +35,279 @@ def diverts():
     return not os.environ.get("VPROF_KEEP")
 
 
+# Where files are.
+
+
+def mirror(path):
+    """Where a file goes instead."""
+    return events.folder("saved", os.path.abspath(os.fspath(path)).lstrip(os.sep))
+
+
+def named(path):
+    """Tells whether something is a path, and not a file object or a number."""
+    return isinstance(path, (str, os.PathLike)) and isinstance(os.fspath(path), str)
+
+
+def found(path):
+    """Where a file is: elsewhere if this run has written it."""
+    if not named(path):
+        return path
+    other = mirror(path)
+    return other if exists(other) else path
+
+
+def place(path, copied=False):
+    """Where a file is to be written; with a copy of what is there if it is only changed."""
+    folder = os.path.dirname(os.path.abspath(os.fspath(path)))
+    if not os.path.isdir(folder):
+        return path  # to fail as it would have
+    other = mirror(path)
+    os.makedirs(os.path.dirname(other), exist_ok=True)
+    if copied and exists(path) and not os.path.lexists(other):
+        shutil.copyfile(path, other)
+    if other not in told:
+        told.add(other)
+        events.send("diverted", path=os.path.abspath(os.fspath(path)))
+    return other
+
+
+def exists(path):
+    """Tells whether a path is of a regular file."""
+    try:
+        return os.path.stat.S_ISREG(real_stat(path).st_mode)
+    except OSError:
+        return False
+
+
+# Which files.
+
+
+def goes(path):
+    """Tells whether a file that is opened for writing goes elsewhere: a checkpoint, a file that was
+    there before, one in a folder that this run has made, and what trackers note."""
+    path = os.path.abspath(os.fspath(path))
+    folder, name = os.path.split(path)
+    if name.endswith(NATIVE) or cached(folder):
+        return False
+    return name.endswith(CHECKPOINTS) or name.startswith("events.out.tfevents") or folder in made or exists(path)
+
+
+def cached(folder):
+    """Tells whether a folder is of a cache, of the system, or for temporary files."""
+    if within(folder, events.folder()) or within(folder, "/dev") or within(folder, "/proc"):
+        return True
+    inner = folder[len(OWN):] if within(folder, OWN) else folder
+    if "site-packages" in inner or any(part.startswith(".") for part in inner.split(os.sep)):
+        return True
+    return any(within(folder, root) and not within(OWN, root) for root in caches())
+
+
+def caches():
+    yield tempfile.gettempdir()
+    yield sys.prefix
+    for name, value in os.environ.items():
+        if name.endswith(("_HOME", "_CACHE", "CACHE_DIR", "_EXTENSIONS_DIR")) and os.path.isabs(value):
+            yield value.rstrip(os.sep)
+
+
+def within(path, folder):
+    return path == folder or path.startswith(folder + os.sep)
+
+
+# Python's own functions.
+
+
+def opened(file, mode="r", *args, **kwargs):
+    """open, of files that are elsewhere or go there."""
+    if named(file):
+        if set(mode) & set("wax+"):
+            if os.path.lexists(mirror(file)) or goes(file):
+                file = place(file, copied=not set(mode) & set("wx"))
+        else:
+            file = found(file)
+    return real_open(file, mode, *args, **kwargs)
+
+
+def following(call):
+    """A function of paths that finds what is elsewhere."""
+
+    @functools.wraps(call)
+    def wrapped(path, *args, **kwargs):
+        return call(found(path), *args, **kwargs)
+
+    return wrapped
+
+
+def moving(call):
+    """os.rename or os.replace, which scripts call to put a file in place when it is complete."""
+
+    @functools.wraps(call)
+    def wrapped(source, target, **kwargs):
+        if not named(source) or not named(target) or kwargs:
+            return call(source, target, **kwargs)
+        origin = found(source)
+        if origin is source and spared(source) and goes(target):
+            return copied(source, target)
+        if origin is source and (os.path.isdir(source) or not goes(target)):
+            call(source, target)
+            if os.path.isdir(mirror(source)):
+                os.makedirs(os.path.dirname(mirror(target)), exist_ok=True)
+                shutil.move(mirror(source), mirror(target))
+            source, target = os.path.abspath(source), os.path.abspath(target)
+            for path in sorted(path for path in made if within(path, source)):
+                make(target + path[len(source):])
+            return None
+        there = place(target)
+        if there is target:
+            raise FileNotFoundError(2, "No such file or directory", target)
+        return shutil.move(origin, there) and None
+
+    return wrapped
+
+
+def spared(path):
+    """Tells whether a file is a checkpoint of a real run, which is not to be removed."""
+    path = os.path.abspath(os.fspath(path))
+    if not path.endswith(CHECKPOINTS) or cached(os.path.dirname(path)) or not exists(path):
+        return False
+    events.send("kept", path=path)
+    return True
+
+
+def copied(source, target):
+    """Puts a copy of a file where another goes."""
+    with real_open(source, "rb") as file, real_open(place(target), "wb") as copy:
+        shutil.copyfileobj(file, copy)
+
+
+def removed(path, **kwargs):
+    """os.remove, which must not remove checkpoints of real runs."""
+    if not named(path) or found(path) is path and not spared(path):
+        real_remove(path, **kwargs)
+    elif found(path) is not path:
+        real_remove(found(path))
+
+
+def removing(rmtree):
+    """shutil.rmtree, which must not either."""
+
+    @functools.wraps(rmtree)
+    def wrapped(path, *args, **kwargs):
+        if named(path):
+            if any(name.endswith(CHECKPOINTS) for _, _, names in os.walk(path) for name in names if exists(os.path.join(path, name))):
+                events.send("kept", path=os.path.abspath(os.fspath(path)))
+                return None
+            rmtree(mirror(path), ignore_errors=True)
+        return rmtree(path, *args, **kwargs)
+
+    wrapped.avoids_symlink_attacks = rmtree.avoids_symlink_attacks
+    return wrapped
+
+
+def make(path):
+    """Remembers a folder that the run has made; vprof removes it at the end if it is empty."""
+    path = os.path.abspath(os.fspath(path))
+    made.add(path)
+    if not cached(path):
+        events.send("made", path=path)
+
+
+@functools.wraps(os.mkdir)
+def making(path, *args, **kwargs):
+    real_mkdir(path, *args, **kwargs)
+    if named(path) and not kwargs.get("dir_fd"):
+        make(path)
+
+
+def listing(listdir):
+    @functools.wraps(listdir)
+    def wrapped(path="."):
+        names = listdir(path)
+        if named(path) and os.path.isdir(mirror(path)):
+            names += [name for name in listdir(mirror(path)) if name not in names and not os.path.isdir(os.path.join(mirror(path), name))]
+        return names
+
+    return wrapped
+
+
+def scanning(scandir):
+    class Entries:
+        """The entries of a folder, and of its mirror those that it lacks."""
+
+        def __init__(self, path):
+            self.real, self.other = scandir(path), scandir(mirror(path))
+
+        def __iter__(self):
+            names = set()
+            for entry in self.real:
+                names.add(entry.name)
+                yield entry
+            yield from (entry for entry in self.other if entry.name not in names and not entry.is_dir())
+
+        def __next__(self):
+            self.rest = getattr(self, "rest", None) or iter(self)
+            return next(self.rest)
+
+        def close(self):
+            self.real.close()
+            self.other.close()
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            self.close()
+
+    @functools.wraps(scandir)
+    def wrapped(path="."):
+        return Entries(path) if named(path) and os.path.isdir(mirror(path)) else scandir(path)
+
+    return wrapped
+
+
+def patch(module, name, function):
+    """Puts a function in the place of another, for those as well who ask what it can do."""
+    for able in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks, os.supports_effective_ids):
+        if getattr(module, name) in able:
+            able.add(function)
+    setattr(module, name, function)
+
+
 def divert(torch):
-    """Has torch.save write elsewhere, and torch.load read it from there."""
+    """Has what the script saves written elsewhere, and read from there."""
     if not diverts():
         return
-    save, load = torch.save, torch.load
+    torch.save, torch.load = saving(torch.save), following(torch.load)
+    torch.jit.save, torch.jit.load = saving(torch.jit.save), following(torch.jit.load)
+    builtins.open = io.open = opened
+    for name in ("rename", "replace"):
+        patch(os, name, moving(getattr(os, name)))
+    for name in ("stat", "access", "utime", "chmod", "listxattr", "getxattr", "setxattr"):
+        patch(os, name, following(getattr(os, name)))
+    patch(os, "remove", removed)
+    patch(os, "unlink", removed)
+    patch(os, "mkdir", making)
+    patch(os, "listdir", listing(os.listdir))
+    patch(os, "scandir", scanning(os.scandir))
+    shutil.rmtree = removing(shutil.rmtree)
+
+
+def saving(save):
+    """A function that saves an object to a file."""
 
     @functools.wraps(save)
-    def diverted_save(obj, f, *args, **kwargs):
-        return save(obj, diversion.place(f) if isinstance(f, (str, os.PathLike)) else f, *args, **kwargs)
+    def wrapped(obj, f, *args, **kwargs):
+        return save(obj, place(f) if named(f) else f, *args, **kwargs)
 
-    @functools.wraps(load)
-    def diverted_load(f, *args, **kwargs):
-        return load(diversion.found(f), *args, **kwargs)
-
-    torch.save, torch.load = diverted_save, diverted_load
-    os.rename, os.replace = diversion.move(os.rename), diversion.move(os.replace)
-    shutil.rmtree = diversion.keep_checkpoints(shutil.rmtree)
+    return wrapped
 
 
 def divert_safetensors(module):
-    """The same for safetensors."""
-    if not diverts():
-        return
-    save_file, load_file = module.save_file, module.load_file
-
-    @functools.wraps(save_file)
-    def diverted_save(tensors, filename, *args, **kwargs):
-        return save_file(tensors, diversion.place(filename), *args, **kwargs)
-
-    @functools.wraps(load_file)
-    def diverted_load(filename, *args, **kwargs):
-        return load_file(diversion.found(filename), *args, **kwargs)
-
-    module.save_file, module.load_file = diverted_save, diverted_load
+    """The same for safetensors, which opens files by itself."""
+    if diverts():
+        module.safe_open = following(module.safe_open)
 
 
-def divert_lightning(module):
-    """The same for Lightning, which saves to memory and writes that by itself."""
-    if not diverts():
-        return
-    save = module._atomic_save
-
-    @functools.wraps(save)
-    def diverted_save(checkpoint, filepath):
-        return save(checkpoint, diversion.place(filepath))
-
-    module._atomic_save = diverted_save
+def divert_safetensors_torch(module):
+    if diverts():
+        module.save_file = saving(module.save_file)

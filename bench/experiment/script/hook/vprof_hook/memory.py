@@ -54,7 +54,8 @@ class Memory:
             self.highest[name] = max(self.highest.get(name, 0), amount["peak"])
         self.keep(device, stats)
         self.reset(device)
-        events.send("mark", step=step, phase=phase, **facts)
+        free, total = self.torch.cuda.mem_get_info(device)
+        events.send("mark", step=step, phase=phase, used=total - free, **facts)
 
     def keep(self, device, stats):
         """Remembers the peaks for the script, which does not know that they are reset."""

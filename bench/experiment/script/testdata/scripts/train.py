@@ -1,6 +1,11 @@
 """Trains with what the arguments say, for as long as it is let."""
 
+import ctypes
+import glob
 import os
+import pathlib
+import shutil
+import subprocess
 import sys
 
 import torch
@@ -24,7 +29,42 @@ def train(model, optimizer, scaler):
     del x
 
 
+def files():
+    """Saves, copies, lists, moves and removes files, as scripts do with checkpoints."""
+    os.makedirs("out/ckpt", exist_ok=True)
+    torch.save({"a": 1}, "out/ckpt/a.pt")
+    assert os.path.isfile("out/ckpt/a.pt")
+    assert glob.glob("out/ckpt/*.pt") == ["out/ckpt/a.pt"]
+    assert [p.name for p in pathlib.Path("out").rglob("*.pt")] == ["a.pt"]
+    shutil.copy2("out/ckpt/a.pt", "out/ckpt/best.pt")
+    assert torch.load("out/ckpt/best.pt") == {"a": 1}
+    os.remove("out/ckpt/a.pt")
+    assert os.listdir("out/ckpt") == ["best.pt"]
+    with open("log.txt", "a") as log:
+        log.write("new line\n")
+    with open("log.txt") as log:
+        assert log.read() == "old line\nnew line\n"
+    pathlib.Path("out/metrics.json").write_text("{}")
+    assert pathlib.Path("out/metrics.json").stat().st_size == 2
+    with open("fresh.txt", "w") as fresh:
+        fresh.write("not there before\n")
+    os.replace("real.pt", "moved.pt")
+    os.remove("real.pt")
+    with open("moved.pt") as moved:
+        assert moved.read() == "real"
+    shutil.copytree("out", "copy")
+    shutil.rmtree("copy")
+    assert not os.path.exists("copy/ckpt/best.pt")
+    os.rename("out", "new")
+    script = "import torch; assert torch.load('new/ckpt/best.pt') == {'a': 1}"
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
 args = sys.argv[1:]
+if "files" in args:
+    for name, text in ("log.txt", "old line\n"), ("real.pt", "real"):
+        subprocess.run([sys.executable, "-c", f"open({name!r}, 'w').write({text!r})"], check=True, env={})
+    files()
 m = model()
 adam = torch.optim.Adam(m.parameters())
 scaler = torch.amp.GradScaler(finite="skip" not in args)
@@ -47,6 +87,8 @@ for it in range(40):
         peak = torch.Tensor(9000)
         del peak
         m.train()
+    if "crash" in args:
+        ctypes.string_at(0)
     if "fail" in args:
         raise ValueError("no such luck")
     print("iteration", it, "peak", torch.cuda.max_memory_allocated(), flush=True)

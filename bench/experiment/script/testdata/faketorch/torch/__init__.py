@@ -1,13 +1,14 @@
 """As much of PyTorch as the hook touches, with an allocator that only counts."""
 
 import importlib
+import os
 import pickle
 import sys
 import time
 import types
 
 __version__ = "2.99.0"
-version = types.SimpleNamespace(cuda="13.2")
+version = types.SimpleNamespace(cuda=os.environ.get("FAKE_CUDA", "13.2"))
 
 
 class Counter:
@@ -83,8 +84,9 @@ def reset(_device):
 
 _C = types.SimpleNamespace(_cuda_memoryStats=stats, _cuda_resetPeakMemoryStats=reset, _cuda_getDevice=lambda: 0)
 cuda = types.SimpleNamespace(
-    is_available=lambda: True, _lazy_call=lambda call: call(), empty_cache=lambda: None, get_device_name=lambda: "fake",
+    is_available=lambda: os.environ.get("CUDA_VISIBLE_DEVICES") != "9", _lazy_call=lambda call: call(), empty_cache=lambda: None, get_device_name=lambda: "fake",
     memory=types.SimpleNamespace(_record_memory_history=lambda **_: None, _snapshot=lambda: {"device_traces": [counter.trace]}),
+    mem_get_info=lambda _: ((1 << 34) - 4096 - counter.peak, 1 << 34),
     max_memory_allocated=lambda: _C._cuda_memoryStats(0)["allocated_bytes"]["all"]["peak"],
 )
 
@@ -138,4 +140,5 @@ def load(f):
         return pickle.load(file)
 
 
+jit = types.SimpleNamespace(save=save, load=load)
 optim = importlib.import_module("torch.optim")

@@ -1,0 +1,58 @@
+package script
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// readNative reads what the libraries noted (VPROF_STANDIN_LOG), and what Python said of a crash in
+// native code.
+func (o *Outcome) readNative(r *room) error {
+	noted, err := os.ReadFile(r.path("missing"))
+	if err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	seen := map[string]bool{}
+	for line := range strings.Lines(string(noted)) {
+		kind, what, _ := strings.Cut(strings.TrimSpace(line), " ")
+		switch {
+		case seen[line]: // by another process
+		case kind == "default":
+			o.Idle = append(o.Idle, what)
+		case kind == "unanswered":
+			o.Unknown++
+		}
+		seen[line] = true
+	}
+	faults, err := filepath.Glob(r.path("fault-*"))
+	if err != nil {
+		return err
+	}
+	for _, path := range faults {
+		said, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if said = bytes.TrimSpace(said); len(said) > 0 {
+			o.fault = string(said)
+		}
+	}
+	return nil
+}
+
+// crash is the end of a process by a signal in native code, as faulthandler of Python tells it: with
+// the Python lines that led there, and the library function that did nothing, if one was called.
+func (o *Outcome) crash() Event {
+	if o.fault == "" {
+		return Event{}
+	}
+	first, _, _ := strings.Cut(o.fault, "\n")
+	kind := strings.TrimPrefix(first, "Fatal Python error: ")
+	e := Event{Name: "error", Kind: kind, Text: "in native code", Traceback: o.fault}
+	if n := len(o.Idle); n > 0 {
+		e.Text += "; of the library functions that did nothing, the last that was called first is " + o.Idle[n-1]
+	}
+	return e
+}
