@@ -3,6 +3,7 @@
 
 GO       ?= go
 PYTHON   ?= python3
+SHELL    := bash
 TOOL     := $(GO) tool -modfile=tools/linters/go.mod
 # A number of inputs, or a time like 1m. A time can end with the error "context
 # deadline exceeded" on a busy machine, whatever was found.
@@ -16,7 +17,7 @@ CUDA_PKG := $(CUDA_LIB) ./cmd/...
 # Tests of the command line that drive a device: those with the tag. The others
 # are the plain build's.
 CUDA_RUN  = '^($(shell grep -l '^//go:build cuda' cmd/vprof/*_test.go | xargs grep -oh '^func Test[[:alnum:]]*' | cut -c6- | paste -sd '|'))$$'
-.PHONY: all build static cuda test test-cuda test-slurm gpu-check gpu-check-build race lint fmt record-check bench fuzz fuzz-nightly golden pictures cover kernels kernels-check cuda-header standins standins-check clean
+.PHONY: all build static cuda test test-cuda test-slurm gpu-check gpu-check-build race lint fmt record-check bench fuzz fuzz-nightly golden pictures cover kernels kernels-check cuda-header standins standins-check wheel wheels wheel-check clean
 
 all: build lint test
 
@@ -73,6 +74,29 @@ record-check: ## the Python of tools/ and of vprof capture; needs a PYTHON with 
 	$(PYTHON) -m unittest discover -s models/capture -p '*_test.py'
 	$(PYTHON) -m unittest discover -s tools/record -p '*_test.py'
 	$(PYTHON) -m unittest discover -s tools/evidence -p '*_test.py'
+
+# The version of a wheel: that of the tag, or of what came after it.
+WHEEL_VERSION = $(shell git describe --tags --match 'v*' 2>/dev/null | sed -E 's/^v//; s/-([0-9]+)-g.*/.dev\1/' | grep . || echo 0.dev0)
+WHEEL = VPROF_VERSION=$(WHEEL_VERSION) $(PYTHON) -m pip wheel -q --no-deps -w dist ./python
+
+wheel: build ## dist/vprof_gpu-*.whl for this machine: the binary and the Python package
+	rm -rf dist && VPROF_BINARY=$(CURDIR)/vprof $(WHEEL)
+
+# What GOOS and GOARCH are called in wheels. Go's oldest macOS is 12.
+WHEEL_TARGETS := linux/amd64/manylinux_2_17_x86_64.musllinux_1_1_x86_64 linux/arm64/manylinux_2_17_aarch64.musllinux_1_1_aarch64 \
+	darwin/amd64/macosx_12_0_x86_64 darwin/arm64/macosx_12_0_arm64 windows/amd64/win_amd64
+
+wheels: wheel ## and those for other systems, which plan, and say that they use no GPU
+	@set -e; for t in $(WHEEL_TARGETS); do IFS=/ read -r os arch tag <<< "$$t"; \
+	  bin=dist/$$os-$$arch/vprof$$([ $$os = windows ] && echo .exe || true); \
+	  CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch $(GO) build -trimpath -ldflags=-s -o $$bin ./cmd/vprof; \
+	  VPROF_BINARY=$(CURDIR)/$$bin VPROF_PLATFORM=$$tag $(WHEEL); rm -r dist/$$os-$$arch; done
+
+wheel-check: wheel ## the wheel installs into an empty environment and plans there; the package's tests
+	$(PYTHON) -m venv dist/empty && dist/empty/bin/pip install -q --no-index --find-links dist vprof-gpu
+	dist/empty/bin/vprof plan --model gpt2 --gpu rtx-4090
+	cd python && ../dist/empty/bin/python -m unittest discover -s tests
+	@for f in dist/*.whl; do [ $$(stat -c %s $$f) -le 40000000 ] || { echo "$$f is larger than 40 MB"; exit 1; }; done
 
 lint: ## formatting, vet and the linters of .golangci.yml
 	@unformatted="$$($(TOOL) gofumpt -l .)"; \

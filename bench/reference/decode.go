@@ -155,7 +155,7 @@ func (r *Record) validate() error {
 		return bad("status", "want ok, oom or error, found %q", r.Status)
 	case r.Status == Error && r.Error == "":
 		return bad("error", "missing: a record of status error must say what PyTorch raised")
-	case r.Status == OK && len(r.Phases) == 0 && !r.Exported && !r.FineTuned:
+	case r.Status == OK && len(r.Phases) == 0 && r.Runs == 0 && !r.Exported && !r.FineTuned:
 		return bad("phases", "empty")
 	case r.PeakReserved < r.PeakAllocated:
 		return bad("peak_reserved", "%d is below the %d allocated", r.PeakReserved, r.PeakAllocated)

@@ -97,6 +97,8 @@ func FileName(spec string) string {
 // have a record there already.
 func decoderOf(first []byte) (decode func([]byte) (Record, error), header bool) {
 	switch {
+	case isMeasured(first):
+		return decodeMeasured, false
 	case isExported(first):
 		return decodeExported, false
 	case isRank(first):

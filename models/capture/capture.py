@@ -909,6 +909,8 @@ def write(opts, model, example, place, seen, program, free, symbols):
     extra["dies"], unseen = lifetimes(seen, nodes, graph)
     if unseen > len(seen.ops) // 100:
         notes.append(f"{unseen} of {len(seen.ops)} operators of forward are not in the exported graph; lifetimes around them are a guess")
+    named = {n: [isinstance(d, tuple) and d[0] == "batch" for d in i.dims] for n, i in example.inputs.items() if isinstance(i, Input)}
+    extra["batch_dims"] = {n: dims.index(True) for n, dims in named.items() if True in dims[1:] and not dims[0]}
     extra["checkpointed"] = list(dict.fromkeys(m for m, _, _, reentrant in seen.regions if m and not reentrant))
     extra["reentrant"] = list(dict.fromkeys(m for m, _, _, reentrant in seen.regions if m and reentrant))
     extra["custom_functions"] = [{"name": n, "line": line} for n, line in dict.fromkeys(seen.functions)]

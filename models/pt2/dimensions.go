@@ -29,18 +29,19 @@ type dimensions struct {
 const most = 1 << 24
 
 // findDimensions takes the first dimension of the first input that has one for
-// the batch, and makes settings of the other symbols.
+// the batch, or the one that capture was told, and makes settings of the other symbols.
 func findDimensions(p *export.Program) *dimensions {
 	d := &dimensions{symbols: map[string]string{}}
+	var at map[string]int
 	if p.Extra != nil {
-		d.affine = p.Extra.Batch
+		d.affine, at = p.Extra.Batch, p.Extra.BatchDims
 	}
 	for i := range p.Inputs {
 		in := &p.Inputs[i]
-		if in.Role != export.UserInput || in.Number || len(in.Sizes) == 0 {
+		if in.Role != export.UserInput || in.Number || at[in.Name] < 0 || at[in.Name] >= len(in.Sizes) {
 			continue
 		}
-		first := in.Sizes[0]
+		first := in.Sizes[at[in.Name]]
 		if d.fixed == 0 && first.Expr == nil {
 			d.fixed = int(first.Int)
 		}

@@ -35,6 +35,8 @@ type Extra struct {
 	Parameters map[string][]int64     `json:"parameters,omitempty"`
 	Buffers    map[string]ExtraBuffer `json:"buffers,omitempty"`
 	Batch      *Batch                 `json:"batch,omitempty"`
+	// BatchDims are the dimensions that the user called batch, by input: the first unless told.
+	BatchDims map[string]int `json:"batch_dims,omitempty"`
 }
 
 // CustomFunction is an autograd.Function and the line that called it.

@@ -1,0 +1,39 @@
+"""Puts the vprof binary into the wheel, as a script on the PATH.
+
+`make wheel` says which binary that is (VPROF_BINARY) and, where it is of another system, for which platforms
+(VPROF_PLATFORM, a wheel's platform tag). There is no other way to build the package: Python cannot compile vprof.
+"""
+
+import os
+import pathlib
+import platform
+import re
+import sysconfig
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+
+def platform_of(binary):
+    """The platform tag of a binary that was built here: Linux by the newest glibc symbol that it asks for (PEP 600);
+    without any it is static, and runs with musl, too."""
+    if platform.system() != "Linux":
+        return re.sub(r"\W", "_", sysconfig.get_platform())
+    machine = platform.machine()
+    # Symbol versions stand in the string table of the dynamic linker, which ends each with a zero.
+    minors = re.findall(rb"\0GLIBC_2\.(\d+)(?:\.\d+)?(?=\0)", pathlib.Path(binary).read_bytes())
+    if minors:
+        return f"manylinux_2_{max(map(int, minors))}_{machine}"
+    return f"manylinux_2_17_{machine}.musllinux_1_1_{machine}"
+
+
+class BinaryHook(BuildHookInterface):
+    def initialize(self, version, build_data):
+        binary = os.environ.get("VPROF_BINARY")
+        if version == "editable" or not binary:
+            raise SystemExit(
+                "vprof-gpu is installed from a wheel, since its command is written in Go: "
+                "pip install vprof-gpu, or build the wheel from a clone of vprof with `make wheel`"
+            )
+        build_data["pure_python"] = False
+        build_data["tag"] = "py3-none-" + (os.environ.get("VPROF_PLATFORM") or platform_of(binary))
+        build_data["shared_scripts"] = {binary: "vprof" + pathlib.Path(binary).suffix}

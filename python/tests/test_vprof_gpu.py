@@ -1,0 +1,146 @@
+"""The package against the real command: that of the wheel, or what VPROF_BINARY names."""
+
+import contextlib
+import importlib.util
+import json
+import os
+import sys
+import tempfile
+import types
+import unittest
+import warnings
+from unittest import mock
+
+import vprof_gpu
+from vprof_gpu import command
+from vprof_gpu.watching import Watch
+
+
+class CommandTest(unittest.TestCase):
+    def test_options_become_flags(self):
+        options = {
+            "model": "gpt2", "batch": [4, 8], "seq_len": 512, "amp": None, "checkpointing": True, "liger": False,
+            "set": {"images": 2, "packed": 0},
+        }
+        self.assertEqual(list(command.flags(options)), [
+            "--model=gpt2", "--batch=4,8", "--seq-len=512", "--checkpointing", "--liger=false",
+            "--set=images=2", "--set=packed=0",
+        ])
+
+    def test_a_refusal_is_an_error_in_the_commands_words(self):
+        with self.assertRaisesRegex(vprof_gpu.VprofError, "gpt3") as refused:
+            vprof_gpu.plan(model="gpt3", gpu="t4")
+        self.assertEqual(refused.exception.exit_code, 2)
+
+    def test_without_a_command_the_error_says_what_to_do(self):
+        with mock.patch.dict(os.environ, {"PATH": ""}):
+            os.environ.pop("VPROF_BINARY", None)
+            with mock.patch.object(command.importlib.metadata, "files", return_value=None):
+                with self.assertRaisesRegex(vprof_gpu.VprofError, "pip install vprof-gpu"):
+                    command.binary()
+
+
+class ResultsTest(unittest.TestCase):
+    def test_plan(self):
+        plan = vprof_gpu.plan(model="gpt2", batch=[2, 4], gpu=["t4", "rtx-4090"], amp="fp16")
+        self.assertEqual([(p.gpu, p.batch) for p in plan.points], [(g, b) for g in ("t4", "rtx-4090") for b in (2, 4)])
+        for p in plan.points:
+            self.assertEqual(p.device.bytes, sum(p.components.values()))
+            self.assertLessEqual(p.allocated.bytes, p.reserved.bytes)
+            self.assertLessEqual(p.device.low_bytes, p.device.bytes)
+            self.assertTrue(p.fits)
+        self.assertEqual(plan.case["amp"], "fp16")
+        self.assertIn("<td>rtx-4090</td>", plan._repr_html_())
+
+    def test_what_does_not_fit_is_an_answer(self):
+        plan = vprof_gpu.plan(model="gpt2", batch=512, gpu="t4")
+        self.assertFalse(plan.points[0].fits)
+        smoke = vprof_gpu.smoke(model="gpt2", batch=512, gpu="t4")
+        self.assertFalse(smoke.safe)
+        self.assertIn("not safe", smoke._repr_html_())
+
+    def test_fit_and_smoke_agree(self):
+        fit = vprof_gpu.fit(model="gpt2", gpu="rtx-4090", stage="full", amp="bf16", checkpointing=False)
+        self.assertGreater(fit.best.largest_batch, 0)
+        self.assertIn("recommended", fit._repr_html_())
+        smoke = vprof_gpu.smoke(model="gpt2", gpu="rtx-4090", amp="bf16", batch=fit.best.largest_batch)
+        self.assertTrue(smoke.safe)
+        self.assertTrue(all(c.need_bytes <= smoke.limit_bytes for c in smoke.checks))
+
+    def test_text_in_a_table_is_escaped(self):
+        document = dict(vprof_gpu.plan(model="gpt2", gpu="t4").document)
+        document["case"] = {**document["case"], "model": "<script>"}
+        self.assertNotIn("<script>", vprof_gpu.Plan.read(document)._repr_html_())
+
+
+class WatchTest(unittest.TestCase):
+    """A PyTorch that only counts stands in for the real one."""
+
+    def torch(self, allocated, reserved, memory):
+        cuda = types.SimpleNamespace(
+            is_available=lambda: True, current_device=lambda: 0, max_memory_allocated=lambda: allocated,
+            max_memory_reserved=lambda: reserved, get_device_name=lambda: "NVIDIA GeForce RTX 4090",
+            get_device_properties=lambda device: types.SimpleNamespace(total_memory=memory),
+        )
+        return mock.patch.dict(sys.modules, torch=types.SimpleNamespace(cuda=cuda, __version__="2.15.0"))
+
+    def setUp(self):
+        self.plan = vprof_gpu.plan(model="gpt2", batch=4, gpu="rtx-4090")
+
+    def test_the_third_step_is_compared_and_written_once(self):
+        p = self.plan.points[0]
+        with tempfile.TemporaryDirectory() as folder, self.torch(p.allocated.bytes, p.reserved.bytes, p.memory_bytes):
+            path = os.path.join(folder, "peaks.jsonl")
+            peaks = Watch(self.plan, record=path)
+            logs = [peaks.after(step) for step in (1, 2, 3, 4)]
+            self.assertEqual([bool(each) for each in logs], [False, False, True, False])
+            self.assertEqual(logs[2]["vprof/allocated_error"], 0)
+            with open(path) as f:
+                lines = [json.loads(line) for line in f]
+            self.assertEqual([line["peak_reserved"] for line in lines], [p.reserved.bytes])
+
+    def test_a_margin_that_shrinks_is_warned_of_once(self):
+        p = self.plan.points[0]
+        for reserved, words in ((p.memory_bytes, "are left"), (p.reserved.high_bytes + 1, "upper end")):
+            with self.torch(0, reserved, p.memory_bytes), warnings.catch_warnings(record=True) as seen:
+                warnings.simplefilter("always")
+                peaks = Watch(self.plan)
+                for step in range(1, 6):
+                    peaks.after(step)
+            self.assertEqual(len(seen), 1)
+            self.assertIn(words, str(seen[0].message))
+
+
+@unittest.skipUnless(importlib.util.find_spec("torch"), "this Python has no PyTorch")
+class CaptureTest(unittest.TestCase):
+    def setUp(self):
+        import torch
+
+        self.folder = self.enterContext(tempfile.TemporaryDirectory()) if hasattr(self, "enterContext") else "."
+        self.model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 8))
+
+    def needs(self, path, batch):
+        return vprof_gpu.plan(model=path, batch=batch, gpu="t4", loss="sum").points[0].allocated.bytes
+
+    def test_a_module_of_this_process_is_planned(self):
+        import torch
+
+        path = vprof_gpu.capture(self.model, torch.zeros(4, 64), os.path.join(self.folder, "mlp.pt2"))
+        self.assertLess(self.needs(path, 8), self.needs(path, 8192))
+        self.assertFalse(any(p.is_meta for p in self.model.parameters()))
+
+    def test_another_dimension_is_the_batch(self):
+        import torch
+
+        path = vprof_gpu.capture(self.model, torch.zeros(7, 4, 64), os.path.join(self.folder, "rows.pt2"), batch_dim=1)
+        self.assertLess(self.needs(path, 8), self.needs(path, 8192))
+
+    def test_what_cannot_be_exported_is_refused_in_vprofs_words(self):
+        import torch
+
+        with contextlib.redirect_stderr(None), self.assertRaises(vprof_gpu.VprofError):
+            vprof_gpu.capture(self.model, torch.zeros(4, 63), os.path.join(self.folder, "wrong.pt2"))
+
+
+if __name__ == "__main__":
+    unittest.main()
