@@ -80,7 +80,7 @@ func (l Levers) checkQAT(m *Model, c *Case) (field, reason string) {
 	switch {
 	case l.QAT.IsZero():
 	case !m.Levers.QAT:
-		return at, "vprof puts rounded layers in the place of those of transformers (hf:config.json) alone"
+		return at, "vprof puts rounded layers in the place of those of transformers (hf:config.json) and of exported models (.pt2)"
 	case l.Quantize != "":
 		return at, "layers in few bits have nothing to round; leave out --quantize"
 	case c.Strategy != nil && c.Strategy.Name == TP:

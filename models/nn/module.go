@@ -80,7 +80,9 @@ type Buffer struct {
 	DType trace.DType
 	// OfWeights says that it has the type of the weights.
 	OfWeights bool
-	Away      bool // another rank of a pipeline has it
+	// Constant says that it is a tensor of an exported graph and not registered with a module.
+	Constant bool
+	Away     bool // another rank of a pipeline has it
 }
 
 // NewBufferOfWeights is a buffer of the type that the weights have.
@@ -226,21 +228,14 @@ func (t *Tree) module(v reflect.Value, layer any, path string) {
 	}); ok {
 		names, own := l.ownParameters()
 		for i, p := range own {
-			t.Parameters = append(t.Parameters, p)
-			t.names = append(t.names, parameterName{path, names[i]})
+			t.parameter(p, path, names[i])
 		}
 	}
 	fields := fieldsOf(v.Type())
 	for _, f := range fields.tensors {
 		switch x := v.Field(f.index).Interface().(type) {
 		case *Parameter:
-			if x != nil && x.tree == t {
-				t.tied = append(t.tied, tiedParameter{x, path})
-			} else if x != nil {
-				x.tree = t
-				t.Parameters = append(t.Parameters, x)
-				t.names = append(t.names, parameterName{path, f.name})
-			}
+			t.parameter(x, path, f.name)
 		case *Buffer:
 			if x != nil {
 				t.Buffers = append(t.Buffers, x)
@@ -268,6 +263,20 @@ func (t *Tree) module(v reflect.Value, layer any, path string) {
 	}
 	if l, ok := layer.(mover); ok {
 		t.moved = append(t.moved, l)
+	}
+}
+
+// parameter notes a parameter of a module, which may be nil. Of several modules that have it the
+// first gives it its name.
+func (t *Tree) parameter(p *Parameter, module, own string) {
+	switch {
+	case p == nil:
+	case p.tree == t:
+		t.tied = append(t.tied, tiedParameter{p, module})
+	default:
+		p.tree = t
+		t.Parameters = append(t.Parameters, p)
+		t.names = append(t.names, parameterName{module, own})
 	}
 }
 
@@ -377,6 +386,18 @@ func (t *Tree) To(tape *trace.Tape) {
 			tape.Elsewhere(x.Away, func() { x.Tensor = tape.Hold(tape.New(moving, program.Buffers, x.DType, x.Dims...)) })
 		case mover:
 			x.afterMove(tape)
+		}
+	}
+}
+
+// Each calls functions for parameters and buffers, in the order in which .to(device) moves them.
+func (t *Tree) Each(parameter func(*Parameter), buffer func(*Buffer)) {
+	for _, m := range t.moved {
+		switch x := m.(type) {
+		case *Parameter:
+			parameter(x)
+		case *Buffer:
+			buffer(x)
 		}
 	}
 }

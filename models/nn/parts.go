@@ -17,6 +17,7 @@ type Parts struct {
 	own      []string
 	weights  []*Parameter
 	buffers  []*Buffer
+	moved    func(t *trace.Tape)
 }
 
 // Add puts a layer in, under a name or a path, and returns the module itself.
@@ -36,6 +37,23 @@ func (p *Parts) In(name string) *Parts {
 func (p *Parts) Own(name string, dims ...int64) *Parts {
 	p.own, p.weights = append(p.own, name), append(p.weights, NewParameter(dims...))
 	return p
+}
+
+// Put gives the module a parameter that there is already, which other modules may have, too.
+func (p *Parts) Put(name string, w *Parameter) {
+	p.own, p.weights = append(p.own, name), append(p.weights, w)
+}
+
+// PutBuffer gives the module a buffer that there is already.
+func (p *Parts) PutBuffer(b *Buffer) { p.buffers = append(p.buffers, b) }
+
+// Moved has f run when the module has come to a device, and with it what is in it.
+func (p *Parts) Moved(f func(t *trace.Tape)) { p.moved = f }
+
+func (p *Parts) afterMove(t *trace.Tape) {
+	if p.moved != nil {
+		t.Elsewhere(p.weights[0].Away, func() { p.moved(t) })
+	}
 }
 
 // Buffer gives the module a buffer.

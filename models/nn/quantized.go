@@ -20,15 +20,17 @@ const (
 )
 
 // QuantizeLinears holds the linear layers of a model as bitsandbytes does, but not
-// those given: it replaces them with layers that cannot be trained.
-func QuantizeLinears(model any, q *Quantizer, but ...Layer) {
+// those given: it replaces them with layers that cannot be trained, and returns how many there are.
+func QuantizeLinears(model any, q *Quantizer, but ...Layer) (replaced int) {
 	walkLinears(model, true, but, func(v reflect.Value, _ string) {
 		l, ok := v.Interface().(*Linear)
 		if !ok {
 			return // transformers leaves other layers alone
 		}
-		v.Set(reflect.ValueOf(q.Layer(l)))
+		v.Set(reflect.ValueOf(q.layer(l)))
+		replaced++
 	})
+	return replaced
 }
 
 // Quantizer makes the layers of one model that bitsandbytes holds.
@@ -49,15 +51,8 @@ func NewQuantizer(q Quantization, compute trace.DType) *Quantizer {
 // they compute in, and keep their inputs for a backward that has no use for them.
 func (q *Quantizer) Early() { q.early = true }
 
-// Quantized is a linear layer whose weight cannot be trained.
-type Quantized interface {
-	Projection
-	// Load brings the weight to the device and packs it there, and returns it.
-	Load(t *trace.Tape) *trace.Tensor
-}
-
-// Layer is a linear layer as bitsandbytes holds it, with the bias of l.
-func (q *Quantizer) Layer(l *Linear) Quantized {
+// layer is a linear layer as bitsandbytes holds it, with the bias of l.
+func (q *Quantizer) layer(l *Linear) Projection {
 	if q.q == Int8 {
 		return newLinear8bit(l)
 	}
@@ -87,12 +82,6 @@ func newLinear4bit(l *Linear, double bool, compute trace.DType, shared *bool) *L
 }
 
 func (l *Linear4bit) widths() (in, out int64) { return l.in, l.out }
-
-// Load implements [Quantized].
-func (l *Linear4bit) Load(t *trace.Tape) *trace.Tensor {
-	l.packed.quantize(t)
-	return l.Weight.Tensor
-}
 
 // adapterType is the type that peft makes adapters beside the layer in.
 func (l *Linear4bit) adapterType() trace.DType { return l.compute }
@@ -187,12 +176,6 @@ func newLinear8bit(l *Linear) *Linear8bit {
 }
 
 func (l *Linear8bit) widths() (in, out int64) { return l.in, l.out }
-
-// Load implements [Quantized].
-func (l *Linear8bit) Load(t *trace.Tape) *trace.Tensor {
-	l.packed.quantize(t)
-	return l.Weight.Tensor
-}
 
 // adapterType is the type that peft makes adapters beside the layer in.
 func (l *Linear8bit) adapterType() trace.DType { return trace.F32 }

@@ -28,8 +28,10 @@ func TestEarlyLayersKeepInputs(t *testing.T) {
 		q.Early()
 		l := nn.NewLinear(512, 1024, false)
 		l.Weight.DType = trace.BF16
-		packed := q.Layer(l)
-		packed.Load(tape)
+		model := nn.NewSequential(l)
+		require.Equal(t, 1, nn.QuantizeLinears(model, q))
+		nn.NewTree(model).To(tape)
+		packed := model.Layers[0]
 		x := tape.Hold(tape.New("x", program.Batch, trace.BF16, 300, 512)).Leaf()
 		from := len(tape.Program().Instructions)
 		f := tape.Frame()

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/pt2/export"
 	"github.com/vprof/vprof/profiler/aten"
 	"github.com/vprof/vprof/profiler/trace"
@@ -162,7 +163,7 @@ func (w *walker) checkpoint(r *region) {
 	w.wraps = w.wraps[len(wraps):]
 	var results []aten.Value
 	run := func(f *trace.Frame, inputs []*trace.Tensor) (outs []*trace.Tensor) {
-		inner := &walker{g: w.g, frame: f, values: slices.Clone(known), inside: r, adapters: w.adapters, packed: w.packed, weights: w.weights, wraps: wraps, whole: w.whole}
+		inner := &walker{task: w.task, frame: f, values: slices.Clone(known), inside: r, wraps: wraps}
 		outs, results = inner.runRegion(at, inputs)
 		return outs
 	}
@@ -219,7 +220,7 @@ func (w *walker) returned(r *region, outs []*trace.Tensor, results []aten.Value)
 
 // recomputed runs a region under the kind of checkpointing that the case has.
 func (w *walker) recomputed(module string, run func(*trace.Frame, []*trace.Tensor) []*trace.Tensor, inputs []*trace.Tensor) []*trace.Tensor {
-	if !w.reentrant {
+	if w.c.Recompute != models.Reentrant {
 		return w.frame.CheckpointAll(run, inputs...)
 	}
 	return []*trace.Tensor{w.frame.CheckpointReentrant(func(f *trace.Frame, in []*trace.Tensor) *trace.Tensor {

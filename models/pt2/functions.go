@@ -153,7 +153,7 @@ func (w *walker) function(name string, r *region) {
 	outs := w.frame.Apply(&trace.Function{
 		Name: name + "Backward",
 		Forward: func(f *trace.Frame, ctx *trace.FunctionContext, inputs []*trace.Tensor) (outs []*trace.Tensor) {
-			inner := &walker{g: w.g, frame: f, values: known, inside: r, inFunction: true, weights: w.weights, packed: w.packed, whole: w.whole, note: w.note}
+			inner := &walker{task: w.task, frame: f, values: known, inside: r, inFunction: true, note: w.note}
 			outs, results = inner.runRegion(at, inputs)
 			ctx.SaveForBackward(inputs...)
 			return outs

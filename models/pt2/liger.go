@@ -335,7 +335,7 @@ func hasLigerLoss(p *export.Program) bool {
 }
 
 // useLiger has the graph run by liger-kernel's kernels, if the case asks for them.
-func (t *trainer) useLiger() error {
+func (t *task) useLiger() error {
 	if !t.c.Liger {
 		return nil
 	}

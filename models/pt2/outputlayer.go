@@ -307,3 +307,20 @@ func (l *outputLayer) without(g *graph) *graph {
 	}
 	return out
 }
+
+// returned are the nodes whose results the model returns, as they are or scaled and capped.
+func returned(p *export.Program) map[int]bool {
+	out := map[int]bool{}
+	maker := usesOf(p).maker
+	for _, r := range p.Results {
+		for v := r.Value; v >= 0 && maker[v] >= 0; {
+			n := &p.Nodes[maker[v]]
+			out[maker[v]] = true
+			if !scaling[short(n.Target)] || !alone(n) {
+				break
+			}
+			v = taken(n, "self")
+		}
+	}
+	return out
+}

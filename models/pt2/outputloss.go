@@ -35,23 +35,22 @@ func readsTokens(p *export.Program) bool {
 
 // head is the output layer as a module, with the loss that calls it.
 type head struct {
-	t       *trainer
+	t       *task
 	l       *outputLayer
 	setting string // that asks for it
 	weight  int32
-	bias    *tensor
 	loss    hf.OutputLoss
 }
 
 // chunkLoss has scores and loss computed for some tokens at a time, if the case asks for
 // it: the nodes that do it for all at once go. The error is of the setting that it names.
-func (t *trainer) chunkLoss() (setting string, err error) {
+func (t *task) chunkLoss() (setting string, err error) {
 	switch {
 	case t.c.Settings[linearLoss] == 1:
 		setting = linearLoss
 	case t.c.Settings[chunkedLoss] > 1:
 		setting = chunkedLoss
-	case t.evaluating && t.c.Loss == Output: // liger-kernel's forward has all scores then
+	case !t.Training() && t.c.Loss == Output: // liger-kernel's forward has all scores then
 		return "", nil
 	case t.c.Settings[fusedLoss] == 1:
 		setting = fusedLoss
@@ -70,9 +69,6 @@ func (t *trainer) chunkLoss() (setting string, err error) {
 	h := &head{t: t, l: l, setting: setting, weight: taken(&t.g.Nodes[l.linear], "weight")}
 	if err := h.check(); err != nil {
 		return setting, err
-	}
-	if b := taken(&t.g.Nodes[l.linear], "bias"); b >= 0 {
-		h.bias = t.w.of(b)
 	}
 	h.loss = hf.OutputLoss{Output: h, Adjust: h.adjust, OwnLabels: l.ownLabels}
 	t.g, t.head = l.without(t.g), h
@@ -120,7 +116,7 @@ func (h *head) check() error {
 			return fmt.Errorf("%s takes the scores as the output layer gives them, and this model scales or caps them; use --chunked-loss N", name)
 		case taken(n, "bias") >= 0:
 			return fmt.Errorf("vprof describes %s of a layer without a bias, and %s has one; use --chunked-loss N", name, n.Module)
-		case h.t.adapters[h.weight] != nil || h.t.packed[h.weight] != nil:
+		case h.t.replaced(h.weight):
 			return fmt.Errorf("%s multiplies by the weight of %s alone, which has an adapter or is packed; leave it out of --lora target=", name, n.Module)
 		}
 	}
@@ -156,7 +152,7 @@ func (h *head) wrapped(wraps []*wrapped) error {
 
 // of is the loss of hidden states and their labels.
 func (h *head) of(f *trace.Frame, x, labels *trace.Tensor) *trace.Tensor {
-	weight := h.t.w.of(h.weight).x
+	weight := h.t.of[h.weight].tensor()
 	switch {
 	case h.setting == linearLoss:
 		return h.loss.Linear(f, x, weight, labels)
@@ -170,25 +166,19 @@ func (h *head) of(f *trace.Frame, x, labels *trace.Tensor) *trace.Tensor {
 
 // Forward maps hidden states [rows, width] to scores [rows, classes].
 func (h *head) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
-	var y *trace.Tensor
-	if q := h.t.packed[h.weight]; q != nil {
-		y = f.Call(q, x)
-	} else {
-		var bias *trace.Tensor
-		if h.bias != nil {
-			bias = h.bias.x
-		}
-		y = x.Linear(h.t.w.of(h.weight).x, bias)
+	if s := h.t.sites[h.weight]; s != nil {
+		return s.layer().Forward(f, x)
 	}
-	if a := h.t.adapters[h.weight]; a != nil {
-		y = a.apply(f, x, y)
+	var bias *trace.Tensor
+	if b := h.t.of[taken(&h.t.g.Nodes[h.l.linear], "bias")]; b != nil {
+		bias = b.tensor()
 	}
-	return y
+	return x.Linear(h.t.of[h.weight].tensor(), bias)
 }
 
 // adjust runs the nodes that scale or cap scores.
 func (h *head) adjust(f *trace.Frame, scores **trace.Tensor) {
-	w := &walker{g: h.t.g, frame: f}
+	w := &walker{task: h.t, frame: f}
 	for _, i := range h.l.adjust {
 		n, op := &h.t.g.Nodes[i], h.t.g.calls[i].op
 		given := make([]aten.Arg, len(n.Inputs))

@@ -5,43 +5,19 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/models/pt2/export"
 	"github.com/vprof/vprof/profiler/aten"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// linears are the paths of the modules whose weights linear layers use.
-func (t *trainer) linears() []string {
-	weight := map[int32]string{}
-	for _, x := range t.w.parameters {
-		if path, ok := strings.CutSuffix(x.name, ".weight"); ok {
-			for _, v := range x.values {
-				weight[v] = path
-			}
-		}
-	}
-	var out []string
-	for i := range t.g.Nodes {
-		n := &t.g.Nodes[i]
-		if n.Target != linear {
-			continue
-		}
-		if w := find(n, "weight"); w != nil {
-			if path := weight[w.Ref]; path != "" && !slices.Contains(out, path) {
-				out = append(out, path)
-			}
-		}
-	}
-	return out
-}
-
 // wholeShapes are the shapes of the graph's values where no rank shares a layer: a forward
 // pass on a tape of its own shows them. A file has sizes as the model computed them then,
 // and a rank that has a part of a tensor computes smaller ones.
-func (t *trainer) wholeShapes(tape *trace.Tape) [][]int64 {
+func (t *task) wholeShapes(tape *trace.Tape, net *nn.Tree) [][]int64 {
 	scratch := trace.New(tape.Board(), *tape.Rules(), trace.Options{})
-	t.w.to(scratch)
-	t.load(scratch)
+	net.To(scratch)
+	t.Load(scratch, int64(t.c.Batch))
 	f := scratch.Frame()
 	w := t.walker(f.CallFrame())
 	w.regions = nil

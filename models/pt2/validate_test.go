@@ -10,8 +10,8 @@ import (
 )
 
 func TestAGraphOfOneSizeIsValidatedAtThatAlone(t *testing.T) {
-	v := &validator{trainer: &trainer{c: models.Case{Model: "net.pt2", Batch: 4}}, sizes: &dimensions{fixed: 4}}
-	require.ErrorContains(t, v.Validate(nil, 8), "net.pt2 was exported with a batch of 4 alone")
+	graph := &task{c: models.Case{Model: "net.pt2", Batch: 4}, sizes: &dimensions{fixed: 4}}
+	require.ErrorContains(t, graph.sized(8), "net.pt2 was exported with a batch of 4 alone")
 }
 
 func TestEvaluationTurnsOffWhatLooksAtTheMode(t *testing.T) {

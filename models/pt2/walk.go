@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/models/pt2/export"
 	"github.com/vprof/vprof/profiler/aten"
 	"github.com/vprof/vprof/profiler/trace"
@@ -13,7 +12,7 @@ import (
 // walker runs the nodes of a graph on a tape. Each tensor is held by its values:
 // the frame has a name for every one that Python still refers to.
 type walker struct {
-	g      *graph
+	*task
 	frame  *trace.Frame
 	values []aten.Value
 	// regions are those that backward recomputes, in order; inside is the one that
@@ -22,28 +21,19 @@ type walker struct {
 	inside  *region
 	// inFunction says that the nodes are those of an autograd.Function's forward.
 	inFunction bool
-	// adapters are beside linear layers, by the values of their weights.
-	adapters map[int32]*adapter
-	// packed are the layers that bitsandbytes holds, by the values of their weights.
-	packed map[int32]nn.Quantized
-	// reentrant is the older kind of checkpointing.
-	reentrant bool
-	// weights is the type of the model's weights.
-	weights trace.DType
 	// wraps are the calls of wrapped modules that come, open those that run, the
 	// innermost last.
 	wraps, open []*wrapped
-	// whole are the shapes of values where a rank may have a part only, note takes
-	// them down; nil for most.
-	whole [][]int64
-	note  func(v int32, x *trace.Tensor)
-	// evaluating is model.eval().
-	evaluating bool
+	// note takes down what values are; nil for most.
+	note func(v int32, x *trace.Tensor)
 }
 
 // run runs the nodes from begin to end.
 func (w *walker) run(begin, end int) {
 	for i := begin; i < end; i++ {
+		if block, ok := w.gates[i]; ok && (w.inside == nil || i > w.inside.begin) {
+			w.task.enter(block)
+		}
 		if len(w.wraps) > 0 {
 			w.enter(i)
 		}
@@ -149,11 +139,12 @@ func (w *walker) call(n *export.Node, c *call) {
 		w.bind(n, []aten.Value{v})
 		return
 	}
-	if l := w.layer(n); l != nil {
-		out := []aten.Value{w.frame.Call(l, w.values[find(n, "input").Ref].(*trace.Tensor))}
-		w.adapt(n, out)
-		w.bind(n, out)
-		return
+	if n.Target == linear {
+		x, isTensor := w.values[max(0, taken(n, "input"))].(*trace.Tensor)
+		if weight := taken(n, "weight"); isTensor && w.replaced(weight) {
+			w.bind(n, []aten.Value{w.frame.Call(w.sites[weight].layer(), x)})
+			return
+		}
 	}
 	given := make([]aten.Arg, len(n.Inputs))
 	for i := range n.Inputs {
@@ -163,7 +154,7 @@ func (w *walker) call(n *export.Node, c *call) {
 	if w.whole != nil {
 		w.localize(n, given)
 	}
-	if w.evaluating {
+	if !w.Training() {
 		evaluate(given)
 	}
 	args, err := c.op.Bind(given...)
@@ -176,14 +167,18 @@ func (w *walker) call(n *export.Node, c *call) {
 			w.fail(n, err)
 		}
 	}
-	switch {
-	case n.Target == linear && w.adapters != nil:
-		w.adapt(n, out)
-	case n.Target == embedding && w.reentrant && w.adapters != nil:
-		requireInputGrads(out)
+	if x, ok := out[0].(*trace.Tensor); ok && w.inputGrads && n.Target == embedding && !x.RequiresGrad() {
+		x.Leaf() // as the hook of enable_input_require_grads()
 	}
 	w.bind(n, out)
 }
+
+// linear is the operator of linear layers, which levers put others in the place of; embedding that
+// whose result is the first to require gradients where checkpointing needs that.
+const (
+	linear    = "torch.ops.aten.linear.default"
+	embedding = "torch.ops.aten.embedding.default"
+)
 
 // slice is what indexing by a range is in a graph.
 const slice = "torch.ops.aten.slice.Tensor"
@@ -199,38 +194,6 @@ func takenWhole(n *export.Node, a *aten.Args) []aten.Value {
 		return nil
 	}
 	return []aten.Value{x.Slice(d, 0, x.Size(d))}
-}
-
-// requireInputGrads is the hook of enable_input_require_grads(): reentrant checkpointing
-// differentiates nothing whose inputs do not require gradients.
-func requireInputGrads(out []aten.Value) {
-	if x, ok := out[0].(*trace.Tensor); ok && !x.RequiresGrad() {
-		x.Leaf()
-	}
-}
-
-// layer is the layer of a call that bitsandbytes holds; nil if it holds none.
-func (w *walker) layer(n *export.Node) nn.Quantized {
-	if n.Target != linear || w.packed == nil {
-		return nil
-	}
-	if weight := find(n, "weight"); weight != nil && weight.Kind == export.Ref {
-		return w.packed[weight.Ref]
-	}
-	return nil
-}
-
-// adapt adds what the adapter of a linear layer makes, if it has one.
-func (w *walker) adapt(n *export.Node, out []aten.Value) {
-	input, weight := find(n, "input"), find(n, "weight")
-	if input == nil || weight == nil || w.adapters[weight.Ref] == nil {
-		return
-	}
-	x, isTensor := w.values[input.Ref].(*trace.Tensor)
-	y, made := out[0].(*trace.Tensor)
-	if isTensor && made {
-		out[0] = w.adapters[weight.Ref].apply(w.frame, x, y)
-	}
 }
 
 // typeOf is the type of an argument in an operator's schema.
@@ -322,7 +285,7 @@ func (w *walker) typeOf(values []export.Argument) aten.Value {
 			return x.DType()
 		}
 	}
-	return w.weights
+	return w.weightType()
 }
 
 // memoryFormats are by their numbers in the schema.
@@ -382,4 +345,17 @@ func (w *walker) fail(n *export.Node, err error) {
 		err = fmt.Errorf("%s: %w", where, err)
 	}
 	w.frame.Tape().Raise(err)
+}
+
+// evaluate changes the arguments of a call to what they are after model.eval(): dropout
+// and batch normalization look at the module's mode.
+func evaluate(given []aten.Arg) {
+	for i := range given {
+		switch given[i].Name {
+		case "train", "training":
+			given[i].Value = false
+		case "dropout_p":
+			given[i].Value = 0.0
+		}
+	}
 }

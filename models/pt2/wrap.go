@@ -1,6 +1,8 @@
 package pt2
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -9,7 +11,6 @@ import (
 	"github.com/vprof/vprof/models/pt2/export"
 	"github.com/vprof/vprof/models/train"
 	"github.com/vprof/vprof/profiler/trace"
-	"github.com/vprof/vprof/profiler/trace/distributed"
 )
 
 // wrapped is a call of a module that a strategy has wrapped.
@@ -26,50 +27,35 @@ type castArgument struct {
 	own, got *trace.Tensor
 }
 
-// distribute puts the model under the strategy of the case.
-func (t *trainer) distribute(tape *trace.Tape) (*train.Ranks, error) {
-	l := train.Layout{Modules: t.g.Modules, Linears: t.linears(), Sharing: t.sharing()}
-	for _, x := range t.w.parameters {
-		l.Params = append(l.Params, distributed.Param{Name: x.name, Tensor: &x.x})
-	}
-	for _, x := range t.w.buffers {
-		if x.role == export.Buffer {
-			l.Buffers = append(l.Buffers, x.x)
+// Wrap implements [train.Graph]. Layers that levers have put in are called as modules are.
+func (t *task) Wrap(tape *trace.Tape, net *nn.Tree, r *train.Ranks) error {
+	t.ranks = r
+	for _, m := range slices.Sorted(maps.Keys(r.Wrappers)) {
+		found := calls(t.g.Program, m)
+		for _, call := range found {
+			t.wraps = append(t.wraps, &wrapped{region: call, wrapper: r.Wrappers[m]})
+		}
+		if p := net.Path(m); p != nil && len(found) == 0 {
+			tape.Wrap(p, r.Wrappers[m])
 		}
 	}
-	if t.g.Blocks != "" {
-		l.Blocks = train.Matching(t.g.Blocks, t.g.Modules)
-	}
-	r, err := train.Distribute(tape, t.c, l)
-	if err != nil {
-		return nil, err
-	}
-	for m, w := range r.Wrappers {
-		for _, call := range calls(t.g.Program, m) {
-			t.wraps = append(t.wraps, &wrapped{region: call, wrapper: w})
-		}
-	}
-	slices.SortFunc(t.wraps, func(a, b *wrapped) int {
-		if a.begin != b.begin {
-			return a.begin - b.begin
-		}
-		return b.end - a.end // the outer one first
+	slices.SortStableFunc(t.wraps, func(a, b *wrapped) int {
+		return cmp.Or(a.begin-b.begin, b.end-a.end) // the outer one first
 	})
 	if t.head != nil {
 		if err := t.head.wrapped(t.wraps); err != nil {
-			return nil, &models.CaseError{Model: t.c.Model, Field: t.head.setting, Reason: err.Error()}
+			return &models.CaseError{Model: t.c.Model, Field: t.head.setting, Reason: err.Error()}
 		}
 	}
-	tape.Mark("wrap")
-	return r, nil
+	return nil
 }
 
-// sharing are the modules whose code uses a parameter, by its name, that is not their own.
-func (t *trainer) sharing() map[string][]string {
+// Sharing implements [train.Graph].
+func (t *task) Sharing() map[string][]string {
 	names := map[int32]string{}
-	for _, x := range t.w.parameters {
-		for _, v := range x.values {
-			names[v] = x.name
+	for v, w := range t.of {
+		if w.Parameter != nil {
+			names[v] = w.name
 		}
 	}
 	out := map[string][]string{}
@@ -172,13 +158,4 @@ func within(wraps []*wrapped, r *region) []*wrapped {
 		}
 	}
 	return out
-}
-
-// Parts implements [models.Wrappable].
-func (t *trainer) Parts() []models.Part {
-	numel := map[string]int64{}
-	for _, x := range t.w.parameters {
-		numel[x.name] = x.numel()
-	}
-	return train.PartsOf(t.g.Modules, train.Matching(t.g.Blocks, t.g.Modules), numel)
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// adapt puts adapters into the task's model as peft does. With checkpointing
+// adapt puts adapters into the task's model as peft does, and returns those that come to the device
+// after the model. With checkpointing
 // on, peft has the input embeddings require gradients. Adapters are in fp32
 // whatever the weights are in (autocast_adapter_dtype).
 func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
@@ -50,7 +51,11 @@ func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
 		return wrong(reason)
 	}
 	if made = append(made, parameters...); len(made) == 0 {
-		return wrong(noneAdapted(c.LoRA, nn.LinearPaths(a.Model(), but...)))
+		paths := nn.LinearPaths(a.Model(), but...)
+		if len(paths) == 0 {
+			paths = nn.LinearPaths(a.Model())
+		}
+		return wrong(noneAdapted(c.LoRA, paths))
 	}
 	for _, l := range made {
 		if !nn.TakesMagnitude(l) {
@@ -63,13 +68,16 @@ func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
 	if c.Checkpointing {
 		a.RequireInputGrads()
 	}
-	nn.Later(made)
 	if c.LoRA.DoRA != "" && c.Strategy != nil {
 		return wrong("vprof records DoRA on one GPU; leave out --strategy")
 	}
 	if c.Strategy.DeepSpeed() || c.LoRA.InWeightsType { // DeepSpeed brings all of the model to one type
 		nn.AdapterType(made, weightType(c.Weights))
 	}
+	if _, exported := task.(Graph); exported { // which has its adapters before it comes to the device
+		return nil, nil
+	}
+	nn.Later(made)
 	return made, nil
 }
 
@@ -82,8 +90,13 @@ func pack(a Adaptable, c models.Case, stay []nn.Layer) error {
 	if c.PacksHead() {
 		stay = stay[len(a.Unadapted()):]
 	}
-	q := Quantizer(c)
-	nn.QuantizeLinears(a.Model(), q, stay...)
+	if g, ok := a.(Graph); ok {
+		stay = append(slices.Clip(stay), g.Unpacked()...)
+	}
+	q := quantizer(c)
+	if nn.QuantizeLinears(a.Model(), q, stay...) == 0 {
+		return &models.CaseError{Model: c.Model, Field: "quantize", Reason: "the model has no linear layer that bitsandbytes could hold"}
+	}
 	if c.PacksExperts() && !nn.PackExperts(nn.NewTree(a.Model()), q) {
 		return &models.CaseError{Model: c.Model, Field: "quantize", Reason: fmt.Sprintf("%s holds the experts of a mixture in few bits, and the model has none; use %s", c.Quantize, c.Packing())}
 	}
@@ -140,8 +153,8 @@ func besideParameters(c models.Case, n int, missing []string) string {
 	return ""
 }
 
-// Quantizer makes a case's packed layers.
-func Quantizer(c models.Case) *nn.Quantizer {
+// quantizer makes a case's packed layers.
+func quantizer(c models.Case) *nn.Quantizer {
 	q := nn.NewQuantizer(quantizations[c.Packing()], computeType(c))
 	if c.EarlyLayers() {
 		q.Early()

@@ -8,16 +8,15 @@ import (
 	"slices"
 
 	"github.com/vprof/vprof/models"
-	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// StagesOf describes what each rank of a pipeline does, from p, a forward pass of the whole
+// stagesOf describes what each rank of a pipeline does, from p, a forward pass of the whole
 // model. Ranks with equal descriptions run the same kernels on the same sizes, and exchange
 // tensors of the same sizes with their neighbors. places are the indices of the instructions
 // at which stages begin, trained the weights that are not frozen.
-func StagesOf(c models.Case, p *program.Program, places []int, trained []*trace.Tensor) []string {
+func stagesOf(c models.Case, p *program.Program, places []int, trained []*trace.Tensor) []string {
 	all := len(places)
 	f := fingerprints{p: p, trained: map[uint32]bool{}, made: make([]int, len(p.Buffers)), read: make([]int, len(p.Buffers))}
 	for _, x := range trained {
@@ -125,29 +124,30 @@ func (f *fingerprints) across(at int) []int64 {
 func (s stages) Ranks(scratch *trace.Tape) (ranks []string, err error) {
 	t := s.t
 	err = scratch.Try(func() {
-		blocks := t.net.Blocks()
+		blocks := t.blocks()
 		cuts, wrong := Cuts(t.c, blocks)
 		if wrong != nil {
 			scratch.Raise(wrong)
 		}
-		t.net.To(scratch)
-		nn.MoveAdapters(scratch, t.net, t.adapters)
+		t.place(scratch)
 		t.task.Load(scratch, int64(t.c.Batch))
 		p := scratch.Program()
 		places := []int{len(p.Instructions)}
-		*t.gates(scratch, blocks) = func(block string) {
+		t.gates(scratch, blocks)
+		t.border = func(block string) {
 			if slices.Contains(cuts[1:], block) {
 				places = append(places, len(p.Instructions))
 			}
 		}
 		t.net.Train(true)
-		f, loss := scratch.Frame(), (*trace.Tensor)(nil)
-		NewSession(scratch, t.c).Autocast(func() { t.task.Loss(f, &loss) })
+		f := scratch.Frame()
+		t.compute(NewSession(scratch, t.c), f)
 		f.End()
+		t.border = nil
 		if len(places) != len(cuts)-1 {
 			scratch.Raise(errors.New("blocks of a pipeline follow each other, and are called once"))
 		}
-		ranks = StagesOf(t.c, p, places, Tensors(Trainable(t.net.Parameters)))
+		ranks = stagesOf(t.c, p, places, Tensors(Trainable(t.net.Parameters)))
 	})
 	return ranks, err
 }

@@ -47,8 +47,8 @@ type Layout struct {
 	Frozen bool
 }
 
-// Distribute puts a model under the strategy of a case, as one rank does.
-func Distribute(t *trace.Tape, c models.Case, l Layout) (*Ranks, error) {
+// distribute puts a model under the strategy of a case, as one rank does.
+func distribute(t *trace.Tape, c models.Case, l Layout) (*Ranks, error) {
 	s := c.Strategy
 	w := distributed.World{Size: int64(c.GPUs)}
 	if s.Rank != nil {
@@ -210,26 +210,25 @@ func (r *Ranks) Shared() []*trace.Tensor {
 	return r.share
 }
 
-// distribute puts a model of layers under the strategy of a case.
-func (s *Session) distribute(c models.Case, net *nn.Tree) *Ranks {
-	return s.share(c, net, false)
-}
-
-// distributeReference puts a frozen model under the case's strategy where that shares out
-// weights; others have it whole.
-func (s *Session) distributeReference(c models.Case, net *nn.Tree) {
-	if sharesReference(c) {
-		s.share(c, net, true)
-	}
-}
-
 // sharesReference tells whether ranks share the weights of a frozen model.
 func sharesReference(c models.Case) bool {
 	return c.Strategy != nil && (c.Strategy.Name == models.FSDP2 || c.Strategy.Name == models.ZeRO3)
 }
 
-func (s *Session) share(c models.Case, net *nn.Tree, frozen bool) *Ranks {
-	l := Layout{Modules: net.Modules(), Blocks: net.Blocks(), Linears: net.Linears(), Frozen: frozen}
+// blocks are the modules that are wrapped, and that stages begin with, unless the case names others.
+func (t *taskTrainer) blocks() []string {
+	if t.graph != nil {
+		return t.graph.Blocks()
+	}
+	return t.net.Blocks()
+}
+
+// share puts a model under the strategy of the case; a frozen one is beside that which is trained.
+func (t *taskTrainer) share(s *Session, net *nn.Tree, frozen bool) *Ranks {
+	l := Layout{Modules: net.Modules(), Blocks: t.blocks(), Linears: net.Linears(), Frozen: frozen}
+	if frozen {
+		l.Blocks = net.Blocks()
+	}
 	names := net.Names()
 	l.Sharing = map[string][]string{}
 	for i, p := range net.Parameters {
@@ -237,24 +236,38 @@ func (s *Session) share(c models.Case, net *nn.Tree, frozen bool) *Ranks {
 		l.Sharing[names[i]] = net.Sharing(p)
 	}
 	for _, b := range net.Buffers {
-		l.Buffers = append(l.Buffers, b.Tensor)
+		if !b.Constant {
+			l.Buffers = append(l.Buffers, b.Tensor)
+		}
 	}
-	r, err := Distribute(s.Tape, c, l)
+	wrap := s.wrap
+	if t.graph != nil {
+		l.Sharing, wrap = t.graph.Sharing(), t.graph.Wrap
+	}
+	r, err := distribute(s.Tape, t.c, l)
+	if err == nil {
+		err = wrap(s.Tape, net, r)
+	}
 	if err != nil {
 		s.Tape.Raise(err)
 	}
+	s.Tape.Mark("wrap")
+	return r
+}
+
+// wrap puts wrappers around the calls of a model's modules.
+func (s *Session) wrap(_ *trace.Tape, net *nn.Tree, r *Ranks) error {
 	for m, w := range r.Wrappers {
 		p := net.Path(m)
 		if p == nil {
-			s.Tape.Raise(errors.New("there is no module " + m + " to wrap"))
+			return errors.New("there is no module " + m + " to wrap")
 		}
 		if m == "" && r.sinks != nil {
 			w = sinking{w, s.Tape, r.sinks}
 		}
 		s.Tape.Wrap(p, w)
 	}
-	s.Tape.Mark("wrap")
-	return r
+	return nil
 }
 
 // sinking is DDP around a model in Go, which copies all that the model returns while it

@@ -28,26 +28,43 @@ type layers struct {
 // [trace.Wrapper].
 type gate struct {
 	block string
-	// current is the pass that runs, nil between them: a block that backward recomputes is
-	// no border.
-	current *func(block string)
+	t     *taskTrainer
 }
 
-func (g gate) Enter([]*trace.Tensor) {
-	if *g.current != nil {
-		(*g.current)(g.block)
-	}
-}
+func (g gate) Enter([]*trace.Tensor)              { g.t.enter(g.block) }
 func (g gate) Inputs() (d trace.DType, cast bool) { return d, false }
 func (g gate) Leave([]*trace.Tensor)              {}
 
-// gates puts one before every block of a model.
-func (t *taskTrainer) gates(tape *trace.Tape, blocks []string) *func(block string) {
-	current := new(func(block string))
-	for _, b := range blocks {
-		tape.Wrap(t.net.Path(b), gate{b, current})
+// enter says that a block begins.
+func (t *taskTrainer) enter(block string) {
+	if t.border != nil {
+		t.border(block)
 	}
-	return current
+}
+
+// gates puts one before every block of a model.
+func (t *taskTrainer) gates(tape *trace.Tape, blocks []string) {
+	if t.graph == nil {
+		for _, b := range blocks {
+			tape.Wrap(t.net.Path(b), gate{b, t})
+		}
+	} else if err := t.graph.Gate(blocks, t.enter); err != nil {
+		tape.Raise(err)
+	}
+}
+
+// compute is a forward pass; result is what the loss is of where a graph returns it, and else the
+// loss itself.
+func (t *taskTrainer) compute(s *Session, f *trace.Frame) (loss, result *trace.Tensor) {
+	s.Autocast(func() {
+		if t.graph != nil {
+			result = t.graph.Compute(f, nil, &loss)
+			return
+		}
+		t.task.Loss(f, &loss)
+		result = loss
+	})
+	return loss, result
 }
 
 // survey is a pass on a tape of its own over shapes alone, which shows what crosses a
@@ -58,8 +75,8 @@ type survey struct {
 	inside    bool
 	crossings []Crossing
 	numbers   []uint32
-	// loss is what the model computes in the end.
-	loss Crossing
+	// result is what the model computes in the end.
+	result Crossing
 	// parameters and buffers are those that the stage uses.
 	parameters []*nn.Parameter
 	buffers    []*nn.Buffer
@@ -115,7 +132,8 @@ func (t *taskTrainer) survey(tape *trace.Tape, blocks []string, from, to string)
 		}
 		t.task.Load(scratch, int64(t.c.Batch))
 		entered := map[string]int{}
-		*t.gates(scratch, blocks) = func(block string) {
+		t.gates(scratch, blocks)
+		t.border = func(block string) {
 			if entered[block]++; entered[block] > 1 {
 				scratch.Raise(fmt.Errorf("block %s is called twice; a pipeline needs blocks that follow each other", block))
 			}
@@ -132,10 +150,11 @@ func (t *taskTrainer) survey(tape *trace.Tape, blocks []string, from, to string)
 		if from != "" {
 			scratch.Enter(trace.Before)
 		}
-		f, loss := scratch.Frame(), (*trace.Tensor)(nil)
-		NewSession(scratch, t.c).Autocast(func() { t.task.Loss(f, &loss) })
-		s.loss = Crossing{DType: loss.DType(), Shape: slices.Clone(loss.Shape())}
+		f := scratch.Frame()
+		_, result := t.compute(NewSession(scratch, t.c), f)
+		s.result = Crossing{DType: result.DType(), Shape: slices.Clone(result.Shape())}
 		f.End()
+		t.border = nil
 		for _, p := range t.net.Parameters {
 			if s.known[p.Storage()] {
 				s.parameters = append(s.parameters, p)
@@ -151,7 +170,7 @@ func (t *taskTrainer) survey(tape *trace.Tape, blocks []string, from, to string)
 }
 
 // stage makes the stage of the blocks from one to another.
-func (t *taskTrainer) stage(tape *trace.Tape, blocks []string, current *func(string), from, to string) (*Stage, error) {
+func (t *taskTrainer) stage(tape *trace.Tape, blocks []string, from, to string) (*Stage, error) {
 	s, err := t.survey(tape, blocks, from, to)
 	if err != nil {
 		return nil, err
@@ -163,7 +182,7 @@ func (t *taskTrainer) stage(tape *trace.Tape, blocks []string, current *func(str
 	for _, b := range s.buffers {
 		b.Away = false
 	}
-	out := &Stage{Inputs: s.crossings, Examples: append(slices.Clip(s.crossings), s.loss)}
+	out := &Stage{Inputs: s.crossings, Examples: append(slices.Clip(s.crossings), s.result)}
 	if to != "" {
 		behind, err := t.survey(tape, blocks, to, "")
 		if err != nil {
@@ -173,12 +192,12 @@ func (t *taskTrainer) stage(tape *trace.Tape, blocks []string, current *func(str
 		out.Examples = slices.Concat(out.Inputs, out.Outputs)
 	}
 	out.Trained = func() []*trace.Tensor { return Tensors(Trainable(s.parameters)) }
-	out.Forward = func(s *Session, _ int, received []*trace.Tensor) Pass { return l.forward(s, current, received) }
+	out.Forward = func(s *Session, _ int, received []*trace.Tensor) Pass { return l.forward(s, received) }
 	return out, nil
 }
 
 // forward runs the model's code with the stage's blocks as its own part.
-func (l *layers) forward(s *Session, current *func(string), received []*trace.Tensor) Pass {
+func (l *layers) forward(s *Session, received []*trace.Tensor) Pass {
 	lent := map[uint32]*trace.Tensor{}
 	for i, x := range received {
 		lent[l.numbers[i]] = x
@@ -188,7 +207,7 @@ func (l *layers) forward(s *Session, current *func(string), received []*trace.Te
 	if l.from != "" {
 		l.tape.Enter(trace.Before)
 	}
-	*current = func(block string) {
+	l.t.border = func(block string) {
 		switch block {
 		case l.from:
 			l.tape.Enter(trace.Own)
@@ -196,13 +215,13 @@ func (l *layers) forward(s *Session, current *func(string), received []*trace.Te
 			l.tape.Enter(trace.After)
 		}
 	}
-	f, loss := l.tape.Frame(), (*trace.Tensor)(nil)
-	s.Autocast(func() { l.t.task.Loss(f, &loss) })
+	f := l.tape.Frame()
+	loss, result := l.t.compute(s, f)
 	if l.to == "" {
-		l.pass.Loss, l.pass.Result = l.tape.Hold(loss), l.tape.Hold(loss)
+		l.pass.Loss, l.pass.Result = l.tape.Hold(loss), l.tape.Hold(result)
 	}
 	f.End()
-	*current = nil
+	l.t.border = nil
 	l.tape.Across(nil, nil)
 	return *l.pass
 }
@@ -242,22 +261,19 @@ func (s stages) Record(tape *trace.Tape, steps int) error { return s.t.recordPip
 // recordPipeline is Record of the stages that a rank of a pipeline has.
 func (t *taskTrainer) recordPipeline(tape *trace.Tape, steps int) error {
 	return tape.Try(func() {
-		blocks := t.net.Blocks()
+		blocks := t.blocks()
 		for _, p := range t.net.Parameters {
 			p.Away = true
 		}
 		for _, b := range t.net.Buffers {
 			b.Away = true
 		}
-		current := t.gates(tape, blocks)
-		p, err := NewPipeline(tape, t.c, blocks, func(from, to string) (*Stage, error) {
-			return t.stage(tape, blocks, current, from, to)
-		})
+		t.gates(tape, blocks)
+		p, err := NewPipeline(tape, t.c, blocks, func(from, to string) (*Stage, error) { return t.stage(tape, blocks, from, to) })
 		if err != nil {
 			tape.Raise(err)
 		}
-		t.net.To(tape)
-		nn.MoveAdapters(tape, t.net, t.adapters)
+		t.place(tape)
 		tape.Mark("model")
 		s := NewSession(tape, t.c)
 		own := slices.DeleteFunc(slices.Clone(t.net.Parameters), func(p *nn.Parameter) bool { return p.Away })
@@ -266,7 +282,7 @@ func (t *taskTrainer) recordPipeline(tape *trace.Tape, steps int) error {
 			tape.Raise(err)
 		}
 		clipped := Tensors(own)
-		if t.c.Clip == models.ClipNone {
+		if !t.clips() {
 			clipped = nil
 		}
 		p.Prepare(func() { t.task.Load(tape, int64(t.c.Batch)) })

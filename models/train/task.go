@@ -1,6 +1,7 @@
 package train
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -87,6 +88,31 @@ type Preparing interface {
 	Prepare(f *trace.Frame)
 }
 
+// Graph is a task whose model is a list of calls of operators, as exports have it: its modules
+// hold parameters and the layers that levers replace, and none of them is called as a whole. So it
+// says itself where the calls of its modules begin and end.
+type Graph interface {
+	Adaptable
+	// Unpacked are the layers that stay as they are where others are packed, beside those of
+	// Unadapted.
+	Unpacked() []nn.Layer
+	// Blocks are the modules that are wrapped, and that stages begin with, unless the case names
+	// others.
+	Blocks() []string
+	// Sharing are the modules that use a parameter of another, by its name.
+	Sharing() map[string][]string
+	// Begin runs before the model is moved to the device, and Moved after it.
+	Begin(t *trace.Tape, net *nn.Tree)
+	Moved(t *trace.Tape, net *nn.Tree)
+	// Wrap puts a strategy's wrappers around the calls of modules.
+	Wrap(t *trace.Tape, net *nn.Tree, r *Ranks) error
+	// Gate has enter called before each block.
+	Gate(blocks []string, enter func(block string)) error
+	// Compute is Loss with what the model returned, unless results is nil; of is the result that the
+	// loss is of.
+	Compute(f *trace.Frame, results *[]*trace.Tensor, loss **trace.Tensor) (of *trace.Tensor)
+}
+
 // Casting is a task that enters the precision of training by itself.
 type Casting interface {
 	// Casts tells whether it does: each call of a model is a region of autocast, as
@@ -100,21 +126,29 @@ type Casting interface {
 func Model(m models.Model, batch int, task func(models.Case) Task) models.Model {
 	m.Stages, m.Distributes = []string{"full", "head"}, true
 	m.Default.Model, m.Default.Stage, m.Default.Batch, m.Default.Accumulate = m.Name, m.Stages[0], batch, 1
-	m.Build = func(c models.Case) (models.Trainer, error) {
-		t, err := newTrainer(task(c), c)
-		if layers, ok := t.(*taskTrainer); ok && c.Strategy != nil && c.Strategy.Name == models.PP {
-			return stages{layers}, nil
-		}
-		return t, err
-	}
+	m.Build = func(c models.Case) (models.Trainer, error) { return Build(task(c), c) }
 	return m
+}
+
+// Build makes the training system of a task for a case. The error is a [*models.CaseError].
+func Build(task Task, c models.Case) (models.Trainer, error) {
+	t, err := newTrainer(task, c)
+	if err != nil {
+		return nil, err
+	}
+	if c.Strategy != nil && c.Strategy.Name == models.PP {
+		return stages{t}, nil
+	}
+	return t, nil
 }
 
 // taskTrainer is the training system of a task and a case.
 type taskTrainer struct {
 	task Task
-	c    models.Case
-	net  *nn.Tree
+	// graph is the task if its model is a graph, nil if it is a tree of modules.
+	graph Graph
+	c     models.Case
+	net   *nn.Tree
 	// adapters come to the device after the model.
 	adapters []nn.Adapter
 	// ranks is the model as one rank of several has it, nil on one GPU; clipped are
@@ -123,20 +157,33 @@ type taskTrainer struct {
 	clipped []*trace.Tensor
 	// reference is a frozen model beside it, nil for most.
 	reference *nn.Tree
+	// border is told of blocks where a rank has stages of a pipeline; nil between passes: a block
+	// that backward recomputes is no border.
+	border func(block string)
 }
 
-// newTrainer makes the training system of a task for a case. The error is a [*models.CaseError].
-func newTrainer(task Task, c models.Case) (models.Trainer, error) {
-	tree := nn.NewTree(task.Model())
+// castWeights gives floating-point weights the type of the case; without one they keep their own.
+func castWeights(tree *nn.Tree, w models.WeightType) {
+	if w == "" {
+		return
+	}
 	for _, p := range tree.Parameters {
-		p.DType = weightType(c.Weights)
+		if p.DType.IsFloat() {
+			p.DType = weightType(w)
+		}
 	}
 	for _, b := range tree.Buffers {
 		if b.OfWeights {
-			b.DType = weightType(c.Weights)
+			b.DType = weightType(w)
 		}
 	}
+}
+
+// newTrainer makes the training system of a task for a case. The error is a [*models.CaseError].
+func newTrainer(task Task, c models.Case) (*taskTrainer, error) {
+	castWeights(nn.NewTree(task.Model()), c.Weights)
 	t := &taskTrainer{task: task, c: c}
+	t.graph, _ = task.(Graph)
 	if err := fakeQuantize(task, c); err != nil {
 		return nil, err
 	}
@@ -214,22 +261,17 @@ func trainOnly(net *nn.Tree, c models.Case) error {
 	wanted, found := regexp.MustCompile(c.TrainOnly), false
 	names := net.Names()
 	for i, p := range net.Parameters {
-		p.Frozen = !wanted.MatchString(names[i])
+		p.Frozen = p.Frozen || !wanted.MatchString(names[i])
 		found = found || !p.Frozen
 		if !p.Frozen && c.TrainedWeights != "" {
 			p.DType = weightType(models.WeightType(c.TrainedWeights))
 		}
 	}
 	if !found {
-		return NothingChosen(c, names[len(names)/2])
+		return &models.CaseError{Model: c.Model, Field: "train-only", Reason: fmt.Sprintf(
+			"%s is in the name of no parameter; they are named like %s", c.TrainOnly, names[len(names)/2])}
 	}
 	return nil
-}
-
-// NothingChosen is the error of a case whose TrainOnly is in the name of no parameter; like is
-// a name to show as an example.
-func NothingChosen(c models.Case, like string) error {
-	return &models.CaseError{Model: c.Model, Field: "train-only", Reason: fmt.Sprintf("%s is in the name of no parameter; they are named like %s", c.TrainOnly, like)}
 }
 
 // weightType is the type of weights as cases name it.
@@ -255,10 +297,7 @@ func (t *taskTrainer) Counts() models.Counts { return Counts(t.net, nil) }
 // Record implements [models.Trainer].
 func (t *taskTrainer) Record(tape *trace.Tape, steps int) error {
 	return tape.Try(func() {
-		Place(tape, t.c, func() {
-			t.net.To(tape)
-			nn.MoveAdapters(tape, t.net, t.adapters)
-		})
+		t.place(tape)
 		if t.reference != nil {
 			Place(tape, t.c, func() { t.reference.To(tape) })
 			t.reference.Train(false)
@@ -271,40 +310,70 @@ func (t *taskTrainer) Record(tape *trace.Tape, steps int) error {
 			trained = t.clipped
 		}
 		if t.c.Strategy != nil {
-			t.ranks = s.distribute(t.c, t.net)
+			t.ranks = t.share(s, t.net, false)
 			trained, t.clipped = t.ranks.Parameters, t.ranks.Parameters
-			if t.reference != nil {
-				s.distributeReference(t.c, t.reference)
+			if t.reference != nil && sharesReference(t.c) {
+				t.share(s, t.reference, true)
 			}
 		}
-		s.Linears = linearLayers(t.task)
-		if err := s.CheckProjected(t.c, trained); err != nil {
-			tape.Raise(err)
-		}
-		if t.c.InBackward { // each parameter has an optimizer of its own
-			trained = nil
-		}
-		opt, err := s.OptimizerOf(t.c, ownOptimizer, t.ranks, trained)
-		if err != nil {
-			tape.Raise(err)
-		}
-		if t.c.StateOfFrozen {
-			opt.MakeState()
-		}
-		if t.c.InBackward {
-			if err := s.InBackward(t.c, ownOptimizer, Tensors(Trainable(t.net.Parameters))); err != nil {
-				tape.Raise(err)
-			}
-		}
+		opt := t.optimizer(s, trained)
 		t.task.Load(tape, int64(t.c.Batch))
 		tape.Mark("batch")
-		names := s.Names(t.c, models.LoopTrainer)
+		names := s.Names(t.c, t.loop())
 		for i := range steps {
 			tape.SetStep(i)
 			t.step(s, opt, names)
 			tape.Mark("step_end")
 		}
 	})
+}
+
+// place brings the model to the device.
+func (t *taskTrainer) place(tape *trace.Tape) {
+	if t.graph != nil {
+		t.graph.Begin(tape, t.net)
+	}
+	Place(tape, t.c, func() {
+		t.net.To(tape)
+		nn.MoveAdapters(tape, t.net, t.adapters)
+	})
+	if t.graph != nil {
+		t.graph.Moved(tape, t.net)
+	}
+}
+
+// optimizer is that of the parameters that are trained, or of each of them one.
+func (t *taskTrainer) optimizer(s *Session, trained []*trace.Tensor) *optim.Optimizer {
+	s.Linears = linearLayers(t.task)
+	err := s.CheckProjected(t.c, trained)
+	var opt *optim.Optimizer
+	if err == nil {
+		opt, err = s.OptimizerOf(t.c, ownOptimizer, t.ranks, trained)
+	}
+	if err == nil && t.c.StateOfFrozen {
+		opt.MakeState()
+	}
+	if err == nil && t.c.InBackward {
+		err = s.InBackward(t.c, ownOptimizer, Tensors(Trainable(t.net.Parameters)))
+	}
+	if err != nil {
+		s.Tape.Raise(err)
+	}
+	return opt
+}
+
+// loop is the training loop of a case that names none: a function's for graphs, and transformers'
+// Trainer, which clips gradients.
+func (t *taskTrainer) loop() models.Loop {
+	if t.graph != nil {
+		return models.LoopFunction
+	}
+	return models.LoopTrainer
+}
+
+// clips says that the norm of gradients is clipped.
+func (t *taskTrainer) clips() bool {
+	return t.c.Clip == models.ClipNorm || t.c.Clip == "" && t.loop() == models.LoopTrainer
 }
 
 // linearLayers are those of a task's model.
@@ -351,12 +420,20 @@ func (t *taskTrainer) step(s *Session, opt *optim.Optimizer, f *Names) {
 			t.prepare(f.Frame)
 		}
 		t.forward(s, func() {
-			t.task.Loss(f.Frame, &f.Loss)
+			if t.graph != nil {
+				t.graph.Compute(f.Frame, &f.Outputs, &f.Loss)
+			} else {
+				t.task.Loss(f.Frame, &f.Loss)
+			}
 			if f.Trainer() || t.c.Accumulate > 1 { // which divides by the number of micro-batches, be it one
 				f.Set(&f.Loss, f.Loss.DivScalar())
 			}
+			f.Taken()
 			s.Tape.Mark("loss")
 		})
+		if !f.Loss.RequiresGrad() {
+			s.Tape.Raise(errNoGrad)
+		}
 		s.Backward(f.Loss)
 		if !t.c.Objective.IsZero() { // training_step of transformers' Trainer returns a copy
 			f.Del(&f.Loss)
@@ -367,15 +444,19 @@ func (t *taskTrainer) step(s *Session, opt *optim.Optimizer, f *Names) {
 	case t.c.InBackward:
 	case t.ranks.Updates():
 		t.ranks.Update(opt.Step)
-	case t.c.Clip == models.ClipNone:
-		s.StepOver(opt, nil)
-	default:
+	case t.clips():
 		s.StepOver(opt, t.clipped)
+	default:
+		s.StepOver(opt, nil)
 	}
 	t.ranks.End(s.Tape)
 	s.Tape.Mark("optimizer")
 	f.EndStep(s.Tape, opt)
 }
+
+// errNoGrad is what PyTorch raises in backward.
+var errNoGrad = errors.New("RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn; " +
+	"reentrant checkpointing differentiates nothing whose inputs do not require gradients, so use --checkpointing non-reentrant")
 
 // prepare runs what a task does before the micro-batches of a step.
 func (t *taskTrainer) prepare(f *trace.Frame) {

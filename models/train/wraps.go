@@ -180,27 +180,19 @@ func Matching(pattern string, modules []string) []string {
 	return out
 }
 
-// PartsOf are modules with what the parameters in them have, by their names.
-func PartsOf(modules, blocks []string, numel map[string]int64) []models.Part {
-	below := map[string]int64{}
-	for name, n := range numel {
-		for m := owner(name); m != ""; m = owner(m) {
-			below[m] += n
+// Parts implements [models.Wrappable].
+func (t *taskTrainer) Parts() []models.Part {
+	below, names := map[string]int64{}, t.net.Names()
+	for i, p := range t.net.Parameters {
+		for m := owner(names[i]); m != ""; m = owner(m) {
+			below[m] += p.Numel()
 		}
-		below[""] += n
+		below[""] += p.Numel()
 	}
+	modules, blocks := t.net.Modules(), t.blocks()
 	out := make([]models.Part, len(modules))
 	for i, m := range modules {
 		out[i] = models.Part{Path: m, Parameters: below[m], Block: slices.Contains(blocks, m)}
 	}
 	return out
-}
-
-// Parts implements [models.Wrappable].
-func (t *taskTrainer) Parts() []models.Part {
-	numel, names := map[string]int64{}, t.net.Names()
-	for i, p := range t.net.Parameters {
-		numel[names[i]] = p.Numel()
-	}
-	return PartsOf(t.net.Modules(), t.net.Blocks(), numel)
 }

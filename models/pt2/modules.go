@@ -1,0 +1,381 @@
+package pt2
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/models/pt2/export"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// weight is a parameter, or a buffer or constant, of the model.
+type weight struct {
+	name string
+	*nn.Parameter
+	*nn.Buffer
+	// values are those of the graph that it is: several if it is tied.
+	values []int32
+}
+
+// tensor is what it is on the device; nil if another layer has taken its place.
+func (w *weight) tensor() *trace.Tensor { return cmp.Or(w.Parameter.T(), w.Buffer.T()) }
+
+// site is a linear layer of the model, in whose place a lever may put another.
+type site struct {
+	*nn.Linear
+	in   *nn.Parts
+	name string
+}
+
+// layer is what stands in the place.
+func (s *site) layer() nn.Layer { return s.in.At(s.name) }
+
+// replaced says that another layer stands where the linear layer with a weight was.
+func (m *modules) replaced(weight int32) bool {
+	s := m.sites[weight]
+	return s != nil && s.layer() != nn.Layer(s.Linear)
+}
+
+// modules is the model of a program as modules that hold its tensors. Their order is that of
+// Module._apply, which .to(device) goes by; constants come last.
+type modules struct {
+	*nn.Parts
+	weights []*weight
+	of      map[int32]*weight // by the values that they are
+	sites   map[int32]*site   // by the values of the layers' weights
+}
+
+// newModules makes the modules of a program.
+func newModules(p *export.Program) *modules {
+	m := &modules{of: map[int32]*weight{}, sites: map[int32]*site{}}
+	root := &branch{}
+	for _, path := range p.Modules {
+		root.at(path)
+	}
+	tied, byName := ties(p), map[string]*weight{}
+	for i := range p.Inputs {
+		in := &p.Inputs[i]
+		if in.Role == export.UserInput {
+			continue
+		}
+		name := cmp.Or(tied[in.Name], in.Name)
+		w := byName[name]
+		if w == nil {
+			w = newWeight(in)
+			m.weights, byName[name] = append(m.weights, w), w
+		}
+		w.values, m.of[in.Value] = append(w.values, in.Value), w
+		b := root
+		if in.Role != export.Constant {
+			b = root.at(parent(in.Name))
+		}
+		b.own = append(b.own, w)
+		b.names = append(b.names, in.Name[strings.LastIndexByte(in.Name, '.')+1:])
+	}
+	m.findSites(p, root)
+	m.Parts = root.parts()
+	for v, s := range m.sites {
+		if b := root.at(s.name); b.linear != nil {
+			s.in, s.name = root.at(parent(s.name)).made, s.name[strings.LastIndexByte(s.name, '.')+1:]
+			continue
+		}
+		delete(m.sites, v)
+	}
+	m.flattenRecurrent(p, root)
+	return m
+}
+
+// newWeight makes the tensor of an input.
+func newWeight(in *export.Input) *weight {
+	w, dims := &weight{name: in.Name}, make([]int64, len(in.Sizes))
+	for i, s := range in.Sizes {
+		dims[i] = s.Int
+	}
+	d := dtypes[in.Type]
+	if in.Role == export.Parameter {
+		w.Parameter = &nn.Parameter{Dims: dims, DType: d, Frozen: !in.RequiresGrad}
+	} else {
+		w.Buffer = &nn.Buffer{Dims: dims, DType: d, OfWeights: d.IsFloat(), Constant: in.Role == export.Constant}
+	}
+	return w
+}
+
+// findSites finds the linear layers: modules with a weight, and perhaps a bias, that operators of
+// linear layers take.
+func (m *modules) findSites(p *export.Program, root *branch) {
+	for i := range p.Nodes {
+		n := &p.Nodes[i]
+		w := m.of[taken(n, "weight")]
+		if n.Target != linear || w == nil || w.Parameter == nil || len(w.Parameter.Dims) != 2 || m.sites[taken(n, "weight")] != nil {
+			continue
+		}
+		path := ownerOf(w, n, p)
+		if b := root.at(path); path != "" && b.isLinear(w) {
+			if b.linear == nil {
+				b.linear = &nn.Linear{Weight: w.Parameter}
+				if len(b.own) == 2 {
+					b.linear.Bias = b.own[1].Parameter
+				}
+			}
+			m.sites[taken(n, "weight")] = &site{Linear: b.linear, name: path}
+		}
+	}
+}
+
+// ownerOf is the path of the linear layer that a node calls: the module that has the weight,
+// under one of its names if it is tied to another's.
+func ownerOf(w *weight, n *export.Node, p *export.Program) string {
+	for i := range p.Inputs {
+		if in := &p.Inputs[i]; in.Name == n.Module+".weight" && slices.Contains(w.values, in.Value) {
+			return n.Module
+		}
+	}
+	return parent(w.name)
+}
+
+// branch is a module among others, with its own tensors, and their names.
+type branch struct {
+	children []string
+	below    map[string]*branch
+	own      []*weight
+	names    []string
+	linear   *nn.Linear
+	made     *nn.Parts
+}
+
+// at is the module of a path, made if it is not there yet.
+func (b *branch) at(path string) *branch {
+	for path != "" {
+		var name string
+		name, path, _ = strings.Cut(path, ".")
+		next := b.below[name]
+		if next == nil {
+			if b.below == nil {
+				b.below = map[string]*branch{}
+			}
+			next = &branch{}
+			b.below[name] = next
+			b.children = append(b.children, name)
+		}
+		b = next
+	}
+	return b
+}
+
+// isLinear says that a module is a linear layer with a weight.
+func (b *branch) isLinear(w *weight) bool {
+	switch {
+	case len(b.children) > 0 || len(b.own) == 0 || b.own[0] != w || b.names[0] != "weight":
+		return false
+	case len(b.own) == 1:
+		return true
+	}
+	return len(b.own) == 2 && b.names[1] == "bias" && b.own[1].Parameter != nil
+}
+
+// parts makes the module.
+func (b *branch) parts() *nn.Parts {
+	b.made = &nn.Parts{}
+	for i, w := range b.own {
+		if w.Parameter != nil {
+			b.made.Put(b.names[i], w.Parameter)
+		} else {
+			b.made.PutBuffer(w.Buffer)
+		}
+	}
+	for _, name := range b.children {
+		if child := b.below[name]; child.linear != nil {
+			b.made.Add(name, child.linear)
+		} else {
+			b.made.Add(name, child.parts())
+		}
+	}
+	return b.made
+}
+
+func parent(name string) string {
+	return name[:max(strings.LastIndexByte(name, '.'), 0)]
+}
+
+// ties groups the names of parameters that are one tensor; each has the first
+// name of its group. Files of vprof capture say which are. In others, export has
+// replaced a tied parameter by the last of its names everywhere: the others are
+// used nowhere, and a module uses what is not its own.
+func ties(p *export.Program) map[string]string {
+	group := map[string]string{}
+	join := func(a, b string) {
+		root, other := cmp.Or(group[a], group[b], a), group[b]
+		group[a], group[b] = root, root
+		for name, g := range group {
+			if other != "" && g == other {
+				group[name] = root
+			}
+		}
+	}
+	if p.Extra != nil && p.Extra.Tied != nil {
+		for _, pair := range p.Extra.Tied {
+			join(pair[1], pair[0])
+		}
+		return inOrder(p, group)
+	}
+	used, strange := usage(p)
+	for i := range p.Inputs {
+		a := &p.Inputs[i]
+		if a.Role != export.Parameter || used[a.Value] {
+			continue
+		}
+		for k := range p.Inputs {
+			b := &p.Inputs[k]
+			if b.Role == export.Parameter && strange[b.Value] && a.Type == b.Type && sameSizes(a.Sizes, b.Sizes) {
+				join(b.Name, a.Name)
+				break
+			}
+		}
+	}
+	return inOrder(p, group)
+}
+
+// inOrder names each group by the first of its names in the order of inputs.
+func inOrder(p *export.Program, group map[string]string) map[string]string {
+	first := map[string]string{}
+	out := map[string]string{}
+	for i := range p.Inputs {
+		name := p.Inputs[i].Name
+		g, ok := group[name]
+		if !ok {
+			continue
+		}
+		if first[g] == "" {
+			first[g] = name
+		}
+		out[name] = first[g]
+	}
+	return out
+}
+
+// usage finds the values that nodes use, and those that nodes use in modules
+// that the parameter is not of.
+func usage(p *export.Program) (used, strange map[int32]bool) {
+	owner := map[int32]string{}
+	for i := range p.Inputs {
+		if in := &p.Inputs[i]; in.Role == export.Parameter {
+			owner[in.Value] = parent(in.Name)
+		}
+	}
+	used, strange = map[int32]bool{}, map[int32]bool{}
+	for i := range p.Nodes {
+		n := &p.Nodes[i]
+		for _, a := range n.Inputs {
+			if a.Kind != export.Ref {
+				continue
+			}
+			used[a.Ref] = true
+			if of, ok := owner[a.Ref]; ok && of != n.Module && !strings.HasPrefix(of, n.Module+".") && n.Module != "" {
+				strange[a.Ref] = true
+			}
+		}
+	}
+	return used, strange
+}
+
+func sameSizes(a, b []export.Size) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i].Int != b[i].Int {
+			return false
+		}
+	}
+	return true
+}
+
+// freeze turns gradients off for the parameters whose names match patterns.
+func (m *modules) freeze(names string) error {
+	globs := parsePatterns(names)
+	found, left := make([]bool, len(globs)), false
+	for _, x := range m.weights {
+		if x.Parameter == nil {
+			continue
+		}
+		for i := range globs {
+			if globs[i:i+1].match(x.name) == 0 {
+				x.Frozen, found[i] = true, true
+			}
+		}
+		left = left || !x.Frozen
+	}
+	for i, ok := range found {
+		if !ok {
+			return fmt.Errorf("%q names no parameter; parameters are named like %s", globs[i], m.weights[len(m.weights)/2].name)
+		}
+	}
+	if !left {
+		return errors.New("all parameters are frozen; nothing is left to train")
+	}
+	return nil
+}
+
+// toChannelsLast is model.to(memory_format=torch.channels_last): tensors of four dimensions get
+// another storage, one after the other.
+func toChannelsLast(t *trace.Tape, net *nn.Tree) {
+	again := func(old *trace.Tensor, c program.Class) *trace.Tensor {
+		x := t.Hold(t.NewChannelsLast("to", c, old.DType(), old.Shape()...))
+		if old.RequiresGrad() {
+			x.Leaf()
+		}
+		t.Release(old)
+		return x
+	}
+	net.Each(func(p *nn.Parameter) {
+		if len(p.Dims) == 4 {
+			p.Tensor = again(p.Tensor, program.Weights)
+		}
+	}, func(b *nn.Buffer) {
+		if len(b.Dims) == 4 && !b.Constant {
+			b.Tensor = again(b.Tensor, program.Buffers)
+		}
+	})
+}
+
+// recurrentOperators are those whose layers keep all their weights in one buffer, as cuDNN wants
+// them.
+var recurrentOperators = []string{
+	"torch.ops.aten.lstm.input", "torch.ops.aten.gru.input",
+	"torch.ops.aten.rnn_tanh.input", "torch.ops.aten.rnn_relu.input",
+}
+
+// flattenRecurrent has the weights of recurrent layers put into one buffer when they have come to
+// the device (flatten_parameters).
+func (m *modules) flattenRecurrent(p *export.Program, root *branch) {
+	for i := range p.Nodes {
+		n := &p.Nodes[i]
+		params := find(n, "params")
+		if params == nil || !slices.Contains(recurrentOperators, strings.TrimSuffix(n.Target, ".default")) {
+			continue
+		}
+		var layer []*nn.Parameter
+		for _, a := range params.List {
+			if w := m.of[a.Ref]; w != nil && w.Parameter != nil {
+				layer = append(layer, w.Parameter)
+			}
+		}
+		if len(layer) == 0 || len(layer) < len(params.List) {
+			continue // computed in the graph: not a layer's own
+		}
+		if b := root.at(parent(m.of[params.List[0].Ref].name)); b.made != nil {
+			b.made.Moved(func(t *trace.Tape) {
+				xs := make([]*trace.Tensor, len(layer))
+				for i, w := range layer {
+					xs[i] = w.Tensor
+				}
+				t.FlattenRNNWeights(xs)
+			})
+		}
+	}
+}

@@ -1,0 +1,371 @@
+package pt2
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/nn"
+	"github.com/vprof/vprof/models/pt2/export"
+	"github.com/vprof/vprof/models/train"
+	"github.com/vprof/vprof/profiler/aten"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/cudnn"
+)
+
+// task is a graph and a case: forward and loss of a batch that lies on the device and stays there.
+// It implements [train.Graph].
+type task struct {
+	*modules
+	// plain is the program before it is given the sizes of a batch, which sizes knows of.
+	plain *graph
+	sizes *dimensions
+
+	g       *graph
+	c       models.Case
+	symbols map[string]int64
+	output  int
+	loss    loss
+	half    trace.DType        // of the weights, if they are in half precision
+	regions []region           // that are recomputed
+	inputs  []*trace.Tensor    // by place among the program's inputs
+	gates   map[int]string     // blocks by their first nodes
+	enter   func(block string) // is called there
+	// inputGrads has the results of embeddings require gradients.
+	inputGrads bool
+	// ranks is the model as one rank of several has it, nil on one GPU; wraps are the
+	// calls of its wrapped modules, in order, the outer before the inner.
+	ranks *train.Ranks
+	wraps []*wrapped
+	// whole are the shapes of values where no rank has a part only; nil but under
+	// tensor parallelism.
+	whole [][]int64
+	// head is the output layer where scores and loss are computed in chunks, nil otherwise.
+	head *head
+}
+
+// newTrainer makes the training system of a case. The error is a [*models.CaseError].
+func newTrainer(g *graph, d *dimensions, c models.Case) (models.Trainer, error) {
+	wrong := func(field string, err error) error {
+		return &models.CaseError{Model: c.Model, Field: field, Reason: err.Error()}
+	}
+	t := &task{modules: newModules(g.Program), plain: g, sizes: d, c: c, half: halves[c.Weights]}
+	var err error
+	if t.output, err = chooseOutput(g.Program, c.Output); err != nil {
+		return nil, wrong("output", err)
+	}
+	r := g.Results[t.output]
+	if c.Loss == "" {
+		_, err = defaultLoss(r)
+	} else {
+		err = checkLoss(c.Loss, r)
+	}
+	if err != nil {
+		return nil, wrong("loss", err)
+	}
+	if err = t.freeze(c.Freeze); err != nil {
+		return nil, wrong("freeze", err)
+	}
+	if field, err := ofConfigurations(c); err != nil {
+		return nil, wrong(field, err)
+	}
+	if field, err := t.recompute(); err != nil {
+		return nil, wrong(field, err)
+	}
+	trainer, err := train.Build(t, c)
+	if err != nil {
+		return nil, err
+	}
+	return trainer, t.sized(c.Batch)
+}
+
+var halves = map[models.WeightType]trace.DType{"bf16": trace.BF16, "fp16": trace.F16}
+
+// sized gives the graph the sizes of a batch, and what the case has in the place of its nodes. The
+// error is a [*models.CaseError].
+func (t *task) sized(batch int) error {
+	wrong := func(field string, err error) error {
+		return &models.CaseError{Model: t.c.Model, Field: field, Reason: err.Error()}
+	}
+	t.c.Batch = batch
+	if err := t.sizes.check(t.c.Model, t.c); err != nil {
+		return err
+	}
+	p, err := t.sizes.scale(t.plain.Program, int64(batch))
+	if err != nil {
+		return wrong("batch", err)
+	}
+	t.g = &graph{Program: p, calls: t.plain.calls, functions: t.plain.functions}
+	t.symbols, t.loss, t.head = t.sizes.at(t.c), losses[t.c.Loss], nil
+	if err := t.useLiger(); err != nil {
+		return wrong("liger", err)
+	}
+	if setting, err := t.chunkLoss(); err != nil {
+		return wrong(setting, err)
+	}
+	return nil
+}
+
+// Model implements [train.Task].
+func (t *task) Model() any { return t.Parts }
+
+// Head implements [train.Task]: graphs have no stage that trains it.
+func (t *task) Head() any { return nil }
+
+// Unadapted implements [train.Adaptable]: the layers whose results the model returns.
+func (t *task) Unadapted() (layers []nn.Layer) {
+	for i := range returned(t.plain.Program) {
+		if s := t.sites[taken(&t.plain.Nodes[i], "weight")]; s != nil && t.plain.Nodes[i].Target == linear {
+			layers = append(layers, s.Linear)
+		}
+	}
+	return layers
+}
+
+// Saved implements [train.Adaptable].
+func (t *task) Saved() []*nn.Layer { return nil }
+
+// RequireInputGrads implements [train.Adaptable]: reentrant checkpointing differentiates nothing
+// whose inputs do not require gradients.
+func (t *task) RequireInputGrads() { t.inputGrads = t.c.Recompute == models.Reentrant }
+
+// Unpacked implements [train.Graph]: replace_with_bnb_linear of transformers replaces modules, and
+// what shares its weight with something else is no linear layer alone.
+func (t *task) Unpacked() (layers []nn.Layer) {
+	shared := map[int32]bool{}
+	for i := range t.plain.Nodes {
+		n := &t.plain.Nodes[i]
+		for _, in := range n.Inputs {
+			values(in.Argument, func(v int32) { shared[v] = shared[v] || n.Target != linear || in.Name == "input" })
+		}
+	}
+	for v, s := range t.sites {
+		if shared[v] || len(t.of[v].values) > 1 {
+			layers = append(layers, s.Linear)
+		}
+	}
+	return layers
+}
+
+// Blocks implements [train.Graph].
+func (t *task) Blocks() []string {
+	if t.plain.Blocks == "" {
+		return nil
+	}
+	return train.Matching(t.plain.Blocks, t.plain.Modules)
+}
+
+// Gate implements [train.Graph].
+func (t *task) Gate(blocks []string, enter func(block string)) error {
+	t.gates, t.enter = map[int]string{}, enter
+	for _, b := range blocks {
+		found := calls(t.plain.Program, b)
+		if len(found) != 1 {
+			return fmt.Errorf("block %s is called %d times; a pipeline needs blocks that follow each other", b, len(found))
+		}
+		t.gates[found[0].begin] = b
+	}
+	return nil
+}
+
+// recompute finds the calls that backward runs again, if the case asks for it. The error is of
+// the field that it names.
+func (t *task) recompute() (field string, err error) {
+	switch {
+	case !t.c.Checkpointing:
+		return "", nil
+	case t.c.Blocks == "":
+		return "checkpointing", errors.New("there is no list of equal modules; name those to recompute with --checkpoint")
+	}
+	if t.regions, err = regions(t.plain.Program, t.c.Blocks); err != nil {
+		return "checkpoint", err
+	}
+	t.regions = everyNth(t.regions, t.c.EveryLayers())
+	return "", nil
+}
+
+// ofConfigurations refuses what is described of models of transformers alone, by its field.
+func ofConfigurations(c models.Case) (field string, err error) {
+	switch {
+	case c.Recompute == models.ReentrantTrained:
+		return "checkpointing", errors.New("vprof records reentrant-trained in models of transformers (hf:config.json); use reentrant")
+	case c.StateOfFrozen:
+		return "state-of-frozen", errors.New("vprof records it for models of transformers (hf:config.json)")
+	case c.TrainedWeights != "":
+		return "trained-weights", errors.New("a graph has the types of its weights; export it with those of training")
+	}
+	return "", nil
+}
+
+// everyNth are the first of each n regions.
+func everyNth(all []region, n int) []region {
+	var out []region
+	for i := 0; i < len(all); i += max(n, 1) {
+		out = append(out, all[i])
+	}
+	return out
+}
+
+// Begin implements [train.Graph].
+func (t *task) Begin(tape *trace.Tape, net *nn.Tree) {
+	if err := t.answerConvolutions(tape); err != nil {
+		tape.Raise(err)
+	}
+	if t.c.Strategy != nil && t.c.Strategy.Name == models.TP {
+		t.whole = t.wholeShapes(tape, net)
+	}
+}
+
+// Moved implements [train.Graph].
+func (t *task) Moved(tape *trace.Tape, net *nn.Tree) {
+	if t.channelsLast() {
+		toChannelsLast(tape, net)
+	}
+}
+
+// answerConvolutions gives a tape what the release's cuDNN said itself about
+// convolutions on its boards.
+func (t *task) answerConvolutions(tape *trace.Tape) error {
+	if len(t.plain.Asked) == 0 && t.plain.Oracle == nil {
+		return nil
+	}
+	release, err := t.c.Release()
+	if err != nil {
+		return err
+	}
+	answers := t.plain.Asked.With(t.plain.Oracle)
+	tape.AnswerConvolutions(func(b trace.Board) cudnn.Answer {
+		return answers(release.Versions().CuDNN, cudnn.Generation(cudnn.Board{Capability: b.Capability}))
+	})
+	return nil
+}
+
+// Load implements [train.Task]; a graph of fixed sizes is given those of the batch.
+func (t *task) Load(tape *trace.Tape, n int64) {
+	if int(n) != t.c.Batch || !t.Training() {
+		if err := t.sized(int(n)); err != nil {
+			tape.Raise(err)
+		}
+	}
+	t.inputs = make([]*trace.Tensor, len(t.g.Inputs))
+	for i := range t.g.Inputs {
+		in := &t.g.Inputs[i]
+		if in.Role != export.UserInput || in.Number || in.Value < 0 {
+			continue
+		}
+		shape := make([]int64, len(in.Sizes))
+		for d, s := range in.Sizes {
+			n, err := s.Eval(t.symbols)
+			if err == nil && (n < 0 || n > mostSize) {
+				err = fmt.Errorf("%d is no size", n)
+			}
+			if err != nil {
+				tape.Raise(fmt.Errorf("%s: dimension %d: %w", in.Name, d, err))
+			}
+			shape[d] = n
+		}
+		d := dtypes[in.Type]
+		if t.half.IsHalf() && d == trace.F32 {
+			d = t.half
+		}
+		t.inputs[i] = tape.Hold(tape.New("zeros", program.Batch, d, shape...))
+	}
+	if t.channelsLast() {
+		t.inputsChannelsLast(tape)
+	}
+}
+
+// channelsLast says that parameters and images of four dimensions are laid out
+// with their channels last.
+func (t *task) channelsLast() bool { return t.c.Settings[channelsLast] == 1 }
+
+// inputsChannelsLast is {k: v.contiguous(memory_format=torch.channels_last)} of
+// the images among the inputs.
+func (t *task) inputsChannelsLast(tape *trace.Tape) {
+	var old []*trace.Tensor
+	for i, x := range t.inputs {
+		if x == nil || x.NDim() != 4 {
+			continue
+		}
+		t.inputs[i] = tape.Hold(tape.NewChannelsLast("contiguous", program.Batch, x.DType(), x.Shape()...))
+		old = append(old, x)
+	}
+	for _, x := range old {
+		tape.Release(x)
+	}
+}
+
+// mostSize is the upper bound of a dimension of the batch.
+const mostSize = 1 << 40
+
+// walker is one at the beginning of the graph, in a frame, with weights and inputs in
+// place.
+func (t *task) walker(g *trace.Frame) *walker {
+	w := &walker{task: t, frame: g, values: make([]aten.Value, t.g.Values), wraps: t.wraps}
+	if t.Training() {
+		w.regions = t.regions
+	}
+	for v, x := range t.of {
+		w.values[v] = x.tensor()
+	}
+	for i := range t.g.Inputs {
+		in := &t.g.Inputs[i]
+		switch {
+		case in.Role != export.UserInput || in.Value < 0:
+		case in.Number:
+			n, err := in.Size.Eval(t.symbols)
+			if err != nil {
+				g.Tape().Raise(fmt.Errorf("%s: %w", in.Name, err))
+			}
+			w.values[in.Value] = n
+		default:
+			w.values[in.Value] = t.inputs[i]
+		}
+	}
+	return w
+}
+
+// weightType is that of the model's weights where they are used.
+func (t *task) weightType() trace.DType {
+	if t.half.IsHalf() {
+		return t.half
+	}
+	if d, cast := t.ranks.ParameterType(); cast {
+		return d
+	}
+	return trace.F32
+}
+
+// Loss implements [train.Task].
+func (t *task) Loss(f *trace.Frame, loss **trace.Tensor) { t.Compute(f, new([]*trace.Tensor), loss) }
+
+// Compute implements [train.Graph].
+func (t *task) Compute(f *trace.Frame, results *[]*trace.Tensor, loss **trace.Tensor) *trace.Tensor {
+	g := f.CallFrame()
+	w := t.walker(g)
+	w.run(0, len(t.g.Nodes))
+	outs := make([]*trace.Tensor, len(t.g.Results))
+	var alive []*trace.Tensor
+	for i, r := range t.g.Results {
+		if r.Value < 0 {
+			continue
+		}
+		if x, ok := w.values[r.Value].(*trace.Tensor); ok && (results != nil || i == t.output) {
+			outs[i] = x
+			alive = append(alive, x)
+		}
+	}
+	g.End(alive...)
+	outs = t.ranks.LeaveRoot(f, outs)
+	out := outs[t.output]
+	if results != nil {
+		f.SetAll(results, slices.DeleteFunc(outs, func(x *trace.Tensor) bool { return x == nil }))
+	} else {
+		f.Let(out)
+	}
+	f.Tape().Mark("forward")
+	f.Set(loss, t.loss(f, out))
+	return out
+}
