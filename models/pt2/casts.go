@@ -194,8 +194,25 @@ func likeArgument(n *export.Node, means map[int32]int32, p *export.Program, born
 	}
 	source := p.Nodes[born[other.Ref]].Trace
 	line := source[len(source)-1].Source
-	if !strings.HasPrefix(line, said[1]+" = ") && regexp.MustCompile(`\b`+said[1]+`\.(float|to|type)\(`).MatchString(line) {
+	casts := func(call string) bool { return hasWord(line, said[1]+call) }
+	if !strings.HasPrefix(line, said[1]+" = ") && slices.ContainsFunc([]string{".float(", ".to(", ".type("}, casts) {
 		other.Ref = x
+	}
+}
+
+// hasWord reports whether a line has a word that no longer one ends in, nor begins with.
+func hasWord(line, word string) bool {
+	part := func(c byte) bool { return c == '_' || c|0x20 >= 'a' && c|0x20 <= 'z' || c >= '0' && c <= '9' }
+	for at := 0; ; {
+		i := strings.Index(line[at:], word)
+		if i < 0 {
+			return false
+		}
+		begin, end := at+i, at+i+len(word)
+		if (begin == 0 || !part(line[begin-1])) && (end == len(line) || !part(line[end-1]) || !part(line[end])) {
+			return true
+		}
+		at = begin + 1
 	}
 }
 
@@ -242,7 +259,7 @@ func unnamed(cast, use *export.Node) bool {
 		return false
 	}
 	name := goesOn.FindStringSubmatch(of.Source)
-	return name != nil && regexp.MustCompile(`\b`+name[1]+`\b`).MatchString(at.Source)
+	return name != nil && hasWord(at.Source, name[1])
 }
 
 var goesOn = regexp.MustCompile(`(\w+)\.(?:to\([\w.]*\)|float\(\))\.\w+\(`)

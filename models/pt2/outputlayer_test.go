@@ -72,13 +72,7 @@ func TestLossesInChunksAreThoseOfTheDescribedModel(t *testing.T) {
 
 // changed is a model of the test data with some of its program changed.
 func changed(t *testing.T, name string, change func(p *export.Program)) models.Model {
-	m := open(t, name)
-	p, err := export.Unmarshal([]byte(m.Description.Text()))
-	require.NoError(t, err)
-	change(p)
-	description, err := export.Marshal(p)
-	require.NoError(t, err)
-	m, err = pt2.Source(nil).Restore(m.Name, string(description))
+	m, err := pt2.Changed("testdata/"+name+".pt2", change)
 	require.NoError(t, err)
 	return m
 }

@@ -191,14 +191,10 @@ func BenchmarkOpen(b *testing.B) {
 func TestCustomFunctionsAreWarnedOf(t *testing.T) {
 	m := open(t, "timm-resnet18")
 	require.Empty(t, m.Caveats(m.Default))
-	p, err := export.Unmarshal([]byte(m.Description.Text()))
-	require.NoError(t, err)
 	clip := export.CustomFunction{Name: "mine.Clip", Line: "m.py:17"}
-	p.Extra = &export.Extra{CustomFunctions: []export.CustomFunction{clip, clip}}
-	description, err := export.Marshal(p)
-	require.NoError(t, err)
-	captured, err := pt2.Source(nil).Restore(m.Name, string(description))
-	require.NoError(t, err)
+	captured := changed(t, "timm-resnet18", func(p *export.Program) {
+		p.Extra = &export.Extra{CustomFunctions: []export.CustomFunction{clip, clip}}
+	})
 	caveats := captured.Caveats(captured.Default)
 	require.Len(t, caveats, 1)
 	require.Contains(t, caveats[0], "mine.Clip (m.py:17) is a custom autograd.Function")
@@ -206,7 +202,6 @@ func TestCustomFunctionsAreWarnedOf(t *testing.T) {
 
 // What ran under reentrant checkpointing alone is planned so.
 func TestCapturedCheckpointingIsTheDefault(t *testing.T) {
-	m := open(t, "timm-resnet18")
 	for _, c := range []struct {
 		extra export.Extra
 		how   string
@@ -215,13 +210,7 @@ func TestCapturedCheckpointingIsTheDefault(t *testing.T) {
 		{export.Extra{Reentrant: []string{"layer1", "layer2"}}, models.Reentrant},
 		{export.Extra{Checkpointed: []string{"layer1"}, Reentrant: []string{"layer2"}}, ""},
 	} {
-		p, err := export.Unmarshal([]byte(m.Description.Text()))
-		require.NoError(t, err)
-		p.Extra = &c.extra
-		description, err := export.Marshal(p)
-		require.NoError(t, err)
-		captured, err := pt2.Source(nil).Restore(m.Name, string(description))
-		require.NoError(t, err)
+		captured := changed(t, "timm-resnet18", func(p *export.Program) { p.Extra = &c.extra })
 		require.True(t, captured.Default.Checkpointing)
 		require.Equal(t, c.how, captured.Default.Recompute)
 		require.Equal(t, strings.Join(append(c.extra.Checkpointed, c.extra.Reentrant...), ","), captured.Default.Blocks)

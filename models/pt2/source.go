@@ -40,35 +40,54 @@ func open(path string, o asked.Oracle) (models.Model, error) {
 	if path == "" {
 		return models.Model{}, &input.FormatError{File: Scheme + ":", Reason: "names no file; use --model path/to/model.pt2"}
 	}
-	p, err := export.Open(path)
+	p, err := read(path)
 	if err != nil {
 		return models.Model{}, err
 	}
-	if p.Asked, err = asked.Read(asked.Beside(path)); err != nil {
-		return models.Model{}, err
-	}
-	followTypes(p)
-	lookThrough(p)
-	castProducts(p)
-	dropMasks(p)
-	if err := lifetimes.Find(p); err != nil {
-		return models.Model{}, &input.FormatError{File: path, Reason: err.Error()}
-	}
-	p.Blocks, p.Functions, p.Kernels = blocks(p), customFunctions(p), ligerKernels(p)
-	config, err := export.Marshal(p)
+	config, err := p.Describe()
 	if err != nil {
 		return models.Model{}, err
 	}
 	return newModel(path, Scheme+":"+strings.TrimSuffix(filepath.Base(path), Suffix), string(config), p, o)
 }
 
+// read reads the program of a file, and what cuDNN said beside it.
+func read(path string) (*export.Program, error) {
+	p, err := export.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	if p.Asked, err = asked.Read(asked.Beside(path)); err != nil {
+		return nil, err
+	}
+	return p, complete(path, p)
+}
+
 // restore makes a model of the description in a result.
 func restore(name, config string, o asked.Oracle) (models.Model, error) {
-	p, err := export.Unmarshal([]byte(config))
+	p, err := export.Restore([]byte(config))
 	if err != nil {
 		return models.Model{}, &input.FormatError{File: name, Reason: err.Error()}
 	}
+	if err := complete(name, p); err != nil {
+		return models.Model{}, err
+	}
 	return newModel(name, name, config, p, o)
+}
+
+// complete has a program follow the types that tensors have in a run, leaves out what is there by
+// tracing alone, and finds what its nodes do not say: how long values live, and blocks, Functions and
+// kernels of the model.
+func complete(file string, p *export.Program) error {
+	followTypes(p)
+	lookThrough(p)
+	castProducts(p)
+	dropMasks(p)
+	if err := lifetimes.Find(p); err != nil {
+		return &input.FormatError{File: file, Reason: err.Error()}
+	}
+	p.Blocks, p.Functions, p.Kernels = blocks(p), customFunctions(p), ligerKernels(p)
+	return nil
 }
 
 // newModel makes the entry of the registry for a program.

@@ -1,6 +1,7 @@
 package pt2
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -20,15 +21,21 @@ func TestNodesWithoutWhatTheyNeedAreLeftAsTheyAre(t *testing.T) {
 		{{Target: multiply, Trace: []export.Frame{{}}}},
 		{{Target: where}, {Target: "torch.ops.aten.expand.default"}},
 	} {
-		p := &export.Program{Nodes: nodes, Values: 1}
-		require.NotPanics(t, func() {
-			followTypes(p)
-			castProducts(p)
-			forAllRows(p, 0, len(p.Nodes))
-			for i := range p.Nodes {
-				unmask(p, &p.Nodes[i], false)
-			}
-		})
-		require.Len(t, p.Nodes, len(nodes))
+		p, before := &export.Program{Nodes: nodes, Values: 1}, fmt.Sprintf("%+v", nodes)
+		followTypes(p)
+		castProducts(p)
+		forAllRows(p, 0, len(p.Nodes))
+		require.Equal(t, before, fmt.Sprintf("%+v", p.Nodes))
+		require.NotPanics(t, func() { unmask(p, &p.Nodes[0], false) })
 	}
+}
+
+func TestWordsAreFoundWhole(t *testing.T) {
+	for line, want := range map[string]bool{
+		"x * torch.rsqrt(v)": true, "max * y": false, "x": true, "y = x.float()": true, "xs + 1": false, "x_ + x1 + ax": false, "ax + x": true, "": false,
+	} {
+		require.Equal(t, want, hasWord(line, "x"), line)
+	}
+	require.True(t, hasWord("norm(x.to(d))", "x.to("))
+	require.False(t, hasWord("norm(ax.to(d))", "x.to("))
 }

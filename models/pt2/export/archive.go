@@ -77,18 +77,27 @@ func Read(r io.ReaderAt, size int64) (*Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := Decode(data)
+	var beside []byte
+	if extra != nil {
+		if beside, err = contents(extra, mostExtra); err != nil {
+			return nil, err
+		}
+	}
+	return decode(data, beside)
+}
+
+// decode reads the program of the two entries, of which the second may be nil.
+func decode(model, extra []byte) (*Program, error) {
+	p, err := Decode(model)
 	if err != nil {
 		return nil, fmt.Errorf("models/model.json %w", err)
 	}
 	if extra != nil {
-		if data, err = contents(extra, mostExtra); err != nil {
-			return nil, err
-		}
-		if p.Extra, err = decodeExtra(data); err != nil {
+		if p.Extra, err = decodeExtra(extra); err != nil {
 			return nil, err
 		}
 	}
+	p.model, p.extra = model, extra
 	return p, nil
 }
 

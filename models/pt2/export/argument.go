@@ -31,9 +31,9 @@ func (d *decoder) tagged(tag string) Argument {
 	case "as_ints":
 		return d.list(func() Argument { return Argument{Kind: Integer, Int: d.integer()} })
 	case "as_float":
-		return Argument{Kind: Real, Real: RealNumber(d.number())}
+		return Argument{Kind: Real, Real: d.number()}
 	case "as_floats":
-		return d.list(func() Argument { return Argument{Kind: Real, Real: RealNumber(d.number())} })
+		return d.list(func() Argument { return Argument{Kind: Real, Real: d.number()} })
 	case "as_bool":
 		return d.truth()
 	case "as_bools":
@@ -95,7 +95,7 @@ func (d *decoder) symbolic() Argument {
 		case "as_int":
 			a = Argument{Kind: Integer, Int: d.integer()}
 		case "as_float":
-			a = Argument{Kind: Real, Real: RealNumber(d.number())}
+			a = Argument{Kind: Real, Real: d.number()}
 		case "as_bool":
 			a = d.truth()
 		default:

@@ -11,8 +11,8 @@ import (
 
 // Size is a dimension: a number, or an expression of symbols.
 type Size struct {
-	Int  int64 `json:"i,omitempty"`
-	Expr *Expr `json:"e,omitempty"`
+	Int  int64
+	Expr *Expr
 }
 
 // Eval is the number at the given values of symbols.
@@ -164,18 +164,6 @@ func (e *Expr) check() error {
 		return fmt.Errorf("%s of %d arguments", e.Func, len(e.Args))
 	}
 	return nil
-}
-
-// MarshalText is String.
-func (e *Expr) MarshalText() ([]byte, error) { return []byte(e.String()), nil }
-
-// UnmarshalText is ParseExpr.
-func (e *Expr) UnmarshalText(text []byte) error {
-	parsed, err := ParseExpr(string(text))
-	if err == nil {
-		*e = *parsed
-	}
-	return err
 }
 
 // Symbols calls f for each symbol in the expression.

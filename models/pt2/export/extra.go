@@ -63,9 +63,6 @@ func (d *Death) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, &[]any{&d.Node, &d.Values})
 }
 
-// MarshalJSON writes what UnmarshalJSON reads.
-func (d Death) MarshalJSON() ([]byte, error) { return json.Marshal([]any{d.Node, d.Values}) }
-
 // Batch says which integers of a graph with fixed shapes depend on the batch.
 type Batch struct {
 	// Exported is the batch size of the graph.
@@ -86,11 +83,6 @@ func (a *AffineInput) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, &[]any{&a.Name, &a.Dimension, &a.A, &a.B})
 }
 
-// MarshalJSON writes what UnmarshalJSON reads.
-func (a AffineInput) MarshalJSON() ([]byte, error) {
-	return json.Marshal([]any{a.Name, a.Dimension, a.A, a.B})
-}
-
 // AffineArg is an integer among the arguments of a node of A + B * batch.
 type AffineArg struct {
 	Node  int32
@@ -102,11 +94,6 @@ type AffineArg struct {
 // UnmarshalJSON reads [57, "size", 0, 0, 1].
 func (a *AffineArg) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, &[]any{&a.Node, &a.Name, &a.Index, &a.A, &a.B})
-}
-
-// MarshalJSON writes what UnmarshalJSON reads.
-func (a AffineArg) MarshalJSON() ([]byte, error) {
-	return json.Marshal([]any{a.Node, a.Name, a.Index, a.A, a.B})
 }
 
 // decodeExtra reads extra/vprof.json.

@@ -5,39 +5,42 @@ import "github.com/vprof/vprof/models/pt2/asked"
 // Program is an exported model.
 type Program struct {
 	// Torch is the version that wrote the file, as far as the file says.
-	Torch string `json:"torch,omitempty"`
+	Torch string
 	// Class is the class of the model: "timm.models.resnet.ResNet".
-	Class string `json:"class,omitempty"`
+	Class string
 	// Modules are the paths of all modules in the order of named_modules(); the
 	// model itself is "".
-	Modules []string `json:"modules,omitempty"`
+	Modules []string
 	// Inputs are the inputs of the graph in order: parameters, buffers and
 	// constants of the model, then what forward is called with.
-	Inputs []Input `json:"inputs"`
+	Inputs []Input
 	// Results are what forward returns, in order, with their names if they have
 	// any (those of a dict or a dataclass).
-	Results []Result `json:"results"`
+	Results []Result
 	// Nodes are the calls in the order in which they run.
-	Nodes []Node `json:"nodes"`
+	Nodes []Node
 	// Values are how many values there are; they are numbered from 0.
-	Values int `json:"values"`
+	Values int
 	// Names are the names of values in their own graphs.
-	Names []string `json:"-"`
+	Names []string
 	// Blocks is the pattern of the modules that checkpointing recomputes unless it
 	// is told others.
-	Blocks string `json:"blocks,omitempty"`
+	Blocks string
 	// Ranges are the bounds of symbols.
-	Ranges map[string]Range `json:"ranges,omitempty"`
+	Ranges map[string]Range
 	// Functions are the calls of autograd.Functions, in order.
-	Functions []FunctionCall `json:"functions,omitempty"`
+	Functions []FunctionCall
 	// Kernels are the nodes in whose place liger-kernel has kernels of its own, in order.
-	Kernels []KernelCall `json:"liger,omitempty"`
+	Kernels []KernelCall
 	// Extra is what vprof capture put beside the graph, nil if nothing.
-	Extra *Extra `json:"extra,omitempty"`
+	Extra *Extra
 	// Asked is what cuDNN said itself about the convolutions, nil if nobody asked.
-	Asked asked.Answers `json:"asked,omitempty"`
+	Asked asked.Answers
 	// Oracle is whom to ask about others; nil for nobody.
-	Oracle asked.Oracle `json:"-"`
+	Oracle asked.Oracle
+
+	// model and extra are the entries that it was read from.
+	model, extra []byte
 }
 
 // Role is what an input of the graph is for.
@@ -53,34 +56,34 @@ const (
 
 // Input is a tensor or a number that the graph takes.
 type Input struct {
-	Role Role `json:"role,omitempty"`
+	Role Role
 	// Name is that in named_parameters() or named_buffers(); of a user input it is
 	// the argument's.
-	Name  string `json:"name"`
-	Value int32  `json:"value"`
+	Name  string
+	Value int32
 	// Type and Sizes are those of a tensor. Number says that it is none but a
 	// whole number, Size.
-	Type         ScalarType `json:"type,omitempty"`
-	Sizes        []Size     `json:"sizes,omitempty"`
-	RequiresGrad bool       `json:"requires_grad,omitempty"`
-	Number       bool       `json:"number,omitempty"`
-	Size         Size       `json:"size,omitzero"`
+	Type         ScalarType
+	Sizes        []Size
+	RequiresGrad bool
+	Number       bool
+	Size         Size
 }
 
 // Result is something that forward returns.
 type Result struct {
-	Name string `json:"name,omitempty"`
+	Name string
 	// Value is -1 for what is no value of the graph: None, a number.
-	Value int32 `json:"value"`
+	Value int32
 	// Type and Dims are the element type and the number of dimensions.
-	Type ScalarType `json:"type,omitempty"`
-	Dims int        `json:"dims,omitempty"`
+	Type ScalarType
+	Dims int
 }
 
 // Range bounds a symbol. Max is 0 if there is no bound.
 type Range struct {
-	Min int64 `json:"min,omitempty"`
-	Max int64 `json:"max,omitempty"`
+	Min int64
+	Max int64
 }
 
 // ScalarType is an element type by its number in the schema.
@@ -104,17 +107,17 @@ const (
 // FunctionCall is the nodes from Begin to End, which ran in the forward of an
 // autograd.Function. Line is the line of the model that called it.
 type FunctionCall struct {
-	Name  string `json:"name"`
-	Line  string `json:"line"`
-	Begin int    `json:"begin"`
-	End   int    `json:"end"`
+	Name  string
+	Line  string
+	Begin int
+	End   int
 }
 
 // KernelCall is the nodes from Begin to End, in whose place liger-kernel has a kernel.
 type KernelCall struct {
-	Kernel Kernel `json:"kernel"`
-	Begin  int    `json:"begin"`
-	End    int    `json:"end"`
+	Kernel Kernel
+	Begin  int
+	End    int
 }
 
 // Kernel is what liger-kernel has in the place of nodes.
@@ -152,48 +155,48 @@ const (
 
 // Argument is what a call is given, or what it returns.
 type Argument struct {
-	Kind Kind `json:"k,omitempty"`
+	Kind Kind
 	// Ref is the number of a value.
-	Ref  int32      `json:"v,omitempty"`
-	Int  int64      `json:"i,omitempty"`
-	Real RealNumber `json:"f,omitempty"`
-	Text string     `json:"t,omitempty"`
-	List []Argument `json:"l,omitempty"`
+	Ref  int32
+	Int  int64
+	Real float64
+	Text string
+	List []Argument
 }
 
 // Named is an argument with the name that the operator's schema gives it.
 type Named struct {
-	Name string `json:"n,omitempty"`
+	Name string
 	Argument
 }
 
 // Node is a call in the graph, or the beginning or end of a block.
 type Node struct {
 	// Target is what is called: "torch.ops.aten.layer_norm.default".
-	Target string `json:"target,omitempty"`
+	Target string
 	// Number counts the nodes of all graphs, those of a nested one after the node
 	// that holds it; a Close has that of the node before it.
-	Number  int32      `json:"number"`
-	Block   Block      `json:"block,omitempty"`
-	Inputs  []Named    `json:"in,omitempty"`
-	Outputs []Argument `json:"out,omitempty"`
+	Number  int32
+	Block   Block
+	Inputs  []Named
+	Outputs []Argument
 	// Module is the path of the module whose code made the call, Class its class.
-	Module string `json:"module,omitempty"`
-	Class  string `json:"class,omitempty"`
+	Module string
+	Class  string
 	// Line is the innermost line of the model itself, "file.py:12:forward".
-	Line string `json:"line,omitempty"`
+	Line string
 	// CastsNothing says that the node is a cast to the type that its argument had
 	// in the export.
-	CastsNothing bool `json:"-"`
+	CastsNothing bool
 	// Stack are the paths of the modules whose calls the call is in, the outermost
 	// first; the second call of a module has "@1" after its path. Classes are the
 	// classes of the modules.
-	Stack   []string `json:"-"`
-	Classes []string `json:"-"`
+	Stack   []string
+	Classes []string
 	// Trace are the Python frames of the call, the outermost first.
-	Trace []Frame `json:"-"`
+	Trace []Frame
 	// Dies are the values that Python lets go of once the node has run, in order.
-	Dies []int32 `json:"dies,omitempty"`
+	Dies []int32
 }
 
 // Block says whether a node is a call, or opens or closes a block of Python's with statement

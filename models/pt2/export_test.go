@@ -1,0 +1,16 @@
+package pt2
+
+import (
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/pt2/export"
+)
+
+// Changed is the model of a file whose program has been changed.
+func Changed(file string, change func(p *export.Program)) (models.Model, error) {
+	p, err := read(file)
+	if err != nil {
+		return models.Model{}, err
+	}
+	change(p)
+	return newModel(file, Scheme+":changed", "", p, nil)
+}
