@@ -181,7 +181,7 @@ func addVerbs(root *cobra.Command, a *app) {
 		}
 	}
 	root.AddCommand(newVersionCmd(a))
-	for _, cmd := range []*cobra.Command{newEventsCmd(a), newSchemaCmd(a)} {
+	for _, cmd := range []*cobra.Command{newEventsCmd(a), newSchemaCmd(a), newMCPCmd(a)} {
 		cmd.Hidden = true
 		root.AddCommand(cmd)
 	}

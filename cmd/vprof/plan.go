@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -31,6 +32,10 @@ type planOptions struct {
 	lengths lengthFlags
 	// request is the scheduler that is to be asked for the memory; empty for none.
 	request string
+	// questions is the file of requests that machines make (see [request]); empty for none.
+	// questionLines says that each line of it is one.
+	questions     string
+	questionLines bool
 }
 
 func newPlanCmd(a *app) *cobra.Command {
@@ -73,12 +78,18 @@ of PyTorch a table of what each needs.
 	o.part.register(cmd.Flags(), "request", "auto")
 	cmd.Flags().StringVar(&o.request, "request", "", "print how to ask a `scheduler` for the memory, by the upper end of the estimate: "+strings.Join(fleet.Requests, ", "))
 	complete(cmd, "request", func() []string { return fleet.Requests })
+	cmd.Flags().StringVar(&o.questions, "json-request", "",
+		"answer the request in a JSON `file` (- for standard input): an object of options by name, \"files\" for trainers' files")
+	cmd.Flags().BoolVar(&o.questionLines, "json-lines", false, "with --json-request, answer each line")
 	o.out.register(cmd)
 	return cmd
 }
 
 func runPlan(cmd *cobra.Command, o *planOptions) error {
 	ctx := cmd.Context()
+	if o.questions != "" || o.questionLines {
+		return o.answer(ctx)
+	}
 	if o.request != "" && !slices.Contains(fleet.Requests, o.request) {
 		return usagef("--request: there is no request %q; use %s", o.request, strings.Join(fleet.Requests, ", "))
 	}
@@ -130,6 +141,23 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 		return o.shard(ctx, here, jobs[0], warnings)
 	}
 	return o.run(ctx, here, jobs, warnings)
+}
+
+// answer answers the requests of a file.
+func (o *planOptions) answer(ctx context.Context) error {
+	switch o.questions {
+	case "":
+		return usagef("--json-lines: say where the requests are with --json-request FILE, or - for standard input")
+	case "-":
+		defer o.app.reads()()
+		return o.app.answerPlans(ctx, o.app.stdin, o.questionLines)
+	}
+	f, err := os.Open(o.questions)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return o.app.answerPlans(ctx, f, o.questionLines)
 }
 
 // boards are those that the flags name, or this machine's with what others leave of it.

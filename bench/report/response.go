@@ -1,0 +1,80 @@
+package report
+
+import (
+	"encoding/json"
+	"io"
+	"slices"
+)
+
+// ResponseSchema names the format of [Response].
+const ResponseSchema = "vprof.response/v1"
+
+// negativeVerdict is the exit code of commands whose verdict is no.
+const negativeVerdict = 3
+
+// intervals hold for this share of cases like the one estimated.
+const confidence = 0.95
+
+// Response says to a machine, a scheduler or an agent, whether training fits.
+type Response struct {
+	Schema string `json:"schema"               jsonschema:"const=vprof.response/v1"`
+	// ExitCode is that of the command: 0 something fits, 1 failure, 2 a wrong request, 3 nothing fits.
+	ExitCode int `json:"exit_code"`
+	// Fits says that every point fits.
+	Fits bool `json:"fits"`
+	// Confidence is the share of cases like this one that need no more than the upper bounds.
+	Confidence float64         `json:"confidence,omitempty"`
+	Points     []ResponsePoint `json:"points,omitempty"`
+	// Message is what the command said besides: why a request was refused, and warnings.
+	Message string `json:"message,omitempty"`
+	// Report is the whole plan.
+	Report *Report `json:"report,omitempty"`
+}
+
+// ResponsePoint is a batch size on a board.
+type ResponsePoint struct {
+	GPU   string `json:"gpu"`
+	Batch int    `json:"batch"`
+	// GPUs share the work.
+	GPUs int  `json:"gpus"`
+	Fits bool `json:"fits"`
+	// Reason is the plan's verdict.
+	Reason Verdict `json:"reason"`
+	// Device is what each GPU has to have, in bytes: the estimate, and its upper bound.
+	Device int64 `json:"device_bytes"`
+	Upper  int64 `json:"device_upper_bytes"`
+}
+
+// Of takes the answer from a plan.
+func (a *Response) Of(r *Report) {
+	a.Report, a.Confidence, a.Fits = r, confidence, len(r.Points) > 0
+	for _, p := range r.Points {
+		point := ResponsePoint{
+			Batch:  p.Batch,
+			GPUs:   max(1, r.Case.GPUs),
+			Reason: p.Verdict(),
+			Fits:   p.Verdict() == Fits,
+		}
+		if d, ok := r.Find(p.Device); ok {
+			point.GPU = d.GPU
+		}
+		if p.Estimate != nil {
+			point.Device, point.Upper = p.Estimate.Device.Bytes, p.Estimate.Device.High
+		}
+		a.Fits = a.Fits && point.Fits
+		a.Points = append(a.Points, point)
+	}
+	if !slices.ContainsFunc(a.Points, func(p ResponsePoint) bool { return p.Fits }) {
+		a.ExitCode = negativeVerdict
+	}
+}
+
+// WriteResponse writes a response as JSON: for people to read, or in a line.
+func WriteResponse(w io.Writer, a *Response, indented bool) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	if indented {
+		e.SetIndent("", "  ")
+	}
+	return e.Encode(a)
+}

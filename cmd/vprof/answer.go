@@ -1,0 +1,218 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models"
+)
+
+// A request is a command line for machines: the flags of a verb by name, with numbers, texts, truths,
+// lists (joined by commas) and objects (a flag for each key), and under [requestFiles] what has no flag.
+type request map[string]any
+
+// requestFiles are arguments without a flag, such as trainers' files.
+const requestFiles = "files"
+
+// longestRequest is the longest line that is read as a request, in bytes.
+const longestRequest = 1 << 20
+
+// line is the command line of a request. Flags that write files or choose how results look are not taken.
+func (r request) line(verb string, flags *pflag.FlagSet) ([]string, error) {
+	args := []string{verb}
+	var files []string
+	for _, name := range slices.Sorted(maps.Keys(r)) {
+		values, err := valuesOf(r[name])
+		if err != nil {
+			return nil, usagef("%s: %w", name, err)
+		}
+		if name == requestFiles {
+			files = values
+			continue
+		}
+		flag := flags.Lookup(name)
+		if flag == nil || !requestable(flag) {
+			return nil, usagef("%s: %s has no such option in a request", name, verb)
+		}
+		if _, object := r[name].(map[string]any); !object && len(values) > 1 {
+			values = []string{strings.Join(values, ",")}
+		}
+		for _, v := range values {
+			args = append(args, "--"+name+"="+v)
+		}
+	}
+	return append(append(args, "--format=json", "--"), files...), nil
+}
+
+// requestable tells whether requests may have a flag.
+func requestable(flag *pflag.Flag) bool {
+	return !flag.Hidden && groupOf(flag) != models.GroupOutput &&
+		!slices.Contains([]string{helpAllFlag, "help", "json-request", "json-lines", "request"}, flag.Name)
+}
+
+// valuesOf are the values that JSON gives a flag.
+func valuesOf(v any) ([]string, error) {
+	var all []string
+	switch v := v.(type) {
+	case []any:
+		for _, each := range v {
+			text, ok := scalar(each)
+			if !ok {
+				return nil, errors.New("a list holds numbers and texts")
+			}
+			all = append(all, text)
+		}
+	case map[string]any:
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			text, ok := scalar(v[key])
+			if !ok {
+				return nil, fmt.Errorf("%s is no number or text", key)
+			}
+			all = append(all, key+"="+text)
+		}
+	default:
+		text, ok := scalar(v)
+		if !ok {
+			return nil, fmt.Errorf("%v is no value of an option", v)
+		}
+		all = []string{text}
+	}
+	return all, nil
+}
+
+// scalar is a value of JSON as the command line has it.
+func scalar(v any) (text string, ok bool) {
+	switch v := v.(type) {
+	case string:
+		return v, true
+	case json.Number, bool:
+		return fmt.Sprint(v), true
+	}
+	return "", false
+}
+
+// said is what a verb said to a request.
+type said struct {
+	code    exitCode
+	result  json.RawMessage
+	message string
+}
+
+// ask runs a verb in this process.
+func (a *app) ask(ctx context.Context, verb string, r request) said {
+	var out, errs bytes.Buffer
+	own := &app{
+		stdin: strings.NewReader(""), stdout: &out, stderr: &errs, now: a.now, models: a.models,
+		residuals: a.residuals, detect: a.detect, openGPU: a.openGPU, boards: a.boards,
+	}
+	cmd, _, err := newRootCmd(own).Find([]string{verb})
+	if err != nil {
+		return said{code: exitUsage, message: err.Error()}
+	}
+	args, err := r.line(verb, cmd.Flags())
+	if err != nil {
+		return said{code: codeOf(err), message: err.Error()}
+	}
+	code := run(ctx, own, args)
+	s := said{code: code, message: strings.TrimPrefix(strings.TrimSpace(errs.String()), "vprof: ")}
+	if json.Valid(out.Bytes()) {
+		s.result = out.Bytes()
+	}
+	return s
+}
+
+// planned is the answer to a request for a plan.
+func (s said) planned() (*report.Response, error) {
+	answer := &report.Response{Schema: report.ResponseSchema, ExitCode: int(s.code), Message: s.message}
+	if s.result == nil {
+		return answer, nil
+	}
+	var r report.Report
+	if err := json.Unmarshal(s.result, &r); err != nil {
+		return nil, err
+	}
+	answer.Of(&r)
+	return answer, nil
+}
+
+// answerPlans answers requests for plans: one document, or one for each line, in their order.
+func (a *app) answerPlans(ctx context.Context, in io.Reader, lines bool) error {
+	if !lines {
+		text, err := io.ReadAll(io.LimitReader(in, longestRequest+1))
+		if err != nil {
+			return err
+		}
+		answer, err := a.answerPlan(ctx, text)
+		if err != nil {
+			return err
+		}
+		if err := report.WriteResponse(a.stdout, answer, true); err != nil || answer.ExitCode == 0 {
+			return err
+		}
+		return commandError{errors.New(cmp.Or(answer.Message, "nothing of this fits")), exitCode(answer.ExitCode)}
+	}
+	return inOrder(bufio.NewScanner(in), func(line []byte) (*report.Response, error) { return a.answerPlan(ctx, line) },
+		func(answer *report.Response) error { return report.WriteResponse(a.stdout, answer, false) })
+}
+
+// answerPlan answers one request. What is wrong with it is an answer, too.
+func (a *app) answerPlan(ctx context.Context, text []byte) (*report.Response, error) {
+	var r request
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	switch err := d.Decode(&r); {
+	case len(text) > longestRequest:
+		return said{code: exitUsage, message: fmt.Sprintf("a request has at most %d bytes", longestRequest)}.planned()
+	case err != nil:
+		return said{code: exitUsage, message: "the request is no JSON object of options: " + err.Error()}.planned()
+	}
+	return a.ask(ctx, "plan", r).planned()
+}
+
+// inOrder answers lines beside each other and writes the answers in the order of the lines.
+func inOrder[A any](in *bufio.Scanner, answer func([]byte) (A, error), write func(A) error) error {
+	in.Buffer(nil, longestRequest)
+	pending := make(chan chan A, 4*runtime.GOMAXPROCS(0))
+	var work, writer errgroup.Group
+	work.SetLimit(runtime.GOMAXPROCS(0))
+	writer.Go(func() (err error) {
+		for each := range pending {
+			if a, ok := <-each; ok && err == nil {
+				err = write(a)
+			}
+		}
+		return err
+	})
+	for in.Scan() {
+		line, to := bytes.Clone(in.Bytes()), make(chan A, 1)
+		if len(bytes.TrimSpace(line)) == 0 {
+			continue
+		}
+		pending <- to
+		work.Go(func() error {
+			defer close(to)
+			a, err := answer(line)
+			if err == nil {
+				to <- a
+			}
+			return err
+		})
+	}
+	err := work.Wait()
+	close(pending)
+	return errors.Join(in.Err(), err, writer.Wait())
+}

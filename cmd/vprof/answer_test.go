@@ -1,0 +1,127 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models/all"
+)
+
+// responses answers lines of requests.
+func responses(t *testing.T, lines ...string) []report.Response {
+	t.Helper()
+	a, stdout, stderr := desk()
+	a.models = sync.OnceValue(all.Models)
+	a.stdin = strings.NewReader(strings.Join(lines, "\n"))
+	code := run(t.Context(), a, []string{"plan", "--json-request", "-", "--json-lines"})
+	require.Equal(t, exitFine, code, stderr)
+	var answers []report.Response
+	d := json.NewDecoder(stdout)
+	for d.More() {
+		var a report.Response
+		require.NoError(t, d.Decode(&a))
+		answers = append(answers, a)
+	}
+	return answers
+}
+
+func TestRequestsAreAnsweredInTheirOrder(t *testing.T) {
+	var lines []string
+	for n := range 24 {
+		lines = append(
+			lines,
+			fmt.Sprintf(
+				`{"model":"resnet18","batch":%d,"gpu":["t4","rtx-4090"],"amp":"fp16","checkpointing":false}`,
+				n+1,
+			),
+			"",
+		)
+	}
+	answers := responses(t, lines...)
+	require.Len(t, answers, 24)
+	for n, a := range answers {
+		require.Equal(t, report.ResponseSchema, a.Schema)
+		require.Len(t, a.Points, 2)
+		require.Equal(t, n+1, a.Points[0].Batch)
+		require.Equal(t, []string{"t4", "rtx-4090"}, []string{a.Points[0].GPU, a.Points[1].GPU})
+		require.True(t, a.Fits)
+		require.GreaterOrEqual(t, a.Points[0].Upper, a.Points[0].Device)
+		require.Equal(t, a.Report.Points[0].Estimate.Device.High, a.Points[0].Upper)
+	}
+}
+
+func TestWhatIsWrongWithARequestIsAnAnswer(t *testing.T) {
+	answers := responses(
+		t,
+		`{"model":"resnet18","gpu":"t4"}`,
+		`[`,
+		`{"modle":"resnet18"}`,
+		`{"export":"x.json","model":"resnet18"}`,
+		`{"model":null}`,
+		`{"set":{"images":{}},"model":"resnet18"}`,
+		`{"model":"resnet81"}`,
+		`{"model":"resnet18","batch":[[1]]}`,
+	)
+	require.Zero(t, answers[0].ExitCode)
+	for i, want := range []string{
+		"no JSON object", "modle: plan has no such option", "export: plan has no such option", "model: <nil> is no value",
+		"set: images is no number or text", `unknown model "resnet81"; near it: resnet18`, "batch: a list holds numbers and texts",
+	} {
+		require.Equal(t, int(exitUsage), answers[i+1].ExitCode)
+		require.Contains(t, answers[i+1].Message, want)
+	}
+}
+
+func TestAgentsUseVerbsAsTools(t *testing.T) {
+	ctx := t.Context()
+	a, _, _ := desk()
+	a.models = sync.OnceValue(all.Models)
+	here, there := mcp.NewInMemoryTransports()
+	server, err := a.agentServer().Connect(ctx, here, nil)
+	require.NoError(t, err)
+	defer server.Close()
+	client, err := mcp.NewClient(&mcp.Implementation{Name: "test"}, nil).Connect(ctx, there, nil)
+	require.NoError(t, err)
+	defer client.Close()
+	tools, err := client.ListTools(ctx, nil)
+	require.NoError(t, err)
+	require.Len(t, tools.Tools, len(agentTools))
+	call := func(tool string, arguments map[string]any) (string, bool) {
+		result, err := client.CallTool(ctx, &mcp.CallToolParams{Name: tool, Arguments: arguments})
+		require.NoError(t, err)
+		return result.Content[0].(*mcp.TextContent).Text, result.IsError
+	}
+	text, refused := call("plan", map[string]any{"model": "resnet18", "batch": []int{8, 16}, "gpu": "t4"})
+	require.False(t, refused, text)
+	var r report.Report
+	require.NoError(t, json.Unmarshal([]byte(text), &r))
+	require.Len(t, r.Points, 2)
+	text, refused = call("smoke", map[string]any{"model": "resnet18", "batch": 100000, "gpu": "t4"})
+	require.False(t, refused, "that it does not fit is an answer")
+	require.Contains(t, text, `"safe": false`)
+	text, refused = call("plan", map[string]any{"model": "nobody"})
+	require.True(t, refused)
+	require.Contains(t, text, `unknown model "nobody"`)
+	_, refused = call("fit", map[string]any{"apply": true, "model": "resnet18"})
+	require.True(t, refused, "agents write no files")
+}
+
+func BenchmarkRequests(b *testing.B) {
+	a, _, _ := desk()
+	a.models = sync.OnceValue(all.Models)
+	for n := 0; b.Loop(); n++ {
+		answer, err := a.answerPlan(
+			b.Context(),
+			fmt.Appendf(nil, `{"model":"resnet18","batch":%d,"gpu":"t4"}`, n%100+1),
+		)
+		require.NoError(b, err)
+		require.Zero(b, answer.ExitCode, answer.Message)
+	}
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// agentTools are the verbs that agents may use: those that answer and change nothing.
+var agentTools = []string{"plan", "fit", "smoke", "time", "diagnose", "gpus", "models"}
+
+func newMCPCmd(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "mcp",
+		Short: "Answer agents, by the Model Context Protocol on standard input and output",
+		Long: `Answer agents, by the Model Context Protocol on standard input and output. The tools are
+` + strings.Join(agentTools, ", ") + `, with the commands' options and the
+JSON that --format json gives. They read files that a request names, and write none.`,
+		Example: `  # how an agent's configuration starts it
+  vprof mcp`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.agentServer().Run(cmd.Context(), &mcp.StdioTransport{MaxLineLength: longestRequest})
+		},
+	}
+}
+
+// agentServer has a tool for each verb of [agentTools].
+func (a *app) agentServer() *mcp.Server {
+	server := mcp.NewServer(&mcp.Implementation{Name: "vprof", Version: thisVersion().Version}, nil)
+	root := newRootCmd(a)
+	for _, verb := range agentTools {
+		cmd, _, err := root.Find([]string{verb})
+		if err != nil {
+			panic(err) // a verb of ours
+		}
+		server.AddTool(
+			&mcp.Tool{
+				Name:        verb,
+				Description: cmd.Long,
+				InputSchema: requestSchema(cmd.Flags()),
+				Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true},
+			},
+			func(ctx context.Context, call *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				return a.callTool(ctx, verb, call.Params.Arguments), nil
+			},
+		)
+	}
+	return server
+}
+
+// callTool runs a verb. That something does not fit is an answer; what is refused is an error that the agent reads.
+func (a *app) callTool(ctx context.Context, verb string, arguments json.RawMessage) *mcp.CallToolResult {
+	var r request
+	d := json.NewDecoder(strings.NewReader(string(arguments)))
+	d.UseNumber()
+	if err := d.Decode(&r); err != nil && len(arguments) > 0 {
+		return toolError("the arguments are no JSON object: " + err.Error())
+	}
+	s := a.ask(ctx, verb, r)
+	if s.code != exitFine && s.code != exitNegative || s.result == nil {
+		return toolError(s.message)
+	}
+	result := &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: string(s.result)}}}
+	if s.message != "" {
+		result.Content = append(result.Content, &mcp.TextContent{Text: s.message})
+	}
+	return result
+}
+
+func toolError(message string) *mcp.CallToolResult {
+	return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: message}}}
+}
+
+// requestSchema is the JSON Schema of requests with a verb's flags.
+func requestSchema(flags *pflag.FlagSet) map[string]any {
+	properties := map[string]any{
+		requestFiles: map[string]any{
+			"type":        "array",
+			"items":       map[string]any{"type": "string"},
+			"description": "files that the command takes: a trainer's configuration, a log",
+		},
+	}
+	flags.VisitAll(func(flag *pflag.Flag) {
+		if !requestable(flag) {
+			return
+		}
+		_, usage := pflag.UnquoteUsage(flag)
+		kinds := []string{"string", "number", "array", "object"}
+		if flag.NoOptDefVal == "true" {
+			kinds = []string{"boolean", "string"}
+		}
+		properties[flag.Name] = map[string]any{"type": kinds, "description": usage}
+	})
+	return map[string]any{"type": "object", "properties": properties, "additionalProperties": false}
+}
