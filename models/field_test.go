@@ -24,7 +24,7 @@ func TestCasesFromFilesAreValidatedAsThoseFromFlags(t *testing.T) {
 		var c Case
 		require.NoError(t, json.Unmarshal([]byte(text), &c), text)
 		m := toyModel("toy")
-		m.Levers = LeverSet{Loop: true, Quantize: true, Recompute: true, QAT: true}
+		m.Levers = LeverSet{Loop: LoopTrainer, Quantize: true, Recompute: true, QAT: true}
 		_, err := m.Complete(c)
 		var wrong *CaseError
 		require.ErrorAs(t, err, &wrong, text)

@@ -131,8 +131,21 @@ var fields = []Field{
 	{
 		Name: "zero-grad", JSON: "zero_grad", Group: GroupHow, Values: ZeroGrads,
 		Usage: "`when` gradients are zeroed: {values}; after the optimizer's step, before forward, " +
-			"or kept and filled with zeros (default: after)",
+			"between forward and backward as Lightning does, or kept and filled with zeros (default: after)",
 		form: word("way to zero gradients", ZeroGrads, func(c *Case) *ZeroGrad { return &c.ZeroGrad }), say: after("zero_grad "),
+	},
+	{
+		Name: "use-cache", JSON: "use_cache", Group: GroupHow, Values: cacheWords,
+		Usage: "keys and values of all layers are a part of the output (use_cache): {values} " +
+			"(default: true with --loop function or plain without checkpointing, as transformers has it, else false)",
+		form: word("choice of the cache", cacheWords, func(c *Case) *string { return &c.UseCache }), say: after("use_cache "),
+	},
+	{
+		Name: "empty-cache", JSON: "empty_cache", Group: GroupHow, Bare: "1",
+		Usage: "call torch.cuda.empty_cache() every `n` steps: after the step, in the loop trainer before backward, " +
+			"as torch_empty_cache_steps has it (default: never)",
+		form: form{parseEmptyCache, func(c *Case) string { return number(c.EmptyCache) }},
+		say:  func(_ *Case, text string) string { return "empty_cache every " + text },
 	},
 	{
 		Name: "clip", JSON: "clip", Group: GroupHow,
@@ -292,6 +305,14 @@ func parseAccumulate(text string) (func(*Case), error) {
 		err = CheckAccumulate(n)
 	}
 	return func(c *Case) { c.Accumulate = n }, err
+}
+
+func parseEmptyCache(text string) (func(*Case), error) {
+	n, err := parseCount(strings.TrimPrefix(text, everyPrefix))
+	if err == nil && n < 0 {
+		err = fmt.Errorf("%d is not a number of steps", n)
+	}
+	return func(c *Case) { c.EmptyCache = n }, err
 }
 
 func parseGPUs(text string) (func(*Case), error) {

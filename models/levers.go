@@ -29,6 +29,11 @@ type Levers struct {
 	InBackward bool `json:"optimizer_in_backward,omitempty"`
 	// Loop is what the training loop keeps of a step; absent is the loop of the model's source.
 	Loop Loop `json:"loop,omitempty"`
+	// UseCache is whether keys and values are a part of what the model returns: "true", "false", or absent for
+	// what transformers does in the loop, see [Case.Caches].
+	UseCache string `json:"use_cache,omitempty"`
+	// EmptyCache is after how many steps torch.cuda.empty_cache() is called each time; zero is never.
+	EmptyCache int `json:"empty_cache,omitempty"`
 	// ZeroGrad is when gradients go; absent is after the optimizer's step.
 	ZeroGrad ZeroGrad `json:"zero_grad,omitempty"`
 	// Clip is whether gradients are clipped to a norm before the optimizer's step:
@@ -63,8 +68,11 @@ const ownLoop = "vprof describes this model's own training loop; " +
 
 // LeverSet says which levers a model has.
 type LeverSet struct {
-	// Loop: offload, the optimizer in backward, and clipping.
-	Loop bool
+	// Loop is the loop that is recorded where a case says none; cases may have another, and offload, the
+	// optimizer in backward, and clipping. Empty is that the model has a loop of its own.
+	Loop Loop
+	// Cache: keys and values as a part of the output.
+	Cache bool
 	// Quantize: frozen layers below adapters.
 	Quantize bool
 	// Recompute: how checkpointing does it.
@@ -237,10 +245,23 @@ func (l Levers) checkLevers(m *Model, c *Case) (field, reason string) {
 		return "optimizer-in-backward", "the loss scaler must see all gradients before a step; use bf16"
 	case l.InBackward && l.Clip == ClipNorm:
 		return "clip", "the norm of all gradients is not known while the optimizer steps in backward; leave out clipping"
-	case (l.Offload || l.InBackward || l.Clip != "") && !m.Levers.Loop:
-		return "offload", ownLoop
+	case m.Levers.Loop == "" && l.ofLoop() != "":
+		return l.ofLoop(), ownLoop
 	}
 	return "", ""
+}
+
+// ofLoop is the first of the levers that only loops with a choice have, as flags name it; empty for none.
+func (l Levers) ofLoop() string {
+	switch {
+	case l.Offload:
+		return "offload"
+	case l.InBackward:
+		return "optimizer-in-backward"
+	case l.Clip != "":
+		return "clip"
+	}
+	return ""
 }
 
 // checkTrainOnly finds what does not go together with a choice of parameters.
@@ -261,7 +282,7 @@ func (l Levers) checkTrainOnly(m *Model, c *Case) (field, reason string) {
 		return "", ""
 	}
 	switch {
-	case !m.Levers.Loop:
+	case m.Levers.Loop == "":
 		return at, "vprof describes this model's own freeze stages; those of transformers and exported models (.pt2) have a choice of parameters"
 	case c.LoRA != nil:
 		return at, "adapters freeze all of the model; train modules beside them with --lora save=..."

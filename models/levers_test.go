@@ -21,7 +21,7 @@ func TestRecomputingIsReadAsItIsWritten(t *testing.T) {
 }
 
 func TestLeversThatContradictAreExplained(t *testing.T) {
-	every := LeverSet{Loop: true, Quantize: true, Recompute: true, Liger: true}
+	every := LeverSet{Loop: LoopTrainer, Quantize: true, Recompute: true, Liger: true}
 	m := Model{Name: "it", Stages: []string{"full"}, Default: Case{Stage: "full", Batch: 1}, Adapts: true, Levers: every}
 	lora := &LoRA{Rank: 8}
 	for want, c := range map[string]Case{

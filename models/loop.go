@@ -26,30 +26,69 @@ const (
 	ZeroGradAfter ZeroGrad = "after"
 	// ZeroGradBefore frees them before forward, so that they live until the next step begins.
 	ZeroGradBefore ZeroGrad = "before"
+	// ZeroGradBetween frees them after forward, before backward, as Lightning does.
+	ZeroGradBetween ZeroGrad = "between"
 	// ZeroGradKeep fills them with zeros (set_to_none=False).
 	ZeroGradKeep ZeroGrad = "keep"
 )
 
 // ZeroGrads are the names of the ways to zero gradients.
 func ZeroGrads() []string {
-	return []string{string(ZeroGradAfter), string(ZeroGradBefore), string(ZeroGradKeep)}
+	return []string{string(ZeroGradAfter), string(ZeroGradBefore), string(ZeroGradBetween), string(ZeroGradKeep)}
+}
+
+const (
+	yes = "true"
+	no  = "false"
+)
+
+func cacheWords() []string { return []string{yes, no} }
+
+// Caches tells whether keys and values are a part of what the model returns: transformers' models do that by
+// default (use_cache), unless layers are recomputed; its Trainer, and those that stand on it, turn it off.
+func (c *Case) Caches() bool {
+	if c.UseCache != "" {
+		return c.UseCache == yes
+	}
+	return (c.Loop == LoopFunction || c.Loop == LoopPlain) && !c.Checkpointing && c.Objective.IsZero()
+}
+
+// KeepingMost is a complete case with the loop that keeps the most of a step; false where the case
+// says its loop, or has no choice.
+func (m *Model) KeepingMost(c Case) (Case, bool) {
+	if c.Loop != "" {
+		return c, false
+	}
+	c.Loop = LoopPlain
+	_, reason := c.checkLoop(m, &c)
+	return c, reason == ""
 }
 
 // checkLoop finds what does not go together with a choice of the loop.
 func (l Levers) checkLoop(m *Model, c *Case) (field, reason string) {
 	field = "loop"
-	if l.Loop == "" {
+	switch {
+	case l.Loop != "" && l.Loop != m.Levers.Loop: // which is what is recorded anyway
+	case l.ZeroGrad != "":
 		field = "zero-grad"
+	case l.UseCache != "":
+		field = "use-cache"
+	case l.EmptyCache != 0:
+		field = "empty-cache"
+	default:
+		return "", ""
 	}
 	switch {
-	case l.Loop == "" && l.ZeroGrad == "":
-		return "", ""
-	case !m.Levers.Loop:
+	case m.Levers.Loop == "":
 		return field, ownLoop
 	case !c.Objective.IsZero():
 		return field, "the loop of the trainer that has the objective " + c.Objective.Name + " is recorded"
 	case c.Strategy != nil && c.Strategy.Name == PP:
 		return field, "the schedule of a pipeline is its loop"
+	case l.UseCache == yes && !m.Levers.Cache:
+		return "use-cache", "vprof records keys and values in the output of decoders with attention in every layer, which transformers has; this is none"
+	case l.UseCache == yes && c.Checkpointing:
+		return "use-cache", "transformers leaves the cache out while layers are recomputed; leave out one of the two"
 	case l.InBackward && l.ZeroGrad != "":
 		return "zero-grad", "gradients are freed as soon as the optimizer has stepped in backward"
 	}

@@ -4,6 +4,7 @@ import (
 	"embed"
 	"encoding/json"
 	"io/fs"
+	"strconv"
 	"strings"
 
 	"github.com/vprof/vprof/models"
@@ -30,6 +31,7 @@ type wireFineTune struct {
 	Seq           int64           `json:"seq"`
 	Loop          models.Loop     `json:"loop"`
 	ZeroGrad      models.ZeroGrad `json:"zero_grad"`
+	UseCache      bool            `json:"use_cache"`
 	Unpacked      bool            `json:"unpacked"`
 	Params        int64           `json:"params"`
 	Trainable     int64           `json:"trainable"`
@@ -72,6 +74,10 @@ func decodeFineTune(line []byte) (Record, error) {
 		FineTuned: true, GPU: w.GPU, Status: Status(w.Status), Error: w.Error, Runs: len(w.ByStep),
 		Params:        Params{Total: w.Params, Trainable: w.Trainable},
 		PeakAllocated: w.PeakAllocated, PeakReserved: w.PeakReserved,
+	}
+	if w.Loop != "" {
+		r.UseCache = strconv.FormatBool(w.UseCache)
+		r.Settings["shared-labels"] = 1 // as the script has it
 	}
 	if !w.Unpacked {
 		// A simulated device says of any positions that they are of several

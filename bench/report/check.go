@@ -121,6 +121,11 @@ func (e *Estimate) check() error {
 	if !slices.Contains(verdicts, e.Verdict) {
 		return fmt.Errorf("its estimate has the verdict %q", e.Verdict)
 	}
+	if e.Open != nil {
+		if err := e.Open.Device.check("its estimate: plain_device"); err != nil {
+			return err
+		}
+	}
 	return cmp.Or(
 		e.Allocated.check("its estimate: allocated"), e.Reserved.check("its estimate: reserved"), e.Device.check("its estimate: device"),
 		sum("its estimate: components", e.Components, "device", e.Device.Bytes),

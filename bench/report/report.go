@@ -211,6 +211,16 @@ type Estimate struct {
 	Verdict    Verdict     `json:"verdict" jsonschema:"enum=fits,enum=tight,enum=fits slowly,enum=not known without a recording,enum=does not fit"`
 	// Interpolated is false where this very batch size was replayed.
 	Interpolated bool `json:"interpolated"`
+	// Open is what another training loop needs, where nobody has said the loop and that needs more: the
+	// verdict is by it.
+	Open *OpenLoop `json:"open_loop,omitempty"`
+}
+
+// OpenLoop says that an estimate is of a loop that nobody chose.
+type OpenLoop struct {
+	// Loop is the one that the estimate is of, Device what the loop "plain" needs, which keeps the most of a step.
+	Loop   models.Loop `json:"loop"`
+	Device Interval    `json:"plain_device"`
 }
 
 // Component is a named part of a total, in bytes.

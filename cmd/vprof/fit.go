@@ -374,7 +374,13 @@ func (o *fitOptions) search() (s fit.Search, err error) {
 		return s, err
 	}
 	o.out.defaults = o.c.defaults(m, s.Cases...)
-	return s, o.group.apply(&s)
+	if err := o.group.apply(&s); err != nil {
+		return s, err
+	}
+	for i, c := range s.Cases {
+		s.Cases[i] = o.out.judged(m, c)
+	}
+	return s, nil
 }
 
 // recomputed has the cases whose layers a search of levers has checkpointed do it as the

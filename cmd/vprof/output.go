@@ -14,6 +14,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models"
 )
 
 const formatsHelp = `--format chooses what goes to standard output:
@@ -44,6 +45,8 @@ type output struct {
 	// unchosen names the board that a verdict is about and that nobody chose; empty if somebody
 	// did.
 	unchosen string
+	// ownLoop is the loop of a model that nobody chose, where a verdict is by one that needs more; empty else.
+	ownLoop models.Loop
 
 	chosen report.Format
 	files  []report.Export
@@ -86,12 +89,27 @@ func (o *output) save(d report.Document) error {
 func (o *output) print(d report.Document) error {
 	if o.chosen == report.Table {
 		err := report.WriteTable(o.app.stdout, d, o.layout())
+		if err == nil && o.ownLoop != "" {
+			_, err = fmt.Fprintf(o.app.stdout, "judged by a loop that keeps a step's outputs until the next forward pass has returned "+
+				"(no --loop given; --loop %s keeps less)\n", o.ownLoop)
+		}
 		if err == nil && o.unchosen != "" {
 			_, err = fmt.Fprintf(o.app.stdout, "judged on an %s (no --gpu given; see vprof gpus)\n", o.unchosen)
 		}
 		return err
 	}
 	return report.Write(o.app.stdout, o.chosen, d)
+}
+
+// judged is a case as it is judged: by the loop that keeps the most of a step, where nobody has said
+// one.
+func (o *output) judged(m models.Model, c models.Case) models.Case {
+	most, open := m.KeepingMost(c)
+	if !open {
+		return c
+	}
+	o.ownLoop = m.Levers.Loop
+	return most
 }
 
 // layout is that of tables on standard output: in a terminal they are as wide as that,

@@ -166,6 +166,7 @@ func (o *smokeOptions) test() (t smoke.Test, err error) {
 		c.Batch = o.batch
 	}
 	o.out.defaults = o.c.defaults(m, c)
+	c = o.out.judged(m, c)
 	s, err := o.search(o.app, m, c)
 	if err != nil {
 		return t, err

@@ -95,6 +95,7 @@ func runSweep(cmd *cobra.Command, o *sweepOptions) error {
 		return err
 	}
 	o.out.defaults = o.c.defaults(m, c)
+	c = o.out.judged(m, c)
 	here := &job.Local{Models: o.app.models()}
 	if here.Evidence, err = o.c.evidence(o.app); err != nil {
 		return err

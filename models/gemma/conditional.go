@@ -31,7 +31,7 @@ type conditional struct {
 // ConditionalGeneration is the task of predicting each next token of a text with a decoder
 // that has other modules beside it. Senses are zero but for Gemma 3n.
 func ConditionalGeneration(c Config, w llama.Wrapper, s Senses, text hf.Text) *hf.TextTask {
-	c.Liger = text.Liger
+	c.Liger, c.Cache = text.Liger, text.Cache
 	m := newDecoder(&c)
 	model := &wrapped{Before: w.Before, LanguageModel: m, After: w.After, c: &c}
 	if s.VisionVocab > 0 {

@@ -46,6 +46,8 @@ type Config struct {
 	Flash, Liger bool
 	// Eager has scores computed and kept.
 	Eager bool
+	// Cache has the keys and values of all layers that make some; nil for none.
+	Cache *hf.Cache
 }
 
 // Layer is what layers differ in.
@@ -108,7 +110,7 @@ type causal struct {
 
 // CausalLM is the task of predicting each next token.
 func CausalLM(c Config, text hf.Text) *hf.TextTask {
-	c.Liger = text.Liger
+	c.Liger, c.Cache = text.Liger, text.Cache
 	m := newDecoder(&c)
 	net := &causal{Model: m, LmHead: head(&c, m)}
 	text.ScoreCap = c.ScoreCap

@@ -132,6 +132,7 @@ func (a *attention) call(f *frame, x, mask, cos, sin *tensor, shared keysValues)
 		k, v = g.Let(shared.key.Value()), g.Let(shared.value.Value())
 	} else {
 		k, v = a.keysValues(g, x, cos, sin)
+		k, v = a.c.Cache.Update(g, k, v)
 	}
 	if a.l.Stores {
 		shared.key.Fill(k)

@@ -24,6 +24,8 @@ type Config struct {
 	Activation string
 	// Untied gives the output layer a weight of its own.
 	Untied bool
+	// Cache has the keys and values of all layers; nil for none.
+	Cache *hf.Cache
 }
 
 // attention is causal self attention; query, key and value come from one
@@ -35,6 +37,7 @@ type attention struct {
 	ResidDropout *nn.Dropout
 	width, heads int64
 	dropout      float64
+	cache        *hf.Cache
 }
 
 func (a *attention) call(f *frame, x, mask *tensor) *tensor {
@@ -45,6 +48,7 @@ func (a *attention) call(f *frame, x, mask *tensor) *tensor {
 	g.Set(&k, hf.Heads(k, size))
 	g.Set(&v, hf.Heads(v, size))
 	g.Set(&q, hf.Heads(q, size))
+	k, v = a.cache.Update(g, k, v)
 	o := hf.AttentionOptions{Causal: true, Dropout: hf.DropoutIn(a, a.dropout)}
 	y := g.Let(hf.Attention(g, q, k, v, mask, o))
 	g.Set(&y, hf.Merge(y))
@@ -80,7 +84,7 @@ func newBlock(c Config) *block {
 		Attn: &attention{
 			CAttn: nn.NewConv1D(3*c.Width, c.Width), CProj: nn.NewConv1D(c.Width, c.Width),
 			AttnDropout: nn.NewDropout(c.AttentionDropout), ResidDropout: nn.NewDropout(c.ResidualDropout),
-			width: c.Width, heads: c.Heads, dropout: c.AttentionDropout,
+			width: c.Width, heads: c.Heads, dropout: c.AttentionDropout, cache: c.Cache,
 		},
 		Ln2: nn.NewLayerNorm(c.Width),
 		Mlp: &mlp{
@@ -153,6 +157,7 @@ type languageModel struct {
 
 // CausalLM is the task of predicting each next token.
 func CausalLM(c Config, text hf.Text) *hf.TextTask {
+	c.Cache = text.Cache
 	m := New(c)
 	head := &nn.Linear{Weight: m.Wte.Weight}
 	if c.Untied {
@@ -172,6 +177,7 @@ type classifier struct {
 // Classification is the task of telling something of each sequence. padToken
 // says that the model knows which token is padding.
 func Classification(c Config, classes hf.Classes, padToken bool, text hf.Text) *hf.TextTask {
+	c.Cache = text.Cache
 	m := New(c)
 	net := &classifier{Transformer: m, Score: nn.NewLinear(c.Width, classes.Count, false)}
 	return hf.SequenceClassification(net, m, m.Wte, &net.Score, classes, padToken, text)

@@ -36,9 +36,10 @@ func entry(name string, width, layers, heads int64) models.Model {
 			hf.LengthSetting(positions, positions),
 			{Name: "layers", Usage: "decoder layers", Default: layers, Min: 1, Max: 256},
 			hf.PackedSetting(1),
+			hf.SharedLabelsSetting(),
 		},
 		Adapts: true, HalfWeights: true,
-		Levers: models.LeverSet{Loop: true, Quantize: true, Recompute: true},
+		Levers: models.LeverSet{Loop: models.LoopTrainer, Cache: true, Quantize: true, Recompute: true},
 		Notes:  []string{"stage head trains the output layer, whose weight is that of the word embeddings", hf.PackedNote},
 	}, 4, func(c models.Case) train.Task {
 		return CausalLM(Config{

@@ -22,22 +22,23 @@ func CausalLM(net any, m Decoder, inputs *nn.Embedding, output *nn.Layer, text T
 		Text: text, Net: net, Inputs: inputs, Output: *output,
 		Call: func(f *frame, b TextBatch) *tensor {
 			g := f.ModuleFrame(net, b.IDs, b.Padding, b.Labels)
+			text.Begin(g)
 			text.Context.cut(g, &b)
 			x := g.Let(m.Call(g, b.IDs, b.Padding, text))
 			switch {
 			case text.FusedLoss:
-				return Taken(g, g.Let(liger.CausalLMLoss(g, x, plainWeight(g, *output), b.Labels)))
+				return text.Taken(g, g.Let(liger.CausalLMLoss(g, x, plainWeight(g, *output), b.Labels)))
 			case text.LinearLoss:
 				if text.ScoreCap || text.ScoreScaled {
 					f.Tape().Raise(errors.New("linear_cross_entropy takes the scores as the output layer gives them, and this model scales or caps them; use --chunked-loss N"))
 				}
-				return Taken(g, g.Let(OutputLoss{}.Linear(g, x, plainWeight(g, *output), b.Labels)))
+				return text.Taken(g, g.Let(OutputLoss{}.Linear(g, x, plainWeight(g, *output), b.Labels)))
 			case text.LossChunks > 1:
-				return Taken(g, g.Let(OutputLoss{Output: *output, Adjust: text.adjustScores}.Chunked(g, x, b.Labels, text.LossChunks)))
+				return text.Taken(g, g.Let(OutputLoss{Output: *output, Adjust: text.adjustScores}.Chunked(g, x, b.Labels, text.LossChunks)))
 			}
 			logits := g.Let(text.scores(g, *output, x))
 			text.adjustScores(g, &logits)
-			return Taken(g, g.Let(CausalLMLoss(g, logits, b.Labels)), logits)
+			return text.Taken(g, g.Let(CausalLMLoss(g, logits, b.Labels)), logits)
 		},
 	}
 	c := &caller{net, m, output, text}
@@ -118,20 +119,21 @@ func SequenceClassification(net any, m Decoder, inputs *nn.Embedding, score *nn.
 		Text: text, Net: net, Inputs: inputs, Output: *score, Classes: &classes, Heads: []*nn.Layer{score},
 		Call: func(f *frame, b TextBatch) *tensor {
 			g := f.ModuleFrame(net, b.IDs, b.Padding, b.Labels)
+			text.Begin(g)
 			x := g.Let(m.Call(g, b.IDs, b.Padding, text))
 			g.Set(&x, apart(g, x, text))
 			scores := g.Let(g.Call(*score, x))
 			if text.Objective.Unpadded {
-				return Taken(g, g.Let(rankingLoss(g, g.Let(scores.Select(1, -1)), b.Labels)))
+				return text.Taken(g, g.Let(rankingLoss(g, g.Let(scores.Select(1, -1)), b.Labels)))
 			}
 			logits := lastTokenScores(g, b.IDs, scores, padToken || !text.Objective.IsZero()) // TRL and ms-swift set one
 			switch text.Objective.Name {
 			case models.Reward:
-				return Taken(g, g.Let(rewardLoss(g, logits)), logits)
+				return text.Taken(g, g.Let(rewardLoss(g, logits)), logits)
 			case models.Reranker:
-				return Taken(g, g.Let(rankingLoss(g, logits, b.Labels)), logits)
+				return text.Taken(g, g.Let(rankingLoss(g, logits, b.Labels)), logits)
 			}
-			return Taken(g, g.Let(classes.Loss(logits, b.Labels)), logits)
+			return text.Taken(g, g.Let(classes.Loss(logits, b.Labels)), logits)
 		},
 	}
 }

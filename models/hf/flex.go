@@ -11,7 +11,7 @@ const flexBlock = 128
 // FlexMask is what create_block_mask makes of a causal mask, compiled: tensors [batch, blocks]
 // and [batch, blocks, blocks] of the blocks that queries see and keys are seen by, and those
 // that the function reads, which are kept with them. Chunked is for a mask of chunks.
-func FlexMask(f *frame, batch int64, positions, padding *tensor, packed, chunked bool) []*tensor {
+func FlexMask(f *frame, batch int64, positions, padding *tensor, packed Packing, chunked bool) []*tensor {
 	g := f.CallFrame(positions, padding)
 	var read []*tensor
 	if padding != nil {

@@ -84,18 +84,20 @@ func TestHeadsAreMergedAsTheyWereSplit(t *testing.T) {
 func TestMasksAreThereWhenTheyAreNeeded(t *testing.T) {
 	const batch, length = 2, 24
 	for name, tc := range map[string]struct {
-		padded, packed bool
-		window         int64 // zero for a causal mask
-		there          bool
+		padded bool
+		packed hf.Packing
+		window int64 // zero for a causal mask
+		there  bool
 	}{
-		"plain":            {},
-		"padded":           {padded: true, there: true},
-		"packed":           {packed: true, there: true},
-		"wide window":      {window: length + 1},
-		"narrow window":    {window: length / 2, there: true},
-		"window as long":   {window: length, there: true},
-		"wide but padded":  {window: length + 1, padded: true, there: true},
-		"narrow and packd": {window: length / 2, packed: true, there: true},
+		"plain":                {},
+		"padded":               {padded: true, there: true},
+		"packed":               {packed: hf.Several, there: true},
+		"packed, with a cache": {packed: hf.Unseen},
+		"wide window":          {window: length + 1},
+		"narrow window":        {window: length / 2, there: true},
+		"window as long":       {window: length, there: true},
+		"wide but padded":      {window: length + 1, padded: true, there: true},
+		"narrow and packd":     {window: length / 2, packed: hf.Several, there: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := record(t, func(f *trace.Frame) {
@@ -106,7 +108,7 @@ func TestMasksAreThereWhenTheyAreNeeded(t *testing.T) {
 				}
 				mask := hf.CausalMask
 				if tc.window > 0 {
-					mask = func(f *trace.Frame, n int64, positions, padding *trace.Tensor, packed bool) *trace.Tensor {
+					mask = func(f *trace.Frame, n int64, positions, padding *trace.Tensor, packed hf.Packing) *trace.Tensor {
 						return hf.WindowMask(f, n, positions, padding, packed, tc.window)
 					}
 				}

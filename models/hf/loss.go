@@ -85,6 +85,14 @@ func Taken(f *frame, loss *tensor, rest ...*tensor) *tensor {
 	return loss
 }
 
+// Begin begins the frame of a model that returns a cache, if the text has one.
+func (t Text) Begin(f *frame) { t.Cache.begin(f) }
+
+// Taken is [Taken] of a model that returns its cache, too, if the text has one.
+func (t Text) Taken(f *frame, loss *tensor, rest ...*tensor) *tensor {
+	return Taken(f, loss, append(rest, t.Cache.returned()...)...)
+}
+
 // loss is per_token_loss_func_sp of ms-swift, outside of the model's own frame: a loss for
 // every token of the rank, which are gathered from all of them and summed.
 func (c Context) loss(f *frame, model *caller, b TextBatch) *tensor {

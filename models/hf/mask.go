@@ -23,48 +23,48 @@ func BidirectionalMask(f *frame, queries int64, padding *tensor, padded bool) *t
 // some row is padded. Without, PyTorch reads from the positions whether several
 // sequences are packed into a row and makes no mask if none are, since the
 // attention kernels know plain causality; packed says so here.
-func CausalMask(f *frame, batch int64, positions, padding *tensor, packed bool) *tensor {
+func CausalMask(f *frame, batch int64, positions, padding *tensor, packed Packing) *tensor {
 	return sequenceMask(f, batch, positions, padding, packed, false, notLater, sdpaMask)
 }
 
 // MaterializedCausalMask is create_causal_mask that may not be left out
 // (allow_is_causal_skip=False).
-func MaterializedCausalMask(f *frame, batch int64, positions, padding *tensor, packed bool) *tensor {
+func MaterializedCausalMask(f *frame, batch int64, positions, padding *tensor, packed Packing) *tensor {
 	return sequenceMask(f, batch, positions, padding, packed, true, notLater, sdpaMask)
 }
 
 // EagerCausalMask is create_causal_mask for eager attention, which always needs one: of
 // numbers, in the type of x.
-func EagerCausalMask(f *frame, x, positions, padding *tensor, packed bool) *tensor {
+func EagerCausalMask(f *frame, x, positions, padding *tensor, packed Packing) *tensor {
 	return sequenceMask(f, x.Size(0), positions, padding, packed, true, notLater, eagerMask(x.DType()))
 }
 
 // EagerWindowMask is create_sliding_window_causal_mask for eager attention.
-func EagerWindowMask(f *frame, x, positions, padding *tensor, packed bool) *tensor {
+func EagerWindowMask(f *frame, x, positions, padding *tensor, packed Packing) *tensor {
 	return sequenceMask(f, x.Size(0), positions, padding, packed, true, allOf(withinWindow, notLater), eagerMask(x.DType()))
 }
 
 // EagerChunkMask is create_chunked_causal_mask for eager attention.
-func EagerChunkMask(f *frame, x, positions, padding *tensor, packed bool) *tensor {
+func EagerChunkMask(f *frame, x, positions, padding *tensor, packed Packing) *tensor {
 	return orderedMask(f, x.Size(0), positions, padding, packed, true, withinChunk, asItIs, eagerMask(x.DType()))
 }
 
 // WindowMask is create_sliding_window_causal_mask: tokens see those before them
 // up to a distance. A sequence as long as that needs a mask in any case.
-func WindowMask(f *frame, batch int64, positions, padding *tensor, packed bool, window int64) *tensor {
+func WindowMask(f *frame, batch int64, positions, padding *tensor, packed Packing, window int64) *tensor {
 	return sequenceMask(f, batch, positions, padding, packed, positions.Size(1) >= window, allOf(withinWindow, notLater), sdpaMask)
 }
 
 // ChunkMask is create_chunked_causal_mask: tokens see those before them in their chunk. A
 // sequence as long as that needs a mask in any case.
-func ChunkMask(f *frame, batch int64, positions, padding *tensor, packed bool, chunk int64) *tensor {
+func ChunkMask(f *frame, batch int64, positions, padding *tensor, packed Packing, chunk int64) *tensor {
 	return orderedMask(f, batch, positions, padding, packed, positions.Size(1) >= chunk, withinChunk, asItIs, sdpaMask)
 }
 
 // BlockMask is create_causal_mask or, with a window above zero,
 // create_sliding_window_causal_mask, given blocks [batch, length] of tokens that see each
 // other both ways: then there is a mask in any case. Blocks may be nil.
-func BlockMask(f *frame, batch int64, positions, padding, blocks *tensor, packed bool, window int64) *tensor {
+func BlockMask(f *frame, batch int64, positions, padding, blocks *tensor, packed Packing, window int64) *tensor {
 	switch {
 	case blocks == nil && window == 0:
 		return CausalMask(f, batch, positions, padding, packed)
@@ -81,7 +81,7 @@ func BlockMask(f *frame, batch int64, positions, padding, blocks *tensor, packed
 
 // sequenceMask makes a mask of a function of queries and keys if rows are
 // padded or packed, or it is needed anyway, in the form that attention takes it in.
-func sequenceMask(f *frame, batch int64, positions, padding *tensor, packed, needed bool, mask maskFunction, form maskForm) *tensor {
+func sequenceMask(f *frame, batch int64, positions, padding *tensor, packed Packing, needed bool, mask maskFunction, form maskForm) *tensor {
 	return orderedMask(f, batch, positions, padding, packed, needed, always(mask), asItIs, form)
 }
 
@@ -98,7 +98,7 @@ type maskMaker func(f *frame, batch int64, padding *tensor) maskFunction
 
 // orderedMask is [sequenceMask] of a function that takes tensors of its own, and of what overlay
 // makes of it before padding counts.
-func orderedMask(f *frame, batch int64, positions, padding *tensor, packed, needed bool, of maskMaker, overlay func(maskFunction) maskFunction, form maskForm) *tensor {
+func orderedMask(f *frame, batch int64, positions, padding *tensor, packed Packing, needed bool, of maskMaker, overlay func(maskFunction) maskFunction, form maskForm) *tensor {
 	g := f.CallFrame(positions, padding)
 	length := positions.Size(1)
 	var sequences *tensor
@@ -132,7 +132,10 @@ func orderedMask(f *frame, batch int64, positions, padding *tensor, packed, need
 
 // packedSequences is find_packed_sequence_indices: the number of the sequence
 // that each token belongs to.
-func packedSequences(f *frame, batch int64, positions *tensor, packed bool) *tensor {
+func packedSequences(f *frame, batch int64, positions *tensor, packed Packing) *tensor {
+	if packed == Unseen {
+		return nil
+	}
 	g := f.FuncFrame(positions)
 	if positions.Size(0) != batch {
 		g.Set(&positions, positions.Expand(batch, -1))
@@ -141,7 +144,7 @@ func packedSequences(f *frame, batch int64, positions *tensor, packed bool) *ten
 	diff := g.Let(trace.Cat(1, first, positions).Diff(1))
 	sequences := g.Let(diff.EqScalar().CumSum(-1))
 	g.Discard(sequences.Select(1, -1).EqScalar().Any(false)) // all()
-	if !packed {
+	if packed != Several {
 		g.End()
 		return nil
 	}

@@ -11,9 +11,12 @@ import (
 type Text struct {
 	// Length is the number of tokens of a row.
 	Length int64
-	// Padded says that some row is padded, Packed that some row holds several
+	// SharedLabels says that the labels of tokens are the very tensor of the ids.
+	SharedLabels bool
+	// Padded says that some row is padded, Packed whether some row holds several
 	// sequences. Attention needs a mask in both cases.
-	Padded, Packed bool
+	Padded bool
+	Packed Packing
 	Recomputation
 	Scores
 	// Liger has the kernels of liger-kernel.
@@ -33,6 +36,8 @@ type Text struct {
 	Tiles Tiles
 	// Context has ranks share each sequence.
 	Context Context
+	// Cache has the keys and values of all layers; nil for none.
+	Cache *Cache
 	// ExpertRanks is how many ranks share out the experts of a mixture, zero none.
 	ExpertRanks int64
 }
@@ -182,6 +187,8 @@ func (t *TextTask) Load(tape *trace.Tape, n int64) {
 		t.batch.Labels = tape.Hold(tape.New("clone", program.Batch, trace.F32, samples*(t.Objective.Rows()-1)))
 	case t.Objective.Name == models.Reranker:
 		t.batch.Labels = fresh("clone", n)
+	case t.SharedLabels:
+		t.batch.Labels = t.batch.IDs
 	case t.Classes == nil || t.Classes.Tokens || !t.Objective.IsZero():
 		t.batch.Labels = fresh("clone", n, t.Length)
 	default:

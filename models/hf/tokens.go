@@ -38,6 +38,7 @@ func TokenClassification(net any, inputs *nn.Embedding, head TokenHead, classes 
 		Text: text, Net: net, Inputs: inputs, Output: *head.Score, Classes: &classes, Heads: []*nn.Layer{head.Score},
 		Call: func(f *frame, b TextBatch) *tensor {
 			g := f.ModuleFrame(net, b.IDs, b.Padding, b.Labels)
+			text.Begin(g)
 			outputs := g.Let(states(g, b))
 			x := g.Let(outputs)
 			g.Set(&x, g.Call(head.Dropout, x))

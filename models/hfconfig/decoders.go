@@ -17,10 +17,10 @@ func decoder(name string, layers, width, classes int64, length models.Setting) a
 		levers:  models.LeverSet{Recompute: true, Objective: true},
 		summary: fmt.Sprintf("%s decoder, %d layers of width %d", name, layers, width),
 		unit:    "sequence", batch: 1, batches: []int{1, 2, 4, 8, 16, 32},
-		settings: append([]models.Setting{length, hf.PaddingSetting(0), hf.PackedSetting(0), hf.ClassesSetting(classes)}, hf.LossSettings()...),
+		settings: append([]models.Setting{length, hf.PaddingSetting(0), hf.PackedSetting(0), hf.ClassesSetting(classes), hf.SharedLabelsSetting()}, hf.LossSettings()...),
 		only:     onlyDecoders(),
 		notes: []string{
-			"trained without the cache of keys and values, as the Trainer of transformers does",
+			"trained without the cache of keys and values, as the Trainer of transformers does; loops of one's own have it (--use-cache)",
 			"rows that are padded, or hold several sequences, need an attention mask, which flash attention does not take: --set padding=1, --set packed=1",
 		},
 		rules: []rule{refusePackedPadding, hf.CheckLoss},
@@ -37,7 +37,7 @@ func refusePackedPadding(c models.Case) (setting, reason string) {
 // onlyDecoders are the settings of decoders that one task alone has a use for.
 func onlyDecoders() map[string][]string {
 	only := maps.Clone(onlyClassification)
-	for _, name := range hf.LossSettingNames() {
+	for _, name := range append(hf.LossSettingNames(), hf.SharedLabels) {
 		only[name] = []string{causalLM}
 	}
 	return only
@@ -73,6 +73,7 @@ func readGPT(r *reader) architecture {
 	labels := r.labels()
 	problem := r.problem(labels)
 	a := decoder("GPT-2", c.Layers, c.Width, labels, rowLength(2048, c.Positions, positionsKey))
+	a.levers.Cache = true
 	a.task = func(k models.Case) train.Task {
 		if k.Task == classification {
 			return gpt.Classification(c, classesOf(k, problem), padded, hf.TextOf(k))

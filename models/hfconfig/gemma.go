@@ -54,6 +54,7 @@ func (d gemmaType) architecture(r *reader) architecture {
 	a.notes = append(a.notes, "with --set flash=1, PyTorch serves layers whose heads are wider than the 256 that FlashAttention takes, as axolotl's gemma4_hybrid_attn_impl has it")
 	a.levers.Liger = c.AltUp.Streams == 0
 	a.eager()
+	a.levers.Cache = true
 	if c.Experts.Count > 0 {
 		relative{}.mixture(llama.Config{}, &a)
 	}

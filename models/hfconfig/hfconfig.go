@@ -298,7 +298,7 @@ func (a *architecture) caveatsOf(c models.Case) (notes []string) {
 // leverSet are the levers of an architecture: all have those of the training loop.
 func (a *architecture) leverSet() models.LeverSet {
 	l := a.levers
-	l.Loop, l.Quantize, l.QAT = true, true, true
+	l.Loop, l.Quantize, l.QAT = models.LoopTrainer, true, true
 	return l
 }
 

@@ -31,6 +31,7 @@ func readOPT(r *reader) architecture {
 	problem := r.problem(labels)
 	a := decoder("OPT", c.Layers, c.Width, labels, rowLength(2048, c.Positions, positionsKey))
 	a.eager()
+	a.levers.Cache = true
 	a.notes = append(a.notes, "transformers makes this model's masks without positions, so that rows that hold several sequences need none")
 	if r.probability("layerdrop", 0) > 0 {
 		a.notes = append(a.notes, layerDropNote)

@@ -117,6 +117,7 @@ func (w wrapper) architecture(r *reader) architecture {
 	a.settings, a.only = slices.DeleteFunc(a.settings, func(s models.Setting) bool { return s.Name == hf.ClassesSetting(1).Name }), nil
 	a.summary = fmt.Sprintf("%s: %s", w.name, a.summary)
 	a.levers.Liger, a.levers.Tiles, a.levers.Context, a.levers.Experts = w.liger, c.Experts.Count == 0, c.PlainAttention(), c.SharedExperts()
+	a.levers.Cache = c.Attends()
 	a.towers = true
 	var seen *vision
 	if w.vision != nil {

@@ -77,6 +77,7 @@ func (a *attention) call(f *frame, x *tensor, in inputs) (y, weights *tensor) {
 	if a.c.QueryScaled {
 		g.Set(&q, q.Mul(queryScale(g, in.positions).To(q.DType())))
 	}
+	k, v = a.c.Cache.Update(g, k, v)
 	y, weights = a.attend(g, q, k, v, in)
 	g.Let(y)
 	g.LetOptional(weights)

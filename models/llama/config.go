@@ -138,6 +138,8 @@ type Kernels struct {
 	Eager, Flex bool
 	// Repeated says that keys and values are repeated for every head of the query.
 	Repeated bool
+	// Cache has the keys and values of all layers; nil for none.
+	Cache *hf.Cache
 }
 
 // Norm is the kind of the norms.
@@ -319,12 +321,18 @@ func (c *Config) kinds(i int) (attends, recurs bool) {
 // that of transformers' attention interface with rotary positions: neither latent, nor with a
 // bias, sinks, a cap or code of the model's own.
 func (c *Config) PlainAttention() bool {
+	return c.Attends() && c.Latent.Rank == 0 && c.ALiBi == 0 && c.QKV != FalconProjection && c.Order != Dbrx && !c.Sinks && !c.AttentionCap
+}
+
+// Attends reports whether attention is what mixes tokens in every layer, so that keys and values are all
+// that there is to cache.
+func (c *Config) Attends() bool {
 	for i := range int(c.Layers) {
 		if attends, recurs := c.kinds(i); !attends || recurs {
 			return false
 		}
 	}
-	return c.Latent.Rank == 0 && c.ALiBi == 0 && c.QKV != FalconProjection && c.Order != Dbrx && !c.Sinks && !c.AttentionCap
+	return true
 }
 
 // windowed reports whether the tokens of layer i see a window.

@@ -44,6 +44,7 @@ func (a *tableAttention) call(f *frame, x *tensor, in inputs) (y, weights *tenso
 	g.Set(&q, trace.Cat(-1, qs[0], qs[1]))
 	g.Set(&k, k.Permute(0, 2, 1, 3))
 	g.Set(&q, q.Permute(0, 2, 1, 3))
+	k, v = a.c.Cache.Update(g, k, v)
 	if a.c.Eager {
 		y, weights = a.attend(g, q, k, v, in.mask)
 		g.Let(weights)

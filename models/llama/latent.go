@@ -87,6 +87,9 @@ func (l *latent) call(f *frame, x *tensor, in inputs) (y, weights *tensor) {
 		a, b := l.turn(g, qs[1], ks[1], in.cos, in.sin)
 		g.Set(&qs[1], a)
 		g.Set(&ks[1], b)
+	}
+	ks[0], ks[1] = l.c.Cache.Update(g, ks[0], ks[1])
+	if !l.c.NoRotary {
 		query = g.Let(trace.Cat(-1, qs[0], qs[1]))
 	}
 	if l.c.QueryScaled {

@@ -180,7 +180,7 @@ func (m *Model) angles(f *frame, x, positions *tensor) (cos, sin []*tensor) {
 
 // masks are those of full attention and of a part of what is before a token; nil where the
 // kernels need none or no layer does.
-func (m *Model) masks(f *frame, words, positions, padding *tensor, packed bool) (full, part *tensor) {
+func (m *Model) masks(f *frame, words, positions, padding *tensor, packed hf.Packing) (full, part *tensor) {
 	c := m.c
 	switch {
 	case c.ALiBi > 0:
@@ -190,7 +190,7 @@ func (m *Model) masks(f *frame, words, positions, padding *tensor, packed bool) 
 	case c.MaskKept && !c.Eager:
 		return f.Let(hf.MaterializedCausalMask(f, words.Size(0), positions, padding, packed)), nil
 	}
-	packed = packed && !c.PositionsUnseen
+	packed = c.packing(packed)
 	if c.fullyMasked() {
 		if full = m.fullMask(f, words, positions, padding, packed); full != nil {
 			f.Let(full)
@@ -206,12 +206,12 @@ func (m *Model) masks(f *frame, words, positions, padding *tensor, packed bool) 
 
 // blockMasks are the tensors of those masks for flex_attention, by whether they hide a part of
 // what is before a token.
-func (m *Model) blockMasks(f *frame, words, positions, padding *tensor, packed bool) map[bool][]*tensor {
+func (m *Model) blockMasks(f *frame, words, positions, padding *tensor, packed hf.Packing) map[bool][]*tensor {
 	c := m.c
 	if !c.Flex {
 		return nil
 	}
-	packed = packed && !c.PositionsUnseen
+	packed = c.packing(packed)
 	blocks := map[bool][]*tensor{}
 	if c.fullyMasked() {
 		blocks[false] = f.LetAll(hf.FlexMask(f, words.Size(0), positions, padding, packed, false))
@@ -220,6 +220,14 @@ func (m *Model) blockMasks(f *frame, words, positions, padding *tensor, packed b
 		blocks[true] = f.LetAll(hf.FlexMask(f, words.Size(0), positions, padding, packed, c.Llama4.Chunked))
 	}
 	return blocks
+}
+
+// packing is that of rows as masks have it.
+func (c *Config) packing(p hf.Packing) hf.Packing {
+	if c.PositionsUnseen {
+		return p.Unread()
+	}
+	return p
 }
 
 // fullyMasked says that there is a mask of all that is before a token, partlyMasked that there
@@ -232,7 +240,7 @@ func (c *Config) partlyMasked() bool {
 	return c.Llama4.Chunked || c.WindowMask || slices.Contains(c.Windowed, true)
 }
 
-func (m *Model) fullMask(f *frame, words, positions, padding *tensor, packed bool) *tensor {
+func (m *Model) fullMask(f *frame, words, positions, padding *tensor, packed hf.Packing) *tensor {
 	if m.c.Eager {
 		return hf.EagerCausalMask(f, words, positions, padding, packed)
 	}
@@ -240,7 +248,7 @@ func (m *Model) fullMask(f *frame, words, positions, padding *tensor, packed boo
 }
 
 // partMask is that of a window, or of chunks.
-func (m *Model) partMask(f *frame, words, positions, padding *tensor, packed bool) *tensor {
+func (m *Model) partMask(f *frame, words, positions, padding *tensor, packed hf.Packing) *tensor {
 	switch {
 	case m.c.Eager && m.c.Llama4.Chunked:
 		return hf.EagerChunkMask(f, words, positions, padding, packed)
@@ -250,6 +258,11 @@ func (m *Model) partMask(f *frame, words, positions, padding *tensor, packed boo
 		return hf.ChunkMask(f, words.Size(0), positions, padding, packed, m.c.Window)
 	}
 	return hf.WindowMask(f, words.Size(0), positions, padding, packed, m.c.Window)
+}
+
+// trained takes over what a case says of how the model is trained.
+func (c *Config) trained(text hf.Text) {
+	c.Liger, c.Tiles, c.Context, c.Experts.Ranks, c.Cache = text.Liger, text.Tiles, text.Context, text.ExpertRanks, text.Cache
 }
 
 // languageModel is LlamaForCausalLM.
@@ -262,7 +275,7 @@ type languageModel struct {
 
 // CausalLM is the task of predicting each next token.
 func CausalLM(c Config, text hf.Text) *hf.TextTask {
-	c.Liger, c.Tiles, c.Context, c.Experts.Ranks = text.Liger, text.Tiles, text.Context, text.ExpertRanks
+	c.trained(text)
 	m := New(c)
 	head := nn.NewLinear(c.Width, c.Vocab, c.HeadBias)
 	if c.Tied {
@@ -284,7 +297,7 @@ type classifier struct {
 // Classification is the task of telling something of each sequence. padToken
 // says that the model knows which token is padding.
 func Classification(c Config, classes hf.Classes, padToken bool, text hf.Text) *hf.TextTask {
-	c.Liger, c.Tiles, c.Context, c.Experts.Ranks = text.Liger, text.Tiles, text.Context, text.ExpertRanks
+	c.trained(text)
 	m := New(c)
 	net := &classifier{Names: c.Names, Model: m, Score: nn.NewLinear(c.Width, classes.Count, false)}
 	return hf.SequenceClassification(net, m, m.words, &net.Score, classes, padToken, text)
@@ -301,7 +314,7 @@ type tokenClassifier struct {
 
 // TokenClassification is the task of telling something of each token.
 func TokenClassification(c Config, classes hf.Classes, dropout *nn.Dropout, text hf.Text) *hf.TextTask {
-	c.Liger, c.Tiles = text.Liger, text.Tiles
+	c.trained(text)
 	m := New(c)
 	net := &tokenClassifier{Names: c.Names, Model: m, Dropout: dropout, Score: nn.NewLinear(c.Width, classes.Count, true)}
 	return hf.TokenClassification(net, m.words, hf.TokenHead{Dropout: dropout, Score: &net.Score, Whole: true}, classes, text, func(f *frame, b hf.TextBatch) *tensor {

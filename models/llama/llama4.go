@@ -67,6 +67,7 @@ func (a *llama4Attention) call(f *frame, x *tensor, in inputs) (y, weights *tens
 	g.Set(&q, q.Transpose(1, 2))
 	g.Set(&k, k.Transpose(1, 2))
 	o := hf.AttentionOptions{Causal: true, Groups: a.c.Heads / a.c.KVHeads, OwnType: true, Dropout: hf.DropoutIn(a, a.c.AttentionDropout)}
+	k, v = a.c.Cache.Update(g, k, v)
 	y, weights = a.c.attendAndProject(g, q, k, v, in, o, a.OProj)
 	g.End(y, weights)
 	return y, weights

@@ -38,10 +38,11 @@ func entry(name string, s shape) models.Model {
 			{Name: "vocab", Usage: "tokens in the vocabulary", Default: s.vocab, Min: 1, Max: 1 << 24},
 			{Name: "tied", Usage: "1 if the output layer shares the weight of the embeddings, 0 if not", Default: 0, Min: 0, Max: 1},
 			hf.PackedSetting(1),
+			hf.SharedLabelsSetting(),
 		},
 		Check:  check,
 		Adapts: true, HalfWeights: true,
-		Levers: models.LeverSet{Loop: true, Quantize: true, Recompute: true, Liger: true, Tiles: true, Context: true},
+		Levers: models.LeverSet{Loop: models.LoopTrainer, Cache: true, Quantize: true, Recompute: true, Liger: true, Tiles: true, Context: true},
 		Notes:  []string{"stage head trains the output layer", hf.PackedNote},
 	}, int(s.batch), func(c models.Case) train.Task { return CausalLM(configOf(c.Settings), hf.TextOf(c)) })
 }

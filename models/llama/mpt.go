@@ -32,6 +32,7 @@ func (a *biasedAttention) call(f *frame, x *tensor, in inputs) (y, weights *tens
 	for i := range parts {
 		g.Set(&parts[i], parts[i].Reshape(batch, length, a.c.Heads, a.c.HeadSize).Transpose(1, 2))
 	}
+	parts[1], parts[2] = a.c.Cache.Update(g, parts[1], parts[2])
 	scores := g.Let(parts[0].Matmul(parts[1].Transpose(-1, -2)).MulScalar())
 	g.Set(&bias, bias.Slice(2, bias.Size(2)-length, bias.Size(2)))
 	g.Set(&scores, scores.Add(bias))
@@ -80,6 +81,6 @@ func (l *layer) mpt(f *frame, in inputs) *tensor {
 }
 
 // hidden is the causal mask as MPT takes it: of what is not seen.
-func hidden(f *frame, words, positions, padding *tensor, packed bool) *tensor {
+func hidden(f *frame, words, positions, padding *tensor, packed hf.Packing) *tensor {
 	return f.Let(hf.EagerCausalMask(f, words, positions, padding, packed).To(trace.Bool))
 }

@@ -55,7 +55,7 @@ type conditional struct {
 // ConditionalGeneration is the task of predicting each next token of a text with a decoder
 // beside other modules. The step does not call those, so that they get no gradient.
 func ConditionalGeneration(c Config, w Wrapper, text hf.Text) *hf.TextTask {
-	c.Liger, c.Tiles, c.Context, c.Experts.Ranks = text.Liger, text.Tiles, text.Context, text.ExpertRanks
+	c.trained(text)
 	m := New(c)
 	model := &wrapped{Before: w.Before, LanguageModel: m, After: w.After, vision: w.Vision}
 	if w.Decoder != "" {
@@ -98,9 +98,10 @@ func wholeDecoder(w Wrapper, m *languageModel, text hf.Text) *hf.TextTask {
 	}
 	task.Call = func(f *frame, b hf.TextBatch) *tensor {
 		g := f.ModuleFrame(net, b.IDs, b.Padding, b.Labels)
+		text.Begin(g)
 		words := g.Let(m.Model.embed(g, b.IDs)) // kept to the end, as the scores are
 		logits := g.Let(m.scores(g, b, words, text))
-		return hf.Taken(g, g.Let(hf.CausalLMLoss(g, logits, b.Labels)), logits)
+		return text.Taken(g, g.Let(hf.CausalLMLoss(g, logits, b.Labels)), logits)
 	}
 	return task
 }

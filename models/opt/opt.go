@@ -29,6 +29,8 @@ type Config struct {
 	Bias, PlainNorms bool
 	Untied           bool
 	Eager            bool
+	// Cache has the keys and values of all layers; nil for none.
+	Cache *hf.Cache
 }
 
 func (c *Config) norm() nn.Layer {
@@ -59,6 +61,7 @@ func (a *attention) call(f *frame, x, mask *tensor) (y, weights *tensor) {
 	k, v := g.Let(g.Call(a.KProj, x)), g.Let(g.Call(a.VProj, x))
 	g.Set(&k, hf.Heads(k, size))
 	g.Set(&v, hf.Heads(v, size))
+	k, v = a.c.Cache.Update(g, k, v)
 	o := hf.AttentionOptions{Causal: true, Dropout: hf.DropoutIn(a, a.c.AttentionDropout)}
 	y, weights = hf.Attend(g, q, k, v, mask, o, a.c.Eager)
 	g.Set(&y, hf.Merge(y))
@@ -155,8 +158,8 @@ func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	// masks know nothing of positions, and so of rows that hold several sequences
 	var mask *tensor
 	if m.c.Eager {
-		mask = g.Let(hf.EagerCausalMask(g, words, positions, padding, false))
-	} else if mask = hf.CausalMask(g, ids.Size(0), positions, padding, false); mask != nil {
+		mask = g.Let(hf.EagerCausalMask(g, words, positions, padding, text.Packed.Unread()))
+	} else if mask = hf.CausalMask(g, ids.Size(0), positions, padding, text.Packed.Unread()); mask != nil {
 		g.Let(mask)
 	}
 	places := g.Let(g.Call(m.EmbedPositions, positions.AddScalar()))
@@ -191,6 +194,7 @@ type languageModel struct {
 
 // CausalLM is the task of predicting each next token.
 func CausalLM(c Config, text hf.Text) *hf.TextTask {
+	c.Cache = text.Cache
 	m := New(c)
 	head := nn.NewLinear(c.Words, c.Vocab, false)
 	if !c.Untied {
@@ -210,6 +214,7 @@ type classifier struct {
 // Classification is the task of telling something of each sequence. padToken says that the
 // model knows which token is padding.
 func Classification(c Config, classes hf.Classes, padToken bool, text hf.Text) *hf.TextTask {
+	c.Cache = text.Cache
 	m := New(c)
 	net := &classifier{Model: &body{Decoder: m}, Score: nn.NewLinear(c.Words, classes.Count, false)}
 	return hf.SequenceClassification(net, m, m.words, &net.Score, classes, padToken, text)

@@ -16,11 +16,13 @@ type Names struct {
 
 	loop models.Loop
 	zero models.ZeroGrad
+	// every is after how many steps the allocator's cache is emptied, step the number of steps so far.
+	every, step int
 }
 
 // Names binds the variables of the loop of case c; own is the loop of a source if the case says nothing.
 func (s *Session) Names(c models.Case, own models.Loop) *Names {
-	return &Names{loop: cmp.Or(c.Loop, own), zero: cmp.Or(c.ZeroGrad, models.ZeroGradAfter)}
+	return &Names{loop: cmp.Or(c.Loop, own), zero: cmp.Or(c.ZeroGrad, models.ZeroGradAfter), every: c.EmptyCache}
 }
 
 // Begin begins a step. At the top level of a script the variables of the step before are still bound.
@@ -36,11 +38,20 @@ func (n *Names) Begin(t *trace.Tape, opt *optim.Optimizer) {
 	}
 }
 
-// Returned binds what a model without an output object has returned.
-func (n *Names) Returned(results []*trace.Tensor) { n.SetAll(&n.Outputs, results) }
+// Forwarded is what follows the forward pass of a micro-batch: Lightning frees the gradients of the last
+// step there, and transformers' Trainer empties the cache of the allocator.
+func (n *Names) Forwarded(micro int, opt *optim.Optimizer) {
+	if n.zero == models.ZeroGradBetween && micro == 0 {
+		opt.ZeroGrad()
+	}
+	if n.Trainer() && n.every > 0 && n.step%n.every == 0 {
+		n.Tape().EmptyCache()
+	}
+}
 
 // Taken lets go of what the model returned once the loss is there, in a loop that keeps the loss alone.
 func (n *Names) Taken() {
+	n.Tape().Returned(n.Outputs...)
 	if n.Trainer() && len(n.Outputs) > 0 {
 		n.SetAll(&n.Outputs, nil)
 	}
@@ -53,6 +64,9 @@ func (n *Names) Trainer() bool { return n.loop == models.LoopTrainer }
 func (n *Names) EndStep(t *trace.Tape, opt *optim.Optimizer) {
 	if n.zero == models.ZeroGradAfter {
 		opt.ZeroGrad()
+	}
+	if n.step++; !n.Trainer() && n.every > 0 && n.step%n.every == 0 {
+		t.EmptyCache()
 	}
 	t.Mark("zero_grad")
 	t.KeepOutputs(nil)

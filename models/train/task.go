@@ -434,6 +434,7 @@ func (t *taskTrainer) step(s *Session, opt *optim.Optimizer, f *Names) {
 		if !f.Loss.RequiresGrad() {
 			s.Tape.Raise(errNoGrad)
 		}
+		f.Forwarded(i, opt)
 		s.Backward(f.Loss)
 		if !t.c.Objective.IsZero() { // training_step of transformers' Trainer returns a copy
 			f.Del(&f.Loss)

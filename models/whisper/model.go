@@ -90,7 +90,7 @@ func newDecoder(c Config) *decoder {
 // call maps token ids [batch, length] and the encoder's result to hidden
 // states [batch, length, width]. packed says whether several sequences share a
 // row.
-func (d *decoder) call(f *frame, ids, states *tensor, packed, checkpointing bool) *tensor {
+func (d *decoder) call(f *frame, ids, states *tensor, packed hf.Packing, checkpointing bool) *tensor {
 	g := f.CallFrame(ids, states)
 	words := g.Let(g.Call(d.EmbedTokens, ids))
 	order := g.Let(g.Tape().Arange(ids.Size(1)).AddScalar())
@@ -135,7 +135,7 @@ func newGeneration(c Config) *generation {
 }
 
 // call is the loss of predicting labels [batch, length] from log-mel frames.
-func (m *generation) call(f *frame, features, labels *tensor, packed, checkpointing bool) *tensor {
+func (m *generation) call(f *frame, features, labels *tensor, packed hf.Packing, checkpointing bool) *tensor {
 	g := f.ModuleFrame(m, features, labels)
 	features = g.Argument(features)
 	ids := g.Let(shiftRight(g, labels))

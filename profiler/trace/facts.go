@@ -26,6 +26,9 @@ type Facts struct {
 	// HostSaved is the most that lay in the host's memory for backward at a time, in
 	// bytes.
 	HostSaved int64
+	// Outputs is the size of what a forward pass has returned beside the loss, in bytes: the loop
+	// decides how long it lives.
+	Outputs int64
 }
 
 // Input is a tensor of the batch.
@@ -58,6 +61,15 @@ type Attention struct {
 // Managed adds bytes of CUDA managed memory, which the driver pages and the caching allocator
 // does not see.
 func (t *Tape) Managed(bytes int64) { t.facts.Managed += bytes }
+
+// Returned notes what a forward pass has returned beside the loss.
+func (t *Tape) Returned(xs ...*Tensor) {
+	var bytes int64
+	for _, x := range xs {
+		bytes += x.Bytes()
+	}
+	t.facts.Outputs = max(t.facts.Outputs, bytes)
+}
 
 // Facts returns the facts of the recording so far.
 func (t *Tape) Facts() Facts { return t.facts }

@@ -98,6 +98,7 @@ func discard(xs []*Tensor) {
 // Output gives a model's output, of which the first is the loss, to the training loop. The loop may
 // keep it ([Tape.KeepOutputs]); else all but the loss is freed.
 func (t *Tape) Output(xs ...*Tensor) {
+	t.Returned(xs[1:]...)
 	if t.keepOutputs != nil {
 		t.keepOutputs(xs)
 		return

@@ -16,7 +16,8 @@ import (
 // line.
 var flags = []string{
 	"task", "batch", "accumulate", "seq-len", "weights", "amp", "checkpointing", "optimizer", "lora", "quantize",
-	"objective", "train-only", "trained-weights", "state-of-frozen", "qat", "float8", "liger", "chunked-loss", "torch-compile", "offload", "tiled-mlp", "optimizer-in-backward", "clip", "gpus", "strategy", "alloc-conf", "gpu-memory",
+	"objective", "train-only", "trained-weights", "state-of-frozen", "qat", "float8", "liger", "chunked-loss", "torch-compile",
+	"offload", "tiled-mlp", "optimizer-in-backward", "loop", "empty-cache", "clip", "gpus", "strategy", "alloc-conf", "gpu-memory",
 }
 
 // The settings of models (--set) that a file may ask for: how attention is computed, and how

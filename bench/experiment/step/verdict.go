@@ -11,16 +11,45 @@ import (
 // gives. Where the board's memory lies within the estimate's interval, a replay on the board
 // decides, of which other processes hold some bytes: the case does not fit if the replay runs
 // out of memory, however wide the interval is, and is slow if the replay has to give cached
-// memory back.
+// memory back. Where nobody has said the loop, the verdict is by the one that needs more.
 func (s *Setup) Judge(ctx context.Context, e planner.Estimate, r *Result, others int64) (*report.Estimate, error) {
 	out := EstimateOf(e)
-	if out.Verdict != report.Tight {
-		return out, nil
+	if out.Verdict == report.Tight {
+		on, err := s.Try(ctx, r.Again(Replay{Within: true, Others: others}))
+		if err != nil {
+			return nil, err
+		}
+		out.Verdict = on.Report().Judge(out.Verdict)
 	}
-	on, err := s.Try(ctx, r.Again(Replay{Within: true, Others: others}))
+	return out, s.keepMost(ctx, out, r, others)
+}
+
+// keepMost adds to the estimate of a trial what the loop needs that keeps the most of a step, and
+// its verdict if that is worse. Where the loop is said, or the model returns the loss alone, there is nothing to add.
+func (s *Setup) keepMost(ctx context.Context, out *report.Estimate, r *Result, others int64) error {
+	c, open := s.model.KeepingMost(s.c)
+	if !open || r.Facts.Outputs == 0 {
+		return nil
+	}
+	most, gpu := s.For(c), r.trial.Board
+	tried, err := most.Settled(ctx, most.Trial(gpu, r.trial.Batch))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	out.Verdict = on.Report().Judge(out.Verdict)
-	return out, nil
+	defer tried.Discard()
+	p, err := most.Planner(gpu, tried.Sample())
+	if err != nil {
+		return err
+	}
+	p.Memory -= others
+	e, err := p.Estimate(r.trial.Batch)
+	if err != nil {
+		return err
+	}
+	judged, err := most.Judge(ctx, e, tried, others)
+	if err != nil || judged.Device.Bytes <= out.Device.Bytes {
+		return err
+	}
+	out.Open, out.Verdict = &report.OpenLoop{Loop: s.model.Levers.Loop, Device: judged.Device}, out.Verdict.Worse(judged.Verdict)
+	return nil
 }
