@@ -56,7 +56,8 @@ func (r *Report) communicationNote() string {
 
 // sideNotes say what streaming and expandable segments would save, and where the guide's figures stand.
 func (r *Report) sideNotes() []string {
-	return slices.DeleteFunc([]string{r.StreamingNote(), r.setUpNote(), r.slackNote(), r.loopNote(), r.workspaceNote(), r.claimNote()}, func(note string) bool { return note == "" })
+	all := []string{r.StreamingNote(), r.setUpNote(), r.slackNote(), r.loopNote(), r.workspaceNote(), r.claimNote()}
+	return slices.DeleteFunc(all, func(note string) bool { return note == "" })
 }
 
 // setUpNote explains a peak before the first step, and how GPUs that share a model avoid it.

@@ -81,7 +81,9 @@ func BlockMask(f *frame, batch int64, positions, padding, blocks *tensor, packed
 
 // sequenceMask makes a mask of a function of queries and keys if rows are
 // padded or packed, or it is needed anyway, in the form that attention takes it in.
-func sequenceMask(f *frame, batch int64, positions, padding *tensor, packed Packing, needed bool, mask maskFunction, form maskForm) *tensor {
+func sequenceMask(
+	f *frame, batch int64, positions, padding *tensor, packed Packing, needed bool, mask maskFunction, form maskForm,
+) *tensor {
 	return orderedMask(f, batch, positions, padding, packed, needed, always(mask), asItIs, form)
 }
 
@@ -98,7 +100,10 @@ type maskMaker func(f *frame, batch int64, padding *tensor) maskFunction
 
 // orderedMask is [sequenceMask] of a function that takes tensors of its own, and of what overlay
 // makes of it before padding counts.
-func orderedMask(f *frame, batch int64, positions, padding *tensor, packed Packing, needed bool, of maskMaker, overlay func(maskFunction) maskFunction, form maskForm) *tensor {
+func orderedMask(
+	f *frame, batch int64, positions, padding *tensor, packed Packing, needed bool, of maskMaker,
+	overlay func(maskFunction) maskFunction, form maskForm,
+) *tensor {
 	g := f.CallFrame(positions, padding)
 	length := positions.Size(1)
 	var sequences *tensor

@@ -69,7 +69,9 @@ const SharedLabels = "shared-labels"
 
 // SharedLabelsSetting says whether labels take memory of their own.
 func SharedLabelsSetting() models.Setting {
-	return models.Setting{Name: SharedLabels, Usage: "1 if labels are the very tensor of the token ids (labels=input_ids), 0 if they are another, as data collators make them", Default: 0, Min: 0, Max: 1}
+	const usage = "1 if labels are the very tensor of the token ids (labels=input_ids), 0 if they are another, " +
+		"as data collators make them"
+	return models.Setting{Name: SharedLabels, Usage: usage, Default: 0, Min: 0, Max: 1}
 }
 
 // LossSettings are how the scores of a language model and their loss are computed.
@@ -130,7 +132,8 @@ func LigerLoss(c models.Case) bool { return fusedLoss(c) && c.Settings[fusedSett
 // TextOf reads the settings of a case.
 func TextOf(c models.Case) Text {
 	return Text{
-		Length: c.Settings[lengthSetting], Padded: c.Settings[Padding] == 1, SharedLabels: c.Settings[SharedLabels] == 1, Packed: packingOf(c), Cache: CacheOf(c),
+		Length: c.Settings[lengthSetting], Padded: c.Settings[Padding] == 1, SharedLabels: c.Settings[SharedLabels] == 1,
+		Packed: packingOf(c), Cache: CacheOf(c),
 		Recomputation: Recomputation{
 			Checkpointing: c.Checkpointing, Every: c.EveryLayers(),
 			Reentrant: c.Recompute == models.Reentrant || c.Recompute == models.ReentrantTrained,

@@ -17,8 +17,10 @@ func decoder(name string, layers, width, classes int64, length models.Setting) a
 		levers:  models.LeverSet{Recompute: true, Objective: true},
 		summary: fmt.Sprintf("%s decoder, %d layers of width %d", name, layers, width),
 		unit:    "sequence", batch: 1, batches: []int{1, 2, 4, 8, 16, 32},
-		settings: append([]models.Setting{length, hf.PaddingSetting(0), hf.PackedSetting(0), hf.ClassesSetting(classes), hf.SharedLabelsSetting()}, hf.LossSettings()...),
-		only:     onlyDecoders(),
+		settings: append([]models.Setting{
+			length, hf.PaddingSetting(0), hf.PackedSetting(0), hf.ClassesSetting(classes), hf.SharedLabelsSetting(),
+		}, hf.LossSettings()...),
+		only: onlyDecoders(),
 		notes: []string{
 			"trained without the cache of keys and values, as the Trainer of transformers does; loops of one's own have it (--use-cache)",
 			"rows that are padded, or hold several sequences, need an attention mask, which flash attention does not take: --set padding=1, --set packed=1",

@@ -321,7 +321,8 @@ func (c *Config) kinds(i int) (attends, recurs bool) {
 // that of transformers' attention interface with rotary positions: neither latent, nor with a
 // bias, sinks, a cap or code of the model's own.
 func (c *Config) PlainAttention() bool {
-	return c.Attends() && c.Latent.Rank == 0 && c.ALiBi == 0 && c.QKV != FalconProjection && c.Order != Dbrx && !c.Sinks && !c.AttentionCap
+	return c.Attends() && c.Latent.Rank == 0 && c.ALiBi == 0 &&
+		c.QKV != FalconProjection && c.Order != Dbrx && !c.Sinks && !c.AttentionCap
 }
 
 // Attends reports whether attention is what mixes tokens in every layer, so that keys and values are all

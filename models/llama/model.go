@@ -42,8 +42,10 @@ func entry(name string, s shape) models.Model {
 		},
 		Check:  check,
 		Adapts: true, HalfWeights: true,
-		Levers: models.LeverSet{Loop: models.LoopTrainer, Cache: true, Quantize: true, Recompute: true, Liger: true, Tiles: true, Context: true},
-		Notes:  []string{"stage head trains the output layer", hf.PackedNote},
+		Levers: models.LeverSet{
+			Loop: models.LoopTrainer, Cache: true, Quantize: true, Recompute: true, Liger: true, Tiles: true, Context: true,
+		},
+		Notes: []string{"stage head trains the output layer", hf.PackedNote},
 	}, int(s.batch), func(c models.Case) train.Task { return CausalLM(configOf(c.Settings), hf.TextOf(c)) })
 }
 

@@ -106,7 +106,8 @@ func newModel(file, name, config string, p *export.Program, o asked.Oracle) (mod
 	m := models.Model{
 		Name: name, Summary: summary(p), Torch: p.Torch, Source: "torch.export, torch " + cmp.Or(p.Torch, "of unknown version"),
 		Stages: []string{"full"}, Batches: d.batches(), BatchUnit: "sample",
-		Settings: d.settings, HalfWeights: true, Distributes: true, Description: models.Describe(config), Losses: Losses(), Free: true, Adapts: true, Levers: models.LeverSet{Loop: models.LoopFunction, Quantize: true, Recompute: true, QAT: true},
+		Settings: d.settings, HalfWeights: true, Distributes: true, Description: models.Describe(config), Losses: Losses(), Free: true, Adapts: true,
+		Levers:  models.LeverSet{Loop: models.LoopFunction, Quantize: true, Recompute: true, QAT: true},
 		Default: models.Case{Model: name, Stage: "full", Batch: d.usual(), Accumulate: 1, Blocks: p.Blocks},
 	}
 	if x := p.Extra; x != nil && len(x.Checkpointed)+len(x.Reentrant) > 0 {

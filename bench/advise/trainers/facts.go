@@ -33,7 +33,10 @@ type facts map[string]fact
 func (f facts) set(name, value string, from origin) { f[name] = fact{value, from} }
 
 // counts are the facts that are whole numbers from 1 on.
-var counts = []string{"batch", "accumulate", "seq-len", "lora-r", "lora-alpha", "gpus", "chunked-loss", "num-labels", meshCopies, meshShard, meshTensor, meshContext, meshExperts, "qat-group", "every", lisaLayers, totalBatch, "empty-cache"}
+var counts = []string{
+	"batch", "accumulate", "seq-len", "lora-r", "lora-alpha", "gpus", "chunked-loss", "num-labels",
+	meshCopies, meshShard, meshTensor, meshContext, meshExperts, "qat-group", "every", lisaLayers, totalBatch, "empty-cache",
+}
 
 // checked is what is wrong with the value of a fact; empty if nothing is.
 func checked(name, value string) string {
